@@ -1,0 +1,291 @@
+// Package bb holds Forebay's words as types: ids, names, entries, states and
+// error kinds. Every other package may import it; it imports only the standard
+// library and does no I/O.
+package bb
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"time"
+)
+
+// Scheme is the URL scheme that addresses files in buffers: bb://BUFFER/path.
+const Scheme = "bb"
+
+// Bounds that hold everywhere: on the command line, on the wire, in the namespace.
+const (
+	MaxName       = 255  // bytes in one name
+	MaxPath       = 4096 // bytes in a path
+	MaxDepth      = 128  // names in a path
+	MaxBufferName = 63   // bytes in a buffer's name
+	MaxPageSize   = 10_000
+	MaxFileSize   = 1 << 50 // bytes: 1 PiB
+)
+
+// NodeID names a node: the host name, or what the configuration says.
+type NodeID string
+
+// InstanceID identifies one life of a daemon on a node. It survives a restart
+// that adopts the node's regions and changes when they were lost.
+type InstanceID uint64
+
+// String returns the id as sixteen hexadecimal digits.
+func (id InstanceID) String() string { return hex16(uint64(id)) }
+
+// FileID identifies a file for ever, across renames. Ids are never used again.
+type FileID uint64
+
+// String returns the id as sixteen hexadecimal digits.
+func (id FileID) String() string { return hex16(uint64(id)) }
+
+// DirID identifies a directory for ever, across renames.
+type DirID uint64
+
+// RootDir is the directory at the root of every buffer.
+const RootDir DirID = 1
+
+// String returns the id as sixteen hexadecimal digits.
+func (id DirID) String() string { return hex16(uint64(id)) }
+
+// Generation numbers the contents that a file has had. Opening a closed file for
+// writing makes a new, larger one; 0 means none.
+type Generation uint64
+
+// RegionID identifies a region of one node.
+type RegionID uint64
+
+// String returns the id as sixteen hexadecimal digits.
+func (id RegionID) String() string { return hex16(uint64(id)) }
+
+// LeaseID identifies a writer's right to fill a segment, within one instance of a daemon.
+type LeaseID uint64
+
+func hex16(v uint64) string {
+	var b [8]byte
+	for i := range b {
+		b[i] = byte(v >> (56 - 8*i))
+	}
+	return hex.EncodeToString(b[:])
+}
+
+// ParseFileID reads what FileID.String wrote.
+func ParseFileID(s string) (FileID, error) {
+	v, err := strconv.ParseUint(s, 16, 64)
+	if err != nil || len(s) != 16 {
+		return 0, fmt.Errorf("file id %q is not sixteen hexadecimal digits", s)
+	}
+	return FileID(v), nil
+}
+
+// Tier is where a region lives.
+type Tier uint8
+
+// The tiers, fastest first.
+const (
+	TierMemory Tier = iota
+	TierDisk
+)
+
+// String returns the tier's name.
+func (t Tier) String() string {
+	switch t {
+	case TierMemory:
+		return "memory"
+	case TierDisk:
+		return "disk"
+	default:
+		return "tier(" + strconv.Itoa(int(t)) + ")"
+	}
+}
+
+// EntryType says what an entry names.
+type EntryType uint8
+
+// The types of entries.
+const (
+	TypeFile EntryType = 1 + iota
+	TypeDirectory
+)
+
+// String returns the type's name.
+func (t EntryType) String() string {
+	switch t {
+	case TypeFile:
+		return "file"
+	case TypeDirectory:
+		return "directory"
+	default:
+		return "type(" + strconv.Itoa(int(t)) + ")"
+	}
+}
+
+// Entry is one name in one directory of a buffer.
+type Entry struct {
+	Parent DirID
+	Name   string
+	Type   EntryType
+
+	Dir DirID // of a directory: its own id
+
+	File       FileID     // of a file
+	Generation Generation // of a file: the newest committed one
+	Size       int64      // bytes; while Open, only the holders know more
+	Checksum   uint64     // CRC-64/NVME of the whole content, valid unless Open
+	Open       bool       // a writer has committed (Sync) but not closed this generation
+	Holders    []NodeID   // nodes that hold extents of this generation
+
+	Mode  fs.FileMode // permission bits only
+	UID   uint32
+	GID   uint32
+	MTime time.Time
+
+	Flushed Flushed // what the backing store holds of this file
+	Lost    bool    // its bytes went with a node before they were flushed
+	Reason  string  // why it was lost: node and cause
+
+	Revision uint64 // the namespace's revision of this entry; 0 when not stored yet
+}
+
+// IsDir reports whether the entry is a directory.
+func (e *Entry) IsDir() bool { return e.Type == TypeDirectory }
+
+// State returns the file's state towards the backing store.
+func (e *Entry) State() State {
+	switch {
+	case e.Type == TypeDirectory:
+		return StateClean
+	case e.Lost:
+		return StateLost
+	case e.Open:
+		return StateOpen
+	case e.Flushed.Generation == e.Generation && e.Generation != 0:
+		return StateClean
+	default:
+		return StateDirty
+	}
+}
+
+// Flushed says what the backing store holds of a file. Its name in the store is
+// the file's path in the buffer followed by the codec's suffix.
+type Flushed struct {
+	Generation Generation // the generation that is in the store; 0: none ever was
+	ETag       string     // what the store calls this content: an entity tag or inode:mtime
+	Size       int64      // bytes in the store, after compression
+	Checksum   uint64     // CRC-64/NVME of the bytes in the store
+	Codec      string     // "", "zstd" or "s2"
+	At         time.Time
+	By         NodeID
+}
+
+// State is a file's state towards the backing store.
+type State uint8
+
+// The states of a file.
+//
+//	open ──close──▶ dirty ──flush──▶ clean ──evict──▶ evicted
+//	  ▲               │  node lost      │ open for writing
+//	  │               ▼                 │
+//	  └── (new      lost                │
+//	   generation) ◀────────────────────┘
+const (
+	StateOpen State = 1 + iota
+	StateDirty
+	StateClean
+	StateEvicted
+	StateLost
+)
+
+// String returns the state's name.
+func (s State) String() string {
+	switch s {
+	case StateOpen:
+		return "open"
+	case StateDirty:
+		return "dirty"
+	case StateClean:
+		return "clean"
+	case StateEvicted:
+		return "evicted"
+	case StateLost:
+		return "lost"
+	default:
+		return "state(" + strconv.Itoa(int(s)) + ")"
+	}
+}
+
+// Durability says what Close waits for.
+type Durability string
+
+// The durabilities of a buffer.
+const (
+	DurabilityResident Durability = "resident" // Close returns when the bytes are committed in memory
+	DurabilityFlushed  Durability = "flushed"  // Close returns when they are on the backing store
+)
+
+// Buffer is a named allocation: a namespace with an owner, a capacity, a backing
+// store, policies and a lifetime.
+type Buffer struct {
+	Name       string
+	UID        uint32
+	GID        uint32
+	Mode       fs.FileMode // permission bits of the root directory
+	Capacity   int64       // bytes of dirty and resident data it may hold; 0: no limit of its own
+	Backing    string      // file:///path or s3://bucket/prefix; "" for a scratch buffer that is never flushed
+	Durability Durability
+	Codec      string        // compression on the way out: "", "zstd" or "s2"
+	Keep       []string      // patterns of names that are only passing and are not flushed
+	FlushLimit int64         // bytes a second to the store; 0: no limit
+	DirtyAge   time.Duration // oldest a dirty byte may get before a flush of it begins; 0: the daemon's default
+	NoWait     bool          // writes without room fail with NoSpace instead of waiting
+	Receipt    bool          // keep the receipt on the store beside the data
+	Job        string        // the job it belongs to; "" until destroyed
+	Created    time.Time
+	State      BufferState
+	Revision   uint64
+}
+
+// BufferState is a buffer's place in its lifetime.
+type BufferState string
+
+// The states of a buffer: an orphan is one whose job is gone and whose teardown
+// gave up; it goes on draining.
+const (
+	BufferActive     BufferState = "active"
+	BufferOrphan     BufferState = "orphan"
+	BufferDestroying BufferState = "destroying"
+)
+
+// DefaultKeep are the patterns of names that are only passing: what Hadoop, Spark
+// and many tools rename when it is whole.
+func DefaultKeep() []string { return []string{"_temporary/", ".spark-staging*/", "*.tmp"} }
+
+// Event says that something happened to a file or a buffer.
+type Event struct {
+	Time       time.Time  `json:"time"`
+	Kind       EventKind  `json:"kind"`
+	Buffer     string     `json:"buffer"`
+	Path       string     `json:"path,omitempty"`
+	Generation Generation `json:"generation,omitempty"`
+	Bytes      int64      `json:"bytes,omitempty"`
+	Node       NodeID     `json:"node,omitempty"`
+	Reason     string     `json:"reason,omitempty"`
+}
+
+// EventKind names what happened.
+type EventKind string
+
+// The kinds of events.
+const (
+	EventCommitted   EventKind = "committed"
+	EventFlushed     EventKind = "flushed"
+	EventFlushFailed EventKind = "flush-failed"
+	EventEvicted     EventKind = "evicted"
+	EventRenamed     EventKind = "renamed"
+	EventRemoved     EventKind = "removed"
+	EventLost        EventKind = "lost"
+	EventDrained     EventKind = "drained"
+	EventCreated     EventKind = "buffer-created"
+	EventDestroyed   EventKind = "buffer-destroyed"
+)

@@ -1,0 +1,192 @@
+package bb
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"syscall"
+)
+
+// Kind is one of a closed set of error kinds. Kinds cross the wire and every SDK
+// by name; they are themselves errors, for errors.Is.
+type Kind uint8
+
+// The kinds. Their numbers are part of the protocol.
+const (
+	Internal Kind = iota + 1
+	NotFound
+	Exists
+	NotDirectory
+	IsDirectory
+	NotEmpty
+	Permission
+	NoSpace
+	Unavailable
+	Lost
+	Checksum
+	Busy
+	Invalid
+	Unsupported
+	Cancelled
+)
+
+var kindNames = [...]string{
+	Internal:     "internal",
+	NotFound:     "not found",
+	Exists:       "exists",
+	NotDirectory: "not a directory",
+	IsDirectory:  "is a directory",
+	NotEmpty:     "not empty",
+	Permission:   "permission",
+	NoSpace:      "no space",
+	Unavailable:  "unavailable",
+	Lost:         "lost",
+	Checksum:     "checksum",
+	Busy:         "busy",
+	Invalid:      "invalid",
+	Unsupported:  "unsupported",
+	Cancelled:    "cancelled",
+}
+
+// String returns the kind's stable name.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) && kindNames[k] != "" {
+		return kindNames[k]
+	}
+	return kindNames[Internal]
+}
+
+// Error makes a kind usable as the target of errors.Is.
+func (k Kind) Error() string { return k.String() }
+
+// Error says what failed (operation, path, node), why, and, where there is one,
+// what to do about it.
+type Error struct {
+	Kind   Kind
+	Op     string // the operation as the user knows it: "open", "stage-in", …
+	Path   string // the bb:// address, file or value it was about
+	Node   NodeID // where it failed, if not here
+	Err    error  // why
+	Remedy string // what to do about it
+}
+
+// E makes an Error of a kind with a reason.
+func E(kind Kind, op, path, reason string) *Error {
+	return &Error{Kind: kind, Op: op, Path: path, Err: errors.New(reason)}
+}
+
+// Wrap gives err an operation and a path. It keeps err's kind, translates those of
+// the standard library, and returns nil for nil.
+func Wrap(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) && e.Op == op && e.Path == path {
+		return err
+	}
+	return &Error{Kind: KindOf(err), Op: op, Path: path, Err: err}
+}
+
+// WithRemedy returns a copy of e that says what to do about it.
+func (e *Error) WithRemedy(remedy string) *Error {
+	c := *e
+	c.Remedy = remedy
+	return &c
+}
+
+// Error returns one line: operation, path, node, reason and remedy.
+func (e *Error) Error() string {
+	var b strings.Builder
+	part := func(s string) {
+		if s == "" {
+			return
+		}
+		if b.Len() > 0 {
+			b.WriteString(": ")
+		}
+		b.WriteString(s)
+	}
+	part(e.Op)
+	part(e.Path)
+	if e.Node != "" {
+		part("node " + string(e.Node))
+	}
+	reason := ""
+	if e.Err != nil {
+		reason = e.Err.Error()
+	}
+	if !strings.Contains(reason, e.Kind.String()) {
+		part(e.Kind.String())
+	}
+	part(reason)
+	if e.Remedy != "" {
+		b.WriteString(" (" + e.Remedy + ")")
+	}
+	return b.String()
+}
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is matches the error's own kind and the standard library's equivalents, so that
+// errors.Is(err, bb.NotFound) and errors.Is(err, fs.ErrNotExist) both work.
+func (e *Error) Is(target error) bool {
+	if k, ok := target.(Kind); ok {
+		return e.Kind == k
+	}
+	switch target {
+	case fs.ErrNotExist:
+		return e.Kind == NotFound
+	case fs.ErrExist:
+		return e.Kind == Exists
+	case fs.ErrPermission:
+		return e.Kind == Permission
+	case fs.ErrInvalid:
+		return e.Kind == Invalid
+	case context.Canceled:
+		return e.Kind == Cancelled
+	case errors.ErrUnsupported:
+		return e.Kind == Unsupported
+	}
+	return false
+}
+
+// KindOf returns the kind of the outermost Error in err's chain, else the kind
+// that the standard library's errors stand for, else Internal.
+func KindOf(err error) Kind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	var k Kind
+	if errors.As(err, &k) {
+		return k
+	}
+	for _, m := range standard {
+		if errors.Is(err, m.err) {
+			return m.kind
+		}
+	}
+	return Internal
+}
+
+var standard = []struct {
+	err  error
+	kind Kind
+}{
+	{context.Canceled, Cancelled},
+	{context.DeadlineExceeded, Unavailable},
+	{fs.ErrNotExist, NotFound},
+	{fs.ErrPermission, Permission},
+	{syscall.ENOTEMPTY, NotEmpty}, // before fs.ErrExist, which it also matches
+	{fs.ErrExist, Exists},
+	{syscall.ENOTDIR, NotDirectory},
+	{syscall.EISDIR, IsDirectory},
+	{syscall.ENOSPC, NoSpace},
+	{syscall.EDQUOT, NoSpace},
+	{fs.ErrInvalid, Invalid},
+	{syscall.EINVAL, Invalid},
+	{errors.ErrUnsupported, Unsupported},
+}

@@ -1,0 +1,154 @@
+package bb
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+	"unicode/utf8"
+)
+
+// CheckBufferName refuses names that could not be a bucket's name, a directory's or a host's.
+func CheckBufferName(name string) error {
+	if name == "" || len(name) > MaxBufferName {
+		return E(Invalid, "buffer name", name, fmt.Sprintf("must have 1 to %d characters", MaxBufferName))
+	}
+	for i, c := range []byte(name) {
+		lower := c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
+		if !lower && (i == 0 || c != '-' && c != '_') {
+			return E(Invalid, "buffer name", name, "may hold only a-z, 0-9, - and _, and starts with a letter or digit")
+		}
+	}
+	return nil
+}
+
+// CheckName refuses what cannot be one name in a directory.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return E(Invalid, "name", name, "is empty")
+	case name == "." || name == "..":
+		return E(Invalid, "name", name, `"." and ".." are not names`)
+	case len(name) > MaxName:
+		return E(Invalid, "name", name[:32]+"…", fmt.Sprintf("has %d bytes, at most %d are allowed", len(name), MaxName))
+	case strings.ContainsAny(name, "/\x00"):
+		return E(Invalid, "name", fmt.Sprintf("%q", name), "holds a slash or a NUL byte")
+	case !utf8.ValidString(name):
+		return E(Invalid, "name", fmt.Sprintf("%q", name), "is not UTF-8")
+	}
+	return nil
+}
+
+// SplitPath checks a path within a buffer and returns its names from the root
+// down; the root itself has none. Leading, trailing and doubled slashes and "."
+// are allowed and mean nothing; ".." is refused, since it must never be possible
+// to name something outside the buffer.
+func SplitPath(p string) ([]string, error) {
+	if len(p) > MaxPath {
+		return nil, E(Invalid, "path", p[:64]+"…", fmt.Sprintf("has %d bytes, at most %d are allowed", len(p), MaxPath))
+	}
+	var names []string
+	for name := range strings.SplitSeq(p, "/") {
+		if name == "" || name == "." {
+			continue
+		}
+		if err := CheckName(name); err != nil {
+			return nil, &Error{Kind: Invalid, Op: "path", Path: fmt.Sprintf("%q", p), Err: err}
+		}
+		names = append(names, name)
+	}
+	if len(names) > MaxDepth {
+		return nil, E(Invalid, "path", p[:min(64, len(p))]+"…", fmt.Sprintf("is %d names deep, at most %d are allowed", len(names), MaxDepth))
+	}
+	return names, nil
+}
+
+// CleanPath checks a path and returns it without leading slash or doubled slashes; the root is "".
+func CleanPath(p string) (string, error) {
+	names, err := SplitPath(p)
+	if err != nil {
+		return "", err
+	}
+	return strings.Join(names, "/"), nil
+}
+
+// Address is the parsed form of bb://BUFFER/path.
+type Address struct {
+	Buffer string
+	Path   string // clean, without leading slash; "" is the root
+}
+
+// ParseAddress reads bb://BUFFER/path.
+func ParseAddress(s string) (Address, error) {
+	rest, ok := strings.CutPrefix(s, Scheme+"://")
+	if !ok {
+		return Address{}, E(Invalid, "address", fmt.Sprintf("%q", s), "does not begin with bb://").
+			WithRemedy("write bb://BUFFER/path")
+	}
+	buffer, p, _ := strings.Cut(rest, "/")
+	if err := CheckBufferName(buffer); err != nil {
+		return Address{}, &Error{Kind: Invalid, Op: "address", Path: fmt.Sprintf("%q", s), Err: err}
+	}
+	clean, err := CleanPath(p)
+	if err != nil {
+		return Address{}, err
+	}
+	return Address{Buffer: buffer, Path: clean}, nil
+}
+
+// String returns bb://BUFFER/path.
+func (a Address) String() string { return Scheme + "://" + a.Buffer + "/" + a.Path }
+
+// Join returns the address of name below a.
+func (a Address) Join(name string) Address {
+	return Address{Buffer: a.Buffer, Path: path.Join(a.Path, name)}
+}
+
+// Backing is the parsed form of a backing URL.
+type Backing struct {
+	Scheme string // "file" or "s3"
+	Path   string // of file: an absolute, clean path
+	Bucket string // of s3
+	Prefix string // of s3: without leading or trailing slash; may be empty
+	Query  url.Values
+}
+
+// ParseBacking reads file:///path or s3://bucket/prefix?endpoint=…&region=….
+func ParseBacking(s string) (Backing, error) {
+	invalid := func(reason string) (Backing, error) {
+		return Backing{}, E(Invalid, "backing", fmt.Sprintf("%q", s), reason).
+			WithRemedy("write file:///path or s3://bucket/prefix")
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return invalid("is not a URL")
+	}
+	if u.User != nil || u.Fragment != "" {
+		return invalid("must hold neither credentials nor a fragment")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return invalid("has a malformed query")
+	}
+	switch u.Scheme {
+	case "file":
+		if u.Host != "" || !strings.HasPrefix(u.Path, "/") || path.Clean(u.Path) == "/" {
+			return invalid("needs an absolute path below the root directory and no host")
+		}
+		if strings.ContainsRune(u.Path, 0) || len(query) > 0 {
+			return invalid("has a NUL byte or a query")
+		}
+		return Backing{Scheme: "file", Path: path.Clean(u.Path)}, nil
+	case "s3":
+		prefix, err := CleanPath(u.Path)
+		if err != nil {
+			return Backing{}, err
+		}
+		if u.Host == "" || u.Port() != "" {
+			return invalid("names no bucket")
+		}
+		return Backing{Scheme: "s3", Bucket: u.Host, Prefix: prefix, Query: query}, nil
+	default:
+		return invalid("has an unknown scheme")
+	}
+}
