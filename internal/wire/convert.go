@@ -1,0 +1,113 @@
+package wire
+
+import (
+	"errors"
+	"io/fs"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// FromError makes the message of a failed reply.
+func FromError(err error) *Error {
+	m := &Error{Kind: uint32(bb.KindOf(err))}
+	var e *bb.Error
+	if !errors.As(err, &e) {
+		m.Reason = err.Error()
+		return m
+	}
+	m.Op, m.Path, m.Node, m.Remedy = e.Op, e.Path, string(e.Node), e.Remedy
+	if e.Err != nil {
+		m.Reason = e.Err.Error()
+	}
+	return m
+}
+
+// AsError makes the error that a failed reply stands for.
+func (m *Error) AsError() *bb.Error {
+	kind := bb.Kind(m.Kind)
+	if m.Kind == 0 || m.Kind > uint32(bb.Cancelled) {
+		kind = bb.Internal // a newer daemon's kind
+	}
+	e := &bb.Error{Kind: kind, Op: m.Op, Path: m.Path, Node: bb.NodeID(m.Node), Remedy: m.Remedy}
+	if m.Reason != "" {
+		e.Err = errors.New(m.Reason)
+	}
+	return e
+}
+
+// FromEntry makes the message of an entry.
+func FromEntry(e *bb.Entry) *Entry {
+	m := &Entry{
+		Name: e.Name, Type: uint32(e.Type), Dir: uint64(e.Dir), File: uint64(e.File),
+		Generation: uint64(e.Generation), Size: e.Size, Checksum: e.Checksum, Open: e.Open,
+		Mode: uint32(e.Mode.Perm()), Uid: e.UID, Gid: e.GID, MtimeNs: nanos(e.MTime),
+		State: uint32(e.State()), Reason: e.Reason,
+	}
+	for _, h := range e.Holders {
+		m.Holders = append(m.Holders, string(h))
+	}
+	if f := &e.Flushed; f.Generation != 0 {
+		m.Flushed = &Flushed{
+			Generation: uint64(f.Generation), Etag: f.ETag, Size: f.Size, Checksum: f.Checksum,
+			Codec: f.Codec, AtNs: nanos(f.At), By: string(f.By),
+		}
+	}
+	return m
+}
+
+// AsEntry makes the entry that a message stands for. Its state, which the daemon
+// knows better than the entry (evicted, say), is in the message alone.
+func (m *Entry) AsEntry() bb.Entry {
+	e := bb.Entry{
+		Name: m.Name, Type: bb.EntryType(m.Type), Dir: bb.DirID(m.Dir), File: bb.FileID(m.File),
+		Generation: bb.Generation(m.Generation), Size: m.Size, Checksum: m.Checksum, Open: m.Open,
+		Mode: fs.FileMode(m.Mode).Perm(), UID: m.Uid, GID: m.Gid, MTime: instant(m.MtimeNs),
+		Lost: bb.State(m.State) == bb.StateLost, Reason: m.Reason,
+	}
+	for _, h := range m.Holders {
+		e.Holders = append(e.Holders, bb.NodeID(h))
+	}
+	if f := m.Flushed; f != nil {
+		e.Flushed = bb.Flushed{
+			Generation: bb.Generation(f.Generation), ETag: f.Etag, Size: f.Size, Checksum: f.Checksum,
+			Codec: f.Codec, At: instant(f.AtNs), By: bb.NodeID(f.By),
+		}
+	}
+	return e
+}
+
+// FromBuffer makes the message of a buffer.
+func FromBuffer(b *bb.Buffer) *Buffer {
+	return &Buffer{
+		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity,
+		Backing: b.Backing, Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep,
+		FlushLimit: b.FlushLimit, DirtyAgeNs: int64(b.DirtyAge), NoWait: b.NoWait, Receipt: b.Receipt,
+		Job: b.Job, CreatedNs: nanos(b.Created), State: string(b.State),
+	}
+}
+
+// AsBuffer makes the buffer that a message stands for.
+func (m *Buffer) AsBuffer() bb.Buffer {
+	return bb.Buffer{
+		Name: m.Name, UID: m.Uid, GID: m.Gid, Mode: fs.FileMode(m.Mode).Perm(), Capacity: m.Capacity,
+		Backing: m.Backing, Durability: bb.Durability(m.Durability), Codec: m.Codec, Keep: m.Keep,
+		FlushLimit: m.FlushLimit, DirtyAge: time.Duration(m.DirtyAgeNs), NoWait: m.NoWait, Receipt: m.Receipt,
+		Job: m.Job, Created: instant(m.CreatedNs), State: bb.BufferState(m.State),
+	}
+}
+
+// nanos and instant keep the zero time zero, which is not the epoch.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func instant(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}

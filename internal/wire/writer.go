@@ -1,0 +1,83 @@
+package wire
+
+import (
+	"io"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// maxPending bounds what a Writer holds for a peer that does not read, in bytes.
+const maxPending = 8 << 20
+
+// Writer sends frames on a connection for any number of goroutines. Frames that
+// come while another goroutine is writing leave together in its next system call,
+// so that a pipeline of small replies costs few of them, and a lone one is not
+// delayed. There is no goroutine behind it.
+type Writer struct {
+	conn io.Writer
+	mu   struct {
+		sync.Mutex
+		room    sync.Cond
+		pending []byte
+		spare   []byte
+		writing bool
+		err     error
+	}
+}
+
+// NewWriter returns a Writer to conn. Closing conn unblocks every Send.
+func NewWriter(conn io.Writer) *Writer {
+	w := &Writer{conn: conn}
+	w.mu.room.L = &w.mu
+	return w
+}
+
+// Send queues one frame and returns when it has been written, or when another
+// goroutine that is writing has taken it over: then an error reaches the next Send.
+// Data belongs to the caller again when Send returns.
+func (w *Writer) Send(typ Type, flags uint16, request uint64, m proto.Message, data []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.mu.pending) > maxPending && w.mu.err == nil {
+		w.mu.room.Wait()
+	}
+	if w.mu.err != nil {
+		return w.mu.err
+	}
+	frame, err := AppendFrame(w.mu.pending, typ, flags, request, m, len(data))
+	if err != nil {
+		return err
+	}
+	w.mu.pending = append(frame, data...)
+	if w.mu.writing {
+		return nil
+	}
+	return w.drain()
+}
+
+// drain writes until nothing is pending. The lock is held on entry and on return,
+// not while writing.
+func (w *Writer) drain() error {
+	w.mu.writing = true
+	for len(w.mu.pending) > 0 && w.mu.err == nil {
+		out := w.mu.pending
+		w.mu.pending = w.mu.spare[:0]
+		w.mu.Unlock()
+		_, err := w.conn.Write(out)
+		w.mu.Lock()
+		w.mu.spare = keep(out)
+		w.mu.err = err
+		w.mu.room.Broadcast()
+	}
+	w.mu.writing = false
+	return w.mu.err
+}
+
+// keep drops a buffer that one burst made large.
+func keep(b []byte) []byte {
+	if cap(b) > readAhead {
+		return nil
+	}
+	return b
+}
