@@ -1,0 +1,20 @@
+// Package rdma is the fabric under Forebay: registered memory, one-sided reads and writes of a
+// peer's memory, and small messages. It hides what moves the bytes (a mapping on the same node,
+// TCP, libfabric) and must never know what they mean: no files, no leases, no checksums.
+//
+// The model is the one of verbs and libfabric, reduced to what every provider can give:
+//
+//	 initiator                                               target
+//	┌────────────────────────────┐                  ┌───────────────────────────┐
+//	│ Op{Write, Local, Remote} ──┼──── Conn.Post ───┼──▶ Region (key, access)   │
+//	│ Op{Read,  Local, Remote} ◀─┼──────────────────┼─── no code of the target  │
+//	│                            │                  │    runs per operation     │
+//	│ Queue ◀── Completion{ID}   │                  │                           │
+//	└────────────────────────────┘                  └───────────────────────────┘
+//
+// Memory belongs to the caller. A provider touches Op.Local from Post until the operation's
+// completion is delivered, and a registered Region until Region.Close returns.
+//
+// Nothing orders operations among each other or against messages: who needs an order waits for
+// a completion. A write completes at the initiator after its bytes are in the target's region.
+package rdma

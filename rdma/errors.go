@@ -1,0 +1,25 @@
+package rdma
+
+import "errors"
+
+// The closed set of reasons for which this package's interfaces fail. Providers wrap them, with
+// their own cause beside them, so that errors.Is finds both. What a provider cannot do at all is
+// an error wrapping errors.ErrUnsupported; a cancelled context is its own error.
+var (
+	// ErrAccess: no region has this key, or the region does not grant this kind of access.
+	ErrAccess = errors.New("rdma: access denied")
+	// ErrBounds: offset and length do not lie within the region.
+	ErrBounds = errors.New("rdma: out of the region's bounds")
+	// ErrRevoked: the region was closed by its owner, before or during the operation.
+	ErrRevoked = errors.New("rdma: region revoked")
+	// ErrPeerGone: the peer cannot be reached, died, closed the connection, or went silent.
+	ErrPeerGone = errors.New("rdma: peer gone")
+	// ErrClosed: this side closed the object it was asked to use.
+	ErrClosed = errors.New("rdma: closed")
+	// ErrTooLarge: an operation or message exceeds Limits, or a message exceeds the buffer.
+	ErrTooLarge = errors.New("rdma: too large")
+	// ErrInvalid: the caller passed something no provider accepts.
+	ErrInvalid = errors.New("rdma: invalid argument")
+	// ErrProtocol: the peer speaks another version, or broke the protocol.
+	ErrProtocol = errors.New("rdma: protocol violation")
+)

@@ -1,0 +1,42 @@
+package target
+
+import "forebay/rdma"
+
+// Status is how a refusal crosses the wire.
+type Status uint8
+
+// The statuses. Their values are part of the wire format of tcp and shm.
+const (
+	OK Status = iota
+	Denied
+	OutOfBounds
+	Revoked
+)
+
+// StatusOf translates what Find, Check and Acquire return.
+func StatusOf(err error) Status {
+	switch err {
+	case nil:
+		return OK
+	case rdma.ErrBounds:
+		return OutOfBounds
+	case rdma.ErrRevoked:
+		return Revoked
+	}
+	return Denied
+}
+
+// Err translates back. A status that nobody defined is a broken protocol.
+func (s Status) Err() error {
+	switch s {
+	case OK:
+		return nil
+	case Denied:
+		return rdma.ErrAccess
+	case OutOfBounds:
+		return rdma.ErrBounds
+	case Revoked:
+		return rdma.ErrRevoked
+	}
+	return rdma.ErrProtocol
+}

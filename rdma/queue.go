@@ -1,0 +1,131 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"forebay/rdma/internal/flow"
+)
+
+// Queue is a completion queue of fixed depth. Operations of one or several connections complete
+// into it; Post waits while depth operations are posted and not yet drained, so it never
+// overflows. All methods may be called concurrently; a completion goes to one caller.
+type Queue struct {
+	depth   int
+	credits *flow.Credits // depth, less what is posted, less what is not drained
+	ready   chan struct{} // holds a token when completions may be there
+	closed  chan struct{}
+
+	mu struct {
+		sync.Mutex
+		ring   []Completion
+		head   int
+		count  int
+		closed bool
+	}
+
+	scratch [16]Completion // for Do, which owns its queue
+}
+
+// NewQueue returns a queue for depth operations, at least one.
+func NewQueue(depth int) *Queue {
+	depth = max(depth, 1)
+	q := &Queue{
+		depth:   depth,
+		credits: flow.NewCredits(depth),
+		ready:   make(chan struct{}, 1),
+		closed:  make(chan struct{}),
+	}
+	q.mu.ring = make([]Completion, depth)
+	return q
+}
+
+// Poll moves completions to dst without waiting and returns their number.
+func (q *Queue) Poll(dst []Completion) int {
+	q.mu.Lock()
+	n := min(len(dst), q.mu.count)
+	for i := range n {
+		slot := &q.mu.ring[q.mu.head]
+		dst[i], *slot = *slot, Completion{}
+		q.mu.head = (q.mu.head + 1) % q.depth
+	}
+	q.mu.count -= n
+	left := q.mu.count
+	q.mu.Unlock()
+	if left > 0 {
+		flow.Wake(q.ready)
+	}
+	q.credits.Give(n)
+	return n
+}
+
+// Wait is Poll that waits for at least one completion. It returns the context's error, or
+// ErrClosed when the queue is closed and nothing is left in it.
+func (q *Queue) Wait(ctx context.Context, dst []Completion) (int, error) {
+	return q.wait(ctx.Done(), ctx.Err, dst)
+}
+
+func (q *Queue) wait(done <-chan struct{}, cause func() error, dst []Completion) (int, error) {
+	if len(dst) == 0 {
+		return 0, ErrInvalid
+	}
+	for {
+		if n := q.Poll(dst); n > 0 {
+			return n, nil
+		}
+		select {
+		case <-q.ready:
+		case <-done:
+			return 0, cause()
+		case <-q.closed:
+			if n := q.Poll(dst); n > 0 {
+				return n, nil
+			}
+			return 0, ErrClosed
+		}
+	}
+}
+
+// Close makes further Posts into the queue fail, and Wait return ErrClosed once the queue is
+// empty. What is in flight still completes into it and can be polled. It is idempotent.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.mu.closed {
+		q.mu.closed = true
+		close(q.closed)
+	}
+}
+
+// Reserve is for providers: it takes room for up to limit completions, waiting for at least one,
+// until the context ends, the queue is closed, or done is closed (both ErrClosed).
+func (q *Queue) Reserve(ctx context.Context, done <-chan struct{}, limit int) (int, error) {
+	select {
+	case <-q.closed:
+		return 0, ErrClosed
+	default:
+	}
+	n, err := q.credits.Take(ctx, done, q.closed, limit)
+	if errors.Is(err, flow.ErrDone) {
+		return 0, ErrClosed
+	}
+	return n, err
+}
+
+// Unreserve is for providers: it gives back room that Reserve took and no operation needs.
+func (q *Queue) Unreserve(n int) { q.credits.Give(n) }
+
+// Complete is for providers: it delivers the completion of one operation that has room reserved.
+// It never waits.
+func (q *Queue) Complete(c Completion) {
+	q.mu.Lock()
+	if q.mu.count == q.depth {
+		q.mu.Unlock()
+		panic("rdma: a provider completed an operation twice, or without a reservation")
+	}
+	q.mu.ring[(q.mu.head+q.mu.count)%q.depth] = c
+	q.mu.count++
+	q.mu.Unlock()
+	flow.Wake(q.ready)
+}

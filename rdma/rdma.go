@@ -1,0 +1,172 @@
+package rdma
+
+import (
+	"context"
+	"io"
+	"os"
+)
+
+// Fabric is one instance of a provider: a protection domain that owns regions, listeners and
+// connections. All methods may be called concurrently.
+type Fabric interface {
+	// Name is the provider's: "shm", "tcp", "ofi".
+	Name() string
+	// Limits tells what this instance accepts. It never changes.
+	Limits() Limits
+	// Register makes memory reachable for peers as access allows. The memory stays the caller's,
+	// must stay mapped until the region is closed, and may be registered more than once.
+	Register(mem Memory, access Access) (Region, error)
+	// Listen accepts connections at an address in the provider's own notation. The context
+	// bounds the call, not the listener.
+	Listen(ctx context.Context, addr string) (Listener, error)
+	// Dial connects to a listener. The context bounds the call, not the connection.
+	Dial(ctx context.Context, addr string) (Conn, error)
+	// Close closes every listener, connection and region of this instance, and waits for them.
+	// It is idempotent.
+	io.Closer
+}
+
+// Limits are what a Fabric accepts and how it behaves.
+type Limits struct {
+	// MaxOp is the largest length in bytes of one operation.
+	MaxOp int
+	// MaxMessage is the largest message in bytes.
+	MaxMessage int
+	// Depth is how many operations one Conn has in flight before Post waits.
+	Depth int
+	// NeedsFile: Register accepts only memory with a File behind it.
+	NeedsFile bool
+	// NeedsLocal: Op.Local must lie in a Region of the same Fabric (verbs and their like).
+	NeedsLocal bool
+	// ErrorEndsConn: an operation that the target refuses breaks its Conn; the operations
+	// behind it complete with ErrPeerGone, and a revoked key may be answered with ErrAccess.
+	ErrorEndsConn bool
+}
+
+// Memory is what can be registered.
+type Memory struct {
+	// Bytes is the memory itself.
+	Bytes []byte
+	// File, where not nil, is a file that the caller has mapped shared at Bytes, from Offset on.
+	// It lets peers on the same node map it too. A provider keeps its own descriptor.
+	File *os.File
+	// Offset of Bytes in File, a multiple of the page size.
+	Offset int64
+}
+
+// Access says what peers may do with a region. Its owner may always use it as Op.Local.
+type Access uint8
+
+const (
+	// AccessLocal grants peers nothing.
+	AccessLocal Access = 0
+	// AccessRemoteRead lets peers read.
+	AccessRemoteRead Access = 1
+	// AccessRemoteWrite lets peers write.
+	AccessRemoteWrite Access = 2
+)
+
+// Allows reports whether a grants everything that an operation of this kind needs.
+func (a Access) Allows(kind OpKind) bool {
+	switch kind {
+	case OpRead:
+		return a&AccessRemoteRead != 0
+	case OpWrite:
+		return a&AccessRemoteWrite != 0
+	}
+	return false
+}
+
+// Region is registered memory. All methods may be called concurrently.
+type Region interface {
+	// Bytes is the registered memory.
+	Bytes() []byte
+	// Key is what a peer needs to reach it.
+	Key() RemoteKey
+	// Access is what peers may do.
+	Access() Access
+	// Close revokes the key. When it returns, no operation of any peer touches the memory any
+	// more; operations under way complete with ErrRevoked, or finished before. It waits for
+	// transfers on the wire, a bounded time, then disconnects the peers that stall them. An
+	// error says that a peer did not confirm (shm). It is idempotent.
+	io.Closer
+}
+
+// Listener accepts connections. All methods may be called concurrently.
+type Listener interface {
+	// Accept waits for a connection that finished its handshake. ErrClosed after Close.
+	Accept(ctx context.Context) (Conn, error)
+	// Addr is where it listens, in a form that Dial takes.
+	Addr() string
+	// Close stops listening, unblocks Accept, closes what nobody accepted, and waits. Accepted
+	// connections live on. It is idempotent.
+	io.Closer
+}
+
+// Conn is a reliable connection to one peer. All methods may be called concurrently.
+type Conn interface {
+	// Post hands over operations, in order, and returns how many it took. It waits while the
+	// connection or the queue is full until at least one fits, and then takes what fits: fewer
+	// than len(ops) without an error means "drain the queue and post the rest". With an error,
+	// the first n are posted all the same. Each posted operation completes exactly once, in any
+	// order, into q; until then Op.Local belongs to the provider. The slice ops stays the
+	// caller's. A malformed operation is refused here, with ErrInvalid or ErrTooLarge.
+	Post(ctx context.Context, q *Queue, ops []Op) (n int, err error)
+	// Send hands over a message of at most Limits.MaxMessage bytes, and copies it. It waits
+	// while the peer has too many messages unread. Messages arrive in order. A return of nil
+	// says that the message is on its way, not that it arrived.
+	Send(ctx context.Context, msg []byte) error
+	// Recv waits for the next message and copies it to dst. If dst is too short, the message
+	// stays, n is its length and the error ErrTooLarge. After the peer is gone, the messages
+	// that arrived can still be received.
+	Recv(ctx context.Context, dst []byte) (n int, err error)
+	// Peer names the other side, for logs.
+	Peer() string
+	// Close breaks the connection at once: blocked calls return ErrClosed, what was posted and
+	// has not completed does so with ErrClosed. When it returns, the provider touches no memory
+	// of the caller's for this connection. It is idempotent.
+	io.Closer
+}
+
+// OpKind is the direction of a one-sided operation.
+type OpKind uint8
+
+const (
+	// OpRead copies from the remote region to local memory.
+	OpRead OpKind = iota + 1
+	// OpWrite copies from local memory to the remote region.
+	OpWrite
+)
+
+// Op is one one-sided operation of len(Local) bytes; zero bytes are allowed and checked alike.
+type Op struct {
+	Kind   OpKind
+	Local  []byte
+	Remote Remote
+	// ID comes back in the Completion and means nothing to the provider.
+	ID uint64
+}
+
+// Remote is a place in a peer's region.
+type Remote struct {
+	Key    RemoteKey
+	Offset uint64
+}
+
+// Completion tells the end of an operation. After an error, the destination's contents are
+// undefined within the operation's range.
+type Completion struct {
+	ID  uint64
+	Err error
+}
+
+// CheckOp refuses what no target could be asked: an unknown kind, or more than max bytes.
+func CheckOp(op *Op, max int) error {
+	switch {
+	case op.Kind != OpRead && op.Kind != OpWrite:
+		return ErrInvalid
+	case len(op.Local) > max:
+		return ErrTooLarge
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+// Package tcp is the rdma provider that works everywhere: one-sided reads and writes over plain
+// TCP, in pure Go. It must never know what the bytes mean.
+//
+// A connection is one control stream and a number of data streams:
+//
+//	        ┌── control: messages, credits for messages, pings ──┐
+//	Conn A ─┼── data 1: requests and replies, both directions ───┼─ Conn B
+//	        └── data N ──────────────────────────────────────────┘
+//
+// Operations are cut into chunks. Chunks of different operations take turns, and every idle data
+// stream takes the next one, so a large transfer neither starves a small one nor is limited to
+// one stream. Messages have a stream of their own and never wait behind bulk.
+//
+// Payload moves without a copy in user space: the sender hands header and payload to writev from
+// the caller's memory, the receiver checks the header and reads from the socket into the region.
+// Only what arrives in one read with a header, less than readAhead bytes, is copied once.
+//
+// Threads of one side of a connection, all ended and waited for by Close:
+//
+//	control reader ─▶ mailbox            control writer ◀─ outbox, pings
+//	data reader    ─▶ region memory,     data writer    ◀─ replies, next chunk
+//	                  replies, completions
+//
+// Readers never wait for writers: a reply queue has room for all requests that the peer is
+// allowed to have unanswered, and a peer that exceeds this is disconnected.
+package tcp

@@ -1,0 +1,132 @@
+package tcp
+
+import (
+	"encoding/binary"
+
+	"forebay/rdma"
+	"forebay/rdma/internal/target"
+)
+
+type kind uint8
+
+const (
+	kindWrite kind = iota + 1 // request with payload
+	kindRead                  // request
+	kindAck                   // reply to a write, or a refusal of either
+	kindData                  // reply to a read, with payload
+)
+
+const (
+	baseSize    = 24
+	requestSize = baseSize + 8 + rdma.RemoteKeySize
+)
+
+// frame is what data streams carry; all integers big endian. A request is 64 bytes, a reply its
+// first 24. Then follow the payload's bytes, if the kind has any:
+//
+//	0      1        2          4        8       16      24       32         64
+//	┌──────┬────────┬──────────┬────────┬───────┬───────┬────────┬──────────┐
+//	│ kind │ status │ reserved │ length │ tag   │ at    │ offset │ key      │
+//	└──────┴────────┴──────────┴────────┴───────┴───────┴────────┴──────────┘
+//	 └────────────── request and reply ──────────────┘ └── request only ──┘
+//
+// tag names the operation at its initiator and at the chunk's place in it; the target echoes both.
+// offset is the chunk's place in the target's region.
+type frame struct {
+	kind   kind
+	status target.Status
+	length uint32
+	tag    uint64
+	at     uint64
+	offset uint64
+	key    rdma.RemoteKey
+}
+
+func (k kind) isRequest() bool { return k == kindWrite || k == kindRead }
+
+// opKind is the access that a request needs.
+func (k kind) opKind() rdma.OpKind {
+	if k == kindWrite {
+		return rdma.OpWrite
+	}
+	return rdma.OpRead
+}
+
+func (f *frame) append(b []byte) []byte {
+	b = append(b, byte(f.kind), byte(f.status), 0, 0)
+	b = binary.BigEndian.AppendUint32(b, f.length)
+	b = binary.BigEndian.AppendUint64(b, f.tag)
+	b = binary.BigEndian.AppendUint64(b, f.at)
+	if !f.kind.isRequest() {
+		return b
+	}
+	b = binary.BigEndian.AppendUint64(b, f.offset)
+	b, _ = f.key.AppendBinary(b) // cannot fail
+	return b
+}
+
+// decodeBase reads the part that all frames have and refuses what no frame is. limit bounds the
+// length; zero lengths are fine.
+func decodeBase(b []byte, limit uint32) (frame, error) {
+	f := frame{
+		kind:   kind(b[0]),
+		status: target.Status(b[1]),
+		length: binary.BigEndian.Uint32(b[4:]),
+		tag:    binary.BigEndian.Uint64(b[8:]),
+		at:     binary.BigEndian.Uint64(b[16:]),
+	}
+	known := f.kind >= kindWrite && f.kind <= kindData
+	if !known || f.status > target.Revoked || b[2]|b[3] != 0 || f.length > limit || f.at > maxOp {
+		return frame{}, rdma.ErrProtocol
+	}
+	if f.status != target.OK && f.kind != kindAck {
+		return frame{}, rdma.ErrProtocol
+	}
+	return f, nil
+}
+
+// decodeRequest reads the rest of a request.
+func (f *frame) decodeRequest(b []byte) (err error) {
+	f.offset = binary.BigEndian.Uint64(b)
+	f.key, err = rdma.DecodeRemoteKey(b[8 : 8+rdma.RemoteKeySize])
+	return err
+}
+
+// Control frames: a kind, three reserved bytes, and a number.
+//
+//	0      1          4        8
+//	┌──────┬──────────┬────────┐
+//	│ kind │ reserved │ number │  message: its length, and then its bytes
+//	└──────┴──────────┴────────┘  credit: how many messages were received; ping: 0
+type controlKind uint8
+
+const (
+	controlMessage controlKind = iota + 1
+	controlCredit
+	controlPing
+)
+
+const controlSize = 8
+
+func appendControl(b []byte, k controlKind, number int) []byte {
+	b = append(b, byte(k), 0, 0, 0)
+	return binary.BigEndian.AppendUint32(b, uint32(number))
+}
+
+// decodeControl refuses numbers above the limit of their kind.
+func decodeControl(b []byte, messageLimit, creditLimit int) (controlKind, int, error) {
+	k, number := controlKind(b[0]), int64(binary.BigEndian.Uint32(b[4:]))
+	limit := int64(-1)
+	switch k {
+	case controlMessage:
+		limit = int64(messageLimit)
+	case controlCredit:
+		limit = int64(creditLimit)
+	case controlPing:
+		limit = 0
+	}
+	if number > limit || b[1]|b[2]|b[3] != 0 {
+		return 0, 0, rdma.ErrProtocol
+	}
+	return k, int(number), nil
+}

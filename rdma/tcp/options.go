@@ -1,0 +1,98 @@
+package tcp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"forebay/rdma"
+)
+
+// Options configure a Fabric. The zero value means the defaults given below.
+type Options struct {
+	// Streams is the number of TCP connections for data per Conn that is dialled, 1 to 64. The
+	// listener accepts what the dialer chose. Default 2.
+	Streams int
+	// Chunk is the size in bytes of the pieces into which operations are cut, 4 KiB to 16 MiB.
+	// Default 1 MiB.
+	Chunk int
+	// Depth is the number of operations in flight per Conn, up to 65536. Default 1024.
+	Depth int
+	// Window is the number of unanswered chunks per data stream that this side allows its peer,
+	// 1 to 4096; the memory it costs is about 100 bytes each. Default 128.
+	Window int
+	// MaxMessage is the largest message in bytes, 64 to 1 MiB. Both sides of a connection must
+	// agree. Default 16 KiB.
+	MaxMessage int
+	// Messages is how many messages may wait to be received, 1 to 4096. Default 32.
+	Messages int
+	// PeerTimeout: a peer from which nothing is heard for so long is gone. Pings are sent three
+	// times as often. At least 10 ms. Default 10 s.
+	PeerTimeout time.Duration
+	// HandshakeTimeout bounds the handshake on both sides. Default 5 s.
+	HandshakeTimeout time.Duration
+	// RevokeTimeout is how long Region.Close waits for transfers on the wire that use the region
+	// before it disconnects the peers that stall them. Default 1 s.
+	RevokeTimeout time.Duration
+	// TLS, where not nil, encrypts every stream. A dialer needs ServerName or InsecureSkipVerify
+	// in it, a listener a certificate.
+	TLS *tls.Config
+	// Authenticate, where not nil, runs on every stream of a connection, inside TLS, before
+	// anything else but a hello is exchanged. It may read and write the stream; the stream's
+	// deadline is set. An error ends the connection.
+	Authenticate func(ctx context.Context, stream net.Conn, dialed bool) error
+	// Log receives refused and broken connections. Default: discard.
+	Log *slog.Logger
+}
+
+// maxOp is the largest operation: the largest region (architecture) and some room.
+const maxOp = 1 << 31
+
+func (o Options) withDefaults() Options {
+	defaultInt(&o.Streams, 2)
+	defaultInt(&o.Chunk, 1<<20)
+	defaultInt(&o.Depth, 1024)
+	defaultInt(&o.Window, 128)
+	defaultInt(&o.MaxMessage, 16<<10)
+	defaultInt(&o.Messages, 32)
+	defaultInt(&o.PeerTimeout, 10*time.Second)
+	defaultInt(&o.HandshakeTimeout, 5*time.Second)
+	defaultInt(&o.RevokeTimeout, time.Second)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func defaultInt[T ~int | ~int64](v *T, def T) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+// Validate reports every option that is out of its range. Zero values are valid.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	return errors.Join(
+		within("Streams", o.Streams, 1, maxStreams),
+		within("Chunk", o.Chunk, 4<<10, maxChunk),
+		within("Depth", o.Depth, 1, 1<<16),
+		within("Window", o.Window, 1, maxWindow),
+		within("MaxMessage", o.MaxMessage, 64, maxMessage),
+		within("Messages", o.Messages, 1, maxMessages),
+		within("PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
+		within("HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
+		within("RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),
+	)
+}
+
+func within[T ~int | ~int64](name string, v, low, high T) error {
+	if v < low || v > high {
+		return fmt.Errorf("tcp option %s: %v is not within %v and %v: %w", name, v, low, high, rdma.ErrInvalid)
+	}
+	return nil
+}

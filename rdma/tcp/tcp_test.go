@@ -1,0 +1,19 @@
+package tcp
+
+import (
+	"testing"
+
+	"forebay/rdma"
+	"forebay/rdma/rdmatest"
+)
+
+func provider(opts Options) rdmatest.Provider {
+	return rdmatest.Provider{
+		New:  func() (rdma.Fabric, error) { return New(opts) },
+		Addr: func(testing.TB) string { return "127.0.0.1:0" },
+	}
+}
+
+func TestMain(m *testing.M) { rdmatest.Main(m, provider(Options{})) }
+
+func TestConformance(t *testing.T) { rdmatest.Suite(t, provider(Options{})) }
