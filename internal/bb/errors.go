@@ -154,8 +154,11 @@ func (e *Error) Is(target error) bool {
 }
 
 // KindOf returns the kind of the outermost Error in err's chain, else the kind
-// that the standard library's errors stand for, else Internal.
+// that the standard library's errors stand for, else Internal; nil has kind 0.
 func KindOf(err error) Kind {
+	if err == nil {
+		return 0
+	}
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Kind

@@ -51,6 +51,7 @@ const (
 	Type_TYPE_UNSPECIFIED    Type = 0
 	Type_TYPE_HELLO          Type = 1  // Hello → Welcome
 	Type_TYPE_CANCEL         Type = 2  // Cancel → Empty
+	Type_TYPE_PROVE          Type = 5  // Prove → Welcome, after a Challenge
 	Type_TYPE_STATUS         Type = 3  // StatusRequest → StatusReply
 	Type_TYPE_SUBSCRIBE      Type = 4  // Subscribe → Event… (MORE until cancelled)
 	Type_TYPE_BUFFER_CREATE  Type = 10 // Buffer → Buffer
@@ -84,6 +85,7 @@ var (
 		0:  "TYPE_UNSPECIFIED",
 		1:  "TYPE_HELLO",
 		2:  "TYPE_CANCEL",
+		5:  "TYPE_PROVE",
 		3:  "TYPE_STATUS",
 		4:  "TYPE_SUBSCRIBE",
 		10: "TYPE_BUFFER_CREATE",
@@ -114,6 +116,7 @@ var (
 		"TYPE_UNSPECIFIED":    0,
 		"TYPE_HELLO":          1,
 		"TYPE_CANCEL":         2,
+		"TYPE_PROVE":          5,
 		"TYPE_STATUS":         3,
 		"TYPE_SUBSCRIBE":      4,
 		"TYPE_BUFFER_CREATE":  10,
@@ -215,7 +218,7 @@ type Hello struct {
 	Pid           uint32                 `protobuf:"varint,5,opt,name=pid,proto3" json:"pid,omitempty"`
 	Uid           uint32                 `protobuf:"varint,6,opt,name=uid,proto3" json:"uid,omitempty"` // used on TCP after authentication; on a unix socket the kernel says who it is
 	Gid           uint32                 `protobuf:"varint,7,opt,name=gid,proto3" json:"gid,omitempty"`
-	Nonce         []byte                 `protobuf:"bytes,8,opt,name=nonce,proto3" json:"nonce,omitempty"` // on TCP: 32 random bytes, answered by Challenge
+	Nonce         []byte                 `protobuf:"bytes,8,opt,name=nonce,proto3" json:"nonce,omitempty"` // on TCP: 32 random bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -306,6 +309,104 @@ func (x *Hello) GetNonce() []byte {
 	return nil
 }
 
+// Challenge answers Hello, with MORE, on a connection whose client must prove that
+// it knows the shared key. It proves the same of the daemon.
+type Challenge struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nonce         []byte                 `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"` // 32 random bytes
+	Proof         []byte                 `protobuf:"bytes,2,opt,name=proof,proto3" json:"proof,omitempty"` // HMAC-SHA-256(key, "daemon" ‖ client's nonce ‖ daemon's nonce)
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Challenge) Reset() {
+	*x = Challenge{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Challenge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Challenge) ProtoMessage() {}
+
+func (x *Challenge) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Challenge.ProtoReflect.Descriptor instead.
+func (*Challenge) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Challenge) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
+func (x *Challenge) GetProof() []byte {
+	if x != nil {
+		return x.Proof
+	}
+	return nil
+}
+
+type Prove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Proof         []byte                 `protobuf:"bytes,1,opt,name=proof,proto3" json:"proof,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Prove) Reset() {
+	*x = Prove{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Prove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Prove) ProtoMessage() {}
+
+func (x *Prove) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Prove.ProtoReflect.Descriptor instead.
+func (*Prove) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Prove) GetProof() []byte {
+	if x != nil {
+		return x.Proof
+	}
+	return nil
+}
+
 // Welcome accepts a session.
 type Welcome struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -329,7 +430,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[2]
+	mi := &file_internal_wire_forebay_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -341,7 +442,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[2]
+	mi := &file_internal_wire_forebay_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -354,7 +455,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{2}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Welcome) GetVersion() uint32 {
@@ -470,7 +571,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[3]
+	mi := &file_internal_wire_forebay_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +583,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[3]
+	mi := &file_internal_wire_forebay_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +596,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{3}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Error) GetKind() uint32 {
@@ -551,7 +652,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[4]
+	mi := &file_internal_wire_forebay_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +664,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[4]
+	mi := &file_internal_wire_forebay_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +677,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{4}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Cancel) GetRequest() uint64 {
@@ -595,7 +696,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[5]
+	mi := &file_internal_wire_forebay_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +708,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[5]
+	mi := &file_internal_wire_forebay_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +721,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{5}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StatusRequest) GetBuffer() string {
@@ -639,7 +740,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[6]
+	mi := &file_internal_wire_forebay_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +752,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[6]
+	mi := &file_internal_wire_forebay_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +765,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{6}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StatusReply) GetJson() []byte {
@@ -683,7 +784,7 @@ type Subscribe struct {
 
 func (x *Subscribe) Reset() {
 	*x = Subscribe{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[7]
+	mi := &file_internal_wire_forebay_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +796,7 @@ func (x *Subscribe) String() string {
 func (*Subscribe) ProtoMessage() {}
 
 func (x *Subscribe) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[7]
+	mi := &file_internal_wire_forebay_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +809,7 @@ func (x *Subscribe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscribe.ProtoReflect.Descriptor instead.
 func (*Subscribe) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{7}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Subscribe) GetBuffer() string {
@@ -727,7 +828,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[8]
+	mi := &file_internal_wire_forebay_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +840,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[8]
+	mi := &file_internal_wire_forebay_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +853,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{8}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Event) GetJson() []byte {
@@ -771,7 +872,7 @@ type BufferName struct {
 
 func (x *BufferName) Reset() {
 	*x = BufferName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[9]
+	mi := &file_internal_wire_forebay_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -783,7 +884,7 @@ func (x *BufferName) String() string {
 func (*BufferName) ProtoMessage() {}
 
 func (x *BufferName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[9]
+	mi := &file_internal_wire_forebay_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -796,7 +897,7 @@ func (x *BufferName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BufferName.ProtoReflect.Descriptor instead.
 func (*BufferName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{9}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BufferName) GetName() string {
@@ -816,7 +917,7 @@ type BufferDestroy struct {
 
 func (x *BufferDestroy) Reset() {
 	*x = BufferDestroy{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[10]
+	mi := &file_internal_wire_forebay_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -828,7 +929,7 @@ func (x *BufferDestroy) String() string {
 func (*BufferDestroy) ProtoMessage() {}
 
 func (x *BufferDestroy) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[10]
+	mi := &file_internal_wire_forebay_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -841,7 +942,7 @@ func (x *BufferDestroy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BufferDestroy.ProtoReflect.Descriptor instead.
 func (*BufferDestroy) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{10}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BufferDestroy) GetName() string {
@@ -867,7 +968,7 @@ type Buffers struct {
 
 func (x *Buffers) Reset() {
 	*x = Buffers{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[11]
+	mi := &file_internal_wire_forebay_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +980,7 @@ func (x *Buffers) String() string {
 func (*Buffers) ProtoMessage() {}
 
 func (x *Buffers) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[11]
+	mi := &file_internal_wire_forebay_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +993,7 @@ func (x *Buffers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buffers.ProtoReflect.Descriptor instead.
 func (*Buffers) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{11}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Buffers) GetBuffers() []*Buffer {
@@ -927,7 +1028,7 @@ type Buffer struct {
 
 func (x *Buffer) Reset() {
 	*x = Buffer{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[12]
+	mi := &file_internal_wire_forebay_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1040,7 @@ func (x *Buffer) String() string {
 func (*Buffer) ProtoMessage() {}
 
 func (x *Buffer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[12]
+	mi := &file_internal_wire_forebay_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1053,7 @@ func (x *Buffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buffer.ProtoReflect.Descriptor instead.
 func (*Buffer) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{12}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Buffer) GetName() string {
@@ -1099,7 +1200,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[13]
+	mi := &file_internal_wire_forebay_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1212,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[13]
+	mi := &file_internal_wire_forebay_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1225,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{13}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Entry) GetName() string {
@@ -1255,7 +1356,7 @@ type Entries struct {
 
 func (x *Entries) Reset() {
 	*x = Entries{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[14]
+	mi := &file_internal_wire_forebay_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1368,7 @@ func (x *Entries) String() string {
 func (*Entries) ProtoMessage() {}
 
 func (x *Entries) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[14]
+	mi := &file_internal_wire_forebay_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1381,7 @@ func (x *Entries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entries.ProtoReflect.Descriptor instead.
 func (*Entries) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{14}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Entries) GetEntries() []*Entry {
@@ -1305,7 +1406,7 @@ type Flushed struct {
 
 func (x *Flushed) Reset() {
 	*x = Flushed{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[15]
+	mi := &file_internal_wire_forebay_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1418,7 @@ func (x *Flushed) String() string {
 func (*Flushed) ProtoMessage() {}
 
 func (x *Flushed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[15]
+	mi := &file_internal_wire_forebay_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1431,7 @@ func (x *Flushed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flushed.ProtoReflect.Descriptor instead.
 func (*Flushed) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{15}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Flushed) GetGeneration() uint64 {
@@ -1392,7 +1493,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[16]
+	mi := &file_internal_wire_forebay_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1404,7 +1505,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[16]
+	mi := &file_internal_wire_forebay_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1417,7 +1518,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{16}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PathRequest) GetBuffer() string {
@@ -1446,7 +1547,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[17]
+	mi := &file_internal_wire_forebay_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1559,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[17]
+	mi := &file_internal_wire_forebay_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1572,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{17}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListRequest) GetBuffer() string {
@@ -1512,7 +1613,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[18]
+	mi := &file_internal_wire_forebay_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1625,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[18]
+	mi := &file_internal_wire_forebay_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1638,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{18}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListReply) GetEntries() []*Entry {
@@ -1566,7 +1667,7 @@ type Mkdir struct {
 
 func (x *Mkdir) Reset() {
 	*x = Mkdir{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[19]
+	mi := &file_internal_wire_forebay_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1679,7 @@ func (x *Mkdir) String() string {
 func (*Mkdir) ProtoMessage() {}
 
 func (x *Mkdir) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[19]
+	mi := &file_internal_wire_forebay_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1692,7 @@ func (x *Mkdir) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mkdir.ProtoReflect.Descriptor instead.
 func (*Mkdir) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{19}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Mkdir) GetBuffer() string {
@@ -1634,7 +1735,7 @@ type Rename struct {
 
 func (x *Rename) Reset() {
 	*x = Rename{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[20]
+	mi := &file_internal_wire_forebay_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1747,7 @@ func (x *Rename) String() string {
 func (*Rename) ProtoMessage() {}
 
 func (x *Rename) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[20]
+	mi := &file_internal_wire_forebay_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1760,7 @@ func (x *Rename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rename.ProtoReflect.Descriptor instead.
 func (*Rename) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{20}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Rename) GetBuffer() string {
@@ -1701,7 +1802,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[21]
+	mi := &file_internal_wire_forebay_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1814,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[21]
+	mi := &file_internal_wire_forebay_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1827,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{21}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Remove) GetBuffer() string {
@@ -1764,7 +1865,7 @@ type SetAttr struct {
 
 func (x *SetAttr) Reset() {
 	*x = SetAttr{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[22]
+	mi := &file_internal_wire_forebay_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +1877,7 @@ func (x *SetAttr) String() string {
 func (*SetAttr) ProtoMessage() {}
 
 func (x *SetAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[22]
+	mi := &file_internal_wire_forebay_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +1890,7 @@ func (x *SetAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAttr.ProtoReflect.Descriptor instead.
 func (*SetAttr) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{22}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetAttr) GetBuffer() string {
@@ -1860,7 +1961,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[23]
+	mi := &file_internal_wire_forebay_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +1973,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[23]
+	mi := &file_internal_wire_forebay_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +1986,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{23}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Open) GetHandle() uint64 {
@@ -1984,7 +2085,7 @@ type Opened struct {
 
 func (x *Opened) Reset() {
 	*x = Opened{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[24]
+	mi := &file_internal_wire_forebay_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2097,7 @@ func (x *Opened) String() string {
 func (*Opened) ProtoMessage() {}
 
 func (x *Opened) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[24]
+	mi := &file_internal_wire_forebay_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +2110,7 @@ func (x *Opened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Opened.ProtoReflect.Descriptor instead.
 func (*Opened) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{24}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Opened) GetEntry() *Entry {
@@ -2052,7 +2153,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[25]
+	mi := &file_internal_wire_forebay_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2165,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[25]
+	mi := &file_internal_wire_forebay_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2178,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{25}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LeaseRequest) GetBuffer() string {
@@ -2108,7 +2209,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[26]
+	mi := &file_internal_wire_forebay_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2221,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[26]
+	mi := &file_internal_wire_forebay_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2234,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{26}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Lease) GetId() uint64 {
@@ -2187,7 +2288,7 @@ type ReturnLease struct {
 
 func (x *ReturnLease) Reset() {
 	*x = ReturnLease{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[27]
+	mi := &file_internal_wire_forebay_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2300,7 @@ func (x *ReturnLease) String() string {
 func (*ReturnLease) ProtoMessage() {}
 
 func (x *ReturnLease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[27]
+	mi := &file_internal_wire_forebay_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2313,7 @@ func (x *ReturnLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReturnLease.ProtoReflect.Descriptor instead.
 func (*ReturnLease) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{27}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReturnLease) GetId() uint64 {
@@ -2234,7 +2335,7 @@ type Region struct {
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[28]
+	mi := &file_internal_wire_forebay_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2246,7 +2347,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[28]
+	mi := &file_internal_wire_forebay_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2259,7 +2360,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{28}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Region) GetId() uint64 {
@@ -2304,7 +2405,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[29]
+	mi := &file_internal_wire_forebay_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2417,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[29]
+	mi := &file_internal_wire_forebay_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2430,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{29}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Commit) GetHandle() uint64 {
@@ -2380,7 +2481,7 @@ type NewExtent struct {
 
 func (x *NewExtent) Reset() {
 	*x = NewExtent{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[30]
+	mi := &file_internal_wire_forebay_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2493,7 @@ func (x *NewExtent) String() string {
 func (*NewExtent) ProtoMessage() {}
 
 func (x *NewExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[30]
+	mi := &file_internal_wire_forebay_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2506,7 @@ func (x *NewExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewExtent.ProtoReflect.Descriptor instead.
 func (*NewExtent) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{30}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *NewExtent) GetFileOffset() int64 {
@@ -2454,7 +2555,7 @@ type Committed struct {
 
 func (x *Committed) Reset() {
 	*x = Committed{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	mi := &file_internal_wire_forebay_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2567,7 @@ func (x *Committed) String() string {
 func (*Committed) ProtoMessage() {}
 
 func (x *Committed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	mi := &file_internal_wire_forebay_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2580,7 @@ func (x *Committed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Committed.ProtoReflect.Descriptor instead.
 func (*Committed) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{31}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Committed) GetSize() int64 {
@@ -2518,7 +2619,7 @@ type ExtentsRequest struct {
 
 func (x *ExtentsRequest) Reset() {
 	*x = ExtentsRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	mi := &file_internal_wire_forebay_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2631,7 @@ func (x *ExtentsRequest) String() string {
 func (*ExtentsRequest) ProtoMessage() {}
 
 func (x *ExtentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	mi := &file_internal_wire_forebay_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2644,7 @@ func (x *ExtentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentsRequest.ProtoReflect.Descriptor instead.
 func (*ExtentsRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{32}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExtentsRequest) GetHandle() uint64 {
@@ -2587,7 +2688,7 @@ type Extents struct {
 
 func (x *Extents) Reset() {
 	*x = Extents{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	mi := &file_internal_wire_forebay_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2700,7 @@ func (x *Extents) String() string {
 func (*Extents) ProtoMessage() {}
 
 func (x *Extents) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	mi := &file_internal_wire_forebay_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2713,7 @@ func (x *Extents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extents.ProtoReflect.Descriptor instead.
 func (*Extents) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{33}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Extents) GetPin() uint64 {
@@ -2665,7 +2766,7 @@ type Extent struct {
 
 func (x *Extent) Reset() {
 	*x = Extent{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[34]
+	mi := &file_internal_wire_forebay_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2778,7 @@ func (x *Extent) String() string {
 func (*Extent) ProtoMessage() {}
 
 func (x *Extent) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[34]
+	mi := &file_internal_wire_forebay_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2791,7 @@ func (x *Extent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extent.ProtoReflect.Descriptor instead.
 func (*Extent) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{34}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Extent) GetFileOffset() int64 {
@@ -2751,7 +2852,7 @@ type Unpin struct {
 
 func (x *Unpin) Reset() {
 	*x = Unpin{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[35]
+	mi := &file_internal_wire_forebay_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +2864,7 @@ func (x *Unpin) String() string {
 func (*Unpin) ProtoMessage() {}
 
 func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[35]
+	mi := &file_internal_wire_forebay_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +2877,7 @@ func (x *Unpin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
 func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{35}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Unpin) GetPins() []uint64 {
@@ -2795,7 +2896,7 @@ type Close struct {
 
 func (x *Close) Reset() {
 	*x = Close{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[36]
+	mi := &file_internal_wire_forebay_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +2908,7 @@ func (x *Close) String() string {
 func (*Close) ProtoMessage() {}
 
 func (x *Close) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[36]
+	mi := &file_internal_wire_forebay_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +2921,7 @@ func (x *Close) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Close.ProtoReflect.Descriptor instead.
 func (*Close) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{36}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Close) GetHandle() uint64 {
@@ -2840,7 +2941,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[37]
+	mi := &file_internal_wire_forebay_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2852,7 +2953,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[37]
+	mi := &file_internal_wire_forebay_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2865,7 +2966,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{37}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Drain) GetBuffer() string {
@@ -2896,7 +2997,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[38]
+	mi := &file_internal_wire_forebay_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +3009,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[38]
+	mi := &file_internal_wire_forebay_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +3022,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{38}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Stage) GetBuffer() string {
@@ -2969,7 +3070,7 @@ type Verify struct {
 
 func (x *Verify) Reset() {
 	*x = Verify{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[39]
+	mi := &file_internal_wire_forebay_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2981,7 +3082,7 @@ func (x *Verify) String() string {
 func (*Verify) ProtoMessage() {}
 
 func (x *Verify) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[39]
+	mi := &file_internal_wire_forebay_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2994,7 +3095,7 @@ func (x *Verify) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verify.ProtoReflect.Descriptor instead.
 func (*Verify) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{39}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Verify) GetUrl() string {
@@ -3034,7 +3135,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[40]
+	mi := &file_internal_wire_forebay_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3147,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[40]
+	mi := &file_internal_wire_forebay_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3160,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{40}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Progress) GetFilesTotal() int64 {
@@ -3172,7 +3273,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[41]
+	mi := &file_internal_wire_forebay_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3184,7 +3285,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[41]
+	mi := &file_internal_wire_forebay_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3197,7 +3298,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{41}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Failure) GetPath() string {
@@ -3245,7 +3346,12 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x03pid\x18\x05 \x01(\rR\x03pid\x12\x10\n" +
 	"\x03uid\x18\x06 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\a \x01(\rR\x03gid\x12\x14\n" +
-	"\x05nonce\x18\b \x01(\fR\x05nonce\"\x98\x03\n" +
+	"\x05nonce\x18\b \x01(\fR\x05nonce\"7\n" +
+	"\tChallenge\x12\x14\n" +
+	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
+	"\x05proof\x18\x02 \x01(\fR\x05proof\"\x1d\n" +
+	"\x05Prove\x12\x14\n" +
+	"\x05proof\x18\x01 \x01(\fR\x05proof\"\x98\x03\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\"\n" +
 	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\x12\x12\n" +
@@ -3507,12 +3613,14 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\x03R\x05bytes*\xfc\x03\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes*\x8c\x04\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"TYPE_HELLO\x10\x01\x12\x0f\n" +
-	"\vTYPE_CANCEL\x10\x02\x12\x0f\n" +
+	"\vTYPE_CANCEL\x10\x02\x12\x0e\n" +
+	"\n" +
+	"TYPE_PROVE\x10\x05\x12\x0f\n" +
 	"\vTYPE_STATUS\x10\x03\x12\x12\n" +
 	"\x0eTYPE_SUBSCRIBE\x10\x04\x12\x16\n" +
 	"\x12TYPE_BUFFER_CREATE\x10\n" +
@@ -3558,64 +3666,66 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_internal_wire_forebay_proto_goTypes = []any{
 	(Type)(0),              // 0: forebay.v1.Type
 	(*Empty)(nil),          // 1: forebay.v1.Empty
 	(*Hello)(nil),          // 2: forebay.v1.Hello
-	(*Welcome)(nil),        // 3: forebay.v1.Welcome
-	(*Error)(nil),          // 4: forebay.v1.Error
-	(*Cancel)(nil),         // 5: forebay.v1.Cancel
-	(*StatusRequest)(nil),  // 6: forebay.v1.StatusRequest
-	(*StatusReply)(nil),    // 7: forebay.v1.StatusReply
-	(*Subscribe)(nil),      // 8: forebay.v1.Subscribe
-	(*Event)(nil),          // 9: forebay.v1.Event
-	(*BufferName)(nil),     // 10: forebay.v1.BufferName
-	(*BufferDestroy)(nil),  // 11: forebay.v1.BufferDestroy
-	(*Buffers)(nil),        // 12: forebay.v1.Buffers
-	(*Buffer)(nil),         // 13: forebay.v1.Buffer
-	(*Entry)(nil),          // 14: forebay.v1.Entry
-	(*Entries)(nil),        // 15: forebay.v1.Entries
-	(*Flushed)(nil),        // 16: forebay.v1.Flushed
-	(*PathRequest)(nil),    // 17: forebay.v1.PathRequest
-	(*ListRequest)(nil),    // 18: forebay.v1.ListRequest
-	(*ListReply)(nil),      // 19: forebay.v1.ListReply
-	(*Mkdir)(nil),          // 20: forebay.v1.Mkdir
-	(*Rename)(nil),         // 21: forebay.v1.Rename
-	(*Remove)(nil),         // 22: forebay.v1.Remove
-	(*SetAttr)(nil),        // 23: forebay.v1.SetAttr
-	(*Open)(nil),           // 24: forebay.v1.Open
-	(*Opened)(nil),         // 25: forebay.v1.Opened
-	(*LeaseRequest)(nil),   // 26: forebay.v1.LeaseRequest
-	(*Lease)(nil),          // 27: forebay.v1.Lease
-	(*ReturnLease)(nil),    // 28: forebay.v1.ReturnLease
-	(*Region)(nil),         // 29: forebay.v1.Region
-	(*Commit)(nil),         // 30: forebay.v1.Commit
-	(*NewExtent)(nil),      // 31: forebay.v1.NewExtent
-	(*Committed)(nil),      // 32: forebay.v1.Committed
-	(*ExtentsRequest)(nil), // 33: forebay.v1.ExtentsRequest
-	(*Extents)(nil),        // 34: forebay.v1.Extents
-	(*Extent)(nil),         // 35: forebay.v1.Extent
-	(*Unpin)(nil),          // 36: forebay.v1.Unpin
-	(*Close)(nil),          // 37: forebay.v1.Close
-	(*Drain)(nil),          // 38: forebay.v1.Drain
-	(*Stage)(nil),          // 39: forebay.v1.Stage
-	(*Verify)(nil),         // 40: forebay.v1.Verify
-	(*Progress)(nil),       // 41: forebay.v1.Progress
-	(*Failure)(nil),        // 42: forebay.v1.Failure
+	(*Challenge)(nil),      // 3: forebay.v1.Challenge
+	(*Prove)(nil),          // 4: forebay.v1.Prove
+	(*Welcome)(nil),        // 5: forebay.v1.Welcome
+	(*Error)(nil),          // 6: forebay.v1.Error
+	(*Cancel)(nil),         // 7: forebay.v1.Cancel
+	(*StatusRequest)(nil),  // 8: forebay.v1.StatusRequest
+	(*StatusReply)(nil),    // 9: forebay.v1.StatusReply
+	(*Subscribe)(nil),      // 10: forebay.v1.Subscribe
+	(*Event)(nil),          // 11: forebay.v1.Event
+	(*BufferName)(nil),     // 12: forebay.v1.BufferName
+	(*BufferDestroy)(nil),  // 13: forebay.v1.BufferDestroy
+	(*Buffers)(nil),        // 14: forebay.v1.Buffers
+	(*Buffer)(nil),         // 15: forebay.v1.Buffer
+	(*Entry)(nil),          // 16: forebay.v1.Entry
+	(*Entries)(nil),        // 17: forebay.v1.Entries
+	(*Flushed)(nil),        // 18: forebay.v1.Flushed
+	(*PathRequest)(nil),    // 19: forebay.v1.PathRequest
+	(*ListRequest)(nil),    // 20: forebay.v1.ListRequest
+	(*ListReply)(nil),      // 21: forebay.v1.ListReply
+	(*Mkdir)(nil),          // 22: forebay.v1.Mkdir
+	(*Rename)(nil),         // 23: forebay.v1.Rename
+	(*Remove)(nil),         // 24: forebay.v1.Remove
+	(*SetAttr)(nil),        // 25: forebay.v1.SetAttr
+	(*Open)(nil),           // 26: forebay.v1.Open
+	(*Opened)(nil),         // 27: forebay.v1.Opened
+	(*LeaseRequest)(nil),   // 28: forebay.v1.LeaseRequest
+	(*Lease)(nil),          // 29: forebay.v1.Lease
+	(*ReturnLease)(nil),    // 30: forebay.v1.ReturnLease
+	(*Region)(nil),         // 31: forebay.v1.Region
+	(*Commit)(nil),         // 32: forebay.v1.Commit
+	(*NewExtent)(nil),      // 33: forebay.v1.NewExtent
+	(*Committed)(nil),      // 34: forebay.v1.Committed
+	(*ExtentsRequest)(nil), // 35: forebay.v1.ExtentsRequest
+	(*Extents)(nil),        // 36: forebay.v1.Extents
+	(*Extent)(nil),         // 37: forebay.v1.Extent
+	(*Unpin)(nil),          // 38: forebay.v1.Unpin
+	(*Close)(nil),          // 39: forebay.v1.Close
+	(*Drain)(nil),          // 40: forebay.v1.Drain
+	(*Stage)(nil),          // 41: forebay.v1.Stage
+	(*Verify)(nil),         // 42: forebay.v1.Verify
+	(*Progress)(nil),       // 43: forebay.v1.Progress
+	(*Failure)(nil),        // 44: forebay.v1.Failure
 }
 var file_internal_wire_forebay_proto_depIdxs = []int32{
-	13, // 0: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
-	16, // 1: forebay.v1.Entry.flushed:type_name -> forebay.v1.Flushed
-	14, // 2: forebay.v1.Entries.entries:type_name -> forebay.v1.Entry
-	14, // 3: forebay.v1.ListReply.entries:type_name -> forebay.v1.Entry
-	14, // 4: forebay.v1.Opened.entry:type_name -> forebay.v1.Entry
-	34, // 5: forebay.v1.Opened.extents:type_name -> forebay.v1.Extents
-	29, // 6: forebay.v1.Lease.region:type_name -> forebay.v1.Region
-	31, // 7: forebay.v1.Commit.extents:type_name -> forebay.v1.NewExtent
-	35, // 8: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
-	29, // 9: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
-	42, // 10: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
+	15, // 0: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
+	18, // 1: forebay.v1.Entry.flushed:type_name -> forebay.v1.Flushed
+	16, // 2: forebay.v1.Entries.entries:type_name -> forebay.v1.Entry
+	16, // 3: forebay.v1.ListReply.entries:type_name -> forebay.v1.Entry
+	16, // 4: forebay.v1.Opened.entry:type_name -> forebay.v1.Entry
+	36, // 5: forebay.v1.Opened.extents:type_name -> forebay.v1.Extents
+	31, // 6: forebay.v1.Lease.region:type_name -> forebay.v1.Region
+	33, // 7: forebay.v1.Commit.extents:type_name -> forebay.v1.NewExtent
+	37, // 8: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
+	31, // 9: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
+	44, // 10: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
 	11, // [11:11] is the sub-list for method output_type
 	11, // [11:11] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
@@ -3628,14 +3738,14 @@ func file_internal_wire_forebay_proto_init() {
 	if File_internal_wire_forebay_proto != nil {
 		return
 	}
-	file_internal_wire_forebay_proto_msgTypes[22].OneofWrappers = []any{}
+	file_internal_wire_forebay_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   42,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
