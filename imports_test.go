@@ -1,0 +1,408 @@
+package forebay
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// The import rules. Paths are relative to the module; "x/..." stands for x and all
+// below it, "..." for every package. An edge that no table here allows is an error,
+// so a new package or a new library needs a line in one of them.
+
+const module = "forebay/"
+
+// layers says what of ours each package may import, besides its own children.
+// The first pattern that fits a package decides.
+var layers = []struct {
+	from string
+	to   []string
+}{
+	{"internal/bb", nil},
+	{"internal/checksum", nil},
+	{"internal/...", []string{"internal/..."}},
+
+	{"rdma", []string{"rdma/internal/..."}},
+	{"rdma/...", []string{"rdma/..."}},
+
+	{"meta/...", []string{"meta/...", "internal/..."}},
+
+	{"flusher/plan", []string{"internal/bb"}},
+	{"flusher/codec", []string{"internal/..."}},
+	{"flusher/backing/...", []string{"flusher/backing/...", "internal/..."}},
+	{"flusher/...", []string{"flusher/...", "internal/..."}},
+
+	{"bbd/admit", []string{"internal/bb"}},
+	{"bbd/metrics", []string{"internal/..."}},
+	{"bbd/store/...", []string{"bbd/store/...", "internal/..."}},
+	{"bbd/...", []string{"bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
+
+	{"client/...", []string{"client/...", "rdma/...", "internal/..."}},
+	{"slurm/...", []string{"slurm/...", "client/...", "internal/..."}},
+
+	// bbctl verify checks receipts against the store when no daemon is left.
+	{"cmd/bbctl/...", []string{"cmd/bbctl/...", "client/...", "slurm/...", "flusher/...", "rdma/...", "internal/..."}},
+	{"cmd/bbd/...", []string{"cmd/bbd/...", "bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
+	{"cmd/...", []string{"client/...", "rdma/...", "internal/..."}},
+	{"scripts/...", []string{"internal/..."}},
+}
+
+// testLayers replaces layers for tests and packages of test support: tests above
+// internal run against real components, so they may start any of them. What may
+// never meet, even there, is named.
+var testLayers = []struct {
+	from string
+	to   []string
+}{
+	{"internal/...", []string{"internal/..."}},
+	{"rdma/...", []string{"rdma/...", "internal/..."}},
+	{"meta/...", []string{"meta/...", "internal/...", "scripts/..."}},
+	{"flusher/...", []string{"flusher/...", "internal/...", "scripts/..."}},
+	{"bbd/store/...", []string{"bbd/store/...", "internal/..."}},
+	{"...", []string{"..."}},
+}
+
+// libraries says who may import what is not ours. A library that talks to the
+// outside has one importer.
+var libraries = []struct {
+	library string
+	by      []string
+}{
+	{"github.com/nats-io/nats.go/...", []string{"meta"}},
+	{"github.com/nats-io/nkeys", []string{"meta"}},
+	{"github.com/nats-io/nats-server/v2/...", []string{"meta/embedded"}},
+	{"github.com/hashicorp/memberlist", []string{"meta/gossip"}},
+	{"github.com/minio/minio-go/v7/...", []string{"flusher/backing/s3"}},
+	{"github.com/klauspost/compress/...", []string{"flusher/codec"}},
+	{"github.com/prometheus/...", []string{"bbd/metrics"}},
+	{"github.com/minio/crc64nvme", []string{"internal/checksum"}},
+
+	{"github.com/spf13/viper", []string{"cmd/bbd/..."}},
+	{"github.com/go-viper/mapstructure/v2", []string{"cmd/bbd/..."}},
+	{"go.yaml.in/yaml/v3", []string{"cmd/bbd/..."}},
+	{"github.com/coreos/go-systemd/v22/daemon", []string{"cmd/bbd/..."}},
+	{"github.com/spf13/cobra/...", []string{"cmd/..."}},
+	{"github.com/spf13/pflag", []string{"cmd/..."}},
+	{"github.com/schollz/progressbar/v3", []string{"cmd/..."}},
+	{"github.com/dustin/go-humanize", []string{"cmd/..."}},
+	{"golang.org/x/term", []string{"cmd/..."}},
+
+	{"github.com/tidwall/btree", []string{"bbd/...", "flusher/...", "meta/..."}},
+	{"google.golang.org/protobuf/...", []string{"internal/...", "meta/...", "bbd/...", "client/..."}},
+	{"golang.org/x/sync/...", []string{"..."}},
+	{"golang.org/x/sys/...", []string{"..."}},
+	{"golang.org/x/time/rate", []string{"..."}},
+}
+
+// testLibraries are for tests and test support alone.
+var testLibraries = []string{
+	"go.uber.org/goleak",
+	"github.com/google/go-cmp/...",
+	"github.com/cockroachdb/datadriven",
+	"github.com/rogpeppe/go-internal/...",
+}
+
+// without says which parts of the standard library a package does without: pure
+// packages do no I/O, the store knows no network.
+var without = []struct {
+	from string
+	std  []string
+}{
+	{"internal/bb", []string{"os/...", "net", "net/http/...", "log/..."}},
+	{"flusher/plan", []string{"os/...", "net", "net/http/...", "log/..."}},
+	{"bbd/admit", []string{"os/...", "net", "net/http/...", "log/..."}},
+	{"bbd/store/...", []string{"net/..."}},
+}
+
+// unsafeFiles are the files that may import unsafe. Each says in a comment that
+// begins with "unsafe:" which rule of package unsafe makes it right.
+var unsafeFiles = []string{}
+
+// cgoPackage is the only package that may import "C".
+const cgoPackage = "rdma/ofi"
+
+// edge returns why the package from may not import to; nil if it may. Packages of
+// ours are given relative to the module, others by their import path; ours tells
+// which to is. Test edges are those of _test.go files.
+func edge(from, to string, ours, test bool) error {
+	test = test || testSupport(from)
+	switch {
+	case ours:
+		return ourEdge(from, to, test)
+	case to == "C":
+		if from != cgoPackage {
+			return fmt.Errorf(`import "C" stands in %s alone`, cgoPackage)
+		}
+		return nil
+	case !strings.Contains(strings.SplitN(to, "/", 2)[0], "."):
+		return stdEdge(from, to, test)
+	default:
+		return libraryEdge(from, to, test)
+	}
+}
+
+func ourEdge(from, to string, test bool) error {
+	if from == to { // an external test of its own package
+		return nil
+	}
+	if testSupport(to) && !test {
+		return fmt.Errorf("%s is for tests alone", to)
+	}
+	table := layers
+	if test {
+		table = testLayers
+	}
+	for _, l := range table {
+		if !matches(l.from, from) {
+			continue
+		}
+		if matchesAny(l.to, to) {
+			return nil
+		}
+		return fmt.Errorf("it may import only [%s] of ours", strings.Join(l.to, " "))
+	}
+	return fmt.Errorf("no layer is known for %s", from)
+}
+
+func stdEdge(from, to string, test bool) error {
+	for _, w := range without {
+		if !test && matches(w.from, from) && matchesAny(w.std, to) {
+			return fmt.Errorf("it does without [%s]", strings.Join(w.std, " "))
+		}
+	}
+	return nil
+}
+
+func libraryEdge(from, to string, test bool) error {
+	if matchesAny(testLibraries, to) {
+		if test {
+			return nil
+		}
+		return fmt.Errorf("%s is for tests alone", to)
+	}
+	for _, l := range libraries {
+		if !matches(l.library, to) {
+			continue
+		}
+		if matchesAny(l.by, from) {
+			return nil
+		}
+		return fmt.Errorf("only [%s] may import it", strings.Join(l.by, " "))
+	}
+	return errors.New("the library is in no table of imports_test.go")
+}
+
+// testSupport reports whether a package holds test support: fakes and conformance
+// suites, in packages named like rdmatest.
+func testSupport(pkg string) bool {
+	base := path.Base(pkg)
+	return strings.HasSuffix(base, "test") && base != "test"
+}
+
+func matches(pattern, pkg string) bool {
+	if pattern == "..." {
+		return true
+	}
+	if tree, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return pkg == tree || strings.HasPrefix(pkg, tree+"/")
+	}
+	return pkg == pattern
+}
+
+func matchesAny(patterns []string, pkg string) bool {
+	for _, p := range patterns {
+		if matches(p, pkg) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestEdge(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		test     bool
+		allowed  bool
+	}{
+		{"internal/bb", "errors", false, true},
+		{"internal/bb", "os", false, false},
+		{"internal/bb", module + "internal/checksum", false, false},
+		{"internal/bb", "golang.org/x/time/rate", false, true},
+		{"internal/wire", module + "internal/bb", false, true},
+		{"internal/wire", module + "client", true, false},
+		{"internal/checksum", "github.com/minio/crc64nvme", false, true},
+		{"bbd/store", "github.com/minio/crc64nvme", false, false},
+
+		{"rdma", module + "internal/bb", false, false},
+		{"rdma", module + "rdma/shm", false, false},
+		{"rdma", module + "rdma/internal/flow", false, true},
+		{"rdma", module + "rdma/rdmatest", true, true},
+		{"rdma/tcp", module + "rdma", false, true},
+		{"rdma/tcp", module + "internal/checksum", false, false},
+		{"rdma/tcp", module + "rdma/rdmatest", false, false},
+		{"rdma/tcp", module + "rdma/rdmatest", true, true},
+		{"rdma/rdmatest", "go.uber.org/goleak", false, true},
+		{"rdma/ofi", "C", false, true},
+		{"rdma/tcp", "C", false, false},
+		{"rdma/tcp", "C", true, false},
+
+		{"flusher", module + "meta", false, false},
+		{"flusher", module + "meta", true, false},
+		{"meta", module + "flusher", true, false},
+		{"meta/gossip", module + "flusher/plan", false, false},
+		{"flusher", module + "flusher/backing", false, true},
+		{"flusher/plan", module + "flusher", false, false},
+		{"flusher/plan", module + "internal/bb", false, true},
+		{"flusher/plan", "net/http", false, false},
+		{"flusher/plan", "os", true, true},
+		{"flusher/backing/posix", module + "flusher/backing", false, true},
+		{"flusher/backing/posix", module + "flusher", false, false},
+
+		{"bbd", module + "flusher", false, true},
+		{"bbd", module + "meta", false, true},
+		{"bbd", module + "client", false, false},
+		{"bbd", module + "client", true, true},
+		{"bbd/store", module + "bbd", false, false},
+		{"bbd/store", module + "rdma", false, false},
+		{"bbd/store", "net", false, false},
+		{"bbd/admit", module + "bbd/store", false, false},
+
+		{"client", module + "rdma/shm", false, true},
+		{"client", module + "bbd", false, false},
+		{"client", module + "flusher/plan", false, false},
+		{"client", module + "meta", false, false},
+		{"client", module + "bbd", true, true},
+		{"slurm", module + "client", false, true},
+		{"slurm", module + "meta", false, false},
+
+		{"cmd/bbd", module + "bbd", false, true},
+		{"cmd/bbd", module + "cmd/bbctl", false, false},
+		{"cmd/bbctl", module + "bbd", false, false},
+		{"cmd/bbctl", module + "meta", false, false},
+		{"cmd/bbctl", module + "flusher/backing/s3", false, true},
+		{"cmd/demo", module + "flusher", false, false},
+		{"somewhere", module + "internal/bb", false, false},
+
+		{"meta", "github.com/nats-io/nats.go/jetstream", false, true},
+		{"bbd", "github.com/nats-io/nats.go", false, false},
+		{"bbd", "github.com/nats-io/nats.go", true, false},
+		{"meta", "github.com/nats-io/nats-server/v2/server", false, false},
+		{"meta/embedded", "github.com/nats-io/nats-server/v2/server", false, true},
+		{"meta", "github.com/hashicorp/memberlist", false, false},
+		{"meta/gossip", "github.com/hashicorp/memberlist", false, true},
+		{"flusher/backing", "github.com/minio/minio-go/v7", false, false},
+		{"flusher/backing/s3", "github.com/minio/minio-go/v7/pkg/credentials", false, true},
+		{"flusher", "github.com/klauspost/compress/zstd", false, false},
+		{"flusher/codec", "github.com/klauspost/compress/s2", false, true},
+		{"bbd", "github.com/prometheus/client_golang/prometheus", false, false},
+		{"bbd/metrics", "github.com/prometheus/client_golang/prometheus", false, true},
+		{"bbd", "github.com/spf13/viper", false, false},
+		{"cmd/bbctl", "github.com/spf13/viper", false, false},
+		{"cmd/bbd/config", "github.com/spf13/viper", false, true},
+		{"client", "github.com/spf13/cobra", false, false},
+		{"cmd/bbctl", "github.com/spf13/cobra", false, true},
+		{"client", "github.com/google/go-cmp/cmp", true, true},
+		{"client", "github.com/google/go-cmp/cmp", false, false},
+		{"client", "github.com/unknown/library", true, false},
+	} {
+		to, ours := strings.CutPrefix(c.to, module)
+		if err := edge(c.from, to, ours, c.test); (err == nil) != c.allowed {
+			t.Errorf("edge(%s → %s, test %v) = %v, allowed should be %v", c.from, c.to, c.test, err, c.allowed)
+		}
+	}
+}
+
+// TestImports reads the imports of every file, whatever its build constraints.
+func TestImports(t *testing.T) {
+	listed := map[string]bool{}
+	for _, f := range unsafeFiles {
+		listed[f] = false
+	}
+	files := 0
+	for _, file := range goFiles(t) {
+		files++
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly|parser.ParseComments)
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		from, test := path.Dir(file), strings.HasSuffix(file, "_test.go")
+		for _, spec := range parsed.Imports {
+			imported, _ := strconv.Unquote(spec.Path.Value)
+			to, ours := strings.CutPrefix(imported, module)
+			if err := edge(from, to, ours, test); err != nil {
+				t.Errorf("%s may not import %q: %v", file, imported, err)
+			}
+			if imported == "unsafe" && !ast.IsGenerated(parsed) {
+				checkUnsafe(t, file, listed)
+			}
+		}
+	}
+	if files < 2 {
+		t.Fatalf("found %d Go files: the test does not see the tree", files)
+	}
+	for f, used := range listed {
+		if !used {
+			t.Errorf("%s stands in unsafeFiles but does not import unsafe", f)
+		}
+	}
+}
+
+// checkUnsafe fails unless the file is listed and says why it is right.
+func checkUnsafe(t *testing.T, file string, listed map[string]bool) {
+	t.Helper()
+	if _, ok := listed[file]; !ok {
+		t.Errorf("%s imports unsafe but does not stand in unsafeFiles", file)
+		return
+	}
+	listed[file] = true
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, group := range parsed.Comments {
+		for _, c := range group.List {
+			if strings.HasPrefix(strings.TrimSpace(strings.TrimLeft(c.Text, "/*")), "unsafe:") {
+				return
+			}
+		}
+	}
+	t.Errorf(`%s imports unsafe without a comment "// unsafe: …" that says which rule makes it right`, file)
+}
+
+// goFiles lists the module's Go files by their slash-separated paths.
+func goFiles(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || nested(name)):
+			return fs.SkipDir
+		case !d.IsDir() && strings.HasSuffix(name, ".go") && filepath.Dir(name) != ".":
+			files = append(files, filepath.ToSlash(name))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// nested reports whether a folder is a module of its own.
+func nested(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil
+}
