@@ -1,0 +1,253 @@
+package store
+
+import (
+	"errors"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// Sizes that callers may rely on.
+const (
+	Unit           = 1 << 20 // bytes: segments are whole units
+	MaxSegment     = 64 << 20
+	MaxRegion      = 1 << 30
+	MaxExtents     = 1<<16 - 1 // extents of one commit in one segment
+	DataAlign      = 64        // bytes: writers that align what they fill to this are fast and waste little
+	MaxEvictedPart = 4 << 20   // bytes: evicted extents are joined up to this
+)
+
+// ErrNoRoom says that no segment is free now. It is of kind bb.NoSpace. Evicting,
+// spilling and populating can change that; Stats says which.
+var ErrNoRoom error = bb.E(bb.NoSpace, "lease", "", "no segment is free")
+
+// ErrPopulating is the ErrNoRoom (errors.Is finds both) of a store whose memory is
+// still being populated: room comes by itself, see Ready and Stats.
+var ErrPopulating error = &bb.Error{
+	Kind: bb.NoSpace, Op: "lease",
+	Err: populating{},
+}
+
+type populating struct{}
+
+func (populating) Error() string        { return "no space: memory is still being populated" }
+func (populating) Is(target error) bool { return target == ErrNoRoom }
+
+// MountPolicy says whether the store mounts a tmpfs of its own.
+type MountPolicy string
+
+// The mount policies. Auto mounts where it may and else uses ShmDir.
+const (
+	MountAuto    MountPolicy = "auto"
+	MountOff     MountPolicy = "off"
+	MountRequire MountPolicy = "require"
+)
+
+// Options say where a store keeps its regions and how large they may get. The
+// zero value of every field but StateDir means its default.
+type Options struct {
+	StateDir        string      // where the store's lock lies and, below mem/, its tmpfs is mounted
+	Mount           MountPolicy // default MountAuto
+	ShmDir          string      // memory tier where nothing is mounted; default a folder of /dev/shm named after StateDir
+	MemoryBytes     int64       // of the memory tier; default a quarter of the machine's memory
+	DiskDir         string      // disk tier; "" for none
+	DiskBytes       int64       // of the disk tier
+	RegionBytes     int64       // largest region, whole units; default and at most 1 GiB
+	PopulateThreads int         // default half of the processors, at least 1
+	RemoveOnClose   bool        // Close destroys regions and mount: for temporary stores
+
+	// RegionGone is called, with no lock held, before a region that changes its
+	// owner is unmapped and deleted: its memory may not be used any more once
+	// RegionGone has returned. Nil: nobody needs to know.
+	RegionGone func(bb.RegionID)
+
+	Log *slog.Logger // default: discards
+
+	crash func(point string) // tests kill the process here
+}
+
+// LeaseRequest asks for a segment to fill.
+type LeaseRequest struct {
+	Buffer string
+	UID    uint32
+	Bytes  int64   // wanted size of the segment; rounded up to units, at most MaxSegment. A smaller one may come
+	Tier   bb.Tier // bb.TierMemory; the disk tier is filled by spilling only
+}
+
+// Lease is the right to fill [DataStart, RecordFloor) of a segment from the front.
+// The writer leaves RecordCost free above what it fills for each commit it will
+// make; commits lower the floor by as much.
+type Lease struct {
+	ID          bb.LeaseID
+	Region      bb.RegionID
+	Offset      int64 // of the segment in the region
+	Length      int64 // of the segment
+	DataStart   int64 // in the segment: first byte that the writer may fill
+	RecordFloor int64 // in the segment: end of what the writer may fill, before the cost of its commits
+	Mem         []byte
+}
+
+// RegionInfo describes a region.
+type RegionInfo struct {
+	ID    bb.RegionID
+	Path  string
+	Bytes int64
+	Tier  bb.Tier
+	UID   uint32
+	Owned bool // false: nobody's yet, UID means nothing
+}
+
+// NewExtent is one run of bytes that a writer has put into a segment it leases.
+type NewExtent struct {
+	Lease         bb.LeaseID
+	SegmentOffset int64  // of its first byte, in the segment
+	FileOffset    int64  // of its first byte, in the file
+	Length        int64  // bytes, more than 0
+	Checksum      uint64 // CRC-64/NVME of them
+}
+
+// Commit makes extents part of a file, all or none of them.
+type Commit struct {
+	File       bb.FileID
+	Generation bb.Generation
+	Base       bb.Generation // what the generation started from; the same in every commit of it; 0: nothing
+	Fresh      bool          // the generation starts from nothing whatever Base is
+	Buffer     string
+	Extents    []NewExtent // none: the generation exists and has what its base has
+}
+
+// ExtentState says where the bytes of an extent are.
+type ExtentState uint8
+
+// The states of an extent of a snapshot.
+const (
+	Resident ExtentState = iota
+	Evicted              // only on the backing store
+	Hole                 // nobody ever wrote it: zeros
+)
+
+// String returns the state's name.
+func (s ExtentState) String() string {
+	switch s {
+	case Resident:
+		return "resident"
+	case Evicted:
+		return "evicted"
+	default:
+		return "hole"
+	}
+}
+
+// Extent is one run of a snapshot's bytes. Region and offsets hold while its range
+// is pinned.
+//
+// A writer's checksum covers what it wrote at once. Where a part of that was
+// overwritten since, the extent is the visible piece and Whole… says what
+// Checksum covers: bytes [WholeOffset, WholeOffset+WholeLength) of the region,
+// whose piece [Cut, Cut+Length) this extent is. Likewise a piece of an evicted
+// extent: the whole is bytes [FileOffset-Cut, FileOffset-Cut+WholeLength) of the
+// copy on the backing store, and Fill wants all of it.
+type Extent struct {
+	State      ExtentState
+	Tier       bb.Tier
+	FileOffset int64
+	Length     int64
+
+	Region       bb.RegionID
+	RegionOffset int64 // of the first byte of this extent
+
+	Checksum    uint64 // CRC-64/NVME of the whole extent; of a hole: of its zeros
+	WholeOffset int64  // in the region
+	WholeLength int64
+	Cut         int64 // bytes of the whole extent before this piece
+}
+
+// FillExtent is one run of bytes fetched from the backing store into a leased segment.
+type FillExtent struct {
+	Lease         bb.LeaseID
+	SegmentOffset int64
+	FileOffset    int64
+	Length        int64
+}
+
+// GenerationInfo describes a generation that the store has.
+type GenerationInfo struct {
+	Generation bb.Generation
+	Base       bb.Generation
+	Size       int64
+	Resident   int64 // bytes in memory or on disk
+	Evicted    int64 // bytes only on the backing store
+	Dirty      int64 // bytes that are not known to be on the backing store
+	Sealed     bool
+	Clean      bool
+}
+
+// FileInfo describes a file that the store has, oldest generation first.
+type FileInfo struct {
+	File        bb.FileID
+	Buffer      string
+	Generations []GenerationInfo
+}
+
+// Damage describes bytes of a region that recovery could not read.
+type Damage struct {
+	Region  bb.RegionID
+	Path    string // of the region
+	Segment int64  // offset of the segment in the region; -1: the region's own header
+	From    int64  // in the segment (or region): the unreadable bytes
+	To      int64
+	Buffer  string // "" where unknown
+	What    string
+
+	// What the damaged bytes claim to be; not to be relied on. 0: nothing sensible.
+	File       bb.FileID
+	Generation bb.Generation
+}
+
+// TierStats are the bytes of one tier.
+type TierStats struct {
+	Capacity  int64 // what the options allow
+	Total     int64 // in regions that exist
+	Populated int64 // of them usable without a page fault
+	Leased    int64 // in segments that writers hold
+	Used      int64 // in segments of any kind
+	Live      int64 // visible in some generation or snapshot
+	Dirty     int64
+	Clean     int64
+	Evictable int64 // in segments that Evict could free now
+	Spillable int64 // in segments that Spill could move now (memory tier)
+	Pinned    int64 // in segments that are pinned
+	Free      int64 // populated and in no segment
+	Waste     int64 // used, and neither live nor leased: headers, records, alignment, overwritten and dropped bytes
+}
+
+// BufferStats are the bytes of one buffer on this node.
+type BufferStats struct {
+	Resident int64 // bytes its segments take, leased ones whole
+	Dirty    int64
+}
+
+// Stats is the state of a store at one moment. Parts of it may be a commit apart.
+type Stats struct {
+	Instance     bb.InstanceID
+	Memory, Disk TierStats
+	Populating   bool
+	Regions      int
+	Segments     int
+	Leases       int
+	Files        int
+	Extents      int
+	Snapshots    int
+	Buffers      map[string]BufferStats
+
+	Adopted   int           // regions found at start
+	Recovered int           // records replayed at start
+	Damaged   int           // pieces of Damage found at start
+	Recovery  time.Duration // what Open spent on it
+}
+
+func defaultThreads() int { return max(1, runtime.GOMAXPROCS(0)/2) }
+
+var errClosed = errors.New("the store is closed")

@@ -1,0 +1,405 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"unique"
+
+	"forebay/internal/bb"
+)
+
+// batch is what one call of Commit is about to do.
+type batch struct {
+	commits []plan
+	// floors and data ends as they will be; also the list of segments
+	segments map[*segment]*space
+	ordered  []*segment
+}
+
+type space struct{ floor, dataEnd int64 }
+
+// plan is one commit with its extents grouped by segment: a record for each.
+type plan struct {
+	c     *Commit
+	flags uint16
+	parts []part
+	g     *generation // nil: to be made
+	base  *generation
+	note  *segment // where the record of a commit without extents lies
+}
+
+type part struct {
+	seg   *segment
+	items []recordExtent
+}
+
+// Commit makes each commit's extents visible, and durable against the death of
+// this process. Everything is checked before anything is changed: bb.Invalid for
+// what cannot be, bb.NotFound for an unknown base, bb.NoSpace where an empty
+// commit finds no room for its record.
+func (s *Store) Commit(commits ...Commit) error {
+	b := &batch{commits: make([]plan, len(commits)), segments: map[*segment]*space{}}
+	for i := range commits {
+		b.commits[i].c = &commits[i]
+	}
+	return s.commit(b)
+}
+
+func (s *Store) commit(b *batch) error {
+	if err := s.prepare(b); err != nil {
+		return err
+	}
+	var d dead
+	defer func() { s.reap(d) }()
+	defer s.lockShards(b)()
+	if err := s.checkGenerations(b); err != nil {
+		return err
+	}
+	err := s.noteEmpty(b)
+	if err == nil {
+		err = s.writeBatch(b)
+	}
+	for i := range b.commits {
+		if err == nil {
+			s.apply(&b.commits[i], &d)
+		} else if n := b.commits[i].note; n != nil && n.refs.Add(-1) == 0 {
+			d = append(d, n)
+		}
+	}
+	return err
+}
+
+// noteEmpty writes the records of generations that begin without extents of their
+// own. Should the batch fail after all, they are records of generations that
+// never came to be, which reconciling strikes out.
+func (s *Store) noteEmpty(b *batch) error {
+	for i := range b.commits {
+		p := &b.commits[i]
+		if len(p.parts) > 0 || p.g != nil {
+			continue
+		}
+		r := record{file: p.c.File, generation: p.c.Generation, base: p.c.Base, origin: p.origin(), parts: 1}
+		var err error
+		if p.note, err = s.note(&r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare groups all extents by segment.
+func (s *Store) prepare(b *batch) error {
+	for i := range b.commits {
+		if err := s.group(&b.commits[i], b); err != nil {
+			return err
+		}
+	}
+	b.ordered = slices.SortedFunc(maps.Keys(b.segments), func(x, y *segment) int { return cmp.Compare(x.sequence, y.sequence) })
+	return nil
+}
+
+// group checks what can be checked without locks and sorts extents by segment.
+func (s *Store) group(p *plan, b *batch) error {
+	c := p.c
+	if c.Generation == 0 || c.Base >= c.Generation {
+		return invalidCommit(c, fmt.Sprintf("base %d", c.Base))
+	}
+	if err := bb.CheckBufferName(c.Buffer); err != nil {
+		return err
+	}
+	for i := range c.Extents {
+		e := &c.Extents[i]
+		if e.Length <= 0 || e.FileOffset < 0 || e.Length > MaxSegment || e.FileOffset > bb.MaxFileSize-e.Length || e.SegmentOffset < 0 || e.SegmentOffset > MaxSegment {
+			return invalidCommit(c, fmt.Sprintf("an extent of %d bytes at %d of the file, %d of the segment", e.Length, e.FileOffset, e.SegmentOffset))
+		}
+		g, err := s.leased(e.Lease)
+		if err != nil {
+			return err
+		}
+		k := slices.IndexFunc(p.parts, func(q part) bool { return q.seg == g })
+		if k < 0 {
+			k = len(p.parts)
+			p.parts = append(p.parts, part{seg: g})
+			b.segments[g] = nil
+		}
+		p.parts[k].items = append(p.parts[k].items, recordExtent{e.FileOffset, uint32(e.SegmentOffset), uint32(e.Length), e.Checksum})
+		if len(p.parts[k].items) > MaxExtents {
+			return invalidCommit(c, fmt.Sprintf("more than %d extents in one segment", MaxExtents))
+		}
+	}
+	if len(p.parts) > MaxExtents {
+		return invalidCommit(c, "too many segments")
+	}
+	return nil
+}
+
+func invalidCommit(c *Commit, reason string) error {
+	return bb.E(bb.Invalid, "commit", fileName(c.File, c.Generation), reason)
+}
+
+func (s *Store) leased(id bb.LeaseID) (*segment, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return nil, &bb.Error{Kind: bb.Unavailable, Op: "commit", Err: errClosed}
+	}
+	g := s.mu.leases[id]
+	if g == nil {
+		return nil, bb.E(bb.Invalid, "commit", fmt.Sprintf("lease %d", id), "there is no such lease")
+	}
+	return g, nil
+}
+
+// lockShards locks the shards of a batch's files, and returns how to unlock them.
+// They stay locked until the index has changed, so that the order of records and
+// the order in which extents become visible are the same.
+func (s *Store) lockShards(b *batch) (unlock func()) {
+	if len(b.commits) == 1 {
+		h := s.shard(b.commits[0].c.File)
+		h.Lock()
+		return h.Unlock
+	}
+	var want uint64
+	for i := range b.commits {
+		want |= 1 << shardOf(b.commits[i].c.File)
+	}
+	for i := range s.shards {
+		if want&(1<<i) != 0 {
+			s.shards[i].Lock()
+		}
+	}
+	return func() {
+		for i := range s.shards {
+			if want&(1<<i) != 0 {
+				s.shards[i].Unlock()
+			}
+		}
+	}
+}
+
+// checkGenerations finds the generation, or the base, of every commit.
+func (s *Store) checkGenerations(b *batch) error {
+	for i := range b.commits {
+		p := &b.commits[i]
+		c, h := p.c, s.shard(p.c.File)
+		if p.g = h.find(c.File, c.Generation); p.g != nil {
+			if p.g.sealed && p.flags&recordClean == 0 {
+				return invalidCommit(c, "the generation is sealed")
+			}
+			if p.g.base != c.Base || c.Fresh && p.g.origin != c.Generation {
+				return invalidCommit(c, fmt.Sprintf("its base was %d and is said to be %d", p.g.base, c.Base))
+			}
+			if name := p.g.buffer.Value(); name != "" && name != c.Buffer {
+				return invalidCommit(c, fmt.Sprintf("is in buffer %s, not in %s", name, c.Buffer))
+			}
+			continue
+		}
+		if i > 0 && slices.ContainsFunc(b.commits[:i], func(q plan) bool {
+			return q.c.File == c.File && q.c.Generation == c.Generation && (q.c.Base != c.Base || q.c.Fresh != c.Fresh)
+		}) {
+			return invalidCommit(c, "two bases in one batch")
+		}
+		if c.Fresh || c.Base == 0 {
+			continue
+		}
+		if p.base = h.find(c.File, c.Base); p.base == nil {
+			return noGeneration("commit", c.File, c.Base)
+		}
+	}
+	return nil
+}
+
+// writeBatch checks the space of all commits and then writes their records, with
+// the segments locked: they must get their records in order of sequence, and one
+// below the other, since recovery ends at the first that is missing.
+func (s *Store) writeBatch(b *batch) error {
+	for _, g := range b.ordered {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		b.segments[g] = &space{g.mu.floor, g.mu.dataEnd}
+	}
+	for i := range b.commits {
+		if err := checkSpace(&b.commits[i], b); err != nil {
+			return err
+		}
+	}
+	return guard("commit", "", func() error {
+		for i := range b.commits {
+			s.writeRecords(&b.commits[i])
+		}
+		for g, sp := range b.segments {
+			g.mu.dataEnd = sp.dataEnd
+		}
+		return nil
+	})
+}
+
+// checkSpace checks that a commit's extents lie within what its leases allow and
+// leave room for its records.
+func checkSpace(p *plan, b *batch) error {
+	for k := range p.parts {
+		g, sp := p.parts[k].seg, b.segments[p.parts[k].seg]
+		if g.buffer.Value() != p.c.Buffer {
+			return invalidCommit(p.c, fmt.Sprintf("a lease of buffer %s used in buffer %s", g.buffer.Value(), p.c.Buffer))
+		}
+		sp.floor -= RecordCost(len(p.parts[k].items))
+		for _, e := range p.parts[k].items {
+			if int64(e.offset) < g.mu.start {
+				return invalidCommit(p.c, fmt.Sprintf("an extent at %d of the segment, before the lease's start %d", e.offset, g.mu.start))
+			}
+			sp.dataEnd = max(sp.dataEnd, int64(e.offset)+int64(e.length))
+		}
+		if sp.dataEnd > sp.floor {
+			return invalidCommit(p.c, fmt.Sprintf("data ends at %d of the segment, where only %d are left beside the records", sp.dataEnd, sp.floor))
+		}
+		if g.mu.lease == 0 || !slices.ContainsFunc(p.c.Extents, func(e NewExtent) bool { return e.Lease == g.mu.lease }) {
+			return invalidCommit(p.c, "a lease ended meanwhile")
+		}
+	}
+	return nil
+}
+
+// writeRecords writes the records of one commit. With one part, the record's word
+// is what makes the commit exist. With several, all are written as prepared
+// before the first is complete: after a crash the commit counts if any part is
+// complete, or if all are there. All are complete before the commit is
+// acknowledged, so that later none of them needs the others.
+func (s *Store) writeRecords(p *plan) {
+	c := p.c
+	rec := record{file: c.File, generation: c.Generation, base: c.Base, origin: p.origin(), sequence: s.sequence.Add(1), parts: uint16(len(p.parts)), flags: p.flags}
+	tops := make([]int64, len(p.parts))
+	for k := range p.parts {
+		r := rec
+		r.part, r.items = uint16(k), p.parts[k].items
+		g := p.parts[k].seg
+		tops[k] = g.append(&r)
+		g.addFile(c.File)
+		g.lastUse.Store(s.clock.Add(1))
+		s.crash("record written")
+		if len(p.parts) > 1 {
+			setState(g.mem(), tops[k], recordPrepared, len(r.items))
+			s.crash("part prepared")
+		}
+	}
+	for k := range p.parts {
+		setState(p.parts[k].seg.mem(), tops[k], recordComplete, len(p.parts[k].items))
+		s.crash("part complete")
+	}
+}
+
+func (p *plan) origin() bb.Generation {
+	switch {
+	case p.g != nil:
+		return p.g.origin
+	case p.base != nil:
+		return p.base.origin
+	default:
+		return p.c.Generation
+	}
+}
+
+// apply changes the index. The caller holds the file's shard.
+func (s *Store) apply(p *plan, d *dead) {
+	c, h := p.c, s.shard(p.c.File)
+	g := h.find(c.File, c.Generation) // an earlier commit of the batch may have made it
+	if g == nil {
+		g = &generation{file: c.File, number: c.Generation, base: c.Base, origin: p.origin(), buffer: unique.Make(c.Buffer)}
+		if p.base != nil {
+			g.ext = p.base.ext.copy()
+		}
+		h.insert(g)
+	}
+	if p.note != nil && h.anchors[g] == nil {
+		h.anchors[g] = p.note
+	} else if p.note != nil && p.note.refs.Add(-1) == 0 {
+		*d = append(*d, p.note)
+	}
+	if g.buffer.Value() == "" {
+		g.buffer = unique.Make(c.Buffer)
+	}
+	g.clean = g.clean && len(p.parts) == 0
+	for k := range p.parts {
+		for _, e := range p.parts[k].items {
+			g.ext.put(newExtent(p.parts[k].seg, e, dirty), d)
+		}
+	}
+}
+
+func newExtent(g *segment, e recordExtent, state extentState) extent {
+	return extent{off: e.fileOffset, seg: g, sum: e.sum, length: e.length, offset: e.offset, whole: e.length, state: state}
+}
+
+// note writes one of the store's own records and returns where it lies, with a
+// reference that keeps it. The caller holds the shard of the record's file.
+func (s *Store) note(r *record) (*segment, error) {
+	s.own.Lock()
+	defer s.own.Unlock()
+	for {
+		old := s.own.current
+		if old != nil && old.noteIn(s, r) {
+			return old, nil
+		}
+		g, err := s.newNotes()
+		if err != nil {
+			return nil, err
+		}
+		s.own.current = g
+		if old != nil {
+			s.sealNotes(old)
+		}
+	}
+}
+
+func (s *Store) sealNotes(g *segment) {
+	g.mu.Lock()
+	g.to(segSealed)
+	g.mu.Unlock()
+	s.mu.Lock()
+	s.freeIfDead(g)
+	s.mu.Unlock()
+}
+
+func (g *segment) noteIn(s *Store, r *record) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.floor-RecordCost(len(r.items)) < dataStart+recordEnd {
+		return false
+	}
+	r.sequence = s.sequence.Add(1)
+	top := g.append(r)
+	setState(g.mem(), top, recordComplete, len(r.items))
+	g.addFile(r.file)
+	g.refs.Add(1)
+	return true
+}
+
+// newNotes takes, or makes, a segment for the store's own records. It is leased
+// for as long as records are written to it.
+func (s *Store) newNotes() (*segment, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return nil, &bb.Error{Kind: bb.Unavailable, Op: "commit", Err: errClosed}
+	}
+	if g := s.takePartial(notesKey()); g != nil {
+		g.mu.Lock()
+		g.to(segLeased)
+		g.mu.Unlock()
+		return g, nil
+	}
+	for _, r := range s.mu.regions {
+		if !r.log {
+			continue
+		}
+		if unit, n := r.fit(1); n == 1 {
+			return s.newSegment(r, unit, 1, notesKey()), nil
+		}
+	}
+	return nil, bb.E(bb.NoSpace, "commit", "", "the region of the store's own records is full").
+		WithRemedy("remove files that were evicted, or give the store more memory")
+}
+
+// notesKey is the key of segments of the store's own records: no buffer has that name.
+func notesKey() partialKey { return partialKey{unique.Make(""), ownUID()} }

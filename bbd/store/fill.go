@@ -1,0 +1,143 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+)
+
+// Fill puts bytes fetched from the backing store back in place of evicted extents.
+// The caller has copied them into segments it leases. Each evicted extent that a
+// FillExtent touches must be covered by it whole; see Extent for what that is
+// where part of it was overwritten. All are checked first: bb.Checksum names what
+// differs, bb.Busy says that the file changed meanwhile and a second try may do,
+// bb.Invalid that nothing there is evicted. The extents become clean.
+func (s *Store) Fill(f bb.FileID, n bb.Generation, fill ...FillExtent) error {
+	h := s.shard(f)
+	h.Lock()
+	g := h.find(f, n)
+	if g == nil {
+		h.Unlock()
+		return noGeneration("fill", f, n)
+	}
+	c := &Commit{File: f, Generation: n, Base: g.base, Fresh: g.base != 0 && g.origin == n, Buffer: g.buffer.Value()}
+	wanted := make([][]extent, len(fill))
+	for i, e := range fill {
+		wanted[i] = g.ext.evictedIn(e.FileOffset, e.FileOffset+max(e.Length, 0))
+	}
+	h.Unlock()
+	var pieces []extent
+	for i := range fill {
+		list, err := s.checkFill(c, &fill[i], wanted[i])
+		if err != nil {
+			return err
+		}
+		pieces = append(pieces, list...)
+	}
+	return s.commitFill(c, pieces)
+}
+
+func (m *extentMap) evictedIn(from, to int64) (list []extent) {
+	m.walk(from, to, func(e *extent) bool {
+		if e.state == evicted {
+			list = append(list, *e)
+		}
+		return true
+	})
+	return list
+}
+
+// checkFill compares what was fetched with what was evicted, and adds to c the
+// visible piece of each extent, with a checksum of its own.
+func (s *Store) checkFill(c *Commit, fill *FillExtent, wanted []extent) ([]extent, error) {
+	if len(wanted) == 0 {
+		return nil, invalidCommit(c, fmt.Sprintf("nothing of range %d+%d is evicted", fill.FileOffset, fill.Length))
+	}
+	g, err := s.leased(fill.Lease)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	inside := fill.SegmentOffset >= g.mu.start && fill.Length <= g.length && fill.SegmentOffset <= g.mu.floor-fill.Length
+	var mem []byte
+	if inside {
+		mem = g.mem()[fill.SegmentOffset : fill.SegmentOffset+fill.Length]
+	}
+	path := g.mu.region.path
+	g.mu.Unlock()
+	if !inside {
+		return nil, invalidCommit(c, fmt.Sprintf("%d bytes at %d of the segment lie outside the lease", fill.Length, fill.SegmentOffset))
+	}
+	err = guard("fill", path, func() error {
+		for _, e := range wanted {
+			whole := e.off - int64(e.cut)
+			from := whole - fill.FileOffset
+			if from < 0 || from+int64(e.whole) > fill.Length {
+				return invalidCommit(c, fmt.Sprintf("evicted range %d+%d is not covered by %d+%d", whole, e.whole, fill.FileOffset, fill.Length))
+			}
+			if got := checksum.Sum(mem[from : from+int64(e.whole)]); got != e.sum {
+				return bb.E(bb.Checksum, "fill", fmt.Sprintf("%s range %d+%d", fileName(c.File, c.Generation), whole, e.whole),
+					fmt.Sprintf("checksum of what was fetched is %016x, of what was evicted %016x", got, e.sum))
+			}
+			at := from + int64(e.cut)
+			c.Extents = append(c.Extents, NewExtent{
+				Lease: fill.Lease, SegmentOffset: fill.SegmentOffset + at, FileOffset: e.off,
+				Length: int64(e.length), Checksum: checksum.Sum(mem[at : at+int64(e.length)]),
+			})
+		}
+		return nil
+	})
+	return wanted, err
+}
+
+// commitFill writes records of the pieces and shows them in every view that has
+// the same evicted extents.
+func (s *Store) commitFill(c *Commit, pieces []extent) error {
+	b := &batch{commits: []plan{{c: c, flags: recordClean}}, segments: map[*segment]*space{}}
+	p := &b.commits[0]
+	if err := s.prepare(b); err != nil {
+		return err
+	}
+	var d dead
+	defer func() { s.reap(d) }()
+	defer s.lockShards(b)()
+	if err := s.checkGenerations(b); err != nil {
+		return err
+	}
+	if p.g == nil || !p.g.ext.shows(pieces) {
+		return bb.E(bb.Busy, "fill", fileName(c.File, c.Generation), "the file changed meanwhile")
+	}
+	if err := s.writeBatch(b); err != nil {
+		return err
+	}
+	s.shard(c.File).views(c.File, func(m *extentMap) {
+		for _, q := range p.parts {
+			for _, item := range q.items {
+				e := newExtent(q.seg, item, clean)
+				k := slices.IndexFunc(pieces, func(p extent) bool { return p.off == e.off })
+				if m.shows(pieces[k : k+1]) {
+					m.put(e, &d)
+				}
+			}
+		}
+	})
+	return nil
+}
+
+// shows reports whether all of the pieces are there, evicted, just so.
+func (m *extentMap) shows(pieces []extent) bool {
+	for i := range pieces {
+		want, same := &pieces[i], false
+		m.walk(want.off, want.end(), func(e *extent) bool {
+			same = e.state == evicted && e.off == want.off && e.length == want.length &&
+				e.cut == want.cut && e.whole == want.whole && e.sum == want.sum
+			return false
+		})
+		if !same {
+			return false
+		}
+	}
+	return true
+}

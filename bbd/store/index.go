@@ -1,0 +1,304 @@
+package store
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"unique"
+
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+)
+
+// generation is one content of a file in the index. A file is the list of its
+// generations, newest first. Guarded by the file's shard. With its one extent, a
+// small file takes about 230 bytes: fields are chosen for that.
+type generation struct {
+	file   bb.FileID
+	number bb.Generation
+	base   bb.Generation
+	origin bb.Generation
+	buffer unique.Handle[string]
+	next   *generation // older
+	snaps  *Snapshot   // open ones, of this generation
+	ext    extentMap
+	sealed bool
+	clean  bool
+	gone   bool // dropped; stays for its snapshots only
+}
+
+func (s *Store) shard(f bb.FileID) *shard { return &s.shards[shardOf(f)] }
+
+// shardOf spreads ids that count up as well as random ones.
+func shardOf(f bb.FileID) int { return int(uint64(f) * 0x9E3779B97F4A7C15 >> 58) }
+
+// find returns a generation that has not been dropped.
+func (h *shard) find(f bb.FileID, n bb.Generation) *generation {
+	for g := h.files[f]; g != nil; g = g.next {
+		if g.number == n && !g.gone {
+			return g
+		}
+	}
+	return nil
+}
+
+// generations yields a file's generations, newest first. g may be removed meanwhile.
+func (h *shard) generations(f bb.FileID) iter.Seq[*generation] {
+	return func(yield func(*generation) bool) {
+		for g := h.files[f]; g != nil; {
+			next := g.next
+			if !yield(g) {
+				return
+			}
+			g = next
+		}
+	}
+}
+
+// insert puts g in its place in the list.
+func (h *shard) insert(g *generation) {
+	head := h.files[g.file]
+	if head == nil || head.number < g.number {
+		g.next = head
+		h.files[g.file] = g
+		return
+	}
+	for head.next != nil && head.next.number > g.number {
+		head = head.next
+	}
+	g.next, head.next = head.next, g
+}
+
+// remove takes a generation out of the list, or leaves it for its snapshots.
+func (h *shard) remove(g *generation, d *dead) {
+	g.ext.release(d)
+	if a := h.anchors[g]; a != nil {
+		delete(h.anchors, g)
+		if a.refs.Add(-1) == 0 {
+			*d = append(*d, a)
+		}
+	}
+	g.gone = true
+	if g.snaps == nil {
+		h.unlink(g)
+	}
+}
+
+func (h *shard) unlink(g *generation) {
+	head := h.files[g.file]
+	if head == g {
+		if g.next == nil {
+			delete(h.files, g.file)
+			return
+		}
+		h.files[g.file] = g.next
+		return
+	}
+	for ; head != nil; head = head.next {
+		if head.next == g {
+			head.next = g.next
+			return
+		}
+	}
+}
+
+func noGeneration(op string, f bb.FileID, n bb.Generation) error {
+	return bb.E(bb.NotFound, op, fileName(f, n), "this node has nothing of it")
+}
+
+func fileName(f bb.FileID, n bb.Generation) string {
+	return fmt.Sprintf("file %s generation %d", f, n)
+}
+
+// Size returns the size of a generation in bytes; bb.NotFound if the store does not have it.
+func (s *Store) Size(f bb.FileID, n bb.Generation) (int64, error) {
+	h := s.shard(f)
+	h.Lock()
+	defer h.Unlock()
+	g := h.find(f, n)
+	if g == nil {
+		return 0, noGeneration("size", f, n)
+	}
+	return g.ext.size(), nil
+}
+
+// Seal ends the writing of a generation: further commits are bb.Invalid. Idempotent.
+func (s *Store) Seal(f bb.FileID, n bb.Generation) error {
+	h := s.shard(f)
+	h.Lock()
+	defer h.Unlock()
+	g := h.find(f, n)
+	if g == nil {
+		return noGeneration("seal", f, n)
+	}
+	g.sealed = true
+	return nil
+}
+
+// MarkClean says that the backing store holds this generation whole, in place of
+// older ones: its extents may be evicted, and what only older generations and
+// their snapshots show may not. bb.Invalid for a generation that is not sealed, or
+// that shows part of an evicted extent: that could be checked only against the
+// older copy, so it must be filled in before the copy is replaced.
+func (s *Store) MarkClean(f bb.FileID, n bb.Generation) error {
+	h := s.shard(f)
+	h.Lock()
+	defer h.Unlock()
+	g := h.find(f, n)
+	if g == nil {
+		return noGeneration("mark clean", f, n)
+	}
+	if !g.sealed {
+		return bb.E(bb.Invalid, "mark clean", fileName(f, n), "is still being written")
+	}
+	whole := true
+	g.ext.walk(0, math.MaxInt64, func(e *extent) bool {
+		whole = e.state != evicted || e.length == e.whole
+		return whole
+	})
+	if !whole {
+		return bb.E(bb.Invalid, "mark clean", fileName(f, n), "part of an evicted extent was overwritten and the rest was not filled in")
+	}
+	h.markClean(g)
+	return nil
+}
+
+func (h *shard) markClean(g *generation) {
+	g.clean = true
+	for old := range h.generations(g.file) {
+		if old.number >= g.number {
+			continue
+		}
+		old.clean = false
+		if !old.gone {
+			old.ext.keep()
+		}
+		for n := old.snaps; n != nil; n = n.next {
+			n.ext.keep()
+		}
+	}
+	// Of the same generation too: one opened while it was being written may show
+	// what was overwritten since. What they share with g is marked after them.
+	for n := g.snaps; n != nil; n = n.next {
+		n.ext.keep()
+	}
+	g.ext.markAll(clean)
+}
+
+// keep marks what may be in no copy on the backing store any more.
+func (m *extentMap) keep() { m.markAll(kept) }
+
+func (m *extentMap) markAll(state extentState) {
+	m.walk(0, math.MaxInt64, func(e *extent) bool {
+		e.mark(state)
+		return true
+	})
+}
+
+// Drop forgets a file. Snapshots keep what they show. Idempotent.
+func (s *Store) Drop(f bb.FileID) { s.drop(f, func(*generation) bool { return true }) }
+
+// DropGeneration forgets a generation that a newer one has taken the place of,
+// and whose content the newer one may build on. Idempotent.
+func (s *Store) DropGeneration(f bb.FileID, n bb.Generation) {
+	s.drop(f, func(g *generation) bool { return g.number == n })
+}
+
+func (s *Store) drop(f bb.FileID, which func(*generation) bool) {
+	var d dead
+	h := s.shard(f)
+	h.Lock()
+	for g := range h.generations(f) {
+		if !g.gone && which(g) {
+			h.remove(g, &d)
+		}
+	}
+	h.Unlock()
+	s.reap(d)
+}
+
+// Void forgets an abandoned generation: one that never became the file's content,
+// and that no other is based on. Its records are struck out, so that they do not
+// count after a restart either. Idempotent.
+func (s *Store) Void(f bb.FileID, n bb.Generation) error {
+	err := s.strikeOut(f, n)
+	s.DropGeneration(f, n)
+	return err
+}
+
+// strikeOut makes the records of a generation void. One word of each changes, with
+// one atomic store, so a crash between two leaves records that Adopt strikes out.
+func (s *Store) strikeOut(f bb.FileID, n bb.Generation) error {
+	s.mu.Lock()
+	segments := make([]*segment, 0, len(s.mu.segments))
+	for g := range s.mu.segments {
+		segments = append(segments, g)
+	}
+	s.mu.Unlock()
+	for _, g := range segments {
+		if err := g.strikeOut(f, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *segment) strikeOut(f bb.FileID, n bb.Generation) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.state == segFree || !slices.Contains(g.mu.files, f) {
+		return nil
+	}
+	return guard("void", g.mu.region.path, func() error {
+		g.scan(func(r *record, top int64) {
+			if r.file == f && r.generation == n && r.state != recordVoid {
+				setState(g.mem(), top, recordVoid, len(r.items))
+				g.mu.voids++
+			}
+		}, nil)
+		return nil
+	})
+}
+
+// Checksum returns the CRC-64/NVME of a whole generation, holes included, and its
+// size. It combines the extents' checksums; bytes are read only of extents that
+// were partly overwritten, after verifying them whole. bb.NotFound, bb.Checksum,
+// bb.Unavailable where one that was partly overwritten is evicted.
+func (s *Store) Checksum(f bb.FileID, n bb.Generation) (sum uint64, size int64, err error) {
+	snap, err := s.Snapshot(f, n)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer snap.Close()
+	pinned, err := snap.Pin(0, snap.size)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer pinned.Release()
+	runs, err := snap.extents(0, snap.size, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := range runs {
+		piece, err := snap.runSum(&runs[i])
+		if err != nil {
+			return 0, 0, err
+		}
+		sum = checksum.Combine(sum, piece, runs[i].size)
+	}
+	return sum, snap.size, nil
+}
+
+func (v *Snapshot) runSum(r *run) (uint64, error) {
+	switch {
+	case r.hole():
+		return checksum.Zeros(r.size), nil
+	case r.length == r.whole:
+		return r.sum, nil
+	case r.state == evicted:
+		return 0, v.unavailable(r)
+	default:
+		return v.pieceSum(&r.extent)
+	}
+}

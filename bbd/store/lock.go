@@ -1,0 +1,44 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+)
+
+// lockName is the file that is locked (flock) in every folder of a store and
+// holds the process id of whoever has it.
+const lockName = "lock"
+
+// lockDir takes a folder for this process for as long as the file is open.
+func lockDir(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockName)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, bb.Wrap("lock", path, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, bb.Wrap("lock", path, err)
+		}
+		pid, _ := io.ReadAll(io.LimitReader(f, 32)) // empty for an instant after the holder's start
+		return nil, bb.E(bb.Busy, "open store", dir, fmt.Sprintf("process %s has it", strings.TrimSpace(string(pid)))).
+			WithRemedy("stop that process, or give this one folders of its own")
+	}
+	if err := f.Truncate(0); err == nil {
+		_, err = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+		if err == nil {
+			return f, nil
+		}
+	}
+	f.Close()
+	return nil, bb.E(bb.Internal, "lock", path, "cannot write the process id")
+}

@@ -1,0 +1,462 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"iter"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unique"
+
+	"forebay/internal/bb"
+)
+
+// recovered is a record found at start.
+type recovered struct {
+	record
+	seg *segment
+	top int64
+}
+
+// recover adopts regions, reads their records and builds the index of them. All
+// segments come back sealed: a client of the dead process may still be copying
+// into what it had leased.
+func (s *Store) recover(ctx context.Context, found []candidate) error {
+	s.instance = bb.InstanceID(rand.Uint64() | 1)
+	known := false
+	for i := range found {
+		c := &found[i]
+		if c.err == nil && c.tier == bb.TierMemory && !known {
+			s.instance, known = c.header.instance, true
+		}
+	}
+	nonces := map[uint64]bool{}
+	var records []recovered
+	for i := range found {
+		if err := ctx.Err(); err != nil {
+			return bb.Wrap("recover", s.memDir, err)
+		}
+		list, err := s.recoverRegion(&found[i], nonces)
+		if err != nil {
+			return err
+		}
+		records = append(records, list...)
+	}
+	s.removeUnfinished()
+	s.decide(records)
+	s.rebuild(records)
+	s.found.recovered = len(records)
+	s.claims()
+	var d dead
+	for g := range s.mu.segments {
+		d = append(d, g)
+	}
+	s.reap(d)
+	return nil
+}
+
+// recoverRegion adopts one region. One whose headers are unreadable is reported
+// and left alone.
+func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) (records []recovered, err error) {
+	if c.err != nil {
+		s.damaged(Damage{Path: c.path, Segment: -1, To: headerCopy + headerSize, What: c.err.Error()})
+		return nil, nil
+	}
+	r, err := c.adopt()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.regions = append(s.mu.regions, r)
+	s.found.adopted++
+	if c.mended {
+		s.damaged(Damage{Region: r.id, Path: r.path, Segment: -1, To: headerSize, What: "the header was damaged and is mended from its copy"})
+	}
+	err = guard("recover", r.path, func() error {
+		if c.mended || c.header.instance != s.instance {
+			r.writeHeader(s.instance)
+		}
+		for unit := int64(1); unit < int64(len(r.units)); unit++ {
+			g := s.recoverSegment(r, unit, nonces)
+			if g == nil {
+				continue
+			}
+			records = append(records, s.recoverRecords(g)...)
+			unit += g.length/Unit - 1
+		}
+		return nil
+	})
+	return records, err
+}
+
+func (s *Store) damaged(d Damage) {
+	s.found.damage = append(s.found.damage, d)
+	s.log.Error("damaged bytes in a region", "region", d.Region, "path", d.Path, "segment", d.Segment,
+		"from", d.From, "to", d.To, "buffer", d.Buffer, "what", d.What)
+}
+
+// recoverSegment reads slot unit, or the segment's own header where the slot is
+// damaged; nil where no segment begins.
+func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *segment {
+	slot := r.slot(unit)
+	if binary.LittleEndian.Uint64(slot) == 0 {
+		return nil
+	}
+	h, err := decodeSegmentHeader(slot)
+	fits := func() bool { return unit+h.units <= int64(len(r.units)) }
+	if err != nil || !fits() {
+		at := unit * Unit
+		if h, err = decodeSegmentHeader(r.mem[at : at+slotSize]); err != nil || !fits() {
+			s.damaged(Damage{Region: r.id, Path: r.path, Segment: at, To: slotSize, What: "slot and header of the segment are damaged: its content is lost"})
+			return nil
+		}
+		s.damaged(Damage{Region: r.id, Path: r.path, Segment: at, To: slotSize, Buffer: h.buffer, What: "the slot was damaged and is mended from the segment's header"})
+		h.encode(slot)
+		publish(slot, 0, segmentMagic)
+	} else if copied, err := decodeSegmentHeader(r.mem[unit*Unit : unit*Unit+slotSize]); err != nil || copied != h {
+		s.damaged(Damage{Region: r.id, Path: r.path, Segment: unit * Unit, To: slotSize, Buffer: h.buffer, What: "the segment's header was damaged and is mended from its slot"})
+		own := r.mem[unit*Unit : unit*Unit+slotSize]
+		h.encode(own)
+		publish(own, 0, segmentMagic)
+	}
+	if nonces[h.nonce] { // spilled: both copies are whole; the one in memory came first
+		publish(slot, 0, 0)
+		return nil
+	}
+	nonces[h.nonce] = true
+	return s.adoptSegment(r, unit, h)
+}
+
+func (s *Store) adoptSegment(r *region, unit int64, h segmentHeader) *segment {
+	g := &segment{sequence: h.sequence, nonce: h.nonce, length: h.units * Unit, uid: h.uid, buffer: unique.Make(h.buffer)}
+	g.mu.region, g.mu.offset = r, unit*Unit
+	g.mu.state = segSealed
+	if r.log { // only this process writes there
+		g.mu.state = segPartial
+		s.mu.partial[notesKey()] = append(s.mu.partial[notesKey()], g)
+	}
+	r.take(g, unit)
+	s.mu.segments[g] = struct{}{}
+	s.mu.segmentSeq = max(s.mu.segmentSeq, h.sequence)
+	return g
+}
+
+func (s *Store) recoverRecords(g *segment) (list []recovered) {
+	r := g.mu.region
+	g.mu.floor, g.mu.dataEnd = g.scan(func(rec *record, top int64) {
+		if rec.state == recordVoid {
+			return
+		}
+		if rec.flags&recordEvicted != 0 && !r.log {
+			s.damaged(Damage{Region: r.id, Path: r.path, Segment: g.mu.offset, From: top - recordHead, To: top, Buffer: g.buffer.Value(), What: "a record of an eviction in a segment of users"})
+			return
+		}
+		list = append(list, recovered{*rec, g, top})
+		s.sequence.Store(max(s.sequence.Load(), rec.sequence))
+	}, func(from, to int64, claim *record) {
+		s.damaged(Damage{
+			Region: r.id, Path: r.path, Segment: g.mu.offset, From: from, To: to, Buffer: g.buffer.Value(),
+			What: "a commit record is damaged", File: claim.file, Generation: claim.generation,
+		})
+	})
+	return list
+}
+
+// scan calls each for every record of the segment, newest last, and bad (unless
+// nil) for every run of bytes that should be records. It returns the floor and the
+// end of the data.
+func (g *segment) scan(each func(r *record, top int64), bad func(from, to int64, claim *record)) (floor, dataEnd int64) {
+	mem := g.mem()
+	top, dataEnd := g.length, int64(dataStart)
+	budget := 64 * g.length // of bytes that resyncing may sum up, whatever writers put there
+	for {
+		r, low, found, err := decodeRecord(mem, dataEnd, top, g.nonce)
+		if !found {
+			return top - recordEnd, dataEnd
+		}
+		if err != nil {
+			next := resync(mem, dataEnd, top-8, g.nonce, &budget)
+			if bad != nil {
+				claim := claimOf(mem, top)
+				bad(max(next, dataEnd), top, &claim)
+			}
+			if next < 0 {
+				return dataEnd, dataEnd // nothing may be added any more
+			}
+			top = next
+			continue
+		}
+		for _, e := range r.items {
+			if r.flags&recordEvicted == 0 {
+				dataEnd = max(dataEnd, int64(e.offset)+int64(e.length))
+			}
+		}
+		each(&r, top)
+		top = low
+	}
+}
+
+// resync returns the top of the next readable record below from, or -1.
+func resync(mem []byte, bottom, from int64, nonce uint64, budget *int64) int64 {
+	for top := from; top >= bottom+recordHead && *budget > 0; top -= 8 {
+		switch uint32(binary.LittleEndian.Uint64(mem[top-8:])) {
+		case recordPrepared, recordComplete, recordVoid:
+			*budget -= int64(binary.LittleEndian.Uint64(mem[top-8:])>>32) % MaxSegment
+			if _, _, found, err := decodeRecord(mem, bottom, top, nonce); found && err == nil {
+				return top
+			}
+		}
+	}
+	return -1
+}
+
+// claimOf reads file and generation of a record whose checksum is wrong.
+func claimOf(mem []byte, top int64) (r record) {
+	if top < dataStart+recordHead {
+		return r
+	}
+	h := mem[top-recordHead : top]
+	r.file = bb.FileID(binary.LittleEndian.Uint64(h))
+	r.generation = bb.Generation(binary.LittleEndian.Uint64(h[8:]))
+	return r
+}
+
+// decide settles commits of several parts: they count if any part is complete, or
+// if all are there. What does not count is struck out.
+func (s *Store) decide(records []recovered) {
+	type commit struct{ parts, seen, complete int }
+	open := map[uint64]*commit{}
+	for i := range records {
+		if r := &records[i]; r.parts > 1 {
+			c := open[r.sequence]
+			if c == nil {
+				c = &commit{parts: int(r.parts)}
+				open[r.sequence] = c
+			}
+			c.seen++
+			if r.state == recordComplete {
+				c.complete++
+			}
+		}
+	}
+	for i := range records {
+		r := &records[i]
+		if r.state != recordPrepared {
+			continue
+		}
+		r.state = recordComplete
+		if c := open[r.sequence]; c != nil && c.complete == 0 && c.seen < c.parts {
+			r.state = recordVoid
+		}
+		setState(r.seg.mem(), r.top, r.state, len(r.items))
+	}
+}
+
+// rebuild makes the index of the records, in the order in which they were written.
+func (s *Store) rebuild(records []recovered) {
+	order := make([]*recovered, 0, len(records))
+	for i := range records {
+		if records[i].state != recordVoid {
+			order = append(order, &records[i])
+		}
+	}
+	slices.SortFunc(order, func(a, b *recovered) int {
+		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.generation, b.generation),
+			cmp.Compare(a.sequence, b.sequence), cmp.Compare(a.part, b.part))
+	})
+	var d dead
+	var g *generation
+	for _, r := range order {
+		h := s.shard(r.file)
+		if g == nil || g.file != r.file || g.number != r.generation {
+			g = h.recoverGeneration(r)
+		}
+		g.replay(h, r, &d)
+	}
+}
+
+// recoverGeneration makes a generation that starts as its base, as far as there
+// are records of that. Where there are none, all of the base's own extents were
+// overwritten by generations that build on it, and the next older one counts,
+// down to the one that started from nothing.
+func (h *shard) recoverGeneration(r *recovered) *generation {
+	g := &generation{file: r.file, number: r.generation, base: r.base, origin: r.origin, buffer: r.seg.buffer}
+	for b := h.files[r.file]; b != nil && r.origin != r.generation; b = b.next {
+		if b.number <= r.base && b.number >= r.origin {
+			g.ext = b.ext.copy()
+			break
+		}
+	}
+	h.insert(g)
+	return g
+}
+
+func (g *generation) replay(h *shard, r *recovered, d *dead) {
+	if name := r.seg.buffer; g.buffer.Value() == "" && name.Value() != "" {
+		g.buffer = name
+	}
+	r.seg.addFile(r.file)
+	r.seg.lastUse.Store(int64(r.seg.sequence) - math.MaxInt32)
+	if len(r.items) == 0 && h.anchors[g] == nil {
+		h.anchors[g] = r.seg
+		r.seg.refs.Add(1)
+	}
+	for _, item := range r.items {
+		state := dirty
+		switch {
+		case r.flags&recordEvicted != 0:
+			state = evicted
+		case r.flags&recordClean != 0:
+			state = clean
+		}
+		g.ext.put(newExtent(r.seg, item, state), d)
+	}
+}
+
+func (s *Store) claims() {
+	s.found.claimed = map[bb.FileID][]bb.Generation{}
+	for _, d := range s.found.damage {
+		if d.File != 0 {
+			s.found.claimed[d.File] = append(s.found.claimed[d.File], d.Generation)
+		}
+	}
+}
+
+// removeUnfinished deletes regions that an earlier process had not finished making.
+func (s *Store) removeUnfinished() {
+	for _, dir := range slices.Compact([]string{s.memDir, s.o.DiskDir}) {
+		if dir == "" {
+			continue
+		}
+		list, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range list {
+			if strings.HasPrefix(e.Name(), regionPrefix) && strings.HasSuffix(e.Name(), unfinished) {
+				if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+					s.log.Error("delete an unfinished region", "path", e.Name(), "error", err)
+				}
+			}
+		}
+	}
+}
+
+// Adopt says, after a restart, which generation of a file is the truth, and whether
+// the backing store holds it. The generation is sealed. Older ones are dropped,
+// and those that are not part of the true one are void: they belong to commits
+// that were never acknowledged. bb.NotFound: nothing of the generation is here.
+// bb.Lost: a damaged record claims to be of it. Whether all of a closed file is
+// here, Size and Checksum tell, compared with the namespace's entry.
+func (s *Store) Adopt(f bb.FileID, n bb.Generation, isClean bool) error {
+	h := s.shard(f)
+	h.Lock()
+	g := h.find(f, n)
+	if g == nil {
+		h.Unlock()
+		return noGeneration("adopt", f, n)
+	}
+	g.sealed = true
+	if isClean {
+		h.markClean(g)
+	}
+	others := h.others(g)
+	h.Unlock()
+	for number, void := range others {
+		if void {
+			if err := s.Void(f, number); err != nil {
+				return err
+			}
+		} else {
+			s.DropGeneration(f, number)
+		}
+	}
+	if slices.ContainsFunc(s.found.claimed[f], func(c bb.Generation) bool { return c <= n && c >= g.origin }) {
+		return bb.E(bb.Lost, "adopt", fileName(f, n), "a damaged commit record claims to be of it").
+			WithRemedy("compare size and checksum with the entry: what they agree on is whole")
+	}
+	return nil
+}
+
+// others returns a file's generations besides g, and whether they are void: not in
+// the chain of bases that g builds on.
+func (h *shard) others(g *generation) map[bb.Generation]bool {
+	others := map[bb.Generation]bool{}
+	next := g.base
+	if g.origin == g.number {
+		next = 0
+	}
+	for o := range h.generations(g.file) { // newest first
+		if o == g || o.gone {
+			continue
+		}
+		onChain := o.number <= next && o.number >= g.origin
+		if onChain {
+			next = o.base
+		}
+		others[o.number] = !onChain && (o.number > g.number || o.number >= g.origin)
+	}
+	return others
+}
+
+// Files lists what the store has, in no order. What changes meanwhile may be missed.
+func (s *Store) Files() iter.Seq[FileInfo] {
+	return func(yield func(FileInfo) bool) {
+		for i := range s.shards {
+			for _, info := range s.shards[i].infos() {
+				if !yield(info) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (h *shard) infos() []FileInfo {
+	h.Lock()
+	defer h.Unlock()
+	list := make([]FileInfo, 0, len(h.files))
+	for f := range maps.Keys(h.files) {
+		info := FileInfo{File: f}
+		for g := range h.generations(f) {
+			if g.gone {
+				continue
+			}
+			info.Generations = append(info.Generations, g.info())
+			if info.Buffer == "" {
+				info.Buffer = g.buffer.Value()
+			}
+		}
+		slices.Reverse(info.Generations)
+		if len(info.Generations) > 0 {
+			list = append(list, info)
+		}
+	}
+	return list
+}
+
+func (g *generation) info() GenerationInfo {
+	i := GenerationInfo{Generation: g.number, Base: g.base, Size: g.ext.size(), Sealed: g.sealed, Clean: g.clean}
+	g.ext.walk(0, math.MaxInt64, func(e *extent) bool {
+		n := int64(e.length)
+		switch e.state {
+		case evicted:
+			i.Evicted += n
+		case dirty:
+			i.Dirty += n
+			i.Resident += n
+		default:
+			i.Resident += n
+		}
+		return true
+	})
+	return i
+}
+
+// Damage lists what recovery could not read.
+func (s *Store) Damage() []Damage { return slices.Clone(s.found.damage) }

@@ -1,0 +1,148 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unique"
+
+	"forebay/internal/bb"
+)
+
+// segState is a segment's place in its life.
+//
+//	             Lease                    Release, nearly full; Abandon
+//	(free) ──────────▶ leased ───────────────────────────────────▶ sealed ◀── recovery
+//	                   │    ▲                                       │   ▲
+//	           Release │    │ Lease                           Spill │   │ done, or given up
+//	                   ▼    │       Spill, Evict want it            ▼   │
+//	                   partial ───────────────────────────────────▶ spilling
+//
+//	free: from partial or sealed, when no extent refers to it and nobody has pinned it
+type segState uint8
+
+const (
+	segLeased segState = iota
+	segPartial
+	segSealed
+	segSpilling
+	segFree
+)
+
+var segMoves = [...][]segState{
+	segLeased:   {segPartial, segSealed},
+	segPartial:  {segLeased, segSealed, segSpilling, segFree},
+	segSealed:   {segSpilling, segFree},
+	segSpilling: {segSealed},
+	segFree:     {},
+}
+
+// segment is a slice of a region.
+type segment struct {
+	sequence uint64 // in order of creation, across restarts
+	nonce    uint64
+	length   int64
+	uid      uint32
+	buffer   unique.Handle[string]
+
+	// Counts of extents in the index, and of their bytes. An extent that several
+	// views of a file show in chunks of their own counts once in each.
+	refs, held       atomic.Int64 // held: extents that may not be evicted
+	live, dirtyBytes atomic.Int64
+	lastUse          atomic.Int64
+
+	mu struct {
+		sync.Mutex
+		state    segState
+		region   *region
+		offset   int64 // in the region
+		lease    bb.LeaseID
+		start    int64 // first byte the present lease may fill
+		dataEnd  int64 // end of committed data
+		floor    int64 // end of the space for data; records and their end mark lie above
+		pins     int32
+		voids    uint32      // records made void so far: Spill must not miss one
+		files    []bb.FileID // that have, or had, extents here
+		released bool        // Abandon has not been called for any lease
+	}
+}
+
+// to changes the state; a move that the picture does not show is a bug here.
+// The caller holds mu.
+func (g *segment) to(next segState) {
+	for _, s := range segMoves[g.mu.state] {
+		if s == next {
+			g.mu.state = next
+			return
+		}
+	}
+	panic(fmt.Sprintf("store: segment %d moves from state %d to %d", g.sequence, g.mu.state, next))
+}
+
+// mem returns the segment's bytes. The caller holds mu, has the segment leased or
+// pinned, or is alone with it.
+func (g *segment) mem() []byte {
+	return g.mu.region.mem[g.mu.offset : g.mu.offset+g.length : g.mu.offset+g.length]
+}
+
+func (g *segment) ref(e *extent) {
+	if g == nil {
+		return
+	}
+	g.refs.Add(1)
+	if e.state == evicted {
+		return
+	}
+	g.live.Add(int64(e.length))
+	if e.state != clean {
+		g.held.Add(1)
+	}
+	if e.state == dirty {
+		g.dirtyBytes.Add(int64(e.length))
+	}
+}
+
+// unref reports whether e was the last extent of the segment.
+func (g *segment) unref(e *extent) bool {
+	if e.state != evicted {
+		g.live.Add(-int64(e.length))
+		if e.state != clean {
+			g.held.Add(-1)
+		}
+		if e.state == dirty {
+			g.dirtyBytes.Add(-int64(e.length))
+		}
+	}
+	return g.refs.Add(-1) == 0
+}
+
+// mark changes the state of an extent between dirty, clean and kept. The caller
+// holds the shard of the extent's file.
+func (e *extent) mark(next extentState) {
+	if e.state == evicted || e.state == next {
+		return
+	}
+	old := *e
+	e.state = next
+	e.seg.ref(e)
+	e.seg.unref(&old)
+}
+
+// addFile notes that the segment holds extents of a file. The caller holds mu.
+func (g *segment) addFile(f bb.FileID) {
+	if n := len(g.mu.files); n == 0 || g.mu.files[n-1] != f {
+		g.mu.files = append(g.mu.files, f)
+	}
+}
+
+// append writes a record below the others and leaves its word to the caller. The
+// caller holds mu and has checked that it fits.
+func (g *segment) append(r *record) (top int64) {
+	top = g.mu.floor + recordEnd
+	low := top - RecordCost(len(r.items))
+	mem := g.mem()
+	clear(mem[low-recordEnd : low]) // the end of the log, before the record is part of it
+	r.encode(mem, top, g.nonce)
+	g.mu.floor = low - recordEnd
+	return top
+}

@@ -1,0 +1,185 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+)
+
+// spillStep is written and read back at once.
+const spillStep = 8 << 20
+
+// Spill moves unpinned segments that no writer has to the disk tier, least
+// recently used first, and returns the bytes of memory freed. bb.NoSpace when the
+// disk tier is full, bb.Unsupported without one; what was moved before an error
+// stays moved.
+//
+// Why a crash or a loss of power anywhere in between is safe: a segment is written
+// and fsynced, read back and compared before its slot is published; that is
+// fsynced before the index and, last, the slot in memory change. While both slots
+// are there, both copies are whole and equal, and recovery takes the one in memory.
+func (s *Store) Spill(ctx context.Context, bytes int64) (freed int64, err error) {
+	if s.o.DiskDir == "" {
+		return 0, bb.E(bb.Unsupported, "spill", "", "there is no disk tier").WithRemedy("configure a folder for it")
+	}
+	s.spillMu.Lock()
+	defer s.spillMu.Unlock()
+	for _, g := range s.leastUsed(func(g *segment) bool { return g.idle(bb.TierMemory) }) {
+		if freed >= bytes {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return freed, bb.Wrap("spill", "", err)
+		}
+		moved, err := s.spillOne(g)
+		if err != nil {
+			return freed, err
+		}
+		if moved {
+			freed += g.length
+		}
+	}
+	return freed, nil
+}
+
+// spillOne moves a segment unless it is in use by now.
+func (s *Store) spillOne(g *segment) (moved bool, err error) {
+	to, unit, err := s.diskRoom(g)
+	if err != nil {
+		return false, err
+	}
+	g.mu.Lock()
+	ok := g.mu.pins == 0 && (g.mu.state == segSealed || g.mu.state == segPartial)
+	if ok {
+		g.to(segSpilling)
+	}
+	voids, mem, path := g.mu.voids, g.mem(), g.mu.region.path
+	g.mu.Unlock()
+	if ok {
+		err = guard("spill", path, func() error { return to.writeSegment(mem, unit, s.crash) })
+		if err == nil {
+			err = to.publishSegment(g, unit)
+		}
+		s.crash("spill published")
+		moved = s.finishSpill(g, to, unit, voids, err == nil)
+		s.crash("spill switched")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !moved {
+		s.clearSlot(to, unit*Unit, g.length)
+		err = cmpErr(err, to.sync(0, Unit))
+	}
+	s.freeIfDead(g)
+	return moved, bb.Wrap("spill", to.path, err)
+}
+
+func cmpErr(first, second error) error {
+	if first != nil {
+		return first
+	}
+	return second
+}
+
+// finishSpill makes the disk copy the segment, unless it has been pinned or
+// changed meanwhile.
+func (s *Store) finishSpill(g *segment, to *region, unit int64, voids uint32, good bool) (moved bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.to(segSealed)
+	if !good || g.mu.pins > 0 || g.mu.voids != voids || s.mu.closed {
+		return false
+	}
+	from, at := g.mu.region, g.mu.offset
+	g.mu.region, g.mu.offset = to, unit*Unit
+	s.clearSlot(from, at, g.length)
+	return true
+}
+
+// diskRoom reserves units of a disk region of the segment's owner, making a region
+// where the options leave room. The caller holds spillMu, so nobody else allocates
+// on disk meanwhile.
+func (s *Store) diskRoom(g *segment) (r *region, unit int64, err error) {
+	units := g.length / Unit
+	s.mu.Lock()
+	if s.mu.closed {
+		s.mu.Unlock()
+		return nil, 0, &bb.Error{Kind: bb.Unavailable, Op: "spill", Err: errClosed}
+	}
+	var total int64
+	for _, r := range s.mu.regions {
+		if r.tier != bb.TierDisk {
+			continue
+		}
+		total += int64(len(r.mem))
+		if r.owned && r.uid == g.uid {
+			if unit, n := r.fit(units); n == units {
+				r.take(g, unit)
+				s.mu.Unlock()
+				return r, unit, nil
+			}
+		}
+	}
+	s.mu.Unlock()
+	if total+s.o.RegionBytes > s.o.DiskBytes || units >= s.o.RegionBytes/Unit {
+		return nil, 0, bb.E(bb.NoSpace, "spill", s.o.DiskDir, fmt.Sprintf("the disk tier of %d bytes is full", s.o.DiskBytes))
+	}
+	if r, err = s.newRegion(bb.TierDisk, s.o.RegionBytes, false); err != nil {
+		return nil, 0, err
+	}
+	if err = cmpErr(r.assign(g.uid, s.instance), r.sync(0, Unit)); err != nil {
+		return nil, 0, cmpErr(err, r.unmap())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.regions = append(s.mu.regions, r)
+	r.take(g, 1)
+	return r, 1, nil
+}
+
+// writeSegment writes a segment in one sequential stream, makes it durable and
+// compares what the disk has with what was written.
+func (r *region) writeSegment(mem []byte, unit int64, crash func(string)) error {
+	fd, at := int(r.file.Fd()), unit*Unit
+	for off := range slices.Chunk(mem, spillStep) {
+		if _, err := r.file.WriteAt(off, at); err != nil {
+			return err
+		}
+		at += int64(len(off))
+		crash("spill writing")
+	}
+	if err := unix.Fdatasync(fd); err != nil {
+		return fmt.Errorf("fdatasync: %w", err)
+	}
+	// Without this the comparison would see the page cache and not the disk.
+	at = unit * Unit
+	if err := unix.Fadvise(fd, at, int64(len(mem)), unix.FADV_DONTNEED); err != nil {
+		return fmt.Errorf("fadvise: %w", err)
+	}
+	buf := make([]byte, min(spillStep, len(mem)))
+	for part := range slices.Chunk(mem, spillStep) {
+		if _, err := r.file.ReadAt(buf[:len(part)], at); err != nil {
+			return err
+		}
+		if checksum.Sum(buf[:len(part)]) != checksum.Sum(part) {
+			return bb.E(bb.Checksum, "spill", r.path, fmt.Sprintf("bytes %d+%d read back differ from what was written", at, len(part)))
+		}
+		at += int64(len(part))
+	}
+	return nil
+}
+
+// publishSegment writes the slot and makes it durable.
+func (r *region) publishSegment(g *segment, unit int64) error {
+	h := segmentHeader{units: g.length / Unit, nonce: g.nonce, sequence: g.sequence, uid: g.uid, buffer: g.buffer.Value()}
+	h.encode(r.slot(unit))
+	publish(r.slot(unit), 0, segmentMagic)
+	return r.sync(0, Unit)
+}

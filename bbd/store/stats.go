@@ -1,0 +1,89 @@
+package store
+
+import "forebay/internal/bb"
+
+// Stats describes the store now. It walks segments, not extents or files, but for
+// the counts of them: cheap enough for every second.
+func (s *Store) Stats() Stats {
+	t := Stats{
+		Instance: s.instance, Buffers: map[string]BufferStats{}, Populating: s.populate.busy(),
+		Adopted: s.found.adopted, Recovered: s.found.recovered, Damaged: len(s.found.damage), Recovery: s.found.took,
+	}
+	for i := range s.shards {
+		s.shards[i].Lock()
+		t.Files += len(s.shards[i].files)
+		s.shards[i].Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.Memory.Capacity, t.Disk.Capacity = s.o.MemoryBytes, s.o.DiskBytes
+	t.Regions, t.Segments, t.Leases = len(s.mu.regions), len(s.mu.segments), len(s.mu.leases)
+	for _, r := range s.mu.regions {
+		if !r.log {
+			t.addRegion(r)
+		}
+	}
+	for g := range s.mu.segments {
+		t.addSegment(g)
+	}
+	return t
+}
+
+func (t *Stats) tier(tier bb.Tier) *TierStats {
+	if tier == bb.TierDisk {
+		return &t.Disk
+	}
+	return &t.Memory
+}
+
+func (t *Stats) addRegion(r *region) {
+	ts := t.tier(r.tier)
+	ts.Total += int64(len(r.mem))
+	limit := int64(len(r.units))
+	if r.tier == bb.TierMemory {
+		limit = r.populated / Unit
+	}
+	ts.Populated += limit * Unit
+	for i := int64(1); i < limit && !r.retiring; i++ {
+		if r.units[i] == nil {
+			ts.Free += Unit
+		}
+	}
+}
+
+func (t *Stats) addSegment(g *segment) {
+	t.Extents += int(g.refs.Load())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.region.log {
+		return
+	}
+	ts := t.tier(g.mu.region.tier)
+	filled := g.mu.dataEnd - dataStart
+	live := min(g.live.Load(), filled)
+	unflushed := min(g.dirtyBytes.Load(), live)
+	idle := g.mu.pins == 0 && (g.mu.state == segSealed || g.mu.state == segPartial)
+	ts.Used += g.length
+	ts.Live += live
+	ts.Dirty += unflushed
+	ts.Clean += live - unflushed
+	if g.mu.pins > 0 {
+		ts.Pinned += g.length
+	}
+	resident := g.length
+	if g.mu.lease != 0 {
+		ts.Leased += g.length
+	} else {
+		ts.Waste += g.length - live
+		if idle && g.held.Load() == 0 {
+			ts.Evictable += g.length
+		}
+		if idle && g.mu.region.tier == bb.TierMemory {
+			ts.Spillable += g.length
+		}
+	}
+	b := t.Buffers[g.buffer.Value()]
+	b.Resident += resident
+	b.Dirty += unflushed
+	t.Buffers[g.buffer.Value()] = b
+}

@@ -1,0 +1,398 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unique"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+)
+
+const shardCount = 64
+
+// shard holds the index of some of the files.
+type shard struct {
+	sync.Mutex
+	files   map[bb.FileID]*generation // the newest generation, which leads to the others
+	anchors map[*generation]*segment  // where the records of generations without extents of their own lie
+}
+
+// Store keeps the bytes of one node. All methods may be called concurrently.
+type Store struct {
+	o        Options
+	log      *slog.Logger
+	memDir   string
+	mounted  bool
+	instance bb.InstanceID
+	ready    chan struct{}
+	populate populator
+	locks    []*os.File
+
+	shards   [shardCount]shard
+	sequence atomic.Uint64 // the last commit's
+	clock    atomic.Int64  // counts uses of segments
+	retire   sync.WaitGroup
+	spillMu  sync.Mutex // one spill at a time: a disk writes fastest in one stream
+
+	own struct { // the store's own records: of evictions and of empty commits
+		sync.Mutex
+		current *segment
+	}
+
+	mu struct {
+		sync.Mutex
+		regions    []*region
+		segments   map[*segment]struct{}
+		leases     map[bb.LeaseID]*segment
+		partial    map[partialKey][]*segment
+		lastLease  bb.LeaseID
+		segmentSeq uint64
+		ready      bool
+		closed     bool
+	}
+
+	found struct { // by recovery, constant afterwards
+		damage    []Damage
+		claimed   map[bb.FileID][]bb.Generation // by damaged records
+		adopted   int
+		recovered int
+		took      time.Duration
+	}
+}
+
+type partialKey struct {
+	buffer unique.Handle[string]
+	uid    uint32
+}
+
+// validate sets defaults and reports everything that is wrong at once.
+func (o *Options) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.StateDir == "" {
+		bad("no state folder")
+	} else if abs, err := filepath.Abs(o.StateDir); err != nil {
+		bad("state folder: %w", err)
+	} else {
+		o.StateDir = abs
+	}
+	if o.Mount == "" {
+		o.Mount = MountAuto
+	}
+	if !slices.Contains([]MountPolicy{MountAuto, MountOff, MountRequire}, o.Mount) {
+		bad("mount policy %q is none of auto, off, require", o.Mount)
+	}
+	if o.ShmDir == "" {
+		o.ShmDir = shmDir(o.StateDir)
+	}
+	if o.MemoryBytes == 0 {
+		total, err := machineMemory()
+		if err != nil {
+			return err
+		}
+		o.MemoryBytes = total / 4
+	}
+	if o.RegionBytes == 0 {
+		o.RegionBytes = min(MaxRegion, max(2*Unit, o.MemoryBytes/Unit*Unit))
+	}
+	if o.RegionBytes < 2*Unit || o.RegionBytes > MaxRegion || o.RegionBytes%Unit != 0 {
+		bad("regions of %d bytes: must be whole MiB from 2 MiB to 1 GiB", o.RegionBytes)
+	} else if o.MemoryBytes < o.RegionBytes {
+		bad("%d bytes of memory hold no region of %d", o.MemoryBytes, o.RegionBytes)
+	}
+	if o.DiskBytes < 0 || o.DiskDir == "" && o.DiskBytes != 0 || o.DiskDir != "" && o.DiskBytes < o.RegionBytes {
+		bad("%d bytes of disk in folder %q: a disk tier needs a folder and room for a region", o.DiskBytes, o.DiskDir)
+	}
+	if o.PopulateThreads == 0 {
+		o.PopulateThreads = defaultThreads()
+	}
+	if o.PopulateThreads < 0 {
+		bad("%d threads to populate memory", o.PopulateThreads)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &bb.Error{Kind: bb.Invalid, Op: "open store", Err: err}
+	}
+	return nil
+}
+
+// logBytes is the size of the region of the store's own records: 80 to 90 bytes
+// for each evicted run of at most 4 MiB.
+func (o *Options) logBytes() int64 {
+	return min(o.RegionBytes, max(4*Unit, o.MemoryBytes/64/Unit*Unit))
+}
+
+// Open adopts the regions it finds, replays their commit records and starts to
+// populate memory in the background. It fails with bb.Busy when another process
+// has the regions (naming its pid), with bb.Unsupported when a region has a format
+// it does not know (nothing is touched then) and with bb.Invalid for bad options.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{o: o, log: o.Log, ready: make(chan struct{})}
+	s.populate.start(o.PopulateThreads, s.populated)
+	s.mu.segments = map[*segment]struct{}{}
+	s.mu.leases = map[bb.LeaseID]*segment{}
+	s.mu.partial = map[partialKey][]*segment{}
+	for i := range s.shards {
+		s.shards[i].files = map[bb.FileID]*generation{}
+		s.shards[i].anchors = map[*generation]*segment{}
+	}
+	if err := s.open(ctx); err != nil {
+		s.populate.close()
+		return nil, errors.Join(err, s.letGo())
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context) error {
+	if err := s.takeFolders(); err != nil {
+		return err
+	}
+	start := time.Now()
+	found, err := findRegions(s.memDir, bb.TierMemory)
+	if err != nil {
+		return err
+	}
+	if s.o.DiskDir != "" {
+		onDisk, err := findRegions(s.o.DiskDir, bb.TierDisk)
+		if err != nil {
+			return err
+		}
+		found = append(found, onDisk...)
+	}
+	if err := s.recover(ctx, found); err != nil {
+		return err
+	}
+	s.found.took = time.Since(start)
+	return s.createRegions(ctx)
+}
+
+// takeFolders makes and locks the state folder and those of the tiers.
+func (s *Store) takeFolders() error {
+	if err := os.MkdirAll(s.o.StateDir, 0o711); err != nil {
+		return bb.Wrap("open store", s.o.StateDir, err)
+	}
+	if err := s.lock(s.o.StateDir); err != nil {
+		return err
+	}
+	var err error
+	if s.memDir, s.mounted, err = memoryDir(&s.o); err != nil {
+		return err
+	}
+	if err := s.lock(s.memDir); err != nil {
+		return err
+	}
+	if s.o.DiskDir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(s.o.DiskDir, 0o711); err != nil {
+		return bb.Wrap("open store", s.o.DiskDir, err)
+	}
+	return s.lock(s.o.DiskDir)
+}
+
+func (s *Store) lock(dir string) error {
+	if slices.ContainsFunc(s.locks, func(f *os.File) bool { return filepath.Dir(f.Name()) == dir }) {
+		return nil // one folder for two purposes
+	}
+	f, err := lockDir(dir)
+	if err == nil {
+		s.locks = append(s.locks, f)
+	}
+	return err
+}
+
+// createRegions fills what the options allow and recovery did not find, and
+// queues everything for populating.
+func (s *Store) createRegions(ctx context.Context) error {
+	var total int64
+	hasLog := false
+	for _, r := range s.mu.regions {
+		if r.tier == bb.TierMemory && !r.log {
+			total += int64(len(r.mem))
+		}
+		hasLog = hasLog || r.log
+	}
+	if !hasLog {
+		r, err := s.newRegion(bb.TierMemory, s.o.logBytes(), true)
+		if err != nil {
+			return err
+		}
+		s.mu.regions = append(s.mu.regions, r)
+	}
+	for ; total+s.o.RegionBytes <= s.o.MemoryBytes; total += s.o.RegionBytes {
+		if err := ctx.Err(); err != nil {
+			return bb.Wrap("open store", s.memDir, err)
+		}
+		r, err := s.newRegion(bb.TierMemory, s.o.RegionBytes, false)
+		if err != nil {
+			return err
+		}
+		s.mu.regions = append(s.mu.regions, r)
+	}
+	for _, r := range slices.Clone(s.mu.regions) {
+		if r.tier == bb.TierMemory && !r.log {
+			s.populate.add(r)
+		}
+	}
+	return nil
+}
+
+func (s *Store) newRegion(tier bb.Tier, size int64, log bool) (*region, error) {
+	dir := s.memDir
+	if tier == bb.TierDisk {
+		dir = s.o.DiskDir
+	}
+	return createRegion(dir, bb.RegionID(rand.Uint64()|1), size, tier, log, s.instance)
+}
+
+// crash marks a point at which tests kill the process.
+func (s *Store) crash(point string) {
+	if s.o.crash != nil {
+		s.o.crash(point)
+	}
+}
+
+// Instance identifies this memory: the same after a restart that adopted regions.
+func (s *Store) Instance() bb.InstanceID { return s.instance }
+
+// Ready is closed when the first segment can be leased.
+func (s *Store) Ready() <-chan struct{} { return s.ready }
+
+// Region returns a region and its memory as mapped in this process. The memory may
+// be used until RegionGone is told of the region, or Close.
+func (s *Store) Region(id bb.RegionID) (RegionInfo, []byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.regionLocked(id)
+	if err != nil {
+		return RegionInfo{}, nil, err
+	}
+	return r.info(), r.mem, nil
+}
+
+// RegionFile returns the store's own open file of a region, to be passed to a
+// local client. The caller must not close it.
+func (s *Store) RegionFile(id bb.RegionID) (*os.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.regionLocked(id)
+	if err != nil {
+		return nil, err
+	}
+	return r.file, nil
+}
+
+func (s *Store) regionLocked(id bb.RegionID) (*region, error) {
+	for _, r := range s.mu.regions {
+		if r.id == id && !r.retiring && !s.mu.closed {
+			return r, nil
+		}
+	}
+	return nil, bb.E(bb.NotFound, "region", id.String(), "this node has no such region")
+}
+
+// Regions lists the regions that writers and readers may meet.
+func (s *Store) Regions() []RegionInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []RegionInfo
+	for _, r := range s.mu.regions {
+		if !r.log && !r.retiring {
+			list = append(list, r.info())
+		}
+	}
+	return list
+}
+
+// Close stops populating, unmaps the regions and leaves them for the next start
+// (RemoveOnClose: deletes them). Whatever is pinned must have been released, and
+// nobody may use a store's memory any more: pinned segments are an error, and
+// their regions stay mapped. Idempotent.
+func (s *Store) Close() error { return s.close(s.o.RemoveOnClose) }
+
+// Destroy is Close that also deletes the regions and unmounts their file system.
+func (s *Store) Destroy() error { return s.close(true) }
+
+func (s *Store) close(remove bool) error {
+	s.mu.Lock()
+	if s.mu.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.closed = true
+	s.mu.Unlock()
+	s.populate.close()
+	s.retire.Wait()
+	s.spillMu.Lock() // a spill under way gives up at its next segment
+	defer s.spillMu.Unlock()
+	var paths []string
+	for _, r := range s.mu.regions {
+		paths = append(paths, r.path)
+	}
+	err := s.letGo()
+	if remove {
+		err = errors.Join(err, s.removeAll(paths))
+	}
+	return err
+}
+
+// letGo unmaps what is not pinned and unlocks the folders.
+func (s *Store) letGo() error {
+	var errs []error
+	s.mu.Lock()
+	busy := map[*region]int{}
+	for g := range s.mu.segments {
+		g.mu.Lock()
+		if g.mu.pins > 0 {
+			busy[g.mu.region]++
+		}
+		g.mu.Unlock()
+	}
+	for _, r := range s.mu.regions {
+		if n := busy[r]; n > 0 {
+			errs = append(errs, fmt.Errorf("region %s stays mapped: %d of its segments are pinned", r.path, n))
+			continue
+		}
+		errs = append(errs, r.unmap())
+	}
+	s.mu.Unlock()
+	for _, f := range s.locks {
+		errs = append(errs, f.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &bb.Error{Kind: bb.Internal, Op: "close store", Path: s.memDir, Err: err}
+	}
+	return nil
+}
+
+func (s *Store) removeAll(paths []string) error {
+	var errs []error
+	for _, p := range paths {
+		errs = append(errs, os.Remove(p))
+	}
+	errs = append(errs, os.Remove(filepath.Join(s.memDir, lockName)))
+	if s.mounted {
+		errs = append(errs, unix.Unmount(s.memDir, 0))
+	}
+	errs = append(errs, os.Remove(s.memDir))
+	if s.o.DiskDir != "" && s.o.DiskDir != s.memDir {
+		errs = append(errs, os.Remove(filepath.Join(s.o.DiskDir, lockName)))
+	}
+	return bb.Wrap("remove regions", s.memDir, errors.Join(errs...))
+}
