@@ -27,8 +27,16 @@ type Provider struct {
 	Addr func(t testing.TB) string
 }
 
-// Suite runs all conformance tests. The calling package's TestMain must be Main.
+// Suite runs all conformance tests. The calling package's TestMain must be Main, with the same
+// provider: some tests have their peer in a process of its own.
 func Suite(t *testing.T, p Provider) {
+	SuiteInProcess(t, p)
+	t.Run("PeerKilled", func(t *testing.T) { checkLeaks(t, p, testPeerKilled) })
+}
+
+// SuiteInProcess runs the conformance tests that need no second process, for further
+// configurations of a provider.
+func SuiteInProcess(t *testing.T, p Provider) {
 	for _, c := range []struct {
 		name string
 		run  func(*testing.T, Provider)
@@ -49,16 +57,17 @@ func Suite(t *testing.T, p Provider) {
 		{"CloseUnblocks", testCloseUnblocks},
 		{"CloseCompletesAll", testCloseCompletesAll},
 		{"PeerCloses", testPeerCloses},
-		{"PeerKilled", testPeerKilled},
 		{"DialNobody", testDialNobody},
 		{"FabricClosed", testFabricClosed},
 		{"Concurrent", testConcurrent},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			defer goleak.VerifyNone(t)
-			t.Run("", func(t *testing.T) { c.run(t, p) }) // its clean-up ends before the check
-		})
+		t.Run(c.name, func(t *testing.T) { checkLeaks(t, p, c.run) })
 	}
+}
+
+func checkLeaks(t *testing.T, p Provider, run func(*testing.T, Provider)) {
+	defer goleak.VerifyNone(t)
+	t.Run("", func(t *testing.T) { run(t, p) }) // its clean-up ends before the check
 }
 
 const (

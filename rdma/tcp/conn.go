@@ -167,15 +167,15 @@ func (c *conn) enqueue(q *rdma.Queue, ops []rdma.Op) error {
 	return nil
 }
 
-// wakeIdle wakes up to n writers that have nothing to do. The lock is held.
+// wakeIdle wakes up to n writers that have nothing to do and may send a chunk. The others are
+// roused by the reply that opens their window. The lock is held.
 func (c *conn) wakeIdle(n int) {
 	for _, s := range c.streams {
 		if n == 0 {
 			return
 		}
-		if s.idle {
-			s.idle = false
-			flow.Wake(s.wake)
+		if s.idle && s.owed < s.window {
+			s.rouse()
 			n--
 		}
 	}

@@ -24,20 +24,23 @@ const (
 // frame is what data streams carry; all integers big endian. A request is 64 bytes, a reply its
 // first 24. Then follow the payload's bytes, if the kind has any:
 //
-//	0      1        2          4        8       16      24       32         64
-//	┌──────┬────────┬──────────┬────────┬───────┬───────┬────────┬──────────┐
-//	│ kind │ status │ reserved │ length │ tag   │ at    │ offset │ key      │
-//	└──────┴────────┴──────────┴────────┴───────┴───────┴────────┴──────────┘
-//	 └────────────── request and reply ──────────────┘ └── request only ──┘
+//	0      1        2          4        8       16     20      24       32         64
+//	┌──────┬────────┬──────────┬────────┬───────┬──────┬───────┬────────┬──────────┐
+//	│ kind │ status │ reserved │ length │ tag   │ at   │ total │ offset │ key      │
+//	└──────┴────────┴──────────┴────────┴───────┴──────┴───────┴────────┴──────────┘
+//	 └────────────────── request and reply ───────────────────┘ └── request only ──┘
 //
-// tag names the operation at its initiator and at the chunk's place in it; the target echoes both.
-// offset is the chunk's place in the target's region.
+// tag names the operation at its initiator, at is the place of this chunk of length bytes among
+// the total bytes of the operation; the target echoes all. offset is the operation's place in the
+// target's region. Each chunk is checked as the whole operation, so that one which does not fit
+// changes nothing.
 type frame struct {
 	kind   kind
 	status target.Status
 	length uint32
 	tag    uint64
-	at     uint64
+	at     uint32
+	total  uint32
 	offset uint64
 	key    rdma.RemoteKey
 }
@@ -56,7 +59,8 @@ func (f *frame) append(b []byte) []byte {
 	b = append(b, byte(f.kind), byte(f.status), 0, 0)
 	b = binary.BigEndian.AppendUint32(b, f.length)
 	b = binary.BigEndian.AppendUint64(b, f.tag)
-	b = binary.BigEndian.AppendUint64(b, f.at)
+	b = binary.BigEndian.AppendUint32(b, f.at)
+	b = binary.BigEndian.AppendUint32(b, f.total)
 	if !f.kind.isRequest() {
 		return b
 	}
@@ -73,10 +77,12 @@ func decodeBase(b []byte, limit uint32) (frame, error) {
 		status: target.Status(b[1]),
 		length: binary.BigEndian.Uint32(b[4:]),
 		tag:    binary.BigEndian.Uint64(b[8:]),
-		at:     binary.BigEndian.Uint64(b[16:]),
+		at:     binary.BigEndian.Uint32(b[16:]),
+		total:  binary.BigEndian.Uint32(b[20:]),
 	}
 	known := f.kind >= kindWrite && f.kind <= kindData
-	if !known || f.status > target.Revoked || b[2]|b[3] != 0 || f.length > limit || f.at > maxOp {
+	fits := f.length <= limit && f.total <= maxOp && uint64(f.at)+uint64(f.length) <= uint64(f.total)
+	if !known || !fits || f.status > target.Revoked || b[2]|b[3] != 0 {
 		return frame{}, rdma.ErrProtocol
 	}
 	if f.status != target.OK && f.kind != kindAck {

@@ -27,6 +27,7 @@ type stream struct {
 	socket socket
 	in     *bufio.Reader
 	wake   chan struct{}
+	window int // unanswered requests that the peer allows
 
 	reading atomic.Pointer[target.Region] // the region into which the reader is reading
 
@@ -62,7 +63,8 @@ type outgoing struct {
 func newStream(c *conn, s socket) *stream {
 	st := &stream{
 		conn: c, socket: s, in: bufio.NewReaderSize(s, readAhead), wake: make(chan struct{}, 1),
-		out: make([]outgoing, 0, batchFrames), headers: make([]byte, 0, batchFrames*requestSize),
+		window: int(c.theirs.window),
+		out:    make([]outgoing, 0, batchFrames), headers: make([]byte, 0, batchFrames*requestSize),
 		parts: make([][]byte, 0, 2*batchFrames+1),
 	}
 	st.replies.init(c.opts.Window)
@@ -143,12 +145,15 @@ func (s *stream) grant(f *frame) (*target.Region, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	mem, err := region.Slice(f.kind.opKind(), f.offset, int(f.length))
-	return region, mem, err
+	mem, err := region.Slice(f.kind.opKind(), f.offset, int(f.total))
+	if err != nil {
+		return nil, nil, err
+	}
+	return region, mem[f.at : f.at+f.length], nil
 }
 
 func answer(f *frame, k kind, status target.Status) frame {
-	return frame{kind: k, status: status, length: f.length, tag: f.tag, at: f.at}
+	return frame{kind: k, status: status, length: f.length, tag: f.tag, at: f.at, total: f.total}
 }
 
 // owe queues a reply. A peer with more unanswered requests than it was told is cut off.
@@ -235,8 +240,7 @@ func (s *stream) gather() bool {
 		s.out = append(s.out, out)
 	}
 	// One chunk goes along whatever the replies take, or a peer that reads much could starve us.
-	window := min(int(c.theirs.window), maxWindow)
-	for first := true; s.owed < window && len(s.out) < batchFrames && (first || size < batchBytes); first = false {
+	for first := true; s.owed < s.window && len(s.out) < batchFrames && (first || size < batchBytes); first = false {
 		p, ok := c.mu.table.next()
 		if !ok {
 			break

@@ -71,13 +71,10 @@ func (t *table) next() (piece, bool) {
 	local := p.op.Local[at:min(at+t.chunk, len(p.op.Local))]
 	out := piece{frame: frame{
 		kind: kindRead, length: uint32(len(local)), tag: uint64(p.generation)<<32 | uint64(slot),
-		at: uint64(at), offset: p.op.Remote.Offset + uint64(at), key: p.op.Remote.Key,
+		at: uint32(at), total: uint32(len(p.op.Local)), offset: p.op.Remote.Offset, key: p.op.Remote.Key,
 	}}
 	if p.op.Kind == rdma.OpWrite {
 		out.frame.kind, out.payload = kindWrite, local
-	}
-	if out.frame.offset < p.op.Remote.Offset { // wrapped around: out of any region's bounds
-		out.frame.offset = ^uint64(0)
 	}
 	p.sent++
 	p.writing++
@@ -97,10 +94,10 @@ func (t *table) written(tag uint64) (completed bool) {
 // claim checks a reply and returns the memory its payload goes to.
 func (t *table) claim(f *frame) ([]byte, error) {
 	p := t.find(f.tag)
-	if p == nil || p.claimed == p.sent || f.at%uint64(t.chunk) != 0 || f.at > uint64(len(p.op.Local)) {
+	if p == nil || p.claimed == p.sent || int(f.total) != len(p.op.Local) || int(f.at)%t.chunk != 0 {
 		return nil, rdma.ErrProtocol
 	}
-	local := p.op.Local[f.at:min(int(f.at)+t.chunk, len(p.op.Local))]
+	local := p.op.Local[f.at:min(int(f.at)+t.chunk, len(p.op.Local))] // decodeBase has compared at and total
 	wantsData := p.op.Kind == rdma.OpRead && f.status == target.OK
 	if int(f.length) != len(local) || wantsData != (f.kind == kindData) {
 		return nil, rdma.ErrProtocol

@@ -1,0 +1,314 @@
+package tcp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"forebay/rdma"
+	"forebay/rdma/internal/target"
+)
+
+// rawPeer speaks the protocol by hand: a control stream and one data stream to a real fabric,
+// whose end of the connection is conn.
+type rawPeer struct {
+	fabric  *Fabric
+	conn    rdma.Conn
+	control net.Conn
+	data    net.Conn
+}
+
+func newRawPeer(t *testing.T, opts Options) *rawPeer {
+	t.Helper()
+	f, err := New(opts)
+	must(t, err)
+	t.Cleanup(func() { must(t, f.Close()) })
+	l, err := f.Listen(t.Context(), "127.0.0.1:0")
+	must(t, err)
+	p := &rawPeer{fabric: f}
+	mine := f.hello(1)
+	var theirs hello
+	for i, s := range []*net.Conn{&p.control, &p.data} {
+		*s, err = net.Dial("tcp", l.Addr())
+		must(t, err)
+		t.Cleanup(func() { _ = (*s).Close() })
+		mine.index = uint16(i)
+		send(t, *s, mine.encode())
+		if i == 0 {
+			theirs, err = readHello(*s)
+			must(t, err)
+			mine.session = theirs.session
+		}
+	}
+	_, err = readHello(p.data)
+	must(t, err)
+	p.conn, err = l.Accept(t.Context())
+	must(t, err)
+	return p
+}
+
+// newRawTarget is the other way round: a fabric dials, and the far ends of its streams are ours.
+func newRawTarget(t *testing.T, opts Options) *rawPeer {
+	t.Helper()
+	opts.Streams = 1
+	f, err := New(opts)
+	must(t, err)
+	t.Cleanup(func() { must(t, f.Close()) })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	p := &rawPeer{fabric: f}
+	ready := make(chan error, 1)
+	go func() {
+		for _, s := range []*net.Conn{&p.control, &p.data} {
+			c, err := l.Accept()
+			if err == nil {
+				_, err = readHello(c)
+			}
+			if err == nil {
+				mine := f.hello(1)
+				_, err = c.Write(mine.encode())
+			}
+			if err != nil {
+				ready <- err
+				return
+			}
+			*s = c
+		}
+		ready <- nil
+	}()
+	p.conn, err = f.Dial(t.Context(), l.Addr().String())
+	must(t, err)
+	must(t, <-ready)
+	t.Cleanup(func() { _ = p.control.Close(); _ = p.data.Close() })
+	return p
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func send(t *testing.T, c net.Conn, b []byte) {
+	t.Helper()
+	if _, err := c.Write(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantGone waits for the connection to notice.
+func (p *rawPeer) wantGone(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	buf := make([]byte, maxMessage)
+	for {
+		_, err := p.conn.Recv(ctx, buf)
+		if errors.Is(err, rdma.ErrPeerGone) {
+			return
+		}
+		must(t, err)
+	}
+}
+
+func (p *rawPeer) register(t *testing.T, size int) rdma.Region {
+	t.Helper()
+	r, err := p.fabric.Register(rdma.Memory{Bytes: make([]byte, size)}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
+	must(t, err)
+	return r
+}
+
+func writeFrame(key rdma.RemoteKey, n int) []byte {
+	f := frame{kind: kindWrite, length: uint32(n), total: uint32(n), tag: 1 << 32, key: key}
+	return f.append(nil)
+}
+
+func TestWriteCutInMidFrame(t *testing.T) {
+	p := newRawPeer(t, Options{})
+	r := p.register(t, 1<<20)
+	half := bytes.Repeat([]byte{7}, 1<<19)
+	send(t, p.data, append(writeFrame(r.Key(), 1<<20), half...))
+	must(t, p.data.Close())
+	p.wantGone(t)
+	must(t, r.Close())
+	if !bytes.Equal(r.Bytes()[:1<<19], half) || !bytes.Equal(r.Bytes()[1<<19:], make([]byte, 1<<19)) {
+		t.Fatal("the region holds something else than the half that arrived")
+	}
+}
+
+// TestReplyCutInMidFrame: neither a read whose bytes came by half nor a write whose
+// acknowledgement is missing may succeed.
+func TestReplyCutInMidFrame(t *testing.T) {
+	for _, kind := range []rdma.OpKind{rdma.OpRead, rdma.OpWrite} {
+		p := newRawTarget(t, Options{})
+		result := make(chan error, 1)
+		go func() {
+			result <- rdma.Do(t.Context(), p.conn, []rdma.Op{{Kind: kind, Local: make([]byte, 1000)}})
+		}()
+		head := make([]byte, requestSize)
+		_, err := io.ReadFull(p.data, head)
+		must(t, err)
+		f, err := decodeBase(head, maxChunk)
+		must(t, err)
+		cut := baseSize / 2
+		reply := answer(&f, kindAck, target.OK)
+		if kind == rdma.OpRead {
+			reply.kind, cut = kindData, baseSize+500
+		}
+		send(t, p.data, append(reply.append(nil), make([]byte, 1000)...)[:cut])
+		must(t, p.data.Close())
+		if err := <-result; !errors.Is(err, rdma.ErrPeerGone) {
+			t.Fatalf("operation of kind %d: %v", kind, err)
+		}
+	}
+}
+
+// TestStalledWriteDoesNotHoldUpRevocation: half a payload came, and the peer sits on the rest.
+func TestStalledWriteDoesNotHoldUpRevocation(t *testing.T) {
+	p := newRawPeer(t, Options{RevokeTimeout: 20 * time.Millisecond})
+	r := p.register(t, 1<<20)
+	send(t, p.data, append(writeFrame(r.Key(), 1<<20), bytes.Repeat([]byte{7}, 1000)...))
+	for p.conn.(*conn).streams[0].reading.Load() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	must(t, r.Close())
+	after := bytes.Clone(r.Bytes())
+	_, _ = p.data.Write(make([]byte, 1<<19)) // it may be refused: the connection is cut
+	p.wantGone(t)
+	if !bytes.Equal(after, r.Bytes()) {
+		t.Fatal("the region changed after Close had returned")
+	}
+}
+
+// TestStalledReaderDoesNotHoldUpRevocation: the peer asks for much and takes nothing.
+func TestStalledReaderDoesNotHoldUpRevocation(t *testing.T) {
+	p := newRawPeer(t, Options{RevokeTimeout: 20 * time.Millisecond, Window: 64})
+	r := p.register(t, 1<<20)
+	ask := frame{kind: kindRead, length: 1 << 20, total: 1 << 20, key: r.Key()}
+	for range 60 {
+		send(t, p.data, ask.append(nil))
+	}
+	c := p.conn.(*conn)
+	for !c.uses(r.(*region).Region) {
+		time.Sleep(time.Millisecond)
+	}
+	must(t, r.Close())
+	p.wantGone(t)
+}
+
+func TestSilentPeerIsGone(t *testing.T) {
+	p := newRawPeer(t, Options{PeerTimeout: 50 * time.Millisecond})
+	p.wantGone(t)
+}
+
+// TestIdlePeersStayConnected: pings keep an idle connection alive.
+func TestIdlePeersStayConnected(t *testing.T) {
+	opts := Options{PeerTimeout: 200 * time.Millisecond}
+	far, near := benchFabricOf(t, opts), benchFabricOf(t, opts)
+	l, err := far.Listen(t.Context(), "127.0.0.1:0")
+	must(t, err)
+	c, err := near.Dial(t.Context(), l.Addr())
+	must(t, err)
+	other, err := l.Accept(t.Context())
+	must(t, err)
+	time.Sleep(3 * opts.PeerTimeout)
+	must(t, c.Send(t.Context(), []byte("still here")))
+	_, err = other.Recv(t.Context(), make([]byte, 100))
+	must(t, err)
+}
+
+func benchFabricOf(t *testing.T, opts Options) *Fabric {
+	t.Helper()
+	f, err := New(opts)
+	must(t, err)
+	t.Cleanup(func() { must(t, f.Close()) })
+	return f
+}
+
+// TestBrokenProtocolDisconnects: each of these ends the connection, and only it.
+func TestBrokenProtocolDisconnects(t *testing.T) {
+	message := func(n int) []byte { return append(appendControl(nil, controlMessage, n), make([]byte, n)...) }
+	reply := frame{kind: kindAck, tag: 1 << 32}
+	unasked := frame{kind: kindData, length: 8, total: 8, tag: 1 << 32}
+	long := frame{kind: kindWrite, length: maxChunk, total: maxChunk}
+	longer := frame{kind: kindRead, length: maxChunk + 1, total: maxChunk + 1}
+	far := frame{kind: kindRead, at: 9, length: 9, total: 17}
+	for name, c := range map[string]struct {
+		control, data []byte
+		times         int
+	}{
+		"unknown frame":          {data: make([]byte, 64), times: 1},
+		"reply without request":  {data: reply.append(nil), times: 1},
+		"data without request":   {data: unasked.append(nil), times: 1},
+		"chunk above agreement":  {data: long.append(nil), times: 1},
+		"chunk above all":        {data: longer.append(nil), times: 1},
+		"chunk not in its whole": {data: far.append(nil), times: 1},
+		"unknown control frame":  {control: make([]byte, 8), times: 1},
+		"message too large":      {control: message(maxMessage), times: 1},
+		"message of 4 GiB":       {control: appendControl(nil, controlMessage, 1<<32-1), times: 1},
+		"more messages than may": {control: message(1), times: 33},
+		"credits out of nothing": {control: appendControl(nil, controlCredit, 1), times: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newRawPeer(t, Options{})
+			_, _ = p.control.Write(bytes.Repeat(c.control, c.times)) // may be cut while writing
+			_, _ = p.data.Write(bytes.Repeat(c.data, c.times))
+			for p.conn.(*conn).reason() == nil { // not by Recv, which would make room
+				time.Sleep(time.Millisecond)
+			}
+			if err := p.conn.(*conn).reason(); !errors.Is(err, rdma.ErrProtocol) || !errors.Is(err, rdma.ErrPeerGone) {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestTooManyUnansweredRequests: a peer that asks on and takes no answers is cut off.
+func TestTooManyUnansweredRequests(t *testing.T) {
+	p := newRawPeer(t, Options{Window: 4})
+	r := p.register(t, 1<<20)
+	ask := frame{kind: kindRead, length: 1 << 20, total: 1 << 20, key: r.Key()}
+	_, _ = p.data.Write(bytes.Repeat(ask.append(nil), 1000))
+	p.wantGone(t)
+	if err := p.conn.(*conn).reason(); !errors.Is(err, rdma.ErrProtocol) {
+		t.Fatal(err)
+	}
+}
+
+// TestListenerOutlivesGarbage: who does not speak the protocol, or speaks another version, is
+// refused, and the next one is served.
+func TestListenerOutlivesGarbage(t *testing.T) {
+	f := benchFabricOf(t, Options{HandshakeTimeout: 100 * time.Millisecond})
+	l, err := f.Listen(t.Context(), "127.0.0.1:0")
+	must(t, err)
+	good := f.hello(1)
+	future := good.encode()
+	future[9]++
+	stranger := f.hello(1)
+	stranger.index = 1
+	lonely := good.encode() // its data stream never comes
+	for name, b := range map[string][]byte{
+		"nothing": nil, "half": good.encode()[:20], "text": bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 9),
+		"version": future, "unknown session": stranger.encode(), "lonely": lonely,
+	} {
+		s, err := net.Dial("tcp", l.Addr())
+		must(t, err)
+		send(t, s, b)
+		must(t, s.SetReadDeadline(time.Now().Add(5*time.Second)))
+		if n, err := io.Copy(io.Discard, s); errors.Is(err, context.DeadlineExceeded) || n > helloSize {
+			t.Errorf("%s: read %d bytes, %v", name, n, err)
+		}
+		must(t, s.Close())
+	}
+	accepted := make(chan error, 1)
+	go func() { _, err := l.Accept(t.Context()); accepted <- err }()
+	_, err = f.Dial(t.Context(), l.Addr())
+	must(t, err)
+	must(t, <-accepted)
+}
