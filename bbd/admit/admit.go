@@ -1,0 +1,234 @@
+// Package admit decides who gets the next segment and what makes room for the
+// others: evicting, spilling, leasing from a peer, waiting. It is pure: same
+// input, same output. It must never know of regions, sessions, clocks or I/O.
+package admit
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// Unit is the granularity of leases in bytes. A grant is of one unit at least.
+const Unit = 1 << 20
+
+// Request is a writer that waits for a lease.
+type Request struct {
+	ID     uint64
+	Buffer string
+	Client string        // who asks: requests of one client share its turn
+	Bytes  int64         // wanted; a grant may be of less, but not of less than a unit
+	Age    time.Duration // how long it has waited
+	NoWait bool          // refuse rather than wait
+}
+
+// Peer is another node with room, as gossip says.
+type Peer struct {
+	Node bb.NodeID
+	Free int64
+}
+
+// Pool is what a node has, in bytes.
+type Pool struct {
+	Free       int64 // can be leased now
+	Evictable  int64 // clean: can be freed at once
+	Spillable  int64 // can be moved to disk
+	DiskFree   int64 // room there
+	UnderWay   int64 // evictions and spills that have been started and will free this much
+	Populating bool  // more becomes free by itself
+	Peers      []Peer
+}
+
+// Buffer is what a buffer may use, in bytes.
+type Buffer struct {
+	Used      int64 // resident on this node
+	Capacity  int64 // 0: no limit of its own
+	Evictable int64 // part of Used that is clean: evicting it makes room within the capacity
+}
+
+// Watermarks keep some memory free ahead of requests: below Low of free bytes,
+// room is made until High are free. Both 0: only when somebody waits.
+type Watermarks struct{ Low, High int64 }
+
+// State is all that a decision depends on. A buffer that is not in Buffers has no
+// limit of its own.
+type State struct {
+	Pool       Pool
+	Watermarks Watermarks
+	Buffers    map[string]Buffer
+	Waiting    []Request
+}
+
+// Kind says what to do.
+type Kind uint8
+
+// The kinds of actions, in the order in which Decide returns them.
+const (
+	Refuse Kind = iota // fail the request with bb.NoSpace
+	Grant              // lease Bytes here
+	Lend               // lease Bytes from the peer Node
+	Evict              // free Bytes of clean segments
+	Spill              // move Bytes to disk
+	Wait               // nothing to do for the request now
+)
+
+// String returns the kind's name.
+func (k Kind) String() string {
+	return [...]string{"refuse", "grant", "lend", "evict", "spill", "wait"}[min(k, Wait)]
+}
+
+// Action is one thing to do.
+type Action struct {
+	Kind    Kind
+	Request uint64 // 0: none in particular
+	Bytes   int64
+	Node    bb.NodeID
+	Reason  string
+}
+
+// Decide returns what to do now, and the turns to pass to the next call.
+//
+// Free bytes go to the waiting buffer that has been given least, in it to the
+// client that has been given least, and there to the oldest request; see Served.
+// Nobody starves: whoever waits stays where they are while all others move up,
+// and a request that does not fit whole is granted in part.
+func Decide(s State, before Served) ([]Action, Served) {
+	d := decision{state: s, peers: slices.Clone(s.Pool.Peers), free: s.Pool.Free}
+	d.served = before.copy(len(s.Waiting) > 0)
+	d.capacity = map[string]int64{}
+	queue := slices.Clone(s.Waiting)
+	var left []Request
+	for len(queue) > 0 {
+		i := 0
+		if d.anyFree() { // else turns do not matter, and the queue may be long
+			i = d.served.next(queue)
+		}
+		r := queue[i]
+		queue[i] = queue[0]
+		queue = queue[1:]
+		if !d.settle(r) {
+			left = append(left, r)
+		}
+	}
+	d.makeRoom(left)
+	slices.SortStableFunc(d.actions, func(a, b Action) int { return cmp.Compare(a.Kind, b.Kind) })
+	return d.actions, d.served
+}
+
+type decision struct {
+	state    State
+	served   Served
+	free     int64
+	peers    []Peer
+	capacity map[string]int64 // granted now, by buffer
+	actions  []Action
+}
+
+func (d *decision) act(a Action) { d.actions = append(d.actions, a) }
+
+func (d *decision) anyFree() bool {
+	return d.free >= Unit || slices.ContainsFunc(d.peers, func(p Peer) bool { return p.Free >= Unit })
+}
+
+// settle refuses or grants a request, here or on a peer; false: it must wait.
+func (d *decision) settle(r Request) bool {
+	bytes := max(Unit, (r.Bytes+Unit-1)/Unit*Unit)
+	if b := d.state.Buffers[r.Buffer]; b.Capacity > 0 {
+		room := (b.Capacity - b.Used - d.capacity[r.Buffer]) / Unit * Unit
+		if room < Unit {
+			if r.NoWait || b.Evictable < Unit {
+				d.act(Action{Kind: Refuse, Request: r.ID, Reason: "the buffer's capacity is used up"})
+				return true
+			}
+			return false
+		}
+		bytes = min(bytes, room)
+	}
+	switch {
+	case d.free >= Unit:
+		bytes = min(bytes, d.free/Unit*Unit)
+		d.free -= bytes
+		d.act(Action{Kind: Grant, Request: r.ID, Bytes: bytes})
+	case d.canWaitForRoom() && !r.NoWait:
+		return false
+	default:
+		var node bb.NodeID
+		if node, bytes = d.lend(bytes); bytes == 0 {
+			if r.NoWait {
+				d.act(Action{Kind: Refuse, Request: r.ID, Reason: "no memory is free and the buffer does not wait"})
+			}
+			return r.NoWait
+		}
+		d.act(Action{Kind: Lend, Request: r.ID, Bytes: bytes, Node: node})
+	}
+	d.served.add(r, bytes)
+	d.capacity[r.Buffer] += bytes
+	return true
+}
+
+// canWaitForRoom reports whether this node can make room for a segment by itself.
+func (d *decision) canWaitForRoom() bool {
+	p := &d.state.Pool
+	return p.Populating || p.UnderWay >= Unit || p.Evictable >= Unit || min(p.Spillable, p.DiskFree) >= Unit
+}
+
+// lend takes bytes from the emptiest peer; 0 where none has a unit.
+func (d *decision) lend(bytes int64) (bb.NodeID, int64) {
+	if len(d.peers) == 0 {
+		return "", 0
+	}
+	i := 0
+	for k := range d.peers {
+		if d.peers[k].Free > d.peers[i].Free {
+			i = k
+		}
+	}
+	bytes = min(bytes, d.peers[i].Free/Unit*Unit)
+	if bytes <= 0 {
+		return "", 0
+	}
+	d.peers[i].Free -= bytes
+	return d.peers[i].Node, bytes
+}
+
+// makeRoom evicts and then spills for those who wait and for the watermarks.
+func (d *decision) makeRoom(left []Request) {
+	p, w := &d.state.Pool, d.state.Watermarks
+	var need int64
+	for _, r := range left {
+		need += max(Unit, (r.Bytes+Unit-1)/Unit*Unit)
+		d.act(Action{Kind: Wait, Request: r.ID, Reason: d.reason(r)})
+	}
+	if d.free < w.Low {
+		need += max(w.High, w.Low) - d.free
+	}
+	need -= p.UnderWay
+	if p.Populating && len(left) > 0 && d.free < Unit {
+		need = min(need, p.Evictable) // populating frees more, and sooner than a disk takes it
+	}
+	if n := min(need, p.Evictable); n > 0 {
+		d.act(Action{Kind: Evict, Bytes: n})
+		need -= n
+	}
+	// What is clean counts as spillable too.
+	if n := min(need, p.Spillable-p.Evictable, p.DiskFree); n > 0 {
+		d.act(Action{Kind: Spill, Bytes: n})
+	}
+}
+
+func (d *decision) reason(r Request) string {
+	p := &d.state.Pool
+	b := d.state.Buffers[r.Buffer]
+	switch {
+	case b.Capacity > 0 && b.Capacity-b.Used-d.capacity[r.Buffer] < Unit:
+		return "the buffer is full until clean data is evicted"
+	case p.Populating:
+		return "memory is being populated"
+	case d.canWaitForRoom():
+		return "room is being made"
+	default:
+		return "all memory is dirty: flushing makes room"
+	}
+}

@@ -1,0 +1,91 @@
+package admit
+
+import (
+	"cmp"
+	"maps"
+)
+
+// Served remembers how much everybody was given, on which turns depend. The zero
+// value is ready; Decide returns a new one and does not change what it is given.
+//
+// It is start-time fair queueing (Goyal, Vin and Cheng, 1996) with equal weights,
+// among buffers and again among the clients of each: a tag counts the bytes given
+// to somebody, the lowest tag is next, and whoever comes back after a pause starts
+// at the virtual time, the tag of the last one served, if that is later than where
+// they left. So a pause earns nothing and costs nothing.
+type Served struct {
+	buffers turns
+	clients map[string]turns // by buffer
+}
+
+// maxTags bounds what is remembered of those who do not wait now: beyond it all
+// start level again.
+const maxTags = 4096
+
+type turns struct {
+	virtual int64
+	tags    map[string]int64 // only those later than virtual
+}
+
+func (t turns) tag(name string) int64 { return max(t.virtual, t.tags[name]) }
+
+// add gives bytes to name. t.tags must not be nil.
+func (t *turns) add(name string, bytes int64) {
+	start := t.tag(name)
+	t.virtual = start
+	t.tags[name] = start + bytes
+}
+
+func (t turns) copy() turns {
+	c := turns{t.virtual, make(map[string]int64, len(t.tags))}
+	if len(t.tags) > maxTags {
+		return c
+	}
+	for name, tag := range t.tags {
+		if tag > t.virtual {
+			c.tags[name] = tag
+		}
+	}
+	return c
+}
+
+// copy returns a copy to work on, or an empty one when nobody waits: then there is
+// nothing to be fair about.
+func (v Served) copy(waiting bool) Served {
+	if !waiting || len(v.clients) > maxTags {
+		return Served{turns{tags: map[string]int64{}}, map[string]turns{}}
+	}
+	return Served{v.buffers.copy(), maps.Clone(v.clients)}
+}
+
+// next returns whose turn it is.
+func (v Served) next(queue []Request) int {
+	best := 0
+	for i := range queue {
+		if v.compare(&queue[i], &queue[best]) < 0 {
+			best = i
+		}
+	}
+	return best
+}
+
+func (v Served) compare(a, b *Request) int {
+	return cmp.Or(
+		cmp.Compare(v.buffers.tag(a.Buffer), v.buffers.tag(b.Buffer)),
+		cmp.Compare(a.Buffer, b.Buffer),
+		cmp.Compare(v.clients[a.Buffer].tag(a.Client), v.clients[b.Buffer].tag(b.Client)),
+		cmp.Compare(a.Client, b.Client),
+		cmp.Compare(b.Age, a.Age), // oldest first
+		cmp.Compare(a.ID, b.ID),
+	)
+}
+
+func (v *Served) add(r Request, bytes int64) {
+	v.buffers.add(r.Buffer, bytes)
+	clients := v.clients[r.Buffer].copy()
+	clients.add(r.Client, bytes)
+	if v.clients == nil {
+		v.clients = map[string]turns{}
+	}
+	v.clients[r.Buffer] = clients
+}
