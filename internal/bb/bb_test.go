@@ -1,0 +1,162 @@
+package bb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestSplitPath(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "/": "", "a": "a", "/a/b/": "a|b", "a//b": "a|b", "./a/./b": "a|b", "a b/ü": "a b|ü",
+	} {
+		names, err := SplitPath(in)
+		if err != nil || strings.Join(names, "|") != want {
+			t.Errorf("%q: %v %v", in, names, err)
+		}
+	}
+	for name, in := range map[string]string{
+		"parent": "a/../b", "leading parent": "../x", "NUL": "a\x00b", "not UTF-8": "a\xff", "long name": strings.Repeat("n", 300),
+		"deep": strings.Repeat("d/", 1000), "long": strings.Repeat("a/", MaxPath),
+	} {
+		if _, err := SplitPath(in); !errors.Is(err, Invalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestParseAddress(t *testing.T) {
+	a, err := ParseAddress("bb://ckpt-1/run//7/x")
+	if err != nil || a != (Address{"ckpt-1", "run/7/x"}) || a.String() != "bb://ckpt-1/run/7/x" {
+		t.Errorf("%+v %v", a, err)
+	}
+	if a.Join("y").String() != "bb://ckpt-1/run/7/x/y" {
+		t.Errorf("joined: %v", a.Join("y"))
+	}
+	for _, bad := range []string{"", "ckpt/x", "s3://b/x", "bb:///x", "bb://UPPER/x", "bb://a.b/x", "bb://b/../x", "bb://" + strings.Repeat("b", 64)} {
+		if _, err := ParseAddress(bad); !errors.Is(err, Invalid) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestParseBacking(t *testing.T) {
+	b, err := ParseBacking("s3://bucket/a/b/?endpoint=http://127.0.0.1:1")
+	if err != nil || b.Bucket != "bucket" || b.Prefix != "a/b" || b.Query.Get("endpoint") != "http://127.0.0.1:1" {
+		t.Errorf("%+v %v", b, err)
+	}
+	b, err = ParseBacking("file:///lustre/me/")
+	if err != nil || b.Path != "/lustre/me" {
+		t.Errorf("%+v %v", b, err)
+	}
+	for _, bad := range []string{
+		"", "/plain", "file://host/x", "file:relative", "file:///", "ftp://x/y", "s3:///x", "s3://user:pw@b/x",
+		"s3://b/../x", "file:///a?x=1", "s3://b/x#f", "s3://b:80/x", "://", "s3://b/%zz",
+	} {
+		if _, err := ParseBacking(bad); !errors.Is(err, Invalid) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestErrorKinds(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		kind Kind
+	}{
+		{nil, 0},
+		{errors.New("x"), Internal},
+		{fmt.Errorf("w: %w", os.ErrNotExist), NotFound},
+		{&os.PathError{Err: syscall.ENOTEMPTY}, NotEmpty},
+		{&os.PathError{Err: syscall.EEXIST}, Exists},
+		{syscall.ENOSPC, NoSpace},
+		{context.Canceled, Cancelled},
+		{context.DeadlineExceeded, Unavailable},
+		{Wrap("op", "p", E(Lost, "read", "q", "gone")), Lost},
+		{Busy, Busy},
+	} {
+		if got := KindOf(c.err); got != c.kind {
+			t.Errorf("%v: %v, want %v", c.err, got, c.kind)
+		}
+	}
+	err := Wrap("open", "bb://b/x", os.ErrNotExist)
+	if !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, NotFound) || errors.Is(err, Exists) {
+		t.Errorf("%v", err)
+	}
+	if Wrap("open", "x", nil) != nil {
+		t.Error("no error became one")
+	}
+}
+
+func TestErrorIsOneLine(t *testing.T) {
+	err := E(NoSpace, "write", "bb://b/x", "its capacity is used up").WithRemedy("drain it")
+	if got := err.Error(); got != "write: bb://b/x: no space: its capacity is used up (drain it)" {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestEntryState(t *testing.T) {
+	e := Entry{Type: TypeFile, Generation: 3}
+	if e.State() != StateDirty {
+		t.Errorf("%v", e.State())
+	}
+	e.Flushed.Generation = 2
+	if e.State() != StateDirty {
+		t.Errorf("flushed before: %v", e.State())
+	}
+	e.Flushed.Generation = 3
+	if e.State() != StateClean {
+		t.Errorf("flushed: %v", e.State())
+	}
+	e.Open = true
+	if e.State() != StateOpen {
+		t.Errorf("open: %v", e.State())
+	}
+	e.Lost = true
+	if e.State() != StateLost {
+		t.Errorf("lost: %v", e.State())
+	}
+}
+
+func FuzzSplitPath(f *testing.F) {
+	for _, s := range []string{"a/b", "/", "../..", "a\x00", "ü"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		names, err := SplitPath(s)
+		if err != nil {
+			return
+		}
+		again, err := SplitPath(strings.Join(names, "/"))
+		if err != nil || len(again) != len(names) {
+			t.Fatalf("%q: %q, again %q (%v)", s, names, again, err)
+		}
+		for _, n := range names {
+			if CheckName(n) != nil {
+				t.Fatalf("%q let %q pass", s, n)
+			}
+		}
+	})
+}
+
+func FuzzParseBacking(f *testing.F) {
+	f.Add("file:///a/b")
+	f.Add("s3://b/p?region=x")
+	f.Fuzz(func(t *testing.T, s string) {
+		b, err := ParseBacking(s)
+		if err != nil {
+			return
+		}
+		if b.Scheme == "file" && (!strings.HasPrefix(b.Path, "/") || strings.Contains(b.Path+"/", "/../")) {
+			t.Fatalf("%q: path %q", s, b.Path)
+		}
+		if b.Scheme == "s3" && b.Bucket == "" {
+			t.Fatalf("%q: no bucket", s)
+		}
+	})
+}

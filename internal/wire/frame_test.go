@@ -1,0 +1,230 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/iotest"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+)
+
+func frame(t testing.TB, typ Type, flags uint16, id uint64, m proto.Message, data []byte) []byte {
+	t.Helper()
+	f, err := AppendFrame(nil, typ, flags, id, m, len(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(f, data...)
+}
+
+func TestFramesRoundTrip(t *testing.T) {
+	var stream []byte
+	stream = append(stream, frame(t, Type_TYPE_STAT, 0, 7, &PathRequest{Buffer: "b", Path: "p"}, nil)...)
+	stream = append(stream, frame(t, Type_TYPE_COMMIT, FlagReply|FlagMore, 8, nil, bytes.Repeat([]byte("d"), 100_000))...)
+	stream = append(stream, frame(t, Type_TYPE_STAT, FlagError, 1<<63, &Error{Reason: "why"}, []byte("x"))...)
+	for name, source := range map[string]io.Reader{
+		"whole": bytes.NewReader(stream), "bytewise": iotest.OneByteReader(bytes.NewReader(stream)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := NewReader(source)
+			h, m, err := r.Next()
+			var p PathRequest
+			if err != nil || h.Type != Type_TYPE_STAT || h.Request != 7 || proto.Unmarshal(m, &p) != nil || p.Path != "p" {
+				t.Fatalf("first frame: %+v %v %v", h, &p, err)
+			}
+			h, _, err = r.Next()
+			if err != nil || h.DataLength != 100_000 || !h.Has(FlagReply|FlagMore) {
+				t.Fatalf("second frame: %+v %v", h, err)
+			}
+			data := make([]byte, h.DataLength)
+			if err := r.ReadData(data); err != nil || data[99_999] != 'd' {
+				t.Fatalf("data: %v", err)
+			}
+			h, _, err = r.Next()
+			if err != nil || h.Request != 1<<63 || r.ReadData(data[:1]) != nil || data[0] != 'x' {
+				t.Fatalf("third frame: %+v %v", h, err)
+			}
+			if _, _, err := r.Next(); err != io.EOF {
+				t.Fatalf("at the end: %v", err)
+			}
+		})
+	}
+}
+
+func TestReaderRefuses(t *testing.T) {
+	good := frame(t, Type_TYPE_STAT, 0, 1, &PathRequest{Path: "a"}, nil)
+	change := func(at int, value uint32) []byte {
+		f := bytes.Clone(good)
+		binary.LittleEndian.PutUint32(f[at:], value)
+		return f
+	}
+	flipped := bytes.Clone(good)
+	flipped[len(flipped)-1] ^= 1
+	for name, stream := range map[string][]byte{
+		"oversized message": change(0, MaxMessage+1),
+		"oversized data":    change(4, MaxData+1),
+		"longest message":   change(0, 0xFFFFFFFF),
+		"flipped header":    change(8, 99),
+		"flipped message":   flipped,
+	} {
+		_, _, err := NewReader(bytes.NewReader(stream)).Next()
+		var f *FrameError
+		if !errors.As(err, &f) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for n := 1; n < len(good); n++ {
+		if _, _, err := NewReader(bytes.NewReader(good[:n])).Next(); err != io.ErrUnexpectedEOF {
+			t.Fatalf("truncated after %d bytes: %v", n, err)
+		}
+	}
+}
+
+func TestAppendFrameRefusesWhatNobodyWouldRead(t *testing.T) {
+	if _, err := AppendFrame(nil, Type_TYPE_STAT, 0, 1, &PathRequest{Path: string(make([]byte, MaxMessage))}, 0); err == nil {
+		t.Error("an oversized message was framed")
+	}
+	if _, err := AppendFrame(nil, Type_TYPE_STAT, 0, 1, nil, MaxData+1); err == nil {
+		t.Error("oversized data was framed")
+	}
+}
+
+func TestReaderDoesNotKeepLargeBuffers(t *testing.T) {
+	var stream []byte
+	stream = append(stream, frame(t, Type_TYPE_STAT, 0, 1, &PathRequest{Path: string(make([]byte, MaxMessage-100))}, nil)...)
+	for range 10_000 {
+		stream = append(stream, frame(t, Type_TYPE_STAT, 0, 1, &PathRequest{Path: "a"}, nil)...)
+	}
+	r := NewReader(bytes.NewReader(stream))
+	for {
+		if _, _, err := r.Next(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if cap(r.buf) > readAhead {
+		t.Errorf("the reader keeps %d bytes", cap(r.buf))
+	}
+}
+
+func TestWriterManySenders(t *testing.T) {
+	client, server := net.Pipe()
+	defer server.Close()
+	w := NewWriter(client)
+	const senders, each = 16, 200
+	var wg sync.WaitGroup
+	for i := range senders {
+		wg.Go(func() {
+			for k := range each {
+				if err := w.Send(Type_TYPE_STAT, 0, uint64(i*each+k), &PathRequest{Path: "p"}, []byte{byte(i)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	go func() { wg.Wait(); client.Close() }()
+	r, seen := NewReader(server), map[uint64]bool{}
+	for {
+		h, _, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		var data [1]byte
+		if err != nil || r.ReadData(data[:]) != nil || data[0] != byte(h.Request/each) || seen[h.Request] {
+			t.Fatalf("%+v %v %v", h, err, seen[h.Request])
+		}
+		seen[h.Request] = true
+	}
+	if len(seen) != senders*each {
+		t.Errorf("%d frames came, %d were sent", len(seen), senders*each)
+	}
+}
+
+func TestWriterReportsBrokenConnection(t *testing.T) {
+	client, server := net.Pipe()
+	server.Close()
+	w := NewWriter(client)
+	if w.Send(Type_TYPE_STAT, 0, 1, nil, nil) == nil {
+		t.Error("sending on a closed connection succeeded")
+	}
+	if w.Send(Type_TYPE_STAT, 0, 2, nil, nil) == nil {
+		t.Error("and a second time")
+	}
+}
+
+func TestErrorsCrossTheWire(t *testing.T) {
+	in := bb.E(bb.NoSpace, "write", "bb://b/x", "it is full").WithRemedy("drain it")
+	out := FromError(bb.Wrap("close", "bb://b/x", in)).AsError()
+	if !errors.Is(out, bb.NoSpace) || out.Op != "close" {
+		t.Errorf("%v", out)
+	}
+	if got := (&Error{Kind: 200, Reason: "new"}).AsError(); got.Kind != bb.Internal {
+		t.Errorf("a kind of a newer protocol became %v", got.Kind)
+	}
+}
+
+func TestProofsDiffer(t *testing.T) {
+	key, a, b := []byte("key"), make([]byte, NonceSize), bytes.Repeat([]byte{1}, NonceSize)
+	proofs := [][]byte{
+		DaemonProof(key, a, b), DaemonProof(key, b, a), DaemonProof([]byte("other"), a, b),
+		ClientProof(key, a, b, 0, 0), ClientProof(key, a, b, 1, 0), ClientProof(key, a, b, 0, 1),
+	}
+	for i := range proofs {
+		for k := range i {
+			if bytes.Equal(proofs[i], proofs[k]) {
+				t.Errorf("proofs %d and %d are equal", i, k)
+			}
+		}
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	f.Add(frame(f, Type_TYPE_STAT, 0, 1, &PathRequest{Path: "a"}, []byte("data")))
+	f.Add([]byte("garbage that is longer than a header, certainly"))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		r := NewReader(bytes.NewReader(stream))
+		for {
+			h, m, err := r.Next()
+			if err != nil {
+				return
+			}
+			if len(m) != int(h.MessageLength) || len(m) > MaxMessage || h.DataLength > MaxData {
+				t.Fatalf("%+v with %d bytes", h, len(m))
+			}
+			again, err := AppendFrame(nil, h.Type, h.Flags, h.Request, nil, int(h.DataLength))
+			if err != nil || len(again) != HeaderSize {
+				t.Fatal(err)
+			}
+			if r.ReadData(make([]byte, h.DataLength)) != nil {
+				return
+			}
+		}
+	})
+}
+
+func FuzzMessages(f *testing.F) {
+	seed, _ := proto.Marshal(&Open{Handle: 1, Buffer: "b", Path: "p"})
+	f.Add(seed)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, m := range []proto.Message{&Open{}, &Commit{}, &Hello{}, &Entry{}, &Buffer{}, &Extents{}, &Progress{}} {
+			if proto.Unmarshal(text, m) == nil {
+				switch m := m.(type) {
+				case *Entry:
+					e := m.AsEntry()
+					FromEntry(&e)
+				case *Buffer:
+					b := m.AsBuffer()
+					FromBuffer(&b)
+				}
+			}
+		}
+	})
+}
