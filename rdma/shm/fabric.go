@@ -69,7 +69,8 @@ func (f *Fabric) Close() error {
 type listener struct{ *accept.Listener }
 
 // Listen implements rdma.Fabric. The address is the path of a socket to create, or "@name" for
-// one outside the file system.
+// one outside the file system. A path that exists is refused: who knows that its owner is dead
+// removes it first. Who may connect is decided by Options.Authorize, beside the path's permissions.
 func (f *Fabric) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
 	var lc net.ListenConfig
 	raw, err := lc.Listen(ctx, "unixpacket", addr)

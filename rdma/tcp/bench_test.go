@@ -116,6 +116,9 @@ func newOps(b *testing.B, streams int, kind rdma.OpKind) func(n int) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	if _, err := l.Accept(ctx); err != nil {
+		b.Fatal(err)
+	}
 	local := make([]byte, 16*benchOp)
 	ops := make([]rdma.Op, 64)
 	for i := range ops {

@@ -194,9 +194,18 @@ func TestStalledReaderDoesNotHoldUpRevocation(t *testing.T) {
 	for range 60 {
 		send(t, p.data, ask.append(nil))
 	}
+	// The sockets take some replies before the writer is stuck with one: the queue stands still.
 	c := p.conn.(*conn)
-	for !c.uses(r.(*region).Region) {
-		time.Sleep(time.Millisecond)
+	waiting := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.streams[0].replies.count
+	}
+	for last, still := 0, 0; still < 20 || last == 0; time.Sleep(2 * time.Millisecond) {
+		now := waiting()
+		if still++; now != last {
+			last, still = now, 0
+		}
 	}
 	must(t, r.Close())
 	p.wantGone(t)

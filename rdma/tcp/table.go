@@ -18,8 +18,8 @@ import (
 // first refused chunk sets total to sent: nothing further of the operation is sent.
 type table struct {
 	chunk int
-	ops   []pending
-	free  []uint32
+	ops   []pending // slots, made when first needed: most connections of a daemon post nothing
+	free  []uint32  // slots not in use
 	turn  ring[uint32] // operations with chunks to send, taking turns
 }
 
@@ -41,16 +41,17 @@ type piece struct {
 }
 
 func newTable(depth, chunk int) *table {
-	t := &table{chunk: chunk, ops: make([]pending, depth), free: make([]uint32, depth)}
+	t := &table{chunk: chunk}
 	t.turn.init(depth)
-	for i := range t.free {
-		t.free[i] = uint32(depth - 1 - i)
-	}
 	return t
 }
 
-// add takes in an operation; there is a free slot, for the caller counts them.
+// add takes in an operation. The caller sees to it that there are never more than depth.
 func (t *table) add(op rdma.Op, q *rdma.Queue) {
+	if len(t.free) == 0 {
+		t.free = append(t.free, uint32(len(t.ops)))
+		t.ops = append(t.ops, pending{})
+	}
 	slot := t.free[len(t.free)-1]
 	t.free = t.free[:len(t.free)-1]
 	total := max(1, (len(op.Local)+t.chunk-1)/t.chunk)
