@@ -18,8 +18,8 @@ import (
 // first refused chunk sets total to sent: nothing further of the operation is sent.
 type table struct {
 	chunk int
-	ops   []pending // slots, made when first needed: most connections of a daemon post nothing
-	free  []uint32  // slots not in use
+	ops   []pending    // slots, made when first needed: most connections of a daemon post nothing
+	free  []uint32     // slots not in use
 	turn  ring[uint32] // operations with chunks to send, taking turns
 }
 
