@@ -1,14 +1,82 @@
-# Forebay. `make` prints what there is.
+# Forebay. `make` prints what there is. Needs Go, git and make; what else a target
+# needs it builds below .cache/.
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+BIN     := $(CURDIR)/bin
+CACHE   := $(CURDIR)/.cache
+
+PKG      ?= ./...
+TIMEOUT  ?= 10m
+FUZZTIME ?= 3s
+BENCH    ?= .
+DIR      ?=
+
+# Builds the pinned S3 server that the tests of the S3 adaptor start.
+S3SERVER := scripts/s3server-build.sh
 
 .DEFAULT_GOAL := help
+
 .PHONY: help
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PKG=./bbd/... narrows test, race, bench and cover; DIR=/some/tree is what demo writes."
+
+.PHONY: build
+build: ## Build bin/bbd and bin/bbctl, static
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl
+
+.PHONY: test
+test: test-tools ## Run all tests; fails on a skip that .ci/allowed-skips does not name
+	@go test -C tools ./...
+	@$(CACHE)/bin/testrun -allow .ci/allowed-skips -timeout $(TIMEOUT) $(PKG)
+
+# What the tests need beyond Go.
+.PHONY: test-tools
+test-tools:
+	@mkdir -p $(CACHE)/bin
+	@go build -C tools -o $(CACHE)/bin/ ./testrun
+	@$(S3SERVER) >/dev/null
+	@if [ "$$(id -u)" != 0 ]; then \
+		echo "note: not root: huge-page mounts and other users' rights are tested as far as an ordinary user may."; fi
+
+.PHONY: demo
+demo: build ## Show the main job: burst, kill, recover, drain, compare (DIR=tree to write)
+	@DIR='$(DIR)' scripts/demo.sh
+
+.PHONY: bench
+bench: ## Run the Go benchmarks (BENCH=pattern)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+.PHONY: lint
+lint: ## Formatting, vet, staticcheck, go fix
+	@scripts/lint.sh
+
+.PHONY: race
+race: test-tools ## Run the short tests with the race detector (needs a C compiler)
+	@command -v $${CC:-gcc} >/dev/null || { echo "the race detector needs a C compiler: apt-get install gcc" >&2; exit 1; }
+	CGO_ENABLED=1 go test -race -short -timeout $(TIMEOUT) $(PKG)
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (3s)
+	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+.PHONY: cover
+cover: test-tools ## Test coverage by function, total last
+	@go test -short -coverprofile $(CACHE)/cover.out $(PKG)
+	@go tool cover -func $(CACHE)/cover.out
 
 .PHONY: generate
-generate: ## Regenerate Go code from every .proto file
+generate: ## Regenerate Go code from .proto files, and reference pages from code
 	@go run -C tools ./genproto $(CURDIR)
+	@go test ./cmd/bbd/config ./bbd/metrics -run Page -update >/dev/null
 
 .PHONY: generate-check
 generate-check: ## Fail if generated files are not current
 	@go run -C tools ./genproto -check $(CURDIR)
+	@go test ./cmd/bbd/config ./bbd/metrics -run Page
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf $(BIN) $(CACHE)

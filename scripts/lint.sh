@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Formatting, go vet, staticcheck and go fix over both modules: prints what is
+# wrong and exits non-zero if anything is.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+failed=0
+
+# check NAME COMMAND…: fails if the command does or prints anything.
+check() {
+	local name=$1 out
+	shift
+	if ! out=$("$@" 2>&1) || [ -n "$out" ]; then
+		printf '%s:\n%s\n' "$name" "$out" >&2
+		failed=1
+	fi
+}
+
+# ours lists the Go files that are not generated.
+ours() {
+	git ls-files --cached --others --exclude-standard -- '*.go' | while read -r f; do
+		[ -f "$f" ] && ! grep -qE '^// Code generated .* DO NOT EDIT\.$' "$f" && echo "$f"
+	done
+	return 0
+}
+
+mapfile -t files < <(ours)
+check gofumpt go tool -modfile=tools/go.mod gofumpt -l "${files[@]}"
+check 'go vet' go vet ./...
+check 'go vet (tools)' go vet -C tools ./...
+check staticcheck go tool -modfile=tools/go.mod staticcheck ./...
+check 'go fix' go fix -diff ./...
+[ "$failed" = 0 ] && echo "lint: nothing found"
+exit "$failed"

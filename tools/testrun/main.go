@@ -1,0 +1,177 @@
+// Command testrun runs `go test -json` with the arguments it is given, prints one
+// line a package and the output of what failed, and ends with a plain summary. It
+// fails when a test fails, and when a test was skipped that the allow-list does
+// not name: a test that quietly did not run proves nothing.
+//
+//	testrun [-allow FILE] ARGUMENTS-OF-GO-TEST…
+//
+// The allow-list holds a package path and a test name a line; # begins a comment.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	allow := flag.String("allow", "", "file that names the tests that may be skipped")
+	flag.Parse()
+	allowed, err := readAllowed(*allow)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testrun:", err)
+		os.Exit(2)
+	}
+	start := time.Now()
+	cmd := exec.Command("go", append([]string{"test", "-json"}, flag.Args()...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testrun:", err)
+		os.Exit(2)
+	}
+	r := newResult(allowed)
+	r.read(out, os.Stdout)
+	err = cmd.Wait()
+	r.summarise(os.Stdout, time.Since(start))
+	if err != nil || !r.ok() {
+		os.Exit(1)
+	}
+}
+
+func readAllowed(name string) (map[string]bool, error) {
+	allowed := map[string]bool{}
+	if name == "" {
+		return allowed, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		if f := strings.Fields(line); len(f) == 2 {
+			allowed[f[0]+" "+f[1]] = true
+		} else if len(f) != 0 {
+			return nil, fmt.Errorf("%s: %q is not a package and a test", name, strings.TrimSpace(line))
+		}
+	}
+	return allowed, nil
+}
+
+// event is a line of `go test -json` (go doc test2json).
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of build output
+	Test       string
+	Elapsed    float64
+	Output     string
+}
+
+type result struct {
+	allowed                 map[string]bool
+	output                  map[string]*strings.Builder // by "package test", until it ends
+	passed, packages        int
+	failed, skipped, excess []string
+}
+
+func newResult(allowed map[string]bool) *result {
+	return &result{allowed: allowed, output: map[string]*strings.Builder{}}
+}
+
+// read follows the events to their end. Lines that are none are passed on.
+func (r *result) read(in io.Reader, out io.Writer) {
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) != nil {
+				out.Write(line)
+			} else {
+				r.event(e, out)
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (r *result) event(e event, out io.Writer) {
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "build-output":
+		io.WriteString(out, e.Output)
+	case "output":
+		b := r.output[key]
+		if b == nil {
+			b = new(strings.Builder)
+			r.output[key] = b
+		}
+		b.WriteString(e.Output)
+	case "pass", "fail", "skip":
+		text := ""
+		if b := r.output[key]; b != nil {
+			text = b.String()
+			delete(r.output, key)
+		}
+		r.end(e, key, text, out)
+	}
+}
+
+// end counts what ended: a test, or, without a test's name, a package.
+func (r *result) end(e event, key, text string, out io.Writer) {
+	switch {
+	case e.Test == "" && e.Action == "skip": // no test files
+	case e.Test == "":
+		r.packages++
+		fmt.Fprintf(out, "%-4s  %-36s %6.1f s\n", e.Action, e.Package, e.Elapsed)
+		if e.Action == "fail" {
+			r.failed = append(r.failed, e.Package)
+			io.WriteString(out, text)
+		}
+	case e.Action == "pass":
+		r.passed++
+	case e.Action == "fail":
+		r.failed = append(r.failed, key)
+		io.WriteString(out, text)
+	case r.allowed[key]:
+		r.skipped = append(r.skipped, key)
+	default:
+		r.excess = append(r.excess, key)
+		io.WriteString(out, text)
+	}
+}
+
+func (r *result) ok() bool { return len(r.failed) == 0 && len(r.excess) == 0 }
+
+func (r *result) summarise(out io.Writer, took time.Duration) {
+	list := func(title string, names []string) {
+		slices.Sort(names)
+		for _, n := range names {
+			fmt.Fprintf(out, "%s: %s\n", title, n)
+		}
+	}
+	fmt.Fprintln(out)
+	list("failed", r.failed)
+	list("skipped, which is allowed", r.skipped)
+	list("skipped, which is not allowed", r.excess)
+	verdict := "PASS"
+	if !r.ok() {
+		verdict = "FAIL"
+	}
+	fmt.Fprintf(out, "%s: %d tests passed in %d packages, %d failed, %d skipped, in %s\n", verdict,
+		r.passed, r.packages, len(r.failed), len(r.skipped)+len(r.excess), took.Round(time.Second))
+}

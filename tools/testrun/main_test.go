@@ -1,0 +1,50 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func run(t *testing.T, events string, allowed ...string) (*result, string) {
+	t.Helper()
+	names := map[string]bool{}
+	for _, a := range allowed {
+		names[a] = true
+	}
+	var out strings.Builder
+	r := newResult(names)
+	r.read(strings.NewReader(events), &out)
+	r.summarise(&out, time.Second)
+	return r, out.String()
+}
+
+func TestSkipsFailUnlessAllowed(t *testing.T) {
+	const skip = `{"Action":"output","Package":"p","Test":"TestA","Output":"no server\n"}
+{"Action":"skip","Package":"p","Test":"TestA"}
+{"Action":"pass","Package":"p"}
+`
+	if r, out := run(t, skip); r.ok() || !strings.Contains(out, "no server") || !strings.Contains(out, "not allowed: p TestA") {
+		t.Errorf("a skip passed:\n%s", out)
+	}
+	if r, out := run(t, skip, "p TestA"); !r.ok() {
+		t.Errorf("an allowed skip failed:\n%s", out)
+	}
+}
+
+func TestFailureShowsItsOutput(t *testing.T) {
+	r, out := run(t, `not json
+{"Action":"output","Package":"p","Test":"TestA","Output":"got 1\n"}
+{"Action":"fail","Package":"p","Test":"TestA"}
+{"Action":"pass","Package":"p","Test":"TestB"}
+{"Action":"fail","Package":"p"}
+`)
+	for _, want := range []string{"not json", "got 1", "failed: p TestA", "FAIL: 1 tests passed in 1 packages"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in:\n%s", want, out)
+		}
+	}
+	if r.ok() {
+		t.Error("a failure passed")
+	}
+}
