@@ -1,0 +1,167 @@
+// Package config is the daemon's configuration: its types, defaults, files,
+// environment and flags, and what is wrong with it. It knows none of the
+// packages that it configures: cmd/bbd hands each of them its own part.
+package config
+
+import (
+	"time"
+
+	"forebay/internal/wire"
+)
+
+// Config is everything an operator can say to a daemon. The table in fields.go
+// documents every field, and docs/configuration.md is made of it.
+type Config struct {
+	Name     string
+	StateDir string
+	Memory   Memory
+	Disk     Disk
+	Listen   Listen
+	NATS     NATS
+	Flush    Flush
+	S3       S3
+	Lustre   Lustre
+	Limits   Limits
+	Log      Log
+	KeyFile  string
+	Insecure bool
+}
+
+// Memory is the memory tier.
+type Memory struct {
+	Dir             string
+	Size            Size // a share is one of the machine's memory
+	Mount           Mount
+	RegionSize      Size
+	PopulateThreads int // 0: as many as processors, at most 4
+}
+
+// Mount says whether the daemon mounts a tmpfs with huge pages for its regions.
+type Mount string
+
+// The values of memory.mount.
+const (
+	MountAuto    Mount = "auto"    // where the daemon may
+	MountOff     Mount = "off"     // never
+	MountRequire Mount = "require" // fail where it may not
+)
+
+// Disk is the disk tier; there is none if Dir is empty.
+type Disk struct {
+	Dir  string
+	Size Size // a share is one of the file system's size
+}
+
+// Listen holds the addresses to listen on; an empty one is not listened on.
+type Listen struct {
+	Socket string // path of the unix socket
+	TCP    string // host:port for sessions
+	Admin  string // host:port for HTTP
+	Data   string // host:port for one-sided reads and writes
+}
+
+// NATS says where the namespace is kept: at a URL, or in the embedded server.
+type NATS struct {
+	URL         string // empty: embedded
+	Credentials string
+	TLS         TLS
+	Embedded    Embedded
+}
+
+// TLS names the files of a TLS client.
+type TLS struct {
+	CA   string
+	Cert string
+	Key  string
+}
+
+// Embedded is the embedded NATS server, which runs if no URL is given.
+type Embedded struct {
+	Dir          string // empty: nats in the state folder
+	Listen       string // host:port; empty: reached in process only
+	SyncInterval time.Duration
+}
+
+// Flush says how dirty bytes reach the backing store.
+type Flush struct {
+	Workers       int
+	DirtyAge      time.Duration
+	Limit         Size // bytes a second; 0: no limit
+	HighWatermark Percent
+	LowWatermark  Percent
+	DrainOnStop   bool
+	DrainTimeout  time.Duration
+}
+
+// S3 is how to reach object stores.
+type S3 struct {
+	Endpoint        string // empty: the store of the region
+	Region          string
+	PathStyle       bool
+	CA              string
+	CredentialsFile string // empty: environment, the usual files, instance role
+}
+
+// Lustre says how files are striped where the backing store is Lustre.
+type Lustre struct {
+	Stripes []Stripe
+}
+
+// Stripe is the layout of files smaller than Below, which no earlier Stripe fits.
+type Stripe struct {
+	Below Size // 0: any size
+	Count int  // object storage targets; -1: all
+	Size  Size // bytes to a target before the next
+}
+
+// Limits bounds what clients can make the daemon hold.
+type Limits struct {
+	Sessions           int
+	InFlightPerSession int
+	LeaseMin           Size
+	LeaseMax           Size
+	MaxMessage         Size
+	InlineThreshold    Size
+	Waiters            int
+}
+
+// Log says what is logged, and how.
+type Log struct {
+	Level  string // debug, info, warn, error
+	Format string // text, json
+}
+
+// Default returns the configuration of a daemon that was told nothing.
+func Default() Config {
+	return Config{
+		StateDir: "/var/lib/forebay",
+		Memory:   Memory{Size: Size{Share: 25}, Mount: MountAuto, RegionSize: Bytes(1 << 30)},
+		Listen:   Listen{Socket: "/run/forebay/bbd.sock", Admin: "127.0.0.1:7480"},
+		NATS:     NATS{Embedded: Embedded{SyncInterval: 10 * time.Second}},
+		Flush: Flush{
+			Workers: 8, DirtyAge: 5 * time.Minute, HighWatermark: 80, LowWatermark: 50,
+			DrainTimeout: 10 * time.Minute,
+		},
+		S3: S3{Region: "us-east-1"},
+		Lustre: Lustre{Stripes: []Stripe{
+			{Below: Bytes(1 << 30), Count: 1, Size: Bytes(1 << 20)},
+			{Below: Bytes(64 << 30), Count: 4, Size: Bytes(4 << 20)},
+			{Count: -1, Size: Bytes(16 << 20)},
+		}},
+		Limits: Limits{
+			Sessions: 1024, InFlightPerSession: 256, LeaseMin: Bytes(1 << 20), LeaseMax: Bytes(32 << 20),
+			MaxMessage: Bytes(wire.MaxMessage), InlineThreshold: Bytes(16 << 10), Waiters: 4096,
+		},
+		Log: Log{Level: "info", Format: "text"},
+	}
+}
+
+// Dev returns the configuration of `bbd --dev`: everything under one folder,
+// loopback only, no rights needed.
+func Dev(dir string) Config {
+	c := Default()
+	c.Name = "dev"
+	c.StateDir = dir
+	c.Listen = Listen{Socket: dir + "/bbd.sock", Admin: "127.0.0.1:0"}
+	return c
+}

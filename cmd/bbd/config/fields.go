@@ -1,0 +1,238 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A field describes one value of Config: the table below is the source of the
+// file's keys, the environment's names, the flags and the reference page.
+type field struct {
+	key   string // in the file, sections separated by dots
+	usage string
+	value func(*Config) any // a pointer to it
+}
+
+// env returns the name of the field's environment variable.
+func (f field) env() string {
+	return "FOREBAY_" + strings.ToUpper(strings.ReplaceAll(f.key, ".", "_"))
+}
+
+// flag returns the name of the field's flag, without dashes.
+func (f field) flag() string {
+	return strings.NewReplacer(".", "-", "_", "-").Replace(f.key)
+}
+
+// sections says what each section is for, in the order of the fields.
+var sections = []struct{ key, usage string }{
+	{"", "The node."},
+	{"memory", "The memory tier: where bursts land."},
+	{"disk", "The disk tier: where full segments are spilled when memory is used up. None if dir is empty."},
+	{"listen", "Addresses. An empty one is not listened on; one beyond loopback needs key_file."},
+	{"nats", "Where the namespace is kept: on NATS servers at url, or in the embedded server if url is empty."},
+	{"flush", "How dirty bytes reach the backing store."},
+	{"s3", "How object stores are reached."},
+	{"lustre", "Layout of files on Lustre; has no effect on other file systems."},
+	{"limits", "Bounds on what clients can make the daemon hold."},
+	{"log", "Log lines, on standard error."},
+}
+
+var fields = []field{
+	{"name", "The node's name in the namespace and to its peers. Empty: the host name.", func(c *Config) any { return &c.Name }},
+	{"state_dir", "Folder for what the daemon keeps beside regions: its identity, locks, the embedded NATS server.", func(c *Config) any { return &c.StateDir }},
+	{"key_file", "File with the cluster key that remote clients and peers prove they know. Readable by the daemon's user only.", func(c *Config) any { return &c.KeyFile }},
+	{"insecure", "Listen beyond loopback without a cluster key. Anybody who reaches the node can then read and write everything.", func(c *Config) any { return &c.Insecure }},
+
+	{"memory.dir", "Folder for the memory tier's regions, on a tmpfs. Empty: a mount below state_dir where the daemon may mount one, else a folder in /dev/shm.", func(c *Config) any { return &c.Memory.Dir }},
+	{"memory.size", "Size of the memory tier: bytes, or a share of the machine's memory.", func(c *Config) any { return &c.Memory.Size }},
+	{"memory.mount", "Mount a tmpfs with huge pages, which fills ten times as fast: auto (where the daemon may), off, or require (fail where it may not).", func(c *Config) any { return &c.Memory.Mount }},
+	{"memory.region_size", "Size of one region, the unit of registration: 64MiB to 1GiB, a multiple of 2MiB.", func(c *Config) any { return &c.Memory.RegionSize }},
+	{"memory.populate_threads", "Threads that touch fresh memory in the background. 0: as many as processors, at most 4.", func(c *Config) any { return &c.Memory.PopulateThreads }},
+
+	{"disk.dir", "Folder for the disk tier's regions, on a local disk. Empty: no disk tier.", func(c *Config) any { return &c.Disk.Dir }},
+	{"disk.size", "Size of the disk tier: bytes, or a share of the file system's size.", func(c *Config) any { return &c.Disk.Size }},
+
+	{"listen.socket", "Unix socket for clients on this node. Its users are who the kernel says they are.", func(c *Config) any { return &c.Listen.Socket }},
+	{"listen.tcp", "host:port for sessions of clients elsewhere.", func(c *Config) any { return &c.Listen.TCP }},
+	{"listen.data", "host:port for one-sided reads and writes by clients and daemons elsewhere.", func(c *Config) any { return &c.Listen.Data }},
+	{"listen.admin", "host:port for HTTP: /metrics, /healthz, /readyz, /status.", func(c *Config) any { return &c.Listen.Admin }},
+
+	{"nats.url", "URLs of NATS servers, separated by commas (nats://, tls://, ws://, wss://), without credentials. Empty: the embedded server.", func(c *Config) any { return &c.NATS.URL }},
+	{"nats.credentials", "NATS credentials file (.creds).", func(c *Config) any { return &c.NATS.Credentials }},
+	{"nats.tls.ca", "File with the certificates that sign the servers'. Empty: the system's.", func(c *Config) any { return &c.NATS.TLS.CA }},
+	{"nats.tls.cert", "File with the client's certificate.", func(c *Config) any { return &c.NATS.TLS.Cert }},
+	{"nats.tls.key", "File with the key of the client's certificate.", func(c *Config) any { return &c.NATS.TLS.Key }},
+	{"nats.embedded.dir", "Folder of the embedded server. Empty: nats below state_dir.", func(c *Config) any { return &c.NATS.Embedded.Dir }},
+	{"nats.embedded.listen", "host:port on which the embedded server takes other NATS clients. Empty: none.", func(c *Config) any { return &c.NATS.Embedded.Listen }},
+	{"nats.embedded.sync_interval", "How often the embedded server forces its files to disk. 0s: after every change. A crash of the machine, not of the daemon, can undo what is younger.", func(c *Config) any { return &c.NATS.Embedded.SyncInterval }},
+
+	{"flush.workers", "Files flushed at the same time.", func(c *Config) any { return &c.Flush.Workers }},
+	{"flush.dirty_age", "Age at which a dirty byte is flushed whatever else would be a reason to wait.", func(c *Config) any { return &c.Flush.DirtyAge }},
+	{"flush.limit", "Bytes a second to all stores together. 0: no limit.", func(c *Config) any { return &c.Flush.Limit }},
+	{"flush.high_watermark", "Share of the tiers in use above which everything dirty is flushed and clean segments are evicted.", func(c *Config) any { return &c.Flush.HighWatermark }},
+	{"flush.low_watermark", "Share of the tiers in use down to which eviction goes.", func(c *Config) any { return &c.Flush.LowWatermark }},
+	{"flush.drain_on_stop", "Drain everything before the daemon stops. Without it, regions keep what is dirty until the next start.", func(c *Config) any { return &c.Flush.DrainOnStop }},
+	{"flush.drain_timeout", "How long a stop waits for that drain.", func(c *Config) any { return &c.Flush.DrainTimeout }},
+
+	{"s3.endpoint", "URL of the store, such as https://s3.example.org:9000. Empty: the public store of the region.", func(c *Config) any { return &c.S3.Endpoint }},
+	{"s3.region", "Region to sign requests for.", func(c *Config) any { return &c.S3.Region }},
+	{"s3.path_style", "Address buckets as a path instead of a host name, as many stores on premises want.", func(c *Config) any { return &c.S3.PathStyle }},
+	{"s3.ca", "File with the certificates that sign the store's. Empty: the system's.", func(c *Config) any { return &c.S3.CA }},
+	{"s3.credentials_file", "Shared credentials file. Empty: AWS_* in the environment, ~/.aws/credentials, instance role, in that order.", func(c *Config) any { return &c.S3.CredentialsFile }},
+
+	{"lustre.stripes", "Layouts by file size, smallest first: below (bytes; absent in the last: any size), count of targets (-1: all), size (bytes to a target before the next).", func(c *Config) any { return &c.Lustre.Stripes }},
+
+	{"limits.sessions", "Sessions at the same time.", func(c *Config) any { return &c.Limits.Sessions }},
+	{"limits.in_flight_per_session", "Requests of one session that have no answer yet.", func(c *Config) any { return &c.Limits.InFlightPerSession }},
+	{"limits.lease_min", "Smallest lease: 1MiB to lease_max.", func(c *Config) any { return &c.Limits.LeaseMin }},
+	{"limits.lease_max", "Largest lease, to which leases grow with use: at most 64MiB.", func(c *Config) any { return &c.Limits.LeaseMax }},
+	{"limits.max_message", "Largest control message: 64KiB to 1MiB.", func(c *Config) any { return &c.Limits.MaxMessage }},
+	{"limits.inline_threshold", "Payloads up to this size travel with the control message instead of by one-sided operations: at most 4MiB.", func(c *Config) any { return &c.Limits.InlineThreshold }},
+	{"limits.waiters", "Writers that wait for a lease at the same time. Beyond it, the kind of error is busy.", func(c *Config) any { return &c.Limits.Waiters }},
+
+	{"log.level", "debug, info, warn or error.", func(c *Config) any { return &c.Log.Level }},
+	{"log.format", "text or json.", func(c *Config) any { return &c.Log.Format }},
+}
+
+// parse sets the value behind a field's pointer from what a file, a variable or a
+// flag says. On an error it leaves the value alone.
+func parse(target, from any) error {
+	if stripes, ok := target.(*[]Stripe); ok {
+		return parseStripes(stripes, from)
+	}
+	switch from.(type) {
+	case []any, map[string]any:
+		return fmt.Errorf("it is not a single value")
+	case nil:
+		from = ""
+	}
+	text := strings.TrimSpace(fmt.Sprint(from))
+	switch t := target.(type) {
+	case *string:
+		*t = text
+		return nil
+	case *Mount:
+		*t = Mount(text)
+		return nil
+	case *bool:
+		return into(t, text, strconv.ParseBool, "it is neither true nor false")
+	case *int:
+		return into(t, text, strconv.Atoi, "it is not a whole number")
+	case *time.Duration:
+		return into(t, text, time.ParseDuration, "it is not a duration such as 90s or 5m")
+	case *Percent:
+		return into(t, text, ParsePercent, "it is not a share from 1% to 100%")
+	case *Size:
+		return into(t, text, ParseSize, "it is not a size such as 64GiB")
+	default:
+		return fmt.Errorf("values of type %T cannot be read", target)
+	}
+}
+
+func into[T any](target *T, text string, read func(string) (T, error), why string) error {
+	v, err := read(text)
+	if err != nil {
+		return fmt.Errorf("%s", why)
+	}
+	*target = v
+	return nil
+}
+
+// parseStripes reads a list of {below, count, size}, or its text in YAML.
+func parseStripes(target *[]Stripe, from any) error {
+	if text, ok := from.(string); ok {
+		if err := yaml.Unmarshal([]byte(text), &from); err != nil {
+			return fmt.Errorf("it is not a list of stripes")
+		}
+	}
+	list, ok := from.([]any)
+	if !ok {
+		return fmt.Errorf("it is not a list of stripes")
+	}
+	stripes := make([]Stripe, len(list))
+	for i, item := range list {
+		values, ok := item.(map[string]any)
+		if !ok {
+			return fmt.Errorf("stripe %d is not {below, count, size}", i+1)
+		}
+		for key, v := range values {
+			var err error
+			switch key {
+			case "below":
+				err = parse(&stripes[i].Below, v)
+			case "count":
+				err = parse(&stripes[i].Count, v)
+			case "size":
+				err = parse(&stripes[i].Size, v)
+			default:
+				err = fmt.Errorf("the key is unknown")
+			}
+			if err != nil {
+				return fmt.Errorf("%s of stripe %d: %w", key, i+1, err)
+			}
+		}
+	}
+	*target = stripes
+	return nil
+}
+
+// format writes the value behind a field's pointer so that parse reads it again.
+// It is YAML on one line.
+func format(target any) string {
+	switch t := target.(type) {
+	case *string:
+		return quote(*t)
+	case *[]Stripe:
+		items := make([]string, len(*t))
+		for i, s := range *t {
+			below := ""
+			if s.Below != (Size{}) {
+				below = "below: " + s.Below.String() + ", "
+			}
+			items[i] = fmt.Sprintf("{%scount: %d, size: %s}", below, s.Count, s.Size)
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	case *Mount:
+		return quote(string(*t))
+	case *bool:
+		return strconv.FormatBool(*t)
+	case *int:
+		return strconv.Itoa(*t)
+	case *time.Duration:
+		return formatDuration(*t)
+	case *Percent:
+		return t.String()
+	case *Size:
+		return t.String()
+	default:
+		return fmt.Sprint(target)
+	}
+}
+
+// quote writes text as YAML: plain where that reads back as the same text.
+func quote(text string) string {
+	if text == "" {
+		return `""`
+	}
+	var back any
+	if yaml.Unmarshal([]byte(text), &back) == nil && back == any(text) {
+		return text
+	}
+	return strconv.Quote(text)
+}
+
+// formatDuration leaves out the zero minutes and seconds that Duration.String adds.
+func formatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -1,0 +1,56 @@
+// Package notify tells the service manager how the daemon is: the protocol of
+// systemd's sd_notify(3). Without a service manager every call does nothing.
+package notify
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// Ready says that the daemon serves.
+func Ready() error { return send(daemon.SdNotifyReady) }
+
+// Stopping says that the daemon is on its way out and no restart is due.
+func Stopping() error { return send(daemon.SdNotifyStopping) }
+
+// Status shows a line of text in `systemctl status`.
+func Status(text string) error { return send("STATUS=" + text) }
+
+// Extend asks for more time to start or stop, as a long recovery or drain needs;
+// call it again before the time is over.
+func Extend(by time.Duration) error {
+	return send(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", by.Microseconds()))
+}
+
+// Watch tells the watchdog that the daemon is alive for as long as alive says so,
+// twice in each of the watchdog's intervals. It returns when the context ends, or
+// at once where no watchdog waits.
+func Watch(ctx context.Context, alive func() bool) error {
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || interval == 0 {
+		return err
+	}
+	tick := time.NewTicker(interval / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if !alive() {
+				continue
+			}
+			if err := send(daemon.SdNotifyWatchdog); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func send(state string) error {
+	_, err := daemon.SdNotify(false, state)
+	return err
+}
