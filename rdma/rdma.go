@@ -39,7 +39,8 @@ type Limits struct {
 	// NeedsLocal: Op.Local must lie in a Region of the same Fabric (verbs and their like).
 	NeedsLocal bool
 	// ErrorEndsConn: an operation that the target refuses breaks its Conn; the operations
-	// behind it complete with ErrPeerGone, and a revoked key may be answered with ErrAccess.
+	// behind it complete with ErrPeerGone, and ErrAccess may stand for ErrBounds and ErrRevoked,
+	// because hardware does not tell them apart.
 	ErrorEndsConn bool
 }
 
