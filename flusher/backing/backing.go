@@ -1,0 +1,126 @@
+package backing
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"time"
+)
+
+// Store is one root in a backing store: a directory, or a prefix in a bucket.
+//
+// Names are relative to the root: parts joined by single slashes, without "."
+// or "..", as bb.CleanPath returns them. Any other name is refused as
+// bb.Invalid before anything is touched. Names that this package makes for
+// unfinished work (see Owner) are never listed.
+//
+// All methods may be called concurrently. Every call ends soon after its context
+// does. Errors are *bb.Error; which of them may pass is decided by Passing.
+type Store interface {
+	Reader
+	Writer
+
+	// Check finds out whether the root can be reached, written and read back,
+	// and that the store confirms checksums. The error says what to do. It
+	// leaves nothing behind.
+	Check(ctx context.Context) error
+
+	// Sweep removes what a crash left of unfinished Puts, and returns how many
+	// it removed. It never touches what a living owner is working on, nor
+	// anything that was not made by this package (see Owner.Abandoned).
+	Sweep(ctx context.Context) (int, error)
+
+	// Close releases connections. Calls in progress may fail as bb.Unavailable.
+	// Closing again does nothing.
+	Close() error
+}
+
+// Reader reads from a root.
+type Reader interface {
+	// Get returns n bytes from offset off of an object; a negative n means up to
+	// its end. The reader returns io.ErrUnexpectedEOF when the object ends
+	// before; the caller closes it. A name without object is bb.NotFound. Get
+	// does not verify: whoever knows the checksum wraps the reader with Verify.
+	Get(ctx context.Context, name string, off, n int64) (io.ReadCloser, error)
+
+	// Stat describes one object; bb.NotFound if there is none. A directory is
+	// not an object.
+	Stat(ctx context.Context, name string) (Object, error)
+
+	// List calls fn for every object whose name begins with prefix, in no
+	// particular order, as it finds them: it holds no more than one page. An
+	// empty prefix means all; a prefix with a trailing slash means what is below
+	// that directory. An error of fn ends the listing and is returned as it is.
+	// fn may call the store.
+	List(ctx context.Context, prefix string, fn func(Object) error) error
+}
+
+// Writer changes a root. What it did is durable when it returns nil.
+type Writer interface {
+	// Put writes an object, replacing one of that name. It is atomic: until it
+	// returns nil, and for ever if it fails or the process dies, readers find
+	// under the name what was there before, never a part. (An error whose cause
+	// is a lost answer may come although the object is in place; putting it again
+	// is harmless.)
+	//
+	// The source's bytes are read without a copy of the whole, in parallel when
+	// there are many, and their checksum is compared with src.Checksum: bytes
+	// that do not match are bb.Checksum, and so is a store that confirms another
+	// sum. Neither src nor any slice of it is touched after Put has returned.
+	Put(ctx context.Context, name string, src Source, opts PutOptions) (Object, error)
+
+	// Rename moves an object, or a whole tree, from old to newName, replacing
+	// objects of the same names; a tree moved onto a tree is merged into it. If
+	// nothing is there under old, it is bb.NotFound. A single object moves
+	// atomically in the sense of Put; a tree may move one object at a time
+	// (S3), and after a failure the call is repeated to move the rest.
+	Rename(ctx context.Context, old, newName string) error
+
+	// Remove removes an object. Removing what is not there succeeds.
+	Remove(ctx context.Context, name string) error
+
+	// RemoveTree removes name and everything below it; the empty name means
+	// everything in the root, but not the root. Removing what is not there
+	// succeeds.
+	RemoveTree(ctx context.Context, name string) error
+}
+
+// Source is what a Put writes: bytes that lie in memory, in pieces.
+// Its methods may be called concurrently. The bytes belong to the source and
+// must stay as they are until Put has returned.
+type Source interface {
+	// Size returns the number of bytes.
+	Size() int64
+	// Checksum returns the CRC-64/NVME that the whole should have.
+	Checksum() uint64
+	// Slices appends to dst the pieces that hold the n bytes from offset off,
+	// in order, and returns it. Holes come as pieces of zero bytes.
+	Slices(dst [][]byte, off, n int64) ([][]byte, error)
+}
+
+// PutOptions says how an object is written.
+type PutOptions struct {
+	// Attrs are given to the file by stores that have such things (POSIX);
+	// others ignore them. Nil leaves it to the store.
+	Attrs *Attrs
+}
+
+// Attrs are a file's attributes.
+type Attrs struct {
+	Mode  fs.FileMode // permission bits
+	UID   uint32      // set only by a daemon that may
+	GID   uint32
+	MTime time.Time // zero: now
+}
+
+// Object describes what a store holds under a name.
+type Object struct {
+	Name string
+	Size int64
+	ETag string // what the store calls this content: an entity tag, or inode:mtime
+	// Checksum is the CRC-64/NVME of the whole object, if HasChecksum. Put always
+	// says it; Stat does where the store keeps it, List never.
+	Checksum    uint64
+	HasChecksum bool
+	MTime       time.Time
+}

@@ -1,0 +1,9 @@
+// Package backing says what Forebay asks of a store behind a buffer: put whole
+// objects so that they are durable or not there at all, and read, list, rename
+// and remove them. It knows names and bytes; it must never know buffers,
+// namespaces, policies or compression.
+//
+// The adaptors stand beside each other (posix, s3, mem), and so do the wrappers
+// of the same interface (retry, limit, fault). Package open stacks them;
+// package backingtest holds the suite that each of them passes.
+package backing

@@ -1,0 +1,118 @@
+package backing
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"hash/fnv"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// Names of unfinished work:
+//
+//	.forebay-IIIIIIIIIIIIIIII-LLLLLLLLLLLLLLLL-RRRRRRRRRRRRRRRR.tmp
+//	         │                │                └ random
+//	         │                └ life: one run of one process
+//	         └ instance of the daemon; survives a restart that adopts its regions
+const (
+	tempPrefix = ".forebay-"
+	tempSuffix = ".tmp"
+	tempLength = len(tempPrefix) + 3*16 + 2 + len(tempSuffix)
+)
+
+// PeerAge is how long the unfinished work of another instance is left alone when
+// an Owner does not say: far longer than any upload lasts.
+const PeerAge = 7 * 24 * time.Hour
+
+// Owner marks unfinished work, so that a crash's remains can be told from work
+// that a living process is doing.
+type Owner struct {
+	Instance bb.InstanceID
+	Life     uint64
+	// PeerAge is how old the work of another instance must be before it counts as
+	// abandoned; 0 means the constant PeerAge.
+	PeerAge time.Duration
+}
+
+// NewOwner returns the owner for this process: its life is derived from what the
+// kernel tells only this run of it apart by.
+func NewOwner(instance bb.InstanceID) Owner {
+	h := fnv.New64a()
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // absent: pid and start time still tell
+	h.Write(boot)
+	h.Write([]byte(strconv.Itoa(os.Getpid())))
+	h.Write(startTime())
+	return Owner{Instance: instance, Life: h.Sum64()}
+}
+
+// startTime returns the field of /proc/self/stat that says when the process
+// started, in ticks since boot (proc(5), field 22).
+func startTime() []byte {
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		return nil
+	}
+	// The command in field 2 is in parentheses and may hold anything.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	const startTime = 22 - 3
+	if len(fields) <= startTime {
+		return nil
+	}
+	return fields[startTime]
+}
+
+// TempName returns a fresh name for unfinished work.
+func (o Owner) TempName() string {
+	var random [8]byte
+	rand.Read(random[:]) // never fails: crypto/rand ends the process instead
+	life := bb.InstanceID(o.Life).String()
+	return tempPrefix + o.Instance.String() + "-" + life + "-" + hex.EncodeToString(random[:]) + tempSuffix
+}
+
+// IsTemp reports whether the last part of a name was made by some Owner's TempName.
+func IsTemp(name string) bool {
+	_, _, ok := parseTemp(name)
+	return ok
+}
+
+// Abandoned reports whether the work of that name, last changed that long ago, has
+// nobody left to finish it: an earlier life of the same instance made it, or
+// another instance long ago. Names that no Owner made never are.
+func (o Owner) Abandoned(name string, age time.Duration) bool {
+	instance, life, ok := parseTemp(name)
+	switch {
+	case !ok:
+		return false
+	case instance == o.Instance:
+		return life != o.Life
+	case o.PeerAge > 0:
+		return age > o.PeerAge
+	default:
+		return age > PeerAge
+	}
+}
+
+func parseTemp(name string) (instance bb.InstanceID, life uint64, ok bool) {
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	if len(name) != tempLength || !strings.HasPrefix(name, tempPrefix) || !strings.HasSuffix(name, tempSuffix) {
+		return 0, 0, false
+	}
+	parts := strings.Split(name[len(tempPrefix):tempLength-len(tempSuffix)], "-")
+	if len(parts) != 3 {
+		return 0, 0, false
+	}
+	var v [3]uint64
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 16, 64)
+		if err != nil || len(part) != 16 {
+			return 0, 0, false
+		}
+		v[i] = n
+	}
+	return bb.InstanceID(v[0]), v[1], true
+}

@@ -1,0 +1,128 @@
+package posix
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+)
+
+// Rename moves a file or a tree and syncs both directories. A tree moved onto a
+// directory that is not empty is merged entry by entry.
+func (s *Store) Rename(ctx context.Context, old, newName string) error {
+	if err := errors.Join(backing.CheckName("rename", old), backing.CheckName("rename", newName)); err != nil {
+		return err
+	}
+	if old != newName && (parentOf(old, newName) || parentOf(newName, old)) {
+		return bb.E(bb.Invalid, "rename", old, "cannot be moved into or over a directory that it is in: "+newName)
+	}
+	root, err := s.root(ctx)
+	if err != nil {
+		return wrap("rename", old, err)
+	}
+	defer root.Close()
+	if _, err := root.Lstat(old); err != nil {
+		return wrap("rename", old, err)
+	}
+	if old == newName {
+		return nil
+	}
+	if err := s.makeDirs(root, path.Dir(newName)); err != nil {
+		return wrap("rename", newName, err)
+	}
+	defer s.forgetDurable()
+	if err := merge(ctx, root, old, newName); err != nil {
+		return wrap("rename", old, err)
+	}
+	// The new entry first: a crash in between leaves both rather than none.
+	return wrap("rename", old, errors.Join(syncDir(root, path.Dir(newName)), syncDir(root, path.Dir(old))))
+}
+
+func merge(ctx context.Context, root *os.Root, old, newName string) error {
+	err := root.Rename(old, newName)
+	if !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
+		return err
+	}
+	entries, err := fs.ReadDir(root.FS(), old)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := merge(ctx, root, path.Join(old, e.Name()), path.Join(newName, e.Name())); err != nil {
+			return err
+		}
+	}
+	if err := syncDir(root, newName); err != nil {
+		return err
+	}
+	return root.Remove(old)
+}
+
+// Remove removes a file and syncs its directory.
+func (s *Store) Remove(ctx context.Context, name string) error {
+	if err := backing.CheckName("remove", name); err != nil {
+		return err
+	}
+	root, err := s.root(ctx)
+	if err != nil {
+		return wrap("remove", name, err)
+	}
+	defer root.Close()
+	info, err := root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	if err == nil && info.IsDir() {
+		return bb.E(bb.IsDirectory, "remove", name, "is a directory, not an object")
+	}
+	if err == nil {
+		err = root.Remove(name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return wrap("remove", name, err)
+	}
+	return wrap("remove", name, syncDirIfThere(root, path.Dir(name)))
+}
+
+// RemoveTree removes a file or directory and all below it. The root itself stays.
+func (s *Store) RemoveTree(ctx context.Context, name string) error {
+	if name != "" {
+		if err := backing.CheckName("remove tree", name); err != nil {
+			return err
+		}
+	}
+	root, err := s.root(ctx)
+	if err != nil {
+		return wrap("remove tree", name, err)
+	}
+	defer root.Close()
+	defer s.forgetDurable()
+	dir := path.Dir(name)
+	if name == "" {
+		entries, err := fs.ReadDir(root.FS(), ".")
+		for _, e := range entries {
+			err = errors.Join(err, ctx.Err(), root.RemoveAll(e.Name()))
+		}
+		return wrap("remove tree", s.dir, errors.Join(err, syncDir(root, ".")))
+	}
+	if err := root.RemoveAll(name); err != nil && !errors.Is(err, syscall.ENOTDIR) {
+		return wrap("remove tree", name, err)
+	}
+	return wrap("remove tree", name, syncDirIfThere(root, dir))
+}
+
+func syncDirIfThere(root *os.Root, dir string) error {
+	err := syncDir(root, dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,364 @@
+// Package posix keeps objects as files below a directory of any POSIX file
+// system, and gives large files a stripe layout where that is Lustre. It knows
+// files; it must never know what is in them.
+package posix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+)
+
+// Options configures a store.
+type Options struct {
+	Owner backing.Owner
+	// PartSize is how many bytes one worker writes at a time; 0: 16 MiB.
+	PartSize int64
+	// Parallel is how many workers write one large file; 0: 4.
+	Parallel int
+	// Layouts is the stripe table used on Lustre; nil: DefaultLayouts.
+	Layouts []Layout
+	// Run runs a program (lfs) to its end; nil: with os/exec. Tests replace it.
+	Run func(ctx context.Context, program string, args ...string) error
+	// Logger takes warnings; nil: none are written.
+	Logger *slog.Logger
+
+	statfs func(path string) (magic int64, err error) // nil: statfs(2)
+}
+
+func (o Options) withDefaults() Options {
+	if o.PartSize <= 0 {
+		o.PartSize = 16 << 20
+	}
+	if o.Parallel <= 0 {
+		o.Parallel = 4
+	}
+	if o.Layouts == nil {
+		o.Layouts = DefaultLayouts()
+	}
+	if o.Run == nil {
+		o.Run = run
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.statfs == nil {
+		o.statfs = statfsMagic
+	}
+	return o
+}
+
+// Store is a directory. Its root is opened for each call, through os.Root: a file
+// system that was mounted again is found again, and no symbolic link below the
+// root leads out of it.
+type Store struct {
+	dir   string
+	opts  Options
+	magic int64 // file system type at Open
+
+	// durable holds the directories whose own entry is known to be on disk, so
+	// that a million small files do not sync their parents' parents each time.
+	durable struct {
+		sync.Mutex
+		dirs map[string]struct{}
+	}
+}
+
+var _ backing.Store = (*Store)(nil)
+
+const maxDurable = 4096 // directories remembered
+
+// Open returns the store of an existing directory.
+func Open(dir string, opts Options) (*Store, error) {
+	s := &Store{dir: dir, opts: opts.withDefaults()}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, rootError(dir, err)
+	}
+	if !info.IsDir() {
+		return nil, bb.E(bb.NotDirectory, "open backing", dir, "is a file").WithRemedy("name a directory")
+	}
+	if s.magic, err = s.opts.statfs(dir); err != nil {
+		return nil, rootError(dir, err)
+	}
+	s.durable.dirs = map[string]struct{}{}
+	return s, nil
+}
+
+func rootError(dir string, err error) error {
+	e := &bb.Error{Kind: bb.KindOf(err), Op: "open backing", Path: dir, Err: err}
+	switch e.Kind {
+	case bb.NotFound:
+		return e.WithRemedy("create the directory, or mount the file system it is on")
+	case bb.Permission:
+		return e.WithRemedy("let the daemon's user read and write the directory")
+	default:
+		return e
+	}
+}
+
+// root opens the directory and makes sure that it is still on the same kind of
+// file system: writing "durably" below the mount point of a file system that is
+// gone would put the bytes on the node's own disk.
+func (s *Store) root(ctx context.Context) (*os.Root, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	magic, err := s.opts.statfs(s.dir)
+	if err != nil {
+		return nil, s.rootGone(err)
+	}
+	if magic != s.magic {
+		return nil, bb.E(bb.Unavailable, "open backing", s.dir, "is on another kind of file system than when it was opened").
+			WithRemedy("mount the file system again")
+	}
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return nil, s.rootGone(err)
+	}
+	return root, nil
+}
+
+// rootGone reports a root that once was there as unavailable: it may come back.
+func (s *Store) rootGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE) || errors.Is(err, syscall.ENOTCONN) {
+		return (&bb.Error{Kind: bb.Unavailable, Op: "open backing", Path: s.dir, Err: err}).
+			WithRemedy("create the directory, or mount the file system it is on")
+	}
+	return rootError(s.dir, err)
+}
+
+// Get opens a file at an offset.
+func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadCloser, error) {
+	if err := errors.Join(backing.CheckName("get", name), backing.CheckRange("get", name, off)); err != nil {
+		return nil, err
+	}
+	root, err := s.root(ctx)
+	if err != nil {
+		return nil, wrap("get", name, err)
+	}
+	defer root.Close()
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, wrap("get", name, err)
+	}
+	if err := notDirectory(f, "get", name); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if n < 0 {
+		n = bb.MaxFileSize
+		return &fileReader{ctx: ctx, f: f, r: io.NewSectionReader(f, off, n)}, nil
+	}
+	return &fileReader{ctx: ctx, f: f, r: io.NewSectionReader(f, off, n), left: n}, nil
+}
+
+func notDirectory(f *os.File, op, name string) error {
+	info, err := f.Stat()
+	if err != nil {
+		return wrap(op, name, err)
+	}
+	if info.IsDir() {
+		return bb.E(bb.NotFound, op, name, "is a directory, not an object")
+	}
+	return nil
+}
+
+type fileReader struct {
+	ctx  context.Context
+	f    *os.File
+	r    *io.SectionReader
+	left int64 // bytes that must still come
+}
+
+func (r *fileReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, bb.Wrap("get", r.f.Name(), err)
+	}
+	n, err := r.r.Read(p)
+	r.left -= int64(n)
+	switch {
+	case err == io.EOF && r.left > 0:
+		return n, io.ErrUnexpectedEOF
+	case err != nil && err != io.EOF:
+		return n, bb.Wrap("get", r.f.Name(), err)
+	}
+	return n, err
+}
+
+func (r *fileReader) Close() error { return r.f.Close() }
+
+// Stat describes a file.
+func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
+	if err := backing.CheckName("stat", name); err != nil {
+		return backing.Object{}, err
+	}
+	root, err := s.root(ctx)
+	if err != nil {
+		return backing.Object{}, wrap("stat", name, err)
+	}
+	defer root.Close()
+	info, err := root.Stat(name)
+	if err != nil {
+		return backing.Object{}, wrap("stat", name, err)
+	}
+	if info.IsDir() {
+		return backing.Object{}, bb.E(bb.NotFound, "stat", name, "is a directory, not an object")
+	}
+	return object(name, info), nil
+}
+
+// object describes a file; a POSIX file system's name for a content is the inode
+// together with the time of its last change, which Put never makes in place.
+func object(name string, info fs.FileInfo) backing.Object {
+	o := backing.Object{Name: name, Size: info.Size(), MTime: info.ModTime()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		o.ETag = fmt.Sprintf("%x:%x", st.Ino, info.ModTime().UnixNano())
+	}
+	return o
+}
+
+// List walks the directory in which the prefix ends.
+func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object) error) error {
+	dir := strings.TrimSuffix(prefix, "/")
+	if dir == prefix { // not a directory's name: its parent has what begins with it
+		dir = path.Dir(prefix)
+	}
+	if dir == "" {
+		dir = "."
+	}
+	root, err := s.root(ctx)
+	if err != nil {
+		return wrap("list", prefix, err)
+	}
+	defer root.Close()
+	var stopped error
+	err = fs.WalkDir(root.FS(), dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil && d.IsDir() {
+			if !strings.HasPrefix(name+"/", prefix) && !strings.HasPrefix(prefix, name+"/") && name != "." {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if err == nil && strings.HasPrefix(name, prefix) && !backing.IsTemp(name) {
+			info, infoErr := root.Stat(name)
+			if infoErr == nil && info.Mode().IsRegular() {
+				stopped = fn(object(name, info))
+				return stopped
+			}
+			err = infoErr
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed while we walked, or a link to nothing
+		}
+		return err
+	})
+	if stopped != nil {
+		return stopped
+	}
+	return wrap("list", prefix, err)
+}
+
+// Close forgets nothing that matters: a POSIX store has no connection.
+func (s *Store) Close() error { return nil }
+
+// Check writes, syncs, reads back and removes a small file.
+func (s *Store) Check(ctx context.Context) error {
+	root, err := s.root(ctx)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name := s.opts.Owner.TempName()
+	defer root.Remove(name)
+	if err := s.probe(root, name); err != nil {
+		return rootError(s.dir, fmt.Errorf("cannot write: %w", err))
+	}
+	return nil
+}
+
+func (s *Store) probe(root *os.Root, name string) error {
+	const content = "forebay"
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	got, err := root.ReadFile(name)
+	if err == nil && string(got) != content {
+		err = bb.E(bb.Checksum, "check", name, "reads back other bytes than were written")
+	}
+	return err
+}
+
+// Sweep removes abandoned temporary files in the whole tree.
+func (s *Store) Sweep(ctx context.Context) (int, error) {
+	root, err := s.root(ctx)
+	if err != nil {
+		return 0, wrap("sweep", s.dir, err)
+	}
+	defer root.Close()
+	removed := 0
+	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err = errors.Join(err, ctx.Err()); err != nil || d.IsDir() || !backing.IsTemp(name) {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return err
+		}
+		info, err := d.Info()
+		if err != nil || !s.opts.Owner.Abandoned(name, time.Since(info.ModTime())) {
+			return nil // gone meanwhile, or somebody's who lives
+		}
+		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		removed++
+		return nil
+	})
+	return removed, wrap("sweep", s.dir, err)
+}
+
+// wrap gives err an operation and a name, and translates what the standard library has no kind for.
+func wrap(op, name string, err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		switch errno {
+		case syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ETIMEDOUT, syscall.ENOTCONN, syscall.ESHUTDOWN, syscall.ESTALE, syscall.EAGAIN:
+			return &bb.Error{Kind: bb.Unavailable, Op: op, Path: name, Err: err}
+		case syscall.EROFS:
+			return (&bb.Error{Kind: bb.Permission, Op: op, Path: name, Err: err}).
+				WithRemedy("mount the file system for writing")
+		case syscall.ENAMETOOLONG:
+			return &bb.Error{Kind: bb.Invalid, Op: op, Path: name, Err: err}
+		}
+	}
+	return bb.Wrap(op, name, err)
+}
+
+func statfsMagic(path string) (int64, error) {
+	var st unix.Statfs_t
+	err := unix.Statfs(path, &st)
+	return int64(st.Type), err
+}

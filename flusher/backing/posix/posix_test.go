@@ -1,0 +1,249 @@
+package posix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"forebay/flusher/backing"
+	"forebay/flusher/backing/backingtest"
+	"forebay/internal/bb"
+)
+
+const large = 5<<20 + 17
+
+func TestMain(m *testing.M) {
+	os.Exit(backingtest.Main(m, func(dir string) (backing.Store, error) { return Open(dir, options()) }))
+}
+
+func options() Options {
+	return Options{Owner: backing.NewOwner(7), PartSize: 1 << 20}
+}
+
+func open(t *testing.T, dir string, opts Options) *Store {
+	t.Helper()
+	s, err := Open(dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestSuite(t *testing.T) {
+	backingtest.Suite(t, backingtest.Harness{
+		Open:  func(t *testing.T) backing.Store { return open(t, t.TempDir(), options()) },
+		Large: large,
+		Damage: func(t *testing.T, s backing.Store, name string) {
+			flip(t, filepath.Join(s.(*Store).dir, name))
+		},
+		Crash: func(t *testing.T, name string) backing.Store {
+			dir := t.TempDir()
+			backingtest.Kill(t, dir, name, large)
+			return open(t, dir, options())
+		},
+	})
+}
+
+func flip(t *testing.T, file string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err == nil {
+		b[len(b)/2] ^= 1
+		err = os.WriteFile(file, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLayoutFor(t *testing.T) {
+	table := []Layout{{MinSize: 100, Count: 8}, {MinSize: 10, Count: 4, StripeSize: 1 << 20}}
+	for _, test := range []struct {
+		size  int64
+		count int
+	}{{0, 0}, {9, 0}, {10, 4}, {99, 4}, {100, 8}, {1 << 50, 8}} {
+		got, ok := LayoutFor(table, test.size)
+		if got.Count != test.count || ok != (test.count != 0) {
+			t.Errorf("size %d: %+v, %v", test.size, got, ok)
+		}
+	}
+	if errs := CheckLayouts(DefaultLayouts()); errs != nil {
+		t.Error(errs)
+	}
+	if errs := CheckLayouts([]Layout{{Count: 0}, {Count: -2}, {MinSize: -1, Count: 1}, {Count: 1, StripeSize: 1}}); len(errs) != 4 {
+		t.Errorf("%d faults found in four rows: %v", len(errs), errs)
+	}
+}
+
+// TestLustre shows what is asked of lfs, without a Lustre: the runner makes the file, as lfs does.
+func TestLustre(t *testing.T) {
+	dir := t.TempDir()
+	var calls [][]string
+	var fail error
+	opts := options()
+	opts.Layouts = []Layout{{MinSize: 1000, Count: 4, StripeSize: 1 << 20}}
+	opts.statfs = func(string) (int64, error) { return lustreMagic, nil }
+	opts.Run = func(_ context.Context, program string, args ...string) error {
+		calls = append(calls, append([]string{program}, args...))
+		if fail != nil {
+			return fail
+		}
+		return os.WriteFile(args[len(args)-1], nil, 0o600)
+	}
+	s := open(t, dir, opts)
+	putFile := func(name string, size int64) {
+		t.Helper()
+		if _, err := s.Put(t.Context(), name, backing.NewBytes(backingtest.Data(size, 1)), backing.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() != size {
+			t.Fatal(info, err)
+		}
+	}
+	putFile("small", 999)
+	if len(calls) != 0 {
+		t.Fatalf("a small file got a layout: %q", calls)
+	}
+	putFile("d/large", 1000)
+	if len(calls) != 1 || !slices.Equal(calls[0][:6], []string{"lfs", "setstripe", "-c", "4", "-S", "1048576"}) ||
+		filepath.Dir(calls[0][6]) != filepath.Join(dir, "d") || !backing.IsTemp(calls[0][6]) {
+		t.Fatalf("asked for %q", calls)
+	}
+	fail = errors.New("no lfs here")
+	putFile("large without lfs", 1000) // slower, but stored
+}
+
+func TestNoLayoutElsewhere(t *testing.T) {
+	opts := options()
+	opts.Layouts = []Layout{{Count: 4}}
+	opts.Run = func(context.Context, string, ...string) error {
+		t.Error("a program was run")
+		return nil
+	}
+	s := open(t, t.TempDir(), opts)
+	if _, err := s.Put(t.Context(), "f", backing.NewBytes([]byte("x")), backing.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Open(filepath.Join(dir, "none"), options())
+	if !errors.Is(err, bb.NotFound) || !strings.Contains(err.Error(), "(create the directory") {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = Open(file, options()); !errors.Is(err, bb.NotDirectory) {
+		t.Fatal(err)
+	}
+}
+
+// TestUnmounted writes nothing below the mount point of a file system that is gone.
+func TestUnmounted(t *testing.T) {
+	dir := t.TempDir()
+	magic := int64(1)
+	opts := options()
+	opts.statfs = func(string) (int64, error) { return magic, nil }
+	s := open(t, dir, opts)
+	magic = 2
+	_, err := s.Put(t.Context(), "f", backing.NewBytes([]byte("x")), backing.PutOptions{})
+	if !errors.Is(err, bb.Unavailable) || !backing.Passing(err) {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Fatal(entries, err)
+	}
+}
+
+// TestNoEscape follows no link out of the root.
+func TestNoEscape(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dir, options())
+	if _, err := s.Put(t.Context(), "link/f", backing.NewBytes([]byte("x")), backing.PutOptions{}); err == nil {
+		t.Fatal("written through a link out of the root")
+	}
+	if err := s.RemoveTree(t.Context(), "link"); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 0 {
+		t.Fatal(entries, err)
+	}
+}
+
+func TestAttrs(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	when := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+	attrs := &backing.Attrs{Mode: 0o640, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), MTime: when}
+	if _, err := s.Put(t.Context(), "f", backing.NewBytes([]byte("x")), backing.PutOptions{Attrs: attrs}); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "f"))
+	if err != nil || info.Mode() != 0o640 || !info.ModTime().Equal(when) {
+		t.Fatal(info, err)
+	}
+}
+
+func TestFileInTheWay(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	if _, err := s.Put(t.Context(), "a", backing.NewBytes([]byte("x")), backing.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Put(t.Context(), "a/b", backing.NewBytes([]byte("x")), backing.PutOptions{})
+	if !errors.Is(err, bb.NotDirectory) || backing.Passing(err) {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(t.Context(), "d/e", backing.NewBytes([]byte("x")), backing.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = s.Put(t.Context(), "d", backing.NewBytes([]byte("x")), backing.PutOptions{}); err == nil || backing.Passing(err) {
+		t.Fatal(err)
+	}
+}
+
+func TestSweepSparesOthers(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	mine := options().Owner
+	peer := backing.Owner{Instance: 99, Life: 1}
+	names := map[string]bool{ // whether it is swept
+		mine.TempName(): false,
+		backing.Owner{Instance: 7, Life: 1}.TempName(): true,
+		peer.TempName():                                        false,
+		"old" + peer.TempName():                                false,
+		fmt.Sprintf(".forebay-%016x-%016x.tmp", 7, 1):          false,
+		strings.ToUpper(backing.Owner{Instance: 7}.TempName()): false,
+	}
+	abandoned := peer.TempName()
+	names[abandoned] = true
+	for name := range names {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := time.Now().Add(-backing.PeerAge - time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, abandoned), long, long); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Sweep(t.Context()); err != nil || n != 2 {
+		t.Fatal(n, err)
+	}
+	for name, swept := range names {
+		if _, err := os.Stat(filepath.Join(dir, name)); os.IsNotExist(err) != swept {
+			t.Errorf("%s: %v, should be swept: %v", name, err, swept)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package posix
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+)
+
+// Put writes a file in the steps that make it atomic and durable; none may be left
+// out or moved:
+//
+//	make and sync missing directories → create a temporary file beside the final
+//	name → write → compare checksums → attributes → fsync → close, checked →
+//	rename → fsync the directory
+func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts backing.PutOptions) (backing.Object, error) {
+	if err := backing.CheckName("put", name); err != nil {
+		return backing.Object{}, err
+	}
+	root, err := s.root(ctx)
+	if err != nil {
+		return backing.Object{}, wrap("put", name, err)
+	}
+	defer root.Close()
+	dir := path.Dir(name)
+	if err := s.makeDirs(root, dir); err != nil {
+		return backing.Object{}, wrap("put", name, err)
+	}
+	temp := path.Join(dir, s.opts.Owner.TempName())
+	info, err := s.writeTemp(ctx, root, temp, name, src, opts)
+	if errors.Is(err, fs.ErrNotExist) { // somebody removed a directory that we remembered
+		s.forgetDurable()
+		if err = s.makeDirs(root, dir); err == nil {
+			info, err = s.writeTemp(ctx, root, temp, name, src, opts)
+		}
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = root.Rename(temp, name)
+	}
+	if err != nil {
+		root.Remove(temp) // what stays after a failure here, Sweep finds
+		return backing.Object{}, wrap("put", name, err)
+	}
+	if err := syncDir(root, dir); err != nil {
+		return backing.Object{}, wrap("put", name, err)
+	}
+	o := object(name, info)
+	o.Checksum, o.HasChecksum = src.Checksum(), true
+	return o, nil
+}
+
+// writeTemp writes, checks and syncs the temporary file.
+func (s *Store) writeTemp(ctx context.Context, root *os.Root, temp, name string, src backing.Source, opts backing.PutOptions,
+) (info fs.FileInfo, err error) {
+	f, err := s.create(ctx, root, temp, src.Size())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }() // a network file system may report a lost write only here
+	sum, err := backing.InParts(ctx, src.Size(), s.opts.PartSize, s.opts.Parallel,
+		func(_ context.Context, _ int, off, n int64) (uint64, error) {
+			return writePart(f, name, src, off, n)
+		})
+	if err != nil {
+		return nil, err
+	}
+	if err := backing.CheckSource(name, src, sum); err != nil {
+		return nil, err
+	}
+	if err := setAttrs(f, opts.Attrs); err != nil {
+		return nil, err
+	}
+	if err := f.Sync(); err != nil {
+		return nil, err
+	}
+	if info, err = f.Stat(); err == nil && info.Size() != src.Size() {
+		err = bb.E(bb.Checksum, "put", name, "file has another size than what was written to it")
+	}
+	return info, err
+}
+
+// create makes the temporary file; on Lustre with the layout for its size.
+func (s *Store) create(ctx context.Context, root *os.Root, temp string, size int64) (*os.File, error) {
+	flags := os.O_CREATE | os.O_EXCL | os.O_WRONLY
+	if layout, ok := LayoutFor(s.opts.Layouts, size); ok && s.magic == lustreMagic {
+		file := filepath.Join(s.dir, filepath.FromSlash(temp))
+		if err := s.opts.Run(ctx, "lfs", layout.setstripe(file)...); err != nil {
+			// The file can be written all the same, only more slowly.
+			s.opts.Logger.Warn("no stripe layout", "file", file, "error", err)
+			flags &^= os.O_EXCL
+		} else {
+			flags &^= os.O_CREATE | os.O_EXCL
+		}
+	}
+	return root.OpenFile(temp, flags, 0o666)
+}
+
+// setAttrs comes before the sync, so that it covers them.
+func setAttrs(f *os.File, attrs *backing.Attrs) error {
+	if attrs == nil {
+		return nil
+	}
+	if os.Geteuid() == 0 {
+		if err := f.Chown(int(attrs.UID), int(attrs.GID)); err != nil {
+			return err
+		}
+	}
+	if err := f.Chmod(attrs.Mode.Perm()); err != nil {
+		return err
+	}
+	if attrs.MTime.IsZero() {
+		return nil
+	}
+	times := unix.NsecToTimeval(attrs.MTime.UnixNano())
+	return unix.Futimes(int(f.Fd()), []unix.Timeval{times, times})
+}
+
+// writePart writes a range straight from the source's memory.
+func writePart(f *os.File, name string, src backing.Source, off, n int64) (uint64, error) {
+	slices, sum, err := backing.ReadSource(name, src, nil, off, n)
+	if err != nil {
+		return 0, err
+	}
+	return sum, writeAll(f, slices, off)
+}
+
+const maxVectors = 1024 // IOV_MAX
+
+// writeAll writes all slices, one after the other, from an offset on. It changes slices.
+func writeAll(f *os.File, slices [][]byte, off int64) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for len(slices) > 0 {
+		if len(slices[0]) == 0 {
+			slices = slices[1:]
+			continue
+		}
+		var n int
+		var writeErr error
+		err := conn.Write(func(fd uintptr) bool {
+			n, writeErr = unix.Pwritev(int(fd), slices[:min(len(slices), maxVectors)], off)
+			return true
+		})
+		switch {
+		case err != nil:
+			return err
+		case writeErr == syscall.EINTR:
+			continue
+		case writeErr != nil:
+			return &fs.PathError{Op: "pwritev", Path: f.Name(), Err: writeErr}
+		case n == 0:
+			return &fs.PathError{Op: "pwritev", Path: f.Name(), Err: syscall.EIO}
+		}
+		off += int64(n)
+		slices = advance(slices, n)
+	}
+	return nil
+}
+
+// advance drops the first n bytes.
+func advance(slices [][]byte, n int) [][]byte {
+	for n > 0 {
+		if n < len(slices[0]) {
+			slices[0] = slices[0][n:]
+			return slices
+		}
+		n -= len(slices[0])
+		slices = slices[1:]
+	}
+	return slices
+}
+
+// makeDirs makes a directory and its parents, and syncs the entry of each that is
+// not known to be on disk, whoever made it.
+func (s *Store) makeDirs(root *os.Root, dir string) error {
+	if dir == "." || s.isDurable(dir) {
+		return nil
+	}
+	if err := s.makeDirs(root, path.Dir(dir)); err != nil {
+		return err
+	}
+	if err := root.Mkdir(dir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := root.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+	}
+	if err := syncDir(root, path.Dir(dir)); err != nil {
+		return err
+	}
+	s.setDurable(dir)
+	return nil
+}
+
+func (s *Store) isDurable(dir string) bool {
+	s.durable.Lock()
+	defer s.durable.Unlock()
+	_, ok := s.durable.dirs[dir]
+	return ok
+}
+
+func (s *Store) setDurable(dir string) {
+	s.durable.Lock()
+	defer s.durable.Unlock()
+	if len(s.durable.dirs) >= maxDurable {
+		clear(s.durable.dirs)
+	}
+	s.durable.dirs[dir] = struct{}{}
+}
+
+// forgetDurable is called when directories move or go away.
+func (s *Store) forgetDurable() {
+	s.durable.Lock()
+	defer s.durable.Unlock()
+	clear(s.durable.dirs)
+}
+
+func syncDir(root *os.Root, dir string) error {
+	d, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // some network file systems have no fsync of directories: their entries are durable at once
+	}
+	return errors.Join(err, d.Close())
+}
+
+// parentOf says whether a is an ancestor of b, or b itself.
+func parentOf(a, b string) bool { return a == b || strings.HasPrefix(b, a+"/") }

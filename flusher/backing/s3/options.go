@@ -1,0 +1,199 @@
+package s3
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+)
+
+// Verify says what makes an upload count as confirmed.
+type Verify string
+
+// The ways to verify an upload.
+const (
+	// VerifyStore relies on the CRC-64/NVME that the store says it computed.
+	VerifyStore Verify = ""
+	// VerifyRead reads every object back; for stores that keep no such checksum.
+	VerifyRead Verify = "read"
+)
+
+// Options configures a store.
+type Options struct {
+	Owner backing.Owner
+
+	Endpoint  string // http://host:port or https://host; "": AWS
+	Region    string // "": asked of the store
+	PathStyle bool   // the bucket in the path instead of the host name
+	CAFile    string // PEM file of further certificate authorities
+	Verify    Verify
+
+	// AccessKey and SecretKey are fixed credentials. Without them the usual places
+	// are asked in turn: AWS_* and MINIO_* environment, the AWS shared credentials
+	// file, the MinIO client's, the role of the instance or container.
+	AccessKey, SecretKey, SessionToken string
+	CredentialsFile                    string // "": the usual one
+	Profile                            string // in that file; "": default
+
+	PartSize  int64 // bytes of one part of a large upload; 0: 16 MiB
+	Threshold int64 // objects larger than this go in parts; 0: 32 MiB
+	Parallel  int   // parts of one object at a time; 0: 4
+	CopyLimit int64 // objects larger than this are copied in parts; 0: 5 GiB, S3's limit
+
+	// Transport replaces the HTTP transport, for tests.
+	Transport http.RoundTripper
+	Logger    *slog.Logger
+
+	pageSize int // keys in a listing's page; 0: the store's default
+}
+
+const (
+	minPart  = 5 << 20 // S3 refuses smaller parts, but for the last
+	maxParts = 10_000
+)
+
+// withQuery adds a URL's query and the defaults, and refuses what cannot be.
+func (o Options) withQuery(where bb.Backing) (Options, error) {
+	for key, values := range where.Query {
+		var err error
+		switch v := values[len(values)-1]; key {
+		case "endpoint":
+			o.Endpoint = v
+		case "region":
+			o.Region = v
+		case "path_style":
+			o.PathStyle, err = strconv.ParseBool(v)
+		case "ca":
+			o.CAFile = v
+		case "verify":
+			o.Verify = Verify(v)
+		case "profile":
+			o.Profile = v
+		default:
+			err = fmt.Errorf("unknown parameter")
+		}
+		if err != nil {
+			return o, bb.E(bb.Invalid, "backing", key+"="+values[len(values)-1], err.Error()).
+				WithRemedy("use endpoint, region, path_style, ca, verify or profile")
+		}
+	}
+	if o.Verify != VerifyStore && o.Verify != VerifyRead {
+		return o, bb.E(bb.Invalid, "backing", "verify="+string(o.Verify), `is neither empty nor "read"`)
+	}
+	return o.withDefaults(), nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Endpoint == "" {
+		o.Endpoint = "https://s3.amazonaws.com"
+	}
+	o.PartSize = max(minPart, orDefault(o.PartSize, 16<<20))
+	o.Threshold = orDefault(o.Threshold, 32<<20)
+	o.Parallel = int(orDefault(int64(o.Parallel), 4))
+	o.CopyLimit = orDefault(o.CopyLimit, 5<<30)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func orDefault(v, def int64) int64 {
+	if v <= 0 {
+		return def
+	}
+	return v
+}
+
+// client makes the minio client, and returns how to close its idle connections.
+func (o Options) client() (*minio.Core, func(), error) {
+	u, err := url.Parse(o.Endpoint)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.Path != "" && u.Path != "/" || u.User != nil {
+		return nil, nil, bb.E(bb.Invalid, "backing", "endpoint="+o.Endpoint, "is not a URL of a host").
+			WithRemedy("write endpoint=https://host:port")
+	}
+	transport, idle, err := o.transport()
+	if err != nil {
+		return nil, nil, err
+	}
+	lookup := minio.BucketLookupDNS
+	if o.PathStyle {
+		lookup = minio.BucketLookupPath
+	}
+	client, err := minio.NewCore(u.Host, &minio.Options{
+		Creds: o.credentials(transport), Secure: u.Scheme == "https", Transport: transport,
+		Region: o.Region, BucketLookup: lookup,
+		MaxRetries: 1, // no retries: our own wrapper retries, and tells of it
+	})
+	if err != nil {
+		return nil, nil, &bb.Error{Kind: bb.Invalid, Op: "backing", Path: o.Endpoint, Err: err}
+	}
+	client.SetAppInfo("forebay", "1")
+	return client, idle, nil
+}
+
+func (o Options) credentials(transport http.RoundTripper) *credentials.Credentials {
+	if o.AccessKey != "" || o.SecretKey != "" {
+		return credentials.NewStaticV4(o.AccessKey, o.SecretKey, o.SessionToken)
+	}
+	return credentials.NewChainCredentials([]credentials.Provider{
+		&credentials.EnvAWS{},
+		&credentials.EnvMinio{},
+		&credentials.FileAWSCredentials{Filename: o.CredentialsFile, Profile: o.Profile},
+		&credentials.FileMinioClient{},
+		&credentials.IAM{Client: &http.Client{Transport: transport, Timeout: 10 * time.Second}},
+	})
+}
+
+func (o Options) transport() (http.RoundTripper, func(), error) {
+	if o.Transport != nil {
+		return o.Transport, func() {}, nil
+	}
+	t := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ResponseHeaderTimeout: 2 * time.Minute, // completing a large upload takes a store its time
+		ExpectContinueTimeout: time.Second,
+		IdleConnTimeout:       time.Minute,
+		MaxIdleConnsPerHost:   64,
+		WriteBufferSize:       256 << 10,
+		ReadBufferSize:        256 << 10,
+		DisableCompression:    true, // or a stored .gz would come back decoded
+	}
+	if o.CAFile != "" {
+		pool, err := certificates(o.CAFile)
+		if err != nil {
+			return nil, nil, err
+		}
+		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return t, t.CloseIdleConnections, nil
+}
+
+// certificates returns the system's authorities and those of a file.
+func certificates(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, bb.Wrap("backing", "ca="+file, err)
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, bb.E(bb.Invalid, "backing", "ca="+file, "holds no certificate in PEM form")
+	}
+	return pool, nil
+}

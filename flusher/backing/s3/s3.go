@@ -1,0 +1,349 @@
+// Package s3 keeps objects below a prefix of a bucket of any store that speaks
+// S3. It is the only importer of minio-go. It knows objects; it must never know
+// what is in them.
+package s3
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+)
+
+// Store is a prefix in a bucket.
+//
+// Uploads in parts leave parts behind when a process dies, and S3 does not say
+// who began an upload. So an upload is announced in an object of the root,
+// named by our backing.Owner, which holds the object's key and the upload's id;
+// it is written before the first part is sent and removed after the upload has
+// ended. Sweep aborts exactly the uploads that it finds announced by somebody
+// who is dead. A crash between the beginning of an upload and its announcement
+// leaves an upload without parts, which takes no space.
+type Store struct {
+	client *minio.Core
+	bucket string
+	prefix string // "" or with a trailing slash
+	opts   Options
+	closed context.Context
+	close  context.CancelFunc
+	idle   func() // closes idle connections
+}
+
+var _ backing.Store = (*Store)(nil)
+
+// Open returns the store of a parsed s3:// URL. It talks to nobody; Check does.
+// The URL's query may say endpoint, region, path_style, ca, verify and profile;
+// it wins over Options.
+func Open(where bb.Backing, opts Options) (*Store, error) {
+	opts, err := opts.withQuery(where)
+	if err != nil {
+		return nil, err
+	}
+	client, idle, err := opts.client()
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{client: client, bucket: where.Bucket, opts: opts, idle: idle}
+	if where.Prefix != "" {
+		s.prefix = where.Prefix + "/"
+	}
+	// The life of the store, not of a call: ended by Close.
+	s.closed, s.close = context.WithCancel(context.Background())
+	return s, nil
+}
+
+func (s *Store) key(name string) string { return s.prefix + name }
+
+// call returns a context that ends with ctx and with the store.
+func (s *Store) call(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.closed, func() {
+		cancel(bb.E(bb.Unavailable, "s3", s.bucket, "store is closed"))
+	})
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// Close ends calls in progress and closes idle connections.
+func (s *Store) Close() error {
+	s.close()
+	s.idle()
+	return nil
+}
+
+// Get reads a range.
+func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadCloser, error) {
+	if err := errors.Join(backing.CheckName("get", name), backing.CheckRange("get", name, off)); err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		_, err := s.Stat(ctx, name)
+		return io.NopCloser(strings.NewReader("")), err
+	}
+	ctx, done := s.call(ctx)
+	var opts minio.GetObjectOptions
+	if off > 0 || n > 0 {
+		end := int64(0) // to the end, says SetRange
+		if n > 0 {
+			end = off + n - 1
+		}
+		if err := setRange(&opts, off, end); err != nil {
+			done()
+			return nil, wrap("get", name, err)
+		}
+	}
+	body, info, _, err := s.client.GetObject(ctx, s.bucket, s.key(name), opts)
+	if isInvalidRange(err) { // a range that begins at the end or behind it holds nothing
+		done()
+		if n > 0 {
+			return errorReader{io.ErrUnexpectedEOF}, nil
+		}
+		return errorReader{io.EOF}, nil
+	}
+	if err != nil {
+		done()
+		return nil, wrap("get", name, err)
+	}
+	left := info.Size // what the answer announced
+	if n > 0 {
+		left = n
+	}
+	return &reader{body: body, done: done, name: name, left: left}, nil
+}
+
+func setRange(opts *minio.GetObjectOptions, off, end int64) error {
+	if off == 0 && end == 0 { // SetRange would take it as nonsense; it is the first byte
+		opts.Set("Range", "bytes=0-0")
+		return nil
+	}
+	return opts.SetRange(off, end)
+}
+
+type errorReader struct{ err error }
+
+func (r errorReader) Read([]byte) (int, error) { return 0, r.err }
+func (r errorReader) Close() error             { return nil }
+
+type reader struct {
+	body io.ReadCloser
+	done func()
+	name string
+	left int64
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	n, err := r.body.Read(p)
+	r.left -= int64(n)
+	switch {
+	case err == io.EOF && r.left > 0:
+		return n, io.ErrUnexpectedEOF
+	case err != nil && err != io.EOF && err != io.ErrUnexpectedEOF:
+		return n, wrap("get", r.name, err)
+	}
+	return n, err
+}
+
+func (r *reader) Close() error {
+	err := r.body.Close()
+	r.done()
+	return wrap("get", r.name, err)
+}
+
+// Stat asks for an object's head.
+func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
+	if err := backing.CheckName("stat", name); err != nil {
+		return backing.Object{}, err
+	}
+	ctx, done := s.call(ctx)
+	defer done()
+	info, err := s.client.StatObject(ctx, s.bucket, s.key(name), minio.StatObjectOptions{Checksum: true})
+	if err != nil {
+		return backing.Object{}, wrap("stat", name, err)
+	}
+	return s.object(info), nil
+}
+
+func (s *Store) object(info minio.ObjectInfo) backing.Object {
+	o := backing.Object{
+		Name: strings.TrimPrefix(info.Key, s.prefix), Size: info.Size, ETag: info.ETag, MTime: info.LastModified,
+	}
+	o.Checksum, o.HasChecksum = decodeChecksum(info.ChecksumCRC64NVME, info.ChecksumMode)
+	return o
+}
+
+// List pages through the keys.
+func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object) error) error {
+	return s.list(ctx, "list", prefix, func(info minio.ObjectInfo) error {
+		if strings.HasSuffix(info.Key, "/") || backing.IsTemp(info.Key) {
+			return nil // what some tools put for a directory; our announcements
+		}
+		return fn(s.object(info))
+	})
+}
+
+// list calls fn for every key with the prefix, ours and markers too. Errors of the
+// store are wrapped, those of fn returned.
+func (s *Store) list(ctx context.Context, op, prefix string, fn func(minio.ObjectInfo) error) error {
+	ctx, done := s.call(ctx)
+	defer done()
+	opts := minio.ListObjectsOptions{Prefix: s.key(prefix), Recursive: true, MaxKeys: s.opts.pageSize}
+	for info := range s.client.ListObjectsIter(ctx, s.bucket, opts) {
+		if info.Err != nil {
+			return wrap(op, prefix, info.Err)
+		}
+		if err := fn(info); err != nil {
+			return err
+		}
+	}
+	return wrap(op, prefix, ctx.Err())
+}
+
+// Remove deletes an object; S3 does not mind if it is not there.
+func (s *Store) Remove(ctx context.Context, name string) error {
+	if err := backing.CheckName("remove", name); err != nil {
+		return err
+	}
+	ctx, done := s.call(ctx)
+	defer done()
+	return s.remove(ctx, s.key(name), name)
+}
+
+func (s *Store) remove(ctx context.Context, key, name string) error {
+	err := s.client.RemoveObject(ctx, s.bucket, key, minio.RemoveObjectOptions{})
+	if err = wrap("remove", name, err); errors.Is(err, bb.NotFound) && !isNoBucket(err) {
+		return nil
+	}
+	return err
+}
+
+// RemoveTree deletes what it lists, one request for up to a thousand keys.
+func (s *Store) RemoveTree(ctx context.Context, name string) error {
+	below := ""
+	if name != "" {
+		if err := s.Remove(ctx, name); err != nil {
+			return err
+		}
+		below = name + "/"
+	}
+	const batch = 1000 // S3's limit
+	var keys []minio.ObjectInfo
+	flush := func() error {
+		err := s.removeAll(ctx, below, keys)
+		keys = keys[:0]
+		return err
+	}
+	err := s.list(ctx, "remove tree", below, func(info minio.ObjectInfo) error {
+		keys = append(keys, minio.ObjectInfo{Key: info.Key})
+		if len(keys) < batch {
+			return nil
+		}
+		return flush()
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}
+
+func (s *Store) removeAll(ctx context.Context, name string, keys []minio.ObjectInfo) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	ctx, done := s.call(ctx)
+	defer done()
+	ch := make(chan minio.ObjectInfo, len(keys))
+	for _, k := range keys {
+		ch <- k
+	}
+	close(ch)
+	var errs []error
+	for r := range s.client.RemoveObjects(ctx, s.bucket, ch, minio.RemoveObjectsOptions{}) {
+		if err := wrap("remove", r.ObjectName, r.Err); !errors.Is(err, bb.NotFound) {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
+		return bb.Wrap("remove tree", name, err)
+	}
+	return nil
+}
+
+// Sweep aborts announced uploads whose owner is dead, and removes the announcements.
+func (s *Store) Sweep(ctx context.Context) (int, error) {
+	swept := 0
+	err := s.list(ctx, "sweep", tempRoot, func(info minio.ObjectInfo) error {
+		if !s.opts.Owner.Abandoned(info.Key, time.Since(info.LastModified)) {
+			return nil
+		}
+		if err := s.sweep(ctx, info.Key); err != nil {
+			return err
+		}
+		swept++
+		return nil
+	})
+	return swept, err
+}
+
+func (s *Store) sweep(ctx context.Context, key string) error {
+	ctx, done := s.call(ctx)
+	defer done()
+	a, err := s.announced(ctx, key)
+	if errors.Is(err, bb.NotFound) && !isNoBucket(err) {
+		return nil // the owner lived and has ended its upload
+	}
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(a.Key, s.prefix) && a.Upload != "" {
+		if err := s.abort(ctx, a.Key, a.Upload); err != nil {
+			return err
+		}
+	}
+	return s.remove(ctx, key, key)
+}
+
+// Check puts, stats and removes a small object.
+func (s *Store) Check(ctx context.Context) error {
+	ctx, done := s.call(ctx)
+	defer done()
+	key := s.key(s.opts.Owner.TempName())
+	_, err := s.putSingle(ctx, key, key, backing.NewBytes([]byte("forebay")))
+	if err == nil {
+		_, err = s.client.StatObject(ctx, s.bucket, key, minio.StatObjectOptions{})
+		err = wrap("check", key, err)
+	}
+	return s.explain(errors.Join(err, s.cleanup(ctx, func(ctx context.Context) error { return s.remove(ctx, key, key) })))
+}
+
+// explain turns what Check met into what to do about it.
+func (s *Store) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &bb.Error{Kind: bb.KindOf(err), Op: "check backing", Path: "s3://" + s.bucket + "/" + strings.TrimSuffix(s.prefix, "/"), Err: firstError(err)}
+	switch {
+	case isNoBucket(err):
+		return e.WithRemedy("create the bucket, or correct its name")
+	case e.Kind == bb.Permission:
+		return e.WithRemedy("check access key, secret and the bucket's policy, and that the clocks agree")
+	case e.Kind == bb.Unsupported:
+		return e.WithRemedy("add verify=read to the URL, to have every object read back instead")
+	case e.Kind == bb.Unavailable:
+		return e.WithRemedy("check the endpoint " + s.opts.Endpoint + " and the network")
+	default:
+		return e
+	}
+}
+
+// firstError leaves out what followed from the first error.
+func firstError(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()[0]
+	}
+	return err
+}

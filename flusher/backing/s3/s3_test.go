@@ -1,0 +1,305 @@
+package s3
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/minio/minio-go/v7"
+
+	"forebay/flusher/backing"
+	"forebay/flusher/backing/backingtest"
+	"forebay/internal/bb"
+	"forebay/internal/s3test"
+)
+
+const large = 2*minPart + 17
+
+func TestMain(m *testing.M) {
+	os.Exit(backingtest.Main(m, func(url string) (backing.Store, error) {
+		where, err := bb.ParseBacking(url)
+		if err != nil {
+			return nil, err
+		}
+		return Open(where, options())
+	}))
+}
+
+// options has small parts, and takes the credentials from the environment, as the crashing process must.
+func options() Options {
+	return Options{Owner: backing.NewOwner(7), PartSize: minPart, Threshold: 1 << 20, CopyLimit: minPart + 1, pageSize: 3}
+}
+
+func open(t *testing.T, url string, opts Options) *Store {
+	t.Helper()
+	where, err := bb.ParseBacking(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(where, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func start(t *testing.T) *s3test.Server {
+	server := s3test.Start(t)
+	for _, v := range server.Env() {
+		key, value, _ := strings.Cut(v, "=")
+		t.Setenv(key, value)
+	}
+	return server
+}
+
+func TestSuite(t *testing.T) {
+	server := start(t)
+	buckets := 0
+	bucket := func(t *testing.T) string {
+		buckets++
+		return server.Bucket(t, "bucket-"+string(rune('a'+buckets)))
+	}
+	backingtest.Suite(t, backingtest.Harness{
+		Open: func(t *testing.T) backing.Store {
+			return open(t, server.URL(bucket(t), "some/prefix"), options())
+		},
+		Large: large,
+		Damage: func(t *testing.T, s backing.Store, name string) {
+			file := server.File(s.(*Store).bucket, s.(*Store).key(name))
+			f, err := os.OpenFile(file, os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteAt([]byte("damage"), 100); err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+		},
+		Crash: func(t *testing.T, name string) backing.Store {
+			url := server.URL(bucket(t), "some/prefix")
+			backingtest.Kill(t, url, name, large)
+			return open(t, url, options())
+		},
+	})
+}
+
+func TestCheckSaysWhatToDo(t *testing.T) {
+	server := start(t)
+	bucket := server.Bucket(t, "there")
+	wrong := options()
+	wrong.AccessKey, wrong.SecretKey = "somebody", "else"
+	secret := options()
+	secret.AccessKey, secret.SecretKey = server.AccessKey, "wrong"
+	gone := "s3://there?endpoint=http://127.0.0.1:1&region=x&path_style=true"
+	for _, test := range []struct {
+		name, url string
+		opts      Options
+		kind      bb.Kind
+		remedy    string
+	}{
+		{"missing bucket", server.URL("not-there", ""), options(), bb.NotFound, "create the bucket"},
+		{"unknown key", server.URL(bucket, ""), wrong, bb.Permission, "check access key"},
+		{"wrong secret", server.URL(bucket, "p"), secret, bb.Permission, "check access key"},
+		{"no server", gone, options(), bb.Unavailable, "check the endpoint"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := open(t, test.url, test.opts).Check(t.Context())
+			if !errors.Is(err, test.kind) || !strings.Contains(err.Error(), test.remedy) {
+				t.Fatalf("%v (%v)", err, bb.KindOf(err))
+			}
+		})
+	}
+	_, err := open(t, server.URL("not-there", ""), options()).Sweep(t.Context())
+	if !errors.Is(err, bb.NotFound) {
+		t.Fatal(err)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for _, url := range []string{
+		"s3://b?endpoint=ftp://h", "s3://b?endpoint=h:1", "s3://b?endpoint=http://h/path", "s3://b?path_style=maybe",
+		"s3://b?unknown=1", "s3://b?verify=perhaps", "s3://b?endpoint=http://user:secret@h",
+	} {
+		where, err := bb.ParseBacking(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(where, Options{}); !errors.Is(err, bb.Invalid) {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	where, _ := bb.ParseBacking("s3://b?ca=/none")
+	if _, err := Open(where, Options{}); !errors.Is(err, bb.NotFound) {
+		t.Error(err)
+	}
+}
+
+// between changes requests and answers on their way.
+type between struct {
+	request func(*http.Request) *http.Response
+	answer  func(*http.Response)
+}
+
+func (b between) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b.request != nil {
+		if answer := b.request(r); answer != nil {
+			return answer, nil
+		}
+	}
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil && b.answer != nil {
+		b.answer(answer)
+	}
+	return answer, err
+}
+
+const checksumHeader = "X-Amz-Checksum-Crc64nvme"
+
+// TestStoreThatLies has the store confirm another checksum than that of what it was sent.
+func TestStoreThatLies(t *testing.T) {
+	server := start(t)
+	opts := options()
+	opts.Transport = between{answer: func(r *http.Response) {
+		if r.Header.Get(checksumHeader) != "" {
+			r.Header.Set(checksumHeader, encodeChecksum(1))
+		}
+		if r.Request.Method == http.MethodPost && strings.Contains(r.Request.URL.RawQuery, "uploadId=") {
+			rewrite(r, "ChecksumCRC64NVME")
+		}
+	}}
+	s := open(t, server.URL(server.Bucket(t, "lies"), ""), opts)
+	for _, size := range []int64{10, large} {
+		_, err := s.Put(t.Context(), "f", backing.NewBytes(backingtest.Data(size, 1)), backing.PutOptions{})
+		if !errors.Is(err, bb.Checksum) || !backing.Passing(err) {
+			t.Fatalf("size %d: %v", size, err)
+		}
+	}
+}
+
+// rewrite takes an element out of an XML answer.
+func rewrite(r *http.Response, element string) {
+	b, _ := io.ReadAll(r.Body)
+	r.Body.Close()
+	if begin, end := bytes.Index(b, []byte("<"+element)), bytes.Index(b, []byte("</"+element+">")); begin >= 0 {
+		b = append(b[:begin:begin], b[end+len(element)+3:]...)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(b))
+	r.ContentLength = int64(len(b))
+}
+
+// TestBytesDamagedOnTheWay shows that the server itself refuses them.
+func TestBytesDamagedOnTheWay(t *testing.T) {
+	server := start(t)
+	opts := options()
+	opts.Transport = between{request: func(r *http.Request) *http.Response {
+		if r.Method == http.MethodPut && r.Body != nil {
+			b, _ := io.ReadAll(r.Body)
+			b[len(b)-1] ^= 1
+			r.Body = io.NopCloser(bytes.NewReader(b))
+		}
+		return nil
+	}}
+	s := open(t, server.URL(server.Bucket(t, "damaged"), ""), opts)
+	_, err := s.Put(t.Context(), "f", backing.NewBytes([]byte("some bytes")), backing.PutOptions{})
+	if !errors.Is(err, bb.Checksum) {
+		t.Fatal(err)
+	}
+	if _, err := s.Stat(t.Context(), "f"); !errors.Is(err, bb.NotFound) {
+		t.Fatal(err)
+	}
+}
+
+// TestStoreWithoutChecksums is one that knows no CRC-64/NVME.
+func TestStoreWithoutChecksums(t *testing.T) {
+	server := start(t)
+	opts := options()
+	opts.Transport = between{answer: func(r *http.Response) {
+		r.Header.Del(checksumHeader)
+		if r.Request.Method == http.MethodPost {
+			rewrite(r, "ChecksumCRC64NVME")
+		}
+	}}
+	url := server.URL(server.Bucket(t, "plain"), "")
+	s := open(t, url, opts)
+	if err := s.Check(t.Context()); !errors.Is(err, bb.Unsupported) || !strings.Contains(err.Error(), "verify=read") {
+		t.Fatal(err)
+	}
+	s = open(t, url+"&verify=read", opts)
+	if err := s.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int64{0, 10, large} {
+		if _, err := s.Put(t.Context(), "f", backing.NewBytes(backingtest.Data(size, 1)), backing.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFailedUploadIsAborted leaves neither parts nor an announcement.
+func TestFailedUploadIsAborted(t *testing.T) {
+	server := start(t)
+	var parts atomic.Int32
+	opts := options()
+	opts.Transport = between{request: func(r *http.Request) *http.Response {
+		if r.Method == http.MethodPut && r.URL.Query().Has("partNumber") && parts.Add(1) == 2 {
+			body, _ := xml.Marshal(struct {
+				XMLName xml.Name `xml:"Error"`
+				Code    string
+			}{Code: "SlowDown"})
+			return &http.Response{
+				StatusCode: http.StatusServiceUnavailable, Request: r, Header: http.Header{},
+				Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+			}
+		}
+		return nil
+	}}
+	s := open(t, server.URL(server.Bucket(t, "aborted"), "p"), opts)
+	_, err := s.Put(t.Context(), "f", backing.NewBytes(backingtest.Data(large, 1)), backing.PutOptions{})
+	if !errors.Is(err, bb.Unavailable) || !backing.Passing(err) {
+		t.Fatal(err)
+	}
+	uploads, err := s.client.ListMultipartUploads(t.Context(), s.bucket, "", "", "", "", 100)
+	if err != nil || len(uploads.Uploads) != 0 {
+		t.Fatal(uploads.Uploads, err)
+	}
+	for info := range s.client.ListObjectsIter(t.Context(), s.bucket, listAll) {
+		t.Errorf("left behind: %s %v", info.Key, info.Err)
+	}
+}
+
+// TestForeignUploadIsSpared sweeps while somebody else uploads under our prefix.
+func TestForeignUploadIsSpared(t *testing.T) {
+	server := start(t)
+	s := open(t, server.URL(server.Bucket(t, "foreign"), ""), options())
+	if _, err := s.client.NewMultipartUpload(t.Context(), s.bucket, "theirs", putOptions); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Sweep(t.Context()); n != 0 || err != nil {
+		t.Fatal(n, err)
+	}
+	uploads, err := s.client.ListMultipartUploads(t.Context(), s.bucket, "", "", "", "", 100)
+	if err != nil || len(uploads.Uploads) != 1 {
+		t.Fatal(uploads.Uploads, err)
+	}
+}
+
+func TestClosedStore(t *testing.T) {
+	server := start(t)
+	s := open(t, server.URL(server.Bucket(t, "closed"), ""), options())
+	s.Close()
+	if _, err := s.Stat(t.Context(), "x"); err == nil || errors.Is(err, bb.NotFound) {
+		t.Fatal(err)
+	}
+}
+
+var (
+	listAll    = minio.ListObjectsOptions{Recursive: true}
+	putOptions = minio.PutObjectOptions{}
+)

@@ -1,0 +1,187 @@
+package s3
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/minio/minio-go/v7"
+
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+)
+
+// tempRoot begins the names of all announcements.
+const tempRoot = ".forebay-"
+
+// announcement is the content of the object that announces an upload in parts.
+type announcement struct {
+	Key    string `json:"key"`
+	Upload string `json:"upload"`
+}
+
+const maxAnnouncement = 16 << 10 // bytes
+
+// upload is one upload in parts, announced.
+type upload struct {
+	announcement
+	store  *Store
+	notice string // the announcement's key
+}
+
+// begin begins an upload and announces it.
+func (s *Store) begin(ctx context.Context, key string, opts minio.PutObjectOptions) (*upload, error) {
+	id, err := s.client.NewMultipartUpload(ctx, s.bucket, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	up := &upload{announcement{Key: key, Upload: id}, s, s.key(s.opts.Owner.TempName())}
+	content, err := json.Marshal(up.announcement)
+	if err == nil {
+		_, err = s.putSingle(ctx, up.notice, up.notice, backing.NewBytes(content))
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.cleanup(ctx, up.abort))
+	}
+	return up, nil
+}
+
+// abort gives the upload up: its parts first, so that the announcement outlives them.
+func (u *upload) abort(ctx context.Context) error {
+	if err := u.store.abort(ctx, u.Key, u.Upload); err != nil {
+		return err
+	}
+	return u.forget(ctx)
+}
+
+// forget removes the announcement of an upload that has ended.
+func (u *upload) forget(ctx context.Context) error {
+	return u.store.remove(ctx, u.notice, u.notice)
+}
+
+// abort aborts an upload; one that has ended already is fine.
+func (s *Store) abort(ctx context.Context, key, id string) error {
+	err := s.client.AbortMultipartUpload(ctx, s.bucket, key, id)
+	if minio.ToErrorResponse(err).Code == minio.NoSuchUpload {
+		return nil
+	}
+	return wrap("abort upload", key, err)
+}
+
+// announced reads an announcement. One that cannot be understood announces nothing.
+func (s *Store) announced(ctx context.Context, key string) (announcement, error) {
+	body, _, _, err := s.client.GetObject(ctx, s.bucket, key, minio.GetObjectOptions{})
+	if err != nil {
+		return announcement{}, wrap("sweep", key, err)
+	}
+	defer body.Close()
+	b, err := io.ReadAll(io.LimitReader(body, maxAnnouncement))
+	if err != nil {
+		return announcement{}, wrap("sweep", key, err)
+	}
+	var a announcement
+	if err := json.Unmarshal(b, &a); err != nil {
+		return announcement{}, nil // of a Check that died: it has no upload
+	}
+	return a, nil
+}
+
+// Rename copies within the store, compares, and then removes.
+func (s *Store) Rename(ctx context.Context, old, newName string) error {
+	if err := errors.Join(backing.CheckName("rename", old), backing.CheckName("rename", newName)); err != nil {
+		return err
+	}
+	if old != newName && (isBelow(old, newName) || isBelow(newName, old)) {
+		return bb.E(bb.Invalid, "rename", old, "cannot be moved into or over a directory that it is in: "+newName)
+	}
+	moved := 0
+	err := s.move(ctx, old, newName)
+	if err == nil {
+		moved++
+	} else if !errors.Is(err, bb.NotFound) || isNoBucket(err) {
+		return err
+	}
+	err = s.List(ctx, old+"/", func(o backing.Object) error {
+		moved++
+		return s.move(ctx, o.Name, newName+o.Name[len(old):])
+	})
+	if err == nil && moved == 0 {
+		err = bb.E(bb.NotFound, "rename", old, "no object has this name or is below it")
+	}
+	return err
+}
+
+func isBelow(dir, name string) bool { return len(name) > len(dir) && name[:len(dir)+1] == dir+"/" }
+
+// move moves one object.
+func (s *Store) move(ctx context.Context, old, newName string) error {
+	from, err := s.Stat(ctx, old)
+	if err != nil || old == newName {
+		return err
+	}
+	ctx, done := s.call(ctx)
+	defer done()
+	if err := s.copyObject(ctx, from, newName); err != nil {
+		return err
+	}
+	to, err := s.Stat(ctx, newName)
+	if err != nil {
+		return err
+	}
+	if err := s.compare(ctx, from, to); err != nil {
+		return err
+	}
+	return s.remove(ctx, s.key(old), old)
+}
+
+// compare makes sure that a copy is what it was copied from; one of which the store
+// does not say a checksum is read.
+func (s *Store) compare(ctx context.Context, from, to backing.Object) error {
+	switch {
+	case to.Size != from.Size:
+		return bb.E(bb.Checksum, "rename", to.Name, "the copy has another size than the original")
+	case from.HasChecksum && !to.HasChecksum:
+		return s.readBack(ctx, s.key(to.Name), to.Name, from.Size, from.Checksum)
+	case from.HasChecksum && to.Checksum != from.Checksum:
+		return backing.Mismatch("rename", to.Name, from.Checksum, to.Checksum)
+	default:
+		return nil
+	}
+}
+
+func (s *Store) copyObject(ctx context.Context, from backing.Object, newName string) error {
+	if from.Size > s.opts.CopyLimit {
+		return s.copyParts(ctx, from, newName)
+	}
+	_, err := s.client.CopyObject(ctx, s.bucket, s.key(from.Name), s.bucket, s.key(newName),
+		map[string]string{"x-amz-copy-source-if-match": from.ETag}, minio.CopySrcOptions{}, minio.PutObjectOptions{})
+	return wrap("rename", newName, err)
+}
+
+// copyParts has the store copy an object that is too large for one request. No
+// checksum is announced or sent: stores would want those of the parts too, which
+// minio-go does not pass on. They compute their own, which compare looks at.
+func (s *Store) copyParts(ctx context.Context, from backing.Object, newName string) error {
+	key := s.key(newName)
+	up, err := s.begin(ctx, key, minio.PutObjectOptions{})
+	if err != nil {
+		return wrap("rename", newName, err)
+	}
+	size := max(s.partSize(from.Size), min(s.opts.CopyLimit, 512<<20))
+	parts := make([]minio.CompletePart, (from.Size+size-1)/size)
+	_, err = backing.InParts(ctx, from.Size, size, s.opts.Parallel,
+		func(ctx context.Context, i int, off, n int64) (uint64, error) {
+			part, err := s.client.CopyObjectPart(ctx, s.bucket, s.key(from.Name), s.bucket, key, up.Upload,
+				i+1, off, n, map[string]string{"x-amz-copy-source-if-match": from.ETag})
+			parts[i] = part
+			return 0, wrap("rename", newName, err)
+		})
+	if err == nil {
+		_, err = s.client.CompleteMultipartUpload(ctx, s.bucket, key, up.Upload, parts, minio.PutObjectOptions{})
+	}
+	if err != nil {
+		return errors.Join(wrap("rename", newName, err), s.cleanup(ctx, up.abort))
+	}
+	return s.cleanup(ctx, up.forget)
+}
