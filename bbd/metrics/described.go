@@ -1,0 +1,111 @@
+package metrics
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The names. They are an interface: dashboards and alerts are made of them.
+const (
+	buildInfo = "forebay_build_info"
+
+	tierCapacity = "forebay_tier_capacity_bytes"
+	tierBytes    = "forebay_tier_bytes"
+	populated    = "forebay_populated_ratio"
+
+	bufferResident = "forebay_buffer_resident_bytes"
+	bufferDirty    = "forebay_buffer_dirty_bytes"
+	oldestDirty    = "forebay_buffer_oldest_dirty_seconds"
+	flushQueue     = "forebay_flush_queue_files"
+	storeOps       = "forebay_store_operations_pending"
+
+	sessions       = "forebay_sessions"
+	requests       = "forebay_requests_total"
+	requestErrors  = "forebay_request_errors_total"
+	leasesWaiting  = "forebay_leases_waiting"
+	leaseWait      = "forebay_lease_wait_seconds"
+	commits        = "forebay_commits_total"
+	committedBytes = "forebay_committed_bytes_total"
+	reads          = "forebay_reads_total"
+	readBytes      = "forebay_read_bytes_total"
+
+	evictedBytes  = "forebay_evicted_bytes_total"
+	spilledBytes  = "forebay_spilled_bytes_total"
+	flushedFiles  = "forebay_flushed_files_total"
+	flushedBytes  = "forebay_flushed_bytes_total"
+	flushSeconds  = "forebay_flush_seconds"
+	flushFailures = "forebay_flush_failures_total"
+	timeToDurable = "forebay_time_to_durable_seconds"
+
+	damagedRecords = "forebay_damaged_records_total"
+	lostBytes      = "forebay_lost_bytes_total"
+	checksumErrors = "forebay_checksum_errors_total"
+)
+
+type kind string
+
+const (
+	gauge     kind = "gauge"
+	counter   kind = "counter"
+	histogram kind = "histogram"
+)
+
+// described are all metrics but build_info and those of the Go runtime and the
+// process. It is the source of what is registered and of docs/metrics.md.
+var described = []struct {
+	name    string
+	kind    kind
+	help    string
+	labels  []string
+	buckets []float64 // of a histogram, seconds
+}{
+	{tierCapacity, gauge, "Bytes that a tier may have.", []string{"tier"}, nil},
+	{tierBytes, gauge, "Bytes of a tier by state: free, leased, dirty, clean, pinned, waste. Pinned bytes are also dirty or clean.", []string{"tier", "state"}, nil},
+	{populated, gauge, "Share of a tier's memory that can be written without a page fault; 1 once a start is complete.", []string{"tier"}, nil},
+
+	{bufferResident, gauge, "Bytes that a buffer takes on this node.", []string{"buffer"}, nil},
+	{bufferDirty, gauge, "Bytes of a buffer that are not on its backing store yet.", []string{"buffer"}, nil},
+	{oldestDirty, gauge, "Age of a buffer's oldest dirty byte; 0 if none is dirty.", []string{"buffer"}, nil},
+	{flushQueue, gauge, "Files of a buffer that wait for a flush or for another try.", []string{"buffer"}, nil},
+	{storeOps, gauge, "Renames and removals that the backing stores have not seen yet.", nil, nil},
+
+	{sessions, gauge, "Open sessions.", nil, nil},
+	{requests, counter, "Requests answered, by type.", []string{"type"}, nil},
+	{requestErrors, counter, "Requests answered with an error, by type and kind of error.", []string{"type", "kind"}, nil},
+	{leasesWaiting, gauge, "Writers that wait for a lease now.", nil, nil},
+	{leaseWait, histogram, "How long writers waited for a lease.", nil, prometheus.ExponentialBuckets(0.001, 4, 10)},
+	{commits, counter, "Commits acknowledged.", nil, nil},
+	{committedBytes, counter, "Bytes committed.", nil, nil},
+	{reads, counter, "Reads answered, by where the bytes lay: memory, disk, backing.", []string{"source"}, nil},
+	{readBytes, counter, "Bytes read, by where they lay: memory, disk, backing.", []string{"source"}, nil},
+
+	{evictedBytes, counter, "Clean bytes evicted from a tier.", []string{"tier"}, nil},
+	{spilledBytes, counter, "Bytes moved from memory to disk.", nil, nil},
+	{flushedFiles, counter, "Files made durable on a backing store.", nil, nil},
+	{flushedBytes, counter, "Bytes made durable on a backing store, as the store counts them.", nil, nil},
+	{flushSeconds, histogram, "How long the flush of a file took.", nil, prometheus.ExponentialBuckets(0.001, 4, 12)},
+	{flushFailures, counter, "Flushes that failed and are tried again, by kind of error.", []string{"kind"}, nil},
+	{timeToDurable, histogram, "Time from a file's commit until it was durable on its backing store.", nil, prometheus.ExponentialBuckets(0.01, 4, 12)},
+
+	{damagedRecords, counter, "Records in regions that were damaged and skipped.", nil, nil},
+	{lostBytes, counter, "Bytes that were lost before they were durable.", nil, nil},
+	{checksumErrors, counter, "Extents whose bytes did not fit their checksum. None of these bytes was returned or flushed.", nil, nil},
+}
+
+// Page returns docs/metrics.md.
+func Page() string {
+	var b strings.Builder
+	b.WriteString("<!-- Made from bbd/metrics by \"make generate\"; changes here are overwritten. -->\n\n# Metrics of bbd\n\n" +
+		"`GET /metrics` on the admin address. Beside these there is `" + buildInfo + "` with the label `version`,\n" +
+		"and the usual `go_*` and `process_*`.\n\n| name | type | labels | meaning |\n|---|---|---|---|\n")
+	for _, m := range described {
+		labels := make([]string, len(m.labels))
+		for i, l := range m.labels {
+			labels[i] = "`" + l + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(labels, ", "), m.help)
+	}
+	return b.String()
+}

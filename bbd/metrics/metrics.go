@@ -1,0 +1,210 @@
+// Package metrics turns what the daemon does into Prometheus metrics. It is the only
+// importer of the Prometheus client; it is told numbers and knows nothing of the
+// packages that they come from.
+package metrics
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"forebay/internal/bb"
+)
+
+// Stats is the state of a daemon at one moment: what a scrape asks for.
+type Stats struct {
+	Tiers         []Tier
+	Buffers       []Buffer
+	Sessions      int
+	LeasesWaiting int // writers that wait for a lease
+	StoreOps      int // renames and removals that the stores have not seen yet
+}
+
+// Tier is the state of one tier, in bytes.
+type Tier struct {
+	Tier                             bb.Tier
+	Capacity, Total, Populated, Free int64
+	Leased, Dirty, Clean, Pinned     int64
+	Waste                            int64
+}
+
+// Buffer is the state of one buffer on this node.
+type Buffer struct {
+	Name        string
+	Resident    int64         // bytes
+	Dirty       int64         // bytes
+	OldestDirty time.Duration // age of the oldest dirty byte; 0: none is dirty
+	FlushQueue  int           // files that wait for a flush or for another try
+}
+
+// Source says where bytes that were read came from.
+type Source string
+
+// The sources.
+const (
+	SourceMemory  Source = "memory"
+	SourceDisk    Source = "disk"
+	SourceBacking Source = "backing"
+)
+
+// Collector counts events and asks for Stats when it is scraped. All methods may
+// be called concurrently, none blocks, and none keeps what it is given.
+type Collector struct {
+	stats    func() Stats
+	registry *prometheus.Registry
+	counters map[string]*prometheus.CounterVec
+	times    map[string]prometheus.Histogram
+	states   map[string]*prometheus.Desc
+}
+
+// New returns a collector with a registry of its own. stats is called for every
+// scrape, from any goroutine, and must be quick.
+func New(version string, stats func() Stats) *Collector {
+	c := &Collector{
+		stats:    stats,
+		registry: prometheus.NewRegistry(),
+		counters: map[string]*prometheus.CounterVec{},
+		times:    map[string]prometheus.Histogram{},
+		states:   map[string]*prometheus.Desc{},
+	}
+	for _, m := range described {
+		switch m.kind {
+		case counter:
+			v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.name, Help: m.help}, m.labels)
+			if len(m.labels) == 0 {
+				v.WithLabelValues() // shows as 0 before the first event
+			}
+			c.counters[m.name] = v
+			c.registry.MustRegister(v)
+		case histogram:
+			h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: m.name, Help: m.help, Buckets: m.buckets})
+			c.times[m.name] = h
+			c.registry.MustRegister(h)
+		case gauge:
+			c.states[m.name] = prometheus.NewDesc(m.name, m.help, m.labels, nil)
+		}
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: buildInfo, Help: "Always 1; the label says which version runs.",
+		ConstLabels: prometheus.Labels{"version": version},
+	})
+	build.Set(1)
+	c.registry.MustRegister(build, stateCollector{c}, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return c
+}
+
+// Handler serves the metrics in the formats that Prometheus asks for.
+func (c *Collector) Handler() http.Handler {
+	return promhttp.HandlerFor(c.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+}
+
+// Request counts a request that was answered.
+func (c *Collector) Request(typ string) { c.count(requests, 1, typ) }
+
+// RequestFailed counts a request that was answered with an error.
+func (c *Collector) RequestFailed(typ string, kind bb.Kind) {
+	c.count(requestErrors, 1, typ, kind.String())
+}
+
+// Committed counts a commit and its bytes.
+func (c *Collector) Committed(bytes int64) {
+	c.count(commits, 1)
+	c.count(committedBytes, bytes)
+}
+
+// Read counts a read and its bytes.
+func (c *Collector) Read(from Source, bytes int64) {
+	c.count(reads, 1, string(from))
+	c.count(readBytes, bytes, string(from))
+}
+
+// Evicted counts bytes that were evicted from a tier.
+func (c *Collector) Evicted(tier bb.Tier, bytes int64) { c.count(evictedBytes, bytes, tier.String()) }
+
+// Spilled counts bytes that moved from memory to disk.
+func (c *Collector) Spilled(bytes int64) { c.count(spilledBytes, bytes) }
+
+// Waited records how long a writer waited for a lease.
+func (c *Collector) Waited(d time.Duration) { c.times[leaseWait].Observe(d.Seconds()) }
+
+// Flushed records a file that became durable: its bytes in the store, how long its
+// flush took, and the time since the commit that made it dirty.
+func (c *Collector) Flushed(bytes int64, took, sinceCommit time.Duration) {
+	c.count(flushedFiles, 1)
+	c.count(flushedBytes, bytes)
+	c.times[flushSeconds].Observe(took.Seconds())
+	c.times[timeToDurable].Observe(sinceCommit.Seconds())
+}
+
+// FlushFailed counts a flush that failed and will be tried again.
+func (c *Collector) FlushFailed(kind bb.Kind) { c.count(flushFailures, 1, kind.String()) }
+
+// Damaged counts records that recovery or a reader found damaged.
+func (c *Collector) Damaged(records int) { c.count(damagedRecords, int64(records)) }
+
+// Lost counts bytes that went before they were durable.
+func (c *Collector) Lost(bytes int64) { c.count(lostBytes, bytes) }
+
+// ChecksumError counts an extent whose bytes do not fit their checksum.
+func (c *Collector) ChecksumError() { c.count(checksumErrors, 1) }
+
+func (c *Collector) count(name string, n int64, labels ...string) {
+	if n > 0 { // a counter never falls
+		c.counters[name].WithLabelValues(labels...).Add(float64(n))
+	}
+}
+
+// stateCollector makes gauges of Stats, all of one moment.
+type stateCollector struct{ c *Collector }
+
+// Describe sends what Collect may send.
+func (s stateCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range s.c.states {
+		out <- d
+	}
+}
+
+// Collect asks for the state once and sends it.
+func (s stateCollector) Collect(out chan<- prometheus.Metric) {
+	send := func(name string, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(s.c.states[name], prometheus.GaugeValue, v, labels...)
+	}
+	stats := s.c.stats()
+	for _, t := range stats.Tiers {
+		t.collect(send)
+	}
+	for _, b := range stats.Buffers {
+		send(bufferResident, float64(b.Resident), b.Name)
+		send(bufferDirty, float64(b.Dirty), b.Name)
+		send(oldestDirty, b.OldestDirty.Seconds(), b.Name)
+		send(flushQueue, float64(b.FlushQueue), b.Name)
+	}
+	send(sessions, float64(stats.Sessions))
+	send(leasesWaiting, float64(stats.LeasesWaiting))
+	send(storeOps, float64(stats.StoreOps))
+}
+
+func (t Tier) collect(send func(string, float64, ...string)) {
+	tier := t.Tier.String()
+	send(tierCapacity, float64(t.Capacity), tier)
+	if t.Total > 0 {
+		send(populated, float64(t.Populated)/float64(t.Total), tier)
+	}
+	for _, s := range []struct {
+		state string
+		bytes int64
+	}{
+		{"free", t.Free},
+		{"leased", t.Leased},
+		{"dirty", t.Dirty},
+		{"clean", t.Clean},
+		{"pinned", t.Pinned},
+		{"waste", t.Waste},
+	} {
+		send(tierBytes, float64(s.bytes), tier, s.state)
+	}
+}
