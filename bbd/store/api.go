@@ -73,6 +73,7 @@ type LeaseRequest struct {
 	Buffer string
 	UID    uint32
 	Bytes  int64   // wanted size of the segment; rounded up to units, at most MaxSegment. A smaller one may come
+	Min    int64   // bytes that the writer must be able to fill, records included; 0: any
 	Tier   bb.Tier // bb.TierMemory; the disk tier is filled by spilling only
 }
 
@@ -220,7 +221,7 @@ type TierStats struct {
 	Spillable int64 // in segments that Spill could move now (memory tier)
 	Pinned    int64 // in segments that are pinned
 	Free      int64 // populated and in no segment
-	Waste     int64 // used, and neither live nor leased: headers, records, alignment, overwritten and dropped bytes
+	Waste     int64 // used, and neither live, leased nor to be leased again: headers, records, alignment, overwritten and dropped bytes
 }
 
 // BufferStats are the bytes of one buffer on this node.

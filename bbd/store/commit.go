@@ -383,7 +383,7 @@ func (s *Store) newNotes() (*segment, error) {
 	if s.mu.closed {
 		return nil, &bb.Error{Kind: bb.Unavailable, Op: "commit", Err: errClosed}
 	}
-	if g := s.takePartial(notesKey()); g != nil {
+	if g := s.takePartial(notesKey(), nearlyFull); g != nil {
 		g.mu.Lock()
 		g.to(segLeased)
 		g.mu.Unlock()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -33,32 +34,68 @@ func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 		return Lease{}, &bb.Error{Kind: bb.Unavailable, Op: "lease", Err: errClosed}
 	}
 	key := partialKey{unique.Make(r.Buffer), r.UID}
-	if g := s.takePartial(key); g != nil {
+	if g := s.takePartial(key, r.Min); g != nil {
 		return s.grant(g), nil
 	}
+	want = max(want, (r.Min+dataStart+recordEnd+Unit-1)/Unit)
+	if want > MaxSegment/Unit {
+		return Lease{}, bb.E(bb.Invalid, "lease", r.Buffer, fmt.Sprintf("no segment has room for %d bytes", r.Min))
+	}
 	region, unit, n, err := s.findRoom(r.UID, want)
+	if err == nil && n*Unit-dataStart-recordEnd < r.Min {
+		err = ErrNoRoom
+	}
 	if err != nil {
 		return Lease{}, err
 	}
 	return s.grant(s.newSegment(region, unit, n, key)), nil
 }
 
-// takePartial takes the fullest of the buffer's unfinished segments, so that few stay open.
-func (s *Store) takePartial(key partialKey) *segment {
+// maxPartial bounds the unfinished segments of a buffer and a user.
+const maxPartial = 16
+
+// takePartial takes one of the buffer's unfinished segments that has room for min
+// bytes, the one released last.
+func (s *Store) takePartial(key partialKey, min int64) *segment {
 	list := s.mu.partial[key]
-	for len(list) > 0 {
-		g := list[len(list)-1]
-		list = list[:len(list)-1]
+	for i, g := range slices.Backward(list) {
 		g.mu.Lock()
-		ok := g.mu.state == segPartial
+		ok := g.mu.state == segPartial && g.room() >= min
 		g.mu.Unlock()
 		if ok {
-			s.mu.partial[key] = list
+			s.mu.partial[key] = slices.Delete(list, i, i+1)
 			return g
 		}
 	}
-	delete(s.mu.partial, key)
 	return nil
+}
+
+// room returns the bytes that a writer could fill. The caller holds mu.
+func (g *segment) room() int64 { return g.mu.floor - align(g.mu.dataEnd) }
+
+func (g *segment) lockedRoom() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.room()
+}
+
+// addPartial keeps an unfinished segment for the next lease, and seals the one
+// with the least room when there are too many. The caller holds mu of the store.
+func (s *Store) addPartial(g *segment) {
+	key := partialKey{g.buffer, g.uid}
+	list := slices.DeleteFunc(append(s.mu.partial[key], g), func(p *segment) bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.mu.state != segPartial // has been spilled
+	})
+	if len(list) > maxPartial {
+		least := slices.MinFunc(list, func(a, b *segment) int { return cmp.Compare(a.lockedRoom(), b.lockedRoom()) })
+		least.mu.Lock()
+		least.to(segSealed)
+		least.mu.Unlock()
+		list = slices.DeleteFunc(list, func(p *segment) bool { return p == least })
+	}
+	s.mu.partial[key] = list
 }
 
 // findRoom finds units in a region of the user, or makes an unowned one theirs.
@@ -203,14 +240,16 @@ func (s *Store) endLease(id bb.LeaseID, abandon bool) error {
 	delete(s.mu.leases, id)
 	g.mu.Lock()
 	g.mu.lease = 0
-	if abandon || g.mu.floor-align(g.mu.dataEnd) < nearlyFull {
-		g.to(segSealed)
-	} else {
+	again := !abandon && g.room() >= nearlyFull
+	if again {
 		g.to(segPartial)
-		key := partialKey{g.buffer, g.uid}
-		s.mu.partial[key] = append(s.mu.partial[key], g)
+	} else {
+		g.to(segSealed)
 	}
 	g.mu.Unlock()
+	if again {
+		s.addPartial(g)
+	}
 	s.mu.Unlock()
 	s.reap(dead{g})
 	return nil

@@ -75,6 +75,9 @@ func (t *Stats) addSegment(g *segment) {
 		ts.Leased += g.length
 	} else {
 		ts.Waste += g.length - live
+		if g.mu.state == segPartial {
+			ts.Waste -= g.room()
+		}
 		if idle && g.held.Load() == 0 {
 			ts.Evictable += g.length
 		}

