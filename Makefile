@@ -21,7 +21,7 @@ S3SERVER := scripts/s3server-build.sh
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PKG=./bbd/... narrows test, race, bench and cover; DIR=/some/tree is what demo writes."
+	@echo "  PKG=./bbd/... narrows test, race, fuzz, bench and cover; DIR=/some/tree is what demo writes."
 
 .PHONY: build
 build: ## Build bin/bbd and bin/bbctl, static
@@ -30,7 +30,7 @@ build: ## Build bin/bbd and bin/bbctl, static
 .PHONY: test
 test: test-tools ## Run all tests; fails on a skip that .ci/allowed-skips does not name
 	@go test -C tools ./...
-	@$(CACHE)/bin/testrun -allow .ci/allowed-skips -timeout $(TIMEOUT) $(PKG)
+	@$(CACHE)/bin/testrun -allow .ci/allowed-skips -- -timeout $(TIMEOUT) $(PKG)
 
 # What the tests need beyond Go.
 .PHONY: test-tools
@@ -60,7 +60,7 @@ race: test-tools ## Run the short tests with the race detector (needs a C compil
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (3s)
-	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+	@FUZZTIME=$(FUZZTIME) PKG='$(PKG)' scripts/fuzz.sh
 
 .PHONY: cover
 cover: test-tools ## Test coverage by function, total last

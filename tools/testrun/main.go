@@ -3,7 +3,7 @@
 // fails when a test fails, and when a test was skipped that the allow-list does
 // not name: a test that quietly did not run proves nothing.
 //
-//	testrun [-allow FILE] ARGUMENTS-OF-GO-TEST…
+//	testrun [-allow FILE] -- ARGUMENTS-OF-GO-TEST…
 //
 // The allow-list holds a package path and a test name a line; # begins a comment.
 package main

@@ -3,11 +3,7 @@
 // packages that it configures: cmd/bbd hands each of them its own part.
 package config
 
-import (
-	"time"
-
-	"forebay/internal/wire"
-)
+import "time"
 
 // Config is everything an operator can say to a daemon. The table in fields.go
 // documents every field, and docs/configuration.md is made of it.
@@ -55,9 +51,8 @@ type Disk struct {
 // Listen holds the addresses to listen on; an empty one is not listened on.
 type Listen struct {
 	Socket string // path of the unix socket
-	TCP    string // host:port for sessions
+	TCP    string // host:port for clients elsewhere
 	Admin  string // host:port for HTTP
-	Data   string // host:port for one-sided reads and writes
 }
 
 // NATS says where the namespace is kept: at a URL, or in the embedded server.
@@ -120,7 +115,6 @@ type Limits struct {
 	InFlightPerSession int
 	LeaseMin           Size
 	LeaseMax           Size
-	MaxMessage         Size
 	InlineThreshold    Size
 	Waiters            int
 }
@@ -150,7 +144,7 @@ func Default() Config {
 		}},
 		Limits: Limits{
 			Sessions: 1024, InFlightPerSession: 256, LeaseMin: Bytes(1 << 20), LeaseMax: Bytes(32 << 20),
-			MaxMessage: Bytes(wire.MaxMessage), InlineThreshold: Bytes(16 << 10), Waiters: 4096,
+			InlineThreshold: Bytes(16 << 10), Waiters: 4096,
 		},
 		Log: Log{Level: "info", Format: "text"},
 	}

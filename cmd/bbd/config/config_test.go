@@ -125,11 +125,11 @@ nats:
   tls: {cert: /none}
 memory: {size: 95%, region_size: 3MiB, mount: perhaps, dirr: ""}
 disk: {size: 1TiB}
-listen: {tcp: "0.0.0.0:7481", data: "127.0.0.1", admin: "127.0.0.1:70000"}
+listen: {tcp: "0.0.0.0:7481", admin: "127.0.0.1:70000"}
 flush: {workers: 0, dirty_age: 5, limit: 10%, high_watermark: 50%, low_watermark: 60%}
 s3: {endpoint: "ftp://x", region: ""}
 lustre: {stripes: [{count: 1, size: 1MiB}, {below: 1GiB, count: 0, size: 1}]}
-limits: {sessions: -1, lease_min: 32MiB, lease_max: 16MiB, max_message: 2MiB}
+limits: {sessions: -1, lease_min: 32MiB, lease_max: 16MiB, inline_threshold: 5MiB}
 log: verbose
 `)
 	keys := make([]string, len(problems))
@@ -142,7 +142,7 @@ log: verbose
 	slices.Sort(keys)
 	want := []string{
 		"colour", "disk.dir", "empty", "flush.dirty_age", "flush.limit", "flush.low_watermark", "flush.workers",
-		"limits.lease_min", "limits.max_message", "limits.sessions", "listen.admin", "listen.data", "listen.tcp", "log",
+		"limits.inline_threshold", "limits.lease_min", "limits.sessions", "listen.admin", "listen.tcp", "log",
 		"lustre.stripes[0].below", "lustre.stripes[1].count", "lustre.stripes[1].size",
 		"memory.dirr", "memory.mount", "memory.region_size", "memory.region_size", "memory.size", "name",
 		"nats.sync_interval", "nats.tls.cert", "nats.tls.cert", "nats.url", "s3.endpoint", "s3.region", "state_dir",
@@ -160,6 +160,9 @@ func TestBadFiles(t *testing.T) {
 		if _, err := Load(Source{Base: Default(), File: write(t, text)}); !errors.Is(err, bb.Invalid) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+	if _, err := Load(Source{Base: Default(), File: os.DevNull}); err != nil {
+		t.Errorf("no file: %v", err)
 	}
 	if _, err := Load(Source{Base: Default(), File: "/nowhere/bbd.yaml"}); !errors.Is(err, bb.NotFound) {
 		t.Errorf("a missing file: %v", err)

@@ -57,8 +57,7 @@ var fields = []field{
 	{"disk.size", "Size of the disk tier: bytes, or a share of the file system's size.", func(c *Config) any { return &c.Disk.Size }},
 
 	{"listen.socket", "Unix socket for clients on this node. Its users are who the kernel says they are.", func(c *Config) any { return &c.Listen.Socket }},
-	{"listen.tcp", "host:port for sessions of clients elsewhere.", func(c *Config) any { return &c.Listen.TCP }},
-	{"listen.data", "host:port for one-sided reads and writes by clients and daemons elsewhere.", func(c *Config) any { return &c.Listen.Data }},
+	{"listen.tcp", "host:port for clients elsewhere.", func(c *Config) any { return &c.Listen.TCP }},
 	{"listen.admin", "host:port for HTTP: /metrics, /healthz, /readyz, /status.", func(c *Config) any { return &c.Listen.Admin }},
 
 	{"nats.url", "URLs of NATS servers, separated by commas (nats://, tls://, ws://, wss://), without credentials. Empty: the embedded server.", func(c *Config) any { return &c.NATS.URL }},
@@ -90,8 +89,7 @@ var fields = []field{
 	{"limits.in_flight_per_session", "Requests of one session that have no answer yet.", func(c *Config) any { return &c.Limits.InFlightPerSession }},
 	{"limits.lease_min", "Smallest lease: 1MiB to lease_max.", func(c *Config) any { return &c.Limits.LeaseMin }},
 	{"limits.lease_max", "Largest lease, to which leases grow with use: at most 64MiB.", func(c *Config) any { return &c.Limits.LeaseMax }},
-	{"limits.max_message", "Largest control message: 64KiB to 1MiB.", func(c *Config) any { return &c.Limits.MaxMessage }},
-	{"limits.inline_threshold", "Payloads up to this size travel with the control message instead of by one-sided operations: at most 4MiB.", func(c *Config) any { return &c.Limits.InlineThreshold }},
+	{"limits.inline_threshold", "Reads of up to so many bytes are answered with the bytes themselves: at most 4MiB.", func(c *Config) any { return &c.Limits.InlineThreshold }},
 	{"limits.waiters", "Writers that wait for a lease at the same time. Beyond it, the kind of error is busy.", func(c *Config) any { return &c.Limits.Waiters }},
 
 	{"log.level", "debug, info, warn or error.", func(c *Config) any { return &c.Log.Level }},

@@ -24,7 +24,7 @@ const DefaultFile = "/etc/forebay/bbd.yaml"
 // Source says where a configuration comes from; each later part has priority.
 type Source struct {
 	Base  Config         // what holds if nothing else is said; Default() or Dev(dir)
-	File  string         // YAML; "": DefaultFile if it is there
+	File  string         // YAML; "": DefaultFile if it is there; os.DevNull: none
 	Flags *pflag.FlagSet // as AddFlags made them; nil: none
 }
 
@@ -94,6 +94,9 @@ func read(src *Source) (*viper.Viper, Problems, error) {
 // readFile returns the file as a tree of keys and sets src.File to its name. No
 // file is an empty tree, unless one was named.
 func readFile(src *Source) (map[string]any, error) {
+	if src.File == os.DevNull {
+		return nil, nil
+	}
 	named := src.File != ""
 	if !named {
 		src.File = DefaultFile

@@ -104,12 +104,10 @@ func (c *Config) validateListen(p *Problems) {
 	p.check(len(l.Socket) < 108, "listen.socket", l.Socket, "the path of a unix socket has at most 107 bytes", "use a shorter path")
 	p.check(l.Socket != "" || l.TCP != "", "listen.socket", "", "no client can reach the daemon", "set listen.socket or listen.tcp")
 	c.address(p, "listen.tcp", l.TCP)
-	c.address(p, "listen.data", l.Data)
 	c.address(p, "listen.admin", l.Admin)
 	seen := map[string]string{}
 	for _, a := range []struct{ key, address string }{
 		{"listen.tcp", l.TCP},
-		{"listen.data", l.Data},
 		{"listen.admin", l.Admin},
 		{"nats.embedded.listen", c.NATS.Embedded.Listen},
 	} {
@@ -208,7 +206,6 @@ func (c *Config) validateLimits(p *Problems) {
 	within(p, "limits.lease_max", l.LeaseMax, 1<<20, 64<<20)
 	within(p, "limits.lease_min", l.LeaseMin, 1<<20, 64<<20)
 	p.check(l.LeaseMin.Bytes <= l.LeaseMax.Bytes, "limits.lease_min", l.LeaseMin, "it is above limits.lease_max", "at most "+l.LeaseMax.String())
-	within(p, "limits.max_message", l.MaxMessage, 64<<10, wire.MaxMessage)
 	within(p, "limits.inline_threshold", l.InlineThreshold, 0, wire.MaxData)
 }
 
