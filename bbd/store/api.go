@@ -183,6 +183,7 @@ type GenerationInfo struct {
 	Dirty      int64 // bytes that are not known to be on the backing store
 	Sealed     bool
 	Clean      bool
+	UIDs       []uint32 // users in whose regions its extents lie: they could have forged them
 }
 
 // FileInfo describes a file that the store has, oldest generation first.

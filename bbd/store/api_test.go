@@ -303,8 +303,40 @@ func concurrentWriter(t *testing.T, s *Store, k int) {
 		if err := errors.Join(s.Seal(f, g), s.MarkClean(f, g)); err != nil && !errors.Is(err, bb.Invalid) {
 			t.Error(err)
 		}
+		readPinned(t, s, f, g)
 		if round%3 == 0 {
 			s.DropGeneration(f, g-1)
+		}
+	}
+}
+
+// readPinned reads a file that others evict and spill at the same time: what is
+// resident once it is pinned must stay so.
+func readPinned(t *testing.T, s *Store, f bb.FileID, g bb.Generation) {
+	v, err := s.Snapshot(f, g)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer v.Close()
+	pin, err := v.Pin(0, v.Size())
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer pin.Release()
+	for _, e := range v.Extents(0, v.Size(), 0) {
+		if e.State == Evicted {
+			continue
+		}
+		time.Sleep(10 * time.Microsecond)
+		parts, err := v.Slices(e.FileOffset, e.Length, nil)
+		if err != nil {
+			t.Errorf("pinned, and resident afterwards: %v", err)
+			continue
+		}
+		if e.State == Resident && e.Length == e.WholeLength && checksum.Sum(bytes.Join(parts, nil)) != e.Checksum {
+			t.Errorf("file %s generation %d: pinned range %d+%d changed", f, g, e.FileOffset, e.Length)
 		}
 	}
 }
@@ -444,5 +476,62 @@ func TestDestroyLeavesNothing(t *testing.T) {
 	}
 	if s.Stats().Files != 0 {
 		t.Error("files came back")
+	}
+}
+
+// The region of the store's own records must not fill up with those that do not
+// count any more, even where a few in each segment still do.
+func TestOwnRecordsAreTidied(t *testing.T) {
+	o := folders(t) // 3 units of them: 36 thousand records
+	s := open(t, o)
+	const batch = 6000
+	for round := range 12 {
+		first := bb.FileID(round * batch)
+		commits := make([]Commit, 0, batch)
+		for f := range bb.FileID(batch) {
+			commits = append(commits, Commit{File: first + f + 1, Generation: 1, Buffer: "b"})
+		}
+		if err := s.Commit(commits...); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		for f := range bb.FileID(batch) {
+			if f%1000 != 0 {
+				s.Drop(first + f + 1)
+			}
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, o)
+	for round := range 12 {
+		for f := 0; f < batch; f += 1000 {
+			if n, err := s.Size(bb.FileID(round*batch+f+1), 1); n != 0 || err != nil {
+				t.Errorf("an empty file has %d bytes, %v", n, err)
+			}
+		}
+	}
+}
+
+func TestDiskRegionsChangeOwner(t *testing.T) {
+	o := folders(t)
+	o.DiskBytes = o.RegionBytes
+	s := open(t, o)
+	for uid := range uint32(3) {
+		w := newWriter(t, s)
+		w.uid = 2001 + uid
+		f := bb.FileID(1 + uid)
+		w.commit(f, 1, 0, 0, content(uint64(uid), 1000))
+		w.done()
+		if n, err := s.Spill(context.Background(), 1); n == 0 || err != nil {
+			t.Fatalf("user %d: %d bytes spilled, %v", w.uid, n, err)
+		}
+		check(t, s, f, 1, content(uint64(uid), 1000))
+		for _, r := range s.Regions() {
+			if r.Tier == bb.TierDisk && r.UID != w.uid {
+				t.Errorf("bytes of user %d lie in %+v", w.uid, r)
+			}
+		}
+		s.Drop(f)
 	}
 }

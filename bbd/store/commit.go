@@ -51,6 +51,7 @@ func (s *Store) commit(b *batch) error {
 	if err := s.prepare(b); err != nil {
 		return err
 	}
+	s.tidyNotes()
 	var d dead
 	defer func() { s.reap(d) }()
 	defer s.lockShards(b)()
@@ -330,76 +331,3 @@ func (s *Store) apply(p *plan, d *dead) {
 func newExtent(g *segment, e recordExtent, state extentState) extent {
 	return extent{off: e.fileOffset, seg: g, sum: e.sum, length: e.length, offset: e.offset, whole: e.length, state: state}
 }
-
-// note writes one of the store's own records and returns where it lies, with a
-// reference that keeps it. The caller holds the shard of the record's file.
-func (s *Store) note(r *record) (*segment, error) {
-	s.own.Lock()
-	defer s.own.Unlock()
-	for {
-		old := s.own.current
-		if old != nil && old.noteIn(s, r) {
-			return old, nil
-		}
-		g, err := s.newNotes()
-		if err != nil {
-			return nil, err
-		}
-		s.own.current = g
-		if old != nil {
-			s.sealNotes(old)
-		}
-	}
-}
-
-func (s *Store) sealNotes(g *segment) {
-	g.mu.Lock()
-	g.to(segSealed)
-	g.mu.Unlock()
-	s.mu.Lock()
-	s.freeIfDead(g)
-	s.mu.Unlock()
-}
-
-func (g *segment) noteIn(s *Store, r *record) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.mu.floor-RecordCost(len(r.items)) < dataStart+recordEnd {
-		return false
-	}
-	r.sequence = s.sequence.Add(1)
-	top := g.append(r)
-	setState(g.mem(), top, recordComplete, len(r.items))
-	g.addFile(r.file)
-	g.refs.Add(1)
-	return true
-}
-
-// newNotes takes, or makes, a segment for the store's own records. It is leased
-// for as long as records are written to it.
-func (s *Store) newNotes() (*segment, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.closed {
-		return nil, &bb.Error{Kind: bb.Unavailable, Op: "commit", Err: errClosed}
-	}
-	if g := s.takePartial(notesKey(), nearlyFull); g != nil {
-		g.mu.Lock()
-		g.to(segLeased)
-		g.mu.Unlock()
-		return g, nil
-	}
-	for _, r := range s.mu.regions {
-		if !r.log {
-			continue
-		}
-		if unit, n := r.fit(1); n == 1 {
-			return s.newSegment(r, unit, 1, notesKey()), nil
-		}
-	}
-	return nil, bb.E(bb.NoSpace, "commit", "", "the region of the store's own records is full").
-		WithRemedy("remove files that were evicted, or give the store more memory")
-}
-
-// notesKey is the key of segments of the store's own records: no buffer has that name.
-func notesKey() partialKey { return partialKey{unique.Make(""), ownUID()} }

@@ -16,6 +16,7 @@ import (
 // older ones that are still in memory, after a restart as well. Files stay whole
 // or go piece by piece; reading them meanwhile is safe.
 func (s *Store) Evict(tier bb.Tier, bytes int64) (freed int64) {
+	s.tidyNotes()
 	victims := map[*segment]bool{}
 	var files []bb.FileID
 	var want int64
@@ -29,12 +30,7 @@ func (s *Store) Evict(tier bb.Tier, bytes int64) (freed int64) {
 		files = append(files, g.mu.files...)
 		g.mu.Unlock()
 	}
-	slices.Sort(files)
-	for _, f := range slices.Compact(files) {
-		if err := s.evictFile(f, victims); err != nil {
-			s.log.Error("evict", "file", f, "error", err)
-		}
-	}
+	s.evictFiles(files, victims)
 	for g := range victims {
 		g.mu.Lock()
 		if g.mu.state == segFree {
@@ -43,6 +39,15 @@ func (s *Store) Evict(tier bb.Tier, bytes int64) (freed int64) {
 		g.mu.Unlock()
 	}
 	return freed
+}
+
+func (s *Store) evictFiles(files []bb.FileID, victims map[*segment]bool) {
+	slices.Sort(files)
+	for _, f := range slices.Compact(files) {
+		if err := s.evictFile(f, victims); err != nil {
+			s.log.Error("evict", "file", f, "error", err)
+		}
+	}
 }
 
 // leastUsed returns the segments that f wants, least recently used first.
@@ -98,7 +103,10 @@ func (s *Store) evictFile(f bb.FileID, victims map[*segment]bool) error {
 	slices.Reverse(ordered) // oldest first: a record of a base counts for what builds on it
 	for _, g := range ordered {
 		if !g.gone {
-			if err = s.evictView(&g.ext, g, victims, sums, &d); err != nil {
+			if err = s.moveAnchor(h, g, victims, &d); err == nil {
+				err = s.evictView(&g.ext, g, victims, sums, &d)
+			}
+			if err != nil {
 				break
 			}
 		}
@@ -209,9 +217,9 @@ func (m *extentMap) joinEvicted(victims map[*segment]bool, sums map[cutPiece]uin
 // going to be, evicted.
 func (e *extent) evictedSum(victims map[*segment]bool, sums map[cutPiece]uint64) (sum uint64, isNew, ok bool) {
 	switch {
-	case e.state == evicted:
-		return e.sum, false, e.length == e.whole
-	case e.state != clean || !victims[e.seg]:
+	case e.state == evicted: // its record moves if the segment of that is a victim
+		return e.sum, victims[e.seg], e.length == e.whole
+	case e.state != clean || !victims[e.seg] || e.seg.pinned():
 		return 0, false, false
 	case e.length == e.whole:
 		return e.sum, true, true
@@ -219,6 +227,14 @@ func (e *extent) evictedSum(victims map[*segment]bool, sums map[cutPiece]uint64)
 		sum, ok = sums[cutPiece{e.seg, e.offset, e.length}]
 		return sum, true, ok
 	}
+}
+
+// pinned reports whether anybody reads the segment. Pins are taken with the shard
+// of the file locked, so none of that file's can come as long as it is.
+func (g *segment) pinned() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.pins > 0
 }
 
 // noteEvicted records evictions and returns where, with a reference.
@@ -242,4 +258,22 @@ func (p *Pinned) add(g *segment) {
 	g.mu.pins++
 	g.mu.Unlock()
 	p.segs = append(p.segs, g)
+}
+
+// moveAnchor writes the record of an empty commit again if it lies in a victim.
+func (s *Store) moveAnchor(h *shard, g *generation, victims map[*segment]bool, d *dead) error {
+	old := h.anchors[g]
+	if !victims[old] {
+		return nil
+	}
+	r := record{file: g.file, generation: g.number, base: g.base, origin: g.origin, parts: 1}
+	fresh, err := s.note(&r)
+	if err != nil {
+		return err
+	}
+	h.anchors[g] = fresh
+	if old.refs.Add(-1) == 0 {
+		*d = append(*d, old)
+	}
+	return nil
 }

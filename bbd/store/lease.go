@@ -156,17 +156,8 @@ func (s *Store) replaceEmpty(uid uint32) bool {
 // replace deletes an empty region and makes a new one. A region's pages are only
 // free once it is unmapped, so that comes first.
 func (s *Store) replace(old *region) {
-	if s.o.RegionGone != nil {
-		s.o.RegionGone(old.id)
-	}
-	s.populate.forget(old)
-	s.mu.Lock()
-	s.mu.regions = slices.DeleteFunc(s.mu.regions, func(r *region) bool { return r == old })
-	s.mu.Unlock()
 	size := int64(len(old.mem))
-	if err := errors.Join(os.Remove(old.path), old.unmap()); err != nil {
-		s.log.Error("delete region", "path", old.path, "error", err)
-	}
+	s.remove(old)
 	fresh, err := s.newRegion(bb.TierMemory, size, false)
 	if err != nil {
 		s.log.Error("replace region: less memory will be used", "error", err)
@@ -176,6 +167,20 @@ func (s *Store) replace(old *region) {
 	s.mu.regions = append(s.mu.regions, fresh)
 	s.mu.Unlock()
 	s.populate.add(fresh)
+}
+
+// remove deletes an empty region that is retiring.
+func (s *Store) remove(old *region) {
+	if s.o.RegionGone != nil {
+		s.o.RegionGone(old.id)
+	}
+	s.populate.forget(old)
+	s.mu.Lock()
+	s.mu.regions = slices.DeleteFunc(s.mu.regions, func(r *region) bool { return r == old })
+	s.mu.Unlock()
+	if err := errors.Join(os.Remove(old.path), old.unmap()); err != nil {
+		s.log.Error("delete region", "path", old.path, "error", err)
+	}
 }
 
 // newSegment lays a segment out. The segment's own header and the end mark of its

@@ -271,6 +271,10 @@ func (m *model) flush() {
 		return
 	}
 	m.replaceObject(f, file.content)
+	for g := range file.older { // likewise
+		m.s.DropGeneration(f, g)
+		delete(file.older, g)
+	}
 	err := m.s.MarkClean(f, file.gen)
 	if err != nil {
 		m.t.Fatal(err)

@@ -133,7 +133,7 @@ func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *s
 }
 
 func (s *Store) adoptSegment(r *region, unit int64, h segmentHeader) *segment {
-	g := &segment{sequence: h.sequence, nonce: h.nonce, length: h.units * Unit, uid: h.uid, buffer: unique.Make(h.buffer)}
+	g := &segment{sequence: h.sequence, nonce: h.nonce, length: h.units * Unit, uid: r.uid, buffer: unique.Make(h.buffer)}
 	g.mu.region, g.mu.offset = r, unit*Unit
 	g.mu.state = segSealed
 	if r.log { // only this process writes there
@@ -452,6 +452,9 @@ func (g *generation) info() GenerationInfo {
 			i.Resident += n
 		default:
 			i.Resident += n
+		}
+		if e.state != evicted && !slices.Contains(i.UIDs, e.seg.uid) {
+			i.UIDs = append(i.UIDs, e.seg.uid)
 		}
 		return true
 	})

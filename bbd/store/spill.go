@@ -114,9 +114,13 @@ func (s *Store) diskRoom(g *segment) (r *region, unit int64, err error) {
 		return nil, 0, &bb.Error{Kind: bb.Unavailable, Op: "spill", Err: errClosed}
 	}
 	var total int64
+	var empty *region // of somebody else
 	for _, r := range s.mu.regions {
-		if r.tier != bb.TierDisk {
+		if r.tier != bb.TierDisk || r.retiring {
 			continue
+		}
+		if r.used == 0 && r.uid != g.uid {
+			empty = r
 		}
 		total += int64(len(r.mem))
 		if r.owned && r.uid == g.uid {
@@ -127,7 +131,15 @@ func (s *Store) diskRoom(g *segment) (r *region, unit int64, err error) {
 			}
 		}
 	}
+	full := total+s.o.RegionBytes > s.o.DiskBytes
+	if full && empty != nil {
+		empty.retiring = true
+	}
 	s.mu.Unlock()
+	if full && empty != nil {
+		total -= int64(len(empty.mem))
+		s.remove(empty)
+	}
 	if total+s.o.RegionBytes > s.o.DiskBytes || units >= s.o.RegionBytes/Unit {
 		return nil, 0, bb.E(bb.NoSpace, "spill", s.o.DiskDir, fmt.Sprintf("the disk tier of %d bytes is full", s.o.DiskBytes))
 	}

@@ -48,6 +48,7 @@ type Store struct {
 	own struct { // the store's own records: of evictions and of empty commits
 		sync.Mutex
 		current *segment
+		scarce  atomic.Bool // room for them is: see tidyNotes
 	}
 
 	mu struct {

@@ -1,0 +1,114 @@
+package store
+
+import (
+	"slices"
+	"unique"
+
+	"forebay/internal/bb"
+)
+
+// note writes one of the store's own records and returns where it lies, with a
+// reference that keeps it. The caller holds the shard of the record's file.
+func (s *Store) note(r *record) (*segment, error) {
+	s.own.Lock()
+	defer s.own.Unlock()
+	for {
+		old := s.own.current
+		if old != nil && old.noteIn(s, r) {
+			return old, nil
+		}
+		g, err := s.newNotes()
+		if err != nil {
+			return nil, err
+		}
+		s.own.current = g
+		if old != nil {
+			s.sealNotes(old)
+		}
+	}
+}
+
+func (s *Store) sealNotes(g *segment) {
+	g.mu.Lock()
+	g.to(segSealed)
+	g.mu.Unlock()
+	s.mu.Lock()
+	s.freeIfDead(g)
+	s.mu.Unlock()
+}
+
+func (g *segment) noteIn(s *Store, r *record) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.floor-RecordCost(len(r.items)) < dataStart+recordEnd {
+		return false
+	}
+	r.sequence = s.sequence.Add(1)
+	top := g.append(r)
+	setState(g.mem(), top, recordComplete, len(r.items))
+	g.addFile(r.file)
+	g.refs.Add(1)
+	return true
+}
+
+// newNotes takes, or makes, a segment for the store's own records. It is leased
+// for as long as records are written to it.
+func (s *Store) newNotes() (*segment, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return nil, &bb.Error{Kind: bb.Unavailable, Op: "commit", Err: errClosed}
+	}
+	if g := s.takePartial(notesKey(), nearlyFull); g != nil {
+		g.mu.Lock()
+		g.to(segLeased)
+		g.mu.Unlock()
+		return g, nil
+	}
+	for _, r := range s.mu.regions {
+		if !r.log {
+			continue
+		}
+		if r.used+2 >= len(r.units) { // this one is the last but one, with the header
+			s.own.scarce.Store(true)
+		}
+		if unit, n := r.fit(1); n == 1 {
+			return s.newSegment(r, unit, 1, notesKey()), nil
+		}
+	}
+	s.own.scarce.Store(true)
+	return nil, bb.E(bb.NoSpace, "commit", "", "the region of the store's own records is full").
+		WithRemedy("remove files that were evicted, or give the store more memory")
+}
+
+// notesKey is the key of segments of the store's own records: no buffer has that name.
+func notesKey() partialKey { return partialKey{unique.Make(""), ownUID()} }
+
+// tidyNotes makes room among the store's own records when that gets scarce: the
+// segment with the fewest that still count has those written again elsewhere.
+// The caller holds no lock.
+func (s *Store) tidyNotes() {
+	if !s.own.scarce.CompareAndSwap(true, false) {
+		return
+	}
+	victim, files := s.sparsestNotes()
+	if victim != nil {
+		s.evictFiles(files, map[*segment]bool{victim: true})
+	}
+}
+
+// sparsestNotes returns the full segment of the store's own records that has the
+// fewest that count, if that is less than half of what fits.
+func (s *Store) sparsestNotes() (victim *segment, files []bb.FileID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	least := Unit / RecordCost(1) / 2
+	for g := range s.mu.segments {
+		g.mu.Lock()
+		if g.mu.region.log && g.mu.state == segSealed && g.refs.Load() < least {
+			victim, least, files = g, g.refs.Load(), slices.Clone(g.mu.files)
+		}
+		g.mu.Unlock()
+	}
+	return victim, files
+}
