@@ -135,8 +135,8 @@ log: verbose
 	keys := make([]string, len(problems))
 	for i, p := range problems {
 		keys[i] = p.Key
-		if p.Why == "" {
-			t.Errorf("%v does not say why", p)
+		if p.Why == "" || p.Remedy == "" {
+			t.Errorf("%v does not say why, or what to do about it", p)
 		}
 	}
 	slices.Sort(keys)

@@ -67,7 +67,7 @@ func (p *Problems) check(right bool, key string, value any, why, remedy string) 
 func (c *Config) Validate() Problems {
 	var p Problems
 	p.check(c.Name != "" && len(c.Name) <= 255 && !strings.ContainsAny(c.Name, "/ \t\n"), "name", c.Name,
-		"it is not a name of 1 to 255 bytes without spaces and slashes", "")
+		"it is not a name of 1 to 255 bytes without spaces and slashes", "such as the host name")
 	absolute(&p, "state_dir", c.StateDir, true)
 	absolute(&p, "key_file", c.KeyFile, false)
 	c.validateTiers(&p)
@@ -215,7 +215,7 @@ func absolute(p *Problems, key, path string, required bool) {
 		p.check(!required, key, path, "it is empty", "an absolute path")
 	default:
 		p.check(filepath.IsAbs(path), key, path, "it is not an absolute path", "begin it with /")
-		p.check(!strings.ContainsRune(path, 0), key, path, "it holds a NUL byte", "")
+		p.check(!strings.ContainsRune(path, 0), key, path, "it holds a NUL byte", "remove it")
 	}
 }
 
@@ -258,7 +258,7 @@ func (c *Config) checkFiles() Problems {
 		}
 		info, err := file.Stat()
 		file.Close()
-		p.check(err == nil && info.Mode().IsRegular(), f.key, f.name, "it is not a file", "")
+		p.check(err == nil && info.Mode().IsRegular(), f.key, f.name, "it is not a file", "name a regular file")
 		p.check(err != nil || !f.secret || info.Mode().Perm()&0o077 == 0, f.key, f.name, "other users can read it or change it", "chmod 600 "+f.name)
 	}
 	return p
