@@ -29,7 +29,7 @@ type Memory struct {
 	Size            Size // a share is one of the machine's memory
 	Mount           Mount
 	RegionSize      Size
-	PopulateThreads int // 0: as many as processors, at most 4
+	PopulateThreads int // 0: half as many as processors
 }
 
 // Mount says whether the daemon mounts a tmpfs with huge pages for its regions.

@@ -51,7 +51,7 @@ var fields = []field{
 	{"memory.size", "Size of the memory tier: bytes, or a share of the machine's memory.", func(c *Config) any { return &c.Memory.Size }},
 	{"memory.mount", "Mount a tmpfs with huge pages, which fills ten times as fast: auto (where the daemon may), off, or require (fail where it may not).", func(c *Config) any { return &c.Memory.Mount }},
 	{"memory.region_size", "Size of one region, the unit of registration: 64MiB to 1GiB, a multiple of 2MiB.", func(c *Config) any { return &c.Memory.RegionSize }},
-	{"memory.populate_threads", "Threads that touch fresh memory in the background. 0: as many as processors, at most 4.", func(c *Config) any { return &c.Memory.PopulateThreads }},
+	{"memory.populate_threads", "Threads that touch fresh memory in the background. 0: half as many as processors.", func(c *Config) any { return &c.Memory.PopulateThreads }},
 
 	{"disk.dir", "Folder for the disk tier's regions, on a local disk. Empty: no disk tier.", func(c *Config) any { return &c.Disk.Dir }},
 	{"disk.size", "Size of the disk tier: bytes, or a share of the file system's size.", func(c *Config) any { return &c.Disk.Size }},
