@@ -535,3 +535,190 @@ func TestDiskRegionsChangeOwner(t *testing.T) {
 		s.Drop(f)
 	}
 }
+
+// cleanFile writes generation 1 of file 1, makes it clean and ends the lease.
+func cleanFile(t *testing.T, s *Store, p []byte) {
+	t.Helper()
+	w := newWriter(t, s)
+	w.commit(1, 1, 0, 0, p)
+	w.done()
+	if err := errors.Join(s.Seal(1, 1), s.MarkClean(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Once the backing store's copy is of generation 2, an open reader of generation 1
+// has the only copy of it here.
+func TestWhatOnlyOldViewsShowIsKept(t *testing.T) {
+	s := open(t, folders(t))
+	old := content(1, 1000)
+	cleanFile(t, s, old)
+	v, err := s.Snapshot(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWriter(t, s)
+	w.commit(1, 2, 0, 0, content(2, 1000))
+	w.done()
+	s.DropGeneration(1, 1)
+	if err := errors.Join(s.Seal(1, 2), s.MarkClean(1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	s.Evict(bb.TierMemory, 1<<30)
+	if got := read(t, v); !bytes.Equal(got, old) {
+		t.Error("the old view changed")
+	}
+	v.Close()
+	s.Evict(bb.TierMemory, 1<<30)
+	if used := s.Stats().Memory.Used; used != 0 {
+		t.Errorf("%d bytes used: all is clean, and the view closed", used)
+	}
+}
+
+// A generation whose base left no records builds on the next older one, which must
+// not be one that was abandoned.
+func TestVoidGenerationsStayVoid(t *testing.T) {
+	o := folders(t)
+	s := open(t, o)
+	w := newWriter(t, s)
+	first, second := content(1, 1000), content(4, 1000)
+	w.commit(1, 1, 0, 0, first)
+	w.commit(1, 2, 1, 0, content(2, 1000)) // into the same segment, which generation 1 keeps
+	if err := s.Void(1, 2); err != nil {
+		t.Fatal(err)
+	}
+	other := newWriter(t, s)
+	other.commit(1, 3, 1, 1000, content(3, 1000))
+	w.commit(1, 4, 3, 1000, second)
+	s.DropGeneration(1, 3)
+	other.done() // frees its segment
+	if n := s.Stats().Segments; n != 1 {
+		t.Fatalf("%d segments, want the records of generation 3 gone", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, o)
+	check(t, s, 1, 4, append(first, second...))
+}
+
+func TestEvictionPassesOverWhatIsPinnedMeanwhile(t *testing.T) {
+	s := open(t, folders(t))
+	cleanFile(t, s, content(1, 1000))
+	victims := map[*segment]bool{}
+	for _, g := range s.leastUsed(func(g *segment) bool { return g.evictable(bb.TierMemory) }) {
+		victims[g] = true
+	}
+	v, err := s.Snapshot(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	p, err := v.Pin(0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Release()
+	s.evictFiles([]bb.FileID{1}, victims)
+	if len(victims) != 1 {
+		t.Errorf("%d victims", len(victims))
+	}
+	if got := read(t, v); !bytes.Equal(got, content(1, 1000)) {
+		t.Error("differs")
+	}
+}
+
+func TestSpillGivesUpOnWhatIsPinnedMeanwhile(t *testing.T) {
+	o := folders(t)
+	var v *Snapshot
+	var p *Pinned
+	o.crash = func(point string) {
+		if point == "spill published" && p == nil {
+			var err error
+			if p, err = v.Pin(0, 1000); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	s := open(t, o)
+	cleanFile(t, s, content(1, 1000))
+	var err error
+	if v, err = s.Snapshot(1, 1); err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	if n, err := s.Spill(context.Background(), 1); n != 0 || err != nil || p == nil {
+		t.Fatalf("%d bytes spilled, %v", n, err)
+	}
+	if e := v.Extents(0, 1000, 0); e[0].Tier != bb.TierMemory {
+		t.Errorf("moved: %+v", e)
+	}
+	if used := s.Stats().Disk.Used; used != 0 {
+		t.Errorf("%d bytes used on disk", used)
+	}
+	p.Release()
+	if n, err := s.Spill(context.Background(), 1); n == 0 || err != nil {
+		t.Errorf("released: %d bytes spilled, %v", n, err)
+	}
+}
+
+// Clients of the dead process may still be copying into what they had leased.
+func TestRecoveredSegmentsAreNotLeased(t *testing.T) {
+	o := folders(t)
+	s := open(t, o)
+	w := newWriter(t, s)
+	w.commit(1, 1, 0, 0, []byte("x"))
+	before := w.lease
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, o)
+	for range 7 {
+		l, err := s.Lease(LeaseRequest{Buffer: "b", UID: ownUID(), Bytes: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Region == before.Region && l.Offset == before.Offset {
+			t.Error("a segment of the dead process was leased")
+		}
+	}
+}
+
+// Merging what is evicted keeps the index of large, old files small.
+func TestEvictedExtentsAreJoined(t *testing.T) {
+	o := folders(t)
+	s := open(t, o)
+	w := newWriter(t, s)
+	want := content(1, 6<<20)
+	for off := 0; off < len(want); off += 64 << 10 {
+		w.commit(1, 1, 0, int64(off), want[off:off+64<<10])
+	}
+	w.done()
+	if err := errors.Join(s.Seal(1, 1), s.MarkClean(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	s.Evict(bb.TierMemory, 1<<30)
+	v, err := s.Snapshot(1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := v.Extents(0, v.Size(), 0)
+	v.Close()
+	if len(list) != 2 || list[0].Length != MaxEvictedPart || list[0].Checksum != checksum.Sum(want[:MaxEvictedPart]) {
+		t.Errorf("%d extents: %+v", len(list), list)
+	}
+	sum, size, err := s.Checksum(1, 1)
+	if err != nil || size != 6<<20 || sum != checksum.Sum(want) {
+		t.Errorf("checksum %x of %d bytes, %v", sum, size, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, o)
+	if err := s.Adopt(1, 1, true); err != nil {
+		t.Fatal(err)
+	}
+	if again, size, err := s.Checksum(1, 1); again != sum || size != 6<<20 || err != nil {
+		t.Errorf("after a restart: checksum %x of %d bytes, %v", again, size, err)
+	}
+}
