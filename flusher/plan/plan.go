@@ -1,0 +1,205 @@
+// Package plan decides what to flush next. It is pure: the same input gives the
+// same output, and time comes in as a value. It knows sizes and times; it must
+// never know bytes, stores or goroutines.
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Item is a dirty file.
+type Item struct {
+	ID         uint64 // the caller's; smaller ones go first among equally old ones
+	Buffer     string
+	Size       int64
+	DirtySince time.Time // when its oldest dirty byte was committed
+	ClosedAt   time.Time // when it was last closed
+	NotBefore  time.Time // after a failure: when to try again; zero: now
+	Held       bool      // its name is only passing: not to be flushed
+	Urgent     bool      // somebody waits for it
+}
+
+// Buffer is what matters of a buffer.
+type Buffer struct {
+	Draining bool
+	Paused   bool
+	DirtyAge time.Duration // 0: that of Limits
+	InFlight int           // files being flushed
+}
+
+// Limits bound the picks.
+type Limits struct {
+	Free      int           // workers that have nothing to do
+	PerBuffer int           // workers that one buffer may have; 0: all
+	DirtyAge  time.Duration // oldest that a dirty byte may get before its flush begins
+	// Idle is how long a closed file is left alone when nothing presses: it may be
+	// renamed, removed or written again, and what comes with it goes with it.
+	Idle time.Duration
+}
+
+// Fair is the memory of what each buffer has had: bytes, counted from where those
+// stood that were active when it became active. It never shrinks a claim: a
+// buffer that was idle has not saved up for later.
+type Fair map[string]int64
+
+// Class says why an item may be flushed now. Lower ones go first.
+type Class int
+
+// The classes.
+const (
+	Overdue  Class = iota // older than the dirty age: overrides idleness, batching and pressure
+	Drain                 // its buffer is drained, or somebody waits
+	Pressure              // memory is short
+	Idle                  // nothing presses, but it has been left alone long enough
+	NotYet                // wait
+)
+
+// classOf returns an item's class, and for NotYet when to look again (zero: only
+// after something has changed).
+//
+// A dirty age overrides every reason to wait except two: a name that is only
+// passing, and the wait after a failure, without which a store that is down
+// would be asked again without end.
+func classOf(it *Item, b Buffer, lim Limits, pressure bool, now time.Time) (Class, time.Time) {
+	age := b.DirtyAge
+	if age <= 0 {
+		age = lim.DirtyAge
+	}
+	overdue, idle := it.DirtySince.Add(age), it.ClosedAt.Add(lim.Idle)
+	switch {
+	case it.Held || b.Paused:
+		return NotYet, time.Time{}
+	case it.NotBefore.After(now):
+		return NotYet, it.NotBefore
+	case age > 0 && !overdue.After(now):
+		return Overdue, time.Time{}
+	case it.Urgent || b.Draining:
+		return Drain, time.Time{}
+	case pressure:
+		return Pressure, time.Time{}
+	case !idle.After(now):
+		return Idle, time.Time{}
+	case age > 0 && overdue.Before(idle):
+		return NotYet, overdue
+	default:
+		return NotYet, idle
+	}
+}
+
+// Input is all that a decision depends on.
+type Input struct {
+	// Items are the dirty files, or the oldest of each buffer: with n free workers,
+	// n of each are enough. Their order does not matter.
+	Items    []Item
+	Buffers  map[string]Buffer // those without an entry have nothing special
+	Limits   Limits
+	Pressure bool // memory is short
+	Fair     Fair
+	Now      time.Time
+}
+
+// Next returns the items to flush now, in order, the memory for the next call, and
+// when to call again if nothing changes until then (zero: never).
+//
+// All of a class go before any of the next. Within a class, each pick goes to the
+// buffer that has had the fewest bytes, and in it to the oldest item.
+func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
+	queues, wake := classify(in)
+	fair = in.Fair.admit(in)
+	flying := map[string]int{}
+	for name, b := range in.Buffers {
+		flying[name] = b.InFlight
+	}
+	for class := Overdue; class < NotYet; class++ {
+		for len(picks) < in.Limits.Free {
+			name, ok := poorest(queues[class], fair, flying, in.Limits.PerBuffer)
+			if !ok {
+				break
+			}
+			it := queues[class][name][0]
+			queues[class][name] = queues[class][name][1:]
+			picks = append(picks, it)
+			// An empty file costs its store a request too.
+			fair[name] += max(it.Size, requestCost)
+			flying[name]++
+		}
+	}
+	return picks, fair, wake
+}
+
+// requestCost is the number of bytes that a request counts for at least, so that a
+// buffer of a million empty files cannot starve one of large ones.
+const requestCost = 64 << 10
+
+// classify sorts items by class and buffer, the oldest first.
+func classify(in Input) (queues [NotYet]map[string][]Item, wake time.Time) {
+	for class := range queues {
+		queues[class] = map[string][]Item{}
+	}
+	for i := range in.Items {
+		it := &in.Items[i]
+		class, again := classOf(it, in.Buffers[it.Buffer], in.Limits, in.Pressure, in.Now)
+		if class < NotYet {
+			queues[class][it.Buffer] = append(queues[class][it.Buffer], *it)
+		} else if !again.IsZero() && (wake.IsZero() || again.Before(wake)) {
+			wake = again
+		}
+	}
+	for _, byBuffer := range queues {
+		for _, items := range byBuffer {
+			slices.SortFunc(items, Older)
+		}
+	}
+	return queues, wake
+}
+
+// Older orders items of one buffer: the longest dirty first.
+func Older(a, b Item) int {
+	return cmp.Or(a.DirtySince.Compare(b.DirtySince), cmp.Compare(a.ID, b.ID))
+}
+
+// poorest returns the buffer with items and room that has had the fewest bytes; of
+// equals, the first by name.
+func poorest(queues map[string][]Item, fair Fair, flying map[string]int, perBuffer int) (best string, found bool) {
+	for name, items := range queues {
+		if len(items) == 0 || perBuffer > 0 && flying[name] >= perBuffer {
+			continue
+		}
+		if !found || fair[name] < fair[best] || fair[name] == fair[best] && name < best {
+			best, found = name, true
+		}
+	}
+	return best, found
+}
+
+// admit returns a copy for the buffers that are active now: those that have items
+// or files in flight. One that becomes active starts level with the poorest of
+// those that were. Figures stay small by counting from the poorest.
+func (f Fair) admit(in Input) Fair {
+	active := map[string]bool{}
+	for i := range in.Items {
+		active[in.Items[i].Buffer] = true
+	}
+	for name, b := range in.Buffers {
+		if b.InFlight > 0 {
+			active[name] = true
+		}
+	}
+	level, any := int64(0), false
+	for name := range active {
+		if had, known := f[name]; known && (!any || had < level) {
+			level, any = had, true
+		}
+	}
+	next := make(Fair, len(active))
+	for name := range active {
+		if had, known := f[name]; known {
+			next[name] = had - level
+		} else {
+			next[name] = 0
+		}
+	}
+	return next
+}

@@ -1,0 +1,356 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"forebay/internal/bb"
+)
+
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// TestScripts runs testdata/*.txt. Run with -rewrite to write down what comes out.
+//
+//	plan [free=N] [per-buffer=N] [pressure] [at=DURATION]
+//	item ID BUFFER SIZE dirty=AGO closed=AGO [retry=IN] [held] [urgent]
+//	buffer NAME [draining] [paused] [age=DURATION] [flying=N]
+//
+// Each plan goes on with the memory of the one before; "reset" forgets it.
+func TestScripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		fair := Fair{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "reset" {
+				fair = Fair{}
+				return ""
+			}
+			in := parse(t, d)
+			in.Fair = fair
+			picks, next, wake := Next(in)
+			fair = next
+			return render(picks, fair, wake, in.Now)
+		})
+	})
+}
+
+func parse(t *testing.T, d *datadriven.TestData) Input {
+	in := Input{Buffers: map[string]Buffer{}, Now: epoch, Limits: Limits{Free: 100, DirtyAge: 5 * time.Minute, Idle: 2 * time.Second}}
+	for _, arg := range d.CmdArgs {
+		switch arg.Key {
+		case "free":
+			fmt.Sscan(arg.Vals[0], &in.Limits.Free)
+		case "per-buffer":
+			fmt.Sscan(arg.Vals[0], &in.Limits.PerBuffer)
+		case "pressure":
+			in.Pressure = true
+		default:
+			t.Fatalf("%s: unknown argument %s", d.Pos, arg.Key)
+		}
+	}
+	for line := range strings.Lines(d.Input) {
+		words := strings.Fields(line)
+		switch words[0] {
+		case "item":
+			in.Items = append(in.Items, parseItem(t, words[1:]))
+		case "buffer":
+			in.Buffers[words[1]] = parseBuffer(t, words[2:])
+		default:
+			t.Fatalf("%s: %s", d.Pos, line)
+		}
+	}
+	return in
+}
+
+func duration(t *testing.T, s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func parseItem(t *testing.T, words []string) Item {
+	it := Item{Buffer: words[1], DirtySince: epoch, ClosedAt: epoch}
+	fmt.Sscan(words[0], &it.ID)
+	fmt.Sscan(words[2], &it.Size)
+	for _, w := range words[3:] {
+		key, value, _ := strings.Cut(w, "=")
+		switch key {
+		case "dirty":
+			it.DirtySince = epoch.Add(-duration(t, value))
+		case "closed":
+			it.ClosedAt = epoch.Add(-duration(t, value))
+		case "retry":
+			it.NotBefore = epoch.Add(duration(t, value))
+		case "held":
+			it.Held = true
+		case "urgent":
+			it.Urgent = true
+		default:
+			t.Fatal(w)
+		}
+	}
+	return it
+}
+
+func parseBuffer(t *testing.T, words []string) (b Buffer) {
+	for _, w := range words {
+		key, value, _ := strings.Cut(w, "=")
+		switch key {
+		case "draining":
+			b.Draining = true
+		case "paused":
+			b.Paused = true
+		case "age":
+			b.DirtyAge = duration(t, value)
+		case "flying":
+			fmt.Sscan(value, &b.InFlight)
+		default:
+			t.Fatal(w)
+		}
+	}
+	return b
+}
+
+func render(picks []Item, fair Fair, wake, now time.Time) string {
+	var b strings.Builder
+	for _, p := range picks {
+		fmt.Fprintf(&b, "flush %d of %s\n", p.ID, p.Buffer)
+	}
+	for _, name := range slices.Sorted(maps.Keys(fair)) {
+		fmt.Fprintf(&b, "%s has had %d\n", name, fair[name])
+	}
+	if wake.IsZero() {
+		b.WriteString("wait for a change\n")
+	} else {
+		fmt.Fprintf(&b, "look again in %v\n", wake.Sub(now))
+	}
+	return b.String()
+}
+
+// random makes an input that anything may be true of.
+func random(r *rand.Rand) Input {
+	in := Input{
+		Buffers: map[string]Buffer{}, Now: epoch, Pressure: r.IntN(2) == 0, Fair: Fair{},
+		Limits: Limits{Free: r.IntN(6), PerBuffer: r.IntN(4), DirtyAge: time.Minute, Idle: time.Second},
+	}
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		if r.IntN(3) == 0 {
+			in.Buffers[name] = Buffer{Draining: r.IntN(2) == 0, Paused: r.IntN(5) == 0, DirtyAge: time.Duration(r.IntN(3)) * 30 * time.Second, InFlight: r.IntN(3)}
+		}
+		if r.IntN(2) == 0 {
+			in.Fair[name] = r.Int64N(1 << 20)
+		}
+	}
+	for i := range r.IntN(12) {
+		it := Item{
+			ID: uint64(i), Buffer: names[r.IntN(3)], Size: r.Int64N(1 << 20), Held: r.IntN(6) == 0, Urgent: r.IntN(6) == 0,
+			DirtySince: epoch.Add(-time.Duration(r.IntN(100)) * time.Second),
+		}
+		it.ClosedAt = it.DirtySince.Add(time.Duration(r.Int64N(int64(epoch.Sub(it.DirtySince) + 1))))
+		if r.IntN(4) == 0 {
+			it.NotBefore = epoch.Add(time.Duration(r.IntN(20)-10) * time.Second)
+		}
+		in.Items = append(in.Items, it)
+	}
+	return in
+}
+
+// oracle is Next, said plainly and slowly: sort everything that may go by (class,
+// what its buffer has had, buffer, age), take the first, and begin anew.
+func oracle(in Input) (ids []uint64) {
+	had, flying := in.Fair.admit(in), map[string]int{}
+	for name, b := range in.Buffers {
+		flying[name] = b.InFlight
+	}
+	left := slices.Clone(in.Items)
+	for len(ids) < in.Limits.Free {
+		var best *Item
+		var bestKey string
+		for i := range left {
+			it := &left[i]
+			class, ok := mayGo(in, *it)
+			if !ok || in.Limits.PerBuffer > 0 && flying[it.Buffer] >= in.Limits.PerBuffer {
+				continue
+			}
+			key := fmt.Sprintf("%d %020d %s %020d %020d", class, had[it.Buffer], it.Buffer, it.DirtySince.UnixNano(), it.ID)
+			if best == nil || key < bestKey {
+				best, bestKey = it, key
+			}
+		}
+		if best == nil {
+			return ids
+		}
+		picked := *best
+		ids = append(ids, picked.ID)
+		had[picked.Buffer] += max(picked.Size, requestCost)
+		flying[picked.Buffer]++
+		left = slices.DeleteFunc(left, func(it Item) bool { return it.ID == picked.ID })
+	}
+	return ids
+}
+
+func mayGo(in Input, it Item) (int, bool) {
+	b := in.Buffers[it.Buffer]
+	age := in.Limits.DirtyAge
+	if b.DirtyAge != 0 {
+		age = b.DirtyAge
+	}
+	if it.Held || b.Paused || in.Now.Before(it.NotBefore) {
+		return 0, false
+	}
+	if in.Now.Sub(it.DirtySince) >= age {
+		return 1, true
+	}
+	if b.Draining || it.Urgent {
+		return 2, true
+	}
+	if in.Pressure {
+		return 3, true
+	}
+	return 4, in.Now.Sub(it.ClosedAt) >= in.Limits.Idle
+}
+
+func TestAgainstOracle(t *testing.T) {
+	for seed := range uint64(20_000) {
+		in := random(rand.New(rand.NewPCG(seed, 1)))
+		before := maps.Clone(in.Fair)
+		picks, _, wake := Next(in)
+		var ids []uint64
+		for _, p := range picks {
+			ids = append(ids, p.ID)
+		}
+		if want := oracle(in); !slices.Equal(ids, want) {
+			t.Fatalf("seed %d: %v, want %v\n%+v", seed, ids, want, in)
+		}
+		if !maps.Equal(before, in.Fair) {
+			t.Fatalf("seed %d: the input was changed", seed)
+		}
+		if !wake.IsZero() && !wake.After(in.Now) {
+			t.Fatalf("seed %d: look again at %v, which is past", seed, wake)
+		}
+	}
+}
+
+// TestWakeIsInTime moves the clock to when Next says, and finds something to do there, and not before.
+func TestWakeIsInTime(t *testing.T) {
+	for seed := range uint64(5_000) {
+		in := random(rand.New(rand.NewPCG(seed, 2)))
+		in.Limits.Free, in.Limits.PerBuffer = 1000, 0
+		picks, _, wake := Next(in)
+		if wake.IsZero() {
+			in.Now = in.Now.Add(1000 * time.Hour)
+			if later, _, _ := Next(in); len(later) != len(picks) {
+				t.Fatalf("seed %d: %d could go later, and nobody would look", seed, len(later)-len(picks))
+			}
+			continue
+		}
+		in.Now = wake.Add(-1)
+		if early, _, _ := Next(in); len(early) != len(picks) {
+			t.Fatalf("seed %d: something could go before it is looked for", seed)
+		}
+		in.Now = wake
+		if then, _, next := Next(in); len(then) <= len(picks) && !next.After(wake) {
+			t.Fatalf("seed %d: nothing can go when it is looked for", seed)
+		}
+	}
+}
+
+// TestFairness keeps three buffers busy, one with large files, one with small ones,
+// one with empty ones: at no time has one had much more than another, and all of
+// each file's elders in its buffer went before it.
+func TestFairness(t *testing.T) {
+	const largest = 1 << 20
+	r := rand.New(rand.NewPCG(3, 3))
+	sizes := map[string]func() int64{
+		"large": func() int64 { return largest - r.Int64N(1000) }, "small": func() int64 { return r.Int64N(4096) + requestCost }, "empty": func() int64 { return 0 },
+	}
+	in := Input{Now: epoch, Limits: Limits{Free: 3, DirtyAge: time.Minute}, Fair: Fair{}}
+	had, last, id := map[string]int64{}, map[string]uint64{}, uint64(0)
+	for range 5000 {
+		for name, size := range sizes {
+			for countOf(in.Items, name) < in.Limits.Free {
+				id++
+				in.Items = append(in.Items, Item{ID: id, Buffer: name, Size: size(), DirtySince: in.Now, ClosedAt: in.Now})
+			}
+		}
+		picks, fair, _ := Next(in)
+		if len(picks) != in.Limits.Free {
+			t.Fatalf("%d workers have nothing to do", in.Limits.Free-len(picks))
+		}
+		for _, p := range picks {
+			had[p.Buffer] += max(p.Size, requestCost)
+			if p.ID < last[p.Buffer] {
+				t.Fatalf("%s: %d went after %d", p.Buffer, p.ID, last[p.Buffer])
+			}
+			last[p.Buffer] = p.ID
+			in.Items = slices.DeleteFunc(in.Items, func(it Item) bool { return it.ID == p.ID })
+		}
+		if worst := slices.Max(slices.Collect(maps.Values(had))) - min(had["large"], had["small"], had["empty"]); worst > largest {
+			t.Fatalf("one buffer has had %d bytes more than another", worst)
+		}
+		in.Fair = fair
+	}
+}
+
+func countOf(items []Item, name string) (n int) {
+	for _, it := range items {
+		if it.Buffer == name {
+			n++
+		}
+	}
+	return n
+}
+
+// TestNobodySavesUp has a buffer come back after the other has had much.
+func TestNobodySavesUp(t *testing.T) {
+	in := Input{Now: epoch, Limits: Limits{Free: 1}, Fair: Fair{"a": 1 << 40}}
+	for i := range 10 {
+		in.Items = append(in.Items, Item{ID: uint64(i), Buffer: "a", Size: 1 << 20}, Item{ID: uint64(i), Buffer: "b", Size: 1 << 20})
+	}
+	count := map[string]int{}
+	for range 10 {
+		picks, fair, _ := Next(in)
+		in.Fair = fair
+		count[picks[0].Buffer]++
+	}
+	if count["a"] != 5 || count["b"] != 5 {
+		t.Fatalf("picked %v", count)
+	}
+}
+
+func TestKept(t *testing.T) {
+	patterns := append(bb.DefaultKeep(), "part-[0-9]", "?hidden/")
+	for file, want := range map[string]string{
+		"out/_temporary/0/part-00": "_temporary/", "_temporary/x": "_temporary/", "_temporary": "", "out/x_temporary/a": "",
+		".spark-staging-1234/a": ".spark-staging*/", "a/.spark-staging/b": ".spark-staging*/", ".spark-staging": "",
+		"a.tmp": "*.tmp", "d/.tmp": "*.tmp", "d.tmp/a": "", "a.tmp.gz": "", "a": "", "d/part-7": "part-[0-9]", "part-77": "",
+		".hidden/a": "?hidden/", "hidden/a": "", "": "", "a/_temporary/b.tmp": "_temporary/",
+	} {
+		if got, kept := Kept(patterns, file); got != want || kept != (want != "") {
+			t.Errorf("%q is kept by %q, want %q", file, got, want)
+		}
+	}
+	for _, bad := range []string{"", "/", "a/b", "a/b/", "[", "[a/", "x\x00", "\\", strings.Repeat("x", 300)} {
+		if err := CheckPattern(bad); !errors.Is(err, bb.Invalid) {
+			t.Errorf("%q: %v", bad, err)
+		}
+		if _, kept := Kept([]string{bad}, "a/b/x"); kept {
+			t.Errorf("%q keeps a file back", bad)
+		}
+	}
+	for _, good := range patterns {
+		if err := CheckPattern(good); err != nil {
+			t.Error(err)
+		}
+	}
+}
