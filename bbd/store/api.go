@@ -54,7 +54,7 @@ type Options struct {
 	MemoryBytes     int64       // of the memory tier; default a quarter of the machine's memory
 	DiskDir         string      // disk tier; "" for none
 	DiskBytes       int64       // of the disk tier
-	RegionBytes     int64       // largest region, whole units; default and at most 1 GiB
+	RegionBytes     int64       // largest region, whole units, at most 1 GiB; default a sixteenth of MemoryBytes, from 64 MiB to 1 GiB
 	PopulateThreads int         // default half of the processors, at least 1
 	RemoveOnClose   bool        // Close destroys regions and mount: for temporary stores
 

@@ -722,3 +722,70 @@ func TestEvictedExtentsAreJoined(t *testing.T) {
 		t.Errorf("after a restart: checksum %x of %d bytes, %v", again, size, err)
 	}
 }
+
+// A region belongs to one user, so one user could keep another out for ever, by
+// having a little in every region.
+func TestUsersWithoutARegionGetOne(t *testing.T) {
+	o := folders(t)
+	o.MemoryBytes = 16 << 20
+	s := open(t, o)
+	for f := range bb.FileID(14) { // one segment each: all there are
+		w := newWriter(t, s)
+		w.uid = 3001
+		w.room(900 << 10)
+		w.commit(f+1, 1, 0, 0, content(1, 900<<10))
+		if err := s.Abandon(w.lease.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(uid uint32) (Lease, error) { return s.Lease(LeaseRequest{Buffer: "b", UID: uid, Bytes: 1}) }
+	if _, err := ask(3002); !errors.Is(err, ErrNoRoom) {
+		t.Fatal(err)
+	}
+	var l Lease
+	var err error
+	for range 1000 {
+		if _, err := s.Spill(context.Background(), Unit); err != nil {
+			t.Fatal(err)
+		}
+		// The greedy one takes whatever it gets.
+		if l, err := ask(3001); err == nil {
+			defer s.Abandon(l.ID)
+		}
+		if l, err = ask(3002); err == nil || !errors.Is(err, ErrNoRoom) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err != nil {
+		t.Fatalf("user 3002 never got a lease: %v", err)
+	}
+	if info, _, err := s.Region(l.Region); err != nil || info.UID != 3002 {
+		t.Errorf("leased in %+v, %v", info, err)
+	}
+}
+
+// Without the memory, a store is another instance, and has what was on disk.
+func TestLostMemory(t *testing.T) {
+	o := folders(t)
+	s := open(t, o)
+	w := newWriter(t, s)
+	w.commit(1, 1, 0, 0, []byte("on disk"))
+	w.done()
+	if n, err := s.Spill(context.Background(), 1); n == 0 || err != nil {
+		t.Fatalf("%d bytes spilled, %v", n, err)
+	}
+	newWriter(t, s).commit(2, 1, 0, 0, []byte("in memory"))
+	instance := s.Instance()
+	if err := errors.Join(s.Close(), os.RemoveAll(o.ShmDir)); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, o)
+	if s.Instance() == instance {
+		t.Error("the same instance")
+	}
+	check(t, s, 1, 1, []byte("on disk"))
+	if _, err := s.Size(2, 1); !errors.Is(err, bb.NotFound) {
+		t.Errorf("file 2: %v", err)
+	}
+}

@@ -50,21 +50,32 @@ func (s *Store) evictFiles(files []bb.FileID, victims map[*segment]bool) {
 	}
 }
 
-// leastUsed returns the segments that f wants, least recently used first.
+// leastUsed returns the segments that f wants: those of regions that are to become
+// empty, then the others, least recently used first.
 func (s *Store) leastUsed(f func(*segment) bool) []*segment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	type aged struct {
-		g   *segment
-		use int64
+		g    *segment
+		rank int
+		use  int64
 	}
 	var list []aged
 	for g := range s.mu.segments {
-		if f(g) {
-			list = append(list, aged{g, g.lastUse.Load()})
+		if !f(g) {
+			continue
 		}
+		a := aged{g, 1, g.lastUse.Load()}
+		g.mu.Lock()
+		if g.mu.region.vacating {
+			a.rank = 0
+		}
+		g.mu.Unlock()
+		list = append(list, a)
 	}
-	slices.SortFunc(list, func(a, b aged) int { return cmp.Compare(a.use, b.use) })
+	slices.SortFunc(list, func(a, b aged) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.use, b.use))
+	})
 	segments := make([]*segment, len(list))
 	for i, a := range list {
 		segments[i] = a.g

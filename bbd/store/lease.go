@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"time"
 	"unique"
 
 	"forebay/internal/bb"
@@ -60,7 +61,7 @@ func (s *Store) takePartial(key partialKey, min int64) *segment {
 	list := s.mu.partial[key]
 	for i, g := range slices.Backward(list) {
 		g.mu.Lock()
-		ok := g.mu.state == segPartial && g.room() >= min
+		ok := g.mu.state == segPartial && g.room() >= min && !g.mu.region.vacating
 		g.mu.Unlock()
 		if ok {
 			s.mu.partial[key] = slices.Delete(list, i, i+1)
@@ -99,24 +100,20 @@ func (s *Store) addPartial(g *segment) {
 }
 
 // findRoom finds units in a region of the user, or makes an unowned one theirs.
-// Failing both it has an empty region of somebody else replaced.
+// Failing both it has an empty region of somebody else replaced, or, for a user
+// who has none at all, sees to it that one becomes empty. The caller holds mu.
 func (s *Store) findRoom(uid uint32, want int64) (best *region, unit, n int64, err error) {
+	has := slices.ContainsFunc(s.mu.regions, func(r *region) bool { return r.tier == bb.TierMemory && !r.log && r.owned && r.uid == uid })
 	var unowned *region
 	for _, r := range s.mu.regions {
-		if r.tier != bb.TierMemory || r.log || r.retiring {
-			continue
-		}
-		if !r.owned {
-			if unowned == nil && r.populated >= 2*Unit {
-				unowned = r
+		switch {
+		case !r.leasable() || r.owned && r.uid != uid:
+		case !r.owned && unowned == nil && r.populated >= 2*Unit && !r.reserved.against(uid, has):
+			unowned = r
+		case r.owned:
+			if at, k := r.fit(want); k > n {
+				best, unit, n = r, at, k
 			}
-			continue
-		}
-		if r.uid != uid {
-			continue
-		}
-		if at, k := r.fit(want); k > n {
-			best, unit, n = r, at, k
 		}
 		if n == want {
 			return best, unit, n, nil
@@ -132,41 +129,76 @@ func (s *Store) findRoom(uid uint32, want int64) (best *region, unit, n int64, e
 	if n > 0 {
 		return best, unit, n, nil
 	}
-	if s.replaceEmpty(uid) || s.populate.busy() {
+	if s.replaceEmpty(uid) || s.mu.replacing > 0 || s.populate.busy() {
 		return nil, 0, 0, ErrPopulating
 	}
+	if !has {
+		s.vacate(uid)
+	}
 	return nil, 0, 0, ErrNoRoom
+}
+
+// leasable reports whether segments may be made in the region.
+func (r *region) leasable() bool {
+	return r.tier == bb.TierMemory && !r.log && !r.retiring && !r.vacating
 }
 
 // replaceEmpty has one empty region of another user deleted and a new one made in
 // its place, in the background. The caller holds mu.
 func (s *Store) replaceEmpty(uid uint32) bool {
 	i := slices.IndexFunc(s.mu.regions, func(r *region) bool {
-		return r.owned && r.uid != uid && r.used == 0 && !r.log && !r.retiring && r.tier == bb.TierMemory
+		return (r.leasable() || r.vacating && !r.retiring) && r.owned && (r.uid != uid || r.vacating) && r.used == 0
 	})
 	if i < 0 {
 		return false
 	}
 	old := s.mu.regions[i]
 	old.retiring = true
-	s.retire.Go(func() { s.replace(old) })
+	s.mu.replacing++
+	if old.vacating {
+		uid = old.reserved.uid
+	}
+	s.retire.Go(func() { s.replace(old, reservation{uid, time.Now().Add(reservedFor)}) })
 	return true
+}
+
+// vacate chooses the region that can be emptied soonest for a user who has none:
+// nothing more is allocated in it, and Evict and Spill take its segments first.
+// One at a time, or users who wait would empty the whole memory. The caller holds mu.
+func (s *Store) vacate(uid uint32) {
+	var choice *region
+	for _, r := range s.mu.regions {
+		if r.vacating && !r.retiring {
+			return
+		}
+		if r.leasable() && r.owned && r.uid != uid && (choice == nil || r.used < choice.used) {
+			choice = r
+		}
+	}
+	if choice != nil {
+		choice.vacating, choice.reserved.uid = true, uid
+		s.log.Info("emptying a region for a user who has none", "region", choice.id, "user", uid)
+	}
 }
 
 // replace deletes an empty region and makes a new one. A region's pages are only
 // free once it is unmapped, so that comes first.
-func (s *Store) replace(old *region) {
+func (s *Store) replace(old *region, reserved reservation) {
 	size := int64(len(old.mem))
 	s.remove(old)
 	fresh, err := s.newRegion(bb.TierMemory, size, false)
 	if err != nil {
 		s.log.Error("replace region: less memory will be used", "error", err)
-		return
+	} else {
+		fresh.reserved = reserved
+		s.populate.add(fresh) // first, so that whoever finds no room knows that some is coming
 	}
 	s.mu.Lock()
-	s.mu.regions = append(s.mu.regions, fresh)
-	s.mu.Unlock()
-	s.populate.add(fresh)
+	defer s.mu.Unlock()
+	s.mu.replacing--
+	if err == nil {
+		s.mu.regions = append(s.mu.regions, fresh)
+	}
 }
 
 // remove deletes an empty region that is retiring.

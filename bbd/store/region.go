@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,21 @@ type region struct {
 	populated int64      // bytes from the front that cause no page fault
 	steps     []bool     // which steps of populating are done
 	retiring  bool       // is being deleted; nothing is allocated in it any more
+	vacating  bool       // is to become empty for another user; nothing is allocated in it any more
+	reserved  reservation
+}
+
+// reservation keeps a region that was vacated for a user from those who have
+// regions already, for long enough to ask again.
+type reservation struct {
+	uid   uint32
+	until time.Time
+}
+
+const reservedFor = 10 * time.Second
+
+func (v reservation) against(uid uint32, has bool) bool {
+	return has && v.uid != uid && time.Now().Before(v.until)
 }
 
 func (r *region) info() RegionInfo {

@@ -44,7 +44,7 @@ func (t *Stats) addRegion(r *region) {
 		limit = r.populated / Unit
 	}
 	ts.Populated += limit * Unit
-	for i := int64(1); i < limit && !r.retiring; i++ {
+	for i := int64(1); i < limit && !r.retiring && !r.vacating; i++ {
 		if r.units[i] == nil {
 			ts.Free += Unit
 		}

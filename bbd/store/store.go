@@ -59,6 +59,7 @@ type Store struct {
 		partial    map[partialKey][]*segment
 		lastLease  bb.LeaseID
 		segmentSeq uint64
+		replacing  int // regions that are being deleted and made anew
 		ready      bool
 		closed     bool
 	}
@@ -108,7 +109,8 @@ func (o *Options) validate() error {
 		o.MemoryBytes = total / 4
 	}
 	if o.RegionBytes == 0 {
-		o.RegionBytes = min(MaxRegion, max(2*Unit, o.MemoryBytes/Unit*Unit))
+		// Several, since each belongs to one user.
+		o.RegionBytes = min(MaxRegion, max(o.MemoryBytes/16, min(o.MemoryBytes, 64*Unit))) / Unit * Unit
 	}
 	if o.RegionBytes < 2*Unit || o.RegionBytes > MaxRegion || o.RegionBytes%Unit != 0 {
 		bad("regions of %d bytes: must be whole MiB from 2 MiB to 1 GiB", o.RegionBytes)
@@ -236,11 +238,13 @@ func (s *Store) createRegions(ctx context.Context) error {
 		}
 		s.mu.regions = append(s.mu.regions, r)
 	}
-	for ; total+s.o.RegionBytes <= s.o.MemoryBytes; total += s.o.RegionBytes {
+	for total+2*Unit <= s.o.MemoryBytes {
+		size := min(s.o.RegionBytes, (s.o.MemoryBytes-total)/Unit*Unit)
+		total += size
 		if err := ctx.Err(); err != nil {
 			return bb.Wrap("open store", s.memDir, err)
 		}
-		r, err := s.newRegion(bb.TierMemory, s.o.RegionBytes, false)
+		r, err := s.newRegion(bb.TierMemory, size, false)
 		if err != nil {
 			return err
 		}
