@@ -104,44 +104,15 @@ func (s *Store) finishSpill(g *segment, to *region, unit int64, voids uint32, go
 }
 
 // diskRoom reserves units of a disk region of the segment's owner, making a region
-// where the options leave room. The caller holds spillMu, so nobody else allocates
-// on disk meanwhile.
+// where the options leave room, or in place of an empty one of somebody else. The
+// caller holds spillMu, so nobody else allocates on disk meanwhile.
 func (s *Store) diskRoom(g *segment) (r *region, unit int64, err error) {
-	units := g.length / Unit
-	s.mu.Lock()
-	if s.mu.closed {
-		s.mu.Unlock()
-		return nil, 0, &bb.Error{Kind: bb.Unavailable, Op: "spill", Err: errClosed}
+	r, unit, empty, err := s.takeDisk(g)
+	if r != nil || err != nil {
+		return r, unit, err
 	}
-	var total int64
-	var empty *region // of somebody else
-	for _, r := range s.mu.regions {
-		if r.tier != bb.TierDisk || r.retiring {
-			continue
-		}
-		if r.used == 0 && r.uid != g.uid {
-			empty = r
-		}
-		total += int64(len(r.mem))
-		if r.owned && r.uid == g.uid {
-			if unit, n := r.fit(units); n == units {
-				r.take(g, unit)
-				s.mu.Unlock()
-				return r, unit, nil
-			}
-		}
-	}
-	full := total+s.o.RegionBytes > s.o.DiskBytes
-	if full && empty != nil {
-		empty.retiring = true
-	}
-	s.mu.Unlock()
-	if full && empty != nil {
-		total -= int64(len(empty.mem))
+	if empty != nil {
 		s.remove(empty)
-	}
-	if total+s.o.RegionBytes > s.o.DiskBytes || units >= s.o.RegionBytes/Unit {
-		return nil, 0, bb.E(bb.NoSpace, "spill", s.o.DiskDir, fmt.Sprintf("the disk tier of %d bytes is full", s.o.DiskBytes))
 	}
 	if r, err = s.newRegion(bb.TierDisk, s.o.RegionBytes, false); err != nil {
 		return nil, 0, err
@@ -154,6 +125,45 @@ func (s *Store) diskRoom(g *segment) (r *region, unit int64, err error) {
 	s.mu.regions = append(s.mu.regions, r)
 	r.take(g, 1)
 	return r, 1, nil
+}
+
+// takeDisk takes units of a region that exists. Else it says that a region may be
+// made (no error), and which one must be deleted first.
+func (s *Store) takeDisk(g *segment) (r *region, unit int64, empty *region, err error) {
+	units := g.length / Unit
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return nil, 0, nil, &bb.Error{Kind: bb.Unavailable, Op: "spill", Err: errClosed}
+	}
+	var total int64
+	for _, r := range s.mu.regions {
+		if r.tier != bb.TierDisk || r.retiring {
+			continue
+		}
+		total += int64(len(r.mem))
+		if r.used == 0 && r.uid != g.uid {
+			empty = r
+		}
+		if r.owned && r.uid == g.uid {
+			if unit, n := r.fit(units); n == units {
+				r.take(g, unit)
+				return r, unit, nil, nil
+			}
+		}
+	}
+	if total+s.o.RegionBytes <= s.o.DiskBytes {
+		empty = nil
+	} else if empty != nil {
+		total -= int64(len(empty.mem))
+	}
+	if total+s.o.RegionBytes > s.o.DiskBytes || units >= s.o.RegionBytes/Unit {
+		return nil, 0, nil, bb.E(bb.NoSpace, "spill", s.o.DiskDir, fmt.Sprintf("the disk tier of %d bytes is full", s.o.DiskBytes))
+	}
+	if empty != nil {
+		empty.retiring = true
+	}
+	return nil, 0, empty, nil
 }
 
 // writeSegment writes a segment in one sequential stream, makes it durable and

@@ -80,23 +80,47 @@ type partialKey struct {
 
 // validate sets defaults and reports everything that is wrong at once.
 func (o *Options) validate() error {
+	if err := o.setDefaults(); err != nil {
+		return err
+	}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.StateDir == "" {
+		bad("no state folder")
+	}
+	if !slices.Contains([]MountPolicy{MountAuto, MountOff, MountRequire}, o.Mount) {
+		bad("mount policy %q is none of auto, off, require", o.Mount)
+	}
+	if o.RegionBytes < 2*Unit || o.RegionBytes > MaxRegion || o.RegionBytes%Unit != 0 {
+		bad("regions of %d bytes: must be whole MiB from 2 MiB to 1 GiB", o.RegionBytes)
+	} else if o.MemoryBytes < o.RegionBytes {
+		bad("%d bytes of memory hold no region of %d", o.MemoryBytes, o.RegionBytes)
+	}
+	if o.DiskBytes < 0 || o.DiskDir == "" && o.DiskBytes != 0 || o.DiskDir != "" && o.DiskBytes < o.RegionBytes {
+		bad("%d bytes of disk in folder %q: a disk tier needs a folder and room for a region", o.DiskBytes, o.DiskDir)
+	}
+	if o.PopulateThreads < 0 {
+		bad("%d threads to populate memory", o.PopulateThreads)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &bb.Error{Kind: bb.Invalid, Op: "open store", Err: err}
+	}
+	return nil
+}
+
+func (o *Options) setDefaults() error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.StateDir == "" {
-		bad("no state folder")
-	} else if abs, err := filepath.Abs(o.StateDir); err != nil {
-		bad("state folder: %w", err)
-	} else {
+	if o.StateDir != "" {
+		abs, err := filepath.Abs(o.StateDir)
+		if err != nil {
+			return bb.Wrap("open store", o.StateDir, err)
+		}
 		o.StateDir = abs
 	}
 	if o.Mount == "" {
 		o.Mount = MountAuto
-	}
-	if !slices.Contains([]MountPolicy{MountAuto, MountOff, MountRequire}, o.Mount) {
-		bad("mount policy %q is none of auto, off, require", o.Mount)
 	}
 	if o.ShmDir == "" {
 		o.ShmDir = shmDir(o.StateDir)
@@ -111,23 +135,12 @@ func (o *Options) validate() error {
 	if o.RegionBytes == 0 {
 		// Several, since each belongs to one user.
 		o.RegionBytes = min(MaxRegion, max(o.MemoryBytes/16, min(o.MemoryBytes, 64*Unit))) / Unit * Unit
-	}
-	if o.RegionBytes < 2*Unit || o.RegionBytes > MaxRegion || o.RegionBytes%Unit != 0 {
-		bad("regions of %d bytes: must be whole MiB from 2 MiB to 1 GiB", o.RegionBytes)
-	} else if o.MemoryBytes < o.RegionBytes {
-		bad("%d bytes of memory hold no region of %d", o.MemoryBytes, o.RegionBytes)
-	}
-	if o.DiskBytes < 0 || o.DiskDir == "" && o.DiskBytes != 0 || o.DiskDir != "" && o.DiskBytes < o.RegionBytes {
-		bad("%d bytes of disk in folder %q: a disk tier needs a folder and room for a region", o.DiskBytes, o.DiskDir)
+		if o.DiskDir != "" && o.DiskBytes >= 2*Unit {
+			o.RegionBytes = min(o.RegionBytes, o.DiskBytes/Unit*Unit)
+		}
 	}
 	if o.PopulateThreads == 0 {
 		o.PopulateThreads = defaultThreads()
-	}
-	if o.PopulateThreads < 0 {
-		bad("%d threads to populate memory", o.PopulateThreads)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return &bb.Error{Kind: bb.Invalid, Op: "open store", Err: err}
 	}
 	return nil
 }
