@@ -243,6 +243,13 @@ func TestTruncatedRegionIsAnError(t *testing.T) {
 	if err := s.Commit(Commit{File: 2, Generation: 1, Buffer: "b", Extents: []NewExtent{e}}); !errors.Is(err, bb.Lost) {
 		t.Errorf("commit: %v", err)
 	}
+	s.Drop(1)
+	if _, err := s.Lease(LeaseRequest{Buffer: "b", UID: ownUID(), Bytes: 1}); !errors.Is(err, bb.Lost) {
+		t.Errorf("lease: %v", err)
+	}
+	if l, err := s.Lease(LeaseRequest{Buffer: "b", UID: ownUID(), Bytes: 1}); err != nil || l.Region == info.ID {
+		t.Errorf("second lease: %+v, %v", l, err)
+	}
 }
 
 func FuzzDecodeRecord(f *testing.F) {

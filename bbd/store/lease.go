@@ -49,7 +49,11 @@ func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
-	return s.grant(s.newSegment(region, unit, n, key)), nil
+	g, err := s.newSegment(region, unit, n, key)
+	if err != nil {
+		return Lease{}, err
+	}
+	return s.grant(g), nil
 }
 
 // maxPartial bounds the unfinished segments of a buffer and a user.
@@ -217,7 +221,8 @@ func (s *Store) remove(old *region) {
 
 // newSegment lays a segment out. The segment's own header and the end mark of its
 // log come before the slot's magic: a slot that is found names a valid segment.
-func (s *Store) newSegment(r *region, unit, units int64, key partialKey) *segment {
+// A region that its owner has cut short is used no more.
+func (s *Store) newSegment(r *region, unit, units int64, key partialKey) (*segment, error) {
 	s.mu.segmentSeq++
 	g := &segment{
 		sequence: s.mu.segmentSeq, nonce: rand.Uint64() | 1, length: units * Unit,
@@ -225,16 +230,23 @@ func (s *Store) newSegment(r *region, unit, units int64, key partialKey) *segmen
 	}
 	g.mu.region, g.mu.offset = r, unit*Unit
 	g.mu.dataEnd, g.mu.floor = dataStart, g.length-recordEnd
+	h := segmentHeader{units: units, nonce: g.nonce, sequence: g.sequence, uid: g.uid, buffer: g.buffer.Value()}
+	err := guard("lease", r.path, func() error {
+		mem := g.mem()
+		clear(mem[g.mu.floor:])
+		h.encode(mem[:slotSize])
+		publish(mem, 0, segmentMagic)
+		h.encode(r.slot(unit))
+		publish(r.slot(unit), 0, segmentMagic)
+		return nil
+	})
+	if err != nil {
+		r.vacating = true
+		return nil, err
+	}
 	r.take(g, unit)
 	s.mu.segments[g] = struct{}{}
-	h := segmentHeader{units: units, nonce: g.nonce, sequence: g.sequence, uid: g.uid, buffer: g.buffer.Value()}
-	mem := g.mem()
-	clear(mem[g.mu.floor:])
-	h.encode(mem[:slotSize])
-	publish(mem, 0, segmentMagic)
-	h.encode(r.slot(unit))
-	publish(r.slot(unit), 0, segmentMagic)
-	return g
+	return g, nil
 }
 
 // grant makes a new or partial segment leased. The caller holds mu.
@@ -323,6 +335,12 @@ func (s *Store) freeIfDead(g *segment) {
 
 // clearSlot makes units free. The caller holds mu.
 func (s *Store) clearSlot(r *region, offset, length int64) {
-	publish(r.slot(offset/Unit), 0, 0)
+	err := guard("free", r.path, func() error {
+		publish(r.slot(offset/Unit), 0, 0)
+		return nil
+	})
+	if err != nil { // there is no slot any more that could name the segment
+		s.log.Error("free a segment", "error", err)
+	}
 	r.give(offset/Unit, length/Unit)
 }

@@ -73,7 +73,7 @@ func (s *Store) newNotes() (*segment, error) {
 			s.own.scarce.Store(true)
 		}
 		if unit, n := r.fit(1); n == 1 {
-			return s.newSegment(r, unit, 1, notesKey()), nil
+			return s.newSegment(r, unit, 1, notesKey())
 		}
 	}
 	s.own.scarce.Store(true)

@@ -49,7 +49,9 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 		records = append(records, list...)
 	}
 	s.removeUnfinished()
-	s.decide(records)
+	if err := guard("recover", s.memDir, func() error { s.decide(records); return nil }); err != nil {
+		return err
+	}
 	s.rebuild(records)
 	s.found.recovered = len(records)
 	s.claims()

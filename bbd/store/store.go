@@ -406,7 +406,7 @@ func (s *Store) removeAll(paths []string) error {
 	}
 	errs = append(errs, os.Remove(filepath.Join(s.memDir, lockName)))
 	if s.mounted {
-		errs = append(errs, unix.Unmount(s.memDir, 0))
+		errs = append(errs, unix.Unmount(s.memDir, unix.MNT_DETACH)) // clients may still have regions mapped
 	}
 	errs = append(errs, os.Remove(s.memDir))
 	if s.o.DiskDir != "" && s.o.DiskDir != s.memDir {
