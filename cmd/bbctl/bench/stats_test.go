@@ -1,0 +1,115 @@
+package bench
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestQuantile(t *testing.T) {
+	for _, c := range []struct {
+		sorted []float64
+		q      float64
+		want   float64
+	}{
+		{[]float64{3}, 0.99, 3},
+		{[]float64{1, 2}, 0.5, 1.5},
+		{[]float64{1, 2, 3}, 0.5, 2},
+		{[]float64{1, 2, 3, 4}, 0, 1},
+		{[]float64{1, 2, 3, 4}, 1, 4},
+		{[]float64{0, 10}, 0.25, 2.5},
+	} {
+		if got := quantile(c.sorted, c.q); got != c.want {
+			t.Errorf("quantile(%v, %v) = %v, want %v", c.sorted, c.q, got, c.want)
+		}
+	}
+	if got := quantile(nil, 0.5); !math.IsNaN(got) {
+		t.Errorf("quantile of nothing = %v", got)
+	}
+}
+
+func TestFigure(t *testing.T) {
+	samples := []float64{5, 1, 3}
+	speed := figure("speed", BytesPerSecond, samples)
+	if speed.Value != 3 || speed.Best != 5 || speed.P99 != 0 || speed.Samples != 3 {
+		t.Errorf("rate: %+v", speed)
+	}
+	if samples[0] != 5 {
+		t.Error("figure sorted its caller's samples")
+	}
+	many := make([]float64, 200)
+	for i := range many {
+		many[i] = float64(i)
+	}
+	times := figure("time", Seconds, many)
+	if times.Best != 0 || times.Value != 99.5 || math.Abs(times.P99-197.01) > 1e-9 {
+		t.Errorf("time: %+v", times)
+	}
+}
+
+func TestRatioAndGoal(t *testing.T) {
+	speed := func(v float64) *Figure { return figure("", BytesPerSecond, []float64{v}) }
+	wait := func(v float64) *Figure { return figure("", Seconds, []float64{v}) }
+	yes, no := true, false
+	for name, c := range map[string]struct {
+		goal          Goal
+		result, limit *Figure
+		ratio         float64 // 0: none
+		reached       *bool
+	}{
+		"rate reached":          {ratioGoal("0.9", 0.9), speed(9), speed(10), 0.9, &yes},
+		"rate not reached":      {ratioGoal("0.9", 0.9), speed(8), speed(10), 0.8, &no},
+		"time reached":          {ratioGoal("2", 2), wait(3), wait(2), 1.5, &yes},
+		"time not reached":      {ratioGoal("2", 2), wait(5), wait(2), 2.5, &no},
+		"absolute rate":         {Goal{Bound: 100, Absolute: true}, speed(120), nil, 0, &yes},
+		"absolute time":         {Goal{Bound: 1, Absolute: true}, wait(2), wait(0.5), 4, &no},
+		"published":             {Goal{Text: "published"}, wait(2), wait(1), 2, nil},
+		"no limit":              {ratioGoal("0.9", 0.9), speed(9), nil, 0, nil},
+		"no result":             {ratioGoal("0.9", 0.9), nil, speed(9), 0, nil},
+		"units differ":          {ratioGoal("0.9", 0.9), speed(9), wait(9), 0, nil},
+		"limit of nothing":      {ratioGoal("0.9", 0.9), speed(9), speed(0), 0, nil},
+		"no limit and no bound": {Goal{Text: "no byte moved"}, wait(1), nil, 0, nil},
+	} {
+		got := ratio(c.result, c.limit)
+		if (got != nil) != (c.ratio != 0) || got != nil && *got != c.ratio {
+			t.Errorf("%s: ratio %v, want %v", name, got, c.ratio)
+		}
+		reached := c.goal.met(c.result, got)
+		if (reached == nil) != (c.reached == nil) || reached != nil && *reached != *c.reached {
+			t.Errorf("%s: reached %v, want %v", name, verdict(reached), verdict(c.reached))
+		}
+	}
+}
+
+func TestQuantity(t *testing.T) {
+	for _, c := range []struct {
+		v    float64
+		u    Unit
+		want string
+	}{
+		{11.93e9, BytesPerSecond, "11.9 GB/s"},
+		{999.96e6, BytesPerSecond, "1.00 GB/s"},
+		{1 << 30, Bytes, "1.00 GiB"},
+		{52_340, PerSecond, "52.3 thousand/s"},
+		{8.214e-6, Seconds, "8.21 µs"},
+		{1.5, Seconds, "1.50 s"},
+		{140, Seconds, "140 s"},
+		{2e-9, Seconds, "2.00 ns"},
+		{0, Seconds, "0.00 ns"},
+		{0.0912, CPUPerGiB, "0.09 CPU s/GiB"},
+		{5.5, Times, "5.50 ×"},
+	} {
+		if got := quantity(c.v, c.u); got != c.want {
+			t.Errorf("quantity(%v, %s) = %q, want %q", c.v, c.u, got, c.want)
+		}
+	}
+}
+
+func TestRate(t *testing.T) {
+	if got := rate(int64(100), 2*time.Second); got != 50 {
+		t.Errorf("rate = %v", got)
+	}
+	if got := rate(1, 0); math.IsInf(got, 0) {
+		t.Error("the rate of something that took no time is infinite")
+	}
+}
