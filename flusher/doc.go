@@ -1,0 +1,19 @@
+// Package flusher makes dirty files durable: it takes them by policy, writes them
+// to the backing store, records that they are clean, and tries again for as long
+// as that fails. It carries renames and removals to the store, in order.
+//
+// It reaches the daemon's files through Catalog and Job alone, and knows nothing
+// of namespaces, segments or sessions.
+//
+// One file's way, one function changes it (queue.move):
+//
+//	 Enqueue           picked by plan          Done
+//	─────────▶ ready ─────────────────▶ flying ──────▶ forgotten
+//	           ▲ ▲ ▲                    │ │ │
+//	           │ │ └────── waiting ◀────┘ │ │   failed: never dropped, tried again
+//	           │ └──────── held    ◀──────┘ │   its name is only passing
+//	           └────────── parked  ◀────────┘   a Hold or a StoreOp covers its name
+//
+// One goroutine dispatches. Each flush has one of its own, at most Workers at a
+// time, and each buffer with store operations one more. Close waits for all.
+package flusher

@@ -1,0 +1,265 @@
+package flusher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// Wait returns nil when nothing of the key is queued any more: it, or a newer
+// generation, is durable. It makes the flush of the file urgent. If the file went
+// away meanwhile, it is bb.NotFound; if the context ends first, the error tells
+// why the last attempt failed. The key must have been queued before: a key that
+// was not is indistinguishable from one that is durable already.
+func (f *Flusher) Wait(ctx context.Context, key Key) error {
+	done, e := f.await(key)
+	if done == nil {
+		return nil
+	}
+	f.kick()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e.unwait(done)
+	reason := e.err
+	if reason == nil {
+		reason = errors.New("its flush has not ended yet")
+	}
+	return &bb.Error{Kind: bb.KindOf(ctx.Err()), Op: "flush", Path: key.Buffer + "/" + e.path, Err: fmt.Errorf("not durable after %d failed attempts: %w", e.attempts, reason)}
+}
+
+func (f *Flusher) await(key Key) (chan error, *entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.mu.queues[key.Buffer]
+	if q == nil {
+		return nil, nil
+	}
+	e := q.entries[key.File]
+	if e == nil {
+		return nil, nil
+	}
+	done := make(chan error, 1)
+	e.waiters = append(e.waiters, waiter{key.Generation, done})
+	if e.state == stateFlying {
+		e.urgent = true
+	} else {
+		q.change(e, func() { e.urgent = true })
+	}
+	return done, e
+}
+
+func (e *entry) unwait(done chan error) {
+	for i := range e.waiters {
+		if e.waiters[i].done == done {
+			e.waiters = append(e.waiters[:i], e.waiters[i+1:]...)
+			return
+		}
+	}
+}
+
+// Progress is how far a drain has got. Totals grow while files are still written.
+type Progress struct {
+	FilesDone, FilesTotal int64
+	BytesDone, BytesTotal int64
+	Failing               int   // files whose last attempt failed
+	LastError             error // of one of them
+	Rate                  float64
+	OldestDirty           time.Time
+}
+
+// Report is what a drain has achieved. It names at most MaxReported of each kind;
+// the counts tell of all.
+type Report struct {
+	Flushed      int64
+	FlushedBytes int64
+
+	Unsaved      []Unsaved // files that could not be saved
+	UnsavedCount int
+	UnsavedBytes int64
+	Ops          int   // renames and removals that could not be carried out
+	OpError      error // why
+
+	Held      []string // files that a pattern keeps back
+	HeldCount int
+	Open      []string // files open for writing
+	OpenCount int
+}
+
+// MaxReported bounds the names in a Report.
+const MaxReported = 10_000
+
+// Unsaved is a file that a drain could not save.
+type Unsaved struct {
+	Key      Key
+	Path     string // "" if it was never looked at
+	Bytes    int64
+	Attempts int
+	Err      error     // why; nil if there was no attempt yet
+	Since    time.Time // dirty since
+}
+
+// Complete reports whether everything in the buffer is saved.
+func (r *Report) Complete() bool {
+	return r.UnsavedCount == 0 && r.Ops == 0 && r.HeldCount == 0 && r.OpenCount == 0
+}
+
+// Err returns nil if everything is saved, else an error that counts what is not.
+func (r *Report) Err(buffer string) error {
+	if r.Complete() {
+		return nil
+	}
+	kind, reason := bb.Busy, ""
+	switch {
+	case len(r.Unsaved) > 0 && r.Unsaved[0].Err != nil:
+		kind, reason = bb.KindOf(r.Unsaved[0].Err), ": "+r.Unsaved[0].Path+": "+r.Unsaved[0].Err.Error()
+	case r.OpError != nil:
+		kind, reason = bb.KindOf(r.OpError), ": "+r.OpError.Error()
+	}
+	e := bb.E(kind, "drain", bb.Address{Buffer: buffer}.String(), fmt.Sprintf(
+		"not everything is saved: %d files failed or unfinished (%d bytes), %d changes of names, %d files kept back, %d open for writing%s",
+		r.UnsavedCount, r.UnsavedBytes, r.Ops, r.HeldCount, r.OpenCount, reason))
+	if r.UnsavedCount == 0 && r.Ops == 0 {
+		return e.WithRemedy("close open files, and rename or remove those that are kept back")
+	}
+	return e
+}
+
+// progressEvery is how often a drain tells of its progress.
+const progressEvery = 200 * time.Millisecond
+
+// Drain flushes all files of a buffer and carries out its operations, and waits. It
+// returns when all of it is done, when only failures are left that do not pass by
+// themselves, or when ctx ends; what is left goes on being tried. The error is nil
+// only if everything in the buffer is saved: not if files are kept back by a
+// pattern or open for writing, which the report tells apart. progress may be nil;
+// it is called from this goroutine.
+func (f *Flusher) Drain(ctx context.Context, buffer string, progress func(Progress)) (Report, error) {
+	d, err := f.beginDrain(buffer)
+	if err != nil {
+		return Report{}, err
+	}
+	if progress == nil {
+		progress = func(Progress) {}
+	}
+	f.kick()
+	ticker := time.NewTicker(progressEvery)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		ended, changed := d.look()
+		if ended {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ticker.C:
+			progress(d.progress())
+		case <-ctx.Done():
+		}
+	}
+	progress(d.progress())
+	report, err := d.end(ctx)
+	return report, errors.Join(err, report.Err(buffer))
+}
+
+// drain is one call of Drain.
+type drain struct {
+	f     *Flusher
+	q     *queue
+	files int64 // flushed before it began
+	bytes int64
+}
+
+func (f *Flusher) beginDrain(buffer string) (*drain, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.closed {
+		return nil, bb.E(bb.Unavailable, "drain", buffer, "the daemon is stopping")
+	}
+	q := f.queue(buffer)
+	q.draining++
+	for _, e := range q.entries {
+		if e.gaveUp {
+			e.gaveUp = false
+			q.stats.gaveUp--
+		}
+		if e.state == stateWaiting {
+			q.move(e, stateReady)
+			e.notBefore = time.Time{}
+		}
+	}
+	q.stats.opGaveUp = false
+	return &drain{f: f, q: q, files: q.stats.flushed, bytes: q.stats.flushedBytes}, nil
+}
+
+// look reports whether nothing is left to wait for, and what tells of a change.
+func (d *drain) look() (ended bool, changed <-chan struct{}) {
+	d.f.mu.Lock()
+	defer d.f.mu.Unlock()
+	q := d.q
+	left := len(q.entries) - q.held.Len() - q.stats.gaveUp
+	opsLeft := len(q.ops) > 0 && !q.stats.opGaveUp
+	if q.stats.opGaveUp { // what waits for the operations will not move either
+		for e := range q.parked {
+			left -= index(!e.gaveUp)
+		}
+	}
+	return left <= 0 && !opsLeft || q.ctx.Err() != nil, q.changed
+}
+
+func (d *drain) progress() Progress {
+	d.f.mu.Lock()
+	defer d.f.mu.Unlock()
+	s := d.q.describe()
+	p := Progress{
+		FilesDone: s.Flushed - d.files, BytesDone: s.FlushedBytes - d.bytes,
+		Failing: s.Failing, LastError: s.LastError, Rate: s.Rate, OldestDirty: s.OldestDirty,
+	}
+	p.FilesTotal, p.BytesTotal = p.FilesDone+int64(s.Queued), p.BytesDone+s.QueuedBytes
+	for fl := range d.q.flying {
+		p.BytesDone += min(fl.read.Load(), fl.size)
+	}
+	return p
+}
+
+func (d *drain) end(ctx context.Context) (Report, error) {
+	var open []string
+	var err error
+	if lister, ok := d.f.opts.Catalog.(OpenLister); ok {
+		// Also when ctx has ended: the report should tell.
+		open, err = lister.OpenFiles(context.WithoutCancel(ctx), d.q.buffer)
+	}
+	d.f.mu.Lock()
+	defer d.f.mu.Unlock()
+	q := d.q
+	q.draining--
+	r := Report{
+		Flushed: q.stats.flushed - d.files, FlushedBytes: q.stats.flushedBytes - d.bytes,
+		Open: open[:min(len(open), MaxReported)], OpenCount: len(open), HeldCount: q.held.Len(), Ops: len(q.ops), OpError: q.stats.lastOp,
+	}
+	q.held.Scan(func(e *entry) bool {
+		r.Held = append(r.Held, e.path)
+		return len(r.Held) < MaxReported
+	})
+	q.byAge.Scan(func(e *entry) bool {
+		r.UnsavedCount++
+		r.UnsavedBytes += e.item.Size
+		if len(r.Unsaved) < MaxReported {
+			r.Unsaved = append(r.Unsaved, Unsaved{
+				Key: e.item.Key, Path: e.path, Bytes: e.item.Size, Attempts: e.attempts, Err: e.err, Since: e.item.DirtySince,
+			})
+		}
+		return true
+	})
+	if q.ctx.Err() != nil && d.f.mu.closed {
+		err = errors.Join(err, bb.E(bb.Unavailable, "drain", q.buffer, "the daemon is stopping"))
+	}
+	return r, err
+}

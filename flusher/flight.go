@@ -1,0 +1,310 @@
+package flusher
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"forebay/flusher/backing"
+	"forebay/flusher/backing/retry"
+	"forebay/flusher/codec"
+	"forebay/flusher/plan"
+	"forebay/internal/bb"
+)
+
+// Why a flight is cancelled without having failed.
+var (
+	errHeld      = errors.New("a rename or removal holds the name")
+	errForgotten = errors.New("the file was removed")
+)
+
+// flight is one attempt to flush one file.
+type flight struct {
+	f      *Flusher
+	q      *queue
+	e      *entry
+	key    Key
+	size   int64
+	since  time.Time // dirty since
+	begun  time.Time
+	epoch  uint64 // of the queue, before the catalog was asked
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	ended  chan struct{} // closed after landing
+	read   atomic.Int64  // bytes asked of the source
+
+	// Guarded by the Flusher's mu.
+	path      string // known, and fixed, after takeOff
+	forgotten error  // drop was called meanwhile
+}
+
+// verdict is how a flight ended.
+type verdict uint8
+
+const (
+	durable verdict = iota
+	failed
+	dropped // there is nothing to flush any more
+	again   // a hold came and went: look anew
+	parked  // a hold or an operation covers the name
+	kept    // the name is only passing
+)
+
+// outcome is a verdict with what belongs to it.
+type outcome struct {
+	verdict verdict
+	err     error
+	object  string // the object that a Put may have made
+	wasNew  bool   // the file had no object before
+	receipt Receipt
+}
+
+func (fl *flight) run() {
+	out := fl.attempt()
+	fl.cancel(nil)
+	if out.verdict == durable {
+		// Told before those who wait are: when a drain ends, every receipt is written.
+		e := fl.event(EventFlushed, nil)
+		e.Path, e.Receipt = fl.path, &out.receipt
+		fl.f.opts.Observe(e)
+	}
+	fl.land(out)
+	close(fl.ended)
+}
+
+func (fl *flight) event(kind EventKind, err error) Event {
+	now := fl.f.opts.Now()
+	return Event{Kind: kind, Key: fl.key, Bytes: fl.size, Err: err, Took: now.Sub(fl.begun), DirtyFor: now.Sub(fl.since)}
+}
+
+// attempt flushes the file. The order of its steps is what makes a flush true:
+// find and pin, take off or stay, verify, put, record.
+func (fl *flight) attempt() outcome {
+	fl.f.opts.Observe(Event{Kind: EventBegun, Key: fl.key, Bytes: fl.size})
+	job, err := fl.f.opts.Catalog.Begin(fl.ctx, fl.key)
+	if err != nil {
+		switch bb.KindOf(err) {
+		case bb.NotFound:
+			return outcome{verdict: dropped, err: err}
+		case bb.Exists:
+			return outcome{verdict: dropped}
+		default:
+			return outcome{verdict: failed, err: err}
+		}
+	}
+	defer job.Close()
+	if v := fl.takeOff(job.Path()); v != durable {
+		return outcome{verdict: v}
+	}
+	store, err := fl.f.opts.Stores(fl.ctx, fl.key.Buffer)
+	if err == nil {
+		err = job.Verify(fl.ctx)
+	}
+	if err != nil {
+		return outcome{verdict: failed, err: err}
+	}
+	return fl.put(job, store)
+}
+
+// takeOff fixes the path, if the file may be flushed under it.
+func (fl *flight) takeOff(path string) verdict {
+	q := fl.q
+	patterns := fl.f.opts.Policy(q.buffer).Keep
+	_, isKept := plan.Kept(patterns, path)
+	fl.f.mu.Lock()
+	defer fl.f.mu.Unlock()
+	fl.e.path = path
+	switch {
+	case fl.epoch != q.epoch && q.covered(path):
+		return parked
+	case fl.epoch != q.epoch:
+		return again // the path may be the one from before a rename
+	case q.covered(path):
+		return parked
+	case isKept:
+		return kept
+	}
+	fl.path = path
+	return durable
+}
+
+// covered reports whether a hold or a pending operation concerns the path.
+func (q *queue) covered(path string) bool {
+	for h := range q.holds {
+		if h.concerns(path) {
+			return true
+		}
+	}
+	for i := range q.ops {
+		if q.ops[i].concerns(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// put writes the object and has it recorded.
+func (fl *flight) put(job Job, store backing.Store) outcome {
+	var before bb.Flushed
+	if p, ok := job.(Previous); ok {
+		before = p.Previous()
+	}
+	name := fl.f.opts.Policy(fl.key.Buffer).Codec
+	src, release, err := fl.f.encoded(fl.ctx, name, job.Source())
+	if err != nil {
+		return outcome{verdict: failed, err: err}
+	}
+	defer release()
+	object := fl.path + codec.Suffix(name)
+	out := outcome{verdict: failed, object: object, wasNew: before.Generation == 0 || before.Codec != name}
+	var o backing.Object
+	var opts backing.PutOptions
+	if a, ok := job.(Attributed); ok {
+		opts.Attrs = a.Attrs()
+	}
+	if o, out.err = store.Put(fl.ctx, object, &counted{src, fl}, opts); out.err != nil {
+		return out
+	}
+	flushed := bb.Flushed{
+		ETag: o.ETag, Size: o.Size, Checksum: o.Checksum, Codec: name, At: fl.f.opts.Now(), By: fl.f.opts.Node,
+	}
+	// A hold waits for this, rather than cancel it: the bytes are there already.
+	if out.err = job.Done(fl.q.ctx, flushed); out.err != nil {
+		if bb.KindOf(out.err) == bb.NotFound {
+			out.verdict = dropped
+		}
+		return out
+	}
+	out.verdict = durable
+	out.receipt = newReceipt(fl.path, job.Source(), flushed)
+	if before.Generation != 0 && before.Codec != name {
+		fl.f.Apply(fl.key.Buffer, StoreOp{Kind: OpRemove, Old: fl.path, Codec: before.Codec, internal: true})
+	}
+	return out
+}
+
+// counted counts the bytes that the store has asked for, for progress.
+type counted struct {
+	backing.Source
+	fl *flight
+}
+
+func (c *counted) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
+	c.fl.read.Add(n)
+	return c.Source.Slices(dst, off, n)
+}
+
+// land draws the consequences.
+func (fl *flight) land(out outcome) {
+	f, q, e := fl.f, fl.q, fl.e
+	f.mu.Lock()
+	f.mu.flying--
+	cause := context.Cause(fl.ctx)
+	if out.verdict == failed && (errors.Is(cause, errHeld) || f.mu.closed) {
+		out.verdict = parked // not its fault: no failure
+	}
+	q.move(e, stateNone)
+	q.afterPut(e, out, fl.forgotten != nil)
+	event := fl.event(EventDeferred, out.err)
+	switch {
+	case out.verdict == durable:
+		q.flushed(fl, e)
+	case fl.forgotten != nil:
+		event.Kind = EventDropped
+		q.remove(e, fl.forgotten)
+	case out.verdict == dropped:
+		event.Kind = EventDropped
+		q.remove(e, out.err)
+	case out.verdict == failed:
+		event.Kind = EventFailed
+		q.failed(e, out.err)
+	default:
+		q.deferred(e, out.verdict)
+	}
+	event.Path, event.Attempt = e.path, e.attempts
+	q.broadcast()
+	f.mu.Unlock()
+	if out.verdict != durable {
+		f.opts.Observe(event)
+	}
+	f.kick()
+}
+
+// afterPut remembers, or does something about, an object that nobody knows of.
+func (q *queue) afterPut(e *entry, out outcome, forgotten bool) {
+	switch {
+	case out.verdict == durable:
+		q.clearSuspect(e)
+	case out.object != "" && out.wasNew && out.verdict == dropped:
+		q.removeObject(out.object)
+	case out.object != "" && out.wasNew:
+		q.setSuspect(e, out.object)
+	}
+	if e.suspect != "" && forgotten {
+		q.removeObject(e.suspect)
+		q.clearSuspect(e)
+	}
+}
+
+// flushed lets go of an entry, or goes on with the generation that came meanwhile.
+func (q *queue) flushed(fl *flight, e *entry) {
+	q.stats.flushed++
+	q.stats.flushedBytes += fl.size
+	q.stats.rate.add(q.f.opts.Now(), fl.size)
+	q.setError(e, nil, false)
+	e.settle(fl.key.Generation, nil)
+	if e.next == nil || fl.forgotten != nil {
+		q.remove(e, fl.forgotten)
+		return
+	}
+	e.item, e.next = *e.next, nil // dirty since its own time: what was older is safe
+	e.urgent = len(e.waiters) > 0
+	q.move(e, stateReady)
+}
+
+// remove lets go of an entry unless a newer generation waits.
+func (q *queue) remove(e *entry, err error) {
+	q.setError(e, nil, false)
+	e.settle(e.item.Generation, err)
+	if e.next != nil && e.next.Generation > e.item.Generation {
+		e.replace(*e.next) // nothing became durable: the age stays
+		e.next = nil
+		q.move(e, stateReady)
+		return
+	}
+	e.settle(^bb.Generation(0), err)
+	delete(q.entries, e.item.File)
+	delete(q.suspect, e)
+}
+
+// failed queues an entry again, for later.
+func (q *queue) failed(e *entry, err error) {
+	if e.next != nil {
+		e.replace(*e.next)
+		e.next = nil
+	}
+	q.setError(e, err, !backing.Passing(err))
+	b := q.f.opts.Backoff
+	e.notBefore = e.errAt.Add(retry.Delay(b[0], b[1], e.attempts, rand.Float64()))
+	q.move(e, stateWaiting)
+	q.f.opts.Logger.Warn("flush failed", "buffer", q.buffer, "path", e.path, "attempt", e.attempts, "next", e.notBefore, "error", err)
+}
+
+// deferred puts an entry where it waits for whatever keeps it.
+func (q *queue) deferred(e *entry, v verdict) {
+	if e.next != nil {
+		e.replace(*e.next)
+		e.next = nil
+	}
+	switch {
+	case v == kept:
+		q.setError(e, nil, false)
+		q.move(e, stateHeld)
+	case v == parked && q.covered(e.path):
+		q.move(e, stateParked)
+	default:
+		q.move(e, stateReady)
+	}
+}

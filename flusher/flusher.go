@@ -1,0 +1,292 @@
+package flusher
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"forebay/flusher/backing"
+	"forebay/flusher/plan"
+	"forebay/internal/bb"
+)
+
+// Key names one content of one file.
+type Key struct {
+	Buffer     string
+	File       bb.FileID
+	Generation bb.Generation
+}
+
+// Item is a file to be flushed.
+type Item struct {
+	Key
+	Size       int64     // bytes
+	DirtySince time.Time // when its oldest dirty byte was committed; zero: now
+	ClosedAt   time.Time // zero: now
+	// Path is where it lies, if Suspect. The flusher asks Job.Path otherwise.
+	Path string
+	// Suspect says that an earlier life of the daemon may have been flushing this
+	// file, which has never been flushed before: should it be renamed or removed
+	// now, whatever is in the store under its present name is removed.
+	Suspect bool
+}
+
+// Catalog is the daemon's side: where files lie and what they hold. It may also
+// be an OpenLister. Its methods are called concurrently and hold no lock that a
+// call into the Flusher needs.
+type Catalog interface {
+	// Begin pins the content's bytes and says where the file lives now. bb.NotFound:
+	// the content is gone (removed or replaced); bb.Exists: it is durable already.
+	// Both drop it from the queue, and differ in what Wait returns. Other errors are
+	// tried again.
+	Begin(ctx context.Context, key Key) (Job, error)
+}
+
+// OpenLister is a Catalog that knows which files are open for writing: a drain
+// reports them as not saved.
+type OpenLister interface {
+	// OpenFiles returns the paths of the buffer's files that are open for writing.
+	OpenFiles(ctx context.Context, buffer string) ([]string, error)
+}
+
+// Job is one file on its way to the store. Its methods are called by one goroutine
+// at a time, in this order. It may also be a Previous.
+type Job interface {
+	// Path returns the file's clean path in the buffer, as of Begin.
+	Path() string
+	// Verify checks the bytes against their checksums before anything is written.
+	Verify(ctx context.Context) error
+	// Source returns the bytes, which stay where they are until Close.
+	Source() backing.Source
+	// Done records in the namespace what the store confirmed. Only when it returns
+	// nil is the file clean. It must be idempotent: after an error, or a crash, the
+	// file is flushed again. bb.NotFound: the file went away; what was just written
+	// is removed from the store. Generation is left to the job.
+	Done(ctx context.Context, flushed bb.Flushed) error
+	// Close unpins the bytes. It is called once.
+	Close()
+}
+
+// Previous is a Job that knows what the store holds of the file so far. Without,
+// the flusher believes that it was never flushed before.
+type Previous interface {
+	Previous() bb.Flushed
+}
+
+// Attributed is a Job that knows what attributes its file should have in a store
+// that keeps them.
+type Attributed interface {
+	Attrs() *backing.Attrs
+}
+
+// Policy is what matters of a buffer's configuration.
+type Policy struct {
+	Codec    string        // see package codec
+	Keep     []string      // see plan.Kept
+	DirtyAge time.Duration // 0: that of Options
+}
+
+// Options configures a Flusher.
+type Options struct {
+	Catalog Catalog
+	// Stores returns a buffer's store, which the caller closes, after the Flusher.
+	// It should retry little or not at all: a file that failed is queued again, and
+	// a worker that retries for ever is lost to other buffers.
+	Stores func(ctx context.Context, buffer string) (backing.Store, error)
+	// Policy returns a buffer's policy; nil: all have the zero Policy. It is called
+	// with the Flusher's lock held: it must be quick and must not call back.
+	Policy func(buffer string) Policy
+	// Pressure reports whether memory is short; nil: never. As Policy, it must be quick.
+	Pressure func() bool
+
+	Workers   int              // flushes at a time; 0: 8
+	PerBuffer int              // flushes of one buffer at a time; 0: three quarters of Workers, at least 1
+	DirtyAge  time.Duration    // oldest a dirty byte may get before its flush begins; 0: 5 min
+	Idle      time.Duration    // how long a closed file is left alone when nothing presses; 0: 1 s; negative: not at all
+	Backoff   [2]time.Duration // shortest and longest wait after a failure; 0: 1 s, 1 min
+
+	// Observe is told what happens. It may be called concurrently and must not block.
+	Observe func(Event)
+	// Applied is called after a StoreOp was carried out, before it is forgotten, so
+	// that whoever wrote it down can strike it out. After an error both are repeated.
+	Applied func(ctx context.Context, buffer string, op StoreOp) error
+
+	Node     bb.NodeID
+	SpoolDir string // where large compressed contents lie until they are stored; "": os.TempDir
+	Logger   *slog.Logger
+	Now      func() time.Time // nil: time.Now
+}
+
+func (o Options) withDefaults() Options {
+	if o.Policy == nil {
+		o.Policy = func(string) Policy { return Policy{} }
+	}
+	if o.Pressure == nil {
+		o.Pressure = func() bool { return false }
+	}
+	if o.Workers <= 0 {
+		o.Workers = 8
+	}
+	if o.PerBuffer <= 0 {
+		o.PerBuffer = max(1, o.Workers*3/4)
+	}
+	if o.DirtyAge <= 0 {
+		o.DirtyAge = 5 * time.Minute
+	}
+	if o.Idle == 0 {
+		o.Idle = time.Second
+	}
+	if o.Backoff[0] <= 0 {
+		o.Backoff[0] = time.Second
+	}
+	if o.Backoff[1] < o.Backoff[0] {
+		o.Backoff[1] = max(o.Backoff[0], time.Minute)
+	}
+	if o.Observe == nil {
+		o.Observe = func(Event) {}
+	}
+	if o.Applied == nil {
+		o.Applied = func(context.Context, string, StoreOp) error { return nil }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// Flusher flushes the files of all buffers of a daemon. Its methods may be called
+// concurrently.
+type Flusher struct {
+	opts   Options
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	kicked chan struct{} // the dispatcher has something to look at
+
+	mu struct {
+		sync.Mutex
+		closed bool
+		paused bool
+		queues map[string]*queue
+		fair   plan.Fair
+		flying int
+		lastID uint64
+	}
+}
+
+// New starts a Flusher.
+func New(opts Options) *Flusher {
+	f := &Flusher{opts: opts.withDefaults(), kicked: make(chan struct{}, 1)}
+	// The life of the flusher, not of a call: ended by Close.
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	f.mu.queues = map[string]*queue{}
+	f.mu.fair = plan.Fair{}
+	f.wg.Go(f.dispatch)
+	return f
+}
+
+// Close stops flushing: what is in flight is cancelled, and stays dirty. Those who
+// wait get bb.Unavailable. It returns when all goroutines have ended.
+func (f *Flusher) Close() error {
+	f.mu.Lock()
+	f.mu.closed = true
+	for _, q := range f.mu.queues {
+		q.close(bb.E(bb.Unavailable, "flush", q.buffer, "the daemon is stopping"))
+	}
+	f.mu.Unlock()
+	f.cancel()
+	f.wg.Wait()
+	return nil
+}
+
+// Enqueue adds a file that has become dirty, or a new generation of one that is
+// queued already. It never blocks on anything slow.
+func (f *Flusher) Enqueue(item Item) {
+	now := f.opts.Now()
+	if item.DirtySince.IsZero() {
+		item.DirtySince = now
+	}
+	if item.ClosedAt.IsZero() {
+		item.ClosedAt = now
+	}
+	f.mu.Lock()
+	if !f.mu.closed {
+		q := f.queue(item.Buffer)
+		f.mu.lastID++
+		q.add(item, f.mu.lastID)
+	}
+	f.mu.Unlock()
+	f.kick()
+}
+
+// Forget drops a file up to a generation: it was removed, or lost. A flush in flight
+// is cancelled; use Hold to wait for its end.
+func (f *Flusher) Forget(key Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.mu.queues[key.Buffer]
+	if q == nil {
+		return
+	}
+	if e := q.entries[key.File]; e != nil && e.item.Generation <= key.Generation {
+		q.drop(e, gone(key))
+	}
+	q.broadcast()
+}
+
+// ForgetBuffer drops all of a buffer: it was destroyed.
+func (f *Flusher) ForgetBuffer(buffer string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if q := f.mu.queues[buffer]; q != nil {
+		q.close(bb.E(bb.NotFound, "flush", buffer, "the buffer was destroyed"))
+		delete(f.mu.queues, buffer)
+	}
+}
+
+// Pause keeps flushes from beginning, of a buffer, or of all if it is "". What is in
+// flight goes on, and so do store operations.
+func (f *Flusher) Pause(buffer string) { f.setPaused(buffer, true) }
+
+// Resume undoes Pause.
+func (f *Flusher) Resume(buffer string) { f.setPaused(buffer, false) }
+
+func (f *Flusher) setPaused(buffer string, paused bool) {
+	f.mu.Lock()
+	switch {
+	case buffer == "":
+		f.mu.paused = paused
+	case !f.mu.closed:
+		f.queue(buffer).paused = paused
+	}
+	f.mu.Unlock()
+	f.kick()
+}
+
+// Kick has the dispatcher look again: memory has become short, or a policy changed.
+func (f *Flusher) Kick() { f.kick() }
+
+func (f *Flusher) kick() {
+	select {
+	case f.kicked <- struct{}{}:
+	default:
+	}
+}
+
+// queue returns a buffer's queue, made if need be. mu is held.
+func (f *Flusher) queue(buffer string) *queue {
+	q := f.mu.queues[buffer]
+	if q == nil {
+		q = newQueue(f, buffer)
+		f.mu.queues[buffer] = q
+	}
+	return q
+}
+
+func gone(key Key) error {
+	return bb.E(bb.NotFound, "flush", key.Buffer+"/"+key.File.String(), "the file was removed before it was flushed")
+}

@@ -1,0 +1,764 @@
+package flusher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"forebay/flusher/backing"
+	"forebay/flusher/backing/fault"
+	"forebay/flusher/backing/mem"
+	"forebay/flusher/codec"
+	"forebay/internal/bb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var owner = backing.Owner{Instance: 1, Life: 1}
+
+func memStore() *mem.Store { return mem.New(owner, nil) }
+
+func drainAll(t *testing.T, f *Flusher) (Report, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return f.Drain(ctx, "buf", nil)
+}
+
+func TestFlush(t *testing.T) {
+	w, store := newWorld(t), memStore()
+	var mu sync.Mutex
+	var receipts []Receipt
+	f := w.start(store, func(o *Options) {
+		o.Observe = func(e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Kind == EventFlushed {
+				receipts = append(receipts, *e.Receipt)
+			}
+		}
+	})
+	for i := range 300 {
+		w.write(fmt.Sprintf("d%d/f%d", i%7, i), strings.Repeat("x", i*13))
+	}
+	w.expectStore(store.Contents)
+	mu.Lock()
+	defer mu.Unlock()
+	s := f.BufferStats("buf")
+	if len(receipts) != 300 || s.Flushed != 300 || s.Queued != 0 || s.QueuedBytes != 0 || !s.OldestDirty.IsZero() || s.Rate <= 0 {
+		t.Fatalf("%d receipts, %+v", len(receipts), s)
+	}
+}
+
+// TestOnceEach flushes what is not changed exactly once.
+func TestOnceEach(t *testing.T) {
+	w, store := newWorld(t), memStore()
+	f := w.start(store, nil)
+	key := w.write("a", "content")
+	for range 3 {
+		if err := f.Wait(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		f.Enqueue(Item{Key: key, Size: 7}) // a daemon may not know that it is clean
+	}
+	w.expectStore(store.Contents)
+	if n := store.Puts("a"); n != 1 {
+		t.Fatalf("stored %d times", n)
+	}
+}
+
+// TestStoreDownThenUp loses nothing, says why and since when, and recovers by itself.
+func TestStoreDownThenUp(t *testing.T) {
+	for _, kind := range []fault.Kind{fault.Refused, fault.Reset, fault.Full, fault.Busy, fault.WrongChecksum, fault.Truncated} {
+		t.Run(string(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, inner, plan := newWorld(t), memStore(), fault.NewPlan(fault.Rule{Op: "put", Kind: kind})
+				f := w.start(fault.Wrap(inner, plan), func(o *Options) { o.Backoff = [2]time.Duration{} })
+				defer f.Close()
+				begin := time.Now()
+				var keys []Key
+				for i := range 20 {
+					keys = append(keys, w.write(fmt.Sprint("f", i), fmt.Sprint("content ", i)))
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				err := f.Wait(ctx, keys[3])
+				s := f.BufferStats("buf")
+				if !errors.Is(err, bb.Unavailable) || !strings.Contains(err.Error(), "failed attempts: put: f3: ") {
+					t.Fatalf("waiting ended with %v", err)
+				}
+				if s.Queued != 20 || s.Failing != 20 || !s.OldestDirty.Equal(begin) || s.LastErrorAttempts < 10 || s.LastErrorAttempts > 30 || time.Since(s.LastErrorAt) > time.Minute {
+					t.Fatalf("%+v", s)
+				}
+				if kind != fault.Reset && len(inner.Contents()) != 0 {
+					t.Fatalf("something got through: %q", inner.Contents())
+				}
+				plan.Set()
+				synctest.Wait()
+				if err := f.Wait(t.Context(), keys[3]); err != nil {
+					t.Fatal(err)
+				}
+				w.expectStore(inner.Contents)
+				if s := f.BufferStats("buf"); s.LastError != nil || s.Failing != 0 {
+					t.Fatalf("still said to fail: %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// TestKilledAtEachStep dies around a Put and in Done, and begins a new life over what is left.
+func TestKilledAtEachStep(t *testing.T) {
+	died := bb.E(bb.Internal, "put", "", "killed")
+	for _, step := range []mem.Step{"begin", mem.StepBegun, mem.StepWritten, mem.StepVisible, "done"} {
+		t.Run(string(step), func(t *testing.T) {
+			w := newWorld(t)
+			reached := make(chan struct{}, 100)
+			store := mem.New(owner, func(_ context.Context, _ string, at mem.Step) error {
+				if at == step {
+					reached <- struct{}{}
+					return died
+				}
+				return nil
+			})
+			if step == "begin" || step == "done" {
+				w.set(func() { w.mu.done = died })
+				reached <- struct{}{}
+			}
+			f := w.start(store, func(o *Options) { o.Backoff[0] = time.Hour })
+			w.write("d/a", "the content")
+			<-reached
+			if step == "done" {
+				for store.Puts("d/a") == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			f.Close()
+
+			w.set(func() { w.mu.done = nil })
+			next := store.Reopen(backing.Owner{Instance: 1, Life: 2})
+			if _, err := next.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f = w.start(next, nil)
+			w.mu.Lock()
+			file := w.mu.files["d/a"]
+			item := Item{Key: Key{"buf", file.id, file.generation}, Size: int64(len(file.content)), Path: file.path, Suspect: true}
+			w.mu.Unlock()
+			f.Enqueue(item)
+			w.expectStore(next.Contents)
+		})
+	}
+}
+
+// TestKilledThenRenamed takes away, after a crash, what a flush may have left under the old name.
+func TestKilledThenRenamed(t *testing.T) {
+	for _, change := range []string{"rename", "rename directory", "remove"} {
+		w, store := newWorld(t), memStore()
+		if _, err := store.Put(t.Context(), "d/a", backing.NewBytes([]byte("the content")), backing.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		f := w.start(store, nil)
+		f.Pause("buf")
+		key := w.write("d/a", "the content")
+		f.Forget(key)
+		f.Enqueue(Item{Key: key, Size: 11, Path: "d/a", Suspect: true})
+		switch change {
+		case "rename":
+			w.rename("d/a", "d/b")
+		case "rename directory":
+			w.rename("d", "e")
+		case "remove":
+			w.remove("d/a")
+		}
+		f.Resume("buf")
+		w.expectStore(store.Contents)
+	}
+}
+
+// TestRenamesAndRemovalsDuringFlushes changes names at random while a store that
+// fails now and then is written, and compares it with the namespace at the end.
+func TestRenamesAndRemovalsDuringFlushes(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := newWorld(t)
+			inner := mem.New(owner, func(ctx context.Context, _ string, step mem.Step) error {
+				if rand.IntN(3) == 0 {
+					time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+				}
+				return nil
+			})
+			var rules []fault.Rule
+			for i := range 60 { // lost answers, to puts and operations
+				rules = append(rules, fault.Rule{Op: []string{"put", "rename", "remove"}[i%3], Kind: []fault.Kind{fault.Reset, fault.Busy}[i%2], Skip: 4, Count: 1})
+			}
+			f := w.start(fault.Wrap(inner, fault.NewPlan(rules...)), nil)
+			_ = f
+			r := rand.New(rand.NewPCG(seed, 1))
+			names := func() string { return fmt.Sprintf("d%d/f%d", r.IntN(3), r.IntN(4)) }
+			for i := range 300 {
+				switch r.IntN(8) {
+				case 0, 1, 2, 3:
+					w.write(names(), fmt.Sprintf("content %d %s", i, strings.Repeat("x", r.IntN(5000))))
+				case 4, 5:
+					if from, to := names(), names(); from != to {
+						w.rename(from, to)
+					}
+				case 6:
+					w.remove(names())
+				case 7:
+					from, to := fmt.Sprint("d", r.IntN(3)), fmt.Sprint("e", r.IntN(2))
+					if r.IntN(4) == 0 {
+						w.remove(from)
+					} else if !w.hasDir(to) {
+						w.rename(from, to)
+						w.rename(to, from)
+					}
+				}
+				if r.IntN(4) == 0 {
+					time.Sleep(time.Duration(r.IntN(500)) * time.Microsecond)
+				}
+			}
+			w.expectStore(inner.Contents)
+			if n := len(f.queueOf("buf").suspect); n != 0 {
+				t.Errorf("%d entries are still suspect", n)
+			}
+		})
+	}
+}
+
+func (f *Flusher) queueOf(buffer string) *queue {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.queues[buffer]
+}
+
+// TestRemovedDoesNotComeBack holds a flush in flight, removes its file, and looks.
+func TestRemovedDoesNotComeBack(t *testing.T) {
+	for _, step := range []mem.Step{mem.StepBegun, mem.StepWritten, mem.StepVisible} {
+		w := newWorld(t)
+		reached := make(chan struct{})
+		store := mem.New(owner, func(ctx context.Context, _ string, at mem.Step) error {
+			if at == step {
+				close(reached)
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		w.start(store, nil)
+		w.write("a", "content")
+		<-reached
+		w.remove("a")
+		w.expectStore(store.Contents)
+	}
+}
+
+func TestKeptBack(t *testing.T) {
+	w, store := newWorld(t), memStore()
+	f := w.start(store, func(o *Options) {
+		o.DirtyAge = time.Nanosecond // even overdue
+		o.Policy = func(string) Policy { return Policy{Keep: bb.DefaultKeep()} }
+	})
+	w.write("out/_temporary/0/part-0", "zero")
+	w.write("out/_temporary/0/part-1", "one")
+	w.write("ckpt.tmp", "checkpoint")
+	w.write("plain", "plain")
+	report, err := drainAll(t, f)
+	want := []string{"ckpt.tmp", "out/_temporary/0/part-0", "out/_temporary/0/part-1"}
+	if !errors.Is(err, bb.Busy) || !slices.Equal(report.Held, want) || report.HeldCount != 3 || report.UnsavedCount != 0 || report.Flushed != 1 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if got := store.Contents(); len(got) != 1 {
+		t.Fatalf("stored: %q", got)
+	}
+	w.rename("ckpt.tmp", "ckpt")
+	w.rename("out/_temporary/0/part-0", "out/part-0")
+	w.remove("out/_temporary")
+	w.expectStore(store.Contents)
+	if s := f.BufferStats("buf"); s.Held != 0 || s.HeldBytes != 0 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func TestDrainSaysWhatItCouldNotSave(t *testing.T) {
+	w, inner := newWorld(t), memStore()
+	denied := bb.E(bb.Permission, "put", "secret", "access denied")
+	f := w.start(failing{inner, map[string]error{"secret": denied}}, nil)
+	w.write("secret", "x")
+	w.write("fine", "y")
+	w.set(func() { w.mu.open = []string{"being/written"} })
+	report, err := drainAll(t, f)
+	if !errors.Is(err, bb.Permission) || !strings.Contains(err.Error(), "access denied") {
+		t.Fatal(err)
+	}
+	if report.UnsavedCount != 1 || report.Unsaved[0].Path != "secret" || report.Unsaved[0].Err != denied || report.Flushed != 1 || report.OpenCount != 1 {
+		t.Fatalf("%+v", report)
+	}
+	if s := f.BufferStats("buf"); s.Queued != 1 || s.Draining {
+		t.Fatalf("the file was dropped: %+v", s)
+	}
+}
+
+// TestDrainEndsWithItsContext while the store hangs.
+func TestDrainEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		f := w.start(fault.Wrap(memStore(), fault.NewPlan(fault.Rule{Op: "put", Kind: fault.Slow, Delay: 1000 * time.Hour})), nil)
+		defer f.Close()
+		w.write("a", "content")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		calls := 0
+		report, err := f.Drain(ctx, "buf", func(p Progress) {
+			calls++
+			if p.FilesTotal != 1 || p.BytesTotal != 7 || p.FilesDone != 0 {
+				t.Errorf("%+v", p)
+			}
+		})
+		if err == nil || report.UnsavedCount != 1 || report.UnsavedBytes != 7 || calls < 100 {
+			t.Fatalf("%+v, %v, %d calls", report, err, calls)
+		}
+	})
+}
+
+// failing fails Puts of some names.
+type failing struct {
+	backing.Store
+	names map[string]error
+}
+
+func (s failing) Put(ctx context.Context, name string, src backing.Source, opts backing.PutOptions) (backing.Object, error) {
+	if err := s.names[name]; err != nil {
+		return backing.Object{}, err
+	}
+	return s.Store.Put(ctx, name, src, opts)
+}
+
+// TestDamagedMemory is never written out.
+func TestDamagedMemory(t *testing.T) {
+	w, store := newWorld(t), memStore()
+	f := w.start(store, nil)
+	w.set(func() { w.mu.verify = bb.E(bb.Checksum, "verify", "a", "extent 3 is damaged") })
+	w.write("a", "content")
+	report, err := drainFor(t, f, 200*time.Millisecond)
+	if !errors.Is(err, bb.Checksum) || len(store.Contents()) != 0 || report.UnsavedCount != 1 {
+		t.Fatalf("%v, %q", err, store.Contents())
+	}
+	w.set(func() { w.mu.verify = nil })
+	w.expectStore(store.Contents)
+}
+
+func drainFor(t *testing.T, f *Flusher, limit time.Duration) (Report, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	return f.Drain(ctx, "buf", nil)
+}
+
+// TestCodecs stores compressed, reads back, and takes the old object away when the codec changes.
+func TestCodecs(t *testing.T) {
+	w, store := newWorld(t), memStore()
+	name := codec.None
+	var mu sync.Mutex
+	f := w.start(store, func(o *Options) {
+		o.SpoolDir = t.TempDir()
+		o.Policy = func(string) Policy {
+			mu.Lock()
+			defer mu.Unlock()
+			return Policy{Codec: name}
+		}
+	})
+	noise := make([]byte, spoolMemory+spoolStep)
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	contents := map[string]string{"text": strings.Repeat("a burst ", 10_000), "noise": string(noise), "empty": ""}
+	for _, c := range []string{codec.Zstd, codec.None, codec.S2, codec.Zstd} {
+		mu.Lock()
+		name = c
+		mu.Unlock()
+		var want []string
+		for path, content := range contents {
+			w.write(path, content)
+			want = append(want, path+codec.Suffix(c))
+		}
+		if _, err := drainAll(t, f); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for object := range store.Contents() {
+			got = append(got, object)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Fatalf("%q: stored %q", c, got)
+		}
+		for path, content := range contents {
+			for _, offset := range []int64{0, int64(len(content) / 2)} {
+				r, err := f.Read(t.Context(), "buf", path, c, offset)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := io.ReadAll(r)
+				if err != nil || r.Close() != nil || string(b) != content[offset:] {
+					t.Fatalf("%s in %q from %d: %d bytes, %v", path, c, offset, len(b), err)
+				}
+			}
+		}
+		w.rename("text", "renamed")
+		w.rename("renamed", "text")
+	}
+	if left, err := os.ReadDir(f.opts.SpoolDir); err != nil || len(left) != 0 {
+		t.Fatal(left, err)
+	}
+}
+
+// TestOneBufferDoesNotStopAnother has one store hang for ever.
+func TestOneBufferDoesNotStopAnother(t *testing.T) {
+	w := newWorld(t)
+	stuck := fault.Wrap(memStore(), fault.NewPlan(fault.Rule{Kind: fault.Slow, Delay: time.Hour}))
+	fine := memStore()
+	f := w.start(nil, func(o *Options) {
+		o.Stores = func(_ context.Context, buffer string) (backing.Store, error) {
+			if buffer == "stuck" {
+				return stuck, nil
+			}
+			return fine, nil
+		}
+	})
+	w.buffer = "stuck"
+	for i := range 20 {
+		w.write(fmt.Sprint("s", i), "x")
+	}
+	w.buffer = "buf"
+	for i := range 100 {
+		w.write(fmt.Sprint("f", i), "x")
+	}
+	if _, err := drainAll(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(fine.Contents()); n != 100 {
+		t.Fatalf("%d stored", n)
+	}
+	if s := f.Stats(); s["stuck"].InFlight != 3 || s["stuck"].Queued != 20 || s["buf"].Flushed != 100 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// TestRewrittenWhileFlying goes on with the newer generation, and tells waiters right.
+func TestRewrittenWhileFlying(t *testing.T) {
+	w := newWorld(t)
+	reached, proceed := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	store := mem.New(owner, func(_ context.Context, _ string, at mem.Step) error {
+		once.Do(func() { close(reached); <-proceed })
+		return nil
+	})
+	f := w.start(store, nil)
+	first := w.write("a", "old")
+	<-reached
+	second := w.write("a", "new")
+	close(proceed)
+	if err := f.Wait(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Wait(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(store.Contents()["a"]); got != "new" {
+		t.Fatalf("stored %q", got)
+	}
+	w.expectStore(store.Contents)
+}
+
+func TestWaitForWhatGoesAway(t *testing.T) {
+	w := newWorld(t)
+	f := w.start(memStore(), nil)
+	f.Pause("")
+	key := w.write("a", "content")
+	result := make(chan error, 1)
+	go func() { result <- f.Wait(t.Context(), key) }()
+	for f.waiters("buf") == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	w.remove("a")
+	if err := <-result; !errors.Is(err, bb.NotFound) {
+		t.Fatal(err)
+	}
+}
+
+func (f *Flusher) waiters(buffer string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.mu.queues[buffer].entries {
+		n += len(e.waiters)
+	}
+	return n
+}
+
+// TestClose ends everything that waits, with a reason, and keeps nothing running.
+func TestClose(t *testing.T) {
+	w := newWorld(t)
+	hang := fault.Wrap(memStore(), fault.NewPlan(fault.Rule{Kind: fault.Slow, Delay: time.Hour}))
+	f := w.start(hang, nil)
+	key := w.write("a", "content")
+	f.Apply("buf", StoreOp{Kind: OpRemove, Old: "b"})
+	results := make(chan error, 2)
+	go func() { results <- f.Wait(t.Context(), key) }()
+	go func() { _, err := f.Drain(t.Context(), "buf", nil); results <- err }()
+	for f.waiters("buf") == 0 || !f.BufferStats("buf").Draining || f.BufferStats("buf").InFlight == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for range 2 {
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := <-results; !errors.Is(err, bb.Unavailable) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.Hold(t.Context(), "buf", "x"); !errors.Is(err, bb.Unavailable) {
+		t.Fatal(err)
+	}
+	if _, err := f.Drain(t.Context(), "buf", nil); !errors.Is(err, bb.Unavailable) {
+		t.Fatal(err)
+	}
+	f.Enqueue(Item{Key: key})
+	f.Apply("buf", StoreOp{Kind: OpRemove, Old: "b"})
+	f.Forget(key)
+}
+
+func TestForgetBuffer(t *testing.T) {
+	w := newWorld(t)
+	hang := fault.Wrap(memStore(), fault.NewPlan(fault.Rule{Kind: fault.Slow, Delay: time.Hour}))
+	f := w.start(hang, nil)
+	for i := range 10 {
+		w.write(fmt.Sprint("f", i), "x")
+	}
+	release, err := f.Hold(t.Context(), "buf", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.ForgetBuffer("buf")
+	release()
+	release()
+	if s := f.Stats(); len(s) != 0 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// TestHoldGivesUp when its context ends before a flush does, and holds nothing then.
+func TestHoldGivesUp(t *testing.T) {
+	w := newWorld(t)
+	stubborn, reached := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	store := mem.New(owner, func(context.Context, string, mem.Step) error {
+		once.Do(func() { close(reached); <-stubborn })
+		return nil
+	})
+	f := w.start(store, nil)
+	w.write("a", "content")
+	<-reached
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.Hold(ctx, "buf", "a"); !errors.Is(err, bb.Cancelled) {
+		t.Fatal(err)
+	}
+	close(stubborn)
+	w.expectStore(store.Contents)
+}
+
+// TestOperationsThatFail are repeated, in order, and hold back only what they concern.
+func TestOperationsThatFail(t *testing.T) {
+	w, inner := newWorld(t), memStore()
+	plan := fault.NewPlan()
+	f := w.start(fault.Wrap(inner, plan), nil)
+	w.write("a", "first")
+	w.write("other", "1")
+	w.expectStore(inner.Contents)
+	plan.Set(fault.Rule{Op: "rename", Kind: fault.Refused})
+	w.rename("a", "b")
+	w.rename("b", "c")
+	blocked, free := w.write("a", "second"), w.write("other", "2")
+	if err := f.Wait(t.Context(), free); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := f.Wait(ctx, blocked); err == nil {
+		t.Fatal("flushed under a name that is not free yet")
+	}
+	s := f.BufferStats("buf")
+	if s.StoreOps != 2 || s.LastError == nil || s.LastErrorPath != "a" || string(inner.Contents()["a"]) != "first" {
+		t.Fatalf("%+v", s)
+	}
+	plan.Set()
+	w.expectStore(inner.Contents)
+	if s := f.BufferStats("buf"); s.StoreOps != 0 || s.LastError != nil {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// TestOperationsAreIdempotent carries the same ones out twice, as after a crash.
+func TestOperationsAreIdempotent(t *testing.T) {
+	w, store := newWorld(t), memStore()
+	f := w.start(store, nil)
+	w.write("a", "x")
+	w.write("t/1", "y")
+	w.expectStore(store.Contents)
+	for range 2 {
+		f.Apply("buf", StoreOp{Kind: OpRename, Old: "a", New: "b"})
+		f.Apply("buf", StoreOp{Kind: OpRename, Old: "t", New: "u", Tree: true})
+		f.Apply("buf", StoreOp{Kind: OpRemove, Old: "c"})
+		if _, err := drainAll(t, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := store.Contents(); len(got) != 2 || string(got["b"]) != "x" || string(got["u/1"]) != "y" {
+		t.Fatalf("%q", got)
+	}
+}
+
+// TestDeadline begins to flush a file within its dirty age, though nothing is ever idle.
+func TestDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, store := newWorld(t), memStore()
+		f := w.start(store, func(o *Options) { o.Idle = time.Hour; o.DirtyAge = 5 * time.Minute })
+		defer f.Close()
+		begin := time.Now()
+		for time.Since(begin) < 20*time.Minute {
+			w.write("log", time.Now().String())
+			synctest.Wait()
+			if oldest := f.BufferStats("buf").OldestDirty; !oldest.IsZero() && time.Since(oldest) > 5*time.Minute+10*time.Second {
+				t.Fatalf("dirty since %v ago", time.Since(oldest))
+			}
+			time.Sleep(7 * time.Second) // not a divisor of the dirty age
+		}
+		if n := store.Puts("log"); n < 3 || n > 5 {
+			t.Fatalf("stored %d times in 20 minutes", n)
+		}
+	})
+}
+
+// TestManyFiles keeps the cost of a file from growing with their number.
+func TestManyFiles(t *testing.T) {
+	w, store := newWorld(t), memStore()
+	f := w.start(store, nil)
+	f.Pause("buf")
+	for i := range 20_000 {
+		w.write(fmt.Sprintf("d%d/f%d", i%100, i), "x")
+	}
+	for i := range 500 {
+		w.rename(fmt.Sprintf("d%d/f%d", i%100, i), fmt.Sprintf("e/f%d", i))
+	}
+	f.Resume("buf")
+	w.expectStore(store.Contents)
+}
+
+func TestReceipts(t *testing.T) {
+	w, store := newWorld(t), memStore()
+	var mu sync.Mutex
+	var lines []byte
+	w.start(store, func(o *Options) {
+		o.Policy = func(string) Policy { return Policy{Codec: codec.Zstd} }
+		o.Observe = func(e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Kind == EventFlushed {
+				var err error
+				if lines, err = e.Receipt.Append(lines); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	for i := range 5 {
+		w.write(fmt.Sprint("f", i), strings.Repeat("text ", 100*i))
+	}
+	if _, err := drainAll(t, w.f); err != nil {
+		t.Fatal(err)
+	}
+	w.write("f0", "again")
+	if _, err := drainAll(t, w.f); err != nil {
+		t.Fatal(err)
+	}
+	verify := func(deep bool) (bad []string) {
+		t.Helper()
+		verdict, err := Verify(t.Context(), store, bytes.NewReader(lines), deep, func(f Finding) {
+			if f.Err != nil {
+				bad = append(bad, f.Receipt.Path+": "+bb.KindOf(f.Err).String())
+			}
+		})
+		if err != nil || verdict.Good+verdict.Bad != 5 || verdict.Bad != len(bad) {
+			t.Fatal(verdict, err)
+		}
+		return bad
+	}
+	if bad := slices.Concat(verify(false), verify(true)); len(bad) != 0 {
+		t.Fatal(bad)
+	}
+	if err := errors.Join(store.Damage("f1.zst"), store.Remove(t.Context(), "f2.zst")); err != nil {
+		t.Fatal(err)
+	}
+	if bad := verify(false); !slices.Equal(bad, []string{"f2: not found"}) {
+		t.Fatal(bad)
+	}
+	if bad := verify(true); len(bad) != 2 || !slices.Contains(bad, "f1: checksum") || !slices.Contains(bad, "f2: not found") {
+		t.Fatal(bad)
+	}
+	lines = append(lines, "not a receipt\n{\"path\":"...)
+	var invalid int
+	if _, err := Verify(t.Context(), store, bytes.NewReader(lines), false, func(f Finding) {
+		if errors.Is(f.Err, bb.Invalid) {
+			invalid++
+		}
+	}); err != nil || invalid != 2 {
+		t.Fatal(invalid, err)
+	}
+}
+
+func FuzzReceipt(f *testing.F) {
+	full := Receipt{Path: "a b/ü", Size: 10, Checksum: 1 << 63, Codec: "zstd", StoredSize: 5, StoredSum: 3, ETag: "\"x\"", At: time.Unix(1e9, 5), By: "n"}
+	for _, r := range []Receipt{full, {Path: "p"}, {Path: "p", Size: 1, StoredSize: 1, Checksum: 7, StoredSum: 7}} {
+		text, err := r.Append(nil)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte(`{"path":"../x","size":-1,"crc64nvme":"zz"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := ParseReceipt(text)
+		if err != nil {
+			if !errors.Is(err, bb.Invalid) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := r.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := ParseReceipt(again)
+		if err != nil || !second.At.Equal(r.At) {
+			t.Fatalf("%q: %v", again, err)
+		}
+		second.At = r.At
+		if second != r {
+			t.Fatalf("%+v became %+v", r, second)
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package flusher
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"forebay/internal/bb"
+)
+
+// hold keeps flushes away from paths.
+type hold struct{ paths []string }
+
+// concerns reports whether a flush under the path would collide: a file's own
+// path, or one below a held directory. A path "" holds all.
+func (h *hold) concerns(path string) bool {
+	return slices.ContainsFunc(h.paths, func(held string) bool { return overlaps(held, path) })
+}
+
+// Hold keeps the files at and below clean paths ("": all of the buffer) from being
+// flushed until release is called. Flushes in flight there are cancelled, and when
+// Hold returns they have ended: either recorded by Job.Done, or not to be seen in
+// the store once pending operations are carried out. Take it before a rename (with both names) or a
+// removal is decided, and release it after Apply: so no flush works with a name
+// that is no longer the file's, and what was removed does not come back.
+//
+// Several holds may overlap. release may be called more than once. The error is
+// that of ctx, or bb.Unavailable after Close; then nothing is held.
+func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (release func(), err error) {
+	if len(paths) == 0 {
+		return nil, bb.E(bb.Invalid, "hold", buffer, "no path is named")
+	}
+	h := &hold{slices.Clone(paths)}
+	q, flights, err := f.place(h, buffer)
+	if err != nil {
+		return nil, err
+	}
+	var once sync.Once
+	release = func() { once.Do(func() { f.lift(q, h) }) }
+	for _, fl := range flights {
+		select {
+		case <-fl.ended:
+		case <-ctx.Done():
+			release()
+			return nil, bb.Wrap("hold", buffer, ctx.Err())
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q.removeSuspects(h)
+	return release, nil
+}
+
+// place begins a hold and cancels the flights that it concerns. Those that are not
+// yet fixed to a path will notice.
+func (f *Flusher) place(h *hold, buffer string) (*queue, []*flight, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.closed {
+		return nil, nil, bb.E(bb.Unavailable, "hold", buffer, "the daemon is stopping")
+	}
+	q := f.queue(buffer)
+	q.holds[h] = struct{}{}
+	q.epoch++
+	var flights []*flight
+	for fl := range q.flying {
+		if fl.path != "" && h.concerns(fl.path) {
+			fl.cancel(errHeld)
+			flights = append(flights, fl)
+		}
+	}
+	return q, flights, nil
+}
+
+// lift ends a hold.
+func (f *Flusher) lift(q *queue, h *hold) {
+	f.mu.Lock()
+	delete(q.holds, h)
+	q.release(h.paths)
+	f.mu.Unlock()
+	f.kick()
+}
+
+// removeSuspects has objects removed that a cancelled or failed Put may have left
+// under a held name: nothing in the namespace knows of them, so no rename or
+// removal would take them along.
+func (q *queue) removeSuspects(h *hold) {
+	for e := range q.suspect {
+		if h.concerns(e.suspect) || h.concerns(e.path) {
+			q.removeObject(e.suspect)
+			q.clearSuspect(e)
+		}
+	}
+}

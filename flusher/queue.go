@@ -1,0 +1,299 @@
+package flusher
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"forebay/flusher/plan"
+	"forebay/internal/bb"
+)
+
+// state is where an entry is; see the package's drawing.
+type state uint8
+
+const (
+	stateNone state = iota
+	stateReady
+	stateFlying
+	stateWaiting
+	stateHeld
+	stateParked
+)
+
+// entry is a queued file.
+type entry struct {
+	id     uint64
+	item   Item
+	urgent bool
+	state  state
+	path   string  // where it lay when it was last looked at
+	flight *flight // while flying
+	next   *Item   // a newer generation that came while flying
+
+	attempts  int
+	notBefore time.Time
+	err       error // of the last attempt
+	errAt     time.Time
+	gaveUp    bool // the last error will not pass by itself
+
+	suspect string // an object that a Put of ours may have made, and nobody knows of
+	waiters []waiter
+}
+
+// waiter is told when a generation, or a newer one, is durable.
+type waiter struct {
+	generation bb.Generation
+	done       chan error // buffered
+}
+
+// queue is what there is to do for one buffer. All of it is guarded by the
+// Flusher's mu, except for ctx.
+type queue struct {
+	f      *Flusher
+	buffer string
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	entries map[bb.FileID]*entry
+	ready   [2]*btree.BTreeG[*entry] // by age; [1]: those that somebody waits for
+	waiting *btree.BTreeG[*entry]    // by notBefore
+	held    *btree.BTreeG[*entry]    // by path: a rename releases what is below it
+	parked  map[*entry]struct{}
+	flying  map[*flight]struct{}
+	suspect map[*entry]struct{}
+	byAge   *btree.BTreeG[*entry] // all that are to be flushed, so without the held ones
+
+	holds    map[*hold]struct{}
+	epoch    uint64 // number of holds there have been
+	ops      []StoreOp
+	applying bool // a goroutine carries out ops
+	paused   bool
+	draining int
+	changed  chan struct{} // closed, and made anew, when something ends
+
+	stats counters
+}
+
+func newQueue(f *Flusher, buffer string) *queue {
+	q := &queue{
+		f: f, buffer: buffer, entries: map[bb.FileID]*entry{}, parked: map[*entry]struct{}{}, flying: map[*flight]struct{}{},
+		suspect: map[*entry]struct{}{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
+	}
+	q.ctx, q.cancel = context.WithCancel(f.ctx)
+	options := btree.Options{NoLocks: true} // the Flusher's mu locks it
+	byAge := func(a, b *entry) bool { return plan.Older(a.plan(q), b.plan(q)) < 0 }
+	q.ready[0], q.ready[1] = btree.NewBTreeGOptions(byAge, options), btree.NewBTreeGOptions(byAge, options)
+	q.byAge = btree.NewBTreeGOptions(byAge, options)
+	q.waiting = btree.NewBTreeGOptions(func(a, b *entry) bool {
+		return cmp.Or(a.notBefore.Compare(b.notBefore), cmp.Compare(a.id, b.id)) < 0
+	}, options)
+	q.held = btree.NewBTreeGOptions(func(a, b *entry) bool {
+		return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(a.id, b.id)) < 0
+	}, options)
+	return q
+}
+
+func (e *entry) plan(q *queue) plan.Item {
+	return plan.Item{
+		ID: e.id, Buffer: q.buffer, Size: e.item.Size, DirtySince: e.item.DirtySince, ClosedAt: e.item.ClosedAt,
+		NotBefore: e.notBefore, Held: e.state == stateHeld, Urgent: e.urgent,
+	}
+}
+
+// move changes an entry's state. Nothing else does, and nothing changes what the
+// indexes order by while an entry is in them, except between two moves.
+func (q *queue) move(e *entry, to state) {
+	switch e.state {
+	case stateReady:
+		q.ready[0].Delete(e)
+		q.ready[1].Delete(e)
+	case stateWaiting:
+		q.waiting.Delete(e)
+	case stateHeld:
+		q.held.Delete(e)
+		q.stats.heldBytes -= e.item.Size
+	case stateParked:
+		delete(q.parked, e)
+	case stateFlying:
+		delete(q.flying, e.flight)
+		e.flight = nil
+	}
+	if e.state != stateNone && e.state != stateHeld {
+		q.byAge.Delete(e)
+		q.stats.bytes -= e.item.Size
+	}
+	e.state = to
+	if to != stateNone && to != stateHeld {
+		q.byAge.Set(e)
+		q.stats.bytes += e.item.Size
+	}
+	switch to {
+	case stateReady:
+		q.ready[index(e.urgent)].Set(e)
+	case stateWaiting:
+		q.waiting.Set(e)
+	case stateHeld:
+		q.held.Set(e)
+		q.stats.heldBytes += e.item.Size
+	case stateParked:
+		q.parked[e] = struct{}{}
+	}
+}
+
+func index(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// change alters what the indexes order by.
+func (q *queue) change(e *entry, alter func()) {
+	if e.state == stateFlying {
+		panic("flusher: an entry is changed in flight")
+	}
+	was := e.state
+	q.move(e, stateNone)
+	alter()
+	q.move(e, was)
+}
+
+// add queues an item, or replaces an older generation. The age of the oldest dirty
+// byte stays: a file that is written again and again is not put off for ever.
+func (q *queue) add(item Item, id uint64) {
+	e := q.entries[item.File]
+	switch {
+	case e == nil:
+		e = &entry{id: id, item: item, path: item.Path}
+		q.entries[item.File] = e
+		if item.Suspect && item.Path != "" {
+			q.setSuspect(e, q.objectName(item.Path))
+		}
+		q.move(e, stateReady)
+	case item.Generation <= e.item.Generation:
+	case e.state == stateFlying:
+		if e.next == nil || e.next.Generation < item.Generation {
+			e.next = &item
+		}
+	default:
+		q.change(e, func() { e.replace(item) })
+	}
+}
+
+func (e *entry) replace(item Item) {
+	if e.item.DirtySince.Before(item.DirtySince) {
+		item.DirtySince = e.item.DirtySince
+	}
+	e.item = item
+}
+
+func (q *queue) setSuspect(e *entry, object string) {
+	e.suspect = object
+	q.suspect[e] = struct{}{}
+}
+
+func (q *queue) clearSuspect(e *entry) {
+	e.suspect = ""
+	delete(q.suspect, e)
+}
+
+// drop takes an entry out and tells those who wait for it.
+func (q *queue) drop(e *entry, err error) {
+	if e.state == stateFlying {
+		e.flight.forgotten = err
+		e.flight.cancel(errForgotten)
+		return // land drops it
+	}
+	q.move(e, stateNone)
+	delete(q.entries, e.item.File)
+	delete(q.suspect, e)
+	q.setError(e, nil, false)
+	e.settle(e.item.Generation, err)
+}
+
+// settle tells those who wait for a generation up to the given one.
+func (e *entry) settle(generation bb.Generation, err error) {
+	left := e.waiters[:0]
+	for _, w := range e.waiters {
+		if w.generation <= generation {
+			w.done <- err
+		} else {
+			left = append(left, w)
+		}
+	}
+	clear(e.waiters[len(left):])
+	e.waiters = left
+}
+
+// setError notes how an entry's last attempt went, and keeps the counts of failing ones.
+func (q *queue) setError(e *entry, err error, gaveUp bool) {
+	q.stats.failing += index(err != nil) - index(e.err != nil)
+	q.stats.gaveUp += index(gaveUp) - index(e.gaveUp)
+	e.err, e.gaveUp = err, gaveUp
+	if err == nil {
+		e.attempts = 0
+		e.notBefore = time.Time{}
+		if q.stats.failing == 0 && q.stats.lastOp == nil {
+			q.stats.last = lastError{}
+		}
+		return
+	}
+	e.attempts++
+	e.errAt = q.f.opts.Now()
+	q.stats.failures++
+	q.stats.last = lastError{err: err, path: e.path, at: e.errAt, attempts: e.attempts}
+}
+
+// close ends everything of the queue. Flights are cancelled and land on their own.
+func (q *queue) close(err error) {
+	for _, e := range q.entries {
+		q.drop(e, err)
+	}
+	q.ops = nil
+	q.cancel()
+	q.broadcast()
+}
+
+// broadcast wakes those who wait for a change.
+func (q *queue) broadcast() {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// release makes ready whatever a hold or an operation on paths has kept waiting.
+func (q *queue) release(paths []string) {
+	for e := range q.parked {
+		q.move(e, stateReady)
+	}
+	for _, p := range paths {
+		for _, e := range q.heldBelow(p) {
+			q.move(e, stateReady)
+		}
+	}
+}
+
+// heldBelow returns the held entries at or below a path.
+func (q *queue) heldBelow(p string) (found []*entry) {
+	q.held.Ascend(&entry{path: p}, func(e *entry) bool {
+		if !strings.HasPrefix(e.path, p) {
+			return false
+		}
+		if covers(p, e.path) {
+			found = append(found, e)
+		}
+		return true
+	})
+	return found
+}
+
+// covers reports whether a path is at or below a root; "" covers all.
+func covers(root, path string) bool {
+	return root == "" || path == root || len(path) > len(root) && path[len(root)] == '/' && path[:len(root)] == root
+}
+
+// overlaps reports whether one of two paths covers the other.
+func overlaps(a, b string) bool { return covers(a, b) || covers(b, a) }

@@ -1,0 +1,134 @@
+package flusher
+
+import (
+	"math"
+	"time"
+)
+
+// EventKind says what happened.
+type EventKind string
+
+// The kinds of events.
+const (
+	EventBegun       EventKind = "begun"
+	EventFlushed     EventKind = "flushed"  // told before anybody who waits for it goes on
+	EventFailed      EventKind = "failed"   // it will be tried again
+	EventDropped     EventKind = "dropped"  // there was nothing to flush any more
+	EventDeferred    EventKind = "deferred" // its name is passing, or held
+	EventApplied     EventKind = "applied"
+	EventApplyFailed EventKind = "apply-failed"
+)
+
+// Event tells what happened to a file or an operation.
+type Event struct {
+	Kind     EventKind
+	Key      Key
+	Path     string
+	Bytes    int64 // of the file
+	Err      error
+	Attempt  int
+	Took     time.Duration // the flush
+	DirtyFor time.Duration // since its oldest byte became dirty
+	Receipt  *Receipt      // of EventFlushed
+	Op       *StoreOp      // of EventApplied and EventApplyFailed
+}
+
+// BufferStats is how a buffer stands.
+type BufferStats struct {
+	Queued      int   // files to be flushed, those in flight among them
+	QueuedBytes int64 // their sizes
+	InFlight    int
+	Held        int // files kept back by a pattern
+	HeldBytes   int64
+	Failing     int       // files whose last attempt failed
+	StoreOps    int       // renames and removals still to be carried out
+	OldestDirty time.Time // of the queued files; zero: there are none
+	Paused      bool
+	Draining    bool
+
+	Flushed      int64 // files, since the start
+	FlushedBytes int64
+	Failures     int64   // failed attempts, since the start
+	Rate         float64 // bytes a second, lately
+
+	// The last failure, as long as something fails.
+	LastError         error
+	LastErrorPath     string
+	LastErrorAt       time.Time
+	LastErrorAttempts int
+}
+
+// BufferStats returns how a buffer stands; one that nothing was queued for has zeros.
+func (f *Flusher) BufferStats(buffer string) BufferStats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if q := f.mu.queues[buffer]; q != nil {
+		return q.describe()
+	}
+	return BufferStats{}
+}
+
+// Stats returns how each buffer stands.
+func (f *Flusher) Stats() map[string]BufferStats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make(map[string]BufferStats, len(f.mu.queues))
+	for name, q := range f.mu.queues {
+		all[name] = q.describe()
+	}
+	return all
+}
+
+func (q *queue) describe() BufferStats {
+	s := BufferStats{
+		Queued: len(q.entries) - q.held.Len(), QueuedBytes: q.stats.bytes, InFlight: len(q.flying),
+		Held: q.held.Len(), HeldBytes: q.stats.heldBytes, Failing: q.stats.failing, StoreOps: len(q.ops),
+		Paused: q.paused || q.f.mu.paused, Draining: q.draining > 0,
+		Flushed: q.stats.flushed, FlushedBytes: q.stats.flushedBytes, Failures: q.stats.failures,
+		Rate:      q.stats.rate.at(q.f.opts.Now()),
+		LastError: q.stats.last.err, LastErrorPath: q.stats.last.path, LastErrorAt: q.stats.last.at, LastErrorAttempts: q.stats.last.attempts,
+	}
+	if oldest, ok := q.byAge.Min(); ok {
+		s.OldestDirty = oldest.item.DirtySince
+	}
+	return s
+}
+
+// counters are a queue's figures.
+type counters struct {
+	bytes, heldBytes      int64
+	flushed, flushedBytes int64
+	failures              int64
+	failing, gaveUp       int
+	lastOp                error // of the first operation, while it fails
+	opGaveUp              bool
+	last                  lastError
+	rate                  rate
+}
+
+type lastError struct {
+	err      error
+	path     string
+	at       time.Time
+	attempts int
+}
+
+// rate is a flow that forgets what is long past.
+type rate struct {
+	perSecond float64
+	when      time.Time
+}
+
+const rateMemory = 10 * time.Second
+
+func (r *rate) at(now time.Time) float64 {
+	if r.when.IsZero() {
+		return 0
+	}
+	return r.perSecond * math.Exp(-now.Sub(r.when).Seconds()/rateMemory.Seconds())
+}
+
+func (r *rate) add(now time.Time, bytes int64) {
+	r.perSecond = r.at(now) + float64(bytes)/rateMemory.Seconds()
+	r.when = now
+}
