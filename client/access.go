@@ -1,0 +1,104 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"forebay/internal/bb"
+)
+
+// access is a writer's way to memory from which the daemon takes its bytes when they
+// are committed. It is used by one writer at a time, between whose commits it hands out
+// what never overlaps.
+type access interface {
+	// take returns between least and want bytes for w to fill, with room for the records
+	// of so many extents set aside. It may wait for room until ctx ends. ErrFull means
+	// that there is none before the next commit.
+	take(ctx context.Context, w *writer, want, least, credits int64) (claim, error)
+	// committed says that nothing of what was handed out waits for a commit any more,
+	// but for w's claim and reservation.
+	committed(w *writer)
+}
+
+var errFull = bb.E(bb.Busy, "write", "", "what waits for a commit fills its bound")
+
+// mapped is access to leased segments, which the daemon has in its memory already.
+type mapped struct{ *space }
+
+func (a mapped) take(ctx context.Context, w *writer, want, least, credits int64) (claim, error) {
+	return a.space.take(ctx, w.session, w, want, least, credits)
+}
+
+func (mapped) committed(*writer) {}
+
+// inlined is access through messages: bytes wait in this process's own memory and
+// travel with the commit. It serves what is too small for a lease to be worth it, and
+// clients that cannot map regions.
+type inlined struct {
+	limit  int64 // bytes that may wait for one commit
+	chunks []*memory
+	total  int64 // bytes of all chunks
+}
+
+const smallChunk = 64 << 10
+
+var chunkPool = sync.Pool{New: func() any { return newChunk(smallChunk) }}
+
+func newChunk(n int64) *memory {
+	return &memory{bytes: make([]byte, n), mu: new(sync.Mutex), arena: arena{floor: n}}
+}
+
+func (a *inlined) take(_ context.Context, _ *writer, want, least, _ int64) (claim, error) {
+	if n := len(a.chunks); n > 0 {
+		if at, ok := a.chunks[n-1].take(want, least, 0); ok {
+			return claim{mem: a.chunks[n-1], span: at}, nil
+		}
+	}
+	if a.limit-a.total < least {
+		return claim{}, errFull
+	}
+	m := a.grow(want)
+	at, ok := m.take(want, least, 0)
+	if !ok {
+		return claim{}, errFull
+	}
+	return claim{mem: m, span: at}, nil
+}
+
+// grow adds a chunk, larger with each.
+func (a *inlined) grow(want int64) *memory {
+	size := min(max(2*a.total, want, smallChunk), a.limit-a.total)
+	var m *memory
+	if size <= smallChunk {
+		m = chunkPool.Get().(*memory)
+		m.arena = arena{floor: size}
+	} else {
+		m = newChunk(size)
+	}
+	a.chunks = append(a.chunks, m)
+	a.total += size
+	return m
+}
+
+// committed frees the chunks, unless something is being filled in them still.
+func (a *inlined) committed(w *writer) {
+	for _, c := range []*claim{&w.claim, &w.reserved} {
+		if c.mem != nil && c.mem.lease == nil {
+			return
+		}
+	}
+	a.free()
+}
+
+// free forgets all chunks, and keeps the small ones for others.
+func (a *inlined) free() {
+	for _, m := range a.chunks {
+		if len(m.bytes) == smallChunk {
+			chunkPool.Put(m)
+		}
+	}
+	a.chunks, a.total = nil, 0
+}
+
+func isFull(err error) bool { return errors.Is(err, error(errFull)) }

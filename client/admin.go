@@ -1,0 +1,292 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// CreateBuffer makes a buffer and returns it as the daemon completed it. A nil Keep
+// means the default patterns, an empty one none.
+func (c *Client) CreateBuffer(ctx context.Context, spec BufferSpec) (BufferSpec, error) {
+	if err := bb.CheckBufferName(spec.Name); err != nil {
+		return BufferSpec{}, err
+	}
+	m := wire.FromBuffer(&spec)
+	m.KeepDefault = spec.Keep == nil
+	var reply wire.Buffer
+	if err := c.askOnce(ctx, wire.Type_TYPE_BUFFER_CREATE, m, &reply, bb.Exists); err != nil {
+		return BufferSpec{}, bb.Wrap("create buffer", spec.Name, err)
+	}
+	return reply.AsBuffer(), nil
+}
+
+// Buffers lists the buffers that this user may see, by name.
+func (c *Client) Buffers(ctx context.Context) ([]BufferSpec, error) {
+	var reply wire.Buffers
+	if err := c.ask(ctx, wire.Type_TYPE_BUFFER_LIST, &wire.Empty{}, &reply); err != nil {
+		return nil, bb.Wrap("list buffers", "", err)
+	}
+	list := make([]BufferSpec, 0, len(reply.Buffers))
+	for _, m := range reply.Buffers {
+		list = append(list, m.AsBuffer())
+	}
+	return list, nil
+}
+
+// BufferInfo describes one buffer.
+func (c *Client) BufferInfo(ctx context.Context, name string) (BufferSpec, error) {
+	if err := bb.CheckBufferName(name); err != nil {
+		return BufferSpec{}, err
+	}
+	var reply wire.Buffer
+	if err := c.ask(ctx, wire.Type_TYPE_BUFFER_GET, &wire.BufferName{Name: name}, &reply); err != nil {
+		return BufferSpec{}, bb.Wrap("buffer", name, err)
+	}
+	return reply.AsBuffer(), nil
+}
+
+// DestroyBuffer removes a buffer and all it holds. Without discard it fails with
+// ErrBusy while anything in it is dirty.
+func (c *Client) DestroyBuffer(ctx context.Context, name string, discard bool) error {
+	if err := bb.CheckBufferName(name); err != nil {
+		return err
+	}
+	m := &wire.BufferDestroy{Name: name, Discard: discard}
+	return bb.Wrap("destroy buffer", name, c.askOnce(ctx, wire.Type_TYPE_BUFFER_DESTROY, m, nil, bb.NotFound))
+}
+
+// Status returns the daemon's status as JSON, as GET /status does: of one buffer, or of all for "".
+func (c *Client) Status(ctx context.Context, buffer string) (json.RawMessage, error) {
+	var reply wire.StatusReply
+	if err := c.ask(ctx, wire.Type_TYPE_STATUS, &wire.StatusRequest{Buffer: buffer}, &reply); err != nil {
+		return nil, bb.Wrap("status", buffer, err)
+	}
+	return json.RawMessage(reply.Json), nil
+}
+
+// Events yields what happens to a buffer ("": to all) from now on, until ctx ends,
+// the loop is left, or the connection breaks: then it yields an error and ends. A
+// consumer that is too slow misses events.
+func (c *Client) Events(ctx context.Context, buffer string) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		err := c.stream(ctx, wire.Type_TYPE_SUBSCRIBE, &wire.Subscribe{Buffer: buffer}, nil, func(message, _ []byte) error {
+			var (
+				m wire.Event
+				e Event
+			)
+			if err := proto.Unmarshal(message, &m); err != nil {
+				return &bb.Error{Kind: bb.Internal, Err: err}
+			}
+			if len(m.Json) == 0 {
+				return nil // the subscription holds from now on
+			}
+			if err := json.Unmarshal(m.Json, &e); err != nil {
+				return &bb.Error{Kind: bb.Internal, Err: err}
+			}
+			if !yield(e, nil) {
+				return errLeft
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errLeft) {
+			yield(Event{}, bb.Wrap("events", buffer, err))
+		}
+	}
+}
+
+// errLeft says that a loop over a stream was left.
+var errLeft = errors.New("left")
+
+// Drain flushes a buffer and waits until everything in it is on the backing store,
+// for at most timeout (0: without limit). It fails unless all was saved; the report
+// then names what was not. Progress, which may be nil, is called from time to time on
+// the calling goroutine.
+func (c *Client) Drain(ctx context.Context, buffer string, timeout time.Duration, progress func(Progress)) (Report, error) {
+	if timeout < 0 {
+		return Report{}, bb.E(bb.Invalid, "drain", buffer, fmt.Sprintf("the timeout %v is negative", timeout))
+	}
+	m := &wire.Drain{Buffer: buffer, TimeoutNs: int64(timeout)}
+	r, err := c.work(ctx, wire.Type_TYPE_DRAIN, m, nil, progress)
+	return r, bb.Wrap("drain", buffer, r.complete(err))
+}
+
+// complete makes an error of a report that names what was not done.
+func (r *Report) complete(err error) error {
+	if err != nil {
+		return err
+	}
+	if r.FailedTotal == 0 && len(r.Failed) == 0 {
+		return r.unsaved()
+	}
+	n := max(r.FailedTotal, int64(len(r.Failed)))
+	if len(r.Failed) == 0 {
+		return bb.E(bb.Internal, "", "", fmt.Sprintf("%d files failed", n))
+	}
+	first := r.Failed[0]
+	return bb.E(first.Kind, "", "", fmt.Sprintf("%d files failed, the first is %s: %s", n, first.Path, first.Reason))
+}
+
+// unsaved makes an error of what a drain left out on purpose: it is not on the store all the same.
+func (r *Report) unsaved() error {
+	if r.HeldTotal == 0 && r.OpenTotal == 0 {
+		return nil
+	}
+	return bb.E(bb.Busy, "", "", fmt.Sprintf("all else is saved, but %d names are held back by a keep pattern and %d files are open for writing", r.HeldTotal, r.OpenTotal)).
+		WithRemedy("rename or remove the former, close the latter")
+}
+
+// StageIn copies a file or a tree from a store into a buffer, without what is there
+// already and equal. It fails unless all was copied.
+func (c *Client) StageIn(ctx context.Context, r StageRequest, progress func(Progress)) (Report, error) {
+	return c.stage(ctx, "stage-in", wire.Type_TYPE_STAGE_IN, r, progress)
+}
+
+// StageOut copies a file or a tree of a buffer to a store.
+func (c *Client) StageOut(ctx context.Context, r StageRequest, progress func(Progress)) (Report, error) {
+	return c.stage(ctx, "stage-out", wire.Type_TYPE_STAGE_OUT, r, progress)
+}
+
+func (c *Client) stage(ctx context.Context, op string, typ wire.Type, r StageRequest, progress func(Progress)) (Report, error) {
+	path, err := checkPath(op, r.Buffer, r.Path)
+	if err != nil {
+		return Report{}, err
+	}
+	if _, err := bb.ParseBacking(r.URL); err != nil {
+		return Report{}, bb.Wrap(op, r.URL, err)
+	}
+	if r.Parallel < 0 {
+		return Report{}, bb.E(bb.Invalid, op, r.URL, fmt.Sprintf("%d files at the same time were asked for", r.Parallel))
+	}
+	m := &wire.Stage{Buffer: r.Buffer, Path: path, Url: r.URL, DryRun: r.DryRun, Parallel: uint32(r.Parallel)}
+	report, err := c.work(ctx, typ, m, nil, progress)
+	return report, bb.Wrap(op, bb.Address{Buffer: r.Buffer, Path: path}.String(), report.complete(err))
+}
+
+// Verify checks a store against a receipt (JSON lines, as Receipt writes them): sizes
+// and the store's own checksums, or, if deep, the bytes read back. The url is where
+// the files lie; "": where the receipt says.
+func (c *Client) Verify(ctx context.Context, receipt io.Reader, url string, deep bool, progress func(Progress)) (Report, error) {
+	const op = "verify"
+	if url != "" {
+		if _, err := bb.ParseBacking(url); err != nil {
+			return Report{}, bb.Wrap(op, url, err)
+		}
+	}
+	var total Report
+	in := bufio.NewReaderSize(receipt, 64<<10)
+	for {
+		lines, err := readLines(in, wire.MaxData)
+		if err != nil {
+			return total, bb.Wrap(op, url, err)
+		}
+		if len(lines) == 0 {
+			return total, bb.Wrap(op, url, total.complete(nil))
+		}
+		before := total
+		part, err := c.work(ctx, wire.Type_TYPE_VERIFY, &wire.Verify{Url: url, Deep: deep}, lines, func(p Progress) {
+			if progress != nil {
+				progress(before.plus(p))
+			}
+		})
+		total.Progress = before.plus(part.Progress)
+		total.Failed = append(total.Failed, part.Failed...)
+		total.FailedTotal += max(part.FailedTotal, int64(len(part.Failed)))
+		if err != nil {
+			return total, bb.Wrap(op, url, err)
+		}
+	}
+}
+
+// plus adds the progress of one part of the work to that of the parts before.
+func (r *Report) plus(p Progress) Progress {
+	p.FilesTotal += r.FilesTotal
+	p.FilesDone += r.FilesDone
+	p.FilesSkipped += r.FilesSkipped
+	p.BytesTotal += r.BytesTotal
+	p.BytesDone += r.BytesDone
+	return p
+}
+
+// readLines reads as many whole lines as fit into limit bytes; nothing means the end.
+func readLines(in *bufio.Reader, limit int) ([]byte, error) {
+	var lines []byte
+	for {
+		// Looking before reading: a line that does not fit stays for the next call.
+		n, err := lineLength(in)
+		if err != nil || n == 0 {
+			return lines, err
+		}
+		if len(lines)+n > limit {
+			return lines, nil
+		}
+		start := len(lines)
+		lines = append(lines, make([]byte, n)...)
+		if _, err := io.ReadFull(in, lines[start:]); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// lineLength is the length of the next line with its end; 0: there is none.
+func lineLength(in *bufio.Reader) (int, error) {
+	for n := 1; ; n = min(2*n, in.Size()) {
+		p, err := in.Peek(n)
+		if i := bytes.IndexByte(p, '\n'); i >= 0 {
+			return i + 1, nil
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return len(p), nil
+		case err != nil:
+			return 0, err
+		case n == in.Size():
+			return 0, bb.E(bb.Invalid, "receipt", "", fmt.Sprintf("a line is longer than %d bytes", n))
+		}
+	}
+}
+
+// Receipt writes a buffer's receipt: one JSON line for each file that became durable.
+func (c *Client) Receipt(ctx context.Context, buffer string, w io.Writer) error {
+	if err := bb.CheckBufferName(buffer); err != nil {
+		return err
+	}
+	err := c.stream(ctx, wire.Type_TYPE_RECEIPT, &wire.BufferName{Name: buffer}, nil, func(_, data []byte) error {
+		_, err := w.Write(data)
+		return err
+	})
+	return bb.Wrap("receipt", buffer, err)
+}
+
+// Lost lists the files of a buffer whose bytes are lost, with reasons.
+func (c *Client) Lost(ctx context.Context, buffer string) ([]Entry, error) {
+	if err := bb.CheckBufferName(buffer); err != nil {
+		return nil, err
+	}
+	var list []Entry
+	err := c.retry(ctx, func(*session) error {
+		list = nil
+		return c.stream(ctx, wire.Type_TYPE_LOST, &wire.BufferName{Name: buffer}, nil, func(message, _ []byte) error {
+			var m wire.Entries
+			if err := proto.Unmarshal(message, &m); err != nil {
+				return &bb.Error{Kind: bb.Internal, Err: err}
+			}
+			for _, e := range m.Entries {
+				list = append(list, asEntry(e.Path, e))
+			}
+			return nil
+		})
+	})
+	return list, bb.Wrap("lost", buffer, err)
+}

@@ -1,0 +1,310 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"path"
+	"time"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// Buffer addresses one buffer: its files and directories. Paths are relative to its
+// root; a leading slash means nothing, ".." is refused. It may be used concurrently
+// and needs no closing.
+type Buffer struct {
+	c    *Client
+	name string
+}
+
+// OpenOptions say how a file is opened.
+type OpenOptions struct {
+	Write     bool        // for writing (and reading); else for reading only
+	Create    bool        // make the file if it is missing
+	Exclusive bool        // with Create: fail with ErrExists if it is there
+	Truncate  bool        // begin from nothing; the old content is seen until the first commit
+	Append    bool        // every Write goes to the end of the file as this File knows it
+	Mode      fs.FileMode // permission bits of a new file; 0: 0o644
+}
+
+// Attr are attributes to change; nil fields stay as they are.
+type Attr struct {
+	Mode    *fs.FileMode // permission bits
+	UID     *uint32
+	GID     *uint32
+	ModTime *time.Time
+}
+
+const (
+	defaultFileMode = 0o644
+	permissionBits  = fs.FileMode(0o777)
+)
+
+// Name returns the buffer's name.
+func (b *Buffer) Name() string { return b.name }
+
+// address is bb://BUFFER/path, for messages.
+func (b *Buffer) address(path string) string {
+	return bb.Address{Buffer: b.name, Path: path}.String()
+}
+
+// Open opens a file for reading. What it holds at this moment is what the File reads
+// until it is closed, whatever happens to the name.
+func (b *Buffer) Open(ctx context.Context, path string) (*File, error) {
+	return b.OpenFile(ctx, path, OpenOptions{})
+}
+
+// Create opens a file for writing from nothing, making it if it is missing. It does
+// not wait for the daemon: if the file cannot be made, the first operation that needs
+// it says so, at the latest Sync or Close.
+func (b *Buffer) Create(ctx context.Context, path string) (*File, error) {
+	return b.OpenFile(ctx, path, OpenOptions{Write: true, Create: true, Truncate: true})
+}
+
+// OpenFile opens a file. Opening for reading, Exclusive and opening without Create
+// wait for the daemon's answer.
+func (b *Buffer) OpenFile(ctx context.Context, path string, o OpenOptions) (*File, error) {
+	clean, err := checkPath("open", b.name, path)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case clean == "":
+		return nil, bb.E(bb.IsDirectory, "open", b.address(""), "the root is a directory")
+	case !o.Write && (o.Create || o.Exclusive || o.Truncate || o.Append):
+		return nil, bb.E(bb.Invalid, "open", b.address(clean), "Create, Exclusive, Truncate and Append need Write")
+	case o.Exclusive && !o.Create:
+		return nil, bb.E(bb.Invalid, "open", b.address(clean), "Exclusive needs Create")
+	case o.Mode&^permissionBits != 0:
+		return nil, bb.E(bb.Invalid, "open", b.address(clean), fmt.Sprintf("the mode %v has more than permission bits", o.Mode))
+	}
+	if o.Mode == 0 {
+		o.Mode = defaultFileMode
+	}
+	return openFile(ctx, b, clean, o)
+}
+
+// ReadFile returns a file's content.
+func (b *Buffer) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	f, err := b.Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Abort()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, size)
+	if n, err := f.ReadAt(data, 0); err != nil && (!errors.Is(err, io.EOF) || n < len(data)) {
+		return nil, err
+	}
+	return data, nil
+}
+
+// WriteFile makes data the content of a file, in one commit.
+func (b *Buffer) WriteFile(ctx context.Context, path string, data []byte, mode fs.FileMode) error {
+	f, err := b.OpenFile(ctx, path, OpenOptions{Write: true, Create: true, Truncate: true, Mode: mode})
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Stat describes a file or directory.
+func (b *Buffer) Stat(ctx context.Context, path string) (Entry, error) {
+	clean, err := checkPath("stat", b.name, path)
+	if err != nil {
+		return Entry{}, err
+	}
+	var reply wire.Entry
+	if err := b.c.ask(ctx, wire.Type_TYPE_STAT, &wire.PathRequest{Buffer: b.name, Path: clean}, &reply); err != nil {
+		return Entry{}, bb.Wrap("stat", b.address(clean), err)
+	}
+	return asEntry(clean, &reply), nil
+}
+
+// List returns one page of a directory, by name: names greater than after, at most
+// limit (0: the daemon chooses). More says whether further ones follow.
+func (b *Buffer) List(ctx context.Context, dir, after string, limit int) (entries []Entry, more bool, err error) {
+	clean, err := checkPath("list", b.name, dir)
+	if err != nil {
+		return nil, false, err
+	}
+	if limit < 0 || limit > bb.MaxPageSize {
+		return nil, false, bb.E(bb.Invalid, "list", b.address(clean), fmt.Sprintf("a page of %d entries, at most %d are allowed", limit, bb.MaxPageSize))
+	}
+	var reply wire.ListReply
+	m := &wire.ListRequest{Buffer: b.name, Path: clean, After: after, Limit: uint32(limit)}
+	if err := b.c.ask(ctx, wire.Type_TYPE_LIST, m, &reply); err != nil {
+		return nil, false, bb.Wrap("list", b.address(clean), err)
+	}
+	entries = make([]Entry, 0, len(reply.Entries))
+	for _, e := range reply.Entries {
+		entries = append(entries, asEntry(path.Join(clean, e.Name), e))
+	}
+	return entries, reply.More, nil
+}
+
+// ReadDir yields a directory's entries by name, page by page; an error ends it.
+func (b *Buffer) ReadDir(ctx context.Context, dir string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for after, more := "", true; more; {
+			var (
+				page []Entry
+				err  error
+			)
+			if page, more, err = b.List(ctx, dir, after, 0); err != nil {
+				yield(Entry{}, err)
+				return
+			}
+			for _, e := range page {
+				if !yield(e, nil) {
+					return
+				}
+				after = e.Name
+			}
+			more = more && len(page) > 0
+		}
+	}
+}
+
+// Walk yields path itself and everything below it, each directory before what is in
+// it. An error is yielded beside the directory that it is about, whose content is
+// then left out; what vanished meanwhile is left out silently. To prune, use
+// fs.WalkDir over FS.
+func (b *Buffer) Walk(ctx context.Context, path string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		e, err := b.Stat(ctx, path)
+		if err != nil {
+			yield(Entry{Path: path}, err)
+			return
+		}
+		if yield(e, nil) && e.IsDir() {
+			b.walk(ctx, e, yield)
+		}
+	}
+}
+
+// walk yields what is below a directory; false means that the loop was left.
+func (b *Buffer) walk(ctx context.Context, dir Entry, yield func(Entry, error) bool) bool {
+	for e, err := range b.ReadDir(ctx, dir.Path) {
+		if err != nil {
+			return bb.KindOf(err) == bb.NotFound || yield(dir, err)
+		}
+		if !yield(e, nil) || e.IsDir() && !b.walk(ctx, e, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// Mkdir makes a directory in one that exists.
+func (b *Buffer) Mkdir(ctx context.Context, path string, mode fs.FileMode) error {
+	clean, err := b.checkMkdir(path, mode)
+	if err != nil {
+		return err
+	}
+	m := &wire.Mkdir{Buffer: b.name, Path: clean, Mode: uint32(mode)}
+	return bb.Wrap("mkdir", b.address(clean), b.c.askOnce(ctx, wire.Type_TYPE_MKDIR, m, nil, bb.Exists))
+}
+
+// MkdirAll makes a directory and those above it; it is no error if they exist.
+func (b *Buffer) MkdirAll(ctx context.Context, path string, mode fs.FileMode) error {
+	clean, err := b.checkMkdir(path, mode)
+	if err != nil || clean == "" {
+		return err
+	}
+	m := &wire.Mkdir{Buffer: b.name, Path: clean, Mode: uint32(mode), Parents: true}
+	return bb.Wrap("mkdir", b.address(clean), b.c.ask(ctx, wire.Type_TYPE_MKDIR, m, nil))
+}
+
+func (b *Buffer) checkMkdir(path string, mode fs.FileMode) (string, error) {
+	clean, err := checkPath("mkdir", b.name, path)
+	if err == nil && mode&^permissionBits != 0 {
+		err = bb.E(bb.Invalid, "mkdir", b.address(clean), fmt.Sprintf("the mode %v has more than permission bits", mode))
+	}
+	return clean, err
+}
+
+// Rename moves a file or directory, atomically, replacing a file that is at the new name.
+func (b *Buffer) Rename(ctx context.Context, from, to string) error {
+	return b.rename(ctx, &wire.Rename{From: from, To: to})
+}
+
+// RenameNoReplace is Rename that fails with ErrExists if the new name is taken.
+func (b *Buffer) RenameNoReplace(ctx context.Context, from, to string) error {
+	return b.rename(ctx, &wire.Rename{From: from, To: to, NoReplace: true})
+}
+
+func (b *Buffer) rename(ctx context.Context, m *wire.Rename) (err error) {
+	m.Buffer = b.name
+	if m.From, err = checkPath("rename", b.name, m.From); err != nil {
+		return err
+	}
+	if m.To, err = checkPath("rename", b.name, m.To); err != nil {
+		return err
+	}
+	return bb.Wrap("rename", b.address(m.From), b.c.askOnce(ctx, wire.Type_TYPE_RENAME, m, nil, bb.NotFound))
+}
+
+// Remove removes a file or an empty directory.
+func (b *Buffer) Remove(ctx context.Context, path string) error {
+	clean, err := checkPath("remove", b.name, path)
+	if err != nil {
+		return err
+	}
+	m := &wire.Remove{Buffer: b.name, Path: clean}
+	return bb.Wrap("remove", b.address(clean), b.c.askOnce(ctx, wire.Type_TYPE_REMOVE, m, nil, bb.NotFound))
+}
+
+// RemoveAll removes a file or directory and everything below it. It is no error if
+// there is nothing.
+func (b *Buffer) RemoveAll(ctx context.Context, path string) error {
+	clean, err := checkPath("remove", b.name, path)
+	if err != nil {
+		return err
+	}
+	m := &wire.Remove{Buffer: b.name, Path: clean, Recursive: true}
+	err = b.c.ask(ctx, wire.Type_TYPE_REMOVE, m, nil)
+	if bb.KindOf(err) == bb.NotFound {
+		if _, missing := b.c.BufferInfo(ctx, b.name); missing == nil {
+			return nil
+		}
+	}
+	return bb.Wrap("remove", b.address(clean), err)
+}
+
+// SetAttr changes attributes and returns the entry as it is then.
+func (b *Buffer) SetAttr(ctx context.Context, path string, a Attr) (Entry, error) {
+	clean, err := checkPath("setattr", b.name, path)
+	if err != nil {
+		return Entry{}, err
+	}
+	m := &wire.SetAttr{Buffer: b.name, Path: clean, Uid: a.UID, Gid: a.GID}
+	if a.Mode != nil {
+		mode := uint32(*a.Mode)
+		if *a.Mode&^permissionBits != 0 {
+			return Entry{}, bb.E(bb.Invalid, "setattr", b.address(clean), fmt.Sprintf("the mode %v has more than permission bits", *a.Mode))
+		}
+		m.Mode = &mode
+	}
+	if a.ModTime != nil {
+		ns := a.ModTime.UnixNano()
+		m.MtimeNs = &ns
+	}
+	var reply wire.Entry
+	if err := b.c.ask(ctx, wire.Type_TYPE_SETATTR, m, &reply); err != nil {
+		return Entry{}, bb.Wrap("setattr", b.address(clean), err)
+	}
+	return asEntry(clean, &reply), nil
+}

@@ -1,0 +1,266 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// defaultRetry is how long an operation tries to connect again unless Options say otherwise.
+const defaultRetry = time.Minute
+
+// Options say which daemon to talk to and how. The zero value is the daemon of this node.
+type Options struct {
+	Address  string        // unix:///path or tcp://host:port; "": $FOREBAY_SOCKET, else the well-known sockets
+	Name     string        // of the program, for the daemon's status and logs; "": its file name
+	Logger   *slog.Logger  // for reconnections; nil: none
+	KeyFile  string        // file with the shared key, for TCP; white space around it does not count
+	RetryFor time.Duration // how long an operation tries to connect again; 0: a minute, negative: once
+
+	// VerifyAll checks every mapped extent that a read touches against its checksum, also
+	// for random reads of small parts, which costs one pass over the extent (at most 1 MiB,
+	// the first time).
+	VerifyAll bool
+}
+
+// Client talks to one daemon. It may be used concurrently.
+type Client struct {
+	o      Options
+	log    *slog.Logger
+	dialer *dialer
+	atlas  atlas
+
+	current atomic.Pointer[session]
+	dialing chan struct{} // holds one token: who has it may replace current
+
+	mu struct {
+		sync.Mutex
+		closed  bool
+		address string
+		spaces  map[string]*space
+		files   map[*File]struct{}
+	}
+}
+
+// Dial connects to a daemon. Without one it fails with ErrUnavailable, naming the
+// sockets that it tried; it does not wait for a daemon to come.
+func Dial(ctx context.Context, o Options) (*Client, error) {
+	d, err := newDialer(&o)
+	if err != nil {
+		return nil, err
+	}
+	if o.RetryFor == 0 {
+		o.RetryFor = defaultRetry
+	}
+	c := &Client{o: o, log: o.Logger, dialer: d, dialing: make(chan struct{}, 1)}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	c.mu.spaces = make(map[string]*space)
+	c.mu.files = make(map[*File]struct{})
+	s, address, err := d.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.address = address
+	c.current.Store(s)
+	c.dialing <- struct{}{}
+	return c, nil
+}
+
+// Close ends the session. Blocked operations fail; files that were not closed lose what
+// they had not committed. Mappings stay readable until they are released. Close may be
+// called twice.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.mu.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.mu.closed = true
+	files, spaces := c.mu.files, c.mu.spaces
+	c.mu.files, c.mu.spaces = nil, nil
+	c.mu.Unlock()
+	c.current.Load().fail(errClosed)
+	for f := range files {
+		f.release()
+	}
+	for _, sp := range spaces {
+		sp.close()
+	}
+	c.atlas.close()
+	return nil
+}
+
+var errClosed = &bb.Error{Kind: bb.Invalid, Op: "client", Err: errors.New("it is closed")}
+
+// Server says which daemon the client talks to, or last did.
+func (c *Client) Server() ServerInfo {
+	w := c.current.Load().welcome
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return ServerInfo{
+		Address: c.mu.address, Node: NodeID(w.Node), Version: w.Server, Instance: w.Instance, Epoch: w.Epoch,
+		UID: w.Uid, GID: w.Gid, Mapped: w.MapRegions,
+	}
+}
+
+// Buffer returns a handle of a buffer, which need not exist. It does no I/O.
+func (c *Client) Buffer(name string) *Buffer { return &Buffer{c: c, name: name} }
+
+// session returns a live session, connecting again if need be.
+func (c *Client) session(ctx context.Context) (*session, error) {
+	if s := c.current.Load(); !s.broken.Load() {
+		return s, nil
+	}
+	select {
+	case <-c.dialing:
+		defer func() { c.dialing <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, cancelled(ctx)
+	}
+	old := c.current.Load()
+	if !old.broken.Load() {
+		return old, nil
+	}
+	if c.isClosed() {
+		return nil, errClosed
+	}
+	s, address, err := c.dialer.redial(ctx, time.Now().Add(c.o.RetryFor))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.adopt(s, address); err != nil {
+		s.fail(err)
+		return nil, err
+	}
+	c.log.Info("connected again", "address", address, "node", s.welcome.Node,
+		"restarted", s.welcome.Epoch != old.welcome.Epoch, "memory lost", s.welcome.Instance != old.welcome.Instance)
+	c.atlas.sweep()
+	return s, nil
+}
+
+func (c *Client) adopt(s *session, address string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		return errClosed
+	}
+	c.mu.address = address
+	c.current.Store(s)
+	return nil
+}
+
+func (c *Client) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.closed
+}
+
+// retry runs op on a live session, and again on a new one as long as sessions break
+// under it, for at most RetryFor. What op does must be safe to do twice.
+func (c *Client) retry(ctx context.Context, op func(*session) error) error {
+	var deadline time.Time
+	for {
+		s, err := c.session(ctx)
+		if err != nil {
+			return err
+		}
+		err = op(s)
+		if !isBroken(err) || c.isClosed() {
+			return err
+		}
+		now := time.Now()
+		if deadline.IsZero() {
+			deadline = now.Add(c.o.RetryFor)
+		}
+		if !now.Before(deadline) {
+			return err
+		}
+	}
+}
+
+// ask sends a request whose repetition changes nothing, and waits for the reply.
+func (c *Client) ask(ctx context.Context, typ wire.Type, m, reply proto.Message) error {
+	return c.retry(ctx, func(s *session) error {
+		_, err := s.ask(ctx, typ, m, nil, reply, nil)
+		return err
+	})
+}
+
+// askOnce is ask for a request that may not be repeated blindly. If the connection
+// broke after it was sent, and done is what a repetition of it fails with, nobody can
+// tell whether it was this request that did it.
+func (c *Client) askOnce(ctx context.Context, typ wire.Type, m, reply proto.Message, done bb.Kind) error {
+	sent := false
+	err := c.retry(ctx, func(s *session) error {
+		_, err := s.ask(ctx, typ, m, nil, reply, nil)
+		sent = sent || wasSent(err)
+		return err
+	})
+	if sent && bb.KindOf(err) == done {
+		return &bb.Error{
+			Kind: bb.Unavailable, Err: errors.New("outcome unknown: the connection broke, and on repetition the daemon says: " + err.Error()),
+			Remedy: "look whether it was done",
+		}
+	}
+	return err
+}
+
+// space returns where writers of a buffer get memory from.
+func (c *Client) space(buffer string) (*space, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		return nil, errClosed
+	}
+	sp := c.mu.spaces[buffer]
+	if sp == nil {
+		sp = &space{atlas: &c.atlas, buffer: buffer}
+		c.mu.spaces[buffer] = sp
+	}
+	return sp, nil
+}
+
+// opened and forget keep account of the files that Close releases.
+func (c *Client) opened(f *File) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		return errClosed
+	}
+	c.mu.files[f] = struct{}{}
+	return nil
+}
+
+func (c *Client) forget(f *File) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.mu.files, f)
+}
+
+// checkPath refuses what cannot be a path in a buffer, and returns it clean.
+func checkPath(op, buffer, path string) (string, error) {
+	if err := bb.CheckBufferName(buffer); err != nil {
+		return "", bb.Wrap(op, buffer, err)
+	}
+	clean, err := bb.CleanPath(path)
+	if err != nil {
+		return "", bb.Wrap(op, path, err)
+	}
+	return clean, nil
+}
+
+// closedFile is the error of operations on a closed file.
+func closedFile(op, path string) error {
+	return &bb.Error{Kind: bb.Invalid, Op: op, Path: path, Err: fs.ErrClosed}
+}

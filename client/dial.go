@@ -1,0 +1,217 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// handshakeTimeout bounds how long a peer that is not a daemon can keep Dial.
+const handshakeTimeout = 10 * time.Second
+
+// dialer opens sessions with the daemon that Options name.
+type dialer struct {
+	addresses []string // tried in order
+	name      string
+	key       []byte
+}
+
+// newDialer checks options.
+func newDialer(o *Options) (*dialer, error) {
+	d := &dialer{name: o.Name}
+	if d.name == "" {
+		d.name = filepath.Base(os.Args[0])
+	}
+	if o.KeyFile != "" {
+		key, err := os.ReadFile(o.KeyFile)
+		if err != nil {
+			return nil, bb.Wrap("dial", o.KeyFile, err)
+		}
+		if d.key = bytes.TrimSpace(key); len(d.key) == 0 {
+			return nil, bb.E(bb.Invalid, "dial", o.KeyFile, "the key file is empty")
+		}
+	}
+	d.addresses = addresses(o.Address)
+	for _, a := range d.addresses {
+		if _, _, err := splitAddress(a); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// addresses lists where a daemon may be.
+func addresses(asked string) []string {
+	if asked == "" {
+		asked = os.Getenv("FOREBAY_SOCKET")
+	}
+	if strings.HasPrefix(asked, "/") {
+		asked = "unix://" + asked
+	}
+	if asked != "" {
+		return []string{asked}
+	}
+	var list []string
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		list = append(list, "unix://"+filepath.Join(dir, "forebay", "bbd.sock"))
+	}
+	return append(list, "unix:///run/forebay/bbd.sock")
+}
+
+func splitAddress(a string) (network, address string, err error) {
+	network, address, ok := strings.Cut(a, "://")
+	if !ok || network != "unix" && network != "tcp" || address == "" {
+		return "", "", bb.E(bb.Invalid, "dial", fmt.Sprintf("%q", a), "is no address of a daemon").
+			WithRemedy("write unix:///path or tcp://host:port")
+	}
+	return network, address, nil
+}
+
+// dial opens a session with the first daemon that answers, and says where that was.
+func (d *dialer) dial(ctx context.Context) (*session, string, error) {
+	var reasons []error
+	for _, a := range d.addresses {
+		s, err := d.dialOne(ctx, a)
+		if err == nil {
+			return s, a, nil
+		}
+		var e *bb.Error
+		if errors.As(err, &e) && e.Kind != bb.Unavailable {
+			return nil, "", err // there is a daemon, and it refused, or the address is wrong
+		}
+		reasons = append(reasons, err)
+	}
+	return nil, "", &bb.Error{
+		Kind: bb.Unavailable, Op: "dial", Path: strings.Join(d.addresses, ", "),
+		Err: fmt.Errorf("no daemon answers there: %w", errors.Join(reasons...)), Remedy: "start one: bbd --dev",
+	}
+}
+
+func (d *dialer) dialOne(ctx context.Context, a string) (*session, error) {
+	network, address, err := splitAddress(a)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, cancelled(ctx)
+		}
+		if errors.Is(err, os.ErrPermission) {
+			return nil, bb.Wrap("dial", a, err)
+		}
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	s, err := d.handshake(conn)
+	if !stop() {
+		conn.Close()
+		return nil, cancelled(ctx)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// handshake introduces the client, and proves that it knows the key if asked to.
+func (d *dialer) handshake(conn net.Conn) (*session, error) {
+	conn.SetDeadline(time.Now().Add(handshakeTimeout))
+	hello := &wire.Hello{
+		MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Client: d.name, Pid: uint32(os.Getpid()),
+		Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid()),
+	}
+	if len(d.key) > 0 {
+		hello.Nonce = make([]byte, wire.NonceSize)
+		rand.Read(hello.Nonce) // never fails (crypto/rand)
+	}
+	if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_HELLO, 0, 1, hello, nil); err != nil {
+		return nil, err
+	}
+	src := &resumable{Conn: conn}
+	in := wire.NewReader(src)
+	head, message, err := in.Next()
+	if err == nil && head.Has(wire.FlagMore) {
+		head, message, err = d.prove(conn, in, hello, message)
+	}
+	if err != nil {
+		return nil, notADaemon(conn, err)
+	}
+	welcome := new(wire.Welcome)
+	if err := decode(head, message, welcome); err != nil {
+		return nil, err
+	}
+	if !head.Has(wire.FlagReply) || welcome.Version < wire.MinVersion || welcome.Version > wire.MaxVersion {
+		return nil, bb.E(bb.Unsupported, "dial", conn.RemoteAddr().String(), fmt.Sprintf("the daemon chose protocol version %d", welcome.Version)).
+			WithRemedy("install the same release on both sides")
+	}
+	conn.SetDeadline(time.Time{})
+	return newSession(conn, src, in, welcome), nil
+}
+
+// prove answers a challenge, after checking that the daemon knows the key itself.
+func (d *dialer) prove(conn net.Conn, in *wire.Reader, hello *wire.Hello, message []byte) (wire.Header, []byte, error) {
+	var c wire.Challenge
+	address := conn.RemoteAddr().String()
+	switch err := proto.Unmarshal(message, &c); {
+	case err != nil:
+		return wire.Header{}, nil, err
+	case len(d.key) == 0:
+		return wire.Header{}, nil, bb.E(bb.Permission, "dial", address, "the daemon asks for a proof of the shared key").
+			WithRemedy("give the key file")
+	case len(c.Nonce) != wire.NonceSize || !hmac.Equal(c.Proof, wire.DaemonProof(d.key, hello.Nonce, c.Nonce)):
+		return wire.Header{}, nil, bb.E(bb.Permission, "dial", address, "the daemon does not know the shared key").
+			WithRemedy("give both sides the same key file")
+	}
+	proof := &wire.Prove{Proof: wire.ClientProof(d.key, hello.Nonce, c.Nonce, hello.Uid, hello.Gid)}
+	if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_PROVE, 0, 2, proof, nil); err != nil {
+		return wire.Header{}, nil, err
+	}
+	return in.Next()
+}
+
+// notADaemon gives frames that are none a kind of their own: trying again is no use.
+func notADaemon(conn net.Conn, err error) error {
+	var malformed *wire.FrameError
+	if errors.As(err, &malformed) {
+		return &bb.Error{Kind: bb.Invalid, Op: "dial", Path: conn.RemoteAddr().String(), Err: fmt.Errorf("what answers is no daemon: %w", err)}
+	}
+	return err
+}
+
+// The pauses between attempts to connect again.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = 500 * time.Millisecond
+)
+
+// redial dials until a daemon answers, ctx ends, or the deadline is over.
+func (d *dialer) redial(ctx context.Context, deadline time.Time) (*session, string, error) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		s, address, err := d.dial(ctx)
+		if err == nil || bb.KindOf(err) != bb.Unavailable || !time.Now().Before(deadline) {
+			return s, address, err
+		}
+		timer := time.NewTimer(min(pause, time.Until(deadline)))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, "", cancelled(ctx)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package client
+
+// extentSize is the longest run of bytes under one checksum that a writer makes, ending
+// at multiples of it in the file. A reader that wants a part of an extent has to look
+// at all of it to verify it: at this size that stays in the cache that it is copied
+// from next, and a reader in steps of 1 MiB gets whole ones.
+const extentSize = 1 << 20
+
+// extent is a run of a file's bytes that waits for a commit.
+type extent struct {
+	mem    *memory
+	seg    int64 // in the memory
+	off    int64 // in the file
+	length int64
+	sum    uint64
+}
+
+func (e *extent) bytes() []byte { return e.mem.bytes[e.seg : e.seg+e.length : e.seg+e.length] }
+
+// continues reports whether n more bytes at seg of mem and off of the file make the
+// extent longer.
+func (e *extent) continues(mem *memory, seg, off int64) bool {
+	return e.mem == mem && e.seg+e.length == seg && e.off+e.length == off && off%extentSize != 0
+}
+
+// hold is what a writer has in one memory.
+type hold struct {
+	mem     *memory
+	extents int64 // that wait for a commit
+	pieces  int   // its claim and its reservation, as far as they are in it
+	tight   bool  // there is no room for another record: nothing may be committed from it
+}
+
+// backlog is what a writer has written and not committed, and where. It does the
+// bookkeeping: what is owed to records, and which leases are in use. It is guarded by
+// the file's turn.
+type backlog struct {
+	pending  []extent // in the order written: where they overlap, later ones win
+	holds    []hold
+	claim    claim // being filled
+	reserved claim // handed out by Reserve
+}
+
+// holdsIn reports whether there is something in a memory already, for which the base of
+// a record is owed. Its space may be locked.
+func (b *backlog) holdsIn(mem *memory) bool { return b.hold(mem) != nil }
+
+func (b *backlog) hold(mem *memory) *hold {
+	for i := range b.holds {
+		if b.holds[i].mem == mem {
+			return &b.holds[i]
+		}
+	}
+	return nil
+}
+
+// took notes that a claim was taken.
+func (b *backlog) took(mem *memory) {
+	if h := b.hold(mem); h != nil {
+		h.pieces++
+		return
+	}
+	b.holds = append(b.holds, hold{mem: mem, pieces: 1})
+}
+
+// drop gives the rest of a claim back.
+func (b *backlog) drop(c *claim) {
+	mem := c.mem
+	if mem == nil {
+		return
+	}
+	mem.mu.Lock()
+	mem.giveBack(c.span)
+	if mem.lease != nil {
+		mem.forgive(c.credits * recordItem)
+	}
+	mem.mu.Unlock()
+	*c = claim{}
+	b.hold(mem).pieces--
+	b.settle(mem)
+}
+
+// settle ends the hold on a memory in which nothing is left.
+func (b *backlog) settle(mem *memory) {
+	h := b.hold(mem)
+	if h.pieces > 0 || h.extents > 0 {
+		return
+	}
+	*h = b.holds[len(b.holds)-1]
+	b.holds = b.holds[:len(b.holds)-1]
+	if mem.lease == nil {
+		return
+	}
+	mem.mu.Lock()
+	mem.forgive(recordBase)
+	mem.mu.Unlock()
+	mem.lease.leave()
+}
+
+// pay makes sure that room for the record of a further extent of the claim is set aside.
+func (c *claim) pay() bool {
+	if c.mem.lease == nil || c.credits > 0 {
+		return true
+	}
+	c.mem.mu.Lock()
+	defer c.mem.mu.Unlock()
+	if !c.mem.owe(recordItem) {
+		return false
+	}
+	c.credits++
+	return true
+}
+
+// lengthen makes a claim longer, if nothing else follows it. It returns the grant to
+// ask for, if it is time.
+func (c *claim) lengthen(want int64) (next *grant) {
+	if c.mem == nil {
+		return nil
+	}
+	c.mem.mu.Lock()
+	defer c.mem.mu.Unlock()
+	n := c.mem.extend(c.end, want)
+	c.end += n
+	if l := c.mem.lease; l != nil && n > 0 {
+		next = l.space.used(l.session, n)
+	}
+	return next
+}
+
+// add makes the first n bytes of a claim, which was paid for, the file's bytes from off
+// on, and returns the extent that they are in, whose checksum is of what it held before.
+// They must not cross a multiple of extentSize in the file.
+func (b *backlog) add(c *claim, off, n int64) *extent {
+	if last := len(b.pending) - 1; last < 0 || !b.pending[last].continues(c.mem, c.off, off) {
+		b.pending = append(b.pending, extent{mem: c.mem, seg: c.off, off: off})
+		b.hold(c.mem).extents++
+		c.credits = max(0, c.credits-1)
+	}
+	e := &b.pending[len(b.pending)-1]
+	e.length += n
+	c.off += n
+	return e
+}
+
+// isNext reports whether bytes at off of the file would make the last extent longer.
+func (b *backlog) isNext(c *claim, off int64) bool {
+	n := len(b.pending)
+	return n > 0 && b.pending[n-1].continues(c.mem, c.off, off)
+}
+
+// committed says that the records of everything pending are written. Leases in which
+// nothing is left are let go.
+func (b *backlog) committed() {
+	b.pending = b.pending[:0]
+	for i := range b.holds {
+		h := &b.holds[i]
+		cost := h.cost()
+		h.extents = 0
+		h.mem.mu.Lock()
+		h.mem.spent(cost)
+		if cost > 0 {
+			h.mem.owed += recordBase // for the record of what comes next
+		}
+		h.tight = h.mem.free() < 0
+		h.mem.mu.Unlock()
+	}
+	if h := b.hold(b.claim.mem); h != nil && (h.tight || h.mem.lease == nil) {
+		b.drop(&b.claim)
+	}
+	for i := len(b.holds) - 1; i >= 0; i-- {
+		h := &b.holds[i]
+		h.mem.mu.Lock()
+		h.tight = h.mem.free() < 0
+		h.mem.mu.Unlock()
+		b.settle(h.mem)
+	}
+}
+
+// cost is what the record of a commit of all of a hold's extents takes.
+func (h *hold) cost() int64 {
+	if h.mem.lease == nil || h.extents == 0 {
+		return 0
+	}
+	return recordBase + h.extents*recordItem
+}
+
+// mayBeWritten says that a commit of everything pending failed, or its outcome is
+// unknown: the room of its records may be gone, and is counted as gone. It reports
+// whether there is room for them again.
+func (b *backlog) mayBeWritten() (again bool) {
+	again = true
+	for i := range b.holds {
+		m, cost := b.holds[i].mem, b.holds[i].cost()
+		m.mu.Lock()
+		m.floor -= cost
+		again = again && m.free() >= 0
+		m.mu.Unlock()
+	}
+	return again
+}
+
+// putAside takes everything pending away, to be written again elsewhere. The holds
+// that it needs meanwhile end with release.
+func (b *backlog) putAside() (aside []extent, release func()) {
+	b.drop(&b.claim)
+	aside, b.pending = b.pending, nil
+	old := &backlog{holds: b.holds}
+	b.holds = nil
+	if mem := b.reserved.mem; mem != nil {
+		h := old.hold(mem)
+		h.pieces--
+		b.holds = append(b.holds, hold{mem: mem, pieces: 1, tight: true})
+		if mem.lease != nil {
+			mem.mu.Lock()
+			mem.lease.users++
+			mem.owed += recordBase
+			mem.mu.Unlock()
+		}
+	}
+	return aside, old.forget
+}
+
+// forget gives up everything. What was pending stays unused: a commit of it may be
+// under way.
+func (b *backlog) forget() {
+	b.drop(&b.claim)
+	b.drop(&b.reserved)
+	for len(b.holds) > 0 {
+		h := &b.holds[0]
+		h.mem.mu.Lock()
+		if h.mem.lease != nil {
+			h.mem.forgive(h.extents * recordItem)
+		}
+		h.mem.mu.Unlock()
+		h.extents = 0
+		b.settle(h.mem)
+	}
+	b.pending = nil
+}

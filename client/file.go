@@ -1,0 +1,451 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+	"sync/atomic"
+
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+)
+
+// MaxReserve is the largest reservation, in bytes. Where regions are not mapped it is
+// what one message carries, 4 MiB.
+const MaxReserve = 16 << 20
+
+// File is an open file. ReadAt, WriteAt, Map, Sync, Stat and Close may be called
+// concurrently; calls that use the file's position (Read, Write, Seek, Reserve,
+// Publish, …) are carried out one after the other.
+//
+// A file opened for writing reads what it wrote, committed or not.
+type File struct {
+	b    *Buffer
+	path string
+	o    OpenOptions
+	ctx  context.Context // of Open: what it bounds is in the file's documentation
+
+	closed atomic.Bool
+	r      *reader    // of a file opened for reading
+	turn   sync.Mutex // held by one operation that uses what follows, while it waits too: all end with ctx
+	w      *writer    // of a file opened for writing
+	pos    int64
+}
+
+// openFile opens a file whose path and options were checked.
+func openFile(ctx context.Context, b *Buffer, path string, o OpenOptions) (f *File, err error) {
+	f = &File{b: b, path: path, o: o, ctx: ctx}
+	if o.Write {
+		f.w, err = openWriter(ctx, b, path, o)
+	} else {
+		f.r, err = openReader(ctx, b, path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := b.c.opened(f); err != nil {
+		f.release()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Name returns the path with which the file was opened.
+func (f *File) Name() string { return f.path }
+
+// use begins an operation.
+func (f *File) use(op string) error {
+	if f.closed.Load() {
+		return closedFile(op, f.b.address(f.path))
+	}
+	if f.ctx.Err() != nil {
+		return bb.Wrap(op, f.b.address(f.path), cancelled(f.ctx))
+	}
+	return nil
+}
+
+// begin is use by an operation that takes the file's turn, which the caller gives back.
+func (f *File) begin(op string) error {
+	f.turn.Lock()
+	if err := f.use(op); err != nil {
+		f.turn.Unlock()
+		return err
+	}
+	return nil
+}
+
+// beginWrite is begin of an operation that needs the file to be open for writing.
+func (f *File) beginWrite(op string) error {
+	if f.w == nil {
+		return bb.E(bb.Permission, op, f.b.address(f.path), "the file is open for reading only").
+			WithRemedy("open it with OpenOptions.Write")
+	}
+	return f.begin(op)
+}
+
+// Entry describes the file as it was when it was opened.
+func (f *File) Entry() (Entry, error) {
+	if f.w == nil {
+		return f.r.entry, nil
+	}
+	if err := f.begin("stat"); err != nil {
+		return Entry{}, err
+	}
+	defer f.turn.Unlock()
+	if err := f.w.settled(f.ctx); err != nil {
+		return Entry{}, err
+	}
+	return f.w.entry, nil
+}
+
+// Stat describes the file; its size is that of this File, with what it wrote.
+// Sys returns the [*Entry].
+func (f *File) Stat() (fs.FileInfo, error) {
+	if err := f.use("stat"); err != nil {
+		return nil, err
+	}
+	e, err := f.Entry()
+	if err != nil {
+		return nil, err
+	}
+	if e.Size, err = f.Size(); err != nil {
+		return nil, err
+	}
+	return fileInfo{&e}, nil
+}
+
+// Size returns the size in bytes as this File sees it.
+func (f *File) Size() (int64, error) {
+	if f.w == nil {
+		return f.r.size, f.use("stat")
+	}
+	if err := f.begin("stat"); err != nil {
+		return 0, err
+	}
+	defer f.turn.Unlock()
+	return f.sizeNow()
+}
+
+// sizeNow is the size; the caller has the turn.
+func (f *File) sizeNow() (int64, error) {
+	if f.w == nil {
+		return f.r.size, nil
+	}
+	if !f.o.Truncate {
+		if err := f.w.settled(f.ctx); err != nil {
+			return 0, err
+		}
+	}
+	return f.w.size, nil
+}
+
+// Read reads the bytes at the file's position.
+func (f *File) Read(p []byte) (int, error) {
+	if err := f.begin("read"); err != nil {
+		return 0, err
+	}
+	defer f.turn.Unlock()
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := f.readAt(p, f.pos)
+	f.pos += int64(n)
+	if n > 0 && errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}
+
+// ReadAt reads the bytes at an offset.
+func (f *File) ReadAt(p []byte, off int64) (int, error) {
+	if f.w == nil {
+		if err := f.use("read"); err != nil {
+			return 0, err
+		}
+		return f.r.readAt(f.ctx, p, off)
+	}
+	if err := f.begin("read"); err != nil {
+		return 0, err
+	}
+	defer f.turn.Unlock()
+	return f.readAt(p, off)
+}
+
+// readAt reads; the caller has the turn.
+func (f *File) readAt(p []byte, off int64) (int, error) {
+	if f.w == nil {
+		return f.r.readAt(f.ctx, p, off)
+	}
+	if off < 0 {
+		return 0, bb.E(bb.Invalid, "read", f.b.address(f.path), "the offset is negative")
+	}
+	return f.w.readAt(f.ctx, p, off)
+}
+
+// Seek sets the file's position.
+func (f *File) Seek(offset int64, whence int) (int64, error) {
+	if err := f.begin("seek"); err != nil {
+		return 0, err
+	}
+	defer f.turn.Unlock()
+	from := int64(0)
+	switch whence {
+	case io.SeekStart:
+	case io.SeekCurrent:
+		from = f.pos
+	case io.SeekEnd:
+		size, err := f.sizeNow()
+		if err != nil {
+			return 0, err
+		}
+		from = size
+	default:
+		return 0, bb.E(bb.Invalid, "seek", f.b.address(f.path), fmt.Sprintf("whence is %d", whence))
+	}
+	if offset < -from || offset > bb.MaxFileSize-from {
+		return 0, bb.E(bb.Invalid, "seek", f.b.address(f.path), fmt.Sprintf("%d bytes from %d is out of bounds", offset, from))
+	}
+	f.pos = from + offset
+	return f.pos, nil
+}
+
+// Write writes p at the file's position, or at the end if the file was opened with
+// Append. It waits only for room.
+func (f *File) Write(p []byte) (int, error) {
+	if err := f.beginWrite("write"); err != nil {
+		return 0, err
+	}
+	defer f.turn.Unlock()
+	if err := f.toEnd(); err != nil {
+		return 0, err
+	}
+	n, err := f.w.write(f.ctx, p, f.pos)
+	f.pos += int64(n)
+	return n, err
+}
+
+// toEnd moves the position of a file opened with Append to its end.
+func (f *File) toEnd() error {
+	if !f.o.Append {
+		return nil
+	}
+	size, err := f.sizeNow()
+	if err == nil {
+		f.pos = size
+	}
+	return err
+}
+
+// WriteString is Write of a string, which is not copied first.
+func (f *File) WriteString(s string) (int, error) { return f.Write(stringBytes(s)) }
+
+// WriteAt writes p at an offset.
+func (f *File) WriteAt(p []byte, off int64) (int, error) {
+	if f.o.Append {
+		return 0, bb.E(bb.Invalid, "write", f.b.address(f.path), "the file was opened with Append, which WriteAt contradicts")
+	}
+	if err := f.beginWrite("write"); err != nil {
+		return 0, err
+	}
+	defer f.turn.Unlock()
+	return f.w.write(f.ctx, p, off)
+}
+
+// The steps in which ReadFrom reads: small at first, since small files need no lease.
+const (
+	firstStep = 16 << 10
+	nextStep  = 1 << 20
+)
+
+// ReadFrom writes what r has at the file's position, reading straight into leased
+// memory. While r is slow, other operations on the file wait.
+func (f *File) ReadFrom(r io.Reader) (int64, error) {
+	if err := f.beginWrite("write"); err != nil {
+		return 0, err
+	}
+	defer f.turn.Unlock()
+	if err := f.toEnd(); err != nil {
+		return 0, err
+	}
+	total := int64(0)
+	for step := int64(firstStep); ; step = nextStep {
+		n, err := f.w.readFrom(f.ctx, r, f.pos, step)
+		f.pos += n
+		total += n
+		if errors.Is(err, io.EOF) {
+			return total, nil
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+}
+
+// readFrom reads once from r, up to step bytes.
+func (w *writer) readFrom(ctx context.Context, r io.Reader, off, step int64) (int64, error) {
+	if err := w.check(off, step); err != nil {
+		return 0, err
+	}
+	if err := w.ready(ctx, step, off); err != nil {
+		return 0, err
+	}
+	from := w.claim.off
+	room := w.claim.mem.bytes[from : from+w.fits(step, off)]
+	n, err := r.Read(room)
+	if n < 0 || n > len(room) {
+		return 0, bb.E(bb.Invalid, "write", w.b.address(w.path), fmt.Sprintf("the reader returned a count of %d for %d bytes", n, len(room)))
+	}
+	if n > 0 {
+		e := w.add(&w.claim, off, int64(n))
+		e.sum = checksum.Update(e.sum, room[:n])
+		w.grew(off, int64(n))
+	}
+	return int64(n), err
+}
+
+// Reserve returns n bytes of memory, at most MaxReserve, that will be the file's next
+// ones: fill them and call Publish. The memory holds anything at first. It belongs to
+// the caller until Publish, the next Reserve or Close. Writes in between go elsewhere.
+func (f *File) Reserve(n int) ([]byte, error) {
+	if n < 0 || n > MaxReserve {
+		return nil, bb.E(bb.Invalid, "reserve", f.b.address(f.path), fmt.Sprintf("%d bytes were asked for, at most %d are possible", n, MaxReserve))
+	}
+	if err := f.beginWrite("reserve"); err != nil {
+		return nil, err
+	}
+	defer f.turn.Unlock()
+	return f.w.reserve(f.ctx, int64(n))
+}
+
+// Publish writes the first n bytes of what Reserve returned at the file's position, or
+// at the end if the file was opened with Append, without copying them.
+func (f *File) Publish(n int) error {
+	if err := f.beginWrite("publish"); err != nil {
+		return err
+	}
+	defer f.turn.Unlock()
+	if int64(n) < 0 || int64(n) > f.w.reserved.len() {
+		return bb.E(bb.Invalid, "publish", f.b.address(f.path), fmt.Sprintf("%d bytes were named, %d are reserved", n, f.w.reserved.len()))
+	}
+	if err := f.toEnd(); err != nil {
+		return err
+	}
+	if err := f.w.publish(f.ctx, int64(n), f.pos); err != nil {
+		return err
+	}
+	f.pos += int64(n)
+	return nil
+}
+
+// Map returns the bytes [off, off+n), clipped to the file's size, where they lie in
+// memory. Nothing is copied, and nothing verified unless Options.VerifyAll: see
+// Mapping.Verify. The memory is pinned until Release. The file must be open for reading.
+func (f *File) Map(off, n int64) (*Mapping, error) {
+	if f.w != nil {
+		return nil, bb.E(bb.Unsupported, "map", f.b.address(f.path), "the file is open for writing").
+			WithRemedy("close it and open it for reading")
+	}
+	if err := f.use("map"); err != nil {
+		return nil, err
+	}
+	if off < 0 || n < 0 {
+		return nil, bb.E(bb.Invalid, "map", f.b.address(f.path), fmt.Sprintf("%d bytes at offset %d are out of bounds", n, off))
+	}
+	return f.r.mapRange(f.ctx, off, n)
+}
+
+// WriteTo writes the rest of the file to w, straight from mapped memory where it can.
+func (f *File) WriteTo(w io.Writer) (int64, error) {
+	if err := f.begin("read"); err != nil {
+		return 0, err
+	}
+	defer f.turn.Unlock()
+	if f.w != nil {
+		return f.copyTo(w)
+	}
+	n, err := f.r.writeTo(f.ctx, w, f.pos)
+	f.pos += n
+	return n, err
+}
+
+// copyTo is WriteTo of a file that is being written; the caller has the turn.
+func (f *File) copyTo(w io.Writer) (total int64, err error) {
+	p := make([]byte, extentSize)
+	for {
+		n, err := f.readAt(p, f.pos)
+		if n > 0 {
+			k, werr := w.Write(p[:n])
+			f.pos += int64(k)
+			total += int64(k)
+			if werr != nil {
+				return total, werr
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return total, nil
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+}
+
+// Sync commits what was written: it is visible to others and survives this process
+// and the daemon's death when Sync returns. When it fails it may be called again.
+func (f *File) Sync() error {
+	if err := f.beginWrite("sync"); err != nil {
+		return err
+	}
+	defer f.turn.Unlock()
+	return f.w.sync(f.ctx)
+}
+
+// Close commits what was written and closes the file; on a buffer whose durability is
+// flushed it waits until the bytes are on the backing store. When Close fails, what was
+// not committed is forgotten. A second Close fails with fs.ErrClosed.
+func (f *File) Close() error {
+	if f.w == nil {
+		if f.closed.Swap(true) {
+			return closedFile("close", f.b.address(f.path))
+		}
+		f.r.close()
+		f.b.c.forget(f)
+		return nil
+	}
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	if f.closed.Swap(true) {
+		return closedFile("close", f.b.address(f.path))
+	}
+	defer f.b.c.forget(f)
+	if f.ctx.Err() != nil {
+		f.w.end(true)
+		return bb.Wrap("close", f.b.address(f.path), cancelled(f.ctx))
+	}
+	return f.w.close(f.ctx)
+}
+
+// Abort closes the file and forgets what was not committed. After Close it does
+// nothing, so that it can be deferred.
+func (f *File) Abort() error {
+	f.release()
+	f.b.c.forget(f)
+	return nil
+}
+
+// release closes the file without asking anybody.
+func (f *File) release() {
+	if f.w == nil {
+		f.closed.Store(true)
+		f.r.close()
+		return
+	}
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	if !f.closed.Swap(true) {
+		f.w.end(true)
+	}
+}

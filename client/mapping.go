@@ -1,0 +1,88 @@
+package client
+
+import (
+	"context"
+	"sync"
+
+	"forebay/internal/bb"
+)
+
+// Mapping is a part of a file where it lies in memory. It may be used concurrently.
+type Mapping struct {
+	r       *reader
+	windows []*window
+	slices  [][]byte
+	parts   []*part
+	length  int64
+	release sync.Once
+}
+
+// mapRange pins a range and says where it lies.
+func (r *reader) mapRange(ctx context.Context, off, n int64) (*Mapping, error) {
+	m := &Mapping{r: r}
+	for end := off + min(n, max(0, r.size-off)); off < end; {
+		w, err := r.window(ctx, off)
+		if err != nil {
+			m.Release()
+			return nil, err
+		}
+		m.windows = append(m.windows, w)
+		off = m.add(w, off, min(end, w.end))
+	}
+	if r.b.c.o.VerifyAll {
+		if err := m.Verify(); err != nil {
+			m.Release()
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// add adds what a window has of [off, end).
+func (m *Mapping) add(w *window, off, end int64) int64 {
+	for off < end {
+		p := w.at(off)
+		to := min(p.end, end)
+		if p.mem != nil {
+			m.slices = append(m.slices, p.mem[off-p.off:to-p.off:to-p.off])
+			m.parts = append(m.parts, p)
+		} else {
+			to = min(to, off+int64(len(zeros)))
+			m.slices = append(m.slices, zeros[:to-off:to-off])
+		}
+		m.length += to - off
+		off = to
+	}
+	return end
+}
+
+// Slices returns the bytes, in order. They must not be written, nor touched after
+// Release. Should the connection to the daemon break, what they hold is only known
+// after Verify.
+func (m *Mapping) Slices() [][]byte { return m.slices }
+
+// Len returns how many bytes there are.
+func (m *Mapping) Len() int64 { return m.length }
+
+// Verify checks the bytes against the checksums of the extents that they are in.
+func (m *Mapping) Verify() error {
+	for _, p := range m.parts {
+		if p.whole == nil {
+			continue // came with the answer, verified by the daemon
+		}
+		if err := p.check(); err != nil {
+			return bb.Wrap("verify", m.r.b.address(m.r.path), err)
+		}
+	}
+	return nil
+}
+
+// Release lets go of the memory. It may be called twice.
+func (m *Mapping) Release() error {
+	m.release.Do(func() {
+		for _, w := range m.windows {
+			m.r.done(w)
+		}
+	})
+	return nil
+}

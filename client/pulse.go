@@ -1,0 +1,68 @@
+package client
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pulseEvery is how long a look at a connection is good for. A daemon that dies and
+// comes back needs longer than this to hand out memory again, so that nobody who saw it
+// alive so lately touches memory that belongs to somebody else by now.
+const pulseEvery = 5 * time.Millisecond
+
+// pulse tells whether a connection's other end is still there, without reading it.
+type pulse struct {
+	began time.Time
+	seen  atomic.Int64 // since began: when it was last found alive
+
+	mu   sync.Mutex
+	raw  syscall.RawConn
+	poll [1]unix.PollFd
+	look func(fd uintptr) // made once, so that looking allocates nothing
+	gone bool
+}
+
+func (p *pulse) init(conn net.Conn) {
+	p.began = time.Now()
+	if c, ok := conn.(syscall.Conn); ok {
+		p.raw, _ = c.SyscallConn() // without it, only reads and writes find out
+	}
+	p.look = func(fd uintptr) {
+		p.poll[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLRDHUP}
+		n, err := unix.Poll(p.poll[:], 0)
+		p.gone = err == nil && n > 0 && p.poll[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
+	}
+}
+
+// beats reports whether the other end is there, or was within pulseEvery.
+func (p *pulse) beats() bool {
+	now := int64(time.Since(p.began))
+	if p.raw == nil || now-p.seen.Load() < int64(pulseEvery) {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.raw.Control(p.look); err != nil || p.gone {
+		return false
+	}
+	p.seen.Store(now)
+	return true
+}
+
+// alive reports whether what the daemon granted in this session is still ours. It
+// breaks a session whose daemon went.
+func (s *session) alive() bool {
+	if s.broken.Load() {
+		return false
+	}
+	if s.pulse.beats() {
+		return true
+	}
+	s.fail(net.ErrClosed)
+	return false
+}

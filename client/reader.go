@@ -1,0 +1,409 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// How far one question for extents reaches, and how many answers are kept.
+const (
+	mappedWindow  = 32 << 20 // they are pinned meanwhile
+	inlinedWindow = 1 << 20  // the bytes travel, and are kept
+	maxWindows    = 8
+	seqWindows    = 2 // while reading from front to back
+)
+
+// reader reads one generation of a file. It may be used concurrently. After a
+// connection broke it opens the file again and makes sure that it is still the same.
+type reader struct {
+	b    *Buffer
+	path string
+
+	entry Entry // as it was opened
+	size  int64
+
+	last    atomic.Int64  // where the last read ended: what begins there is sequential
+	turn    chan struct{} // holds one token: who has it may open the file again
+	mu      sync.Mutex    // guards what follows
+	closed  bool
+	session *session
+	handle  uint64
+	windows []*window // oldest first
+	flights []*flight
+}
+
+// flight is a window that was asked for. Several may wait for it.
+type flight struct {
+	span
+	session *session
+
+	asked  sync.Once
+	call   *call
+	reply  wire.Extents
+	unsent error // why it could not be asked
+
+	taken  sync.Once
+	failed error // why the answer is of no use
+}
+
+// openReader opens a file's committed content.
+func openReader(ctx context.Context, b *Buffer, path string) (*reader, error) {
+	r := &reader{b: b, path: path, turn: make(chan struct{}, 1)}
+	r.turn <- struct{}{}
+	err := b.c.retry(ctx, func(s *session) error { return r.bind(ctx, s) })
+	if err != nil {
+		return nil, bb.Wrap("open", b.address(path), err)
+	}
+	return r, nil
+}
+
+// bind makes sure that the file is open in a session.
+func (r *reader) bind(ctx context.Context, s *session) error {
+	select {
+	case <-r.turn:
+		defer func() { r.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return cancelled(ctx)
+	}
+	r.mu.Lock()
+	bound := r.session == s
+	first := r.session == nil
+	r.mu.Unlock()
+	if bound {
+		return nil
+	}
+	handle := s.handle.Add(1)
+	m := &wire.Open{Handle: handle, Buffer: r.b.name, Path: r.path, Want: uint32(windowSize(s))}
+	var opened wire.Opened
+	data, err := s.ask(ctx, wire.Type_TYPE_OPEN, m, nil, &opened, func(c *call) {
+		if c.err == nil {
+			s.closeHandle(handle)
+		}
+	})
+	if err != nil {
+		if !isBroken(err) && ctx.Err() == nil {
+			s.closeHandle(handle) // of an open that failed, too
+		}
+		return err
+	}
+	return r.adopt(s, handle, &opened, data, first)
+}
+
+// adopt takes the answer to Open over, unless it is about another content than before.
+func (r *reader) adopt(s *session, handle uint64, m *wire.Opened, data []byte, first bool) error {
+	if m.Entry == nil {
+		s.closeHandle(handle)
+		return bb.E(bb.Internal, "open", "", "the daemon answered without an entry")
+	}
+	e := asEntry(r.path, m.Entry)
+	e.Generation = Generation(m.Generation)
+	if !first && (e.File != r.entry.File || e.Generation != r.entry.Generation || e.Size < r.size) {
+		s.closeHandle(handle)
+		return bb.E(bb.Unavailable, "read", r.b.address(r.path), "the connection broke, and meanwhile the file got other content").
+			WithRemedy("open it again")
+	}
+	if first {
+		r.entry, r.size = e, e.Size
+	}
+	var w *window
+	if m.Extents != nil && r.size > 0 {
+		// If what came with the open is of no use, reading asks again and tells why.
+		w, _ = newWindow(&r.b.c.atlas, s, 0, m.Extents, data)
+	}
+	r.mu.Lock()
+	release, closed := r.forgetAll(), r.closed
+	if !closed {
+		r.session, r.handle = s, handle
+		if w != nil && w.len() > 0 {
+			r.windows = append(r.windows, w)
+			w = nil
+		}
+	}
+	r.mu.Unlock()
+	release()
+	if w != nil {
+		w.release()
+	}
+	if closed {
+		s.closeHandle(handle)
+		return closedFile("read", r.b.address(r.path))
+	}
+	return nil
+}
+
+func windowSize(s *session) int64 {
+	if s.welcome.MapRegions {
+		return mappedWindow
+	}
+	return inlinedWindow
+}
+
+// closeHandle closes a handle without waiting for the answer.
+func (s *session) closeHandle(handle uint64) {
+	s.post(wire.Type_TYPE_CLOSE, &wire.Close{Handle: handle}, nil)
+}
+
+// readAt reads bytes, as io.ReaderAt does.
+func (r *reader) readAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+	if off < 0 {
+		return 0, bb.E(bb.Invalid, "read", r.b.address(r.path), "the offset is negative")
+	}
+	eof := false
+	if left := max(0, r.size-off); int64(len(p)) > left {
+		p, eof = p[:left], true
+	}
+	check := r.last.Swap(off+int64(len(p))) == off || r.b.c.o.VerifyAll
+	for len(p) > 0 {
+		w, err := r.window(ctx, off)
+		if err != nil {
+			return n, err
+		}
+		k, err := w.copyTo(p, off, check)
+		lost := w.pin != 0 && !w.session.alive()
+		if !lost && err == nil && check && off+int64(k) > w.off+w.len()/2 && w.end < r.size {
+			r.ahead(ctx, w.end)
+		}
+		r.done(w)
+		if lost {
+			continue // the pin was void: what was copied may be anything
+		}
+		if err != nil {
+			return n, bb.Wrap("read", r.b.address(r.path), err)
+		}
+		n, off, p = n+k, off+int64(k), p[k:]
+	}
+	if eof {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// window returns the window that holds off, which lies in the file. Call done after use.
+func (r *reader) window(ctx context.Context, off int64) (*window, error) {
+	if w := r.find(off); w != nil {
+		return w, nil
+	}
+	var found *window
+	err := r.b.c.retry(ctx, func(s *session) (err error) {
+		if err = r.bind(ctx, s); err == nil {
+			found, err = r.fetch(ctx, s, off)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, bb.Wrap("read", r.b.address(r.path), err)
+	}
+	return found, nil
+}
+
+// find looks among the windows that are there.
+func (r *reader) find(off int64) *window {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.session.broken.Load() {
+		return nil
+	}
+	for i := len(r.windows) - 1; i >= 0; i-- {
+		if w := r.windows[i]; w.off <= off && off < w.end {
+			w.users++
+			return w
+		}
+	}
+	return nil
+}
+
+// done ends the use of a window.
+func (r *reader) done(w *window) {
+	r.mu.Lock()
+	w.users--
+	last := w.dropped && w.users == 0
+	r.mu.Unlock()
+	if last {
+		w.release()
+	}
+}
+
+// fetch asks for the window that holds off, or waits for it if it was asked for.
+func (r *reader) fetch(ctx context.Context, s *session, off int64) (*window, error) {
+	for {
+		if w := r.find(off); w != nil {
+			return w, nil
+		}
+		f, err := r.flight(s, off)
+		if err != nil {
+			return nil, err
+		}
+		r.ask(ctx, f)
+		if err = f.unsent; err == nil {
+			if err = s.await(ctx, f.call); err != nil && !f.call.finished() {
+				return nil, err // this reader's context ended; others may go on waiting
+			}
+		}
+		f.taken.Do(func() { r.land(f, err) })
+		if err == nil {
+			err = f.failed
+		}
+		if err != nil && (bb.KindOf(err) != bb.Cancelled || ctx.Err() != nil) {
+			return nil, err
+		}
+	}
+}
+
+// flight finds or makes the flight for the window that holds off.
+func (r *reader) flight(s *session, off int64) (*flight, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return nil, closedFile("read", r.b.address(r.path))
+	case r.session != s:
+		return nil, &brokenError{reason: errors.New("another session took over")}
+	}
+	for _, f := range r.flights {
+		if f.off <= off && off < f.end {
+			return f, nil
+		}
+	}
+	size := windowSize(s)
+	start := off &^ (size - 1)
+	f := &flight{span: span{start, start + size}, session: s}
+	for _, w := range r.windows {
+		if w.off == start {
+			f.off = off // the answer for all of it was short
+		}
+	}
+	r.flights = append(r.flights, f)
+	return f, nil
+}
+
+// ask sends the question, once.
+func (r *reader) ask(ctx context.Context, f *flight) {
+	f.asked.Do(func() {
+		r.mu.Lock()
+		handle := r.handle
+		r.mu.Unlock()
+		m := &wire.ExtentsRequest{Handle: handle, Offset: f.off, Length: f.len(), Inline: !f.session.welcome.MapRegions}
+		f.call, f.unsent = f.session.start(ctx, wire.Type_TYPE_EXTENTS, m, nil, &f.reply)
+	})
+}
+
+// land makes a window of a flight's answer.
+func (r *reader) land(f *flight, err error) {
+	var w *window
+	if err == nil {
+		w, f.failed = newWindow(&r.b.c.atlas, f.session, f.off, &f.reply, f.call.data)
+	}
+	if w != nil && w.len() == 0 {
+		f.failed = bb.E(bb.Internal, "read", "", "the daemon answered a question for bytes with none")
+	}
+	var unused []*window
+	r.mu.Lock()
+	r.flights = slices.DeleteFunc(r.flights, func(other *flight) bool { return other == f })
+	switch {
+	case w == nil:
+	case f.failed != nil || r.closed || r.session != f.session:
+		unused = append(unused, w)
+	default:
+		r.windows = append(r.windows, w)
+		unused = r.prune(w)
+	}
+	r.mu.Unlock()
+	for _, w := range unused {
+		w.release()
+	}
+}
+
+// prune drops the oldest windows beyond the number worth keeping, and returns those
+// that nobody uses. The reader is locked.
+func (r *reader) prune(newest *window) (unused []*window) {
+	keep := maxWindows
+	if n := len(r.windows); n > 1 && r.windows[n-2].end == newest.off {
+		keep = seqWindows
+	}
+	for n := len(r.windows) - keep; n > 0; n-- {
+		unused = drop(r.windows[0], unused)
+		r.windows = slices.Delete(r.windows, 0, 1)
+	}
+	return unused
+}
+
+func drop(w *window, unused []*window) []*window {
+	if w.dropped = true; w.users == 0 {
+		unused = append(unused, w)
+	}
+	return unused
+}
+
+// forgetAll empties the reader, and returns what lets go of it. The reader is locked,
+// and the returned function called when it is not.
+func (r *reader) forgetAll() (release func()) {
+	var unused []*window
+	for _, w := range r.windows {
+		unused = drop(w, unused)
+	}
+	flights := r.flights
+	r.windows, r.flights = nil, nil
+	return func() {
+		for _, w := range unused {
+			w.release()
+		}
+		for _, f := range flights {
+			f.abandon()
+		}
+	}
+}
+
+// abandon says that nobody wants a flight's answer any more.
+func (f *flight) abandon() {
+	f.asked.Do(func() { f.unsent = bb.Cancelled })
+	if f.call == nil {
+		return
+	}
+	f.taken.Do(func() {
+		f.failed = bb.Cancelled
+		f.session.abandon(f.call, func(c *call) {
+			if c.err == nil && f.reply.Pin != 0 {
+				f.session.post(wire.Type_TYPE_UNPIN, &wire.Unpin{Pins: []uint64{f.reply.Pin}}, nil)
+			}
+		})
+	})
+}
+
+// ahead asks for the window that holds off before somebody needs it.
+func (r *reader) ahead(ctx context.Context, off int64) {
+	r.mu.Lock()
+	s, known := r.session, r.closed || len(r.flights) > 0
+	for _, w := range r.windows {
+		known = known || w.off <= off && off < w.end
+	}
+	r.mu.Unlock()
+	if known || s.broken.Load() {
+		return
+	}
+	if f, err := r.flight(s, off); err == nil {
+		r.ask(ctx, f)
+	}
+}
+
+// close lets go of the file. Reads that are under way finish.
+func (r *reader) close() {
+	r.mu.Lock()
+	closed := r.closed
+	r.closed = true
+	release := r.forgetAll()
+	r.mu.Unlock()
+	if closed {
+		return
+	}
+	release()
+	if !r.session.broken.Load() {
+		r.session.closeHandle(r.handle)
+	}
+}

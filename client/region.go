@@ -1,0 +1,153 @@
+package client
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// atlas holds the region files that this client has mapped, each once. It may be used
+// concurrently.
+type atlas struct {
+	mu struct {
+		sync.Mutex
+		maps   map[uint64]*region
+		closed bool
+	}
+}
+
+// region is one mapped region file. It stays mapped as long as somebody uses it, and
+// after that while the file is there and the client is not closed.
+type region struct {
+	atlas *atlas
+	id    uint64
+	path  string
+	file  fileID
+	mem   []byte
+
+	users int  // guarded by atlas.mu
+	stale bool // guarded by atlas.mu: not in the atlas any more
+}
+
+type fileID struct{ dev, ino uint64 }
+
+// acquire maps a region, unless it is mapped already. Release it after use.
+func (a *atlas) acquire(m *wire.Region) (*region, error) {
+	if r := a.find(m); r != nil {
+		return r, nil
+	}
+	a.sweep()
+	r, err := mapRegion(m)
+	if err != nil {
+		return nil, &bb.Error{Kind: bb.Unavailable, Op: "map", Path: m.Path, Err: err}
+	}
+	r.atlas = a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.maps == nil {
+		a.mu.maps = make(map[uint64]*region)
+	}
+	if other := a.mu.maps[r.id]; other != nil {
+		if other.file == r.file {
+			unmap(r.mem)
+			other.users++
+			return other, nil
+		}
+		other.retire()
+	}
+	a.mu.maps[r.id] = r
+	r.users++
+	return r, nil
+}
+
+func (a *atlas) find(m *wire.Region) *region {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.mu.maps[m.Id]
+	if r == nil || r.path != m.Path || int64(len(r.mem)) < m.Length {
+		return nil
+	}
+	r.users++
+	return r
+}
+
+// mapRegion maps a region's file for reading and writing. It checks the file's length,
+// for touching a page behind its end is a fault.
+func mapRegion(m *wire.Region) (*region, error) {
+	if m.Path == "" || m.Length <= 0 {
+		return nil, fmt.Errorf("the daemon names no file for region %016x", m.Id)
+	}
+	f, err := os.OpenFile(m.Path, os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	if st.Size < m.Length {
+		return nil, fmt.Errorf("region %016x has %d bytes, its file only %d", m.Id, m.Length, st.Size)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(m.Length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	return &region{id: m.Id, path: m.Path, file: fileID{st.Dev, st.Ino}, mem: mem}, nil
+}
+
+func unmap(mem []byte) { unix.Munmap(mem) } //nolint:errcheck // fails only for memory that is not mapped
+
+// release says that a user is done.
+func (r *region) release() {
+	r.atlas.mu.Lock()
+	defer r.atlas.mu.Unlock()
+	if r.users--; r.users == 0 && r.stale {
+		unmap(r.mem)
+	}
+}
+
+// retire takes a region out of the atlas; its last user unmaps it. The atlas is locked.
+func (r *region) retire() {
+	delete(r.atlas.mu.maps, r.id)
+	if r.stale = true; r.users == 0 {
+		unmap(r.mem)
+	}
+}
+
+// sweep retires regions whose files are gone or are others now: their pages would
+// stay in memory for as long as they are mapped.
+func (a *atlas) sweep() {
+	a.mu.Lock()
+	all := make([]*region, 0, len(a.mu.maps))
+	for _, r := range a.mu.maps {
+		all = append(all, r)
+	}
+	a.mu.Unlock()
+	for _, r := range all {
+		var st unix.Stat_t
+		if err := unix.Lstat(r.path, &st); err == nil && r.file == (fileID{st.Dev, st.Ino}) {
+			continue
+		}
+		a.mu.Lock()
+		if !r.stale {
+			r.retire()
+		}
+		a.mu.Unlock()
+	}
+}
+
+// close unmaps what nobody uses, and the rest when its last user is done.
+func (a *atlas) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.mu.maps {
+		r.retire()
+	}
+}

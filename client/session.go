@@ -1,0 +1,384 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// session is one connection to a daemon, with many requests in flight. It has no
+// goroutine of its own: whoever waits for a reply and finds nobody reading reads the
+// connection itself, handing out what comes for others, until its own reply is there;
+// then the next who waits goes on reading. So a lone request costs no switch between
+// goroutines.
+//
+// A session that broke stays broken. Everything that the daemon granted in it
+// (handles, leases, pins) is void then.
+type session struct {
+	conn    net.Conn
+	out     *wire.Writer
+	welcome *wire.Welcome
+	limit   int // of requests in flight
+
+	turn chan struct{} // holds one token: who has it may use what follows
+	src  *resumable
+	in   *wire.Reader
+
+	broken atomic.Bool
+	pulse  pulse
+	handle atomic.Uint64 // the last one chosen
+
+	mu struct {
+		sync.Mutex
+		calls map[uint64]*call
+		last  uint64
+		err   error
+	}
+}
+
+// call is one request in flight. Reply, data and err may be read when done is closed.
+type call struct {
+	id    uint64
+	reply proto.Message // nil: not wanted
+	data  []byte
+	err   error
+	done  chan struct{}
+	late  func(*call) // told the outcome when nobody waits for it any more; guarded by session.mu
+}
+
+// brokenError says that a session ended before a reply came.
+type brokenError struct {
+	reason error
+	sent   bool // the request may have been carried out
+}
+
+func (e *brokenError) Error() string { return "the connection broke: " + e.reason.Error() }
+
+// Unwrap makes it one of kind unavailable.
+func (e *brokenError) Unwrap() []error { return []error{bb.Unavailable, e.reason} }
+
+// isBroken reports whether err came from a session that broke.
+func isBroken(err error) bool {
+	var b *brokenError
+	return errors.As(err, &b)
+}
+
+func wasSent(err error) bool {
+	var b *brokenError
+	return errors.As(err, &b) && b.sent
+}
+
+// spareRequests is kept free of the daemon's bound for what is sent on the way out:
+// cancellations, unpinning, closing.
+const spareRequests = 64
+
+// newSession makes a session of a connection on which the handshake is done.
+func newSession(conn net.Conn, src *resumable, in *wire.Reader, welcome *wire.Welcome) *session {
+	s := &session{conn: conn, out: wire.NewWriter(conn), welcome: welcome, turn: make(chan struct{}, 1), src: src, in: in}
+	s.limit = max(int(welcome.MaxInFlight)-spareRequests, 1)
+	s.mu.calls = make(map[uint64]*call)
+	s.turn <- struct{}{}
+	s.pulse.init(conn)
+	return s
+}
+
+// ask sends a request and waits for its reply, which it returns the data of. When ctx
+// ends first, the request is cancelled; should it have succeeded nevertheless, late
+// (if there is one) is told.
+func (s *session) ask(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message, late func(*call)) ([]byte, error) {
+	c, err := s.start(ctx, typ, m, data, reply)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.await(ctx, c); err != nil {
+		s.abandon(c, late)
+		return nil, err
+	}
+	return c.data, nil
+}
+
+// start sends a request. Its reply is decoded into reply; await waits for it. Ctx
+// bounds only the waiting for fewer requests to be in flight.
+func (s *session) start(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message) (*call, error) {
+	c := &call{reply: reply, done: make(chan struct{})}
+	for {
+		entered, err := s.enter(c, s.limit)
+		if err != nil {
+			return nil, err
+		}
+		if entered {
+			return c, s.send(c, typ, m, data)
+		}
+		if err := s.readOne(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// post sends a request that nobody waits for, beyond the limit if need be. Late, if
+// there is one, is told the outcome by whoever reads it.
+func (s *session) post(typ wire.Type, m proto.Message, late func(*call)) {
+	c := &call{done: make(chan struct{}), late: late}
+	entered, err := s.enter(c, s.limit+spareRequests)
+	switch {
+	case err == nil && entered:
+		// A session that breaks here tells late, and has forgotten what others undo.
+		_ = s.send(c, typ, m, nil)
+	case late != nil:
+		if c.err = err; err == nil {
+			c.err = bb.E(bb.Busy, "request", typ.String(), "too many requests are in flight")
+		}
+		late(c)
+	}
+}
+
+func (s *session) enter(c *call, limit int) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.err != nil {
+		return false, &brokenError{reason: s.mu.err}
+	}
+	if len(s.mu.calls) >= limit {
+		return false, nil
+	}
+	s.mu.last++
+	c.id = s.mu.last
+	s.mu.calls[c.id] = c
+	return true, nil
+}
+
+func (s *session) send(c *call, typ wire.Type, m proto.Message, data []byte) error {
+	err := s.out.Send(typ, 0, c.id, m, data)
+	var tooLarge *wire.FrameError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &tooLarge):
+		s.mu.Lock()
+		delete(s.mu.calls, c.id)
+		s.mu.Unlock()
+		return &bb.Error{Kind: bb.Invalid, Op: "request", Path: typ.String(), Err: err}
+	}
+	s.fail(err)
+	return &brokenError{reason: err, sent: true}
+}
+
+// await waits for a call's reply. Several may await one call. When ctx ends, the call
+// is still in flight: see abandon.
+func (s *session) await(ctx context.Context, c *call) error {
+	for {
+		select {
+		case <-c.done:
+			return c.err
+		default:
+		}
+		select {
+		case <-c.done:
+			return c.err
+		case <-s.turn:
+			err := s.read(ctx, func() bool { return c.finished() })
+			s.turn <- struct{}{}
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return cancelled(ctx)
+		}
+	}
+}
+
+func (c *call) finished() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// readOne waits until one reply has come, for whomever.
+func (s *session) readOne(ctx context.Context) error {
+	select {
+	case <-s.turn:
+	case <-ctx.Done():
+		return cancelled(ctx)
+	}
+	defer func() { s.turn <- struct{}{} }()
+	before := s.inFlight()
+	return s.read(ctx, func() bool { return s.broken.Load() || s.inFlight() < before })
+}
+
+func (s *session) inFlight() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.calls)
+}
+
+// read reads replies until enough says so; the caller has the turn. A session that
+// breaks is no error: all calls are finished then.
+func (s *session) read(ctx context.Context, enough func() bool) error {
+	defer s.interrupt(ctx)()
+	for !enough() {
+		head, message, err := s.in.Next()
+		if err == nil {
+			err = s.dispatch(head, message)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil:
+			return cancelled(ctx)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			s.conn.SetReadDeadline(time.Time{})
+		default:
+			s.fail(err)
+		}
+	}
+	return nil
+}
+
+var longAgo = time.Unix(1, 0)
+
+// interrupt has the end of ctx wake up a blocked read, until stop is called.
+func (s *session) interrupt(ctx context.Context) (stop func()) {
+	if ctx.Done() == nil {
+		return func() {}
+	}
+	fired := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		s.conn.SetReadDeadline(longAgo)
+		close(fired)
+	})
+	return func() {
+		if !cancel() {
+			<-fired
+			s.conn.SetReadDeadline(time.Time{})
+		}
+	}
+}
+
+// dispatch hands a reply to its call.
+func (s *session) dispatch(head wire.Header, message []byte) error {
+	var data []byte
+	if head.DataLength > 0 {
+		data = make([]byte, head.DataLength)
+		if err := s.src.whole(func() error { return s.in.ReadData(data) }); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	c := s.mu.calls[head.Request]
+	s.mu.Unlock()
+	if c == nil || !head.Has(wire.FlagReply) || head.Has(wire.FlagMore) {
+		return &wire.FrameError{Reason: fmt.Sprintf("a reply of type %v to request %d, which is not in flight", head.Type, head.Request)}
+	}
+	c.data, c.err = data, decode(head, message, c.reply)
+	s.mu.Lock()
+	delete(s.mu.calls, head.Request)
+	late := c.late
+	close(c.done)
+	s.mu.Unlock()
+	if late != nil {
+		late(c)
+	}
+	return nil
+}
+
+// decode reads a reply's message, or the error that it is.
+func decode(head wire.Header, message []byte, reply proto.Message) error {
+	if head.Has(wire.FlagError) {
+		var m wire.Error
+		if err := proto.Unmarshal(message, &m); err != nil {
+			return &bb.Error{Kind: bb.Internal, Op: "request", Path: head.Type.String(), Err: err}
+		}
+		return m.AsError()
+	}
+	if reply == nil {
+		return nil
+	}
+	if err := proto.Unmarshal(message, reply); err != nil {
+		return &bb.Error{Kind: bb.Internal, Op: "request", Path: head.Type.String(), Err: err}
+	}
+	return nil
+}
+
+// abandon says that nobody waits for a call any more: it is cancelled, and late is
+// told the outcome, once, by whoever learns it. Late must not wait.
+func (s *session) abandon(c *call, late func(*call)) {
+	s.mu.Lock()
+	finished := c.finished()
+	if !finished {
+		c.late = late
+	}
+	s.mu.Unlock()
+	switch {
+	case !finished:
+		s.post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: c.id}, nil)
+	case late != nil:
+		late(c)
+	}
+}
+
+// fail ends the session: every call in flight fails, and so does every later one.
+func (s *session) fail(err error) {
+	var late []*call
+	s.mu.Lock()
+	if s.mu.err == nil {
+		s.mu.err = err
+		s.broken.Store(true)
+		for id, c := range s.mu.calls {
+			delete(s.mu.calls, id)
+			c.err = &brokenError{reason: err, sent: true}
+			close(c.done)
+			if c.late != nil {
+				late = append(late, c)
+			}
+		}
+	}
+	s.mu.Unlock()
+	s.conn.Close()
+	for _, c := range late {
+		c.late(c)
+	}
+}
+
+// cancelled is the error of a wait that its context ended.
+func cancelled(ctx context.Context) error {
+	return &bb.Error{Kind: bb.Cancelled, Op: "wait", Err: context.Cause(ctx)}
+}
+
+// resumable is a connection whose blocked read may be interrupted by a deadline
+// without losing what had come, except in whole.
+type resumable struct {
+	net.Conn
+	uninterrupted bool
+}
+
+// Read reads from the connection.
+func (r *resumable) Read(p []byte) (int, error) {
+	for {
+		n, err := r.Conn.Read(p)
+		if n == 0 && r.uninterrupted && errors.Is(err, os.ErrDeadlineExceeded) {
+			// The rest of a frame whose beginning has come.
+			r.SetReadDeadline(time.Time{})
+			continue
+		}
+		return n, err
+	}
+}
+
+// whole runs a read that must not be left half way.
+func (r *resumable) whole(read func() error) error {
+	r.uninterrupted = true
+	defer func() { r.uninterrupted = false }()
+	return read()
+}

@@ -1,0 +1,364 @@
+package client
+
+import (
+	"context"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// Sizes of leases and of what is asked of them.
+const (
+	minLease = 1 << 20
+	maxLease = 32 << 20
+	// worthKeeping is the room below which a lease is returned rather than looked at again.
+	worthKeeping = 64 << 10
+	// keepIdle is the room that a lease may have to be kept while nobody writes.
+	keepIdle = 4 << 20
+	// leaseOverhead is what a segment needs besides one large reservation.
+	leaseOverhead = 64 << 10
+	maxOpenLeases = 8
+	maxGrants     = 64 // that one take tries before it gives up
+)
+
+// space is where the writers of one buffer get memory from: leases of one session,
+// shared by all files that this client writes there. It asks for the next lease before
+// the present one is used up. It may be used concurrently.
+type space struct {
+	atlas  *atlas
+	buffer string
+
+	mu struct {
+		sync.Mutex
+		leases  []*lease // not full, oldest first
+		next    *grant   // asked for
+		writers int      // files open for writing
+		burst   int64    // bytes handed out since there was none
+	}
+}
+
+// memory is where bytes wait to be committed: a leased segment, or a chunk of this
+// process's own memory whose bytes travel in the commit. What follows mu is guarded by it.
+type memory struct {
+	bytes []byte
+	lease *lease // nil: a chunk
+
+	mu *sync.Mutex // of a segment: its space's
+	arena
+}
+
+// lease is a segment that this client may fill.
+type lease struct {
+	memory
+	space   *space
+	session *session
+	id      uint64
+	region  *region
+
+	// Guarded by the space.
+	users   int  // files that have something in it which is not committed, or are filling it
+	retired bool // not in the space any more: returned when the last user is done
+}
+
+// grant is a lease that was asked for. Several may wait for it.
+type grant struct {
+	session *session
+	bytes   int64
+	ahead   bool // nobody needs it yet
+
+	asked  sync.Once
+	call   *call
+	reply  wire.Lease
+	unsent error // why it could not be asked
+
+	taken  sync.Once
+	lease  *lease
+	failed error // why the answer is of no use
+}
+
+// claim is a piece of memory that one file fills, from its start on.
+type claim struct {
+	mem *memory // nil: none
+	span
+	credits int64 // extents that room for records is set aside for
+}
+
+// holder knows whether it has something in a memory already, whose record base is owed.
+type holder interface{ holdsIn(*memory) bool }
+
+func (sp *space) enter() {
+	sp.mu.Lock()
+	sp.mu.writers++
+	sp.mu.Unlock()
+}
+
+// leave ends a writer. The last one returns what a burst has left over.
+func (sp *space) leave() {
+	var idle []*lease
+	var unwanted *grant
+	sp.mu.Lock()
+	if sp.mu.writers--; sp.mu.writers == 0 {
+		sp.mu.burst = 0
+		if unwanted = sp.mu.next; unwanted != nil && unwanted.bytes <= keepIdle {
+			unwanted = nil
+		} else {
+			sp.mu.next = nil
+		}
+		for _, l := range sp.mu.leases {
+			if l.free() > keepIdle {
+				idle = append(idle, l)
+			}
+		}
+	}
+	sp.mu.Unlock()
+	if unwanted != nil {
+		unwanted.giveUp(sp)
+	}
+	for _, l := range idle {
+		sp.retire(l)
+	}
+}
+
+// take returns between least and want bytes of a lease of the session, with room for so
+// many extents' records set aside, waiting for a lease if need be. If h has nothing in
+// that lease so far, it becomes a user of it.
+func (sp *space) take(ctx context.Context, s *session, h holder, want, least, credits int64) (claim, error) {
+	for range maxGrants {
+		c, next := sp.tryTake(s, h, want, least, credits)
+		if next != nil {
+			next.ask(ctx, sp.buffer)
+		}
+		if c.mem != nil {
+			return c, nil
+		}
+		if err := sp.wait(ctx, next); err != nil {
+			return claim{}, err
+		}
+	}
+	return claim{}, bb.E(bb.NoSpace, "lease", sp.buffer, "the daemon grants only segments that are too small").
+		WithRemedy("reserve less at once")
+}
+
+// tryTake takes from the leases there are. It also returns the grant to ask for, or to
+// wait for, if there should be one.
+func (sp *space) tryTake(s *session, h holder, want, least, credits int64) (claim, *grant) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.drop(s)
+	var got claim
+	for _, l := range sp.mu.leases {
+		cost, first := credits*recordItem, !h.holdsIn(&l.memory)
+		if first {
+			cost += recordBase
+		}
+		at, ok := l.take(want, least, cost)
+		if !ok {
+			continue
+		}
+		if first {
+			l.users++
+		}
+		got = claim{mem: &l.memory, span: at, credits: credits}
+		return got, sp.used(s, at.len())
+	}
+	if sp.mu.next == nil {
+		sp.mu.next = &grant{session: s, bytes: sp.nextSize(least)}
+	}
+	return got, sp.mu.next
+}
+
+// used counts bytes that were handed out, and returns the grant to ask for when what is
+// left may not last until it comes. The space is locked.
+func (sp *space) used(s *session, n int64) (next *grant) {
+	sp.mu.burst += n
+	if sp.mu.next != nil || sp.room() >= sp.nextSize(0)/2 {
+		return nil
+	}
+	sp.mu.next = &grant{session: s, bytes: sp.nextSize(0), ahead: true}
+	return sp.mu.next
+}
+
+// drop forgets the leases of other sessions: they are void. The space is locked.
+func (sp *space) drop(s *session) {
+	if sp.mu.next != nil && sp.mu.next.session != s {
+		sp.mu.next = nil
+	}
+	for i := 0; i < len(sp.mu.leases); {
+		if l := sp.mu.leases[i]; l.session != s {
+			if sp.remove(l) {
+				l.region.release()
+			}
+			continue
+		}
+		i++
+	}
+}
+
+// room is how much is left in all leases. The space is locked.
+func (sp *space) room() (n int64) {
+	for _, l := range sp.mu.leases {
+		n += max(0, l.free())
+	}
+	return n
+}
+
+// nextSize is as much again as the burst has taken so far, so that leases grow with
+// use, and at least what somebody needs now.
+func (sp *space) nextSize(need int64) int64 {
+	size := int64(minLease)
+	for size < maxLease && size < sp.mu.burst {
+		size *= 2
+	}
+	if need > 0 {
+		size = max(size, need+leaseOverhead)
+	}
+	return size
+}
+
+// ask sends the request, once.
+func (g *grant) ask(ctx context.Context, buffer string) {
+	g.asked.Do(func() {
+		g.call, g.unsent = g.session.start(ctx, wire.Type_TYPE_LEASE, &wire.LeaseRequest{Buffer: buffer, Bytes: g.bytes}, nil, &g.reply)
+	})
+}
+
+// wait waits for a grant and makes it one of the leases.
+func (sp *space) wait(ctx context.Context, g *grant) error {
+	err := g.unsent
+	if err == nil {
+		err = g.session.await(ctx, g.call)
+		if err != nil && !g.call.finished() {
+			return err // this waiter's context ended; others may go on waiting
+		}
+	}
+	g.taken.Do(func() {
+		if err == nil {
+			g.lease, g.failed = sp.newLease(g)
+		}
+		sp.install(g)
+	})
+	if err == nil {
+		err = g.failed
+	}
+	if g.ahead && !isBroken(err) || bb.KindOf(err) == bb.Cancelled && ctx.Err() == nil {
+		return nil // an answer of another time, or for another: ask again
+	}
+	return err
+}
+
+// install replaces the grant by its lease, and returns a lease that is nearly full.
+func (sp *space) install(g *grant) {
+	sp.mu.Lock()
+	wanted := sp.mu.next == g
+	if wanted {
+		sp.mu.next = nil
+	}
+	var full []*lease
+	if wanted && g.lease != nil {
+		for _, l := range sp.mu.leases {
+			if l.free() < worthKeeping {
+				full = append(full, l)
+			}
+		}
+		sp.mu.leases = append(sp.mu.leases, g.lease)
+		if len(sp.mu.leases)-len(full) > maxOpenLeases {
+			full = append(full, sp.mu.leases[0])
+		}
+	}
+	sp.mu.Unlock()
+	for _, l := range full {
+		sp.retire(l)
+	}
+	if !wanted && g.lease != nil {
+		g.lease.giveUp()
+	}
+}
+
+// giveUp says that nobody wants a grant any more.
+func (g *grant) giveUp(sp *space) {
+	g.asked.Do(func() { g.unsent = bb.Cancelled })
+	if g.call == nil {
+		return
+	}
+	g.session.abandon(g.call, func(c *call) {
+		if c.err == nil {
+			g.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: g.reply.Id}, nil)
+		}
+	})
+}
+
+// newLease maps what was granted.
+func (sp *space) newLease(g *grant) (*lease, error) {
+	m := &g.reply
+	if m.Region == nil || m.Offset < 0 || m.Length <= 0 || m.Offset > m.Region.Length-m.Length ||
+		m.DataStart < 0 || m.DataStart > m.RecordFloor || m.RecordFloor > m.Length {
+		return nil, bb.E(bb.Internal, "lease", sp.buffer, "the daemon granted a segment that is not within its region")
+	}
+	r, err := sp.atlas.acquire(m.Region)
+	if err != nil {
+		g.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: m.Id}, nil)
+		return nil, err
+	}
+	mem := r.mem[m.Offset : m.Offset+m.Length : m.Offset+m.Length]
+	// The pages are there: this only enters them into this process's page table at once,
+	// instead of one fault for each. Where the kernel does not know how, faults do it.
+	_ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
+	l := &lease{space: sp, session: g.session, id: m.Id, region: r}
+	l.memory = memory{bytes: mem, lease: l, mu: &sp.mu.Mutex, arena: arena{pos: align(m.DataStart), floor: m.RecordFloor}}
+	return l, nil
+}
+
+// retire takes a lease out of use. It is returned to the daemon when its last user is done.
+func (sp *space) retire(l *lease) {
+	sp.mu.Lock()
+	done := sp.remove(l)
+	sp.mu.Unlock()
+	if done {
+		l.giveUp()
+	}
+}
+
+// remove takes a lease out of the list and reports whether it is without users. The space is locked.
+func (sp *space) remove(l *lease) (done bool) {
+	for i, other := range sp.mu.leases {
+		if other == l {
+			sp.mu.leases = append(sp.mu.leases[:i:i], sp.mu.leases[i+1:]...)
+			l.retired = true
+			return l.users == 0
+		}
+	}
+	return false
+}
+
+// leave ends a file's use of a lease: what it had there is committed, or void.
+func (l *lease) leave() {
+	l.space.mu.Lock()
+	l.users--
+	done := l.retired && l.users == 0
+	l.space.mu.Unlock()
+	if done {
+		l.giveUp()
+	}
+}
+
+// giveUp returns a lease that nobody uses.
+func (l *lease) giveUp() {
+	l.region.release()
+	if !l.session.broken.Load() {
+		l.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: l.id}, nil)
+	}
+}
+
+// close forgets all leases; the session that they are of has ended or is about to.
+func (sp *space) close() {
+	sp.mu.Lock()
+	leases := append([]*lease(nil), sp.mu.leases...)
+	sp.mu.next = nil
+	sp.mu.Unlock()
+	for _, l := range leases {
+		sp.retire(l)
+	}
+}
