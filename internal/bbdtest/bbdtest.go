@@ -137,7 +137,7 @@ func (d *Daemon) cleanup() {
 	if d.log != nil {
 		d.log.Close()
 	}
-	purge := exec.Command(Binary(d.tb), "purge", "--dir", d.Dir)
+	purge := exec.Command(Binary(d.tb), "purge", "--discard", "--dir", d.Dir)
 	if out, err := purge.CombinedOutput(); err != nil {
 		d.tb.Errorf("bbd purge: %v\n%s", err, out)
 	}

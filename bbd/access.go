@@ -1,0 +1,46 @@
+package bbd
+
+import (
+	"io/fs"
+	"slices"
+
+	"forebay/internal/bb"
+)
+
+// cred is who a session acts for.
+type cred struct {
+	uid    uint32
+	gids   []uint32 // the primary group first
+	system bool     // root, or the user that the daemon runs as: may do everything
+}
+
+// want is a set of rights, as the permission bits of one class.
+type want fs.FileMode
+
+const (
+	wantExecute want = 1
+	wantWrite   want = 2
+	wantRead    want = 4
+)
+
+// permits reports whether the owner, group and mode of something grant all of the
+// wanted rights, as POSIX does: the first class that fits decides alone.
+func (c cred) permits(uid, gid uint32, mode fs.FileMode, w want) bool {
+	bits := want(mode.Perm())
+	switch {
+	case c.system:
+		return true
+	case c.uid == uid:
+		bits >>= 6
+	case slices.Contains(c.gids, gid):
+		bits >>= 3
+	}
+	return bits&w == w
+}
+
+// owns reports whether c may change the attributes of something of uid's.
+func (c cred) owns(uid uint32) bool { return c.system || c.uid == uid }
+
+func denied(op, path, right string) error {
+	return bb.E(bb.Permission, op, path, "this user has no right to "+right)
+}

@@ -1,0 +1,213 @@
+package bbd
+
+import (
+	"context"
+	"io/fs"
+	"sync"
+	"time"
+
+	"forebay/flusher"
+	"forebay/internal/bb"
+	"forebay/meta"
+)
+
+type fileMode = fs.FileMode
+
+// buffer is what the daemon keeps of one buffer while it runs: its namespace, its
+// open files, and where the files lie that wait for their flush.
+type buffer struct {
+	d    *Daemon
+	name string
+	ns   *meta.Namespace
+
+	mu struct {
+		sync.Mutex
+		spec   bb.Buffer
+		open   map[place]*openFile
+		byFile map[bb.FileID]*openFile
+		dirty  map[bb.FileID]place // files that the flusher knows
+
+		failing map[bb.FileID]string // why the last flush of a dirty file failed
+
+		reading   map[bb.FileID]*reading
+		restoring map[bb.FileID]bool
+		writers   map[uint32]*segmentWriter // by uid
+	}
+
+	restores sync.Mutex // one file is restored at a time
+}
+
+func newBuffer(d *Daemon, spec bb.Buffer, ns *meta.Namespace) *buffer {
+	b := &buffer{d: d, name: spec.Name, ns: ns}
+	b.mu.spec = spec
+	b.mu.open = make(map[place]*openFile)
+	b.mu.byFile = make(map[bb.FileID]*openFile)
+	b.mu.dirty = make(map[bb.FileID]place)
+	b.mu.reading = make(map[bb.FileID]*reading)
+	b.mu.failing = make(map[bb.FileID]string)
+	b.mu.restoring = make(map[bb.FileID]bool)
+	b.mu.writers = make(map[uint32]*segmentWriter)
+	return b
+}
+
+func (b *buffer) spec() bb.Buffer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.spec
+}
+
+// address returns bb://buffer/path.
+func (b *buffer) address(path string) string {
+	return bb.Address{Buffer: b.name, Path: path}.String()
+}
+
+// opened makes a file that is open for writing findable by its id.
+func (b *buffer) opened(f *openFile) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.byFile[f.file] = f
+}
+
+// forget takes a file out of the open ones. f is locked.
+func (b *buffer) forget(f *openFile) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.open[f.at] == f {
+		delete(b.mu.open, f.at)
+	}
+	if b.mu.byFile[f.file] == f {
+		delete(b.mu.byFile, f.file)
+	}
+}
+
+// closed queues a closed file for its flush.
+func (b *buffer) closed(e bb.Entry, path string) {
+	b.d.emit(bb.Event{Kind: bb.EventCommitted, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size})
+	b.queue(e, time.Now())
+}
+
+// queue hands a dirty file to the flusher. In a scratch buffer nothing is flushed.
+func (b *buffer) queue(e bb.Entry, since time.Time) {
+	b.mu.Lock()
+	backed := b.mu.spec.Backing != ""
+	if backed {
+		b.mu.dirty[e.File] = place{e.Parent, e.Name}
+	}
+	b.mu.Unlock()
+	if backed {
+		b.d.flusher.Enqueue(flusher.Item{Key: b.key(&e), Size: e.Size, DirtySince: since})
+	}
+}
+
+func (b *buffer) key(e *bb.Entry) flusher.Key {
+	return flusher.Key{Buffer: b.name, File: e.File, Generation: e.Generation}
+}
+
+// forgetDirty takes a file out of those that wait for their flush.
+func (b *buffer) forgetDirty(file bb.FileID) {
+	b.mu.Lock()
+	delete(b.mu.dirty, file)
+	delete(b.mu.failing, file)
+	b.mu.Unlock()
+}
+
+// directory is what a right to enter or change a directory is decided by.
+type directory struct {
+	id   bb.DirID
+	uid  uint32
+	gid  uint32
+	mode fs.FileMode
+}
+
+func (b *buffer) root() directory {
+	spec := b.spec()
+	return directory{bb.RootDir, spec.UID, spec.GID, spec.Mode}
+}
+
+// parent walks to the directory of a path's last name, checking that c may enter
+// every directory on the way.
+func (b *buffer) parent(ctx context.Context, c cred, op, path string) (directory, string, error) {
+	names, err := bb.SplitPath(path)
+	if err != nil {
+		return directory{}, "", bb.Wrap(op, b.address(path), err)
+	}
+	if len(names) == 0 {
+		return directory{}, "", bb.E(bb.Invalid, op, b.address(path), "the root directory cannot be the target")
+	}
+	dir := b.root()
+	for _, name := range names[:len(names)-1] {
+		if !c.permits(dir.uid, dir.gid, dir.mode, wantExecute) {
+			return dir, "", denied(op, b.address(path), "search the directory")
+		}
+		e, err := b.ns.Lookup(ctx, dir.id, name)
+		if err != nil {
+			return dir, "", bb.Wrap(op, b.address(path), err)
+		}
+		if !e.IsDir() {
+			return dir, "", bb.E(bb.NotDirectory, op, b.address(path), name+" is a file")
+		}
+		dir = directory{e.Dir, e.UID, e.GID, e.Mode}
+	}
+	if !c.permits(dir.uid, dir.gid, dir.mode, wantExecute) {
+		return dir, "", denied(op, b.address(path), "search the directory")
+	}
+	return dir, names[len(names)-1], nil
+}
+
+// lookup finds the entry of a path; the root directory has one too.
+func (b *buffer) lookup(ctx context.Context, c cred, op, path string) (bb.Entry, error) {
+	names, err := bb.SplitPath(path)
+	if err != nil {
+		return bb.Entry{}, bb.Wrap(op, b.address(path), err)
+	}
+	if len(names) == 0 {
+		root := b.root()
+		return bb.Entry{Type: bb.TypeDirectory, Dir: root.id, UID: root.uid, GID: root.gid, Mode: root.mode, MTime: b.spec().Created}, nil
+	}
+	dir, name, err := b.parent(ctx, c, op, path)
+	if err != nil {
+		return bb.Entry{}, err
+	}
+	e, err := b.ns.Lookup(ctx, dir.id, name)
+	return e, bb.Wrap(op, b.address(path), err)
+}
+
+// update puts an entry whose other attributes may have been changed meanwhile: what
+// the writer decides is taken from e, the rest from the namespace.
+func (b *buffer) update(ctx context.Context, e bb.Entry) (bb.Entry, error) {
+	for {
+		stored, err := b.ns.Put(ctx, e)
+		if bb.KindOf(err) != bb.Busy {
+			return stored, err
+		}
+		now, err := b.ns.Lookup(ctx, e.Parent, e.Name)
+		if err != nil {
+			return e, err
+		}
+		if now.File != e.File {
+			return e, bb.E(bb.NotFound, "commit", e.Name, "another file has this name now")
+		}
+		e.Mode, e.UID, e.GID, e.Flushed, e.Revision = now.Mode, now.UID, now.GID, now.Flushed, now.Revision
+	}
+}
+
+// flushed waits for a closed file to be on the store, where the buffer's durability
+// says that Close means that.
+func (b *buffer) flushed(ctx context.Context, f *openFile) error {
+	if b.spec().Durability != bb.DurabilityFlushed {
+		return nil
+	}
+	f.mu.Lock()
+	e, gone := f.entry, f.gone
+	f.mu.Unlock()
+	if !gone || e.State() != bb.StateDirty {
+		return nil // others still write it: the last close waits
+	}
+	return b.d.flusher.Wait(ctx, b.key(&e))
+}
+
+func (b *buffer) flushReason(file bb.FileID) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.failing[file]
+}

@@ -1,0 +1,303 @@
+package bbd
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/flusher/codec"
+	"forebay/flusher/plan"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// buffer finds a buffer that the session's user may enter.
+func (s *session) buffer(ctx context.Context, op, name string) (*buffer, error) {
+	b, err := s.d.buffer(ctx, name)
+	if err != nil {
+		return nil, bb.Wrap(op, bb.Address{Buffer: name}.String(), err)
+	}
+	spec := b.spec()
+	if !s.cred.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
+		return nil, denied(op, b.address(""), "enter this buffer")
+	}
+	return b, nil
+}
+
+// buffer finds a buffer that this daemon has taken up.
+func (d *Daemon) buffer(ctx context.Context, name string) (*buffer, error) {
+	if err := bb.CheckBufferName(name); err != nil {
+		return nil, err
+	}
+	d.buffers.Lock()
+	b := d.buffers.byName[name]
+	d.buffers.Unlock()
+	if b == nil {
+		return nil, bb.E(bb.NotFound, "buffer", name, "there is no such buffer").WithRemedy("see bbctl buffer list")
+	}
+	return b, nil
+}
+
+func (r *request) bufferCreate(m *wire.Buffer) (proto.Message, error) {
+	spec := m.AsBuffer()
+	c := r.s.cred
+	if !c.system || spec.UID == 0 && spec.GID == 0 {
+		spec.UID, spec.GID = c.uid, c.gids[0]
+	}
+	if m.KeepDefault {
+		spec.Keep = bb.DefaultKeep()
+	}
+	if spec.Mode == 0 {
+		spec.Mode = 0o700
+	}
+	if spec.Durability == "" {
+		spec.Durability = bb.DurabilityResident
+	}
+	spec.Created, spec.State = time.Now(), bb.BufferActive
+	b, err := r.s.d.createBuffer(r.ctx, c, spec)
+	if err != nil {
+		return nil, bb.Wrap("buffer create", bb.Address{Buffer: spec.Name}.String(), err)
+	}
+	spec = b.spec()
+	return wire.FromBuffer(&spec), nil
+}
+
+// createBuffer checks everything that can be wrong before anything is changed.
+func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer) (*buffer, error) {
+	if err := checkBuffer(spec); err != nil {
+		return nil, err
+	}
+	if err := d.checkBacking(ctx, c, spec); err != nil {
+		return nil, err
+	}
+	d.buffers.changing.Lock()
+	defer d.buffers.changing.Unlock()
+	spec, err := d.meta.CreateBuffer(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	b, err := d.takeUp(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	d.emit(bb.Event{Kind: bb.EventCreated, Buffer: spec.Name})
+	return b, nil
+}
+
+func checkBuffer(spec bb.Buffer) error {
+	if err := bb.CheckBufferName(spec.Name); err != nil {
+		return err
+	}
+	bad := func(what string, value any, remedy string) error {
+		return bb.E(bb.Invalid, what, fmt.Sprint(value), "is not allowed").WithRemedy(remedy)
+	}
+	switch {
+	case spec.Capacity < 0:
+		return bad("capacity", spec.Capacity, "give a size of 0 or more")
+	case spec.FlushLimit < 0:
+		return bad("flush limit", spec.FlushLimit, "give bytes a second, 0 for no limit")
+	case spec.DirtyAge < 0:
+		return bad("dirty age", spec.DirtyAge, "give a duration of 0 or more")
+	case spec.Durability != bb.DurabilityResident && spec.Durability != bb.DurabilityFlushed:
+		return bad("durability", spec.Durability, "say resident or flushed")
+	case spec.Durability == bb.DurabilityFlushed && spec.Backing == "":
+		return bb.E(bb.Invalid, "durability", string(spec.Durability), "needs a backing store").WithRemedy("give --backing")
+	case spec.Mode&^permissionBits != 0:
+		return bad("mode", spec.Mode, "give permission bits only")
+	}
+	if err := codec.Check(spec.Codec); err != nil {
+		return err
+	}
+	for _, p := range spec.Keep {
+		if err := plan.CheckPattern(p); err != nil {
+			return err
+		}
+	}
+	if spec.Backing != "" {
+		_, err := bb.ParseBacking(spec.Backing)
+		return err
+	}
+	return nil
+}
+
+// checkBacking finds out now what would otherwise fail at the first flush. A daemon
+// that runs as root writes where the buffer's owner may, not where root may.
+func (d *Daemon) checkBacking(ctx context.Context, c cred, spec bb.Buffer) error {
+	if spec.Backing == "" {
+		return nil
+	}
+	where, err := bb.ParseBacking(spec.Backing)
+	if err != nil {
+		return err
+	}
+	if where.Scheme == "file" {
+		if d.inside(where.Path) {
+			return bb.E(bb.Invalid, "backing", spec.Backing, "lies in the daemon's own folder").WithRemedy("choose another directory")
+		}
+		if err := mayWriteDir(c, where.Path); err != nil {
+			return err
+		}
+	}
+	store, err := d.openStore(ctx, spec)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return store.Check(ctx)
+}
+
+// inside reports whether a path is, is in, or holds one of the daemon's own folders.
+func (d *Daemon) inside(p string) bool {
+	for _, own := range []string{d.cfg.StateDir, d.cfg.Store.ShmDir, d.cfg.Store.DiskDir} {
+		if own != "" && (within(p, own) || within(own, p)) {
+			return true
+		}
+	}
+	return false
+}
+
+func within(p, dir string) bool {
+	p, dir = path.Clean(p), path.Clean(dir)
+	return p == dir || len(p) > len(dir) && p[:len(dir)] == dir && p[len(dir)] == '/'
+}
+
+func (r *request) bufferGet(m *wire.BufferName) (proto.Message, error) {
+	b, err := r.s.buffer(r.ctx, "buffer show", m.Name)
+	if err != nil {
+		return nil, err
+	}
+	spec := b.spec()
+	return wire.FromBuffer(&spec), nil
+}
+
+func (r *request) bufferList(*wire.Empty) (proto.Message, error) {
+	answer := &wire.Buffers{}
+	for _, b := range r.s.d.allBuffers() {
+		spec := b.spec()
+		if r.s.cred.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
+			answer.Buffers = append(answer.Buffers, wire.FromBuffer(&spec))
+		}
+	}
+	return answer, nil
+}
+
+// allBuffers returns the buffers in order of their names.
+func (d *Daemon) allBuffers() []*buffer {
+	d.buffers.Lock()
+	defer d.buffers.Unlock()
+	all := make([]*buffer, 0, len(d.buffers.byName))
+	for _, b := range d.buffers.byName {
+		all = append(all, b)
+	}
+	slices.SortFunc(all, func(x, y *buffer) int { return compare(x.name, y.name) })
+	return all
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func (r *request) bufferDestroy(m *wire.BufferDestroy) (proto.Message, error) {
+	b, err := r.s.buffer(r.ctx, "buffer destroy", m.Name)
+	if err != nil {
+		return nil, err
+	}
+	if !r.s.cred.owns(b.spec().UID) {
+		return nil, denied("buffer destroy", b.address(""), "destroy another user's buffer")
+	}
+	if err := r.s.d.destroyBuffer(r.ctx, b, m.Discard); err != nil {
+		return nil, bb.Wrap("buffer destroy", b.address(""), err)
+	}
+	return &wire.Empty{}, nil
+}
+
+// destroyBuffer deletes a buffer. Without discard it refuses while anything in it is
+// not on the store (contract 11).
+func (d *Daemon) destroyBuffer(ctx context.Context, b *buffer, discard bool) error {
+	d.buffers.changing.Lock()
+	defer d.buffers.changing.Unlock()
+	release, err := d.flusher.Hold(ctx, b.name, "")
+	if err != nil {
+		return err
+	}
+	defer release()
+	if !discard {
+		if err := b.mayBeDestroyed(ctx); err != nil {
+			return err
+		}
+	}
+	d.buffers.Lock()
+	delete(d.buffers.byName, b.name)
+	d.buffers.Unlock()
+	if err := d.meta.DestroyBuffer(ctx, b.name); err != nil {
+		d.buffers.Lock()
+		d.buffers.byName[b.name] = b
+		d.buffers.Unlock()
+		return err
+	}
+	d.flusher.ForgetBuffer(b.name)
+	b.drop()
+	d.emit(bb.Event{Kind: bb.EventDestroyed, Buffer: b.name})
+	return nil
+}
+
+func (b *buffer) mayBeDestroyed(ctx context.Context) error {
+	b.mu.Lock()
+	open := len(b.mu.open)
+	b.mu.Unlock()
+	if open > 0 {
+		return bb.E(bb.Busy, "destroy", b.address(""), fmt.Sprintf("%d files are open for writing", open)).
+			WithRemedy("close them, or give --discard")
+	}
+	var files, bytes int64
+	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type == bb.TypeFile && (e.State() == bb.StateDirty || e.State() == bb.StateOpen) {
+			files, bytes = files+1, bytes+e.Size
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if files > 0 {
+		return bb.E(bb.Busy, "destroy", b.address(""), fmt.Sprintf("%d files of %d bytes are not on the store", files, bytes)).
+			WithRemedy("drain it first: bbctl drain " + b.name + "; or give --discard to lose them")
+	}
+	return nil
+}
+
+// drop forgets the bytes of a destroyed buffer.
+func (b *buffer) drop() {
+	b.mu.Lock()
+	open := make([]*openFile, 0, len(b.mu.open))
+	for _, f := range b.mu.open {
+		open = append(open, f)
+	}
+	b.mu.open, b.mu.byFile, b.mu.dirty = map[place]*openFile{}, map[bb.FileID]*openFile{}, map[bb.FileID]place{}
+	writers := b.mu.writers
+	b.mu.writers = make(map[uint32]*segmentWriter)
+	b.mu.Unlock()
+	for _, f := range open {
+		f.mu.Lock()
+		f.removed = true
+		f.mu.Unlock()
+	}
+	for _, w := range writers {
+		w.relinquish()
+	}
+	for f := range b.d.store.Files() {
+		if f.Buffer == b.name {
+			b.d.store.Drop(f.File)
+		}
+	}
+}

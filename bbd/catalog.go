@@ -1,0 +1,196 @@
+package bbd
+
+import (
+	"context"
+
+	"forebay/bbd/store"
+	"forebay/flusher"
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+)
+
+// catalog tells the flusher what to flush and hears what became durable.
+type catalog struct{ d *Daemon }
+
+var (
+	_ flusher.Catalog    = catalog{}
+	_ flusher.OpenLister = catalog{}
+	_ flusher.Previous   = (*flushJob)(nil)
+)
+
+// OpenFiles lists the files that are being written and have been committed in part.
+func (c catalog) OpenFiles(ctx context.Context, buffer string) ([]string, error) {
+	b, err := c.d.buffer(ctx, buffer)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var paths []string
+	for _, f := range b.mu.open {
+		if f.published.Load() {
+			paths = append(paths, f.path)
+		}
+	}
+	return paths, nil
+}
+
+// Begin pins a dirty file's bytes and says where it lies now.
+func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) {
+	b, err := c.d.buffer(ctx, k.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	e, path, err := b.dirtyEntry(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.saveReaders(ctx, &e); err != nil {
+		return nil, err
+	}
+	snap, err := b.d.store.Snapshot(e.File, e.Generation)
+	if err != nil {
+		return nil, bb.Wrap("flush", b.address(path), err)
+	}
+	pinned, _, err := b.pin(ctx, snap, &e, 0, snap.Size())
+	if err != nil {
+		snap.Close()
+		return nil, bb.Wrap("flush", b.address(path), err)
+	}
+	return &flushJob{b: b, entry: e, path: path, snap: snap, pinned: pinned}, nil
+}
+
+// dirtyEntry finds the entry of a queued file. bb.NotFound: there is nothing to flush
+// any more, because the file was removed, flushed, or has a newer generation.
+func (b *buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, string, error) {
+	b.mu.Lock()
+	at, ok := b.mu.dirty[k.File]
+	b.mu.Unlock()
+	if !ok {
+		return bb.Entry{}, "", bb.E(bb.NotFound, "flush", k.File.String(), "the file is gone")
+	}
+	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	if err != nil {
+		return e, "", err
+	}
+	path, err := b.pathAt(ctx, at)
+	if err != nil {
+		return e, "", err
+	}
+	if e.File != k.File || e.Generation != k.Generation || e.State() != bb.StateDirty {
+		return e, path, bb.E(bb.NotFound, "flush", b.address(path), "this generation need not be flushed any more")
+	}
+	return e, path, nil
+}
+
+// saveReaders brings back what readers of older generations would need from the
+// store's object, before it is replaced.
+func (b *buffer) saveReaders(ctx context.Context, e *bb.Entry) error {
+	type view struct {
+		snap  *store.Snapshot
+		entry bb.Entry
+	}
+	var older []view
+	b.mu.Lock()
+	if r := b.mu.reading[e.File]; r != nil {
+		for snap, entry := range r.snaps {
+			if entry.Generation != e.Generation {
+				older = append(older, view{snap, entry})
+			}
+		}
+	}
+	b.mu.Unlock()
+	for _, v := range older {
+		pinned, _, err := b.pin(ctx, v.snap, &v.entry, 0, v.snap.Size())
+		if err != nil {
+			return err
+		}
+		pinned.Release()
+	}
+	return nil
+}
+
+// flushJob is one file on its way to the store.
+type flushJob struct {
+	b      *buffer
+	entry  bb.Entry
+	path   string
+	snap   *store.Snapshot
+	pinned *store.Pinned
+}
+
+// Path returns where the file lies in the buffer, which is its name in the store.
+func (j *flushJob) Path() string { return j.path }
+
+// Source returns the file's bytes as they lie in memory.
+func (j *flushJob) Source() backing.Source { return snapshotSource{j.snap, j.entry.Checksum} }
+
+// Previous says what the store has of the file so far.
+func (j *flushJob) Previous() bb.Flushed { return j.entry.Flushed }
+
+// Verify checks every extent before anything is written.
+func (j *flushJob) Verify(ctx context.Context) error {
+	return j.snap.Verify(ctx, 0, j.snap.Size())
+}
+
+// Done records what the store confirmed. Only then is the file clean.
+func (j *flushJob) Done(ctx context.Context, f bb.Flushed) error {
+	b := j.b
+	f.Generation = j.entry.Generation
+	e, err := b.recordFlushed(ctx, &j.entry, f)
+	if err != nil {
+		return err
+	}
+	if e.Generation == j.entry.Generation && !e.Open {
+		if err := b.d.store.MarkClean(e.File, e.Generation); err != nil {
+			return err
+		}
+		b.forgetDirty(e.File)
+		b.d.room.kick()
+	}
+	b.d.emit(bb.Event{Kind: bb.EventFlushed, Buffer: b.name, Path: j.path, Generation: f.Generation, Bytes: j.entry.Size})
+	return nil
+}
+
+// recordFlushed puts what the store has into the file's entry, wherever it lies now
+// and whatever generation it names.
+func (b *buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flushed) (bb.Entry, error) {
+	for {
+		b.mu.Lock()
+		at, ok := b.mu.dirty[flushed.File]
+		b.mu.Unlock()
+		if !ok {
+			return bb.Entry{}, bb.E(bb.NotFound, "flush", b.address(flushed.Name), "the file is gone")
+		}
+		e, err := b.ns.Lookup(ctx, at.dir, at.name)
+		if err != nil {
+			return e, err
+		}
+		if e.File != flushed.File {
+			return e, bb.E(bb.NotFound, "flush", b.address(flushed.Name), "the file is gone")
+		}
+		e.Flushed = f
+		if e, err = b.ns.Put(ctx, e); bb.KindOf(err) != bb.Busy {
+			return e, err
+		}
+	}
+}
+
+// Close lets go of the bytes. Idempotent.
+func (j *flushJob) Close() {
+	j.pinned.Release()
+	j.snap.Close()
+}
+
+// snapshotSource gives a store the bytes of a pinned snapshot.
+type snapshotSource struct {
+	snap *store.Snapshot
+	sum  uint64
+}
+
+func (s snapshotSource) Size() int64      { return s.snap.Size() }
+func (s snapshotSource) Checksum() uint64 { return s.sum }
+
+func (s snapshotSource) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
+	return s.snap.Slices(off, n, dst)
+}

@@ -1,0 +1,263 @@
+package bbd
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta"
+)
+
+// Renames and removals change the backing store too (contract 8). Each holds the
+// flushes under the names that it changes, changes the namespace and notes the
+// store's share of it in one atomic step, and lets the flusher carry that out, in
+// order, before later flushes of the same names. What was noted survives a crash.
+
+func (r *request) rename(m *wire.Rename) (proto.Message, error) {
+	b, err := r.s.buffer(r.ctx, "rename", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.rename(r.ctx, r.s.cred, m.From, m.To, !m.NoReplace); err != nil {
+		return nil, err
+	}
+	return &wire.Empty{}, nil
+}
+
+func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, replace bool) error {
+	const op = "rename"
+	fromDir, fromName, err := b.parent(ctx, c, op, fromPath)
+	if err != nil {
+		return err
+	}
+	toDir, toName, err := b.parent(ctx, c, op, toPath)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []directory{fromDir, toDir} {
+		if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite) {
+			return denied(op, b.address(fromPath), "change the directory")
+		}
+	}
+	from, to := clean(fromPath), clean(toPath)
+	if from == to {
+		_, err := b.ns.Lookup(ctx, fromDir.id, fromName)
+		return bb.Wrap(op, b.address(fromPath), err)
+	}
+	release, err := b.d.flusher.Hold(ctx, b.name, from, to)
+	if err != nil {
+		return bb.Wrap(op, b.address(fromPath), err)
+	}
+	defer release()
+
+	at, target := place{fromDir.id, fromName}, place{toDir.id, toName}
+	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	if err != nil {
+		return bb.Wrap(op, b.address(fromPath), err)
+	}
+	replaced, err := b.ns.Lookup(ctx, target.dir, target.name)
+	if err != nil && bb.KindOf(err) != bb.NotFound {
+		return bb.Wrap(op, b.address(toPath), err)
+	}
+	unlock := b.lockOpen(at, target)
+	defer unlock()
+	result, err := b.ns.Rename(ctx, at.dir, at.name, target.dir, target.name, meta.RenameOptions{
+		Replace: replace, StoreOp: b.renameInStore(&e, &replaced, from, to),
+	})
+	if err != nil {
+		return bb.Wrap(op, b.address(fromPath), err)
+	}
+	b.moved(at, target, to, &e, &replaced)
+	if result.StoreOp != nil {
+		b.d.flusher.Apply(b.name, asStoreOp(result.StoreOp))
+	}
+	b.d.emit(bb.Event{Kind: bb.EventRenamed, Buffer: b.name, Path: to, Reason: "from " + from})
+	return nil
+}
+
+// renameInStore says what the store has to do for a rename; nil: nothing.
+func (b *buffer) renameInStore(e, replaced *bb.Entry, from, to string) *meta.StoreOp {
+	if b.spec().Backing == "" {
+		return nil
+	}
+	switch {
+	case e.IsDir():
+		return &meta.StoreOp{Op: meta.StoreRename, OldPath: from, NewPath: to, IsDir: true}
+	case e.Flushed.Generation != 0:
+		return &meta.StoreOp{Op: meta.StoreRename, OldPath: from, NewPath: to, File: e.File, Codec: e.Flushed.Codec}
+	case replaced.Flushed.Generation != 0:
+		// The store has the replaced file under this name, and the new one is still to come.
+		return &meta.StoreOp{Op: meta.StoreRemove, OldPath: to, File: replaced.File, Codec: replaced.Flushed.Codec}
+	}
+	return nil
+}
+
+// lockOpen locks the files that are open for writing at places, so that no commit of
+// theirs meets a rename or removal half way.
+func (b *buffer) lockOpen(at ...place) (unlock func()) {
+	var locked []*openFile
+	for _, p := range at {
+		b.mu.Lock()
+		f := b.mu.open[p]
+		b.mu.Unlock()
+		if f != nil {
+			f.mu.Lock()
+			locked = append(locked, f)
+		}
+	}
+	return func() {
+		for _, f := range locked {
+			f.mu.Unlock()
+		}
+	}
+}
+
+// moved follows a rename in what the daemon knows of places. Open files at both are locked.
+func (b *buffer) moved(at, target place, path string, e, replaced *bb.Entry) {
+	b.mu.Lock()
+	if f := b.mu.open[target]; f != nil {
+		f.removed = true
+		delete(b.mu.open, target)
+		delete(b.mu.byFile, f.file)
+	}
+	if f := b.mu.open[at]; f != nil {
+		delete(b.mu.open, at)
+		f.at, f.path = target, path
+		f.entry.Revision = 0 // the next put looks it up again
+		b.mu.open[target] = f
+	}
+	if _, ok := b.mu.dirty[e.File]; ok && !e.IsDir() {
+		b.mu.dirty[e.File] = target
+	}
+	delete(b.mu.dirty, replaced.File)
+	b.mu.Unlock()
+	if replaced.Type == bb.TypeFile && replaced.File != e.File {
+		b.dropFile(replaced)
+	}
+}
+
+// dropFile forgets the bytes of a file that has no entry any more. Those who have it
+// open for reading keep them.
+func (b *buffer) dropFile(e *bb.Entry) {
+	b.forgetDirty(e.File)
+	b.d.flusher.Forget(b.key(e))
+	b.d.store.Drop(e.File)
+}
+
+func (r *request) remove(m *wire.Remove) (proto.Message, error) {
+	b, err := r.s.buffer(r.ctx, "remove", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	if m.Recursive {
+		err = b.removeAll(r.ctx, r.s.cred, clean(m.Path))
+	} else {
+		err = b.remove(r.ctx, r.s.cred, m.Path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &wire.Empty{}, nil
+}
+
+func (b *buffer) remove(ctx context.Context, c cred, path string) error {
+	const op = "remove"
+	dir, name, err := b.parent(ctx, c, op, path)
+	if err != nil {
+		return err
+	}
+	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite) {
+		return denied(op, b.address(path), "change the directory")
+	}
+	p := clean(path)
+	release, err := b.d.flusher.Hold(ctx, b.name, p)
+	if err != nil {
+		return bb.Wrap(op, b.address(path), err)
+	}
+	defer release()
+	at := place{dir.id, name}
+	unlock := b.lockOpen(at)
+	defer unlock()
+	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	if err != nil {
+		return bb.Wrap(op, b.address(path), err)
+	}
+	result, err := b.ns.Remove(ctx, at.dir, at.name, meta.RemoveOptions{StoreOp: b.removeInStore(&e, p)})
+	if err != nil {
+		return bb.Wrap(op, b.address(path), err)
+	}
+	if !e.IsDir() {
+		b.unlinked(at)
+		b.dropFile(&e)
+	}
+	if result.StoreOp != nil {
+		b.d.flusher.Apply(b.name, asStoreOp(result.StoreOp))
+	}
+	b.d.emit(bb.Event{Kind: bb.EventRemoved, Buffer: b.name, Path: p})
+	return nil
+}
+
+func (b *buffer) removeInStore(e *bb.Entry, path string) *meta.StoreOp {
+	if b.spec().Backing == "" || !e.IsDir() && e.Flushed.Generation == 0 {
+		return nil
+	}
+	return &meta.StoreOp{Op: meta.StoreRemove, OldPath: path, File: e.File, IsDir: e.IsDir(), Codec: e.Flushed.Codec}
+}
+
+// unlinked tells a file that is being written that its entry is gone. It is locked.
+func (b *buffer) unlinked(at place) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f := b.mu.open[at]; f != nil {
+		f.removed = true
+		delete(b.mu.open, at)
+		delete(b.mu.byFile, f.file)
+	}
+}
+
+// removeAll removes a tree, deepest first, page by page. It can be repeated after
+// any failure. The root itself stays when it is the target.
+func (b *buffer) removeAll(ctx context.Context, c cred, path string) error {
+	e, err := b.lookup(ctx, c, "remove", path)
+	if err != nil {
+		return err
+	}
+	for e.IsDir() {
+		entries, more, err := b.ns.List(ctx, e.Dir, "", maxListPage)
+		if err != nil {
+			return bb.Wrap("remove", b.address(path), err)
+		}
+		for i := range entries {
+			child := strings.TrimPrefix(path+"/"+entries[i].Name, "/")
+			if entries[i].IsDir() {
+				err = b.removeAll(ctx, c, child)
+			} else {
+				err = b.remove(ctx, c, child)
+			}
+			if err != nil && bb.KindOf(err) != bb.NotFound {
+				return err
+			}
+		}
+		if !more {
+			break
+		}
+	}
+	if path == "" {
+		return nil
+	}
+	return b.remove(ctx, c, path)
+}
+
+// clean is the form of a path that names in the store are made of; the path was checked.
+func clean(path string) string {
+	p, err := bb.CleanPath(path)
+	if err != nil {
+		return path
+	}
+	return p
+}
+
+func join(names []string) string { return strings.Join(names, "/") }

@@ -1,0 +1,68 @@
+package bbd
+
+import (
+	"log/slog"
+	"time"
+
+	"forebay/bbd/store"
+	"forebay/flusher/backing/open"
+	"forebay/internal/bb"
+	"forebay/meta"
+)
+
+// Config is what a daemon needs to run. cmd/bbd makes it from files, environment
+// and flags; there are no other settings.
+type Config struct {
+	Node     bb.NodeID
+	Version  string
+	StateDir string // what must survive a restart and is not bytes of files
+
+	Socket   string // unix socket for clients on this node
+	TCP      string // host:port for clients elsewhere; "" for none
+	Admin    string // host:port of the admin HTTP server; "" for none
+	Key      []byte // shared key that TCP clients must prove to know
+	Insecure bool   // listen beyond loopback, and over TCP, without a key
+
+	Store   store.Options
+	Meta    meta.Options
+	Backing open.Options
+	Flush   FlushConfig
+	Limits  Limits
+
+	ResumeGrace time.Duration // how long a file waits for a writer that lost its daemon
+
+	Log *slog.Logger
+}
+
+// FlushConfig says how dirty data reach the stores.
+type FlushConfig struct {
+	Workers      int
+	DirtyAge     time.Duration    // oldest a dirty byte may get before its flush begins
+	Idle         time.Duration    // how long a file is left alone, in case it is removed or renamed; 0: 1 s
+	Backoff      [2]time.Duration // shortest and longest wait after a failure; 0: 1 s, 1 min
+	Limit        int64            // bytes a second to all stores; 0: none
+	High, Low    float64          // share of memory that may be in use before room is made, and down to which
+	DrainOnStop  bool
+	DrainTimeout time.Duration
+}
+
+// Limits bound what clients may make the daemon hold.
+type Limits struct {
+	Sessions  int
+	InFlight  int   // requests of one session
+	Handles   int   // open files of one session
+	Leases    int   // of one session
+	Waiters   int   // writers that wait for room
+	LeaseMin  int64 // bytes
+	LeaseMax  int64
+	Inline    int64 // bytes: reads of up to so many are answered with data
+	Handshake time.Duration
+}
+
+// DefaultLimits are the limits of a daemon that was told none.
+func DefaultLimits() Limits {
+	return Limits{
+		Sessions: 4096, InFlight: 1024, Handles: 65536, Leases: 256, Waiters: 65536,
+		LeaseMin: 1 << 20, LeaseMax: 32 << 20, Inline: 32 << 10, Handshake: 10 * time.Second,
+	}
+}

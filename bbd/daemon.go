@@ -1,0 +1,358 @@
+// Package bbd is the daemon as a library: it joins the store of bytes, the
+// namespace and the flusher, and serves clients' sessions. cmd/bbd gives it a
+// configuration; it knows nothing of files, flags or environment.
+package bbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"forebay/bbd/store"
+	"forebay/flusher"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta"
+)
+
+// Daemon is one running bbd.
+//
+//	New ──▶ starting ──recovered──▶ ready ──Stop──▶ stopping ──▶ stopped
+//
+// Starting: memory is adopted and the namespace is compared with it; clients may
+// connect when New returns, and wait for what is not there yet. Stopping: no new
+// sessions and leases, commits in progress end, optionally everything is drained.
+type Daemon struct {
+	cfg   Config
+	log   *slog.Logger
+	epoch uint64 // this start of the daemon
+	since time.Time
+
+	store   *store.Store
+	meta    *meta.Meta
+	flusher *flusher.Flusher
+	room    *room
+	stores  *stores
+	observe *observe
+
+	ids struct {
+		sync.Mutex
+		next, end uint64
+	}
+
+	buffers struct {
+		sync.Mutex
+		byName   map[string]*buffer
+		changing sync.Mutex // one buffer is created or destroyed at a time
+	}
+
+	sessions struct {
+		sync.Mutex
+		all    map[uint64]*session
+		last   uint64
+		closed bool
+	}
+
+	state     atomic.Value // string: see above
+	admin     string       // where the admin server listens
+	pressure  atomic.Bool  // memory is short: flush without waiting
+	listeners []net.Listener
+	ctx       context.Context
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup
+}
+
+// New starts a daemon: it adopts what is in memory, reconciles it with the
+// namespace, and serves clients until Stop. An error says what to mend.
+func New(ctx context.Context, cfg Config) (*Daemon, error) {
+	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now()}
+	d.observe = newObserve(d)
+	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	d.buffers.byName = make(map[string]*buffer)
+	d.sessions.all = make(map[uint64]*session)
+	d.state.Store("starting")
+	if err := d.start(ctx); err != nil {
+		d.close()
+		return nil, err
+	}
+	d.state.Store("ready")
+	return d, nil
+}
+
+func (d *Daemon) start(ctx context.Context) (err error) {
+	if err := checkListeners(d.cfg); err != nil {
+		return err
+	}
+	options := d.cfg.Store
+	options.Log = d.log
+	if d.store, err = store.Open(ctx, options); err != nil {
+		return err
+	}
+	if d.meta, err = meta.Connect(ctx, d.cfg.Meta); err != nil {
+		return err
+	}
+	if err := d.claimIDs(ctx); err != nil {
+		return err
+	}
+	d.epoch = d.nextID()
+	d.stores = newStores(d)
+	d.startFlusher()
+	d.room = newRoom(d)
+	d.wg.Go(d.room.run)
+	if err := d.recover(ctx); err != nil {
+		return err
+	}
+	return d.listen()
+}
+
+// Admin returns the address of the admin server, "" for none.
+func (d *Daemon) Admin() string { return d.admin }
+
+// releaseLease gives a segment back whose writer has stopped.
+func (d *Daemon) releaseLease(b *buffer, id bb.LeaseID) {
+	if err := d.store.Release(id); err != nil {
+		d.log.Warn("releasing a lease", "buffer", b.name, "err", err)
+	}
+	d.room.kick()
+}
+
+// abandonLease takes a segment from a writer that did not give it back. It may be
+// copying still, so the rest of the segment is not leased again.
+func (d *Daemon) abandonLease(id bb.LeaseID) {
+	if err := d.store.Abandon(id); err != nil {
+		d.log.Warn("taking back a lease", "err", err)
+	}
+	d.room.kick()
+}
+
+// resident reports whether this node has all of a file's bytes.
+func (d *Daemon) resident(e *bb.Entry) bool {
+	snap, err := d.store.Snapshot(e.File, e.Generation)
+	if err != nil {
+		return false
+	}
+	defer snap.Close()
+	for _, x := range snap.Extents(0, snap.Size(), 0) {
+		if x.State == store.Evicted {
+			return false
+		}
+	}
+	return true
+}
+
+// claimIDs takes a block of ids that nobody ever had or will have.
+func (d *Daemon) claimIDs(ctx context.Context) error {
+	block, err := d.meta.NextIDs(ctx)
+	if err != nil {
+		return err
+	}
+	d.ids.Lock()
+	defer d.ids.Unlock()
+	d.ids.next = block<<32 | 1
+	d.ids.end = block<<32 | 0xFFFFFFFF
+	return nil
+}
+
+// nextID returns an id for a file, a generation or this start. A block holds four
+// thousand million of them.
+func (d *Daemon) nextID() uint64 {
+	d.ids.Lock()
+	defer d.ids.Unlock()
+	id := d.ids.next
+	d.ids.next++
+	return id
+}
+
+// emit tells whoever listens what happened.
+func (d *Daemon) emit(e bb.Event) {
+	e.Time, e.Node = time.Now(), d.cfg.Node
+	d.meta.Publish(e)
+}
+
+// checkListeners refuses to serve whoever comes (architecture.md, Security).
+func checkListeners(cfg Config) error {
+	if cfg.TCP != "" && len(cfg.Key) == 0 && !cfg.Insecure {
+		return bb.E(bb.Invalid, "listen", cfg.TCP, "serving TCP needs a shared key").
+			WithRemedy("set key_file, or --insecure where everybody on the network is trusted")
+	}
+	for _, address := range []string{cfg.Admin} {
+		if address != "" && !loopback(address) && !cfg.Insecure {
+			return bb.E(bb.Invalid, "listen", address, "the admin server has no authentication and would listen beyond loopback").
+				WithRemedy("listen on 127.0.0.1, or set --insecure where everybody on the network is trusted")
+		}
+	}
+	return nil
+}
+
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// listen opens the sockets and starts to accept sessions.
+func (d *Daemon) listen() error {
+	unix, err := listenUnix(d.cfg.Socket)
+	if err != nil {
+		return err
+	}
+	d.listeners = append(d.listeners, unix)
+	if d.cfg.TCP != "" {
+		tcp, err := net.Listen("tcp", d.cfg.TCP)
+		if err != nil {
+			return bb.Wrap("listen", d.cfg.TCP, err)
+		}
+		d.listeners = append(d.listeners, tcp)
+	}
+	for _, l := range d.listeners {
+		d.wg.Go(func() { d.accept(l) })
+	}
+	if d.cfg.Admin == "" {
+		return nil
+	}
+	return d.serveAdmin()
+}
+
+// listenUnix takes the socket over from a daemon that died, never from one that lives.
+func listenUnix(path string) (net.Listener, error) {
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return nil, bb.E(bb.Busy, "listen", path, "another daemon serves this socket").
+			WithRemedy("stop it, or give this one a socket of its own")
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, bb.Wrap("listen", path, err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, bb.Wrap("listen", path, err)
+	}
+	// Anybody on the node may connect: the kernel says who it is, and that decides.
+	if err := os.Chmod(path, 0o666); err != nil {
+		l.Close()
+		return nil, bb.Wrap("listen", path, err)
+	}
+	return l, nil
+}
+
+func (d *Daemon) accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			d.log.Warn("accepting a session", "err", err)
+			time.Sleep(50 * time.Millisecond) // out of descriptors, most likely: the next try may find one
+			continue
+		}
+		d.welcome(conn)
+	}
+}
+
+func (d *Daemon) welcome(conn net.Conn) {
+	s := &session{d: d, conn: conn, out: wire.NewWriter(conn), since: time.Now(), ended: make(chan struct{})}
+	s.mu.running = make(map[uint64]context.CancelFunc)
+	s.mu.handles = make(map[uint64]*handle)
+	s.mu.pins = make(map[uint64]pin)
+	s.mu.leases = make(map[bb.LeaseID]*buffer)
+	d.sessions.Lock()
+	defer d.sessions.Unlock()
+	if d.sessions.closed || len(d.sessions.all) >= d.cfg.Limits.Sessions {
+		conn.Close()
+		return
+	}
+	d.sessions.last++
+	s.id = d.sessions.last
+	d.sessions.all[s.id] = s
+	d.wg.Go(func() {
+		err := s.serve(d.ctx)
+		d.sessions.Lock()
+		delete(d.sessions.all, s.id)
+		d.sessions.Unlock()
+		if err != nil {
+			s.logger().Warn("session ended", "err", err)
+		}
+	})
+}
+
+// Stop ends the daemon in order: no new sessions or leases, what is being committed
+// ends, sessions close, everything is drained if the configuration says so and ctx
+// allows, and what is in memory stays for the next start. It reports what it could
+// not do; the daemon has stopped all the same.
+func (d *Daemon) Stop(ctx context.Context) error {
+	d.state.Store("stopping")
+	for _, l := range d.listeners {
+		l.Close()
+	}
+	d.endSessions()
+	var err error
+	if d.cfg.Flush.DrainOnStop {
+		err = d.drainAll(ctx)
+	}
+	return errors.Join(err, d.close())
+}
+
+func (d *Daemon) endSessions() {
+	d.sessions.Lock()
+	d.sessions.closed = true
+	all := make([]*session, 0, len(d.sessions.all))
+	for _, s := range d.sessions.all {
+		all = append(all, s)
+	}
+	d.sessions.Unlock()
+	for _, s := range all {
+		s.conn.Close() // its reader ends the session
+	}
+	for _, s := range all {
+		<-s.ended
+	}
+}
+
+func (d *Daemon) drainAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Flush.DrainTimeout)
+	defer cancel()
+	var errs []error
+	for _, b := range d.allBuffers() {
+		if b.spec().Backing == "" {
+			continue
+		}
+		if _, err := d.flusher.Drain(ctx, b.name, nil); err != nil {
+			errs = append(errs, fmt.Errorf("drain %s: %w", b.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// close stops what start started, in the opposite order.
+func (d *Daemon) close() error {
+	d.cancel()
+	for _, l := range d.listeners {
+		l.Close()
+	}
+	d.wg.Wait()
+	var errs []error
+	if d.flusher != nil {
+		errs = append(errs, d.flusher.Close())
+	}
+	if d.stores != nil {
+		errs = append(errs, d.stores.close())
+	}
+	if d.meta != nil {
+		errs = append(errs, d.meta.Close())
+	}
+	if d.store != nil {
+		errs = append(errs, d.store.Close())
+	}
+	d.state.Store("stopped")
+	return errors.Join(errs...)
+}

@@ -1,0 +1,431 @@
+package bbd_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"forebay/bbd"
+	"forebay/bbd/store"
+	"forebay/client"
+	"forebay/flusher/backing/fault"
+	"forebay/meta"
+	"forebay/meta/embedded"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// node is a daemon in this process and what it needs.
+type node struct {
+	t      *testing.T
+	dir    string
+	socket string
+	faults *fault.Plan
+	change func(*bbd.Config)
+
+	server *embedded.Server
+	daemon *bbd.Daemon
+}
+
+// startNode starts a daemon with small memory, whose stores fail as the plan says.
+func startNode(t *testing.T, change func(*bbd.Config)) *node {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bbd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, dir: dir, socket: filepath.Join(dir, "bbd.sock"), faults: fault.NewPlan(), change: change}
+	t.Cleanup(func() {
+		n.stop()
+		os.RemoveAll(dir)
+		os.RemoveAll(n.shm())
+	})
+	n.start()
+	return n
+}
+
+func (n *node) shm() string { return "/dev/shm/" + filepath.Base(n.dir) }
+
+func (n *node) start() {
+	n.t.Helper()
+	ctx := n.t.Context()
+	server, err := embedded.Start(ctx, embedded.Options{Dir: filepath.Join(n.dir, "nats")})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	cfg := bbd.Config{
+		Node: "n1", Version: "test", StateDir: n.dir, Socket: n.socket, Admin: "127.0.0.1:0",
+		Store: store.Options{
+			StateDir: n.dir, Mount: store.MountOff, ShmDir: n.shm(), MemoryBytes: 64 << 20, RegionBytes: 32 << 20,
+		},
+		Meta:   meta.Options{InProcess: server, SoleWriter: true},
+		Limits: bbd.DefaultLimits(), ResumeGrace: 500 * time.Millisecond,
+		Flush: bbd.FlushConfig{Workers: 4, DirtyAge: time.Minute, High: 0.8, Low: 0.5},
+		Log:   slog.New(slog.NewTextHandler(n.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	cfg.Backing.Faults = n.faults
+	if n.change != nil {
+		n.change(&cfg)
+	}
+	daemon, err := bbd.New(ctx, cfg)
+	if err != nil {
+		server.Shutdown()
+		n.t.Fatal(err)
+	}
+	n.server, n.daemon = server, daemon
+}
+
+func (n *node) stop() {
+	if n.daemon == nil {
+		return
+	}
+	if err := n.daemon.Stop(context.Background()); err != nil {
+		n.t.Errorf("stopping the daemon: %v", err)
+	}
+	n.server.Shutdown()
+	n.daemon = nil
+}
+
+func (n *node) dial() *client.Client {
+	n.t.Helper()
+	c, err := client.Dial(n.t.Context(), client.Options{Address: "unix://" + n.socket})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// buffer makes a buffer in front of a fresh directory.
+func (n *node) buffer(c *client.Client, spec client.BufferSpec) (*client.Buffer, string) {
+	n.t.Helper()
+	dir := n.t.TempDir()
+	if spec.Backing == "" {
+		spec.Backing = "file://" + dir
+	}
+	if _, err := c.CreateBuffer(n.t.Context(), spec); err != nil {
+		n.t.Fatal(err)
+	}
+	return c.Buffer(spec.Name), dir
+}
+
+func (n *node) status() (s bbd.Status) {
+	n.t.Helper()
+	s = n.daemon.Status()
+	if _, err := json.Marshal(s); err != nil {
+		n.t.Fatal(err)
+	}
+	return s
+}
+
+func random(n int) []byte {
+	p := make([]byte, n)
+	rand.Read(p)
+	return p
+}
+
+func write(t *testing.T, b *client.Buffer, name string, content []byte) {
+	t.Helper()
+	if err := b.WriteFile(t.Context(), name, content, 0o644); err != nil {
+		t.Fatalf("writing %s: %v", name, err)
+	}
+}
+
+func wantFile(t *testing.T, b *client.Buffer, name string, content []byte) {
+	t.Helper()
+	got, err := b.ReadFile(t.Context(), name)
+	if err != nil || string(got) != string(content) {
+		t.Fatalf("%s: %d bytes, want %d (%v)", name, len(got), len(content), err)
+	}
+}
+
+// eventually waits for a condition that another goroutine brings about.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+func drain(t *testing.T, c *client.Client, buffer string) {
+	t.Helper()
+	if report, err := c.Drain(t.Context(), buffer, 30*time.Second, nil); err != nil {
+		t.Fatalf("drain: %v (%+v)", err, report)
+	}
+}
+
+func TestWriteReadDrain(t *testing.T) {
+	n := startNode(t, nil)
+	c := n.dial()
+	b, dir := n.buffer(c, client.BufferSpec{Name: "one"})
+	contents := map[string][]byte{}
+	for _, size := range []int{0, 1, 100, 4096, 70_000, 1 << 20, 9<<20 + 7} {
+		name := fmt.Sprintf("d%d/file", size)
+		if err := b.MkdirAll(t.Context(), filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		contents[name] = random(size)
+		write(t, b, name, contents[name])
+		wantFile(t, b, name, contents[name])
+	}
+	drain(t, c, "one")
+	for name, content := range contents {
+		got, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || string(got) != string(content) {
+			t.Errorf("%s in the store: %d bytes, want %d (%v)", name, len(got), len(content), err)
+		}
+		e, err := b.Stat(t.Context(), name)
+		if err != nil || e.State != client.StateClean {
+			t.Errorf("%s is %v after the drain (%v)", name, e.State, err)
+		}
+	}
+}
+
+func TestVisibility(t *testing.T) {
+	n := startNode(t, nil)
+	c, other := n.dial(), n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "vis"})
+	seen := other.Buffer("vis")
+	ctx := t.Context()
+
+	f, err := b.Create(ctx, "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write([]byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := seen.ReadFile(ctx, "log"); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("uncommitted bytes are visible: %v", err)
+	}
+	own := make([]byte, 5)
+	if _, err := f.ReadAt(own, 0); err != nil || string(own) != "first" {
+		t.Fatalf("its own writer reads %q (%v)", own, err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, seen, "log", []byte("first"))
+
+	reader, err := seen.Open(ctx, "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if _, err := f.Write([]byte(" second")); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, seen, "log", []byte("first"))
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, seen, "log", []byte("first second"))
+	// Who had it open keeps what it opened, also when the file is replaced and removed.
+	write(t, b, "log", []byte("replaced"))
+	if err := b.Remove(ctx, "log"); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 20)
+	k, err := reader.ReadAt(got, 0)
+	if string(got[:k]) != "first" {
+		t.Errorf("the open reader sees %q (%v)", got[:k], err)
+	}
+}
+
+func TestStoreFaults(t *testing.T) {
+	for _, kind := range []fault.Kind{
+		fault.Refused, fault.Reset, fault.Slow, fault.Full, fault.Busy, fault.WrongChecksum, fault.Truncated,
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			n := startNode(t, nil)
+			c := n.dial()
+			b, dir := n.buffer(c, client.BufferSpec{Name: "faulty"})
+			n.faults.Set(fault.Rule{Op: "put", Kind: kind, Delay: 200 * time.Millisecond})
+			content := random(300_000)
+			write(t, b, "f", content)
+			progress := make(chan error, 1)
+			go func() {
+				_, err := c.Drain(context.WithoutCancel(t.Context()), "faulty", 30*time.Second, nil)
+				progress <- err
+			}()
+			eventually(t, "the fault strikes", func() bool { return n.faults.Hits() > 0 })
+			if kind != fault.Slow {
+				eventually(t, "the reason shows in the status", func() bool {
+					s := n.status()
+					return len(s.Buffers) == 1 && s.Buffers[0].LastError != nil && s.Buffers[0].Dirty > 0
+				})
+				e, err := b.Stat(t.Context(), "f")
+				if err != nil || e.State != client.StateDirty {
+					t.Errorf("the file is %v (%v)", e.State, err)
+				}
+			}
+			wantFile(t, b, "f", content)
+			n.faults.Set()
+			if err := <-progress; err != nil {
+				t.Fatalf("after the store recovered: %v", err)
+			}
+			got, err := os.ReadFile(filepath.Join(dir, "f"))
+			if err != nil || string(got) != string(content) {
+				t.Errorf("in the store: %d bytes (%v)", len(got), err)
+			}
+			if s := n.status(); s.Buffers[0].LastError != nil || s.Buffers[0].Dirty != 0 {
+				t.Errorf("after the drain: %+v", s.Buffers[0])
+			}
+		})
+	}
+}
+
+// Memory is filled three times over while the store is slow: no write fails, all arrives.
+func TestPressure(t *testing.T) {
+	n := startNode(t, nil)
+	const writers, files, size = 4, 12, 4 << 20
+	stores := map[string]string{}
+	contents := map[string][]byte{}
+	clients := map[string]*client.Client{}
+	for w := range writers {
+		c := n.dial()
+		name := fmt.Sprintf("p%d", w)
+		_, stores[name] = n.buffer(c, client.BufferSpec{Name: name, FlushLimit: 60 << 20})
+		contents[name], clients[name] = random(size), c
+	}
+	errs := make(chan error, writers)
+	for name, c := range clients {
+		go func() {
+			for i := range files {
+				if err := c.Buffer(name).WriteFile(context.Background(), fmt.Sprint("f", i), contents[name], 0o644); err != nil {
+					errs <- fmt.Errorf("%s f%d: %w", name, i, err)
+					return
+				}
+				if m := n.daemon.Status().Memory; m.Used > m.Capacity {
+					errs <- fmt.Errorf("%d bytes of memory are used, %d are allowed", m.Used, m.Capacity)
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	for range writers {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range clients {
+		drain(t, c, name)
+		for i := range files {
+			got, err := os.ReadFile(filepath.Join(stores[name], fmt.Sprint("f", i)))
+			if err != nil || string(got) != string(contents[name]) {
+				t.Errorf("%s f%d in the store: %d bytes (%v)", name, i, len(got), err)
+			}
+			wantFile(t, c.Buffer(name), fmt.Sprint("f", i), contents[name]) // evicted ones come back
+		}
+	}
+}
+
+func TestRestartKeepsEverything(t *testing.T) {
+	n := startNode(t, nil)
+	n.faults.Set(fault.Rule{Op: "put", Name: "dirty", Kind: fault.Refused})
+	c := n.dial()
+	b, dir := n.buffer(c, client.BufferSpec{Name: "again"})
+	clean, dirty := random(100_000), random(200_000)
+	write(t, b, "clean", clean)
+	drain(t, c, "again")
+	write(t, b, "dirty", dirty)
+	c.Close()
+	n.stop()
+	n.start()
+	c = n.dial()
+	b = c.Buffer("again")
+	wantFile(t, b, "clean", clean)
+	wantFile(t, b, "dirty", dirty)
+	n.faults.Set()
+	drain(t, c, "again")
+	got, err := os.ReadFile(filepath.Join(dir, "dirty"))
+	if err != nil || string(got) != string(dirty) {
+		t.Errorf("in the store: %d bytes (%v)", len(got), err)
+	}
+}
+
+// Memory is gone after a restart: what was on the store comes back, the rest is named.
+func TestLostMemoryIsNamed(t *testing.T) {
+	n := startNode(t, nil)
+	c := n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "lossy"})
+	saved := random(100_000)
+	write(t, b, "saved", saved)
+	drain(t, c, "lossy")
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	write(t, b, "unsaved", random(50_000))
+	c.Close()
+	n.stop()
+	if err := os.RemoveAll(n.shm()); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	c = n.dial()
+	b = c.Buffer("lossy")
+	wantFile(t, b, "saved", saved)
+	if _, err := b.ReadFile(t.Context(), "unsaved"); !errors.Is(err, client.ErrLost) {
+		t.Errorf("reading what was lost: %v", err)
+	}
+	lost, err := c.Lost(t.Context(), "lossy")
+	if err != nil || len(lost) != 1 || lost[0].Name != "unsaved" || lost[0].Reason == "" {
+		t.Errorf("lost: %+v (%v)", lost, err)
+	}
+}
+
+func TestRenameAndRemoveReachTheStore(t *testing.T) {
+	n := startNode(t, nil)
+	c := n.dial()
+	b, dir := n.buffer(c, client.BufferSpec{Name: "names"})
+	ctx := t.Context()
+	for _, d := range []string{"a", "keep"} {
+		if err := b.Mkdir(ctx, d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, b, "a/1", []byte("one"))
+	write(t, b, "a/2", []byte("two"))
+	write(t, b, "x", []byte("ex"))
+	write(t, b, "result.tmp", []byte("passing"))
+	report, err := c.Drain(ctx, "names", 30*time.Second, nil)
+	if err == nil || report.HeldTotal != 1 {
+		t.Errorf("a drain that held a name back: %+v (%v)", report, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "result.tmp")); err == nil {
+		t.Error("a passing name was flushed")
+	}
+	for from, to := range map[string]string{"a": "b", "x": "keep/x", "result.tmp": "result"} {
+		if err := b.Rename(ctx, from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Remove(ctx, "b/1"); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, c, "names")
+	want := map[string]string{"b/2": "two", "keep/x": "ex", "result": "passing"}
+	eventually(t, "the store follows", func() bool {
+		have := map[string]string{}
+		filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				text, _ := os.ReadFile(p)
+				name, _ := filepath.Rel(dir, p)
+				have[name] = string(text)
+			}
+			return nil
+		})
+		return fmt.Sprint(have) == fmt.Sprint(want)
+	})
+}

@@ -1,0 +1,202 @@
+package bbd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/flusher"
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// drain flushes a buffer, waits, and reports what could not be saved.
+func (r *request) drain(m *wire.Drain) (proto.Message, error) {
+	b, err := r.s.buffer(r.ctx, "drain", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	if b.spec().Backing == "" {
+		return nil, bb.E(bb.Invalid, "drain", b.address(""), "the buffer has no backing store").WithRemedy("use bbctl stage-out")
+	}
+	ctx := r.ctx
+	if m.TimeoutNs > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(m.TimeoutNs))
+		defer cancel()
+	}
+	if err := b.closeAbandoned(ctx); err != nil {
+		return nil, bb.Wrap("drain", b.address(""), err)
+	}
+	p := newProgress(r)
+	report, err := r.s.d.flusher.Drain(ctx, b.name, func(now flusher.Progress) {
+		p.update(func(m *wire.Progress) {
+			m.FilesTotal, m.FilesDone, m.BytesTotal, m.BytesDone = now.FilesTotal, now.FilesDone, now.BytesTotal, now.BytesDone
+			if m.LastError = ""; now.LastError != nil {
+				m.LastError = now.LastError.Error()
+			}
+		})
+	})
+	if r.ctx.Err() != nil {
+		return nil, bb.Wrap("drain", b.address(""), r.ctx.Err())
+	}
+	answer := p.done()
+	addReport(answer, &report)
+	if err != nil && report.Complete() {
+		return nil, bb.Wrap("drain", b.address(""), err)
+	}
+	if !report.Complete() {
+		return answer, nil
+	}
+	r.s.d.emit(bb.Event{Kind: bb.EventDrained, Buffer: b.name, Bytes: report.FlushedBytes})
+	if b.spec().Receipt {
+		if err := b.keepReceipt(ctx); err != nil {
+			return nil, bb.Wrap("receipt", b.address(""), err)
+		}
+	}
+	return answer, nil
+}
+
+// addReport says what a drain did not save.
+func addReport(m *wire.Progress, report *flusher.Report) {
+	m.FailedTotal = int64(report.UnsavedCount + report.Ops)
+	for _, u := range report.Unsaved {
+		f := &wire.Failure{Path: u.Path, Kind: uint32(bb.Busy), Reason: "its flush has not ended", Bytes: u.Bytes}
+		if u.Err != nil {
+			f.Kind, f.Reason = uint32(bb.KindOf(u.Err)), u.Err.Error()
+		}
+		if len(m.Failed) < maxNamed {
+			m.Failed = append(m.Failed, f)
+		}
+	}
+	if report.OpError != nil && len(m.Failed) < maxNamed {
+		m.Failed = append(m.Failed, &wire.Failure{Kind: uint32(bb.KindOf(report.OpError)), Reason: report.OpError.Error()})
+	}
+	m.HeldTotal, m.OpenTotal = int64(report.HeldCount), int64(report.OpenCount)
+	m.Held = report.Held[:min(len(report.Held), maxNamed)]
+	m.Open = report.Open[:min(len(report.Open), maxNamed)]
+}
+
+// receiptHead is the first line of a receipt: where the files lie that it is about.
+type receiptHead struct {
+	Version int    `json:"forebay_receipt"`
+	Buffer  string `json:"buffer"`
+	Backing string `json:"backing"`
+}
+
+// writeReceipt calls write with the receipt's lines, in pieces that fit a frame.
+func (b *buffer) writeReceipt(ctx context.Context, write func([]byte) error) error {
+	spec := b.spec()
+	lines, err := json.Marshal(receiptHead{1, b.name, spec.Backing})
+	if err != nil {
+		return err
+	}
+	lines = append(lines, '\n')
+	err = b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type != bb.TypeFile || e.State() != bb.StateClean {
+			return nil
+		}
+		path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+		if err != nil {
+			return nil // removed meanwhile
+		}
+		if lines, err = receiptOf(path, &e).Append(lines); err != nil {
+			return err
+		}
+		if len(lines) < wire.MaxData/2 {
+			return nil
+		}
+		err = write(lines)
+		lines = lines[:0]
+		return err
+	})
+	if err != nil || len(lines) == 0 {
+		return err
+	}
+	return write(lines)
+}
+
+func receiptOf(path string, e *bb.Entry) *flusher.Receipt {
+	f := &e.Flushed
+	return &flusher.Receipt{
+		Path: path, Size: e.Size, Checksum: e.Checksum, Codec: f.Codec, StoredSize: f.Size,
+		StoredSum: f.Checksum, ETag: f.ETag, At: f.At, By: f.By,
+	}
+}
+
+func (r *request) receipt(m *wire.BufferName) (proto.Message, error) {
+	b, err := r.s.buffer(r.ctx, "receipt", m.Name)
+	if err != nil {
+		return nil, err
+	}
+	err = b.writeReceipt(r.ctx, func(lines []byte) error { return r.more(&wire.Empty{}, lines) })
+	if err != nil {
+		return nil, bb.Wrap("receipt", b.address(""), err)
+	}
+	return &wire.Empty{}, nil
+}
+
+// receiptName is what a receipt is called that is kept beside the data.
+const receiptName = ".forebay-receipt.jsonl"
+
+// keepReceipt puts the receipt on the store beside the data.
+func (b *buffer) keepReceipt(ctx context.Context) error {
+	var all []byte
+	if err := b.writeReceipt(ctx, func(lines []byte) error { all = append(all, lines...); return nil }); err != nil {
+		return err
+	}
+	store, err := b.d.stores.get(ctx, b.name)
+	if err != nil {
+		return err
+	}
+	_, err = store.Put(ctx, receiptName, backing.NewBytes(all), backing.PutOptions{})
+	return err
+}
+
+// verify checks a store against a receipt: the one that the receipt names, or that
+// of the request.
+func (r *request) verify(m *wire.Verify) (proto.Message, error) {
+	url, lines := m.Url, r.data
+	first, rest, _ := bytes.Cut(r.data, []byte("\n"))
+	var head receiptHead
+	if json.Unmarshal(first, &head) == nil && head.Version != 0 {
+		if lines = rest; url == "" {
+			url = head.Backing
+		}
+	}
+	where, err := bb.ParseBacking(url)
+	if err != nil {
+		return nil, bb.Wrap("verify", url, err)
+	}
+	if where.Scheme == "file" {
+		if err := r.s.d.mayStage(r.s.cred, where.Path, false); err != nil {
+			return nil, err
+		}
+	}
+	store, err := r.s.d.openURL(r.ctx, url, bb.Buffer{})
+	if err != nil {
+		return nil, bb.Wrap("verify", url, err)
+	}
+	defer store.Close()
+	p := newProgress(r)
+	_, err = flusher.Verify(r.ctx, store, bytes.NewReader(lines), m.Deep, func(f flusher.Finding) {
+		if f.Err != nil {
+			p.failed(f.Receipt.Path, f.Receipt.Size, f.Err)
+		}
+		p.update(func(m *wire.Progress) {
+			m.FilesTotal++
+			if f.Err == nil {
+				m.FilesDone++
+				m.BytesDone += f.Receipt.Size
+			}
+		})
+	})
+	if err != nil {
+		return nil, bb.Wrap("verify", url, err)
+	}
+	return p.done(), nil
+}

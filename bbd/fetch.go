@@ -1,0 +1,190 @@
+package bbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+)
+
+// errNoName says that a file has no name in the store any more.
+var errNoName = errors.New("the file was removed, and its evicted bytes with it")
+
+// fetch brings evicted extents of a snapshot back from the store. The store checks
+// each against the checksum that its writer computed.
+func (b *buffer) fetch(ctx context.Context, snap *store.Snapshot, e *bb.Entry, evicted []store.Extent) error {
+	file, generation := snap.File()
+	from, err := b.object(ctx, e, evicted[0].FileOffset)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	w := b.writer(b.spec().UID)
+	position := evicted[0].FileOffset
+	for _, x := range evicted {
+		if _, err := io.CopyN(io.Discard, from, x.FileOffset-position); err != nil {
+			return truncated(err)
+		}
+		if err := b.fill(ctx, w, from, file, generation, x); err != nil {
+			return err
+		}
+		position = x.FileOffset + x.Length
+	}
+	return nil
+}
+
+func (b *buffer) fill(ctx context.Context, w *segmentWriter, from io.Reader, file bb.FileID, generation bb.Generation, x store.Extent) error {
+	room, err := w.reserve(ctx, x.Length)
+	if err != nil {
+		return err
+	}
+	defer w.done()
+	if _, err := io.ReadFull(from, room.mem); err != nil {
+		return truncated(err)
+	}
+	return b.d.store.Fill(file, generation, store.FillExtent{
+		Lease: room.lease, SegmentOffset: room.offset, FileOffset: x.FileOffset, Length: x.Length,
+	})
+}
+
+// restore brings a clean file back of which this node holds nothing, as after a
+// restart: what was evicted is not among what recovery finds. The whole content is
+// checked against the entry's checksum before anybody sees a byte of it.
+func (b *buffer) restore(ctx context.Context, e *bb.Entry, path string) error {
+	b.restores.Lock()
+	defer b.restores.Unlock()
+	if b.has(e) {
+		return nil
+	}
+	if e.Flushed.Generation != e.Generation {
+		return bb.E(bb.Lost, "read", b.address(path), "its bytes are neither in memory nor on the store")
+	}
+	if memory := b.d.store.Stats().Memory.Capacity; e.Size > memory/2 {
+		return bb.E(bb.NoSpace, "read", b.address(path), fmt.Sprintf("its %d bytes are on the store alone, and are too many for a memory of %d", e.Size, memory)).
+			WithRemedy("read it from the store")
+	}
+	b.setRestoring(e.File, true)
+	defer b.setRestoring(e.File, false)
+	err := b.bringBack(ctx, e, path)
+	if err != nil {
+		b.d.store.Drop(e.File)
+	}
+	return err
+}
+
+func (b *buffer) bringBack(ctx context.Context, e *bb.Entry, path string) error {
+	from, err := b.object(ctx, e, 0)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if err := b.absorb(ctx, from, e.File, e.Generation, b.spec().UID, e.Size); err != nil {
+		return err
+	}
+	sum, size, err := b.d.store.Checksum(e.File, e.Generation)
+	if err != nil {
+		return err
+	}
+	if sum != e.Checksum || size != e.Size {
+		return bb.E(bb.Checksum, "read", b.address(path), "the store's object is not what was flushed to it")
+	}
+	if err := b.d.store.Seal(e.File, e.Generation); err != nil {
+		return err
+	}
+	return b.d.store.MarkClean(e.File, e.Generation)
+}
+
+// has reports whether the generation is in this node's store, in memory or as
+// evicted extents whose checksums are known.
+func (b *buffer) has(e *bb.Entry) bool {
+	_, err := b.d.store.Size(e.File, e.Generation)
+	return err == nil
+}
+
+func (b *buffer) setRestoring(file bb.FileID, on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if on {
+		b.mu.restoring[file] = true
+	} else {
+		delete(b.mu.restoring, file)
+	}
+}
+
+// absorb writes a stream of size bytes into segments as one generation of a file.
+func (b *buffer) absorb(ctx context.Context, from io.Reader, file bb.FileID, generation bb.Generation, uid uint32, size int64) error {
+	w := b.writer(uid)
+	commit := func(extents ...store.NewExtent) error {
+		return b.d.store.Commit(store.Commit{File: file, Generation: generation, Buffer: b.name, Extents: extents})
+	}
+	if size == 0 {
+		return commit()
+	}
+	for offset := int64(0); offset < size; {
+		n := min(size-offset, maxExtent)
+		room, err := w.reserve(ctx, n)
+		if err != nil {
+			return err
+		}
+		_, err = io.ReadFull(from, room.mem)
+		if err == nil {
+			err = commit(store.NewExtent{
+				Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset, Length: n, Checksum: checksum.Sum(room.mem),
+			})
+		}
+		w.done()
+		if err != nil {
+			return truncated(err)
+		}
+		offset += n
+	}
+	return nil
+}
+
+func truncated(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return bb.E(bb.Checksum, "read", "", "the store's object is shorter than what was flushed to it")
+	}
+	return err
+}
+
+// object opens the content of a file in the store from an offset on, decompressed.
+// Where the file lies now decides the object's name.
+func (b *buffer) object(ctx context.Context, e *bb.Entry, offset int64) (io.ReadCloser, error) {
+	at, err := b.whereabouts(e)
+	if err != nil {
+		return nil, bb.Wrap("read", b.address(e.Name), err)
+	}
+	path, err := b.pathAt(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	return b.readObject(ctx, path, e.Flushed.Codec, offset)
+}
+
+// whereabouts finds where a file lies that may have been renamed since e was read.
+func (b *buffer) whereabouts(e *bb.Entry) (place, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.mu.reading[e.File]; r != nil {
+		if r.removed {
+			return place{}, bb.E(bb.NotFound, "read", e.Name, errNoName.Error())
+		}
+		return r.at, nil
+	}
+	return place{e.Parent, e.Name}, nil
+}
+
+// pathAt returns the path of a place now.
+func (b *buffer) pathAt(ctx context.Context, at place) (string, error) {
+	dir, err := b.ns.PathOf(ctx, at.dir)
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimPrefix(dir+"/"+at.name, "/"), nil
+}

@@ -1,0 +1,168 @@
+package bbd
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+	"time"
+
+	"forebay/flusher"
+	"forebay/flusher/codec"
+	"forebay/internal/bb"
+	"forebay/meta"
+)
+
+// startFlusher starts the worker pool that carries dirty files to the stores.
+func (d *Daemon) startFlusher() {
+	f := d.cfg.Flush
+	d.flusher = flusher.New(flusher.Options{
+		Catalog: catalog{d}, Stores: d.stores.get, Policy: d.policy, Pressure: d.pressure.Load,
+		Workers: f.Workers, DirtyAge: f.DirtyAge, Idle: f.Idle, Backoff: f.Backoff,
+		Observe: d.flushEvent, Applied: d.applied,
+		Node: d.cfg.Node, SpoolDir: filepath.Join(d.cfg.StateDir, "spool"), Logger: d.log,
+	})
+}
+
+// policy is what the flusher asks about a buffer, holding its lock.
+func (d *Daemon) policy(name string) flusher.Policy {
+	d.buffers.Lock()
+	b := d.buffers.byName[name]
+	d.buffers.Unlock()
+	if b == nil {
+		return flusher.Policy{}
+	}
+	spec := b.spec()
+	return flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge}
+}
+
+// applied strikes a rename or removal out that the store has carried out.
+func (d *Daemon) applied(ctx context.Context, name string, op flusher.StoreOp) error {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return err
+	}
+	return b.ns.DoneStoreOp(ctx, op.ID)
+}
+
+// flushEvent hears what the flusher does.
+func (d *Daemon) flushEvent(e flusher.Event) {
+	switch e.Kind {
+	case flusher.EventFlushed:
+		d.observe.metrics.Flushed(e.Bytes, e.Took, e.DirtyFor)
+		d.setFailing(e.Key, nil)
+	case flusher.EventDropped:
+		d.setFailing(e.Key, nil)
+	case flusher.EventFailed:
+		d.flushFailed(e)
+	case flusher.EventApplyFailed:
+		d.observe.metrics.FlushFailed(bb.KindOf(e.Err))
+	}
+}
+
+func (d *Daemon) flushFailed(e flusher.Event) {
+	kind := bb.KindOf(e.Err)
+	d.observe.metrics.FlushFailed(kind)
+	if kind == bb.Checksum {
+		d.observe.checksum()
+	}
+	d.setFailing(e.Key, e.Err)
+	d.emit(bb.Event{
+		Kind: bb.EventFlushFailed, Buffer: e.Key.Buffer, Path: e.Path, Generation: e.Key.Generation,
+		Bytes: e.Bytes, Reason: e.Err.Error(),
+	})
+}
+
+// setFailing remembers why a file's last flush failed, for whoever lists it.
+func (d *Daemon) setFailing(k flusher.Key, err error) {
+	d.buffers.Lock()
+	b := d.buffers.byName[k.Buffer]
+	d.buffers.Unlock()
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		delete(b.mu.failing, k.File)
+	} else {
+		b.mu.failing[k.File] = err.Error()
+	}
+}
+
+// asStoreOp hands what the namespace noted for the store to the flusher.
+func asStoreOp(op *meta.StoreOp) flusher.StoreOp {
+	kind := flusher.OpRemove
+	if op.Op == meta.StoreRename {
+		kind = flusher.OpRename
+	}
+	return flusher.StoreOp{ID: op.Seq, Kind: kind, Old: op.OldPath, New: op.NewPath, Tree: op.IsDir, Codec: op.Codec}
+}
+
+// remake makes an empty file again of which recovery found nothing, since there was nothing.
+func (b *buffer) remake(e *bb.Entry) error {
+	f := openFile{buf: b, file: e.File, generation: e.Generation}
+	return f.record(nil)
+}
+
+// settling is how long a read waits for a rename that the store has not carried out.
+const settling = 50 * time.Millisecond
+
+// readObject opens what the store has under a path of the buffer, decompressed, from
+// an offset on. While renames are under way it may still have its old name.
+func (b *buffer) readObject(ctx context.Context, path, codecName string, offset int64) (io.ReadCloser, error) {
+	store, err := b.d.stores.get(ctx, b.name)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		pending := b.d.flusher.BufferStats(b.name).StoreOps > 0
+		start := offset
+		if codecName != codec.None {
+			start = 0
+		}
+		from, err := store.Get(ctx, path+codec.Suffix(codecName), start, -1)
+		if err == nil {
+			return decoded(from, codecName, offset-start)
+		}
+		if bb.KindOf(err) != bb.NotFound || !pending {
+			return nil, err
+		}
+		select {
+		case <-time.After(settling):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// decoded undoes a codec and skips to an offset.
+func decoded(from io.ReadCloser, codecName string, skip int64) (io.ReadCloser, error) {
+	if codecName == codec.None {
+		return from, nil
+	}
+	plain, err := codec.NewReader(codecName, from)
+	if err != nil {
+		from.Close()
+		return nil, err
+	}
+	r := &stacked{plain, from}
+	if _, err := io.CopyN(io.Discard, r, skip); err != nil {
+		r.Close()
+		return nil, truncated(err)
+	}
+	return r, nil
+}
+
+// stacked reads from a decoder and closes what is below it as well.
+type stacked struct {
+	io.ReadCloser
+	below io.Closer
+}
+
+func (s *stacked) Close() error {
+	err := s.ReadCloser.Close()
+	if below := s.below.Close(); err == nil {
+		err = below
+	}
+	return err
+}

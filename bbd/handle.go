@@ -1,0 +1,74 @@
+package bbd
+
+import (
+	"sync"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+)
+
+// handle is one open file of a session. Requests on it are carried out one after
+// the other, in the order in which they were read.
+type handle struct {
+	s  *session
+	id uint64
+
+	queue struct {
+		sync.Mutex
+		busy    bool // a goroutine is carrying requests out
+		waiting []func()
+	}
+
+	// Set by the open request, before any other runs; constant then.
+	err   error // why the open failed
+	buf   *buffer
+	path  string          // as it was opened, for messages
+	write *openFile       // for writing
+	snap  *store.Snapshot // for reading
+	entry bb.Entry        // for reading: as it was opened
+
+	closed bool // by the queue's requests alone
+}
+
+// enqueue carries run out after the requests before it. When nothing is queued and
+// quick says that run will not wait, it runs on the calling goroutine, the session's
+// reader: that saves a small commit two switches.
+func (h *handle) enqueue(r *request, quick func() bool, run func()) {
+	q := &h.queue
+	q.Lock()
+	idle := !q.busy
+	q.Unlock()
+	if idle && quick() {
+		run() // only the reader enqueues, so nothing can come meanwhile
+		r.s.done()
+		return
+	}
+	finish := r.track()
+	q.Lock()
+	defer q.Unlock()
+	q.waiting = append(q.waiting, func() { run(); finish() })
+	if !q.busy {
+		q.busy = true
+		h.s.wg.Go(h.work)
+	}
+}
+
+// work carries requests out until none is waiting.
+func (h *handle) work() {
+	q := &h.queue
+	for {
+		q.Lock()
+		if len(q.waiting) == 0 {
+			q.busy = false
+			q.waiting = nil
+			q.Unlock()
+			return
+		}
+		run := q.waiting[0]
+		q.waiting = q.waiting[1:]
+		q.Unlock()
+		run()
+	}
+}
+
+func never() bool { return false }

@@ -1,0 +1,330 @@
+package bbd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// open makes the handle that the client chose and carries the open out on its queue,
+// so that what the client has sent behind it waits for it.
+func (s *session) openFile(r *request, m *wire.Open) {
+	h := &handle{s: s, id: m.Handle}
+	s.mu.Lock()
+	refusal := ""
+	switch {
+	case m.Handle == 0 || s.mu.handles[m.Handle] != nil:
+		refusal = "the handle is 0 or in use"
+	case len(s.mu.handles) >= s.d.cfg.Limits.Handles:
+		refusal = fmt.Sprintf("the session has %d files open, no more are allowed", len(s.mu.handles))
+	default:
+		s.mu.handles[m.Handle] = h
+	}
+	s.mu.Unlock()
+	if refusal != "" {
+		r.fail(bb.E(bb.Invalid, "open", m.Path, refusal))
+		s.done()
+		return
+	}
+	h.enqueue(r, never, func() {
+		answer, data, err := h.open(r.ctx, m)
+		if err != nil {
+			h.err = err
+			r.fail(err)
+			return
+		}
+		r.replyData(answer, data)
+	})
+}
+
+func (h *handle) open(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, error) {
+	b, err := h.s.buffer(ctx, "open", m.Buffer)
+	if err != nil {
+		return nil, nil, err
+	}
+	h.buf, h.path = b, b.address(clean(m.Path))
+	if m.Write {
+		answer, err := h.openWrite(ctx, m)
+		return answer, nil, err
+	}
+	return h.openRead(ctx, m)
+}
+
+func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, error) {
+	o := openOptions{
+		path: clean(m.Path), create: m.Create, exclusive: m.Exclusive, truncate: m.Truncate,
+		mode: fileMode(m.Mode) & permissionBits, resumeFile: bb.FileID(m.ResumeFile),
+		resumeGeneration: bb.Generation(m.ResumeGeneration), resumeCommitted: m.ResumeCommitted,
+	}
+	var (
+		f      *openFile
+		closed *bb.Entry
+		err    error
+	)
+	if o.resumeFile != 0 {
+		f, closed, err = h.buf.resume(ctx, h.s.cred, o)
+	} else {
+		f, err = h.buf.openWrite(ctx, h.s.cred, o)
+	}
+	switch {
+	case err != nil:
+		return nil, bb.Wrap("open", h.path, err)
+	case closed != nil:
+		h.err = bb.E(bb.Invalid, "open", h.path, "the generation is closed")
+		return &wire.Opened{Entry: h.buf.describe(closed), Generation: uint64(closed.Generation), AlreadyClosed: true}, nil
+	}
+	h.write = f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.entry
+	e.Size = f.visibleSize()
+	return &wire.Opened{Entry: h.buf.describe(&e), Generation: uint64(f.generation)}, nil
+}
+
+// visibleSize is the size of what a writer builds on.
+func (f *openFile) visibleSize() int64 {
+	switch {
+	case f.committed:
+		return f.size()
+	case f.fresh || !f.exists:
+		return 0
+	default:
+		return f.entry.Size
+	}
+}
+
+func (h *handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, error) {
+	e, snap, err := h.buf.openRead(ctx, h.s.cred, clean(m.Path))
+	if err != nil {
+		return nil, nil, err
+	}
+	h.entry, h.snap = e, snap
+	e.Size = snap.Size()
+	answer := &wire.Opened{Entry: h.buf.describe(&e), Generation: uint64(e.Generation)}
+	if m.Want == 0 {
+		return answer, nil, nil
+	}
+	extents, data, err := h.extents(ctx, 0, int64(m.Want), false)
+	if err != nil {
+		return answer, nil, nil // opening succeeded; reading will say what is wrong
+	}
+	answer.Extents = extents
+	return answer, data, nil
+}
+
+func (h *handle) mayCommitQuickly(m *wire.Commit) bool {
+	if h.write == nil || m.Close || h.closed || !h.write.published.Load() {
+		return false
+	}
+	for _, e := range m.Extents {
+		if e.Lease == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *request) commit(h *handle, m *wire.Commit) {
+	answer, err := h.commit(r.ctx, r.data, m)
+	r.answer(answer, err)
+}
+
+func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto.Message, error) {
+	switch {
+	case h.err != nil:
+		return nil, h.err
+	case h.write == nil || h.closed:
+		return nil, bb.E(bb.Invalid, "commit", h.path, "the handle is not open for writing")
+	case m.Abort:
+		if len(m.Extents) > 0 || !m.Close {
+			return nil, bb.E(bb.Invalid, "commit", h.path, "an abort closes and has no extents")
+		}
+		h.write.abandon(ctx)
+		h.forget()
+		return &wire.Committed{Generation: uint64(h.write.generation), File: uint64(h.write.file)}, nil
+	}
+	extents, written, err := h.newExtents(ctx, data, m.Extents)
+	if err != nil {
+		return nil, err
+	}
+	defer written()
+	mtime := time.Now()
+	if m.MtimeNs != 0 {
+		mtime = time.Unix(0, m.MtimeNs)
+	}
+	f := h.write
+	var size int64
+	if !m.Close {
+		size, err = f.commit(ctx, extents, mtime)
+	} else if size, err = f.close(ctx, extents, mtime); err == nil {
+		h.forget()
+		err = h.buf.flushed(ctx, f)
+	}
+	if err != nil {
+		return nil, bb.Wrap("commit", h.path, err)
+	}
+	return &wire.Committed{Size: size, Generation: uint64(f.generation), File: uint64(f.file)}, nil
+}
+
+// newExtents translates a commit's extents, writing those that came as data into
+// segments first. Written is called after the commit.
+func (h *handle) newExtents(ctx context.Context, data []byte, in []*wire.NewExtent) (out []store.NewExtent, written func(), err error) {
+	w := h.buf.writer(h.s.cred.uid)
+	inline := 0
+	written = func() {
+		for range inline {
+			w.done()
+		}
+	}
+	invalid := func(why string) ([]store.NewExtent, func(), error) {
+		written()
+		return nil, nil, bb.E(bb.Invalid, "commit", h.path, why)
+	}
+	for _, e := range in {
+		if e.FileOffset < 0 || e.Length <= 0 || e.FileOffset > bb.MaxFileSize-e.Length {
+			return invalid(fmt.Sprintf("an extent of %d bytes at offset %d is out of bounds", e.Length, e.FileOffset))
+		}
+		if e.Lease != 0 {
+			if !h.s.holds(bb.LeaseID(e.Lease), h.buf) {
+				return invalid(fmt.Sprintf("lease %d is not this session's for this buffer", e.Lease))
+			}
+			out = append(out, store.NewExtent{
+				Lease: bb.LeaseID(e.Lease), SegmentOffset: e.SegmentOffset,
+				FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum,
+			})
+			continue
+		}
+		if e.Length > int64(len(data)) {
+			return invalid("an extent announces more data than came")
+		}
+		extents, err := w.write(ctx, data[:e.Length], e.FileOffset)
+		if err != nil {
+			written()
+			return nil, nil, bb.Wrap("commit", h.path, err)
+		}
+		inline += len(extents)
+		if len(extents) == 1 && extents[0].Checksum != e.Checksum {
+			return nil, nil, checksumMismatch(h.path, e, written)
+		}
+		out = append(out, extents...)
+		data = data[e.Length:]
+	}
+	if len(data) > 0 {
+		return invalid("more data came than the extents announce")
+	}
+	return out, written, nil
+}
+
+func checksumMismatch(path string, e *wire.NewExtent, release func()) error {
+	release()
+	return bb.E(bb.Checksum, "commit", path,
+		fmt.Sprintf("bytes %d to %d do not have the checksum that came with them", e.FileOffset, e.FileOffset+e.Length))
+}
+
+// forget takes the handle out of its session's.
+func (h *handle) forget() {
+	h.closed = true
+	h.s.mu.Lock()
+	delete(h.s.mu.handles, h.id)
+	h.s.mu.Unlock()
+}
+
+// mayCloseQuickly: closing what was read never waits.
+func (h *handle) mayCloseQuickly(*wire.Close) bool { return h.write == nil }
+
+func (r *request) close(h *handle, _ *wire.Close) {
+	h.release(r.ctx)
+	h.forget()
+	r.reply(&wire.Empty{})
+}
+
+// release lets go of what the handle has open. A writer that did not commit loses
+// what it had not committed.
+func (h *handle) release(ctx context.Context) {
+	switch {
+	case h.closed || h.err != nil:
+	case h.write != nil:
+		h.write.abandon(ctx)
+	case h.snap != nil:
+		h.unpinAll()
+		h.buf.closeRead(h.entry.File, h.snap)
+	}
+}
+
+// abandon is release for a session that ended: its context is over, so the daemon's is used.
+func (h *handle) abandon() { h.release(h.s.d.ctx) }
+
+func (s *session) holds(id bb.LeaseID, b *buffer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.leases[id] == b
+}
+
+func (r *request) lease(m *wire.LeaseRequest) (proto.Message, error) {
+	s := r.s
+	b, err := s.buffer(r.ctx, "lease", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	if !s.mapped {
+		return nil, bb.E(bb.Unsupported, "lease", b.address(""), "this client cannot map regions").
+			WithRemedy("send the bytes with the commit")
+	}
+	if m.Bytes < 0 {
+		return nil, bb.E(bb.Invalid, "lease", b.address(""), fmt.Sprintf("%d bytes were asked for", m.Bytes))
+	}
+	size := min(max(m.Bytes, s.d.cfg.Limits.LeaseMin), s.d.cfg.Limits.LeaseMax)
+	l, err := s.d.room.lease(r.ctx, leaseRequest{buffer: b, uid: s.cred.uid, client: s.id, bytes: size})
+	if err != nil {
+		return nil, bb.Wrap("lease", b.address(""), err)
+	}
+	s.mu.Lock()
+	if len(s.mu.leases) >= s.d.cfg.Limits.Leases {
+		s.mu.Unlock()
+		s.d.releaseLease(b, l.ID)
+		return nil, bb.E(bb.Busy, "lease", b.address(""), "the session holds too many leases").WithRemedy("return some")
+	}
+	s.mu.leases[l.ID] = b
+	s.mu.Unlock()
+	region, err := s.region(l.Region)
+	if err != nil {
+		return nil, err
+	}
+	return &wire.Lease{
+		Id: uint64(l.ID), Region: region, Offset: l.Offset, Length: l.Length,
+		DataStart: l.DataStart, RecordFloor: l.RecordFloor,
+	}, nil
+}
+
+func (s *session) region(id bb.RegionID) (*wire.Region, error) {
+	info, _, err := s.d.store.Region(id)
+	if err != nil {
+		return nil, err
+	}
+	m := &wire.Region{Id: uint64(info.ID), Length: info.Bytes}
+	if s.mapped && (s.cred.system || info.UID == s.cred.uid) {
+		m.Path = info.Path
+	}
+	return m, nil
+}
+
+func (r *request) returnLease(m *wire.ReturnLease) {
+	s := r.s
+	id := bb.LeaseID(m.Id)
+	s.mu.Lock()
+	b := s.mu.leases[id]
+	delete(s.mu.leases, id)
+	s.mu.Unlock()
+	if b == nil {
+		r.fail(bb.E(bb.Invalid, "return", "", fmt.Sprintf("lease %d is not this session's", m.Id)))
+		return
+	}
+	s.d.releaseLease(b, id)
+	r.reply(&wire.Empty{})
+}

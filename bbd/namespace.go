@@ -1,0 +1,171 @@
+package bbd
+
+import (
+	"context"
+	"io/fs"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta"
+)
+
+const permissionBits = fs.FileMode(0o777)
+
+func (r *request) stat(m *wire.PathRequest) (proto.Message, error) {
+	b, err := r.s.buffer(r.ctx, "stat", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	e, err := b.lookup(r.ctx, r.s.cred, "stat", m.Path)
+	if err != nil {
+		return nil, err
+	}
+	return b.describe(&e), nil
+}
+
+// describe makes the message of an entry, with what only this daemon knows: the size
+// of a file that is being written, whether a clean one is resident, why its flush
+// failed.
+func (b *buffer) describe(e *bb.Entry) *wire.Entry {
+	m := wire.FromEntry(e)
+	switch e.State() {
+	case bb.StateOpen:
+		if size, err := b.d.store.Size(e.File, e.Generation); err == nil {
+			m.Size = size
+		}
+	case bb.StateClean:
+		if e.Type == bb.TypeFile && e.Size > 0 && !b.d.resident(e) {
+			m.State = uint32(bb.StateEvicted)
+		}
+	case bb.StateDirty:
+		m.Reason = b.flushReason(e.File)
+	}
+	return m
+}
+
+func (r *request) list(m *wire.ListRequest) (proto.Message, error) {
+	b, err := r.s.buffer(r.ctx, "list", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	e, err := b.lookup(r.ctx, r.s.cred, "list", m.Path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !e.IsDir():
+		return nil, bb.E(bb.NotDirectory, "list", b.address(m.Path), "it is a file")
+	case !r.s.cred.permits(e.UID, e.GID, e.Mode, wantRead):
+		return nil, denied("list", b.address(m.Path), "read the directory")
+	}
+	limit := int(m.Limit)
+	if limit <= 0 || limit > maxListPage {
+		limit = maxListPage
+	}
+	entries, more, err := b.ns.List(r.ctx, e.Dir, m.After, limit)
+	if err != nil {
+		return nil, bb.Wrap("list", b.address(m.Path), err)
+	}
+	reply := &wire.ListReply{More: more}
+	for i := range entries {
+		reply.Entries = append(reply.Entries, b.describe(&entries[i]))
+	}
+	return reply, nil
+}
+
+// maxListPage keeps a page below the bound of a message: an entry takes at most its
+// name and some 200 bytes.
+const maxListPage = 2000
+
+func (r *request) mkdir(m *wire.Mkdir) (proto.Message, error) {
+	b, err := r.s.buffer(r.ctx, "mkdir", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	names, err := bb.SplitPath(m.Path)
+	if err != nil {
+		return nil, bb.Wrap("mkdir", b.address(m.Path), err)
+	}
+	if m.Parents {
+		for i := 1; i < len(names); i++ {
+			_, err := b.mkdir(r.ctx, r.s.cred, join(names[:i]), m.Mode)
+			if err != nil && bb.KindOf(err) != bb.Exists {
+				return nil, err
+			}
+		}
+	}
+	e, err := b.mkdir(r.ctx, r.s.cred, m.Path, m.Mode)
+	if m.Parents && bb.KindOf(err) == bb.Exists {
+		e, err = b.lookup(r.ctx, r.s.cred, "mkdir", m.Path)
+		if err == nil && !e.IsDir() {
+			err = bb.E(bb.Exists, "mkdir", b.address(m.Path), "a file has this name")
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return wire.FromEntry(&e), nil
+}
+
+func (b *buffer) mkdir(ctx context.Context, c cred, path string, mode uint32) (bb.Entry, error) {
+	dir, name, err := b.parent(ctx, c, "mkdir", path)
+	if err != nil {
+		if names, _ := bb.SplitPath(path); len(names) == 0 {
+			return bb.Entry{}, bb.E(bb.Exists, "mkdir", b.address(path), "the root directory exists")
+		}
+		return bb.Entry{}, err
+	}
+	if _, err := b.ns.Lookup(ctx, dir.id, name); err == nil {
+		return bb.Entry{}, bb.E(bb.Exists, "mkdir", b.address(path), "the name is taken")
+	}
+	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite) {
+		return bb.Entry{}, denied("mkdir", b.address(path), "write the directory")
+	}
+	e, err := b.ns.Mkdir(ctx, bb.Entry{
+		Parent: dir.id, Name: name, Type: bb.TypeDirectory, Mode: fs.FileMode(mode) & permissionBits,
+		UID: c.uid, GID: c.gids[0], MTime: time.Now(),
+	})
+	return e, bb.Wrap("mkdir", b.address(path), err)
+}
+
+func (r *request) setAttr(m *wire.SetAttr) (proto.Message, error) {
+	b, err := r.s.buffer(r.ctx, "setattr", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	dir, name, err := b.parent(r.ctx, r.s.cred, "setattr", m.Path)
+	if err != nil {
+		return nil, err
+	}
+	e, err := b.ns.Lookup(r.ctx, dir.id, name)
+	if err != nil {
+		return nil, bb.Wrap("setattr", b.address(m.Path), err)
+	}
+	if !r.s.cred.owns(e.UID) {
+		return nil, denied("setattr", b.address(m.Path), "change another user's file")
+	}
+	if m.Uid != nil && *m.Uid != e.UID && !r.s.cred.system {
+		return nil, denied("setattr", b.address(m.Path), "give a file away")
+	}
+	e, err = b.ns.SetAttr(r.ctx, dir.id, name, attributes(m))
+	if err != nil {
+		return nil, bb.Wrap("setattr", b.address(m.Path), err)
+	}
+	return b.describe(&e), nil
+}
+
+func attributes(m *wire.SetAttr) meta.Attr {
+	var a meta.Attr
+	if m.Mode != nil {
+		mode := fs.FileMode(*m.Mode) & permissionBits
+		a.Mode = &mode
+	}
+	a.UID, a.GID = m.Uid, m.Gid
+	if m.MtimeNs != nil {
+		t := time.Unix(0, *m.MtimeNs)
+		a.MTime = &t
+	}
+	return a
+}

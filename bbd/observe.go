@@ -1,0 +1,116 @@
+package bbd
+
+import (
+	"sync/atomic"
+	"time"
+
+	"forebay/bbd/metrics"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// observe hears what happens and counts it, for /metrics and for /status.
+type observe struct {
+	metrics *metrics.Collector
+
+	commits   atomic.Int64
+	bytes     atomic.Int64 // committed
+	checksums atomic.Int64 // mismatches found
+	lostBytes atomic.Int64
+	evictions atomic.Int64 // bytes
+	spills    atomic.Int64 // bytes
+}
+
+// newObserve returns the counters of a daemon.
+func newObserve(d *Daemon) *observe {
+	return &observe{metrics: metrics.New(d.cfg.Version, d.measure)}
+}
+
+func (o *observe) request(t wire.Type) { o.metrics.Request(requestName(t)) }
+
+func (o *observe) failed(t wire.Type, k bb.Kind) {
+	if k == bb.Checksum {
+		o.checksum()
+	}
+	o.metrics.RequestFailed(requestName(t), k)
+}
+
+// requestName keeps what a hostile client sends out of the label's values.
+func requestName(t wire.Type) string {
+	if name, ok := wire.Type_name[int32(t)]; ok {
+		return name
+	}
+	return "unknown"
+}
+
+func (o *observe) checksum() {
+	o.checksums.Add(1)
+	o.metrics.ChecksumError()
+}
+
+func (o *observe) committed(extents []store.NewExtent) {
+	var bytes int64
+	for i := range extents {
+		bytes += extents[i].Length
+	}
+	o.commits.Add(1)
+	o.bytes.Add(bytes)
+	o.metrics.Committed(bytes)
+}
+
+func (o *observe) waited(d time.Duration) { o.metrics.Waited(d) }
+
+func (o *observe) evicted(tier bb.Tier, bytes int64) {
+	if bytes == 0 {
+		return
+	}
+	o.evictions.Add(bytes)
+	o.metrics.Evicted(tier, bytes)
+}
+
+func (o *observe) spilled(bytes int64) {
+	o.spills.Add(bytes)
+	o.metrics.Spilled(bytes)
+}
+
+func (o *observe) lost(bytes int64) {
+	o.lostBytes.Add(bytes)
+	o.metrics.Lost(bytes)
+}
+
+func (o *observe) counters() Counters {
+	return Counters{
+		Commits: o.commits.Load(), BytesCommitted: o.bytes.Load(), ChecksumErrors: o.checksums.Load(),
+		LostBytes: o.lostBytes.Load(), Evicted: o.evictions.Load(), Spilled: o.spills.Load(),
+	}
+}
+
+// measure is what a scrape of /metrics asks for.
+func (d *Daemon) measure() metrics.Stats {
+	if d.state.Load() != "ready" {
+		return metrics.Stats{}
+	}
+	stats := d.store.Stats()
+	m := metrics.Stats{LeasesWaiting: d.room.status().Writers}
+	for tier, t := range map[bb.Tier]store.TierStats{bb.TierMemory: stats.Memory, bb.TierDisk: stats.Disk} {
+		m.Tiers = append(m.Tiers, metrics.Tier{
+			Tier: tier, Capacity: t.Capacity, Total: t.Total, Populated: t.Populated, Free: t.Free,
+			Leased: t.Leased, Dirty: t.Dirty, Clean: t.Clean, Pinned: t.Pinned, Waste: t.Waste,
+		})
+	}
+	for _, b := range d.allBuffers() {
+		f := d.flusher.BufferStats(b.name)
+		bytes := stats.Buffers[b.name]
+		s := metrics.Buffer{Name: b.name, Resident: bytes.Resident, Dirty: bytes.Dirty, FlushQueue: f.Queued}
+		if !f.OldestDirty.IsZero() {
+			s.OldestDirty = time.Since(f.OldestDirty)
+		}
+		m.Buffers = append(m.Buffers, s)
+		m.StoreOps += f.StoreOps
+	}
+	d.sessions.Lock()
+	m.Sessions = len(d.sessions.all)
+	d.sessions.Unlock()
+	return m
+}

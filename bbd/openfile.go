@@ -1,0 +1,441 @@
+package bbd
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+)
+
+// place is where an entry lies: one name in one directory. Renaming a directory does
+// not change the places of what is in it.
+type place struct {
+	dir  bb.DirID
+	name string
+}
+
+// openFile is a file that is being written: one generation of it, shared by all of
+// its writers.
+//
+//	        open                 first commit            last close
+//	(new) ───────▶ unpublished ───────────────▶ published ──────────▶ closed
+//	                  │  last close, something written ──────────────▶   │
+//	                  └─ last close, nothing written ─▶ void             ▼
+//	                                                            queued for flushing
+//
+// Unpublished: the namespace does not know the generation; readers see the one
+// before, or nothing. Published: the entry names it, marked open. An exclusive
+// create publishes at once. The mutex is the file's order of commits: it is held
+// while the entry is put into the namespace, and nothing else waits for it but
+// operations on the same file.
+type openFile struct {
+	buf        *buffer
+	file       bb.FileID
+	generation bb.Generation
+	base       bb.Generation // what the generation starts from; 0: nothing
+	fresh      bool          // it starts from nothing, though the file had content
+	old        bb.Generation // the one that it replaces; 0: none
+
+	published atomic.Bool // written under mu
+
+	mu        sync.Mutex
+	at        place
+	path      string   // for messages and events
+	entry     bb.Entry // as the namespace has it, or as it will be created
+	exists    bool     // the namespace has the entry
+	committed bool     // the store has the generation
+	writers   int
+	gone      bool        // closed, void, or never opened: look the place up again
+	removed   bool        // its entry was removed meanwhile
+	flushed   *bb.Flushed // what the store has of this generation already; nil: nothing
+}
+
+// join adds a writer. It fails with gone when the file was closed meanwhile.
+func (f *openFile) join() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gone {
+		return false
+	}
+	f.writers++
+	return true
+}
+
+func (f *openFile) usable(op string) error {
+	switch {
+	case f.removed:
+		return bb.E(bb.NotFound, op, f.path, "the file was removed while it was open for writing")
+	case f.gone:
+		return bb.E(bb.Invalid, op, f.path, "the file is closed")
+	}
+	return nil
+}
+
+// commit makes extents part of the file and returns its size. They are visible and
+// survive this daemon's death when it returns.
+func (f *openFile) commit(ctx context.Context, extents []store.NewExtent, mtime time.Time) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.usable("sync"); err != nil {
+		return 0, err
+	}
+	if err := f.record(extents); err != nil {
+		return 0, err
+	}
+	f.entry.MTime = mtime
+	if err := f.publish(ctx); err != nil {
+		return 0, err
+	}
+	return f.buf.d.store.Size(f.file, f.generation)
+}
+
+// record writes the commit records, before anything is acknowledged.
+func (f *openFile) record(extents []store.NewExtent) error {
+	if f.committed && len(extents) == 0 {
+		return nil
+	}
+	err := f.buf.d.store.Commit(store.Commit{
+		File: f.file, Generation: f.generation, Base: f.base, Fresh: f.fresh,
+		Buffer: f.buf.name, Extents: extents,
+	})
+	if err != nil {
+		return bb.Wrap("commit", f.path, err)
+	}
+	f.committed = true
+	f.buf.d.observe.committed(extents)
+	return nil
+}
+
+// publish puts the generation into the namespace, marked open, if it is not there.
+func (f *openFile) publish(ctx context.Context) error {
+	if f.published.Load() {
+		return nil
+	}
+	e := f.entry
+	e.Open, e.Generation, e.Checksum, e.Size, e.Lost, e.Reason = true, f.generation, 0, 0, false, ""
+	if err := f.put(ctx, e); err != nil {
+		return err
+	}
+	f.published.Store(true)
+	return nil
+}
+
+// put stores the entry, whether or not the namespace has it.
+func (f *openFile) put(ctx context.Context, e bb.Entry) error {
+	e.Parent, e.Name = f.at.dir, f.at.name
+	var err error
+	if f.exists {
+		e, err = f.buf.update(ctx, e)
+	} else {
+		e, err = f.buf.ns.Create(ctx, e)
+	}
+	if err != nil {
+		return bb.Wrap("commit", f.path, err)
+	}
+	f.entry, f.exists = e, true
+	return nil
+}
+
+// close commits extents and takes one writer away; the last one closes the
+// generation. A close that fails may be repeated.
+func (f *openFile) close(ctx context.Context, extents []store.NewExtent, mtime time.Time) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.usable("close"); err != nil {
+		f.leave()
+		return 0, err
+	}
+	if len(extents) > 0 || !f.exists {
+		if err := f.record(extents); err != nil {
+			return 0, err
+		}
+		f.entry.MTime = mtime
+	}
+	if f.writers > 1 {
+		if f.committed {
+			if err := f.publish(ctx); err != nil {
+				return 0, err
+			}
+		}
+		f.writers--
+		return f.size(), nil
+	}
+	if err := f.finish(ctx); err != nil {
+		return 0, err
+	}
+	f.writers--
+	return f.entry.Size, nil
+}
+
+// abandon takes a writer away who has not closed: what it committed stays, the rest
+// was never part of the file.
+func (f *openFile) abandon(ctx context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leave()
+	if f.writers > 0 || f.gone {
+		return
+	}
+	if err := f.finish(ctx); err != nil {
+		// The entry stays open in the namespace; recovery, or the next writer, closes it.
+		f.buf.d.log.Warn("closing an abandoned file", "path", f.path, "err", err)
+	}
+}
+
+func (f *openFile) leave() {
+	if f.writers--; f.writers <= 0 && f.removed {
+		f.retire()
+	}
+}
+
+func (f *openFile) size() int64 {
+	n, err := f.buf.d.store.Size(f.file, f.generation)
+	if err != nil {
+		return 0 // nothing of this generation was committed
+	}
+	return n
+}
+
+// finish closes the generation: one put, and the file is immutable.
+func (f *openFile) finish(ctx context.Context) error {
+	if f.gone {
+		return nil
+	}
+	if !f.committed && !f.published.Load() {
+		f.retire() // nothing was written: the file, if there is one, stays as it was
+		return nil
+	}
+	d := f.buf.d
+	if err := f.record(nil); err != nil { // an exclusive create that nothing was written to
+		return err
+	}
+	sum, size, err := d.store.Checksum(f.file, f.generation)
+	if err != nil {
+		return bb.Wrap("close", f.path, err)
+	}
+	e := f.entry
+	e.Open, e.Generation, e.Checksum, e.Size, e.Lost, e.Reason = false, f.generation, sum, size, false, ""
+	if f.flushed != nil {
+		e.Flushed = *f.flushed
+	}
+	if err := f.put(ctx, e); err != nil {
+		return err
+	}
+	f.published.Store(true)
+	if err := d.store.Seal(f.file, f.generation); err != nil {
+		return bb.Wrap("close", f.path, err)
+	}
+	if f.old != 0 {
+		d.store.DropGeneration(f.file, f.old)
+	}
+	f.retire()
+	if f.flushed != nil {
+		return d.store.MarkClean(f.file, f.generation)
+	}
+	f.buf.closed(f.entry, f.path)
+	return nil
+}
+
+// retire takes the file out of the open ones.
+func (f *openFile) retire() {
+	f.gone = true
+	f.buf.forget(f)
+}
+
+// openWrite opens a file for writing: joins those who write it, or begins a new
+// generation.
+func (b *buffer) openWrite(ctx context.Context, c cred, o openOptions) (*openFile, error) {
+	dir, name, err := b.parent(ctx, c, "open", o.path)
+	if err != nil {
+		return nil, err
+	}
+	at := place{dir.id, name}
+	for {
+		f, made := b.openAt(at, o.path)
+		if made {
+			if err := b.begin(ctx, c, f, dir, o); err != nil {
+				f.retire()
+				f.mu.Unlock()
+				return nil, err
+			}
+			f.writers = 1
+			f.mu.Unlock()
+			return f, nil
+		}
+		again, err := b.joinOpen(ctx, c, f, o)
+		if err != nil {
+			return nil, err
+		}
+		if !again {
+			return f, nil
+		}
+	}
+}
+
+// joinOpen joins a file that others write; again means that it was closed meanwhile.
+func (b *buffer) joinOpen(ctx context.Context, c cred, f *openFile, o openOptions) (again bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.gone:
+		return true, nil
+	case o.create && o.exclusive:
+		return false, bb.E(bb.Exists, "create", o.path, "the file is being written")
+	case !c.permits(f.entry.UID, f.entry.GID, f.entry.Mode, wantWrite):
+		return false, denied("open", o.path, "write it")
+	case f.writers == 0:
+		// Its writers are gone, and nobody has come back for it: that generation ends here.
+		return true, f.finish(ctx)
+	case o.truncate && f.committed:
+		return false, bb.E(bb.Busy, "open", o.path, "others are writing the file: it cannot be truncated").
+			WithRemedy("open it without truncating, or when they have closed it")
+	}
+	f.writers++
+	return false, nil
+}
+
+// openAt returns the file that is open at a place, or a new one, locked, which the
+// caller begins or retires.
+func (b *buffer) openAt(at place, path string) (f *openFile, made bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f := b.mu.open[at]; f != nil {
+		return f, false
+	}
+	f = &openFile{buf: b, at: at, path: path}
+	f.mu.Lock()
+	b.mu.open[at] = f
+	return f, true
+}
+
+// begin looks the file up and starts a generation of it. f is locked.
+func (b *buffer) begin(ctx context.Context, c cred, f *openFile, dir directory, o openOptions) error {
+	e, err := b.ns.Lookup(ctx, f.at.dir, f.at.name)
+	switch bb.KindOf(err) {
+	case bb.NotFound:
+		if !o.create {
+			return bb.Wrap("open", o.path, err)
+		}
+		return b.beginNew(ctx, c, f, dir, o)
+	default:
+		if err != nil {
+			return bb.Wrap("open", o.path, err)
+		}
+	}
+	switch {
+	case e.IsDir():
+		return bb.E(bb.IsDirectory, "open", o.path, "a directory cannot be written")
+	case o.create && o.exclusive:
+		return bb.E(bb.Exists, "create", o.path, "the file exists")
+	case !c.permits(e.UID, e.GID, e.Mode, wantWrite):
+		return denied("open", o.path, "write it")
+	case e.Lost && !o.truncate:
+		return lost("open", o.path, &e)
+	}
+	f.entry, f.exists = e, true
+	f.file, f.old, f.base, f.fresh = e.File, e.Generation, e.Generation, o.truncate || e.Lost
+	f.generation = bb.Generation(b.d.nextID())
+	if f.fresh {
+		f.base = 0
+	} else if err := b.restore(ctx, &e, o.path); err != nil {
+		return err
+	}
+	b.opened(f)
+	return nil
+}
+
+func (b *buffer) beginNew(ctx context.Context, c cred, f *openFile, dir directory, o openOptions) error {
+	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite|wantExecute) {
+		return denied("create", o.path, "write the directory")
+	}
+	f.file, f.generation = bb.FileID(b.d.nextID()), bb.Generation(b.d.nextID())
+	f.entry = bb.Entry{
+		Parent: f.at.dir, Name: f.at.name, Type: bb.TypeFile, File: f.file,
+		Holders: []bb.NodeID{b.d.cfg.Node}, Mode: o.mode, UID: c.uid, GID: c.gids[0], MTime: time.Now(),
+	}
+	b.opened(f)
+	if !o.exclusive {
+		return nil
+	}
+	// Exclusive: the namespace decides who made it, now.
+	if err := f.record(nil); err != nil {
+		return err
+	}
+	return f.publish(ctx)
+}
+
+// resume finds the generation that a client was writing when its connection broke.
+// Nil and no error: it was closed, nothing is left to do.
+func (b *buffer) resume(ctx context.Context, c cred, o openOptions) (*openFile, *bb.Entry, error) {
+	b.mu.Lock()
+	f := b.mu.byFile[o.resumeFile]
+	b.mu.Unlock()
+	if f != nil && f.generation == o.resumeGeneration && f.join() {
+		if c.permits(f.entry.UID, f.entry.GID, f.entry.Mode, wantWrite) {
+			return f, nil, nil
+		}
+		f.abandon(ctx)
+		return nil, nil, denied("open", o.path, "write it")
+	}
+	e, err := b.lookup(ctx, c, "open", o.path)
+	if err == nil && e.File == o.resumeFile && e.Generation == o.resumeGeneration && !e.Open {
+		return nil, &e, nil
+	}
+	if !o.resumeCommitted {
+		f, err := b.openWrite(ctx, c, o)
+		return f, nil, err
+	}
+	return nil, nil, bb.E(bb.Lost, "open", o.path, "the generation that was being written is not there any more")
+}
+
+// openOptions say how a file is opened.
+type openOptions struct {
+	path                        string // clean
+	create, exclusive, truncate bool
+	mode                        fileMode
+	resumeFile                  bb.FileID
+	resumeGeneration            bb.Generation
+	resumeCommitted             bool
+}
+
+// stage records extents without showing them to anybody before the close, and
+// returns the size so far. It is for content that comes piece by piece from a store.
+func (f *openFile) stage(extents []store.NewExtent) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.usable("stage-in"); err != nil {
+		return 0, err
+	}
+	if err := f.record(extents); err != nil {
+		return 0, err
+	}
+	return f.size(), nil
+}
+
+// setFlushed says that the store has the content already: the file is clean when it is closed.
+func (f *openFile) setFlushed(flushed bb.Flushed) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	flushed.Generation = f.generation
+	f.flushed = &flushed
+}
+
+// cancel gives a generation up that was staged and not published.
+func (f *openFile) cancel(ctx context.Context) {
+	f.mu.Lock()
+	unpublished := !f.published.Load() && f.writers <= 1 && !f.gone
+	if unpublished {
+		if err := f.buf.d.store.Void(f.file, f.generation); err != nil {
+			f.buf.d.log.Warn("giving up a generation", "path", f.path, "err", err)
+		}
+		f.writers = 0
+		f.retire()
+	}
+	f.mu.Unlock()
+	if !unpublished {
+		f.abandon(ctx)
+	}
+}

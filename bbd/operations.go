@@ -1,0 +1,38 @@
+package bbd
+
+import "forebay/internal/wire"
+
+// operations says how each request is carried out: quick ones on the session's
+// reading goroutine, waiting ones on their own, those on a handle in order.
+var operations = map[wire.Type]operation{
+	wire.Type_TYPE_CANCEL:    quick((*request).cancel),
+	wire.Type_TYPE_STATUS:    waiting((*request).status),
+	wire.Type_TYPE_SUBSCRIBE: waiting((*request).subscribe),
+
+	wire.Type_TYPE_BUFFER_CREATE:  waiting((*request).bufferCreate),
+	wire.Type_TYPE_BUFFER_GET:     waiting((*request).bufferGet),
+	wire.Type_TYPE_BUFFER_LIST:    waiting((*request).bufferList),
+	wire.Type_TYPE_BUFFER_DESTROY: waiting((*request).bufferDestroy),
+
+	wire.Type_TYPE_STAT:    waiting((*request).stat),
+	wire.Type_TYPE_LIST:    waiting((*request).list),
+	wire.Type_TYPE_MKDIR:   waiting((*request).mkdir),
+	wire.Type_TYPE_RENAME:  waiting((*request).rename),
+	wire.Type_TYPE_REMOVE:  waiting((*request).remove),
+	wire.Type_TYPE_SETATTR: waiting((*request).setAttr),
+	wire.Type_TYPE_LOST:    waiting((*request).lost),
+
+	wire.Type_TYPE_OPEN:    openOperation((*session).openFile),
+	wire.Type_TYPE_COMMIT:  inOrder((*handle).mayCommitQuickly, (*request).commit),
+	wire.Type_TYPE_EXTENTS: inOrder((*handle).mayReadQuickly, (*request).extents),
+	wire.Type_TYPE_CLOSE:   inOrder((*handle).mayCloseQuickly, (*request).close),
+	wire.Type_TYPE_UNPIN:   quick((*request).unpin),
+	wire.Type_TYPE_LEASE:   waiting((*request).lease),
+	wire.Type_TYPE_RETURN:  quick((*request).returnLease),
+
+	wire.Type_TYPE_DRAIN:     waiting((*request).drain),
+	wire.Type_TYPE_STAGE_IN:  waiting((*request).stageIn),
+	wire.Type_TYPE_STAGE_OUT: waiting((*request).stageOut),
+	wire.Type_TYPE_VERIFY:    waiting((*request).verify),
+	wire.Type_TYPE_RECEIPT:   waiting((*request).receipt),
+}

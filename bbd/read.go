@@ -1,0 +1,270 @@
+package bbd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// reading is a file that somebody has open for reading: where it lies now, should
+// evicted bytes have to come back, and who would lose them if the store's object
+// were replaced.
+type reading struct {
+	at      place
+	removed bool
+	snaps   map[*store.Snapshot]bb.Entry
+}
+
+// openRead opens the committed content of a file.
+func (b *buffer) openRead(ctx context.Context, c cred, path string) (bb.Entry, *store.Snapshot, error) {
+	const op = "open"
+	e, err := b.lookup(ctx, c, op, path)
+	switch {
+	case err != nil:
+		return e, nil, err
+	case e.IsDir():
+		return e, nil, bb.E(bb.IsDirectory, op, b.address(path), "a directory cannot be read as a file")
+	case !c.permits(e.UID, e.GID, e.Mode, wantRead):
+		return e, nil, denied(op, b.address(path), "read it")
+	case e.Lost:
+		return e, nil, lost(op, b.address(path), &e)
+	}
+	snap, err := b.snapshot(ctx, &e, path)
+	if err != nil {
+		return e, nil, bb.Wrap(op, b.address(path), err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.mu.reading[e.File]
+	if r == nil {
+		r = &reading{at: place{e.Parent, e.Name}, snaps: make(map[*store.Snapshot]bb.Entry)}
+		b.mu.reading[e.File] = r
+	}
+	r.snaps[snap] = e
+	return e, snap, nil
+}
+
+// snapshot opens a view of an entry's generation, bringing it back from the store
+// when this node has nothing of it.
+func (b *buffer) snapshot(ctx context.Context, e *bb.Entry, path string) (*store.Snapshot, error) {
+	for {
+		snap, err := b.snapshotNow(e)
+		if bb.KindOf(err) != bb.NotFound {
+			return snap, err
+		}
+		if err := b.restore(ctx, e, path); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// snapshotNow never shows a generation that is only partly restored, or not yet verified.
+func (b *buffer) snapshotNow(e *bb.Entry) (*store.Snapshot, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.restoring[e.File] {
+		return nil, bb.NotFound
+	}
+	return b.d.store.Snapshot(e.File, e.Generation)
+}
+
+func (b *buffer) closeRead(file bb.FileID, snap *store.Snapshot) {
+	b.mu.Lock()
+	if r := b.mu.reading[file]; r != nil {
+		delete(r.snaps, snap)
+		if len(r.snaps) == 0 {
+			delete(b.mu.reading, file)
+		}
+	}
+	b.mu.Unlock()
+	snap.Close()
+}
+
+func lost(op, path string, e *bb.Entry) error {
+	return bb.E(bb.Lost, op, path, e.Reason)
+}
+
+// mayReadQuickly reports whether a range can be answered without waiting.
+func (h *handle) mayReadQuickly(m *wire.ExtentsRequest) bool {
+	if h.snap == nil || m.Inline || m.Offset < 0 || m.Length <= 0 {
+		return false
+	}
+	for _, e := range h.snap.Extents(m.Offset, min(m.Length, maxWindow), 0) {
+		if e.State == store.Evicted {
+			return false
+		}
+	}
+	return true
+}
+
+// maxWindow bounds what one request may pin.
+const maxWindow = 256 << 20
+
+func (r *request) extents(h *handle, m *wire.ExtentsRequest) {
+	switch {
+	case h.err != nil:
+		r.fail(h.err)
+		return
+	case h.snap == nil || h.closed:
+		r.fail(bb.E(bb.Invalid, "read", h.path, "the handle is not open for reading"))
+		return
+	case m.Offset < 0 || m.Length < 0 || m.Offset > bb.MaxFileSize || m.Length > bb.MaxFileSize:
+		r.fail(bb.E(bb.Invalid, "read", h.path, fmt.Sprintf("%d bytes at offset %d are out of bounds", m.Length, m.Offset)))
+		return
+	}
+	answer, data, err := h.extents(r.ctx, m.Offset, min(m.Length, maxWindow), m.Inline)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	r.replyData(answer, data)
+}
+
+// extents answers where a range lies, pinned, or with the bytes themselves where the
+// client asked for them, may not map them, or they are few.
+func (h *handle) extents(ctx context.Context, offset, length int64, inline bool) (*wire.Extents, []byte, error) {
+	size := h.snap.Size()
+	length = max(0, min(length, size-offset))
+	answer := &wire.Extents{Size: size}
+	if length == 0 {
+		return answer, nil, nil
+	}
+	pinned, extents, err := h.buf.pin(ctx, h.snap, &h.entry, offset, length)
+	if err != nil {
+		return nil, nil, bb.Wrap("read", h.path, err)
+	}
+	if inline || length <= h.s.d.cfg.Limits.Inline || !h.mayMap(extents) {
+		defer pinned.Release()
+		data, err := h.gather(ctx, offset, min(length, wire.MaxData))
+		if err != nil {
+			return nil, nil, bb.Wrap("read", h.path, err)
+		}
+		answer.DataLength = uint32(len(data))
+		return answer, data, nil
+	}
+	if err := h.describeExtents(answer, extents); err != nil {
+		pinned.Release()
+		return nil, nil, err
+	}
+	answer.Pin = h.keepPin(pinned)
+	return answer, nil, nil
+}
+
+// pin keeps a range where it is in memory, bringing back what was evicted.
+func (b *buffer) pin(ctx context.Context, snap *store.Snapshot, e *bb.Entry, offset, length int64) (*store.Pinned, []store.Extent, error) {
+	for {
+		pinned, err := snap.Pin(offset, length)
+		if err != nil {
+			return nil, nil, err
+		}
+		extents := snap.Extents(offset, length, 0)
+		evicted := slices.DeleteFunc(slices.Clone(extents), func(x store.Extent) bool { return x.State != store.Evicted })
+		if len(evicted) == 0 {
+			return pinned, extents, nil
+		}
+		err = b.fetch(ctx, snap, e, evicted)
+		pinned.Release()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// mayMap reports whether the client can map every region that extents lie in.
+func (h *handle) mayMap(extents []store.Extent) bool {
+	if !h.s.mapped {
+		return false
+	}
+	if h.s.cred.system {
+		return true
+	}
+	for _, e := range extents {
+		if e.State != store.Resident {
+			continue
+		}
+		if info, _, err := h.s.d.store.Region(e.Region); err != nil || info.UID != h.s.cred.uid {
+			return false
+		}
+	}
+	return true
+}
+
+func (h *handle) describeExtents(answer *wire.Extents, extents []store.Extent) error {
+	for _, e := range extents {
+		m := &wire.Extent{FileOffset: e.FileOffset, Length: e.Length}
+		if e.State == store.Resident {
+			m.Region, m.Offset, m.Checksum = uint64(e.Region), e.RegionOffset, e.Checksum
+			m.CheckOffset, m.CheckLength = e.WholeOffset, e.WholeLength
+			if !slices.ContainsFunc(answer.Regions, func(r *wire.Region) bool { return r.Id == m.Region }) {
+				region, err := h.s.region(e.Region)
+				if err != nil {
+					return bb.Wrap("read", h.path, err)
+				}
+				answer.Regions = append(answer.Regions, region)
+			}
+		}
+		answer.Extents = append(answer.Extents, m)
+	}
+	return nil
+}
+
+// gather copies a pinned range, verified.
+func (h *handle) gather(ctx context.Context, offset, length int64) ([]byte, error) {
+	if err := h.snap.Verify(ctx, offset, length); err != nil {
+		return nil, err
+	}
+	slices, err := h.snap.Slices(offset, length, nil)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, 0, length)
+	for _, p := range slices {
+		data = append(data, p...)
+	}
+	return data, nil
+}
+
+func (h *handle) keepPin(held *store.Pinned) uint64 {
+	s := h.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.lastPin++
+	s.mu.pins[s.mu.lastPin] = pin{h, held}
+	return s.mu.lastPin
+}
+
+func (r *request) unpin(m *wire.Unpin) {
+	for _, id := range m.Pins {
+		r.s.unpin(id)
+	}
+	r.reply(&wire.Empty{})
+}
+
+func (s *session) unpin(id uint64) {
+	s.mu.Lock()
+	p, ok := s.mu.pins[id]
+	delete(s.mu.pins, id)
+	s.mu.Unlock()
+	if ok {
+		p.held.Release()
+	}
+}
+
+// unpinAll releases what a handle's client left pinned.
+func (h *handle) unpinAll() {
+	h.s.mu.Lock()
+	var left []uint64
+	for id, p := range h.s.mu.pins {
+		if p.handle == h {
+			left = append(left, id)
+		}
+	}
+	h.s.mu.Unlock()
+	for _, id := range left {
+		h.s.unpin(id)
+	}
+}

@@ -1,0 +1,198 @@
+package bbd
+
+import (
+	"context"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// recover compares what is in memory with the namespace, which is the truth about
+// what exists, and takes everything up where the last life of the daemon left it:
+//
+//	entry    memory has it        memory has it not
+//	open     open again, waits    lost (empty: made again)
+//	         for its writer
+//	dirty    queued               lost (empty: made again)
+//	clean    resident             evicted: comes back when it is read
+//	none     dropped              —
+func (d *Daemon) recover(ctx context.Context) error {
+	specs, err := d.meta.Buffers(ctx)
+	if err != nil {
+		return err
+	}
+	known := make(map[bb.FileID]struct{})
+	for _, spec := range specs {
+		b, err := d.takeUp(ctx, spec)
+		if err != nil {
+			return err
+		}
+		if err := b.recover(ctx, known); err != nil {
+			return err
+		}
+	}
+	for f := range d.store.Files() {
+		if _, ok := known[f.File]; !ok {
+			d.store.Drop(f.File)
+		}
+	}
+	return nil
+}
+
+// takeUp makes a buffer one that this daemon serves.
+func (d *Daemon) takeUp(ctx context.Context, spec bb.Buffer) (*buffer, error) {
+	ns, err := d.meta.Namespace(ctx, spec.Name)
+	if err != nil {
+		return nil, err
+	}
+	b := newBuffer(d, spec, ns)
+	d.buffers.Lock()
+	defer d.buffers.Unlock()
+	d.buffers.byName[spec.Name] = b
+	return b, nil
+}
+
+func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}) error {
+	ops, err := b.ns.StoreOps(ctx)
+	if err != nil {
+		return err
+	}
+	for _, op := range ops {
+		b.d.flusher.Apply(b.name, asStoreOp(&op))
+	}
+	var gone []bb.Entry
+	err = b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type != bb.TypeFile {
+			return nil
+		}
+		known[e.File] = struct{}{}
+		if !b.recoverFile(&e) {
+			gone = append(gone, e)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range gone {
+		if err := b.reportLost(ctx, &gone[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recoverFile takes one file up and reports whether it is still all there.
+func (b *buffer) recoverFile(e *bb.Entry) bool {
+	s := b.d.store
+	state := e.State()
+	if state == bb.StateLost {
+		return true // known already
+	}
+	present := s.Adopt(e.File, e.Generation, state == bb.StateClean) == nil
+	if present && state != bb.StateOpen {
+		sum, size, err := s.Checksum(e.File, e.Generation)
+		present = err == nil && sum == e.Checksum && size == e.Size
+	}
+	if !present && (state == bb.StateClean || e.Size == 0) {
+		s.Drop(e.File)
+	}
+	if !present && e.Size == 0 && state != bb.StateClean {
+		present = b.remake(e) == nil
+	}
+	switch {
+	case state == bb.StateClean:
+		return true // absent: evicted
+	case !present:
+		return false
+	case state == bb.StateOpen:
+		b.reopen(e)
+	default:
+		if err := s.Seal(e.File, e.Generation); err != nil {
+			return false
+		}
+		b.queue(*e, e.MTime)
+	}
+	return true
+}
+
+// reopen makes a file that was being written open again. Its writer may come back
+// and go on; if it does not in time, the file is closed with what was committed.
+func (b *buffer) reopen(e *bb.Entry) {
+	f := &openFile{
+		buf: b, file: e.File, generation: e.Generation, at: place{e.Parent, e.Name}, path: e.Name,
+		entry: *e, exists: true, committed: true,
+	}
+	f.published.Store(true)
+	b.mu.Lock()
+	b.mu.open[f.at] = f
+	b.mu.byFile[f.file] = f
+	b.mu.Unlock()
+	d := b.d
+	d.wg.Go(func() {
+		select {
+		case <-time.After(d.cfg.ResumeGrace):
+			f.expire(d.ctx)
+		case <-d.ctx.Done():
+		}
+	})
+}
+
+// comeBack is how long a drain leaves files open whose writers lost their daemon:
+// those that are alive come back within it.
+const comeBack = 2 * time.Second
+
+// closeAbandoned closes the files that recovery found open and nobody came back to write.
+func (b *buffer) closeAbandoned(ctx context.Context) error {
+	b.mu.Lock()
+	var open []*openFile
+	for _, f := range b.mu.open {
+		open = append(open, f)
+	}
+	b.mu.Unlock()
+	for _, f := range open {
+		f.mu.Lock()
+		abandoned := f.writers == 0 && !f.gone
+		f.mu.Unlock()
+		if !abandoned {
+			continue
+		}
+		select {
+		case <-time.After(time.Until(b.d.since.Add(comeBack))):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		f.expire(ctx)
+	}
+	return nil
+}
+
+// expire closes a file that nobody came back to write.
+func (f *openFile) expire(ctx context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.writers > 0 || f.gone || f.removed {
+		return
+	}
+	if err := f.finish(ctx); err != nil {
+		f.buf.d.log.Warn("closing a file whose writer did not come back", "path", f.path, "err", err)
+	}
+}
+
+// reportLost marks a file whose bytes are gone, and says so to everybody (contract 9).
+func (b *buffer) reportLost(ctx context.Context, e *bb.Entry) error {
+	d := b.d
+	e.Lost, e.Open = true, false
+	e.Reason = "its bytes were in the memory of node " + string(d.cfg.Node) + ", which was lost before they were flushed"
+	if _, err := b.ns.Put(ctx, *e); err != nil {
+		return err
+	}
+	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	if err != nil {
+		path = e.Name
+	}
+	d.log.Error("a file was lost", "buffer", b.name, "path", path, "bytes", e.Size)
+	d.observe.lost(e.Size)
+	d.emit(bb.Event{Kind: bb.EventLost, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: e.Reason})
+	return nil
+}

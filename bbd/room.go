@@ -1,0 +1,313 @@
+package bbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"forebay/bbd/admit"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+)
+
+// room gives writers segments. When none is free they wait in line, fairly among
+// buffers and then among clients, while one goroutine makes room: it evicts what is
+// clean, then spills to disk, then waits for the flusher (contract 14).
+type room struct {
+	d      *Daemon
+	wakeup chan struct{} // holds at most one
+
+	mu struct {
+		sync.Mutex
+		waiting []*waiter // in order of arrival
+		last    uint64
+	}
+
+	served   admit.Served // of step alone
+	underWay atomic.Int64 // bytes being spilled
+	spilling sync.WaitGroup
+}
+
+// leaseRequest is what a writer asks for.
+type leaseRequest struct {
+	buffer *buffer
+	uid    uint32
+	client uint64 // the session; 0: the daemon itself
+	bytes  int64  // wanted: a segment of this size or less
+	min    int64  // bytes that must fit into it
+}
+
+// waiter is a writer that waits for a segment.
+type waiter struct {
+	leaseRequest
+	id      uint64
+	since   time.Time
+	granted chan grant // holds one
+}
+
+type grant struct {
+	lease store.Lease
+	err   error
+}
+
+// recheck is how often the line is looked at when nobody says that there is room:
+// pins and snapshots end without telling.
+const recheck = 20 * time.Millisecond
+
+func newRoom(d *Daemon) *room {
+	return &room{d: d, wakeup: make(chan struct{}, 1)}
+}
+
+// kick says that there may be room now.
+func (r *room) kick() {
+	select {
+	case r.wakeup <- struct{}{}:
+	default:
+	}
+}
+
+// lease returns a segment, waiting until there is one or ctx ends.
+func (r *room) lease(ctx context.Context, q leaseRequest) (store.Lease, error) {
+	if err := r.d.ctx.Err(); err != nil {
+		return store.Lease{}, bb.E(bb.Unavailable, "lease", q.buffer.address(""), "the daemon is stopping")
+	}
+	w := &waiter{leaseRequest: q, since: time.Now(), granted: make(chan grant, 1)}
+	lease, err := r.enter(w)
+	if err != errMustWait {
+		return lease, err
+	}
+	r.kick()
+	select {
+	case g := <-w.granted:
+		r.d.observe.waited(time.Since(w.since))
+		return g.lease, g.err
+	case <-ctx.Done():
+	case <-r.d.ctx.Done():
+	}
+	return r.leave(ctx, w)
+}
+
+var errMustWait = errors.New("must wait")
+
+// enter takes a segment at once when nobody is in line, or joins it.
+func (r *room) enter(w *waiter) (store.Lease, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.mu.waiting) == 0 {
+		lease, err := r.try(w)
+		if !errors.Is(err, store.ErrNoRoom) && err != errMustWait {
+			return lease, err
+		}
+	}
+	if w.buffer.spec().NoWait {
+		return store.Lease{}, bb.E(bb.NoSpace, "lease", w.buffer.address(""), "no memory is free, and this buffer's writers do not wait")
+	}
+	if len(r.mu.waiting) >= r.d.cfg.Limits.Waiters {
+		return store.Lease{}, bb.E(bb.Busy, "lease", w.buffer.address(""), fmt.Sprintf("%d writers wait for room already", len(r.mu.waiting)))
+	}
+	r.mu.last++
+	w.id = r.mu.last
+	r.mu.waiting = append(r.mu.waiting, w)
+	return store.Lease{}, errMustWait
+}
+
+// leave takes a waiter that gave up out of the line. What it was granted meanwhile goes back.
+func (r *room) leave(ctx context.Context, w *waiter) (store.Lease, error) {
+	r.mu.Lock()
+	for i, x := range r.mu.waiting {
+		if x == w {
+			r.mu.waiting = append(r.mu.waiting[:i], r.mu.waiting[i+1:]...)
+			break
+		}
+	}
+	r.mu.Unlock()
+	select {
+	case g := <-w.granted:
+		if g.err == nil {
+			r.d.store.Release(g.lease.ID)
+		}
+	default:
+	}
+	if err := ctx.Err(); err != nil {
+		return store.Lease{}, bb.Wrap("lease", w.buffer.address(""), err)
+	}
+	return store.Lease{}, bb.E(bb.Unavailable, "lease", w.buffer.address(""), "the daemon is stopping")
+}
+
+// try leases a segment for w, within its buffer's capacity.
+func (r *room) try(w *waiter) (store.Lease, error) {
+	spec := w.buffer.spec()
+	bytes := w.bytes
+	if spec.Capacity > 0 {
+		left := spec.Capacity - r.d.store.Stats().Buffers[spec.Name].Dirty
+		if left <= 0 {
+			if spec.Backing == "" || spec.NoWait {
+				return store.Lease{}, bb.E(bb.NoSpace, "lease", w.buffer.address(""),
+					fmt.Sprintf("its capacity of %d bytes is used up", spec.Capacity)).
+					WithRemedy("remove files, or make the buffer larger")
+			}
+			return store.Lease{}, errMustWait // flushing makes room
+		}
+		bytes = min(bytes, max(left, store.Unit))
+	}
+	return r.d.store.Lease(store.LeaseRequest{Buffer: spec.Name, UID: w.uid, Bytes: bytes, Min: w.min})
+}
+
+// run makes room and grants segments until the daemon stops.
+func (r *room) run() {
+	tick := time.NewTicker(recheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.d.ctx.Done():
+			r.spilling.Wait()
+			return
+		case <-r.wakeup:
+		case <-tick.C:
+		}
+		r.step()
+	}
+}
+
+// step asks admit what to do and does it.
+func (r *room) step() {
+	requests, waiting := r.line()
+	state := r.state(requests, waiting)
+	var actions []admit.Action
+	actions, r.served = admit.Decide(state, r.served)
+	for _, a := range actions {
+		w := waiting[a.Request]
+		switch a.Kind {
+		case admit.Grant:
+			r.grant(w, a.Bytes)
+		case admit.Refuse:
+			r.finish(w, grant{err: bb.E(bb.NoSpace, "lease", w.buffer.address(""), a.Reason).
+				WithRemedy("remove files, or make the buffer larger")})
+		case admit.Evict:
+			r.evict(a.Bytes)
+		case admit.Spill:
+			r.spill(a.Bytes)
+		}
+	}
+}
+
+// line returns those who wait, oldest first.
+func (r *room) line() ([]admit.Request, map[uint64]*waiter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	waiting := make(map[uint64]*waiter, len(r.mu.waiting))
+	requests := make([]admit.Request, 0, len(r.mu.waiting))
+	for _, w := range r.mu.waiting {
+		waiting[w.id] = w
+		requests = append(requests, admit.Request{
+			ID: w.id, Buffer: w.buffer.name, Client: strconv.FormatUint(w.client, 10),
+			Bytes: w.bytes, Age: now.Sub(w.since), NoWait: w.buffer.spec().NoWait,
+		})
+	}
+	return requests, waiting
+}
+
+func (r *room) state(requests []admit.Request, waiting map[uint64]*waiter) admit.State {
+	stats := r.d.store.Stats()
+	m := stats.Memory
+	short := len(waiting) > 0 || float64(m.Used) > r.d.cfg.Flush.High*float64(m.Capacity)
+	if r.d.pressure.Swap(short) != short {
+		r.d.flusher.Kick()
+	}
+	state := admit.State{
+		Pool: admit.Pool{
+			Free: m.Free, Evictable: m.Evictable, Spillable: m.Spillable, Populating: stats.Populating,
+			DiskFree: stats.Disk.Capacity - stats.Disk.Used + stats.Disk.Evictable, UnderWay: r.underWay.Load(),
+		},
+		Watermarks: r.watermarks(m.Capacity),
+		Buffers:    map[string]admit.Buffer{},
+		Waiting:    requests,
+	}
+	if stats.Populating {
+		state.Watermarks = admit.Watermarks{} // free memory is still on its way
+	}
+	for _, w := range waiting {
+		spec := w.buffer.spec()
+		b := admit.Buffer{Used: stats.Buffers[spec.Name].Dirty, Capacity: spec.Capacity}
+		if spec.Backing != "" {
+			b.Evictable = b.Used // flushing makes room: its writers wait for that
+		}
+		state.Buffers[spec.Name] = b
+	}
+	return state
+}
+
+func (r *room) watermarks(capacity int64) admit.Watermarks {
+	f := r.d.cfg.Flush
+	return admit.Watermarks{Low: int64((1 - f.High) * float64(capacity)), High: int64((1 - f.Low) * float64(capacity))}
+}
+
+func (r *room) grant(w *waiter, bytes int64) {
+	lease, err := r.d.store.Lease(store.LeaseRequest{Buffer: w.buffer.name, UID: w.uid, Bytes: bytes, Min: w.min})
+	if errors.Is(err, store.ErrNoRoom) {
+		return // free, but not in one piece, or another user's: the next step makes room
+	}
+	r.finish(w, grant{lease, err})
+}
+
+// finish answers a waiter and takes it out of the line, unless it has given up.
+func (r *room) finish(w *waiter, g grant) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.Index(r.mu.waiting, w)
+	if i < 0 {
+		if g.err == nil {
+			r.d.store.Release(g.lease.ID)
+		}
+		return
+	}
+	r.mu.waiting = slices.Delete(r.mu.waiting, i, i+1)
+	w.granted <- g
+}
+
+// evict frees clean memory; where that is not enough, idle leases of the daemon's own go back.
+func (r *room) evict(bytes int64) {
+	freed := r.d.store.Evict(bb.TierMemory, bytes)
+	r.d.observe.evicted(bb.TierMemory, freed)
+	if freed < bytes {
+		for _, b := range r.d.allBuffers() {
+			b.relinquish()
+		}
+	}
+}
+
+// spill moves segments to disk in the background, one batch at a time.
+func (r *room) spill(bytes int64) {
+	if !r.underWay.CompareAndSwap(0, bytes) {
+		return
+	}
+	r.spilling.Go(func() {
+		defer r.underWay.Store(0)
+		moved, err := r.d.store.Spill(r.d.ctx, bytes)
+		r.d.observe.spilled(moved)
+		if err != nil && r.d.ctx.Err() == nil {
+			r.d.log.Warn("spilling to disk", "err", err)
+			// Clean segments on disk make room for dirty ones from memory.
+			r.d.observe.evicted(bb.TierDisk, r.d.store.Evict(bb.TierDisk, bytes))
+		}
+		r.kick()
+	})
+}
+
+// status says who waits.
+func (r *room) status() WaitStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := WaitStatus{Writers: len(r.mu.waiting), Buffers: map[string]int{}}
+	for _, w := range r.mu.waiting {
+		s.Buffers[w.buffer.name]++
+		s.Longest = max(s.Longest, time.Since(w.since).Seconds())
+	}
+	return s
+}

@@ -1,0 +1,321 @@
+package bbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// session is one client's connection: its credentials, open files, leases and pins.
+// All of them go when it ends.
+//
+// One goroutine reads requests and starts them; each request that may wait runs in a
+// goroutine of its own, all of which end before the session does.
+type session struct {
+	d      *Daemon
+	id     uint64
+	conn   net.Conn
+	out    *wire.Writer
+	cred   cred
+	client string
+	pid    int32
+	mapped bool // the client may map region files
+	local  bool // it came over the unix socket
+	since  time.Time
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	ended  chan struct{} // closed when everything is released
+
+	requests atomic.Int64 // in flight
+	open     atomic.Bool  // the handshake is done: client and cred are set
+
+	mu struct {
+		sync.Mutex
+		running map[uint64]context.CancelFunc // by request id: requests that may wait
+		handles map[uint64]*handle
+		pins    map[uint64]pin
+		lastPin uint64
+		leases  map[bb.LeaseID]*buffer
+	}
+}
+
+// pin is a range of an open file that the client reads in place.
+type pin struct {
+	handle *handle
+	held   *store.Pinned
+}
+
+// request is one frame that was read, on its way to a reply.
+type request struct {
+	s    *session
+	head wire.Header
+	data []byte
+	ctx  context.Context
+}
+
+// reply answers the request for good.
+func (r *request) reply(m proto.Message) { r.send(wire.FlagReply, m, nil) }
+
+// replyData answers with bytes behind the message.
+func (r *request) replyData(m proto.Message, data []byte) { r.send(wire.FlagReply, m, data) }
+
+// more sends one of several replies.
+func (r *request) more(m proto.Message, data []byte) error {
+	return r.s.out.Send(r.head.Type, wire.FlagReply|wire.FlagMore, r.head.Request, m, data)
+}
+
+func (r *request) fail(err error) {
+	r.s.d.observe.failed(r.head.Type, bb.KindOf(err))
+	r.send(wire.FlagReply|wire.FlagError, wire.FromError(err), nil)
+}
+
+// answer replies with a message or fails; neither means that run has replied itself.
+func (r *request) answer(m proto.Message, err error) {
+	switch {
+	case err != nil:
+		r.fail(err)
+	case m != nil:
+		r.reply(m)
+	}
+}
+
+// send hands the reply to the connection. When that fails the session is over: the
+// reading side finds out and cleans up.
+func (r *request) send(flags uint16, m proto.Message, data []byte) {
+	if err := r.s.out.Send(r.head.Type, flags, r.head.Request, m, data); err != nil {
+		r.s.conn.Close()
+	}
+}
+
+// serve runs the session until the client goes, misbehaves or ctx ends.
+func (s *session) serve(ctx context.Context) error {
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	defer s.end()
+	stop := context.AfterFunc(s.ctx, func() { s.conn.Close() })
+	defer stop()
+	in := wire.NewReader(s.conn)
+	if err := s.handshake(in); err != nil {
+		return err
+	}
+	s.conn.SetDeadline(time.Time{})
+	s.open.Store(true)
+	for {
+		head, message, err := in.Next()
+		if err != nil {
+			return ending(err)
+		}
+		if err := s.start(in, head, message); err != nil {
+			return err
+		}
+	}
+}
+
+// ending turns the ways in which a client may leave into nil.
+func ending(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
+		return nil
+	}
+	return err
+}
+
+// end releases everything that the session held, after its requests have ended.
+func (s *session) end() {
+	defer close(s.ended)
+	s.cancel()
+	s.conn.Close()
+	s.wg.Wait()
+	s.mu.Lock()
+	handles, pins, leases := s.mu.handles, s.mu.pins, s.mu.leases
+	s.mu.handles, s.mu.pins, s.mu.leases = nil, nil, nil
+	s.mu.Unlock()
+	for _, p := range pins {
+		p.held.Release()
+	}
+	for _, h := range handles {
+		h.abandon()
+	}
+	for id := range leases {
+		s.d.abandonLease(id)
+	}
+}
+
+// start carries a request out, or starts to. An error ends the session.
+func (s *session) start(in *wire.Reader, head wire.Header, message []byte) error {
+	op, known := operations[head.Type]
+	r := &request{s: s, head: head, ctx: s.ctx}
+	if head.DataLength > 0 {
+		r.data = make([]byte, head.DataLength)
+		if err := in.ReadData(r.data); err != nil {
+			return err
+		}
+	}
+	if !known {
+		r.fail(bb.E(bb.Unsupported, "request", head.Type.String(), "this daemon does not know it"))
+		return nil
+	}
+	m := op.message()
+	if err := proto.Unmarshal(message, m); err != nil {
+		return &wire.FrameError{Reason: fmt.Sprintf("%v holds no such message: %v", head.Type, err)}
+	}
+	s.d.observe.request(head.Type)
+	if s.requests.Add(1) > int64(s.d.cfg.Limits.InFlight) {
+		s.requests.Add(-1)
+		r.fail(bb.E(bb.Busy, "request", head.Type.String(), "too many requests are in flight").
+			WithRemedy("wait for replies; Welcome.max_in_flight says how many may be sent"))
+		return nil
+	}
+	op.start(r, m)
+	return nil
+}
+
+// done ends the accounting that start began.
+func (s *session) done() { s.requests.Add(-1) }
+
+// track makes a request that may wait one that Cancel can stop, until finish is called.
+func (r *request) track() (finish func()) {
+	s, id := r.s, r.head.Request
+	ctx, cancel := context.WithCancel(s.ctx)
+	r.ctx = ctx
+	s.mu.Lock()
+	s.mu.running[id] = cancel
+	s.mu.Unlock()
+	return func() {
+		cancel()
+		s.mu.Lock()
+		delete(s.mu.running, id)
+		s.mu.Unlock()
+		s.done()
+	}
+}
+
+// operation says how requests of a type are carried out.
+type operation struct {
+	message func() proto.Message
+	start   func(*request, proto.Message)
+}
+
+// quick makes an operation that never waits and runs on the reading goroutine.
+func quick[M any, P interface {
+	*M
+	proto.Message
+}](run func(*request, P)) operation {
+	return operation{
+		message: func() proto.Message { return P(new(M)) },
+		start: func(r *request, m proto.Message) {
+			run(r, m.(P))
+			r.s.done()
+		},
+	}
+}
+
+// waiting makes an operation that may wait and has a goroutine of its own.
+func waiting[M any, P interface {
+	*M
+	proto.Message
+}](run func(*request, P) (proto.Message, error)) operation {
+	return operation{
+		message: func() proto.Message { return P(new(M)) },
+		start: func(r *request, m proto.Message) {
+			finish := r.track()
+			r.s.wg.Go(func() {
+				defer finish()
+				r.answer(run(r, m.(P)))
+			})
+		},
+	}
+}
+
+// openOperation makes the operation that makes a handle.
+func openOperation(run func(*session, *request, *wire.Open)) operation {
+	return operation{
+		message: func() proto.Message { return new(wire.Open) },
+		start:   func(r *request, m proto.Message) { run(r.s, r, m.(*wire.Open)) },
+	}
+}
+
+// inOrder makes an operation on a handle: it waits for those that were sent before.
+func inOrder[M any, P interface {
+	*M
+	proto.Message
+	GetHandle() uint64
+}](quick func(*handle, P) bool, run func(*request, *handle, P)) operation {
+	return operation{
+		message: func() proto.Message { return P(new(M)) },
+		start: func(r *request, m proto.Message) {
+			p := m.(P)
+			h := r.s.handle(p.GetHandle())
+			if h == nil {
+				r.fail(bb.E(bb.Invalid, "request", r.head.Type.String(), "the handle is not open in this session"))
+				r.s.done()
+				return
+			}
+			h.enqueue(r, func() bool { return quick(h, p) }, func() { run(r, h, p) })
+		},
+	}
+}
+
+func (s *session) handle(id uint64) *handle {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.handles[id]
+}
+
+// handshake reads Hello and answers Welcome, or refuses.
+func (s *session) handshake(in *wire.Reader) error {
+	s.conn.SetDeadline(time.Now().Add(s.d.cfg.Limits.Handshake))
+	head, message, err := in.Next()
+	if err != nil {
+		return ending(err)
+	}
+	r := &request{s: s, head: head}
+	var hello wire.Hello
+	if head.Type != wire.Type_TYPE_HELLO || proto.Unmarshal(message, &hello) != nil || head.DataLength != 0 {
+		err := bb.E(bb.Invalid, "handshake", "", "a session begins with Hello")
+		r.fail(err)
+		return err
+	}
+	if hello.MaxVersion < wire.MinVersion || hello.MinVersion > wire.MaxVersion {
+		err := bb.E(bb.Unsupported, "handshake", hello.Client, fmt.Sprintf(
+			"the client speaks protocol versions %d to %d, this daemon %d to %d",
+			hello.MinVersion, hello.MaxVersion, wire.MinVersion, wire.MaxVersion)).
+			WithRemedy("install the same release on both sides")
+		r.fail(err)
+		return err
+	}
+	if err := s.identify(in, r, &hello); err != nil {
+		r.fail(err)
+		return err
+	}
+	s.client = hello.Client
+	r.reply(s.welcome(&hello))
+	return nil
+}
+
+func (s *session) welcome(hello *wire.Hello) *wire.Welcome {
+	limits := s.d.cfg.Limits
+	return &wire.Welcome{
+		Version: min(hello.MaxVersion, wire.MaxVersion), Node: string(s.d.cfg.Node), Instance: uint64(s.d.store.Instance()),
+		Epoch: s.d.epoch, Server: "bbd " + s.d.cfg.Version, MapRegions: s.mapped,
+		MaxMessage: wire.MaxMessage, MaxData: wire.MaxData, MaxInFlight: uint32(limits.InFlight),
+		InlineThreshold: uint32(limits.Inline), Uid: s.cred.uid, Gid: s.cred.gids[0],
+	}
+}
+
+func (s *session) logger() *slog.Logger {
+	return s.d.log.With("session", s.id, "client", s.client, "uid", s.cred.uid)
+}

@@ -1,0 +1,272 @@
+package bbd
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta"
+)
+
+// Status is what GET /status and bbctl status show. Sizes are bytes, ages seconds.
+type Status struct {
+	Node     bb.NodeID       `json:"node"`
+	Instance string          `json:"instance"`
+	Version  string          `json:"version"`
+	State    string          `json:"state"`
+	Since    time.Time       `json:"since"`
+	Admin    string          `json:"admin,omitempty"`
+	Memory   Tier            `json:"memory"`
+	Disk     Tier            `json:"disk"`
+	Buffers  []BufferStatus  `json:"buffers"`
+	Sessions []SessionStatus `json:"sessions"`
+	Waiting  WaitStatus      `json:"waiting"`
+	NATS     NATSStatus      `json:"nats"`
+	Damaged  []string        `json:"damaged,omitempty"` // what recovery could not read
+	Counters Counters        `json:"counters"`
+}
+
+// Tier is how full a tier is.
+type Tier struct {
+	Capacity   int64 `json:"capacity"`
+	Populated  int64 `json:"populated"`
+	Used       int64 `json:"used"`
+	Live       int64 `json:"live"`
+	Dirty      int64 `json:"dirty"`
+	Clean      int64 `json:"clean"`
+	Pinned     int64 `json:"pinned"`
+	Leased     int64 `json:"leased"`
+	Free       int64 `json:"free"`
+	Waste      int64 `json:"waste"`
+	Populating bool  `json:"populating,omitempty"`
+}
+
+// BufferStatus is how one buffer stands towards its store.
+type BufferStatus struct {
+	Name        string      `json:"name"`
+	State       string      `json:"state"`
+	Backing     string      `json:"backing,omitempty"`
+	Capacity    int64       `json:"capacity,omitempty"`
+	Resident    int64       `json:"resident"`
+	Dirty       int64       `json:"dirty"`
+	OpenFiles   int         `json:"open_files"`
+	Queued      int         `json:"queued"`       // files that wait for their flush
+	QueuedBytes int64       `json:"queued_bytes"` //
+	Flushing    int         `json:"flushing"`     // files on their way
+	Held        int         `json:"held"`         // files held back by a keep pattern
+	Rate        float64     `json:"rate"`         // bytes a second to the store
+	ETA         float64     `json:"eta,omitempty"`
+	OldestDirty float64     `json:"oldest_dirty_age,omitempty"`
+	StoreOps    int         `json:"store_ops_pending"` // renames and removals that the store has not seen
+	LastError   *FlushError `json:"last_error,omitempty"`
+}
+
+// FlushError is the newest failure of a buffer's store that has not been overcome.
+type FlushError struct {
+	Kind     string    `json:"kind"`
+	Reason   string    `json:"reason"`
+	Path     string    `json:"path,omitempty"`
+	At       time.Time `json:"at"`
+	Attempts int       `json:"attempts"`
+}
+
+// SessionStatus is one connected client.
+type SessionStatus struct {
+	ID       uint64    `json:"id"`
+	Client   string    `json:"client"`
+	UID      uint32    `json:"uid"`
+	PID      int32     `json:"pid,omitempty"`
+	Since    time.Time `json:"since"`
+	Mapped   bool      `json:"mapped"`
+	Handles  int       `json:"handles"`
+	Leases   int       `json:"leases"`
+	InFlight int64     `json:"in_flight"`
+}
+
+// WaitStatus is who waits for room.
+type WaitStatus struct {
+	Writers int            `json:"writers"`
+	Longest float64        `json:"longest,omitempty"`
+	Buffers map[string]int `json:"buffers,omitempty"`
+}
+
+// NATSStatus is how the namespace's server stands.
+type NATSStatus struct {
+	Connected bool   `json:"connected"`
+	URL       string `json:"url"`
+	LastError string `json:"last_error,omitempty"`
+}
+
+// Counters count since the daemon started.
+type Counters struct {
+	Commits        int64 `json:"commits"`
+	BytesCommitted int64 `json:"bytes_committed"`
+	ChecksumErrors int64 `json:"checksum_errors"`
+	LostBytes      int64 `json:"lost_bytes"`
+	Evicted        int64 `json:"evicted_bytes"`
+	Spilled        int64 `json:"spilled_bytes"`
+}
+
+// Status describes the daemon at this moment.
+func (d *Daemon) Status() Status { return d.statusFor(cred{system: true}, "") }
+
+// statusFor leaves out what a user has no right to see.
+func (d *Daemon) statusFor(c cred, only string) Status {
+	stats, nats := d.store.Stats(), d.meta.Status()
+	s := Status{
+		Node: d.cfg.Node, Instance: d.store.Instance().String(), Version: d.cfg.Version,
+		State: d.state.Load().(string), Since: d.since, Admin: d.admin,
+		Memory: tierStatus(stats.Memory), Disk: tierStatus(stats.Disk),
+		Buffers: []BufferStatus{}, Sessions: []SessionStatus{},
+		Waiting: d.room.status(), NATS: natsStatus(nats), Counters: d.observe.counters(),
+	}
+	s.Memory.Populating = stats.Populating
+	for _, b := range d.allBuffers() {
+		spec := b.spec()
+		if (only == "" || only == b.name) && c.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
+			s.Buffers = append(s.Buffers, b.status(stats.Buffers[b.name]))
+		}
+	}
+	for _, damage := range d.store.Damage() {
+		s.Damaged = append(s.Damaged, damage.What)
+	}
+	s.Sessions = d.sessionStatus(c)
+	return s
+}
+
+func tierStatus(t store.TierStats) Tier {
+	return Tier{
+		Capacity: t.Capacity, Populated: t.Populated, Used: t.Used, Live: t.Live, Dirty: t.Dirty,
+		Clean: t.Clean, Pinned: t.Pinned, Leased: t.Leased, Free: t.Free, Waste: t.Waste,
+	}
+}
+
+func natsStatus(s meta.Status) NATSStatus {
+	return NATSStatus{Connected: s.Connected, URL: s.URL, LastError: s.LastError}
+}
+
+func (b *buffer) status(bytes store.BufferStats) BufferStatus {
+	spec := b.spec()
+	b.mu.Lock()
+	open := len(b.mu.open)
+	b.mu.Unlock()
+	s := BufferStatus{
+		Name: b.name, State: string(spec.State), Backing: spec.Backing, Capacity: spec.Capacity,
+		Resident: bytes.Resident, Dirty: bytes.Dirty, OpenFiles: open,
+	}
+	f := b.d.flusher.BufferStats(b.name)
+	s.Queued, s.QueuedBytes, s.Flushing, s.Held = f.Queued, f.QueuedBytes, f.InFlight, f.Held
+	s.Rate, s.StoreOps = f.Rate, f.StoreOps
+	if f.Rate > 0 {
+		s.ETA = float64(f.QueuedBytes) / f.Rate
+	}
+	if !f.OldestDirty.IsZero() {
+		s.OldestDirty = time.Since(f.OldestDirty).Seconds()
+	}
+	if f.LastError != nil {
+		s.LastError = &FlushError{
+			Kind: bb.KindOf(f.LastError).String(), Reason: f.LastError.Error(),
+			Path: f.LastErrorPath, At: f.LastErrorAt, Attempts: f.LastErrorAttempts,
+		}
+	}
+	return s
+}
+
+func (d *Daemon) sessionStatus(c cred) []SessionStatus {
+	d.sessions.Lock()
+	defer d.sessions.Unlock()
+	all := []SessionStatus{}
+	for _, s := range d.sessions.all {
+		if !s.open.Load() || !c.owns(s.cred.uid) {
+			continue
+		}
+		s.mu.Lock()
+		all = append(all, SessionStatus{
+			ID: s.id, Client: s.client, UID: s.cred.uid, PID: s.pid, Since: s.since, Mapped: s.mapped,
+			Handles: len(s.mu.handles), Leases: len(s.mu.leases), InFlight: s.requests.Load(),
+		})
+		s.mu.Unlock()
+	}
+	return all
+}
+
+func (r *request) status(m *wire.StatusRequest) (proto.Message, error) {
+	if m.Buffer != "" {
+		if _, err := r.s.buffer(r.ctx, "status", m.Buffer); err != nil {
+			return nil, err
+		}
+	}
+	text, err := json.Marshal(r.s.d.statusFor(r.s.cred, m.Buffer))
+	if err != nil {
+		return nil, err
+	}
+	return &wire.StatusReply{Json: text}, nil
+}
+
+// subscribe sends events until the request is cancelled.
+func (r *request) subscribe(m *wire.Subscribe) (proto.Message, error) {
+	if m.Buffer != "" {
+		if _, err := r.s.buffer(r.ctx, "events", m.Buffer); err != nil {
+			return nil, err
+		}
+	}
+	events, err := r.s.d.meta.Subscribe(r.ctx, m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	for e := range events {
+		if !r.s.maySee(r.ctx, e.Buffer) {
+			continue
+		}
+		text, err := json.Marshal(e)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.more(&wire.Event{Json: text}, nil); err != nil {
+			return nil, err
+		}
+	}
+	return nil, context.Cause(r.ctx)
+}
+
+func (s *session) maySee(ctx context.Context, name string) bool {
+	_, err := s.buffer(ctx, "events", name)
+	return err == nil || s.cred.system
+}
+
+func (r *request) cancel(m *wire.Cancel) {
+	r.s.mu.Lock()
+	cancel := r.s.mu.running[m.Request]
+	r.s.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+	r.reply(&wire.Empty{})
+}
+
+func (r *request) lost(m *wire.BufferName) (proto.Message, error) {
+	b, err := r.s.buffer(r.ctx, "lost", m.Name)
+	if err != nil {
+		return nil, err
+	}
+	answer := &wire.Entries{}
+	err = b.ns.ScanAll(r.ctx, func(e bb.Entry) error {
+		if !e.Lost {
+			return nil
+		}
+		path, err := b.pathAt(r.ctx, place{e.Parent, e.Name})
+		if err != nil {
+			return nil // removed meanwhile
+		}
+		m := b.describe(&e)
+		m.Path = path
+		answer.Entries = append(answer.Entries, m)
+		return nil
+	})
+	return answer, bb.Wrap("lost", b.address(""), err)
+}

@@ -1,0 +1,59 @@
+// Command bbd is the Forebay daemon of one node.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"forebay/cmd/bbd/config"
+)
+
+// version is set when a release is built (see the Makefile).
+var version = "devel"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bbd:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "bbd",
+		Short: "The Forebay daemon: takes bursts into memory, serves and drains them",
+		Long: `bbd is the Forebay burst buffer's daemon of one node.
+
+On a laptop, without configuration, root or another server:
+
+    bbd --dev
+
+keeps its state in one folder, listens on loopback only, and bbctl finds it.
+Otherwise it reads /etc/forebay/bbd.yaml (bbd config defaults prints one), then
+FOREBAY_* of the environment, then flags. SIGTERM stops it in order; what is in
+memory stays there for the next start.`,
+		Args:          cobra.NoArgs,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return run(cmd.Context(), cmd.Flags(), o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&o.dev, "dev", false, "run without configuration, for one user on this machine")
+	flags.StringVar(&o.dir, "dir", "", "with --dev: folder for all state (default "+defaultDevDir()+")")
+	flags.StringVar(&o.memory, "memory", "", "short for --memory-size")
+	flags.StringVar(&o.file, "config", "", "YAML file (default "+config.DefaultFile+" if it is there)")
+	config.AddFlags(flags)
+	cmd.AddCommand(config.NewConfigCommand(), newPurgeCommand())
+	return cmd
+}

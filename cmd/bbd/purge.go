@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+)
+
+// newPurgeCommand returns `bbd purge`, the opposite of bbd --dev: nothing is left,
+// neither memory nor mount nor files.
+func newPurgeCommand() *cobra.Command {
+	var dir string
+	var discard bool
+	cmd := &cobra.Command{
+		Use:   "purge --discard",
+		Short: "Delete everything that a stopped bbd --dev left: memory, mount and state",
+		Long: `Deletes all that a stopped bbd --dev keeps, in memory and in its folder, including
+files that were never flushed. Drain first what you want to keep.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !discard {
+				return bb.E(bb.Invalid, "purge", dir, "this deletes what was never flushed, too").WithRemedy("give --discard to say that you mean it")
+			}
+			if dir == "" {
+				dir = defaultDevDir()
+			}
+			return purge(cmd, dir)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "the folder of the daemon (default "+defaultDevDir()+")")
+	cmd.Flags().BoolVar(&discard, "discard", false, "delete also what was never flushed")
+	return cmd
+}
+
+// purge fails while a daemon runs: the store's lock is held then.
+func purge(cmd *cobra.Command, dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return bb.Wrap("purge", dir, err)
+	}
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return bb.E(bb.NotFound, "purge", dir, "there is no such folder")
+	}
+	s, err := store.Open(cmd.Context(), store.Options{StateDir: dir, MemoryBytes: store.MaxSegment * 2})
+	if err != nil {
+		return err
+	}
+	errs := []error{s.Destroy()}
+	for _, name := range []string{"nats", "bbd.sock"} {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return bb.Wrap("purge", dir, err)
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), "purged", dir)
+	return nil
+}

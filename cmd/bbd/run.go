@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"forebay/bbd"
+	"forebay/bbd/store"
+	"forebay/cmd/bbd/config"
+	"forebay/cmd/bbd/notify"
+	"forebay/flusher/backing/posix"
+	"forebay/internal/bb"
+	"forebay/meta"
+	"forebay/meta/embedded"
+)
+
+type runOptions struct {
+	dev    bool
+	dir    string
+	memory string
+	file   string
+}
+
+// defaultDevDir is where bbd --dev keeps its state when it is not told.
+func defaultDevDir() string {
+	if base, err := os.UserCacheDir(); err == nil {
+		return filepath.Join(base, "forebay")
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("forebay-%d", os.Getuid()))
+}
+
+// run starts the daemon and stops it in order when ctx ends.
+func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
+	cfg, err := load(flags, o)
+	if err != nil {
+		return err
+	}
+	log, err := logger(cfg.Log)
+	if err != nil {
+		return err
+	}
+	server, source, err := namespaceServer(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	if server != nil {
+		defer server.Shutdown()
+	}
+	daemonConfig, err := adapt(cfg, source, log)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	d, err := bbd.New(ctx, daemonConfig)
+	if err != nil {
+		return err
+	}
+	log.Info("ready", "version", version, "socket", cfg.Listen.Socket, "admin", d.Admin(), "took", time.Since(began).Round(time.Millisecond))
+	if o.dev && term.IsTerminal(int(os.Stdout.Fd())) {
+		greet(cfg, d.Admin())
+	}
+	tell(log, notify.Ready)
+	<-ctx.Done()
+	tell(log, notify.Stopping)
+	log.Info("stopping")
+	return d.Stop(context.WithoutCancel(ctx))
+}
+
+// tell tells the service manager, where there is one.
+func tell(log *slog.Logger, what func() error) {
+	if err := what(); err != nil {
+		log.Warn("telling the service manager", "err", err)
+	}
+}
+
+func greet(cfg config.Config, admin string) {
+	fmt.Printf("forebay is ready. In another terminal:\n\n")
+	if cfg.Listen.Socket != wellKnownSocket() {
+		fmt.Printf("  export FOREBAY_SOCKET=%s\n", cfg.Listen.Socket)
+	}
+	fmt.Printf("  bbctl buffer create demo --backing file:///some/directory\n")
+	fmt.Printf("  bbctl put FILE bb://demo/\n")
+	fmt.Printf("  bbctl drain demo\n\nstate: %s   admin: http://%s/status\n", cfg.StateDir, admin)
+}
+
+func load(flags *pflag.FlagSet, o runOptions) (config.Config, error) {
+	base := config.Default()
+	if o.dev {
+		dir, err := devDir(o.dir)
+		if err != nil {
+			return base, err
+		}
+		base = config.Dev(dir)
+		if o.dir == "" {
+			base.Listen.Socket = wellKnownSocket()
+			if err := os.MkdirAll(filepath.Dir(base.Listen.Socket), 0o700); err != nil {
+				return base, bb.Wrap("start", base.Listen.Socket, err)
+			}
+		}
+		if o.file == "" {
+			o.file = os.DevNull // a site's configuration is not for this one
+		}
+	} else if o.dir != "" {
+		return base, bb.E(bb.Invalid, "start", o.dir, "--dir goes with --dev").WithRemedy("use --state-dir")
+	}
+	if o.memory != "" {
+		if err := flags.Set("memory-size", o.memory); err != nil {
+			return base, err
+		}
+	}
+	return config.Load(config.Source{Base: base, File: o.file, Flags: flags})
+}
+
+func devDir(dir string) (string, error) {
+	if dir == "" {
+		dir = defaultDevDir()
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", bb.Wrap("start", dir, err)
+	}
+	return dir, bb.Wrap("start", dir, os.MkdirAll(dir, 0o700))
+}
+
+// wellKnownSocket is where clients look when they are not told: in the user's runtime
+// folder, else for root in /run, else in a folder of the user's in the temporary one.
+func wellKnownSocket() string {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "forebay", "bbd.sock")
+	}
+	if os.Geteuid() == 0 {
+		return "/run/forebay/bbd.sock"
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("forebay-%d", os.Getuid()), "bbd.sock")
+}
+
+func logger(c config.Log) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		return nil, bb.Wrap("start", c.Level, err)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, options)), nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, options)), nil
+}
+
+// namespaceServer starts the embedded server, unless the configuration names another.
+func namespaceServer(ctx context.Context, cfg config.Config, log *slog.Logger) (*embedded.Server, meta.Options, error) {
+	options := meta.Options{Logger: log}
+	if cfg.NATS.URL != "" {
+		options.URLs = strings.Split(cfg.NATS.URL, ",")
+		options.CredentialsFile = cfg.NATS.Credentials
+		options.TLS = meta.TLS{CAFile: cfg.NATS.TLS.CA, CertFile: cfg.NATS.TLS.Cert, KeyFile: cfg.NATS.TLS.Key}
+		return nil, options, nil
+	}
+	dir := cfg.NATS.Embedded.Dir
+	if dir == "" {
+		dir = filepath.Join(cfg.StateDir, "nats")
+	}
+	server, err := embedded.Start(ctx, embedded.Options{
+		Dir: dir, Listen: cfg.NATS.Embedded.Listen, SyncInterval: cfg.NATS.Embedded.SyncInterval, Logger: log,
+	})
+	if err != nil {
+		return nil, options, err
+	}
+	options.InProcess = server
+	options.SoleWriter = true
+	return server, options, nil
+}
+
+// adapt makes the daemon's configuration of the operator's.
+func adapt(cfg config.Config, source meta.Options, log *slog.Logger) (bbd.Config, error) {
+	if err := os.MkdirAll(cfg.StateDir, 0o711); err != nil {
+		return bbd.Config{}, bb.Wrap("start", cfg.StateDir, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(cfg.Listen.Socket), 0o755); err != nil {
+		return bbd.Config{}, bb.Wrap("start", cfg.Listen.Socket, err)
+	}
+	key, err := readKey(cfg.KeyFile)
+	if err != nil {
+		return bbd.Config{}, err
+	}
+	limits := bbd.DefaultLimits()
+	limits.Sessions, limits.InFlight, limits.Waiters = cfg.Limits.Sessions, cfg.Limits.InFlightPerSession, cfg.Limits.Waiters
+	limits.LeaseMin, limits.LeaseMax, limits.Inline = cfg.Limits.LeaseMin.Bytes, cfg.Limits.LeaseMax.Bytes, cfg.Limits.InlineThreshold.Bytes
+	c := bbd.Config{
+		Node: bb.NodeID(cfg.Name), Version: version, StateDir: cfg.StateDir,
+		Socket: cfg.Listen.Socket, TCP: cfg.Listen.TCP, Admin: cfg.Listen.Admin, Key: key, Insecure: cfg.Insecure,
+		Store: storeOptions(cfg), Meta: source, Limits: limits, ResumeGrace: 30 * time.Second, Log: log,
+		Flush: bbd.FlushConfig{
+			Workers: cfg.Flush.Workers, DirtyAge: cfg.Flush.DirtyAge, Limit: cfg.Flush.Limit.Bytes,
+			High: float64(cfg.Flush.HighWatermark) / 100, Low: float64(cfg.Flush.LowWatermark) / 100,
+			DrainOnStop: cfg.Flush.DrainOnStop, DrainTimeout: cfg.Flush.DrainTimeout,
+		},
+	}
+	c.Backing.S3.Endpoint, c.Backing.S3.Region, c.Backing.S3.PathStyle = cfg.S3.Endpoint, cfg.S3.Region, cfg.S3.PathStyle
+	c.Backing.S3.CAFile, c.Backing.S3.CredentialsFile, c.Backing.S3.Logger = cfg.S3.CA, cfg.S3.CredentialsFile, log
+	c.Backing.POSIX.Logger = log
+	c.Backing.POSIX.Layouts = layouts(cfg.Lustre.Stripes)
+	return c, nil
+}
+
+// layouts turns rows that say below which size they hold into rows that say from which.
+func layouts(stripes []config.Stripe) []posix.Layout {
+	rows := make([]posix.Layout, 0, len(stripes))
+	var from int64
+	for _, s := range stripes {
+		rows = append(rows, posix.Layout{MinSize: from, Count: s.Count, StripeSize: s.Size.Bytes})
+		from = s.Below.Bytes
+	}
+	return rows
+}
+
+func storeOptions(cfg config.Config) store.Options {
+	memory := cfg.Memory.Size.Of(totalMemory())
+	o := store.Options{
+		StateDir: cfg.StateDir, Mount: store.MountPolicy(cfg.Memory.Mount), ShmDir: cfg.Memory.Dir,
+		MemoryBytes: memory, RegionBytes: min(cfg.Memory.RegionSize.Bytes, memory/store.Unit*store.Unit),
+		PopulateThreads: cfg.Memory.PopulateThreads, DiskDir: cfg.Disk.Dir,
+	}
+	if cfg.Disk.Dir != "" {
+		o.DiskBytes = cfg.Disk.Size.Of(fileSystemSize(cfg.Disk.Dir))
+	}
+	return o
+}
+
+func totalMemory() int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit)
+}
+
+func fileSystemSize(dir string) int64 {
+	var info unix.Statfs_t
+	if unix.Statfs(dir, &info) != nil {
+		return 0
+	}
+	return int64(info.Blocks) * info.Bsize
+}
+
+// readKey reads the shared key, which nobody but its owner may be able to read.
+func readKey(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, bb.Wrap("start", path, err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, bb.E(bb.Permission, "start", path, "others can read the key").WithRemedy("chmod 600 " + path)
+	}
+	key, err := os.ReadFile(path)
+	if err != nil {
+		return nil, bb.Wrap("start", path, err)
+	}
+	key = []byte(strings.TrimSpace(string(key)))
+	if len(key) < 32 {
+		return nil, bb.E(bb.Invalid, "start", path, "the key has fewer than 32 characters").WithRemedy("make one: openssl rand -hex 32")
+	}
+	return key, nil
+}
