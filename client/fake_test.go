@@ -147,6 +147,9 @@ func (f *fake) start() {
 				return
 			}
 			f.mu.Lock()
+			if f.listener != l { // killed meanwhile
+				conn.Close()
+			}
 			f.conns[conn] = struct{}{}
 			f.mu.Unlock()
 			f.wg.Go(func() { f.serve(conn) })
@@ -166,7 +169,10 @@ func (f *fake) cut() {
 // kill ends the daemon. What was committed stays; writers are gone.
 func (f *fake) kill() {
 	f.mu.Lock()
-	f.listener.Close()
+	if f.listener != nil {
+		f.listener.Close()
+		f.listener = nil
+	}
 	f.mu.Unlock()
 	f.cut()
 	f.wg.Wait()

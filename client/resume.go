@@ -66,15 +66,17 @@ func (w *writer) reopen(ctx context.Context, s *session) error {
 			return err
 		}
 		if landed {
-			w.landed, w.doubt = true, false
-			w.committed = true
+			w.doubt = false
 			w.backlog.committed()
 			w.access.committed(w)
+		}
+		if landed && w.closing {
+			w.landed = true
 			return w.awaitFlush(ctx)
 		}
 	}
 	// A new generation, on top of the one that was closed: what is pending goes to the same places.
-	w.id, w.generation = 0, 0
+	w.id, w.generation, w.committed = 0, 0, false
 	w.o.Create, w.o.Exclusive, w.o.Truncate = false, false, false
 	if err := w.open(ctx, s); err != nil {
 		return err

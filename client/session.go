@@ -268,29 +268,46 @@ func (s *session) interrupt(ctx context.Context) (stop func()) {
 
 // dispatch hands a reply to its call.
 func (s *session) dispatch(head wire.Header, message []byte) error {
-	var data []byte
-	if head.DataLength > 0 {
-		data = make([]byte, head.DataLength)
-		if err := s.src.whole(func() error { return s.in.ReadData(data) }); err != nil {
-			return err
-		}
-	}
 	s.mu.Lock()
 	c := s.mu.calls[head.Request]
+	delete(s.mu.calls, head.Request) // from here on, it is this goroutine that finishes it
 	s.mu.Unlock()
 	if c == nil || !head.Has(wire.FlagReply) || head.Has(wire.FlagMore) {
-		return &wire.FrameError{Reason: fmt.Sprintf("a reply of type %v to request %d, which is not in flight", head.Type, head.Request)}
+		return s.broke(c, &wire.FrameError{Reason: fmt.Sprintf("a reply of type %v to request %d, which is not in flight", head.Type, head.Request)})
 	}
-	c.data, c.err = data, decode(head, message, c.reply)
+	if err := decode(head, message, c.reply); head.DataLength == 0 {
+		s.finish(c, err)
+		return nil
+	} else if err != nil {
+		return s.broke(c, &wire.FrameError{Reason: "an error that comes with data"})
+	}
+	c.data = make([]byte, head.DataLength)
+	if err := s.src.whole(func() error { return s.in.ReadData(c.data) }); err != nil {
+		return s.broke(c, err)
+	}
+	s.finish(c, nil)
+	return nil
+}
+
+// broke finishes a call whose reply did not come whole.
+func (s *session) broke(c *call, err error) error {
+	s.finish(c, &brokenError{reason: err, sent: true})
+	return err
+}
+
+// finish tells whoever waits for a call how it ended. It is not in flight any more.
+func (s *session) finish(c *call, err error) {
+	if c == nil {
+		return
+	}
 	s.mu.Lock()
-	delete(s.mu.calls, head.Request)
+	c.err = err
 	late := c.late
 	close(c.done)
 	s.mu.Unlock()
 	if late != nil {
 		late(c)
 	}
-	return nil
 }
 
 // decode reads a reply's message, or the error that it is.
@@ -330,24 +347,17 @@ func (s *session) abandon(c *call, late func(*call)) {
 
 // fail ends the session: every call in flight fails, and so does every later one.
 func (s *session) fail(err error) {
-	var late []*call
 	s.mu.Lock()
+	calls := s.mu.calls
 	if s.mu.err == nil {
 		s.mu.err = err
-		s.broken.Store(true)
-		for id, c := range s.mu.calls {
-			delete(s.mu.calls, id)
-			c.err = &brokenError{reason: err, sent: true}
-			close(c.done)
-			if c.late != nil {
-				late = append(late, c)
-			}
-		}
 	}
+	s.mu.calls = make(map[uint64]*call)
+	s.broken.Store(true)
 	s.mu.Unlock()
 	s.conn.Close()
-	for _, c := range late {
-		c.late(c)
+	for _, c := range calls {
+		s.finish(c, &brokenError{reason: err, sent: true})
 	}
 }
 

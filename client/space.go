@@ -184,16 +184,18 @@ func (sp *space) used(s *session, n int64) (next *grant) {
 // drop forgets the leases of other sessions: they are void. The space is locked.
 func (sp *space) drop(s *session) {
 	if sp.mu.next != nil && sp.mu.next.session != s {
-		sp.mu.next = nil
+		sp.mu.next, sp.mu.burst = nil, 0
 	}
 	for i := 0; i < len(sp.mu.leases); {
-		if l := sp.mu.leases[i]; l.session != s {
-			if sp.remove(l) {
-				l.region.release()
-			}
+		l := sp.mu.leases[i]
+		if l.session == s {
+			i++
 			continue
 		}
-		i++
+		sp.mu.burst = 0
+		if sp.remove(l) {
+			l.region.release()
+		}
 	}
 }
 

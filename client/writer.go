@@ -45,9 +45,10 @@ type writer struct {
 	id         FileID // known once there was an answer
 	generation Generation
 	entry      Entry
-	committed  bool // something was acknowledged
+	committed  bool // something of this generation was acknowledged
 	doubt      bool // a commit may have landed whose answer was lost
-	landed     bool // the closing one has
+	closing    bool // the next commit is the closing one
+	landed     bool // it has landed
 
 	size    int64 // of the file, with what was written
 	written int64
@@ -406,6 +407,7 @@ func (w *writer) sync(ctx context.Context) error {
 
 // close commits and closes. If that fails, what was not committed is forgotten.
 func (w *writer) close(ctx context.Context) error {
+	w.closing = true
 	err := w.commit(ctx, true)
 	w.end(err != nil)
 	return err

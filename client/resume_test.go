@@ -1,0 +1,283 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/wire"
+)
+
+// each way in which a session ends.
+var breaks = map[string]func(*fake){"cut": (*fake).cut, "restart": (*fake).restart}
+
+func eachBreak(t *testing.T, run func(t *testing.T, f *fake, b *Buffer, end func())) {
+	for name, end := range breaks {
+		for _, inline := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/inlined=%v", name, inline), func(t *testing.T) {
+				f := newFake(t)
+				f.inlineOnly = inline
+				c := f.connect(Options{RetryFor: 5 * time.Second})
+				run(t, f, c.Buffer("b"), func() { end(f) })
+			})
+		}
+	}
+}
+
+// TestWriterResumes: what was written and not committed when the session ended is
+// written again, once.
+func TestWriterResumes(t *testing.T) {
+	ctx := context.Background()
+	eachBreak(t, func(t *testing.T, f *fake, b *Buffer, end func()) {
+		for _, o := range []OpenOptions{
+			{Write: true, Create: true, Truncate: true},
+			{Write: true, Create: true, Exclusive: true},
+			{Write: true, Create: true, Append: true},
+		} {
+			name := fmt.Sprintf("x%v%v", o.Exclusive, o.Append)
+			data := random(5<<20 + 9)
+			w := must[*File](t)(b.OpenFile(ctx, name, o))
+			end()
+			must[int](t)(w.Write(data[:1000]))
+			end()
+			must[int](t)(w.Write(data[1000:200_000]))
+			must[int](t)(w.Write(data[200_000 : 2<<20]))
+			end()
+			check(t, w.Sync())
+			must[int](t)(w.Write(data[2<<20 : 3<<20]))
+			end()
+			got := make([]byte, 3<<20)
+			must[int](t)(w.ReadAt(got, 0))
+			if !bytes.Equal(got, data[:3<<20]) {
+				t.Error("the writer does not read what it wrote")
+			}
+			mem := must[[]byte](t)(w.Reserve(1 << 20))
+			copy(mem, data[3<<20:4<<20])
+			end()
+			check(t, w.Publish(1<<20))
+			must[int](t)(w.Write(data[4<<20:]))
+			end()
+			check(t, w.Close())
+			if got := readAll(t, b, name); !bytes.Equal(got, data) {
+				t.Errorf("%+v: content differs", o)
+			}
+		}
+	})
+}
+
+// TestLostBytesAreReported: others wrote where the uncommitted bytes lay. The writer
+// must say so, and never commit what is there now.
+func TestLostBytesAreReported(t *testing.T) {
+	ctx := context.Background()
+	f := newFake(t)
+	f.spoil = true
+	b := f.connect(Options{}).Buffer("b")
+	w := must[*File](t)(b.Create(ctx, "x"))
+	must[int](t)(w.Write(random(300_000)))
+	f.restart()
+	wantKind(t, w.Sync(), ErrLost)
+	wantKind(t, w.Close(), ErrLost)
+	_, err := b.Stat(ctx, "x")
+	wantKind(t, err, ErrNotFound)
+}
+
+// TestLostReply: commits whose replies are lost, before or after they were carried
+// out, are repeated so that they are there once.
+func TestLostReply(t *testing.T) {
+	ctx := context.Background()
+	for _, landed := range []bool{false, true} {
+		for _, closing := range []bool{false, true} {
+			for _, size := range []int{100, 500_000} {
+				t.Run(fmt.Sprintf("landed=%v/closing=%v/%d", landed, closing, size), func(t *testing.T) {
+					f := newFake(t)
+					b := f.connect(Options{}).Buffer("b")
+					var lose atomic.Int32
+					f.onRequest = func(c *fakeConn, h wire.Header, m proto.Message) bool {
+						commit, ok := m.(*wire.Commit)
+						if !ok || commit.Close != closing || lose.Add(-1) != 0 {
+							return false
+						}
+						if landed {
+							f.mu.Lock()
+							_, _, err := c.commit(commit, nil)
+							f.mu.Unlock()
+							if err != nil {
+								t.Errorf("commit: %v", err)
+							}
+						}
+						c.conn.Close()
+						return true
+					}
+					data := random(2 * size)
+					w := must[*File](t)(b.Create(ctx, "x"))
+					must[int](t)(w.Write(data[:size]))
+					check(t, w.Sync()) // from now on, bytes are in leases
+					must[int](t)(w.Write(data[size:]))
+					lose.Store(1)
+					if !closing {
+						check(t, w.Sync())
+					}
+					check(t, w.Close())
+					if got := readAll(t, b, "x"); !bytes.Equal(got, data) {
+						t.Error("content differs")
+					}
+					if lose.Load() > 0 {
+						t.Error("no reply was lost")
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestReaderResumes(t *testing.T) {
+	ctx := context.Background()
+	eachBreak(t, func(t *testing.T, f *fake, b *Buffer, end func()) {
+		data := random(3 << 20)
+		check(t, b.WriteFile(ctx, "x", data, 0))
+		r := must[*File](t)(b.Open(ctx, "x"))
+		defer r.Close()
+		got := make([]byte, len(data))
+		for off := 0; off < len(data); off += 1 << 18 {
+			end()
+			must[int](t)(r.ReadAt(got[off:off+1<<18], int64(off)))
+		}
+		if !bytes.Equal(got, data) {
+			t.Error("content differs")
+		}
+		end()
+		check(t, b.WriteFile(ctx, "x", random(100), 0))
+		_, err := r.ReadAt(got[:100_000], 0)
+		wantKind(t, err, ErrUnavailable)
+	})
+}
+
+// TestOutcomeUnknown: what cannot be repeated, and may have been done, is reported so.
+func TestOutcomeUnknown(t *testing.T) {
+	ctx := context.Background()
+	f := newFake(t)
+	b := f.connect(Options{}).Buffer("b")
+	lose := true
+	f.onRequest = func(c *fakeConn, h wire.Header, m proto.Message) bool {
+		switch m.(type) {
+		case *wire.Mkdir, *wire.Rename, *wire.Remove, *wire.Open:
+		default:
+			return false
+		}
+		if !lose {
+			return false
+		}
+		lose = false
+		f.mu.Lock()
+		c.answer(h, m, nil)
+		f.mu.Unlock()
+		c.conn.Close()
+		return true
+	}
+	wantKind(t, b.Mkdir(ctx, "d", 0o755), ErrUnavailable)
+	lose = true
+	check(t, b.MkdirAll(ctx, "d", 0o755))
+	lose = true
+	wantKind(t, b.Rename(ctx, "d", "e"), ErrUnavailable)
+	lose = true
+	wantKind(t, b.Remove(ctx, "e"), ErrUnavailable)
+	lose = true
+	check(t, b.RemoveAll(ctx, "e"))
+	lose = true
+	_, err := b.OpenFile(ctx, "x", OpenOptions{Write: true, Create: true, Exclusive: true})
+	wantKind(t, err, ErrUnavailable)
+}
+
+// TestNoDaemonForLong: an operation gives up after RetryFor, or when its context ends.
+func TestNoDaemonForLong(t *testing.T) {
+	f := newFake(t)
+	c := f.connect(Options{RetryFor: 30 * time.Millisecond})
+	slow := f.connect(Options{})
+	f.kill()
+	_, err := c.Buffer("b").Stat(context.Background(), "")
+	wantKind(t, err, ErrUnavailable)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	defer cancel()
+	_, err = slow.Buffer("b").Stat(ctx, "")
+	wantKind(t, err, ErrCancelled)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the deadline is not named: %v", err)
+	}
+	f.start()
+	must[Entry](t)(slow.Buffer("b").Stat(context.Background(), ""))
+}
+
+// TestBreaksUnderLoad cuts connections and restarts the daemon while several files are
+// written and read.
+func TestBreaksUnderLoad(t *testing.T) {
+	ctx := context.Background()
+	f := newFake(t)
+	c := f.connect(Options{RetryFor: 20 * time.Second})
+	b := c.Buffer("b")
+	stop := make(chan struct{})
+	var breaker, wg sync.WaitGroup
+	breaker.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Duration(rand.IntN(8)) * time.Millisecond):
+			}
+			if rand.IntN(2) == 0 {
+				f.cut()
+			} else {
+				f.restart()
+			}
+		}
+	})
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 15 {
+				name, data := fmt.Sprintf("f%d-%d", g, i), random(rand.IntN(400_000))
+				w, err := b.Create(ctx, name)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for p := data; len(p) > 0; {
+					n := min(len(p), 1+rand.IntN(60_000))
+					if _, err := w.Write(p[:n]); err != nil {
+						t.Errorf("write %s: %v", name, err)
+						return
+					}
+					if p = p[n:]; rand.IntN(4) == 0 {
+						if err := w.Sync(); err != nil {
+							t.Errorf("sync %s: %v", name, err)
+							return
+						}
+					}
+				}
+				if err := w.Close(); err != nil {
+					t.Errorf("close %s: %v", name, err)
+					return
+				}
+				r, err := b.Open(ctx, name)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, data) {
+					t.Errorf("%s differs (%v)", name, err)
+				}
+				r.Close()
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	breaker.Wait()
+}
