@@ -194,6 +194,7 @@ func TestRenamesAndRemovalsDuringFlushes(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWorld(t)
+			w.slow = seed%2 == 1
 			inner := mem.New(owner, func(ctx context.Context, _ string, step mem.Step) error {
 				if rand.IntN(3) == 0 {
 					time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
@@ -205,7 +206,6 @@ func TestRenamesAndRemovalsDuringFlushes(t *testing.T) {
 				rules = append(rules, fault.Rule{Op: []string{"put", "rename", "remove"}[i%3], Kind: []fault.Kind{fault.Reset, fault.Busy}[i%2], Skip: 4, Count: 1})
 			}
 			f := w.start(fault.Wrap(inner, fault.NewPlan(rules...)), nil)
-			_ = f
 			r := rand.New(rand.NewPCG(seed, 1))
 			names := func() string { return fmt.Sprintf("d%d/f%d", r.IntN(3), r.IntN(4)) }
 			for i := range 300 {

@@ -2,6 +2,7 @@ package flusher
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ type world struct {
 	t      *testing.T
 	f      *Flusher
 	buffer string
+	slow   bool // Begin takes its time
 
 	mu struct {
 		sync.Mutex
@@ -64,6 +66,14 @@ func (w *world) start(store backing.Store, change func(*Options)) *Flusher {
 }
 
 func (w *world) Begin(_ context.Context, key Key) (Job, error) {
+	j, err := w.begin(key)
+	if w.slow {
+		time.Sleep(time.Duration(rand.IntN(400)) * time.Microsecond) // long enough for a rename to come in between
+	}
+	return j, err
+}
+
+func (w *world) begin(key Key) (Job, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f := w.mu.byID[key.File]

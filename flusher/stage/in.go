@@ -1,0 +1,194 @@
+package stage
+
+import (
+	"context"
+	"io"
+	"path"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"forebay/flusher/backing"
+	"forebay/flusher/codec"
+	"forebay/internal/bb"
+)
+
+// Sink is a buffer that is staged into. Its methods may be called concurrently.
+type Sink interface {
+	// Same reports whether the path already holds what the object holds: as far as
+	// sizes and checksums, or the entity tag it was staged from, can tell.
+	Same(ctx context.Context, path string, o backing.Object, codecName string) (bool, error)
+	// Create begins a file; nobody sees it before Publish. Directories are made.
+	Create(ctx context.Context, path string, o backing.Object) (File, error)
+}
+
+// File is a file that is being staged in. Fill may be called concurrently for
+// ranges that do not overlap.
+type File interface {
+	// Fill reads n bytes, or all if n is negative, from r straight into leased memory
+	// at an offset, and returns how many came. Fewer than n is an error.
+	Fill(ctx context.Context, offset, n int64, r io.Reader) (int64, error)
+	// Publish makes the file visible with the size that was filled.
+	Publish(ctx context.Context, size int64) error
+	// Abort gives it up. After Publish it does nothing.
+	Abort()
+}
+
+// InOptions says how to stage in.
+type InOptions struct {
+	Options
+	// Codec is the buffer's: objects with its suffix are decompressed, and lose it.
+	Codec string
+}
+
+// In copies the object called name, or else the tree below it, or, if name is "" or
+// ends in a slash, what is below it, to a path in the buffer. An object goes under
+// exactly that path, a tree's objects below it. Files that fail do not stop others;
+// the error is nil only if all were copied or are there already. If there is nothing
+// under the name it is bb.NotFound.
+func In(ctx context.Context, from backing.Reader, name string, to Sink, target string, opts InOptions) (Report, error) {
+	in := &stageIn{copier: newCopier(opts.Options), from: from, to: to, codec: opts.Codec}
+	found := false
+	err := in.objects(ctx, name, func(o backing.Object, below string) error {
+		found = true
+		return in.start(ctx, o, path.Join(target, below))
+	})
+	if err == nil && !found {
+		err = bb.E(bb.NotFound, "stage-in", name, "there is nothing under this name")
+	}
+	return in.finish(ctx, "stage-in", err)
+}
+
+type stageIn struct {
+	*copier
+	from  backing.Reader
+	to    Sink
+	codec string
+}
+
+// objects calls fn for each object with its name below the given one.
+func (in *stageIn) objects(ctx context.Context, name string, fn func(o backing.Object, below string) error) error {
+	if name != "" && !strings.HasSuffix(name, "/") {
+		o, err := in.from.Stat(ctx, name)
+		if err == nil {
+			return fn(o, "")
+		}
+		if bb.KindOf(err) != bb.NotFound {
+			return err
+		}
+		name += "/"
+	}
+	return in.from.List(ctx, name, func(o backing.Object) error { return fn(o, o.Name[len(name):]) })
+}
+
+// start copies one object on a goroutine of its own, as soon as there is a slot.
+func (in *stageIn) start(ctx context.Context, o backing.Object, target string) error {
+	name := codec.None
+	if plain, of := codec.OfName(target); of != codec.None && of == in.codec {
+		target, name = plain, of
+	}
+	if !in.begin(target, o.Size) {
+		return ctx.Err()
+	}
+	if err := in.acquire(ctx); err != nil {
+		return err
+	}
+	in.wg.Go(func() {
+		done, err := in.copy(ctx, o, target, name)
+		in.end(target, o.Size, max(0, o.Size-done), err)
+	})
+	return nil
+}
+
+// copy copies one object and returns how many of its bytes were counted. It holds a
+// slot when it begins, and gives it back.
+func (in *stageIn) copy(ctx context.Context, o backing.Object, target, name string) (counted int64, err error) {
+	same, err := in.to.Same(ctx, target, o, name)
+	if err == nil && same {
+		err = errSame
+	}
+	if err != nil {
+		in.free()
+		return 0, err
+	}
+	f, err := in.to.Create(ctx, target, o)
+	if err != nil {
+		in.free()
+		return 0, err
+	}
+	defer f.Abort()
+	size := o.Size
+	if name == codec.None {
+		counted, err = o.Size, in.ranges(ctx, o, f)
+	} else {
+		size, err = in.stream(ctx, o, f, name)
+	}
+	if err != nil {
+		return counted, err
+	}
+	return counted, f.Publish(ctx, size)
+}
+
+// ranges copies an object's ranges. The first uses the slot that copy was given.
+func (in *stageIn) ranges(ctx context.Context, o backing.Object, f File) error {
+	group, ctx := errgroup.WithContext(ctx)
+	first, ended := true, error(nil)
+	for off := int64(0); off < o.Size; off += in.opts.Range {
+		if !first {
+			if ended = in.acquire(ctx); ended != nil {
+				break
+			}
+		}
+		first = false
+		n := min(in.opts.Range, o.Size-off)
+		group.Go(func() error {
+			defer in.free()
+			return in.piece(ctx, o, f, off, n)
+		})
+	}
+	if first {
+		in.free()
+	}
+	if err := group.Wait(); err != nil {
+		return err // the first piece's, which ended the others
+	}
+	return ended
+}
+
+func (in *stageIn) piece(ctx context.Context, o backing.Object, f File, off, n int64) error {
+	r, err := in.from.Get(ctx, o.Name, off, n)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = f.Fill(ctx, off, n, &countingReader{r, in.copier})
+	return err
+}
+
+// stream copies a compressed object from one end to the other.
+func (in *stageIn) stream(ctx context.Context, o backing.Object, f File, name string) (int64, error) {
+	defer in.free()
+	packed, err := in.from.Get(ctx, o.Name, 0, -1)
+	if err != nil {
+		return 0, err
+	}
+	defer packed.Close()
+	plain, err := codec.NewReader(name, packed)
+	if err != nil {
+		return 0, err
+	}
+	defer plain.Close()
+	return f.Fill(ctx, 0, -1, plain)
+}
+
+// countingReader counts bytes for progress.
+type countingReader struct {
+	io.Reader
+	c *copier
+}
+
+func (r *countingReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.c.update(func(report *Report) { report.BytesDone += int64(n) })
+	return n, err
+}

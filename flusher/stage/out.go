@@ -1,0 +1,93 @@
+package stage
+
+import (
+	"context"
+	"path"
+	"strings"
+
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+)
+
+// Tree is a buffer that is staged out of. Its methods may be called concurrently.
+type Tree interface {
+	// Walk calls fn for the file at a path, or for every file below it.
+	Walk(ctx context.Context, path string, fn func(Entry) error) error
+	// Open pins a file's bytes.
+	Open(ctx context.Context, e Entry) (Pinned, error)
+}
+
+// Entry is a file in a Tree.
+type Entry struct {
+	Path     string // clean, in the buffer
+	File     bb.FileID
+	Size     int64
+	Checksum uint64
+	Attrs    *backing.Attrs // nil: leave it to the store
+}
+
+// Pinned is a file's bytes, until Close.
+type Pinned interface {
+	backing.Source
+	// Verify checks the bytes before anything is written.
+	Verify(ctx context.Context) error
+	Close()
+}
+
+// Out copies the file at a path, or the tree below it, to a store: a file under
+// exactly that name, a tree's files below it. Objects that are there with the same
+// size and checksum are skipped, where the store keeps checksums. Nothing is ever
+// removed. Errors are as those of In.
+func Out(ctx context.Context, from Tree, source string, to backing.Store, name string, opts Options) (Report, error) {
+	out := &stageOut{copier: newCopier(opts), from: from, to: to}
+	found := false
+	err := from.Walk(ctx, source, func(e Entry) error {
+		found = true
+		below := strings.TrimPrefix(strings.TrimPrefix(e.Path, source), "/")
+		return out.start(ctx, e, path.Join(name, below))
+	})
+	if err == nil && !found {
+		err = bb.E(bb.NotFound, "stage-out", source, "there is nothing under this path")
+	}
+	return out.finish(ctx, "stage-out", err)
+}
+
+type stageOut struct {
+	*copier
+	from Tree
+	to   backing.Store
+}
+
+func (out *stageOut) start(ctx context.Context, e Entry, name string) error {
+	if !out.begin(name, e.Size) {
+		return ctx.Err()
+	}
+	if err := out.acquire(ctx); err != nil {
+		return err
+	}
+	out.wg.Go(func() {
+		defer out.free()
+		out.end(e.Path, e.Size, e.Size, out.copy(ctx, e, name))
+	})
+	return nil
+}
+
+func (out *stageOut) copy(ctx context.Context, e Entry, name string) error {
+	there, err := out.to.Stat(ctx, name)
+	if err == nil && there.HasChecksum && there.Size == e.Size && there.Checksum == e.Checksum {
+		return errSame
+	}
+	if err != nil && bb.KindOf(err) != bb.NotFound {
+		return err
+	}
+	pinned, err := out.from.Open(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer pinned.Close()
+	if err := pinned.Verify(ctx); err != nil {
+		return err
+	}
+	_, err = out.to.Put(ctx, name, pinned, backing.PutOptions{Attrs: e.Attrs})
+	return err
+}

@@ -1,0 +1,162 @@
+// Package stage copies between a store and a buffer: stage-in and stage-out of
+// files and trees, with several pieces at a time, skipping what is already there.
+// It reaches the buffer through small interfaces, and knows nothing of segments,
+// leases or namespaces.
+package stage
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// Options says how to copy.
+type Options struct {
+	Parallel int   // pieces at a time, of one file or of several; 0: 4
+	Range    int64 // bytes of a piece of a large file; 0: 32 MiB
+	DryRun   bool  // only find out what would be copied
+	// Progress is told how far it has got, at most every 200 ms and once at the end,
+	// by one goroutine at a time. Nil: nobody is told.
+	Progress func(Progress)
+}
+
+func (o Options) withDefaults() Options {
+	if o.Parallel <= 0 {
+		o.Parallel = 4
+	}
+	if o.Range <= 0 {
+		o.Range = 32 << 20
+	}
+	if o.Progress == nil {
+		o.Progress = func(Progress) {}
+	}
+	return o
+}
+
+// Progress counts files and bytes. Totals grow while the listing goes on; skipped
+// and failed files count as done.
+type Progress struct {
+	Files, FilesDone, Skipped, Failed int64
+	Bytes, BytesDone                  int64
+}
+
+// Failure is a file that was not copied.
+type Failure struct {
+	Name  string
+	Bytes int64
+	Err   error
+}
+
+// MaxNamed bounds the names in a Report.
+const MaxNamed = 10_000
+
+// Report is what was done.
+type Report struct {
+	Progress
+	Failures []Failure // at most MaxNamed
+	Names    []string  // of a dry run: what would be copied; at most MaxNamed
+}
+
+// Err returns nil if every file was copied or skipped.
+func (r *Report) Err(op string) error {
+	if r.Failed == 0 {
+		return nil
+	}
+	first := r.Failures[0]
+	return &bb.Error{Kind: bb.KindOf(first.Err), Op: op, Path: first.Name, Err: errors.Join(first.Err, more(r.Failed-1))}
+}
+
+func more(n int64) error {
+	if n == 0 {
+		return nil
+	}
+	return bb.E(bb.Internal, "", "", "and others failed")
+}
+
+// copier runs the pieces of one call. run waits for all of them.
+type copier struct {
+	opts Options
+
+	mu     sync.Mutex
+	report Report
+	told   time.Time
+	slots  chan struct{}
+	wg     sync.WaitGroup
+}
+
+const tellEvery = 200 * time.Millisecond
+
+func newCopier(opts Options) *copier {
+	opts = opts.withDefaults()
+	return &copier{opts: opts, slots: make(chan struct{}, opts.Parallel)}
+}
+
+// begin counts a file; it reports whether it is to be copied.
+func (c *copier) begin(name string, bytes int64) bool {
+	c.update(func(r *Report) {
+		r.Files++
+		r.Bytes += bytes
+		if c.opts.DryRun && len(r.Names) < MaxNamed {
+			r.Names = append(r.Names, name)
+		}
+	})
+	return !c.opts.DryRun
+}
+
+// end counts how a file went; left are the bytes of it that were not counted.
+func (c *copier) end(name string, bytes, left int64, err error) {
+	c.update(func(r *Report) {
+		r.FilesDone++
+		r.BytesDone += left
+		if errors.Is(err, errSame) {
+			r.Skipped++
+			return
+		}
+		if err != nil {
+			r.Failed++
+			if len(r.Failures) < MaxNamed {
+				r.Failures = append(r.Failures, Failure{name, bytes, err})
+			}
+		}
+	})
+}
+
+var errSame = errors.New("already there and equal")
+
+func (c *copier) update(change func(*Report)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.report)
+	if now := time.Now(); now.Sub(c.told) >= tellEvery {
+		c.told = now
+		c.opts.Progress(c.report.Progress)
+	}
+}
+
+// acquire waits for the right to work on a piece.
+func (c *copier) acquire(ctx context.Context) error {
+	select {
+	case c.slots <- struct{}{}:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *copier) free() { <-c.slots }
+
+// finish waits for all pieces and returns what was done.
+func (c *copier) finish(ctx context.Context, op string, err error) (Report, error) {
+	c.wg.Wait()
+	c.opts.Progress(c.report.Progress)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = c.report.Err(op)
+	}
+	return c.report, bb.Wrap(op, "", err)
+}
