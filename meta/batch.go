@@ -1,0 +1,166 @@
+package meta
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	hdrBatchID     = "Nats-Batch-Id"
+	hdrBatchSeq    = "Nats-Batch-Sequence"
+	hdrBatchCommit = "Nats-Batch-Commit"
+
+	// The server takes 1,000 messages in a batch, 50 batches of a stream and 1,000
+	// of all at a time.
+	maxBatch         = 1000
+	maxBatchesAtOnce = 32
+
+	codeBatchIncomplete = 10176
+	codeBatchTooMany    = 10210
+)
+
+// change is one message of a batch: an atomic change of several keys.
+type change struct {
+	key      string
+	data     []byte // nil deletes the key
+	expected uint64 // its revision before
+	// check is another key, which the batch does not write, whose revision must be
+	// expected. The change's own key may then have any.
+	check string
+}
+
+// commit carries out all changes, or none and errConflict if one of them does not
+// find what it expects. It returns the revision of each change.
+//
+// The server writes a batch message by message; killed in between, it finishes when
+// it starts again, but only if the last message written is still there. So no
+// message but the last may expire: the other deletions leave markers that stay,
+// and that are replaced by expiring ones afterwards. A crash before that leaves
+// markers, which no reader sees and Repair removes.
+func (b *bucket) commit(ctx context.Context, changes []change) ([]uint64, error) {
+	id := nonce()
+	msgs := make([]*nats.Msg, len(changes))
+	for i, c := range changes {
+		msgs[i] = b.batchMessage(id, i, len(changes), c)
+	}
+	last, err := b.publishBatch(ctx, id, msgs, changes)
+	if err != nil {
+		return nil, err
+	}
+	seqs := make([]uint64, len(changes))
+	for i := range changes {
+		seqs[i] = last - uint64(len(changes)-1-i)
+	}
+	b.expire(changes, seqs)
+	return seqs, nil
+}
+
+func (b *bucket) batchMessage(id string, i, n int, c change) *nats.Msg {
+	h := nats.Header{
+		hdrBatchID: {id}, hdrBatchSeq: {strconv.Itoa(i + 1)},
+		hdrExpected: {strconv.FormatUint(c.expected, 10)},
+	}
+	if c.check != "" {
+		h[hdrExpectedSubject] = []string{b.subject + c.check}
+	}
+	if len(c.data) == 0 {
+		h[hdrOperation] = []string{"DEL"}
+		if i == n-1 {
+			h[hdrTTL] = []string{tombstoneTTL}
+		}
+	}
+	if i == n-1 {
+		h[hdrBatchCommit] = []string{"1"}
+	}
+	return &nats.Msg{Subject: b.subject + c.key, Header: h, Data: c.data}
+}
+
+// publishBatch sends a batch until the server says what became of it.
+func (b *bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, changes []change) (uint64, error) {
+	select {
+	case b.batches <- struct{}{}:
+		defer func() { <-b.batches }()
+	case <-ctx.Done():
+		return 0, b.c.unavailable(ctx, "batch", errNoServer)
+	}
+	lost := false
+	for {
+		ack, err := b.c.request(ctx, msgs...)
+		var seq uint64
+		if err == nil {
+			seq, err = parseBatchAck(ack.Data)
+		}
+		switch {
+		case err == nil:
+			return seq, nil
+		case errors.Is(err, errConflict) && lost:
+			return b.foundBatch(ctx, id, changes)
+		case errors.Is(err, errConflict):
+			return 0, err
+		case errors.Is(err, errUncertain):
+			lost = true
+		}
+		if errors.Is(err, errBusy) {
+			err = b.c.again(ctx)
+		} else {
+			err = b.retry(ctx, err)
+		}
+		if err != nil {
+			if lost && !errors.Is(err, errNoBucket) && !errors.Is(err, errUncertain) {
+				err = fmt.Errorf("%w: %w", errUncertain, err)
+			}
+			return 0, err
+		}
+	}
+}
+
+// errBusy: the server has too many batches at a time, or lost the beginning of this
+// one; it has changed nothing.
+var errBusy = errors.New("the server cannot take the batch now")
+
+func parseBatchAck(data []byte) (uint64, error) {
+	var ack struct {
+		Error *apiError `json:"error"`
+	}
+	if json.Unmarshal(data, &ack) == nil && ack.Error != nil &&
+		(ack.Error.ErrCode == codeBatchIncomplete || ack.Error.ErrCode == codeBatchTooMany) {
+		return 0, errBusy
+	}
+	return parseAck(data)
+}
+
+// foundBatch looks whether a batch whose acknowledgement was lost took effect: then
+// the messages that it wrote carry its id.
+func (b *bucket) foundBatch(ctx context.Context, id string, changes []change) (uint64, error) {
+	for i, c := range changes {
+		r, err := b.get(ctx, c.key)
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", errUncertain, err)
+		}
+		if r.by == id {
+			return r.seq + uint64(len(changes)-1-i), nil
+		}
+	}
+	return 0, fmt.Errorf("%w: others changed the same since", errUncertain)
+}
+
+// expire replaces the lasting markers that a batch left by expiring ones. It does
+// not wait: what it misses does no harm.
+func (b *bucket) expire(changes []change, seqs []uint64) {
+	for i, c := range changes[:len(changes)-1] {
+		if len(c.data) == 0 {
+			b.expireOne(c.key, seqs[i])
+		}
+	}
+}
+
+func (b *bucket) expireOne(key string, seq uint64) {
+	_ = b.c.nc.PublishMsg(&nats.Msg{Subject: b.subject + key, Header: nats.Header{
+		hdrExpected: {strconv.FormatUint(seq, 10)}, hdrTTL: {tombstoneTTL}, hdrOperation: {"DEL"},
+	}})
+}

@@ -1,0 +1,273 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"forebay/internal/bb"
+)
+
+// Buckets. A buffer's bucket carries an id that is never used again, so that
+// somebody who still holds a destroyed buffer cannot write into its successor of
+// the same name.
+//
+//	forebay                     buffer.NAME: a buffer's record; counter.ids: blocks of ids
+//	forebay-NAME-ID             the namespace of one buffer
+//
+// Creating a buffer puts its record and then makes its bucket; destroying it marks
+// the record, deletes the bucket and then the record. So whatever a crash leaves is
+// told by the record: without a bucket, Namespace makes it; marked, Repair goes on
+// deleting. A bucket without a record can be left by a race of Namespace with
+// DestroyBuffer and is deleted by Repair once it is old.
+const (
+	systemBucket = "forebay"
+	bufferPrefix = "buffer."
+	orphanAge    = time.Hour
+)
+
+func bufferKey(name string) string { return bufferPrefix + name }
+
+func bucketName(buffer string, id uint64) string {
+	return systemBucket + "-" + buffer + "-" + strconv.FormatUint(id, 16)
+}
+
+// CreateBuffer makes a buffer with an empty root directory. Exists if there is one
+// of that name, in whatever state.
+func (m *Meta) CreateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error) {
+	const op = "create buffer"
+	if err := checkBuffer(op, &b); err != nil {
+		return bb.Buffer{}, err
+	}
+	if b.Created.IsZero() {
+		b.Created = time.Now()
+	}
+	if b.State == "" {
+		b.State = bb.BufferActive
+	}
+	id, err := m.newID(ctx)
+	if err != nil {
+		return bb.Buffer{}, err
+	}
+	key := bufferKey(b.Name)
+	data, err := sealBuffer(key, &b, id)
+	if err != nil {
+		return bb.Buffer{}, err
+	}
+	seq, _, err := m.system.create(ctx, key, data, 0)
+	if errors.Is(err, errConflict) {
+		return bb.Buffer{}, bb.E(bb.Exists, op, b.Name, "there is a buffer of that name")
+	}
+	if err != nil {
+		return bb.Buffer{}, opError(op, b.Name, err)
+	}
+	b.Revision = seq
+	b.Created = b.Created.Round(0).UTC()
+	if _, err := m.Namespace(ctx, b.Name); err != nil {
+		return bb.Buffer{}, err
+	}
+	return b, nil
+}
+
+func checkBuffer(op string, b *bb.Buffer) error {
+	if err := bb.CheckBufferName(b.Name); err != nil {
+		return err
+	}
+	long := len(b.Backing) > maxText || len(b.Job) > maxText || len(b.Codec) > maxText || len(b.Keep) > maxText
+	if long || b.Capacity < 0 || b.FlushLimit < 0 || b.DirtyAge < 0 || !representable(b.Created) {
+		return bb.E(bb.Invalid, op, b.Name, "has a value that is negative, too long or out of range")
+	}
+	return nil
+}
+
+// Buffer returns a buffer. NotFound if there is none.
+func (m *Meta) Buffer(ctx context.Context, name string) (bb.Buffer, error) {
+	b, _, err := m.buffer(ctx, "buffer", name)
+	return b, err
+}
+
+func (m *Meta) buffer(ctx context.Context, op, name string) (bb.Buffer, uint64, error) {
+	if err := bb.CheckBufferName(name); err != nil {
+		return bb.Buffer{}, 0, err
+	}
+	key := bufferKey(name)
+	r, err := m.system.get(ctx, key)
+	if err != nil {
+		return bb.Buffer{}, 0, opError(op, name, err)
+	}
+	if !r.live() {
+		return bb.Buffer{}, 0, bb.E(bb.NotFound, op, name, "there is no such buffer")
+	}
+	return openBuffer(key, r.data, r.seq)
+}
+
+// Buffers returns all buffers sorted by name. Records that cannot be decoded are
+// counted, logged and left out.
+func (m *Meta) Buffers(ctx context.Context) ([]bb.Buffer, error) {
+	var buffers []bb.Buffer
+	err := m.eachBuffer(ctx, func(b bb.Buffer, _ uint64) { buffers = append(buffers, b) })
+	slices.SortFunc(buffers, func(a, b bb.Buffer) int { return strings.Compare(a.Name, b.Name) })
+	return buffers, err
+}
+
+func (m *Meta) eachBuffer(ctx context.Context, fn func(bb.Buffer, uint64)) error {
+	found := map[string]record{} // one that changes during the scan is seen twice
+	err := m.system.scan(ctx, bufferPrefix+"*", func(r *record) error {
+		found[r.key] = *r
+		return nil
+	})
+	if err != nil {
+		return opError("buffers", "", err)
+	}
+	for key, r := range found {
+		if !r.live() {
+			continue
+		}
+		b, id, err := openBuffer(key, r.data, r.seq)
+		if err != nil {
+			m.garbage(key, err)
+			continue
+		}
+		fn(b, id)
+	}
+	return nil
+}
+
+// garbage counts and logs a record that cannot be decoded.
+func (m *Meta) garbage(key string, err error) {
+	m.counters.garbage.Add(1)
+	m.log.Error("a record of the namespace cannot be read and is left out", "key", key, "err", err)
+}
+
+// UpdateBuffer stores changed attributes of a buffer and returns it with its new
+// revision. Busy with ErrConflict if b.Revision is not the current one.
+func (m *Meta) UpdateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error) {
+	const op = "update buffer"
+	if err := checkBuffer(op, &b); err != nil {
+		return bb.Buffer{}, err
+	}
+	old, id, err := m.buffer(ctx, op, b.Name)
+	if err != nil {
+		return bb.Buffer{}, err
+	}
+	if old.Revision != b.Revision {
+		return bb.Buffer{}, opError(op, b.Name, errConflict)
+	}
+	b.Created = old.Created
+	return m.putBuffer(ctx, op, b, id)
+}
+
+func (m *Meta) putBuffer(ctx context.Context, op string, b bb.Buffer, id uint64) (bb.Buffer, error) {
+	key := bufferKey(b.Name)
+	data, err := sealBuffer(key, &b, id)
+	if err != nil {
+		return bb.Buffer{}, err
+	}
+	seq, err := m.system.put(ctx, key, data, b.Revision)
+	if err != nil {
+		return bb.Buffer{}, opError(op, b.Name, err)
+	}
+	b.Revision = seq
+	return b, nil
+}
+
+// DestroyBuffer deletes a buffer and its namespace, in a time that does not depend on
+// what it holds. It may be called again after a failure, by anybody.
+func (m *Meta) DestroyBuffer(ctx context.Context, name string) error {
+	const op = "destroy buffer"
+	for {
+		b, id, err := m.buffer(ctx, op, name)
+		if err != nil {
+			return err
+		}
+		if b.State != bb.BufferDestroying {
+			b.State = bb.BufferDestroying
+			b, err = m.putBuffer(ctx, op, b, id)
+			if errors.Is(err, ErrConflict) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		err = m.finishDestroy(ctx, b, id)
+		if errors.Is(err, errConflict) {
+			continue // somebody else finished it, or is about to
+		}
+		return opError(op, name, err)
+	}
+}
+
+// finishDestroy deletes the bucket and then the record of a buffer marked for it.
+func (m *Meta) finishDestroy(ctx context.Context, b bb.Buffer, id uint64) error {
+	bucket := bucketName(b.Name, id)
+	if err := m.bucket(bucket).destroy(ctx); err != nil {
+		return err
+	}
+	m.forget(b.Name, bucket)
+	_, err := m.system.remove(ctx, bufferKey(b.Name), b.Revision)
+	return err
+}
+
+func (m *Meta) forget(buffer, bucket string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.name == bucket {
+		delete(m.mu.namespaces, buffer)
+	}
+}
+
+// Repair finishes what a crash left half done: buffers being destroyed, and buckets
+// without a buffer. Connect calls it.
+func (m *Meta) Repair(ctx context.Context) error {
+	known := map[string]bool{}
+	var destroying []func() error
+	err := m.eachBuffer(ctx, func(b bb.Buffer, id uint64) {
+		known["KV_"+bucketName(b.Name, id)] = true
+		if b.State == bb.BufferDestroying {
+			destroying = append(destroying, func() error { return m.finishDestroy(ctx, b, id) })
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, finish := range destroying {
+		if err := finish(); err != nil && !errors.Is(err, errConflict) {
+			return opError("repair", "", err)
+		}
+	}
+	return m.deleteOrphans(ctx, known)
+}
+
+// deleteOrphans deletes buckets without a record that are too old to be of a buffer
+// that is just being made.
+func (m *Meta) deleteOrphans(ctx context.Context, known map[string]bool) error {
+	if m.counters.garbage.Load() > 0 {
+		return nil // a record that cannot be read may be theirs
+	}
+	var orphans []string
+	list := m.conn.admin.ListStreams(ctx, jetstream.WithStreamListSubject("$KV.>"))
+	for s := range list.Info() {
+		name := s.Config.Name
+		if strings.HasPrefix(name, "KV_"+systemBucket+"-") && !known[name] && time.Since(s.Created) > orphanAge {
+			orphans = append(orphans, strings.TrimPrefix(name, "KV_"))
+		}
+	}
+	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+		m.log.Warn("could not look for buckets without a buffer", "err", err)
+		return nil
+	}
+	for _, name := range orphans {
+		m.log.Warn("deleting a bucket that no buffer has", "bucket", name)
+		if err := m.bucket(name).destroy(ctx); err != nil {
+			return fmt.Errorf("repair: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,367 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// Create stores an entry whose name must not be taken, and returns its revision:
+// one compare-and-set, after which the directory is confirmed (see Namespace).
+// Exists if there is an entry of that name, NotFound if the directory is gone.
+func (ns *Namespace) Create(ctx context.Context, e bb.Entry) (uint64, error) {
+	if err := checkPlace(e.Parent, e.Name); err != nil {
+		return 0, err
+	}
+	if e.Type == bb.TypeDirectory {
+		return 0, bb.E(bb.Invalid, "create", e.Name, "is a directory").WithRemedy("use Mkdir")
+	}
+	return ns.create(ctx, "create", &e)
+}
+
+func (ns *Namespace) create(ctx context.Context, op string, e *bb.Entry) (uint64, error) {
+	id, key := entryID{e.Parent, e.Name}, entryKey(e.Parent, e.Name)
+	data, err := sealEntry(key, e)
+	if err != nil {
+		return 0, err
+	}
+	known, _ := ns.entries.get(id)
+	if known.live {
+		return 0, exists(op, e.Name)
+	}
+	t := ns.entries.begin(id)
+	seq, _, err := ns.b.create(ctx, key, data, known.seq)
+	stored := *e
+	stored.Revision = seq
+	ns.entries.settle(id, cached[bb.Entry]{value: stored, seq: seq, live: true}, t, err)
+	if errors.Is(err, errConflict) {
+		return 0, exists(op, e.Name)
+	}
+	if err != nil {
+		return 0, opError(op, e.Name, err)
+	}
+	return seq, ns.confirm(ctx, op, id)
+}
+
+func exists(op, name string) error {
+	return bb.E(bb.Exists, op, name, "there is an entry of that name")
+}
+
+// confirm is step C2 of the creation of an entry.
+func (ns *Namespace) confirm(ctx context.Context, op string, id entryID) error {
+	for range maxTries {
+		switch _, gone, err := ns.settledDir(ctx, id.dir); {
+		case errors.Is(err, errConflict):
+			continue
+		case err != nil:
+			return opError(op, id.name, err)
+		case gone:
+			return errors.Join(dirGone(op, id.name), opError(op, id.name, ns.withdraw(ctx, id)))
+		}
+		return nil
+	}
+	return opError(op, id.name, errConflict)
+}
+
+func dirGone(op, name string) error {
+	return bb.E(bb.NotFound, op, name, "its directory has been removed")
+}
+
+// settledDir returns the revision of a directory's record without a mark of
+// removal, which it takes off; errConflict if it must be called again.
+func (ns *Namespace) settledDir(ctx context.Context, dir bb.DirID) (seq uint64, gone bool, err error) {
+	c, err := ns.loadDir(ctx, dir)
+	if err != nil || !c.live || !c.value.removing {
+		return c.seq, err == nil && !c.live, err
+	}
+	d := c.value
+	d.removing = false
+	seq, err = ns.putDir(ctx, dir, d, c.seq)
+	return seq, false, err
+}
+
+// withdraw deletes an entry from a directory that is gone: whoever changed it since
+// had it from its creator, and its directory is gone for them too.
+func (ns *Namespace) withdraw(ctx context.Context, id entryID) error {
+	key := entryKey(id.dir, id.name)
+	for range maxTries {
+		r, err := ns.b.get(ctx, key)
+		if err != nil {
+			return err
+		}
+		if !r.live() {
+			return nil
+		}
+		if err := ns.removeEntry(ctx, id, r.seq); !errors.Is(err, errConflict) {
+			return err
+		}
+	}
+	return errConflict
+}
+
+func (ns *Namespace) removeEntry(ctx context.Context, id entryID, expected uint64) error {
+	t := ns.entries.begin(id)
+	seq, err := ns.b.remove(ctx, entryKey(id.dir, id.name), expected)
+	ns.entries.settle(id, cached[bb.Entry]{seq: seq}, t, err)
+	return err
+}
+
+// Put stores a new state of an existing entry and returns its revision. Busy with
+// ErrConflict if e.Revision is not the entry's: it was changed, renamed or removed.
+func (ns *Namespace) Put(ctx context.Context, e bb.Entry) (uint64, error) {
+	if e.Parent != 0 || e.Name != "" {
+		if err := checkPlace(e.Parent, e.Name); err != nil {
+			return 0, err
+		}
+	}
+	if e.Revision == 0 {
+		return 0, bb.E(bb.Invalid, "put", e.Name, "has no revision").WithRemedy("use Create")
+	}
+	seq, err := ns.put(ctx, &e)
+	return seq, opError("put", e.Name, err)
+}
+
+func (ns *Namespace) put(ctx context.Context, e *bb.Entry) (uint64, error) {
+	id, key := entryID{e.Parent, e.Name}, entryKey(e.Parent, e.Name)
+	data, err := sealEntry(key, e)
+	if err != nil {
+		return 0, err
+	}
+	t := ns.entries.begin(id)
+	seq, err := ns.b.put(ctx, key, data, e.Revision)
+	stored := *e
+	stored.Revision = seq
+	ns.entries.settle(id, cached[bb.Entry]{value: stored, seq: seq, live: true}, t, err)
+	return seq, err
+}
+
+// Owner is who a new directory belongs to, and what its users may do.
+type Owner struct {
+	UID, GID uint32
+	Mode     fs.FileMode // permission bits
+}
+
+// Mkdir makes a directory and returns its entry. Exists if there is an entry of
+// that name, NotFound if the parent is gone.
+func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o Owner) (bb.Entry, error) {
+	if err := checkPlace(parent, name); err != nil {
+		return bb.Entry{}, err
+	}
+	if c, ok := ns.entries.get(entryID{parent, name}); ok && c.live {
+		return bb.Entry{}, exists("mkdir", name)
+	}
+	dir, err := ns.m.NewDirID(ctx)
+	if err != nil {
+		return bb.Entry{}, err
+	}
+	e := bb.Entry{
+		Parent: parent, Name: name, Type: bb.TypeDirectory, Dir: dir,
+		Mode: o.Mode.Perm(), UID: o.UID, GID: o.GID, MTime: time.Now().Round(0).UTC(),
+	}
+	// The reverse record first: nobody knows the id yet, so two puts need not be one
+	// batch. A crash in between leaves a record that nothing leads to.
+	record, err := ns.putDir(ctx, dir, directory{parent: parent, name: name}, 0)
+	if err != nil {
+		return bb.Entry{}, opError("mkdir", name, err)
+	}
+	e.Revision, err = ns.create(ctx, "mkdir", &e)
+	if err != nil {
+		if errors.Is(err, bb.Exists) || errors.Is(err, bb.NotFound) {
+			ns.b.expireOne(dirKey(dir), record)
+			ns.dirs.forget(dir)
+		}
+		return bb.Entry{}, err
+	}
+	return e, nil
+}
+
+// MkdirAll makes a directory and its missing ancestors and returns its entry, or
+// that of the directory that was there already.
+func (ns *Namespace) MkdirAll(ctx context.Context, path string, o Owner) (bb.Entry, error) {
+	names, err := bb.SplitPath(path)
+	if err != nil {
+		return bb.Entry{}, err
+	}
+	e, err := ns.Root(ctx)
+	if err != nil {
+		return bb.Entry{}, err
+	}
+	for i, name := range names {
+		next, err := ns.enter(ctx, e.Dir, name, o)
+		if err != nil {
+			return bb.Entry{}, bb.Wrap("mkdir", ns.address(names[:i+1]...), err)
+		}
+		e = next
+	}
+	return e, nil
+}
+
+// enter returns the directory of a name, made if it is not there.
+func (ns *Namespace) enter(ctx context.Context, parent bb.DirID, name string, o Owner) (bb.Entry, error) {
+	for range maxTries {
+		c, err := ns.load(ctx, parent, name)
+		switch {
+		case err != nil:
+			return bb.Entry{}, opError("mkdir", name, err)
+		case c.live && !c.value.IsDir():
+			return bb.Entry{}, bb.E(bb.NotDirectory, "mkdir", name, "is a file")
+		case c.live:
+			return c.value, nil
+		}
+		e, err := ns.Mkdir(ctx, parent, name, o)
+		if !errors.Is(err, bb.Exists) {
+			return e, err
+		}
+		ns.entries.forget(entryID{parent, name})
+	}
+	return bb.Entry{}, opError("mkdir", name, errConflict)
+}
+
+// RemoveOptions say how Remove and RemoveAll go about it.
+type RemoveOptions struct {
+	// StoreOp leaves a StoreOp for what is removed, in the same atomic change.
+	StoreOp bool
+	// Revision, if not 0, is the one that Remove expects the entry to have; else
+	// Busy with ErrConflict.
+	Revision uint64
+}
+
+// Remove removes a file or an empty directory and returns the entry that it was.
+// NotEmpty for a directory that holds something.
+func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o RemoveOptions) (bb.Entry, error) {
+	if err := checkPlace(parent, name); err != nil {
+		return bb.Entry{}, err
+	}
+	for range maxTries {
+		c, err := ns.load(ctx, parent, name)
+		switch {
+		case err != nil:
+			return bb.Entry{}, opError("remove", name, err)
+		case !c.live:
+			return bb.Entry{}, bb.E(bb.NotFound, "remove", name, "there is no such file or directory")
+		case o.Revision != 0 && o.Revision != c.seq:
+			return bb.Entry{}, opError("remove", name, errConflict)
+		}
+		if c.value.IsDir() {
+			err = ns.removeDir(ctx, &c.value, o)
+		} else {
+			err = ns.removeFile(ctx, &c.value, o)
+		}
+		if !errors.Is(err, errConflict) {
+			return c.value, opError("remove", name, err)
+		}
+		ns.entries.forget(entryID{parent, name})
+	}
+	return bb.Entry{}, opError("remove", name, errConflict)
+}
+
+func (ns *Namespace) removeFile(ctx context.Context, e *bb.Entry, o RemoveOptions) error {
+	id := entryID{e.Parent, e.Name}
+	if !o.StoreOp {
+		return ns.removeEntry(ctx, id, e.Revision)
+	}
+	op, err := ns.removalOp(ctx, e)
+	if err != nil {
+		return err
+	}
+	return ns.commit(ctx, []change{op, {key: entryKey(e.Parent, e.Name), expected: e.Revision}}, []entryChange{{id: id, change: 1}}, nil)
+}
+
+// removeDir is the remover's part of what Namespace describes.
+func (ns *Namespace) removeDir(ctx context.Context, e *bb.Entry, o RemoveOptions) error {
+	marked, err := ns.markEmpty(ctx, "remove", e)
+	if err != nil {
+		return err
+	}
+	var changes []change
+	if o.StoreOp {
+		op, err := ns.removalOp(ctx, e)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, op)
+	}
+	n := len(changes)
+	changes = append(
+		changes,
+		change{key: dirKey(e.Dir), expected: marked},
+		change{key: entryKey(e.Parent, e.Name), expected: e.Revision},
+	)
+	return ns.commit(ctx, changes, []entryChange{{id: entryID{e.Parent, e.Name}, change: n + 1}}, []dirChange{{dir: e.Dir, change: n}})
+}
+
+// markEmpty marks a directory as being removed and then finds it empty (steps R1 and
+// R2); it returns the revision of the marked record. NotEmpty takes the mark off.
+func (ns *Namespace) markEmpty(ctx context.Context, op string, e *bb.Entry) (uint64, error) {
+	c, err := ns.loadDir(ctx, e.Dir)
+	if err != nil {
+		return 0, err
+	}
+	if !c.live {
+		ns.dirs.forget(e.Dir)
+		return 0, errConflict // removed a moment ago: its entry is gone too
+	}
+	marked, d := c.seq, c.value
+	if !d.removing {
+		d.removing = true
+		if marked, err = ns.putDir(ctx, e.Dir, d, c.seq); err != nil {
+			return 0, err
+		}
+	}
+	empty, err := ns.b.empty(ctx, entriesOf(e.Dir))
+	if err != nil || empty {
+		return marked, err
+	}
+	d.removing = false
+	if _, err := ns.putDir(ctx, e.Dir, d, marked); err != nil && !errors.Is(err, errConflict) {
+		return 0, err
+	}
+	return 0, bb.E(bb.NotEmpty, op, e.Name, "the directory holds something").WithRemedy("remove what it holds first")
+}
+
+// entryChange and dirChange say what a batch's change means to the caches.
+type entryChange struct {
+	id     entryID
+	change int       // index
+	entry  *bb.Entry // gets its revision; nil: it was deleted
+}
+
+type dirChange struct {
+	dir    bb.DirID
+	change int
+	record *directory // nil: it was deleted
+}
+
+// commit carries out a batch and keeps what became of it in the caches.
+func (ns *Namespace) commit(ctx context.Context, changes []change, entries []entryChange, dirs []dirChange) error {
+	entryTickets, dirTickets := make([]ticket, len(entries)), make([]ticket, len(dirs))
+	for i, c := range entries {
+		entryTickets[i] = ns.entries.begin(c.id)
+	}
+	for i, c := range dirs {
+		dirTickets[i] = ns.dirs.begin(c.dir)
+	}
+	seqs, err := ns.b.commit(ctx, changes)
+	if err != nil {
+		seqs = make([]uint64, len(changes))
+	}
+	for i, c := range entries {
+		known := cached[bb.Entry]{seq: seqs[c.change], live: c.entry != nil}
+		if c.entry != nil {
+			c.entry.Revision = known.seq
+			known.value = *c.entry
+		}
+		ns.entries.settle(c.id, known, entryTickets[i], err)
+	}
+	for i, c := range dirs {
+		known := cached[directory]{seq: seqs[c.change], live: c.record != nil}
+		if c.record != nil {
+			known.value = *c.record
+		}
+		ns.dirs.settle(c.dir, known, dirTickets[i], err)
+	}
+	return err
+}

@@ -1,0 +1,403 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"forebay/internal/bb"
+)
+
+const (
+	reconnectWait  = 100 * time.Millisecond
+	attemptTimeout = 5 * time.Second // an answer that takes longer is asked for again
+	callShards     = 16
+)
+
+var (
+	// errUncertain: the connection broke, or the server was silent, after a request
+	// was sent; it may have been carried out.
+	errUncertain = errors.New("the server did not answer")
+	errNoServer  = errors.New("no connection to the server")
+	errClosed    = errors.New("the connection was closed")
+)
+
+// Status is the state of the connection to the server.
+type Status struct {
+	Connected  bool
+	Server     string    // its URL, without credentials; "in process" for an embedded server
+	Since      time.Time // of the last change
+	Reconnects uint64
+	LastError  string // "" if there never was one
+}
+
+// conn is one connection to the server with all requests multiplexed over one
+// subscription.
+//
+// Request-reply of nats.go waits for its context when the connection breaks; here
+// a break fails the requests in flight at once, so that they can be asked again
+// when the server is back.
+type conn struct {
+	nc     *nats.Conn
+	push   nats.JetStreamContext // ordered consumers
+	admin  jetstream.JetStream   // streams
+	log    *slog.Logger
+	server string
+
+	prefix string // of reply subjects
+	sub    *nats.Subscription
+	last   atomic.Uint64 // id of the last call
+	shards [callShards]struct {
+		sync.Mutex
+		calls map[uint64]*call
+	}
+	pool   sync.Pool
+	closed chan struct{} // by nats.go, when its goroutines are told to end
+
+	mu struct {
+		sync.Mutex
+		status Status
+		up     chan struct{} // closed while connected
+	}
+}
+
+// call is one request that waits for answers. Its channel is only ever written
+// under the lock of its shard, and never blocks the writer.
+type call struct {
+	answers chan *nats.Msg // nil stands for a broken connection
+	timer   *time.Timer
+}
+
+func dial(ctx context.Context, opts Options) (*conn, error) {
+	c := &conn{log: opts.Logger, closed: make(chan struct{})}
+	c.server = strings.Join(redacted(opts.URLs), ",")
+	if opts.InProcess != nil {
+		c.server = "in process"
+	}
+	for i := range c.shards {
+		c.shards[i].calls = map[uint64]*call{}
+	}
+	c.pool.New = func() any {
+		return &call{answers: make(chan *nats.Msg, 2), timer: time.NewTimer(time.Hour)}
+	}
+	c.mu.up = make(chan struct{})
+	if err := c.connect(ctx, opts); err != nil {
+		return nil, err
+	}
+	var err error
+	c.prefix = c.nc.NewInbox() + "."
+	if c.sub, err = c.nc.Subscribe(c.prefix+"*", c.dispatch); err == nil {
+		err = c.sub.SetPendingLimits(-1, -1) // bounded by the answers that are asked for
+	}
+	if err == nil {
+		c.push, err = c.nc.JetStream(nats.MaxWait(attemptTimeout))
+	}
+	if err == nil {
+		c.admin, err = jetstream.New(c.nc)
+	}
+	if err != nil {
+		c.close()
+		return nil, bb.Wrap("connect", c.server, err)
+	}
+	return c, nil
+}
+
+func redacted(urls []string) []string {
+	var out []string
+	for _, u := range urls {
+		if scheme, rest, ok := strings.Cut(u, "://"); ok {
+			if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+				u = scheme + "://" + rest[at+1:]
+			}
+		}
+		out = append(out, u)
+	}
+	return out
+}
+
+// connect tries until the context ends, unless trying again cannot help.
+func (c *conn) connect(ctx context.Context, opts Options) error {
+	options := c.options(opts)
+	for {
+		nc, err := nats.Connect(strings.Join(opts.URLs, ","), options...)
+		if err == nil {
+			c.nc = nc
+			c.setUp(nc.ConnectedUrlRedacted())
+			return nil
+		}
+		c.setDown(err)
+		if kind := dialKind(err); kind != bb.Unavailable {
+			return &bb.Error{Kind: kind, Op: "connect", Path: c.server, Err: err, Remedy: "check the URL, the credentials and the TLS files"}
+		}
+		select {
+		case <-time.After(reconnectWait):
+		case <-ctx.Done():
+			return c.unavailable(ctx, "connect", err)
+		}
+	}
+}
+
+func (c *conn) options(o Options) []nats.Option {
+	options := []nats.Option{
+		nats.Name(o.Name),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectWait, reconnectWait),
+		nats.ReconnectBufSize(-1), // what cannot be sent now is tried again by its caller
+		nats.PingInterval(10 * time.Second),
+		nats.Timeout(5 * time.Second),
+		nats.IgnoreAuthErrorAbort(),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.setDown(err); c.failCalls() }),
+		nats.ReconnectHandler(func(nc *nats.Conn) { c.setUp(nc.ConnectedUrlRedacted()) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			c.log.Warn("namespace server", "server", c.server, "err", err)
+		}),
+		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
+	}
+	if o.InProcess != nil {
+		options = append(options, nats.InProcessServer(o.InProcess))
+	}
+	if o.Credentials != "" {
+		options = append(options, nats.UserCredentials(o.Credentials))
+	}
+	if o.CA != "" {
+		options = append(options, nats.RootCAs(o.CA))
+	}
+	if o.Cert != "" {
+		options = append(options, nats.ClientCert(o.Cert, o.Key))
+	}
+	return options
+}
+
+// dialKind tells what cannot get better by waiting from what can.
+func dialKind(err error) bb.Kind {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
+		return bb.Permission
+	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrConnectionClosed):
+		return bb.Unavailable
+	}
+	var network interface{ Timeout() bool }
+	if errors.As(err, &network) {
+		return bb.Unavailable
+	}
+	return bb.Invalid
+}
+
+func (c *conn) close() {
+	if c.nc == nil {
+		return
+	}
+	c.nc.Close()
+	<-c.closed
+	c.setDown(errClosed)
+	c.failCalls()
+}
+
+func (c *conn) setUp(server string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.mu.status
+	if !s.Since.IsZero() {
+		s.Reconnects++
+	}
+	s.Connected, s.Since, s.Server = true, time.Now(), c.server
+	if server != "" && c.server != "in process" {
+		s.Server = server
+	}
+	select {
+	case <-c.mu.up:
+	default:
+		close(c.mu.up)
+	}
+	c.log.Info("connected to the namespace server", "server", s.Server)
+}
+
+func (c *conn) setDown(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.mu.status
+	select {
+	case <-c.mu.up:
+		c.mu.up = make(chan struct{})
+	default:
+	}
+	if s.Connected || s.Since.IsZero() {
+		s.Since = time.Now()
+	}
+	s.Connected = false
+	if s.Server == "" {
+		s.Server = c.server
+	}
+	if err == nil {
+		err = errNoServer
+	}
+	s.LastError = err.Error()
+	if !errors.Is(err, errClosed) {
+		c.log.Warn("lost the namespace server", "server", s.Server, "err", err)
+	}
+}
+
+func (c *conn) currentStatus() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.status
+}
+
+// wait returns when there is a connection, or why there was none until ctx ended.
+func (c *conn) wait(ctx context.Context) error {
+	c.mu.Lock()
+	up := c.mu.up
+	c.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return c.unavailable(ctx, "namespace server", errNoServer)
+	default:
+	}
+	select {
+	case <-up:
+		return nil
+	case <-c.closed:
+		return &bb.Error{Kind: bb.Unavailable, Op: "namespace server", Path: c.server, Err: errClosed}
+	case <-ctx.Done():
+		return c.unavailable(ctx, "namespace server", errNoServer)
+	}
+}
+
+// again returns when it makes sense to ask again, or why not. It pauses a little:
+// a broken connection is noticed a moment after requests begin to fail.
+func (c *conn) again(ctx context.Context) error {
+	select {
+	case <-time.After(5 * time.Millisecond):
+	case <-ctx.Done():
+	}
+	return c.wait(ctx)
+}
+
+// unavailable is the error of an operation whose context ended while the server
+// did not answer: Cancelled if somebody cancelled it, else Unavailable.
+func (c *conn) unavailable(ctx context.Context, op string, cause error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return &bb.Error{Kind: bb.Cancelled, Op: op, Path: c.server, Err: fmt.Errorf("%w: %w", ctx.Err(), cause)}
+	}
+	s := c.currentStatus()
+	why := cause
+	if s.LastError != "" && !s.Connected {
+		why = fmt.Errorf("%w since %s: %s", cause, s.Since.Format(time.TimeOnly), s.LastError)
+	}
+	return &bb.Error{Kind: bb.Unavailable, Op: op, Path: s.Server, Err: why, Remedy: "see whether the NATS server runs and can be reached"}
+}
+
+// dispatch hands an answer to its call. It runs on the subscription's goroutine.
+func (c *conn) dispatch(msg *nats.Msg) {
+	id, err := strconv.ParseUint(msg.Subject[len(c.prefix):], 36, 64)
+	if err != nil {
+		return
+	}
+	s := &c.shards[id%callShards]
+	s.Lock()
+	defer s.Unlock()
+	if call := s.calls[id]; call != nil {
+		call.push(msg)
+	}
+}
+
+func (c *call) push(msg *nats.Msg) {
+	select {
+	case c.answers <- msg:
+	default: // more than was asked for
+	}
+}
+
+// failCalls tells every call in flight that its answer will not come.
+func (c *conn) failCalls() {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.Lock()
+		for _, call := range s.calls {
+			call.push(nil)
+		}
+		s.Unlock()
+	}
+}
+
+func (c *conn) register(call *call) uint64 {
+	id := c.last.Add(1)
+	s := &c.shards[id%callShards]
+	s.Lock()
+	s.calls[id] = call
+	s.Unlock()
+	return id
+}
+
+func (c *conn) unregister(id uint64) {
+	s := &c.shards[id%callShards]
+	s.Lock()
+	delete(s.calls, id)
+	s.Unlock()
+}
+
+func (c *conn) reply(id uint64) string {
+	b := make([]byte, 0, len(c.prefix)+13)
+	return string(strconv.AppendUint(append(b, c.prefix...), id, 36))
+}
+
+// request sends messages, of which the last is answered, and returns the answer.
+// It does not try again: errUncertain means that the server may have acted on it,
+// errNoServer that it cannot have, nats.ErrNoResponders that nobody listens.
+func (c *conn) request(ctx context.Context, msgs ...*nats.Msg) (*nats.Msg, error) {
+	call := c.pool.Get().(*call)
+	id := c.register(call)
+	defer func() {
+		c.unregister(id)
+		call.timer.Stop()
+		for len(call.answers) > 0 {
+			<-call.answers
+		}
+		c.pool.Put(call)
+	}()
+	msgs[len(msgs)-1].Reply = c.reply(id)
+	for i, msg := range msgs {
+		if err := c.nc.PublishMsg(msg); err != nil {
+			if i > 0 || !notSent(err) {
+				return nil, fmt.Errorf("%w: %w", errUncertain, err)
+			}
+			return nil, fmt.Errorf("%w: %w", errNoServer, err)
+		}
+	}
+	call.timer.Reset(attemptTimeout)
+	return c.answer(ctx, call)
+}
+
+// answer waits for the next answer to a call.
+func (c *conn) answer(ctx context.Context, call *call) (*nats.Msg, error) {
+	select {
+	case msg := <-call.answers:
+		if msg == nil {
+			return nil, errUncertain
+		}
+		if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
+			return nil, nats.ErrNoResponders
+		}
+		return msg, nil
+	case <-call.timer.C:
+		return nil, errUncertain
+	case <-ctx.Done():
+		return nil, c.unavailable(ctx, "namespace server", errUncertain)
+	}
+}
+
+// notSent reports whether an error of Publish says that nothing left the process.
+func notSent(err error) bool {
+	return errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting) ||
+		errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrConnectionDraining)
+}

@@ -1,0 +1,3 @@
+package meta
+
+func child() int { return 0 }

@@ -1,0 +1,245 @@
+package meta
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+const (
+	listingAge   = time.Minute
+	listingBytes = 256 << 20 // of the listings kept for one namespace
+	chunkSize    = 1 << 20
+)
+
+// Lister is a directory's entries, sorted by name, as they were found when it was
+// made: every entry that existed throughout is in it once, in a state that it had.
+// It holds about 50 bytes more an entry than its name and record take (150 bytes
+// together for ordinary files), never changes, and may be used concurrently.
+type Lister struct {
+	m     *Meta
+	dir   bb.DirID
+	begun time.Time
+	names []listed
+	bytes int
+}
+
+// listed is one entry: its name and record, in one piece of memory with others.
+type listed struct {
+	name, record []byte
+	seq          uint64
+}
+
+// NewLister reads a directory. NotFound if it does not exist.
+func (ns *Namespace) NewLister(ctx context.Context, dir bb.DirID) (*Lister, error) {
+	if err := ns.checkDir(ctx, dir); err != nil {
+		return nil, err
+	}
+	l := &Lister{m: ns.m, dir: dir, begun: time.Now()}
+	var chunk []byte
+	err := ns.b.scan(ctx, entriesOf(dir), func(r *record) error {
+		_, name, ok := parseEntryKey(r.key)
+		if !ok {
+			ns.m.garbage(r.key, bb.E(bb.Checksum, "decode", r.key, "is not an entry's key"))
+			return nil
+		}
+		n := len(name) + len(r.data)
+		if cap(chunk)-len(chunk) < n {
+			chunk = make([]byte, 0, max(chunkSize, n))
+			l.bytes += cap(chunk)
+		}
+		at := len(chunk)
+		chunk = append(append(chunk, name...), r.data...)
+		l.names = append(l.names, listed{chunk[at : at+len(name)], chunk[at+len(name) : at+n], r.seq})
+		return nil
+	})
+	if err != nil {
+		return nil, opError("list", dir.String(), err)
+	}
+	l.sort()
+	l.bytes += cap(l.names) * 56
+	return l, nil
+}
+
+// sort orders by name, keeps the newest record of each, and drops what was deleted.
+func (l *Lister) sort() {
+	slices.SortFunc(l.names, func(a, b listed) int {
+		if c := bytes.Compare(a.name, b.name); c != 0 {
+			return c
+		}
+		if a.seq > b.seq {
+			return -1
+		}
+		return 1
+	})
+	l.names = slices.CompactFunc(l.names, func(a, b listed) bool { return bytes.Equal(a.name, b.name) })
+	l.names = slices.DeleteFunc(l.names, func(a listed) bool { return len(a.record) == 0 })
+}
+
+func (ns *Namespace) checkDir(ctx context.Context, dir bb.DirID) error {
+	c, err := ns.loadDir(ctx, dir)
+	if err != nil {
+		return opError("list", dir.String(), err)
+	}
+	if !c.live {
+		return bb.E(bb.NotFound, "list", dir.String(), "there is no such directory")
+	}
+	return nil
+}
+
+// Len returns how many entries there are.
+func (l *Lister) Len() int { return len(l.names) }
+
+// Page returns at most limit entries with names above after, sorted by name, and
+// whether there are more. Records that cannot be decoded are counted, logged and
+// left out.
+func (l *Lister) Page(after string, limit int) (entries []bb.Entry, more bool) {
+	from := sort.Search(len(l.names), func(i int) bool { return string(l.names[i].name) > after })
+	to := min(from+max(limit, 0), len(l.names))
+	entries = make([]bb.Entry, 0, to-from)
+	for _, n := range l.names[from:to] {
+		key := entryKey(l.dir, string(n.name))
+		e, err := openEntry(key, n.record, n.seq)
+		if err != nil {
+			l.m.garbage(key, err)
+			continue
+		}
+		entries = append(entries, e)
+	}
+	return entries, to < len(l.names)
+}
+
+// listings keeps, for a while, the listers of large directories whose pages are
+// being asked for one by one.
+type listings struct {
+	sync.Mutex
+	byDir map[bb.DirID]*Lister
+	timer *time.Timer
+}
+
+func (ls *listings) get(dir bb.DirID) *Lister {
+	ls.Lock()
+	defer ls.Unlock()
+	ls.prune()
+	return ls.byDir[dir]
+}
+
+// put keeps a lister if it is the newest of its directory and there is room, for
+// which older ones of others are dropped.
+func (ls *listings) put(l *Lister) {
+	ls.Lock()
+	defer ls.Unlock()
+	ls.prune()
+	if old := ls.byDir[l.dir]; l.bytes > listingBytes || old != nil && old.begun.After(l.begun) {
+		return
+	}
+	if ls.byDir == nil {
+		ls.byDir = map[bb.DirID]*Lister{}
+	}
+	ls.byDir[l.dir] = l
+	for ls.bytes() > listingBytes {
+		oldest := l
+		for _, other := range ls.byDir {
+			if other.begun.Before(oldest.begun) {
+				oldest = other
+			}
+		}
+		delete(ls.byDir, oldest.dir)
+	}
+	if ls.timer == nil {
+		ls.timer = time.AfterFunc(listingAge, func() { ls.get(0) })
+	} else {
+		ls.timer.Reset(listingAge)
+	}
+}
+
+func (ls *listings) bytes() int {
+	n := 0
+	for _, l := range ls.byDir {
+		n += l.bytes
+	}
+	return n
+}
+
+func (ls *listings) prune() {
+	for dir, l := range ls.byDir {
+		if time.Since(l.begun) > listingAge {
+			delete(ls.byDir, dir)
+		}
+	}
+}
+
+// List returns at most limit entries of a directory with names above after, sorted
+// by name, and whether there are more. Pages asked for one after the other, each
+// after the last name of the one before, show every entry that existed throughout,
+// none twice and none that never existed. A first page (after "") is always of now;
+// the server knows no order of names, so it costs reading the directory, and of a
+// directory of more than a thousand entries the reading is kept for a minute for the
+// pages that follow. NewLister gives the caller that hold instead.
+func (ns *Namespace) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
+	if limit < 1 || limit > bb.MaxPageSize {
+		return nil, false, bb.E(bb.Invalid, "list", fmt.Sprint(limit), fmt.Sprintf("a page has 1 to %d entries", bb.MaxPageSize))
+	}
+	if after != "" {
+		if err := ns.checkDir(ctx, dir); err != nil {
+			return nil, false, err
+		}
+		if l := ns.listings.get(dir); l != nil {
+			entries, more = l.Page(after, limit)
+			return entries, more, nil
+		}
+	}
+	l, err := ns.NewLister(ctx, dir)
+	if err != nil {
+		return nil, false, err
+	}
+	if l.Len() > smallScan {
+		ns.listings.put(l)
+	}
+	entries, more = l.Page(after, limit)
+	return entries, more, nil
+}
+
+// Scan calls fn with every entry of a directory, in no order and without holding
+// them. An entry that changes meanwhile may come again, with a newer revision, or
+// come although it is gone by the end; one that exists throughout comes. fn must not
+// use the namespace's Scan itself; its error ends the scan and is returned.
+func (ns *Namespace) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) error {
+	if err := ns.checkDir(ctx, dir); err != nil {
+		return err
+	}
+	return ns.scanEntries(ctx, entriesOf(dir), fn)
+}
+
+// ScanAll is Scan over all files and directories of the buffer but the root.
+func (ns *Namespace) ScanAll(ctx context.Context, fn func(bb.Entry) error) error {
+	return ns.scanEntries(ctx, entryPrefix+">", fn)
+}
+
+func (ns *Namespace) scanEntries(ctx context.Context, filter string, fn func(bb.Entry) error) error {
+	var failed error
+	err := ns.b.scan(ctx, filter, func(r *record) error {
+		if !r.live() || r.key == rootKey {
+			return nil
+		}
+		e, err := openEntry(r.key, r.data, r.seq)
+		if err != nil {
+			ns.m.garbage(r.key, err)
+			return nil
+		}
+		if failed = fn(e); failed != nil {
+			return errStop
+		}
+		return nil
+	})
+	if failed != nil {
+		return failed
+	}
+	return opError("scan", ns.buffer, err)
+}

@@ -1,0 +1,375 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"time"
+
+	"forebay/internal/bb"
+	"forebay/meta/metapb"
+)
+
+// maxTries bounds how often a change is tried again because others keep changing
+// the same thing; then it fails with Busy.
+const maxTries = 200
+
+// maxAncestors bounds the way up from a directory. Paths are shorter (bb.MaxDepth),
+// but renames can hang a deep tree below another.
+const maxAncestors = 16 * bb.MaxDepth
+
+// Namespace is the tree of directories and files of one buffer. It is safe for
+// concurrent use; all users of one Meta share one Namespace a buffer.
+//
+// # Why a directory cannot vanish under a new entry
+//
+// Creating an entry must be one compare-and-set of the entry's own key, so the
+// server cannot check at the same time that the directory is still there. Instead,
+// for a directory D other than the root, with its record d.D:
+//
+//	creator:  C1 put e.D.name (must not exist)    remover:  R1 put d.D marked (compare-and-set)
+//	          C2 read d.D:                                  R2 look for an entry in D:
+//	             there, not marked → done                      found → take the mark off, NotEmpty
+//	             marked → take the mark off                    none  → R3
+//	                      (compare-and-set), C2 again       R3 one batch: delete d.D if still
+//	             gone → delete e.D.name, NotFound              as marked in R1, delete D's entry
+//
+// Suppose that a creator succeeded and a removal too. The creator's last C2 found
+// d.D without that removal's mark, or took it off. If it took it off, R3 fails. If
+// C2 came after R3, it found D gone. So C2 came before R1; then so did C1, and R2
+// found the entry. Each step is one linearizable operation of the server; with a
+// cache, C2 may be answered by it, and the mark is in the cache before R2 begins,
+// so the same holds. A remover or creator that dies in between leaves a mark, which
+// changes nothing, or an entry in a directory that is gone, which no path reaches.
+//
+// Rename puts an entry into its new directory in a batch that checks that d.D has
+// the revision that was read, unmarked; a mark is taken off first.
+type Namespace struct {
+	m       *Meta
+	b       *bucket
+	buffer  string
+	entries *cache[entryID, bb.Entry]
+	dirs    *cache[bb.DirID, directory]
+
+	known    knownPaths
+	listings listings
+}
+
+type entryID struct {
+	dir  bb.DirID
+	name string
+}
+
+// directory is the reverse record of a directory.
+type directory struct {
+	parent   bb.DirID
+	name     string
+	removing bool
+}
+
+// Namespace returns the namespace of a buffer. NotFound if there is no such buffer,
+// or if it is being destroyed.
+func (m *Meta) Namespace(ctx context.Context, buffer string) (*Namespace, error) {
+	const op = "namespace"
+	b, id, err := m.buffer(ctx, op, buffer)
+	if err != nil {
+		return nil, err
+	}
+	if b.State == bb.BufferDestroying {
+		return nil, bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed")
+	}
+	ns := m.newNamespace(buffer, bucketName(buffer, id))
+	if old := m.namespaceOf(buffer, ns.b.name); old != nil {
+		return old, nil
+	}
+	if err := ns.prepare(ctx, &b); err != nil {
+		return nil, opError(op, buffer, err)
+	}
+	// The buffer may have been destroyed before its bucket was made above.
+	if again, newID, err := m.buffer(ctx, op, buffer); err != nil || newID != id || again.State == bb.BufferDestroying {
+		if err != nil && !errors.Is(err, bb.NotFound) {
+			return nil, err
+		}
+		return nil, errors.Join(bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed"), ns.b.destroy(ctx))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.mu.namespaces[buffer]; old != nil && old.b.name == ns.b.name {
+		return old, nil
+	}
+	m.mu.namespaces[buffer] = ns
+	return ns, nil
+}
+
+func (m *Meta) newNamespace(buffer, bucket string) *Namespace {
+	ns := &Namespace{m: m, b: m.bucket(bucket), buffer: buffer}
+	if m.opts.SoleWriter {
+		ns.entries = newCache[entryID, bb.Entry](m.opts.CacheEntries)
+		ns.dirs = newCache[bb.DirID, directory](m.opts.CacheEntries)
+	}
+	return ns
+}
+
+func (m *Meta) namespaceOf(buffer, bucket string) *Namespace {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.name == bucket {
+		return ns
+	}
+	return nil
+}
+
+// prepare makes the bucket and the root directory where they are not there.
+func (ns *Namespace) prepare(ctx context.Context, b *bb.Buffer) error {
+	if found, err := ns.b.exists(ctx); err != nil {
+		return err
+	} else if !found {
+		if err := ns.b.ensure(ctx); err != nil {
+			return err
+		}
+	}
+	root := bb.Entry{Type: bb.TypeDirectory, Dir: bb.RootDir, Mode: b.Mode.Perm(), UID: b.UID, GID: b.GID, MTime: b.Created}
+	data, err := sealEntry(rootKey, &root)
+	if err != nil {
+		return err
+	}
+	if _, _, err := ns.b.create(ctx, rootKey, data, 0); err != nil && !errors.Is(err, errConflict) {
+		return err
+	}
+	return nil
+}
+
+// Buffer returns the name of the namespace's buffer.
+func (ns *Namespace) Buffer() string { return ns.buffer }
+
+func (ns *Namespace) address(names ...string) string {
+	return bb.Scheme + "://" + ns.buffer + "/" + strings.Join(names, "/")
+}
+
+// load returns what is known of an entry, from the cache or the server.
+func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cached[bb.Entry], error) {
+	id := entryID{dir, name}
+	if c, ok := ns.entries.get(id); ok {
+		return c, nil
+	}
+	t := ns.entries.begin(id)
+	key := entryKey(dir, name)
+	r, err := ns.b.get(ctx, key)
+	if err != nil {
+		return cached[bb.Entry]{}, err
+	}
+	c := cached[bb.Entry]{seq: r.seq, live: r.live()}
+	if c.live {
+		if c.value, err = openEntry(key, r.data, r.seq); err != nil {
+			ns.m.garbage(key, err)
+			return c, err
+		}
+	}
+	ns.entries.store(id, c, t)
+	return c, nil
+}
+
+func (ns *Namespace) loadDir(ctx context.Context, dir bb.DirID) (cached[directory], error) {
+	if dir == bb.RootDir {
+		return cached[directory]{live: true}, nil
+	}
+	if c, ok := ns.dirs.get(dir); ok {
+		return c, nil
+	}
+	return ns.fetchDir(ctx, dir)
+}
+
+// fetchDir is loadDir that always asks the server.
+func (ns *Namespace) fetchDir(ctx context.Context, dir bb.DirID) (cached[directory], error) {
+	t := ns.dirs.begin(dir)
+	key := dirKey(dir)
+	r, err := ns.b.get(ctx, key)
+	if err != nil {
+		return cached[directory]{}, err
+	}
+	c := cached[directory]{seq: r.seq, live: r.live()}
+	if c.live {
+		var m metapb.Directory
+		if err := open(key, r.data, &m); err != nil {
+			ns.m.garbage(key, err)
+			return c, err
+		}
+		c.value = directory{parent: bb.DirID(m.GetParent()), name: m.GetName(), removing: m.GetRemoving()}
+	}
+	ns.dirs.store(dir, c, t)
+	return c, nil
+}
+
+func sealDir(dir bb.DirID, d directory) ([]byte, error) {
+	return seal(dirKey(dir), &metapb.Directory{Parent: uint64(d.parent), Name: d.name, Removing: d.removing})
+}
+
+// putDir stores a directory's record if its revision is expected.
+func (ns *Namespace) putDir(ctx context.Context, dir bb.DirID, d directory, expected uint64) (uint64, error) {
+	data, err := sealDir(dir, d)
+	if err != nil {
+		return 0, err
+	}
+	t := ns.dirs.begin(dir)
+	seq, err := ns.b.put(ctx, dirKey(dir), data, expected)
+	ns.dirs.settle(dir, cached[directory]{value: d, seq: seq, live: true}, t, err)
+	return seq, err
+}
+
+// settle keeps what became of a change in the cache.
+func (c *cache[K, V]) settle(key K, known cached[V], t ticket, err error) {
+	switch {
+	case err == nil:
+		c.store(key, known, t)
+	case errors.Is(err, errUncertain):
+		c.doubts(key)
+	case errors.Is(err, errConflict):
+		c.forget(key)
+	}
+}
+
+// Root returns the root directory's entry: it has neither parent nor name.
+func (ns *Namespace) Root(ctx context.Context) (bb.Entry, error) {
+	c, err := ns.load(ctx, 0, "")
+	if err == nil && !c.live {
+		err = errNoBucket
+	}
+	return c.value, opError("stat", ns.address(), err)
+}
+
+// Lookup returns the entry of a name in a directory; NotFound if there is none. The
+// entry's Holders may be shared and must not be changed in place.
+func (ns *Namespace) Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
+	if err := checkPlace(dir, name); err != nil {
+		return bb.Entry{}, err
+	}
+	c, err := ns.load(ctx, dir, name)
+	if err != nil {
+		return bb.Entry{}, opError("lookup", name, err)
+	}
+	if !c.live {
+		return bb.Entry{}, bb.E(bb.NotFound, "lookup", name, "there is no such file or directory")
+	}
+	return c.value, nil
+}
+
+func checkPlace(dir bb.DirID, name string) error {
+	if dir == 0 {
+		return bb.E(bb.Invalid, "name", name, "its directory has no id")
+	}
+	return bb.CheckName(name)
+}
+
+// Resolve follows a path from the root and returns the entry at its end. NotFound
+// and NotDirectory name the component that is missing, or is a file.
+func (ns *Namespace) Resolve(ctx context.Context, path string) (bb.Entry, error) {
+	names, err := bb.SplitPath(path)
+	if err != nil {
+		return bb.Entry{}, err
+	}
+	if len(names) == 0 {
+		return ns.Root(ctx)
+	}
+	dir, err := ns.walk(ctx, names[:len(names)-1])
+	if err != nil {
+		return bb.Entry{}, err
+	}
+	c, err := ns.load(ctx, dir, names[len(names)-1])
+	switch {
+	case err != nil:
+		return bb.Entry{}, opError("lookup", ns.address(names...), err)
+	case !c.live:
+		return bb.Entry{}, bb.E(bb.NotFound, "lookup", ns.address(names...), "there is no such file or directory")
+	}
+	return c.value, nil
+}
+
+// ResolveParent follows a path to the directory of its last name, which need not
+// exist. Invalid for the root, which is in no directory.
+func (ns *Namespace) ResolveParent(ctx context.Context, path string) (bb.DirID, string, error) {
+	names, err := bb.SplitPath(path)
+	if err != nil {
+		return 0, "", err
+	}
+	if len(names) == 0 {
+		return 0, "", bb.E(bb.Invalid, "lookup", ns.address(), "is the root of the buffer")
+	}
+	dir, err := ns.walk(ctx, names[:len(names)-1])
+	return dir, names[len(names)-1], err
+}
+
+// walk follows names that must all be directories.
+func (ns *Namespace) walk(ctx context.Context, names []string) (bb.DirID, error) {
+	dir := bb.RootDir
+	for i, name := range names {
+		c, err := ns.load(ctx, dir, name)
+		switch {
+		case err != nil:
+			return 0, opError("lookup", ns.address(names[:i+1]...), err)
+		case !c.live:
+			return 0, bb.E(bb.NotFound, "lookup", ns.address(names[:i+1]...), "there is no such directory")
+		case !c.value.IsDir():
+			return 0, bb.E(bb.NotDirectory, "lookup", ns.address(names[:i+1]...), "is a file")
+		}
+		dir = c.value.Dir
+	}
+	return dir, nil
+}
+
+// Attr are the attributes that SetAttr changes; nil leaves one as it is.
+type Attr struct {
+	Mode  *fs.FileMode // permission bits
+	UID   *uint32
+	GID   *uint32
+	MTime *time.Time
+}
+
+// SetAttr changes attributes of the entry of a name in a directory, or of the root
+// (directory 0, no name), and returns it.
+func (ns *Namespace) SetAttr(ctx context.Context, dir bb.DirID, name string, a Attr) (bb.Entry, error) {
+	return ns.Update(ctx, dir, name, func(e *bb.Entry) error {
+		if a.Mode != nil {
+			e.Mode = a.Mode.Perm()
+		}
+		if a.UID != nil {
+			e.UID = *a.UID
+		}
+		if a.GID != nil {
+			e.GID = *a.GID
+		}
+		if a.MTime != nil {
+			e.MTime = *a.MTime
+		}
+		return nil
+	})
+}
+
+// Update changes an entry with fn, again on its newest revision whenever somebody
+// else changed it meanwhile, and returns it as stored. An error of fn ends it and is
+// returned as it is; fn must not change the entry's place, type or directory id.
+func (ns *Namespace) Update(ctx context.Context, dir bb.DirID, name string, fn func(*bb.Entry) error) (bb.Entry, error) {
+	if dir != 0 || name != "" {
+		if err := checkPlace(dir, name); err != nil {
+			return bb.Entry{}, err
+		}
+	}
+	for range maxTries {
+		c, err := ns.load(ctx, dir, name)
+		if err != nil {
+			return bb.Entry{}, opError("update", name, err)
+		}
+		if !c.live {
+			return bb.Entry{}, bb.E(bb.NotFound, "update", name, "there is no such file or directory")
+		}
+		e := c.value
+		if err := fn(&e); err != nil {
+			return bb.Entry{}, err
+		}
+		e.Revision, err = ns.put(ctx, &e)
+		if !errors.Is(err, errConflict) {
+			return e, opError("update", name, err)
+		}
+	}
+	return bb.Entry{}, opError("update", name, errConflict)
+}

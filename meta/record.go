@@ -1,0 +1,196 @@
+package meta
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+	"forebay/meta/metapb"
+)
+
+// The format of a record is drawn in metapb/record.proto.
+const (
+	recordFormat = 1
+	recordHeader = 9
+	maxRecord    = 256 << 10 // bytes
+	maxHolders   = 1024
+	maxText      = 4096 // bytes in a reason, an entity tag, a backing URL, …
+)
+
+// seal encodes a message as the record of a key.
+func seal(key string, m proto.Message) ([]byte, error) {
+	b := make([]byte, recordHeader, recordHeader+proto.Size(m))
+	b, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, m)
+	if err != nil {
+		return nil, bb.E(bb.Invalid, "encode", key, err.Error())
+	}
+	if len(b) > maxRecord {
+		return nil, bb.E(bb.Invalid, "encode", key, fmt.Sprintf("takes %d bytes, at most %d are allowed", len(b), maxRecord))
+	}
+	b[0] = recordFormat
+	binary.LittleEndian.PutUint64(b[1:], recordSum(key, b[recordHeader:]))
+	return b, nil
+}
+
+// open decodes the record of a key into m. The kind of its error is Unsupported for
+// an unknown format and Checksum for garbage.
+func open(key string, b []byte, m proto.Message) error {
+	if len(b) < recordHeader || len(b) > maxRecord {
+		return bb.E(bb.Checksum, "decode", key, fmt.Sprintf("a record of %d bytes", len(b)))
+	}
+	if b[0] != recordFormat {
+		return bb.E(bb.Unsupported, "decode", key, fmt.Sprintf("record format %d, this version knows %d", b[0], recordFormat)).
+			WithRemedy("use the version that wrote it, or a newer one")
+	}
+	if binary.LittleEndian.Uint64(b[1:]) != recordSum(key, b[recordHeader:]) {
+		return bb.E(bb.Checksum, "decode", key, "the record does not match its checksum")
+	}
+	if err := proto.Unmarshal(b[recordHeader:], m); err != nil {
+		return bb.E(bb.Checksum, "decode", key, err.Error())
+	}
+	return nil
+}
+
+func recordSum(key string, message []byte) uint64 {
+	var small [64]byte
+	return checksum.Update(checksum.Update(0, append(small[:0], key...)), message)
+}
+
+func sealEntry(key string, e *bb.Entry) ([]byte, error) {
+	if err := checkEntry(e); err != nil {
+		return nil, err
+	}
+	m := &metapb.Entry{
+		Type: uint32(e.Type), Dir: uint64(e.Dir), File: uint64(e.File), Generation: uint64(e.Generation),
+		Size: e.Size, Checksum: e.Checksum, Open: e.Open, Mode: uint32(e.Mode.Perm()), Uid: e.UID, Gid: e.GID,
+		Mtime: nanos(e.MTime), Flushed: flushedRecord(e.Flushed), Lost: e.Lost, Reason: e.Reason,
+	}
+	for _, h := range e.Holders {
+		m.Holders = append(m.Holders, string(h))
+	}
+	return seal(key, m)
+}
+
+// openEntry decodes an entry's record; seq is its revision.
+func openEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
+	parent, name, ok := parseEntryKey(key)
+	if !ok {
+		return bb.Entry{}, bb.E(bb.Checksum, "decode", fmt.Sprintf("%q", key), "is not an entry's key")
+	}
+	var m metapb.Entry
+	if err := open(key, b, &m); err != nil {
+		return bb.Entry{}, err
+	}
+	e := bb.Entry{
+		Parent: parent, Name: name, Type: bb.EntryType(m.GetType()), Dir: bb.DirID(m.GetDir()),
+		File: bb.FileID(m.GetFile()), Generation: bb.Generation(m.GetGeneration()), Size: m.GetSize(), Checksum: m.GetChecksum(),
+		Open: m.GetOpen(), Mode: fs.FileMode(m.GetMode()).Perm(), UID: m.GetUid(), GID: m.GetGid(), MTime: fromNanos(m.Mtime),
+		Flushed: fromFlushed(m.GetFlushed()), Lost: m.GetLost(), Reason: m.GetReason(), Revision: seq,
+	}
+	if n := len(m.GetHolders()); n > 0 {
+		e.Holders = make([]bb.NodeID, n)
+		for i, h := range m.GetHolders() {
+			e.Holders[i] = bb.NodeID(h)
+		}
+	}
+	if m.GetType() > math.MaxUint8 {
+		e.Type = 0
+	}
+	if err := checkEntry(&e); err != nil {
+		return bb.Entry{}, &bb.Error{Kind: bb.Checksum, Op: "decode", Path: key, Err: err}
+	}
+	return e, nil
+}
+
+// checkEntry refuses what may neither be stored nor be believed.
+func checkEntry(e *bb.Entry) error {
+	invalid := func(why string) error { return bb.E(bb.Invalid, "entry", e.Name, why) }
+	switch {
+	case e.Type != bb.TypeFile && e.Type != bb.TypeDirectory:
+		return invalid("is neither a file nor a directory")
+	case e.Type == bb.TypeFile && e.File == 0:
+		return invalid("is a file without an id")
+	case e.Type == bb.TypeDirectory && e.Dir == 0:
+		return invalid("is a directory without an id")
+	case e.Size < 0 || e.Size > bb.MaxFileSize || e.Flushed.Size < 0:
+		return invalid(fmt.Sprintf("has a size of %d bytes", e.Size))
+	case len(e.Holders) > maxHolders:
+		return invalid(fmt.Sprintf("has %d holders, at most %d are allowed", len(e.Holders), maxHolders))
+	case len(e.Reason) > maxText || len(e.Flushed.ETag) > maxText || len(e.Flushed.Codec) > maxText:
+		return invalid("has a text that is too long")
+	case !representable(e.MTime) || !representable(e.Flushed.At):
+		return invalid("has a time before 1678 or after 2261")
+	}
+	return nil
+}
+
+func flushedRecord(f bb.Flushed) *metapb.Flushed {
+	if f == (bb.Flushed{}) {
+		return nil
+	}
+	return &metapb.Flushed{
+		Generation: uint64(f.Generation), Etag: f.ETag, Size: f.Size, Checksum: f.Checksum,
+		Codec: f.Codec, At: nanos(f.At), By: string(f.By),
+	}
+}
+
+func fromFlushed(m *metapb.Flushed) bb.Flushed {
+	if m == nil {
+		return bb.Flushed{}
+	}
+	return bb.Flushed{
+		Generation: bb.Generation(m.GetGeneration()), ETag: m.GetEtag(), Size: m.GetSize(), Checksum: m.GetChecksum(),
+		Codec: m.GetCodec(), At: fromNanos(m.At), By: bb.NodeID(m.GetBy()),
+	}
+}
+
+func sealBuffer(key string, b *bb.Buffer, bucket uint64) ([]byte, error) {
+	return seal(key, &metapb.Buffer{
+		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
+		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: int64(b.DirtyAge),
+		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: nanos(b.Created), State: string(b.State), Bucket: bucket,
+	})
+}
+
+func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) {
+	var m metapb.Buffer
+	if err := open(key, data, &m); err != nil {
+		return bb.Buffer{}, 0, err
+	}
+	b := bb.Buffer{
+		Name: m.GetName(), UID: m.GetUid(), GID: m.GetGid(), Mode: fs.FileMode(m.GetMode()).Perm(), Capacity: m.GetCapacity(),
+		Backing: m.GetBacking(), Durability: bb.Durability(m.GetDurability()), Codec: m.GetCodec(), Keep: m.GetKeep(),
+		FlushLimit: m.GetFlushLimit(), DirtyAge: time.Duration(m.GetDirtyAge()), NoWait: m.GetNoWait(), Receipt: m.GetReceipt(),
+		Job: m.GetJob(), Created: fromNanos(m.Created), State: bb.BufferState(m.GetState()), Revision: seq,
+	}
+	if bufferKey(b.Name) != key || bb.CheckBufferName(b.Name) != nil {
+		return bb.Buffer{}, 0, bb.E(bb.Checksum, "decode", key, "the record is of another buffer")
+	}
+	return b, m.GetBucket(), nil
+}
+
+// nanos is nil for the zero time, which nanoseconds since 1970 cannot express.
+func nanos(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	n := t.UnixNano()
+	return &n
+}
+
+func fromNanos(n *int64) time.Time {
+	if n == nil {
+		return time.Time{}
+	}
+	return time.Unix(0, *n).UTC()
+}
+
+func representable(t time.Time) bool {
+	return t.IsZero() || t.Year() >= 1678 && t.Year() <= 2261
+}

@@ -1,0 +1,168 @@
+package meta
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+
+	"forebay/internal/bb"
+)
+
+const (
+	removePage    = 480 // entries of a directory removed in one go: with a StoreOp each they fit a batch
+	removeAtOnce  = 64
+	maxRemovePass = 1000 // passes over a directory that others keep filling
+)
+
+// RemoveAll removes a file, or a directory with all that it holds, from the bottom
+// up, and calls fn (which may be nil, and is called by one goroutine at a time) with
+// each entry after it was removed. It holds a page of one directory per level.
+// Stopped anywhere it has removed a part, and can be called again. NotEmpty if
+// others keep adding entries.
+func (ns *Namespace) RemoveAll(ctx context.Context, parent bb.DirID, name string, o RemoveOptions, fn func(bb.Entry)) error {
+	if fn == nil {
+		fn = func(bb.Entry) {}
+	}
+	e, err := ns.Lookup(ctx, parent, name)
+	if err != nil {
+		return err
+	}
+	o.Revision = 0
+	for range maxTries {
+		if e.IsDir() {
+			if err := ns.removeTree(ctx, e.Dir, o, fn, 0); err != nil {
+				return err
+			}
+		}
+		removed, err := ns.Remove(ctx, parent, name, o)
+		switch {
+		case err == nil:
+			fn(removed)
+			return nil
+		case !errors.Is(err, bb.NotEmpty):
+			return err
+		}
+		if e, err = ns.Lookup(ctx, parent, name); err != nil {
+			return err
+		}
+	}
+	return bb.E(bb.NotEmpty, "remove", name, "others keep adding entries")
+}
+
+// removeTree removes what a directory holds.
+func (ns *Namespace) removeTree(ctx context.Context, dir bb.DirID, o RemoveOptions, fn func(bb.Entry), depth int) error {
+	if depth > maxAncestors {
+		return bb.E(bb.Internal, "remove", dir.String(), "is nested too deep")
+	}
+	for range maxRemovePass {
+		page, err := ns.somePage(ctx, dir)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		var files []bb.Entry
+		for i := range page {
+			if !page[i].IsDir() {
+				files = append(files, page[i])
+				continue
+			}
+			if err := ns.removeTree(ctx, page[i].Dir, o, fn, depth+1); err != nil {
+				return err
+			}
+			removed, err := ns.Remove(ctx, dir, page[i].Name, o)
+			if err == nil {
+				fn(removed)
+			} else if !errors.Is(err, bb.NotFound) && !errors.Is(err, bb.NotEmpty) {
+				return err
+			}
+		}
+		if err := ns.removeFiles(ctx, dir, files, o, fn); err != nil {
+			return err
+		}
+	}
+	return bb.E(bb.NotEmpty, "remove", dir.String(), "others keep adding entries")
+}
+
+// somePage returns some entries of a directory; none if it is empty or gone.
+func (ns *Namespace) somePage(ctx context.Context, dir bb.DirID) ([]bb.Entry, error) {
+	found := map[string]bb.Entry{}
+	err := ns.scanEntries(ctx, entriesOf(dir), func(e bb.Entry) error {
+		found[e.Name] = e
+		if len(found) == removePage {
+			return errStop
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errStop) {
+		return nil, err
+	}
+	page := make([]bb.Entry, 0, len(found))
+	for _, e := range found {
+		page = append(page, e)
+	}
+	return page, nil
+}
+
+// removeFiles removes files of one directory: with StoreOps in one batch, so that
+// each file leaves with its operation, else one by one, many at a time. Files that
+// changed meanwhile are left for the next pass.
+func (ns *Namespace) removeFiles(ctx context.Context, dir bb.DirID, files []bb.Entry, o RemoveOptions, fn func(bb.Entry)) error {
+	if len(files) == 0 {
+		return nil
+	}
+	if o.StoreOp {
+		err := ns.removeBatch(ctx, dir, files)
+		if err == nil {
+			for _, e := range files {
+				fn(e)
+			}
+			return nil
+		}
+		if !errors.Is(err, errConflict) {
+			return opError("remove", dir.String(), err)
+		}
+	}
+	return ns.removeEach(ctx, files, o, fn)
+}
+
+func (ns *Namespace) removeBatch(ctx context.Context, dir bb.DirID, files []bb.Entry) error {
+	path, paths, err := ns.pathOf(ctx, dir)
+	if err != nil {
+		return gone(err)
+	}
+	changes := make([]change, 0, 2*len(files))
+	entries := make([]entryChange, 0, len(files))
+	for i := range files {
+		e := &files[i]
+		op, err := ns.removalOpIn(ctx, path, paths, e)
+		if err != nil {
+			return err
+		}
+		entries = append(entries, entryChange{id: entryID{e.Parent, e.Name}, change: len(changes) + 1})
+		changes = append(changes, op, change{key: entryKey(e.Parent, e.Name), expected: e.Revision})
+	}
+	return ns.commit(ctx, changes, entries, nil)
+}
+
+func (ns *Namespace) removeEach(ctx context.Context, files []bb.Entry, o RemoveOptions, fn func(bb.Entry)) error {
+	removed := make([]bool, len(files))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(removeAtOnce)
+	for i := range files {
+		g.Go(func() error {
+			_, err := ns.Remove(gctx, files[i].Parent, files[i].Name, RemoveOptions{StoreOp: o.StoreOp, Revision: files[i].Revision})
+			removed[i] = err == nil
+			if errors.Is(err, bb.NotFound) || errors.Is(err, ErrConflict) {
+				return nil
+			}
+			return err
+		})
+	}
+	err := g.Wait()
+	for i, ok := range removed {
+		if ok {
+			fn(files[i])
+		}
+	}
+	return err
+}

@@ -1,0 +1,272 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"forebay/internal/bb"
+)
+
+// RenameOptions say how Rename goes about it.
+type RenameOptions struct {
+	// Replace lets a file replace a file and a directory an empty directory, as
+	// rename(2) does; without it any entry at the new place is Exists.
+	Replace bool
+	// StoreOp leaves a StoreOp in the same atomic change.
+	StoreOp bool
+}
+
+// Renamed is what a rename did.
+type Renamed struct {
+	Entry    bb.Entry  // at its new place
+	Replaced *bb.Entry // what was there before; nil if nothing
+}
+
+// Rename moves a file or a directory, with all that it holds, to a new name, in one
+// atomic batch whatever it holds. Invalid if a directory would come to lie below
+// itself; IsDirectory and NotDirectory if a file and a directory would replace each
+// other; NotEmpty if a directory would replace one that holds something.
+//
+// All renames of directories in a buffer go one after the other: each expects, and
+// rewrites, the paths key, which it reads before it climbs from the new place to the
+// root. So no two of them can together make a directory its own ancestor.
+func (ns *Namespace) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o RenameOptions) (Renamed, error) {
+	if err := errors.Join(checkPlace(srcDir, srcName), checkPlace(dstDir, dstName)); err != nil {
+		return Renamed{}, err
+	}
+	src, dst := entryID{srcDir, srcName}, entryID{dstDir, dstName}
+	for range maxTries {
+		r, err := ns.tryRename(ctx, src, dst, o)
+		if !errors.Is(err, errConflict) {
+			return r, opError("rename", srcName, err)
+		}
+		ns.entries.forget(src)
+		ns.entries.forget(dst)
+		ns.dirs.forget(dstDir)
+	}
+	return Renamed{}, opError("rename", srcName, errConflict)
+}
+
+// rename is one attempt: what was read, and the batch that it leads to.
+type rename struct {
+	ns       *Namespace
+	src, dst entryID
+	from, to cached[bb.Entry]
+	moved    bb.Entry
+	dstSeq   uint64 // revision of the record of the directory that it goes to
+
+	changes []change
+	entries []entryChange
+	dirs    []dirChange
+}
+
+func (ns *Namespace) tryRename(ctx context.Context, src, dst entryID, o RenameOptions) (Renamed, error) {
+	r := &rename{ns: ns, src: src, dst: dst}
+	if err := r.read(ctx); err != nil {
+		return Renamed{}, err
+	}
+	if src == dst {
+		return Renamed{Entry: r.from.value}, nil
+	}
+	if err := r.allowed(o); err != nil {
+		return Renamed{}, err
+	}
+	if r.from.value.IsDir() {
+		done := ns.known.renaming()
+		err := r.plan(ctx, o)
+		if err == nil {
+			err = ns.commit(ctx, r.changes, r.entries, r.dirs)
+		}
+		done(err)
+		return r.result(err)
+	}
+	if err := r.plan(ctx, o); err != nil {
+		return Renamed{}, err
+	}
+	return r.result(ns.commit(ctx, r.changes, r.entries, r.dirs))
+}
+
+func (r *rename) result(err error) (Renamed, error) {
+	if err != nil {
+		return Renamed{}, err
+	}
+	out := Renamed{Entry: r.moved}
+	if r.to.live {
+		out.Replaced = &r.to.value
+	}
+	return out, nil
+}
+
+// read looks up both places and takes a mark of removal off the new directory.
+func (r *rename) read(ctx context.Context) error {
+	var err error
+	if r.from, err = r.ns.load(ctx, r.src.dir, r.src.name); err != nil {
+		return err
+	}
+	if !r.from.live {
+		return bb.E(bb.NotFound, "rename", r.src.name, "there is no such file or directory")
+	}
+	seq, gone, err := r.ns.settledDir(ctx, r.dst.dir)
+	if err != nil {
+		return err
+	}
+	if gone {
+		return dirGone("rename", r.dst.name)
+	}
+	r.dstSeq = seq
+	r.to, err = r.ns.load(ctx, r.dst.dir, r.dst.name)
+	return err
+}
+
+// allowed holds the rules of rename(2) about what may replace what.
+func (r *rename) allowed(o RenameOptions) error {
+	switch {
+	case !r.to.live:
+		return nil
+	case !o.Replace:
+		return exists("rename", r.dst.name)
+	case r.from.value.IsDir() && !r.to.value.IsDir():
+		return bb.E(bb.NotDirectory, "rename", r.dst.name, "a directory cannot replace a file")
+	case !r.from.value.IsDir() && r.to.value.IsDir():
+		return bb.E(bb.IsDirectory, "rename", r.dst.name, "a file cannot replace a directory")
+	}
+	return nil
+}
+
+// plan makes the batch:
+//
+//	e.NEW    the entry                       as it was read: not there, or what it replaces
+//	x.check  checks that d.NEWDIR is as it was read, not marked
+//	d.DIR    of a directory: its new place   as it was read
+//	x.paths  of a directory                  as it was read before the climb
+//	d.OLD    of a replaced empty directory: deleted, as it was marked
+//	o.ID     the StoreOp                     checks x.paths
+//	e.OLD    deleted, last                   as it was read
+func (r *rename) plan(ctx context.Context, o RenameOptions) error {
+	r.moved = r.from.value
+	r.moved.Parent, r.moved.Name = r.dst.dir, r.dst.name
+	key := entryKey(r.dst.dir, r.dst.name)
+	data, err := sealEntry(key, &r.moved)
+	if err != nil {
+		return err
+	}
+	r.entries = append(r.entries, entryChange{r.dst, len(r.changes), &r.moved})
+	r.changes = append(r.changes, change{key: key, data: data, expected: r.to.seq})
+	if r.dst.dir != bb.RootDir {
+		r.changes = append(r.changes, change{key: checkKey, data: []byte("-"), check: dirKey(r.dst.dir), expected: r.dstSeq})
+	}
+	if r.moved.IsDir() {
+		if err := r.planDir(ctx, o); err != nil {
+			return err
+		}
+	}
+	if o.StoreOp {
+		op, err := r.ns.renameOp(ctx, r)
+		if err != nil {
+			return err
+		}
+		r.changes = append(r.changes, op)
+	}
+	r.entries = append(r.entries, entryChange{r.src, len(r.changes), nil})
+	r.changes = append(r.changes, change{key: entryKey(r.src.dir, r.src.name), expected: r.from.seq})
+	return nil
+}
+
+func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
+	dir := r.moved.Dir
+	paths, err := r.ns.paths(ctx)
+	if err != nil {
+		return err
+	}
+	if r.src.dir != r.dst.dir {
+		below, err := r.ns.within(ctx, r.dst.dir, dir)
+		if errors.Is(err, bb.NotFound) {
+			return errConflict // removed meanwhile: the next attempt says so
+		}
+		if err != nil {
+			return err
+		}
+		if below {
+			return bb.E(bb.Invalid, "rename", r.src.name, "the new place lies below the directory itself")
+		}
+	}
+	c, err := r.ns.fetchDir(ctx, dir)
+	if err != nil {
+		return err
+	}
+	if !c.live {
+		return errConflict
+	}
+	record := directory{parent: r.dst.dir, name: r.dst.name}
+	data, err := sealDir(dir, record)
+	if err != nil {
+		return err
+	}
+	r.dirs = append(r.dirs, dirChange{dir, len(r.changes), &record})
+	r.changes = append(
+		r.changes,
+		change{key: dirKey(dir), data: data, expected: c.seq},
+		change{key: pathsKey, data: strconv.AppendUint(nil, uint64(dir), 16), expected: paths},
+	)
+	if !r.to.live {
+		return nil
+	}
+	marked, err := r.ns.markEmpty(ctx, "rename", &r.to.value)
+	if err != nil {
+		return err
+	}
+	r.dirs = append(r.dirs, dirChange{r.to.value.Dir, len(r.changes), nil})
+	r.changes = append(r.changes, change{key: dirKey(r.to.value.Dir), expected: marked})
+	return nil
+}
+
+// renameOp makes the StoreOp of a rename. Of a directory, the batch itself expects
+// the paths key as it was before; the paths are then checked against that.
+func (ns *Namespace) renameOp(ctx context.Context, r *rename) (change, error) {
+	from, paths, err := ns.pathOf(ctx, r.src.dir)
+	if err != nil {
+		return change{}, gone(err)
+	}
+	to, again, err := ns.pathOf(ctx, r.dst.dir)
+	if err != nil {
+		return change{}, gone(err)
+	}
+	if paths != again {
+		return change{}, errConflict
+	}
+	op := StoreOp{
+		Op: OpRename, OldPath: join(from, r.src.name), NewPath: join(to, r.dst.name),
+		File: r.moved.File, IsDir: r.moved.IsDir(), Flushed: r.from.value.Flushed,
+	}
+	if r.to.live {
+		op.Replaced = r.to.value.Flushed
+	}
+	c, err := ns.storeOp(ctx, op, paths)
+	if !op.IsDir || err != nil {
+		return c, err
+	}
+	for _, other := range r.changes {
+		if other.key == pathsKey && other.expected != paths {
+			return change{}, errConflict
+		}
+	}
+	c.check, c.expected = "", 0
+	return c, nil
+}
+
+// gone makes a conflict of a directory that was removed while it was used.
+func gone(err error) error {
+	if errors.Is(err, bb.NotFound) {
+		return fmt.Errorf("%w: %w", errConflict, err)
+	}
+	return err
+}
+
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}

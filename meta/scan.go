@@ -1,0 +1,229 @@
+package meta
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"forebay/internal/bb"
+)
+
+const (
+	smallScan   = 1024 // most keys that the server returns the last value of in one answer
+	scanBuffer  = 8192 // messages between the server's pace and ours
+	scanSilence = 250 * time.Millisecond
+)
+
+// errStop ends a scan early.
+var errStop = errors.New("stop")
+
+// scan calls fn with every record whose key matches a filter, deleted ones too,
+// until it has caught up with the bucket. A key that changes meanwhile comes again,
+// with its newer revision; one that exists throughout comes at least once. fn may
+// keep the record's data but not the record. An error of fn ends the scan; errStop
+// ends it well.
+//
+// Few keys come in one answer; many through an ordered consumer, at the pace of fn.
+func (b *bucket) scan(ctx context.Context, filter string, fn func(*record) error) error {
+	records, all, err := b.small(ctx, filter)
+	if err != nil {
+		return err
+	}
+	if !all {
+		return b.consume(ctx, filter, fn)
+	}
+	for i := range records {
+		if err := fn(&records[i]); err != nil {
+			return stopped(err)
+		}
+	}
+	return nil
+}
+
+func stopped(err error) error {
+	if errors.Is(err, errStop) {
+		return nil
+	}
+	return err
+}
+
+// small returns all records that match a filter, as of one moment, or false if they
+// are too many for that.
+func (b *bucket) small(ctx context.Context, filter string) ([]record, bool, error) {
+	body, err := json.Marshal(map[string]any{"multi_last": []string{b.subject + filter}, "batch": smallScan})
+	if err != nil {
+		return nil, false, err
+	}
+	for {
+		records, all, err := b.smallOnce(ctx, body)
+		if err == nil {
+			return records, all, nil
+		}
+		if err := b.retry(ctx, err); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+func (b *bucket) smallOnce(ctx context.Context, body []byte) ([]record, bool, error) {
+	call := &call{answers: make(chan *nats.Msg, smallScan+2), timer: time.NewTimer(attemptTimeout)}
+	defer call.timer.Stop()
+	id := b.c.register(call)
+	defer b.c.unregister(id)
+	err := b.c.nc.PublishMsg(&nats.Msg{Subject: "$JS.API.DIRECT.GET.KV_" + b.name, Reply: b.c.reply(id), Data: body})
+	if err != nil {
+		return nil, false, errNoServer
+	}
+	var records []record
+	for {
+		msg, err := b.c.answer(ctx, call)
+		if err != nil {
+			return nil, false, err
+		}
+		switch status := msg.Header.Get("Status"); status {
+		case "":
+			r, err := b.message(msg)
+			if err != nil {
+				return nil, false, err
+			}
+			records = append(records, r)
+		case "204":
+			return records, msg.Header.Get("Nats-Num-Pending") == "0", nil
+		case "404":
+			return nil, true, nil
+		case "413":
+			return nil, false, nil
+		default:
+			return nil, false, bb.E(bb.Internal, "list", b.name, "server status "+status)
+		}
+	}
+}
+
+// consume is scan through an ordered consumer.
+func (b *bucket) consume(ctx context.Context, filter string, fn func(*record) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	msgs := make(chan *nats.Msg, scanBuffer)
+	sub, err := b.subscribe(ctx, filter, func(msg *nats.Msg) {
+		select {
+		case msgs <- msg:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if pending, err := sub.InitialConsumerPending(); err == nil && pending == 0 {
+		return nil
+	}
+	return b.drain(ctx, sub, msgs, fn)
+}
+
+func (b *bucket) subscribe(ctx context.Context, filter string, handler nats.MsgHandler) (*nats.Subscription, error) {
+	for {
+		sub, err := b.c.push.Subscribe(b.subject+filter, handler, nats.OrderedConsumer(), nats.BindStream("KV_"+b.name))
+		switch {
+		case err == nil:
+			return sub, nil
+		case errors.Is(err, nats.ErrStreamNotFound):
+			return nil, errNoBucket
+		case ctx.Err() != nil:
+			return nil, b.c.unavailable(ctx, "list", err)
+		}
+		if err := b.c.again(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// drain hands messages to fn until none is pending. The last pending one may have
+// been replaced or have expired before it was sent, so silence is a reason to ask.
+func (b *bucket) drain(ctx context.Context, sub *nats.Subscription, msgs <-chan *nats.Msg, fn func(*record) error) error {
+	silence := time.NewTimer(scanSilence)
+	defer silence.Stop()
+	for {
+		select {
+		case msg := <-msgs:
+			r, pending, ok := b.pushed(msg)
+			if !ok {
+				return bb.E(bb.Internal, "list", b.name, "the server's message is malformed")
+			}
+			if err := fn(&r); err != nil {
+				return stopped(err)
+			}
+			if pending == 0 {
+				return nil
+			}
+			silence.Reset(scanSilence)
+		case <-silence.C:
+			info, err := sub.ConsumerInfo()
+			if err == nil && info.NumPending == 0 && len(msgs) == 0 {
+				return nil
+			}
+			silence.Reset(scanSilence)
+		case <-ctx.Done():
+			return b.c.unavailable(ctx, "list", errUncertain)
+		}
+	}
+}
+
+// pushed reads a consumer's message, whose reply subject tells where it stands:
+//
+//	$JS.ACK.[DOMAIN.ACCOUNT.]STREAM.CONSUMER.DELIVERED.SEQUENCE.N.TIME.PENDING[.RANDOM]
+func (b *bucket) pushed(msg *nats.Msg) (r record, pending uint64, ok bool) {
+	tokens := strings.Split(msg.Reply, ".")
+	at := 2
+	if len(tokens) >= 11 {
+		at = 4
+	}
+	if len(tokens) < at+7 {
+		return record{}, 0, false
+	}
+	seq, err := strconv.ParseUint(tokens[at+3], 10, 64)
+	pending, perr := strconv.ParseUint(tokens[at+6], 10, 64)
+	key, ok := strings.CutPrefix(msg.Subject, b.subject)
+	return record{key: key, seq: seq, data: msg.Data}, pending, ok && err == nil && perr == nil
+}
+
+// empty reports whether no key that matches a filter exists, as the server that
+// orders changes sees it.
+func (b *bucket) empty(ctx context.Context, filter string) (bool, error) {
+	if b.replicas > 1 {
+		return b.emptyAtLeader(ctx, filter)
+	}
+	empty := true
+	err := b.scan(ctx, filter, func(r *record) error {
+		if r.live() {
+			empty = false
+			return errStop
+		}
+		return nil
+	})
+	return empty, err
+}
+
+// emptyAtLeader asks the leader for one record after the other until one is live.
+func (b *bucket) emptyAtLeader(ctx context.Context, filter string) (bool, error) {
+	seq := uint64(1)
+	for {
+		r, err := b.ask(ctx, map[string]any{"seq": seq, "next_by_subj": b.subject + filter})
+		switch {
+		case err != nil:
+			if err := b.retry(ctx, err); err != nil {
+				return false, err
+			}
+		case r.seq == 0:
+			return true, nil
+		case r.live():
+			return false, nil
+		default:
+			seq = r.seq + 1
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package meta
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"forebay/internal/bb"
+	"forebay/meta/metapb"
+)
+
+// Op is what the backing store has to do.
+type Op uint8
+
+// The operations.
+const (
+	OpRename Op = 1 + iota
+	OpRemove
+)
+
+// StoreOp is a rename or a removal that happened in the namespace and that the
+// backing store has yet to follow. It was stored in the same atomic change, and the
+// paths are those at that moment; so carried out in the order of Seq, operations
+// lead the store to the names of the namespace, whatever crashes in between.
+type StoreOp struct {
+	Seq      uint64
+	Op       Op
+	OldPath  string
+	NewPath  string // of a rename
+	File     bb.FileID
+	IsDir    bool
+	Flushed  bb.Flushed // what the store held of the file
+	Replaced bb.Flushed // what it held of the file that the rename replaced
+}
+
+// storeOp makes the change that stores an operation, if paths is still the revision
+// of the paths key.
+func (ns *Namespace) storeOp(ctx context.Context, op StoreOp, paths uint64) (change, error) {
+	id, err := ns.m.newID(ctx)
+	if err != nil {
+		return change{}, err
+	}
+	key := opPrefix + strconv.FormatUint(id, 16)
+	data, err := seal(key, &metapb.StoreOp{
+		Op: uint32(op.Op), OldPath: op.OldPath, NewPath: op.NewPath, File: uint64(op.File), IsDir: op.IsDir,
+		Flushed: flushedRecord(op.Flushed), Replaced: flushedRecord(op.Replaced),
+	})
+	return change{key: key, data: data, check: pathsKey, expected: paths}, err
+}
+
+func (ns *Namespace) removalOp(ctx context.Context, e *bb.Entry) (change, error) {
+	dir, paths, err := ns.pathOf(ctx, e.Parent)
+	if err != nil {
+		return change{}, gone(err)
+	}
+	return ns.removalOpIn(ctx, dir, paths, e)
+}
+
+// removalOpIn is removalOp for an entry of the directory that has a path.
+func (ns *Namespace) removalOpIn(ctx context.Context, dir string, paths uint64, e *bb.Entry) (change, error) {
+	op := StoreOp{Op: OpRemove, OldPath: join(dir, e.Name), File: e.File, IsDir: e.IsDir(), Flushed: e.Flushed}
+	return ns.storeOp(ctx, op, paths)
+}
+
+// StoreOps returns the pending operations in the order in which they happened. One
+// that cannot be decoded is counted, logged and left out.
+func (ns *Namespace) StoreOps(ctx context.Context) ([]StoreOp, error) {
+	found := map[string]record{}
+	err := ns.b.scan(ctx, opPrefix+"*", func(r *record) error {
+		found[r.key] = *r
+		return nil
+	})
+	if err != nil {
+		return nil, opError("store operations", ns.buffer, err)
+	}
+	ops := make([]StoreOp, 0, len(found))
+	for key, r := range found {
+		if !r.live() {
+			continue
+		}
+		var m metapb.StoreOp
+		if err := open(key, r.data, &m); err != nil {
+			ns.m.garbage(key, err)
+			continue
+		}
+		ops = append(ops, StoreOp{
+			Seq: r.seq, Op: Op(m.GetOp()), OldPath: m.GetOldPath(), NewPath: m.GetNewPath(), File: bb.FileID(m.GetFile()),
+			IsDir: m.GetIsDir(), Flushed: fromFlushed(m.GetFlushed()), Replaced: fromFlushed(m.GetReplaced()),
+		})
+	}
+	slices.SortFunc(ops, func(a, b StoreOp) int {
+		if a.Seq < b.Seq {
+			return -1
+		}
+		return 1
+	})
+	return ops, nil
+}
+
+// DoneStoreOp deletes a pending operation. It is idempotent.
+func (ns *Namespace) DoneStoreOp(ctx context.Context, seq uint64) error {
+	r, err := ns.b.getSeq(ctx, seq)
+	if err != nil {
+		return opError("store operation", strconv.FormatUint(seq, 10), err)
+	}
+	if !r.live() {
+		return nil
+	}
+	if !strings.HasPrefix(r.key, opPrefix) {
+		return bb.E(bb.Invalid, "store operation", strconv.FormatUint(seq, 10), "is not one")
+	}
+	_, err = ns.b.remove(ctx, r.key, seq)
+	if errors.Is(err, errConflict) {
+		return nil // somebody else did
+	}
+	return opError("store operation", strconv.FormatUint(seq, 10), err)
+}
+
+// getSeq returns the record that has a revision, if there still is one.
+func (b *bucket) getSeq(ctx context.Context, seq uint64) (record, error) {
+	query := map[string]any{"seq": seq}
+	for {
+		var r record
+		var err error
+		if b.replicas > 1 {
+			r, err = b.ask(ctx, query)
+		} else {
+			r, err = b.askDirect(ctx, query)
+		}
+		if err == nil {
+			return r, nil
+		}
+		if err := b.retry(ctx, err); err != nil {
+			return record{}, err
+		}
+	}
+}
+
+// askDirect is ask answered by any server that holds the bucket.
+func (b *bucket) askDirect(ctx context.Context, query map[string]any) (record, error) {
+	body, err := json.Marshal(query)
+	if err != nil {
+		return record{}, err
+	}
+	msg, err := b.c.request(ctx, &nats.Msg{Subject: "$JS.API.DIRECT.GET.KV_" + b.name, Data: body})
+	if err != nil {
+		return record{}, err
+	}
+	switch status := msg.Header.Get("Status"); status {
+	case "":
+		return b.message(msg)
+	case "404":
+		return record{}, nil
+	default:
+		return record{}, bb.E(bb.Internal, "get", b.name, "server status "+status)
+	}
+}
