@@ -35,6 +35,9 @@ type buffer struct {
 	}
 
 	restores sync.Mutex // one file is restored at a time
+
+	noting sync.Mutex // guards what follows
+	noted  uint64     // the last operation for the store that the flusher was handed
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *meta.Namespace) *buffer {
@@ -175,20 +178,17 @@ func (b *buffer) lookup(ctx context.Context, c cred, op, path string) (bb.Entry,
 // update puts an entry whose other attributes may have been changed meanwhile: what
 // the writer decides is taken from e, the rest from the namespace.
 func (b *buffer) update(ctx context.Context, e bb.Entry) (bb.Entry, error) {
-	for {
-		stored, err := b.ns.Put(ctx, e)
-		if bb.KindOf(err) != bb.Busy {
-			return stored, err
-		}
-		now, err := b.ns.Lookup(ctx, e.Parent, e.Name)
-		if err != nil {
-			return e, err
-		}
+	return b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		if now.File != e.File {
-			return e, bb.E(bb.NotFound, "commit", e.Name, "another file has this name now")
+			return bb.E(bb.NotFound, "commit", e.Name, "another file has this name now")
 		}
-		e.Mode, e.UID, e.GID, e.Flushed, e.Revision = now.Mode, now.UID, now.GID, now.Flushed, now.Revision
-	}
+		now.Generation, now.Size, now.Checksum, now.Open = e.Generation, e.Size, e.Checksum, e.Open
+		now.Holders, now.MTime, now.Lost, now.Reason = e.Holders, e.MTime, e.Lost, e.Reason
+		if e.Flushed.Generation == e.Generation {
+			now.Flushed = e.Flushed
+		}
+		return nil
+	})
 }
 
 // flushed waits for a closed file to be on the store, where the buffer's durability

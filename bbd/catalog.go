@@ -45,7 +45,7 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := b.saveReaders(ctx, &e); err != nil {
+	if err := b.saveReaders(ctx, e.File, e.Generation); err != nil {
 		return nil, err
 	}
 	snap, err := b.d.store.Snapshot(e.File, e.Generation)
@@ -83,18 +83,18 @@ func (b *buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, strin
 	return e, path, nil
 }
 
-// saveReaders brings back what readers of older generations would need from the
-// store's object, before it is replaced.
-func (b *buffer) saveReaders(ctx context.Context, e *bb.Entry) error {
+// saveReaders brings back what readers of a file would need from the store's object,
+// before it is replaced by a newer generation or removed (0).
+func (b *buffer) saveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error {
 	type view struct {
 		snap  *store.Snapshot
 		entry bb.Entry
 	}
 	var older []view
 	b.mu.Lock()
-	if r := b.mu.reading[e.File]; r != nil {
+	if r := b.mu.reading[file]; r != nil {
 		for snap, entry := range r.snaps {
-			if entry.Generation != e.Generation {
+			if entry.Generation != newer {
 				older = append(older, view{snap, entry})
 			}
 		}
@@ -155,25 +155,20 @@ func (j *flushJob) Done(ctx context.Context, f bb.Flushed) error {
 // recordFlushed puts what the store has into the file's entry, wherever it lies now
 // and whatever generation it names.
 func (b *buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flushed) (bb.Entry, error) {
-	for {
-		b.mu.Lock()
-		at, ok := b.mu.dirty[flushed.File]
-		b.mu.Unlock()
-		if !ok {
-			return bb.Entry{}, bb.E(bb.NotFound, "flush", b.address(flushed.Name), "the file is gone")
-		}
-		e, err := b.ns.Lookup(ctx, at.dir, at.name)
-		if err != nil {
-			return e, err
-		}
+	gone := bb.E(bb.NotFound, "flush", b.address(flushed.Name), "the file is gone")
+	b.mu.Lock()
+	at, ok := b.mu.dirty[flushed.File]
+	b.mu.Unlock()
+	if !ok {
+		return bb.Entry{}, gone
+	}
+	return b.ns.Update(ctx, at.dir, at.name, func(e *bb.Entry) error {
 		if e.File != flushed.File {
-			return e, bb.E(bb.NotFound, "flush", b.address(flushed.Name), "the file is gone")
+			return gone
 		}
 		e.Flushed = f
-		if e, err = b.ns.Put(ctx, e); bb.KindOf(err) != bb.Busy {
-			return e, err
-		}
-	}
+		return nil
+	})
 }
 
 // Close lets go of the bytes. Idempotent.

@@ -62,36 +62,23 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 	if err != nil && bb.KindOf(err) != bb.NotFound {
 		return bb.Wrap(op, b.address(toPath), err)
 	}
+	if err := b.saveReaders(ctx, replaced.File, 0); err != nil {
+		return bb.Wrap(op, b.address(toPath), err)
+	}
 	unlock := b.lockOpen(at, target)
 	defer unlock()
-	result, err := b.ns.Rename(ctx, at.dir, at.name, target.dir, target.name, meta.RenameOptions{
-		Replace: replace, StoreOp: b.renameInStore(&e, &replaced, from, to),
-	})
+	concerned := b.spec().Backing != "" && (e.IsDir() || e.Flushed.Generation != 0 || replaced.Flushed.Generation != 0)
+	renamed, err := b.ns.Rename(ctx, at.dir, at.name, target.dir, target.name, meta.RenameOptions{Replace: replace, StoreOp: concerned})
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
-	b.moved(at, target, to, &e, &replaced)
-	if result.StoreOp != nil {
-		b.d.flusher.Apply(b.name, asStoreOp(result.StoreOp))
+	b.moved(at, target, to, &renamed)
+	if concerned {
+		if err := b.applyNoted(ctx); err != nil {
+			return bb.Wrap(op, b.address(fromPath), err)
+		}
 	}
 	b.d.emit(bb.Event{Kind: bb.EventRenamed, Buffer: b.name, Path: to, Reason: "from " + from})
-	return nil
-}
-
-// renameInStore says what the store has to do for a rename; nil: nothing.
-func (b *buffer) renameInStore(e, replaced *bb.Entry, from, to string) *meta.StoreOp {
-	if b.spec().Backing == "" {
-		return nil
-	}
-	switch {
-	case e.IsDir():
-		return &meta.StoreOp{Op: meta.StoreRename, OldPath: from, NewPath: to, IsDir: true}
-	case e.Flushed.Generation != 0:
-		return &meta.StoreOp{Op: meta.StoreRename, OldPath: from, NewPath: to, File: e.File, Codec: e.Flushed.Codec}
-	case replaced.Flushed.Generation != 0:
-		// The store has the replaced file under this name, and the new one is still to come.
-		return &meta.StoreOp{Op: meta.StoreRemove, OldPath: to, File: replaced.File, Codec: replaced.Flushed.Codec}
-	}
 	return nil
 }
 
@@ -116,7 +103,8 @@ func (b *buffer) lockOpen(at ...place) (unlock func()) {
 }
 
 // moved follows a rename in what the daemon knows of places. Open files at both are locked.
-func (b *buffer) moved(at, target place, path string, e, replaced *bb.Entry) {
+func (b *buffer) moved(at, target place, path string, renamed *meta.Renamed) {
+	e := &renamed.Entry
 	b.mu.Lock()
 	if f := b.mu.open[target]; f != nil {
 		f.removed = true
@@ -132,16 +120,23 @@ func (b *buffer) moved(at, target place, path string, e, replaced *bb.Entry) {
 	if _, ok := b.mu.dirty[e.File]; ok && !e.IsDir() {
 		b.mu.dirty[e.File] = target
 	}
-	delete(b.mu.dirty, replaced.File)
+	if r := b.mu.reading[e.File]; r != nil && !e.IsDir() {
+		r.at = target
+	}
 	b.mu.Unlock()
-	if replaced.Type == bb.TypeFile && replaced.File != e.File {
-		b.dropFile(replaced)
+	if old := renamed.Replaced; old != nil && !old.IsDir() {
+		b.dropFile(old)
 	}
 }
 
 // dropFile forgets the bytes of a file that has no entry any more. Those who have it
 // open for reading keep them.
 func (b *buffer) dropFile(e *bb.Entry) {
+	b.mu.Lock()
+	if r := b.mu.reading[e.File]; r != nil {
+		r.removed = true
+	}
+	b.mu.Unlock()
 	b.forgetDirty(e.File)
 	b.d.flusher.Forget(b.key(e))
 	b.d.store.Drop(e.File)
@@ -185,7 +180,11 @@ func (b *buffer) remove(ctx context.Context, c cred, path string) error {
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
-	result, err := b.ns.Remove(ctx, at.dir, at.name, meta.RemoveOptions{StoreOp: b.removeInStore(&e, p)})
+	if err := b.saveReaders(ctx, e.File, 0); err != nil {
+		return bb.Wrap(op, b.address(path), err)
+	}
+	concerned := b.spec().Backing != "" && (e.IsDir() || e.Flushed.Generation != 0)
+	e, err = b.ns.Remove(ctx, at.dir, at.name, meta.RemoveOptions{StoreOp: concerned})
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
@@ -193,18 +192,13 @@ func (b *buffer) remove(ctx context.Context, c cred, path string) error {
 		b.unlinked(at)
 		b.dropFile(&e)
 	}
-	if result.StoreOp != nil {
-		b.d.flusher.Apply(b.name, asStoreOp(result.StoreOp))
+	if concerned {
+		if err := b.applyNoted(ctx); err != nil {
+			return bb.Wrap(op, b.address(path), err)
+		}
 	}
 	b.d.emit(bb.Event{Kind: bb.EventRemoved, Buffer: b.name, Path: p})
 	return nil
-}
-
-func (b *buffer) removeInStore(e *bb.Entry, path string) *meta.StoreOp {
-	if b.spec().Backing == "" || !e.IsDir() && e.Flushed.Generation == 0 {
-		return nil
-	}
-	return &meta.StoreOp{Op: meta.StoreRemove, OldPath: path, File: e.File, IsDir: e.IsDir(), Codec: e.Flushed.Codec}
 }
 
 // unlinked tells a file that is being written that its entry is gone. It is locked.

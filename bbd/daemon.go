@@ -348,7 +348,7 @@ func (d *Daemon) close() error {
 		errs = append(errs, d.stores.close())
 	}
 	if d.meta != nil {
-		errs = append(errs, d.meta.Close())
+		d.meta.Close()
 	}
 	if d.store != nil {
 		errs = append(errs, d.store.Close())

@@ -37,6 +37,9 @@ func (d *Daemon) policy(name string) flusher.Policy {
 
 // applied strikes a rename or removal out that the store has carried out.
 func (d *Daemon) applied(ctx context.Context, name string, op flusher.StoreOp) error {
+	if op.ID == 0 {
+		return nil
+	}
 	b, err := d.buffer(ctx, name)
 	if err != nil {
 		return err
@@ -89,13 +92,54 @@ func (d *Daemon) setFailing(k flusher.Key, err error) {
 	}
 }
 
-// asStoreOp hands what the namespace noted for the store to the flusher.
-func asStoreOp(op *meta.StoreOp) flusher.StoreOp {
-	kind := flusher.OpRemove
-	if op.Op == meta.StoreRename {
-		kind = flusher.OpRename
+// applyNoted hands the flusher the renames and removals that the namespace has noted
+// for the store and that it has not been handed yet, in their order.
+func (b *buffer) applyNoted(ctx context.Context) error {
+	b.noting.Lock()
+	defer b.noting.Unlock()
+	ops, err := b.ns.StoreOps(ctx)
+	if err != nil {
+		return err
 	}
-	return flusher.StoreOp{ID: op.Seq, Kind: kind, Old: op.OldPath, New: op.NewPath, Tree: op.IsDir, Codec: op.Codec}
+	for i := range ops {
+		if ops[i].Seq <= b.noted {
+			continue
+		}
+		for _, op := range storeOps(&ops[i]) {
+			b.d.flusher.Apply(b.name, op)
+		}
+		b.noted = ops[i].Seq
+	}
+	return nil
+}
+
+// storeOps says what the store has to do for a rename or removal. Only the last
+// operation carries the id by which it is struck out.
+func storeOps(op *meta.StoreOp) []flusher.StoreOp {
+	removal := func(path string, flushed bb.Flushed) flusher.StoreOp {
+		return flusher.StoreOp{Kind: flusher.OpRemove, Old: path, Codec: flushed.Codec}
+	}
+	var ops []flusher.StoreOp
+	switch {
+	case op.IsDir && op.Op == meta.OpRemove:
+		ops = append(ops, flusher.StoreOp{Kind: flusher.OpRemove, Old: op.OldPath, Tree: true})
+	case op.IsDir:
+		ops = append(ops, flusher.StoreOp{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Tree: true})
+	case op.Op == meta.OpRemove:
+		ops = append(ops, removal(op.OldPath, op.Flushed))
+	default:
+		// What the renamed file replaced is in the store under its new name: the rename
+		// replaces that too, unless it was never flushed itself or is called otherwise there.
+		never := op.Flushed.Generation == 0
+		if op.Replaced.Generation != 0 && (never || op.Replaced.Codec != op.Flushed.Codec) {
+			ops = append(ops, removal(op.NewPath, op.Replaced))
+		}
+		if !never || len(ops) == 0 {
+			ops = append(ops, flusher.StoreOp{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Codec: op.Flushed.Codec})
+		}
+	}
+	ops[len(ops)-1].ID = op.Seq
+	return ops
 }
 
 // remake makes an empty file again of which recovery found nothing, since there was nothing.

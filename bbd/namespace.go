@@ -123,10 +123,7 @@ func (b *buffer) mkdir(ctx context.Context, c cred, path string, mode uint32) (b
 	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite) {
 		return bb.Entry{}, denied("mkdir", b.address(path), "write the directory")
 	}
-	e, err := b.ns.Mkdir(ctx, bb.Entry{
-		Parent: dir.id, Name: name, Type: bb.TypeDirectory, Mode: fs.FileMode(mode) & permissionBits,
-		UID: c.uid, GID: c.gids[0], MTime: time.Now(),
-	})
+	e, err := b.ns.Mkdir(ctx, dir.id, name, meta.Owner{UID: c.uid, GID: c.gids[0], Mode: fs.FileMode(mode) & permissionBits})
 	return e, bb.Wrap("mkdir", b.address(path), err)
 }
 

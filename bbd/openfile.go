@@ -130,7 +130,7 @@ func (f *openFile) put(ctx context.Context, e bb.Entry) error {
 	if f.exists {
 		e, err = f.buf.update(ctx, e)
 	} else {
-		e, err = f.buf.ns.Create(ctx, e)
+		e.Revision, err = f.buf.ns.Create(ctx, e)
 	}
 	if err != nil {
 		return bb.Wrap("commit", f.path, err)

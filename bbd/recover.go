@@ -53,15 +53,11 @@ func (d *Daemon) takeUp(ctx context.Context, spec bb.Buffer) (*buffer, error) {
 }
 
 func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}) error {
-	ops, err := b.ns.StoreOps(ctx)
-	if err != nil {
+	if err := b.applyNoted(ctx); err != nil {
 		return err
 	}
-	for _, op := range ops {
-		b.d.flusher.Apply(b.name, asStoreOp(&op))
-	}
 	var gone []bb.Entry
-	err = b.ns.ScanAll(ctx, func(e bb.Entry) error {
+	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
 		if e.Type != bb.TypeFile {
 			return nil
 		}

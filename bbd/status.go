@@ -3,6 +3,7 @@ package bbd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -147,7 +148,7 @@ func tierStatus(t store.TierStats) Tier {
 }
 
 func natsStatus(s meta.Status) NATSStatus {
-	return NATSStatus{Connected: s.Connected, URL: s.URL, LastError: s.LastError}
+	return NATSStatus{Connected: s.Connected, URL: s.Server, LastError: s.LastError}
 }
 
 func (b *buffer) status(bytes store.BufferStats) BufferStatus {
@@ -219,8 +220,16 @@ func (r *request) subscribe(m *wire.Subscribe) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	for e := range events {
-		if !r.s.maySee(r.ctx, e.Buffer) {
+	defer events.Close()
+	for {
+		e, err := events.Next(r.ctx)
+		var missed *meta.MissedError
+		switch {
+		case errors.As(err, &missed):
+			e = bb.Event{Time: time.Now(), Kind: bb.EventMissed, Buffer: m.Buffer, Reason: err.Error()}
+		case err != nil:
+			return nil, err
+		case !r.s.maySee(r.ctx, e.Buffer):
 			continue
 		}
 		text, err := json.Marshal(e)
@@ -231,7 +240,6 @@ func (r *request) subscribe(m *wire.Subscribe) (proto.Message, error) {
 			return nil, err
 		}
 	}
-	return nil, context.Cause(r.ctx)
 }
 
 func (s *session) maySee(ctx context.Context, name string) bool {

@@ -160,8 +160,8 @@ func namespaceServer(ctx context.Context, cfg config.Config, log *slog.Logger) (
 	options := meta.Options{Logger: log}
 	if cfg.NATS.URL != "" {
 		options.URLs = strings.Split(cfg.NATS.URL, ",")
-		options.CredentialsFile = cfg.NATS.Credentials
-		options.TLS = meta.TLS{CAFile: cfg.NATS.TLS.CA, CertFile: cfg.NATS.TLS.Cert, KeyFile: cfg.NATS.TLS.Key}
+		options.Credentials = cfg.NATS.Credentials
+		options.CA, options.Cert, options.Key = cfg.NATS.TLS.CA, cfg.NATS.TLS.Cert, cfg.NATS.TLS.Key
 		return nil, options, nil
 	}
 	dir := cfg.NATS.Embedded.Dir

@@ -288,4 +288,5 @@ const (
 	EventDrained     EventKind = "drained"
 	EventCreated     EventKind = "buffer-created"
 	EventDestroyed   EventKind = "buffer-destroyed"
+	EventMissed      EventKind = "missed" // the one who listens was too slow; see Reason
 )
