@@ -22,7 +22,7 @@ type Key struct {
 type Item struct {
 	Key
 	Size       int64     // bytes
-	DirtySince time.Time // when its oldest dirty byte was committed; zero: now
+	DirtySince time.Time // when its oldest byte that is not durable was committed, whatever the generation; zero: now
 	ClosedAt   time.Time // zero: now
 	// Path is where it lies, if Suspect. The flusher asks Job.Path otherwise.
 	Path string
@@ -113,7 +113,7 @@ type Options struct {
 	Applied func(ctx context.Context, buffer string, op StoreOp) error
 
 	Node     bb.NodeID
-	SpoolDir string // where large compressed contents lie until they are stored; "": os.TempDir
+	SpoolDir string // where large compressed contents lie until they are stored; it must exist; "": os.TempDir
 	Logger   *slog.Logger
 	Now      func() time.Time // nil: time.Now
 }
