@@ -228,7 +228,10 @@ func readLines(in *bufio.Reader, limit int) ([]byte, error) {
 		if err != nil || n == 0 {
 			return lines, err
 		}
-		if len(lines)+n > limit {
+		switch {
+		case n > limit:
+			return nil, bb.E(bb.Invalid, "receipt", "", fmt.Sprintf("a line has %d bytes, at most %d are possible", n, limit))
+		case len(lines)+n > limit:
 			return lines, nil
 		}
 		start := len(lines)

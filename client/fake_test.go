@@ -668,6 +668,14 @@ func (f *fake) place(e *wire.NewExtent) *wire.Extent {
 func (g *fakeGeneration) put(n *wire.Extent) {
 	var out []*wire.Extent
 	from, to := n.FileOffset, n.FileOffset+n.Length
+	i, _ := slices.BinarySearchFunc(g.visible, from, func(e *wire.Extent, at int64) int { return int(e.FileOffset + e.Length - at) })
+	for i < len(g.visible) && g.visible[i].FileOffset+g.visible[i].Length <= from {
+		i++
+	}
+	if i == len(g.visible) || g.visible[i].FileOffset >= to {
+		g.visible, g.size = slices.Insert(g.visible, i, n), max(g.size, to)
+		return
+	}
 	part := func(e *wire.Extent, a, b int64) {
 		if a < b {
 			p := proto.Clone(e).(*wire.Extent)

@@ -271,18 +271,26 @@ func (f *File) ReadFrom(r io.Reader) (int64, error) {
 		return 0, err
 	}
 	total := int64(0)
-	for step := int64(firstStep); ; step = nextStep {
+	for step, idle := int64(firstStep), 0; ; step = nextStep {
 		n, err := f.w.readFrom(f.ctx, r, f.pos, step)
 		f.pos += n
 		total += n
-		if errors.Is(err, io.EOF) {
-			return total, nil
+		if idle++; n > 0 {
+			idle = 0
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF):
+			return total, nil
+		case err == nil && idle == maxIdleReads:
+			return total, io.ErrNoProgress
+		case err != nil:
 			return total, err
 		}
 	}
 }
+
+// maxIdleReads is how often in a row a reader may return neither bytes nor an error.
+const maxIdleReads = 100
 
 // readFrom reads once from r, up to step bytes.
 func (w *writer) readFrom(ctx context.Context, r io.Reader, off, step int64) (int64, error) {

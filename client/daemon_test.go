@@ -1,0 +1,144 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"forebay/internal/bbdtest"
+)
+
+// daemonClient starts a real daemon with a buffer b in front of a directory.
+func daemonClient(t *testing.T, args ...string) (*bbdtest.Daemon, *Client, string) {
+	t.Helper()
+	d := bbdtest.Start(t, args...)
+	c, err := Dial(context.Background(), Options{Address: "unix://" + d.Socket, RetryFor: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	store := filepath.Join(t.TempDir(), "store")
+	check(t, os.Mkdir(store, 0o755))
+	must[BufferSpec](t)(c.CreateBuffer(context.Background(), BufferSpec{Name: "b", Backing: "file://" + store}))
+	return d, c, store
+}
+
+// TestDaemon is the whole way with a real daemon: write, read, list, drain, events, kill.
+func TestDaemon(t *testing.T) {
+	ctx := context.Background()
+	d, c, store := daemonClient(t)
+	b := c.Buffer("b")
+
+	t.Run("sizes", func(t *testing.T) {
+		for _, n := range []int{0, 1, 4096, 32 << 10, 32<<10 + 1, 1 << 20, 20<<20 + 3} {
+			data, name := random(n), fmt.Sprintf("f%d", n)
+			check(t, b.WriteFile(ctx, name, data, 0))
+			if got := readAll(t, b, name); !bytes.Equal(got, data) {
+				t.Errorf("%d bytes: content differs", n)
+			}
+		}
+	})
+	t.Run("fs", func(t *testing.T) {
+		check(t, b.MkdirAll(ctx, "dir/sub", 0o755))
+		check(t, b.WriteFile(ctx, "dir/sub/file", random(10_000), 0))
+		sub, err := b.FS(ctx).(interface {
+			Sub(string) (fs.FS, error)
+		}).Sub("dir")
+		check(t, err)
+		check(t, fstest.TestFS(sub, "sub/file"))
+	})
+	t.Run("sync", func(t *testing.T) {
+		w := must[*File](t)(b.Create(ctx, "log"))
+		var want []byte
+		for i := range 500 {
+			line := fmt.Appendf(nil, "line %d %s\n", i, bytes.Repeat([]byte("x"), i))
+			want = append(want, line...)
+			must[int](t)(w.Write(line))
+			check(t, w.Sync())
+		}
+		if got := readAll(t, b, "log"); !bytes.Equal(got, want) {
+			t.Error("what is synced cannot be read")
+		}
+		check(t, w.Close())
+	})
+	t.Run("kill", func(t *testing.T) {
+		data := random(6 << 20)
+		w := must[*File](t)(b.Create(ctx, "k"))
+		r := must[*File](t)(b.Open(ctx, "log"))
+		must[int](t)(w.Write(data[:4<<20]))
+		d.Kill()
+		d.Start()
+		must[int](t)(w.Write(data[4<<20:]))
+		check(t, w.Close())
+		if got := readAll(t, b, "k"); !bytes.Equal(got, data) {
+			t.Error("content differs")
+		}
+		must[[]byte](t)(io.ReadAll(r))
+		check(t, r.Close())
+	})
+	t.Run("drain", func(t *testing.T) {
+		report := must[Report](t)(c.Drain(ctx, "b", time.Minute, nil))
+		if len(report.Failed) > 0 {
+			t.Errorf("failed: %+v", report.Failed)
+		}
+		got := must[[]byte](t)(os.ReadFile(filepath.Join(store, "k")))
+		if !bytes.Equal(got, readAll(t, b, "k")) {
+			t.Error("the store has other content")
+		}
+		var receipt bytes.Buffer
+		check(t, c.Receipt(ctx, "b", &receipt))
+		if !bytes.Contains(receipt.Bytes(), []byte("\"k\"")) {
+			t.Errorf("the receipt does not name k: %s", receipt.Bytes())
+		}
+		must[Report](t)(c.Verify(ctx, &receipt, "", true, nil))
+	})
+}
+
+// TestDaemonManyWriters has several clients and files write at once, and kills the
+// daemon meanwhile.
+func TestDaemonManyWriters(t *testing.T) {
+	ctx := context.Background()
+	d, _, _ := daemonClient(t)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			c, err := Dial(ctx, Options{Address: "unix://" + d.Socket, RetryFor: 30 * time.Second})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			b := c.Buffer("b")
+			for i := range 25 {
+				name, data := fmt.Sprintf("w%d-%d", g, i), random(1+i*40_000)
+				err := b.WriteFile(ctx, name, data, 0)
+				for errors.Is(err, ErrLost) {
+					// Others got the memory before what lay there uncommitted was written again.
+					err = b.WriteFile(ctx, name, data, 0)
+				}
+				if err != nil {
+					t.Errorf("write %s: %v", name, err)
+					return
+				}
+				if got, err := b.ReadFile(ctx, name); err != nil || !bytes.Equal(got, data) {
+					t.Errorf("%s differs (%v)", name, err)
+				}
+			}
+		})
+	}
+	for range 2 {
+		time.Sleep(150 * time.Millisecond)
+		d.Kill()
+		d.Start()
+	}
+	wg.Wait()
+}

@@ -1,0 +1,202 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"log"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"forebay/client"
+	"forebay/internal/bbdtest"
+)
+
+// daemon starts a bbd for one example and sets FOREBAY_SOCKET to its address. Stop it
+// when the example is over.
+func daemon() (stop func()) {
+	tb := &exampleTB{}
+	d := bbdtest.Start(tb)
+	os.Setenv("FOREBAY_SOCKET", d.Socket)
+	return func() {
+		os.Unsetenv("FOREBAY_SOCKET")
+		for _, f := range tb.cleanups {
+			f()
+		}
+	}
+}
+
+// exampleTB stands in for a test where there is none.
+type exampleTB struct {
+	testing.TB
+	cleanups []func()
+}
+
+func (tb *exampleTB) Helper()                         {}
+func (tb *exampleTB) Failed() bool                    { return false }
+func (tb *exampleTB) Cleanup(f func())                { tb.cleanups = append(tb.cleanups, f) }
+func (tb *exampleTB) Fatal(args ...any)               { log.Panic(args...) }
+func (tb *exampleTB) Fatalf(f string, args ...any)    { log.Panicf(f, args...) }
+func (tb *exampleTB) Errorf(f string, args ...any)    { log.Panicf(f, args...) }
+func (tb *exampleTB) Logf(format string, args ...any) { log.Printf(format, args...) }
+
+func Example() {
+	defer daemon()()
+	ctx := context.Background()
+	c, err := client.Dial(ctx, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "scratch"}); err != nil {
+		log.Fatal(err)
+	}
+	b := c.Buffer("scratch")
+
+	f, err := b.Create(ctx, "hello.txt")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Abort() // does nothing after Close
+	fmt.Fprintln(f, "hello from memory")
+	if err := f.Close(); err != nil { // here everybody can see it
+		log.Fatal(err)
+	}
+
+	data, err := b.ReadFile(ctx, "hello.txt")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(string(data))
+	// Output: hello from memory
+}
+
+// Serialising straight into the memory that the file will be in: no byte is copied.
+func ExampleFile_Reserve() {
+	defer daemon()()
+	ctx := context.Background()
+	c, err := client.Dial(ctx, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "scratch"}); err != nil {
+		log.Fatal(err)
+	}
+	f, err := c.Buffer("scratch").Create(ctx, "numbers")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Abort()
+
+	const count = 100_000
+	mem, err := f.Reserve(8 * count)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i := range uint64(count) {
+		binary.LittleEndian.PutUint64(mem[8*i:], i*i)
+	}
+	if err := f.Publish(8 * count); err != nil {
+		log.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		log.Fatal(err)
+	}
+
+	// And back, without a copy either.
+	r, err := c.Buffer("scratch").Open(ctx, "numbers")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer r.Close()
+	m, err := r.Map(8*1000, 8)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Release()
+	fmt.Println(m.Len(), binary.LittleEndian.Uint64(bytes.Join(m.Slices(), nil)))
+	// Output: 8 1000000
+}
+
+// A log that survives the program and the daemon after every line.
+func ExampleFile_Sync() {
+	defer daemon()()
+	ctx := context.Background()
+	c, err := client.Dial(ctx, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "scratch"}); err != nil {
+		log.Fatal(err)
+	}
+	b := c.Buffer("scratch")
+	f, err := b.OpenFile(ctx, "log", client.OpenOptions{Write: true, Create: true, Append: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Abort()
+	for i := range 3 {
+		fmt.Fprintf(f, "step %d\n", i)
+		if err := f.Sync(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	data, err := b.ReadFile(ctx, "log") // while it is still open for writing
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(string(data))
+	// Output:
+	// step 0
+	// step 1
+	// step 2
+}
+
+// A burst that is drained to a directory, and walked through package fs.
+func ExampleClient_Drain() {
+	defer daemon()()
+	dir, err := os.MkdirTemp("", "store")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+
+	ctx := context.Background()
+	c, err := client.Dial(ctx, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "job", Backing: "file://" + dir}); err != nil {
+		log.Fatal(err)
+	}
+	b := c.Buffer("job")
+	if err := b.MkdirAll(ctx, "out", 0o755); err != nil {
+		log.Fatal(err)
+	}
+	for i := range 3 {
+		if err := b.WriteFile(ctx, fmt.Sprintf("out/rank%d", i), []byte("result"), 0o644); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if _, err := c.Drain(ctx, "job", time.Minute, nil); err != nil {
+		log.Fatal(err) // the report, which is ignored here, names what is not safe
+	}
+	fs.WalkDir(b.FS(ctx), "out", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			stored, _ := os.ReadFile(filepath.Join(dir, path))
+			fmt.Println(path, string(stored))
+		}
+		return err
+	})
+	// Output:
+	// out/rank0 result
+	// out/rank1 result
+	// out/rank2 result
+}
