@@ -151,7 +151,7 @@ const (
 func newSizes(quick bool, file string) (Sizes, error) {
 	s := Sizes{File: 1 << 30, Files: 10_000, Rounds: 5, Small: 2000, DurableTime: 20 * time.Second}
 	if quick {
-		s = Sizes{Quick: true, File: 64 << 20, Files: 500, Rounds: 2, Small: 200, DurableTime: 2 * time.Second}
+		s = Sizes{Quick: true, File: 64 << 20, Files: 500, Rounds: 2, Small: 200, DurableTime: time.Second}
 	}
 	if file != "" {
 		n, err := humanize.ParseBytes(file)

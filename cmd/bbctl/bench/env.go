@@ -31,6 +31,7 @@ type env struct {
 	last   int // number of the newest buffer
 
 	version string // of the daemon
+	regions string // what limits were measured with, for the report
 }
 
 func newEnv(o options, s Sizes, log func(string, ...any)) (*env, error) {

@@ -35,7 +35,7 @@ func (m Machine) String() string {
 func describeMachine(e *env) Machine {
 	m := Machine{
 		Processor: processorName(), Processors: runtime.NumCPU(), Go: runtime.Version(),
-		Daemon: "no daemon", Regions: e.target.kind, Store: fileSystem(e.store),
+		Daemon: "no daemon", Regions: e.regions, Store: fileSystem(e.store),
 		When: time.Now().UTC().Format(time.RFC3339),
 	}
 	if e.version != "" {

@@ -88,7 +88,7 @@ func (e *env) limitMemory(n int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.target = m
+	e.target, e.regions = m, m.kind
 	return m.bytes, nil
 }
 

@@ -122,14 +122,19 @@ func digits(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	case a >= 9.995:
 		return fmt.Sprintf("%.1f", v)
-	default:
+	case a >= 0.9995 || a == 0:
 		return fmt.Sprintf("%.2f", v)
+	default:
+		return fmt.Sprintf("%.3f", v)
 	}
 }
 
 func ratioText(r *float64) string {
 	if r == nil {
 		return "-"
+	}
+	if *r < 0.9995 {
+		return fmt.Sprintf("%.2f", *r)
 	}
 	return digits(*r)
 }

@@ -42,6 +42,7 @@ func restart(ctx context.Context, e *env) (_ []Result, err error) {
 		}
 		t, err := e.restartOnce(ctx, b.Name(), size, sums)
 		if err != nil {
+			done = e.stopDaemon // the next row gets a fresh one
 			return nil, err
 		}
 		limit, serving = append(limit, mapped.Seconds()), append(serving, t.serving.Seconds())

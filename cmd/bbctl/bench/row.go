@@ -104,7 +104,9 @@ func (r row) run(ctx context.Context, e *env) []Result {
 			continue
 		}
 		line.Ratio = ratio(line.Result, line.Limit)
-		line.Reached = line.Goal.met(line.Result, line.Ratio)
+		if line.Reached == nil { // a row whose goal is no bound has said so itself
+			line.Reached = line.Goal.met(line.Result, line.Ratio)
+		}
 	}
 	return results
 }

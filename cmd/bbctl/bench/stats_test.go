@@ -96,7 +96,8 @@ func TestQuantity(t *testing.T) {
 		{140, Seconds, "140 s"},
 		{2e-9, Seconds, "2.00 ns"},
 		{0, Seconds, "0.00 ns"},
-		{0.0912, CPUPerGiB, "0.09 CPU s/GiB"},
+		{0.2e-9, Seconds, "0.200 ns"},
+		{0.0912, CPUPerGiB, "0.091 CPU s/GiB"},
 		{5.5, Times, "5.50 ×"},
 	} {
 		if got := quantity(c.v, c.u); got != c.want {
