@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -141,4 +142,32 @@ func TestDaemonManyWriters(t *testing.T) {
 		d.Start()
 	}
 	wg.Wait()
+}
+
+// TestDaemonOverTCP moves bytes in messages, after both sides proved the shared key.
+func TestDaemonOverTCP(t *testing.T) {
+	ctx := context.Background()
+	key := filepath.Join(t.TempDir(), "key")
+	check(t, os.WriteFile(key, []byte("0123456789abcdef0123456789abcdef\n"), 0o600))
+	l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
+	address := l.Addr().String()
+	check(t, l.Close())
+	_, local, _ := daemonClient(t, "--listen-tcp", address, "--key-file", key)
+	// Remote users are not root: they get a buffer that is open to all.
+	must[BufferSpec](t)(local.CreateBuffer(ctx, BufferSpec{Name: "open", Mode: 0o777}))
+	c := must[*Client](t)(Dial(ctx, Options{Address: "tcp://" + address, KeyFile: key}))
+	defer c.Close()
+	if c.Server().Mapped {
+		t.Error("regions are mapped over TCP")
+	}
+	b := c.Buffer("open")
+	for _, n := range []int{0, 5000, 100_000, 9<<20 + 1} {
+		data, name := random(n), fmt.Sprintf("f%d", n)
+		check(t, b.WriteFile(ctx, name, data, 0))
+		if got := readAll(t, b, name); !bytes.Equal(got, data) {
+			t.Errorf("%d bytes: content differs", n)
+		}
+	}
+	_, err := Dial(ctx, Options{Address: "tcp://" + address})
+	wantKind(t, err, ErrPermission)
 }

@@ -117,6 +117,7 @@ func (s *session) start(ctx context.Context, typ wire.Type, m proto.Message, dat
 			return nil, err
 		}
 		if entered {
+			defer s.boundWrite(ctx, data)()
 			return c, s.send(c, typ, m, data)
 		}
 		if err := s.readOne(ctx); err != nil {
@@ -262,6 +263,31 @@ func (s *session) interrupt(ctx context.Context) (stop func()) {
 		if !cancel() {
 			<-fired
 			s.conn.SetReadDeadline(time.Time{})
+		}
+	}
+}
+
+// Much data that a daemon which hangs does not take blocks the request that sends it.
+// When its context ends, it gets writeGrace for the rest; after that the session
+// breaks, for what was begun cannot be taken back.
+const (
+	muchData   = 64 << 10
+	writeGrace = time.Second
+)
+
+func (s *session) boundWrite(ctx context.Context, data []byte) (stop func()) {
+	if len(data) < muchData || ctx.Done() == nil {
+		return func() {}
+	}
+	fired := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		s.conn.SetWriteDeadline(time.Now().Add(writeGrace))
+		close(fired)
+	})
+	return func() {
+		if !cancel() {
+			<-fired
+			s.conn.SetWriteDeadline(time.Time{})
 		}
 	}
 }

@@ -177,6 +177,28 @@ func TestCloseUnblocks(t *testing.T) {
 	wantKind(t, err, ErrInvalid)
 }
 
+// TestDaemonHangs: a daemon that takes nothing does not hold up whom its context ends.
+func TestDaemonHangs(t *testing.T) {
+	f := newFake(t)
+	f.inlineOnly = true
+	hang := make(chan struct{})
+	f.onRequest = func(c *fakeConn, h wire.Header, m proto.Message) bool {
+		if h.Type == wire.Type_TYPE_OPEN {
+			<-hang
+		}
+		return false
+	}
+	c := f.connect(Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	w := must[*File](t)(c.Buffer("b").Create(ctx, "x"))
+	must[int](t)(w.Write(random(3 << 20)))
+	if err := w.Close(); !errors.Is(err, ErrCancelled) && !errors.Is(err, ErrUnavailable) {
+		t.Errorf("close: %v", err)
+	}
+	close(hang)
+}
+
 // TestMalformedReply ends the session, and only that.
 func TestMalformedReply(t *testing.T) {
 	f := newFake(t)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +17,7 @@ const (
 	maxLease = 32 << 20
 	// worthKeeping is the room below which a lease is returned rather than looked at again.
 	worthKeeping = 64 << 10
-	// keepIdle is the room that a lease may have to be kept while nobody writes.
+	// keepIdle is the size that a leased segment may have to be kept while nobody writes.
 	keepIdle = 4 << 20
 	// leaseOverhead is what a segment needs besides one large reservation.
 	leaseOverhead = 64 << 10
@@ -108,7 +109,8 @@ func (sp *space) leave() {
 			sp.mu.next = nil
 		}
 		for _, l := range sp.mu.leases {
-			if l.free() > keepIdle {
+			// A leased segment can be neither evicted nor spilled, however full it is.
+			if len(l.bytes) > keepIdle {
 				idle = append(idle, l)
 			}
 		}
@@ -127,6 +129,9 @@ func (sp *space) leave() {
 // that lease so far, it becomes a user of it.
 func (sp *space) take(ctx context.Context, s *session, h holder, want, least, credits int64) (claim, error) {
 	for range maxGrants {
+		if s.broken.Load() {
+			return claim{}, &brokenError{reason: errors.New("it broke before a lease was taken")}
+		}
 		c, next := sp.tryTake(s, h, want, least, credits)
 		if next != nil {
 			next.ask(ctx, sp.buffer)
@@ -147,9 +152,12 @@ func (sp *space) take(ctx context.Context, s *session, h holder, want, least, cr
 func (sp *space) tryTake(s *session, h holder, want, least, credits int64) (claim, *grant) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	sp.drop(s)
+	sp.drop()
 	var got claim
 	for _, l := range sp.mu.leases {
+		if l.session != s {
+			continue // of a session that came after s broke
+		}
 		cost, first := credits*recordItem, !h.holdsIn(&l.memory)
 		if first {
 			cost += recordBase
@@ -181,14 +189,14 @@ func (sp *space) used(s *session, n int64) (next *grant) {
 	return sp.mu.next
 }
 
-// drop forgets the leases of other sessions: they are void. The space is locked.
-func (sp *space) drop(s *session) {
-	if sp.mu.next != nil && sp.mu.next.session != s {
+// drop forgets the leases of sessions that broke: they are void. The space is locked.
+func (sp *space) drop() {
+	if sp.mu.next != nil && sp.mu.next.session.broken.Load() {
 		sp.mu.next, sp.mu.burst = nil, 0
 	}
 	for i := 0; i < len(sp.mu.leases); {
 		l := sp.mu.leases[i]
-		if l.session == s {
+		if !l.session.broken.Load() {
 			i++
 			continue
 		}
