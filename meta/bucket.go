@@ -168,10 +168,12 @@ func (b *bucket) retry(ctx context.Context, err error) error {
 			return errNoBucket
 		}
 		return b.c.again(ctx)
-	case ctx.Err() == nil && (errors.Is(err, errUncertain) || errors.Is(err, errNoServer)):
-		return b.c.again(ctx)
+	case !errors.Is(err, errUncertain) && !errors.Is(err, errNoServer):
+		return err
+	case ctx.Err() != nil:
+		return b.c.unavailable(ctx, "namespace server", err)
 	}
-	return err
+	return b.c.again(ctx)
 }
 
 func (b *bucket) getDirect(ctx context.Context, key string) (record, error) {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -183,10 +186,12 @@ func dialKind(err error) bb.Kind {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
 		return bb.Permission
-	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrConnectionClosed):
+	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, io.EOF):
 		return bb.Unavailable
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return bb.Invalid
 	}
-	var network interface{ Timeout() bool }
+	var network net.Error
 	if errors.As(err, &network) {
 		return bb.Unavailable
 	}

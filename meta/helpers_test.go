@@ -2,8 +2,6 @@ package meta
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"testing"
@@ -182,17 +180,4 @@ func checkPaths(t testing.TB, ns *Namespace) {
 			t.Errorf("directory %v lies at %q but its records say %q (%v)", e.Dir, p, got, err)
 		}
 	}
-}
-
-func mustNot(t testing.TB, err error, kinds ...bb.Kind) {
-	t.Helper()
-	if err == nil {
-		return
-	}
-	for _, k := range kinds {
-		if errors.Is(err, k) {
-			return
-		}
-	}
-	t.Error(fmt.Errorf("unexpected: %w", err))
 }

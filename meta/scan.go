@@ -16,7 +16,7 @@ import (
 const (
 	smallScan   = 1024 // most keys that the server returns the last value of in one answer
 	scanBuffer  = 8192 // messages between the server's pace and ours
-	scanSilence = 250 * time.Millisecond
+	scanSilence = 500 * time.Millisecond
 )
 
 // errStop ends a scan early.
@@ -70,36 +70,55 @@ func (b *bucket) small(ctx context.Context, filter string) ([]record, bool, erro
 	}
 }
 
-func (b *bucket) smallOnce(ctx context.Context, body []byte) ([]record, bool, error) {
-	call := &call{answers: make(chan *nats.Msg, smallScan+2), timer: time.NewTimer(attemptTimeout)}
+func (b *bucket) smallOnce(ctx context.Context, body []byte) (records []record, all bool, err error) {
+	err = b.many(ctx, body, smallScan, func(r *record) error {
+		records = append(records, *r)
+		return nil
+	}, &all)
+	if errors.Is(err, errTooMany) {
+		return nil, false, nil
+	}
+	return records, all, err
+}
+
+// errTooMany: the server does not look for so many keys at once.
+var errTooMany = errors.New("too many keys")
+
+// many sends a direct get that has up to n answers, all of one moment, and calls fn
+// with each; all tells whether there are no more.
+func (b *bucket) many(ctx context.Context, query []byte, n int, fn func(*record) error, all *bool) error {
+	call := &call{answers: make(chan *nats.Msg, n+2), timer: time.NewTimer(attemptTimeout)}
 	defer call.timer.Stop()
 	id := b.c.register(call)
 	defer b.c.unregister(id)
-	err := b.c.nc.PublishMsg(&nats.Msg{Subject: "$JS.API.DIRECT.GET.KV_" + b.name, Reply: b.c.reply(id), Data: body})
+	err := b.c.nc.PublishMsg(&nats.Msg{Subject: "$JS.API.DIRECT.GET.KV_" + b.name, Reply: b.c.reply(id), Data: query})
 	if err != nil {
-		return nil, false, errNoServer
+		return errNoServer
 	}
-	var records []record
 	for {
 		msg, err := b.c.answer(ctx, call)
 		if err != nil {
-			return nil, false, err
+			return err
 		}
 		switch status := msg.Header.Get("Status"); status {
 		case "":
 			r, err := b.message(msg)
 			if err != nil {
-				return nil, false, err
+				return err
 			}
-			records = append(records, r)
+			if err := fn(&r); err != nil {
+				return err
+			}
 		case "204":
-			return records, msg.Header.Get("Nats-Num-Pending") == "0", nil
+			*all = msg.Header.Get("Nats-Num-Pending") == "0"
+			return nil
 		case "404":
-			return nil, true, nil
+			*all = true
+			return nil
 		case "413":
-			return nil, false, nil
+			return errTooMany
 		default:
-			return nil, false, bb.E(bb.Internal, "list", b.name, "server status "+status)
+			return bb.E(bb.Internal, "list", b.name, "server status "+status)
 		}
 	}
 }
@@ -119,10 +138,7 @@ func (b *bucket) consume(ctx context.Context, filter string, fn func(*record) er
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if pending, err := sub.InitialConsumerPending(); err == nil && pending == 0 {
-		return nil
-	}
-	return b.drain(ctx, sub, msgs, fn)
+	return stopped(b.drain(ctx, filter, msgs, fn))
 }
 
 func (b *bucket) subscribe(ctx context.Context, filter string, handler nats.MsgHandler) (*nats.Subscription, error) {
@@ -142,12 +158,15 @@ func (b *bucket) subscribe(ctx context.Context, filter string, handler nats.MsgH
 	}
 }
 
-// drain hands messages to fn until none is pending. The last pending one may have
-// been replaced or have expired before it was sent, so silence is a reason to ask.
-func (b *bucket) drain(ctx context.Context, sub *nats.Subscription, msgs <-chan *nats.Msg, fn func(*record) error) error {
+// drain hands messages to fn until the consumer says that it has caught up, or is
+// silent, and then the rest. The consumer cannot be believed about having caught up:
+// its count of pending messages goes wrong when keys change while it is at work,
+// which moves their messages to the end.
+func (b *bucket) drain(ctx context.Context, filter string, msgs <-chan *nats.Msg, fn func(*record) error) error {
 	silence := time.NewTimer(scanSilence)
 	defer silence.Stop()
-	for {
+	last := uint64(0)
+	for caughtUp := false; !caughtUp; {
 		select {
 		case msg := <-msgs:
 			r, pending, ok := b.pushed(msg)
@@ -155,22 +174,39 @@ func (b *bucket) drain(ctx context.Context, sub *nats.Subscription, msgs <-chan 
 				return bb.E(bb.Internal, "list", b.name, "the server's message is malformed")
 			}
 			if err := fn(&r); err != nil {
-				return stopped(err)
+				return err
 			}
-			if pending == 0 {
-				return nil
-			}
+			last, caughtUp = r.seq, pending == 0
 			silence.Reset(scanSilence)
 		case <-silence.C:
-			info, err := sub.ConsumerInfo()
-			if err == nil && info.NumPending == 0 && len(msgs) == 0 {
-				return nil
-			}
-			silence.Reset(scanSilence)
+			caughtUp = true
 		case <-ctx.Done():
 			return b.c.unavailable(ctx, "list", errUncertain)
 		}
 	}
+	return b.rest(ctx, filter, last+1, fn)
+}
+
+// rest calls fn with the records from a sequence on. Each answer is of one moment, so
+// the one after which nothing is left has caught up, however fast others write.
+func (b *bucket) rest(ctx context.Context, filter string, from uint64, fn func(*record) error) error {
+	for all := false; !all; {
+		query, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": b.subject + filter, "batch": smallScan})
+		if err != nil {
+			return err
+		}
+		err = b.many(ctx, query, smallScan, func(r *record) error {
+			from = r.seq + 1
+			return fn(r)
+		}, &all)
+		if errors.Is(err, errUncertain) || errors.Is(err, errNoServer) || errors.Is(err, nats.ErrNoResponders) {
+			err = b.retry(ctx, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pushed reads a consumer's message, whose reply subject tells where it stands:

@@ -1,0 +1,282 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"forebay/internal/bb"
+)
+
+// eachPair runs a test with two namespaces of one buffer: of one sole writer, or of
+// two that do not know of each other.
+func eachPair(t *testing.T, test func(t *testing.T, a, b *Namespace)) {
+	t.Helper()
+	for name, sole := range modes {
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, t.TempDir())
+			m := connectTo(t, Options{InProcess: s, SoleWriter: sole})
+			a := newBuffer(t, m, "buf")
+			b := a
+			if !sole {
+				var err error
+				if b, err = connectTo(t, Options{InProcess: s}).Namespace(testContext(t), "buf"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			test(t, a, b)
+		})
+	}
+}
+
+func TestConcurrentCreate(t *testing.T) {
+	eachPair(t, func(t *testing.T, a, b *Namespace) {
+		for round := range 20 {
+			var won atomic.Int32
+			var wg sync.WaitGroup
+			for i := range 16 {
+				ns := []*Namespace{a, b}[i%2]
+				wg.Go(func() {
+					var err error
+					if i%4 == 3 {
+						_, err = ns.Mkdir(testContext(t), bb.RootDir, fmt.Sprint("same", round), Owner{})
+					} else {
+						_, err = ns.Create(testContext(t), file(t, ns, bb.RootDir, fmt.Sprint("same", round)))
+					}
+					if err == nil {
+						won.Add(1)
+					} else if !errors.Is(err, bb.Exists) {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			if won.Load() != 1 {
+				t.Errorf("%d creators won", won.Load())
+			}
+		}
+	})
+}
+
+func TestConcurrentUpdate(t *testing.T) {
+	eachPair(t, func(t *testing.T, a, b *Namespace) {
+		create(t, a, bb.RootDir, "f")
+		var wg sync.WaitGroup
+		for i := range 8 {
+			ns := []*Namespace{a, b}[i%2]
+			wg.Go(func() {
+				for range 20 {
+					_, err := ns.Update(testContext(t), bb.RootDir, "f", func(e *bb.Entry) error { e.Size++; return nil })
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if e, err := b.Lookup(testContext(t), bb.RootDir, "f"); err != nil || e.Size != 10+160 {
+			t.Errorf("%d %v", e.Size, err)
+		}
+	})
+}
+
+// Two directories are moved into each other at the same time, over and over: one of
+// the two must be refused, and nothing may be cut off from the root.
+func TestConcurrentRenameIntoEachOther(t *testing.T) {
+	eachPair(t, func(t *testing.T, a, b *Namespace) {
+		ctx := testContext(t)
+		for round := range 15 {
+			x, err := a.MkdirAll(ctx, fmt.Sprintf("%d/x/sub", round), Owner{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			y, err := a.MkdirAll(ctx, fmt.Sprintf("%d/y/sub", round), Owner{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			top, err := a.Resolve(ctx, fmt.Sprint(round))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			var errs [2]error
+			wg.Go(func() { _, errs[0] = a.Rename(ctx, top.Dir, "x", y.Dir, "x", RenameOptions{}) })
+			wg.Go(func() { _, errs[1] = b.Rename(ctx, top.Dir, "y", x.Dir, "y", RenameOptions{}) })
+			wg.Wait()
+			refused := errors.Is(errs[0], bb.Invalid) != errors.Is(errs[1], bb.Invalid)
+			if !refused || errs[0] != nil && errs[1] != nil {
+				t.Errorf("round %d: %v and %v", round, errs[0], errs[1])
+			}
+		}
+		directories := 0
+		for _, what := range tree(t, b) {
+			if what == "/" {
+				directories++
+			}
+		}
+		if directories != 15*5 {
+			t.Errorf("%d directories can be reached, want %d", directories, 15*5)
+		}
+		checkPaths(t, a)
+		checkPaths(t, b)
+	})
+}
+
+// Files are created and renamed into a directory while it is being removed: what
+// succeeded must be there.
+func TestConcurrentRemoveDirectory(t *testing.T) {
+	eachPair(t, func(t *testing.T, a, b *Namespace) {
+		ctx := testContext(t)
+		for round := range 40 {
+			d := mkdir(t, a, bb.RootDir, "d")
+			create(t, a, bb.RootDir, fmt.Sprint("from", round))
+			var wg sync.WaitGroup
+			var removed, created, moved, made error
+			start := make(chan struct{})
+			run := func(fn func()) { wg.Go(func() { <-start; fn() }) }
+			run(func() { _, removed = a.Remove(ctx, bb.RootDir, "d", RemoveOptions{StoreOp: round%2 == 0}) })
+			run(func() { _, created = b.Create(ctx, file(t, b, d.Dir, "created")) })
+			run(func() { _, made = b.Mkdir(ctx, d.Dir, "made", Owner{}) })
+			run(func() {
+				_, moved = b.Rename(ctx, bb.RootDir, fmt.Sprint("from", round), d.Dir, "moved", RenameOptions{})
+			})
+			close(start)
+			wg.Wait()
+			for what, err := range map[string]error{"created": created, "made": made, "moved": moved} {
+				if removed == nil && !errors.Is(err, bb.NotFound) {
+					t.Errorf("the directory was removed, but %s: %v", what, err)
+				}
+				if removed != nil && err != nil {
+					t.Errorf("the directory was not removed (%v), but %s: %v", removed, what, err)
+				}
+			}
+			if removed != nil {
+				wantKind(t, "remove", removed, bb.NotEmpty)
+				if got := names(t, b, d.Dir); !slices.Equal(got, []string{"created", "made", "moved"}) {
+					t.Errorf("it holds %q", got)
+				}
+				if err := a.RemoveAll(ctx, bb.RootDir, "d", RemoveOptions{}, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+// A directory of some files that stay, some that are updated and some that come and
+// go is listed over and over.
+func TestListDuringChanges(t *testing.T) {
+	for _, stay := range []int{50, 1500} {
+		eachPair(t, func(t *testing.T, a, b *Namespace) {
+			ctx, stop := context.WithCancel(testContext(t))
+			defer stop()
+			for i := range stay {
+				create(t, a, bb.RootDir, fmt.Sprintf("stay%04d", i))
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					name := fmt.Sprintf("stay%04d", rand.IntN(stay))
+					_, err := b.Update(testContext(t), bb.RootDir, name, func(e *bb.Entry) error { e.Size++; return nil })
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			wg.Go(func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					create(t, b, bb.RootDir, fmt.Sprintf("go%d", i%20))
+					if _, err := b.Remove(testContext(t), bb.RootDir, fmt.Sprintf("go%d", i%20), RemoveOptions{}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			for range 8 {
+				checkListing(t, a, stay)
+				checkScan(t, a, stay)
+			}
+			stop()
+			wg.Wait()
+		})
+	}
+}
+
+func checkListing(t *testing.T, ns *Namespace, stay int) {
+	t.Helper()
+	var all []string
+	after, more := "", true
+	for more {
+		var page []bb.Entry
+		var err error
+		page, more, err = ns.List(testContext(t), bb.RootDir, after, 300)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range page {
+			all = append(all, e.Name)
+			after = e.Name
+		}
+	}
+	if !slices.IsSorted(all) || len(slices.Compact(slices.Clone(all))) != len(all) {
+		t.Error("not sorted, or one comes twice")
+	}
+	n := 0
+	for _, name := range all {
+		if strings.HasPrefix(name, "stay") {
+			n++
+		} else if !strings.HasPrefix(name, "go") {
+			t.Errorf("there never was %q", name)
+		}
+	}
+	if n != stay {
+		t.Errorf("listed %d of %d that stay", n, stay)
+	}
+}
+
+func checkScan(t *testing.T, ns *Namespace, stay int) {
+	t.Helper()
+	seen := map[string]bool{}
+	if err := ns.Scan(testContext(t), bb.RootDir, func(e bb.Entry) error {
+		if strings.HasPrefix(e.Name, "stay") {
+			seen[e.Name] = true
+		}
+		return nil
+	}); err != nil || len(seen) != stay {
+		t.Errorf("scanned %d of %d that stay: %v", len(seen), stay, err)
+	}
+}
+
+func TestNextIDs(t *testing.T) {
+	s := startServer(t, t.TempDir())
+	var mu sync.Mutex
+	seen := map[uint64]bool{}
+	var wg sync.WaitGroup
+	for range 4 {
+		m := connectTo(t, Options{InProcess: s})
+		wg.Go(func() {
+			for range 20 {
+				block, err := m.NextIDs(testContext(t))
+				if err != nil {
+					t.Error(err)
+				}
+				id, err := m.NewFileID(testContext(t))
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				if seen[block<<32] || seen[uint64(id)] || block == 0 {
+					t.Errorf("block %d or id %v came twice", block, id)
+				}
+				seen[block<<32], seen[uint64(id)] = true, true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+}

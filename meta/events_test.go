@@ -1,0 +1,87 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+func TestEvents(t *testing.T) {
+	s := startServer(t, t.TempDir())
+	m, other := connectTo(t, Options{InProcess: s}), connectTo(t, Options{InProcess: s})
+	ctx := testContext(t)
+	one, err := other.Subscribe(ctx, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	all, err := other.Subscribe(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := bb.Event{Time: time.Unix(3, 4).UTC(), Kind: bb.EventFlushed, Buffer: "one", Path: "a/b", Generation: 2, Bytes: 5, Node: "n"}
+	m.Publish(bb.Event{Kind: bb.EventCommitted, Buffer: "two"})
+	m.Publish(want)
+	if got, err := one.Next(ctx); err != nil || got != want {
+		t.Errorf("%+v %v", got, err)
+	}
+	for _, buffer := range []string{"two", "one"} {
+		if got, err := all.Next(ctx); err != nil || got.Buffer != buffer {
+			t.Errorf("%+v %v", got, err)
+		}
+	}
+	m.Publish(bb.Event{Kind: bb.EventFlushed, Buffer: "not a name"})
+	if m.Stats().EventsDropped != 1 {
+		t.Errorf("%+v", m.Stats())
+	}
+	short, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = all.Next(short)
+	wantKind(t, "next when cancelled", err, bb.Cancelled)
+	go all.Close()
+	_, err = all.Next(ctx)
+	wantKind(t, "next when closed", err, bb.Cancelled)
+	all.Close()
+	_, err = other.Subscribe(ctx, "no.name")
+	wantKind(t, "subscribe to a bad name", err, bb.Invalid)
+}
+
+func TestMissedEvents(t *testing.T) {
+	s := startServer(t, t.TempDir())
+	m := connectTo(t, Options{InProcess: s})
+	ctx := testContext(t)
+	sub, err := m.Subscribe(ctx, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	sent := 0
+	for n, err := sub.sub.Dropped(); n == 0; n, err = sub.sub.Dropped() {
+		if err != nil || ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		m.Publish(bb.Event{Kind: bb.EventEvicted, Buffer: "b"})
+		sent++
+	}
+	received, missed := 0, 0
+	m.Publish(bb.Event{Kind: bb.EventDrained, Buffer: "b"})
+	for {
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		_, err := sub.Next(short)
+		cancel()
+		var gap *MissedError
+		if errors.As(err, &gap) {
+			missed += gap.Events
+		} else if err != nil {
+			break
+		} else {
+			received++
+		}
+	}
+	if missed == 0 || received == 0 || received+missed+int(m.Stats().EventsDropped) != sent+1 {
+		t.Errorf("sent %d, received %d, told of %d missed, dropped %d", sent+1, received, missed, m.Stats().EventsDropped)
+	}
+}

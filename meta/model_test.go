@@ -1,0 +1,284 @@
+package meta
+
+import (
+	"maps"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"forebay/internal/bb"
+)
+
+// oracle is a namespace so simple that it is plainly right: a map from path to a
+// file's id, or "/" for a directory.
+type oracle map[string]string
+
+func (o oracle) dir(p string) bb.Kind {
+	switch {
+	case p == "." || o[p] == "/":
+		return 0
+	case o[p] != "":
+		return bb.NotDirectory
+	default:
+		if k := o.dir(path.Dir(p)); k != 0 {
+			return k
+		}
+		return bb.NotFound
+	}
+}
+
+func (o oracle) add(p, what string) bb.Kind {
+	if k := o.dir(path.Dir(p)); k != 0 {
+		return k
+	}
+	if o[p] != "" {
+		return bb.Exists
+	}
+	o[p] = what
+	return 0
+}
+
+func (o oracle) holds(p string) bool {
+	for other := range o {
+		if strings.HasPrefix(other, p+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func (o oracle) remove(p string) bb.Kind {
+	if k := o.dir(path.Dir(p)); k != 0 {
+		return k
+	}
+	switch {
+	case o[p] == "":
+		return bb.NotFound
+	case o[p] == "/" && o.holds(p):
+		return bb.NotEmpty
+	}
+	delete(o, p)
+	return 0
+}
+
+func (o oracle) removeAll(p string) bb.Kind {
+	if k := o.dir(path.Dir(p)); k != 0 {
+		return k
+	}
+	if o[p] == "" {
+		return bb.NotFound
+	}
+	maps.DeleteFunc(o, func(other, _ string) bool { return other == p || strings.HasPrefix(other, p+"/") })
+	return 0
+}
+
+func (o oracle) rename(from, to string, replace bool) bb.Kind {
+	for _, p := range []string{from, to} {
+		if k := o.dir(path.Dir(p)); k != 0 {
+			return k
+		}
+	}
+	src, dst := o[from], o[to]
+	switch {
+	case src == "":
+		return bb.NotFound
+	case from == to:
+		return 0
+	case dst != "" && !replace:
+		return bb.Exists
+	case src == "/" && dst != "" && dst != "/":
+		return bb.NotDirectory
+	case src != "/" && dst == "/":
+		return bb.IsDirectory
+	case src == "/" && strings.HasPrefix(to, from+"/"):
+		return bb.Invalid
+	case dst == "/" && o.holds(to):
+		return bb.NotEmpty
+	}
+	moved := oracle{to: src}
+	for p, what := range o {
+		if strings.HasPrefix(p, from+"/") {
+			moved[to+strings.TrimPrefix(p, from)] = what
+		}
+	}
+	maps.DeleteFunc(o, func(p, _ string) bool { return p == from || strings.HasPrefix(p, from+"/") })
+	maps.Copy(o, moved)
+	return 0
+}
+
+func (o oracle) list(p string) []string {
+	var out []string
+	for other := range o {
+		if path.Dir(other) == p {
+			out = append(out, path.Base(other))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// subject does to a namespace what an oracle does to a map.
+type subject struct {
+	t  *testing.T
+	ns *Namespace
+}
+
+func (s subject) place(p string) (bb.DirID, string, error) {
+	return s.ns.ResolveParent(testContext(s.t), p)
+}
+
+func (s subject) add(p, what string) error {
+	dir, name, err := s.place(p)
+	if err != nil {
+		return err
+	}
+	if what == "/" {
+		_, err = s.ns.Mkdir(testContext(s.t), dir, name, Owner{Mode: 0o700})
+		return err
+	}
+	id, err := bb.ParseFileID(what)
+	if err != nil {
+		return err
+	}
+	_, err = s.ns.Create(testContext(s.t), bb.Entry{Parent: dir, Name: name, Type: bb.TypeFile, File: id})
+	return err
+}
+
+func (s subject) remove(p string, all bool, o RemoveOptions) error {
+	dir, name, err := s.place(p)
+	if err != nil {
+		return err
+	}
+	if all {
+		return s.ns.RemoveAll(testContext(s.t), dir, name, o, nil)
+	}
+	_, err = s.ns.Remove(testContext(s.t), dir, name, o)
+	return err
+}
+
+func (s subject) rename(from, to string, o RenameOptions) error {
+	sd, sn, err := s.place(from)
+	if err != nil {
+		return err
+	}
+	dd, dn, err := s.place(to)
+	if err != nil {
+		return err
+	}
+	_, err = s.ns.Rename(testContext(s.t), sd, sn, dd, dn, o)
+	return err
+}
+
+// TestModel makes thousands of random changes to a namespace and to the oracle, and
+// compares each answer, and now and then the whole tree.
+func TestModel(t *testing.T) {
+	steps := 3000
+	if testing.Short() {
+		steps = 500
+	}
+	eachMode(t, func(t *testing.T, ns *Namespace) {
+		rnd := rand.New(rand.NewPCG(1, uint64(steps)))
+		want, got := oracle{}, subject{t, ns}
+		names := []string{"a", "b", "ü", "x.y", "long name, with=signs"}
+		randomPath := func() string {
+			p := names[rnd.IntN(len(names))]
+			for rnd.IntN(2) == 0 {
+				p += "/" + names[rnd.IntN(len(names))]
+			}
+			return p
+		}
+		stored := oracle{} // what a store has that follows the operations
+		for i := range steps {
+			p, q, replace := randomPath(), randomPath(), rnd.IntN(2) == 0
+			var k bb.Kind
+			var err error
+			what := ""
+			switch n := rnd.IntN(20); {
+			case n < 5:
+				what = "create " + p
+				id := bb.FileID(i + 1).String()
+				k, err = want.add(p, id), got.add(p, id)
+				if k == 0 {
+					stored[p] = id
+				}
+			case n < 10:
+				what = "mkdir " + p
+				k, err = want.add(p, "/"), got.add(p, "/")
+				if k == 0 {
+					stored[p] = "/"
+				}
+			case n < 13:
+				what = "remove " + p
+				k, err = want.remove(p), got.remove(p, false, RemoveOptions{StoreOp: true})
+			case n < 14:
+				what = "remove all " + p
+				k, err = want.removeAll(p), got.remove(p, true, RemoveOptions{StoreOp: true})
+			case n < 18:
+				what = "rename " + p + " " + q
+				k, err = want.rename(p, q, replace), got.rename(p, q, RenameOptions{Replace: replace, StoreOp: true})
+			default:
+				what = "list " + p
+				k = want.dir(p)
+				e, lerr := ns.Resolve(testContext(t), p)
+				if lerr == nil && !e.IsDir() {
+					lerr = bb.NotDirectory
+				}
+				if err = lerr; err == nil && !slices.Equal(namesOf(t, ns, e.Dir), want.list(p)) {
+					t.Fatalf("step %d: %s: %q, want %q", i, what, namesOf(t, ns, e.Dir), want.list(p))
+				}
+			}
+			if bb.KindOf(err) != k {
+				t.Fatalf("step %d: %s: %v, want kind %v", i, what, err, k)
+			}
+			follow(t, ns, stored, what)
+			if i%250 == 0 || i == steps-1 {
+				if tree := tree(t, ns); !maps.Equal(tree, map[string]string(want)) {
+					t.Fatalf("step %d: %v, want %v", i, tree, want)
+				}
+				if !maps.Equal(stored, want) {
+					t.Fatalf("step %d: the store has %v, want %v", i, stored, want)
+				}
+				checkPaths(t, ns)
+			}
+		}
+	})
+}
+
+func namesOf(t *testing.T, ns *Namespace, dir bb.DirID) []string {
+	entries, more, err := ns.List(testContext(t), dir, "", 1000)
+	if err != nil || more {
+		t.Fatal(err, more)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name)
+	}
+	return out
+}
+
+// follow carries out the pending operations on what the store has.
+func follow(t *testing.T, ns *Namespace, stored oracle, what string) {
+	if strings.HasPrefix(what, "list") || strings.HasPrefix(what, "create") || strings.HasPrefix(what, "mkdir") {
+		return
+	}
+	ops, err := ns.StoreOps(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range ops {
+		k := bb.Kind(0)
+		if op.Op == OpRename {
+			k = stored.rename(op.OldPath, op.NewPath, true)
+		} else {
+			k = stored.remove(op.OldPath)
+		}
+		if k != 0 {
+			t.Fatalf("after %s: the store cannot follow %+v: %v", what, op, k)
+		}
+		if err := ns.DoneStoreOp(testContext(t), op.Seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package meta
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"forebay/internal/bb"
+	"forebay/meta/metapb"
+)
+
+func fullEntry() bb.Entry {
+	return bb.Entry{
+		Parent: 0x100000005, Name: "part-0001.parquet", Type: bb.TypeFile, File: 7, Generation: 8, Size: 9, Checksum: 10, Open: true,
+		Holders: []bb.NodeID{"a", "b"}, Mode: 0o640, UID: 11, GID: 12, MTime: time.Unix(0, 1).UTC(),
+		Flushed: bb.Flushed{Generation: 6, ETag: "e", Size: 5, Checksum: 4, Codec: "zstd", At: time.Unix(3, 2).UTC(), By: "c"},
+		Lost:    true, Reason: "node c is gone", Revision: 77,
+	}
+}
+
+func TestEntryRecord(t *testing.T) {
+	for what, e := range map[string]bb.Entry{
+		"full":      fullEntry(),
+		"small":     {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Revision: 77},
+		"directory": {Parent: 1, Name: "d", Type: bb.TypeDirectory, Dir: 2, MTime: time.Unix(0, 0).UTC(), Revision: 77},
+	} {
+		key := entryKey(e.Parent, e.Name)
+		b, err := sealEntry(key, &e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := openEntry(key, b, 77)
+		if diff := cmp.Diff(e, got); diff != "" || err != nil {
+			t.Errorf("%s: %v %s", what, err, diff)
+		}
+		for i := range b {
+			bad := bytes.Clone(b)
+			bad[i] ^= 0x10
+			_, err := openEntry(key, bad, 77)
+			if i == 0 {
+				wantKind(t, what+": another format", err, bb.Unsupported)
+			} else {
+				wantKind(t, what+": a flipped bit", err, bb.Checksum)
+			}
+			_, err = openEntry(key, b[:i], 77)
+			wantKind(t, what+": truncated", err, bb.Checksum)
+		}
+		_, err = openEntry(entryKey(e.Parent, "other"), b, 77)
+		wantKind(t, what+": under another key", err, bb.Checksum)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	for name, want := range map[string]string{
+		"part-00001.parquet": "e.5.part-00001/parquet", "A_b-9": "e.5.A_b-9", "a b=c": "e.5.a=20b=3Dc", "ü": "e.5.=C3=BC", "...": "e.5.///", "*>": "e.5.=2A=3E",
+	} {
+		if got := entryKey(5, name); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+		if dir, got, ok := parseEntryKey(want); !ok || dir != 5 || got != name {
+			t.Errorf("%q: %v %q %v", want, dir, got, ok)
+		}
+	}
+	long := strings.Repeat("\xc3\xbc", 127)
+	if dir, got, ok := parseEntryKey(entryKey(5, long)); !ok || dir != 5 || got != long {
+		t.Errorf("%v %q %v", dir, got, ok)
+	}
+	for _, bad := range []string{"", "e.", "e.5", "e.5.", "e.05.a", "e.5.a.b", "e.5.a=2", "e.5.=61", "e.5.=2E", "e.5.=c3=bc", "e.5./", "e.5.//", "d.5", "e.G.a", "e.0.a", "e.5.=00"} {
+		if dir, name, ok := parseEntryKey(bad); ok {
+			t.Errorf("%q was taken for %v %q", bad, dir, name)
+		}
+	}
+}
+
+func TestGarbageInTheBucket(t *testing.T) {
+	eachMode(t, func(t *testing.T, ns *Namespace) {
+		ctx := testContext(t)
+		create(t, ns, bb.RootDir, "good")
+		for key, data := range map[string]string{
+			entryKey(bb.RootDir, "bad"):   "\x01garbage, not a record",
+			entryKey(bb.RootDir, "new"):   "\x02of a later version",
+			"e.1.=61":                     "a name that is not written like that",
+			opPrefix + "5":                "garbage",
+			entryKey(bb.RootDir, "good2"): "",
+		} {
+			if _, err := ns.b.put(ctx, key, []byte(data), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := names(t, ns, bb.RootDir); len(got) != 1 || got[0] != "good" {
+			t.Errorf("listed %q", got)
+		}
+		n := 0
+		if err := ns.ScanAll(ctx, func(bb.Entry) error { n++; return nil }); err != nil || n != 1 {
+			t.Errorf("scanned %d: %v", n, err)
+		}
+		_, err := ns.Lookup(ctx, bb.RootDir, "bad")
+		wantKind(t, "lookup of garbage", err, bb.Checksum)
+		_, err = ns.Lookup(ctx, bb.RootDir, "new")
+		wantKind(t, "lookup of a later version", err, bb.Unsupported)
+		if ops, err := ns.StoreOps(ctx); err != nil || len(ops) != 0 {
+			t.Errorf("%v %v", ops, err)
+		}
+		if ns.m.Stats().Garbage < 6 {
+			t.Errorf("counted %d", ns.m.Stats().Garbage)
+		}
+	})
+}
+
+func FuzzToken(f *testing.F) {
+	for _, s := range []string{"a", "a.b", "ü", "=", "=20", "a/b", "=2E", "*"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		token := string(appendToken(nil, s))
+		if !strings.Contains(s, "/") {
+			if got, ok := decodeToken(token); s != "" && (!ok || got != s) {
+				t.Fatalf("%q became %q and then %q", s, token, got)
+			}
+			if strings.ContainsAny(token, ".*> \x00") {
+				t.Fatalf("%q became %q", s, token)
+			}
+		}
+		if name, ok := decodeToken(s); ok && string(appendToken(nil, name)) != s {
+			t.Fatalf("%q was taken for %q", s, name)
+		}
+	})
+}
+
+func FuzzEntryRecord(f *testing.F) {
+	e := fullEntry()
+	key := entryKey(e.Parent, e.Name)
+	b, err := sealEntry(key, &e)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(key, b, false)
+	f.Add(key, b[recordHeader:], true)
+	f.Add("e.1.x", []byte{}, true)
+	f.Fuzz(func(t *testing.T, key string, b []byte, sum bool) {
+		if sum { // past the checksum
+			b = append(make([]byte, recordHeader), b...)
+			b[0] = recordFormat
+			putSum(key, b)
+		}
+		e, err := openEntry(key, b, 5)
+		if err != nil {
+			return
+		}
+		again, err := sealEntry(key, &e)
+		if err != nil {
+			t.Fatalf("%+v: %v", e, err)
+		}
+		got, err := openEntry(key, again, 5)
+		if diff := cmp.Diff(e, got); diff != "" || err != nil {
+			t.Fatalf("%v %s", err, diff)
+		}
+	})
+}
+
+func FuzzOtherRecords(f *testing.F) {
+	b, err := sealBuffer("buffer.b", &bb.Buffer{Name: "b", Keep: bb.DefaultKeep(), Created: time.Unix(1, 0)}, 3)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add("buffer.b", b)
+	f.Add("d.5", []byte{1})
+	f.Fuzz(func(t *testing.T, key string, b []byte) {
+		if buffer, _, err := openBuffer(key, b, 1); err == nil && bb.CheckBufferName(buffer.Name) != nil {
+			t.Fatalf("%+v", buffer)
+		}
+		var d metapb.Directory
+		if err := open(key, b, &d); err == nil && len(b) < recordHeader {
+			t.Fatal("too short")
+		}
+	})
+}
+
+func FuzzParseAck(f *testing.F) {
+	for _, s := range []string{
+		`{"stream":"KV_x","seq":123}`, `{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 5"},"stream":"x","seq":0}`,
+		`{"stream":"x","seq":9,"batch":"b","count":2}`, `{"seq":99999999999999999999999}`, ``,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if seq, err := parseAck(b); (err == nil) != (seq > 0) {
+			t.Fatalf("%q: %d %v", b, seq, err)
+		}
+	})
+}
+
+func putSum(key string, b []byte) {
+	binary.LittleEndian.PutUint64(b[1:], recordSum(key, b[recordHeader:]))
+}
