@@ -97,6 +97,9 @@ func (b *backlog) settle(mem *memory) {
 	mem.lease.leave()
 }
 
+// bytes is the memory of the claim.
+func (c *claim) bytes() []byte { return c.mem.bytes[c.off:c.end:c.end] }
+
 // pay makes sure that room for the record of a further extent of the claim is set aside.
 func (c *claim) pay() bool {
 	if c.mem.lease == nil || c.credits > 0 {

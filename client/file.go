@@ -239,8 +239,19 @@ func (f *File) toEnd() error {
 	return err
 }
 
-// WriteString is Write of a string, which is not copied first.
-func (f *File) WriteString(s string) (int, error) { return f.Write(stringBytes(s)) }
+// WriteString is Write of a string, which is copied once, too.
+func (f *File) WriteString(s string) (int, error) {
+	if err := f.beginWrite("write"); err != nil {
+		return 0, err
+	}
+	defer f.turn.Unlock()
+	if err := f.toEnd(); err != nil {
+		return 0, err
+	}
+	n, err := f.w.writeString(f.ctx, s, f.pos)
+	f.pos += int64(n)
+	return n, err
+}
 
 // WriteAt writes p at an offset.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {

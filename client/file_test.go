@@ -147,7 +147,11 @@ func TestModel(t *testing.T) {
 					}
 				case 2, 3:
 					pos := int(must[int64](t)(w.Seek(0, io.SeekCurrent)))
-					must[int](t)(w.Write(p))
+					if rnd.IntN(2) == 0 {
+						must[int](t)(w.Write(p))
+					} else {
+						must[int](t)(w.WriteString(string(p)))
+					}
 					if len(p) > 0 {
 						put(p, pos)
 					}

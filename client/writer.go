@@ -161,17 +161,48 @@ func (w *writer) write(ctx context.Context, p []byte, off int64) (n int, err err
 		return 0, err
 	}
 	for len(p) > 0 {
-		if err := w.ready(ctx, int64(len(p)), off); err != nil {
+		e, dst, err := w.next(ctx, int64(len(p)), off)
+		if err != nil {
 			return n, err
 		}
-		k := w.fits(int64(len(p)), off)
-		from := w.claim.off
-		e := w.add(&w.claim, off, k)
-		e.sum = checksum.Copy(e.mem.bytes[from:from+k], p[:k], e.sum)
-		w.grew(off, k)
-		n, off, p = n+int(k), off+k, p[k:]
+		k := len(dst)
+		e.sum = checksum.Copy(dst, p[:k], e.sum)
+		n, off, p = n+k, off+int64(k), p[k:]
 	}
 	return n, nil
+}
+
+// stringStep is how much of a string is copied before its checksum is taken: it is in
+// the cache still.
+const stringStep = 64 << 10
+
+// writeString is write of a string.
+func (w *writer) writeString(ctx context.Context, p string, off int64) (n int, err error) {
+	if err := w.check(off, int64(len(p))); err != nil {
+		return 0, err
+	}
+	for len(p) > 0 {
+		e, dst, err := w.next(ctx, min(int64(len(p)), stringStep), off)
+		if err != nil {
+			return n, err
+		}
+		k := copy(dst, p)
+		e.sum = checksum.Update(e.sum, dst)
+		n, off, p = n+k, off+int64(k), p[k:]
+	}
+	return n, nil
+}
+
+// next makes some of n bytes at off part of an extent, and returns where they go.
+func (w *writer) next(ctx context.Context, n, off int64) (*extent, []byte, error) {
+	if err := w.ready(ctx, n, off); err != nil {
+		return nil, nil, err
+	}
+	k := w.fits(n, off)
+	dst := w.claim.bytes()[:k]
+	e := w.add(&w.claim, off, k)
+	w.grew(off, k)
+	return e, dst, nil
 }
 
 func (w *writer) check(off, n int64) error {
