@@ -4,7 +4,6 @@ import (
 	"context"
 	"io/fs"
 	"sync"
-	"time"
 
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -86,11 +85,11 @@ func (b *buffer) forget(f *openFile) {
 // closed queues a closed file for its flush.
 func (b *buffer) closed(e bb.Entry, path string) {
 	b.d.emit(bb.Event{Kind: bb.EventCommitted, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size})
-	b.queue(e, time.Now())
+	b.enqueue(e, flusher.Item{Key: b.key(&e), Size: e.Size})
 }
 
-// queue hands a dirty file to the flusher. In a scratch buffer nothing is flushed.
-func (b *buffer) queue(e bb.Entry, since time.Time) {
+// enqueue hands a dirty file to the flusher. In a scratch buffer nothing is flushed.
+func (b *buffer) enqueue(e bb.Entry, item flusher.Item) {
 	b.mu.Lock()
 	backed := b.mu.spec.Backing != ""
 	if backed {
@@ -98,7 +97,7 @@ func (b *buffer) queue(e bb.Entry, since time.Time) {
 	}
 	b.mu.Unlock()
 	if backed {
-		b.d.flusher.Enqueue(flusher.Item{Key: b.key(&e), Size: e.Size, DirtySince: since})
+		b.d.flusher.Enqueue(item)
 	}
 }
 

@@ -16,6 +16,7 @@ var (
 	_ flusher.Catalog    = catalog{}
 	_ flusher.OpenLister = catalog{}
 	_ flusher.Previous   = (*flushJob)(nil)
+	_ flusher.Attributed = (*flushJob)(nil)
 )
 
 // OpenFiles lists the files that are being written and have been committed in part.
@@ -61,7 +62,8 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 }
 
 // dirtyEntry finds the entry of a queued file. bb.NotFound: there is nothing to flush
-// any more, because the file was removed, flushed, or has a newer generation.
+// any more, because the file was removed or has a newer generation; bb.Exists: it is
+// on the store already.
 func (b *buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, string, error) {
 	b.mu.Lock()
 	at, ok := b.mu.dirty[k.File]
@@ -76,6 +78,9 @@ func (b *buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, strin
 	path, err := b.pathAt(ctx, at)
 	if err != nil {
 		return e, "", err
+	}
+	if e.File == k.File && e.Generation == k.Generation && e.State() == bb.StateClean {
+		return e, path, bb.E(bb.Exists, "flush", b.address(path), "it is on the store")
 	}
 	if e.File != k.File || e.Generation != k.Generation || e.State() != bb.StateDirty {
 		return e, path, bb.E(bb.NotFound, "flush", b.address(path), "this generation need not be flushed any more")
@@ -127,6 +132,9 @@ func (j *flushJob) Source() backing.Source { return snapshotSource{j.snap, j.ent
 
 // Previous says what the store has of the file so far.
 func (j *flushJob) Previous() bb.Flushed { return j.entry.Flushed }
+
+// Attrs are what the file gets in stores that keep attributes.
+func (j *flushJob) Attrs() *backing.Attrs { return attrsOf(&j.entry) }
 
 // Verify checks every extent before anything is written.
 func (j *flushJob) Verify(ctx context.Context) error {

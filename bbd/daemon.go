@@ -102,7 +102,9 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	d.epoch = d.nextID()
 	d.stores = newStores(d)
-	d.startFlusher()
+	if err := d.startFlusher(); err != nil {
+		return err
+	}
 	d.room = newRoom(d)
 	d.wg.Go(d.room.run)
 	if err := d.recover(ctx); err != nil {

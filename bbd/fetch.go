@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -164,8 +165,23 @@ func (b *buffer) object(ctx context.Context, e *bb.Entry, offset int64) (io.Read
 	if err != nil {
 		return nil, err
 	}
-	return b.readObject(ctx, path, e.Flushed.Codec, offset)
+	for {
+		pending := b.d.flusher.BufferStats(b.name).StoreOps > 0
+		from, err := b.d.flusher.Read(ctx, b.name, path, e.Flushed.Codec, offset)
+		if bb.KindOf(err) != bb.NotFound || !pending {
+			return from, err
+		}
+		// A rename is under way: the store may have the object under its old name still.
+		select {
+		case <-time.After(settling):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
+
+// settling is how long a read waits before it looks again for a renamed object.
+const settling = 20 * time.Millisecond
 
 // whereabouts finds where a file lies that may have been renamed since e was read.
 func (b *buffer) whereabouts(e *bb.Entry) (place, error) {

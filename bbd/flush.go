@@ -2,25 +2,28 @@ package bbd
 
 import (
 	"context"
-	"io"
+	"os"
 	"path/filepath"
-	"time"
 
 	"forebay/flusher"
-	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/meta"
 )
 
 // startFlusher starts the worker pool that carries dirty files to the stores.
-func (d *Daemon) startFlusher() {
+func (d *Daemon) startFlusher() error {
 	f := d.cfg.Flush
+	spool := filepath.Join(d.cfg.StateDir, "spool")
+	if err := os.MkdirAll(spool, 0o700); err != nil {
+		return bb.Wrap("start", spool, err)
+	}
 	d.flusher = flusher.New(flusher.Options{
 		Catalog: catalog{d}, Stores: d.stores.get, Policy: d.policy, Pressure: d.pressure.Load,
 		Workers: f.Workers, DirtyAge: f.DirtyAge, Idle: f.Idle, Backoff: f.Backoff,
 		Observe: d.flushEvent, Applied: d.applied,
-		Node: d.cfg.Node, SpoolDir: filepath.Join(d.cfg.StateDir, "spool"), Logger: d.log,
+		Node: d.cfg.Node, SpoolDir: spool, Logger: d.log,
 	})
+	return nil
 }
 
 // policy is what the flusher asks about a buffer, holding its lock.
@@ -146,67 +149,4 @@ func storeOps(op *meta.StoreOp) []flusher.StoreOp {
 func (b *buffer) remake(e *bb.Entry) error {
 	f := openFile{buf: b, file: e.File, generation: e.Generation}
 	return f.record(nil)
-}
-
-// settling is how long a read waits for a rename that the store has not carried out.
-const settling = 50 * time.Millisecond
-
-// readObject opens what the store has under a path of the buffer, decompressed, from
-// an offset on. While renames are under way it may still have its old name.
-func (b *buffer) readObject(ctx context.Context, path, codecName string, offset int64) (io.ReadCloser, error) {
-	store, err := b.d.stores.get(ctx, b.name)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		pending := b.d.flusher.BufferStats(b.name).StoreOps > 0
-		start := offset
-		if codecName != codec.None {
-			start = 0
-		}
-		from, err := store.Get(ctx, path+codec.Suffix(codecName), start, -1)
-		if err == nil {
-			return decoded(from, codecName, offset-start)
-		}
-		if bb.KindOf(err) != bb.NotFound || !pending {
-			return nil, err
-		}
-		select {
-		case <-time.After(settling):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// decoded undoes a codec and skips to an offset.
-func decoded(from io.ReadCloser, codecName string, skip int64) (io.ReadCloser, error) {
-	if codecName == codec.None {
-		return from, nil
-	}
-	plain, err := codec.NewReader(codecName, from)
-	if err != nil {
-		from.Close()
-		return nil, err
-	}
-	r := &stacked{plain, from}
-	if _, err := io.CopyN(io.Discard, r, skip); err != nil {
-		r.Close()
-		return nil, truncated(err)
-	}
-	return r, nil
-}
-
-// stacked reads from a decoder and closes what is below it as well.
-type stacked struct {
-	io.ReadCloser
-	below io.Closer
-}
-
-func (s *stacked) Close() error {
-	err := s.ReadCloser.Close()
-	if below := s.below.Close(); err == nil {
-		err = below
-	}
-	return err
 }

@@ -279,7 +279,7 @@ func (r *request) lease(m *wire.LeaseRequest) (proto.Message, error) {
 	if m.Bytes < 0 {
 		return nil, bb.E(bb.Invalid, "lease", b.address(""), fmt.Sprintf("%d bytes were asked for", m.Bytes))
 	}
-	size := min(max(m.Bytes, s.d.cfg.Limits.LeaseMin), s.d.cfg.Limits.LeaseMax)
+	size := min(max(m.Bytes, s.d.cfg.Limits.LeaseMin), s.d.cfg.Limits.LeaseMax, s.d.room.share())
 	l, err := s.d.room.lease(r.ctx, leaseRequest{buffer: b, uid: s.cred.uid, client: s.id, bytes: size})
 	if err != nil {
 		return nil, bb.Wrap("lease", b.address(""), err)

@@ -145,8 +145,7 @@ func (f *openFile) close(ctx context.Context, extents []store.NewExtent, mtime t
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable("close"); err != nil {
-		f.leave()
-		return 0, err
+		return 0, err // the handle stays open until it is aborted
 	}
 	if len(extents) > 0 || !f.exists {
 		if err := f.record(extents); err != nil {
@@ -401,18 +400,22 @@ type openOptions struct {
 	resumeCommitted             bool
 }
 
-// stage records extents without showing them to anybody before the close, and
-// returns the size so far. It is for content that comes piece by piece from a store.
-func (f *openFile) stage(extents []store.NewExtent) (int64, error) {
+// stage records extents without showing them to anybody before the close. It is for
+// content that comes piece by piece from a store.
+func (f *openFile) stage(extents []store.NewExtent) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable("stage-in"); err != nil {
-		return 0, err
+		return err
 	}
-	if err := f.record(extents); err != nil {
-		return 0, err
-	}
-	return f.size(), nil
+	return f.record(extents)
+}
+
+// stagedSize is how much has been staged.
+func (f *openFile) stagedSize() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.size()
 }
 
 // setFlushed says that the store has the content already: the file is clean when it is closed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"forebay/flusher"
 	"forebay/internal/bb"
 )
 
@@ -56,13 +57,16 @@ func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}) erro
 	if err := b.applyNoted(ctx); err != nil {
 		return err
 	}
+	if b.spec().Backing != "" {
+		b.d.wg.Go(func() { b.sweep(b.d.ctx) })
+	}
 	var gone []bb.Entry
 	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
 		if e.Type != bb.TypeFile {
 			return nil
 		}
 		known[e.File] = struct{}{}
-		if !b.recoverFile(&e) {
+		if !b.recoverFile(ctx, &e) {
 			gone = append(gone, e)
 		}
 		return nil
@@ -79,7 +83,7 @@ func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}) erro
 }
 
 // recoverFile takes one file up and reports whether it is still all there.
-func (b *buffer) recoverFile(e *bb.Entry) bool {
+func (b *buffer) recoverFile(ctx context.Context, e *bb.Entry) bool {
 	s := b.d.store
 	state := e.State()
 	if state == bb.StateLost {
@@ -107,9 +111,30 @@ func (b *buffer) recoverFile(e *bb.Entry) bool {
 		if err := s.Seal(e.File, e.Generation); err != nil {
 			return false
 		}
-		b.queue(*e, e.MTime)
+		b.requeue(ctx, e)
 	}
 	return true
+}
+
+// requeue queues a dirty file that recovery found. The last life of the daemon may
+// have been flushing it, so the flusher is told where an object of it may be.
+func (b *buffer) requeue(ctx context.Context, e *bb.Entry) {
+	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	b.enqueue(*e, flusher.Item{
+		Key: b.key(e), Size: e.Size, DirtySince: e.MTime, ClosedAt: e.MTime,
+		Path: path, Suspect: err == nil && e.Flushed.Generation == 0,
+	})
+}
+
+// sweep removes what the last life of the daemon left of unfinished uploads.
+func (b *buffer) sweep(ctx context.Context) {
+	store, err := b.d.stores.get(ctx, b.name)
+	if err == nil {
+		_, err = store.Sweep(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		b.d.log.Warn("removing unfinished uploads", "buffer", b.name, "err", err)
+	}
 }
 
 // reopen makes a file that was being written open again. Its writer may come back

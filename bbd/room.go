@@ -47,6 +47,7 @@ type waiter struct {
 	leaseRequest
 	id      uint64
 	since   time.Time
+	refused int64      // how often free memory was of no use to it
 	granted chan grant // holds one
 }
 
@@ -69,6 +70,12 @@ func (r *room) kick() {
 	case r.wakeup <- struct{}{}:
 	default:
 	}
+}
+
+// share is the largest segment that one client is given, so that some that hold
+// theirs without filling them do not keep the others from working.
+func (r *room) share() int64 {
+	return max(store.Unit, r.d.store.Stats().Memory.Capacity/32)
 }
 
 // lease returns a segment, waiting until there is one or ctx ends.
@@ -251,7 +258,13 @@ func (r *room) watermarks(capacity int64) admit.Watermarks {
 func (r *room) grant(w *waiter, bytes int64) {
 	lease, err := r.d.store.Lease(store.LeaseRequest{Buffer: w.buffer.name, UID: w.uid, Bytes: bytes, Min: w.min})
 	if errors.Is(err, store.ErrNoRoom) {
-		return // free, but not in one piece, or another user's: the next step makes room
+		// Free, but in pieces, or in another user's regions: more of it must become free.
+		w.refused++
+		more := min(max(bytes, w.min)*w.refused, r.d.store.Stats().Memory.Capacity)
+		if r.evict(more) < more {
+			r.spill(more)
+		}
+		return
 	}
 	r.finish(w, grant{lease, err})
 }
@@ -272,14 +285,15 @@ func (r *room) finish(w *waiter, g grant) {
 }
 
 // evict frees clean memory; where that is not enough, idle leases of the daemon's own go back.
-func (r *room) evict(bytes int64) {
-	freed := r.d.store.Evict(bb.TierMemory, bytes)
+func (r *room) evict(bytes int64) (freed int64) {
+	freed = r.d.store.Evict(bb.TierMemory, bytes)
 	r.d.observe.evicted(bb.TierMemory, freed)
 	if freed < bytes {
 		for _, b := range r.d.allBuffers() {
 			b.relinquish()
 		}
 	}
+	return freed
 }
 
 // spill moves segments to disk in the background, one batch at a time.

@@ -2,28 +2,26 @@ package bbd
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"path"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/store"
 	"forebay/flusher/backing"
 	"forebay/flusher/codec"
+	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 	"forebay/internal/wire"
 )
 
-// defaultParallel is how many pieces of a stage are copied at a time.
-const defaultParallel = 4
-
-// stageRange is how much of a large file one worker copies at a time, in bytes.
-const stageRange = 32 << 20
+// maxParallel bounds the pieces that a client may have copied at a time.
+const maxParallel = 64
 
 // progress collects what long work has done and tells the client from time to time.
 type progress struct {
@@ -74,59 +72,72 @@ func (p *progress) failed(name string, bytes int64, err error) error {
 	})
 }
 
-func (p *progress) skipped(name string, bytes int64) error {
-	return p.update(func(m *wire.Progress) { m.FilesSkipped++; m.FilesDone++; m.BytesDone += bytes })
+// staging is one stage-in or stage-out, seen from the buffer.
+type staging struct {
+	b      *buffer
+	cred   cred
+	remote backing.Store
+	url    string
+	made   sync.Map // directories that are there: path to nothing
 }
 
-func (p *progress) copied(n int64) error {
-	return p.update(func(m *wire.Progress) { m.BytesDone += n })
-}
-
-// stage is one stage-in or stage-out.
-type stage struct {
-	b        *buffer
-	cred     cred
-	remote   backing.Store
-	url      string
-	path     string // in the buffer, clean
-	dryRun   bool
-	parallel int
-	progress *progress
-}
-
-func (r *request) newStage(op string, m *wire.Stage) (*stage, string, error) {
+// newStaging checks a request and opens its store. The name is that of the file or
+// directory below the store's root.
+func (r *request) newStaging(op string, m *wire.Stage) (s *staging, target, name string, err error) {
 	b, err := r.s.buffer(r.ctx, op, m.Buffer)
 	if err != nil {
-		return nil, "", err
+		return nil, "", "", err
 	}
-	p, err := bb.CleanPath(m.Path)
-	if err != nil {
-		return nil, "", bb.Wrap(op, b.address(""), err)
+	if target, err = bb.CleanPath(m.Path); err != nil {
+		return nil, "", "", bb.Wrap(op, b.address(""), err)
 	}
 	where, err := bb.ParseBacking(m.Url)
 	if err != nil {
-		return nil, "", bb.Wrap(op, m.Url, err)
+		return nil, "", "", bb.Wrap(op, m.Url, err)
+	}
+	if m.Parallel > maxParallel {
+		return nil, "", "", bb.E(bb.Invalid, op, fmt.Sprint(m.Parallel), fmt.Sprintf("at most %d pieces are copied at a time", maxParallel))
 	}
 	root, name := splitURL(where, m.Url)
 	if where.Scheme == "file" {
 		if r.s.d.inside(where.Path) {
-			return nil, "", bb.E(bb.Invalid, op, m.Url, "lies in the daemon's own folder")
+			return nil, "", "", bb.E(bb.Invalid, op, m.Url, "lies in the daemon's own folder")
 		}
 		if err := r.s.d.mayStage(r.s.cred, where.Path, op == "stage-out"); err != nil {
-			return nil, "", bb.Wrap(op, m.Url, err)
+			return nil, "", "", bb.Wrap(op, m.Url, err)
 		}
 	}
 	remote, err := r.s.d.openURL(r.ctx, root, b.spec())
 	if err != nil {
-		return nil, "", bb.Wrap(op, m.Url, err)
+		return nil, "", "", bb.Wrap(op, m.Url, err)
 	}
-	parallel := int(m.Parallel)
-	if parallel <= 0 || parallel > 64 {
-		parallel = defaultParallel
+	return &staging{b: b, cred: r.s.cred, remote: remote, url: m.Url}, target, name, nil
+}
+
+// options tells the client how far a stage has got.
+func (r *request) stageOptions(m *wire.Stage, p *progress) stage.Options {
+	return stage.Options{Parallel: int(m.Parallel), DryRun: m.DryRun, Progress: func(now stage.Progress) {
+		p.update(func(w *wire.Progress) { setProgress(w, &now) })
+	}}
+}
+
+func setProgress(w *wire.Progress, p *stage.Progress) {
+	w.FilesTotal, w.FilesDone, w.FilesSkipped = p.Files, p.FilesDone-p.Failed, p.Skipped
+	w.BytesTotal, w.BytesDone, w.FailedTotal = p.Bytes, p.BytesDone, p.Failed
+}
+
+// reported is the last message of a stage.
+func (p *progress) reported(report *stage.Report, err error) (proto.Message, error) {
+	if err != nil && report.Failed == 0 {
+		return nil, err
 	}
-	return &stage{
-		b: b, cred: r.s.cred, remote: remote, url: m.Url, path: p, dryRun: m.DryRun, parallel: parallel, progress: newProgress(r),
-	}, name, nil
+	m := p.done()
+	setProgress(m, &report.Progress)
+	m.Names = report.Names[:min(len(report.Names), maxNamed)]
+	for _, f := range report.Failures[:min(len(report.Failures), maxNamed)] {
+		m.Failed = append(m.Failed, &wire.Failure{Path: f.Name, Kind: uint32(bb.KindOf(f.Err)), Reason: f.Err.Error(), Bytes: f.Bytes})
+	}
+	return m, nil
 }
 
 // splitURL takes the last name off a URL, which may be a file's or a directory's.
@@ -148,180 +159,50 @@ func splitURL(where bb.Backing, url string) (root, name string) {
 
 // stageIn copies one object, or all below a prefix, into the buffer.
 func (r *request) stageIn(m *wire.Stage) (proto.Message, error) {
-	s, name, err := r.newStage("stage-in", m)
+	s, target, name, err := r.newStaging("stage-in", m)
 	if err != nil {
 		return nil, err
 	}
 	defer s.remote.Close()
-	if err := s.in(r.ctx, name); err != nil {
-		return nil, bb.Wrap("stage-in", m.Url, err)
-	}
-	return s.progress.done(), nil
-}
-
-// pair is an object and where it goes.
-type pair struct {
-	object backing.Object
-	target string // in the buffer
-	codec  string
-}
-
-func (s *stage) in(ctx context.Context, name string) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(s.parallel)
-	found, made := false, map[string]bool{}
-	visit := func(p pair) error {
-		found = true
-		s.progress.update(func(m *wire.Progress) { m.FilesTotal++; m.BytesTotal += p.object.Size })
-		if s.dryRun {
-			return s.progress.update(func(m *wire.Progress) {
-				m.Names = append(m.Names, p.object.Name+" → "+s.b.address(p.target))
-			})
+	if e, err := s.b.lookup(r.ctx, s.cred, "stage-in", target); name != "" && err == nil && e.IsDir() {
+		if _, err := s.remote.Stat(r.ctx, name); err == nil {
+			target = path.Join(target, path.Base(name)) // a file goes into a directory, as with cp
 		}
-		if err := s.makeDirs(ctx, path.Dir(p.target), made); err != nil {
-			return err
-		}
-		group.Go(func() error { return s.inOne(ctx, p) })
-		return ctx.Err()
 	}
-	err := s.objects(ctx, name, visit)
-	if waited := group.Wait(); waited != nil {
-		err = waited
-	}
-	if err == nil && !found {
-		err = bb.E(bb.NotFound, "stage-in", s.url, "there is nothing").WithRemedy("look at the URL; a prefix needs objects below it")
-	}
-	return err
+	p := newProgress(r)
+	report, err := stage.In(r.ctx, s.remote, name, s, target, stage.InOptions{Options: r.stageOptions(m, p), Codec: s.b.spec().Codec})
+	answer, err := p.reported(&report, err)
+	return answer, bb.Wrap("stage-in", m.Url, err)
 }
 
-// objects calls visit for the object called name, or for all below it.
-func (s *stage) objects(ctx context.Context, name string, visit func(pair) error) error {
-	if name != "" {
-		object, err := s.remote.Stat(ctx, name)
-		if err == nil {
-			target := s.path
-			if e, err := s.b.lookup(ctx, s.cred, "stage-in", s.path); s.path == "" || err == nil && e.IsDir() {
-				target = strings.TrimPrefix(s.path+"/"+path.Base(name), "/")
-			}
-			return visit(s.pair(object, target))
-		}
-		if bb.KindOf(err) != bb.NotFound && bb.KindOf(err) != bb.IsDirectory {
-			return err
-		}
-		name += "/"
-	}
-	return s.remote.List(ctx, name, func(object backing.Object) error {
-		below := strings.TrimPrefix(object.Name, name)
-		return visit(s.pair(object, strings.TrimPrefix(s.path+"/"+below, "/")))
-	})
-}
+var _ stage.Sink = (*staging)(nil)
 
-// pair takes the codec's suffix off what a buffer with a codec gets.
-func (s *stage) pair(object backing.Object, target string) pair {
-	c := s.b.spec().Codec
-	if suffix := codec.Suffix(c); c != "" && strings.HasSuffix(target, suffix) {
-		return pair{object, strings.TrimSuffix(target, suffix), c}
+// Same reports whether a file is there already: as flushed to this very object, or of
+// the same size and checksum, or time where the store keeps no checksums.
+func (s *staging) Same(ctx context.Context, target string, o backing.Object, codecName string) (bool, error) {
+	e, err := s.b.lookup(ctx, s.cred, "stage-in", target)
+	switch {
+	case bb.KindOf(err) == bb.NotFound:
+		return false, nil
+	case err != nil:
+		return false, err
+	case e.Type != bb.TypeFile || e.Open || e.Lost:
+		return false, nil
+	case e.Flushed.Generation == e.Generation && e.Flushed.ETag != "" && s.isOwn(target, o, codecName):
+		return e.Flushed.ETag == o.ETag, nil
+	case codecName != codec.None:
+		return false, nil
+	case o.HasChecksum:
+		return e.Size == o.Size && e.Checksum == o.Checksum, nil
 	}
-	return pair{object, target, ""}
-}
-
-func (s *stage) makeDirs(ctx context.Context, dir string, made map[string]bool) error {
-	if dir == "." || made[dir] {
-		return nil
-	}
-	if err := s.makeDirs(ctx, path.Dir(dir), made); err != nil {
-		return err
-	}
-	_, err := s.b.mkdir(ctx, s.cred, dir, 0o755)
-	if err != nil && bb.KindOf(err) != bb.Exists {
-		return err
-	}
-	made[dir] = true
-	return nil
-}
-
-func (s *stage) inOne(ctx context.Context, p pair) error {
-	err := s.copyIn(ctx, p)
-	if err == nil {
-		return s.progress.update(func(m *wire.Progress) { m.FilesDone++ })
-	}
-	if err == errEqual {
-		return s.progress.skipped(p.target, p.object.Size)
-	}
-	if ctx.Err() != nil {
-		return err
-	}
-	return s.progress.failed(p.target, p.object.Size, err)
-}
-
-var errEqual = bb.E(bb.Exists, "stage", "", "already there and equal")
-
-// copyIn makes one file of an object. One that comes from where the buffer flushes it
-// to is clean from the start.
-func (s *stage) copyIn(ctx context.Context, p pair) error {
-	if s.equal(ctx, p) {
-		return errEqual
-	}
-	f, err := s.b.openWrite(ctx, s.cred, openOptions{path: p.target, create: true, truncate: true, mode: 0o644})
-	if err != nil {
-		return err
-	}
-	clean := s.isOwn(p)
-	var size int64
-	if p.codec == "" {
-		size, err = p.object.Size, s.copyRanges(ctx, f, p)
-	} else {
-		size, err = s.copyStream(ctx, f, p)
-	}
-	if err == nil {
-		err = s.complete(ctx, f, size)
-	}
-	if err != nil {
-		f.cancel(ctx)
-		return err
-	}
-	if clean {
-		f.setFlushed(bb.Flushed{
-			ETag: p.object.ETag, Size: p.object.Size, Checksum: p.object.Checksum, Codec: p.codec,
-			At: time.Now(), By: s.b.d.cfg.Node,
-		})
-	}
-	_, err = f.close(ctx, nil, p.object.MTime)
-	return err
-}
-
-// complete checks that what came is what was announced.
-func (s *stage) complete(ctx context.Context, f *openFile, size int64) error {
-	if size == 0 {
-		_, err := f.stage(nil)
-		return err
-	}
-	if got := f.size(); got != size {
-		return bb.E(bb.Checksum, "stage-in", f.path, "fewer bytes came than the store announced")
-	}
-	return ctx.Err()
-}
-
-// equal reports whether the file is there already: as flushed to this very object, or
-// of the same size and time.
-func (s *stage) equal(ctx context.Context, p pair) bool {
-	e, err := s.b.lookup(ctx, s.cred, "stage-in", p.target)
-	if err != nil || e.Type != bb.TypeFile || e.Open || e.Lost {
-		return false
-	}
-	if e.Flushed.Generation == e.Generation && e.Flushed.ETag != "" && s.isOwn(p) {
-		return e.Flushed.ETag == p.object.ETag
-	}
-	if p.object.HasChecksum && p.codec == "" {
-		return e.Size == p.object.Size && e.Checksum == p.object.Checksum
-	}
-	return p.codec == "" && e.Size == p.object.Size && !p.object.MTime.IsZero() && e.MTime.Equal(p.object.MTime)
+	return e.Size == o.Size && !o.MTime.IsZero() && e.MTime.Equal(o.MTime), nil
 }
 
 // isOwn reports whether an object is the one that the file's flush would write.
-func (s *stage) isOwn(p pair) bool {
+func (s *staging) isOwn(target string, o backing.Object, codecName string) bool {
 	spec := s.b.spec()
-	return spec.Backing != "" && spec.Codec == p.codec && objectURL(s.url, p.object.Name) == objectURL(spec.Backing, "")+"/"+p.target+codec.Suffix(p.codec)
+	return spec.Backing != "" && spec.Codec == codecName &&
+		objectURL(s.url, o.Name) == objectURL(spec.Backing, "")+"/"+target+codec.Suffix(codecName)
 }
 
 // objectURL is what tells an object from every other: the URL of its root with its name.
@@ -342,62 +223,53 @@ func objectURL(url, name string) string {
 	return "s3://" + where.Bucket + "/" + where.Query.Get("endpoint") + "/" + where.Prefix
 }
 
-// copyRanges copies an object in ranges, several at a time.
-func (s *stage) copyRanges(ctx context.Context, f *openFile, p pair) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(s.parallel)
-	for offset := int64(0); offset < p.object.Size; offset += stageRange {
-		n := min(stageRange, p.object.Size-offset)
-		group.Go(func() error {
-			from, err := s.remote.Get(ctx, p.object.Name, offset, n)
-			if err != nil {
-				return err
-			}
-			defer from.Close()
-			_, err = s.pour(ctx, f, from, offset, n)
-			return err
-		})
+// Create begins a file, and the directories above it.
+func (s *staging) Create(ctx context.Context, target string, o backing.Object) (stage.File, error) {
+	if err := s.makeDirs(ctx, path.Dir(target)); err != nil {
+		return nil, err
 	}
-	return group.Wait()
+	f, err := s.b.openWrite(ctx, s.cred, openOptions{path: target, create: true, truncate: true, mode: 0o644})
+	if err != nil {
+		return nil, err
+	}
+	return &stagedFile{s: s, f: f, target: target, object: o}, nil
 }
 
-// copyStream copies a compressed object, whose length is known when it has ended.
-func (s *stage) copyStream(ctx context.Context, f *openFile, p pair) (int64, error) {
-	from, err := s.remote.Get(ctx, p.object.Name, 0, -1)
-	if err != nil {
-		return 0, err
+func (s *staging) makeDirs(ctx context.Context, dir string) error {
+	if _, ok := s.made.Load(dir); ok || dir == "." {
+		return nil
 	}
-	defer from.Close()
-	plain, err := codec.NewReader(p.codec, from)
-	if err != nil {
-		return 0, err
+	if err := s.makeDirs(ctx, path.Dir(dir)); err != nil {
+		return err
 	}
-	defer plain.Close()
-	return s.pour(ctx, f, plain, 0, bb.MaxFileSize)
+	_, err := s.b.mkdir(ctx, s.cred, dir, 0o755)
+	if err != nil && bb.KindOf(err) != bb.Exists {
+		return err
+	}
+	s.made.Store(dir, nil)
+	return nil
 }
 
-// pour writes a stream of up to n bytes into segments, committing extent by extent.
-func (s *stage) pour(ctx context.Context, f *openFile, from io.Reader, offset, n int64) (int64, error) {
-	w := s.b.writer(s.cred.uid)
+// stagedFile is a file whose bytes come from a store. One that comes from where the
+// buffer flushes it to is clean from the start.
+type stagedFile struct {
+	s      *staging
+	f      *openFile
+	target string
+	object backing.Object
+	ended  bool
+}
+
+// Fill writes a stream of up to n bytes (all of it, if negative) into segments.
+func (f *stagedFile) Fill(ctx context.Context, offset, n int64, from io.Reader) (int64, error) {
+	if n < 0 {
+		n = bb.MaxFileSize
+	}
+	w := f.s.b.writer(f.s.cred.uid)
 	var done int64
 	for done < n {
-		room, err := w.reserve(ctx, min(n-done, maxExtent))
-		if err != nil {
-			return done, err
-		}
-		got, err := io.ReadFull(from, room.mem)
-		if got > 0 {
-			_, stageErr := f.stage([]store.NewExtent{{
-				Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset + done,
-				Length: int64(got), Checksum: checksum.Sum(room.mem[:got]),
-			}})
-			if err == nil || stageErr != nil {
-				err = stageErr
-			}
-		}
-		w.done()
-		done += int64(got)
-		s.progress.copied(int64(got))
+		got, err := f.fillOne(ctx, w, offset+done, min(n-done, maxExtent), from)
+		done += got
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
 			return done, nil
 		}
@@ -406,4 +278,60 @@ func (s *stage) pour(ctx context.Context, f *openFile, from io.Reader, offset, n
 		}
 	}
 	return done, nil
+}
+
+// fillOne reads straight into a segment and records what came as an extent.
+func (f *stagedFile) fillOne(ctx context.Context, w *segmentWriter, offset, n int64, from io.Reader) (int64, error) {
+	room, err := w.reserve(ctx, n)
+	if err != nil {
+		return 0, err
+	}
+	defer w.done()
+	got, err := io.ReadFull(from, room.mem)
+	if got == 0 {
+		return 0, err
+	}
+	stageErr := f.f.stage([]store.NewExtent{{
+		Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset, Length: int64(got), Checksum: checksum.Sum(room.mem[:got]),
+	}})
+	if stageErr != nil {
+		err = stageErr
+	}
+	return int64(got), err
+}
+
+// Publish shows the file, if all of it came.
+func (f *stagedFile) Publish(ctx context.Context, size int64) error {
+	if err := f.f.stage(nil); err != nil {
+		return err
+	}
+	if got := f.f.stagedSize(); got != size {
+		return bb.E(bb.Checksum, "stage-in", f.s.b.address(f.target), fmt.Sprintf("%d bytes came, the store announced %d", got, size))
+	}
+	codecName := f.codec()
+	if f.s.isOwn(f.target, f.object, codecName) {
+		f.f.setFlushed(bb.Flushed{
+			ETag: f.object.ETag, Size: f.object.Size, Checksum: f.object.Checksum, Codec: codecName,
+			At: time.Now(), By: f.s.b.d.cfg.Node,
+		})
+	}
+	_, err := f.f.close(ctx, nil, f.object.MTime)
+	f.ended = err == nil
+	return err
+}
+
+// codec returns the codec that was undone on the way in.
+func (f *stagedFile) codec() string {
+	if c := f.s.b.spec().Codec; strings.HasSuffix(f.object.Name, path.Base(f.target)+codec.Suffix(c)) {
+		return c
+	}
+	return codec.None
+}
+
+// Abort gives the file up, unless it was published.
+func (f *stagedFile) Abort() {
+	if !f.ended {
+		f.ended = true
+		f.f.cancel(f.s.b.d.ctx)
+	}
 }

@@ -7,50 +7,83 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/store"
 	"forebay/flusher/backing"
+	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
 
 // stageOut copies a file or a tree of the buffer to a store.
 func (r *request) stageOut(m *wire.Stage) (proto.Message, error) {
-	s, name, err := r.newStage("stage-out", m)
+	s, source, name, err := r.newStaging("stage-out", m)
 	if err != nil {
 		return nil, err
 	}
 	defer s.remote.Close()
-	if err := s.out(r.ctx, name); err != nil {
-		return nil, bb.Wrap("stage-out", s.b.address(s.path), err)
+	if strings.HasSuffix(m.Url, "/") && source != "" {
+		if e, err := s.b.lookup(r.ctx, s.cred, "stage-out", source); err == nil && !e.IsDir() {
+			name = path.Join(name, path.Base(source)) // a file goes into a directory, as with cp
+		}
 	}
-	return s.progress.done(), nil
+	p := newProgress(r)
+	report, err := stage.Out(r.ctx, s, source, s.remote, name, r.stageOptions(m, p))
+	answer, err := p.reported(&report, err)
+	return answer, bb.Wrap("stage-out", s.b.address(source), err)
 }
 
-func (s *stage) out(ctx context.Context, name string) error {
-	e, err := s.b.lookup(ctx, s.cred, "stage-out", s.path)
+var _ stage.Tree = (*staging)(nil)
+
+// Walk calls fn for a file, or every file below a directory.
+func (s *staging) Walk(ctx context.Context, source string, fn func(stage.Entry) error) error {
+	e, err := s.b.lookup(ctx, s.cred, "stage-out", source)
 	if err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(s.parallel)
+	found := func(p string, e *bb.Entry) error {
+		return fn(stage.Entry{Path: p, File: e.File, Size: e.Size, Checksum: e.Checksum, Attrs: attrsOf(e)})
+	}
 	if !e.IsDir() {
-		if name == "" || strings.HasSuffix(s.url, "/") {
-			name = strings.TrimPrefix(name+"/"+path.Base(s.path), "/")
-		}
-		s.outFile(ctx, group, s.path, name, e.Size)
-		return group.Wait()
+		return found(source, &e)
 	}
-	err = s.b.walk(ctx, s.cred, &e, s.path, func(p string, e *bb.Entry) error {
-		below := strings.TrimPrefix(strings.TrimPrefix(p, s.path), "/")
-		s.outFile(ctx, group, p, strings.TrimPrefix(name+"/"+below, "/"), e.Size)
-		return ctx.Err()
-	})
-	if waited := group.Wait(); waited != nil {
-		err = waited
+	return s.b.walk(ctx, s.cred, &e, source, found)
+}
+
+// Open pins a file's bytes.
+func (s *staging) Open(ctx context.Context, entry stage.Entry) (stage.Pinned, error) {
+	e, snap, err := s.b.openRead(ctx, s.cred, entry.Path)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	if e.Open {
+		s.b.closeRead(e.File, snap)
+		return nil, bb.E(bb.Busy, "stage-out", s.b.address(entry.Path), "the file is being written").WithRemedy("close it first")
+	}
+	held, _, err := s.b.pin(ctx, snap, &e, 0, snap.Size())
+	if err != nil {
+		s.b.closeRead(e.File, snap)
+		return nil, err
+	}
+	return &pinnedFile{snapshotSource{snap, e.Checksum}, s.b, e.File, held}, nil
+}
+
+// pinnedFile is a file whose bytes stay where they are while they are copied out.
+type pinnedFile struct {
+	snapshotSource
+	b    *buffer
+	file bb.FileID
+	held *store.Pinned
+}
+
+// Verify checks every extent.
+func (p *pinnedFile) Verify(ctx context.Context) error { return p.snap.Verify(ctx, 0, p.snap.Size()) }
+
+// Close lets go of the bytes.
+func (p *pinnedFile) Close() {
+	p.held.Release()
+	p.b.closeRead(p.file, p.snap)
 }
 
 // walk calls fn for every file below a directory that the user may read.
@@ -80,54 +113,6 @@ func (b *buffer) walk(ctx context.Context, c cred, dir *bb.Entry, p string, fn f
 			return nil
 		}
 	}
-}
-
-func (s *stage) outFile(ctx context.Context, group *errgroup.Group, from, to string, size int64) {
-	s.progress.update(func(m *wire.Progress) { m.FilesTotal++; m.BytesTotal += size })
-	if s.dryRun {
-		s.progress.update(func(m *wire.Progress) { m.Names = append(m.Names, s.b.address(from)+" → "+to) })
-		return
-	}
-	group.Go(func() error {
-		err := s.copyOut(ctx, from, to)
-		switch {
-		case err == nil:
-			return s.progress.update(func(m *wire.Progress) { m.FilesDone++; m.BytesDone += size })
-		case err == errEqual:
-			return s.progress.skipped(from, size)
-		case ctx.Err() != nil:
-			return err
-		}
-		return s.progress.failed(from, size, err)
-	})
-}
-
-func (s *stage) copyOut(ctx context.Context, from, to string) error {
-	e, snap, err := s.b.openRead(ctx, s.cred, from)
-	if err != nil {
-		return err
-	}
-	defer s.b.closeRead(e.File, snap)
-	if e.Open {
-		return bb.E(bb.Busy, "stage-out", s.b.address(from), "the file is being written").WithRemedy("close it first")
-	}
-	there, err := s.remote.Stat(ctx, to)
-	if err == nil && there.HasChecksum && there.Size == e.Size && there.Checksum == e.Checksum {
-		return errEqual
-	}
-	if err == nil && !there.HasChecksum && there.Size == e.Size && there.MTime.Equal(e.MTime) {
-		return errEqual
-	}
-	pinned, _, err := s.b.pin(ctx, snap, &e, 0, snap.Size())
-	if err != nil {
-		return err
-	}
-	defer pinned.Release()
-	if err := snap.Verify(ctx, 0, snap.Size()); err != nil {
-		return err
-	}
-	_, err = s.remote.Put(ctx, to, snapshotSource{snap, e.Checksum}, backing.PutOptions{Attrs: attrsOf(&e)})
-	return err
 }
 
 func attrsOf(e *bb.Entry) *backing.Attrs {
