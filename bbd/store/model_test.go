@@ -457,6 +457,9 @@ func (m *model) restart() {
 		if err := m.s.Adopt(info.File, file.gen, file.clean); err != nil {
 			m.t.Fatal(err)
 		}
+		if err := m.s.Seal(info.File, file.gen); err != nil {
+			m.t.Fatal(err)
+		}
 		if !sealed { // the daemon closes what its writers left open
 			file.sealed = true
 		}

@@ -350,7 +350,7 @@ func (s *Store) removeUnfinished() {
 }
 
 // Adopt says, after a restart, which generation of a file is the truth, and whether
-// the backing store holds it. The generation is sealed. Older ones are dropped,
+// the backing store holds it; then it is sealed. Older ones are dropped,
 // and those that are not part of the true one are void: they belong to commits
 // that were never acknowledged. bb.NotFound: nothing of the generation is here.
 // bb.Lost: a damaged record claims to be of it. Whether all of a closed file is
@@ -363,8 +363,8 @@ func (s *Store) Adopt(f bb.FileID, n bb.Generation, isClean bool) error {
 		h.Unlock()
 		return noGeneration("adopt", f, n)
 	}
-	g.sealed = true
 	if isClean {
+		g.sealed = true // what is on the backing store was closed; a dirty one its writer may go on with
 		h.markClean(g)
 	}
 	others := h.others(g)
