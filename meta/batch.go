@@ -41,7 +41,8 @@ type change struct {
 // it starts again, but only if the last message written is still there. So no
 // message but the last may expire: the other deletions leave markers that stay,
 // and that are replaced by expiring ones afterwards. A crash before that leaves
-// markers, which no reader sees and Repair removes.
+// markers, which no reader sees, and which cost their few bytes until the key is
+// used again.
 func (b *bucket) commit(ctx context.Context, changes []change) ([]uint64, error) {
 	id := nonce()
 	msgs := make([]*nats.Msg, len(changes))

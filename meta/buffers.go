@@ -219,6 +219,7 @@ func (m *Meta) forget(buffer, bucket string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.name == bucket {
+		ns.destroyed.Store(true)
 		delete(m.mu.namespaces, buffer)
 	}
 }

@@ -63,7 +63,9 @@ func TestDestroyBuffer(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantKind(t, "destroy again", m.DestroyBuffer(ctx, "buf"), bb.NotFound)
-			_, err := old.Create(ctx, file(t, old, bb.RootDir, "late"))
+			_, err := old.Lookup(ctx, bb.RootDir, "f")
+			wantKind(t, "lookup in a destroyed buffer", err, bb.NotFound)
+			_, err = old.Create(ctx, file(t, old, bb.RootDir, "late"))
 			wantKind(t, "create in a destroyed buffer", err, bb.NotFound)
 			next := newBuffer(t, m, "buf")
 			_, err = old.Create(ctx, file(t, old, bb.RootDir, "late"))

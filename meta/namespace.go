@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"forebay/internal/bb"
@@ -52,8 +53,9 @@ type Namespace struct {
 	entries *cache[entryID, bb.Entry]
 	dirs    *cache[bb.DirID, directory]
 
-	known    knownPaths
-	listings listings
+	known     knownPaths
+	listings  listings
+	destroyed atomic.Bool // by this process: the caches must not answer any more
 }
 
 type entryID struct {
@@ -149,6 +151,9 @@ func (ns *Namespace) address(names ...string) string {
 
 // load returns what is known of an entry, from the cache or the server.
 func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cached[bb.Entry], error) {
+	if ns.destroyed.Load() {
+		return cached[bb.Entry]{}, errNoBucket
+	}
 	id := entryID{dir, name}
 	if c, ok := ns.entries.get(id); ok {
 		return c, nil
@@ -171,6 +176,9 @@ func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cache
 }
 
 func (ns *Namespace) loadDir(ctx context.Context, dir bb.DirID) (cached[directory], error) {
+	if ns.destroyed.Load() {
+		return cached[directory]{}, errNoBucket
+	}
 	if dir == bb.RootDir {
 		return cached[directory]{live: true}, nil
 	}
