@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"forebay/internal/bb"
+	"forebay/internal/checksum"
 )
 
 // TestMain is also the worker that rows start: this program again.
@@ -169,15 +170,28 @@ func TestSchedstat(t *testing.T) {
 	}
 }
 
-func TestCopyPass(t *testing.T) {
+func TestPass(t *testing.T) {
 	src := make([]byte, 3*step+5)
 	fill(src)
 	dst := make([]byte, step+100) // shorter: written over and over
-	_, short := copyPass(dst, src)
-	whole := make([]byte, len(src))
-	_, long := copyPass(whole, src)
-	if short != long || !bytes.Equal(whole, src) {
-		t.Error("a pass does not copy and sum everything")
+	want := checksum.Sum(src)
+	for _, w := range ways {
+		whole := make([]byte, len(src))
+		_, short := w.pass(dst, src)
+		_, long := w.pass(whole, src)
+		if short != want || long != want || !bytes.Equal(whole, src) {
+			t.Errorf("%s: a pass does not copy and sum everything", w.name)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	l := limits{{1, 2, 3}, {4, 5, 6}}
+	if f := l.best("x", BytesPerSecond); f.Value != 5 || f.What != "x, "+ways[1].name {
+		t.Errorf("the best rate: %+v", f)
+	}
+	if f := l.best("x", CPUPerGiB); f.Value != 2 || f.What != "x, "+ways[0].name {
+		t.Errorf("the best time: %+v", f)
 	}
 }
 

@@ -115,9 +115,10 @@ func (e *env) copyRate(source []byte) (_ float64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, target.free()) }()
-	copyPass(target.bytes, source)
-	took, _ := copyPass(target.bytes, source)
-	return rate(int64(len(source)), took), nil
+	plainPass(target.bytes, source)
+	var limit limits
+	limit.rates(target.bytes, source)
+	return limit.best("copy", BytesPerSecond).Value, nil
 }
 
 // writeStraight writes the burst as an application without a burst buffer would.
@@ -127,6 +128,9 @@ func (e *env) writeStraight(source []byte, size int64, safe bool) (_ time.Durati
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := e.settle(); err != nil {
+		return 0, err
+	}
 	began := time.Now()
 	for i := range int(size / flushFile) {
 		if err := writeDirect(filepath.Join(dir, fileName(i)), piece(source, i, flushFile), flushFile, safe); err != nil {
@@ -172,6 +176,9 @@ func (e *env) burstOnce(ctx context.Context, source []byte, size int64) (went, d
 	defer func() { err = errors.Join(err, done()) }()
 	c, err := e.connect(ctx)
 	if err != nil {
+		return 0, 0, err
+	}
+	if err := e.settle(); err != nil {
 		return 0, 0, err
 	}
 	began := time.Now()

@@ -117,9 +117,12 @@ func writeBlocks(ctx context.Context, f *os.File, block []byte, n int64, depth i
 var depths = [...]int{1, 8}
 
 // diskLimit measures the disk once with each depth and returns the better rate.
-func (w diskWriter) diskLimit(ctx context.Context, dir string, n int64) (float64, error) {
+func (w diskWriter) diskLimit(ctx context.Context, dir string, n int64, settle func() error) (float64, error) {
 	best := 0.0
 	for _, depth := range depths {
+		if err := settle(); err != nil {
+			return 0, err
+		}
 		took, err := w.write(ctx, dir, n, depth)
 		if err != nil {
 			return 0, err
@@ -137,4 +140,15 @@ func evictPages(path string) error {
 	}
 	defer f.Close()
 	return bb.Wrap("bench", path, errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)))
+}
+
+// settle has the file system finish what was done before, such as discarding the blocks
+// of removed files, so that it is not counted with what comes next.
+func (e *env) settle() error {
+	dir, err := os.Open(e.store)
+	if err != nil {
+		return bb.Wrap("bench", e.store, err)
+	}
+	defer dir.Close()
+	return bb.Wrap("bench", e.store, unix.Syncfs(int(dir.Fd())))
 }

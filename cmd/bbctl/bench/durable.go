@@ -92,6 +92,9 @@ func (e *env) durableAt(ctx context.Context, source []byte, bandwidth int64, loa
 		return nil, 0, err
 	}
 	defer watch.stop()
+	if err := e.settle(); err != nil {
+		return nil, 0, err
+	}
 	mean := time.Duration(durableFile / (load * float64(bandwidth)) * float64(time.Second))
 	closed, err := writeArriving(ctx, b, source, arrivals(int(max(2, e.sizes.DurableTime/mean)), mean))
 	if err != nil {

@@ -57,7 +57,7 @@ func (e *env) limitRound(ctx context.Context, disk diskWriter) (_ float64, err e
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	return disk.diskLimit(ctx, dir, e.sizes.Flush)
+	return disk.diskLimit(ctx, dir, e.sizes.Flush, e.settle)
 }
 
 // flushRound writes files into a fresh buffer and drains it into a fresh folder.
@@ -82,6 +82,9 @@ func (e *env) drained(ctx context.Context, url string, source []byte, n int, siz
 	defer func() { err = errors.Join(err, done()) }()
 	c, err := e.connect(ctx)
 	if err != nil {
+		return 0, err
+	}
+	if err := e.settle(); err != nil {
 		return 0, err
 	}
 	began := time.Now()

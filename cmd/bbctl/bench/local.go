@@ -85,14 +85,15 @@ func localWrite(ctx context.Context, e *env) (_ []Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var limit, plain, ours []float64
+	var limit limits
+	var plain, ours []float64
 	for range e.sizes.Rounds {
 		// The plain copy comes first, so that limit and result both find in the caches
 		// what another pass over the same bytes has left there.
 		plain = append(plain, rate(e.sizes.File, plainPass(p.target, p.source)))
-		took, _ := copyPass(p.target, p.source)
-		limit = append(limit, rate(e.sizes.File, took))
-		if took, err = p.write(ctx, "file"); err != nil {
+		limit.rates(p.target, p.source)
+		took, err := p.write(ctx, "file")
+		if err != nil {
 			return nil, err
 		}
 		ours = append(ours, rate(e.sizes.File, took))
@@ -100,7 +101,7 @@ func localWrite(ctx context.Context, e *env) (_ []Result, err error) {
 	size := quantity(float64(e.sizes.File), Bytes)
 	return []Result{{
 		Goal:    ratioGoal("0.9", 0.9),
-		Limit:   figure("one pass of checksum and copy of "+size+" into "+e.target.kind, BytesPerSecond, limit),
+		Limit:   limit.best("one pass of checksum and copy of "+size+" into "+e.target.kind, BytesPerSecond),
 		Result:  figure("create, write "+size+" in 1 MiB writes, close", BytesPerSecond, ours),
 		Details: []*Figure{figure("plain copy of the same bytes", BytesPerSecond, plain), first},
 	}}, nil
@@ -120,27 +121,28 @@ func localRead(ctx context.Context, e *env) (_ []Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, into.free()) }()
-	copyPass(p.target, p.source)
-	_, sum := copyPass(into.bytes, p.target)
+	ways[0].pass(p.target, p.source)
+	_, sum := ways[0].pass(into.bytes, p.target)
 	if _, err := readFile(ctx, p.buffer, "file", into.bytes); err != nil { // maps the regions
 		return nil, err
 	}
-	var limit, ours []float64
+	var limit limits
+	var ours []float64
 	for range e.sizes.Rounds {
-		took, _ := copyPass(into.bytes, p.target)
-		limit = append(limit, rate(e.sizes.File, took))
-		if took, err = readFile(ctx, p.buffer, "file", into.bytes); err != nil {
+		limit.rates(into.bytes, p.target)
+		took, err := readFile(ctx, p.buffer, "file", into.bytes)
+		if err != nil {
 			return nil, err
 		}
 		ours = append(ours, rate(e.sizes.File, took))
-		if _, got := copyPass(p.target, into.bytes); got != sum {
+		if _, got := ways[0].pass(p.target, into.bytes); got != sum {
 			return nil, errors.New("the bytes read are not those written")
 		}
 	}
 	size := quantity(float64(e.sizes.File), Bytes)
 	return []Result{{
 		Goal:   ratioGoal("0.9", 0.9),
-		Limit:  figure("one pass of checksum and copy of "+size+" out of "+e.target.kind, BytesPerSecond, limit),
+		Limit:  limit.best("one pass of checksum and copy of "+size+" out of "+e.target.kind, BytesPerSecond),
 		Result: figure("open, read "+size+" in 1 MiB reads into the same memory, verified, close", BytesPerSecond, ours),
 	}}, nil
 }
@@ -277,8 +279,10 @@ func functionCalls(n int) []float64 {
 //go:noinline
 func nothing(n int) int { return n + 1 }
 
-// writers is the number of clients of row 4.
-const writers = 4
+const (
+	writers    = 4 // clients of row 4
+	warmRounds = 2 // in which they map the regions
+)
 
 func manyWriters(ctx context.Context, e *env) (_ []Result, err error) {
 	p, err := newLocalPair(ctx, e)
@@ -295,33 +299,42 @@ func manyWriters(ctx context.Context, e *env) (_ []Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.dismiss()) }()
-	var limit, ours []float64
-	for round := range e.sizes.Rounds + 2 { // the first two let each process map the regions
-		took := copyTogether(p.target, p.source, part, e.sizes.File)
-		limit = append(limit, rate(writers*e.sizes.File, took))
-		if took, err = p.writeTogether(ctx, c, round); err != nil {
+	var limit limits
+	var ours []float64
+	for round := range e.sizes.Rounds + warmRounds {
+		took, err := p.writeTogether(ctx, c, round)
+		if err != nil {
 			return nil, err
 		}
+		if round < warmRounds {
+			continue // each process maps the regions
+		}
 		ours = append(ours, rate(writers*e.sizes.File, took))
+		err = limit.measure(func(w way) (float64, error) {
+			return rate(writers*e.sizes.File, w.together(p.target, p.source, part, e.sizes.File)), nil
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	size, from := quantity(float64(e.sizes.File), Bytes), quantity(float64(part), Bytes)
 	return []Result{{
 		Goal:   ratioGoal("0.9", 0.9),
-		Limit:  figure(fmt.Sprintf("%d threads, each checksum and copy of %s from %s of its own into %s", writers, size, from, e.target.kind), BytesPerSecond, limit[2:]),
-		Result: figure(fmt.Sprintf("%d processes, each create, write %s in 1 MiB writes from %s of its own, close", writers, size, from), BytesPerSecond, ours[2:]),
+		Limit:  limit.best(fmt.Sprintf("%d threads, each checksum and copy of %s from %s of its own into %s", writers, size, from, e.target.kind), BytesPerSecond),
+		Result: figure(fmt.Sprintf("%d processes, each create, write %s in 1 MiB writes from %s of its own, close", writers, size, from), BytesPerSecond, ours),
 	}}, nil
 }
 
-// copyTogether is the copy limit with as many threads as writers, each with its part of
+// together is the copy limit with as many threads as writers, each with its part of
 // the memory, for n bytes each.
-func copyTogether(target, source []byte, part, n int64) time.Duration {
+func (w way) together(target, source []byte, part, n int64) time.Duration {
 	var wg sync.WaitGroup
 	began := time.Now()
 	for i := range int64(writers) {
 		from, to := source[i*part:(i+1)*part], target[i*part:(i+1)*part]
 		wg.Go(func() {
 			for left := n; left > 0; left -= part {
-				copyPass(to, from[:min(left, part)])
+				w.pass(to, from[:min(left, part)])
 			}
 		})
 	}
@@ -354,9 +367,13 @@ func processorTime(ctx context.Context, e *env) (_ []Result, err error) {
 		return nil, err
 	}
 	gib := float64(e.sizes.File) / (1 << 30)
-	var limit, own, daemons, total []float64
+	var limit limits
+	var own, daemons, total []float64
 	for range e.sizes.Rounds {
-		pass, err := timed(func() error { copyPass(p.target, p.source); return nil })
+		err := limit.measure(func(w way) (float64, error) {
+			used, err := timed(func() error { w.pass(p.target, p.source); return nil })
+			return used.Seconds() / gib, err
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -373,12 +390,12 @@ func processorTime(ctx context.Context, e *env) (_ []Result, err error) {
 			return nil, err
 		}
 		theirs := after - before
-		limit, own = append(limit, pass.Seconds()/gib), append(own, mine.Seconds()/gib)
+		own = append(own, mine.Seconds()/gib)
 		daemons, total = append(daemons, theirs.Seconds()/gib), append(total, (mine+theirs).Seconds()/gib)
 	}
 	return []Result{{
 		Goal:   ratioGoal("at most 1.2", 1.2),
-		Limit:  figure("processor time of one pass of checksum and copy", CPUPerGiB, limit),
+		Limit:  limit.best("processor time of one pass of checksum and copy", CPUPerGiB),
 		Result: figure("processor time of daemon and client for create, write, close, remove", CPUPerGiB, total),
 		Details: []*Figure{
 			figure("of which the client", CPUPerGiB, own), figure("of which the daemon", CPUPerGiB, daemons),
