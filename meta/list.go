@@ -208,8 +208,8 @@ func (ns *Namespace) List(ctx context.Context, dir bb.DirID, after string, limit
 
 // Scan calls fn with every entry of a directory, in no order and without holding
 // them. An entry that changes meanwhile may come again, with a newer revision, or
-// come although it is gone by the end; one that exists throughout comes. fn must not
-// use the namespace's Scan itself; its error ends the scan and is returned.
+// come although it is gone by the end; one that exists throughout comes. fn may
+// use the namespace; its error ends the scan and is returned.
 func (ns *Namespace) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) error {
 	if err := ns.checkDir(ctx, dir); err != nil {
 		return err
