@@ -183,11 +183,12 @@ func TestModel(t *testing.T) {
 		want, got := oracle{}, subject{t, ns}
 		names := []string{"a", "b", "ü", "x.y", "long name, with=signs"}
 		randomPath := func() string {
-			p := names[rnd.IntN(len(names))]
+			var p strings.Builder
+			p.WriteString(names[rnd.IntN(len(names))])
 			for rnd.IntN(2) == 0 {
-				p += "/" + names[rnd.IntN(len(names))]
+				p.WriteString("/" + names[rnd.IntN(len(names))])
 			}
-			return p
+			return p.String()
 		}
 		stored := oracle{} // what a store has that follows the operations
 		for i := range steps {
