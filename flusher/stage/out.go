@@ -72,9 +72,18 @@ func (out *stageOut) start(ctx context.Context, e Entry, name string) error {
 	return nil
 }
 
+// same compares an object with a file of the same size: by checksum where the store
+// keeps them, else by the time that an earlier copy gave it.
+func same(there *backing.Object, e *Entry) bool {
+	if there.HasChecksum {
+		return there.Checksum == e.Checksum
+	}
+	return e.Attrs != nil && !e.Attrs.MTime.IsZero() && there.MTime.Equal(e.Attrs.MTime)
+}
+
 func (out *stageOut) copy(ctx context.Context, e Entry, name string) error {
 	there, err := out.to.Stat(ctx, name)
-	if err == nil && there.HasChecksum && there.Size == e.Size && there.Checksum == e.Checksum {
+	if err == nil && there.Size == e.Size && same(&there, &e) {
 		return errSame
 	}
 	if err != nil && bb.KindOf(err) != bb.NotFound {

@@ -77,16 +77,24 @@ func E(kind Kind, op, path, reason string) *Error {
 }
 
 // Wrap gives err an operation and a path. It keeps err's kind, translates those of
-// the standard library, and returns nil for nil.
+// the standard library, and returns nil for nil. An Error about the same thing is
+// not said twice: the new operation and path stand for its own.
 func Wrap(op, path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var e *Error
-	if errors.As(err, &e) && e.Op == op && e.Path == path {
-		return err
+	if e, ok := err.(*Error); ok && about(e.Path, path) {
+		c := *e
+		c.Op, c.Path = op, path
+		return &c
 	}
 	return &Error{Kind: KindOf(err), Op: op, Path: path, Err: err}
+}
+
+// about reports whether an inner path names what the outer one names, or a part of it.
+func about(inner, outer string) bool {
+	return inner == "" || inner == outer || strings.HasSuffix(outer, "/"+inner) || strings.HasPrefix(outer, inner+"/") ||
+		strings.TrimSuffix(outer, "/") == Scheme+"://"+inner
 }
 
 // WithRemedy returns a copy of e that says what to do about it.

@@ -228,7 +228,7 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%q is accepted", args)
 		}
 	}
-	for _, args := range [][]string{{"--bbd", "/does/not/exist", "1"}, {"--socket", "/does/not/exist", "1"}, {"--quick", "14", "--socket", "/does/not/exist"}} {
+	for _, args := range [][]string{{"--bbd", "/does/not/exist", "1"}, {"--socket", "/does/not/exist", "1"}, {"--socket", "tcp://127.0.0.1:1", "1"}, {"--quick", "12"}, {"--quick", "14", "--socket", "/does/not/exist"}} {
 		out, err := command(t, args...)
 		if err == nil || !strings.Contains(out, `"not_measured"`) {
 			t.Errorf("%q: %v\n%s", args, err, out)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,7 +39,11 @@ const (
 )
 
 // attach finds the running daemon behind a socket.
-func attach(socket string) (*daemon, error) {
+func attach(address string) (*daemon, error) {
+	socket := strings.TrimPrefix(address, "unix://")
+	if strings.Contains(socket, "://") {
+		return nil, invalid("socket", address, "is not a unix socket: the rows are about one node")
+	}
 	pid, err := peer(socket)
 	if err != nil {
 		return nil, bb.Wrap("bench", socket, err)

@@ -116,15 +116,15 @@ func (s *s3Server) stop() error {
 
 // plainS3 opens the store with minio-go alone.
 func (e *env) plainS3(ctx context.Context) (*s3.Plain, error) {
-	if _, err := e.connect(ctx); err != nil {
-		return nil, err
-	}
 	server, err := e.s3Started(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if server == nil {
 		return nil, cannot("there is no object store to measure: give --s3 s3://BUCKET/PREFIX?endpoint=… or --s3-server BINARY")
+	}
+	if _, err := e.connect(ctx); err != nil {
+		return nil, err
 	}
 	if server.process != nil && !e.daemon.ours() {
 		return nil, cannot("the running daemon has no keys of an S3 server that is started here: give --s3")

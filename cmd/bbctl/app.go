@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"forebay/client"
+)
+
+// app is what all commands share: where to print, and the connection.
+type app struct {
+	in      io.Reader
+	out     io.Writer
+	err     io.Writer
+	address string
+	keyFile string
+	json    bool
+	client  *client.Client
+}
+
+// dial connects when the first command needs it.
+func (a *app) dial(ctx context.Context) (*client.Client, error) {
+	if a.client != nil {
+		return a.client, nil
+	}
+	address := a.address
+	if address != "" && !strings.Contains(address, "://") {
+		address = "unix://" + address
+	}
+	c, err := client.Dial(ctx, client.Options{Address: address, KeyFile: a.keyFile, Name: "bbctl " + version})
+	a.client = c
+	return c, err
+}
+
+func (a *app) close() {
+	if a.client != nil {
+		a.client.Close()
+	}
+}
+
+// buffer returns the buffer that an address names, and the path in it.
+func (a *app) buffer(ctx context.Context, address string) (*client.Buffer, client.Address, error) {
+	at, err := client.ParseAddress(address)
+	if err != nil {
+		return nil, at, err
+	}
+	c, err := a.dial(ctx)
+	if err != nil {
+		return nil, at, err
+	}
+	return c.Buffer(at.Buffer), at, nil
+}
+
+// print prints v as JSON, or as text.
+func (a *app) print(v any, text func()) error {
+	if !a.json {
+		text()
+		return nil
+	}
+	return json.NewEncoder(a.out).Encode(v)
+}
+
+// table prints rows in columns.
+func (a *app) table(rows [][]string) {
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintln(w, strings.Join(r, "\t"))
+	}
+	w.Flush()
+}
+
+// parseSize reads a size as people write it: 64GiB, 1.5TB, 100M, 4096.
+func parseSize(what, text string) (int64, error) {
+	n, err := humanize.ParseBytes(text)
+	if err != nil || n > 1<<62 || strings.HasPrefix(strings.TrimSpace(text), "-") {
+		return 0, &client.Error{
+			Kind: client.ErrInvalid, Op: what, Path: fmt.Sprintf("%q", text),
+			Err: fmt.Errorf("invalid: not a size"), Remedy: "write 64GiB, 1.5TB, 100M or 4096",
+		}
+	}
+	return int64(n), nil
+}
+
+func size(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
+
+// age prints seconds as a person would.
+func age(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// progress shows how far long work has got: a bar with rate and time left on a
+// terminal, a line from time to time elsewhere, nothing with --json.
+type progress struct {
+	a    *app
+	what string
+	bar  *progressbar.ProgressBar
+	last time.Time
+}
+
+// lineEvery is how often a line is printed where there is no terminal.
+const lineEvery = 5 * time.Second
+
+func (a *app) progress(what string) *progress {
+	p := &progress{a: a, what: what, last: time.Now()}
+	if f, ok := a.err.(*os.File); ok && !a.json && term.IsTerminal(int(f.Fd())) {
+		p.bar = progressbar.NewOptions64(
+			-1, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(what), progressbar.OptionShowBytes(true),
+			progressbar.OptionUseIECUnits(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetWidth(30),
+			progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true), progressbar.OptionFullWidth(),
+		)
+	}
+	return p
+}
+
+// set shows that done of total bytes are done.
+func (p *progress) set(done, total int64) {
+	switch {
+	case p.bar != nil:
+		if total > 0 && p.bar.GetMax64() != total {
+			p.bar.ChangeMax64(total)
+		}
+		p.bar.Set64(done)
+	case !p.a.json && time.Since(p.last) >= lineEvery:
+		p.last = time.Now()
+		fmt.Fprintf(p.a.err, "%s: %s of %s\n", p.what, size(done), size(total))
+	}
+}
+
+// update shows what the daemon reports.
+func (p *progress) update(now client.Progress) { p.set(now.BytesDone, now.BytesTotal) }
+
+func (p *progress) end() {
+	if p.bar != nil {
+		p.bar.Finish()
+	}
+}

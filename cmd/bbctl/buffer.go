@@ -1,0 +1,213 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"forebay/client"
+)
+
+func newBufferCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "buffer", Short: "Create, list, show and destroy buffers", Args: cobra.NoArgs}
+	cmd.AddCommand(newBufferCreateCommand(a), newBufferListCommand(a), newBufferShowCommand(a), newBufferDestroyCommand(a))
+	return cmd
+}
+
+// bufferOptions are the flags of buffer create, as people write them.
+type bufferOptions struct {
+	backing, capacity, durability, codec, limit, mode, job string
+	keep                                                   []string
+	keepNone, noWait, receipt                              bool
+	dirtyAge                                               time.Duration
+}
+
+func newBufferCreateCommand(a *app) *cobra.Command {
+	var o bufferOptions
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Create a buffer in front of a store", Args: cobra.ExactArgs(1),
+		Long: `Creates a buffer. Its store is checked now: reachable, writable, credentials.
+
+A buffer without --backing is scratch space: nothing in it is ever flushed.`,
+		Example: "  bbctl buffer create ckpt --backing file:///lustre/me/ckpt --capacity 64GiB\n" +
+			"  bbctl buffer create out --backing 's3://bucket/run1?endpoint=http://127.0.0.1:7070&path_style=true' --codec zstd",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := o.spec(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			made, err := c.CreateBuffer(cmd.Context(), spec)
+			if err != nil {
+				return err
+			}
+			return a.print(describeBuffer(&made), func() { fmt.Fprintln(a.out, "created bb://"+made.Name+"/") })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.backing, "backing", "", "file:///path or s3://bucket/prefix?endpoint=…&region=…&path_style=true")
+	f.StringVar(&o.capacity, "capacity", "", "most dirty bytes it may hold (default: no limit of its own)")
+	f.StringVar(&o.durability, "durability", "resident", "what Close waits for: resident (memory) or flushed (the store)")
+	f.StringVar(&o.codec, "codec", "", "compress on the way out: zstd or s2")
+	f.StringArrayVar(&o.keep, "keep", nil, "pattern of names that are only passing and are not flushed (default _temporary/, .spark-staging*/, *.tmp)")
+	f.BoolVar(&o.keepNone, "keep-none", false, "flush every name")
+	f.StringVar(&o.limit, "flush-limit", "", "bytes a second to the store")
+	f.DurationVar(&o.dirtyAge, "dirty-age", 0, "oldest a dirty byte may get before its flush begins (default: the daemon's)")
+	f.BoolVar(&o.noWait, "no-wait", false, "writes without room fail instead of waiting")
+	f.BoolVar(&o.receipt, "receipt", false, "keep the receipt on the store beside the data")
+	f.StringVar(&o.mode, "mode", "0700", "who may use it, as for a directory")
+	f.StringVar(&o.job, "job", "", "the job that it belongs to")
+	return cmd
+}
+
+func (o *bufferOptions) spec(name string) (client.BufferSpec, error) {
+	spec := client.BufferSpec{
+		Name: name, Backing: o.backing, Durability: client.Durability(o.durability), Codec: o.codec, Keep: o.keep,
+		DirtyAge: o.dirtyAge, NoWait: o.noWait, Receipt: o.receipt, Job: o.job,
+	}
+	if o.keepNone {
+		spec.Keep = []string{}
+	}
+	for _, s := range []struct {
+		what, text string
+		to         *int64
+	}{{"capacity", o.capacity, &spec.Capacity}, {"flush limit", o.limit, &spec.FlushLimit}} {
+		if s.text == "" {
+			continue
+		}
+		n, err := parseSize(s.what, s.text)
+		if err != nil {
+			return spec, err
+		}
+		*s.to = n
+	}
+	mode, err := strconv.ParseUint(o.mode, 8, 9)
+	if err != nil {
+		return spec, usage("--mode " + o.mode + " is not an octal mode such as 0750")
+	}
+	spec.Mode = fs.FileMode(mode)
+	return spec, nil
+}
+
+// bufferJSON is how a buffer is printed with --json. Sizes are bytes.
+type bufferJSON struct {
+	Name       string    `json:"name"`
+	UID        uint32    `json:"uid"`
+	GID        uint32    `json:"gid"`
+	Mode       string    `json:"mode"`
+	Capacity   int64     `json:"capacity"`
+	Backing    string    `json:"backing"`
+	Durability string    `json:"durability"`
+	Codec      string    `json:"codec"`
+	Keep       []string  `json:"keep"`
+	FlushLimit int64     `json:"flush_limit"`
+	DirtyAge   float64   `json:"dirty_age"` // seconds; 0: the daemon's default
+	NoWait     bool      `json:"no_wait"`
+	Receipt    bool      `json:"receipt"`
+	Job        string    `json:"job"`
+	Created    time.Time `json:"created"`
+	State      string    `json:"state"`
+}
+
+func describeBuffer(b *client.BufferSpec) bufferJSON {
+	return bufferJSON{
+		Name: b.Name, UID: b.UID, GID: b.GID, Mode: fmt.Sprintf("%04o", b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
+		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: b.DirtyAge.Seconds(),
+		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: b.Created, State: string(b.State),
+	}
+}
+
+func newBufferListCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the buffers that you may use", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.listBuffers(cmd, func(*client.BufferSpec) bool { return true })
+		},
+	}
+}
+
+func (a *app) listBuffers(cmd *cobra.Command, wanted func(*client.BufferSpec) bool) error {
+	c, err := a.dial(cmd.Context())
+	if err != nil {
+		return err
+	}
+	all, err := c.Buffers(cmd.Context())
+	if err != nil {
+		return err
+	}
+	list := []bufferJSON{}
+	for i := range all {
+		if wanted(&all[i]) {
+			list = append(list, describeBuffer(&all[i]))
+		}
+	}
+	return a.print(list, func() {
+		rows := [][]string{{"NAME", "STATE", "UID", "CAPACITY", "BACKING"}}
+		for _, b := range list {
+			capacity := "-"
+			if b.Capacity > 0 {
+				capacity = size(b.Capacity)
+			}
+			rows = append(rows, []string{b.Name, b.State, strconv.Itoa(int(b.UID)), capacity, b.Backing})
+		}
+		a.table(rows)
+	})
+}
+
+func newOrphansCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "orphans", Short: "List buffers whose job is gone and that still hold dirty data", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.listBuffers(cmd, func(b *client.BufferSpec) bool { return b.State == client.BufferOrphan })
+		},
+	}
+}
+
+func newBufferShowCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "show NAME", Short: "Show how a buffer is set up", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			spec, err := c.BufferInfo(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			b := describeBuffer(&spec)
+			return a.print(b, func() {
+				a.table([][]string{
+					{"name", b.Name}, {"state", b.State}, {"owner", fmt.Sprintf("uid %d, gid %d, mode %s", b.UID, b.GID, b.Mode)},
+					{"backing", b.Backing}, {"capacity", size(b.Capacity)}, {"durability", b.Durability}, {"codec", b.Codec},
+					{"keep", fmt.Sprint(b.Keep)}, {"flush limit", size(b.FlushLimit) + "/s"}, {"created", b.Created.Format(time.RFC3339)},
+				})
+			})
+		},
+	}
+}
+
+func newBufferDestroyCommand(a *app) *cobra.Command {
+	var discard bool
+	cmd := &cobra.Command{
+		Use: "destroy NAME", Short: "Destroy a buffer; refused while it holds dirty data", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := c.DestroyBuffer(cmd.Context(), args[0], discard); err != nil {
+				return err
+			}
+			return a.print(map[string]string{"destroyed": args[0]}, func() { fmt.Fprintln(a.out, "destroyed", args[0]) })
+		},
+	}
+	cmd.Flags().BoolVar(&discard, "discard", false, "also lose what was never flushed")
+	return cmd
+}

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"forebay/client"
+)
+
+// transfer is one put or get: files are copied by several workers.
+type transfer struct {
+	a       *app
+	buffer  *client.Buffer
+	group   *errgroup.Group
+	ctx     context.Context
+	bar     *progress
+	done    atomic.Int64
+	total   atomic.Int64
+	files   atomic.Int64
+	verbose bool
+}
+
+func (a *app) transfer(ctx context.Context, what string, b *client.Buffer, workers int) *transfer {
+	t := &transfer{a: a, buffer: b, bar: a.progress(what)}
+	t.group, t.ctx = errgroup.WithContext(ctx)
+	t.group.SetLimit(max(workers, 1))
+	return t
+}
+
+// Write shows progress for what passes through.
+func (t *transfer) Write(p []byte) (int, error) {
+	t.bar.set(t.done.Add(int64(len(p))), t.total.Load())
+	return len(p), nil
+}
+
+// finish waits for the workers and prints what was done.
+func (t *transfer) finish(err error) error {
+	if waited := t.group.Wait(); waited != nil {
+		err = waited // the first failure, which ended the others
+	}
+	t.bar.end()
+	if err != nil {
+		return err
+	}
+	sum := struct {
+		Files int64 `json:"files"`
+		Bytes int64 `json:"bytes"`
+	}{t.files.Load(), t.done.Load()}
+	return t.a.print(sum, func() {})
+}
+
+func newPutCommand(a *app) *cobra.Command {
+	var recursive bool
+	var workers int
+	cmd := &cobra.Command{
+		Use: "put FILE… bb://BUFFER/PATH", Short: "Copy files into a buffer", Args: cobra.MinimumNArgs(2),
+		Long: `Copies local files into a buffer. "-" is standard input. If PATH is a directory, or
+ends in a slash, files go into it; directories need -r. Missing directories are made.
+Mode and time are kept.`,
+		Example: "  bbctl put model.pt bb://ckpt/step-100.pt\n  tar c . | bbctl put - bb://ckpt/x.tar\n  bbctl put -r results bb://out/",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sources, target := args[:len(args)-1], args[len(args)-1]
+			b, at, err := a.buffer(cmd.Context(), target)
+			if err != nil {
+				return err
+			}
+			into := at.Path == "" || strings.HasSuffix(target, "/")
+			if e, err := b.Stat(cmd.Context(), at.Path); err == nil && e.IsDir() {
+				into = true
+			}
+			if len(sources) > 1 && !into {
+				return usage(target + " is not a directory")
+			}
+			t := a.transfer(cmd.Context(), "put", b, workers)
+			for _, source := range sources {
+				if err = t.putAny(source, at.Path, into, recursive); err != nil {
+					break
+				}
+			}
+			return t.finish(err)
+		},
+	}
+	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
+	cmd.Flags().IntVarP(&workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
+	return cmd
+}
+
+func (t *transfer) putAny(source, target string, into, recursive bool) error {
+	if isStdio(source) {
+		if into {
+			return usage("standard input needs a file name in the buffer")
+		}
+		return t.putFrom(t.a.in, target, 0o644)
+	}
+	info, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	if into {
+		target = path.Join(target, filepath.Base(filepath.Clean(source)))
+	}
+	switch {
+	case info.IsDir() && !recursive:
+		return usage(source + " is a directory: give -r")
+	case info.IsDir():
+		return t.putTree(source, target)
+	}
+	t.put(source, target, info)
+	return nil
+}
+
+func (t *transfer) putTree(source, target string) error {
+	return filepath.WalkDir(source, func(p string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(source, p)
+		if err != nil {
+			return err
+		}
+		to := path.Join(target, filepath.ToSlash(below))
+		info, err := e.Info()
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && to != "":
+			return t.buffer.MkdirAll(t.ctx, to, info.Mode().Perm())
+		case info.Mode().IsRegular():
+			t.put(p, to, info)
+		case !e.IsDir():
+			fmt.Fprintf(t.a.err, "bbctl: %s: left out, it is neither a file nor a directory\n", p)
+		}
+		return t.ctx.Err()
+	})
+}
+
+// put copies one file on a worker.
+func (t *transfer) put(source, target string, info fs.FileInfo) {
+	t.total.Add(info.Size())
+	t.group.Go(func() error {
+		f, err := os.Open(source)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := t.putFrom(f, target, info.Mode().Perm()); err != nil {
+			return err
+		}
+		when := info.ModTime()
+		_, err = t.buffer.SetAttr(t.ctx, target, client.Attr{ModTime: &when})
+		return err
+	})
+}
+
+func (t *transfer) putFrom(from io.Reader, target string, mode fs.FileMode) error {
+	if dir := path.Dir(target); dir != "." {
+		if err := t.buffer.MkdirAll(t.ctx, dir, 0o755); err != nil {
+			return err
+		}
+	}
+	f, err := t.buffer.OpenFile(t.ctx, target, client.OpenOptions{Write: true, Create: true, Truncate: true, Mode: mode})
+	if err != nil {
+		return err
+	}
+	defer f.Abort() // does nothing after Close
+	if _, err := f.ReadFrom(io.TeeReader(from, t)); err != nil {
+		return err
+	}
+	t.files.Add(1)
+	return f.Close()
+}
+
+func newGetCommand(a *app) *cobra.Command {
+	var recursive bool
+	var workers int
+	cmd := &cobra.Command{
+		Use: "get bb://BUFFER/PATH… TARGET", Short: "Copy files out of a buffer", Args: cobra.MinimumNArgs(2),
+		Long: `Copies files to local ones. "-" is standard output. A file appears under its name
+when all of it is there. Directories need -r.`,
+		Example: "  bbctl get bb://ckpt/step-100.pt .\n  bbctl get -r bb://out/results .",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sources, target := args[:len(args)-1], args[len(args)-1]
+			if len(sources) > 1 && !isLocalDir(target) {
+				return usage(target + " is not a directory")
+			}
+			for _, source := range sources {
+				b, at, err := a.buffer(cmd.Context(), source)
+				if err != nil {
+					return err
+				}
+				t := a.transfer(cmd.Context(), "get", b, workers)
+				if err := t.finish(t.getAny(at.Path, target, recursive)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
+	cmd.Flags().IntVarP(&workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
+	return cmd
+}
+
+func (t *transfer) getAny(source, target string, recursive bool) error {
+	e, err := t.buffer.Stat(t.ctx, source)
+	if err != nil {
+		return err
+	}
+	if isStdio(target) {
+		return t.getTo(t.a.out, source)
+	}
+	if isLocalDir(target) && source != "" {
+		target = filepath.Join(target, path.Base(source))
+	}
+	switch {
+	case e.IsDir() && !recursive:
+		return usage(source + " is a directory: give -r")
+	case !e.IsDir():
+		t.get(&e, target)
+		return nil
+	}
+	for e, err := range t.buffer.Walk(t.ctx, source) {
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(target, filepath.FromSlash(strings.TrimPrefix(e.Path, source)))
+		if !e.IsDir() {
+			t.get(&e, to)
+		} else if err := os.MkdirAll(to, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// get copies one file on a worker, to a temporary name first.
+func (t *transfer) get(e *client.Entry, target string) {
+	t.total.Add(e.Size)
+	entry := *e
+	t.group.Go(func() error {
+		f, err := os.CreateTemp(filepath.Dir(target), ".bbctl-*.tmp")
+		if err != nil {
+			return err
+		}
+		defer os.Remove(f.Name()) // gone after the rename
+		err = t.getTo(f, entry.Path)
+		if err == nil {
+			err = f.Chmod(entry.Mode.Perm())
+		}
+		if closed := f.Close(); err == nil {
+			err = closed
+		}
+		if err == nil {
+			err = os.Chtimes(f.Name(), entry.ModTime, entry.ModTime)
+		}
+		if err == nil {
+			err = os.Rename(f.Name(), target)
+		}
+		return err
+	})
+}
+
+func (t *transfer) getTo(to io.Writer, source string) error {
+	f, err := t.buffer.Open(t.ctx, source)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	t.files.Add(1)
+	_, err = f.WriteTo(io.MultiWriter(to, t))
+	return err
+}

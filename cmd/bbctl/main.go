@@ -1,0 +1,158 @@
+// Command bbctl is Forebay's command line, for users and operators.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"forebay/client"
+	"forebay/cmd/bbctl/bench"
+)
+
+// version is set when a release is built (see the Makefile).
+var version = "devel"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	os.Exit(run(ctx, os.Args[1:]))
+}
+
+// run carries a command line out and returns its exit code.
+func run(ctx context.Context, args []string) int {
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	defer a.close()
+	cmd := newCommand(a)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil || errors.Is(err, syscall.EPIPE) { // whoever read our output has had enough
+		return exitDone
+	}
+	if ctx.Err() != nil {
+		fmt.Fprintln(a.err, "bbctl: cancelled")
+		return exitCancelled
+	}
+	fmt.Fprintln(a.err, "bbctl:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	return exitCode(err)
+}
+
+// The exit codes. They are promised: see exitCodesHelp.
+const (
+	exitDone        = 0
+	exitError       = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitPermission  = 4
+	exitUnavailable = 5
+	exitDamaged     = 6
+	exitPartly      = 7
+	exitCancelled   = 8
+	exitConflict    = 9
+	exitNoSpace     = 10
+)
+
+const exitCodesHelp = `Exit codes:
+   0  everything that was asked for was done
+   1  another error
+   2  the command line or a value in it is wrong
+   3  not found
+   4  no permission
+   5  the daemon, the namespace or the store cannot be reached now: try again
+   6  bytes are lost, or fail their checksum
+   7  a part was done: what was not is listed
+   8  cancelled, or the timeout passed
+   9  it exists, is busy, not empty, or of the wrong type
+  10  no space`
+
+// partly is the error of a command that did a part of its work and said what is left.
+type partly struct{ error }
+
+func exitCode(err error) int {
+	var p partly
+	if errors.As(err, &p) {
+		return exitPartly
+	}
+	switch client.KindOf(err) {
+	case client.ErrInvalid, client.ErrUnsupported:
+		return exitUsage
+	case client.ErrNotFound:
+		return exitNotFound
+	case client.ErrPermission:
+		return exitPermission
+	case client.ErrUnavailable:
+		return exitUnavailable
+	case client.ErrLost, client.ErrChecksum:
+		return exitDamaged
+	case client.ErrCancelled:
+		return exitCancelled
+	case client.ErrExists, client.ErrBusy, client.ErrNotEmpty, client.ErrIsDirectory, client.ErrNotDirectory:
+		return exitConflict
+	case client.ErrNoSpace:
+		return exitNoSpace
+	}
+	if strings.HasPrefix(err.Error(), "unknown ") || strings.Contains(err.Error(), "arg(s)") {
+		return exitUsage // cobra's own words
+	}
+	return exitError
+}
+
+func newCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bbctl",
+		Short: "Put files into a Forebay burst buffer, get them, drain and watch it",
+		Long: `bbctl works with Forebay buffers. Files in buffers are addressed bb://BUFFER/path.
+
+It talks to the daemon of this node: --socket, else $FOREBAY_SOCKET, else the
+well-known places that bbd uses. Errors are one line on standard error.
+
+` + exitCodesHelp,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err.Error()) })
+	cmd.PersistentFlags().StringVar(&a.address, "socket", "", "daemon: path of its socket, unix:///path or tcp://host:port")
+	cmd.PersistentFlags().StringVar(&a.keyFile, "key-file", "", "file with the shared key, for tcp://")
+	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON: one value, or a line each of a stream")
+	cmd.AddCommand(
+		newBufferCommand(a), newPutCommand(a), newGetCommand(a), newCatCommand(a), newLsCommand(a), newStatCommand(a),
+		newMvCommand(a), newRmCommand(a), newMkdirCommand(a), newDuCommand(a), newStageInCommand(a), newStageOutCommand(a),
+		newDrainCommand(a), newReceiptCommand(a), newVerifyCommand(a), newOrphansCommand(a), newLostCommand(a),
+		newStatusCommand(a), newEventsCommand(a), newVersionCommand(a), bench.NewCommand(),
+	)
+	return cmd
+}
+
+// usage makes an error of what is wrong with the command line.
+func usage(why string) error {
+	return &client.Error{Kind: client.ErrInvalid, Op: "command line", Err: errors.New(why), Remedy: "see bbctl --help"}
+}
+
+func newVersionCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the versions of bbctl and of the daemon", Args: cobra.NoArgs,
+		Example: "  bbctl version --json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := struct {
+				Bbctl  string `json:"bbctl"`
+				Daemon string `json:"daemon,omitempty"`
+			}{Bbctl: version}
+			if c, err := a.dial(cmd.Context()); err == nil {
+				v.Daemon = c.Server().Version
+			}
+			return a.print(v, func() {
+				fmt.Fprintln(a.out, "bbctl", v.Bbctl)
+				if v.Daemon != "" {
+					fmt.Fprintln(a.out, v.Daemon)
+				}
+			})
+		},
+	}
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"forebay/client"
+)
+
+// reportJSON is how long work is reported with --json. Sizes are bytes.
+type reportJSON struct {
+	Files       int64         `json:"files"`
+	FilesDone   int64         `json:"files_done"`
+	Skipped     int64         `json:"skipped"`
+	Bytes       int64         `json:"bytes"`
+	BytesDone   int64         `json:"bytes_done"`
+	Seconds     float64       `json:"seconds"`
+	Names       []string      `json:"names,omitempty"`
+	Failed      []failureJSON `json:"failed,omitempty"`
+	FailedTotal int64         `json:"failed_total"`
+	Held        []string      `json:"held,omitempty"`
+	HeldTotal   int64         `json:"held_total"`
+	Open        []string      `json:"open,omitempty"`
+	OpenTotal   int64         `json:"open_total"`
+}
+
+type failureJSON struct {
+	Path   string `json:"path"`
+	Kind   string `json:"kind"`
+	Reason string `json:"reason"`
+	Bytes  int64  `json:"bytes"`
+}
+
+// report runs long work and prints what came of it. What could not be done is listed,
+// and makes the exit code exitPartly.
+func (a *app) report(what string, work func(func(client.Progress)) (client.Report, error)) error {
+	began, bar := time.Now(), a.progress(what)
+	r, err := work(bar.update)
+	bar.end()
+	left := r.FailedTotal > 0 || len(r.Failed) > 0 || r.HeldTotal > 0 || r.OpenTotal > 0
+	if err != nil && !left {
+		return err
+	}
+	j := reportJSON{
+		Files: r.FilesTotal, FilesDone: r.FilesDone, Skipped: r.FilesSkipped, Bytes: r.BytesTotal, BytesDone: r.BytesDone,
+		Seconds: time.Since(began).Seconds(), Names: r.Names, FailedTotal: r.FailedTotal,
+		Held: r.Held, HeldTotal: r.HeldTotal, Open: r.Open, OpenTotal: r.OpenTotal,
+	}
+	for _, f := range r.Failed {
+		j.Failed = append(j.Failed, failureJSON{f.Path, f.Kind.String(), f.Reason, f.Bytes})
+	}
+	if printed := a.print(j, func() { a.reportText(what, &j) }); printed != nil {
+		return printed
+	}
+	if err != nil {
+		return partly{err}
+	}
+	return nil
+}
+
+func (a *app) reportText(what string, j *reportJSON) {
+	for _, name := range j.Names {
+		fmt.Fprintln(a.out, name)
+	}
+	for _, f := range j.Failed {
+		fmt.Fprintf(a.out, "not done: %s: %s: %s\n", f.Path, f.Kind, f.Reason)
+	}
+	for _, name := range j.Held {
+		fmt.Fprintln(a.out, "held back by a keep pattern:", name)
+	}
+	for _, name := range j.Open {
+		fmt.Fprintln(a.out, "still open for writing:", name)
+	}
+	fmt.Fprintf(a.out, "%s: %d files, %s in %s", what, j.FilesDone, size(j.BytesDone), age(j.Seconds))
+	if j.Skipped > 0 {
+		fmt.Fprintf(a.out, ", %d of them already there", j.Skipped)
+	}
+	fmt.Fprintln(a.out)
+}
+
+func newDrainCommand(a *app) *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use: "drain BUFFER", Short: "Flush a buffer and wait until all of it is on the store", Args: cobra.ExactArgs(1),
+		Long: `Flushes everything in a buffer and waits. Exit code 0 means that all of it is on the
+store, and would survive the loss of this node. What could not be saved is listed.
+
+` + exitCodesHelp,
+		Example: "  bbctl drain ckpt --timeout 10m",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.report("drain", func(show func(client.Progress)) (client.Report, error) {
+				return c.Drain(cmd.Context(), bufferName(args[0]), timeout, show)
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after so long; the daemon goes on flushing (default: wait)")
+	return cmd
+}
+
+// bufferName takes NAME or bb://NAME/.
+func bufferName(arg string) string {
+	if at, err := client.ParseAddress(arg); err == nil && at.Path == "" {
+		return at.Buffer
+	}
+	return arg
+}
+
+func newStageInCommand(a *app) *cobra.Command {
+	return newStageCommand(a, &cobra.Command{
+		Use: "stage-in URL bb://BUFFER[/PATH]", Short: "Copy a file or a tree from a store into a buffer",
+		Long: `Copies a file, or everything below a directory or prefix, from a store into a buffer.
+What is there already and equal is skipped, so that it can be repeated.`,
+		Example: "  bbctl stage-in file:///lustre/me/in bb://job/in\n  bbctl stage-in s3://bucket/data bb://job/ --dry-run",
+	}, 0, (*client.Client).StageIn)
+}
+
+func newStageOutCommand(a *app) *cobra.Command {
+	return newStageCommand(a, &cobra.Command{
+		Use: "stage-out bb://BUFFER[/PATH] URL", Short: "Copy a file or a tree of a buffer to a store",
+		Long: `Copies a file or a tree of a buffer to a store. What is there already and equal is
+skipped; nothing at the destination is deleted.`,
+		Example: "  bbctl stage-out bb://job/out s3://bucket/run1",
+	}, 1, (*client.Client).StageOut)
+}
+
+type stageFunc func(*client.Client, context.Context, client.StageRequest, func(client.Progress)) (client.Report, error)
+
+func newStageCommand(a *app, cmd *cobra.Command, url int, do stageFunc) *cobra.Command {
+	var dryRun bool
+	var parallel int
+	cmd.Args = cobra.ExactArgs(2)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		at, err := client.ParseAddress(args[1-url])
+		if err != nil {
+			return err
+		}
+		c, err := a.dial(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return a.report(cmd.Name(), func(show func(client.Progress)) (client.Report, error) {
+			return do(c, cmd.Context(), client.StageRequest{
+				Buffer: at.Buffer, Path: at.Path, URL: args[url], DryRun: dryRun, Parallel: parallel,
+			}, show)
+		})
+	}
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only say what would be copied")
+	cmd.Flags().IntVarP(&parallel, "jobs", "j", 0, "pieces at the same time (default: the daemon chooses)")
+	return cmd
+}
+
+func newReceiptCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "receipt BUFFER", Short: "Print the receipt: a JSON line for each file that is on the store", Args: cobra.ExactArgs(1),
+		Example: "  bbctl receipt ckpt > ckpt.jsonl",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return c.Receipt(cmd.Context(), bufferName(args[0]), a.out)
+		},
+	}
+}
+
+func newVerifyCommand(a *app) *cobra.Command {
+	var url string
+	var deep bool
+	cmd := &cobra.Command{
+		Use: "verify RECEIPT", Short: "Check a store against a receipt", Args: cobra.ExactArgs(1),
+		Long: `Checks that the store still holds what a receipt says: sizes and the store's own
+checksums or entity tags, or with --deep every byte. It needs neither the buffer nor
+the daemon that flushed the files. "-" reads the receipt from standard input.`,
+		Example: "  bbctl verify ckpt.jsonl --deep",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in := a.in
+			if !isStdio(args[0]) {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				in = f
+			}
+			text, err := io.ReadAll(in)
+			if err != nil {
+				return err
+			}
+			if len(strings.TrimSpace(string(text))) == 0 {
+				return usage(args[0] + " is empty")
+			}
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.report("verify", func(show func(client.Progress)) (client.Report, error) {
+				return c.Verify(cmd.Context(), bytes.NewReader(text), url, deep, show)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&url, "url", "", "where the files lie (default: where the receipt says)")
+	cmd.Flags().BoolVar(&deep, "deep", false, "read every byte back and compare checksums")
+	return cmd
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"forebay/client"
+)
+
+// daemonStatus is the part of the daemon's status that is printed for people; --json
+// prints all of it. See docs/operations.md.
+type daemonStatus struct {
+	Node    string    `json:"node"`
+	Version string    `json:"version"`
+	State   string    `json:"state"`
+	Since   time.Time `json:"since"`
+	Admin   string    `json:"admin"`
+	Memory  tier      `json:"memory"`
+	Disk    tier      `json:"disk"`
+	Buffers []struct {
+		Name        string  `json:"name"`
+		State       string  `json:"state"`
+		Backing     string  `json:"backing"`
+		Resident    int64   `json:"resident"`
+		Dirty       int64   `json:"dirty"`
+		OpenFiles   int     `json:"open_files"`
+		Queued      int     `json:"queued"`
+		Held        int     `json:"held"`
+		Rate        float64 `json:"rate"`
+		ETA         float64 `json:"eta"`
+		OldestDirty float64 `json:"oldest_dirty_age"`
+		StoreOps    int     `json:"store_ops_pending"`
+		LastError   *struct {
+			Reason   string    `json:"reason"`
+			At       time.Time `json:"at"`
+			Attempts int       `json:"attempts"`
+		} `json:"last_error"`
+	} `json:"buffers"`
+	Waiting struct {
+		Writers int     `json:"writers"`
+		Longest float64 `json:"longest"`
+	} `json:"waiting"`
+	NATS struct {
+		Connected bool   `json:"connected"`
+		URL       string `json:"url"`
+	} `json:"nats"`
+	Damaged []string `json:"damaged"`
+}
+
+type tier struct {
+	Capacity  int64 `json:"capacity"`
+	Populated int64 `json:"populated"`
+	Used      int64 `json:"used"`
+	Dirty     int64 `json:"dirty"`
+	Clean     int64 `json:"clean"`
+}
+
+func newStatusCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "status [BUFFER]", Short: "Show what is dirty, how fast it drains, and what is in the way", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			name := ""
+			if len(args) > 0 {
+				name = bufferName(args[0])
+			}
+			text, err := c.Status(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			var s daemonStatus
+			if err := json.Unmarshal(text, &s); err != nil {
+				return err
+			}
+			return a.print(text, func() { a.printStatus(&s) })
+		},
+	}
+}
+
+func (a *app) printStatus(s *daemonStatus) {
+	fmt.Fprintf(a.out, "node %s, %s since %s, version %s, admin http://%s\n", s.Node, s.State, s.Since.Format(time.DateTime), s.Version, s.Admin)
+	for _, t := range []struct {
+		name string
+		tier tier
+	}{{"memory", s.Memory}, {"disk", s.Disk}} {
+		if t.tier.Capacity > 0 {
+			fmt.Fprintf(a.out, "%-7s %s of %s used, %s dirty, %s clean, %s ready\n", t.name+":",
+				size(t.tier.Used), size(t.tier.Capacity), size(t.tier.Dirty), size(t.tier.Clean), size(t.tier.Populated))
+		}
+	}
+	if s.Waiting.Writers > 0 {
+		fmt.Fprintf(a.out, "%d writers wait for room, the longest for %s\n", s.Waiting.Writers, age(s.Waiting.Longest))
+	}
+	if !s.NATS.Connected {
+		fmt.Fprintln(a.out, "the namespace's server", s.NATS.URL, "cannot be reached")
+	}
+	for _, d := range s.Damaged {
+		fmt.Fprintln(a.out, "damaged:", d)
+	}
+	rows := [][]string{{"BUFFER", "STATE", "DIRTY", "RESIDENT", "QUEUED", "RATE", "ETA", "OLDEST DIRTY", "BACKING"}}
+	for _, b := range s.Buffers {
+		eta, oldest := "-", "-"
+		if b.Dirty > 0 && b.ETA > 0 {
+			eta = age(b.ETA)
+		}
+		if b.OldestDirty > 0 {
+			oldest = age(b.OldestDirty)
+		}
+		rows = append(rows, []string{
+			b.Name, b.State, size(b.Dirty), size(b.Resident), fmt.Sprint(b.Queued), size(int64(b.Rate)) + "/s", eta, oldest, b.Backing,
+		})
+	}
+	a.table(rows)
+	for _, b := range s.Buffers {
+		if b.LastError != nil {
+			fmt.Fprintf(a.out, "%s: last failure %s ago, attempt %d: %s\n", b.Name, age(time.Since(b.LastError.At).Seconds()), b.LastError.Attempts, b.LastError.Reason)
+		}
+		if b.Held > 0 {
+			fmt.Fprintf(a.out, "%s: %d names are held back by a keep pattern\n", b.Name, b.Held)
+		}
+	}
+}
+
+func newLostCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "lost BUFFER", Short: "List the files whose bytes are lost, and why", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			entries, err := c.Lost(cmd.Context(), bufferName(args[0]))
+			if err != nil {
+				return err
+			}
+			list := []entryJSON{}
+			for i := range entries {
+				list = append(list, describeEntry(&entries[i]))
+			}
+			return a.print(list, func() {
+				for _, e := range list {
+					fmt.Fprintf(a.out, "%s  %s  %s\n", e.Path, size(e.Size), e.Reason)
+				}
+				fmt.Fprintf(a.out, "%d files are lost\n", len(list))
+			})
+		},
+	}
+}
+
+func newEventsCommand(a *app) *cobra.Command {
+	var follow bool
+	cmd := &cobra.Command{
+		Use: "events [BUFFER]", Short: "Print events as they happen", Args: cobra.MaximumNArgs(1),
+		Long:    "Prints what happens to files and buffers from now on. Without -f it ends after the first event.",
+		Example: "  bbctl events -f ckpt --json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			name := ""
+			if len(args) > 0 {
+				name = bufferName(args[0])
+			}
+			for e, err := range c.Events(cmd.Context(), name) {
+				if err != nil {
+					return err
+				}
+				if err := a.printEvent(&e); err != nil {
+					return err
+				}
+				if !follow {
+					return nil
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until interrupted")
+	return cmd
+}
+
+func (a *app) printEvent(e *client.Event) error {
+	return a.print(e, func() {
+		fmt.Fprintf(a.out, "%s  %-13s %s", e.Time.Format(time.TimeOnly), e.Kind, client.Address{Buffer: e.Buffer, Path: e.Path})
+		if e.Bytes > 0 {
+			fmt.Fprintf(a.out, "  %s", size(e.Bytes))
+		}
+		if e.Reason != "" {
+			fmt.Fprintf(a.out, "  (%s)", e.Reason)
+		}
+		fmt.Fprintln(a.out)
+	})
+}
