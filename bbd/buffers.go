@@ -247,6 +247,9 @@ func (d *Daemon) destroyBuffer(ctx context.Context, b *buffer, discard bool) err
 	}
 	d.flusher.ForgetBuffer(b.name)
 	b.drop()
+	if err := d.stores.forget(b.name); err != nil {
+		d.log.Warn("closing the store of a destroyed buffer", "buffer", b.name, "err", err)
+	}
 	d.emit(bb.Event{Kind: bb.EventDestroyed, Buffer: b.name})
 	return nil
 }

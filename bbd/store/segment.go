@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unique"
@@ -70,11 +71,9 @@ type segment struct {
 // to changes the state; a move that the picture does not show is a bug here.
 // The caller holds mu.
 func (g *segment) to(next segState) {
-	for _, s := range segMoves[g.mu.state] {
-		if s == next {
-			g.mu.state = next
-			return
-		}
+	if slices.Contains(segMoves[g.mu.state], next) {
+		g.mu.state = next
+		return
 	}
 	panic(fmt.Sprintf("store: segment %d moves from state %d to %d", g.sequence, g.mu.state, next))
 }

@@ -184,9 +184,16 @@ func newBufferShowCommand(a *app) *cobra.Command {
 			b := describeBuffer(&spec)
 			return a.print(b, func() {
 				a.table([][]string{
-					{"name", b.Name}, {"state", b.State}, {"owner", fmt.Sprintf("uid %d, gid %d, mode %s", b.UID, b.GID, b.Mode)},
-					{"backing", b.Backing}, {"capacity", size(b.Capacity)}, {"durability", b.Durability}, {"codec", b.Codec},
-					{"keep", fmt.Sprint(b.Keep)}, {"flush limit", size(b.FlushLimit) + "/s"}, {"created", b.Created.Format(time.RFC3339)},
+					{"name", b.Name},
+					{"state", b.State},
+					{"owner", fmt.Sprintf("uid %d, gid %d, mode %s", b.UID, b.GID, b.Mode)},
+					{"backing", b.Backing},
+					{"capacity", size(b.Capacity)},
+					{"durability", b.Durability},
+					{"codec", b.Codec},
+					{"keep", fmt.Sprint(b.Keep)},
+					{"flush limit", size(b.FlushLimit) + "/s"},
+					{"created", b.Created.Format(time.RFC3339)},
 				})
 			})
 		},

@@ -20,15 +20,14 @@ import (
 
 // transfer is one put or get: files are copied by several workers.
 type transfer struct {
-	a       *app
-	buffer  *client.Buffer
-	group   *errgroup.Group
-	ctx     context.Context
-	bar     *progress
-	done    atomic.Int64
-	total   atomic.Int64
-	files   atomic.Int64
-	verbose bool
+	a      *app
+	buffer *client.Buffer
+	group  *errgroup.Group
+	ctx    context.Context
+	bar    *progress
+	done   atomic.Int64
+	total  atomic.Int64
+	files  atomic.Int64
 }
 
 func (a *app) transfer(ctx context.Context, what string, b *client.Buffer, workers int) *transfer {

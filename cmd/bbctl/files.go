@@ -131,9 +131,16 @@ func newStatCommand(a *app) *cobra.Command {
 			j := describeEntry(&e)
 			return a.print(j, func() {
 				a.table([][]string{
-					{"path", at.String()}, {"type", j.Type}, {"size", strconv.FormatInt(j.Size, 10)}, {"state", strings.TrimSpace(j.State + " " + j.Reason)},
-					{"mode", j.Mode}, {"owner", fmt.Sprintf("%d:%d", j.UID, j.GID)}, {"modified", j.MTime.Format(time.RFC3339Nano)},
-					{"crc64nvme", j.Checksum}, {"generation", strconv.FormatUint(j.Generation, 10)}, {"etag", j.ETag},
+					{"path", at.String()},
+					{"type", j.Type},
+					{"size", strconv.FormatInt(j.Size, 10)},
+					{"state", strings.TrimSpace(j.State + " " + j.Reason)},
+					{"mode", j.Mode},
+					{"owner", fmt.Sprintf("%d:%d", j.UID, j.GID)},
+					{"modified", j.MTime.Format(time.RFC3339Nano)},
+					{"crc64nvme", j.Checksum},
+					{"generation", strconv.FormatUint(j.Generation, 10)},
+					{"etag", j.ETag},
 				})
 			})
 		},

@@ -112,7 +112,7 @@ func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 	for name, b := range in.Buffers {
 		flying[name] = b.InFlight
 	}
-	for class := Overdue; class < NotYet; class++ {
+	for class := range NotYet {
 		for len(picks) < in.Limits.Free {
 			name, ok := poorest(queues[class], fair, flying, in.Limits.PerBuffer)
 			if !ok {

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -80,9 +81,7 @@ func (r *region) close() error {
 	r.mu.Lock()
 	r.mu.closed = true
 	waits := make(map[*conn]chan struct{}, len(r.mu.holders))
-	for c, ch := range r.mu.holders {
-		waits[c] = ch
-	}
+	maps.Copy(waits, r.mu.holders)
 	r.mu.Unlock()
 
 	for c := range waits {

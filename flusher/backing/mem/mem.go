@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -313,9 +314,7 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 			delete(s.objects, name)
 		}
 	}
-	for name, c := range moved {
-		s.objects[name] = c
-	}
+	maps.Copy(s.objects, moved)
 	if len(moved) == 0 {
 		return notFound("rename", old)
 	}
