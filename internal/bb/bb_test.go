@@ -100,6 +100,21 @@ func TestErrorIsOneLine(t *testing.T) {
 	}
 }
 
+func TestErrorSaysNothingTwice(t *testing.T) {
+	inner := E(NotFound, "lookup", "x", "there is no such file").WithRemedy("look again")
+	err := Wrap("cat", "bb://b/d/x", Wrap("open", "bb://b/d/x", inner))
+	if got := err.Error(); got != "cat: bb://b/d/x: not found: there is no such file (look again)" {
+		t.Errorf("%s", got)
+	}
+	if !errors.Is(err, inner) {
+		t.Error("the inner error is not in the chain")
+	}
+	other := Wrap("flush", "bb://b/x", E(NoSpace, "put", "/lustre/x", "the disk is full"))
+	if got := other.Error(); got != "flush: bb://b/x: put: /lustre/x: no space: the disk is full" {
+		t.Errorf("%s", got)
+	}
+}
+
 func TestEntryState(t *testing.T) {
 	e := Entry{Type: TypeFile, Generation: 3}
 	if e.State() != StateDirty {

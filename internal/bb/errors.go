@@ -77,24 +77,15 @@ func E(kind Kind, op, path, reason string) *Error {
 }
 
 // Wrap gives err an operation and a path. It keeps err's kind, translates those of
-// the standard library, and returns nil for nil. An Error about the same thing is
-// not said twice: the new operation and path stand for its own.
+// the standard library, and returns nil for nil.
 func Wrap(op, path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := err.(*Error); ok && about(e.Path, path) {
-		c := *e
-		c.Op, c.Path = op, path
-		return &c
+	if e, ok := err.(*Error); ok && e.Op == op && e.Path == path {
+		return err
 	}
 	return &Error{Kind: KindOf(err), Op: op, Path: path, Err: err}
-}
-
-// about reports whether an inner path names what the outer one names, or a part of it.
-func about(inner, outer string) bool {
-	return inner == "" || inner == outer || strings.HasSuffix(outer, "/"+inner) || strings.HasPrefix(outer, inner+"/") ||
-		strings.TrimSuffix(outer, "/") == Scheme+"://"+inner
 }
 
 // WithRemedy returns a copy of e that says what to do about it.
@@ -104,7 +95,8 @@ func (e *Error) WithRemedy(remedy string) *Error {
 	return &c
 }
 
-// Error returns one line: operation, path, node, reason and remedy.
+// Error returns one line: operation, path, node, reason and remedy. What an inner
+// Error says of the same thing is not said twice.
 func (e *Error) Error() string {
 	var b strings.Builder
 	part := func(s string) {
@@ -121,18 +113,41 @@ func (e *Error) Error() string {
 	if e.Node != "" {
 		part("node " + string(e.Node))
 	}
-	reason := ""
-	if e.Err != nil {
-		reason = e.Err.Error()
-	}
+	reason, remedy := e.why()
 	if !strings.Contains(reason, e.Kind.String()) {
 		part(e.Kind.String())
 	}
 	part(reason)
-	if e.Remedy != "" {
-		b.WriteString(" (" + e.Remedy + ")")
+	if remedy != "" {
+		b.WriteString(" (" + remedy + ")")
 	}
 	return b.String()
+}
+
+// why returns the reason and the remedy, leaving out the operations and paths of
+// inner Errors about the same thing.
+func (e *Error) why() (reason, remedy string) {
+	inner, ok := e.Err.(*Error)
+	switch {
+	case e.Err == nil:
+		return "", e.Remedy
+	case !ok || !about(inner.Path, e.Path):
+		return e.Err.Error(), e.Remedy
+	}
+	reason, remedy = inner.why()
+	if reason == "" {
+		reason = inner.Kind.String()
+	}
+	if e.Remedy != "" {
+		remedy = e.Remedy
+	}
+	return reason, remedy
+}
+
+// about reports whether an inner path names what the outer one names, or a part of it.
+func about(inner, outer string) bool {
+	return inner == "" || inner == outer || strings.HasSuffix(outer, "/"+inner) || strings.HasPrefix(outer, inner+"/") ||
+		strings.TrimSuffix(outer, "/") == Scheme+"://"+inner
 }
 
 // Unwrap returns the reason.
