@@ -429,3 +429,46 @@ func TestRenameAndRemoveReachTheStore(t *testing.T) {
 		return fmt.Sprint(have) == fmt.Sprint(want)
 	})
 }
+
+func TestEventsTellWhatHappens(t *testing.T) {
+	n := startNode(t, nil)
+	c, listener := n.dial(), n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "told"})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	seen, done := map[client.EventKind]bool{}, make(chan error, 1)
+	go func() {
+		for e, err := range listener.Events(ctx, "told") {
+			if err != nil {
+				done <- err
+				return
+			}
+			if e.Path == "f" {
+				seen[e.Kind] = true
+			}
+			if seen[client.EventCommitted] && seen[client.EventFlushed] && seen[client.EventRemoved] {
+				done <- nil
+				return
+			}
+		}
+	}()
+	// The subscription stands some time after the call: write until it has heard.
+	for i := 0; ; i++ {
+		write(t, b, "f", random(1000+i))
+		drain(t, c, "told")
+		if err := b.Remove(t.Context(), "f"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatalf("heard %v (%v)", seen, err)
+			}
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+		if i > 200 {
+			t.Fatal("no event comes")
+		}
+	}
+}

@@ -126,7 +126,11 @@ func (m *Meta) Subscribe(ctx context.Context, buffer string) (*Subscription, err
 		if err != nil {
 			return nil, bb.Wrap("subscribe", subject, err)
 		}
-		if err = m.conn.nc.FlushWithContext(ctx); err == nil {
+		// nats.go flushes only with a deadline; without an answer by then it is asked again.
+		flushing, cancel := context.WithTimeout(ctx, attemptTimeout)
+		err = m.conn.nc.FlushWithContext(flushing)
+		cancel()
+		if err == nil {
 			s.sub = sub
 			return s, nil
 		}

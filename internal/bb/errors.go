@@ -113,7 +113,7 @@ func (e *Error) Error() string {
 	if e.Node != "" {
 		part("node " + string(e.Node))
 	}
-	reason, remedy := e.why()
+	reason, remedy := e.Why()
 	if !strings.Contains(reason, e.Kind.String()) {
 		part(e.Kind.String())
 	}
@@ -124,9 +124,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// why returns the reason and the remedy, leaving out the operations and paths of
+// Why returns the reason and the remedy, leaving out the operations and paths of
 // inner Errors about the same thing.
-func (e *Error) why() (reason, remedy string) {
+func (e *Error) Why() (reason, remedy string) {
 	inner, ok := e.Err.(*Error)
 	switch {
 	case e.Err == nil:
@@ -134,7 +134,7 @@ func (e *Error) why() (reason, remedy string) {
 	case !ok || !about(inner.Path, e.Path):
 		return e.Err.Error(), e.Remedy
 	}
-	reason, remedy = inner.why()
+	reason, remedy = inner.Why()
 	if reason == "" {
 		reason = inner.Kind.String()
 	}
@@ -146,7 +146,7 @@ func (e *Error) why() (reason, remedy string) {
 
 // about reports whether an inner path names what the outer one names, or a part of it.
 func about(inner, outer string) bool {
-	return inner == "" || inner == outer || strings.HasSuffix(outer, "/"+inner) || strings.HasPrefix(outer, inner+"/") ||
+	return inner == "" || inner == outer || strings.HasSuffix(outer, "/"+inner) || strings.HasPrefix(outer, strings.TrimSuffix(inner, "/")+"/") ||
 		strings.TrimSuffix(outer, "/") == Scheme+"://"+inner
 }
 

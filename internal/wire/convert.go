@@ -16,10 +16,8 @@ func FromError(err error) *Error {
 		m.Reason = err.Error()
 		return m
 	}
-	m.Op, m.Path, m.Node, m.Remedy = e.Op, e.Path, string(e.Node), e.Remedy
-	if e.Err != nil {
-		m.Reason = e.Err.Error()
-	}
+	m.Op, m.Path, m.Node = e.Op, e.Path, string(e.Node)
+	m.Reason, m.Remedy = e.Why()
 	return m
 }
 
