@@ -90,7 +90,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	options := d.cfg.Store
-	options.Log = d.log
+	options.Log, options.KeepUncommitted = d.log, true
 	if d.store, err = store.Open(ctx, options); err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type node struct {
 	t      *testing.T
 	dir    string
+	base   string // of the directories behind buffers
 	socket string
 	faults *fault.Plan
 	change func(*bbd.Config)
@@ -44,7 +45,7 @@ func startNode(t *testing.T, change func(*bbd.Config)) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, dir: dir, socket: filepath.Join(dir, "bbd.sock"), faults: fault.NewPlan(), change: change}
+	n := &node{t: t, dir: dir, base: t.TempDir(), socket: filepath.Join(dir, "bbd.sock"), faults: fault.NewPlan(), change: change}
 	t.Cleanup(func() {
 		n.stop()
 		os.RemoveAll(dir)
@@ -109,7 +110,10 @@ func (n *node) dial() *client.Client {
 // buffer makes a buffer in front of a fresh directory.
 func (n *node) buffer(c *client.Client, spec client.BufferSpec) (*client.Buffer, string) {
 	n.t.Helper()
-	dir := n.t.TempDir()
+	dir, err := os.MkdirTemp(n.base, "store")
+	if err != nil {
+		n.t.Fatal(err)
+	}
 	if spec.Backing == "" {
 		spec.Backing = "file://" + dir
 	}

@@ -18,6 +18,14 @@ import (
 //	clean    resident             evicted: comes back when it is read
 //	none     dropped              —
 func (d *Daemon) recover(ctx context.Context) error {
+	d.wg.Go(func() {
+		select {
+		case <-time.After(d.cfg.ResumeGrace):
+			d.store.FreeUncommitted()
+			d.room.kick()
+		case <-d.ctx.Done():
+		}
+	})
 	specs, err := d.meta.Buffers(ctx)
 	if err != nil {
 		return err

@@ -289,6 +289,7 @@ func (r *room) evict(bytes int64) (freed int64) {
 	freed = r.d.store.Evict(bb.TierMemory, bytes)
 	r.d.observe.evicted(bb.TierMemory, freed)
 	if freed < bytes {
+		r.d.store.FreeUncommitted()
 		for _, b := range r.d.allBuffers() {
 			b.relinquish()
 		}

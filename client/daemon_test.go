@@ -21,13 +21,13 @@ import (
 // daemonClient starts a real daemon with a buffer b in front of a directory.
 func daemonClient(t *testing.T, args ...string) (*bbdtest.Daemon, *Client, string) {
 	t.Helper()
+	store := filepath.Join(t.TempDir(), "store") // deleted after the daemon has ended
 	d := bbdtest.Start(t, args...)
 	c, err := Dial(context.Background(), Options{Address: "unix://" + d.Socket, RetryFor: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	store := filepath.Join(t.TempDir(), "store")
 	check(t, os.Mkdir(store, 0o755))
 	must[BufferSpec](t)(c.CreateBuffer(context.Background(), BufferSpec{Name: "b", Backing: "file://" + store}))
 	return d, c, store

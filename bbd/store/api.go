@@ -57,6 +57,10 @@ type Options struct {
 	RegionBytes     int64       // largest region, whole units, at most 1 GiB; default a sixteenth of MemoryBytes, from 64 MiB to 1 GiB
 	PopulateThreads int         // default half of the processors, at least 1
 	RemoveOnClose   bool        // Close destroys regions and mount: for temporary stores
+	// KeepUncommitted leaves segments in which recovery finds nothing committed as
+	// they are until FreeUncommitted: writers that lost their daemon copy out of them
+	// what they had not committed.
+	KeepUncommitted bool
 
 	// RegionGone is called, with no lock held, before a region that changes its
 	// owner is unmapped and deleted: its memory may not be used any more once

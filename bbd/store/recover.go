@@ -59,8 +59,22 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 	for g := range s.mu.segments {
 		d = append(d, g)
 	}
+	if s.o.KeepUncommitted {
+		s.found.uncommitted = d
+		return nil
+	}
 	s.reap(d)
 	return nil
+}
+
+// FreeUncommitted frees the segments that recovery found without anything committed
+// in them, if Options.KeepUncommitted kept them. Idempotent.
+func (s *Store) FreeUncommitted() {
+	s.mu.Lock()
+	d := s.found.uncommitted
+	s.found.uncommitted = nil
+	s.mu.Unlock()
+	s.reap(d)
 }
 
 // recoverRegion adopts one region. One whose headers are unreadable is reported

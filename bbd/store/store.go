@@ -64,12 +64,14 @@ type Store struct {
 		closed     bool
 	}
 
-	found struct { // by recovery, constant afterwards
+	found struct { // by recovery, constant afterwards but for uncommitted, which mu guards
 		damage    []Damage
 		claimed   map[bb.FileID][]bb.Generation // by damaged records
 		adopted   int
 		recovered int
-		took      time.Duration
+
+		uncommitted dead // kept until FreeUncommitted
+		took        time.Duration
 	}
 }
 
