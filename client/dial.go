@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -53,6 +54,17 @@ func newDialer(o *Options) (*dialer, error) {
 	return d, nil
 }
 
+// private reports whether a directory is this user's alone: anybody may make one of
+// this name in the temporary folder, and pretend to be a daemon there.
+func private(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Getuid()
+}
+
 // addresses lists where a daemon may be.
 func addresses(asked string) []string {
 	if asked == "" {
@@ -68,7 +80,11 @@ func addresses(asked string) []string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		list = append(list, "unix://"+filepath.Join(dir, "forebay", "bbd.sock"))
 	}
-	return append(list, "unix:///run/forebay/bbd.sock")
+	list = append(list, "unix:///run/forebay/bbd.sock")
+	if dir := filepath.Join(os.TempDir(), fmt.Sprintf("forebay-%d", os.Getuid())); private(dir) {
+		list = append(list, "unix://"+filepath.Join(dir, "bbd.sock"))
+	}
+	return list
 }
 
 func splitAddress(a string) (network, address string, err error) {

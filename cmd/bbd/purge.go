@@ -52,7 +52,7 @@ func purge(cmd *cobra.Command, dir string) error {
 		return err
 	}
 	errs := []error{s.Destroy()}
-	for _, name := range []string{"nats", "bbd.sock"} {
+	for _, name := range []string{"nats", "spool", "mem", "bbd.sock", "lock"} {
 		errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
 	}
 	if err := errors.Join(errs...); err != nil {

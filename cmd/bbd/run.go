@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -102,8 +103,8 @@ func load(flags *pflag.FlagSet, o runOptions) (config.Config, error) {
 		base = config.Dev(dir)
 		if o.dir == "" {
 			base.Listen.Socket = wellKnownSocket()
-			if err := os.MkdirAll(filepath.Dir(base.Listen.Socket), 0o700); err != nil {
-				return base, bb.Wrap("start", base.Listen.Socket, err)
+			if err := ownFolder(filepath.Dir(base.Listen.Socket)); err != nil {
+				return base, err
 			}
 		}
 		if o.file == "" {
@@ -118,6 +119,21 @@ func load(flags *pflag.FlagSet, o runOptions) (config.Config, error) {
 		}
 	}
 	return config.Load(config.Source{Base: base, File: o.file, Flags: flags})
+}
+
+// ownFolder makes a folder, and refuses one that somebody else has made in its place.
+func ownFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return bb.Wrap("start", dir, err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return bb.Wrap("start", dir, err)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(stat.Uid) != os.Geteuid() {
+		return bb.E(bb.Permission, "start", dir, "the folder is not this user's").WithRemedy("give --listen-socket")
+	}
+	return nil
 }
 
 func devDir(dir string) (string, error) {
