@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"forebay/flusher"
+	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/meta"
 )
@@ -201,6 +202,9 @@ func (b *buffer) flushed(ctx context.Context, f *openFile) error {
 	f.mu.Unlock()
 	if !gone || e.State() != bb.StateDirty {
 		return nil // others still write it: the last close waits
+	}
+	if _, kept := plan.Kept(b.spec().Keep, f.path); kept {
+		return nil // a passing name is flushed when it has been renamed
 	}
 	return b.d.flusher.Wait(ctx, b.key(&e))
 }

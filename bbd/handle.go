@@ -40,7 +40,7 @@ func (h *handle) enqueue(r *request, quick func() bool, run func()) {
 	q.Unlock()
 	if idle && quick() {
 		run() // only the reader enqueues, so nothing can come meanwhile
-		r.s.done()
+		r.done()
 		return
 	}
 	finish := r.track()

@@ -29,7 +29,7 @@ func (s *session) openFile(r *request, m *wire.Open) {
 	s.mu.Unlock()
 	if refusal != "" {
 		r.fail(bb.E(bb.Invalid, "open", m.Path, refusal))
-		s.done()
+		r.done()
 		return
 	}
 	h.enqueue(r, never, func() {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/store"
@@ -41,8 +42,9 @@ type session struct {
 	wg     sync.WaitGroup
 	ended  chan struct{} // closed when everything is released
 
-	requests atomic.Int64 // in flight
-	open     atomic.Bool  // the handshake is done: client and cred are set
+	requests atomic.Int64        // in flight
+	inline   *semaphore.Weighted // bytes that came with them
+	open     atomic.Bool         // the handshake is done: client and cred are set
 
 	mu struct {
 		sync.Mutex
@@ -158,14 +160,19 @@ func (s *session) end() {
 func (s *session) start(in *wire.Reader, head wire.Header, message []byte) error {
 	op, known := operations[head.Type]
 	r := &request{s: s, head: head, ctx: s.ctx}
+	if err := s.inline.Acquire(s.ctx, int64(head.DataLength)); err != nil {
+		return nil // the session is over
+	}
 	if head.DataLength > 0 {
 		r.data = make([]byte, head.DataLength)
 		if err := in.ReadData(r.data); err != nil {
 			return err
 		}
 	}
+	s.requests.Add(1)
 	if !known {
 		r.fail(bb.E(bb.Unsupported, "request", head.Type.String(), "this daemon does not know it"))
+		r.done()
 		return nil
 	}
 	m := op.message()
@@ -173,8 +180,8 @@ func (s *session) start(in *wire.Reader, head wire.Header, message []byte) error
 		return &wire.FrameError{Reason: fmt.Sprintf("%v holds no such message: %v", head.Type, err)}
 	}
 	s.d.observe.request(head.Type)
-	if s.requests.Add(1) > int64(s.d.cfg.Limits.InFlight) {
-		s.requests.Add(-1)
+	if s.requests.Load() > int64(s.d.cfg.Limits.InFlight) {
+		defer r.done()
 		r.fail(bb.E(bb.Busy, "request", head.Type.String(), "too many requests are in flight").
 			WithRemedy("wait for replies; Welcome.max_in_flight says how many may be sent"))
 		return nil
@@ -184,7 +191,14 @@ func (s *session) start(in *wire.Reader, head wire.Header, message []byte) error
 }
 
 // done ends the accounting that start began.
-func (s *session) done() { s.requests.Add(-1) }
+func (r *request) done() {
+	r.s.requests.Add(-1)
+	r.s.inline.Release(int64(r.head.DataLength))
+}
+
+// maxInline bounds the bytes that a session's requests carry and that are not in
+// segments yet. Beyond it the session is not read from, until some are.
+const maxInline = 32 << 20
 
 // track makes a request that may wait one that Cancel can stop, until finish is called.
 func (r *request) track() (finish func()) {
@@ -199,7 +213,7 @@ func (r *request) track() (finish func()) {
 		s.mu.Lock()
 		delete(s.mu.running, id)
 		s.mu.Unlock()
-		s.done()
+		r.done()
 	}
 }
 
@@ -218,7 +232,7 @@ func quick[M any, P interface {
 		message: func() proto.Message { return P(new(M)) },
 		start: func(r *request, m proto.Message) {
 			run(r, m.(P))
-			r.s.done()
+			r.done()
 		},
 	}
 }
@@ -261,7 +275,7 @@ func inOrder[M any, P interface {
 			h := r.s.handle(p.GetHandle())
 			if h == nil {
 				r.fail(bb.E(bb.Invalid, "request", r.head.Type.String(), "the handle is not open in this session"))
-				r.s.done()
+				r.done()
 				return
 			}
 			h.enqueue(r, func() bool { return quick(h, p) }, func() { run(r, h, p) })
