@@ -304,8 +304,11 @@ func TestDrainSaysWhatItCouldNotSave(t *testing.T) {
 	if !errors.Is(err, bb.Permission) || !strings.Contains(err.Error(), "access denied") {
 		t.Fatal(err)
 	}
-	if report.UnsavedCount != 1 || report.Unsaved[0].Path != "secret" || report.Unsaved[0].Err != denied || report.Flushed != 1 || report.OpenCount != 1 {
+	if report.UnsavedCount != 1 || report.Unsaved[0].Path != "secret" || report.Unsaved[0].Err != denied || report.OpenCount != 1 {
 		t.Fatalf("%+v", report)
+	}
+	if got := inner.Contents()["fine"]; string(got) != "y" {
+		t.Fatalf("the other file: %q", got)
 	}
 	if s := f.BufferStats("buf"); s.Queued != 1 || s.Draining {
 		t.Fatalf("the file was dropped: %+v", s)
