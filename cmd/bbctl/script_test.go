@@ -1,0 +1,70 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"forebay/client"
+	"forebay/internal/bbdtest"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"bbctl": main})
+}
+
+// TestScripts runs the command line scenarios in testdata against a real daemon.
+// Each has $STORE, an empty directory to put behind a buffer.
+func TestScripts(t *testing.T) {
+	store := t.TempDir()
+	d := bbdtest.Start(t, "--memory", "256MiB")
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(e *testscript.Env) error {
+			dir := filepath.Join(store, filepath.Base(e.WorkDir))
+			e.Setenv("STORE", dir)
+			e.Setenv("FOREBAY_SOCKET", d.Socket)
+			return os.Mkdir(dir, 0o755)
+		},
+	})
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]int64{"64GiB": 64 << 30, "1.5TB": 1.5e12, "100M": 100e6, "4096": 4096, "1 KiB": 1024} {
+		if got, err := parseSize("size", text); err != nil || got != want {
+			t.Errorf("%q: %d (%v)", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "-1", "lots", "1XB", "9999999PiB", "NaN"} {
+		if got, err := parseSize("size", text); err == nil {
+			t.Errorf("%q was read as %d", text, got)
+		}
+	}
+}
+
+func FuzzParseSize(f *testing.F) {
+	f.Add("64GiB")
+	f.Add("-1")
+	f.Fuzz(func(t *testing.T, text string) {
+		if n, err := parseSize("size", text); err == nil && n < 0 {
+			t.Fatalf("%q is %d", text, n)
+		}
+	})
+}
+
+func TestExitCodes(t *testing.T) {
+	for kind, want := range map[client.Kind]int{
+		client.ErrInvalid: 2, client.ErrUnsupported: 2, client.ErrNotFound: 3, client.ErrPermission: 4, client.ErrUnavailable: 5,
+		client.ErrLost: 6, client.ErrChecksum: 6, client.ErrCancelled: 8, client.ErrExists: 9, client.ErrBusy: 9, client.ErrNoSpace: 10,
+		client.ErrInternal: 1,
+	} {
+		if got := exitCode(&client.Error{Kind: kind}); got != want {
+			t.Errorf("%v: %d, want %d", kind, got, want)
+		}
+	}
+	if got := exitCode(partly{client.ErrBusy}); got != 7 {
+		t.Errorf("a part done: %d", got)
+	}
+}
