@@ -70,12 +70,12 @@ cover: test-tools ## Test coverage by function, total last
 .PHONY: generate
 generate: ## Regenerate Go code from .proto files, and reference pages from code
 	@go run -C tools ./genproto $(CURDIR)
-	@go test ./cmd/bbd/config ./bbd/metrics -run Page -update >/dev/null
+	@go test ./cmd/bbd/config ./bbd/metrics ./cmd/bbctl -run Page -update >/dev/null
 
 .PHONY: generate-check
 generate-check: ## Fail if generated files are not current
 	@go run -C tools ./genproto -check $(CURDIR)
-	@go test ./cmd/bbd/config ./bbd/metrics -run Page
+	@go test ./cmd/bbd/config ./bbd/metrics ./cmd/bbctl -run Page
 
 .PHONY: clean
 clean: ## Remove what was built
