@@ -38,7 +38,7 @@ type Config struct {
 type FlushConfig struct {
 	Workers      int
 	DirtyAge     time.Duration    // oldest a dirty byte may get before its flush begins
-	Idle         time.Duration    // how long a file is left alone, in case it is removed or renamed; 0: 1 s
+	Idle         time.Duration    // how long a file is left alone, in case it is removed or renamed
 	Backoff      [2]time.Duration // shortest and longest wait after a failure; 0: 1 s, 1 min
 	Limit        int64            // bytes a second to all stores; 0: none
 	High, Low    float64          // share of memory that may be in use before room is made, and down to which

@@ -215,7 +215,7 @@ func adapt(cfg config.Config, source meta.Options, log *slog.Logger) (bbd.Config
 		Socket: cfg.Listen.Socket, TCP: cfg.Listen.TCP, Admin: cfg.Listen.Admin, Key: key, Insecure: cfg.Insecure,
 		Store: storeOptions(cfg), Meta: source, Limits: limits, ResumeGrace: 30 * time.Second, Log: log,
 		Flush: bbd.FlushConfig{
-			Workers: cfg.Flush.Workers, DirtyAge: cfg.Flush.DirtyAge, Limit: cfg.Flush.Limit.Bytes,
+			Idle: idle, Workers: cfg.Flush.Workers, DirtyAge: cfg.Flush.DirtyAge, Limit: cfg.Flush.Limit.Bytes,
 			High: float64(cfg.Flush.HighWatermark) / 100, Low: float64(cfg.Flush.LowWatermark) / 100,
 			DrainOnStop: cfg.Flush.DrainOnStop, DrainTimeout: cfg.Flush.DrainTimeout,
 		},
@@ -226,6 +226,11 @@ func adapt(cfg config.Config, source meta.Options, log *slog.Logger) (bbd.Config
 	c.Backing.POSIX.Layouts = layouts(cfg.Lustre.Stripes)
 	return c, nil
 }
+
+// idle is how long a closed file is left alone before its flush begins when nothing
+// presses: what is renamed or removed within it is not flushed for nothing, and what
+// is not is at risk no longer than need be.
+const idle = 200 * time.Millisecond
 
 // layouts turns rows that say below which size they hold into rows that say from which.
 func layouts(stripes []config.Stripe) []posix.Layout {
