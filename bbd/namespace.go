@@ -69,15 +69,25 @@ func (r *request) list(m *wire.ListRequest) (proto.Message, error) {
 		return nil, bb.Wrap("list", b.address(m.Path), err)
 	}
 	reply := &wire.ListReply{More: more}
+	bytes := 0
 	for i := range entries {
-		reply.Entries = append(reply.Entries, b.describe(&entries[i]))
+		m := b.describe(&entries[i])
+		if bytes += proto.Size(m) + entryOverhead; bytes > wire.MaxMessage && i > 0 {
+			reply.More = true
+			break
+		}
+		reply.Entries = append(reply.Entries, m)
 	}
 	return reply, nil
 }
 
-// maxListPage keeps a page below the bound of a message: an entry takes at most its
-// name and some 200 bytes.
+// maxListPage is how many entries a page has at most. It has fewer where their names
+// are long, or the reasons why their flush failed: it has to fit a message.
 const maxListPage = 2000
+
+// entryOverhead is what an entry takes in a list of them beyond its own size, and
+// its share of what else the message holds.
+const entryOverhead = 16
 
 func (r *request) mkdir(m *wire.Mkdir) (proto.Message, error) {
 	b, err := r.s.buffer(r.ctx, "mkdir", m.Buffer)

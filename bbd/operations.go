@@ -5,6 +5,8 @@ import "forebay/internal/wire"
 // operations says how each request is carried out: quick ones on the session's
 // reading goroutine, waiting ones on their own, those on a handle in order.
 var operations = map[wire.Type]operation{
+	wire.Type_TYPE_HELLO:     quick((*request).greeted),
+	wire.Type_TYPE_PROVE:     quick((*request).greeted),
 	wire.Type_TYPE_CANCEL:    quick((*request).cancel),
 	wire.Type_TYPE_STATUS:    waiting((*request).status),
 	wire.Type_TYPE_SUBSCRIBE: waiting((*request).subscribe),

@@ -97,9 +97,16 @@ func (r *request) answer(m proto.Message, err error) {
 }
 
 // send hands the reply to the connection. When that fails the session is over: the
-// reading side finds out and cleans up.
+// reading side finds out and cleans up. An answer that no frame can hold is an error
+// of that request alone.
 func (r *request) send(flags uint16, m proto.Message, data []byte) {
-	if err := r.s.out.Send(r.head.Type, flags, r.head.Request, m, data); err != nil {
+	err := r.s.out.Send(r.head.Type, flags, r.head.Request, m, data)
+	var tooLarge *wire.FrameError
+	if errors.As(err, &tooLarge) {
+		m := wire.FromError(bb.E(bb.Unsupported, "reply", r.head.Type.String(), tooLarge.Reason))
+		err = r.s.out.Send(r.head.Type, wire.FlagReply|wire.FlagError, r.head.Request, m, nil)
+	}
+	if err != nil {
 		r.s.conn.Close()
 	}
 }
@@ -318,6 +325,11 @@ func (s *session) handshake(in *wire.Reader) error {
 	s.client = hello.Client
 	r.reply(s.welcome(&hello))
 	return nil
+}
+
+// greeted refuses what belongs to the handshake once that is over.
+func (r *request) greeted(*wire.Empty) {
+	r.fail(bb.E(bb.Invalid, "request", r.head.Type.String(), "the session has begun already"))
 }
 
 func (s *session) welcome(hello *wire.Hello) *wire.Welcome {

@@ -262,7 +262,7 @@ func (r *request) lost(m *wire.BufferName) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := &wire.Entries{}
+	answer, bytes := &wire.Entries{}, 0
 	err = b.ns.ScanAll(r.ctx, func(e bb.Entry) error {
 		if !e.Lost {
 			return nil
@@ -273,8 +273,17 @@ func (r *request) lost(m *wire.BufferName) (proto.Message, error) {
 		}
 		m := b.describe(&e)
 		m.Path = path
+		if bytes += proto.Size(m) + entryOverhead; bytes > wire.MaxMessage {
+			if err := r.more(answer, nil); err != nil {
+				return err
+			}
+			answer, bytes = &wire.Entries{}, proto.Size(m)+entryOverhead
+		}
 		answer.Entries = append(answer.Entries, m)
 		return nil
 	})
-	return answer, bb.Wrap("lost", b.address(""), err)
+	if err != nil {
+		return nil, bb.Wrap("lost", b.address(""), err)
+	}
+	return answer, nil
 }

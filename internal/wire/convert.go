@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"io/fs"
+	"strings"
 	"time"
 
 	"forebay/internal/bb"
@@ -13,12 +14,26 @@ func FromError(err error) *Error {
 	m := &Error{Kind: uint32(bb.KindOf(err))}
 	var e *bb.Error
 	if !errors.As(err, &e) {
-		m.Reason = err.Error()
+		m.Reason = text(err.Error())
 		return m
 	}
-	m.Op, m.Path, m.Node = e.Op, e.Path, string(e.Node)
-	m.Reason, m.Remedy = e.Why()
+	reason, remedy := e.Why()
+	m.Op, m.Path, m.Node = text(e.Op), text(e.Path), string(e.Node)
+	m.Reason, m.Remedy = text(reason), text(remedy)
 	return m
+}
+
+// maxText bounds each text of an error, in bytes: a request may be nearly as large
+// as a frame, and the reply that quotes it has to fit one too.
+const maxText = 16 << 10
+
+// text makes a string one that a message can hold: short enough, and UTF-8, which
+// what is quoted or cut short may not be.
+func text(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText] + "…"
+	}
+	return strings.ToValidUTF8(s, "�")
 }
 
 // AsError makes the error that a failed reply stands for.
@@ -40,7 +55,7 @@ func FromEntry(e *bb.Entry) *Entry {
 		Name: e.Name, Type: uint32(e.Type), Dir: uint64(e.Dir), File: uint64(e.File),
 		Generation: uint64(e.Generation), Size: e.Size, Checksum: e.Checksum, Open: e.Open,
 		Mode: uint32(e.Mode.Perm()), Uid: e.UID, Gid: e.GID, MtimeNs: nanos(e.MTime),
-		State: uint32(e.State()), Reason: e.Reason,
+		State: uint32(e.State()), Reason: text(e.Reason),
 	}
 	for _, h := range e.Holders {
 		m.Holders = append(m.Holders, string(h))

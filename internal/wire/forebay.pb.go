@@ -64,7 +64,7 @@ const (
 	Type_TYPE_RENAME         Type = 23 // Rename → Empty
 	Type_TYPE_REMOVE         Type = 24 // Remove → Empty
 	Type_TYPE_SETATTR        Type = 25 // SetAttr → Entry
-	Type_TYPE_LOST           Type = 26 // BufferName → Entries: what is lost
+	Type_TYPE_LOST           Type = 26 // BufferName → Entries… : what is lost
 	Type_TYPE_OPEN           Type = 30 // Open → Opened
 	Type_TYPE_COMMIT         Type = 31 // Commit → Committed
 	Type_TYPE_EXTENTS        Type = 32 // ExtentsRequest → Extents
