@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"forebay/bbd"
 	"forebay/client"
 	"forebay/flusher/codec"
@@ -337,7 +335,7 @@ func TestS3BadBackings(t *testing.T) {
 
 func unpacked(t *testing.T, stored string) string {
 	t.Helper()
-	from, err := zstd.NewReader(strings.NewReader(stored))
+	from, err := codec.NewReader("zstd", strings.NewReader(stored))
 	if err != nil {
 		t.Fatal(err)
 	}
