@@ -183,7 +183,7 @@ func (r *request) verify(m *wire.Verify) (proto.Message, error) {
 	}
 	defer store.Close()
 	p := newProgress(r)
-	_, err = flusher.Verify(r.ctx, store, bytes.NewReader(lines), m.Deep, func(f flusher.Finding) {
+	_, err = flusher.Verify(r.ctx, guardReads(store, r.s.cred, url), bytes.NewReader(lines), m.Deep, func(f flusher.Finding) {
 		if f.Err != nil {
 			p.failed(f.Receipt.Path, f.Receipt.Size, f.Err)
 		}

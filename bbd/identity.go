@@ -107,6 +107,9 @@ func credOf(uid, gid uint32) cred {
 // mayWriteDir reports whether a user may create files in a directory, which the
 // daemon, running as root, could in any case.
 func mayWriteDir(c cred, path string) error {
+	if err := mayReach(c, path); err != nil {
+		return bb.Wrap("backing", path, err)
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return bb.Wrap("backing", path, err)

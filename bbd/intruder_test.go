@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,7 +60,13 @@ func intrude() int {
 		}
 	}
 	buffers, err := c.Buffers(ctx)
-	results["buffers seen"] = fmt.Sprint(len(buffers), err)
+	seen := 0
+	for _, spec := range buffers {
+		if spec.UID != intruderUID {
+			seen++
+		}
+	}
+	results["buffers seen"] = fmt.Sprint(seen, err)
 	text, err := c.Status(ctx, "")
 	results["status tells"] = fmt.Sprint(strings.Contains(string(text), "private") || strings.Contains(string(text), `"uid":0`), err)
 	if err := json.NewEncoder(os.Stdout).Encode(results); err != nil {
@@ -93,9 +100,13 @@ func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func
 		"shared: write":            func() error { return shared.WriteFile(ctx, "f", []byte("mine"), 0o644) },
 		"shared: create":           func() error { return shared.WriteFile(ctx, "g", []byte("mine"), 0o644) },
 		"shared: remove":           func() error { return shared.Remove(ctx, "f") },
-		"shared: attributes":       func() error { m := os.FileMode(0o777); _, err := shared.SetAttr(ctx, "f", client.Attr{Mode: &m}); return err },
-		"shared: destroy":          func() error { return c.DestroyBuffer(ctx, "shared", true) },
-		"shared: may read":         func() error { return wantText(shared.ReadFile(ctx, "f")) },
+		"shared: attributes": func() error {
+			m := os.FileMode(0o777)
+			_, err := shared.SetAttr(ctx, "f", client.Attr{Mode: &m})
+			return err
+		},
+		"shared: destroy":  func() error { return c.DestroyBuffer(ctx, "shared", true) },
+		"shared: may read": func() error { return wantText(shared.ReadFile(ctx, "f")) },
 
 		"backing of another's":      func() error { return create(ctx, c, "i1", at.Store) },
 		"backing in a closed place": func() error { return create(ctx, c, "i2", at.Closed) },
@@ -127,7 +138,7 @@ func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func
 	}
 	for i, path := range at.Regions {
 		for flag, how := range map[int]string{os.O_RDONLY: "read", os.O_RDWR: "map"} {
-			all[fmt.Sprintf("%s region %d", how, i)] = func() error { return opened(path, flag) }
+			all[fmt.Sprintf("%s region %d", how, i)] = func() error { return openedOf(path, flag) }
 		}
 	}
 	return all
@@ -145,13 +156,30 @@ func create(ctx context.Context, c *client.Client, name, dir string) error {
 	return err
 }
 
-func opened(path string, flag int) error {
+// openedOf opens a region file. One that has become this user's own counts as refused
+// when nothing of the others' is in it.
+func openedOf(path string, flag int) error {
 	f, err := os.OpenFile(path, flag, 0)
 	if err != nil {
 		return bb.Wrap("open", path, err)
 	}
-	return f.Close()
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return err
+	}
+	if info.Sys().(*syscall.Stat_t).Uid == intruderUID && !bytes.Contains(text, []byte(marker)) {
+		return bb.Permission
+	}
+	return nil
 }
+
+// marker is in what the other user must not see.
+const marker = "root's own words, which nobody else is to read"
 
 // stageIn fails with the first failure when the stage as a whole does not.
 func stageIn(ctx context.Context, c *client.Client, url string) error {
@@ -175,7 +203,7 @@ func TestAnotherUser(t *testing.T) {
 	ctx := t.Context()
 	var private *client.Buffer
 	private, at.Store = n.buffer(c, client.BufferSpec{Name: "private"})
-	content := random(100_000)
+	content := append(random(100_000), marker...)
 	if err := private.Mkdir(ctx, "d", 0o777); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package bbd
 import (
 	"context"
 	"io/fs"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -155,6 +156,9 @@ func (r *request) setAttr(m *wire.SetAttr) (proto.Message, error) {
 	}
 	if m.Uid != nil && *m.Uid != e.UID && !r.s.cred.system {
 		return nil, denied("setattr", b.address(m.Path), "give a file away")
+	}
+	if m.Gid != nil && *m.Gid != e.GID && !r.s.cred.system && !slices.Contains(r.s.cred.gids, *m.Gid) {
+		return nil, denied("setattr", b.address(m.Path), "give a file to a group that is not the user's")
 	}
 	e, err = b.ns.SetAttr(r.ctx, dir.id, name, attributes(m))
 	if err != nil {

@@ -111,7 +111,7 @@ func (r *request) newStaging(op string, m *wire.Stage) (s *staging, target, name
 	if err != nil {
 		return nil, "", "", bb.Wrap(op, m.Url, err)
 	}
-	return &staging{b: b, cred: r.s.cred, remote: remote, url: m.Url}, target, name, nil
+	return &staging{b: b, cred: r.s.cred, remote: guardReads(remote, r.s.cred, root), url: m.Url}, target, name, nil
 }
 
 // options tells the client how far a stage has got.

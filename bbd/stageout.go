@@ -2,10 +2,8 @@ package bbd
 
 import (
 	"context"
-	"os"
 	"path"
 	"strings"
-	"syscall"
 
 	"google.golang.org/protobuf/proto"
 
@@ -125,23 +123,17 @@ func (d *Daemon) mayStage(c cred, p string, write bool) error {
 	if c.system {
 		return nil
 	}
-	for {
-		info, err := os.Stat(p)
-		if os.IsNotExist(err) && p != "/" {
-			p = path.Dir(p)
-			continue
-		}
-		if err != nil {
-			return bb.Wrap("stage", p, err)
-		}
-		stat, ok := info.Sys().(*syscall.Stat_t)
-		wanted := wantRead
-		if write {
-			wanted = wantWrite
-		}
-		if !ok || !c.permits(stat.Uid, stat.Gid, info.Mode(), wanted) {
-			return denied("stage", p, "use this path")
-		}
-		return nil
+	wanted := wantRead
+	if write {
+		wanted = wantWrite
 	}
+	if err := mayReach(c, p); err != nil {
+		return err
+	}
+	err := mayUse(c, p, wanted)
+	for p != "/" && bb.KindOf(err) == bb.NotFound {
+		p = path.Dir(p)
+		err = mayUse(c, p, wanted)
+	}
+	return err
 }
