@@ -261,7 +261,7 @@ func (r *room) grant(w *waiter, bytes int64) {
 		// Free, but in pieces, or in another user's regions: more of it must become free.
 		w.refused++
 		more := min(max(bytes, w.min)*w.refused, r.d.store.Stats().Memory.Capacity)
-		if r.evict(more) < more {
+		if r.evict(more) < more && r.d.cfg.Store.DiskDir != "" {
 			r.spill(more)
 		}
 		return
