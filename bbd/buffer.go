@@ -175,6 +175,13 @@ func (b *buffer) lookup(ctx context.Context, c cred, op, path string) (bb.Entry,
 	return e, bb.Wrap(op, b.address(path), err)
 }
 
+// made reports whether the entry at a place is that of the file itself: a session that
+// ended while its create was on the way did not hear that it succeeded.
+func (b *buffer) made(ctx context.Context, e *bb.Entry) bool {
+	now, err := b.ns.Lookup(ctx, e.Parent, e.Name)
+	return err == nil && now.File == e.File
+}
+
 // update puts an entry whose other attributes may have been changed meanwhile: what
 // the writer decides is taken from e, the rest from the namespace.
 func (b *buffer) update(ctx context.Context, e bb.Entry) (bb.Entry, error) {

@@ -127,10 +127,12 @@ func (f *openFile) publish(ctx context.Context) error {
 func (f *openFile) put(ctx context.Context, e bb.Entry) error {
 	e.Parent, e.Name = f.at.dir, f.at.name
 	var err error
+	if !f.exists {
+		e.Revision, err = f.buf.ns.Create(ctx, e)
+		f.exists = bb.KindOf(err) == bb.Exists && f.buf.made(ctx, &e)
+	}
 	if f.exists {
 		e, err = f.buf.update(ctx, e)
-	} else {
-		e.Revision, err = f.buf.ns.Create(ctx, e)
 	}
 	if err != nil {
 		return bb.Wrap("commit", f.path, err)
