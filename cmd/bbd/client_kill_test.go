@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -140,9 +141,7 @@ func TestClientsKilled(t *testing.T) {
 	}
 	files := map[string][]byte{}
 	for range victimsAt {
-		for name, content := range <-results {
-			files[name] = content
-		}
+		maps.Copy(files, <-results)
 	}
 	if len(files) < clientKills {
 		t.Errorf("%d files in %d kills: the test does not test", len(files), clientKills)
