@@ -25,7 +25,7 @@ type buffer struct {
 		spec   bb.Buffer
 		open   map[place]*openFile
 		byFile map[bb.FileID]*openFile
-		dirty  map[bb.FileID]place // files that the flusher knows
+		dirty  map[bb.FileID]dirtyFile // files that the flusher knows
 
 		failing map[bb.FileID]string // why the last flush of a dirty file failed
 
@@ -40,12 +40,18 @@ type buffer struct {
 	noted  uint64     // the last operation for the store that the flusher was handed
 }
 
+// dirtyFile is where a file lies that waits for its flush, and what of it is flushed.
+type dirtyFile struct {
+	at         place
+	generation bb.Generation
+}
+
 func newBuffer(d *Daemon, spec bb.Buffer, ns *meta.Namespace) *buffer {
 	b := &buffer{d: d, name: spec.Name, ns: ns}
 	b.mu.spec = spec
 	b.mu.open = make(map[place]*openFile)
 	b.mu.byFile = make(map[bb.FileID]*openFile)
-	b.mu.dirty = make(map[bb.FileID]place)
+	b.mu.dirty = make(map[bb.FileID]dirtyFile)
 	b.mu.reading = make(map[bb.FileID]*reading)
 	b.mu.failing = make(map[bb.FileID]string)
 	b.mu.restoring = make(map[bb.FileID]bool)
@@ -94,7 +100,7 @@ func (b *buffer) enqueue(e bb.Entry, item flusher.Item) {
 	b.mu.Lock()
 	backed := b.mu.spec.Backing != ""
 	if backed {
-		b.mu.dirty[e.File] = place{e.Parent, e.Name}
+		b.mu.dirty[e.File] = dirtyFile{place{e.Parent, e.Name}, e.Generation}
 	}
 	b.mu.Unlock()
 	if backed {
@@ -106,12 +112,15 @@ func (b *buffer) key(e *bb.Entry) flusher.Key {
 	return flusher.Key{Buffer: b.name, File: e.File, Generation: e.Generation}
 }
 
-// forgetDirty takes a file out of those that wait for their flush.
-func (b *buffer) forgetDirty(file bb.FileID) {
+// forgetDirty takes a file out of those that wait for their flush, unless a newer
+// generation has been queued since.
+func (b *buffer) forgetDirty(file bb.FileID, n bb.Generation) {
 	b.mu.Lock()
-	delete(b.mu.dirty, file)
-	delete(b.mu.failing, file)
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+	if b.mu.dirty[file].generation <= n {
+		delete(b.mu.dirty, file)
+		delete(b.mu.failing, file)
+	}
 }
 
 // directory is what a right to enter or change a directory is decided by.

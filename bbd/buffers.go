@@ -76,6 +76,7 @@ func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer) (*buf
 	}
 	d.buffers.changing.Lock()
 	defer d.buffers.changing.Unlock()
+	ctx = d.ctx // carried through: a buffer that exists must be taken up
 	spec, err := d.meta.CreateBuffer(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -226,16 +227,17 @@ func (r *request) bufferDestroy(m *wire.BufferDestroy) (proto.Message, error) {
 func (d *Daemon) destroyBuffer(ctx context.Context, b *buffer, discard bool) error {
 	d.buffers.changing.Lock()
 	defer d.buffers.changing.Unlock()
-	release, err := d.flusher.Hold(ctx, b.name, "")
+	held, err := d.flusher.Hold(ctx, b.name, "")
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer held.Release()
 	if !discard {
 		if err := b.mayBeDestroyed(ctx); err != nil {
 			return err
 		}
 	}
+	ctx = d.ctx // carried through, as above
 	d.buffers.Lock()
 	delete(d.buffers.byName, b.name)
 	d.buffers.Unlock()
@@ -286,7 +288,7 @@ func (b *buffer) drop() {
 	for _, f := range b.mu.open {
 		open = append(open, f)
 	}
-	b.mu.open, b.mu.byFile, b.mu.dirty = map[place]*openFile{}, map[bb.FileID]*openFile{}, map[bb.FileID]place{}
+	b.mu.open, b.mu.byFile, b.mu.dirty = map[place]*openFile{}, map[bb.FileID]*openFile{}, map[bb.FileID]dirtyFile{}
 	writers := b.mu.writers
 	b.mu.writers = make(map[uint32]*segmentWriter)
 	b.mu.Unlock()

@@ -66,8 +66,9 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 // on the store already.
 func (b *buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, string, error) {
 	b.mu.Lock()
-	at, ok := b.mu.dirty[k.File]
+	dirty, ok := b.mu.dirty[k.File]
 	b.mu.Unlock()
+	at := dirty.at
 	if !ok {
 		return bb.Entry{}, "", bb.E(bb.NotFound, "flush", k.File.String(), "the file is gone")
 	}
@@ -153,7 +154,7 @@ func (j *flushJob) Done(ctx context.Context, f bb.Flushed) error {
 		if err := b.d.store.MarkClean(e.File, e.Generation); err != nil {
 			return err
 		}
-		b.forgetDirty(e.File)
+		b.forgetDirty(e.File, e.Generation)
 		b.d.room.kick()
 	}
 	b.d.emit(bb.Event{Kind: bb.EventFlushed, Buffer: b.name, Path: j.path, Generation: f.Generation, Bytes: j.entry.Size})
@@ -165,8 +166,9 @@ func (j *flushJob) Done(ctx context.Context, f bb.Flushed) error {
 func (b *buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flushed) (bb.Entry, error) {
 	gone := bb.E(bb.NotFound, "flush", b.address(flushed.Name), "the file is gone")
 	b.mu.Lock()
-	at, ok := b.mu.dirty[flushed.File]
+	dirty, ok := b.mu.dirty[flushed.File]
 	b.mu.Unlock()
+	at := dirty.at
 	if !ok {
 		return bb.Entry{}, gone
 	}

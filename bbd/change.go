@@ -1,7 +1,9 @@
 package bbd
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -15,6 +17,10 @@ import (
 // flushes under the names that it changes, changes the namespace and notes the
 // store's share of it in one atomic step, and lets the flusher carry that out, in
 // order, before later flushes of the same names. What was noted survives a crash.
+//
+// From the change of the namespace on, the daemon's context is used: the change is
+// carried through although the client that asked for it may be gone, since what the
+// daemon knows of places must follow it.
 
 func (r *request) rename(m *wire.Rename) (proto.Message, error) {
 	b, err := r.s.buffer(r.ctx, "rename", m.Buffer)
@@ -47,13 +53,14 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 		_, err := b.ns.Lookup(ctx, fromDir.id, fromName)
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
-	release, err := b.d.flusher.Hold(ctx, b.name, from, to)
+	held, err := b.d.flusher.Hold(ctx, b.name, from, to)
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
-	defer release()
+	defer held.Release()
 
 	at, target := place{fromDir.id, fromName}, place{toDir.id, toName}
+	defer b.lockPlaces(at, target)()
 	e, err := b.ns.Lookup(ctx, at.dir, at.name)
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
@@ -65,9 +72,11 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 	if err := b.saveReaders(ctx, replaced.File, 0); err != nil {
 		return bb.Wrap(op, b.address(toPath), err)
 	}
-	unlock := b.lockOpen(at, target)
-	defer unlock()
-	concerned := b.spec().Backing != "" && (e.IsDir() || e.Flushed.Generation != 0 || replaced.Flushed.Generation != 0)
+	if err := ctx.Err(); err != nil {
+		return bb.Wrap(op, b.address(fromPath), err)
+	}
+	ctx = b.d.ctx
+	concerned := b.spec().Backing != "" && (held.Stray || e.IsDir() || e.Flushed.Generation != 0 || replaced.Flushed.Generation != 0)
 	renamed, err := b.ns.Rename(ctx, at.dir, at.name, target.dir, target.name, meta.RenameOptions{Replace: replace, StoreOp: concerned})
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
@@ -82,21 +91,28 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 	return nil
 }
 
-// lockOpen locks the files that are open for writing at places, so that no commit of
-// theirs meets a rename or removal half way.
-func (b *buffer) lockOpen(at ...place) (unlock func()) {
-	var locked []*openFile
-	for _, p := range at {
-		b.mu.Lock()
-		f := b.mu.open[p]
-		b.mu.Unlock()
-		if f != nil {
-			f.mu.Lock()
-			locked = append(locked, f)
+// lockPlaces locks the files that are open for writing at places, and keeps others from
+// being opened there, so that no commit meets a rename or removal half way.
+func (b *buffer) lockPlaces(at ...place) (unlock func()) {
+	slices.SortFunc(at, func(p, q place) int { return cmp.Or(cmp.Compare(p.dir, q.dir), cmp.Compare(p.name, q.name)) })
+	locked := make([]*openFile, len(at))
+	for i, p := range at {
+		for locked[i] == nil || locked[i].gone {
+			f, made := b.openAt(p, p.name)
+			if !made {
+				f.mu.Lock()
+			}
+			if f.gone {
+				f.mu.Unlock()
+			}
+			locked[i] = f
 		}
 	}
 	return func() {
 		for _, f := range locked {
+			if f.stub() {
+				f.retire()
+			}
 			f.mu.Unlock()
 		}
 	}
@@ -106,19 +122,20 @@ func (b *buffer) lockOpen(at ...place) (unlock func()) {
 func (b *buffer) moved(at, target place, path string, renamed *meta.Renamed) {
 	e := &renamed.Entry
 	b.mu.Lock()
-	if f := b.mu.open[target]; f != nil {
+	if f := b.mu.open[target]; f != nil && !f.stub() {
 		f.removed = true
 		delete(b.mu.open, target)
 		delete(b.mu.byFile, f.file)
 	}
-	if f := b.mu.open[at]; f != nil {
+	if f := b.mu.open[at]; f != nil && !f.stub() {
 		delete(b.mu.open, at)
 		f.at, f.path = target, path
 		f.entry.Revision = 0 // the next put looks it up again
 		b.mu.open[target] = f
 	}
-	if _, ok := b.mu.dirty[e.File]; ok && !e.IsDir() {
-		b.mu.dirty[e.File] = target
+	if dirty, ok := b.mu.dirty[e.File]; ok && !e.IsDir() {
+		dirty.at = target
+		b.mu.dirty[e.File] = dirty
 	}
 	if r := b.mu.reading[e.File]; r != nil && !e.IsDir() {
 		r.at = target
@@ -137,7 +154,7 @@ func (b *buffer) dropFile(e *bb.Entry) {
 		r.removed = true
 	}
 	b.mu.Unlock()
-	b.forgetDirty(e.File)
+	b.forgetDirty(e.File, e.Generation)
 	b.d.flusher.Forget(b.key(e))
 	b.d.store.Drop(e.File)
 }
@@ -168,14 +185,13 @@ func (b *buffer) remove(ctx context.Context, c cred, path string) error {
 		return denied(op, b.address(path), "change the directory")
 	}
 	p := clean(path)
-	release, err := b.d.flusher.Hold(ctx, b.name, p)
+	held, err := b.d.flusher.Hold(ctx, b.name, p)
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
-	defer release()
+	defer held.Release()
 	at := place{dir.id, name}
-	unlock := b.lockOpen(at)
-	defer unlock()
+	defer b.lockPlaces(at)()
 	e, err := b.ns.Lookup(ctx, at.dir, at.name)
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
@@ -183,7 +199,11 @@ func (b *buffer) remove(ctx context.Context, c cred, path string) error {
 	if err := b.saveReaders(ctx, e.File, 0); err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
-	concerned := b.spec().Backing != "" && (e.IsDir() || e.Flushed.Generation != 0)
+	if err := ctx.Err(); err != nil {
+		return bb.Wrap(op, b.address(path), err)
+	}
+	ctx = b.d.ctx
+	concerned := b.spec().Backing != "" && (held.Stray || e.IsDir() || e.Flushed.Generation != 0)
 	e, err = b.ns.Remove(ctx, at.dir, at.name, meta.RemoveOptions{StoreOp: concerned})
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
@@ -205,7 +225,7 @@ func (b *buffer) remove(ctx context.Context, c cred, path string) error {
 func (b *buffer) unlinked(at place) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if f := b.mu.open[at]; f != nil {
+	if f := b.mu.open[at]; f != nil && !f.stub() {
 		f.removed = true
 		delete(b.mu.open, at)
 		delete(b.mu.byFile, f.file)

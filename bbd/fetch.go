@@ -20,27 +20,44 @@ var errNoName = errors.New("the file was removed, and its evicted bytes with it"
 // each against the checksum that its writer computed.
 func (b *buffer) fetch(ctx context.Context, snap *store.Snapshot, e *bb.Entry, evicted []store.Extent) error {
 	file, generation := snap.File()
-	from, err := b.object(ctx, e, evicted[0].FileOffset)
+	wholes := wholesOf(evicted)
+	from, err := b.object(ctx, e, wholes[0].from)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
 	w := b.writer(b.spec().UID)
-	position := evicted[0].FileOffset
-	for _, x := range evicted {
-		if _, err := io.CopyN(io.Discard, from, x.FileOffset-position); err != nil {
+	position := wholes[0].from
+	for _, x := range wholes {
+		if _, err := io.CopyN(io.Discard, from, x.from-position); err != nil {
 			return truncated(err)
 		}
 		if err := b.fill(ctx, w, from, file, generation, x); err != nil {
 			return err
 		}
-		position = x.FileOffset + x.Length
+		position = x.to
 	}
 	return nil
 }
 
-func (b *buffer) fill(ctx context.Context, w *segmentWriter, from io.Reader, file bb.FileID, generation bb.Generation, x store.Extent) error {
-	room, err := w.reserve(ctx, x.Length)
+// run is bytes [from, to) of a file.
+type run struct{ from, to int64 }
+
+// wholesOf returns what has to be read to check evicted extents, in order: of one that
+// was partly overwritten the whole, once for all of its pieces.
+func wholesOf(evicted []store.Extent) []run {
+	var runs []run
+	for _, x := range evicted {
+		from := x.FileOffset - x.Cut
+		if n := len(runs); n == 0 || runs[n-1].from != from {
+			runs = append(runs, run{from, from + x.WholeLength})
+		}
+	}
+	return runs
+}
+
+func (b *buffer) fill(ctx context.Context, w *segmentWriter, from io.Reader, file bb.FileID, generation bb.Generation, x run) error {
+	room, err := w.reserve(ctx, x.to-x.from)
 	if err != nil {
 		return err
 	}
@@ -48,9 +65,13 @@ func (b *buffer) fill(ctx context.Context, w *segmentWriter, from io.Reader, fil
 	if _, err := io.ReadFull(from, room.mem); err != nil {
 		return truncated(err)
 	}
-	return b.d.store.Fill(file, generation, store.FillExtent{
-		Lease: room.lease, SegmentOffset: room.offset, FileOffset: x.FileOffset, Length: x.Length,
+	err = b.d.store.Fill(file, generation, store.FillExtent{
+		Lease: room.lease, SegmentOffset: room.offset, FileOffset: x.from, Length: x.to - x.from,
 	})
+	if bb.KindOf(err) == bb.Busy {
+		return nil // another reader was faster, or more was evicted: the caller looks again
+	}
+	return err
 }
 
 // restore brings a clean file back of which this node holds nothing, as after a

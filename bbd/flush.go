@@ -104,11 +104,12 @@ func (b *buffer) applyNoted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	codec := b.spec().Codec
 	for i := range ops {
 		if ops[i].Seq <= b.noted {
 			continue
 		}
-		for _, op := range storeOps(&ops[i]) {
+		for _, op := range storeOps(&ops[i], codec) {
 			b.d.flusher.Apply(b.name, op)
 		}
 		b.noted = ops[i].Seq
@@ -116,10 +117,13 @@ func (b *buffer) applyNoted(ctx context.Context) error {
 	return nil
 }
 
-// storeOps says what the store has to do for a rename or removal. Only the last
-// operation carries the id by which it is struck out.
-func storeOps(op *meta.StoreOp) []flusher.StoreOp {
+// storeOps says what the store has to do for a rename or removal, in a buffer that
+// flushes with a codec. Only the last operation carries the id by which it is struck out.
+func storeOps(op *meta.StoreOp, codec string) []flusher.StoreOp {
 	removal := func(path string, flushed bb.Flushed) flusher.StoreOp {
+		if flushed.Generation == 0 {
+			flushed.Codec = codec // of an attempt that was cut short
+		}
 		return flusher.StoreOp{Kind: flusher.OpRemove, Old: path, Codec: flushed.Codec}
 	}
 	var ops []flusher.StoreOp
@@ -137,7 +141,9 @@ func storeOps(op *meta.StoreOp) []flusher.StoreOp {
 		if op.Replaced.Generation != 0 && (never || op.Replaced.Codec != op.Flushed.Codec) {
 			ops = append(ops, removal(op.NewPath, op.Replaced))
 		}
-		if !never || len(ops) == 0 {
+		if never {
+			ops = append(ops, removal(op.OldPath, op.Flushed))
+		} else {
 			ops = append(ops, flusher.StoreOp{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Codec: op.Flushed.Codec})
 		}
 	}

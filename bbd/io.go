@@ -9,6 +9,7 @@ import (
 
 	"forebay/bbd/store"
 	"forebay/internal/bb"
+	"forebay/internal/checksum"
 	"forebay/internal/wire"
 )
 
@@ -209,7 +210,11 @@ func (h *handle) newExtents(ctx context.Context, data []byte, in []*wire.NewExte
 			return nil, nil, bb.Wrap("commit", h.path, err)
 		}
 		inline += len(extents)
-		if len(extents) == 1 && extents[0].Checksum != e.Checksum {
+		var sum uint64
+		for i := range extents {
+			sum = checksum.Combine(sum, extents[i].Checksum, extents[i].Length)
+		}
+		if sum != e.Checksum {
 			return nil, nil, checksumMismatch(h.path, e, written)
 		}
 		out = append(out, extents...)

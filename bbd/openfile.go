@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +53,9 @@ type openFile struct {
 	removed   bool        // its entry was removed meanwhile
 	flushed   *bb.Flushed // what the store has of this generation already; nil: nothing
 }
+
+// stub reports whether the file only keeps its place: see lockPlaces.
+func (f *openFile) stub() bool { return f.file == 0 }
 
 // join adds a writer. It fails with gone when the file was closed meanwhile.
 func (f *openFile) join() bool {
@@ -123,8 +127,14 @@ func (f *openFile) publish(ctx context.Context) error {
 	return nil
 }
 
-// put stores the entry, whether or not the namespace has it.
+// put stores the entry, whether or not the namespace has it. It is carried through
+// although the client may be gone: a change whose outcome nobody learnt would leave
+// the daemon with another idea of the file than the namespace's.
 func (f *openFile) put(ctx context.Context, e bb.Entry) error {
+	if err := ctx.Err(); err != nil {
+		return bb.Wrap("commit", f.path, err)
+	}
+	ctx = f.buf.d.ctx
 	e.Parent, e.Name = f.at.dir, f.at.name
 	var err error
 	if !f.exists {
@@ -213,7 +223,7 @@ func (f *openFile) finish(ctx context.Context) error {
 	if err := f.record(nil); err != nil { // an exclusive create that nothing was written to
 		return err
 	}
-	sum, size, err := d.store.Checksum(f.file, f.generation)
+	sum, size, err := f.checksum(ctx)
 	if err != nil {
 		return bb.Wrap("close", f.path, err)
 	}
@@ -238,6 +248,33 @@ func (f *openFile) finish(ctx context.Context) error {
 	}
 	f.buf.closed(f.entry, f.path)
 	return nil
+}
+
+// checksum returns that of the whole generation and its size. Where evicted bytes were
+// partly overwritten, it needs what is left of them: they come back from the store's
+// copy of the generation that this one builds on.
+func (f *openFile) checksum(ctx context.Context) (sum uint64, size int64, err error) {
+	s := f.buf.d.store
+	sum, size, err = s.Checksum(f.file, f.generation)
+	if bb.KindOf(err) != bb.Unavailable {
+		return sum, size, err
+	}
+	snap, err := s.Snapshot(f.file, f.generation)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer snap.Close()
+	cut := slices.DeleteFunc(snap.Extents(0, snap.Size(), 0), func(x store.Extent) bool {
+		return x.State != store.Evicted || x.Length == x.WholeLength
+	})
+	if len(cut) > 0 {
+		e := f.entry
+		e.Parent, e.Name = f.at.dir, f.at.name
+		if err := f.buf.fetch(ctx, snap, &e, cut); err != nil {
+			return 0, 0, err
+		}
+	}
+	return s.Checksum(f.file, f.generation)
 }
 
 // retire takes the file out of the open ones.

@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"forebay/flusher"
@@ -74,7 +75,8 @@ func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}) erro
 			return nil
 		}
 		known[e.File] = struct{}{}
-		if !b.recoverFile(ctx, &e) {
+		if missing := b.recoverFile(ctx, &e); missing != "" {
+			e.Reason = missing
 			gone = append(gone, e)
 		}
 		return nil
@@ -90,38 +92,59 @@ func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}) erro
 	return nil
 }
 
-// recoverFile takes one file up and reports whether it is still all there.
-func (b *buffer) recoverFile(ctx context.Context, e *bb.Entry) bool {
+// recoverFile takes one file up and says what is missing of it; nothing: "".
+func (b *buffer) recoverFile(ctx context.Context, e *bb.Entry) (missing string) {
 	s := b.d.store
 	state := e.State()
 	if state == bb.StateLost {
-		return true // known already
+		return "" // known already
 	}
-	present := s.Adopt(e.File, e.Generation, state == bb.StateClean) == nil
-	if present && state != bb.StateOpen {
-		sum, size, err := s.Checksum(e.File, e.Generation)
-		present = err == nil && sum == e.Checksum && size == e.Size
-	}
-	if !present && (state == bb.StateClean || e.Size == 0) {
+	missing = b.missing(e)
+	if missing != "" && (state == bb.StateClean || e.Size == 0) {
 		s.Drop(e.File)
 	}
-	if !present && e.Size == 0 && state != bb.StateClean {
-		present = b.remake(e) == nil
+	if missing != "" && e.Size == 0 && state != bb.StateClean && b.remake(e) == nil {
+		missing = ""
 	}
 	switch {
 	case state == bb.StateClean:
-		return true // absent: evicted
-	case !present:
-		return false
+		return "" // what is missing was evicted
+	case missing != "":
+		return missing
 	case state == bb.StateOpen:
 		b.reopen(e)
 	default:
 		if err := s.Seal(e.File, e.Generation); err != nil {
-			return false
+			return err.Error()
 		}
 		b.requeue(ctx, e)
 	}
-	return true
+	return ""
+}
+
+// missing compares what memory has of a file with its entry.
+func (b *buffer) missing(e *bb.Entry) string {
+	s := b.d.store
+	err := s.Adopt(e.File, e.Generation, e.State() == bb.StateClean)
+	switch {
+	case bb.KindOf(err) == bb.NotFound:
+		return "its bytes were in the memory of node " + string(b.d.cfg.Node) + ", which was lost before they were flushed"
+	case err != nil && (e.Open || bb.KindOf(err) != bb.Lost):
+		return err.Error()
+	case e.Open:
+		return "" // its entry gets size and checksum when it is closed
+	}
+	// A damaged record may be one that does not count: what agrees with the entry is whole.
+	sum, size, err := s.Checksum(e.File, e.Generation)
+	switch {
+	case err != nil:
+		return err.Error()
+	case size != e.Size:
+		return fmt.Sprintf("%d of its %d bytes are left in the memory of node %s", size, e.Size, b.d.cfg.Node)
+	case sum != e.Checksum:
+		return fmt.Sprintf("some of its %d bytes are missing in the memory of node %s", e.Size, b.d.cfg.Node)
+	}
+	return ""
 }
 
 // requeue queues a dirty file that recovery found. The last life of the daemon may
@@ -208,11 +231,10 @@ func (f *openFile) expire(ctx context.Context) {
 	}
 }
 
-// reportLost marks a file whose bytes are gone, and says so to everybody (contract 9).
+// reportLost marks a file whose bytes are gone, with the reason, and says so to everybody (contract 9).
 func (b *buffer) reportLost(ctx context.Context, e *bb.Entry) error {
 	d := b.d
 	e.Lost, e.Open = true, false
-	e.Reason = "its bytes were in the memory of node " + string(d.cfg.Node) + ", which was lost before they were flushed"
 	if _, err := b.ns.Put(ctx, *e); err != nil {
 		return err
 	}
@@ -220,7 +242,7 @@ func (b *buffer) reportLost(ctx context.Context, e *bb.Entry) error {
 	if err != nil {
 		path = e.Name
 	}
-	d.log.Error("a file was lost", "buffer", b.name, "path", path, "bytes", e.Size)
+	d.log.Error("a file was lost", "buffer", b.name, "path", path, "bytes", e.Size, "file", e.File, "generation", e.Generation, "reason", e.Reason)
 	d.observe.lost(e.Size)
 	d.emit(bb.Event{Kind: bb.EventLost, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: e.Reason})
 	return nil

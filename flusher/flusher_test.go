@@ -551,13 +551,13 @@ func TestForgetBuffer(t *testing.T) {
 	for i := range 10 {
 		w.write(fmt.Sprint("f", i), "x")
 	}
-	release, err := f.Hold(t.Context(), "buf", "")
+	held, err := f.Hold(t.Context(), "buf", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.ForgetBuffer("buf")
-	release()
-	release()
+	held.Release()
+	held.Release()
 	if s := f.Stats(); len(s) != 0 {
 		t.Fatalf("%+v", s)
 	}

@@ -24,9 +24,9 @@ func (h *hold) concerns(path string) bool {
 // removal is decided, and release it after Apply: so no flush works with a name
 // that is no longer the file's, and what was removed does not come back.
 //
-// Several holds may overlap. release may be called more than once. The error is
-// that of ctx, or bb.Unavailable after Close; then nothing is held.
-func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (release func(), err error) {
+// Several holds may overlap. The error is that of ctx, or bb.Unavailable after Close;
+// then nothing is held.
+func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (*Held, error) {
 	if len(paths) == 0 {
 		return nil, bb.E(bb.Invalid, "hold", buffer, "no path is named")
 	}
@@ -35,21 +35,36 @@ func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (rel
 	if err != nil {
 		return nil, err
 	}
-	var once sync.Once
-	release = func() { once.Do(func() { f.lift(q, h) }) }
+	held := &Held{f: f, q: q, h: h}
 	for _, fl := range flights {
 		select {
 		case <-fl.ended:
 		case <-ctx.Done():
-			release()
+			held.Release()
 			return nil, bb.Wrap("hold", buffer, ctx.Err())
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	q.removeSuspects(h)
-	return release, nil
+	held.Stray = q.removeSuspects(h)
+	return held, nil
 }
+
+// Held is what Hold holds.
+type Held struct {
+	// Stray says that objects may be in the store under the held names of which the
+	// namespace knows nothing. Their removal is queued; noted with the change that the
+	// hold is for, it also survives the end of this process.
+	Stray bool
+
+	f    *Flusher
+	q    *queue
+	h    *hold
+	once sync.Once
+}
+
+// Release ends the hold. Idempotent.
+func (h *Held) Release() { h.once.Do(func() { h.f.lift(h.q, h.h) }) }
 
 // place begins a hold and cancels the flights that it concerns. Those that are not
 // yet fixed to a path will notice.
@@ -83,12 +98,14 @@ func (f *Flusher) lift(q *queue, h *hold) {
 
 // removeSuspects has objects removed that a cancelled or failed Put may have left
 // under a held name: nothing in the namespace knows of them, so no rename or
-// removal would take them along.
-func (q *queue) removeSuspects(h *hold) {
+// removal would take them along. It reports whether there are any.
+func (q *queue) removeSuspects(h *hold) (some bool) {
 	for e := range q.suspect {
 		if h.concerns(e.suspect) || h.concerns(e.path) {
 			q.removeObject(e.suspect)
 			q.clearSuspect(e)
+			some = true
 		}
 	}
+	return some
 }

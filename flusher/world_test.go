@@ -158,12 +158,12 @@ func (w *world) write(path, content string) Key {
 
 // rename moves a file or a tree, as a daemon does.
 func (w *world) rename(from, to string) {
-	release, err := w.f.Hold(w.t.Context(), w.buffer, from, to)
+	held, err := w.f.Hold(w.t.Context(), w.buffer, from, to)
 	if err != nil {
 		w.t.Error(err)
 		return
 	}
-	defer release()
+	defer held.Release()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var moved []*file
@@ -203,12 +203,12 @@ func (w *world) rename(from, to string) {
 
 // remove removes a file or a tree, as a daemon does.
 func (w *world) remove(name string) {
-	release, err := w.f.Hold(w.t.Context(), w.buffer, name)
+	held, err := w.f.Hold(w.t.Context(), w.buffer, name)
 	if err != nil {
 		w.t.Error(err)
 		return
 	}
-	defer release()
+	defer held.Release()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for p, f := range w.mu.files {

@@ -32,17 +32,14 @@ type change struct {
 	// check is another key, which the batch does not write, whose revision must be
 	// expected. The change's own key may then have any.
 	check string
+	own   uint64 // then: what the key's own revision is known to be
 }
 
 // commit carries out all changes, or none and errConflict if one of them does not
 // find what it expects. It returns the revision of each change.
 //
 // The server writes a batch message by message; killed in between, it finishes when
-// it starts again, but only if the last message written is still there. So no
-// message but the last may expire: the other deletions leave markers that stay,
-// and that are replaced by expiring ones afterwards. A crash before that leaves
-// markers, which no reader sees, and which cost their few bytes until the key is
-// used again.
+// it starts again.
 func (b *bucket) commit(ctx context.Context, changes []change) ([]uint64, error) {
 	id := nonce()
 	msgs := make([]*nats.Msg, len(changes))
@@ -57,7 +54,6 @@ func (b *bucket) commit(ctx context.Context, changes []change) ([]uint64, error)
 	for i := range changes {
 		seqs[i] = last - uint64(len(changes)-1-i)
 	}
-	b.expire(changes, seqs)
 	return seqs, nil
 }
 
@@ -71,9 +67,6 @@ func (b *bucket) batchMessage(id string, i, n int, c change) *nats.Msg {
 	}
 	if len(c.data) == 0 {
 		h[hdrOperation] = []string{"DEL"}
-		if i == n-1 {
-			h[hdrTTL] = []string{tombstoneTTL}
-		}
 	}
 	if i == n-1 {
 		h[hdrBatchCommit] = []string{"1"}
@@ -148,20 +141,4 @@ func (b *bucket) foundBatch(ctx context.Context, id string, changes []change) (u
 		}
 	}
 	return 0, fmt.Errorf("%w: others changed the same since", errUncertain)
-}
-
-// expire replaces the lasting markers that a batch left by expiring ones. It does
-// not wait: what it misses does no harm.
-func (b *bucket) expire(changes []change, seqs []uint64) {
-	for i, c := range changes[:len(changes)-1] {
-		if len(c.data) == 0 {
-			b.expireOne(c.key, seqs[i])
-		}
-	}
-}
-
-func (b *bucket) expireOne(key string, seq uint64) {
-	_ = b.c.nc.PublishMsg(&nats.Msg{Subject: b.subject + key, Header: nats.Header{
-		hdrExpected: {strconv.FormatUint(seq, 10)}, hdrTTL: {tombstoneTTL}, hdrOperation: {"DEL"},
-	}})
 }

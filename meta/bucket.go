@@ -22,13 +22,8 @@ const (
 	hdrExpectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
 	hdrSequence        = "Nats-Sequence"
 	hdrSubject         = "Nats-Subject"
-	hdrTTL             = "Nats-TTL"
 	hdrOperation       = "KV-Operation"
 	hdrNonce           = "Forebay-Nonce"
-
-	// tombstoneTTL is how long a deleted key leaves a trace. Nothing depends on it:
-	// a change that expects an older revision fails whether it is there or not.
-	tombstoneTTL = "10s"
 
 	codeStreamNotFound    = 10059
 	codeWrongSequence     = 10071
@@ -82,7 +77,7 @@ func (b *bucket) ensure(ctx context.Context) error {
 		_, err := b.c.admin.CreateStream(ctx, jetstream.StreamConfig{
 			Name: "KV_" + b.name, Subjects: []string{b.subject + ">"}, Storage: jetstream.FileStorage,
 			MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, AllowRollup: true, AllowDirect: true,
-			AllowAtomicPublish: true, AllowMsgTTL: true, Replicas: b.replicas, MaxMsgs: -1, MaxBytes: -1,
+			AllowAtomicPublish: true, Replicas: b.replicas, MaxMsgs: -1, MaxBytes: -1,
 		})
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil // made by another version: it is used as it is
@@ -290,18 +285,28 @@ func (b *bucket) create(ctx context.Context, key string, data []byte, tombstone 
 		if r.live() {
 			return 0, r, errConflict
 		}
-		tombstone = r.seq // deleted, or expired meanwhile
+		tombstone = r.seq
 	}
 }
 
-// remove deletes a key if its revision is expected; else errConflict.
+// remove deletes a key if its revision is expected; else errConflict. The marker that it
+// leaves stays for good, or until the key is used again. The server drops a version that
+// another one replaces from its index, not from its log: were the marker to expire
+// (Nats-TTL), or to be deleted, a server that is killed would find the version before it
+// in the log and take it for the newest (nats-server 2.15, TestRemovedStaysRemoved).
 func (b *bucket) remove(ctx context.Context, key string, expected uint64) (uint64, error) {
 	id := nonce()
 	h := nats.Header{
-		hdrExpected: {strconv.FormatUint(expected, 10)}, hdrTTL: {tombstoneTTL},
-		hdrOperation: {"DEL"}, hdrNonce: {id},
+		hdrExpected: {strconv.FormatUint(expected, 10)}, hdrOperation: {"DEL"}, hdrNonce: {id},
 	}
 	return b.publish(ctx, key, nil, h, expected, func(r *record) bool { return r.by == id })
+}
+
+// discard is remove for what does no harm if it stays: it does not wait.
+func (b *bucket) discard(key string, expected uint64) {
+	_ = b.c.nc.PublishMsg(&nats.Msg{Subject: b.subject + key, Header: nats.Header{
+		hdrExpected: {strconv.FormatUint(expected, 10)}, hdrOperation: {"DEL"},
+	}})
 }
 
 // publish sends one change until the server says what became of it. mine tells

@@ -170,7 +170,7 @@ func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o 
 	e.Revision, err = ns.create(ctx, "mkdir", &e)
 	if err != nil {
 		if errors.Is(err, bb.Exists) || errors.Is(err, bb.NotFound) {
-			ns.b.expireOne(dirKey(dir), record)
+			ns.b.discard(dirKey(dir), record)
 			ns.dirs.forget(dir)
 		}
 		return bb.Entry{}, err
@@ -347,6 +347,9 @@ func (ns *Namespace) commit(ctx context.Context, changes []change, entries []ent
 	seqs, err := ns.b.commit(ctx, changes)
 	if err != nil {
 		seqs = make([]uint64, len(changes))
+	}
+	if errors.Is(err, errConflict) && !errors.Is(err, errUncertain) {
+		ns.giveBackOps(changes)
 	}
 	for i, c := range entries {
 		known := cached[bb.Entry]{seq: seqs[c.change], live: c.entry != nil}

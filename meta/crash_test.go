@@ -41,6 +41,10 @@ func child() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	if os.Getenv("FOREBAY_META_REMOVE") != "" {
+		fmt.Fprintln(os.Stderr, removeAndWait(ctx, ns))
+		return 1
+	}
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {

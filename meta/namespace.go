@@ -54,6 +54,7 @@ type Namespace struct {
 	dirs    *cache[bb.DirID, directory]
 
 	known     knownPaths
+	opKeys    opKeys
 	listings  listings
 	destroyed atomic.Bool // by this process: the caches must not answer any more
 }

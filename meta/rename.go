@@ -252,7 +252,7 @@ func (ns *Namespace) renameOp(ctx context.Context, r *rename) (change, error) {
 			return change{}, errConflict
 		}
 	}
-	c.check, c.expected = "", 0
+	c.check, c.expected = "", c.own
 	return c, nil
 }
 

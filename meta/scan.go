@@ -95,7 +95,7 @@ func (b *bucket) many(ctx context.Context, query []byte, n int, fn func(*record)
 	if err != nil {
 		return errNoServer
 	}
-	for {
+	for some := false; ; some = true {
 		msg, err := b.c.answer(ctx, call)
 		if err != nil {
 			return err
@@ -113,6 +113,9 @@ func (b *bucket) many(ctx context.Context, query []byte, n int, fn func(*record)
 			*all = msg.Header.Get("Nats-Num-Pending") == "0"
 			return nil
 		case "404":
+			if some {
+				return errUncertain // one of the records went away meanwhile
+			}
 			*all = true
 			return nil
 		case "413":

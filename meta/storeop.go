@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -38,19 +39,64 @@ type StoreOp struct {
 	Replaced bb.Flushed // what it held of the file that the rename replaced
 }
 
+// opKeys hands out the keys of operations. A key that was deleted leaves a marker for
+// good, so keys are used again once their operations are done: there are as many as
+// were ever pending at a time. They begin with an id of this process's own.
+type opKeys struct {
+	sync.Mutex
+	prefix string
+	made   int
+	free   map[string]uint64 // and the revisions of their markers
+}
+
+func (k *opKeys) take(ctx context.Context, m *Meta) (key string, marker uint64, err error) {
+	k.Lock()
+	defer k.Unlock()
+	for key, marker := range k.free {
+		delete(k.free, key)
+		return key, marker, nil
+	}
+	if k.prefix == "" {
+		id, err := m.newID(ctx)
+		if err != nil {
+			return "", 0, err
+		}
+		k.prefix, k.free = opPrefix+strconv.FormatUint(id, 16)+"-", map[string]uint64{}
+	}
+	k.made++
+	return k.prefix + strconv.Itoa(k.made), 0, nil
+}
+
+// giveBack takes a key back whose operation is done, or was not stored.
+func (k *opKeys) giveBack(key string, marker uint64) {
+	k.Lock()
+	defer k.Unlock()
+	if k.prefix != "" && strings.HasPrefix(key, k.prefix) {
+		k.free[key] = marker
+	}
+}
+
+// giveBackOps takes the keys of operations back whose batch changed nothing.
+func (ns *Namespace) giveBackOps(changes []change) {
+	for i := range changes {
+		if strings.HasPrefix(changes[i].key, opPrefix) {
+			ns.opKeys.giveBack(changes[i].key, changes[i].own)
+		}
+	}
+}
+
 // storeOp makes the change that stores an operation, if paths is still the revision
 // of the paths key.
 func (ns *Namespace) storeOp(ctx context.Context, op StoreOp, paths uint64) (change, error) {
-	id, err := ns.m.newID(ctx)
+	key, marker, err := ns.opKeys.take(ctx, ns.m)
 	if err != nil {
 		return change{}, err
 	}
-	key := opPrefix + strconv.FormatUint(id, 16)
 	data, err := seal(key, &metapb.StoreOp{
 		Op: uint32(op.Op), OldPath: op.OldPath, NewPath: op.NewPath, File: uint64(op.File), IsDir: op.IsDir,
 		Flushed: flushedRecord(op.Flushed), Replaced: flushedRecord(op.Replaced),
 	})
-	return change{key: key, data: data, check: pathsKey, expected: paths}, err
+	return change{key: key, data: data, check: pathsKey, expected: paths, own: marker}, err
 }
 
 func (ns *Namespace) removalOp(ctx context.Context, e *bb.Entry) (change, error) {
@@ -114,9 +160,12 @@ func (ns *Namespace) DoneStoreOp(ctx context.Context, seq uint64) error {
 	if !strings.HasPrefix(r.key, opPrefix) {
 		return bb.E(bb.Invalid, "store operation", strconv.FormatUint(seq, 10), "is not one")
 	}
-	_, err = ns.b.remove(ctx, r.key, seq)
+	marker, err := ns.b.remove(ctx, r.key, seq)
 	if errors.Is(err, errConflict) {
 		return nil // somebody else did
+	}
+	if err == nil {
+		ns.opKeys.giveBack(r.key, marker)
 	}
 	return opError("store operation", strconv.FormatUint(seq, 10), err)
 }

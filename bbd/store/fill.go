@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"slices"
+	"unique"
 
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
@@ -12,8 +13,8 @@ import (
 // The caller has copied them into segments it leases. Each evicted extent that a
 // FillExtent touches must be covered by it whole; see Extent for what that is
 // where part of it was overwritten. All are checked first: bb.Checksum names what
-// differs, bb.Busy says that the file changed meanwhile and a second try may do,
-// bb.Invalid that nothing there is evicted. The extents become clean.
+// differs, bb.Busy says that the file changed meanwhile and a second try may do.
+// Where nothing is evicted any more, nothing is done. The extents become clean.
 func (s *Store) Fill(f bb.FileID, n bb.Generation, fill ...FillExtent) error {
 	h := s.shard(f)
 	h.Lock()
@@ -22,7 +23,7 @@ func (s *Store) Fill(f bb.FileID, n bb.Generation, fill ...FillExtent) error {
 		h.Unlock()
 		return noGeneration("fill", f, n)
 	}
-	c := &Commit{File: f, Generation: n, Base: g.base, Fresh: g.base != 0 && g.origin == n, Buffer: g.buffer.Value()}
+	c := &Commit{File: f, Generation: n, Base: g.base, Fresh: g.base != 0 && g.origin == n}
 	wanted := make([][]extent, len(fill))
 	for i, e := range fill {
 		wanted[i] = g.ext.evictedIn(e.FileOffset, e.FileOffset+max(e.Length, 0))
@@ -30,11 +31,16 @@ func (s *Store) Fill(f bb.FileID, n bb.Generation, fill ...FillExtent) error {
 	h.Unlock()
 	var pieces []extent
 	for i := range fill {
-		list, err := s.checkFill(c, &fill[i], wanted[i])
-		if err != nil {
+		if len(wanted[i]) == 0 {
+			continue // somebody else filled it
+		}
+		if err := s.checkFill(c, &fill[i], wanted[i]); err != nil {
 			return err
 		}
-		pieces = append(pieces, list...)
+		pieces = append(pieces, wanted[i]...)
+	}
+	if len(pieces) == 0 {
+		return nil
 	}
 	return s.commitFill(c, pieces)
 }
@@ -51,14 +57,12 @@ func (m *extentMap) evictedIn(from, to int64) (list []extent) {
 
 // checkFill compares what was fetched with what was evicted, and adds to c the
 // visible piece of each extent, with a checksum of its own.
-func (s *Store) checkFill(c *Commit, fill *FillExtent, wanted []extent) ([]extent, error) {
-	if len(wanted) == 0 {
-		return nil, invalidCommit(c, fmt.Sprintf("nothing of range %d+%d is evicted", fill.FileOffset, fill.Length))
-	}
+func (s *Store) checkFill(c *Commit, fill *FillExtent, wanted []extent) error {
 	g, err := s.leased(fill.Lease)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	c.Buffer = g.buffer.Value() // after a restart, evicted extents alone do not tell
 	g.mu.Lock()
 	inside := fill.SegmentOffset >= g.mu.start && fill.Length <= g.length && fill.SegmentOffset <= g.mu.floor-fill.Length
 	var mem []byte
@@ -68,9 +72,9 @@ func (s *Store) checkFill(c *Commit, fill *FillExtent, wanted []extent) ([]exten
 	path := g.mu.region.path
 	g.mu.Unlock()
 	if !inside {
-		return nil, invalidCommit(c, fmt.Sprintf("%d bytes at %d of the segment lie outside the lease", fill.Length, fill.SegmentOffset))
+		return invalidCommit(c, fmt.Sprintf("%d bytes at %d of the segment lie outside the lease", fill.Length, fill.SegmentOffset))
 	}
-	err = guard("fill", path, func() error {
+	return guard("fill", path, func() error {
 		for _, e := range wanted {
 			whole := e.off - int64(e.cut)
 			from := whole - fill.FileOffset
@@ -89,7 +93,6 @@ func (s *Store) checkFill(c *Commit, fill *FillExtent, wanted []extent) ([]exten
 		}
 		return nil
 	})
-	return wanted, err
 }
 
 // commitFill writes records of the pieces and shows them in every view that has
@@ -111,6 +114,9 @@ func (s *Store) commitFill(c *Commit, pieces []extent) error {
 	}
 	if err := s.writeBatch(b); err != nil {
 		return err
+	}
+	if p.g.buffer.Value() == "" {
+		p.g.buffer = unique.Make(c.Buffer)
 	}
 	s.shard(c.File).views(c.File, func(m *extentMap) {
 		for _, q := range p.parts {

@@ -26,24 +26,30 @@ import (
 
 const (
 	crashClients = 8
-	crashKills   = 40 // FOREBAY_KILLS=200 for more: see the known limits in docs/architecture.md
+	crashKills   = 200 // or FOREBAY_KILLS
 	crashFiles   = 12 // names of each client
+	crashMemory  = "128MiB" // so that files are evicted, too, and come back
 )
 
-// fileVersion is one content: bytes made from a seed, in pieces that were committed one by one.
+// fileVersion is one content: what was written, piece by piece, each from a seed.
 type fileVersion struct {
-	seeds []uint64
-	sizes []int
+	pieces []piece
+	size   int
 }
 
-func (v fileVersion) with(seed uint64, size int) fileVersion {
-	return fileVersion{append(v.seeds[:len(v.seeds):len(v.seeds)], seed), append(v.sizes[:len(v.sizes):len(v.sizes)], size)}
+type piece struct {
+	seed      uint64
+	off, size int
+}
+
+func (v fileVersion) with(seed uint64, off, size int) fileVersion {
+	return fileVersion{append(v.pieces[:len(v.pieces):len(v.pieces)], piece{seed, off, size}), max(v.size, off+size)}
 }
 
 func (v fileVersion) bytes() []byte {
-	var all []byte
-	for i, seed := range v.seeds {
-		all = append(all, content(seed, v.sizes[i])...)
+	all := make([]byte, v.size)
+	for _, p := range v.pieces {
+		copy(all[p.off:], content(p.seed, p.size))
 	}
 	return all
 }
@@ -96,8 +102,10 @@ func (c *crasher) run(ctx context.Context, b *client.Buffer) {
 	for ctx.Err() == nil {
 		op, do := "write", c.write
 		switch n := c.rng.IntN(10); {
-		case n < 3:
+		case n < 2:
 			op, do = "append", c.append
+		case n < 3:
+			op, do = "overwrite", c.overwrite
 		case n < 5:
 			op, do = "rename", c.rename
 		case n < 6:
@@ -112,9 +120,9 @@ func (c *crasher) run(ctx context.Context, b *client.Buffer) {
 	}
 }
 
-func (c *crasher) next(v fileVersion, size int) fileVersion {
+func (c *crasher) next(v fileVersion, off, size int) fileVersion {
 	c.seed++
-	v = v.with(c.seed, size)
+	v = v.with(c.seed, off, size)
 	c.versions[checksum.Sum(v.bytes())] = true
 	return v
 }
@@ -122,18 +130,18 @@ func (c *crasher) next(v fileVersion, size int) fileVersion {
 // write replaces a file: create, write, close.
 func (c *crasher) write(ctx context.Context, b *client.Buffer) error {
 	name := c.name()
-	v := c.next(fileVersion{}, c.size())
+	v := c.next(fileVersion{}, 0, c.size())
 	c.maybe[name] = []*fileVersion{&v}
 	f, err := b.Create(ctx, name)
 	if err != nil {
-		return err
+		return c.unexpected("create "+name, err)
 	}
 	if _, err := f.Write(v.bytes()); err != nil {
 		f.Abort()
-		return err
+		return c.unexpected("write "+name, err)
 	}
 	if err := f.Close(); err != nil {
-		return err
+		return c.unexpected("close "+name, err)
 	}
 	c.settle(name, &v)
 	return nil
@@ -146,28 +154,54 @@ func (c *crasher) append(ctx context.Context, b *client.Buffer) error {
 	if old := c.files[name]; old != nil {
 		v = *old
 	}
-	if len(v.bytes()) > 4<<20 {
+	if v.size > 4<<20 {
 		return nil
 	}
 	f, err := b.OpenFile(ctx, name, client.OpenOptions{Write: true, Create: true, Append: true})
 	if err != nil {
-		return err
+		return c.unexpected("open "+name, err)
 	}
 	defer f.Abort()
 	for range 1 + c.rng.IntN(4) {
 		size := 1 + c.rng.IntN(16<<10)
-		v = c.next(v, size)
+		v = c.next(v, v.size, size)
 		w := v
 		c.maybe[name] = []*fileVersion{&w}
 		if _, err := f.Write(content(c.seed, size)); err != nil {
-			return err
+			return c.unexpected("append "+name, err)
 		}
 		if err := f.Sync(); err != nil {
-			return err
+			return c.unexpected("sync "+name, err)
 		}
 		c.settle(name, &w)
 	}
 	return f.Close() // it commits nothing new
+}
+
+// overwrite changes bytes in the middle of a file, and closes it.
+func (c *crasher) overwrite(ctx context.Context, b *client.Buffer) error {
+	name := c.name()
+	old := c.files[name]
+	if old == nil {
+		return nil
+	}
+	f, err := b.OpenFile(ctx, name, client.OpenOptions{Write: true})
+	if err != nil {
+		return c.unexpected("open "+name, err)
+	}
+	defer f.Abort()
+	off := c.rng.IntN(old.size)
+	size := 1 + c.rng.IntN(old.size-off)
+	v := c.next(*old, off, size)
+	c.maybe[name] = []*fileVersion{&v}
+	if _, err := f.WriteAt(content(c.seed, size), int64(off)); err != nil {
+		return c.unexpected("overwrite "+name, err)
+	}
+	if err := f.Close(); err != nil {
+		return c.unexpected("close "+name, err)
+	}
+	c.settle(name, &v)
+	return nil
 }
 
 func (c *crasher) rename(ctx context.Context, b *client.Buffer) error {
@@ -270,7 +304,7 @@ func describe(versions []*fileVersion) (s string) {
 		if v == nil {
 			s += "[absent]"
 		} else {
-			s += fmt.Sprintf("[%d bytes]", len(v.bytes()))
+			s += fmt.Sprintf("[%d bytes]", v.size)
 		}
 	}
 	return s
@@ -285,7 +319,7 @@ func TestDaemonKilled(t *testing.T) {
 		kills = 15
 	}
 	store := t.TempDir()
-	d := bbdtest.Start(t, "--memory", "1GiB")
+	d := bbdtest.Start(t, "--memory", crashMemory)
 	ctx := t.Context()
 	c := dial(t, d)
 	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "crash", Backing: "file://" + store}); err != nil {
@@ -320,7 +354,7 @@ func TestDaemonKilled(t *testing.T) {
 		}
 	}
 	t.Logf("%d kills, operations acknowledged: %v", kills, total)
-	for _, op := range []string{"write", "append", "rename", "remove", "read"} {
+	for _, op := range []string{"write", "append", "overwrite", "rename", "remove", "read"} {
 		if total[op] < kills {
 			t.Errorf("only %d of %s: the test does not test", total[op], op)
 		}
@@ -394,14 +428,16 @@ func tree(t *testing.T, root string) map[string][]byte {
 func drained(t *testing.T, d *bbdtest.Daemon, store string, crashers []*crasher) {
 	t.Helper()
 	c := dial(t, d)
-	if _, err := c.Drain(t.Context(), "crash", time.Minute, nil); err != nil {
-		t.Fatal(err)
+	report, err := c.Drain(t.Context(), "crash", time.Minute, nil)
+	if err != nil {
+		t.Fatalf("%v: %+v", err, report)
 	}
 	have := tree(t, store)
 	for _, w := range crashers {
 		for name, v := range w.files {
 			if string(have[name]) != string(v.bytes()) {
-				t.Errorf("%s in the store has %d bytes, not the %d of the buffer", name, len(have[name]), len(v.bytes()))
+				e, err := c.Buffer("crash").Stat(t.Context(), name)
+				t.Errorf("%s in the store has %d bytes, not the %d of the buffer: %+v, %v", name, len(have[name]), v.size, e, err)
 			}
 			delete(have, name)
 		}
