@@ -23,7 +23,12 @@ import (
 	"forebay/meta/embedded"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(intruderEnv) != "" {
+		os.Exit(intrude())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // node is a daemon in this process and what it needs.
 type node struct {

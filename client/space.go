@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,8 +18,10 @@ const (
 	maxLease = 32 << 20
 	// worthKeeping is the room below which a lease is returned rather than looked at again.
 	worthKeeping = 64 << 10
-	// keepIdle is the size that a leased segment may have to be kept while nobody writes.
+	// keepIdle is the size that a leased segment may have to be kept while nobody writes,
+	// and idleFor for how long: a region with a leased segment cannot go to another user.
 	keepIdle = 4 << 20
+	idleFor  = time.Second
 	// leaseOverhead is what a segment needs besides one large reservation.
 	leaseOverhead = 64 << 10
 	maxOpenLeases = 8
@@ -38,6 +41,7 @@ type space struct {
 		next    *grant   // asked for
 		writers int      // files open for writing
 		burst   int64    // bytes handed out since there was none
+		idle    *time.Timer
 	}
 }
 
@@ -92,25 +96,44 @@ type holder interface{ holdsIn(*memory) bool }
 
 func (sp *space) enter() {
 	sp.mu.Lock()
+	defer sp.mu.Unlock()
 	sp.mu.writers++
-	sp.mu.Unlock()
+	if sp.mu.idle != nil {
+		sp.mu.idle.Stop()
+	}
 }
 
 // leave ends a writer. The last one returns what a burst has left over.
 func (sp *space) leave() {
+	sp.mu.Lock()
+	sp.mu.writers--
+	last := sp.mu.writers == 0
+	if last {
+		sp.mu.burst = 0
+		if sp.mu.idle == nil {
+			sp.mu.idle = time.AfterFunc(idleFor, func() { sp.letGo(0) })
+		} else {
+			sp.mu.idle.Reset(idleFor)
+		}
+	}
+	sp.mu.Unlock()
+	if last {
+		sp.letGo(keepIdle)
+	}
+}
+
+// letGo returns leases of more than so many bytes, unless somebody writes: a leased
+// segment can be neither evicted nor spilled, however full it is.
+func (sp *space) letGo(keep int64) {
 	var idle []*lease
 	var unwanted *grant
 	sp.mu.Lock()
-	if sp.mu.writers--; sp.mu.writers == 0 {
-		sp.mu.burst = 0
-		if unwanted = sp.mu.next; unwanted != nil && unwanted.bytes <= keepIdle {
-			unwanted = nil
-		} else {
-			sp.mu.next = nil
+	if sp.mu.writers == 0 {
+		if g := sp.mu.next; g != nil && g.bytes > keep {
+			unwanted, sp.mu.next = g, nil
 		}
 		for _, l := range sp.mu.leases {
-			// A leased segment can be neither evicted nor spilled, however full it is.
-			if len(l.bytes) > keepIdle {
+			if int64(len(l.bytes)) > keep {
 				idle = append(idle, l)
 			}
 		}
@@ -367,6 +390,9 @@ func (sp *space) close() {
 	sp.mu.Lock()
 	leases := append([]*lease(nil), sp.mu.leases...)
 	sp.mu.next = nil
+	if sp.mu.idle != nil {
+		sp.mu.idle.Stop()
+	}
 	sp.mu.Unlock()
 	for _, l := range leases {
 		sp.retire(l)
