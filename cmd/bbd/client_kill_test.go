@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,8 +20,8 @@ import (
 	"forebay/internal/bbdtest"
 )
 
-// Clients are killed at random moments while they write and sync. What a client was
-// told is there is there, what it had not committed is not, and the daemon keeps
+// Clients are killed at random moments while they write, sync, rename and remove. What a
+// client was told is so, what it had not committed is not there, and the daemon keeps
 // nothing of them. The client is this binary, started again with victimEnv set.
 
 const (
@@ -38,8 +39,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim appends synced pieces to one file after the other, and says "FILE PIECES"
-// when the daemon has acknowledged them. What it writes follows from the file's number.
+// victim appends synced pieces to one file after the other, renames it, and removes some.
+// It says "FILE STEP" when the daemon has acknowledged a step: a piece, or what follows
+// the last. What it writes follows from the file's number.
 func victim(ctx context.Context, socket, dir string) error {
 	c, err := client.Dial(ctx, client.Options{Address: "unix://" + socket, RetryFor: -1})
 	if err != nil {
@@ -51,7 +53,7 @@ func victim(ctx context.Context, socket, dir string) error {
 		if err != nil {
 			return err
 		}
-		for piece := range 5 {
+		for piece := range victimPieces {
 			if _, err := f.Write(victimPiece(file, piece)); err != nil {
 				return err
 			}
@@ -63,8 +65,28 @@ func victim(ctx context.Context, socket, dir string) error {
 		if err := f.Close(); err != nil {
 			return err
 		}
+		name, done := fmt.Sprintf("%s/%d", dir, file), fmt.Sprintf("%s/%d.done", dir, file)
+		if err := b.Rename(ctx, name, done); err != nil {
+			return err
+		}
+		fmt.Println(file, victimRenamed)
+		if !victimRemoves(file) {
+			continue
+		}
+		if err := b.Remove(ctx, done); err != nil {
+			return err
+		}
+		fmt.Println(file, victimRemoved)
 	}
 }
+
+const (
+	victimPieces  = 5
+	victimRenamed = victimPieces + 1
+	victimRemoved = victimPieces + 2
+)
+
+func victimRemoves(file int) bool { return file%3 == 2 }
 
 // victimPiece is small in some files and large in others, so that bytes travel with
 // the commit and in leased segments.
@@ -72,8 +94,9 @@ func victimPiece(file, piece int) []byte {
 	return content(uint64(file)<<8|uint64(piece), []int{50, 5000, 80_000, 1_500_000}[file%4]+piece)
 }
 
-// killOne runs a client, kills it, and returns how many pieces of each file it was told of.
-func killOne(t *testing.T, d *bbdtest.Daemon, dir string, after time.Duration) (acknowledged map[int]int) {
+// killOne runs a client, kills it, and returns the last step of each file that it was
+// told of. When it returns, the daemon has noticed.
+func killOne(t *testing.T, d *bbdtest.Daemon, c *client.Client, dir string, after time.Duration) (acknowledged map[int]int) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -109,6 +132,15 @@ func killOne(t *testing.T, d *bbdtest.Daemon, dir string, after time.Duration) (
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		t.Errorf("a client ended by itself: %v\n%s", err, stderr.String())
 	}
+	deadline := time.Now().Add(10 * time.Second)
+	its := func(s bbd.SessionStatus) bool { return int(s.PID) == cmd.Process.Pid }
+	for slices.ContainsFunc(statusOf(t, c).Sessions, its) {
+		if time.Now().After(deadline) {
+			t.Error("the session of a killed client stays")
+			break
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
 	return acknowledged
 }
 
@@ -134,7 +166,7 @@ func TestClientsKilled(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				told := killOne(t, d, dir, time.Duration(rng.IntN(60_000))*time.Microsecond)
+				told := killOne(t, d, c, dir, time.Duration(rng.IntN(60_000))*time.Microsecond)
 				settledVictim(t, c, b, dir, told, files)
 			}
 		}()
@@ -185,11 +217,18 @@ func settledVictim(t *testing.T, c *client.Client, b *client.Buffer, dir string,
 	for file := range last + 2 { // one more may have been begun
 		name := fmt.Sprintf("%s/%d", dir, file)
 		e, err := closedEntry(ctx, b, name)
-		if client.KindOf(err) == client.ErrNotFound && told[file] == 0 {
-			continue
+		renamed := client.KindOf(err) == client.ErrNotFound && told[file] >= victimPieces
+		if renamed {
+			name += ".done"
+			e, err = closedEntry(ctx, b, name)
 		}
-		if err != nil {
-			t.Errorf("%s: %v; the client was told of %d pieces", name, err, told[file])
+		// The step after the last that the client was told of may have been taken.
+		mayBeAbsent := told[file] == 0 || victimRemoves(file) && told[file] >= victimRenamed
+		switch {
+		case client.KindOf(err) == client.ErrNotFound && mayBeAbsent:
+			continue
+		case err != nil || !renamed && told[file] >= victimRenamed || told[file] == victimRemoved:
+			t.Errorf("%s: %v; the client was told of step %d", name, err, told[file])
 			continue
 		}
 		got, err := b.ReadFile(ctx, name)
@@ -198,11 +237,11 @@ func settledVictim(t *testing.T, c *client.Client, b *client.Buffer, dir string,
 			continue
 		}
 		pieces, want := 0, []byte{}
-		for ; pieces < 5 && len(want) < len(got); pieces++ {
+		for ; pieces < victimPieces && len(want) < len(got); pieces++ {
 			want = append(want, victimPiece(file, pieces)...)
 		}
 		// The daemon may have committed one piece whose acknowledgement the kill swallowed.
-		if string(got) != string(want) || pieces < told[file] || pieces > told[file]+1 {
+		if string(got) != string(want) || pieces < min(told[file], victimPieces) || pieces > told[file]+1 {
 			t.Errorf("%s: %d bytes, %d pieces; the client was told of %d", name, len(got), pieces, told[file])
 		}
 		files[name] = got

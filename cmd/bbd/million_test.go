@@ -14,8 +14,8 @@ import (
 	"forebay/internal/bbdtest"
 )
 
-// Many small files: FOREBAY_MILLION says how many, 20,000 when it is not set. The
-// milestone's figure is 1,000,000:
+// Many small files: FOREBAY_MILLION says how many, 20,000 when it is not set. The figures
+// in docs/performance.md are of 1,000,000:
 //
 //	FOREBAY_MILLION=1000000 go test -run TestManySmallFiles -v -timeout 30m ./cmd/bbd
 func TestManySmallFiles(t *testing.T) {
