@@ -72,21 +72,32 @@ func CheckSource(name string, src Source, got uint64) error {
 // ReadSource returns the pieces of a range of a source and their checksum, after
 // checking that the source gave as many bytes as it was asked for.
 func ReadSource(name string, src Source, dst [][]byte, off, n int64) ([][]byte, uint64, error) {
-	slices, err := src.Slices(dst, off, n)
+	slices, err := Pieces(name, src, dst, off, n)
 	if err != nil {
-		return nil, 0, &bb.Error{Kind: bb.KindOf(err), Op: "put", Path: name, Err: &SourceError{err}}
+		return nil, 0, err
 	}
-	var got int64
 	var crc uint64
 	for _, s := range slices[len(dst):] {
 		crc = checksum.Update(crc, s)
+	}
+	return slices, crc, nil
+}
+
+// Pieces is ReadSource for callers that take the checksum themselves.
+func Pieces(name string, src Source, dst [][]byte, off, n int64) ([][]byte, error) {
+	slices, err := src.Slices(dst, off, n)
+	if err != nil {
+		return nil, &bb.Error{Kind: bb.KindOf(err), Op: "put", Path: name, Err: &SourceError{err}}
+	}
+	var got int64
+	for _, s := range slices[len(dst):] {
 		got += int64(len(s))
 	}
 	if got != n {
 		short := fmt.Errorf("%d bytes at %d instead of %d", got, off, n)
-		return nil, 0, &bb.Error{Kind: bb.Internal, Op: "put", Path: name, Err: &SourceError{short}}
+		return nil, &bb.Error{Kind: bb.Internal, Op: "put", Path: name, Err: &SourceError{short}}
 	}
-	return slices, crc, nil
+	return slices, nil
 }
 
 // Verify returns a reader of a whole object that fails with bb.Checksum, instead

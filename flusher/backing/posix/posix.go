@@ -14,6 +14,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -69,6 +70,8 @@ type Store struct {
 	dir   string
 	opts  Options
 	magic int64 // file system type at Open
+
+	buffered atomic.Bool // the file system refuses O_DIRECT
 
 	// durable holds the directories whose own entry is known to be on disk, so
 	// that a million small files do not sync their parents' parents each time.

@@ -69,8 +69,18 @@ func (s *Store) writeTemp(ctx context.Context, root *os.Root, temp, name string,
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }() // a network file system may report a lost write only here
+	direct := s.openDirect(root, temp, src.Size())
+	if direct != nil {
+		defer func() { err = errors.Join(err, direct.Close()) }()
+		if err := allocate(f, src.Size()); err != nil {
+			return nil, err
+		}
+	}
 	sum, err := backing.InParts(ctx, src.Size(), s.opts.PartSize, s.opts.Parallel,
-		func(_ context.Context, _ int, off, n int64) (uint64, error) {
+		func(ctx context.Context, _ int, off, n int64) (uint64, error) {
+			if direct != nil {
+				return s.writePartDirect(ctx, direct, f, name, src, off, n)
+			}
 			return writePart(f, name, src, off, n)
 		})
 	if err != nil {
