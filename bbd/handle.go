@@ -71,4 +71,11 @@ func (h *handle) work() {
 	}
 }
 
+// queued reports whether another request waits for the one that is carried out.
+func (h *handle) queued() bool {
+	h.queue.Lock()
+	defer h.queue.Unlock()
+	return len(h.queue.waiting) > 0
+}
+
 func never() bool { return false }

@@ -40,6 +40,7 @@ func (s *session) openFile(r *request, m *wire.Open) {
 			r.fail(err)
 			return
 		}
+		r.followed = h.queued()
 		r.replyData(answer, data)
 	})
 }

@@ -68,6 +68,8 @@ type request struct {
 	head wire.Header
 	data []byte
 	ctx  context.Context
+
+	followed bool // another reply will follow soon, with which this one's may leave
 }
 
 // reply answers the request for good.
@@ -100,7 +102,11 @@ func (r *request) answer(m proto.Message, err error) {
 // reading side finds out and cleans up. An answer that no frame can hold is an error
 // of that request alone.
 func (r *request) send(flags uint16, m proto.Message, data []byte) {
-	err := r.s.out.Send(r.head.Type, flags, r.head.Request, m, data)
+	send := r.s.out.Send
+	if r.followed {
+		send = r.s.out.Queue
+	}
+	err := send(r.head.Type, flags, r.head.Request, m, data)
 	var tooLarge *wire.FrameError
 	if errors.As(err, &tooLarge) {
 		m := wire.FromError(bb.E(bb.Unsupported, "reply", r.head.Type.String(), tooLarge.Reason))

@@ -110,6 +110,18 @@ func (s *session) ask(ctx context.Context, typ wire.Type, m proto.Message, data 
 // start sends a request. Its reply is decoded into reply; await waits for it. Ctx
 // bounds only the waiting for fewer requests to be in flight.
 func (s *session) start(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message) (*call, error) {
+	return s.begin(ctx, s.out.Send, typ, m, data, reply)
+}
+
+// startLater is start for a request that leaves with the next one, or when its reply
+// is awaited.
+func (s *session) startLater(ctx context.Context, typ wire.Type, m, reply proto.Message) (*call, error) {
+	return s.begin(ctx, s.out.Queue, typ, m, nil, reply)
+}
+
+type sendFrame func(typ wire.Type, flags uint16, request uint64, m proto.Message, data []byte) error
+
+func (s *session) begin(ctx context.Context, send sendFrame, typ wire.Type, m proto.Message, data []byte, reply proto.Message) (*call, error) {
 	c := &call{reply: reply, done: make(chan struct{})}
 	for {
 		entered, err := s.enter(c, s.limit)
@@ -118,7 +130,7 @@ func (s *session) start(ctx context.Context, typ wire.Type, m proto.Message, dat
 		}
 		if entered {
 			defer s.boundWrite(ctx, data)()
-			return c, s.send(c, typ, m, data)
+			return c, s.send(c, send, typ, m, data)
 		}
 		if err := s.readOne(ctx); err != nil {
 			return nil, err
@@ -134,7 +146,7 @@ func (s *session) post(typ wire.Type, m proto.Message, late func(*call)) {
 	switch {
 	case err == nil && entered:
 		// A session that breaks here tells late, and has forgotten what others undo.
-		_ = s.send(c, typ, m, nil)
+		_ = s.send(c, s.out.Send, typ, m, nil)
 	case late != nil:
 		if c.err = err; err == nil {
 			c.err = bb.E(bb.Busy, "request", typ.String(), "too many requests are in flight")
@@ -158,8 +170,8 @@ func (s *session) enter(c *call, limit int) (bool, error) {
 	return true, nil
 }
 
-func (s *session) send(c *call, typ wire.Type, m proto.Message, data []byte) error {
-	err := s.out.Send(typ, 0, c.id, m, data)
+func (s *session) send(c *call, send sendFrame, typ wire.Type, m proto.Message, data []byte) error {
+	err := send(typ, 0, c.id, m, data)
 	var tooLarge *wire.FrameError
 	switch {
 	case err == nil:
@@ -183,6 +195,8 @@ func (s *session) await(ctx context.Context, c *call) error {
 			return c.err
 		default:
 		}
+		// Whatever is wrong with the connection, reading finds out too.
+		_ = s.out.Flush()
 		select {
 		case <-c.done:
 			return c.err
@@ -209,6 +223,7 @@ func (c *call) finished() bool {
 
 // readOne waits until one reply has come, for whomever.
 func (s *session) readOne(ctx context.Context) error {
+	_ = s.out.Flush()
 	select {
 	case <-s.turn:
 	case <-ctx.Done():

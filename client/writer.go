@@ -86,7 +86,7 @@ func (w *writer) open(ctx context.Context, s *session) error {
 		ResumeGeneration: uint64(w.generation), ResumeCommitted: w.committed,
 	}
 	opened := new(wire.Opened)
-	c, err := s.start(ctx, wire.Type_TYPE_OPEN, m, nil, opened)
+	c, err := s.startLater(ctx, wire.Type_TYPE_OPEN, m, opened)
 	if wasSent(err) && w.o.Exclusive && w.id == 0 {
 		return w.unknown()
 	}

@@ -148,6 +148,62 @@ func TestWriterManySenders(t *testing.T) {
 	}
 }
 
+// What is queued leaves with the next frame, in order and in one write, or when it is
+// flushed, or when it is too much to keep.
+func TestWriterQueue(t *testing.T) {
+	var out countedWrites
+	w := NewWriter(&out)
+	queue := func(id uint64, data []byte) {
+		t.Helper()
+		if err := w.Queue(Type_TYPE_OPEN, 0, id, nil, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	queue(1, nil)
+	queue(2, nil)
+	if out.n != 0 {
+		t.Error("a queued frame was written")
+	}
+	if err := w.Send(Type_TYPE_STAT, 0, 3, nil, nil); err != nil || out.n != 1 {
+		t.Errorf("%d writes, %v", out.n, err)
+	}
+	queue(4, nil)
+	for range 2 {
+		if err := w.Flush(); err != nil || out.n != 2 {
+			t.Errorf("%d writes, %v", out.n, err)
+		}
+	}
+	for id := uint64(5); id < 9; id++ {
+		queue(id, make([]byte, maxPending/2))
+	}
+	if out.n != 3 {
+		t.Errorf("%d writes of what is too much to keep", out.n)
+	}
+	if err := w.Flush(); err != nil {
+		t.Error(err)
+	}
+	r := NewReader(&out.Buffer)
+	for want := uint64(1); want < 9; want++ {
+		h, _, err := r.Next()
+		if err != nil || h.Request != want {
+			t.Fatalf("%+v, %v; want request %d", h, err, want)
+		}
+		if err := r.ReadData(make([]byte, h.DataLength)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+type countedWrites struct {
+	bytes.Buffer
+	n int
+}
+
+func (c *countedWrites) Write(p []byte) (int, error) {
+	c.n++
+	return c.Buffer.Write(p)
+}
+
 func TestWriterReportsBrokenConnection(t *testing.T) {
 	client, server := net.Pipe()
 	server.Close()

@@ -39,8 +39,38 @@ func NewWriter(conn io.Writer) *Writer {
 func (w *Writer) Send(typ Type, flags uint16, request uint64, m proto.Message, data []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.queue(typ, flags, request, m, data); err != nil || w.mu.writing {
+		return err
+	}
+	return w.drain()
+}
+
+// Queue is Send for a frame that another one follows at once: it leaves with that, or
+// with the next Flush.
+func (w *Writer) Queue(typ Type, flags uint16, request uint64, m proto.Message, data []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queue(typ, flags, request, m, data)
+}
+
+// Flush sends what Queue has left.
+func (w *Writer) Flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.writing || len(w.mu.pending) == 0 {
+		return w.mu.err
+	}
+	return w.drain()
+}
+
+// queue adds a frame to what is pending. The lock is held.
+func (w *Writer) queue(typ Type, flags uint16, request uint64, m proto.Message, data []byte) error {
 	for len(w.mu.pending) > maxPending && w.mu.err == nil {
-		w.mu.room.Wait()
+		if w.mu.writing {
+			w.mu.room.Wait()
+		} else if err := w.drain(); err != nil {
+			return err
+		}
 	}
 	if w.mu.err != nil {
 		return w.mu.err
@@ -50,10 +80,7 @@ func (w *Writer) Send(typ Type, flags uint16, request uint64, m proto.Message, d
 		return err
 	}
 	w.mu.pending = append(frame, data...)
-	if w.mu.writing {
-		return nil
-	}
-	return w.drain()
+	return nil
 }
 
 // drain writes until nothing is pending. The lock is held on entry and on return,
