@@ -63,8 +63,9 @@ type conn struct {
 		sync.Mutex
 		calls map[uint64]*call
 	}
-	pool   sync.Pool
-	closed chan struct{} // by nats.go, when its goroutines are told to end
+	pool    sync.Pool
+	closing atomic.Bool   // by us
+	closed  chan struct{} // by nats.go, when its goroutines are told to end
 
 	mu struct {
 		sync.Mutex
@@ -202,6 +203,7 @@ func (c *conn) close() {
 	if c.nc == nil {
 		return
 	}
+	c.closing.Store(true)
 	c.nc.Close()
 	<-c.closed
 	c.setDown(errClosed)
@@ -247,7 +249,7 @@ func (c *conn) setDown(err error) {
 		err = errNoServer
 	}
 	s.LastError = err.Error()
-	if !errors.Is(err, errClosed) {
+	if !c.closing.Load() {
 		c.log.Warn("lost the namespace server", "server", s.Server, "err", err)
 	}
 }
