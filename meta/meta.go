@@ -31,7 +31,7 @@ type Options struct {
 	Name       string // of this client, as the server's administrators see it; default "forebay"
 	Replicas   int    // copies of each bucket: 1, 3 or 5; default 1
 	SoleWriter bool   // nobody but this Meta changes the namespace: answer from a write-through cache
-	// CacheEntries bounds that cache, about 600 bytes each; default 262,144.
+	// CacheEntries bounds that cache, about 600 bytes each; default 32,768.
 	CacheEntries int
 	Logger       *slog.Logger // default: discard
 }
@@ -44,7 +44,7 @@ func (o *Options) setDefaults() {
 		o.Replicas = 1
 	}
 	if o.CacheEntries <= 0 {
-		o.CacheEntries = 1 << 18
+		o.CacheEntries = 1 << 15
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
