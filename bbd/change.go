@@ -60,6 +60,11 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 	defer held.Release()
 
 	at, target := place{fromDir.id, fromName}, place{toDir.id, toName}
+	// What readers need is saved before the places are locked: that may wait for room,
+	// which the writers of these files may have to make.
+	if err := b.saveReadersAt(ctx, target); err != nil {
+		return bb.Wrap(op, b.address(toPath), err)
+	}
 	defer b.lockPlaces(at, target)()
 	e, err := b.ns.Lookup(ctx, at.dir, at.name)
 	if err != nil {
@@ -67,9 +72,6 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 	}
 	replaced, err := b.ns.Lookup(ctx, target.dir, target.name)
 	if err != nil && bb.KindOf(err) != bb.NotFound {
-		return bb.Wrap(op, b.address(toPath), err)
-	}
-	if err := b.saveReaders(ctx, replaced.File, 0); err != nil {
 		return bb.Wrap(op, b.address(toPath), err)
 	}
 	if err := ctx.Err(); err != nil {
@@ -91,22 +93,25 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 	return nil
 }
 
+// saveReadersAt is saveReaders of the file that has a name, before it is replaced or removed.
+func (b *buffer) saveReadersAt(ctx context.Context, at place) error {
+	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	if bb.KindOf(err) == bb.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return b.saveReaders(ctx, e.File, 0)
+}
+
 // lockPlaces locks the files that are open for writing at places, and keeps others from
 // being opened there, so that no commit meets a rename or removal half way.
 func (b *buffer) lockPlaces(at ...place) (unlock func()) {
 	slices.SortFunc(at, func(p, q place) int { return cmp.Or(cmp.Compare(p.dir, q.dir), cmp.Compare(p.name, q.name)) })
-	locked := make([]*openFile, len(at))
-	for i, p := range at {
-		for locked[i] == nil || locked[i].gone {
-			f, made := b.openAt(p, p.name)
-			if !made {
-				f.mu.Lock()
-			}
-			if f.gone {
-				f.mu.Unlock()
-			}
-			locked[i] = f
-		}
+	locked := make([]*openFile, 0, len(at))
+	for _, p := range slices.Compact(at) { // a rename of a directory may have made two paths one place
+		locked = append(locked, b.lockPlace(p))
 	}
 	return func() {
 		for _, f := range locked {
@@ -115,6 +120,21 @@ func (b *buffer) lockPlaces(at ...place) (unlock func()) {
 			}
 			f.mu.Unlock()
 		}
+	}
+}
+
+// lockPlace locks what is open at a place, or a stub that keeps it.
+func (b *buffer) lockPlace(p place) *openFile {
+	for {
+		f, made := b.openAt(p, p.name)
+		if made {
+			return f
+		}
+		f.mu.Lock()
+		if !f.gone && !f.removed && f.at == p {
+			return f
+		}
+		f.mu.Unlock() // it went, or was moved, while we waited for it
 	}
 }
 
@@ -191,12 +211,12 @@ func (b *buffer) remove(ctx context.Context, c cred, path string) error {
 	}
 	defer held.Release()
 	at := place{dir.id, name}
+	if err := b.saveReadersAt(ctx, at); err != nil {
+		return bb.Wrap(op, b.address(path), err)
+	}
 	defer b.lockPlaces(at)()
 	e, err := b.ns.Lookup(ctx, at.dir, at.name)
 	if err != nil {
-		return bb.Wrap(op, b.address(path), err)
-	}
-	if err := b.saveReaders(ctx, e.File, 0); err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
 	if err := ctx.Err(); err != nil {

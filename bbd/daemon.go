@@ -317,10 +317,16 @@ func (d *Daemon) endSessions() {
 	for _, s := range all {
 		s.conn.Close() // its reader ends the session
 	}
+	// What is being committed ends first, unless the namespace server does not answer.
+	impatient := time.AfterFunc(stopGrace, d.cancel)
+	defer impatient.Stop()
 	for _, s := range all {
 		<-s.ended
 	}
 }
+
+// stopGrace is how long a stop waits for changes of the namespace that are under way.
+const stopGrace = 10 * time.Second
 
 func (d *Daemon) drainAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Flush.DrainTimeout)

@@ -61,7 +61,7 @@ func (b *buffer) fill(ctx context.Context, w *segmentWriter, from io.Reader, fil
 	if err != nil {
 		return err
 	}
-	defer w.done()
+	defer w.done(room)
 	if _, err := io.ReadFull(from, room.mem); err != nil {
 		return truncated(err)
 	}
@@ -159,7 +159,7 @@ func (b *buffer) absorb(ctx context.Context, from io.Reader, file bb.FileID, gen
 				Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset, Length: n, Checksum: checksum.Sum(room.mem),
 			})
 		}
-		w.done()
+		w.done(room)
 		if err != nil {
 			return truncated(err)
 		}

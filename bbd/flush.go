@@ -141,9 +141,10 @@ func storeOps(op *meta.StoreOp, codec string) []flusher.StoreOp {
 		if op.Replaced.Generation != 0 && (never || op.Replaced.Codec != op.Flushed.Codec) {
 			ops = append(ops, removal(op.NewPath, op.Replaced))
 		}
-		if never {
+		switch {
+		case never && len(ops) == 0: // an attempt to flush it was cut short
 			ops = append(ops, removal(op.OldPath, op.Flushed))
-		} else {
+		case !never:
 			ops = append(ops, flusher.StoreOp{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Codec: op.Flushed.Codec})
 		}
 	}

@@ -178,10 +178,10 @@ func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 // segments first. Written is called after the commit.
 func (h *handle) newExtents(ctx context.Context, data []byte, in []*wire.NewExtent) (out []store.NewExtent, written func(), err error) {
 	w := h.buf.writer(h.s.cred.uid)
-	inline := 0
+	var inline []piece
 	written = func() {
-		for range inline {
-			w.done()
+		for _, p := range inline {
+			w.done(p)
 		}
 	}
 	invalid := func(why string) ([]store.NewExtent, func(), error) {
@@ -205,12 +205,12 @@ func (h *handle) newExtents(ctx context.Context, data []byte, in []*wire.NewExte
 		if e.Length > int64(len(data)) {
 			return invalid("an extent announces more data than came")
 		}
-		extents, err := w.write(ctx, data[:e.Length], e.FileOffset)
+		extents, pieces, err := w.write(ctx, data[:e.Length], e.FileOffset)
 		if err != nil {
 			written()
 			return nil, nil, bb.Wrap("commit", h.path, err)
 		}
-		inline += len(extents)
+		inline = append(inline, pieces...)
 		var sum uint64
 		for i := range extents {
 			sum = checksum.Combine(sum, extents[i].Checksum, extents[i].Length)

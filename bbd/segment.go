@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"sync"
 
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -19,17 +20,26 @@ const maxExtent = 4 << 20
 type segmentWriter struct {
 	b    *buffer
 	uid  uint32
-	turn chan struct{} // holds one token: who has it may use what follows
+	turn chan struct{} // holds one token: who has it may ask for the next lease
 
+	mu sync.Mutex // never held while waiting
+	// now is the segment that is being filled; nil: none.
+	now  *filling
+	last int64 // bytes of the one before
+}
+
+// filling is a leased segment. What follows the lease is guarded by the writer's mu.
+type filling struct {
 	lease store.Lease
 	pos   int64 // next free byte of the segment
 	floor int64 // end of what may be filled
 	users int   // pieces handed out and not yet committed
-	stale []bb.LeaseID
+	full  bool  // released when it has no users
 }
 
 // piece is room for bytes in a leased segment.
 type piece struct {
+	of     *filling
 	lease  bb.LeaseID
 	offset int64 // in the segment
 	mem    []byte
@@ -50,40 +60,70 @@ func (w *segmentWriter) reserve(ctx context.Context, n int64) (piece, error) {
 	case <-ctx.Done():
 		return piece{}, context.Cause(ctx)
 	}
-	cost := wire.RecordCost(1)
-	if w.lease.ID == 0 || w.pos+n+cost > w.floor {
-		if err := w.renew(ctx, n+cost); err != nil {
+	for {
+		if p, ok := w.take(n); ok {
+			return p, nil
+		}
+		if err := w.renew(ctx, n+wire.RecordCost(1)); err != nil {
 			return piece{}, err
 		}
 	}
-	p := piece{w.lease.ID, w.pos, w.lease.Mem[w.pos : w.pos+n : w.pos+n]}
-	w.pos = align(w.pos + n)
-	w.floor -= cost
-	w.users++
-	return p, nil
+}
+
+// take takes room from the segment there is. One without enough is let go.
+func (w *segmentWriter) take(n int64) (piece, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f, cost := w.now, wire.RecordCost(1)
+	if f == nil {
+		return piece{}, false
+	}
+	if f.pos+n+cost > f.floor {
+		w.letGo()
+		return piece{}, false
+	}
+	p := piece{f, f.lease.ID, f.pos, f.lease.Mem[f.pos : f.pos+n : f.pos+n]}
+	f.pos = align(f.pos + n)
+	f.floor -= cost
+	f.users++
+	return p, true
+}
+
+// letGo ends the filling of the segment there is. mu is held.
+func (w *segmentWriter) letGo() {
+	f := w.now
+	w.now, w.last, f.full = nil, f.lease.Length, true
+	w.release(f)
+}
+
+// release gives a segment back that is full and in which nothing is uncommitted. mu is held.
+func (w *segmentWriter) release(f *filling) {
+	if f.full && f.users == 0 {
+		w.b.d.releaseLease(w.b, f.lease.ID)
+	}
 }
 
 // done gives back what reserve handed out, after it was committed or given up.
-func (w *segmentWriter) done() {
-	<-w.turn
-	defer func() { w.turn <- struct{}{} }()
-	if w.users--; w.users == 0 {
-		w.retire()
-	}
+func (w *segmentWriter) done(p piece) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.of.users--
+	w.release(p.of)
 }
 
+// renew gets the next segment. Its caller has the turn.
 func (w *segmentWriter) renew(ctx context.Context, n int64) error {
-	last := w.lease.Length
-	if w.lease.ID != 0 {
-		w.stale = append(w.stale, w.lease.ID)
-		w.lease = store.Lease{}
-	}
+	w.mu.Lock()
+	last := w.last
+	w.mu.Unlock()
 	size := min(max(last*2, store.Unit, n+segmentOverhead), store.MaxSegment)
 	lease, err := w.b.d.room.lease(ctx, leaseRequest{buffer: w.b, uid: w.uid, bytes: size, min: n + store.DataAlign})
 	if err != nil {
 		return err
 	}
-	w.lease, w.pos, w.floor = lease, align(lease.DataStart), lease.RecordFloor
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = &filling{lease: lease, pos: align(lease.DataStart), floor: lease.RecordFloor}
 	return nil
 }
 
@@ -92,49 +132,35 @@ const segmentOverhead = 16 << 10
 
 // relinquish gives an idle lease back when others wait for room.
 func (w *segmentWriter) relinquish() {
-	select {
-	case <-w.turn:
-	default:
-		return // in use
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now != nil && w.now.users == 0 {
+		w.letGo()
 	}
-	defer func() { w.turn <- struct{}{} }()
-	if w.users == 0 && w.lease.ID != 0 {
-		w.stale = append(w.stale, w.lease.ID)
-		w.lease = store.Lease{}
-		w.retire()
-	}
-}
-
-// retire releases full segments once nothing uncommitted is in them.
-func (w *segmentWriter) retire() {
-	for _, id := range w.stale {
-		w.b.d.store.Release(id)
-	}
-	w.stale = nil
 }
 
 func align(n int64) int64 { return (n + store.DataAlign - 1) &^ (store.DataAlign - 1) }
 
 // write copies p into segments and returns its extents for a commit at an offset of
-// a file. After the commit done is called once for each of them.
-func (w *segmentWriter) write(ctx context.Context, p []byte, offset int64) ([]store.NewExtent, error) {
-	var extents []store.NewExtent
+// a file. After the commit done is called for each of the pieces.
+func (w *segmentWriter) write(ctx context.Context, p []byte, offset int64) (extents []store.NewExtent, pieces []piece, err error) {
 	for len(p) > 0 {
 		n := min(len(p), maxExtent)
 		room, err := w.reserve(ctx, int64(n))
 		if err != nil {
-			for range extents {
-				w.done()
+			for _, piece := range pieces {
+				w.done(piece)
 			}
-			return nil, err
+			return nil, nil, err
 		}
 		sum := checksum.Copy(room.mem, p[:n], 0)
+		pieces = append(pieces, room)
 		extents = append(extents, store.NewExtent{
 			Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset, Length: int64(n), Checksum: sum,
 		})
 		p, offset = p[n:], offset+int64(n)
 	}
-	return extents, nil
+	return extents, pieces, nil
 }
 
 // writer returns the segment writer of a user of the buffer.

@@ -286,7 +286,7 @@ func (f *stagedFile) fillOne(ctx context.Context, w *segmentWriter, offset, n in
 	if err != nil {
 		return 0, err
 	}
-	defer w.done()
+	defer w.done(room)
 	got, err := io.ReadFull(from, room.mem)
 	if got == 0 {
 		return 0, err

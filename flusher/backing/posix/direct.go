@@ -69,7 +69,9 @@ func (s *Store) openDirect(root *os.Root, temp string, size int64) *os.File {
 	}
 	f, err := root.OpenFile(temp, os.O_WRONLY|unix.O_DIRECT, 0)
 	if err != nil {
-		s.buffered.Store(true)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+			s.buffered.Store(true)
+		}
 		return nil
 	}
 	return f
@@ -78,11 +80,14 @@ func (s *Store) openDirect(root *os.Root, temp string, size int64) *os.File {
 // allocate makes the file as long as it will be: writes that lengthen a file exclude
 // each other. A full disk is found out now.
 func allocate(f *os.File, size int64) error {
-	err := unix.Fallocate(int(f.Fd()), 0, 0, size)
+	err := unix.EINTR
+	for err == unix.EINTR {
+		err, _ = unix.Fallocate(int(f.Fd()), 0, 0, size).(unix.Errno)
+	}
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
 		return f.Truncate(size)
 	}
-	if err != nil {
+	if err != 0 {
 		return &fs.PathError{Op: "fallocate", Path: f.Name(), Err: err}
 	}
 	return nil

@@ -1,0 +1,94 @@
+package bbd_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"forebay/client"
+)
+
+// evicted fills memory with files on the store until one of them is evicted.
+func (n *node) evicted(c *client.Client, b *client.Buffer, contents map[string][]byte) (name string) {
+	n.t.Helper()
+	for i := range 12 {
+		name := fmt.Sprint("f", i)
+		contents[name] = random(9<<20 + i)
+		write(n.t, b, name, contents[name])
+	}
+	drain(n.t, c, b.Name())
+	for name := range contents {
+		if e, err := b.Stat(n.t.Context(), name); err == nil && e.State == client.StateEvicted {
+			return name
+		}
+	}
+	n.t.Fatal("108 MiB in 64 MiB of memory and nothing is evicted")
+	return ""
+}
+
+// Part of an evicted file is overwritten: what is left of it comes back from the store,
+// and the file is what it should be, before and after its flush and a restart.
+func TestOverwriteEvicted(t *testing.T) {
+	n := startNode(t, nil)
+	c := n.dial()
+	b, dir := n.buffer(c, client.BufferSpec{Name: "ev"})
+	contents := map[string][]byte{}
+	name := n.evicted(c, b, contents)
+	f, err := b.OpenFile(t.Context(), name, client.OpenOptions{Write: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []int{0, 1 << 20, 5<<20 + 77, len(contents[name]) - 50} {
+		p := random(100)
+		if _, err := f.WriteAt(p, int64(at)); err != nil {
+			t.Fatal(err)
+		}
+		contents[name] = append(contents[name][:at:at], append(p, contents[name][min(at+100, len(contents[name])):]...)...)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, b, name, contents[name])
+	drain(t, c, "ev")
+	for name, content := range contents {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s in the store: %d bytes (%v)", name, len(got), err)
+		}
+	}
+	c.Close()
+	n.stop()
+	n.start()
+	b = n.dial().Buffer("ev")
+	for name, content := range contents {
+		wantFile(t, b, name, content)
+	}
+}
+
+// Many readers of one evicted file all get it, and so they do after a restart.
+func TestManyReadEvicted(t *testing.T) {
+	n := startNode(t, nil)
+	c := n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "ev"})
+	contents := map[string][]byte{}
+	name := n.evicted(c, b, contents)
+	for range 2 {
+		var wg sync.WaitGroup
+		for range 6 {
+			c := n.dial()
+			wg.Go(func() { wantFile(t, c.Buffer("ev"), name, contents[name]) })
+		}
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
+		for other, content := range contents { // evict it again
+			wantFile(t, b, other, content)
+		}
+		n.stop()
+		n.start()
+		b = n.dial().Buffer("ev")
+	}
+}

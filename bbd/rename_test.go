@@ -1,0 +1,74 @@
+package bbd_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"forebay/client"
+)
+
+// Renames and removals of one name meet while the file is being written. One of them
+// wins, the others hear that the name is gone, nobody waits for ever, and what was
+// written ends under one name at most.
+func TestRenamesMeet(t *testing.T) {
+	n := startNode(t, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "meet"})
+	others := make([]*client.Buffer, 4)
+	for i := range others {
+		others[i] = n.dial().Buffer("meet")
+	}
+	for round := range 100 {
+		if err := b.MkdirAll(ctx, "d", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		f, err := b.Create(ctx, "d/a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(f, round)
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i, do := range []func(b *client.Buffer) error{
+			func(b *client.Buffer) error { return b.Rename(ctx, "d/a", "d/b") },
+			func(b *client.Buffer) error { return b.Rename(ctx, "d/a", "d/b") },
+			func(b *client.Buffer) error { return b.Rename(ctx, "d", "e") },
+			func(b *client.Buffer) error {
+				if round%2 == 0 {
+					return b.Rename(ctx, "d/a", "e/a")
+				}
+				return b.Remove(ctx, "d/a")
+			},
+		} {
+			wg.Go(func() {
+				if err := do(others[i]); err != nil && client.KindOf(err) != client.ErrNotFound {
+					t.Errorf("round %d, %d: %v", round, i, err)
+				}
+			})
+		}
+		wg.Wait()
+		if err := f.Close(); err != nil && client.KindOf(err) != client.ErrNotFound {
+			t.Errorf("round %d: close: %v", round, err)
+		}
+		found := 0
+		for _, name := range []string{"d/a", "d/b", "e/a", "e/b"} {
+			if _, err := b.Stat(ctx, name); err == nil {
+				found++
+			}
+		}
+		if found > 1 || found == 0 && round%2 == 0 {
+			t.Errorf("round %d: the file has %d names", round, found)
+		}
+		for _, dir := range []string{"d", "e"} {
+			if err := b.RemoveAll(ctx, dir); err != nil && client.KindOf(err) != client.ErrNotFound {
+				t.Fatal(err)
+			}
+		}
+	}
+}
