@@ -36,6 +36,7 @@ type Server struct {
 	SecretKey string
 	Dir       string // holds a folder for each bucket, and objects as files in it
 
+	flags   []string
 	address string
 	output  syncBuffer
 	process *exec.Cmd
@@ -45,13 +46,15 @@ type Server struct {
 
 const (
 	startTime = 30 * time.Second
-	stopTime  = 10 * time.Second
+	stopTime  = 20 * time.Second // it waits ten itself for connections that are left
 )
 
-// Start builds the server if need be, starts it, and stops it when the test ends.
-func Start(t testing.TB) *Server {
+// Start builds the server if need be, starts it, and stops it when the test ends. Flags
+// are versitygw's own.
+func Start(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	s := &Server{
+		flags:  flags,
 		Region: "us-east-1", AccessKey: "forebay-test", SecretKey: "forebay-test-secret",
 		Dir: t.TempDir(), ended: make(chan struct{}),
 	}
@@ -123,8 +126,10 @@ func (s *Server) start(binary string) error {
 	if err := l.Close(); err != nil {
 		return err
 	}
-	s.process = exec.Command(binary, "--port", s.address, "--access", s.AccessKey, "--secret", s.SecretKey,
-		"--region", s.Region, "--keep-alive", "--quiet", "posix", s.Dir)
+	args := append([]string{
+		"--port", s.address, "--access", s.AccessKey, "--secret", s.SecretKey, "--region", s.Region, "--keep-alive", "--quiet",
+	}, s.flags...)
+	s.process = exec.Command(binary, append(args, "posix", s.Dir)...)
 	s.process.Stdout, s.process.Stderr = &s.output, &s.output
 	// The server goes when the test's process is killed.
 	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -52,6 +52,7 @@ func open(t *testing.T, url string, opts Options) *Store {
 
 func start(t *testing.T) *s3test.Server {
 	server := s3test.Start(t)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections) // the server waits for them when it stops
 	for _, v := range server.Env() {
 		key, value, _ := strings.Cut(v, "=")
 		t.Setenv(key, value)
