@@ -75,8 +75,8 @@ var testLayers = []struct {
 // libraries says who may import what is not ours. A library that talks to the
 // outside has one importer.
 var libraries = []struct {
-	library string
-	by      []string
+	path string
+	by   []string
 }{
 	{"github.com/nats-io/nats.go/...", []string{"meta"}},
 	{"github.com/nats-io/nkeys", []string{"meta"}},
@@ -193,7 +193,7 @@ func libraryEdge(from, to string, test bool) error {
 		return fmt.Errorf("%s is for tests alone", to)
 	}
 	for _, l := range libraries {
-		if !matches(l.library, to) {
+		if !matches(l.path, to) {
 			continue
 		}
 		if matchesAny(l.by, from) {
