@@ -175,21 +175,7 @@ func TestS3Eviction(t *testing.T) {
 	c := n.dial()
 	b, _ := n.buffer(c, client.BufferSpec{Name: "ev", Backing: server.URL(bucket, "")})
 	contents := map[string][]byte{}
-	for i := range 12 {
-		name := fmt.Sprint("f", i)
-		contents[name] = random(9<<20 + i)
-		write(t, b, name, contents[name])
-	}
-	drain(t, c, "ev")
-	evicted := ""
-	for name := range contents {
-		if e, err := b.Stat(t.Context(), name); err == nil && e.State == client.StateEvicted {
-			evicted = name
-		}
-	}
-	if evicted == "" {
-		t.Fatal("108 MiB in 64 MiB of memory and nothing is evicted")
-	}
+	evicted := n.evicted(c, b, contents)
 	flipByte(t, server.File(bucket, evicted), 1000)
 	if got, err := b.ReadFile(t.Context(), evicted); !errors.Is(err, client.ErrChecksum) {
 		t.Errorf("an evicted file whose object is damaged: %d bytes, %v", len(got), err)

@@ -242,52 +242,49 @@ func newMvCommand(a *app) *cobra.Command {
 
 func newRmCommand(a *app) *cobra.Command {
 	var recursive bool
-	cmd := &cobra.Command{
-		Use: "rm bb://BUFFER/PATH…", Short: "Remove files, and their copies on the store", Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return eachPath(cmd.Context(), a, args, func(b *client.Buffer, p string) error {
-				if !recursive {
-					return b.Remove(cmd.Context(), p)
-				}
-				if _, err := b.Stat(cmd.Context(), p); err != nil {
-					return err
-				}
-				return b.RemoveAll(cmd.Context(), p)
-			})
-		},
-	}
+	cmd := newPathsCommand(a, "rm", "Remove files, and their copies on the store", func(ctx context.Context, b *client.Buffer, p string) error {
+		if !recursive {
+			return b.Remove(ctx, p)
+		}
+		if _, err := b.Stat(ctx, p); err != nil {
+			return err
+		}
+		return b.RemoveAll(ctx, p)
+	})
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
 	return cmd
 }
 
 func newMkdirCommand(a *app) *cobra.Command {
 	var parents bool
-	cmd := &cobra.Command{
-		Use: "mkdir bb://BUFFER/PATH…", Short: "Make directories", Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return eachPath(cmd.Context(), a, args, func(b *client.Buffer, p string) error {
-				if parents {
-					return b.MkdirAll(cmd.Context(), p, 0o755)
-				}
-				return b.Mkdir(cmd.Context(), p, 0o755)
-			})
-		},
-	}
+	cmd := newPathsCommand(a, "mkdir", "Make directories", func(ctx context.Context, b *client.Buffer, p string) error {
+		if parents {
+			return b.MkdirAll(ctx, p, 0o755)
+		}
+		return b.Mkdir(ctx, p, 0o755)
+	})
 	cmd.Flags().BoolVarP(&parents, "parents", "p", false, "also those above; no error if it exists")
 	return cmd
 }
 
-func eachPath(ctx context.Context, a *app, args []string, do func(*client.Buffer, string) error) error {
-	for _, arg := range args {
-		b, at, err := a.buffer(ctx, arg)
-		if err == nil {
-			err = do(b, at.Path)
-		}
-		if err != nil {
-			return err
-		}
+// newPathsCommand makes a command that does something to one path after the other,
+// until that fails.
+func newPathsCommand(a *app, name, short string, do func(context.Context, *client.Buffer, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " bb://BUFFER/PATH…", Short: short, Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, arg := range args {
+				b, at, err := a.buffer(cmd.Context(), arg)
+				if err == nil {
+					err = do(cmd.Context(), b, at.Path)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 	}
-	return nil
 }
 
 // isStdio reports whether an argument stands for standard input or output.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -58,17 +59,22 @@ type tier struct {
 	Clean     int64 `json:"clean"`
 }
 
+// dialFor dials for a command whose argument names a buffer, or none: "".
+func (a *app) dialFor(ctx context.Context, args []string) (c *client.Client, buffer string, err error) {
+	if len(args) > 0 {
+		buffer = bufferName(args[0])
+	}
+	c, err = a.dial(ctx)
+	return c, buffer, err
+}
+
 func newStatusCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "status [BUFFER]", Short: "Show what is dirty, how fast it drains, and what is in the way", Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial(cmd.Context())
+			c, name, err := a.dialFor(cmd.Context(), args)
 			if err != nil {
 				return err
-			}
-			name := ""
-			if len(args) > 0 {
-				name = bufferName(args[0])
 			}
 			text, err := c.Status(cmd.Context(), name)
 			if err != nil {
@@ -131,11 +137,11 @@ func newLostCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "lost BUFFER", Short: "List the files whose bytes are lost, and why", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial(cmd.Context())
+			c, name, err := a.dialFor(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
-			entries, err := c.Lost(cmd.Context(), bufferName(args[0]))
+			entries, err := c.Lost(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
@@ -160,13 +166,9 @@ func newEventsCommand(a *app) *cobra.Command {
 		Long:    "Prints what happens to files and buffers from now on. Without -f it ends after the first event.",
 		Example: "  bbctl events -f ckpt --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial(cmd.Context())
+			c, name, err := a.dialFor(cmd.Context(), args)
 			if err != nil {
 				return err
-			}
-			name := ""
-			if len(args) > 0 {
-				name = bufferName(args[0])
 			}
 			for e, err := range c.Events(cmd.Context(), name) {
 				if err != nil {
