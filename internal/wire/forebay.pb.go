@@ -77,6 +77,15 @@ const (
 	Type_TYPE_STAGE_OUT      Type = 42 // Stage → Progress…
 	Type_TYPE_VERIFY         Type = 43 // Verify (data: the receipt, JSON lines) → Progress…
 	Type_TYPE_RECEIPT        Type = 44 // BufferName → Empty with data… : the receipt, JSON lines
+	Type_TYPE_NODES          Type = 50 // Empty → Nodes
+	Type_TYPE_NODE_DRAIN     Type = 51 // NodeDrain → Progress…
+	Type_TYPE_NODE_FORGET    Type = 52 // NodeName → NodeForgotten
+	Type_TYPE_TOKEN          Type = 53 // TokenRequest → Token
+	// Between daemons.
+	Type_TYPE_HOLD      Type = 60 // Hold → Empty (MORE), and an Empty when it was cancelled: flushes rest in between
+	Type_TYPE_TAKE      Type = 61 // Take → Empty: become the home of a file
+	Type_TYPE_DISCARD   Type = 62 // Discard → Empty: forget bytes that do not count any more
+	Type_TYPE_REPLICATE Type = 63 // Replicate (data: the bytes) → Empty
 )
 
 // Enum value maps for Type.
@@ -111,6 +120,14 @@ var (
 		42: "TYPE_STAGE_OUT",
 		43: "TYPE_VERIFY",
 		44: "TYPE_RECEIPT",
+		50: "TYPE_NODES",
+		51: "TYPE_NODE_DRAIN",
+		52: "TYPE_NODE_FORGET",
+		53: "TYPE_TOKEN",
+		60: "TYPE_HOLD",
+		61: "TYPE_TAKE",
+		62: "TYPE_DISCARD",
+		63: "TYPE_REPLICATE",
 	}
 	Type_value = map[string]int32{
 		"TYPE_UNSPECIFIED":    0,
@@ -142,6 +159,14 @@ var (
 		"TYPE_STAGE_OUT":      42,
 		"TYPE_VERIFY":         43,
 		"TYPE_RECEIPT":        44,
+		"TYPE_NODES":          50,
+		"TYPE_NODE_DRAIN":     51,
+		"TYPE_NODE_FORGET":    52,
+		"TYPE_TOKEN":          53,
+		"TYPE_HOLD":           60,
+		"TYPE_TAKE":           61,
+		"TYPE_DISCARD":        62,
+		"TYPE_REPLICATE":      63,
 	}
 )
 
@@ -218,7 +243,11 @@ type Hello struct {
 	Pid           uint32                 `protobuf:"varint,5,opt,name=pid,proto3" json:"pid,omitempty"`
 	Uid           uint32                 `protobuf:"varint,6,opt,name=uid,proto3" json:"uid,omitempty"` // used on TCP after authentication; on a unix socket the kernel says who it is
 	Gid           uint32                 `protobuf:"varint,7,opt,name=gid,proto3" json:"gid,omitempty"`
-	Nonce         []byte                 `protobuf:"bytes,8,opt,name=nonce,proto3" json:"nonce,omitempty"` // on TCP: 32 random bytes
+	Nonce         []byte                 `protobuf:"bytes,8,opt,name=nonce,proto3" json:"nonce,omitempty"`         // on TCP: 32 random bytes
+	Node          string                 `protobuf:"bytes,9,opt,name=node,proto3" json:"node,omitempty"`           // of a daemon that serves its own clients through this session: its name
+	Instance      uint64                 `protobuf:"varint,10,opt,name=instance,proto3" json:"instance,omitempty"` // of that daemon
+	System        bool                   `protobuf:"varint,11,opt,name=system,proto3" json:"system,omitempty"`     // of that daemon: its client is the system's (root, or the daemon's own user)
+	Token         []byte                 `protobuf:"bytes,12,opt,name=token,proto3" json:"token,omitempty"`        // on TCP, instead of the proof of the shared key: see Token
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -305,6 +334,34 @@ func (x *Hello) GetGid() uint32 {
 func (x *Hello) GetNonce() []byte {
 	if x != nil {
 		return x.Nonce
+	}
+	return nil
+}
+
+func (x *Hello) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Hello) GetInstance() uint64 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
+func (x *Hello) GetSystem() bool {
+	if x != nil {
+		return x.System
+	}
+	return false
+}
+
+func (x *Hello) GetToken() []byte {
+	if x != nil {
+		return x.Token
 	}
 	return nil
 }
@@ -424,6 +481,8 @@ type Welcome struct {
 	Uid             uint32                 `protobuf:"varint,12,opt,name=uid,proto3" json:"uid,omitempty"`                                                // who the daemon takes the client for
 	Gid             uint32                 `protobuf:"varint,13,opt,name=gid,proto3" json:"gid,omitempty"`
 	DataAddress     string                 `protobuf:"bytes,14,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"` // host:port of the one-sided tcp fabric; "" when there is none
+	Session         uint64                 `protobuf:"varint,15,opt,name=session,proto3" json:"session,omitempty"`                           // of this connection: what data_ticket belongs to
+	DataTicket      []byte                 `protobuf:"bytes,16,opt,name=data_ticket,json=dataTicket,proto3" json:"data_ticket,omitempty"`    // 32 bytes: proves to the fabric at data_address that this session was admitted
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -554,6 +613,20 @@ func (x *Welcome) GetDataAddress() string {
 		return x.DataAddress
 	}
 	return ""
+}
+
+func (x *Welcome) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *Welcome) GetDataTicket() []byte {
+	if x != nil {
+		return x.DataTicket
+	}
+	return nil
 }
 
 // Error is the message of a reply that failed.
@@ -1022,6 +1095,7 @@ type Buffer struct {
 	CreatedNs     int64                  `protobuf:"varint,15,opt,name=created_ns,json=createdNs,proto3" json:"created_ns,omitempty"` // since the Unix epoch
 	State         string                 `protobuf:"bytes,16,opt,name=state,proto3" json:"state,omitempty"`
 	KeepDefault   bool                   `protobuf:"varint,17,opt,name=keep_default,json=keepDefault,proto3" json:"keep_default,omitempty"` // in a create: use the default patterns
+	Replicas      uint32                 `protobuf:"varint,18,opt,name=replicas,proto3" json:"replicas,omitempty"`                          // nodes that hold each committed byte: 0 or 1, or 2
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1173,6 +1247,13 @@ func (x *Buffer) GetKeepDefault() bool {
 		return x.KeepDefault
 	}
 	return false
+}
+
+func (x *Buffer) GetReplicas() uint32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
 }
 
 type Entry struct {
@@ -1955,6 +2036,8 @@ type Open struct {
 	ResumeGeneration uint64                 `protobuf:"varint,10,opt,name=resume_generation,json=resumeGeneration,proto3" json:"resume_generation,omitempty"`
 	ResumeCommitted  bool                   `protobuf:"varint,11,opt,name=resume_committed,json=resumeCommitted,proto3" json:"resume_committed,omitempty"` // … of which something had been committed
 	Want             uint32                 `protobuf:"varint,12,opt,name=want,proto3" json:"want,omitempty"`                                              // for reading: answer with the extents of the first so many bytes, pinned
+	File             uint64                 `protobuf:"varint,13,opt,name=file,proto3" json:"file,omitempty"`                                              // from a daemon, for reading: this file, wherever its name is now …
+	Generation       uint64                 `protobuf:"varint,14,opt,name=generation,proto3" json:"generation,omitempty"`                                  // … and this generation of it
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2069,6 +2152,20 @@ func (x *Open) GetResumeCommitted() bool {
 func (x *Open) GetWant() uint32 {
 	if x != nil {
 		return x.Want
+	}
+	return 0
+}
+
+func (x *Open) GetFile() uint64 {
+	if x != nil {
+		return x.File
+	}
+	return 0
+}
+
+func (x *Open) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
 	}
 	return 0
 }
@@ -2935,6 +3032,7 @@ type Drain struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
 	TimeoutNs     int64                  `protobuf:"varint,2,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
+	Local         bool                   `protobuf:"varint,3,opt,name=local,proto3" json:"local,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2981,6 +3079,13 @@ func (x *Drain) GetTimeoutNs() int64 {
 		return x.TimeoutNs
 	}
 	return 0
+}
+
+func (x *Drain) GetLocal() bool {
+	if x != nil {
+		return x.Local
+	}
+	return false
 }
 
 // Stage copies between a store and a buffer: stage-in from url to path, stage-out from path to url.
@@ -3329,13 +3434,768 @@ func (x *Failure) GetBytes() int64 {
 	return 0
 }
 
+// Nodes are the daemons that this one knows of, as gossip has it.
+type Nodes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Nodes) Reset() {
+	*x = Nodes{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Nodes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Nodes) ProtoMessage() {}
+
+func (x *Nodes) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
+func (*Nodes) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *Nodes) GetNodes() []*Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+type Node struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Instance      uint64                 `protobuf:"varint,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`                              // starting, ready, draining, leaving; suspect, dead: it does not answer
+	Session       string                 `protobuf:"bytes,4,opt,name=session,proto3" json:"session,omitempty"`                          // host:port for sessions
+	Fabric        string                 `protobuf:"bytes,5,opt,name=fabric,proto3" json:"fabric,omitempty"`                            // host:port of the one-sided tcp fabric
+	Admin         string                 `protobuf:"bytes,6,opt,name=admin,proto3" json:"admin,omitempty"`                              // host:port of the admin server
+	MinVersion    uint32                 `protobuf:"varint,7,opt,name=min_version,json=minVersion,proto3" json:"min_version,omitempty"` // protocol versions that it speaks
+	MaxVersion    uint32                 `protobuf:"varint,8,opt,name=max_version,json=maxVersion,proto3" json:"max_version,omitempty"`
+	Server        string                 `protobuf:"bytes,9,opt,name=server,proto3" json:"server,omitempty"`   // "bbd 1.2"
+	Memory        int64                  `protobuf:"varint,10,opt,name=memory,proto3" json:"memory,omitempty"` // bytes of each tier: what there is, what is free, what is dirty
+	MemoryFree    int64                  `protobuf:"varint,11,opt,name=memory_free,json=memoryFree,proto3" json:"memory_free,omitempty"`
+	MemoryDirty   int64                  `protobuf:"varint,12,opt,name=memory_dirty,json=memoryDirty,proto3" json:"memory_dirty,omitempty"`
+	Disk          int64                  `protobuf:"varint,13,opt,name=disk,proto3" json:"disk,omitempty"`
+	DiskFree      int64                  `protobuf:"varint,14,opt,name=disk_free,json=diskFree,proto3" json:"disk_free,omitempty"`
+	DiskDirty     int64                  `protobuf:"varint,15,opt,name=disk_dirty,json=diskDirty,proto3" json:"disk_dirty,omitempty"`
+	SinceNs       int64                  `protobuf:"varint,16,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"` // of its state
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Node) Reset() {
+	*x = Node{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Node) ProtoMessage() {}
+
+func (x *Node) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Node.ProtoReflect.Descriptor instead.
+func (*Node) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *Node) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Node) GetInstance() uint64 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
+func (x *Node) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Node) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *Node) GetFabric() string {
+	if x != nil {
+		return x.Fabric
+	}
+	return ""
+}
+
+func (x *Node) GetAdmin() string {
+	if x != nil {
+		return x.Admin
+	}
+	return ""
+}
+
+func (x *Node) GetMinVersion() uint32 {
+	if x != nil {
+		return x.MinVersion
+	}
+	return 0
+}
+
+func (x *Node) GetMaxVersion() uint32 {
+	if x != nil {
+		return x.MaxVersion
+	}
+	return 0
+}
+
+func (x *Node) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *Node) GetMemory() int64 {
+	if x != nil {
+		return x.Memory
+	}
+	return 0
+}
+
+func (x *Node) GetMemoryFree() int64 {
+	if x != nil {
+		return x.MemoryFree
+	}
+	return 0
+}
+
+func (x *Node) GetMemoryDirty() int64 {
+	if x != nil {
+		return x.MemoryDirty
+	}
+	return 0
+}
+
+func (x *Node) GetDisk() int64 {
+	if x != nil {
+		return x.Disk
+	}
+	return 0
+}
+
+func (x *Node) GetDiskFree() int64 {
+	if x != nil {
+		return x.DiskFree
+	}
+	return 0
+}
+
+func (x *Node) GetDiskDirty() int64 {
+	if x != nil {
+		return x.DiskDirty
+	}
+	return 0
+}
+
+func (x *Node) GetSinceNs() int64 {
+	if x != nil {
+		return x.SinceNs
+	}
+	return 0
+}
+
+type NodeName struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeName) Reset() {
+	*x = NodeName{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeName) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeName) ProtoMessage() {}
+
+func (x *NodeName) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeName.ProtoReflect.Descriptor instead.
+func (*NodeName) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *NodeName) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type NodeDrain struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Local         bool                   `protobuf:"varint,2,opt,name=local,proto3" json:"local,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeDrain) Reset() {
+	*x = NodeDrain{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeDrain) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeDrain) ProtoMessage() {}
+
+func (x *NodeDrain) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
+func (*NodeDrain) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *NodeDrain) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NodeDrain) GetLocal() bool {
+	if x != nil {
+		return x.Local
+	}
+	return false
+}
+
+type NodeForgotten struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lost          []*Entry               `protobuf:"bytes,1,rep,name=lost,proto3" json:"lost,omitempty"`
+	LostTotal     int64                  `protobuf:"varint,2,opt,name=lost_total,json=lostTotal,proto3" json:"lost_total,omitempty"`
+	LostBytes     int64                  `protobuf:"varint,3,opt,name=lost_bytes,json=lostBytes,proto3" json:"lost_bytes,omitempty"`
+	KeptTotal     int64                  `protobuf:"varint,4,opt,name=kept_total,json=keptTotal,proto3" json:"kept_total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeForgotten) Reset() {
+	*x = NodeForgotten{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeForgotten) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeForgotten) ProtoMessage() {}
+
+func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeForgotten.ProtoReflect.Descriptor instead.
+func (*NodeForgotten) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *NodeForgotten) GetLost() []*Entry {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *NodeForgotten) GetLostTotal() int64 {
+	if x != nil {
+		return x.LostTotal
+	}
+	return 0
+}
+
+func (x *NodeForgotten) GetLostBytes() int64 {
+	if x != nil {
+		return x.LostBytes
+	}
+	return 0
+}
+
+func (x *NodeForgotten) GetKeptTotal() int64 {
+	if x != nil {
+		return x.KeptTotal
+	}
+	return 0
+}
+
+// Token lets a client that comes over TCP into one buffer, as one user, for a time.
+type TokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	LifetimeNs    int64                  `protobuf:"varint,2,opt,name=lifetime_ns,json=lifetimeNs,proto3" json:"lifetime_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenRequest) Reset() {
+	*x = TokenRequest{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenRequest) ProtoMessage() {}
+
+func (x *TokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
+func (*TokenRequest) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *TokenRequest) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *TokenRequest) GetLifetimeNs() int64 {
+	if x != nil {
+		return x.LifetimeNs
+	}
+	return 0
+}
+
+type Token struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         []byte                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	ExpiresNs     int64                  `protobuf:"varint,2,opt,name=expires_ns,json=expiresNs,proto3" json:"expires_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Token) Reset() {
+	*x = Token{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Token) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Token) ProtoMessage() {}
+
+func (x *Token) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Token.ProtoReflect.Descriptor instead.
+func (*Token) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Token) GetToken() []byte {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *Token) GetExpiresNs() int64 {
+	if x != nil {
+		return x.ExpiresNs
+	}
+	return 0
+}
+
+// Hold has a daemon rest the flushes under some paths of a buffer while another one
+// renames or removes them.
+type Hold struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Paths         []string               `protobuf:"bytes,2,rep,name=paths,proto3" json:"paths,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hold) Reset() {
+	*x = Hold{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hold) ProtoMessage() {}
+
+func (x *Hold) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hold.ProtoReflect.Descriptor instead.
+func (*Hold) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *Hold) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *Hold) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+// Take moves a file to the daemon that is asked: it fetches the bytes and becomes its home.
+type Take struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Dir           uint64                 `protobuf:"varint,2,opt,name=dir,proto3" json:"dir,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	File          uint64                 `protobuf:"varint,4,opt,name=file,proto3" json:"file,omitempty"`
+	Generation    uint64                 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Take) Reset() {
+	*x = Take{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Take) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Take) ProtoMessage() {}
+
+func (x *Take) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Take.ProtoReflect.Descriptor instead.
+func (*Take) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Take) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *Take) GetDir() uint64 {
+	if x != nil {
+		return x.Dir
+	}
+	return 0
+}
+
+func (x *Take) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Take) GetFile() uint64 {
+	if x != nil {
+		return x.File
+	}
+	return 0
+}
+
+func (x *Take) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+// Discard says that a generation of a file (0: all), or a whole buffer (file 0), is gone.
+type Discard struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	File          uint64                 `protobuf:"varint,2,opt,name=file,proto3" json:"file,omitempty"`
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Discard) Reset() {
+	*x = Discard{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Discard) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Discard) ProtoMessage() {}
+
+func (x *Discard) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Discard.ProtoReflect.Descriptor instead.
+func (*Discard) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *Discard) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *Discard) GetFile() uint64 {
+	if x != nil {
+		return x.File
+	}
+	return 0
+}
+
+func (x *Discard) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+// Replicate stores extents of a generation a second time. Their bytes follow as data.
+type Replicate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	File          uint64                 `protobuf:"varint,2,opt,name=file,proto3" json:"file,omitempty"`
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	Base          uint64                 `protobuf:"varint,4,opt,name=base,proto3" json:"base,omitempty"`
+	Fresh         bool                   `protobuf:"varint,5,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	Extents       []*NewExtent           `protobuf:"bytes,6,rep,name=extents,proto3" json:"extents,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replicate) Reset() {
+	*x = Replicate{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replicate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replicate) ProtoMessage() {}
+
+func (x *Replicate) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
+func (*Replicate) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *Replicate) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *Replicate) GetFile() uint64 {
+	if x != nil {
+		return x.File
+	}
+	return 0
+}
+
+func (x *Replicate) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Replicate) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *Replicate) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
+}
+
+func (x *Replicate) GetExtents() []*NewExtent {
+	if x != nil {
+		return x.Extents
+	}
+	return nil
+}
+
 var File_internal_wire_forebay_proto protoreflect.FileDescriptor
 
 const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\n" +
 	"\x1binternal/wire/forebay.proto\x12\n" +
 	"forebay.v1\"\a\n" +
-	"\x05Empty\"\xd1\x01\n" +
+	"\x05Empty\"\xaf\x02\n" +
 	"\x05Hello\x12\x1f\n" +
 	"\vmin_version\x18\x01 \x01(\rR\n" +
 	"minVersion\x12\x1f\n" +
@@ -3346,12 +4206,17 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x03pid\x18\x05 \x01(\rR\x03pid\x12\x10\n" +
 	"\x03uid\x18\x06 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\a \x01(\rR\x03gid\x12\x14\n" +
-	"\x05nonce\x18\b \x01(\fR\x05nonce\"7\n" +
+	"\x05nonce\x18\b \x01(\fR\x05nonce\x12\x12\n" +
+	"\x04node\x18\t \x01(\tR\x04node\x12\x1a\n" +
+	"\binstance\x18\n" +
+	" \x01(\x04R\binstance\x12\x16\n" +
+	"\x06system\x18\v \x01(\bR\x06system\x12\x14\n" +
+	"\x05token\x18\f \x01(\fR\x05token\"7\n" +
 	"\tChallenge\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
 	"\x05proof\x18\x02 \x01(\fR\x05proof\"\x1d\n" +
 	"\x05Prove\x12\x14\n" +
-	"\x05proof\x18\x01 \x01(\fR\x05proof\"\x98\x03\n" +
+	"\x05proof\x18\x01 \x01(\fR\x05proof\"\xd3\x03\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\"\n" +
 	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\x12\x12\n" +
@@ -3369,7 +4234,10 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x10inline_threshold\x18\v \x01(\rR\x0finlineThreshold\x12\x10\n" +
 	"\x03uid\x18\f \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\r \x01(\rR\x03gid\x12!\n" +
-	"\fdata_address\x18\x0e \x01(\tR\vdataAddress\"\x83\x01\n" +
+	"\fdata_address\x18\x0e \x01(\tR\vdataAddress\x12\x18\n" +
+	"\asession\x18\x0f \x01(\x04R\asession\x12\x1f\n" +
+	"\vdata_ticket\x18\x10 \x01(\fR\n" +
+	"dataTicket\"\x83\x01\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x0e\n" +
 	"\x02op\x18\x02 \x01(\tR\x02op\x12\x12\n" +
@@ -3394,7 +4262,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\adiscard\x18\x02 \x01(\bR\adiscard\"7\n" +
 	"\aBuffers\x12,\n" +
-	"\abuffers\x18\x01 \x03(\v2\x12.forebay.v1.BufferR\abuffers\"\xb4\x03\n" +
+	"\abuffers\x18\x01 \x03(\v2\x12.forebay.v1.BufferR\abuffers\"\xd0\x03\n" +
 	"\x06Buffer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -3418,7 +4286,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\n" +
 	"created_ns\x18\x0f \x01(\x03R\tcreatedNs\x12\x14\n" +
 	"\x05state\x18\x10 \x01(\tR\x05state\x12!\n" +
-	"\fkeep_default\x18\x11 \x01(\bR\vkeepDefault\"\x97\x03\n" +
+	"\fkeep_default\x18\x11 \x01(\bR\vkeepDefault\x12\x1a\n" +
+	"\breplicas\x18\x12 \x01(\rR\breplicas\"\x97\x03\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\rR\x04type\x12\x12\n" +
@@ -3488,7 +4357,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05_modeB\x06\n" +
 	"\x04_uidB\x06\n" +
 	"\x04_gidB\v\n" +
-	"\t_mtime_ns\"\xd3\x02\n" +
+	"\t_mtime_ns\"\x87\x03\n" +
 	"\x04Open\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\x04R\x06handle\x12\x16\n" +
 	"\x06buffer\x18\x02 \x01(\tR\x06buffer\x12\x12\n" +
@@ -3503,7 +4372,11 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x11resume_generation\x18\n" +
 	" \x01(\x04R\x10resumeGeneration\x12)\n" +
 	"\x10resume_committed\x18\v \x01(\bR\x0fresumeCommitted\x12\x12\n" +
-	"\x04want\x18\f \x01(\rR\x04want\"\xa7\x01\n" +
+	"\x04want\x18\f \x01(\rR\x04want\x12\x12\n" +
+	"\x04file\x18\r \x01(\x04R\x04file\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x0e \x01(\x04R\n" +
+	"generation\"\xa7\x01\n" +
 	"\x06Opened\x12'\n" +
 	"\x05entry\x18\x01 \x01(\v2\x11.forebay.v1.EntryR\x05entry\x12\x1e\n" +
 	"\n" +
@@ -3572,11 +4445,12 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05Unpin\x12\x12\n" +
 	"\x04pins\x18\x01 \x03(\x04R\x04pins\"\x1f\n" +
 	"\x05Close\x12\x16\n" +
-	"\x06handle\x18\x01 \x01(\x04R\x06handle\">\n" +
+	"\x06handle\x18\x01 \x01(\x04R\x06handle\"T\n" +
 	"\x05Drain\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x1d\n" +
 	"\n" +
-	"timeout_ns\x18\x02 \x01(\x03R\ttimeoutNs\"z\n" +
+	"timeout_ns\x18\x02 \x01(\x03R\ttimeoutNs\x12\x14\n" +
+	"\x05local\x18\x03 \x01(\bR\x05local\"z\n" +
 	"\x05Stage\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x10\n" +
@@ -3613,7 +4487,78 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\x03R\x05bytes*\x8c\x04\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"/\n" +
+	"\x05Nodes\x12&\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x10.forebay.v1.NodeR\x05nodes\"\xb5\x03\n" +
+	"\x04Node\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\binstance\x18\x02 \x01(\x04R\binstance\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x18\n" +
+	"\asession\x18\x04 \x01(\tR\asession\x12\x16\n" +
+	"\x06fabric\x18\x05 \x01(\tR\x06fabric\x12\x14\n" +
+	"\x05admin\x18\x06 \x01(\tR\x05admin\x12\x1f\n" +
+	"\vmin_version\x18\a \x01(\rR\n" +
+	"minVersion\x12\x1f\n" +
+	"\vmax_version\x18\b \x01(\rR\n" +
+	"maxVersion\x12\x16\n" +
+	"\x06server\x18\t \x01(\tR\x06server\x12\x16\n" +
+	"\x06memory\x18\n" +
+	" \x01(\x03R\x06memory\x12\x1f\n" +
+	"\vmemory_free\x18\v \x01(\x03R\n" +
+	"memoryFree\x12!\n" +
+	"\fmemory_dirty\x18\f \x01(\x03R\vmemoryDirty\x12\x12\n" +
+	"\x04disk\x18\r \x01(\x03R\x04disk\x12\x1b\n" +
+	"\tdisk_free\x18\x0e \x01(\x03R\bdiskFree\x12\x1d\n" +
+	"\n" +
+	"disk_dirty\x18\x0f \x01(\x03R\tdiskDirty\x12\x19\n" +
+	"\bsince_ns\x18\x10 \x01(\x03R\asinceNs\"\x1e\n" +
+	"\bNodeName\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"5\n" +
+	"\tNodeDrain\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05local\x18\x02 \x01(\bR\x05local\"\x93\x01\n" +
+	"\rNodeForgotten\x12%\n" +
+	"\x04lost\x18\x01 \x03(\v2\x11.forebay.v1.EntryR\x04lost\x12\x1d\n" +
+	"\n" +
+	"lost_total\x18\x02 \x01(\x03R\tlostTotal\x12\x1d\n" +
+	"\n" +
+	"lost_bytes\x18\x03 \x01(\x03R\tlostBytes\x12\x1d\n" +
+	"\n" +
+	"kept_total\x18\x04 \x01(\x03R\tkeptTotal\"G\n" +
+	"\fTokenRequest\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x1f\n" +
+	"\vlifetime_ns\x18\x02 \x01(\x03R\n" +
+	"lifetimeNs\"<\n" +
+	"\x05Token\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\fR\x05token\x12\x1d\n" +
+	"\n" +
+	"expires_ns\x18\x02 \x01(\x03R\texpiresNs\"4\n" +
+	"\x04Hold\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x14\n" +
+	"\x05paths\x18\x02 \x03(\tR\x05paths\"x\n" +
+	"\x04Take\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x10\n" +
+	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
+	"\x04file\x18\x04 \x01(\x04R\x04file\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x05 \x01(\x04R\n" +
+	"generation\"U\n" +
+	"\aDiscard\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\x04R\x04file\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\"\xb2\x01\n" +
+	"\tReplicate\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\x04R\x04file\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\x12\x12\n" +
+	"\x04base\x18\x04 \x01(\x04R\x04base\x12\x14\n" +
+	"\x05fresh\x18\x05 \x01(\bR\x05fresh\x12/\n" +
+	"\aextents\x18\x06 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\x9b\x05\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -3651,7 +4596,17 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\rTYPE_STAGE_IN\x10)\x12\x12\n" +
 	"\x0eTYPE_STAGE_OUT\x10*\x12\x0f\n" +
 	"\vTYPE_VERIFY\x10+\x12\x10\n" +
-	"\fTYPE_RECEIPT\x10,B\x17Z\x15forebay/internal/wireb\x06proto3"
+	"\fTYPE_RECEIPT\x10,\x12\x0e\n" +
+	"\n" +
+	"TYPE_NODES\x102\x12\x13\n" +
+	"\x0fTYPE_NODE_DRAIN\x103\x12\x14\n" +
+	"\x10TYPE_NODE_FORGET\x104\x12\x0e\n" +
+	"\n" +
+	"TYPE_TOKEN\x105\x12\r\n" +
+	"\tTYPE_HOLD\x10<\x12\r\n" +
+	"\tTYPE_TAKE\x10=\x12\x10\n" +
+	"\fTYPE_DISCARD\x10>\x12\x12\n" +
+	"\x0eTYPE_REPLICATE\x10?B\x17Z\x15forebay/internal/wireb\x06proto3"
 
 var (
 	file_internal_wire_forebay_proto_rawDescOnce sync.Once
@@ -3666,7 +4621,7 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_internal_wire_forebay_proto_goTypes = []any{
 	(Type)(0),              // 0: forebay.v1.Type
 	(*Empty)(nil),          // 1: forebay.v1.Empty
@@ -3713,6 +4668,17 @@ var file_internal_wire_forebay_proto_goTypes = []any{
 	(*Verify)(nil),         // 42: forebay.v1.Verify
 	(*Progress)(nil),       // 43: forebay.v1.Progress
 	(*Failure)(nil),        // 44: forebay.v1.Failure
+	(*Nodes)(nil),          // 45: forebay.v1.Nodes
+	(*Node)(nil),           // 46: forebay.v1.Node
+	(*NodeName)(nil),       // 47: forebay.v1.NodeName
+	(*NodeDrain)(nil),      // 48: forebay.v1.NodeDrain
+	(*NodeForgotten)(nil),  // 49: forebay.v1.NodeForgotten
+	(*TokenRequest)(nil),   // 50: forebay.v1.TokenRequest
+	(*Token)(nil),          // 51: forebay.v1.Token
+	(*Hold)(nil),           // 52: forebay.v1.Hold
+	(*Take)(nil),           // 53: forebay.v1.Take
+	(*Discard)(nil),        // 54: forebay.v1.Discard
+	(*Replicate)(nil),      // 55: forebay.v1.Replicate
 }
 var file_internal_wire_forebay_proto_depIdxs = []int32{
 	15, // 0: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
@@ -3726,11 +4692,14 @@ var file_internal_wire_forebay_proto_depIdxs = []int32{
 	37, // 8: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
 	31, // 9: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
 	44, // 10: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	46, // 11: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
+	16, // 12: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
+	33, // 13: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_internal_wire_forebay_proto_init() }
@@ -3745,7 +4714,7 @@ func file_internal_wire_forebay_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   44,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
