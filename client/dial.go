@@ -3,8 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -14,14 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
-
-// handshakeTimeout bounds how long a peer that is not a daemon can keep Dial.
-const handshakeTimeout = 10 * time.Second
 
 // dialer opens sessions with the daemon that Options name.
 type dialer struct {
@@ -146,67 +139,15 @@ func (d *dialer) dialOne(ctx context.Context, a string) (*session, error) {
 
 // handshake introduces the client, and proves that it knows the key if asked to.
 func (d *dialer) handshake(conn net.Conn) (*session, error) {
-	conn.SetDeadline(time.Now().Add(handshakeTimeout))
-	hello := &wire.Hello{
-		MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Client: d.name, Pid: uint32(os.Getpid()),
-		Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid()),
-	}
-	if len(d.key) > 0 {
-		hello.Nonce = make([]byte, wire.NonceSize)
-		rand.Read(hello.Nonce) // never fails (crypto/rand)
-	}
-	if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_HELLO, 0, 1, hello, nil); err != nil {
-		return nil, err
-	}
 	src := &resumable{Conn: conn}
 	in := wire.NewReader(src)
-	head, message, err := in.Next()
-	if err == nil && head.Has(wire.FlagMore) {
-		head, message, err = d.prove(conn, in, hello, message)
-	}
+	welcome, err := wire.Handshake(conn, in, &wire.Hello{
+		Client: d.name, Pid: uint32(os.Getpid()), Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid()),
+	}, d.key)
 	if err != nil {
-		return nil, notADaemon(conn, err)
-	}
-	welcome := new(wire.Welcome)
-	if err := decode(head, message, welcome); err != nil {
 		return nil, err
 	}
-	if !head.Has(wire.FlagReply) || welcome.Version < wire.MinVersion || welcome.Version > wire.MaxVersion {
-		return nil, bb.E(bb.Unsupported, "dial", conn.RemoteAddr().String(), fmt.Sprintf("the daemon chose protocol version %d", welcome.Version)).
-			WithRemedy("install the same release on both sides")
-	}
-	conn.SetDeadline(time.Time{})
 	return newSession(conn, src, in, welcome), nil
-}
-
-// prove answers a challenge, after checking that the daemon knows the key itself.
-func (d *dialer) prove(conn net.Conn, in *wire.Reader, hello *wire.Hello, message []byte) (wire.Header, []byte, error) {
-	var c wire.Challenge
-	address := conn.RemoteAddr().String()
-	switch err := proto.Unmarshal(message, &c); {
-	case err != nil:
-		return wire.Header{}, nil, err
-	case len(d.key) == 0:
-		return wire.Header{}, nil, bb.E(bb.Permission, "dial", address, "the daemon asks for a proof of the shared key").
-			WithRemedy("give the key file")
-	case len(c.Nonce) != wire.NonceSize || !hmac.Equal(c.Proof, wire.DaemonProof(d.key, hello.Nonce, c.Nonce)):
-		return wire.Header{}, nil, bb.E(bb.Permission, "dial", address, "the daemon does not know the shared key").
-			WithRemedy("give both sides the same key file")
-	}
-	proof := &wire.Prove{Proof: wire.ClientProof(d.key, hello.Nonce, c.Nonce, hello.Uid, hello.Gid)}
-	if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_PROVE, 0, 2, proof, nil); err != nil {
-		return wire.Header{}, nil, err
-	}
-	return in.Next()
-}
-
-// notADaemon gives frames that are none a kind of their own: trying again is no use.
-func notADaemon(conn net.Conn, err error) error {
-	var malformed *wire.FrameError
-	if errors.As(err, &malformed) {
-		return &bb.Error{Kind: bb.Invalid, Op: "dial", Path: conn.RemoteAddr().String(), Err: fmt.Errorf("what answers is no daemon: %w", err)}
-	}
-	return err
 }
 
 // The pauses between attempts to connect again.

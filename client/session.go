@@ -316,7 +316,7 @@ func (s *session) dispatch(head wire.Header, message []byte) error {
 	if c == nil || !head.Has(wire.FlagReply) || head.Has(wire.FlagMore) {
 		return s.broke(c, &wire.FrameError{Reason: fmt.Sprintf("a reply of type %v to request %d, which is not in flight", head.Type, head.Request)})
 	}
-	if err := decode(head, message, c.reply); head.DataLength == 0 {
+	if err := wire.DecodeReply(head, message, c.reply); head.DataLength == 0 {
 		s.finish(c, err)
 		return nil
 	} else if err != nil {
@@ -349,24 +349,6 @@ func (s *session) finish(c *call, err error) {
 	if late != nil {
 		late(c)
 	}
-}
-
-// decode reads a reply's message, or the error that it is.
-func decode(head wire.Header, message []byte, reply proto.Message) error {
-	if head.Has(wire.FlagError) {
-		var m wire.Error
-		if err := proto.Unmarshal(message, &m); err != nil {
-			return &bb.Error{Kind: bb.Internal, Op: "request", Path: head.Type.String(), Err: err}
-		}
-		return m.AsError()
-	}
-	if reply == nil {
-		return nil
-	}
-	if err := proto.Unmarshal(message, reply); err != nil {
-		return &bb.Error{Kind: bb.Internal, Op: "request", Path: head.Type.String(), Err: err}
-	}
-	return nil
 }
 
 // abandon says that nobody waits for a call any more: it is cancelled, and late is

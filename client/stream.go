@@ -47,7 +47,7 @@ func (s *session) follow(typ wire.Type, m proto.Message, data []byte, each func(
 			return &brokenError{reason: err, sent: true}
 		}
 		if head.Has(wire.FlagError) {
-			return decode(head, message, nil)
+			return wire.DecodeReply(head, message, nil)
 		}
 		if head.DataLength > 0 {
 			message = append([]byte(nil), message...) // ReadData may use the buffer that it lies in
