@@ -20,6 +20,7 @@ import (
 type conn struct {
 	fabric *Fabric
 	peer   string
+	by     *Admission // nil: for good
 	opts   Options
 	theirs hello
 
@@ -42,7 +43,7 @@ type conn struct {
 // newConn starts a connection on streams that finished their handshake; sockets[0] is control.
 func newConn(f *Fabric, sockets []socket, theirs hello) (*conn, error) {
 	c := &conn{
-		fabric: f, opts: f.opts, theirs: theirs, peer: sockets[0].RemoteAddr().String(),
+		fabric: f, opts: f.opts, theirs: theirs, peer: sockets[0].RemoteAddr().String(), by: sockets[0].by,
 		inbox: mailbox.New(f.opts.Messages), slots: flow.NewCredits(f.opts.Depth),
 		dying: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -53,6 +54,12 @@ func newConn(f *Fabric, sockets []socket, theirs hello) (*conn, error) {
 	}
 	if err := f.conns.Add(c); err != nil {
 		closeAll(sockets)
+		return nil, err
+	}
+	// From here on whoever ends the admission finds the connection, and waits for it.
+	if err := c.by.admit(c); err != nil {
+		c.fail(err)
+		c.bury()
 		return nil, err
 	}
 	c.work.Go(c.control.read)
@@ -99,6 +106,7 @@ func (c *conn) bury() {
 	c.mu.table.sweep(err)
 	c.mu.Unlock()
 	c.inbox.Fail(err, errors.Is(err, rdma.ErrClosed))
+	c.by.leave(c)
 	c.fabric.conns.Remove(c)
 	close(c.done)
 }
@@ -224,6 +232,7 @@ func (c *conn) uses(r *target.Region) bool {
 type socket struct {
 	net.Conn
 	raw net.Conn
+	by  *Admission
 }
 
 // abort unblocks every reader and writer without a farewell, which could block.

@@ -35,6 +35,7 @@ type listener struct {
 // session is a connection whose streams are arriving.
 type session struct {
 	hello  hello
+	by     *Admission
 	joined chan joined
 	taken  []bool // stream indexes seen; guarded by the listener's lock
 }
@@ -92,7 +93,8 @@ func (l *listener) greet(ctx context.Context, raw net.Conn) (socket, hello, erro
 	if err != nil {
 		return s, hello{}, err
 	}
-	return s, theirs, l.fabric.authenticate(ctx, s, false)
+	s.by, err = l.fabric.authenticate(ctx, s, false)
+	return s, theirs, err
 }
 
 // join hands a data stream to the handshake of its session.
@@ -106,6 +108,9 @@ func (l *listener) join(s socket, theirs hello) error {
 	if sess == nil || int(theirs.index) >= len(sess.taken) || sess.taken[theirs.index] {
 		return fmt.Errorf("stream %d of an unknown session: %w", theirs.index, rdma.ErrProtocol)
 	}
+	if s.by != sess.by {
+		return fmt.Errorf("stream %d was admitted otherwise than its session: %w", theirs.index, rdma.ErrAccess)
+	}
 	sess.taken[theirs.index] = true
 	sess.joined <- joined{theirs.index, s} // has room for every index
 	return nil
@@ -115,7 +120,7 @@ func (l *listener) join(s socket, theirs hello) error {
 // that it is complete.
 func (l *listener) gather(ctx context.Context, ctl socket, theirs hello) (rdma.Conn, error) {
 	sess := &session{
-		hello: theirs, joined: make(chan joined, theirs.streams), taken: make([]bool, theirs.streams+1),
+		hello: theirs, by: ctl.by, joined: make(chan joined, theirs.streams), taken: make([]bool, theirs.streams+1),
 	}
 	mine := l.fabric.hello(theirs.streams)
 	_, _ = rand.Read(mine.session[:])
@@ -262,7 +267,7 @@ func (f *Fabric) dialStream(ctx context.Context, addr string, mine *hello) (sock
 		_, err = s.Write(mine.encode())
 	}
 	if err == nil {
-		err = f.authenticate(ctx, s, true)
+		s.by, err = f.authenticate(ctx, s, true)
 	}
 	if err != nil {
 		_ = raw.Close()
@@ -303,14 +308,15 @@ func userTimeout(raw net.Conn, d time.Duration) error {
 	return errors.Join(err, set)
 }
 
-func (f *Fabric) authenticate(ctx context.Context, s socket, dialed bool) error {
+func (f *Fabric) authenticate(ctx context.Context, s socket, dialed bool) (*Admission, error) {
 	if f.opts.Authenticate == nil {
-		return nil
+		return nil, nil
 	}
-	if err := f.opts.Authenticate(ctx, s.Conn, dialed); err != nil {
-		return fmt.Errorf("authenticate: %w", err)
+	by, err := f.opts.Authenticate(ctx, s.Conn, dialed)
+	if err != nil {
+		return nil, fmt.Errorf("authenticate: %w", err)
 	}
-	return nil
+	return by, nil
 }
 
 func (f *Fabric) hello(streams uint16) hello {

@@ -43,8 +43,10 @@ type Options struct {
 	TLS *tls.Config
 	// Authenticate, where not nil, runs on every stream of a connection, inside TLS, before
 	// anything else but a hello is exchanged. It may read and write the stream; the stream's
-	// deadline is set. An error ends the connection.
-	Authenticate func(ctx context.Context, stream net.Conn, dialed bool) error
+	// deadline is set. An error ends the connection. The connection lives no longer than what
+	// it was admitted by, which must be the same for all streams that a listener accepts for it;
+	// nil admits it for good.
+	Authenticate func(ctx context.Context, stream net.Conn, dialed bool) (*Admission, error)
 	// Log receives refused and broken connections. Default: discard.
 	Log *slog.Logger
 }

@@ -40,19 +40,19 @@ func mutualTLS(t *testing.T) *tls.Config {
 }
 
 // password is a toy, to show that the hook can talk: each side sends one byte and checks one.
-func password(mine byte) func(context.Context, net.Conn, bool) error {
-	return func(_ context.Context, s net.Conn, _ bool) error {
+func password(mine byte) func(context.Context, net.Conn, bool) (*Admission, error) {
+	return func(_ context.Context, s net.Conn, _ bool) (*Admission, error) {
 		if _, err := s.Write([]byte{mine}); err != nil {
-			return err
+			return nil, err
 		}
 		var theirs [1]byte
 		if _, err := io.ReadFull(s, theirs[:]); err != nil {
-			return err
+			return nil, err
 		}
 		if theirs[0] != mine {
-			return rdma.ErrAccess
+			return nil, rdma.ErrAccess
 		}
-		return nil
+		return nil, nil
 	}
 }
 
