@@ -19,9 +19,12 @@ type Config struct {
 
 	Socket   string // unix socket for clients on this node
 	TCP      string // host:port for clients elsewhere; "" for none
+	Fabric   string // host:port for their one-sided transfers; "" for none: their bytes travel in messages
 	Admin    string // host:port of the admin HTTP server; "" for none
 	Key      []byte // shared key that TCP clients must prove to know
 	Insecure bool   // listen beyond loopback, and over TCP, without a key
+
+	FabricAnyPort bool // another port will do for Fabric, if that one is taken
 
 	Store   store.Options
 	Meta    meta.Options

@@ -37,6 +37,7 @@ type Daemon struct {
 	since time.Time
 
 	store   *store.Store
+	fabric  *fabric // nil: none
 	meta    *meta.Meta
 	flusher *flusher.Flusher
 	room    *room
@@ -93,6 +94,10 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	options := d.cfg.Store
 	options.Log, options.KeepUncommitted = d.log, true
+	if d.fabric, err = newFabric(&d.cfg); err != nil {
+		return err
+	}
+	options.RegionGone = d.fabric.gone
 	if d.store, err = store.Open(ctx, options); err != nil {
 		return err
 	}
@@ -185,6 +190,10 @@ func checkListeners(cfg Config) error {
 		return bb.E(bb.Invalid, "listen", cfg.TCP, "serving TCP needs a shared key").
 			WithRemedy("set key_file, or --insecure where everybody on the network is trusted")
 	}
+	if cfg.Fabric != "" && len(cfg.Key) == 0 && !cfg.Insecure && !loopback(cfg.Fabric) {
+		return bb.E(bb.Invalid, "listen", cfg.Fabric, "one-sided transfers beyond loopback need a shared key").
+			WithRemedy("set key_file, or --insecure where everybody on the network is trusted")
+	}
 	for _, address := range []string{cfg.Admin} {
 		if address != "" && !loopback(address) && !cfg.Insecure {
 			return bb.E(bb.Invalid, "listen", address, "the admin server has no authentication and would listen beyond loopback").
@@ -216,6 +225,9 @@ func (d *Daemon) listen() error {
 			return bb.Wrap("listen", d.cfg.TCP, err)
 		}
 		d.listeners = append(d.listeners, tcp)
+	}
+	if err := d.fabric.listen(d.ctx, &d.cfg, d.store); err != nil {
+		return err
 	}
 	for _, l := range d.listeners {
 		d.wg.Go(func() { d.accept(l) })
@@ -360,6 +372,7 @@ func (d *Daemon) close() error {
 	if d.meta != nil {
 		d.meta.Close()
 	}
+	errs = append(errs, d.fabric.close())
 	if d.store != nil {
 		errs = append(errs, d.store.Close())
 	}

@@ -278,8 +278,8 @@ func (r *request) lease(m *wire.LeaseRequest) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !s.mapped {
-		return nil, bb.E(bb.Unsupported, "lease", b.address(""), "this client cannot map regions").
+	if !s.mapped && s.reach == nil {
+		return nil, bb.E(bb.Unsupported, "lease", b.address(""), "this client cannot reach regions").
 			WithRemedy("send the bytes with the commit")
 	}
 	if m.Bytes < 0 {
@@ -308,16 +308,26 @@ func (r *request) lease(m *wire.LeaseRequest) (proto.Message, error) {
 	}, nil
 }
 
+// region describes a region to the client, with what lets it reach the memory, if it may.
 func (s *session) region(id bb.RegionID) (*wire.Region, error) {
 	info, _, err := s.d.store.Region(id)
 	if err != nil {
 		return nil, err
 	}
 	m := &wire.Region{Id: uint64(info.ID), Length: info.Bytes}
-	if s.mapped && (s.cred.system || info.UID == s.cred.uid) {
+	switch {
+	case !s.mayReach(&info):
+	case s.mapped:
 		m.Path = info.Path
+	default:
+		m.Key, err = s.reach.key(id)
 	}
-	return m, nil
+	return m, err
+}
+
+// mayReach reports whether the client may touch all of a region's memory, and can.
+func (s *session) mayReach(info *store.RegionInfo) bool {
+	return (s.mapped || s.reach != nil) && (s.cred.system || info.Owned && info.UID == s.cred.uid)
 }
 
 func (r *request) returnLease(m *wire.ReturnLease) {

@@ -125,7 +125,7 @@ func (r *request) extents(h *handle, m *wire.ExtentsRequest) {
 }
 
 // extents answers where a range lies, pinned, or with the bytes themselves where the
-// client asked for them, may not map them, or they are few.
+// client asked for them, cannot reach them, or they are few.
 func (h *handle) extents(ctx context.Context, offset, length int64, inline bool) (*wire.Extents, []byte, error) {
 	size := h.snap.Size()
 	length = max(0, min(length, size-offset))
@@ -137,7 +137,7 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 	if err != nil {
 		return nil, nil, bb.Wrap("read", h.path, err)
 	}
-	if inline || length <= h.s.d.cfg.Limits.Inline || !h.mayMap(extents) {
+	if inline || length <= h.s.d.cfg.Limits.Inline || !h.mayReach(extents) {
 		defer pinned.Release()
 		data, err := h.gather(ctx, offset, min(length, wire.MaxData))
 		if err != nil {
@@ -174,9 +174,9 @@ func (b *buffer) pin(ctx context.Context, snap *store.Snapshot, e *bb.Entry, off
 	}
 }
 
-// mayMap reports whether the client can map every region that extents lie in.
-func (h *handle) mayMap(extents []store.Extent) bool {
-	if !h.s.mapped {
+// mayReach reports whether the client can reach every region that extents lie in.
+func (h *handle) mayReach(extents []store.Extent) bool {
+	if !h.s.mapped && h.s.reach == nil {
 		return false
 	}
 	if h.s.cred.system {
@@ -186,7 +186,7 @@ func (h *handle) mayMap(extents []store.Extent) bool {
 		if e.State != store.Resident {
 			continue
 		}
-		if info, _, err := h.s.d.store.Region(e.Region); err != nil || info.UID != h.s.cred.uid {
+		if info, _, err := h.s.d.store.Region(e.Region); err != nil || !h.s.mayReach(&info) {
 			return false
 		}
 	}

@@ -33,8 +33,9 @@ type session struct {
 	cred   cred
 	client string
 	pid    int32
-	mapped bool // the client may map region files
-	local  bool // it came over the unix socket
+	mapped bool   // the client may map region files
+	local  bool   // it came over the unix socket
+	reach  *reach // the client's way to region memory over the network; nil: none
 	since  time.Time
 
 	ctx    context.Context
@@ -154,6 +155,7 @@ func (s *session) end() {
 	s.cancel()
 	s.conn.Close()
 	s.wg.Wait()
+	s.reach.end()
 	s.mu.Lock()
 	handles, pins, leases := s.mu.handles, s.mu.pins, s.mu.leases
 	s.mu.handles, s.mu.pins, s.mu.leases = nil, nil, nil
@@ -340,12 +342,17 @@ func (r *request) greeted(*wire.Empty) {
 
 func (s *session) welcome(hello *wire.Hello) *wire.Welcome {
 	limits := s.d.cfg.Limits
-	return &wire.Welcome{
+	m := &wire.Welcome{
 		Version: min(hello.MaxVersion, wire.MaxVersion), Node: string(s.d.cfg.Node), Instance: uint64(s.d.store.Instance()),
 		Epoch: s.d.epoch, Server: "bbd " + s.d.cfg.Version, MapRegions: s.mapped,
 		MaxMessage: wire.MaxMessage, MaxData: wire.MaxData, MaxInFlight: uint32(limits.InFlight),
 		InlineThreshold: uint32(limits.Inline), Uid: s.cred.uid, Gid: s.cred.gids[0],
 	}
+	if !s.local {
+		s.reach = s.d.fabric.admit(s.id)
+		s.reach.tell(m, s.conn.LocalAddr())
+	}
+	return m
 }
 
 func (s *session) logger() *slog.Logger {

@@ -220,6 +220,7 @@ func adapt(cfg config.Config, source meta.Options, log *slog.Logger) (bbd.Config
 			DrainOnStop: cfg.Flush.DrainOnStop, DrainTimeout: cfg.Flush.DrainTimeout,
 		},
 	}
+	c.Fabric, c.FabricAnyPort = cfg.Listen.FabricAddress()
 	c.Backing.S3.Endpoint, c.Backing.S3.Region, c.Backing.S3.PathStyle = cfg.S3.Endpoint, cfg.S3.Region, cfg.S3.PathStyle
 	c.Backing.S3.CAFile, c.Backing.S3.CredentialsFile, c.Backing.S3.Logger = cfg.S3.CA, cfg.S3.CredentialsFile, log
 	c.Backing.POSIX.Logger = log

@@ -52,6 +52,7 @@ type Disk struct {
 type Listen struct {
 	Socket string // path of the unix socket
 	TCP    string // host:port for clients elsewhere
+	Fabric string // host:port for their one-sided transfers; empty: the port after TCP's; "off": none
 	Admin  string // host:port for HTTP
 }
 

@@ -58,6 +58,7 @@ var fields = []field{
 
 	{"listen.socket", "Unix socket for clients on this node. Its users are who the kernel says they are.", func(c *Config) any { return &c.Listen.Socket }},
 	{"listen.tcp", "host:port for clients elsewhere.", func(c *Config) any { return &c.Listen.TCP }},
+	{"listen.fabric", "host:port at which clients elsewhere write and read the memory itself. Empty: the port after listen.tcp's, or any if that one is taken; off: none, bytes travel in messages.", func(c *Config) any { return &c.Listen.Fabric }},
 	{"listen.admin", "host:port for HTTP: /metrics, /healthz, /readyz, /status.", func(c *Config) any { return &c.Listen.Admin }},
 
 	{"nats.url", "URLs of NATS servers, separated by commas (nats://, tls://, ws://, wss://), without credentials. Empty: the embedded server.", func(c *Config) any { return &c.NATS.URL }},

@@ -104,10 +104,17 @@ func (c *Config) validateListen(p *Problems) {
 	p.check(len(l.Socket) < 108, "listen.socket", l.Socket, "the path of a unix socket has at most 107 bytes", "use a shorter path")
 	p.check(l.Socket != "" || l.TCP != "", "listen.socket", "", "no client can reach the daemon", "set listen.socket or listen.tcp")
 	c.address(p, "listen.tcp", l.TCP)
+	fabric := l.Fabric
+	if fabric == FabricOff {
+		fabric = ""
+	}
+	c.address(p, "listen.fabric", fabric)
+	p.check(fabric == "" || l.TCP != "", "listen.fabric", fabric, "only clients that come over TCP use it", "set listen.tcp, or leave it empty")
 	c.address(p, "listen.admin", l.Admin)
 	seen := map[string]string{}
 	for _, a := range []struct{ key, address string }{
 		{"listen.tcp", l.TCP},
+		{"listen.fabric", fabric},
 		{"listen.admin", l.Admin},
 		{"nats.embedded.listen", c.NATS.Embedded.Listen},
 	} {

@@ -1,0 +1,206 @@
+package bbd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/rdma"
+	"forebay/rdma/tcp"
+)
+
+// fabric serves one-sided transfers to sessions that came over TCP: what they lease
+// they write, and what they have pinned they read, in a region's memory itself.
+//
+// A region's key reaches all of the region, which belongs to one user; it goes to
+// sessions of that user alone. The key outlives the session that learnt it, so a
+// connection does not: it is admitted by a live session's ticket and ends with it,
+// before anything that the session held is given to somebody else.
+//
+// The nil fabric serves nobody.
+type fabric struct {
+	rdma     *tcp.Fabric
+	listener rdma.Listener
+	log      *slog.Logger
+	accepts  sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		store    *store.Store
+		regions  map[bb.RegionID]rdma.Region // those somebody has asked for
+		sessions map[uint64]*reach
+	}
+}
+
+// reach is a session's way to the fabric.
+type reach struct {
+	of        *fabric
+	session   uint64
+	ticket    []byte
+	admission *tcp.Admission
+}
+
+const (
+	// connsPerSession bounds the connections of one session: one, and the next while the
+	// end of a broken one has not been noticed.
+	connsPerSession = 4
+	// fabricTimeout is how long a silent peer is waited for. It is longer than a machine
+	// that is only busy stays silent.
+	fabricTimeout = 30 * time.Second
+)
+
+// newFabric returns the fabric that the configuration asks for. It does not listen yet.
+func newFabric(cfg *Config) (*fabric, error) {
+	if cfg.Fabric == "" {
+		return nil, nil
+	}
+	f := &fabric{log: cfg.Log}
+	f.mu.regions = make(map[bb.RegionID]rdma.Region)
+	f.mu.sessions = make(map[uint64]*reach)
+	var err error
+	f.rdma, err = tcp.New(tcp.Options{Authenticate: f.authenticate, PeerTimeout: fabricTimeout, Log: cfg.Log})
+	return f, bb.Wrap("listen", cfg.Fabric, err)
+}
+
+// listen starts to accept connections.
+func (f *fabric) listen(ctx context.Context, cfg *Config, s *store.Store) (err error) {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	f.mu.store = s
+	f.mu.Unlock()
+	f.listener, err = f.rdma.Listen(ctx, cfg.Fabric)
+	if host, _, split := net.SplitHostPort(cfg.Fabric); cfg.FabricAnyPort && split == nil && errors.Is(err, syscall.EADDRINUSE) {
+		f.listener, err = f.rdma.Listen(ctx, net.JoinHostPort(host, "0"))
+	}
+	if err != nil {
+		return bb.Wrap("listen", cfg.Fabric, err)
+	}
+	f.log.Info("listening for one-sided transfers", "address", f.listener.Addr())
+	f.accepts.Go(func() {
+		for {
+			// Connections serve themselves, and end with their sessions.
+			if _, err := f.listener.Accept(ctx); err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// close ends all connections. Afterwards nobody else touches the store's memory.
+func (f *fabric) close() error {
+	if f == nil {
+		return nil
+	}
+	err := f.rdma.Close()
+	f.accepts.Wait()
+	return err
+}
+
+// authenticate lets in the streams of live sessions.
+func (f *fabric) authenticate(_ context.Context, stream net.Conn, _ bool) (*tcp.Admission, error) {
+	var of *reach
+	_, err := wire.CheckTicket(stream, func(session uint64) []byte {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if of = f.mu.sessions[session]; of == nil {
+			return nil
+		}
+		return of.ticket
+	})
+	if err != nil {
+		return nil, err
+	}
+	return of.admission, nil
+}
+
+// admit gives a session its way to the fabric.
+func (f *fabric) admit(session uint64) *reach {
+	if f == nil || f.listener == nil {
+		return nil
+	}
+	r := &reach{of: f, session: session, ticket: wire.NewTicket(), admission: tcp.NewAdmission(connsPerSession)}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.sessions[session] = r
+	return r
+}
+
+// end closes the connections of a session. When it returns, nothing that they carried
+// reaches memory any more.
+func (r *reach) end() {
+	if r == nil {
+		return
+	}
+	r.of.mu.Lock()
+	delete(r.of.mu.sessions, r.session)
+	r.of.mu.Unlock()
+	r.admission.End()
+}
+
+// tell adds to Welcome where the fabric is, and what opens it.
+func (r *reach) tell(m *wire.Welcome, local net.Addr) {
+	if r != nil {
+		m.DataAddress, m.Session, m.DataTicket = advertised(r.of.listener.Addr(), local.String()), r.session, r.ticket
+	}
+}
+
+// advertised is the address under which a peer finds a listener. One that listens
+// everywhere is found where the peer found this daemon already.
+func advertised(listener, local string) string {
+	host, port, err := net.SplitHostPort(listener)
+	if err != nil {
+		return listener
+	}
+	here, _, err := net.SplitHostPort(local)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		return net.JoinHostPort(here, port)
+	}
+	return listener
+}
+
+// key returns the remote key of a region, which it registers first if need be. The
+// caller has made sure that the session may have it.
+func (r *reach) key(id bb.RegionID) ([]byte, error) {
+	f := r.of
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	region := f.mu.regions[id]
+	if region == nil {
+		// While the lock is held, a region that is going comes no further than gone: so it
+		// is either not found here, or unregistered there.
+		_, mem, err := f.mu.store.Region(id)
+		if err != nil {
+			return nil, err
+		}
+		if region, err = f.rdma.Register(rdma.Memory{Bytes: mem}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite); err != nil {
+			return nil, bb.Wrap("register", id.String(), err)
+		}
+		f.mu.regions[id] = region
+	}
+	return region.Key().AppendBinary(nil)
+}
+
+// gone is told of regions that are about to be unmapped. When it returns, no peer
+// touches their memory any more, and their keys open nothing.
+func (f *fabric) gone(id bb.RegionID) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	region := f.mu.regions[id]
+	delete(f.mu.regions, id)
+	f.mu.Unlock()
+	if region != nil {
+		_ = region.Close() // over TCP it has no errors
+	}
+}
