@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -41,7 +42,7 @@ type change struct {
 // The server writes a batch message by message; killed in between, it finishes when
 // it starts again.
 func (b *bucket) commit(ctx context.Context, changes []change) ([]uint64, error) {
-	id := nonce()
+	id := b.c.nonce()
 	msgs := make([]*nats.Msg, len(changes))
 	for i, c := range changes {
 		msgs[i] = b.batchMessage(id, i, len(changes), c)
@@ -83,7 +84,7 @@ func (b *bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, 
 		return 0, b.c.unavailable(ctx, "batch", errNoServer)
 	}
 	lost := false
-	for {
+	for try := 0; ; try++ {
 		ack, err := b.c.request(ctx, msgs...)
 		var seq uint64
 		if err == nil {
@@ -92,15 +93,19 @@ func (b *bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, 
 		switch {
 		case err == nil:
 			return seq, nil
-		case errors.Is(err, errConflict) && lost:
-			return b.foundBatch(ctx, id, changes)
-		case errors.Is(err, errConflict):
+		case errors.Is(err, errConflict) && !lost && !b.replicated():
 			return 0, err
+		case errors.Is(err, errConflict):
+			seq, err = b.becameOf(ctx, id, changes, lost)
+			if !errors.Is(err, errInProcess) {
+				return seq, err
+			}
 		case errors.Is(err, errUncertain):
 			lost = true
 		}
-		if errors.Is(err, errBusy) {
-			err = b.c.again(ctx)
+		if errors.Is(err, errBusy) || errors.Is(err, errInProcess) {
+			b.c.pause(ctx, try)
+			err = b.c.wait(ctx)
 		} else {
 			err = b.retry(ctx, err)
 		}
@@ -128,17 +133,62 @@ func parseBatchAck(data []byte) (uint64, error) {
 	return parseAck(data)
 }
 
-// foundBatch looks whether a batch whose acknowledgement was lost took effect: then
-// the messages that it wrote carry its id.
-func (b *bucket) foundBatch(ctx context.Context, id string, changes []change) (uint64, error) {
-	for i, c := range changes {
-		r, err := b.get(ctx, c.key)
-		if err != nil {
-			return 0, fmt.Errorf("%w: %w", errUncertain, err)
+// becameOf finds out what became of a batch that was refused: by a server that had
+// carried it out before, or has old revisions, or rightly (see publish).
+//
+// All that it wants to know is of one moment. If a message of the batch is found,
+// the batch was carried out. If all that it expects holds, it was not, and can be
+// sent again (errInProcess). If something that it expects holds no more, it can
+// never be carried out; and it never was, if one of the keys that it would have
+// written is as it was before.
+func (b *bucket) becameOf(ctx context.Context, id string, changes []change, lost bool) (uint64, error) {
+	found, err := b.revisions(ctx, changes)
+	if err != nil {
+		if lost {
+			err = fmt.Errorf("%w: %w", errUncertain, err)
 		}
+		return 0, err
+	}
+	holds, untouched := true, false
+	for i, c := range changes {
+		r := found[c.key]
 		if r.by == id {
 			return r.seq + uint64(len(changes)-1-i), nil
 		}
+		if c.check != "" {
+			holds = holds && found[c.check].seq == c.expected
+			continue
+		}
+		holds = holds && r.seq == c.expected
+		untouched = untouched || r.seq == c.expected
+	}
+	switch {
+	case holds:
+		return 0, errInProcess
+	case !lost || untouched:
+		return 0, errConflict
 	}
 	return 0, fmt.Errorf("%w: others changed the same since", errUncertain)
+}
+
+// revisions returns the records of all keys that a batch writes or checks.
+func (b *bucket) revisions(ctx context.Context, changes []change) (map[string]record, error) {
+	keys := make([]string, 0, len(changes)+1)
+	for _, c := range changes {
+		keys = append(keys, c.key)
+		if c.check != "" {
+			keys = append(keys, c.check)
+		}
+	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	records, all, err := b.newest(ctx, keys...)
+	if err == nil && !all {
+		err = errTooMany
+	}
+	found := make(map[string]record, len(records))
+	for _, r := range records {
+		found[r.key] = r
+	}
+	return found, err
 }

@@ -3,13 +3,12 @@ package meta
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,9 +22,11 @@ const (
 	hdrSequence        = "Nats-Sequence"
 	hdrSubject         = "Nats-Subject"
 	hdrOperation       = "KV-Operation"
-	hdrNonce           = "Forebay-Nonce"
+	hdrNonce           = "Forebay-Nonce" // tells a change from another one like it
 
+	codeNoPeers           = 10005
 	codeStreamNotFound    = 10059
+	codeNotClustered      = 10074
 	codeWrongSequence     = 10071
 	codeWrongSequenceOfIt = 10164
 )
@@ -33,6 +34,9 @@ const (
 var (
 	errConflict = errors.New("the key has another revision")
 	errNoBucket = errors.New("the bucket does not exist")
+	// errInProcess: another change of the key is on its way to the copies. Nothing was
+	// changed, nor is it known yet whether the other change will be.
+	errInProcess = errors.New("the key is being changed")
 )
 
 // bucket is one key-value bucket: a stream KV_name with one message per subject
@@ -43,12 +47,16 @@ var (
 type bucket struct {
 	c        *conn
 	counters *counters
-	replicas int
+	replicas int          // copies that it gets when it is made
+	copies   atomic.Int32 // that it has, once that is known
 	name     string
 	subject  string // prefix of its subjects
 	get1     string // prefix of direct gets
-	getOne   string // subject of gets answered by the leader
 	batches  chan struct{}
+	barriers barriers
+	// gone, if not nil, confirms that the bucket is no more, which a server may say
+	// that has yet to learn of it.
+	gone func(context.Context) (bool, error)
 }
 
 // record is one value of a bucket.
@@ -56,7 +64,7 @@ type record struct {
 	key  string
 	seq  uint64 // 0: the key does not exist
 	data []byte // nil: it was deleted
-	by   string // the batch or the nonce that wrote it
+	by   string // the batch id or the nonce of the change that wrote it
 }
 
 func (r *record) live() bool { return len(r.data) > 0 }
@@ -66,22 +74,55 @@ func (m *Meta) bucket(name string) *bucket {
 		c: m.conn, counters: &m.counters, replicas: m.opts.Replicas, name: name,
 		subject: "$KV." + name + ".",
 		get1:    "$JS.API.DIRECT.GET.KV_" + name + ".$KV." + name + ".",
-		getOne:  "$JS.API.STREAM.MSG.GET.KV_" + name,
-		batches: make(chan struct{}, maxBatchesAtOnce),
+		batches: make(chan struct{}, maxBatchesAtOnce), barriers: barriers{slot: make(chan struct{}, 1)},
 	}
 }
 
-// ensure makes the bucket if it is not there.
+// ensure makes the bucket if it is not there, and gives it more copies if it has
+// fewer than it should.
 func (b *bucket) ensure(ctx context.Context) error {
-	return b.manage(ctx, func(ctx context.Context) error {
-		_, err := b.c.admin.CreateStream(ctx, jetstream.StreamConfig{
+	err := b.manage(ctx, func(ctx context.Context) error {
+		s, err := b.c.admin.CreateStream(ctx, jetstream.StreamConfig{
 			Name: "KV_" + b.name, Subjects: []string{b.subject + ">"}, Storage: jetstream.FileStorage,
 			MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, AllowRollup: true, AllowDirect: true,
 			AllowAtomicPublish: true, Replicas: b.replicas, MaxMsgs: -1, MaxBytes: -1,
 		})
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return nil // made by another version: it is used as it is
+			return b.find(ctx) // made by another version: it is used as it is
 		}
+		if err == nil {
+			b.copies.Store(int32(s.CachedInfo().Config.Replicas))
+		}
+		return err
+	})
+	if err != nil || int(b.copies.Load()) >= b.replicas {
+		return err
+	}
+	return b.raise(ctx)
+}
+
+// find learns how many copies the bucket has.
+func (b *bucket) find(ctx context.Context) error {
+	s, err := b.c.admin.Stream(ctx, "KV_"+b.name)
+	if err == nil {
+		b.copies.Store(int32(s.CachedInfo().Config.Replicas))
+	}
+	return err
+}
+
+// raise gives a bucket that was made for fewer servers its copies.
+func (b *bucket) raise(ctx context.Context) error {
+	return b.manage(ctx, func(ctx context.Context) error {
+		s, err := b.c.admin.Stream(ctx, "KV_"+b.name)
+		if err != nil {
+			return err
+		}
+		cfg := s.CachedInfo().Config
+		if cfg.Replicas >= b.replicas {
+			return nil
+		}
+		cfg.Replicas = b.replicas
+		_, err = b.c.admin.UpdateStream(ctx, cfg)
 		return err
 	})
 }
@@ -89,9 +130,9 @@ func (b *bucket) ensure(ctx context.Context) error {
 func (b *bucket) exists(ctx context.Context) (bool, error) {
 	found := true
 	err := b.manage(ctx, func(ctx context.Context) error {
-		_, err := b.c.admin.Stream(ctx, "KV_"+b.name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			found, err = false, nil
+		err := b.find(ctx)
+		if found = err == nil; errors.Is(err, jetstream.ErrStreamNotFound) {
+			err = nil
 		}
 		return err
 	})
@@ -118,7 +159,9 @@ func (b *bucket) manage(ctx context.Context, do func(context.Context) error) err
 		switch {
 		case err == nil:
 			return nil
-		case errors.As(err, &api) && api.APIError() != nil && api.APIError().Code < 500:
+		case errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == codeNotClustered:
+			return bb.E(bb.Invalid, "bucket", b.name, api.APIError().Error()).WithRemedy("ask for one replica, or use a cluster of servers")
+		case errors.As(err, &api) && api.APIError() != nil && final(api.APIError()):
 			return bb.E(bb.Internal, "bucket", b.name, api.APIError().Error())
 		}
 		if ctx.Err() != nil {
@@ -130,17 +173,24 @@ func (b *bucket) manage(ctx context.Context, do func(context.Context) error) err
 	}
 }
 
-// get returns what is stored under a key. With one replica the server that holds it
-// answers directly; with more, the leader does, so that the answer is never old.
+// final reports whether asking again cannot help. A cluster that is starting has no
+// leader, or too few servers that are known to be up, for a while.
+func final(err *jetstream.APIError) bool {
+	return err.Code < 500 && err.ErrorCode != codeNoPeers
+}
+
+// get returns what is stored under a key: never less than what was acknowledged to
+// anybody before it was called (see barriers).
 func (b *bucket) get(ctx context.Context, key string) (record, error) {
-	for {
-		var r record
-		var err error
-		if b.replicas > 1 {
-			r, err = b.getFromLeader(ctx, key)
-		} else {
-			r, err = b.getDirect(ctx, key)
+	if b.replicated() {
+		records, _, err := b.newest(ctx, key)
+		if err != nil || len(records) == 0 {
+			return record{key: key}, err
 		}
+		return records[0], nil
+	}
+	for {
+		r, err := b.getDirect(ctx, key)
 		if err == nil {
 			return r, nil
 		}
@@ -155,13 +205,19 @@ func (b *bucket) retry(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		// Either the bucket is gone or the server is not ready.
-		found, ferr := b.exists(ctx)
-		if ferr != nil {
+		switch found, ferr := b.exists(ctx); {
+		case ferr != nil:
 			return ferr
-		}
-		if !found {
+		case !found && b.gone == nil:
 			return errNoBucket
+		case !found:
+			if gone, err := b.gone(ctx); err != nil {
+				return err
+			} else if gone {
+				return errNoBucket
+			}
 		}
+		b.c.pause(ctx, 5)
 		return b.c.again(ctx)
 	case !errors.Is(err, errUncertain) && !errors.Is(err, errNoServer):
 		return err
@@ -203,17 +259,6 @@ func writer(h nats.Header) string {
 	return h.Get(hdrNonce)
 }
 
-// stored is the leader's answer to a get.
-type stored struct {
-	Message *struct {
-		Subject string `json:"subject"`
-		Seq     uint64 `json:"seq"`
-		Header  []byte `json:"hdrs"`
-		Data    []byte `json:"data"`
-	} `json:"message"`
-	Error *apiError `json:"error"`
-}
-
 type apiError struct {
 	Code        int    `json:"code"`
 	ErrCode     int    `json:"err_code"`
@@ -224,60 +269,23 @@ func (e *apiError) Error() string {
 	return fmt.Sprintf("server error %d: %s", e.ErrCode, e.Description)
 }
 
-func (b *bucket) getFromLeader(ctx context.Context, key string) (record, error) {
-	r, err := b.ask(ctx, map[string]any{"last_by_subj": b.subject + key})
-	r.key = key
-	return r, err
-}
-
-// ask sends a get to the leader; a record with sequence 0 says that there is none.
-func (b *bucket) ask(ctx context.Context, query map[string]any) (record, error) {
-	body, err := json.Marshal(query)
-	if err != nil {
-		return record{}, err
-	}
-	msg, err := b.c.request(ctx, &nats.Msg{Subject: b.getOne, Data: body})
-	if err != nil {
-		return record{}, err
-	}
-	var answer stored
-	switch err := json.Unmarshal(msg.Data, &answer); {
-	case err != nil:
-		return record{}, bb.E(bb.Internal, "get", b.name, err.Error())
-	case answer.Error != nil && answer.Error.ErrCode == codeStreamNotFound:
-		return record{}, errNoBucket
-	case answer.Error != nil && answer.Error.Code == 404:
-		return record{}, nil
-	case answer.Error != nil && answer.Error.Code == 503:
-		return record{}, fmt.Errorf("%w: %w", errUncertain, answer.Error)
-	case answer.Error != nil:
-		return record{}, bb.E(bb.Internal, "get", b.name, answer.Error.Error())
-	case answer.Message == nil:
-		return record{}, nil
-	}
-	h, err := nats.DecodeHeadersMsg(answer.Message.Header)
-	if err != nil && len(answer.Message.Header) > 0 {
-		return record{}, bb.E(bb.Internal, "get", b.name, err.Error())
-	}
-	key := strings.TrimPrefix(answer.Message.Subject, b.subject)
-	return record{key: key, seq: answer.Message.Seq, data: answer.Message.Data, by: writer(h)}, nil
-}
-
 // put stores data under a key if its revision is expected (0: it does not exist),
 // and returns the new revision; else errConflict. If the answer is lost, it finds
 // out what became of the change.
 func (b *bucket) put(ctx context.Context, key string, data []byte, expected uint64) (uint64, error) {
-	h := nats.Header{hdrExpected: {strconv.FormatUint(expected, 10)}}
-	return b.publish(ctx, key, data, h, expected, func(r *record) bool { return bytes.Equal(r.data, data) })
+	id := b.c.nonce()
+	h := nats.Header{hdrExpected: {strconv.FormatUint(expected, 10)}, hdrNonce: {id}}
+	return b.publish(ctx, key, data, h, expected, id)
 }
 
 // create stores data under a key that must not exist; else errConflict and what is there.
 func (b *bucket) create(ctx context.Context, key string, data []byte, tombstone uint64) (uint64, record, error) {
-	for {
+	for try := 0; ; try++ {
 		seq, err := b.put(ctx, key, data, tombstone)
 		if !errors.Is(err, errConflict) {
 			return seq, record{}, err
 		}
+		b.c.pause(ctx, try)
 		r, err := b.get(ctx, key)
 		if err != nil {
 			return 0, record{}, err
@@ -295,11 +303,11 @@ func (b *bucket) create(ctx context.Context, key string, data []byte, tombstone 
 // (Nats-TTL), or to be deleted, a server that is killed would find the version before it
 // in the log and take it for the newest (nats-server 2.15, TestRemovedStaysRemoved).
 func (b *bucket) remove(ctx context.Context, key string, expected uint64) (uint64, error) {
-	id := nonce()
+	id := b.c.nonce()
 	h := nats.Header{
 		hdrExpected: {strconv.FormatUint(expected, 10)}, hdrOperation: {"DEL"}, hdrNonce: {id},
 	}
-	return b.publish(ctx, key, nil, h, expected, func(r *record) bool { return r.by == id })
+	return b.publish(ctx, key, nil, h, expected, id)
 }
 
 // discard is remove for what does no harm if it stays: it does not wait.
@@ -309,11 +317,16 @@ func (b *bucket) discard(key string, expected uint64) {
 	}})
 }
 
-// publish sends one change until the server says what became of it. mine tells
-// whether a record is the one that this change writes.
-func (b *bucket) publish(ctx context.Context, key string, data []byte, h nats.Header, expected uint64, mine func(*record) bool) (uint64, error) {
+// publish sends one change until the server says what became of it. The change has
+// an id, by which its record can be told from one that somebody else wrote.
+//
+// A refusal decides nothing where there are several copies: it may come from a
+// leader that is none any more and has old revisions, or be owed to a change that
+// its leader took with it. So what is stored is read then, by a read that is never
+// old; if that still has the expected revision, the change is sent again.
+func (b *bucket) publish(ctx context.Context, key string, data []byte, h nats.Header, expected uint64, id string) (uint64, error) {
 	lost := false
-	for {
+	for try := 0; ; try++ {
 		ack, err := b.c.request(ctx, &nats.Msg{Subject: b.subject + key, Header: h, Data: data})
 		var seq uint64
 		if err == nil {
@@ -322,21 +335,33 @@ func (b *bucket) publish(ctx context.Context, key string, data []byte, h nats.He
 		switch {
 		case err == nil:
 			return seq, nil
-		case errors.Is(err, errConflict) && lost:
-			r, gerr := b.get(ctx, key)
-			if gerr != nil {
-				return 0, fmt.Errorf("%w: %w", errUncertain, gerr)
-			}
-			if r.seq > expected && mine(&r) {
-				return r.seq, nil
-			}
-			return 0, fmt.Errorf("%w: another change of it was found", errUncertain)
-		case errors.Is(err, errConflict):
+		case errors.Is(err, errConflict) && !lost && !b.replicated():
 			return 0, err
+		case errors.Is(err, errConflict):
+			r, gerr := b.get(ctx, key)
+			switch {
+			case gerr != nil && lost:
+				return 0, fmt.Errorf("%w: %w", errUncertain, gerr)
+			case gerr != nil:
+				return 0, gerr
+			case r.by == id:
+				return r.seq, nil
+			case r.seq != expected && lost:
+				return 0, fmt.Errorf("%w: another change of it was found", errUncertain)
+			case r.seq != expected:
+				return 0, err
+			}
+			err = errInProcess
 		case errors.Is(err, errUncertain):
 			lost = true
 		}
-		if err := b.retry(ctx, err); err != nil {
+		if errors.Is(err, errInProcess) {
+			b.c.pause(ctx, try)
+			err = b.c.wait(ctx)
+		} else {
+			err = b.retry(ctx, err)
+		}
+		if err != nil {
 			if lost && !errors.Is(err, errNoBucket) && !errors.Is(err, errUncertain) {
 				err = fmt.Errorf("%w: %w", errUncertain, err)
 			}
@@ -368,18 +393,14 @@ func parseAck(data []byte) (uint64, error) {
 		return 0, bb.E(bb.Internal, "put", "", fmt.Sprintf("the server's acknowledgement is malformed: %.80q", data))
 	}
 	switch {
-	case ack.Error.ErrCode == codeWrongSequence, ack.Error.ErrCode == codeWrongSequenceOfIt:
+	case ack.Error.ErrCode == codeWrongSequence:
 		return 0, errConflict
+	case ack.Error.ErrCode == codeWrongSequenceOfIt:
+		return 0, errInProcess
 	case ack.Error.ErrCode == codeStreamNotFound:
 		return 0, errNoBucket
 	case ack.Error.Code == 503:
 		return 0, fmt.Errorf("%w: %w", errUncertain, ack.Error)
 	}
 	return 0, &bb.Error{Kind: bb.Internal, Op: "put", Err: ack.Error, Remedy: "see the NATS server's limits and log"}
-}
-
-func nonce() string {
-	var b [8]byte
-	rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }

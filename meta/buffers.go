@@ -30,6 +30,7 @@ const (
 	systemBucket = "forebay"
 	bufferPrefix = "buffer."
 	orphanAge    = time.Hour
+	maxReplicas  = 2 // nodes that hold each byte of a buffer
 )
 
 func bufferKey(name string) string { return bufferPrefix + name }
@@ -82,6 +83,9 @@ func checkBuffer(op string, b *bb.Buffer) error {
 	long := len(b.Backing) > maxText || len(b.Job) > maxText || len(b.Codec) > maxText || len(b.Keep) > maxText
 	if long || b.Capacity < 0 || b.FlushLimit < 0 || b.DirtyAge < 0 || !representable(b.Created) {
 		return bb.E(bb.Invalid, op, b.Name, "has a value that is negative, too long or out of range")
+	}
+	if b.Replicas < 0 || b.Replicas > maxReplicas {
+		return bb.E(bb.Invalid, op, b.Name, fmt.Sprintf("wants %d replicas, it can have 1 or %d", b.Replicas, maxReplicas))
 	}
 	return nil
 }
@@ -246,6 +250,16 @@ func (m *Meta) Repair(ctx context.Context) error {
 	return m.deleteOrphans(ctx, known)
 }
 
+// usesBucket reports whether a buffer has a bucket of that name.
+func (m *Meta) usesBucket(ctx context.Context, name string) (bool, error) {
+	buffer := strings.TrimPrefix(name[:strings.LastIndexByte(name, '-')], systemBucket+"-")
+	_, id, err := m.buffer(ctx, "repair", buffer)
+	if errors.Is(err, bb.NotFound) || errors.Is(err, bb.Invalid) {
+		return false, nil
+	}
+	return bucketName(buffer, id) == name, err
+}
+
 // deleteOrphans deletes buckets without a record that are too old to be of a buffer
 // that is just being made.
 func (m *Meta) deleteOrphans(ctx context.Context, known map[string]bool) error {
@@ -265,6 +279,13 @@ func (m *Meta) deleteOrphans(ctx context.Context, known map[string]bool) error {
 		return nil
 	}
 	for _, name := range orphans {
+		// Its record was put before it was made, so it can be looked for now, whatever
+		// the clocks say of the bucket's age.
+		if used, err := m.usesBucket(ctx, name); err != nil {
+			return err
+		} else if used {
+			continue
+		}
 		m.log.Warn("deleting a bucket that no buffer has", "bucket", name)
 		if err := m.bucket(name).destroy(ctx); err != nil {
 			return fmt.Errorf("repair: %w", err)

@@ -16,7 +16,7 @@ func TestBuffers(t *testing.T) {
 	ctx := testContext(t)
 	b := bb.Buffer{
 		Name: "ckpt-1", UID: 1, GID: 2, Mode: 0o750, Capacity: 1 << 40, Backing: "file:///lustre/me", Durability: bb.DurabilityFlushed,
-		Codec: "zstd", Keep: bb.DefaultKeep(), FlushLimit: 5, DirtyAge: time.Minute, NoWait: true, Receipt: true, Job: "42",
+		Codec: "zstd", Keep: bb.DefaultKeep(), FlushLimit: 5, DirtyAge: time.Minute, NoWait: true, Receipt: true, Job: "42", Replicas: 2,
 	}
 	made, err := m.CreateBuffer(ctx, b)
 	if err != nil || made.State != bb.BufferActive || made.Created.IsZero() || made.Revision == 0 {
@@ -28,7 +28,7 @@ func TestBuffers(t *testing.T) {
 	}
 	_, err = m.CreateBuffer(ctx, b)
 	wantKind(t, "create again", err, bb.Exists)
-	for _, bad := range []bb.Buffer{{}, {Name: "UPPER"}, {Name: "x", Capacity: -1}, {Name: "../x"}} {
+	for _, bad := range []bb.Buffer{{}, {Name: "UPPER"}, {Name: "x", Capacity: -1}, {Name: "x", Replicas: -1}, {Name: "x", Replicas: 3}, {Name: "../x"}} {
 		_, err = m.CreateBuffer(ctx, bad)
 		wantKind(t, "create "+bad.Name, err, bb.Invalid)
 	}
@@ -52,10 +52,10 @@ func TestBuffers(t *testing.T) {
 }
 
 func TestDestroyBuffer(t *testing.T) {
-	for name, sole := range modes {
+	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, t.TempDir())
-			m := connectTo(t, Options{InProcess: s, SoleWriter: sole})
+			m := connectTo(t, Options{InProcess: s, SoleWriter: mode.sole})
 			ctx := testContext(t)
 			old := newBuffer(t, m, "buf")
 			create(t, old, bb.RootDir, "f")

@@ -52,7 +52,8 @@ func exists(op, name string) error {
 
 // confirm is step C2 of the creation of an entry.
 func (ns *Namespace) confirm(ctx context.Context, op string, id entryID) error {
-	for range maxTries {
+	for try := range maxTries {
+		ns.b.c.yield(ctx, try)
 		switch _, gone, err := ns.settledDir(ctx, id.dir); {
 		case errors.Is(err, errConflict):
 			continue
@@ -87,7 +88,8 @@ func (ns *Namespace) settledDir(ctx context.Context, dir bb.DirID) (seq uint64, 
 // had it from its creator, and its directory is gone for them too.
 func (ns *Namespace) withdraw(ctx context.Context, id entryID) error {
 	key := entryKey(id.dir, id.name)
-	for range maxTries {
+	for try := range maxTries {
+		ns.b.c.yield(ctx, try)
 		r, err := ns.b.get(ctx, key)
 		if err != nil {
 			return err
@@ -201,7 +203,8 @@ func (ns *Namespace) MkdirAll(ctx context.Context, path string, o Owner) (bb.Ent
 
 // enter returns the directory of a name, made if it is not there.
 func (ns *Namespace) enter(ctx context.Context, parent bb.DirID, name string, o Owner) (bb.Entry, error) {
-	for range maxTries {
+	for try := range maxTries {
+		ns.b.c.yield(ctx, try)
 		c, err := ns.load(ctx, parent, name)
 		switch {
 		case err != nil:
@@ -235,7 +238,8 @@ func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o
 	if err := checkPlace(parent, name); err != nil {
 		return bb.Entry{}, err
 	}
-	for range maxTries {
+	for try := range maxTries {
+		ns.b.c.yield(ctx, try)
 		c, err := ns.load(ctx, parent, name)
 		switch {
 		case err != nil:

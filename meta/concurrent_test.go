@@ -18,17 +18,18 @@ import (
 // two that do not know of each other.
 func eachPair(t *testing.T, test func(t *testing.T, a, b *Namespace)) {
 	t.Helper()
-	for name, sole := range modes {
+	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, t.TempDir())
-			m := connectTo(t, Options{InProcess: s, SoleWriter: sole})
-			a := newBuffer(t, m, "buf")
+			m := connectTo(t, Options{InProcess: s, SoleWriter: mode.sole})
+			a := mode.in(newBuffer(t, m, "buf"))
 			b := a
-			if !sole {
+			if !mode.sole {
 				var err error
 				if b, err = connectTo(t, Options{InProcess: s}).Namespace(testContext(t), "buf"); err != nil {
 					t.Fatal(err)
 				}
+				mode.in(b)
 			}
 			test(t, a, b)
 		})

@@ -2,11 +2,13 @@ package meta
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -57,6 +59,8 @@ type conn struct {
 	server string
 
 	prefix string // of reply subjects
+	name   string // of this connection, like no other's
+	nonces atomic.Uint64
 	sub    *nats.Subscription
 	last   atomic.Uint64 // id of the last call
 	shards [callShards]struct {
@@ -98,6 +102,7 @@ func dial(ctx context.Context, opts Options) (*conn, error) {
 		return nil, err
 	}
 	var err error
+	c.name = rand.Text()
 	c.prefix = c.nc.NewInbox() + "."
 	if c.sub, err = c.nc.Subscribe(c.prefix+"*", c.dispatch); err == nil {
 		err = c.sub.SetPendingLimits(-1, -1) // bounded by the answers that are asked for
@@ -288,6 +293,31 @@ func (c *conn) again(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return c.wait(ctx)
+}
+
+// pause waits a moment before the n-th next try, longer each time and never as long
+// as others that try the same.
+func (c *conn) pause(ctx context.Context, n int) {
+	most := 250 * time.Microsecond << min(n, 8)
+	timer := time.NewTimer(most/2 + mathrand.N(most/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// yield pauses before another try of a change that others were ahead of, so that
+// many who want the same get their turns.
+func (c *conn) yield(ctx context.Context, try int) {
+	if try > 1 {
+		c.pause(ctx, min(try-2, 5))
+	}
+}
+
+// nonce returns an id that nobody else's change has, ever.
+func (c *conn) nonce() string {
+	return c.name + strconv.FormatUint(c.nonces.Add(1), 36)
 }
 
 // unavailable is the error of an operation whose context ended while the server

@@ -38,8 +38,19 @@ func startServer(t testing.TB, dir string) *embedded.Server {
 	return s
 }
 
+func startListening(t testing.TB, dir, listen string) *embedded.Server {
+	t.Helper()
+	s, err := embedded.Start(testContext(t), embedded.Options{Dir: dir, Listen: listen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Shutdown)
+	return s
+}
+
 func connectTo(t testing.TB, o Options) *Meta {
 	t.Helper()
+	o.Node = "me"
 	o.Logger = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelError}))
 	m, err := Connect(testContext(t), o)
 	if err != nil {
@@ -56,16 +67,27 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// modes are the two ways in which a namespace answers.
-var modes = map[string]bool{"sole writer": true, "several writers": false}
+// mode is a way in which a namespace answers.
+type mode struct {
+	sole   bool
+	copies int32 // that its bucket is taken to have: reads of more than one put barriers
+}
+
+var modes = map[string]mode{"sole writer": {true, 1}, "several writers": {false, 1}, "several copies": {false, 3}}
+
+// in makes a namespace answer as its mode says.
+func (m mode) in(ns *Namespace) *Namespace {
+	ns.b.copies.Store(m.copies)
+	return ns
+}
 
 // eachMode runs a test on a new namespace in each mode.
 func eachMode(t *testing.T, test func(*testing.T, *Namespace)) {
 	t.Helper()
-	for name, sole := range modes {
+	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, t.TempDir())
-			test(t, newBuffer(t, connectTo(t, Options{InProcess: s, SoleWriter: sole}), "buf"))
+			test(t, mode.in(newBuffer(t, connectTo(t, Options{InProcess: s, SoleWriter: mode.sole}), "buf")))
 		})
 	}
 }

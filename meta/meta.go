@@ -28,9 +28,10 @@ type Options struct {
 	Cert, Key   string   // files of the client's own certificate; "" for none
 	InProcess   InProcess
 
-	Name       string // of this client, as the server's administrators see it; default "forebay"
-	Replicas   int    // copies of each bucket: 1, 3 or 5; default 1
-	SoleWriter bool   // nobody but this Meta changes the namespace: answer from a write-through cache
+	Name       string    // of this client, as the server's administrators see it; default "forebay"
+	Node       bb.NodeID // that the StoreOps of this Meta's changes name as theirs
+	Replicas   int       // copies of each bucket: 1, 3 or 5; default 1
+	SoleWriter bool      // nobody but this Meta changes the namespace: answer from a write-through cache
 	// CacheEntries bounds that cache, about 600 bytes each; default 32,768.
 	CacheEntries int
 	Logger       *slog.Logger // default: discard
@@ -101,6 +102,7 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	m := &Meta{opts: opts, log: opts.Logger, conn: c}
 	m.mu.namespaces = map[string]*Namespace{}
 	m.system = m.bucket(systemBucket)
+	m.system.gone = func(context.Context) (bool, error) { return false, nil } // nobody deletes it
 	m.events = newPublisher(c, &m.counters)
 	if err := m.start(ctx); err != nil {
 		m.Close()

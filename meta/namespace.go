@@ -82,7 +82,7 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*Namespace, error)
 	if b.State == bb.BufferDestroying {
 		return nil, bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed")
 	}
-	ns := m.newNamespace(buffer, bucketName(buffer, id))
+	ns := m.newNamespace(buffer, id)
 	if old := m.namespaceOf(buffer, ns.b.name); old != nil {
 		return old, nil
 	}
@@ -105,8 +105,17 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*Namespace, error)
 	return ns, nil
 }
 
-func (m *Meta) newNamespace(buffer, bucket string) *Namespace {
-	ns := &Namespace{m: m, b: m.bucket(bucket), buffer: buffer}
+func (m *Meta) newNamespace(buffer string, id uint64) *Namespace {
+	ns := &Namespace{m: m, b: m.bucket(bucketName(buffer, id)), buffer: buffer}
+	if m.opts.Replicas > 1 {
+		ns.b.gone = func(ctx context.Context) (bool, error) {
+			b, now, err := m.buffer(ctx, "namespace", buffer)
+			if errors.Is(err, bb.NotFound) {
+				return true, nil
+			}
+			return now != id || b.State == bb.BufferDestroying, err
+		}
+	}
 	if m.opts.SoleWriter {
 		ns.entries = newCache[entryID, bb.Entry](m.opts.CacheEntries)
 		ns.dirs = newCache[bb.DirID, directory](m.opts.CacheEntries)
@@ -363,7 +372,8 @@ func (ns *Namespace) Update(ctx context.Context, dir bb.DirID, name string, fn f
 			return bb.Entry{}, err
 		}
 	}
-	for range maxTries {
+	for try := range maxTries {
+		ns.b.c.yield(ctx, try)
 		c, err := ns.load(ctx, dir, name)
 		if err != nil {
 			return bb.Entry{}, opError("update", name, err)

@@ -389,10 +389,10 @@ func TestStoreOps(t *testing.T) {
 			t.Fatalf("%+v %v", ops, err)
 		}
 		want := []StoreOp{
-			{Op: OpRename, OldPath: "a/b/f", NewPath: "g", File: f.File, Flushed: f.Flushed},
-			{Op: OpRename, OldPath: "a", NewPath: "z", IsDir: true},
-			{Op: OpRemove, OldPath: "z/b", IsDir: true},
-			{Op: OpRemove, OldPath: "g", File: f.File, Flushed: f.Flushed},
+			{Op: OpRename, OldPath: "a/b/f", NewPath: "g", File: f.File, Flushed: f.Flushed, By: "me"},
+			{Op: OpRename, OldPath: "a", NewPath: "z", IsDir: true, By: "me"},
+			{Op: OpRemove, OldPath: "z/b", IsDir: true, By: "me"},
+			{Op: OpRemove, OldPath: "g", File: f.File, Flushed: f.Flushed, By: "me"},
 		}
 		for i, op := range ops {
 			seq := op.Seq

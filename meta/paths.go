@@ -92,7 +92,8 @@ func (ns *Namespace) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
 // pathOf also returns the revision of the paths key at which the path is right. It
 // always asks the server.
 func (ns *Namespace) pathOf(ctx context.Context, dir bb.DirID) (string, uint64, error) {
-	for range maxTries {
+	for try := range maxTries {
+		ns.b.c.yield(ctx, try)
 		before, err := ns.paths(ctx)
 		if err != nil {
 			return "", 0, err

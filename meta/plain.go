@@ -2,6 +2,7 @@ package meta
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
@@ -33,7 +34,7 @@ func OpenPlain(ctx context.Context, url string, server InProcess) (*Plain, error
 	}
 	p := &Plain{conn: conn}
 	if p.js, err = jetstream.New(conn); err == nil {
-		p.values, err = p.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "plain-" + nonce(), Storage: jetstream.FileStorage})
+		p.values, err = p.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "plain-" + rand.Text(), Storage: jetstream.FileStorage})
 	}
 	if err != nil {
 		conn.Close()

@@ -154,7 +154,7 @@ func sealBuffer(key string, b *bb.Buffer, bucket uint64) ([]byte, error) {
 	return seal(key, &metapb.Buffer{
 		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
 		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: int64(b.DirtyAge),
-		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: nanos(b.Created), State: string(b.State), Bucket: bucket,
+		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: nanos(b.Created), State: string(b.State), Bucket: bucket, Replicas: uint32(b.Replicas),
 	})
 }
 
@@ -167,7 +167,10 @@ func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) 
 		Name: m.GetName(), UID: m.GetUid(), GID: m.GetGid(), Mode: fs.FileMode(m.GetMode()).Perm(), Capacity: m.GetCapacity(),
 		Backing: m.GetBacking(), Durability: bb.Durability(m.GetDurability()), Codec: m.GetCodec(), Keep: m.GetKeep(),
 		FlushLimit: m.GetFlushLimit(), DirtyAge: time.Duration(m.GetDirtyAge()), NoWait: m.GetNoWait(), Receipt: m.GetReceipt(),
-		Job: m.GetJob(), Created: fromNanos(m.Created), State: bb.BufferState(m.GetState()), Revision: seq,
+		Job: m.GetJob(), Created: fromNanos(m.Created), State: bb.BufferState(m.GetState()), Revision: seq, Replicas: int(m.GetReplicas()),
+	}
+	if b.Replicas > maxReplicas {
+		return bb.Buffer{}, 0, bb.E(bb.Checksum, "decode", key, fmt.Sprintf("wants %d replicas", b.Replicas))
 	}
 	if bufferKey(b.Name) != key || bb.CheckBufferName(b.Name) != nil {
 		return bb.Buffer{}, 0, bb.E(bb.Checksum, "decode", key, "the record is of another buffer")

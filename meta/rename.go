@@ -37,7 +37,8 @@ func (ns *Namespace) Rename(ctx context.Context, srcDir bb.DirID, srcName string
 		return Renamed{}, err
 	}
 	src, dst := entryID{srcDir, srcName}, entryID{dstDir, dstName}
-	for range maxTries {
+	for try := range maxTries {
+		ns.b.c.yield(ctx, try)
 		r, err := ns.tryRename(ctx, src, dst, o)
 		if !errors.Is(err, errConflict) {
 			return r, opError("rename", srcName, err)

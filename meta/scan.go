@@ -30,7 +30,7 @@ var errStop = errors.New("stop")
 //
 // Few keys come in one answer; many through an ordered consumer, at the pace of fn.
 func (b *bucket) scan(ctx context.Context, filter string, fn func(*record) error) error {
-	records, all, err := b.small(ctx, filter)
+	records, all, err := b.newest(ctx, filter)
 	if err != nil {
 		return err
 	}
@@ -52,25 +52,7 @@ func stopped(err error) error {
 	return err
 }
 
-// small returns all records that match a filter, as of one moment, or false if they
-// are too many for that.
-func (b *bucket) small(ctx context.Context, filter string) ([]record, bool, error) {
-	body, err := json.Marshal(map[string]any{"multi_last": []string{b.subject + filter}, "batch": smallScan})
-	if err != nil {
-		return nil, false, err
-	}
-	for {
-		records, all, err := b.smallOnce(ctx, body)
-		if err == nil {
-			return records, all, nil
-		}
-		if err := b.retry(ctx, err); err != nil {
-			return nil, false, err
-		}
-	}
-}
-
-func (b *bucket) smallOnce(ctx context.Context, body []byte) (records []record, all bool, err error) {
+func (b *bucket) newestOnce(ctx context.Context, body []byte) (records []record, all bool, err error) {
 	err = b.many(ctx, body, smallScan, func(r *record) error {
 		records = append(records, *r)
 		return nil
@@ -144,9 +126,10 @@ func (b *bucket) consume(ctx context.Context, filter string, fn func(*record) er
 	return stopped(b.drain(ctx, filter, msgs, fn))
 }
 
-func (b *bucket) subscribe(ctx context.Context, filter string, handler nats.MsgHandler) (*nats.Subscription, error) {
+func (b *bucket) subscribe(ctx context.Context, filter string, handler nats.MsgHandler, options ...nats.SubOpt) (*nats.Subscription, error) {
+	options = append(options, nats.OrderedConsumer(), nats.BindStream("KV_"+b.name))
 	for {
-		sub, err := b.c.push.Subscribe(b.subject+filter, handler, nats.OrderedConsumer(), nats.BindStream("KV_"+b.name))
+		sub, err := b.c.push.Subscribe(b.subject+filter, handler, options...)
 		switch {
 		case err == nil:
 			return sub, nil
@@ -176,8 +159,10 @@ func (b *bucket) drain(ctx context.Context, filter string, msgs <-chan *nats.Msg
 			if !ok {
 				return bb.E(bb.Internal, "list", b.name, "the server's message is malformed")
 			}
-			if err := fn(&r); err != nil {
-				return err
+			if !isBarrier(r.key) {
+				if err := fn(&r); err != nil {
+					return err
+				}
 			}
 			last, caughtUp = r.seq, pending == 0
 			silence.Reset(scanSilence)
@@ -191,25 +176,43 @@ func (b *bucket) drain(ctx context.Context, filter string, msgs <-chan *nats.Msg
 }
 
 // rest calls fn with the records from a sequence on. Each answer is of one moment, so
-// the one after which nothing is left has caught up, however fast others write.
+// the one after which nothing is left has caught up, however fast others write; where
+// there are several copies, if it also holds a barrier that was put for it.
 func (b *bucket) rest(ctx context.Context, filter string, from uint64, fn func(*record) error) error {
-	for all := false; !all; {
+	for try := 0; ; try++ {
+		barrier := uint64(0)
+		if b.replicated() {
+			var err error
+			if barrier, err = b.putBarrier(ctx, barrierOf(filter)); err != nil {
+				return err
+			}
+		}
 		query, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": b.subject + filter, "batch": smallScan})
 		if err != nil {
 			return err
 		}
+		all, seen := false, barrier == 0
 		err = b.many(ctx, query, smallScan, func(r *record) error {
 			from = r.seq + 1
+			if isBarrier(r.key) {
+				seen = seen || r.seq >= barrier
+				return nil
+			}
 			return fn(r)
 		}, &all)
-		if errors.Is(err, errUncertain) || errors.Is(err, errNoServer) || errors.Is(err, nats.ErrNoResponders) {
-			err = b.retry(ctx, err)
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, errUncertain) || errors.Is(err, errNoServer) || errors.Is(err, nats.ErrNoResponders):
+			if err := b.retry(ctx, err); err != nil {
+				return err
+			}
+		case err != nil:
 			return err
+		case all && seen:
+			return nil
+		case !seen:
+			b.c.pause(ctx, try)
 		}
 	}
-	return nil
 }
 
 // pushed reads a consumer's message, whose reply subject tells where it stands:
@@ -230,12 +233,8 @@ func (b *bucket) pushed(msg *nats.Msg) (r record, pending uint64, ok bool) {
 	return record{key: key, seq: seq, data: msg.Data}, pending, ok && err == nil && perr == nil
 }
 
-// empty reports whether no key that matches a filter exists, as the server that
-// orders changes sees it.
+// empty reports whether no key that matches a filter exists.
 func (b *bucket) empty(ctx context.Context, filter string) (bool, error) {
-	if b.replicas > 1 {
-		return b.emptyAtLeader(ctx, filter)
-	}
 	empty := true
 	err := b.scan(ctx, filter, func(r *record) error {
 		if r.live() {
@@ -245,24 +244,4 @@ func (b *bucket) empty(ctx context.Context, filter string) (bool, error) {
 		return nil
 	})
 	return empty, err
-}
-
-// emptyAtLeader asks the leader for one record after the other until one is live.
-func (b *bucket) emptyAtLeader(ctx context.Context, filter string) (bool, error) {
-	seq := uint64(1)
-	for {
-		r, err := b.ask(ctx, map[string]any{"seq": seq, "next_by_subj": b.subject + filter})
-		switch {
-		case err != nil:
-			if err := b.retry(ctx, err); err != nil {
-				return false, err
-			}
-		case r.seq == 0:
-			return true, nil
-		case r.live():
-			return false, nil
-		default:
-			seq = r.seq + 1
-		}
-	}
 }

@@ -37,6 +37,7 @@ type StoreOp struct {
 	IsDir    bool
 	Flushed  bb.Flushed // what the store held of the file
 	Replaced bb.Flushed // what it held of the file that the rename replaced
+	By       bb.NodeID  // whose change it was, which is who carries it out; "" if nobody said
 }
 
 // opKeys hands out the keys of operations. A key that was deleted leaves a marker for
@@ -94,7 +95,7 @@ func (ns *Namespace) storeOp(ctx context.Context, op StoreOp, paths uint64) (cha
 	}
 	data, err := seal(key, &metapb.StoreOp{
 		Op: uint32(op.Op), OldPath: op.OldPath, NewPath: op.NewPath, File: uint64(op.File), IsDir: op.IsDir,
-		Flushed: flushedRecord(op.Flushed), Replaced: flushedRecord(op.Replaced),
+		Flushed: flushedRecord(op.Flushed), Replaced: flushedRecord(op.Replaced), By: string(ns.m.opts.Node),
 	})
 	return change{key: key, data: data, check: pathsKey, expected: paths, own: marker}, err
 }
@@ -136,7 +137,7 @@ func (ns *Namespace) StoreOps(ctx context.Context) ([]StoreOp, error) {
 		}
 		ops = append(ops, StoreOp{
 			Seq: r.seq, Op: Op(m.GetOp()), OldPath: m.GetOldPath(), NewPath: m.GetNewPath(), File: bb.FileID(m.GetFile()),
-			IsDir: m.GetIsDir(), Flushed: fromFlushed(m.GetFlushed()), Replaced: fromFlushed(m.GetReplaced()),
+			IsDir: m.GetIsDir(), Flushed: fromFlushed(m.GetFlushed()), Replaced: fromFlushed(m.GetReplaced()), By: bb.NodeID(m.GetBy()),
 		})
 	}
 	slices.SortFunc(ops, func(a, b StoreOp) int {
@@ -150,7 +151,7 @@ func (ns *Namespace) StoreOps(ctx context.Context) ([]StoreOp, error) {
 
 // DoneStoreOp deletes a pending operation. It is idempotent.
 func (ns *Namespace) DoneStoreOp(ctx context.Context, seq uint64) error {
-	r, err := ns.b.getSeq(ctx, seq)
+	r, err := ns.b.getSeq(ctx, opPrefix+"*", seq)
 	if err != nil {
 		return opError("store operation", strconv.FormatUint(seq, 10), err)
 	}
@@ -170,16 +171,19 @@ func (ns *Namespace) DoneStoreOp(ctx context.Context, seq uint64) error {
 	return opError("store operation", strconv.FormatUint(seq, 10), err)
 }
 
-// getSeq returns the record that has a revision, if there still is one.
-func (b *bucket) getSeq(ctx context.Context, seq uint64) (record, error) {
+// getSeq returns the record of a key that matches a filter and has a revision, if
+// there still is one.
+func (b *bucket) getSeq(ctx context.Context, filter string, seq uint64) (record, error) {
 	query := map[string]any{"seq": seq}
 	for {
-		var r record
-		var err error
-		if b.replicas > 1 {
-			r, err = b.ask(ctx, query)
-		} else {
-			r, err = b.askDirect(ctx, query)
+		r, err := b.askDirect(ctx, query)
+		if err == nil && r.seq == 0 && b.replicated() {
+			err = b.scan(ctx, filter, func(other *record) error { // that copy may lack it
+				if other.seq == seq {
+					r = *other
+				}
+				return nil
+			})
 		}
 		if err == nil {
 			return r, nil
@@ -190,7 +194,7 @@ func (b *bucket) getSeq(ctx context.Context, seq uint64) (record, error) {
 	}
 }
 
-// askDirect is ask answered by any server that holds the bucket.
+// askDirect sends a get to the server that holds the bucket.
 func (b *bucket) askDirect(ctx context.Context, query map[string]any) (record, error) {
 	body, err := json.Marshal(query)
 	if err != nil {

@@ -241,6 +241,7 @@ type Buffer struct {
 	NoWait     bool          // writes without room fail with NoSpace instead of waiting
 	Receipt    bool          // keep the receipt on the store beside the data
 	Job        string        // the job it belongs to; "" until destroyed
+	Replicas   int           // nodes that hold each committed byte: 0 or 1, or 2
 	Created    time.Time
 	State      BufferState
 	Revision   uint64

@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"strings"
 	"time"
 
@@ -96,7 +97,7 @@ func FromBuffer(b *bb.Buffer) *Buffer {
 		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity,
 		Backing: b.Backing, Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep,
 		FlushLimit: b.FlushLimit, DirtyAgeNs: int64(b.DirtyAge), NoWait: b.NoWait, Receipt: b.Receipt,
-		Job: b.Job, CreatedNs: nanos(b.Created), State: string(b.State),
+		Job: b.Job, CreatedNs: nanos(b.Created), State: string(b.State), Replicas: uint32(min(max(b.Replicas, 0), math.MaxInt32)),
 	}
 }
 
@@ -106,7 +107,7 @@ func (m *Buffer) AsBuffer() bb.Buffer {
 		Name: m.Name, UID: m.Uid, GID: m.Gid, Mode: fs.FileMode(m.Mode).Perm(), Capacity: m.Capacity,
 		Backing: m.Backing, Durability: bb.Durability(m.Durability), Codec: m.Codec, Keep: m.Keep,
 		FlushLimit: m.FlushLimit, DirtyAge: time.Duration(m.DirtyAgeNs), NoWait: m.NoWait, Receipt: m.Receipt,
-		Job: m.Job, Created: instant(m.CreatedNs), State: bb.BufferState(m.State),
+		Job: m.Job, Created: instant(m.CreatedNs), State: bb.BufferState(m.State), Replicas: int(m.Replicas),
 	}
 }
 

@@ -361,7 +361,8 @@ type Buffer struct {
 	Job           string                 `protobuf:"bytes,14,opt,name=job,proto3" json:"job,omitempty"`
 	Created       *int64                 `protobuf:"zigzag64,15,opt,name=created,proto3,oneof" json:"created,omitempty"` // nanoseconds since 1970
 	State         string                 `protobuf:"bytes,16,opt,name=state,proto3" json:"state,omitempty"`
-	Bucket        uint64                 `protobuf:"varint,17,opt,name=bucket,proto3" json:"bucket,omitempty"` // part of its bucket's name; never used again
+	Bucket        uint64                 `protobuf:"varint,17,opt,name=bucket,proto3" json:"bucket,omitempty"`     // part of its bucket's name; never used again
+	Replicas      uint32                 `protobuf:"varint,18,opt,name=replicas,proto3" json:"replicas,omitempty"` // nodes that hold each committed byte: 0 or 1, or 2
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -515,6 +516,13 @@ func (x *Buffer) GetBucket() uint64 {
 	return 0
 }
 
+func (x *Buffer) GetReplicas() uint32 {
+	if x != nil {
+		return x.Replicas
+	}
+	return 0
+}
+
 // StoreOp is a rename or a removal that the backing store has yet to follow.
 type StoreOp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -525,6 +533,7 @@ type StoreOp struct {
 	IsDir         bool                   `protobuf:"varint,5,opt,name=is_dir,json=isDir,proto3" json:"is_dir,omitempty"`
 	Flushed       *Flushed               `protobuf:"bytes,6,opt,name=flushed,proto3" json:"flushed,omitempty"`
 	Replaced      *Flushed               `protobuf:"bytes,7,opt,name=replaced,proto3" json:"replaced,omitempty"`
+	By            string                 `protobuf:"bytes,8,opt,name=by,proto3" json:"by,omitempty"` // node whose change it was; "" in records of before there were several
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -606,6 +615,13 @@ func (x *StoreOp) GetReplaced() *Flushed {
 		return x.Replaced
 	}
 	return nil
+}
+
+func (x *StoreOp) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
 }
 
 // Counter is the last block of ids that was claimed.
@@ -700,7 +716,7 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\tDirectory\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\x04R\x06parent\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
-	"\bremoving\x18\x03 \x01(\bR\bremoving\"\xb0\x03\n" +
+	"\bremoving\x18\x03 \x01(\bR\bremoving\"\xcc\x03\n" +
 	"\x06Buffer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -722,9 +738,10 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x03job\x18\x0e \x01(\tR\x03job\x12\x1d\n" +
 	"\acreated\x18\x0f \x01(\x12H\x00R\acreated\x88\x01\x01\x12\x14\n" +
 	"\x05state\x18\x10 \x01(\tR\x05state\x12\x16\n" +
-	"\x06bucket\x18\x11 \x01(\x04R\x06bucketB\n" +
+	"\x06bucket\x18\x11 \x01(\x04R\x06bucket\x12\x1a\n" +
+	"\breplicas\x18\x12 \x01(\rR\breplicasB\n" +
 	"\n" +
-	"\b_created\"\xe4\x01\n" +
+	"\b_created\"\xf4\x01\n" +
 	"\aStoreOp\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\rR\x02op\x12\x19\n" +
 	"\bold_path\x18\x02 \x01(\tR\aoldPath\x12\x19\n" +
@@ -732,7 +749,8 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x04file\x18\x04 \x01(\x04R\x04file\x12\x15\n" +
 	"\x06is_dir\x18\x05 \x01(\bR\x05isDir\x122\n" +
 	"\aflushed\x18\x06 \x01(\v2\x18.forebay.meta.v1.FlushedR\aflushed\x124\n" +
-	"\breplaced\x18\a \x01(\v2\x18.forebay.meta.v1.FlushedR\breplaced\"5\n" +
+	"\breplaced\x18\a \x01(\v2\x18.forebay.meta.v1.FlushedR\breplaced\x12\x0e\n" +
+	"\x02by\x18\b \x01(\tR\x02by\"5\n" +
 	"\aCounter\x12\x14\n" +
 	"\x05block\x18\x01 \x01(\x04R\x05block\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\x06R\x05nonceB\x15Z\x13forebay/meta/metapbb\x06proto3"

@@ -1,0 +1,174 @@
+package meta
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+)
+
+// barriers makes reads of a bucket with several copies see all that was acknowledged
+// to anybody before they began.
+//
+// A change is acknowledged when a majority of the copies has it, so any one copy may
+// lack it: a follower for as long as it takes to hear of it, and for good while it is
+// cut off. The leader cannot be asked either. One that was cut off, or stopped and
+// continued, goes on answering reads (STREAM.MSG.GET) from what it has until it
+// notices: nats-server 2.15 looks every 10 s whether it has heard from a majority in
+// the last 10 s (raft.go, lostQuorumInterval), while another is elected after 4 to
+// 9 s. And there is no read of a majority: "min last sequence" is an error code that
+// nothing returns yet.
+//
+// So a read first puts a barrier, a message without meaning, under a key of the same
+// bucket, and waits until it is acknowledged: only a leader that a majority follows
+// can do that, and the copies apply all changes in one order. Then it asks any copy,
+// in practice that of the server it is connected to, for its key and the barrier's at
+// one moment. If what it gets of the barrier is at least as new as its own, so is the
+// rest; if not, it asks again. Readers that wait share the next barrier, so that there
+// is never more than one under way, however many read.
+//
+// The same is why outcomes can be believed: that something exists, or does not, is
+// always the answer of such a read or a compare-and-set that was accepted. (A new
+// leader answers only once it has applied what the one before acknowledged: raft.go,
+// aflr.) With one copy, one server has it all and answers for itself.
+type barriers struct {
+	sync.Mutex
+	next *barrier      // not sent yet: who comes now may share it
+	slot chan struct{} // held by who sends one
+}
+
+// barrier is shared by all who began to wait before it was sent.
+type barrier struct {
+	done chan struct{}
+	seq  uint64
+	err  error
+}
+
+// barrierToken is the last token of the keys of barriers. No name is encoded like that.
+const barrierToken = "="
+
+func isBarrier(key string) bool { return strings.HasSuffix(key, "."+barrierToken) }
+
+// barrierOf is a key that a filter matches.
+func barrierOf(filter string) string {
+	return filter[:strings.LastIndexByte(filter, '.')+1] + barrierToken
+}
+
+// replicated reports whether a copy may lack what was acknowledged.
+func (b *bucket) replicated() bool { return b.replicas > 1 || b.copies.Load() > 1 }
+
+// barrier returns the sequence of a barrier that was put after it was called.
+func (b *bucket) barrier(ctx context.Context) (uint64, error) {
+	for {
+		bar, mine := b.barriers.join()
+		if mine {
+			b.sendBarrier(ctx, bar)
+		}
+		select {
+		case <-bar.done:
+		case <-ctx.Done():
+			return 0, b.c.unavailable(ctx, "namespace server", errUncertain)
+		}
+		if bar.err == nil {
+			return bar.seq, nil
+		}
+		if err := b.retry(ctx, bar.err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// join returns the next barrier, and whether the caller has to send it.
+func (bs *barriers) join() (*barrier, bool) {
+	bs.Lock()
+	defer bs.Unlock()
+	if bs.next != nil {
+		return bs.next, false
+	}
+	bs.next = &barrier{done: make(chan struct{})}
+	return bs.next, true
+}
+
+// sendBarrier sends a barrier when the one before it is done. If the caller gives up,
+// the others that share it send another.
+func (b *bucket) sendBarrier(ctx context.Context, bar *barrier) {
+	defer close(bar.done)
+	err := errUncertain
+	select {
+	case b.barriers.slot <- struct{}{}:
+		defer func() { <-b.barriers.slot }()
+		err = nil
+	case <-ctx.Done():
+	}
+	b.barriers.Lock()
+	b.barriers.next = nil
+	b.barriers.Unlock()
+	if bar.err = err; err == nil {
+		bar.seq, bar.err = b.tryBarrier(ctx, "x."+barrierToken)
+	}
+}
+
+func (b *bucket) tryBarrier(ctx context.Context, key string) (uint64, error) {
+	ack, err := b.c.request(ctx, &nats.Msg{Subject: b.subject + key, Data: []byte("-")})
+	if err != nil {
+		return 0, err
+	}
+	return parseAck(ack.Data)
+}
+
+// putBarrier puts a barrier under a key of its own.
+func (b *bucket) putBarrier(ctx context.Context, key string) (uint64, error) {
+	for {
+		seq, err := b.tryBarrier(ctx, key)
+		if err == nil {
+			return seq, nil
+		}
+		if err := b.retry(ctx, err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// newest returns the records of all keys that match filters, as of one moment after
+// newest was called, or false if they are too many for that.
+func (b *bucket) newest(ctx context.Context, filters ...string) ([]record, bool, error) {
+	subjects := make([]string, 0, len(filters)+1)
+	for _, f := range filters {
+		subjects = append(subjects, b.subject+f)
+	}
+	since := uint64(0)
+	if b.replicated() {
+		var err error
+		if since, err = b.barrier(ctx); err != nil {
+			return nil, false, err
+		}
+		subjects = append(subjects, b.subject+"x."+barrierToken)
+	}
+	body, err := json.Marshal(map[string]any{"multi_last": subjects, "batch": smallScan})
+	if err != nil {
+		return nil, false, err
+	}
+	for try := 0; ; try++ {
+		records, all, err := b.newestOnce(ctx, body)
+		if err == nil && (since == 0 || !all || passed(records, since)) {
+			return slices.DeleteFunc(records, func(r record) bool { return isBarrier(r.key) }), all, nil
+		}
+		if err == nil {
+			b.c.pause(ctx, try)
+			err = b.c.wait(ctx)
+		} else {
+			err = b.retry(ctx, err)
+		}
+		if err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+// passed reports whether records were read from a copy that has a barrier.
+func passed(records []record, barrier uint64) bool {
+	return slices.ContainsFunc(records, func(r record) bool { return r.seq >= barrier && r.key == "x."+barrierToken })
+}

@@ -1,0 +1,91 @@
+package meta
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// Readers that wait for a barrier share the next one, and one that gives up holds up
+// none of the others.
+func TestBarriersAreShared(t *testing.T) {
+	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
+	b := newBuffer(t, m, "buf").b
+	before, err := b.barrier(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.barriers.slot <- struct{}{} // one is under way
+	impatient, cancel := context.WithTimeout(testContext(t), 20*time.Millisecond)
+	defer cancel()
+	const readers = 50
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := b.barrier(impatient); bb.KindOf(err) != bb.Unavailable {
+			t.Errorf("a reader that gave up: %v", err)
+		}
+	})
+	time.Sleep(5 * time.Millisecond)
+	for range readers {
+		wg.Go(func() {
+			if seq, err := b.barrier(testContext(t)); err != nil || seq <= before {
+				t.Errorf("barrier %d after %d: %v", seq, before, err)
+			}
+		})
+	}
+	<-impatient.Done()
+	time.Sleep(20 * time.Millisecond)
+	<-b.barriers.slot
+	wg.Wait()
+	if after, err := b.barrier(testContext(t)); err != nil || after > before+10 {
+		t.Errorf("%d readers put %d barriers: %v", readers, after-before, err)
+	}
+}
+
+// What a copy answers that has not got the barrier is not believed.
+func TestPassed(t *testing.T) {
+	records := []record{{key: "e.1.a", seq: 9}, {key: "x.=", seq: 7}}
+	for seq, want := range map[uint64]bool{6: true, 7: true, 8: false} {
+		if passed(records, seq) != want {
+			t.Errorf("a barrier of %d in an answer of 7: %v", seq, !want)
+		}
+	}
+	if passed(records[:1], 5) {
+		t.Error("an answer without a barrier")
+	}
+}
+
+// A server that refuses a change because of a revision that is none any more decides
+// nothing: what is stored does.
+func TestRefusalIsChecked(t *testing.T) {
+	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
+	ns := newBuffer(t, m, "buf")
+	ctx := testContext(t)
+	seq, err := ns.b.put(ctx, "k", []byte("1"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := []change{{key: "k", data: []byte("2"), expected: seq}, {key: "l", data: []byte("2")}}
+	became := func(id string, lost bool) error { _, err := ns.b.becameOf(ctx, id, changes, lost); return err }
+	if err := became("id", false); err != errInProcess {
+		t.Errorf("all that it expects holds: %v", err)
+	}
+	if _, err := ns.b.put(ctx, "l", []byte("other"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := became("id", true); err != errConflict {
+		t.Errorf("it can never be carried out, and was not: %v", err)
+	}
+	if _, err := ns.b.put(ctx, "k", []byte("other"), seq); err != nil {
+		t.Fatal(err)
+	}
+	if err := became("id", true); bb.KindOf(opError("x", "", err)) != bb.Unavailable {
+		t.Errorf("nobody knows: %v", err)
+	}
+	if err := became("id", false); err != errConflict {
+		t.Errorf("it was sent once, and refused: %v", err)
+	}
+}
