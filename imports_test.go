@@ -108,6 +108,7 @@ var libraries = []struct {
 var testLibraries = []string{
 	"go.uber.org/goleak",
 	"github.com/google/go-cmp/...",
+	"github.com/anishathalye/porcupine",
 	"github.com/cockroachdb/datadriven",
 	"github.com/rogpeppe/go-internal/...",
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"forebay/internal/bb"
+	"forebay/meta/clustertls"
 )
 
 const (
@@ -136,6 +137,13 @@ func redacted(urls []string) []string {
 // connect tries until the context ends, unless trying again cannot help.
 func (c *conn) connect(ctx context.Context, opts Options) error {
 	options := c.options(opts)
+	if len(opts.ClusterKey) > 0 && opts.InProcess == nil {
+		secure, err := clustertls.New(opts.ClusterKey)
+		if err != nil {
+			return err
+		}
+		options = append(options, nats.Secure(secure))
+	}
 	for {
 		nc, err := nats.Connect(strings.Join(opts.URLs, ","), options...)
 		if err == nil {
@@ -161,8 +169,9 @@ func (c *conn) options(o Options) []nats.Option {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectWait, reconnectWait),
-		nats.ReconnectBufSize(-1), // what cannot be sent now is tried again by its caller
-		nats.PingInterval(10 * time.Second),
+		nats.ReconnectBufSize(-1),          // what cannot be sent now is tried again by its caller
+		nats.PingInterval(3 * time.Second), // one that is silent for two of them is left for another
+		nats.MaxPingsOutstanding(2),
 		nats.Timeout(5 * time.Second),
 		nats.IgnoreAuthErrorAbort(),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.setDown(err); c.failCalls() }),

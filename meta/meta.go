@@ -26,6 +26,7 @@ type Options struct {
 	Credentials string   // file with a user's JWT and key; "" for none
 	CA          string   // file with the certificates that the server's must descend from; "" for the system's
 	Cert, Key   string   // files of the client's own certificate; "" for none
+	ClusterKey  []byte   // that the servers are embedded in daemons with (see clustertls); nil: they are not
 	InProcess   InProcess
 
 	Name       string    // of this client, as the server's administrators see it; default "forebay"
@@ -64,6 +65,9 @@ func (o *Options) Validate() error {
 	}
 	if (o.Cert == "") != (o.Key == "") {
 		add(o.Cert+o.Key, "a certificate and its key go together")
+	}
+	if len(o.ClusterKey) > 0 && (o.Cert != "" || o.CA != "") {
+		add(o.Cert+o.CA, "a cluster key stands for certificates, and none go with it")
 	}
 	return errors.Join(errs...)
 }

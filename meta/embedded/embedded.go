@@ -4,11 +4,14 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"strconv"
 	"sync"
@@ -17,61 +20,126 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"forebay/internal/bb"
+	"forebay/meta/clustertls"
 )
 
-const defaultSyncInterval = 10 * time.Second
+const (
+	defaultSyncInterval = 10 * time.Second
+	tlsTimeout          = 5 * time.Second
+)
 
 // Options say where the server keeps its files and who may connect.
 type Options struct {
 	// Dir holds the streams. It is made if it is not there; one server at a time
 	// may use it, which its owner has to see to.
 	Dir string
-	// Listen is a loopback address, host:port with port 0 for any free one, on which
-	// other processes of this node may connect. "" for none: then only InProcessConn
-	// reaches the server.
+	// Name tells the server from others of its cluster, and must stay what it was when
+	// Dir was made. Default "forebay"; a cluster's server needs one of its own.
+	Name string
+	// Listen is the address, host:port with port 0 for any free one, on which others
+	// may connect. "" for none: then only InProcessConn reaches the server. One that is
+	// not on loopback needs Key, or TLS that asks clients for certificates.
 	Listen string
+	// Advertise is what clients that are connected elsewhere in the cluster are told of
+	// Listen, host:port. "": the addresses of this node's interfaces.
+	Advertise string
+	// Cluster makes the server one of several; nil: it is alone.
+	Cluster *Cluster
+	// Key is the cluster key. Whoever connects to Listen or to the cluster's address
+	// has to prove that they have it, and what is said is encrypted (see clustertls).
+	Key []byte
+	// TLS, if not nil, is used instead of what Key would give, at both ends of the
+	// connections among servers; so it holds certificates and both pools.
+	TLS *tls.Config
 	// SyncInterval is how often files are synced to the disk. What was acknowledged
 	// survives the death of the process in any case; of the machine only if it was
-	// synced. 0: 10 seconds.
+	// synced, or if most of the other servers live. 0: 10 seconds.
 	SyncInterval time.Duration
 	// SyncAlways syncs before each acknowledgement, which costs what the disk costs.
 	SyncAlways bool
 	Logger     *slog.Logger // default: discard
 }
 
+// Cluster says how the servers of a cluster find each other. While most of them run,
+// streams with as many copies go on.
+type Cluster struct {
+	Name string // the same for all; default "forebay"
+	// Listen is where the other servers connect, host:port.
+	Listen string
+	// Advertise is what they are told of Listen, host:port; "": as Listen.
+	Advertise string
+	// Routes are the addresses, host:port, of all servers of the cluster, this one too:
+	// 3 or 5. Their number is how many the first start waits for.
+	Routes []string
+}
+
 // Validate reports every problem at once.
 func (o *Options) Validate() error {
 	var errs []error
+	add := func(value, why string) *bb.Error {
+		e := bb.E(bb.Invalid, "embedded server", value, why)
+		errs = append(errs, e)
+		return e
+	}
 	if o.Dir == "" {
-		errs = append(errs, bb.E(bb.Invalid, "embedded server", "", "has no directory"))
+		add("", "has no directory")
 	}
 	if o.SyncInterval < 0 {
-		errs = append(errs, bb.E(bb.Invalid, "embedded server", o.SyncInterval.String(), "is not a sync interval"))
+		add(o.SyncInterval.String(), "is not a sync interval")
+	}
+	secure := len(o.Key) > 0 || o.TLS != nil && o.TLS.ClientAuth == tls.RequireAndVerifyClientCert
+	check := func(addr string) {
+		if host, _, err := split(addr); err != nil {
+			errs = append(errs, err)
+		} else if !secure && !loopback(host) {
+			add(addr, "is not a loopback address, and nobody is asked who they are").
+				WithRemedy("give a cluster key, or TLS that asks for certificates")
+		}
 	}
 	if o.Listen != "" {
-		if _, _, err := loopback(o.Listen); err != nil {
-			errs = append(errs, err)
+		check(o.Listen)
+	}
+	if o.Advertise != "" {
+		_, _, err := split(o.Advertise)
+		errs = append(errs, err)
+	}
+	if len(o.Key) > 0 && len(o.Key) < clustertls.MinKey {
+		add("", "has a cluster key that is too short").WithRemedy("make one with bbctl cluster init")
+	}
+	if c := o.Cluster; c != nil {
+		check(c.Listen)
+		if o.Name == "" {
+			add("", "has no name, by which the others of the cluster know it")
+		}
+		if len(c.Routes) != 3 && len(c.Routes) != 5 {
+			add(fmt.Sprint(len(c.Routes)), "is not how many servers make a cluster").WithRemedy("name 3 or 5, with this one")
+		}
+		for _, r := range append([]string{c.Advertise}, c.Routes...) {
+			if r != "" {
+				_, _, err := split(r)
+				errs = append(errs, err)
+			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// loopback splits an address that only this node can reach: the server asks nobody
-// who they are.
-func loopback(addr string) (string, int, error) {
+func split(addr string) (string, int, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "", 0, bb.E(bb.Invalid, "listen address", addr, "is not host:port")
+		return "", 0, bb.E(bb.Invalid, "address", addr, "is not host:port")
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return "", 0, bb.E(bb.Invalid, "listen address", addr, "has no port number")
-	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return "", 0, bb.E(bb.Invalid, "listen address", addr, "is not a loopback address").
-			WithRemedy("run a NATS server of its own to be reached from other nodes")
+		return "", 0, bb.E(bb.Invalid, "address", addr, "has no port number")
 	}
 	return host, int(n), nil
+}
+
+// loopback reports whether only this node can reach a host.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Server is a running server. It is safe for concurrent use.
@@ -88,7 +156,11 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, bb.Wrap("embedded server", o.Dir, err)
 	}
-	s, err := server.NewServer(o.server())
+	so, err := o.server()
+	if err != nil {
+		return nil, err
+	}
+	s, err := server.NewServer(so)
 	if err != nil {
 		return nil, &bb.Error{Kind: bb.Invalid, Op: "embedded server", Path: o.Dir, Err: err}
 	}
@@ -106,9 +178,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return e, nil
 }
 
-func (o *Options) server() *server.Options {
+func (o *Options) server() (*server.Options, error) {
 	so := &server.Options{
-		ServerName: "forebay", JetStream: true, StoreDir: o.Dir, DontListen: o.Listen == "",
+		ServerName: cmp.Or(o.Name, "forebay"), JetStream: true, StoreDir: o.Dir, DontListen: o.Listen == "",
 		SyncInterval: o.SyncInterval, SyncAlways: o.SyncAlways, NoSigs: true, NoLog: false,
 		MaxPayload: 1 << 20, WriteDeadline: 10 * time.Second,
 		// The server's own bounds follow the memory and the disk that it finds.
@@ -117,14 +189,34 @@ func (o *Options) server() *server.Options {
 	if so.SyncInterval == 0 {
 		so.SyncInterval = defaultSyncInterval
 	}
-	if o.Listen != "" {
-		host, port, _ := loopback(o.Listen) // checked by Validate
-		so.Host, so.Port = host, port
-		if port == 0 {
-			so.Port = server.RANDOM_PORT
+	secure := o.TLS
+	if secure == nil && len(o.Key) > 0 {
+		var err error
+		if secure, err = clustertls.New(o.Key); err != nil {
+			return nil, err
 		}
 	}
-	return so
+	if o.Listen != "" {
+		so.Host, so.Port, _ = split(o.Listen) // checked by Validate, as all addresses
+		so.ClientAdvertise = o.Advertise
+		if so.Port == 0 {
+			so.Port = server.RANDOM_PORT
+		}
+		if secure != nil {
+			so.TLS, so.TLSVerify, so.TLSConfig, so.TLSTimeout = true, true, secure, tlsTimeout.Seconds()
+		}
+	}
+	if c := o.Cluster; c != nil {
+		so.Cluster = server.ClusterOpts{Name: cmp.Or(c.Name, "forebay"), Advertise: c.Advertise, ConnectBackoff: true}
+		so.Cluster.Host, so.Cluster.Port, _ = split(c.Listen)
+		if secure != nil {
+			so.Cluster.TLSConfig, so.Cluster.TLSTimeout = secure, tlsTimeout.Seconds()
+		}
+		for _, r := range c.Routes {
+			so.Routes = append(so.Routes, &url.URL{Scheme: "nats-route", Host: r})
+		}
+	}
+	return so, nil
 }
 
 // ready waits until the server accepts connections and JetStream is up.
@@ -143,7 +235,8 @@ func (e *Server) ready(ctx context.Context, o Options) error {
 // InProcessConn makes a connection to the server without a socket.
 func (e *Server) InProcessConn() (net.Conn, error) { return e.s.InProcessConn() }
 
-// URL returns where other processes may connect; "" if nowhere.
+// URL returns where other processes may connect; "" if nowhere. They need the Key or
+// the TLS of Options, if it has one.
 func (e *Server) URL() string {
 	if e.s.Addr() == nil {
 		return ""

@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,13 @@ import (
 	"forebay/meta"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv("FOREBAY_NATS_SERVER") != "" {
+		natsServer()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()

@@ -1,0 +1,70 @@
+package clustertls
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"testing"
+
+	"forebay/internal/bb"
+)
+
+// talk returns what each end of a connection says of it.
+func talk(t *testing.T, server, client *tls.Config) (atServer, atClient error) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan error, 1)
+	go func() {
+		a, err := l.Accept()
+		if err != nil {
+			done <- err
+			return
+		}
+		s := tls.Server(a, server)
+		_, err = s.Write([]byte("hello"))
+		s.Close()
+		done <- err
+	}()
+	b, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	got, err := io.ReadAll(tls.Client(b, client))
+	if err == nil && string(got) != "hello" {
+		err = errors.New("nothing was said")
+	}
+	b.Close()
+	return <-done, err
+}
+
+func TestMembersTalk(t *testing.T) {
+	key, other := bytes.Repeat([]byte{7}, 32), bytes.Repeat([]byte{8}, 32)
+	config := func(key []byte) *tls.Config {
+		c, err := New(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	if s, c := talk(t, config(key), config(key)); s != nil || c != nil {
+		t.Errorf("two members: %v, %v", s, c)
+	}
+	if s, c := talk(t, config(key), config(other)); s == nil || c == nil {
+		t.Errorf("a server and a client with another key: %v, %v", s, c)
+	}
+	nobody := config(key)
+	nobody.Certificates = nil
+	if s, _ := talk(t, config(key), nobody); s == nil {
+		t.Error("a client without a certificate was let in")
+	}
+	if _, err := New(key[:8]); bb.KindOf(err) != bb.Invalid {
+		t.Errorf("a short key: %v", err)
+	}
+}

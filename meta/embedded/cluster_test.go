@@ -1,0 +1,354 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"forebay/internal/bb"
+	"forebay/meta"
+)
+
+var clusterKey = bytes.Repeat([]byte("k"), 32)
+
+// trio is three servers on loopback, each with a directory and addresses of its own.
+type trio struct {
+	t       *testing.T
+	options [3]Options
+	servers [3]*Server
+}
+
+func newTrio(t *testing.T) *trio {
+	c := &trio{t: t}
+	var routes []string
+	for range c.options {
+		routes = append(routes, freeAddress(t))
+	}
+	for i := range c.options {
+		c.options[i] = Options{
+			Name: fmt.Sprint("s", i), Dir: t.TempDir(), Listen: freeAddress(t), Key: clusterKey,
+			Cluster: &Cluster{Listen: routes[i], Routes: routes},
+		}
+	}
+	t.Cleanup(func() {
+		for i := range c.servers {
+			c.stop(i)
+		}
+	})
+	return c
+}
+
+// freeAddress returns an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (c *trio) start(i int) {
+	c.t.Helper()
+	s, err := Start(longContext(c.t), c.options[i])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.servers[i] = s
+}
+
+func (c *trio) stop(i int) {
+	if c.servers[i] != nil {
+		c.servers[i].Shutdown()
+		c.servers[i] = nil
+	}
+}
+
+// leader returns which server leads a stream, or the cluster for "".
+func (c *trio) leader(stream string) int {
+	c.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		for i, s := range c.servers {
+			if s != nil && (stream == "" && s.s.JetStreamIsLeader() || stream != "" && s.s.JetStreamIsStreamLeader("$G", stream)) {
+				return i
+			}
+		}
+	}
+	c.t.Fatalf("nobody leads %q", stream)
+	return 0
+}
+
+// connect returns a client that knows all servers, of which it tries one first.
+func (c *trio) connect(first int) *meta.Meta {
+	c.t.Helper()
+	return mustConnect(c.t, meta.Options{URLs: c.urls(first), ClusterKey: clusterKey})
+}
+
+func (c *trio) urls(first int) []string {
+	var urls []string
+	for i := range c.options {
+		urls = append(urls, "nats://"+c.options[(first+i)%3].Listen)
+	}
+	return urls
+}
+
+func mustConnect(t *testing.T, o meta.Options) *meta.Meta {
+	t.Helper()
+	o.Replicas = 3
+	o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
+	m, err := meta.Connect(longContext(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+func longContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func mustNamespace(t *testing.T, m *meta.Meta, buffer string) *meta.Namespace {
+	t.Helper()
+	ns, err := m.Namespace(longContext(t), buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+// writer creates files one after the other, and knows which were acknowledged.
+type writer struct {
+	ns    *meta.Namespace
+	m     *meta.Meta
+	name  string
+	acked []string
+	n     atomic.Int64
+}
+
+func (w *writer) run(ctx context.Context, t *testing.T) {
+	for i := 0; ctx.Err() == nil; i++ {
+		name := fmt.Sprintf("%s-%d", w.name, i)
+		id, err := w.m.NewFileID(ctx)
+		if err == nil {
+			_, err = w.ns.Create(ctx, bb.Entry{Parent: bb.RootDir, Name: name, Type: bb.TypeFile, File: id})
+		}
+		switch {
+		case err == nil:
+			w.acked = append(w.acked, name)
+			w.n.Add(1)
+		case ctx.Err() == nil:
+			t.Errorf("%s: %v", name, err)
+			return
+		}
+	}
+}
+
+// progress waits until every writer had some more acknowledged.
+func progress(t *testing.T, writers []*writer) {
+	t.Helper()
+	before := make([]int64, len(writers))
+	for i, w := range writers {
+		before[i] = w.n.Load() + 5
+	}
+	deadline := time.Now().Add(40 * time.Second)
+	for i, w := range writers {
+		for w.n.Load() < before[i] {
+			if time.Now().After(deadline) {
+				t.Fatalf("writer %d stands still", i)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// A cluster goes on without any one of its servers and keeps what it acknowledged;
+// without two of them operations fail when their time is up, until one is back.
+func TestClusterOfThree(t *testing.T) {
+	if testing.Short() {
+		t.Log("three servers take long under the race detector; TestListen starts one")
+		return
+	}
+	c := newTrio(t)
+	// All start at once, in empty folders, and so do their users.
+	var clients [3]*meta.Meta
+	var wg sync.WaitGroup
+	for i := range c.servers {
+		wg.Go(func() { c.start(i) })
+		wg.Go(func() { clients[i] = c.connect(i) })
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	inside := mustConnect(t, meta.Options{InProcess: c.servers[0]})
+	if _, err := inside.CreateBuffer(longContext(t), bb.Buffer{Name: "buf"}); err != nil {
+		t.Fatal(err)
+	}
+	inside.Close()
+	stream := ""
+	for _, name := range c.servers[0].streams(t) {
+		if strings.HasPrefix(name, "KV_forebay-buf-") {
+			stream = name
+		}
+	}
+
+	ctx, stop := context.WithCancel(longContext(t))
+	defer stop()
+	var writers []*writer
+	var writing sync.WaitGroup
+	for i, m := range clients {
+		w := &writer{ns: mustNamespace(t, m, "buf"), m: m, name: fmt.Sprint("w", i)}
+		writers = append(writers, w)
+		writing.Go(func() { w.run(ctx, t) })
+	}
+	progress(t, writers)
+	for _, leads := range []string{"", stream} {
+		i := c.leader(leads)
+		t.Logf("stopping s%d, which leads %q", i, leads)
+		c.stop(i)
+		progress(t, writers)
+		c.start(i)
+		progress(t, writers)
+	}
+	stop()
+	writing.Wait()
+
+	// Whoever asks the server that was restarted last sees everything, as does who asks others.
+	for i := range c.servers {
+		m := mustConnect(t, meta.Options{URLs: c.urls(i)[:1], ClusterKey: clusterKey})
+		got := names(t, mustNamespace(t, m, "buf"))
+		for _, w := range writers {
+			for _, name := range w.acked {
+				if !got[name] {
+					t.Errorf("s%d does not know %s, which was acknowledged", i, name)
+				}
+			}
+		}
+		m.Close()
+	}
+
+	left := c.leader(stream)
+	for i := range c.servers {
+		if i != left {
+			c.stop(i)
+		}
+	}
+	m := clients[left]
+	ns := mustNamespaceOf(writers, m)
+	short, cancel := context.WithTimeout(longContext(t), 3*time.Second)
+	defer cancel()
+	began := time.Now()
+	_, err := ns.Create(short, bb.Entry{Parent: bb.RootDir, Name: "alone", Type: bb.TypeFile, File: 1})
+	if bb.KindOf(err) != bb.Unavailable || !strings.Contains(err.Error(), c.options[left].Listen) && !strings.Contains(err.Error(), "127.0.0.1:") {
+		t.Errorf("create with one server of three: %v", err)
+	}
+	_, err = ns.Lookup(short, bb.RootDir, writers[0].acked[0])
+	wantKind(t, err, bb.Unavailable) // one server cannot know that this is so still
+	if d := time.Since(began); d > 10*time.Second {
+		t.Errorf("they failed after %v", d)
+	}
+	waited := make(chan error, 1)
+	go func() {
+		_, err := ns.Create(longContext(t), bb.Entry{Parent: bb.RootDir, Name: "waited", Type: bb.TypeFile, File: 2})
+		waited <- err
+	}()
+	c.start((left + 1) % 3)
+	if err := <-waited; err != nil {
+		t.Errorf("create that waited: %v", err)
+	}
+	if _, err := ns.Lookup(longContext(t), bb.RootDir, "waited"); err != nil {
+		t.Error(err)
+	}
+}
+
+func mustNamespaceOf(writers []*writer, m *meta.Meta) *meta.Namespace {
+	return writers[slices.IndexFunc(writers, func(w *writer) bool { return w.m == m })].ns
+}
+
+func (e *Server) streams(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for deadline := time.Now().Add(10 * time.Second); len(names) < 2 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		info, err := e.s.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = nil
+		for _, a := range info.AccountDetails {
+			for _, s := range a.Streams {
+				names = append(names, s.Name)
+			}
+		}
+	}
+	return names
+}
+
+func names(t *testing.T, ns *meta.Namespace) map[string]bool {
+	t.Helper()
+	got := map[string]bool{}
+	if err := ns.Scan(longContext(t), bb.RootDir, func(e bb.Entry) error { got[e.Name] = true; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// Who does not have the cluster key is neither a client nor a server of the cluster.
+func TestClusterKey(t *testing.T) {
+	s, err := Start(testContext(t), Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Key: clusterKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Shutdown()
+	other := bytes.Repeat([]byte("o"), 32)
+	for what, key := range map[string][]byte{"another": other, "none": nil} {
+		ctx, cancel := context.WithTimeout(testContext(t), 500*time.Millisecond)
+		m, err := meta.Connect(ctx, meta.Options{URLs: []string{s.URL()}, ClusterKey: key})
+		cancel()
+		if err == nil {
+			m.Close()
+			t.Errorf("%s: connected", what)
+		} else if strings.Contains(err.Error(), string(key)) && key != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	use(t, meta.Options{URLs: []string{s.URL()}, ClusterKey: clusterKey}, "buf")
+	use(t, meta.Options{InProcess: s, ClusterKey: clusterKey}, "inside")
+}
+
+func TestListenBeyondLoopback(t *testing.T) {
+	routes := []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"}
+	for what, c := range map[string]struct {
+		change func(*Options)
+		good   bool
+	}{
+		"with a key":         {func(o *Options) { o.Key = clusterKey }, true},
+		"without":            {func(*Options) {}, false},
+		"a short key":        {func(o *Options) { o.Key = []byte("short") }, false},
+		"no name":            {func(o *Options) { o.Key, o.Name = clusterKey, "" }, false},
+		"two servers":        {func(o *Options) { o.Key, o.Cluster.Routes = clusterKey, routes[:2] }, false},
+		"a route of no port": {func(o *Options) { o.Key, o.Cluster.Routes = clusterKey, []string{"a", "b:1", "c:1"} }, false},
+		"nowhere to listen":  {func(o *Options) { o.Key, o.Cluster.Listen = clusterKey, "" }, false},
+	} {
+		o := Options{Dir: "d", Name: "n", Listen: "0.0.0.0:4222", Cluster: &Cluster{Listen: "10.0.0.1:1", Routes: routes}}
+		c.change(&o)
+		if err := o.Validate(); (err == nil) != c.good || err != nil && !errors.Is(err, bb.Invalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
