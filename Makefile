@@ -38,8 +38,9 @@ test-tools:
 	@mkdir -p $(CACHE)/bin
 	@go build -C tools -o $(CACHE)/bin/ ./testrun
 	@$(S3SERVER) >/dev/null
+	@scripts/netns-tools.sh
 	@if [ "$$(id -u)" != 0 ]; then \
-		echo "note: not root: huge-page mounts and other users' rights are tested as far as an ordinary user may."; fi
+		echo "note: not root: huge-page mounts and other users' rights are tested as far as an ordinary user may, clusters of hosts not at all."; fi
 
 .PHONY: demo
 demo: build ## Show the main job: burst, kill, recover, drain, compare (DIR=tree to write)
