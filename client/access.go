@@ -23,18 +23,22 @@ type access interface {
 
 var errFull = bb.E(bb.Busy, "write", "", "what waits for a commit fills its bound")
 
-// mapped is access to leased segments, which the daemon has in its memory already.
-type mapped struct{ *space }
+// leased is access to leased segments, which the daemon has in its memory already: where
+// they are mapped at once, else when they have been transferred.
+type leased struct{ *space }
 
-func (a mapped) take(ctx context.Context, w *writer, want, least, credits int64) (claim, error) {
+func (a leased) take(ctx context.Context, w *writer, want, least, credits int64) (claim, error) {
+	if err := w.session.reach(ctx); err != nil {
+		return claim{}, err
+	}
 	return a.space.take(ctx, w.session, w, want, least, credits)
 }
 
-func (mapped) committed(*writer) {}
+func (leased) committed(*writer) {}
 
 // inlined is access through messages: bytes wait in this process's own memory and
 // travel with the commit. It serves what is too small for a lease to be worth it, and
-// clients that cannot map regions.
+// clients that cannot reach regions.
 type inlined struct {
 	limit  int64 // bytes that may wait for one commit
 	chunks []*memory

@@ -38,6 +38,7 @@ type Client struct {
 	log    *slog.Logger
 	dialer *dialer
 	atlas  atlas
+	staged staging
 
 	current atomic.Pointer[session]
 	dialing chan struct{} // holds one token: who has it may replace current
@@ -61,10 +62,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 	if o.RetryFor == 0 {
 		o.RetryFor = defaultRetry
 	}
-	c := &Client{o: o, log: o.Logger, dialer: d, dialing: make(chan struct{}, 1)}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
+	c := &Client{o: o, log: d.log, dialer: d, dialing: make(chan struct{}, 1)}
 	c.mu.spaces = make(map[string]*space)
 	c.mu.files = make(map[*File]struct{})
 	s, address, err := d.dial(ctx)
@@ -225,7 +223,7 @@ func (c *Client) space(buffer string) (*space, error) {
 	}
 	sp := c.mu.spaces[buffer]
 	if sp == nil {
-		sp = &space{atlas: &c.atlas, buffer: buffer}
+		sp = &space{atlas: &c.atlas, staged: &c.staged, buffer: buffer}
 		c.mu.spaces[buffer] = sp
 	}
 	return sp, nil

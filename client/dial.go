@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,11 +22,16 @@ type dialer struct {
 	addresses []string // tried in order
 	name      string
 	key       []byte
+	health    health // of what sessions need besides
+	log       *slog.Logger
 }
 
 // newDialer checks options.
 func newDialer(o *Options) (*dialer, error) {
-	d := &dialer{name: o.Name}
+	d := &dialer{name: o.Name, log: o.Logger}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
 	if d.name == "" {
 		d.name = filepath.Base(os.Args[0])
 	}
@@ -147,7 +153,9 @@ func (d *dialer) handshake(conn net.Conn) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSession(conn, src, in, welcome), nil
+	s := newSession(conn, src, in, welcome)
+	s.far = newFar(s, &d.health, d.log)
+	return s, nil
 }
 
 // The pauses between attempts to connect again.

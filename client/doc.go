@@ -1,7 +1,8 @@
 // Package client is the Go API of Forebay: programs write files into a burst
 // buffer at memory speed and read them back, and tools manage buffers. It talks to
 // one daemon, over its unix socket or TCP; it knows the control protocol and how to
-// map regions, and never what the daemon does with the bytes afterwards.
+// map regions or reach them one-sided, and never what the daemon does with the bytes
+// afterwards.
 //
 // # Contexts
 //
@@ -24,4 +25,11 @@
 // When the connection breaks, the next operation connects again, for up to
 // Options.RetryFor, opens files again where they were, and writes again what had not
 // been acknowledged.
+//
+// # Memory
+//
+// On the daemon's node, bytes are copied once, into its memory. Over TCP they wait in
+// this process's, while they are transferred and until they are committed: up to
+// 16 MiB for each file, after which it commits of itself, and leases of up to 8 MiB
+// that files share. A reader keeps up to 4 MiB of what it read parts of.
 package client

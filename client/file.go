@@ -13,8 +13,8 @@ import (
 	"forebay/internal/checksum"
 )
 
-// MaxReserve is the largest reservation, in bytes. Where regions are not mapped it is
-// what one message carries, 4 MiB.
+// MaxReserve is the largest reservation, in bytes. Where bytes travel in messages it is
+// what one carries, 4 MiB.
 const MaxReserve = 16 << 20
 
 // File is an open file. ReadAt, WriteAt, Map, Sync, Stat and Close may be called
@@ -321,6 +321,9 @@ func (w *writer) readFrom(ctx context.Context, r io.Reader, off, step int64) (in
 		e := w.add(&w.claim, off, int64(n))
 		e.sum = checksum.Update(e.sum, room[:n])
 		w.grew(off, int64(n))
+		if perr := w.push(ctx, e, false); perr != nil {
+			return int64(n), perr
+		}
 	}
 	return int64(n), err
 }
@@ -361,7 +364,7 @@ func (f *File) Publish(n int) error {
 
 // Map returns the bytes [off, off+n), clipped to the file's size, where they lie in
 // memory. Nothing is copied, and nothing verified unless Options.VerifyAll: see
-// Mapping.Verify. The memory is pinned until Release. The file must be open for reading.
+// Mapping.Verify. Over TCP it is a verified copy. The memory is pinned until Release. The file must be open for reading.
 func (f *File) Map(off, n int64) (*Mapping, error) {
 	if f.w != nil {
 		return nil, bb.E(bb.Unsupported, "map", f.b.address(f.path), "the file is open for writing").

@@ -26,6 +26,17 @@ func (r *reader) mapRange(ctx context.Context, off, n int64) (*Mapping, error) {
 			m.Release()
 			return nil, err
 		}
+		if w.far {
+			n, err := m.fetch(ctx, w, off, min(end, w.end))
+			elsewhere := r.elsewhere(w, err)
+			r.done(w)
+			if err != nil && !elsewhere {
+				m.Release()
+				return nil, bb.Wrap("map", r.b.address(r.path), err)
+			}
+			off += n
+			continue
+		}
 		m.windows = append(m.windows, w)
 		off = m.add(w, off, min(end, w.end))
 	}
@@ -56,6 +67,18 @@ func (m *Mapping) add(w *window, off, end int64) int64 {
 	return end
 }
 
+// fetch adds a copy of what a window of memory that cannot be mapped has of [off, end).
+func (m *Mapping) fetch(ctx context.Context, w *window, off, end int64) (int64, error) {
+	p := make([]byte, end-off)
+	n, err := m.r.pull(ctx, w, p, off)
+	if err != nil {
+		return 0, err
+	}
+	m.slices = append(m.slices, p)
+	m.length += int64(n)
+	return int64(n), nil
+}
+
 // Slices returns the bytes, in order. They must not be written, nor touched after
 // Release. Should the connection to the daemon break, what they hold is only known
 // after Verify.
@@ -70,7 +93,7 @@ func (m *Mapping) Verify() error {
 		if p.whole == nil {
 			continue // came with the answer, verified by the daemon
 		}
-		if err := p.check(); err != nil {
+		if err := p.verifyNow(); err != nil {
 			return bb.Wrap("verify", m.r.b.address(m.r.path), err)
 		}
 	}

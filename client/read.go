@@ -73,10 +73,16 @@ func (r *reader) writeTo(ctx context.Context, dst io.Writer, off int64) (total i
 		if w.end < r.size {
 			r.ahead(ctx, w.end)
 		}
-		n, err := w.writeTo(dst, off)
+		var n int64
+		if w.far {
+			n, err = r.pullOut(ctx, w, dst, off)
+		} else {
+			n, err = w.writeTo(dst, off)
+		}
+		elsewhere := r.elsewhere(w, err)
 		r.done(w)
 		off, total = off+n, total+n
-		if err != nil {
+		if err != nil && !elsewhere {
 			return total, bb.Wrap("read", r.b.address(r.path), err)
 		}
 	}

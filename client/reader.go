@@ -37,6 +37,9 @@ type reader struct {
 	handle  uint64
 	windows []*window // oldest first
 	flights []*flight
+
+	held      []*place // extents that are kept of memory that is far, oldest first
+	heldBytes int64
 }
 
 // flight is a window that was asked for. Several may wait for it.
@@ -139,7 +142,7 @@ func (r *reader) adopt(s *session, handle uint64, m *wire.Opened, data []byte, f
 }
 
 func windowSize(s *session) int64 {
-	if s.welcome.MapRegions {
+	if s.leases() {
 		return mappedWindow
 	}
 	return inlinedWindow
@@ -159,14 +162,19 @@ func (r *reader) readAt(ctx context.Context, p []byte, off int64) (n int, err er
 	if left := max(0, r.size-off); int64(len(p)) > left {
 		p, eof = p[:left], true
 	}
-	check := r.last.Swap(off+int64(len(p))) == off || r.b.c.o.VerifyAll
+	check := r.last.Swap(off+int64(len(p))) == off || r.b.c.o.VerifyAll // far windows are checked always
 	for len(p) > 0 {
 		w, err := r.window(ctx, off)
 		if err != nil {
 			return n, err
 		}
-		k, err := w.copyTo(p, off, check)
-		lost := w.pin != 0 && !w.session.alive()
+		var k int
+		if w.far {
+			k, err = r.pull(ctx, w, p, off)
+		} else {
+			k, err = w.copyTo(p, off, check)
+		}
+		lost := w.pin != 0 && !w.session.alive() || r.elsewhere(w, err)
 		if !lost && err == nil && check && off+int64(k) > w.off+w.len()/2 && w.end < r.size {
 			r.ahead(ctx, w.end)
 		}
@@ -289,7 +297,7 @@ func (r *reader) ask(ctx context.Context, f *flight) {
 		r.mu.Lock()
 		handle := r.handle
 		r.mu.Unlock()
-		m := &wire.ExtentsRequest{Handle: handle, Offset: f.off, Length: f.len(), Inline: !f.session.welcome.MapRegions}
+		m := &wire.ExtentsRequest{Handle: handle, Offset: f.off, Length: f.len(), Inline: !f.session.leases()}
 		f.call, f.unsent = f.session.start(ctx, wire.Type_TYPE_EXTENTS, m, nil, &f.reply)
 	})
 }
@@ -397,6 +405,7 @@ func (r *reader) close() {
 	r.mu.Lock()
 	closed := r.closed
 	r.closed = true
+	r.letGo(len(r.held))
 	release := r.forgetAll()
 	r.mu.Unlock()
 	if closed {

@@ -21,6 +21,11 @@ func (w *writer) reserve(ctx context.Context, n int64) ([]byte, error) {
 			return nil, err
 		}
 	}
+	if w.isLaden() {
+		if err := w.commit(ctx, false); err != nil {
+			return nil, err
+		}
+	}
 	// A reservation may end at any place of the file: one extent more than fit evenly.
 	credits := (n+extentSize-1)/extentSize + 1
 	if w.claim.len() < n {
@@ -94,6 +99,9 @@ func (w *writer) publish(ctx context.Context, n, off int64) error {
 		e.sum = checksum.Update(e.sum, r.mem.bytes[from:from+k])
 		w.grew(off, k)
 		n, off = n-k, off+k
+		if err := w.push(ctx, e, true); err != nil {
+			return err
+		}
 	}
 	w.unreserve()
 	return nil

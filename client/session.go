@@ -28,7 +28,8 @@ type session struct {
 	conn    net.Conn
 	out     *wire.Writer
 	welcome *wire.Welcome
-	limit   int // of requests in flight
+	limit   int  // of requests in flight
+	far     *far // nil: regions are mapped, or bytes travel in messages
 
 	turn chan struct{} // holds one token: who has it may use what follows
 	src  *resumable
@@ -69,6 +70,9 @@ func (e *brokenError) Unwrap() []error { return []error{bb.Unavailable, e.reason
 
 // isBroken reports whether err came from a session that broke.
 func isBroken(err error) bool {
+	if err == nil {
+		return false // without an allocation
+	}
 	var b *brokenError
 	return errors.As(err, &b)
 }
@@ -379,6 +383,7 @@ func (s *session) fail(err error) {
 	s.broken.Store(true)
 	s.mu.Unlock()
 	s.conn.Close()
+	s.far.close()
 	for _, c := range calls {
 		s.finish(c, &brokenError{reason: err, sent: true})
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -10,12 +11,16 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/wire"
+	"forebay/rdma"
 )
 
 // Sizes of leases and of what is asked of them.
 const (
 	minLease = 1 << 20
 	maxLease = 32 << 20
+	// maxFarLease bounds leases that are filled from here: each takes as much of this
+	// process's memory, which the next one finds in the caches still if it is not much.
+	maxFarLease = 8 << 20
 	// worthKeeping is the room below which a lease is returned rather than looked at again.
 	worthKeeping = 64 << 10
 	// keepIdle is the size that a leased segment may have to be kept while nobody writes,
@@ -33,6 +38,7 @@ const (
 // the present one is used up. It may be used concurrently.
 type space struct {
 	atlas  *atlas
+	staged *staging
 	buffer string
 
 	mu struct {
@@ -61,7 +67,14 @@ type lease struct {
 	space   *space
 	session *session
 	id      uint64
-	region  *region
+	region  *region // nil: it is far
+
+	// Of a segment that is far: the memory is this process's own, and holds what the
+	// segment is to hold from base on until that is transferred and committed.
+	key  rdma.RemoteKey
+	base int64  // in the segment
+	at   int64  // of base in the region
+	own  []byte // all of the memory
 
 	// Guarded by the space.
 	users   int  // files that have something in it which is not committed, or are filling it
@@ -145,6 +158,9 @@ func (sp *space) letGo(keep int64) {
 	for _, l := range idle {
 		sp.retire(l)
 	}
+	if keep == 0 {
+		sp.staged.clear()
+	}
 }
 
 // take returns between least and want bytes of a lease of the session, with room for so
@@ -196,7 +212,7 @@ func (sp *space) tryTake(s *session, h holder, want, least, credits int64) (clai
 		return got, sp.used(s, at.len())
 	}
 	if sp.mu.next == nil {
-		sp.mu.next = &grant{session: s, bytes: sp.nextSize(least)}
+		sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, least)}
 	}
 	return got, sp.mu.next
 }
@@ -205,10 +221,10 @@ func (sp *space) tryTake(s *session, h holder, want, least, credits int64) (clai
 // left may not last until it comes. The space is locked.
 func (sp *space) used(s *session, n int64) (next *grant) {
 	sp.mu.burst += n
-	if sp.mu.next != nil || sp.room() >= sp.nextSize(0)/2 {
+	if sp.mu.next != nil || sp.room() >= sp.nextSize(s, 0)/2 {
 		return nil
 	}
-	sp.mu.next = &grant{session: s, bytes: sp.nextSize(0), ahead: true}
+	sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, 0), ahead: true}
 	return sp.mu.next
 }
 
@@ -225,7 +241,7 @@ func (sp *space) drop() {
 		}
 		sp.mu.burst = 0
 		if sp.remove(l) {
-			l.region.release()
+			l.release()
 		}
 	}
 }
@@ -240,9 +256,12 @@ func (sp *space) room() (n int64) {
 
 // nextSize is as much again as the burst has taken so far, so that leases grow with
 // use, and at least what somebody needs now.
-func (sp *space) nextSize(need int64) int64 {
-	size := int64(minLease)
-	for size < maxLease && size < sp.mu.burst {
+func (sp *space) nextSize(s *session, need int64) int64 {
+	size, limit := int64(minLease), int64(maxLease)
+	if !s.welcome.MapRegions {
+		limit = maxFarLease
+	}
+	for size < limit && size < sp.mu.burst {
 		size *= 2
 	}
 	if need > 0 {
@@ -330,6 +349,9 @@ func (sp *space) newLease(g *grant) (*lease, error) {
 		m.DataStart < 0 || m.DataStart > m.RecordFloor || m.RecordFloor > m.Length {
 		return nil, bb.E(bb.Internal, "lease", sp.buffer, "the daemon granted a segment that is not within its region")
 	}
+	if !g.session.welcome.MapRegions {
+		return sp.newFarLease(g)
+	}
 	r, err := sp.atlas.acquire(m.Region)
 	if err != nil {
 		g.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: m.Id}, nil)
@@ -342,6 +364,34 @@ func (sp *space) newLease(g *grant) (*lease, error) {
 	l := &lease{space: sp, session: g.session, id: m.Id, region: r}
 	l.memory = memory{bytes: mem, lease: l, mu: &sp.mu.Mutex, arena: arena{pos: align(m.DataStart), floor: m.RecordFloor}}
 	return l, nil
+}
+
+// newFarLease makes a lease of what was granted and cannot be mapped. It has memory of
+// its own for the part that may be filled.
+func (sp *space) newFarLease(g *grant) (*lease, error) {
+	m := &g.reply
+	key, err := rdma.DecodeRemoteKey(m.Region.Key)
+	if err != nil {
+		g.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: m.Id}, nil)
+		return nil, &bb.Error{Kind: bb.Internal, Op: "lease", Path: sp.buffer, Err: fmt.Errorf("the daemon granted a segment that cannot be reached: %w", err)}
+	}
+	base := min(align(m.DataStart), m.RecordFloor)
+	n := m.RecordFloor - base
+	own := sp.staged.get(n)
+	l := &lease{space: sp, session: g.session, id: m.Id, key: key, base: base, at: m.Offset + base, own: own}
+	l.memory = memory{bytes: own[:n:n], lease: l, mu: &sp.mu.Mutex, arena: arena{floor: n}}
+	return l, nil
+}
+
+// release lets go of a lease's memory.
+func (l *lease) release() {
+	switch {
+	case l.region != nil:
+		l.region.release()
+	case !l.session.broken.Load():
+		// All that was posted from it has completed, or it would have users.
+		l.space.staged.put(l.own)
+	}
 }
 
 // retire takes a lease out of use. It is returned to the daemon when its last user is done.
@@ -379,7 +429,7 @@ func (l *lease) leave() {
 
 // giveUp returns a lease that nobody uses.
 func (l *lease) giveUp() {
-	l.region.release()
+	l.release()
 	if !l.session.broken.Load() {
 		l.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: l.id}, nil)
 	}

@@ -17,6 +17,7 @@ type window struct {
 	pin     uint64 // 0: the bytes came with the answer
 	parts   []part // ascending, without gaps
 	regions []*region
+	far     bool // what is not a hole is in the daemon's memory only: see fetch
 
 	users   int  // guarded by the reader
 	dropped bool // guarded by the reader: released when the last user is done
@@ -26,11 +27,13 @@ type window struct {
 // visible of an extent.
 type part struct {
 	span
-	mem      []byte // nil: a hole
+	mem      []byte // nil: a hole, or far
 	whole    []byte // the extent as it was written, which the checksum is of
 	sum      uint64
 	region   uint64
 	verified atomic.Bool // or nothing to verify
+
+	far *place // of the extent, where it cannot be mapped
 }
 
 // newWindow checks an answer to the question for the bytes from off on, and maps what
@@ -42,6 +45,13 @@ func newWindow(a *atlas, s *session, off int64, m *wire.Extents, data []byte) (*
 		w.parts = make([]part, 1)
 		w.parts[0].span, w.parts[0].mem = w.span, data
 		w.parts[0].verified.Store(true) // by the daemon
+		return w, nil
+	}
+	if s != nil && s.far != nil {
+		if err := w.setFar(m); err != nil {
+			w.release()
+			return nil, err
+		}
 		return w, nil
 	}
 	regions := make(map[uint64]*region, len(m.Regions))
@@ -67,23 +77,36 @@ func newWindow(a *atlas, s *session, off int64, m *wire.Extents, data []byte) (*
 
 // set fills a part from an extent, which must continue at off.
 func (p *part) set(e *wire.Extent, off int64, r *region) error {
+	length := int64(-1)
+	if r != nil {
+		length = int64(len(r.mem))
+	}
+	if hole, err := p.place(e, off, length); hole || err != nil {
+		return err
+	}
+	p.whole = r.mem[e.CheckOffset : e.CheckOffset+e.CheckLength]
+	p.mem = r.mem[e.Offset : e.Offset+e.Length : e.Offset+e.Length]
+	return nil
+}
+
+// place checks an extent, which must continue at off and lie in a region of length
+// bytes, or be a hole.
+func (p *part) place(e *wire.Extent, off, length int64) (hole bool, err error) {
 	if e.FileOffset != off || e.Length <= 0 || e.Length > bb.MaxFileSize-off {
-		return bb.E(bb.Internal, "read", "", fmt.Sprintf("the daemon named an extent of %d bytes at %d, where %d follows", e.Length, e.FileOffset, off))
+		return false, bb.E(bb.Internal, "read", "", fmt.Sprintf("the daemon named an extent of %d bytes at %d, where %d follows", e.Length, e.FileOffset, off))
 	}
 	p.span = span{off, off + e.Length}
 	if e.Region == 0 {
 		p.verified.Store(true)
-		return nil
+		return true, nil
 	}
 	// Not by sums, which may overflow: lengths are compared with what is left behind offsets.
-	if r == nil || e.CheckOffset < 0 || e.CheckLength <= 0 || e.CheckOffset > int64(len(r.mem))-e.CheckLength ||
+	if e.CheckOffset < 0 || e.CheckLength <= 0 || e.CheckOffset > length-e.CheckLength ||
 		e.Offset < e.CheckOffset || e.Length > e.CheckLength || e.Offset-e.CheckOffset > e.CheckLength-e.Length {
-		return bb.E(bb.Internal, "read", "", fmt.Sprintf("the daemon named an extent that is not within region %016x", e.Region))
+		return false, bb.E(bb.Internal, "read", "", fmt.Sprintf("the daemon named an extent that is not within region %016x", e.Region))
 	}
 	p.region, p.sum = e.Region, e.Checksum
-	p.whole = r.mem[e.CheckOffset : e.CheckOffset+e.CheckLength]
-	p.mem = r.mem[e.Offset : e.Offset+e.Length : e.Offset+e.Length]
-	return nil
+	return false, nil
 }
 
 // at returns the part that holds off, which lies in the window.
@@ -142,11 +165,11 @@ func (p *part) verify() error {
 	if p.verified.Load() {
 		return nil
 	}
-	return p.check()
+	return p.verifyNow()
 }
 
-// check checks the whole extent.
-func (p *part) check() error {
+// verifyNow checks the whole extent.
+func (p *part) verifyNow() error {
 	if checksum.Sum(p.whole) != p.sum {
 		return p.mismatch()
 	}

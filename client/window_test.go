@@ -16,6 +16,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/wire"
+	"forebay/rdma"
 )
 
 // TestReadWindows: a reader asks for windows ahead, each once, pins few at a time, and
@@ -210,6 +211,18 @@ func FuzzWindow(f *testing.F) {
 		a.close()
 		if r := a.mu.maps[1]; r != nil {
 			t.Error("the region is left")
+		}
+		// The same about memory that cannot be mapped.
+		m.Regions = []*wire.Region{{Id: 1, Key: make([]byte, rdma.RemoteKeySize), Length: 4096}}
+		w, err = newWindow(nil, &session{welcome: &wire.Welcome{}, far: &far{}}, off, &m, data)
+		if err != nil {
+			return
+		}
+		for i := range w.parts {
+			p := &w.parts[i]
+			if f := p.far; f != nil && (f.off < 0 || f.length <= 0 || f.off+f.length > 4096 || f.cut < 0 || f.cut+p.len() > f.length) {
+				t.Errorf("an extent leaves its region: %+v of %v", f, p.span)
+			}
 		}
 	})
 }

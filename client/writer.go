@@ -16,6 +16,9 @@ import (
 const (
 	maxPending = 8000    // extents: a commit of them fits into a message
 	maxSlack   = 1 << 20 // bytes
+	// maxStaged is how many bytes a file whose segments are far keeps in this process's
+	// memory: so many, and a lease more, until they are committed.
+	maxStaged = 16 << 20
 )
 
 // writer is the writing side of a file: one handle, and what was written to it and not
@@ -39,7 +42,9 @@ type writer struct {
 
 	session *session
 	handle  uint64
-	opening *call // not waited for yet
+	moving  *transfers // of what goes to segments that are far; nil: nothing so far
+	staged  int64      // bytes written and not committed
+	opening *call      // not waited for yet
 	opened  *wire.Opened
 
 	id         FileID // known once there was an answer
@@ -94,15 +99,19 @@ func (w *writer) open(ctx context.Context, s *session) error {
 		return err
 	}
 	w.session, w.handle, w.opening, w.opened = s, handle, c, opened
-	limit := int64(s.welcome.InlineThreshold)
-	if !s.welcome.MapRegions {
-		limit = int64(s.welcome.MaxData)
-	}
 	if w.access == nil {
-		w.small = &inlined{limit: limit}
+		w.small = &inlined{limit: int64(s.welcome.InlineThreshold)}
 		w.access = w.small
 	}
+	if !s.leases() {
+		w.inline()
+	}
 	return nil
+}
+
+// inline has all bytes travel in messages from now on.
+func (w *writer) inline() {
+	w.access, w.small.limit = w.small, int64(w.session.welcome.MaxData)
 }
 
 // settled waits for the answer to Open, if that has not been done, again on another
@@ -161,13 +170,16 @@ func (w *writer) write(ctx context.Context, p []byte, off int64) (n int, err err
 		return 0, err
 	}
 	for len(p) > 0 {
-		e, dst, err := w.next(ctx, int64(len(p)), off)
+		e, dst, err := w.next(ctx, w.portion(int64(len(p))), off)
 		if err != nil {
 			return n, err
 		}
 		k := len(dst)
 		e.sum = checksum.Copy(dst, p[:k], e.sum)
 		n, off, p = n+k, off+int64(k), p[k:]
+		if err := w.push(ctx, e, false); err != nil {
+			return n, err
+		}
 	}
 	return n, nil
 }
@@ -189,6 +201,9 @@ func (w *writer) writeString(ctx context.Context, p string, off int64) (n int, e
 		k := copy(dst, p)
 		e.sum = checksum.Update(e.sum, dst)
 		n, off, p = n+k, off+int64(k), p[k:]
+		if err := w.push(ctx, e, false); err != nil {
+			return n, err
+		}
 	}
 	return n, nil
 }
@@ -223,6 +238,7 @@ func (w *writer) fits(n, off int64) int64 {
 func (w *writer) grew(off, n int64) {
 	w.size = max(w.size, off+n)
 	w.written += n
+	w.staged += n
 }
 
 // ready makes sure that the claim has room for some of n bytes at off.
@@ -232,7 +248,7 @@ func (w *writer) ready(ctx context.Context, n, off int64) error {
 			return err
 		}
 	}
-	if len(w.pending) >= maxPending && !w.isNext(&w.claim, off) {
+	if len(w.pending) >= maxPending && !w.isNext(&w.claim, off) || w.isLaden() {
 		if err := w.commit(ctx, false); err != nil {
 			return err
 		}
@@ -280,9 +296,12 @@ func (w *writer) take(ctx context.Context, want, least int64) (claim, error) {
 		case err == nil:
 			w.took(c.mem)
 			return c, nil
+		case isNoFabric(err):
+			w.inline()
+			continue
 		case !isFull(err) || committed:
 			return claim{}, err
-		case w.access == access(w.small) && w.session.welcome.MapRegions:
+		case w.access == access(w.small) && w.session.leases():
 			err = w.outgrow(ctx)
 		default:
 			committed = true
@@ -296,7 +315,7 @@ func (w *writer) take(ctx context.Context, want, least int64) (claim, error) {
 
 // outgrow goes over to leases with what is in the file's own buffer.
 func (w *writer) outgrow(ctx context.Context) error {
-	w.access = mapped{w.sp}
+	w.access = leased{w.sp}
 	aside, release := w.putAside()
 	err := w.again(ctx, aside, release)
 	w.small.committed(w)
@@ -308,6 +327,7 @@ func (w *writer) outgrow(ctx context.Context) error {
 func (w *writer) again(ctx context.Context, aside []extent, release func()) error {
 	defer release()
 	var scratch []byte
+	w.staged = 0
 	written := w.written
 	defer func() { w.written = written }()
 	for _, e := range aside {
@@ -352,6 +372,9 @@ func commitOp(closing bool) string {
 
 // commitOn sends one Commit and waits for its answer.
 func (w *writer) commitOn(ctx context.Context, s *session, closing bool) error {
+	if err := w.transferred(ctx); err != nil {
+		return err
+	}
 	m, data := w.message(closing)
 	var reply wire.Committed
 	c, err := s.start(ctx, wire.Type_TYPE_COMMIT, m, data, &reply)
@@ -404,7 +427,7 @@ func (w *writer) message(closing bool) (*wire.Commit, []byte) {
 		e, item := &w.pending[i], w.items[i]
 		item.FileOffset, item.Length, item.Checksum, item.Lease, item.SegmentOffset = e.off, e.length, e.sum, 0, 0
 		if e.mem.lease != nil {
-			item.Lease, item.SegmentOffset = e.mem.lease.id, e.seg
+			item.Lease, item.SegmentOffset = e.mem.lease.id, e.mem.lease.base+e.seg
 		} else if data == nil {
 			data = e.bytes()
 		} else {
@@ -420,10 +443,14 @@ func (w *writer) acknowledged(m *wire.Committed) {
 	w.id, w.generation = FileID(m.File), Generation(m.Generation)
 	w.committed, w.doubt = true, false
 	w.size = max(w.size, m.Size)
+	if w.moving != nil && w.session.far != nil {
+		w.session.far.health.worked()
+	}
+	w.staged = 0
 	w.backlog.committed()
 	w.access.committed(w)
-	if w.access == access(w.small) && w.session.welcome.MapRegions {
-		w.access = mapped{w.sp} // a file that is synced now and then is written to its lease directly
+	if w.access == access(w.small) && w.session.leases() {
+		w.access = leased{w.sp} // a file that is synced now and then is written to its lease directly
 	}
 	w.closeBase()
 }
@@ -448,6 +475,11 @@ func (w *writer) close(ctx context.Context) error {
 // since a commit that nobody waited for may be ahead of it.
 func (w *writer) end(abort bool) {
 	w.closeBase()
+	if w.moving != nil {
+		_ = w.moving.drain() // whoever needs to know that it failed was told
+		w.moving.free()
+		w.moving = nil
+	}
 	release := func(*call) {
 		w.forget()
 		w.sp.leave()

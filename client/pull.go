@@ -1,0 +1,315 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+	"forebay/internal/wire"
+	"forebay/rdma"
+)
+
+// place is where an extent lies in the daemon's memory.
+type place struct {
+	key    rdma.RemoteKey
+	off    int64 // of the extent as it was written, in the region
+	length int64 // of it
+	cut    int64 // bytes of it before the visible part
+
+	// All of it, verified, while the reader keeps it: whoever reads a part of an extent
+	// has to fetch all of it to verify it, and may want the next part soon.
+	held atomic.Pointer[[]byte]
+}
+
+// maxHeld is how many bytes of extents a reader keeps of which parts were read. One that
+// is larger is kept until the next one comes.
+const maxHeld = 4 << 20
+
+// setFar fills a window from an answer about memory that cannot be mapped.
+func (w *window) setFar(m *wire.Extents) error {
+	type region struct {
+		key    rdma.RemoteKey
+		length int64
+	}
+	regions := make(map[uint64]region, len(m.Regions))
+	for _, g := range m.Regions {
+		key, err := rdma.DecodeRemoteKey(g.Key)
+		if err != nil {
+			return &bb.Error{Kind: bb.Internal, Op: "read", Err: fmt.Errorf("the daemon named a region that cannot be reached: %w", err)}
+		}
+		regions[g.Id] = region{key, g.Length}
+	}
+	w.far = true
+	w.parts = make([]part, len(m.Extents))
+	places := make([]place, len(m.Extents))
+	for i, e := range m.Extents {
+		p, length := &w.parts[i], int64(-1)
+		if r, ok := regions[e.Region]; ok {
+			length, places[i].key = r.length, r.key
+		}
+		hole, err := p.place(e, w.end, length)
+		if err != nil {
+			return err
+		}
+		if !hole {
+			p.far = &places[i]
+			p.far.off, p.far.length, p.far.cut = e.CheckOffset, e.CheckLength, e.Offset-e.CheckOffset
+		}
+		w.end = p.end
+	}
+	return nil
+}
+
+// pull is one read of memory that is far: transfers, and what their bytes are verified
+// against, in their order.
+type pull struct {
+	*transfers
+	far     *far
+	checked uint64 // transfers before this one have been verified
+	sum     uint64 // of the verified bytes of the extent that they are in the middle of
+	pieces  [transferDepth]piece
+}
+
+// piece is the bytes of one transfer. The last one of an extent says which.
+type piece struct {
+	p    []byte
+	last *part
+}
+
+var pullPool = sync.Pool{New: func() any { return new(pull) }}
+
+func newPull(f *far) *pull {
+	g := pullPool.Get().(*pull)
+	g.transfers, g.far, g.sum = newTransfers(), f, 0
+	g.checked = g.next
+	return g
+}
+
+// end waits until nothing is in flight and gives the pull back.
+func (g *pull) end() {
+	_ = g.drain() // what went wrong was told already
+	clear(g.pieces[:])
+	g.transfers.free()
+	g.transfers, g.far = nil, nil
+	pullPool.Put(g)
+}
+
+// extent starts to fetch all of an extent into p, and verifies meanwhile what has come.
+func (g *pull) extent(ctx context.Context, of *part, p []byte) error {
+	for at := int64(0); at < of.far.length; at += transferSize {
+		end := min(at+transferSize, of.far.length)
+		if g.next-g.checked == transferDepth {
+			if err := g.settle(ctx, g.checked); err != nil {
+				return err
+			}
+		}
+		c := piece{p: p[at:end:end]}
+		if end == of.far.length {
+			c.last = of
+		}
+		number := g.next
+		if err := g.post(ctx, g.far, rdma.OpRead, c.p, of.far.key, of.far.off+at); err != nil {
+			return err
+		}
+		g.pieces[number%transferDepth] = c
+		g.poll()
+		if err := g.verify(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle waits until a transfer and all before it have come, and verifies them.
+func (g *pull) settle(ctx context.Context, number uint64) error {
+	for g.checked <= number {
+		if err := g.await(ctx, g.checked); err != nil {
+			return err
+		}
+		if err := g.verify(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish is settle of everything.
+func (g *pull) finish(ctx context.Context) error {
+	if g.next == g.checked {
+		return nil
+	}
+	err := g.settle(ctx, g.next-1)
+	if err == nil {
+		g.far.health.worked()
+	}
+	return err
+}
+
+// verify verifies what has come.
+func (g *pull) verify() error {
+	if g.err != nil {
+		return g.err
+	}
+	for ; g.checked < g.low; g.checked++ {
+		c := &g.pieces[g.checked%transferDepth]
+		g.sum = checksum.Update(g.sum, c.p)
+		if c.last != nil {
+			if g.sum != c.last.sum {
+				return c.last.mismatch()
+			}
+			g.sum = 0
+		}
+		*c = piece{}
+	}
+	return nil
+}
+
+// pull is copyTo of a window that is far. Whole extents go straight into dst. It returns
+// how much of dst holds verified bytes: all that the window has, or nothing.
+func (r *reader) pull(ctx context.Context, w *window, dst []byte, off int64) (n int, err error) {
+	g := newPull(w.session.far)
+	defer g.end()
+	for len(dst) > 0 && off < w.end {
+		p := w.at(off)
+		k := min(p.end-off, int64(len(dst)))
+		if err := r.pullPart(ctx, g, p, dst[:k], off); err != nil {
+			return 0, err
+		}
+		n += int(k)
+		off += k
+		dst = dst[k:]
+	}
+	if err := g.finish(ctx); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+func (r *reader) pullPart(ctx context.Context, g *pull, p *part, dst []byte, off int64) error {
+	if p.far == nil {
+		clear(dst)
+		return nil
+	}
+	if held := p.far.held.Load(); held != nil {
+		copy(dst, (*held)[p.far.cut+off-p.off:])
+		return nil
+	}
+	if int64(len(dst)) == p.far.length {
+		return g.extent(ctx, p, dst)
+	}
+	whole := make([]byte, p.far.length)
+	if err := g.extent(ctx, p, whole); err != nil {
+		return err
+	}
+	if err := g.finish(ctx); err != nil {
+		return err
+	}
+	r.hold(p, whole)
+	copy(dst, whole[p.far.cut+off-p.off:])
+	return nil
+}
+
+// hold keeps an extent, and lets go of the oldest ones if there are too many.
+func (r *reader) hold(p *part, whole []byte) {
+	p.far.held.Store(&whole)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = append(r.held, p.far)
+	for r.heldBytes += p.far.length; r.heldBytes > maxHeld && len(r.held) > 1; {
+		r.letGo(1)
+	}
+}
+
+// letGo lets go of the n oldest extents that are held. The reader is locked.
+func (r *reader) letGo(n int) {
+	for _, p := range r.held[:n] {
+		p.held.Store(nil)
+		r.heldBytes -= p.length
+	}
+	r.held = append(r.held[:0], r.held[n:]...)
+}
+
+// elsewhere reports whether what a window of memory that is far failed with means that
+// the bytes have to be asked for again: its session broke, or they have to come in messages.
+func (r *reader) elsewhere(w *window, err error) bool {
+	if err == nil {
+		return false
+	}
+	if isNoFabric(err) {
+		r.mu.Lock()
+		release := func() {}
+		if r.session == w.session {
+			release = r.forgetAll()
+		}
+		r.mu.Unlock()
+		release()
+		return true
+	}
+	return isBroken(err)
+}
+
+// pullOut is writeTo of a window that is far: it fetches the next extent while the
+// consumer has one.
+func (r *reader) pullOut(ctx context.Context, w *window, dst io.Writer, off int64) (total int64, err error) {
+	staged := &r.b.c.staged
+	g := newPull(w.session.far)
+	var now, next []byte
+	ahead := off // up to where it was fetched
+	defer func() {
+		g.end() // before the memory goes to others
+		for _, p := range [][]byte{now, next} {
+			if p != nil {
+				staged.put(p)
+			}
+		}
+	}()
+	fetch := func(p *part) (into []byte, err error) {
+		if p.far == nil {
+			return nil, nil
+		}
+		into = staged.get(p.far.length)
+		return into, g.extent(ctx, p, into)
+	}
+	if off < w.end {
+		if now, err = fetch(w.at(off)); err != nil {
+			return 0, err
+		}
+		ahead = w.at(off).end
+	}
+	for off < w.end {
+		p, number := w.at(off), g.next
+		if ahead == p.end && p.end < w.end {
+			ahead = w.at(p.end).end
+			if next, err = fetch(w.at(p.end)); err != nil {
+				return total, err
+			}
+		}
+		chunk := zeros[:min(p.end-off, extentSize)]
+		if p.far != nil {
+			if err := g.settle(ctx, number-1); err != nil {
+				return total, err
+			}
+			chunk = now[p.far.cut+off-p.off:][:p.end-off]
+		}
+		n, err := dst.Write(chunk)
+		off, total = off+int64(n), total+int64(n)
+		if err == nil && n < len(chunk) {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return total, err
+		}
+		if off == p.end {
+			if now != nil {
+				staged.put(now)
+			}
+			now, next = next, nil
+		}
+	}
+	g.far.health.worked()
+	return total, nil
+}
