@@ -1,0 +1,193 @@
+package gossip
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"forebay/internal/bb"
+)
+
+// delegate is what memberlist calls. Most calls come with its lock held: they take
+// g.mu and nothing else, and never call memberlist. Some come after Close.
+type delegate struct{ g *Gossip }
+
+// NodeMeta returns our record.
+func (d *delegate) NodeMeta(int) []byte {
+	d.g.mu.Lock()
+	defer d.g.mu.Unlock()
+	return d.g.mu.record
+}
+
+// NotifyMsg ignores messages: we send none.
+func (d *delegate) NotifyMsg([]byte) {}
+
+// GetBroadcasts has none of our own.
+func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
+
+// LocalState adds nothing to memberlist's.
+func (d *delegate) LocalState(bool) []byte { return nil }
+
+// MergeRemoteState ignores what others add.
+func (d *delegate) MergeRemoteState([]byte, bool) {}
+
+// NotifyAlive hears every word that a member is alive, before memberlist judges how
+// new it is: enough to end a suspicion of ours, which is a hint.
+func (d *delegate) NotifyAlive(n *memberlist.Node) error {
+	if n.Name == "" || len(n.Name) > bb.MaxName || len(n.Meta) > MaxRecord {
+		d.g.stats.garbage.Add(1)
+		return fmt.Errorf("a name of %d bytes with a record of %d", len(n.Name), len(n.Meta))
+	}
+	d.g.heard(bb.NodeID(n.Name))
+	return nil
+}
+
+// NotifyPingComplete hears that a member answered us.
+func (d *delegate) NotifyPingComplete(n *memberlist.Node, _ time.Duration, _ []byte) {
+	d.g.heard(bb.NodeID(n.Name))
+}
+
+// AckPayload adds nothing to our answers.
+func (d *delegate) AckPayload() []byte { return nil }
+
+// NotifyJoin hears of a member that is new, or back.
+func (d *delegate) NotifyJoin(n *memberlist.Node) { d.g.learn(n) }
+
+// NotifyUpdate hears of a new record.
+func (d *delegate) NotifyUpdate(n *memberlist.Node) { d.g.learn(n) }
+
+// NotifyLeave hears that a member is gone, with or without a goodbye.
+func (d *delegate) NotifyLeave(n *memberlist.Node) { d.g.lose(bb.NodeID(n.Name)) }
+
+// NotifyConflict hears that two addresses claim one name.
+func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
+	d.g.conflict(existing, other)
+}
+
+// learn takes over what a member says of itself. One whose record cannot be read is
+// a member that nothing is known of.
+func (g *Gossip) learn(n *memberlist.Node) {
+	node := bb.NodeID(n.Name)
+	if node == g.options.Node {
+		return
+	}
+	m, err := decode(node, n.Meta)
+	if err != nil {
+		g.stats.garbage.Add(1)
+		m = Member{Node: node}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.mu.members[node]
+	if s == nil {
+		s = &seen{}
+		g.mu.members[node] = s
+	}
+	if err != nil && !s.readErr {
+		g.log.Warn("gossip: a member's record is not read", "node", node, "error", err)
+	}
+	m.Since = s.Since
+	if s.State != m.State || s.Instance != m.Instance || m.Since.IsZero() {
+		m.Since = time.Now()
+	}
+	if s.State.Gone() || s.Node == "" {
+		g.log.Info("gossip: a member is there", "node", node, "state", m.State.String(), "address", n.Address())
+	}
+	*s = seen{Member: m, said: m.State, address: n.Address(), readErr: err != nil}
+	g.announce()
+}
+
+// lose notes that a member is gone.
+func (g *Gossip) lose(node bb.NodeID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.mu.members[node]
+	if s == nil || s.State.Gone() {
+		return
+	}
+	state := Dead
+	if s.said == Leaving {
+		state = Left
+	}
+	g.become(s, state)
+	g.log.Info("gossip: a member is gone", "node", node, "state", state.String())
+	g.forget(time.Now())
+}
+
+// forget drops the members that have been gone for too long, and the oldest of too
+// many. g.mu must be held.
+func (g *Gossip) forget(now time.Time) {
+	var gone []*seen
+	for node, s := range g.mu.members {
+		switch {
+		case !s.State.Gone():
+		case now.Sub(s.Since) > remember:
+			delete(g.mu.members, node)
+		default:
+			gone = append(gone, s)
+		}
+	}
+	for len(gone) > maxGone {
+		oldest := 0
+		for i := range gone {
+			if gone[i].Since.Before(gone[oldest].Since) {
+				oldest = i
+			}
+		}
+		delete(g.mu.members, gone[oldest].Node)
+		gone[oldest] = gone[len(gone)-1]
+		gone = gone[:len(gone)-1]
+	}
+}
+
+// become sets the state we see a member in. g.mu must be held.
+func (g *Gossip) become(s *seen, state State) {
+	if s.State != state {
+		s.State, s.Since = state, time.Now()
+		g.announce()
+	}
+}
+
+// suspected notes that a member did not answer us, nor those we asked to try.
+func (g *Gossip) suspected(name string) {
+	g.stats.suspicions.Add(1)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.mu.members[bb.NodeID(name)]; s != nil && !s.State.Gone() {
+		g.become(s, Suspect)
+	}
+}
+
+// heard ends a suspicion.
+func (g *Gossip) heard(node bb.NodeID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.mu.members[node]; s != nil && s.State == Suspect {
+		g.become(s, s.said)
+	}
+}
+
+// conflict notes that two daemons have one name, and refuses ourselves if it is ours
+// and we are the newcomer: the one that is just joining.
+func (g *Gossip) conflict(existing, other *memberlist.Node) {
+	g.stats.conflicts.Add(1)
+	node := bb.NodeID(existing.Name)
+	if node != g.options.Node {
+		g.log.Warn("gossip: two daemons have one name", "node", node, "kept", existing.Address(), "ignored", other.Address())
+		return
+	}
+	g.mu.Lock()
+	instance := g.mu.self.Instance
+	g.mu.Unlock()
+	if m, err := decode(node, other.Meta); err == nil && m.Instance == instance && instance != 0 {
+		// Our own life before, at another address: it will be found dead.
+		g.log.Info("gossip: others still know an older address of this daemon", "address", other.Address())
+		return
+	}
+	if g.joining.Load() {
+		g.refuse(other.Address())
+		return
+	}
+	g.log.Error("gossip: another daemon has this node's name", "node", node, "address", other.Address())
+}

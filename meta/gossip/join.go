@@ -1,0 +1,270 @@
+package gossip
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+const (
+	maxSeedFile  = 1 << 20          // bytes
+	enough       = 2                // members that answered, for one round
+	maxAttempts  = 16               // addresses tried in one round
+	firstRetry   = time.Second / 2  // after a round that nobody answered
+	longestRetry = 30 * time.Second // between rounds
+)
+
+// source is one place to find members: a host, a file or a job's nodes.
+type source struct {
+	kind string // "host", "file" or "slurm"
+	name string // host, path or node list
+	port uint16
+}
+
+// parseSources reads one of Options.Join.
+func parseSources(s string) ([]source, error) {
+	bad := func(what, why string) error {
+		return bb.E(bb.Invalid, "join", what, why).
+			WithRemedy("write host:port, dns:name:port, file:/path or slurm:NODELIST:port")
+	}
+	if path, ok := strings.CutPrefix(s, "file:"); ok {
+		if !strings.HasPrefix(path, "/") {
+			return nil, bad(s, "is not an absolute path")
+		}
+		return []source{{kind: "file", name: path}}, nil
+	}
+	if rest, ok := strings.CutPrefix(s, "slurm:"); ok {
+		list, port, found := cutLast(rest)
+		if !found {
+			list, port = "", rest
+		}
+		p, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || p == 0 {
+			return nil, bad(s, "has no port")
+		}
+		if list != "" {
+			if _, err := Hosts(list); err != nil {
+				return nil, err
+			}
+		}
+		return []source{{kind: "slurm", name: list, port: uint16(p)}}, nil
+	}
+	var all []source
+	for part := range strings.SplitSeq(s, ",") {
+		part = strings.TrimSpace(part)
+		host, port, ok := splitAddress(strings.TrimPrefix(part, "dns:"))
+		if !ok || port == 0 {
+			return nil, bad(part, "is not host:port")
+		}
+		all = append(all, source{kind: "host", name: host, port: port})
+	}
+	return all, nil
+}
+
+func cutLast(s string) (before, after string, found bool) {
+	i := strings.LastIndexByte(s, ':')
+	if i < 0 {
+		return "", "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+// expand returns the addresses, host:port, that a source names now.
+func (s source) expand() ([]string, error) {
+	switch s.kind {
+	case "file":
+		return s.lines()
+	case "slurm":
+		list := s.name
+		if list == "" {
+			list = os.Getenv("SLURM_JOB_NODELIST")
+		}
+		names, err := Hosts(list)
+		for i := range names {
+			names[i] = joinAddress(names[i], s.port)
+		}
+		return names, err
+	default:
+		return []string{joinAddress(s.name, s.port)}, nil
+	}
+}
+
+// lines reads a file of hosts. Lines that are wrong do not spoil the others.
+func (s source) lines() ([]string, error) {
+	info, err := os.Stat(s.name)
+	if err != nil {
+		return nil, bb.Wrap("join", s.name, err)
+	}
+	if info.Size() > maxSeedFile {
+		return nil, bb.E(bb.Invalid, "join", s.name, "is larger than "+strconv.Itoa(maxSeedFile)+" bytes")
+	}
+	text, err := os.ReadFile(s.name)
+	if err != nil {
+		return nil, bb.Wrap("join", s.name, err)
+	}
+	var all []string
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		more, wrong := parseSources(line)
+		for _, m := range more {
+			if m.kind == "file" { // no files in files
+				wrong = bb.E(bb.Invalid, "join", s.name, "names another file: "+m.name)
+				continue
+			}
+			addresses, wrong2 := m.expand()
+			all = append(all, addresses...)
+			if wrong2 != nil {
+				wrong = wrong2
+			}
+		}
+		if wrong != nil && err == nil {
+			err = wrong
+		}
+	}
+	return all, err
+}
+
+// seeds returns the addresses that all sources name now, this node's own left out.
+func (g *Gossip) seeds() []string {
+	var all []string
+	for _, j := range g.options.Join {
+		sources, err := parseSources(j)
+		for _, s := range sources {
+			var addresses []string
+			addresses, err = s.expand()
+			all = append(all, addresses...)
+			if err != nil {
+				g.log.Warn("gossip: a place to look for members is not read", "join", j, "error", err)
+			}
+		}
+	}
+	own := []string{g.Addr(), g.options.Listen, g.options.Advertise}
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(a string) bool { return slices.Contains(own, a) })
+}
+
+// join looks for members until Close: for any while there are none, and then, now and
+// then, for those that are not there. memberlist forgets the dead; two halves of a
+// cluster would never meet again.
+func (g *Gossip) join() {
+	longest := g.options.retry
+	if longest == 0 {
+		longest = longestRetry
+	}
+	pause := min(firstRetry, longest)
+	first := true
+	for g.ctx.Err() == nil {
+		there, _ := g.count()
+		if there == 1 {
+			g.joinAny(g.seeds())
+		} else if missing := g.missing(); lucky(len(missing), there) {
+			g.joinAny(missing[:1])
+		}
+		if there, _ = g.count(); there > 1 {
+			pause = longest
+		}
+		if first {
+			close(g.firstTry)
+			first = false
+		}
+		select {
+		case <-g.ctx.Done():
+			return
+		case <-time.After(jitter(pause)):
+		}
+		pause = min(2*pause, longest)
+	}
+	if first {
+		close(g.firstTry)
+	}
+	if g.Err() != nil { // refused: nobody may call Close for a while
+		_ = g.shutdown()
+	}
+}
+
+// lucky decides whether this member is to look for one of the missing: all members
+// together try each of them about once a round.
+func lucky(missing, there int) bool { return missing > 0 && rand.IntN(there) < missing }
+
+// missing returns, in random order, the addresses of members that died, and of seeds
+// that are nobody's.
+func (g *Gossip) missing() []string {
+	seeds := g.seeds()
+	g.mu.Lock()
+	g.forget(time.Now())
+	var missing []string
+	there := map[string]bool{}
+	for _, s := range g.mu.members {
+		switch {
+		case s.State == Dead:
+			missing = append(missing, s.address)
+		case !s.State.Gone():
+			there[s.address] = true
+		}
+	}
+	g.mu.Unlock()
+	for _, a := range seeds {
+		// A name that is a member under its number costs an attempt now and then.
+		if !there[a] && !slices.Contains(missing, a) {
+			missing = append(missing, a)
+		}
+	}
+	rand.Shuffle(len(missing), func(i, j int) { missing[i], missing[j] = missing[j], missing[i] })
+	return missing
+}
+
+// joinAny exchanges members with a few of the addresses, in random order.
+func (g *Gossip) joinAny(addresses []string) {
+	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
+	there, _ := g.count()
+	g.joining.Store(there == 1)
+	defer g.joining.Store(false)
+	answered, tried := 0, 0
+	var last error
+	for _, a := range addresses {
+		for _, number := range g.resolve(a) {
+			if answered == enough || tried == maxAttempts || g.ctx.Err() != nil {
+				break
+			}
+			tried++
+			if n, err := g.list.Join([]string{number}); err != nil {
+				last = err
+			} else {
+				answered += n
+			}
+		}
+	}
+	if answered == 0 && last != nil && g.ctx.Err() == nil {
+		g.log.Debug("gossip: nobody answers", "tried", tried, "error", last)
+	}
+}
+
+// resolve returns the numeric addresses of host:port.
+func (g *Gossip) resolve(address string) []string {
+	host, port, ok := splitAddress(address)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(g.ctx, 5*time.Second)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		g.log.Debug("gossip: a name has no address", "name", host, "error", err)
+		return nil
+	}
+	all := make([]string, len(ips))
+	for i, ip := range ips {
+		all[i] = joinAddress(ip.Unmap().String(), port)
+	}
+	return all
+}

@@ -1,0 +1,66 @@
+package gossip
+
+import (
+	"strconv"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// Member is what a daemon says of itself, and what we see of it.
+type Member struct {
+	Node     bb.NodeID
+	Instance bb.InstanceID
+	State    State     // its own word while it is heard, else what we make of its silence
+	Since    time.Time // when we first saw it in this state, by our clock
+
+	Session string // host:port for sessions, "" for none
+	Fabric  string // host:port for one-sided reads and writes
+	Admin   string // host:port of the admin server
+	Routes  string // host:port for routes of an embedded NATS server
+
+	MinVersion, MaxVersion uint32 // of the control protocol
+	Server                 string // the daemon's own version, for people
+
+	Memory, Disk Tier
+}
+
+// Tier says how full a tier is, in bytes. Other members see whole MiB: capacity
+// and free bytes rounded down, dirty bytes up.
+type Tier struct{ Capacity, Free, Dirty int64 }
+
+// State is a member's state.
+type State uint8
+
+// The states of a member. The first four are its own word, the others ours.
+//
+//	starting ──▶ ready ──▶ draining ──▶ leaving ──goodbye──▶ left
+//	    └───────────┴──────────┴──no answer──▶ suspect ──silence──▶ dead
+//
+// A suspect or dead member that is heard again is what it says it is. Unknown
+// is one whose word cannot be read.
+const (
+	Unknown State = iota
+	Starting
+	Ready
+	Draining
+	Leaving
+	Suspect
+	Dead
+	Left
+)
+
+// String returns the state's name.
+func (s State) String() string {
+	names := [...]string{"unknown", "starting", "ready", "draining", "leaving", "suspect", "dead", "left"}
+	if int(s) >= len(names) {
+		return "state(" + strconv.Itoa(int(s)) + ")"
+	}
+	return names[s]
+}
+
+// Gone reports whether the member is no longer there, as far as we know.
+func (s State) Gone() bool { return s == Dead || s == Left }
+
+// own reports whether a daemon may say this of itself.
+func (s State) own() bool { return s >= Starting && s <= Leaving }
