@@ -1,5 +1,5 @@
 // Package admit decides who gets the next segment and what makes room for the
-// others: evicting, spilling, leasing from a peer, waiting. It is pure: same
+// others: evicting, spilling, moving files to other nodes, waiting. It is pure: same
 // input, same output. It must never know of regions, sessions, clocks or I/O.
 package admit
 
@@ -7,8 +7,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"forebay/internal/bb"
 )
 
 // Unit is the granularity of leases in bytes. A grant is of one unit at least.
@@ -24,12 +22,6 @@ type Request struct {
 	NoWait bool          // refuse rather than wait
 }
 
-// Peer is another node with room, as gossip says.
-type Peer struct {
-	Node bb.NodeID
-	Free int64
-}
-
 // Pool is what a node has, in bytes.
 type Pool struct {
 	Free       int64 // can be leased now
@@ -38,7 +30,7 @@ type Pool struct {
 	DiskFree   int64 // room there
 	UnderWay   int64 // evictions and spills that have been started and will free this much
 	Populating bool  // more becomes free by itself
-	Peers      []Peer
+	Movable    int64 // dirty: can be moved to other nodes with room
 }
 
 // Buffer is what a buffer may use, in bytes.
@@ -68,15 +60,15 @@ type Kind uint8
 const (
 	Refuse Kind = iota // fail the request with bb.NoSpace
 	Grant              // lease Bytes here
-	Lend               // lease Bytes from the peer Node
 	Evict              // free Bytes of clean segments
 	Spill              // move Bytes to disk
+	Move               // move Bytes to other nodes
 	Wait               // nothing to do for the request now
 )
 
 // String returns the kind's name.
 func (k Kind) String() string {
-	return [...]string{"refuse", "grant", "lend", "evict", "spill", "wait"}[min(k, Wait)]
+	return [...]string{"refuse", "grant", "evict", "spill", "move", "wait"}[min(k, Wait)]
 }
 
 // Action is one thing to do.
@@ -84,7 +76,6 @@ type Action struct {
 	Kind    Kind
 	Request uint64 // 0: none in particular
 	Bytes   int64
-	Node    bb.NodeID
 	Reason  string
 }
 
@@ -95,14 +86,14 @@ type Action struct {
 // Nobody starves: whoever waits stays where they are while all others move up,
 // and a request that does not fit whole is granted in part.
 func Decide(s State, before Served) ([]Action, Served) {
-	d := decision{state: s, peers: slices.Clone(s.Pool.Peers), free: s.Pool.Free}
+	d := decision{state: s, free: s.Pool.Free}
 	d.served = before.copy(len(s.Waiting) > 0)
 	d.capacity = map[string]int64{}
 	queue := slices.Clone(s.Waiting)
 	var left []Request
 	for len(queue) > 0 {
 		i := 0
-		if d.anyFree() { // else turns do not matter, and the queue may be long
+		if d.free >= Unit { // else turns do not matter, and the queue may be long
 			i = d.served.next(queue)
 		}
 		r := queue[i]
@@ -121,18 +112,13 @@ type decision struct {
 	state    State
 	served   Served
 	free     int64
-	peers    []Peer
 	capacity map[string]int64 // granted now, by buffer
 	actions  []Action
 }
 
 func (d *decision) act(a Action) { d.actions = append(d.actions, a) }
 
-func (d *decision) anyFree() bool {
-	return d.free >= Unit || slices.ContainsFunc(d.peers, func(p Peer) bool { return p.Free >= Unit })
-}
-
-// settle refuses or grants a request, here or on a peer; false: it must wait.
+// settle refuses or grants a request; false: it must wait.
 func (d *decision) settle(r Request) bool {
 	bytes := max(Unit, (r.Bytes+Unit-1)/Unit*Unit)
 	if b := d.state.Buffers[r.Buffer]; b.Capacity > 0 {
@@ -151,17 +137,11 @@ func (d *decision) settle(r Request) bool {
 		bytes = min(bytes, d.free/Unit*Unit)
 		d.free -= bytes
 		d.act(Action{Kind: Grant, Request: r.ID, Bytes: bytes})
-	case d.canWaitForRoom() && !r.NoWait:
-		return false
+	case r.NoWait:
+		d.act(Action{Kind: Refuse, Request: r.ID, Reason: "no memory is free and the buffer does not wait"})
+		return true
 	default:
-		var node bb.NodeID
-		if node, bytes = d.lend(bytes); bytes == 0 {
-			if r.NoWait {
-				d.act(Action{Kind: Refuse, Request: r.ID, Reason: "no memory is free and the buffer does not wait"})
-			}
-			return r.NoWait
-		}
-		d.act(Action{Kind: Lend, Request: r.ID, Bytes: bytes, Node: node})
+		return false
 	}
 	d.served.add(r, bytes)
 	d.capacity[r.Buffer] += bytes
@@ -171,29 +151,11 @@ func (d *decision) settle(r Request) bool {
 // canWaitForRoom reports whether this node can make room for a segment by itself.
 func (d *decision) canWaitForRoom() bool {
 	p := &d.state.Pool
-	return p.Populating || p.UnderWay >= Unit || p.Evictable >= Unit || min(p.Spillable, p.DiskFree) >= Unit
+	return p.Populating || p.UnderWay >= Unit || p.Evictable >= Unit || min(p.Spillable, p.DiskFree) >= Unit || p.Movable >= Unit
 }
 
-// lend takes bytes from the emptiest peer; 0 where none has a unit.
-func (d *decision) lend(bytes int64) (bb.NodeID, int64) {
-	if len(d.peers) == 0 {
-		return "", 0
-	}
-	i := 0
-	for k := range d.peers {
-		if d.peers[k].Free > d.peers[i].Free {
-			i = k
-		}
-	}
-	bytes = min(bytes, d.peers[i].Free/Unit*Unit)
-	if bytes <= 0 {
-		return "", 0
-	}
-	d.peers[i].Free -= bytes
-	return d.peers[i].Node, bytes
-}
-
-// makeRoom evicts and then spills for those who wait and for the watermarks.
+// makeRoom evicts and then spills for those who wait and for the watermarks. Files move
+// to other nodes only when somebody waits: that costs both nodes more than flushing.
 func (d *decision) makeRoom(left []Request) {
 	p, w := &d.state.Pool, d.state.Watermarks
 	var need int64
@@ -215,6 +177,10 @@ func (d *decision) makeRoom(left []Request) {
 	// What is clean counts as spillable too.
 	if n := min(need, p.Spillable-p.Evictable, p.DiskFree); n > 0 {
 		d.act(Action{Kind: Spill, Bytes: n})
+		need -= n
+	}
+	if n := min(need, p.Movable); n > 0 && len(left) > 0 && !p.Populating {
+		d.act(Action{Kind: Move, Bytes: n})
 	}
 }
 

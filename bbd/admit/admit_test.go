@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
-
-	"forebay/internal/bb"
 )
 
 // TestScripts runs testdata/*: `pool`, `buffer` and `ask` set the state, all in
@@ -62,16 +60,11 @@ func scriptMiB(t *testing.T, d *datadriven.TestData, key string) int64 {
 }
 
 func scriptPool(t *testing.T, d *datadriven.TestData) Pool {
-	p := Pool{
+	return Pool{
 		Free: scriptMiB(t, d, "free"), Evictable: scriptMiB(t, d, "evictable"), Spillable: scriptMiB(t, d, "spillable"),
 		DiskFree: scriptMiB(t, d, "disk"), UnderWay: scriptMiB(t, d, "underway"), Populating: d.HasArg("populating"),
+		Movable: scriptMiB(t, d, "movable"),
 	}
-	for _, a := range d.CmdArgs {
-		if node, ok := strings.CutPrefix(a.Key, "peer-"); ok {
-			p.Peers = append(p.Peers, Peer{bb.NodeID(node), scriptMiB(t, d, a.Key)})
-		}
-	}
-	return p
 }
 
 func printActions(actions []Action, waiting []Request) string {
@@ -84,9 +77,6 @@ func printActions(actions []Action, waiting []Request) string {
 		fmt.Fprintf(&b, "%s%s", a.Kind, names[a.Request])
 		if a.Bytes > 0 {
 			fmt.Fprintf(&b, " %d MiB", a.Bytes/Unit)
-		}
-		if a.Node != "" {
-			fmt.Fprintf(&b, " from %s", a.Node)
 		}
 		if a.Reason != "" {
 			fmt.Fprintf(&b, ": %s", a.Reason)
@@ -107,7 +97,7 @@ func after(s State, actions []Action) State {
 		case Grant:
 			s.Pool.Free -= a.Bytes
 			settled[a.Request] = true
-		case Refuse, Lend:
+		case Refuse:
 			settled[a.Request] = true
 		}
 	}
@@ -130,24 +120,24 @@ func TestEverybodyIsAnsweredOnce(t *testing.T) {
 		var actions []Action
 		actions, served = Decide(s, served)
 		answers := map[uint64]int{}
-		var granted, lent, evict, spill int64
+		var granted, evict, spill, move int64
 		for _, a := range actions {
 			switch a.Kind {
 			case Grant:
 				granted += a.Bytes
-			case Lend:
-				lent += a.Bytes
 			case Evict:
 				evict += a.Bytes
 			case Spill:
 				spill += a.Bytes
+			case Move:
+				move += a.Bytes
 			}
 			if a.Request != 0 {
 				answers[a.Request]++
-			} else if a.Kind != Evict && a.Kind != Spill {
+			} else if a.Kind != Evict && a.Kind != Spill && a.Kind != Move {
 				t.Fatalf("%+v is about no request", a)
 			}
-			if (a.Kind == Grant || a.Kind == Lend) && (a.Bytes < Unit || a.Bytes%Unit != 0) {
+			if a.Kind == Grant && (a.Bytes < Unit || a.Bytes%Unit != 0) {
 				t.Fatalf("%+v is not of whole units", a)
 			}
 			if a.Kind == Wait && s.byID(a.Request).NoWait {
@@ -162,11 +152,7 @@ func TestEverybodyIsAnsweredOnce(t *testing.T) {
 				t.Fatalf("request %d was answered %d times", q.ID, answers[q.ID])
 			}
 		}
-		var peers int64
-		for _, p := range s.Pool.Peers {
-			peers += p.Free
-		}
-		if granted > s.Pool.Free || lent > peers || evict > s.Pool.Evictable || spill > s.Pool.DiskFree {
+		if granted > s.Pool.Free || move > s.Pool.Movable || evict > s.Pool.Evictable || spill > s.Pool.DiskFree {
 			t.Fatalf("more than there is: %+v of %+v", actions, s.Pool)
 		}
 		waits := len(answers) > 0 && s.Pool.Free-granted >= Unit
@@ -192,7 +178,7 @@ func randomState(r *rand.Rand) State {
 	s := State{
 		Pool: Pool{
 			Free: mib(64), Evictable: mib(64), Spillable: mib(64), DiskFree: mib(64), UnderWay: mib(8),
-			Populating: r.IntN(5) == 0, Peers: []Peer{{"p", mib(32)}, {"q", mib(32)}},
+			Populating: r.IntN(5) == 0, Movable: mib(32),
 		},
 		Watermarks: Watermarks{mib(8), mib(32)},
 		Buffers:    map[string]Buffer{"a": {mib(64), mib(64), mib(4)}},
