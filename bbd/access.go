@@ -12,6 +12,8 @@ type cred struct {
 	uid    uint32
 	gids   []uint32 // the primary group first
 	system bool     // root, or the user that the daemon runs as: may do everything
+
+	relayed bool // another daemon asks for them: what is not for this node is refused
 }
 
 // want is a set of rights, as the permission bits of one class.

@@ -25,19 +25,21 @@ type buffer struct {
 		spec   bb.Buffer
 		open   map[place]*openFile
 		byFile map[bb.FileID]*openFile
-		dirty  map[bb.FileID]dirtyFile // files that the flusher knows
+		dirty  map[bb.FileID]dirtyFile // closed files that are not on the store
 
 		failing map[bb.FileID]string // why the last flush of a dirty file failed
 
 		reading   map[bb.FileID]*reading
-		restoring map[bb.FileID]bool
+		restoring map[bb.FileID]chan struct{} // closed when it has ended
+		copies    map[copyKey]*fileCopy
 		writers   map[uint32]*segmentWriter // by uid
 	}
 
 	restores sync.Mutex // one file is restored at a time
 
-	noting sync.Mutex // guards what follows
-	noted  uint64     // the last operation for the store that the flusher was handed
+	noting     sync.Mutex         // guards what follows
+	handed     map[uint64]bool    // pending operations for the store that the flusher has, by Seq
+	inheritsOf map[bb.NodeID]bool // dead nodes whose operations this one carries out
 }
 
 // dirtyFile is where a file lies that waits for its flush, and what of it is flushed.
@@ -47,14 +49,15 @@ type dirtyFile struct {
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *meta.Namespace) *buffer {
-	b := &buffer{d: d, name: spec.Name, ns: ns}
+	b := &buffer{d: d, name: spec.Name, ns: ns, handed: make(map[uint64]bool), inheritsOf: make(map[bb.NodeID]bool)}
 	b.mu.spec = spec
 	b.mu.open = make(map[place]*openFile)
 	b.mu.byFile = make(map[bb.FileID]*openFile)
 	b.mu.dirty = make(map[bb.FileID]dirtyFile)
 	b.mu.reading = make(map[bb.FileID]*reading)
 	b.mu.failing = make(map[bb.FileID]string)
-	b.mu.restoring = make(map[bb.FileID]bool)
+	b.mu.restoring = make(map[bb.FileID]chan struct{})
+	b.mu.copies = make(map[copyKey]*fileCopy)
 	b.mu.writers = make(map[uint32]*segmentWriter)
 	return b
 }
@@ -95,11 +98,12 @@ func (b *buffer) closed(e bb.Entry, path string) {
 	b.enqueue(e, flusher.Item{Key: b.key(&e), Size: e.Size})
 }
 
-// enqueue hands a dirty file to the flusher. In a scratch buffer nothing is flushed.
+// enqueue hands a dirty file to the flusher. In a scratch buffer nothing is flushed, but
+// files may have to move to other nodes.
 func (b *buffer) enqueue(e bb.Entry, item flusher.Item) {
 	b.mu.Lock()
 	backed := b.mu.spec.Backing != ""
-	if backed {
+	if backed || b.d.cluster != nil {
 		b.mu.dirty[e.File] = dirtyFile{place{e.Parent, e.Name}, e.Generation}
 	}
 	b.mu.Unlock()
@@ -193,10 +197,19 @@ func (b *buffer) made(ctx context.Context, e *bb.Entry) bool {
 
 // update puts an entry whose other attributes may have been changed meanwhile: what
 // the writer decides is taken from e, the rest from the namespace.
-func (b *buffer) update(ctx context.Context, e bb.Entry) (bb.Entry, error) {
+// Old is the generation that e's takes the place of, unless it is published already.
+// Another one there is errSuperseded, or has taken the place of a published one: its
+// node was given up for dead.
+func (b *buffer) update(ctx context.Context, e bb.Entry, old bb.Generation, published bool) (bb.Entry, error) {
 	return b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
-		if now.File != e.File {
+		switch {
+		case now.File != e.File:
 			return bb.E(bb.NotFound, "commit", e.Name, "another file has this name now")
+		case now.Generation == e.Generation && b.home(now) == b.home(&e) && !now.Lost:
+		case published:
+			return bb.E(bb.NotFound, "commit", e.Name, "this node's generation of the file was given up: "+now.Reason)
+		case now.Generation != old || now.Open && b.home(now) != b.home(&e):
+			return errSuperseded
 		}
 		now.Generation, now.Size, now.Checksum, now.Open = e.Generation, e.Size, e.Checksum, e.Open
 		now.Holders, now.MTime, now.Lost, now.Reason = e.Holders, e.MTime, e.Lost, e.Reason

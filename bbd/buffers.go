@@ -36,6 +36,9 @@ func (d *Daemon) buffer(ctx context.Context, name string) (*buffer, error) {
 	d.buffers.Lock()
 	b := d.buffers.byName[name]
 	d.buffers.Unlock()
+	if b == nil && d.cluster != nil {
+		return d.lookUpBuffer(ctx, name)
+	}
 	if b == nil {
 		return nil, bb.E(bb.NotFound, "buffer", name, "there is no such buffer").WithRemedy("see bbctl buffer list")
 	}
@@ -176,9 +179,12 @@ func (r *request) bufferGet(m *wire.BufferName) (proto.Message, error) {
 }
 
 func (r *request) bufferList(*wire.Empty) (proto.Message, error) {
+	specs, err := r.s.d.bufferSpecs(r.ctx)
+	if err != nil {
+		return nil, err
+	}
 	answer := &wire.Buffers{}
-	for _, b := range r.s.d.allBuffers() {
-		spec := b.spec()
+	for _, spec := range specs {
 		if r.s.cred.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
 			answer.Buffers = append(answer.Buffers, wire.FromBuffer(&spec))
 		}
@@ -186,7 +192,21 @@ func (r *request) bufferList(*wire.Empty) (proto.Message, error) {
 	return answer, nil
 }
 
-// allBuffers returns the buffers in order of their names.
+// bufferSpecs returns all buffers there are, in order of their names.
+func (d *Daemon) bufferSpecs(ctx context.Context) ([]bb.Buffer, error) {
+	if d.cluster != nil {
+		specs, err := d.meta.Buffers(ctx)
+		slices.SortFunc(specs, func(x, y bb.Buffer) int { return compare(x.Name, y.Name) })
+		return specs, err
+	}
+	var specs []bb.Buffer
+	for _, b := range d.allBuffers() {
+		specs = append(specs, b.spec())
+	}
+	return specs, nil
+}
+
+// allBuffers returns the buffers that this daemon has taken up, in order of their names.
 func (d *Daemon) allBuffers() []*buffer {
 	d.buffers.Lock()
 	defer d.buffers.Unlock()
@@ -247,13 +267,18 @@ func (d *Daemon) destroyBuffer(ctx context.Context, b *buffer, discard bool) err
 		d.buffers.Unlock()
 		return err
 	}
+	d.dropBuffer(b)
+	d.emit(bb.Event{Kind: bb.EventDestroyed, Buffer: b.name})
+	return nil
+}
+
+// dropBuffer forgets a buffer that was destroyed, with all its bytes.
+func (d *Daemon) dropBuffer(b *buffer) {
 	d.flusher.ForgetBuffer(b.name)
 	b.drop()
 	if err := d.stores.forget(b.name); err != nil {
 		d.log.Warn("closing the store of a destroyed buffer", "buffer", b.name, "err", err)
 	}
-	d.emit(bb.Event{Kind: bb.EventDestroyed, Buffer: b.name})
-	return nil
 }
 
 func (b *buffer) mayBeDestroyed(ctx context.Context) error {

@@ -46,6 +46,9 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := b.noneElsewhere(ctx, path); err != nil {
+		return nil, err
+	}
 	if err := b.saveReaders(ctx, e.File, e.Generation); err != nil {
 		return nil, err
 	}

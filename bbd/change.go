@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/peer"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta"
@@ -48,9 +49,21 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 			return denied(op, b.address(fromPath), "change the directory")
 		}
 	}
+	return b.atHome(ctx, c, op, fromPath, place{fromDir.id, fromName}, func(s *peer.Session) error {
+		m := &wire.Rename{Buffer: b.name, From: fromPath, To: toPath, NoReplace: !replace}
+		_, err := s.Ask(ctx, wire.Type_TYPE_RENAME, m, nil, nil)
+		return err
+	}, func() error {
+		return b.renameHere(ctx, fromPath, toPath, place{fromDir.id, fromName}, place{toDir.id, toName}, replace)
+	})
+}
+
+// renameHere renames a directory, or a file whose home is this node.
+func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, target place, replace bool) error {
+	const op = "rename"
 	from, to := clean(fromPath), clean(toPath)
 	if from == to {
-		_, err := b.ns.Lookup(ctx, fromDir.id, fromName)
+		_, err := b.ns.Lookup(ctx, at.dir, at.name)
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
 	held, err := b.d.flusher.Hold(ctx, b.name, from, to)
@@ -59,7 +72,11 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 	}
 	defer held.Release()
 
-	at, target := place{fromDir.id, fromName}, place{toDir.id, toName}
+	there, err := b.holdOthers(ctx, at, target, from, to)
+	if err != nil {
+		return bb.Wrap(op, b.address(fromPath), err)
+	}
+	defer there.release()
 	// What readers need is saved before the places are locked: that may wait for room,
 	// which the writers of these files may have to make.
 	if err := b.saveReadersAt(ctx, target); err != nil {
@@ -84,6 +101,7 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
 	b.moved(at, target, to, &renamed)
+	b.discardReplaced(ctx, renamed.Replaced)
 	if concerned {
 		if err := b.applyNoted(ctx); err != nil {
 			return bb.Wrap(op, b.address(fromPath), err)
@@ -204,13 +222,22 @@ func (b *buffer) remove(ctx context.Context, c cred, path string) error {
 	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite) {
 		return denied(op, b.address(path), "change the directory")
 	}
+	at := place{dir.id, name}
+	return b.atHome(ctx, c, op, path, at, func(s *peer.Session) error {
+		_, err := s.Ask(ctx, wire.Type_TYPE_REMOVE, &wire.Remove{Buffer: b.name, Path: path}, nil, nil)
+		return err
+	}, func() error { return b.removeHere(ctx, path, at) })
+}
+
+// removeHere removes an empty directory, or a file whose home is this node.
+func (b *buffer) removeHere(ctx context.Context, path string, at place) error {
+	const op = "remove"
 	p := clean(path)
 	held, err := b.d.flusher.Hold(ctx, b.name, p)
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
 	defer held.Release()
-	at := place{dir.id, name}
 	if err := b.saveReadersAt(ctx, at); err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}

@@ -25,6 +25,8 @@ type Config struct {
 	Insecure bool   // listen beyond loopback, and over TCP, without a key
 
 	FabricAnyPort bool // another port will do for Fabric, if that one is taken
+	// Members says which other daemons there are; nil: this one is alone.
+	Members Members
 
 	Store   store.Options
 	Meta    meta.Options

@@ -16,11 +16,13 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta"
+	"forebay/meta/gossip"
 )
 
 // Daemon is one running bbd.
@@ -43,6 +45,7 @@ type Daemon struct {
 	room    *room
 	stores  *stores
 	observe *observe
+	cluster *cluster // nil: alone
 
 	ids struct {
 		sync.Mutex
@@ -63,7 +66,9 @@ type Daemon struct {
 	}
 
 	state     atomic.Value // string: see above
+	draining  atomic.Bool  // the node is being emptied: nothing new is taken in
 	admin     string       // where the admin server listens
+	tcp       string       // where sessions over TCP are accepted
 	pressure  atomic.Bool  // memory is short: flush without waiting
 	listeners []net.Listener
 	ctx       context.Context
@@ -109,6 +114,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	d.epoch = d.nextID()
 	d.stores = newStores(d)
+	d.cluster = newCluster(d)
 	if err := d.startFlusher(); err != nil {
 		return err
 	}
@@ -117,7 +123,37 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if err := d.recover(ctx); err != nil {
 		return err
 	}
+	if d.cluster != nil {
+		d.wg.Go(d.followBuffers)
+	}
 	return d.listen()
+}
+
+// Self returns this daemon as its peers should see it, now.
+func (d *Daemon) Self() gossip.Member {
+	stats := d.store.Stats()
+	m := gossip.Member{
+		Node: d.cfg.Node, Instance: d.store.Instance(), State: gossip.Starting, Session: d.tcp, Admin: d.admin,
+		MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Server: "bbd " + d.cfg.Version, Since: d.since,
+		Memory: usage(&stats.Memory), Disk: usage(&stats.Disk),
+	}
+	if d.fabric != nil && d.fabric.listener != nil {
+		m.Fabric = d.fabric.listener.Addr()
+	}
+	switch {
+	case d.draining.Load():
+		m.State = gossip.Draining
+	case d.state.Load() == "ready":
+		m.State = gossip.Ready
+	case d.state.Load() == "stopping":
+		m.State = gossip.Leaving
+	}
+	return m
+}
+
+// usage is how full a tier is: what may be freed at once counts as free.
+func usage(t *store.TierStats) gossip.Tier {
+	return gossip.Tier{Capacity: t.Capacity, Free: t.Free + t.Evictable, Dirty: t.Dirty}
 }
 
 // Admin returns the address of the admin server, "" for none.
@@ -178,6 +214,19 @@ func (d *Daemon) nextID() uint64 {
 	return id
 }
 
+// generationAfter returns a number for a generation that follows n, which another
+// daemon may have chosen from a block of ids claimed later than this one's.
+func (d *Daemon) generationAfter(ctx context.Context, n bb.Generation) (bb.Generation, error) {
+	id := bb.Generation(d.nextID())
+	if id > n {
+		return id, nil
+	}
+	if err := d.claimIDs(ctx); err != nil {
+		return 0, err
+	}
+	return bb.Generation(d.nextID()), nil
+}
+
 // emit tells whoever listens what happened.
 func (d *Daemon) emit(e bb.Event) {
 	e.Time, e.Node = time.Now(), d.cfg.Node
@@ -220,11 +269,11 @@ func (d *Daemon) listen() error {
 	}
 	d.listeners = append(d.listeners, unix)
 	if d.cfg.TCP != "" {
-		tcp, err := net.Listen("tcp", d.cfg.TCP)
+		tcp, err := (&net.ListenConfig{Control: peer.Impatient}).Listen(d.ctx, "tcp", d.cfg.TCP)
 		if err != nil {
 			return bb.Wrap("listen", d.cfg.TCP, err)
 		}
-		d.listeners = append(d.listeners, tcp)
+		d.listeners, d.tcp = append(d.listeners, tcp), tcp.Addr().String()
 	}
 	if err := d.fabric.listen(d.ctx, &d.cfg, d.store); err != nil {
 		return err
@@ -360,6 +409,9 @@ func (d *Daemon) close() error {
 	d.cancel()
 	for _, l := range d.listeners {
 		l.Close()
+	}
+	if d.cluster != nil {
+		d.cluster.pool.Close()
 	}
 	d.wg.Wait()
 	var errs []error

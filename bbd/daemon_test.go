@@ -19,6 +19,7 @@ import (
 	"forebay/bbd/store"
 	"forebay/client"
 	"forebay/flusher/backing/fault"
+	"forebay/internal/bb"
 	"forebay/meta"
 	"forebay/meta/embedded"
 )
@@ -38,6 +39,10 @@ type node struct {
 	socket string
 	faults *fault.Plan
 	change func(*bbd.Config)
+
+	name    bb.NodeID        // of a cluster's node
+	shared  *embedded.Server // of a cluster; nil: each node has its own
+	members *directory
 
 	server *embedded.Server
 	daemon *bbd.Daemon
@@ -65,9 +70,12 @@ func (n *node) shm() string { return "/dev/shm/" + filepath.Base(n.dir) }
 func (n *node) start() {
 	n.t.Helper()
 	ctx := n.t.Context()
-	server, err := embedded.Start(ctx, embedded.Options{Dir: filepath.Join(n.dir, "nats")})
-	if err != nil {
-		n.t.Fatal(err)
+	server := n.shared
+	if server == nil {
+		var err error
+		if server, err = embedded.Start(ctx, embedded.Options{Dir: filepath.Join(n.dir, "nats")}); err != nil {
+			n.t.Fatal(err)
+		}
 	}
 	cfg := bbd.Config{
 		Node: "n1", Version: "test", StateDir: n.dir, Socket: n.socket, Admin: "127.0.0.1:0",
@@ -89,6 +97,9 @@ func (n *node) start() {
 		n.t.Fatal(err)
 	}
 	n.server, n.daemon = server, daemon
+	if n.members != nil {
+		n.members.set(n.name, daemon.Self)
+	}
 }
 
 func (n *node) stop() {
@@ -98,7 +109,9 @@ func (n *node) stop() {
 	if err := n.daemon.Stop(context.Background()); err != nil {
 		n.t.Errorf("stopping the daemon: %v", err)
 	}
-	n.server.Shutdown()
+	if n.shared == nil {
+		n.server.Shutdown()
+	}
 	n.daemon = nil
 }
 

@@ -14,7 +14,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// drain flushes a buffer, waits, and reports what could not be saved.
+// drain flushes a buffer on all daemons, waits, and reports what could not be saved.
 func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 	b, err := r.s.buffer(r.ctx, "drain", m.Buffer)
 	if err != nil {
@@ -29,11 +29,39 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(m.TimeoutNs))
 		defer cancel()
 	}
-	if err := b.closeAbandoned(ctx); err != nil {
+	var answer *wire.Progress
+	if m.Local || b.d.cluster == nil {
+		answer, err = b.drainHere(ctx, newProgress(r))
+	} else {
+		answer, err = b.drainAll(ctx, m, r.s.cred, newProgress(r))
+	}
+	if r.ctx.Err() != nil {
+		return nil, bb.Wrap("drain", b.address(""), r.ctx.Err())
+	}
+	if err != nil {
 		return nil, bb.Wrap("drain", b.address(""), err)
 	}
-	p := newProgress(r)
-	report, err := r.s.d.flusher.Drain(ctx, b.name, func(now flusher.Progress) {
+	if m.Local || !saved(answer) {
+		return answer, nil
+	}
+	r.s.d.emit(bb.Event{Kind: bb.EventDrained, Buffer: b.name, Bytes: answer.BytesDone})
+	if b.spec().Receipt {
+		if err := b.keepReceipt(ctx); err != nil {
+			return nil, bb.Wrap("receipt", b.address(""), err)
+		}
+	}
+	return answer, nil
+}
+
+// saved reports whether a drain left nothing out.
+func saved(p *wire.Progress) bool { return p.FailedTotal == 0 && p.HeldTotal == 0 && p.OpenTotal == 0 }
+
+// drainHere flushes what this daemon is the home of.
+func (b *buffer) drainHere(ctx context.Context, p *progress) (*wire.Progress, error) {
+	if err := b.closeAbandoned(ctx); err != nil {
+		return nil, err
+	}
+	report, err := b.d.flusher.Drain(ctx, b.name, func(now flusher.Progress) {
 		p.update(func(m *wire.Progress) {
 			m.FilesTotal, m.FilesDone, m.BytesTotal, m.BytesDone = now.FilesTotal, now.FilesDone, now.BytesTotal, now.BytesDone
 			if m.LastError = ""; now.LastError != nil {
@@ -41,23 +69,12 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 			}
 		})
 	})
-	if r.ctx.Err() != nil {
-		return nil, bb.Wrap("drain", b.address(""), r.ctx.Err())
+	if err != nil && report.Complete() {
+		return nil, err
 	}
 	answer := p.done()
+	answer.BytesDone = max(answer.BytesDone, report.FlushedBytes)
 	addReport(answer, &report)
-	if err != nil && report.Complete() {
-		return nil, bb.Wrap("drain", b.address(""), err)
-	}
-	if !report.Complete() {
-		return answer, nil
-	}
-	r.s.d.emit(bb.Event{Kind: bb.EventDrained, Buffer: b.name, Bytes: report.FlushedBytes})
-	if b.spec().Receipt {
-		if err := b.keepReceipt(ctx); err != nil {
-			return nil, bb.Wrap("receipt", b.address(""), err)
-		}
-	}
 	return answer, nil
 }
 

@@ -20,6 +20,13 @@ var errNoName = errors.New("the file was removed, and its evicted bytes with it"
 // each against the checksum that its writer computed.
 func (b *buffer) fetch(ctx context.Context, snap *store.Snapshot, e *bb.Entry, evicted []store.Extent) error {
 	file, generation := snap.File()
+	if c := b.copyOf(file, generation); c != nil {
+		done, err := b.fetchCopy(ctx, c, evicted)
+		if done {
+			return err
+		}
+		e = &c.entry
+	}
 	wholes := wholesOf(evicted)
 	from, err := b.object(ctx, e, wholes[0].from)
 	if err != nil {
@@ -77,12 +84,25 @@ func (b *buffer) fill(ctx context.Context, w *segmentWriter, from io.Reader, fil
 // restore brings a clean file back of which this node holds nothing, as after a
 // restart: what was evicted is not among what recovery finds. The whole content is
 // checked against the entry's checksum before anybody sees a byte of it.
+//
+// Of a file whose home is another node, a copy is made instead, which is brought in as
+// it is read; if that node does not answer, what the store has will do.
 func (b *buffer) restore(ctx context.Context, e *bb.Entry, path string) error {
-	b.restores.Lock()
-	defer b.restores.Unlock()
+	if err := b.beginRestore(ctx, e.File); err != nil {
+		return err
+	}
+	defer b.endRestore(e.File)
 	if b.has(e) {
 		return nil
 	}
+	if b.foreign(e) {
+		_, err := b.mirror(ctx, e, path)
+		if err == nil || e.State() != bb.StateClean || ctx.Err() != nil || bb.KindOf(err) != bb.Unavailable {
+			return bb.Wrap("read", b.address(path), err)
+		}
+	}
+	b.restores.Lock()
+	defer b.restores.Unlock()
 	if e.Flushed.Generation != e.Generation {
 		return bb.E(bb.Lost, "read", b.address(path), "its bytes are neither in memory nor on the store")
 	}
@@ -90,8 +110,6 @@ func (b *buffer) restore(ctx context.Context, e *bb.Entry, path string) error {
 		return bb.E(bb.NoSpace, "read", b.address(path), fmt.Sprintf("its %d bytes are on the store alone, and are too many for a memory of %d", e.Size, memory)).
 			WithRemedy("read it from the store")
 	}
-	b.setRestoring(e.File, true)
-	defer b.setRestoring(e.File, false)
 	err := b.bringBack(ctx, e, path)
 	if err != nil {
 		b.d.store.Drop(e.File)
@@ -105,7 +123,7 @@ func (b *buffer) bringBack(ctx context.Context, e *bb.Entry, path string) error 
 		return err
 	}
 	defer from.Close()
-	if err := b.absorb(ctx, from, e.File, e.Generation, b.spec().UID, e.Size); err != nil {
+	if err := b.absorb(ctx, b.writer(b.spec().UID), from, e.File, e.Generation, e.Size); err != nil {
 		return err
 	}
 	sum, size, err := b.d.store.Checksum(e.File, e.Generation)
@@ -128,19 +146,52 @@ func (b *buffer) has(e *bb.Entry) bool {
 	return err == nil
 }
 
-func (b *buffer) setRestoring(file bb.FileID, on bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if on {
-		b.mu.restoring[file] = true
-	} else {
-		delete(b.mu.restoring, file)
+// beginRestore waits until nobody else restores a file.
+func (b *buffer) beginRestore(ctx context.Context, file bb.FileID) error {
+	for {
+		b.mu.Lock()
+		other := b.mu.restoring[file]
+		if other == nil {
+			b.mu.restoring[file] = make(chan struct{})
+			b.mu.Unlock()
+			return nil
+		}
+		b.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
+func (b *buffer) endRestore(file bb.FileID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.mu.restoring[file])
+	delete(b.mu.restoring, file)
+}
+
+// fetchCopy brings extents of a copy in from its home. Not done: the home does not have
+// them any more, or does not answer, but the store has them.
+func (b *buffer) fetchCopy(ctx context.Context, c *fileCopy, evicted []store.Extent) (done bool, err error) {
+	err = c.fetch(ctx, evicted)
+	if kind := bb.KindOf(err); err == nil || ctx.Err() != nil || kind != bb.Unavailable && kind != bb.NotFound {
+		return true, err
+	}
+	if c.private {
+		return true, err
+	}
+	now, lookupErr := b.ns.Lookup(ctx, c.entry.Parent, c.entry.Name)
+	if lookupErr != nil || now.File != c.entry.File || now.Flushed.Generation != c.entry.Generation {
+		return true, err
+	}
+	c.entry.Flushed = now.Flushed
+	return false, nil
+}
+
 // absorb writes a stream of size bytes into segments as one generation of a file.
-func (b *buffer) absorb(ctx context.Context, from io.Reader, file bb.FileID, generation bb.Generation, uid uint32, size int64) error {
-	w := b.writer(uid)
+func (b *buffer) absorb(ctx context.Context, w *segmentWriter, from io.Reader, file bb.FileID, generation bb.Generation, size int64) error {
 	commit := func(extents ...store.NewExtent) error {
 		return b.d.store.Commit(store.Commit{File: file, Generation: generation, Buffer: b.name, Extents: extents})
 	}

@@ -2,8 +2,10 @@ package bbd
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -104,15 +106,22 @@ func (b *buffer) applyNoted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	maps.DeleteFunc(b.handed, func(seq uint64, _ bool) bool { // carried out
+		return !slices.ContainsFunc(ops, func(op meta.StoreOp) bool { return op.Seq == seq })
+	})
 	codec := b.spec().Codec
 	for i := range ops {
-		if ops[i].Seq <= b.noted {
+		if b.handed[ops[i].Seq] || !b.carriesOut(ops[i].By) {
 			continue
+		}
+		if b.waitsForOthers(ops[:i], &ops[i]) {
+			b.applyLater()
+			return nil
 		}
 		for _, op := range storeOps(&ops[i], codec) {
 			b.d.flusher.Apply(b.name, op)
 		}
-		b.noted = ops[i].Seq
+		b.handed[ops[i].Seq] = true
 	}
 	return nil
 }

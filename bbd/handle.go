@@ -5,6 +5,7 @@ import (
 
 	"forebay/bbd/store"
 	"forebay/internal/bb"
+	"forebay/internal/wire"
 )
 
 // handle is one open file of a session. Requests on it are carried out one after
@@ -19,13 +20,16 @@ type handle struct {
 		waiting []func()
 	}
 
-	// Set by the open request, before any other runs; constant then.
-	err   error // why the open failed
-	buf   *buffer
-	path  string          // as it was opened, for messages
-	write *openFile       // for writing
-	snap  *store.Snapshot // for reading
-	entry bb.Entry        // for reading: as it was opened
+	// Set by the open request, before any other runs; write and relay change with a
+	// commit that finds the generation superseded.
+	err    error // why the open failed
+	opened *wire.Open
+	buf    *buffer
+	path   string          // as it was opened, for messages
+	write  *openFile       // for writing
+	relay  *relay          // for writing a file whose home is another node
+	snap   *store.Snapshot // for reading
+	entry  bb.Entry        // for reading: as it was opened
 
 	closed bool // by the queue's requests alone
 }

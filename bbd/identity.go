@@ -35,8 +35,11 @@ func (s *session) identify(in *wire.Reader, r *request, hello *wire.Hello) error
 		}
 	}
 	s.cred = credOf(hello.Uid, hello.Gid)
-	// Another machine's root, or a namesake of the daemon's user, is nobody special here.
-	s.cred.system = false
+	// Another machine's root, or a namesake of the daemon's user, is nobody special here,
+	// unless another daemon says so.
+	s.peer = bb.NodeID(hello.Node)
+	s.cred.relayed = s.peer != ""
+	s.cred.system = s.cred.relayed && hello.System
 	return nil
 }
 

@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -50,7 +51,7 @@ func (h *handle) open(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, 
 	if err != nil {
 		return nil, nil, err
 	}
-	h.buf, h.path = b, b.address(clean(m.Path))
+	h.buf, h.path, h.opened = b, b.address(clean(m.Path)), m
 	if m.Write {
 		answer, err := h.openWrite(ctx, m)
 		return answer, nil, err
@@ -74,6 +75,14 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	} else {
 		f, err = h.buf.openWrite(ctx, h.s.cred, o)
 	}
+	if there := (*elsewhereError)(nil); errors.As(err, &there) {
+		answer, failed := h.openRelay(ctx, there, m)
+		if !there.adoptable || bb.KindOf(failed) != bb.Unavailable || ctx.Err() != nil {
+			return answer, bb.Wrap("open", h.path, failed)
+		}
+		o.adopt = true
+		f, err = h.buf.openWrite(ctx, h.s.cred, o)
+	}
 	switch {
 	case err != nil:
 		return nil, bb.Wrap("open", h.path, err)
@@ -89,6 +98,23 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	return &wire.Opened{Entry: h.buf.describe(&e), Generation: uint64(f.generation)}, nil
 }
 
+// openRelay opens a file for writing whose home is another node.
+func (h *handle) openRelay(ctx context.Context, there *elsewhereError, m *wire.Open) (*wire.Opened, error) {
+	if h.s.cred.relayed {
+		return nil, errMoved("open", h.path)
+	}
+	relay, opened, err := h.buf.openRelay(ctx, h.s.cred, there.node, m)
+	if err != nil {
+		return nil, err
+	}
+	if opened.AlreadyClosed {
+		h.err = bb.E(bb.Invalid, "open", h.path, "the generation is closed")
+		return opened, nil
+	}
+	h.relay = relay
+	return opened, nil
+}
+
 // visibleSize is the size of what a writer builds on.
 func (f *openFile) visibleSize() int64 {
 	switch {
@@ -102,7 +128,16 @@ func (f *openFile) visibleSize() int64 {
 }
 
 func (h *handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, error) {
-	e, snap, err := h.buf.openRead(ctx, h.s.cred, clean(m.Path))
+	var (
+		e    bb.Entry
+		snap *store.Snapshot
+		err  error
+	)
+	if m.File != 0 {
+		e, snap, err = h.buf.openGeneration(ctx, h.s.cred, clean(m.Path), bb.FileID(m.File), bb.Generation(m.Generation))
+	} else {
+		e, snap, err = h.buf.openRead(ctx, h.s.cred, clean(m.Path))
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -141,17 +176,75 @@ func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 	switch {
 	case h.err != nil:
 		return nil, h.err
-	case h.write == nil || h.closed:
+	case h.write == nil && h.relay == nil || h.closed:
 		return nil, bb.E(bb.Invalid, "commit", h.path, "the handle is not open for writing")
+	case m.Abort && (len(m.Extents) > 0 || !m.Close):
+		return nil, bb.E(bb.Invalid, "commit", h.path, "an abort closes and has no extents")
+	case h.relay != nil:
+		return h.commitRelay(ctx, data, m)
 	case m.Abort:
-		if len(m.Extents) > 0 || !m.Close {
-			return nil, bb.E(bb.Invalid, "commit", h.path, "an abort closes and has no extents")
-		}
 		h.write.abandon(ctx)
 		h.forget()
 		return &wire.Committed{Generation: uint64(h.write.generation), File: uint64(h.write.file)}, nil
 	}
-	extents, written, err := h.newExtents(ctx, data, m.Extents)
+	answer, err := h.commitHere(ctx, data, m, false)
+	for tries := 0; errors.Is(err, errSuperseded) && tries < maxMoves; tries++ {
+		if err = h.follow(ctx); err != nil {
+			break
+		}
+		if h.relay != nil {
+			return h.commitRelay(ctx, data, m)
+		}
+		answer, err = h.commitHere(ctx, data, m, true)
+	}
+	if err != nil {
+		return nil, bb.Wrap("commit", h.path, err)
+	}
+	return answer, nil
+}
+
+// commitRelay has the file's home carry a commit out.
+func (h *handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (proto.Message, error) {
+	if m.Abort {
+		h.relay.abandon(ctx)
+		h.forget()
+		return &wire.Committed{Generation: uint64(h.relay.generation), File: uint64(h.relay.file)}, nil
+	}
+	answer, err := h.relay.commit(ctx, h.s, m, data)
+	if err != nil {
+		return nil, bb.Wrap("commit", h.path, err)
+	}
+	if m.Close {
+		h.forget()
+	}
+	return answer, nil
+}
+
+// follow opens the generation that another node has begun meanwhile, to go on with it.
+func (h *handle) follow(ctx context.Context) error {
+	o := openOptions{path: clean(h.opened.Path), create: true, mode: fileMode(h.opened.Mode) & permissionBits}
+	f, err := h.buf.openWrite(ctx, h.s.cred, o)
+	if there := (*elsewhereError)(nil); errors.As(err, &there) {
+		_, err := h.openRelay(ctx, there, &wire.Open{Path: h.opened.Path, Create: true, Mode: h.opened.Mode})
+		return err
+	}
+	if err == nil {
+		h.write = f
+	}
+	return err
+}
+
+// commitHere commits to a file whose home is this node. Moved: the extents lay in
+// segments for another generation, so their bytes are copied.
+func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, moved bool) (proto.Message, error) {
+	in := m.Extents
+	if moved {
+		var err error
+		if in, data, err = h.inlined(in, data); err != nil {
+			return nil, err
+		}
+	}
+	extents, written, err := h.newExtents(ctx, data, in)
 	if err != nil {
 		return nil, err
 	}
@@ -169,9 +262,29 @@ func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 		err = h.buf.flushed(ctx, f)
 	}
 	if err != nil {
-		return nil, bb.Wrap("commit", h.path, err)
+		return nil, err
 	}
 	return &wire.Committed{Size: size, Generation: uint64(f.generation), File: uint64(f.file)}, nil
+}
+
+// inlined turns extents that lie in leases into extents that came as data.
+func (h *handle) inlined(in []*wire.NewExtent, data []byte) (out []*wire.NewExtent, all []byte, err error) {
+	for _, e := range in {
+		var p []byte
+		switch {
+		case e.Lease == 0 && e.Length >= 0 && e.Length <= int64(len(data)):
+			p, data = data[:e.Length], data[e.Length:]
+		case e.Lease == 0 || !h.s.holds(bb.LeaseID(e.Lease), h.buf):
+			return nil, nil, bb.E(bb.Invalid, "commit", h.path, "an extent is neither in a lease nor in the data")
+		default:
+			if p, err = h.s.d.store.LeasedBytes(bb.LeaseID(e.Lease), e.SegmentOffset, e.Length); err != nil {
+				return nil, nil, err
+			}
+		}
+		out = append(out, &wire.NewExtent{FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum})
+		all = append(all, p...)
+	}
+	return out, all, nil
 }
 
 // newExtents translates a commit's extents, writing those that came as data into
@@ -242,7 +355,7 @@ func (h *handle) forget() {
 }
 
 // mayCloseQuickly: closing what was read never waits.
-func (h *handle) mayCloseQuickly(*wire.Close) bool { return h.write == nil }
+func (h *handle) mayCloseQuickly(*wire.Close) bool { return h.write == nil && h.relay == nil }
 
 func (r *request) close(h *handle, _ *wire.Close) {
 	h.release(r.ctx)
@@ -255,6 +368,8 @@ func (r *request) close(h *handle, _ *wire.Close) {
 func (h *handle) release(ctx context.Context) {
 	switch {
 	case h.closed || h.err != nil:
+	case h.relay != nil:
+		h.relay.abandon(ctx)
 	case h.write != nil:
 		h.write.abandon(ctx)
 	case h.snap != nil:
@@ -264,7 +379,16 @@ func (h *handle) release(ctx context.Context) {
 }
 
 // abandon is release for a session that ended: its context is over, so the daemon's is used.
-func (h *handle) abandon() { h.release(h.s.d.ctx) }
+//
+// Another daemon's session may have broken for a moment only: what its clients write
+// here waits for them as it does after a restart.
+func (h *handle) abandon() {
+	if h.s.peer != "" && h.write != nil && !h.closed && h.err == nil {
+		h.write.linger()
+		return
+	}
+	h.release(h.s.d.ctx)
+}
 
 func (s *session) holds(id bb.LeaseID, b *buffer) bool {
 	s.mu.Lock()

@@ -24,6 +24,13 @@ func (r *request) stat(m *wire.PathRequest) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	if e.State() == bb.StateOpen && b.foreign(&e) && !r.s.cred.relayed {
+		// Only its home knows how much of it is committed.
+		var now wire.Entry
+		if b.d.cluster.ask(r.ctx, b.home(&e), r.s.cred, wire.Type_TYPE_STAT, m, &now) == nil {
+			return &now, nil
+		}
+	}
 	return b.describe(&e), nil
 }
 
@@ -32,6 +39,9 @@ func (r *request) stat(m *wire.PathRequest) (proto.Message, error) {
 // failed.
 func (b *buffer) describe(e *bb.Entry) *wire.Entry {
 	m := wire.FromEntry(e)
+	if b.foreign(e) {
+		return m // only its home knows more
+	}
 	switch e.State() {
 	case bb.StateOpen:
 		if size, err := b.d.store.Size(e.File, e.Generation); err == nil {

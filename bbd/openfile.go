@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -38,7 +39,9 @@ type openFile struct {
 	generation bb.Generation
 	base       bb.Generation // what the generation starts from; 0: nothing
 	fresh      bool          // it starts from nothing, though the file had content
+	exclusive  bool          // nobody else may have made it
 	old        bb.Generation // the one that it replaces; 0: none
+	was        bb.NodeID     // the home of that
 
 	published atomic.Bool // written under mu
 
@@ -50,6 +53,7 @@ type openFile struct {
 	committed bool     // the store has the generation
 	writers   int
 	gone      bool        // closed, void, or never opened: look the place up again
+	passed    bool        // gone because another node's generation took its place
 	removed   bool        // its entry was removed meanwhile
 	flushed   *bb.Flushed // what the store has of this generation already; nil: nothing
 }
@@ -70,6 +74,8 @@ func (f *openFile) join() bool {
 
 func (f *openFile) usable(op string) error {
 	switch {
+	case f.passed:
+		return errSuperseded
 	case f.removed:
 		return bb.E(bb.NotFound, op, f.path, "the file was removed while it was open for writing")
 	case f.gone:
@@ -121,10 +127,22 @@ func (f *openFile) publish(ctx context.Context) error {
 	e := f.entry
 	e.Open, e.Generation, e.Checksum, e.Size, e.Lost, e.Reason = true, f.generation, 0, 0, false, ""
 	if err := f.put(ctx, e); err != nil {
-		return err
+		return f.superseded(err)
 	}
 	f.published.Store(true)
 	return nil
+}
+
+// superseded gives the generation up if err says that another node's is the file's.
+func (f *openFile) superseded(err error) error {
+	if errors.Is(err, errSuperseded) && !f.passed {
+		if err := f.buf.d.store.Void(f.file, f.generation); err != nil {
+			f.buf.d.log.Warn("giving up a generation", "path", f.path, "err", err)
+		}
+		f.passed = true
+		f.retire()
+	}
+	return err
 }
 
 // put stores the entry, whether or not the namespace has it. It is carried through
@@ -140,9 +158,12 @@ func (f *openFile) put(ctx context.Context, e bb.Entry) error {
 	if !f.exists {
 		e.Revision, err = f.buf.ns.Create(ctx, e)
 		f.exists = bb.KindOf(err) == bb.Exists && f.buf.made(ctx, &e)
+		if bb.KindOf(err) == bb.Exists && !f.exists && f.buf.d.cluster != nil && !f.exclusive {
+			return errSuperseded
+		}
 	}
 	if f.exists {
-		e, err = f.buf.update(ctx, e)
+		e, err = f.buf.update(ctx, e, f.old, f.published.Load())
 	}
 	if err != nil {
 		return bb.Wrap("commit", f.path, err)
@@ -233,14 +254,14 @@ func (f *openFile) finish(ctx context.Context) error {
 		e.Flushed = *f.flushed
 	}
 	if err := f.put(ctx, e); err != nil {
-		return err
+		return f.superseded(err)
 	}
 	f.published.Store(true)
 	if err := d.store.Seal(f.file, f.generation); err != nil {
 		return bb.Wrap("close", f.path, err)
 	}
 	if f.old != 0 {
-		d.store.DropGeneration(f.file, f.old)
+		f.buf.dropOld(f.file, f.old, f.was)
 	}
 	f.retire()
 	if f.flushed != nil {
@@ -275,6 +296,18 @@ func (f *openFile) checksum(ctx context.Context) (sum uint64, size int64, err er
 		}
 	}
 	return s.Checksum(f.file, f.generation)
+}
+
+// linger takes a writer away that may come back, as recovery does: if it does not in
+// time, the file is closed with what was committed.
+func (f *openFile) linger() {
+	f.mu.Lock()
+	f.leave()
+	waits := f.writers <= 0 && !f.gone
+	f.mu.Unlock()
+	if waits {
+		f.expireLater()
+	}
 }
 
 // retire takes the file out of the open ones.
@@ -372,16 +405,46 @@ func (b *buffer) begin(ctx context.Context, c cred, f *openFile, dir directory, 
 		return denied("open", o.path, "write it")
 	case e.Lost && !o.truncate:
 		return lost("open", o.path, &e)
+	case b.foreign(&e) && !o.adopt && (!o.truncate || !adoptable(&e)):
+		return &elsewhereError{b.home(&e), adoptable(&e)}
 	}
 	f.entry, f.exists = e, true
 	f.file, f.old, f.base, f.fresh = e.File, e.Generation, e.Generation, o.truncate || e.Lost
-	f.generation = bb.Generation(b.d.nextID())
+	if f.generation, err = b.d.generationAfter(ctx, e.Generation); err != nil {
+		return err
+	}
+	f.was, f.entry.Holders = b.home(&e), []bb.NodeID{b.d.cfg.Node}
 	if f.fresh {
 		f.base = 0
-	} else if err := b.restore(ctx, &e, o.path); err != nil {
+	} else if err := b.restoreBase(ctx, &e, o.path); err != nil {
 		return err
 	}
 	b.opened(f)
+	return nil
+}
+
+// restoreBase makes sure that this store has what a new generation starts from, with
+// records of its own: a copy of another node's file has none until it is filled.
+func (b *buffer) restoreBase(ctx context.Context, e *bb.Entry, path string) error {
+	if err := b.restore(ctx, e, path); err != nil {
+		return err
+	}
+	if b.copyOf(e.File, e.Generation) == nil {
+		return nil
+	}
+	snap, err := b.snapshot(ctx, e, path)
+	if err != nil {
+		return err
+	}
+	defer b.closeRead(e.File, snap)
+	pinned, _, err := b.pin(ctx, snap, e, 0, snap.Size())
+	if err != nil {
+		return err
+	}
+	pinned.Release()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.mu.copies, copyKey{e.File, e.Generation})
 	return nil
 }
 
@@ -389,7 +452,7 @@ func (b *buffer) beginNew(ctx context.Context, c cred, f *openFile, dir director
 	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite|wantExecute) {
 		return denied("create", o.path, "write the directory")
 	}
-	f.file, f.generation = bb.FileID(b.d.nextID()), bb.Generation(b.d.nextID())
+	f.file, f.generation, f.exclusive = bb.FileID(b.d.nextID()), bb.Generation(b.d.nextID()), o.exclusive
 	f.entry = bb.Entry{
 		Parent: f.at.dir, Name: f.at.name, Type: bb.TypeFile, File: f.file,
 		Holders: []bb.NodeID{b.d.cfg.Node}, Mode: o.mode, UID: c.uid, GID: c.gids[0], MTime: time.Now(),
@@ -422,6 +485,9 @@ func (b *buffer) resume(ctx context.Context, c cred, o openOptions) (*openFile, 
 	if err == nil && e.File == o.resumeFile && e.Generation == o.resumeGeneration && !e.Open {
 		return nil, &e, nil
 	}
+	if err == nil && b.foreign(&e) && e.File == o.resumeFile {
+		return nil, nil, &elsewhereError{node: b.home(&e)}
+	}
 	if !o.resumeCommitted {
 		f, err := b.openWrite(ctx, c, o)
 		return f, nil, err
@@ -437,6 +503,7 @@ type openOptions struct {
 	resumeFile                  bb.FileID
 	resumeGeneration            bb.Generation
 	resumeCommitted             bool
+	adopt                       bool // a clean file of a node that does not answer is written here
 }
 
 // stage records extents without showing them to anybody before the close. It is for

@@ -37,4 +37,12 @@ var operations = map[wire.Type]operation{
 	wire.Type_TYPE_STAGE_OUT: waiting((*request).stageOut),
 	wire.Type_TYPE_VERIFY:    waiting((*request).verify),
 	wire.Type_TYPE_RECEIPT:   waiting((*request).receipt),
+
+	wire.Type_TYPE_NODES:       waiting((*request).nodes),
+	wire.Type_TYPE_NODE_DRAIN:  waiting((*request).drainNode),
+	wire.Type_TYPE_NODE_FORGET: waiting((*request).forget),
+
+	wire.Type_TYPE_TAKE:    waiting((*request).take),
+	wire.Type_TYPE_HOLD:    waiting((*request).hold),
+	wire.Type_TYPE_DISCARD: waiting((*request).discard),
 }

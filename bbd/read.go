@@ -20,12 +20,29 @@ type reading struct {
 }
 
 // openRead opens the committed content of a file.
-func (b *buffer) openRead(ctx context.Context, c cred, path string) (bb.Entry, *store.Snapshot, error) {
+func (b *buffer) openRead(ctx context.Context, c cred, path string) (e bb.Entry, snap *store.Snapshot, err error) {
+	for range maxMoves {
+		e, snap, err = b.openReadOnce(ctx, c, path)
+		if kind := bb.KindOf(err); b.d.cluster == nil || c.relayed || kind != bb.Busy && kind != bb.NotFound {
+			break
+		}
+		// The file moved, or was replaced, between looking it up and asking its home.
+		now, lookupErr := b.lookup(ctx, c, "open", path)
+		if lookupErr != nil || now.Revision == e.Revision {
+			break
+		}
+	}
+	return e, snap, err
+}
+
+func (b *buffer) openReadOnce(ctx context.Context, c cred, path string) (bb.Entry, *store.Snapshot, error) {
 	const op = "open"
 	e, err := b.lookup(ctx, c, op, path)
 	switch {
 	case err != nil:
 		return e, nil, err
+	case c.relayed && b.foreign(&e):
+		return e, nil, errMoved(op, b.address(path))
 	case e.IsDir():
 		return e, nil, bb.E(bb.IsDirectory, op, b.address(path), "a directory cannot be read as a file")
 	case !c.permits(e.UID, e.GID, e.Mode, wantRead):
@@ -37,20 +54,52 @@ func (b *buffer) openRead(ctx context.Context, c cred, path string) (bb.Entry, *
 	if err != nil {
 		return e, nil, bb.Wrap(op, b.address(path), err)
 	}
+	b.keepReading(&e, snap, false)
+	return e, snap, nil
+}
+
+// keepReading notes who reads a file.
+func (b *buffer) keepReading(e *bb.Entry, snap *store.Snapshot, removed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.mu.reading[e.File]
 	if r == nil {
-		r = &reading{at: place{e.Parent, e.Name}, snaps: make(map[*store.Snapshot]bb.Entry)}
+		r = &reading{at: place{e.Parent, e.Name}, removed: removed, snaps: make(map[*store.Snapshot]bb.Entry)}
 		b.mu.reading[e.File] = r
 	}
-	r.snaps[snap] = e
+	r.snaps[snap] = *e
+}
+
+// openGeneration opens a generation for a daemon that has found it in the file's entry
+// and whose reader may be older than what the entry says now.
+func (b *buffer) openGeneration(ctx context.Context, c cred, path string, file bb.FileID, n bb.Generation) (bb.Entry, *store.Snapshot, error) {
+	if !c.relayed || !c.system {
+		return bb.Entry{}, nil, denied("open", b.address(path), "open files by their number")
+	}
+	e, err := b.lookup(ctx, c, "open", path)
+	if err == nil && e.File == file && e.Generation == n && !e.Open {
+		return b.openReadOnce(ctx, c, path)
+	}
+	snap, err := b.d.store.Snapshot(file, n)
+	if err != nil {
+		return bb.Entry{}, nil, bb.Wrap("open", b.address(path), err)
+	}
+	e = bb.Entry{Name: path, Type: bb.TypeFile, File: file, Generation: n, Size: snap.Size()}
+	b.keepReading(&e, snap, true)
 	return e, snap, nil
 }
 
 // snapshot opens a view of an entry's generation, bringing it back from the store
 // when this node has nothing of it.
 func (b *buffer) snapshot(ctx context.Context, e *bb.Entry, path string) (*store.Snapshot, error) {
+	if e.Open && b.foreign(e) {
+		c, err := b.mirror(ctx, e, path)
+		if err != nil {
+			return nil, err
+		}
+		e.File, e.Size, e.Generation = c.entry.File, c.size, c.generation
+		return b.d.store.Snapshot(c.entry.File, c.generation)
+	}
 	for {
 		snap, err := b.snapshotNow(e)
 		if bb.KindOf(err) != bb.NotFound {
@@ -66,10 +115,14 @@ func (b *buffer) snapshot(ctx context.Context, e *bb.Entry, path string) (*store
 func (b *buffer) snapshotNow(e *bb.Entry) (*store.Snapshot, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.mu.restoring[e.File] {
+	if b.mu.restoring[e.File] != nil {
 		return nil, bb.NotFound
 	}
-	return b.d.store.Snapshot(e.File, e.Generation)
+	snap, err := b.d.store.Snapshot(e.File, e.Generation)
+	if c := b.mu.copies[copyKey{e.File, e.Generation}]; err == nil && c != nil {
+		c.users++
+	}
+	return snap, err
 }
 
 func (b *buffer) closeRead(file bb.FileID, snap *store.Snapshot) {
@@ -81,7 +134,9 @@ func (b *buffer) closeRead(file bb.FileID, snap *store.Snapshot) {
 		}
 	}
 	b.mu.Unlock()
+	_, generation := snap.File()
 	snap.Close()
+	b.leaveCopy(file, generation)
 }
 
 func lost(op, path string, e *bb.Entry) error {
@@ -90,7 +145,7 @@ func lost(op, path string, e *bb.Entry) error {
 
 // mayReadQuickly reports whether a range can be answered without waiting.
 func (h *handle) mayReadQuickly(m *wire.ExtentsRequest) bool {
-	if h.snap == nil || m.Inline || m.Offset < 0 || m.Length <= 0 {
+	if h.snap == nil || m.Inline || m.Layout || m.Offset < 0 || m.Length <= 0 {
 		return false
 	}
 	for _, e := range h.snap.Extents(m.Offset, min(m.Length, maxWindow), 0) {
@@ -114,6 +169,10 @@ func (r *request) extents(h *handle, m *wire.ExtentsRequest) {
 		return
 	case m.Offset < 0 || m.Length < 0 || m.Offset > bb.MaxFileSize || m.Length > bb.MaxFileSize:
 		r.fail(bb.E(bb.Invalid, "read", h.path, fmt.Sprintf("%d bytes at offset %d are out of bounds", m.Length, m.Offset)))
+		return
+	}
+	if m.Layout {
+		r.answer(h.layoutAnswer(r.ctx, m.Offset))
 		return
 	}
 	answer, data, err := h.extents(r.ctx, m.Offset, min(m.Length, maxWindow), m.Inline)

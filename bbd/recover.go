@@ -18,6 +18,8 @@ import (
 //	dirty    queued               lost (empty: made again)
 //	clean    resident             evicted: comes back when it is read
 //	none     dropped              —
+//
+// Files whose home is another node are left to it, and copies of them dropped.
 func (d *Daemon) recover(ctx context.Context) error {
 	d.wg.Go(func() {
 		select {
@@ -71,7 +73,7 @@ func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}) erro
 	}
 	var gone []bb.Entry
 	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type != bb.TypeFile {
+		if e.Type != bb.TypeFile || b.foreign(&e) {
 			return nil
 		}
 		known[e.File] = struct{}{}
@@ -180,7 +182,12 @@ func (b *buffer) reopen(e *bb.Entry) {
 	b.mu.open[f.at] = f
 	b.mu.byFile[f.file] = f
 	b.mu.Unlock()
-	d := b.d
+	f.expireLater()
+}
+
+// expireLater closes the file if nobody comes back to write it in time.
+func (f *openFile) expireLater() {
+	d := f.buf.d
 	d.wg.Go(func() {
 		select {
 		case <-time.After(d.cfg.ResumeGrace):
@@ -233,7 +240,6 @@ func (f *openFile) expire(ctx context.Context) {
 
 // reportLost marks a file whose bytes are gone, with the reason, and says so to everybody (contract 9).
 func (b *buffer) reportLost(ctx context.Context, e *bb.Entry) error {
-	d := b.d
 	e.Lost, e.Open = true, false
 	if _, err := b.ns.Put(ctx, *e); err != nil {
 		return err
@@ -242,8 +248,14 @@ func (b *buffer) reportLost(ctx context.Context, e *bb.Entry) error {
 	if err != nil {
 		path = e.Name
 	}
+	b.sayLost(e, path)
+	return nil
+}
+
+// sayLost says to everybody that a file was lost.
+func (b *buffer) sayLost(e *bb.Entry, path string) {
+	d := b.d
 	d.log.Error("a file was lost", "buffer", b.name, "path", path, "bytes", e.Size, "file", e.File, "generation", e.Generation, "reason", e.Reason)
 	d.observe.lost(e.Size)
 	d.emit(bb.Event{Kind: bb.EventLost, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: e.Reason})
-	return nil
 }

@@ -17,7 +17,7 @@ import (
 
 // room gives writers segments. When none is free they wait in line, fairly among
 // buffers and then among clients, while one goroutine makes room: it evicts what is
-// clean, then spills to disk, then waits for the flusher (contract 14).
+// clean, spills to disk, moves files to other nodes, and waits for the flusher (contract 14).
 type room struct {
 	d      *Daemon
 	wakeup chan struct{} // holds at most one
@@ -30,6 +30,7 @@ type room struct {
 
 	served   admit.Served // of step alone
 	underWay atomic.Int64 // bytes being spilled
+	moving   atomic.Int64 // bytes being moved to other nodes
 	spilling sync.WaitGroup
 }
 
@@ -40,6 +41,7 @@ type leaseRequest struct {
 	client uint64 // the session; 0: the daemon itself
 	bytes  int64  // wanted: a segment of this size or less
 	min    int64  // bytes that must fit into it
+	noWait bool   // fail rather than wait
 }
 
 // waiter is a writer that waits for a segment.
@@ -111,8 +113,8 @@ func (r *room) enter(w *waiter) (store.Lease, error) {
 			return lease, err
 		}
 	}
-	if w.buffer.spec().NoWait {
-		return store.Lease{}, bb.E(bb.NoSpace, "lease", w.buffer.address(""), "no memory is free, and this buffer's writers do not wait")
+	if w.noWait || w.buffer.spec().NoWait {
+		return store.Lease{}, bb.E(bb.NoSpace, "lease", w.buffer.address(""), "no memory is free, and its writer does not wait")
 	}
 	if len(r.mu.waiting) >= r.d.cfg.Limits.Waiters {
 		return store.Lease{}, bb.E(bb.Busy, "lease", w.buffer.address(""), fmt.Sprintf("%d writers wait for room already", len(r.mu.waiting)))
@@ -199,6 +201,8 @@ func (r *room) step() {
 			r.evict(a.Bytes)
 		case admit.Spill:
 			r.spill(a.Bytes)
+		case admit.Move:
+			r.move(a.Bytes)
 		}
 	}
 }
@@ -230,11 +234,14 @@ func (r *room) state(requests []admit.Request, waiting map[uint64]*waiter) admit
 	state := admit.State{
 		Pool: admit.Pool{
 			Free: m.Free, Evictable: m.Evictable, Spillable: m.Spillable, Populating: stats.Populating,
-			DiskFree: stats.Disk.Capacity - stats.Disk.Used + stats.Disk.Evictable, UnderWay: r.underWay.Load(),
+			DiskFree: stats.Disk.Capacity - stats.Disk.Used + stats.Disk.Evictable, UnderWay: r.underWay.Load() + r.moving.Load(),
 		},
 		Watermarks: r.watermarks(m.Capacity),
 		Buffers:    map[string]admit.Buffer{},
 		Waiting:    requests,
+	}
+	if len(waiting) > 0 && r.d.cluster != nil && r.moving.Load() == 0 {
+		state.Pool.Movable = min(m.Dirty, r.d.cluster.freeElsewhere())
 	}
 	if stats.Populating {
 		state.Watermarks = admit.Watermarks{} // free memory is still on its way
@@ -261,8 +268,12 @@ func (r *room) grant(w *waiter, bytes int64) {
 		// Free, but in pieces, or in another user's regions: more of it must become free.
 		w.refused++
 		more := min(max(bytes, w.min)*w.refused, r.d.store.Stats().Memory.Capacity)
-		if r.evict(more) < more && r.d.cfg.Store.DiskDir != "" {
+		switch {
+		case r.evict(more) >= more:
+		case r.d.cfg.Store.DiskDir != "":
 			r.spill(more)
+		case r.d.cluster != nil:
+			r.move(more)
 		}
 		return
 	}
@@ -314,6 +325,26 @@ func (r *room) spill(bytes int64) {
 		r.kick()
 	})
 }
+
+// move has files move to other nodes in the background, one batch at a time.
+func (r *room) move(bytes int64) {
+	if !r.moving.CompareAndSwap(0, bytes) {
+		return
+	}
+	r.spilling.Go(func() {
+		if r.d.moveFiles(r.d.ctx, bytes) == 0 {
+			select { // nobody takes any: not at once again
+			case <-time.After(movePause):
+			case <-r.d.ctx.Done():
+			}
+		}
+		r.moving.Store(0)
+		r.kick()
+	})
+}
+
+// movePause is how long nothing is moved after nothing could be.
+const movePause = time.Second
 
 // status says who waits.
 func (r *room) status() WaitStatus {

@@ -18,9 +18,10 @@ const maxExtent = 4 << 20
 // commits, stage-in, and bytes that come back from the store. It is one per buffer
 // and user; its lease is shared by all who write for them.
 type segmentWriter struct {
-	b    *buffer
-	uid  uint32
-	turn chan struct{} // holds one token: who has it may ask for the next lease
+	b      *buffer
+	uid    uint32
+	noWait bool          // fail rather than wait for room
+	turn   chan struct{} // holds one token: who has it may ask for the next lease
 
 	mu sync.Mutex // never held while waiting
 	// now is the segment that is being filled; nil: none.
@@ -117,7 +118,7 @@ func (w *segmentWriter) renew(ctx context.Context, n int64) error {
 	last := w.last
 	w.mu.Unlock()
 	size := min(max(last*2, store.Unit, n+segmentOverhead), store.MaxSegment)
-	lease, err := w.b.d.room.lease(ctx, leaseRequest{buffer: w.b, uid: w.uid, bytes: size, min: n + store.DataAlign})
+	lease, err := w.b.d.room.lease(ctx, leaseRequest{buffer: w.b, uid: w.uid, bytes: size, min: n + store.DataAlign, noWait: w.noWait})
 	if err != nil {
 		return err
 	}

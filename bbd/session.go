@@ -33,9 +33,10 @@ type session struct {
 	cred   cred
 	client string
 	pid    int32
-	mapped bool   // the client may map region files
-	local  bool   // it came over the unix socket
-	reach  *reach // the client's way to region memory over the network; nil: none
+	mapped bool      // the client may map region files
+	local  bool      // it came over the unix socket
+	reach  *reach    // the client's way to region memory over the network; nil: none
+	peer   bb.NodeID // the daemon that is the client; "": none
 	since  time.Time
 
 	ctx    context.Context

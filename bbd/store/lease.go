@@ -344,3 +344,18 @@ func (s *Store) clearSlot(r *region, offset, length int64) {
 	}
 	r.give(offset/Unit, length/Unit)
 }
+
+// LeasedBytes returns bytes that a writer has put into a segment it leases: n bytes
+// from off of the segment on. They stay there as long as the lease is held.
+func (s *Store) LeasedBytes(id bb.LeaseID, off, n int64) ([]byte, error) {
+	g, err := s.leased(id)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if off < g.mu.start || n < 0 || off > g.mu.floor-n {
+		return nil, bb.E(bb.Invalid, "lease", fmt.Sprint(id), fmt.Sprintf("%d bytes at %d of the segment lie outside the lease", n, off))
+	}
+	return g.mem()[off : off+n : off+n], nil
+}

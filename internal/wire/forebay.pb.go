@@ -2710,6 +2710,7 @@ type ExtentsRequest struct {
 	Offset        int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	Length        int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
 	Inline        bool                   `protobuf:"varint,4,opt,name=inline,proto3" json:"inline,omitempty"` // answer with the bytes as data (verified by the daemon), pinning nothing
+	Layout        bool                   `protobuf:"varint,5,opt,name=layout,proto3" json:"layout,omitempty"` // answer with lengths and checksums alone (of what is visible), pinning nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2768,6 +2769,13 @@ func (x *ExtentsRequest) GetLength() int64 {
 func (x *ExtentsRequest) GetInline() bool {
 	if x != nil {
 		return x.Inline
+	}
+	return false
+}
+
+func (x *ExtentsRequest) GetLayout() bool {
+	if x != nil {
+		return x.Layout
 	}
 	return false
 }
@@ -4420,12 +4428,13 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
-	"\x04file\x18\x03 \x01(\x04R\x04file\"p\n" +
+	"\x04file\x18\x03 \x01(\x04R\x04file\"\x88\x01\n" +
 	"\x0eExtentsRequest\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\x04R\x06handle\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x16\n" +
 	"\x06length\x18\x03 \x01(\x03R\x06length\x12\x16\n" +
-	"\x06inline\x18\x04 \x01(\bR\x06inline\"\xac\x01\n" +
+	"\x06inline\x18\x04 \x01(\bR\x06inline\x12\x16\n" +
+	"\x06layout\x18\x05 \x01(\bR\x06layout\"\xac\x01\n" +
 	"\aExtents\x12\x10\n" +
 	"\x03pin\x18\x01 \x01(\x04R\x03pin\x12,\n" +
 	"\aextents\x18\x02 \x03(\v2\x12.forebay.v1.ExtentR\aextents\x12,\n" +

@@ -1,0 +1,405 @@
+package bbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/peer"
+	"forebay/flusher"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta"
+	"forebay/meta/gossip"
+	"forebay/rdma"
+	"forebay/rdma/tcp"
+)
+
+// A file has a home: the daemon that it was first written on, the first of its entry's
+// Holders. That daemon alone decides about the file's bytes: it orders the commits of
+// all writers, closes its generations, flushes them, and renames and removes the file.
+//
+//	client ──▶ its daemon ──▶ home
+//	              │  writes: a relay (relay.go) puts the bytes into the home's memory
+//	              │  reads: a copy (copy.go) fetches extents from there as they are read
+//	              └  rename, remove: are asked of the home
+//
+// Every daemon may make entries and directories; that two do not make the same one,
+// and that a home which was given up cannot change the file any more, is decided by
+// compare-and-set in the namespace.
+
+// Members says which daemons there are: hints, never truth about data. It may be
+// called concurrently.
+type Members interface {
+	// Member returns what is known of a node.
+	Member(bb.NodeID) (gossip.Member, bool)
+	// Members returns all that are known, sorted by name.
+	Members() []gossip.Member
+}
+
+// cluster is this daemon's view of the others; nil where it is alone.
+type cluster struct {
+	d       *Daemon
+	members Members
+	pool    *peer.Pool
+}
+
+func newCluster(d *Daemon) *cluster {
+	if d.cfg.Members == nil {
+		return nil
+	}
+	self := &peer.Identity{
+		Node: d.cfg.Node, Instance: d.store.Instance(), Version: d.cfg.Version, Key: d.cfg.Key, Log: d.log,
+	}
+	return &cluster{d: d, members: d.cfg.Members, pool: peer.NewPool(self, d.dialFabric)}
+}
+
+// answers reports whether it is worth asking a daemon in a state: one that is merely
+// suspected may only be slow.
+func answers(s gossip.State) bool { return !s.Gone() && s != gossip.Unknown }
+
+// takesFiles reports whether a daemon in a state takes in what it is not the home of.
+func takesFiles(s gossip.State) bool { return s == gossip.Ready }
+
+// session returns a session with a node's daemon. bb.Unavailable, naming the node, if
+// it is not there.
+func (c *cluster) session(ctx context.Context, node bb.NodeID, who peer.Who) (*peer.Session, error) {
+	m, ok := c.members.Member(node)
+	switch {
+	case !ok:
+		return nil, (&bb.Error{
+			Kind: bb.Unavailable, Op: "reach", Node: node, Err: fmt.Errorf("no daemon of that name has been seen"),
+		}).WithRemedy("see bbctl nodes; if it is gone for good: bbctl node forget " + string(node))
+	case !answers(m.State):
+		c.pool.Drop(node)
+		return nil, (&bb.Error{
+			Kind: bb.Unavailable, Op: "reach", Node: node, Err: fmt.Errorf("the daemon is %s", m.State),
+		}).WithRemedy("it may come back; if it is gone for good: bbctl node forget " + string(node))
+	}
+	return c.pool.Session(ctx, node, m.Session, who)
+}
+
+// ask makes a request of a node's daemon on behalf of a user.
+func (c *cluster) ask(ctx context.Context, node bb.NodeID, as cred, typ wire.Type, m, reply proto.Message) error {
+	s, err := c.session(ctx, node, as.who())
+	if err != nil {
+		return err
+	}
+	_, err = s.Ask(ctx, typ, m, nil, reply)
+	return err
+}
+
+// others returns the nodes besides this one whose daemons answer.
+func (c *cluster) others() []bb.NodeID {
+	var nodes []bb.NodeID
+	for _, m := range c.members.Members() {
+		if m.Node != c.d.cfg.Node && answers(m.State) {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	return nodes
+}
+
+// who is whom a session with another daemon acts for.
+func (c cred) who() peer.Who { return peer.Who{UID: c.uid, GID: c.gids[0], System: c.system} }
+
+// daemonCred is the daemon's own.
+func daemonCred() cred { return cred{gids: []uint32{0}, system: true} }
+
+// home returns the node that decides about a file.
+func (b *buffer) home(e *bb.Entry) bb.NodeID {
+	if len(e.Holders) == 0 {
+		return b.d.cfg.Node
+	}
+	return e.Holders[0]
+}
+
+// foreign reports whether another daemon is a file's home.
+func (b *buffer) foreign(e *bb.Entry) bool {
+	return b.d.cluster != nil && !e.IsDir() && !e.Lost && b.home(e) != b.d.cfg.Node
+}
+
+// adoptable reports whether a file whose home is another daemon may be changed without
+// it: it has nothing to lose, and nothing on its way to the store.
+func adoptable(e *bb.Entry) bool { return e.State() == bb.StateClean || e.Lost }
+
+// errMoved says that the home of a file is not the daemon that was asked: the one who
+// asks looks again.
+func errMoved(op, path string) error {
+	return bb.E(bb.Busy, op, path, "the file has moved to another node meanwhile").WithRemedy("try again")
+}
+
+// maxMoves is how often a file's home is looked up again for one request.
+const maxMoves = 5
+
+// atHome carries an operation on a name out where the home of what has the name is:
+// there with ask, or here with local. A clean file whose home does not answer is
+// changed here.
+func (b *buffer) atHome(ctx context.Context, c cred, op, path string, at place, ask func(*peer.Session) error, local func() error) error {
+	if b.d.cluster == nil {
+		return local()
+	}
+	var (
+		asked   bb.NodeID
+		refused error
+	)
+	for range maxMoves {
+		e, err := b.ns.Lookup(ctx, at.dir, at.name)
+		switch {
+		case err != nil:
+			return bb.Wrap(op, b.address(path), err)
+		case !b.foreign(&e):
+			return local()
+		case c.relayed:
+			return errMoved(op, b.address(path))
+		case b.home(&e) == asked:
+			return refused // it is there still, and busy
+		}
+		s, err := b.d.cluster.session(ctx, b.home(&e), c.who())
+		if bb.KindOf(err) == bb.Unavailable && ctx.Err() == nil && adoptable(&e) {
+			return local()
+		}
+		if err == nil {
+			err = ask(s)
+		}
+		if bb.KindOf(err) != bb.Busy {
+			return err
+		}
+		asked, refused = b.home(&e), err
+	}
+	return refused
+}
+
+// lookUpBuffer takes a buffer up that another daemon has made.
+func (d *Daemon) lookUpBuffer(ctx context.Context, name string) (*buffer, error) {
+	d.buffers.changing.Lock()
+	defer d.buffers.changing.Unlock()
+	d.buffers.Lock()
+	b := d.buffers.byName[name]
+	d.buffers.Unlock()
+	if b != nil {
+		return b, nil
+	}
+	spec, err := d.meta.Buffer(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return d.takeUp(ctx, spec)
+}
+
+// followBuffers hears of the buffers that other daemons change and destroy.
+func (d *Daemon) followBuffers() {
+	for d.ctx.Err() == nil {
+		err := d.meta.WatchBuffers(d.ctx, d.bufferChanged)
+		if d.ctx.Err() == nil {
+			d.log.Warn("following the buffers that others change", "err", err)
+			select {
+			case <-time.After(time.Second):
+			case <-d.ctx.Done():
+			}
+		}
+	}
+}
+
+func (d *Daemon) bufferChanged(now meta.BufferChange) {
+	d.buffers.changing.Lock()
+	defer d.buffers.changing.Unlock()
+	d.buffers.Lock()
+	b := d.buffers.byName[now.Name]
+	d.buffers.Unlock()
+	if b == nil {
+		return // taken up when somebody asks for it
+	}
+	b.mu.Lock()
+	same := now.Buffer != nil && now.Buffer.Created.Equal(b.mu.spec.Created)
+	if same && now.Buffer.Revision > b.mu.spec.Revision {
+		b.mu.spec = *now.Buffer
+	}
+	older := now.Buffer != nil && now.Buffer.Created.Before(b.mu.spec.Created)
+	b.mu.Unlock()
+	if same || older {
+		return
+	}
+	d.buffers.Lock()
+	delete(d.buffers.byName, now.Name)
+	d.buffers.Unlock()
+	d.dropBuffer(b)
+}
+
+// dialFabric connects to the one-sided fabric of another daemon.
+func (d *Daemon) dialFabric(ctx context.Context, w *wire.Welcome, address string) (rdma.Conn, error) {
+	fabric, err := tcp.New(tcp.Options{
+		PeerTimeout: fabricSilence, Log: d.log,
+		Authenticate: func(_ context.Context, stream net.Conn, _ bool) (*tcp.Admission, error) {
+			return nil, wire.ShowTicket(stream, w.Session, w.DataTicket)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	conn, err := fabric.Dial(ctx, address)
+	if err != nil {
+		fabric.Close()
+		return nil, err
+	}
+	return &ownedConn{conn, fabric}, nil
+}
+
+// fabricSilence is how long another daemon's fabric may be silent.
+const fabricSilence = 10 * time.Second
+
+// ownedConn is a connection whose fabric was made for it alone.
+type ownedConn struct {
+	rdma.Conn
+	fabric rdma.Fabric
+}
+
+// Close closes both.
+func (c *ownedConn) Close() error { return errors.Join(c.Conn.Close(), c.fabric.Close()) }
+
+// heldThere are flushes that rest at other daemons.
+type heldThere struct {
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+}
+
+// holdAt has daemons rest their flushes under some paths, until release is called.
+func (b *buffer) holdAt(ctx context.Context, nodes []bb.NodeID, paths ...string) (*heldThere, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	h := &heldThere{cancel: cancel}
+	answers := make(chan error, len(nodes))
+	for _, node := range nodes {
+		h.ended.Go(func() {
+			s, err := b.d.cluster.session(ctx, node, daemonCred().who())
+			if err != nil {
+				answers <- err
+				return
+			}
+			told := false
+			err = s.Stream(ctx, wire.Type_TYPE_HOLD, &wire.Hold{Buffer: b.name, Paths: paths}, nil, func(peer.Answer) error {
+				if !told {
+					answers <- nil
+				}
+				told = true
+				return nil
+			})
+			if !told {
+				answers <- err
+			}
+		})
+	}
+	for range nodes {
+		if err := <-answers; err != nil {
+			h.release()
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+func (h *heldThere) release() {
+	h.cancel()
+	h.ended.Wait()
+}
+
+// hold rests flushes while another daemon renames or removes names.
+func (r *request) hold(m *wire.Hold) (proto.Message, error) {
+	b, err := r.daemonsBuffer("hold", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	held, err := r.s.d.flusher.Hold(r.ctx, b.name, m.Paths...)
+	if err != nil {
+		return nil, err
+	}
+	defer held.Release()
+	if err := r.more(&wire.Empty{}, nil); err != nil {
+		return nil, err
+	}
+	<-r.ctx.Done()
+	return &wire.Empty{}, nil
+}
+
+// daemonsBuffer is buffer for requests that only daemons may make.
+func (r *request) daemonsBuffer(op, name string) (*buffer, error) {
+	if !r.s.cred.relayed || !r.s.cred.system {
+		return nil, denied(op, bb.Address{Buffer: name}.String(), "ask what daemons ask of each other")
+	}
+	return r.s.d.buffer(r.ctx, name)
+}
+
+// discard forgets bytes that do not count any more, unless the namespace says that they do.
+func (r *request) discard(m *wire.Discard) (proto.Message, error) {
+	b, err := r.daemonsBuffer("discard", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	file := bb.FileID(m.File)
+	if m.Generation == 0 {
+		b.mu.Lock()
+		n := b.mu.dirty[file].generation
+		b.mu.Unlock()
+		b.dropFile(&bb.Entry{File: file, Generation: n})
+		return &wire.Empty{}, nil
+	}
+	n := bb.Generation(m.Generation)
+	b.forgetDirty(file, n)
+	b.d.flusher.Forget(flusher.Key{Buffer: b.name, File: file, Generation: n})
+	b.d.store.DropGeneration(file, n)
+	return &wire.Empty{}, nil
+}
+
+// dropOld forgets the generation that a newer one of this node has taken the place of,
+// here and where the file was before.
+func (b *buffer) dropOld(file bb.FileID, n bb.Generation, was bb.NodeID) {
+	b.d.store.DropGeneration(file, n)
+	if b.d.cluster == nil || was == "" || was == b.d.cfg.Node {
+		return
+	}
+	b.d.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(b.d.ctx, 10*time.Second)
+		defer cancel()
+		// It may be gone for good; what it has left of the file is clean, and evicted in time.
+		_ = b.d.cluster.ask(ctx, was, daemonCred(), wire.Type_TYPE_DISCARD,
+			&wire.Discard{Buffer: b.name, File: uint64(file), Generation: uint64(n)}, nil)
+	})
+}
+
+// holdOthers has other daemons rest the flushes that a rename would meet: of a
+// directory, all of them; of a file, the home of what it replaces.
+func (b *buffer) holdOthers(ctx context.Context, at, target place, from, to string) (*heldThere, error) {
+	none := &heldThere{cancel: func() {}}
+	if b.d.cluster == nil || b.spec().Backing == "" {
+		return none, nil
+	}
+	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	if err != nil {
+		return nil, err
+	}
+	if e.IsDir() {
+		return b.holdAt(ctx, b.d.cluster.others(), from, to)
+	}
+	replaced, err := b.ns.Lookup(ctx, target.dir, target.name)
+	if err == nil && b.foreign(&replaced) && !adoptable(&replaced) {
+		return b.holdAt(ctx, []bb.NodeID{b.home(&replaced)}, to)
+	}
+	return none, nil
+}
+
+// discardReplaced tells the home of a file that a rename replaced, while it is held.
+func (b *buffer) discardReplaced(ctx context.Context, e *bb.Entry) {
+	if e == nil || e.IsDir() || !b.foreign(e) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err := b.d.cluster.ask(ctx, b.home(e), daemonCred(), wire.Type_TYPE_DISCARD, &wire.Discard{Buffer: b.name, File: uint64(e.File)}, nil)
+	if err != nil {
+		b.d.log.Warn("telling a file's home that it was replaced", "file", e.File, "node", b.home(e), "err", err)
+	}
+}

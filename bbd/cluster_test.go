@@ -1,0 +1,509 @@
+package bbd_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"forebay/bbd"
+	"forebay/client"
+	"forebay/flusher/backing/fault"
+	"forebay/internal/bb"
+	"forebay/meta"
+	"forebay/meta/embedded"
+	"forebay/meta/gossip"
+)
+
+// directory stands for gossip: every daemon of a test sees the same members at once.
+type directory struct {
+	sync.Mutex
+	all map[bb.NodeID]func() gossip.Member
+}
+
+func (d *directory) set(node bb.NodeID, m func() gossip.Member) {
+	d.Lock()
+	defer d.Unlock()
+	d.all[node] = m
+}
+
+func (d *directory) Member(node bb.NodeID) (gossip.Member, bool) {
+	d.Lock()
+	defer d.Unlock()
+	m, ok := d.all[node]
+	if !ok {
+		return gossip.Member{}, false
+	}
+	return m(), true
+}
+
+func (d *directory) Members() []gossip.Member {
+	d.Lock()
+	defer d.Unlock()
+	var all []gossip.Member
+	for _, m := range d.all {
+		all = append(all, m())
+	}
+	slices.SortFunc(all, func(x, y gossip.Member) int { return strings.Compare(string(x.Node), string(y.Node)) })
+	return all
+}
+
+// startCluster starts daemons in this process that share a namespace server.
+func startCluster(t *testing.T, count int) []*node {
+	t.Helper()
+	server, err := embedded.Start(t.Context(), embedded.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	members := &directory{all: make(map[bb.NodeID]func() gossip.Member)}
+	base := t.TempDir()
+	nodes := make([]*node, count)
+	for i := range nodes {
+		name := bb.NodeID(fmt.Sprintf("n%d", i+1))
+		dir, err := os.MkdirTemp("", "bbd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := &node{t: t, dir: dir, base: base, socket: filepath.Join(dir, "bbd.sock"), faults: fault.NewPlan(), shared: server, members: members}
+		n.name = name
+		n.change = func(c *bbd.Config) {
+			c.Node, c.Members, c.TCP, c.Fabric, c.Insecure = name, members, "127.0.0.1:0", "127.0.0.1:0", true
+			c.Meta = meta.Options{InProcess: server, Node: name}
+		}
+		t.Cleanup(func() {
+			n.stop()
+			os.RemoveAll(dir)
+			os.RemoveAll(n.shm())
+		})
+		n.start()
+		nodes[i] = n
+	}
+	return nodes
+}
+
+func TestClusterReadElsewhere(t *testing.T) {
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	contents := map[string][]byte{}
+	for _, size := range []int{0, 1, 4096, 70_000, 1 << 20, 9<<20 + 7} {
+		name := fmt.Sprintf("file%d", size)
+		contents[name] = random(size)
+		write(t, b, name, contents[name])
+	}
+	for _, n := range nodes[1:] {
+		there := n.dial().Buffer("shared")
+		for range 2 { // the second time from the copy
+			for name, content := range contents {
+				wantFile(t, there, name, content)
+			}
+		}
+	}
+	// What is removed or replaced at any node is so everywhere.
+	there := nodes[2].dial().Buffer("shared")
+	if err := there.Remove(t.Context(), "file1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Stat(t.Context(), "file1"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a removed file is there: %v", err)
+	}
+	replaced := random(3 << 20)
+	write(t, there, "file4096", replaced)
+	wantFile(t, b, "file4096", replaced)
+	if err := there.Rename(t.Context(), "file70000", "renamed"); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, nodes[1].dial().Buffer("shared"), "renamed", contents["file70000"])
+	drain(t, c, "shared")
+}
+
+// TestClusterReaderKeepsGeneration: who has a file open keeps what it opened while the
+// file is replaced at its home (contract 3).
+func TestClusterReaderKeepsGeneration(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	there := nodes[1].dial().Buffer("shared")
+	first, second := random(5<<20), random(5<<20)
+	write(t, b, "f", first)
+	reader, err := there.Open(t.Context(), "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	write(t, b, "f", second)
+	wantFile(t, there, "f", second)
+	got := make([]byte, len(first))
+	if _, err := reader.ReadAt(got, 0); err != nil || !bytes.Equal(got, first) {
+		t.Errorf("the open reader does not see what it opened (%v)", err)
+	}
+	if err := there.Remove(t.Context(), "f"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.ReadAt(got, 0); err != nil || !bytes.Equal(got, first) {
+		t.Errorf("the open reader does not see what it opened after the removal (%v)", err)
+	}
+}
+
+// TestClusterSharedFile: many writers on all nodes write one file in interleaved records.
+func TestClusterSharedFile(t *testing.T) {
+	const (
+		record  = 47_008
+		writers = 16
+		rounds  = 12
+	)
+	nodes := startCluster(t, 4)
+	c := nodes[0].dial()
+	_, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	want := random(record * writers * rounds)
+	var wg sync.WaitGroup
+	for w := range writers {
+		there := nodes[w%len(nodes)].dial().Buffer("shared")
+		wg.Go(func() {
+			f, err := there.OpenFile(t.Context(), "checkpoint", client.OpenOptions{Write: true, Create: true, Mode: 0o644})
+			if err != nil {
+				t.Errorf("writer %d: %v", w, err)
+				return
+			}
+			for r := range rounds {
+				off := (r*writers + w) * record
+				if _, err := f.WriteAt(want[off:off+record], int64(off)); err != nil {
+					t.Errorf("writer %d: %v", w, err)
+				}
+				if r == rounds/2 {
+					if err := f.Sync(); err != nil {
+						t.Errorf("writer %d: sync: %v", w, err)
+					}
+				}
+			}
+			if err := f.Close(); err != nil {
+				t.Errorf("writer %d: close: %v", w, err)
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	for _, n := range nodes {
+		wantFile(t, n.dial().Buffer("shared"), "checkpoint", want)
+	}
+	drain(t, c, "shared")
+	got, err := os.ReadFile(filepath.Join(dir, "checkpoint"))
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the store has %d bytes, want %d (%v)", len(got), len(want), err)
+	}
+}
+
+// TestClusterOpenFileSeenElsewhere: what is committed of a file that is being written
+// is visible at other nodes, and no more than that (contract 1).
+func TestClusterOpenFileSeenElsewhere(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	there := nodes[1].dial().Buffer("shared")
+	f, err := b.Create(t.Context(), "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := random(200_000)
+	if _, err := f.Write(want[:100_000]); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, there, "log", want[:100_000])
+	if _, err := f.Write(want[100_000:]); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, there, "log", want[:100_000])
+	if e, err := there.Stat(t.Context(), "log"); err != nil || e.Size != 100_000 {
+		t.Errorf("its size is %d elsewhere (%v)", e.Size, err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, there, "log", want)
+	// A writer at another node goes on where this one ended.
+	g, err := there.OpenFile(t.Context(), "log", client.OpenOptions{Write: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.WriteAt(want[:1000], int64(len(want))); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, b, "log", append(slices.Clone(want), want[:1000]...))
+}
+
+// TestClusterUnavailable: a dirty file whose home is away is unavailable, not lost, and
+// a clean one is read from the store.
+func TestClusterUnavailable(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
+	clean, dirty := random(2<<20), random(1<<20)
+	write(t, b, "clean", clean)
+	write(t, b, "dirty.tmp", dirty)
+	eventually(t, "the first file is clean", func() bool {
+		e, err := b.Stat(t.Context(), "clean")
+		return err == nil && e.State == client.StateClean
+	})
+	there := nodes[1].dial().Buffer("shared")
+	c.Close()
+	nodes[0].stop()
+	wantFile(t, there, "clean", clean)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := there.ReadFile(ctx, "dirty.tmp"); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "n1") {
+		t.Errorf("a file whose home is away: %v", err)
+	}
+	nodes[0].start()
+	wantFile(t, there, "dirty.tmp", dirty)
+}
+
+// TestClusterDrain: a drain that is asked of one daemon flushes what all of them hold.
+func TestClusterDrain(t *testing.T) {
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	_, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	want := map[string][]byte{}
+	for i, n := range nodes {
+		there := n.dial().Buffer("shared")
+		for k := range 3 {
+			name := fmt.Sprintf("node%d-%d", i, k)
+			want[name] = random(300_000 + 1000*k)
+			write(t, there, name, want[name])
+		}
+	}
+	report, err := c.Drain(t.Context(), "shared", 30*time.Second, nil)
+	if err != nil {
+		t.Fatalf("drain: %v (%+v)", err, report)
+	}
+	for name, content := range want {
+		got, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s in the store: %d bytes, want %d (%v)", name, len(got), len(content), err)
+		}
+	}
+	// What a daemon that is away holds is named.
+	write(t, nodes[2].dial().Buffer("shared"), "late", want["node0-0"])
+	nodes[2].away()
+	report, err = c.Drain(t.Context(), "shared", 30*time.Second, nil)
+	if err == nil || len(report.Failed) != 1 || report.Failed[0].Path != "late" || !strings.Contains(report.Failed[0].Reason, "n3") {
+		t.Errorf("a drain without a home: %v (%+v)", err, report)
+	}
+}
+
+// away stops the daemon and has gossip say so.
+func (n *node) away() {
+	n.stop()
+	n.members.set(n.name, func() gossip.Member { return gossip.Member{Node: n.name, State: gossip.Dead} })
+}
+
+// wipe removes what a stopped daemon has in memory.
+func (n *node) wipe() {
+	n.t.Helper()
+	if err := os.RemoveAll(n.shm()); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// TestClusterDirectoryRename: names in the store follow a directory's rename at one
+// node, also of files that other nodes flush.
+func TestClusterDirectoryRename(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	there := nodes[1].dial().Buffer("shared")
+	want := map[string][]byte{}
+	for round := range 5 {
+		from, to := fmt.Sprintf("from%d", round), fmt.Sprintf("to%d", round)
+		if err := b.Mkdir(t.Context(), from, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for k := range 10 {
+			content := random(100_000)
+			write(t, there, fmt.Sprintf("%s/%d", from, k), content)
+			want[fmt.Sprintf("%s/%d", to, k)] = content
+		}
+		if err := b.Rename(t.Context(), from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drain(t, c, "shared")
+	for name, content := range want {
+		got, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s in the store: %d bytes, want %d (%v)", name, len(got), len(content), err)
+		}
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if strings.HasPrefix(n.Name(), "from") {
+			left, _ := os.ReadDir(filepath.Join(dir, n.Name()))
+			t.Errorf("%s is in the store, with %d entries", n.Name(), len(left))
+		}
+	}
+}
+
+// TestClusterNodeDrain: a drained node can go, and nothing is missing.
+func TestClusterNodeDrain(t *testing.T) {
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "scratch"}); err != nil {
+		t.Fatal(err)
+	}
+	b := c.Buffer("scratch")
+	want := map[string][]byte{}
+	for _, size := range []int{0, 10, 70_000, 5 << 20} {
+		name := fmt.Sprintf("f%d", size)
+		want[name] = random(size)
+		write(t, b, name, want[name])
+	}
+	there := nodes[1].dial()
+	p, err := there.DrainNode(t.Context(), "n1", nil)
+	if err != nil {
+		t.Fatalf("node drain: %v (%+v)", err, p)
+	}
+	c.Close()
+	nodes[0].away()
+	nodes[0].wipe()
+	for name, content := range want {
+		wantFile(t, there.Buffer("scratch"), name, content)
+		wantFile(t, nodes[2].dial().Buffer("scratch"), name, content)
+	}
+	lost, err := there.Lost(t.Context(), "scratch")
+	if err != nil || len(lost) != 0 {
+		t.Errorf("lost: %v (%v)", lost, err)
+	}
+}
+
+// TestClusterForget: what a dead node alone held is unavailable until it is declared
+// dead, and lost, by name, from then on; what the store has stays.
+func TestClusterForget(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
+	there := nodes[1].dial()
+	clean, dirty := random(2<<20), random(1<<20)
+	write(t, b, "clean", clean)
+	write(t, b, "dirty.tmp", dirty)
+	eventually(t, "the first file is clean", func() bool {
+		e, err := b.Stat(t.Context(), "clean")
+		return err == nil && e.State == client.StateClean
+	})
+	if _, err := there.ForgetNode(t.Context(), "n1"); !errors.Is(err, client.ErrBusy) {
+		t.Errorf("forgetting a node that answers: %v", err)
+	}
+	c.Close()
+	nodes[0].away()
+	if _, err := there.Buffer("shared").ReadFile(t.Context(), "dirty.tmp"); !errors.Is(err, client.ErrUnavailable) {
+		t.Errorf("before it is declared dead: %v", err)
+	}
+	forgotten, err := there.ForgetNode(t.Context(), "n1")
+	if err != nil || len(forgotten.Lost) != 1 || forgotten.Lost[0].Path != "bb://shared/dirty.tmp" || forgotten.LostBytes != 1<<20 || forgotten.Kept != 1 {
+		t.Errorf("forgotten: %+v (%v)", forgotten, err)
+	}
+	if _, err := there.Buffer("shared").ReadFile(t.Context(), "dirty.tmp"); !errors.Is(err, client.ErrLost) || !strings.Contains(err.Error(), "n1") {
+		t.Errorf("after it was declared dead: %v", err)
+	}
+	wantFile(t, there.Buffer("shared"), "clean", clean)
+	// It comes back with all its memory, and finds that it was given up.
+	nodes[0].start()
+	back := nodes[0].dial().Buffer("shared")
+	wantFile(t, back, "clean", clean)
+	if _, err := back.ReadFile(t.Context(), "dirty.tmp"); !errors.Is(err, client.ErrLost) {
+		t.Errorf("at the node that came back: %v", err)
+	}
+}
+
+// TestClusterNewInstance: a daemon that comes back without its memory says at once what
+// it had alone.
+func TestClusterNewInstance(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
+	there := nodes[1].dial()
+	write(t, b, "dirty.tmp", random(1<<20))
+	mine := random(1 << 20)
+	write(t, there.Buffer("shared"), "mine.tmp", mine)
+	wantFile(t, b, "mine.tmp", mine) // a copy, which goes with the memory
+	c.Close()
+	nodes[0].away()
+	nodes[0].wipe()
+	nodes[0].start()
+	lost, err := there.Lost(t.Context(), "shared")
+	if err != nil || len(lost) != 1 || !strings.HasSuffix(lost[0].Path, "dirty.tmp") {
+		t.Errorf("lost: %+v (%v)", lost, err)
+	}
+	wantFile(t, nodes[0].dial().Buffer("shared"), "mine.tmp", mine)
+}
+
+// TestClusterDestroyedElsewhere: a buffer that another daemon destroyed is gone here,
+// with its bytes, and one made anew under its name is another one.
+func TestClusterDestroyedElsewhere(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	there := nodes[1].dial()
+	write(t, there.Buffer("shared"), "f", random(3<<20))
+	if err := c.DestroyBuffer(t.Context(), "shared", false); !errors.Is(err, client.ErrBusy) {
+		t.Errorf("destroying a buffer that is dirty elsewhere: %v", err)
+	}
+	if err := c.DestroyBuffer(t.Context(), "shared", true); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other daemon drops its bytes", func() bool {
+		s := nodes[1].status()
+		return len(s.Buffers) == 0 && s.Memory.Dirty == 0
+	})
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	if _, err := there.Buffer("shared").Stat(t.Context(), "f"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file of the destroyed buffer: %v", err)
+	}
+	write(t, b, "f", []byte("new"))
+	wantFile(t, there.Buffer("shared"), "f", []byte("new"))
+}
+
+// TestClusterOverflow: files of a buffer that is never flushed, larger together than one
+// node's memory, move to another node while more is written.
+func TestClusterOverflow(t *testing.T) {
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "scratch"}); err != nil {
+		t.Fatal(err)
+	}
+	b := c.Buffer("scratch")
+	want := map[string][]byte{}
+	for i := range 20 { // 80 MiB, of 64 that a node has
+		name := fmt.Sprintf("f%d", i)
+		want[name] = random(4 << 20)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if err := b.WriteFile(ctx, name, want[name], 0o644); err != nil {
+			t.Fatalf("writing %s: %v", name, err)
+		}
+		cancel()
+	}
+	for _, n := range nodes[:2] {
+		there := n.dial().Buffer("scratch")
+		for name, content := range want {
+			wantFile(t, there, name, content)
+		}
+	}
+}

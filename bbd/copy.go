@@ -1,0 +1,420 @@
+package bbd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/peer"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/rdma"
+)
+
+// fileCopy is a clean copy of one generation of a file whose home is another node: its
+// extents are known with their checksums, and fetched into this node's memory as they
+// are read, once for all readers of the node. It is evicted like everything clean.
+//
+//	      first reader        last reader closes          copies take too much
+//	(new) ───────────▶ used ─────────────────────▶ idle ─────────────────────▶ dropped
+//	                    ▲        a reader comes      │
+//	                    └────────────────────────────┘
+//
+// While it is used, the generation is open at its home, which so keeps it. What is not
+// in memory when the home does not answer is read from the store, if it is there.
+type fileCopy struct {
+	b          *buffer
+	node       bb.NodeID     // where it is copied from
+	entry      bb.Entry      // as it was opened
+	generation bb.Generation // as this store knows it: the file's own, or one for an open file's readers alone
+	size       int64
+	private    bool // of a file that is being written: for one reader, dropped after it
+
+	users int       // guarded by buffer.mu
+	idle  time.Time // since when nobody uses it
+
+	mu struct {
+		sync.Mutex
+		session *peer.Session
+		handle  uint64
+	}
+}
+
+type copyKey struct {
+	file       bb.FileID
+	generation bb.Generation
+}
+
+// Bounds of what idle copies take: a part of memory, and entries of the index.
+const (
+	idleCopyShare = 4 // a quarter of the memory tier
+	maxIdleCopies = 1024
+)
+
+// fetchAhead bounds the extents of a copy that are fetched at once, in bytes and requests.
+const (
+	fetchWindow   = 8 << 20
+	fetchParallel = 4
+)
+
+// open returns a session in which the generation is open at its home.
+func (c *fileCopy) open(ctx context.Context) (*peer.Session, uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.session != nil && !c.mu.session.Broken() {
+		return c.mu.session, c.mu.handle, nil
+	}
+	s, handle, opened, err := c.b.openAtHome(ctx, c.node, &wire.Open{
+		Path: c.entry.Name, File: uint64(c.entry.File), Generation: uint64(c.entry.Generation),
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	if bb.Generation(opened.Generation) != c.entry.Generation || c.private {
+		closeAtHome(s, handle)
+		return nil, 0, bb.E(bb.Unavailable, "read", c.b.address(c.entry.Name), "its home was restarted, and has another content of the file now").
+			WithRemedy("open the file again")
+	}
+	c.mu.session, c.mu.handle = s, handle
+	return s, handle, nil
+}
+
+// rest closes the generation at its home.
+func (c *fileCopy) rest() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.mu.session; s != nil {
+		closeAtHome(s, c.mu.handle)
+	}
+	c.mu.session = nil
+}
+
+// openAtHome opens a file for reading in a session of the daemon's own.
+func (b *buffer) openAtHome(ctx context.Context, node bb.NodeID, m *wire.Open) (*peer.Session, uint64, *wire.Opened, error) {
+	s, err := b.d.cluster.session(ctx, node, daemonCred().who())
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	opened := new(wire.Opened)
+	m.Buffer, m.Handle = b.name, s.NewHandle()
+	if _, err := s.Ask(ctx, wire.Type_TYPE_OPEN, m, nil, opened); err != nil {
+		return nil, 0, nil, err
+	}
+	return s, m.Handle, opened, nil
+}
+
+// closeAtHome lets go of a handle; it ends with the session in any case.
+func closeAtHome(s *peer.Session, handle uint64) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, _ = s.Ask(ctx, wire.Type_TYPE_CLOSE, &wire.Close{Handle: handle}, nil, nil)
+}
+
+// mirror makes a copy of what a file's home has.
+func (b *buffer) mirror(ctx context.Context, e *bb.Entry, path string) (*fileCopy, error) {
+	node := b.home(e)
+	ask := &wire.Open{Path: path}
+	if !e.Open {
+		ask.File, ask.Generation = uint64(e.File), uint64(e.Generation)
+	}
+	s, handle, opened, err := b.openAtHome(ctx, node, ask)
+	if err != nil {
+		return nil, err
+	}
+	c := &fileCopy{b: b, node: node, entry: *e, generation: e.Generation, private: e.Open}
+	c.mu.session, c.mu.handle = s, handle
+	c.size = opened.GetEntry().GetSize()
+	if c.private {
+		c.generation = bb.Generation(b.d.nextID())
+		c.entry.File, c.users = bb.FileID(opened.GetEntry().GetFile()), 1
+	}
+	extents, err := b.layout(ctx, s, handle)
+	if err == nil {
+		err = b.d.store.Mirror(c.entry.File, c.generation, b.name, extents)
+	}
+	if err != nil {
+		closeAtHome(s, handle)
+		return nil, err
+	}
+	b.mu.Lock()
+	b.mu.copies[copyKey{c.entry.File, c.generation}] = c
+	b.mu.Unlock()
+	return c, nil
+}
+
+// layout asks for the extents of an open file, with their checksums.
+func (b *buffer) layout(ctx context.Context, s *peer.Session, handle uint64) (list []store.MirrorExtent, err error) {
+	for offset := int64(0); ; {
+		var m wire.Extents
+		ask := &wire.ExtentsRequest{Handle: handle, Offset: offset, Length: bb.MaxFileSize - offset, Layout: true}
+		if _, err := s.Ask(ctx, wire.Type_TYPE_EXTENTS, ask, nil, &m); err != nil {
+			return nil, err
+		}
+		for _, e := range m.Extents {
+			if e.FileOffset < offset || e.Length <= 0 {
+				return nil, bb.E(bb.Internal, "read", b.name, "a layout that is not in order")
+			}
+			offset = e.FileOffset + e.Length
+			if e.Region != 0 {
+				list = append(list, store.MirrorExtent{FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum})
+			}
+		}
+		if len(m.Extents) == 0 || offset >= m.Size {
+			return list, nil
+		}
+	}
+}
+
+// layoutPage is how many extents an answer holds: they fit a message.
+const layoutPage = 8192
+
+// layoutAnswer answers what a daemon asks for that makes a copy.
+func (h *handle) layoutAnswer(ctx context.Context, offset int64) (proto.Message, error) {
+	answer, err := h.layout(ctx, offset)
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// layout answers with what is visible from an offset on, and its checksums.
+func (h *handle) layout(ctx context.Context, offset int64) (*wire.Extents, error) {
+	answer := &wire.Extents{Size: h.snap.Size()}
+	extents := h.snap.Extents(offset, bb.MaxFileSize, layoutPage)
+	cut := slices.ContainsFunc(extents, func(e store.Extent) bool { return e.State != store.Hole && e.Length != e.WholeLength })
+	if cut {
+		last := extents[len(extents)-1]
+		pinned, fresh, err := h.buf.pin(ctx, h.snap, &h.entry, offset, last.FileOffset+last.Length-offset)
+		if err != nil {
+			return nil, bb.Wrap("read", h.path, err)
+		}
+		defer pinned.Release()
+		extents = fresh
+	}
+	for i := range extents {
+		e := &extents[i]
+		m := &wire.Extent{FileOffset: e.FileOffset, Length: e.Length}
+		if e.State != store.Hole {
+			sum, err := h.snap.PieceSum(e)
+			if err != nil {
+				return nil, bb.Wrap("read", h.path, err)
+			}
+			m.Region, m.Checksum = 1, sum // any region: it is not a hole
+		}
+		answer.Extents = append(answer.Extents, m)
+		if i+1 == layoutPage {
+			break
+		}
+	}
+	return answer, nil
+}
+
+// copyOf returns the copy that a generation of this store is; nil if it is none.
+func (b *buffer) copyOf(file bb.FileID, generation bb.Generation) *fileCopy {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.copies[copyKey{file, generation}]
+}
+
+// leaveCopy takes a reader of a copy away; the copies that nobody uses are kept as long
+// as they do not take too much.
+func (b *buffer) leaveCopy(file bb.FileID, generation bb.Generation) {
+	b.mu.Lock()
+	c := b.mu.copies[copyKey{file, generation}]
+	if c == nil {
+		b.mu.Unlock()
+		return
+	}
+	c.users--
+	last := c.users == 0
+	if last {
+		c.idle = time.Now()
+	}
+	b.dropSurplusCopies()
+	b.mu.Unlock()
+	if last {
+		b.d.wg.Go(c.rest)
+	}
+}
+
+// dropSurplusCopies drops the copies that are not to be kept, the longest idle first.
+// b.mu is held, so that nobody opens one meanwhile.
+func (b *buffer) dropSurplusCopies() {
+	var idle []*fileCopy
+	for _, c := range b.mu.copies {
+		if c.users == 0 {
+			idle = append(idle, c)
+		}
+	}
+	slices.SortFunc(idle, func(x, y *fileCopy) int { return y.idle.Compare(x.idle) })
+	room := b.d.store.Stats().Memory.Capacity / idleCopyShare
+	for i, c := range idle {
+		if room -= c.size; room < 0 || i >= maxIdleCopies || c.private {
+			delete(b.mu.copies, copyKey{c.entry.File, c.generation})
+			b.d.store.DropGeneration(c.entry.File, c.generation)
+		}
+	}
+}
+
+// fetch brings extents of the copy in from its home: several windows at a time, each
+// asked for with one request, read one-sided into this node's segments, and checked.
+func (c *fileCopy) fetch(ctx context.Context, evicted []store.Extent) error {
+	session, handle, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(fetchParallel)
+	for len(evicted) > 0 {
+		n, bytes := 0, int64(0)
+		for n < len(evicted) && (n == 0 || bytes+evicted[n].Length <= fetchWindow) {
+			bytes += evicted[n].Length
+			n++
+		}
+		window := evicted[:n]
+		evicted = evicted[n:]
+		group.Go(func() error { return c.fetchWindow(ctx, session, handle, window) })
+	}
+	return group.Wait()
+}
+
+// fetchWindow brings in a few extents that follow each other, perhaps with gaps.
+func (c *fileCopy) fetchWindow(ctx context.Context, s *peer.Session, handle uint64, window []store.Extent) error {
+	first, last := &window[0], &window[len(window)-1]
+	from, to := first.FileOffset-first.Cut, last.FileOffset-last.Cut+last.WholeLength
+	source, err := c.locate(ctx, s, handle, from, to)
+	if err != nil {
+		return err
+	}
+	defer source.release()
+	w := c.b.writer(c.b.spec().UID)
+	var fill []store.FillExtent
+	var ops []rdma.Op
+	for _, x := range wholesOf(window) {
+		room, err := w.reserve(ctx, x.to-x.from)
+		if err != nil {
+			return err
+		}
+		defer w.done(room)
+		if ops, err = source.read(ops, room.mem, x); err != nil {
+			return err
+		}
+		fill = append(fill, store.FillExtent{Lease: room.lease, SegmentOffset: room.offset, FileOffset: x.from, Length: x.to - x.from})
+	}
+	if len(ops) > 0 {
+		fabric, err := s.Fabric(ctx)
+		if err != nil {
+			return err
+		}
+		if err := rdma.Do(ctx, fabric, ops); err != nil {
+			s.LoseFabric(fabric)
+			return &bb.Error{Kind: fabricKind(ctx), Op: "read", Path: c.b.address(c.entry.Name), Node: c.node, Err: err}
+		}
+	}
+	err = c.b.d.store.Fill(c.entry.File, c.generation, fill...)
+	if bb.KindOf(err) == bb.Busy {
+		return nil // another reader was faster: the caller looks again
+	}
+	return err
+}
+
+// source is a range of a file as it lies at its home, pinned there.
+type source struct {
+	s       *peer.Session
+	pins    []uint64
+	extents []*wire.Extent
+	inline  []inlineRun
+	keys    map[uint64]rdma.RemoteKey
+}
+
+// inlineRun is bytes of the file that came with the answer.
+type inlineRun struct {
+	from int64
+	data []byte
+}
+
+// locate asks where [from, to) lies.
+func (c *fileCopy) locate(ctx context.Context, s *peer.Session, handle uint64, from, to int64) (*source, error) {
+	at := &source{s: s, keys: make(map[uint64]rdma.RemoteKey)}
+	for from < to {
+		var m wire.Extents
+		data, err := s.Ask(ctx, wire.Type_TYPE_EXTENTS, &wire.ExtentsRequest{Handle: handle, Offset: from, Length: to - from}, nil, &m)
+		if err != nil {
+			at.release()
+			return nil, err
+		}
+		next := from + int64(len(data))
+		if len(data) > 0 {
+			at.inline = append(at.inline, inlineRun{from, data})
+		}
+		if m.Pin != 0 {
+			at.pins = append(at.pins, m.Pin)
+		}
+		for _, region := range m.Regions {
+			key, err := rdma.DecodeRemoteKey(region.Key)
+			if err != nil {
+				at.release()
+				return nil, &bb.Error{Kind: bb.Internal, Op: "read", Path: c.b.address(c.entry.Name), Node: c.node, Err: err}
+			}
+			at.keys[region.Id] = key
+		}
+		for _, e := range m.Extents {
+			at.extents = append(at.extents, e)
+			next = max(next, e.FileOffset+e.Length)
+		}
+		if next <= from {
+			at.release()
+			return nil, bb.E(bb.Unavailable, "read", c.b.address(c.entry.Name), fmt.Sprintf("its home says nothing of byte %d", from))
+		}
+		from = next
+	}
+	return at, nil
+}
+
+// read adds the operations that bring bytes [x.from, x.to) into dst; what came with the
+// answer is copied.
+func (at *source) read(ops []rdma.Op, dst []byte, x run) ([]rdma.Op, error) {
+	covered := int64(0)
+	for _, r := range at.inline {
+		from, to := max(x.from, r.from), min(x.to, r.from+int64(len(r.data)))
+		if from < to {
+			covered += int64(copy(dst[from-x.from:to-x.from], r.data[from-r.from:to-r.from]))
+		}
+	}
+	for _, e := range at.extents {
+		from, to := max(x.from, e.FileOffset), min(x.to, e.FileOffset+e.Length)
+		if from >= to {
+			continue
+		}
+		local := dst[from-x.from : to-x.from]
+		covered += to - from
+		if e.Region == 0 {
+			clear(local)
+			continue
+		}
+		ops = append(ops, rdma.Op{Kind: rdma.OpRead, Local: local, Remote: rdma.Remote{
+			Key: at.keys[e.Region], Offset: uint64(e.Offset + from - e.FileOffset),
+		}})
+	}
+	if covered != x.to-x.from {
+		return ops, bb.E(bb.Unavailable, "read", "", fmt.Sprintf("the home named %d of %d bytes", covered, x.to-x.from))
+	}
+	return ops, nil
+}
+
+// release lets go of what is pinned at the home.
+func (at *source) release() {
+	if len(at.pins) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	// Pins end with the session in any case.
+	_, _ = at.s.Ask(ctx, wire.Type_TYPE_UNPIN, &wire.Unpin{Pins: at.pins}, nil, nil)
+}

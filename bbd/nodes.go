@@ -1,0 +1,171 @@
+package bbd
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/peer"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// nodes says which daemons there are.
+func (r *request) nodes(*wire.Empty) (proto.Message, error) {
+	answer := &wire.Nodes{}
+	if r.s.d.cluster == nil {
+		return nil, bb.E(bb.Unsupported, "nodes", "", "this daemon is alone").WithRemedy("set cluster.listen to make it part of a cluster")
+	}
+	for _, m := range r.s.d.cluster.members.Members() {
+		answer.Nodes = append(answer.Nodes, &wire.Node{
+			Name: string(m.Node), Instance: uint64(m.Instance), State: m.State.String(),
+			Session: m.Session, Fabric: m.Fabric, Admin: m.Admin,
+			MinVersion: m.MinVersion, MaxVersion: m.MaxVersion, Server: m.Server,
+			Memory: m.Memory.Capacity, MemoryFree: m.Memory.Free, MemoryDirty: m.Memory.Dirty,
+			Disk: m.Disk.Capacity, DiskFree: m.Disk.Free, DiskDirty: m.Disk.Dirty, SinceNs: m.Since.UnixNano(),
+		})
+	}
+	return answer, nil
+}
+
+// forget declares a node dead: what it alone held is lost, and the rest goes on without it.
+func (r *request) forget(m *wire.NodeName) (proto.Message, error) {
+	d := r.s.d
+	node := bb.NodeID(m.Name)
+	switch {
+	case !r.s.cred.system:
+		return nil, denied("node forget", m.Name, "declare nodes dead")
+	case d.cluster == nil:
+		return nil, bb.E(bb.Unsupported, "node forget", m.Name, "this daemon is alone")
+	case node == "" || node == d.cfg.Node:
+		return nil, bb.E(bb.Invalid, "node forget", m.Name, "a daemon cannot declare itself dead").WithRemedy("ask another one")
+	}
+	if member, ok := d.cluster.members.Member(node); ok && answers(member.State) {
+		return nil, bb.E(bb.Busy, "node forget", m.Name, "its daemon answers: it is not dead").
+			WithRemedy("stop it first; to save what it holds: bbctl node drain " + m.Name)
+	}
+	answer := &wire.NodeForgotten{}
+	specs, err := d.bufferSpecs(r.ctx)
+	if err != nil {
+		return nil, bb.Wrap("node forget", m.Name, err)
+	}
+	for _, spec := range specs {
+		b, err := d.buffer(r.ctx, spec.Name)
+		if bb.KindOf(err) == bb.NotFound {
+			continue // destroyed meanwhile
+		}
+		if err == nil {
+			err = b.forgetNode(r.ctx, node, answer)
+		}
+		if err != nil {
+			return nil, bb.Wrap("node forget", m.Name, err)
+		}
+	}
+	d.log.Warn("a node was declared dead", "node", node, "lost", answer.LostTotal, "bytes", answer.LostBytes, "kept", answer.KeptTotal)
+	return answer, nil
+}
+
+// forgetNode takes a dead node out of the entries of a buffer. What was on the store or
+// on a second node gets a new home; what was in its memory alone is lost.
+func (b *buffer) forgetNode(ctx context.Context, node bb.NodeID, answer *wire.NodeForgotten) error {
+	var homed []bb.Entry
+	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type == bb.TypeFile && !e.Lost && b.home(&e) == node {
+			homed = append(homed, e)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range homed {
+		if err := b.rehome(ctx, &homed[i], node, answer); err != nil {
+			return err
+		}
+	}
+	return b.inherit(ctx, node)
+}
+
+// rehome gives one file of a dead node a new home, or says that it is lost.
+func (b *buffer) rehome(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer *wire.NodeForgotten) error {
+	var lost bool
+	now, err := b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		if now.File != e.File || now.Lost || b.home(now) != dead {
+			return errNotConcerned
+		}
+		if lost = now.State() != bb.StateClean; lost {
+			now.Lost, now.Open = true, false
+			now.Reason = fmt.Sprintf("its bytes were in the memory of node %s, which was declared dead before they were flushed", dead)
+		}
+		now.Holders = []bb.NodeID{b.d.cfg.Node}
+		return nil
+	})
+	switch {
+	case err == errNotConcerned || bb.KindOf(err) == bb.NotFound:
+		return nil
+	case err != nil:
+		return err
+	case !lost:
+		answer.KeptTotal++
+		return nil
+	}
+	path, err := b.pathAt(ctx, place{now.Parent, now.Name})
+	if err != nil {
+		path = now.Name
+	}
+	b.sayLost(&now, path)
+	answer.LostTotal++
+	answer.LostBytes += now.Size
+	if len(answer.Lost) < maxNamed {
+		m := wire.FromEntry(&now)
+		m.Path = b.address(path)
+		answer.Lost = append(answer.Lost, m)
+	}
+	return nil
+}
+
+// drainNode empties a node and lets it go.
+func (r *request) drainNode(m *wire.NodeDrain) (proto.Message, error) {
+	d := r.s.d
+	node := bb.NodeID(m.Name)
+	switch {
+	case !r.s.cred.system:
+		return nil, denied("node drain", m.Name, "drain nodes")
+	case d.cluster == nil:
+		return nil, bb.E(bb.Unsupported, "node drain", m.Name, "this daemon is alone").WithRemedy("use bbctl drain BUFFER")
+	case node != d.cfg.Node && r.s.cred.relayed:
+		return nil, bb.E(bb.Invalid, "node drain", m.Name, "this is another node")
+	case node != d.cfg.Node:
+		return r.drainOtherNode(node)
+	}
+	p := newProgress(r)
+	if err := d.drainNode(r.ctx, p); err != nil {
+		return nil, bb.Wrap("node drain", m.Name, err)
+	}
+	return p.done(), nil
+}
+
+// drainOtherNode passes the request on, and the answers back.
+func (r *request) drainOtherNode(node bb.NodeID) (proto.Message, error) {
+	s, err := r.s.d.cluster.session(r.ctx, node, r.s.cred.who())
+	if err != nil {
+		return nil, err
+	}
+	var last *wire.Progress
+	err = s.Stream(r.ctx, wire.Type_TYPE_NODE_DRAIN, &wire.NodeDrain{Name: string(node)}, nil, func(a peer.Answer) error {
+		now := new(wire.Progress)
+		if err := a.Decode(now); err != nil {
+			return err
+		}
+		if a.More {
+			return r.more(now, nil)
+		}
+		last = now
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return last, nil
+}

@@ -1,0 +1,91 @@
+package bbd
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"forebay/internal/bb"
+	"forebay/meta"
+)
+
+// What renames and removals have to do on the store is carried out by the daemon that
+// made them (meta.StoreOp.By). Daemons do not tell each other; the namespace keeps them
+// in order:
+//
+//   - a file is not flushed under a name that a pending operation of another daemon
+//     concerns;
+//   - an operation waits for those of other daemons that came before it and concern
+//     the same names.
+
+// overlap reports whether one of two paths is the other, or lies in it.
+func overlap(p, q string) bool {
+	return p == q || strings.HasPrefix(p, q+"/") || strings.HasPrefix(q, p+"/")
+}
+
+// concerns reports whether an operation changes what is in the store at a path.
+func concerns(op *meta.StoreOp, path string) bool {
+	return overlap(op.OldPath, path) || op.NewPath != "" && overlap(op.NewPath, path)
+}
+
+// carriesOut reports whether this daemon carries out what another one has noted. The
+// caller holds noting.
+func (b *buffer) carriesOut(by bb.NodeID) bool {
+	return b.d.cluster == nil || by == "" || by == b.d.cfg.Node || b.inheritsOf[by]
+}
+
+// waitsForOthers reports whether an operation has to wait for one before it. The caller
+// holds noting.
+func (b *buffer) waitsForOthers(before []meta.StoreOp, op *meta.StoreOp) bool {
+	return slices.ContainsFunc(before, func(other meta.StoreOp) bool {
+		return !b.carriesOut(other.By) && (concerns(&other, op.OldPath) || op.NewPath != "" && concerns(&other, op.NewPath))
+	})
+}
+
+// othersPause is how long this daemon waits before it looks again whether another one
+// has carried its operations out.
+const othersPause = 200 * time.Millisecond
+
+// applyLater is applyNoted after a while.
+func (b *buffer) applyLater() {
+	b.d.wg.Go(func() {
+		select {
+		case <-time.After(othersPause):
+		case <-b.d.ctx.Done():
+			return
+		}
+		if err := b.applyNoted(b.d.ctx); err != nil && b.d.ctx.Err() == nil {
+			b.d.log.Warn("operations that the store has to follow", "buffer", b.name, "err", err)
+			b.applyLater()
+		}
+	})
+}
+
+// noneElsewhere fails while another daemon has to carry out on the store what concerns
+// a path: a flush of it now could be undone by that.
+func (b *buffer) noneElsewhere(ctx context.Context, path string) error {
+	if b.d.cluster == nil {
+		return nil
+	}
+	ops, err := b.ns.StoreOps(ctx)
+	if err != nil {
+		return err
+	}
+	b.noting.Lock()
+	defer b.noting.Unlock()
+	for i := range ops {
+		if !b.carriesOut(ops[i].By) && concerns(&ops[i], path) {
+			return bb.E(bb.Busy, "flush", b.address(path), "node "+string(ops[i].By)+" has yet to rename or remove what the store has there")
+		}
+	}
+	return nil
+}
+
+// inherit carries out what a dead node has left to do on the store.
+func (b *buffer) inherit(ctx context.Context, dead bb.NodeID) error {
+	b.noting.Lock()
+	b.inheritsOf[dead] = true
+	b.noting.Unlock()
+	return b.applyNoted(ctx)
+}

@@ -1,0 +1,362 @@
+// Package peer keeps sessions with other daemons: it asks, and hands answers back.
+// It must never know what the questions are about.
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/rdma"
+)
+
+// silence is how long a peer may leave what was sent to it unacknowledged before its
+// connection counts as broken (TCP_USER_TIMEOUT, tcp(7); RFC 5482).
+const silence = 8 * time.Second
+
+// Who is whom a session acts for.
+type Who struct {
+	UID, GID uint32
+	System   bool // the system's user, or the daemon itself
+}
+
+// Identity is this daemon, as its peers see it.
+type Identity struct {
+	Node     bb.NodeID
+	Instance bb.InstanceID
+	Version  string
+	Key      []byte // shared key that both sides prove to know; nil: none
+	Log      *slog.Logger
+}
+
+// Session is a connection to another daemon on which requests are made for one user.
+// One goroutine reads the answers; it ends when the connection does. Everything that
+// the peer granted in a session is void when that breaks.
+type Session struct {
+	node    bb.NodeID
+	address string
+	conn    net.Conn
+	out     *wire.Writer
+	welcome *wire.Welcome
+	handles atomic.Uint64
+	done    chan struct{} // closed when the session is broken and nothing reads any more
+
+	mu struct {
+		sync.Mutex
+		calls map[uint64]*call
+		last  uint64
+		err   error // why it broke
+	}
+
+	fabric struct {
+		sync.Mutex
+		conn rdma.Conn
+	}
+	dialFabric DialFabric
+}
+
+// DialFabric connects to the one-sided fabric of a peer's session.
+type DialFabric func(ctx context.Context, w *wire.Welcome, address string) (rdma.Conn, error)
+
+// call is one request that waits for answers.
+type call struct {
+	answers chan answer // room for one; more wait in the reader's goroutine
+	gone    chan struct{}
+}
+
+type answer struct {
+	head    wire.Header
+	message []byte
+	data    []byte
+	err     error
+}
+
+// Dial opens a session with the daemon of a node, for a user. bb.Unavailable if it
+// does not answer.
+func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, who Who, fabric DialFabric) (*Session, error) {
+	d := net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: silence / 2, Interval: silence / 8, Count: 4},
+		Control:         Impatient,
+	}
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, unreachable(node, address, err)
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	in := wire.NewReader(conn)
+	conn.SetDeadline(time.Now().Add(silence))
+	hello := &wire.Hello{
+		MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Client: "bbd " + self.Version,
+		Uid: who.UID, Gid: who.GID, System: who.System, Node: string(self.Node), Instance: uint64(self.Instance),
+	}
+	welcome, err := wire.Handshake(conn, in, hello, self.Key)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && bb.NodeID(welcome.Node) != node {
+		err = fmt.Errorf("node %s answers there", welcome.Node)
+	}
+	if err != nil {
+		conn.Close()
+		var e *bb.Error
+		if errors.As(err, &e) && e.Kind != bb.Internal {
+			return nil, err
+		}
+		return nil, unreachable(node, address, err)
+	}
+	conn.SetDeadline(time.Time{})
+	s := &Session{
+		node: node, address: address, conn: conn, out: wire.NewWriter(conn), welcome: welcome,
+		done: make(chan struct{}), dialFabric: fabric,
+	}
+	s.mu.calls = make(map[uint64]*call)
+	go s.read(in)
+	return s, nil
+}
+
+// Impatient has a connection break when its peer acknowledges nothing for a while.
+// It is a Control of net.Dialer and net.ListenConfig.
+func Impatient(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+	})
+	return errors.Join(err, failed)
+}
+
+func unreachable(node bb.NodeID, address string, err error) error {
+	return &bb.Error{Kind: bb.Unavailable, Op: "reach", Path: address, Node: node, Err: err, Remedy: "see bbctl nodes; it may come back"}
+}
+
+// Node returns the peer's name.
+func (s *Session) Node() bb.NodeID { return s.node }
+
+// Welcome returns what the peer said of itself.
+func (s *Session) Welcome() *wire.Welcome { return s.welcome }
+
+// NewHandle returns a handle that is free in this session.
+func (s *Session) NewHandle() uint64 { return s.handles.Add(1) }
+
+// Broken reports whether the connection has ended.
+func (s *Session) Broken() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.err != nil
+}
+
+// Close ends the session and waits for its goroutine.
+func (s *Session) Close() {
+	s.fail(net.ErrClosed)
+	<-s.done
+}
+
+// Ask makes a request and waits for its answer, which is decoded into reply (nil: not
+// wanted) and whose data are returned. An answer that says why it failed is an error
+// that names the node. When ctx ends, the request is cancelled.
+func (s *Session) Ask(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message) ([]byte, error) {
+	var got []byte
+	err := s.Stream(ctx, typ, m, data, func(a Answer) error {
+		got = a.Data
+		if reply == nil {
+			return nil
+		}
+		return proto.Unmarshal(a.message, reply)
+	})
+	return got, err
+}
+
+// Answer is one of the answers to a request.
+type Answer struct {
+	More    bool // others follow
+	Data    []byte
+	message []byte
+}
+
+// Decode reads the answer's message.
+func (a *Answer) Decode(m proto.Message) error { return proto.Unmarshal(a.message, m) }
+
+// Stream makes a request that has several answers and calls each with every one. An
+// error of each ends it and cancels the request.
+func (s *Session) Stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(Answer) error) error {
+	c := &call{answers: make(chan answer, 1), gone: make(chan struct{})}
+	id, err := s.register(c)
+	if err != nil {
+		return err
+	}
+	defer close(c.gone)
+	if err := s.out.Send(typ, 0, id, m, data); err != nil {
+		var tooLarge *wire.FrameError
+		if errors.As(err, &tooLarge) {
+			s.unregister(id)
+			return &bb.Error{Kind: bb.Invalid, Op: "ask", Path: typ.String(), Node: s.node, Err: err}
+		}
+		s.fail(err)
+	}
+	for {
+		select {
+		case a := <-c.answers:
+			if a.err != nil {
+				return a.err
+			}
+			if err := s.failure(&a); err != nil {
+				return err
+			}
+			more := a.head.Has(wire.FlagMore)
+			err := each(Answer{More: more, Data: a.data, message: a.message})
+			if err != nil && more {
+				s.cancel(id)
+			}
+			if err != nil || !more {
+				return err
+			}
+		case <-ctx.Done():
+			s.cancel(id)
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// failure is the error that an answer is; nil: none.
+func (s *Session) failure(a *answer) error {
+	if !a.head.Has(wire.FlagError) {
+		return nil
+	}
+	var m wire.Error
+	if err := proto.Unmarshal(a.message, &m); err != nil {
+		return &bb.Error{Kind: bb.Internal, Op: "ask", Path: a.head.Type.String(), Node: s.node, Err: err}
+	}
+	if m.Node == "" {
+		m.Node = string(s.node)
+	}
+	return m.AsError()
+}
+
+// cancel tells the peer that nobody waits for a request any more.
+func (s *Session) cancel(id uint64) {
+	s.unregister(id)
+	c := &call{answers: make(chan answer, 1), gone: make(chan struct{})}
+	close(c.gone)
+	if n, err := s.register(c); err == nil {
+		// If it cannot be sent, the session breaks, which cancels everything.
+		_ = s.out.Send(wire.Type_TYPE_CANCEL, 0, n, &wire.Cancel{Request: id}, nil)
+	}
+}
+
+func (s *Session) register(c *call) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.err != nil {
+		return 0, unreachable(s.node, s.address, s.mu.err)
+	}
+	s.mu.last++
+	s.mu.calls[s.mu.last] = c
+	return s.mu.last, nil
+}
+
+func (s *Session) unregister(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.calls, id)
+}
+
+// read hands answers out until the connection ends.
+func (s *Session) read(in *wire.Reader) {
+	defer close(s.done)
+	for {
+		head, message, err := in.Next()
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		a := answer{head: head, message: append([]byte(nil), message...)}
+		if head.DataLength > 0 {
+			a.data = make([]byte, head.DataLength)
+			if err := in.ReadData(a.data); err != nil {
+				s.fail(err)
+				return
+			}
+		}
+		s.mu.Lock()
+		c := s.mu.calls[head.Request]
+		if !head.Has(wire.FlagMore) {
+			delete(s.mu.calls, head.Request)
+		}
+		s.mu.Unlock()
+		if c == nil {
+			continue // cancelled
+		}
+		select {
+		case c.answers <- a:
+		case <-c.gone:
+		}
+	}
+}
+
+// fail ends the session: every request in flight fails, and so does every later one.
+func (s *Session) fail(err error) {
+	s.mu.Lock()
+	if s.mu.err == nil {
+		s.mu.err = err
+	}
+	calls := s.mu.calls
+	s.mu.calls = make(map[uint64]*call)
+	s.mu.Unlock()
+	s.conn.Close()
+	s.fabric.Lock()
+	if s.fabric.conn != nil {
+		s.fabric.conn.Close()
+	}
+	s.fabric.Unlock()
+	for _, c := range calls {
+		go func() { // an answer may be there still, and is taken first
+			select {
+			case c.answers <- answer{err: unreachable(s.node, s.address, err)}:
+			case <-c.gone:
+			}
+		}()
+	}
+}
+
+// Fabric returns the session's connection for one-sided reads and writes.
+// errors.ErrUnsupported if the peer has none.
+func (s *Session) Fabric(ctx context.Context) (rdma.Conn, error) {
+	s.fabric.Lock()
+	defer s.fabric.Unlock()
+	if s.fabric.conn != nil {
+		return s.fabric.conn, nil
+	}
+	if s.welcome.DataAddress == "" || s.dialFabric == nil {
+		return nil, fmt.Errorf("node %s has no one-sided fabric: %w", s.node, errors.ErrUnsupported)
+	}
+	if s.Broken() {
+		return nil, unreachable(s.node, s.address, net.ErrClosed)
+	}
+	conn, err := s.dialFabric(ctx, s.welcome, s.welcome.DataAddress)
+	if err != nil {
+		return nil, unreachable(s.node, s.welcome.DataAddress, err)
+	}
+	s.fabric.conn = conn
+	return conn, nil
+}
+
+// LoseFabric closes the session's one-sided connection if it is the one that failed:
+// the next Fabric makes it anew.
+func (s *Session) LoseFabric(failed rdma.Conn) {
+	s.fabric.Lock()
+	defer s.fabric.Unlock()
+	if s.fabric.conn == failed {
+		s.fabric.conn = nil
+	}
+	failed.Close()
+}

@@ -1,0 +1,282 @@
+package bbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"forebay/bbd/peer"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+	"forebay/internal/wire"
+	"forebay/rdma"
+)
+
+// elsewhereError says that a file is to be written at its home, another node.
+type elsewhereError struct {
+	node      bb.NodeID
+	adoptable bool // it may be written here if that node does not answer
+}
+
+func (e *elsewhereError) Error() string { return "its home is node " + string(e.node) }
+
+// errSuperseded says that a generation cannot become the file's, since another node
+// has begun one meanwhile: its writers go on with that.
+var errSuperseded = errors.New("another node has begun a generation of this file meanwhile")
+
+// relay is a file that a client of this daemon writes and whose home is another one.
+// The client fills segments here, as always; at each commit the relay puts their bytes
+// into segments that it leases from the home, with one-sided writes, and commits them
+// there. It belongs to a handle, and is used by its requests alone, one at a time.
+//
+// When the connection breaks, the home keeps the generation open for a while; the relay
+// opens it again and repeats the commit that was not acknowledged, whose bytes are here
+// still.
+type relay struct {
+	b    *buffer
+	c    cred
+	node bb.NodeID
+	open wire.Open
+
+	session    *peer.Session // nil: to be opened again
+	handle     uint64
+	file       bb.FileID
+	generation bb.Generation
+	committed  bool
+
+	lease *remoteLease // being filled; nil: none
+}
+
+// remoteLease is a segment of the home's memory.
+type remoteLease struct {
+	id    uint64
+	key   rdma.RemoteKey
+	base  int64 // of the segment in its region
+	pos   int64 // next free byte of the segment
+	floor int64 // end of what may be filled
+}
+
+// relayPatience is how long a relay tries to reach a home again before it says so.
+const relayPatience = 20 * time.Second
+
+// openRelay opens a file at its home for writing.
+func (b *buffer) openRelay(ctx context.Context, c cred, node bb.NodeID, m *wire.Open) (*relay, *wire.Opened, error) {
+	r := &relay{b: b, c: c, node: node, open: wire.Open{
+		Buffer: b.name, Path: m.Path, Write: true, Create: m.Create, Exclusive: m.Exclusive, Truncate: m.Truncate, Mode: m.Mode,
+		ResumeFile: m.ResumeFile, ResumeGeneration: m.ResumeGeneration, ResumeCommitted: m.ResumeCommitted,
+	}}
+	opened, err := r.connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, opened, nil
+}
+
+// connect opens the file in a session that works.
+func (r *relay) connect(ctx context.Context) (*wire.Opened, error) {
+	s, err := r.b.d.cluster.session(ctx, r.node, r.c.who())
+	if err != nil {
+		return nil, err
+	}
+	r.open.Handle = s.NewHandle()
+	opened := new(wire.Opened)
+	if _, err := s.Ask(ctx, wire.Type_TYPE_OPEN, &r.open, nil, opened); err != nil {
+		return nil, err
+	}
+	if opened.AlreadyClosed {
+		return opened, nil
+	}
+	r.session, r.handle, r.lease = s, r.open.Handle, nil
+	r.file, r.generation = bb.FileID(opened.Entry.GetFile()), bb.Generation(opened.Generation)
+	return opened, nil
+}
+
+// again opens the generation again after its session broke.
+func (r *relay) again(ctx context.Context) error {
+	r.open.Exclusive, r.open.Truncate = false, false
+	r.open.ResumeFile, r.open.ResumeGeneration, r.open.ResumeCommitted = uint64(r.file), uint64(r.generation), r.committed
+	opened, err := r.connect(ctx)
+	if err == nil && opened.AlreadyClosed {
+		return bb.E(bb.Invalid, "commit", r.b.address(r.open.Path), "its home has closed the generation, since this node was away for too long")
+	}
+	return err
+}
+
+// commit commits extents at the home. What came as data is behind the extents without
+// a lease; the others lie in this session's leases.
+func (r *relay) commit(ctx context.Context, s *session, m *wire.Commit, data []byte) (*wire.Committed, error) {
+	bytes, err := r.gather(s, m, data)
+	if err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(relayPatience)
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		answer, err := r.try(ctx, m, bytes)
+		if err == nil || bb.KindOf(err) != bb.Unavailable || ctx.Err() != nil {
+			return answer, err
+		}
+		r.session = nil
+		if time.Now().After(deadline) {
+			return nil, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// gather finds the bytes of a commit's extents.
+func (r *relay) gather(s *session, m *wire.Commit, data []byte) ([][]byte, error) {
+	invalid := func(why string) error { return bb.E(bb.Invalid, "commit", r.b.address(r.open.Path), why) }
+	bytes := make([][]byte, len(m.Extents))
+	for i, e := range m.Extents {
+		switch {
+		case e.FileOffset < 0 || e.Length <= 0 || e.FileOffset > bb.MaxFileSize-e.Length:
+			return nil, invalid(fmt.Sprintf("an extent of %d bytes at offset %d is out of bounds", e.Length, e.FileOffset))
+		case e.Lease != 0 && !s.holds(bb.LeaseID(e.Lease), r.b):
+			return nil, invalid(fmt.Sprintf("lease %d is not this session's for this buffer", e.Lease))
+		case e.Lease == 0 && e.Length > int64(len(data)):
+			return nil, invalid("an extent announces more data than came")
+		case e.Lease == 0:
+			bytes[i], data = data[:e.Length], data[e.Length:]
+			continue
+		}
+		var err error
+		if bytes[i], err = r.b.d.store.LeasedBytes(bb.LeaseID(e.Lease), e.SegmentOffset, e.Length); err != nil {
+			return nil, err
+		}
+	}
+	return bytes, nil
+}
+
+// try makes one attempt at a commit.
+func (r *relay) try(ctx context.Context, m *wire.Commit, bytes [][]byte) (*wire.Committed, error) {
+	if r.session == nil || r.session.Broken() {
+		if err := r.again(ctx); err != nil {
+			return nil, err
+		}
+	}
+	out := &wire.Commit{Handle: r.handle, Close: m.Close, Abort: m.Abort, MtimeNs: m.MtimeNs}
+	var total int64
+	for _, p := range bytes {
+		total += int64(len(p))
+	}
+	var (
+		inline []byte
+		full   []uint64
+		err    error
+	)
+	if total <= r.b.d.cfg.Limits.Inline {
+		for i, e := range m.Extents {
+			inline = append(inline, bytes[i]...)
+			out.Extents = append(out.Extents, &wire.NewExtent{FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum})
+		}
+	} else if out.Extents, full, err = r.place(ctx, m.Extents, bytes); err != nil {
+		return nil, err
+	}
+	answer := new(wire.Committed)
+	if _, err := r.session.Ask(ctx, wire.Type_TYPE_COMMIT, out, inline, answer); err != nil {
+		return nil, err
+	}
+	r.committed = true
+	r.file, r.generation = bb.FileID(answer.File), bb.Generation(answer.Generation)
+	if m.Close && r.lease != nil {
+		full = append(full, r.lease.id)
+		r.lease = nil
+	}
+	for _, id := range full {
+		// A lease that cannot be returned ends with the session.
+		_, _ = r.session.Ask(ctx, wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: id}, nil, nil)
+	}
+	return answer, nil
+}
+
+// place writes the bytes of extents into leased segments of the home, and returns the
+// extents as they lie there, and the leases that are full. All of the bytes are there
+// when it returns.
+func (r *relay) place(ctx context.Context, extents []*wire.NewExtent, bytes [][]byte) (placed []*wire.NewExtent, full []uint64, err error) {
+	fabric, err := r.session.Fabric(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	var ops []rdma.Op
+	for i, e := range extents {
+		for off, left := int64(0), bytes[i]; len(left) > 0; {
+			l, done, err := r.room(ctx, int64(len(left)))
+			if err != nil {
+				return nil, nil, err
+			}
+			if done != 0 {
+				full = append(full, done)
+			}
+			n := min(int64(len(left)), l.floor-l.pos-wire.RecordCost(1))
+			sum := e.Checksum
+			if n < e.Length {
+				sum = checksum.Sum(left[:n])
+			}
+			ops = append(ops, rdma.Op{Kind: rdma.OpWrite, Local: left[:n], Remote: rdma.Remote{Key: l.key, Offset: uint64(l.base + l.pos)}})
+			placed = append(placed, &wire.NewExtent{FileOffset: e.FileOffset + off, Length: n, Checksum: sum, Lease: l.id, SegmentOffset: l.pos})
+			l.pos = align(l.pos + n)
+			l.floor -= wire.RecordCost(1)
+			off, left = off+n, left[n:]
+		}
+	}
+	if err := rdma.Do(ctx, fabric, ops); err != nil {
+		r.session.LoseFabric(fabric)
+		return nil, nil, &bb.Error{Kind: fabricKind(ctx), Op: "commit", Path: r.b.address(r.open.Path), Node: r.node, Err: err}
+	}
+	return placed, full, nil
+}
+
+// fabricKind is the kind of a one-sided operation's failure.
+func fabricKind(ctx context.Context) bb.Kind {
+	if ctx.Err() != nil {
+		return bb.Cancelled
+	}
+	return bb.Unavailable
+}
+
+// leastPiece is the room in a segment below which the next one is leased.
+const leastPiece = 64 << 10
+
+// room returns a leased segment with room for n bytes, or for a good part of them, and
+// the lease that it takes the place of, if that is full.
+func (r *relay) room(ctx context.Context, n int64) (l *remoteLease, full uint64, err error) {
+	if l := r.lease; l != nil {
+		if l.floor-l.pos-wire.RecordCost(1) >= min(n, leastPiece) {
+			return l, 0, nil
+		}
+		full = l.id
+	}
+	var reply wire.Lease
+	ask := &wire.LeaseRequest{Buffer: r.b.name, Bytes: max(n+segmentOverhead, store.Unit)}
+	if _, err := r.session.Ask(ctx, wire.Type_TYPE_LEASE, ask, nil, &reply); err != nil {
+		return nil, 0, err
+	}
+	key, err := rdma.DecodeRemoteKey(reply.GetRegion().GetKey())
+	if err != nil {
+		return nil, 0, &bb.Error{Kind: bb.Internal, Op: "lease", Path: r.b.address(""), Node: r.node, Err: err}
+	}
+	r.lease = &remoteLease{id: reply.Id, key: key, base: reply.Offset, pos: align(reply.DataStart), floor: reply.RecordFloor}
+	return r.lease, full, nil
+}
+
+// abandon lets go of a file that was not closed.
+func (r *relay) abandon(ctx context.Context) {
+	if r.session == nil || r.session.Broken() {
+		return // the home gives the writer up when it does not come back
+	}
+	ctx, cancel := context.WithTimeout(ctx, relayPatience)
+	defer cancel()
+	m := &wire.Commit{Handle: r.handle, Close: true, Abort: true}
+	if _, err := r.session.Ask(ctx, wire.Type_TYPE_COMMIT, m, nil, nil); err != nil {
+		r.b.d.log.Warn("leaving a file to its home", "path", r.open.Path, "node", r.node, "err", err)
+	}
+	if r.lease != nil {
+		_, _ = r.session.Ask(ctx, wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: r.lease.id}, nil, nil)
+	}
+}

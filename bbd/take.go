@@ -1,0 +1,383 @@
+package bbd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/rdma"
+)
+
+// A file moves to another node when its home is drained, or has too little memory:
+//
+//	home                                   taker
+//	 hold the file's flush
+//	 Take ────────────────────────────────▶ read it from the home, one-sided
+//	                                        compare its checksum
+//	                                        put itself into the entry (compare-and-set)
+//	 forget the bytes ◀──────────────────── done
+//
+// Until the compare-and-set the home is the home; afterwards the taker has everything,
+// recorded. Whoever has the file open for reading keeps what it opened.
+
+// errNotConcerned ends an update of an entry that is not what it was.
+var errNotConcerned = errors.New("the entry has changed")
+
+// take makes this daemon the home of a closed file.
+func (r *request) take(m *wire.Take) (proto.Message, error) {
+	b, err := r.daemonsBuffer("take", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	if b.d.draining.Load() {
+		return nil, bb.E(bb.Busy, "take", b.address(m.Name), "this node is being drained itself")
+	}
+	e, err := b.ns.Lookup(r.ctx, bb.DirID(m.Dir), m.Name)
+	if err != nil {
+		return nil, err
+	}
+	if e.File != bb.FileID(m.File) || e.Generation != bb.Generation(m.Generation) || e.Open || e.Lost || b.home(&e) != r.s.peer {
+		return nil, errMoved("take", b.address(m.Name))
+	}
+	if m := b.d.store.Stats().Memory; m.Free+m.Evictable < e.Size {
+		return nil, bb.E(bb.NoSpace, "take", b.address(e.Name), "this node has no room for it")
+	} else if m.Free < 2*e.Size {
+		b.d.room.evict(2*e.Size - m.Free)
+	}
+	if err := b.takeFile(r.ctx, &e); err != nil {
+		return nil, bb.Wrap("take", b.address(m.Name), err)
+	}
+	return &wire.Empty{}, nil
+}
+
+func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
+	if err := b.beginRestore(ctx, e.File); err != nil {
+		return err
+	}
+	defer b.endRestore(e.File)
+	if err := b.dropCopies(e.File); err != nil {
+		return err
+	}
+	if err := b.fetchWhole(ctx, e); err != nil {
+		b.d.store.Drop(e.File)
+		return err
+	}
+	from := b.home(e)
+	now, err := b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		if now.File != e.File || now.Generation != e.Generation || now.Open || now.Lost || b.home(now) != from {
+			return errNotConcerned
+		}
+		now.Holders = []bb.NodeID{b.d.cfg.Node}
+		return nil
+	})
+	if err != nil {
+		b.d.store.Drop(e.File)
+		return err
+	}
+	if now.State() == bb.StateClean {
+		return b.d.store.MarkClean(now.File, now.Generation)
+	}
+	b.requeue(ctx, &now)
+	return nil
+}
+
+// dropCopies forgets the copies of a file, of which this node is to have the original.
+// bb.Busy if somebody reads one. The file is being restored, so nobody can begin to.
+func (b *buffer) dropCopies(file bb.FileID) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for k, c := range b.mu.copies {
+		if k.file == file && c.users > 0 {
+			return bb.E(bb.Busy, "take", b.address(c.entry.Name), "somebody reads a copy of it here")
+		}
+	}
+	for k := range b.mu.copies {
+		if k.file == file {
+			delete(b.mu.copies, k)
+			b.d.store.DropGeneration(file, k.generation)
+		}
+	}
+	return nil
+}
+
+// fetchWhole brings all of a file in from its home as this store's own.
+func (b *buffer) fetchWhole(ctx context.Context, e *bb.Entry) error {
+	s, handle, _, err := b.openAtHome(ctx, b.home(e), &wire.Open{Path: e.Name, File: uint64(e.File), Generation: uint64(e.Generation)})
+	if err != nil {
+		return err
+	}
+	defer closeAtHome(s, handle)
+	c := &fileCopy{b: b, node: b.home(e), entry: *e, generation: e.Generation, size: e.Size}
+	c.mu.session, c.mu.handle = s, handle
+	// If there is no room after all, another node may have it: two that wait for each other
+	// to make some would wait for long.
+	w := newSegmentWriter(b, b.spec().UID)
+	w.noWait = true
+	defer w.relinquish()
+	if err := b.absorb(ctx, w, &homeReader{ctx: ctx, c: c}, e.File, e.Generation, e.Size); err != nil {
+		return err
+	}
+	sum, size, err := b.d.store.Checksum(e.File, e.Generation)
+	switch {
+	case err != nil:
+		return err
+	case sum != e.Checksum || size != e.Size:
+		return bb.E(bb.Checksum, "take", b.address(e.Name), "what came from its home is not what its entry says")
+	}
+	return b.d.store.Seal(e.File, e.Generation)
+}
+
+// homeReader reads a file from its home, from the beginning to the end.
+type homeReader struct {
+	ctx    context.Context
+	c      *fileCopy
+	offset int64
+}
+
+// Read fills p, which may be leased memory, with one-sided reads.
+func (r *homeReader) Read(p []byte) (int, error) {
+	n := min(int64(len(p)), fetchWindow, r.c.size-r.offset)
+	if n <= 0 {
+		return 0, io.EOF
+	}
+	session, handle, err := r.c.open(r.ctx)
+	if err != nil {
+		return 0, err
+	}
+	at, err := r.c.locate(r.ctx, session, handle, r.offset, r.offset+n)
+	if err != nil {
+		return 0, err
+	}
+	defer at.release()
+	ops, err := at.read(nil, p[:n], run{r.offset, r.offset + n})
+	if err != nil {
+		return 0, err
+	}
+	if len(ops) > 0 {
+		fabric, err := session.Fabric(r.ctx)
+		if err != nil {
+			return 0, err
+		}
+		if err := rdma.Do(r.ctx, fabric, ops); err != nil {
+			session.LoseFabric(fabric)
+			return 0, &bb.Error{Kind: fabricKind(r.ctx), Op: "take", Path: r.c.b.address(r.c.entry.Name), Node: r.c.node, Err: err}
+		}
+	}
+	r.offset += n
+	return int(n), nil
+}
+
+// giveAway moves a closed file of this node to another one.
+func (b *buffer) giveAway(ctx context.Context, e *bb.Entry, to bb.NodeID) error {
+	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	if err != nil {
+		return err
+	}
+	held, err := b.d.flusher.Hold(ctx, b.name, path)
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	if err := b.saveReaders(ctx, e.File, 0); err != nil {
+		return err
+	}
+	err = b.d.cluster.ask(ctx, to, daemonCred(), wire.Type_TYPE_TAKE, &wire.Take{
+		Buffer: b.name, Dir: uint64(e.Parent), Name: e.Name, File: uint64(e.File), Generation: uint64(e.Generation),
+	}, nil)
+	if err != nil {
+		// The answer may have got lost after the other node became the home.
+		now, lookupErr := b.ns.Lookup(ctx, e.Parent, e.Name)
+		if lookupErr != nil || now.File != e.File || !b.foreign(&now) {
+			return err
+		}
+	}
+	b.forgetDirty(e.File, e.Generation)
+	b.d.flusher.Forget(b.key(e))
+	b.d.store.DropGeneration(e.File, e.Generation)
+	b.d.room.kick()
+	return nil
+}
+
+// giveAwayTo moves a file to the first of some nodes that takes it.
+func (b *buffer) giveAwayTo(ctx context.Context, e *bb.Entry, takers []bb.NodeID) error {
+	var err error = bb.E(bb.Unavailable, "move", b.address(e.Name), "no other node has room for it").WithRemedy("see bbctl nodes")
+	for _, to := range takers {
+		if err = b.giveAway(ctx, e, to); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// takers returns nodes that may take a file of so many bytes, the first to be tried first.
+func (c *cluster) takers(bytes int64) []bb.NodeID {
+	var nodes []bb.NodeID
+	for _, m := range c.members.Members() {
+		if m.Node != c.d.cfg.Node && takesFiles(m.State) && m.Memory.Free >= bytes {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	return nodes
+}
+
+// freeElsewhere returns how many bytes other nodes could take, as gossip has it.
+func (c *cluster) freeElsewhere() (bytes int64) {
+	for _, m := range c.members.Members() {
+		if m.Node != c.d.cfg.Node && takesFiles(m.State) {
+			bytes += m.Memory.Free
+		}
+	}
+	return bytes
+}
+
+// movesAtOnce bounds the files that are on their way to other nodes.
+const movesAtOnce = 4
+
+// moveTimeout bounds the move of one file: its taker may be full by then.
+const moveTimeout = time.Minute
+
+// moveFiles moves closed files to other nodes, the largest first, until so many bytes
+// are gone, and returns how many are.
+func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
+	type victim struct {
+		b    *buffer
+		at   place
+		file bb.FileID
+		n    bb.Generation
+		size int64
+	}
+	var victims []victim
+	for _, b := range d.allBuffers() {
+		b.mu.Lock()
+		for file, f := range b.mu.dirty {
+			victims = append(victims, victim{b: b, at: f.at, file: file, n: f.generation})
+		}
+		b.mu.Unlock()
+	}
+	for i := range victims {
+		victims[i].size, _ = d.store.Size(victims[i].file, victims[i].n) // 0: gone meanwhile
+	}
+	slices.SortFunc(victims, func(x, y victim) int { return cmp.Compare(y.size, x.size) })
+	var (
+		group errgroup.Group
+		moved atomic.Int64
+		asked int64
+	)
+	group.SetLimit(movesAtOnce)
+	for _, v := range victims {
+		if asked >= bytes || v.size == 0 || ctx.Err() != nil {
+			break
+		}
+		to := d.cluster.takers(v.size)
+		if len(to) == 0 {
+			continue
+		}
+		asked += v.size
+		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+			defer cancel()
+			e, err := v.b.ns.Lookup(ctx, v.at.dir, v.at.name)
+			if err == nil && e.File == v.file && e.Generation == v.n && !e.Open {
+				if err = v.b.giveAwayTo(ctx, &e, to); err == nil {
+					moved.Add(v.size)
+				}
+			}
+			if err != nil && d.ctx.Err() == nil {
+				d.log.Debug("moving a file to another node", "file", v.file, "err", err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return moved.Load()
+}
+
+// drainNode empties this node: everything dirty is flushed or moved to other nodes, and
+// nothing new is taken in. What could not be saved is in the progress.
+func (d *Daemon) drainNode(ctx context.Context, p *progress) error {
+	d.draining.Store(true)
+	specs, err := d.bufferSpecs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, spec := range specs {
+		b, err := d.buffer(ctx, spec.Name)
+		if bb.KindOf(err) == bb.NotFound {
+			continue
+		}
+		if err == nil {
+			err = b.moveOut(ctx, p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveOut empties one buffer's share of this node.
+func (b *buffer) moveOut(ctx context.Context, p *progress) error {
+	if b.spec().Backing != "" {
+		// What cannot be flushed now is moved, so nobody waits longer than that takes.
+		flushing, cancel := context.WithTimeout(ctx, b.d.cfg.Flush.DrainTimeout)
+		_, err := b.drainHere(flushing, &progress{tell: func(*wire.Progress) error { return nil }})
+		cancel()
+		if err != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	var homed []bb.Entry
+	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type == bb.TypeFile && !e.Lost && b.home(&e) == b.d.cfg.Node && e.State() != bb.StateClean {
+			homed = append(homed, e)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p.update(func(m *wire.Progress) {
+		for i := range homed {
+			m.FilesTotal++
+			m.BytesTotal += homed[i].Size
+		}
+	})
+	for i := range homed {
+		if err := b.moveOne(ctx, &homed[i], p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *buffer) moveOne(ctx context.Context, e *bb.Entry, p *progress) error {
+	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	if err != nil {
+		return nil // removed meanwhile
+	}
+	if e.Open {
+		return p.update(func(m *wire.Progress) {
+			m.OpenTotal++
+			if len(m.Open) < maxNamed {
+				m.Open = append(m.Open, b.address(path))
+			}
+		})
+	}
+	err = b.giveAwayTo(ctx, e, b.d.cluster.takers(e.Size))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return p.failed(b.address(path), e.Size, err)
+	}
+	return p.update(func(m *wire.Progress) { m.FilesDone++; m.BytesDone += e.Size })
+}

@@ -1,0 +1,79 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// Node is a daemon as the one that was asked knows it from gossip: hints, a moment old.
+type Node struct {
+	Name       NodeID    `json:"name"`
+	Instance   string    `json:"instance"`          // changes when the node's memory was lost
+	State      string    `json:"state"`             // starting, ready, draining, leaving; suspect, dead: it does not answer
+	Since      time.Time `json:"since"`             // of the state, as the one who was asked saw it
+	Session    string    `json:"session,omitempty"` // host:port for sessions
+	Fabric     string    `json:"fabric,omitempty"`  // host:port for one-sided transfers
+	Admin      string    `json:"admin,omitempty"`   // host:port of the admin server
+	MinVersion uint32    `json:"min_version"`       // protocol versions that it speaks
+	MaxVersion uint32    `json:"max_version"`
+	Server     string    `json:"server"`
+	Memory     TierUsage `json:"memory"`
+	Disk       TierUsage `json:"disk"`
+}
+
+// TierUsage is how full a tier is, in bytes.
+type TierUsage struct {
+	Capacity int64 `json:"capacity"`
+	Free     int64 `json:"free"`
+	Dirty    int64 `json:"dirty"`
+}
+
+// Nodes lists the daemons of the cluster by name. ErrUnsupported if the daemon is alone.
+func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
+	var reply wire.Nodes
+	if err := c.ask(ctx, wire.Type_TYPE_NODES, &wire.Empty{}, &reply); err != nil {
+		return nil, bb.Wrap("nodes", "", err)
+	}
+	nodes := make([]Node, 0, len(reply.Nodes))
+	for _, m := range reply.Nodes {
+		nodes = append(nodes, Node{
+			Name: NodeID(m.Name), Instance: bb.InstanceID(m.Instance).String(), State: m.State, Since: time.Unix(0, m.SinceNs),
+			Session: m.Session, Fabric: m.Fabric, Admin: m.Admin, MinVersion: m.MinVersion, MaxVersion: m.MaxVersion, Server: m.Server,
+			Memory: TierUsage{m.Memory, m.MemoryFree, m.MemoryDirty}, Disk: TierUsage{m.Disk, m.DiskFree, m.DiskDirty},
+		})
+	}
+	return nodes, nil
+}
+
+// DrainNode flushes what a node holds, or moves it to other nodes, and has it take
+// nothing in any more: afterwards its daemon may be stopped. It fails unless nothing is
+// left there; the report names what is.
+func (c *Client) DrainNode(ctx context.Context, node NodeID, progress func(Progress)) (Report, error) {
+	r, err := c.work(ctx, wire.Type_TYPE_NODE_DRAIN, &wire.NodeDrain{Name: string(node)}, nil, progress)
+	return r, bb.Wrap("node drain", string(node), r.complete(err))
+}
+
+// Forgotten is what became of the files of a node that was declared dead.
+type Forgotten struct {
+	Lost      []Entry // at most 1,000; the path is a bb:// address
+	LostTotal int64
+	LostBytes int64
+	Kept      int64 // files that the store, or a second node, has
+}
+
+// ForgetNode declares a node dead: files that it alone held are lost from now on, and
+// named. ErrBusy while its daemon answers.
+func (c *Client) ForgetNode(ctx context.Context, node NodeID) (Forgotten, error) {
+	var reply wire.NodeForgotten
+	if err := c.ask(ctx, wire.Type_TYPE_NODE_FORGET, &wire.NodeName{Name: string(node)}, &reply); err != nil {
+		return Forgotten{}, bb.Wrap("node forget", string(node), err)
+	}
+	f := Forgotten{LostTotal: reply.LostTotal, LostBytes: reply.LostBytes, Kept: reply.KeptTotal}
+	for _, m := range reply.Lost {
+		f.Lost = append(f.Lost, asEntry(m.Path, m))
+	}
+	return f, nil
+}
