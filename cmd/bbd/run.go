@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -49,31 +50,48 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	if err != nil {
 		return err
 	}
-	server, source, err := namespaceServer(ctx, cfg, log)
+	key, err := readKey(cfg.KeyFile)
+	if err != nil {
+		return err
+	}
+	members, err := joinCluster(ctx, cfg, key, log)
+	if err != nil {
+		return err
+	}
+	defer members.close()
+	server, source, err := namespaceServer(ctx, cfg, key, log)
 	if err != nil {
 		return err
 	}
 	if server != nil {
 		defer server.Shutdown()
 	}
-	daemonConfig, err := adapt(cfg, source, log)
+	daemonConfig, err := adapt(cfg, key, source, log)
 	if err != nil {
 		return err
 	}
+	members.configure(&daemonConfig)
 	began := time.Now()
 	d, err := bbd.New(ctx, daemonConfig)
 	if err != nil {
 		return err
 	}
+	members.follow(d)
 	log.Info("ready", "version", version, "socket", cfg.Listen.Socket, "admin", d.Admin(), "took", time.Since(began).Round(time.Millisecond))
 	if o.dev && term.IsTerminal(int(os.Stdout.Fd())) {
 		greet(cfg, d.Admin())
 	}
 	tell(log, notify.Ready)
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-members.done():
+		err = members.failed()
+		log.Error("this daemon has to leave the cluster", "err", err)
+	}
 	tell(log, notify.Stopping)
 	log.Info("stopping")
-	return d.Stop(context.WithoutCancel(ctx))
+	members.leave(context.WithoutCancel(ctx))
+	return errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
 }
 
 // tell tells the service manager, where there is one.
@@ -172,40 +190,42 @@ func logger(c config.Log) (*slog.Logger, error) {
 }
 
 // namespaceServer starts the embedded server, unless the configuration names another.
-func namespaceServer(ctx context.Context, cfg config.Config, log *slog.Logger) (*embedded.Server, meta.Options, error) {
-	options := meta.Options{Logger: log}
+func namespaceServer(ctx context.Context, cfg config.Config, key []byte, log *slog.Logger) (*embedded.Server, meta.Options, error) {
+	options := meta.Options{Logger: log, Node: bb.NodeID(cfg.Name), Replicas: cfg.NATS.Replicas}
+	if cfg.NATS.Servers != "" {
+		return clusterServer(ctx, cfg, key, options, log)
+	}
 	if cfg.NATS.URL != "" {
 		options.URLs = strings.Split(cfg.NATS.URL, ",")
 		options.Credentials = cfg.NATS.Credentials
 		options.CA, options.Cert, options.Key = cfg.NATS.TLS.CA, cfg.NATS.TLS.Cert, cfg.NATS.TLS.Key
 		return nil, options, nil
 	}
-	dir := cfg.NATS.Embedded.Dir
-	if dir == "" {
-		dir = filepath.Join(cfg.StateDir, "nats")
-	}
 	server, err := embedded.Start(ctx, embedded.Options{
-		Dir: dir, Listen: cfg.NATS.Embedded.Listen, SyncInterval: cfg.NATS.Embedded.SyncInterval, Logger: log,
+		Dir: natsDir(cfg), Listen: cfg.NATS.Embedded.Listen, SyncInterval: cfg.NATS.Embedded.SyncInterval, Logger: log,
 	})
 	if err != nil {
 		return nil, options, err
 	}
 	options.InProcess = server
-	options.SoleWriter = true
+	options.SoleWriter = cfg.Cluster.Listen == ""
 	return server, options, nil
 }
 
+func natsDir(cfg config.Config) string {
+	if cfg.NATS.Embedded.Dir != "" {
+		return cfg.NATS.Embedded.Dir
+	}
+	return filepath.Join(cfg.StateDir, "nats")
+}
+
 // adapt makes the daemon's configuration of the operator's.
-func adapt(cfg config.Config, source meta.Options, log *slog.Logger) (bbd.Config, error) {
+func adapt(cfg config.Config, key []byte, source meta.Options, log *slog.Logger) (bbd.Config, error) {
 	if err := os.MkdirAll(cfg.StateDir, 0o711); err != nil {
 		return bbd.Config{}, bb.Wrap("start", cfg.StateDir, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(cfg.Listen.Socket), 0o755); err != nil {
 		return bbd.Config{}, bb.Wrap("start", cfg.Listen.Socket, err)
-	}
-	key, err := readKey(cfg.KeyFile)
-	if err != nil {
-		return bbd.Config{}, err
 	}
 	limits := bbd.DefaultLimits()
 	limits.Sessions, limits.InFlight, limits.Waiters = cfg.Limits.Sessions, cfg.Limits.InFlightPerSession, cfg.Limits.Waiters

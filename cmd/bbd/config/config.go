@@ -13,6 +13,7 @@ type Config struct {
 	Memory   Memory
 	Disk     Disk
 	Listen   Listen
+	Cluster  Cluster
 	NATS     NATS
 	Flush    Flush
 	S3       S3
@@ -59,6 +60,8 @@ type Listen struct {
 // NATS says where the namespace is kept: at a URL, or in the embedded server.
 type NATS struct {
 	URL         string // empty: embedded
+	Servers     string // daemons of the cluster that run embedded servers; the same for all
+	Replicas    int    // copies of the namespace; 0: as many as there are servers
 	Credentials string
 	TLS         TLS
 	Embedded    Embedded

@@ -33,6 +33,7 @@ var sections = []struct{ key, usage string }{
 	{"memory", "The memory tier: where bursts land."},
 	{"disk", "The disk tier: where full segments are spilled when memory is used up. None if dir is empty."},
 	{"listen", "Addresses. An empty one is not listened on; one beyond loopback needs key_file."},
+	{"cluster", "How daemons find each other. Without listen, this one is alone."},
 	{"nats", "Where the namespace is kept: on NATS servers at url, or in the embedded server if url is empty."},
 	{"flush", "How dirty bytes reach the backing store."},
 	{"s3", "How object stores are reached."},
@@ -61,6 +62,13 @@ var fields = []field{
 	{"listen.fabric", "host:port at which clients elsewhere write and read the memory itself. Empty: the port after listen.tcp's, or any if that one is taken; off: none, bytes travel in messages.", func(c *Config) any { return &c.Listen.Fabric }},
 	{"listen.admin", "host:port for HTTP: /metrics, /healthz, /readyz, /status.", func(c *Config) any { return &c.Listen.Admin }},
 
+	{"cluster.listen", "host:port of gossip, TCP and UDP, such as 0.0.0.0:7483. Needs key_file, and listen.tcp for what daemons ask of each other.", func(c *Config) any { return &c.Cluster.Listen }},
+	{"cluster.advertise", "Host name or address that other nodes reach this one at. Empty: the address of the interface that leads out.", func(c *Config) any { return &c.Cluster.Advertise }},
+	{"cluster.join", "Where any member may be: host:port,host:port; dns:name:port; file:/path; slurm:NODELIST:port. Empty: wait for others to join.", func(c *Config) any { return &c.Cluster.Join }},
+	{"cluster.wan", "Gossip at the pace of links with delays of tens of milliseconds.", func(c *Config) any { return &c.Cluster.WAN }},
+
+	{"nats.servers", "Daemons of the cluster that run the embedded servers, 1, 3 or 5 host names or addresses separated by commas, each with a port if that is not 4222 (the servers talk to each other at the port 2000 above). The same in every daemon's configuration.", func(c *Config) any { return &c.NATS.Servers }},
+	{"nats.replicas", "Servers that keep a copy of the namespace: 1, 3 or 5. 0: all of nats.servers, or 1.", func(c *Config) any { return &c.NATS.Replicas }},
 	{"nats.url", "URLs of NATS servers, separated by commas (nats://, tls://, ws://, wss://), without credentials. Empty: the embedded server.", func(c *Config) any { return &c.NATS.URL }},
 	{"nats.credentials", "NATS credentials file (.creds).", func(c *Config) any { return &c.NATS.Credentials }},
 	{"nats.tls.ca", "File with the certificates that sign the servers'. Empty: the system's.", func(c *Config) any { return &c.NATS.TLS.CA }},

@@ -72,6 +72,7 @@ func (c *Config) Validate() Problems {
 	absolute(&p, "key_file", c.KeyFile, false)
 	c.validateTiers(&p)
 	c.validateListen(&p)
+	c.validateCluster(&p)
 	c.validateNATS(&p)
 	c.validateFlush(&p)
 	c.validateS3(&p)
@@ -116,6 +117,7 @@ func (c *Config) validateListen(p *Problems) {
 		{"listen.tcp", l.TCP},
 		{"listen.fabric", fabric},
 		{"listen.admin", l.Admin},
+		{"cluster.listen", c.Cluster.Listen},
 		{"nats.embedded.listen", c.NATS.Embedded.Listen},
 	} {
 		other, twice := seen[a.address]

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"forebay/bbd"
+	"forebay/cmd/bbd/config"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta"
+	"forebay/meta/embedded"
+	"forebay/meta/gossip"
+)
+
+// membership is this daemon's part in gossip; nil where it is alone.
+type membership struct {
+	gossip *gossip.Gossip
+	host   string // that others reach this node at
+	log    *slog.Logger
+
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+}
+
+// joinCluster begins to look for the other daemons. Nobody has to be there yet.
+func joinCluster(ctx context.Context, cfg config.Config, key []byte, log *slog.Logger) (*membership, error) {
+	if cfg.Cluster.Listen == "" {
+		return nil, nil
+	}
+	o := gossip.Options{
+		Node: bb.NodeID(cfg.Name), Listen: cfg.Cluster.Listen, WAN: cfg.Cluster.WAN, Insecure: cfg.Insecure, Logger: log,
+	}
+	if cfg.Cluster.Join != "" {
+		o.Join = []string{cfg.Cluster.Join}
+	}
+	if cfg.Cluster.Advertise != "" {
+		o.Advertise = atHost(cfg.Cluster.Listen, cfg.Cluster.Advertise)
+	}
+	if len(key) > 0 {
+		secret, err := gossip.Key(key)
+		if err != nil {
+			return nil, err
+		}
+		o.Keys = [][]byte{secret}
+	}
+	self := gossip.Member{
+		Node: o.Node, State: gossip.Starting, MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Server: "bbd " + version,
+	}
+	g, err := gossip.Start(ctx, o, self)
+	if err != nil {
+		return nil, err
+	}
+	host, _, err := net.SplitHostPort(g.Addr())
+	if err != nil {
+		g.Close()
+		return nil, bb.Wrap("start", g.Addr(), err)
+	}
+	return &membership{gossip: g, host: host, log: log, cancel: func() {}}, nil
+}
+
+// atHost returns the address of a listener as others reach it.
+func atHost(listener, host string) string {
+	_, port, err := net.SplitHostPort(listener)
+	if err != nil {
+		return ""
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// configure gives the daemon its peers.
+func (m *membership) configure(c *bbd.Config) {
+	if m != nil {
+		c.Members = m.gossip
+	}
+}
+
+// sayEvery is how often the others are told how full this node is.
+const sayEvery = time.Second
+
+// follow tells the others of the daemon until leave is called.
+func (m *membership) follow(d *bbd.Daemon) {
+	if m == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.cancel = cancel
+	m.ended.Go(func() {
+		tick := time.NewTicker(sayEvery)
+		defer tick.Stop()
+		for {
+			m.say(d.Self())
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+func (m *membership) say(self gossip.Member) {
+	for _, address := range []*string{&self.Session, &self.Fabric} {
+		if host, _, err := net.SplitHostPort(*address); err == nil && net.ParseIP(host).IsUnspecified() {
+			*address = atHost(*address, m.host)
+		}
+	}
+	if err := m.gossip.Update(self); err != nil {
+		m.log.Warn("telling the cluster of this daemon", "err", err)
+	}
+}
+
+// done is closed when the daemon has to leave: another one has its name.
+func (m *membership) done() <-chan struct{} {
+	if m == nil {
+		return nil
+	}
+	return m.gossip.Done()
+}
+
+func (m *membership) failed() error { return m.gossip.Err() }
+
+// leave says goodbye.
+func (m *membership) leave(ctx context.Context) {
+	if m == nil {
+		return
+	}
+	m.cancel()
+	m.ended.Wait()
+	if err := m.gossip.Leave(ctx); err != nil {
+		m.log.Warn("leaving the cluster", "err", err)
+	}
+}
+
+func (m *membership) close() {
+	if m == nil {
+		return
+	}
+	m.cancel()
+	m.ended.Wait()
+	if err := m.gossip.Close(); err != nil {
+		m.log.Warn("leaving the cluster", "err", err)
+	}
+}
+
+// clusterServer starts the embedded server if this daemon runs one of the cluster's,
+// and says how to reach them.
+func clusterServer(ctx context.Context, cfg config.Config, key []byte, options meta.Options, log *slog.Logger) (*embedded.Server, meta.Options, error) {
+	clients, routes, own, err := cfg.NATSServers()
+	if err != nil {
+		return nil, options, bb.Wrap("start", cfg.NATS.Servers, err)
+	}
+	options.ClusterKey = key
+	if options.Replicas == 0 {
+		options.Replicas = len(clients)
+	}
+	for _, address := range clients {
+		options.URLs = append(options.URLs, "nats://"+address)
+	}
+	if own < 0 {
+		return nil, options, nil
+	}
+	o := embedded.Options{
+		Dir: natsDir(cfg), Name: cfg.Name, Listen: bound(clients[own]), Advertise: clients[own],
+		Key: key, SyncInterval: cfg.NATS.Embedded.SyncInterval, Logger: log,
+	}
+	if len(clients) > 1 {
+		o.Cluster = &embedded.Cluster{Listen: bound(routes[own]), Advertise: routes[own], Routes: routes}
+	}
+	log.Info("starting a namespace server", "name", o.Name, "servers", strings.Join(clients, ","))
+	server, err := embedded.Start(ctx, o)
+	if err != nil {
+		return nil, options, err
+	}
+	options.InProcess = server
+	return server, options, nil
+}
+
+// bound is where to listen so that others reach an address: there, if it is one of this
+// node's, else on all interfaces.
+func bound(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		if l, err := net.Listen("tcp", net.JoinHostPort(host, "0")); err == nil {
+			l.Close()
+			return address
+		}
+	}
+	return net.JoinHostPort("0.0.0.0", port)
+}
