@@ -139,9 +139,11 @@ func (g *Gossip) seeds() []string {
 	var all []string
 	for _, j := range g.options.Join {
 		sources, err := parseSources(j)
+		if err != nil {
+			continue // Validate has refused it
+		}
 		for _, s := range sources {
-			var addresses []string
-			addresses, err = s.expand()
+			addresses, err := s.expand()
 			all = append(all, addresses...)
 			if err != nil {
 				g.log.Warn("gossip: a place to look for members is not read", "join", j, "error", err)
