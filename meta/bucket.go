@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -47,8 +48,9 @@ var (
 type bucket struct {
 	c        *conn
 	counters *counters
-	replicas int          // copies that it gets when it is made
-	copies   atomic.Int32 // that it has, once that is known
+	replicas int           // copies that it gets when it is made
+	copies   atomic.Int32  // that it has, once that is known
+	age      time.Duration // of its oldest record; 0: any
 	name     string
 	subject  string // prefix of its subjects
 	get1     string // prefix of direct gets
@@ -85,7 +87,7 @@ func (b *bucket) ensure(ctx context.Context) error {
 		s, err := b.c.admin.CreateStream(ctx, jetstream.StreamConfig{
 			Name: "KV_" + b.name, Subjects: []string{b.subject + ">"}, Storage: jetstream.FileStorage,
 			MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, AllowRollup: true, AllowDirect: true,
-			AllowAtomicPublish: true, Replicas: b.replicas, MaxMsgs: -1, MaxBytes: -1,
+			AllowAtomicPublish: true, Replicas: b.replicas, MaxMsgs: -1, MaxBytes: -1, MaxAge: b.age,
 		})
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return b.find(ctx) // made by another version: it is used as it is
@@ -151,7 +153,7 @@ func (b *bucket) destroy(ctx context.Context) error {
 
 // manage calls an idempotent function of the stream API until the server answers.
 func (b *bucket) manage(ctx context.Context, do func(context.Context) error) error {
-	for {
+	for try := 0; ; try++ {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 		err := do(attempt)
 		cancel()
@@ -167,6 +169,7 @@ func (b *bucket) manage(ctx context.Context, do func(context.Context) error) err
 		if ctx.Err() != nil {
 			return b.c.unavailable(ctx, "bucket "+b.name, err)
 		}
+		b.c.pause(ctx, try)
 		if err := b.c.again(ctx); err != nil {
 			return err
 		}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"forebay/internal/bb"
 )
 
@@ -89,6 +91,8 @@ type Meta struct {
 		sync.Mutex
 		closed     bool
 		namespaces map[string]*Namespace // by buffer: all users share one cache
+		jobs       *bucket               // nil until it is needed
+		consumers  map[string]jetstream.Consumer
 	}
 }
 

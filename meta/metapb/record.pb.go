@@ -624,6 +624,449 @@ func (x *StoreOp) GetBy() string {
 	return ""
 }
 
+// Job is work that is split into tasks. It is done when all of them are.
+type Job struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Buffer        string                 `protobuf:"bytes,3,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Path          string                 `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	Url           string                 `protobuf:"bytes,5,opt,name=url,proto3" json:"url,omitempty"`
+	Node          string                 `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"`
+	Uid           uint32                 `protobuf:"varint,7,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid           uint32                 `protobuf:"varint,8,opt,name=gid,proto3" json:"gid,omitempty"`
+	System        bool                   `protobuf:"varint,9,opt,name=system,proto3" json:"system,omitempty"`
+	Options       map[string]string      `protobuf:"bytes,10,rep,name=options,proto3" json:"options,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Created       *int64                 `protobuf:"zigzag64,11,opt,name=created,proto3,oneof" json:"created,omitempty"` // nanoseconds since 1970, as the others
+	Cancelled     *int64                 `protobuf:"zigzag64,12,opt,name=cancelled,proto3,oneof" json:"cancelled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Job) Reset() {
+	*x = Job{}
+	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Job) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Job) ProtoMessage() {}
+
+func (x *Job) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Job.ProtoReflect.Descriptor instead.
+func (*Job) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Job) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Job) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Job) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *Job) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Job) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Job) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Job) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *Job) GetGid() uint32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+func (x *Job) GetSystem() bool {
+	if x != nil {
+		return x.System
+	}
+	return false
+}
+
+func (x *Job) GetOptions() map[string]string {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+func (x *Job) GetCreated() int64 {
+	if x != nil && x.Created != nil {
+		return *x.Created
+	}
+	return 0
+}
+
+func (x *Job) GetCancelled() int64 {
+	if x != nil && x.Cancelled != nil {
+		return *x.Cancelled
+	}
+	return 0
+}
+
+// Task is a part of a job, which one daemon does at a time.
+type Task struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"` // who has to do it; "": anybody
+	Paths         []string               `protobuf:"bytes,3,rep,name=paths,proto3" json:"paths,omitempty"`
+	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	Files         int64                  `protobuf:"varint,5,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes         int64                  `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	State         string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	By            string                 `protobuf:"bytes,8,opt,name=by,proto3" json:"by,omitempty"` // who does it, or did
+	Attempt       uint64                 `protobuf:"varint,9,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Changed       *int64                 `protobuf:"zigzag64,10,opt,name=changed,proto3,oneof" json:"changed,omitempty"`
+	Tally         *Tally                 `protobuf:"bytes,11,opt,name=tally,proto3" json:"tally,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Task) Reset() {
+	*x = Task{}
+	mi := &file_meta_metapb_record_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Task) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Task) ProtoMessage() {}
+
+func (x *Task) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Task.ProtoReflect.Descriptor instead.
+func (*Task) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Task) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Task) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Task) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *Task) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Task) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *Task) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Task) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Task) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Task) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Task) GetChanged() int64 {
+	if x != nil && x.Changed != nil {
+		return *x.Changed
+	}
+	return 0
+}
+
+func (x *Task) GetTally() *Tally {
+	if x != nil {
+		return x.Tally
+	}
+	return nil
+}
+
+// Tally is how far a task is, or how it ended.
+type Tally struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Files         int64                  `protobuf:"varint,1,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Skipped       int64                  `protobuf:"varint,3,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	Failed        []*Failure             `protobuf:"bytes,4,rep,name=failed,proto3" json:"failed,omitempty"`
+	FailedTotal   int64                  `protobuf:"varint,5,opt,name=failed_total,json=failedTotal,proto3" json:"failed_total,omitempty"`
+	Held          []string               `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`
+	HeldTotal     int64                  `protobuf:"varint,7,opt,name=held_total,json=heldTotal,proto3" json:"held_total,omitempty"`
+	Open          []string               `protobuf:"bytes,8,rep,name=open,proto3" json:"open,omitempty"`
+	OpenTotal     int64                  `protobuf:"varint,9,opt,name=open_total,json=openTotal,proto3" json:"open_total,omitempty"`
+	LastError     string                 `protobuf:"bytes,10,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tally) Reset() {
+	*x = Tally{}
+	mi := &file_meta_metapb_record_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tally) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tally) ProtoMessage() {}
+
+func (x *Tally) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tally.ProtoReflect.Descriptor instead.
+func (*Tally) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Tally) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *Tally) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Tally) GetSkipped() int64 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
+}
+
+func (x *Tally) GetFailed() []*Failure {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
+}
+
+func (x *Tally) GetFailedTotal() int64 {
+	if x != nil {
+		return x.FailedTotal
+	}
+	return 0
+}
+
+func (x *Tally) GetHeld() []string {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *Tally) GetHeldTotal() int64 {
+	if x != nil {
+		return x.HeldTotal
+	}
+	return 0
+}
+
+func (x *Tally) GetOpen() []string {
+	if x != nil {
+		return x.Open
+	}
+	return nil
+}
+
+func (x *Tally) GetOpenTotal() int64 {
+	if x != nil {
+		return x.OpenTotal
+	}
+	return 0
+}
+
+func (x *Tally) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+type Failure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Kind          uint32                 `protobuf:"varint,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Failure) Reset() {
+	*x = Failure{}
+	mi := &file_meta_metapb_record_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Failure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Failure) ProtoMessage() {}
+
+func (x *Failure) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Failure.ProtoReflect.Descriptor instead.
+func (*Failure) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Failure) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Failure) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *Failure) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Failure) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // Counter is the last block of ids that was claimed.
 type Counter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -635,7 +1078,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -647,7 +1090,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -660,7 +1103,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{5}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Counter) GetBlock() uint64 {
@@ -750,7 +1193,63 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x06is_dir\x18\x05 \x01(\bR\x05isDir\x122\n" +
 	"\aflushed\x18\x06 \x01(\v2\x18.forebay.meta.v1.FlushedR\aflushed\x124\n" +
 	"\breplaced\x18\a \x01(\v2\x18.forebay.meta.v1.FlushedR\breplaced\x12\x0e\n" +
-	"\x02by\x18\b \x01(\tR\x02by\"5\n" +
+	"\x02by\x18\b \x01(\tR\x02by\"\x8c\x03\n" +
+	"\x03Job\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06buffer\x18\x03 \x01(\tR\x06buffer\x12\x12\n" +
+	"\x04path\x18\x04 \x01(\tR\x04path\x12\x10\n" +
+	"\x03url\x18\x05 \x01(\tR\x03url\x12\x12\n" +
+	"\x04node\x18\x06 \x01(\tR\x04node\x12\x10\n" +
+	"\x03uid\x18\a \x01(\rR\x03uid\x12\x10\n" +
+	"\x03gid\x18\b \x01(\rR\x03gid\x12\x16\n" +
+	"\x06system\x18\t \x01(\bR\x06system\x12;\n" +
+	"\aoptions\x18\n" +
+	" \x03(\v2!.forebay.meta.v1.Job.OptionsEntryR\aoptions\x12\x1d\n" +
+	"\acreated\x18\v \x01(\x12H\x00R\acreated\x88\x01\x01\x12!\n" +
+	"\tcancelled\x18\f \x01(\x12H\x01R\tcancelled\x88\x01\x01\x1a:\n" +
+	"\fOptionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\n" +
+	"\n" +
+	"\b_createdB\f\n" +
+	"\n" +
+	"_cancelled\"\x99\x02\n" +
+	"\x04Task\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x14\n" +
+	"\x05paths\x18\x03 \x03(\tR\x05paths\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\x12\x14\n" +
+	"\x05files\x18\x05 \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x06 \x01(\x03R\x05bytes\x12\x14\n" +
+	"\x05state\x18\a \x01(\tR\x05state\x12\x0e\n" +
+	"\x02by\x18\b \x01(\tR\x02by\x12\x18\n" +
+	"\aattempt\x18\t \x01(\x04R\aattempt\x12\x1d\n" +
+	"\achanged\x18\n" +
+	" \x01(\x12H\x00R\achanged\x88\x01\x01\x12,\n" +
+	"\x05tally\x18\v \x01(\v2\x16.forebay.meta.v1.TallyR\x05tallyB\n" +
+	"\n" +
+	"\b_changed\"\xa7\x02\n" +
+	"\x05Tally\x12\x14\n" +
+	"\x05files\x18\x01 \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
+	"\askipped\x18\x03 \x01(\x03R\askipped\x120\n" +
+	"\x06failed\x18\x04 \x03(\v2\x18.forebay.meta.v1.FailureR\x06failed\x12!\n" +
+	"\ffailed_total\x18\x05 \x01(\x03R\vfailedTotal\x12\x12\n" +
+	"\x04held\x18\x06 \x03(\tR\x04held\x12\x1d\n" +
+	"\n" +
+	"held_total\x18\a \x01(\x03R\theldTotal\x12\x12\n" +
+	"\x04open\x18\b \x03(\tR\x04open\x12\x1d\n" +
+	"\n" +
+	"open_total\x18\t \x01(\x03R\topenTotal\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\n" +
+	" \x01(\tR\tlastError\"_\n" +
+	"\aFailure\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"5\n" +
 	"\aCounter\x12\x14\n" +
 	"\x05block\x18\x01 \x01(\x04R\x05block\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\x06R\x05nonceB\x15Z\x13forebay/meta/metapbb\x06proto3"
@@ -767,24 +1266,32 @@ func file_meta_metapb_record_proto_rawDescGZIP() []byte {
 	return file_meta_metapb_record_proto_rawDescData
 }
 
-var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_meta_metapb_record_proto_goTypes = []any{
 	(*Entry)(nil),     // 0: forebay.meta.v1.Entry
 	(*Flushed)(nil),   // 1: forebay.meta.v1.Flushed
 	(*Directory)(nil), // 2: forebay.meta.v1.Directory
 	(*Buffer)(nil),    // 3: forebay.meta.v1.Buffer
 	(*StoreOp)(nil),   // 4: forebay.meta.v1.StoreOp
-	(*Counter)(nil),   // 5: forebay.meta.v1.Counter
+	(*Job)(nil),       // 5: forebay.meta.v1.Job
+	(*Task)(nil),      // 6: forebay.meta.v1.Task
+	(*Tally)(nil),     // 7: forebay.meta.v1.Tally
+	(*Failure)(nil),   // 8: forebay.meta.v1.Failure
+	(*Counter)(nil),   // 9: forebay.meta.v1.Counter
+	nil,               // 10: forebay.meta.v1.Job.OptionsEntry
 }
 var file_meta_metapb_record_proto_depIdxs = []int32{
-	1, // 0: forebay.meta.v1.Entry.flushed:type_name -> forebay.meta.v1.Flushed
-	1, // 1: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
-	1, // 2: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	1,  // 0: forebay.meta.v1.Entry.flushed:type_name -> forebay.meta.v1.Flushed
+	1,  // 1: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
+	1,  // 2: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
+	10, // 3: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
+	7,  // 4: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
+	8,  // 5: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
+	6,  // [6:6] is the sub-list for method output_type
+	6,  // [6:6] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_meta_metapb_record_proto_init() }
@@ -795,13 +1302,15 @@ func file_meta_metapb_record_proto_init() {
 	file_meta_metapb_record_proto_msgTypes[0].OneofWrappers = []any{}
 	file_meta_metapb_record_proto_msgTypes[1].OneofWrappers = []any{}
 	file_meta_metapb_record_proto_msgTypes[3].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[5].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_metapb_record_proto_rawDesc), len(file_meta_metapb_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,435 @@
+package meta
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"forebay/internal/bb"
+)
+
+const (
+	anyConsumer = "any"
+	// A worker waits so long for a task that anybody may do before it looks again for
+	// one that only its node may.
+	pullWait    = 2 * time.Second
+	maxPulls    = 1 << 14 // workers that wait at a time
+	tallyBytes  = 32 << 10
+	reasonBytes = 512
+)
+
+// errTaken: somebody else has the task, or it is done, or its job was cancelled.
+var errTaken = errors.New("the task is not this worker's any more")
+
+// TaskLease is a task that this worker does. While it is held, the server is told that
+// the worker lives; the task is given to another if that stops for ten seconds.
+type TaskLease struct {
+	Job     Job
+	Task    Task
+	Attempt uint64 // 1 at first, more if it was begun before
+
+	b      *bucket
+	msg    jetstream.Msg
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	beat   chan struct{} // closed when the heartbeat has ended
+	stop   chan struct{}
+	once   sync.Once
+
+	mu struct {
+		sync.Mutex
+		record  taskRecord // as stored
+		settled bool
+	}
+	tally struct {
+		sync.Mutex
+		Tally
+	}
+}
+
+// NextTask waits for a task that a node has to do, or that anybody may. The lease's
+// context ends with ctx, and the caller must call Done, Nak or Release.
+func (m *Meta) NextTask(ctx context.Context, node bb.NodeID) (*TaskLease, error) {
+	const op = "next task"
+	if node == "" {
+		return nil, bb.E(bb.Invalid, op, "", "the node has no name")
+	}
+	b, err := m.jobs(ctx)
+	if err != nil {
+		return nil, opError(op, string(node), err)
+	}
+	for try := 0; ; try++ {
+		if err := b.c.wait(ctx); err != nil {
+			return nil, opError(op, string(node), err)
+		}
+		msg, err := m.pull(ctx, node)
+		if err != nil {
+			m.log.Debug("no tasks can be had", "node", node, "err", err)
+			b.c.pause(ctx, 8)
+			continue
+		}
+		if msg == nil {
+			continue
+		}
+		l, err := m.lease(ctx, b, msg, node)
+		if l != nil || err != nil {
+			return l, opError(op, string(node), err)
+		}
+	}
+}
+
+// pull returns the next message for a node, nil if there was none for a while.
+func (m *Meta) pull(ctx context.Context, node bb.NodeID) (jetstream.Msg, error) {
+	sum := sha256.Sum256([]byte(node))
+	own, err := m.consumer(ctx, "node-"+hex.EncodeToString(sum[:16]), taskSubject+nodeToken(node)+".>")
+	if err != nil {
+		return nil, err
+	}
+	shared, err := m.consumer(ctx, anyConsumer, taskSubject+anyNode+".>")
+	if err != nil {
+		return nil, err
+	}
+	batch, err := own.FetchNoWait(1)
+	if msg, err := m.first(batch, err, own); msg != nil || err != nil {
+		return msg, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, pullWait)
+	defer cancel()
+	batch, err = shared.Fetch(1, jetstream.FetchContext(waiting))
+	return m.first(batch, err, shared)
+}
+
+func (m *Meta) first(batch jetstream.MessageBatch, err error, from jetstream.Consumer) (jetstream.Msg, error) {
+	if err == nil {
+		for msg := range batch.Messages() {
+			return msg, nil
+		}
+		err = batch.Error()
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrNoMessages), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return nil, nil
+	case err != nil: // it may be gone with what the server had
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.mu.consumers, from.CachedInfo().Name)
+	}
+	return nil, err
+}
+
+// consumer returns a consumer of the queue, which is made when first needed. It
+// stays, so that how often a task was delivered can be relied on.
+func (m *Meta) consumer(ctx context.Context, name, filter string) (jetstream.Consumer, error) {
+	m.mu.Lock()
+	c := m.mu.consumers[name]
+	m.mu.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	c, err := m.conn.admin.CreateOrUpdateConsumer(ctx, tasksStream, jetstream.ConsumerConfig{
+		Durable: name, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait,
+		MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: maxPulls,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.consumers == nil {
+		m.mu.consumers = map[string]jetstream.Consumer{}
+	}
+	m.mu.consumers[name] = c
+	return c, nil
+}
+
+// lease makes a message's task this node's; nil if there is nothing to do for it.
+func (m *Meta) lease(ctx context.Context, b *bucket, msg jetstream.Msg, node bb.NodeID) (*TaskLease, error) {
+	deliveries := uint64(1)
+	if md, err := msg.Metadata(); err == nil {
+		deliveries = md.NumDelivered
+	}
+	tokens := strings.Split(strings.TrimPrefix(msg.Subject(), taskSubject), ".")
+	if len(tokens) != 3 {
+		return nil, msg.Term()
+	}
+	for try := range maxTries {
+		b.c.yield(ctx, try)
+		job, t, err := m.taskToDo(ctx, b, tokens[1], tokens[2])
+		if err != nil {
+			return nil, err
+		}
+		// One that runs and was never delivered before is a second message of it: the
+		// first one stays in the queue until the task is done.
+		if job == nil || t.state == taskRunning && deliveries == 1 {
+			return nil, ackTask(ctx, msg)
+		}
+		t.state, t.by, t.tally = taskRunning, node, Tally{}
+		t.attempt++
+		switch err := putTask(ctx, b, job.ID, t); {
+		case errors.Is(err, errConflict):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		l := &TaskLease{Job: *job, Task: t.Task, Attempt: t.attempt, b: b, msg: msg, beat: make(chan struct{}), stop: make(chan struct{})}
+		l.mu.record = *t
+		l.ctx, l.cancel = context.WithCancelCause(ctx)
+		go l.heartbeat()
+		return l, nil
+	}
+	return nil, errConflict
+}
+
+// taskToDo returns a task and its job; nil if there is nothing to do.
+func (m *Meta) taskToDo(ctx context.Context, b *bucket, job, task string) (*Job, *taskRecord, error) {
+	records, _, err := b.newest(ctx, jobKey(job), taskKey(job, task))
+	if err != nil {
+		return nil, nil, err
+	}
+	var j *Job
+	var t *taskRecord
+	for i := range records {
+		r := &records[i]
+		switch {
+		case !r.live():
+		case r.key == jobKey(job):
+			found, cancelled, err := openJob(r)
+			if err == nil && cancelled.IsZero() {
+				j = &found
+			}
+			m.unreadable(r.key, err)
+		default:
+			found, err := openTask(r)
+			if err == nil && found.state != taskDone {
+				t = &found
+			}
+			m.unreadable(r.key, err)
+		}
+	}
+	if j == nil || t == nil {
+		return nil, nil, nil
+	}
+	return j, t, nil
+}
+
+func (m *Meta) unreadable(key string, err error) {
+	if err != nil {
+		m.garbage(key, err)
+	}
+}
+
+// putTask stores a task's record and sets its revision.
+func putTask(ctx context.Context, b *bucket, job string, t *taskRecord) error {
+	key := taskKey(job, t.ID)
+	t.changed = time.Now()
+	data, err := sealTask(key, t)
+	if err != nil {
+		return err
+	}
+	seq, err := b.put(ctx, key, data, t.seq)
+	if err == nil {
+		t.seq = seq
+	}
+	return err
+}
+
+// ackTask takes a message out of the queue. If that is not confirmed, it comes again
+// and is found to be done.
+func ackTask(ctx context.Context, msg jetstream.Msg) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	_ = msg.DoubleAck(ctx)
+	return nil
+}
+
+// Context ends when the task is not this worker's any more: the job was cancelled, or
+// another one was given the task. context.Cause says why.
+func (l *TaskLease) Context() context.Context { return l.ctx }
+
+// Progress says how far the task is. Watchers see it within seconds.
+func (l *TaskLease) Progress(files, bytes, skipped int64) {
+	l.tally.Lock()
+	defer l.tally.Unlock()
+	l.tally.Files, l.tally.Bytes, l.tally.Skipped = files, bytes, skipped
+}
+
+// heartbeat tells the server that the worker lives, and others how far it is, and
+// finds out whether it should stop.
+func (l *TaskLease) heartbeat() {
+	defer close(l.beat)
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-l.stop:
+			return
+		case <-l.ctx.Done():
+			return
+		}
+		if err := l.msg.InProgress(); err != nil {
+			continue // the server is away: whether it gave the task away shows later
+		}
+		ctx, cancel := context.WithTimeout(l.ctx, heartbeat)
+		err := l.tell(ctx)
+		cancel()
+		if errors.Is(err, errTaken) {
+			l.cancel(err)
+			return
+		}
+	}
+}
+
+// tell stores how far the task is; errTaken if it is not this worker's any more.
+func (l *TaskLease) tell(ctx context.Context) error {
+	l.tally.Lock()
+	now := l.tally.Tally
+	l.tally.Unlock()
+	l.mu.Lock()
+	t := l.mu.record
+	l.mu.Unlock()
+	r, err := l.b.get(ctx, jobKey(l.Job.ID))
+	if err != nil {
+		return err
+	}
+	if _, cancelled, err := openJob(&r); err != nil || !cancelled.IsZero() {
+		return fmt.Errorf("%w: the job was cancelled", errTaken)
+	}
+	t.tally = now
+	err = putTask(ctx, l.b, l.Job.ID, &t)
+	if errors.Is(err, errConflict) || errors.Is(err, errUncertain) {
+		if t, err = l.current(ctx); err != nil {
+			return err
+		}
+	}
+	if err == nil {
+		l.mu.Lock()
+		l.mu.record = t
+		l.mu.Unlock()
+	}
+	return err
+}
+
+// current returns the task's record if it is still this worker's.
+func (l *TaskLease) current(ctx context.Context) (taskRecord, error) {
+	r, err := l.b.get(ctx, taskKey(l.Job.ID, l.Task.ID))
+	if err != nil {
+		return taskRecord{}, err
+	}
+	if !r.live() {
+		return taskRecord{}, errTaken
+	}
+	t, err := openTask(&r)
+	if err == nil && (t.state != taskRunning || t.attempt != l.Attempt) {
+		err = errTaken
+	}
+	return t, err
+}
+
+// Done ends the task with what came of it. It is no error if another worker ended it
+// before: what it said counts. If Done fails, the task may be given to another.
+func (l *TaskLease) Done(ctx context.Context, result Tally) error {
+	if !l.settle() {
+		return nil
+	}
+	const op = "task"
+	for try := range maxTries {
+		l.b.c.yield(ctx, try)
+		r, err := l.b.get(ctx, taskKey(l.Job.ID, l.Task.ID))
+		if err != nil {
+			return opError(op, l.Task.ID, err)
+		}
+		if !r.live() {
+			break // the job was forgotten
+		}
+		t, err := openTask(&r)
+		if err != nil {
+			return err
+		}
+		if t.state == taskDone {
+			break
+		}
+		// The work is done, even if another worker is at it now.
+		t.state, t.by, t.tally = taskDone, l.mu.record.by, bounded(result)
+		t.Paths, t.Data = nil, nil
+		err = putTask(ctx, l.b, l.Job.ID, &t)
+		if errors.Is(err, errConflict) || errors.Is(err, errUncertain) && ctx.Err() == nil {
+			continue
+		}
+		if err != nil {
+			return opError(op, l.Task.ID, err)
+		}
+		break
+	}
+	return ackTask(ctx, l.msg)
+}
+
+// Nak gives the task back, to be done by somebody, this worker perhaps, after a delay.
+func (l *TaskLease) Nak(ctx context.Context, delay time.Duration) error {
+	if !l.settle() {
+		return nil
+	}
+	if t, err := l.current(ctx); err == nil {
+		t.state, t.by, t.tally = taskPending, "", Tally{}
+		_ = putTask(ctx, l.b, l.Job.ID, &t) // else it is found running, and taken over
+	} else if errors.Is(err, errTaken) {
+		return nil // its message is somebody else's business
+	}
+	if err := l.msg.NakWithDelay(delay); err != nil {
+		return &bb.Error{Kind: bb.Unavailable, Op: "task", Path: l.Task.ID, Err: err}
+	}
+	return nil
+}
+
+// Release is Nak at once, unless Done or Nak was called. It is for defer.
+func (l *TaskLease) Release(ctx context.Context) { _ = l.Nak(ctx, 0) }
+
+// settle ends the heartbeat and reports whether the caller is the first to.
+func (l *TaskLease) settle() bool {
+	l.once.Do(func() { close(l.stop) })
+	<-l.beat
+	l.cancel(errTaken)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := !l.mu.settled
+	l.mu.settled = true
+	return first
+}
+
+// bounded keeps as many names of a tally as a record has room for.
+func bounded(t Tally) Tally {
+	t.FailedTotal = max(t.FailedTotal, int64(len(t.Failed)))
+	t.HeldTotal = max(t.HeldTotal, int64(len(t.Held)))
+	t.OpenTotal = max(t.OpenTotal, int64(len(t.Open)))
+	t.LastError = t.LastError[:min(len(t.LastError), reasonBytes)]
+	failed, room := []TaskFailure(nil), tallyBytes
+	for _, f := range t.Failed {
+		f.Reason = f.Reason[:min(len(f.Reason), reasonBytes)]
+		if room -= len(f.Path) + len(f.Reason); room < 0 {
+			break
+		}
+		failed = append(failed, f)
+	}
+	t.Failed = failed
+	t.Held, t.Open = boundedNames(t.Held), boundedNames(t.Open)
+	return t
+}
+
+func boundedNames(names []string) []string {
+	room := tallyBytes
+	for i, n := range names {
+		if room -= len(n); room < 0 {
+			return names[:i]
+		}
+	}
+	return names
+}

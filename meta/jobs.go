@@ -1,0 +1,627 @@
+package meta
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"forebay/internal/bb"
+	"forebay/meta/metapb"
+)
+
+// Jobs. A job is split into tasks, each of which one daemon does. What is known of them
+// lies in a bucket of its own; that a task is to be done is a message in a work queue,
+// which the server gives to one daemon, and to another if it does not hear of the
+// first for ackWait.
+//
+//	bucket forebay_jobs         jobs.ID.job         the job, as it was submitted
+//	                            jobs.ID.task.TASK   a task and how far it is
+//	stream forebay_tasks        forebay.jobs.NODE.ID.TASK    a task that a node has to do
+//	                            forebay.jobs.=any.ID.TASK    one that anybody may do
+//
+// A task's record is changed only by compare-and-set:
+//
+//	           NextTask             Done
+//	pending ────────────▶ running ────────▶ done
+//	   ▲                   │   │ ▲
+//	   └───────────────────┘   └─┘ NextTask of another, when the first was silent:
+//	           Nak                 the first finds out with its next heartbeat
+//
+// A task that is done stays so, and its message is acknowledged after that. So a task
+// that is delivered again counts once, whoever died when; and what a task does must
+// bear being done twice. Records come before messages: whoever was stopped between the
+// two submits the same again, or plans it again, under the same names.
+//
+// Nobody marks a job as done. It is when all its tasks are, and a task that plans
+// others ends after it has added them.
+const (
+	jobsBucket  = "forebay_jobs"
+	jobsPrefix  = "jobs."
+	tasksStream = "forebay_tasks"
+	taskSubject = "forebay.jobs."
+	anyNode     = "=any" // no node's name is encoded like that
+
+	jobKept     = 24 * time.Hour     // after it ended
+	jobAge      = 7 * 24 * time.Hour // of records: a job must not take longer
+	tasksAtOnce = 64
+	maxNamed    = 1000 // files that a job names as failed, held or open
+
+	ackWait   = 10 * time.Second
+	heartbeat = 3 * time.Second
+)
+
+// JobKind says what a job does.
+type JobKind string
+
+// The kinds of jobs.
+const (
+	StageIn   JobKind = "stage-in"
+	StageOut  JobKind = "stage-out"
+	Drain     JobKind = "drain"
+	NodeDrain JobKind = "node-drain"
+)
+
+// Job is what was submitted.
+type Job struct {
+	ID       string // [a-z0-9-]; "" for a new one. The same ID again is the same job
+	Kind     JobKind
+	Buffer   string
+	Path     string
+	URL      string
+	Node     bb.NodeID // of a node-drain
+	UID, GID uint32    // who wants it
+	System   bool      // a daemon does, and no user
+	Options  map[string]string
+	Created  time.Time
+}
+
+// Task is a part of a job. What it means is between those who add and those who do it.
+type Task struct {
+	ID    string    // [a-z0-9-], of this job
+	Node  bb.NodeID // who has to do it; "": anybody
+	Paths []string
+	Data  []byte
+	// Files and Bytes are what it is expected to come to.
+	Files, Bytes int64
+}
+
+// TaskFailure is a file that could not be dealt with.
+type TaskFailure struct {
+	Path   string
+	Kind   bb.Kind
+	Reason string
+	Bytes  int64
+}
+
+// Tally is how far something is, or how it ended. Lists hold the first names, totals
+// count all.
+type Tally struct {
+	Files, Bytes, Skipped             int64
+	Failed                            []TaskFailure
+	Held, Open                        []string
+	FailedTotal, HeldTotal, OpenTotal int64
+	LastError                         string
+}
+
+// JobState is a job's place in its life.
+type JobState string
+
+// The states of a job.
+const (
+	JobRunning   JobState = "running" // some tasks are not done
+	JobDone      JobState = "done"
+	JobCancelled JobState = "cancelled" // tasks that were running may have come to an end
+)
+
+// JobStatus is a job and how far it is.
+type JobStatus struct {
+	Job
+	State                     JobState
+	Ended                     time.Time // zero while it runs
+	Tasks, Running, TasksDone int
+	// FilesTotal and BytesTotal are what the tasks that are known were expected to
+	// come to.
+	FilesTotal, BytesTotal int64
+	Tally                  Tally
+	ByNode                 map[bb.NodeID]Tally // without names
+}
+
+type taskState string
+
+const (
+	taskPending taskState = "pending"
+	taskRunning taskState = "running"
+	taskDone    taskState = "done"
+)
+
+// taskRecord is what is stored of a task.
+type taskRecord struct {
+	Task
+	state   taskState
+	by      bb.NodeID
+	attempt uint64
+	changed time.Time
+	tally   Tally
+	seq     uint64
+}
+
+func jobKey(id string) string         { return jobsPrefix + id + ".job" }
+func taskKey(job, task string) string { return jobsPrefix + job + ".task." + task }
+func keysOfJob(id string) string      { return jobsPrefix + id + ".>" }
+
+// jobOf returns the job that a key belongs to.
+func jobOf(key string) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(key, jobsPrefix), ".")
+	return id
+}
+
+func nodeToken(node bb.NodeID) string {
+	if node == "" {
+		return anyNode
+	}
+	return string(appendToken(nil, string(node)))
+}
+
+func checkID(op, id string) error {
+	bad := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
+	if id == "" || len(id) > 128 || strings.ContainsFunc(id, bad) {
+		return bb.E(bb.Invalid, op, id, "is not an id: 1 to 128 of a-z, 0-9 and -")
+	}
+	return nil
+}
+
+// jobs returns the bucket of jobs; it and the queue are made when first needed.
+func (m *Meta) jobs(ctx context.Context) (*bucket, error) {
+	m.mu.Lock()
+	b := m.mu.jobs
+	m.mu.Unlock()
+	if b != nil {
+		return b, nil
+	}
+	b = m.bucket(jobsBucket)
+	b.age = jobAge
+	b.gone = m.system.gone
+	if err := b.ensure(ctx); err != nil {
+		return nil, err
+	}
+	err := b.manage(ctx, func(ctx context.Context) error {
+		_, err := m.conn.admin.CreateStream(ctx, jetstream.StreamConfig{
+			Name: tasksStream, Subjects: []string{taskSubject + ">"}, Storage: jetstream.FileStorage,
+			Retention: jetstream.WorkQueuePolicy, Replicas: m.opts.Replicas, MaxAge: jobAge, Duplicates: 30 * time.Minute,
+		})
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.jobs == nil {
+		m.mu.jobs = b
+	}
+	return m.mu.jobs, nil
+}
+
+// SubmitJob stores a job with its first tasks, of which there must be one, and returns
+// its id. Called again with the same id it adds what is missing.
+func (m *Meta) SubmitJob(ctx context.Context, j Job, first ...Task) (string, error) {
+	const op = "submit job"
+	if j.ID == "" {
+		id, err := m.newID(ctx)
+		if err != nil {
+			return "", err
+		}
+		j.ID = fmt.Sprintf("%x", id)
+	}
+	if err := checkID(op, j.ID); err != nil {
+		return "", err
+	}
+	if len(first) == 0 {
+		return "", bb.E(bb.Invalid, op, j.ID, "has no task")
+	}
+	if j.Created.IsZero() {
+		j.Created = time.Now().Round(0).UTC()
+	}
+	b, err := m.jobs(ctx)
+	if err != nil {
+		return "", opError(op, j.ID, err)
+	}
+	data, err := sealJob(&j, time.Time{})
+	if err != nil {
+		return "", err
+	}
+	if _, _, err := b.create(ctx, jobKey(j.ID), data, 0); err != nil && !errors.Is(err, errConflict) {
+		return "", opError(op, j.ID, err)
+	}
+	return j.ID, m.AddTasks(ctx, j.ID, first)
+}
+
+// AddTasks adds tasks to a job. Those that it has are left as they are. Cancelled if
+// the job was cancelled.
+func (m *Meta) AddTasks(ctx context.Context, job string, tasks []Task) error {
+	const op = "add tasks"
+	b, err := m.jobs(ctx)
+	if err != nil {
+		return opError(op, job, err)
+	}
+	_, cancelled, err := m.job(ctx, b, op, job)
+	switch {
+	case err != nil:
+		return err
+	case !cancelled.IsZero():
+		return bb.E(bb.Cancelled, op, job, "the job was cancelled")
+	}
+	for i := range tasks {
+		if err := checkID(op, tasks[i].ID); err != nil {
+			return err
+		}
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(tasksAtOnce)
+	for i := range tasks {
+		g.Go(func() error { return m.addTask(gctx, b, job, tasks[i]) })
+	}
+	return opError(op, job, g.Wait())
+}
+
+func (m *Meta) addTask(ctx context.Context, b *bucket, job string, t Task) error {
+	key := taskKey(job, t.ID)
+	data, err := sealTask(key, &taskRecord{Task: t, state: taskPending, changed: time.Now()})
+	if err != nil {
+		return err
+	}
+	_, old, err := b.create(ctx, key, data, 0)
+	if errors.Is(err, errConflict) {
+		if r, err := openTask(&old); err != nil || r.state != taskPending {
+			return err // it was delivered, and so it had been sent
+		}
+	} else if err != nil {
+		return err
+	}
+	// The server drops a message that comes again soon, and a worker one of a task
+	// that is done.
+	subject := taskSubject + nodeToken(t.Node) + "." + job + "." + t.ID
+	return b.manage(ctx, func(ctx context.Context) error {
+		_, err := m.conn.admin.PublishMsg(ctx, &nats.Msg{Subject: subject}, jetstream.WithMsgID(job+"."+t.ID))
+		return err
+	})
+}
+
+// job returns a job and when it was cancelled.
+func (m *Meta) job(ctx context.Context, b *bucket, op, id string) (Job, time.Time, error) {
+	if err := checkID(op, id); err != nil {
+		return Job{}, time.Time{}, err
+	}
+	r, err := b.get(ctx, jobKey(id))
+	if err != nil {
+		return Job{}, time.Time{}, opError(op, id, err)
+	}
+	if !r.live() {
+		return Job{}, time.Time{}, noJob(op, id)
+	}
+	return openJob(&r)
+}
+
+func noJob(op, id string) error {
+	return bb.E(bb.NotFound, op, id, "there is no such job").WithRemedy("jobs are forgotten a day after they ended")
+}
+
+// CancelJob ends a job: tasks that wait are dropped, and who does one learns of it
+// within seconds. A job that has ended stays as it is.
+func (m *Meta) CancelJob(ctx context.Context, id string) error {
+	const op = "cancel job"
+	b, err := m.jobs(ctx)
+	if err != nil {
+		return opError(op, id, err)
+	}
+	for try := range maxTries {
+		b.c.yield(ctx, try)
+		status, seq, err := m.jobStatus(ctx, b, op, id)
+		if err != nil {
+			return err
+		}
+		if status.State != JobRunning {
+			return nil
+		}
+		data, err := sealJob(&status.Job, time.Now())
+		if err != nil {
+			return err
+		}
+		switch _, err := b.put(ctx, jobKey(id), data, seq); {
+		case errors.Is(err, errConflict):
+			continue
+		case err != nil:
+			return opError(op, id, err)
+		}
+		// What is left in the queue is dropped by who gets it, so this may fail.
+		if stream, err := m.conn.admin.Stream(ctx, tasksStream); err == nil {
+			err = stream.Purge(ctx, jetstream.WithPurgeSubject(taskSubject+"*."+id+".>"))
+			if err != nil {
+				m.log.Warn("the tasks of a cancelled job stay in the queue for now", "job", id, "err", err)
+			}
+		}
+		return nil
+	}
+	return opError(op, id, errConflict)
+}
+
+// Job returns a job and how far it is. NotFound if there is none.
+func (m *Meta) Job(ctx context.Context, id string) (JobStatus, error) {
+	const op = "job"
+	b, err := m.jobs(ctx)
+	if err != nil {
+		return JobStatus{}, opError(op, id, err)
+	}
+	status, _, err := m.jobStatus(ctx, b, op, id)
+	return status, err
+}
+
+func (m *Meta) jobStatus(ctx context.Context, b *bucket, op, id string) (JobStatus, uint64, error) {
+	if err := checkID(op, id); err != nil {
+		return JobStatus{}, 0, err
+	}
+	v := jobView{m: m}
+	err := b.scan(ctx, keysOfJob(id), func(r *record) error { v.add(r); return nil })
+	if err != nil {
+		return JobStatus{}, 0, opError(op, id, err)
+	}
+	if !v.job.live() {
+		return JobStatus{}, 0, noJob(op, id)
+	}
+	status, err := v.status()
+	return status, v.job.seq, err
+}
+
+// Jobs returns all jobs, the newest first, and forgets those that ended a day ago.
+func (m *Meta) Jobs(ctx context.Context) ([]JobStatus, error) {
+	const op = "jobs"
+	b, err := m.jobs(ctx)
+	if err != nil {
+		return nil, opError(op, "", err)
+	}
+	views := map[string]*jobView{}
+	err = b.scan(ctx, jobsPrefix+">", func(r *record) error {
+		id := jobOf(r.key)
+		if views[id] == nil {
+			views[id] = &jobView{m: m}
+		}
+		views[id].add(r)
+		return nil
+	})
+	if err != nil {
+		return nil, opError(op, "", err)
+	}
+	var jobs []JobStatus
+	for _, v := range views {
+		if !v.job.live() {
+			continue
+		}
+		s, err := v.status()
+		if err != nil {
+			m.garbage(v.job.key, err)
+			continue
+		}
+		if s.State != JobRunning && time.Since(s.Ended) > jobKept {
+			if err := v.forget(ctx, b); err != nil {
+				return nil, opError(op, s.ID, err)
+			}
+			continue
+		}
+		jobs = append(jobs, s)
+	}
+	slices.SortFunc(jobs, func(a, b JobStatus) int { return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID)) })
+	return jobs, nil
+}
+
+// WatchJob calls fn with how far a job is, now and whenever that changes, at most ten
+// times a second, and returns nil after it ended, or why the watch did. fn runs on the
+// caller's goroutine.
+func (m *Meta) WatchJob(ctx context.Context, id string, fn func(JobStatus)) error {
+	const op = "watch job"
+	b, err := m.jobs(ctx)
+	if err != nil {
+		return opError(op, id, err)
+	}
+	if err := checkID(op, id); err != nil {
+		return err
+	}
+	v := jobView{m: m}
+	var failed error
+	err = b.watch(ctx, keysOfJob(id), v.add, func() bool {
+		if !v.job.live() {
+			failed = noJob(op, id)
+			return true
+		}
+		var s JobStatus
+		if s, failed = v.status(); failed != nil {
+			return true
+		}
+		fn(s)
+		return s.State != JobRunning
+	})
+	if err == nil {
+		err = failed
+	}
+	return opError(op, id, err)
+}
+
+// jobView is what is known of a job.
+type jobView struct {
+	m     *Meta
+	job   record
+	tasks map[string]taskRecord // by key
+	keys  map[string]uint64     // all, and their revisions
+}
+
+// add takes a record of the job, unless it knows a newer one.
+func (v *jobView) add(r *record) {
+	if v.keys == nil {
+		v.keys, v.tasks = map[string]uint64{}, map[string]taskRecord{}
+	}
+	if r.seq <= v.keys[r.key] {
+		return
+	}
+	v.keys[r.key] = r.seq
+	if strings.HasSuffix(r.key, ".job") {
+		v.job = *r
+		return
+	}
+	delete(v.tasks, r.key)
+	if !r.live() {
+		return
+	}
+	t, err := openTask(r)
+	if err != nil {
+		v.m.garbage(r.key, err)
+		return
+	}
+	v.tasks[r.key] = t
+}
+
+func (v *jobView) status() (JobStatus, error) {
+	j, cancelled, err := openJob(&v.job)
+	if err != nil {
+		return JobStatus{}, err
+	}
+	return summary(j, cancelled, slices.Collect(maps.Values(v.tasks))), nil
+}
+
+// forget deletes what is stored of a job, the job last.
+func (v *jobView) forget(ctx context.Context, b *bucket) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(tasksAtOnce)
+	for _, t := range v.tasks {
+		g.Go(func() error { return taken(b.remove(gctx, taskKey(jobOf(v.job.key), t.ID), t.seq)) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return taken(b.remove(ctx, v.job.key, v.job.seq))
+}
+
+// taken takes it well that somebody else deleted a key.
+func taken(_ uint64, err error) error {
+	if errors.Is(err, errConflict) {
+		return nil
+	}
+	return err
+}
+
+// summary is how far a job is, by its tasks.
+func summary(j Job, cancelled time.Time, tasks []taskRecord) JobStatus {
+	s := JobStatus{Job: j, State: JobRunning, Tasks: len(tasks), ByNode: map[bb.NodeID]Tally{}}
+	slices.SortFunc(tasks, func(a, b taskRecord) int { return strings.Compare(a.ID, b.ID) })
+	var last time.Time
+	for i := range tasks {
+		t := &tasks[i]
+		s.FilesTotal += t.Files
+		s.BytesTotal += t.Bytes
+		s.Tally.add(&t.tally)
+		switch t.state {
+		case taskRunning:
+			s.Running++
+		case taskDone:
+			s.TasksDone++
+		}
+		if t.by != "" {
+			n := s.ByNode[t.by]
+			n.count(&t.tally)
+			s.ByNode[t.by] = n
+		}
+		if t.changed.After(last) {
+			last = t.changed
+		}
+	}
+	switch {
+	case !cancelled.IsZero():
+		s.State, s.Ended = JobCancelled, cancelled
+	case s.TasksDone == s.Tasks && s.Tasks > 0:
+		s.State, s.Ended = JobDone, last
+	}
+	return s
+}
+
+func (t *Tally) count(o *Tally) {
+	t.Files += o.Files
+	t.Bytes += o.Bytes
+	t.Skipped += o.Skipped
+	t.FailedTotal += o.FailedTotal
+	t.HeldTotal += o.HeldTotal
+	t.OpenTotal += o.OpenTotal
+	t.LastError = cmp.Or(o.LastError, t.LastError)
+}
+
+// add adds counts, and names as far as there is room.
+func (t *Tally) add(o *Tally) {
+	t.count(o)
+	t.Failed = appendSome(t.Failed, o.Failed)
+	t.Held = appendSome(t.Held, o.Held)
+	t.Open = appendSome(t.Open, o.Open)
+}
+
+func appendSome[T any](to, more []T) []T {
+	return append(to, more[:min(len(more), max(0, maxNamed-len(to)))]...)
+}
+
+func sealJob(j *Job, cancelled time.Time) ([]byte, error) {
+	return seal(jobKey(j.ID), &metapb.Job{
+		Id: j.ID, Kind: string(j.Kind), Buffer: j.Buffer, Path: j.Path, Url: j.URL, Node: string(j.Node), Uid: j.UID, Gid: j.GID,
+		System: j.System, Options: j.Options, Created: nanos(j.Created), Cancelled: nanos(cancelled),
+	})
+}
+
+func openJob(r *record) (Job, time.Time, error) {
+	var m metapb.Job
+	if err := open(r.key, r.data, &m); err != nil {
+		return Job{}, time.Time{}, err
+	}
+	return Job{
+		ID: m.GetId(), Kind: JobKind(m.GetKind()), Buffer: m.GetBuffer(), Path: m.GetPath(), URL: m.GetUrl(), Node: bb.NodeID(m.GetNode()),
+		UID: m.GetUid(), GID: m.GetGid(), System: m.GetSystem(), Options: m.GetOptions(), Created: fromNanos(m.Created),
+	}, fromNanos(m.Cancelled), nil
+}
+
+func sealTask(key string, t *taskRecord) ([]byte, error) {
+	tally := &metapb.Tally{
+		Files: t.tally.Files, Bytes: t.tally.Bytes, Skipped: t.tally.Skipped, FailedTotal: t.tally.FailedTotal,
+		Held: t.tally.Held, HeldTotal: t.tally.HeldTotal, Open: t.tally.Open, OpenTotal: t.tally.OpenTotal, LastError: t.tally.LastError,
+	}
+	for _, f := range t.tally.Failed {
+		tally.Failed = append(tally.Failed, &metapb.Failure{Path: f.Path, Kind: uint32(f.Kind), Reason: f.Reason, Bytes: f.Bytes})
+	}
+	return seal(key, &metapb.Task{
+		Id: t.ID, Node: string(t.Node), Paths: t.Paths, Data: t.Data, Files: t.Files, Bytes: t.Bytes,
+		State: string(t.state), By: string(t.by), Attempt: t.attempt, Changed: nanos(t.changed), Tally: tally,
+	})
+}
+
+func openTask(r *record) (taskRecord, error) {
+	var m metapb.Task
+	if err := open(r.key, r.data, &m); err != nil {
+		return taskRecord{}, err
+	}
+	t := m.GetTally()
+	tally := Tally{
+		Files: t.GetFiles(), Bytes: t.GetBytes(), Skipped: t.GetSkipped(), FailedTotal: t.GetFailedTotal(),
+		Held: t.GetHeld(), HeldTotal: t.GetHeldTotal(), Open: t.GetOpen(), OpenTotal: t.GetOpenTotal(), LastError: t.GetLastError(),
+	}
+	for _, f := range t.GetFailed() {
+		tally.Failed = append(tally.Failed, TaskFailure{Path: f.GetPath(), Kind: bb.Kind(min(f.GetKind(), 255)), Reason: f.GetReason(), Bytes: f.GetBytes()})
+	}
+	return taskRecord{
+		Task:  Task{ID: m.GetId(), Node: bb.NodeID(m.GetNode()), Paths: m.GetPaths(), Data: m.GetData(), Files: m.GetFiles(), Bytes: m.GetBytes()},
+		state: taskState(m.GetState()), by: bb.NodeID(m.GetBy()), attempt: m.GetAttempt(), changed: fromNanos(m.Changed), tally: tally, seq: r.seq,
+	}, nil
+}

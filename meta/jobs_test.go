@@ -1,0 +1,328 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+func someTasks(n int) []Task {
+	var tasks []Task
+	for i := range n {
+		tasks = append(tasks, Task{ID: fmt.Sprint("t", i), Paths: []string{fmt.Sprint("p", i)}, Files: 1, Bytes: 10})
+	}
+	return tasks
+}
+
+func submit(t *testing.T, m *Meta, j Job, tasks ...Task) string {
+	t.Helper()
+	id, err := m.SubmitJob(testContext(t), j, tasks...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func nextTask(t *testing.T, m *Meta, node bb.NodeID) *TaskLease {
+	t.Helper()
+	l, err := m.NextTask(testContext(t), node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func wantJob(t *testing.T, m *Meta, id string, state JobState, done int, bytes int64) JobStatus {
+	t.Helper()
+	s, err := m.Job(testContext(t), id)
+	if err != nil || s.State != state || s.TasksDone != done || s.Tally.Bytes != bytes {
+		t.Errorf("%+v, want %s with %d tasks done and %d bytes (%v)", s, state, done, bytes, err)
+	}
+	return s
+}
+
+// Workers on two nodes do a job whose first task plans the others, some of which are
+// for one of them, while somebody watches.
+func TestJob(t *testing.T) {
+	s := startListening(t, t.TempDir(), "127.0.0.1:0")
+	o := Options{URLs: []string{s.URL()}}
+	m := connectTo(t, o)
+	j := Job{Kind: StageIn, Buffer: "buf", Path: "in", URL: "file:///data", UID: 7, GID: 8, Options: map[string]string{"parallel": "4"}}
+	id := submit(t, m, j, Task{ID: "plan"})
+	if again := submit(t, m, Job{ID: id, Kind: Drain}, Task{ID: "plan"}); again != id {
+		t.Errorf("submitted again it is %q", again)
+	}
+	watched, seen := make(chan error, 1), make(chan JobStatus, 1000)
+	go func() { watched <- m.WatchJob(testContext(t), id, func(s JobStatus) { seen <- s }) }()
+
+	planner := nextTask(t, m, "a/strange node.name")
+	j.ID, j.Created = id, planner.Job.Created
+	if got := planner.Job; got.Kind != StageIn || got.URL != j.URL || got.UID != 7 || got.Options["parallel"] != "4" || planner.Attempt != 1 {
+		t.Errorf("%+v", planner)
+	}
+	tasks := someTasks(20)
+	for i := range tasks {
+		if i%4 == 0 {
+			tasks[i].Node = "b"
+		}
+	}
+	for range 2 { // a planner that is told to do it again
+		if err := m.AddTasks(testContext(t), id, tasks); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := planner.Done(testContext(t), Tally{}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	for _, node := range []bb.NodeID{"a", "b"} {
+		w := connectTo(t, o)
+		ctx, cancel := context.WithCancel(testContext(t))
+		t.Cleanup(cancel)
+		go func() {
+			for {
+				l, err := w.NextTask(ctx, node)
+				if err != nil {
+					done <- err
+					return
+				}
+				if l.Task.Node != "" && l.Task.Node != node {
+					t.Errorf("%s got %+v", node, l.Task)
+				}
+				err = l.Done(ctx, Tally{
+					Files: 1, Bytes: 10, Failed: []TaskFailure{{Path: l.Task.Paths[0], Kind: bb.Busy, Reason: "because"}}, Held: []string{"h"},
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				l.Release(ctx)
+			}
+		}()
+		defer func() {
+			cancel()
+			if err := <-done; bb.KindOf(err) != bb.Cancelled {
+				t.Errorf("a worker ended with %v", err)
+			}
+		}()
+	}
+	if err := <-watched; err != nil {
+		t.Fatal(err)
+	}
+	close(seen)
+	var last JobStatus
+	for s := range seen {
+		if s.TasksDone < last.TasksDone {
+			t.Errorf("%d tasks were done after %d", s.TasksDone, last.TasksDone)
+		}
+		last = s
+	}
+	if last.State != JobDone || last.Tasks != 21 || last.BytesTotal != 200 || last.Tally.Bytes != 200 || last.Ended.IsZero() {
+		t.Errorf("%+v", last)
+	}
+	if len(last.Tally.Failed) != 20 || last.Tally.FailedTotal != 20 || last.Tally.HeldTotal != 20 || last.Tally.Failed[0].Kind != bb.Busy {
+		t.Errorf("%+v", last.Tally)
+	}
+	if b := last.ByNode["b"]; b.Files < 5 || b.Files+last.ByNode["a"].Files != 20 {
+		t.Errorf("%+v", last.ByNode)
+	}
+	jobs, err := m.Jobs(testContext(t))
+	if err != nil || len(jobs) != 1 || jobs[0].ID != id || jobs[0].State != JobDone {
+		t.Errorf("%+v %v", jobs, err)
+	}
+	_, err = m.Job(testContext(t), "none")
+	wantKind(t, "unknown job", err, bb.NotFound)
+	wantKind(t, "watch of an unknown job", m.WatchJob(testContext(t), "none", nil), bb.NotFound)
+	wantKind(t, "tasks for an unknown job", m.AddTasks(testContext(t), "none", tasks), bb.NotFound)
+	_, err = m.SubmitJob(testContext(t), Job{ID: "has.dot"}, Task{ID: "t"})
+	wantKind(t, "bad id", err, bb.Invalid)
+	_, err = m.SubmitJob(testContext(t), Job{})
+	wantKind(t, "no task", err, bb.Invalid)
+	if err := m.CancelJob(testContext(t), id); err != nil {
+		t.Error(err)
+	}
+	wantJob(t, m, id, JobDone, 21, 200)
+}
+
+// The task of a worker that dies is given to another, and counts once, even if the
+// first one comes back and ends it too.
+func TestWorkerDies(t *testing.T) {
+	s := startListening(t, t.TempDir(), "127.0.0.1:0")
+	o := Options{URLs: []string{s.URL()}}
+	m, dies := connectTo(t, o), connectTo(t, o)
+	id := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
+	ctx, kill := context.WithCancel(testContext(t))
+	dead, err := dies.NextTask(ctx, "dead")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Progress(0, 3, 0)
+	if err := dead.tell(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if s := wantJob(t, m, id, JobRunning, 0, 3); s.Running != 1 {
+		t.Errorf("%+v", s)
+	}
+	kill() // its heartbeat ends
+	began := time.Now()
+	heir := nextTask(t, m, "heir")
+	if d := time.Since(began); heir.Attempt != 2 || heir.Task.ID != "t0" || d > ackWait+5*time.Second {
+		t.Errorf("%+v after %v", heir, d)
+	}
+	if _, err := dead.current(testContext(t)); !errors.Is(err, errTaken) {
+		t.Errorf("the first worker still has it: %v", err)
+	}
+	if err := heir.Done(testContext(t), Tally{Files: 1, Bytes: 10}); err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.Done(testContext(t), Tally{Files: 1, Bytes: 10}); err != nil {
+		t.Fatal(err)
+	}
+	if s := wantJob(t, m, id, JobDone, 1, 10); len(s.ByNode) != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestNak(t *testing.T) {
+	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
+	id := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
+	l := nextTask(t, m, "n")
+	began := time.Now()
+	if err := l.Nak(testContext(t), 500*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if s := wantJob(t, m, id, JobRunning, 0, 0); s.Running != 0 {
+		t.Errorf("%+v", s)
+	}
+	again := nextTask(t, m, "n")
+	if d := time.Since(began); d < 400*time.Millisecond || again.Attempt != 2 {
+		t.Errorf("%+v after %v", again, d)
+	}
+	again.Release(testContext(t))
+	last := nextTask(t, m, "n")
+	if err := last.Done(testContext(t), Tally{}); err != nil {
+		t.Fatal(err)
+	}
+	wantJob(t, m, id, JobDone, 1, 0)
+}
+
+func TestCancelJob(t *testing.T) {
+	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
+	id := submit(t, m, Job{Kind: StageOut}, someTasks(5)...)
+	l := nextTask(t, m, "n")
+	defer l.Release(testContext(t))
+	for range 2 {
+		if err := m.CancelJob(testContext(t), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-l.Context().Done():
+	case <-time.After(3 * heartbeat):
+		t.Error("the worker does not learn of it")
+	}
+	if s := wantJob(t, m, id, JobCancelled, 0, 0); s.Ended.IsZero() {
+		t.Errorf("%+v", s)
+	}
+	short, cancel := context.WithTimeout(testContext(t), pullWait)
+	defer cancel()
+	if l, err := m.NextTask(short, "n"); err == nil {
+		t.Errorf("a task of a cancelled job: %+v", l.Task)
+	}
+	wantKind(t, "more tasks", m.AddTasks(testContext(t), id, someTasks(9)), bb.Cancelled)
+}
+
+// A task survives the server, and its worker goes on with it.
+func TestJobOverRestart(t *testing.T) {
+	dir := t.TempDir()
+	s := startListening(t, dir, "127.0.0.1:0")
+	url := s.URL()
+	m := connectTo(t, Options{URLs: []string{url}})
+	id := submit(t, m, Job{Kind: Drain}, someTasks(3)...)
+	l := nextTask(t, m, "n")
+	watched := make(chan error, 1)
+	go func() { watched <- m.WatchJob(testContext(t), id, func(JobStatus) {}) }()
+	s.Shutdown()
+	startListening(t, dir, strings.TrimPrefix(url, "nats://"))
+	if err := l.Done(testContext(t), Tally{Files: 1, Bytes: 10}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		l := nextTask(t, m, "n")
+		if err := l.Done(testContext(t), Tally{Files: 1, Bytes: 10}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-watched; err != nil {
+		t.Error(err)
+	}
+	wantJob(t, m, id, JobDone, 3, 30)
+}
+
+// Jobs that ended a day ago are forgotten.
+func TestOldJobs(t *testing.T) {
+	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
+	id := submit(t, m, Job{Kind: Drain}, someTasks(3)...)
+	kept := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
+	b, err := m.jobs(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		key := taskKey(id, fmt.Sprint("t", i))
+		r, err := b.get(testContext(t), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := taskRecord{Task: Task{ID: fmt.Sprint("t", i)}, state: taskDone, by: "n", changed: time.Now().Add(-jobKept - time.Minute)}
+		data, err := sealTask(key, &old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.put(testContext(t), key, data, r.seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	jobs, err := m.Jobs(testContext(t))
+	if err != nil || len(jobs) != 1 || jobs[0].ID != kept {
+		t.Errorf("%+v %v", jobs, err)
+	}
+	_, err = m.Job(testContext(t), id)
+	wantKind(t, "an old job", err, bb.NotFound)
+	// Messages of it that are still in the queue lead to nothing.
+	if l := nextTask(t, m, "n"); l.Job.ID != kept {
+		t.Errorf("%+v", l)
+	} else {
+		l.Release(testContext(t))
+	}
+}
+
+func TestBoundedTally(t *testing.T) {
+	long := strings.Repeat("x", 4000)
+	var in Tally
+	for range 5000 {
+		in.Held = append(in.Held, long)
+		in.Open = append(in.Open, long)
+		in.Failed = append(in.Failed, TaskFailure{Path: long, Reason: long})
+	}
+	in.LastError = long
+	out := bounded(in)
+	if out.HeldTotal != 5000 || out.OpenTotal != 5000 || out.FailedTotal != 5000 || len(out.Held) == 0 || len(out.Failed) == 0 {
+		t.Errorf("%d %d %d names of %d", len(out.Held), len(out.Open), len(out.Failed), out.HeldTotal)
+	}
+	if data, err := sealTask("k", &taskRecord{Task: Task{ID: "t"}, tally: out}); err != nil || len(data) > maxRecord {
+		t.Errorf("%d bytes: %v", len(data), err)
+	}
+	var sum Tally
+	for range 2000 {
+		sum.add(&Tally{Held: []string{"a"}, HeldTotal: 1})
+	}
+	if len(sum.Held) != maxNamed || sum.HeldTotal != 2000 || slices.Contains(sum.Held, "") {
+		t.Errorf("%d of %d", len(sum.Held), sum.HeldTotal)
+	}
+}
