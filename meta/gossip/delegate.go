@@ -17,6 +17,7 @@ type delegate struct{ g *Gossip }
 func (d *delegate) NodeMeta(int) []byte {
 	d.g.mu.Lock()
 	defer d.g.mu.Unlock()
+	d.g.mu.said = d.g.mu.self
 	return d.g.mu.record
 }
 

@@ -127,6 +127,7 @@ type Gossip struct {
 	closeOnce sync.Once
 	closeErr  error
 	address   string
+	spreading sync.Mutex // held by spread: of two at once, the older record might win
 
 	// down orders memberlist's Leave before its Shutdown: after that, Leave panics.
 	down struct {
@@ -137,7 +138,8 @@ type Gossip struct {
 	mu struct {
 		sync.Mutex
 		self    Member
-		record  []byte // of what self is to be
+		record  []byte // of self
+		said    Member // what memberlist has taken of it
 		members map[bb.NodeID]*seen
 		changed chan struct{}
 		leaving bool

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -110,28 +111,24 @@ func (s source) lines() ([]string, error) {
 		return nil, bb.Wrap("join", s.name, err)
 	}
 	var all []string
+	var errs []error
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		more, wrong := parseSources(line)
-		for _, m := range more {
-			if m.kind == "file" { // no files in files
-				wrong = bb.E(bb.Invalid, "join", s.name, "names another file: "+m.name)
+		sources, err := parseSources(line)
+		errs = append(errs, err)
+		for _, l := range sources {
+			if l.kind == "file" { // or one could name itself
+				errs = append(errs, bb.E(bb.Invalid, "join", s.name, "names another file: "+l.name))
 				continue
 			}
-			addresses, wrong2 := m.expand()
-			all = append(all, addresses...)
-			if wrong2 != nil {
-				wrong = wrong2
-			}
-		}
-		if wrong != nil && err == nil {
-			err = wrong
+			addresses, err := l.expand()
+			all, errs = append(all, addresses...), append(errs, err)
 		}
 	}
-	return all, err
+	return all, errors.Join(errs...)
 }
 
 // seeds returns the addresses that all sources name now, this node's own left out.

@@ -48,22 +48,19 @@ func (t Tier) far(said Tier) bool {
 
 // publish spreads what Update sets, in its pace, until Close.
 func (g *Gossip) publish() {
-	g.mu.Lock()
-	said := g.mu.self
-	g.mu.Unlock()
 	last := time.Now()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		members, _ := g.count()
 		g.mu.Lock()
-		want := g.mu.self
+		said, want := g.mu.said, g.mu.self
 		g.mu.Unlock()
 		wait := time.Hour
 		if after, some := g.pace.due(said, want, members); some {
 			if wait = time.Until(last.Add(after)); wait <= 0 {
 				g.spread(time.Second)
-				said, last = want, time.Now()
+				last = time.Now()
 				continue
 			}
 		}
@@ -80,6 +77,8 @@ func (g *Gossip) publish() {
 // spread broadcasts our record. It returns when it has been sent on, or after a while;
 // then it goes on by itself.
 func (g *Gossip) spread(patience time.Duration) {
+	g.spreading.Lock()
+	defer g.spreading.Unlock()
 	g.stats.published.Add(1)
 	if err := g.list.UpdateNode(patience); err != nil {
 		g.log.Debug("gossip: a record waits to be sent", "error", err)
