@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -17,6 +18,7 @@ const (
 	eventsWaiting  = 8192 // to be sent
 	eventsUnread   = 4096 // by one subscriber
 	maxEventLength = 64 << 10
+	flushTimeout   = 2 * time.Second
 )
 
 // publisher sends events without holding up who publishes them.
@@ -59,7 +61,9 @@ func (p *publisher) close() {
 	}
 	p.mu.Unlock()
 	<-p.done
-	_ = p.c.nc.Flush() // best effort: events are not stored
+	if p.c.nc.IsConnected() {
+		_ = p.c.nc.FlushTimeout(flushTimeout) // best effort: events are not stored
+	}
 }
 
 // Publish sends an event to subject forebay.events.BUFFER.KIND as JSON. It never

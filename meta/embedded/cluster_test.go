@@ -226,6 +226,7 @@ func TestClusterOfThree(t *testing.T) {
 		c.start(i)
 		progress(t, writers)
 	}
+	checkJob(t, c, clients)
 	stop()
 	writing.Wait()
 
@@ -275,6 +276,42 @@ func TestClusterOfThree(t *testing.T) {
 	if _, err := ns.Lookup(longContext(t), bb.RootDir, "waited"); err != nil {
 		t.Error(err)
 	}
+}
+
+// checkJob has a job done while the server goes that leads its queue.
+func checkJob(t *testing.T, c *trio, clients [3]*meta.Meta) {
+	t.Helper()
+	ctx := longContext(t)
+	var tasks []meta.Task
+	for i := range 6 {
+		tasks = append(tasks, meta.Task{ID: fmt.Sprint("t", i), Bytes: 10})
+	}
+	id, err := clients[0].SubmitJob(ctx, meta.Job{Kind: meta.Drain, Buffer: "buf"}, tasks...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := clients[1].NextTask(ctx, "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := c.leader("forebay_tasks")
+	c.stop(i)
+	if err := held.Done(ctx, meta.Tally{Bytes: 10}); err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n < len(tasks); n++ {
+		l, err := clients[n%3].NextTask(ctx, bb.NodeID(fmt.Sprint("n", n%3)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Done(ctx, meta.Tally{Bytes: 10}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, err := clients[2].Job(ctx, id); err != nil || s.State != meta.JobDone || s.Tally.Bytes != 60 {
+		t.Errorf("%+v %v", s, err)
+	}
+	c.start(i)
 }
 
 func mustNamespaceOf(writers []*writer, m *meta.Meta) *meta.Namespace {
