@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"sync"
 
+	"forebay/bbd/peer"
 	"forebay/flusher"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
@@ -32,6 +33,7 @@ type buffer struct {
 		reading   map[bb.FileID]*reading
 		restoring map[bb.FileID]chan struct{} // closed when it has ended
 		copies    map[copyKey]*fileCopy
+		remotes   map[*peer.Session]*remoteSpace
 		writers   map[uint32]*segmentWriter // by uid
 	}
 
@@ -58,6 +60,7 @@ func newBuffer(d *Daemon, spec bb.Buffer, ns *meta.Namespace) *buffer {
 	b.mu.failing = make(map[bb.FileID]string)
 	b.mu.restoring = make(map[bb.FileID]chan struct{})
 	b.mu.copies = make(map[copyKey]*fileCopy)
+	b.mu.remotes = make(map[*peer.Session]*remoteSpace)
 	b.mu.writers = make(map[uint32]*segmentWriter)
 	return b
 }

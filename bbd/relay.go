@@ -7,11 +7,8 @@ import (
 	"time"
 
 	"forebay/bbd/peer"
-	"forebay/bbd/store"
 	"forebay/internal/bb"
-	"forebay/internal/checksum"
 	"forebay/internal/wire"
-	"forebay/rdma"
 )
 
 // elsewhereError says that a file is to be written at its home, another node.
@@ -45,17 +42,6 @@ type relay struct {
 	file       bb.FileID
 	generation bb.Generation
 	committed  bool
-
-	lease *remoteLease // being filled; nil: none
-}
-
-// remoteLease is a segment of the home's memory.
-type remoteLease struct {
-	id    uint64
-	key   rdma.RemoteKey
-	base  int64 // of the segment in its region
-	pos   int64 // next free byte of the segment
-	floor int64 // end of what may be filled
 }
 
 // relayPatience is how long a relay tries to reach a home again before it says so.
@@ -88,7 +74,7 @@ func (r *relay) connect(ctx context.Context) (*wire.Opened, error) {
 	if opened.AlreadyClosed {
 		return opened, nil
 	}
-	r.session, r.handle, r.lease = s, r.open.Handle, nil
+	r.session, r.handle = s, r.open.Handle
 	r.file, r.generation = bb.FileID(opened.Entry.GetFile()), bb.Generation(opened.Generation)
 	return opened, nil
 }
@@ -165,18 +151,19 @@ func (r *relay) try(ctx context.Context, m *wire.Commit, bytes [][]byte) (*wire.
 	for _, p := range bytes {
 		total += int64(len(p))
 	}
-	var (
-		inline []byte
-		full   []uint64
-		err    error
-	)
+	var inline []byte
 	if total <= r.b.d.cfg.Limits.Inline {
 		for i, e := range m.Extents {
 			inline = append(inline, bytes[i]...)
 			out.Extents = append(out.Extents, &wire.NewExtent{FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum})
 		}
-	} else if out.Extents, full, err = r.place(ctx, m.Extents, bytes); err != nil {
-		return nil, err
+	} else {
+		placed, err := r.b.remote(r.session).place(ctx, m.Extents, bytes)
+		if err != nil {
+			return nil, err
+		}
+		defer placed.done()
+		out.Extents = placed.extents
 	}
 	answer := new(wire.Committed)
 	if _, err := r.session.Ask(ctx, wire.Type_TYPE_COMMIT, out, inline, answer); err != nil {
@@ -184,85 +171,7 @@ func (r *relay) try(ctx context.Context, m *wire.Commit, bytes [][]byte) (*wire.
 	}
 	r.committed = true
 	r.file, r.generation = bb.FileID(answer.File), bb.Generation(answer.Generation)
-	if m.Close && r.lease != nil {
-		full = append(full, r.lease.id)
-		r.lease = nil
-	}
-	for _, id := range full {
-		// A lease that cannot be returned ends with the session.
-		_, _ = r.session.Ask(ctx, wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: id}, nil, nil)
-	}
 	return answer, nil
-}
-
-// place writes the bytes of extents into leased segments of the home, and returns the
-// extents as they lie there, and the leases that are full. All of the bytes are there
-// when it returns.
-func (r *relay) place(ctx context.Context, extents []*wire.NewExtent, bytes [][]byte) (placed []*wire.NewExtent, full []uint64, err error) {
-	fabric, err := r.session.Fabric(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	var ops []rdma.Op
-	for i, e := range extents {
-		for off, left := int64(0), bytes[i]; len(left) > 0; {
-			l, done, err := r.room(ctx, int64(len(left)))
-			if err != nil {
-				return nil, nil, err
-			}
-			if done != 0 {
-				full = append(full, done)
-			}
-			n := min(int64(len(left)), l.floor-l.pos-wire.RecordCost(1))
-			sum := e.Checksum
-			if n < e.Length {
-				sum = checksum.Sum(left[:n])
-			}
-			ops = append(ops, rdma.Op{Kind: rdma.OpWrite, Local: left[:n], Remote: rdma.Remote{Key: l.key, Offset: uint64(l.base + l.pos)}})
-			placed = append(placed, &wire.NewExtent{FileOffset: e.FileOffset + off, Length: n, Checksum: sum, Lease: l.id, SegmentOffset: l.pos})
-			l.pos = align(l.pos + n)
-			l.floor -= wire.RecordCost(1)
-			off, left = off+n, left[n:]
-		}
-	}
-	if err := rdma.Do(ctx, fabric, ops); err != nil {
-		r.session.LoseFabric(fabric)
-		return nil, nil, &bb.Error{Kind: fabricKind(ctx), Op: "commit", Path: r.b.address(r.open.Path), Node: r.node, Err: err}
-	}
-	return placed, full, nil
-}
-
-// fabricKind is the kind of a one-sided operation's failure.
-func fabricKind(ctx context.Context) bb.Kind {
-	if ctx.Err() != nil {
-		return bb.Cancelled
-	}
-	return bb.Unavailable
-}
-
-// leastPiece is the room in a segment below which the next one is leased.
-const leastPiece = 64 << 10
-
-// room returns a leased segment with room for n bytes, or for a good part of them, and
-// the lease that it takes the place of, if that is full.
-func (r *relay) room(ctx context.Context, n int64) (l *remoteLease, full uint64, err error) {
-	if l := r.lease; l != nil {
-		if l.floor-l.pos-wire.RecordCost(1) >= min(n, leastPiece) {
-			return l, 0, nil
-		}
-		full = l.id
-	}
-	var reply wire.Lease
-	ask := &wire.LeaseRequest{Buffer: r.b.name, Bytes: max(n+segmentOverhead, store.Unit)}
-	if _, err := r.session.Ask(ctx, wire.Type_TYPE_LEASE, ask, nil, &reply); err != nil {
-		return nil, 0, err
-	}
-	key, err := rdma.DecodeRemoteKey(reply.GetRegion().GetKey())
-	if err != nil {
-		return nil, 0, &bb.Error{Kind: bb.Internal, Op: "lease", Path: r.b.address(""), Node: r.node, Err: err}
-	}
-	r.lease = &remoteLease{id: reply.Id, key: key, base: reply.Offset, pos: align(reply.DataStart), floor: reply.RecordFloor}
-	return r.lease, full, nil
 }
 
 // abandon lets go of a file that was not closed.
@@ -275,8 +184,5 @@ func (r *relay) abandon(ctx context.Context) {
 	m := &wire.Commit{Handle: r.handle, Close: true, Abort: true}
 	if _, err := r.session.Ask(ctx, wire.Type_TYPE_COMMIT, m, nil, nil); err != nil {
 		r.b.d.log.Warn("leaving a file to its home", "path", r.open.Path, "node", r.node, "err", err)
-	}
-	if r.lease != nil {
-		_, _ = r.session.Ask(ctx, wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: r.lease.id}, nil, nil)
 	}
 }

@@ -1,0 +1,207 @@
+package bbd
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"forebay/bbd/peer"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+	"forebay/internal/wire"
+	"forebay/rdma"
+)
+
+// remoteSpace is where this daemon puts bytes into another one's memory: a segment
+// leased there, filled with one-sided writes by all who write for one user of a buffer.
+// An idle one goes back after a while, as a client's does.
+type remoteSpace struct {
+	b       *buffer
+	session *peer.Session
+	turn    chan struct{} // holds one token: who has it may ask for the next lease
+
+	mu   sync.Mutex // never held while waiting
+	now  *remoteLease
+	idle *time.Timer
+}
+
+// remoteLease is a segment of another daemon's memory. Guarded by its space.
+type remoteLease struct {
+	id    uint64
+	key   rdma.RemoteKey
+	base  int64 // of the segment in its region
+	pos   int64 // next free byte of the segment
+	floor int64 // end of what may be filled
+	users int   // placements that are not committed yet
+	full  bool  // returned when it has no users
+}
+
+// placement is bytes in leases of another daemon, until they are committed or given up.
+type placement struct {
+	space   *remoteSpace
+	extents []*wire.NewExtent
+	leases  []*remoteLease
+}
+
+const (
+	// leastPiece is the room in a segment below which the next one is leased.
+	leastPiece = 64 << 10
+	// remoteIdle is how long a lease is kept that nobody fills.
+	remoteIdle = time.Second
+)
+
+// remote returns the space of this buffer in a session.
+func (b *buffer) remote(s *peer.Session) *remoteSpace {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for old := range b.mu.remotes {
+		if old.Broken() {
+			delete(b.mu.remotes, old)
+		}
+	}
+	r := b.mu.remotes[s]
+	if r == nil {
+		r = &remoteSpace{b: b, session: s, turn: make(chan struct{}, 1)}
+		r.turn <- struct{}{}
+		b.mu.remotes[s] = r
+	}
+	return r
+}
+
+// place writes the bytes of extents into leased segments. They are all there when it
+// returns; done is called after the commit, or instead of it.
+func (r *remoteSpace) place(ctx context.Context, extents []*wire.NewExtent, bytes [][]byte) (p *placement, err error) {
+	fabric, err := r.session.Fabric(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p = &placement{space: r}
+	defer func() {
+		if err != nil {
+			p.done()
+		}
+	}()
+	var ops []rdma.Op
+	for i, e := range extents {
+		for off, left := int64(0), bytes[i]; len(left) > 0; {
+			l, at, n, err := r.reserve(ctx, int64(len(left)))
+			if err != nil {
+				return p, err
+			}
+			p.leases = append(p.leases, l)
+			sum := e.Checksum
+			if n < e.Length {
+				sum = checksum.Sum(left[:n])
+			}
+			ops = append(ops, rdma.Op{Kind: rdma.OpWrite, Local: left[:n], Remote: rdma.Remote{Key: l.key, Offset: uint64(l.base + at)}})
+			p.extents = append(p.extents, &wire.NewExtent{FileOffset: e.FileOffset + off, Length: n, Checksum: sum, Lease: l.id, SegmentOffset: at})
+			off, left = off+n, left[n:]
+		}
+	}
+	if err := rdma.Do(ctx, fabric, ops); err != nil {
+		r.session.LoseFabric(fabric)
+		return p, &bb.Error{Kind: fabricKind(ctx), Op: "write", Path: r.b.address(""), Node: r.session.Node(), Err: err}
+	}
+	return p, nil
+}
+
+// fabricKind is the kind of a one-sided operation's failure.
+func fabricKind(ctx context.Context) bb.Kind {
+	if ctx.Err() != nil {
+		return bb.Cancelled
+	}
+	return bb.Unavailable
+}
+
+// reserve returns room for n bytes, or for a good part of them, in a lease that has one
+// more user.
+func (r *remoteSpace) reserve(ctx context.Context, n int64) (l *remoteLease, at, length int64, err error) {
+	select {
+	case <-r.turn:
+		defer func() { r.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, 0, 0, context.Cause(ctx)
+	}
+	for {
+		if l, at, length := r.take(n); l != nil {
+			return l, at, length, nil
+		}
+		var reply wire.Lease
+		ask := &wire.LeaseRequest{Buffer: r.b.name, Bytes: max(n+segmentOverhead, store.Unit)}
+		if _, err := r.session.Ask(ctx, wire.Type_TYPE_LEASE, ask, nil, &reply); err != nil {
+			return nil, 0, 0, err
+		}
+		key, err := rdma.DecodeRemoteKey(reply.GetRegion().GetKey())
+		if err != nil {
+			return nil, 0, 0, &bb.Error{Kind: bb.Internal, Op: "lease", Path: r.b.address(""), Node: r.session.Node(), Err: err}
+		}
+		r.mu.Lock()
+		r.now = &remoteLease{id: reply.Id, key: key, base: reply.Offset, pos: align(reply.DataStart), floor: reply.RecordFloor}
+		r.mu.Unlock()
+	}
+}
+
+// take takes room from the lease there is. One without enough is let go.
+func (r *remoteSpace) take(n int64) (l *remoteLease, at, length int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l = r.now; l == nil {
+		return nil, 0, 0
+	}
+	room := l.floor - l.pos - wire.RecordCost(1)
+	if room < min(n, leastPiece) {
+		r.letGo()
+		return nil, 0, 0
+	}
+	at, length = l.pos, min(n, room)
+	l.pos = align(l.pos + length)
+	l.floor -= wire.RecordCost(1)
+	l.users++
+	return l, at, length
+}
+
+// letGo ends the filling of the lease there is. mu is held.
+func (r *remoteSpace) letGo() {
+	l := r.now
+	r.now, l.full = nil, true
+	r.giveBack(l)
+}
+
+// giveBack returns a lease that is full and in which nothing is uncommitted. mu is held.
+func (r *remoteSpace) giveBack(l *remoteLease) {
+	if !l.full || l.users > 0 {
+		return
+	}
+	r.b.d.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(r.b.d.ctx, relayPatience)
+		defer cancel()
+		// A lease that cannot be returned ends with the session.
+		_, _ = r.session.Ask(ctx, wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: l.id}, nil, nil)
+	})
+}
+
+// done gives up what was placed, or says that it is committed. Nil: nothing was.
+func (p *placement) done() {
+	if p == nil {
+		return
+	}
+	r := p.space
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range p.leases {
+		l.users--
+		r.giveBack(l)
+	}
+	p.leases = nil
+	if r.idle != nil {
+		r.idle.Stop()
+	}
+	r.idle = time.AfterFunc(remoteIdle, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.now != nil && r.now.users == 0 && r.b.d.ctx.Err() == nil {
+			r.letGo()
+		}
+	})
+}
