@@ -74,6 +74,9 @@ func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer) (*buf
 	if err := checkBuffer(spec); err != nil {
 		return nil, err
 	}
+	if spec.Replicas > 1 && d.cluster == nil {
+		return nil, bb.E(bb.Unsupported, "replicas", fmt.Sprint(spec.Replicas), "this daemon is alone: there is no second node")
+	}
 	if err := d.checkBacking(ctx, c, spec); err != nil {
 		return nil, err
 	}
@@ -110,6 +113,8 @@ func checkBuffer(spec bb.Buffer) error {
 		return bad("durability", spec.Durability, "say resident or flushed")
 	case spec.Durability == bb.DurabilityFlushed && spec.Backing == "":
 		return bb.E(bb.Invalid, "durability", string(spec.Durability), "needs a backing store").WithRemedy("give --backing")
+	case spec.Replicas < 0 || spec.Replicas > 2:
+		return bad("replicas", spec.Replicas, "give 1 or 2")
 	case spec.Mode&^permissionBits != 0:
 		return bad("mode", spec.Mode, "give permission bits only")
 	}

@@ -158,6 +158,7 @@ func (j *flushJob) Done(ctx context.Context, f bb.Flushed) error {
 			return err
 		}
 		b.forgetDirty(e.File, e.Generation)
+		b.discardAt(replicaOf(&e), e.File, e.Generation)
 		b.d.room.kick()
 	}
 	b.d.emit(bb.Event{Kind: bb.EventFlushed, Buffer: b.name, Path: j.path, Generation: f.Generation, Bytes: j.entry.Size})

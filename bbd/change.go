@@ -195,6 +195,7 @@ func (b *buffer) dropFile(e *bb.Entry) {
 	b.forgetDirty(e.File, e.Generation)
 	b.d.flusher.Forget(b.key(e))
 	b.d.store.Drop(e.File)
+	b.discardAt(replicaOf(e), e.File, 0)
 }
 
 func (r *request) remove(m *wire.Remove) (proto.Message, error) {

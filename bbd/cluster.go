@@ -356,16 +356,23 @@ func (r *request) discard(m *wire.Discard) (proto.Message, error) {
 
 // dropOld forgets the generation that a newer one of this node has taken the place of,
 // here and where the file was before.
-func (b *buffer) dropOld(file bb.FileID, n bb.Generation, was bb.NodeID) {
+func (b *buffer) dropOld(file bb.FileID, n bb.Generation, was ...bb.NodeID) {
 	b.d.store.DropGeneration(file, n)
-	if b.d.cluster == nil || was == "" || was == b.d.cfg.Node {
+	for _, node := range was {
+		b.discardAt(node, file, n)
+	}
+}
+
+// discardAt tells another node in the background that a generation (0: all) does not
+// count any more. If it does not hear, it finds out when it is started again.
+func (b *buffer) discardAt(node bb.NodeID, file bb.FileID, n bb.Generation) {
+	if b.d.cluster == nil || node == "" || node == b.d.cfg.Node {
 		return
 	}
 	b.d.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(b.d.ctx, 10*time.Second)
 		defer cancel()
-		// It may be gone for good; what it has left of the file is clean, and evicted in time.
-		_ = b.d.cluster.ask(ctx, was, daemonCred(), wire.Type_TYPE_DISCARD,
+		_ = b.d.cluster.ask(ctx, node, daemonCred(), wire.Type_TYPE_DISCARD,
 			&wire.Discard{Buffer: b.name, File: uint64(file), Generation: uint64(n)}, nil)
 	})
 }

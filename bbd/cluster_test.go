@@ -507,3 +507,109 @@ func TestClusterOverflow(t *testing.T) {
 		}
 	}
 }
+
+// TestClusterReplicas: with two copies, what was synced or closed survives the loss of
+// either node (contracts, Durability).
+func TestClusterReplicas(t *testing.T) {
+	for _, lost := range []string{"the home", "the second node"} {
+		t.Run(lost, func(t *testing.T) {
+			nodes := startCluster(t, 3)
+			c := nodes[0].dial()
+			if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "two", Replicas: 2}); err != nil {
+				t.Fatal(err)
+			}
+			b := c.Buffer("two")
+			want := map[string][]byte{}
+			for _, size := range []int{0, 100, 70_000, 5<<20 + 3} {
+				name := fmt.Sprintf("f%d", size)
+				want[name] = random(size)
+				write(t, b, name, want[name])
+			}
+			// One that is written again in part, and one that is synced and not closed.
+			f, err := b.OpenFile(t.Context(), "f70000", client.OpenOptions{Write: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			copy(want["f70000"][1000:], "changed")
+			if _, err := f.WriteAt([]byte("changed"), 1000); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			open, err := b.Create(t.Context(), "open")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want["open"] = random(300_000)
+			for half := range 2 {
+				if _, err := open.Write(want["open"][half*150_000 : (half+1)*150_000]); err != nil {
+					t.Fatal(err)
+				}
+				if err := open.Sync(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e, err := b.Stat(t.Context(), "open")
+			if err != nil || len(e.Holders) != 2 || e.Holders[0] != "n1" {
+				t.Fatalf("holders: %v (%v)", e.Holders, err)
+			}
+			gone, left := nodes[0], nodes[1]
+			if lost != "the home" {
+				gone, left = left, gone
+				for _, n := range nodes {
+					if n.name == e.Holders[1] {
+						gone = n
+					}
+				}
+			} else {
+				c.Close()
+			}
+			gone.away()
+			gone.wipe()
+			there := left.dial()
+			for name, content := range want { // before anybody says that the node is dead
+				wantFile(t, there.Buffer("two"), name, content)
+			}
+			forgotten, err := there.ForgetNode(t.Context(), gone.name)
+			if err != nil || forgotten.LostTotal != 0 {
+				t.Errorf("forgotten: %+v (%v)", forgotten, err)
+			}
+			for name, content := range want {
+				wantFile(t, there.Buffer("two"), name, content)
+			}
+		})
+	}
+}
+
+// TestClusterReplicaTakesOver: a home that comes back without its memory gives its files
+// to the nodes with the second copies, and nothing is lost.
+func TestClusterReplicaTakesOver(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	spec := client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*.tmp"}}
+	b, dir := nodes[0].buffer(c, spec)
+	want := random(3 << 20)
+	write(t, b, "f.tmp", want)
+	c.Close()
+	nodes[0].away()
+	nodes[0].wipe()
+	nodes[0].start()
+	there := nodes[1].dial()
+	eventually(t, "the second node is the home", func() bool {
+		e, err := there.Buffer("two").Stat(t.Context(), "f.tmp")
+		return err == nil && len(e.Holders) == 1 && e.Holders[0] == "n2"
+	})
+	wantFile(t, nodes[0].dial().Buffer("two"), "f.tmp", want)
+	if err := there.Buffer("two").Rename(t.Context(), "f.tmp", "f"); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, there, "two")
+	got, err := os.ReadFile(filepath.Join(dir, "f"))
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the store has %d bytes, want %d (%v)", len(got), len(want), err)
+	}
+	eventually(t, "nothing is dirty", func() bool {
+		return nodes[0].status().Memory.Dirty == 0 && nodes[1].status().Memory.Dirty == 0
+	})
+}

@@ -124,6 +124,11 @@ func (b *buffer) mirror(ctx context.Context, e *bb.Entry, path string) (*fileCop
 		ask.File, ask.Generation = uint64(e.File), uint64(e.Generation)
 	}
 	s, handle, opened, err := b.openAtHome(ctx, node, ask)
+	if second := replicaOf(e); second != "" && bb.KindOf(err) == bb.Unavailable && ctx.Err() == nil {
+		node = second
+		ask.File, ask.Generation = uint64(e.File), uint64(e.Generation)
+		s, handle, opened, err = b.openAtHome(ctx, node, ask)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -164,5 +164,5 @@ func storeOps(op *meta.StoreOp, codec string) []flusher.StoreOp {
 // remake makes an empty file again of which recovery found nothing, since there was nothing.
 func (b *buffer) remake(e *bb.Entry) error {
 	f := openFile{buf: b, file: e.File, generation: e.Generation}
-	return f.record(nil)
+	return f.record(b.d.ctx, nil)
 }

@@ -89,6 +89,14 @@ func (b *buffer) forgetNode(ctx context.Context, node bb.NodeID, answer *wire.No
 
 // rehome gives one file of a dead node a new home, or says that it is lost.
 func (b *buffer) rehome(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer *wire.NodeForgotten) error {
+	if state := e.State(); replicaOf(e) != "" && (state == bb.StateDirty || state == bb.StateOpen) {
+		err := b.promoteAt(ctx, replicaOf(e), e)
+		if err == nil {
+			answer.KeptTotal++
+			return nil
+		}
+		b.d.log.Error("the second copy of a file of a dead node", "file", e.File, "node", replicaOf(e), "err", err)
+	}
 	var lost bool
 	now, err := b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		if now.File != e.File || now.Lost || b.home(now) != dead {

@@ -42,11 +42,13 @@ type openFile struct {
 	exclusive  bool          // nobody else may have made it
 	old        bb.Generation // the one that it replaces; 0: none
 	was        bb.NodeID     // the home of that
+	wasReplica bb.NodeID     // and who has its second copy
 
 	published atomic.Bool // written under mu
 
 	mu        sync.Mutex
 	at        place
+	replica   *replica // the second copy; nil: none yet
 	path      string   // for messages and events
 	entry     bb.Entry // as the namespace has it, or as it will be created
 	exists    bool     // the namespace has the entry
@@ -92,7 +94,7 @@ func (f *openFile) commit(ctx context.Context, extents []store.NewExtent, mtime 
 	if err := f.usable("sync"); err != nil {
 		return 0, err
 	}
-	if err := f.record(extents); err != nil {
+	if err := f.record(ctx, extents); err != nil {
 		return 0, err
 	}
 	f.entry.MTime = mtime
@@ -102,8 +104,9 @@ func (f *openFile) commit(ctx context.Context, extents []store.NewExtent, mtime 
 	return f.buf.d.store.Size(f.file, f.generation)
 }
 
-// record writes the commit records, before anything is acknowledged.
-func (f *openFile) record(extents []store.NewExtent) error {
+// record writes the commit records, here and at a second node where the buffer wants
+// that, before anything is acknowledged.
+func (f *openFile) record(ctx context.Context, extents []store.NewExtent) error {
 	if f.committed && len(extents) == 0 {
 		return nil
 	}
@@ -116,7 +119,7 @@ func (f *openFile) record(extents []store.NewExtent) error {
 	}
 	f.committed = true
 	f.buf.d.observe.committed(extents)
-	return nil
+	return f.replicate(ctx, extents)
 }
 
 // publish puts the generation into the namespace, marked open, if it is not there.
@@ -181,7 +184,7 @@ func (f *openFile) close(ctx context.Context, extents []store.NewExtent, mtime t
 		return 0, err // the handle stays open until it is aborted
 	}
 	if len(extents) > 0 || !f.exists {
-		if err := f.record(extents); err != nil {
+		if err := f.record(ctx, extents); err != nil {
 			return 0, err
 		}
 		f.entry.MTime = mtime
@@ -241,7 +244,7 @@ func (f *openFile) finish(ctx context.Context) error {
 		return nil
 	}
 	d := f.buf.d
-	if err := f.record(nil); err != nil { // an exclusive create that nothing was written to
+	if err := f.record(ctx, nil); err != nil { // an exclusive create that nothing was written to
 		return err
 	}
 	sum, size, err := f.checksum(ctx)
@@ -261,7 +264,7 @@ func (f *openFile) finish(ctx context.Context) error {
 		return bb.Wrap("close", f.path, err)
 	}
 	if f.old != 0 {
-		f.buf.dropOld(f.file, f.old, f.was)
+		f.buf.dropOld(f.file, f.old, f.was, f.wasReplica)
 	}
 	f.retire()
 	if f.flushed != nil {
@@ -413,7 +416,8 @@ func (b *buffer) begin(ctx context.Context, c cred, f *openFile, dir directory, 
 	if f.generation, err = b.d.generationAfter(ctx, e.Generation); err != nil {
 		return err
 	}
-	f.was, f.entry.Holders = b.home(&e), []bb.NodeID{b.d.cfg.Node}
+	f.was, f.wasReplica = b.home(&e), replicaOf(&e)
+	f.entry.Holders = []bb.NodeID{b.d.cfg.Node}
 	if f.fresh {
 		f.base = 0
 	} else if err := b.restoreBase(ctx, &e, o.path); err != nil {
@@ -462,7 +466,7 @@ func (b *buffer) beginNew(ctx context.Context, c cred, f *openFile, dir director
 		return nil
 	}
 	// Exclusive: the namespace decides who made it, now.
-	if err := f.record(nil); err != nil {
+	if err := f.record(ctx, nil); err != nil {
 		return err
 	}
 	return f.publish(ctx)
@@ -508,13 +512,13 @@ type openOptions struct {
 
 // stage records extents without showing them to anybody before the close. It is for
 // content that comes piece by piece from a store.
-func (f *openFile) stage(extents []store.NewExtent) error {
+func (f *openFile) stage(ctx context.Context, extents []store.NewExtent) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable("stage-in"); err != nil {
 		return err
 	}
-	return f.record(extents)
+	return f.record(ctx, extents)
 }
 
 // stagedSize is how much has been staged.

@@ -77,7 +77,7 @@ func (b *buffer) openGeneration(ctx context.Context, c cred, path string, file b
 		return bb.Entry{}, nil, denied("open", b.address(path), "open files by their number")
 	}
 	e, err := b.lookup(ctx, c, "open", path)
-	if err == nil && e.File == file && e.Generation == n && !e.Open {
+	if err == nil && e.File == file && e.Generation == n && !e.Open && !b.foreign(&e) {
 		return b.openReadOnce(ctx, c, path)
 	}
 	snap, err := b.d.store.Snapshot(file, n)

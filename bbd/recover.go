@@ -19,7 +19,9 @@ import (
 //	clean    resident             evicted: comes back when it is read
 //	none     dropped              —
 //
-// Files whose home is another node are left to it, and copies of them dropped.
+// Files whose home is another node are left to it, and copies of them dropped, except
+// second copies of what is dirty. What is missing here and has a second copy at another
+// node gets that for its home.
 func (d *Daemon) recover(ctx context.Context) error {
 	d.wg.Go(func() {
 		select {
@@ -73,7 +75,13 @@ func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}) erro
 	}
 	var gone []bb.Entry
 	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type != bb.TypeFile || b.foreign(&e) {
+		if e.Type != bb.TypeFile {
+			return nil
+		}
+		if b.foreign(&e) {
+			if b.recoverReplica(&e) {
+				known[e.File] = struct{}{}
+			}
 			return nil
 		}
 		known[e.File] = struct{}{}
@@ -87,6 +95,10 @@ func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}) erro
 		return err
 	}
 	for i := range gone {
+		if replicaOf(&gone[i]) != "" {
+			b.promoteLater(&gone[i])
+			continue
+		}
 		if err := b.reportLost(ctx, &gone[i]); err != nil {
 			return err
 		}
@@ -176,6 +188,9 @@ func (b *buffer) reopen(e *bb.Entry) {
 	f := &openFile{
 		buf: b, file: e.File, generation: e.Generation, at: place{e.Parent, e.Name}, path: e.Name,
 		entry: *e, exists: true, committed: true,
+	}
+	if second := replicaOf(e); second != "" {
+		f.replica = &replica{node: second, behind: true}
 	}
 	f.published.Store(true)
 	b.mu.Lock()

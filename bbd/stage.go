@@ -291,7 +291,7 @@ func (f *stagedFile) fillOne(ctx context.Context, w *segmentWriter, offset, n in
 	if got == 0 {
 		return 0, err
 	}
-	stageErr := f.f.stage([]store.NewExtent{{
+	stageErr := f.f.stage(ctx, []store.NewExtent{{
 		Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset, Length: int64(got), Checksum: checksum.Sum(room.mem[:got]),
 	}})
 	if stageErr != nil {
@@ -302,7 +302,7 @@ func (f *stagedFile) fillOne(ctx context.Context, w *segmentWriter, offset, n in
 
 // Publish shows the file, if all of it came.
 func (f *stagedFile) Publish(ctx context.Context, size int64) error {
-	if err := f.f.stage(nil); err != nil {
+	if err := f.f.stage(ctx, nil); err != nil {
 		return err
 	}
 	if got := f.f.stagedSize(); got != size {

@@ -45,6 +45,9 @@ func (r *request) take(m *wire.Take) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.Replica {
+		return &wire.Empty{}, b.promote(r.ctx, &e, bb.FileID(m.File), bb.Generation(m.Generation))
+	}
 	if e.File != bb.FileID(m.File) || e.Generation != bb.Generation(m.Generation) || e.Open || e.Lost || b.home(&e) != r.s.peer {
 		return nil, errMoved("take", b.address(m.Name))
 	}

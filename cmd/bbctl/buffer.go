@@ -23,6 +23,7 @@ type bufferOptions struct {
 	keep                                                   []string
 	keepNone, noWait, receipt                              bool
 	dirtyAge                                               time.Duration
+	replicas                                               int
 }
 
 func newBufferCreateCommand(a *app) *cobra.Command {
@@ -61,6 +62,7 @@ A buffer without --backing is scratch space: nothing in it is ever flushed.`,
 	f.DurationVar(&o.dirtyAge, "dirty-age", 0, "oldest a dirty byte may get before its flush begins (default: the daemon's)")
 	f.BoolVar(&o.noWait, "no-wait", false, "writes without room fail instead of waiting")
 	f.BoolVar(&o.receipt, "receipt", false, "keep the receipt on the store beside the data")
+	f.IntVar(&o.replicas, "replicas", 1, "nodes that hold each committed byte: 1, or 2 to survive the loss of one before it is flushed")
 	f.StringVar(&o.mode, "mode", "0700", "who may use it, as for a directory")
 	f.StringVar(&o.job, "job", "", "the job that it belongs to")
 	return cmd
@@ -69,7 +71,7 @@ A buffer without --backing is scratch space: nothing in it is ever flushed.`,
 func (o *bufferOptions) spec(name string) (client.BufferSpec, error) {
 	spec := client.BufferSpec{
 		Name: name, Backing: o.backing, Durability: client.Durability(o.durability), Codec: o.codec, Keep: o.keep,
-		DirtyAge: o.dirtyAge, NoWait: o.noWait, Receipt: o.receipt, Job: o.job,
+		DirtyAge: o.dirtyAge, NoWait: o.noWait, Receipt: o.receipt, Job: o.job, Replicas: o.replicas,
 	}
 	if o.keepNone {
 		spec.Keep = []string{}
@@ -110,6 +112,7 @@ type bufferJSON struct {
 	DirtyAge   float64   `json:"dirty_age"` // seconds; 0: the daemon's default
 	NoWait     bool      `json:"no_wait"`
 	Receipt    bool      `json:"receipt"`
+	Replicas   int       `json:"replicas"`
 	Job        string    `json:"job"`
 	Created    time.Time `json:"created"`
 	State      string    `json:"state"`
@@ -119,7 +122,7 @@ func describeBuffer(b *client.BufferSpec) bufferJSON {
 	return bufferJSON{
 		Name: b.Name, UID: b.UID, GID: b.GID, Mode: fmt.Sprintf("%04o", b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
 		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: b.DirtyAge.Seconds(),
-		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: b.Created, State: string(b.State),
+		NoWait: b.NoWait, Receipt: b.Receipt, Replicas: max(b.Replicas, 1), Job: b.Job, Created: b.Created, State: string(b.State),
 	}
 }
 

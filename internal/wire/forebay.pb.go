@@ -3975,6 +3975,7 @@ func (x *Hold) GetPaths() []string {
 }
 
 // Take moves a file to the daemon that is asked: it fetches the bytes and becomes its home.
+// Replica: the file's home is gone, and the daemon that is asked has the second copy.
 type Take struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
@@ -3982,6 +3983,7 @@ type Take struct {
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	File          uint64                 `protobuf:"varint,4,opt,name=file,proto3" json:"file,omitempty"`
 	Generation    uint64                 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	Replica       bool                   `protobuf:"varint,6,opt,name=replica,proto3" json:"replica,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4051,6 +4053,13 @@ func (x *Take) GetGeneration() uint64 {
 	return 0
 }
 
+func (x *Take) GetReplica() bool {
+	if x != nil {
+		return x.Replica
+	}
+	return false
+}
+
 // Discard says that a generation of a file (0: all), or a whole buffer (file 0), is gone.
 type Discard struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4118,9 +4127,8 @@ type Replicate struct {
 	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
 	File          uint64                 `protobuf:"varint,2,opt,name=file,proto3" json:"file,omitempty"`
 	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	Base          uint64                 `protobuf:"varint,4,opt,name=base,proto3" json:"base,omitempty"`
-	Fresh         bool                   `protobuf:"varint,5,opt,name=fresh,proto3" json:"fresh,omitempty"`
-	Extents       []*NewExtent           `protobuf:"bytes,6,rep,name=extents,proto3" json:"extents,omitempty"`
+	Whole         bool                   `protobuf:"varint,4,opt,name=whole,proto3" json:"whole,omitempty"` // these extents are all there is: forget what there was
+	Extents       []*NewExtent           `protobuf:"bytes,5,rep,name=extents,proto3" json:"extents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4176,16 +4184,9 @@ func (x *Replicate) GetGeneration() uint64 {
 	return 0
 }
 
-func (x *Replicate) GetBase() uint64 {
+func (x *Replicate) GetWhole() bool {
 	if x != nil {
-		return x.Base
-	}
-	return 0
-}
-
-func (x *Replicate) GetFresh() bool {
-	if x != nil {
-		return x.Fresh
+		return x.Whole
 	}
 	return false
 }
@@ -4544,7 +4545,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"expires_ns\x18\x02 \x01(\x03R\texpiresNs\"4\n" +
 	"\x04Hold\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x14\n" +
-	"\x05paths\x18\x02 \x03(\tR\x05paths\"x\n" +
+	"\x05paths\x18\x02 \x03(\tR\x05paths\"\x92\x01\n" +
 	"\x04Take\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
@@ -4552,22 +4553,22 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04file\x18\x04 \x01(\x04R\x04file\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
-	"generation\"U\n" +
+	"generation\x12\x18\n" +
+	"\areplica\x18\x06 \x01(\bR\areplica\"U\n" +
 	"\aDiscard\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\x04R\x04file\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"\xb2\x01\n" +
+	"generation\"\x9e\x01\n" +
 	"\tReplicate\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\x04R\x04file\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\x12\x12\n" +
-	"\x04base\x18\x04 \x01(\x04R\x04base\x12\x14\n" +
-	"\x05fresh\x18\x05 \x01(\bR\x05fresh\x12/\n" +
-	"\aextents\x18\x06 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\x9b\x05\n" +
+	"generation\x12\x14\n" +
+	"\x05whole\x18\x04 \x01(\bR\x05whole\x12/\n" +
+	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\x9b\x05\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +

@@ -1,0 +1,298 @@
+package bbd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/peer"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// Where a buffer wants two copies, each commit is recorded at a second node too before
+// it is acknowledged: the second of the entry's Holders.
+//
+//	home                                        second node
+//	 record here
+//	 write the bytes into leased segments ────▶ memory
+//	 Replicate(extents) ──────────────────────▶ record under the same generation
+//	 acknowledge ◀───────────────────────────── done
+//
+// The first commit of a generation, and the first after the second node was changed,
+// sends all that the generation shows. The second copy goes when the file is flushed.
+// When the home is gone for good, the second node becomes the home, with what it has.
+
+// replica is the second copy of a generation that is being written.
+type replica struct {
+	node   bb.NodeID
+	behind bool // it lacks something: all is sent again
+}
+
+// replicaOf returns the node that has the second copy of a dirty file, "" for none.
+func replicaOf(e *bb.Entry) bb.NodeID {
+	if len(e.Holders) < 2 || e.Lost {
+		return ""
+	}
+	return e.Holders[1]
+}
+
+// replicaTries is how many nodes are tried before a commit fails.
+const replicaTries = 3
+
+// replicate brings the second copy up to date with a commit. f is locked.
+func (f *openFile) replicate(ctx context.Context, extents []store.NewExtent) error {
+	b := f.buf
+	if b.spec().Replicas < 2 || b.d.cluster == nil {
+		return nil
+	}
+	var err error
+	if r := f.replica; r != nil && !r.behind {
+		if err = f.sendExtents(ctx, r.node, extents); err == nil {
+			return nil
+		}
+		r.behind = true
+		b.d.log.Warn("the second copy of a file", "path", f.path, "node", r.node, "err", err)
+	}
+	tried := 0
+	nodes := b.d.cluster.takers(b.sizeOf(f))
+	if r := f.replica; r != nil { // it may have most of it still
+		nodes = append([]bb.NodeID{r.node}, slices.DeleteFunc(nodes, func(n bb.NodeID) bool { return n == r.node })...)
+	}
+	for _, node := range nodes {
+		if ctx.Err() != nil || tried == replicaTries {
+			break
+		}
+		tried++
+		if err = f.sendWhole(ctx, node); err == nil {
+			f.secondAt(node)
+			return nil
+		}
+		b.d.log.Warn("a second copy of a file", "path", f.path, "node", node, "err", err)
+	}
+	if err == nil {
+		err = fmt.Errorf("no other node has room")
+	}
+	return &bb.Error{
+		Kind: bb.Unavailable, Op: "commit", Path: f.path, Err: fmt.Errorf("the second copy that the buffer wants cannot be made: %w", err),
+		Remedy: "see bbctl nodes",
+	}
+}
+
+func (b *buffer) sizeOf(f *openFile) int64 {
+	n, err := b.d.store.Size(f.file, f.generation)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// secondAt makes a node the one with the second copy. The next put tells the namespace.
+func (f *openFile) secondAt(node bb.NodeID) {
+	if old := f.replica; old != nil && old.node != node {
+		f.buf.discardAt(old.node, f.file, f.generation)
+	}
+	if f.replica == nil || f.replica.node != node {
+		f.published.Store(false)
+	}
+	f.replica = &replica{node: node}
+	f.entry.Holders = []bb.NodeID{f.buf.d.cfg.Node, node}
+}
+
+// sendExtents sends what a commit adds.
+func (f *openFile) sendExtents(ctx context.Context, node bb.NodeID, extents []store.NewExtent) error {
+	list := make([]*wire.NewExtent, len(extents))
+	bytes := make([][]byte, len(extents))
+	for i, e := range extents {
+		var err error
+		if bytes[i], err = f.buf.d.store.LeasedBytes(e.Lease, e.SegmentOffset, e.Length); err != nil {
+			return err
+		}
+		list[i] = &wire.NewExtent{FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum}
+	}
+	return f.buf.sendReplica(ctx, node, f.file, f.generation, false, list, bytes)
+}
+
+// sendWhole sends all that the generation shows.
+func (f *openFile) sendWhole(ctx context.Context, node bb.NodeID) error {
+	b := f.buf
+	snap, err := b.d.store.Snapshot(f.file, f.generation)
+	if err != nil {
+		return err
+	}
+	defer snap.Close()
+	e := f.entry
+	e.Parent, e.Name = f.at.dir, f.at.name
+	pinned, extents, err := b.pin(ctx, snap, &e, 0, snap.Size())
+	if err != nil {
+		return err
+	}
+	defer pinned.Release()
+	var list []*wire.NewExtent
+	var bytes [][]byte
+	for i := range extents {
+		x := &extents[i]
+		if x.State == store.Hole {
+			continue
+		}
+		sum, err := snap.PieceSum(x)
+		if err != nil {
+			return err
+		}
+		pieces, err := snap.Slices(x.FileOffset, x.Length, nil)
+		if err != nil {
+			return err
+		}
+		list = append(list, &wire.NewExtent{FileOffset: x.FileOffset, Length: x.Length, Checksum: sum})
+		bytes = append(bytes, pieces[0]) // an extent is one piece of memory
+	}
+	return b.sendReplica(ctx, node, f.file, f.generation, true, list, bytes)
+}
+
+// sendReplica puts bytes into another node's memory and has them recorded there.
+func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID, n bb.Generation, whole bool, extents []*wire.NewExtent, bytes [][]byte) error {
+	spec := b.spec()
+	s, err := b.d.cluster.session(ctx, node, peer.Who{UID: spec.UID, GID: spec.GID, System: true})
+	if err != nil {
+		return err
+	}
+	m := &wire.Replicate{Buffer: b.name, File: uint64(file), Generation: uint64(n), Whole: whole, Extents: extents}
+	var (
+		total  int64
+		inline []byte
+	)
+	for _, p := range bytes {
+		total += int64(len(p))
+	}
+	if total <= b.d.cfg.Limits.Inline {
+		for _, p := range bytes {
+			inline = append(inline, p...)
+		}
+	} else {
+		placed, err := b.remote(s).place(ctx, extents, bytes)
+		if err != nil {
+			return err
+		}
+		defer placed.done()
+		m.Extents = placed.extents
+	}
+	_, err = s.Ask(ctx, wire.Type_TYPE_REPLICATE, m, inline, nil)
+	return err
+}
+
+// replicate records extents of a file whose home is the daemon that asks.
+func (r *request) replicate(m *wire.Replicate) (proto.Message, error) {
+	b, err := r.daemonsBuffer("replicate", m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	h := &handle{s: r.s, buf: b, path: b.address("")}
+	extents, written, err := h.newExtents(r.ctx, r.data, m.Extents)
+	if err != nil {
+		return nil, err
+	}
+	defer written()
+	file, n := bb.FileID(m.File), bb.Generation(m.Generation)
+	if _, err := b.d.store.Size(file, n); m.Whole && err == nil {
+		if err := b.d.store.Void(file, n); err != nil {
+			return nil, err
+		}
+	}
+	err = b.d.store.Commit(store.Commit{File: file, Generation: n, Buffer: b.name, Extents: extents})
+	return &wire.Empty{}, bb.Wrap("replicate", b.address(""), err)
+}
+
+// promoteAt has the node with the second copy become a file's home.
+func (b *buffer) promoteAt(ctx context.Context, node bb.NodeID, e *bb.Entry) error {
+	if node == b.d.cfg.Node {
+		return b.promote(ctx, e, e.File, e.Generation)
+	}
+	return b.d.cluster.ask(ctx, node, daemonCred(), wire.Type_TYPE_TAKE, &wire.Take{
+		Buffer: b.name, Dir: uint64(e.Parent), Name: e.Name, File: uint64(e.File), Generation: uint64(e.Generation), Replica: true,
+	}, nil)
+}
+
+// promote makes this node, which has the second copy, the home of a file. A file that
+// was being written is closed with what was committed.
+func (b *buffer) promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.Generation) error {
+	if e.File != file || e.Generation != n || replicaOf(e) != b.d.cfg.Node {
+		return errMoved("promote", b.address(e.Name))
+	}
+	sum, size, err := b.d.store.Checksum(file, n)
+	switch {
+	case err != nil:
+		return err
+	case !e.Open && (sum != e.Checksum || size != e.Size):
+		return bb.E(bb.Lost, "promote", b.address(e.Name), fmt.Sprintf("the second copy has %d bytes of %d, or others", size, e.Size))
+	}
+	if err := b.d.store.Seal(file, n); err != nil {
+		return err
+	}
+	now, err := b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		if now.File != file || now.Generation != n || now.Lost || replicaOf(now) != b.d.cfg.Node {
+			return errNotConcerned
+		}
+		now.Open, now.Size, now.Checksum = false, size, sum
+		now.Holders = []bb.NodeID{b.d.cfg.Node}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if now.State() == bb.StateDirty {
+		b.requeue(ctx, &now)
+	}
+	return nil
+}
+
+// recoverReplica keeps the second copy of a file that recovery found, if it counts.
+func (b *buffer) recoverReplica(e *bb.Entry) bool {
+	state := e.State()
+	if replicaOf(e) != b.d.cfg.Node || state != bb.StateDirty && state != bb.StateOpen {
+		return false
+	}
+	err := b.d.store.Adopt(e.File, e.Generation, false)
+	if err != nil {
+		b.d.log.Warn("the second copy of a file was lost with this node's memory", "file", e.File, "home", b.home(e), "err", err)
+	}
+	return err == nil
+}
+
+// promotePause is how long this node waits before it asks the second node again.
+const promotePause = 2 * time.Second
+
+// promoteLater has the second node become the home of a file whose bytes this node has
+// lost, as soon as that node answers. If it has lost them too, so they are.
+func (b *buffer) promoteLater(e *bb.Entry) {
+	b.d.wg.Go(func() {
+		for {
+			err := b.promoteAt(b.d.ctx, replicaOf(e), e)
+			switch bb.KindOf(err) {
+			case bb.Unavailable, bb.Busy, bb.Cancelled:
+			case bb.NotFound, bb.Lost, bb.Checksum, bb.Invalid:
+				if err := b.reportLost(b.d.ctx, e); err != nil && b.d.ctx.Err() == nil {
+					b.d.log.Error("reporting a lost file", "file", e.File, "err", err)
+				}
+				return
+			default:
+				if err == nil {
+					return
+				}
+				b.d.log.Warn("asking for the second copy of a file", "file", e.File, "node", replicaOf(e), "err", err)
+			}
+			select {
+			case <-time.After(promotePause):
+			case <-b.d.ctx.Done():
+				return
+			}
+			now, err := b.ns.Lookup(b.d.ctx, e.Parent, e.Name)
+			if err == nil && (now.File != e.File || b.home(&now) != b.d.cfg.Node) || bb.KindOf(err) == bb.NotFound {
+				return // it has another home, or is gone
+			}
+		}
+	})
+}
