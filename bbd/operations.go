@@ -44,6 +44,6 @@ var operations = map[wire.Type]operation{
 
 	wire.Type_TYPE_TAKE:      waiting((*request).take),
 	wire.Type_TYPE_REPLICATE: waiting((*request).replicate),
-	wire.Type_TYPE_HOLD:    waiting((*request).hold),
-	wire.Type_TYPE_DISCARD: waiting((*request).discard),
+	wire.Type_TYPE_HOLD:      waiting((*request).hold),
+	wire.Type_TYPE_DISCARD:   waiting((*request).discard),
 }
