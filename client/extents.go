@@ -38,8 +38,27 @@ type hold struct {
 type backlog struct {
 	pending  []extent // in the order written: where they overlap, later ones win
 	holds    []hold
-	claim    claim // being filled
-	reserved claim // handed out by Reserve
+	claim    claim   // being filled
+	reserved claim   // handed out by Reserve
+	newest   *memory // among those that pending is in, the one that came last
+}
+
+// comesTooEarly reports whether n bytes at off of the file, added in a memory, would be
+// overwritten by what they are to overwrite: a commit is applied segment by segment, in
+// the order in which it first names them.
+func (b *backlog) comesTooEarly(mem *memory, off, n int64) bool {
+	if h := b.hold(mem); b.newest == nil || b.newest == mem || h == nil || h.extents == 0 {
+		return false
+	}
+	before := true
+	for i := range b.pending {
+		e := &b.pending[i]
+		before = before && e.mem != mem
+		if !before && e.mem != mem && e.off < off+n && off < e.off+e.length {
+			return true
+		}
+	}
+	return false
 }
 
 // holdsIn reports whether there is something in a memory already, for which the base of
@@ -137,6 +156,9 @@ func (c *claim) lengthen(want int64) (next *grant) {
 func (b *backlog) add(c *claim, off, n int64) *extent {
 	if last := len(b.pending) - 1; last < 0 || !b.pending[last].continues(c.mem, c.off, off) {
 		b.pending = append(b.pending, extent{mem: c.mem, seg: c.off, off: off})
+		if h := b.hold(c.mem); h.extents == 0 {
+			b.newest = c.mem
+		}
 		b.hold(c.mem).extents++
 		c.credits = max(0, c.credits-1)
 	}
@@ -155,7 +177,7 @@ func (b *backlog) isNext(c *claim, off int64) bool {
 // committed says that the records of everything pending are written. Leases in which
 // nothing is left are let go.
 func (b *backlog) committed() {
-	b.pending = b.pending[:0]
+	b.pending, b.newest = b.pending[:0], nil
 	for i := range b.holds {
 		h := &b.holds[i]
 		cost := h.cost()
@@ -207,7 +229,7 @@ func (b *backlog) mayBeWritten() (again bool) {
 // that it needs meanwhile end with release.
 func (b *backlog) putAside() (aside []extent, release func()) {
 	b.drop(&b.claim)
-	aside, b.pending = b.pending, nil
+	aside, b.pending, b.newest = b.pending, nil, nil
 	old := &backlog{holds: b.holds}
 	b.holds = nil
 	if mem := b.reserved.mem; mem != nil {
@@ -239,5 +261,5 @@ func (b *backlog) forget() {
 		h.extents = 0
 		b.settle(h.mem)
 	}
-	b.pending = nil
+	b.pending, b.newest = nil, nil
 }

@@ -84,6 +84,11 @@ func (w *writer) publish(ctx context.Context, n, off int64) error {
 		return err
 	}
 	r := &w.reserved
+	if n > 0 && w.comesTooEarly(r.mem, off, n) {
+		if err := w.commit(ctx, false); err != nil {
+			return err
+		}
+	}
 	if n > 0 && (w.hold(r.mem).tight || r.mem.lease != nil && r.mem.lease.session != w.session) {
 		// The lease has no room for the record, or is void: the one copy that is left.
 		if _, err := w.write(ctx, r.mem.bytes[r.off:r.off+n], off); err != nil {

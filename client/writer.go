@@ -18,7 +18,7 @@ const (
 	maxSlack   = 1 << 20 // bytes
 	// maxStaged is how many bytes a file whose segments are far keeps in this process's
 	// memory: so many, and a lease more, until they are committed.
-	maxStaged = 16 << 20
+	maxStaged = 32 << 20
 )
 
 // writer is the writing side of a file: one handle, and what was written to it and not
@@ -170,7 +170,7 @@ func (w *writer) write(ctx context.Context, p []byte, off int64) (n int, err err
 		return 0, err
 	}
 	for len(p) > 0 {
-		e, dst, err := w.next(ctx, w.portion(int64(len(p))), off)
+		e, dst, err := w.next(ctx, int64(len(p)), off)
 		if err != nil {
 			return n, err
 		}
@@ -243,6 +243,16 @@ func (w *writer) grew(off, n int64) {
 
 // ready makes sure that the claim has room for some of n bytes at off.
 func (w *writer) ready(ctx context.Context, n, off int64) error {
+	err := w.claimRoom(ctx, n, off)
+	if err == nil && w.comesTooEarly(w.claim.mem, off, n) {
+		if err = w.commit(ctx, false); err == nil {
+			err = w.claimRoom(ctx, n, off)
+		}
+	}
+	return err
+}
+
+func (w *writer) claimRoom(ctx context.Context, n, off int64) error {
 	if m := w.claim.mem; m != nil && m.lease != nil && !w.session.alive() {
 		if err := w.live(ctx, func(*session) error { return nil }); err != nil {
 			return err
