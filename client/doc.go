@@ -30,6 +30,7 @@
 //
 // On the daemon's node, bytes are copied once, into its memory. Over TCP they wait in
 // this process's, while they are transferred and until they are committed: up to
-// 16 MiB for each file, after which it commits of itself, and leases of up to 8 MiB
-// that files share. A reader keeps up to 4 MiB of what it read parts of.
+// 32 MiB for each file, after which it commits of itself, and leases of up to 8 MiB
+// that files share. A reader keeps up to 4 MiB of what it read
+// parts of, and fetches as much ahead.
 package client

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"forebay/internal/bbdtest"
+	"forebay/rdma"
 )
 
 // farDaemon starts a real daemon that serves TCP, with a buffer that is open to all.
@@ -102,8 +103,8 @@ func TestFarWays(t *testing.T) {
 	}
 	got := make([]byte, len(want))
 	must[int](t)(f.ReadAt(got, 0))
-	if !bytes.Equal(got, want) {
-		t.Fatal("what is being written reads otherwise")
+	if at := firstDifference(got, want); at >= 0 {
+		t.Fatalf("what is being written reads otherwise from %d on", at)
 	}
 	hole := int64(len(want)) + 3<<20
 	must[int](t)(f.WriteAt([]byte("end"), hole))
@@ -142,6 +143,15 @@ func TestFarWays(t *testing.T) {
 	if r.r.heldBytes > maxHeld {
 		t.Errorf("the reader keeps %d bytes", r.r.heldBytes)
 	}
+}
+
+func firstDifference(a, b []byte) int {
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
 }
 
 type onlyReader struct{ r io.Reader }
@@ -385,4 +395,116 @@ func TestFarManyWriters(t *testing.T) {
 		d.Start()
 	}
 	wg.Wait()
+}
+
+// TestFarReadAhead reads from front to back in steps of any size, several at once, with
+// looks elsewhere in between.
+func TestFarReadAhead(t *testing.T) {
+	_, dial := farDaemon(t)
+	ctx := context.Background()
+	c := dial()
+	b := c.Buffer("open")
+	f := must[*File](t)(b.Create(ctx, "f"))
+	want := random(37<<20 + 11)
+	must[int](t)(f.Write(want))
+	must[int](t)(f.WriteAt(want[:100], int64(len(want))+5<<20)) // a hole, and extents that are short
+	for i := range 20 {
+		off := rand.IntN(len(want) - 300_000)
+		p := random(1 + rand.IntN(300_000))
+		copy(want[off:], p)
+		must[int](t)(f.WriteAt(p, int64(off)))
+		if i%5 == 0 {
+			check(t, f.Sync())
+		}
+	}
+	check(t, f.Close())
+	want = append(append(want, make([]byte, 5<<20)...), want[:100]...)
+
+	shared := must[*File](t)(b.Open(ctx, "f"))
+	var wg sync.WaitGroup
+	for _, step := range []int{100_000, 1 << 20, 3_000_000} {
+		wg.Go(func() {
+			r := must[*File](t)(b.Open(ctx, "f"))
+			defer r.Close()
+			p := make([]byte, step)
+			for off := 0; off < len(want); {
+				n := min(1+rand.IntN(step), len(want)-off)
+				must[int](t)(io.ReadFull(r, p[:n]))
+				if !bytes.Equal(p[:n], want[off:off+n]) {
+					t.Errorf("%d bytes at %d differ", n, off)
+					return
+				}
+				off += n
+				if at := rand.IntN(len(want) - 1000); rand.IntN(5) == 0 {
+					must[int](t)(shared.ReadAt(p[:1000], int64(at)))
+					if !bytes.Equal(p[:1000], want[at:at+1000]) {
+						t.Errorf("1000 bytes at %d differ", at)
+					}
+				}
+			}
+		})
+		wg.Go(func() { // all on one file, so that only some of them find what was fetched
+			p := make([]byte, step)
+			for off := 0; off < len(want); {
+				n := min(step, len(want)-off)
+				must[int](t)(shared.ReadAt(p[:n], int64(off)))
+				if !bytes.Equal(p[:n], want[off:off+n]) {
+					t.Errorf("%d bytes at %d differ", n, off)
+					return
+				}
+				off += n
+			}
+		})
+	}
+	wg.Wait()
+	check(t, shared.Close())
+	if shared.r.coming.moving != nil {
+		t.Error("the reader still fetches")
+	}
+	wantFar(t, c)
+}
+
+// TestFarChecksum: bytes that changed in the daemon's memory are not returned, however
+// they are read.
+func TestFarChecksum(t *testing.T) {
+	_, dial := farDaemon(t)
+	ctx := context.Background()
+	c := dial()
+	b := c.Buffer("open")
+	data := random(6 << 20)
+	check(t, b.WriteFile(ctx, "f", data, 0))
+	r := must[*File](t)(b.Open(ctx, "f"))
+	defer r.Close()
+	must[int](t)(r.ReadAt(make([]byte, 10), 0))
+	w := must[*window](t)(r.r.window(ctx, 4<<20))
+	place := w.at(4 << 20).far
+	conn := must[rdma.Conn](t)(c.current.Load().far.dial(ctx))
+	flip := []rdma.Op{{
+		Kind: rdma.OpWrite, Local: []byte{data[4<<20+77] ^ 1}, Remote: rdma.Remote{Key: place.key, Offset: uint64(place.off + 77)},
+	}}
+	check(t, rdma.Do(ctx, conn, flip))
+	r.r.done(w)
+
+	p := make([]byte, 1<<20)
+	_, err := r.ReadAt(p, 4<<20) // straight
+	wantKind(t, err, ErrChecksum)
+	_, err = r.ReadAt(p[:1000], 4<<20+5000) // a part
+	wantKind(t, err, ErrChecksum)
+	_, err = r.Map(3<<20, 2<<20)
+	wantKind(t, err, ErrChecksum)
+	got, err := io.ReadAll(onlyReader{r}) // ahead
+	wantKind(t, err, ErrChecksum)
+	if !bytes.HasPrefix(data, got) || len(got) > 4<<20 || len(got) < 4<<20-10_000 {
+		t.Errorf("%d bytes were read before it, or others", len(got))
+	}
+	must[int64](t)(r.Seek(0, io.SeekStart))
+	var out bytes.Buffer
+	_, err = r.WriteTo(&out)
+	wantKind(t, err, ErrChecksum)
+	if !bytes.Equal(out.Bytes(), data[:4<<20]) {
+		t.Errorf("%d bytes were written before it, or others", out.Len())
+	}
+	if !c.current.Load().alive() {
+		t.Error("the session broke")
+	}
 }

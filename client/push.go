@@ -6,27 +6,19 @@ import (
 	"forebay/rdma"
 )
 
-// portion is how much of n bytes is copied before it is sent on its way.
-func (w *writer) portion(n int64) int64 {
-	if w.session.far != nil {
-		return min(n, transferSize)
-	}
-	return n
-}
-
 // isLaden reports whether so much lies in this process's memory that it has to be
 // committed, and let go, before more comes.
 func (w *writer) isLaden() bool { return w.session.far != nil && w.staged >= maxStaged }
 
-// push sends what an extent holds to its segment, if that is far: what is worth a
-// transfer, or all of it. A connection that breaks is no error here: what was written
+// push sends what an extent holds to its segment, if that is far: when nothing can be
+// added to it any more, or all of it. A connection that breaks is no error here: what was written
 // is written again elsewhere when the file is resumed.
 func (w *writer) push(ctx context.Context, e *extent, all bool) error {
 	l := e.mem.lease
 	if l == nil || l.region != nil {
 		return nil
 	}
-	for n := e.length - e.sent; n > 0 && (all || n >= transferSize || (e.off+e.length)%extentSize == 0); n = e.length - e.sent {
+	for n := e.length - e.sent; n > 0 && (all || (e.off+e.length)%extentSize == 0); n = e.length - e.sent {
 		if l.session.broken.Load() {
 			return nil
 		}

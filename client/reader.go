@@ -40,6 +40,9 @@ type reader struct {
 
 	held      []*place // extents that are kept of memory that is far, oldest first
 	heldBytes int64
+
+	fetching chan struct{} // holds one token: who has it may use coming
+	coming   ahead
 }
 
 // flight is a window that was asked for. Several may wait for it.
@@ -58,8 +61,9 @@ type flight struct {
 
 // openReader opens a file's committed content.
 func openReader(ctx context.Context, b *Buffer, path string) (*reader, error) {
-	r := &reader{b: b, path: path, turn: make(chan struct{}, 1)}
+	r := &reader{b: b, path: path, turn: make(chan struct{}, 1), fetching: make(chan struct{}, 1)}
 	r.turn <- struct{}{}
+	r.fetching <- struct{}{}
 	err := b.c.retry(ctx, func(s *session) error { return r.bind(ctx, s) })
 	if err != nil {
 		return nil, bb.Wrap("open", b.address(path), err)
@@ -162,17 +166,22 @@ func (r *reader) readAt(ctx context.Context, p []byte, off int64) (n int, err er
 	if left := max(0, r.size-off); int64(len(p)) > left {
 		p, eof = p[:left], true
 	}
-	check := r.last.Swap(off+int64(len(p))) == off || r.b.c.o.VerifyAll // far windows are checked always
+	goesOn := r.last.Swap(off+int64(len(p))) == off
+	check := goesOn || r.b.c.o.VerifyAll
 	for len(p) > 0 {
 		w, err := r.window(ctx, off)
 		if err != nil {
 			return n, err
 		}
 		var k int
-		if w.far {
-			k, err = r.pull(ctx, w, p, off)
-		} else {
+		switch {
+		case !w.far:
 			k, err = w.copyTo(p, off, check)
+		case goesOn && off > 0 && len(p) < maxAhead && r.tryAhead():
+			k, err = r.readAhead(ctx, w, p, off)
+			r.doneAhead()
+		default:
+			k, err = r.pull(ctx, w, p, off)
 		}
 		lost := w.pin != 0 && !w.session.alive() || r.elsewhere(w, err)
 		if !lost && err == nil && check && off+int64(k) > w.off+w.len()/2 && w.end < r.size {
@@ -411,6 +420,7 @@ func (r *reader) close() {
 	if closed {
 		return
 	}
+	r.dropAhead()
 	release()
 	if !r.session.broken.Load() {
 		r.session.closeHandle(r.handle)

@@ -1,0 +1,184 @@
+package client
+
+import (
+	"context"
+
+	"forebay/internal/checksum"
+	"forebay/rdma"
+)
+
+// maxAhead is how many bytes a reader fetches before they are asked for, at least one
+// extent: so much is on its way while somebody copies what has come. Who asks for as
+// much at once gets it straight into their own memory.
+const maxAhead = 4 << 20
+
+// ahead is what a reader fetches of memory that is far, while a file is read from front
+// to back: extents of one window, in order, on their way or here.
+type ahead struct {
+	moving *transfers // nil: nothing is fetched
+	w      *window    // in use meanwhile
+	next   int64      // where in the file fetching goes on
+	queue  []fetched
+	bytes  int64 // of the queue
+}
+
+// fetched is an extent, or a hole, that is on its way or here.
+type fetched struct {
+	*part
+	p       []byte // of the staging; nil: a hole
+	last    uint64 // transfer of it
+	checked bool   // it is verified
+}
+
+// tryAhead takes the right to use what is fetched ahead, unless somebody has it.
+func (r *reader) tryAhead() bool {
+	select {
+	case <-r.fetching:
+		return true
+	default:
+		return false
+	}
+}
+
+// doneAhead gives the right back. Whoever closed the reader meanwhile could not let go
+// of what is fetched.
+func (r *reader) doneAhead() {
+	r.fetching <- struct{}{}
+	r.mu.Lock()
+	closed := r.closed
+	r.mu.Unlock()
+	if closed {
+		r.dropAhead()
+	}
+}
+
+// dropAhead lets go of what is fetched ahead, unless somebody uses it, who will.
+func (r *reader) dropAhead() {
+	if r.tryAhead() {
+		r.stopAhead()
+		r.fetching <- struct{}{}
+	}
+}
+
+// stopAhead lets go of what is fetched ahead. It has the right.
+func (r *reader) stopAhead() {
+	a := &r.coming
+	if a.moving == nil {
+		return
+	}
+	_ = a.moving.drain() // nobody wants it any more
+	a.moving.free()
+	for i := range a.queue {
+		r.putBack(&a.queue[i])
+	}
+	r.done(a.w)
+	*a = ahead{queue: a.queue[:0]}
+}
+
+func (r *reader) putBack(f *fetched) {
+	if f.p != nil {
+		r.b.c.staged.put(f.p)
+	}
+	*f = fetched{}
+}
+
+// readAhead is copyTo of a window that is far, for who reads on where the last read
+// ended. It has the right.
+func (r *reader) readAhead(ctx context.Context, w *window, dst []byte, off int64) (n int, err error) {
+	a := &r.coming
+	if a.w != w || a.at() != w.at(off).off {
+		r.stopAhead()
+		r.mu.Lock()
+		w.users++
+		r.mu.Unlock()
+		a.moving, a.w, a.next = newTransfers(), w, w.at(off).off
+	}
+	for n < len(dst) && off < w.end {
+		if err := r.fetchAhead(ctx); err != nil {
+			r.stopAhead()
+			return n, err
+		}
+		f := &a.queue[0]
+		k := min(f.end-off, int64(len(dst)-n))
+		if err := a.copyTo(ctx, f, dst[n:n+int(k)], off); err != nil {
+			r.stopAhead()
+			return n, err
+		}
+		n, off = n+int(k), off+k
+		if off == f.end {
+			a.bytes -= f.len()
+			r.putBack(f)
+			a.queue = append(a.queue[:0], a.queue[1:]...)
+		}
+	}
+	if err := r.fetchAhead(ctx); err != nil {
+		r.stopAhead() // the next read finds out why
+	}
+	return n, nil
+}
+
+// at is where in the file what is fetched begins.
+func (a *ahead) at() int64 {
+	if len(a.queue) > 0 {
+		return a.queue[0].off
+	}
+	return a.next
+}
+
+// fetchAhead starts to fetch what comes next, as far as that is allowed.
+func (r *reader) fetchAhead(ctx context.Context) error {
+	a := &r.coming
+	for a.next < a.w.end {
+		p := a.w.at(a.next)
+		if len(a.queue) > 0 && a.bytes+p.len() > maxAhead {
+			break
+		}
+		f := fetched{part: p}
+		if p.far != nil {
+			f.p = r.b.c.staged.get(p.far.length)
+		}
+		a.queue = append(a.queue, f)
+		a.bytes += p.len()
+		a.next = p.end
+		if p.far == nil {
+			continue
+		}
+		for at := int64(0); at < p.far.length; at += transferSize {
+			piece := f.p[at:min(at+transferSize, p.far.length)]
+			a.queue[len(a.queue)-1].last = a.moving.next
+			if err := a.moving.post(ctx, a.w.session.far, rdma.OpRead, piece, p.far.key, p.far.off+at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// copyTo copies what an extent has from off on, verified, when it has come.
+func (a *ahead) copyTo(ctx context.Context, f *fetched, dst []byte, off int64) error {
+	if f.far == nil {
+		clear(dst)
+		return nil
+	}
+	if err := a.moving.await(ctx, f.last); err != nil {
+		return err
+	}
+	whole := f.p[:f.far.length]
+	switch {
+	case f.checked:
+	case len(dst) == len(whole):
+		if checksum.Copy(dst, whole, 0) != f.sum {
+			return f.mismatch()
+		}
+		f.checked = true
+		a.w.session.far.health.worked()
+		return nil
+	case checksum.Sum(whole) != f.sum:
+		return f.mismatch()
+	default:
+		f.checked = true
+		a.w.session.far.health.worked()
+	}
+	copy(dst, whole[f.far.cut+off-f.off:])
+	return nil
+}
