@@ -15,7 +15,7 @@ import (
 // Options configure a Fabric. The zero value means the defaults given below.
 type Options struct {
 	// Streams is the number of TCP connections for data per Conn that is dialled, 1 to 64. The
-	// listener accepts what the dialer chose. Default 2.
+	// listener accepts what the dialer chose. Default DefaultStreams.
 	Streams int
 	// Chunk is the size in bytes of the pieces into which operations are cut, 4 KiB to 16 MiB.
 	// Default 1 MiB.
@@ -51,11 +51,14 @@ type Options struct {
 	Log *slog.Logger
 }
 
+// DefaultStreams is the number of data streams of a Conn unless Options say otherwise.
+const DefaultStreams = 2
+
 // maxOp is the largest operation: the largest region (architecture) and some room.
 const maxOp = 1 << 31
 
 func (o Options) withDefaults() Options {
-	defaultInt(&o.Streams, 2)
+	defaultInt(&o.Streams, DefaultStreams)
 	defaultInt(&o.Chunk, 1<<20)
 	defaultInt(&o.Depth, 1024)
 	defaultInt(&o.Window, 128)

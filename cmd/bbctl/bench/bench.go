@@ -30,7 +30,7 @@ type options struct {
 	json     bool
 }
 
-const long = `Measures the rows of docs/performance.md: 1 to 4 and 7 to 17. Each prints a limit that
+const long = `Measures the rows of docs/performance.md: 1 to 5 and 7 to 17. Each prints a limit that
 is measured in the same run, our result and their ratio.
 
 It starts a daemon of its own in a temporary folder (bbd beside bbctl, or on PATH) and
@@ -132,7 +132,7 @@ func invalid(what, value, reason string) error {
 // Sizes say how much is measured. All follow from the size of a file.
 type Sizes struct {
 	Quick  bool  `json:"quick"`
-	File   int64 `json:"file"`   // bytes of the file of rows 1 to 4 and 15
+	File   int64 `json:"file"`   // bytes of the file of rows 1 to 5 and 15
 	Flush  int64 `json:"flush"`  // bytes of rows 11 and 13
 	S3     int64 `json:"s3"`     // bytes of rows 12 and 13
 	Burst  int64 `json:"burst"`  // bytes of row 16

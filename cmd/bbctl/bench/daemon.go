@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -24,6 +25,8 @@ type daemon struct {
 	socket string
 	pid    int
 	nats   string // address of its NATS server; "": ask its status
+	tcp    string // host:port for clients elsewhere; "": not known
+	key    string // file with the key that they need
 
 	// Of our own:
 	binary  string
@@ -87,19 +90,25 @@ func findDaemon(path string) (string, error) {
 }
 
 // newDaemon prepares a daemon below a folder. It listens for NATS clients too, so that
-// puts on the same server can be measured.
+// puts on the same server can be measured, and for clients elsewhere.
 func newDaemon(binary, below string, memory int64, env []string) (*daemon, error) {
 	dir, err := os.MkdirTemp(below, "d")
 	if err != nil {
 		return nil, bb.Wrap("bench", below, err)
 	}
-	port, err := freePort()
-	if err != nil {
-		return nil, bb.Wrap("bench", "loopback", err)
+	var ports [2]string
+	for i := range ports {
+		if ports[i], err = freePort(); err != nil {
+			return nil, bb.Wrap("bench", "loopback", err)
+		}
+	}
+	key := filepath.Join(dir, "bench.key")
+	if err := os.WriteFile(key, []byte(rand.Text()+rand.Text()), 0o600); err != nil {
+		return nil, bb.Wrap("bench", key, err)
 	}
 	return &daemon{
 		socket: filepath.Join(dir, "bbd.sock"), binary: binary, dir: dir, memory: memory, env: env,
-		nats: "nats://" + port,
+		nats: "nats://" + ports[0], tcp: ports[1], key: key,
 	}, nil
 }
 
@@ -117,7 +126,7 @@ func (d *daemon) ours() bool { return d.binary != "" }
 // launch starts the process without waiting until it serves.
 func (d *daemon) launch() error {
 	p, err := startProcess(exec.Command(d.binary, "--dev", "--dir", d.dir, "--memory", strconv.FormatInt(d.memory, 10),
-		"--nats-embedded-listen", d.nats[len("nats://"):], "--log-level", "warn"), d.env)
+		"--nats-embedded-listen", d.nats[len("nats://"):], "--listen-tcp", d.tcp, "--key-file", d.key, "--log-level", "warn"), d.env)
 	if err != nil {
 		return bb.Wrap("bench", d.binary, err)
 	}
@@ -155,6 +164,14 @@ func (d *daemon) waitServing(ctx context.Context) error {
 
 func (d *daemon) dial(ctx context.Context) (*client.Client, error) {
 	return client.Dial(ctx, client.Options{Address: "unix://" + d.socket, Name: "bbctl bench", RetryFor: -1})
+}
+
+// dialFar opens a session over TCP.
+func (d *daemon) dialFar(ctx context.Context) (*client.Client, error) {
+	if d.tcp == "" {
+		return nil, cannot("it needs a daemon of its own, which listens for clients elsewhere: run it without --socket")
+	}
+	return client.Dial(ctx, client.Options{Address: "tcp://" + d.tcp, KeyFile: d.key, Name: "bbctl bench", RetryFor: -1})
 }
 
 // kill ends the process as a crash would, and waits until it is gone.

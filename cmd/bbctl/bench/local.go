@@ -294,11 +294,15 @@ func manyWriters(ctx context.Context, e *env) (_ []Result, err error) {
 		return nil, err
 	}
 	part := e.sizes.File / writers / step * step
-	c, err := startCrew(writers, writer{Address: "unix://" + e.daemon.socket, Buffer: p.buffer.Name(), Bytes: e.sizes.File, Source: part})
+	w := writer{Address: "unix://" + e.daemon.socket, Buffer: p.buffer.Name(), Bytes: e.sizes.File, Source: part}
+	c, err := startCrew(writers, workWrite, w.args()...)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.dismiss()) }()
+	if err := c.await(); err != nil {
+		return nil, err
+	}
 	var limit limits
 	var ours []float64
 	for round := range e.sizes.Rounds + warmRounds {

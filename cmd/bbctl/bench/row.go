@@ -40,14 +40,14 @@ func (u unmeasured) Error() string { return u.reason }
 // cannot says why a row cannot be measured here.
 func cannot(format string, args ...any) error { return unmeasured{fmt.Sprintf(format, args...)} }
 
-// rows are all rows of one node, in order. Rows 5 and 6 are benchmarks of package
-// rdma: they need two ends of a fabric, and no daemon.
+// rows are all rows, in order. Row 6 is a benchmark of package rdma: it needs libfabric.
 func rows() []row {
 	return []row{
 		{1, "local write, checksummed and committed", localWrite},
 		{2, "local read, copied out and verified", localRead},
 		{3, "local read, mapped", mappedRead},
 		{4, "local write, 4 clients", manyWriters},
+		{5, "remote write and read, tcp, 1 MiB", remote},
 		{7, "sync of 4 KiB appended", syncAppended},
 		{8, "create + write 4 KiB + close, one client", createOne},
 		{9, "create + write 4 KiB + close, 64 in flight", createMany},
@@ -74,10 +74,10 @@ func choose(all []row, args []string) ([]row, error) {
 		switch {
 		case err != nil:
 			return nil, invalid("row", word, "is not a number")
-		case number == 5 || number == 6:
-			return nil, invalid("row", word, "is about a fabric: the benchmarks of package rdma measure it")
+		case number == 6:
+			return nil, invalid("row", word, "is about libfabric: the benchmarks of package rdma measure it")
 		case at < 0:
-			return nil, invalid("row", word, "there is no such row; there are 1 to 4 and 7 to 17")
+			return nil, invalid("row", word, "there is no such row; there are 1 to 5 and 7 to 17")
 		}
 		chosen = append(chosen, all[at])
 	}

@@ -23,11 +23,13 @@ const (
 	workEcho    = "echo"     // answers messages on descriptor 3 with blocking system calls
 	workEchoNet = "echo-net" // the same through package net, as a Go daemon would
 	workWrite   = "write"    // writes a file for each order
+	workStream  = "stream"   // sends or receives over plain TCP for each order
 )
 
-// order tells a writing worker what to do; it answers each with an outcome.
+// order tells a worker what to do; it answers each with an outcome.
 type order struct {
-	Path string `json:"path"`
+	Path string `json:"path,omitempty"` // of the file to write
+	Send bool   `json:"send,omitempty"` // rather than receive
 }
 
 type outcome struct {
@@ -44,6 +46,7 @@ type writer struct {
 
 func newWorkerCommand() *cobra.Command {
 	var w writer
+	var streams int
 	cmd := &cobra.Command{
 		Use: "worker KIND", Hidden: true, Args: cobra.ExactArgs(1), SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -54,14 +57,17 @@ func newWorkerCommand() *cobra.Command {
 				return echoNet(os.NewFile(3, "socket"))
 			case workWrite:
 				return w.serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+			case workStream:
+				return streamer{w.Address, streams, w.Bytes}.serve(cmd.InOrStdin(), cmd.OutOrStdout())
 			default:
 				return invalid("worker", args[0], "there is no such kind")
 			}
 		},
 	}
-	cmd.Flags().StringVar(&w.Address, "address", "", "of the daemon")
+	cmd.Flags().StringVar(&w.Address, "address", "", "of the daemon, or of the other end of streams")
+	cmd.Flags().IntVar(&streams, "streams", 1, "TCP connections")
 	cmd.Flags().StringVar(&w.Buffer, "buffer", "", "to write to")
-	cmd.Flags().Int64Var(&w.Bytes, "bytes", 0, "of each file")
+	cmd.Flags().Int64Var(&w.Bytes, "bytes", 0, "of each file, or each time")
 	cmd.Flags().Int64Var(&w.Source, "source", 0, "bytes of memory to write from")
 	return cmd
 }
@@ -88,6 +94,14 @@ func (w writer) serve(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	fill(source.bytes)
+	err = obey(in, out, func(o order) error {
+		return writeFile(ctx, c.Buffer(w.Buffer), o.Path, source.bytes, w.Bytes)
+	})
+	return errors.Join(err, source.free())
+}
+
+// obey says that the worker is ready, and carries out orders until there are no more.
+func obey(in io.Reader, out io.Writer, carryOut func(order) error) error {
 	orders, answers := json.NewDecoder(in), json.NewEncoder(out)
 	if err := answers.Encode(outcome{}); err != nil {
 		return err
@@ -95,12 +109,12 @@ func (w writer) serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	for {
 		var o order
 		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
-			return source.free()
+			return nil
 		} else if err != nil {
 			return bb.Wrap("bench", "worker", err)
 		}
 		var done outcome
-		if err := writeFile(ctx, c.Buffer(w.Buffer), o.Path, source.bytes, w.Bytes); err != nil {
+		if err := carryOut(o); err != nil {
 			done.Error = err.Error()
 		}
 		if err := answers.Encode(done); err != nil {
@@ -127,7 +141,7 @@ func writeFile(ctx context.Context, b *client.Buffer, path string, src []byte, n
 	return f.Close()
 }
 
-// crew is several writing workers.
+// crew is several workers that take orders.
 type crew struct {
 	processes []*process
 	orders    []*json.Encoder
@@ -135,19 +149,24 @@ type crew struct {
 	pipes     []io.Closer
 }
 
-func startCrew(n int, w writer) (*crew, error) {
+func startCrew(n int, kind string, args ...string) (*crew, error) {
 	c := &crew{}
 	for range n {
-		if err := c.add(w); err != nil {
+		if err := c.add(kind, args); err != nil {
 			return nil, errors.Join(err, c.dismiss())
 		}
 	}
-	return c, c.await()
+	return c, nil
 }
 
-func (c *crew) add(w writer) error {
-	cmd, err := selfCommand(workWrite, "--address", w.Address, "--buffer", w.Buffer,
-		"--bytes", fmt.Sprint(w.Bytes), "--source", fmt.Sprint(w.Source))
+func (w writer) args() []string {
+	return []string{
+		"--address", w.Address, "--buffer", w.Buffer, "--bytes", fmt.Sprint(w.Bytes), "--source", fmt.Sprint(w.Source),
+	}
+}
+
+func (c *crew) add(kind string, args []string) error {
+	cmd, err := selfCommand(kind, args...)
 	if err != nil {
 		return err
 	}
