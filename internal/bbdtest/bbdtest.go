@@ -1,31 +1,51 @@
 // Package bbdtest runs real daemons for tests: the bbd binary, built once, as a
-// process of its own that can be killed and started again.
+// process of its own that can be killed and started again, on this machine or on a
+// host of its own (internal/netnstest).
 package bbdtest
 
 import (
-	"bytes"
-	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"text/template"
 	"time"
+
+	"forebay/internal/netnstest"
 )
 
-// Daemon is one bbd --dev and its folder, which outlives the process.
+// Daemon is one bbd and its folder, which outlives the process. Its methods are for
+// one goroutine at a time. Fields are used at each Start.
 type Daemon struct {
 	Dir    string // its state
 	Socket string
-	Args   []string // further arguments, used at each Start
+	Args   []string // further arguments
 	Env    []string // further environment
 
-	tb  testing.TB
-	cmd *exec.Cmd
-	log *os.File
+	// Config is the text of the daemon's configuration, a text/template over the Daemon:
+	// {{.Host.Addr}}, {{.Dir}}. Name, state_dir, memory.dir, memory.mount (off) and
+	// listen.socket are given besides, and go before what it says. Empty: bbd --dev.
+	Config string
+	Host   *netnstest.Host // where it runs; nil: where the test does
+	Memory string          // folder of the memory tier, if there is a Config
+	Clock  time.Duration   // how far its clock is ahead of the machine's, in whole seconds
+
+	tb      testing.TB
+	process *process // nil: none was started, or it was waited for
+	log     *os.File
+}
+
+// process is a daemon's process. Its end is waited for as soon as it is there.
+type process struct {
+	*os.Process
+	ended chan struct{} // closed when err is there
+	err   error
 }
 
 // New returns a daemon that has not been started, with a folder of its own. It is
@@ -38,7 +58,16 @@ func New(tb testing.TB, args ...string) *Daemon {
 		tb.Fatal(err)
 	}
 	d := &Daemon{Dir: dir, Socket: filepath.Join(dir, "bbd.sock"), Args: args, tb: tb}
+	d.Memory = filepath.Join("/dev/shm", "bbdtest-"+filepath.Base(dir))
 	tb.Cleanup(d.cleanup)
+	return d
+}
+
+// On is New of a daemon on a host of its own, with a configuration.
+func On(tb testing.TB, host *netnstest.Host, config string, args ...string) *Daemon {
+	tb.Helper()
+	d := New(tb, args...)
+	d.Host, d.Config = host, config
 	return d
 }
 
@@ -58,26 +87,53 @@ func (d *Daemon) Start() {
 	}
 }
 
+// StartAll starts daemons at the same time, of which none may serve before others do.
+func StartAll(tb testing.TB, daemons ...*Daemon) {
+	tb.Helper()
+	errs := make([]error, len(daemons))
+	for _, d := range daemons {
+		d.binary() // on this goroutine, which may end the test
+	}
+	var all sync.WaitGroup
+	for i, d := range daemons {
+		all.Go(func() { errs[i] = d.TryStart() })
+	}
+	all.Wait()
+	for i, d := range daemons {
+		if errs[i] != nil {
+			tb.Errorf("%s: %v\n%s", d.name(), errs[i], d.Log())
+		}
+	}
+	if tb.Failed() {
+		tb.FailNow()
+	}
+}
+
+// startTime is how long a daemon may take until it serves.
+const startTime = 60 * time.Second
+
 // TryStart is Start that returns what went wrong.
 func (d *Daemon) TryStart() error {
-	var err error
+	cmd, err := d.command()
+	if err != nil {
+		return err
+	}
 	if d.log == nil {
 		if d.log, err = os.Create(filepath.Join(d.Dir, "bbd.log")); err != nil {
 			return err
 		}
 	}
-	d.cmd = exec.Command(Binary(d.tb), append([]string{"--dev", "--dir", d.Dir}, d.Args...)...)
-	d.cmd.Env = append(os.Environ(), d.Env...)
-	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
-	// The daemon dies with the test process, however that ends.
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := d.cmd.Start(); err != nil {
+	cmd.Stdout, cmd.Stderr = d.log, d.log
+	if err := cmd.Start(); err != nil {
 		return err
 	}
-	exited := make(chan error, 1)
-	cmd := d.cmd
-	go func() { exited <- cmd.Wait() }()
-	deadline := time.After(30 * time.Second)
+	p := &process{Process: cmd.Process, ended: make(chan struct{})}
+	d.process = p
+	go func() {
+		p.err = cmd.Wait()
+		close(p.ended)
+	}()
+	deadline := time.After(startTime)
 	for {
 		conn, err := net.Dial("unix", d.Socket)
 		if err == nil {
@@ -85,41 +141,149 @@ func (d *Daemon) TryStart() error {
 			return nil
 		}
 		select {
-		case err := <-exited:
-			d.cmd = nil
-			return fmt.Errorf("the daemon ended at its start: %v", err)
+		case <-p.ended:
+			d.process = nil
+			return fmt.Errorf("the daemon ended at its start: %v", p.err)
 		case <-deadline:
 			d.Kill()
-			return fmt.Errorf("the daemon does not serve after 30 s: %v", err)
+			return fmt.Errorf("the daemon does not serve after %v: %v", startTime, err)
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
 }
 
+func (d *Daemon) command() (*exec.Cmd, error) {
+	args := []string{"--dev", "--dir", d.Dir}
+	if d.Config != "" {
+		file, err := d.configure()
+		if err != nil {
+			return nil, err
+		}
+		args = []string{"--config", file, "--state-dir", d.Dir, "--memory-dir", d.Memory, "--memory-mount", "off", "--listen-socket", d.Socket}
+		if d.Host != nil {
+			args = append(args, "--name", d.Host.Name)
+		}
+	}
+	args = append(args, d.Args...)
+	cmd := exec.Command(d.binary(), args...)
+	// The daemon dies with the test process, however that ends.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if d.Host != nil {
+		cmd = d.Host.Command(d.binary(), args...)
+	}
+	cmd.Env = append(os.Environ(), d.Env...)
+	if d.Clock != 0 {
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", clockEnv, int(d.Clock.Seconds())))
+	}
+	return cmd, nil
+}
+
+// configure writes the configuration, and returns its file.
+func (d *Daemon) configure() (string, error) {
+	if err := os.MkdirAll(d.Memory, 0o700); err != nil {
+		return "", err
+	}
+	t, err := template.New("config").Option("missingkey=error").Parse(d.Config)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	if err := t.Execute(&text, d); err != nil {
+		return "", err
+	}
+	file := filepath.Join(d.Dir, "bbd.yaml")
+	return file, os.WriteFile(file, []byte(text.String()), 0o600)
+}
+
+func (d *Daemon) binary() string {
+	if d.Clock != 0 {
+		return clockBinary(d.tb)
+	}
+	return Binary(d.tb)
+}
+
+func (d *Daemon) name() string {
+	if d.Host != nil {
+		return "the daemon of " + d.Host.Name
+	}
+	return "the daemon"
+}
+
 // Pid returns the process id of the running daemon.
-func (d *Daemon) Pid() int { return d.cmd.Process.Pid }
+func (d *Daemon) Pid() int { return d.process.Pid }
+
+// Ended returns a channel that is closed when the running daemon ends.
+func (d *Daemon) Ended() <-chan struct{} { return d.process.ended }
 
 // Kill ends the daemon with SIGKILL and waits until it is gone.
-func (d *Daemon) Kill() { d.signal(syscall.SIGKILL) }
+func (d *Daemon) Kill() { d.end(syscall.SIGKILL) }
 
 // Stop ends the daemon with SIGTERM and waits until it is gone.
-func (d *Daemon) Stop() { d.signal(syscall.SIGTERM) }
+func (d *Daemon) Stop() { d.end(syscall.SIGTERM) }
+
+// Pause stops the daemon's process in its tracks (SIGSTOP): its connections stay, and
+// nobody answers. Resume lets it go on.
+func (d *Daemon) Pause() { d.signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (d *Daemon) Resume() { d.signal(syscall.SIGCONT) }
 
 func (d *Daemon) signal(sig syscall.Signal) {
-	if d.cmd == nil {
+	d.tb.Helper()
+	if err := d.process.Signal(sig); err != nil {
+		d.tb.Errorf("%s, signal %v: %v", d.name(), sig, err)
+	}
+}
+
+// Crash is Kill of the whole machine: the memory tier is gone, the state folder and the
+// disk tier stay. The next Start is a new instance. The daemon needs a Config.
+func (d *Daemon) Crash() {
+	d.tb.Helper()
+	d.Kill()
+	if d.Config == "" {
+		d.tb.Fatal("where bbd --dev keeps its memory, it alone knows: give the daemon a Config")
+	}
+	if err := os.RemoveAll(d.Memory); err != nil {
+		d.tb.Error(err)
+	}
+}
+
+// Wipe is Kill of a machine that comes back empty: memory, state folder and what else
+// is in it are gone.
+func (d *Daemon) Wipe() {
+	d.tb.Helper()
+	d.Crash()
+	entries, err := os.ReadDir(d.Dir)
+	for _, e := range entries {
+		if e.Name() != "bbd.log" {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(d.Dir, e.Name())))
+		}
+	}
+	if err != nil {
+		d.tb.Error(err)
+	}
+}
+
+// stopTime is how long a daemon may take to end: a graceful stop flushes nothing by
+// default.
+const stopTime = 30 * time.Second
+
+func (d *Daemon) end(sig syscall.Signal) {
+	d.tb.Helper()
+	p := d.process
+	if p == nil {
 		return
 	}
-	d.cmd.Process.Signal(sig)
-	for range 3000 { // 30 s: a graceful stop flushes nothing by default
-		if d.cmd.Process.Signal(syscall.Signal(0)) != nil {
-			d.cmd = nil
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	d.process = nil
+	p.Signal(sig)
+	select {
+	case <-p.ended:
+		return
+	case <-time.After(stopTime):
 	}
-	d.tb.Errorf("the daemon did not end within 30 s of signal %v", sig)
-	d.cmd.Process.Kill()
-	d.cmd = nil
+	d.tb.Errorf("%s did not end within %v of signal %v", d.name(), stopTime, sig)
+	p.Kill()
+	<-p.ended
 }
 
 // Log returns what the daemon has printed.
@@ -129,63 +293,28 @@ func (d *Daemon) Log() string {
 }
 
 func (d *Daemon) cleanup() {
+	if p := d.process; p != nil {
+		select {
+		case <-p.ended:
+			d.tb.Errorf("%s ended by itself: %v", d.name(), p.err)
+		default:
+		}
+	}
 	d.Kill()
 	if d.tb.Failed() {
 		log := d.Log()
-		d.tb.Logf("the daemon's log ends:\n%s", log[max(0, len(log)-8<<10):])
+		d.tb.Logf("the log of %s ends:\n%s", d.name(), log[max(0, len(log)-8<<10):])
 	}
 	if d.log != nil {
 		d.log.Close()
 	}
-	purge := exec.Command(Binary(d.tb), "purge", "--discard", "--dir", d.Dir)
-	if out, err := purge.CombinedOutput(); err != nil {
-		d.tb.Errorf("bbd purge: %v\n%s", err, out)
+	if d.Config == "" {
+		purge := exec.Command(Binary(d.tb), "purge", "--discard", "--dir", d.Dir)
+		if out, err := purge.CombinedOutput(); err != nil {
+			d.tb.Errorf("bbd purge: %v\n%s", err, out)
+		}
 	}
-	os.RemoveAll(d.Dir)
-}
-
-var build struct {
-	sync.Once
-	path string
-	err  error
-}
-
-// Binary returns the path of the bbd binary, which it builds once per test process.
-func Binary(tb testing.TB) string {
-	tb.Helper()
-	build.Do(func() { build.path, build.err = compile() })
-	if build.err != nil {
-		tb.Fatal(build.err)
+	if err := errors.Join(os.RemoveAll(d.Memory), os.RemoveAll(d.Dir)); err != nil {
+		d.tb.Error(err)
 	}
-	return build.path
-}
-
-func compile() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	if err != nil {
-		return "", err
-	}
-	root := filepath.Dir(string(bytes.TrimSpace(out)))
-	path := filepath.Join(root, ".cache", "test", "bbd")
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", err
-	}
-	// Packages are tested in parallel: one of them builds, the others find it built.
-	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/bbd")
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building bbd: %w\n%s", err, text)
-	}
-	return path, nil
 }
