@@ -64,6 +64,7 @@ var testLayers = []struct {
 	from string
 	to   []string
 }{
+	{"internal/clustertest", []string{"client", "internal/..."}},
 	{"internal/...", []string{"internal/..."}},
 	{"rdma/...", []string{"rdma/...", "internal/..."}},
 	{"meta/...", []string{"meta/...", "internal/...", "scripts/..."}},

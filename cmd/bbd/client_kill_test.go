@@ -18,6 +18,7 @@ import (
 	"forebay/bbd"
 	"forebay/client"
 	"forebay/internal/bbdtest"
+	"forebay/internal/clustertest"
 )
 
 // Clients are killed at random moments while they write, sync, rename and remove. What a
@@ -91,7 +92,7 @@ func victimRemoves(file int) bool { return file%3 == 2 }
 // victimPiece is small in some files and large in others, so that bytes travel with
 // the commit and in leased segments.
 func victimPiece(file, piece int) []byte {
-	return content(uint64(file)<<8|uint64(piece), []int{50, 5000, 80_000, 1_500_000}[file%4]+piece)
+	return clustertest.Content(uint64(file)<<8|uint64(piece), []int{50, 5000, 80_000, 1_500_000}[file%4]+piece)
 }
 
 // killOne runs a client, kills it, and returns the last step of each file that it was

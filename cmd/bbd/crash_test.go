@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"forebay/client"
 	"forebay/internal/bbdtest"
 	"forebay/internal/checksum"
+	"forebay/internal/clustertest"
 )
 
 // The daemon is killed at random moments while clients write, sync, rename, remove
@@ -49,17 +48,9 @@ func (v fileVersion) with(seed uint64, off, size int) fileVersion {
 func (v fileVersion) bytes() []byte {
 	all := make([]byte, v.size)
 	for _, p := range v.pieces {
-		copy(all[p.off:], content(p.seed, p.size))
+		copy(all[p.off:], clustertest.Content(p.seed, p.size))
 	}
 	return all
-}
-
-func content(seed uint64, size int) []byte {
-	var key [32]byte
-	binary.LittleEndian.PutUint64(key[:], seed)
-	p := make([]byte, size)
-	rand.NewChaCha8(key).Read(p)
-	return p
 }
 
 // crasher is one client and what it knows. A nil version is a file that is not there.
@@ -167,7 +158,7 @@ func (c *crasher) append(ctx context.Context, b *client.Buffer) error {
 		v = c.next(v, v.size, size)
 		w := v
 		c.maybe[name] = []*fileVersion{&w}
-		if _, err := f.Write(content(c.seed, size)); err != nil {
+		if _, err := f.Write(clustertest.Content(c.seed, size)); err != nil {
 			return c.unexpected("append "+name, err)
 		}
 		if err := f.Sync(); err != nil {
@@ -194,7 +185,7 @@ func (c *crasher) overwrite(ctx context.Context, b *client.Buffer) error {
 	size := 1 + c.rng.IntN(old.size-off)
 	v := c.next(*old, off, size)
 	c.maybe[name] = []*fileVersion{&v}
-	if _, err := f.WriteAt(content(c.seed, size), int64(off)); err != nil {
+	if _, err := f.WriteAt(clustertest.Content(c.seed, size), int64(off)); err != nil {
 		return c.unexpected("overwrite "+name, err)
 	}
 	if err := f.Close(); err != nil {
@@ -402,22 +393,9 @@ func checkStore(t *testing.T, root string, crashers []*crasher) {
 	}
 }
 
-// tree reads all files below a directory but those that the flusher works on.
 func tree(t *testing.T, root string) map[string][]byte {
 	t.Helper()
-	files := map[string][]byte{}
-	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || filepath.Ext(path) == ".tmp" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // the flusher renamed it meanwhile
-		}
-		name, _ := filepath.Rel(root, path)
-		files[name] = text
-		return err
-	})
+	files, err := clustertest.StoreFiles(root)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"forebay/client"
 	"forebay/internal/bbdtest"
+	"forebay/internal/clustertest"
 )
 
 // Many small files: FOREBAY_MILLION says how many, 20,000 when it is not set. The figures
@@ -44,7 +45,7 @@ func TestManySmallFiles(t *testing.T) {
 	}
 	before := rssBeyondRegions(t, d.Pid())
 	began := time.Now()
-	createMany(t, b, files, perDir, writers, content(1, size))
+	createMany(t, b, files, perDir, writers, clustertest.Content(1, size))
 	took := time.Since(began)
 
 	memoryStatus := statusOf(t, c).Memory

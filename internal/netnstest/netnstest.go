@@ -256,26 +256,39 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Do runs a function on a thread of its own that is on the host. Sockets that it opens
+// Do runs a function on a thread that is on the host meanwhile. Sockets that it opens
 // belong to the host for as long as they live; goroutines that it starts do not.
 func (h *Host) Do(f func() error) error { return inside(h.namespace(), f) }
 
 func inside(namespace string, f func() error) error {
+	there, err := os.Open(filepath.Join(folder, namespace))
+	if err != nil {
+		return err
+	}
+	defer there.Close()
 	done := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine, and nothing else runs on it.
-		runtime.LockOSThread()
-		fd, err := unix.Open(filepath.Join(folder, namespace), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err == nil {
-			err = unix.Setns(fd, unix.CLONE_NEWNET)
-			unix.Close(fd)
-		}
-		if err == nil {
-			err = f()
-		}
-		done <- err
-	}()
+	go func() { done <- onThread(there, f) }()
 	return <-done
+}
+
+// onThread takes the goroutine's thread into a namespace and back. It does not let the
+// thread end: processes that it once started with Pdeathsig would be killed.
+func onThread(there *os.File, f func() error) error {
+	runtime.LockOSThread()
+	here, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer here.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	err = f()
+	if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
+		return errors.Join(err, back) // the thread ends with the goroutine: it is still locked
+	}
+	runtime.UnlockOSThread()
+	return err
 }
 
 // DialContext connects from the host. The address is a literal one: a name would be

@@ -247,6 +247,42 @@ func TestCommandRunsOnItsHost(t *testing.T) {
 	}
 }
 
+// A process lives until the test process ends, and not only as long as the thread that
+// started it, which Do may use later.
+func TestCommandOutlivesThreads(t *testing.T) {
+	c := New(t, 1)
+	cmd := c.Hosts[0].Command("sleep", "60")
+	// One goroutine does both, so that it is, in all likelihood, one thread.
+	started := make(chan error)
+	go func() {
+		err := cmd.Start()
+		for range 100 {
+			err = errors.Join(err, c.Hosts[0].Do(func() error { return nil }))
+		}
+		started <- err
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	if state := processState(t, cmd.Process.Pid); state == "Z" {
+		t.Error("the process was killed")
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+}
+
+// processState is the state of proc_pid_stat(5): Z is dead, and not waited for.
+func processState(t *testing.T, pid int) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	state, _, _ := strings.Cut(rest, " ")
+	return state
+}
+
 func TestNetem(t *testing.T) {
 	c := New(t, 2)
 	slow, other := c.Hosts[0], c.Hosts[1]
