@@ -189,6 +189,8 @@ func (b *buffer) reopen(e *bb.Entry) {
 		buf: b, file: e.File, generation: e.Generation, at: place{e.Parent, e.Name}, path: e.Name,
 		entry: *e, exists: true, committed: true,
 	}
+	// An exclusive create that committed nothing yet is unknown to the store: it has no base.
+	f.base, _ = b.d.store.Base(f.file, f.generation)
 	if second := replicaOf(e); second != "" {
 		f.replica = &replica{node: second, behind: true}
 	}

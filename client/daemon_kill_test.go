@@ -32,3 +32,22 @@ func TestDaemonKilledAfterSync(t *testing.T) {
 		t.Errorf("generation is %d, was %d", e.Generation, generation)
 	}
 }
+
+// TestDaemonKilledWhileGrowing: the same of a generation that started from another.
+func TestDaemonKilledWhileGrowing(t *testing.T) {
+	ctx := context.Background()
+	d, c, _ := daemonClient(t)
+	b := c.Buffer("b")
+	data := random(6 << 20)
+	check(t, b.WriteFile(ctx, "k", data[:2<<20], 0))
+	w := must[*File](t)(b.OpenFile(ctx, "k", OpenOptions{Write: true, Append: true}))
+	must[int](t)(w.Write(data[2<<20 : 4<<20]))
+	check(t, w.Sync())
+	d.Kill()
+	d.Start()
+	must[int](t)(w.Write(data[4<<20:]))
+	check(t, w.Close())
+	if got := readAll(t, b, "k"); !bytes.Equal(got, data) {
+		t.Error("content differs")
+	}
+}

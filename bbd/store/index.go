@@ -123,6 +123,19 @@ func (s *Store) Size(f bb.FileID, n bb.Generation) (int64, error) {
 	return g.ext.size(), nil
 }
 
+// Base returns what a generation started from; 0: nothing. It fails with bb.NotFound
+// if the store does not have the generation.
+func (s *Store) Base(f bb.FileID, n bb.Generation) (bb.Generation, error) {
+	h := s.shard(f)
+	h.Lock()
+	defer h.Unlock()
+	g := h.find(f, n)
+	if g == nil {
+		return 0, noGeneration("base", f, n)
+	}
+	return g.base, nil
+}
+
 // Seal ends the writing of a generation: further commits are bb.Invalid. Idempotent.
 func (s *Store) Seal(f bb.FileID, n bb.Generation) error {
 	h := s.shard(f)
