@@ -18,8 +18,9 @@ const (
 	maxSeedFile  = 1 << 20          // bytes
 	enough       = 2                // members that answered, for one round
 	maxAttempts  = 16               // addresses tried in one round
-	firstRetry   = time.Second / 2  // after a round that nobody answered
+	firstRetry   = time.Second / 2  // after the first round; then twice as long, and so on
 	longestRetry = 30 * time.Second // between rounds
+	maxSkip      = 15               // rounds without a look at the seeds
 )
 
 // source is one place to find members: a host, a file or a job's nodes.
@@ -154,23 +155,22 @@ func (g *Gossip) seeds() []string {
 
 // join looks for members until Close: for any while there are none, and then, now and
 // then, for those that are not there. memberlist forgets the dead; two halves of a
-// cluster would never meet again.
+// cluster would never meet again, nor two clusters that began apart.
 func (g *Gossip) join() {
 	longest := g.options.retry
 	if longest == 0 {
 		longest = longestRetry
 	}
 	pause := min(firstRetry, longest)
-	first := true
-	for g.ctx.Err() == nil {
-		there, _ := g.count()
-		if there == 1 {
+	var strays backoff
+	for first := true; g.ctx.Err() == nil; pause = min(2*pause, longest) {
+		if there, _ := g.count(); there == 1 {
 			g.joinAny(g.seeds())
-		} else if missing := g.missing(); lucky(len(missing), there) {
-			g.joinAny(missing[:1])
-		}
-		if there, _ = g.count(); there > 1 {
-			pause = longest
+		} else {
+			g.joinDead(there)
+			if strays.turn() {
+				strays.settle(g.joinStray())
+			}
 		}
 		if first {
 			close(g.firstTry)
@@ -178,57 +178,77 @@ func (g *Gossip) join() {
 		}
 		select {
 		case <-g.ctx.Done():
-			return
 		case <-time.After(jitter(pause)):
 		}
-		pause = min(2*pause, longest)
-	}
-	if first {
-		close(g.firstTry)
 	}
 	if g.Err() != nil { // refused: nobody may call Close for a while
 		_ = g.shutdown()
 	}
 }
 
-// lucky decides whether this member is to look for one of the missing: all members
-// together try each of them about once a round.
-func lucky(missing, there int) bool { return missing > 0 && rand.IntN(there) < missing }
-
-// missing returns, in random order, the addresses of members that died, and of seeds
-// that are nobody's.
-func (g *Gossip) missing() []string {
-	seeds := g.seeds()
+// joinDead looks for one of the dead: all members together look for each of them about
+// once a round.
+func (g *Gossip) joinDead(there int) {
+	var dead []string
 	g.mu.Lock()
 	g.forget(time.Now())
-	var missing []string
-	there := map[string]bool{}
 	for _, s := range g.mu.members {
-		switch {
-		case s.State == Dead:
-			missing = append(missing, s.address)
-		case !s.State.Gone():
-			there[s.address] = true
+		if s.State == Dead {
+			dead = append(dead, s.address)
 		}
 	}
 	g.mu.Unlock()
-	for _, a := range seeds {
-		// A name that is a member under its number costs an attempt now and then.
-		if !there[a] && !slices.Contains(missing, a) {
-			missing = append(missing, a)
-		}
+	if len(dead) > 0 && rand.IntN(there) < len(dead) {
+		g.joinAny([]string{dead[rand.IntN(len(dead))]})
 	}
-	rand.Shuffle(len(missing), func(i, j int) { missing[i], missing[j] = missing[j], missing[i] })
-	return missing
 }
 
-// joinAny exchanges members with a few of the addresses, in random order.
-func (g *Gossip) joinAny(addresses []string) {
+// joinStray looks at one of the seeds and, if none of its addresses is a member's,
+// asks there. It reports whether that was in vain.
+func (g *Gossip) joinStray() (inVain bool) {
+	seeds := g.seeds()
+	if len(seeds) == 0 {
+		return false
+	}
+	numbers := g.resolve(seeds[rand.IntN(len(seeds))])
+	g.mu.Lock()
+	for _, s := range g.mu.members {
+		if slices.Contains(numbers, s.address) { // there, or looked for as a dead one
+			numbers = nil
+		}
+	}
+	g.mu.Unlock()
+	if slices.Contains(numbers, g.address) { // ourselves, by name
+		return false
+	}
+	return len(numbers) > 0 && g.joinAny(numbers) == 0
+}
+
+// backoff skips more and more turns as long as they are in vain: many members may
+// have a seed in common that is no more.
+type backoff struct{ skip, left int }
+
+func (b *backoff) turn() bool {
+	b.left--
+	return b.left < 0
+}
+
+func (b *backoff) settle(inVain bool) {
+	b.skip = min(2*b.skip+1, maxSkip)
+	if !inVain {
+		b.skip = 0
+	}
+	b.left = b.skip
+}
+
+// joinAny exchanges members with a few of the addresses, in random order, and returns
+// how many answered.
+func (g *Gossip) joinAny(addresses []string) (answered int) {
 	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	there, _ := g.count()
 	g.joining.Store(there == 1)
 	defer g.joining.Store(false)
-	answered, tried := 0, 0
+	tried := 0
 	var last error
 	for _, a := range addresses {
 		for _, number := range g.resolve(a) {
@@ -246,6 +266,7 @@ func (g *Gossip) joinAny(addresses []string) {
 	if answered == 0 && last != nil && g.ctx.Err() == nil {
 		g.log.Debug("gossip: nobody answers", "tried", tried, "error", last)
 	}
+	return answered
 }
 
 // resolve returns the numeric addresses of host:port.

@@ -264,6 +264,24 @@ func TestDue(t *testing.T) {
 	}
 }
 
+func TestBackoff(t *testing.T) {
+	var b backoff
+	var turns []int
+	for i := range 80 {
+		if b.turn() {
+			turns = append(turns, i)
+			b.settle(i != 47)
+		}
+	}
+	if want := []int{0, 2, 6, 14, 30, 46, 62, 78}; !slices.Equal(turns, want) {
+		t.Errorf("got %v, want %v", turns, want)
+	}
+	b.settle(false)
+	if !b.turn() {
+		t.Error("it skips turns that are not in vain")
+	}
+}
+
 // Many updates become few messages, the last of them true.
 func TestUpdatesAreThrottled(t *testing.T) {
 	n := newNetwork()
