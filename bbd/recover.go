@@ -114,10 +114,11 @@ func (b *buffer) recoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 		return "" // known already
 	}
 	missing = b.missing(e)
-	if missing != "" && (state == bb.StateClean || e.Size == 0) {
+	empty := e.Size == 0 && state != bb.StateOpen // the entry of an open file knows no size
+	if missing != "" && (state == bb.StateClean || empty) {
 		s.Drop(e.File)
 	}
-	if missing != "" && e.Size == 0 && state != bb.StateClean && b.remake(e) == nil {
+	if missing != "" && empty && state != bb.StateClean && b.remake(e) == nil {
 		missing = ""
 	}
 	switch {
