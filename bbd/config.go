@@ -45,7 +45,8 @@ type FlushConfig struct {
 	DirtyAge     time.Duration    // oldest a dirty byte may get before its flush begins
 	Idle         time.Duration    // how long a file is left alone, in case it is removed or renamed
 	Backoff      [2]time.Duration // shortest and longest wait after a failure; 0: 1 s, 1 min
-	Limit        int64            // bytes a second to all stores; 0: none
+	Limit        int64            // bytes a second to and from all stores; 0: none
+	ClusterLimit int64            // bytes a second of all daemons of the cluster together; 0: none
 	High, Low    float64          // share of memory that may be in use before room is made, and down to which
 	DrainOnStop  bool
 	DrainTimeout time.Duration

@@ -115,6 +115,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.epoch = d.nextID()
 	d.stores = newStores(d)
 	d.cluster = newCluster(d)
+	d.shareLimit()
 	if err := d.startFlusher(); err != nil {
 		return err
 	}

@@ -15,9 +15,10 @@ import (
 
 // stores keeps the backing store of each buffer open, with its limits.
 type stores struct {
-	d      *Daemon
-	global *rate.Limiter // nil: none
-	mu     struct {
+	d       *Daemon
+	global  *rate.Limiter // nil: none
+	cluster *rate.Limiter // this daemon's share of what all may use together; nil: no limit
+	mu      struct {
 		sync.Mutex
 		byBuffer map[string]backing.Store
 	}
@@ -27,7 +28,7 @@ type stores struct {
 const burst = 4 << 20
 
 func newStores(d *Daemon) *stores {
-	s := &stores{d: d, global: limiter(d.cfg.Flush.Limit)}
+	s := &stores{d: d, global: limiter(d.cfg.Flush.Limit), cluster: clusterLimiter(d.cfg.Flush.ClusterLimit)}
 	s.mu.byBuffer = make(map[string]backing.Store)
 	return s
 }
@@ -96,7 +97,7 @@ func (d *Daemon) openURL(ctx context.Context, url string, spec bb.Buffer) (backi
 	o.Owner = backing.NewOwner(d.store.Instance())
 	// One attempt: the flusher queues what failed again, with backoff, for ever.
 	o.Retry = retry.Options{Attempts: 1}
-	for _, l := range []*rate.Limiter{d.limits(), limiter(spec.FlushLimit)} {
+	for _, l := range append(d.limits(), limiter(spec.FlushLimit)) {
 		if l != nil {
 			o.Limiters = append(o.Limiters, l)
 		}
@@ -104,9 +105,10 @@ func (d *Daemon) openURL(ctx context.Context, url string, spec bb.Buffer) (backi
 	return open.Open(ctx, url, o)
 }
 
-func (d *Daemon) limits() *rate.Limiter {
+// limits returns those of the daemon, some of which may be nil.
+func (d *Daemon) limits() []*rate.Limiter {
 	if d.stores == nil {
 		return nil
 	}
-	return d.stores.global
+	return []*rate.Limiter{d.stores.global, d.stores.cluster}
 }

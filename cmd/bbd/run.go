@@ -235,7 +235,7 @@ func adapt(cfg config.Config, key []byte, source meta.Options, log *slog.Logger)
 		Socket: cfg.Listen.Socket, TCP: cfg.Listen.TCP, Admin: cfg.Listen.Admin, Key: key, Insecure: cfg.Insecure,
 		Store: storeOptions(cfg), Meta: source, Limits: limits, ResumeGrace: 30 * time.Second, Log: log,
 		Flush: bbd.FlushConfig{
-			Idle: idle, Workers: cfg.Flush.Workers, DirtyAge: cfg.Flush.DirtyAge, Limit: cfg.Flush.Limit.Bytes,
+			Idle: idle, Workers: cfg.Flush.Workers, DirtyAge: cfg.Flush.DirtyAge, Limit: cfg.Flush.Limit.Bytes, ClusterLimit: cfg.Flush.ClusterLimit.Bytes,
 			High: float64(cfg.Flush.HighWatermark) / 100, Low: float64(cfg.Flush.LowWatermark) / 100,
 			DrainOnStop: cfg.Flush.DrainOnStop, DrainTimeout: cfg.Flush.DrainTimeout,
 		},

@@ -86,6 +86,7 @@ type Flush struct {
 	Workers       int
 	DirtyAge      time.Duration
 	Limit         Size // bytes a second; 0: no limit
+	ClusterLimit  Size // bytes a second of all daemons together; 0: no limit
 	HighWatermark Percent
 	LowWatermark  Percent
 	DrainOnStop   bool

@@ -81,6 +81,7 @@ var fields = []field{
 	{"flush.workers", "Files flushed at the same time.", func(c *Config) any { return &c.Flush.Workers }},
 	{"flush.dirty_age", "Age at which a dirty byte is flushed whatever else would be a reason to wait.", func(c *Config) any { return &c.Flush.DirtyAge }},
 	{"flush.limit", "Bytes a second to all stores together. 0: no limit.", func(c *Config) any { return &c.Flush.Limit }},
+	{"flush.cluster_limit", "Bytes a second to all stores of all daemons of the cluster together, the same in each one's configuration. 0: no limit.", func(c *Config) any { return &c.Flush.ClusterLimit }},
 	{"flush.high_watermark", "Share of the tiers in use above which everything dirty is flushed and clean segments are evicted.", func(c *Config) any { return &c.Flush.HighWatermark }},
 	{"flush.low_watermark", "Share of the tiers in use down to which eviction goes.", func(c *Config) any { return &c.Flush.LowWatermark }},
 	{"flush.drain_on_stop", "Drain everything before the daemon stops. Without it, regions keep what is dirty until the next start.", func(c *Config) any { return &c.Flush.DrainOnStop }},

@@ -175,6 +175,7 @@ func (c *Config) validateFlush(p *Problems) {
 	f := &c.Flush
 	between(p, "flush.workers", f.Workers, 1, 1024)
 	p.check(f.DirtyAge >= time.Second && f.DirtyAge <= 24*time.Hour, "flush.dirty_age", f.DirtyAge, "it is out of range", "1s to 24h")
+	p.check(f.ClusterLimit.Share == 0, "flush.cluster_limit", f.ClusterLimit, "a rate is not a share", "bytes a second, such as 5GB; 0 for no limit")
 	p.check(f.Limit.Share == 0, "flush.limit", f.Limit, "a rate is not a share", "bytes a second, such as 500MB; 0 for no limit")
 	p.check(f.LowWatermark < f.HighWatermark, "flush.low_watermark", f.LowWatermark, "it is not below flush.high_watermark", "such as 50% and 80%")
 	p.check(f.DrainTimeout > 0, "flush.drain_timeout", f.DrainTimeout, "a drain takes time", "such as 10m")

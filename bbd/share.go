@@ -1,0 +1,90 @@
+package bbd
+
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"forebay/internal/bb"
+	"forebay/meta/gossip"
+)
+
+// All daemons together keep to flush.cluster_limit without asking each other: each
+// works its share out of what gossip says, every second.
+const (
+	shareEvery = time.Second
+	// A daemon whose word is so old is believed by everybody: gossip spreads a change
+	// within a second, or in large clusters within a quarter of one for each member.
+	// Twice that.
+	settleLeast  = 2 * time.Second
+	settleMember = 500 * time.Millisecond
+	// What a shared limit lets through at once: all daemons may do that together.
+	shareBurst = 256 << 10
+)
+
+// shareOf returns a daemon's share of a limit, in bytes a second. Members are all that
+// are known, the daemon itself too; busy is how long it has had dirty bytes, as the
+// others have been told; 0: it has none.
+//
+// Who has nothing to flush, or has had for a moment only, keeps to an equal share, so
+// that no more than the limit is used when all begin at once. Who has had dirty bytes
+// for long enough for everybody to know has what those who have none leave.
+func shareOf(limit int64, self bb.NodeID, busy time.Duration, members []gossip.Member) int64 {
+	all, flushing := int64(1), int64(1) // itself
+	for _, m := range members {
+		if m.Node == self || !answers(m.State) {
+			continue
+		}
+		all++
+		if m.Memory.Dirty > 0 || m.Disk.Dirty > 0 {
+			flushing++
+		}
+	}
+	if busy < max(settleLeast, time.Duration(all)*settleMember) {
+		return max(limit/all, 1)
+	}
+	return max(limit/flushing, 1)
+}
+
+// clusterLimiter returns the limiter of this daemon's share, nil if there is no limit.
+func clusterLimiter(limit int64) *rate.Limiter {
+	if limit <= 0 {
+		return nil
+	}
+	return rate.NewLimiter(rate.Limit(limit), shareBurst)
+}
+
+// shareLimit keeps this daemon to its share of the cluster's limit, set anew every second.
+func (d *Daemon) shareLimit() {
+	if d.cluster == nil || d.stores.cluster == nil {
+		return
+	}
+	var since time.Time // when this daemon was first seen with dirty bytes
+	divide := func() {
+		stats := d.store.Stats()
+		if stats.Memory.Dirty == 0 && stats.Disk.Dirty == 0 {
+			since = time.Time{}
+		} else if since.IsZero() {
+			since = time.Now()
+		}
+		var busy time.Duration
+		if !since.IsZero() {
+			busy = time.Since(since)
+		}
+		share := shareOf(d.cfg.Flush.ClusterLimit, d.cfg.Node, busy, d.cluster.members.Members())
+		d.stores.cluster.SetLimit(rate.Limit(share))
+	}
+	divide()
+	d.wg.Go(func() {
+		tick := time.NewTicker(shareEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				divide()
+			case <-d.ctx.Done():
+				return
+			}
+		}
+	})
+}
