@@ -207,10 +207,11 @@ func (f *Flusher) Close() error {
 // queued already. It never blocks on anything slow.
 func (f *Flusher) Enqueue(item Item) {
 	now := f.opts.Now()
-	if item.DirtySince.IsZero() {
+	// Times of another node's clock, or that a user has set, may lie ahead.
+	if item.DirtySince.IsZero() || item.DirtySince.After(now) {
 		item.DirtySince = now
 	}
-	if item.ClosedAt.IsZero() {
+	if item.ClosedAt.IsZero() || item.ClosedAt.After(now) {
 		item.ClosedAt = now
 	}
 	f.mu.Lock()

@@ -656,6 +656,22 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
+// TestClockAhead flushes a file in time that another clock says was written in an hour.
+func TestClockAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, store := newWorld(t), memStore()
+		f := w.start(store, func(o *Options) { o.Idle = time.Second; o.DirtyAge = 5 * time.Minute })
+		defer f.Close()
+		w.ahead = time.Hour
+		w.write("log", "x")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := store.Puts("log"); n != 1 {
+			t.Errorf("stored %d times", n)
+		}
+	})
+}
+
 // TestManyFiles keeps the cost of a file from growing with their number.
 func TestManyFiles(t *testing.T) {
 	w, store := newWorld(t), memStore()

@@ -19,7 +19,8 @@ type world struct {
 	buffer string
 	slow   bool // Begin takes its time
 
-	mu struct {
+	ahead time.Duration // of the clock that says when files were written
+	mu    struct {
 		sync.Mutex
 		files  map[string]*file // by path
 		byID   map[bb.FileID]*file
@@ -152,7 +153,11 @@ func (w *world) write(path, content string) Key {
 	f.content = []byte(content)
 	key := Key{Buffer: w.buffer, File: f.id, Generation: f.generation}
 	w.mu.Unlock()
-	w.f.Enqueue(Item{Key: key, Size: int64(len(content))})
+	item := Item{Key: key, Size: int64(len(content))}
+	if w.ahead != 0 {
+		item.DirtySince, item.ClosedAt = time.Now().Add(w.ahead), time.Now().Add(w.ahead)
+	}
+	w.f.Enqueue(item)
 	return key
 }
 
