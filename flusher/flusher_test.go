@@ -584,6 +584,31 @@ func TestHoldGivesUp(t *testing.T) {
 	w.expectStore(store.Contents)
 }
 
+// TestRenameWhileThePathIsLookedUp: a flush that begins while a rename holds its name,
+// and looks the path up before the rename and takes off after it, must not use it.
+func TestRenameWhileThePathIsLookedUp(t *testing.T) {
+	w, store := newWorld(t), memStore()
+	looking, renamed := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w.begun = func() { once.Do(func() { close(looking); <-renamed }) }
+	f := w.start(store, nil)
+	held, err := f.Hold(t.Context(), "buf", "a", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("a", "content") // its flush begins, and finds the path a
+	<-looking
+	w.mu.Lock()
+	moved := w.mu.files["a"]
+	moved.path = "b"
+	delete(w.mu.files, "a")
+	w.mu.files["b"] = moved
+	w.mu.Unlock()
+	held.Release()
+	close(renamed)
+	w.expectStore(store.Contents)
+}
+
 // TestOperationsThatFail are repeated, in order, and hold back only what they concern.
 func TestOperationsThatFail(t *testing.T) {
 	w, inner := newWorld(t), memStore()

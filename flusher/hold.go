@@ -63,6 +63,27 @@ type Held struct {
 	once sync.Once
 }
 
+// Quiet waits until nothing is left to do on the store under the held names: then
+// whoever else flushes there is not undone by this flusher. The error is that of ctx.
+func (h *Held) Quiet(ctx context.Context) error {
+	for {
+		h.f.mu.Lock()
+		busy := slices.ContainsFunc(h.q.ops, func(op StoreOp) bool {
+			return slices.ContainsFunc(h.h.paths, op.concerns)
+		})
+		changed := h.q.changed
+		h.f.mu.Unlock()
+		if !busy {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return bb.Wrap("hold", h.q.buffer, ctx.Err())
+		}
+	}
+}
+
 // Release ends the hold. Idempotent.
 func (h *Held) Release() { h.once.Do(func() { h.f.lift(h.q, h.h) }) }
 
@@ -91,6 +112,7 @@ func (f *Flusher) place(h *hold, buffer string) (*queue, []*flight, error) {
 func (f *Flusher) lift(q *queue, h *hold) {
 	f.mu.Lock()
 	delete(q.holds, h)
+	q.epoch++ // a flight that looked its path up during the hold may have found the one from before it
 	q.release(h.paths)
 	f.mu.Unlock()
 	f.kick()

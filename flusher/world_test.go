@@ -18,6 +18,7 @@ type world struct {
 	f      *Flusher
 	buffer string
 	slow   bool // Begin takes its time
+	begun  func() // called by Begin when it knows the path; nil: nothing
 
 	ahead time.Duration // of the clock that says when files were written
 	mu    struct {
@@ -68,6 +69,9 @@ func (w *world) start(store backing.Store, change func(*Options)) *Flusher {
 
 func (w *world) Begin(_ context.Context, key Key) (Job, error) {
 	j, err := w.begin(key)
+	if w.begun != nil {
+		w.begun()
+	}
 	if w.slow {
 		time.Sleep(time.Duration(rand.IntN(400)) * time.Microsecond) // long enough for a rename to come in between
 	}
