@@ -84,6 +84,12 @@ func (c *cluster) session(ctx context.Context, node bb.NodeID, who peer.Who) (*p
 	return c.pool.Session(ctx, node, m.Session, who)
 }
 
+// reachable reports whether a node's daemon is worth asking.
+func (c *cluster) reachable(node bb.NodeID) bool {
+	m, ok := c.members.Member(node)
+	return node == c.d.cfg.Node || ok && answers(m.State)
+}
+
 // ask makes a request of a node's daemon on behalf of a user.
 func (c *cluster) ask(ctx context.Context, node bb.NodeID, as cred, typ wire.Type, m, reply proto.Message) error {
 	s, err := c.session(ctx, node, as.who())
@@ -318,6 +324,11 @@ func (r *request) hold(m *wire.Hold) (proto.Message, error) {
 		return nil, err
 	}
 	defer held.Release()
+	// An object that a cancelled flush left is removed before the other daemon may have
+	// one there.
+	if err := held.Quiet(r.ctx); err != nil {
+		return nil, err
+	}
 	if err := r.more(&wire.Empty{}, nil); err != nil {
 		return nil, err
 	}

@@ -44,6 +44,9 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 	if m.Local || !saved(answer) {
 		return answer, nil
 	}
+	if err := b.carriedOut(ctx); err != nil {
+		return nil, bb.Wrap("drain", b.address(""), err)
+	}
 	r.s.d.emit(bb.Event{Kind: bb.EventDrained, Buffer: b.name, Bytes: answer.BytesDone})
 	if b.spec().Receipt {
 		if err := b.keepReceipt(ctx); err != nil {
