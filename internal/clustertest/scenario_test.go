@@ -1,0 +1,246 @@
+package clustertest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"forebay/client"
+	"forebay/internal/bbdtest"
+	"forebay/internal/netnstest"
+)
+
+// clusterConfig is one configuration for all daemons of a cluster, of which the first
+// three run the namespace servers.
+const clusterConfig = `
+listen: {tcp: "{{.Host.Addr}}:7481", admin: "127.0.0.1:7480"}
+cluster: {listen: "{{.Host.Addr}}:7483", advertise: "{{.Host.Addr}}", join: "%[1]v:7483,%[2]v:7483"}
+nats: {servers: "%[1]v,%[2]v,%[3]v"}
+key_file: {{.Dir}}/key
+memory: {size: 256MiB, region_size: 64MiB}
+flush: {dirty_age: 1s}
+`
+
+// scenario is a cluster of four hosts, a daemon on each, under load from four clients on
+// each.
+type scenario struct {
+	t       *testing.T
+	net     *netnstest.Cluster
+	daemons []*bbdtest.Daemon
+	clients []*Client
+	store   string
+	slow    time.Duration // the deadline of an operation
+}
+
+// fault is how long a fault of a scenario lasts. FOREBAY_FAULT=60s makes them long.
+func fault(t *testing.T, short time.Duration) time.Duration {
+	t.Helper()
+	text := os.Getenv("FOREBAY_FAULT")
+	if text == "" {
+		return short
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func newScenario(t *testing.T, change func(i int, d *bbdtest.Daemon)) *scenario {
+	t.Helper()
+	s := &scenario{t: t, net: netnstest.New(t, 4), store: t.TempDir(), slow: 20 * time.Second}
+	hosts := s.net.Hosts
+	config := fmt.Sprintf(clusterConfig, hosts[0].Addr, hosts[1].Addr, hosts[2].Addr)
+	for i, h := range hosts {
+		d := bbdtest.On(t, h, config)
+		if err := os.WriteFile(filepath.Join(d.Dir, "key"), []byte(strings.Repeat("0123456789abcdef", 4)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if change != nil {
+			change(i, d)
+		}
+		s.daemons = append(s.daemons, d)
+	}
+	bbdtest.StartAll(t, s.daemons...)
+	c := dial(t, s.daemons[0])
+	defer c.Close()
+	deadline := time.Now().Add(20 * time.Second)
+	for nodes, err := c.Nodes(t.Context()); len(nodes) < len(hosts) || !allReady(nodes); nodes, err = c.Nodes(t.Context()) {
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("members after 20 s: %+v (%v)", nodes, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "work", Backing: "file://" + s.store}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func allReady(nodes []client.Node) bool {
+	for _, n := range nodes {
+		if n.State != "ready" {
+			return false
+		}
+	}
+	return true
+}
+
+// load starts so many clients on each host.
+func (s *scenario) load(each int) {
+	var peers []string
+	for i := range each * len(s.daemons) {
+		peers = append(peers, fmt.Sprintf("c%d", i))
+	}
+	for i, name := range peers {
+		n := i % len(s.daemons)
+		s.clients = append(s.clients, Start(s.t, Options{
+			Name: name, Host: s.net.Hosts[n], Address: "unix://" + s.daemons[n].Socket, Buffer: "work", Peers: peers,
+			Seed: uint64(i), OpTimeout: s.slow, MaxSize: 256 << 10,
+		}))
+	}
+}
+
+// settle stops the load, drains, looks at everything from every daemon but those that
+// are gone, and judges.
+func (s *scenario) settle(w World, gone ...int) Verdict {
+	s.t.Helper()
+	StopAll(s.clients...)
+	journals := Journals(s.clients...)
+	isGone := map[int]bool{}
+	for _, i := range gone {
+		isGone[i] = true
+	}
+	for i, d := range s.daemons {
+		if isGone[i] {
+			continue
+		}
+		c := dial(s.t, d)
+		report, err := c.Drain(s.t.Context(), "work", 2*time.Minute, nil)
+		if err != nil {
+			s.t.Errorf("draining from %s: %v: %+v", s.net.Hosts[i].Name, err, report)
+		}
+		c.Close()
+		break
+	}
+	files, err := StoreFiles(s.store)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	w.Store, w.Drained = files, true
+	var observations []Observation
+	for i, d := range s.daemons {
+		if isGone[i] {
+			continue
+		}
+		seen, err := Observe(s.t.Context(), client.Options{Address: "unix://" + d.Socket}, "work", journals, s.slow)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		observations = append(observations, seen)
+	}
+	v := Check(journals, observations, w)
+	for i, what := range v.Violations {
+		if i == 30 {
+			s.t.Errorf("and %d more", len(v.Violations)-i)
+			break
+		}
+		s.t.Error(what)
+	}
+	s.t.Logf("%d files; operations %v; longest %v; lost %d", v.Files, v.Outcomes, v.Longest, len(v.Lost))
+	for _, op := range []Op{Put, Read} {
+		if v.Outcomes[op][OK] < 100 {
+			s.t.Errorf("only %d of %s: the test does not test", v.Outcomes[op][OK], op)
+		}
+	}
+	return v
+}
+
+func TestNodeKilledForGood(t *testing.T) {
+	s := newScenario(t, nil)
+	s.load(4)
+	time.Sleep(3 * time.Second)
+	gone := Now()
+	s.daemons[3].Crash()
+	time.Sleep(5 * time.Second)
+	c := dial(t, s.daemons[0])
+	defer c.Close()
+	if _, err := c.ForgetNode(t.Context(), "n4"); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(2 * time.Second)
+	v := s.settle(World{Gone: map[string]int64{"n4": gone}}, 3)
+	if len(v.Lost) == 0 {
+		t.Error("nothing was lost: the test does not test")
+	}
+}
+
+func TestNamespaceServerKilled(t *testing.T) {
+	s := newScenario(t, nil)
+	s.load(4)
+	time.Sleep(2 * time.Second)
+	s.daemons[2].Kill()
+	time.Sleep(fault(t, 5*time.Second))
+	s.daemons[2].Start()
+	time.Sleep(3 * time.Second)
+	s.settle(World{})
+}
+
+func TestPartition(t *testing.T) {
+	s := newScenario(t, nil)
+	s.load(4)
+	time.Sleep(2 * time.Second)
+	h := s.net.Hosts
+	s.net.Partition([]*netnstest.Host{h[0], h[1]}, []*netnstest.Host{h[2], h[3]})
+	time.Sleep(fault(t, 12*time.Second))
+	s.net.Heal()
+	time.Sleep(6 * time.Second)
+	s.settle(World{})
+}
+
+func TestSlowNode(t *testing.T) {
+	s := newScenario(t, nil)
+	s.net.Hosts[1].Netem("rate 10mbit delay 2ms")
+	s.load(4)
+	time.Sleep(fault(t, 8*time.Second))
+	s.net.Hosts[1].ClearNetem()
+	time.Sleep(time.Second)
+	s.settle(World{})
+}
+
+func TestClocksApart(t *testing.T) {
+	s := newScenario(t, func(i int, d *bbdtest.Daemon) { d.Clock = time.Duration(i%3-1) * time.Hour })
+	s.load(4)
+	time.Sleep(6 * time.Second)
+	s.settle(World{})
+}
+
+func TestStoppedAndContinued(t *testing.T) {
+	s := newScenario(t, nil)
+	s.load(4)
+	time.Sleep(2 * time.Second)
+	s.daemons[1].Pause()
+	time.Sleep(fault(t, 10*time.Second))
+	s.daemons[1].Resume()
+	time.Sleep(5 * time.Second)
+	s.settle(World{})
+}
+
+func TestRollingRestart(t *testing.T) {
+	s := newScenario(t, nil)
+	s.load(4)
+	time.Sleep(2 * time.Second)
+	for i, d := range s.daemons {
+		if i%2 == 0 {
+			d.Stop()
+		} else {
+			d.Kill()
+		}
+		d.Start()
+		time.Sleep(2 * time.Second)
+	}
+	s.settle(World{})
+}
