@@ -17,7 +17,7 @@ type world struct {
 	t      *testing.T
 	f      *Flusher
 	buffer string
-	slow   bool // Begin takes its time
+	slow   bool   // Begin takes its time
 	begun  func() // called by Begin when it knows the path; nil: nothing
 
 	ahead time.Duration // of the clock that says when files were written
