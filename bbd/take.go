@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -221,15 +222,22 @@ func (b *buffer) giveAwayTo(ctx context.Context, e *bb.Entry, takers []bb.NodeID
 	return err
 }
 
-// takers returns nodes that may take a file of so many bytes, the first to be tried first.
+// takers returns the nodes that may take a file of so many bytes, in the order in which
+// they are tried: those with room, as gossip has it, then the others, since hints are old.
 func (c *cluster) takers(bytes int64) []bb.NodeID {
-	var nodes []bb.NodeID
+	var room, rest []bb.NodeID
 	for _, m := range c.members.Members() {
-		if m.Node != c.d.cfg.Node && takesFiles(m.State) && m.Memory.Free >= bytes {
-			nodes = append(nodes, m.Node)
+		switch {
+		case m.Node == c.d.cfg.Node || !takesFiles(m.State):
+		case m.Memory.Free >= bytes && m.Memory.Free > 0:
+			room = append(room, m.Node)
+		default:
+			rest = append(rest, m.Node)
 		}
 	}
-	return nodes
+	// Nodes that look at the same hints must not all choose the same.
+	rand.Shuffle(len(room), func(i, j int) { room[i], room[j] = room[j], room[i] })
+	return append(room, rest...)
 }
 
 // freeElsewhere returns how many bytes other nodes could take, as gossip has it.
