@@ -54,7 +54,7 @@ func newCluster(d *Daemon) *cluster {
 		return nil
 	}
 	self := &peer.Identity{
-		Node: d.cfg.Node, Instance: d.store.Instance(), Version: d.cfg.Version, Key: d.cfg.Key, Log: d.log,
+		Node: d.cfg.Node, Instance: d.store.Instance(), Version: d.cfg.Version, Keys: d.cfg.Keys, TLS: d.cfg.TLS, Log: d.log,
 	}
 	return &cluster{d: d, members: d.cfg.Members, pool: peer.NewPool(self, d.dialFabric)}
 }
@@ -240,7 +240,7 @@ func (d *Daemon) bufferChanged(now meta.BufferChange) {
 // dialFabric connects to the one-sided fabric of another daemon.
 func (d *Daemon) dialFabric(ctx context.Context, w *wire.Welcome, address string) (rdma.Conn, error) {
 	fabric, err := tcp.New(tcp.Options{
-		PeerTimeout: fabricSilence, Log: d.log,
+		PeerTimeout: fabricSilence, Log: d.log, TLS: d.cfg.TLS.Client(),
 		Authenticate: func(_ context.Context, stream net.Conn, _ bool) (*tcp.Admission, error) {
 			return nil, wire.ShowTicket(stream, w.Session, w.DataTicket)
 		},

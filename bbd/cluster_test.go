@@ -59,6 +59,12 @@ func (d *directory) Members() []gossip.Member {
 // startCluster starts daemons in this process that share a namespace server.
 func startCluster(t *testing.T, count int) []*node {
 	t.Helper()
+	return startClusterWith(t, count, func(*bbd.Config) {})
+}
+
+// startClusterWith is startCluster with a change to each daemon's configuration.
+func startClusterWith(t *testing.T, count int, change func(*bbd.Config)) []*node {
+	t.Helper()
 	server, err := embedded.Start(t.Context(), embedded.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -78,6 +84,7 @@ func startCluster(t *testing.T, count int) []*node {
 		n.change = func(c *bbd.Config) {
 			c.Node, c.Members, c.TCP, c.Fabric, c.Insecure = name, members, "127.0.0.1:0", "127.0.0.1:0", true
 			c.Meta = meta.Options{InProcess: server, Node: name}
+			change(c)
 		}
 		t.Cleanup(func() {
 			n.stop()

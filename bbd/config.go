@@ -7,6 +7,8 @@ import (
 	"forebay/bbd/store"
 	"forebay/flusher/backing/open"
 	"forebay/internal/bb"
+	"forebay/internal/clustercert"
+	"forebay/internal/wire"
 	"forebay/meta"
 )
 
@@ -21,8 +23,12 @@ type Config struct {
 	TCP      string // host:port for clients elsewhere; "" for none
 	Fabric   string // host:port for their one-sided transfers; "" for none: their bytes travel in messages
 	Admin    string // host:port of the admin HTTP server; "" for none
-	Key      []byte // shared key that TCP clients must prove to know
-	Insecure bool   // listen beyond loopback, and over TCP, without a key
+	Insecure bool   // listen beyond loopback, and over TCP, where nobody has to prove anything
+
+	// Keys are shared keys: TCP clients must prove to know one, or show a token or a
+	// certificate. TLS, if not nil, is all that is spoken over TCP and on the fabric.
+	Keys *wire.Keyring
+	TLS  *clustercert.Credentials
 
 	FabricAnyPort bool // another port will do for Fabric, if that one is taken
 	// Members says which other daemons there are; nil: this one is alone.

@@ -5,6 +5,7 @@ package bbd
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -236,13 +237,13 @@ func (d *Daemon) emit(e bb.Event) {
 
 // checkListeners refuses to serve whoever comes (architecture.md, Security).
 func checkListeners(cfg Config) error {
-	if cfg.TCP != "" && len(cfg.Key) == 0 && !cfg.Insecure {
-		return bb.E(bb.Invalid, "listen", cfg.TCP, "serving TCP needs a shared key").
-			WithRemedy("set key_file, or --insecure where everybody on the network is trusted")
+	open := len(cfg.Keys.Keys()) == 0 && cfg.TLS == nil
+	const remedy = "set key_file or tls.*, or --insecure where everybody on the network is trusted"
+	if cfg.TCP != "" && open && !cfg.Insecure {
+		return bb.E(bb.Invalid, "listen", cfg.TCP, "serving TCP needs a shared key or certificates").WithRemedy(remedy)
 	}
-	if cfg.Fabric != "" && len(cfg.Key) == 0 && !cfg.Insecure && !loopback(cfg.Fabric) {
-		return bb.E(bb.Invalid, "listen", cfg.Fabric, "one-sided transfers beyond loopback need a shared key").
-			WithRemedy("set key_file, or --insecure where everybody on the network is trusted")
+	if cfg.Fabric != "" && open && !cfg.Insecure && !loopback(cfg.Fabric) {
+		return bb.E(bb.Invalid, "listen", cfg.Fabric, "one-sided transfers beyond loopback need a shared key or certificates").WithRemedy(remedy)
 	}
 	for _, address := range []string{cfg.Admin} {
 		if address != "" && !loopback(address) && !cfg.Insecure {
@@ -274,7 +275,11 @@ func (d *Daemon) listen() error {
 		if err != nil {
 			return bb.Wrap("listen", d.cfg.TCP, err)
 		}
-		d.listeners, d.tcp = append(d.listeners, tcp), tcp.Addr().String()
+		d.tcp = tcp.Addr().String()
+		if d.cfg.TLS != nil {
+			tcp = tls.NewListener(tcp, d.cfg.TLS.Server())
+		}
+		d.listeners = append(d.listeners, tcp)
 	}
 	if err := d.fabric.listen(d.ctx, &d.cfg, d.store); err != nil {
 		return err

@@ -65,7 +65,7 @@ func newFabric(cfg *Config) (*fabric, error) {
 	f.mu.regions = make(map[bb.RegionID]rdma.Region)
 	f.mu.sessions = make(map[uint64]*reach)
 	var err error
-	f.rdma, err = tcp.New(tcp.Options{Authenticate: f.authenticate, PeerTimeout: fabricTimeout, Log: cfg.Log})
+	f.rdma, err = tcp.New(tcp.Options{TLS: cfg.TLS.Server(), Authenticate: f.authenticate, PeerTimeout: fabricTimeout, Log: cfg.Log})
 	return f, bb.Wrap("listen", cfg.Fabric, err)
 }
 

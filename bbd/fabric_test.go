@@ -35,7 +35,7 @@ func fabricNode(t *testing.T) (n *node, address string) {
 	t.Helper()
 	address = freeAddress(t)
 	n = startNode(t, func(c *bbd.Config) {
-		c.TCP, c.Fabric, c.Key = address, "127.0.0.1:0", fabricKey
+		c.TCP, c.Fabric, c.Keys = address, "127.0.0.1:0", wire.NewKeyring(fabricKey)
 	})
 	n.buffer(n.dial(), client.BufferSpec{Name: "open", Mode: 0o777})
 	return n, address
@@ -48,13 +48,20 @@ type farSession struct {
 	handle  uint64
 }
 
-func farDial(t *testing.T, address string, uid uint32) *farSession {
+func dialTCP(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func farDial(t *testing.T, address string, uid uint32) *farSession {
+	t.Helper()
+	conn := dialTCP(t, address)
+	var err error
 	r := &farSession{rawSession: rawSession{t: t, conn: conn, in: wire.NewReader(conn), last: 10}}
 	if r.welcome, err = wire.Handshake(conn, r.in, &wire.Hello{Client: "far", Uid: uid, Gid: uid}, fabricKey); err != nil {
 		t.Fatal(err)

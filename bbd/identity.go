@@ -1,24 +1,28 @@
 package bbd
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"io"
 	"net"
 	"os"
 	"os/user"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"forebay/internal/bb"
+	"forebay/internal/clustercert"
 	"forebay/internal/wire"
 )
 
 // identify finds out who the client is: on a unix socket from the kernel
 // (SO_PEERCRED, unix(7)), over TCP from its own word after it has proven that it
-// knows the shared key.
+// may give it.
 func (s *session) identify(in *wire.Reader, r *request, hello *wire.Hello) error {
 	if conn, ok := s.conn.(*net.UnixConn); ok {
 		ucred, err := peerCred(conn)
@@ -29,10 +33,13 @@ func (s *session) identify(in *wire.Reader, r *request, hello *wire.Hello) error
 		s.cred = credOf(ucred.Uid, ucred.Gid)
 		return nil
 	}
-	if len(s.d.cfg.Key) > 0 {
-		if err := s.challenge(in, r, hello); err != nil {
-			return err
-		}
+	proven, err := s.proven(in, r, hello)
+	if err != nil {
+		return err
+	}
+	if hello.Node != "" && proven < clustercert.Daemon {
+		return bb.E(bb.Permission, "handshake", hello.Client, "the client says that it is node "+hello.Node+", and has not proven to be a daemon").
+			WithRemedy("give it the cluster key, or a daemon's certificate")
 	}
 	s.cred = credOf(hello.Uid, hello.Gid)
 	// Another machine's root, or a namesake of the daemon's user, is nobody special here,
@@ -43,16 +50,42 @@ func (s *session) identify(in *wire.Reader, r *request, hello *wire.Hello) error
 	return nil
 }
 
-// challenge makes the client prove that it knows the shared key, and proves the same to it.
-func (s *session) challenge(in *wire.Reader, r *request, hello *wire.Hello) error {
+// proven finds out what a client over TCP may say that it is: a daemon, if it knows the
+// shared key or shows a daemon's certificate, or a client. Where nothing is configured
+// (--insecure) everybody is believed.
+func (s *session) proven(in *wire.Reader, r *request, hello *wire.Hello) (clustercert.Role, error) {
+	shown := clustercert.None
+	if conn, ok := s.conn.(*tls.Conn); ok {
+		shown = clustercert.PeerRole(conn)
+	}
+	keys := s.d.cfg.Keys.Keys()
+	switch {
+	case shown == clustercert.Daemon, shown == clustercert.Client && hello.Node == "":
+		return shown, nil
+	case len(keys) > 0:
+		return clustercert.Daemon, s.challenge(in, r, hello, keys)
+	case s.d.cfg.TLS != nil && shown == clustercert.None:
+		return shown, bb.E(bb.Permission, "handshake", hello.Client, "the client shows no certificate of a client or a daemon").
+			WithRemedy("give it one: bbctl cluster init")
+	case s.d.cfg.TLS != nil:
+		return shown, nil
+	}
+	return clustercert.Daemon, nil
+}
+
+// challenge makes the client prove that it knows a shared key, and proves the same to it.
+func (s *session) challenge(in *wire.Reader, r *request, hello *wire.Hello, keys [][]byte) error {
 	if len(hello.Nonce) != wire.NonceSize {
 		return bb.E(bb.Permission, "handshake", hello.Client, "the client sent no nonce, and this daemon asks for a proof of the shared key").
 			WithRemedy("give the client the daemon's key file")
 	}
 	nonce := make([]byte, wire.NonceSize)
 	rand.Read(nonce) // never fails (crypto/rand)
-	err := r.more(&wire.Challenge{Nonce: nonce, Proof: wire.DaemonProof(s.d.cfg.Key, hello.Nonce, nonce)}, nil)
+	x, err := wire.NewExchange(s.conn, hello.Nonce, nonce)
 	if err != nil {
+		return err
+	}
+	if err := r.more(&wire.Challenge{Nonce: nonce, Proof: x.DaemonProof(keys...)}, nil); err != nil {
 		return err
 	}
 	head, message, err := in.Next()
@@ -61,12 +94,49 @@ func (s *session) challenge(in *wire.Reader, r *request, hello *wire.Hello) erro
 	}
 	var prove wire.Prove
 	r.head = head
-	if head.Type != wire.Type_TYPE_PROVE || head.DataLength != 0 || proto.Unmarshal(message, &prove) != nil ||
-		!hmac.Equal(prove.Proof, wire.ClientProof(s.d.cfg.Key, hello.Nonce, nonce, hello.Uid, hello.Gid)) {
+	if head.Type != wire.Type_TYPE_PROVE || head.DataLength != 0 || proto.Unmarshal(message, &prove) != nil || !x.CheckClient(prove.Proof, keys, hello) {
 		return bb.E(bb.Permission, "handshake", hello.Client, "the client does not know the shared key").
 			WithRemedy("give the client the daemon's key file")
 	}
 	return nil
+}
+
+// secure does the handshake of TLS, where that is spoken. A client that does not speak
+// it is told so.
+func (s *session) secure() error {
+	conn, ok := s.conn.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	err := conn.HandshakeContext(s.ctx)
+	var plain tls.RecordHeaderError
+	if errors.As(err, &plain) && plain.Conn != nil {
+		s.turnAway(plain.Conn, bb.E(bb.Permission, "handshake", conn.RemoteAddr().String(), "this daemon speaks TLS alone").
+			WithRemedy("give the client certificates: --tls-ca, --tls-cert, --tls-key"))
+	}
+	return ending(err)
+}
+
+// notAClient is the end of a session whose first bytes are no request. A client that
+// speaks TLS finds out from an answer that is not TLS.
+func (s *session) notAClient(err error) error {
+	var malformed *wire.FrameError
+	if errors.As(err, &malformed) {
+		s.turnAway(s.conn, bb.E(bb.Invalid, "handshake", "", "a session begins with Hello, without TLS"))
+	}
+	return ending(err)
+}
+
+// turnAway tells whoever connected why this ends. Until it has hung up, what it has
+// sent is read: else the answer would be lost with the connection (RFC 9293 3.6.1).
+func (s *session) turnAway(conn net.Conn, why error) {
+	conn.SetDeadline(time.Now().Add(time.Second))
+	if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_HELLO, wire.FlagReply|wire.FlagError, 1, wire.FromError(why), nil); err != nil {
+		return
+	}
+	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1<<20))
+	}
 }
 
 func peerCred(conn *net.UnixConn) (*unix.Ucred, error) {

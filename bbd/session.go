@@ -308,9 +308,12 @@ func (s *session) handle(id uint64) *handle {
 // handshake reads Hello and answers Welcome, or refuses.
 func (s *session) handshake(in *wire.Reader) error {
 	s.conn.SetDeadline(time.Now().Add(s.d.cfg.Limits.Handshake))
+	if err := s.secure(); err != nil {
+		return err
+	}
 	head, message, err := in.Next()
 	if err != nil {
-		return ending(err)
+		return s.notAClient(err)
 	}
 	r := &request{s: s, head: head}
 	var hello wire.Hello

@@ -23,8 +23,13 @@ type Options struct {
 	Address  string        // unix:///path or tcp://host:port; "": $FOREBAY_SOCKET, else the well-known sockets
 	Name     string        // of the program, for the daemon's status and logs; "": its file name
 	Logger   *slog.Logger  // for reconnections; nil: none
-	KeyFile  string        // file with the shared key, for TCP; white space around it does not count
+	KeyFile  string        // file with the cluster key, readable by its owner alone, for TCP; "": $FOREBAY_KEY_FILE
 	RetryFor time.Duration // how long an operation tries to connect again; 0: a minute, negative: once
+
+	// CA, Cert and Key are PEM files for TLS, which is spoken over TCP if CA is given: the
+	// certificates of the authority that signs the daemons', and, where the client has no
+	// other proof, its own with its key. "": $FOREBAY_TLS_CA, $FOREBAY_TLS_CERT, $FOREBAY_TLS_KEY.
+	CA, Cert, Key string
 
 	// VerifyAll checks every mapped extent that a read touches against its checksum, also
 	// for random reads of small parts, which costs one pass over the extent (at most 1 MiB,

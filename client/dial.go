@@ -1,7 +1,7 @@
 package client
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/internal/clustercert"
+	"forebay/internal/clusterkey"
 	"forebay/internal/wire"
 )
 
@@ -21,10 +23,14 @@ import (
 type dialer struct {
 	addresses []string // tried in order
 	name      string
-	key       []byte
-	health    health // of what sessions need besides
+	keys      [][]byte
+	tls       *clustercert.Credentials // nil: TLS is not spoken
+	health    health                   // of what sessions need besides
 	log       *slog.Logger
 }
+
+// tlsTimeout bounds how long what is no daemon can keep a client in TLS's handshake.
+const tlsTimeout = 10 * time.Second
 
 // newDialer checks options.
 func newDialer(o *Options) (*dialer, error) {
@@ -35,22 +41,43 @@ func newDialer(o *Options) (*dialer, error) {
 	if d.name == "" {
 		d.name = filepath.Base(os.Args[0])
 	}
-	if o.KeyFile != "" {
-		key, err := os.ReadFile(o.KeyFile)
-		if err != nil {
-			return nil, bb.Wrap("dial", o.KeyFile, err)
-		}
-		if d.key = bytes.TrimSpace(key); len(d.key) == 0 {
-			return nil, bb.E(bb.Invalid, "dial", o.KeyFile, "the key file is empty")
-		}
-	}
 	d.addresses = addresses(o.Address)
+	far := false
 	for _, a := range d.addresses {
-		if _, _, err := splitAddress(a); err != nil {
+		network, _, err := splitAddress(a)
+		if err != nil {
 			return nil, err
 		}
+		far = far || network == "tcp"
 	}
-	return d, nil
+	return d, d.readSecrets(o, far)
+}
+
+// readSecrets reads what a client proves with over TCP.
+func (d *dialer) readSecrets(o *Options, far bool) (err error) {
+	env := func(name string) string {
+		if !far {
+			return "" // it may be a daemon's, which another user need not be able to read
+		}
+		return os.Getenv(name)
+	}
+	if file := cmp.Or(o.KeyFile, env("FOREBAY_KEY_FILE")); file != "" {
+		if d.keys, err = clusterkey.Read(file); err != nil {
+			return err
+		}
+	}
+	files := clustercert.Files{
+		CA: cmp.Or(o.CA, env("FOREBAY_TLS_CA")), Cert: cmp.Or(o.Cert, env("FOREBAY_TLS_CERT")), Key: cmp.Or(o.Key, env("FOREBAY_TLS_KEY")),
+	}
+	switch {
+	case files == clustercert.Files{}:
+		return nil
+	case files.CA == "":
+		return bb.E(bb.Invalid, "dial", files.Cert, "without the authority's certificate nobody can tell who the daemon is").
+			WithRemedy("give --tls-ca too")
+	}
+	d.tls, err = clustercert.Load(files)
+	return err
 }
 
 // private reports whether a directory is this user's alone: anybody may make one of
@@ -131,7 +158,7 @@ func (d *dialer) dialOne(ctx context.Context, a string) (*session, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	s, err := d.handshake(conn)
+	s, err := d.handshake(ctx, conn)
 	if !stop() {
 		conn.Close()
 		return nil, cancelled(ctx)
@@ -144,17 +171,24 @@ func (d *dialer) dialOne(ctx context.Context, a string) (*session, error) {
 }
 
 // handshake introduces the client, and proves that it knows the key if asked to.
-func (d *dialer) handshake(conn net.Conn) (*session, error) {
+func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*session, error) {
+	if conn.LocalAddr().Network() == "tcp" {
+		var err error
+		conn.SetDeadline(time.Now().Add(tlsTimeout))
+		if conn, err = d.tls.Secure(ctx, conn); err != nil {
+			return nil, err
+		}
+	}
 	src := &resumable{Conn: conn}
 	in := wire.NewReader(src)
 	welcome, err := wire.Handshake(conn, in, &wire.Hello{
 		Client: d.name, Pid: uint32(os.Getpid()), Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid()),
-	}, d.key)
+	}, d.keys...)
 	if err != nil {
 		return nil, err
 	}
 	s := newSession(conn, src, in, welcome)
-	s.far = newFar(s, &d.health, d.log)
+	s.far = newFar(s, d.tls, &d.health, d.log)
 	return s, nil
 }
 

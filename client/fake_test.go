@@ -321,7 +321,11 @@ func (c *fakeConn) answer(h wire.Header, m proto.Message, data []byte) (proto.Me
 		if f.key != nil {
 			nonce := make([]byte, wire.NonceSize)
 			rand.Read(nonce)
-			c.more(h, &wire.Challenge{Nonce: nonce, Proof: wire.DaemonProof(f.key, m.Nonce, nonce)}, nil)
+			x, err := wire.NewExchange(c.conn, m.Nonce, nonce)
+			if err != nil {
+				return nil, nil, err
+			}
+			c.more(h, &wire.Challenge{Nonce: nonce, Proof: x.DaemonProof(f.key)}, nil)
 			return nil, nil, nil
 		}
 		return f.welcome(), nil, nil

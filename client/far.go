@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/internal/clustercert"
 	"forebay/internal/wire"
 	"forebay/rdma"
 	"forebay/rdma/tcp"
@@ -41,7 +42,7 @@ const farTimeout = 30 * time.Second
 var errNoFabric = bb.E(bb.Unavailable, "dial", "", "one-sided transfers cannot be used")
 
 // newFar returns the way to the memory of a session's daemon; nil if there is none.
-func newFar(s *session, h *health, log *slog.Logger) *far {
+func newFar(s *session, secure *clustercert.Credentials, h *health, log *slog.Logger) *far {
 	w := s.welcome
 	if w.MapRegions || w.DataAddress == "" || !h.good() {
 		return nil
@@ -50,7 +51,7 @@ func newFar(s *session, h *health, log *slog.Logger) *far {
 	f.turn <- struct{}{}
 	var err error
 	f.fabric, err = tcp.New(tcp.Options{
-		PeerTimeout: farTimeout,
+		PeerTimeout: farTimeout, TLS: secure.Client(),
 		Authenticate: func(_ context.Context, stream net.Conn, _ bool) (*tcp.Admission, error) {
 			return nil, wire.ShowTicket(stream, w.Session, w.DataTicket)
 		},

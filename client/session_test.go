@@ -46,13 +46,17 @@ func TestWellKnownAddresses(t *testing.T) {
 
 func TestSharedKey(t *testing.T) {
 	f := newFake(t)
-	f.key = []byte("secret")
+	f.key = []byte("secret secret secret secret secret")
 	file := filepath.Join(t.TempDir(), "key")
-	check(t, os.WriteFile(file, []byte("secret\n"), 0o600))
+	check(t, os.WriteFile(file, append(f.key, '\n'), 0o600))
 	f.connect(Options{KeyFile: file})
 	_, err := Dial(context.Background(), Options{Address: f.address()})
 	wantKind(t, err, ErrPermission)
-	check(t, os.WriteFile(file, []byte("other"), 0o600))
+	check(t, os.Chmod(file, 0o640))
+	_, err = Dial(context.Background(), Options{Address: f.address(), KeyFile: file})
+	wantKind(t, err, ErrPermission)
+	check(t, os.Chmod(file, 0o600))
+	check(t, os.WriteFile(file, []byte("other other other other other other"), 0o600))
 	_, err = Dial(context.Background(), Options{Address: f.address(), KeyFile: file})
 	wantKind(t, err, ErrPermission)
 }

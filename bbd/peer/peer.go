@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/internal/bb"
+	"forebay/internal/clustercert"
 	"forebay/internal/wire"
 	"forebay/rdma"
 )
@@ -36,7 +37,8 @@ type Identity struct {
 	Node     bb.NodeID
 	Instance bb.InstanceID
 	Version  string
-	Key      []byte // shared key that both sides prove to know; nil: none
+	Keys     *wire.Keyring            // both sides prove to know one; nil: none
+	TLS      *clustercert.Credentials // nil: no TLS
 	Log      *slog.Logger
 }
 
@@ -94,13 +96,20 @@ func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, w
 		return nil, unreachable(node, address, err)
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	in := wire.NewReader(conn)
 	conn.SetDeadline(time.Now().Add(silence))
+	secure, err := self.TLS.Secure(ctx, conn)
+	if err != nil {
+		stop()
+		conn.Close()
+		return nil, refusal(node, address, err)
+	}
+	conn = secure
+	in := wire.NewReader(conn)
 	hello := &wire.Hello{
 		MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Client: "bbd " + self.Version,
 		Uid: who.UID, Gid: who.GID, System: who.System, Node: string(self.Node), Instance: uint64(self.Instance),
 	}
-	welcome, err := wire.Handshake(conn, in, hello, self.Key)
+	welcome, err := wire.Handshake(conn, in, hello, self.Keys.Keys()...)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -109,11 +118,7 @@ func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, w
 	}
 	if err != nil {
 		conn.Close()
-		var e *bb.Error
-		if errors.As(err, &e) && e.Kind != bb.Internal {
-			return nil, err
-		}
-		return nil, unreachable(node, address, err)
+		return nil, refusal(node, address, err)
 	}
 	conn.SetDeadline(time.Time{})
 	s := &Session{
@@ -133,6 +138,15 @@ func Impatient(_, _ string, c syscall.RawConn) error {
 		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
 	})
 	return errors.Join(err, failed)
+}
+
+// refusal is the error of a handshake: what the peer says, or that it is not there.
+func refusal(node bb.NodeID, address string, err error) error {
+	var e *bb.Error
+	if errors.As(err, &e) && e.Kind != bb.Internal {
+		return err
+	}
+	return unreachable(node, address, err)
 }
 
 func unreachable(node bb.NodeID, address string, err error) error {

@@ -24,6 +24,7 @@ type app struct {
 	err     io.Writer
 	address string
 	keyFile string
+	tls     struct{ ca, cert, key string }
 	json    bool
 	client  *client.Client
 }
@@ -37,7 +38,9 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	if address != "" && !strings.Contains(address, "://") {
 		address = "unix://" + address
 	}
-	c, err := client.Dial(ctx, client.Options{Address: address, KeyFile: a.keyFile, Name: "bbctl " + version})
+	c, err := client.Dial(ctx, client.Options{
+		Address: address, KeyFile: a.keyFile, CA: a.tls.ca, Cert: a.tls.cert, Key: a.tls.key, Name: "bbctl " + version,
+	})
 	a.client = c
 	return c, err
 }

@@ -28,7 +28,7 @@ type membership struct {
 }
 
 // joinCluster begins to look for the other daemons. Nobody has to be there yet.
-func joinCluster(ctx context.Context, cfg config.Config, key []byte, log *slog.Logger) (*membership, error) {
+func joinCluster(ctx context.Context, cfg config.Config, keys [][]byte, log *slog.Logger) (*membership, error) {
 	if cfg.Cluster.Listen == "" {
 		return nil, nil
 	}
@@ -41,12 +41,9 @@ func joinCluster(ctx context.Context, cfg config.Config, key []byte, log *slog.L
 	if cfg.Cluster.Advertise != "" {
 		o.Advertise = atHost(cfg.Cluster.Listen, cfg.Cluster.Advertise)
 	}
-	if len(key) > 0 {
-		secret, err := gossip.Key(key)
-		if err != nil {
-			return nil, err
-		}
-		o.Keys = [][]byte{secret}
+	var err error
+	if o.Keys, err = gossipKeys(keys); err != nil {
+		return nil, err
 	}
 	self := gossip.Member{
 		Node: o.Node, State: gossip.Starting, MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Server: "bbd " + version,
@@ -61,6 +58,18 @@ func joinCluster(ctx context.Context, cfg config.Config, key []byte, log *slog.L
 		return nil, bb.Wrap("start", g.Addr(), err)
 	}
 	return &membership{gossip: g, host: host, log: log, cancel: func() {}}, nil
+}
+
+// gossipKeys derives gossip's keys from the cluster's.
+func gossipKeys(keys [][]byte) (derived [][]byte, err error) {
+	for _, key := range keys {
+		secret, err := gossip.Key(key)
+		if err != nil {
+			return nil, err
+		}
+		derived = append(derived, secret)
+	}
+	return derived, nil
 }
 
 // atHost returns the address of a listener as others reach it.

@@ -50,23 +50,23 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	if err != nil {
 		return err
 	}
-	key, err := readKey(cfg.KeyFile)
+	secrets, err := readSecrets(cfg)
 	if err != nil {
 		return err
 	}
-	members, err := joinCluster(ctx, cfg, key, log)
+	members, err := joinCluster(ctx, cfg, secrets.keys.Keys(), log)
 	if err != nil {
 		return err
 	}
 	defer members.close()
-	server, source, err := namespaceServer(ctx, cfg, key, log)
+	server, source, err := namespaceServer(ctx, cfg, secrets.first(), log)
 	if err != nil {
 		return err
 	}
 	if server != nil {
 		defer server.Shutdown()
 	}
-	daemonConfig, err := adapt(cfg, key, source, log)
+	daemonConfig, err := adapt(cfg, secrets, source, log)
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func natsDir(cfg config.Config) string {
 }
 
 // adapt makes the daemon's configuration of the operator's.
-func adapt(cfg config.Config, key []byte, source meta.Options, log *slog.Logger) (bbd.Config, error) {
+func adapt(cfg config.Config, secrets *secrets, source meta.Options, log *slog.Logger) (bbd.Config, error) {
 	if err := os.MkdirAll(cfg.StateDir, 0o711); err != nil {
 		return bbd.Config{}, bb.Wrap("start", cfg.StateDir, err)
 	}
@@ -232,7 +232,7 @@ func adapt(cfg config.Config, key []byte, source meta.Options, log *slog.Logger)
 	limits.LeaseMin, limits.LeaseMax, limits.Inline = cfg.Limits.LeaseMin.Bytes, cfg.Limits.LeaseMax.Bytes, cfg.Limits.InlineThreshold.Bytes
 	c := bbd.Config{
 		Node: bb.NodeID(cfg.Name), Version: version, StateDir: cfg.StateDir,
-		Socket: cfg.Listen.Socket, TCP: cfg.Listen.TCP, Admin: cfg.Listen.Admin, Key: key, Insecure: cfg.Insecure,
+		Socket: cfg.Listen.Socket, TCP: cfg.Listen.TCP, Admin: cfg.Listen.Admin, Keys: secrets.keys, TLS: secrets.tls, Insecure: cfg.Insecure,
 		Store: storeOptions(cfg), Meta: source, Limits: limits, ResumeGrace: 30 * time.Second, Log: log,
 		Flush: bbd.FlushConfig{
 			Idle: idle, Workers: cfg.Flush.Workers, DirtyAge: cfg.Flush.DirtyAge, Limit: cfg.Flush.Limit.Bytes, ClusterLimit: cfg.Flush.ClusterLimit.Bytes,
@@ -292,27 +292,4 @@ func fileSystemSize(dir string) int64 {
 		return 0
 	}
 	return int64(info.Blocks) * info.Bsize
-}
-
-// readKey reads the shared key, which nobody but its owner may be able to read.
-func readKey(path string) ([]byte, error) {
-	if path == "" {
-		return nil, nil
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, bb.Wrap("start", path, err)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, bb.E(bb.Permission, "start", path, "others can read the key").WithRemedy("chmod 600 " + path)
-	}
-	key, err := os.ReadFile(path)
-	if err != nil {
-		return nil, bb.Wrap("start", path, err)
-	}
-	key = []byte(strings.TrimSpace(string(key)))
-	if len(key) < 32 {
-		return nil, bb.E(bb.Invalid, "start", path, "the key has fewer than 32 characters").WithRemedy("make one: openssl rand -hex 32")
-	}
-	return key, nil
 }

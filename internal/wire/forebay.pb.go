@@ -371,7 +371,7 @@ func (x *Hello) GetToken() []byte {
 type Challenge struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Nonce         []byte                 `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"` // 32 random bytes
-	Proof         []byte                 `protobuf:"bytes,2,opt,name=proof,proto3" json:"proof,omitempty"` // HMAC-SHA-256(key, "daemon" ‖ client's nonce ‖ daemon's nonce)
+	Proof         []byte                 `protobuf:"bytes,2,opt,name=proof,proto3" json:"proof,omitempty"` // of each key that it knows, one after the other: P(key, "daemon")
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -420,6 +420,10 @@ func (x *Challenge) GetProof() []byte {
 	return nil
 }
 
+// P(key, role, more…) is HMAC-SHA-256(key, "forebay session 2 " + role, client's nonce,
+// daemon's nonce, channel, more…), each field preceded by its length in 4 bytes, little
+// endian. Channel is the 32 bytes of TLS's exporter "EXPORTER-Channel-Binding" (RFC 9266),
+// empty without TLS.
 type Prove struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Proof         []byte                 `protobuf:"bytes,1,opt,name=proof,proto3" json:"proof,omitempty"`

@@ -229,9 +229,15 @@ func TestErrorsCrossTheWire(t *testing.T) {
 
 func TestProofsDiffer(t *testing.T) {
 	key, a, b := []byte("key"), make([]byte, NonceSize), bytes.Repeat([]byte{1}, NonceSize)
+	x := Exchange{client: a, daemon: b}
 	proofs := [][]byte{
-		DaemonProof(key, a, b), DaemonProof(key, b, a), DaemonProof([]byte("other"), a, b),
-		ClientProof(key, a, b, 0, 0), ClientProof(key, a, b, 1, 0), ClientProof(key, a, b, 0, 1),
+		x.DaemonProof(key), Exchange{client: b, daemon: a}.DaemonProof(key), x.DaemonProof([]byte("other")),
+		Exchange{client: a, daemon: b, channel: a}.DaemonProof(key), Exchange{client: a, daemon: b, channel: b}.DaemonProof(key),
+	}
+	for _, hello := range []*Hello{
+		{}, {Uid: 1}, {Gid: 1}, {Node: "n"}, {Token: []byte("n")}, {Instance: 1}, {System: true}, {MinVersion: 1}, {MaxVersion: 1},
+	} {
+		proofs = append(proofs, x.ClientProof(key, hello))
 	}
 	for i := range proofs {
 		for k := range i {

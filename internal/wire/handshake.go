@@ -1,16 +1,18 @@
 package wire
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"forebay/internal/bb"
+	"forebay/internal/clustercert"
 )
 
 // handshakeTimeout bounds how long a peer that is not a daemon can keep a dialer.
@@ -18,18 +20,19 @@ const handshakeTimeout = 10 * time.Second
 
 // Handshake introduces a client, or a daemon acting as one, on a connection that it
 // dialled, and returns what the daemon answers. It fills in hello's versions, and its
-// nonce where there is a key: then it proves that it knows the key, if asked to, after
-// checking that the daemon does. In reads from conn and is at the first reply after
+// nonce where there are keys (or the secret of hello's token): then it proves that it
+// knows one of them, if asked to, after checking that the daemon does. In reads from conn and is at the first reply after
 // Welcome when it returns.
 //
 // The errors are of kind permission, invalid (what answers is no daemon), unsupported,
 // or whatever the daemon answered; an error of the connection itself is not of a kind.
 // The connection stays the caller's, who closes it after an error.
-func Handshake(conn net.Conn, in *Reader, hello *Hello, key []byte) (*Welcome, error) {
+func Handshake(conn net.Conn, in *Reader, hello *Hello, keys ...[]byte) (*Welcome, error) {
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k []byte) bool { return len(k) == 0 })
 	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	address := conn.RemoteAddr().String()
 	hello.MinVersion, hello.MaxVersion = MinVersion, MaxVersion
-	if len(key) > 0 {
+	if len(keys) > 0 {
 		hello.Nonce = newNonce()
 	}
 	if _, err := WriteFrame(conn, nil, Type_TYPE_HELLO, 0, 1, hello, nil); err != nil {
@@ -37,7 +40,7 @@ func Handshake(conn net.Conn, in *Reader, hello *Hello, key []byte) (*Welcome, e
 	}
 	head, message, err := in.Next()
 	if err == nil && head.Has(FlagMore) {
-		head, message, err = prove(conn, in, hello, key, message)
+		head, message, err = prove(conn, in, hello, keys, message)
 	}
 	if err != nil {
 		return nil, notADaemon(address, err)
@@ -60,22 +63,31 @@ func newNonce() []byte {
 	return nonce
 }
 
-// prove answers a challenge, after checking that the daemon knows the key itself.
-func prove(conn net.Conn, in *Reader, hello *Hello, key, message []byte) (Header, []byte, error) {
+// prove answers a challenge, after checking that the daemon knows a key itself.
+func prove(conn net.Conn, in *Reader, hello *Hello, keys [][]byte, message []byte) (Header, []byte, error) {
 	var c Challenge
 	address := conn.RemoteAddr().String()
-	switch err := proto.Unmarshal(message, &c); {
-	case err != nil:
+	if err := proto.Unmarshal(message, &c); err != nil {
 		return Header{}, nil, err
-	case len(key) == 0:
-		return Header{}, nil, bb.E(bb.Permission, "dial", address, "the daemon asks for a proof of the shared key").
-			WithRemedy("give the key file")
-	case len(c.Nonce) != NonceSize || !hmac.Equal(c.Proof, DaemonProof(key, hello.Nonce, c.Nonce)):
-		return Header{}, nil, bb.E(bb.Permission, "dial", address, "the daemon does not know the shared key").
-			WithRemedy("give both sides the same key file")
 	}
-	proof := &Prove{Proof: ClientProof(key, hello.Nonce, c.Nonce, hello.Uid, hello.Gid)}
-	if _, err := WriteFrame(conn, nil, Type_TYPE_PROVE, 0, 2, proof, nil); err != nil {
+	if len(keys) == 0 {
+		return Header{}, nil, bb.E(bb.Permission, "dial", address, "the daemon asks for a proof of the shared key").
+			WithRemedy("give the key file, a token or a certificate")
+	}
+	x, err := NewExchange(conn, hello.Nonce, c.Nonce)
+	if err != nil {
+		return Header{}, nil, err
+	}
+	key := x.Common(c.Proof, keys)
+	if len(c.Nonce) != NonceSize || key == nil {
+		e := bb.E(bb.Permission, "dial", address, "the daemon does not know the shared key").WithRemedy("give both sides the same key file")
+		if len(hello.Token) > 0 {
+			e = bb.E(bb.Permission, "dial", address, "the daemon does not know the token").
+				WithRemedy("make one with bbctl token at a daemon of this cluster; the key that it was made with may have been replaced")
+		}
+		return Header{}, nil, e
+	}
+	if _, err := WriteFrame(conn, nil, Type_TYPE_PROVE, 0, 2, &Prove{Proof: x.ClientProof(key, hello)}, nil); err != nil {
 		return Header{}, nil, err
 	}
 	return in.Next()
@@ -84,6 +96,10 @@ func prove(conn net.Conn, in *Reader, hello *Hello, key, message []byte) (Header
 // notADaemon gives frames that are none a kind of their own: trying again is no use.
 func notADaemon(address string, err error) error {
 	var malformed *FrameError
+	var alert tls.AlertError
+	if errors.As(err, &alert) { // with TLS 1.3, what a daemon says of a certificate comes late
+		return clustercert.Refused(address, err)
+	}
 	if errors.As(err, &malformed) {
 		return &bb.Error{Kind: bb.Invalid, Op: "dial", Path: address, Err: fmt.Errorf("what answers is no daemon: %w", err)}
 	}

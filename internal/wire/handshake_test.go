@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"crypto/hmac"
 	"errors"
 	"io"
 	"net"
@@ -36,17 +35,25 @@ func challenges(key []byte) daemon {
 			t.Errorf("no Hello: %v", err)
 		}
 		nonce := newNonce()
-		writeReply(conn, head, FlagReply|FlagMore, &Challenge{Nonce: nonce, Proof: DaemonProof(key, hello.Nonce, nonce)})
+		writeReply(conn, head, FlagReply|FlagMore, &Challenge{Nonce: nonce, Proof: exchange(t, conn, hello.Nonce, nonce).DaemonProof(key)})
 		head, message, err = in.Next()
 		var prove Prove
 		if err != nil || proto.Unmarshal(message, &prove) != nil {
 			return // the client gave up, and says so itself
 		}
-		if !hmac.Equal(prove.Proof, ClientProof(key, hello.Nonce, nonce, hello.Uid, hello.Gid)) {
+		if !exchange(t, conn, hello.Nonce, nonce).CheckClient(prove.Proof, [][]byte{key}, &hello) {
 			t.Error("a proof that is none")
 		}
 		writeReply(conn, head, FlagReply, &Welcome{Version: MaxVersion, Node: "n"})
 	}
+}
+
+func exchange(t *testing.T, conn net.Conn, theirs, ours []byte) Exchange {
+	x, err := NewExchange(conn, theirs, ours)
+	if err != nil {
+		t.Error(err)
+	}
+	return x
 }
 
 func writeReply(conn net.Conn, to Header, flags uint16, m proto.Message) {

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -79,7 +80,7 @@ func (c *Config) isSelf(host string) bool {
 
 func (c *Config) validateCluster(p *Problems) {
 	k := &c.Cluster
-	c.address(p, "cluster.listen", k.Listen)
+	c.address(p, "cluster.listen", k.Listen, withKey)
 	p.check(k.Listen == "" || c.Listen.TCP != "", "listen.tcp", "", "the daemons of a cluster talk to each other there", "such as 0.0.0.0:7481")
 	p.check(k.Listen != "" || k.Join == "", "cluster.join", k.Join, "this daemon takes no part in a cluster", "set cluster.listen")
 	p.check(k.Listen == "" || c.NATS.URL != "" || c.NATS.Servers != "", "nats.servers", "", "the daemons of a cluster share a namespace",
@@ -91,6 +92,10 @@ func (c *Config) validateCluster(p *Problems) {
 		p.add("nats.servers", c.NATS.Servers, fmt.Sprintf("%d servers agree no better than %d", n, n-1), "1, 3 or 5 of them")
 	case c.NATS.URL != "" || c.NATS.Embedded.Listen != "":
 		p.add("nats.servers", c.NATS.Servers, "nats.url or nats.embedded.listen is set too", "set one of them")
+	case c.KeyFile == "":
+		clients, _, _, err := c.NATSServers()
+		p.check(err != nil || !slices.ContainsFunc(clients, beyondLoopback), "nats.servers", c.NATS.Servers,
+			"servers beyond loopback ask for the cluster key", "set key_file")
 	}
 	p.check(c.NATS.Replicas == 0 || c.NATS.Replicas == 1 || c.NATS.Replicas == 3 || c.NATS.Replicas == 5, "nats.replicas", c.NATS.Replicas,
 		"that many copies are not kept", "1, 3 or 5; 0 for as many as there are servers")

@@ -21,6 +21,7 @@ type Config struct {
 	Limits   Limits
 	Log      Log
 	KeyFile  string
+	TLS      TLS
 	Insecure bool
 }
 
@@ -67,7 +68,7 @@ type NATS struct {
 	Embedded    Embedded
 }
 
-// TLS names the files of a TLS client.
+// TLS names the files of one side of TLS; there is none if CA is empty.
 type TLS struct {
 	CA   string
 	Cert string

@@ -32,7 +32,8 @@ var sections = []struct{ key, usage string }{
 	{"", "The node."},
 	{"memory", "The memory tier: where bursts land."},
 	{"disk", "The disk tier: where full segments are spilled when memory is used up. None if dir is empty."},
-	{"listen", "Addresses. An empty one is not listened on; one beyond loopback needs key_file."},
+	{"listen", "Addresses. An empty one is not listened on; one beyond loopback needs key_file, or tls."},
+	{"tls", "Mutual TLS for listen.tcp and listen.fabric, and for what this daemon asks of others. With it, nothing else is spoken there. bbctl cluster init makes the files; SIGHUP reads them again."},
 	{"cluster", "How daemons find each other. Without listen, this one is alone."},
 	{"nats", "Where the namespace is kept: on NATS servers at url, or in the embedded server if url is empty."},
 	{"flush", "How dirty bytes reach the backing store."},
@@ -45,8 +46,8 @@ var sections = []struct{ key, usage string }{
 var fields = []field{
 	{"name", "The node's name in the namespace and to its peers. Empty: the host name.", func(c *Config) any { return &c.Name }},
 	{"state_dir", "Folder for what the daemon keeps beside regions: its identity, locks, the embedded NATS server.", func(c *Config) any { return &c.StateDir }},
-	{"key_file", "File with the cluster key that remote clients and peers prove they know. Readable by the daemon's user only.", func(c *Config) any { return &c.KeyFile }},
-	{"insecure", "Listen beyond loopback without a cluster key. Anybody who reaches the node can then read and write everything.", func(c *Config) any { return &c.Insecure }},
+	{"key_file", "File with the cluster key, which remote clients and peers prove that they know. Readable by the daemon's user only. While the key is changed, it holds several, one a line: the first encrypts, all are accepted. SIGHUP reads it again.", func(c *Config) any { return &c.KeyFile }},
+	{"insecure", "Listen beyond loopback without a cluster key or certificates. Anybody who reaches the node can then read and write everything.", func(c *Config) any { return &c.Insecure }},
 
 	{"memory.dir", "Folder for the memory tier's regions, on a tmpfs. Empty: a mount below state_dir where the daemon may mount one, else a folder in /dev/shm.", func(c *Config) any { return &c.Memory.Dir }},
 	{"memory.size", "Size of the memory tier: bytes, or a share of the machine's memory.", func(c *Config) any { return &c.Memory.Size }},
@@ -61,6 +62,10 @@ var fields = []field{
 	{"listen.tcp", "host:port for clients elsewhere.", func(c *Config) any { return &c.Listen.TCP }},
 	{"listen.fabric", "host:port at which clients elsewhere write and read the memory itself. Empty: the port after listen.tcp's, or any if that one is taken; off: none, bytes travel in messages.", func(c *Config) any { return &c.Listen.Fabric }},
 	{"listen.admin", "host:port for HTTP: /metrics, /healthz, /readyz, /status.", func(c *Config) any { return &c.Listen.Admin }},
+
+	{"tls.ca", "File with the certificates that sign those of daemons and clients. Empty: no TLS.", func(c *Config) any { return &c.TLS.CA }},
+	{"tls.cert", "File with this daemon's certificate, which has the URI forebay:daemon among its names.", func(c *Config) any { return &c.TLS.Cert }},
+	{"tls.key", "File with the key of that certificate. Readable by the daemon's user only.", func(c *Config) any { return &c.TLS.Key }},
 
 	{"cluster.listen", "host:port of gossip, TCP and UDP, such as 0.0.0.0:7483. Needs key_file, and listen.tcp for what daemons ask of each other.", func(c *Config) any { return &c.Cluster.Listen }},
 	{"cluster.advertise", "Host name or address that other nodes reach this one at. Empty: the address of the interface that leads out.", func(c *Config) any { return &c.Cluster.Advertise }},

@@ -70,6 +70,11 @@ func (c *Config) Validate() Problems {
 		"it is not a name of 1 to 255 bytes without spaces and slashes", "such as the host name")
 	absolute(&p, "state_dir", c.StateDir, true)
 	absolute(&p, "key_file", c.KeyFile, false)
+	absolute(&p, "tls.ca", c.TLS.CA, false)
+	absolute(&p, "tls.cert", c.TLS.Cert, false)
+	absolute(&p, "tls.key", c.TLS.Key, false)
+	all := c.TLS.CA != "" && c.TLS.Cert != "" && c.TLS.Key != ""
+	p.check(all || c.TLS == TLS{}, "tls.ca", c.TLS.CA, "a daemon's certificate, its key and the authority's go together", "set tls.ca, tls.cert and tls.key, or none of them")
 	c.validateTiers(&p)
 	c.validateListen(&p)
 	c.validateCluster(&p)
@@ -104,14 +109,14 @@ func (c *Config) validateListen(p *Problems) {
 	absolute(p, "listen.socket", l.Socket, false)
 	p.check(len(l.Socket) < 108, "listen.socket", l.Socket, "the path of a unix socket has at most 107 bytes", "use a shorter path")
 	p.check(l.Socket != "" || l.TCP != "", "listen.socket", "", "no client can reach the daemon", "set listen.socket or listen.tcp")
-	c.address(p, "listen.tcp", l.TCP)
+	c.address(p, "listen.tcp", l.TCP, withCertificates)
 	fabric := l.Fabric
 	if fabric == FabricOff {
 		fabric = ""
 	}
-	c.address(p, "listen.fabric", fabric)
+	c.address(p, "listen.fabric", fabric, withCertificates)
 	p.check(fabric == "" || l.TCP != "", "listen.fabric", fabric, "only clients that come over TCP use it", "set listen.tcp, or leave it empty")
-	c.address(p, "listen.admin", l.Admin)
+	c.address(p, "listen.admin", l.Admin, withNothing)
 	seen := map[string]string{}
 	for _, a := range []struct{ key, address string }{
 		{"listen.tcp", l.TCP},
@@ -128,22 +133,46 @@ func (c *Config) validateListen(p *Problems) {
 	}
 }
 
-// address checks a host:port to listen on and that it is loopback, unless there is
-// a cluster key or the operator insists.
-func (c *Config) address(p *Problems, key, address string) {
+// guarded says what an address beyond loopback is guarded with, unless the operator
+// insists that it is not.
+type guarded int
+
+const (
+	withKey          guarded = iota // the cluster key alone
+	withCertificates                // the cluster key or certificates
+	withNothing                     // whoever reaches it is let in
+)
+
+// address checks a host:port to listen on and that it is loopback, unless it is
+// guarded or the operator insists.
+func (c *Config) address(p *Problems, key, address string, with guarded) {
 	if address == "" {
 		return
 	}
-	host, port, err := net.SplitHostPort(address)
+	_, port, err := net.SplitHostPort(address)
 	n, perr := strconv.ParseUint(port, 10, 16)
 	if err != nil || perr != nil || n > 65535 {
 		p.add(key, address, "it is not host:port", "such as 127.0.0.1:7480")
 		return
 	}
+	switch {
+	case !beyondLoopback(address) || c.Insecure:
+	case with == withNothing:
+		p.add(key, address, "it is beyond loopback and asks nobody who they are", "listen on 127.0.0.1, or set insecure: true")
+	case with == withKey:
+		p.check(c.KeyFile != "", key, address, "it is beyond loopback and there is no cluster key",
+			"set key_file, listen on 127.0.0.1, or set insecure: true")
+	case with == withCertificates:
+		p.check(c.KeyFile != "" || c.TLS.CA != "", key, address, "it is beyond loopback and there is no cluster key",
+			"set key_file or tls.*, listen on 127.0.0.1, or set insecure: true")
+	}
+}
+
+// beyondLoopback reports whether others than this node may reach host:port.
+func beyondLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
-	loopback := host == "localhost" || ip != nil && ip.IsLoopback()
-	p.check(loopback || c.KeyFile != "" || c.Insecure, key, address, "it is beyond loopback and there is no cluster key",
-		"set key_file, listen on 127.0.0.1, or set insecure: true")
+	return err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
 func (c *Config) validateNATS(p *Problems) {
@@ -167,7 +196,7 @@ func (c *Config) validateNATS(p *Problems) {
 	e := &n.Embedded
 	absolute(p, "nats.embedded.dir", e.Dir, false)
 	p.check(n.URL == "" || e.Dir == "" && e.Listen == "", "nats.embedded", "", "nats.url is set, so the embedded server does not run", "set one or the other")
-	c.address(p, "nats.embedded.listen", e.Listen)
+	c.address(p, "nats.embedded.listen", e.Listen, withNothing)
 	p.check(e.SyncInterval >= 0 && e.SyncInterval <= time.Hour, "nats.embedded.sync_interval", e.SyncInterval, "it is out of range", "0s to 1h")
 }
 
@@ -251,6 +280,9 @@ func (c *Config) checkFiles() Problems {
 		secret    bool
 	}{
 		{"key_file", c.KeyFile, true},
+		{"tls.ca", c.TLS.CA, false},
+		{"tls.cert", c.TLS.Cert, false},
+		{"tls.key", c.TLS.Key, true},
 		{"nats.credentials", c.NATS.Credentials, true},
 		{"nats.tls.ca", c.NATS.TLS.CA, false},
 		{"nats.tls.cert", c.NATS.TLS.Cert, false},
