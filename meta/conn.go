@@ -138,7 +138,11 @@ func redacted(urls []string) []string {
 func (c *conn) connect(ctx context.Context, opts Options) error {
 	options := c.options(opts)
 	if len(opts.ClusterKey) > 0 && opts.InProcess == nil {
-		secure, err := clustertls.New(opts.ClusterKey)
+		keys := opts.ClusterKeys
+		if keys == nil {
+			keys = func() [][]byte { return [][]byte{opts.ClusterKey} }
+		}
+		secure, err := clustertls.Following(keys)
 		if err != nil {
 			return err
 		}

@@ -29,6 +29,8 @@ type Options struct {
 	CA          string   // file with the certificates that the server's must descend from; "" for the system's
 	Cert, Key   string   // files of the client's own certificate; "" for none
 	ClusterKey  []byte   // that the servers are embedded in daemons with (see clustertls); nil: they are not
+	// ClusterKeys, if not nil, returns the keys that are in use now, ClusterKey at first.
+	ClusterKeys func() [][]byte
 	InProcess   InProcess
 
 	Name       string    // of this client, as the server's administrators see it; default "forebay"

@@ -60,6 +60,18 @@ func joinCluster(ctx context.Context, cfg config.Config, keys [][]byte, log *slo
 	return &membership{gossip: g, host: host, log: log, cancel: func() {}}, nil
 }
 
+// useKeys has gossip use other keys.
+func (m *membership) useKeys(keys [][]byte) error {
+	if m == nil {
+		return nil
+	}
+	derived, err := gossipKeys(keys)
+	if err != nil {
+		return err
+	}
+	return m.gossip.UseKeys(derived)
+}
+
 // gossipKeys derives gossip's keys from the cluster's.
 func gossipKeys(keys [][]byte) (derived [][]byte, err error) {
 	for _, key := range keys {
@@ -158,12 +170,14 @@ func (m *membership) close() {
 
 // clusterServer starts the embedded server if this daemon runs one of the cluster's,
 // and says how to reach them.
-func clusterServer(ctx context.Context, cfg config.Config, key []byte, options meta.Options, log *slog.Logger) (*embedded.Server, meta.Options, error) {
+func clusterServer(ctx context.Context, cfg config.Config, proofs *secrets, options meta.Options, log *slog.Logger) (*embedded.Server, meta.Options, error) {
 	clients, routes, own, err := cfg.NATSServers()
 	if err != nil {
 		return nil, options, bb.Wrap("start", cfg.NATS.Servers, err)
 	}
-	options.ClusterKey = key
+	if options.ClusterKey = proofs.first(); options.ClusterKey != nil {
+		options.ClusterKeys = proofs.keys.Keys
+	}
 	if options.Replicas == 0 {
 		options.Replicas = len(clients)
 	}
@@ -175,7 +189,7 @@ func clusterServer(ctx context.Context, cfg config.Config, key []byte, options m
 	}
 	o := embedded.Options{
 		Dir: natsDir(cfg), Name: cfg.Name, Listen: bound(clients[own]), Advertise: clients[own],
-		Key: key, SyncInterval: cfg.NATS.Embedded.SyncInterval, Logger: log,
+		Key: options.ClusterKey, Keys: options.ClusterKeys, SyncInterval: cfg.NATS.Embedded.SyncInterval, Logger: log,
 	}
 	if len(clients) > 1 {
 		o.Cluster = &embedded.Cluster{Listen: bound(routes[own]), Advertise: routes[own], Routes: routes}

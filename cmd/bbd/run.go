@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -50,23 +51,28 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	if err != nil {
 		return err
 	}
-	secrets, err := readSecrets(cfg)
+	proofs, err := readSecrets(cfg)
 	if err != nil {
 		return err
 	}
-	members, err := joinCluster(ctx, cfg, secrets.keys.Keys(), log)
+	hangups := make(chan os.Signal, 1)
+	if cfg.KeyFile != "" || cfg.TLS.CA != "" { // else it ends the daemon with its terminal
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
+	}
+	members, err := joinCluster(ctx, cfg, proofs.keys.Keys(), log)
 	if err != nil {
 		return err
 	}
 	defer members.close()
-	server, source, err := namespaceServer(ctx, cfg, secrets.first(), log)
+	server, source, err := namespaceServer(ctx, cfg, proofs, log)
 	if err != nil {
 		return err
 	}
 	if server != nil {
 		defer server.Shutdown()
 	}
-	daemonConfig, err := adapt(cfg, secrets, source, log)
+	daemonConfig, err := adapt(cfg, proofs, source, log)
 	if err != nil {
 		return err
 	}
@@ -82,11 +88,16 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 		greet(cfg, d.Admin())
 	}
 	tell(log, notify.Ready)
-	select {
-	case <-ctx.Done():
-	case <-members.done():
-		err = members.failed()
-		log.Error("this daemon has to leave the cluster", "err", err)
+	for running := true; running; {
+		select {
+		case <-hangups:
+			proofs.reread(cfg, members, log)
+		case <-ctx.Done():
+			running = false
+		case <-members.done():
+			running, err = false, members.failed()
+			log.Error("this daemon has to leave the cluster", "err", err)
+		}
 	}
 	tell(log, notify.Stopping)
 	log.Info("stopping")
@@ -190,10 +201,10 @@ func logger(c config.Log) (*slog.Logger, error) {
 }
 
 // namespaceServer starts the embedded server, unless the configuration names another.
-func namespaceServer(ctx context.Context, cfg config.Config, key []byte, log *slog.Logger) (*embedded.Server, meta.Options, error) {
+func namespaceServer(ctx context.Context, cfg config.Config, proofs *secrets, log *slog.Logger) (*embedded.Server, meta.Options, error) {
 	options := meta.Options{Logger: log, Node: bb.NodeID(cfg.Name), Replicas: cfg.NATS.Replicas}
 	if cfg.NATS.Servers != "" {
-		return clusterServer(ctx, cfg, key, options, log)
+		return clusterServer(ctx, cfg, proofs, options, log)
 	}
 	if cfg.NATS.URL != "" {
 		options.URLs = strings.Split(cfg.NATS.URL, ",")
@@ -220,7 +231,7 @@ func natsDir(cfg config.Config) string {
 }
 
 // adapt makes the daemon's configuration of the operator's.
-func adapt(cfg config.Config, secrets *secrets, source meta.Options, log *slog.Logger) (bbd.Config, error) {
+func adapt(cfg config.Config, proofs *secrets, source meta.Options, log *slog.Logger) (bbd.Config, error) {
 	if err := os.MkdirAll(cfg.StateDir, 0o711); err != nil {
 		return bbd.Config{}, bb.Wrap("start", cfg.StateDir, err)
 	}
@@ -232,7 +243,7 @@ func adapt(cfg config.Config, secrets *secrets, source meta.Options, log *slog.L
 	limits.LeaseMin, limits.LeaseMax, limits.Inline = cfg.Limits.LeaseMin.Bytes, cfg.Limits.LeaseMax.Bytes, cfg.Limits.InlineThreshold.Bytes
 	c := bbd.Config{
 		Node: bb.NodeID(cfg.Name), Version: version, StateDir: cfg.StateDir,
-		Socket: cfg.Listen.Socket, TCP: cfg.Listen.TCP, Admin: cfg.Listen.Admin, Keys: secrets.keys, TLS: secrets.tls, Insecure: cfg.Insecure,
+		Socket: cfg.Listen.Socket, TCP: cfg.Listen.TCP, Admin: cfg.Listen.Admin, Keys: proofs.keys, TLS: proofs.tls, Insecure: cfg.Insecure,
 		Store: storeOptions(cfg), Meta: source, Limits: limits, ResumeGrace: 30 * time.Second, Log: log,
 		Flush: bbd.FlushConfig{
 			Idle: idle, Workers: cfg.Flush.Workers, DirtyAge: cfg.Flush.DirtyAge, Limit: cfg.Flush.Limit.Bytes, ClusterLimit: cfg.Flush.ClusterLimit.Bytes,

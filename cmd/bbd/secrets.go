@@ -1,6 +1,8 @@
 package main
 
 import (
+	"log/slog"
+
 	"forebay/cmd/bbd/config"
 	"forebay/internal/clustercert"
 	"forebay/internal/clusterkey"
@@ -30,6 +32,31 @@ func readSecrets(cfg config.Config) (*secrets, error) {
 		}
 	}
 	return s, nil
+}
+
+// reread takes over what the files hold now. What cannot be used is reported, and the
+// daemon goes on with what it had.
+func (s *secrets) reread(cfg config.Config, members *membership, log *slog.Logger) {
+	if cfg.KeyFile != "" {
+		keys, err := clusterkey.Read(cfg.KeyFile)
+		if err == nil {
+			err = members.useKeys(keys)
+		}
+		if err != nil {
+			log.Error("the cluster key stays as it was", "err", err)
+		} else {
+			s.keys.Use(keys)
+			log.Info("the cluster key was read again", "keys", len(keys))
+		}
+	}
+	if s.tls == nil {
+		return
+	}
+	if err := s.tls.Reload(); err != nil {
+		log.Error("the certificates stay as they were", "err", err)
+		return
+	}
+	log.Info("the certificates were read again", "expires", s.tls.Own().NotAfter)
 }
 
 // first returns the key that this daemon proves with; nil: none.

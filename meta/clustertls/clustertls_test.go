@@ -59,8 +59,34 @@ func TestMembersTalk(t *testing.T) {
 	if s, c := talk(t, config(key), config(other)); s == nil || c == nil {
 		t.Errorf("a server and a client with another key: %v, %v", s, c)
 	}
+	// Keys are replaced under a configuration that is in use: the file has both for a while.
+	keys := [][]byte{key}
+	server, err := Following(func() [][]byte { return keys })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		keys     [][]byte
+		old, new bool
+	}{{keys, true, false}, {[][]byte{key, other}, true, false}, {[][]byte{other, key}, false, true}, {[][]byte{other}, false, true}} {
+		keys = step.keys
+		accepts := func(own ...[]byte) bool {
+			c, err := Following(func() [][]byte { return own })
+			if err != nil {
+				t.Fatal(err)
+			}
+			atServer, atClient := talk(t, server, c)
+			return atServer == nil && atClient == nil
+		}
+		if accepts(key) != step.old || accepts(other) != step.new {
+			t.Errorf("with %d keys: %v, %v", len(keys), accepts(key), accepts(other))
+		}
+		if len(keys) == 2 && (!accepts(key, other) || !accepts(other, key)) {
+			t.Error("members at different steps do not get on")
+		}
+	}
 	nobody := config(key)
-	nobody.Certificates = nil
+	nobody.GetClientCertificate = nil
 	if s, _ := talk(t, config(key), nobody); s == nil {
 		t.Error("a client without a certificate was let in")
 	}

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +49,9 @@ type Options struct {
 	// Key is the cluster key. Whoever connects to Listen or to the cluster's address
 	// has to prove that they have it, and what is said is encrypted (see clustertls).
 	Key []byte
+	// Keys, if not nil, returns the keys that are in use now, Key at first: connections
+	// that are made from then on show the first and accept all.
+	Keys func() [][]byte
 	// TLS, if not nil, is used instead of what Key would give, at both ends of the
 	// connections among servers; so it holds certificates and both pools.
 	TLS *tls.Config
@@ -192,7 +196,11 @@ func (o *Options) server() (*server.Options, error) {
 	secure := o.TLS
 	if secure == nil && len(o.Key) > 0 {
 		var err error
-		if secure, err = clustertls.New(o.Key); err != nil {
+		keys := o.Keys
+		if keys == nil {
+			keys = func() [][]byte { return [][]byte{o.Key} }
+		}
+		if secure, err = clustertls.Following(keys); err != nil {
 			return nil, err
 		}
 	}
@@ -255,8 +263,12 @@ func (e *Server) Shutdown() {
 type logger struct{ log *slog.Logger }
 
 func (l *logger) Noticef(format string, v ...any) { l.log.Debug(message(format, v)) }
-func (l *logger) Warnf(format string, v ...any)   { l.log.Warn(message(format, v)) }
-func (l *logger) Errorf(format string, v ...any)  { l.log.Error(message(format, v)) }
+func (l *logger) Warnf(format string, v ...any) {
+	if text := message(format, v); !strings.Contains(text, "routes will not be verified") { // clustertls does it
+		l.log.Warn(text)
+	}
+}
+func (l *logger) Errorf(format string, v ...any) { l.log.Error(message(format, v)) }
 
 // Fatalf logs too: what is fatal to the server must not end the daemon.
 func (l *logger) Fatalf(format string, v ...any) { l.log.Error(message(format, v)) }
