@@ -17,7 +17,7 @@ import (
 
 // buffer finds a buffer that the session's user may enter.
 func (s *session) buffer(ctx context.Context, op, name string) (*buffer, error) {
-	b, err := s.d.buffer(ctx, name)
+	b, err := s.enter(ctx, op, name)
 	if err != nil {
 		return nil, bb.Wrap(op, bb.Address{Buffer: name}.String(), err)
 	}
@@ -190,7 +190,7 @@ func (r *request) bufferList(*wire.Empty) (proto.Message, error) {
 	}
 	answer := &wire.Buffers{}
 	for _, spec := range specs {
-		if r.s.cred.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
+		if r.s.tokenFits(&spec) && r.s.cred.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
 			answer.Buffers = append(answer.Buffers, wire.FromBuffer(&spec))
 		}
 	}

@@ -33,6 +33,9 @@ func (s *session) identify(in *wire.Reader, r *request, hello *wire.Hello) error
 		s.cred = credOf(ucred.Uid, ucred.Gid)
 		return nil
 	}
+	if len(hello.Token) > 0 {
+		return s.identifyByToken(in, r, hello)
+	}
 	proven, err := s.proven(in, r, hello)
 	if err != nil {
 		return err
@@ -95,6 +98,9 @@ func (s *session) challenge(in *wire.Reader, r *request, hello *wire.Hello, keys
 	var prove wire.Prove
 	r.head = head
 	if head.Type != wire.Type_TYPE_PROVE || head.DataLength != 0 || proto.Unmarshal(message, &prove) != nil || !x.CheckClient(prove.Proof, keys, hello) {
+		if len(hello.Token) > 0 {
+			return bb.E(bb.Permission, "handshake", hello.Client, "the token is not of this cluster, or the key that it was made with is gone")
+		}
 		return bb.E(bb.Permission, "handshake", hello.Client, "the client does not know the shared key").
 			WithRemedy("give the client the daemon's key file")
 	}

@@ -42,6 +42,8 @@ var operations = map[wire.Type]operation{
 	wire.Type_TYPE_NODE_DRAIN:  waiting((*request).drainNode),
 	wire.Type_TYPE_NODE_FORGET: waiting((*request).forget),
 
+	wire.Type_TYPE_TOKEN: waiting((*request).token),
+
 	wire.Type_TYPE_TAKE:      waiting((*request).take),
 	wire.Type_TYPE_REPLICATE: waiting((*request).replicate),
 	wire.Type_TYPE_HOLD:      waiting((*request).hold),

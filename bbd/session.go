@@ -31,6 +31,7 @@ type session struct {
 	conn   net.Conn
 	out    *wire.Writer
 	cred   cred
+	token  *wire.TokenClaims // it may do only what this allows; nil: all that cred may
 	client string
 	pid    int32
 	mapped bool      // the client may map region files
@@ -131,6 +132,7 @@ func (s *session) serve(ctx context.Context) error {
 	}
 	s.conn.SetDeadline(time.Time{})
 	s.open.Store(true)
+	defer s.expire()()
 	for {
 		head, message, err := in.Next()
 		if err != nil {
@@ -196,6 +198,11 @@ func (s *session) start(in *wire.Reader, head wire.Header, message []byte) error
 		return &wire.FrameError{Reason: fmt.Sprintf("%v holds no such message: %v", head.Type, err)}
 	}
 	s.d.observe.request(head.Type)
+	if err := s.permits(head.Type, m); err != nil {
+		r.fail(err)
+		r.done()
+		return nil
+	}
 	if s.requests.Load() > int64(s.d.cfg.Limits.InFlight) {
 		defer r.done()
 		r.fail(bb.E(bb.Busy, "request", head.Type.String(), "too many requests are in flight").
@@ -352,7 +359,7 @@ func (s *session) welcome(hello *wire.Hello) *wire.Welcome {
 		MaxMessage: wire.MaxMessage, MaxData: wire.MaxData, MaxInFlight: uint32(limits.InFlight),
 		InlineThreshold: uint32(limits.Inline), Uid: s.cred.uid, Gid: s.cred.gids[0],
 	}
-	if !s.local {
+	if !s.local && s.token == nil {
 		s.reach = s.d.fabric.admit(s.id)
 		s.reach.tell(m, s.conn.LocalAddr())
 	}

@@ -57,6 +57,20 @@ func (c *Client) BufferInfo(ctx context.Context, name string) (BufferSpec, error
 	return reply.AsBuffer(), nil
 }
 
+// Token makes a token, as text: who has it can use this buffer's files over TCP as the
+// buffer's owner, until it expires. The buffer's owner and the system may make one. Keep
+// it as secret as a key.
+func (c *Client) Token(ctx context.Context, buffer string, lifetime time.Duration) (text string, expires time.Time, err error) {
+	if err := bb.CheckBufferName(buffer); err != nil {
+		return "", time.Time{}, err
+	}
+	var reply wire.Token
+	if err := c.ask(ctx, wire.Type_TYPE_TOKEN, &wire.TokenRequest{Buffer: buffer, LifetimeNs: int64(lifetime)}, &reply); err != nil {
+		return "", time.Time{}, bb.Wrap("token", buffer, err)
+	}
+	return wire.TokenText(reply.Token), time.Unix(0, reply.ExpiresNs), nil
+}
+
 // DestroyBuffer removes a buffer and all it holds. Without discard it fails with
 // ErrBusy while anything in it is dirty.
 func (c *Client) DestroyBuffer(ctx context.Context, name string, discard bool) error {

@@ -26,6 +26,10 @@ type Options struct {
 	KeyFile  string        // file with the cluster key, readable by its owner alone, for TCP; "": $FOREBAY_KEY_FILE
 	RetryFor time.Duration // how long an operation tries to connect again; 0: a minute, negative: once
 
+	// TokenFile holds a token (see Token), readable by its owner alone, which is used over
+	// TCP instead of any other proof. "": $FOREBAY_TOKEN_FILE.
+	TokenFile string
+
 	// CA, Cert and Key are PEM files for TLS, which is spoken over TCP if CA is given: the
 	// certificates of the authority that signs the daemons', and, where the client has no
 	// other proof, its own with its key. "": $FOREBAY_TLS_CA, $FOREBAY_TLS_CERT, $FOREBAY_TLS_KEY.

@@ -24,6 +24,7 @@ type dialer struct {
 	addresses []string // tried in order
 	name      string
 	keys      [][]byte
+	token     []byte                   // its public part; its secret is in keys
 	tls       *clustercert.Credentials // nil: TLS is not spoken
 	health    health                   // of what sessions need besides
 	log       *slog.Logger
@@ -64,6 +65,16 @@ func (d *dialer) readSecrets(o *Options, far bool) (err error) {
 	if file := cmp.Or(o.KeyFile, env("FOREBAY_KEY_FILE")); file != "" {
 		if d.keys, err = clusterkey.Read(file); err != nil {
 			return err
+		}
+	}
+	if file := cmp.Or(o.TokenFile, env("FOREBAY_TOKEN_FILE")); file != "" && far {
+		text, err := clusterkey.ReadSecret(file)
+		if err != nil {
+			return err
+		}
+		d.keys = make([][]byte, 1)
+		if d.token, d.keys[0], err = wire.ParseToken(text); err != nil {
+			return bb.Wrap("dial", file, err)
 		}
 	}
 	files := clustercert.Files{
@@ -172,8 +183,10 @@ func (d *dialer) dialOne(ctx context.Context, a string) (*session, error) {
 
 // handshake introduces the client, and proves that it knows the key if asked to.
 func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*session, error) {
+	var token []byte
 	if conn.LocalAddr().Network() == "tcp" {
 		var err error
+		token = d.token
 		conn.SetDeadline(time.Now().Add(tlsTimeout))
 		if conn, err = d.tls.Secure(ctx, conn); err != nil {
 			return nil, err
@@ -182,7 +195,7 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*session, error)
 	src := &resumable{Conn: conn}
 	in := wire.NewReader(src)
 	welcome, err := wire.Handshake(conn, in, &wire.Hello{
-		Client: d.name, Pid: uint32(os.Getpid()), Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid()),
+		Client: d.name, Pid: uint32(os.Getpid()), Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid()), Token: token,
 	}, d.keys...)
 	if err != nil {
 		return nil, err

@@ -24,6 +24,7 @@ type app struct {
 	err     io.Writer
 	address string
 	keyFile string
+	token   string // file
 	tls     struct{ ca, cert, key string }
 	json    bool
 	client  *client.Client
@@ -39,7 +40,7 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 		address = "unix://" + address
 	}
 	c, err := client.Dial(ctx, client.Options{
-		Address: address, KeyFile: a.keyFile, CA: a.tls.ca, Cert: a.tls.cert, Key: a.tls.key, Name: "bbctl " + version,
+		Address: address, KeyFile: a.keyFile, TokenFile: a.token, CA: a.tls.ca, Cert: a.tls.cert, Key: a.tls.key, Name: "bbctl " + version,
 	})
 	a.client = c
 	return c, err

@@ -120,6 +120,7 @@ well-known places that bbd uses. Errors are one line on standard error.
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err.Error()) })
 	cmd.PersistentFlags().StringVar(&a.address, "socket", "", "daemon: path of its socket, unix:///path or tcp://host:port")
 	cmd.PersistentFlags().StringVar(&a.keyFile, "key-file", "", "file with the cluster key, for tcp:// (default $FOREBAY_KEY_FILE)")
+	cmd.PersistentFlags().StringVar(&a.token, "token-file", "", "file with a token (see bbctl token), for tcp:// (default $FOREBAY_TOKEN_FILE)")
 	cmd.PersistentFlags().StringVar(&a.tls.ca, "tls-ca", "", "file with the certificates that sign the daemons', for tcp:// with TLS (default $FOREBAY_TLS_CA)")
 	cmd.PersistentFlags().StringVar(&a.tls.cert, "tls-cert", "", "file with a client's certificate (default $FOREBAY_TLS_CERT)")
 	cmd.PersistentFlags().StringVar(&a.tls.key, "tls-key", "", "file with its key, readable by its owner only (default $FOREBAY_TLS_KEY)")
@@ -128,7 +129,7 @@ well-known places that bbd uses. Errors are one line on standard error.
 		newBufferCommand(a), newPutCommand(a), newGetCommand(a), newCatCommand(a), newLsCommand(a), newStatCommand(a),
 		newMvCommand(a), newRmCommand(a), newMkdirCommand(a), newDuCommand(a), newStageInCommand(a), newStageOutCommand(a),
 		newDrainCommand(a), newReceiptCommand(a), newVerifyCommand(a), newOrphansCommand(a), newLostCommand(a),
-		newNodesCommand(a), newNodeCommand(a), newClusterCommand(a),
+		newNodesCommand(a), newNodeCommand(a), newClusterCommand(a), newTokenCommand(a),
 		newStatusCommand(a), newEventsCommand(a), newVersionCommand(a), bench.NewCommand(),
 	)
 	return cmd
