@@ -43,9 +43,10 @@ type backlog struct {
 	newest   *memory // among those that pending is in, the one that came last
 }
 
-// comesTooEarly reports whether n bytes at off of the file, added in a memory, would be
-// overwritten by what they are to overwrite: a commit is applied segment by segment, in
-// the order in which it first names them.
+// comesTooEarly reports whether n bytes at off of the file, added in a memory, would lie
+// over something pending in another one that came later: a commit is recorded segment by
+// segment, in the order in which it first names them, and for a second record of a
+// segment, which would keep the order, no room is set aside.
 func (b *backlog) comesTooEarly(mem *memory, off, n int64) bool {
 	if h := b.hold(mem); b.newest == nil || b.newest == mem || h == nil || h.extents == 0 {
 		return false

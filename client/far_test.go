@@ -501,7 +501,8 @@ func TestFarChecksum(t *testing.T) {
 	var out bytes.Buffer
 	_, err = r.WriteTo(&out)
 	wantKind(t, err, ErrChecksum)
-	if !bytes.Equal(out.Bytes(), data[:4<<20]) {
+	// What is wrong may show when the next extent is fetched, before the last one is written.
+	if !bytes.HasPrefix(data, out.Bytes()) || out.Len() > 4<<20 || out.Len() < 2<<20 {
 		t.Errorf("%d bytes were written before it, or others", out.Len())
 	}
 	if !c.current.Load().alive() {

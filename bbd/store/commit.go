@@ -20,7 +20,8 @@ type batch struct {
 
 type space struct{ floor, dataEnd int64 }
 
-// plan is one commit with its extents grouped by segment: a record for each.
+// plan is one commit with its extents grouped by segment: a record for each. Where that
+// would have an earlier extent overwrite a later one, a segment has several.
 type plan struct {
 	c     *Commit
 	flags uint16
@@ -119,13 +120,17 @@ func (s *Store) group(p *plan, b *batch) error {
 		if err != nil {
 			return err
 		}
-		k := slices.IndexFunc(p.parts, func(q part) bool { return q.seg == g })
-		if k < 0 {
+		item := recordExtent{e.FileOffset, uint32(e.SegmentOffset), uint32(e.Length), e.Checksum}
+		k := len(p.parts) - 1
+		for k >= 0 && p.parts[k].seg != g {
+			k--
+		}
+		if k < 0 || p.hides(k, &item) {
 			k = len(p.parts)
 			p.parts = append(p.parts, part{seg: g})
 			b.segments[g] = nil
 		}
-		p.parts[k].items = append(p.parts[k].items, recordExtent{e.FileOffset, uint32(e.SegmentOffset), uint32(e.Length), e.Checksum})
+		p.parts[k].items = append(p.parts[k].items, item)
 		if len(p.parts[k].items) > MaxExtents {
 			return invalidCommit(c, fmt.Sprintf("more than %d extents in one segment", MaxExtents))
 		}
@@ -134,6 +139,20 @@ func (s *Store) group(p *plan, b *batch) error {
 		return invalidCommit(c, "too many segments")
 	}
 	return nil
+}
+
+// hides reports whether an extent that is added to a part lies over one of a part behind
+// it, which would be applied after it.
+func (p *plan) hides(k int, e *recordExtent) bool {
+	for _, q := range p.parts[k+1:] {
+		for i := range q.items {
+			o := &q.items[i]
+			if o.fileOffset < e.fileOffset+int64(e.length) && e.fileOffset < o.fileOffset+int64(o.length) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func invalidCommit(c *Commit, reason string) error {

@@ -144,16 +144,19 @@ func (m *model) commit(f bb.FileID, file *modelFile, base bb.Generation, fresh b
 	c := Commit{File: f, Generation: file.gen, Base: base, Fresh: fresh, Buffer: "b"}
 	var leases []Lease
 	var stretches []stretch
-	for range m.r.IntN(4) {
+	for range m.r.IntN(6) {
 		p := m.bytes()
 		off := m.r.Int64N(int64(len(file.content)) + 2000)
-		l := m.lease(int64(len(p)) + 3*dataStart)
-		leases = append(leases, l)
-		for l.DataStart+int64(len(p))+RecordCost(1) > l.RecordFloor {
-			l = m.lease(int64(len(p)) + 3*dataStart)
-			leases = append(leases, l)
+		// One of the leases of this commit again, or another one: later extents win
+		// whatever lies where.
+		i := m.r.IntN(len(leases) + 1)
+		for ; i == len(leases) || align(leases[i].DataStart)+int64(len(p))+RecordCost(1) > leases[i].RecordFloor; i = len(leases) - 1 {
+			leases = append(leases, m.lease(int64(len(p))+3*dataStart))
 		}
-		c.Extents = append(c.Extents, NewExtent{l.ID, l.DataStart, off, int64(len(p)), checksum.Copy(l.Mem[l.DataStart:], p, 0)})
+		l := &leases[i]
+		at := align(l.DataStart)
+		c.Extents = append(c.Extents, NewExtent{l.ID, at, off, int64(len(p)), checksum.Copy(l.Mem[at:], p, 0)})
+		l.DataStart, l.RecordFloor = at+int64(len(p)), l.RecordFloor-RecordCost(1)
 		stretches = append(stretches, stretch{off, p})
 	}
 	if m.files[f] != file { // dropped to make room
@@ -164,28 +167,11 @@ func (m *model) commit(f bb.FileID, file *modelFile, base bb.Generation, fresh b
 		m.t.Fatal(err)
 	}
 	m.release(leases)
-	// Parts are applied by segment, so ranges of one commit that overlap would be
-	// ambiguous; the order within a segment is that of the extents.
-	for _, st := range m.order(c, stretches) {
+	for _, st := range stretches {
 		file.content = overlay(file.content, st.off, st.p)
 	}
 	file.clean = false
 	m.count[fmt.Sprintf("commit of %d extents", len(stretches))]++
-}
-
-func (m *model) order(c Commit, list []stretch) (ordered []stretch) {
-	var leases []bb.LeaseID
-	by := map[bb.LeaseID][]stretch{}
-	for i, e := range c.Extents {
-		if by[e.Lease] == nil {
-			leases = append(leases, e.Lease)
-		}
-		by[e.Lease] = append(by[e.Lease], list[i])
-	}
-	for _, l := range leases {
-		ordered = append(ordered, by[l]...)
-	}
-	return ordered
 }
 
 func overlay(content []byte, off int64, p []byte) []byte {
