@@ -17,10 +17,8 @@ import (
 
 const (
 	anyConsumer = "any"
-	// A worker waits so long for a task that anybody may do before it looks again for
-	// one that only its node may.
-	pullWait    = 2 * time.Second
-	maxPulls    = 1 << 14 // workers that wait at a time
+	pullWait    = 4 * time.Second // of one request to the server
+	maxPulls    = 1 << 14         // workers that wait at a time
 	tallyBytes  = 32 << 10
 	reasonBytes = 512
 )
@@ -51,12 +49,32 @@ type TaskLease struct {
 	tally struct {
 		sync.Mutex
 		Tally
+		expected     bool
+		files, bytes int64
 	}
 }
 
-// NextTask waits for a task that a node has to do, or that anybody may. The lease's
-// context ends with ctx, and the caller must call Done, Nak or Release.
-func (m *Meta) NextTask(ctx context.Context, node bb.NodeID) (*TaskLease, error) {
+// NextTaskWithin is NextTask that waits no longer than patience: nil if there is none.
+func (m *Meta) NextTaskWithin(ctx context.Context, of, node bb.NodeID, patience time.Duration) (*TaskLease, error) {
+	const op = "next task"
+	b, err := m.jobs(ctx)
+	if err != nil {
+		return nil, opError(op, string(node), err)
+	}
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	msg, err := m.pull(waiting, of)
+	if msg == nil || err != nil {
+		return nil, opError(op, string(node), err)
+	}
+	l, err := m.lease(ctx, b, msg, node)
+	return l, opError(op, string(node), err)
+}
+
+// NextTask waits for a task of those that a node has to do, or, if of is "", of those
+// that anybody may, and leases it to a node: the same one, or one that stands in for it.
+// The lease's context ends with ctx, and the caller must call Done, Nak or Release.
+func (m *Meta) NextTask(ctx context.Context, of, node bb.NodeID) (*TaskLease, error) {
 	const op = "next task"
 	if node == "" {
 		return nil, bb.E(bb.Invalid, op, "", "the node has no name")
@@ -69,7 +87,7 @@ func (m *Meta) NextTask(ctx context.Context, node bb.NodeID) (*TaskLease, error)
 		if err := b.c.wait(ctx); err != nil {
 			return nil, opError(op, string(node), err)
 		}
-		msg, err := m.pull(ctx, node)
+		msg, err := m.pull(ctx, of)
 		if err != nil {
 			m.log.Debug("no tasks can be had", "node", node, "err", err)
 			b.c.pause(ctx, 8)
@@ -85,25 +103,22 @@ func (m *Meta) NextTask(ctx context.Context, node bb.NodeID) (*TaskLease, error)
 	}
 }
 
-// pull returns the next message for a node, nil if there was none for a while.
-func (m *Meta) pull(ctx context.Context, node bb.NodeID) (jetstream.Msg, error) {
-	sum := sha256.Sum256([]byte(node))
-	own, err := m.consumer(ctx, "node-"+hex.EncodeToString(sum[:16]), taskSubject+nodeToken(node)+".>")
+// pull returns the next message for a node ("": for anybody), nil if there was none for
+// a while.
+func (m *Meta) pull(ctx context.Context, of bb.NodeID) (jetstream.Msg, error) {
+	name := anyConsumer
+	if of != "" {
+		sum := sha256.Sum256([]byte(of))
+		name = "node-" + hex.EncodeToString(sum[:16])
+	}
+	from, err := m.consumer(ctx, name, taskSubject+nodeToken(of)+".>")
 	if err != nil {
 		return nil, err
-	}
-	shared, err := m.consumer(ctx, anyConsumer, taskSubject+anyNode+".>")
-	if err != nil {
-		return nil, err
-	}
-	batch, err := own.FetchNoWait(1)
-	if msg, err := m.first(batch, err, own); msg != nil || err != nil {
-		return msg, err
 	}
 	waiting, cancel := context.WithTimeout(ctx, pullWait)
 	defer cancel()
-	batch, err = shared.Fetch(1, jetstream.FetchContext(waiting))
-	return m.first(batch, err, shared)
+	batch, err := from.Fetch(1, jetstream.FetchContext(waiting))
+	return m.first(batch, err, from)
 }
 
 func (m *Meta) first(batch jetstream.MessageBatch, err error, from jetstream.Consumer) (jetstream.Msg, error) {
@@ -255,11 +270,28 @@ func ackTask(ctx context.Context, msg jetstream.Msg) error {
 // another one was given the task. context.Cause says why.
 func (l *TaskLease) Context() context.Context { return l.ctx }
 
-// Progress says how far the task is. Watchers see it within seconds.
-func (l *TaskLease) Progress(files, bytes, skipped int64) {
+// Progress says how far the task is. Watchers see it within seconds, without names.
+func (l *TaskLease) Progress(now Tally) {
+	now.Failed, now.Held, now.Open = nil, nil, nil
 	l.tally.Lock()
 	defer l.tally.Unlock()
-	l.tally.Files, l.tally.Bytes, l.tally.Skipped = files, bytes, skipped
+	l.tally.Tally = now
+}
+
+// Expect says what the task will come to, if that was not known when it was added.
+func (l *TaskLease) Expect(files, bytes int64) {
+	l.tally.Lock()
+	defer l.tally.Unlock()
+	l.tally.expected, l.tally.files, l.tally.bytes = true, files, bytes
+}
+
+// expect puts what Expect said into the record.
+func (l *TaskLease) expect(t *taskRecord) {
+	l.tally.Lock()
+	defer l.tally.Unlock()
+	if l.tally.expected {
+		t.Files, t.Bytes = l.tally.files, l.tally.bytes
+	}
 }
 
 // heartbeat tells the server that the worker lives, and others how far it is, and
@@ -305,6 +337,7 @@ func (l *TaskLease) tell(ctx context.Context) error {
 		return fmt.Errorf("%w: the job was cancelled", errTaken)
 	}
 	t.tally = now
+	l.expect(&t)
 	err = putTask(ctx, l.b, l.Job.ID, &t)
 	if errors.Is(err, errConflict) || errors.Is(err, errUncertain) {
 		if t, err = l.current(ctx); err != nil {
@@ -361,6 +394,7 @@ func (l *TaskLease) Done(ctx context.Context, result Tally) error {
 		// The work is done, even if another worker is at it now.
 		t.state, t.by, t.tally = taskDone, l.mu.record.by, bounded(result)
 		t.Paths, t.Data = nil, nil
+		l.expect(&t)
 		err = putTask(ctx, l.b, l.Job.ID, &t)
 		if errors.Is(err, errConflict) || errors.Is(err, errUncertain) && ctx.Err() == nil {
 			continue

@@ -133,6 +133,7 @@ type JobStatus struct {
 	FilesTotal, BytesTotal int64
 	Tally                  Tally
 	ByNode                 map[bb.NodeID]Tally // without names
+	Left                   []bb.NodeID         // who has tasks to do that nobody else may; sorted
 }
 
 type taskState string
@@ -425,6 +426,39 @@ func (m *Meta) Jobs(ctx context.Context) ([]JobStatus, error) {
 	return jobs, nil
 }
 
+// RunningJob returns the newest job that fits and has not ended; bb.NotFound if there is
+// none. Who asks takes it that none is begun while an older one that fits runs.
+func (m *Meta) RunningJob(ctx context.Context, fits func(*Job) bool) (Job, error) {
+	const op = "running job"
+	b, err := m.jobs(ctx)
+	if err != nil {
+		return Job{}, opError(op, "", err)
+	}
+	var newest Job
+	err = b.scan(ctx, jobKey("*"), func(r *record) error {
+		if !r.live() {
+			return nil
+		}
+		j, cancelled, err := openJob(r)
+		m.unreadable(r.key, err)
+		if err == nil && cancelled.IsZero() && fits(&j) && j.Created.After(newest.Created) {
+			newest = j
+		}
+		return nil
+	})
+	if err != nil {
+		return Job{}, opError(op, "", err)
+	}
+	if newest.ID == "" {
+		return Job{}, bb.E(bb.NotFound, op, "", "no such job runs")
+	}
+	s, _, err := m.jobStatus(ctx, b, op, newest.ID)
+	if err == nil && s.State != JobRunning {
+		err = bb.E(bb.NotFound, op, "", "no such job runs")
+	}
+	return s.Job, err
+}
+
 // WatchJob calls fn with how far a job is, now and whenever that changes, at most ten
 // times a second, and returns nil after it ended, or why the watch did. fn runs on the
 // caller's goroutine.
@@ -535,6 +569,9 @@ func summary(j Job, cancelled time.Time, tasks []taskRecord) JobStatus {
 		case taskDone:
 			s.TasksDone++
 		}
+		if t.state != taskDone && t.Node != "" && !slices.Contains(s.Left, t.Node) {
+			s.Left = append(s.Left, t.Node)
+		}
 		if t.by != "" {
 			n := s.ByNode[t.by]
 			n.count(&t.tally)
@@ -544,6 +581,7 @@ func summary(j Job, cancelled time.Time, tasks []taskRecord) JobStatus {
 			last = t.changed
 		}
 	}
+	slices.Sort(s.Left)
 	switch {
 	case !cancelled.IsZero():
 		s.State, s.Ended = JobCancelled, cancelled

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ func submit(t *testing.T, m *Meta, j Job, tasks ...Task) string {
 
 func nextTask(t *testing.T, m *Meta, node bb.NodeID) *TaskLease {
 	t.Helper()
-	l, err := m.NextTask(testContext(t), node)
+	l, err := m.NextTask(testContext(t), "", node)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,13 +82,14 @@ func TestJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error)
-	for _, node := range []bb.NodeID{"a", "b"} {
+	for _, of := range []bb.NodeID{"", "b", ""} {
+		node := cmp.Or(of, "a")
 		w := connectTo(t, o)
 		ctx, cancel := context.WithCancel(testContext(t))
 		t.Cleanup(cancel)
 		go func() {
 			for {
-				l, err := w.NextTask(ctx, node)
+				l, err := w.NextTask(ctx, of, node)
 				if err != nil {
 					done <- err
 					return
@@ -128,12 +130,22 @@ func TestJob(t *testing.T) {
 	if len(last.Tally.Failed) != 20 || last.Tally.FailedTotal != 20 || last.Tally.HeldTotal != 20 || last.Tally.Failed[0].Kind != bb.Busy {
 		t.Errorf("%+v", last.Tally)
 	}
-	if b := last.ByNode["b"]; b.Files < 5 || b.Files+last.ByNode["a"].Files != 20 {
+	if b := last.ByNode["b"]; b.Files != 5 || b.Files+last.ByNode["a"].Files != 20 {
 		t.Errorf("%+v", last.ByNode)
 	}
 	jobs, err := m.Jobs(testContext(t))
 	if err != nil || len(jobs) != 1 || jobs[0].ID != id || jobs[0].State != JobDone {
 		t.Errorf("%+v %v", jobs, err)
+	}
+	_, err = m.RunningJob(testContext(t), func(j *Job) bool { return j.Kind == StageIn })
+	wantKind(t, "a job that has ended", err, bb.NotFound)
+	other := submit(t, m, Job{Kind: StageIn, Buffer: "other"}, Task{ID: "t", Node: "gone"})
+	running, err := m.RunningJob(testContext(t), func(j *Job) bool { return j.Kind == StageIn })
+	if err != nil || running.ID != other || running.Buffer != "other" {
+		t.Errorf("running: %+v (%v)", running, err)
+	}
+	if s := wantJob(t, m, other, JobRunning, 0, 0); len(s.Left) != 1 || s.Left[0] != "gone" {
+		t.Errorf("%+v", s)
 	}
 	_, err = m.Job(testContext(t), "none")
 	wantKind(t, "unknown job", err, bb.NotFound)
@@ -157,11 +169,11 @@ func TestWorkerDies(t *testing.T) {
 	m, dies := connectTo(t, o), connectTo(t, o)
 	id := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
 	ctx, kill := context.WithCancel(testContext(t))
-	dead, err := dies.NextTask(ctx, "dead")
+	dead, err := dies.NextTask(ctx, "", "dead")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead.Progress(0, 3, 0)
+	dead.Progress(Tally{Bytes: 3})
 	if err := dead.tell(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -229,9 +241,9 @@ func TestCancelJob(t *testing.T) {
 	if s := wantJob(t, m, id, JobCancelled, 0, 0); s.Ended.IsZero() {
 		t.Errorf("%+v", s)
 	}
-	short, cancel := context.WithTimeout(testContext(t), pullWait)
+	short, cancel := context.WithTimeout(testContext(t), 2*time.Second)
 	defer cancel()
-	if l, err := m.NextTask(short, "n"); err == nil {
+	if l, err := m.NextTask(short, "", "n"); err == nil {
 		t.Errorf("a task of a cancelled job: %+v", l.Task)
 	}
 	wantKind(t, "more tasks", m.AddTasks(testContext(t), id, someTasks(9)), bb.Cancelled)

@@ -290,7 +290,7 @@ func checkJob(t *testing.T, c *trio, clients [3]*meta.Meta) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, err := clients[1].NextTask(ctx, "n1")
+	held, err := clients[1].NextTask(ctx, "", "n1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func checkJob(t *testing.T, c *trio, clients [3]*meta.Meta) {
 		t.Fatal(err)
 	}
 	for n := 1; n < len(tasks); n++ {
-		l, err := clients[n%3].NextTask(ctx, bb.NodeID(fmt.Sprint("n", n%3)))
+		l, err := clients[n%3].NextTask(ctx, "", bb.NodeID(fmt.Sprint("n", n%3)))
 		if err != nil {
 			t.Fatal(err)
 		}
