@@ -41,20 +41,41 @@ type InOptions struct {
 	Codec string
 }
 
-// In copies the object called name, or else the tree below it, or, if name is "" or
-// ends in a slash, what is below it, to a path in the buffer. An object goes under
-// exactly that path, a tree's objects below it. Files that fail do not stop others;
-// the error is nil only if all were copied or are there already. If there is nothing
-// under the name it is bb.NotFound.
-func In(ctx context.Context, from backing.Reader, name string, to Sink, target string, opts InOptions) (Report, error) {
-	in := &stageIn{copier: newCopier(opts.Options), from: from, to: to, codec: opts.Codec}
+// Found is an object that is to be staged in, and the path that it goes to.
+type Found struct {
+	Object backing.Object
+	Target string
+}
+
+// Find calls fn for the object called name, or else those of the tree below it, or, if
+// name is "" or ends in a slash, of what is below it. An object goes under exactly the
+// target, a tree's objects below it. If there is nothing under the name it is bb.NotFound.
+func Find(ctx context.Context, from backing.Reader, name, target string, fn func(Found) error) error {
 	found := false
-	err := in.objects(ctx, name, func(o backing.Object, below string) error {
+	err := objects(ctx, from, name, func(o backing.Object, below string) error {
 		found = true
-		return in.start(ctx, o, path.Join(target, below))
+		return fn(Found{o, path.Join(target, below)})
 	})
 	if err == nil && !found {
 		err = bb.E(bb.NotFound, "stage-in", name, "there is nothing under this name")
+	}
+	return err
+}
+
+// In copies what Find finds to a path in the buffer. Files that fail do not stop
+// others; the error is nil only if all were copied or are there already.
+func In(ctx context.Context, from backing.Reader, name string, to Sink, target string, opts InOptions) (Report, error) {
+	in := newStageIn(from, to, opts)
+	err := Find(ctx, from, name, target, func(f Found) error { return in.start(ctx, f.Object, f.Target) })
+	return in.finish(ctx, "stage-in", err)
+}
+
+// InFound is In for objects that were found before.
+func InFound(ctx context.Context, from backing.Reader, found []Found, to Sink, opts InOptions) (Report, error) {
+	in := newStageIn(from, to, opts)
+	var err error
+	for i := 0; i < len(found) && err == nil; i++ {
+		err = in.start(ctx, found[i].Object, found[i].Target)
 	}
 	return in.finish(ctx, "stage-in", err)
 }
@@ -66,10 +87,14 @@ type stageIn struct {
 	codec string
 }
 
+func newStageIn(from backing.Reader, to Sink, opts InOptions) *stageIn {
+	return &stageIn{copier: newCopier(opts.Options), from: from, to: to, codec: opts.Codec}
+}
+
 // objects calls fn for each object with its name below the given one.
-func (in *stageIn) objects(ctx context.Context, name string, fn func(o backing.Object, below string) error) error {
+func objects(ctx context.Context, from backing.Reader, name string, fn func(o backing.Object, below string) error) error {
 	if name != "" && !strings.HasSuffix(name, "/") {
-		o, err := in.from.Stat(ctx, name)
+		o, err := from.Stat(ctx, name)
 		if err == nil {
 			return fn(o, "")
 		}
@@ -78,15 +103,21 @@ func (in *stageIn) objects(ctx context.Context, name string, fn func(o backing.O
 		}
 		name += "/"
 	}
-	return in.from.List(ctx, name, func(o backing.Object) error { return fn(o, o.Name[len(name):]) })
+	return from.List(ctx, name, func(o backing.Object) error { return fn(o, o.Name[len(name):]) })
+}
+
+// Plain returns the path that a target has in a buffer with a codec, and the codec that
+// is undone on the way.
+func Plain(target, bufferCodec string) (string, string) {
+	if plain, of := codec.OfName(target); of != codec.None && of == bufferCodec {
+		return plain, of
+	}
+	return target, codec.None
 }
 
 // start copies one object on a goroutine of its own, as soon as there is a slot.
 func (in *stageIn) start(ctx context.Context, o backing.Object, target string) error {
-	name := codec.None
-	if plain, of := codec.OfName(target); of != codec.None && of == in.codec {
-		target, name = plain, of
-	}
+	target, name := Plain(target, in.codec)
 	if !in.begin(target, o.Size) {
 		return ctx.Err()
 	}

@@ -34,6 +34,18 @@ type Pinned interface {
 	Close()
 }
 
+// Leaving is a file that is to be staged out, and the object's name that it goes to.
+type Leaving struct {
+	Entry Entry
+	Name  string
+}
+
+// Under returns the name of the object that a file at a path goes to when a source is
+// staged out under a name: exactly that, or one below it.
+func Under(source, name, file string) string {
+	return path.Join(name, strings.TrimPrefix(strings.TrimPrefix(file, source), "/"))
+}
+
 // Out copies the file at a path, or the tree below it, to a store: a file under
 // exactly that name, a tree's files below it. Objects that are there with the same
 // size and checksum are skipped, where the store keeps checksums. Nothing is ever
@@ -43,11 +55,20 @@ func Out(ctx context.Context, from Tree, source string, to backing.Store, name s
 	found := false
 	err := from.Walk(ctx, source, func(e Entry) error {
 		found = true
-		below := strings.TrimPrefix(strings.TrimPrefix(e.Path, source), "/")
-		return out.start(ctx, e, path.Join(name, below))
+		return out.start(ctx, e, Under(source, name, e.Path))
 	})
 	if err == nil && !found {
 		err = bb.E(bb.NotFound, "stage-out", source, "there is nothing under this path")
+	}
+	return out.finish(ctx, "stage-out", err)
+}
+
+// OutFiles is Out for files that were found before.
+func OutFiles(ctx context.Context, from Tree, files []Leaving, to backing.Store, opts Options) (Report, error) {
+	out := &stageOut{copier: newCopier(opts), from: from, to: to}
+	var err error
+	for i := 0; i < len(files) && err == nil; i++ {
+		err = out.start(ctx, files[i].Entry, files[i].Name)
 	}
 	return out.finish(ctx, "stage-out", err)
 }
