@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,7 +132,7 @@ func (c *Client) Drain(ctx context.Context, buffer string, timeout time.Duration
 	if timeout < 0 {
 		return Report{}, bb.E(bb.Invalid, "drain", buffer, fmt.Sprintf("the timeout %v is negative", timeout))
 	}
-	m := &wire.Drain{Buffer: buffer, TimeoutNs: int64(timeout)}
+	m := &wire.Drain{Buffer: buffer, TimeoutNs: int64(timeout), Key: rand.Text()}
 	r, err := c.work(ctx, wire.Type_TYPE_DRAIN, m, nil, progress)
 	return r, bb.Wrap("drain", buffer, r.complete(err))
 }
@@ -183,7 +184,7 @@ func (c *Client) stage(ctx context.Context, op string, typ wire.Type, r StageReq
 	if r.Parallel < 0 {
 		return Report{}, bb.E(bb.Invalid, op, r.URL, fmt.Sprintf("%d files at the same time were asked for", r.Parallel))
 	}
-	m := &wire.Stage{Buffer: r.Buffer, Path: path, Url: r.URL, DryRun: r.DryRun, Parallel: uint32(r.Parallel)}
+	m := &wire.Stage{Buffer: r.Buffer, Path: path, Url: r.URL, DryRun: r.DryRun, Parallel: uint32(r.Parallel), Key: rand.Text()}
 	report, err := c.work(ctx, typ, m, nil, progress)
 	return report, bb.Wrap(op, bb.Address{Buffer: r.Buffer, Path: path}.String(), report.complete(err))
 }

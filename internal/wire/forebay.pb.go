@@ -81,6 +81,9 @@ const (
 	Type_TYPE_NODE_DRAIN     Type = 51 // NodeDrain → Progress…
 	Type_TYPE_NODE_FORGET    Type = 52 // NodeName → NodeForgotten
 	Type_TYPE_TOKEN          Type = 53 // TokenRequest → Token
+	Type_TYPE_JOBS           Type = 54 // Empty → JobReply: all that this user may see
+	Type_TYPE_JOB            Type = 55 // JobRequest → JobReply… (MORE until it ended, if watched)
+	Type_TYPE_JOB_CANCEL     Type = 56 // JobRequest → Empty
 	// Between daemons.
 	Type_TYPE_HOLD      Type = 60 // Hold → Empty (MORE), and an Empty when it was cancelled: flushes rest in between
 	Type_TYPE_TAKE      Type = 61 // Take → Empty: become the home of a file
@@ -124,6 +127,9 @@ var (
 		51: "TYPE_NODE_DRAIN",
 		52: "TYPE_NODE_FORGET",
 		53: "TYPE_TOKEN",
+		54: "TYPE_JOBS",
+		55: "TYPE_JOB",
+		56: "TYPE_JOB_CANCEL",
 		60: "TYPE_HOLD",
 		61: "TYPE_TAKE",
 		62: "TYPE_DISCARD",
@@ -163,6 +169,9 @@ var (
 		"TYPE_NODE_DRAIN":     51,
 		"TYPE_NODE_FORGET":    52,
 		"TYPE_TOKEN":          53,
+		"TYPE_JOBS":           54,
+		"TYPE_JOB":            55,
+		"TYPE_JOB_CANCEL":     56,
 		"TYPE_HOLD":           60,
 		"TYPE_TAKE":           61,
 		"TYPE_DISCARD":        62,
@@ -3044,7 +3053,8 @@ type Drain struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
 	TimeoutNs     int64                  `protobuf:"varint,2,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
-	Local         bool                   `protobuf:"varint,3,opt,name=local,proto3" json:"local,omitempty"`
+	Local         bool                   `protobuf:"varint,3,opt,name=local,proto3" json:"local,omitempty"` // what this daemon is the home of
+	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`      // of a request that may be repeated: the client's choice. See Stage
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3100,6 +3110,13 @@ func (x *Drain) GetLocal() bool {
 	return false
 }
 
+func (x *Drain) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
 // Stage copies between a store and a buffer: stage-in from url to path, stage-out from path to url.
 type Stage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3108,6 +3125,7 @@ type Stage struct {
 	Url           string                 `protobuf:"bytes,3,opt,name=url,proto3" json:"url,omitempty"` // file:///path or s3://bucket/prefix
 	DryRun        bool                   `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	Parallel      uint32                 `protobuf:"varint,5,opt,name=parallel,proto3" json:"parallel,omitempty"` // 0: the daemon chooses
+	Key           string                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`            // the client's choice: the same key again, at any daemon, is the same job
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3175,6 +3193,13 @@ func (x *Stage) GetParallel() uint32 {
 		return x.Parallel
 	}
 	return 0
+}
+
+func (x *Stage) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
 }
 
 type Verify struct {
@@ -3446,6 +3471,103 @@ func (x *Failure) GetBytes() int64 {
 	return 0
 }
 
+// Jobs are stage-ins, stage-outs and drains that the daemons of a cluster do together.
+type JobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Watch         bool                   `protobuf:"varint,2,opt,name=watch,proto3" json:"watch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobRequest) Reset() {
+	*x = JobRequest{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobRequest) ProtoMessage() {}
+
+func (x *JobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobRequest.ProtoReflect.Descriptor instead.
+func (*JobRequest) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *JobRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *JobRequest) GetWatch() bool {
+	if x != nil {
+		return x.Watch
+	}
+	return false
+}
+
+type JobReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobReply) Reset() {
+	*x = JobReply{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobReply) ProtoMessage() {}
+
+func (x *JobReply) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobReply.ProtoReflect.Descriptor instead.
+func (*JobReply) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *JobReply) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
 // Nodes are the daemons that this one knows of, as gossip has it.
 type Nodes struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3456,7 +3578,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3468,7 +3590,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3481,7 +3603,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Nodes) GetNodes() []*Node {
@@ -3515,7 +3637,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3527,7 +3649,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3540,7 +3662,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Node) GetName() string {
@@ -3664,7 +3786,7 @@ type NodeName struct {
 
 func (x *NodeName) Reset() {
 	*x = NodeName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3676,7 +3798,7 @@ func (x *NodeName) String() string {
 func (*NodeName) ProtoMessage() {}
 
 func (x *NodeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3689,7 +3811,7 @@ func (x *NodeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeName.ProtoReflect.Descriptor instead.
 func (*NodeName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *NodeName) GetName() string {
@@ -3709,7 +3831,7 @@ type NodeDrain struct {
 
 func (x *NodeDrain) Reset() {
 	*x = NodeDrain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3721,7 +3843,7 @@ func (x *NodeDrain) String() string {
 func (*NodeDrain) ProtoMessage() {}
 
 func (x *NodeDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3734,7 +3856,7 @@ func (x *NodeDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
 func (*NodeDrain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *NodeDrain) GetName() string {
@@ -3763,7 +3885,7 @@ type NodeForgotten struct {
 
 func (x *NodeForgotten) Reset() {
 	*x = NodeForgotten{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3897,7 @@ func (x *NodeForgotten) String() string {
 func (*NodeForgotten) ProtoMessage() {}
 
 func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +3910,7 @@ func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeForgotten.ProtoReflect.Descriptor instead.
 func (*NodeForgotten) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *NodeForgotten) GetLost() []*Entry {
@@ -3830,7 +3952,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3842,7 +3964,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3855,7 +3977,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TokenRequest) GetBuffer() string {
@@ -3882,7 +4004,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3894,7 +4016,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3907,7 +4029,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Token) GetToken() []byte {
@@ -3936,7 +4058,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3948,7 +4070,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3961,7 +4083,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Hold) GetBuffer() string {
@@ -3994,7 +4116,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4006,7 +4128,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4019,7 +4141,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Take) GetBuffer() string {
@@ -4076,7 +4198,7 @@ type Discard struct {
 
 func (x *Discard) Reset() {
 	*x = Discard{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4088,7 +4210,7 @@ func (x *Discard) String() string {
 func (*Discard) ProtoMessage() {}
 
 func (x *Discard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4101,7 +4223,7 @@ func (x *Discard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discard.ProtoReflect.Descriptor instead.
 func (*Discard) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Discard) GetBuffer() string {
@@ -4139,7 +4261,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4151,7 +4273,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4164,7 +4286,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Replicate) GetBuffer() string {
@@ -4459,18 +4581,20 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05Unpin\x12\x12\n" +
 	"\x04pins\x18\x01 \x03(\x04R\x04pins\"\x1f\n" +
 	"\x05Close\x12\x16\n" +
-	"\x06handle\x18\x01 \x01(\x04R\x06handle\"T\n" +
+	"\x06handle\x18\x01 \x01(\x04R\x06handle\"f\n" +
 	"\x05Drain\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x1d\n" +
 	"\n" +
 	"timeout_ns\x18\x02 \x01(\x03R\ttimeoutNs\x12\x14\n" +
-	"\x05local\x18\x03 \x01(\bR\x05local\"z\n" +
+	"\x05local\x18\x03 \x01(\bR\x05local\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\"\x8c\x01\n" +
 	"\x05Stage\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x10\n" +
 	"\x03url\x18\x03 \x01(\tR\x03url\x12\x17\n" +
 	"\adry_run\x18\x04 \x01(\bR\x06dryRun\x12\x1a\n" +
-	"\bparallel\x18\x05 \x01(\rR\bparallel\".\n" +
+	"\bparallel\x18\x05 \x01(\rR\bparallel\x12\x10\n" +
+	"\x03key\x18\x06 \x01(\tR\x03key\".\n" +
 	"\x06Verify\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x12\n" +
 	"\x04deep\x18\x02 \x01(\bR\x04deep\"\xae\x03\n" +
@@ -4501,7 +4625,13 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"/\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"2\n" +
+	"\n" +
+	"JobRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05watch\x18\x02 \x01(\bR\x05watch\"\x1e\n" +
+	"\bJobReply\x12\x12\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\"/\n" +
 	"\x05Nodes\x12&\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x10.forebay.v1.NodeR\x05nodes\"\xb5\x03\n" +
 	"\x04Node\x12\x12\n" +
@@ -4572,7 +4702,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12\x14\n" +
 	"\x05whole\x18\x04 \x01(\bR\x05whole\x12/\n" +
-	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\x9b\x05\n" +
+	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\xcd\x05\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -4617,6 +4747,9 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x10TYPE_NODE_FORGET\x104\x12\x0e\n" +
 	"\n" +
 	"TYPE_TOKEN\x105\x12\r\n" +
+	"\tTYPE_JOBS\x106\x12\f\n" +
+	"\bTYPE_JOB\x107\x12\x13\n" +
+	"\x0fTYPE_JOB_CANCEL\x108\x12\r\n" +
 	"\tTYPE_HOLD\x10<\x12\r\n" +
 	"\tTYPE_TAKE\x10=\x12\x10\n" +
 	"\fTYPE_DISCARD\x10>\x12\x12\n" +
@@ -4635,7 +4768,7 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_internal_wire_forebay_proto_goTypes = []any{
 	(Type)(0),              // 0: forebay.v1.Type
 	(*Empty)(nil),          // 1: forebay.v1.Empty
@@ -4682,17 +4815,19 @@ var file_internal_wire_forebay_proto_goTypes = []any{
 	(*Verify)(nil),         // 42: forebay.v1.Verify
 	(*Progress)(nil),       // 43: forebay.v1.Progress
 	(*Failure)(nil),        // 44: forebay.v1.Failure
-	(*Nodes)(nil),          // 45: forebay.v1.Nodes
-	(*Node)(nil),           // 46: forebay.v1.Node
-	(*NodeName)(nil),       // 47: forebay.v1.NodeName
-	(*NodeDrain)(nil),      // 48: forebay.v1.NodeDrain
-	(*NodeForgotten)(nil),  // 49: forebay.v1.NodeForgotten
-	(*TokenRequest)(nil),   // 50: forebay.v1.TokenRequest
-	(*Token)(nil),          // 51: forebay.v1.Token
-	(*Hold)(nil),           // 52: forebay.v1.Hold
-	(*Take)(nil),           // 53: forebay.v1.Take
-	(*Discard)(nil),        // 54: forebay.v1.Discard
-	(*Replicate)(nil),      // 55: forebay.v1.Replicate
+	(*JobRequest)(nil),     // 45: forebay.v1.JobRequest
+	(*JobReply)(nil),       // 46: forebay.v1.JobReply
+	(*Nodes)(nil),          // 47: forebay.v1.Nodes
+	(*Node)(nil),           // 48: forebay.v1.Node
+	(*NodeName)(nil),       // 49: forebay.v1.NodeName
+	(*NodeDrain)(nil),      // 50: forebay.v1.NodeDrain
+	(*NodeForgotten)(nil),  // 51: forebay.v1.NodeForgotten
+	(*TokenRequest)(nil),   // 52: forebay.v1.TokenRequest
+	(*Token)(nil),          // 53: forebay.v1.Token
+	(*Hold)(nil),           // 54: forebay.v1.Hold
+	(*Take)(nil),           // 55: forebay.v1.Take
+	(*Discard)(nil),        // 56: forebay.v1.Discard
+	(*Replicate)(nil),      // 57: forebay.v1.Replicate
 }
 var file_internal_wire_forebay_proto_depIdxs = []int32{
 	15, // 0: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
@@ -4706,7 +4841,7 @@ var file_internal_wire_forebay_proto_depIdxs = []int32{
 	37, // 8: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
 	31, // 9: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
 	44, // 10: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
-	46, // 11: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
+	48, // 11: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
 	16, // 12: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
 	33, // 13: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
 	14, // [14:14] is the sub-list for method output_type
@@ -4728,7 +4863,7 @@ func file_internal_wire_forebay_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   55,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,71 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// Job is a stage-in, stage-out or drain that the daemons of a cluster do together, and
+// how far it is. It goes on when who asked for it leaves.
+type Job = bb.Job
+
+// Jobs lists the jobs of the buffers that this user may enter, the newest first: those
+// that run, and those that ended in the last day. ErrUnsupported if the daemon is alone.
+func (c *Client) Jobs(ctx context.Context) ([]Job, error) {
+	var reply wire.JobReply
+	if err := c.ask(ctx, wire.Type_TYPE_JOBS, &wire.Empty{}, &reply); err != nil {
+		return nil, bb.Wrap("jobs", "", err)
+	}
+	var list []Job
+	if err := json.Unmarshal(reply.Json, &list); err != nil {
+		return nil, &bb.Error{Kind: bb.Internal, Op: "jobs", Err: err}
+	}
+	return list, nil
+}
+
+// Job describes one job, by its id.
+func (c *Client) Job(ctx context.Context, id string) (Job, error) {
+	var reply wire.JobReply
+	if err := c.ask(ctx, wire.Type_TYPE_JOB, &wire.JobRequest{Id: id}, &reply); err != nil {
+		return Job{}, bb.Wrap("job", id, err)
+	}
+	var j Job
+	if err := json.Unmarshal(reply.Json, &j); err != nil {
+		return Job{}, &bb.Error{Kind: bb.Internal, Op: "job", Path: id, Err: err}
+	}
+	return j, nil
+}
+
+// WatchJob calls show, on the calling goroutine, with how far a job is, now and whenever
+// that changes, until it has ended, and returns how. Any daemon will do.
+func (c *Client) WatchJob(ctx context.Context, id string, show func(Job)) (Job, error) {
+	var last Job
+	err := c.retry(ctx, func(*session) error {
+		return c.stream(ctx, wire.Type_TYPE_JOB, &wire.JobRequest{Id: id, Watch: true}, nil, func(message, _ []byte) error {
+			var m wire.JobReply
+			if err := proto.Unmarshal(message, &m); err != nil {
+				return &bb.Error{Kind: bb.Internal, Err: err}
+			}
+			last = Job{}
+			if err := json.Unmarshal(m.Json, &last); err != nil {
+				return &bb.Error{Kind: bb.Internal, Err: err}
+			}
+			if show != nil {
+				show(last)
+			}
+			return nil
+		})
+	})
+	return last, bb.Wrap("watch job", id, err)
+}
+
+// CancelJob ends a job: what of it waits is not done, what is under way ends within
+// seconds, and what is done stays. One that has ended stays as it is.
+func (c *Client) CancelJob(ctx context.Context, id string) error {
+	return bb.Wrap("cancel job", id, c.ask(ctx, wire.Type_TYPE_JOB_CANCEL, &wire.JobRequest{Id: id}, nil))
+}

@@ -1,0 +1,48 @@
+package bb
+
+import "time"
+
+// Job is a stage-in, stage-out or drain that daemons do together, and how far it is.
+type Job struct {
+	ID      string    `json:"id"`
+	Kind    string    `json:"kind"` // stage-in, stage-out, drain
+	Buffer  string    `json:"buffer"`
+	Path    string    `json:"path,omitempty"`
+	URL     string    `json:"url,omitempty"`
+	UID     uint32    `json:"uid"`   // who asked for it
+	State   string    `json:"state"` // running, done, cancelled
+	Created time.Time `json:"created"`
+	Ended   time.Time `json:"ended,omitzero"`
+
+	Tasks     int `json:"tasks"` // that are known by now
+	Running   int `json:"running"`
+	TasksDone int `json:"tasks_done"`
+
+	// Totals grow while more is found. What was skipped counts as done.
+	Files     int64 `json:"files"`
+	FilesDone int64 `json:"files_done"`
+	Skipped   int64 `json:"skipped"`
+	Bytes     int64 `json:"bytes"`
+	BytesDone int64 `json:"bytes_done"`
+
+	Failed      []JobFailure        `json:"failed,omitempty"` // the first of them
+	FailedTotal int64               `json:"failed_total"`
+	HeldTotal   int64               `json:"held_total"` // names held back by a keep pattern
+	OpenTotal   int64               `json:"open_total"` // files open for writing
+	LastError   string              `json:"last_error,omitempty"`
+	Nodes       map[NodeID]JobShare `json:"nodes,omitempty"` // who does it
+}
+
+// JobShare is what one node has done of a job.
+type JobShare struct {
+	Files int64 `json:"files"`
+	Bytes int64 `json:"bytes"`
+}
+
+// JobFailure is a file that a job could not deal with.
+type JobFailure struct {
+	Path   string `json:"path,omitempty"`
+	Kind   string `json:"kind"`
+	Reason string `json:"reason"`
+	Bytes  int64  `json:"bytes"`
+}
