@@ -71,6 +71,7 @@ type Daemon struct {
 	admin     string       // where the admin server listens
 	tcp       string       // where sessions over TCP are accepted
 	pressure  atomic.Bool  // memory is short: flush without waiting
+	staging   atomic.Int64 // tasks of stage-ins
 	listeners []net.Listener
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -127,6 +128,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	if d.cluster != nil {
 		d.wg.Go(d.followBuffers)
+		d.runJobs()
 	}
 	return d.listen()
 }
@@ -138,6 +140,11 @@ func (d *Daemon) Self() gossip.Member {
 		Node: d.cfg.Node, Instance: d.store.Instance(), State: gossip.Starting, Session: d.tcp, Admin: d.admin,
 		MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Server: "bbd " + d.cfg.Version, Since: d.since,
 		Memory: usage(&stats.Memory), Disk: usage(&stats.Disk),
+	}
+	if d.staging.Load() > 0 {
+		// What is on its way in may be dirty, and the others leave this daemon a share of
+		// the stores for it.
+		m.Memory.Dirty = max(m.Memory.Dirty, 1<<20)
 	}
 	if d.fabric != nil && d.fabric.listener != nil {
 		m.Fabric = d.fabric.listener.Addr()

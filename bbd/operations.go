@@ -42,7 +42,10 @@ var operations = map[wire.Type]operation{
 	wire.Type_TYPE_NODE_DRAIN:  waiting((*request).drainNode),
 	wire.Type_TYPE_NODE_FORGET: waiting((*request).forget),
 
-	wire.Type_TYPE_TOKEN: waiting((*request).token),
+	wire.Type_TYPE_TOKEN:      waiting((*request).token),
+	wire.Type_TYPE_JOBS:       waiting((*request).jobs),
+	wire.Type_TYPE_JOB:        waiting((*request).job),
+	wire.Type_TYPE_JOB_CANCEL: waiting((*request).cancelJob),
 
 	wire.Type_TYPE_TAKE:      waiting((*request).take),
 	wire.Type_TYPE_REPLICATE: waiting((*request).replicate),

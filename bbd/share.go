@@ -62,7 +62,7 @@ func (d *Daemon) shareLimit() {
 	var since time.Time // when this daemon was first seen with dirty bytes
 	divide := func() {
 		stats := d.store.Stats()
-		if stats.Memory.Dirty == 0 && stats.Disk.Dirty == 0 {
+		if stats.Memory.Dirty == 0 && stats.Disk.Dirty == 0 && d.staging.Load() == 0 {
 			since = time.Time{}
 		} else if since.IsZero() {
 			since = time.Now()

@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -18,6 +19,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 	"forebay/internal/wire"
+	"forebay/meta"
 )
 
 // maxParallel bounds the pieces that a client may have copied at a time.
@@ -88,30 +90,34 @@ func (r *request) newStaging(op string, m *wire.Stage) (s *staging, target, name
 	if err != nil {
 		return nil, "", "", err
 	}
-	if target, err = bb.CleanPath(m.Path); err != nil {
-		return nil, "", "", bb.Wrap(op, b.address(""), err)
-	}
-	where, err := bb.ParseBacking(m.Url)
-	if err != nil {
-		return nil, "", "", bb.Wrap(op, m.Url, err)
-	}
 	if m.Parallel > maxParallel {
 		return nil, "", "", bb.E(bb.Invalid, op, fmt.Sprint(m.Parallel), fmt.Sprintf("at most %d pieces are copied at a time", maxParallel))
 	}
-	root, name := splitURL(where, m.Url)
-	if where.Scheme == "file" {
-		if r.s.d.inside(where.Path) {
-			return nil, "", "", bb.E(bb.Invalid, op, m.Url, "lies in the daemon's own folder")
-		}
-		if err := r.s.d.mayStage(r.s.cred, where.Path, op == "stage-out"); err != nil {
-			return nil, "", "", bb.Wrap(op, m.Url, err)
-		}
+	return b.newStaging(r.ctx, r.s.cred, op, m.Path, m.Url)
+}
+
+func (b *buffer) newStaging(ctx context.Context, c cred, op, at, url string) (s *staging, target, name string, err error) {
+	if target, err = bb.CleanPath(at); err != nil {
+		return nil, "", "", bb.Wrap(op, b.address(""), err)
 	}
-	remote, err := r.s.d.openURL(r.ctx, root, b.spec())
+	where, err := bb.ParseBacking(url)
 	if err != nil {
-		return nil, "", "", bb.Wrap(op, m.Url, err)
+		return nil, "", "", bb.Wrap(op, url, err)
 	}
-	return &staging{b: b, cred: r.s.cred, remote: guardReads(remote, r.s.cred, root), url: m.Url}, target, name, nil
+	root, name := splitURL(where, url)
+	if where.Scheme == "file" {
+		if b.d.inside(where.Path) {
+			return nil, "", "", bb.E(bb.Invalid, op, url, "lies in the daemon's own folder")
+		}
+		if err := b.d.mayStage(c, where.Path, op == "stage-out"); err != nil {
+			return nil, "", "", bb.Wrap(op, url, err)
+		}
+	}
+	remote, err := b.d.openURL(ctx, root, b.spec())
+	if err != nil {
+		return nil, "", "", bb.Wrap(op, url, err)
+	}
+	return &staging{b: b, cred: c, remote: guardReads(remote, c, root), url: url}, target, name, nil
 }
 
 // options tells the client how far a stage has got.
@@ -164,15 +170,24 @@ func (r *request) stageIn(m *wire.Stage) (proto.Message, error) {
 		return nil, err
 	}
 	defer s.remote.Close()
-	if e, err := s.b.lookup(r.ctx, s.cred, "stage-in", target); name != "" && err == nil && e.IsDir() {
-		if _, err := s.remote.Stat(r.ctx, name); err == nil {
-			target = path.Join(target, path.Base(name)) // a file goes into a directory, as with cp
-		}
+	if r.s.d.cluster != nil && !m.DryRun {
+		return r.stageJob(meta.StageIn, s, m)
 	}
 	p := newProgress(r)
-	report, err := stage.In(r.ctx, s.remote, name, s, target, stage.InOptions{Options: r.stageOptions(m, p), Codec: s.b.spec().Codec})
+	report, err := stage.In(r.ctx, s.remote, name, s, s.inTarget(r.ctx, target, name), stage.InOptions{Options: r.stageOptions(m, p), Codec: s.b.spec().Codec})
 	answer, err := p.reported(&report, err)
 	return answer, bb.Wrap("stage-in", m.Url, err)
+}
+
+// inTarget is the path that a name is staged in to: a file goes into a directory, as
+// with cp.
+func (s *staging) inTarget(ctx context.Context, target, name string) string {
+	if e, err := s.b.lookup(ctx, s.cred, "stage-in", target); name != "" && err == nil && e.IsDir() {
+		if _, err := s.remote.Stat(ctx, name); err == nil {
+			return path.Join(target, path.Base(name))
+		}
+	}
+	return target
 }
 
 var _ stage.Sink = (*staging)(nil)
@@ -229,6 +244,9 @@ func (s *staging) Create(ctx context.Context, target string, o backing.Object) (
 		return nil, err
 	}
 	f, err := s.b.openWrite(ctx, s.cred, openOptions{path: target, create: true, truncate: true, mode: 0o644})
+	if there := (*elsewhereError)(nil); errors.As(err, &there) && !s.b.d.cluster.answers(there.node) {
+		return nil, away("stage-in", s.b.address(target), there.node)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
+	"forebay/meta"
 )
 
 // stageOut copies a file or a tree of the buffer to a store.
@@ -21,32 +22,46 @@ func (r *request) stageOut(m *wire.Stage) (proto.Message, error) {
 		return nil, err
 	}
 	defer s.remote.Close()
-	if strings.HasSuffix(m.Url, "/") && source != "" {
-		if e, err := s.b.lookup(r.ctx, s.cred, "stage-out", source); err == nil && !e.IsDir() {
-			name = path.Join(name, path.Base(source)) // a file goes into a directory, as with cp
-		}
+	if r.s.d.cluster != nil && !m.DryRun {
+		return r.stageJob(meta.StageOut, s, m)
 	}
 	p := newProgress(r)
-	report, err := stage.Out(r.ctx, s, source, s.remote, name, r.stageOptions(m, p))
+	report, err := stage.Out(r.ctx, s, source, s.remote, s.outName(r.ctx, source, name), r.stageOptions(m, p))
 	answer, err := p.reported(&report, err)
 	return answer, bb.Wrap("stage-out", s.b.address(source), err)
+}
+
+// outName is the name of the object, or of the tree, that a path is staged out to: a
+// file goes into a directory, as with cp.
+func (s *staging) outName(ctx context.Context, source, name string) string {
+	if strings.HasSuffix(s.url, "/") && source != "" {
+		if e, err := s.b.lookup(ctx, s.cred, "stage-out", source); err == nil && !e.IsDir() {
+			return path.Join(name, path.Base(source))
+		}
+	}
+	return name
 }
 
 var _ stage.Tree = (*staging)(nil)
 
 // Walk calls fn for a file, or every file below a directory.
 func (s *staging) Walk(ctx context.Context, source string, fn func(stage.Entry) error) error {
+	return s.files(ctx, source, func(p string, e *bb.Entry) error { return fn(leaving(p, e)) })
+}
+
+func (s *staging) files(ctx context.Context, source string, fn func(string, *bb.Entry) error) error {
 	e, err := s.b.lookup(ctx, s.cred, "stage-out", source)
 	if err != nil {
 		return err
 	}
-	found := func(p string, e *bb.Entry) error {
-		return fn(stage.Entry{Path: p, File: e.File, Size: e.Size, Checksum: e.Checksum, Attrs: attrsOf(e)})
-	}
 	if !e.IsDir() {
-		return found(source, &e)
+		return fn(source, &e)
 	}
-	return s.b.walk(ctx, s.cred, &e, source, found)
+	return s.b.walk(ctx, s.cred, &e, source, fn)
+}
+
+func leaving(p string, e *bb.Entry) stage.Entry {
+	return stage.Entry{Path: p, File: e.File, Size: e.Size, Checksum: e.Checksum, Attrs: attrsOf(e)}
 }
 
 // Open pins a file's bytes.

@@ -1,0 +1,120 @@
+package bbd
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta"
+)
+
+// A drain is a task for each node, which flushes what it is the home of, and one for
+// anybody, which names what the homes that are not among them have not saved.
+
+// awayTask is what the latter is told.
+type awayTask struct {
+	Asked []bb.NodeID // who has a task of its own
+}
+
+// drainGrace is how much longer than the drain's timeout its daemons may take to say so.
+const drainGrace = 5 * time.Second
+
+// drainAll has every daemon flush what it is the home of, and adds what the homes that
+// do not answer have not saved.
+func (r *request) drainAll(b *buffer, m *wire.Drain) (*wire.Progress, error) {
+	nodes := append(b.d.cluster.others(), b.d.cfg.Node)
+	slices.Sort(nodes)
+	data, err := json.Marshal(awayTask{nodes})
+	if err != nil {
+		return nil, err
+	}
+	tasks := []meta.Task{{ID: "away", Data: data}}
+	for _, node := range nodes {
+		tasks = append(tasks, meta.Task{ID: idOf("node", string(node)), Node: node})
+	}
+	j := r.newJob(meta.Drain, b, m.Key)
+	j.Options[optionTimeout] = time.Duration(m.TimeoutNs).String()
+	if _, err := b.d.meta.SubmitJob(r.ctx, j, tasks...); err != nil {
+		return nil, err
+	}
+	ctx := r.ctx
+	if m.TimeoutNs > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(m.TimeoutNs)+drainGrace)
+		defer cancel()
+	}
+	s, err := r.follow(ctx, j.ID)
+	switch {
+	case err != nil && (ctx.Err() == nil || r.ctx.Err() != nil):
+		return nil, err
+	case err == nil:
+		return endOf(&s), nil
+	}
+	// Some have not even said that they did not come to an end.
+	answer := endOf(&s)
+	return answer, b.addAway(r.ctx, answer, func(home bb.NodeID) bool { return slices.Contains(s.Left, home) })
+}
+
+// drainTask does one task of a drain.
+func (b *buffer) drainTask(l *meta.TaskLease) (meta.Tally, error) {
+	ctx := l.Context()
+	if t, err := time.ParseDuration(l.Job.Options[optionTimeout]); err == nil && t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, t)
+		defer cancel()
+	}
+	var isAway func(bb.NodeID) bool
+	switch of := l.Task.Node; {
+	case of == b.d.cfg.Node:
+		p := &progress{tell: func(now *wire.Progress) error {
+			l.Expect(now.FilesTotal, now.BytesTotal)
+			l.Progress(tallyOf(now))
+			return nil
+		}}
+		answer, err := b.drainHere(ctx, p)
+		if err != nil {
+			return meta.Tally{}, err
+		}
+		l.Expect(answer.FilesTotal, answer.BytesTotal)
+		return tallyOf(answer), nil
+	case of != "":
+		isAway = func(home bb.NodeID) bool { return home == of }
+	default:
+		var t awayTask
+		if err := json.Unmarshal(l.Task.Data, &t); err != nil {
+			return meta.Tally{}, &bb.Error{Kind: bb.Internal, Op: "drain", Err: err}
+		}
+		isAway = func(home bb.NodeID) bool { return !slices.Contains(t.Asked, home) }
+	}
+	answer := new(wire.Progress)
+	err := b.addAway(l.Context(), answer, isAway)
+	l.Expect(answer.FilesTotal, answer.BytesTotal)
+	return tallyOf(answer), err
+}
+
+// addAway adds what is not saved because its home does not answer.
+func (b *buffer) addAway(ctx context.Context, answer *wire.Progress, isAway func(bb.NodeID) bool) error {
+	return b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		state := e.State()
+		if e.Type != bb.TypeFile || state != bb.StateDirty && state != bb.StateOpen || !isAway(b.home(&e)) {
+			return nil
+		}
+		answer.FailedTotal++
+		answer.FilesTotal++
+		answer.BytesTotal += e.Size
+		if len(answer.Failed) >= maxNamed {
+			return nil
+		}
+		path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+		if err != nil {
+			path = e.Name
+		}
+		answer.Failed = append(answer.Failed, &wire.Failure{
+			Path: path, Kind: uint32(bb.Unavailable), Bytes: e.Size, Reason: awayReason(b.home(&e)),
+		})
+		return nil
+	})
+}

@@ -1,0 +1,274 @@
+package bbd_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"forebay/bbd"
+	"forebay/client"
+	"forebay/flusher/backing/fault"
+	"forebay/internal/bb"
+)
+
+// source makes a directory of count files.
+func source(t *testing.T, dir string, count int) map[string][]byte {
+	t.Helper()
+	content := make(map[string][]byte, count)
+	for i := range count {
+		name := fmt.Sprintf("d%d/f%03d", i%7, i)
+		content[name] = random(1000 + i)
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), content[name], 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return content
+}
+
+// slowly has a node's stores take a while for each request of a kind.
+func (n *node) slowly(op string, delay time.Duration) {
+	n.faults.Set(fault.Rule{Op: op, Kind: fault.Slow, Delay: delay})
+}
+
+func onlyJob(t *testing.T, c *client.Client) client.Job {
+	t.Helper()
+	jobs, err := c.Jobs(t.Context())
+	if err != nil || len(jobs) != 1 {
+		t.Fatalf("jobs: %+v (%v)", jobs, err)
+	}
+	return jobs[0]
+}
+
+// TestStageInJob: a stage-in is split over all daemons, and its files are at home with
+// the daemons that copied them; again, it copies nothing.
+func TestStageInJob(t *testing.T) {
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "in"})
+	from := t.TempDir()
+	content := source(t, from, 500)
+	for _, n := range nodes {
+		n.slowly("get", 2*time.Millisecond)
+	}
+	r, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}, nil)
+	if err != nil || r.FilesDone != 500 || r.FilesTotal != 500 || r.FilesSkipped != 0 {
+		t.Fatalf("stage-in: %+v (%v)", r, err)
+	}
+	j, err := nodes[2].dial().Job(t.Context(), onlyJob(t, c).ID)
+	if err != nil || j.State != "done" || j.Kind != "stage-in" || j.FilesDone != 500 || j.BytesDone != r.BytesDone || len(j.Nodes) != 3 {
+		t.Errorf("the job: %+v (%v)", j, err)
+	}
+	for node, share := range j.Nodes {
+		if share.Files == 0 {
+			t.Errorf("%s did nothing", node)
+		}
+	}
+	homes := map[client.NodeID]int{}
+	for name, want := range content {
+		wantFile(t, b, "x/"+name, want)
+		e, err := b.Stat(t.Context(), "x/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		homes[e.Holders[0]]++
+	}
+	if len(homes) != 3 {
+		t.Errorf("the files are at %v", homes)
+	}
+	r, err = nodes[1].dial().StageIn(t.Context(), client.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}, nil)
+	if err != nil || r.FilesDone != 500 || r.FilesSkipped != 500 {
+		t.Errorf("again: %+v (%v)", r, err)
+	}
+	// Out again, from wherever they are, and while some are dirty.
+	to := t.TempDir()
+	r, err = nodes[1].dial().StageOut(t.Context(), client.StageRequest{Buffer: "in", Path: "x", URL: "file://" + to + "/out"}, nil)
+	if err != nil || r.FilesDone != 500 {
+		t.Fatalf("stage-out: %+v (%v)", r, err)
+	}
+	for name, want := range content {
+		got, err := os.ReadFile(filepath.Join(to, "out", name))
+		if err != nil || string(got) != string(want) {
+			t.Fatalf("%s came out as %d bytes, want %d (%v)", name, len(got), len(want), err)
+		}
+	}
+	drain(t, c, "in")
+	if _, err := os.Stat(filepath.Join(dir, "x/d0/f000")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStageInJobReplaces: a file that is dirty at another node is replaced there.
+func TestStageInJobReplaces(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "in", Keep: []string{"*"}})
+	from := t.TempDir()
+	content := source(t, from, 20)
+	for i := range 7 {
+		if err := b.Mkdir(t.Context(), fmt.Sprint("d", i), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name := range content {
+		write(t, nodes[len(content[name])%2].dial().Buffer("in"), name, []byte("old"))
+	}
+	r, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "in", URL: "file://" + from}, nil)
+	if err != nil || r.FilesDone != 20 || r.FilesTotal != 20 {
+		t.Fatalf("stage-in: %+v (%v)", r, err)
+	}
+	for name, want := range content {
+		wantFile(t, b, name, want)
+	}
+}
+
+// TestJobOutlivesDaemon: a daemon is stopped in the middle of a stage-in, which is the
+// one that was asked, and the others do the rest; the same request to another daemon is
+// the same job.
+func TestJobOutlivesDaemon(t *testing.T) {
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	_, dir := nodes[0].buffer(c, client.BufferSpec{Name: "in"})
+	content := source(t, dir, 300) // where the buffer flushes to: the files are clean
+	for _, n := range nodes {
+		n.slowly("get", 10*time.Millisecond)
+	}
+	asked := make(chan error, 1)
+	go func() {
+		_, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "in", URL: "file://" + dir}, nil)
+		asked <- err
+	}()
+	there := nodes[1].dial()
+	eventually(t, "the job is under way", func() bool {
+		jobs, err := there.Jobs(t.Context())
+		return err == nil && len(jobs) == 1 && jobs[0].TasksDone > 0 && jobs[0].Tasks > 4
+	})
+	c.Close()
+	nodes[0].away()
+	<-asked
+	id := onlyJob(t, there).ID
+	seen := 0
+	j, err := there.WatchJob(t.Context(), id, func(client.Job) { seen++ })
+	if err != nil || j.State != "done" || j.FilesDone != 300 || j.FailedTotal != 0 || seen < 2 {
+		t.Errorf("watched %d times: %+v (%v)", seen, j, err)
+	}
+	b := there.Buffer("in")
+	for name, want := range content {
+		wantFile(t, b, name, want)
+	}
+}
+
+func TestCancelJob(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	nodes[0].buffer(c, client.BufferSpec{Name: "in"})
+	from := t.TempDir()
+	source(t, from, 300)
+	for _, n := range nodes {
+		n.slowly("get", 100*time.Millisecond)
+	}
+	asked := make(chan error, 1)
+	go func() {
+		_, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "in", URL: "file://" + from}, nil)
+		asked <- err
+	}()
+	there := nodes[1].dial()
+	eventually(t, "the job is under way", func() bool {
+		jobs, err := there.Jobs(t.Context())
+		return err == nil && len(jobs) == 1 && jobs[0].Running > 0 && jobs[0].Tasks > 2
+	})
+	id := onlyJob(t, there).ID
+	if err := there.CancelJob(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-asked; !errors.Is(err, client.ErrCancelled) {
+		t.Errorf("who asked for it: %v", err)
+	}
+	if j, err := c.Job(t.Context(), id); err != nil || j.State != "cancelled" {
+		t.Errorf("%+v (%v)", j, err)
+	}
+	if err := c.CancelJob(t.Context(), "none"); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("cancelling a job that there is not: %v", err)
+	}
+}
+
+// TestStageJobNothing: what is wrong with a stage as a whole is its error.
+func TestStageJobNothing(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	nodes[0].buffer(c, client.BufferSpec{Name: "in"})
+	empty := t.TempDir()
+	if _, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "in", URL: "file://" + empty + "/none"}, nil); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("from nowhere: %v", err)
+	}
+	if _, err := c.StageOut(t.Context(), client.StageRequest{Buffer: "in", Path: "none", URL: "file://" + empty}, nil); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("of nothing: %v", err)
+	}
+	alone := startNode(t, nil)
+	if _, err := alone.dial().Jobs(t.Context()); !errors.Is(err, client.ErrUnsupported) {
+		t.Errorf("jobs of a daemon alone: %v", err)
+	}
+}
+
+// TestDrainJobHomeDies: a home dies before it has done its part of a drain; another
+// daemon says what is not saved.
+func TestDrainJobHomeDies(t *testing.T) {
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	nodes[2].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	write(t, c.Buffer("b"), "here", random(1000))
+	write(t, nodes[2].dial().Buffer("b"), "there", random(1000))
+	type result struct {
+		client.Report
+		error
+	}
+	asked := make(chan result, 1)
+	go func() {
+		r, err := c.Drain(t.Context(), "b", 0, nil)
+		asked <- result{r, err}
+	}()
+	eventually(t, "two of three have done their part", func() bool {
+		j := onlyJobOrNone(t, c)
+		return j.Tasks == 4 && j.TasksDone == 3
+	})
+	nodes[2].away()
+	r := <-asked
+	if r.error == nil || len(r.Failed) != 1 || r.Failed[0].Path != "there" || r.Failed[0].Kind != bb.Unavailable || r.FilesDone != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func onlyJobOrNone(t *testing.T, c *client.Client) client.Job {
+	if jobs, err := c.Jobs(t.Context()); err == nil && len(jobs) == 1 {
+		return jobs[0]
+	}
+	return client.Job{}
+}
+
+// TestClusterLimit: together, daemons do not write more than the cluster's limit.
+func TestClusterLimit(t *testing.T) {
+	const limit = 16 << 20
+	nodes := startClusterWith(t, 3, func(c *bbd.Config) { c.Flush.ClusterLimit = limit })
+	c := nodes[0].dial()
+	nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	began, size := time.Now(), 0
+	for i, n := range nodes {
+		there := n.dial().Buffer("b")
+		for k := range 4 {
+			content := random(2 << 20)
+			size += len(content)
+			write(t, there, fmt.Sprint(i, "-", k), content)
+		}
+	}
+	drain(t, c, "b")
+	// What a limiter lets through at once comes on top: 256 KiB for each.
+	if least := time.Duration(float64(size-3*(256<<10)) / limit / 1.3 * float64(time.Second)); time.Since(began) < least {
+		t.Errorf("%d bytes in %v, with a limit of %d a second", size, time.Since(began), limit)
+	}
+}

@@ -1,0 +1,277 @@
+package bbd
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/flusher/stage"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta"
+)
+
+// A stage begins with one task, planning, for anybody: it lists what there is to copy
+// and adds the tasks that copy it. Planning again adds nothing that is there already,
+// since a task's id is made of what is in it.
+const (
+	planTask  = "plan"
+	taskFiles = 64
+	taskBytes = 1 << 30
+	taskText  = 96 << 10 // of the names and what is known of them
+)
+
+// stageTask is what a task is told: the files to copy in, or out.
+type stageTask struct {
+	In  []stage.Found   `json:",omitempty"`
+	Out []stage.Leaving `json:",omitempty"`
+}
+
+// idOf makes an id that a job or task may have of what it is about.
+func idOf(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:10])
+}
+
+// stageJob submits a stage and follows it. One that runs already, of the same files to
+// or from the same place, is followed first: what it has copied is not copied again, but
+// looked at, since it may have begun before something was put there.
+func (r *request) stageJob(kind meta.JobKind, s *staging, m *wire.Stage) (proto.Message, error) {
+	j := r.newJob(kind, s.b, m.Key)
+	j.Path, j.URL = m.Path, m.Url
+	if m.Parallel > 0 {
+		j.Options[optionParallel] = fmt.Sprint(m.Parallel)
+	}
+	running, err := r.s.d.meta.RunningJob(r.ctx, func(o *meta.Job) bool {
+		return o.Kind == kind && o.Buffer == j.Buffer && o.Path == j.Path && o.URL == j.URL && o.UID == j.UID && o.System == j.System
+	})
+	switch {
+	case err == nil && running.ID != j.ID:
+		if _, err := r.follow(r.ctx, running.ID); err != nil && bb.KindOf(err) != bb.Cancelled && bb.KindOf(err) != bb.NotFound {
+			return nil, bb.Wrap(string(kind), m.Url, err)
+		}
+	case err != nil && bb.KindOf(err) != bb.NotFound:
+		return nil, bb.Wrap(string(kind), m.Url, err)
+	}
+	if _, err := r.s.d.meta.SubmitJob(r.ctx, j, meta.Task{ID: planTask}); err != nil {
+		return nil, bb.Wrap(string(kind), m.Url, err)
+	}
+	status, err := r.follow(r.ctx, j.ID)
+	if err != nil {
+		return nil, bb.Wrap(string(kind), m.Url, err)
+	}
+	for _, f := range status.Tally.Failed {
+		if f.Path == "" { // not of one file: there is nothing to copy, or it cannot be listed
+			return nil, bb.E(f.Kind, string(kind), m.Url, f.Reason)
+		}
+	}
+	return endOf(&status), nil
+}
+
+// planner gathers files into tasks and adds them.
+type planner struct {
+	d    *Daemon
+	job  string
+	open map[bb.NodeID]*planned
+}
+
+// planned is a task that is not full yet.
+type planned struct {
+	task         stageTask
+	ids          []string
+	files, bytes int64
+	text         int
+}
+
+func (d *Daemon) newPlanner(job string) *planner {
+	return &planner{d: d, job: job, open: make(map[bb.NodeID]*planned)}
+}
+
+// add puts a file into a node's next task ("": anybody's), and adds that if it is full.
+func (p *planner) add(ctx context.Context, node bb.NodeID, id string, bytes int64, put func(*stageTask)) error {
+	t := p.open[node]
+	if t == nil {
+		t = new(planned)
+		p.open[node] = t
+	}
+	put(&t.task)
+	t.ids = append(t.ids, id)
+	t.files++
+	t.bytes += bytes
+	t.text += 3*len(id) + 300
+	if t.files < taskFiles && t.bytes < taskBytes && t.text < taskText {
+		return nil
+	}
+	delete(p.open, node)
+	return p.submit(ctx, node, t)
+}
+
+// end adds the tasks that are not full.
+func (p *planner) end(ctx context.Context) error {
+	for node, t := range p.open {
+		if err := p.submit(ctx, node, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *planner) submit(ctx context.Context, node bb.NodeID, t *planned) error {
+	data, err := json.Marshal(&t.task)
+	if err != nil {
+		return &bb.Error{Kind: bb.Internal, Op: "plan", Err: err}
+	}
+	id := idOf(append(t.ids, string(node))...)
+	return p.d.meta.AddTasks(ctx, p.job, []meta.Task{{ID: id, Node: node, Data: data, Files: t.files, Bytes: t.bytes}})
+}
+
+// taskOptions has a stage tell of a task's progress.
+func taskOptions(l *meta.TaskLease) stage.Options {
+	parallel, _ := strconv.Atoi(l.Job.Options[optionParallel])
+	return stage.Options{Parallel: min(parallel, maxParallel), Progress: func(now stage.Progress) { l.Progress(tallyOfStage(&now)) }}
+}
+
+func tallyOfStage(p *stage.Progress) meta.Tally {
+	return meta.Tally{Files: p.FilesDone - p.Failed, Bytes: p.BytesDone, Skipped: p.Skipped, FailedTotal: p.Failed}
+}
+
+// tallyOfReport is what a task of a stage has come to.
+func tallyOfReport(report *stage.Report) meta.Tally {
+	t := tallyOfStage(&report.Progress)
+	for _, f := range report.Failures {
+		t.Failed = append(t.Failed, meta.TaskFailure{Path: f.Name, Kind: bb.KindOf(f.Err), Reason: f.Err.Error(), Bytes: f.Bytes})
+	}
+	return t
+}
+
+func (b *buffer) stageInTask(l *meta.TaskLease, c cred) (meta.Tally, error) {
+	b.d.staging.Add(1)
+	defer b.d.staging.Add(-1)
+	s, target, name, err := b.newStaging(l.Context(), c, "stage-in", l.Job.Path, l.Job.URL)
+	if err != nil {
+		return meta.Tally{}, err
+	}
+	defer s.remote.Close()
+	if l.Task.ID == planTask {
+		return meta.Tally{}, s.planIn(l, target, name)
+	}
+	t, err := taskOf(l)
+	if err != nil {
+		return meta.Tally{}, err
+	}
+	// Its error is the report's, or the context's.
+	report, _ := stage.InFound(l.Context(), s.remote, t.In, s, stage.InOptions{Options: taskOptions(l), Codec: s.b.spec().Codec})
+	if err := s.sendHome(l, t.In, &report); err != nil {
+		return meta.Tally{}, err
+	}
+	return tallyOfReport(&report), nil
+}
+
+func taskOf(l *meta.TaskLease) (t stageTask, err error) {
+	if err = json.Unmarshal(l.Task.Data, &t); err != nil {
+		err = &bb.Error{Kind: bb.Internal, Op: string(l.Job.Kind), Path: l.Task.ID, Err: err}
+	}
+	return t, err
+}
+
+// planIn lists the source.
+func (s *staging) planIn(l *meta.TaskLease, target, name string) error {
+	ctx, p := l.Context(), s.b.d.newPlanner(l.Job.ID)
+	err := stage.Find(ctx, s.remote, name, s.inTarget(ctx, target, name), func(f stage.Found) error {
+		return p.add(ctx, "", f.Object.Name, f.Object.Size, func(t *stageTask) { t.In = append(t.In, f) })
+	})
+	if err != nil {
+		return err
+	}
+	return p.end(ctx)
+}
+
+// sendHome makes tasks of the files that take the place of dirty ones whose homes are
+// other nodes: only these can replace them.
+func (s *staging) sendHome(l *meta.TaskLease, found []stage.Found, report *stage.Report) error {
+	p, left := s.b.d.newPlanner(l.Job.ID), report.Failures[:0:0]
+	targets := make(map[string]stage.Found, len(found))
+	for _, f := range found {
+		target, _ := stage.Plain(f.Target, s.b.spec().Codec)
+		targets[target] = f
+	}
+	for _, failure := range report.Failures {
+		there, f := (*elsewhereError)(nil), stage.Found{}
+		known := errors.As(failure.Err, &there)
+		if known {
+			f, known = targets[failure.Name]
+		}
+		if !known {
+			left = append(left, failure)
+			continue
+		}
+		err := p.add(l.Context(), there.node, f.Object.Name, f.Object.Size, func(t *stageTask) { t.In = append(t.In, f) })
+		if err != nil {
+			return err
+		}
+		report.Failed--
+		report.FilesDone--
+		report.Files--
+		report.Bytes -= f.Object.Size
+		report.BytesDone -= f.Object.Size
+	}
+	report.Failures = left
+	l.Expect(report.Files, report.Bytes)
+	return p.end(l.Context())
+}
+
+func (b *buffer) stageOutTask(l *meta.TaskLease, c cred) (meta.Tally, error) {
+	s, source, name, err := b.newStaging(l.Context(), c, "stage-out", l.Job.Path, l.Job.URL)
+	if err != nil {
+		return meta.Tally{}, err
+	}
+	defer s.remote.Close()
+	if l.Task.ID == planTask {
+		return s.planOut(l, source, name)
+	}
+	t, err := taskOf(l)
+	if err != nil {
+		return meta.Tally{}, err
+	}
+	report, _ := stage.OutFiles(l.Context(), s, t.Out, s.remote, taskOptions(l))
+	return tallyOfReport(&report), nil
+}
+
+// planOut walks the tree, and gives each file to its home. Of a home that does not
+// answer, clean files go to anybody, and the others cannot be copied.
+func (s *staging) planOut(l *meta.TaskLease, source, name string) (t meta.Tally, err error) {
+	ctx, p, found := l.Context(), s.b.d.newPlanner(l.Job.ID), false
+	name = s.outName(ctx, source, name)
+	err = s.files(ctx, source, func(at string, e *bb.Entry) error {
+		found = true
+		node := s.b.home(e)
+		if !s.b.d.cluster.answers(node) {
+			if !adoptable(e) {
+				t.FailedTotal++
+				if len(t.Failed) < maxNamed {
+					t.Failed = append(t.Failed, meta.TaskFailure{Path: at, Kind: bb.Unavailable, Reason: awayReason(node), Bytes: e.Size})
+				}
+				return nil
+			}
+			node = ""
+		}
+		file := stage.Leaving{Entry: leaving(at, e), Name: stage.Under(source, name, at)}
+		return p.add(ctx, node, at, e.Size, func(t *stageTask) { t.Out = append(t.Out, file) })
+	})
+	if err == nil && !found {
+		err = bb.E(bb.NotFound, "stage-out", s.b.address(source), "there is nothing under this path")
+	}
+	if err != nil {
+		return t, err
+	}
+	return t, p.end(ctx)
+}
