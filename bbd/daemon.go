@@ -92,6 +92,9 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 		return nil, err
 	}
 	d.state.Store("ready")
+	if d.cluster != nil {
+		d.runJobs()
+	}
 	return d, nil
 }
 
@@ -128,7 +131,6 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	if d.cluster != nil {
 		d.wg.Go(d.followBuffers)
-		d.runJobs()
 	}
 	return d.listen()
 }

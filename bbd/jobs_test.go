@@ -128,8 +128,8 @@ func TestStageInJobReplaces(t *testing.T) {
 }
 
 // TestJobOutlivesDaemon: a daemon is stopped in the middle of a stage-in, which is the
-// one that was asked, and the others do the rest; the same request to another daemon is
-// the same job.
+// one that was asked, and the others do the rest. Who asks another daemon for the same
+// follows that job, and copies nothing twice.
 func TestJobOutlivesDaemon(t *testing.T) {
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
@@ -152,8 +152,19 @@ func TestJobOutlivesDaemon(t *testing.T) {
 	nodes[0].away()
 	<-asked
 	id := onlyJob(t, there).ID
+	again := make(chan client.Report, 1)
+	go func() {
+		r, err := nodes[2].dial().StageIn(t.Context(), client.StageRequest{Buffer: "in", URL: "file://" + dir}, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		again <- r
+	}()
 	seen := 0
 	j, err := there.WatchJob(t.Context(), id, func(client.Job) { seen++ })
+	if r := <-again; r.FilesDone != 300 || r.FilesSkipped != 300 {
+		t.Errorf("asked for again: %+v", r)
+	}
 	if err != nil || j.State != "done" || j.FilesDone != 300 || j.FailedTotal != 0 || seen < 2 {
 		t.Errorf("watched %d times: %+v (%v)", seen, j, err)
 	}

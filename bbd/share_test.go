@@ -91,3 +91,26 @@ func TestShareHolds(t *testing.T) {
 		t.Errorf("%d bytes in a minute, of %d", total, int64(60*limit))
 	}
 }
+
+func TestTakesTasks(t *testing.T) {
+	m := func(node bb.NodeID, state gossip.State, free int64) gossip.Member {
+		return gossip.Member{Node: node, State: state, Memory: gossip.Tier{Capacity: 800, Free: free}}
+	}
+	for _, x := range []struct {
+		name   string
+		self   gossip.Member
+		others []gossip.Member
+		want   bool
+	}{
+		{"it has room", m("a", gossip.Ready, 100), []gossip.Member{m("b", gossip.Ready, 800)}, true},
+		{"it is full, another is not", m("a", gossip.Ready, 99), []gossip.Member{m("b", gossip.Ready, 100)}, false},
+		{"all are full", m("a", gossip.Ready, 99), []gossip.Member{m("b", gossip.Ready, 99)}, true},
+		{"it is full, and who has room takes nothing in", m("a", gossip.Ready, 0), []gossip.Member{m("b", gossip.Draining, 800)}, true},
+		{"it is being drained", m("a", gossip.Draining, 800), nil, false},
+		{"it starts", m("a", gossip.Starting, 800), nil, false},
+	} {
+		if got := takesTasks(x.self, append(x.others, x.self)); got != x.want {
+			t.Errorf("%s: %v", x.name, got)
+		}
+	}
+}
