@@ -161,16 +161,40 @@ func TestClusterReaderKeepsGeneration(t *testing.T) {
 	}
 }
 
-// TestClusterSharedFile: many writers on all nodes write one file in interleaved records.
+// TestClusterSharedFile: many writers on all nodes write one file in interleaved records
+// that fit nothing, and it becomes one file on POSIX, and one object on S3.
 func TestClusterSharedFile(t *testing.T) {
+	t.Run("posix", func(t *testing.T) {
+		nodes := startCluster(t, 4)
+		c := nodes[0].dial()
+		_, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+		want := writeShared(t, nodes)
+		drain(t, c, "shared")
+		got, err := os.ReadFile(filepath.Join(dir, "checkpoint"))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the store has %d bytes, want %d (%v)", len(got), len(want), err)
+		}
+	})
+	t.Run("s3", func(t *testing.T) {
+		server := s3Credentials(t)
+		nodes := startCluster(t, 4)
+		c := nodes[0].dial()
+		bucket := server.Bucket(t, "results")
+		nodes[0].buffer(c, client.BufferSpec{Name: "shared", Backing: server.URL(bucket, "run")})
+		want := writeShared(t, nodes)
+		drain(t, c, "shared")
+		wantObjects(t, objects(t, server, bucket, "run"), map[string][]byte{"checkpoint": want})
+	})
+}
+
+// writeShared has 64 writers on all nodes write a file, and reads it at each.
+func writeShared(t *testing.T, nodes []*node) []byte {
+	t.Helper()
 	const (
 		record  = 47_008
-		writers = 16
-		rounds  = 12
+		writers = 64
+		rounds  = 5
 	)
-	nodes := startCluster(t, 4)
-	c := nodes[0].dial()
-	_, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
 	want := random(record * writers * rounds)
 	var wg sync.WaitGroup
 	for w := range writers {
@@ -199,16 +223,12 @@ func TestClusterSharedFile(t *testing.T) {
 	}
 	wg.Wait()
 	if t.Failed() {
-		return
+		t.FailNow()
 	}
 	for _, n := range nodes {
 		wantFile(t, n.dial().Buffer("shared"), "checkpoint", want)
 	}
-	drain(t, c, "shared")
-	got, err := os.ReadFile(filepath.Join(dir, "checkpoint"))
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("the store has %d bytes, want %d (%v)", len(got), len(want), err)
-	}
+	return want
 }
 
 // TestClusterOpenFileSeenElsewhere: what is committed of a file that is being written

@@ -23,12 +23,7 @@ import (
 // s3Node is a daemon whose credentials are those of a real S3 server.
 func s3Node(t *testing.T, change func(*bbd.Config)) (*node, *s3test.Server, string) {
 	t.Helper()
-	server := s3test.Start(t)
-	for _, v := range server.Env() {
-		name, value, _ := strings.Cut(v, "=")
-		t.Setenv(name, value)
-	}
-	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "none"))
+	server := s3Credentials(t)
 	n := startNode(t, func(cfg *bbd.Config) {
 		// Large enough to be uploaded in parts is 5 MiB here, not 32.
 		cfg.Backing.S3.PartSize, cfg.Backing.S3.Threshold = 5<<20, 5<<20
@@ -37,6 +32,18 @@ func s3Node(t *testing.T, change func(*bbd.Config)) (*node, *s3test.Server, stri
 		}
 	})
 	return n, server, server.Bucket(t, "results")
+}
+
+// s3Credentials starts an S3 server and sets the environment for those who use it.
+func s3Credentials(t *testing.T) *s3test.Server {
+	t.Helper()
+	server := s3test.Start(t)
+	for _, v := range server.Env() {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "none"))
+	return server
 }
 
 // objects returns what a bucket holds, by name.

@@ -1,12 +1,15 @@
 package clustertest
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"forebay/client"
 	"forebay/internal/bbdtest"
@@ -51,6 +54,9 @@ func fault(t *testing.T, short time.Duration) time.Duration {
 
 func newScenario(t *testing.T, change func(i int, d *bbdtest.Daemon)) *scenario {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
 	s := &scenario{t: t, net: netnstest.New(t, 4), store: t.TempDir(), slow: 20 * time.Second}
 	hosts := s.net.Hosts
 	config := fmt.Sprintf(clusterConfig, hosts[0].Addr, hosts[1].Addr, hosts[2].Addr)
@@ -243,4 +249,55 @@ func TestRollingRestart(t *testing.T) {
 		time.Sleep(2 * time.Second)
 	}
 	s.settle(World{})
+}
+
+// TestSharedFile: 64 writers on four hosts write one file in interleaved records that fit
+// nothing, and every host reads every byte.
+func TestSharedFile(t *testing.T) {
+	const (
+		record  = 47_008
+		writers = 64
+		rounds  = 16
+	)
+	s := newScenario(t, nil)
+	want := Content(1, record*writers*rounds)
+	var clients []*client.Client
+	for _, d := range s.daemons {
+		c := dial(t, d)
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	var group errgroup.Group
+	for w := range writers {
+		b := clients[w%len(clients)].Buffer("work")
+		group.Go(func() error {
+			f, err := b.OpenFile(t.Context(), "checkpoint", client.OpenOptions{Write: true, Create: true, Mode: 0o644})
+			if err != nil {
+				return err
+			}
+			for r := range rounds {
+				off := (r*writers + w) * record
+				if _, err := f.WriteAt(want[off:off+record], int64(off)); err != nil {
+					return err
+				}
+			}
+			return f.Close()
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range clients {
+		got, err := c.Buffer("work").ReadFile(t.Context(), "checkpoint")
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("host %d reads %d bytes, want %d (%v)", i+1, len(got), len(want), err)
+		}
+	}
+	if report, err := clients[3].Drain(t.Context(), "work", time.Minute, nil); err != nil {
+		t.Errorf("drain: %v (%+v)", err, report)
+	}
+	files, err := StoreFiles(s.store)
+	if err != nil || len(files) != 1 || !bytes.Equal(files["checkpoint"], want) {
+		t.Errorf("the store has %d files, and %d bytes of this one (%v)", len(files), len(files["checkpoint"]), err)
+	}
 }
