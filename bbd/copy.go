@@ -104,9 +104,17 @@ func (b *buffer) openAtHome(ctx context.Context, node bb.NodeID, m *wire.Open) (
 	opened := new(wire.Opened)
 	m.Buffer, m.Handle = b.name, s.NewHandle()
 	if _, err := s.Ask(ctx, wire.Type_TYPE_OPEN, m, nil, opened); err != nil {
+		b.d.closeUnheard(ctx, s, m.Handle)
 		return nil, 0, nil, err
 	}
 	return s, m.Handle, opened, nil
+}
+
+// closeUnheard closes a handle whose opening was given up: it may have succeeded.
+func (d *Daemon) closeUnheard(ctx context.Context, s *peer.Session, handle uint64) {
+	if ctx.Err() != nil {
+		d.wg.Go(func() { closeAtHome(s, handle) })
+	}
 }
 
 // closeAtHome lets go of a handle; it ends with the session in any case.

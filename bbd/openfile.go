@@ -408,7 +408,7 @@ func (b *buffer) begin(ctx context.Context, c cred, f *openFile, dir directory, 
 		return denied("open", o.path, "write it")
 	case e.Lost && !o.truncate:
 		return lost("open", o.path, &e)
-	case b.foreign(&e) && !o.adopt && (!o.truncate || !adoptable(&e)):
+	case b.foreign(&e) && !(adoptable(&e) && (o.adopt || o.truncate)):
 		return &elsewhereError{b.home(&e), adoptable(&e)}
 	}
 	f.entry, f.exists = e, true

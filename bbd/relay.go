@@ -69,6 +69,7 @@ func (r *relay) connect(ctx context.Context) (*wire.Opened, error) {
 	r.open.Handle = s.NewHandle()
 	opened := new(wire.Opened)
 	if _, err := s.Ask(ctx, wire.Type_TYPE_OPEN, &r.open, nil, opened); err != nil {
+		r.b.d.closeUnheard(ctx, s, r.open.Handle)
 		return nil, err
 	}
 	if opened.AlreadyClosed {
@@ -103,7 +104,6 @@ func (r *relay) commit(ctx context.Context, s *session, m *wire.Commit, data []b
 		if err == nil || bb.KindOf(err) != bb.Unavailable || ctx.Err() != nil {
 			return answer, err
 		}
-		r.session = nil
 		if time.Now().After(deadline) {
 			return nil, err
 		}
