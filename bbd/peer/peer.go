@@ -88,6 +88,7 @@ type answer struct {
 // does not answer.
 func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, who Who, fabric DialFabric) (*Session, error) {
 	d := net.Dialer{
+		Timeout:         silence,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: silence / 2, Interval: silence / 8, Count: 4},
 		Control:         Impatient,
 	}

@@ -25,10 +25,11 @@ type key struct {
 	who  Who
 }
 
-// slot is a session that is there, or is being made by who holds the lock.
+// slot is a session that is there, or is being made by who has the turn. It is no
+// mutex, since others wait for it no longer than their contexts allow.
 type slot struct {
-	sync.Mutex
-	s *Session
+	turn chan struct{} // holds one while somebody has it
+	s    *Session
 }
 
 // NewPool returns an empty pool.
@@ -49,12 +50,16 @@ func (p *Pool) Session(ctx context.Context, node bb.NodeID, address string, who 
 	k := key{node, who}
 	v := p.mu.sessions[k]
 	if v == nil {
-		v = new(slot)
+		v = &slot{turn: make(chan struct{}, 1)}
 		p.mu.sessions[k] = v
 	}
 	p.mu.Unlock()
-	v.Lock()
-	defer v.Unlock()
+	select {
+	case v.turn <- struct{}{}:
+		defer func() { <-v.turn }()
+	case <-ctx.Done():
+		return nil, bb.Wrap("reach", address, ctx.Err())
+	}
 	if v.s != nil && !v.s.Broken() && v.s.address == address {
 		return v.s, nil
 	}
@@ -77,10 +82,15 @@ func (p *Pool) Session(ctx context.Context, node bb.NodeID, address string, who 
 	return s, nil
 }
 
-// Drop breaks the sessions with a node that does not answer any more.
+// Drop breaks the sessions with a node that does not answer any more. One that is being
+// made fails by itself.
 func (p *Pool) Drop(node bb.NodeID) {
 	for _, v := range p.slots(func(k key) bool { return k.node == node }) {
-		v.drop()
+		select {
+		case v.turn <- struct{}{}:
+			v.drop()
+		default:
+		}
 	}
 }
 
@@ -90,6 +100,7 @@ func (p *Pool) Close() {
 	p.mu.closed = true
 	p.mu.Unlock()
 	for _, v := range p.slots(func(key) bool { return true }) {
+		v.turn <- struct{}{}
 		v.drop()
 	}
 }
@@ -105,9 +116,9 @@ func (p *Pool) slots(which func(key) bool) (found []*slot) {
 	return found
 }
 
+// drop ends the session and the caller's turn.
 func (v *slot) drop() {
-	v.Lock()
-	defer v.Unlock()
+	defer func() { <-v.turn }()
 	if v.s != nil {
 		v.s.Close()
 		v.s = nil
