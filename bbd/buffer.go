@@ -4,6 +4,7 @@ import (
 	"context"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 
 	"forebay/bbd/peer"
 	"forebay/flusher"
@@ -41,6 +42,7 @@ type buffer struct {
 
 	noting     sync.Mutex         // guards what follows
 	handed     map[uint64]bool    // pending operations for the store that the flusher has, by Seq
+	applying   atomic.Bool        // applyLater is on its way
 	inheritsOf map[bb.NodeID]bool // dead nodes whose operations this one carries out
 }
 

@@ -177,8 +177,12 @@ func (b *buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flus
 		return bb.Entry{}, gone
 	}
 	return b.ns.Update(ctx, at.dir, at.name, func(e *bb.Entry) error {
-		if e.File != flushed.File {
+		switch {
+		case e.File != flushed.File:
 			return gone
+		case b.d.cluster != nil && (b.home(e) != b.d.cfg.Node || f.Generation < e.Flushed.Generation):
+			// Not gone: then the object would be removed, which may be the present home's.
+			return bb.E(bb.Busy, "flush", b.address(flushed.Name), "this node was given up, or the file has moved")
 		}
 		e.Flushed = f
 		return nil

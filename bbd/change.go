@@ -87,6 +87,9 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
+	if b.foreign(&e) && !adoptable(&e) {
+		return errMoved(op, b.address(fromPath))
+	}
 	replaced, err := b.ns.Lookup(ctx, target.dir, target.name)
 	if err != nil && bb.KindOf(err) != bb.NotFound {
 		return bb.Wrap(op, b.address(toPath), err)
@@ -246,6 +249,9 @@ func (b *buffer) removeHere(ctx context.Context, path string, at place) error {
 	e, err := b.ns.Lookup(ctx, at.dir, at.name)
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
+	}
+	if b.foreign(&e) && !adoptable(&e) {
+		return errMoved(op, b.address(path))
 	}
 	if err := ctx.Err(); err != nil {
 		return bb.Wrap(op, b.address(path), err)

@@ -160,7 +160,15 @@ func (b *buffer) atHome(ctx context.Context, c cred, op, path string, at place, 
 		case err != nil:
 			return bb.Wrap(op, b.address(path), err)
 		case !b.foreign(&e):
-			return local()
+			err := local()
+			if bb.KindOf(err) != bb.Busy {
+				return err
+			}
+			if now, lookupErr := b.ns.Lookup(ctx, at.dir, at.name); lookupErr != nil || !b.foreign(&now) {
+				return err
+			}
+			refused = err // it has moved meanwhile
+			continue
 		case c.relayed:
 			return errMoved(op, b.address(path))
 		case b.home(&e) == asked:
@@ -231,6 +239,12 @@ func (d *Daemon) bufferChanged(now meta.BufferChange) {
 	if same || older {
 		return
 	}
+	if now.Buffer == nil {
+		// It may have been made anew under its name since.
+		if _, err := d.meta.Buffer(d.ctx, now.Name); bb.KindOf(err) != bb.NotFound {
+			return // the watch tells of that, too
+		}
+	}
 	d.buffers.Lock()
 	delete(d.buffers.byName, now.Name)
 	d.buffers.Unlock()
@@ -282,6 +296,10 @@ func (b *buffer) holdAt(ctx context.Context, nodes []bb.NodeID, paths ...string)
 	for _, node := range nodes {
 		h.ended.Go(func() {
 			s, err := b.d.cluster.session(ctx, node, daemonCred().who())
+			if m, ok := b.d.cluster.members.Member(node); err != nil && ok && (m.State == gossip.Starting || m.State == gossip.Leaving) {
+				answers <- nil // it does not serve: it looks its paths up before it flushes, or is done
+				return
+			}
 			if err != nil {
 				answers <- err
 				return

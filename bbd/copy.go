@@ -70,9 +70,11 @@ func (c *fileCopy) open(ctx context.Context) (*peer.Session, uint64, error) {
 	if c.mu.session != nil && !c.mu.session.Broken() {
 		return c.mu.session, c.mu.handle, nil
 	}
-	s, handle, opened, err := c.b.openAtHome(ctx, c.node, &wire.Open{
-		Path: c.entry.Name, File: uint64(c.entry.File), Generation: uint64(c.entry.Generation),
-	})
+	ask := &wire.Open{Path: c.entry.Name, File: uint64(c.entry.File), Generation: uint64(c.entry.Generation)}
+	s, handle, opened, err := c.b.openAtHome(ctx, c.node, ask)
+	if err != nil && !c.private && c.moved(ctx) {
+		s, handle, opened, err = c.b.openAtHome(ctx, c.node, ask)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -85,10 +87,31 @@ func (c *fileCopy) open(ctx context.Context) (*peer.Session, uint64, error) {
 	return s, handle, nil
 }
 
-// rest closes the generation at its home.
+// moved reports whether the generation has another home by now, and goes there. c.mu is held.
+func (c *fileCopy) moved(ctx context.Context) bool {
+	e, err := c.b.ns.Lookup(ctx, c.entry.Parent, c.entry.Name)
+	if err != nil || e.File != c.entry.File || e.Generation != c.entry.Generation || !c.b.foreign(&e) {
+		return false
+	}
+	to := c.b.home(&e)
+	if second := replicaOf(&e); to == c.node && second != "" {
+		to = second
+	}
+	was := c.node
+	c.node = to
+	return to != was
+}
+
+// rest closes the generation at its home, unless somebody has begun to read again.
 func (c *fileCopy) rest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.b.mu.Lock()
+	used := c.users > 0
+	c.b.mu.Unlock()
+	if used {
+		return
+	}
 	if s := c.mu.session; s != nil {
 		closeAtHome(s, c.mu.handle)
 	}
@@ -306,19 +329,26 @@ func (c *fileCopy) fetchWindow(ctx context.Context, s *peer.Session, handle uint
 		return err
 	}
 	defer source.release()
-	w := c.b.writer(c.b.spec().UID)
-	var fill []store.FillExtent
-	var ops []rdma.Op
 	for _, x := range wholesOf(window) {
-		room, err := w.reserve(ctx, x.to-x.from)
-		if err != nil {
+		if err := c.fetchExtent(ctx, s, source, x); err != nil {
 			return err
 		}
-		defer w.done(room)
-		if ops, err = source.read(ops, room.mem, x); err != nil {
-			return err
-		}
-		fill = append(fill, store.FillExtent{Lease: room.lease, SegmentOffset: room.offset, FileOffset: x.from, Length: x.to - x.from})
+	}
+	return nil
+}
+
+// fetchExtent brings one extent in. Its room is all that is held while there is none:
+// readers that keep some while they wait for more could wait for each other.
+func (c *fileCopy) fetchExtent(ctx context.Context, s *peer.Session, source *source, x run) error {
+	w := c.b.writer(c.b.spec().UID)
+	room, err := w.reserve(ctx, x.to-x.from)
+	if err != nil {
+		return err
+	}
+	defer w.done(room)
+	ops, err := source.read(nil, room.mem, x)
+	if err != nil {
+		return err
 	}
 	if len(ops) > 0 {
 		fabric, err := s.Fabric(ctx)
@@ -327,12 +357,14 @@ func (c *fileCopy) fetchWindow(ctx context.Context, s *peer.Session, handle uint
 		}
 		if err := rdma.Do(ctx, fabric, ops); err != nil {
 			s.LoseFabric(fabric)
-			return &bb.Error{Kind: fabricKind(ctx), Op: "read", Path: c.b.address(c.entry.Name), Node: c.node, Err: err}
+			return &bb.Error{Kind: fabricKind(ctx), Op: "read", Path: c.b.address(c.entry.Name), Node: s.Node(), Err: err}
 		}
 	}
-	err = c.b.d.store.Fill(c.entry.File, c.generation, fill...)
-	if bb.KindOf(err) == bb.Busy {
-		return nil // another reader was faster: the caller looks again
+	err = c.b.d.store.Fill(c.entry.File, c.generation, store.FillExtent{
+		Lease: room.lease, SegmentOffset: room.offset, FileOffset: x.from, Length: x.to - x.from,
+	})
+	if kind := bb.KindOf(err); kind == bb.Busy || kind == bb.Invalid {
+		return nil // another reader was faster, or eviction joined it with others: the caller looks again
 	}
 	return err
 }

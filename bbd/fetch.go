@@ -21,11 +21,11 @@ var errNoName = errors.New("the file was removed, and its evicted bytes with it"
 func (b *buffer) fetch(ctx context.Context, snap *store.Snapshot, e *bb.Entry, evicted []store.Extent) error {
 	file, generation := snap.File()
 	if c := b.copyOf(file, generation); c != nil {
-		done, err := b.fetchCopy(ctx, c, evicted)
-		if done {
+		there, err := b.fetchCopy(ctx, c, evicted)
+		if there == nil {
 			return err
 		}
-		e = &c.entry
+		e = there
 	}
 	wholes := wholesOf(evicted)
 	from, err := b.object(ctx, e, wholes[0].from)
@@ -172,22 +172,21 @@ func (b *buffer) endRestore(file bb.FileID) {
 	delete(b.mu.restoring, file)
 }
 
-// fetchCopy brings extents of a copy in from its home. Not done: the home does not have
-// them any more, or does not answer, but the store has them.
-func (b *buffer) fetchCopy(ctx context.Context, c *fileCopy, evicted []store.Extent) (done bool, err error) {
+// fetchCopy brings extents of a copy in from its home. If that does not have them any
+// more, or does not answer, but the store has them, it returns the entry that says so.
+func (b *buffer) fetchCopy(ctx context.Context, c *fileCopy, evicted []store.Extent) (there *bb.Entry, err error) {
 	err = c.fetch(ctx, evicted)
 	if kind := bb.KindOf(err); err == nil || ctx.Err() != nil || kind != bb.Unavailable && kind != bb.NotFound {
-		return true, err
+		return nil, err
 	}
 	if c.private {
-		return true, err
+		return nil, err
 	}
 	now, lookupErr := b.ns.Lookup(ctx, c.entry.Parent, c.entry.Name)
 	if lookupErr != nil || now.File != c.entry.File || now.Flushed.Generation != c.entry.Generation {
-		return true, err
+		return nil, err
 	}
-	c.entry.Flushed = now.Flushed
-	return false, nil
+	return &now, nil
 }
 
 // absorb writes a stream of size bytes into segments as one generation of a file.

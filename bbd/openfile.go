@@ -57,6 +57,7 @@ type openFile struct {
 	gone      bool        // closed, void, or never opened: look the place up again
 	passed    bool        // gone because another node's generation took its place
 	removed   bool        // its entry was removed meanwhile
+	lingers   bool        // its last writer was at another node, and may come back
 	flushed   *bb.Flushed // what the store has of this generation already; nil: nothing
 }
 
@@ -168,11 +169,22 @@ func (f *openFile) put(ctx context.Context, e bb.Entry) error {
 	if f.exists {
 		e, err = f.buf.update(ctx, e, f.old, f.published.Load())
 	}
+	if bb.KindOf(err) == bb.NotFound && f.buf.d.cluster != nil {
+		f.giveUp()
+	}
 	if err != nil {
 		return bb.Wrap("commit", f.path, err)
 	}
 	f.entry, f.exists = e, true
 	return nil
+}
+
+// giveUp takes a file out of the open ones that another node has removed, replaced, or
+// taken over after this one was declared dead.
+func (f *openFile) giveUp() {
+	f.removed = true
+	f.retire()
+	f.buf.d.store.DropGeneration(f.file, f.generation)
 }
 
 // close commits extents and takes one writer away; the last one closes the
@@ -307,6 +319,7 @@ func (f *openFile) linger() {
 	f.mu.Lock()
 	f.leave()
 	waits := f.writers <= 0 && !f.gone
+	f.lingers = f.lingers || waits
 	f.mu.Unlock()
 	if waits {
 		f.expireLater()
@@ -360,6 +373,10 @@ func (b *buffer) joinOpen(ctx context.Context, c cred, f *openFile, o openOption
 		return false, bb.E(bb.Exists, "create", o.path, "the file is being written")
 	case !c.permits(f.entry.UID, f.entry.GID, f.entry.Mode, wantWrite):
 		return false, denied("open", o.path, "write it")
+	case f.writers == 0 && f.lingers:
+		// A writer at another node may come back for it: it is being written still.
+		f.writers++
+		return false, nil
 	case f.writers == 0:
 		// Its writers are gone, and nobody has come back for it: that generation ends here.
 		return true, f.finish(ctx)
@@ -455,6 +472,11 @@ func (b *buffer) restoreBase(ctx context.Context, e *bb.Entry, path string) erro
 func (b *buffer) beginNew(ctx context.Context, c cred, f *openFile, dir directory, o openOptions) error {
 	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite|wantExecute) {
 		return denied("create", o.path, "write the directory")
+	}
+	if b.d.draining.Load() && b.d.cluster != nil && !c.relayed {
+		if nodes := b.d.cluster.takers(0); len(nodes) > 0 {
+			return &elsewhereError{node: nodes[0]}
+		}
 	}
 	f.file, f.generation, f.exclusive = bb.FileID(b.d.nextID()), bb.Generation(b.d.nextID()), o.exclusive
 	f.entry = bb.Entry{

@@ -49,12 +49,16 @@ const othersPause = 200 * time.Millisecond
 
 // applyLater is applyNoted after a while.
 func (b *buffer) applyLater() {
+	if !b.applying.CompareAndSwap(false, true) {
+		return // it is on its way already
+	}
 	b.d.wg.Go(func() {
 		select {
 		case <-time.After(othersPause):
 		case <-b.d.ctx.Done():
 			return
 		}
+		b.applying.Store(false)
 		if err := b.applyNoted(b.d.ctx); err != nil && b.d.ctx.Err() == nil {
 			b.d.log.Warn("operations that the store has to follow", "buffer", b.name, "err", err)
 			b.applyLater()

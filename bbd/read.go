@@ -55,6 +55,14 @@ func (b *buffer) openReadOnce(ctx context.Context, c cred, path string) (bb.Entr
 		return e, nil, bb.Wrap(op, b.address(path), err)
 	}
 	b.keepReading(&e, snap, false)
+	file, generation := snap.File()
+	if fc := b.copyOf(file, generation); fc != nil {
+		// The home keeps the generation for as long as it is open there.
+		if _, _, err := fc.open(ctx); err != nil && (e.State() != bb.StateClean || ctx.Err() != nil) {
+			b.closeRead(file, snap)
+			return e, nil, bb.Wrap(op, b.address(path), err)
+		}
+	}
 	return e, snap, nil
 }
 

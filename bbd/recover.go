@@ -111,6 +111,7 @@ func (b *buffer) recoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 	s := b.d.store
 	state := e.State()
 	if state == bb.StateLost {
+		s.Drop(e.File)
 		return "" // known already
 	}
 	missing = b.missing(e)
@@ -248,6 +249,7 @@ func (b *buffer) closeAbandoned(ctx context.Context) error {
 func (f *openFile) expire(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.lingers = false
 	if f.writers > 0 || f.gone || f.removed {
 		return
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"forebay/bbd/peer"
+	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -80,13 +82,16 @@ func (r *relay) connect(ctx context.Context) (*wire.Opened, error) {
 	return opened, nil
 }
 
+// errClosed says that the home has closed the generation.
+var errClosed = errors.New("its home has closed the generation, since this node was away for too long")
+
 // again opens the generation again after its session broke.
 func (r *relay) again(ctx context.Context) error {
 	r.open.Exclusive, r.open.Truncate = false, false
 	r.open.ResumeFile, r.open.ResumeGeneration, r.open.ResumeCommitted = uint64(r.file), uint64(r.generation), r.committed
 	opened, err := r.connect(ctx)
 	if err == nil && opened.AlreadyClosed {
-		return bb.E(bb.Invalid, "commit", r.b.address(r.open.Path), "its home has closed the generation, since this node was away for too long")
+		return errClosed
 	}
 	return err
 }
@@ -101,6 +106,9 @@ func (r *relay) commit(ctx context.Context, s *session, m *wire.Commit, data []b
 	deadline := time.Now().Add(relayPatience)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		answer, err := r.try(ctx, m, bytes)
+		if errors.Is(err, errClosed) {
+			return r.closed(ctx, m)
+		}
 		if err == nil || bb.KindOf(err) != bb.Unavailable || ctx.Err() != nil {
 			return answer, err
 		}
@@ -113,6 +121,30 @@ func (r *relay) commit(ctx context.Context, s *session, m *wire.Commit, data []b
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// closed is the end of a commit that finds the generation closed: that was its own
+// doing, if the answer got lost and the home shows what it holds.
+func (r *relay) closed(ctx context.Context, m *wire.Commit) (*wire.Committed, error) {
+	late := bb.E(bb.Invalid, "commit", r.b.address(r.open.Path), errClosed.Error())
+	if !m.Close {
+		return nil, late
+	}
+	s, handle, opened, err := r.b.openAtHome(ctx, r.node, &wire.Open{Path: r.open.Path, File: uint64(r.file), Generation: uint64(r.generation)})
+	if err != nil {
+		return nil, err
+	}
+	defer closeAtHome(s, handle)
+	there, err := r.b.layout(ctx, s, handle)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range m.Extents {
+		if !slices.Contains(there, store.MirrorExtent{FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum}) {
+			return nil, late
+		}
+	}
+	return &wire.Committed{Size: opened.GetEntry().GetSize(), Generation: uint64(r.generation), File: uint64(r.file)}, nil
 }
 
 // gather finds the bytes of a commit's extents.

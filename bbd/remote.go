@@ -100,7 +100,9 @@ func (r *remoteSpace) place(ctx context.Context, extents []*wire.NewExtent, byte
 		}
 	}
 	if err := rdma.Do(ctx, fabric, ops); err != nil {
-		r.session.LoseFabric(fabric)
+		// What was written may still arrive, so the lease must not be anybody else's before
+		// the connection has ended at the other side, as all does that belongs to the session.
+		r.session.Break(err)
 		return p, &bb.Error{Kind: fabricKind(ctx), Op: "write", Path: r.b.address(""), Node: r.session.Node(), Err: err}
 	}
 	return p, nil

@@ -76,6 +76,11 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 		return err
 	}
 	from := b.home(e)
+	if err := ctx.Err(); err != nil {
+		b.d.store.Drop(e.File)
+		return err
+	}
+	ctx = b.d.ctx // carried through: whose the bytes are must be known before any are dropped
 	now, err := b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		if now.File != e.File || now.Generation != e.Generation || now.Open || now.Lost || b.home(now) != from {
 			return errNotConcerned
@@ -83,8 +88,10 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 		now.Holders = []bb.NodeID{b.d.cfg.Node}
 		return nil
 	})
-	if err != nil {
+	if err == errNotConcerned || bb.KindOf(err) == bb.NotFound {
 		b.d.store.Drop(e.File)
+	}
+	if err != nil {
 		return err
 	}
 	if now.State() == bb.StateClean {
@@ -194,13 +201,20 @@ func (b *buffer) giveAway(ctx context.Context, e *bb.Entry, to bb.NodeID) error 
 	if err := b.saveReaders(ctx, e.File, 0); err != nil {
 		return err
 	}
+	// Nobody begins to write, rename or remove it meanwhile.
+	at := place{e.Parent, e.Name}
+	f, free := b.openAt(at, path)
+	if !free {
+		return bb.E(bb.Busy, "move", b.address(path), "the file is open for writing, or is being changed")
+	}
+	defer func() { f.retire(); f.mu.Unlock() }()
 	err = b.d.cluster.ask(ctx, to, daemonCred(), wire.Type_TYPE_TAKE, &wire.Take{
 		Buffer: b.name, Dir: uint64(e.Parent), Name: e.Name, File: uint64(e.File), Generation: uint64(e.Generation),
 	}, nil)
 	if err != nil {
 		// The answer may have got lost after the other node became the home.
-		now, lookupErr := b.ns.Lookup(ctx, e.Parent, e.Name)
-		if lookupErr != nil || now.File != e.File || !b.foreign(&now) {
+		now, lookupErr := b.ns.Lookup(b.d.ctx, e.Parent, e.Name)
+		if lookupErr != nil || now.File != e.File || now.Generation != e.Generation || !b.foreign(&now) {
 			return err
 		}
 	}
@@ -316,6 +330,14 @@ func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 // nothing new is taken in. What could not be saved is in the progress.
 func (d *Daemon) drainNode(ctx context.Context, p *progress) error {
 	d.draining.Store(true)
+	err := d.moveAllOut(ctx, p)
+	if err != nil || p.left() {
+		d.draining.Store(false) // it stays: let it work
+	}
+	return err
+}
+
+func (d *Daemon) moveAllOut(ctx context.Context, p *progress) error {
 	specs, err := d.bufferSpecs(ctx)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
@@ -25,6 +26,9 @@ import (
 // silence is how long a peer may leave what was sent to it unacknowledged before its
 // connection counts as broken (TCP_USER_TIMEOUT, tcp(7); RFC 5482).
 const silence = 8 * time.Second
+
+// spareRequests are kept free of the peer's bound for cancellations.
+const spareRequests = 64
 
 // Who is whom a session acts for.
 type Who struct {
@@ -66,6 +70,7 @@ type Session struct {
 		conn rdma.Conn
 	}
 	dialFabric DialFabric
+	inFlight   *semaphore.Weighted // requests that the peer takes at a time
 }
 
 // DialFabric connects to the one-sided fabric of a peer's session.
@@ -125,6 +130,7 @@ func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, w
 	s := &Session{
 		node: node, address: address, conn: conn, out: wire.NewWriter(conn), welcome: welcome,
 		done: make(chan struct{}), dialFabric: fabric,
+		inFlight: semaphore.NewWeighted(max(int64(welcome.MaxInFlight)-spareRequests, 1)),
 	}
 	s.mu.calls = make(map[uint64]*call)
 	go s.read(in)
@@ -154,6 +160,11 @@ func unreachable(node bb.NodeID, address string, err error) error {
 	return &bb.Error{Kind: bb.Unavailable, Op: "reach", Path: address, Node: node, Err: err, Remedy: "see bbctl nodes; it may come back"}
 }
 
+// uncertain is the error of a request that may have been carried out.
+func uncertain(node bb.NodeID, address string, err error) error {
+	return &bb.Error{Kind: bb.Unavailable, Op: "ask", Path: address, Node: node, Err: fmt.Errorf("the connection broke before the answer came: %w", err)}
+}
+
 // Node returns the peer's name.
 func (s *Session) Node() bb.NodeID { return s.node }
 
@@ -175,6 +186,9 @@ func (s *Session) Close() {
 	s.fail(net.ErrClosed)
 	<-s.done
 }
+
+// Break ends the session because of an error: everything granted in it is void.
+func (s *Session) Break(err error) { s.fail(err) }
 
 // Ask makes a request and waits for its answer, which is decoded into reply (nil: not
 // wanted) and whose data are returned. An answer that says why it failed is an error
@@ -204,6 +218,10 @@ func (a *Answer) Decode(m proto.Message) error { return proto.Unmarshal(a.messag
 // Stream makes a request that has several answers and calls each with every one. An
 // error of each ends it and cancels the request.
 func (s *Session) Stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(Answer) error) error {
+	if err := s.inFlight.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer s.inFlight.Release(1)
 	c := &call{answers: make(chan answer, 1), gone: make(chan struct{})}
 	id, err := s.register(c)
 	if err != nil {
@@ -336,7 +354,7 @@ func (s *Session) fail(err error) {
 	for _, c := range calls {
 		go func() { // an answer may be there still, and is taken first
 			select {
-			case c.answers <- answer{err: unreachable(s.node, s.address, err)}:
+			case c.answers <- answer{err: uncertain(s.node, s.address, err)}:
 			case <-c.gone:
 			}
 		}()

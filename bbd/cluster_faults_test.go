@@ -1,0 +1,872 @@
+package bbd_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"forebay/bbd"
+	"forebay/bbd/peer"
+	"forebay/client"
+	"forebay/flusher/backing/fault"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta/gossip"
+)
+
+// limited is a context of a test that must not wait for ever.
+func limited(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// scratch makes a buffer that is never flushed.
+func scratch(t *testing.T, c *client.Client, name string) *client.Buffer {
+	t.Helper()
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: name}); err != nil {
+		t.Fatal(err)
+	}
+	return c.Buffer(name)
+}
+
+// pieces writes a file in commits of a size each, so that it has as many extents.
+func pieces(t *testing.T, b *client.Buffer, name string, content []byte, size int) {
+	t.Helper()
+	f, err := b.Create(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := content; len(p) > 0; p = p[min(size, len(p)):] {
+		if _, err := f.Write(p[:min(size, len(p))]); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// larger starts the daemon again with more memory.
+func (n *node) larger(bytes int64) {
+	n.stop()
+	n.wipe()
+	change := n.change
+	n.change = func(c *bbd.Config) { change(c); c.Store.MemoryBytes = bytes }
+	n.start()
+}
+
+// dead has gossip say that a daemon is dead, which goes on: a partition.
+func (n *node) dead() {
+	n.members.set(n.name, func() gossip.Member { return gossip.Member{Node: n.name, State: gossip.Dead} })
+}
+
+// TestClusterOpenAfterReplacedElsewhere: a file whose writer is at its home is replaced by
+// a rename at another node. That writer fails; who opens the name afterwards does not.
+func TestClusterOpenAfterReplacedElsewhere(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	there := nodes[1].dial().Buffer("shared")
+	ctx := limited(t, 30*time.Second)
+	f, err := there.Create(ctx, "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Write(random(100_000))
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, b, "g", []byte("other"))
+	if err := b.Rename(ctx, "g", "f"); err != nil {
+		t.Fatal(err)
+	}
+	f.Write(random(100_000))
+	t.Log("the writer of what was replaced:", f.Close())
+	f.Abort()
+	wantFile(t, there, "f", []byte("other"))
+	for range 3 {
+		if err := there.WriteFile(ctx, "f", []byte("new"), 0o644); err != nil {
+			t.Errorf("writing the file that is there now: %v", err)
+		}
+	}
+	wantFile(t, b, "f", []byte("new"))
+}
+
+// TestClusterOpenAfterForgotten: the same of a node that was given up although it lives.
+func TestClusterOpenAfterForgotten(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	there := nodes[1].dial()
+	ctx := limited(t, 30*time.Second)
+	f, err := b.Create(ctx, "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Write(random(100_000))
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	nodes[0].dead()
+	if _, err := there.ForgetNode(ctx, "n1"); err != nil {
+		t.Fatal(err)
+	}
+	f.Write(random(100_000))
+	t.Log("the writer whose file was given up:", f.Close())
+	f.Abort()
+	nodes[0].members.set("n1", nodes[0].daemon.Self)
+	for range 3 {
+		if err := b.WriteFile(ctx, "f", []byte("new"), 0o644); err != nil {
+			t.Errorf("writing it anew: %v", err)
+		}
+	}
+	wantFile(t, there.Buffer("shared"), "f", []byte("new"))
+}
+
+// TestClusterReaderOfIdleCopy: a reader that finds a copy from an earlier one keeps what
+// it opened while the file is replaced (contract 3).
+func TestClusterReaderOfIdleCopy(t *testing.T) {
+	nodes := startCluster(t, 2)
+	for _, n := range nodes {
+		n.larger(192 << 20)
+	}
+	b := scratch(t, nodes[0].dial(), "shared")
+	there := nodes[1].dial().Buffer("shared")
+	content := random(47 << 20) // idle copies may take 48, and clients read windows of 32
+	pieces(t, b, "f", content, 1<<20)
+	ctx := limited(t, 30*time.Second)
+	got := make([]byte, 1000)
+	open := func() *client.File {
+		f, err := there.Open(ctx, "f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.ReadAt(got, 0); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	open().Close()
+	eventually(t, "the copy rests", func() bool { return nodes[0].daemon.PeerHandles() == 0 })
+	f := open()
+	defer f.Close()
+	write(t, b, "f", []byte("new"))
+	if _, err := f.ReadAt(got, 46<<20); err != nil || !bytes.Equal(got, content[46<<20:][:1000]) {
+		t.Errorf("what was opened before it was replaced: %v", err)
+	}
+}
+
+// TestClusterCopyOfMovedFile: a copy of a file outlives the move of the file.
+func TestClusterCopyOfMovedFile(t *testing.T) {
+	nodes := startCluster(t, 3)
+	for _, n := range nodes {
+		n.larger(192 << 20)
+	}
+	c := nodes[0].dial()
+	b := scratch(t, c, "shared")
+	there := nodes[2].dial().Buffer("shared")
+	content := random(47 << 20) // idle copies may take 48, and clients read windows of 32
+	pieces(t, b, "f", content, 1<<20)
+	ctx := limited(t, 60*time.Second)
+	f, err := there.Open(ctx, "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.ReadAt(make([]byte, 1000), 0); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	// The reader's node must not be who takes it.
+	self := nodes[2].daemon.Self
+	nodes[2].members.set("n3", func() gossip.Member { m := self(); m.Memory.Free = 0; return m })
+	if p, err := nodes[1].dial().DrainNode(ctx, "n1", nil); err != nil {
+		t.Fatalf("%v (%+v)", err, p)
+	}
+	got, err := there.ReadFile(ctx, "f")
+	if err != nil || !bytes.Equal(got, content) {
+		t.Errorf("after it moved: %d bytes, %v", len(got), err)
+	}
+	c.Close()
+	nodes[0].away()
+	got, err = there.ReadFile(ctx, "f")
+	if err != nil || !bytes.Equal(got, content) {
+		t.Errorf("after its first home has gone: %d bytes, %v", len(got), err)
+	}
+}
+
+// TestClusterWriterOfMovedFile: a file moves while a writer has it open that has not
+// committed anything yet.
+func TestClusterWriterOfMovedFile(t *testing.T) {
+	nodes := startCluster(t, 2)
+	b := scratch(t, nodes[0].dial(), "shared")
+	content := random(1 << 20)
+	write(t, b, "f", content)
+	ctx := limited(t, 30*time.Second)
+	f, err := b.OpenFile(ctx, "f", client.OpenOptions{Write: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is open", func() bool { n, _ := nodes[0].daemon.OpenFiles("shared"); return n == 1 })
+	p, err := nodes[1].dial().DrainNode(ctx, "n1", nil)
+	t.Logf("node drain: %v (%+v)", err, p)
+	if _, err := f.WriteAt([]byte("more"), 1<<20); err != nil {
+		t.Error(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Errorf("closing what was open when the file moved: %v", err)
+		f.Abort()
+	}
+	if !t.Failed() {
+		wantFile(t, b, "f", append(bytes.Clone(content), "more"...))
+	}
+}
+
+// TestClusterFabricLost: a relay whose one-sided connection breaks, and not its session,
+// opens the file again; it is closed when its writer closes it.
+func TestClusterFabricLost(t *testing.T) {
+	nodes := startCluster(t, 2)
+	b := scratch(t, nodes[0].dial(), "shared")
+	there := nodes[1].dial().Buffer("shared")
+	content := random(2 << 20)
+	ctx := limited(t, 30*time.Second)
+	write(t, b, "f", []byte("x")) // dirty: its home is n1
+	f, err := there.OpenFile(ctx, "f", client.OpenOptions{Write: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteAt(content[:1<<20], 0)
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := nodes[1].daemon.BreakFabric(ctx, "n1"); err != nil {
+		t.Fatal(err)
+	}
+	f.WriteAt(content[1<<20:], 1<<20)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, b, "f", content)
+	if e, err := b.Stat(ctx, "f"); err != nil || e.State == client.StateOpen {
+		t.Errorf("its only writer has closed it, and it is %v (%v)", e.State, err)
+	}
+	if files, writers := nodes[0].daemon.OpenFiles("shared"); files != 0 {
+		t.Errorf("%d files are open by %d writers, handles %d, leases %d", files, writers, nodes[0].daemon.PeerHandles(), nodes[0].daemon.PeerLeases())
+	}
+}
+
+// TestClusterCancelledOpens: an open that is given up on its way to the home leaves
+// nothing open there.
+func TestClusterCancelledOpens(t *testing.T) {
+	nodes := startCluster(t, 2)
+	b := scratch(t, nodes[0].dial(), "shared")
+	far := nodes[1].dial()
+	there := far.Buffer("shared")
+	write(t, b, "f", random(100_000))
+	write(t, b, "r", random(100_000))
+	for i := range 300 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*10)*time.Microsecond)
+		if f, err := there.OpenFile(ctx, "f", client.OpenOptions{Write: true}); err == nil {
+			f.Abort()
+		}
+		if f, err := there.Open(ctx, "r"); err == nil {
+			f.Close()
+		}
+		cancel()
+	}
+	far.Close() // what it gave up itself ends with its session
+	time.Sleep(2 * time.Second)
+	files, writers := nodes[1].daemon.OpenFiles("shared")
+	t.Logf("where they were opened %d files are open by %d writers, clients have %d", files, writers, nodes[1].daemon.ClientHandles())
+	if n := nodes[0].daemon.PeerHandles(); n > 1 {
+		t.Errorf("%d files are open for a node that has closed all", n)
+	}
+	write(t, b, "f", []byte("last"))
+	if e, err := b.Stat(t.Context(), "f"); err != nil || e.State == client.StateOpen {
+		_, writers := nodes[0].daemon.OpenFiles("shared")
+		t.Errorf("it is %v, by %d writers (%v)", e.State, writers, err)
+	}
+}
+
+// TestClusterDrainTimeout: a drain that ends before everything is saved lists what is not.
+func TestClusterDrainTimeout(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	write(t, b, "f", random(1000))
+	report, err := c.Drain(limited(t, 30*time.Second), "shared", time.Second, nil)
+	if err == nil || len(report.Failed) != 1 || report.Failed[0].Path != "f" {
+		t.Errorf("a drain of what cannot be saved: %v (%+v)", err, report)
+	}
+}
+
+// TestClusterDrainOfMovedFile: a drain does not say that a file is saved that has only
+// moved to a node that was done already.
+func TestClusterDrainOfMovedFile(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	nodes[1].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	write(t, b, "f", random(100_000))
+	var (
+		report   client.Report
+		drainErr error
+		wg       sync.WaitGroup
+	)
+	wg.Go(func() { report, drainErr = c.Drain(t.Context(), "shared", 10*time.Second, nil) })
+	time.Sleep(500 * time.Millisecond)
+	p, err := nodes[1].dial().DrainNode(limited(t, 20*time.Second), "n1", nil)
+	t.Logf("node drain: %v (%+v)", err, p)
+	wg.Wait()
+	if _, err := os.Stat(filepath.Join(dir, "f")); err != nil && drainErr == nil {
+		t.Errorf("the drain says that all is saved (%+v), and the store has no f", report)
+	}
+}
+
+// TestClusterTakeCancelled: a move that is given up half way loses nothing.
+func TestClusterTakeCancelled(t *testing.T) {
+	nodes := startCluster(t, 2)
+	b := scratch(t, nodes[0].dial(), "shared")
+	there := nodes[1].dial()
+	want := map[string][]byte{}
+	for i := range 500 {
+		name := fmt.Sprintf("f%d", i)
+		want[name] = random(20_000)
+		write(t, b, name, want[name])
+	}
+	cancelled := 0
+	for i := range 600 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(8000+i*137%12000)*time.Microsecond)
+		_, err := there.DrainNode(ctx, "n1", nil)
+		cancel()
+		if err == nil {
+			break
+		}
+		cancelled++
+	}
+	t.Logf("%d times cancelled", cancelled)
+	time.Sleep(time.Second)
+	for name, content := range want {
+		got, err := there.Buffer("shared").ReadFile(limited(t, 20*time.Second), name)
+		if err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+	}
+}
+
+// TestClusterBufferMadeAgain: a buffer that is made anew at a node right after another
+// one has destroyed its namesake keeps what is written to it.
+func TestClusterBufferMadeAgain(t *testing.T) {
+	nodes := startCluster(t, 2)
+	for i := range 60 {
+		c, there := nodes[0].dial(), nodes[1].dial()
+		scratch(t, c, "shared")
+		if _, err := there.Buffer("shared").Stat(t.Context(), "f"); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if err := c.DestroyBuffer(t.Context(), "shared", true); err != nil {
+			t.Fatal(err)
+		}
+		content := random(50_000)
+		write(t, scratch(t, there, "shared"), "g", content)
+		time.Sleep(20 * time.Millisecond)
+		got, err := there.Buffer("shared").ReadFile(t.Context(), "g")
+		if err != nil || !bytes.Equal(got, content) {
+			t.Fatalf("round %d: %d bytes, %v", i, len(got), err)
+		}
+		if err := there.DestroyBuffer(t.Context(), "shared", true); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestClusterPoolDeadline: nobody waits beyond a deadline for a node that says nothing.
+func TestClusterPoolDeadline(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	pool := peer.NewPool(&peer.Identity{Node: "n1"}, nil)
+	defer pool.Close()
+	patient, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() { pool.Session(patient, "n2", l.Addr().String(), peer.Who{}) })
+	time.Sleep(200 * time.Millisecond)
+	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer stop()
+	begun := time.Now()
+	if _, err := pool.Session(ctx, "n2", l.Addr().String(), peer.Who{}); err == nil {
+		t.Error("a session with a node that says nothing")
+	}
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("with a deadline of 300 ms it took %v", took)
+	}
+	begun = time.Now()
+	pool.Drop("n2")
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("dropping a node that is gone took %v", took)
+	}
+	wg.Wait()
+}
+
+// hello opens a session over TCP as somebody says it is.
+func hello(t *testing.T, address string, h *wire.Hello) (net.Conn, *wire.Reader, error) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	in := wire.NewReader(conn)
+	h.MinVersion, h.MaxVersion = wire.MinVersion, wire.MaxVersion
+	_, err = wire.Handshake(conn, in, h, nil)
+	return conn, in, err
+}
+
+// TestClusterManyReadersLittleMemory: readers of more than fits into memory go on,
+// however many there are.
+func TestClusterManyReadersLittleMemory(t *testing.T) {
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	scratch(t, c, "shared")
+	want := map[string][]byte{}
+	for i := range 14 {
+		name := fmt.Sprintf("f%d", i)
+		want[name] = random(7 << 20)
+		pieces(t, nodes[i%2].dial().Buffer("shared"), name, want[name], 512<<10)
+	}
+	there := nodes[2].dial().Buffer("shared")
+	ctx := limited(t, 60*time.Second)
+	var wg sync.WaitGroup
+	for name, content := range want {
+		wg.Go(func() {
+			got, err := there.ReadFile(ctx, name)
+			if err != nil || !bytes.Equal(got, content) {
+				t.Errorf("%s: %d bytes, %v", name, len(got), err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestClusterRenameRacesMove: a file that is renamed while it moves is still flushed, and
+// one that is removed does not come back.
+func TestClusterRenameRacesMove(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
+	there := nodes[1].dial()
+	want := map[string][]byte{}
+	const files = 40
+	for i := range files {
+		name := fmt.Sprintf("f%d", i)
+		want[name] = random(200_000)
+		write(t, b, name+".tmp", want[name])
+	}
+	ctx := limited(t, 60*time.Second)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		p, err := there.DrainNode(ctx, "n1", nil)
+		t.Logf("node drain: %v (%d of %d, failed %d)", err, p.FilesDone, p.FilesTotal, len(p.Failed))
+	})
+	for i := range files {
+		wg.Go(func() {
+			time.Sleep(time.Duration(i) * 5 * time.Millisecond)
+			if err := b.Rename(ctx, fmt.Sprintf("f%d.tmp", i), fmt.Sprintf("f%d", i)); err != nil {
+				t.Errorf("rename: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	report, err := c.Drain(ctx, "shared", 20*time.Second, nil)
+	if err != nil {
+		t.Errorf("drain: %v (%+v)", err, report)
+	}
+	for name, content := range want {
+		got, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !bytes.Equal(got, content) {
+			e, statErr := b.Stat(ctx, name)
+			t.Errorf("%s in the store: %d bytes, %v; in the buffer it is %v (%v)", name, len(got), err, e.State, statErr)
+		}
+	}
+}
+
+// TestClusterCloseLostAnswer: a close that the home carried out and whose answer was lost
+// is not a failure.
+func TestClusterCloseLostAnswer(t *testing.T) {
+	nodes := startCluster(t, 2)
+	b := scratch(t, nodes[0].dial(), "shared")
+	there := nodes[1].dial().Buffer("shared")
+	write(t, b, "f", []byte("x"))
+	ctx := limited(t, 60*time.Second)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(3 * time.Millisecond):
+				nodes[1].daemon.BreakSessions("n1")
+			}
+		}
+	})
+	failed := 0
+	for i := range 150 {
+		f, err := there.OpenFile(ctx, "f", client.OpenOptions{Write: true})
+		if err != nil {
+			continue
+		}
+		f.WriteAt([]byte(fmt.Sprint(i)), 0)
+		if err := f.Close(); err != nil {
+			failed++
+			t.Log(err)
+			f.Abort()
+		}
+	}
+	close(stop)
+	wg.Wait()
+	if failed > 0 {
+		t.Errorf("%d of 150 closes failed though the home was there", failed)
+	}
+}
+
+// TestClusterTwoReadersOneLargeFile: two that read a file of half the memory's size at a
+// node that is not its home do not wait for each other for ever.
+func TestClusterTwoReadersOneLargeFile(t *testing.T) {
+	nodes := startCluster(t, 2)
+	b := scratch(t, nodes[0].dial(), "shared")
+	content := random(32 << 20)
+	ctx := limited(t, 20*time.Second)
+	for round := range 5 {
+		name := fmt.Sprintf("f%d", round)
+		if err := b.WriteFile(ctx, name, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 2 {
+			there := nodes[1].dial().Buffer("shared")
+			wg.Go(func() {
+				got, err := there.ReadFile(ctx, name)
+				if err != nil || !bytes.Equal(got, content) {
+					t.Errorf("round %d: %d bytes, %v", round, len(got), err)
+				}
+			})
+		}
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
+		if err := b.Remove(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestClusterStageInElsewhere: stage-in over a file that another node has, dirty.
+func TestClusterStageInElsewhere(t *testing.T) {
+	nodes := startCluster(t, 2)
+	b := scratch(t, nodes[0].dial(), "shared")
+	there := nodes[1].dial()
+	write(t, b, "f", []byte("old"))
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("staged"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	report, err := there.StageIn(limited(t, 20*time.Second), client.StageRequest{Buffer: "shared", URL: "file://" + dir}, nil)
+	if !errors.Is(err, client.ErrBusy) || !strings.Contains(err.Error(), "n1") {
+		t.Errorf("stage-in: %v (%+v)", err, report)
+	}
+	wantFile(t, b, "f", []byte("old"))
+}
+
+// TestClusterRenameWhileStarting: a directory can be renamed while another daemon is starting.
+func TestClusterRenameWhileStarting(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	nodes[1].stop() // gossip says that it is leaving, for as long as it has not noticed
+	err := b.Rename(limited(t, 20*time.Second), "d", "e")
+	if err != nil {
+		t.Errorf("rename of a directory while a daemon that holds nothing is on its way out: %v", err)
+	}
+	if _, err := b.Stat(t.Context(), "e"); errors.Is(err, fs.ErrNotExist) {
+		t.Error("it is not there")
+	}
+}
+
+// TestClusterDrainedNodeTakesNothing: after a node drain, what is written at the node is
+// not in its memory alone.
+func TestClusterDrainedNodeTakesNothing(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b := scratch(t, c, "shared")
+	write(t, b, "before", random(100_000))
+	there := nodes[1].dial()
+	if p, err := there.DrainNode(limited(t, 20*time.Second), "n1", nil); err != nil {
+		t.Fatalf("%v (%+v)", err, p)
+	}
+	err := b.WriteFile(t.Context(), "after", []byte("late"), 0o644)
+	if err != nil {
+		t.Logf("refused: %v", err)
+		return
+	}
+	c.Close()
+	nodes[0].away()
+	if _, err := there.Buffer("shared").ReadFile(limited(t, 20*time.Second), "after"); err != nil {
+		t.Errorf("what was written at a drained node, which then went: %v", err)
+	}
+}
+
+var _ = bb.NotFound
+
+// TestClusterRemoveRacesMove: what is removed while it moves does not come back in the
+// store, and takes no memory.
+func TestClusterRemoveRacesMove(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	slow := fault.Rule{Op: "put", Kind: fault.Slow, Delay: 500 * time.Millisecond}
+	nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	nodes[1].faults.Set(slow)
+	there := nodes[1].dial()
+	const files = 60
+	for i := range files {
+		write(t, b, fmt.Sprintf("f%d", i), random(200_000))
+	}
+	ctx := limited(t, 60*time.Second)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		p, err := there.DrainNode(ctx, "n1", nil)
+		t.Logf("node drain: %v (%d of %d, failed %d)", err, p.FilesDone, p.FilesTotal, len(p.Failed))
+	})
+	for i := range files {
+		wg.Go(func() {
+			time.Sleep(time.Duration(i) * 4 * time.Millisecond)
+			if err := b.Remove(ctx, fmt.Sprintf("f%d", i)); err != nil {
+				t.Errorf("remove: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	drain(t, c, "shared")
+	time.Sleep(2 * time.Second)
+	names, _ := filepath.Glob(filepath.Join(dir, "f*"))
+	if len(names) > 0 {
+		t.Errorf("in the store are %d that were removed: %v", len(names), names)
+	}
+	for _, n := range nodes {
+		if m := n.status().Memory; m.Dirty > 0 {
+			t.Errorf("%s: %d bytes are dirty of files that were removed", n.name, m.Dirty)
+		}
+	}
+}
+
+// TestClusterLateOpener: a writer that opens a shared file while the connection of the
+// others' node is broken for a moment does not end their generation.
+func TestClusterLateOpener(t *testing.T) {
+	nodes := startCluster(t, 2)
+	b := scratch(t, nodes[0].dial(), "shared")
+	there := nodes[1].dial().Buffer("shared")
+	write(t, b, "f", []byte("x"))
+	ctx := limited(t, 60*time.Second)
+	f, err := there.OpenFile(ctx, "f", client.OpenOptions{Write: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteAt(random(1000), 0)
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	nodes[1].daemon.BreakSessions("n1")
+	eventually(t, "its home notices", func() bool { _, w := nodes[0].daemon.OpenFiles("shared"); return w == 0 })
+	late, err := b.OpenFile(ctx, "f", client.OpenOptions{Write: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late.WriteAt([]byte("late"), 2000)
+	if err := late.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	f.WriteAt([]byte("more"), 1000)
+	if err := f.Close(); err != nil {
+		t.Errorf("the writer whose node's connection broke for a moment: %v", err)
+		f.Abort()
+	}
+	if err := late.Close(); err != nil {
+		t.Errorf("the late one: %v", err)
+	}
+}
+
+// TestClusterReturnedNodeMemory: a node that was given up and comes back does not keep the
+// bytes of what was declared lost in memory for ever.
+func TestClusterReturnedNodeMemory(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b := scratch(t, c, "shared")
+	write(t, b, "f", random(10<<20))
+	c.Close()
+	nodes[0].away()
+	there := nodes[1].dial()
+	ctx := limited(t, 20*time.Second)
+	if _, err := there.ForgetNode(ctx, "n1"); err != nil {
+		t.Fatal(err)
+	}
+	nodes[0].start()
+	if err := there.Buffer("shared").Remove(ctx, "f"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	if m := nodes[0].status().Memory; m.Dirty > 0 {
+		t.Errorf("%d bytes are dirty of a file that was lost, and removed", m.Dirty)
+	}
+}
+
+// TestClusterSharedSessionLimits: the files that many clients of one node write at another
+// one, or read from it, are not bounded by what one session may have.
+func TestClusterSharedSessionLimits(t *testing.T) {
+	nodes := startCluster(t, 2)
+	home := nodes[0]
+	home.stop()
+	change := home.change
+	home.change = func(c *bbd.Config) { change(c); c.Limits.Leases, c.Limits.InFlight = 8, 24 }
+	home.start()
+	b := scratch(t, home.dial(), "shared")
+	const files = 32
+	for i := range files {
+		write(t, b, fmt.Sprintf("w%d", i), []byte("x"))
+		write(t, b, fmt.Sprintf("r%d", i), random(200_000))
+	}
+	ctx := limited(t, 40*time.Second)
+	var wg, written sync.WaitGroup
+	written.Add(files)
+	for i := range files {
+		there := nodes[1].dial().Buffer("shared") // each a client of its own
+		wg.Go(func() {
+			if _, err := there.ReadFile(ctx, fmt.Sprintf("r%d", i)); err != nil {
+				t.Errorf("reader %d: %v", i, err)
+			}
+		})
+		wg.Go(func() {
+			f, err := there.OpenFile(ctx, fmt.Sprintf("w%d", i), client.OpenOptions{Write: true})
+			if err != nil {
+				t.Errorf("writer %d: %v", i, err)
+				written.Done()
+				return
+			}
+			f.WriteAt(random(100_000), 0)
+			err = f.Sync()
+			written.Done()
+			if err != nil {
+				t.Errorf("writer %d: %v", i, err)
+				f.Abort()
+				return
+			}
+			written.Wait() // as ranks do
+			if err := f.Close(); err != nil {
+				t.Errorf("writer %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestClusterReadersFallBack: several readers of a copy whose home has gone go on with
+// what the store has.
+func TestClusterReadersFallBack(t *testing.T) {
+	nodes := startCluster(t, 2)
+	for _, n := range nodes {
+		n.larger(192 << 20)
+	}
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	content := random(47 << 20)
+	pieces(t, b, "f", content, 4<<20)
+	drain(t, c, "shared")
+	ctx := limited(t, 60*time.Second)
+	var readers []*client.File
+	for range 4 {
+		f, err := nodes[1].dial().Buffer("shared").Open(ctx, "f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		readers = append(readers, f)
+	}
+	c.Close()
+	nodes[0].stop()
+	var wg sync.WaitGroup
+	for _, f := range readers {
+		wg.Go(func() {
+			got := make([]byte, 1000)
+			if _, err := f.ReadAt(got, 40<<20); err != nil || !bytes.Equal(got, content[40<<20:][:1000]) {
+				t.Errorf("read: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestClusterBufferMadeAgainAtOnce: the same of one that is being asked for when its
+// namesake is destroyed.
+func TestClusterBufferMadeAgainAtOnce(t *testing.T) {
+	nodes := startCluster(t, 2)
+	for i := range 40 {
+		c, there := nodes[0].dial(), nodes[1].dial()
+		scratch(t, c, "shared")
+		if _, err := there.Buffer("shared").Stat(t.Context(), "f"); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		ctx := limited(t, 10*time.Second)
+		var (
+			made   sync.WaitGroup
+			exists atomic.Bool
+		)
+		for range 4 {
+			again := nodes[1].dial()
+			made.Go(func() {
+				for ctx.Err() == nil && !exists.Load() {
+					if _, err := again.CreateBuffer(ctx, client.BufferSpec{Name: "shared"}); err == nil {
+						exists.Store(true)
+					}
+				}
+			})
+		}
+		if err := c.DestroyBuffer(t.Context(), "shared", true); err != nil {
+			t.Fatal(err)
+		}
+		made.Wait()
+		content := random(50_000)
+		last := nodes[1].dial()
+		write(t, last.Buffer("shared"), "g", content)
+		time.Sleep(50 * time.Millisecond)
+		got, err := last.Buffer("shared").ReadFile(t.Context(), "g")
+		if err != nil || !bytes.Equal(got, content) {
+			t.Fatalf("round %d: %d bytes, %v", i, len(got), err)
+		}
+		if err := last.DestroyBuffer(t.Context(), "shared", true); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

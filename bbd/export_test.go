@@ -1,0 +1,90 @@
+package bbd
+
+import (
+	"context"
+	"maps"
+	"os"
+	"slices"
+
+	"forebay/bbd/peer"
+	"forebay/internal/bb"
+)
+
+// ownWho is whom sessions with peers act for that serve clients of this process's user.
+func ownWho() peer.Who {
+	return peer.Who{UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), System: true}
+}
+
+// BreakFabric closes the one-sided connection of the session with a node, and leaves
+// the session as it is.
+func (d *Daemon) BreakFabric(ctx context.Context, node bb.NodeID) error {
+	s, err := d.cluster.session(ctx, node, ownWho())
+	if err != nil {
+		return err
+	}
+	conn, err := s.Fabric(ctx)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// BreakSessions breaks the sessions with a node.
+func (d *Daemon) BreakSessions(node bb.NodeID) { d.cluster.pool.Drop(node) }
+
+// OpenFiles returns how many files of a buffer are open for writing, and by how many.
+func (d *Daemon) OpenFiles(name string) (files, writers int) {
+	b := d.buffers.byName[name]
+	b.mu.Lock()
+	open := slices.Collect(maps.Values(b.mu.open))
+	b.mu.Unlock()
+	for _, f := range open {
+		f.mu.Lock()
+		files++
+		writers += f.writers
+		f.mu.Unlock()
+	}
+	return files, writers
+}
+
+// Handles returns how many files sessions of other daemons have open here.
+func (d *Daemon) PeerHandles() (n int) {
+	d.sessions.Lock()
+	defer d.sessions.Unlock()
+	for _, s := range d.sessions.all {
+		s.mu.Lock()
+		if s.peer != "" {
+			n += len(s.mu.handles)
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// PeerLeases returns how many leases sessions of other daemons hold here.
+func (d *Daemon) PeerLeases() (n int) {
+	d.sessions.Lock()
+	defer d.sessions.Unlock()
+	for _, s := range d.sessions.all {
+		s.mu.Lock()
+		if s.peer != "" {
+			n += len(s.mu.leases)
+		}
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// ClientHandles returns how many files sessions of clients have open here.
+func (d *Daemon) ClientHandles() (n int) {
+	d.sessions.Lock()
+	defer d.sessions.Unlock()
+	for _, s := range d.sessions.all {
+		s.mu.Lock()
+		if s.peer == "" {
+			n += len(s.mu.handles)
+		}
+		s.mu.Unlock()
+	}
+	return n
+}

@@ -1,0 +1,193 @@
+package clustertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"forebay/client"
+	"forebay/internal/netnstest"
+)
+
+// names is the state of the model: which names are taken.
+type names [4]bool
+
+// action is one operation of the history. Its outcome is the kind of its error, 0: done.
+type action struct {
+	what     string // create (exclusive), rename (without replacing), remove or stat
+	from, to int
+}
+
+// step is the model: whether an outcome is right in a state, and the state after. What
+// nobody knows the outcome of has no end in the history, and does what it can here; that
+// it was never done is the same as that it comes last.
+func (s names) step(a action, kind client.Kind) (bool, names) {
+	unknown := kind == client.ErrUnavailable
+	switch taken := s[a.from]; a.what {
+	case "create":
+		if kind == client.ErrExists || unknown && taken {
+			return taken, s
+		}
+		s[a.from] = true
+		return !taken, s
+	case "stat":
+		return unknown || taken == (kind == 0), s
+	case "remove":
+		if kind == client.ErrNotFound || unknown && !taken {
+			return !taken, s
+		}
+		s[a.from] = false
+		return taken, s
+	default:
+		switch {
+		case kind == client.ErrNotFound || unknown && !taken:
+			return !taken, s
+		case kind == client.ErrExists || unknown && s[a.to]:
+			return s[a.to], s
+		}
+		ok := taken && !s[a.to]
+		s[a.from], s[a.to] = false, true
+		return ok, s
+	}
+}
+
+var namesModel = porcupine.Model{
+	Init: func() any { return names{} },
+	Step: func(state, input, output any) (bool, any) {
+		return state.(names).step(input.(action), output.(client.Kind))
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v: %v", input, output) },
+}
+
+// The check must be able to fail.
+func TestHistoryCheck(t *testing.T) {
+	op := func(call, end int64, what string, kind client.Kind) porcupine.Operation {
+		return porcupine.Operation{Input: action{what: what, to: 1}, Call: call, Output: kind, Return: end}
+	}
+	for what, c := range map[string]struct {
+		history []porcupine.Operation
+		right   bool
+	}{
+		"in turn":      {[]porcupine.Operation{op(1, 2, "create", 0), op(3, 4, "remove", 0), op(5, 6, "stat", client.ErrNotFound)}, true},
+		"two creators": {[]porcupine.Operation{op(1, 3, "create", 0), op(2, 4, "create", 0)}, false},
+		"two removers": {[]porcupine.Operation{op(1, 2, "create", 0), op(3, 6, "remove", 0), op(4, 5, "remove", 0)}, false},
+		"stale":        {[]porcupine.Operation{op(1, 2, "create", 0), op(3, 4, "stat", client.ErrNotFound)}, false},
+		"unknown":      {[]porcupine.Operation{op(1, math.MaxInt64, "create", client.ErrUnavailable), op(3, 4, "stat", 0)}, true},
+		"renamed":      {[]porcupine.Operation{op(1, 2, "create", 0), op(3, 4, "rename", 0), op(5, 6, "stat", 0)}, false},
+	} {
+		if got := porcupine.CheckOperations(namesModel, c.history); got != c.right {
+			t.Errorf("%s: linearizable %v", what, got)
+		}
+	}
+}
+
+// contend does what many clients on all hosts do to a few names, and records it.
+func (s *scenario) contend(ctx context.Context, id int, began time.Time) (ops []porcupine.Operation) {
+	rnd := rand.New(rand.NewPCG(uint64(id), 7))
+	c, err := client.Dial(s.t.Context(), client.Options{Address: "unix://" + s.daemons[id%len(s.daemons)].Socket})
+	if err != nil {
+		s.t.Error(err)
+		return nil
+	}
+	defer c.Close()
+	b := c.Buffer("work")
+	for ctx.Err() == nil {
+		a := action{what: []string{"create", "create", "rename", "remove", "stat"}[rnd.IntN(5)], from: rnd.IntN(len(names{}))}
+		a.to = (a.from + 1 + rnd.IntN(len(names{})-1)) % len(names{})
+		one, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+		call := time.Since(began)
+		err := do(one, b, a)
+		end := time.Since(began)
+		cancel()
+		kind := client.KindOf(err)
+		switch {
+		case err == nil:
+			kind = 0
+		case errors.Is(err, client.ErrUnavailable) && strings.Contains(err.Error(), "reach: "):
+			time.Sleep(100 * time.Millisecond)
+			continue // it was never asked
+		case errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrCancelled), errors.Is(err, client.ErrBusy):
+			kind, end = client.ErrUnavailable, math.MaxInt64
+		case kind != client.ErrExists && kind != client.ErrNotFound:
+			s.t.Errorf("%+v: %v", a, err)
+		}
+		ops = append(ops, porcupine.Operation{ClientId: id, Input: a, Call: int64(call), Output: kind, Return: int64(end)})
+		time.Sleep(time.Duration(rnd.IntN(20)) * time.Millisecond)
+	}
+	return ops
+}
+
+func do(ctx context.Context, b *client.Buffer, a action) error {
+	from, to := fmt.Sprint("name", a.from), fmt.Sprint("name", a.to)
+	switch a.what {
+	case "create":
+		f, err := b.OpenFile(ctx, from, client.OpenOptions{Write: true, Create: true, Exclusive: true, Mode: 0o644})
+		if err != nil {
+			return err
+		}
+		// The name is made; that somebody removes it before it is closed is no failure of that.
+		_ = f.Close()
+		return nil
+	case "remove":
+		return b.Remove(ctx, from)
+	case "stat":
+		_, err := b.Stat(ctx, from)
+		return err
+	default:
+		return b.RenameNoReplace(ctx, from, to)
+	}
+}
+
+// TestHistory checks that exclusive creations, renames and removals are linearizable
+// across daemons while one is killed, one is stopped, and the network is cut.
+func TestHistory(t *testing.T) {
+	s := newScenario(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	var (
+		mu  sync.Mutex
+		all []porcupine.Operation
+		wg  sync.WaitGroup
+	)
+	began := time.Now()
+	for id := range 8 {
+		wg.Go(func() {
+			ops := s.contend(ctx, id, began)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, ops...)
+		})
+	}
+	time.Sleep(2 * time.Second)
+	s.daemons[2].Kill()
+	s.daemons[2].Start()
+	time.Sleep(2 * time.Second)
+	h := s.net.Hosts
+	s.net.Partition([]*netnstest.Host{h[0], h[1]}, []*netnstest.Host{h[2], h[3]})
+	time.Sleep(fault(t, 6*time.Second))
+	s.net.Heal()
+	s.daemons[1].Pause()
+	time.Sleep(fault(t, 4*time.Second))
+	s.daemons[1].Resume()
+	time.Sleep(4 * time.Second)
+	cancel()
+	wg.Wait()
+	outcomes := map[string]int{}
+	for _, op := range all {
+		outcomes[fmt.Sprint(op.Input.(action).what, " ", op.Output)]++
+	}
+	t.Logf("%d operations: %v", len(all), outcomes)
+	if len(all) < 300 {
+		t.Errorf("only %d operations: the test does not test", len(all))
+	}
+	if got := porcupine.CheckOperationsTimeout(namesModel, all, 60*time.Second); got != porcupine.Ok {
+		t.Errorf("the history is not linearizable: %v", got)
+	}
+}
