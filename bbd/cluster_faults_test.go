@@ -441,32 +441,6 @@ func hello(t *testing.T, address string, h *wire.Hello) (net.Conn, *wire.Reader,
 	return conn, in, err
 }
 
-// TestClusterManyReadersLittleMemory: readers of more than fits into memory go on,
-// however many there are.
-func TestClusterManyReadersLittleMemory(t *testing.T) {
-	nodes := startCluster(t, 3)
-	c := nodes[0].dial()
-	scratch(t, c, "shared")
-	want := map[string][]byte{}
-	for i := range 14 {
-		name := fmt.Sprintf("f%d", i)
-		want[name] = random(7 << 20)
-		pieces(t, nodes[i%2].dial().Buffer("shared"), name, want[name], 512<<10)
-	}
-	there := nodes[2].dial().Buffer("shared")
-	ctx := limited(t, 60*time.Second)
-	var wg sync.WaitGroup
-	for name, content := range want {
-		wg.Go(func() {
-			got, err := there.ReadFile(ctx, name)
-			if err != nil || !bytes.Equal(got, content) {
-				t.Errorf("%s: %d bytes, %v", name, len(got), err)
-			}
-		})
-	}
-	wg.Wait()
-}
-
 // TestClusterRenameRacesMove: a file that is renamed while it moves is still flushed, and
 // one that is removed does not come back.
 func TestClusterRenameRacesMove(t *testing.T) {
@@ -546,38 +520,6 @@ func TestClusterCloseLostAnswer(t *testing.T) {
 	wg.Wait()
 	if failed > 0 {
 		t.Errorf("%d of 150 closes failed though the home was there", failed)
-	}
-}
-
-// TestClusterTwoReadersOneLargeFile: two that read a file of half the memory's size at a
-// node that is not its home do not wait for each other for ever.
-func TestClusterTwoReadersOneLargeFile(t *testing.T) {
-	nodes := startCluster(t, 2)
-	b := scratch(t, nodes[0].dial(), "shared")
-	content := random(32 << 20)
-	ctx := limited(t, 20*time.Second)
-	for round := range 5 {
-		name := fmt.Sprintf("f%d", round)
-		if err := b.WriteFile(ctx, name, content, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		var wg sync.WaitGroup
-		for range 2 {
-			there := nodes[1].dial().Buffer("shared")
-			wg.Go(func() {
-				got, err := there.ReadFile(ctx, name)
-				if err != nil || !bytes.Equal(got, content) {
-					t.Errorf("round %d: %d bytes, %v", round, len(got), err)
-				}
-			})
-		}
-		wg.Wait()
-		if t.Failed() {
-			return
-		}
-		if err := b.Remove(ctx, name); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

@@ -211,7 +211,8 @@ func (r *relay) abandon(ctx context.Context) {
 	if r.session == nil || r.session.Broken() {
 		return // the home gives the writer up when it does not come back
 	}
-	ctx, cancel := context.WithTimeout(ctx, relayPatience)
+	// Though whoever asked for it may be gone: else the file stays open at its home.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), relayPatience)
 	defer cancel()
 	m := &wire.Commit{Handle: r.handle, Close: true, Abort: true}
 	if _, err := r.session.Ask(ctx, wire.Type_TYPE_COMMIT, m, nil, nil); err != nil {
