@@ -509,7 +509,7 @@ func TestClusterCloseLostAnswer(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		f.WriteAt([]byte(fmt.Sprint(i)), 0)
+		f.WriteAt(fmt.Append(nil, i), 0)
 		if err := f.Close(); err != nil {
 			failed++
 			t.Log(err)
