@@ -1,11 +1,17 @@
 package bbd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta"
@@ -24,7 +30,55 @@ const drainGrace = 5 * time.Second
 
 // drainAll has every daemon flush what it is the home of, and adds what the homes that
 // do not answer have not saved.
-func (r *request) drainAll(b *buffer, m *wire.Drain) (*wire.Progress, error) {
+//
+// A file that moves from a node that has yet to do its share to one that has done it
+// would be left out, so all are asked again if what was there at the beginning is dirty.
+func (r *request) drainAll(b *buffer, m *wire.Drain) (answer *wire.Progress, err error) {
+	began, again := time.Now(), proto.CloneOf(m)
+	for round := range maxMoves {
+		if answer, err = r.drainOnce(b, again); err != nil || !saved(answer) {
+			break
+		}
+		left, err := b.dirtySince(r.ctx, began)
+		if err != nil {
+			return nil, err
+		}
+		if !left {
+			break
+		}
+		// Another job, and the same one for who repeats the request at another daemon.
+		again.Key = fmt.Sprintf("%s again %d", cmp.Or(m.Key, fmt.Sprint(r.s.d.epoch, r.s.id, r.head.Request)), round)
+	}
+	return answer, err
+}
+
+// errFound ends a search.
+var errFound = errors.New("found")
+
+// dirtySince reports whether a closed file is dirty that was so at a time before.
+func (b *buffer) dirtySince(ctx context.Context, began time.Time) (bool, error) {
+	keep := b.spec().Keep
+	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type != bb.TypeFile || e.State() != bb.StateDirty || e.MTime.After(began) {
+			return nil
+		}
+		path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+		if err != nil {
+			return nil // removed meanwhile
+		}
+		if _, kept := plan.Kept(keep, path); kept {
+			return nil
+		}
+		return errFound
+	})
+	if err == errFound {
+		return true, nil
+	}
+	return false, err
+}
+
+// drainOnce has every daemon do its share once.
+func (r *request) drainOnce(b *buffer, m *wire.Drain) (*wire.Progress, error) {
 	nodes := append(b.d.cluster.others(), b.d.cfg.Node)
 	slices.Sort(nodes)
 	data, err := json.Marshal(awayTask{nodes})

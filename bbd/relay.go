@@ -107,7 +107,7 @@ func (r *relay) commit(ctx context.Context, s *session, m *wire.Commit, data []b
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		answer, err := r.try(ctx, m, bytes)
 		if errors.Is(err, errClosed) {
-			return r.closed(ctx, m)
+			answer, err = r.closed(ctx, m)
 		}
 		if err == nil || bb.KindOf(err) != bb.Unavailable || ctx.Err() != nil {
 			return answer, err

@@ -54,6 +54,13 @@ func (p *progress) update(change func(*wire.Progress)) error {
 	return err
 }
 
+// left reports whether something could not be done.
+func (p *progress) left() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !saved(&p.now)
+}
+
 // done returns the last message.
 func (p *progress) done() *wire.Progress {
 	p.mu.Lock()

@@ -52,7 +52,8 @@ func (r *request) take(m *wire.Take) (proto.Message, error) {
 	if e.File != bb.FileID(m.File) || e.Generation != bb.Generation(m.Generation) || e.Open || e.Lost || b.home(&e) != r.s.peer {
 		return nil, errMoved("take", b.address(m.Name))
 	}
-	if m := b.d.store.Stats().Memory; m.Free+m.Evictable < e.Size {
+	stats := b.d.store.Stats()
+	if m := stats.Memory; !stats.Populating && m.Free+m.Evictable < e.Size {
 		return nil, bb.E(bb.NoSpace, "take", b.address(e.Name), "this node has no room for it")
 	} else if m.Free < 2*e.Size {
 		b.d.room.evict(2*e.Size - m.Free)
@@ -132,7 +133,7 @@ func (b *buffer) fetchWhole(ctx context.Context, e *bb.Entry) error {
 	// If there is no room after all, another node may have it: two that wait for each other
 	// to make some would wait for long.
 	w := newSegmentWriter(b, b.spec().UID)
-	w.noWait = true
+	w.noWait = !b.d.store.Stats().Populating // which makes room by itself
 	defer w.relinquish()
 	if err := b.absorb(ctx, w, &homeReader{ctx: ctx, c: c}, e.File, e.Generation, e.Size); err != nil {
 		return err
