@@ -19,7 +19,6 @@ import (
 	"forebay/client"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
-	"forebay/internal/wire"
 	"forebay/meta/gossip"
 )
 
@@ -424,20 +423,6 @@ func TestClusterPoolDeadline(t *testing.T) {
 		t.Errorf("dropping a node that is gone took %v", took)
 	}
 	wg.Wait()
-}
-
-// hello opens a session over TCP as somebody says it is.
-func hello(t *testing.T, address string, h *wire.Hello) (net.Conn, *wire.Reader, error) {
-	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	in := wire.NewReader(conn)
-	h.MinVersion, h.MaxVersion = wire.MinVersion, wire.MaxVersion
-	_, err = wire.Handshake(conn, in, h, nil)
-	return conn, in, err
 }
 
 // TestClusterRenameRacesMove: a file that is renamed while it moves is still flushed, and
