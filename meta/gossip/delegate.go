@@ -17,21 +17,30 @@ type delegate struct{ g *Gossip }
 func (d *delegate) NodeMeta(int) []byte {
 	d.g.mu.Lock()
 	defer d.g.mu.Unlock()
-	d.g.mu.said = d.g.mu.self
-	return d.g.mu.record
+	d.g.mu.said, d.g.mu.saidAt = d.g.mu.self, d.g.later()
+	record, _ := encode(&d.g.mu.said, d.g.mu.saidAt) // set has seen that it fits
+	return record
 }
 
-// NotifyMsg ignores messages: we send none.
-func (d *delegate) NotifyMsg([]byte) {}
+// NotifyMsg hears how full some members are.
+func (d *delegate) NotifyMsg(b []byte) { d.g.hear(b, true) }
 
-// GetBroadcasts has none of our own.
-func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
+// GetBroadcasts returns a message of what we have heard of that, if there is room.
+func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
+	d.g.mu.Lock()
+	defer d.g.mu.Unlock()
+	all := d.g.mu.rumours.take(max(0, limit-overhead-usageHead-usageTail) / usageEntry)
+	if len(all) == 0 {
+		return nil
+	}
+	return [][]byte{encodeUsage(all)}
+}
 
-// LocalState adds nothing to memberlist's.
-func (d *delegate) LocalState(bool) []byte { return nil }
+// LocalState adds all we know of that to memberlist's own state.
+func (d *delegate) LocalState(bool) []byte { return d.g.allUsage() }
 
-// MergeRemoteState ignores what others add.
-func (d *delegate) MergeRemoteState([]byte, bool) {}
+// MergeRemoteState hears all that another member knows.
+func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.g.hear(b, false) }
 
 // NotifyAlive hears every word that a member is alive, before memberlist judges how
 // new it is: enough to end a suspicion of ours, which is a hint.
@@ -73,7 +82,7 @@ func (g *Gossip) learn(n *memberlist.Node) {
 	if node == g.options.Node {
 		return
 	}
-	m, err := decode(node, n.Meta)
+	m, at, err := decode(node, n.Meta)
 	if err != nil {
 		g.stats.garbage.Add(1)
 		m = Member{Node: node}
@@ -84,6 +93,7 @@ func (g *Gossip) learn(n *memberlist.Node) {
 	if s == nil {
 		s = &seen{}
 		g.mu.members[node] = s
+		g.mu.byHash[nodeHash(node)] = node
 	}
 	if err != nil && !s.readErr {
 		g.log.Warn("gossip: a member's record is not read", "node", node, "error", err)
@@ -93,9 +103,15 @@ func (g *Gossip) learn(n *memberlist.Node) {
 		m.Since = time.Now()
 	}
 	if s.State.Gone() || s.Node == "" {
+		g.mu.there++
 		g.log.Info("gossip: a member is there", "node", node, "state", m.State.String(), "address", n.Address())
 	}
-	*s = seen{Member: m, said: m.State, address: n.Address(), readErr: err != nil}
+	u := usageOf(&m, at)
+	if s.Instance == m.Instance && m.State != Starting && newer(s.usage.at, at) { // its bytes were overtaken
+		u = s.usage
+		m.apply(u)
+	}
+	*s = seen{Member: m, said: m.State, address: n.Address(), usage: u, readErr: err != nil}
 	g.announce()
 }
 
@@ -112,6 +128,7 @@ func (g *Gossip) lose(node bb.NodeID) {
 		state = Left
 	}
 	g.become(s, state)
+	g.mu.there--
 	g.log.Info("gossip: a member is gone", "node", node, "state", state.String())
 	g.forget(time.Now())
 }
@@ -124,7 +141,7 @@ func (g *Gossip) forget(now time.Time) {
 		switch {
 		case !s.State.Gone():
 		case now.Sub(s.Since) > remember:
-			delete(g.mu.members, node)
+			g.drop(node)
 		default:
 			gone = append(gone, s)
 		}
@@ -136,10 +153,15 @@ func (g *Gossip) forget(now time.Time) {
 				oldest = i
 			}
 		}
-		delete(g.mu.members, gone[oldest].Node)
+		g.drop(gone[oldest].Node)
 		gone[oldest] = gone[len(gone)-1]
 		gone = gone[:len(gone)-1]
 	}
+}
+
+func (g *Gossip) drop(node bb.NodeID) {
+	delete(g.mu.members, node)
+	delete(g.mu.byHash, nodeHash(node))
 }
 
 // become sets the state we see a member in. g.mu must be held.
@@ -181,7 +203,7 @@ func (g *Gossip) conflict(existing, other *memberlist.Node) {
 	g.mu.Lock()
 	instance := g.mu.self.Instance
 	g.mu.Unlock()
-	if m, err := decode(node, other.Meta); err == nil && m.Instance == instance && instance != 0 {
+	if m, _, err := decode(node, other.Meta); err == nil && m.Instance == instance && instance != 0 {
 		// Our own life before, at another address: it will be found dead.
 		g.log.Info("gossip: others still know an older address of this daemon", "address", other.Address())
 		return

@@ -138,9 +138,12 @@ type Gossip struct {
 	mu struct {
 		sync.Mutex
 		self    Member
-		record  []byte // of self
-		said    Member // what memberlist has taken of it
+		said    Member // what of it has been spread
+		saidAt  uint32
+		rumours rumours
 		members map[bb.NodeID]*seen
+		there   int // of them are not gone
+		byHash  map[uint64]bb.NodeID
 		changed chan struct{}
 		leaving bool
 		closed  bool
@@ -153,7 +156,8 @@ type seen struct {
 	Member
 	said    State // its own word
 	address string
-	readErr bool // its record could not be read
+	usage   usage // how full it says it is
+	readErr bool  // its record could not be read
 }
 
 type counters struct {
@@ -188,7 +192,7 @@ func Start(ctx context.Context, o Options, self Member) (*Gossip, error) {
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
-	g.mu.members = map[bb.NodeID]*seen{}
+	g.mu.members, g.mu.byHash = map[bb.NodeID]*seen{}, map[uint64]bb.NodeID{}
 	g.mu.changed = make(chan struct{})
 	if err := g.set(self); err != nil {
 		return nil, err
@@ -262,8 +266,7 @@ func (g *Gossip) set(m Member) error {
 	if g.mu.leaving {
 		m.State = Leaving
 	}
-	record, err := encode(&m)
-	if err != nil {
+	if _, err := encode(&m, 0); err != nil { // so that NodeMeta cannot fail
 		return err
 	}
 	old := &g.mu.self
@@ -272,7 +275,7 @@ func (g *Gossip) set(m Member) error {
 		m.Since = time.Now()
 	}
 	if *old != m {
-		*old, g.mu.record = m, record
+		*old = m
 		g.announce()
 	}
 	return nil
@@ -291,7 +294,8 @@ func (g *Gossip) announce() {
 }
 
 // Update replaces what we say of ourselves. Others hear of a new state or address at
-// once, of bytes in the pace that the cluster's size allows; see pace. It does not
+// once, of bytes in the pace that the cluster's size allows (see pace), and of their
+// 255ths of the capacity alone. It does not
 // block. An error means that nothing has changed: the record does not fit, or its
 // state is not a daemon's own to say. After Leave the state stays leaving.
 func (g *Gossip) Update(self Member) error {
@@ -355,12 +359,7 @@ func (g *Gossip) Stats() Stats {
 func (g *Gossip) count() (there, gone int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, s := range g.mu.members {
-		if s.State.Gone() {
-			gone++
-		}
-	}
-	return len(g.mu.members) - gone + 1, gone
+	return g.mu.there + 1, len(g.mu.members) - g.mu.there
 }
 
 // Addr is the address that others are told, host:port.

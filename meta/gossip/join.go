@@ -163,26 +163,50 @@ func (g *Gossip) join() {
 	}
 	pause := min(firstRetry, longest)
 	var strays backoff
-	for first := true; g.ctx.Err() == nil; pause = min(2*pause, longest) {
-		if there, _ := g.count(); there == 1 {
+	for round := 0; g.ctx.Err() == nil; round++ {
+		there, _ := g.count()
+		if there == 1 {
 			g.joinAny(g.seeds())
 		} else {
 			g.joinDead(there)
 			if strays.turn() {
 				strays.settle(g.joinStray())
 			}
+			if slices.Contains(exchanges, round) {
+				g.exchange()
+			}
 		}
-		if first {
+		if round == 0 {
 			close(g.firstTry)
-			first = false
 		}
 		select {
 		case <-g.ctx.Done():
 		case <-time.After(jitter(pause)):
 		}
+		pause = min(2*pause, longest)
 	}
 	if g.Err() != nil { // refused: nobody may call Close for a while
 		_ = g.shutdown()
+	}
+}
+
+// exchanges are the rounds, some five and twenty seconds after the start, in which a
+// member exchanges all it knows with another one. While many start at once, each sends
+// news on only as often as suits the few that it knows so far, and some get lost;
+// memberlist's own exchange would come minutes later.
+var exchanges = []int{4, 6}
+
+func (g *Gossip) exchange() {
+	var there []string
+	g.mu.Lock()
+	for _, s := range g.mu.members {
+		if !s.State.Gone() {
+			there = append(there, s.address)
+		}
+	}
+	g.mu.Unlock()
+	if len(there) > 0 {
+		g.joinAny([]string{there[rand.IntN(len(there))]})
 	}
 }
 

@@ -4,37 +4,47 @@ import (
 	"time"
 )
 
-// pace says how often bytes are worth a message. Each message goes to every member,
-// and each member sends on only so much: with memberlist's LAN settings about five
-// different records a second reach everybody, whatever the size of the cluster. So
-// all members together publish no more than that.
+// pace says how often a member says how full it is. Each entry goes to every member,
+// and each sends it on a few times. Together they say it a hundred times a second at
+// most, which costs each of them about ten kilobytes a second to send.
 type pace struct {
-	least time.Duration // between two messages of one member
+	least time.Duration // between two entries of one member
 	share time.Duration // for each member of the cluster
 }
 
 func newPace(o *Options) pace {
 	if o.WAN {
-		return pace{least: 5 * time.Second, share: time.Second}
+		return pace{least: 5 * time.Second, share: 50 * time.Millisecond}
 	}
-	return pace{least: time.Second, share: 250 * time.Millisecond}
+	return pace{least: time.Second, share: 10 * time.Millisecond}
 }
 
-// due returns how long after the last message the next one is due, in a cluster of so
-// many members; false: there is nothing to say.
-func (p pace) due(said, want Member, members int) (time.Duration, bool) {
+// news is what a member has to spread.
+type news uint8
+
+const (
+	nothing news = iota
+	figures      // how full it is
+	words        // a record: all it says
+)
+
+// due returns what to spread, and how long after the last time, in a cluster of so many
+// members.
+func (p pace) due(said, want Member, members int) (news, time.Duration) {
 	gap := max(p.least, time.Duration(members)*p.share)
-	words := want
-	words.Memory, words.Disk, words.Since = said.Memory, said.Disk, said.Since
+	rest := want
+	rest.Since = said.Since
+	rest.Memory.Free, rest.Memory.Dirty = said.Memory.Free, said.Memory.Dirty
+	rest.Disk.Free, rest.Disk.Dirty = said.Disk.Free, said.Disk.Dirty
 	switch {
-	case words != said:
-		return 0, true
+	case rest != said:
+		return words, 0
 	case want.Memory.far(said.Memory) || want.Disk.far(said.Disk):
-		return gap, true
-	case want.Memory != said.Memory || want.Disk != said.Disk:
-		return 8 * gap, true
+		return figures, gap
+	case usageOf(&want, 0) != usageOf(&said, 0):
+		return figures, 8 * gap
 	default:
-		return 0, false
+		return nothing, 0
 	}
 }
 
@@ -43,7 +53,7 @@ func (p pace) due(said, want Member, members int) (time.Duration, bool) {
 func (t Tier) far(said Tier) bool {
 	step := max(t.Capacity/16, mebibyte)
 	apart := func(a, b int64) bool { return a-b >= step || b-a >= step || (a == 0) != (b == 0) }
-	return t.Capacity != said.Capacity || apart(t.Free, said.Free) || apart(t.Dirty, said.Dirty)
+	return apart(t.Free, said.Free) || apart(t.Dirty, said.Dirty)
 }
 
 // publish spreads what Update sets, in its pace, until Close.
@@ -57,9 +67,9 @@ func (g *Gossip) publish() {
 		said, want := g.mu.said, g.mu.self
 		g.mu.Unlock()
 		wait := time.Hour
-		if after, some := g.pace.due(said, want, members); some {
+		if what, after := g.pace.due(said, want, members); what != nothing {
 			if wait = time.Until(last.Add(after)); wait <= 0 {
-				g.spread(time.Second)
+				g.tell(what)
 				last = time.Now()
 				continue
 			}
@@ -72,6 +82,16 @@ func (g *Gossip) publish() {
 		case <-timer.C:
 		}
 	}
+}
+
+func (g *Gossip) tell(what news) {
+	if what == words {
+		g.spread(time.Second)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.say()
 }
 
 // spread broadcasts our record. It returns when it has been sent on, or after a while;

@@ -16,7 +16,7 @@ import (
 //	byte 0      format version, now 1
 //	byte 1      oldest format version whose readers understand it
 //	bytes 2-3   length of the body, big endian
-//	body        instance (8 bytes), state (1), versions (2 uvarints), server (string),
+//	body        instance (8 bytes), when it was said (4; see usage), state (1), versions (2 uvarints), server (string),
 //	            session, fabric, admin, routes (addresses), memory, disk (3 uvarints
 //	            each: capacity, free, dirty in MiB)
 //	4 bytes     CRC-32C of the node's name and all before
@@ -31,7 +31,7 @@ const (
 	formatVersion = 1
 	recordHead    = 4
 	recordTail    = 4
-	minBody       = 8 + 1 + 2 + 1 + 4 + 6
+	minBody       = 8 + 4 + 1 + 2 + 1 + 4 + 6
 )
 
 // MaxRecord is what a member may take in gossip: its name and its record, in bytes.
@@ -51,11 +51,13 @@ const (
 	addrOther
 )
 
-// encode returns the record of m; bb.Invalid if it does not fit into MaxRecord.
-func encode(m *Member) ([]byte, error) {
+// encode returns the record of m, said at a time; bb.Invalid if it does not fit into
+// MaxRecord.
+func encode(m *Member, at uint32) ([]byte, error) {
 	b := make([]byte, recordHead, 256)
 	b[0], b[1] = formatVersion, formatVersion
 	b = binary.BigEndian.AppendUint64(b, uint64(m.Instance))
+	b = binary.BigEndian.AppendUint32(b, at)
 	b = append(b, byte(m.State))
 	b = binary.AppendUvarint(b, uint64(m.MinVersion))
 	b = binary.AppendUvarint(b, uint64(m.MaxVersion))
@@ -142,12 +144,12 @@ func joinAddress(host string, port uint16) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// decode reads the record of a node. It trusts nothing: bb.Checksum and bb.Invalid
-// say what is wrong, bb.Unsupported that only newer readers understand it.
-func decode(node bb.NodeID, b []byte) (Member, error) {
-	m := Member{Node: node}
-	fail := func(kind bb.Kind, why string) (Member, error) {
-		return Member{}, bb.E(kind, "read gossip", string(node), why)
+// decode reads the record of a node, and when that was said. It trusts nothing:
+// bb.Checksum and bb.Invalid say what is wrong, bb.Unsupported that only newer readers
+// understand it.
+func decode(node bb.NodeID, b []byte) (m Member, at uint32, err error) {
+	fail := func(kind bb.Kind, why string) (Member, uint32, error) {
+		return Member{}, 0, bb.E(kind, "read gossip", string(node), why)
 	}
 	if len(b) < recordHead+minBody+recordTail || len(b) > MaxRecord {
 		return fail(bb.Invalid, fmt.Sprintf("a record of %d bytes", len(b)))
@@ -163,7 +165,8 @@ func decode(node bb.NodeID, b []byte) (Member, error) {
 		return fail(bb.Unsupported, fmt.Sprintf("the record's format is %d, for readers of %d", b[0], b[1]))
 	}
 	r := reader{b: body}
-	m.Instance = bb.InstanceID(binary.BigEndian.Uint64(r.take(8)))
+	m.Node, m.Instance = node, bb.InstanceID(binary.BigEndian.Uint64(r.take(8)))
+	at = binary.BigEndian.Uint32(r.take(4))
 	m.State = State(r.byte())
 	m.MinVersion, m.MaxVersion = r.uint32(), r.uint32()
 	m.Server = r.string()
@@ -183,7 +186,7 @@ func decode(node bb.NodeID, b []byte) (Member, error) {
 	case !m.State.own():
 		return fail(bb.Invalid, fmt.Sprintf("a daemon cannot call itself %s", m.State))
 	}
-	return m, nil
+	return m, at, nil
 }
 
 // reader takes values off a record. After the first that is not there, bad is set

@@ -29,36 +29,36 @@ func TestRecord(t *testing.T) {
 	odd := same
 	odd.Session, odd.Fabric, odd.Admin, odd.Routes = "host:0080", "cxi://0x1a2b", "[::ffff:10.0.0.1]:5", "0.0.0.0:0"
 	for _, m := range []Member{worst(), same, odd, {Node: "n", State: Starting}} {
-		b, err := encode(&m)
+		b, err := encode(&m, 5)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(b)+len(m.Node) > MaxRecord {
 			t.Errorf("%s takes %d bytes", m.Node, len(b)+len(m.Node))
 		}
-		got, err := decode(m.Node, b)
+		got, at, err := decode(m.Node, b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.Memory, m.Disk = m.Memory.rounded(), m.Disk.rounded()
-		if got != m {
+		if got != m || at != 5 {
 			t.Errorf("got  %+v\nwant %+v", got, m)
 		}
-		if _, err := decode("other", b); !errors.Is(err, bb.Checksum) {
+		if _, _, err := decode("other", b); !errors.Is(err, bb.Checksum) {
 			t.Errorf("the record of %s is taken for another's: %v", m.Node, err)
 		}
 		for i := range b {
 			c := slices.Clone(b)
 			c[i] ^= 0x10
-			if _, err := decode(m.Node, c); err == nil {
+			if _, _, err := decode(m.Node, c); err == nil {
 				t.Fatalf("byte %d is wrong and it is read", i)
 			}
-			if _, err := decode(m.Node, b[:i]); err == nil {
+			if _, _, err := decode(m.Node, b[:i]); err == nil {
 				t.Fatalf("%d bytes of %d are read", i, len(b))
 			}
 		}
 	}
-	usual, err := encode(&same)
+	usual, err := encode(&same, 5)
 	if err != nil || len(usual) > 120 {
 		t.Errorf("a usual record takes %d bytes: %v", len(usual), err)
 	}
@@ -83,13 +83,13 @@ func TestRecordOfLaterFormat(t *testing.T) {
 	m := member(1)
 	m.Node = "n"
 	for oldest, want := range map[byte]error{1: nil, 2: bb.Unsupported} {
-		b, err := encode(&m)
+		b, err := encode(&m, 5)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b = append(b[:len(b)-recordTail], "more"...)
 		b[0], b[1], b[3] = 2, oldest, b[3]+4
-		got, err := decode("n", sealed("n", b))
+		got, _, err := decode("n", sealed("n", b))
 		if !errors.Is(err, want) && err != want || err == nil && got != m {
 			t.Errorf("got %+v, %v", got, err)
 		}
@@ -104,26 +104,26 @@ func sealed(node bb.NodeID, b []byte) []byte {
 func FuzzRecord(f *testing.F) {
 	for _, m := range []Member{worst(), member(1), {State: Ready}} {
 		m.Node = "n"
-		b, err := encode(&m)
+		b, err := encode(&m, 5)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b[:len(b)-recordTail])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, _ = decode("n", b)
-		m, err := decode("n", sealed("n", b)) // the checksum would hide the rest
+		_, _, _ = decode("n", b)
+		m, at, err := decode("n", sealed("n", b)) // the checksum would hide the rest
 		if err != nil {
 			return
 		}
 		if !m.State.own() {
 			t.Fatalf("state %s", m.State)
 		}
-		again, err := encode(&m)
+		again, err := encode(&m, at)
 		if err != nil {
 			return // not in its shortest form
 		}
-		if got, err := decode("n", again); err != nil || got != m {
+		if got, when, err := decode("n", again); err != nil || got != m || when != at {
 			t.Fatalf("got %+v, %v, want %+v", got, err, m)
 		}
 	})

@@ -127,7 +127,7 @@ func (s *simulation) known(what string, began time.Time, all []*Gossip, ok func(
 		if time.Since(began) > 30*time.Minute {
 			s.Fatalf("%s: %d of %d do not know; %s sees %d members", what, len(left), len(all), left[0].options.Node, len(left[0].list.Members()))
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
 	s.Logf("%s: known to half after %v, to all after %v; %d suspicions so far", what, half, since(began), s.suspicions())
 }
