@@ -50,6 +50,7 @@ type buffer struct {
 type dirtyFile struct {
 	at         place
 	generation bb.Generation
+	near       bb.NodeID // the other node that opened it last; "": none has
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *meta.Namespace) *buffer {
@@ -109,7 +110,7 @@ func (b *buffer) enqueue(e bb.Entry, item flusher.Item) {
 	b.mu.Lock()
 	backed := b.mu.spec.Backing != ""
 	if backed || b.d.cluster != nil {
-		b.mu.dirty[e.File] = dirtyFile{place{e.Parent, e.Name}, e.Generation}
+		b.mu.dirty[e.File] = dirtyFile{at: place{e.Parent, e.Name}, generation: e.Generation}
 	}
 	b.mu.Unlock()
 	if backed {
@@ -130,6 +131,24 @@ func (b *buffer) forgetDirty(file bb.FileID, n bb.Generation) {
 		delete(b.mu.dirty, file)
 		delete(b.mu.failing, file)
 	}
+}
+
+// usedFrom notes that another node has opened a file that may have to move: it may be
+// wanted there again. A node "" is none.
+func (b *buffer) usedFrom(file bb.FileID, node bb.NodeID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f, ok := b.mu.dirty[file]; ok && node != "" {
+		f.near = node
+		b.mu.dirty[file] = f
+	}
+}
+
+// usedAt returns the other node that opened a dirty file last, "" for none.
+func (b *buffer) usedAt(file bb.FileID) bb.NodeID {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.dirty[file].near
 }
 
 // directory is what a right to enter or change a directory is decided by.

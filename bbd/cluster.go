@@ -47,6 +47,7 @@ type cluster struct {
 	d       *Daemon
 	members Members
 	pool    *peer.Pool
+	sent    sent
 }
 
 func newCluster(d *Daemon) *cluster {

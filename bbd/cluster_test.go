@@ -421,6 +421,48 @@ func TestClusterNodeDrain(t *testing.T) {
 	}
 }
 
+// TestClusterDrainedToUser: files of a drained node go to the node that used them last,
+// most of them, and none to one that says it is full.
+func TestClusterDrainedToUser(t *testing.T) {
+	nodes := startCluster(t, 4)
+	b := scratch(t, nodes[0].dial(), "shared")
+	full := nodes[3].daemon.Self
+	nodes[3].members.set("n4", func() gossip.Member { m := full(); m.Memory.Free = 0; return m })
+	const files = 40
+	there := nodes[2].dial().Buffer("shared")
+	for i := range files { // half of them are read at n3, half written
+		name, content := fmt.Sprint("f", i), random(100)
+		write(t, b, name, content)
+		if i%2 == 0 {
+			wantFile(t, there, name, content)
+		} else {
+			f, err := there.OpenFile(t.Context(), name, client.OpenOptions{Write: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.WriteAt([]byte("more"), 100)
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if p, err := nodes[1].dial().DrainNode(t.Context(), "n1", nil); err != nil {
+		t.Fatalf("node drain: %v (%+v)", err, p)
+	}
+	homes := map[client.NodeID]int{}
+	for i := range files {
+		e, err := b.Stat(t.Context(), fmt.Sprint("f", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		homes[e.Holders[0]]++
+	}
+	// 38 of 40 is what admit.Place gives to one of two that is near; 20, if it is not.
+	if homes["n3"] < 32 || homes["n4"] > 0 || homes["n1"] > 0 {
+		t.Errorf("the files are at %v", homes)
+	}
+}
+
 // TestClusterForget: what a dead node alone held is unavailable until it is declared
 // dead, and lost, by name, from then on; what the store has stays.
 func TestClusterForget(t *testing.T) {

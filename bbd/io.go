@@ -93,6 +93,9 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	h.write = f
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if h.s.peer != "" {
+		f.near = h.s.peer
+	}
 	e := f.entry
 	e.Size = f.visibleSize()
 	return &wire.Opened{Entry: h.buf.describe(&e), Generation: uint64(f.generation)}, nil
@@ -142,6 +145,7 @@ func (h *handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []by
 		return nil, nil, err
 	}
 	h.entry, h.snap = e, snap
+	h.buf.usedFrom(e.File, h.s.peer)
 	e.Size = snap.Size()
 	answer := &wire.Opened{Entry: h.buf.describe(&e), Generation: uint64(e.Generation)}
 	if m.Want == 0 {

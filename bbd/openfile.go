@@ -48,11 +48,12 @@ type openFile struct {
 
 	mu        sync.Mutex
 	at        place
-	replica   *replica // the second copy; nil: none yet
-	path      string   // for messages and events
-	entry     bb.Entry // as the namespace has it, or as it will be created
-	exists    bool     // the namespace has the entry
-	committed bool     // the store has the generation
+	replica   *replica  // the second copy; nil: none yet
+	near      bb.NodeID // the other node that opened it last; "": none has
+	path      string    // for messages and events
+	entry     bb.Entry  // as the namespace has it, or as it will be created
+	exists    bool      // the namespace has the entry
+	committed bool      // the store has the generation
 	writers   int
 	gone      bool        // closed, void, or never opened: look the place up again
 	passed    bool        // gone because another node's generation took its place
@@ -283,6 +284,7 @@ func (f *openFile) finish(ctx context.Context) error {
 		return d.store.MarkClean(f.file, f.generation)
 	}
 	f.buf.closed(f.entry, f.path)
+	f.buf.usedFrom(f.file, f.near)
 	return nil
 }
 
@@ -474,7 +476,7 @@ func (b *buffer) beginNew(ctx context.Context, c cred, f *openFile, dir director
 		return denied("create", o.path, "write the directory")
 	}
 	if b.d.draining.Load() && b.d.cluster != nil && !c.relayed {
-		if nodes := b.d.cluster.takers(0); len(nodes) > 0 {
+		if nodes := b.d.cluster.takers(0, ""); len(nodes) > 0 {
 			return &elsewhereError{node: nodes[0]}
 		}
 	}

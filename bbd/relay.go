@@ -172,7 +172,7 @@ func (r *relay) gather(s *session, m *wire.Commit, data []byte) ([][]byte, error
 }
 
 // try makes one attempt at a commit.
-func (r *relay) try(ctx context.Context, m *wire.Commit, bytes [][]byte) (*wire.Committed, error) {
+func (r *relay) try(ctx context.Context, m *wire.Commit, bytes [][]byte) (committed *wire.Committed, err error) {
 	if r.session == nil || r.session.Broken() {
 		if err := r.again(ctx); err != nil {
 			return nil, err
@@ -183,6 +183,8 @@ func (r *relay) try(ctx context.Context, m *wire.Commit, bytes [][]byte) (*wire.
 	for _, p := range bytes {
 		total += int64(len(p))
 	}
+	arrived := r.b.d.cluster.sends(r.node, total)
+	defer func() { arrived(err) }()
 	var inline []byte
 	if total <= r.b.d.cfg.Limits.Inline {
 		for i, e := range m.Extents {

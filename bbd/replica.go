@@ -59,7 +59,7 @@ func (f *openFile) replicate(ctx context.Context, extents []store.NewExtent) err
 		b.d.log.Warn("the second copy of a file", "path", f.path, "node", r.node, "err", err)
 	}
 	tried := 0
-	nodes := b.d.cluster.takers(b.sizeOf(f))
+	nodes := b.d.cluster.takers(b.sizeOf(f), f.near)
 	if r := f.replica; r != nil { // it may have most of it still
 		nodes = append([]bb.NodeID{r.node}, slices.DeleteFunc(nodes, func(n bb.NodeID) bool { return n == r.node })...)
 	}
@@ -154,7 +154,7 @@ func (f *openFile) sendWhole(ctx context.Context, node bb.NodeID) error {
 }
 
 // sendReplica puts bytes into another node's memory and has them recorded there.
-func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID, n bb.Generation, whole bool, extents []*wire.NewExtent, bytes [][]byte) error {
+func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID, n bb.Generation, whole bool, extents []*wire.NewExtent, bytes [][]byte) (err error) {
 	spec := b.spec()
 	s, err := b.d.cluster.session(ctx, node, peer.Who{UID: spec.UID, GID: spec.GID, System: true})
 	if err != nil {
@@ -168,6 +168,8 @@ func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID
 	for _, p := range bytes {
 		total += int64(len(p))
 	}
+	arrived := b.d.cluster.sends(node, total)
+	defer func() { arrived(err) }()
 	if total <= b.d.cfg.Limits.Inline {
 		for _, p := range bytes {
 			inline = append(inline, p...)

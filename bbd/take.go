@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -230,39 +229,14 @@ func (b *buffer) giveAway(ctx context.Context, e *bb.Entry, to bb.NodeID) error 
 func (b *buffer) giveAwayTo(ctx context.Context, e *bb.Entry, takers []bb.NodeID) error {
 	var err error = bb.E(bb.Unavailable, "move", b.address(e.Name), "no other node has room for it").WithRemedy("see bbctl nodes")
 	for _, to := range takers {
-		if err = b.giveAway(ctx, e, to); err == nil || ctx.Err() != nil {
+		arrived := b.d.cluster.sends(to, e.Size)
+		err = b.giveAway(ctx, e, to)
+		arrived(err)
+		if err == nil || ctx.Err() != nil {
 			break
 		}
 	}
 	return err
-}
-
-// takers returns the nodes that may take a file of so many bytes, in the order in which
-// they are tried: those with room, as gossip has it, then the others, since hints are old.
-func (c *cluster) takers(bytes int64) []bb.NodeID {
-	var room, rest []bb.NodeID
-	for _, m := range c.members.Members() {
-		switch {
-		case m.Node == c.d.cfg.Node || !takesFiles(m.State):
-		case m.Memory.Free >= bytes && m.Memory.Free > 0:
-			room = append(room, m.Node)
-		default:
-			rest = append(rest, m.Node)
-		}
-	}
-	// Nodes that look at the same hints must not all choose the same.
-	rand.Shuffle(len(room), func(i, j int) { room[i], room[j] = room[j], room[i] })
-	return append(room, rest...)
-}
-
-// freeElsewhere returns how many bytes other nodes could take, as gossip has it.
-func (c *cluster) freeElsewhere() (bytes int64) {
-	for _, m := range c.members.Members() {
-		if m.Node != c.d.cfg.Node && takesFiles(m.State) {
-			bytes += m.Memory.Free
-		}
-	}
-	return bytes
 }
 
 // movesAtOnce bounds the files that are on their way to other nodes.
@@ -279,13 +253,14 @@ func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 		at   place
 		file bb.FileID
 		n    bb.Generation
+		near bb.NodeID
 		size int64
 	}
 	var victims []victim
 	for _, b := range d.allBuffers() {
 		b.mu.Lock()
 		for file, f := range b.mu.dirty {
-			victims = append(victims, victim{b: b, at: f.at, file: file, n: f.generation})
+			victims = append(victims, victim{b: b, at: f.at, file: file, n: f.generation, near: f.near})
 		}
 		b.mu.Unlock()
 	}
@@ -303,7 +278,7 @@ func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 		if asked >= bytes || v.size == 0 || ctx.Err() != nil {
 			break
 		}
-		to := d.cluster.takers(v.size)
+		to := d.cluster.takers(v.size, v.near)
 		if len(to) == 0 {
 			continue
 		}
@@ -406,7 +381,7 @@ func (b *buffer) moveOne(ctx context.Context, e *bb.Entry, p *progress) error {
 			}
 		})
 	}
-	err = b.giveAwayTo(ctx, e, b.d.cluster.takers(e.Size))
+	err = b.giveAwayTo(ctx, e, b.d.cluster.takers(e.Size, b.usedAt(e.File)))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -35,6 +35,16 @@ func (p *Peer) weight() float64 {
 	return w
 }
 
+// Room returns how many bytes peers seem to have room for.
+func Room(peers []Peer) (bytes int64) {
+	for i := range peers {
+		if peers[i].Ready {
+			bytes += peers[i].believed()
+		}
+	}
+	return bytes
+}
+
 // Place returns the nodes to ask for room for need bytes, in the order in which to ask
 // them: first those that seem to have it, then, since hints are old, the others that are
 // ready. rnd returns numbers in [0, 1), and all randomness comes from it.

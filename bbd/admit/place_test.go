@@ -41,6 +41,9 @@ func TestPlaceOrder(t *testing.T) {
 	if !slices.Equal(peers, before) {
 		t.Error("the caller's peers have changed")
 	}
+	if room := Room(peers); room != 10+100+5+50 {
+		t.Errorf("there is room for %d", room)
+	}
 	if order := Place(nil, 1, random.Float64); len(order) != 0 {
 		t.Errorf("nobody is there and %v are chosen", order)
 	}

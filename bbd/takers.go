@@ -1,0 +1,118 @@
+package bbd
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"forebay/bbd/admit"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta/gossip"
+)
+
+// Who takes bytes of this node is decided by admit.Place alone: for files that move
+// because memory is full or the node is drained, for second copies, and for files that
+// are begun on a node that is drained. It is told what gossip says of the others, what
+// this node has sent them since, and which of them has last used a file.
+
+// takers returns the nodes to ask to take so many bytes, in the order in which to ask
+// them. near is the node that has used the file last, "" if none but this one.
+func (c *cluster) takers(bytes int64, near bb.NodeID) []bb.NodeID {
+	return admit.Place(c.peers(near), bytes, rand.Float64)
+}
+
+// freeElsewhere returns how many bytes other nodes seem to have room for.
+func (c *cluster) freeElsewhere() int64 { return admit.Room(c.peers("")) }
+
+// peers returns what is known of the other nodes.
+func (c *cluster) peers(near bb.NodeID) []admit.Peer {
+	members := c.members.Members()
+	sent := c.sent.since(members, time.Now())
+	peers := make([]admit.Peer, 0, len(members))
+	for _, m := range members {
+		if m.Node != c.d.cfg.Node {
+			peers = append(peers, admit.Peer{
+				Node: m.Node, Free: m.Memory.Free, Sent: sent[m.Node], Near: m.Node == near,
+				Ready: takesFiles(m.State) && m.MinVersion <= wire.MaxVersion && m.MaxVersion >= wire.MinVersion,
+			})
+		}
+	}
+	return peers
+}
+
+// sends notes that bytes are on their way to a node. arrived must be called with what
+// became of them.
+func (c *cluster) sends(node bb.NodeID, bytes int64) (arrived func(error)) {
+	m, ok := c.members.Member(node)
+	if !ok {
+		return func(error) {}
+	}
+	c.sent.add(&m, bytes, time.Now())
+	return func(err error) {
+		switch {
+		case bb.KindOf(err) == bb.NoSpace:
+			c.sent.add(&m, m.Memory.Free, time.Now()) // whatever gossip says
+		case err != nil:
+			c.sent.add(&m, -bytes, time.Now())
+		}
+	}
+}
+
+// sent is what this node has sent others since they said how full they are.
+type sent struct {
+	sync.Mutex
+	to map[bb.NodeID]sending
+}
+
+// sending is what one node was sent. It counts until that node says something else of
+// its free memory, or so much later that what it said is true again, since it has freed
+// as much meanwhile.
+type sending struct {
+	free  int64 // what the node had said
+	bytes int64
+	began time.Time
+}
+
+const (
+	// Gossip tells of a small change after eight seconds, or in large clusters after
+	// eightfold a hundredth of one for each member (gossip/publish.go), and of a
+	// large one earlier. Far apart (WAN) it takes longer: then a node is asked in vain.
+	sentLeast  = 10 * time.Second
+	sentMember = 100 * time.Millisecond
+)
+
+// counts reports whether a node may not have heard of it when it said what it said.
+func (s *sending) counts(m *gossip.Member, members int, now time.Time) bool {
+	return s.free == m.Memory.Free && now.Sub(s.began) < max(sentLeast, time.Duration(members)*sentMember)
+}
+
+// add adds bytes that a member is sent, or takes some back.
+func (s *sent) add(m *gossip.Member, bytes int64, now time.Time) {
+	s.Lock()
+	defer s.Unlock()
+	old, ok := s.to[m.Node]
+	if !ok || old.free != m.Memory.Free {
+		old = sending{free: m.Memory.Free, began: now}
+	}
+	old.bytes = max(0, old.bytes+bytes)
+	if s.to == nil {
+		s.to = make(map[bb.NodeID]sending)
+	}
+	s.to[m.Node] = old
+}
+
+// since returns the bytes that count, and forgets the rest.
+func (s *sent) since(members []gossip.Member, now time.Time) map[bb.NodeID]int64 {
+	s.Lock()
+	defer s.Unlock()
+	kept, bytes := make(map[bb.NodeID]sending), make(map[bb.NodeID]int64)
+	for i := range members {
+		m := &members[i]
+		if of, ok := s.to[m.Node]; ok && of.counts(m, len(members), now) {
+			kept[m.Node], bytes[m.Node] = of, of.bytes
+		}
+	}
+	s.to = kept
+	return bytes
+}
