@@ -59,6 +59,7 @@ func rows() []row {
 		{15, "processor time of a local write", processorTime},
 		{16, "burst: time until the application goes on", burst},
 		{17, "time to durable", timeToDurable},
+		{18, "N-to-1: one shared file against a file each", sharedFile},
 	}
 }
 
@@ -77,7 +78,7 @@ func choose(all []row, args []string) ([]row, error) {
 		case number == 6:
 			return nil, invalid("row", word, "is about libfabric: the benchmarks of package rdma measure it")
 		case at < 0:
-			return nil, invalid("row", word, "there is no such row; there are 1 to 5 and 7 to 17")
+			return nil, invalid("row", word, "there is no such row; there are 1 to 5 and 7 to 18")
 		}
 		chosen = append(chosen, all[at])
 	}
