@@ -273,12 +273,8 @@ func loopback(address string) bool {
 }
 
 // listen opens the sockets and starts to accept sessions.
+// listen opens every listener, the Unix domain socket last: who finds it finds the others.
 func (d *Daemon) listen() error {
-	unix, err := listenUnix(d.cfg.Socket)
-	if err != nil {
-		return err
-	}
-	d.listeners = append(d.listeners, unix)
 	if d.cfg.TCP != "" {
 		tcp, err := (&net.ListenConfig{Control: peer.Impatient}).Listen(d.ctx, "tcp", d.cfg.TCP)
 		if err != nil {
@@ -293,13 +289,20 @@ func (d *Daemon) listen() error {
 	if err := d.fabric.listen(d.ctx, &d.cfg, d.store); err != nil {
 		return err
 	}
+	if d.cfg.Admin != "" {
+		if err := d.serveAdmin(); err != nil {
+			return err
+		}
+	}
+	unix, err := listenUnix(d.cfg.Socket)
+	if err != nil {
+		return err
+	}
+	d.listeners = append(d.listeners, unix)
 	for _, l := range d.listeners {
 		d.wg.Go(func() { d.accept(l) })
 	}
-	if d.cfg.Admin == "" {
-		return nil
-	}
-	return d.serveAdmin()
+	return nil
 }
 
 // listenUnix takes the socket over from a daemon that died, never from one that lives.
