@@ -68,14 +68,23 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 // any more, because the file was removed or has a newer generation; bb.Exists: it is
 // on the store already.
 func (b *buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, string, error) {
-	b.mu.Lock()
-	dirty, ok := b.mu.dirty[k.File]
-	b.mu.Unlock()
-	at := dirty.at
+	gone := bb.E(bb.NotFound, "flush", k.File.String(), "the file is gone")
+	at, ok := b.dirtyAt(k.File)
 	if !ok {
-		return bb.Entry{}, "", bb.E(bb.NotFound, "flush", k.File.String(), "the file is gone")
+		return bb.Entry{}, "", gone
 	}
 	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	for bb.KindOf(err) == bb.NotFound || err == nil && e.File != k.File {
+		// A rename may be half way, which the namespace knows of and b does not yet. It
+		// has both places locked until b does.
+		b.lockPlaces(at)()
+		now, ok := b.dirtyAt(k.File)
+		if !ok || now == at {
+			return bb.Entry{}, "", gone
+		}
+		at = now
+		e, err = b.ns.Lookup(ctx, at.dir, at.name)
+	}
 	if err != nil {
 		return e, "", err
 	}
@@ -83,13 +92,21 @@ func (b *buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, strin
 	if err != nil {
 		return e, "", err
 	}
-	if e.File == k.File && e.Generation == k.Generation && e.State() == bb.StateClean {
+	if e.Generation == k.Generation && e.State() == bb.StateClean {
 		return e, path, bb.E(bb.Exists, "flush", b.address(path), "it is on the store")
 	}
-	if e.File != k.File || e.Generation != k.Generation || e.State() != bb.StateDirty {
+	if e.Generation != k.Generation || e.State() != bb.StateDirty {
 		return e, path, bb.E(bb.NotFound, "flush", b.address(path), "this generation need not be flushed any more")
 	}
 	return e, path, nil
+}
+
+// dirtyAt returns the place of a file that waits for its flush, as far as b knows.
+func (b *buffer) dirtyAt(file bb.FileID) (place, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	dirty, ok := b.mu.dirty[file]
+	return dirty.at, ok
 }
 
 // saveReaders brings back what readers of a file would need from the store's object,
@@ -169,10 +186,7 @@ func (j *flushJob) Done(ctx context.Context, f bb.Flushed) error {
 // and whatever generation it names.
 func (b *buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flushed) (bb.Entry, error) {
 	gone := bb.E(bb.NotFound, "flush", b.address(flushed.Name), "the file is gone")
-	b.mu.Lock()
-	dirty, ok := b.mu.dirty[flushed.File]
-	b.mu.Unlock()
-	at := dirty.at
+	at, ok := b.dirtyAt(flushed.File)
 	if !ok {
 		return bb.Entry{}, gone
 	}

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,49 +32,65 @@ const drainGrace = 5 * time.Second
 // do not answer have not saved.
 //
 // A file that moves from a node that has yet to do its share to one that has done it
-// would be left out, so all are asked again if what was there at the beginning is dirty.
-func (r *request) drainAll(b *buffer, m *wire.Drain) (answer *wire.Progress, err error) {
-	began, again := time.Now(), proto.CloneOf(m)
+// would be left out, so all are asked again as long as something that was dirty after
+// the last round is so still. The last word is the namespace's.
+func (r *request) drainAll(b *buffer, m *wire.Drain) (*wire.Progress, error) {
+	var before map[content]string
+	again := proto.CloneOf(m)
 	for round := range maxMoves {
-		if answer, err = r.drainOnce(b, again); err != nil || !saved(answer) {
-			break
+		answer, err := r.drainOnce(b, again)
+		if err != nil || !saved(answer) {
+			return answer, err
 		}
-		left, err := b.dirtySince(r.ctx, began)
+		left, err := b.dirtyContents(r.ctx)
 		if err != nil {
 			return nil, err
 		}
-		if !left {
-			break
+		if round > 0 {
+			maps.DeleteFunc(left, func(c content, _ string) bool { return before[c] == "" }) // written since
 		}
+		if len(left) == 0 {
+			return answer, nil
+		}
+		before = left
 		// Another job, and the same one for who repeats the request at another daemon.
 		again.Key = fmt.Sprintf("%s again %d", cmp.Or(m.Key, fmt.Sprint(r.s.d.epoch, r.s.id, r.head.Request)), round)
 	}
-	return answer, err
+	answer := &wire.Progress{FailedTotal: int64(len(before))}
+	for _, path := range before {
+		if len(answer.Failed) == maxNamed {
+			break
+		}
+		answer.Failed = append(answer.Failed, &wire.Failure{Path: path, Kind: uint32(bb.Busy), Reason: "it went from node to node meanwhile: drain again"})
+	}
+	return answer, nil
 }
 
-// errFound ends a search.
-var errFound = errors.New("found")
+// content is one content of one file.
+type content struct {
+	file       bb.FileID
+	generation bb.Generation
+}
 
-// dirtySince reports whether a closed file is dirty that was so at a time before.
-func (b *buffer) dirtySince(ctx context.Context, began time.Time) (bool, error) {
+// dirtyContents returns what is dirty of the closed files that no pattern keeps back,
+// whatever their home, with their paths.
+func (b *buffer) dirtyContents(ctx context.Context) (map[content]string, error) {
+	dirty := map[content]string{}
 	keep := b.spec().Keep
 	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type != bb.TypeFile || e.State() != bb.StateDirty || e.MTime.After(began) {
+		if e.Type != bb.TypeFile || e.State() != bb.StateDirty {
 			return nil
 		}
 		path, err := b.pathAt(ctx, place{e.Parent, e.Name})
 		if err != nil {
 			return nil // removed meanwhile
 		}
-		if _, kept := plan.Kept(keep, path); kept {
-			return nil
+		if _, kept := plan.Kept(keep, path); !kept {
+			dirty[content{e.File, e.Generation}] = path
 		}
-		return errFound
+		return nil
 	})
-	if err == errFound {
-		return true, nil
-	}
-	return false, err
+	return dirty, err
 }
 
 // drainOnce has every daemon do its share once.

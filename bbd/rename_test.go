@@ -3,10 +3,13 @@ package bbd_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"forebay/bbd"
 	"forebay/client"
 )
 
@@ -68,6 +71,41 @@ func TestRenamesMeet(t *testing.T) {
 		for _, dir := range []string{"d", "e"} {
 			if err := b.RemoveAll(ctx, dir); err != nil && client.KindOf(err) != client.ErrNotFound {
 				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Files that are renamed while the flusher looks for them are flushed all the same,
+// under their new names.
+func TestRenamesMeetFlushes(t *testing.T) {
+	n := startNode(t, func(c *bbd.Config) { c.Flush.Idle = -1 })
+	c := n.dial()
+	b, dir := n.buffer(c, client.BufferSpec{Name: "meet"})
+	const writers, files = 8, 100
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range files {
+				from, to := fmt.Sprintf("w%d-f%d.tmp", w, i), fmt.Sprintf("w%d-f%d", w, i)
+				if err := b.WriteFile(t.Context(), from, []byte(to), 0o644); err != nil {
+					t.Error(err)
+				}
+				if err := b.Rename(t.Context(), from, to); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if report, err := c.Drain(t.Context(), "meet", time.Minute, nil); err != nil {
+		t.Errorf("drain: %v (%+v)", err, report)
+	}
+	for w := range writers {
+		for i := range files {
+			name := fmt.Sprintf("w%d-f%d", w, i)
+			if got, err := os.ReadFile(filepath.Join(dir, name)); string(got) != name {
+				t.Errorf("%s in the store: %q, %v", name, got, err)
 			}
 		}
 	}
