@@ -237,10 +237,16 @@ func (q *queue) afterPut(e *entry, out outcome, forgotten bool) {
 	switch {
 	case out.verdict == durable:
 		q.clearSuspect(e)
+		e.touched = ""
 	case out.object != "" && out.wasNew && out.verdict == dropped:
 		q.removeObject(out.object)
 	case out.object != "" && out.wasNew:
 		q.setSuspect(e, out.object)
+	case out.object != "":
+		e.touched = out.object
+	}
+	if out.verdict == dropped || forgotten {
+		q.askAfter(e)
 	}
 	if e.suspect != "" && forgotten {
 		q.removeObject(e.suspect)

@@ -108,9 +108,20 @@ type Options struct {
 
 	// Observe is told what happens. It may be called concurrently and must not block.
 	Observe func(Event)
+	// Mine is asked before each attempt at a StoreOp whether it still is this node's to
+	// carry out; if not, it is dropped. Nil: always.
+	Mine func(ctx context.Context, buffer string, op StoreOp) (bool, error)
+	// Stray is asked before an object is removed that a Put may have left under a path
+	// and that no entry should know of. Nil: nobody else writes to the store, and the
+	// order in which this flusher does things is enough. Else false: somebody's object
+	// lies there now; and an object is also asked about that a Put may have replaced
+	// before it turned out that the file is another node's.
+	Stray func(ctx context.Context, buffer, path string) (remove bool, err error)
 	// Applied is called after a StoreOp was carried out, before it is forgotten, so
 	// that whoever wrote it down can strike it out. After an error both are repeated.
 	Applied func(ctx context.Context, buffer string, op StoreOp) error
+
+	shared bool // others write to the stores too: Stray was given
 
 	Node     bb.NodeID
 	SpoolDir string // where large compressed contents lie until they are stored; it must exist; "": os.TempDir
@@ -145,6 +156,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Observe == nil {
 		o.Observe = func(Event) {}
+	}
+	if o.Mine == nil {
+		o.Mine = func(context.Context, string, StoreOp) (bool, error) { return true, nil }
+	}
+	if o.shared = o.Stray != nil; !o.shared {
+		o.Stray = func(context.Context, string, string) (bool, error) { return true, nil }
 	}
 	if o.Applied == nil {
 		o.Applied = func(context.Context, string, StoreOp) error { return nil }

@@ -66,10 +66,21 @@ type Held struct {
 // Quiet waits until nothing is left to do on the store under the held names: then
 // whoever else flushes there is not undone by this flusher. The error is that of ctx.
 func (h *Held) Quiet(ctx context.Context) error {
+	return h.until(ctx, func(*StoreOp) bool { return false })
+}
+
+// Swept waits until what cancelled flushes may have left under the held names is gone
+// from the store. The error is that of ctx.
+func (h *Held) Swept(ctx context.Context) error {
+	return h.until(ctx, func(op *StoreOp) bool { return !op.stray })
+}
+
+// until waits until none but some operations concern the held names.
+func (h *Held) until(ctx context.Context, but func(*StoreOp) bool) error {
 	for {
 		h.f.mu.Lock()
 		busy := slices.ContainsFunc(h.q.ops, func(op StoreOp) bool {
-			return slices.ContainsFunc(h.h.paths, op.concerns)
+			return !but(&op) && slices.ContainsFunc(h.h.paths, op.concerns)
 		})
 		changed := h.q.changed
 		h.f.mu.Unlock()

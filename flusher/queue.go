@@ -41,6 +41,7 @@ type entry struct {
 	gaveUp    bool // the last error will not pass by itself
 
 	suspect string // an object that a Put of ours may have made, and nobody knows of
+	touched string // an object that a Put of ours may have replaced since the last that was recorded; only if shared
 	waiters []waiter
 }
 
@@ -210,9 +211,25 @@ func (q *queue) drop(e *entry, err error) {
 	}
 	q.move(e, stateNone)
 	delete(q.entries, e.item.File)
+	q.askAfter(e)
 	delete(q.suspect, e)
 	q.setError(e, nil, false)
 	e.settle(e.item.Generation, err)
+}
+
+// askAfter has it looked after, where others write to the store too, what Puts of a file
+// have done that is this node's no more.
+func (q *queue) askAfter(e *entry) {
+	if !q.f.opts.shared {
+		return
+	}
+	for _, object := range []string{e.suspect, e.touched} {
+		if object != "" {
+			q.removeObject(object)
+		}
+	}
+	e.touched = ""
+	q.clearSuspect(e)
 }
 
 // settle tells those who wait for a generation up to the given one.

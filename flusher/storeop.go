@@ -34,7 +34,8 @@ func (k OpKind) String() string {
 // StoreOp is the store's share of a rename or removal in the namespace. It may be
 // carried out more than once: a source that is missing means that it was already.
 type StoreOp struct {
-	ID    uint64 // the caller's, for Options.Applied
+	ID    uint64 // the caller's, for Options.Mine and Applied
+	More  bool   // others of this ID follow: only the last one is told to Applied
 	Kind  OpKind
 	Old   string // clean path in the buffer
 	New   string // of a rename
@@ -42,6 +43,7 @@ type StoreOp struct {
 	Codec string // of a file's object: bb.Flushed.Codec
 
 	internal bool // the flusher's own: nobody has written it down
+	stray    bool // a removal of what no entry may know of: see Options.Stray
 }
 
 // concerns reports whether a flush under the path must wait for the operation.
@@ -80,7 +82,18 @@ func (q *queue) removeObject(object string) {
 			plain, name = p, of
 		}
 	}
-	q.apply(StoreOp{Kind: OpRemove, Old: plain, Codec: name, internal: true})
+	q.apply(StoreOp{Kind: OpRemove, Old: plain, Codec: name, internal: true, stray: true})
+}
+
+// RemoveStray has an object removed that this node may have left under a path and that
+// no entry knows of, as Options.Stray decides.
+func (f *Flusher) RemoveStray(buffer, path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.mu.closed {
+		q := f.queue(buffer)
+		q.removeObject(q.objectName(path))
+	}
 }
 
 // objectName returns what an object of a path is called with the present codec.
@@ -120,7 +133,17 @@ func (q *queue) carryOut(op StoreOp) error {
 	if err != nil {
 		return err
 	}
-	if err := op.carryOut(q.ctx, store); err != nil || op.internal {
+	// Whose it is, is asked right before: it may have been for long that it waited.
+	mine := true
+	if op.stray {
+		mine, err = q.f.opts.Stray(q.ctx, q.buffer, op.Old)
+	} else if !op.internal {
+		mine, err = q.f.opts.Mine(q.ctx, q.buffer, op)
+	}
+	if err != nil || !mine {
+		return err
+	}
+	if err := op.carryOut(q.ctx, store); err != nil || op.internal || op.More {
 		return err
 	}
 	return q.f.opts.Applied(q.ctx, q.buffer, op)
