@@ -343,9 +343,14 @@ func (r *request) hold(m *wire.Hold) (proto.Message, error) {
 		return nil, err
 	}
 	defer held.Release()
-	// An object that a cancelled flush left is removed before the other daemon may have
-	// one there.
-	if err := held.Quiet(r.ctx); err != nil {
+	// An object that a cancelled flush left should be removed before the other daemon may
+	// have one there. If the store does not answer, the other one does not wait for that:
+	// whether it may be removed is asked again when it comes to it (stray). Renames and
+	// removals that are still to be carried out are kept in order by the namespace.
+	ctx, cancel := context.WithTimeout(r.ctx, sweptPatience)
+	err = held.Swept(ctx)
+	cancel()
+	if err != nil && r.ctx.Err() != nil {
 		return nil, err
 	}
 	if err := r.more(&wire.Empty{}, nil); err != nil {
@@ -354,6 +359,9 @@ func (r *request) hold(m *wire.Hold) (proto.Message, error) {
 	<-r.ctx.Done()
 	return &wire.Empty{}, nil
 }
+
+// sweptPatience is how long a hold that another daemon asks for waits for the store.
+const sweptPatience = time.Second
 
 // daemonsBuffer is buffer for requests that only daemons may make.
 func (r *request) daemonsBuffer(op, name string) (*buffer, error) {
