@@ -40,10 +40,11 @@ type buffer struct {
 
 	restores sync.Mutex // one file is restored at a time
 
-	noting     sync.Mutex         // guards what follows
-	handed     map[uint64]bool    // pending operations for the store that the flusher has, by Seq
-	applying   atomic.Bool        // applyLater is on its way
-	inheritsOf map[bb.NodeID]bool // dead nodes whose operations this one carries out
+	noting   sync.Mutex      // guards what follows
+	handed   map[uint64]bool // pending operations for the store that the flusher has, by Revision
+	applying atomic.Bool     // applyLater is on its way
+
+	rechecks rechecks
 }
 
 // dirtyFile is where a file lies that waits for its flush, and what of it is flushed.
@@ -54,7 +55,7 @@ type dirtyFile struct {
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *meta.Namespace) *buffer {
-	b := &buffer{d: d, name: spec.Name, ns: ns, handed: make(map[uint64]bool), inheritsOf: make(map[bb.NodeID]bool)}
+	b := &buffer{d: d, name: spec.Name, ns: ns, handed: make(map[uint64]bool)}
 	b.mu.spec = spec
 	b.mu.open = make(map[place]*openFile)
 	b.mu.byFile = make(map[bb.FileID]*openFile)

@@ -98,6 +98,12 @@ func (b *buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, strin
 	if e.Generation != k.Generation || e.State() != bb.StateDirty {
 		return e, path, bb.E(bb.NotFound, "flush", b.address(path), "this generation need not be flushed any more")
 	}
+	if b.foreign(&e) {
+		// This node was declared dead, and another one has all of it.
+		b.forgetDirty(e.File, e.Generation)
+		b.d.store.DropGeneration(e.File, e.Generation)
+		return e, path, bb.E(bb.NotFound, "flush", b.address(path), "its home is node "+string(b.home(&e))+" now")
+	}
 	return e, path, nil
 }
 
@@ -176,10 +182,29 @@ func (j *flushJob) Done(ctx context.Context, f bb.Flushed) error {
 		}
 		b.forgetDirty(e.File, e.Generation)
 		b.discardAt(replicaOf(&e), e.File, e.Generation)
+		if b.foreign(&e) {
+			j.late(ctx, &e)
+		}
 		b.d.room.kick()
 	}
 	b.d.emit(bb.Event{Kind: bb.EventFlushed, Buffer: b.name, Path: j.path, Generation: f.Generation, Bytes: j.entry.Size})
 	return nil
+}
+
+// late is the end of a flush of a file that was declared lost meanwhile. Its home is the
+// node that declared it. It may have been renamed too, which held no flush of this node.
+func (j *flushJob) late(ctx context.Context, e *bb.Entry) {
+	b := j.b
+	b.d.log.Warn("a file that was declared lost has been flushed after all", "path", b.address(j.path), "file", e.File, "generation", e.Generation)
+	b.d.store.DropGeneration(e.File, e.Generation)
+	now, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	if err == nil && now == j.path {
+		return
+	}
+	b.recheck(doubt{path: j.path}, false)
+	if err == nil {
+		b.recheck(doubt{path: now}, false)
+	}
 }
 
 // recordFlushed puts what the store has into the file's entry, wherever it lies now
@@ -194,9 +219,14 @@ func (b *buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flus
 		switch {
 		case e.File != flushed.File:
 			return gone
-		case b.d.cluster != nil && (b.home(e) != b.d.cfg.Node || f.Generation < e.Flushed.Generation):
-			// Not gone: then the object would be removed, which may be the present home's.
-			return bb.E(bb.Busy, "flush", b.address(flushed.Name), "this node was given up, or the file has moved")
+		case b.d.cluster == nil:
+		case e.Lost && e.Generation == f.Generation && e.Size == flushed.Size && e.Checksum == flushed.Checksum:
+			// It was declared lost with this node, whose flush has ended all the same.
+			e.Lost, e.Reason = false, ""
+		case b.home(e) != b.d.cfg.Node:
+			return bb.E(bb.NotFound, "flush", b.address(flushed.Name), "its home is node "+string(b.home(e))+" now")
+		case f.Generation < e.Flushed.Generation:
+			return bb.E(bb.NotFound, "flush", b.address(flushed.Name), "a newer generation of it has been flushed")
 		}
 		e.Flushed = f
 		return nil

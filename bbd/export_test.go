@@ -88,3 +88,21 @@ func (d *Daemon) ClientHandles() (n int) {
 	}
 	return n
 }
+
+// DropFiles forgets all that this node has of a buffer's files.
+func (d *Daemon) DropFiles(name string) {
+	for f := range d.store.Files() {
+		if f.Buffer == name {
+			d.store.Drop(f.File)
+		}
+	}
+}
+
+// Recheck has the store looked at under a path, as after a flush that came late.
+func (d *Daemon) Recheck(ctx context.Context, name, path string) error {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return err
+	}
+	return b.recheckNow(ctx, doubt{path: path}, true)
+}

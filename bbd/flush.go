@@ -19,12 +19,16 @@ func (d *Daemon) startFlusher() error {
 	if err := os.MkdirAll(spool, 0o700); err != nil {
 		return bb.Wrap("start", spool, err)
 	}
-	d.flusher = flusher.New(flusher.Options{
+	options := flusher.Options{
 		Catalog: catalog{d}, Stores: d.stores.get, Policy: d.policy, Pressure: d.pressure.Load,
 		Workers: f.Workers, DirtyAge: f.DirtyAge, Idle: f.Idle, Backoff: f.Backoff,
 		Observe: d.flushEvent, Applied: d.applied,
 		Node: d.cfg.Node, SpoolDir: spool, Logger: d.log,
-	})
+	}
+	if d.cluster != nil {
+		options.Mine, options.Stray = d.mine, d.stray
+	}
+	d.flusher = flusher.New(options)
 	return nil
 }
 
@@ -42,14 +46,16 @@ func (d *Daemon) policy(name string) flusher.Policy {
 
 // applied strikes a rename or removal out that the store has carried out.
 func (d *Daemon) applied(ctx context.Context, name string, op flusher.StoreOp) error {
-	if op.ID == 0 {
-		return nil
-	}
 	b, err := d.buffer(ctx, name)
 	if err != nil {
 		return err
 	}
-	return b.ns.DoneStoreOp(ctx, op.ID)
+	was, err := b.ns.DoneStoreOp(ctx, op.ID)
+	if err == nil && !was && d.cluster != nil {
+		d.log.Warn("a store operation was carried out that another node has taken over", "buffer", name, "operation", op.Kind.String(), "path", op.Old)
+		b.recheckOp(&op)
+	}
+	return err
 }
 
 // flushEvent hears what the flusher does.
@@ -106,12 +112,12 @@ func (b *buffer) applyNoted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(b.handed, func(seq uint64, _ bool) bool { // carried out
-		return !slices.ContainsFunc(ops, func(op meta.StoreOp) bool { return op.Seq == seq })
+	maps.DeleteFunc(b.handed, func(revision uint64, _ bool) bool { // carried out
+		return !slices.ContainsFunc(ops, func(op meta.StoreOp) bool { return op.Revision == revision })
 	})
 	codec := b.spec().Codec
 	for i := range ops {
-		if b.handed[ops[i].Seq] || !b.carriesOut(ops[i].By) {
+		if b.handed[ops[i].Revision] || !b.carriesOut(ops[i].By) {
 			continue
 		}
 		if b.waitsForOthers(ops[:i], &ops[i]) {
@@ -121,7 +127,7 @@ func (b *buffer) applyNoted(ctx context.Context) error {
 		for _, op := range storeOps(&ops[i], codec) {
 			b.d.flusher.Apply(b.name, op)
 		}
-		b.handed[ops[i].Seq] = true
+		b.handed[ops[i].Revision] = true
 	}
 	return nil
 }
@@ -157,7 +163,9 @@ func storeOps(op *meta.StoreOp, codec string) []flusher.StoreOp {
 			ops = append(ops, flusher.StoreOp{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Codec: op.Flushed.Codec})
 		}
 	}
-	ops[len(ops)-1].ID = op.Seq
+	for i := range ops {
+		ops[i].ID, ops[i].More = op.Revision, i < len(ops)-1
+	}
 	return ops
 }
 

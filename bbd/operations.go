@@ -51,4 +51,5 @@ var operations = map[wire.Type]operation{
 	wire.Type_TYPE_REPLICATE: waiting((*request).replicate),
 	wire.Type_TYPE_HOLD:      waiting((*request).hold),
 	wire.Type_TYPE_DISCARD:   waiting((*request).discard),
+	wire.Type_TYPE_RECHECK:   waiting((*request).recheckFiles),
 }

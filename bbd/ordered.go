@@ -11,13 +11,19 @@ import (
 )
 
 // What renames and removals have to do on the store is carried out by the daemon that
-// made them (meta.StoreOp.By). Daemons do not tell each other; the namespace keeps them
-// in order:
+// made them (meta.StoreOp.By), or that has taken them over from one that was declared
+// dead. Daemons do not tell each other; the namespace keeps them in order:
 //
 //   - a file is not flushed under a name that a pending operation of another daemon
 //     concerns;
 //   - an operation waits for those of other daemons that came before it and concern
-//     the same names.
+//     the same names;
+//   - right before each attempt at an operation its daemon looks whether it still is
+//     its own, since one that was declared dead may be alive. Both may be in the middle
+//     of it all the same, or one may have been stopped between looking and acting. Twice
+//     is harmless: what is not there any more is not moved again. Late is not, if the
+//     old name is in use again. Who strikes an operation out and finds that it is
+//     another's has been late, and sees to it that the store is looked at (recheck.go).
 
 // overlap reports whether one of two paths is the other, or lies in it.
 func overlap(p, q string) bool {
@@ -29,14 +35,12 @@ func concerns(op *meta.StoreOp, path string) bool {
 	return overlap(op.OldPath, path) || op.NewPath != "" && overlap(op.NewPath, path)
 }
 
-// carriesOut reports whether this daemon carries out what another one has noted. The
-// caller holds noting.
+// carriesOut reports whether this daemon carries out what is noted as a node's.
 func (b *buffer) carriesOut(by bb.NodeID) bool {
-	return b.d.cluster == nil || by == "" || by == b.d.cfg.Node || b.inheritsOf[by]
+	return b.d.cluster == nil || by == "" || by == b.d.cfg.Node
 }
 
-// waitsForOthers reports whether an operation has to wait for one before it. The caller
-// holds noting.
+// waitsForOthers reports whether an operation has to wait for one before it.
 func (b *buffer) waitsForOthers(before []meta.StoreOp, op *meta.StoreOp) bool {
 	return slices.ContainsFunc(before, func(other meta.StoreOp) bool {
 		return !b.carriesOut(other.By) && (concerns(&other, op.OldPath) || op.NewPath != "" && concerns(&other, op.NewPath))
@@ -76,8 +80,6 @@ func (b *buffer) noneElsewhere(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	b.noting.Lock()
-	defer b.noting.Unlock()
 	for i := range ops {
 		if !b.carriesOut(ops[i].By) && concerns(&ops[i], path) {
 			return bb.E(bb.Busy, "flush", b.address(path), "node "+string(ops[i].By)+" has yet to rename or remove what the store has there")
@@ -86,11 +88,12 @@ func (b *buffer) noneElsewhere(ctx context.Context, path string) error {
 	return nil
 }
 
-// inherit carries out what a dead node has left to do on the store.
+// inherit carries out what a dead node has left to do on the store, from now on and
+// whatever becomes of this process: the namespace says that it is this node's.
 func (b *buffer) inherit(ctx context.Context, dead bb.NodeID) error {
-	b.noting.Lock()
-	b.inheritsOf[dead] = true
-	b.noting.Unlock()
+	if _, err := b.ns.TakeOverStoreOps(ctx, dead); err != nil {
+		return err
+	}
 	return b.applyNoted(ctx)
 }
 
@@ -105,7 +108,7 @@ func (b *buffer) carriedOut(ctx context.Context) error {
 		if len(ops) == 0 {
 			return nil
 		}
-		if by := ops[0].By; !b.d.cluster.reachable(by) && !b.inherited(by) {
+		if by := ops[0].By; !b.d.cluster.reachable(by) && !b.carriesOut(by) {
 			return bb.E(bb.Unavailable, "drain", b.address(ops[0].OldPath), "node "+string(by)+", which has yet to rename or remove what the store has there, does not answer").
 				WithRemedy("wait for it; if it is gone for good: bbctl node forget " + string(by))
 		}
@@ -116,10 +119,4 @@ func (b *buffer) carriedOut(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func (b *buffer) inherited(by bb.NodeID) bool {
-	b.noting.Lock()
-	defer b.noting.Unlock()
-	return b.carriesOut(by)
 }

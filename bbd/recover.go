@@ -36,12 +36,16 @@ func (d *Daemon) recover(ctx context.Context) error {
 		return err
 	}
 	known := make(map[bb.FileID]struct{})
+	var old map[bb.FileID]bb.Generation
+	if d.cluster != nil {
+		old = d.dirtyGenerations()
+	}
 	for _, spec := range specs {
 		b, err := d.takeUp(ctx, spec)
 		if err != nil {
 			return err
 		}
-		if err := b.recover(ctx, known); err != nil {
+		if err := b.recover(ctx, known, old); err != nil {
 			return err
 		}
 	}
@@ -66,14 +70,14 @@ func (d *Daemon) takeUp(ctx context.Context, spec bb.Buffer) (*buffer, error) {
 	return b, nil
 }
 
-func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}) error {
+func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
 	if err := b.applyNoted(ctx); err != nil {
 		return err
 	}
 	if b.spec().Backing != "" {
 		b.d.wg.Go(func() { b.sweep(b.d.ctx) })
 	}
-	var gone []bb.Entry
+	var gone, elsewhere []bb.Entry
 	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
 		if e.Type != bb.TypeFile {
 			return nil
@@ -81,6 +85,8 @@ func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}) erro
 		if b.foreign(&e) {
 			if b.recoverReplica(&e) {
 				known[e.File] = struct{}{}
+			} else if old[e.File] != 0 {
+				elsewhere = append(elsewhere, e)
 			}
 			return nil
 		}
@@ -94,6 +100,7 @@ func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}) erro
 	if err != nil {
 		return err
 	}
+	b.recoverStrays(ctx, elsewhere, old)
 	for i := range gone {
 		if replicaOf(&gone[i]) != "" {
 			b.promoteLater(&gone[i])

@@ -99,7 +99,7 @@ func removeAndWait(ctx context.Context, ns *Namespace) error {
 		return err
 	}
 	for _, op := range ops {
-		if err := ns.DoneStoreOp(ctx, op.Seq); err != nil {
+		if _, err := ns.DoneStoreOp(ctx, op.Revision); err != nil {
 			return err
 		}
 	}

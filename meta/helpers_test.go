@@ -50,7 +50,9 @@ func startListening(t testing.TB, dir, listen string) *embedded.Server {
 
 func connectTo(t testing.TB, o Options) *Meta {
 	t.Helper()
-	o.Node = "me"
+	if o.Node == "" {
+		o.Node = "me"
+	}
 	o.Logger = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelError}))
 	m, err := Connect(testContext(t), o)
 	if err != nil {

@@ -278,7 +278,7 @@ func follow(t *testing.T, ns *Namespace, stored oracle, what string) {
 		if k != 0 {
 			t.Fatalf("after %s: the store cannot follow %+v: %v", what, op, k)
 		}
-		if err := ns.DoneStoreOp(testContext(t), op.Seq); err != nil {
+		if _, err := ns.DoneStoreOp(testContext(t), op.Revision); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -395,14 +395,17 @@ func TestStoreOps(t *testing.T) {
 			{Op: OpRemove, OldPath: "g", File: f.File, Flushed: f.Flushed, By: "me"},
 		}
 		for i, op := range ops {
-			seq := op.Seq
-			op.Seq = 0
+			revision := op.Revision
+			op.Seq, op.Revision = 0, 0
 			if op != want[i] {
 				t.Errorf("%d: %+v, want %+v", i, op, want[i])
 			}
-			for range 2 {
-				if err := ns.DoneStoreOp(ctx, seq); err != nil {
-					t.Errorf("%d: %v", i, err)
+			for _, there := range []bool{true, false} {
+				if pending, err := ns.StoreOpPending(ctx, revision); err != nil || pending != there {
+					t.Errorf("%d: pending %v (%v)", i, pending, err)
+				}
+				if done, err := ns.DoneStoreOp(ctx, revision); err != nil || done != there {
+					t.Errorf("%d: %v (%v)", i, done, err)
 				}
 			}
 		}
@@ -410,9 +413,67 @@ func TestStoreOps(t *testing.T) {
 			t.Errorf("left %+v %v", ops, err)
 		}
 		e := create(t, ns, bb.RootDir, "file")
-		wantKind(t, "done with an entry", ns.DoneStoreOp(ctx, e.Revision), bb.Invalid)
+		_, err = ns.DoneStoreOp(ctx, e.Revision)
+		wantKind(t, "done with an entry", err, bb.Invalid)
+		_, err = ns.StoreOpPending(ctx, e.Revision)
+		wantKind(t, "pending entry", err, bb.Invalid)
 		if _, err := ns.Lookup(ctx, bb.RootDir, "file"); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// TestTakeOverStoreOps: of two that believe an operation to be theirs, one has it, and
+// the order stays.
+func TestTakeOverStoreOps(t *testing.T) {
+	s := startServer(t, t.TempDir())
+	dead := newBuffer(t, connectTo(t, Options{InProcess: s, Node: "dead"}), "buf")
+	heir, err := connectTo(t, Options{InProcess: s, Node: "heir"}).Namespace(testContext(t), "buf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	rename := func(ns *Namespace, from, to string) {
+		t.Helper()
+		if _, err := ns.Rename(ctx, bb.RootDir, from, bb.RootDir, to, RenameOptions{StoreOp: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mkdir(t, dead, bb.RootDir, "a")
+	rename(dead, "a", "b")
+	rename(heir, "b", "c")
+	rename(dead, "c", "d")
+	before, err := dead.StoreOps(ctx)
+	if err != nil || len(before) != 3 {
+		t.Fatalf("%+v %v", before, err)
+	}
+	if n, err := heir.TakeOverStoreOps(ctx, "dead"); err != nil || n != 2 {
+		t.Fatalf("%d taken over (%v)", n, err)
+	}
+	if n, err := heir.TakeOverStoreOps(ctx, "dead"); err != nil || n != 0 {
+		t.Fatalf("%d taken over again (%v)", n, err)
+	}
+	after, err := heir.StoreOps(ctx)
+	if err != nil || len(after) != 3 {
+		t.Fatalf("%+v %v", after, err)
+	}
+	for i, op := range after {
+		if op.By != "heir" || op.Seq != before[i].Seq || op.OldPath != before[i].OldPath || op.NewPath != before[i].NewPath {
+			t.Errorf("%d: %+v was %+v", i, op, before[i])
+		}
+		if before[i].By == "heir" {
+			continue
+		}
+		if pending, err := dead.StoreOpPending(ctx, before[i].Revision); err != nil || pending {
+			t.Errorf("%d: who lost it finds it pending (%v)", i, err)
+		}
+		if done, err := dead.DoneStoreOp(ctx, before[i].Revision); err != nil || done {
+			t.Errorf("%d: who lost it struck it out (%v)", i, err)
+		}
+	}
+	for i, op := range after {
+		if done, err := heir.DoneStoreOp(ctx, op.Revision); err != nil || !done {
+			t.Errorf("%d: %v (%v)", i, done, err)
+		}
+	}
 }

@@ -1,9 +1,11 @@
 package meta
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,8 +30,14 @@ const (
 // backing store has yet to follow. It was stored in the same atomic change, and the
 // paths are those at that moment; so carried out in the order of Seq, operations
 // lead the store to the names of the namespace, whatever crashes in between.
+//
+// It belongs to one node, which carries it out: at first to the one whose change it
+// was. Another one makes it its own by compare-and-set (TakeOverStoreOps), which gives
+// it a new revision: so whoever finds it pending at the revision that it knows still
+// owns it.
 type StoreOp struct {
-	Seq      uint64
+	Seq      uint64 // its place in the order: stays
+	Revision uint64 // of its record
 	Op       Op
 	OldPath  string
 	NewPath  string // of a rename
@@ -37,7 +45,7 @@ type StoreOp struct {
 	IsDir    bool
 	Flushed  bb.Flushed // what the store held of the file
 	Replaced bb.Flushed // what it held of the file that the rename replaced
-	By       bb.NodeID  // whose change it was, which is who carries it out; "" if nobody said
+	By       bb.NodeID  // who carries it out; "" if nobody said
 }
 
 // opKeys hands out the keys of operations. A key that was deleted leaves a marker for
@@ -93,11 +101,16 @@ func (ns *Namespace) storeOp(ctx context.Context, op StoreOp, paths uint64) (cha
 	if err != nil {
 		return change{}, err
 	}
-	data, err := seal(key, &metapb.StoreOp{
-		Op: uint32(op.Op), OldPath: op.OldPath, NewPath: op.NewPath, File: uint64(op.File), IsDir: op.IsDir,
-		Flushed: flushedRecord(op.Flushed), Replaced: flushedRecord(op.Replaced), By: string(ns.m.opts.Node),
-	})
+	op.By = ns.m.opts.Node
+	data, err := sealOp(key, &op)
 	return change{key: key, data: data, check: pathsKey, expected: paths, own: marker}, err
+}
+
+func sealOp(key string, op *StoreOp) ([]byte, error) {
+	return seal(key, &metapb.StoreOp{
+		Op: uint32(op.Op), OldPath: op.OldPath, NewPath: op.NewPath, File: uint64(op.File), IsDir: op.IsDir,
+		Flushed: flushedRecord(op.Flushed), Replaced: flushedRecord(op.Replaced), By: string(op.By), Seq: op.Seq,
+	})
 }
 
 func (ns *Namespace) removalOp(ctx context.Context, e *bb.Entry) (change, error) {
@@ -117,15 +130,24 @@ func (ns *Namespace) removalOpIn(ctx context.Context, dir string, paths uint64, 
 // StoreOps returns the pending operations in the order in which they happened. One
 // that cannot be decoded is counted, logged and left out.
 func (ns *Namespace) StoreOps(ctx context.Context) ([]StoreOp, error) {
+	found, err := ns.storeOps(ctx)
+	if err != nil {
+		return nil, opError("store operations", ns.buffer, err)
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b StoreOp) int { return cmp.Compare(a.Seq, b.Seq) }), nil
+}
+
+// storeOps returns the pending operations by their keys.
+func (ns *Namespace) storeOps(ctx context.Context) (map[string]StoreOp, error) {
 	found := map[string]record{}
 	err := ns.b.scan(ctx, opPrefix+"*", func(r *record) error {
 		found[r.key] = *r
 		return nil
 	})
 	if err != nil {
-		return nil, opError("store operations", ns.buffer, err)
+		return nil, err
 	}
-	ops := make([]StoreOp, 0, len(found))
+	ops := make(map[string]StoreOp, len(found))
 	for key, r := range found {
 		if !r.live() {
 			continue
@@ -135,40 +157,75 @@ func (ns *Namespace) StoreOps(ctx context.Context) ([]StoreOp, error) {
 			ns.m.garbage(key, err)
 			continue
 		}
-		ops = append(ops, StoreOp{
-			Seq: r.seq, Op: Op(m.GetOp()), OldPath: m.GetOldPath(), NewPath: m.GetNewPath(), File: bb.FileID(m.GetFile()),
-			IsDir: m.GetIsDir(), Flushed: fromFlushed(m.GetFlushed()), Replaced: fromFlushed(m.GetReplaced()), By: bb.NodeID(m.GetBy()),
-		})
-	}
-	slices.SortFunc(ops, func(a, b StoreOp) int {
-		if a.Seq < b.Seq {
-			return -1
+		ops[key] = StoreOp{
+			Seq: cmp.Or(m.GetSeq(), r.seq), Revision: r.seq, Op: Op(m.GetOp()), OldPath: m.GetOldPath(), NewPath: m.GetNewPath(),
+			File: bb.FileID(m.GetFile()), IsDir: m.GetIsDir(), Flushed: fromFlushed(m.GetFlushed()),
+			Replaced: fromFlushed(m.GetReplaced()), By: bb.NodeID(m.GetBy()),
 		}
-		return 1
-	})
+	}
 	return ops, nil
 }
 
-// DoneStoreOp deletes a pending operation. It is idempotent.
-func (ns *Namespace) DoneStoreOp(ctx context.Context, seq uint64) error {
-	r, err := ns.b.getSeq(ctx, opPrefix+"*", seq)
+// TakeOverStoreOps makes the pending operations of another node this Meta's node's own,
+// each by compare-and-set, and returns how many. Their order stays. Those that the other
+// one strikes out first, or somebody else takes over, are left to them. After an error
+// it is repeated.
+func (ns *Namespace) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken int, err error) {
+	const what = "take over store operations"
+	ops, err := ns.storeOps(ctx)
 	if err != nil {
-		return opError("store operation", strconv.FormatUint(seq, 10), err)
+		return 0, opError(what, ns.buffer, err)
 	}
-	if !r.live() {
-		return nil
+	for key, op := range ops {
+		if op.By != from {
+			continue
+		}
+		op.By = ns.m.opts.Node
+		data, err := sealOp(key, &op)
+		if err == nil {
+			_, err = ns.b.put(ctx, key, data, op.Revision)
+		}
+		if errors.Is(err, errConflict) {
+			continue
+		}
+		if err != nil {
+			return taken, opError(what, ns.buffer, err)
+		}
+		taken++
 	}
-	if !strings.HasPrefix(r.key, opPrefix) {
-		return bb.E(bb.Invalid, "store operation", strconv.FormatUint(seq, 10), "is not one")
+	return taken, nil
+}
+
+// StoreOpPending reports whether an operation is still pending at a revision: nobody
+// has carried it out or taken it over.
+func (ns *Namespace) StoreOpPending(ctx context.Context, revision uint64) (bool, error) {
+	r, err := ns.opAt(ctx, revision)
+	return err == nil && r.live(), err
+}
+
+func (ns *Namespace) opAt(ctx context.Context, revision uint64) (record, error) {
+	r, err := ns.b.getSeq(ctx, opPrefix+"*", revision)
+	if err == nil && r.live() && !strings.HasPrefix(r.key, opPrefix) {
+		return record{}, bb.E(bb.Invalid, "store operation", strconv.FormatUint(revision, 10), "is not one")
 	}
-	marker, err := ns.b.remove(ctx, r.key, seq)
+	return r, opError("store operation", strconv.FormatUint(revision, 10), err)
+}
+
+// DoneStoreOp deletes a pending operation at a revision, and reports whether it was
+// there: it is not if this was done before, or if another node has taken it over.
+func (ns *Namespace) DoneStoreOp(ctx context.Context, revision uint64) (bool, error) {
+	r, err := ns.opAt(ctx, revision)
+	if err != nil || !r.live() {
+		return false, err
+	}
+	marker, err := ns.b.remove(ctx, r.key, revision)
 	if errors.Is(err, errConflict) {
-		return nil // somebody else did
+		return false, nil
 	}
 	if err == nil {
 		ns.opKeys.giveBack(r.key, marker)
 	}
-	return opError("store operation", strconv.FormatUint(seq, 10), err)
+	return err == nil, opError("store operation", strconv.FormatUint(revision, 10), err)
 }
 
 // getSeq returns the record of a key that matches a filter and has a revision, if

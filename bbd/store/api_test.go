@@ -380,6 +380,36 @@ func TestPinnedSegmentsStay(t *testing.T) {
 	}
 }
 
+// TestMarkDirty: what turns out not to be on the backing store is not evicted any more,
+// until it is there; what has been evicted cannot be had back.
+func TestMarkDirty(t *testing.T) {
+	s := open(t, folders(t))
+	w := newWriter(t, s)
+	w.commit(1, 1, 0, 0, content(1, 1000))
+	w.done()
+	before := s.Stats().Memory
+	if err := errors.Join(s.Seal(1, 1), s.MarkClean(1, 1), s.MarkDirty(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Evict(bb.TierMemory, 1<<30); n != 0 {
+		t.Errorf("%d bytes evicted that are dirty", n)
+	}
+	if now := s.Stats().Memory; now != before {
+		t.Errorf("%+v, want %+v", now, before)
+	}
+	if err := s.MarkClean(1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Evict(bb.TierMemory, 1<<30); n == 0 {
+		t.Error("nothing was evicted")
+	}
+	for _, n := range []bb.Generation{1, 2} {
+		if err := s.MarkDirty(1, n); !errors.Is(err, bb.Busy) {
+			t.Errorf("generation %d, which is not in memory: %v", n, err)
+		}
+	}
+}
+
 func TestFillRefusesOtherBytes(t *testing.T) {
 	s := open(t, folders(t))
 	w := newWriter(t, s)

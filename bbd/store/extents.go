@@ -30,7 +30,7 @@ type extent struct {
 // extentState says what is known of an extent's copy on the backing store.
 //
 //	dirty ──MarkClean──▶ clean ──Evict──▶ evicted ──Fill──▶ clean
-//	                       └─ a newer generation replaced the copy ─▶ kept
+//	      ◀──MarkDirty──   └─ a newer generation replaced the copy ─▶ kept
 type extentState uint8
 
 const (

@@ -177,6 +177,29 @@ func (s *Store) MarkClean(f bb.FileID, n bb.Generation) error {
 	return nil
 }
 
+// MarkDirty takes MarkClean back: the backing store does not have the generation after
+// all. Nothing of it is evicted from now on. Busy if something of it has been, or if
+// there is no such generation.
+func (s *Store) MarkDirty(f bb.FileID, n bb.Generation) error {
+	h := s.shard(f)
+	h.Lock()
+	defer h.Unlock()
+	g := h.find(f, n)
+	whole := g != nil
+	if whole {
+		g.ext.walk(0, math.MaxInt64, func(e *extent) bool {
+			whole = e.state != evicted
+			return whole
+		})
+	}
+	if !whole {
+		return bb.E(bb.Busy, "mark dirty", fileName(f, n), "not all of it is in memory")
+	}
+	g.clean = false
+	g.ext.markAll(dirty)
+	return nil
+}
+
 func (h *shard) markClean(g *generation) {
 	g.clean = true
 	for old := range h.generations(g.file) {

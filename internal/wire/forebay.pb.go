@@ -89,6 +89,7 @@ const (
 	Type_TYPE_TAKE      Type = 61 // Take → Empty: become the home of a file
 	Type_TYPE_DISCARD   Type = 62 // Discard → Empty: forget bytes that do not count any more
 	Type_TYPE_REPLICATE Type = 63 // Replicate (data: the bytes) → Empty
+	Type_TYPE_RECHECK   Type = 64 // Recheck → Empty: look whether the store has what it should
 )
 
 // Enum value maps for Type.
@@ -134,6 +135,7 @@ var (
 		61: "TYPE_TAKE",
 		62: "TYPE_DISCARD",
 		63: "TYPE_REPLICATE",
+		64: "TYPE_RECHECK",
 	}
 	Type_value = map[string]int32{
 		"TYPE_UNSPECIFIED":    0,
@@ -176,6 +178,7 @@ var (
 		"TYPE_TAKE":           61,
 		"TYPE_DISCARD":        62,
 		"TYPE_REPLICATE":      63,
+		"TYPE_RECHECK":        64,
 	}
 )
 
@@ -4186,6 +4189,68 @@ func (x *Take) GetReplica() bool {
 	return false
 }
 
+// Recheck says that a node which had been declared dead has written on the store at a path
+// (tree: or anywhere below): who is asked flushes again what is its own and was replaced.
+type Recheck struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Tree          bool                   `protobuf:"varint,3,opt,name=tree,proto3" json:"tree,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Recheck) Reset() {
+	*x = Recheck{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Recheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Recheck) ProtoMessage() {}
+
+func (x *Recheck) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Recheck.ProtoReflect.Descriptor instead.
+func (*Recheck) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *Recheck) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *Recheck) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Recheck) GetTree() bool {
+	if x != nil {
+		return x.Tree
+	}
+	return false
+}
+
 // Discard says that a generation of a file (0: all), or a whole buffer (file 0), is gone.
 type Discard struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4198,7 +4263,7 @@ type Discard struct {
 
 func (x *Discard) Reset() {
 	*x = Discard{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +4275,7 @@ func (x *Discard) String() string {
 func (*Discard) ProtoMessage() {}
 
 func (x *Discard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +4288,7 @@ func (x *Discard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discard.ProtoReflect.Descriptor instead.
 func (*Discard) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Discard) GetBuffer() string {
@@ -4261,7 +4326,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4273,7 +4338,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4286,7 +4351,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Replicate) GetBuffer() string {
@@ -4688,7 +4753,11 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\areplica\x18\x06 \x01(\bR\areplica\"U\n" +
+	"\areplica\x18\x06 \x01(\bR\areplica\"I\n" +
+	"\aRecheck\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
+	"\x04tree\x18\x03 \x01(\bR\x04tree\"U\n" +
 	"\aDiscard\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\x04R\x04file\x12\x1e\n" +
@@ -4702,7 +4771,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12\x14\n" +
 	"\x05whole\x18\x04 \x01(\bR\x05whole\x12/\n" +
-	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\xcd\x05\n" +
+	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\xdf\x05\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -4753,7 +4822,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\tTYPE_HOLD\x10<\x12\r\n" +
 	"\tTYPE_TAKE\x10=\x12\x10\n" +
 	"\fTYPE_DISCARD\x10>\x12\x12\n" +
-	"\x0eTYPE_REPLICATE\x10?B\x17Z\x15forebay/internal/wireb\x06proto3"
+	"\x0eTYPE_REPLICATE\x10?\x12\x10\n" +
+	"\fTYPE_RECHECK\x10@B\x17Z\x15forebay/internal/wireb\x06proto3"
 
 var (
 	file_internal_wire_forebay_proto_rawDescOnce sync.Once
@@ -4768,7 +4838,7 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_internal_wire_forebay_proto_goTypes = []any{
 	(Type)(0),              // 0: forebay.v1.Type
 	(*Empty)(nil),          // 1: forebay.v1.Empty
@@ -4826,8 +4896,9 @@ var file_internal_wire_forebay_proto_goTypes = []any{
 	(*Token)(nil),          // 53: forebay.v1.Token
 	(*Hold)(nil),           // 54: forebay.v1.Hold
 	(*Take)(nil),           // 55: forebay.v1.Take
-	(*Discard)(nil),        // 56: forebay.v1.Discard
-	(*Replicate)(nil),      // 57: forebay.v1.Replicate
+	(*Recheck)(nil),        // 56: forebay.v1.Recheck
+	(*Discard)(nil),        // 57: forebay.v1.Discard
+	(*Replicate)(nil),      // 58: forebay.v1.Replicate
 }
 var file_internal_wire_forebay_proto_depIdxs = []int32{
 	15, // 0: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
@@ -4863,7 +4934,7 @@ func file_internal_wire_forebay_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   57,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

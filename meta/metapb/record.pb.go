@@ -533,7 +533,8 @@ type StoreOp struct {
 	IsDir         bool                   `protobuf:"varint,5,opt,name=is_dir,json=isDir,proto3" json:"is_dir,omitempty"`
 	Flushed       *Flushed               `protobuf:"bytes,6,opt,name=flushed,proto3" json:"flushed,omitempty"`
 	Replaced      *Flushed               `protobuf:"bytes,7,opt,name=replaced,proto3" json:"replaced,omitempty"`
-	By            string                 `protobuf:"bytes,8,opt,name=by,proto3" json:"by,omitempty"` // node whose change it was; "" in records of before there were several
+	By            string                 `protobuf:"bytes,8,opt,name=by,proto3" json:"by,omitempty"`    // node that carries it out; "" in records of before there were several
+	Seq           uint64                 `protobuf:"varint,9,opt,name=seq,proto3" json:"seq,omitempty"` // its place in the order, if another node has taken it over; 0: the record's revision
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -622,6 +623,13 @@ func (x *StoreOp) GetBy() string {
 		return x.By
 	}
 	return ""
+}
+
+func (x *StoreOp) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
 }
 
 // Job is work that is split into tasks. It is done when all of them are.
@@ -1184,7 +1192,7 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x06bucket\x18\x11 \x01(\x04R\x06bucket\x12\x1a\n" +
 	"\breplicas\x18\x12 \x01(\rR\breplicasB\n" +
 	"\n" +
-	"\b_created\"\xf4\x01\n" +
+	"\b_created\"\x86\x02\n" +
 	"\aStoreOp\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\rR\x02op\x12\x19\n" +
 	"\bold_path\x18\x02 \x01(\tR\aoldPath\x12\x19\n" +
@@ -1193,7 +1201,8 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x06is_dir\x18\x05 \x01(\bR\x05isDir\x122\n" +
 	"\aflushed\x18\x06 \x01(\v2\x18.forebay.meta.v1.FlushedR\aflushed\x124\n" +
 	"\breplaced\x18\a \x01(\v2\x18.forebay.meta.v1.FlushedR\breplaced\x12\x0e\n" +
-	"\x02by\x18\b \x01(\tR\x02by\"\x8c\x03\n" +
+	"\x02by\x18\b \x01(\tR\x02by\x12\x10\n" +
+	"\x03seq\x18\t \x01(\x04R\x03seq\"\x8c\x03\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +

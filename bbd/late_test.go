@@ -1,0 +1,333 @@
+package bbd_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"forebay/client"
+	"forebay/flusher/backing/fault"
+)
+
+// wantStored waits until the store has a content under a name; nil: nothing.
+func wantStored(t *testing.T, dir, name string, content []byte) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		got, err := os.ReadFile(filepath.Join(dir, name))
+		if content == nil && os.IsNotExist(err) || content != nil && err == nil && bytes.Equal(got, content) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("the store has %q… as %s (%v), want %q…", got[:min(6, len(got))], name, err, content[:min(6, len(content))])
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestClusterLateFlush: a node that is declared dead while it flushes a file, and lives.
+// Whatever becomes of the name meanwhile, and although the late flush is the last that
+// writes, the store ends with what the buffer has.
+func TestClusterLateFlush(t *testing.T) {
+	old, fresh := bytes.Repeat([]byte("old"), 1000), bytes.Repeat([]byte("NEW"), 1000)
+	for name, test := range map[string]struct {
+		meanwhile func(*testing.T, *client.Buffer)
+		want      map[string][]byte
+	}{
+		"written again": {func(t *testing.T, b *client.Buffer) { write(t, b, "d/f", fresh) }, map[string][]byte{"d/f": fresh}},
+		"removed": {func(t *testing.T, b *client.Buffer) {
+			if err := b.Remove(t.Context(), "d/f"); err != nil {
+				t.Error(err)
+			}
+		}, map[string][]byte{"d/f": nil}},
+		"made anew": {func(t *testing.T, b *client.Buffer) {
+			if err := b.Remove(t.Context(), "d/f"); err != nil {
+				t.Error(err)
+			}
+			write(t, b, "d/f", fresh)
+		}, map[string][]byte{"d/f": fresh}},
+		"replaced by a rename": {func(t *testing.T, b *client.Buffer) {
+			write(t, b, "g", fresh)
+			if err := b.Rename(t.Context(), "g", "d/f"); err != nil {
+				t.Error(err)
+			}
+		}, map[string][]byte{"d/f": fresh, "g": nil}},
+		"lost":    {func(*testing.T, *client.Buffer) {}, map[string][]byte{"d/f": old}},
+		"in vain": {nil, map[string][]byte{"d/f": nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := startCluster(t, 2)
+			c := nodes[0].dial()
+			delay := 2 * time.Second
+			nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Slow, Delay: delay})
+			b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+			there := nodes[1].dial()
+			if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			write(t, b, "d/f", old)
+			ctx := limited(t, 40*time.Second)
+			var flushing sync.WaitGroup
+			flushing.Go(func() { c.Drain(ctx, "shared", 10*time.Second, nil) })
+			eventually(t, "the flush has begun", func() bool { return nodes[0].faults.Hits() > 0 })
+			began := time.Now()
+			nodes[0].dead()
+			if f, err := there.ForgetNode(ctx, "n1"); err != nil || len(f.Lost) != 1 {
+				t.Fatalf("%+v (%v)", f, err)
+			}
+			if test.meanwhile == nil { // its whole directory goes
+				if err := there.Buffer("shared").RemoveAll(ctx, "d"); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				test.meanwhile(t, there.Buffer("shared"))
+			}
+			report, err := there.Drain(ctx, "shared", 10*time.Second, nil)
+			t.Logf("drain: %v (%+v)", err, report.Progress)
+			if time.Since(began) > delay {
+				t.Fatal("the flush was not late")
+			}
+			nodes[0].members.set("n1", nodes[0].daemon.Self)
+			flushing.Wait()
+			time.Sleep(time.Until(began.Add(delay)))
+			eventually(t, "the late flush has ended", func() bool {
+				s := nodes[0].status().Buffers[0]
+				return s.Queued+s.Flushing+s.StoreOps == 0
+			})
+			for name, content := range test.want {
+				wantStored(t, dir, name, content)
+				if content != nil {
+					wantFile(t, there.Buffer("shared"), name, content)
+					eventually(t, "it is clean", func() bool {
+						e, err := there.Buffer("shared").Stat(ctx, name)
+						return err == nil && e.State == client.StateClean
+					})
+				}
+			}
+		})
+	}
+}
+
+// TestClusterTakenOver: a rename on the store that another node has taken over from one
+// that was given up is not carried out again when that comes back.
+func TestClusterTakenOver(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	write(t, b, "a", []byte("first"))
+	drain(t, c, "shared")
+	nodes[0].faults.Set(fault.Rule{Op: "rename", Kind: fault.Refused})
+	ctx := limited(t, 60*time.Second)
+	if err := b.Rename(ctx, "a", "b"); err != nil { // the store still has it under a
+		t.Fatal(err)
+	}
+	nodes[0].dead() // and goes on
+	there := nodes[1].dial()
+	if _, err := there.ForgetNode(ctx, "n1"); err != nil {
+		t.Fatal(err)
+	}
+	wantStored(t, dir, "b", []byte("first"))
+	write(t, there.Buffer("shared"), "a", []byte("second"))
+	if report, err := there.Drain(ctx, "shared", 10*time.Second, nil); err != nil {
+		t.Fatalf("%v (%+v)", err, report)
+	}
+	nodes[0].faults.Set()
+	nodes[0].members.set("n1", nodes[0].daemon.Self) // the partition ends
+	eventually(t, "the one that was given up has nothing left to do", func() bool { return nodes[0].status().Buffers[0].StoreOps == 0 })
+	wantStored(t, dir, "a", []byte("second"))
+	wantStored(t, dir, "b", []byte("first"))
+}
+
+// TestClusterLateRename: the same of a rename that had begun, and reaches the store when
+// its names are in use again.
+func TestClusterLateRename(t *testing.T) {
+	for _, tree := range []bool{false, true} {
+		nodes := startCluster(t, 2)
+		c := nodes[0].dial()
+		b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+		there := nodes[1].dial()
+		ctx := limited(t, 60*time.Second)
+		from, to, file := "a", "b", ""
+		if tree {
+			file = "/x/f"
+			if err := b.MkdirAll(ctx, "a/x", 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(t, b, from+file, []byte("first"))
+		drain(t, c, "shared")
+		hits := nodes[0].faults.Hits()
+		nodes[0].faults.Set(fault.Rule{Op: "rename", Kind: fault.Slow, Delay: 3 * time.Second})
+		if err := b.Rename(ctx, from, to); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the rename has begun", func() bool { return nodes[0].faults.Hits() > hits })
+		began := time.Now()
+		nodes[0].dead()
+		if _, err := there.ForgetNode(ctx, "n1"); err != nil {
+			t.Fatal(err)
+		}
+		wantStored(t, dir, to+file, []byte("first"))
+		wantFile(t, there.Buffer("shared"), to+file, []byte("first")) // now in its memory, too
+		if tree {
+			if err := there.Buffer("shared").MkdirAll(ctx, "a/x", 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(t, there.Buffer("shared"), from+file, []byte("second"))
+		if report, err := there.Drain(ctx, "shared", 10*time.Second, nil); err != nil {
+			t.Fatalf("%v (%+v)", err, report)
+		}
+		if time.Since(began) > 3*time.Second {
+			t.Fatal("the rename was not late")
+		}
+		nodes[0].members.set("n1", nodes[0].daemon.Self)
+		eventually(t, "the late rename is done", func() bool { return nodes[0].status().Buffers[0].StoreOps == 0 })
+		wantStored(t, dir, from+file, []byte("second"))
+		wantStored(t, dir, to+file, []byte("first"))
+	}
+}
+
+// TestClusterLateFlushAndRestart: the same of a node that dies when it has written, before
+// it could tell anybody.
+func TestClusterLateFlushAndRestart(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	write(t, b, "f", []byte("old"))
+	c.Close()
+	nodes[0].away()
+	there := nodes[1].dial()
+	ctx := limited(t, 20*time.Second)
+	if _, err := there.ForgetNode(ctx, "n1"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, there.Buffer("shared"), "f", []byte("NEW"))
+	drain(t, there, "shared")
+	if err := os.WriteFile(filepath.Join(dir, "late"), []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "late"), filepath.Join(dir, "f")); err != nil {
+		t.Fatal(err)
+	}
+	nodes[0].start()
+	wantStored(t, dir, "f", []byte("NEW"))
+}
+
+// TestClusterLateEvicted: what a late flush replaces after memory has let go of it is
+// named as lost, not passed for clean.
+func TestClusterLateEvicted(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	write(t, b, "f", []byte("content"))
+	drain(t, c, "shared")
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("other"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	nodes[0].daemon.DropFiles("shared") // as if it was evicted, and its home started again
+	ctx := limited(t, 20*time.Second)
+	if err := nodes[1].daemon.Recheck(ctx, "shared", "f"); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := b.Stat(ctx, "f"); err != nil || e.State != client.StateLost || e.Reason == "" {
+		t.Errorf("it is %v, %q (%v)", e.State, e.Reason, err)
+	}
+	// The right bytes under another entity tag are the right bytes.
+	write(t, b, "g", []byte("content"))
+	drain(t, c, "shared")
+	if err := os.WriteFile(filepath.Join(dir, "copy"), []byte("content"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "copy"), filepath.Join(dir, "g")); err != nil {
+		t.Fatal(err)
+	}
+	nodes[0].daemon.DropFiles("shared")
+	if err := nodes[1].daemon.Recheck(ctx, "shared", "g"); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, b, "g", []byte("content"))
+}
+
+// TestClusterInheritorRestarts: who has taken over what a dead node had to do on the store
+// does it although it is restarted meanwhile.
+func TestClusterInheritorRestarts(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	content := random(1000)
+	write(t, b, "d/f", content)
+	drain(t, c, "shared")
+	refuse := fault.Rule{Op: "rename", Kind: fault.Refused}
+	nodes[0].faults.Set(refuse)
+	nodes[1].faults.Set(refuse)
+	if err := b.Rename(t.Context(), "d", "e"); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	nodes[0].away()
+	there := nodes[1].dial()
+	if _, err := there.ForgetNode(limited(t, 20*time.Second), "n1"); err != nil {
+		t.Fatal(err)
+	}
+	there.Close()
+	nodes[1].stop()
+	nodes[1].faults.Set()
+	nodes[1].start()
+	there = nodes[1].dial()
+	write(t, there.Buffer("shared"), "e/g", []byte("new"))
+	report, err := there.Drain(limited(t, 20*time.Second), "shared", 5*time.Second, nil)
+	if err != nil {
+		t.Errorf("drain: %v (%+v)", err, report)
+	}
+	wantStored(t, dir, "e/f", content)
+	wantStored(t, dir, "e/g", []byte("new"))
+}
+
+// TestClusterDeadNodesOperations: renames do not wait for what another node cannot carry
+// out on the store; they are looked after by one goroutine, not by one each, and reach
+// the store in the end.
+func TestClusterDeadNodesOperations(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	there := nodes[1].dial().Buffer("shared")
+	if err := b.MkdirAll(t.Context(), "d/sub", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	content := random(1000)
+	write(t, b, "d/sub/f", content)
+	drain(t, c, "shared")
+	nodes[0].faults.Set(fault.Rule{Op: "rename", Kind: fault.Refused})
+	if err := b.Rename(t.Context(), "d", "e"); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	ctx := limited(t, 30*time.Second)
+	const renames = 41
+	for i := range renames {
+		from, to := "e/sub", "e/bus"
+		if i%2 == 1 {
+			from, to = to, from
+		}
+		if err := there.Rename(ctx, from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Second)
+	if n := runtime.NumGoroutine() - before; n > renames/2 {
+		t.Errorf("%d goroutines wait for the other node", n)
+	}
+	nodes[0].faults.Set()
+	drain(t, c, "shared")
+	wantStored(t, dir, "e/bus/f", content)
+}
