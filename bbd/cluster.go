@@ -76,6 +76,10 @@ func (c *cluster) session(ctx context.Context, node bb.NodeID, who peer.Who) (*p
 		return nil, (&bb.Error{
 			Kind: bb.Unavailable, Op: "reach", Node: node, Err: fmt.Errorf("no daemon of that name has been seen"),
 		}).WithRemedy("see bbctl nodes; if it is gone for good: bbctl node forget " + string(node))
+	case m.Session == "":
+		return nil, (&bb.Error{
+			Kind: bb.Unavailable, Op: "reach", Node: node, Err: fmt.Errorf("the daemon is starting and takes no sessions yet"),
+		}).WithRemedy("try again soon")
 	case !answers(m.State):
 		c.pool.Drop(node)
 		return nil, (&bb.Error{

@@ -111,11 +111,12 @@ func (s *scenario) contend(ctx context.Context, id int, began time.Time) (ops []
 		switch {
 		case err == nil:
 			kind = 0
-		case errors.Is(err, client.ErrUnavailable) && strings.Contains(err.Error(), "reach: "):
+		case errors.Is(err, client.ErrUnavailable) && strings.Contains(err.Error(), "the daemon is "):
 			time.Sleep(100 * time.Millisecond)
-			continue // it was never asked
+			continue // dead, or starting: it was never asked
 		case errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrCancelled), errors.Is(err, client.ErrBusy):
 			kind, end = client.ErrUnavailable, math.MaxInt64
+			time.Sleep(300 * time.Millisecond) // each multiplies what the check has to look at
 		case kind != client.ErrExists && kind != client.ErrNotFound:
 			s.t.Errorf("%+v: %v", a, err)
 		}
@@ -181,7 +182,11 @@ func TestHistory(t *testing.T) {
 	wg.Wait()
 	outcomes := map[string]int{}
 	for _, op := range all {
-		outcomes[fmt.Sprint(op.Input.(action).what, " ", op.Output)]++
+		outcome := "ok"
+		if op.Output != client.Kind(0) {
+			outcome = fmt.Sprint(op.Output)
+		}
+		outcomes[op.Input.(action).what+" "+outcome]++
 	}
 	t.Logf("%d operations: %v", len(all), outcomes)
 	if len(all) < 300 {
