@@ -112,7 +112,7 @@ func (m *Meta) buffer(ctx context.Context, op, name string) (bb.Buffer, uint64, 
 }
 
 // Buffers returns all buffers sorted by name. Records that cannot be decoded are
-// counted, logged and left out.
+// counted (Stats.Garbage), logged and left out.
 func (m *Meta) Buffers(ctx context.Context) ([]bb.Buffer, error) {
 	var buffers []bb.Buffer
 	err := m.eachBuffer(ctx, func(b bb.Buffer, _ uint64) { buffers = append(buffers, b) })
@@ -163,7 +163,7 @@ func (m *Meta) UpdateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 	if old.Revision != b.Revision {
 		return bb.Buffer{}, opError(op, b.Name, errConflict)
 	}
-	b.Created = old.Created
+	b.Created, b.Rest = old.Created, old.Rest
 	return m.putBuffer(ctx, op, b, id)
 }
 

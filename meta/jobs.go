@@ -82,6 +82,7 @@ type Job struct {
 	System   bool      // a daemon does, and no user
 	Options  map[string]string
 	Created  time.Time
+	rest     string
 }
 
 // Task is a part of a job. What it means is between those who add and those who do it.
@@ -153,6 +154,7 @@ type taskRecord struct {
 	changed time.Time
 	tally   Tally
 	seq     uint64
+	rest    string
 }
 
 func jobKey(id string) string         { return jobsPrefix + id + ".job" }
@@ -614,10 +616,10 @@ func appendSome[T any](to, more []T) []T {
 }
 
 func sealJob(j *Job, cancelled time.Time) ([]byte, error) {
-	return seal(jobKey(j.ID), &metapb.Job{
+	return seal(jobKey(j.ID), withRest(&metapb.Job{
 		Id: j.ID, Kind: string(j.Kind), Buffer: j.Buffer, Path: j.Path, Url: j.URL, Node: string(j.Node), Uid: j.UID, Gid: j.GID,
 		System: j.System, Options: j.Options, Created: nanos(j.Created), Cancelled: nanos(cancelled),
-	})
+	}, j.rest))
 }
 
 func openJob(r *record) (Job, time.Time, error) {
@@ -628,6 +630,7 @@ func openJob(r *record) (Job, time.Time, error) {
 	return Job{
 		ID: m.GetId(), Kind: JobKind(m.GetKind()), Buffer: m.GetBuffer(), Path: m.GetPath(), URL: m.GetUrl(), Node: bb.NodeID(m.GetNode()),
 		UID: m.GetUid(), GID: m.GetGid(), System: m.GetSystem(), Options: m.GetOptions(), Created: fromNanos(m.Created),
+		rest: rest(&m),
 	}, fromNanos(m.Cancelled), nil
 }
 
@@ -639,10 +642,10 @@ func sealTask(key string, t *taskRecord) ([]byte, error) {
 	for _, f := range t.tally.Failed {
 		tally.Failed = append(tally.Failed, &metapb.Failure{Path: f.Path, Kind: uint32(f.Kind), Reason: f.Reason, Bytes: f.Bytes})
 	}
-	return seal(key, &metapb.Task{
+	return seal(key, withRest(&metapb.Task{
 		Id: t.ID, Node: string(t.Node), Paths: t.Paths, Data: t.Data, Files: t.Files, Bytes: t.Bytes,
 		State: string(t.state), By: string(t.by), Attempt: t.attempt, Changed: nanos(t.changed), Tally: tally,
-	})
+	}, t.rest))
 }
 
 func openTask(r *record) (taskRecord, error) {
@@ -661,5 +664,6 @@ func openTask(r *record) (taskRecord, error) {
 	return taskRecord{
 		Task:  Task{ID: m.GetId(), Node: bb.NodeID(m.GetNode()), Paths: m.GetPaths(), Data: m.GetData(), Files: m.GetFiles(), Bytes: m.GetBytes()},
 		state: taskState(m.GetState()), by: bb.NodeID(m.GetBy()), attempt: m.GetAttempt(), changed: fromNanos(m.Changed), tally: tally, seq: r.seq,
+		rest: rest(&m),
 	}, nil
 }

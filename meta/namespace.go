@@ -69,6 +69,7 @@ type directory struct {
 	parent   bb.DirID
 	name     string
 	removing bool
+	rest     string
 }
 
 // Namespace returns the namespace of a buffer. NotFound if there is no such buffer,
@@ -213,14 +214,14 @@ func (ns *Namespace) fetchDir(ctx context.Context, dir bb.DirID) (cached[directo
 			ns.m.garbage(key, err)
 			return c, err
 		}
-		c.value = directory{parent: bb.DirID(m.GetParent()), name: m.GetName(), removing: m.GetRemoving()}
+		c.value = directory{parent: bb.DirID(m.GetParent()), name: m.GetName(), removing: m.GetRemoving(), rest: rest(&m)}
 	}
 	ns.dirs.store(dir, c, t)
 	return c, nil
 }
 
 func sealDir(dir bb.DirID, d directory) ([]byte, error) {
-	return seal(dirKey(dir), &metapb.Directory{Parent: uint64(d.parent), Name: d.name, Removing: d.removing})
+	return seal(dirKey(dir), withRest(&metapb.Directory{Parent: uint64(d.parent), Name: d.name, Removing: d.removing}, d.rest))
 }
 
 // putDir stores a directory's record if its revision is expected.

@@ -16,7 +16,10 @@ import (
 
 // The format of a record is drawn in metapb/record.proto.
 const (
-	recordFormat = 1
+	formatFirst    = 1
+	formatReplicas = 2 // of a buffer: it wants second copies
+	newestFormat   = formatReplicas
+
 	recordHeader = 9
 	maxRecord    = 256 << 10 // bytes
 	maxHolders   = 1024
@@ -24,7 +27,10 @@ const (
 )
 
 // seal encodes a message as the record of a key.
-func seal(key string, m proto.Message) ([]byte, error) {
+func seal(key string, m proto.Message) ([]byte, error) { return sealAs(formatFirst, key, m) }
+
+// sealAs is seal in a format that older daemons refuse.
+func sealAs(format byte, key string, m proto.Message) ([]byte, error) {
 	b := make([]byte, recordHeader, recordHeader+proto.Size(m))
 	b, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, m)
 	if err != nil {
@@ -33,7 +39,7 @@ func seal(key string, m proto.Message) ([]byte, error) {
 	if len(b) > maxRecord {
 		return nil, bb.E(bb.Invalid, "encode", key, fmt.Sprintf("takes %d bytes, at most %d are allowed", len(b), maxRecord))
 	}
-	b[0] = recordFormat
+	b[0] = format
 	binary.LittleEndian.PutUint64(b[1:], recordSum(key, b[recordHeader:]))
 	return b, nil
 }
@@ -44,9 +50,9 @@ func open(key string, b []byte, m proto.Message) error {
 	if len(b) < recordHeader || len(b) > maxRecord {
 		return bb.E(bb.Checksum, "decode", key, fmt.Sprintf("a record of %d bytes", len(b)))
 	}
-	if b[0] != recordFormat {
-		return bb.E(bb.Unsupported, "decode", key, fmt.Sprintf("record format %d, this version knows %d", b[0], recordFormat)).
-			WithRemedy("use the version that wrote it, or a newer one")
+	if b[0] < formatFirst || b[0] > newestFormat {
+		return bb.E(bb.Unsupported, "decode", key, fmt.Sprintf("record format %d, this release knows %d to %d", b[0], formatFirst, newestFormat)).
+			WithRemedy("use the release that wrote it, or a newer one")
 	}
 	if binary.LittleEndian.Uint64(b[1:]) != recordSum(key, b[recordHeader:]) {
 		return bb.E(bb.Checksum, "decode", key, "the record does not match its checksum")
@@ -55,6 +61,18 @@ func open(key string, b []byte, m proto.Message) error {
 		return bb.E(bb.Checksum, "decode", key, err.Error())
 	}
 	return nil
+}
+
+// rest are the fields of a record that only newer releases know: who changes the record
+// stores them again.
+func rest(m proto.Message) string { return string(m.ProtoReflect().GetUnknown()) }
+
+// withRest puts them back.
+func withRest[M proto.Message](m M, rest string) M {
+	if rest != "" {
+		m.ProtoReflect().SetUnknown([]byte(rest))
+	}
+	return m
 }
 
 func recordSum(key string, message []byte) uint64 {
@@ -74,7 +92,7 @@ func sealEntry(key string, e *bb.Entry) ([]byte, error) {
 	for _, h := range e.Holders {
 		m.Holders = append(m.Holders, string(h))
 	}
-	return seal(key, m)
+	return seal(key, withRest(m, e.Rest))
 }
 
 // openEntry decodes an entry's record; seq is its revision.
@@ -92,6 +110,7 @@ func openEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
 		File: bb.FileID(m.GetFile()), Generation: bb.Generation(m.GetGeneration()), Size: m.GetSize(), Checksum: m.GetChecksum(),
 		Open: m.GetOpen(), Mode: fs.FileMode(m.GetMode()).Perm(), UID: m.GetUid(), GID: m.GetGid(), MTime: fromNanos(m.Mtime),
 		Flushed: fromFlushed(m.GetFlushed()), Lost: m.GetLost(), Reason: m.GetReason(), Revision: seq,
+		Rest: rest(&m),
 	}
 	if n := len(m.GetHolders()); n > 0 {
 		e.Holders = make([]bb.NodeID, n)
@@ -134,10 +153,10 @@ func flushedRecord(f bb.Flushed) *metapb.Flushed {
 	if f == (bb.Flushed{}) {
 		return nil
 	}
-	return &metapb.Flushed{
+	return withRest(&metapb.Flushed{
 		Generation: uint64(f.Generation), Etag: f.ETag, Size: f.Size, Checksum: f.Checksum,
 		Codec: f.Codec, At: nanos(f.At), By: string(f.By),
-	}
+	}, f.Rest)
 }
 
 func fromFlushed(m *metapb.Flushed) bb.Flushed {
@@ -147,15 +166,20 @@ func fromFlushed(m *metapb.Flushed) bb.Flushed {
 	return bb.Flushed{
 		Generation: bb.Generation(m.GetGeneration()), ETag: m.GetEtag(), Size: m.GetSize(), Checksum: m.GetChecksum(),
 		Codec: m.GetCodec(), At: fromNanos(m.At), By: bb.NodeID(m.GetBy()),
+		Rest: rest(m),
 	}
 }
 
 func sealBuffer(key string, b *bb.Buffer, bucket uint64) ([]byte, error) {
-	return seal(key, &metapb.Buffer{
+	format := byte(formatFirst)
+	if b.Replicas > 1 {
+		format = formatReplicas
+	}
+	return sealAs(format, key, withRest(&metapb.Buffer{
 		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
 		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: int64(b.DirtyAge),
 		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: nanos(b.Created), State: string(b.State), Bucket: bucket, Replicas: uint32(b.Replicas),
-	})
+	}, b.Rest))
 }
 
 func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) {
@@ -168,6 +192,7 @@ func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) 
 		Backing: m.GetBacking(), Durability: bb.Durability(m.GetDurability()), Codec: m.GetCodec(), Keep: m.GetKeep(),
 		FlushLimit: m.GetFlushLimit(), DirtyAge: time.Duration(m.GetDirtyAge()), NoWait: m.GetNoWait(), Receipt: m.GetReceipt(),
 		Job: m.GetJob(), Created: fromNanos(m.Created), State: bb.BufferState(m.GetState()), Revision: seq, Replicas: int(m.GetReplicas()),
+		Rest: rest(&m),
 	}
 	if b.Replicas > maxReplicas {
 		return bb.Buffer{}, 0, bb.E(bb.Checksum, "decode", key, fmt.Sprintf("wants %d replicas", b.Replicas))

@@ -82,7 +82,7 @@ func TestGarbageInTheBucket(t *testing.T) {
 		create(t, ns, bb.RootDir, "good")
 		for key, data := range map[string]string{
 			entryKey(bb.RootDir, "bad"):   "\x01garbage, not a record",
-			entryKey(bb.RootDir, "new"):   "\x02of a later version",
+			entryKey(bb.RootDir, "new"):   "\x7fof a later version",
 			"e.1.=61":                     "a name that is not written like that",
 			opPrefix + "5":                "garbage",
 			entryKey(bb.RootDir, "good2"): "",
@@ -144,7 +144,7 @@ func FuzzEntryRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key string, b []byte, sum bool) {
 		if sum { // past the checksum
 			b = append(make([]byte, recordHeader), b...)
-			b[0] = recordFormat
+			b[0] = formatFirst
 			putSum(key, b)
 		}
 		e, err := openEntry(key, b, 5)

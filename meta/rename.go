@@ -200,7 +200,7 @@ func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
 	if !c.live {
 		return errConflict
 	}
-	record := directory{parent: r.dst.dir, name: r.dst.name}
+	record := directory{parent: r.dst.dir, name: r.dst.name, rest: c.value.rest}
 	data, err := sealDir(dir, record)
 	if err != nil {
 		return err

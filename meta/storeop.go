@@ -128,7 +128,8 @@ func (ns *Namespace) removalOpIn(ctx context.Context, dir string, paths uint64, 
 }
 
 // StoreOps returns the pending operations in the order in which they happened. One
-// that cannot be decoded is counted, logged and left out.
+// that cannot be decoded is counted, logged and left out. bb.Unsupported if there is one
+// that only newer releases know.
 func (ns *Namespace) StoreOps(ctx context.Context) ([]StoreOp, error) {
 	found, err := ns.storeOps(ctx)
 	if err != nil {
@@ -153,7 +154,11 @@ func (ns *Namespace) storeOps(ctx context.Context) (map[string]StoreOp, error) {
 			continue
 		}
 		var m metapb.StoreOp
-		if err := open(key, r.data, &m); err != nil {
+		err := open(key, r.data, &m)
+		if bb.KindOf(err) == bb.Unsupported {
+			return nil, err // what comes after it must not overtake it
+		}
+		if err != nil {
 			ns.m.garbage(key, err)
 			continue
 		}

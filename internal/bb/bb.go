@@ -146,6 +146,7 @@ type Entry struct {
 	Reason  string  // why it was lost: node and cause
 
 	Revision uint64 // the namespace's revision of this entry; 0 when not stored yet
+	Rest     string // what newer releases have stored of it, encoded: it is kept
 }
 
 // IsDir reports whether the entry is a directory.
@@ -177,6 +178,7 @@ type Flushed struct {
 	Codec      string     // "", "zstd" or "s2"
 	At         time.Time
 	By         NodeID
+	Rest       string // what newer releases have stored of it, encoded: it is kept
 }
 
 // State is a file's state towards the backing store.
@@ -245,6 +247,7 @@ type Buffer struct {
 	Created    time.Time
 	State      BufferState
 	Revision   uint64
+	Rest       string // what newer releases have stored of it, encoded: it is kept
 }
 
 // BufferState is a buffer's place in its lifetime.

@@ -1,0 +1,188 @@
+package meta
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/meta/metapb"
+)
+
+// later is what a newer release adds to any message, here.
+var later = protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "of a newer release")
+
+// addLater rewrites a record as a newer release would have: with fields that this one
+// does not know, in the message and in each inner one that change names.
+func addLater(t *testing.T, b *bucket, key string, m proto.Message, inner ...func() proto.Message) {
+	t.Helper()
+	ctx := testContext(t)
+	r, err := b.get(ctx, key)
+	if err == nil {
+		err = open(key, r.data, m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.ProtoReflect().SetUnknown(later)
+	for _, of := range inner {
+		of().ProtoReflect().SetUnknown(later)
+	}
+	data, err := seal(key, m)
+	if err == nil {
+		_, err = b.put(ctx, key, data, r.seq)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantLater(t *testing.T, b *bucket, key string, m proto.Message, inner ...func() proto.Message) {
+	t.Helper()
+	r, err := b.get(testContext(t), key)
+	if err == nil {
+		err = open(key, r.data, m)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", key, err)
+	}
+	for _, m := range append([]func() proto.Message{func() proto.Message { return m }}, inner...) {
+		if string(m().ProtoReflect().GetUnknown()) != string(later) {
+			t.Errorf("%s: what a newer release stored in %T is gone", key, m())
+		}
+	}
+}
+
+// A daemon that changes a record keeps what it does not know of it.
+func TestNewerFieldsStay(t *testing.T) {
+	s := startServer(t, t.TempDir())
+	m := connectTo(t, Options{InProcess: s})
+	ns := newBuffer(t, m, "buf")
+	ctx := testContext(t)
+	e := create(t, ns, bb.RootDir, "f")
+	e.Flushed = bb.Flushed{Generation: 1, ETag: "e"}
+	if _, err := ns.Put(ctx, e); err != nil {
+		t.Fatal(err)
+	}
+	d := mkdir(t, ns, bb.RootDir, "d")
+
+	var entry metapb.Entry
+	flushed := func() proto.Message { return entry.Flushed }
+	addLater(t, ns.b, entryKey(bb.RootDir, "f"), &entry, flushed)
+	var dir, other metapb.Directory
+	addLater(t, ns.b, dirKey(d.Dir), &dir)
+	var spec metapb.Buffer
+	addLater(t, m.system, bufferKey("buf"), &spec)
+
+	if _, err := ns.Update(ctx, bb.RootDir, "f", func(e *bb.Entry) error { e.Mode = 0o600; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	wantLater(t, ns.b, entryKey(bb.RootDir, "f"), &entry, flushed)
+	if _, err := ns.Rename(ctx, bb.RootDir, "f", d.Dir, "g", RenameOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	wantLater(t, ns.b, entryKey(d.Dir, "g"), &entry, flushed)
+	if _, err := ns.Remove(ctx, bb.RootDir, "d", RemoveOptions{}); bb.KindOf(err) != bb.NotEmpty {
+		t.Fatalf("removing a directory with a file: %v", err)
+	}
+	wantLater(t, ns.b, dirKey(d.Dir), &dir)
+	if _, err := ns.Rename(ctx, bb.RootDir, "d", bb.RootDir, "e", RenameOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	wantLater(t, ns.b, dirKey(d.Dir), &other)
+	b, err := m.Buffer(ctx, "buf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Rest, b.Job = "", "7" // who changes it need not know
+	if _, err := m.UpdateBuffer(ctx, b); err != nil {
+		t.Fatal(err)
+	}
+	wantLater(t, m.system, bufferKey("buf"), &spec)
+}
+
+func TestNewerFieldsOfJobsStay(t *testing.T) {
+	s := startServer(t, t.TempDir())
+	m := connectTo(t, Options{InProcess: s})
+	ctx := testContext(t)
+	id := submit(t, m, Job{Kind: Drain, Buffer: "buf"}, Task{ID: "t"})
+	b, err := m.jobs(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var (
+		job  metapb.Job
+		task metapb.Task
+	)
+	addLater(t, b, jobKey(id), &job)
+	addLater(t, b, taskKey(id, "t"), &task)
+	l := nextTask(t, m, "n1")
+	wantLater(t, b, taskKey(id, "t"), &task)
+	if err := l.Done(ctx, Tally{Files: 1}); err != nil {
+		t.Fatal(err)
+	}
+	wantLater(t, b, taskKey(id, "t"), &task)
+	id = submit(t, m, Job{Kind: Drain, Buffer: "buf"}, Task{ID: "t"})
+	addLater(t, b, jobKey(id), &job)
+	if err := m.CancelJob(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	wantLater(t, b, jobKey(id), &job)
+}
+
+// relabel rewrites a record as one of another format.
+func relabel(ctx context.Context, b *bucket, key string, format byte) error {
+	r, err := b.get(ctx, key)
+	if err != nil {
+		return err
+	}
+	r.data[0] = format
+	_, err = b.put(ctx, key, r.data, r.seq)
+	return err
+}
+
+// What must not be ignored makes a record one that older daemons refuse, and say so.
+func TestRecordsOfNewerFormats(t *testing.T) {
+	s := startServer(t, t.TempDir())
+	m := connectTo(t, Options{InProcess: s})
+	ctx := testContext(t)
+	for name, replicas := range map[string]int{"one": 1, "two": 2} {
+		if _, err := m.CreateBuffer(ctx, bb.Buffer{Name: name, Replicas: replicas}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := m.system.get(ctx, bufferKey(name))
+		if err != nil || int(r.data[0]) != replicas {
+			t.Errorf("%s: a record of format %d: %v", name, r.data[0], err)
+		}
+	}
+	if err := relabel(ctx, m.system, bufferKey("two"), newestFormat+1); err != nil {
+		t.Fatal(err)
+	}
+	_, err := m.Buffer(ctx, "two")
+	wantKind(t, "a buffer of a newer format", err, bb.Unsupported)
+	if err == nil || !strings.Contains(err.Error(), "record format 3, this release knows 1 to 2") || !strings.Contains(err.Error(), "use the release that wrote it") {
+		t.Errorf("it says %v", err)
+	}
+	_, err = m.Namespace(ctx, "two")
+	wantKind(t, "its namespace", err, bb.Unsupported)
+	wantKind(t, "destroying it", m.DestroyBuffer(ctx, "two"), bb.Unsupported)
+	if all, err := m.Buffers(ctx); err != nil || len(all) != 1 || m.Stats().Garbage == 0 {
+		t.Errorf("%d buffers, %d unread: %v", len(all), m.Stats().Garbage, err)
+	}
+
+	ns := newBuffer(t, m, "ops")
+	e := create(t, ns, bb.RootDir, "f")
+	op, err := ns.storeOp(ctx, StoreOp{Op: OpRemove, OldPath: "f", File: e.File}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	op.data[0] = newestFormat + 1
+	if _, err := ns.b.put(ctx, op.key, op.data, op.own); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ns.StoreOps(ctx)
+	wantKind(t, "operations of which one is newer", err, bb.Unsupported)
+}
