@@ -77,6 +77,11 @@ func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer) (*buf
 	if spec.Replicas > 1 && d.cluster == nil {
 		return nil, bb.E(bb.Unsupported, "replicas", fmt.Sprint(spec.Replicas), "this daemon is alone: there is no second node")
 	}
+	if spec.Replicas > 1 {
+		if err := d.cluster.allKnow("second copies", wire.VersionReplicas); err != nil {
+			return nil, err
+		}
+	}
 	if err := d.checkBacking(ctx, c, spec); err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func answers(s gossip.State) bool { return !s.Gone() && s != gossip.Unknown }
 func takesFiles(s gossip.State) bool { return s == gossip.Ready }
 
 // session returns a session with a node's daemon. bb.Unavailable, naming the node, if
-// it is not there.
+// it is not there; bb.Unsupported if it speaks other versions.
 func (c *cluster) session(ctx context.Context, node bb.NodeID, who peer.Who) (*peer.Session, error) {
 	m, ok := c.members.Member(node)
 	switch {
@@ -85,6 +85,8 @@ func (c *cluster) session(ctx context.Context, node bb.NodeID, who peer.Who) (*p
 		return nil, (&bb.Error{
 			Kind: bb.Unavailable, Op: "reach", Node: node, Err: fmt.Errorf("the daemon is %s", m.State),
 		}).WithRemedy("it may come back; if it is gone for good: bbctl node forget " + string(node))
+	case !speaks(&m):
+		return nil, c.d.refusal(&m)
 	}
 	return c.pool.Session(ctx, node, m.Session, who)
 }
@@ -105,11 +107,14 @@ func (c *cluster) ask(ctx context.Context, node bb.NodeID, as cred, typ wire.Typ
 	return err
 }
 
-// others returns the nodes besides this one whose daemons answer.
-func (c *cluster) others() []bb.NodeID {
+// others returns the nodes besides this one whose daemons answer, and can be asked.
+func (c *cluster) others() []bb.NodeID { return c.nodes(asks) }
+
+// nodes returns those besides this one that fit.
+func (c *cluster) nodes(fits func(*gossip.Member) bool) []bb.NodeID {
 	var nodes []bb.NodeID
 	for _, m := range c.members.Members() {
-		if m.Node != c.d.cfg.Node && answers(m.State) {
+		if m.Node != c.d.cfg.Node && fits(&m) {
 			nodes = append(nodes, m.Node)
 		}
 	}
@@ -431,7 +436,9 @@ func (b *buffer) holdOthers(ctx context.Context, at, target place, from, to stri
 		return nil, err
 	}
 	if e.IsDir() {
-		return b.holdAt(ctx, b.d.cluster.others(), from, to)
+		// One that serves, and cannot be asked to rest, has the rename fail.
+		everybody := b.d.cluster.nodes(func(m *gossip.Member) bool { return answers(m.State) })
+		return b.holdAt(ctx, everybody, from, to)
 	}
 	replaced, err := b.ns.Lookup(ctx, target.dir, target.name)
 	if err == nil && b.foreign(&replaced) && !adoptable(&replaced) {

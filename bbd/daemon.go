@@ -92,7 +92,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 		return nil, err
 	}
 	d.state.Store("ready")
-	if d.cluster != nil {
+	if d.cluster != nil && wire.MaxVersion >= wire.VersionJobs {
 		d.runJobs()
 	}
 	return d, nil
@@ -114,12 +114,15 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if d.meta, err = meta.Connect(ctx, d.cfg.Meta); err != nil {
 		return err
 	}
+	d.cluster = newCluster(d)
+	if err := d.waitForStrangers(ctx); err != nil {
+		return err
+	}
 	if err := d.claimIDs(ctx); err != nil {
 		return err
 	}
 	d.epoch = d.nextID()
 	d.stores = newStores(d)
-	d.cluster = newCluster(d)
 	d.shareLimit()
 	if err := d.startFlusher(); err != nil {
 		return err

@@ -69,7 +69,14 @@ func (n *node) shm() string { return "/dev/shm/" + filepath.Base(n.dir) }
 
 func (n *node) start() {
 	n.t.Helper()
-	ctx := n.t.Context()
+	if err := n.tryStart(n.t.Context()); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// tryStart is start that returns what went wrong.
+func (n *node) tryStart(ctx context.Context) error {
+	n.t.Helper()
 	server := n.shared
 	if server == nil {
 		var err error
@@ -93,13 +100,16 @@ func (n *node) start() {
 	}
 	daemon, err := bbd.New(ctx, cfg)
 	if err != nil {
-		server.Shutdown()
-		n.t.Fatal(err)
+		if n.shared == nil {
+			server.Shutdown()
+		}
+		return err
 	}
 	n.server, n.daemon = server, daemon
 	if n.members != nil {
 		n.members.set(n.name, daemon.Self)
 	}
+	return nil
 }
 
 func (n *node) stop() {

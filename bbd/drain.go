@@ -33,7 +33,7 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 	if m.Local || b.d.cluster == nil {
 		answer, err = b.drainHere(ctx, newProgress(r))
 	} else {
-		answer, err = r.drainAll(b, m)
+		answer, err = r.drainAll(ctx, b, m)
 	}
 	if r.ctx.Err() != nil {
 		return nil, bb.Wrap("drain", b.address(""), r.ctx.Err())

@@ -34,11 +34,17 @@ const drainGrace = 5 * time.Second
 // A file that moves from a node that has yet to do its share to one that has done it
 // would be left out, so all are asked again as long as something that was dirty after
 // the last round is so still. The last word is the namespace's.
-func (r *request) drainAll(b *buffer, m *wire.Drain) (*wire.Progress, error) {
+//
+// Ctx ends when the drain's time is over; r.ctx, when nobody waits for it any more.
+func (r *request) drainAll(ctx context.Context, b *buffer, m *wire.Drain) (answer *wire.Progress, err error) {
 	var before map[content]string
 	again := proto.CloneOf(m)
 	for round := range maxMoves {
-		answer, err := r.drainOnce(b, again)
+		if b.d.hasJobs() {
+			answer, err = r.drainOnce(b, again)
+		} else {
+			answer, err = b.drainEach(ctx, again, r.s.cred, newProgress(r))
+		}
 		if err != nil || !saved(answer) {
 			return answer, err
 		}
@@ -56,7 +62,7 @@ func (r *request) drainAll(b *buffer, m *wire.Drain) (*wire.Progress, error) {
 		// Another job, and the same one for who repeats the request at another daemon.
 		again.Key = fmt.Sprintf("%s again %d", cmp.Or(m.Key, fmt.Sprint(r.s.d.epoch, r.s.id, r.head.Request)), round)
 	}
-	answer := &wire.Progress{FailedTotal: int64(len(before))}
+	answer = &wire.Progress{FailedTotal: int64(len(before))}
 	for _, path := range before {
 		if len(answer.Failed) == maxNamed {
 			break

@@ -48,6 +48,12 @@ const (
 	optionTimeout  = "timeout"  // of a drain
 )
 
+// hasJobs reports whether stages and drains are jobs. A daemon alone does them at once;
+// so does one in a cluster with members that know of no jobs, as those do.
+func (d *Daemon) hasJobs() bool {
+	return d.cluster != nil && d.cluster.allKnow("jobs", wire.VersionJobs) == nil
+}
+
 // runJobs does tasks until the daemon stops.
 func (d *Daemon) runJobs() {
 	d.wg.Go(func() { d.doTasks("", tasksAtOnce) })
@@ -107,7 +113,9 @@ func takesTasks(self gossip.Member, members []gossip.Member) bool {
 	if !takesFiles(self.State) {
 		return false
 	}
-	other := func(m gossip.Member) bool { return m.Node != self.Node && takesFiles(m.State) && roomy(&m) }
+	other := func(m gossip.Member) bool {
+		return m.Node != self.Node && takesFiles(m.State) && knows(&m, wire.VersionJobs) && roomy(&m)
+	}
 	return roomy(&self) || !slices.ContainsFunc(members, other)
 }
 
@@ -150,7 +158,7 @@ func (d *Daemon) doTasksOf(node bb.NodeID) {
 
 func firstReady(members []gossip.Member) bb.NodeID {
 	for _, m := range members {
-		if m.State == gossip.Ready {
+		if m.State == gossip.Ready && knows(&m, wire.VersionJobs) {
 			return m.Node
 		}
 	}
@@ -302,7 +310,7 @@ func awayReason(node bb.NodeID) string {
 // answers reports whether it is worth asking a node's daemon.
 func (c *cluster) answers(node bb.NodeID) bool {
 	m, ok := c.members.Member(node)
-	return ok && answers(m.State)
+	return ok && asks(&m)
 }
 
 // maxJobs is how many jobs a list names: the newest.

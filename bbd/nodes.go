@@ -18,8 +18,13 @@ func (r *request) nodes(*wire.Empty) (proto.Message, error) {
 		return nil, bb.E(bb.Unsupported, "nodes", "", "this daemon is alone").WithRemedy("set cluster.listen to make it part of a cluster")
 	}
 	for _, m := range r.s.d.cluster.members.Members() {
+		refused := ""
+		if e := r.s.d.refusal(&m); e != nil {
+			refused = e.Err.Error() + "; " + e.Remedy
+		}
 		answer.Nodes = append(answer.Nodes, &wire.Node{
-			Name: string(m.Node), Instance: uint64(m.Instance), State: m.State.String(),
+			Refused: refused,
+			Name:    string(m.Node), Instance: uint64(m.Instance), State: m.State.String(),
 			Session: m.Session, Fabric: m.Fabric, Admin: m.Admin,
 			MinVersion: m.MinVersion, MaxVersion: m.MaxVersion, Server: m.Server,
 			Memory: m.Memory.Capacity, MemoryFree: m.Memory.Free, MemoryDirty: m.Memory.Dirty,

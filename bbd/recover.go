@@ -19,6 +19,9 @@ import (
 //	clean    resident             evicted: comes back when it is read
 //	none     dropped              —
 //
+// Where a record cannot be read, as after an older release was put back, nothing is
+// dropped: what is here may be what it is about.
+//
 // Files whose home is another node are left to it, and copies of them dropped, except
 // second copies of what is dirty. What is missing here and has a second copy at another
 // node gets that for its home.
@@ -48,6 +51,11 @@ func (d *Daemon) recover(ctx context.Context) error {
 		if err := b.recover(ctx, known, old); err != nil {
 			return err
 		}
+	}
+	if unread := d.meta.Stats().Garbage; unread > 0 {
+		// They may be of files that are here.
+		d.log.Error("memory of files without an entry is kept: records of the namespace cannot be read, which a newer release may be able to", "records", unread)
+		return nil
 	}
 	for f := range d.store.Files() {
 		if _, ok := known[f.File]; !ok {

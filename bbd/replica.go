@@ -59,7 +59,10 @@ func (f *openFile) replicate(ctx context.Context, extents []store.NewExtent) err
 		b.d.log.Warn("the second copy of a file", "path", f.path, "node", r.node, "err", err)
 	}
 	tried := 0
-	nodes := b.d.cluster.takers(b.sizeOf(f), f.near)
+	nodes := slices.DeleteFunc(b.d.cluster.takers(b.sizeOf(f), f.near), func(node bb.NodeID) bool {
+		m, ok := b.d.cluster.members.Member(node)
+		return !ok || !knows(&m, wire.VersionReplicas)
+	})
 	if r := f.replica; r != nil { // it may have most of it still
 		nodes = append([]bb.NodeID{r.node}, slices.DeleteFunc(nodes, func(n bb.NodeID) bool { return n == r.node })...)
 	}

@@ -33,6 +33,7 @@ type session struct {
 	cred   cred
 	token  *wire.TokenClaims // it may do only what this allows; nil: all that cred may
 	client string
+	speaks uint32 // the version of the protocol
 	pid    int32
 	mapped bool      // the client may map region files
 	local  bool      // it came over the unix socket
@@ -189,7 +190,7 @@ func (s *session) start(in *wire.Reader, head wire.Header, message []byte) error
 	}
 	s.requests.Add(1)
 	if !known {
-		r.fail(bb.E(bb.Unsupported, "request", head.Type.String(), "this daemon does not know it"))
+		r.fail(bb.E(bb.Unsupported, "request", head.Type.String(), "this daemon does not know it").WithRemedy("upgrade it; see bbctl nodes"))
 		r.done()
 		return nil
 	}
@@ -198,7 +199,11 @@ func (s *session) start(in *wire.Reader, head wire.Header, message []byte) error
 		return &wire.FrameError{Reason: fmt.Sprintf("%v holds no such message: %v", head.Type, err)}
 	}
 	s.d.observe.request(head.Type)
-	if err := s.permits(head.Type, m); err != nil {
+	err := wire.Speakable(s.speaks, s.client, head.Type, m)
+	if err == nil {
+		err = s.permits(head.Type, m)
+	}
+	if err != nil {
 		r.fail(err)
 		r.done()
 		return nil
@@ -329,11 +334,9 @@ func (s *session) handshake(in *wire.Reader) error {
 		r.fail(err)
 		return err
 	}
-	if hello.MaxVersion < wire.MinVersion || hello.MinVersion > wire.MaxVersion {
-		err := bb.E(bb.Unsupported, "handshake", hello.Client, fmt.Sprintf(
-			"the client speaks protocol versions %d to %d, this daemon %d to %d",
-			hello.MinVersion, hello.MaxVersion, wire.MinVersion, wire.MaxVersion)).
-			WithRemedy("install the same release on both sides")
+	theirs, common := wire.Side{Name: hello.Client, Versions: wire.Versions{Min: hello.MinVersion, Max: hello.MaxVersion}}, false
+	if s.speaks, common = wire.Own().Common(theirs.Versions); !common {
+		err := wire.NoCommon("handshake", hello.Client, theirs, s.d.side())
 		r.fail(err)
 		return err
 	}
@@ -342,7 +345,7 @@ func (s *session) handshake(in *wire.Reader) error {
 		return err
 	}
 	s.client = hello.Client
-	r.reply(s.welcome(&hello))
+	r.reply(s.welcome())
 	return nil
 }
 
@@ -351,10 +354,10 @@ func (r *request) greeted(*wire.Empty) {
 	r.fail(bb.E(bb.Invalid, "request", r.head.Type.String(), "the session has begun already"))
 }
 
-func (s *session) welcome(hello *wire.Hello) *wire.Welcome {
+func (s *session) welcome() *wire.Welcome {
 	limits := s.d.cfg.Limits
 	m := &wire.Welcome{
-		Version: min(hello.MaxVersion, wire.MaxVersion), Node: string(s.d.cfg.Node), Instance: uint64(s.d.store.Instance()),
+		Version: s.speaks, Node: string(s.d.cfg.Node), Instance: uint64(s.d.store.Instance()),
 		Epoch: s.d.epoch, Server: "bbd " + s.d.cfg.Version, MapRegions: s.mapped,
 		MaxMessage: wire.MaxMessage, MaxData: wire.MaxData, MaxInFlight: uint32(limits.InFlight),
 		InlineThreshold: uint32(limits.Inline), Uid: s.cred.uid, Gid: s.cred.gids[0],

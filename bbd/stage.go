@@ -87,6 +87,7 @@ type staging struct {
 	cred   cred
 	remote backing.Store
 	url    string
+	direct bool     // it is no job, in a cluster: what is dirty elsewhere cannot be replaced
 	made   sync.Map // directories that are there: path to nothing
 }
 
@@ -177,9 +178,10 @@ func (r *request) stageIn(m *wire.Stage) (proto.Message, error) {
 		return nil, err
 	}
 	defer s.remote.Close()
-	if r.s.d.cluster != nil && !m.DryRun {
+	if r.s.d.hasJobs() && !m.DryRun {
 		return r.stageJob(meta.StageIn, s, m)
 	}
+	s.direct = r.s.d.cluster != nil
 	p := newProgress(r)
 	report, err := stage.In(r.ctx, s.remote, name, s, s.inTarget(r.ctx, target, name), stage.InOptions{Options: r.stageOptions(m, p), Codec: s.b.spec().Codec})
 	answer, err := p.reported(&report, err)
@@ -253,6 +255,9 @@ func (s *staging) Create(ctx context.Context, target string, o backing.Object) (
 	f, err := s.b.openWrite(ctx, s.cred, openOptions{path: target, create: true, truncate: true, mode: 0o644})
 	if there := (*elsewhereError)(nil); errors.As(err, &there) && !s.b.d.cluster.answers(there.node) {
 		return nil, away("stage-in", s.b.address(target), there.node)
+	} else if there != nil && s.direct {
+		return nil, bb.E(bb.Busy, "stage-in", s.b.address(target), "it is dirty at its home, node "+string(there.node)+", and only a job can replace it there").
+			WithRemedy("drain the buffer first, or upgrade the daemons that know of no jobs: see bbctl nodes")
 	}
 	if err != nil {
 		return nil, err

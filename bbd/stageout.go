@@ -22,7 +22,7 @@ func (r *request) stageOut(m *wire.Stage) (proto.Message, error) {
 		return nil, err
 	}
 	defer s.remote.Close()
-	if r.s.d.cluster != nil && !m.DryRun {
+	if r.s.d.hasJobs() && !m.DryRun {
 		return r.stageJob(meta.StageOut, s, m)
 	}
 	p := newProgress(r)

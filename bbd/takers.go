@@ -7,7 +7,6 @@ import (
 
 	"forebay/bbd/admit"
 	"forebay/internal/bb"
-	"forebay/internal/wire"
 	"forebay/meta/gossip"
 )
 
@@ -34,7 +33,7 @@ func (c *cluster) peers(near bb.NodeID) []admit.Peer {
 		if m.Node != c.d.cfg.Node {
 			peers = append(peers, admit.Peer{
 				Node: m.Node, Free: m.Memory.Free, Sent: sent[m.Node], Near: m.Node == near,
-				Ready: takesFiles(m.State) && m.MinVersion <= wire.MaxVersion && m.MaxVersion >= wire.MinVersion,
+				Ready: takesFiles(m.State) && speaks(&m),
 			})
 		}
 	}

@@ -116,7 +116,7 @@ func (c *Client) Server() ServerInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return ServerInfo{
-		Address: c.mu.address, Node: NodeID(w.Node), Version: w.Server, Instance: w.Instance, Epoch: w.Epoch,
+		Address: c.mu.address, Node: NodeID(w.Node), Version: w.Server, Protocol: w.Version, Instance: w.Instance, Epoch: w.Epoch,
 		UID: w.Uid, GID: w.Gid, Mapped: w.MapRegions,
 	}
 }

@@ -20,6 +20,7 @@ type Node struct {
 	MinVersion uint32    `json:"min_version"`       // protocol versions that it speaks
 	MaxVersion uint32    `json:"max_version"`
 	Server     string    `json:"server"`
+	Refused    string    `json:"refused,omitempty"` // why the one who was asked cannot work with it
 	Memory     TierUsage `json:"memory"`
 	Disk       TierUsage `json:"disk"`
 }
@@ -41,7 +42,7 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 	for _, m := range reply.Nodes {
 		nodes = append(nodes, Node{
 			Name: NodeID(m.Name), Instance: bb.InstanceID(m.Instance).String(), State: m.State, Since: time.Unix(0, m.SinceNs),
-			Session: m.Session, Fabric: m.Fabric, Admin: m.Admin, MinVersion: m.MinVersion, MaxVersion: m.MaxVersion, Server: m.Server,
+			Session: m.Session, Fabric: m.Fabric, Admin: m.Admin, MinVersion: m.MinVersion, MaxVersion: m.MaxVersion, Server: m.Server, Refused: m.Refused,
 			Memory: TierUsage{m.Memory, m.MemoryFree, m.MemoryDirty}, Disk: TierUsage{m.Disk, m.DiskFree, m.DiskDirty},
 		})
 	}

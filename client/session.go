@@ -126,6 +126,9 @@ func (s *session) startLater(ctx context.Context, typ wire.Type, m, reply proto.
 type sendFrame func(typ wire.Type, flags uint16, request uint64, m proto.Message, data []byte) error
 
 func (s *session) begin(ctx context.Context, send sendFrame, typ wire.Type, m proto.Message, data []byte, reply proto.Message) (*call, error) {
+	if err := wire.Speakable(s.welcome.Version, s.welcome.Server+" of node "+s.welcome.Node, typ, m); err != nil {
+		return nil, err
+	}
 	c := &call{reply: reply, done: make(chan struct{})}
 	for {
 		entered, err := s.enter(c, s.limit)

@@ -180,6 +180,7 @@ type ServerInfo struct {
 	Address  string // as it was dialled
 	Node     NodeID
 	Version  string // "bbd 1.2"
+	Protocol uint32 // the version that the session speaks
 	Instance uint64 // changes when the node's memory was lost
 	Epoch    uint64 // changes with every start of the daemon
 	UID      uint32 // who the daemon takes this client for

@@ -111,9 +111,9 @@ func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, w
 	}
 	conn = secure
 	in := wire.NewReader(conn)
-	hello := &wire.Hello{
-		MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Client: "bbd " + self.Version,
-		Uid: who.UID, Gid: who.GID, System: who.System, Node: string(self.Node), Instance: uint64(self.Instance),
+	hello := &wire.Hello{ // Handshake adds the versions
+		Client: "bbd " + self.Version + " of node " + string(self.Node),
+		Uid:    who.UID, Gid: who.GID, System: who.System, Node: string(self.Node), Instance: uint64(self.Instance),
 	}
 	welcome, err := wire.Handshake(conn, in, hello, self.Keys.Keys()...)
 	if !stop() && err == nil {
@@ -151,6 +151,9 @@ func Impatient(_, _ string, c syscall.RawConn) error {
 func refusal(node bb.NodeID, address string, err error) error {
 	var e *bb.Error
 	if errors.As(err, &e) && e.Kind != bb.Internal {
+		if e.Node == "" {
+			e.Node = node
+		}
 		return err
 	}
 	return unreachable(node, address, err)
@@ -218,6 +221,9 @@ func (a *Answer) Decode(m proto.Message) error { return proto.Unmarshal(a.messag
 // Stream makes a request that has several answers and calls each with every one. An
 // error of each ends it and cancels the request.
 func (s *Session) Stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(Answer) error) error {
+	if err := wire.Speakable(s.welcome.Version, s.welcome.Server+" of node "+string(s.node), typ, m); err != nil {
+		return err
+	}
 	if err := s.inFlight.Acquire(ctx, 1); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func newNodesCommand(a *app) *cobra.Command {
 }
 
 func (a *app) printNodes(nodes []client.Node) {
-	rows := [][]string{{"NODE", "STATE", "FOR", "MEMORY", "FREE", "DIRTY", "DISK", "FREE", "DIRTY", "VERSION", "ADDRESS"}}
+	rows := [][]string{{"NODE", "STATE", "FOR", "MEMORY", "FREE", "DIRTY", "DISK", "FREE", "DIRTY", "VERSION", "PROTOCOL", "ADDRESS"}}
 	for _, n := range nodes {
 		row := []string{string(n.Name), n.State, age(time.Since(n.Since).Seconds())}
 		for _, t := range []client.TierUsage{n.Memory, n.Disk} {
@@ -37,9 +37,26 @@ func (a *app) printNodes(nodes []client.Node) {
 				row = append(row, size(t.Capacity), size(t.Free), size(t.Dirty))
 			}
 		}
-		rows = append(rows, append(row, n.Server, n.Session))
+		rows = append(rows, append(row, n.Server, protocol(n), n.Session))
 	}
 	a.table(rows)
+	for _, n := range nodes {
+		if n.Refused != "" {
+			fmt.Fprintf(a.out, "%s is not asked: %s\n", n.Name, n.Refused)
+		}
+	}
+}
+
+// protocol is the range of versions that a node speaks.
+func protocol(n client.Node) string {
+	text := fmt.Sprint(n.MinVersion)
+	if n.MaxVersion != n.MinVersion {
+		text = fmt.Sprintf("%d-%d", n.MinVersion, n.MaxVersion)
+	}
+	if n.Refused != "" {
+		text += " refused"
+	}
+	return text
 }
 
 func newNodeCommand(a *app) *cobra.Command {

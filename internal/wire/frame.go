@@ -13,12 +13,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The versions of the protocol that this package speaks.
-const (
-	MinVersion = 1
-	MaxVersion = 1
-)
-
 // Bounds of one frame. What is larger ends the session before it is allocated.
 const (
 	HeaderSize = 24

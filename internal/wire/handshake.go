@@ -50,8 +50,8 @@ func Handshake(conn net.Conn, in *Reader, hello *Hello, keys ...[]byte) (*Welcom
 		return nil, err
 	}
 	if !head.Has(FlagReply) || welcome.Version < MinVersion || welcome.Version > MaxVersion {
-		return nil, bb.E(bb.Unsupported, "dial", address, fmt.Sprintf("the daemon chose protocol version %d", welcome.Version)).
-			WithRemedy("install the same release on both sides")
+		return nil, bb.E(bb.Unsupported, "dial", address, fmt.Sprintf("the daemon, %s, chose protocol version %d and was offered %v", welcome.Server, welcome.Version, Own())).
+			WithRemedy("install releases with a version in common on both sides")
 	}
 	conn.SetDeadline(time.Time{})
 	return welcome, nil

@@ -1,0 +1,171 @@
+package bbd_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/client"
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+	"forebay/internal/wire"
+	"forebay/meta/gossip"
+)
+
+// speaking has gossip say of a member that it speaks other versions.
+func (n *node) speaking(v wire.Versions) {
+	n.members.set(n.name, func() gossip.Member {
+		m := n.daemon.Self()
+		m.MinVersion, m.MaxVersion = v.Min, v.Max
+		return m
+	})
+}
+
+func wantSaid(t *testing.T, what string, err error, kind bb.Kind, parts ...string) {
+	t.Helper()
+	if bb.KindOf(err) != kind {
+		t.Errorf("%s: %v, want %v", what, err, kind)
+		return
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: %q does not say %q", what, err, part)
+		}
+	}
+}
+
+// While a member speaks the previous version, all do what they do together as it does.
+func TestOlderMember(t *testing.T) {
+	nodes := startCluster(t, 3)
+	older := wire.Versions{Min: 1, Max: wire.VersionJobs - 1}
+	nodes[1].speaking(older)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	for _, n := range nodes {
+		write(t, n.dial().Buffer("b"), "f"+string(n.name), random(100_000))
+	}
+	_, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "two", Replicas: 2})
+	wantSaid(t, "second copies", err, bb.Unsupported, "came with protocol version 2", "bbd test of node n2 speaks version 1", "upgrade", "bbctl nodes")
+	r, err := c.Drain(t.Context(), "b", time.Minute, nil)
+	if err != nil || r.FilesTotal != 3 || r.FilesDone != 3 {
+		t.Errorf("drained %+v %v", r, err)
+	}
+	to := t.TempDir()
+	if _, err := c.StageOut(t.Context(), client.StageRequest{Buffer: "b", URL: "file://" + to + "/out"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "b", Path: "in", URL: "file://" + to + "/out"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	// What is dirty elsewhere cannot be replaced now, and says why.
+	keep, _ := nodes[0].buffer(c, client.BufferSpec{Name: "kept", Keep: []string{"*"}})
+	if err := keep.Mkdir(t.Context(), "in", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, nodes[2].dial().Buffer("kept"), "in/fn1", []byte("dirty"))
+	report, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "kept", Path: "in", URL: "file://" + to + "/out"}, nil)
+	if len(report.Failed) != 1 || report.Failed[0].Kind != client.ErrBusy || !strings.Contains(report.Failed[0].Reason, "its home, node n3, and only a job can replace it there (drain the buffer first, or upgrade") {
+		t.Errorf("stage-in over what is dirty elsewhere: %+v %v", report, err)
+	}
+	if jobs, err := c.Jobs(t.Context()); err != nil || len(jobs) != 0 {
+		t.Errorf("jobs that an older member would never end: %+v %v", jobs, err)
+	}
+	if ns, err := c.Nodes(t.Context()); err != nil || len(ns) != 3 || ns[1].Refused != "" || ns[1].MaxVersion != older.Max {
+		t.Errorf("%+v %v", ns, err)
+	}
+	wantFile(t, b, "in/fn2", must(b.ReadFile(t.Context(), "fn2")))
+
+	// It is upgraded.
+	nodes[1].speaking(wire.Own())
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "two", Replicas: 2}); err != nil {
+		t.Error(err)
+	}
+	drain(t, c, "b")
+	if jobs, err := c.Jobs(t.Context()); err != nil || len(jobs) != 1 {
+		t.Errorf("jobs: %+v %v", jobs, err)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// A member that no version is shared with is not asked, and what would need it fails
+// and says so; what does not goes on.
+func TestStrangerAmongMembers(t *testing.T) {
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	write(t, nodes[1].dial().Buffer("b"), "theirs", random(1000))
+	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	nodes[1].speaking(wire.Versions{Min: 7, Max: 9})
+	said := []string{"bbd test of node n2 speaks protocol versions 7 to 9", "bbd test of node n1 speaks protocol versions 1 to 2", "upgrade bbd test of node n1 to a release that speaks version 7"}
+	_, err := b.ReadFile(t.Context(), "theirs")
+	wantSaid(t, "reading its file", err, bb.Unsupported, said...)
+	wantSaid(t, "renaming its file", b.Rename(t.Context(), "theirs", "ours"), bb.Unsupported, said...)
+	wantSaid(t, "renaming a directory, of which it might flush something", b.Rename(t.Context(), "d", "e"), bb.Unsupported, said...)
+	_, err = c.DrainNode(t.Context(), "n2", nil)
+	wantSaid(t, "draining its node", err, bb.Unsupported, said...)
+	ns, err := c.Nodes(t.Context())
+	if err != nil || len(ns) != 3 || ns[0].Refused != "" || ns[2].Refused != "" {
+		t.Fatalf("%+v %v", ns, err)
+	}
+	for _, part := range said {
+		if !strings.Contains(ns[1].Refused, part) {
+			t.Errorf("the list of nodes says %q, not %q", ns[1].Refused, part)
+		}
+	}
+	write(t, b, "ours", random(1000))
+	wantFile(t, nodes[2].dial().Buffer("b"), "ours", must(b.ReadFile(t.Context(), "ours")))
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "two", Replicas: 2}); err != nil {
+		t.Errorf("it counts for what the others can do: %v", err)
+	}
+	r, err := c.Drain(t.Context(), "b", time.Minute, nil)
+	if err == nil || len(r.Failed) != 1 || r.Failed[0].Path != "theirs" {
+		t.Errorf("a drain without it: %+v %v", r, err)
+	}
+
+	// One that starts does not begin to serve beside it; nobody waits for one that does
+	// not serve itself.
+	nodes[2].stop()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	wantSaid(t, "starting beside it", nodes[2].tryStart(ctx), bb.Unsupported, said[0], "bbd test of node n3 speaks protocol versions 1 to 2")
+	nodes[1].members.set("n2", func() gossip.Member {
+		return gossip.Member{Node: "n2", State: gossip.Starting, MinVersion: 7, MaxVersion: 9}
+	})
+	nodes[2].start()
+	if err := b.Rename(t.Context(), "d", "e"); err != nil {
+		t.Errorf("renaming a directory while it waits: %v", err)
+	}
+}
+
+// A client of the previous version works, and what it cannot have is refused with a reason.
+func TestClientOfThePreviousVersion(t *testing.T) {
+	n := startNode(t, nil)
+	n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	r := n.connect()
+	var welcome wire.Welcome
+	r.ok(wire.Type_TYPE_HELLO, &wire.Hello{MinVersion: 1, MaxVersion: 1, Client: "bbctl 0.9"}, nil, &welcome)
+	if welcome.Version != 1 {
+		t.Fatalf("the session speaks version %d", welcome.Version)
+	}
+	content := random(1000)
+	commit := &wire.Commit{Handle: 1, Close: true, Extents: []*wire.NewExtent{{Length: 1000, Checksum: checksum.Sum(content)}}}
+	r.ok(wire.Type_TYPE_OPEN, &wire.Open{Handle: 1, Buffer: "b", Path: "f", Write: true, Create: true, Truncate: true}, nil, &wire.Opened{})
+	r.ok(wire.Type_TYPE_COMMIT, commit, content, &wire.Committed{})
+	wantFile(t, n.dial().Buffer("b"), "f", content)
+	for typ, m := range map[wire.Type]proto.Message{
+		wire.Type_TYPE_JOBS: &wire.Empty{}, wire.Type_TYPE_TOKEN: &wire.TokenRequest{Buffer: "b", LifetimeNs: 1}, wire.Type_TYPE_BUFFER_CREATE: &wire.Buffer{Name: "two", Replicas: 2},
+	} {
+		wantSaid(t, typ.String(), r.call(typ, m, nil).error(t), bb.Unsupported, "came with protocol version 2, and bbctl 0.9 speaks version 1 here", "upgrade")
+	}
+}

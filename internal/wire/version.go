@@ -1,0 +1,118 @@
+package wire
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+)
+
+// The versions of the control protocol that this release speaks. A session speaks the
+// newest that both sides do (Welcome.version); without one in common there is none.
+//
+//	1  buffers, files, leases, drains and stages; between the daemons of a cluster: homes,
+//	   holds, moves. The first release had daemons alone, which refuse the latter by name
+//	2  jobs; second copies (Buffer.replicas, Replicate, Take.replica); tokens
+//
+// What may change in the schema:
+//
+//   - Without a new version: fields that the other side may ignore, since nothing is
+//     wrong where they are missing.
+//   - With a new version: requests, and fields and values that must not be ignored. Each
+//     stands in Since, so that no session of an older version is sent one; the sender
+//     does it the older way, or says what has to be upgraded.
+//   - Never: the frame, Hello, Challenge, Prove, Welcome and Error, beyond new fields:
+//     they say to every version why it is refused. Numbers are not used twice, and what
+//     there is keeps its meaning.
+//
+// A release speaks its version and the one before, so that a cluster can be upgraded one
+// daemon after the other; MinVersion follows MaxVersion one behind at the earliest.
+// What all daemons of a cluster do together they do as the oldest of them can
+// (bbd/version.go); records that outlive a daemon have rules of their own
+// (meta/metapb/record.proto, bbd/store/format.go, meta/gossip/record.go).
+const (
+	MinVersion = 1
+	MaxVersion = 2
+)
+
+// The versions that brought something that a daemon has to know of before it asks.
+const (
+	VersionJobs     = 2
+	VersionReplicas = 2
+	VersionTokens   = 2
+)
+
+// Versions are those that one side speaks: all from Min to Max.
+type Versions struct{ Min, Max uint32 }
+
+// Own returns this release's versions.
+func Own() Versions { return Versions{MinVersion, MaxVersion} }
+
+// Common returns the newest version that both speak; false: there is none.
+func (v Versions) Common(other Versions) (uint32, bool) {
+	newest := min(v.Max, other.Max)
+	return newest, newest >= max(v.Min, other.Min)
+}
+
+// String returns "version 2" or "versions 1 to 2".
+func (v Versions) String() string {
+	if v.Min == v.Max {
+		return fmt.Sprintf("version %d", v.Max)
+	}
+	return fmt.Sprintf("versions %d to %d", v.Min, v.Max)
+}
+
+// Side is one side of a session that cannot be: what it is, for people, and what it speaks.
+type Side struct {
+	Name string
+	Versions
+}
+
+// NoCommon is the error of two sides without a version in common. It names both, and
+// what to do.
+func NoCommon(op, path string, a, b Side) *bb.Error {
+	older, newer := a, b
+	if older.Max > newer.Max {
+		older, newer = newer, older
+	}
+	why := fmt.Sprintf("%s speaks protocol %v, and %s speaks protocol %v: they have none in common", a.Name, a.Versions, b.Name, b.Versions)
+	return bb.E(bb.Unsupported, op, path, why).
+		WithRemedy(fmt.Sprintf("upgrade %s to a release that speaks version %d", older.Name, newer.Min))
+}
+
+// Since returns the version that a request came with, and what it is called.
+func Since(typ Type, m proto.Message) (version uint32, what string) {
+	switch typ {
+	case Type_TYPE_JOBS, Type_TYPE_JOB, Type_TYPE_JOB_CANCEL:
+		return VersionJobs, "jobs"
+	case Type_TYPE_TOKEN:
+		return VersionTokens, "tokens"
+	case Type_TYPE_REPLICATE:
+		return VersionReplicas, "second copies"
+	case Type_TYPE_TAKE:
+		if take, ok := m.(*Take); ok && take.Replica {
+			return VersionReplicas, "second copies"
+		}
+	case Type_TYPE_BUFFER_CREATE:
+		if spec, ok := m.(*Buffer); ok && spec.Replicas > 1 {
+			return VersionReplicas, "second copies"
+		}
+	}
+	return 1, ""
+}
+
+// Speakable returns nil if a session of a version has a request, else Lacks.
+func Speakable(version uint32, other string, typ Type, m proto.Message) error {
+	if since, what := Since(typ, m); since > version {
+		return Lacks(what, since, other, version)
+	}
+	return nil
+}
+
+// Lacks is the error of what came with a version, where another daemon or client does
+// not speak that yet.
+func Lacks(what string, since uint32, other string, version uint32) *bb.Error {
+	return bb.E(bb.Unsupported, "request", what, fmt.Sprintf("came with protocol version %d, and %s speaks version %d here", since, other, version)).
+		WithRemedy(fmt.Sprintf("upgrade whoever speaks less than version %d: see bbctl nodes", since))
+}
