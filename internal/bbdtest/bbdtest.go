@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"forebay/internal/netnstest"
+	"forebay/internal/wire"
 )
 
 // Daemon is one bbd and its folder, which outlives the process. Its methods are for
@@ -35,6 +36,7 @@ type Daemon struct {
 	Host   *netnstest.Host // where it runs; nil: where the test does
 	Memory string          // folder of the memory tier, if there is a Config
 	Clock  time.Duration   // how far its clock is ahead of the machine's, in whole seconds
+	Speaks wire.Versions   // the versions of the control protocol; zero: this release's. Not together with Clock
 
 	tb      testing.TB
 	process *process // nil: none was started, or it was waited for
@@ -196,8 +198,11 @@ func (d *Daemon) configure() (string, error) {
 }
 
 func (d *Daemon) binary() string {
-	if d.Clock != 0 {
+	switch {
+	case d.Clock != 0:
 		return clockBinary(d.tb)
+	case d.Speaks != (wire.Versions{}):
+		return versionBinary(d.tb, d.Speaks)
 	}
 	return Binary(d.tb)
 }

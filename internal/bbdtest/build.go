@@ -8,11 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"forebay/internal/wire"
 )
 
 // binary is one build of bbd.
@@ -50,16 +53,11 @@ const clockEnv = "BBDTEST_CLOCK_AHEAD"
 func clockBinary(tb testing.TB) string {
 	tb.Helper()
 	return clocked.get(tb, func() (string, error) {
-		dir, err := os.MkdirTemp("", "bbdtest-clock")
+		changed, err := clockOverlay()
 		if err != nil {
 			return "", err
 		}
-		defer os.RemoveAll(dir)
-		overlay, err := clockOverlay(dir)
-		if err != nil {
-			return "", err
-		}
-		return compile("bbd-clock", "-overlay", overlay)
+		return compileChanged("bbd-clock", changed)
 	})
 }
 
@@ -85,49 +83,124 @@ var secondsAhead = func() (n int64) {
 }()
 `
 
-// clockOverlay writes what package time is to be, for go build -overlay, into a
-// folder, and returns the overlay's file.
-func clockOverlay(dir string) (string, error) {
+// clockOverlay returns what files of package time are to be.
+func clockOverlay() (map[string]string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	std := filepath.Join(string(bytes.TrimSpace(out)), "src", "time")
 	source, err := os.ReadFile(filepath.Join(std, "time.go"))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	head, now, found := strings.Cut(string(source), "func Now() Time {\n")
 	now, rest, read := strings.Cut(now, readClock)
 	if !found || !read || strings.TrimSpace(now) != "" {
-		return "", fmt.Errorf("time.Now of %s does not begin with %q any more: clockOverlay has to learn how it reads the clock", std, readClock)
+		return nil, fmt.Errorf("time.Now of %s does not begin with %q any more: clockOverlay has to learn how it reads the clock", std, readClock)
 	}
 	changed := head + "func Now() Time {\n\t" + readClock + "\tsec += secondsAhead\n" + rest
-	files := map[string]string{"time.go": changed, "ahead.go": aheadSource}
+	return map[string]string{filepath.Join(std, "time.go"): changed, filepath.Join(std, "ahead.go"): aheadSource}, nil
+}
+
+var (
+	otherMu sync.Mutex
+	other   = map[wire.Versions]*binary{}
+)
+
+// versionBinary is bbd built to speak other versions of the control protocol, and to
+// know no newer records than a release of that time did. So one is tested beside others
+// with all that it does, and the product has no switch for it.
+func versionBinary(tb testing.TB, v wire.Versions) string {
+	tb.Helper()
+	otherMu.Lock()
+	b := other[v]
+	if b == nil {
+		b = new(binary)
+		other[v] = b
+	}
+	otherMu.Unlock()
+	return b.get(tb, func() (string, error) {
+		changed, err := versionOverlay(v)
+		if err != nil {
+			return "", err
+		}
+		return compileChanged(fmt.Sprintf("bbd-speaks-%d-%d", v.Min, v.Max), changed)
+	})
+}
+
+// versionOverlay returns what the files that declare versions are to be.
+func versionOverlay(v wire.Versions) (map[string]string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return nil, err
+	}
+	type edit struct{ file, name, value string }
+	edits := []edit{
+		{"internal/wire/version.go", "MinVersion", fmt.Sprint(v.Min)},
+		{"internal/wire/version.go", "MaxVersion", fmt.Sprint(v.Max)},
+	}
+	if v.Max < wire.VersionReplicas {
+		edits = append(edits, edit{"meta/record.go", "newestFormat", "formatFirst"})
+	}
+	changed := map[string]string{}
+	for _, e := range edits {
+		path := filepath.Join(root, e.file)
+		source := changed[path]
+		if source == "" {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			source = string(text)
+		}
+		declared := regexp.MustCompile(`(?m)^(\t` + e.name + ` +=) .*$`)
+		if len(declared.FindAllString(source, -1)) != 1 {
+			return nil, fmt.Errorf("%s does not declare %s any more: versionOverlay has to learn who does", path, e.name)
+		}
+		changed[path] = declared.ReplaceAllString(source, "$1 "+e.value)
+	}
+	return changed, nil
+}
+
+// compileChanged is compile with other texts of some files (go build -overlay).
+func compileChanged(name string, changed map[string]string) (string, error) {
+	dir, err := os.MkdirTemp("", "bbdtest-"+name)
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
 	replace := map[string]string{}
-	for name, text := range files {
-		file := filepath.Join(dir, name)
+	for path, text := range changed {
+		file := filepath.Join(dir, filepath.Base(path))
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return "", err
 		}
-		replace[filepath.Join(std, name)] = file
+		replace[path] = file
 	}
 	text, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
 	overlay := filepath.Join(dir, "overlay.json")
-	return overlay, os.WriteFile(overlay, text, 0o600)
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		return "", err
+	}
+	return compile(name, "-overlay", overlay)
+}
+
+func moduleRoot() (string, error) {
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	return filepath.Dir(string(bytes.TrimSpace(out))), err
 }
 
 func compile(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	root, err := moduleRoot()
 	if err != nil {
 		return "", err
 	}
-	root := filepath.Dir(string(bytes.TrimSpace(out)))
 	path := filepath.Join(root, ".cache", "test", name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
