@@ -32,6 +32,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	clustertest.Main()
 	if at := os.Getenv(victimEnv); at != "" {
 		socket, dir, _ := strings.Cut(at, " ")
 		fmt.Fprintln(os.Stderr, victim(context.Background(), socket, dir))
