@@ -179,7 +179,17 @@ func TestRecordsOfNewerFormats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	op.data[0] = newestFormat + 1
+	if _, err := ns.b.put(ctx, op.key, op.data, op.own); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := ns.TakeOverStoreOps(ctx, ns.m.opts.Node); err != nil || n != 1 {
+		t.Fatalf("took over %d: %v", n, err)
+	}
+	taken, err := ns.b.get(ctx, op.key)
+	if err != nil || op.data[0] != formatFirst || taken.data[0] != formatSecond {
+		t.Errorf("an operation has format %d, and %d when another node has taken it over: %v", op.data[0], taken.data[0], err)
+	}
+	op.data[0], op.own = newestFormat+1, taken.seq
 	if _, err := ns.b.put(ctx, op.key, op.data, op.own); err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,9 @@ import (
 
 // The format of a record is drawn in metapb/record.proto.
 const (
-	formatFirst    = 1
-	formatReplicas = 2 // of a buffer: it wants second copies
-	newestFormat   = formatReplicas
+	formatFirst  = 1
+	formatSecond = 2 // of what older daemons must not ignore
+	newestFormat = formatSecond
 
 	recordHeader = 9
 	maxRecord    = 256 << 10 // bytes
@@ -173,7 +173,7 @@ func fromFlushed(m *metapb.Flushed) bb.Flushed {
 func sealBuffer(key string, b *bb.Buffer, bucket uint64) ([]byte, error) {
 	format := byte(formatFirst)
 	if b.Replicas > 1 {
-		format = formatReplicas
+		format = formatSecond
 	}
 	return sealAs(format, key, withRest(&metapb.Buffer{
 		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,

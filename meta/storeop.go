@@ -46,6 +46,7 @@ type StoreOp struct {
 	Flushed  bb.Flushed // what the store held of the file
 	Replaced bb.Flushed // what it held of the file that the rename replaced
 	By       bb.NodeID  // who carries it out; "" if nobody said
+	rest     string
 }
 
 // opKeys hands out the keys of operations. A key that was deleted leaves a marker for
@@ -107,10 +108,14 @@ func (ns *Namespace) storeOp(ctx context.Context, op StoreOp, paths uint64) (cha
 }
 
 func sealOp(key string, op *StoreOp) ([]byte, error) {
-	return seal(key, &metapb.StoreOp{
+	format := byte(formatFirst)
+	if op.Seq != 0 {
+		format = formatSecond
+	}
+	return sealAs(format, key, withRest(&metapb.StoreOp{
 		Op: uint32(op.Op), OldPath: op.OldPath, NewPath: op.NewPath, File: uint64(op.File), IsDir: op.IsDir,
 		Flushed: flushedRecord(op.Flushed), Replaced: flushedRecord(op.Replaced), By: string(op.By), Seq: op.Seq,
-	})
+	}, op.rest))
 }
 
 func (ns *Namespace) removalOp(ctx context.Context, e *bb.Entry) (change, error) {
@@ -166,6 +171,7 @@ func (ns *Namespace) storeOps(ctx context.Context) (map[string]StoreOp, error) {
 			Seq: cmp.Or(m.GetSeq(), r.seq), Revision: r.seq, Op: Op(m.GetOp()), OldPath: m.GetOldPath(), NewPath: m.GetNewPath(),
 			File: bb.FileID(m.GetFile()), IsDir: m.GetIsDir(), Flushed: fromFlushed(m.GetFlushed()),
 			Replaced: fromFlushed(m.GetReplaced()), By: bb.NodeID(m.GetBy()),
+			rest: rest(&m),
 		}
 	}
 	return ops, nil

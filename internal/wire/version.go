@@ -13,7 +13,7 @@ import (
 //
 //	1  buffers, files, leases, drains and stages; between the daemons of a cluster: homes,
 //	   holds, moves. The first release had daemons alone, which refuse the latter by name
-//	2  jobs; second copies (Buffer.replicas, Replicate, Take.replica); tokens
+//	2  jobs; second copies (Buffer.replicas, Replicate, Take.replica); tokens; Recheck
 //
 // What may change in the schema:
 //
@@ -41,6 +41,7 @@ const (
 	VersionJobs     = 2
 	VersionReplicas = 2
 	VersionTokens   = 2
+	VersionRechecks = 2
 )
 
 // Versions are those that one side speaks: all from Min to Max.
@@ -90,6 +91,8 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 		return VersionTokens, "tokens"
 	case Type_TYPE_REPLICATE:
 		return VersionReplicas, "second copies"
+	case Type_TYPE_RECHECK:
+		return VersionRechecks, "looking at the store again"
 	case Type_TYPE_TAKE:
 		if take, ok := m.(*Take); ok && take.Replica {
 			return VersionReplicas, "second copies"

@@ -38,7 +38,7 @@ func TestPreviousVersionIsSpoken(t *testing.T) {
 	if MaxVersion > 1 && MinVersion > MaxVersion-1 || MinVersion < 1 {
 		t.Errorf("the release speaks %v", Own())
 	}
-	for _, since := range []uint32{VersionJobs, VersionReplicas, VersionTokens} {
+	for _, since := range []uint32{VersionJobs, VersionReplicas, VersionTokens, VersionRechecks} {
 		if since > MaxVersion {
 			t.Errorf("something came with version %d, after the newest", since)
 		}
@@ -73,6 +73,7 @@ func TestSpeakable(t *testing.T) {
 		{Type_TYPE_TAKE, &Take{}, 1},
 		{Type_TYPE_TAKE, &Take{Replica: true}, 2},
 		{Type_TYPE_REPLICATE, &Replicate{}, 2},
+		{Type_TYPE_RECHECK, &Recheck{}, 2},
 		{Type_TYPE_BUFFER_CREATE, &Buffer{Replicas: 1}, 1},
 		{Type_TYPE_BUFFER_CREATE, &Buffer{Replicas: 2}, 2},
 		{Type_TYPE_JOBS, &Empty{}, 2},

@@ -18,7 +18,7 @@
 //     cluster know it. A release reads its formats and those of the release before:
 //
 //       1  all that follows, but
-//       2  a buffer that wants second copies
+//       2  a buffer that wants second copies, and an operation that was taken over
 //
 //   - Numbers are not used twice, and what there is keeps its meaning.
 
