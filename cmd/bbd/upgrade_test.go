@@ -74,7 +74,7 @@ func (m *mixedCluster) upgrade(d *bbdtest.Daemon) {
 // seen waits until one daemon sees another in a state, and returns what it sees.
 func (m *mixedCluster) seen(from *client.Client, name string, fits func(client.Node) bool) client.Node {
 	m.t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		nodes, err := from.Nodes(m.t.Context())
 		i := slices.IndexFunc(nodes, func(n client.Node) bool { return string(n.Name) == name && fits(n) })
@@ -377,7 +377,7 @@ func TestStranger(t *testing.T) {
 	n1.Start()
 	n1.Args = args
 	c := dial(t, n1)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	store := t.TempDir()
 	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
@@ -385,13 +385,14 @@ func TestStranger(t *testing.T) {
 	}
 	b := c.Buffer("b")
 	starts := func(d *bbdtest.Daemon) chan error {
+		d.Build()
 		started := make(chan error, 1)
 		go func() { started <- d.TryStart() }()
 		return started
 	}
 	waits := func(d *bbdtest.Daemon, parts ...string) {
 		t.Helper()
-		for deadline := time.Now().Add(15 * time.Second); !strings.Contains(d.Log(), "waiting, and serving nobody"); time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(d.Log(), "waiting, and serving nobody"); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("it does not wait:\n%s", d.Log())
 			}

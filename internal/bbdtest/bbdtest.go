@@ -94,7 +94,7 @@ func StartAll(tb testing.TB, daemons ...*Daemon) {
 	tb.Helper()
 	errs := make([]error, len(daemons))
 	for _, d := range daemons {
-		d.binary() // on this goroutine, which may end the test
+		d.Build() // on this goroutine, which may end the test
 	}
 	var all sync.WaitGroup
 	for i, d := range daemons {
@@ -113,6 +113,13 @@ func StartAll(tb testing.TB, daemons ...*Daemon) {
 
 // startTime is how long a daemon may take until it serves.
 const startTime = 60 * time.Second
+
+// Build builds the daemon's binary if nobody has: a TryStart on another goroutine must
+// not, since it could not end the test.
+func (d *Daemon) Build() {
+	d.tb.Helper()
+	d.binary()
+}
 
 // TryStart is Start that returns what went wrong.
 func (d *Daemon) TryStart() error {
@@ -198,6 +205,7 @@ func (d *Daemon) configure() (string, error) {
 }
 
 func (d *Daemon) binary() string {
+	d.tb.Helper()
 	switch {
 	case d.Clock != 0:
 		return clockBinary(d.tb)
