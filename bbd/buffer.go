@@ -45,6 +45,7 @@ type buffer struct {
 	applying atomic.Bool     // applyLater is on its way
 
 	rechecks rechecks
+	repeats  repeats
 }
 
 // dirtyFile is where a file lies that waits for its flush, and what of it is flushed.

@@ -88,7 +88,10 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 		return nil, bb.Wrap("open", h.path, err)
 	case closed != nil:
 		h.err = bb.E(bb.Invalid, "open", h.path, "the generation is closed")
-		return &wire.Opened{Entry: h.buf.describe(closed), Generation: uint64(closed.Generation), AlreadyClosed: true}, nil
+		return &wire.Opened{
+			Entry: h.buf.describe(closed), Generation: uint64(closed.Generation), AlreadyClosed: true,
+			Committed: h.buf.repeats.lastOf(closed.File, closed.Generation, m.ResumeWriter),
+		}, nil
 	}
 	h.write = f
 	f.mu.Lock()
@@ -260,8 +263,8 @@ func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, mo
 	f := h.write
 	var size int64
 	if !m.Close {
-		size, err = f.commit(ctx, extents, mtime)
-	} else if size, err = f.close(ctx, extents, mtime); err == nil {
+		size, err = f.commit(ctx, commitOf(m), extents, mtime)
+	} else if size, err = f.close(ctx, commitOf(m), extents, mtime); err == nil {
 		h.forget()
 		err = h.buf.flushed(ctx, f)
 	}

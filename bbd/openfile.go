@@ -89,14 +89,15 @@ func (f *openFile) usable(op string) error {
 }
 
 // commit makes extents part of the file and returns its size. They are visible and
-// survive this daemon's death when it returns.
-func (f *openFile) commit(ctx context.Context, extents []store.NewExtent, mtime time.Time) (int64, error) {
+// survive this daemon's death when it returns. A commit that is repeated is carried out
+// once.
+func (f *openFile) commit(ctx context.Context, id commitID, extents []store.NewExtent, mtime time.Time) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable("sync"); err != nil {
 		return 0, err
 	}
-	if err := f.record(ctx, extents); err != nil {
+	if err := f.recordOnce(ctx, id, extents); err != nil {
 		return 0, err
 	}
 	f.entry.MTime = mtime
@@ -104,6 +105,18 @@ func (f *openFile) commit(ctx context.Context, extents []store.NewExtent, mtime 
 		return 0, err
 	}
 	return f.buf.d.store.Size(f.file, f.generation)
+}
+
+// recordOnce is record of a commit that may be repeated.
+func (f *openFile) recordOnce(ctx context.Context, id commitID, extents []store.NewExtent) error {
+	if f.buf.repeats.carriedOut(f.file, f.generation, id) {
+		return nil
+	}
+	if err := f.record(ctx, extents); err != nil {
+		return err
+	}
+	f.buf.repeats.note(f.file, f.generation, id)
+	return nil
 }
 
 // record writes the commit records, here and at a second node where the buffer wants
@@ -190,14 +203,14 @@ func (f *openFile) giveUp() {
 
 // close commits extents and takes one writer away; the last one closes the
 // generation. A close that fails may be repeated.
-func (f *openFile) close(ctx context.Context, extents []store.NewExtent, mtime time.Time) (int64, error) {
+func (f *openFile) close(ctx context.Context, id commitID, extents []store.NewExtent, mtime time.Time) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable("close"); err != nil {
 		return 0, err // the handle stays open until it is aborted
 	}
 	if len(extents) > 0 || !f.exists {
-		if err := f.record(ctx, extents); err != nil {
+		if err := f.recordOnce(ctx, id, extents); err != nil {
 			return 0, err
 		}
 		f.entry.MTime = mtime

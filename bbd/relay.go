@@ -32,7 +32,7 @@ var errSuperseded = errors.New("another node has begun a generation of this file
 //
 // When the connection breaks, the home keeps the generation open for a while; the relay
 // opens it again and repeats the commit that was not acknowledged, whose bytes are here
-// still.
+// still. The home carries out once what has the same number (repeats.go).
 type relay struct {
 	b    *buffer
 	c    cred
@@ -44,6 +44,8 @@ type relay struct {
 	file       bb.FileID
 	generation bb.Generation
 	committed  bool
+	writer     uint64 // for commits that the client gave no number
+	number     uint64 // of the last of them
 }
 
 // relayPatience is how long a relay tries to reach a home again before it says so.
@@ -51,7 +53,7 @@ const relayPatience = 20 * time.Second
 
 // openRelay opens a file at its home for writing.
 func (b *buffer) openRelay(ctx context.Context, c cred, node bb.NodeID, m *wire.Open) (*relay, *wire.Opened, error) {
-	r := &relay{b: b, c: c, node: node, open: wire.Open{
+	r := &relay{b: b, c: c, node: node, writer: b.d.nextID(), open: wire.Open{
 		Buffer: b.name, Path: m.Path, Write: true, Create: m.Create, Exclusive: m.Exclusive, Truncate: m.Truncate, Mode: m.Mode,
 		ResumeFile: m.ResumeFile, ResumeGeneration: m.ResumeGeneration, ResumeCommitted: m.ResumeCommitted,
 	}}
@@ -85,13 +87,20 @@ func (r *relay) connect(ctx context.Context) (*wire.Opened, error) {
 // errClosed says that the home has closed the generation.
 var errClosed = errors.New("its home has closed the generation, since this node was away for too long")
 
-// again opens the generation again after its session broke.
-func (r *relay) again(ctx context.Context) error {
+// closedError is errClosed, and says which of the relay's commits the home remembers.
+type closedError struct{ opened *wire.Opened }
+
+func (e *closedError) Error() string { return errClosed.Error() }
+func (e *closedError) Unwrap() error { return errClosed }
+
+// again opens the generation again after its session broke, to repeat a commit.
+func (r *relay) again(ctx context.Context, id commitID) error {
+	r.open.ResumeWriter = id.writer
 	r.open.Exclusive, r.open.Truncate = false, false
 	r.open.ResumeFile, r.open.ResumeGeneration, r.open.ResumeCommitted = uint64(r.file), uint64(r.generation), r.committed
 	opened, err := r.connect(ctx)
 	if err == nil && opened.AlreadyClosed {
-		return errClosed
+		return &closedError{opened}
 	}
 	return err
 }
@@ -103,11 +112,16 @@ func (r *relay) commit(ctx context.Context, s *session, m *wire.Commit, data []b
 	if err != nil {
 		return nil, err
 	}
+	id := commitOf(m)
+	if id.writer == 0 {
+		r.number++
+		id = commitID{r.writer, r.number}
+	}
 	deadline := time.Now().Add(relayPatience)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		answer, err := r.try(ctx, m, bytes)
-		if errors.Is(err, errClosed) {
-			answer, err = r.closed(ctx, m)
+		answer, err := r.try(ctx, id, m, bytes)
+		if late := (*closedError)(nil); errors.As(err, &late) {
+			answer, err = r.closed(ctx, id, m, late.opened)
 		}
 		if err == nil || bb.KindOf(err) != bb.Unavailable || ctx.Err() != nil {
 			return answer, err
@@ -124,8 +138,11 @@ func (r *relay) commit(ctx context.Context, s *session, m *wire.Commit, data []b
 }
 
 // closed is the end of a commit that finds the generation closed: that was its own
-// doing, if the answer got lost and the home shows what it holds.
-func (r *relay) closed(ctx context.Context, m *wire.Commit) (*wire.Committed, error) {
+// doing, if the answer got lost and the home remembers it, or shows what it holds.
+func (r *relay) closed(ctx context.Context, id commitID, m *wire.Commit, now *wire.Opened) (*wire.Committed, error) {
+	if now.Committed >= id.number {
+		return &wire.Committed{Size: now.GetEntry().GetSize(), Generation: uint64(r.generation), File: uint64(r.file)}, nil
+	}
 	late := bb.E(bb.Invalid, "commit", r.b.address(r.open.Path), errClosed.Error())
 	if !m.Close {
 		return nil, late
@@ -172,13 +189,13 @@ func (r *relay) gather(s *session, m *wire.Commit, data []byte) ([][]byte, error
 }
 
 // try makes one attempt at a commit.
-func (r *relay) try(ctx context.Context, m *wire.Commit, bytes [][]byte) (committed *wire.Committed, err error) {
+func (r *relay) try(ctx context.Context, id commitID, m *wire.Commit, bytes [][]byte) (committed *wire.Committed, err error) {
 	if r.session == nil || r.session.Broken() {
-		if err := r.again(ctx); err != nil {
+		if err := r.again(ctx, id); err != nil {
 			return nil, err
 		}
 	}
-	out := &wire.Commit{Handle: r.handle, Close: m.Close, Abort: m.Abort, MtimeNs: m.MtimeNs}
+	out := &wire.Commit{Handle: r.handle, Close: m.Close, Abort: m.Abort, MtimeNs: m.MtimeNs, Writer: id.writer, Number: id.number}
 	var total int64
 	for _, p := range bytes {
 		total += int64(len(p))

@@ -345,7 +345,7 @@ func (f *stagedFile) Publish(ctx context.Context, size int64) error {
 			At: time.Now(), By: f.s.b.d.cfg.Node,
 		})
 	}
-	_, err := f.f.close(ctx, nil, f.object.MTime)
+	_, err := f.f.close(ctx, commitID{}, nil, f.object.MTime)
 	f.ended = err == nil
 	return err
 }

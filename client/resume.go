@@ -84,8 +84,12 @@ func (w *writer) reopen(ctx context.Context, s *session) error {
 	return w.settle(ctx)
 }
 
-// hasLanded reports whether everything pending is in the file as it is now.
+// hasLanded reports whether the last commit was carried out: the daemon remembers it, or
+// everything pending is in the file as it is now.
 func (w *writer) hasLanded(ctx context.Context) (bool, error) {
+	if w.number != 0 && w.sent == w.written && w.opened.Committed >= w.number {
+		return true, nil
+	}
 	r, err := openReader(ctx, w.b, w.path)
 	if err != nil {
 		return false, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"forebay/internal/bb"
@@ -50,10 +51,13 @@ type writer struct {
 	id         FileID // known once there was an answer
 	generation Generation
 	entry      Entry
-	committed  bool // something of this generation was acknowledged
-	doubt      bool // a commit may have landed whose answer was lost
-	closing    bool // the next commit is the closing one
-	landed     bool // it has landed
+	committed  bool   // something of this generation was acknowledged
+	doubt      bool   // a commit may have landed whose answer was lost
+	name       uint64 // by which the home knows the writer's commits; 0: none yet
+	number     uint64 // of the last commit that was sent
+	sent       int64  // what was written when it was
+	closing    bool   // the next commit is the closing one
+	landed     bool   // it has landed
 
 	size    int64 // of the file, with what was written
 	written int64
@@ -88,7 +92,7 @@ func (w *writer) open(ctx context.Context, s *session) error {
 	m := &wire.Open{
 		Handle: handle, Buffer: w.b.name, Path: w.path, Write: true, Create: w.o.Create, Exclusive: w.o.Exclusive,
 		Truncate: w.o.Truncate, Mode: uint32(w.o.Mode), ResumeFile: uint64(w.id),
-		ResumeGeneration: uint64(w.generation), ResumeCommitted: w.committed,
+		ResumeGeneration: uint64(w.generation), ResumeCommitted: w.committed, ResumeWriter: w.name,
 	}
 	opened := new(wire.Opened)
 	c, err := s.startLater(ctx, wire.Type_TYPE_OPEN, m, opened)
@@ -425,6 +429,7 @@ func (w *writer) move(ctx context.Context) error {
 func (w *writer) message(closing bool) (*wire.Commit, []byte) {
 	m := &w.msg
 	m.Handle, m.Close, m.MtimeNs = w.handle, closing, time.Now().UnixNano()
+	m.Writer, m.Number = w.numbered()
 	m.Extents = m.Extents[:0]
 	if missing := len(w.pending) - len(w.items); missing > 0 {
 		fresh := make([]wire.NewExtent, missing)
@@ -448,10 +453,24 @@ func (w *writer) message(closing bool) (*wire.Commit, []byte) {
 	return m, data
 }
 
+// numbered returns what a commit of everything pending is known by: the number of the
+// one before if that was not acknowledged and is repeated, so that it is carried out once.
+func (w *writer) numbered() (writer, number uint64) {
+	if w.name == 0 {
+		w.name = rand.Uint64() | 1
+	}
+	if w.number == 0 || w.sent < 0 || w.sent != w.written {
+		w.number++
+	}
+	w.sent = w.written
+	return w.name, w.number
+}
+
 // acknowledged takes the daemon's answer to a commit over.
 func (w *writer) acknowledged(m *wire.Committed) {
 	w.id, w.generation = FileID(m.File), Generation(m.Generation)
 	w.committed, w.doubt = true, false
+	w.sent = -1 // the next commit is another one
 	w.size = max(w.size, m.Size)
 	if w.moving != nil && w.session.far != nil {
 		w.session.far.health.worked()

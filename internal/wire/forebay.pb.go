@@ -2057,6 +2057,7 @@ type Open struct {
 	Want             uint32                 `protobuf:"varint,12,opt,name=want,proto3" json:"want,omitempty"`                                              // for reading: answer with the extents of the first so many bytes, pinned
 	File             uint64                 `protobuf:"varint,13,opt,name=file,proto3" json:"file,omitempty"`                                              // from a daemon, for reading: this file, wherever its name is now …
 	Generation       uint64                 `protobuf:"varint,14,opt,name=generation,proto3" json:"generation,omitempty"`                                  // … and this generation of it
+	ResumeWriter     uint64                 `protobuf:"varint,15,opt,name=resume_writer,json=resumeWriter,proto3" json:"resume_writer,omitempty"`          // after a reconnect: Commit.writer of the commit that is to be repeated
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2189,12 +2190,20 @@ func (x *Open) GetGeneration() uint64 {
 	return 0
 }
 
+func (x *Open) GetResumeWriter() uint64 {
+	if x != nil {
+		return x.ResumeWriter
+	}
+	return 0
+}
+
 type Opened struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Entry         *Entry                 `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`                                       // for writing: size is the committed size now
 	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`                            // the one being written or read
 	Extents       *Extents               `protobuf:"bytes,3,opt,name=extents,proto3" json:"extents,omitempty"`                                   // for reading, if wanted; small content as data
 	AlreadyClosed bool                   `protobuf:"varint,4,opt,name=already_closed,json=alreadyClosed,proto3" json:"already_closed,omitempty"` // resume: the generation was closed, nothing is left to do
+	Committed     uint64                 `protobuf:"varint,5,opt,name=committed,proto3" json:"committed,omitempty"`                              // resume_writer: Commit.number of its last commit to the generation; 0: none that is remembered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2255,6 +2264,13 @@ func (x *Opened) GetAlreadyClosed() bool {
 		return x.AlreadyClosed
 	}
 	return false
+}
+
+func (x *Opened) GetCommitted() uint64 {
+	if x != nil {
+		return x.Committed
+	}
+	return 0
 }
 
 // LeaseRequest asks for a segment to fill. It is answered when there is room, which
@@ -2515,6 +2531,8 @@ type Commit struct {
 	Close         bool                   `protobuf:"varint,3,opt,name=close,proto3" json:"close,omitempty"`                    // and close the handle: the last writer's close closes the generation
 	Abort         bool                   `protobuf:"varint,4,opt,name=abort,proto3" json:"abort,omitempty"`                    // with close: forget what this handle has not committed; no extents
 	MtimeNs       int64                  `protobuf:"varint,5,opt,name=mtime_ns,json=mtimeNs,proto3" json:"mtime_ns,omitempty"` // 0: now
+	Writer        uint64                 `protobuf:"varint,6,opt,name=writer,proto3" json:"writer,omitempty"`                  // who writes, a random number; 0: a repeated commit is carried out again
+	Number        uint64                 `protobuf:"varint,7,opt,name=number,proto3" json:"number,omitempty"`                  // of this commit among the writer's, from 1: a repeated one has the same, and is carried out once
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2580,6 +2598,20 @@ func (x *Commit) GetAbort() bool {
 func (x *Commit) GetMtimeNs() int64 {
 	if x != nil {
 		return x.MtimeNs
+	}
+	return 0
+}
+
+func (x *Commit) GetWriter() uint64 {
+	if x != nil {
+		return x.Writer
+	}
+	return 0
+}
+
+func (x *Commit) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -4568,7 +4600,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05_modeB\x06\n" +
 	"\x04_uidB\x06\n" +
 	"\x04_gidB\v\n" +
-	"\t_mtime_ns\"\x87\x03\n" +
+	"\t_mtime_ns\"\xac\x03\n" +
 	"\x04Open\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\x04R\x06handle\x12\x16\n" +
 	"\x06buffer\x18\x02 \x01(\tR\x06buffer\x12\x12\n" +
@@ -4587,14 +4619,16 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04file\x18\r \x01(\x04R\x04file\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x0e \x01(\x04R\n" +
-	"generation\"\xa7\x01\n" +
+	"generation\x12#\n" +
+	"\rresume_writer\x18\x0f \x01(\x04R\fresumeWriter\"\xc5\x01\n" +
 	"\x06Opened\x12'\n" +
 	"\x05entry\x18\x01 \x01(\v2\x11.forebay.v1.EntryR\x05entry\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12-\n" +
 	"\aextents\x18\x03 \x01(\v2\x13.forebay.v1.ExtentsR\aextents\x12%\n" +
-	"\x0ealready_closed\x18\x04 \x01(\bR\ralreadyClosed\"<\n" +
+	"\x0ealready_closed\x18\x04 \x01(\bR\ralreadyClosed\x12\x1c\n" +
+	"\tcommitted\x18\x05 \x01(\x04R\tcommitted\"<\n" +
 	"\fLeaseRequest\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\xb5\x01\n" +
@@ -4612,13 +4646,15 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
 	"\x06length\x18\x03 \x01(\x03R\x06length\x12\x10\n" +
-	"\x03key\x18\x04 \x01(\fR\x03key\"\x98\x01\n" +
+	"\x03key\x18\x04 \x01(\fR\x03key\"\xc8\x01\n" +
 	"\x06Commit\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\x04R\x06handle\x12/\n" +
 	"\aextents\x18\x02 \x03(\v2\x15.forebay.v1.NewExtentR\aextents\x12\x14\n" +
 	"\x05close\x18\x03 \x01(\bR\x05close\x12\x14\n" +
 	"\x05abort\x18\x04 \x01(\bR\x05abort\x12\x19\n" +
-	"\bmtime_ns\x18\x05 \x01(\x03R\amtimeNs\"\x9d\x01\n" +
+	"\bmtime_ns\x18\x05 \x01(\x03R\amtimeNs\x12\x16\n" +
+	"\x06writer\x18\x06 \x01(\x04R\x06writer\x12\x16\n" +
+	"\x06number\x18\a \x01(\x04R\x06number\"\x9d\x01\n" +
 	"\tNewExtent\x12\x1f\n" +
 	"\vfile_offset\x18\x01 \x01(\x03R\n" +
 	"fileOffset\x12\x16\n" +

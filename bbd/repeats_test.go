@@ -1,0 +1,184 @@
+package bbd_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"forebay/bbd"
+	"forebay/client"
+	"forebay/meta/gossip"
+)
+
+// mute stands between a daemon and who connects to it. While it is muted, requests get
+// through and answers do not.
+type mute struct {
+	net.Listener
+	muted atomic.Bool
+	conns sync.Map
+	wg    sync.WaitGroup
+}
+
+func newMute(t *testing.T, to func() string) *mute {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mute{Listener: l}
+	m.wg.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to())
+			if err != nil {
+				in.Close()
+				continue
+			}
+			m.conns.Store(in, nil)
+			m.conns.Store(out, nil)
+			m.wg.Go(func() { io.Copy(out, in); out.Close(); in.Close() })
+			m.wg.Go(func() {
+				defer in.Close()
+				for p := make([]byte, 64<<10); ; {
+					n, err := out.Read(p)
+					if err != nil {
+						return
+					}
+					if !m.muted.Load() {
+						in.Write(p[:n])
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		m.cut()
+		m.wg.Wait()
+	})
+	return m
+}
+
+// cut breaks the connections there are; new ones work.
+func (m *mute) cut() {
+	m.muted.Store(false)
+	m.conns.Range(func(c, _ any) bool {
+		c.(net.Conn).Close()
+		m.conns.Delete(c)
+		return true
+	})
+}
+
+// TestClusterRepeatedCommit: a commit whose answer is lost, and that is repeated, does
+// not undo what another writer has committed to the same range since.
+func TestClusterRepeatedCommit(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		relay bool // through another daemon; else of a client that came over TCP
+		close bool // the repeated commit is the writer's close …
+		last  bool // … and the other writer has closed before, so that it closes the file
+	}{
+		{"relayed", true, false, false},
+		{"relayed close", true, true, false},
+		{"relayed close of the last writer", true, true, true},
+		{"of a client", false, false, false},
+		{"close of a client", false, true, false},
+		{"close of a client that is the last writer", false, true, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			nodes := startCluster(t, 2)
+			home := nodes[0]
+			lossy := newMute(t, func() string { return home.daemon.Self().Session })
+			c := home.dial()
+			b := scratch(t, c, "shared")
+			var far *client.Buffer
+			if test.relay {
+				self := home.daemon.Self
+				home.members.set("n1", func() gossip.Member { m := self(); m.Session = lossy.Addr().String(); return m })
+				far = nodes[1].dial().Buffer("shared")
+			} else {
+				fc, err := client.Dial(t.Context(), client.Options{Address: "tcp://" + lossy.Addr().String()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer fc.Close()
+				far = fc.Buffer("shared")
+			}
+			write(t, b, "f", []byte("x")) // its home is n1
+			ctx := limited(t, 60*time.Second)
+			open := func(b *client.Buffer) *client.File {
+				f, err := b.OpenFile(ctx, "f", client.OpenOptions{Write: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return f
+			}
+			first, second := open(far), open(b)
+			early, late := bytes.Repeat([]byte("early"), 200), bytes.Repeat([]byte("late "), 200)
+			// The file is published, so that its size tells what is committed.
+			if _, err := first.WriteAt([]byte("y"), 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := first.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := first.WriteAt(early, 0); err != nil {
+				t.Fatal(err)
+			}
+			lossy.muted.Store(true)
+			done := make(chan error, 1)
+			go func() {
+				if test.close {
+					done <- first.Close()
+				} else {
+					done <- first.Sync()
+				}
+			}()
+			eventually(t, "the first is committed", func() bool {
+				e, err := b.Stat(ctx, "f")
+				return err == nil && e.Size == int64(len(early))
+			})
+			if _, err := second.WriteAt(late, 0); err != nil {
+				t.Fatal(err)
+			}
+			commit := second.Sync
+			if test.last {
+				commit = second.Close
+			}
+			if err := commit(); err != nil {
+				t.Fatal(err)
+			}
+			lossy.cut()
+			if err := <-done; err != nil {
+				t.Fatalf("the commit whose answer was lost: %v", err)
+			}
+			if !test.last {
+				if err := second.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if !test.close {
+				if err := first.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			wantFile(t, b, "f", late)
+			eventually(t, "it is closed", func() bool {
+				e, err := b.Stat(ctx, "f")
+				return err == nil && e.State != client.StateOpen
+			})
+		})
+	}
+}
+
+// TestRepeatsAreBounded: what a home remembers of commits does not grow.
+func TestRepeatsAreBounded(t *testing.T) {
+	bbd.CheckRepeatsBound(t)
+}
