@@ -347,7 +347,7 @@ func (d *Daemon) accept(l net.Listener) {
 
 func (d *Daemon) welcome(conn net.Conn) {
 	s := &session{d: d, conn: conn, out: wire.NewWriter(conn), since: time.Now(), ended: make(chan struct{}), inline: semaphore.NewWeighted(maxInline)}
-	s.mu.running = make(map[uint64]context.CancelFunc)
+	s.mu.running = make(map[uint64]context.CancelCauseFunc)
 	s.mu.handles = make(map[uint64]*handle)
 	s.mu.pins = make(map[uint64]pin)
 	s.mu.leases = make(map[bb.LeaseID]*buffer)

@@ -52,7 +52,7 @@ type session struct {
 
 	mu struct {
 		sync.Mutex
-		running map[uint64]context.CancelFunc // by request id: requests that may wait
+		running map[uint64]context.CancelCauseFunc // by request id: requests that may wait
 		handles map[uint64]*handle
 		pins    map[uint64]pin
 		lastPin uint64
@@ -231,13 +231,13 @@ const maxInline = 32 << 20
 // track makes a request that may wait one that Cancel can stop, until finish is called.
 func (r *request) track() (finish func()) {
 	s, id := r.s, r.head.Request
-	ctx, cancel := context.WithCancel(s.ctx)
+	ctx, cancel := context.WithCancelCause(s.ctx)
 	r.ctx = ctx
 	s.mu.Lock()
 	s.mu.running[id] = cancel
 	s.mu.Unlock()
 	return func() {
-		cancel()
+		cancel(nil)
 		s.mu.Lock()
 		delete(s.mu.running, id)
 		s.mu.Unlock()

@@ -251,8 +251,12 @@ func (r *request) cancel(m *wire.Cancel) {
 	r.s.mu.Lock()
 	cancel := r.s.mu.running[m.Request]
 	r.s.mu.Unlock()
-	if cancel != nil {
-		cancel()
+	switch {
+	case cancel == nil:
+	case m.Overdue:
+		cancel(context.DeadlineExceeded)
+	default:
+		cancel(context.Canceled)
 	}
 	r.reply(&wire.Empty{})
 }

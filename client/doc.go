@@ -7,7 +7,8 @@
 // # Contexts
 //
 // Every call that may wait takes a context, and returns an error of kind Cancelled
-// when it ends. A [File] keeps the context of its Open: when that ends, blocked and
+// when it ends; of kind Unavailable if its deadline came while the daemon waited for
+// another daemon or the namespace's server, which the error names. A [File] keeps the context of its Open: when that ends, blocked and
 // later operations on the file fail, and what it had not committed is forgotten.
 //
 // # Errors

@@ -104,11 +104,31 @@ func (s *session) ask(ctx context.Context, typ wire.Type, m proto.Message, data 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.await(ctx, c); err != nil {
+	if err := s.await(ctx, c); err != nil && !s.overdue(ctx, c) {
 		s.abandon(c, late)
 		return nil, err
 	}
+	if c.err != nil {
+		return nil, c.err
+	}
 	return c.data, nil
+}
+
+// lastWord is how long a request whose deadline has come waits for the daemon to say what
+// it was waiting for.
+const lastWord = 250 * time.Millisecond
+
+// overdue asks what a call waits for whose deadline has come, and reports whether the
+// answer is more than that the call was cancelled.
+func (s *session) overdue(ctx context.Context, c *call) bool {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return false
+	}
+	s.post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: c.id, Overdue: true}, nil)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+	defer cancel()
+	_ = s.await(last, c) // c knows how it ended
+	return c.finished() && bb.KindOf(c.err) != bb.Cancelled
 }
 
 // start sends a request. Its reply is decoded into reply; await waits for it. Ctx

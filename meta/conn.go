@@ -336,8 +336,8 @@ func (c *conn) nonce() string {
 // unavailable is the error of an operation whose context ended while the server
 // did not answer: Cancelled if somebody cancelled it, else Unavailable.
 func (c *conn) unavailable(ctx context.Context, op string, cause error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return &bb.Error{Kind: bb.Cancelled, Op: op, Path: c.server, Err: fmt.Errorf("%w: %w", ctx.Err(), cause)}
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return &bb.Error{Kind: bb.Cancelled, Op: op, Path: c.server, Err: fmt.Errorf("%w: %w", err, cause)}
 	}
 	s := c.currentStatus()
 	why := cause

@@ -55,12 +55,25 @@ func fault(t *testing.T, short time.Duration) time.Duration {
 
 func newScenario(t *testing.T, change func(i int, d *bbdtest.Daemon)) *scenario {
 	t.Helper()
+	s := newHosts(t)
+	hosts := s.net.Hosts
+	s.start(fmt.Sprintf(clusterConfig, hosts[0].Addr, hosts[1].Addr, hosts[2].Addr), change)
+	return s
+}
+
+// newHosts makes the hosts of a scenario.
+func newHosts(t *testing.T) *scenario {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
-	s := &scenario{t: t, net: netnstest.New(t, 4), store: t.TempDir(), slow: 20 * time.Second}
-	hosts := s.net.Hosts
-	config := fmt.Sprintf(clusterConfig, hosts[0].Addr, hosts[1].Addr, hosts[2].Addr)
+	return &scenario{t: t, net: netnstest.New(t, 4), store: t.TempDir(), slow: 20 * time.Second}
+}
+
+// start starts a daemon on each host, waits until each sees all, and makes the buffer.
+func (s *scenario) start(config string, change func(i int, d *bbdtest.Daemon)) {
+	t, hosts := s.t, s.net.Hosts
+	t.Helper()
 	for i, h := range hosts {
 		d := bbdtest.On(t, h, config)
 		if err := os.WriteFile(filepath.Join(d.Dir, "key"), []byte(strings.Repeat("0123456789abcdef", 4)), 0o600); err != nil {
@@ -84,7 +97,6 @@ func newScenario(t *testing.T, change func(i int, d *bbdtest.Daemon)) *scenario 
 	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "work", Backing: "file://" + s.store}); err != nil {
 		t.Fatal(err)
 	}
-	return s
 }
 
 func allReady(nodes []client.Node) bool {

@@ -734,10 +734,12 @@ func (x *Error) GetRemedy() string {
 }
 
 // Cancel ends a request that is still being carried out; its reply will be an
-// error of kind cancelled unless it had finished.
+// error of kind cancelled unless it had finished. Overdue: the time of whoever waited is
+// over; what the request waited for is the error then (unavailable, naming the server).
 type Cancel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Request       uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
+	Overdue       bool                   `protobuf:"varint,2,opt,name=overdue,proto3" json:"overdue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -777,6 +779,13 @@ func (x *Cancel) GetRequest() uint64 {
 		return x.Request
 	}
 	return 0
+}
+
+func (x *Cancel) GetOverdue() bool {
+	if x != nil {
+		return x.Overdue
+	}
+	return false
 }
 
 type StatusRequest struct {
@@ -4487,9 +4496,10 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04path\x18\x03 \x01(\tR\x04path\x12\x12\n" +
 	"\x04node\x18\x04 \x01(\tR\x04node\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06remedy\x18\x06 \x01(\tR\x06remedy\"\"\n" +
+	"\x06remedy\x18\x06 \x01(\tR\x06remedy\"<\n" +
 	"\x06Cancel\x12\x18\n" +
-	"\arequest\x18\x01 \x01(\x04R\arequest\"'\n" +
+	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x18\n" +
+	"\aoverdue\x18\x02 \x01(\bR\aoverdue\"'\n" +
 	"\rStatusRequest\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\"!\n" +
 	"\vStatusReply\x12\x12\n" +
