@@ -12,6 +12,9 @@ import (
 func newNodesCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "nodes", Short: "List the cluster's daemons, how full they are, since when, which version", Args: cobra.NoArgs,
+		Long: `Lists the daemons as the one that is asked knows them. PROTOCOL says which versions of the
+protocol each speaks; one that is "refused" has none in common with the daemon that is
+asked, is not asked anything, and is named with the reason and what to upgrade.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dial(cmd.Context())
 			if err != nil {
