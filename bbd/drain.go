@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -101,6 +102,8 @@ func addReport(m *wire.Progress, report *flusher.Report) {
 	m.Open = report.Open[:min(len(report.Open), maxNamed)]
 }
 
+const receiptVersion = 1
+
 // receiptHead is the first line of a receipt: where the files lie that it is about.
 type receiptHead struct {
 	Version int    `json:"forebay_receipt"`
@@ -111,7 +114,7 @@ type receiptHead struct {
 // writeReceipt calls write with the receipt's lines, in pieces that fit a frame.
 func (b *buffer) writeReceipt(ctx context.Context, write func([]byte) error) error {
 	spec := b.spec()
-	lines, err := json.Marshal(receiptHead{1, b.name, spec.Backing})
+	lines, err := json.Marshal(receiptHead{receiptVersion, b.name, spec.Backing})
 	if err != nil {
 		return err
 	}
@@ -183,7 +186,14 @@ func (r *request) verify(m *wire.Verify) (proto.Message, error) {
 	url, lines := m.Url, r.data
 	first, rest, _ := bytes.Cut(r.data, []byte("\n"))
 	var head receiptHead
-	if json.Unmarshal(first, &head) == nil && head.Version != 0 {
+	if json.Unmarshal(first, &head) != nil {
+		head = receiptHead{} // a receipt may begin with its lines
+	}
+	if head.Version > receiptVersion {
+		return nil, bb.E(bb.Unsupported, "verify", head.Backing, fmt.Sprintf("the receipt is of version %d, this daemon knows %d", head.Version, receiptVersion)).
+			WithRemedy("upgrade it")
+	}
+	if head.Version != 0 {
 		if lines = rest; url == "" {
 			url = head.Backing
 		}

@@ -169,3 +169,10 @@ func TestClientOfThePreviousVersion(t *testing.T) {
 		wantSaid(t, typ.String(), r.call(typ, m, nil).error(t), bb.Unsupported, "came with protocol version 2, and bbctl 0.9 speaks version 1 here", "upgrade")
 	}
 }
+
+func TestReceiptOfALaterRelease(t *testing.T) {
+	n := startNode(t, nil)
+	lines := strings.NewReader(`{"forebay_receipt":2,"buffer":"b","backing":"file:///nowhere"}` + "\n")
+	_, err := n.dial().Verify(t.Context(), lines, "", false, nil)
+	wantSaid(t, "verify", err, bb.Unsupported, "the receipt is of version 2, this daemon knows 1", "upgrade it")
+}

@@ -201,6 +201,20 @@ func TestUnknownVersionIsNotTouched(t *testing.T) {
 	}
 }
 
+func TestUnknownFlagsAreRefused(t *testing.T) {
+	p := make([]byte, headerCopy+headerSize)
+	h := regionHeader{id: 1, size: 2 * Unit, flags: regionFlags}
+	h.encode(p)
+	if _, _, err := decodeRegionHeader(p); err != nil {
+		t.Fatal(err)
+	}
+	h.flags |= 1 << 9
+	h.encode(p)
+	if _, _, err := decodeRegionHeader(p); !errors.Is(err, bb.Unsupported) || !strings.Contains(err.Error(), "flags 0x203 found, 0x3 supported") {
+		t.Errorf("error is %v", err)
+	}
+}
+
 func folderSums(t *testing.T, dir string) map[string]uint64 {
 	t.Helper()
 	sums := map[string]uint64{}

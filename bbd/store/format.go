@@ -51,6 +51,11 @@ import (
 // region the dead one's stores have drained. So a record whose word is there is
 // whole, and one whose word is missing does not exist. On disk nothing is trusted
 // before fsync: see Store.Spill.
+//
+// A daemon that is upgraded adopts what its predecessor wrote. So whatever changes in a
+// region, a segment or a record, new flags too, is a new version, which is that of new
+// regions alone: a release reads its version and the one before, and refuses to start on
+// others before it touches anything.
 const (
 	version = 1
 
@@ -78,6 +83,8 @@ const (
 const (
 	regionOwned = 1 << iota
 	regionLog   // holds the store's own records and is never leased
+
+	regionFlags = regionOwned | regionLog
 )
 
 // Flags of a record.
@@ -148,6 +155,10 @@ func decodeOneHeader(p []byte) (h regionHeader, err error) {
 	h = regionHeader{
 		flags: le.Uint32(p[12:]), id: bb.RegionID(le.Uint64(p[16:])), size: int64(le.Uint64(p[24:])),
 		uid: le.Uint32(p[32:]), tier: bb.Tier(le.Uint32(p[36:])), instance: bb.InstanceID(le.Uint64(p[40:])),
+	}
+	if h.flags&^regionFlags != 0 {
+		return h, bb.E(bb.Unsupported, "region", "", fmt.Sprintf("flags %#x found, %#x supported", h.flags, regionFlags)).
+			WithRemedy("start the release of bbd that wrote it, or a newer one")
 	}
 	if h.size < 2*Unit || h.size > MaxRegion || h.size%Unit != 0 || h.tier > bb.TierDisk {
 		return h, fmt.Errorf("size %d, tier %d", h.size, h.tier)

@@ -80,7 +80,7 @@ func prove(conn net.Conn, in *Reader, hello *Hello, keys [][]byte, message []byt
 	}
 	key := x.Common(c.Proof, keys)
 	if len(c.Nonce) != NonceSize || key == nil {
-		e := bb.E(bb.Permission, "dial", address, "the daemon does not know the shared key").WithRemedy("give both sides the same key file")
+		e := bb.E(bb.Permission, "dial", address, "the daemon does not know the shared key").WithRemedy("give both sides the same key file; a daemon of the first release proves that it knows it another way: upgrade that")
 		if len(hello.Token) > 0 {
 			e = bb.E(bb.Permission, "dial", address, "the daemon does not know the token").
 				WithRemedy("make one with bbctl token at a daemon of this cluster; the key that it was made with may have been replaced")

@@ -28,7 +28,8 @@ import (
 //
 // A release speaks its version and the one before, so that a cluster can be upgraded one
 // daemon after the other; MinVersion follows MaxVersion one behind at the earliest.
-// What all daemons of a cluster do together they do as the oldest of them can
+// The one-sided fabrics have versions of their own: Welcome offers a session only those
+// that its version knows. What all daemons of a cluster do together they do as the oldest of them can
 // (bbd/version.go); records that outlive a daemon have rules of their own
 // (meta/metapb/record.proto, bbd/store/format.go, meta/gossip/record.go).
 const (
