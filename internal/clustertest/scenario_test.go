@@ -235,12 +235,15 @@ func TestPartition(t *testing.T) {
 	s.settle(World{})
 }
 
+// TestSlowNode: one host has a slow link, another one that loses packets.
 func TestSlowNode(t *testing.T) {
 	s := newScenario(t, nil)
 	s.net.Hosts[1].Netem("rate 10mbit delay 2ms")
+	s.net.Hosts[3].Netem("loss 2%")
 	s.load(4)
 	time.Sleep(fault(t, 8*time.Second))
 	s.net.Hosts[1].ClearNetem()
+	s.net.Hosts[3].ClearNetem()
 	time.Sleep(time.Second)
 	s.settle(World{})
 }
