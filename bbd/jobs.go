@@ -256,7 +256,7 @@ func (r *request) follow(ctx context.Context, id string) (meta.JobStatus, error)
 func progressOf(s *meta.JobStatus) *wire.Progress {
 	t := &s.Tally
 	return &wire.Progress{
-		FilesTotal: max(s.FilesTotal, t.Files+t.FailedTotal), FilesDone: t.Files, FilesSkipped: t.Skipped,
+		Job: s.ID, FilesTotal: max(s.FilesTotal, t.Files+t.FailedTotal), FilesDone: t.Files, FilesSkipped: t.Skipped,
 		BytesTotal: max(s.BytesTotal, t.Bytes), BytesDone: t.Bytes,
 		FailedTotal: t.FailedTotal, HeldTotal: t.HeldTotal, OpenTotal: t.OpenTotal, LastError: t.LastError,
 	}

@@ -87,7 +87,7 @@ func (c *Client) work(ctx context.Context, typ wire.Type, m proto.Message, data 
 // update takes over what the newest message says.
 func (r *Report) update(p *wire.Progress) {
 	r.Progress = Progress{
-		FilesTotal: p.FilesTotal, FilesDone: p.FilesDone, FilesSkipped: p.FilesSkipped,
+		FilesTotal: p.FilesTotal, FilesDone: p.FilesDone, FilesSkipped: p.FilesSkipped, Job: p.Job,
 		BytesTotal: p.BytesTotal, BytesDone: p.BytesDone, LastError: p.LastError, Names: p.Names,
 	}
 	if !p.Done && len(p.Failed) == 0 {

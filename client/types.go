@@ -144,6 +144,7 @@ type Progress struct {
 	BytesDone    int64
 	LastError    string   // the newest passing failure of the store; the work goes on
 	Names        []string // of a dry run: what would be copied, those new since the last call
+	Job          string   // that goes on when the context ends; "": the work ends with it
 }
 
 // Report is the outcome of long work. It is valid beside an error too: it says how

@@ -28,6 +28,7 @@ type app struct {
 	tls     struct{ ca, cert, key string }
 	json    bool
 	client  *client.Client
+	job     string // that the daemons go on with when bbctl is interrupted
 }
 
 // dial connects when the first command needs it.

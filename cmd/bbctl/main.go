@@ -36,7 +36,11 @@ func run(ctx context.Context, args []string) int {
 		return exitDone
 	}
 	if ctx.Err() != nil {
-		fmt.Fprintln(a.err, "bbctl: cancelled")
+		if a.job == "" {
+			fmt.Fprintln(a.err, "bbctl: cancelled")
+		} else {
+			fmt.Fprintf(a.err, "bbctl: interrupted; the daemons go on with it (bbctl jobs watch %[1]s, bbctl jobs cancel %[1]s)\n", a.job)
+		}
 		return exitCancelled
 	}
 	fmt.Fprintln(a.err, "bbctl:", strings.ReplaceAll(err.Error(), "\n", "; "))

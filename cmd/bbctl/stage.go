@@ -42,7 +42,10 @@ type failureJSON struct {
 // and makes the exit code exitPartly.
 func (a *app) report(what string, work func(func(client.Progress)) (client.Report, error)) error {
 	began, bar := time.Now(), a.progress(what)
-	r, err := work(bar.update)
+	r, err := work(func(p client.Progress) {
+		a.job = p.Job
+		bar.update(p)
+	})
 	bar.end()
 	left := r.FailedTotal > 0 || len(r.Failed) > 0 || r.HeldTotal > 0 || r.OpenTotal > 0
 	if err != nil && !left {

@@ -3318,6 +3318,7 @@ type Progress struct {
 	FailedTotal   int64                  `protobuf:"varint,12,opt,name=failed_total,json=failedTotal,proto3" json:"failed_total,omitempty"`
 	LastError     string                 `protobuf:"bytes,13,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"` // the newest passing failure of the store
 	Names         []string               `protobuf:"bytes,14,rep,name=names,proto3" json:"names,omitempty"`                          // dry run: what would be copied, at most 1,000 a message
+	Job           string                 `protobuf:"bytes,15,opt,name=job,proto3" json:"job,omitempty"`                              // which goes on when nobody waits for it; "": the work ends then
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3448,6 +3449,13 @@ func (x *Progress) GetNames() []string {
 		return x.Names
 	}
 	return nil
+}
+
+func (x *Progress) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
 }
 
 type Failure struct {
@@ -4719,7 +4727,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x03key\x18\x06 \x01(\tR\x03key\".\n" +
 	"\x06Verify\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x12\n" +
-	"\x04deep\x18\x02 \x01(\bR\x04deep\"\xae\x03\n" +
+	"\x04deep\x18\x02 \x01(\bR\x04deep\"\xc0\x03\n" +
 	"\bProgress\x12\x1f\n" +
 	"\vfiles_total\x18\x01 \x01(\x03R\n" +
 	"filesTotal\x12\x1d\n" +
@@ -4742,7 +4750,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\ffailed_total\x18\f \x01(\x03R\vfailedTotal\x12\x1d\n" +
 	"\n" +
 	"last_error\x18\r \x01(\tR\tlastError\x12\x14\n" +
-	"\x05names\x18\x0e \x03(\tR\x05names\"_\n" +
+	"\x05names\x18\x0e \x03(\tR\x05names\x12\x10\n" +
+	"\x03job\x18\x0f \x01(\tR\x03job\"_\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +
