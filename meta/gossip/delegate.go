@@ -90,10 +90,9 @@ func (g *Gossip) learn(n *memberlist.Node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.mu.members[node]
-	if s == nil {
-		s = &seen{}
-		g.mu.members[node] = s
-		g.mu.byHash[nodeHash(node)] = node
+	isNew := s == nil
+	if isNew {
+		s = g.add(node)
 	}
 	if err != nil && !s.readErr {
 		g.log.Warn("gossip: a member's record is not read", "node", node, "error", err)
@@ -102,7 +101,7 @@ func (g *Gossip) learn(n *memberlist.Node) {
 	if s.State != m.State || s.Instance != m.Instance || m.Since.IsZero() {
 		m.Since = time.Now()
 	}
-	if s.State.Gone() || s.Node == "" {
+	if s.State.Gone() || isNew {
 		g.mu.there++
 		g.log.Info("gossip: a member is there", "node", node, "state", m.State.String(), "address", n.Address())
 	}
@@ -157,11 +156,6 @@ func (g *Gossip) forget(now time.Time) {
 		gone[oldest] = gone[len(gone)-1]
 		gone = gone[:len(gone)-1]
 	}
-}
-
-func (g *Gossip) drop(node bb.NodeID) {
-	delete(g.mu.members, node)
-	delete(g.mu.byHash, nodeHash(node))
 }
 
 // become sets the state we see a member in. g.mu must be held.

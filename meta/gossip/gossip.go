@@ -142,7 +142,8 @@ type Gossip struct {
 		saidAt  uint32
 		rumours rumours
 		members map[bb.NodeID]*seen
-		there   int // of them are not gone
+		sorted  []*seen // the same by node: thousands are listed often and change seldom
+		there   int     // of them are not gone
 		byHash  map[uint64]bb.NodeID
 		changed chan struct{}
 		leaving bool
@@ -322,12 +323,15 @@ func (g *Gossip) Changed() <-chan struct{} {
 func (g *Gossip) Members() []Member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := make([]Member, 0, len(g.mu.members)+1)
-	all = append(all, g.mu.self)
-	for _, s := range g.mu.members {
-		all = append(all, s.Member)
+	all := make([]Member, len(g.mu.sorted)+1)
+	self, _ := g.find(g.mu.self.Node)
+	for i, s := range g.mu.sorted[:self] {
+		all[i] = s.Member
 	}
-	slices.SortFunc(all, func(a, b Member) int { return cmp.Compare(a.Node, b.Node) })
+	all[self] = g.mu.self
+	for i, s := range g.mu.sorted[self:] {
+		all[self+1+i] = s.Member
+	}
 	return all
 }
 
@@ -343,6 +347,30 @@ func (g *Gossip) Member(node bb.NodeID) (Member, bool) {
 		return Member{}, false
 	}
 	return s.Member, true
+}
+
+// find returns where a node is, or would be, among the sorted. g.mu must be held.
+func (g *Gossip) find(node bb.NodeID) (at int, there bool) {
+	return slices.BinarySearchFunc(g.mu.sorted, node, func(s *seen, node bb.NodeID) int { return cmp.Compare(s.Node, node) })
+}
+
+// add takes up a node that is not known yet. g.mu must be held.
+func (g *Gossip) add(node bb.NodeID) *seen {
+	s := &seen{Member: Member{Node: node}}
+	at, _ := g.find(node)
+	g.mu.sorted = slices.Insert(g.mu.sorted, at, s)
+	g.mu.members[node] = s
+	g.mu.byHash[nodeHash(node)] = node
+	return s
+}
+
+// drop forgets a node. g.mu must be held.
+func (g *Gossip) drop(node bb.NodeID) {
+	if at, there := g.find(node); there {
+		g.mu.sorted = slices.Delete(g.mu.sorted, at, at+1)
+	}
+	delete(g.mu.members, node)
+	delete(g.mu.byHash, nodeHash(node))
 }
 
 // Stats returns figures.

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -306,7 +307,7 @@ func TestForget(t *testing.T) {
 	now := time.Now()
 	put := func(i int, state State, age time.Duration) {
 		node := bb.NodeID(fmt.Sprint(i))
-		g.mu.members[node] = &seen{Member: Member{Node: node, State: state, Since: now.Add(-age)}}
+		g.add(node).Member = Member{Node: node, State: state, Since: now.Add(-age)}
 	}
 	put(0, Ready, 2*remember)
 	put(1, Dead, 2*remember)
@@ -317,6 +318,9 @@ func TestForget(t *testing.T) {
 	g.forget(now)
 	if len(g.mu.members) != maxGone+1 || g.mu.members["0"] == nil {
 		t.Errorf("%d are remembered", len(g.mu.members))
+	}
+	if all := g.Members(); len(all) != maxGone+2 || !slices.IsSortedFunc(all, func(a, b Member) int { return cmp.Compare(a.Node, b.Node) }) {
+		t.Errorf("%d are listed, or in another order", len(all))
 	}
 	for _, i := range []int{maxGone + 10, maxGone + 11} {
 		if g.mu.members[bb.NodeID(fmt.Sprint(i))] != nil {
