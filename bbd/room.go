@@ -28,7 +28,11 @@ type room struct {
 		last    uint64
 	}
 
-	served   admit.Served // of step alone
+	served admit.Served // of step alone
+	free   struct {     // elsewhere, as it was last counted; of step alone
+		bytes int64
+		at    time.Time
+	}
 	underWay atomic.Int64 // bytes being spilled
 	moving   atomic.Int64 // bytes being moved to other nodes
 	spilling sync.WaitGroup
@@ -241,7 +245,7 @@ func (r *room) state(requests []admit.Request, waiting map[uint64]*waiter) admit
 		Waiting:    requests,
 	}
 	if len(waiting) > 0 && r.d.cluster != nil && r.moving.Load() == 0 {
-		state.Pool.Movable = min(m.Dirty, r.d.cluster.freeElsewhere())
+		state.Pool.Movable = min(m.Dirty, r.freeElsewhere())
 	}
 	if stats.Populating {
 		state.Watermarks = admit.Watermarks{} // free memory is still on its way
@@ -255,6 +259,17 @@ func (r *room) state(requests []admit.Request, waiting map[uint64]*waiter) admit
 		state.Buffers[spec.Name] = b
 	}
 	return state
+}
+
+// freeFor is how long free memory elsewhere is taken for what it was: the line is looked
+// at more often, and there may be thousands of members to count.
+const freeFor = 200 * time.Millisecond
+
+func (r *room) freeElsewhere() int64 {
+	if time.Since(r.free.at) > freeFor {
+		r.free.bytes, r.free.at = r.d.cluster.freeElsewhere(), time.Now()
+	}
+	return r.free.bytes
 }
 
 func (r *room) watermarks(capacity int64) admit.Watermarks {

@@ -13,11 +13,12 @@ import (
 // works its share out of what gossip says, every second.
 const (
 	shareEvery = time.Second
-	// A daemon whose word is so old is believed by everybody: gossip spreads a change
-	// within a second, or in large clusters within a quarter of one for each member.
-	// Twice that.
+	// A daemon whose word is so old is believed by everybody: gossip tells that there is
+	// something to flush within a second, or in large clusters within a hundredth of one
+	// for each member; five times as late far apart, which settleMember allows for
+	// (gossip/publish.go). Twice that.
 	settleLeast  = 2 * time.Second
-	settleMember = 500 * time.Millisecond
+	settleMember = 100 * time.Millisecond
 	// What a shared limit lets through at once: all daemons may do that together.
 	shareBurst = 256 << 10
 )
