@@ -19,6 +19,10 @@ func TestMain(m *testing.M) {
 		natsServer()
 		return
 	}
+	if os.Getenv(benchEnv) != "" {
+		runBenchServer()
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
