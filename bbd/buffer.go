@@ -53,6 +53,7 @@ type dirtyFile struct {
 	at         place
 	generation bb.Generation
 	near       bb.NodeID // the other node that opened it last; "": none has
+	second     holder    // of its second copy; zero: there is none
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *meta.Namespace) *buffer {
@@ -112,7 +113,11 @@ func (b *buffer) enqueue(e bb.Entry, item flusher.Item) {
 	b.mu.Lock()
 	backed := b.mu.spec.Backing != ""
 	if backed || b.d.cluster != nil {
-		b.mu.dirty[e.File] = dirtyFile{at: place{e.Parent, e.Name}, generation: e.Generation}
+		f := dirtyFile{at: place{e.Parent, e.Name}, generation: e.Generation}
+		if second := replicaOf(&e); second != "" && b.d.cluster != nil {
+			f.second = b.d.cluster.holder(second)
+		}
+		b.mu.dirty[e.File] = f
 	}
 	b.mu.Unlock()
 	if backed {

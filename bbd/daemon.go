@@ -134,6 +134,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	if d.cluster != nil {
 		d.wg.Go(d.followBuffers)
+		d.wg.Go(d.keepSeconds)
 	}
 	return d.listen()
 }

@@ -102,7 +102,9 @@ func (d *Daemon) measure() metrics.Stats {
 	for _, b := range d.allBuffers() {
 		f := d.flusher.BufferStats(b.name)
 		bytes := stats.Buffers[b.name]
-		s := metrics.Buffer{Name: b.name, Resident: bytes.Resident, Dirty: bytes.Dirty, FlushQueue: f.Queued}
+		s := metrics.Buffer{
+			Name: b.name, Resident: bytes.Resident, Dirty: bytes.Dirty, FlushQueue: f.Queued, UnderReplicated: len(b.underReplicated()),
+		}
 		if !f.OldestDirty.IsZero() {
 			s.OldestDirty = time.Since(f.OldestDirty)
 		}

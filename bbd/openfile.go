@@ -44,7 +44,8 @@ type openFile struct {
 	was        bb.NodeID     // the home of that
 	wasReplica bb.NodeID     // and who has its second copy
 
-	published atomic.Bool // written under mu
+	published atomic.Bool            // written under mu
+	second    atomic.Pointer[holder] // replica's, likewise; nil: there is none
 
 	mu        sync.Mutex
 	at        place

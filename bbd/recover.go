@@ -208,8 +208,10 @@ func (b *buffer) reopen(e *bb.Entry) {
 	}
 	// An exclusive create that committed nothing yet is unknown to the store: it has no base.
 	f.base, _ = b.d.store.Base(f.file, f.generation)
-	if second := replicaOf(e); second != "" {
-		f.replica = &replica{node: second, behind: true}
+	if second := replicaOf(e); second != "" && b.d.cluster != nil {
+		h := b.d.cluster.holder(second)
+		f.replica = &replica{holder: h, behind: true}
+		f.second.Store(&h)
 	}
 	f.published.Store(true)
 	b.mu.Lock()

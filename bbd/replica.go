@@ -24,12 +24,12 @@ import (
 //	 acknowledge ◀───────────────────────────── done
 //
 // The first commit of a generation, and the first after the second node was changed,
-// sends all that the generation shows. The second copy goes when the file is flushed.
-// When the home is gone for good, the second node becomes the home, with what it has.
+// sends all that the generation shows. The second copy goes when the file is flushed. One
+// that is lost is made again (seconds.go). When the home is gone for good, the second node becomes the home, with what it has.
 
 // replica is the second copy of a generation that is being written.
 type replica struct {
-	node   bb.NodeID
+	holder
 	behind bool // it lacks something: all is sent again
 }
 
@@ -51,6 +51,9 @@ func (f *openFile) replicate(ctx context.Context, extents []store.NewExtent) err
 		return nil
 	}
 	var err error
+	if r := f.replica; r != nil && !b.d.cluster.has(r.holder) {
+		r.behind = true // were it asked, it would have this commit and nothing before
+	}
 	if r := f.replica; r != nil && !r.behind {
 		if err = f.sendExtents(ctx, r.node, extents); err == nil {
 			return nil
@@ -59,10 +62,7 @@ func (f *openFile) replicate(ctx context.Context, extents []store.NewExtent) err
 		b.d.log.Warn("the second copy of a file", "path", f.path, "node", r.node, "err", err)
 	}
 	tried := 0
-	nodes := slices.DeleteFunc(b.d.cluster.takers(b.sizeOf(f), f.near), func(node bb.NodeID) bool {
-		m, ok := b.d.cluster.members.Member(node)
-		return !ok || !knows(&m, wire.VersionReplicas)
-	})
+	nodes := b.d.cluster.secondsFor(b.sizeOf(f), f.near)
 	if r := f.replica; r != nil { // it may have most of it still
 		nodes = append([]bb.NodeID{r.node}, slices.DeleteFunc(nodes, func(n bb.NodeID) bool { return n == r.node })...)
 	}
@@ -71,8 +71,9 @@ func (f *openFile) replicate(ctx context.Context, extents []store.NewExtent) err
 			break
 		}
 		tried++
+		h := b.d.cluster.holder(node)
 		if err = f.sendWhole(ctx, node); err == nil {
-			f.secondAt(node)
+			f.secondAt(h)
 			return nil
 		}
 		b.d.log.Warn("a second copy of a file", "path", f.path, "node", node, "err", err)
@@ -95,15 +96,16 @@ func (b *buffer) sizeOf(f *openFile) int64 {
 }
 
 // secondAt makes a node the one with the second copy. The next put tells the namespace.
-func (f *openFile) secondAt(node bb.NodeID) {
-	if old := f.replica; old != nil && old.node != node {
+func (f *openFile) secondAt(h holder) {
+	if old := f.replica; old != nil && old.node != h.node {
 		f.buf.discardAt(old.node, f.file, f.generation)
 	}
-	if f.replica == nil || f.replica.node != node {
+	if f.replica == nil || f.replica.node != h.node {
 		f.published.Store(false)
 	}
-	f.replica = &replica{node: node}
-	f.entry.Holders = []bb.NodeID{f.buf.d.cfg.Node, node}
+	f.replica = &replica{holder: h}
+	f.second.Store(&h)
+	f.entry.Holders = []bb.NodeID{f.buf.d.cfg.Node, h.node}
 }
 
 // sendExtents sends what a commit adds.
@@ -122,38 +124,9 @@ func (f *openFile) sendExtents(ctx context.Context, node bb.NodeID, extents []st
 
 // sendWhole sends all that the generation shows.
 func (f *openFile) sendWhole(ctx context.Context, node bb.NodeID) error {
-	b := f.buf
-	snap, err := b.d.store.Snapshot(f.file, f.generation)
-	if err != nil {
-		return err
-	}
-	defer snap.Close()
 	e := f.entry
-	e.Parent, e.Name = f.at.dir, f.at.name
-	pinned, extents, err := b.pin(ctx, snap, &e, 0, snap.Size())
-	if err != nil {
-		return err
-	}
-	defer pinned.Release()
-	var list []*wire.NewExtent
-	var bytes [][]byte
-	for i := range extents {
-		x := &extents[i]
-		if x.State == store.Hole {
-			continue
-		}
-		sum, err := snap.PieceSum(x)
-		if err != nil {
-			return err
-		}
-		pieces, err := snap.Slices(x.FileOffset, x.Length, nil)
-		if err != nil {
-			return err
-		}
-		list = append(list, &wire.NewExtent{FileOffset: x.FileOffset, Length: x.Length, Checksum: sum})
-		bytes = append(bytes, pieces[0]) // an extent is one piece of memory
-	}
-	return b.sendReplica(ctx, node, f.file, f.generation, true, list, bytes)
+	e.Parent, e.Name, e.File, e.Generation = f.at.dir, f.at.name, f.file, f.generation
+	return f.buf.sendWhole(ctx, &e, node)
 }
 
 // sendReplica puts bytes into another node's memory and has them recorded there.
@@ -202,6 +175,11 @@ func (r *request) replicate(m *wire.Replicate) (proto.Message, error) {
 	}
 	defer written()
 	file, n := bb.FileID(m.File), bb.Generation(m.Generation)
+	if m.Whole {
+		if err := b.makeWay(file, n); err != nil {
+			return nil, err
+		}
+	}
 	if _, err := b.d.store.Size(file, n); m.Whole && err == nil {
 		if err := b.d.store.Void(file, n); err != nil {
 			return nil, err

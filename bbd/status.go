@@ -63,7 +63,8 @@ type BufferStatus struct {
 	Rate        float64     `json:"rate"`         // bytes a second to the store
 	ETA         float64     `json:"eta,omitempty"`
 	OldestDirty float64     `json:"oldest_dirty_age,omitempty"`
-	StoreOps    int         `json:"store_ops_pending"` // renames and removals that the store has not seen
+	StoreOps    int         `json:"store_ops_pending"`          // renames and removals that the store has not seen
+	Lacking     int         `json:"under_replicated,omitempty"` // files that want a second copy and have none
 	LastError   *FlushError `json:"last_error,omitempty"`
 }
 
@@ -162,7 +163,7 @@ func (b *buffer) status(bytes store.BufferStats) BufferStatus {
 	}
 	f := b.d.flusher.BufferStats(b.name)
 	s.Queued, s.QueuedBytes, s.Flushing, s.Held = f.Queued, f.QueuedBytes, f.InFlight, f.Held
-	s.Rate, s.StoreOps = f.Rate, f.StoreOps
+	s.Rate, s.StoreOps, s.Lacking = f.Rate, f.StoreOps, len(b.underReplicated())
 	if f.Rate > 0 {
 		s.ETA = float64(f.QueuedBytes) / f.Rate
 	}

@@ -71,13 +71,21 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 	if err := b.dropCopies(e.File); err != nil {
 		return err
 	}
-	if err := b.fetchWhole(ctx, e); err != nil {
-		b.d.store.Drop(e.File)
-		return err
+	second := b.hasSecond(e) // then there is nothing to fetch, and nothing to let go of if it is not the home's to give
+	drop := func() {
+		if !second {
+			b.d.store.Drop(e.File)
+		}
+	}
+	if !second {
+		if err := b.fetchWhole(ctx, e); err != nil {
+			drop()
+			return err
+		}
 	}
 	from := b.home(e)
 	if err := ctx.Err(); err != nil {
-		b.d.store.Drop(e.File)
+		drop()
 		return err
 	}
 	ctx = b.d.ctx // carried through: whose the bytes are must be known before any are dropped
@@ -85,11 +93,15 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 		if now.File != e.File || now.Generation != e.Generation || now.Open || now.Lost || b.home(now) != from {
 			return errNotConcerned
 		}
+		second := replicaOf(now)
 		now.Holders = []bb.NodeID{b.d.cfg.Node}
+		if second != "" && second != b.d.cfg.Node {
+			now.Holders = append(now.Holders, second)
+		}
 		return nil
 	})
 	if err == errNotConcerned || bb.KindOf(err) == bb.NotFound {
-		b.d.store.Drop(e.File)
+		drop()
 	}
 	if err != nil {
 		return err

@@ -21,6 +21,8 @@ const (
 	flushQueue     = "forebay_flush_queue_files"
 	storeOps       = "forebay_store_operations_pending"
 
+	underReplicated = "forebay_buffer_under_replicated_files"
+
 	sessions       = "forebay_sessions"
 	requests       = "forebay_requests_total"
 	requestErrors  = "forebay_request_errors_total"
@@ -69,6 +71,7 @@ var described = []struct {
 	{bufferDirty, gauge, "Bytes of a buffer that are not on its backing store yet.", []string{"buffer"}, nil},
 	{oldestDirty, gauge, "Age of a buffer's oldest dirty byte; 0 if none is dirty.", []string{"buffer"}, nil},
 	{flushQueue, gauge, "Files of a buffer that wait for a flush or for another try.", []string{"buffer"}, nil},
+	{underReplicated, gauge, "Files of a buffer whose home this node is that should have a second copy on another one and do not.", []string{"buffer"}, nil},
 	{storeOps, gauge, "Renames and removals that the backing stores have not seen yet.", nil, nil},
 
 	{sessions, gauge, "Open sessions.", nil, nil},

@@ -38,6 +38,8 @@ type Buffer struct {
 	Dirty       int64         // bytes
 	OldestDirty time.Duration // age of the oldest dirty byte; 0: none is dirty
 	FlushQueue  int           // files that wait for a flush or for another try
+
+	UnderReplicated int // files that should have a second copy and have none
 }
 
 // Source says where bytes that were read came from.
@@ -182,6 +184,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		send(bufferDirty, float64(b.Dirty), b.Name)
 		send(oldestDirty, b.OldestDirty.Seconds(), b.Name)
 		send(flushQueue, float64(b.FlushQueue), b.Name)
+		send(underReplicated, float64(b.UnderReplicated), b.Name)
 	}
 	send(sessions, float64(stats.Sessions))
 	send(leasesWaiting, float64(stats.LeasesWaiting))

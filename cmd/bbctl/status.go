@@ -34,6 +34,7 @@ type daemonStatus struct {
 		ETA         float64 `json:"eta"`
 		OldestDirty float64 `json:"oldest_dirty_age"`
 		StoreOps    int     `json:"store_ops_pending"`
+		Lacking     int     `json:"under_replicated"`
 		LastError   *struct {
 			Reason   string    `json:"reason"`
 			At       time.Time `json:"at"`
@@ -126,6 +127,9 @@ func (a *app) printStatus(s *daemonStatus) {
 	for _, b := range s.Buffers {
 		if b.LastError != nil {
 			fmt.Fprintf(a.out, "%s: last failure %s ago, attempt %d: %s\n", b.Name, age(time.Since(b.LastError.At).Seconds()), b.LastError.Attempts, b.LastError.Reason)
+		}
+		if b.Lacking > 0 {
+			fmt.Fprintf(a.out, "%s: %d files of this node lack their second copy\n", b.Name, b.Lacking)
 		}
 		if b.Held > 0 {
 			fmt.Fprintf(a.out, "%s: %d names are held back by a keep pattern\n", b.Name, b.Held)

@@ -1,0 +1,306 @@
+package bbd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// A second copy goes with its node, or with that node's memory. The file's home makes
+// another one: at the next commit, or in the background, once gossip has said for a while
+// that the copy is gone. One goroutine does that for all buffers of a daemon, a file
+// after the other, and no faster than secondRate.
+
+// holder is a node with a second copy, and the memory that it is in.
+type holder struct {
+	node   bb.NodeID
+	memory bb.InstanceID // 0: not known
+}
+
+// holder returns what is to be remembered of a node that has been sent a second copy.
+func (c *cluster) holder(node bb.NodeID) holder {
+	m, _ := c.members.Member(node)
+	return holder{node, m.Instance}
+}
+
+// has reports whether a second copy may be there still, as far as gossip knows.
+func (c *cluster) has(h holder) bool {
+	m, ok := c.members.Member(h.node)
+	return h.node != "" && ok && !m.State.Gone() && (h.memory == 0 || m.Instance == 0 || m.Instance == h.memory)
+}
+
+// secondsFor returns the nodes to ask to keep a second copy of so many bytes.
+func (c *cluster) secondsFor(bytes int64, near bb.NodeID) []bb.NodeID {
+	return slices.DeleteFunc(c.takers(bytes, near), func(node bb.NodeID) bool {
+		m, ok := c.members.Member(node)
+		return !ok || !knows(&m, wire.VersionReplicas)
+	})
+}
+
+const (
+	// secondsEvery is how often it is looked for second copies that are gone.
+	secondsEvery = time.Second
+	// secondRate bounds the making of second copies in the background, in bytes a second:
+	// what goes over the network for it, clients do not have.
+	secondRate  = 128 << 20
+	secondBurst = 16 << 20
+)
+
+// lacking is a file without its second copy.
+type lacking struct {
+	file   bb.FileID
+	closed dirtyFile // of a closed file
+	open   *openFile // of one that is being written; nil: it is closed
+	was    holder
+}
+
+// underReplicated returns the files whose home this node is that should have a second
+// copy and do not, as far as gossip knows.
+func (b *buffer) underReplicated() (list []lacking) {
+	if b.d.cluster == nil || b.spec().Replicas < 2 {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known := make(map[holder]bool) // there are few nodes, and many files
+	has := func(h holder) bool {
+		there, ok := known[h]
+		if !ok {
+			there = b.d.cluster.has(h)
+			known[h] = there
+		}
+		return there
+	}
+	for file, f := range b.mu.dirty {
+		if !has(f.second) {
+			list = append(list, lacking{file: file, closed: f, was: f.second})
+		}
+	}
+	for _, f := range b.mu.open {
+		if !f.published.Load() {
+			continue
+		}
+		var at holder
+		if second := f.second.Load(); second != nil {
+			at = *second
+		}
+		if !has(at) {
+			list = append(list, lacking{file: f.file, open: f, was: at})
+		}
+	}
+	return list
+}
+
+// keepSeconds makes second copies again that are gone.
+func (d *Daemon) keepSeconds() {
+	tick := time.NewTicker(secondsEvery)
+	defer tick.Stop()
+	gone := make(map[holder]time.Time) // since when
+	pace := rate.NewLimiter(secondRate, secondBurst)
+	for {
+		select {
+		case <-tick.C:
+		case <-d.ctx.Done():
+			return
+		}
+		still := make(map[holder]time.Time)
+		for _, b := range d.allBuffers() {
+			list, failed := b.underReplicated(), 0
+			for i := range list {
+				h := list[i].was
+				since, ok := gone[h]
+				if !ok {
+					since = time.Now()
+				}
+				still[h] = since
+				if failed == replicaTries || d.ctx.Err() != nil || len(d.cluster.secondsFor(0, "")) == 0 {
+					continue // with the next look
+				}
+				// One that is only started again, or has only just not been heard of, keeps its copies.
+				if h.node != "" && time.Since(since) < d.cfg.ResumeGrace {
+					continue
+				}
+				if !b.makeSecond(d.ctx, &list[i], pace) {
+					failed++
+				}
+			}
+		}
+		gone = still
+	}
+}
+
+// makeSecond makes one second copy again, unless that fails.
+func (b *buffer) makeSecond(ctx context.Context, l *lacking, pace *rate.Limiter) (ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	defer cancel()
+	var (
+		bytes int64
+		err   error
+	)
+	if l.open != nil {
+		bytes, err = l.open.makeSecond(ctx)
+	} else {
+		bytes, err = b.makeSecondOf(ctx, l)
+	}
+	if err != nil && b.d.ctx.Err() == nil {
+		b.d.log.Warn("a second copy of a file cannot be made again", "buffer", b.name, "file", l.file, "err", err)
+	}
+	for bytes > 0 && ctx.Err() == nil {
+		n := min(bytes, secondBurst)
+		if pace.WaitN(b.d.ctx, int(n)) != nil {
+			break
+		}
+		bytes -= n
+	}
+	return err == nil
+}
+
+// makeSecond is the buffer's of a file that is being written. While somebody commits,
+// that makes the copy.
+func (f *openFile) makeSecond(ctx context.Context) (bytes int64, err error) {
+	if !f.mu.TryLock() {
+		return 0, nil
+	}
+	defer f.mu.Unlock()
+	if f.gone || f.removed || !f.committed || len(f.buf.d.cluster.secondsFor(f.size(), f.near)) == 0 {
+		return 0, nil
+	}
+	if f.replica != nil {
+		f.replica.behind = true
+	}
+	if err := f.replicate(ctx, nil); err != nil {
+		return 0, err
+	}
+	return f.size(), f.publish(ctx)
+}
+
+// makeSecondOf makes the copy of a closed file.
+func (b *buffer) makeSecondOf(ctx context.Context, l *lacking) (bytes int64, err error) {
+	at := l.closed.at
+	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	if bb.KindOf(err) == bb.NotFound {
+		return 0, nil // renamed or removed: the next look knows
+	}
+	if err != nil || !b.wantsSecond(&e, l) {
+		return 0, err
+	}
+	if now := b.d.cluster.holder(replicaOf(&e)); now.node != l.was.node && b.d.cluster.has(now) {
+		b.setSecond(l, now) // made, and the answer of the namespace was lost
+		return 0, nil
+	}
+	for _, node := range b.d.cluster.secondsFor(e.Size, l.closed.near) {
+		h := b.d.cluster.holder(node)
+		if err = b.sendWhole(ctx, &e, node); err == nil {
+			return e.Size, b.recordSecond(&e, l, h)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return 0, err
+}
+
+// wantsSecond reports whether an entry is that of the file that lacks a copy.
+func (b *buffer) wantsSecond(e *bb.Entry, l *lacking) bool {
+	return e.File == l.file && e.Generation == l.closed.generation && e.State() == bb.StateDirty && b.home(e) == b.d.cfg.Node
+}
+
+// recordSecond tells the namespace of a new second copy. One that has come too late goes.
+func (b *buffer) recordSecond(e *bb.Entry, l *lacking, h holder) error {
+	var was bb.NodeID
+	_, err := b.ns.Update(b.d.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		if !b.wantsSecond(now, l) || replicaOf(now) != replicaOf(e) {
+			return errNotConcerned
+		}
+		was = replicaOf(now)
+		now.Holders = []bb.NodeID{b.d.cfg.Node, h.node}
+		return nil
+	})
+	switch {
+	case err == errNotConcerned || bb.KindOf(err) == bb.NotFound:
+		b.discardAt(h.node, e.File, e.Generation)
+		return nil
+	case err != nil:
+		return err
+	}
+	if was != h.node {
+		b.discardAt(was, e.File, e.Generation)
+	}
+	b.setSecond(l, h)
+	return nil
+}
+
+// setSecond remembers who has the second copy.
+func (b *buffer) setSecond(l *lacking, h holder) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f, ok := b.mu.dirty[l.file]; ok && f.generation == l.closed.generation {
+		f.second = h
+		b.mu.dirty[l.file] = f
+	}
+}
+
+// sendWhole sends a node all that a generation of this node shows.
+func (b *buffer) sendWhole(ctx context.Context, e *bb.Entry, node bb.NodeID) error {
+	snap, err := b.d.store.Snapshot(e.File, e.Generation)
+	if err != nil {
+		return err
+	}
+	defer snap.Close()
+	pinned, extents, err := b.pin(ctx, snap, e, 0, snap.Size())
+	if err != nil {
+		return err
+	}
+	defer pinned.Release()
+	var list []*wire.NewExtent
+	var bytes [][]byte
+	for i := range extents {
+		x := &extents[i]
+		if x.State == store.Hole {
+			continue
+		}
+		sum, err := snap.PieceSum(x)
+		if err != nil {
+			return err
+		}
+		pieces, err := snap.Slices(x.FileOffset, x.Length, nil)
+		if err != nil {
+			return err
+		}
+		list = append(list, &wire.NewExtent{FileOffset: x.FileOffset, Length: x.Length, Checksum: sum})
+		bytes = append(bytes, pieces[0]) // an extent is one piece of memory
+	}
+	return b.sendReplica(ctx, node, e.File, e.Generation, true, list, bytes)
+}
+
+// hasSecond reports whether this node has the second copy of a closed file, all of it.
+func (b *buffer) hasSecond(e *bb.Entry) bool {
+	if replicaOf(e) != b.d.cfg.Node {
+		return false
+	}
+	sum, size, err := b.d.store.Checksum(e.File, e.Generation)
+	return err == nil && sum == e.Checksum && size == e.Size && b.d.store.Seal(e.File, e.Generation) == nil
+}
+
+// makeWay forgets the copy of a generation that this node has for its readers, before it
+// gets the second copy. Busy if somebody reads it.
+func (b *buffer) makeWay(file bb.FileID, n bb.Generation) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.mu.copies[copyKey{file, n}]
+	if c == nil {
+		return nil
+	}
+	if c.users > 0 {
+		return bb.E(bb.Busy, "replicate", b.address(""), fmt.Sprintf("somebody reads a copy of file %v here", file))
+	}
+	delete(b.mu.copies, copyKey{file, n})
+	return nil
+}

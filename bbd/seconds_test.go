@@ -1,0 +1,175 @@
+package bbd_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"forebay/bbd"
+	"forebay/client"
+	"forebay/flusher/backing/fault"
+	"forebay/internal/bb"
+)
+
+// lacking is how many files of a node's only buffer have no second copy.
+func (n *node) lacking() int { return n.status().Buffers[0].Lacking }
+
+// TestClusterSecondCopyAgain: a second copy that went with its node, or with that node's
+// memory, is made again though nobody commits, and is as good as the first.
+func TestClusterSecondCopyAgain(t *testing.T) {
+	for name, restarted := range map[string]bool{"the node is gone": false, "the node has lost its memory": true} {
+		t.Run(name, func(t *testing.T) {
+			nodes := startClusterWith(t, 3, func(c *bbd.Config) { c.ResumeGrace = 2 * time.Second })
+			byName := map[bb.NodeID]*node{}
+			for _, n := range nodes {
+				byName[n.name] = n
+				n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+			}
+			home := nodes[0]
+			c := home.dial()
+			b, _ := home.buffer(c, client.BufferSpec{Name: "two", Replicas: 2})
+			want := map[string][]byte{}
+			for name, size := range map[string]int{"empty": 0, "small": 100, "large": 5<<20 + 3} {
+				want[name] = random(size)
+				write(t, b, name, want[name])
+			}
+			want["open"] = random(200_000)
+			open, err := b.Create(t.Context(), "open")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := open.Write(want["open"]); err != nil {
+				t.Fatal(err)
+			}
+			if err := open.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			if n := home.lacking(); n != 0 {
+				t.Fatalf("%d files lack a second copy, and all are there", n)
+			}
+			second := func(name string) bb.NodeID {
+				t.Helper()
+				e, err := b.Stat(t.Context(), name)
+				if err != nil || len(e.Holders) != 2 || e.Holders[0] != "n1" {
+					t.Fatalf("%s: holders %v (%v)", name, e.Holders, err)
+				}
+				return bb.NodeID(e.Holders[1])
+			}
+			gone := byName[second("open")]
+			lost := 0
+			for name := range want {
+				if second(name) == gone.name {
+					lost++
+				}
+			}
+			gone.away()
+			gone.wipe()
+			if restarted {
+				gone.start()
+				gone.members.set(gone.name, gone.daemon.Self)
+			}
+			// It is seen at once, and mended after a while only.
+			if n := home.lacking(); n != lost {
+				t.Errorf("%d files are said to lack a second copy, and %d do", n, lost)
+			}
+			eventually(t, "all have second copies again", func() bool { return home.lacking() == 0 })
+			seconds := []bb.NodeID{}
+			for name := range want {
+				seconds = append(seconds, second(name))
+			}
+			if !restarted && slices.Contains(seconds, gone.name) {
+				t.Errorf("second copies at %v, of which %s is gone", seconds, gone.name)
+			}
+			// Now the home goes, too.
+			c.Close()
+			home.away()
+			home.wipe()
+			left := nodes[1]
+			if left == gone && !restarted {
+				left = nodes[2]
+			}
+			there := left.dial()
+			ctx := limited(t, 30*time.Second)
+			forgotten, err := there.ForgetNode(ctx, "n1")
+			if err != nil || forgotten.LostTotal != 0 {
+				t.Errorf("forgotten: %+v (%v)", forgotten, err)
+			}
+			for name, content := range want {
+				wantFile(t, there.Buffer("two"), name, content)
+			}
+		})
+	}
+}
+
+// TestClusterSecondCopyTooLate: a second copy that is made again of a file that is
+// flushed, or removed, meanwhile leaves nothing behind.
+func TestClusterSecondCopyTooLate(t *testing.T) {
+	nodes := startCluster(t, 3)
+	home := nodes[0]
+	c := home.dial()
+	home.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	b, _ := home.buffer(c, client.BufferSpec{Name: "two", Replicas: 2})
+	const files = 30
+	for i := range files {
+		write(t, b, string(rune('a'+i)), random(300_000))
+	}
+	e, err := b.Stat(t.Context(), "a")
+	if err != nil || len(e.Holders) != 2 {
+		t.Fatalf("holders %v (%v)", e.Holders, err)
+	}
+	var left *node
+	for _, n := range nodes[1:] {
+		if n.name == bb.NodeID(e.Holders[1]) {
+			n.away()
+			n.wipe()
+		} else {
+			left = n
+		}
+	}
+	eventually(t, "the first is made again", func() bool { return left.status().Memory.Dirty > 0 })
+	home.faults.Set()
+	for i := range files / 3 {
+		if err := b.Remove(t.Context(), string(rune('a'+i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drain(t, c, "two")
+	eventually(t, "nothing is dirty", func() bool {
+		return home.status().Memory.Dirty == 0 && left.status().Memory.Dirty == 0 && home.lacking() == 0
+	})
+}
+
+// TestClusterSecondCopyMoves: a file keeps its second copy when it moves, and has a new
+// one if it has moved to the node with that.
+func TestClusterSecondCopyMoves(t *testing.T) {
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "two", Replicas: 2}); err != nil {
+		t.Fatal(err)
+	}
+	b := c.Buffer("two")
+	want := map[string][]byte{}
+	for i := range 12 {
+		name := string(rune('a' + i))
+		want[name] = random(100_000)
+		write(t, b, name, want[name])
+	}
+	ctx := limited(t, 30*time.Second)
+	if p, err := nodes[1].dial().DrainNode(ctx, "n1", nil); err != nil {
+		t.Fatalf("%v (%+v)", err, p)
+	}
+	c.Close()
+	nodes[0].away()
+	nodes[0].wipe()
+	eventually(t, "all have second copies", func() bool { return nodes[1].lacking()+nodes[2].lacking() == 0 })
+	nodes[1].away()
+	nodes[1].wipe()
+	there := nodes[2].dial()
+	forgotten, err := there.ForgetNode(ctx, "n2")
+	if err != nil || forgotten.LostTotal != 0 {
+		t.Errorf("forgotten: %+v (%v)", forgotten, err)
+	}
+	for name, content := range want {
+		wantFile(t, there.Buffer("two"), name, content)
+	}
+}
