@@ -88,6 +88,8 @@ type Meta struct {
 	events *publisher
 
 	counters counters
+	stop     context.CancelFunc // what tends does
+	tends    sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
@@ -109,7 +111,7 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Meta{opts: opts, log: opts.Logger, conn: c}
+	m := &Meta{opts: opts, log: opts.Logger, conn: c, stop: func() {}}
 	m.mu.namespaces = map[string]*Namespace{}
 	m.system = m.bucket(systemBucket)
 	m.system.gone = func(context.Context) (bool, error) { return false, nil } // nobody deletes it
@@ -117,6 +119,12 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	if err := m.start(ctx); err != nil {
 		m.Close()
 		return nil, err
+	}
+	if server, ok := opts.InProcess.(Leads); ok && opts.Replicas > 1 {
+		// Its life is from here to Close; ctx bounds only the connecting.
+		var tending context.Context
+		tending, m.stop = context.WithCancel(context.WithoutCancel(ctx))
+		m.tends.Go(func() { m.keepEven(tending, server) })
 	}
 	return m, nil
 }
@@ -141,6 +149,8 @@ func (m *Meta) Close() {
 	if closed {
 		return
 	}
+	m.stop()
+	m.tends.Wait()
 	m.events.close()
 	m.conn.close()
 }

@@ -280,6 +280,87 @@ func TestClusterOfThree(t *testing.T) {
 	}
 }
 
+// Servers that lead more than twice their share hand some over while clients write, and
+// what was acknowledged stays.
+func TestClusterLeaders(t *testing.T) {
+	if testing.Short() {
+		t.Log("three servers take long under the race detector; TestEvenOut says what is handed over")
+		return
+	}
+	c := newTrio(t)
+	var wg sync.WaitGroup
+	for i := range c.servers {
+		wg.Go(func() { c.start(i) })
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	m := c.connect(0)
+	ctx, stop := context.WithCancel(longContext(t))
+	defer stop()
+	var writers []*writer
+	var writing sync.WaitGroup
+	const buffers = 9
+	for i := range buffers {
+		name := fmt.Sprint("buf", i)
+		if _, err := m.CreateBuffer(ctx, bb.Buffer{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+		w := &writer{ns: mustNamespace(t, m, name), m: m, name: name}
+		writers = append(writers, w)
+		writing.Go(func() { w.run(ctx, t) })
+	}
+	progress(t, writers)
+	lead := func() (counts [3]int) {
+		for _, stream := range c.servers[0].streams() {
+			counts[c.leader(stream)]++
+		}
+		return counts
+	}
+	// The first is made to lead nearly all.
+	for deadline := time.Now().Add(40 * time.Second); lead()[0] < buffers-1; time.Sleep(200 * time.Millisecond) {
+		for _, stream := range c.servers[0].streams() {
+			if i := c.leader(stream); i > 0 {
+				_ = c.servers[i].s.JetStreamStepdownStream("$G", stream)
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("they lead %v", lead())
+		}
+	}
+	if leads := slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool { return !c.servers[i].Leads() }); len(leads) != 1 {
+		t.Errorf("servers %v lead the cluster", leads)
+	}
+	before := lead()
+	moved, err := m.EvenLeaders(ctx)
+	if err != nil || moved < 3 {
+		t.Fatalf("%d are handed over (%v) where they lead %v", moved, err, before)
+	}
+	after := lead()
+	for deadline := time.Now().Add(20 * time.Second); slices.Max(after[:]) > 5; after = lead() {
+		if time.Now().After(deadline) {
+			t.Fatalf("they led %v and lead %v", before, after)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Logf("they led %v and lead %v", before, after)
+	progress(t, writers)
+	if moved, err := m.EvenLeaders(ctx); err != nil || moved > 0 {
+		t.Errorf("then %d more are handed over (%v)", moved, err)
+	}
+	stop()
+	writing.Wait()
+	for _, w := range writers {
+		got := names(t, w.ns)
+		for _, name := range w.acked {
+			if !got[name] {
+				t.Errorf("%s was acknowledged and is gone", name)
+			}
+		}
+	}
+}
+
 // checkJob has a job done while the server goes that leads its queue.
 func checkJob(t *testing.T, c *trio, clients [3]*meta.Meta) {
 	t.Helper()

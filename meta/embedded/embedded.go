@@ -243,6 +243,9 @@ func (e *Server) ready(ctx context.Context, o Options) error {
 // InProcessConn makes a connection to the server without a socket.
 func (e *Server) InProcessConn() (net.Conn, error) { return e.s.InProcessConn() }
 
+// Leads reports whether it leads its cluster.
+func (e *Server) Leads() bool { return e.s.JetStreamIsLeader() }
+
 // URL returns where other processes may connect; "" if nowhere. They need the Key or
 // the TLS of Options, if it has one.
 func (e *Server) URL() string {
