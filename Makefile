@@ -7,7 +7,7 @@ BIN     := $(CURDIR)/bin
 CACHE   := $(CURDIR)/.cache
 
 PKG      ?= ./...
-TIMEOUT  ?= 10m
+TIMEOUT  ?= 20m
 FUZZTIME ?= 3s
 BENCH    ?= .
 DIR      ?=
