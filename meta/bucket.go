@@ -151,10 +151,15 @@ func (b *bucket) destroy(ctx context.Context) error {
 	})
 }
 
+// manageTimeout is how long the first answer of the stream API is waited for, the next
+// one twice as long, up to attemptTimeout: what is asked before the servers have elected
+// a leader is never answered, and a daemon that starts with them asks then.
+const manageTimeout = time.Second
+
 // manage calls an idempotent function of the stream API until the server answers.
 func (b *bucket) manage(ctx context.Context, do func(context.Context) error) error {
 	for try := 0; ; try++ {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		attempt, cancel := context.WithTimeout(ctx, min(manageTimeout<<min(try, 8), attemptTimeout))
 		err := do(attempt)
 		cancel()
 		var api jetstream.JetStreamError

@@ -266,19 +266,30 @@ func (m *Meta) deleteOrphans(ctx context.Context, known map[string]bool) error {
 	if m.counters.garbage.Load() > 0 {
 		return nil // a record that cannot be read may be theirs
 	}
-	var orphans []string
-	list := m.conn.admin.ListStreams(ctx, jetstream.WithStreamListSubject("$KV.>"))
-	for s := range list.Info() {
-		name := s.Config.Name
-		if strings.HasPrefix(name, "KV_"+systemBucket+"-") && !known[name] && time.Since(s.Created) > orphanAge {
-			orphans = append(orphans, strings.TrimPrefix(name, "KV_"))
+	var unknown []string
+	// Names alone: for more the server asks the leader of each stream, and waits for 4 s if
+	// one has none.
+	list := m.conn.admin.StreamNames(ctx, jetstream.WithStreamListSubject("$KV.>"))
+	for name := range list.Name() {
+		if strings.HasPrefix(name, "KV_"+systemBucket+"-") && !known[name] {
+			unknown = append(unknown, strings.TrimPrefix(name, "KV_"))
 		}
 	}
 	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
 		m.log.Warn("could not look for buckets without a buffer", "err", err)
 		return nil
 	}
-	for _, name := range orphans {
+	for _, name := range unknown {
+		s, err := m.conn.admin.Stream(ctx, "KV_"+name)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			continue
+		case err != nil:
+			m.log.Warn("could not look for buckets without a buffer", "err", err)
+			return nil
+		case time.Since(s.CachedInfo().Created) <= orphanAge:
+			continue
+		}
 		// Its record was put before it was made, so it can be looked for now, whatever
 		// the clocks say of the bucket's age.
 		if used, err := m.usesBucket(ctx, name); err != nil {
