@@ -312,7 +312,12 @@ func (c *conn) again(ctx context.Context) error {
 // as others that try the same.
 func (c *conn) pause(ctx context.Context, n int) {
 	most := 250 * time.Microsecond << min(n, 8)
-	timer := time.NewTimer(most/2 + mathrand.N(most/2))
+	c.rest(ctx, most/2+mathrand.N(most/2))
+}
+
+// rest waits for a while, or until ctx ends.
+func (c *conn) rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -6,19 +6,31 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	mathrand "math/rand/v2"
 	"sync"
+	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/metapb"
 )
 
-const countersKey = "counter.ids"
+const (
+	countersKey = "counter.ids"
+	claimPause  = 8 * time.Millisecond
+)
 
 // NextIDs claims a block of 2^32 ids for the caller alone: block<<32 | n, for any n,
 // is nobody else's, now or ever. Blocks are numbered from 1, so no id is as small
 // as bb.RootDir.
+//
+// One claim succeeds at a time, and thousands of daemons may start at once: who was not
+// first waits at random, up to twice as long each time, so that what is asked in vain
+// does not keep the servers from what is not.
 func (m *Meta) NextIDs(ctx context.Context) (uint64, error) {
-	for {
+	for try := 0; ; try++ {
+		if try > 0 {
+			m.conn.rest(ctx, mathrand.N(claimPause<<min(try, 9)))
+		}
 		r, err := m.system.get(ctx, countersKey)
 		if err != nil {
 			return 0, opError("claim ids", "", err)

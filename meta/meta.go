@@ -100,8 +100,8 @@ type Meta struct {
 	}
 }
 
-// Connect connects, makes the system bucket if it is not there, claims a first
-// block of ids and finishes what a crash left half done among the buffers.
+// Connect connects, makes the system bucket if it is not there, and finishes what a
+// crash left half done among the buffers. A block of ids is claimed when one is needed.
 func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -131,9 +131,6 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 
 func (m *Meta) start(ctx context.Context) error {
 	if err := m.system.ensure(ctx); err != nil {
-		return err
-	}
-	if err := m.ids.claim(ctx, m); err != nil {
 		return err
 	}
 	return m.Repair(ctx)

@@ -305,7 +305,15 @@ func BenchmarkServers(b *testing.B) {
 			for _, many := range []int{100, 400} {
 				b.Run(fmt.Sprint("start/daemons=", many), func(b *testing.B) {
 					for b.Loop() {
-						closeAll(s.connect(b, many))
+						all := s.connect(b, many)
+						var group errgroup.Group
+						for _, m := range all {
+							group.Go(func() error { _, err := m.NextIDs(b.Context()); return err })
+						}
+						if err := group.Wait(); err != nil {
+							b.Fatal(err)
+						}
+						closeAll(all)
 					}
 				})
 			}
