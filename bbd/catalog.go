@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"sync"
 
 	"forebay/bbd/store"
 	"forebay/flusher"
@@ -56,12 +57,13 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 	if err != nil {
 		return nil, bb.Wrap("flush", b.address(path), err)
 	}
-	pinned, _, err := b.pin(ctx, snap, &e, 0, snap.Size())
-	if err != nil {
+	j := &flushJob{b: b, entry: e, path: path, snap: snap}
+	j.source = snapshotSource{ctx: ctx, b: b, entry: &j.entry, snap: snap}
+	if err := j.source.pin(); err != nil {
 		snap.Close()
 		return nil, bb.Wrap("flush", b.address(path), err)
 	}
-	return &flushJob{b: b, entry: e, path: path, snap: snap, pinned: pinned}, nil
+	return j, nil
 }
 
 // dirtyEntry finds the entry of a queued file. bb.NotFound: there is nothing to flush
@@ -148,14 +150,14 @@ type flushJob struct {
 	entry  bb.Entry
 	path   string
 	snap   *store.Snapshot
-	pinned *store.Pinned
+	source snapshotSource
 }
 
 // Path returns where the file lies in the buffer, which is its name in the store.
 func (j *flushJob) Path() string { return j.path }
 
 // Source returns the file's bytes as they lie in memory.
-func (j *flushJob) Source() backing.Source { return snapshotSource{j.snap, j.entry.Checksum} }
+func (j *flushJob) Source() backing.Source { return &j.source }
 
 // Previous says what the store has of the file so far.
 func (j *flushJob) Previous() bb.Flushed { return j.entry.Flushed }
@@ -235,19 +237,90 @@ func (b *buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flus
 
 // Close lets go of the bytes. Idempotent.
 func (j *flushJob) Close() {
-	j.pinned.Release()
+	j.source.close()
 	j.snap.Close()
 }
 
-// snapshotSource gives a store the bytes of a pinned snapshot.
+// snapshotSource gives a store the bytes of a snapshot, of which what is in memory is
+// pinned. What is not is read past memory: were a flush to wait for room, all memory
+// could be full of what only a flush makes room of.
 type snapshotSource struct {
-	snap *store.Snapshot
-	sum  uint64
+	ctx   context.Context
+	b     *buffer
+	entry *bb.Entry
+	snap  *store.Snapshot
+	whole bool // all of it was in memory, and is pinned
+
+	mu     sync.Mutex // guards what follows: parts are asked for in parallel
+	pinned []*store.Pinned
+	tap    tap
+	last   []byte // read past memory: the extent that begins at an offset of the file
+	at     int64
 }
 
-func (s snapshotSource) Size() int64      { return s.snap.Size() }
-func (s snapshotSource) Checksum() uint64 { return s.sum }
+// pin keeps what is in memory there, until close.
+func (s *snapshotSource) pin() error {
+	pinned, extents, err := s.snap.PinExtents(0, s.snap.Size())
+	if err != nil {
+		return err
+	}
+	s.pinned = append(s.pinned, pinned)
+	s.whole = len(evictedOf(extents)) == 0
+	return nil
+}
 
-func (s snapshotSource) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
-	return s.snap.Slices(off, n, dst)
+// close lets go of what the source holds.
+func (s *snapshotSource) close() {
+	s.tap.close()
+	for _, p := range s.pinned {
+		p.Release()
+	}
+	s.pinned = nil
+}
+
+func (s *snapshotSource) Size() int64      { return s.snap.Size() }
+func (s *snapshotSource) Checksum() uint64 { return s.entry.Checksum }
+
+// Slices returns pieces of segments, or bytes that are the caller's alone. What others
+// have brought in since pin is pinned for this source as well: theirs may end any time.
+func (s *snapshotSource) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
+	if s.whole {
+		return s.snap.Slices(off, n, dst)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pinned, extents, err := s.snap.PinExtents(off, n)
+	if err != nil {
+		return dst, err
+	}
+	s.pinned = append(s.pinned, pinned)
+	for i := range extents {
+		x := &extents[i]
+		if !isEvicted(*x) {
+			if dst, err = s.snap.Slices(x.FileOffset, x.Length, dst); err != nil {
+				return dst, err
+			}
+			continue
+		}
+		p, err := s.evicted(x)
+		if err != nil {
+			return dst, err
+		}
+		dst = append(dst, p)
+	}
+	return dst, nil
+}
+
+// evicted returns what is visible of an extent that is not in memory. Parts end in the
+// middle of extents, so the last one is kept. s.mu is held.
+func (s *snapshotSource) evicted(x *store.Extent) ([]byte, error) {
+	from := x.FileOffset - x.Cut
+	if s.last == nil || s.at != from || int64(len(s.last)) != x.WholeLength {
+		whole, err := s.b.throughWhole(s.ctx, &s.tap, s.snap, s.entry, x)
+		if err != nil {
+			return nil, err
+		}
+		s.last, s.at = whole, from
+	}
+	return s.last[x.Cut : x.Cut+x.Length : x.Cut+x.Length], nil
 }

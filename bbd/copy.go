@@ -13,6 +13,7 @@ import (
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
+	"forebay/internal/checksum"
 	"forebay/internal/wire"
 	"forebay/rdma"
 )
@@ -223,21 +224,11 @@ func (h *handle) layoutAnswer(ctx context.Context, offset int64) (proto.Message,
 func (h *handle) layout(ctx context.Context, offset int64) (*wire.Extents, error) {
 	answer := &wire.Extents{Size: h.snap.Size()}
 	extents := h.snap.Extents(offset, bb.MaxFileSize, layoutPage)
-	cut := slices.ContainsFunc(extents, func(e store.Extent) bool { return e.State != store.Hole && e.Length != e.WholeLength })
-	if cut {
-		last := extents[len(extents)-1]
-		pinned, fresh, err := h.buf.pin(ctx, h.snap, &h.entry, offset, last.FileOffset+last.Length-offset)
-		if err != nil {
-			return nil, bb.Wrap("read", h.path, err)
-		}
-		defer pinned.Release()
-		extents = fresh
-	}
 	for i := range extents {
 		e := &extents[i]
 		m := &wire.Extent{FileOffset: e.FileOffset, Length: e.Length}
 		if e.State != store.Hole {
-			sum, err := h.snap.PieceSum(e)
+			sum, err := h.pieceSum(ctx, e)
 			if err != nil {
 				return nil, bb.Wrap("read", h.path, err)
 			}
@@ -249,6 +240,28 @@ func (h *handle) layout(ctx context.Context, offset int64) (*wire.Extents, error
 		}
 	}
 	return answer, nil
+}
+
+// pieceSum returns the checksum of what an extent shows.
+func (h *handle) pieceSum(ctx context.Context, e *store.Extent) (uint64, error) {
+	if e.Length == e.WholeLength {
+		return e.Checksum, nil
+	}
+	if e.State == store.Evicted {
+		data, err := h.buf.through(ctx, &h.tap, h.snap, &h.entry, e)
+		return checksum.Sum(data), err
+	}
+	pinned, err := h.snap.Pin(e.FileOffset, e.Length)
+	if err != nil {
+		return 0, err
+	}
+	defer pinned.Release()
+	sum, err := h.snap.PieceSum(e)
+	if bb.KindOf(err) != bb.Unavailable {
+		return sum, err
+	}
+	data, err := h.buf.through(ctx, &h.tap, h.snap, &h.entry, e) // it was evicted meanwhile
+	return checksum.Sum(data), err
 }
 
 // copyOf returns the copy that a generation of this store is; nil if it is none.
@@ -300,7 +313,7 @@ func (b *buffer) dropSurplusCopies() {
 
 // fetch brings extents of the copy in from its home: several windows at a time, each
 // asked for with one request, read one-sided into this node's segments, and checked.
-func (c *fileCopy) fetch(ctx context.Context, evicted []store.Extent) error {
+func (c *fileCopy) fetch(ctx context.Context, t *tap, evicted []store.Extent) error {
 	session, handle, err := c.open(ctx)
 	if err != nil {
 		return err
@@ -315,13 +328,13 @@ func (c *fileCopy) fetch(ctx context.Context, evicted []store.Extent) error {
 		}
 		window := evicted[:n]
 		evicted = evicted[n:]
-		group.Go(func() error { return c.fetchWindow(ctx, session, handle, window) })
+		group.Go(func() error { return c.fetchWindow(ctx, t, session, handle, window) })
 	}
 	return group.Wait()
 }
 
 // fetchWindow brings in a few extents that follow each other, perhaps with gaps.
-func (c *fileCopy) fetchWindow(ctx context.Context, s *peer.Session, handle uint64, window []store.Extent) error {
+func (c *fileCopy) fetchWindow(ctx context.Context, t *tap, s *peer.Session, handle uint64, window []store.Extent) error {
 	first, last := &window[0], &window[len(window)-1]
 	from, to := first.FileOffset-first.Cut, last.FileOffset-last.Cut+last.WholeLength
 	source, err := c.locate(ctx, s, handle, from, to)
@@ -330,18 +343,17 @@ func (c *fileCopy) fetchWindow(ctx context.Context, s *peer.Session, handle uint
 	}
 	defer source.release()
 	for _, x := range wholesOf(window) {
-		if err := c.fetchExtent(ctx, s, source, x); err != nil {
+		if err := c.fetchExtent(ctx, t, s, source, x); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fetchExtent brings one extent in. Its room is all that is held while there is none:
-// readers that keep some while they wait for more could wait for each other.
-func (c *fileCopy) fetchExtent(ctx context.Context, s *peer.Session, source *source, x run) error {
+// fetchExtent brings one extent in.
+func (c *fileCopy) fetchExtent(ctx context.Context, t *tap, s *peer.Session, source *source, x run) error {
 	w := c.b.writer(c.b.spec().UID)
-	room, err := w.reserve(ctx, x.to-x.from)
+	room, err := t.reserve(ctx, w, x.to-x.from)
 	if err != nil {
 		return err
 	}

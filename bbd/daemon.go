@@ -47,6 +47,9 @@ type Daemon struct {
 	stores  *stores
 	observe *observe
 	cluster *cluster // nil: alone
+	passing passing
+
+	maxPinned int64 // bytes that one answer to a reader pins
 
 	ids struct {
 		sync.Mutex
@@ -127,7 +130,8 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if err := d.startFlusher(); err != nil {
 		return err
 	}
-	d.room = newRoom(d)
+	d.room, d.passing = newRoom(d), newPassing()
+	d.maxPinned = d.room.share()
 	d.wg.Go(d.room.run)
 	if err := d.recover(ctx); err != nil {
 		return err

@@ -3,7 +3,6 @@ package bbd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -16,33 +15,22 @@ import (
 // errNoName says that a file has no name in the store any more.
 var errNoName = errors.New("the file was removed, and its evicted bytes with it")
 
-// fetch brings evicted extents of a snapshot back from the store. The store checks
-// each against the checksum that its writer computed.
-func (b *buffer) fetch(ctx context.Context, snap *store.Snapshot, e *bb.Entry, evicted []store.Extent) error {
+// fetch brings evicted extents of a snapshot back into memory, from the store or from
+// the file's home. Each is checked against the checksum that its writer computed.
+// errNoRoom: some may be there, the others have to go past memory.
+func (b *buffer) fetch(ctx context.Context, t *tap, snap *store.Snapshot, e *bb.Entry, evicted []store.Extent) error {
 	file, generation := snap.File()
 	if c := b.copyOf(file, generation); c != nil {
-		there, err := b.fetchCopy(ctx, c, evicted)
+		there, err := b.orStored(ctx, c, func() error { return c.fetch(ctx, t, evicted) })
 		if there == nil {
 			return err
 		}
 		e = there
 	}
-	wholes := wholesOf(evicted)
-	from, err := b.object(ctx, e, wholes[0].from)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	w := b.writer(b.spec().UID)
-	position := wholes[0].from
-	for _, x := range wholes {
-		if _, err := io.CopyN(io.Discard, from, x.from-position); err != nil {
-			return truncated(err)
-		}
-		if err := b.fill(ctx, w, from, file, generation, x); err != nil {
+	for _, x := range wholesOf(evicted) {
+		if err := b.fill(ctx, t, e, file, generation, x); err != nil {
 			return err
 		}
-		position = x.to
 	}
 	return nil
 }
@@ -63,20 +51,27 @@ func wholesOf(evicted []store.Extent) []run {
 	return runs
 }
 
-func (b *buffer) fill(ctx context.Context, w *segmentWriter, from io.Reader, file bb.FileID, generation bb.Generation, x run) error {
-	room, err := w.reserve(ctx, x.to-x.from)
+// fill brings one extent in from the store.
+func (b *buffer) fill(ctx context.Context, t *tap, e *bb.Entry, file bb.FileID, generation bb.Generation, x run) error {
+	w := b.writer(b.spec().UID)
+	room, err := t.reserve(ctx, w, x.to-x.from)
 	if err != nil {
 		return err
 	}
 	defer w.done(room)
-	if _, err := io.ReadFull(from, room.mem); err != nil {
-		return truncated(err)
+	if err := t.read(ctx, b, e, room.mem, x.from); err != nil {
+		return err
 	}
 	err = b.d.store.Fill(file, generation, store.FillExtent{
 		Lease: room.lease, SegmentOffset: room.offset, FileOffset: x.from, Length: x.to - x.from,
 	})
-	if bb.KindOf(err) == bb.Busy {
+	switch bb.KindOf(err) {
+	case bb.Busy:
 		return nil // another reader was faster, or more was evicted: the caller looks again
+	case bb.Invalid:
+		return errNoRoom // eviction has joined it with others since this snapshot was opened
+	case bb.Checksum:
+		t.close()
 	}
 	return err
 }
@@ -106,15 +101,44 @@ func (b *buffer) restore(ctx context.Context, e *bb.Entry, path string) error {
 	if e.Flushed.Generation != e.Generation {
 		return bb.E(bb.Lost, "read", b.address(path), "its bytes are neither in memory nor on the store")
 	}
-	if memory := b.d.store.Stats().Memory.Capacity; e.Size > memory/2 {
-		return bb.E(bb.NoSpace, "read", b.address(path), fmt.Sprintf("its %d bytes are on the store alone, and are too many for a memory of %d", e.Size, memory)).
-			WithRemedy("read it from the store")
+	if e.Size > b.d.store.Stats().Memory.Capacity/2 {
+		return b.survey(ctx, e, path)
 	}
 	err := b.bringBack(ctx, e, path)
 	if err != nil {
 		b.d.store.Drop(e.File)
 	}
+	if errors.Is(err, errNoRoom) {
+		return b.survey(ctx, e, path)
+	}
 	return err
+}
+
+// survey reads a file from the store once, and keeps of it what is checked when it is
+// read again, extent by extent. It takes no memory that anybody else could want.
+func (b *buffer) survey(ctx context.Context, e *bb.Entry, path string) error {
+	from, err := b.object(ctx, e, 0)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	var (
+		extents []store.MirrorExtent
+		sum     uint64
+		p       = make([]byte, min(e.Size, maxExtent))
+	)
+	for offset := int64(0); offset < e.Size; offset += int64(len(p)) {
+		p = p[:min(e.Size-offset, maxExtent)]
+		if _, err := io.ReadFull(from, p); err != nil {
+			return truncated(err)
+		}
+		x := store.MirrorExtent{FileOffset: offset, Length: int64(len(p)), Checksum: checksum.Sum(p)}
+		extents, sum = append(extents, x), checksum.Combine(sum, x.Checksum, x.Length)
+	}
+	if sum != e.Checksum {
+		return bb.E(bb.Checksum, "read", b.address(path), "the store's object is not what was flushed to it")
+	}
+	return b.d.store.Mirror(e.File, e.Generation, b.name, extents)
 }
 
 func (b *buffer) bringBack(ctx context.Context, e *bb.Entry, path string) error {
@@ -123,7 +147,10 @@ func (b *buffer) bringBack(ctx context.Context, e *bb.Entry, path string) error 
 		return err
 	}
 	defer from.Close()
-	if err := b.absorb(ctx, b.writer(b.spec().UID), from, e.File, e.Generation, e.Size); err != nil {
+	w := newSegmentWriter(b, b.spec().UID)
+	w.patience = patience
+	defer w.relinquish()
+	if err := b.absorb(ctx, w, from, e.File, e.Generation, e.Size); err != nil {
 		return err
 	}
 	sum, size, err := b.d.store.Checksum(e.File, e.Generation)
@@ -172,10 +199,10 @@ func (b *buffer) endRestore(file bb.FileID) {
 	delete(b.mu.restoring, file)
 }
 
-// fetchCopy brings extents of a copy in from its home. If that does not have them any
-// more, or does not answer, but the store has them, it returns the entry that says so.
-func (b *buffer) fetchCopy(ctx context.Context, c *fileCopy, evicted []store.Extent) (there *bb.Entry, err error) {
-	err = c.fetch(ctx, evicted)
+// orStored asks the home of a copy. If that does not have it any more, or does not
+// answer, but the store has it, it returns the entry that says so.
+func (b *buffer) orStored(ctx context.Context, c *fileCopy, ask func() error) (there *bb.Entry, err error) {
+	err = ask()
 	if kind := bb.KindOf(err); err == nil || ctx.Err() != nil || kind != bb.Unavailable && kind != bb.NotFound {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ type handle struct {
 	write  *openFile       // for writing
 	relay  *relay          // for writing a file whose home is another node
 	snap   *store.Snapshot // for reading
+	tap    tap             // for reading
 	entry  bb.Entry        // for reading: as it was opened
 
 	closed bool // by the queue's requests alone

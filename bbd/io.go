@@ -381,6 +381,7 @@ func (h *handle) release(ctx context.Context) {
 		h.write.abandon(ctx)
 	case h.snap != nil:
 		h.unpinAll()
+		h.tap.close()
 		h.buf.closeRead(h.entry.File, h.snap)
 	}
 }

@@ -3,7 +3,6 @@ package bbd
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -303,7 +302,7 @@ func (f *openFile) finish(ctx context.Context) error {
 }
 
 // checksum returns that of the whole generation and its size. Where evicted bytes were
-// partly overwritten, it needs what is left of them: they come back from the store's
+// partly overwritten, it needs what is left of them: they are read from the store's
 // copy of the generation that this one builds on.
 func (f *openFile) checksum(ctx context.Context) (sum uint64, size int64, err error) {
 	s := f.buf.d.store
@@ -316,13 +315,21 @@ func (f *openFile) checksum(ctx context.Context) (sum uint64, size int64, err er
 		return 0, 0, err
 	}
 	defer snap.Close()
-	cut := slices.DeleteFunc(snap.Extents(0, snap.Size(), 0), func(x store.Extent) bool {
-		return x.State != store.Evicted || x.Length == x.WholeLength
-	})
-	if len(cut) > 0 {
-		e := f.entry
-		e.Parent, e.Name = f.at.dir, f.at.name
-		if err := f.buf.fetch(ctx, snap, &e, cut); err != nil {
+	e := f.entry
+	e.Parent, e.Name = f.at.dir, f.at.name
+	var t tap
+	defer t.close()
+	from := int64(-1)
+	for _, x := range evictedOf(snap.Extents(0, snap.Size(), 0)) {
+		if x.Length == x.WholeLength || x.FileOffset-x.Cut == from {
+			continue // another piece of the same
+		}
+		from = x.FileOffset - x.Cut
+		whole, err := f.buf.throughWhole(ctx, &t, snap, &e, &x)
+		if err == nil {
+			err = s.Trim(f.file, f.generation, from, whole)
+		}
+		if err != nil {
 			return 0, 0, err
 		}
 	}
@@ -461,27 +468,44 @@ func (b *buffer) begin(ctx context.Context, c cred, f *openFile, dir directory, 
 }
 
 // restoreBase makes sure that this store has what a new generation starts from, with
-// records of its own: a copy of another node's file has none until it is filled.
+// records of its own: what was never in memory here has none.
 func (b *buffer) restoreBase(ctx context.Context, e *bb.Entry, path string) error {
 	if err := b.restore(ctx, e, path); err != nil {
 		return err
 	}
-	if b.copyOf(e.File, e.Generation) == nil {
-		return nil
+	if b.copyOf(e.File, e.Generation) != nil {
+		if err := b.bringCopyIn(ctx, e, path); err != nil {
+			return err
+		}
 	}
+	// Any of it that is not in memory is on the store: nobody begins a generation of
+	// another node's file otherwise.
+	if err := b.d.store.RecordEvicted(e.File, e.Generation); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.mu.copies, copyKey{e.File, e.Generation})
+	return nil
+}
+
+// bringCopyIn fetches what is not too large, and for which there is room, from the
+// home of a copy: sooner than from the store, later.
+func (b *buffer) bringCopyIn(ctx context.Context, e *bb.Entry, path string) error {
 	snap, err := b.snapshot(ctx, e, path)
 	if err != nil {
 		return err
 	}
 	defer b.closeRead(e.File, snap)
-	pinned, _, err := b.pin(ctx, snap, e, 0, snap.Size())
-	if err != nil {
+	evicted := evictedOf(snap.Extents(0, snap.Size(), 0))
+	if len(evicted) == 0 || e.Size > b.d.store.Stats().Memory.Capacity/idleCopyShare {
+		return nil
+	}
+	var t tap
+	defer t.close()
+	if err := b.fetch(ctx, &t, snap, e, evicted); !errors.Is(err, errNoRoom) {
 		return err
 	}
-	pinned.Release()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.mu.copies, copyKey{e.File, e.Generation})
 	return nil
 }
 

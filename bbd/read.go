@@ -200,45 +200,31 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 	if length == 0 {
 		return answer, nil, nil
 	}
-	pinned, extents, err := h.buf.pin(ctx, h.snap, &h.entry, offset, length)
+	length = min(length, h.s.d.maxPinned)
+	at, err := h.buf.reachRange(ctx, &h.tap, h.snap, &h.entry, offset, length)
 	if err != nil {
 		return nil, nil, bb.Wrap("read", h.path, err)
 	}
-	if inline || length <= h.s.d.cfg.Limits.Inline || !h.mayReach(extents) {
-		defer pinned.Release()
-		data, err := h.gather(ctx, offset, min(length, wire.MaxData))
-		if err != nil {
+	data := at.data
+	if at.pinned != nil {
+		last := &at.extents[len(at.extents)-1]
+		length = last.FileOffset + last.Length - offset
+		if !inline && length > h.s.d.cfg.Limits.Inline && h.mayReach(at.extents) {
+			if err := h.describeExtents(answer, at.extents); err != nil {
+				at.pinned.Release()
+				return nil, nil, err
+			}
+			answer.Pin = h.keepPin(at.pinned)
+			return answer, nil, nil
+		}
+		defer at.pinned.Release()
+		if data, err = h.gather(ctx, offset, min(length, wire.MaxData)); err != nil {
 			return nil, nil, bb.Wrap("read", h.path, err)
 		}
-		answer.DataLength = uint32(len(data))
-		return answer, data, nil
 	}
-	if err := h.describeExtents(answer, extents); err != nil {
-		pinned.Release()
-		return nil, nil, err
-	}
-	answer.Pin = h.keepPin(pinned)
-	return answer, nil, nil
-}
-
-// pin keeps a range where it is in memory, bringing back what was evicted.
-func (b *buffer) pin(ctx context.Context, snap *store.Snapshot, e *bb.Entry, offset, length int64) (*store.Pinned, []store.Extent, error) {
-	for {
-		pinned, err := snap.Pin(offset, length)
-		if err != nil {
-			return nil, nil, err
-		}
-		extents := snap.Extents(offset, length, 0)
-		evicted := slices.DeleteFunc(slices.Clone(extents), func(x store.Extent) bool { return x.State != store.Evicted })
-		if len(evicted) == 0 {
-			return pinned, extents, nil
-		}
-		err = b.fetch(ctx, snap, e, evicted)
-		pinned.Release()
-		if err != nil {
-			return nil, nil, err
-		}
-	}
+	data = data[:min(int64(len(data)), length, wire.MaxData)]
+	answer.DataLength = uint32(len(data))
+	return answer, data, nil
 }
 
 // mayReach reports whether the client can reach every region that extents lie in.

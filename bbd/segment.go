@@ -3,6 +3,7 @@ package bbd
 import (
 	"context"
 	"sync"
+	"time"
 
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -20,8 +21,10 @@ const maxExtent = 4 << 20
 type segmentWriter struct {
 	b      *buffer
 	uid    uint32
-	noWait bool          // fail rather than wait for room
-	turn   chan struct{} // holds one token: who has it may ask for the next lease
+	noWait bool // fail rather than wait for room
+	// patience is how long it waits for room, before errNoRoom; 0: as long as it takes.
+	patience time.Duration
+	turn     chan struct{} // holds one token: who has it may ask for the next lease
 
 	mu sync.Mutex // never held while waiting
 	// now is the segment that is being filled; nil: none.
@@ -118,7 +121,15 @@ func (w *segmentWriter) renew(ctx context.Context, n int64) error {
 	last := w.last
 	w.mu.Unlock()
 	size := min(max(last*2, store.Unit, n+segmentOverhead), store.MaxSegment)
+	if w.patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.patience, errNoRoom)
+		defer cancel()
+	}
 	lease, err := w.b.d.room.lease(ctx, leaseRequest{buffer: w.b, uid: w.uid, bytes: size, min: n + store.DataAlign, noWait: w.noWait})
+	if err != nil && context.Cause(ctx) == errNoRoom {
+		return errNoRoom
+	}
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"forebay/bbd/store"
 	"forebay/flusher/backing"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
@@ -64,7 +63,7 @@ func leaving(p string, e *bb.Entry) stage.Entry {
 	return stage.Entry{Path: p, File: e.File, Size: e.Size, Checksum: e.Checksum, Attrs: attrsOf(e)}
 }
 
-// Open pins a file's bytes.
+// Open pins what is in memory of a file's bytes.
 func (s *staging) Open(ctx context.Context, entry stage.Entry) (stage.Pinned, error) {
 	e, snap, err := s.b.openRead(ctx, s.cred, entry.Path)
 	if err != nil {
@@ -74,29 +73,24 @@ func (s *staging) Open(ctx context.Context, entry stage.Entry) (stage.Pinned, er
 		s.b.closeRead(e.File, snap)
 		return nil, bb.E(bb.Busy, "stage-out", s.b.address(entry.Path), "the file is being written").WithRemedy("close it first")
 	}
-	held, _, err := s.b.pin(ctx, snap, &e, 0, snap.Size())
-	if err != nil {
+	f := &pinnedFile{snapshotSource{ctx: ctx, b: s.b, entry: &e, snap: snap}}
+	if err := f.pin(); err != nil {
 		s.b.closeRead(e.File, snap)
 		return nil, err
 	}
-	return &pinnedFile{snapshotSource{snap, e.Checksum}, s.b, e.File, held}, nil
+	return f, nil
 }
 
 // pinnedFile is a file whose bytes stay where they are while they are copied out.
-type pinnedFile struct {
-	snapshotSource
-	b    *buffer
-	file bb.FileID
-	held *store.Pinned
-}
+type pinnedFile struct{ snapshotSource }
 
-// Verify checks every extent.
+// Verify checks every extent that is in memory; the others are when they are read.
 func (p *pinnedFile) Verify(ctx context.Context) error { return p.snap.Verify(ctx, 0, p.snap.Size()) }
 
 // Close lets go of the bytes.
 func (p *pinnedFile) Close() {
-	p.held.Release()
-	p.b.closeRead(p.file, p.snap)
+	p.close()
+	p.b.closeRead(p.entry.File, p.snap)
 }
 
 // walk calls fn for every file below a directory that the user may read.

@@ -37,6 +37,7 @@ type reader struct {
 	handle  uint64
 	windows []*window // oldest first
 	flights []*flight
+	short   bool // the last answer reached less far than was asked
 
 	held      []*place // extents that are kept of memory that is far, oldest first
 	heldBytes int64
@@ -292,9 +293,12 @@ func (r *reader) flight(s *session, off int64) (*flight, error) {
 	start := off &^ (size - 1)
 	f := &flight{span: span{start, start + size}, session: s}
 	for _, w := range r.windows {
-		if w.off == start {
+		if w.off == start || w.end == off {
 			f.off = off // the answer for all of it was short
 		}
+	}
+	if r.short {
+		f.off = off // and this one may be, too
 	}
 	r.flights = append(r.flights, f)
 	return f, nil
@@ -329,6 +333,7 @@ func (r *reader) land(f *flight, err error) {
 		unused = append(unused, w)
 	default:
 		r.windows = append(r.windows, w)
+		r.short = w.end < min(f.end, r.size)
 		unused = r.prune(w)
 	}
 	r.mu.Unlock()

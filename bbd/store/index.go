@@ -307,15 +307,11 @@ func (s *Store) Checksum(f bb.FileID, n bb.Generation) (sum uint64, size int64, 
 		return 0, 0, err
 	}
 	defer snap.Close()
-	pinned, err := snap.Pin(0, snap.size)
+	pinned, runs, err := snap.pinRuns(0, snap.size)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer pinned.Release()
-	runs, err := snap.extents(0, snap.size, 0)
-	if err != nil {
-		return 0, 0, err
-	}
 	for i := range runs {
 		piece, err := snap.runSum(&runs[i])
 		if err != nil {

@@ -77,6 +77,11 @@ func (v *Snapshot) extents(off, n int64, max int) ([]run, error) {
 	h := v.s.shard(v.g.file)
 	h.Lock()
 	defer h.Unlock()
+	return v.runs(off, n, max)
+}
+
+// runs is extents for a caller that holds the shard.
+func (v *Snapshot) runs(off, n int64, max int) ([]run, error) {
 	if v.closed {
 		return nil, bb.E(bb.Invalid, "read", fileName(v.g.file, v.g.number), "the snapshot is closed")
 	}
@@ -109,12 +114,17 @@ func (v *Snapshot) clip(off, n int64) (from, to int64) {
 
 // Extents returns at most max extents (0: all) that cover [off, off+n) cut at the
 // end of the file, in order, holes included; none of a closed snapshot. Regions
-// and offsets hold for what has been pinned before the call, until released.
+// and offsets hold for what has been pinned before the call, until released: see
+// PinExtents.
 func (v *Snapshot) Extents(off, n int64, max int) []Extent {
 	runs, err := v.extents(off, n, max)
 	if err != nil {
 		return nil
 	}
+	return public(runs)
+}
+
+func public(runs []run) []Extent {
 	list := make([]Extent, len(runs))
 	for i := range runs {
 		list[i] = runs[i].public()
@@ -149,11 +159,35 @@ type Pinned struct {
 }
 
 // Pin keeps what is resident of [off, off+n) where it is until released. What is
-// evicted stays so: Extents, called afterwards, tells. bb.Invalid on a closed snapshot.
+// evicted stays so: PinExtents tells what that is. bb.Invalid on a closed snapshot.
 func (v *Snapshot) Pin(off, n int64) (*Pinned, error) {
 	h := v.s.shard(v.g.file)
 	h.Lock()
 	defer h.Unlock()
+	return v.pin(off, n)
+}
+
+// PinExtents is Pin, and Extents of that moment: what it says is resident is pinned,
+// which cannot be known of what Extents says afterwards, since evicted bytes come back.
+func (v *Snapshot) PinExtents(off, n int64) (*Pinned, []Extent, error) {
+	p, runs, err := v.pinRuns(off, n)
+	return p, public(runs), err
+}
+
+func (v *Snapshot) pinRuns(off, n int64) (*Pinned, []run, error) {
+	h := v.s.shard(v.g.file)
+	h.Lock()
+	defer h.Unlock()
+	p, err := v.pin(off, n)
+	if err != nil {
+		return nil, nil, err
+	}
+	runs, err := v.runs(off, n, 0)
+	return p, runs, err // of a snapshot that is open
+}
+
+// pin is Pin for a caller that holds the shard.
+func (v *Snapshot) pin(off, n int64) (*Pinned, error) {
 	if v.closed {
 		return nil, bb.E(bb.Invalid, "pin", fileName(v.g.file, v.g.number), "the snapshot is closed")
 	}
@@ -232,15 +266,11 @@ func (v *Snapshot) unavailable(r *run) error {
 // Verify checks the resident extents of [off, off+n) against their checksums, each
 // whole. bb.Checksum names file, range and region.
 func (v *Snapshot) Verify(ctx context.Context, off, n int64) error {
-	p, err := v.Pin(off, n)
+	p, runs, err := v.pinRuns(off, n)
 	if err != nil {
 		return err
 	}
 	defer p.Release()
-	runs, err := v.extents(off, n, 0)
-	if err != nil {
-		return err
-	}
 	var last extent
 	for _, r := range runs {
 		if r.hole() || r.state == evicted || r.seg == last.seg && r.offset-r.cut == last.offset-last.cut {
