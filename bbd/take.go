@@ -68,6 +68,14 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 		return err
 	}
 	defer b.endRestore(e.File)
+	// Who waited for somebody else that took it may not drop what that brought in.
+	now, err := b.ns.Lookup(ctx, e.Parent, e.Name)
+	if err != nil {
+		return err
+	}
+	if now.File != e.File || now.Generation != e.Generation || b.home(&now) != b.home(e) {
+		return errMoved("take", b.address(e.Name))
+	}
 	if err := b.dropCopies(e.File); err != nil {
 		return err
 	}
@@ -89,7 +97,7 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 		return err
 	}
 	ctx = b.d.ctx // carried through: whose the bytes are must be known before any are dropped
-	now, err := b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+	now, err = b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		if now.File != e.File || now.Generation != e.Generation || now.Open || now.Lost || b.home(now) != from {
 			return errNotConcerned
 		}
