@@ -56,6 +56,7 @@ func newCluster(d *Daemon) *cluster {
 	}
 	self := &peer.Identity{
 		Node: d.cfg.Node, Instance: d.store.Instance(), Version: d.cfg.Version, Keys: d.cfg.Keys, TLS: d.cfg.TLS, Log: d.log,
+		Silence: d.cfg.silence(),
 	}
 	return &cluster{d: d, members: d.cfg.Members, pool: peer.NewPool(self, d.dialFabric)}
 }

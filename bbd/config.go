@@ -1,9 +1,11 @@
 package bbd
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
+	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/flusher/backing/open"
 	"forebay/internal/bb"
@@ -69,6 +71,7 @@ type Limits struct {
 	LeaseMax  int64
 	Inline    int64 // bytes: reads of up to so many are answered with data
 	Handshake time.Duration
+	Silence   time.Duration // of another daemon, after which nobody waits for it any more; 0: 16 s
 }
 
 // DefaultLimits are the limits of a daemon that was told none.
@@ -78,3 +81,6 @@ func DefaultLimits() Limits {
 		LeaseMin: 1 << 20, LeaseMax: 32 << 20, Inline: 32 << 10, Handshake: 10 * time.Second,
 	}
 }
+
+// silence is how long another daemon may say nothing.
+func (c *Config) silence() time.Duration { return cmp.Or(c.Limits.Silence, peer.Silence) }

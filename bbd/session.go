@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -39,6 +40,7 @@ type session struct {
 	local  bool      // it came over the unix socket
 	reach  *reach    // the client's way to region memory over the network; nil: none
 	peer   bb.NodeID // the daemon that is the client; "": none
+	pulse  bool      // it wants to hear that this one lives
 	since  time.Time
 
 	ctx    context.Context
@@ -134,6 +136,9 @@ func (s *session) serve(ctx context.Context) error {
 	s.conn.SetDeadline(time.Time{})
 	s.open.Store(true)
 	defer s.expire()()
+	if s.pulse {
+		s.wg.Go(s.beat)
+	}
 	for {
 		head, message, err := in.Next()
 		if err != nil {
@@ -144,6 +149,29 @@ func (s *session) serve(ctx context.Context) error {
 		}
 	}
 }
+
+// beat tells another daemon that this one lives, and what it has in this session, until
+// that ends.
+func (s *session) beat() {
+	tick := time.NewTicker(s.d.cfg.silence() / beats)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		held := len(s.mu.handles) + len(s.mu.leases) + len(s.mu.pins) + len(s.mu.running)
+		s.mu.Unlock()
+		if s.out.Send(wire.Type_TYPE_PULSE, wire.FlagReply|wire.FlagMore, 0, &wire.Pulse{Held: uint32(held)}, nil) != nil {
+			return // the reading side finds out
+		}
+	}
+}
+
+// beats is how many pulses have to stay away before another daemon counts as silent.
+const beats = 8
 
 // ending turns the ways in which a client may leave into nil.
 func ending(err error) error {
@@ -345,6 +373,7 @@ func (s *session) handshake(in *wire.Reader) error {
 		return err
 	}
 	s.client = hello.Client
+	s.pulse = s.peer != "" && slices.Contains(hello.Capabilities, wire.CapabilityPulse)
 	r.reply(s.welcome())
 	return nil
 }
@@ -361,6 +390,9 @@ func (s *session) welcome() *wire.Welcome {
 		Epoch: s.d.epoch, Server: "bbd " + s.d.cfg.Version, MapRegions: s.mapped,
 		MaxMessage: wire.MaxMessage, MaxData: wire.MaxData, MaxInFlight: uint32(limits.InFlight),
 		InlineThreshold: uint32(limits.Inline), Uid: s.cred.uid, Gid: s.cred.gids[0],
+	}
+	if s.pulse {
+		m.Capabilities = append(m.Capabilities, wire.CapabilityPulse)
 	}
 	if !s.local && s.token == nil {
 		s.reach = s.d.fabric.admit(s.id)

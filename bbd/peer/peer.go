@@ -3,6 +3,7 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,8 @@ type Identity struct {
 	Keys     *wire.Keyring            // both sides prove to know one; nil: none
 	TLS      *clustercert.Credentials // nil: no TLS
 	Log      *slog.Logger
+	Silence  time.Duration // of a peer, after which a session with it breaks; 0: Silence
+	Idle     time.Duration // after which the Pool closes a session that nobody uses; 0: Idle
 }
 
 // Session is a connection to another daemon on which requests are made for one user.
@@ -71,6 +74,7 @@ type Session struct {
 	}
 	dialFabric DialFabric
 	inFlight   *semaphore.Weighted // requests that the peer takes at a time
+	watch      watch
 }
 
 // DialFabric connects to the one-sided fabric of a peer's session.
@@ -110,10 +114,13 @@ func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, w
 		return nil, refusal(node, address, err)
 	}
 	conn = secure
-	in := wire.NewReader(conn)
+	s := &Session{node: node, address: address, conn: conn, out: wire.NewWriter(conn), done: make(chan struct{}), dialFabric: fabric}
+	s.watch.session = s
+	in := wire.NewReader(&s.watch)
 	hello := &wire.Hello{ // Handshake adds the versions
 		Client: "bbd " + self.Version + " of node " + string(self.Node),
 		Uid:    who.UID, Gid: who.GID, System: who.System, Node: string(self.Node), Instance: uint64(self.Instance),
+		Capabilities: []string{wire.CapabilityPulse},
 	}
 	welcome, err := wire.Handshake(conn, in, hello, self.Keys.Keys()...)
 	if !stop() && err == nil {
@@ -127,12 +134,9 @@ func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, w
 		return nil, refusal(node, address, err)
 	}
 	conn.SetDeadline(time.Time{})
-	s := &Session{
-		node: node, address: address, conn: conn, out: wire.NewWriter(conn), welcome: welcome,
-		done: make(chan struct{}), dialFabric: fabric,
-		inFlight: semaphore.NewWeighted(max(int64(welcome.MaxInFlight)-spareRequests, 1)),
-	}
+	s.welcome, s.inFlight = welcome, semaphore.NewWeighted(max(int64(welcome.MaxInFlight)-spareRequests, 1))
 	s.mu.calls = make(map[uint64]*call)
+	s.watch.start(cmp.Or(self.Silence, Silence))
 	go s.read(in)
 	return s, nil
 }
@@ -165,7 +169,7 @@ func unreachable(node bb.NodeID, address string, err error) error {
 
 // uncertain is the error of a request that may have been carried out.
 func uncertain(node bb.NodeID, address string, err error) error {
-	return &bb.Error{Kind: bb.Unavailable, Op: "ask", Path: address, Node: node, Err: fmt.Errorf("the connection broke before the answer came: %w", err)}
+	return &bb.Error{Kind: bb.Unavailable, Op: "ask", Path: address, Node: node, Err: fmt.Errorf("the connection broke before the answer came: %w", err), Remedy: "see bbctl nodes; it may come back"}
 }
 
 // Node returns the peer's name.
@@ -228,6 +232,7 @@ func (s *Session) Stream(ctx context.Context, typ wire.Type, m proto.Message, da
 		return err
 	}
 	defer s.inFlight.Release(1)
+	defer s.watch.used()
 	c := &call{answers: make(chan answer, 1), gone: make(chan struct{})}
 	id, err := s.register(c)
 	if err != nil {
@@ -326,6 +331,10 @@ func (s *Session) read(in *wire.Reader) {
 				return
 			}
 		}
+		if head.Type == wire.Type_TYPE_PULSE {
+			s.watch.pulse(a.message)
+			continue
+		}
 		s.mu.Lock()
 		c := s.mu.calls[head.Request]
 		if !head.Has(wire.FlagMore) {
@@ -335,10 +344,12 @@ func (s *Session) read(in *wire.Reader) {
 		if c == nil {
 			continue // cancelled
 		}
+		s.watch.handing.Store(true)
 		select {
 		case c.answers <- a:
 		case <-c.gone:
 		}
+		s.watch.handing.Store(false)
 	}
 }
 
@@ -351,6 +362,7 @@ func (s *Session) fail(err error) {
 	calls := s.mu.calls
 	s.mu.calls = make(map[uint64]*call)
 	s.mu.Unlock()
+	s.watch.stop()
 	s.conn.Close()
 	s.fabric.Lock()
 	if s.fabric.conn != nil {

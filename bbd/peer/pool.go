@@ -1,24 +1,35 @@
 package peer
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"sync"
+	"time"
 
 	"forebay/internal/bb"
 )
 
 // Pool keeps one session for each node and user, and makes a broken one anew when it
-// is asked for. It may be used concurrently.
+// is asked for. One that nobody has used for a while, and in which the peer keeps
+// nothing, is closed: in a large cluster everybody would have one with everybody. It may
+// be used concurrently.
 type Pool struct {
 	self   *Identity
 	fabric DialFabric
+	idle   time.Duration
 
-	mu struct {
+	sweeps sync.Mutex // held while sessions that nobody uses are closed
+	mu     struct {
 		sync.Mutex
 		sessions map[key]*slot
+		sweeping *time.Timer
 		closed   bool
 	}
 }
+
+// Idle is how long a session is kept that nobody uses.
+const Idle = time.Minute
 
 type key struct {
 	node bb.NodeID
@@ -30,37 +41,29 @@ type key struct {
 type slot struct {
 	turn chan struct{} // holds one while somebody has it
 	s    *Session
+	gone bool // from the pool: look again
 }
 
 // NewPool returns an empty pool.
 func NewPool(self *Identity, fabric DialFabric) *Pool {
-	p := &Pool{self: self, fabric: fabric}
+	p := &Pool{self: self, fabric: fabric, idle: cmp.Or(self.Idle, Idle)}
 	p.mu.sessions = make(map[key]*slot)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.sweeping = time.AfterFunc(p.idle/4, p.sweep)
 	return p
 }
 
 // Session returns a session with the daemon of a node, which is at an address, for a
 // user. bb.Unavailable if there is none and none can be made until ctx ends.
 func (p *Pool) Session(ctx context.Context, node bb.NodeID, address string, who Who) (*Session, error) {
-	p.mu.Lock()
-	if p.mu.closed {
-		p.mu.Unlock()
-		return nil, bb.E(bb.Unavailable, "reach", address, "the daemon is stopping")
+	v, err := p.take(ctx, key{node, who}, address)
+	if err != nil {
+		return nil, err
 	}
-	k := key{node, who}
-	v := p.mu.sessions[k]
-	if v == nil {
-		v = &slot{turn: make(chan struct{}, 1)}
-		p.mu.sessions[k] = v
-	}
-	p.mu.Unlock()
-	select {
-	case v.turn <- struct{}{}:
-		defer func() { <-v.turn }()
-	case <-ctx.Done():
-		return nil, bb.Wrap("reach", address, ctx.Err())
-	}
+	defer func() { <-v.turn }()
 	if v.s != nil && !v.s.Broken() && v.s.address == address {
+		v.s.watch.used() // it is not closed before it can be
 		return v.s, nil
 	}
 	if v.s != nil {
@@ -77,9 +80,74 @@ func (p *Pool) Session(ctx context.Context, node bb.NodeID, address string, who 
 	p.mu.Unlock()
 	if closed {
 		s.Close()
-		return nil, bb.E(bb.Unavailable, "reach", address, "the daemon is stopping")
+		return nil, stopping(address)
 	}
 	return s, nil
+}
+
+func stopping(address string) error {
+	return bb.E(bb.Unavailable, "reach", address, "the daemon is stopping")
+}
+
+// take returns a slot of the pool, and its turn.
+func (p *Pool) take(ctx context.Context, k key, address string) (*slot, error) {
+	for {
+		p.mu.Lock()
+		if p.mu.closed {
+			p.mu.Unlock()
+			return nil, stopping(address)
+		}
+		v := p.mu.sessions[k]
+		if v == nil {
+			v = &slot{turn: make(chan struct{}, 1)}
+			p.mu.sessions[k] = v
+		}
+		p.mu.Unlock()
+		select {
+		case v.turn <- struct{}{}:
+		case <-ctx.Done():
+			return nil, bb.Wrap("reach", address, ctx.Err())
+		}
+		if !v.gone {
+			return v, nil
+		}
+		<-v.turn // it was swept while this one waited
+	}
+}
+
+// sweep closes the sessions that nobody uses, until the pool is closed.
+func (p *Pool) sweep() {
+	p.sweeps.Lock()
+	defer p.sweeps.Unlock()
+	p.mu.Lock()
+	all, closed := maps.Clone(p.mu.sessions), p.mu.closed
+	p.mu.Unlock()
+	if closed {
+		return
+	}
+	for k, v := range all {
+		select {
+		case v.turn <- struct{}{}:
+		default:
+			continue // somebody is about to use it
+		}
+		if v.s == nil || v.s.Broken() || v.s.watch.idle(p.idle) {
+			v.gone = true
+			p.mu.Lock()
+			if p.mu.sessions[k] == v {
+				delete(p.mu.sessions, k)
+			}
+			p.mu.Unlock()
+			v.drop()
+			continue
+		}
+		<-v.turn
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.mu.closed {
+		p.mu.sweeping.Reset(p.idle / 4)
+	}
 }
 
 // Drop breaks the sessions with a node that does not answer any more. One that is being
@@ -98,7 +166,10 @@ func (p *Pool) Drop(node bb.NodeID) {
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.mu.closed = true
+	p.mu.sweeping.Stop()
 	p.mu.Unlock()
+	p.sweeps.Lock() // waits for one that is under way
+	defer p.sweeps.Unlock()
 	for _, v := range p.slots(func(key) bool { return true }) {
 		v.turn <- struct{}{}
 		v.drop()

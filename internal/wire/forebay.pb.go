@@ -55,6 +55,7 @@ const (
 	Type_TYPE_HELLO          Type = 1  // Hello → Welcome
 	Type_TYPE_CANCEL         Type = 2  // Cancel → Empty
 	Type_TYPE_PROVE          Type = 5  // Prove → Welcome, after a Challenge
+	Type_TYPE_PULSE          Type = 6  // Pulse, which nobody asked for (request 0), from daemon to daemon
 	Type_TYPE_STATUS         Type = 3  // StatusRequest → StatusReply
 	Type_TYPE_SUBSCRIBE      Type = 4  // Subscribe → Event… (MORE until cancelled)
 	Type_TYPE_BUFFER_CREATE  Type = 10 // Buffer → Buffer
@@ -102,6 +103,7 @@ var (
 		1:  "TYPE_HELLO",
 		2:  "TYPE_CANCEL",
 		5:  "TYPE_PROVE",
+		6:  "TYPE_PULSE",
 		3:  "TYPE_STATUS",
 		4:  "TYPE_SUBSCRIBE",
 		10: "TYPE_BUFFER_CREATE",
@@ -145,6 +147,7 @@ var (
 		"TYPE_HELLO":          1,
 		"TYPE_CANCEL":         2,
 		"TYPE_PROVE":          5,
+		"TYPE_PULSE":          6,
 		"TYPE_STATUS":         3,
 		"TYPE_SUBSCRIBE":      4,
 		"TYPE_BUFFER_CREATE":  10,
@@ -483,6 +486,52 @@ func (x *Prove) GetProof() []byte {
 	return nil
 }
 
+// Pulse says every now and then that the daemon lives, whether it answers or not: one
+// that is stopped does not. It comes where Hello and Welcome both name the capability "pulse".
+type Pulse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Held          uint32                 `protobuf:"varint,1,opt,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pulse) Reset() {
+	*x = Pulse{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pulse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pulse) ProtoMessage() {}
+
+func (x *Pulse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pulse.ProtoReflect.Descriptor instead.
+func (*Pulse) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Pulse) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
 // Welcome accepts a session.
 type Welcome struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -508,7 +557,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[4]
+	mi := &file_internal_wire_forebay_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -520,7 +569,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[4]
+	mi := &file_internal_wire_forebay_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -533,7 +582,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{4}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Welcome) GetVersion() uint32 {
@@ -663,7 +712,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[5]
+	mi := &file_internal_wire_forebay_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -675,7 +724,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[5]
+	mi := &file_internal_wire_forebay_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -688,7 +737,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{5}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Error) GetKind() uint32 {
@@ -746,7 +795,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[6]
+	mi := &file_internal_wire_forebay_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +807,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[6]
+	mi := &file_internal_wire_forebay_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +820,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{6}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Cancel) GetRequest() uint64 {
@@ -797,7 +846,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[7]
+	mi := &file_internal_wire_forebay_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -809,7 +858,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[7]
+	mi := &file_internal_wire_forebay_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -822,7 +871,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{7}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StatusRequest) GetBuffer() string {
@@ -841,7 +890,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[8]
+	mi := &file_internal_wire_forebay_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +902,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[8]
+	mi := &file_internal_wire_forebay_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +915,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{8}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StatusReply) GetJson() []byte {
@@ -885,7 +934,7 @@ type Subscribe struct {
 
 func (x *Subscribe) Reset() {
 	*x = Subscribe{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[9]
+	mi := &file_internal_wire_forebay_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +946,7 @@ func (x *Subscribe) String() string {
 func (*Subscribe) ProtoMessage() {}
 
 func (x *Subscribe) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[9]
+	mi := &file_internal_wire_forebay_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +959,7 @@ func (x *Subscribe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscribe.ProtoReflect.Descriptor instead.
 func (*Subscribe) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{9}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Subscribe) GetBuffer() string {
@@ -929,7 +978,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[10]
+	mi := &file_internal_wire_forebay_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +990,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[10]
+	mi := &file_internal_wire_forebay_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1003,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{10}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Event) GetJson() []byte {
@@ -973,7 +1022,7 @@ type BufferName struct {
 
 func (x *BufferName) Reset() {
 	*x = BufferName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[11]
+	mi := &file_internal_wire_forebay_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1034,7 @@ func (x *BufferName) String() string {
 func (*BufferName) ProtoMessage() {}
 
 func (x *BufferName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[11]
+	mi := &file_internal_wire_forebay_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1047,7 @@ func (x *BufferName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BufferName.ProtoReflect.Descriptor instead.
 func (*BufferName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{11}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BufferName) GetName() string {
@@ -1018,7 +1067,7 @@ type BufferDestroy struct {
 
 func (x *BufferDestroy) Reset() {
 	*x = BufferDestroy{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[12]
+	mi := &file_internal_wire_forebay_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1079,7 @@ func (x *BufferDestroy) String() string {
 func (*BufferDestroy) ProtoMessage() {}
 
 func (x *BufferDestroy) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[12]
+	mi := &file_internal_wire_forebay_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1092,7 @@ func (x *BufferDestroy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BufferDestroy.ProtoReflect.Descriptor instead.
 func (*BufferDestroy) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{12}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BufferDestroy) GetName() string {
@@ -1069,7 +1118,7 @@ type Buffers struct {
 
 func (x *Buffers) Reset() {
 	*x = Buffers{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[13]
+	mi := &file_internal_wire_forebay_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1130,7 @@ func (x *Buffers) String() string {
 func (*Buffers) ProtoMessage() {}
 
 func (x *Buffers) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[13]
+	mi := &file_internal_wire_forebay_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1143,7 @@ func (x *Buffers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buffers.ProtoReflect.Descriptor instead.
 func (*Buffers) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{13}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Buffers) GetBuffers() []*Buffer {
@@ -1130,7 +1179,7 @@ type Buffer struct {
 
 func (x *Buffer) Reset() {
 	*x = Buffer{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[14]
+	mi := &file_internal_wire_forebay_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1191,7 @@ func (x *Buffer) String() string {
 func (*Buffer) ProtoMessage() {}
 
 func (x *Buffer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[14]
+	mi := &file_internal_wire_forebay_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1204,7 @@ func (x *Buffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buffer.ProtoReflect.Descriptor instead.
 func (*Buffer) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{14}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Buffer) GetName() string {
@@ -1309,7 +1358,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[15]
+	mi := &file_internal_wire_forebay_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1370,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[15]
+	mi := &file_internal_wire_forebay_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1383,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{15}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Entry) GetName() string {
@@ -1465,7 +1514,7 @@ type Entries struct {
 
 func (x *Entries) Reset() {
 	*x = Entries{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[16]
+	mi := &file_internal_wire_forebay_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1526,7 @@ func (x *Entries) String() string {
 func (*Entries) ProtoMessage() {}
 
 func (x *Entries) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[16]
+	mi := &file_internal_wire_forebay_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1539,7 @@ func (x *Entries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entries.ProtoReflect.Descriptor instead.
 func (*Entries) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{16}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Entries) GetEntries() []*Entry {
@@ -1515,7 +1564,7 @@ type Flushed struct {
 
 func (x *Flushed) Reset() {
 	*x = Flushed{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[17]
+	mi := &file_internal_wire_forebay_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1576,7 @@ func (x *Flushed) String() string {
 func (*Flushed) ProtoMessage() {}
 
 func (x *Flushed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[17]
+	mi := &file_internal_wire_forebay_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1589,7 @@ func (x *Flushed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flushed.ProtoReflect.Descriptor instead.
 func (*Flushed) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{17}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Flushed) GetGeneration() uint64 {
@@ -1602,7 +1651,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[18]
+	mi := &file_internal_wire_forebay_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1663,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[18]
+	mi := &file_internal_wire_forebay_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1676,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{18}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PathRequest) GetBuffer() string {
@@ -1656,7 +1705,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[19]
+	mi := &file_internal_wire_forebay_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1717,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[19]
+	mi := &file_internal_wire_forebay_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1730,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{19}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListRequest) GetBuffer() string {
@@ -1722,7 +1771,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[20]
+	mi := &file_internal_wire_forebay_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +1783,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[20]
+	mi := &file_internal_wire_forebay_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +1796,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{20}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListReply) GetEntries() []*Entry {
@@ -1776,7 +1825,7 @@ type Mkdir struct {
 
 func (x *Mkdir) Reset() {
 	*x = Mkdir{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[21]
+	mi := &file_internal_wire_forebay_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +1837,7 @@ func (x *Mkdir) String() string {
 func (*Mkdir) ProtoMessage() {}
 
 func (x *Mkdir) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[21]
+	mi := &file_internal_wire_forebay_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +1850,7 @@ func (x *Mkdir) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mkdir.ProtoReflect.Descriptor instead.
 func (*Mkdir) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{21}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Mkdir) GetBuffer() string {
@@ -1844,7 +1893,7 @@ type Rename struct {
 
 func (x *Rename) Reset() {
 	*x = Rename{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[22]
+	mi := &file_internal_wire_forebay_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +1905,7 @@ func (x *Rename) String() string {
 func (*Rename) ProtoMessage() {}
 
 func (x *Rename) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[22]
+	mi := &file_internal_wire_forebay_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +1918,7 @@ func (x *Rename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rename.ProtoReflect.Descriptor instead.
 func (*Rename) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{22}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Rename) GetBuffer() string {
@@ -1911,7 +1960,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[23]
+	mi := &file_internal_wire_forebay_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +1972,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[23]
+	mi := &file_internal_wire_forebay_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +1985,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{23}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Remove) GetBuffer() string {
@@ -1974,7 +2023,7 @@ type SetAttr struct {
 
 func (x *SetAttr) Reset() {
 	*x = SetAttr{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[24]
+	mi := &file_internal_wire_forebay_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2035,7 @@ func (x *SetAttr) String() string {
 func (*SetAttr) ProtoMessage() {}
 
 func (x *SetAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[24]
+	mi := &file_internal_wire_forebay_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2048,7 @@ func (x *SetAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAttr.ProtoReflect.Descriptor instead.
 func (*SetAttr) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{24}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetAttr) GetBuffer() string {
@@ -2073,7 +2122,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[25]
+	mi := &file_internal_wire_forebay_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2134,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[25]
+	mi := &file_internal_wire_forebay_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2147,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{25}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Open) GetHandle() uint64 {
@@ -2219,7 +2268,7 @@ type Opened struct {
 
 func (x *Opened) Reset() {
 	*x = Opened{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[26]
+	mi := &file_internal_wire_forebay_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2280,7 @@ func (x *Opened) String() string {
 func (*Opened) ProtoMessage() {}
 
 func (x *Opened) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[26]
+	mi := &file_internal_wire_forebay_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2293,7 @@ func (x *Opened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Opened.ProtoReflect.Descriptor instead.
 func (*Opened) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{26}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Opened) GetEntry() *Entry {
@@ -2294,7 +2343,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[27]
+	mi := &file_internal_wire_forebay_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2355,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[27]
+	mi := &file_internal_wire_forebay_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2368,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{27}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LeaseRequest) GetBuffer() string {
@@ -2350,7 +2399,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[28]
+	mi := &file_internal_wire_forebay_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +2411,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[28]
+	mi := &file_internal_wire_forebay_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +2424,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{28}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Lease) GetId() uint64 {
@@ -2429,7 +2478,7 @@ type ReturnLease struct {
 
 func (x *ReturnLease) Reset() {
 	*x = ReturnLease{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[29]
+	mi := &file_internal_wire_forebay_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2490,7 @@ func (x *ReturnLease) String() string {
 func (*ReturnLease) ProtoMessage() {}
 
 func (x *ReturnLease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[29]
+	mi := &file_internal_wire_forebay_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2503,7 @@ func (x *ReturnLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReturnLease.ProtoReflect.Descriptor instead.
 func (*ReturnLease) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{29}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReturnLease) GetId() uint64 {
@@ -2476,7 +2525,7 @@ type Region struct {
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[30]
+	mi := &file_internal_wire_forebay_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2488,7 +2537,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[30]
+	mi := &file_internal_wire_forebay_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2501,7 +2550,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{30}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Region) GetId() uint64 {
@@ -2548,7 +2597,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	mi := &file_internal_wire_forebay_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2609,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	mi := &file_internal_wire_forebay_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2622,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{31}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Commit) GetHandle() uint64 {
@@ -2638,7 +2687,7 @@ type NewExtent struct {
 
 func (x *NewExtent) Reset() {
 	*x = NewExtent{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	mi := &file_internal_wire_forebay_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2699,7 @@ func (x *NewExtent) String() string {
 func (*NewExtent) ProtoMessage() {}
 
 func (x *NewExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	mi := &file_internal_wire_forebay_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2712,7 @@ func (x *NewExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewExtent.ProtoReflect.Descriptor instead.
 func (*NewExtent) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{32}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NewExtent) GetFileOffset() int64 {
@@ -2712,7 +2761,7 @@ type Committed struct {
 
 func (x *Committed) Reset() {
 	*x = Committed{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	mi := &file_internal_wire_forebay_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2724,7 +2773,7 @@ func (x *Committed) String() string {
 func (*Committed) ProtoMessage() {}
 
 func (x *Committed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	mi := &file_internal_wire_forebay_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2737,7 +2786,7 @@ func (x *Committed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Committed.ProtoReflect.Descriptor instead.
 func (*Committed) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{33}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Committed) GetSize() int64 {
@@ -2777,7 +2826,7 @@ type ExtentsRequest struct {
 
 func (x *ExtentsRequest) Reset() {
 	*x = ExtentsRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[34]
+	mi := &file_internal_wire_forebay_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +2838,7 @@ func (x *ExtentsRequest) String() string {
 func (*ExtentsRequest) ProtoMessage() {}
 
 func (x *ExtentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[34]
+	mi := &file_internal_wire_forebay_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +2851,7 @@ func (x *ExtentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentsRequest.ProtoReflect.Descriptor instead.
 func (*ExtentsRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{34}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExtentsRequest) GetHandle() uint64 {
@@ -2853,7 +2902,7 @@ type Extents struct {
 
 func (x *Extents) Reset() {
 	*x = Extents{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[35]
+	mi := &file_internal_wire_forebay_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2865,7 +2914,7 @@ func (x *Extents) String() string {
 func (*Extents) ProtoMessage() {}
 
 func (x *Extents) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[35]
+	mi := &file_internal_wire_forebay_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2878,7 +2927,7 @@ func (x *Extents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extents.ProtoReflect.Descriptor instead.
 func (*Extents) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{35}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Extents) GetPin() uint64 {
@@ -2931,7 +2980,7 @@ type Extent struct {
 
 func (x *Extent) Reset() {
 	*x = Extent{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[36]
+	mi := &file_internal_wire_forebay_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2943,7 +2992,7 @@ func (x *Extent) String() string {
 func (*Extent) ProtoMessage() {}
 
 func (x *Extent) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[36]
+	mi := &file_internal_wire_forebay_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2956,7 +3005,7 @@ func (x *Extent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extent.ProtoReflect.Descriptor instead.
 func (*Extent) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{36}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Extent) GetFileOffset() int64 {
@@ -3017,7 +3066,7 @@ type Unpin struct {
 
 func (x *Unpin) Reset() {
 	*x = Unpin{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[37]
+	mi := &file_internal_wire_forebay_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3078,7 @@ func (x *Unpin) String() string {
 func (*Unpin) ProtoMessage() {}
 
 func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[37]
+	mi := &file_internal_wire_forebay_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3091,7 @@ func (x *Unpin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
 func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{37}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Unpin) GetPins() []uint64 {
@@ -3061,7 +3110,7 @@ type Close struct {
 
 func (x *Close) Reset() {
 	*x = Close{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[38]
+	mi := &file_internal_wire_forebay_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3073,7 +3122,7 @@ func (x *Close) String() string {
 func (*Close) ProtoMessage() {}
 
 func (x *Close) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[38]
+	mi := &file_internal_wire_forebay_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3086,7 +3135,7 @@ func (x *Close) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Close.ProtoReflect.Descriptor instead.
 func (*Close) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{38}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Close) GetHandle() uint64 {
@@ -3108,7 +3157,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[39]
+	mi := &file_internal_wire_forebay_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3120,7 +3169,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[39]
+	mi := &file_internal_wire_forebay_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3133,7 +3182,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{39}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Drain) GetBuffer() string {
@@ -3179,7 +3228,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[40]
+	mi := &file_internal_wire_forebay_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3240,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[40]
+	mi := &file_internal_wire_forebay_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3253,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{40}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Stage) GetBuffer() string {
@@ -3259,7 +3308,7 @@ type Verify struct {
 
 func (x *Verify) Reset() {
 	*x = Verify{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[41]
+	mi := &file_internal_wire_forebay_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3271,7 +3320,7 @@ func (x *Verify) String() string {
 func (*Verify) ProtoMessage() {}
 
 func (x *Verify) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[41]
+	mi := &file_internal_wire_forebay_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3284,7 +3333,7 @@ func (x *Verify) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verify.ProtoReflect.Descriptor instead.
 func (*Verify) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{41}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Verify) GetUrl() string {
@@ -3325,7 +3374,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[42]
+	mi := &file_internal_wire_forebay_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3337,7 +3386,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[42]
+	mi := &file_internal_wire_forebay_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3350,7 +3399,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{42}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Progress) GetFilesTotal() int64 {
@@ -3470,7 +3519,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[43]
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3482,7 +3531,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[43]
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3495,7 +3544,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{43}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Failure) GetPath() string {
@@ -3537,7 +3586,7 @@ type JobRequest struct {
 
 func (x *JobRequest) Reset() {
 	*x = JobRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3549,7 +3598,7 @@ func (x *JobRequest) String() string {
 func (*JobRequest) ProtoMessage() {}
 
 func (x *JobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3562,7 +3611,7 @@ func (x *JobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRequest.ProtoReflect.Descriptor instead.
 func (*JobRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *JobRequest) GetId() string {
@@ -3588,7 +3637,7 @@ type JobReply struct {
 
 func (x *JobReply) Reset() {
 	*x = JobReply{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3649,7 @@ func (x *JobReply) String() string {
 func (*JobReply) ProtoMessage() {}
 
 func (x *JobReply) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3662,7 @@ func (x *JobReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobReply.ProtoReflect.Descriptor instead.
 func (*JobReply) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *JobReply) GetJson() []byte {
@@ -3633,7 +3682,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3645,7 +3694,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3658,7 +3707,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Nodes) GetNodes() []*Node {
@@ -3693,7 +3742,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3705,7 +3754,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3718,7 +3767,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Node) GetName() string {
@@ -3849,7 +3898,7 @@ type NodeName struct {
 
 func (x *NodeName) Reset() {
 	*x = NodeName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +3910,7 @@ func (x *NodeName) String() string {
 func (*NodeName) ProtoMessage() {}
 
 func (x *NodeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +3923,7 @@ func (x *NodeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeName.ProtoReflect.Descriptor instead.
 func (*NodeName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *NodeName) GetName() string {
@@ -3894,7 +3943,7 @@ type NodeDrain struct {
 
 func (x *NodeDrain) Reset() {
 	*x = NodeDrain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +3955,7 @@ func (x *NodeDrain) String() string {
 func (*NodeDrain) ProtoMessage() {}
 
 func (x *NodeDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +3968,7 @@ func (x *NodeDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
 func (*NodeDrain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *NodeDrain) GetName() string {
@@ -3948,7 +3997,7 @@ type NodeForgotten struct {
 
 func (x *NodeForgotten) Reset() {
 	*x = NodeForgotten{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3960,7 +4009,7 @@ func (x *NodeForgotten) String() string {
 func (*NodeForgotten) ProtoMessage() {}
 
 func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3973,7 +4022,7 @@ func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeForgotten.ProtoReflect.Descriptor instead.
 func (*NodeForgotten) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *NodeForgotten) GetLost() []*Entry {
@@ -4015,7 +4064,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4027,7 +4076,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4040,7 +4089,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TokenRequest) GetBuffer() string {
@@ -4067,7 +4116,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4079,7 +4128,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4092,7 +4141,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Token) GetToken() []byte {
@@ -4121,7 +4170,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4133,7 +4182,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4146,7 +4195,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Hold) GetBuffer() string {
@@ -4179,7 +4228,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4191,7 +4240,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4204,7 +4253,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Take) GetBuffer() string {
@@ -4262,7 +4311,7 @@ type Recheck struct {
 
 func (x *Recheck) Reset() {
 	*x = Recheck{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4274,7 +4323,7 @@ func (x *Recheck) String() string {
 func (*Recheck) ProtoMessage() {}
 
 func (x *Recheck) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4287,7 +4336,7 @@ func (x *Recheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recheck.ProtoReflect.Descriptor instead.
 func (*Recheck) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Recheck) GetBuffer() string {
@@ -4323,7 +4372,7 @@ type Discard struct {
 
 func (x *Discard) Reset() {
 	*x = Discard{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4335,7 +4384,7 @@ func (x *Discard) String() string {
 func (*Discard) ProtoMessage() {}
 
 func (x *Discard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4348,7 +4397,7 @@ func (x *Discard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discard.ProtoReflect.Descriptor instead.
 func (*Discard) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Discard) GetBuffer() string {
@@ -4386,7 +4435,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4398,7 +4447,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4411,7 +4460,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Replicate) GetBuffer() string {
@@ -4476,7 +4525,9 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
 	"\x05proof\x18\x02 \x01(\fR\x05proof\"\x1d\n" +
 	"\x05Prove\x12\x14\n" +
-	"\x05proof\x18\x01 \x01(\fR\x05proof\"\xd3\x03\n" +
+	"\x05proof\x18\x01 \x01(\fR\x05proof\"\x1b\n" +
+	"\x05Pulse\x12\x12\n" +
+	"\x04held\x18\x01 \x01(\rR\x04held\"\xd3\x03\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\"\n" +
 	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\x12\x12\n" +
@@ -4838,14 +4889,16 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12\x14\n" +
 	"\x05whole\x18\x04 \x01(\bR\x05whole\x12/\n" +
-	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\xdf\x05\n" +
+	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\xef\x05\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"TYPE_HELLO\x10\x01\x12\x0f\n" +
 	"\vTYPE_CANCEL\x10\x02\x12\x0e\n" +
 	"\n" +
-	"TYPE_PROVE\x10\x05\x12\x0f\n" +
+	"TYPE_PROVE\x10\x05\x12\x0e\n" +
+	"\n" +
+	"TYPE_PULSE\x10\x06\x12\x0f\n" +
 	"\vTYPE_STATUS\x10\x03\x12\x12\n" +
 	"\x0eTYPE_SUBSCRIBE\x10\x04\x12\x16\n" +
 	"\x12TYPE_BUFFER_CREATE\x10\n" +
@@ -4905,83 +4958,84 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_internal_wire_forebay_proto_goTypes = []any{
 	(Type)(0),              // 0: forebay.v1.Type
 	(*Empty)(nil),          // 1: forebay.v1.Empty
 	(*Hello)(nil),          // 2: forebay.v1.Hello
 	(*Challenge)(nil),      // 3: forebay.v1.Challenge
 	(*Prove)(nil),          // 4: forebay.v1.Prove
-	(*Welcome)(nil),        // 5: forebay.v1.Welcome
-	(*Error)(nil),          // 6: forebay.v1.Error
-	(*Cancel)(nil),         // 7: forebay.v1.Cancel
-	(*StatusRequest)(nil),  // 8: forebay.v1.StatusRequest
-	(*StatusReply)(nil),    // 9: forebay.v1.StatusReply
-	(*Subscribe)(nil),      // 10: forebay.v1.Subscribe
-	(*Event)(nil),          // 11: forebay.v1.Event
-	(*BufferName)(nil),     // 12: forebay.v1.BufferName
-	(*BufferDestroy)(nil),  // 13: forebay.v1.BufferDestroy
-	(*Buffers)(nil),        // 14: forebay.v1.Buffers
-	(*Buffer)(nil),         // 15: forebay.v1.Buffer
-	(*Entry)(nil),          // 16: forebay.v1.Entry
-	(*Entries)(nil),        // 17: forebay.v1.Entries
-	(*Flushed)(nil),        // 18: forebay.v1.Flushed
-	(*PathRequest)(nil),    // 19: forebay.v1.PathRequest
-	(*ListRequest)(nil),    // 20: forebay.v1.ListRequest
-	(*ListReply)(nil),      // 21: forebay.v1.ListReply
-	(*Mkdir)(nil),          // 22: forebay.v1.Mkdir
-	(*Rename)(nil),         // 23: forebay.v1.Rename
-	(*Remove)(nil),         // 24: forebay.v1.Remove
-	(*SetAttr)(nil),        // 25: forebay.v1.SetAttr
-	(*Open)(nil),           // 26: forebay.v1.Open
-	(*Opened)(nil),         // 27: forebay.v1.Opened
-	(*LeaseRequest)(nil),   // 28: forebay.v1.LeaseRequest
-	(*Lease)(nil),          // 29: forebay.v1.Lease
-	(*ReturnLease)(nil),    // 30: forebay.v1.ReturnLease
-	(*Region)(nil),         // 31: forebay.v1.Region
-	(*Commit)(nil),         // 32: forebay.v1.Commit
-	(*NewExtent)(nil),      // 33: forebay.v1.NewExtent
-	(*Committed)(nil),      // 34: forebay.v1.Committed
-	(*ExtentsRequest)(nil), // 35: forebay.v1.ExtentsRequest
-	(*Extents)(nil),        // 36: forebay.v1.Extents
-	(*Extent)(nil),         // 37: forebay.v1.Extent
-	(*Unpin)(nil),          // 38: forebay.v1.Unpin
-	(*Close)(nil),          // 39: forebay.v1.Close
-	(*Drain)(nil),          // 40: forebay.v1.Drain
-	(*Stage)(nil),          // 41: forebay.v1.Stage
-	(*Verify)(nil),         // 42: forebay.v1.Verify
-	(*Progress)(nil),       // 43: forebay.v1.Progress
-	(*Failure)(nil),        // 44: forebay.v1.Failure
-	(*JobRequest)(nil),     // 45: forebay.v1.JobRequest
-	(*JobReply)(nil),       // 46: forebay.v1.JobReply
-	(*Nodes)(nil),          // 47: forebay.v1.Nodes
-	(*Node)(nil),           // 48: forebay.v1.Node
-	(*NodeName)(nil),       // 49: forebay.v1.NodeName
-	(*NodeDrain)(nil),      // 50: forebay.v1.NodeDrain
-	(*NodeForgotten)(nil),  // 51: forebay.v1.NodeForgotten
-	(*TokenRequest)(nil),   // 52: forebay.v1.TokenRequest
-	(*Token)(nil),          // 53: forebay.v1.Token
-	(*Hold)(nil),           // 54: forebay.v1.Hold
-	(*Take)(nil),           // 55: forebay.v1.Take
-	(*Recheck)(nil),        // 56: forebay.v1.Recheck
-	(*Discard)(nil),        // 57: forebay.v1.Discard
-	(*Replicate)(nil),      // 58: forebay.v1.Replicate
+	(*Pulse)(nil),          // 5: forebay.v1.Pulse
+	(*Welcome)(nil),        // 6: forebay.v1.Welcome
+	(*Error)(nil),          // 7: forebay.v1.Error
+	(*Cancel)(nil),         // 8: forebay.v1.Cancel
+	(*StatusRequest)(nil),  // 9: forebay.v1.StatusRequest
+	(*StatusReply)(nil),    // 10: forebay.v1.StatusReply
+	(*Subscribe)(nil),      // 11: forebay.v1.Subscribe
+	(*Event)(nil),          // 12: forebay.v1.Event
+	(*BufferName)(nil),     // 13: forebay.v1.BufferName
+	(*BufferDestroy)(nil),  // 14: forebay.v1.BufferDestroy
+	(*Buffers)(nil),        // 15: forebay.v1.Buffers
+	(*Buffer)(nil),         // 16: forebay.v1.Buffer
+	(*Entry)(nil),          // 17: forebay.v1.Entry
+	(*Entries)(nil),        // 18: forebay.v1.Entries
+	(*Flushed)(nil),        // 19: forebay.v1.Flushed
+	(*PathRequest)(nil),    // 20: forebay.v1.PathRequest
+	(*ListRequest)(nil),    // 21: forebay.v1.ListRequest
+	(*ListReply)(nil),      // 22: forebay.v1.ListReply
+	(*Mkdir)(nil),          // 23: forebay.v1.Mkdir
+	(*Rename)(nil),         // 24: forebay.v1.Rename
+	(*Remove)(nil),         // 25: forebay.v1.Remove
+	(*SetAttr)(nil),        // 26: forebay.v1.SetAttr
+	(*Open)(nil),           // 27: forebay.v1.Open
+	(*Opened)(nil),         // 28: forebay.v1.Opened
+	(*LeaseRequest)(nil),   // 29: forebay.v1.LeaseRequest
+	(*Lease)(nil),          // 30: forebay.v1.Lease
+	(*ReturnLease)(nil),    // 31: forebay.v1.ReturnLease
+	(*Region)(nil),         // 32: forebay.v1.Region
+	(*Commit)(nil),         // 33: forebay.v1.Commit
+	(*NewExtent)(nil),      // 34: forebay.v1.NewExtent
+	(*Committed)(nil),      // 35: forebay.v1.Committed
+	(*ExtentsRequest)(nil), // 36: forebay.v1.ExtentsRequest
+	(*Extents)(nil),        // 37: forebay.v1.Extents
+	(*Extent)(nil),         // 38: forebay.v1.Extent
+	(*Unpin)(nil),          // 39: forebay.v1.Unpin
+	(*Close)(nil),          // 40: forebay.v1.Close
+	(*Drain)(nil),          // 41: forebay.v1.Drain
+	(*Stage)(nil),          // 42: forebay.v1.Stage
+	(*Verify)(nil),         // 43: forebay.v1.Verify
+	(*Progress)(nil),       // 44: forebay.v1.Progress
+	(*Failure)(nil),        // 45: forebay.v1.Failure
+	(*JobRequest)(nil),     // 46: forebay.v1.JobRequest
+	(*JobReply)(nil),       // 47: forebay.v1.JobReply
+	(*Nodes)(nil),          // 48: forebay.v1.Nodes
+	(*Node)(nil),           // 49: forebay.v1.Node
+	(*NodeName)(nil),       // 50: forebay.v1.NodeName
+	(*NodeDrain)(nil),      // 51: forebay.v1.NodeDrain
+	(*NodeForgotten)(nil),  // 52: forebay.v1.NodeForgotten
+	(*TokenRequest)(nil),   // 53: forebay.v1.TokenRequest
+	(*Token)(nil),          // 54: forebay.v1.Token
+	(*Hold)(nil),           // 55: forebay.v1.Hold
+	(*Take)(nil),           // 56: forebay.v1.Take
+	(*Recheck)(nil),        // 57: forebay.v1.Recheck
+	(*Discard)(nil),        // 58: forebay.v1.Discard
+	(*Replicate)(nil),      // 59: forebay.v1.Replicate
 }
 var file_internal_wire_forebay_proto_depIdxs = []int32{
-	15, // 0: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
-	18, // 1: forebay.v1.Entry.flushed:type_name -> forebay.v1.Flushed
-	16, // 2: forebay.v1.Entries.entries:type_name -> forebay.v1.Entry
-	16, // 3: forebay.v1.ListReply.entries:type_name -> forebay.v1.Entry
-	16, // 4: forebay.v1.Opened.entry:type_name -> forebay.v1.Entry
-	36, // 5: forebay.v1.Opened.extents:type_name -> forebay.v1.Extents
-	31, // 6: forebay.v1.Lease.region:type_name -> forebay.v1.Region
-	33, // 7: forebay.v1.Commit.extents:type_name -> forebay.v1.NewExtent
-	37, // 8: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
-	31, // 9: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
-	44, // 10: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
-	48, // 11: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
-	16, // 12: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
-	33, // 13: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
+	16, // 0: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
+	19, // 1: forebay.v1.Entry.flushed:type_name -> forebay.v1.Flushed
+	17, // 2: forebay.v1.Entries.entries:type_name -> forebay.v1.Entry
+	17, // 3: forebay.v1.ListReply.entries:type_name -> forebay.v1.Entry
+	17, // 4: forebay.v1.Opened.entry:type_name -> forebay.v1.Entry
+	37, // 5: forebay.v1.Opened.extents:type_name -> forebay.v1.Extents
+	32, // 6: forebay.v1.Lease.region:type_name -> forebay.v1.Region
+	34, // 7: forebay.v1.Commit.extents:type_name -> forebay.v1.NewExtent
+	38, // 8: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
+	32, // 9: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
+	45, // 10: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
+	49, // 11: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
+	17, // 12: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
+	34, // 13: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
 	14, // [14:14] is the sub-list for method output_type
 	14, // [14:14] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name
@@ -4994,14 +5048,14 @@ func file_internal_wire_forebay_proto_init() {
 	if File_internal_wire_forebay_proto != nil {
 		return
 	}
-	file_internal_wire_forebay_proto_msgTypes[24].OneofWrappers = []any{}
+	file_internal_wire_forebay_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   58,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,118 @@
+package peer
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/wire"
+)
+
+// Silence is how long a peer may say nothing before a session with it breaks: longer
+// than one that is only busy does.
+const Silence = 16 * time.Second
+
+// looks is how often it is looked at within that time.
+const looks = 8
+
+// watch finds out that a peer says nothing any more, though its machine acknowledges
+// what is sent to it, as when it is stopped. A daemon sends a Pulse several times within
+// the time that it may be silent. Whatever comes counts, to the byte: on a slow link a
+// pulse may be behind an answer that takes long. Looks are counted, and not time, so
+// that who was stopped itself does not take that for its peer's silence.
+type watch struct {
+	session  *Session // reads go to its connection
+	received atomic.Int64
+	handing  atomic.Bool // what came waits for somebody here to take it
+
+	mu      sync.Mutex // guards what follows
+	every   time.Duration
+	timer   *time.Timer // nil: not started, or stopped
+	seen    int64       // received, at the last look
+	silent  int         // looks without anything
+	held    int         // what the peer has in the session, by its last pulse; -1: unknown
+	lastUse time.Time
+}
+
+// Read reads from the connection.
+func (w *watch) Read(p []byte) (int, error) {
+	n, err := w.session.conn.Read(p)
+	w.received.Add(int64(n))
+	return n, err
+}
+
+var _ io.Reader = (*watch)(nil)
+
+// start begins to look, if the peer sends pulses.
+func (w *watch) start(silence time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held, w.lastUse, w.every = -1, time.Now(), silence/looks
+	if slices.Contains(w.session.welcome.Capabilities, wire.CapabilityPulse) {
+		w.timer = time.AfterFunc(w.every, w.look)
+	}
+}
+
+func (w *watch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+	}
+}
+
+func (w *watch) look() {
+	w.mu.Lock()
+	if w.timer == nil {
+		w.mu.Unlock()
+		return
+	}
+	if received := w.received.Load(); received != w.seen || w.handing.Load() {
+		w.seen, w.silent = received, 0
+	} else {
+		w.silent++
+	}
+	gone := w.silent >= looks
+	if !gone {
+		w.timer.Reset(w.every)
+	}
+	w.mu.Unlock()
+	if gone {
+		w.session.fail(fmt.Errorf("node %s has said nothing for %v", w.session.node, looks*w.every))
+	}
+}
+
+// pulse takes in what the peer said.
+func (w *watch) pulse(message []byte) {
+	var m wire.Pulse
+	if proto.Unmarshal(message, &m) != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = int(m.Held)
+}
+
+// used says that the session was in use until now.
+func (w *watch) used() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lastUse = time.Now()
+}
+
+// idle reports whether nobody has used the session for a while, and the peer keeps
+// nothing in it. Its last pulse said so, which came since then, or it would be silent.
+func (w *watch) idle(long time.Duration) bool {
+	w.session.mu.Lock()
+	calls := len(w.session.mu.calls)
+	w.session.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return calls == 0 && w.held == 0 && time.Since(w.lastUse) > max(long, looks*w.every)
+}
