@@ -11,8 +11,14 @@ import (
 	"forebay/internal/bb"
 )
 
-// lacking is how many files of a node's only buffer have no second copy.
-func (n *node) lacking() int { return n.status().Buffers[0].Lacking }
+// lacking is how many files of a node's buffers have no second copy. One that has not
+// heard of a buffer has none.
+func (n *node) lacking() (files int) {
+	for _, b := range n.status().Buffers {
+		files += b.Lacking
+	}
+	return files
+}
 
 // TestClusterSecondCopyAgain: a second copy that went with its node, or with that node's
 // memory, is made again though nobody commits, and is as good as the first.
