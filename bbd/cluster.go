@@ -281,6 +281,23 @@ func (d *Daemon) dialFabric(ctx context.Context, w *wire.Welcome, address string
 	return &ownedConn{conn, fabric}, nil
 }
 
+// transfer carries one-sided operations out, and counts what they have moved.
+func (d *Daemon) transfer(ctx context.Context, conn rdma.Conn, ops []rdma.Op) error {
+	if err := rdma.Do(ctx, conn, ops); err != nil {
+		return err
+	}
+	var read, written int64
+	for i := range ops {
+		if ops[i].Kind == rdma.OpRead {
+			read += int64(len(ops[i].Local))
+		} else {
+			written += int64(len(ops[i].Local))
+		}
+	}
+	d.observe.metrics.Moved("tcp", read, written)
+	return nil
+}
+
 // fabricSilence is how long another daemon's fabric may be silent.
 const fabricSilence = 10 * time.Second
 

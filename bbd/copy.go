@@ -367,7 +367,7 @@ func (c *fileCopy) fetchExtent(ctx context.Context, t *tap, s *peer.Session, sou
 		if err != nil {
 			return err
 		}
-		if err := rdma.Do(ctx, fabric, ops); err != nil {
+		if err := c.b.d.transfer(ctx, fabric, ops); err != nil {
 			s.LoseFabric(fabric)
 			return &bb.Error{Kind: fabricKind(ctx), Op: "read", Path: c.b.address(c.entry.Name), Node: s.Node(), Err: err}
 		}

@@ -14,7 +14,6 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/rdma"
 )
 
 // A file moves to another node when its home is drained, or has too little memory:
@@ -198,7 +197,7 @@ func (r *homeReader) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := rdma.Do(r.ctx, fabric, ops); err != nil {
+		if err := r.c.b.d.transfer(r.ctx, fabric, ops); err != nil {
 			session.LoseFabric(fabric)
 			return 0, &bb.Error{Kind: fabricKind(r.ctx), Op: "take", Path: r.c.b.address(r.c.entry.Name), Node: r.c.node, Err: err}
 		}

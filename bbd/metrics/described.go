@@ -32,6 +32,7 @@ const (
 	committedBytes = "forebay_committed_bytes_total"
 	reads          = "forebay_reads_total"
 	readBytes      = "forebay_read_bytes_total"
+	fabricBytes    = "forebay_fabric_bytes_total"
 
 	evictedBytes  = "forebay_evicted_bytes_total"
 	spilledBytes  = "forebay_spilled_bytes_total"
@@ -83,6 +84,7 @@ var described = []struct {
 	{committedBytes, counter, "Bytes committed.", nil, nil},
 	{reads, counter, "Reads answered, by where the bytes lay: memory, disk, backing.", []string{"source"}, nil},
 	{readBytes, counter, "Bytes read, by where they lay: memory, disk, backing.", []string{"source"}, nil},
+	{fabricBytes, counter, "Bytes that this daemon has read from other daemons' memory or written there, one-sided, by fabric and operation: read, write.", []string{"fabric", "op"}, nil},
 
 	{evictedBytes, counter, "Clean bytes evicted from a tier.", []string{"tier"}, nil},
 	{spilledBytes, counter, "Bytes moved from memory to disk.", nil, nil},

@@ -124,6 +124,12 @@ func (c *Collector) Read(from Source, bytes int64) {
 	c.count(readBytes, bytes, string(from))
 }
 
+// Moved counts bytes that one-sided operations of this daemon have read and written.
+func (c *Collector) Moved(fabric string, read, written int64) {
+	c.count(fabricBytes, read, fabric, "read")
+	c.count(fabricBytes, written, fabric, "write")
+}
+
 // Evicted counts bytes that were evicted from a tier.
 func (c *Collector) Evicted(tier bb.Tier, bytes int64) { c.count(evictedBytes, bytes, tier.String()) }
 

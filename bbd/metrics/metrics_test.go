@@ -40,6 +40,7 @@ func everything() *Collector {
 	c.RequestFailed("commit", bb.NoSpace)
 	c.Committed(21)
 	c.Read(SourceDisk, 22)
+	c.Moved("tcp", 28, 29)
 	c.Evicted(bb.TierDisk, 23)
 	c.Spilled(24)
 	c.Waited(time.Second)
@@ -81,6 +82,8 @@ func TestEveryMetricIsServed(t *testing.T) {
 		`forebay_committed_bytes_total 21`,
 		`forebay_reads_total{source="disk"} 1`,
 		`forebay_read_bytes_total{source="disk"} 22`,
+		`forebay_fabric_bytes_total{fabric="tcp",op="read"} 28`,
+		`forebay_fabric_bytes_total{fabric="tcp",op="write"} 29`,
 		`forebay_evicted_bytes_total{tier="disk"} 23`,
 		`forebay_spilled_bytes_total 24`,
 		`forebay_lease_wait_seconds_sum 1`,

@@ -1,0 +1,51 @@
+package bbd_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"forebay/client"
+)
+
+// What daemons read from each other's memory and write there is counted.
+func TestClusterCountsFabricBytes(t *testing.T) {
+	nodes := startCluster(t, 2)
+	b, _ := nodes[0].buffer(nodes[0].dial(), client.BufferSpec{Name: "shared"})
+	content := random(3 << 20)
+	write(t, b, "f", content)
+	there := nodes[1].dial().Buffer("shared")
+	wantFile(t, there, "f", content)
+	f, err := there.OpenFile(t.Context(), "f", client.OpenOptions{Write: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(content[:1<<20], 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.Get("http://" + nodes[1].status().Admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	page, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for op, least := range map[string]float64{"read": 3 << 20, "write": 1 << 20} {
+		var got float64
+		for line := range strings.Lines(string(page)) {
+			if rest, ok := strings.CutPrefix(line, fmt.Sprintf("forebay_fabric_bytes_total{fabric=%q,op=%q} ", "tcp", op)); ok {
+				fmt.Sscan(rest, &got)
+			}
+		}
+		if got < least {
+			t.Errorf("%s: %v bytes are counted, at least %v moved", op, got, least)
+		}
+	}
+}
