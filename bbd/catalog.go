@@ -3,6 +3,7 @@ package bbd
 import (
 	"context"
 	"sync"
+	"time"
 
 	"forebay/bbd/store"
 	"forebay/flusher"
@@ -18,6 +19,7 @@ var (
 	_ flusher.OpenLister = catalog{}
 	_ flusher.Previous   = (*flushJob)(nil)
 	_ flusher.Attributed = (*flushJob)(nil)
+	_ flusher.Current    = (*flushJob)(nil)
 )
 
 // OpenFiles lists the files that are being written and have been committed in part.
@@ -43,6 +45,7 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 	if err != nil {
 		return nil, err
 	}
+	looked := time.Now()
 	e, path, err := b.dirtyEntry(ctx, k)
 	if err != nil {
 		return nil, err
@@ -57,7 +60,7 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 	if err != nil {
 		return nil, bb.Wrap("flush", b.address(path), err)
 	}
-	j := &flushJob{b: b, entry: e, path: path, snap: snap}
+	j := &flushJob{b: b, entry: e, path: path, snap: snap, looked: looked}
 	j.source = snapshotSource{ctx: ctx, b: b, entry: &j.entry, snap: snap}
 	if err := j.source.pin(); err != nil {
 		snap.Close()
@@ -151,6 +154,7 @@ type flushJob struct {
 	path   string
 	snap   *store.Snapshot
 	source snapshotSource
+	looked time.Time // when its entry was looked up
 }
 
 // Path returns where the file lies in the buffer, which is its name in the store.
@@ -164,6 +168,28 @@ func (j *flushJob) Previous() bb.Flushed { return j.entry.Flushed }
 
 // Attrs are what the file gets in stores that keep attributes.
 func (j *flushJob) Attrs() *backing.Attrs { return attrsOf(&j.entry) }
+
+// currentFor is how long what a look into the namespace has said is good enough. A node
+// is not declared dead sooner after it was last heard of.
+const currentFor = time.Second
+
+// Current looks again whether this node is the file's home, if much time has passed:
+// this process may have been stopped, or cut off, for all of it (recheck.go).
+func (j *flushJob) Current(ctx context.Context) error {
+	if j.b.d.cluster == nil || time.Since(j.looked) < currentFor {
+		return nil
+	}
+	b := j.b
+	at, ok := b.dirtyAt(j.entry.File)
+	if !ok {
+		return bb.E(bb.Busy, "flush", b.address(j.path), "it need not be flushed any more")
+	}
+	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	if err == nil && (e.File != j.entry.File || e.Lost || b.foreign(&e)) {
+		err = bb.E(bb.Busy, "flush", b.address(j.path), "it is not this node's any more")
+	}
+	return err // when it is tried again, it is found out what there is to do
+}
 
 // Verify checks every extent before anything is written.
 func (j *flushJob) Verify(ctx context.Context) error {

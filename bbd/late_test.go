@@ -193,6 +193,39 @@ func TestClusterLateRename(t *testing.T) {
 	}
 }
 
+// TestClusterSlowFlush: a flush that took long, of a node that was declared dead meanwhile,
+// does not reach the name at all.
+func TestClusterSlowFlush(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared", FlushLimit: 2 << 20})
+	there := nodes[1].dial()
+	write(t, b, "f", random(10<<20)) // 4 MiB at once, 3 s for the rest
+	ctx := limited(t, 40*time.Second)
+	var flushing sync.WaitGroup
+	flushing.Go(func() { c.Drain(ctx, "shared", 10*time.Second, nil) })
+	eventually(t, "the flush has begun", func() bool { return nodes[0].status().Buffers[0].Flushing > 0 })
+	nodes[0].dead()
+	if f, err := there.ForgetNode(ctx, "n1"); err != nil || len(f.Lost) != 1 {
+		t.Fatalf("%+v (%v)", f, err)
+	}
+	fresh := []byte("fresh")
+	write(t, there.Buffer("shared"), "f", fresh)
+	drain(t, there, "shared")
+	if nodes[0].status().Buffers[0].Flushing == 0 {
+		t.Fatal("the flush was not slow")
+	}
+	for ended := false; !ended; {
+		s := nodes[0].status().Buffers[0]
+		ended = s.Queued+s.Flushing+s.StoreOps == 0
+		if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || !bytes.Equal(got, fresh) {
+			t.Fatalf("the store has %d bytes as f (%v)", len(got), err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	flushing.Wait()
+}
+
 // TestClusterLateFlushAndRestart: the same of a node that dies when it has written, before
 // it could tell anybody.
 func TestClusterLateFlushAndRestart(t *testing.T) {

@@ -22,8 +22,9 @@ import (
 // a rename over a file nor the PUT of an object can be told "only if I am its home
 // still", so that a flush that it began before may end at any time later, and put older
 // bytes in the place of newer ones. No look before a write can prevent that, only make
-// it rare: before a flush begins and before each attempt at a rename or removal, the
-// daemon looks into the namespace whether it is its own to do.
+// it rare: before a flush begins, before a flush that took long gives its object the
+// name, and before each attempt at a rename or removal, the daemon looks into the
+// namespace whether it is its own to do.
 //
 // So the store is made to agree afterwards, by the two who know:
 //

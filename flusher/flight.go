@@ -164,6 +164,9 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 	if a, ok := job.(Attributed); ok {
 		opts.Attrs = a.Attrs()
 	}
+	if c, ok := job.(Current); ok {
+		opts.Last = c.Current
+	}
 	if o, out.err = store.Put(fl.ctx, object, &counted{src, fl}, opts); out.err != nil {
 		return out
 	}

@@ -74,6 +74,12 @@ type Previous interface {
 	Previous() bb.Flushed
 }
 
+// Current is a Job that can find out whether the content still is this node's to flush.
+// It is asked right before the store's object gets its name; an error ends the attempt.
+type Current interface {
+	Current(ctx context.Context) error
+}
+
 // Attributed is a Job that knows what attributes its file should have in a store
 // that keeps them.
 type Attributed interface {

@@ -103,6 +103,18 @@ type PutOptions struct {
 	// Attrs are given to the file by stores that have such things (POSIX);
 	// others ignore them. Nil leaves it to the store.
 	Attrs *Attrs
+	// Last, if not nil, is called once all bytes are where they can be without being seen,
+	// right before the step that puts them under the name. If it fails, the Put does, and
+	// what was under the name stays.
+	Last func(ctx context.Context) error
+}
+
+// LastStep calls Last.
+func (o *PutOptions) LastStep(ctx context.Context) error {
+	if o.Last == nil {
+		return nil
+	}
+	return o.Last(ctx)
 }
 
 // Attrs are a file's attributes.

@@ -58,6 +58,7 @@ func Suite(t *testing.T, h Harness) {
 		{"damaged object", damaged},
 		{"check leaves nothing", check},
 		{"sweep spares the living", sweepSpares},
+		{"last step", lastStep},
 		{"closed", closed},
 		{"crash", crash},
 	}
@@ -301,6 +302,33 @@ func list(t *testing.T, h Harness) {
 	})
 	if err != stop || calls != 1 {
 		t.Fatalf("fn's error: got %v after %d calls", err, calls)
+	}
+}
+
+// lastStep: PutOptions.Last is called once, when nothing can be seen yet, and decides.
+func lastStep(t *testing.T, h Harness) {
+	s := h.Open(t)
+	for _, size := range []int64{0, 10, h.Large} {
+		name := fmt.Sprint("last", size)
+		old, data := []byte("what was there before"), Data(size, 9)
+		put(t, s, name, old)
+		refused, asked := bb.E(bb.Invalid, "last step", name, "not any more"), 0
+		for _, answer := range []error{refused, nil} { // of a kind that is not tried again
+			before := asked
+			_, err := s.Put(t.Context(), name, backing.NewBytes(data), backing.PutOptions{Last: func(context.Context) error {
+				asked++
+				expect(t, s, name, old)
+				return answer
+			}})
+			if !errors.Is(err, answer) || asked != before+1 {
+				t.Errorf("%d bytes: error %v, asked %d times; want %v, once", size, err, asked-before, answer)
+			}
+			if answer == nil {
+				old = data
+			}
+			expect(t, s, name, old)
+			expectNames(t, s, name, name)
+		}
 	}
 }
 

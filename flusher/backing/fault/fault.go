@@ -101,8 +101,28 @@ type store struct {
 	plan *Plan
 }
 
+// wait takes as long as the rule says.
+func (r *Rule) wait(ctx context.Context, op, name string) error {
+	if r.Kind != Slow {
+		return nil
+	}
+	timer := time.NewTimer(r.Delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return bb.Wrap(op, name, ctx.Err())
+	}
+}
+
 // call applies the rule for a call around fn, which carries it out.
 func (s *store) call(ctx context.Context, op, name string, fn func(Rule) error) error {
+	return s.callBut(ctx, op, name, false, fn)
+}
+
+// callBut is call. If waits, fn is as slow as the rule says.
+func (s *store) callBut(ctx context.Context, op, name string, waits bool, fn func(Rule) error) error {
 	rule := s.plan.next(op, name)
 	switch rule.Kind {
 	case Refused:
@@ -112,12 +132,11 @@ func (s *store) call(ctx context.Context, op, name string, fn func(Rule) error) 
 	case Busy:
 		return bb.E(bb.Unavailable, op, name, "503 service unavailable")
 	case Slow:
-		timer := time.NewTimer(rule.Delay)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return bb.Wrap(op, name, ctx.Err())
+		if waits {
+			break
+		}
+		if err := rule.wait(ctx, op, name); err != nil {
+			return err
 		}
 	}
 	err := fn(rule)
@@ -128,7 +147,17 @@ func (s *store) call(ctx context.Context, op, name string, fn func(Rule) error) 
 }
 
 func (s *store) Put(ctx context.Context, name string, src backing.Source, opts backing.PutOptions) (o backing.Object, err error) {
-	err = s.call(ctx, "put", name, func(r Rule) (err error) {
+	rule, last := Rule{}, opts.Last
+	if last != nil { // a slow Put is slow after that, as a store may be
+		opts.Last = func(ctx context.Context) error {
+			if err := last(ctx); err != nil {
+				return err
+			}
+			return rule.wait(ctx, "put", name)
+		}
+	}
+	err = s.callBut(ctx, "put", name, last != nil, func(r Rule) (err error) {
+		rule = r
 		if r.Kind == WrongChecksum || r.Kind == Truncated {
 			src = &source{src, r.Kind}
 		}

@@ -122,7 +122,7 @@ func (s *Store) enter(ctx context.Context, op, name string) error {
 }
 
 // Put copies the bytes part by part and then makes them visible.
-func (s *Store) Put(ctx context.Context, name string, src backing.Source, _ backing.PutOptions) (backing.Object, error) {
+func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts backing.PutOptions) (backing.Object, error) {
 	if err := backing.CheckName("put", name); err != nil {
 		return backing.Object{}, err
 	}
@@ -139,6 +139,10 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, _ back
 		return backing.Object{}, err
 	}
 	if err := s.at(ctx, name, StepWritten); err != nil {
+		return backing.Object{}, bb.Wrap("put", name, err)
+	}
+	if err := opts.LastStep(ctx); err != nil {
+		s.forget(temp)
 		return backing.Object{}, bb.Wrap("put", name, err)
 	}
 	o, err := s.publish(ctx, temp, name, bytes, src.Checksum())

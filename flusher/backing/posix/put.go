@@ -21,7 +21,7 @@ import (
 //
 //	make and sync missing directories → create a temporary file beside the final
 //	name → write → compare checksums → attributes → fsync → close, checked →
-//	rename → fsync the directory
+//	PutOptions.Last → rename → fsync the directory
 func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts backing.PutOptions) (backing.Object, error) {
 	if err := backing.CheckName("put", name); err != nil {
 		return backing.Object{}, err
@@ -42,6 +42,9 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 		if err = s.makeDirs(root, dir); err == nil {
 			info, err = s.writeTemp(ctx, root, temp, name, src, opts)
 		}
+	}
+	if err == nil {
+		err = opts.LastStep(ctx)
 	}
 	if err == nil {
 		err = ctx.Err()

@@ -20,7 +20,7 @@ import (
 const cleanupTime = 10 * time.Second
 
 // Put uploads an object in one request, or in parts.
-func (s *Store) Put(ctx context.Context, name string, src backing.Source, _ backing.PutOptions) (backing.Object, error) {
+func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts backing.PutOptions) (backing.Object, error) {
 	if err := backing.CheckName("put", name); err != nil {
 		return backing.Object{}, err
 	}
@@ -29,9 +29,9 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, _ back
 	var info minio.UploadInfo
 	var err error
 	if src.Size() <= s.opts.Threshold {
-		info, err = s.putSingle(ctx, s.key(name), name, src)
+		info, err = s.putSingle(ctx, s.key(name), name, src, &opts)
 	} else {
-		info, err = s.putParts(ctx, s.key(name), name, src)
+		info, err = s.putParts(ctx, s.key(name), name, src, &opts)
 	}
 	if err != nil {
 		return backing.Object{}, err
@@ -45,13 +45,16 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, _ back
 
 // putSingle sends everything in one request; the store refuses bytes that do not
 // match the checksum in the header.
-func (s *Store) putSingle(ctx context.Context, key, name string, src backing.Source) (minio.UploadInfo, error) {
+func (s *Store) putSingle(ctx context.Context, key, name string, src backing.Source, opts *backing.PutOptions) (minio.UploadInfo, error) {
 	slices, sum, err := backing.ReadSource(name, src, nil, 0, src.Size())
 	if err != nil {
 		return minio.UploadInfo{}, err
 	}
 	if err := backing.CheckSource(name, src, sum); err != nil {
 		return minio.UploadInfo{}, err
+	}
+	if err := opts.LastStep(ctx); err != nil {
+		return minio.UploadInfo{}, bb.Wrap("put", name, err)
 	}
 	body := newBody(slices)
 	defer body.retire()
@@ -67,13 +70,13 @@ func (s *Store) putSingle(ctx context.Context, key, name string, src backing.Sou
 
 // putParts uploads parts in parallel, and completes the upload with the checksum of
 // the whole, so that the store makes the object visible only if its own matches.
-func (s *Store) putParts(ctx context.Context, key, name string, src backing.Source) (minio.UploadInfo, error) {
+func (s *Store) putParts(ctx context.Context, key, name string, src backing.Source, last *backing.PutOptions) (minio.UploadInfo, error) {
 	opts := minio.PutObjectOptions{UserMetadata: fullObject("")}
 	upload, err := s.begin(ctx, key, opts)
 	if err != nil {
 		return minio.UploadInfo{}, wrap("put", name, err)
 	}
-	info, err := s.sendParts(ctx, upload, name, src)
+	info, err := s.sendParts(ctx, upload, name, src, last)
 	if err != nil {
 		return info, errors.Join(err, s.cleanup(ctx, upload.abort))
 	}
@@ -84,7 +87,7 @@ func (s *Store) putParts(ctx context.Context, key, name string, src backing.Sour
 	return info, s.confirm(ctx, key, name, src, info)
 }
 
-func (s *Store) sendParts(ctx context.Context, up *upload, name string, src backing.Source) (minio.UploadInfo, error) {
+func (s *Store) sendParts(ctx context.Context, up *upload, name string, src backing.Source, last *backing.PutOptions) (minio.UploadInfo, error) {
 	size := s.partSize(src.Size())
 	parts := make([]minio.CompletePart, (src.Size()+size-1)/size)
 	sum, err := backing.InParts(ctx, src.Size(), size, s.opts.Parallel,
@@ -98,6 +101,9 @@ func (s *Store) sendParts(ctx context.Context, up *upload, name string, src back
 	}
 	if err := backing.CheckSource(name, src, sum); err != nil {
 		return minio.UploadInfo{}, err
+	}
+	if err := last.LastStep(ctx); err != nil {
+		return minio.UploadInfo{}, bb.Wrap("put", name, err)
 	}
 	info, err := s.client.CompleteMultipartUpload(ctx, s.bucket, up.Key, up.Upload, parts,
 		minio.PutObjectOptions{UserMetadata: fullObject(encodeChecksum(sum))})

@@ -312,7 +312,7 @@ func (s *Store) Check(ctx context.Context) error {
 	ctx, done := s.call(ctx)
 	defer done()
 	key := s.key(s.opts.Owner.TempName())
-	_, err := s.putSingle(ctx, key, key, backing.NewBytes([]byte("forebay")))
+	_, err := s.putSingle(ctx, key, key, backing.NewBytes([]byte("forebay")), &backing.PutOptions{})
 	if err == nil {
 		_, err = s.client.StatObject(ctx, s.bucket, key, minio.StatObjectOptions{})
 		err = wrap("check", key, err)

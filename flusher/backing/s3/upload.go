@@ -39,7 +39,7 @@ func (s *Store) begin(ctx context.Context, key string, opts minio.PutObjectOptio
 	up := &upload{announcement{Key: key, Upload: id}, s, s.key(s.opts.Owner.TempName())}
 	content, err := json.Marshal(up.announcement)
 	if err == nil {
-		_, err = s.putSingle(ctx, up.notice, up.notice, backing.NewBytes(content))
+		_, err = s.putSingle(ctx, up.notice, up.notice, backing.NewBytes(content), &backing.PutOptions{})
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.cleanup(ctx, up.abort))
