@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -681,4 +682,44 @@ func TestClusterReplicaTakesOver(t *testing.T) {
 	eventually(t, "nothing is dirty", func() bool {
 		return nodes[0].status().Memory.Dirty == 0 && nodes[1].status().Memory.Dirty == 0
 	})
+}
+
+// TestClusterReadsBothHolders: what has two copies is read from both at once, and from
+// the home alone when the other one is gone.
+func TestClusterReadsBothHolders(t *testing.T) {
+	nodes := startCluster(t, 3)
+	b, _ := nodes[0].buffer(nodes[0].dial(), client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	want := map[string][]byte{"f": random(20 << 20), "g": random(20 << 20)}
+	for name, content := range want {
+		write(t, b, name, content)
+	}
+	e, err := b.Stat(t.Context(), "f")
+	if err != nil || len(e.Holders) != 2 {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	second, reader := nodes[1], nodes[2]
+	if e.Holders[1] == "n3" {
+		second, reader = reader, second
+	}
+	if n := second.daemon.PeerHandles(); n != 0 {
+		t.Fatalf("%d files are open at the second copy's node before anybody reads", n)
+	}
+	there := reader.dial().Buffer("two")
+	r, err := there.Open(t.Context(), "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(r)
+	if err != nil || !bytes.Equal(got, want["f"]) {
+		t.Errorf("read %d bytes, %v", len(got), err)
+	}
+	if home, other := nodes[0].daemon.PeerHandles(), second.daemon.PeerHandles(); home == 0 || other == 0 {
+		t.Errorf("the home has %d files open for the reader, the second copy's node %d", home, other)
+	}
+	r.Close()
+	eventually(t, "both have closed it", func() bool {
+		return nodes[0].daemon.PeerHandles() == 0 && second.daemon.PeerHandles() == 0
+	})
+	second.away()
+	wantFile(t, there, "g", want["g"])
 }

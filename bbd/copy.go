@@ -44,7 +44,15 @@ type fileCopy struct {
 		sync.Mutex
 		session *peer.Session
 		handle  uint64
+		second  remoteHandle // of the second copy; zero: not asked yet
+		alone   bool         // there is no second copy to read from
 	}
+}
+
+// remoteHandle is a generation that is open in a session with a node that has it.
+type remoteHandle struct {
+	session *peer.Session
+	handle  uint64
 }
 
 type copyKey struct {
@@ -88,6 +96,32 @@ func (c *fileCopy) open(ctx context.Context) (*peer.Session, uint64, error) {
 	return s, handle, nil
 }
 
+// holders returns who can be read from at the same time: the home, and, if there is a
+// second copy whose node answers, that.
+func (c *fileCopy) holders(ctx context.Context) ([]remoteHandle, error) {
+	s, handle, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := []remoteHandle{{s, handle}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	second := replicaOf(&c.entry)
+	if second == "" || second == c.node || second == c.b.d.cfg.Node || c.private || c.mu.alone {
+		return all, nil
+	}
+	if c.mu.second.session == nil || c.mu.second.session.Broken() {
+		ask := &wire.Open{Path: c.entry.Name, File: uint64(c.entry.File), Generation: uint64(c.entry.Generation)}
+		s, handle, _, err := c.b.openAtHome(ctx, second, ask)
+		if err != nil { // the home has it all
+			c.mu.alone = ctx.Err() == nil
+			return all, nil
+		}
+		c.mu.second = remoteHandle{s, handle}
+	}
+	return append(all, c.mu.second), nil
+}
+
 // moved reports whether the generation has another home by now, and goes there. c.mu is held.
 func (c *fileCopy) moved(ctx context.Context) bool {
 	e, err := c.b.ns.Lookup(ctx, c.entry.Parent, c.entry.Name)
@@ -116,7 +150,10 @@ func (c *fileCopy) rest() {
 	if s := c.mu.session; s != nil {
 		closeAtHome(s, c.mu.handle)
 	}
-	c.mu.session = nil
+	if s := c.mu.second.session; s != nil {
+		closeAtHome(s, c.mu.second.handle)
+	}
+	c.mu.session, c.mu.second, c.mu.alone = nil, remoteHandle{}, false
 }
 
 // openAtHome opens a file for reading in a session of the daemon's own.
@@ -311,16 +348,18 @@ func (b *buffer) dropSurplusCopies() {
 	}
 }
 
-// fetch brings extents of the copy in from its home: several windows at a time, each
-// asked for with one request, read one-sided into this node's segments, and checked.
+// fetch brings extents of the copy in from those who hold it, in turns: several windows
+// at a time, each asked for with one request, read one-sided into this node's segments,
+// and checked. What the second copy's node cannot give, the home is asked for.
 func (c *fileCopy) fetch(ctx context.Context, t *tap, evicted []store.Extent) error {
-	session, handle, err := c.open(ctx)
+	holders, err := c.holders(ctx)
 	if err != nil {
 		return err
 	}
+	home := holders[0]
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(fetchParallel)
-	for len(evicted) > 0 {
+	for i := 0; len(evicted) > 0; i++ {
 		n, bytes := 0, int64(0)
 		for n < len(evicted) && (n == 0 || bytes+evicted[n].Length <= fetchWindow) {
 			bytes += evicted[n].Length
@@ -328,22 +367,29 @@ func (c *fileCopy) fetch(ctx context.Context, t *tap, evicted []store.Extent) er
 		}
 		window := evicted[:n]
 		evicted = evicted[n:]
-		group.Go(func() error { return c.fetchWindow(ctx, t, session, handle, window) })
+		from := holders[i%len(holders)]
+		group.Go(func() error {
+			err := c.fetchWindow(ctx, t, from, window)
+			if err != nil && from != home && ctx.Err() == nil && bb.KindOf(err) != bb.NoSpace {
+				err = c.fetchWindow(ctx, t, home, window)
+			}
+			return err
+		})
 	}
 	return group.Wait()
 }
 
 // fetchWindow brings in a few extents that follow each other, perhaps with gaps.
-func (c *fileCopy) fetchWindow(ctx context.Context, t *tap, s *peer.Session, handle uint64, window []store.Extent) error {
+func (c *fileCopy) fetchWindow(ctx context.Context, t *tap, of remoteHandle, window []store.Extent) error {
 	first, last := &window[0], &window[len(window)-1]
 	from, to := first.FileOffset-first.Cut, last.FileOffset-last.Cut+last.WholeLength
-	source, err := c.locate(ctx, s, handle, from, to)
+	source, err := c.locate(ctx, of.session, of.handle, from, to)
 	if err != nil {
 		return err
 	}
 	defer source.release()
 	for _, x := range wholesOf(window) {
-		if err := c.fetchExtent(ctx, t, s, source, x); err != nil {
+		if err := c.fetchExtent(ctx, t, of.session, source, x); err != nil {
 			return err
 		}
 	}
