@@ -426,6 +426,9 @@ func TestClusterNodeDrain(t *testing.T) {
 // most of them, and none to one that says it is full.
 func TestClusterDrainedToUser(t *testing.T) {
 	nodes := startCluster(t, 4)
+	eventually(t, "memory can be used: who has none ready yet refuses", func() bool {
+		return !slices.ContainsFunc(nodes, func(n *node) bool { return n.status().Memory.Populating })
+	})
 	b := scratch(t, nodes[0].dial(), "shared")
 	full := nodes[3].daemon.Self
 	nodes[3].members.set("n4", func() gossip.Member { m := full(); m.Memory.Free = 0; return m })
