@@ -1,44 +1,10 @@
 package tcp
 
-import (
-	"fmt"
-	"sync"
-
-	"forebay/rdma"
-	"forebay/rdma/internal/lifetime"
-)
+import "forebay/rdma/internal/admission"
 
 // Admission is a peer's permission to be connected, which Authenticate hands out and whoever
-// gave it may end. It may be used concurrently.
-type Admission struct {
-	limit int
-	conns lifetime.Set[*conn]
-	enter sync.Mutex // keeps those who enter together within the limit
-}
+// gave it may end. All providers share the type, so that one may count the connections of all.
+type Admission = admission.Admission
 
 // NewAdmission admits so many connections at once.
-func NewAdmission(conns int) *Admission { return &Admission{limit: conns} }
-
-// End closes the connections that were admitted, and admits no more. When it returns, the fabric
-// touches no region's memory for any of them: not even those whose handshake was under way can
-// come later. It is idempotent.
-func (a *Admission) End() { _ = a.conns.Close() } // closing a connection cannot fail
-
-// admit takes in a connection whose threads have not started.
-func (a *Admission) admit(c *conn) error {
-	if a == nil {
-		return nil
-	}
-	a.enter.Lock()
-	defer a.enter.Unlock()
-	if len(a.conns.All()) >= a.limit {
-		return fmt.Errorf("more than %d connections with one admission: %w", a.limit, rdma.ErrAccess)
-	}
-	return a.conns.Add(c)
-}
-
-func (a *Admission) leave(c *conn) {
-	if a != nil {
-		a.conns.Remove(c)
-	}
-}
+func NewAdmission(conns int) *Admission { return admission.New(conns) }

@@ -57,7 +57,7 @@ func newConn(f *Fabric, sockets []socket, theirs hello) (*conn, error) {
 		return nil, err
 	}
 	// From here on whoever ends the admission finds the connection, and waits for it.
-	if err := c.by.admit(c); err != nil {
+	if err := c.by.Admit(c); err != nil {
 		c.fail(err)
 		c.bury()
 		return nil, err
@@ -106,7 +106,7 @@ func (c *conn) bury() {
 	c.mu.table.sweep(err)
 	c.mu.Unlock()
 	c.inbox.Fail(err, errors.Is(err, rdma.ErrClosed))
-	c.by.leave(c)
+	c.by.Leave(c)
 	c.fabric.conns.Remove(c)
 	close(c.done)
 }
