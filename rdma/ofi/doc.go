@@ -1,0 +1,45 @@
+// Package ofi is the rdma provider over libfabric: one-sided reads and writes by InfiniBand,
+// RoCE, iWARP and other fabrics, or by libfabric's own providers over TCP where there is no such
+// hardware. It must never know what the bytes mean. It needs cgo, libfabric 1.17 or later and the
+// build tag ofi; built without, it has the same names, and New fails with errors.ErrUnsupported.
+//
+// A connection has two ways between the same two processes:
+//
+//	        ┌── lifeline: TCP, TLS where wanted: who is there, regions asked for and revoked ──┐
+//	Conn A ─┤                                                                                  ├─ Conn B
+//	        └── endpoint: libfabric: one-sided operations, messages ───────────────────────────┘
+//
+// The lifeline carries what must be private, and what libfabric leaves open: it authenticates the
+// peer before anything else, exchanges the addresses of the endpoints, hands out the fabric's own
+// keys, and its end tells at once that the peer's process is gone. Nothing on the way of an
+// operation waits for it, but the first one on a region:
+//
+//	initiator                                 target
+//	 Post(key) ── lifeline: open, key ──────▶  compares the key's secret
+//	           ◀─ opened: address, rkey ─────  remembers who has it
+//	 fi_write, fi_read … ═══ endpoint ══════▶  (runs no code)
+//	                                           Region.Close:
+//	 ends what is in flight ◀──── revoke ────  refuses to open it again
+//	           ── revoked ──────────────────▶  deregisters, returns
+//
+// A peer that does not answer in time loses its connection, and with its endpoint the way to any
+// memory. So a well-behaved initiator learns the reason of every refusal without the fabric's
+// help, and what the fabric itself enforces (a key that fits, access, bounds) is left for those
+// that are not.
+//
+// Endpoints are message endpoints where the fabric has them, else reliable-datagram endpoints, one
+// for each connection in either case: closing it is the only way common to all providers to end
+// what is in flight, at both ends.
+//
+// Threads: one per Fabric that polls the completion queue and the event queue while there is
+// something to do and sleeps on their wait objects when there is not (loop.go); per connection a
+// reader and a writer of the lifeline, and one that waits for the connection's end. Posting is
+// done by the caller's own thread.
+//
+// # What this isolates, and what not
+//
+// Bytes on the endpoint are not encrypted, and the fabric's keys are all that protects a region
+// against those with an endpoint in the same domain: 32 bits on verbs, 64 elsewhere. Who has
+// opened a region and keeps the key can use it until the region is closed. So a region must belong
+// to one user, and be replaced rather than handed to another.
+package ofi

@@ -1,0 +1,152 @@
+//go:build ofi && cgo
+
+package ofi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/rdma"
+	"forebay/rdma/internal/lifetime"
+	"forebay/rdma/internal/target"
+)
+
+// Fabric implements rdma.Fabric.
+type Fabric struct {
+	opts      Options
+	dev       *device
+	loop      *loop
+	regions   target.Registry
+	listeners lifetime.Set[*listener]
+	conns     lifetime.Set[*conn]
+	owned     lifetime.Set[*region]
+	local     locals
+	stages    *stages // nil where local memory needs no registration
+	sight     *sight
+	lastConn  atomic.Uint32
+
+	byID struct {
+		sync.Mutex
+		regions map[uint64]*region
+	}
+	passive struct {
+		sync.Mutex
+		address []byte // of the endpoint that listens, once it does
+	}
+
+	ctx    context.Context // ends with Close, and with it the calls under way
+	cancel context.CancelFunc
+	life   sync.RWMutex // held for reading while the device is used outside a connection
+	closed sync.Once
+	err    error // of Close
+}
+
+var _ rdma.Fabric = (*Fabric)(nil)
+
+// New opens one of the machine's fabrics, as Options.Want and Choose say, and starts its loop. It
+// fails with errors.ErrUnsupported where libfabric has none that will do.
+func New(opts Options) (*Fabric, error) { return newFabric(opts, rules{}) }
+
+// rules make a provider stricter than it is, for tests of what only hardware asks for.
+type rules struct {
+	hardwareKeys bool // virtual addresses, and keys chosen by the provider
+	localKeys    bool // FI_MR_LOCAL
+	noDelivery   bool // without FI_DELIVERY_COMPLETE
+}
+
+func newFabric(opts Options, rules rules) (_ *Fabric, err error) {
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	f := &Fabric{opts: opts.withDefaults()}
+	f.byID.regions = make(map[uint64]*region)
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	if f.dev, err = openDevice(opts.Want, rules); err != nil {
+		return nil, fmt.Errorf("ofi: %w", err)
+	}
+	if f.dev.local {
+		f.stages = &stages{dev: f.dev}
+	}
+	if f.sight, err = newSight(f.dev); err != nil {
+		f.dev.close()
+		return nil, fmt.Errorf("ofi: %w", err)
+	}
+	f.loop = newLoop(f.dev, f.opts)
+	go f.loop.run()
+	return f, nil
+}
+
+// Name implements rdma.Fabric.
+func (f *Fabric) Name() string { return "ofi" }
+
+// Offer is the way that was chosen.
+func (f *Fabric) Offer() Offer { return f.dev.offer }
+
+// Limits implements rdma.Fabric. Operations larger than what the fabric takes at once are cut, and
+// memory that is not registered is staged where the fabric asks for registration; so there are no
+// more limits than the options'.
+func (f *Fabric) Limits() rdma.Limits {
+	return rdma.Limits{MaxOp: maxOp, MaxMessage: f.opts.MaxMessage, Depth: f.opts.Depth}
+}
+
+// Close implements rdma.Fabric. Connections go first: what peers have opened ends with them.
+func (f *Fabric) Close() error {
+	f.closed.Do(func() {
+		f.cancel()
+		f.err = errors.Join(f.listeners.Close(), f.conns.Close(), f.owned.Close())
+		f.life.Lock() // waits for calls that use the device
+		defer f.life.Unlock()
+		f.loop.stop()
+		f.err = errors.Join(f.err, f.stages.close(), f.sight.close())
+		f.dev.close()
+	})
+	return f.err
+}
+
+// use keeps the device open until done is called.
+func (f *Fabric) use() (done func(), err error) {
+	f.life.RLock()
+	if f.ctx.Err() != nil {
+		f.life.RUnlock()
+		return nil, rdma.ErrClosed
+	}
+	return f.life.RUnlock, nil
+}
+
+// within joins the caller's context with the fabric's and a time limit.
+func (f *Fabric) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	stop := context.AfterFunc(f.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// sight is a page that every peer may read. Where a fabric does not promise that a completed write
+// is visible to the target's processor, reading anything of the target's behind it makes it so;
+// see posts.
+type sight struct {
+	mem []byte
+	reg *registration
+}
+
+func newSight(d *device) (*sight, error) {
+	mem, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("map a page: %w", err)
+	}
+	reg, err := d.register(mem, rdma.AccessRemoteRead)
+	if err != nil {
+		return nil, errors.Join(err, unix.Munmap(mem))
+	}
+	return &sight{mem: mem, reg: reg}, nil
+}
+
+func (s *sight) close() error {
+	return errors.Join(s.reg.close(), unix.Munmap(s.mem))
+}

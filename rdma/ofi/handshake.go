@@ -1,0 +1,381 @@
+//go:build ofi && cgo
+
+package ofi
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/rdma"
+	"forebay/rdma/internal/accept"
+)
+
+// pendingHandshakes bounds the sockets between arrival and Accept.
+const pendingHandshakes = 1024
+
+// The handshake, on the lifeline but where noted:
+//
+//	dialer                                        listener
+//	  ├── TLS, authentication ──────────────────────▶│
+//	  ├── hello (its datagram endpoint's address) ──▶│ makes its datagram endpoint, or expects
+//	  │◀── hello (token, address) ───────────────────┤ the token
+//	  ├── on the fabric: connect, quoting the token ▶│ makes and accepts the message endpoint
+//	  ├── ready ────────────────────────────────────▶│
+//	  │◀── ready ────────────────────────────────────┤
+//
+// Whoever says ready can take messages: its receives are posted, and it knows the token.
+type listener struct{ *accept.Listener }
+
+// Listen implements rdma.Fabric. The address is the lifeline's, "host:port"; port 0 picks a free
+// one. The endpoint listens where Offer says, on a port of its own.
+func (f *Fabric) Listen(ctx context.Context, addr string) (rdma.Listener, error) {
+	done, err := f.use()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := f.listenOnFabric(); err != nil {
+		return nil, fmt.Errorf("ofi listen on %s: %w", f.dev.offer.Domain, err)
+	}
+	var lc net.ListenConfig
+	raw, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("ofi listen on %s: %w", addr, err)
+	}
+	l := &listener{}
+	l.Listener = accept.New(ctx, accept.Config{
+		Raw: raw, Handshake: f.welcome, Timeout: f.opts.HandshakeTimeout,
+		Pending: pendingHandshakes, Log: f.opts.Log,
+	}, func() { f.listeners.Remove(l) })
+	if err := f.listeners.Add(l); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// listenOnFabric opens the passive endpoint, once for all listeners.
+func (f *Fabric) listenOnFabric() error {
+	f.passive.Lock()
+	defer f.passive.Unlock()
+	if !f.dev.message || f.passive.address != nil {
+		return nil
+	}
+	if err := f.dev.listen(); err != nil {
+		return err
+	}
+	address, err := f.dev.listening()
+	f.passive.address = address
+	return err
+}
+
+func (f *Fabric) passiveAddress() []byte {
+	f.passive.Lock()
+	defer f.passive.Unlock()
+	return f.passive.address
+}
+
+// welcome is the listener's side. It owns the socket.
+func (f *Fabric) welcome(ctx context.Context, raw net.Conn) (rdma.Conn, error) {
+	socket, by, err := f.greet(ctx, raw, false)
+	if err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	c, err := newConn(f, raw, by)
+	if err != nil {
+		return nil, err // not a nil *conn in an interface
+	}
+	defer closeOnEnd(ctx, raw)()
+	if err := f.accept(ctx, c, socket); err != nil {
+		return nil, c.abandon(err)
+	}
+	return c, nil
+}
+
+func (f *Fabric) accept(ctx context.Context, c *conn, socket net.Conn) error {
+	theirs, err := readHello(socket)
+	if err != nil {
+		return err
+	}
+	mine := f.hello()
+	_, _ = rand.Read(mine.token[:]) // never fails
+	c.meet(theirs, mine.token)
+	if err := f.compatible(theirs); err != nil {
+		// The dialer has the same to say, and is told what it needs for that.
+		_, _ = socket.Write(mine.encode())
+		return err
+	}
+	if f.dev.message {
+		err = f.acceptMessage(ctx, c, socket, &mine)
+	} else {
+		err = f.acceptDatagram(c, socket, &mine)
+	}
+	if err == nil {
+		err = expectReady(socket)
+	}
+	if err == nil {
+		err = sayReady(socket)
+	}
+	if err != nil {
+		return err
+	}
+	return c.start(socket)
+}
+
+func (f *Fabric) acceptMessage(ctx context.Context, c *conn, socket io.Writer, mine *hello) error {
+	mine.address = f.passiveAddress()
+	requests := f.loop.expect(mine.token)
+	defer f.loop.forget(mine.token, requests)
+	if _, err := socket.Write(mine.encode()); err != nil {
+		return err
+	}
+	var request event
+	select {
+	case request = <-requests:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the connection on the fabric: %w", context.Cause(ctx))
+	case <-c.dying:
+		return c.reason()
+	}
+	taken := false
+	err := c.attach(func() (*endpoint, error) {
+		taken = true
+		return f.dev.newAccepting(request.info)
+	})
+	if !taken {
+		f.dev.reject(request.info)
+	}
+	if err == nil {
+		err = c.with(func(e *endpoint) error { return e.accept() })
+	}
+	if err != nil {
+		return err
+	}
+	return c.join(ctx)
+}
+
+func (f *Fabric) acceptDatagram(c *conn, socket io.Writer, mine *hello) error {
+	err := c.attach(func() (*endpoint, error) { return f.dev.newEndpoint(nil) })
+	if err != nil {
+		return err
+	}
+	err = c.with(func(e *endpoint) (err error) {
+		if mine.address, err = e.name(); err == nil {
+			err = e.address(c.theirs.address)
+		}
+		return err
+	})
+	if err == nil {
+		_, err = socket.Write(mine.encode())
+	}
+	return err
+}
+
+// Dial implements rdma.Fabric. The address is that of a listener's lifeline, "host:port".
+func (f *Fabric) Dial(ctx context.Context, addr string) (rdma.Conn, error) {
+	ctx, cancel := f.within(ctx, f.opts.HandshakeTimeout)
+	defer cancel()
+	c, err := f.dial(ctx, addr)
+	switch {
+	case err == nil:
+		return c, nil
+	case f.ctx.Err() != nil:
+		return nil, fmt.Errorf("ofi dial %s: %w", addr, rdma.ErrClosed)
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("ofi dial %s: %w: %w", addr, ctx.Err(), err)
+	}
+	return nil, fmt.Errorf("ofi dial %s: %w: %w", addr, rdma.ErrPeerGone, err)
+}
+
+func (f *Fabric) dial(ctx context.Context, addr string) (*conn, error) {
+	var d net.Dialer
+	raw, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	socket, by, err := f.greet(ctx, raw, true)
+	if err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	c, err := newConn(f, raw, by)
+	if err != nil {
+		return nil, err
+	}
+	defer closeOnEnd(ctx, raw)()
+	if err := f.connect(ctx, c, socket); err != nil {
+		return nil, c.abandon(err)
+	}
+	return c, nil
+}
+
+func (f *Fabric) connect(ctx context.Context, c *conn, socket net.Conn) error {
+	mine := f.hello()
+	if !f.dev.message {
+		err := c.attach(func() (*endpoint, error) { return f.dev.newEndpoint(nil) })
+		if err != nil {
+			return err
+		}
+		err = c.with(func(e *endpoint) (err error) { mine.address, err = e.name(); return err })
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := socket.Write(mine.encode()); err != nil {
+		return err
+	}
+	theirs, err := readHello(socket)
+	if err == nil {
+		err = f.compatible(theirs)
+	}
+	if err != nil {
+		return err
+	}
+	c.meet(theirs, theirs.token)
+	if f.dev.message {
+		err = f.connectMessage(ctx, c, &theirs)
+	} else {
+		err = c.with(func(e *endpoint) error { return e.address(theirs.address) })
+	}
+	if err == nil {
+		err = sayReady(socket)
+	}
+	if err == nil {
+		err = expectReady(socket)
+	}
+	if err != nil {
+		return err
+	}
+	return c.start(socket)
+}
+
+func (f *Fabric) connectMessage(ctx context.Context, c *conn, theirs *hello) error {
+	err := c.attach(func() (*endpoint, error) { return f.dev.newEndpoint(theirs.address) })
+	if err == nil {
+		err = c.with(func(e *endpoint) error { return e.connect(theirs.address, theirs.token[:]) })
+	}
+	if err != nil {
+		return err
+	}
+	return c.join(ctx)
+}
+
+// join waits until the fabric has connected the endpoint.
+func (c *conn) join(ctx context.Context) error {
+	select {
+	case <-c.connected:
+		return nil
+	case <-c.dying:
+		return c.reason()
+	case <-ctx.Done():
+		return fmt.Errorf("connecting on the fabric: %w", context.Cause(ctx))
+	}
+}
+
+// start opens the connection, whose handshake is through.
+func (c *conn) start(socket net.Conn) error {
+	if err := socket.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	return c.open(socket)
+}
+
+func sayReady(w io.Writer) error {
+	_, err := w.Write((&frame{kind: kindReady}).append(nil))
+	return err
+}
+
+func expectReady(r io.Reader) error {
+	f, err := readFrame(r, make([]byte, frameSize))
+	if err == nil && f.kind != kindReady {
+		err = rdma.ErrProtocol
+	}
+	if err != nil {
+		return fmt.Errorf("waiting for the peer to be ready: %w", err)
+	}
+	return nil
+}
+
+// hello says what this side is.
+func (f *Fabric) hello() hello {
+	return hello{
+		datagram: !f.dev.message, protocol: f.dev.protocol,
+		maxMessage: uint32(f.opts.MaxMessage), messages: uint32(f.opts.Messages),
+		sightAddr: f.sight.reg.base, sightKey: f.sight.reg.key,
+	}
+}
+
+// compatible refuses a peer whose endpoints cannot talk to ours.
+func (f *Fabric) compatible(theirs hello) error {
+	if theirs.datagram == f.dev.message || theirs.protocol != f.dev.protocol {
+		return fmt.Errorf("the peer's endpoints are not of this side's kind, %s with %s endpoints: %w",
+			f.dev.offer.Provider, f.dev.offer.Endpoint, rdma.ErrProtocol)
+	}
+	if len(theirs.address) == 0 && (theirs.datagram || theirs.token != [tokenSize]byte{}) {
+		return fmt.Errorf("the peer has no address on the fabric: %w", rdma.ErrProtocol)
+	}
+	return nil
+}
+
+// greet does what comes before the hello: the deadline, TLS, authentication.
+func (f *Fabric) greet(ctx context.Context, raw net.Conn, dialed bool) (net.Conn, *Admission, error) {
+	defer closeOnEnd(ctx, raw)()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := raw.SetDeadline(deadline); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := userTimeout(raw, f.opts.PeerTimeout); err != nil {
+		return nil, nil, fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
+	}
+	socket := raw
+	if f.opts.TLS != nil {
+		secure := tls.Server(raw, f.opts.TLS)
+		if dialed {
+			secure = tls.Client(raw, f.opts.TLS)
+		}
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return nil, nil, err
+		}
+		socket = secure
+	}
+	if f.opts.Authenticate == nil {
+		return socket, nil, nil
+	}
+	by, err := f.opts.Authenticate(ctx, socket, dialed)
+	if err != nil {
+		return nil, nil, fmt.Errorf("authenticate: %w", err)
+	}
+	return socket, by, nil
+}
+
+func userTimeout(raw net.Conn, d time.Duration) error {
+	tcp, ok := raw.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	rc, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var set error
+	err = rc.Control(func(fd uintptr) {
+		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
+	})
+	return errors.Join(err, set)
+}
+
+// closeOnEnd closes the socket if the context ends before the returned function is called, so
+// that a handshake blocked in I/O ends with it.
+func closeOnEnd(ctx context.Context, c io.Closer) (stop func()) {
+	cancel := context.AfterFunc(ctx, func() { _ = c.Close() })
+	return func() { cancel() }
+}

@@ -1,0 +1,56 @@
+//go:build ofi && cgo
+
+package ofi
+
+import (
+	"os"
+	"testing"
+
+	"forebay/rdma"
+	"forebay/rdma/rdmatest"
+)
+
+// configurations are what the suite runs on. The test of the peer that is killed starts this
+// binary again, which finds here what it was.
+var configurations = map[string]struct {
+	opts  Options
+	rules rules
+}{
+	"tcp": {opts: Options{Want: Want{Provider: "tcp", Address: "127.0.0.1"}}},
+	"rxm": {opts: Options{Want: Want{Provider: "tcp;ofi_rxm", Address: "127.0.0.1"}}},
+	"net": {opts: Options{Want: Want{Provider: "net", Address: "127.0.0.1"}}},
+	"hardware": {
+		opts:  Options{Want: Want{Provider: "tcp", Address: "127.0.0.1"}},
+		rules: rules{hardwareKeys: true, localKeys: true, noDelivery: true},
+	},
+	"small": {
+		opts: Options{
+			Want:  Want{Provider: "tcp", Address: "127.0.0.1"},
+			Chunk: 64 << 10, Depth: 3, Window: 2, MaxMessage: 100, Messages: 1, Spin: -1,
+		},
+	},
+	"verbs": {opts: Options{Want: Want{Provider: "verbs"}}},
+}
+
+const variable = "FOREBAY_OFI_TEST"
+
+func provider(name string) rdmatest.Provider {
+	c := configurations[name]
+	return rdmatest.Provider{
+		New:  func() (rdma.Fabric, error) { return newFabric(c.opts, c.rules) },
+		Addr: func(testing.TB) string { return "127.0.0.1:0" },
+	}
+}
+
+func TestMain(m *testing.M) { rdmatest.Main(m, provider(os.Getenv(variable))) }
+
+func suite(t *testing.T, name string) {
+	t.Setenv(variable, name)
+	rdmatest.Suite(t, provider(name))
+}
+
+func TestConformanceTCP(t *testing.T)           { suite(t, "tcp") }
+func TestConformanceDatagrams(t *testing.T)     { suite(t, "rxm") }
+func TestConformanceNet(t *testing.T)           { suite(t, "net") }
+func TestConformanceHardwareRules(t *testing.T) { suite(t, "hardware") }
+func TestConformanceSmallBounds(t *testing.T)   { suite(t, "small") }

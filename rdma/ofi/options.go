@@ -1,0 +1,110 @@
+package ofi
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"forebay/rdma"
+	"forebay/rdma/internal/admission"
+)
+
+// Admission is a peer's permission to be connected; see Options.Authenticate.
+type Admission = admission.Admission
+
+// Options configure a Fabric. The zero value means the defaults given below.
+type Options struct {
+	// Want says which of the machine's fabrics to use. Default: see Choose.
+	Want Want
+	// Depth is the number of operations in flight per Conn, up to 65536. Default 1024.
+	Depth int
+	// Chunk is the size in bytes of the pieces into which operations are cut, 4 KiB to 1 GiB, or
+	// less where the fabric takes less at once. Default 1 MiB.
+	Chunk int
+	// Window is how many pieces per Conn the fabric holds at once, 1 to 1024, or fewer where it
+	// takes fewer. Default 64.
+	Window int
+	// MaxMessage is the largest message in bytes, 64 to 64 KiB. Both sides of a connection must
+	// agree. It costs about MaxMessage × Messages × 2 of registered memory per Conn. Default 4 KiB.
+	MaxMessage int
+	// Messages is how many messages may wait to be received, 1 to 128. Default 16.
+	Messages int
+	// Spin is how long the completion queue is polled after the last thing that happened before
+	// the loop sleeps on its wait object. A negative value means not at all. Default 50 µs.
+	Spin time.Duration
+	// PeerTimeout: a peer from which nothing is heard on the lifeline for so long is gone. Pings
+	// are sent three times as often. At least 10 ms. Default 10 s.
+	PeerTimeout time.Duration
+	// HandshakeTimeout bounds the handshake on both sides. Default 5 s.
+	HandshakeTimeout time.Duration
+	// RevokeTimeout is how long Region.Close waits for peers to end what they have in flight
+	// before it disconnects them. Default 1 s.
+	RevokeTimeout time.Duration
+	// TLS, where not nil, encrypts the lifeline, not the endpoint. A dialer needs ServerName or
+	// InsecureSkipVerify in it, a listener a certificate.
+	TLS *tls.Config
+	// Authenticate, where not nil, runs on the lifeline, inside TLS, before anything is exchanged.
+	// It may read and write the stream; the stream's deadline is set. An error ends the
+	// connection. The connection lives no longer than what it was admitted by; nil admits it for
+	// good.
+	Authenticate func(ctx context.Context, stream net.Conn, dialed bool) (*Admission, error)
+	// Log receives refused and broken connections. Default: discard.
+	Log *slog.Logger
+}
+
+const (
+	maxMessage  = 64 << 10
+	maxMessages = 128
+	// maxOp is the largest operation: the largest region (architecture) and some room.
+	maxOp = 1 << 31
+)
+
+func (o Options) withDefaults() Options {
+	defaultTo(&o.Depth, 1024)
+	defaultTo(&o.Chunk, 1<<20)
+	defaultTo(&o.Window, 64)
+	defaultTo(&o.MaxMessage, 4<<10)
+	defaultTo(&o.Messages, 16)
+	defaultTo(&o.Spin, 50*time.Microsecond)
+	defaultTo(&o.PeerTimeout, 10*time.Second)
+	defaultTo(&o.HandshakeTimeout, 5*time.Second)
+	defaultTo(&o.RevokeTimeout, time.Second)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func defaultTo[T ~int | ~int64](v *T, def T) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+// Validate reports every option that is out of its range. Zero values are valid.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	return errors.Join(
+		o.Want.Validate(),
+		within("Depth", o.Depth, 1, 1<<16),
+		within("Chunk", o.Chunk, 4<<10, 1<<30),
+		within("Window", o.Window, 1, 1024),
+		within("MaxMessage", o.MaxMessage, 64, maxMessage),
+		within("Messages", o.Messages, 1, maxMessages),
+		within("Spin", o.Spin, -time.Second, time.Second),
+		within("PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
+		within("HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
+		within("RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),
+	)
+}
+
+func within[T ~int | ~int64](name string, v, low, high T) error {
+	if v < low || v > high {
+		return fmt.Errorf("ofi option %s: %v is not within %v and %v: %w", name, v, low, high, rdma.ErrInvalid)
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+//go:build !ofi || !cgo
+
+package ofi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"forebay/rdma"
+)
+
+// Supported reports whether this program was built with libfabric.
+const Supported = false
+
+// errUnsupported is the answer to everything.
+var errUnsupported = fmt.Errorf("ofi: built without libfabric (build tag ofi): %w", errors.ErrUnsupported)
+
+// Fabric implements rdma.Fabric in programs built with libfabric. Here nobody can make one.
+type Fabric struct{}
+
+var _ rdma.Fabric = (*Fabric)(nil)
+
+// New fails with an error wrapping errors.ErrUnsupported.
+func New(Options) (*Fabric, error) { return nil, errUnsupported }
+
+// List fails with an error wrapping errors.ErrUnsupported.
+func List() ([]Offer, error) { return nil, errUnsupported }
+
+// Version of libfabric: there is none.
+func Version() string { return "" }
+
+// Name implements rdma.Fabric.
+func (*Fabric) Name() string { return "ofi" }
+
+// Offer is the way that was chosen: none.
+func (*Fabric) Offer() Offer { return Offer{} }
+
+// Limits implements rdma.Fabric.
+func (*Fabric) Limits() rdma.Limits { return rdma.Limits{} }
+
+// Register implements rdma.Fabric.
+func (*Fabric) Register(rdma.Memory, rdma.Access) (rdma.Region, error) { return nil, errUnsupported }
+
+// Listen implements rdma.Fabric.
+func (*Fabric) Listen(context.Context, string) (rdma.Listener, error) { return nil, errUnsupported }
+
+// Dial implements rdma.Fabric.
+func (*Fabric) Dial(context.Context, string) (rdma.Conn, error) { return nil, errUnsupported }
+
+// Close implements rdma.Fabric.
+func (*Fabric) Close() error { return nil }
