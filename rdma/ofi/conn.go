@@ -93,17 +93,17 @@ func (c *conn) attach(make func() (*endpoint, error)) error {
 		return c.mu.err
 	}
 	e, err := make()
+	c.mu.endpoint = e // whatever there is of it, the loop closes
 	if err != nil {
 		return err
 	}
 	c.mu.posts.init(c.fabric)
 	c.mu.messages.first = c.mu.posts.contexts()
 	if err := c.mu.messages.open(c.fabric); err != nil {
-		return errors.Join(err, e.close())
+		return err
 	}
 	c.contexts = newContexts(c.id, c.mu.posts.contexts()+c.mu.messages.contexts())
 	e.contexts = c.contexts
-	c.mu.endpoint = e
 	c.fabric.loop.route(c, e)
 	return c.mu.messages.receiveAll(e)
 }

@@ -23,9 +23,11 @@ type loop struct {
 	spin     time.Duration
 	log      *slog.Logger
 	sleeping atomic.Bool
+	rounds   atomic.Uint64 // how often it looked
 	ended    chan struct{}
 	done     []completion
 	touched  []*conn // connections with completions of this round; the loop's own
+	retried  []*conn // room for those that are tried again; the loop's own
 
 	mu struct {
 		sync.Mutex
@@ -55,6 +57,7 @@ func newLoop(d *device, opts Options) *loop {
 func (l *loop) run() {
 	defer close(l.ended)
 	for round := 0; l.work(); round++ {
+		l.rounds.Add(1)
 		n := l.take(l.spin)
 		if n == 0 || round%eventRounds == 0 {
 			n += l.events()
@@ -176,10 +179,11 @@ func (l *loop) stall(c *conn) {
 func (l *loop) retry() bool {
 	l.mu.Lock()
 	stalled := l.mu.stalled
-	l.mu.stalled = nil
+	l.mu.stalled, l.retried = l.retried[:0], stalled
 	l.mu.Unlock()
-	for _, c := range stalled {
+	for i, c := range stalled {
 		c.advance()
+		stalled[i] = nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -3,6 +3,15 @@
 package ofi
 
 // #cgo LDFLAGS: -lfabric
+// #cgo noescape fb_post
+// #cgo noescape fb_read
+// #cgo noescape fb_read_event
+// #cgo nocallback fb_post
+// #cgo nocallback fb_read
+// #cgo nocallback fb_read_event
+// #cgo nocallback fb_inject
+// #cgo nocallback fb_send
+// #cgo nocallback fb_recv
 // #include <stdlib.h>
 // #include "shim.h"
 import "C"
@@ -61,7 +70,7 @@ func (e *fabricError) Is(target error) bool {
 	return ok && int(n) == e.code
 }
 
-func check(call string, ret C.int) error {
+func check[N ~int32](call string, ret N) error {
 	if ret >= 0 {
 		return nil
 	}
@@ -461,6 +470,9 @@ func (d *device) newAccepting(info *C.struct_fi_info) (*endpoint, error) {
 }
 
 func (e *endpoint) fid() uintptr {
+	if e.e.ep == nil {
+		return 0
+	}
 	// Rule 4 of package unsafe: a handle of libfabric's, kept as a number to compare.
 	return uintptr(unsafe.Pointer(&e.e.ep.fid))
 }
@@ -488,9 +500,8 @@ type wire = C.struct_fb_piece
 
 // post hands over pieces in order and returns how many were taken, and why not all.
 func (e *endpoint) post(pieces []wire) (int, error) {
-	var why C.int
-	n := C.fb_post(e.dev.d, &e.e, &pieces[0], C.int(len(pieces)), &why)
-	return int(n), check("fi_writemsg", why)
+	done := C.fb_post(e.dev.d, &e.e, &pieces[0], C.int(len(pieces)))
+	return int(done.n), check("fi_writemsg", done.err)
 }
 
 // newWire describes a piece.

@@ -15,8 +15,7 @@ type Endpoint string
 const (
 	// Message endpoints are connected (FI_EP_MSG): verbs, tcp.
 	Message Endpoint = "message"
-	// Datagram endpoints are reliable and unconnected (FI_EP_RDM): efa, opx, psm2, and the
-	// utility providers that make them of message endpoints.
+	// Datagram endpoints are reliable and unconnected (FI_EP_RDM): efa, opx, psm2, net.
 	Datagram Endpoint = "datagram"
 )
 
@@ -77,9 +76,17 @@ var (
 	}
 )
 
+// broken are layers that are not taken even when they are named, and why.
+var broken = map[string]string{
+	// Seen with 1.17.0 over tcp and over net: fi_trywait(3) on the completion queue of an
+	// endpoint that was closed, and the progress of its connections, crash the process; while one
+	// lives, its wait object does not signal what arrives.
+	"ofi_rxm": "libfabric's ofi_rxm touches the memory of closed endpoints",
+}
+
 // Want restricts the choice. Empty fields do not.
 type Want struct {
-	// Provider as libfabric names it, "verbs" or "tcp;ofi_rxm".
+	// Provider as libfabric names it, "verbs" or "net".
 	Provider string
 	// Domain is a device, "mlx5_0".
 	Domain string
@@ -156,6 +163,11 @@ func Choose(offers []Offer, want Want) (int, []Verdict) {
 
 // refuse says why an offer cannot be taken at all, or "".
 func refuse(o *Offer, want Want) string {
+	for _, layer := range o.layers() {
+		if why := broken[layer]; why != "" {
+			return why
+		}
+	}
 	switch {
 	case want.Provider != "" && o.Provider != want.Provider:
 		return "provider " + want.Provider + " is asked for"

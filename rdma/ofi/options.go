@@ -108,3 +108,6 @@ func within[T ~int | ~int64](name string, v, low, high T) error {
 	}
 	return nil
 }
+
+// NewAdmission admits so many connections at once.
+func NewAdmission(conns int) *Admission { return admission.New(conns) }

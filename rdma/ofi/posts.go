@@ -239,12 +239,15 @@ func (p *posts) abort(c *conn, g *grant) {
 	}
 }
 
+// unregistered memory has no name where the fabric asks for none.
+var unregistered registration
+
 // cutOne makes one piece. It reports false where no stage is free.
 func (p *posts) cutOne(c *conn, slot uint32, o *pending) bool {
 	i := p.spare[len(p.spare)-1]
 	s := piece{slot: slot, off: o.cut, n: min(len(o.op.Local)-o.cut, p.chunk)}
 	mem := o.op.Local[s.off : s.off+s.n]
-	reg := &registration{}
+	reg := &unregistered
 	switch {
 	case o.staged:
 		stage, of, err := c.fabric.stages.take(c)

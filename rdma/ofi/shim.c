@@ -105,9 +105,6 @@ int fb_open(struct fb_device *d, const char **what)
 	*what = "fi_domain";
 	if ((ret = fi_domain(d->fabric, d->info, &d->domain, NULL)))
 		return ret;
-	*what = "fi_eq_open";
-	if ((ret = fi_eq_open(d->fabric, &eq, &d->eq, NULL)))
-		return ret;
 	// Room for what many connections have under way; hardware may have less.
 	*what = "fi_cq_open";
 	for (cq.size = 32768;; cq.size /= 2) {
@@ -120,6 +117,11 @@ int fb_open(struct fb_device *d, const char **what)
 	d->cq_size = cq.size;
 	*what = "wait object";
 	if ((ret = wait_fd(&d->cq->fid, &d->cq_fd)))
+		return ret;
+	if (d->info->ep_attr->type != FI_EP_MSG)
+		return 0; // datagram endpoints have no events
+	*what = "fi_eq_open";
+	if ((ret = fi_eq_open(d->fabric, &eq, &d->eq, NULL)))
 		return ret;
 	return wait_fd(&d->eq->fid, &d->eq_fd);
 }
@@ -190,8 +192,6 @@ int fb_endpoint_open(struct fb_device *d, struct fi_info *info, struct fb_endpoi
 		ret = fi_ep_bind(e->ep, &d->cq->fid, FI_TRANSMIT | FI_RECV);
 	if (!ret)
 		ret = fi_enable(e->ep);
-	if (ret)
-		fb_endpoint_close(e);
 	return ret;
 }
 
@@ -214,7 +214,8 @@ int fb_endpoint_to(struct fb_device *d, const void *addr, size_t len, struct fb_
 	return ret;
 }
 
-// When it returns, nothing of the endpoint touches memory, and it writes no further completion.
+// When it returns, nothing of the endpoint touches memory, and it writes no further completion. It
+// is for endpoints that could not be opened altogether, too.
 int fb_endpoint_close(struct fb_endpoint *e)
 {
 	int ret = 0;
@@ -241,10 +242,9 @@ int fb_insert(struct fb_endpoint *e, const void *addr)
 	return ret == 1 ? 0 : ret < 0 ? ret : -FI_EINVAL;
 }
 
-// fb_post posts pieces in order and returns how many; *err says why it stopped before the end.
-int fb_post(struct fb_device *d, struct fb_endpoint *e, struct fb_piece *p, int n, int *err)
+// fb_post posts pieces in order.
+struct fb_posted fb_post(struct fb_device *d, struct fb_endpoint *e, struct fb_piece *p, int n)
 {
-	*err = 0;
 	for (int i = 0; i < n; i++, p++) {
 		struct iovec iov = {.iov_base = (void *)p->local, .iov_len = p->len};
 		struct fi_rma_iov rma = {.addr = p->addr, .len = p->len, .key = p->key};
@@ -255,12 +255,10 @@ int fb_post(struct fb_device *d, struct fb_endpoint *e, struct fb_piece *p, int 
 		};
 		ssize_t ret = p->write ? fi_writemsg(e->ep, &msg, FI_COMPLETION | d->write_flags)
 				       : fi_readmsg(e->ep, &msg, FI_COMPLETION);
-		if (ret) {
-			*err = (int)ret;
-			return i;
-		}
+		if (ret)
+			return (struct fb_posted){.n = i, .err = (int)ret};
 	}
-	return n;
+	return (struct fb_posted){.n = n};
 }
 
 int fb_send(struct fb_endpoint *e, uintptr_t buf, size_t len, uintptr_t desc, uintptr_t context)
@@ -332,6 +330,8 @@ int fb_read_event(struct fb_device *d, struct fb_event *e)
 	uint32_t event = 0;
 
 	memset(e, 0, sizeof(*e));
+	if (!d->eq)
+		return 0;
 	ssize_t n = fi_eq_read(d->eq, &event, &u, sizeof(u), 0);
 	if (n == -FI_EAVAIL) {
 		struct fi_eq_err_entry err;
@@ -374,16 +374,17 @@ int fb_read_event(struct fb_device *d, struct fb_event *e)
 // fi_trywait allow it first: what came before is not signalled again.
 int fb_sleep(struct fb_device *d, int timeout_ms)
 {
-	struct fid *fids[2] = {&d->cq->fid, &d->eq->fid};
+	struct fid *fids[2] = {&d->cq->fid, d->eq ? &d->eq->fid : NULL};
 	struct pollfd fds[3] = {
 		{.fd = d->wake_fd, .events = POLLIN},
 		{.fd = d->cq_fd, .events = POLLIN},
 		{.fd = d->eq_fd, .events = POLLIN},
 	};
-	int ret = fi_trywait(d->fabric, fids, 2);
+	int n = d->eq ? 2 : 1;
+	int ret = fi_trywait(d->fabric, fids, n);
 	if (ret)
 		return ret == -FI_EAGAIN ? 0 : ret;
-	if (poll(fds, 3, timeout_ms) < 0)
+	if (poll(fds, (nfds_t)n + 1, timeout_ms) < 0)
 		return errno == EINTR ? 0 : -errno;
 	if (fds[0].revents) {
 		uint64_t count;

@@ -51,6 +51,11 @@ struct fb_piece {
 	int32_t write;
 };
 
+// fb_posted is how many pieces were taken, and why not the next.
+struct fb_posted {
+	int32_t n, err;
+};
+
 // fb_done is one completion: of the context with this tag.
 struct fb_done {
 	uint64_t tag, len;
@@ -99,7 +104,7 @@ int fb_connect(struct fb_endpoint *e, const void *addr, const void *param, size_
 int fb_accept(struct fb_endpoint *e);
 int fb_insert(struct fb_endpoint *e, const void *addr);
 
-int fb_post(struct fb_device *d, struct fb_endpoint *e, struct fb_piece *p, int n, int *err);
+struct fb_posted fb_post(struct fb_device *d, struct fb_endpoint *e, struct fb_piece *p, int n);
 int fb_send(struct fb_endpoint *e, uintptr_t buf, size_t len, uintptr_t desc, uintptr_t context);
 int fb_inject(struct fb_endpoint *e, uintptr_t buf, size_t len);
 int fb_recv(struct fb_endpoint *e, uintptr_t buf, size_t len, uintptr_t desc, uintptr_t context);

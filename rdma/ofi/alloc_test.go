@@ -1,0 +1,12 @@
+//go:build ofi && cgo && !race
+
+package ofi
+
+import (
+	"testing"
+
+	"forebay/rdma/rdmatest"
+)
+
+func TestAllocations(t *testing.T)              { rdmatest.Allocations(t, provider("tcp")) }
+func TestAllocationsHardwareRules(t *testing.T) { rdmatest.Allocations(t, provider("hardware")) }
