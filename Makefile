@@ -24,13 +24,32 @@ help: ## Print this list
 	@echo "  PKG=./bbd/... narrows test, race, fuzz, bench and cover; DIR=/some/tree is what demo writes."
 
 .PHONY: build
-build: ## Build bin/bbd and bin/bbctl, static
+build: ## Build bin/bbd and bin/bbctl, static; and with libfabric, bin/bbd-ofi and bin/bbctl-ofi
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl
+	@if scripts/ofi-tools.sh; then $(MAKE) --no-print-directory build-ofi; \
+	elif [ -n "$$CI" ]; then exit 1; else echo "note: bbd-ofi and bbctl-ofi are not built."; fi
+
+.PHONY: build-ofi
+build-ofi:
+	for p in bbd bbctl; do CGO_ENABLED=1 go build -tags ofi -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$$p-ofi ./cmd/$$p || exit 1; done
 
 .PHONY: test
 test: test-tools ## Run all tests; fails on a skip that .ci/allowed-skips does not name
 	@go test -C tools ./...
 	@$(CACHE)/bin/testrun -allow .ci/allowed-skips -- -timeout $(TIMEOUT) $(PKG)
+ifeq ($(PKG),./...)
+	@$(MAKE) --no-print-directory test-ofi
+endif
+
+# The packages that are something else with the build tag ofi.
+OFI := ./rdma/ofi
+
+.PHONY: test-ofi
+test-ofi: ## Run the tests that need libfabric (part of test)
+	@mkdir -p $(CACHE)/bin
+	@go build -C tools -o $(CACHE)/bin/ ./testrun
+	@scripts/ofi-tools.sh
+	@CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) $(OFI)
 
 # What the tests need beyond Go.
 .PHONY: test-tools
@@ -58,6 +77,10 @@ lint: ## Formatting, vet, staticcheck, go fix
 race: test-tools ## Run the short tests with the race detector (needs a C compiler)
 	@command -v $${CC:-gcc} >/dev/null || { echo "the race detector needs a C compiler: apt-get install gcc" >&2; exit 1; }
 	CGO_ENABLED=1 go test -race -short -timeout $(TIMEOUT) $(PKG)
+ifeq ($(PKG),./...)
+	@scripts/ofi-tools.sh
+	CGO_ENABLED=1 go test -tags ofi -race -short -timeout $(TIMEOUT) $(OFI)
+endif
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (3s)

@@ -27,6 +27,16 @@ mapfile -t files < <(ours)
 check gofumpt go tool -modfile=tools/go.mod gofumpt -l "${files[@]}"
 check 'go vet' go vet ./...
 check 'go vet (tools)' go vet -C tools ./...
+# With libfabric, where it is: without, none of these files is looked at.
+ofi() {
+	CGO_ENABLED=1 "$@" -tags ofi ./rdma/ofi
+}
+if scripts/ofi-tools.sh 2>/dev/null; then
+	check 'go vet (ofi)' ofi go vet
+	check 'staticcheck (ofi)' ofi go tool -modfile=tools/go.mod staticcheck
+elif [ -n "${CI:-}" ]; then
+	check libfabric scripts/ofi-tools.sh
+fi
 check staticcheck go tool -modfile=tools/go.mod staticcheck ./...
 check 'go fix' go fix -diff ./...
 [ "$failed" = 0 ] && echo "lint: nothing found"

@@ -89,6 +89,9 @@ func (f *Fabric) Name() string { return "ofi" }
 // Offer is the way that was chosen.
 func (f *Fabric) Offer() Offer { return f.dev.offer }
 
+// maxOp is the largest operation: the largest region (architecture) and some room.
+const maxOp = 1 << 31
+
 // Limits implements rdma.Fabric. Operations larger than what the fabric takes at once are cut, and
 // memory that is not registered is staged where the fabric asks for registration; so there are no
 // more limits than the options'.

@@ -59,8 +59,6 @@ type Options struct {
 const (
 	maxMessage  = 64 << 10
 	maxMessages = 128
-	// maxOp is the largest operation: the largest region (architecture) and some room.
-	maxOp = 1 << 31
 )
 
 func (o Options) withDefaults() Options {
