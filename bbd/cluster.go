@@ -17,7 +17,7 @@ import (
 	"forebay/meta"
 	"forebay/meta/gossip"
 	"forebay/rdma"
-	"forebay/rdma/tcp"
+	"forebay/rdma/route"
 )
 
 // A file has a home: the daemon that it was first written on, the first of its entry's
@@ -264,21 +264,21 @@ func (d *Daemon) bufferChanged(now meta.BufferChange) {
 
 // dialFabric connects to the one-sided fabric of another daemon.
 func (d *Daemon) dialFabric(ctx context.Context, w *wire.Welcome, address string) (rdma.Conn, error) {
-	fabric, err := tcp.New(tcp.Options{
+	way := route.New(route.Offer{
+		TCP: address, OFI: w.OfiAddress,
+		Provider: w.OfiProvider, Endpoint: w.OfiEndpoint, Network: w.OfiNetwork,
+	}, route.Options{
 		PeerTimeout: fabricSilence, Log: d.log, TLS: d.cfg.TLS.Client(),
-		Authenticate: func(_ context.Context, stream net.Conn, _ bool) (*tcp.Admission, error) {
-			return nil, wire.ShowTicket(stream, w.Session, w.DataTicket)
+		Authenticate: func(_ context.Context, stream net.Conn) error {
+			return wire.ShowTicket(stream, w.Session, w.DataTicket)
 		},
 	})
+	conn, _, err := way.Dial(ctx)
 	if err != nil {
+		way.Close()
 		return nil, err
 	}
-	conn, err := fabric.Dial(ctx, address)
-	if err != nil {
-		fabric.Close()
-		return nil, err
-	}
-	return &ownedConn{conn, fabric}, nil
+	return &ownedConn{conn, way}, nil
 }
 
 // transfer carries one-sided operations out, and counts what they have moved.
@@ -301,14 +301,14 @@ func (d *Daemon) transfer(ctx context.Context, conn rdma.Conn, ops []rdma.Op) er
 // fabricSilence is how long another daemon's fabric may be silent.
 const fabricSilence = 10 * time.Second
 
-// ownedConn is a connection whose fabric was made for it alone.
+// ownedConn is a connection whose route was made for it alone.
 type ownedConn struct {
 	rdma.Conn
-	fabric rdma.Fabric
+	route *route.Route
 }
 
 // Close closes both.
-func (c *ownedConn) Close() error { return errors.Join(c.Conn.Close(), c.fabric.Close()) }
+func (c *ownedConn) Close() error { return errors.Join(c.Conn.Close(), c.route.Close()) }
 
 // heldThere are flushes that rest at other daemons.
 type heldThere struct {

@@ -12,6 +12,7 @@ import (
 	"forebay/internal/clustercert"
 	"forebay/internal/wire"
 	"forebay/meta"
+	"forebay/rdma/ofi"
 )
 
 // Config is what a daemon needs to run. cmd/bbd makes it from files, environment
@@ -33,6 +34,7 @@ type Config struct {
 	TLS  *clustercert.Credentials
 
 	FabricAnyPort bool // another port will do for Fabric, if that one is taken
+	OFI           OFI  // one-sided transfers over libfabric, beside those over TCP
 	// Members says which other daemons there are; nil: this one is alone.
 	Members Members
 
@@ -46,6 +48,24 @@ type Config struct {
 
 	Log *slog.Logger
 }
+
+// OFI says whether and how one-sided transfers go over libfabric. The zero value: not at all.
+type OFI struct {
+	Use    OFIUse
+	Listen string   // host:port of the lifelines; "": any port at the host of Fabric
+	Want   ofi.Want // which of the machine's fabrics
+}
+
+// OFIUse says when libfabric is used.
+type OFIUse string
+
+const (
+	// OFIAuto uses it where the program has it, hardware moves the bytes, and they need not be
+	// encrypted: libfabric does not.
+	OFIAuto OFIUse = "auto"
+	// OFIOn uses what there is, and fails where there is nothing.
+	OFIOn OFIUse = "on"
+)
 
 // FlushConfig says how dirty data reach the stores.
 type FlushConfig struct {

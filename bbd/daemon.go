@@ -259,8 +259,11 @@ func checkListeners(cfg Config) error {
 	if cfg.TCP != "" && open && !cfg.Insecure {
 		return bb.E(bb.Invalid, "listen", cfg.TCP, "serving TCP needs a shared key or certificates").WithRemedy(remedy)
 	}
-	if cfg.Fabric != "" && open && !cfg.Insecure && !loopback(cfg.Fabric) {
-		return bb.E(bb.Invalid, "listen", cfg.Fabric, "one-sided transfers beyond loopback need a shared key or certificates").WithRemedy(remedy)
+	for _, address := range []string{cfg.Fabric, cfg.OFI.Listen} {
+		if address == "" || !open || cfg.Insecure || loopback(address) {
+			continue
+		}
+		return bb.E(bb.Invalid, "listen", address, "one-sided transfers beyond loopback need a shared key or certificates").WithRemedy(remedy)
 	}
 	for _, address := range []string{cfg.Admin} {
 		if address != "" && !loopback(address) && !cfg.Insecure {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,9 +26,13 @@ import (
 // before anything that the session held is given to somebody else.
 //
 // The nil fabric serves nobody.
+//
+// The same memory is served over TCP and, where there is libfabric, over that as well:
+// the dialer takes which it has too. A region has one key for both.
 type fabric struct {
 	rdma     *tcp.Fabric
 	listener rdma.Listener
+	ofi      *libfabric // nil: there is none, or it is not wanted
 	log      *slog.Logger
 	accepts  sync.WaitGroup
 
@@ -45,6 +50,7 @@ type reach struct {
 	session   uint64
 	ticket    []byte
 	admission *tcp.Admission
+	way       atomic.Pointer[string] // how its connection came, once there was one
 }
 
 const (
@@ -65,7 +71,10 @@ func newFabric(cfg *Config) (*fabric, error) {
 	f.mu.regions = make(map[bb.RegionID]rdma.Region)
 	f.mu.sessions = make(map[uint64]*reach)
 	var err error
-	f.rdma, err = tcp.New(tcp.Options{TLS: cfg.TLS.Server(), Authenticate: f.authenticate, PeerTimeout: fabricTimeout, Log: cfg.Log})
+	if f.ofi, err = newLibfabric(cfg, f.authenticate); err != nil {
+		return nil, err
+	}
+	f.rdma, err = tcp.New(tcp.Options{TLS: cfg.TLS.Server(), Authenticate: f.authenticate("tcp"), PeerTimeout: fabricTimeout, Log: cfg.Log})
 	return f, bb.Wrap("listen", cfg.Fabric, err)
 }
 
@@ -85,15 +94,24 @@ func (f *fabric) listen(ctx context.Context, cfg *Config, s *store.Store) (err e
 		return bb.Wrap("listen", cfg.Fabric, err)
 	}
 	f.log.Info("listening for one-sided transfers", "address", f.listener.Addr())
-	f.accepts.Go(func() {
-		for {
-			// Connections serve themselves, and end with their sessions.
-			if _, err := f.listener.Accept(ctx); err != nil {
-				return
-			}
+	f.accepts.Go(func() { acceptAll(ctx, f.listener) })
+	if f.ofi != nil {
+		if err := f.ofi.listen(ctx, cfg); err != nil {
+			return err
 		}
-	})
+		f.accepts.Go(func() { acceptAll(ctx, f.ofi.listener) })
+	}
 	return nil
+}
+
+// acceptAll takes connections in, until the listener is closed. They serve themselves, and
+// end with their sessions.
+func acceptAll(ctx context.Context, l rdma.Listener) {
+	for {
+		if _, err := l.Accept(ctx); err != nil {
+			return
+		}
+	}
 }
 
 // close ends all connections. Afterwards nobody else touches the store's memory.
@@ -101,26 +119,29 @@ func (f *fabric) close() error {
 	if f == nil {
 		return nil
 	}
-	err := f.rdma.Close()
+	err := errors.Join(f.rdma.Close(), f.ofi.close())
 	f.accepts.Wait()
 	return err
 }
 
-// authenticate lets in the streams of live sessions.
-func (f *fabric) authenticate(_ context.Context, stream net.Conn, _ bool) (*tcp.Admission, error) {
-	var of *reach
-	_, err := wire.CheckTicket(stream, func(session uint64) []byte {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if of = f.mu.sessions[session]; of == nil {
-			return nil
+// authenticate lets in the streams of live sessions, which come by the way of that name.
+func (f *fabric) authenticate(way string) func(context.Context, net.Conn, bool) (*tcp.Admission, error) {
+	return func(_ context.Context, stream net.Conn, _ bool) (*tcp.Admission, error) {
+		var of *reach
+		_, err := wire.CheckTicket(stream, func(session uint64) []byte {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if of = f.mu.sessions[session]; of == nil {
+				return nil
+			}
+			return of.ticket
+		})
+		if err != nil {
+			return nil, err
 		}
-		return of.ticket
-	})
-	if err != nil {
-		return nil, err
+		of.way.Store(&way)
+		return of.admission, nil
 	}
-	return of.admission, nil
 }
 
 // admit gives a session its way to the fabric.
@@ -149,9 +170,11 @@ func (r *reach) end() {
 
 // tell adds to Welcome where the fabric is, and what opens it.
 func (r *reach) tell(m *wire.Welcome, local net.Addr) {
-	if r != nil {
-		m.DataAddress, m.Session, m.DataTicket = advertised(r.of.listener.Addr(), local.String()), r.session, r.ticket
+	if r == nil {
+		return
 	}
+	m.DataAddress, m.Session, m.DataTicket = advertised(r.of.listener.Addr(), local.String()), r.session, r.ticket
+	r.of.ofi.tell(m, local)
 }
 
 // advertised is the address under which a peer finds a listener. One that listens
@@ -185,6 +208,7 @@ func (r *reach) key(id bb.RegionID) ([]byte, error) {
 		if region, err = f.rdma.Register(rdma.Memory{Bytes: mem}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite); err != nil {
 			return nil, bb.Wrap("register", id.String(), err)
 		}
+		f.ofi.register(id, region)
 		f.mu.regions[id] = region
 	}
 	return region.Key().AppendBinary(nil)
@@ -200,6 +224,7 @@ func (f *fabric) gone(id bb.RegionID) {
 	region := f.mu.regions[id]
 	delete(f.mu.regions, id)
 	f.mu.Unlock()
+	f.ofi.gone(id)
 	if region != nil {
 		_ = region.Close() // over TCP it has no errors
 	}

@@ -85,6 +85,7 @@ type SessionStatus struct {
 	PID      int32     `json:"pid,omitempty"`
 	Since    time.Time `json:"since"`
 	Mapped   bool      `json:"mapped"`
+	Path     string    `json:"path"` // how its bytes travel: shm, ofi/PROVIDER, tcp, messages
 	Handles  int       `json:"handles"`
 	Leases   int       `json:"leases"`
 	InFlight int64     `json:"in_flight"`
@@ -189,12 +190,25 @@ func (d *Daemon) sessionStatus(c cred) []SessionStatus {
 		}
 		s.mu.Lock()
 		all = append(all, SessionStatus{
-			ID: s.id, Client: s.client, UID: s.cred.uid, PID: s.pid, Since: s.since, Mapped: s.mapped,
+			ID: s.id, Client: s.client, UID: s.cred.uid, PID: s.pid, Since: s.since, Mapped: s.mapped, Path: s.path(),
 			Handles: len(s.mu.handles), Leases: len(s.mu.leases), InFlight: s.requests.Load(),
 		})
 		s.mu.Unlock()
 	}
 	return all
+}
+
+// path names the way that the session's bytes travel.
+func (s *session) path() string {
+	if s.mapped {
+		return "shm"
+	}
+	if s.reach != nil {
+		if way := s.reach.way.Load(); way != nil {
+			return *way
+		}
+	}
+	return "messages"
 }
 
 func (r *request) status(m *wire.StatusRequest) (proto.Message, error) {

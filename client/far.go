@@ -14,7 +14,7 @@ import (
 	"forebay/internal/clustercert"
 	"forebay/internal/wire"
 	"forebay/rdma"
-	"forebay/rdma/tcp"
+	"forebay/rdma/route"
 )
 
 // far is the way of a session over TCP to the daemon's memory: a connection of the
@@ -26,7 +26,7 @@ import (
 type far struct {
 	session *session
 	address string
-	fabric  *tcp.Fabric
+	route   *route.Route
 	health  *health
 	log     *slog.Logger
 
@@ -49,16 +49,16 @@ func newFar(s *session, secure *clustercert.Credentials, h *health, log *slog.Lo
 	}
 	f := &far{session: s, address: w.DataAddress, health: h, log: log, turn: make(chan struct{}, 1)}
 	f.turn <- struct{}{}
-	var err error
-	f.fabric, err = tcp.New(tcp.Options{
-		PeerTimeout: farTimeout, TLS: secure.Client(),
-		Authenticate: func(_ context.Context, stream net.Conn, _ bool) (*tcp.Admission, error) {
-			return nil, wire.ShowTicket(stream, w.Session, w.DataTicket)
+	offer := route.Offer{
+		TCP: w.DataAddress, OFI: w.OfiAddress,
+		Provider: w.OfiProvider, Endpoint: w.OfiEndpoint, Network: w.OfiNetwork,
+	}
+	f.route = route.New(offer, route.Options{
+		PeerTimeout: farTimeout, TLS: secure.Client(), Log: log,
+		Authenticate: func(_ context.Context, stream net.Conn) error {
+			return wire.ShowTicket(stream, w.Session, w.DataTicket)
 		},
 	})
-	if err != nil { // these options are right
-		return nil
-	}
 	return f
 }
 
@@ -82,9 +82,10 @@ func (f *far) dial(ctx context.Context) (rdma.Conn, error) {
 	if f.failed.Load() {
 		return nil, errNoFabric
 	}
-	c, err := f.fabric.Dial(ctx, f.address)
+	c, way, err := f.route.Dial(ctx)
 	switch {
 	case err == nil:
+		f.log.Debug("one-sided transfers", "address", f.address, "way", way)
 		f.conn.Store(&c)
 		return c, nil
 	case f.session.broken.Load():
@@ -110,7 +111,7 @@ func (f *far) broke(err error) error {
 // that were under way: they have all completed.
 func (f *far) close() {
 	if f != nil {
-		_ = f.fabric.Close() // over TCP it has no errors
+		_ = f.route.Close() // a connection that failed to end well has ended all the same
 	}
 }
 

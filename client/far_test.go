@@ -16,6 +16,7 @@ import (
 
 	"forebay/internal/bbdtest"
 	"forebay/rdma"
+	"forebay/rdma/route"
 )
 
 // farDaemon starts a real daemon that serves TCP, with a buffer that is open to all.
@@ -296,7 +297,7 @@ func TestFarDown(t *testing.T) {
 	_, dial := farDaemon(t)
 	t.Run("unreachable for a writer", func(t *testing.T) {
 		c := dial()
-		c.current.Load().far.address = "127.0.0.1:1"
+		c.current.Load().far.route = route.New(route.Offer{TCP: "127.0.0.1:1"}, route.Options{})
 		roundTrip(t, c)
 		if c.current.Load().leases() {
 			t.Error("the session takes leases still")
@@ -309,7 +310,7 @@ func TestFarDown(t *testing.T) {
 		c = dial()
 		r := must[*File](t)(c.Buffer("open").Open(ctx, "g"))
 		defer r.Close()
-		c.current.Load().far.address = "127.0.0.1:1"
+		c.current.Load().far.route = route.New(route.Offer{TCP: "127.0.0.1:1"}, route.Options{})
 		if got := must[[]byte](t)(io.ReadAll(r)); !bytes.Equal(got, data) {
 			t.Error("content differs")
 		}

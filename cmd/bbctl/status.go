@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,6 +44,9 @@ type daemonStatus struct {
 			Attempts int       `json:"attempts"`
 		} `json:"last_error"`
 	} `json:"buffers"`
+	Sessions []struct {
+		Path string `json:"path"`
+	} `json:"sessions"`
 	Waiting struct {
 		Writers int     `json:"writers"`
 		Longest float64 `json:"longest"`
@@ -101,6 +107,9 @@ func (a *app) printStatus(s *daemonStatus) {
 				size(t.tier.Used), size(t.tier.Capacity), size(t.tier.Dirty), size(t.tier.Clean), size(t.tier.Populated))
 		}
 	}
+	if len(s.Sessions) > 0 {
+		fmt.Fprintln(a.out, "sessions:", s.paths())
+	}
 	if s.Waiting.Writers > 0 {
 		fmt.Fprintf(a.out, "%d writers wait for room, the longest for %s\n", s.Waiting.Writers, age(s.Waiting.Longest))
 	}
@@ -135,6 +144,19 @@ func (a *app) printStatus(s *daemonStatus) {
 			fmt.Fprintf(a.out, "%s: %d names are held back by a keep pattern\n", b.Name, b.Held)
 		}
 	}
+}
+
+// paths counts the sessions by how their bytes travel: "3 shm, 1 tcp".
+func (s *daemonStatus) paths() string {
+	count := make(map[string]int)
+	for _, session := range s.Sessions {
+		count[session.Path]++
+	}
+	parts := make([]string, 0, len(count))
+	for _, path := range slices.Sorted(maps.Keys(count)) {
+		parts = append(parts, fmt.Sprintf("%d %s", count[path], path))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func newLostCommand(a *app) *cobra.Command {

@@ -54,6 +54,6 @@ memory stays there for the next start.`,
 	flags.StringVar(&o.memory, "memory", "", "short for --memory-size")
 	flags.StringVar(&o.file, "config", "", "YAML file (default "+config.DefaultFile+" if it is there)")
 	config.AddFlags(flags)
-	cmd.AddCommand(config.NewConfigCommand(), newPurgeCommand(), newBenchPutCommand())
+	cmd.AddCommand(config.NewConfigCommand(), newFabricCommand(), newPurgeCommand(), newBenchPutCommand())
 	return cmd
 }

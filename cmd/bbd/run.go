@@ -252,6 +252,9 @@ func adapt(cfg config.Config, proofs *secrets, source meta.Options, log *slog.Lo
 		},
 	}
 	c.Fabric, c.FabricAnyPort = cfg.Listen.FabricAddress()
+	if cfg.Fabric.OFI != config.OFIOff {
+		c.OFI = bbd.OFI{Use: bbd.OFIUse(cfg.Fabric.OFI), Listen: cfg.Listen.OFI, Want: want(cfg.Fabric)}
+	}
 	c.Backing.S3.Endpoint, c.Backing.S3.Region, c.Backing.S3.PathStyle = cfg.S3.Endpoint, cfg.S3.Region, cfg.S3.PathStyle
 	c.Backing.S3.CAFile, c.Backing.S3.CredentialsFile, c.Backing.S3.Logger = cfg.S3.CA, cfg.S3.CredentialsFile, log
 	c.Backing.POSIX.Logger = log

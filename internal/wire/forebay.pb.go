@@ -550,7 +550,11 @@ type Welcome struct {
 	Gid             uint32                 `protobuf:"varint,13,opt,name=gid,proto3" json:"gid,omitempty"`
 	DataAddress     string                 `protobuf:"bytes,14,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"` // host:port of the one-sided tcp fabric; "" when there is none
 	Session         uint64                 `protobuf:"varint,15,opt,name=session,proto3" json:"session,omitempty"`                           // of this connection: what data_ticket belongs to
-	DataTicket      []byte                 `protobuf:"bytes,16,opt,name=data_ticket,json=dataTicket,proto3" json:"data_ticket,omitempty"`    // 32 bytes: proves to the fabric at data_address that this session was admitted
+	DataTicket      []byte                 `protobuf:"bytes,16,opt,name=data_ticket,json=dataTicket,proto3" json:"data_ticket,omitempty"`    // 32 bytes: proves to a fabric, at data_address or ofi_address, that this session was admitted
+	OfiAddress      string                 `protobuf:"bytes,17,opt,name=ofi_address,json=ofiAddress,proto3" json:"ofi_address,omitempty"`    // host:port of the lifeline of the one-sided fabric over libfabric; "" when there is none
+	OfiProvider     string                 `protobuf:"bytes,18,opt,name=ofi_provider,json=ofiProvider,proto3" json:"ofi_provider,omitempty"` // libfabric's name of it: both sides must have the same
+	OfiEndpoint     string                 `protobuf:"bytes,19,opt,name=ofi_endpoint,json=ofiEndpoint,proto3" json:"ofi_endpoint,omitempty"` // message, datagram
+	OfiNetwork      string                 `protobuf:"bytes,20,opt,name=ofi_network,json=ofiNetwork,proto3" json:"ofi_network,omitempty"`    // what libfabric calls the network; a client that is on another one may reach it all the same
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -695,6 +699,34 @@ func (x *Welcome) GetDataTicket() []byte {
 		return x.DataTicket
 	}
 	return nil
+}
+
+func (x *Welcome) GetOfiAddress() string {
+	if x != nil {
+		return x.OfiAddress
+	}
+	return ""
+}
+
+func (x *Welcome) GetOfiProvider() string {
+	if x != nil {
+		return x.OfiProvider
+	}
+	return ""
+}
+
+func (x *Welcome) GetOfiEndpoint() string {
+	if x != nil {
+		return x.OfiEndpoint
+	}
+	return ""
+}
+
+func (x *Welcome) GetOfiNetwork() string {
+	if x != nil {
+		return x.OfiNetwork
+	}
+	return ""
 }
 
 // Error is the message of a reply that failed.
@@ -4527,7 +4559,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05Prove\x12\x14\n" +
 	"\x05proof\x18\x01 \x01(\fR\x05proof\"\x1b\n" +
 	"\x05Pulse\x12\x12\n" +
-	"\x04held\x18\x01 \x01(\rR\x04held\"\xd3\x03\n" +
+	"\x04held\x18\x01 \x01(\rR\x04held\"\xdb\x04\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\"\n" +
 	"\fcapabilities\x18\x02 \x03(\tR\fcapabilities\x12\x12\n" +
@@ -4548,7 +4580,13 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\fdata_address\x18\x0e \x01(\tR\vdataAddress\x12\x18\n" +
 	"\asession\x18\x0f \x01(\x04R\asession\x12\x1f\n" +
 	"\vdata_ticket\x18\x10 \x01(\fR\n" +
-	"dataTicket\"\x83\x01\n" +
+	"dataTicket\x12\x1f\n" +
+	"\vofi_address\x18\x11 \x01(\tR\n" +
+	"ofiAddress\x12!\n" +
+	"\fofi_provider\x18\x12 \x01(\tR\vofiProvider\x12!\n" +
+	"\fofi_endpoint\x18\x13 \x01(\tR\vofiEndpoint\x12\x1f\n" +
+	"\vofi_network\x18\x14 \x01(\tR\n" +
+	"ofiNetwork\"\x83\x01\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x0e\n" +
 	"\x02op\x18\x02 \x01(\tR\x02op\x12\x12\n" +

@@ -94,6 +94,8 @@ type Want struct {
 	Address string
 	// Endpoint is the kind of endpoint.
 	Endpoint Endpoint
+	// Network is an Offer's Fabric: what stands on the same one can talk to each other.
+	Network string
 }
 
 // Validate reports what cannot be meant.
@@ -173,6 +175,8 @@ func refuse(o *Offer, want Want) string {
 		return "provider " + want.Provider + " is asked for"
 	case want.Domain != "" && o.Domain != want.Domain:
 		return "domain " + want.Domain + " is asked for"
+	case want.Network != "" && o.Fabric != want.Network:
+		return "network " + want.Network + " is asked for"
 	case want.Endpoint != "" && o.Endpoint != want.Endpoint:
 		return string(want.Endpoint) + " endpoints are asked for"
 	}

@@ -51,6 +51,7 @@ func TestChoose(t *testing.T) {
 		{"an address", []Offer{ib0, ib1, eth}, Want{Address: "10.0.0.7"}, 2},
 		{"a prefix", []Offer{eth, ib1, ib0}, Want{Address: "10.1.0.0/16"}, 2},
 		{"loopback by address", []Offer{eth, lo, ib0}, Want{Address: "127.0.0.0/8"}, 1},
+		{"a network", []Offer{ib1, eth, lo}, Want{Network: "10.0.0.0/24"}, 1},
 		{"an endpoint", []Offer{eth, netRDM, rxm}, Want{Endpoint: Datagram}, 1},
 		{"a provider that is not there", []Offer{eth, rxm}, Want{Provider: "verbs"}, -1},
 		{"an address on a provider without", []Offer{efa}, Want{Address: "10.0.0.7"}, -1},

@@ -38,15 +38,31 @@ type region struct {
 
 // Register implements rdma.Fabric.
 func (f *Fabric) Register(mem rdma.Memory, access rdma.Access) (rdma.Region, error) {
-	done, err := f.use()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
 	t, err := f.regions.Add(mem.Bytes, access)
 	if err != nil {
 		return nil, err
 	}
+	return f.own(t)
+}
+
+// RegisterAs is Register under the key that the same memory has in another Fabric, with the same
+// access, so that a peer needs to be told one key. All keys of f come from that one.
+func (f *Fabric) RegisterAs(of rdma.Region) (rdma.Region, error) {
+	t, err := f.regions.AddAs(of.Key(), of.Bytes(), of.Access())
+	if err != nil {
+		return nil, err
+	}
+	return f.own(t)
+}
+
+// own makes a region of what stands in the registry.
+func (f *Fabric) own(t *target.Region) (rdma.Region, error) {
+	done, err := f.use()
+	if err != nil {
+		t.Revoke()
+		return nil, err
+	}
+	defer done()
 	r := &region{Region: t, fabric: f, done: make(chan struct{})}
 	r.mu.holders = make(map[*conn]struct{})
 	r.mu.left = make(chan struct{}, 1)

@@ -42,6 +42,9 @@ func (*Fabric) Limits() rdma.Limits { return rdma.Limits{} }
 // Register implements rdma.Fabric.
 func (*Fabric) Register(rdma.Memory, rdma.Access) (rdma.Region, error) { return nil, errUnsupported }
 
+// RegisterAs fails.
+func (*Fabric) RegisterAs(rdma.Region) (rdma.Region, error) { return nil, errUnsupported }
+
 // Listen implements rdma.Fabric.
 func (*Fabric) Listen(context.Context, string) (rdma.Listener, error) { return nil, errUnsupported }
 

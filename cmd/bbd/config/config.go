@@ -13,6 +13,7 @@ type Config struct {
 	Memory   Memory
 	Disk     Disk
 	Listen   Listen
+	Fabric   Fabric
 	Cluster  Cluster
 	NATS     NATS
 	Flush    Flush
@@ -55,8 +56,28 @@ type Listen struct {
 	Socket string // path of the unix socket
 	TCP    string // host:port for clients elsewhere
 	Fabric string // host:port for their one-sided transfers; empty: the port after TCP's; "off": none
+	OFI    string // host:port of what accompanies transfers over libfabric; empty: any port at Fabric's host
 	Admin  string // host:port for HTTP
 }
+
+// Fabric says when one-sided transfers go over libfabric, and by which of the machine's fabrics.
+type Fabric struct {
+	OFI      OFI
+	Provider string // as libfabric names it; empty: any
+	Domain   string // a device; empty: any
+	Address  string // of this machine, or a prefix that holds one; empty: any
+	Endpoint string // message, datagram; empty: any
+}
+
+// OFI says when libfabric is used.
+type OFI string
+
+// The values of fabric.ofi.
+const (
+	OFIAuto OFI = "auto" // where there is hardware, and bytes need not be encrypted
+	OFIOn   OFI = "on"   // fail where it cannot be
+	OFIOff  OFI = "off"  // never
+)
 
 // NATS says where the namespace is kept: at a URL, or in the embedded server.
 type NATS struct {
@@ -137,6 +158,7 @@ func Default() Config {
 		StateDir: "/var/lib/forebay",
 		Memory:   Memory{Size: Size{Share: 25}, Mount: MountAuto, RegionSize: Bytes(1 << 30)},
 		Listen:   Listen{Socket: "/run/forebay/bbd.sock", Admin: "127.0.0.1:7480"},
+		Fabric:   Fabric{OFI: OFIAuto},
 		NATS:     NATS{Embedded: Embedded{SyncInterval: 10 * time.Second}},
 		Flush: Flush{
 			Workers: 8, DirtyAge: 5 * time.Minute, HighWatermark: 80, LowWatermark: 50,

@@ -33,6 +33,7 @@ var sections = []struct{ key, usage string }{
 	{"memory", "The memory tier: where bursts land."},
 	{"disk", "The disk tier: where full segments are spilled when memory is used up. None if dir is empty."},
 	{"listen", "Addresses. An empty one is not listened on; one beyond loopback needs key_file, or tls."},
+	{"fabric", "One-sided transfers over libfabric (InfiniBand, RoCE and others), beside those over TCP at listen.fabric: for clients and daemons that have it too. Needs bbd-ofi. What there is, and what would be taken, shows bbd fabric list."},
 	{"tls", "Mutual TLS for listen.tcp and listen.fabric, and for what this daemon asks of others. With it, nothing else is spoken there. bbctl cluster init makes the files; SIGHUP reads them again."},
 	{"cluster", "How daemons find each other. Without listen, this one is alone."},
 	{"nats", "Where the namespace is kept: on NATS servers at url, or in the embedded server if url is empty."},
@@ -61,7 +62,14 @@ var fields = []field{
 	{"listen.socket", "Unix socket for clients on this node. Its users are who the kernel says they are.", func(c *Config) any { return &c.Listen.Socket }},
 	{"listen.tcp", "host:port for clients elsewhere.", func(c *Config) any { return &c.Listen.TCP }},
 	{"listen.fabric", "host:port at which clients elsewhere write and read the memory itself. Empty: the port after listen.tcp's, or any if that one is taken; off: none, bytes travel in messages.", func(c *Config) any { return &c.Listen.Fabric }},
+	{"listen.ofi", "host:port of the TCP connections that accompany transfers over libfabric. Empty: any port at the host of listen.fabric.", func(c *Config) any { return &c.Listen.OFI }},
 	{"listen.admin", "host:port for HTTP: /metrics, /healthz, /readyz, /status.", func(c *Config) any { return &c.Listen.Admin }},
+
+	{"fabric.ofi", "Whether libfabric is used: auto (where hardware moves the bytes, and tls does not ask for their encryption), on (whatever there is, unencrypted; fail where there is nothing), or off.", func(c *Config) any { return &c.Fabric.OFI }},
+	{"fabric.provider", "libfabric's provider, such as verbs. Empty: the best.", func(c *Config) any { return &c.Fabric.Provider }},
+	{"fabric.domain", "Device, such as mlx5_0. Empty: the best.", func(c *Config) any { return &c.Fabric.Domain }},
+	{"fabric.address", "Address of this machine on the fabric's network, or a prefix such as 10.1.0.0/16 that holds it. Empty: any.", func(c *Config) any { return &c.Fabric.Address }},
+	{"fabric.endpoint", "Kind of endpoints: message or datagram. Empty: the best.", func(c *Config) any { return &c.Fabric.Endpoint }},
 
 	{"tls.ca", "File with the certificates that sign those of daemons and clients. Empty: no TLS.", func(c *Config) any { return &c.TLS.CA }},
 	{"tls.cert", "File with this daemon's certificate, which has the URI forebay:daemon among its names.", func(c *Config) any { return &c.TLS.Cert }},
@@ -130,6 +138,9 @@ func parse(target, from any) error {
 		return nil
 	case *Mount:
 		*t = Mount(text)
+		return nil
+	case *OFI:
+		*t = OFI(text)
 		return nil
 	case *bool:
 		return into(t, text, strconv.ParseBool, "it is neither true nor false")
@@ -210,6 +221,8 @@ func format(target any) string {
 		}
 		return "[" + strings.Join(items, ", ") + "]"
 	case *Mount:
+		return quote(string(*t))
+	case *OFI:
 		return quote(string(*t))
 	case *bool:
 		return strconv.FormatBool(*t)

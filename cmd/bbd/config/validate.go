@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -116,11 +117,14 @@ func (c *Config) validateListen(p *Problems) {
 	}
 	c.address(p, "listen.fabric", fabric, withCertificates)
 	p.check(fabric == "" || l.TCP != "", "listen.fabric", fabric, "only clients that come over TCP use it", "set listen.tcp, or leave it empty")
+	c.address(p, "listen.ofi", l.OFI, withCertificates)
+	c.validateFabric(p)
 	c.address(p, "listen.admin", l.Admin, withNothing)
 	seen := map[string]string{}
 	for _, a := range []struct{ key, address string }{
 		{"listen.tcp", l.TCP},
 		{"listen.fabric", fabric},
+		{"listen.ofi", l.OFI},
 		{"listen.admin", l.Admin},
 		{"cluster.listen", c.Cluster.Listen},
 		{"nats.embedded.listen", c.NATS.Embedded.Listen},
@@ -130,6 +134,19 @@ func (c *Config) validateListen(p *Problems) {
 		if a.address != "" {
 			seen[a.address] = a.key
 		}
+	}
+}
+
+func (c *Config) validateFabric(p *Problems) {
+	f := &c.Fabric
+	oneOf(p, "fabric.ofi", string(f.OFI), string(OFIAuto), string(OFIOn), string(OFIOff))
+	oneOf(p, "fabric.endpoint", f.Endpoint, "", "message", "datagram")
+	address, _ := c.Listen.FabricAddress()
+	p.check(f.OFI != OFIOn || address != "", "fabric.ofi", string(f.OFI), "there are no one-sided transfers", "set listen.tcp, and listen.fabric to something else than off")
+	if f.Address != "" {
+		_, prefix := netip.ParsePrefix(f.Address)
+		_, single := netip.ParseAddr(f.Address)
+		p.check(prefix == nil || single == nil, "fabric.address", f.Address, "it is neither an IP address nor a prefix", "such as 10.1.0.0/16")
 	}
 }
 

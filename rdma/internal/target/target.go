@@ -43,16 +43,29 @@ func (r *Registry) Add(mem []byte, access rdma.Access) (*Region, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.add(rdma.NewRemoteKey(r.mu.last+1), mem, access), nil
+}
+
+// AddAs registers memory under a key that another registry made. All keys of a registry come
+// from the same one.
+func (r *Registry) AddAs(key rdma.RemoteKey, mem []byte, access rdma.Access) (*Region, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.regions[key.ID()] != nil {
+		return nil, fmt.Errorf("register %v twice: %w", key, rdma.ErrInvalid)
+	}
+	return r.add(key, mem, access), nil
+}
+
+// add takes in a region. The lock is held.
+func (r *Registry) add(key rdma.RemoteKey, mem []byte, access rdma.Access) *Region {
 	if r.mu.regions == nil {
 		r.mu.regions = make(map[uint64]*Region)
 	}
-	r.mu.last++
-	region := &Region{
-		registry: r, key: rdma.NewRemoteKey(r.mu.last), access: access, mem: mem,
-		idle: make(chan struct{}),
-	}
-	r.mu.regions[r.mu.last] = region
-	return region, nil
+	r.mu.last = max(r.mu.last, key.ID())
+	region := &Region{registry: r, key: key, access: access, mem: mem, idle: make(chan struct{})}
+	r.mu.regions[key.ID()] = region
+	return region
 }
 
 // Find returns the region with this key: ErrRevoked if there was one, ErrAccess if never.
