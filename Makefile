@@ -42,7 +42,7 @@ ifeq ($(PKG),./...)
 endif
 
 # The packages that are something else with the build tag ofi.
-OFI := ./rdma/ofi
+OFI := ./rdma/ofi ./rdma/route
 
 .PHONY: test-ofi
 test-ofi: ## Run the tests that need libfabric (part of test)
@@ -50,6 +50,8 @@ test-ofi: ## Run the tests that need libfabric (part of test)
 	@go build -C tools -o $(CACHE)/bin/ ./testrun
 	@scripts/ofi-tools.sh
 	@CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) $(OFI)
+	@CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) \
+		-run 'Libfabric|TestFabric|TestCluster(Read|Shared|Over|Replica)' ./bbd
 
 # What the tests need beyond Go.
 .PHONY: test-tools

@@ -63,6 +63,9 @@ func startCluster(t *testing.T, count int) []*node {
 	return startClusterWith(t, count, func(*bbd.Config) {})
 }
 
+// clusterOFI is how the daemons of clusters use libfabric: in a build with it, they do.
+var clusterOFI bbd.OFI
+
 // startClusterWith is startCluster with a change to each daemon's configuration.
 func startClusterWith(t *testing.T, count int, change func(*bbd.Config)) []*node {
 	t.Helper()
@@ -85,6 +88,7 @@ func startClusterWith(t *testing.T, count int, change func(*bbd.Config)) []*node
 		n.change = func(c *bbd.Config) {
 			c.Node, c.Members, c.TCP, c.Fabric, c.Insecure = name, members, "127.0.0.1:0", "127.0.0.1:0", true
 			c.Meta = meta.Options{InProcess: server, Node: name}
+			c.OFI = clusterOFI
 			change(c)
 		}
 		t.Cleanup(func() {

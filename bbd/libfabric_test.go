@@ -18,6 +18,10 @@ import (
 	"forebay/rdma/route"
 )
 
+func init() {
+	clusterOFI = bbd.OFI{Use: bbd.OFIOn, Want: ofi.Want{Provider: "tcp", Address: "127.0.0.1"}}
+}
+
 // libfabricNode is a node that others reach over libfabric, by one of its providers in software.
 func libfabricNode(t *testing.T, want ofi.Want) (n *node, address string) {
 	t.Helper()
@@ -79,4 +83,21 @@ func TestLibfabric(t *testing.T) {
 			wantFarGone(t, c)
 		})
 	}
+}
+
+// TestClusterOverLibfabric: with clusterOFI, one daemon reads from another over libfabric, so all
+// tests of clusters in this build do.
+func TestClusterOverLibfabric(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	content := random(5<<20 + 3)
+	write(t, b, "f", content)
+	wantFile(t, nodes[1].dial().Buffer("shared"), "f", content)
+	for _, s := range nodes[0].daemon.Status().Sessions {
+		if s.Path == "ofi/tcp" {
+			return
+		}
+	}
+	t.Errorf("no daemon reads over libfabric: %+v", nodes[0].daemon.Status().Sessions)
 }
