@@ -18,9 +18,7 @@ import (
 	"forebay/rdma/route"
 )
 
-func init() {
-	clusterOFI = bbd.OFI{Use: bbd.OFIOn, Want: ofi.Want{Provider: "tcp", Address: "127.0.0.1"}}
-}
+func init() { clusterOFI = bbd.OFI{Use: bbd.OFIOn, Want: clusterWant} }
 
 // libfabricNode is a node that others reach over libfabric, by one of its providers in software.
 func libfabricNode(t *testing.T, want ofi.Want) (n *node, address string) {
@@ -95,7 +93,7 @@ func TestClusterOverLibfabric(t *testing.T) {
 	write(t, b, "f", content)
 	wantFile(t, nodes[1].dial().Buffer("shared"), "f", content)
 	for _, s := range nodes[0].daemon.Status().Sessions {
-		if s.Path == "ofi/tcp" {
+		if s.Path == "ofi/"+clusterWant.Provider {
 			return
 		}
 	}
