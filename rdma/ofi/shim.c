@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +14,22 @@
 #include <time.h>
 #include <unistd.h>
 
+// libfabric's cache of registrations keeps memory registered that was closed, and tells by hooks
+// in libc that it was unmapped. The Go runtime maps and unmaps without libc: other memory at the
+// same address would be reached by way of the pages of the old one (seen over verbs: messages
+// that arrived, in memory that was gone). So there must be none, whatever the environment says;
+// what is registered here is registered for long anyway (fi_mr(3), Memory Registration Cache).
+static void no_cache(void)
+{
+	setenv("FI_MR_CACHE_MAX_COUNT", "0", 1);
+	setenv("FI_MR_CACHE_MONITOR", "disabled", 1);
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
 int fb_getinfo(int endpoint, uint64_t write_flags, const char *provider, struct fi_info **out)
 {
+	pthread_once(&once, no_cache); // before libfabric reads its environment
 	struct fi_info *hints = fi_allocinfo();
 	if (!hints)
 		return -FI_ENOMEM;
