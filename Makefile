@@ -63,6 +63,10 @@ test-tools:
 	@if [ "$$(id -u)" != 0 ]; then \
 		echo "note: not root: huge-page mounts and other users' rights are tested as far as an ordinary user may, clusters of hosts not at all."; fi
 
+.PHONY: test-verbs
+test-verbs: ## Run the tests over verbs, on a software device in an emulated machine
+	@scripts/rxe.sh
+
 .PHONY: demo
 demo: build ## Show the main job: burst, kill, recover, drain, compare (DIR=tree to write)
 	@DIR='$(DIR)' scripts/demo.sh
