@@ -5,6 +5,7 @@ package ofi
 import (
 	"os"
 	"testing"
+	"time"
 
 	"forebay/rdma"
 	"forebay/rdma/rdmatest"
@@ -28,7 +29,8 @@ var configurations = map[string]struct {
 			Chunk: 64 << 10, Depth: 3, Window: 2, MaxMessage: 100, Messages: 1, Spin: -1,
 		},
 	},
-	"verbs": {opts: Options{Want: Want{Provider: "verbs"}}},
+	// The device is emulated: what is in flight when a region is revoked takes its time.
+	"verbs": {opts: Options{Want: Want{Provider: "verbs"}, RevokeTimeout: 30 * time.Second}},
 }
 
 const variable = "FOREBAY_OFI_TEST"
