@@ -264,7 +264,7 @@ func (d *Daemon) bufferChanged(now meta.BufferChange) {
 
 // dialFabric connects to the one-sided fabric of another daemon.
 func (d *Daemon) dialFabric(ctx context.Context, w *wire.Welcome, address string) (rdma.Conn, error) {
-	way := route.New(route.Offer{
+	to := route.New(route.Offer{
 		TCP: address, OFI: w.OfiAddress,
 		Provider: w.OfiProvider, Endpoint: w.OfiEndpoint, Network: w.OfiNetwork,
 	}, route.Options{
@@ -273,12 +273,12 @@ func (d *Daemon) dialFabric(ctx context.Context, w *wire.Welcome, address string
 			return wire.ShowTicket(stream, w.Session, w.DataTicket)
 		},
 	})
-	conn, _, err := way.Dial(ctx)
+	conn, way, err := to.Dial(ctx)
 	if err != nil {
-		way.Close()
+		to.Close()
 		return nil, err
 	}
-	return &ownedConn{conn, way}, nil
+	return &ownedConn{conn, to, way}, nil
 }
 
 // transfer carries one-sided operations out, and counts what they have moved.
@@ -294,7 +294,11 @@ func (d *Daemon) transfer(ctx context.Context, conn rdma.Conn, ops []rdma.Op) er
 			written += int64(len(ops[i].Local))
 		}
 	}
-	d.observe.metrics.Moved("tcp", read, written)
+	way := "tcp"
+	if c, ok := conn.(*ownedConn); ok {
+		way = c.way
+	}
+	d.observe.metrics.Moved(way, read, written)
 	return nil
 }
 
@@ -305,6 +309,7 @@ const fabricSilence = 10 * time.Second
 type ownedConn struct {
 	rdma.Conn
 	route *route.Route
+	way   string // as route.Dial names it
 }
 
 // Close closes both.
