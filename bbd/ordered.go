@@ -71,7 +71,8 @@ func (b *buffer) applyLater() {
 }
 
 // noneElsewhere fails while another daemon has to carry out on the store what concerns
-// a path: a flush of it now could be undone by that.
+// a path: a flush of it now could be undone by that. So could it be by what this daemon has
+// taken over a moment ago and not handed to its flusher yet, which keeps the order from then on.
 func (b *buffer) noneElsewhere(ctx context.Context, path string) error {
 	if b.d.cluster == nil {
 		return nil
@@ -80,8 +81,10 @@ func (b *buffer) noneElsewhere(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
+	b.noting.Lock()
+	defer b.noting.Unlock()
 	for i := range ops {
-		if !b.carriesOut(ops[i].By) && concerns(&ops[i], path) {
+		if !b.handed[ops[i].Revision] && concerns(&ops[i], path) {
 			return bb.E(bb.Busy, "flush", b.address(path), "node "+string(ops[i].By)+" has yet to rename or remove what the store has there")
 		}
 	}

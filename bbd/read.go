@@ -23,11 +23,17 @@ type reading struct {
 func (b *buffer) openRead(ctx context.Context, c cred, path string) (e bb.Entry, snap *store.Snapshot, err error) {
 	for range maxMoves {
 		e, snap, err = b.openReadOnce(ctx, c, path)
-		if kind := bb.KindOf(err); b.d.cluster == nil || c.relayed || kind != bb.Busy && kind != bb.NotFound {
+		// The file may have moved, or been replaced or removed, between looking it up and
+		// asking its home, or here, for what it held then.
+		away := b.d.cluster != nil && !c.relayed && (bb.KindOf(err) == bb.Busy || bb.KindOf(err) == bb.NotFound)
+		gone := bb.KindOf(err) == bb.Lost
+		if !away && !gone {
 			break
 		}
-		// The file moved, or was replaced, between looking it up and asking its home.
 		now, lookupErr := b.lookup(ctx, c, "open", path)
+		if gone && bb.KindOf(lookupErr) == bb.NotFound {
+			return now, nil, lookupErr
+		}
 		if lookupErr != nil || now.Revision == e.Revision {
 			break
 		}

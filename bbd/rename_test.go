@@ -110,3 +110,32 @@ func TestRenamesMeetFlushes(t *testing.T) {
 		}
 	}
 }
+
+// A file that is replaced or removed while others open it is never reported as lost.
+func TestOpensMeetReplacements(t *testing.T) {
+	n := startNode(t, nil)
+	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "meet", Keep: []string{"*"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := b.ReadFile(t.Context(), "f"); err != nil && client.KindOf(err) != client.ErrNotFound {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 400 {
+		if err := b.WriteFile(t.Context(), "f", fmt.Append(nil, i), 0o644); err != nil {
+			t.Error(err)
+		}
+		if i%3 == 0 {
+			if err := b.Remove(t.Context(), "f"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	cancel()
+	readers.Wait()
+}

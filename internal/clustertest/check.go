@@ -72,7 +72,8 @@ type Verdict struct {
 //     listed as lost; unavailable in the end is only what has an unreachable holder;
 //   - every error is one that a fault explains;
 //   - every operation ended in time;
-//   - the store holds whole versions that were written under that name.
+//   - the store holds whole versions that were written to the file under that name, or under
+//     the one that it was renamed from.
 func Check(journals []Journal, observations []Observation, w World) Verdict {
 	k := newChecker(journals, w)
 	for _, j := range journals {
@@ -439,8 +440,7 @@ func (k *checker) renames() {
 func (k *checker) store() {
 	for p, text := range k.world.Store {
 		v, err := Identify(text)
-		ever := v == Empty || slices.ContainsFunc(k.effects[p], func(e effect) bool { return e.version == v })
-		if err != nil || !ever {
+		if err != nil || v != Empty && !k.ever(p, v, set[string]{}) {
 			k.wrong("%s in the store: %v (%v), which was never there", p, v, err)
 		}
 	}
@@ -456,6 +456,16 @@ func (k *checker) store() {
 			k.wrong("%s in the store after a drain: %v; it may hold %v", p, v, versions(may))
 		}
 	}
+}
+
+// ever reports whether a file that has had a path has ever held a version, under this name
+// or one before: a rename takes along what the store has of the file, which is older if the
+// newest was not flushed yet.
+func (k *checker) ever(path string, v Version, visited set[string]) bool {
+	visited[path] = true
+	return slices.ContainsFunc(k.effects[path], func(e effect) bool {
+		return e.version == v || e.Op == Rename && e.To == path && !visited[e.Path] && k.ever(e.Path, v, visited)
+	})
 }
 
 func versions(s set[Version]) string {

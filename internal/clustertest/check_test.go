@@ -296,6 +296,21 @@ func TestCheck(t *testing.T) {
 			s.sees("n1", "a/1", Seen{Version: one})
 			s.world.Store = map[string][]byte{"a/1": make([]byte, 100)}
 		}, "never there"},
+		"lost, and the store holds what it was before": {func(s *story) {
+			s.add("a", Record{Op: Put, Path: "a/1", Version: one, Holders: []string{"n2"}})
+			s.add("a", Record{Op: Put, Path: "a/1", Version: two, Holders: []string{"n2"}})
+			s.add("a", Record{Op: Rename, Path: "a/1", To: "a/2", Version: two})
+			s.world = World{Gone: map[string]int64{"n2": s.now}, Store: map[string][]byte{"a/2": Content(one.Seed, one.Size)}}
+			s.sees("n1", "a/2", lostFile)
+			s.observed[0].Lost = []string{"a/2"}
+		}, ""},
+		"the store holds another file's content": {func(s *story) {
+			s.add("a", Record{Op: Put, Path: "a/1", Version: one})
+			s.add("a", Record{Op: Put, Path: "a/2", Version: two})
+			s.sees("n1", "a/1", Seen{Version: one})
+			s.sees("n1", "a/2", Seen{Version: two})
+			s.world.Store = map[string][]byte{"a/2": Content(one.Seed, one.Size)}
+		}, "never there"},
 		"drained, and not in the store": {func(s *story) {
 			s.add("a", Record{Op: Put, Path: "a/1", Version: one})
 			s.sees("n1", "a/1", Seen{Version: one})
