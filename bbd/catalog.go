@@ -139,12 +139,26 @@ func (b *buffer) saveReaders(ctx context.Context, file bb.FileID, newer bb.Gener
 	b.mu.Unlock()
 	for _, v := range older {
 		pinned, _, err := b.pin(ctx, v.snap, &v.entry, 0, v.snap.Size())
-		if err != nil {
+		switch {
+		case err == nil:
+			pinned.Release()
+		case b.reads(file, v.snap): // else the reader has closed it meanwhile, and needs nothing
 			return err
 		}
-		pinned.Release()
 	}
 	return nil
+}
+
+// reads reports whether somebody still reads a snapshot of a file.
+func (b *buffer) reads(file bb.FileID, snap *store.Snapshot) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.mu.reading[file]
+	if r == nil {
+		return false
+	}
+	_, ok := r.snaps[snap]
+	return ok
 }
 
 // flushJob is one file on its way to the store.
