@@ -65,7 +65,7 @@ func newScenario(t *testing.T, change func(i int, d *bbdtest.Daemon)) *scenario 
 func newHosts(t *testing.T) *scenario {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("takes half a minute")
+		t.Skip("a scenario takes half a minute, and longer under the race detector")
 	}
 	return &scenario{t: t, net: netnstest.New(t, 4), store: t.TempDir(), slow: 20 * time.Second}
 }

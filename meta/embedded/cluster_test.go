@@ -181,8 +181,7 @@ func progress(t *testing.T, writers []*writer) {
 // without two of them operations fail when their time is up, until one is back.
 func TestClusterOfThree(t *testing.T) {
 	if testing.Short() {
-		t.Log("three servers take long under the race detector; TestListen starts one")
-		return
+		t.Skip("three servers take long under the race detector; TestListen starts one")
 	}
 	c := newTrio(t)
 	// All start at once, in empty folders, and so do their users.
@@ -284,8 +283,7 @@ func TestClusterOfThree(t *testing.T) {
 // what was acknowledged stays.
 func TestClusterLeaders(t *testing.T) {
 	if testing.Short() {
-		t.Log("three servers take long under the race detector; TestEvenOut says what is handed over")
-		return
+		t.Skip("three servers take long under the race detector; TestEvenOut says what is handed over")
 	}
 	c := newTrio(t)
 	var wg sync.WaitGroup

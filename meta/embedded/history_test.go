@@ -175,8 +175,7 @@ func (r *recorder) do(ctx context.Context, a action) (bb.FileID, error) {
 // FOREBAY_HISTORY=10m makes it go on for that long.
 func TestHistory(t *testing.T) {
 	if testing.Short() {
-		t.Log("it takes long under the race detector; TestHistoryCheck checks the check")
-		return
+		t.Skip("it takes long under the race detector; TestHistoryCheck checks the check")
 	}
 	lasts := 16 * time.Second
 	if s := os.Getenv("FOREBAY_HISTORY"); s != "" {
