@@ -255,21 +255,37 @@ func truncated(err error) error {
 // object opens the content of a file in the store from an offset on, decompressed.
 // Where the file lies now decides the object's name.
 func (b *buffer) object(ctx context.Context, e *bb.Entry, offset int64) (io.ReadCloser, error) {
-	at, err := b.whereabouts(e)
-	if err != nil {
-		return nil, bb.Wrap("read", b.address(e.Name), err)
-	}
-	path, err := b.pathAt(ctx, at)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		pending := b.d.flusher.BufferStats(b.name).StoreOps > 0
+	for missing := ""; ; {
+		at, err := b.whereabouts(e)
+		if err != nil {
+			return nil, bb.Wrap("read", b.address(e.Name), err)
+		}
+		path, err := b.pathAt(ctx, at)
+		if err != nil {
+			return nil, err
+		}
 		from, err := b.d.flusher.Read(ctx, b.name, path, e.Flushed.Codec, offset)
-		if bb.KindOf(err) != bb.NotFound || !pending {
+		if bb.KindOf(err) != bb.NotFound || path == missing {
 			return from, err
 		}
-		// A rename is under way: the store may have the object under its old name still.
+		// A rename of it may be under way, or left over by a daemon that is gone.
+		names, away, opsErr := b.unrenamed(ctx, path)
+		if opsErr != nil {
+			return nil, opsErr
+		}
+		for _, name := range names {
+			if from, err := b.d.flusher.Read(ctx, b.name, name, e.Flushed.Codec, offset); bb.KindOf(err) != bb.NotFound {
+				return from, err
+			}
+		}
+		if away != "" {
+			return nil, bb.E(bb.Unavailable, "read", b.address(path), "node "+string(away)+", which has yet to rename what the store has of it, does not answer").
+				WithRemedy("wait for it; if it is gone for good: bbctl node forget " + string(away))
+		}
+		if len(names) == 0 {
+			missing = path // unless the rename has ended between the two looks
+			continue
+		}
 		select {
 		case <-time.After(settling):
 		case <-ctx.Done():

@@ -11,6 +11,7 @@ import (
 
 	"forebay/client"
 	"forebay/flusher/backing/fault"
+	"forebay/flusher/codec"
 )
 
 // wantStored waits until the store has a content under a name; nil: nothing.
@@ -363,4 +364,82 @@ func TestClusterDeadNodesOperations(t *testing.T) {
 	nodes[0].faults.Set()
 	drain(t, c, "shared")
 	wantStored(t, dir, "e/bus/f", content)
+}
+
+// TestClusterFlushedUnrecorded: what a node has flushed, and died before it could say so,
+// is not lost with it. Other bytes of the same size under the name are not taken for it.
+func TestClusterFlushedUnrecorded(t *testing.T) {
+	content := bytes.Repeat([]byte("flushed"), 1000)
+	for name, test := range map[string]struct {
+		codec  string
+		stored []byte
+		lost   int64
+	}{
+		"as it is":    {"", content, 0},
+		"compressed":  {"zstd", content, 0},
+		"other bytes": {"", bytes.Repeat([]byte("another"), 1000), 1},
+		"fewer":       {"zstd", content[:100], 1},
+		"nothing":     {"", nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := startCluster(t, 2)
+			c := nodes[0].dial()
+			b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Codec: test.codec})
+			nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+			write(t, b, "f", content)
+			c.Close()
+			nodes[0].away()
+			if test.stored != nil {
+				var packed bytes.Buffer
+				w, err := codec.NewWriter(test.codec, &packed)
+				if err == nil {
+					_, err = w.Write(test.stored)
+				}
+				if err == nil {
+					err = w.Close()
+				}
+				if err == nil {
+					err = os.WriteFile(filepath.Join(dir, "f"+codec.Suffix(test.codec)), packed.Bytes(), 0o644)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			there := nodes[1].dial()
+			ctx := limited(t, 20*time.Second)
+			f, err := there.ForgetNode(ctx, "n1")
+			if err != nil || f.LostTotal != test.lost || f.Kept != 1-test.lost {
+				t.Fatalf("%+v (%v)", f, err)
+			}
+			if test.lost > 0 {
+				return
+			}
+			wantFile(t, there.Buffer("shared"), "f", content)
+			if e, err := there.Buffer("shared").Stat(ctx, "f"); err != nil || e.State != client.StateClean {
+				t.Errorf("%+v (%v)", e, err)
+			}
+		})
+	}
+}
+
+// TestClusterReadUnrenamed: what the store has under its old name, because who has renamed
+// it died before the store followed, can be read before that node is given up.
+func TestClusterReadUnrenamed(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	ctx := limited(t, 20*time.Second)
+	if err := b.Mkdir(ctx, "d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, b, "d/a", []byte("content"))
+	drain(t, c, "shared")
+	nodes[0].faults.Set(fault.Rule{Op: "rename", Kind: fault.Refused})
+	for _, names := range [][2]string{{"d/a", "d/b"}, {"d", "e"}, {"e/b", "f"}} {
+		if err := b.Rename(ctx, names[0], names[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes[0].dead()
+	wantFile(t, nodes[1].dial().Buffer("shared"), "f", []byte("content"))
 }

@@ -3,10 +3,13 @@ package bbd
 import (
 	"context"
 	"fmt"
+	"io"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/peer"
+	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -72,29 +75,35 @@ func (r *request) forget(m *wire.NodeName) (proto.Message, error) {
 }
 
 // forgetNode takes a dead node out of the entries of a buffer. What was on the store or
-// on a second node gets a new home; what was in its memory alone is lost.
+// on a second node gets a new home; what was in its memory alone is lost. What the node
+// had yet to rename on the store comes first: then what it has flushed has its name.
 func (b *buffer) forgetNode(ctx context.Context, node bb.NodeID, answer *wire.NodeForgotten) error {
-	var homed []bb.Entry
-	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type == bb.TypeFile && !e.Lost && b.home(&e) == node {
-			homed = append(homed, e)
-		}
-		return nil
-	})
-	if err != nil {
+	if err := b.inherit(ctx, node); err != nil {
 		return err
 	}
-	for i := range homed {
-		if err := b.rehome(ctx, &homed[i], node, answer); err != nil {
+	for {
+		var homed []bb.Entry
+		err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
+			if e.Type == bb.TypeFile && !e.Lost && b.home(&e) == node {
+				homed = append(homed, e)
+			}
+			return nil
+		})
+		if err != nil || len(homed) == 0 { // none: also of those that were renamed during the last scan
 			return err
 		}
+		for i := range homed {
+			if err := b.rehome(ctx, &homed[i], node, answer); err != nil {
+				return err
+			}
+		}
 	}
-	return b.inherit(ctx, node)
 }
 
 // rehome gives one file of a dead node a new home, or says that it is lost.
 func (b *buffer) rehome(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer *wire.NodeForgotten) error {
-	if state := e.State(); replicaOf(e) != "" && (state == bb.StateDirty || state == bb.StateOpen) {
+	state := e.State()
+	if replicaOf(e) != "" && (state == bb.StateDirty || state == bb.StateOpen) {
 		err := b.promoteAt(ctx, replicaOf(e), e)
 		if err == nil {
 			answer.KeptTotal++
@@ -102,10 +111,20 @@ func (b *buffer) rehome(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer
 		}
 		b.d.log.Error("the second copy of a file of a dead node", "file", e.File, "node", replicaOf(e), "err", err)
 	}
+	var flushed *bb.Flushed
+	if state == bb.StateDirty {
+		var err error
+		if flushed, err = b.flushedUnrecorded(ctx, e); err != nil {
+			return err
+		}
+	}
 	var lost bool
 	now, err := b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		if now.File != e.File || now.Lost || b.home(now) != dead {
 			return errNotConcerned
+		}
+		if flushed != nil && now.State() == bb.StateDirty && now.Generation == flushed.Generation {
+			now.Flushed = *flushed
 		}
 		if lost = now.State() != bb.StateClean; lost {
 			now.Lost, now.Open = true, false
@@ -136,6 +155,65 @@ func (b *buffer) rehome(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer
 		answer.Lost = append(answer.Lost, m)
 	}
 	return nil
+}
+
+// flushedUnrecorded returns what the store has of a dirty file if that is all of it: its
+// home may have died between the end of the flush and its record. Nil if it is not.
+func (b *buffer) flushedUnrecorded(ctx context.Context, e *bb.Entry) (*bb.Flushed, error) {
+	if b.spec().Backing == "" {
+		return nil, nil
+	}
+	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	if err != nil {
+		return nil, ignoreNotFound(err)
+	}
+	held, err := b.settled(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer held.Release()
+	s, err := b.d.stores.get(ctx, b.name)
+	if err != nil {
+		return nil, err
+	}
+	// The name in the store, and all else that a flush would record.
+	f := bb.Flushed{Generation: e.Generation, Codec: b.spec().Codec, At: time.Now(), By: b.home(e)}
+	name := path + codec.Suffix(f.Codec)
+	o, err := s.Stat(ctx, name)
+	if err != nil || f.Codec == codec.None && o.Size != e.Size {
+		return nil, ignoreNotFound(err)
+	}
+	as := *e
+	as.Flushed = f
+	sum, size, err := b.objectSum(ctx, &as, path)
+	if err != nil || sum != e.Checksum || size != e.Size {
+		// What cannot be decompressed is some other content too.
+		if kind := bb.KindOf(err); kind == bb.Unavailable || kind == bb.Cancelled {
+			return nil, err
+		}
+		return nil, nil
+	}
+	f.ETag, f.Size, f.Checksum = o.ETag, o.Size, sum
+	if f.Codec != codec.None {
+		stored, err := s.Get(ctx, name, 0, -1)
+		if err != nil {
+			return nil, err
+		}
+		defer stored.Close()
+		var packed summed
+		if _, err := io.Copy(&packed, stored); err != nil {
+			return nil, err
+		}
+		f.Checksum = uint64(packed)
+	}
+	return &f, nil
+}
+
+func ignoreNotFound(err error) error {
+	if bb.KindOf(err) == bb.NotFound {
+		return nil
+	}
+	return err
 }
 
 // drainNode empties a node and lets it go.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/meta"
 )
@@ -89,6 +90,56 @@ func (b *buffer) noneElsewhere(ctx context.Context, path string) error {
 		}
 	}
 	return nil
+}
+
+// settled holds the flushes of a path when no daemon has anything left to do on the store
+// there, so that the store has under the path what was flushed of the file, or nothing.
+// bb.Unavailable if a daemon that has does not answer, or if it takes too long.
+func (b *buffer) settled(ctx context.Context, path string) (*flusher.Held, error) {
+	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
+	defer cancel()
+	for {
+		held, err := b.d.flusher.Hold(ctx, b.name, path)
+		if err != nil {
+			return nil, err
+		}
+		if err = held.Quiet(ctx); err == nil {
+			err = b.noneElsewhere(ctx, path)
+		}
+		if err == nil {
+			return held, nil
+		}
+		held.Release()
+		if bb.KindOf(err) != bb.Busy {
+			return nil, err
+		}
+		select {
+		case <-time.After(othersPause / 10):
+		case <-ctx.Done():
+			return nil, bb.Wrap("store", b.address(path), ctx.Err())
+		}
+	}
+}
+
+// unrenamed returns the names under which the store may have a file still that the
+// namespace has at a path: those from before renames that were not carried out there yet.
+// Who of the daemons that have to is not reachable is named too.
+func (b *buffer) unrenamed(ctx context.Context, path string) (names []string, away bb.NodeID, err error) {
+	ops, err := b.ns.StoreOps(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, op := range slices.Backward(ops) {
+		if op.NewPath == "" || !within(path, op.NewPath) {
+			continue
+		}
+		path = op.OldPath + strings.TrimPrefix(path, op.NewPath)
+		names = append(names, path)
+		if !b.carriesOut(op.By) && !b.d.cluster.reachable(op.By) {
+			away = op.By
+		}
+	}
+	return names, away, nil
 }
 
 // inherit carries out what a dead node has left to do on the store, from now on and

@@ -199,17 +199,11 @@ func (b *buffer) recheckHere(ctx context.Context, what doubt) error {
 	if b.spec().Backing == "" {
 		return nil
 	}
-	held, err := b.d.flusher.Hold(ctx, b.name, what.path)
+	held, err := b.settled(ctx, what.path)
 	if err != nil {
 		return err
 	}
 	defer held.Release()
-	if err := held.Quiet(ctx); err != nil {
-		return err
-	}
-	if err := b.noneElsewhere(ctx, what.path); err != nil {
-		return err
-	}
 	if !what.tree {
 		e, err := b.ns.Resolve(ctx, what.path)
 		if err != nil || e.IsDir() {
