@@ -64,8 +64,9 @@ test-tools:
 	@go build -C tools -o $(CACHE)/bin/ ./testrun
 	@$(S3SERVER) >/dev/null
 	@scripts/netns-tools.sh
+	@scripts/slurm.sh tools || [ -z "$$CI" ]
 	@if [ "$$(id -u)" != 0 ]; then \
-		echo "note: not root: huge-page mounts and other users' rights are tested as far as an ordinary user may, clusters of hosts not at all."; fi
+		echo "note: not root: huge-page mounts and other users' rights are tested as far as an ordinary user may, clusters of hosts and Slurm not at all."; fi
 
 .PHONY: test-verbs
 test-verbs: ## Run the tests over verbs, on a software device in an emulated machine

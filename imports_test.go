@@ -65,6 +65,7 @@ var testLayers = []struct {
 	to   []string
 }{
 	{"internal/clustertest", []string{"client", "internal/..."}},
+	{"internal/slurmtest", []string{"client", "internal/..."}},
 	{"internal/...", []string{"internal/..."}},
 	{"rdma/...", []string{"rdma/...", "internal/..."}},
 	{"meta/...", []string{"meta/...", "internal/...", "scripts/..."}},

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,6 +38,7 @@ type Daemon struct {
 	Memory string          // folder of the memory tier, if there is a Config
 	Clock  time.Duration   // how far its clock is ahead of the machine's, in whole seconds
 	Speaks wire.Versions   // the versions of the control protocol; zero: this release's. Not together with Clock
+	Behind []string        // a command that becomes the one that follows it (nsenter(1)): the daemon is started by it
 
 	tb      testing.TB
 	process *process // nil: none was started, or it was waited for
@@ -174,7 +176,8 @@ func (d *Daemon) command() (*exec.Cmd, error) {
 		}
 	}
 	args = append(args, d.Args...)
-	cmd := exec.Command(d.binary(), args...)
+	line := append(append(slices.Clone(d.Behind), d.binary()), args...)
+	cmd := exec.Command(line[0], line[1:]...)
 	// The daemon dies with the test process, however that ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if d.Host != nil {

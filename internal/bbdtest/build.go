@@ -34,12 +34,18 @@ func (b *binary) get(tb testing.TB, compile func() (string, error)) string {
 	return b.path
 }
 
-var plain, clocked binary
+var plain, clocked, bbctl binary
 
 // Binary returns the path of the bbd binary, which it builds once per test process.
 func Binary(tb testing.TB) string {
 	tb.Helper()
 	return plain.get(tb, func() (string, error) { return compile("bbd") })
+}
+
+// Bbctl returns the path of the bbctl binary, which it builds once per test process.
+func Bbctl(tb testing.TB) string {
+	tb.Helper()
+	return bbctl.get(tb, func() (string, error) { return compilePackage("bbctl", "./cmd/bbctl") })
 }
 
 // clockEnv tells a daemon of clockBinary how many seconds its clock is ahead.
@@ -195,6 +201,10 @@ func moduleRoot() (string, error) {
 }
 
 func compile(name string, args ...string) (string, error) {
+	return compilePackage(name, "./cmd/bbd", args...)
+}
+
+func compilePackage(name, pkg string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	root, err := moduleRoot()
@@ -214,7 +224,7 @@ func compile(name string, args ...string) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", path}, args...), "./cmd/bbd")...)
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", path}, args...), pkg)...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
