@@ -54,6 +54,11 @@ type OFI struct {
 	Use    OFIUse
 	Listen string   // host:port of the lifelines; "": any port at the host of Fabric
 	Want   ofi.Want // which of the machine's fabrics
+
+	faults struct { // in tests
+		hardware bool               // whatever is used counts as hardware
+		refuse   func() (why error) // if not nil, is asked before each registration
+	}
 }
 
 // OFIUse says when libfabric is used.

@@ -110,8 +110,11 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if d.fabric, err = newFabric(&d.cfg); err != nil {
 		return err
 	}
-	options.RegionGone = d.fabric.gone
+	options.RegionMade, options.RegionGone = d.fabric.made, d.fabric.gone
 	if d.store, err = store.Open(ctx, options); err != nil {
+		return err
+	}
+	if err := d.fabric.register(&d.cfg, d.store); err != nil {
 		return err
 	}
 	if d.meta, err = meta.Connect(ctx, d.cfg.Meta); err != nil {
@@ -297,7 +300,7 @@ func (d *Daemon) listen() error {
 		}
 		d.listeners = append(d.listeners, tcp)
 	}
-	if err := d.fabric.listen(d.ctx, &d.cfg, d.store); err != nil {
+	if err := d.fabric.listen(d.ctx, &d.cfg); err != nil {
 		return err
 	}
 	if d.cfg.Admin != "" {

@@ -128,3 +128,31 @@ func CheckRepeatsBound(t *testing.T) {
 		t.Error("a commit without a number")
 	}
 }
+
+// CountsAsHardware has whatever libfabric provider is used count as hardware.
+func (o *OFI) CountsAsHardware() { o.faults.hardware = true }
+
+// Refuse has registrations with libfabric fail with what why returns, if that is not nil.
+func (o *OFI) Refuse(why func() error) { o.faults.refuse = why }
+
+// Registered returns the regions that are registered with libfabric.
+func (d *Daemon) Registered() []bb.RegionID {
+	l := d.fabric.ofi
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.mu.regions))
+}
+
+// Regions returns the regions of a tier.
+func (d *Daemon) Regions(tier bb.Tier) (ids []bb.RegionID) {
+	for _, r := range d.store.Regions() {
+		if r.Tier == tier {
+			ids = append(ids, r.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}

@@ -29,6 +29,9 @@ import (
 //
 // The same memory is served over TCP and, where there is libfabric, over that as well:
 // the dialer takes which it has too. A region has one key for both.
+//
+// Regions are registered outside any request: all that there are before anybody is let
+// in, and each that is made later before any of it is leased.
 type fabric struct {
 	rdma     *tcp.Fabric
 	listener rdma.Listener
@@ -38,8 +41,7 @@ type fabric struct {
 
 	mu struct {
 		sync.Mutex
-		store    *store.Store
-		regions  map[bb.RegionID]rdma.Region // those somebody has asked for
+		regions  map[bb.RegionID]rdma.Region
 		sessions map[uint64]*reach
 	}
 }
@@ -79,13 +81,10 @@ func newFabric(cfg *Config) (*fabric, error) {
 }
 
 // listen starts to accept connections.
-func (f *fabric) listen(ctx context.Context, cfg *Config, s *store.Store) (err error) {
+func (f *fabric) listen(ctx context.Context, cfg *Config) (err error) {
 	if f == nil {
 		return nil
 	}
-	f.mu.Lock()
-	f.mu.store = s
-	f.mu.Unlock()
 	f.listener, err = f.rdma.Listen(ctx, cfg.Fabric)
 	if host, _, split := net.SplitHostPort(cfg.Fabric); cfg.FabricAnyPort && split == nil && errors.Is(err, syscall.EADDRINUSE) {
 		f.listener, err = f.rdma.Listen(ctx, net.JoinHostPort(host, "0"))
@@ -191,27 +190,90 @@ func advertised(listener, local string) string {
 	return listener
 }
 
-// key returns the remote key of a region, which it registers first if need be. The
-// caller has made sure that the session may have it.
+// key returns the remote key of a region. The caller has made sure that the session may
+// have it.
 func (r *reach) key(id bb.RegionID) ([]byte, error) {
 	f := r.of
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	region := f.mu.regions[id]
+	f.mu.Unlock()
 	if region == nil {
-		// While the lock is held, a region that is going comes no further than gone: so it
-		// is either not found here, or unregistered there.
-		_, mem, err := f.mu.store.Region(id)
-		if err != nil {
-			return nil, err
-		}
-		if region, err = f.rdma.Register(rdma.Memory{Bytes: mem}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite); err != nil {
-			return nil, bb.Wrap("register", id.String(), err)
-		}
-		f.ofi.register(id, region)
-		f.mu.regions[id] = region
+		return nil, bb.E(bb.NotFound, "reach", id.String(), "this node has no such region, or it is going")
 	}
 	return region.Key().AppendBinary(nil)
+}
+
+// memoryOnly reports whether the session's way, which may not be settled yet, leads to
+// regions of the memory tier alone; see libfabric.takes.
+func (r *reach) memoryOnly() bool {
+	if r == nil || !r.of.ofi.pins() {
+		return false
+	}
+	way := r.way.Load()
+	return way == nil || *way != "tcp"
+}
+
+// register makes all regions that there are reachable, before anybody is let in.
+func (f *fabric) register(cfg *Config, s *store.Store) error {
+	if f == nil {
+		return nil
+	}
+	start := time.Now()
+	var bytes int64
+	all := s.Regions()
+	for _, info := range all {
+		_, mem, err := s.Region(info.ID)
+		if err == nil {
+			err = f.add(&info, mem)
+		}
+		if refusal, ok := errors.AsType[*refusal](err); ok && cfg.OFI.Use == OFIAuto {
+			f.log.Warn("no one-sided transfers over libfabric: transfers go over TCP", "err", refusal.explain())
+			err = f.ofi.close()
+			f.ofi = nil
+		} else if ok {
+			err = refusal.explain()
+		}
+		if err != nil {
+			return err
+		}
+		bytes += info.Bytes
+	}
+	if f.ofi != nil {
+		f.log.Info("registered with libfabric", "regions", len(all), "bytes", bytes, "took", time.Since(start))
+	}
+	return nil
+}
+
+// made is told of a region that nobody has been lent anything of.
+func (f *fabric) made(info store.RegionInfo, mem []byte) {
+	if f == nil {
+		return
+	}
+	start := time.Now()
+	err := f.add(&info, mem)
+	refusal, refused := errors.AsType[*refusal](err)
+	switch {
+	case refused:
+		f.ofi.fail(refusal.explain())
+	case errors.Is(err, rdma.ErrClosed): // the daemon is stopping
+	case err != nil:
+		f.log.Error("a region cannot be registered: its bytes travel in messages", "region", info.ID, "err", err)
+	case f.ofi != nil:
+		f.log.Info("registered with libfabric", "region", info.ID, "bytes", info.Bytes, "took", time.Since(start))
+	}
+}
+
+// add makes a region reachable. A refusal says that it is, but not over libfabric.
+func (f *fabric) add(info *store.RegionInfo, mem []byte) error {
+	region, err := f.rdma.Register(rdma.Memory{Bytes: mem}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
+	if err != nil {
+		return bb.Wrap("register", info.ID.String(), err)
+	}
+	err = f.ofi.add(info, region)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.regions[info.ID] = region
+	return err
 }
 
 // gone is told of regions that are about to be unmapped. When it returns, no peer

@@ -459,7 +459,8 @@ func (s *session) region(id bb.RegionID) (*wire.Region, error) {
 
 // mayReach reports whether the client may touch all of a region's memory, and can.
 func (s *session) mayReach(info *store.RegionInfo) bool {
-	return (s.mapped || s.reach != nil) && (s.cred.system || info.Owned && info.UID == s.cred.uid)
+	return (s.mapped || s.reach != nil && (info.Tier == bb.TierMemory || !s.reach.memoryOnly())) &&
+		(s.cred.system || info.Owned && info.UID == s.cred.uid)
 }
 
 func (r *request) returnLease(m *wire.ReturnLease) {

@@ -6,8 +6,9 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"time"
+	"syscall"
 
+	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/rdma"
@@ -21,6 +22,8 @@ type libfabric struct {
 	rdma     *ofi.Fabric
 	listener rdma.Listener
 	log      *slog.Logger
+	hardware bool         // moves the bytes
+	refuse   func() error // see OFI.faults
 
 	mu struct {
 		sync.Mutex
@@ -39,7 +42,8 @@ func newLibfabric(cfg *Config, authenticate func(way string) func(context.Contex
 	l.mu.regions = make(map[bb.RegionID]rdma.Region)
 	want := cfg.OFI.Want
 	offer, err := chosen(want)
-	if err == nil && use == OFIAuto && !offer.Hardware() {
+	l.hardware, l.refuse = offer.Hardware() || cfg.OFI.faults.hardware, cfg.OFI.faults.refuse
+	if err == nil && use == OFIAuto && !l.hardware {
 		return nil, nil
 	}
 	if err == nil {
@@ -51,11 +55,10 @@ func newLibfabric(cfg *Config, authenticate func(way string) func(context.Contex
 	case err == nil:
 		return l, nil
 	case use == OFIAuto:
-		cfg.Log.Warn("no one-sided transfers over libfabric", "err", err)
+		cfg.Log.Warn("no one-sided transfers over libfabric", "err", explain("listen", "libfabric", err))
 		return nil, nil
 	}
-	return nil, (&bb.Error{Kind: bb.KindOf(err), Op: "listen", Path: "libfabric", Err: err}).
-		WithRemedy("see what there is with bbd fabric list, or set fabric.ofi to off")
+	return nil, explain("listen", "libfabric", err)
 }
 
 // chosen returns what ofi.New would take.
@@ -109,27 +112,86 @@ func (l *libfabric) tell(m *wire.Welcome, local net.Addr) {
 	m.OfiProvider, m.OfiEndpoint, m.OfiNetwork = o.Provider, string(o.Endpoint), o.Fabric
 }
 
-// register makes a region that is served over TCP reachable under the same key. A fabric
-// that cannot serve all regions serves none: its connections end, and those that had one
-// come back over TCP.
-func (l *libfabric) register(id bb.RegionID, of rdma.Region) {
-	if l == nil {
-		return
+// pins reports whether registered memory stays in memory: where hardware moves the bytes.
+func (l *libfabric) pins() bool {
+	if l == nil || !l.hardware {
+		return false
 	}
-	start := time.Now()
-	region, err := l.rdma.RegisterAs(of)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err != nil {
-		if !l.mu.failed {
-			l.log.Error("a region cannot be registered with libfabric: transfers go over TCP from now on", "region", id, "err", err)
-			l.mu.failed = true
-			go l.rdma.Close() // waits for regions, whose lock the caller may hold
+	return !l.mu.failed
+}
+
+// takes reports whether a region is registered. What is on disk is not where registration
+// pins: it would fill the memory that spilling was to free, and newer kernels refuse it.
+// Its bytes travel in messages then.
+func (l *libfabric) takes(info *store.RegionInfo) bool {
+	return info.Tier == bb.TierMemory || !l.pins()
+}
+
+// add makes a region that is served over TCP reachable under the same key. Its error is a
+// refusal.
+func (l *libfabric) add(info *store.RegionInfo, of rdma.Region) error {
+	if l == nil || !l.takes(info) {
+		return nil
+	}
+	region, err := l.registerAs(of)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.mu.regions[info.ID] = region
+	case !l.mu.failed:
+		return &refusal{region: info.ID, err: err}
+	}
+	return nil
+}
+
+func (l *libfabric) registerAs(of rdma.Region) (rdma.Region, error) {
+	if l.refuse != nil {
+		if err := l.refuse(); err != nil {
+			return nil, err
 		}
+	}
+	return l.rdma.RegisterAs(of)
+}
+
+// fail gives libfabric up. A fabric that cannot serve all regions serves none: its
+// connections end, and those that had one come back over TCP.
+func (l *libfabric) fail(reason error) {
+	l.mu.Lock()
+	first := !l.mu.failed
+	l.mu.failed = true
+	l.mu.Unlock()
+	if !first {
 		return
 	}
-	l.mu.regions[id] = region
-	l.log.Info("registered with libfabric", "region", id, "bytes", len(of.Bytes()), "took", time.Since(start))
+	l.log.Error("transfers go over TCP from now on", "err", reason)
+	_ = l.rdma.Close() // what did not end well has ended all the same
+}
+
+// refusal is a region that libfabric, or the kernel, did not take.
+type refusal struct {
+	region bb.RegionID
+	err    error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+func (r *refusal) explain() error { return explain("register", "region "+r.region.String(), r.err) }
+
+// explain gives an error of libfabric's a kind, and says what to do about it.
+func explain(op, path string, err error) error {
+	kind, remedy := bb.KindOf(err), "see what there is with bbd fabric list, or set fabric.ofi to off"
+	short := errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN)
+	if short {
+		kind = bb.NoSpace
+	}
+	if short || errors.Is(err, syscall.EPERM) {
+		remedy = "let the daemon lock as much memory as its tiers hold, with LimitMEMLOCK= in its unit or ulimit -l; or set fabric.ofi to off"
+	}
+	return (&bb.Error{Kind: kind, Op: op, Path: path, Err: err}).WithRemedy(remedy)
 }
 
 // gone is told of regions that are about to be unmapped; see fabric.gone.

@@ -238,7 +238,7 @@ func (h *handle) mayReach(extents []store.Extent) bool {
 	if !h.s.mapped && h.s.reach == nil {
 		return false
 	}
-	if h.s.cred.system {
+	if h.s.cred.system && !h.s.reach.memoryOnly() {
 		return true
 	}
 	for _, e := range extents {

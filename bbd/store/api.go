@@ -66,6 +66,11 @@ type Options struct {
 	// owner is unmapped and deleted: its memory may not be used any more once
 	// RegionGone has returned. Nil: nobody needs to know.
 	RegionGone func(bb.RegionID)
+	// RegionMade is called, with no lock held that a call of the store's other methods
+	// would need, with each region that is made after Open has returned and its memory,
+	// before any of it is leased or read. What makes the region waits for it. Nil: nobody
+	// needs to know.
+	RegionMade func(RegionInfo, []byte)
 
 	Log *slog.Logger // default: discards
 

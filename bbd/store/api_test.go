@@ -167,7 +167,14 @@ func TestNoRoomAndRegionsThatChangeOwner(t *testing.T) {
 	o := folders(t)
 	o.MemoryBytes = 16 << 20
 	gone := make(chan bb.RegionID, 2)
+	made := make(chan bb.RegionID)
 	o.RegionGone = func(id bb.RegionID) { gone <- id }
+	o.RegionMade = func(info RegionInfo, mem []byte) {
+		if info.Bytes != int64(len(mem)) || info.Tier != bb.TierMemory {
+			t.Errorf("made with %d bytes: %+v", len(mem), info)
+		}
+		made <- info.ID
+	}
 	s := open(t, o)
 	first := fillRegion(t, s, 1001)
 	fillRegion(t, s, 1001)
@@ -194,13 +201,18 @@ func TestNoRoomAndRegionsThatChangeOwner(t *testing.T) {
 	if id := <-gone; id != info.ID {
 		t.Errorf("region %s is gone, not %s", id, info.ID)
 	}
+	time.Sleep(50 * time.Millisecond) // long enough for a lease that does not wait for RegionMade
+	if _, err := s.Lease(LeaseRequest{Buffer: "b", UID: 1002, Bytes: 1}); !errors.Is(err, ErrPopulating) {
+		t.Errorf("while those who must know of the region do not: %v", err)
+	}
+	fresh := <-made
 	var l Lease
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if l, err = s.Lease(LeaseRequest{Buffer: "b", UID: 1002, Bytes: 1}); err == nil || time.Now().After(deadline) {
 			break
 		}
 	}
-	if err != nil || l.Region == info.ID {
+	if err != nil || l.Region != fresh {
 		t.Errorf("user 1002 has a lease in region %s, %v", l.Region, err)
 	}
 	if _, err := os.Stat(info.Path); !errors.Is(err, os.ErrNotExist) {

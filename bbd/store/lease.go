@@ -196,12 +196,20 @@ func (s *Store) replace(old *region, reserved reservation) {
 	} else {
 		fresh.reserved = reserved
 		s.populate.add(fresh) // first, so that whoever finds no room knows that some is coming
+		s.made(fresh)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.replacing--
 	if err == nil {
 		s.mu.regions = append(s.mu.regions, fresh)
+	}
+}
+
+// made tells of a region that nobody else knows yet.
+func (s *Store) made(r *region) {
+	if s.o.RegionMade != nil {
+		s.o.RegionMade(r.info(), r.mem)
 	}
 }
 

@@ -120,6 +120,7 @@ func (s *Store) diskRoom(g *segment) (r *region, unit int64, err error) {
 	if err = cmpErr(r.assign(g.uid, s.instance), r.sync(0, Unit)); err != nil {
 		return nil, 0, cmpErr(err, r.unmap())
 	}
+	s.made(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.regions = append(s.mu.regions, r)

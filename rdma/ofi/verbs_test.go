@@ -4,7 +4,12 @@ package ofi
 
 import (
 	"bytes"
+	"errors"
+	"runtime"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"forebay/rdma"
 )
@@ -45,4 +50,57 @@ func TestVerbsMemoryAtTheSameAddress(t *testing.T) {
 	if !again {
 		t.Error("no memory came to lie where other memory was: the test proves nothing")
 	}
+}
+
+// TestVerbsLockedMemory: memory that the kernel does not let be pinned is refused, with the limit
+// and the remedy; a higher limit is all that it takes.
+func TestVerbsLockedMemory(t *testing.T) {
+	f, err := New(configurations["verbs"].opts)
+	must(t, err)
+	defer f.Close()
+	mem, err := rdma.Allocate(8 << 20)
+	must(t, err)
+	defer mem.Free()
+	var before unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before))
+	limit := func(n uint64) { must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: n, Max: before.Max})) }
+	defer func() { must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before)) }()
+	limit(4 << 20)
+
+	type result struct {
+		r   rdma.Region
+		err error
+	}
+	register := func() result {
+		ch := make(chan result)
+		go func() {
+			runtime.LockOSThread() // for good: nobody else gets a thread without its rights
+			if err := withoutIPCLock(); err != nil {
+				ch <- result{err: err}
+				return
+			}
+			r, err := f.Register(mem, all)
+			ch <- result{r, err}
+		}()
+		return <-ch
+	}
+	if got := register(); !errors.Is(got.err, unix.ENOMEM) || !strings.Contains(got.err.Error(), "may lock 4194304 bytes") ||
+		!strings.Contains(got.err.Error(), "ulimit -l") {
+		t.Errorf("8 MiB where 4 MiB may be locked: %v", got.err)
+	}
+	limit(64 << 20)
+	got := register()
+	must(t, got.err)
+	must(t, got.r.Close())
+}
+
+// withoutIPCLock gives up the right to lock memory beyond the limit, for this thread.
+func withoutIPCLock() error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&head, &data[0]); err != nil {
+		return err
+	}
+	data[0].Effective &^= 1 << unix.CAP_IPC_LOCK
+	return unix.Capset(&head, &data[0])
 }
