@@ -1,0 +1,181 @@
+package slurm
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// visible are what a script of testdata has instead of characters that nobody sees.
+var visible = strings.NewReplacer("⇥", "\t", "␍", "\r", "␈", "\b", "␠", " ")
+
+// optionsOf are the options that an entry of testdata gives.
+func optionsOf(t testing.TB, d *datadriven.TestData) Options {
+	t.Helper()
+	var o Options
+	for _, a := range d.CmdArgs {
+		switch a.Key {
+		case "words":
+			o.Words = a.Vals
+		case "need-pool":
+			o.NeedPool = true
+		case "pools":
+			o.Pools = a.Vals
+		case "expanded":
+			o.Expanded = true
+		case "profile":
+			o.Profiles = map[string]string{a.Vals[0]: strings.Join(a.Vals[1:], " ")}
+		default:
+			t.Fatalf("%s: option %s is not known", d.Pos, a.Key)
+		}
+	}
+	return o
+}
+
+func TestDirectives(t *testing.T) {
+	datadriven.Walk(t, "testdata/directives", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd != "parse" {
+				t.Fatalf("%s: command %s is not known", d.Pos, d.Cmd)
+			}
+			r, problems := Parse([]byte(visible.Replace(d.Input)+"\n"), optionsOf(t, d))
+			return describe(r, problems)
+		})
+	})
+}
+
+// testVars are the job of the tests.
+var testVars = &Vars{
+	Buffer: "job-7-x", Job: "7", ArrayJob: "5", ArrayTask: "2", User: "ann", UID: 1000, GID: 100, Name: "my job", WorkDir: "/home/ann",
+}
+
+// describe prints a request as the daemons would be asked for it.
+func describe(r *Request, problems Problems) string {
+	var b strings.Builder
+	for _, p := range problems {
+		kind := "error"
+		if p.Warning {
+			kind = "warning"
+		}
+		fmt.Fprintf(&b, "%s: %s\n", kind, p)
+	}
+	if problems.Err() != nil {
+		return b.String()
+	}
+	w, err := r.Resolve(testVars)
+	if err != nil {
+		fmt.Fprintln(&b, "not resolved:", err)
+		return b.String()
+	}
+	if w.Job != nil {
+		fmt.Fprintf(&b, "job buffer %s name=%q pool=%q", w.Job.Name, r.Job.Name, r.Job.Pool)
+		describeBuffer(&b, w.Job.Capacity, w.Job.Backing, w.Job.Codec, string(w.Job.Durability), w.Job.Replicas, w.Job.FlushLimit, fmt.Sprint(w.Job.DirtyAge))
+	}
+	for _, c := range w.Creates {
+		fmt.Fprintf(&b, "create %s", c.Name)
+		describeBuffer(&b, c.Capacity, c.Backing, c.Codec, string(c.Durability), c.Replicas, c.FlushLimit, fmt.Sprint(c.DirtyAge))
+	}
+	for _, u := range w.Uses {
+		fmt.Fprintf(&b, "use %s\n", u)
+	}
+	for _, x := range w.Destroys {
+		fmt.Fprintf(&b, "destroy %s hurry=%v\n", x.Name, x.Hurry)
+	}
+	for _, s := range w.In {
+		fmt.Fprintf(&b, "in %s -> bb://%s/%s continue=%v\n", s.URL, s.Buffer, s.Path, s.ContinueOnError)
+	}
+	for _, s := range w.Out {
+		fmt.Fprintf(&b, "out bb://%s/%s -> %s success=%v\n", s.Buffer, s.Path, s.URL, s.OnSuccess)
+	}
+	for _, e := range r.Env(testVars) {
+		fmt.Fprintln(&b, "env", e)
+	}
+	if b.Len() == 0 {
+		return "nothing\n"
+	}
+	return b.String()
+}
+
+func describeBuffer(b *strings.Builder, capacity int64, backing, codec, durability string, replicas int, limit int64, age string) {
+	fmt.Fprintf(b, " capacity=%d backing=%q codec=%q durability=%s replicas=%d limit=%d age=%s\n", capacity, backing, codec, durability, replicas, limit, age)
+}
+
+func TestExpand(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "plain": "plain", "%j.%A.%a.%u.%x.%d": "7.5.2.ann.my job./home/ann", "%%j": "%j", "%": "%", "%z": "%z", "a%": "a%",
+	} {
+		if got := testVars.expand(in); got != want {
+			t.Errorf("%q: %q", in, got)
+		}
+	}
+	alone := &Vars{Job: "9"}
+	if got := alone.expand("%A/%a"); got != "9/0" {
+		t.Errorf("of a job without array: %q", got)
+	}
+}
+
+// TestProfilesAreRead shows that a profile is no way around what a line is refused for.
+func TestProfilesAreRead(t *testing.T) {
+	o := Options{Profiles: map[string]string{"p": "backing=nowhere replicas=7"}}
+	_, problems := Parse([]byte("#BB jobbb profile=p\n"), o)
+	if len(problems.Errors()) != 2 {
+		t.Errorf("a profile's bad options were taken: %v", problems)
+	}
+}
+
+func TestManyDirectives(t *testing.T) {
+	_, problems := Parse([]byte(strings.Repeat("#BB destroy_persistent name=x\n", 2*maxDirectives)), Options{})
+	last := problems[len(problems)-1]
+	if last.Line != maxDirectives+1 || !strings.Contains(last.Reason, "more than") {
+		t.Errorf("%v", last)
+	}
+}
+
+// FuzzParse looks that nothing that is accepted leads out of a buffer or to another place
+// than a store, that problems name places that are there, and that what is said twice is
+// read alike.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"#!/bin/sh\n#BB jobbb capacity=100GiB pool=memory name=a\n#BB stage_in source=/l/%u destination=$BB_JOB_STRIPED/in\n",
+		"#BB create_persistent name=x capacity=1TiB backing=s3://b/%j\n#BB stage_out source=${BB_PERSISTENT_STRIPED_x}/a destination=file:///x on=success\n",
+		"#BB jobbb profile=p\n#BB destroy_persistent name=y hurry\nls\n#BB jobbb\n", "#BB\t\\\n#BB x\r\n", "#BB jobbb capacity=9999999999999999P\n",
+	} {
+		f.Add(s, false)
+	}
+	f.Fuzz(func(t *testing.T, script string, expanded bool) {
+		o := Options{Words: []string{"BB", "DW"}, Profiles: map[string]string{"p": "backing=/b replicas=2"}, Expanded: expanded}
+		r, problems := Parse([]byte(script), o)
+		lines := strings.Split(script, "\n")
+		for _, p := range problems {
+			if p.Line < 1 || p.Line > len(lines) || p.Column < 1 || p.Column > len(lines[p.Line-1])+1 {
+				t.Fatalf("%v is not in the script", p)
+			}
+			if p.Reason == "" || strings.ContainsAny(p.String(), "\n\r") {
+				t.Fatalf("%q is not one line", p.String())
+			}
+		}
+		if problems.Err() != nil {
+			return
+		}
+		if d := describe(r, problems); d == "" {
+			t.Fatal("no description")
+		}
+		w, err := r.Resolve(testVars)
+		if err != nil {
+			return
+		}
+		for _, s := range append(w.In, w.Out...) {
+			if strings.Contains("/"+s.Path+"/", "/../") || s.Buffer == "" {
+				t.Fatalf("%+v leads out of its buffer", s)
+			}
+			if !strings.HasPrefix(s.URL, "file:///") && !strings.HasPrefix(s.URL, "s3://") {
+				t.Fatalf("%+v has no store", s)
+			}
+		}
+		if w.Job != nil && w.Job.Capacity < 0 {
+			t.Fatalf("%+v", w.Job)
+		}
+	})
+}
