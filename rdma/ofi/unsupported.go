@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"forebay/rdma"
 )
@@ -53,3 +54,24 @@ func (*Fabric) Dial(context.Context, string) (rdma.Conn, error) { return nil, er
 
 // Close implements rdma.Fabric.
 func (*Fabric) Close() error { return nil }
+
+// Raw is one end of a connection over libfabric alone. Here nobody can make one.
+type Raw struct{}
+
+// OpenRaw fails with an error wrapping errors.ErrUnsupported.
+func OpenRaw(string, string, int64) (*Raw, error) { return nil, errUnsupported }
+
+// Listen fails.
+func (*Raw) Listen() (string, error) { return "", errUnsupported }
+
+// Serve fails.
+func (*Raw) Serve() error { return errUnsupported }
+
+// Connect fails.
+func (*Raw) Connect(string) error { return errUnsupported }
+
+// Run fails.
+func (*Raw) Run(RawOp, int, int, int64) (time.Duration, error) { return 0, errUnsupported }
+
+// Close does nothing.
+func (*Raw) Close() {}

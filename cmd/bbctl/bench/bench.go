@@ -132,13 +132,13 @@ func invalid(what, value, reason string) error {
 // Sizes say how much is measured. All follow from the size of a file.
 type Sizes struct {
 	Quick  bool  `json:"quick"`
-	File   int64 `json:"file"`   // bytes of the file of rows 1 to 5 and 15
+	File   int64 `json:"file"`   // bytes of the file of rows 1 to 6 and 15
 	Flush  int64 `json:"flush"`  // bytes of rows 11 and 13
 	S3     int64 `json:"s3"`     // bytes of rows 12 and 13
 	Burst  int64 `json:"burst"`  // bytes of row 16
 	Files  int   `json:"files"`  // files that are resident in row 14
 	Rounds int   `json:"rounds"` // times that limit and result are measured, one after the other
-	Small  int   `json:"small"`  // operations of one round of rows 7 to 10
+	Small  int   `json:"small"`  // operations of one round of rows 6 to 10
 
 	DurableTime time.Duration `json:"durable_time_ns"` // of each load of row 17
 }

@@ -41,14 +41,14 @@ func TestChoose(t *testing.T) {
 		return n
 	}
 	all, err := choose(rows(), nil)
-	if want := []int{1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}; err != nil || !slices.Equal(numbers(all), want) {
+	if want := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}; err != nil || !slices.Equal(numbers(all), want) {
 		t.Errorf("all rows: %v, %v", numbers(all), err)
 	}
 	some, err := choose(rows(), []string{"7,1", "2", "7"})
 	if want := []int{1, 2, 7}; err != nil || !slices.Equal(numbers(some), want) {
 		t.Errorf("some rows: %v, %v", numbers(some), err)
 	}
-	for _, bad := range []string{"0", "6", "19", "-1", "x", "1x", "1e1"} {
+	for _, bad := range []string{"0", "19", "-1", "x", "1x", "1e1"} {
 		if _, err := choose(rows(), []string{bad}); !errors.Is(err, bb.Invalid) || !strings.Contains(err.Error(), bad) {
 			t.Errorf("row %q: %v", bad, err)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"forebay/client"
 	"forebay/internal/bb"
+	"forebay/rdma/ofi"
 )
 
 // daemon is a bbd that rows talk to: a process of ours, or a running one.
@@ -30,6 +31,7 @@ type daemon struct {
 
 	// Of our own:
 	binary  string
+	args    []string // further ones
 	dir     string
 	memory  int64
 	env     []string
@@ -71,13 +73,17 @@ func peer(socket string) (int, error) {
 	return int(cred.Pid), nil
 }
 
-// findDaemon returns the daemon's binary.
+// findDaemon returns the daemon's binary: of the same kind as this program.
 func findDaemon(path string) (string, error) {
 	if path != "" {
 		return path, nil
 	}
 	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "bbd")
+		name := "bbd"
+		if ofi.Supported {
+			name = "bbd-ofi"
+		}
+		beside := filepath.Join(filepath.Dir(self), name)
 		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
 			return beside, nil
 		}
@@ -125,8 +131,11 @@ func (d *daemon) ours() bool { return d.binary != "" }
 
 // launch starts the process without waiting until it serves.
 func (d *daemon) launch() error {
-	p, err := startProcess(exec.Command(d.binary, "--dev", "--dir", d.dir, "--memory", strconv.FormatInt(d.memory, 10),
-		"--nats-embedded-listen", d.nats[len("nats://"):], "--listen-tcp", d.tcp, "--key-file", d.key, "--log-level", "warn"), d.env)
+	args := append([]string{
+		"--dev", "--dir", d.dir, "--memory", strconv.FormatInt(d.memory, 10),
+		"--nats-embedded-listen", d.nats[len("nats://"):], "--listen-tcp", d.tcp, "--key-file", d.key, "--log-level", "warn",
+	}, d.args...)
+	p, err := startProcess(exec.Command(d.binary, args...), d.env)
 	if err != nil {
 		return bb.Wrap("bench", d.binary, err)
 	}

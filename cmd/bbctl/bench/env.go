@@ -23,7 +23,8 @@ type env struct {
 	state string // folder of our daemons' state
 	store string // folder on the file system to flush to
 
-	daemon *daemon // ours, or the one at --socket; nil: not needed yet
+	fabric []string // further arguments of our daemons
+	daemon *daemon  // ours, or the one at --socket; nil: not needed yet
 	client *client.Client
 	s3     *s3Server
 	source memory
@@ -106,6 +107,7 @@ func (e *env) startDaemon(ctx context.Context, memory int64) error {
 	if err != nil {
 		return err
 	}
+	d.args = e.fabric
 	e.daemon = d
 	return d.start(ctx)
 }
@@ -136,6 +138,9 @@ func (e *env) withMemory(ctx context.Context, memory int64, row func() error) er
 
 // status is what we need of the daemon's status.
 type status struct {
+	Sessions []struct {
+		Path string `json:"path"`
+	} `json:"sessions"`
 	Memory struct {
 		Capacity   int64 `json:"capacity"`
 		Populating bool  `json:"populating"`

@@ -62,10 +62,15 @@ func remote(ctx context.Context, e *env) (_ []Result, err error) {
 	}}, nil
 }
 
+// mover moves bytes without us, there or back: the limit.
+type mover interface {
+	move(p []byte, send bool) (time.Duration, error)
+}
+
 // remoteTimes are the rates of all rounds.
 type remoteTimes struct{ sent, written, received, read []float64 }
 
-func (t *remoteTimes) round(ctx context.Context, p *localPair, raw *streams, into []byte) error {
+func (t *remoteTimes) round(ctx context.Context, p *localPair, raw mover, into []byte) error {
 	size := int64(len(p.source))
 	took, err := raw.move(p.source, true)
 	if err != nil {

@@ -40,7 +40,7 @@ func (u unmeasured) Error() string { return u.reason }
 // cannot says why a row cannot be measured here.
 func cannot(format string, args ...any) error { return unmeasured{fmt.Sprintf(format, args...)} }
 
-// rows are all rows, in order. Row 6 is a benchmark of package rdma: it needs libfabric.
+// rows are all rows, in order.
 func rows() []row {
 	return []row{
 		{1, "local write, checksummed and committed", localWrite},
@@ -48,6 +48,7 @@ func rows() []row {
 		{3, "local read, mapped", mappedRead},
 		{4, "local write, 4 clients", manyWriters},
 		{5, "remote write and read, tcp, 1 MiB", remote},
+		{6, "remote write and read, ofi over tcp", overLibfabric},
 		{7, "sync of 4 KiB appended", syncAppended},
 		{8, "create + write 4 KiB + close, one client", createOne},
 		{9, "create + write 4 KiB + close, 64 in flight", createMany},
@@ -75,10 +76,8 @@ func choose(all []row, args []string) ([]row, error) {
 		switch {
 		case err != nil:
 			return nil, invalid("row", word, "is not a number")
-		case number == 6:
-			return nil, invalid("row", word, "is about libfabric: the benchmarks of package rdma measure it")
 		case at < 0:
-			return nil, invalid("row", word, "there is no such row; there are 1 to 5 and 7 to 18")
+			return nil, invalid("row", word, "there is no such row; there are 1 to 18")
 		}
 		chosen = append(chosen, all[at])
 	}

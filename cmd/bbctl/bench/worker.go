@@ -24,6 +24,8 @@ const (
 	workEchoNet = "echo-net" // the same through package net, as a Go daemon would
 	workWrite   = "write"    // writes a file for each order
 	workStream  = "stream"   // sends or receives over plain TCP for each order
+	workTarget  = "target"   // has memory that is reached one-sided, and answers messages
+	workRaw     = "raw"      // the same over libfabric alone
 )
 
 // order tells a worker what to do; it answers each with an outcome.
@@ -33,7 +35,8 @@ type order struct {
 }
 
 type outcome struct {
-	Error string `json:"error,omitempty"`
+	Error   string `json:"error,omitempty"`
+	Address string `json:"address,omitempty"` // of a worker that others connect to, once
 }
 
 // writer is how a writing worker is started.
@@ -47,6 +50,7 @@ type writer struct {
 func newWorkerCommand() *cobra.Command {
 	var w writer
 	var streams int
+	var provider string
 	cmd := &cobra.Command{
 		Use: "worker KIND", Hidden: true, Args: cobra.ExactArgs(1), SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,6 +63,10 @@ func newWorkerCommand() *cobra.Command {
 				return w.serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 			case workStream:
 				return streamer{w.Address, streams, w.Bytes}.serve(cmd.InOrStdin(), cmd.OutOrStdout())
+			case workTarget:
+				return serveTarget(cmd.Context(), provider, w.Bytes, cmd.OutOrStdout())
+			case workRaw:
+				return serveRaw(w.Bytes, cmd.OutOrStdout())
 			default:
 				return invalid("worker", args[0], "there is no such kind")
 			}
@@ -66,6 +74,7 @@ func newWorkerCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&w.Address, "address", "", "of the daemon, or of the other end of streams")
 	cmd.Flags().IntVar(&streams, "streams", 1, "TCP connections")
+	cmd.Flags().StringVar(&provider, "provider", "", "of one-sided operations")
 	cmd.Flags().StringVar(&w.Buffer, "buffer", "", "to write to")
 	cmd.Flags().Int64Var(&w.Bytes, "bytes", 0, "of each file, or each time")
 	cmd.Flags().Int64Var(&w.Source, "source", 0, "bytes of memory to write from")

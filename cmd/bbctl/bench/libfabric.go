@@ -1,0 +1,445 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"forebay/rdma"
+	"forebay/rdma/ofi"
+	"forebay/rdma/tcp"
+)
+
+// Row 6: bytes between two processes over libfabric, by its own provider over TCP on
+// loopback: files as in row 5, and below them one-sided operations and messages.
+
+// overTCP is the libfabric that the row is about, which every machine has.
+var overTCP = ofi.Want{Provider: "tcp", Endpoint: ofi.Message, Address: "127.0.0.1"}
+
+const (
+	fabricMemory = 64 << 20 // bytes that one-sided operations go round in
+	large        = 1 << 20
+	small        = 4 << 10
+	message      = 64
+	window       = 64 // of the limit for large operations: the window of fi_rma_bw
+)
+
+func overLibfabric(ctx context.Context, e *env) ([]Result, error) {
+	if !ofi.Supported {
+		return nil, cannot("this bbctl was built without libfabric: bbctl-ofi measures it")
+	}
+	if e.opts.socket != "" {
+		return nil, cannot("it needs a daemon of its own, which listens over libfabric: run it without --socket")
+	}
+	e.fabric = []string{"--fabric-ofi", "on", "--fabric-provider", overTCP.Provider, "--fabric-address", overTCP.Address}
+	defer func() { e.fabric = nil }()
+	var results []Result
+	err := e.withMemory(ctx, e.sizes.memory(), func() (err error) {
+		results, err = libfabricFiles(ctx, e)
+		return err
+	})
+	if err != nil {
+		return results, err
+	}
+	below, err := oneSided(ctx, e)
+	return append(results, below...), err
+}
+
+// libfabricFiles writes and reads a file over libfabric, in turns with libfabric alone.
+func libfabricFiles(ctx context.Context, e *env) (_ []Result, err error) {
+	p, err := newLocalPair(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.done()) }()
+	far, err := e.daemon.dialFar(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, far.Close()) }()
+	p.buffer = far.Buffer(p.buffer.Name())
+	into, err := anonymous(e.sizes.File)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, into.free()) }()
+	var times remoteTimes
+	for round := range e.sizes.Rounds + 1 {
+		if round == 1 {
+			times = remoteTimes{} // the first round touched the memory, and opened connections
+			if err := goesBy(ctx, e, "ofi/"+overTCP.Provider); err != nil {
+				return nil, err
+			}
+		}
+		if err := times.round(ctx, p, raw{}, into.bytes); err != nil {
+			return nil, err
+		}
+	}
+	size := quantity(float64(e.sizes.File), Bytes)
+	return []Result{{
+		What: "remote write, ofi over tcp, 1 MiB", Goal: ratioGoal("0.9", 0.9),
+		Limit:  figure(fmt.Sprintf("fi_write of 1 MiB, %d in flight, as fi_rma_bw does it, %s", window, size), BytesPerSecond, times.sent),
+		Result: figure("create, write "+size+" in 1 MiB writes, close, over libfabric", BytesPerSecond, times.written),
+	}, {
+		What: "remote read, ofi over tcp, 1 MiB", Goal: ratioGoal("0.9", 0.9),
+		Limit:  figure(fmt.Sprintf("fi_read of 1 MiB, %d in flight, %s", window, size), BytesPerSecond, times.received),
+		Result: figure("open, read "+size+" in 1 MiB reads, verified, close, over libfabric", BytesPerSecond, times.read),
+	}}, nil
+}
+
+// goesBy fails unless some session of the daemon's goes a way.
+func goesBy(ctx context.Context, e *env, path string) error {
+	s, err := e.status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, session := range s.Sessions {
+		if session.Path == path {
+			return nil
+		}
+	}
+	return fmt.Errorf("no session goes by %s: %+v", path, s.Sessions)
+}
+
+// oneSided compares what rdma/ofi makes of libfabric with libfabric alone, and its
+// processor time with the provider that does without.
+func oneSided(ctx context.Context, e *env) (_ []Result, err error) {
+	ours, err := startFabricPair(ctx, "ofi")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, ours.stop()) }()
+	plain, err := startFabricPair(ctx, "tcp")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, plain.stop()) }()
+	cases := []fabricCase{
+		{"write of 1 MiB", BytesPerSecond, ofi.RawWrite, large, window, e.sizes.File / large},
+		{"message of 64 B, one way", Seconds, ofi.RawEcho, message, 1, int64(e.sizes.Small)},
+		{"write of 4 KiB, until it is there", Seconds, ofi.RawDeliver, small, 1, int64(e.sizes.Small)},
+		{"read of 4 KiB", Seconds, ofi.RawRead, small, 1, int64(e.sizes.Small)},
+		{"writes of 4 KiB, 1 in flight", PerSecond, ofi.RawDeliver, small, 1, int64(e.sizes.Small)},
+		{"writes of 4 KiB, 4 in flight", PerSecond, ofi.RawDeliver, small, 4, int64(e.sizes.Small)},
+		{"writes of 4 KiB, 16 in flight", PerSecond, ofi.RawDeliver, small, 16, int64(e.sizes.Small)},
+	}
+	var results []Result
+	for _, c := range cases {
+		r, err := c.compare(ctx, e, ours)
+		if err != nil {
+			return results, fmt.Errorf("%s: %w", c.what, err)
+		}
+		results = append(results, r)
+	}
+	var cpu [2][]float64
+	for range e.sizes.Rounds {
+		for i, p := range []*fabricPair{plain, ours} {
+			used, err := p.processorTime(ctx, e.sizes.File)
+			if err != nil {
+				return results, err
+			}
+			cpu[i] = append(cpu[i], used)
+		}
+	}
+	return append(results, Result{
+		What:   "processor time of writes of 1 MiB",
+		Limit:  figure("rdma/tcp, both processes", CPUPerGiB, cpu[0]),
+		Result: figure("rdma/ofi over libfabric's tcp, both processes", CPUPerGiB, cpu[1]),
+	}), nil
+}
+
+// fabricCase is one kind of operation.
+type fabricCase struct {
+	what  string
+	unit  Unit
+	op    ofi.RawOp
+	size  int
+	depth int
+	count int64
+}
+
+// compare measures libfabric alone and ours in turns.
+func (c fabricCase) compare(ctx context.Context, e *env, ours *fabricPair) (Result, error) {
+	var limit, result []float64
+	for round := range e.sizes.Rounds + 1 {
+		alone, err := raw{}.run(c.op, c.size, c.depth, c.count)
+		if err != nil {
+			return Result{}, err
+		}
+		took, err := ours.run(ctx, c.op, c.size, c.depth, c.count)
+		if err != nil {
+			return Result{}, err
+		}
+		if round > 0 { // the first one warms up
+			limit, result = append(limit, c.value(alone)), append(result, c.value(took))
+		}
+	}
+	return Result{
+		What:   c.what,
+		Limit:  figure(fmt.Sprintf("libfabric alone, one thread that polls, %d in flight", c.depth), c.unit, limit),
+		Result: figure("rdma/ofi", c.unit, result),
+	}, nil
+}
+
+func (c fabricCase) value(took time.Duration) float64 {
+	switch {
+	case c.unit == BytesPerSecond:
+		return rate(c.count*int64(c.size), took)
+	case c.unit == PerSecond:
+		return rate(c.count, took)
+	case c.op == ofi.RawEcho: // there and back
+		return took.Seconds() / float64(2*c.count)
+	default:
+		return took.Seconds() / float64(c.count)
+	}
+}
+
+// raw is libfabric alone between this process and a worker. Both poll as long as they
+// live, so each measurement has a pair of its own.
+type raw struct{}
+
+func (raw) run(op ofi.RawOp, size, depth int, count int64) (_ time.Duration, err error) {
+	worker, err := startCrew(1, workRaw, "--bytes", fmt.Sprint(fabricMemory))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, worker.dismiss()) }()
+	address, err := worker.address()
+	if err != nil {
+		return 0, err
+	}
+	near, err := ofi.OpenRaw(overTCP.Provider, overTCP.Address, fabricMemory)
+	if err != nil {
+		return 0, err
+	}
+	defer near.Close()
+	if err := near.Connect(address); err != nil {
+		return 0, err
+	}
+	if _, err := near.Run(op, size, depth, max(1, count/10)); err != nil { // warms up
+		return 0, err
+	}
+	return near.Run(op, size, depth, count)
+}
+
+// move is what plain connections do in row 5: as many bytes, there or back.
+func (r raw) move(b []byte, send bool) (time.Duration, error) {
+	op := ofi.RawRead
+	if send {
+		op = ofi.RawWrite
+	}
+	return r.run(op, large, window, int64(len(b)/large))
+}
+
+// serveRaw is the worker at the other end.
+func serveRaw(size int64, out io.Writer) error {
+	r, err := ofi.OpenRaw(overTCP.Provider, overTCP.Address, size)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	address, err := r.Listen()
+	if err == nil {
+		err = json.NewEncoder(out).Encode(outcome{Address: address})
+	}
+	if err != nil {
+		return err
+	}
+	return r.Serve()
+}
+
+// address takes the address that the only worker answers with when it is ready.
+func (c *crew) address() (string, error) {
+	var o outcome
+	if err := c.answers[0].Decode(&o); err != nil {
+		return "", fmt.Errorf("worker: %w: %s", err, c.processes[0].said())
+	}
+	return o.Address, nil
+}
+
+// newFabric opens a provider of package rdma.
+func newFabric(provider string) (rdma.Fabric, error) {
+	if provider == "tcp" {
+		return tcp.New(tcp.Options{})
+	}
+	return ofi.New(ofi.Options{Want: overTCP})
+}
+
+// fabricPair is a connection of package rdma between this process and a worker.
+type fabricPair struct {
+	fabric rdma.Fabric
+	conn   rdma.Conn
+	local  rdma.Region
+	memory memory
+	key    rdma.RemoteKey
+	queue  *rdma.Queue
+	worker *crew
+	ops    []rdma.Op
+	done   []rdma.Completion
+}
+
+func startFabricPair(ctx context.Context, provider string) (_ *fabricPair, err error) {
+	p := &fabricPair{queue: rdma.NewQueue(window), ops: make([]rdma.Op, 1), done: make([]rdma.Completion, window)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.stop())
+		}
+	}()
+	if p.worker, err = startCrew(1, workTarget, "--provider", provider, "--bytes", fmt.Sprint(fabricMemory)); err != nil {
+		return nil, err
+	}
+	address, err := p.worker.address()
+	if err != nil {
+		return nil, err
+	}
+	if p.fabric, err = newFabric(provider); err != nil {
+		return nil, err
+	}
+	if p.memory, err = anonymous(fabricMemory); err != nil {
+		return nil, err
+	}
+	fill(p.memory.bytes)
+	if p.local, err = p.fabric.Register(rdma.Memory{Bytes: p.memory.bytes}, rdma.AccessLocal); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	if p.conn, err = p.fabric.Dial(ctx, address); err != nil {
+		return nil, err
+	}
+	var key [rdma.RemoteKeySize]byte
+	if _, err = p.conn.Recv(ctx, key[:]); err != nil {
+		return nil, err
+	}
+	p.key, err = rdma.DecodeRemoteKey(key[:])
+	return p, err
+}
+
+// run is what Raw.Run is of libfabric alone.
+func (p *fabricPair) run(ctx context.Context, op ofi.RawOp, size, depth int, count int64) (time.Duration, error) {
+	began := time.Now()
+	if op == ofi.RawEcho {
+		for range count {
+			if err := p.echo(ctx, size); err != nil {
+				return 0, err
+			}
+		}
+		return time.Since(began), nil
+	}
+	kind := rdma.OpWrite
+	if op == ofi.RawRead {
+		kind = rdma.OpRead
+	}
+	posted := int64(0)
+	for done := int64(0); done < count; {
+		for ; posted < count && posted-done < int64(depth); posted++ {
+			at := int(posted*int64(size)) % (fabricMemory / size * size)
+			p.ops[0] = rdma.Op{Kind: kind, Local: p.memory.bytes[at : at+size], Remote: rdma.Remote{Key: p.key, Offset: uint64(at)}}
+			if _, err := p.conn.Post(ctx, p.queue, p.ops); err != nil {
+				return 0, err
+			}
+		}
+		n, err := p.queue.Wait(ctx, p.done)
+		if err != nil {
+			return 0, err
+		}
+		if i := slices.IndexFunc(p.done[:n], func(c rdma.Completion) bool { return c.Err != nil }); i >= 0 {
+			return 0, p.done[i].Err
+		}
+		done += int64(n)
+	}
+	return time.Since(began), nil
+}
+
+func (p *fabricPair) echo(ctx context.Context, size int) error {
+	if err := p.conn.Send(ctx, p.memory.bytes[:size]); err != nil {
+		return err
+	}
+	_, err := p.conn.Recv(ctx, p.memory.bytes[:size])
+	return err
+}
+
+// processorTime returns the processor seconds per GiB of both processes while n bytes
+// are written.
+func (p *fabricPair) processorTime(ctx context.Context, n int64) (float64, error) {
+	before, err := p.used()
+	if err != nil {
+		return 0, err
+	}
+	if _, err := p.run(ctx, ofi.RawDeliver, large, window, n/large); err != nil {
+		return 0, err
+	}
+	after, err := p.used()
+	return (after - before).Seconds() * (1 << 30) / float64(n), err
+}
+
+func (p *fabricPair) used() (time.Duration, error) {
+	own, err := ownTime()
+	if err != nil {
+		return 0, err
+	}
+	other, err := processTime(p.worker.processes[0].pid())
+	return own + other, err
+}
+
+func (p *fabricPair) stop() error {
+	var errs []error
+	if p.conn != nil {
+		errs = append(errs, p.conn.Close())
+	}
+	if p.fabric != nil {
+		errs = append(errs, p.fabric.Close())
+	}
+	if p.worker != nil {
+		errs = append(errs, p.worker.dismiss())
+	}
+	return errors.Join(append(errs, p.memory.free())...)
+}
+
+// serveTarget is the worker at the other end: it takes one connection, gives away the
+// key to its memory, and answers messages until the connection ends.
+func serveTarget(ctx context.Context, provider string, size int64, out io.Writer) (err error) {
+	fabric, err := newFabric(provider)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fabric.Close()) }()
+	m, err := anonymous(size)
+	if err != nil {
+		return err
+	}
+	fill(m.bytes)
+	region, err := fabric.Register(rdma.Memory{Bytes: m.bytes}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
+	if err != nil {
+		return err
+	}
+	l, err := fabric.Listen(ctx, "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(out).Encode(outcome{Address: l.Addr()}); err != nil {
+		return err
+	}
+	conn, err := l.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	key, err := region.Key().AppendBinary(nil)
+	if err == nil {
+		err = conn.Send(ctx, key)
+	}
+	for buf := make([]byte, small); err == nil; {
+		var n int
+		if n, err = conn.Recv(ctx, buf); err == nil {
+			err = conn.Send(ctx, buf[:n])
+		}
+	}
+	if errors.Is(err, rdma.ErrPeerGone) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,34 @@
+//go:build ofi && cgo
+
+package bench
+
+import (
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestLibfabricRow measures row 6 with a real daemon over a real libfabric.
+func TestLibfabricRow(t *testing.T) {
+	bbd := filepath.Join(t.TempDir(), "bbd-ofi")
+	if said, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "ofi", "-o", bbd, "forebay/cmd/bbd").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	out, err := command(t, "--quick", "--size", "16MiB", "--bbd", bbd, "--dir", t.TempDir(), "6")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var report Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Rows) != 10 {
+		t.Errorf("%d lines", len(report.Rows))
+	}
+	for _, r := range report.Rows {
+		if r.Result == nil || r.Result.Value <= 0 || r.Limit == nil || r.Limit.Value <= 0 || r.Ratio == nil {
+			t.Errorf("not measured: %+v", r)
+		}
+	}
+}

@@ -1,0 +1,15 @@
+package ofi
+
+// RawOp is what Raw.Run does.
+type RawOp int
+
+// The operations, as raw.h numbers them. RawWrite completes when the bytes are sent, RawDeliver
+// when they are in the target's memory, as all of rdma's writes do.
+const (
+	RawWrite RawOp = iota
+	RawDeliver
+	RawRead
+	RawEcho
+)
+
+func (o RawOp) String() string { return [...]string{"write", "deliver", "read", "echo"}[o] }
