@@ -7,8 +7,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,13 +26,15 @@ var errShutdown = errors.New("the fabric's connection was shut down")
 //	made ──open──▶ open ──fail(ErrClosed | ErrPeerGone …)──▶ dying ──endpoint closed, threads
 //	  └────────────fail───────────────────────────────────────▲      ended, operations swept──▶ done
 type conn struct {
-	fabric *Fabric
-	id     uint32   // in the tags of its operations
-	raw    net.Conn // under the lifeline
-	peer   string
-	by     *Admission // nil: for good
-	theirs hello
-	token  uint64 // in every message
+	fabric   *Fabric
+	id       uint32   // in the tags of its operations
+	raw      net.Conn // under the lifeline
+	peer     string
+	by       *Admission // nil: for good
+	log      *slog.Logger
+	patience time.Duration // with a silent peer: Options.PeerTimeout
+	theirs   hello
+	token    uint64 // in every message
 
 	contexts contexts // of libfabric's, for what it holds of this connection
 
@@ -58,9 +62,10 @@ type conn struct {
 
 // newConn makes a connection around a socket, which it owns: the connection must be opened or
 // failed.
-func newConn(f *Fabric, raw net.Conn, by *Admission) (*conn, error) {
+func newConn(f *Fabric, raw net.Conn, by *Admission, own *Dialer) (*conn, error) {
 	c := &conn{
 		fabric: f, id: f.lastConn.Add(1), raw: raw, peer: raw.RemoteAddr().String(), by: by,
+		log: own.Log, patience: own.PeerTimeout,
 		inbox: mailbox.New(f.opts.Messages), slots: flow.NewCredits(f.opts.Depth),
 		connected: make(chan struct{}), dying: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -163,7 +168,7 @@ func (c *conn) failLocked(reason error) {
 // gone translates an error of the lifeline or the fabric.
 func (c *conn) gone(err error) error {
 	if errors.Is(err, rdma.ErrProtocol) {
-		c.fabric.opts.Log.Warn("peer broke the protocol, disconnected", "peer", c.peer)
+		c.log.Warn("peer broke the protocol, disconnected", "peer", c.peer)
 	}
 	return fmt.Errorf("ofi %s: %w: %w", c.peer, rdma.ErrPeerGone, err)
 }

@@ -31,12 +31,19 @@
 // for each connection in either case: closing it is the only way common to all providers to end
 // what is in flight, at both ends.
 //
-// Threads: one per Fabric that polls the completion queue and the event queue while there is
-// something to do and sleeps on their wait objects when there is not (loop.go); per connection a
+// Threads: one per Fabric, for all its connections, that polls the completion queue and the event
+// queue while there is something to do and sleeps on their wait objects when there is not
+// (loop.go); who dials many peers does so with one Fabric (DialWith). Per connection a
 // reader and a writer of the lifeline, and one that waits for the connection's end. Posting is
 // done by the caller's own thread.
 //
 // # What this isolates, and what not
+//
+// Connections of a Fabric share its domain and its loop, and nothing else: the end of a peer ends
+// its own connection, and one that stands still keeps no other from its share of the buffers
+// (stage.go). The domain of a Fabric that registers no regions offers peers nothing, however many
+// have endpoints in it: buffers are registered without remote access. One that serves regions of
+// several users is shared by them all, which leaves the following.
 //
 // Bytes on the endpoint are not encrypted, and the fabric's keys are all that protects a region
 // against those with an endpoint in the same domain: 32 bits on verbs, 64 elsewhere. Who has

@@ -89,6 +89,10 @@ func (f *Fabric) Name() string { return "ofi" }
 // Offer is the way that was chosen.
 func (f *Fabric) Offer() Offer { return f.dev.offer }
 
+// Broken reports whether libfabric's own queues have failed: no connection can be made any more,
+// and another Fabric may do better.
+func (f *Fabric) Broken() bool { return f.loop.broken.Load() }
+
 // maxOp is the largest operation: the largest region (architecture) and some room.
 const maxOp = 1 << 31
 

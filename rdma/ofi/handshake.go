@@ -84,12 +84,13 @@ func (f *Fabric) passiveAddress() []byte {
 
 // welcome is the listener's side. It owns the socket.
 func (f *Fabric) welcome(ctx context.Context, raw net.Conn) (rdma.Conn, error) {
-	socket, by, err := f.greet(ctx, raw, false)
+	own := f.opts.dialer()
+	socket, by, err := own.greet(ctx, raw, false)
 	if err != nil {
 		_ = raw.Close()
 		return nil, err
 	}
-	c, err := newConn(f, raw, by)
+	c, err := newConn(f, raw, by, &own)
 	if err != nil {
 		return nil, err // not a nil *conn in an interface
 	}
@@ -181,9 +182,16 @@ func (f *Fabric) acceptDatagram(c *conn, socket io.Writer, mine *hello) error {
 
 // Dial implements rdma.Fabric. The address is that of a listener's lifeline, "host:port".
 func (f *Fabric) Dial(ctx context.Context, addr string) (rdma.Conn, error) {
+	return f.DialWith(ctx, addr, f.opts.dialer())
+}
+
+// DialWith is Dial as another: connections of one Fabric to different peers share its domain and
+// its loop, and need share no more.
+func (f *Fabric) DialWith(ctx context.Context, addr string, own Dialer) (rdma.Conn, error) {
+	own = own.withDefaults()
 	ctx, cancel := f.within(ctx, f.opts.HandshakeTimeout)
 	defer cancel()
-	c, err := f.dial(ctx, addr)
+	c, err := f.dial(ctx, addr, &own)
 	switch {
 	case err == nil:
 		return c, nil
@@ -195,18 +203,18 @@ func (f *Fabric) Dial(ctx context.Context, addr string) (rdma.Conn, error) {
 	return nil, fmt.Errorf("ofi dial %s: %w: %w", addr, rdma.ErrPeerGone, err)
 }
 
-func (f *Fabric) dial(ctx context.Context, addr string) (*conn, error) {
+func (f *Fabric) dial(ctx context.Context, addr string, own *Dialer) (*conn, error) {
 	var d net.Dialer
 	raw, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	socket, by, err := f.greet(ctx, raw, true)
+	socket, by, err := own.greet(ctx, raw, true)
 	if err != nil {
 		_ = raw.Close()
 		return nil, err
 	}
-	c, err := newConn(f, raw, by)
+	c, err := newConn(f, raw, by, own)
 	if err != nil {
 		return nil, err
 	}
@@ -325,32 +333,43 @@ func (f *Fabric) compatible(theirs hello) error {
 	return nil
 }
 
+// dialer is what Dial and listeners use.
+func (o *Options) dialer() Dialer {
+	return Dialer{PeerTimeout: o.PeerTimeout, TLS: o.TLS, Authenticate: o.Authenticate, Log: o.Log}
+}
+
+func (d Dialer) withDefaults() Dialer {
+	o := Options{PeerTimeout: d.PeerTimeout, Log: d.Log}.withDefaults()
+	d.PeerTimeout, d.Log = o.PeerTimeout, o.Log
+	return d
+}
+
 // greet does what comes before the hello: the deadline, TLS, authentication.
-func (f *Fabric) greet(ctx context.Context, raw net.Conn, dialed bool) (net.Conn, *Admission, error) {
+func (d *Dialer) greet(ctx context.Context, raw net.Conn, dialed bool) (net.Conn, *Admission, error) {
 	defer closeOnEnd(ctx, raw)()
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := raw.SetDeadline(deadline); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := userTimeout(raw, f.opts.PeerTimeout); err != nil {
+	if err := userTimeout(raw, d.PeerTimeout); err != nil {
 		return nil, nil, fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
 	}
 	socket := raw
-	if f.opts.TLS != nil {
-		secure := tls.Server(raw, f.opts.TLS)
+	if d.TLS != nil {
+		secure := tls.Server(raw, d.TLS)
 		if dialed {
-			secure = tls.Client(raw, f.opts.TLS)
+			secure = tls.Client(raw, d.TLS)
 		}
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return nil, nil, err
 		}
 		socket = secure
 	}
-	if f.opts.Authenticate == nil {
+	if d.Authenticate == nil {
 		return socket, nil, nil
 	}
-	by, err := f.opts.Authenticate(ctx, socket, dialed)
+	by, err := d.Authenticate(ctx, socket, dialed)
 	if err != nil {
 		return nil, nil, fmt.Errorf("authenticate: %w", err)
 	}

@@ -65,7 +65,7 @@ func (c *conn) tell(f frame) {
 
 // write is the writer's thread. It ticks three times within the peer's time limit.
 func (l *lifeline) write() {
-	limit := l.conn.fabric.opts.PeerTimeout
+	limit := l.conn.patience
 	tick := time.NewTicker(limit / 3)
 	defer tick.Stop()
 	var batch []frame
@@ -100,7 +100,7 @@ func (l *lifeline) write() {
 func (l *lifeline) read() {
 	b := make([]byte, frameSize)
 	for {
-		_ = l.socket.SetReadDeadline(time.Now().Add(l.conn.fabric.opts.PeerTimeout)) // as above
+		_ = l.socket.SetReadDeadline(time.Now().Add(l.conn.patience)) // as above
 		f, err := readFrame(l.socket, b)
 		if err == nil {
 			err = l.handle(f)

@@ -24,10 +24,13 @@ type loop struct {
 	log      *slog.Logger
 	sleeping atomic.Bool
 	rounds   atomic.Uint64 // how often it looked
+	broken   atomic.Bool   // a queue failed, and with it all connections
 	ended    chan struct{}
 	done     []completion
 	touched  []*conn // connections with completions of this round; the loop's own
 	retried  []*conn // room for those that are tried again; the loop's own
+	// fruitless counts announcements in a row of completions that were not there.
+	fruitless int
 
 	mu struct {
 		sync.Mutex
@@ -63,15 +66,33 @@ func (l *loop) run() {
 			n += l.events()
 		}
 		stalled := l.retry()
-		if n > 0 {
+		if n > 0 || l.settle() {
+			l.fruitless = 0
 			continue
 		}
-		l.sleep(stalled)
+		if l.sleep(stalled) {
+			l.fruitless++
+		}
 	}
 }
 
-// sleep waits, unless somebody came meanwhile.
-func (l *loop) sleep(stalled bool) {
+// settle makes the wait object of libfabric's net tell the truth. In 1.17.0 its fi_trywait does
+// not take back what it signalled (later versions do), so that once something has completed it
+// says for good that something has. Its own waiting does take it back. Other providers wake the
+// loop for parts of transfers, which is no reason to wait where nobody can wake it.
+func (l *loop) settle() bool {
+	if !l.dev.sticky || l.fruitless < maxFruitless {
+		return false
+	}
+	l.fruitless = 0
+	return l.handOut(l.dev.settle(l.done)) > 0
+}
+
+// maxFruitless is how often in a row completions may be announced that are not there.
+const maxFruitless = 8
+
+// sleep waits, unless somebody came meanwhile. It reports whether completions were announced.
+func (l *loop) sleep(stalled bool) bool {
 	limit := time.Duration(-1)
 	if stalled {
 		limit = stallPause
@@ -82,12 +103,14 @@ func (l *loop) sleep(stalled bool) {
 	busy := len(l.mu.jobs) > 0 || l.mu.stopped || !stalled && len(l.mu.stalled) > 0
 	l.mu.Unlock()
 	if busy {
-		return
+		return false
 	}
-	if err := l.dev.sleep(limit); err != nil {
+	completions, err := l.dev.sleep(limit)
+	if err != nil {
 		l.log.Error("waiting for the fabric failed", "err", err)
 		time.Sleep(stallPause)
 	}
+	return completions
 }
 
 // wake makes the loop look again. It is cheap while the loop is busy.
@@ -133,10 +156,16 @@ func (l *loop) take(spin time.Duration) int {
 	n, err := l.dev.read(l.done, spin)
 	if err != nil {
 		l.log.Error("the fabric's completion queue failed, all connections end", "err", err)
+		l.broken.Store(true)
 		l.failAll(err)
 		time.Sleep(stallPause)
 		return 0
 	}
+	return l.handOut(n)
+}
+
+// handOut gives the first n of done to their connections, and returns n.
+func (l *loop) handOut(n int) int {
 	for i := range n {
 		d := &l.done[i]
 		c := l.conn(uint32(d.tag >> 32))
@@ -244,7 +273,9 @@ func (l *loop) events() int {
 	for n := 0; ; n++ {
 		e, ok, err := l.dev.nextEvent()
 		if err != nil {
-			l.log.Error("the fabric's event queue failed", "err", err)
+			if !l.broken.Swap(true) {
+				l.log.Error("the fabric's event queue failed: no connections can be made any more", "err", err)
+			}
 			return n
 		}
 		if !ok {

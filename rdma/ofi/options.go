@@ -56,6 +56,16 @@ type Options struct {
 	Log *slog.Logger
 }
 
+// Dialer is what connections to one peer have of their own, where one Fabric dials many. Its
+// fields stand in place of the Options of the same names; a PeerTimeout of 0 and a nil Log mean
+// their defaults.
+type Dialer struct {
+	PeerTimeout  time.Duration
+	TLS          *tls.Config
+	Authenticate func(ctx context.Context, stream net.Conn, dialed bool) (*Admission, error)
+	Log          *slog.Logger
+}
+
 const (
 	maxMessage  = 64 << 10
 	maxMessages = 128

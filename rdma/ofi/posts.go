@@ -40,6 +40,7 @@ type posts struct {
 	pieces []piece
 	spare  []uint32 // pieces not in use
 	ready  []wire   // cut, not yet posted; in order
+	staged int      // pieces with a stage
 
 	unseen []uint32 // completed writes that no read is behind yet
 	seeing []uint32 // those that the read under way is behind
@@ -62,7 +63,7 @@ type piece struct {
 	slot  uint32
 	off   int
 	n     int
-	stage []byte
+	stage stage // staged: which
 }
 
 // init sizes what is fixed.
@@ -250,19 +251,20 @@ func (p *posts) cutOne(c *conn, slot uint32, o *pending) bool {
 	reg := &unregistered
 	switch {
 	case o.staged:
-		stage, of, err := c.fabric.stages.take(c)
+		stage, err := c.fabric.stages.take(c, p.staged)
 		if err != nil {
 			c.failLocked(err)
 			return false
 		}
-		if stage == nil {
+		if stage.mem == nil {
 			return false
 		}
-		s.stage, s.n, reg = stage, min(s.n, len(stage)), of
+		p.staged++
+		s.stage, s.n, reg = stage, min(s.n, len(stage.mem)), stage.reg
 		if o.op.Kind == rdma.OpWrite {
-			copy(stage, mem[:s.n])
+			copy(stage.mem, mem[:s.n])
 		}
-		mem = stage[:s.n]
+		mem = stage.mem[:s.n]
 	case o.local != nil:
 		reg = o.local.reg
 	}
@@ -288,10 +290,11 @@ func (p *posts) complete(c *conn, context int, failure error) {
 	p.pieces[context] = piece{}
 	p.spare = append(p.spare, uint32(context))
 	o := &p.ops[s.slot]
-	if s.stage != nil {
+	if s.stage.mem != nil {
 		if o.op.Kind == rdma.OpRead && failure == nil {
-			copy(o.op.Local[s.off:s.off+s.n], s.stage)
+			copy(o.op.Local[s.off:s.off+s.n], s.stage.mem)
 		}
+		p.staged--
 		c.fabric.stages.give(s.stage)
 	}
 	o.flying--
@@ -347,9 +350,10 @@ func (p *posts) end(c *conn, slot uint32, err error) {
 // sweep completes everything that is left, after the endpoint is closed.
 func (p *posts) sweep(c *conn, err error) {
 	for i := range p.pieces {
-		if s := &p.pieces[i]; s.stage != nil {
+		if s := &p.pieces[i]; s.stage.mem != nil {
+			p.staged--
 			c.fabric.stages.give(s.stage)
-			s.stage = nil
+			s.stage = stage{}
 		}
 	}
 	for slot := range p.ops {

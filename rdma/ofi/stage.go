@@ -13,50 +13,68 @@ import (
 )
 
 const (
-	stageSize  = 256 << 10
-	stageCount = 64
+	stageSize = 256 << 10
+	// slabStages is how many stages are mapped and registered at once.
+	slabStages = 64
+	// stageShare is how many stages a connection gets whatever the others hold.
+	stageShare = 16
 )
 
 // stages are registered buffers for operations on memory that is not in a region, on fabrics that
 // touch registered memory alone. A copy costs less than a registration does at these sizes, and
 // memory of the Go heap cannot be registered for long: it may move to other pages when it is
 // unused. The memory is mapped and registered when it is first needed, and kept.
+//
+// All connections share them, and one whose peer stands still may hold as many as its window is
+// wide for as long as Options.PeerTimeout. So that the others do not stand still with it, each is
+// owed a share: where none is free, a connection that holds less has more memory mapped. Nobody
+// holds more than its window, which bounds the whole.
 type stages struct {
 	dev *device
 
 	mu struct {
 		sync.Mutex
-		mem     []byte
-		reg     *registration
-		free    [][]byte
+		slabs   []slab
+		free    []stage
 		waiting []*conn
-		err     error
 	}
 }
 
-// take returns a buffer of stageSize bytes and what the fabric calls it. With nil and no error
-// there is none free, and the connection is told when there is.
-func (s *stages) take(c *conn) ([]byte, *registration, error) {
+// slab is memory for slabStages stages.
+type slab struct {
+	mem []byte
+	reg *registration
+}
+
+// stage is a buffer of stageSize bytes; mem is nil where there is none.
+type stage struct {
+	mem []byte
+	reg *registration
+}
+
+// take returns a stage for a connection that holds so many. If there is none and no error, the
+// connection is told when there is one.
+func (s *stages) take(c *conn, holds int) (stage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.mem == nil && s.mu.err == nil {
-		s.mu.err = s.open()
-	}
-	if s.mu.err != nil {
-		return nil, nil, s.mu.err
+	if len(s.mu.free) == 0 && holds < stageShare {
+		if err := s.grow(); err != nil && len(s.mu.slabs) == 0 {
+			return stage{}, err
+		}
 	}
 	last := len(s.mu.free) - 1
 	if last < 0 {
 		s.mu.waiting = append(s.mu.waiting, c)
-		return nil, nil, nil
+		return stage{}, nil
 	}
 	b := s.mu.free[last]
 	s.mu.free = s.mu.free[:last]
-	return b, s.mu.reg, nil
+	return b, nil
 }
 
-func (s *stages) open() error {
-	mem, err := unix.Mmap(-1, 0, stageSize*stageCount, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+// grow adds a slab. The lock is held.
+func (s *stages) grow() error {
+	mem, err := unix.Mmap(-1, 0, stageSize*slabStages, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return fmt.Errorf("map buffers for memory that is not in a region: %w", err)
 	}
@@ -64,17 +82,17 @@ func (s *stages) open() error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("buffers for memory that is not in a region: %w", err), unix.Munmap(mem))
 	}
-	s.mu.mem, s.mu.reg = mem, reg
-	for i := range stageCount {
-		s.mu.free = append(s.mu.free, mem[i*stageSize:(i+1)*stageSize:(i+1)*stageSize])
+	s.mu.slabs = append(s.mu.slabs, slab{mem, reg})
+	for i := range slabStages {
+		s.mu.free = append(s.mu.free, stage{mem[i*stageSize : (i+1)*stageSize : (i+1)*stageSize], reg})
 	}
 	return nil
 }
 
-// give takes a buffer back, and wakes those that wait for one.
-func (s *stages) give(b []byte) {
+// give takes a stage back, and wakes those that wait for one.
+func (s *stages) give(b stage) {
 	s.mu.Lock()
-	s.mu.free = append(s.mu.free, b[:stageSize])
+	s.mu.free = append(s.mu.free, b)
 	waiting := s.mu.waiting
 	s.mu.waiting = nil
 	s.mu.Unlock()
@@ -83,9 +101,14 @@ func (s *stages) give(b []byte) {
 	}
 }
 
+// close gives the memory back. Nobody holds a stage any more.
 func (s *stages) close() error {
-	if s == nil || s.mu.mem == nil {
+	if s == nil {
 		return nil
 	}
-	return errors.Join(s.mu.reg.close(), unix.Munmap(s.mu.mem))
+	var errs []error
+	for _, b := range s.mu.slabs {
+		errs = append(errs, b.reg.close(), unix.Munmap(b.mem))
+	}
+	return errors.Join(errs...)
 }

@@ -52,6 +52,14 @@ func (*Fabric) Listen(context.Context, string) (rdma.Listener, error) { return n
 // Dial implements rdma.Fabric.
 func (*Fabric) Dial(context.Context, string) (rdma.Conn, error) { return nil, errUnsupported }
 
+// DialWith fails.
+func (*Fabric) DialWith(context.Context, string, Dialer) (rdma.Conn, error) {
+	return nil, errUnsupported
+}
+
+// Broken reports whether nothing can be dialled any more.
+func (*Fabric) Broken() bool { return true }
+
 // Close implements rdma.Fabric.
 func (*Fabric) Close() error { return nil }
 

@@ -17,6 +17,10 @@ import (
 // TestConformanceVerbs needs a verbs device: scripts/rxe.sh has one.
 func TestConformanceVerbs(t *testing.T) { suite(t, "verbs") }
 
+func TestVerbsIdleUsesNoProcessor(t *testing.T) { idleUsesNoProcessor(t, "verbs") }
+
+func TestVerbsLocalMemoryIsNotOffered(t *testing.T) { localMemoryIsNotOffered(t, "verbs") }
+
 // TestVerbsMemoryAtTheSameAddress: memory that was registered, closed and unmapped, and other
 // memory that comes to lie where it was, have nothing to do with each other.
 func TestVerbsMemoryAtTheSameAddress(t *testing.T) {

@@ -1,6 +1,7 @@
 // Package route picks the way to a peer's memory among the fabrics that both sides have, and
 // keeps what it took open: libfabric where both have it, else TCP. (On one node there is nothing
-// to pick: memory is mapped.) It must never know what the bytes mean.
+// to pick: memory is mapped.) All routes of a process share what they open of libfabric. It must
+// never know what the bytes mean.
 package route
 
 import (
@@ -8,8 +9,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,38 +42,60 @@ type Options struct {
 
 // Route is the way to one peer. Its methods may be called concurrently.
 type Route struct {
-	offer Offer
-	opts  Options
-	open  func(ofi.Options) (rdma.Fabric, error)
+	offer  Offer
+	opts   Options
+	shared *shared
+	ctx    context.Context // ends with Close, and with it what is being dialled
+	cancel context.CancelFunc
+	dials  sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
-		fabrics []rdma.Fabric
-		closed  bool
+		open   []io.Closer // what was dialled, and how
+		closed bool
 	}
 }
 
 // New returns a route. It opens nothing before Dial.
 func New(offer Offer, opts Options) *Route {
-	return &Route{offer: offer, opts: opts, open: openOFI}
-}
-
-func openOFI(o ofi.Options) (rdma.Fabric, error) {
-	f, err := ofi.New(o)
-	if err != nil {
-		return nil, err // not a nil *Fabric in an interface
-	}
-	return f, nil
+	r := &Route{offer: offer, opts: opts, shared: process}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
 }
 
 // Dial connects by the best way that works, and names it: "ofi/verbs", "tcp".
 func (r *Route) Dial(ctx context.Context) (rdma.Conn, string, error) {
+	if err := r.begin(); err != nil {
+		return nil, "", err
+	}
+	defer r.dials.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.ctx, cancel)()
+	c, way, err := r.dial(ctx)
+	if err != nil && r.ctx.Err() != nil {
+		err = fmt.Errorf("dial: %w: %w", rdma.ErrClosed, err)
+	}
+	return c, way, err
+}
+
+func (r *Route) begin() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.closed {
+		return fmt.Errorf("dial: %w", rdma.ErrClosed)
+	}
+	r.dials.Add(1)
+	return nil
+}
+
+func (r *Route) dial(ctx context.Context) (rdma.Conn, string, error) {
 	if r.offer.OFI != "" && ofi.Supported {
 		c, err := r.dialOFI(ctx)
 		if err == nil {
 			return c, "ofi/" + r.offer.Provider, nil
 		}
-		if ctx.Err() != nil || errors.Is(err, rdma.ErrClosed) {
+		if ctx.Err() != nil {
 			return nil, "", err
 		}
 		r.opts.Log.Warn("no connection over libfabric: TCP is used", "address", r.offer.OFI, "provider", r.offer.Provider, "err", err)
@@ -81,8 +106,12 @@ func (r *Route) Dial(ctx context.Context) (rdma.Conn, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	c, err := r.dial(ctx, f, r.offer.TCP)
-	return c, "tcp", err
+	c, err := f.Dial(ctx, r.offer.TCP)
+	if err != nil {
+		return nil, "tcp", errors.Join(err, f.Close())
+	}
+	r.keep(f)
+	return c, "tcp", nil
 }
 
 // dialOFI looks for a fabric of the peer's kind: first on the peer's own network, then on any
@@ -90,72 +119,60 @@ func (r *Route) Dial(ctx context.Context) (rdma.Conn, string, error) {
 func (r *Route) dialOFI(ctx context.Context) (rdma.Conn, error) {
 	var errs []error
 	for _, network := range []string{r.offer.Network, ""} {
-		f, err := r.open(ofi.Options{
-			Want:        ofi.Want{Provider: r.offer.Provider, Endpoint: ofi.Endpoint(r.offer.Endpoint), Network: network},
-			PeerTimeout: r.opts.PeerTimeout, TLS: r.opts.TLS, Log: r.opts.Log, Authenticate: r.authenticate,
-		})
+		c, err := r.dialOver(ctx, ofi.Want{Provider: r.offer.Provider, Endpoint: ofi.Endpoint(r.offer.Endpoint), Network: network})
 		if err == nil {
-			var c rdma.Conn
-			if c, err = r.dial(ctx, f, r.offer.OFI); err == nil {
-				return c, nil
-			}
+			return c, nil
 		}
 		errs = append(errs, err)
-		if ctx.Err() != nil || errors.Is(err, rdma.ErrClosed) || r.offer.Network == "" {
+		if ctx.Err() != nil || r.offer.Network == "" {
 			break
 		}
 	}
 	return nil, errors.Join(errs...)
 }
 
+func (r *Route) dialOver(ctx context.Context, want ofi.Want) (rdma.Conn, error) {
+	u, err := r.shared.use(want, r.opts.Log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := u.fabric.DialWith(ctx, r.offer.OFI, ofi.Dialer{
+		PeerTimeout: r.opts.PeerTimeout, TLS: r.opts.TLS, Log: r.opts.Log, Authenticate: r.authenticate,
+	})
+	if err != nil {
+		return nil, errors.Join(err, u.Close())
+	}
+	r.keep(u) // is closed after c: in the opposite order
+	r.keep(c)
+	return c, nil
+}
+
 func (r *Route) authenticate(ctx context.Context, stream net.Conn, _ bool) (*tcp.Admission, error) {
 	return nil, r.opts.Authenticate(ctx, stream)
 }
 
-// dial connects over a fabric, which it keeps or closes.
-func (r *Route) dial(ctx context.Context, f rdma.Fabric, address string) (rdma.Conn, error) {
-	if err := r.keep(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	c, err := f.Dial(ctx, address)
-	if err != nil {
-		return nil, errors.Join(err, r.drop(f))
-	}
-	return c, nil
-}
-
-func (r *Route) keep(f rdma.Fabric) error {
+// keep has something closed with the route, which waits for dials under way.
+func (r *Route) keep(c io.Closer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mu.closed {
-		return fmt.Errorf("dial: %w", rdma.ErrClosed)
-	}
-	r.mu.fabrics = append(r.mu.fabrics, f)
-	return nil
-}
-
-func (r *Route) drop(f rdma.Fabric) error {
-	r.mu.Lock()
-	for i := range r.mu.fabrics {
-		if r.mu.fabrics[i] == f {
-			r.mu.fabrics = append(r.mu.fabrics[:i:i], r.mu.fabrics[i+1:]...)
-			break
-		}
-	}
-	r.mu.Unlock()
-	return f.Close()
+	r.mu.open = append(r.mu.open, c)
 }
 
 // Close ends what was dialled, and what is being dialled. When it returns, nothing touches memory
 // of operations any more. It is idempotent.
 func (r *Route) Close() error {
 	r.mu.Lock()
-	fabrics := r.mu.fabrics
-	r.mu.fabrics, r.mu.closed = nil, true
+	r.mu.closed = true
+	r.mu.Unlock()
+	r.cancel()
+	r.dials.Wait()
+	r.mu.Lock()
+	open := r.mu.open
+	r.mu.open = nil
 	r.mu.Unlock()
 	var errs []error
-	for _, f := range fabrics {
-		errs = append(errs, f.Close())
+	for _, c := range slices.Backward(open) {
+		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -41,10 +42,10 @@ func options() Options {
 func TestFallsBack(t *testing.T) {
 	r := New(Offer{TCP: listen(t), OFI: "127.0.0.1:1", Provider: "tcp", Network: "127.0.0.1/32"}, options())
 	var wanted []ofi.Want
-	r.open = func(o ofi.Options) (rdma.Fabric, error) {
+	r.shared = &shared{open: func(o ofi.Options) (fabric, error) {
 		wanted = append(wanted, o.Want)
 		return nil, errors.ErrUnsupported
-	}
+	}}
 	c, name, err := r.Dial(t.Context())
 	if err != nil || name != "tcp" {
 		t.Fatal(name, err)
@@ -66,6 +67,111 @@ func TestFallsBack(t *testing.T) {
 func TestNobodyThere(t *testing.T) {
 	r := New(Offer{TCP: "127.0.0.1:1"}, options())
 	if _, _, err := r.Dial(t.Context()); !errors.Is(err, rdma.ErrPeerGone) {
+		t.Error(err)
+	}
+}
+
+// fake is a fabric that connects to nobody.
+type fake struct {
+	broken bool
+	closed int
+}
+
+func (f *fake) DialWith(ctx context.Context, _ string, _ ofi.Dialer) (rdma.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+func (f *fake) Broken() bool { return f.broken }
+func (f *fake) Close() error { f.closed++; return nil }
+
+// TestShared: who wants the same fabric has the same, while somebody has it and it is not broken.
+func TestShared(t *testing.T) {
+	var opened []*fake
+	s := &shared{open: func(o ofi.Options) (fabric, error) {
+		if o.Want.Provider == "none" {
+			return nil, errors.ErrUnsupported
+		}
+		f := &fake{}
+		opened = append(opened, f)
+		return f, nil
+	}}
+	use := func(provider string) *use {
+		t.Helper()
+		u, err := s.use(ofi.Want{Provider: provider}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	a, b, other := use("a"), use("a"), use("other")
+	if len(opened) != 2 || a.fabric != b.fabric || a.fabric == other.fabric {
+		t.Fatalf("%d are open", len(opened))
+	}
+	_ = a.Close()
+	if opened[0].closed != 0 {
+		t.Error("closed while it is in use")
+	}
+	opened[0].broken = true
+	c := use("a")
+	if len(opened) != 3 || c.fabric == b.fabric {
+		t.Error("a broken one is given out")
+	}
+	_ = b.Close()
+	if opened[0].closed != 1 {
+		t.Error("the broken one was not closed with its last user")
+	}
+	if d := use("a"); len(opened) != 3 || d.Close() != nil {
+		t.Error("the last user of a broken one took the good one away")
+	}
+	_, _ = c.Close(), other.Close()
+	for i, f := range opened {
+		if f.closed != 1 {
+			t.Errorf("fabric %d was closed %d times", i, f.closed)
+		}
+	}
+	for range 2 {
+		if _, err := s.use(ofi.Want{Provider: "none"}, nil); !errors.Is(err, errors.ErrUnsupported) {
+			t.Error(err)
+		}
+	}
+	if len(s.mu.inUse) != 0 {
+		t.Errorf("%d are in use still", len(s.mu.inUse))
+	}
+}
+
+// TestCloseWhileDialling: Close ends a dial that would take long, and waits for it.
+func TestCloseWhileDialling(t *testing.T) {
+	if !ofi.Supported {
+		hang, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hang.Close()
+		r := New(Offer{TCP: hang.Addr().String()}, options())
+		closeWhileDialling(t, r)
+		return
+	}
+	f := &fake{}
+	r := New(Offer{TCP: "127.0.0.1:1", OFI: "127.0.0.1:1", Provider: "tcp"}, options())
+	r.shared = &shared{open: func(ofi.Options) (fabric, error) { return f, nil }}
+	closeWhileDialling(t, r)
+	if f.closed != 1 {
+		t.Errorf("the fabric was closed %d times", f.closed)
+	}
+}
+
+func closeWhileDialling(t *testing.T, r *Route) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		_, _, err := r.Dial(t.Context())
+		ended <- err
+	}()
+	time.Sleep(20 * time.Millisecond) // so that it is under way, mostly; Close is right earlier, too
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, rdma.ErrClosed) {
 		t.Error(err)
 	}
 }

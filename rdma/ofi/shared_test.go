@@ -1,0 +1,142 @@
+//go:build ofi && cgo
+
+package ofi
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"forebay/rdma"
+)
+
+// processorTime is what this process has used.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u unix.Rusage
+	must(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestIdleUsesNoProcessor: sessions that do nothing, which share a loop, use next to no processor
+// time: a loop that polled would use all of a processor.
+func TestIdleUsesNoProcessor(t *testing.T) {
+	for _, name := range []string{"tcp", "net", "hardware", "small"} {
+		t.Run(name, func(t *testing.T) { idleUsesNoProcessor(t, name) })
+	}
+}
+
+func idleUsesNoProcessor(t *testing.T, name string) {
+	x := newLinkOf(t, name, all)
+	for range 8 {
+		x.connect()
+		must(t, x.do(rdma.OpWrite, 0, make([]byte, 100_000)))
+	}
+	const idle = 2 * time.Second
+	time.Sleep(100 * time.Millisecond) // what has just been done ends
+	before := processorTime(t)
+	time.Sleep(idle)
+	if used := processorTime(t) - before; used > idle/10 {
+		t.Errorf("nine idle connections used %v in %v", used, idle)
+	}
+}
+
+// newLinkOf is newLink over a configuration.
+func newLinkOf(t *testing.T, name string, access rdma.Access) *link {
+	t.Helper()
+	t.Cleanup(func() { goleak.VerifyNone(t) }) // runs last
+	x := &link{t: t}
+	for _, f := range []**Fabric{&x.near, &x.far} {
+		made, err := newFabric(configurations[name].opts, configurations[name].rules)
+		must(t, err)
+		t.Cleanup(func() { must(t, made.Close()) })
+		*f = made
+	}
+	var err error
+	x.listener, err = x.far.Listen(t.Context(), "127.0.0.1:0")
+	must(t, err)
+	x.region = registered(t, x.far, 1<<20, access)
+	x.connect()
+	return x
+}
+
+// TestLocalMemoryIsNotOffered: a peer has an endpoint in the domain in which the buffers of all
+// sessions are registered, and cannot reach them, even if it knows their keys.
+func TestLocalMemoryIsNotOffered(t *testing.T) { localMemoryIsNotOffered(t, "hardware") }
+
+func localMemoryIsNotOffered(t *testing.T, name string) {
+	for which, kind := range map[string]rdma.OpKind{"write": rdma.OpWrite, "read": rdma.OpRead} {
+		t.Run(which, func(t *testing.T) {
+			x := newLinkOf(t, name, all)
+			victim := x.conn
+			x.connect() // another session, whose peer is up to something
+			must(t, x.do(rdma.OpWrite, 0, make([]byte, 10)))
+			own := registered(t, x.near, 1<<16, rdma.AccessLocal)
+			stages := x.near.stages.mu.slabs[0]
+			for what, m := range map[string]struct {
+				mem []byte
+				reg *registration
+			}{
+				"messages of another session": {victim.mu.messages.mem, victim.mu.messages.reg},
+				"stages":                      {stages.mem, stages.reg},
+				"a region without access":     {own.Bytes(), own.reg},
+			} {
+				before := bytes.Clone(m.mem[:100])
+				g := grant{key: keyOf(77), access: all, size: 100, addr: m.reg.base, rkey: m.reg.key}
+				x.target.mu.Lock()
+				x.target.mu.grants.byKey[g.key], x.target.mu.grants.byID[77] = &g, &g
+				x.target.mu.Unlock()
+				b := bytes.Repeat([]byte{7}, 100)
+				op := rdma.Op{Kind: kind, Local: b, Remote: rdma.Remote{Key: g.key}}
+				err := rdma.Do(t.Context(), x.target, []rdma.Op{op})
+				if !errors.Is(err, rdma.ErrAccess) && !errors.Is(err, rdma.ErrPeerGone) {
+					t.Errorf("%s: the fabric let it pass, or failed otherwise: %v", what, err)
+				}
+				if !bytes.Equal(before, m.mem[:100]) {
+					t.Errorf("%s: changed", what)
+				}
+				x.connect()
+			}
+			must(t, rdma.Do(t.Context(), victim, []rdma.Op{{Kind: rdma.OpWrite, Local: make([]byte, 10), Remote: rdma.Remote{Key: x.region.Key()}}}))
+		})
+	}
+}
+
+// TestStagesAreShared: a connection that holds all stages, because its peer stands still, leaves
+// the others theirs; and gets no more memory itself.
+func TestStagesAreShared(t *testing.T) {
+	f, err := newFabric(configurations["hardware"].opts, configurations["hardware"].rules)
+	must(t, err)
+	defer f.Close()
+	greedy, modest := &conn{fabric: f}, &conn{fabric: f}
+	var held []stage
+	for n := 0; ; n++ {
+		s, err := f.stages.take(greedy, n)
+		must(t, err)
+		if s.mem == nil {
+			break
+		}
+		held = append(held, s)
+	}
+	if len(held) != slabStages {
+		t.Errorf("one connection got %d stages", len(held))
+	}
+	for n := range stageShare {
+		s, err := f.stages.take(modest, n)
+		must(t, err)
+		if s.mem == nil {
+			t.Fatalf("the other one got %d stages", n)
+		}
+		held = append(held, s)
+	}
+	for _, s := range held {
+		f.stages.give(s)
+	}
+	if n := len(f.stages.mu.slabs); n != 2 {
+		t.Errorf("%d slabs", n)
+	}
+}
