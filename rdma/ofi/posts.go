@@ -52,6 +52,7 @@ type pending struct {
 	grant  *grant
 	local  *region // that holds op.Local, acquired; nil: none needed, or staged
 	staged bool
+	inline bool // a write that is copied when it is posted: needs neither region nor stage
 	pinner runtime.Pinner
 	err    error
 	live   bool
@@ -178,8 +179,10 @@ func (p *posts) add(c *conn, op *rdma.Op, q *rdma.Queue, g *grant) {
 	g.users++
 	if c.fabric.dev.local {
 		o.local = c.fabric.local.find(op.Local)
-		o.staged = o.local == nil
-	} else {
+		o.inline = o.local == nil && op.Kind == rdma.OpWrite && c.mu.endpoint != nil && c.mu.endpoint.injects(len(op.Local))
+		o.staged = o.local == nil && !o.inline
+	}
+	if !c.fabric.dev.local || o.inline {
 		pin(&o.pinner, op.Local)
 	}
 	p.turn.push(slot)
@@ -271,7 +274,11 @@ func (p *posts) cutOne(c *conn, slot uint32, o *pending) bool {
 	p.spare = p.spare[:len(p.spare)-1]
 	p.pieces[i] = s
 	remote := o.grant.addr + o.op.Remote.Offset + uint64(s.off)
-	p.ready = append(p.ready, newWire(c.contexts.at(int(i)), mem, reg.desc, remote, o.grant.rkey, o.op.Kind == rdma.OpWrite))
+	w := newWire(c.contexts.at(int(i)), mem, reg.desc, remote, o.grant.rkey, o.op.Kind == rdma.OpWrite)
+	if o.inline {
+		w = inline(w)
+	}
+	p.ready = append(p.ready, w)
 	o.cut += s.n
 	o.flying++
 	return true

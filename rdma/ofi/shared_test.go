@@ -74,7 +74,7 @@ func localMemoryIsNotOffered(t *testing.T, name string) {
 			x := newLinkOf(t, name, all)
 			victim := x.conn
 			x.connect() // another session, whose peer is up to something
-			must(t, x.do(rdma.OpWrite, 0, make([]byte, 10)))
+			must(t, x.do(rdma.OpRead, 0, make([]byte, 10))) // needs a stage
 			own := registered(t, x.near, 1<<16, rdma.AccessLocal)
 			stages := x.near.stages.mu.slabs[0]
 			for what, m := range map[string]struct {

@@ -268,8 +268,8 @@ struct fb_posted fb_post(struct fb_device *d, struct fb_endpoint *e, struct fb_p
 			.msg_iov = &iov, .desc = &desc, .iov_count = 1, .addr = e->peer,
 			.rma_iov = &rma, .rma_iov_count = 1, .context = (void *)p->context,
 		};
-		ssize_t ret = p->write ? fi_writemsg(e->ep, &msg, FI_COMPLETION | d->write_flags)
-				       : fi_readmsg(e->ep, &msg, FI_COMPLETION);
+		uint64_t flags = FI_COMPLETION | (p->inject ? FI_INJECT : 0);
+		ssize_t ret = p->write ? fi_writemsg(e->ep, &msg, flags | d->write_flags) : fi_readmsg(e->ep, &msg, flags);
 		if (ret)
 			return (struct fb_posted){.n = i, .err = (int)ret};
 	}

@@ -49,6 +49,7 @@ struct fb_piece {
 	uintptr_t context, local, desc;
 	uint64_t len, addr, key;
 	int32_t write;
+	int32_t inject; // of a write: libfabric copies it, from memory that need not be registered
 };
 
 // fb_posted is how many pieces were taken, and why not the next.

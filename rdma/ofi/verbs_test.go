@@ -17,6 +17,8 @@ import (
 // TestConformanceVerbs needs a verbs device: scripts/rxe.sh has one.
 func TestConformanceVerbs(t *testing.T) { suite(t, "verbs") }
 
+func TestVerbsSmallWritesNeedNoStage(t *testing.T) { smallWritesNeedNoStage(t, "verbs") }
+
 func TestVerbsIdleUsesNoProcessor(t *testing.T) { idleUsesNoProcessor(t, "verbs") }
 
 func TestVerbsLocalMemoryIsNotOffered(t *testing.T) { localMemoryIsNotOffered(t, "verbs") }

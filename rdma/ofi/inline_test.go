@@ -1,0 +1,147 @@
+//go:build ofi && cgo
+
+package ofi
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"forebay/rdma"
+)
+
+// TestSmallWritesNeedNoStage: what libfabric copies when it is posted is staged nowhere, though the
+// fabric asks for registered memory; what is larger, and what is read, is.
+func TestSmallWritesNeedNoStage(t *testing.T) { smallWritesNeedNoStage(t, "hardware") }
+
+func smallWritesNeedNoStage(t *testing.T, name string) {
+	x := newLinkOf(t, name, all)
+	inject := x.near.dev.inject
+	if inject < 2 {
+		t.Fatalf("this provider copies %d bytes: this proves nothing", inject)
+	}
+	for _, n := range []int{1, 8, inject - 1, inject} {
+		b := bytes.Repeat([]byte{byte(n)}, n)
+		must(t, x.do(rdma.OpWrite, 100, b))
+		if !bytes.Equal(x.region.Bytes()[100:100+n], b) {
+			t.Errorf("a write of %d bytes is not there", n)
+		}
+	}
+	if n := len(x.near.stages.mu.slabs); n != 0 {
+		t.Error("small writes were staged")
+	}
+	must(t, x.do(rdma.OpRead, 0, make([]byte, 1)))
+	if n := len(x.near.stages.mu.slabs); n != 1 {
+		t.Error("what was read was not staged: this proves nothing")
+	}
+}
+
+// benchLink is newLinkOf for benchmarks, with the largest messages.
+func benchLink(b *testing.B, name string) (near *Fabric, c, peer rdma.Conn, r rdma.Region) {
+	b.Helper()
+	conf := configurations[name]
+	conf.opts.MaxMessage = maxMessage
+	open := func() *Fabric {
+		f, err := newFabric(conf.opts, conf.rules)
+		must(b, err)
+		b.Cleanup(func() { must(b, f.Close()) })
+		return f
+	}
+	near, far := open(), open()
+	l, err := far.Listen(b.Context(), "127.0.0.1:0")
+	must(b, err)
+	mem, err := rdma.Allocate(1 << 20)
+	must(b, err)
+	r, err = far.Register(mem, all)
+	must(b, err)
+	b.Cleanup(func() { must(b, r.Close()); must(b, mem.Free()) })
+	c, err = near.Dial(b.Context(), l.Addr())
+	must(b, err)
+	peer, err = l.Accept(b.Context())
+	must(b, err)
+	return near, c, peer, r
+}
+
+// turns runs two ways of the same thing in short turns, so that a noisy machine is noisy to both,
+// and reports the time that one round of each took, and the first's over the second's.
+func turns(b *testing.B, names [2]string, ways [2]func()) {
+	const turn = 32
+	var took [2]time.Duration
+	rounds := 0
+	for ; b.Loop(); rounds += turn {
+		for i, way := range ways {
+			start := time.Now()
+			for range turn {
+				way()
+			}
+			took[i] += time.Since(start)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	for i, name := range names {
+		b.ReportMetric(float64(took[i].Nanoseconds())/float64(rounds), "ns/"+name)
+	}
+	b.ReportMetric(took[0].Seconds()/took[1].Seconds(), "ratio")
+}
+
+// BenchmarkInline compares the two ways of handing bytes to a peer that is to answer when it has
+// them: inside the message that asks for the answer, from which the peer copies them to their
+// place, or with a one-sided write before it. Where ratio exceeds 1, bytes should no longer travel
+// in messages.
+func BenchmarkInline(b *testing.B) {
+	for _, name := range []string{"tcp", "net", "hardware"} {
+		for n := 64; n <= maxMessage; n *= 4 {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) { benchInline(b, name, n) })
+		}
+	}
+}
+
+func benchInline(b *testing.B, name string, n int) {
+	_, c, peer, r := benchLink(b, name)
+	data, in := make([]byte, n), make([]byte, maxMessage)
+	go func() { // ends with the connection
+		got := make([]byte, maxMessage)
+		for {
+			k, err := peer.Recv(b.Context(), got)
+			if err != nil {
+				return
+			}
+			copy(r.Bytes(), got[:k])
+			if peer.Send(b.Context(), got[:1]) != nil {
+				return
+			}
+		}
+	}()
+	ask := func(msg []byte) {
+		must(b, c.Send(b.Context(), msg))
+		_, err := c.Recv(b.Context(), in)
+		must(b, err)
+	}
+	ops := []rdma.Op{{Kind: rdma.OpWrite, Local: data, Remote: rdma.Remote{Key: r.Key()}}}
+	turns(b, [2]string{"message", "onesided"}, [2]func(){
+		func() { ask(data) },
+		func() {
+			must(b, rdma.Do(b.Context(), c, ops))
+			ask(data[:1])
+		},
+	})
+}
+
+// BenchmarkInject compares writes of as much as the fabric copies when they are posted with the
+// same staged, 64 at once, from memory that is in no region.
+func BenchmarkInject(b *testing.B) {
+	near, c, _, r := benchLink(b, "hardware")
+	n := near.dev.inject
+	ops := make([]rdma.Op, 64)
+	for i := range ops {
+		ops[i] = rdma.Op{Kind: rdma.OpWrite, Local: make([]byte, n), Remote: rdma.Remote{Key: r.Key(), Offset: uint64(i * n)}}
+	}
+	write := func(inject int) func() {
+		return func() {
+			near.dev.inject = inject // nothing is under way
+			must(b, rdma.Do(b.Context(), c, ops))
+		}
+	}
+	turns(b, [2]string{"injected", "staged"}, [2]func(){write(n), write(0)})
+}
