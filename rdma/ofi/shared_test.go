@@ -73,7 +73,7 @@ func localMemoryIsNotOffered(t *testing.T, name string) {
 		t.Run(which, func(t *testing.T) {
 			x := newLinkOf(t, name, all)
 			victim := x.conn
-			x.connect() // another session, whose peer is up to something
+			x.connect()                                     // another session, whose peer is up to something
 			must(t, x.do(rdma.OpRead, 0, make([]byte, 10))) // needs a stage
 			own := registered(t, x.near, 1<<16, rdma.AccessLocal)
 			stages := x.near.stages.mu.slabs[0]
