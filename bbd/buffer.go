@@ -44,6 +44,7 @@ type buffer struct {
 	handed   map[uint64]bool // pending operations for the store that the flusher has, by Revision
 	applying atomic.Bool     // applyLater is on its way
 
+	figures  figures
 	rechecks rechecks
 	repeats  repeats
 }

@@ -99,17 +99,22 @@ func (b *buffer) dirtyContents(ctx context.Context) (map[content]string, error) 
 	return dirty, err
 }
 
-// drainOnce has every daemon do its share once.
-func (r *request) drainOnce(b *buffer, m *wire.Drain) (*wire.Progress, error) {
-	nodes := append(b.d.cluster.others(), b.d.cfg.Node)
+// tasksOfDrain are the tasks of a drain on nodes.
+func tasksOfDrain(nodes []bb.NodeID) ([]meta.Task, error) {
 	slices.Sort(nodes)
 	data, err := json.Marshal(awayTask{nodes})
-	if err != nil {
-		return nil, err
-	}
 	tasks := []meta.Task{{ID: "away", Data: data}}
 	for _, node := range nodes {
 		tasks = append(tasks, meta.Task{ID: idOf("node", string(node)), Node: node})
+	}
+	return tasks, err
+}
+
+// drainOnce has every daemon do its share once.
+func (r *request) drainOnce(b *buffer, m *wire.Drain) (*wire.Progress, error) {
+	tasks, err := tasksOfDrain(append(b.d.cluster.others(), b.d.cfg.Node))
+	if err != nil {
+		return nil, err
 	}
 	j := r.newJob(meta.Drain, b, m.Key)
 	j.Options[optionTimeout] = time.Duration(m.TimeoutNs).String()

@@ -99,6 +99,7 @@ func (d *Daemon) setFailing(k flusher.Key, err error) {
 	if err == nil {
 		delete(b.mu.failing, k.File)
 	} else {
+		b.figures.failures.Add(1)
 		b.mu.failing[k.File] = err.Error()
 	}
 }

@@ -59,6 +59,7 @@ func (d *Daemon) runJobs() {
 	d.wg.Go(func() { d.doTasks("", tasksAtOnce) })
 	d.wg.Go(func() { d.doTasks(d.cfg.Node, ownAtOnce) })
 	d.wg.Go(d.standIn)
+	d.wg.Go(d.keepLifetimes)
 }
 
 // pause waits; false: the daemon stops.

@@ -49,14 +49,14 @@ func (o *observe) checksum() {
 	o.metrics.ChecksumError()
 }
 
-func (o *observe) committed(extents []store.NewExtent) {
-	var bytes int64
+func (o *observe) committed(extents []store.NewExtent) (bytes int64) {
 	for i := range extents {
 		bytes += extents[i].Length
 	}
 	o.commits.Add(1)
 	o.bytes.Add(bytes)
 	o.metrics.Committed(bytes)
+	return bytes
 }
 
 func (o *observe) waited(d time.Duration) { o.metrics.Waited(d) }

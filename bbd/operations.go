@@ -47,6 +47,11 @@ var operations = map[wire.Type]operation{
 	wire.Type_TYPE_JOB:        waiting((*request).job),
 	wire.Type_TYPE_JOB_CANCEL: waiting((*request).cancelJob),
 
+	wire.Type_TYPE_LIFETIME_OPEN:  waiting((*request).lifetimeOpen),
+	wire.Type_TYPE_LIFETIME_LEAVE: waiting((*request).lifetimeLeave),
+	wire.Type_TYPE_LIFETIME_END:   waiting((*request).lifetimeEnd),
+	wire.Type_TYPE_LIFETIMES:      waiting((*request).lifetimes),
+
 	wire.Type_TYPE_TAKE:      waiting((*request).take),
 	wire.Type_TYPE_REPLICATE: waiting((*request).replicate),
 	wire.Type_TYPE_HOLD:      waiting((*request).hold),

@@ -96,6 +96,7 @@ type Meta struct {
 		closed     bool
 		namespaces map[string]*Namespace // by buffer: all users share one cache
 		jobs       *bucket               // nil until it is needed
+		lifetimes  *bucket               // the same
 		consumers  map[string]jetstream.Consumer
 	}
 }

@@ -88,6 +88,10 @@ const (
 	Type_TYPE_JOBS           Type = 54 // Empty → JobReply: all that this user may see
 	Type_TYPE_JOB            Type = 55 // JobRequest → JobReply… (MORE until it ended, if watched)
 	Type_TYPE_JOB_CANCEL     Type = 56 // JobRequest → Empty
+	Type_TYPE_LIFETIME_OPEN  Type = 57 // LifetimeOpen → Lifetime… (MORE until what it asks for is there)
+	Type_TYPE_LIFETIME_LEAVE Type = 58 // LifetimeLeave → Lifetime
+	Type_TYPE_LIFETIME_END   Type = 59 // LifetimeEnd → Lifetime
+	Type_TYPE_LIFETIMES      Type = 45 // Lifetimes → Lifetime… : those that this user may see (MORE but for the last, which is empty)
 	// Between daemons.
 	Type_TYPE_HOLD      Type = 60 // Hold → Empty (MORE), and an Empty when it was cancelled: flushes rest in between
 	Type_TYPE_TAKE      Type = 61 // Take → Empty: become the home of a file
@@ -136,6 +140,10 @@ var (
 		54: "TYPE_JOBS",
 		55: "TYPE_JOB",
 		56: "TYPE_JOB_CANCEL",
+		57: "TYPE_LIFETIME_OPEN",
+		58: "TYPE_LIFETIME_LEAVE",
+		59: "TYPE_LIFETIME_END",
+		45: "TYPE_LIFETIMES",
 		60: "TYPE_HOLD",
 		61: "TYPE_TAKE",
 		62: "TYPE_DISCARD",
@@ -180,6 +188,10 @@ var (
 		"TYPE_JOBS":           54,
 		"TYPE_JOB":            55,
 		"TYPE_JOB_CANCEL":     56,
+		"TYPE_LIFETIME_OPEN":  57,
+		"TYPE_LIFETIME_LEAVE": 58,
+		"TYPE_LIFETIME_END":   59,
+		"TYPE_LIFETIMES":      45,
 		"TYPE_HOLD":           60,
 		"TYPE_TAKE":           61,
 		"TYPE_DISCARD":        62,
@@ -3704,6 +3716,286 @@ func (x *JobReply) GetJson() []byte {
 	return nil
 }
 
+// Lifetimes are runs of a batch system's jobs, for which buffers live. The system alone
+// opens, leaves and ends them.
+type Lifetime struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lifetime) Reset() {
+	*x = Lifetime{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lifetime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lifetime) ProtoMessage() {}
+
+func (x *Lifetime) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lifetime.ProtoReflect.Descriptor instead.
+func (*Lifetime) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *Lifetime) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
+// LifetimeOpen begins one, or takes part in it: the same key again is the same. It is
+// answered when all buffers are there and all stage-ins have ended.
+type LifetimeOpen struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`      // bb.Lifetime: what to begin
+	Create        []*Buffer              `protobuf:"bytes,2,rep,name=create,proto3" json:"create,omitempty"`  // those that are to be made if they are not there
+	Attach        bool                   `protobuf:"varint,3,opt,name=attach,proto3" json:"attach,omitempty"` // the job comes to this node
+	Begin         bool                   `protobuf:"varint,4,opt,name=begin,proto3" json:"begin,omitempty"`   // answer when the stage-ins have begun
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LifetimeOpen) Reset() {
+	*x = LifetimeOpen{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LifetimeOpen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LifetimeOpen) ProtoMessage() {}
+
+func (x *LifetimeOpen) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LifetimeOpen.ProtoReflect.Descriptor instead.
+func (*LifetimeOpen) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *LifetimeOpen) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
+func (x *LifetimeOpen) GetCreate() []*Buffer {
+	if x != nil {
+		return x.Create
+	}
+	return nil
+}
+
+func (x *LifetimeOpen) GetAttach() bool {
+	if x != nil {
+		return x.Attach
+	}
+	return false
+}
+
+func (x *LifetimeOpen) GetBegin() bool {
+	if x != nil {
+		return x.Begin
+	}
+	return false
+}
+
+type LifetimeLeave struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`      // "": the daemon's own
+	Failed        bool                   `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"` // the job ended badly
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LifetimeLeave) Reset() {
+	*x = LifetimeLeave{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LifetimeLeave) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LifetimeLeave) ProtoMessage() {}
+
+func (x *LifetimeLeave) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LifetimeLeave.ProtoReflect.Descriptor instead.
+func (*LifetimeLeave) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *LifetimeLeave) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *LifetimeLeave) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *LifetimeLeave) GetFailed() bool {
+	if x != nil {
+		return x.Failed
+	}
+	return false
+}
+
+type LifetimeEnd struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Hurry         bool                   `protobuf:"varint,2,opt,name=hurry,proto3" json:"hurry,omitempty"` // give up what is not on the store
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LifetimeEnd) Reset() {
+	*x = LifetimeEnd{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LifetimeEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LifetimeEnd) ProtoMessage() {}
+
+func (x *LifetimeEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LifetimeEnd.ProtoReflect.Descriptor instead.
+func (*LifetimeEnd) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *LifetimeEnd) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *LifetimeEnd) GetHurry() bool {
+	if x != nil {
+		return x.Hurry
+	}
+	return false
+}
+
+type Lifetimes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "": all
+	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"` // "": any
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lifetimes) Reset() {
+	*x = Lifetimes{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lifetimes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lifetimes) ProtoMessage() {}
+
+func (x *Lifetimes) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lifetimes.ProtoReflect.Descriptor instead.
+func (*Lifetimes) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *Lifetimes) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Lifetimes) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
 // Nodes are the daemons that this one knows of, as gossip has it.
 type Nodes struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3714,7 +4006,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3726,7 +4018,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3739,7 +4031,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Nodes) GetNodes() []*Node {
@@ -3774,7 +4066,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3786,7 +4078,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3799,7 +4091,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Node) GetName() string {
@@ -3930,7 +4222,7 @@ type NodeName struct {
 
 func (x *NodeName) Reset() {
 	*x = NodeName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +4234,7 @@ func (x *NodeName) String() string {
 func (*NodeName) ProtoMessage() {}
 
 func (x *NodeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4247,7 @@ func (x *NodeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeName.ProtoReflect.Descriptor instead.
 func (*NodeName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *NodeName) GetName() string {
@@ -3975,7 +4267,7 @@ type NodeDrain struct {
 
 func (x *NodeDrain) Reset() {
 	*x = NodeDrain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3987,7 +4279,7 @@ func (x *NodeDrain) String() string {
 func (*NodeDrain) ProtoMessage() {}
 
 func (x *NodeDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4000,7 +4292,7 @@ func (x *NodeDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
 func (*NodeDrain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *NodeDrain) GetName() string {
@@ -4029,7 +4321,7 @@ type NodeForgotten struct {
 
 func (x *NodeForgotten) Reset() {
 	*x = NodeForgotten{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4041,7 +4333,7 @@ func (x *NodeForgotten) String() string {
 func (*NodeForgotten) ProtoMessage() {}
 
 func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4054,7 +4346,7 @@ func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeForgotten.ProtoReflect.Descriptor instead.
 func (*NodeForgotten) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *NodeForgotten) GetLost() []*Entry {
@@ -4096,7 +4388,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4108,7 +4400,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4121,7 +4413,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TokenRequest) GetBuffer() string {
@@ -4148,7 +4440,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4160,7 +4452,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4173,7 +4465,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Token) GetToken() []byte {
@@ -4202,7 +4494,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4214,7 +4506,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4227,7 +4519,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Hold) GetBuffer() string {
@@ -4260,7 +4552,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4272,7 +4564,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4285,7 +4577,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Take) GetBuffer() string {
@@ -4343,7 +4635,7 @@ type Recheck struct {
 
 func (x *Recheck) Reset() {
 	*x = Recheck{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4355,7 +4647,7 @@ func (x *Recheck) String() string {
 func (*Recheck) ProtoMessage() {}
 
 func (x *Recheck) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4368,7 +4660,7 @@ func (x *Recheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recheck.ProtoReflect.Descriptor instead.
 func (*Recheck) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Recheck) GetBuffer() string {
@@ -4404,7 +4696,7 @@ type Discard struct {
 
 func (x *Discard) Reset() {
 	*x = Discard{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4416,7 +4708,7 @@ func (x *Discard) String() string {
 func (*Discard) ProtoMessage() {}
 
 func (x *Discard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4429,7 +4721,7 @@ func (x *Discard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discard.ProtoReflect.Descriptor instead.
 func (*Discard) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Discard) GetBuffer() string {
@@ -4467,7 +4759,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4479,7 +4771,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4492,7 +4784,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Replicate) GetBuffer() string {
@@ -4851,7 +5143,24 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05watch\x18\x02 \x01(\bR\x05watch\"\x1e\n" +
 	"\bJobReply\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\fR\x04json\"/\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\"\x1e\n" +
+	"\bLifetime\x12\x12\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\"|\n" +
+	"\fLifetimeOpen\x12\x12\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\x12*\n" +
+	"\x06create\x18\x02 \x03(\v2\x12.forebay.v1.BufferR\x06create\x12\x16\n" +
+	"\x06attach\x18\x03 \x01(\bR\x06attach\x12\x14\n" +
+	"\x05begin\x18\x04 \x01(\bR\x05begin\"M\n" +
+	"\rLifetimeLeave\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\bR\x06failed\"5\n" +
+	"\vLifetimeEnd\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05hurry\x18\x02 \x01(\bR\x05hurry\"/\n" +
+	"\tLifetimes\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\"/\n" +
 	"\x05Nodes\x12&\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x10.forebay.v1.NodeR\x05nodes\"\xcf\x03\n" +
 	"\x04Node\x12\x12\n" +
@@ -4927,7 +5236,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12\x14\n" +
 	"\x05whole\x18\x04 \x01(\bR\x05whole\x12/\n" +
-	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\xef\x05\n" +
+	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\xcb\x06\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -4976,7 +5285,11 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"TYPE_TOKEN\x105\x12\r\n" +
 	"\tTYPE_JOBS\x106\x12\f\n" +
 	"\bTYPE_JOB\x107\x12\x13\n" +
-	"\x0fTYPE_JOB_CANCEL\x108\x12\r\n" +
+	"\x0fTYPE_JOB_CANCEL\x108\x12\x16\n" +
+	"\x12TYPE_LIFETIME_OPEN\x109\x12\x17\n" +
+	"\x13TYPE_LIFETIME_LEAVE\x10:\x12\x15\n" +
+	"\x11TYPE_LIFETIME_END\x10;\x12\x12\n" +
+	"\x0eTYPE_LIFETIMES\x10-\x12\r\n" +
 	"\tTYPE_HOLD\x10<\x12\r\n" +
 	"\tTYPE_TAKE\x10=\x12\x10\n" +
 	"\fTYPE_DISCARD\x10>\x12\x12\n" +
@@ -4996,7 +5309,7 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_internal_wire_forebay_proto_goTypes = []any{
 	(Type)(0),              // 0: forebay.v1.Type
 	(*Empty)(nil),          // 1: forebay.v1.Empty
@@ -5046,18 +5359,23 @@ var file_internal_wire_forebay_proto_goTypes = []any{
 	(*Failure)(nil),        // 45: forebay.v1.Failure
 	(*JobRequest)(nil),     // 46: forebay.v1.JobRequest
 	(*JobReply)(nil),       // 47: forebay.v1.JobReply
-	(*Nodes)(nil),          // 48: forebay.v1.Nodes
-	(*Node)(nil),           // 49: forebay.v1.Node
-	(*NodeName)(nil),       // 50: forebay.v1.NodeName
-	(*NodeDrain)(nil),      // 51: forebay.v1.NodeDrain
-	(*NodeForgotten)(nil),  // 52: forebay.v1.NodeForgotten
-	(*TokenRequest)(nil),   // 53: forebay.v1.TokenRequest
-	(*Token)(nil),          // 54: forebay.v1.Token
-	(*Hold)(nil),           // 55: forebay.v1.Hold
-	(*Take)(nil),           // 56: forebay.v1.Take
-	(*Recheck)(nil),        // 57: forebay.v1.Recheck
-	(*Discard)(nil),        // 58: forebay.v1.Discard
-	(*Replicate)(nil),      // 59: forebay.v1.Replicate
+	(*Lifetime)(nil),       // 48: forebay.v1.Lifetime
+	(*LifetimeOpen)(nil),   // 49: forebay.v1.LifetimeOpen
+	(*LifetimeLeave)(nil),  // 50: forebay.v1.LifetimeLeave
+	(*LifetimeEnd)(nil),    // 51: forebay.v1.LifetimeEnd
+	(*Lifetimes)(nil),      // 52: forebay.v1.Lifetimes
+	(*Nodes)(nil),          // 53: forebay.v1.Nodes
+	(*Node)(nil),           // 54: forebay.v1.Node
+	(*NodeName)(nil),       // 55: forebay.v1.NodeName
+	(*NodeDrain)(nil),      // 56: forebay.v1.NodeDrain
+	(*NodeForgotten)(nil),  // 57: forebay.v1.NodeForgotten
+	(*TokenRequest)(nil),   // 58: forebay.v1.TokenRequest
+	(*Token)(nil),          // 59: forebay.v1.Token
+	(*Hold)(nil),           // 60: forebay.v1.Hold
+	(*Take)(nil),           // 61: forebay.v1.Take
+	(*Recheck)(nil),        // 62: forebay.v1.Recheck
+	(*Discard)(nil),        // 63: forebay.v1.Discard
+	(*Replicate)(nil),      // 64: forebay.v1.Replicate
 }
 var file_internal_wire_forebay_proto_depIdxs = []int32{
 	16, // 0: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
@@ -5071,14 +5389,15 @@ var file_internal_wire_forebay_proto_depIdxs = []int32{
 	38, // 8: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
 	32, // 9: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
 	45, // 10: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
-	49, // 11: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
-	17, // 12: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
-	34, // 13: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	16, // 11: forebay.v1.LifetimeOpen.create:type_name -> forebay.v1.Buffer
+	54, // 12: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
+	17, // 13: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
+	34, // 14: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_internal_wire_forebay_proto_init() }
@@ -5093,7 +5412,7 @@ func file_internal_wire_forebay_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   59,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

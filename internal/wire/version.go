@@ -13,7 +13,8 @@ import (
 //
 //	1  buffers, files, leases, drains and stages; between the daemons of a cluster: homes,
 //	   holds, moves. The first release had daemons alone, which refuse the latter by name
-//	2  jobs; second copies (Buffer.replicas, Replicate, Take.replica); tokens; Recheck
+//	2  jobs; second copies (Buffer.replicas, Replicate, Take.replica); tokens; Recheck;
+//	   lifetimes of batch jobs
 //
 // What may change in the schema:
 //
@@ -39,10 +40,11 @@ const (
 
 // The versions that brought something that a daemon has to know of before it asks.
 const (
-	VersionJobs     = 2
-	VersionReplicas = 2
-	VersionTokens   = 2
-	VersionRechecks = 2
+	VersionJobs      = 2
+	VersionReplicas  = 2
+	VersionTokens    = 2
+	VersionRechecks  = 2
+	VersionLifetimes = 2
 )
 
 // Versions are those that one side speaks: all from Min to Max.
@@ -88,6 +90,8 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 	switch typ {
 	case Type_TYPE_JOBS, Type_TYPE_JOB, Type_TYPE_JOB_CANCEL:
 		return VersionJobs, "jobs"
+	case Type_TYPE_LIFETIME_OPEN, Type_TYPE_LIFETIME_LEAVE, Type_TYPE_LIFETIME_END, Type_TYPE_LIFETIMES:
+		return VersionLifetimes, "lifetimes of jobs"
 	case Type_TYPE_TOKEN:
 		return VersionTokens, "tokens"
 	case Type_TYPE_REPLICATE:

@@ -1089,6 +1089,53 @@ func (x *Failure) GetBytes() int64 {
 	return 0
 }
 
+// Lifetime is one run of a batch system's job, or its stay on one node.
+type Lifetime struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// bb.Lifetime or bb.LifetimeNode. What a daemon does not know in it is lost when it changes
+	// it: what must be kept becomes a field here.
+	Json          []byte `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lifetime) Reset() {
+	*x = Lifetime{}
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lifetime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lifetime) ProtoMessage() {}
+
+func (x *Lifetime) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lifetime.ProtoReflect.Descriptor instead.
+func (*Lifetime) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Lifetime) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
 // Counter is the last block of ids that was claimed.
 type Counter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1100,7 +1147,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	mi := &file_meta_metapb_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1159,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	mi := &file_meta_metapb_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1172,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Counter) GetBlock() uint64 {
@@ -1272,7 +1319,9 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"5\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"\x1e\n" +
+	"\bLifetime\x12\x12\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\"5\n" +
 	"\aCounter\x12\x14\n" +
 	"\x05block\x18\x01 \x01(\x04R\x05block\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\x06R\x05nonceB\x15Z\x13forebay/meta/metapbb\x06proto3"
@@ -1289,7 +1338,7 @@ func file_meta_metapb_record_proto_rawDescGZIP() []byte {
 	return file_meta_metapb_record_proto_rawDescData
 }
 
-var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_meta_metapb_record_proto_goTypes = []any{
 	(*Entry)(nil),     // 0: forebay.meta.v1.Entry
 	(*Flushed)(nil),   // 1: forebay.meta.v1.Flushed
@@ -1300,14 +1349,15 @@ var file_meta_metapb_record_proto_goTypes = []any{
 	(*Task)(nil),      // 6: forebay.meta.v1.Task
 	(*Tally)(nil),     // 7: forebay.meta.v1.Tally
 	(*Failure)(nil),   // 8: forebay.meta.v1.Failure
-	(*Counter)(nil),   // 9: forebay.meta.v1.Counter
-	nil,               // 10: forebay.meta.v1.Job.OptionsEntry
+	(*Lifetime)(nil),  // 9: forebay.meta.v1.Lifetime
+	(*Counter)(nil),   // 10: forebay.meta.v1.Counter
+	nil,               // 11: forebay.meta.v1.Job.OptionsEntry
 }
 var file_meta_metapb_record_proto_depIdxs = []int32{
 	1,  // 0: forebay.meta.v1.Entry.flushed:type_name -> forebay.meta.v1.Flushed
 	1,  // 1: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
 	1,  // 2: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
-	10, // 3: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
+	11, // 3: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
 	7,  // 4: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
 	8,  // 5: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
 	6,  // [6:6] is the sub-list for method output_type
@@ -1333,7 +1383,7 @@ func file_meta_metapb_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_metapb_record_proto_rawDesc), len(file_meta_metapb_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,434 @@
+package bbd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"forebay/flusher/plan"
+	"forebay/internal/bb"
+	"forebay/meta"
+	"forebay/meta/gossip"
+)
+
+// What is done after a job's end. One daemon does it: the first of those that are ready,
+// as gossip has it. That two do it for a moment does no harm, since each step is a job of
+// all daemons that both submit under the same id, or a change by compare-and-set. A daemon
+// that takes over begins where the records say that the last one was:
+//
+//	stage-outs, one after the other ─▶ drain ─▶ the bill ─▶ destroy ─▶ gone
+//
+// A step that fails is tried again for ever, with a growing pause; until it succeeds the
+// lifetime and its buffer are orphans, and nothing of them is dropped. Only --hurry does
+// that, and what it costs is in the bill.
+const (
+	keepEvery = 500 * time.Millisecond
+	// A job has ended when one of its nodes has said so. The others have as long as this to
+	// say so too, before the word of those that are gone is not waited for.
+	stragglers    = 30 * time.Second
+	keepPauseMin  = time.Second
+	keepPauseMax  = time.Minute
+	lifetimeKept  = 7 * 24 * time.Hour
+	maxBill       = 1000
+	keepStepLimit = 30 * time.Second
+)
+
+// keepLifetimes follows all lifetimes, and does what there is to do while it is this
+// daemon's turn.
+func (d *Daemon) keepLifetimes() {
+	k := &keeper{d: d, changed: make(chan []bb.Lifetime)}
+	d.wg.Go(k.follow)
+	var all []bb.Lifetime
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case all = <-k.changed:
+		case <-time.After(keepEvery):
+		}
+		d.notePeaks()
+		if firstReady(d.cluster.members.Members()) != d.cfg.Node {
+			continue
+		}
+		for i := range all {
+			if d.ctx.Err() != nil {
+				return
+			}
+			if now, ok := k.step(all[i]); ok {
+				now.Nodes = all[i].Nodes
+				all[i] = now // until the watch tells
+			}
+		}
+	}
+}
+
+type keeper struct {
+	d       *Daemon
+	changed chan []bb.Lifetime
+}
+
+// follow hands on what the watch tells.
+func (k *keeper) follow() {
+	for k.d.ctx.Err() == nil {
+		err := k.d.meta.WatchLifetimes(k.d.ctx, func(all []bb.Lifetime) {
+			select {
+			case k.changed <- all:
+			case <-k.d.ctx.Done():
+			}
+		})
+		if k.d.ctx.Err() == nil {
+			k.d.log.Warn("following the lifetimes of jobs", "err", err)
+			k.d.pause(time.Second)
+		}
+	}
+}
+
+// notePeaks looks how much is dirty in the buffers of jobs.
+func (d *Daemon) notePeaks() {
+	var stats map[string]int64
+	for _, b := range d.allBuffers() {
+		if b.spec().Job == "" {
+			continue
+		}
+		if stats == nil {
+			stats = map[string]int64{}
+			for name, s := range d.store.Stats().Buffers {
+				stats[name] = s.Dirty
+			}
+		}
+		b.figures.dirty(stats[b.name])
+	}
+}
+
+// ended reports whether a job has left its nodes, by what they have said, and whether it
+// failed on one. Gone tells which nodes cannot say anything any more, or never will of
+// this job: their memory, and with it the job's processes, is another one's.
+func ended(l *bb.Lifetime, now time.Time, gone func(*bb.LifetimeNode) bool) (over, failed bool) {
+	left, silent := 0, 0
+	var last time.Time
+	for i := range l.Nodes {
+		n := &l.Nodes[i]
+		failed = failed || n.Failed
+		switch {
+		case !n.Attached:
+			left++
+			if n.Since.After(last) {
+				last = n.Since
+			}
+		case !gone(n):
+			return false, failed
+		default:
+			silent++
+		}
+	}
+	if left == 0 {
+		return false, failed // whoever is gone may be coming back, with the job
+	}
+	if silent > 0 || len(l.Nodes) < l.Expect {
+		return now.Sub(last) >= stragglers, failed || silent > 0
+	}
+	return true, failed
+}
+
+// gone reports whether a node that a job came to has lost it.
+func (d *Daemon) gone(n *bb.LifetimeNode) bool {
+	m, known := d.cluster.members.Member(n.Node)
+	return !known || m.State.Gone() || m.State == gossip.Ready && m.Instance.String() != n.Instance
+}
+
+// step takes a lifetime a step on, and returns how it is then; false: it is as it was.
+func (k *keeper) step(l bb.Lifetime) (bb.Lifetime, bool) {
+	d, now := k.d, time.Now()
+	ctx, cancel := context.WithTimeout(d.ctx, keepStepLimit)
+	defer cancel()
+	switch l.State {
+	case bb.LifetimeOpen:
+		over, failed := ended(&l, now, d.gone)
+		if !over {
+			return l, false
+		}
+		return k.change(ctx, &l, func(l *bb.Lifetime) {
+			if l.State == bb.LifetimeOpen {
+				l.State, l.Ended, l.Succeeded = bb.LifetimeDraining, now.Round(0).UTC(), !failed
+			}
+		})
+	case bb.LifetimeGone:
+		if now.Sub(l.Gone) > lifetimeKept {
+			if err := d.meta.ForgetLifetime(ctx, l.Key); err != nil {
+				d.log.Warn("forgetting a job", "job", l.Key, "err", err)
+			}
+		}
+		return l, false
+	}
+	if now.Before(l.Next) {
+		return l, false
+	}
+	done, err := k.finish(ctx, &l)
+	switch {
+	case d.ctx.Err() != nil:
+		return l, false
+	case err != nil:
+		return k.failed(ctx, &l, err)
+	case done:
+		d.log.Info("nothing is left of a job", "job", l.Key, "unsaved", l.Bill.Total)
+		return k.change(ctx, &l, func(now *bb.Lifetime) {
+			now.State, now.Gone, now.Reason, now.Next = bb.LifetimeGone, time.Now().Round(0).UTC(), "", time.Time{}
+		})
+	}
+	return l, false
+}
+
+func (k *keeper) change(ctx context.Context, l *bb.Lifetime, change func(*bb.Lifetime)) (bb.Lifetime, bool) {
+	now, err := k.d.meta.ChangeLifetime(ctx, l.Key, func(l *bb.Lifetime) error { change(l); return nil })
+	if err != nil {
+		k.d.log.Warn("noting what became of a job", "job", l.Key, "err", err)
+		return *l, false
+	}
+	return now, true
+}
+
+// failed makes an orphan of a lifetime, to be tried again.
+func (k *keeper) failed(ctx context.Context, l *bb.Lifetime, why error) (bb.Lifetime, bool) {
+	if l.Attempt == 0 {
+		k.d.log.Warn("what a job has left cannot be saved yet", "job", l.Key, "err", why)
+	}
+	if b, err := k.d.buffer(ctx, cmp.Or(l.Buffer, "-")); err == nil {
+		k.orphan(ctx, b)
+	}
+	pause := min(keepPauseMax, keepPauseMin<<min(l.Attempt, 10))
+	return k.change(ctx, l, func(now *bb.Lifetime) {
+		if now.State == bb.LifetimeGone {
+			return
+		}
+		now.State, now.Reason, now.Attempt = bb.LifetimeOrphan, why.Error(), l.Attempt+1
+		now.Next = time.Now().Add(pause).Round(0).UTC()
+	})
+}
+
+// orphan marks a buffer, for whoever lists buffers.
+func (k *keeper) orphan(ctx context.Context, b *buffer) {
+	spec, err := k.d.meta.Buffer(ctx, b.name)
+	if err != nil || spec.State != bb.BufferActive {
+		return
+	}
+	spec.State = bb.BufferOrphan
+	if _, err := k.d.meta.UpdateBuffer(ctx, spec); err != nil {
+		k.d.log.Warn("marking an orphan", "buffer", b.name, "err", err)
+	}
+}
+
+// errNotYet says that a step is under way.
+var errNotYet = errors.New("not yet")
+
+// finish does the next of what a job has left to do; true: there was nothing more.
+func (k *keeper) finish(ctx context.Context, l *bb.Lifetime) (done bool, err error) {
+	if !l.Hurry {
+		err = k.stageOut(ctx, l)
+	}
+	if err == nil && l.Buffer != "" {
+		err = k.retire(ctx, l, l.Buffer, l.Hurry)
+	}
+	for i := 0; i < len(l.Destroys) && err == nil; i++ {
+		if err = k.mayDestroy(ctx, l, l.Destroys[i].Buffer); err == nil {
+			err = k.retire(ctx, l, l.Destroys[i].Buffer, l.Destroys[i].Discard)
+		}
+	}
+	if err == errNotYet {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// stageOut copies out what the job asked for, one stage at a time.
+func (k *keeper) stageOut(ctx context.Context, l *bb.Lifetime) error {
+	for i := range l.Out {
+		s := &l.Out[i]
+		if s.Done || s.OnSuccess && !l.Succeeded {
+			continue
+		}
+		j, err := k.d.stageOf(ctx, l, meta.StageOut, s, fmt.Sprint(i), fmt.Sprint(l.Attempt))
+		if bb.KindOf(err) == bb.NotFound {
+			continue // somebody has destroyed the buffer: nothing of it is left to copy
+		}
+		if err != nil {
+			return err
+		}
+		status, err := k.ran(ctx, j, []meta.Task{{ID: planTask}})
+		if err != nil {
+			return err
+		}
+		if err := stageFailure(&status); err != nil {
+			return bb.Wrap("stage-out", s.URL, err)
+		}
+		now, ok := k.change(ctx, l, func(now *bb.Lifetime) { now.Out[i].Done = true })
+		if !ok {
+			return errNotYet
+		}
+		now.Nodes = l.Nodes
+		*l = now
+	}
+	return nil
+}
+
+// ran submits a job, or returns how it ended. errNotYet: it is under way.
+func (k *keeper) ran(ctx context.Context, j meta.Job, tasks []meta.Task) (meta.JobStatus, error) {
+	status, err := k.d.meta.Job(ctx, j.ID)
+	if bb.KindOf(err) == bb.NotFound {
+		if _, err := k.d.meta.SubmitJob(ctx, j, tasks...); err != nil {
+			return status, err
+		}
+		return status, errNotYet
+	}
+	if err == nil && status.State == meta.JobRunning {
+		if t := status.Tally.LastError; t != "" {
+			return status, bb.E(bb.Unavailable, string(j.Kind), bb.Address{Buffer: j.Buffer}.String(), t)
+		}
+		err = errNotYet
+	}
+	return status, err
+}
+
+// retire drains a buffer and destroys it, with a line in the bill for all that is not saved.
+func (k *keeper) retire(ctx context.Context, l *bb.Lifetime, name string, discard bool) error {
+	b, err := k.d.buffer(ctx, name)
+	if bb.KindOf(err) == bb.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if b.spec().Backing != "" && !discard {
+		if err := k.drain(ctx, l, b); err != nil {
+			return err
+		}
+	}
+	if err := k.bill(ctx, l, b, discard); err != nil {
+		return err
+	}
+	err = k.d.destroyBuffer(ctx, b, true)
+	if bb.KindOf(err) == bb.NotFound {
+		return nil
+	}
+	return err
+}
+
+// drain has all daemons flush a buffer, and fails as long as something is not on the store
+// that should be. A job that is under way is found by its id, which names the attempt.
+func (k *keeper) drain(ctx context.Context, l *bb.Lifetime, b *buffer) error {
+	j := k.d.lifetimeJob(l, meta.Drain, b, b.name, fmt.Sprint(l.Attempt))
+	j.System = true
+	tasks, err := tasksOfDrain(append(k.d.cluster.others(), k.d.cfg.Node))
+	if err != nil {
+		return err
+	}
+	status, err := k.ran(ctx, j, tasks)
+	if err != nil {
+		return err
+	}
+	answer := endOf(&status)
+	answer.HeldTotal = 0 // names that were only passing: nobody is left who would rename them
+	if !saved(answer) {
+		if len(answer.Failed) > 0 {
+			f := answer.Failed[0]
+			return bb.E(bb.Kind(f.Kind), "drain", b.address(f.Path), f.Reason)
+		}
+		return bb.E(bb.Busy, "drain", b.address(""), fmt.Sprintf("%d files are still open for writing", answer.OpenTotal))
+	}
+	left, err := b.dirtyContents(ctx)
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		return bb.E(bb.Busy, "drain", b.address(path), "it went from node to node meanwhile")
+	}
+	if err := b.carriedOut(ctx); err != nil {
+		return err
+	}
+	if b.spec().Receipt {
+		return b.keepReceipt(ctx)
+	}
+	return nil
+}
+
+// bill notes what will be gone with a buffer, before it is destroyed.
+func (k *keeper) bill(ctx context.Context, l *bb.Lifetime, b *buffer, discard bool) error {
+	var bill bb.Bill
+	scratch := b.spec().Backing == ""
+	keep := b.spec().Keep
+	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type != bb.TypeFile || e.State() == bb.StateClean || scratch && e.State() != bb.StateLost {
+			return nil
+		}
+		path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+		if err != nil {
+			return nil // removed meanwhile
+		}
+		line := bb.BillLine{Path: b.address(path), Bytes: e.Size, Reason: e.Reason}
+		pattern, kept := plan.Kept(keep, path)
+		switch {
+		case e.State() == bb.StateLost:
+		case kept:
+			line.Reason = "it was not flushed under this name, which the pattern " + pattern + " keeps back"
+		case discard:
+			line.Reason = "it was given up before it was flushed"
+		default:
+			return bb.E(bb.Busy, "drain", b.address(path), "it has been written since the buffer was drained")
+		}
+		bill.Total++
+		bill.Bytes += e.Size
+		if len(bill.Files) < maxBill {
+			bill.Files = append(bill.Files, line)
+		}
+		return nil
+	})
+	if err != nil || bill.Total == 0 {
+		return err
+	}
+	now, ok := k.change(ctx, l, func(now *bb.Lifetime) {
+		others := slices.DeleteFunc(now.Bill.Files, func(x bb.BillLine) bool {
+			at, err := bb.ParseAddress(x.Path)
+			return err == nil && at.Buffer == b.name // of an attempt that was cut off
+		})
+		if len(others) == 0 {
+			now.Bill = bill
+			return
+		}
+		now.Bill.Files = append(others, bill.Files...)
+		now.Bill.Files = now.Bill.Files[:min(len(now.Bill.Files), maxBill)]
+		now.Bill.Total += bill.Total
+		now.Bill.Bytes += bill.Bytes
+	})
+	if !ok {
+		return errNotYet
+	}
+	now.Nodes = l.Nodes
+	*l = now
+	return nil
+}
+
+// mayDestroy refuses the end of a buffer that is another user's, or that another job uses.
+func (k *keeper) mayDestroy(ctx context.Context, l *bb.Lifetime, name string) error {
+	b, err := k.d.buffer(ctx, name)
+	if bb.KindOf(err) == bb.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if spec := b.spec(); spec.UID != l.UID && l.UID != 0 || spec.Job != "" {
+		return denied("buffer destroy", b.address(""), "destroy another user's buffer")
+	}
+	all, err := k.d.meta.Lifetimes(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if o := &all[i]; o.Key != l.Key && o.State == bb.LifetimeOpen && slices.Contains(o.Uses, name) {
+			return bb.E(bb.Busy, "buffer destroy", b.address(""), "job "+o.Job+" still uses it")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,402 @@
+package bbd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta"
+)
+
+// Lifetimes of batch jobs (internal/bb/lifetime.go draws their states). The batch system's
+// hooks say on each node that a job comes and that it has left; any of them may be called
+// again, by anybody, after any failure. What is to be done after a job's end is done by one
+// daemon, whoever that is at the moment (keep.go).
+
+const (
+	maxLifetimeStages = 256
+	maxLifetimeNames  = 256
+)
+
+// mayGovern refuses who is not the system: lifetimes act for other users.
+func (r *request) mayGovern(op, key string) error {
+	switch {
+	case !r.s.cred.system:
+		return denied(op, key, "say what becomes of jobs")
+	case r.s.d.cluster == nil:
+		return bb.E(bb.Unsupported, op, key, "this daemon is alone, and jobs are the cluster's").WithRemedy("set cluster.listen")
+	}
+	return r.s.d.cluster.allKnow("lifetimes of jobs", wire.VersionLifetimes)
+}
+
+// lifetimeOpen begins a lifetime or takes part in it, and waits for its stage-ins.
+func (r *request) lifetimeOpen(m *wire.LifetimeOpen) (proto.Message, error) {
+	const op = "open lifetime"
+	var l bb.Lifetime
+	if err := json.Unmarshal(m.Json, &l); err != nil {
+		return nil, bb.E(bb.Invalid, op, "", "it cannot be read: "+err.Error())
+	}
+	if err := r.mayGovern(op, l.Key); err != nil {
+		return nil, err
+	}
+	if err := checkLifetime(&l); err != nil {
+		return nil, err
+	}
+	now, err := r.s.d.beginLifetime(r.ctx, l)
+	if err != nil {
+		return nil, bb.Wrap(op, l.Key, err)
+	}
+	if m.Attach {
+		if err := r.s.d.attach(r.ctx, l.Key); err != nil {
+			return nil, bb.Wrap(op, l.Key, err)
+		}
+	}
+	if err := r.s.d.makeBuffers(r.ctx, &now, m.Create); err != nil {
+		return nil, err
+	}
+	jobs, err := r.s.d.stageInAll(r.ctx, &now)
+	if err != nil {
+		return nil, err
+	}
+	if !m.Begin {
+		if err := r.awaitStageIns(&now, jobs); err != nil {
+			return nil, err
+		}
+	}
+	return lifetimeMessage(&now)
+}
+
+func checkLifetime(l *bb.Lifetime) error {
+	const op = "open lifetime"
+	if err := bb.CheckBufferName(l.Key); err != nil {
+		return err
+	}
+	for _, name := range append(append([]string{}, l.Uses...), l.Buffer) {
+		if name == "" {
+			continue
+		}
+		if err := bb.CheckBufferName(name); err != nil {
+			return err
+		}
+	}
+	if l.Buffer != "" && l.Buffer != l.Key {
+		return bb.E(bb.Invalid, op, l.Buffer, "the buffer of job "+l.Key+" has its key for a name")
+	}
+	if len(l.In) > maxLifetimeStages || len(l.Out) > maxLifetimeStages || len(l.Uses)+len(l.Destroys) > maxLifetimeNames {
+		return bb.E(bb.Invalid, op, l.Key, fmt.Sprintf("asks for more than %d stages or buffers", maxLifetimeStages))
+	}
+	for _, s := range append(append([]bb.LifetimeStage{}, l.In...), l.Out...) {
+		if _, err := bb.CleanPath(s.Path); err != nil {
+			return bb.Wrap(op, s.Path, err)
+		}
+		if _, err := bb.ParseBacking(s.URL); err != nil {
+			return bb.Wrap(op, s.URL, err)
+		}
+	}
+	return nil
+}
+
+// beginLifetime stores what is to be begun, if nobody has. One of the same key is the same
+// run of a job, or has ended.
+func (d *Daemon) beginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
+	l.State, l.Created, l.Succeeded = bb.LifetimeOpen, time.Now().Round(0).UTC(), true
+	l.Ended, l.Gone, l.Next, l.Reason, l.Attempt, l.Bill, l.Hurry = time.Time{}, time.Time{}, time.Time{}, "", 0, bb.Bill{}, false
+	now, err := d.meta.BeginLifetime(ctx, l)
+	switch {
+	case err != nil:
+		return now, err
+	case now.UID != l.UID || now.Job != l.Job:
+		return now, bb.E(bb.Exists, "open lifetime", l.Key, "it is that of another job")
+	case now.State != bb.LifetimeOpen:
+		return now, bb.E(bb.Busy, "open lifetime", l.Key, "the job has left all its nodes")
+	}
+	return now, nil
+}
+
+// attach notes that the job has come to this node.
+func (d *Daemon) attach(ctx context.Context, key string) error {
+	return d.meta.ChangeStay(ctx, key, d.cfg.Node, func(n *bb.LifetimeNode) error {
+		if !n.Attached {
+			n.Since = time.Now().Round(0).UTC()
+		}
+		n.Attached, n.Instance = true, d.store.Instance().String()
+		return nil
+	})
+}
+
+// makeBuffers makes what is not there, with the rights of the job's user: the one who asks
+// is the system, and may do everything.
+func (d *Daemon) makeBuffers(ctx context.Context, l *bb.Lifetime, create []*wire.Buffer) error {
+	c := userCred(l.UID, l.GID)
+	for _, m := range create {
+		spec := m.AsBuffer()
+		spec.UID, spec.GID, spec.Created, spec.State = l.UID, l.GID, time.Now(), bb.BufferActive
+		if spec.Mode == 0 {
+			spec.Mode = 0o700
+		}
+		if spec.Durability == "" {
+			spec.Durability = bb.DurabilityResident
+		}
+		if m.KeepDefault {
+			spec.Keep = bb.DefaultKeep()
+		}
+		if spec.Job = ""; spec.Name == l.Buffer {
+			spec.Job = l.Key
+		}
+		_, err := d.createBuffer(ctx, c, spec)
+		if bb.KindOf(err) == bb.Exists {
+			err = d.sameBuffer(ctx, &spec)
+		}
+		if err != nil {
+			return bb.Wrap("buffer create", bb.Address{Buffer: spec.Name}.String(), err)
+		}
+	}
+	for _, name := range l.Uses {
+		b, err := d.buffer(ctx, name)
+		if err != nil {
+			return bb.Wrap("use buffer", bb.Address{Buffer: name}.String(), err)
+		}
+		if spec := b.spec(); !c.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
+			return denied("use buffer", b.address(""), "enter this buffer")
+		}
+	}
+	return nil
+}
+
+// sameBuffer takes it well that a buffer exists if it is the same user's, for the same job.
+func (d *Daemon) sameBuffer(ctx context.Context, spec *bb.Buffer) error {
+	b, err := d.buffer(ctx, spec.Name)
+	if err != nil {
+		return err
+	}
+	if there := b.spec(); there.UID != spec.UID || there.Job != spec.Job {
+		return bb.E(bb.Exists, "buffer create", b.address(""), "there is another buffer of that name").WithRemedy("choose another name")
+	}
+	return nil
+}
+
+// userCred are the rights of a job's user, whoever asks for it.
+func userCred(uid, gid uint32) cred {
+	c := credOf(uid, gid)
+	c.system = uid == 0
+	return c
+}
+
+// lifetimeJob is a job for a lifetime, as its user. The same about is the same job.
+func (d *Daemon) lifetimeJob(l *bb.Lifetime, kind meta.JobKind, b *buffer, about ...string) meta.Job {
+	return meta.Job{
+		ID: idOf(append([]string{"lifetime", l.Key, string(kind)}, about...)...), Kind: kind, Buffer: b.name, UID: l.UID, GID: l.GID,
+		System: l.UID == 0, Options: map[string]string{optionCreated: fmt.Sprint(b.spec().Created.UnixNano())}, Created: time.Now().Round(0).UTC(),
+	}
+}
+
+func (d *Daemon) stageOf(ctx context.Context, l *bb.Lifetime, kind meta.JobKind, s *bb.LifetimeStage, about ...string) (meta.Job, error) {
+	b, err := d.buffer(ctx, s.Buffer)
+	if err != nil {
+		return meta.Job{}, err
+	}
+	j := d.lifetimeJob(l, kind, b, about...)
+	j.Path, j.URL = s.Path, s.URL
+	return j, nil
+}
+
+// stageInAll has all stage-ins begin that have not, and returns their ids.
+func (d *Daemon) stageInAll(ctx context.Context, l *bb.Lifetime) ([]string, error) {
+	var ids []string
+	for i := range l.In {
+		j, err := d.stageOf(ctx, l, meta.StageIn, &l.In[i], fmt.Sprint(i))
+		if err != nil {
+			return nil, bb.Wrap("stage-in", l.In[i].URL, err)
+		}
+		if _, err := d.meta.SubmitJob(ctx, j, meta.Task{ID: planTask}); err != nil {
+			return nil, bb.Wrap("stage-in", l.In[i].URL, err)
+		}
+		ids = append(ids, j.ID)
+	}
+	return ids, nil
+}
+
+// awaitStageIns waits until all have ended, and fails if one did that the job needs.
+func (r *request) awaitStageIns(l *bb.Lifetime, ids []string) error {
+	text, err := lifetimeMessage(l)
+	if err != nil {
+		return err
+	}
+	for i, id := range ids {
+		var last meta.JobStatus
+		err := r.s.d.meta.WatchJob(r.ctx, id, func(s meta.JobStatus) {
+			last = s
+			_ = r.more(text, nil) // who waits sees that this lives; if it is gone, the request ends
+		})
+		if err == nil {
+			err = stageFailure(&last)
+		}
+		if err != nil && !l.In[i].ContinueOnError {
+			return bb.Wrap("stage-in", l.In[i].URL, err)
+		}
+	}
+	return nil
+}
+
+// stageFailure is what is wrong with a stage that has ended.
+func stageFailure(s *meta.JobStatus) error {
+	t := &s.Tally
+	switch {
+	case s.State == meta.JobCancelled:
+		return bb.E(bb.Cancelled, string(s.Kind), s.URL, "it was cancelled")
+	case len(t.Failed) > 0 && t.Failed[0].Path == "":
+		return bb.E(t.Failed[0].Kind, string(s.Kind), s.URL, t.Failed[0].Reason)
+	case len(t.Failed) > 0:
+		f := &t.Failed[0]
+		return bb.E(f.Kind, string(s.Kind), s.URL, fmt.Sprintf("%d files failed, the first is %s: %s", t.FailedTotal, f.Path, f.Reason))
+	case t.FailedTotal > 0:
+		return bb.E(bb.Internal, string(s.Kind), s.URL, fmt.Sprintf("%d files failed", t.FailedTotal))
+	}
+	return nil
+}
+
+// lifetimeLeave notes that a job has left a node, and what this one's buffers did for it.
+// That needs no lifetime that is open, nor one that the node ever came to.
+func (r *request) lifetimeLeave(m *wire.LifetimeLeave) (proto.Message, error) {
+	const op = "leave lifetime"
+	if err := r.mayGovern(op, m.Key); err != nil {
+		return nil, err
+	}
+	d := r.s.d
+	l, err := d.meta.Lifetime(r.ctx, m.Key)
+	if err != nil {
+		return nil, err
+	}
+	node := bb.NodeID(m.Node)
+	if node == "" {
+		node = d.cfg.Node
+	}
+	err = d.meta.ChangeStay(r.ctx, m.Key, node, func(n *bb.LifetimeNode) error {
+		n.Failed = n.Failed || m.Failed
+		if n.Attached || n.Since.IsZero() {
+			n.Since = time.Now().Round(0).UTC()
+			if node == d.cfg.Node {
+				n.Figures = d.figuresOf(l.Buffer)
+			}
+		}
+		n.Attached = false
+		return nil
+	})
+	if err != nil {
+		return nil, bb.Wrap(op, m.Key, err)
+	}
+	return r.lifetimeNow(m.Key)
+}
+
+// lifetimeEnd ends a lifetime, wherever the job still seems to be: who asks knows that it is over.
+func (r *request) lifetimeEnd(m *wire.LifetimeEnd) (proto.Message, error) {
+	const op = "end lifetime"
+	if err := r.mayGovern(op, m.Key); err != nil {
+		return nil, err
+	}
+	_, err := r.s.d.meta.ChangeLifetime(r.ctx, m.Key, func(l *bb.Lifetime) error {
+		if l.State == bb.LifetimeOpen {
+			l.State, l.Ended = bb.LifetimeDraining, time.Now().Round(0).UTC()
+		}
+		if m.Hurry && l.State != bb.LifetimeGone {
+			l.Hurry, l.Next = true, time.Time{}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, bb.Wrap(op, m.Key, err)
+	}
+	return r.lifetimeNow(m.Key)
+}
+
+func (r *request) lifetimeNow(key string) (proto.Message, error) {
+	l, err := r.s.d.meta.Lifetime(r.ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return lifetimeMessage(&l)
+}
+
+// lifetimes sends those that the user may see: its own, and all to the system.
+func (r *request) lifetimes(m *wire.Lifetimes) (proto.Message, error) {
+	if r.s.d.cluster == nil {
+		return &wire.Lifetime{}, nil
+	}
+	var all []bb.Lifetime
+	var err error
+	if m.Key == "" {
+		all, err = r.s.d.meta.Lifetimes(r.ctx)
+	} else {
+		all = make([]bb.Lifetime, 1)
+		all[0], err = r.s.d.meta.Lifetime(r.ctx, m.Key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		l := &all[i]
+		if !r.s.cred.owns(l.UID) || m.Job != "" && l.Job != m.Job {
+			continue
+		}
+		r.s.d.addFigures(l)
+		text, err := lifetimeMessage(l)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.more(text, nil); err != nil {
+			return nil, err
+		}
+	}
+	return &wire.Lifetime{}, nil
+}
+
+// addFigures adds what this node's buffers have done so far for a job that is still here.
+func (d *Daemon) addFigures(l *bb.Lifetime) {
+	for i := range l.Nodes {
+		if n := &l.Nodes[i]; n.Attached && n.Node == d.cfg.Node {
+			n.Figures = d.figuresOf(l.Buffer)
+		}
+	}
+}
+
+func lifetimeMessage(l *bb.Lifetime) (*wire.Lifetime, error) {
+	text, err := json.Marshal(l)
+	if err == nil && len(text) > wire.MaxMessage {
+		short := *l // of a job with thousands of nodes, those that have left are the fewer words
+		short.Nodes = slices.DeleteFunc(slices.Clone(l.Nodes), func(n bb.LifetimeNode) bool { return !n.Attached })
+		short.Nodes = short.Nodes[:min(len(short.Nodes), maxNamed)]
+		text, err = json.Marshal(&short)
+	}
+	return &wire.Lifetime{Json: text}, err
+}
+
+// figures count what a buffer does on this node, since the daemon has taken it up.
+type figures struct {
+	absorbed, blocked, peak, failures atomic.Int64
+}
+
+func (f *figures) dirty(now int64) {
+	for old := f.peak.Load(); now > old && !f.peak.CompareAndSwap(old, now); old = f.peak.Load() {
+	}
+}
+
+func (d *Daemon) figuresOf(name string) bb.Figures {
+	d.buffers.Lock()
+	b := d.buffers.byName[name]
+	d.buffers.Unlock()
+	if b == nil {
+		return bb.Figures{}
+	}
+	f := &b.figures
+	f.dirty(d.store.Stats().Buffers[name].Dirty)
+	return bb.Figures{
+		Absorbed: f.absorbed.Load(), Blocked: time.Duration(f.blocked.Load()).Seconds(), PeakDirty: f.peak.Load(), Failures: f.failures.Load(),
+	}
+}

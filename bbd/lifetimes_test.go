@@ -1,0 +1,254 @@
+package bbd_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"forebay/client"
+	"forebay/flusher/backing/fault"
+	"forebay/internal/bb"
+)
+
+// aJob is a lifetime with a buffer of its own in front of a directory.
+func aJob(key, store string) (client.Lifetime, client.LifetimeOptions) {
+	l := client.Lifetime{Key: key, Cluster: "c", Job: strings.TrimPrefix(key, "job-"), Buffer: key}
+	spec := client.BufferSpec{Name: key}
+	if store != "" {
+		spec.Backing = "file://" + store
+	}
+	return l, client.LifetimeOptions{Create: []client.BufferSpec{spec}, Attach: true}
+}
+
+// comeTo has a job come to all nodes at once.
+func comeTo(t *testing.T, nodes []*node, l client.Lifetime, o client.LifetimeOptions) {
+	t.Helper()
+	l.Expect = len(nodes)
+	var all sync.WaitGroup
+	for _, n := range nodes {
+		c := n.dial()
+		all.Go(func() {
+			now, err := c.OpenLifetime(t.Context(), l, o)
+			if err != nil || now.State != client.LifetimeOpen {
+				t.Errorf("%s: %+v (%v)", n.name, now, err)
+			}
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+func leave(t *testing.T, nodes []*node, key string) {
+	t.Helper()
+	for _, n := range nodes {
+		if _, err := n.dial().LeaveLifetime(t.Context(), key, "", false); err != nil {
+			t.Fatalf("%s: %v", n.name, err)
+		}
+	}
+}
+
+func wantState(t *testing.T, c *client.Client, key string, state bb.LifetimeState) (l client.Lifetime) {
+	t.Helper()
+	eventually(t, key+" is "+string(state), func() bool {
+		var err error
+		l, err = c.Lifetime(t.Context(), key)
+		return err == nil && l.State == state
+	})
+	return l
+}
+
+func wantInStore(t *testing.T, dir, name string, content []byte) {
+	t.Helper()
+	got, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil || string(got) != string(content) {
+		t.Errorf("%s in the store: %d bytes, want %d (%v)", name, len(got), len(content), err)
+	}
+}
+
+// TestLifetime: a job comes to three nodes at once, finds what was staged in, leaves them
+// one after the other, and then everything is on its store and the buffer is gone.
+func TestLifetime(t *testing.T) {
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	store, from, to := t.TempDir(), t.TempDir(), t.TempDir()
+	content := source(t, from, 20)
+	l, o := aJob("job-12", store)
+	l.In = []client.LifetimeStage{{Buffer: l.Key, Path: "in", URL: "file://" + from}}
+	l.Out = []client.LifetimeStage{
+		{Buffer: l.Key, Path: "result", URL: "file://" + to + "/result"},
+		{Buffer: l.Key, Path: "nothing", URL: "file://" + to + "/failed", OnSuccess: true},
+	}
+	comeTo(t, nodes, l, o)
+	for name, want := range content {
+		wantFile(t, nodes[1].dial().Buffer(l.Key), "in/"+name, want)
+	}
+	result, passing := random(100_000), random(1000)
+	write(t, nodes[2].dial().Buffer(l.Key), "result", result)
+	write(t, nodes[1].dial().Buffer(l.Key), "passing.tmp", passing)
+
+	leave(t, nodes[:2], l.Key)
+	time.Sleep(3 * keepEvery)
+	if now, err := c.Lifetime(t.Context(), l.Key); err != nil || now.State != client.LifetimeOpen || len(now.Nodes) != 3 || now.Nodes[0].Attached || !now.Nodes[2].Attached {
+		t.Fatalf("with a node to leave: %+v (%v)", now, err)
+	}
+	if _, err := nodes[2].dial().LeaveLifetime(t.Context(), l.Key, "", true); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, nodes, l.Key) // again
+	now := wantState(t, c, l.Key, client.LifetimeGone)
+	wantInStore(t, store, "result", result)
+	wantInStore(t, to, "result", result)
+	if _, err := c.BufferInfo(t.Context(), l.Key); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("its buffer: %v", err)
+	}
+	if now.Succeeded || now.Total().Absorbed < 101_000 || now.Total().PeakDirty < 100_000 {
+		t.Errorf("what is known of it: %+v", now)
+	}
+	if b := now.Bill; b.Total != 1 || b.Bytes != 1000 || len(b.Files) != 1 || b.Files[0].Path != "bb://job-12/passing.tmp" || !strings.Contains(b.Files[0].Reason, "*.tmp") {
+		t.Errorf("its bill: %+v", b)
+	}
+	if _, err := c.OpenLifetime(t.Context(), l, o); !errors.Is(err, client.ErrBusy) {
+		t.Errorf("coming back: %v", err)
+	}
+	if list, err := c.Lifetimes(t.Context(), "12"); err != nil || len(list) != 1 || list[0].Key != l.Key {
+		t.Errorf("by its id: %+v (%v)", list, err)
+	}
+}
+
+// keepEvery is how often daemons look at lifetimes.
+const keepEvery = 500 * time.Millisecond
+
+// TestLifetimeOrphan: a store that is dead at a job's end makes an orphan of its buffer,
+// whose bytes stay until it is back.
+func TestLifetimeOrphan(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c, store := nodes[0].dial(), t.TempDir()
+	l, o := aJob("job-7", store)
+	comeTo(t, nodes, l, o)
+	for _, n := range nodes {
+		n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	}
+	content := random(50_000)
+	write(t, c.Buffer(l.Key), "f", content)
+	leave(t, nodes, l.Key)
+	now := wantState(t, c, l.Key, client.LifetimeOrphan)
+	if now.Reason == "" || now.Attempt == 0 {
+		t.Errorf("an orphan without a reason: %+v", now)
+	}
+	eventually(t, "the buffer is an orphan", func() bool {
+		spec, err := c.BufferInfo(t.Context(), l.Key)
+		return err == nil && spec.State == client.BufferOrphan
+	})
+	wantFile(t, nodes[1].dial().Buffer(l.Key), "f", content)
+	nodes[0].stop() // who keeps it changes
+	nodes[0].start()
+	for _, n := range nodes {
+		n.faults.Set()
+	}
+	now = wantState(t, nodes[0].dial(), l.Key, client.LifetimeGone)
+	wantInStore(t, store, "f", content)
+	if now.Bill.Total != 0 || now.Reason != "" {
+		t.Errorf("the bill of what was saved: %+v", now)
+	}
+}
+
+// TestLifetimeHurry: what is given up is in the bill.
+func TestLifetimeHurry(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	l, o := aJob("job-8", t.TempDir())
+	comeTo(t, nodes, l, o)
+	for _, n := range nodes {
+		n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	}
+	write(t, c.Buffer(l.Key), "f", random(1234))
+	if now, err := c.EndLifetime(t.Context(), l.Key, false); err != nil || now.State == client.LifetimeOpen {
+		t.Fatalf("ended: %+v (%v)", now, err)
+	}
+	wantState(t, c, l.Key, client.LifetimeOrphan)
+	if _, err := c.EndLifetime(t.Context(), l.Key, true); err != nil {
+		t.Fatal(err)
+	}
+	now := wantState(t, c, l.Key, client.LifetimeGone)
+	if now.Bill.Total != 1 || now.Bill.Bytes != 1234 || !strings.Contains(now.Bill.Files[0].Reason, "given up") {
+		t.Errorf("the bill: %+v", now.Bill)
+	}
+}
+
+// TestLifetimePersistent: a buffer that outlives the job that made it ends with the job that
+// says so, and not while another one uses it.
+func TestLifetimePersistent(t *testing.T) {
+	nodes := startCluster(t, 2)
+	c, store := nodes[0].dial(), t.TempDir()
+	first := client.Lifetime{Key: "job-1", Job: "1"}
+	shared := client.LifetimeOptions{Create: []client.BufferSpec{{Name: "shared", Backing: "file://" + store}}, Attach: true}
+	comeTo(t, nodes, first, shared)
+	comeTo(t, nodes, first, shared) // again
+	content := random(4096)
+	write(t, c.Buffer("shared"), "f", content)
+	leave(t, nodes, "job-1")
+	wantState(t, c, "job-1", client.LifetimeGone)
+
+	user := client.Lifetime{Key: "job-2", Job: "2", Uses: []string{"shared"}}
+	last := client.Lifetime{Key: "job-3", Job: "3", Uses: []string{"shared"}, Destroys: []client.LifetimeEnd{{Buffer: "shared"}}}
+	comeTo(t, nodes[:1], user, client.LifetimeOptions{Attach: true})
+	comeTo(t, nodes[1:], last, client.LifetimeOptions{Attach: true})
+	wantFile(t, c.Buffer("shared"), "f", content)
+	leave(t, nodes[1:], "job-3")
+	if now := wantState(t, c, "job-3", client.LifetimeOrphan); !strings.Contains(now.Reason, "job 2 still uses it") {
+		t.Errorf("it waits for %q", now.Reason)
+	}
+	leave(t, nodes[:1], "job-2")
+	wantState(t, c, "job-3", client.LifetimeGone)
+	if _, err := c.BufferInfo(t.Context(), "shared"); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("the buffer: %v", err)
+	}
+	wantInStore(t, store, "f", content)
+}
+
+// TestLifetimeRefused: jobs get what their users may, and nobody else says what becomes of them.
+func TestLifetimeRefused(t *testing.T) {
+	nodes := startCluster(t, 1)
+	c := nodes[0].dial()
+	mine := t.TempDir() // which nobody else may enter
+	theirs, o := aJob("job-4", mine)
+	theirs.UID, theirs.GID = intruderUID, intruderUID
+	if _, err := c.OpenLifetime(t.Context(), theirs, o); !errors.Is(err, client.ErrPermission) {
+		t.Errorf("a store that the job's user may not write: %v", err)
+	}
+	theirs, o = aJob("job-5", "")
+	theirs.UID, theirs.GID = intruderUID, intruderUID
+	theirs.In = []client.LifetimeStage{{Buffer: "job-5", URL: "file://" + mine}}
+	if _, err := c.OpenLifetime(t.Context(), theirs, o); !errors.Is(err, client.ErrPermission) {
+		t.Errorf("a source that the job's user may not read: %v", err)
+	}
+	if _, err := c.OpenLifetime(t.Context(), client.Lifetime{Key: "job-5", Job: "5"}, client.LifetimeOptions{}); !errors.Is(err, client.ErrExists) {
+		t.Errorf("another user's: %v", err)
+	}
+	nodes[0].buffer(c, client.BufferSpec{Name: "own"})
+	theirs = client.Lifetime{Key: "job-6", Job: "6", UID: intruderUID, GID: intruderUID, Uses: []string{"own"}}
+	if _, err := c.OpenLifetime(t.Context(), theirs, client.LifetimeOptions{}); !errors.Is(err, client.ErrPermission) {
+		t.Errorf("another user's buffer: %v", err)
+	}
+	for _, bad := range []client.Lifetime{
+		{},
+		{Key: "A"},
+		{Key: "job-7", Buffer: "other"},
+		{Key: "job-7", Uses: []string{"../x"}},
+		{Key: "job-7", In: []client.LifetimeStage{{Buffer: "b", Path: "../..", URL: "file:///x"}}},
+		{Key: "job-7", Out: []client.LifetimeStage{{Buffer: "b", URL: "ftp://x"}}},
+	} {
+		if _, err := c.OpenLifetime(t.Context(), bad, client.LifetimeOptions{}); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	if _, err := c.LeaveLifetime(t.Context(), "job-9", "", false); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("one that never was: %v", err)
+	}
+}

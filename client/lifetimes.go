@@ -1,0 +1,136 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// Lifetime is one run of a batch system's job, for which buffers live; LifetimeNode its
+// stay on a node. LifetimeStage and LifetimeEnd say what is to be done before and after it.
+type (
+	Lifetime      = bb.Lifetime
+	LifetimeNode  = bb.LifetimeNode
+	LifetimeStage = bb.LifetimeStage
+	LifetimeEnd   = bb.LifetimeEnd
+	Figures       = bb.Figures
+	Bill          = bb.Bill
+)
+
+// The states of a lifetime.
+const (
+	LifetimeOpen     = bb.LifetimeOpen
+	LifetimeDraining = bb.LifetimeDraining
+	LifetimeOrphan   = bb.LifetimeOrphan
+	LifetimeGone     = bb.LifetimeGone
+)
+
+// LifetimeOptions say how to take part in a lifetime.
+type LifetimeOptions struct {
+	// Create are buffers to make if they are not there: the lifetime's own, and those that
+	// outlive it. A nil Keep means the default patterns.
+	Create []BufferSpec
+	// Attach says that the job comes to the daemon's node.
+	Attach bool
+	// Begin returns when the stage-ins have begun; else when they have ended.
+	Begin bool
+}
+
+// OpenLifetime begins a lifetime, or takes part in one that was begun: the same key again,
+// at any daemon, is the same, and may be opened again after any failure. It fails if a
+// stage-in does that the job cannot do without; ErrBusy if the job has left all its nodes.
+// For the system alone: buffers and stages are the job's user's, with that one's rights.
+func (c *Client) OpenLifetime(ctx context.Context, l Lifetime, o LifetimeOptions) (Lifetime, error) {
+	text, err := json.Marshal(&l)
+	if err != nil {
+		return l, &bb.Error{Kind: bb.Internal, Op: "open lifetime", Path: l.Key, Err: err}
+	}
+	m := &wire.LifetimeOpen{Json: text, Attach: o.Attach, Begin: o.Begin}
+	for i := range o.Create {
+		b := wire.FromBuffer(&o.Create[i])
+		b.KeepDefault = o.Create[i].Keep == nil
+		m.Create = append(m.Create, b)
+	}
+	var now Lifetime
+	err = c.eachLifetime(ctx, wire.Type_TYPE_LIFETIME_OPEN, m, func(l Lifetime) { now = l })
+	if err == nil && now.Key == "" {
+		err = bb.E(bb.Unavailable, "", "", "the daemon went away")
+	}
+	return now, bb.Wrap("open lifetime", l.Key, err)
+}
+
+// LeaveLifetime says that a job has left a node ("": the daemon's own), and whether it
+// failed there. When it has left all, what is dirty is drained, what it asked for is
+// copied out, and its buffers go; nobody waits for that.
+func (c *Client) LeaveLifetime(ctx context.Context, key string, node NodeID, failed bool) (Lifetime, error) {
+	return c.askLifetime(ctx, "leave lifetime", key, wire.Type_TYPE_LIFETIME_LEAVE, &wire.LifetimeLeave{Key: key, Node: string(node), Failed: failed})
+}
+
+// EndLifetime says that a job is over, wherever it still seems to be. With hurry, what is not
+// on its store is given up, and listed in the bill.
+func (c *Client) EndLifetime(ctx context.Context, key string, hurry bool) (Lifetime, error) {
+	return c.askLifetime(ctx, "end lifetime", key, wire.Type_TYPE_LIFETIME_END, &wire.LifetimeEnd{Key: key, Hurry: hurry})
+}
+
+func (c *Client) askLifetime(ctx context.Context, op, key string, typ wire.Type, m proto.Message) (l Lifetime, err error) {
+	var reply wire.Lifetime
+	if err = c.ask(ctx, typ, m, &reply); err == nil {
+		err = decodeLifetime(reply.Json, &l)
+	}
+	return l, bb.Wrap(op, key, err)
+}
+
+// Lifetimes lists those of this user's jobs, the newest first; the system sees all. An id
+// of the batch system ("": any) may be that of several runs.
+func (c *Client) Lifetimes(ctx context.Context, job string) ([]Lifetime, error) {
+	return c.listLifetimes(ctx, &wire.Lifetimes{Job: job})
+}
+
+// Lifetime returns one by its key. ErrNotFound if there is none that this user may see.
+func (c *Client) Lifetime(ctx context.Context, key string) (Lifetime, error) {
+	list, err := c.listLifetimes(ctx, &wire.Lifetimes{Key: key})
+	if err == nil && len(list) == 0 {
+		err = bb.E(bb.NotFound, "lifetimes", key, "no such job is known to this user")
+	}
+	if err != nil {
+		return Lifetime{}, err
+	}
+	return list[0], nil
+}
+
+func (c *Client) listLifetimes(ctx context.Context, m *wire.Lifetimes) (list []Lifetime, err error) {
+	err = c.eachLifetime(ctx, wire.Type_TYPE_LIFETIMES, m, func(l Lifetime) { list = append(list, l) })
+	return list, bb.Wrap("lifetimes", m.Key, err)
+}
+
+// eachLifetime calls each with those that come in answer to a request.
+func (c *Client) eachLifetime(ctx context.Context, typ wire.Type, m proto.Message, each func(Lifetime)) error {
+	return c.retry(ctx, func(*session) error {
+		return c.stream(ctx, typ, m, nil, func(message, _ []byte) error {
+			var reply wire.Lifetime
+			if err := proto.Unmarshal(message, &reply); err != nil {
+				return &bb.Error{Kind: bb.Internal, Err: err}
+			}
+			if len(reply.Json) == 0 {
+				return nil // the last one
+			}
+			var l Lifetime
+			if err := decodeLifetime(reply.Json, &l); err != nil {
+				return err
+			}
+			each(l)
+			return nil
+		})
+	})
+}
+
+func decodeLifetime(text []byte, l *Lifetime) error {
+	if err := json.Unmarshal(text, l); err != nil {
+		return &bb.Error{Kind: bb.Internal, Op: "lifetime", Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package bb
+
+import "time"
+
+// Lifetime is one run of a batch system's job, for which buffers live: who it is, on
+// which nodes it is, and what becomes of its buffers when it has left them all.
+//
+//	           all nodes have left,                 saved, destroyed
+//	open ────── or it was ended ──────▶ draining ───────────────────▶ gone
+//	                                      │   ▲                        ▲
+//	                    cannot be saved   ▼   │ is being tried again    │
+//	                                     orphan ───────────────────────┘
+//
+// What is known of it stays for a week after it is gone.
+type Lifetime struct {
+	// Key is what it is known by, unlike that of any other run of any job: a buffer's name.
+	Key     string `json:"key"`
+	Cluster string `json:"cluster"`
+	Job     string `json:"job"` // what the batch system calls the job
+	User    string `json:"user,omitempty"`
+	UID     uint32 `json:"uid"`
+	GID     uint32 `json:"gid"`
+
+	Buffer   string          `json:"buffer,omitempty"` // that ends with it; "": none
+	Uses     []string        `json:"uses,omitempty"`   // buffers that do not
+	Destroys []LifetimeEnd   `json:"destroys,omitempty"`
+	In       []LifetimeStage `json:"stage_in,omitempty"`
+	Out      []LifetimeStage `json:"stage_out,omitempty"`
+	Expect   int             `json:"expect,omitempty"` // nodes that it is to have; 0: not said
+
+	State     LifetimeState  `json:"state"`
+	Created   time.Time      `json:"created"`
+	Ended     time.Time      `json:"ended,omitzero"`   // when its last node had left
+	Gone      time.Time      `json:"gone,omitzero"`    // when nothing was left to do
+	Succeeded bool           `json:"succeeded"`        // it is not known to have failed
+	Hurry     bool           `json:"hurry,omitempty"`  // what is not saved by now is given up
+	Reason    string         `json:"reason,omitempty"` // why the last attempt to save everything failed
+	Attempt   int            `json:"attempt,omitempty"`
+	Next      time.Time      `json:"next,omitzero"` // attempt
+	Nodes     []LifetimeNode `json:"nodes"`
+
+	Bill Bill `json:"bill"` // once it is gone
+}
+
+// LifetimeState is a lifetime's place in it.
+type LifetimeState string
+
+// The states of a lifetime.
+const (
+	LifetimeOpen     LifetimeState = "open"
+	LifetimeDraining LifetimeState = "draining"
+	LifetimeOrphan   LifetimeState = "orphan"
+	LifetimeGone     LifetimeState = "gone"
+)
+
+// LifetimeStage is a copy between a store and a buffer, before a job or after it.
+type LifetimeStage struct {
+	Buffer string `json:"buffer"`
+	Path   string `json:"path"`
+	URL    string `json:"url"`
+
+	ContinueOnError bool `json:"continue_on_error,omitempty"` // in: the job runs even if it failed
+	OnSuccess       bool `json:"on_success,omitempty"`        // out: only if the job ended well
+	Done            bool `json:"done,omitempty"`              // out
+}
+
+// LifetimeEnd is a buffer that outlives jobs, until this one has ended.
+type LifetimeEnd struct {
+	Buffer  string `json:"buffer"`
+	Discard bool   `json:"discard,omitempty"` // even what is not on its store
+}
+
+// LifetimeNode is a job's stay on a node.
+type LifetimeNode struct {
+	Node     NodeID    `json:"node"`
+	Instance string    `json:"instance,omitempty"` // of the daemon that it came to
+	Attached bool      `json:"attached"`
+	Since    time.Time `json:"since"`
+	Failed   bool      `json:"failed,omitempty"` // the job ended badly, as this node saw it
+	Figures  Figures   `json:"figures"`
+}
+
+// Figures say what a buffer did for a job on one node, or on all.
+type Figures struct {
+	Absorbed  int64   `json:"absorbed"`   // bytes committed
+	Blocked   float64 `json:"blocked"`    // seconds that writers waited for room, added up
+	PeakDirty int64   `json:"peak_dirty"` // bytes in memory that were not on the store, at most
+	Failures  int64   `json:"failures"`   // attempts to flush a file that failed
+}
+
+// Add adds another node's figures. The peaks need not have been at the same time.
+func (f *Figures) Add(o Figures) {
+	f.Absorbed += o.Absorbed
+	f.Blocked += o.Blocked
+	f.PeakDirty += o.PeakDirty
+	f.Failures += o.Failures
+}
+
+// Total returns the figures of all nodes.
+func (l *Lifetime) Total() (f Figures) {
+	for i := range l.Nodes {
+		f.Add(l.Nodes[i].Figures)
+	}
+	return f
+}
+
+// Bill lists what was not saved of buffers that are gone.
+type Bill struct {
+	Files []BillLine `json:"files,omitempty"` // the first of them
+	Total int64      `json:"total"`
+	Bytes int64      `json:"bytes"`
+}
+
+// BillLine is one file that was not saved.
+type BillLine struct {
+	Path   string `json:"path"` // bb://BUFFER/path
+	Bytes  int64  `json:"bytes"`
+	Reason string `json:"reason"`
+}
