@@ -46,7 +46,7 @@ func wantPath(t *testing.T, n *node, uid uint32, path string) {
 func TestLibfabric(t *testing.T) {
 	for name, want := range map[string]ofi.Want{
 		"message endpoints":  {Provider: "tcp"},
-		"datagram endpoints": {Provider: "net", Endpoint: ofi.Datagram},
+		"datagram endpoints": {Provider: "sockets", Endpoint: ofi.Datagram},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, address := libfabricNode(t, want)

@@ -185,7 +185,7 @@ func TestSilentPeer(t *testing.T) {
 
 func TestKindsOfEndpointsDoNotMix(t *testing.T) {
 	x := newLink(t, all, nil)
-	other := newTestFabric(t, func(o *Options) { o.Want = configurations["net"].opts.Want })
+	other := newTestFabric(t, func(o *Options) { o.Want = configurations["sockets"].opts.Want })
 	_, err := other.Dial(t.Context(), x.listener.Addr())
 	if !errors.Is(err, rdma.ErrProtocol) || !strings.Contains(err.Error(), "datagram") {
 		t.Errorf("dialled with another kind of endpoint: %v", err)

@@ -65,7 +65,7 @@ var (
 	// hardware are the providers whose bytes a network card moves, the best served here first.
 	hardware = []string{"verbs", "cxi", "efa", "opx", "psm3", "psm2", "psm", "gni", "bgq", "usnic"}
 	// software are providers that need none, the fastest first (measured, docs/fabric.md).
-	software = []string{"tcp", "net"}
+	software = []string{"tcp"}
 	// unfit are providers that are not taken unless they are named, and why.
 	unfit = map[string]string{
 		"shm":       "the same node is served without libfabric",
@@ -82,11 +82,15 @@ var broken = map[string]string{
 	// endpoint that was closed, and the progress of its connections, crash the process; while one
 	// lives, its wait object does not signal what arrives.
 	"ofi_rxm": "libfabric's ofi_rxm touches the memory of closed endpoints",
+	// Seen with 1.17.0: when both ends of a connection close it with operations in flight, the
+	// provider reports the end of it to a datagram endpoint that is gone (a tenth of the runs of
+	// the conformance suite's CloseCompletesAll end with a signal in fi_cq_read).
+	"net": "libfabric's net touches the memory of closed endpoints",
 }
 
 // Want restricts the choice. Empty fields do not.
 type Want struct {
-	// Provider as libfabric names it, "verbs" or "net".
+	// Provider as libfabric names it, "verbs" or "tcp".
 	Provider string
 	// Domain is a device, "mlx5_0".
 	Domain string

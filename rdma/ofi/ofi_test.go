@@ -18,7 +18,7 @@ var configurations = map[string]struct {
 	rules rules
 }{
 	"tcp": {opts: Options{Want: Want{Provider: "tcp", Address: "127.0.0.1"}}},
-	"net": {opts: Options{Want: Want{Provider: "net", Endpoint: Datagram, Address: "127.0.0.1"}}},
+	"sockets": {opts: Options{Want: Want{Provider: "sockets", Endpoint: Datagram, Address: "127.0.0.1"}}},
 	"hardware": {
 		opts:  Options{Want: Want{Provider: "tcp", Address: "127.0.0.1"}},
 		rules: rules{hardwareKeys: true, localKeys: true, noDelivery: true},
@@ -51,6 +51,6 @@ func suite(t *testing.T, name string) {
 }
 
 func TestConformanceTCP(t *testing.T)           { suite(t, "tcp") }
-func TestConformanceDatagrams(t *testing.T)     { suite(t, "net") }
+func TestConformanceDatagrams(t *testing.T)     { suite(t, "sockets") }
 func TestConformanceHardwareRules(t *testing.T) { suite(t, "hardware") }
 func TestConformanceSmallBounds(t *testing.T)   { suite(t, "small") }
