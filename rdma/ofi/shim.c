@@ -265,7 +265,8 @@ struct fb_posted fb_post(struct fb_device *d, struct fb_endpoint *e, struct fb_p
 		struct fi_rma_iov rma = {.addr = p->addr, .len = p->len, .key = p->key};
 		void *desc = (void *)p->desc;
 		struct fi_msg_rma msg = {
-			.msg_iov = &iov, .desc = &desc, .iov_count = 1, .addr = e->peer,
+			// What is copied has no descriptor; verbs looks into one that is NULL.
+			.msg_iov = &iov, .desc = p->inject ? NULL : &desc, .iov_count = 1, .addr = e->peer,
 			.rma_iov = &rma, .rma_iov_count = 1, .context = (void *)p->context,
 		};
 		uint64_t flags = FI_COMPLETION | (p->inject ? FI_INJECT : 0);
