@@ -32,7 +32,7 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 	if old == newName {
 		return nil
 	}
-	if err := s.makeDirs(root, path.Dir(newName)); err != nil {
+	if err := s.makeDirs(root, path.Dir(newName), nil); err != nil {
 		return wrap("rename", newName, err)
 	}
 	defer s.forgetDurable()

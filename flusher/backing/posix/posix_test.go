@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -195,6 +196,52 @@ func TestAttrs(t *testing.T) {
 	if err != nil || info.Mode() != 0o640 || !info.ModTime().Equal(when) {
 		t.Fatal(info, err)
 	}
+}
+
+// TestDirectoriesBelongToUsers shows that what a daemon that runs as root makes on the way
+// is not in the way of who owns the files.
+func TestDirectoriesBelongToUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Log("without root, everything is this user's")
+		return
+	}
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	attrs := &backing.Attrs{Mode: 0o640, UID: 20001, GID: 20002}
+	if _, err := s.Put(t.Context(), "a/b/f", backing.NewBytes([]byte("x")), backing.PutOptions{Attrs: attrs}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Rename(t.Context(), "a/b/f", "a/c/d/f"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(t.Context(), "mine/f", backing.NewBytes([]byte("x")), backing.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, uid := range map[string]uint32{"a": 20001, "a/b": 20001, "a/c": 20001, "a/c/d": 20001, "a/c/d/f": 20001, "mine": 0} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Sys().(*syscall.Stat_t).Uid; got != uid {
+			t.Errorf("%s is of user %d, not %d", name, got, uid)
+		}
+	}
+}
+
+// TestSourceIsGone shows that a source that is missing is not taken for a directory that
+// is: the second attempt would find the first one's temporary file.
+func TestSourceIsGone(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	src := goneSource{backing.NewBytes([]byte("x"))}
+	if _, err := s.Put(t.Context(), "a/f", src, backing.PutOptions{}); bb.KindOf(err) != bb.NotFound {
+		t.Errorf("%v", err)
+	}
+}
+
+type goneSource struct{ backing.Source }
+
+func (goneSource) Slices(dst [][]byte, _, _ int64) ([][]byte, error) {
+	return dst, bb.E(bb.NotFound, "read", "f", "it is gone")
 }
 
 func TestFileInTheWay(t *testing.T) {

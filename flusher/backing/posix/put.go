@@ -32,14 +32,14 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 	}
 	defer root.Close()
 	dir := path.Dir(name)
-	if err := s.makeDirs(root, dir); err != nil {
+	if err := s.makeDirs(root, dir, opts.Attrs); err != nil {
 		return backing.Object{}, wrap("put", name, err)
 	}
 	temp := path.Join(dir, s.opts.Owner.TempName())
 	info, err := s.writeTemp(ctx, root, temp, name, src, opts)
-	if errors.Is(err, fs.ErrNotExist) { // somebody removed a directory that we remembered
+	if errors.Is(err, fs.ErrNotExist) && gone(root, dir) { // somebody removed a directory that we remembered
 		s.forgetDurable()
-		if err = s.makeDirs(root, dir); err == nil {
+		if err = s.makeDirs(root, dir, opts.Attrs); err == nil {
 			info, err = s.writeTemp(ctx, root, temp, name, src, opts)
 		}
 	}
@@ -92,7 +92,7 @@ func (s *Store) writeTemp(ctx context.Context, root *os.Root, temp, name string,
 	if err := backing.CheckSource(name, src, sum); err != nil {
 		return nil, err
 	}
-	if err := setAttrs(f, opts.Attrs); err != nil {
+	if err := setAttrs(root, temp, f, opts.Attrs); err != nil {
 		return nil, err
 	}
 	if err := f.Sync(); err != nil {
@@ -120,8 +120,9 @@ func (s *Store) create(ctx context.Context, root *os.Root, temp string, size int
 	return root.OpenFile(temp, flags, 0o666)
 }
 
-// setAttrs comes before the sync, so that it covers them.
-func setAttrs(f *os.File, attrs *backing.Attrs) error {
+// setAttrs comes before the sync, so that it covers them. The times are set by the file's
+// name: by its descriptor that would need /proc of this process's own namespace.
+func setAttrs(root *os.Root, temp string, f *os.File, attrs *backing.Attrs) error {
 	if attrs == nil {
 		return nil
 	}
@@ -136,8 +137,7 @@ func setAttrs(f *os.File, attrs *backing.Attrs) error {
 	if attrs.MTime.IsZero() {
 		return nil
 	}
-	times := unix.NsecToTimeval(attrs.MTime.UnixNano())
-	return unix.Futimes(int(f.Fd()), []unix.Timeval{times, times})
+	return root.Chtimes(temp, attrs.MTime, attrs.MTime)
 }
 
 // writePart writes a range straight from the source's memory.
@@ -198,15 +198,21 @@ func advance(slices [][]byte, n int) [][]byte {
 }
 
 // makeDirs makes a directory and its parents, and syncs the entry of each that is
-// not known to be on disk, whoever made it.
-func (s *Store) makeDirs(root *os.Root, dir string) error {
+// not known to be on disk, whoever made it. Those that it makes belong to the owner of
+// what will lie in them, without attributes to that of their parent: root's would be in
+// the way of the user whose files are there, here and the next time.
+func (s *Store) makeDirs(root *os.Root, dir string, attrs *backing.Attrs) error {
 	if dir == "." || s.isDurable(dir) {
 		return nil
 	}
-	if err := s.makeDirs(root, path.Dir(dir)); err != nil {
+	if err := s.makeDirs(root, path.Dir(dir), attrs); err != nil {
 		return err
 	}
-	if err := root.Mkdir(dir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+	err := root.Mkdir(dir, 0o777)
+	if err == nil {
+		err = own(root, dir, attrs)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	info, err := root.Stat(dir)
@@ -220,6 +226,30 @@ func (s *Store) makeDirs(root *os.Root, dir string) error {
 		return err
 	}
 	s.setDurable(dir)
+	return nil
+}
+
+// gone reports whether a directory is missing: a source may be what does not exist, too.
+func gone(root *os.Root, dir string) bool {
+	_, err := root.Stat(dir)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// own gives a new directory its owner, if this process may.
+func own(root *os.Root, dir string, attrs *backing.Attrs) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	if attrs != nil {
+		return root.Chown(dir, int(attrs.UID), int(attrs.GID))
+	}
+	parent, err := root.Stat(path.Dir(dir))
+	if err != nil {
+		return err
+	}
+	if stat, ok := parent.Sys().(*syscall.Stat_t); ok {
+		return root.Chown(dir, int(stat.Uid), int(stat.Gid))
+	}
 	return nil
 }
 
