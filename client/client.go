@@ -20,7 +20,7 @@ const defaultRetry = time.Minute
 
 // Options say which daemon to talk to and how. The zero value is the daemon of this node.
 type Options struct {
-	Address  string        // unix:///path or tcp://host:port; "": $FOREBAY_SOCKET, else the well-known sockets
+	Address  string        // unix:///path or tcp://host:port, or several with commas, tried in order; "": $FOREBAY_SOCKET, else the well-known sockets
 	Name     string        // of the program, for the daemon's status and logs; "": its file name
 	Logger   *slog.Logger  // for reconnections; nil: none
 	KeyFile  string        // file with the cluster key, readable by its owner alone, for TCP; "": $FOREBAY_KEY_FILE
@@ -35,11 +35,19 @@ type Options struct {
 	// other proof, its own with its key. "": $FOREBAY_TLS_CA, $FOREBAY_TLS_CERT, $FOREBAY_TLS_KEY.
 	CA, Cert, Key string
 
+	// User is who the client acts for, over TCP: whoever has the cluster key or a client's
+	// certificate may act for anybody. nil: this process's user. On a unix socket the
+	// kernel says who a client is, so there it is refused.
+	User *User
+
 	// VerifyAll checks every mapped extent that a read touches against its checksum, also
 	// for random reads of small parts, which costs one pass over the extent (at most 1 MiB,
 	// the first time).
 	VerifyAll bool
 }
+
+// User is a user of the daemons' machines.
+type User struct{ UID, GID uint32 }
 
 // Client talks to one daemon. It may be used concurrently.
 type Client struct {

@@ -170,4 +170,20 @@ func TestDaemonOverTCP(t *testing.T) {
 	}
 	_, err := Dial(ctx, Options{Address: "tcp://" + address})
 	wantKind(t, err, ErrPermission)
+
+	// Whoever has the key may act for another user, with any daemon that answers.
+	ann := &User{UID: 4711, GID: 4712}
+	for _, addresses := range []string{"tcp://" + address, "tcp://127.0.0.1:1,tcp://" + address} {
+		other := must[*Client](t)(Dial(ctx, Options{Address: addresses, KeyFile: key, User: ann}))
+		defer other.Close()
+		if got := other.Server(); got.UID != ann.UID || got.GID != ann.GID || got.Address != "tcp://"+address {
+			t.Errorf("with %s: %+v", addresses, got)
+		}
+		made := must[BufferSpec](t)(other.CreateBuffer(ctx, BufferSpec{Name: fmt.Sprintf("anns%d", len(addresses))}))
+		if made.UID != ann.UID || made.GID != ann.GID {
+			t.Errorf("made for %+v: %+v", ann, made)
+		}
+	}
+	_, err = Dial(ctx, Options{Address: "/run/forebay/bbd.sock,tcp://" + address, KeyFile: key, User: ann})
+	wantKind(t, err, ErrInvalid)
 }

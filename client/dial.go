@@ -23,6 +23,7 @@ import (
 type dialer struct {
 	addresses []string // tried in order
 	name      string
+	user      User
 	keys      [][]byte
 	token     []byte                   // its public part; its secret is in keys
 	tls       *clustercert.Credentials // nil: TLS is not spoken
@@ -35,7 +36,7 @@ const tlsTimeout = 10 * time.Second
 
 // newDialer checks options.
 func newDialer(o *Options) (*dialer, error) {
-	d := &dialer{name: o.Name, log: o.Logger}
+	d := &dialer{name: o.Name, log: o.Logger, user: User{uint32(os.Geteuid()), uint32(os.Getegid())}}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -50,6 +51,13 @@ func newDialer(o *Options) (*dialer, error) {
 			return nil, err
 		}
 		far = far || network == "tcp"
+		if o.User != nil && network != "tcp" {
+			return nil, bb.E(bb.Invalid, "dial", a, "on a unix socket the kernel says who a client is").
+				WithRemedy("to act for another user, write tcp://host:port and give the cluster key")
+		}
+	}
+	if o.User != nil {
+		d.user = *o.User
 	}
 	return d, d.readSecrets(o, far)
 }
@@ -107,13 +115,18 @@ func addresses(asked string) []string {
 	if asked == "" {
 		asked = os.Getenv("FOREBAY_SOCKET")
 	}
-	if strings.HasPrefix(asked, "/") {
-		asked = "unix://" + asked
-	}
-	if asked != "" {
-		return []string{asked}
-	}
 	var list []string
+	for a := range strings.SplitSeq(asked, ",") {
+		if strings.HasPrefix(a, "/") {
+			a = "unix://" + a
+		}
+		if a != "" {
+			list = append(list, a)
+		}
+	}
+	if len(list) > 0 {
+		return list
+	}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		list = append(list, "unix://"+filepath.Join(dir, "forebay", "bbd.sock"))
 	}
@@ -195,7 +208,7 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*session, error)
 	src := &resumable{Conn: conn}
 	in := wire.NewReader(src)
 	welcome, err := wire.Handshake(conn, in, &wire.Hello{
-		Client: d.name, Pid: uint32(os.Getpid()), Uid: uint32(os.Geteuid()), Gid: uint32(os.Getegid()), Token: token,
+		Client: d.name, Pid: uint32(os.Getpid()), Uid: d.user.UID, Gid: d.user.GID, Token: token,
 	}, d.keys...)
 	if err != nil {
 		return nil, err
