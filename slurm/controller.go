@@ -1,0 +1,103 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// Controller is what the hooks ask of Slurm. Its methods may be called concurrently.
+type Controller interface {
+	// Job describes a job; bb.NotFound if Slurm does not know it (any more).
+	Job(ctx context.Context, id string) (JobInfo, error)
+	// Jobs describes all jobs that Slurm knows.
+	Jobs(ctx context.Context) ([]JobInfo, error)
+	// Note shows a line in the job's record, where its user looks. What is gone is no error.
+	Note(ctx context.Context, id, text string) error
+}
+
+// Commands is the Controller that runs Slurm's own commands.
+type Commands struct{}
+
+// commandTime bounds how long a command of Slurm may take: it tries again itself.
+const commandTime = 30 * time.Second
+
+// slurmCommand runs a command of Slurm and returns what it prints.
+func slurmCommand(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.WaitDelay = time.Second
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if err == nil {
+		return out.String(), nil
+	}
+	text := strings.TrimSpace(errs.String())
+	kind := bb.Unavailable
+	switch {
+	case strings.Contains(text, "Invalid job id"): // slurm_strerror(ESLURM_INVALID_JOB_ID)
+		kind = bb.NotFound
+	case errors.Is(err, exec.ErrNotFound):
+		kind = bb.Unsupported
+	}
+	return "", &bb.Error{Kind: kind, Op: strings.Join(args, " "), Err: fmt.Errorf("%w: %s", err, strings.ReplaceAll(text, "\n", "; "))}
+}
+
+// Job describes a job.
+func (Commands) Job(ctx context.Context, id string) (JobInfo, error) {
+	if err := CheckJobID(id); err != nil {
+		return JobInfo{}, err
+	}
+	text, err := slurmCommand(ctx, "scontrol", "show", "job", id)
+	if err != nil {
+		return JobInfo{}, err
+	}
+	// The id of an array stands for all of its tasks.
+	for _, j := range ParseJobs(text) {
+		if j.ID == id {
+			return j, nil
+		}
+	}
+	return JobInfo{}, bb.E(bb.NotFound, "job", id, "Slurm does not know it")
+}
+
+// Jobs describes all jobs.
+func (Commands) Jobs(ctx context.Context) ([]JobInfo, error) {
+	text, err := slurmCommand(ctx, "scontrol", "show", "job")
+	return ParseJobs(text), err
+}
+
+// Note sets the job's SystemComment, which "scontrol show job" shows.
+func (Commands) Note(ctx context.Context, id, text string) error {
+	if err := CheckJobID(id); err != nil {
+		return err
+	}
+	_, err := slurmCommand(ctx, "scontrol", "update", "JobId="+id, "SystemComment="+oneLine(text))
+	if bb.KindOf(err) == bb.NotFound {
+		return nil
+	}
+	return err
+}
+
+// oneLine makes text fit for a field of Slurm's.
+func oneLine(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, text)
+	const most = 400
+	if len(text) > most {
+		text = text[:most-3] + "..."
+	}
+	return text
+}
