@@ -90,7 +90,7 @@ func turns(b *testing.B, names [2]string, ways [2]func()) {
 // place, or with a one-sided write before it. Where ratio exceeds 1, bytes should no longer travel
 // in messages.
 func BenchmarkInline(b *testing.B) {
-	for _, name := range []string{"tcp", "net", "hardware"} {
+	for _, name := range []string{"tcp", "sockets", "hardware"} {
 		for n := 64; n <= maxMessage; n *= 4 {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) { benchInline(b, name, n) })
 		}

@@ -29,8 +29,6 @@ type loop struct {
 	done     []completion
 	touched  []*conn // connections with completions of this round; the loop's own
 	retried  []*conn // room for those that are tried again; the loop's own
-	// fruitless counts announcements in a row of completions that were not there.
-	fruitless int
 
 	mu struct {
 		sync.Mutex
@@ -66,33 +64,15 @@ func (l *loop) run() {
 			n += l.events()
 		}
 		stalled := l.retry()
-		if n > 0 || l.settle() {
-			l.fruitless = 0
+		if n > 0 {
 			continue
 		}
-		if l.sleep(stalled) {
-			l.fruitless++
-		}
+		l.sleep(stalled)
 	}
 }
 
-// settle makes the wait object of libfabric's net tell the truth. In 1.17.0 its fi_trywait does
-// not take back what it signalled (later versions do), so that once something has completed it
-// says for good that something has. Its own waiting does take it back. Other providers wake the
-// loop for parts of transfers, which is no reason to wait where nobody can wake it.
-func (l *loop) settle() bool {
-	if !l.dev.sticky || l.fruitless < maxFruitless {
-		return false
-	}
-	l.fruitless = 0
-	return l.handOut(l.dev.settle(l.done)) > 0
-}
-
-// maxFruitless is how often in a row completions may be announced that are not there.
-const maxFruitless = 8
-
-// sleep waits, unless somebody came meanwhile. It reports whether completions were announced.
-func (l *loop) sleep(stalled bool) bool {
+// sleep waits, unless somebody came meanwhile.
+func (l *loop) sleep(stalled bool) {
 	limit := time.Duration(-1)
 	if stalled {
 		limit = stallPause
@@ -103,14 +83,12 @@ func (l *loop) sleep(stalled bool) bool {
 	busy := len(l.mu.jobs) > 0 || l.mu.stopped || !stalled && len(l.mu.stalled) > 0
 	l.mu.Unlock()
 	if busy {
-		return false
+		return
 	}
-	completions, err := l.dev.sleep(limit)
-	if err != nil {
+	if err := l.dev.sleep(limit); err != nil {
 		l.log.Error("waiting for the fabric failed", "err", err)
 		time.Sleep(stallPause)
 	}
-	return completions
 }
 
 // wake makes the loop look again. It is cheap while the loop is busy.
@@ -161,11 +139,6 @@ func (l *loop) take(spin time.Duration) int {
 		time.Sleep(stallPause)
 		return 0
 	}
-	return l.handOut(n)
-}
-
-// handOut gives the first n of done to their connections, and returns n.
-func (l *loop) handOut(n int) int {
 	for i := range n {
 		d := &l.done[i]
 		c := l.conn(uint32(d.tag >> 32))

@@ -201,7 +201,6 @@ type device struct {
 	providerKey bool // FI_MR_PROV_KEY: the provider chooses keys
 	keyMask     uint64
 	verbs       bool
-	sticky      bool   // net: see loop.settle
 	inject      int    // bytes of a message or a write that libfabric copies when it is posted
 	protocol    uint32 // of the endpoints: both sides must have the same
 	pieces      int    // one-sided operations that an endpoint takes at once
@@ -256,7 +255,7 @@ func describeDevice(d *C.struct_fb_device, o Offer) *device {
 		d: d, offer: o, message: o.Endpoint == Message,
 		virtual: mode&C.FI_MR_VIRT_ADDR != 0, local: mode&C.FI_MR_LOCAL != 0,
 		providerKey: mode&C.FI_MR_PROV_KEY != 0, keyMask: ^uint64(0),
-		verbs: strings.HasPrefix(o.Provider, "verbs"), sticky: o.base() == "net", protocol: uint32(info.ep_attr.protocol),
+		verbs: strings.HasPrefix(o.Provider, "verbs"), protocol: uint32(info.ep_attr.protocol),
 		pieces:   max(1, int(min(uint64(info.tx_attr.size), 4096)/2)),
 		maxPiece: int(min(uint64(info.ep_attr.max_msg_size), 1<<30)),
 		inject:   int(min(uint64(info.tx_attr.inject_size), maxInject)),
@@ -365,20 +364,13 @@ func name(f *C.struct_fid) ([]byte, error) {
 // wake ends the loop's sleep.
 func (d *device) wake() { C.fb_wake(d.d.wake_fd) }
 
-// sleep waits for something to do, at most so long; a negative time means no limit. It reports
-// whether completions are said to be there, and nothing else.
-func (d *device) sleep(limit time.Duration) (completions bool, err error) {
+// sleep waits for something to do, at most so long; a negative time means no limit.
+func (d *device) sleep(limit time.Duration) error {
 	ms := C.int(-1)
 	if limit >= 0 {
 		ms = C.int(limit.Milliseconds())
 	}
-	n := C.fb_sleep(d.d, ms)
-	return n > 0, check("wait", n)
-}
-
-// settle takes completions after waiting inside libfabric, a millisecond at most.
-func (d *device) settle(done []completion) int {
-	return int(C.fb_settle(d.d, &done[0], C.int(len(done))))
+	return check("wait", C.fb_sleep(d.d, ms))
 }
 
 type completion = C.struct_fb_done

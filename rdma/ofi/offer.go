@@ -15,7 +15,7 @@ type Endpoint string
 const (
 	// Message endpoints are connected (FI_EP_MSG): verbs, tcp.
 	Message Endpoint = "message"
-	// Datagram endpoints are reliable and unconnected (FI_EP_RDM): efa, opx, psm2, net.
+	// Datagram endpoints are reliable and unconnected (FI_EP_RDM): efa, opx, psm2, sockets.
 	Datagram Endpoint = "datagram"
 )
 

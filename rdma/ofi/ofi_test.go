@@ -17,7 +17,7 @@ var configurations = map[string]struct {
 	opts  Options
 	rules rules
 }{
-	"tcp": {opts: Options{Want: Want{Provider: "tcp", Address: "127.0.0.1"}}},
+	"tcp":     {opts: Options{Want: Want{Provider: "tcp", Address: "127.0.0.1"}}},
 	"sockets": {opts: Options{Want: Want{Provider: "sockets", Endpoint: Datagram, Address: "127.0.0.1"}}},
 	"hardware": {
 		opts:  Options{Want: Want{Provider: "tcp", Address: "127.0.0.1"}},

@@ -313,14 +313,6 @@ static int report(const struct fi_cq_msg_entry *entries, ssize_t n, struct fb_do
 	return (int)n;
 }
 
-// fb_settle has libfabric itself wait for completions, for a millisecond at most, and takes them.
-int fb_settle(struct fb_device *d, struct fb_done *done, int max)
-{
-	struct fi_cq_msg_entry entries[BATCH];
-	ssize_t n = fi_cq_sread(d->cq, entries, max < BATCH ? max : BATCH, NULL, 1);
-	return n > 0 ? report(entries, n, done) : 0; // errors are met by the next fb_read
-}
-
 // fb_read takes completions, and looks for them for up to spin_ns.
 int fb_read(struct fb_device *d, struct fb_done *done, int max, int64_t spin_ns)
 {
@@ -399,8 +391,7 @@ int fb_read_event(struct fb_device *d, struct fb_event *e)
 }
 
 // fb_sleep waits until there is something to do, or somebody calls fb_wake. libfabric asks that
-// fi_trywait allow it first: what came before is not signalled again. It returns 1 if nothing but
-// the completion queue's wait object says so.
+// fi_trywait allow it first: what came before is not signalled again.
 int fb_sleep(struct fb_device *d, int timeout_ms)
 {
 	struct fid *fids[2] = {&d->cq->fid, d->eq ? &d->eq->fid : NULL};
@@ -420,7 +411,7 @@ int fb_sleep(struct fb_device *d, int timeout_ms)
 		ssize_t n = read(d->wake_fd, &count, sizeof(count));
 		(void)n; // somebody else may have read it: it is a level
 	}
-	return fds[1].revents && !fds[0].revents && !(d->eq && fds[2].revents);
+	return 0;
 }
 
 void fb_wake(int fd)
