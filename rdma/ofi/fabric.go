@@ -28,7 +28,9 @@ type Fabric struct {
 	conns     lifetime.Set[*conn]
 	owned     lifetime.Set[*region]
 	local     locals
-	stages    *stages // nil where local memory needs no registration
+	kept      target.Registry // of memory that no peer can reach
+	cache     cache
+	stages    *stages
 	sight     *sight
 	lastConn  atomic.Uint32
 
@@ -71,9 +73,8 @@ func newFabric(opts Options, rules rules) (_ *Fabric, err error) {
 	if f.dev, err = openDevice(opts.Want, rules); err != nil {
 		return nil, fmt.Errorf("ofi: %w", err)
 	}
-	if f.dev.local {
-		f.stages = &stages{dev: f.dev}
-	}
+	f.stages = newStages(f.dev)
+	f.cache.dev, f.cache.limit, f.cache.log = f.dev, f.opts.Kept, f.opts.Log
 	if f.sight, err = newSight(f.dev); err != nil {
 		f.dev.close()
 		return nil, fmt.Errorf("ofi: %w", err)

@@ -33,6 +33,9 @@ type Options struct {
 	MaxMessage int
 	// Messages is how many messages may wait to be received, 1 to 128. Default 16.
 	Messages int
+	// Kept is how many bytes of memory that was handed to Keep are registered at once, where the
+	// fabric asks for registered memory. Default 1 GiB.
+	Kept int
 	// Spin is how long the completion queue is polled after the last thing that happened before
 	// the loop sleeps on its wait object. A negative value means not at all. Default 50 µs.
 	Spin time.Duration
@@ -66,6 +69,9 @@ type Dialer struct {
 	Log          *slog.Logger
 }
 
+// BufferSize is the size in bytes of a Buffer.
+const BufferSize = 256 << 10
+
 const (
 	maxMessage  = 64 << 10
 	maxMessages = 128
@@ -77,6 +83,7 @@ func (o Options) withDefaults() Options {
 	defaultTo(&o.Window, 64)
 	defaultTo(&o.MaxMessage, 4<<10)
 	defaultTo(&o.Messages, 16)
+	defaultTo(&o.Kept, 1<<30)
 	defaultTo(&o.Spin, 50*time.Microsecond)
 	defaultTo(&o.PeerTimeout, 10*time.Second)
 	defaultTo(&o.HandshakeTimeout, 5*time.Second)
@@ -103,6 +110,7 @@ func (o Options) Validate() error {
 		within("Window", o.Window, 1, 1024),
 		within("MaxMessage", o.MaxMessage, 64, maxMessage),
 		within("Messages", o.Messages, 1, maxMessages),
+		within("Kept", o.Kept, 0, 1<<40),
 		within("Spin", o.Spin, -time.Second, time.Second),
 		within("PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
 		within("HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),

@@ -50,7 +50,8 @@ type pending struct {
 	op     rdma.Op
 	queue  *rdma.Queue
 	grant  *grant
-	local  *region // that holds op.Local, acquired; nil: none needed, or staged
+	local  *region       // that holds op.Local, acquired; nil: none needed, staged, or in a Buffer
+	reg    *registration // of op.Local, unless it is staged
 	staged bool
 	inline bool // a write that is copied when it is posted: needs neither region nor stage
 	pinner runtime.Pinner
@@ -129,6 +130,11 @@ func (c *conn) enqueue(ctx context.Context, q *rdma.Queue, ops []rdma.Op) (int, 
 		if c.mu.err != nil {
 			return i, c.mu.err
 		}
+		local := c.localOf(op)
+		if c.mu.err != nil {
+			local.release()
+			return i, c.mu.err
+		}
 		g := c.mu.grants.find(op.Remote.Key)
 		if g == nil {
 			c.advanceLocked()
@@ -136,27 +142,59 @@ func (c *conn) enqueue(ctx context.Context, q *rdma.Queue, ops []rdma.Op) (int, 
 			refused, err := c.ask(ctx, op.Remote.Key)
 			c.mu.Lock()
 			if err != nil {
+				local.release()
 				return i, err
 			}
 			if g = c.mu.grants.find(op.Remote.Key); g == nil {
 				if refused == nil {
 					refused = rdma.ErrRevoked // between the answer and now
 				}
+				local.release()
 				c.refuse(q, op, refused)
 				continue
 			}
 		}
-		switch err := target.Check(g.access, g.size, op.Kind, op.Remote.Offset, len(op.Local)); {
-		case err != nil:
+		if err := target.Check(g.access, g.size, op.Kind, op.Remote.Offset, len(op.Local)); err != nil || len(op.Local) == 0 {
+			local.release()
 			c.refuse(q, op, err)
-		case len(op.Local) == 0:
-			c.refuse(q, op, nil)
-		default:
-			c.mu.posts.add(c, op, q, g)
+			continue
 		}
+		c.mu.posts.add(c, op, q, g, local)
 	}
 	c.advanceLocked()
 	return len(ops), nil
+}
+
+// localOf returns the region that an operation's local memory lies in, acquired, or nil. It gives
+// the connection's lock away while it registers memory that was kept and is not registered now.
+func (c *conn) localOf(op *rdma.Op) *region {
+	f := c.fabric
+	if !f.dev.local || len(op.Local) == 0 {
+		return nil
+	}
+	r := f.local.find(op.Local)
+	if r == nil || r.cached == nil || f.cache.pin(r) {
+		return r
+	}
+	c.mu.Unlock()
+	registered := f.cache.register(r)
+	c.mu.Lock()
+	if registered {
+		return r
+	}
+	r.Release()
+	return nil
+}
+
+// release ends an operation's use of a region, nil for none.
+func (r *region) release() {
+	if r == nil {
+		return
+	}
+	if r.cached != nil {
+		r.fabric.cache.unpin(r)
+	}
+	r.Release()
 }
 
 // refuse completes an operation that is not posted.
@@ -165,8 +203,9 @@ func (c *conn) refuse(q *rdma.Queue, op *rdma.Op, err error) {
 	c.slots.Give(1)
 }
 
-// add takes in an operation. The caller holds a slot for it.
-func (p *posts) add(c *conn, op *rdma.Op, q *rdma.Queue, g *grant) {
+// add takes in an operation, whose local memory lies in a region or in none. The caller holds a
+// slot for it.
+func (p *posts) add(c *conn, op *rdma.Op, q *rdma.Queue, g *grant, local *region) {
 	var slot uint32
 	if last := len(p.free) - 1; last >= 0 {
 		slot, p.free = p.free[last], p.free[:last]
@@ -178,9 +217,14 @@ func (p *posts) add(c *conn, op *rdma.Op, q *rdma.Queue, g *grant) {
 	o.op, o.queue, o.grant, o.live = *op, q, g, true
 	g.users++
 	if c.fabric.dev.local {
-		o.local = c.fabric.local.find(op.Local)
-		o.inline = o.local == nil && op.Kind == rdma.OpWrite && c.mu.endpoint != nil && c.mu.endpoint.injects(len(op.Local))
-		o.staged = o.local == nil && !o.inline
+		o.local = local
+		if local != nil {
+			o.reg = local.reg // stays while it is acquired
+		} else {
+			o.reg = c.fabric.stages.find(op.Local)
+		}
+		o.inline = o.reg == nil && op.Kind == rdma.OpWrite && c.mu.endpoint != nil && c.mu.endpoint.injects(len(op.Local))
+		o.staged = o.reg == nil && !o.inline
 	}
 	if !c.fabric.dev.local || o.inline {
 		pin(&o.pinner, op.Local)
@@ -268,8 +312,8 @@ func (p *posts) cutOne(c *conn, slot uint32, o *pending) bool {
 			copy(stage.mem, mem[:s.n])
 		}
 		mem = stage.mem[:s.n]
-	case o.local != nil:
-		reg = o.local.reg
+	case o.reg != nil:
+		reg = o.reg
 	}
 	p.spare = p.spare[:len(p.spare)-1]
 	p.pieces[i] = s
@@ -343,9 +387,7 @@ func (p *posts) end(c *conn, slot uint32, err error) {
 	o := &p.ops[slot]
 	o.queue.Complete(rdma.Completion{ID: o.op.ID, Err: err})
 	o.pinner.Unpin()
-	if o.local != nil {
-		o.local.Release()
-	}
+	o.local.release()
 	o.grant.users--
 	c.mu.grants.settle(c, o.grant)
 	pinner := o.pinner

@@ -23,7 +23,8 @@ import (
 type region struct {
 	*target.Region
 	fabric *Fabric
-	reg    *registration // nil: neither peers nor the provider need one
+	reg    *registration // nil: neither peers nor the provider need one; cached: not now
+	cached *cached       // nil: registered as long as it lives
 	begin  sync.Once
 	done   chan struct{}
 	err    error // of the deregistration; read after done
@@ -63,9 +64,7 @@ func (f *Fabric) own(t *target.Region) (rdma.Region, error) {
 		return nil, err
 	}
 	defer done()
-	r := &region{Region: t, fabric: f, done: make(chan struct{})}
-	r.mu.holders = make(map[*conn]struct{})
-	r.mu.left = make(chan struct{}, 1)
+	r := newRegion(f, t)
 	if err := r.register(); err != nil {
 		t.Revoke()
 		return nil, fmt.Errorf("ofi: %w", err)
@@ -79,6 +78,13 @@ func (f *Fabric) own(t *target.Region) (rdma.Region, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+func newRegion(f *Fabric, t *target.Region) *region {
+	r := &region{Region: t, fabric: f, done: make(chan struct{})}
+	r.mu.holders = make(map[*conn]struct{})
+	r.mu.left = make(chan struct{}, 1)
+	return r
 }
 
 func (r *region) register() (err error) {
@@ -99,9 +105,14 @@ func (r *region) Close() error {
 		r.revoke()
 		f := r.fabric
 		f.local.remove(r)
+		if r.cached != nil {
+			f.cache.forget(r)
+		}
 		r.err = r.reg.close()
 		f.byID.Lock()
-		delete(f.byID.regions, r.Key().ID())
+		if r.cached == nil {
+			delete(f.byID.regions, r.Key().ID())
+		}
 		f.byID.Unlock()
 		f.owned.Remove(r)
 		close(r.done)
@@ -214,9 +225,24 @@ func (l *locals) remove(r *region) {
 	})
 }
 
+// addApart adds a region that is kept, unless it overlaps with another that is.
+func (l *locals) addApart(r *region) bool {
+	l.write.Lock()
+	defer l.write.Unlock()
+	if l.overlaps(r.Bytes()) {
+		return false
+	}
+	l.replaceLocked(func(all []*region) []*region { return append(all, r) })
+	return true
+}
+
 func (l *locals) replace(change func([]*region) []*region) {
 	l.write.Lock()
 	defer l.write.Unlock()
+	l.replaceLocked(change)
+}
+
+func (l *locals) replaceLocked(change func([]*region) []*region) {
 	var all []*region
 	if old := l.sorted.Load(); old != nil {
 		all = slices.Clone(*old)
@@ -224,6 +250,19 @@ func (l *locals) replace(change func([]*region) []*region) {
 	all = change(all)
 	slices.SortFunc(all, func(a, b *region) int { return cmp.Compare(address(a.Bytes()), address(b.Bytes())) })
 	l.sorted.Store(&all)
+}
+
+// overlaps reports whether a region that was kept has some of the memory.
+func (l *locals) overlaps(b []byte) bool {
+	all := l.sorted.Load()
+	if all == nil {
+		return false
+	}
+	from := uint64(address(b))
+	return slices.ContainsFunc(*all, func(r *region) bool {
+		at := uint64(address(r.Bytes()))
+		return r.cached != nil && at < from+uint64(len(b)) && from < at+uint64(len(r.Bytes()))
+	})
 }
 
 // maxRegion bounds how far before an address a region that holds it may begin: the largest region

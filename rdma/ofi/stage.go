@@ -3,6 +3,7 @@
 package ofi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -10,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/rdma"
+	"forebay/rdma/internal/flow"
 )
 
 const (
-	stageSize = 256 << 10
+	stageSize = BufferSize
 	// slabStages is how many stages are mapped and registered at once.
 	slabStages = 64
 	// stageShare is how many stages a connection gets whatever the others hold.
@@ -25,12 +27,16 @@ const (
 // memory of the Go heap cannot be registered for long: it may move to other pages when it is
 // unused. The memory is mapped and registered when it is first needed, and kept.
 //
+// A caller may take one for itself, with Fabric.Buffer, and spare the copy: what lies in a stage is
+// registered.
+//
 // All connections share them, and one whose peer stands still may hold as many as its window is
 // wide for as long as Options.PeerTimeout. So that the others do not stand still with it, each is
 // owed a share: where none is free, a connection that holds less has more memory mapped. Nobody
 // holds more than its window, which bounds the whole.
 type stages struct {
-	dev *device
+	dev     *device
+	buffers *flow.Credits // for callers, so that there are stages for the others
 
 	mu struct {
 		sync.Mutex
@@ -40,10 +46,77 @@ type stages struct {
 	}
 }
 
+// maxBuffers is how many stages callers hold at once.
+const maxBuffers = slabStages / 2
+
+func newStages(d *device) *stages { return &stages{dev: d, buffers: flow.NewCredits(maxBuffers)} }
+
 // slab is memory for slabStages stages.
 type slab struct {
 	mem []byte
 	reg *registration
+}
+
+// find returns what the fabric calls the slab that holds all of b; nil if none does.
+func (s *stages) find(b []byte) *registration {
+	at := uint64(address(b))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.mu.slabs {
+		from := uint64(address(s.mu.slabs[i].mem))
+		if at >= from && at+uint64(len(b)) <= from+slabStages*stageSize {
+			return s.mu.slabs[i].reg
+		}
+	}
+	return nil
+}
+
+// Buffer is memory of BufferSize bytes that is registered: operations on it need no copy.
+type Buffer struct {
+	stages *stages
+	stage  stage
+	once   sync.Once
+}
+
+// Buffer returns a buffer out of those that operations on other memory use one by one. It waits
+// while callers hold too many. The buffer holds anything.
+func (f *Fabric) Buffer(ctx context.Context) (*Buffer, error) {
+	s := f.stages
+	if _, err := s.buffers.Take(ctx, f.ctx.Done(), nil, 1); err != nil {
+		if f.ctx.Err() != nil {
+			err = rdma.ErrClosed
+		}
+		return nil, err
+	}
+	done, err := f.use()
+	if err != nil {
+		s.buffers.Give(1)
+		return nil, err
+	}
+	defer done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.mu.free) == 0 {
+		if err := s.grow(); err != nil {
+			s.buffers.Give(1)
+			return nil, fmt.Errorf("ofi: %w", err)
+		}
+	}
+	last := len(s.mu.free) - 1
+	b := &Buffer{stages: s, stage: s.mu.free[last]}
+	s.mu.free = s.mu.free[:last]
+	return b, nil
+}
+
+// Bytes is the memory, until Release, and until the Fabric is closed.
+func (b *Buffer) Bytes() []byte { return b.stage.mem }
+
+// Release gives the buffer back, whose operations have completed. It is idempotent.
+func (b *Buffer) Release() {
+	b.once.Do(func() {
+		b.stages.give(b.stage)
+		b.stages.buffers.Give(1)
+	})
 }
 
 // stage is a buffer of stageSize bytes; mem is nil where there is none.
@@ -78,7 +151,10 @@ func (s *stages) grow() error {
 	if err != nil {
 		return fmt.Errorf("map buffers for memory that is not in a region: %w", err)
 	}
-	reg, err := s.dev.register(mem, rdma.AccessLocal)
+	reg := &registration{}
+	if s.dev.local {
+		reg, err = s.dev.register(mem, rdma.AccessLocal)
+	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("buffers for memory that is not in a region: %w", err), unix.Munmap(mem))
 	}
@@ -103,9 +179,6 @@ func (s *stages) give(b stage) {
 
 // close gives the memory back. Nobody holds a stage any more.
 func (s *stages) close() error {
-	if s == nil {
-		return nil
-	}
 	var errs []error
 	for _, b := range s.mu.slabs {
 		errs = append(errs, b.reg.close(), unix.Munmap(b.mem))

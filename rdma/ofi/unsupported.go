@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"forebay/rdma"
@@ -56,6 +57,21 @@ func (*Fabric) Dial(context.Context, string) (rdma.Conn, error) { return nil, er
 func (*Fabric) DialWith(context.Context, string, Dialer) (rdma.Conn, error) {
 	return nil, errUnsupported
 }
+
+// Keep fails.
+func (*Fabric) Keep([]byte) (io.Closer, error) { return nil, errUnsupported }
+
+// Buffer is registered memory. Here nobody can get one.
+type Buffer struct{}
+
+// Buffer fails.
+func (*Fabric) Buffer(context.Context) (*Buffer, error) { return nil, errUnsupported }
+
+// Bytes is the memory: none.
+func (*Buffer) Bytes() []byte { return nil }
+
+// Release gives the buffer back.
+func (*Buffer) Release() {}
 
 // Broken reports whether nothing can be dialled any more.
 func (*Fabric) Broken() bool { return true }

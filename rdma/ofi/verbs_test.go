@@ -110,3 +110,5 @@ func withoutIPCLock() error {
 	data[0].Effective &^= 1 << unix.CAP_IPC_LOCK
 	return unix.Capset(&head, &data[0])
 }
+
+func TestVerbsKeptMemoryAtTheSameAddress(t *testing.T) { keptMemoryAtTheSameAddress(t, "verbs") }

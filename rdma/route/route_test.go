@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"testing"
@@ -75,7 +76,17 @@ func TestNobodyThere(t *testing.T) {
 type fake struct {
 	broken bool
 	closed int
+	kept   int // memory that is kept now
 }
+
+func (f *fake) Keep([]byte) (io.Closer, error) {
+	f.kept++
+	return closer(func() error { f.kept--; return nil }), nil
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
 
 func (f *fake) DialWith(ctx context.Context, _ string, _ ofi.Dialer) (rdma.Conn, error) {
 	<-ctx.Done()
@@ -136,6 +147,55 @@ func TestShared(t *testing.T) {
 	}
 	if len(s.mu.inUse) != 0 {
 		t.Errorf("%d are in use still", len(s.mu.inUse))
+	}
+}
+
+// TestKeep: memory is kept in all fabrics, also those that are opened later, until it is closed.
+func TestKeep(t *testing.T) {
+	var opened []*fake
+	s := &shared{open: func(o ofi.Options) (fabric, error) {
+		f := &fake{}
+		opened = append(opened, f)
+		return f, nil
+	}}
+	want := func(counts ...int) {
+		t.Helper()
+		for i, n := range counts {
+			if opened[i].kept != n {
+				t.Errorf("fabric %d keeps %d, want %d", i, opened[i].kept, n)
+			}
+		}
+	}
+	keep := func(mem []byte) io.Closer {
+		t.Helper()
+		k, err := s.keep(mem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	mem := make([]byte, 300)
+	first := keep(mem[:100])
+	a, _ := s.use(ofi.Want{Provider: "a"}, nil)
+	want(1)
+	second := keep(mem[100:200])
+	want(2)
+	b, _ := s.use(ofi.Want{Provider: "b"}, nil)
+	want(2, 2)
+	for _, bad := range [][]byte{mem[50:60], mem[199:201], mem, {}} {
+		if _, err := s.keep(bad); !errors.Is(err, rdma.ErrInvalid) {
+			t.Errorf("%d bytes: %v", len(bad), err)
+		}
+	}
+	_ = a.Close()
+	_, _ = first.Close(), first.Close()
+	want(2, 1) // a fabric that is closed keeps nothing
+	_ = keep(mem[:100]).Close()
+	want(2, 1)
+	_, _ = second.Close(), b.Close()
+	want(2, 0)
+	if len(s.mu.kept) != 0 || len(s.mu.open) != 0 {
+		t.Errorf("%d are kept in %d fabrics still", len(s.mu.kept), len(s.mu.open))
 	}
 }
 

@@ -2,7 +2,11 @@ package route
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"reflect"
 	"sync"
 
 	"forebay/rdma"
@@ -25,12 +29,15 @@ type shared struct {
 	mu struct {
 		sync.Mutex
 		inUse map[ofi.Want]*use
+		open  map[*use]struct{} // those with a fabric, broken ones too
+		kept  map[*kept]struct{}
 	}
 }
 
 // fabric is what routes need of ofi.Fabric.
 type fabric interface {
 	DialWith(ctx context.Context, addr string, d ofi.Dialer) (rdma.Conn, error)
+	Keep(mem []byte) (io.Closer, error)
 	Broken() bool
 	Close() error
 }
@@ -77,6 +84,9 @@ func (s *shared) use(want ofi.Want, log *slog.Logger) (*use, error) {
 	s.mu.Unlock()
 	if first {
 		u.fabric, u.err = s.open(ofi.Options{Want: want, Log: log})
+		if u.err == nil {
+			u.err = s.opened(u)
+		}
 		close(u.ready)
 	}
 	<-u.ready
@@ -87,7 +97,23 @@ func (s *shared) use(want ofi.Want, log *slog.Logger) (*use, error) {
 	return u, nil
 }
 
-// opened reports whether there is a fabric, or was going to be.
+// opened tells a new fabric what is kept.
+func (s *shared) opened(u *use) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.open == nil {
+		s.mu.open = make(map[*use]struct{})
+	}
+	s.mu.open[u] = struct{}{}
+	for k := range s.mu.kept {
+		if err := k.at(u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// opened reports whether there is a fabric.
 func (u *use) opened() bool {
 	select {
 	case <-u.ready:
@@ -103,12 +129,89 @@ func (u *use) Close() error {
 	s.mu.Lock()
 	u.users--
 	last := u.users == 0
-	if last && s.mu.inUse[u.want] == u {
-		delete(s.mu.inUse, u.want)
+	if last {
+		if s.mu.inUse[u.want] == u {
+			delete(s.mu.inUse, u.want)
+		}
+		delete(s.mu.open, u)
+		for k := range s.mu.kept {
+			delete(k.there, u) // is closed with the fabric
+		}
 	}
 	s.mu.Unlock()
 	if !last || u.fabric == nil {
 		return nil
 	}
 	return u.fabric.Close()
+}
+
+// Keep says that memory stays mapped where it is until what is returned is closed: one-sided
+// operations of any route of the process on it need no copy where a fabric asks for registered
+// memory. See ofi.Fabric.Keep for what may be kept; where the program has no libfabric, there is
+// nothing to be done. It returns ErrInvalid for memory that overlaps with other memory that is kept.
+func Keep(mem []byte) (io.Closer, error) { return process.keep(mem) }
+
+// kept is memory of a process, in each of its fabrics.
+type kept struct {
+	of    *shared
+	mem   []byte
+	there map[*use]io.Closer // guarded by the lock of shared
+}
+
+func (s *shared) keep(mem []byte) (io.Closer, error) {
+	if len(mem) == 0 {
+		return nil, fmt.Errorf("keep nothing: %w", rdma.ErrInvalid)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other := range s.mu.kept {
+		if overlap(mem, other.mem) {
+			return nil, fmt.Errorf("keep %d bytes of which some are kept already: %w", len(mem), rdma.ErrInvalid)
+		}
+	}
+	k := &kept{of: s, mem: mem, there: make(map[*use]io.Closer)}
+	for u := range s.mu.open {
+		if err := k.at(u); err != nil {
+			return nil, errors.Join(err, k.closeAll(k.there))
+		}
+	}
+	if s.mu.kept == nil {
+		s.mu.kept = make(map[*kept]struct{})
+	}
+	s.mu.kept[k] = struct{}{}
+	return k, nil
+}
+
+func overlap(a, b []byte) bool {
+	i, j := reflect.ValueOf(a).Pointer(), reflect.ValueOf(b).Pointer()
+	return i < j+uintptr(len(b)) && j < i+uintptr(len(a))
+}
+
+// at has the memory kept in a fabric. The lock of shared is held.
+func (k *kept) at(u *use) error {
+	c, err := u.fabric.Keep(k.mem)
+	if err == nil {
+		k.there[u] = c
+	}
+	return err
+}
+
+// Close ends the promise. When it returns, no operation uses the memory, and it is registered
+// nowhere. It is idempotent.
+func (k *kept) Close() error {
+	s := k.of
+	s.mu.Lock()
+	there := k.there
+	k.there = nil
+	delete(s.mu.kept, k)
+	s.mu.Unlock()
+	return k.closeAll(there)
+}
+
+func (k *kept) closeAll(there map[*use]io.Closer) error {
+	var errs []error
+	for _, c := range there {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
 }

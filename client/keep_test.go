@@ -1,0 +1,39 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+)
+
+// TestKeep: what is read into memory that is kept is what was written; memory is kept once.
+func TestKeep(t *testing.T) {
+	_, dial := farDaemon(t)
+	ctx := context.Background()
+	c := dial()
+	b, data := c.Buffer("open"), random(5<<20)
+	check(t, b.WriteFile(ctx, "f", data, 0))
+	mem := must[[]byte](t)(unix.Mmap(-1, 0, len(data), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS))
+	kept, err := Keep(mem)
+	check(t, err)
+	f := must[*File](t)(b.Open(ctx, "f"))
+	if n, err := f.ReadAt(mem, 0); err != nil || n != len(data) || !bytes.Equal(mem, data) {
+		t.Errorf("%d bytes that differ (%v)", n, err)
+	}
+	wantFar(t, c)
+	check(t, f.Close())
+	var e *bb.Error
+	if _, err := Keep(mem[4096:]); !errors.As(err, &e) || e.Kind != bb.Invalid || e.Op != "keep" || e.Remedy == "" {
+		t.Errorf("kept twice: %v", err)
+	}
+	check(t, kept.Close())
+	again, err := Keep(mem[4096:])
+	check(t, err)
+	check(t, again.Close())
+	check(t, unix.Munmap(mem))
+}
