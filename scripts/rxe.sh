@@ -97,7 +97,7 @@ INIT
 
 build() {
 	mkdir -p "$cache/bin"
-	cp scripts/rxe-guest.sh "$cache/bin/"
+	cp scripts/rxe-guest.sh scripts/two-daemons.sh "$cache/bin/"
 	export CGO_ENABLED=1
 	go build -tags ofi -o "$cache/bin/bbd-ofi" ./cmd/bbd
 	go build -tags ofi -o "$cache/bin/bbctl-ofi" ./cmd/bbctl
@@ -118,7 +118,7 @@ timeout -k 10 900 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 
 	-fsdev local,id=tests,path="$cache/bin",security_model=none,readonly=on \
 	-device virtio-9p-pci,fsdev=tests,mount_tag=tests \
 	-netdev user,id=net -device virtio-net-pci,netdev=net </dev/null 2>&1 | sed -u 's|\r||g' | tee "$log" |
-	grep --line-buffered -E '^ *--- |packets over|guest: exit|verbs' || true
+	grep --line-buffered -E '^ *--- |packets over|two daemons|guest: exit|verbs' || true
 if ! grep -q '^guest: exit 0$' "$log"; then
 	tail -80 "$log" >&2
 	echo "the tests over verbs failed: $log" >&2
