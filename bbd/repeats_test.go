@@ -2,10 +2,6 @@ package bbd_test
 
 import (
 	"bytes"
-	"io"
-	"net"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,68 +9,6 @@ import (
 	"forebay/client"
 	"forebay/meta/gossip"
 )
-
-// mute stands between a daemon and who connects to it. While it is muted, requests get
-// through and answers do not.
-type mute struct {
-	net.Listener
-	muted atomic.Bool
-	conns sync.Map
-	wg    sync.WaitGroup
-}
-
-func newMute(t *testing.T, to func() string) *mute {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &mute{Listener: l}
-	m.wg.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to())
-			if err != nil {
-				in.Close()
-				continue
-			}
-			m.conns.Store(in, nil)
-			m.conns.Store(out, nil)
-			m.wg.Go(func() { io.Copy(out, in); out.Close(); in.Close() })
-			m.wg.Go(func() {
-				defer in.Close()
-				for p := make([]byte, 64<<10); ; {
-					n, err := out.Read(p)
-					if err != nil {
-						return
-					}
-					if !m.muted.Load() {
-						in.Write(p[:n])
-					}
-				}
-			})
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		m.cut()
-		m.wg.Wait()
-	})
-	return m
-}
-
-// cut breaks the connections there are; new ones work.
-func (m *mute) cut() {
-	m.muted.Store(false)
-	m.conns.Range(func(c, _ any) bool {
-		c.(net.Conn).Close()
-		m.conns.Delete(c)
-		return true
-	})
-}
 
 // TestClusterRepeatedCommit: a commit whose answer is lost, and that is repeated, does
 // not undo what another writer has committed to the same range since.
@@ -95,7 +29,7 @@ func TestClusterRepeatedCommit(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			nodes := startCluster(t, 2)
 			home := nodes[0]
-			lossy := newMute(t, func() string { return home.daemon.Self().Session })
+			lossy := newProxy(t, func() string { return home.daemon.Self().Session })
 			c := home.dial()
 			b := scratch(t, c, "shared")
 			var far *client.Buffer
@@ -132,7 +66,7 @@ func TestClusterRepeatedCommit(t *testing.T) {
 			if _, err := first.WriteAt(early, 0); err != nil {
 				t.Fatal(err)
 			}
-			lossy.muted.Store(true)
+			lossy.mute.Store(true)
 			done := make(chan error, 1)
 			go func() {
 				if test.close {

@@ -37,6 +37,14 @@ func farDaemon(t *testing.T, args ...string) (d *bbdtest.Daemon, dial func() *Cl
 	}
 }
 
+// farBuffer is that buffer, and a client elsewhere.
+func farBuffer(t *testing.T) (*Client, *Buffer) {
+	t.Helper()
+	_, dial := farDaemon(t)
+	c := dial()
+	return c, c.Buffer("open")
+}
+
 // wantFar fails unless the client's session moves bytes one-sided.
 func wantFar(t *testing.T, c *Client) {
 	t.Helper()
@@ -46,10 +54,8 @@ func wantFar(t *testing.T, c *Client) {
 }
 
 func TestFarSizes(t *testing.T) {
-	_, dial := farDaemon(t)
+	c, b := farBuffer(t)
 	ctx := context.Background()
-	c := dial()
-	b := c.Buffer("open")
 	for _, n := range []int{0, 1, 16 << 10, 16<<10 + 1, 100_000, transferSize, 1 << 20, 1<<20 + 1, 40<<20 + 7} {
 		data, name := random(n), fmt.Sprintf("f%d", n)
 		check(t, b.WriteFile(ctx, name, data, 0))
@@ -65,10 +71,8 @@ func TestFarSizes(t *testing.T) {
 
 // TestFarWays writes and reads in every way there is, compared with a plain slice.
 func TestFarWays(t *testing.T) {
-	_, dial := farDaemon(t)
+	c, b := farBuffer(t)
 	ctx := context.Background()
-	c := dial()
-	b := c.Buffer("open")
 	f := must[*File](t)(b.Create(ctx, "f"))
 	var want []byte
 	append_ := func(p []byte) { want = append(want, p...) }
@@ -184,10 +188,8 @@ func TestFarIsBounded(t *testing.T) {
 }
 
 func TestFarSteadyPathAllocatesNothing(t *testing.T) {
-	_, dial := farDaemon(t)
+	c, b := farBuffer(t)
 	ctx := context.Background()
-	c := dial()
-	b := c.Buffer("open")
 	w := must[*File](t)(b.Create(ctx, "x"))
 	p := random(1 << 20)
 	for range 40 {
@@ -239,10 +241,8 @@ func TestFarResume(t *testing.T) {
 
 // TestFarBreaks breaks the connection of the fabric alone, under writes and reads.
 func TestFarBreaks(t *testing.T) {
-	_, dial := farDaemon(t)
+	c, b := farBuffer(t)
 	ctx := context.Background()
-	c := dial()
-	b := c.Buffer("open")
 	data := random(8 << 20)
 	check(t, b.WriteFile(ctx, "old", data, 0))
 	stop := make(chan struct{})
@@ -343,9 +343,7 @@ func TestFarDown(t *testing.T) {
 }
 
 func TestFarAbort(t *testing.T) {
-	_, dial := farDaemon(t)
-	c := dial()
-	b := c.Buffer("open")
+	c, b := farBuffer(t)
 	for i := range 20 {
 		ctx, cancel := context.WithCancel(context.Background())
 		f := must[*File](t)(b.Create(ctx, fmt.Sprintf("f%d", i)))
@@ -401,10 +399,8 @@ func TestFarManyWriters(t *testing.T) {
 // TestFarReadAhead reads from front to back in steps of any size, several at once, with
 // looks elsewhere in between.
 func TestFarReadAhead(t *testing.T) {
-	_, dial := farDaemon(t)
+	c, b := farBuffer(t)
 	ctx := context.Background()
-	c := dial()
-	b := c.Buffer("open")
 	f := must[*File](t)(b.Create(ctx, "f"))
 	want := random(37<<20 + 11)
 	must[int](t)(f.Write(want))
@@ -468,10 +464,8 @@ func TestFarReadAhead(t *testing.T) {
 // TestFarChecksum: bytes that changed in the daemon's memory are not returned, however
 // they are read.
 func TestFarChecksum(t *testing.T) {
-	_, dial := farDaemon(t)
+	c, b := farBuffer(t)
 	ctx := context.Background()
-	c := dial()
-	b := c.Buffer("open")
 	data := random(6 << 20)
 	check(t, b.WriteFile(ctx, "f", data, 0))
 	r := must[*File](t)(b.Open(ctx, "f"))

@@ -212,40 +212,36 @@ func TestNodeKilledForGood(t *testing.T) {
 	}
 }
 
-func TestNamespaceServerKilled(t *testing.T) {
-	s := newScenario(t, nil)
+// under loads the daemons, has a fault for a while, and judges some time after its end.
+func (s *scenario) under(begin func(), lasts time.Duration, end func(), after time.Duration) {
+	s.t.Helper()
 	s.load(4)
 	time.Sleep(2 * time.Second)
-	s.daemons[2].Kill()
-	time.Sleep(fault(t, 5*time.Second))
-	s.daemons[2].Start()
-	time.Sleep(3 * time.Second)
+	begin()
+	time.Sleep(fault(s.t, lasts))
+	end()
+	time.Sleep(after)
 	s.settle(World{})
+}
+
+func TestNamespaceServerKilled(t *testing.T) {
+	s := newScenario(t, nil)
+	s.under(s.daemons[2].Kill, 5*time.Second, s.daemons[2].Start, 3*time.Second)
 }
 
 func TestPartition(t *testing.T) {
 	s := newScenario(t, nil)
-	s.load(4)
-	time.Sleep(2 * time.Second)
 	h := s.net.Hosts
-	s.net.Partition([]*netnstest.Host{h[0], h[1]}, []*netnstest.Host{h[2], h[3]})
-	time.Sleep(fault(t, 12*time.Second))
-	s.net.Heal()
-	time.Sleep(6 * time.Second)
-	s.settle(World{})
+	parted := func() { s.net.Partition([]*netnstest.Host{h[0], h[1]}, []*netnstest.Host{h[2], h[3]}) }
+	s.under(parted, 12*time.Second, s.net.Heal, 6*time.Second)
 }
 
 // TestSlowNode: one host has a slow link, another one that loses packets.
 func TestSlowNode(t *testing.T) {
 	s := newScenario(t, nil)
-	s.net.Hosts[1].Netem("rate 10mbit delay 2ms")
-	s.net.Hosts[3].Netem("loss 2%")
-	s.load(4)
-	time.Sleep(fault(t, 8*time.Second))
-	s.net.Hosts[1].ClearNetem()
-	s.net.Hosts[3].ClearNetem()
-	time.Sleep(time.Second)
-	s.settle(World{})
+	h := s.net.Hosts
+	slow := func() { h[1].Netem("rate 10mbit delay 2ms"); h[3].Netem("loss 2%") }
+	s.under(slow, 8*time.Second, func() { h[1].ClearNetem(); h[3].ClearNetem() }, time.Second)
 }
 
 func TestClocksApart(t *testing.T) {
@@ -257,13 +253,7 @@ func TestClocksApart(t *testing.T) {
 
 func TestStoppedAndContinued(t *testing.T) {
 	s := newScenario(t, nil)
-	s.load(4)
-	time.Sleep(2 * time.Second)
-	s.daemons[1].Pause()
-	time.Sleep(fault(t, 10*time.Second))
-	s.daemons[1].Resume()
-	time.Sleep(5 * time.Second)
-	s.settle(World{})
+	s.under(s.daemons[1].Pause, 10*time.Second, s.daemons[1].Resume, 5*time.Second)
 }
 
 func TestRollingRestart(t *testing.T) {
