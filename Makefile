@@ -55,7 +55,7 @@ test-ofi: ## Run the tests that need libfabric (part of test)
 test-with-ofi:
 	@CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) $(OFI)
 	@CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) \
-		-run 'Libfabric|TestFabric|TestCluster(Read|Shared|Over|Replica)' ./bbd ./cmd/bbctl/bench
+		-run 'Libfabric|TestFabric|TestCluster(Read|Shared|Over|Replica)|TestFar' ./bbd ./client ./cmd/bbctl/bench
 
 # What the tests need beyond Go.
 .PHONY: test-tools

@@ -25,6 +25,7 @@ import (
 // A nil far, or one that cannot be dialled, means that bytes travel in messages.
 type far struct {
 	session *session
+	secure  *clustercert.Credentials
 	address string
 	route   *route.Route
 	health  *health
@@ -47,19 +48,24 @@ func newFar(s *session, secure *clustercert.Credentials, h *health, log *slog.Lo
 	if w.MapRegions || w.DataAddress == "" || !h.good() {
 		return nil
 	}
-	f := &far{session: s, address: w.DataAddress, health: h, log: log, turn: make(chan struct{}, 1)}
+	f := &far{session: s, secure: secure, address: w.DataAddress, health: h, log: log, turn: make(chan struct{}, 1)}
 	f.turn <- struct{}{}
+	f.route = newRoute(f, w.OfiAddress)
+	return f
+}
+
+// newRoute is the way to the memory of far's daemon, which has libfabric at an address.
+func newRoute(f *far, ofi string) *route.Route {
+	w := f.session.welcome
 	offer := route.Offer{
-		TCP: w.DataAddress, OFI: w.OfiAddress,
-		Provider: w.OfiProvider, Endpoint: w.OfiEndpoint, Network: w.OfiNetwork,
+		TCP: w.DataAddress, OFI: ofi, Provider: w.OfiProvider, Endpoint: w.OfiEndpoint, Network: w.OfiNetwork,
 	}
-	f.route = route.New(offer, route.Options{
-		PeerTimeout: farTimeout, TLS: secure.Client(), Log: log,
+	return route.New(offer, route.Options{
+		PeerTimeout: farTimeout, TLS: f.secure.Client(), Log: f.log,
 		Authenticate: func(_ context.Context, stream net.Conn) error {
 			return wire.ShowTicket(stream, w.Session, w.DataTicket)
 		},
 	})
-	return f
 }
 
 // usable reports whether the memory is reachable, as far as is known.

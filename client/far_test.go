@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,7 +29,7 @@ func farDaemon(t *testing.T, args ...string) (d *bbdtest.Daemon, dial func() *Cl
 	l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	address := l.Addr().String()
 	check(t, l.Close())
-	d, local, _ := daemonClient(t, append([]string{"--listen-tcp", address, "--key-file", key}, args...)...)
+	d, local, _ := daemonClient(t, slices.Concat([]string{"--listen-tcp", address, "--key-file", key}, fabricArgs, args)...)
 	must[BufferSpec](t)(local.CreateBuffer(context.Background(), BufferSpec{Name: "open", Mode: 0o777}))
 	return d, func() *Client {
 		t.Helper()
@@ -48,8 +50,11 @@ func farBuffer(t *testing.T) (*Client, *Buffer) {
 // wantFar fails unless the client's session moves bytes one-sided.
 func wantFar(t *testing.T, c *Client) {
 	t.Helper()
-	if f := c.current.Load().far; f == nil || f.failed.Load() || f.conn.Load() == nil {
+	f := c.current.Load().far
+	if f == nil || f.failed.Load() || f.conn.Load() == nil {
 		t.Error("bytes did not travel one-sided")
+	} else if got := fmt.Sprintf("%T", *f.conn.Load()); !strings.HasPrefix(got, fabricConn) {
+		t.Errorf("bytes travelled by a %s, want a %s", got, fabricConn)
 	}
 }
 
@@ -287,7 +292,7 @@ func TestFarDown(t *testing.T) {
 		}
 	}
 	t.Run("off", func(t *testing.T) {
-		_, dial := farDaemon(t, "--listen-fabric", "off")
+		_, dial := farDaemon(t, "--listen-fabric", "off", "--fabric-ofi", "off")
 		c := dial()
 		roundTrip(t, c)
 		if c.current.Load().far != nil {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -211,7 +212,7 @@ func compilePackage(name, pkg string, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(root, ".cache", "test", name)
+	path := filepath.Join(root, ".cache", "test", name+suffix)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
 	}
@@ -224,9 +225,9 @@ func compilePackage(name, pkg string, args ...string) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", path}, args...), pkg)...)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-o", path}, buildArgs, args, []string{pkg})...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), buildEnv)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", name, err, text)
 	}

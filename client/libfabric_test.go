@@ -1,0 +1,34 @@
+//go:build ofi && cgo
+
+package client
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// In this build bytes of clients elsewhere travel over libfabric, in software.
+var fabricArgs = []string{"--fabric-ofi", "on", "--fabric-provider", "tcp", "--fabric-address", "127.0.0.1"}
+
+const fabricConn = "*ofi."
+
+// TestFarFallsBack: what libfabric cannot connect goes over TCP, one-sided all the same.
+func TestFarFallsBack(t *testing.T) {
+	c, b := farBuffer(t)
+	far := c.current.Load().far
+	far.route = newRoute(far, "127.0.0.1:1")
+	data := random(5 << 20)
+	check(t, b.WriteFile(context.Background(), "f", data, 0))
+	if got := must[[]byte](t)(b.ReadFile(context.Background(), "f")); !bytes.Equal(got, data) {
+		t.Error("content differs")
+	}
+	if far.conn.Load() == nil {
+		t.Fatal("bytes did not travel one-sided")
+	}
+	if way := fmt.Sprintf("%T", *far.conn.Load()); !strings.HasPrefix(way, "*tcp.") {
+		t.Errorf("bytes travelled by a %s", way)
+	}
+}

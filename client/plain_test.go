@@ -1,0 +1,7 @@
+//go:build !ofi || !cgo
+
+package client
+
+var fabricArgs []string
+
+const fabricConn = "*tcp."

@@ -1,0 +1,10 @@
+//go:build ofi && cgo
+
+package bbdtest
+
+// Tests that are built with libfabric start daemons that are.
+var (
+	suffix    = "-ofi"
+	buildArgs = []string{"-tags", "ofi"}
+	buildEnv  = "CGO_ENABLED=1"
+)

@@ -1,0 +1,9 @@
+//go:build !ofi || !cgo
+
+package bbdtest
+
+var (
+	suffix    = ""
+	buildArgs []string
+	buildEnv  = "CGO_ENABLED=0"
+)
