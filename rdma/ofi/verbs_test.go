@@ -112,3 +112,5 @@ func withoutIPCLock() error {
 }
 
 func TestVerbsKeptMemoryAtTheSameAddress(t *testing.T) { keptMemoryAtTheSameAddress(t, "verbs") }
+
+func TestVerbsPeerComesBack(t *testing.T) { peerComesBack(t, "verbs") }
