@@ -68,13 +68,9 @@ type Session struct {
 		err   error // why it broke
 	}
 
-	fabric struct {
-		sync.Mutex
-		conn rdma.Conn
-	}
-	dialFabric DialFabric
-	inFlight   *semaphore.Weighted // requests that the peer takes at a time
-	watch      watch
+	fabric   *way                // nil: neither side has any
+	inFlight *semaphore.Weighted // requests that the peer takes at a time
+	watch    watch
 }
 
 // DialFabric connects to the one-sided fabric of a peer's session.
@@ -114,7 +110,7 @@ func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, w
 		return nil, refusal(node, address, err)
 	}
 	conn = secure
-	s := &Session{node: node, address: address, conn: conn, out: wire.NewWriter(conn), done: make(chan struct{}), dialFabric: fabric}
+	s := &Session{node: node, address: address, conn: conn, out: wire.NewWriter(conn), done: make(chan struct{})}
 	s.watch.session = s
 	in := wire.NewReader(&s.watch)
 	hello := &wire.Hello{ // Handshake adds the versions
@@ -136,6 +132,9 @@ func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, w
 	conn.SetDeadline(time.Time{})
 	s.welcome, s.inFlight = welcome, semaphore.NewWeighted(max(int64(welcome.MaxInFlight)-spareRequests, 1))
 	s.mu.calls = make(map[uint64]*call)
+	if welcome.DataAddress != "" && fabric != nil {
+		s.fabric = newWay(func(ctx context.Context) (rdma.Conn, error) { return fabric(ctx, welcome, welcome.DataAddress) })
+	}
 	s.watch.start(cmp.Or(self.Silence, Silence))
 	go s.read(in)
 	return s, nil
@@ -364,11 +363,9 @@ func (s *Session) fail(err error) {
 	s.mu.Unlock()
 	s.watch.stop()
 	s.conn.Close()
-	s.fabric.Lock()
-	if s.fabric.conn != nil {
-		s.fabric.conn.Close()
+	if s.fabric != nil {
+		s.fabric.close()
 	}
-	s.fabric.Unlock()
 	for _, c := range calls {
 		go func() { // an answer may be there still, and is taken first
 			select {
@@ -379,35 +376,21 @@ func (s *Session) fail(err error) {
 	}
 }
 
-// Fabric returns the session's connection for one-sided reads and writes.
-// errors.ErrUnsupported if the peer has none.
+// Fabric returns the session's connection for one-sided reads and writes, which is made anew in
+// the background when it ends. errors.ErrUnsupported if the peer has none.
 func (s *Session) Fabric(ctx context.Context) (rdma.Conn, error) {
-	s.fabric.Lock()
-	defer s.fabric.Unlock()
-	if s.fabric.conn != nil {
-		return s.fabric.conn, nil
-	}
-	if s.welcome.DataAddress == "" || s.dialFabric == nil {
+	if s.fabric == nil {
 		return nil, fmt.Errorf("node %s has no one-sided fabric: %w", s.node, errors.ErrUnsupported)
 	}
-	if s.Broken() {
-		return nil, unreachable(s.node, s.address, net.ErrClosed)
+	conn, err := s.fabric.get(ctx)
+	switch {
+	case err == nil:
+		return conn, nil
+	case ctx.Err() != nil:
+		return nil, bb.Wrap("reach", s.welcome.DataAddress, ctx.Err())
 	}
-	conn, err := s.dialFabric(ctx, s.welcome, s.welcome.DataAddress)
-	if err != nil {
-		return nil, unreachable(s.node, s.welcome.DataAddress, err)
-	}
-	s.fabric.conn = conn
-	return conn, nil
+	return nil, unreachable(s.node, s.welcome.DataAddress, err)
 }
 
-// LoseFabric closes the session's one-sided connection if it is the one that failed:
-// the next Fabric makes it anew.
-func (s *Session) LoseFabric(failed rdma.Conn) {
-	s.fabric.Lock()
-	defer s.fabric.Unlock()
-	if s.fabric.conn == failed {
-		s.fabric.conn = nil
-	}
-	failed.Close()
-}
+// LoseFabric closes a one-sided connection of the session that failed.
+func (s *Session) LoseFabric(failed rdma.Conn) { s.fabric.lose(failed) }
