@@ -5,17 +5,15 @@ package ofi
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"forebay/rdma"
 	"forebay/rdma/internal/accept"
+	"forebay/rdma/internal/greet"
 )
 
 // pendingHandshakes bounds the sockets between arrival and Accept.
@@ -94,7 +92,7 @@ func (f *Fabric) welcome(ctx context.Context, raw net.Conn) (rdma.Conn, error) {
 	if err != nil {
 		return nil, err // not a nil *conn in an interface
 	}
-	defer closeOnEnd(ctx, raw)()
+	defer greet.CloseOnEnd(ctx, raw)()
 	if err := f.accept(ctx, c, socket); err != nil {
 		return nil, c.abandon(err)
 	}
@@ -218,7 +216,7 @@ func (f *Fabric) dial(ctx context.Context, addr string, own *Dialer) (*conn, err
 	if err != nil {
 		return nil, err
 	}
-	defer closeOnEnd(ctx, raw)()
+	defer greet.CloseOnEnd(ctx, raw)()
 	if err := f.connect(ctx, c, socket); err != nil {
 		return nil, c.abandon(err)
 	}
@@ -346,55 +344,11 @@ func (d Dialer) withDefaults() Dialer {
 
 // greet does what comes before the hello: the deadline, TLS, authentication.
 func (d *Dialer) greet(ctx context.Context, raw net.Conn, dialed bool) (net.Conn, *Admission, error) {
-	defer closeOnEnd(ctx, raw)()
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := raw.SetDeadline(deadline); err != nil {
-			return nil, nil, err
-		}
-	}
-	if err := userTimeout(raw, d.PeerTimeout); err != nil {
-		return nil, nil, fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
-	}
-	socket := raw
-	if d.TLS != nil {
-		secure := tls.Server(raw, d.TLS)
-		if dialed {
-			secure = tls.Client(raw, d.TLS)
-		}
-		if err := secure.HandshakeContext(ctx); err != nil {
-			return nil, nil, err
-		}
-		socket = secure
-	}
-	if d.Authenticate == nil {
-		return socket, nil, nil
-	}
-	by, err := d.Authenticate(ctx, socket, dialed)
+	defer greet.CloseOnEnd(ctx, raw)()
+	socket, err := greet.Prepare(ctx, raw, d.PeerTimeout, d.TLS, dialed)
 	if err != nil {
-		return nil, nil, fmt.Errorf("authenticate: %w", err)
+		return nil, nil, err
 	}
-	return socket, by, nil
-}
-
-func userTimeout(raw net.Conn, d time.Duration) error {
-	tcp, ok := raw.(*net.TCPConn)
-	if !ok {
-		return nil
-	}
-	rc, err := tcp.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var set error
-	err = rc.Control(func(fd uintptr) {
-		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
-	})
-	return errors.Join(err, set)
-}
-
-// closeOnEnd closes the socket if the context ends before the returned function is called, so
-// that a handshake blocked in I/O ends with it.
-func closeOnEnd(ctx context.Context, c io.Closer) (stop func()) {
-	cancel := context.AfterFunc(ctx, func() { _ = c.Close() })
-	return func() { cancel() }
+	by, err := greet.Check(d.Authenticate).Authenticate(ctx, socket, dialed)
+	return socket, by, err
 }

@@ -4,13 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"time"
 
-	"forebay/rdma"
 	"forebay/rdma/internal/admission"
+	"forebay/rdma/internal/option"
 )
 
 // Admission is a peer's permission to be connected; see Options.Authenticate.
@@ -78,26 +77,20 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	defaultTo(&o.Depth, 1024)
-	defaultTo(&o.Chunk, 1<<20)
-	defaultTo(&o.Window, 64)
-	defaultTo(&o.MaxMessage, 4<<10)
-	defaultTo(&o.Messages, 16)
-	defaultTo(&o.Kept, 1<<30)
-	defaultTo(&o.Spin, 50*time.Microsecond)
-	defaultTo(&o.PeerTimeout, 10*time.Second)
-	defaultTo(&o.HandshakeTimeout, 5*time.Second)
-	defaultTo(&o.RevokeTimeout, time.Second)
+	option.Default(&o.Depth, 1024)
+	option.Default(&o.Chunk, 1<<20)
+	option.Default(&o.Window, 64)
+	option.Default(&o.MaxMessage, 4<<10)
+	option.Default(&o.Messages, 16)
+	option.Default(&o.Kept, 1<<30)
+	option.Default(&o.Spin, 50*time.Microsecond)
+	option.Default(&o.PeerTimeout, 10*time.Second)
+	option.Default(&o.HandshakeTimeout, 5*time.Second)
+	option.Default(&o.RevokeTimeout, time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o
-}
-
-func defaultTo[T ~int | ~int64](v *T, def T) {
-	if *v == 0 {
-		*v = def
-	}
 }
 
 // Validate reports every option that is out of its range. Zero values are valid.
@@ -105,24 +98,17 @@ func (o Options) Validate() error {
 	o = o.withDefaults()
 	return errors.Join(
 		o.Want.Validate(),
-		within("Depth", o.Depth, 1, 1<<16),
-		within("Chunk", o.Chunk, 4<<10, 1<<30),
-		within("Window", o.Window, 1, 1024),
-		within("MaxMessage", o.MaxMessage, 64, maxMessage),
-		within("Messages", o.Messages, 1, maxMessages),
-		within("Kept", o.Kept, 0, 1<<40),
-		within("Spin", o.Spin, -time.Second, time.Second),
-		within("PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
-		within("HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
-		within("RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),
+		option.Within("ofi", "Depth", o.Depth, 1, 1<<16),
+		option.Within("ofi", "Chunk", o.Chunk, 4<<10, 1<<30),
+		option.Within("ofi", "Window", o.Window, 1, 1024),
+		option.Within("ofi", "MaxMessage", o.MaxMessage, 64, maxMessage),
+		option.Within("ofi", "Messages", o.Messages, 1, maxMessages),
+		option.Within("ofi", "Kept", o.Kept, 0, 1<<40),
+		option.Within("ofi", "Spin", o.Spin, -time.Second, time.Second),
+		option.Within("ofi", "PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
+		option.Within("ofi", "HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
+		option.Within("ofi", "RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),
 	)
-}
-
-func within[T ~int | ~int64](name string, v, low, high T) error {
-	if v < low || v > high {
-		return fmt.Errorf("ofi option %s: %v is not within %v and %v: %w", name, v, low, high, rdma.ErrInvalid)
-	}
-	return nil
 }
 
 // NewAdmission admits so many connections at once.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/rdma"
+	"forebay/rdma/internal/option"
 )
 
 // Options configure a Fabric. The zero value means the defaults given below.
@@ -43,12 +44,12 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	defaultInt(&o.Depth, 1024)
-	defaultInt(&o.MaxMessage, 16<<10)
-	defaultInt(&o.Messages, 32)
-	defaultInt(&o.PeerTimeout, 10*time.Second)
-	defaultInt(&o.HandshakeTimeout, 5*time.Second)
-	defaultInt(&o.RevokeTimeout, time.Second)
+	option.Default(&o.Depth, 1024)
+	option.Default(&o.MaxMessage, 16<<10)
+	option.Default(&o.Messages, 32)
+	option.Default(&o.PeerTimeout, 10*time.Second)
+	option.Default(&o.HandshakeTimeout, 5*time.Second)
+	option.Default(&o.RevokeTimeout, time.Second)
 	if o.Authorize == nil {
 		o.Authorize = sameUser
 	}
@@ -58,30 +59,17 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func defaultInt[T ~int | ~int64](v *T, def T) {
-	if *v == 0 {
-		*v = def
-	}
-}
-
 // Validate reports every option that is out of its range. Zero values are valid.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	return errors.Join(
-		within("Depth", o.Depth, 1, 1<<16),
-		within("MaxMessage", o.MaxMessage, 64, maxMessage),
-		within("Messages", o.Messages, 1, maxMessages),
-		within("PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
-		within("HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
-		within("RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),
+		option.Within("shm", "Depth", o.Depth, 1, 1<<16),
+		option.Within("shm", "MaxMessage", o.MaxMessage, 64, maxMessage),
+		option.Within("shm", "Messages", o.Messages, 1, maxMessages),
+		option.Within("shm", "PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
+		option.Within("shm", "HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
+		option.Within("shm", "RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),
 	)
-}
-
-func within[T ~int | ~int64](name string, v, low, high T) error {
-	if v < low || v > high {
-		return fmt.Errorf("shm option %s: %v is not within %v and %v: %w", name, v, low, high, rdma.ErrInvalid)
-	}
-	return nil
 }
 
 func sameUser(peer unix.Ucred) error {

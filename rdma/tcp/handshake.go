@@ -3,7 +3,6 @@ package tcp
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,10 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"forebay/rdma"
 	"forebay/rdma/internal/accept"
+	"forebay/rdma/internal/greet"
 )
 
 // pendingHandshakes bounds the sockets between arrival and Accept.
@@ -81,19 +79,18 @@ func (l *listener) handshake(ctx context.Context, raw net.Conn) (rdma.Conn, erro
 
 // greet does what every stream begins with.
 func (l *listener) greet(ctx context.Context, raw net.Conn) (socket, hello, error) {
-	defer closeOnEnd(ctx, raw)()
-	s := socket{Conn: raw, raw: raw}
-	if l.fabric.opts.TLS != nil {
-		s.Conn = tls.Server(raw, l.fabric.opts.TLS)
+	defer greet.CloseOnEnd(ctx, raw)()
+	opts := &l.fabric.opts
+	stream, err := greet.Prepare(ctx, raw, opts.PeerTimeout, opts.TLS, false)
+	if err != nil {
+		return socket{}, hello{}, err
 	}
-	if err := l.fabric.prepare(ctx, s); err != nil {
-		return s, hello{}, err
-	}
+	s := socket{Conn: stream, raw: raw}
 	theirs, err := readHello(s)
 	if err != nil {
 		return s, hello{}, err
 	}
-	s.by, err = l.fabric.authenticate(ctx, s, false)
+	s.by, err = greet.Check(opts.Authenticate).Authenticate(ctx, stream, false)
 	return s, theirs, err
 }
 
@@ -127,7 +124,7 @@ func (l *listener) gather(ctx context.Context, ctl socket, theirs hello) (rdma.C
 	l.open(mine.session, sess)
 	sockets := make([]socket, theirs.streams+1)
 	sockets[0] = ctl
-	stop := closeOnEnd(ctx, ctl.raw)
+	stop := greet.CloseOnEnd(ctx, ctl.raw)
 	_, err := ctl.Write(mine.encode())
 	for range theirs.streams {
 		if err != nil {
@@ -230,7 +227,7 @@ func (f *Fabric) dialAll(ctx context.Context, addr string, sockets []socket) (he
 			return hello{}, err
 		}
 		sockets[i] = s
-		defer closeOnEnd(ctx, s.raw)() // one per stream, until all are through
+		defer greet.CloseOnEnd(ctx, s.raw)() // one per stream, until all are through
 		if i == 0 {
 			if theirs, err = readHello(s); err != nil {
 				return hello{}, err
@@ -257,66 +254,20 @@ func (f *Fabric) dialStream(ctx context.Context, addr string, mine *hello) (sock
 	if err != nil {
 		return socket{}, err
 	}
-	defer closeOnEnd(ctx, raw)()
-	s := socket{Conn: raw, raw: raw}
-	if f.opts.TLS != nil {
-		s.Conn = tls.Client(raw, f.opts.TLS)
-	}
-	err = f.prepare(ctx, s)
+	defer greet.CloseOnEnd(ctx, raw)()
+	s := socket{raw: raw}
+	s.Conn, err = greet.Prepare(ctx, raw, f.opts.PeerTimeout, f.opts.TLS, true)
 	if err == nil {
 		_, err = s.Write(mine.encode())
 	}
 	if err == nil {
-		s.by, err = f.authenticate(ctx, s, true)
+		s.by, err = greet.Check(f.opts.Authenticate).Authenticate(ctx, s.Conn, true)
 	}
 	if err != nil {
 		_ = raw.Close()
 		return socket{}, err
 	}
 	return s, nil
-}
-
-// prepare sets the deadline of the handshake, and lets the kernel give up on a silent peer.
-func (f *Fabric) prepare(ctx context.Context, s socket) error {
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := s.SetDeadline(deadline); err != nil {
-			return err
-		}
-	}
-	if err := userTimeout(s.raw, f.opts.PeerTimeout); err != nil {
-		return fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
-	}
-	if t, ok := s.Conn.(*tls.Conn); ok {
-		return t.HandshakeContext(ctx)
-	}
-	return nil
-}
-
-func userTimeout(raw net.Conn, d time.Duration) error {
-	tcp, ok := raw.(*net.TCPConn)
-	if !ok {
-		return nil
-	}
-	rc, err := tcp.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var set error
-	err = rc.Control(func(fd uintptr) {
-		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
-	})
-	return errors.Join(err, set)
-}
-
-func (f *Fabric) authenticate(ctx context.Context, s socket, dialed bool) (*Admission, error) {
-	if f.opts.Authenticate == nil {
-		return nil, nil
-	}
-	by, err := f.opts.Authenticate(ctx, s.Conn, dialed)
-	if err != nil {
-		return nil, fmt.Errorf("authenticate: %w", err)
-	}
-	return by, nil
 }
 
 func (f *Fabric) hello(streams uint16) hello {
@@ -332,11 +283,4 @@ func readHello(r io.Reader) (hello, error) {
 		return hello{}, fmt.Errorf("read hello: %w", err)
 	}
 	return decodeHello(b)
-}
-
-// closeOnEnd closes the socket if the context ends before the returned function is called, so
-// that a handshake blocked in I/O ends with it.
-func closeOnEnd(ctx context.Context, c io.Closer) (stop func()) {
-	cancel := context.AfterFunc(ctx, func() { _ = c.Close() })
-	return func() { cancel() }
 }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"time"
 
-	"forebay/rdma"
+	"forebay/rdma/internal/option"
 )
 
 // Options configure a Fabric. The zero value means the defaults given below.
@@ -58,46 +57,33 @@ const DefaultStreams = 2
 const maxOp = 1 << 31
 
 func (o Options) withDefaults() Options {
-	defaultInt(&o.Streams, DefaultStreams)
-	defaultInt(&o.Chunk, 1<<20)
-	defaultInt(&o.Depth, 1024)
-	defaultInt(&o.Window, 128)
-	defaultInt(&o.MaxMessage, 16<<10)
-	defaultInt(&o.Messages, 32)
-	defaultInt(&o.PeerTimeout, 10*time.Second)
-	defaultInt(&o.HandshakeTimeout, 5*time.Second)
-	defaultInt(&o.RevokeTimeout, time.Second)
+	option.Default(&o.Streams, DefaultStreams)
+	option.Default(&o.Chunk, 1<<20)
+	option.Default(&o.Depth, 1024)
+	option.Default(&o.Window, 128)
+	option.Default(&o.MaxMessage, 16<<10)
+	option.Default(&o.Messages, 32)
+	option.Default(&o.PeerTimeout, 10*time.Second)
+	option.Default(&o.HandshakeTimeout, 5*time.Second)
+	option.Default(&o.RevokeTimeout, time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o
 }
 
-func defaultInt[T ~int | ~int64](v *T, def T) {
-	if *v == 0 {
-		*v = def
-	}
-}
-
 // Validate reports every option that is out of its range. Zero values are valid.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	return errors.Join(
-		within("Streams", o.Streams, 1, maxStreams),
-		within("Chunk", o.Chunk, 4<<10, maxChunk),
-		within("Depth", o.Depth, 1, 1<<16),
-		within("Window", o.Window, 1, maxWindow),
-		within("MaxMessage", o.MaxMessage, 64, maxMessage),
-		within("Messages", o.Messages, 1, maxMessages),
-		within("PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
-		within("HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
-		within("RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),
+		option.Within("tcp", "Streams", o.Streams, 1, maxStreams),
+		option.Within("tcp", "Chunk", o.Chunk, 4<<10, maxChunk),
+		option.Within("tcp", "Depth", o.Depth, 1, 1<<16),
+		option.Within("tcp", "Window", o.Window, 1, maxWindow),
+		option.Within("tcp", "MaxMessage", o.MaxMessage, 64, maxMessage),
+		option.Within("tcp", "Messages", o.Messages, 1, maxMessages),
+		option.Within("tcp", "PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
+		option.Within("tcp", "HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
+		option.Within("tcp", "RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),
 	)
-}
-
-func within[T ~int | ~int64](name string, v, low, high T) error {
-	if v < low || v > high {
-		return fmt.Errorf("tcp option %s: %v is not within %v and %v: %w", name, v, low, high, rdma.ErrInvalid)
-	}
-	return nil
 }

@@ -1,0 +1,25 @@
+// Package option is what the options of all providers have in common: zero values mean defaults,
+// and what is out of range is named.
+package option
+
+import (
+	"fmt"
+
+	"forebay/rdma"
+)
+
+// Default sets a zero value.
+func Default[T ~int | ~int64](v *T, def T) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+// Within returns ErrInvalid, and what is wrong, for an option of a provider that is not within low
+// and high.
+func Within[T ~int | ~int64](provider, name string, v, low, high T) error {
+	if v < low || v > high {
+		return fmt.Errorf("%s option %s: %v is not within %v and %v: %w", provider, name, v, low, high, rdma.ErrInvalid)
+	}
+	return nil
+}
