@@ -43,7 +43,8 @@ func slurmCommand(ctx context.Context, args ...string) (string, error) {
 	text := strings.TrimSpace(errs.String())
 	kind := bb.Unavailable
 	switch {
-	case strings.Contains(text, "Invalid job id"): // slurm_strerror(ESLURM_INVALID_JOB_ID)
+	// slurm_strerror of ESLURM_INVALID_JOB_ID and ESLURM_ALREADY_DONE
+	case strings.Contains(text, "Invalid job id"), strings.Contains(text, "Job has already finished"):
 		kind = bb.NotFound
 	case errors.Is(err, exec.ErrNotFound):
 		kind = bb.Unsupported
@@ -75,12 +76,16 @@ func (Commands) Jobs(ctx context.Context) ([]JobInfo, error) {
 	return ParseJobs(text), err
 }
 
-// Note sets the job's SystemComment, which "scontrol show job" shows.
-func (Commands) Note(ctx context.Context, id, text string) error {
-	if err := CheckJobID(id); err != nil {
-		return err
+// notePrefix begins what Note has written.
+const notePrefix = "forebay: "
+
+// Note sets the job's AdminComment, unless somebody else has: scontrol show job shows it.
+// Slurm 22.05 lets nobody change a job that is over, or its SystemComment at all.
+func (c Commands) Note(ctx context.Context, id, text string) error {
+	j, err := c.Job(ctx, id)
+	if err == nil && (j.AdminComment == "" || strings.HasPrefix(j.AdminComment, notePrefix)) {
+		_, err = slurmCommand(ctx, "scontrol", "update", "JobId="+id, "AdminComment="+notePrefix+oneLine(text))
 	}
-	_, err := slurmCommand(ctx, "scontrol", "update", "JobId="+id, "SystemComment="+oneLine(text))
 	if bb.KindOf(err) == bb.NotFound {
 		return nil
 	}

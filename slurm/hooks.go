@@ -44,7 +44,7 @@ const (
 // The pauses between attempts.
 const (
 	firstPause = 2 * time.Second
-	lastPause  = time.Minute
+	lastPause  = 15 * time.Second
 	fenceLook  = 500 * time.Millisecond
 	lastWords  = 5 * time.Second
 )
@@ -179,12 +179,12 @@ func (h *Hooks) DataIn(ctx context.Context, job string, wait time.Duration) Answ
 					}
 					defer c.Close()
 					_, err = c.StageIn(ctx, client.StageRequest{Buffer: s.Buffer, Path: s.Path, URL: s.URL}, nil)
-					return err
+					return about("stage_in", s.URL, err)
 				})
 				switch {
 				case err == nil:
 				case ctx.Err() == nil && s.ContinueOnError:
-					skipped = append(skipped, fmt.Sprintf("stage_in %d failed, and the job runs all the same: %s", i+1, err))
+					skipped = append(skipped, fmt.Sprintf("stage_in %d failed, and the job runs all the same: %s", i+1, failed(err).Message))
 				default:
 					return "", err
 				}
@@ -325,7 +325,15 @@ func (h *Hooks) copyOut(ctx context.Context, r *record, s Stage) (string, error)
 	if err != nil && onlyLost(&report) {
 		return fmt.Sprintf("%d files of %s are lost", report.FailedTotal, address), nil
 	}
-	return "", err
+	return "", about("stage_out", s.URL, err)
+}
+
+// about says which directive failed, around why it did.
+func about(directive, url string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &bb.Error{Kind: bb.KindOf(err), Op: directive, Path: url, Err: err}
 }
 
 // onlyLost reports whether nothing but lost bytes is in the way: trying again does not
@@ -445,7 +453,9 @@ func (h *Hooks) with(job string, do func(*record, *Request, *Work) Answer) Answe
 // stage carries a verb out and writes down how it ended.
 func (h *Hooks) stage(ctx context.Context, r *record, verb string, do func() (string, error)) Answer {
 	h.mark(r, verb, stateRunning, "")
+	stop := h.records().beat(r)
 	message, err := do()
+	stop()
 	if err != nil {
 		a := failed(err)
 		h.mark(r, verb, a.State, a.Message)
@@ -493,7 +503,7 @@ func (h *Hooks) mark(r *record, verb, state, message string) error {
 func (h *Hooks) note(ctx context.Context, r *record, text string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
-	if err := h.Slurm.Note(ctx, r.Job.ID, "forebay: "+text); err != nil {
+	if err := h.Slurm.Note(ctx, r.Job.ID, text); err != nil {
 		h.log("job %s: %v", r.Job.ID, err)
 	}
 }
@@ -540,22 +550,32 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// failed puts the reason first: Slurm shows the beginning of a message.
+// failed puts the reason first: Slurm shows the beginning of a message. What it was about
+// comes behind it.
 func failed(err error) Answer {
-	var e *bb.Error
-	message := err.Error()
-	if errors.As(err, &e) {
-		reason, remedy := e.Why()
-		if reason == "" {
-			reason = e.Kind.String()
+	var outer *bb.Error
+	if !errors.As(err, &outer) {
+		return Answer{State: stateFailed, Message: oneLine(err.Error())}
+	}
+	inner, remedy := outer, outer.Remedy
+	for next := outer; errors.As(next.Err, &next); {
+		inner = next
+		if remedy == "" {
+			remedy = next.Remedy
 		}
-		message = reason
-		if e.Path != "" && !strings.Contains(reason, e.Path) {
-			message = e.Path + ": " + reason
+	}
+	message := inner.Kind.String()
+	if inner.Err != nil {
+		message = inner.Err.Error()
+		if !strings.Contains(message, inner.Kind.String()) {
+			message = inner.Kind.String() + ": " + message
 		}
-		if remedy != "" {
-			message += " (" + remedy + ")"
-		}
+	}
+	if outer.Path != "" && !strings.Contains(message, outer.Path) {
+		message += ": " + strings.TrimSpace(outer.Op+" "+outer.Path)
+	}
+	if remedy != "" && !strings.Contains(message, remedy) {
+		message += " (" + remedy + ")"
 	}
 	return Answer{State: stateFailed, Message: oneLine(message)}
 }

@@ -9,9 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"forebay/client"
 	"forebay/internal/bb"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const shown = `JobId=12 ArrayJobId=10 ArrayTaskId=2 JobName=my job = x
    UserId=ann(1000) GroupId=staff(50) MCS_label=N/A
@@ -146,31 +150,32 @@ func TestRecords(t *testing.T) {
 
 func TestVerdict(t *testing.T) {
 	now := time.Now()
-	long := now.Add(-2 * settle)
-	of := func(stages map[string]stage, created time.Time) *record {
-		return &record{Job: JobInfo{ID: "7", Submitted: "a"}, Stages: stages, Created: created}
+	long := now.Add(-2 * Quiet)
+	of := func(stages map[string]stage, seen time.Time) *record {
+		return &record{Job: JobInfo{ID: "7", Submitted: "a"}, Stages: stages, Created: long, seen: seen}
 	}
-	job := func(submitted, buffers string) *JobInfo {
-		return &JobInfo{ID: "7", Submitted: submitted, Buffers: buffers}
-	}
+	job := func(submitted, state string) *JobInfo { return &JobInfo{ID: "7", Submitted: submitted, State: state} }
 	for name, c := range map[string]struct {
 		r    *record
 		j    *JobInfo
 		old  bool
 		want fate
 	}{
-		"runs":                  {of(nil, long), job("a", "running"), false, leave},
-		"gone":                  {of(nil, long), nil, false, end},
-		"just gone":             {of(nil, now), nil, false, leave},
-		"just copied out":       {of(map[string]stage{"data-out": {Since: now}}, long), nil, false, leave},
-		"another one":           {of(nil, long), job("b", "running"), false, end},
-		"put aside":             {of(nil, long), job("a", "running"), true, end},
-		"forgotten teardown":    {of(nil, long), job("a", "complete"), false, end},
-		"torn down":             {of(map[string]stage{"teardown": {State: stateDone, Since: long}}, long), nil, false, leave},
-		"torn down long ago":    {of(map[string]stage{"teardown": {State: stateDone, Since: now.Add(-2 * keepRecords)}}, long), nil, false, forget},
-		"teardown not finished": {of(map[string]stage{"teardown": {State: stateFailed, Since: long}}, long), job("a", "teardown"), false, leave},
+		"waits":              {of(nil, long), job("a", "PENDING"), false, leave},
+		"runs":               {of(nil, long), job("a", "RUNNING"), false, leave},
+		"epilogs run":        {of(nil, long), job("a", "COMPLETING"), false, leave},
+		"gone":               {of(nil, long), nil, false, end},
+		"worked for":         {of(nil, now), nil, false, leave},
+		"just set up":        {of(map[string]stage{"setup": {Since: now}}, long), nil, false, leave},
+		"another one":        {of(nil, long), job("b", "RUNNING"), false, end},
+		"put aside":          {of(nil, long), job("a", "RUNNING"), true, end},
+		"cancelled":          {of(nil, long), job("a", "CANCELLED"), false, end},
+		"lost stage-out":     {of(nil, long), job("a", "STAGE_OUT"), false, end},
+		"copied out":         {of(nil, now), job("a", "STAGE_OUT"), false, leave},
+		"torn down":          {of(map[string]stage{"teardown": {State: stateDone, Since: long}}, long), nil, false, leave},
+		"torn down long ago": {of(map[string]stage{"teardown": {State: stateDone, Since: now.Add(-2 * keepRecords)}}, long), nil, false, forget},
 	} {
-		if got := verdict(c.r, c.j, c.old, now); got != c.want {
+		if got := verdict(c.r, c.j, c.old, now, Quiet); got != c.want {
 			t.Errorf("%s: %v, not %v", name, got, c.want)
 		}
 	}
@@ -248,7 +253,7 @@ func TestInstall(t *testing.T) {
 // TestFailedSaysWhyFirst shows that the reason stands where Slurm cuts.
 func TestFailedSaysWhyFirst(t *testing.T) {
 	err := bb.Wrap("stage-in", "bb://job-7/in", bb.E(bb.NotFound, "list", "/lustre/in", "there is nothing under this name").WithRemedy("look"))
-	if a := failed(err); a.State != stateFailed || !strings.Contains(a.Message[:min(60, len(a.Message))], "there is nothing") {
+	if a := failed(err); a.State != stateFailed || a.Message != "not found: there is nothing under this name: stage-in bb://job-7/in (look)" {
 		t.Errorf("%+v", a)
 	}
 	if a := failed(errors.New("a\nb\x00" + strings.Repeat("x", 1000))); strings.ContainsAny(a.Message, "\n\x00") || len(a.Message) > 400 {

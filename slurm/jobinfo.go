@@ -27,6 +27,8 @@ type JobInfo struct {
 	RunTime   time.Duration // so far
 	TimeLimit time.Duration // 0: none
 	Buffers   string        // BurstBufferState; "": none
+
+	AdminComment string
 }
 
 // ParseJobs reads what "scontrol show job" prints: records that a blank line ends, of
@@ -54,7 +56,7 @@ func (j *JobInfo) line(line string) {
 		}
 		value := rest
 		// These are the last of their lines, and the user's text.
-		if name != "JobName" && name != "WorkDir" {
+		if name != "JobName" && name != "WorkDir" && name != "AdminComment" {
 			value, line, _ = strings.Cut(rest, " ")
 			line = strings.TrimLeft(line, " ")
 		} else {
@@ -92,6 +94,8 @@ func (j *JobInfo) field(name, value string) {
 		j.RunTime = parseTime(value)
 	case "TimeLimit":
 		j.TimeLimit = parseTime(value)
+	case "AdminComment":
+		j.AdminComment = strings.TrimSpace(value)
 	case "BurstBufferState":
 		j.Buffers = value
 	}
@@ -121,7 +125,17 @@ func parseTime(text string) time.Duration {
 	return time.Duration(days)*24*time.Hour + time.Duration(h)*time.Hour + time.Duration(m)*time.Minute + time.Duration(s)*time.Second
 }
 
-// Ended well reports whether a job that is over did what it should: its script exited
+// over reports whether Slurm is done with a job but for its buffer. A job that waits,
+// runs, or whose Epilogs do, is not.
+func (j *JobInfo) over() bool {
+	switch j.State {
+	case "STAGE_OUT", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED":
+		return true
+	}
+	return false
+}
+
+// endedWell reports whether a job that is over did what it should: its script exited
 // with 0, and not because its time was up.
 func (j *JobInfo) endedWell() bool {
 	return j.ExitCode == "0:0" && (j.TimeLimit == 0 || j.RunTime < j.TimeLimit)

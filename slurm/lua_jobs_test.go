@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"forebay/internal/bbdtest"
 	"forebay/internal/slurmtest"
@@ -27,7 +28,7 @@ func startLua(t *testing.T) *luaCluster {
 	s := slurm.Settings{
 		Folder: "@DIR@/etc", Cluster: "test", Words: []string{"BB"}, Pools: []string{"memory"}, Default: "memory", Granule: 1 << 20,
 		Bbctl:        []string{"@BBCTL@", "--socket", "tcp://127.0.0.11:7481,tcp://127.0.0.12:7481", "--key-file", "@DIR@/etc/key"},
-		StageInLimit: 5,
+		StageInLimit: 60,
 	}
 	files := s.Files()
 	// Slurm asks for the pools when it starts, and then every 30 seconds.
@@ -87,7 +88,7 @@ func (l *luaCluster) read(name string) string {
 func (l *luaCluster) gone(job string) {
 	l.t.Helper()
 	l.Until("job "+job+" has no buffer any more", func() bool {
-		state := l.Job(job)["BurstBufferState"]
+		state := l.buffersOf(job)
 		return state == "complete" || state == ""
 	})
 	var list []struct{ Name string }
@@ -111,24 +112,392 @@ func (l *luaCluster) buffers() string {
 	return out
 }
 
-// TestLuaWay runs a job that copies in, computes, and copies out.
-func TestLuaWay(t *testing.T) {
+// text fills in what a job's script or a command names.
+func (l *luaCluster) text(text string) string {
+	return strings.NewReplacer("STORE", l.store, "BBCTL", l.bbctl, "WORK", l.Work).Replace(text)
+}
+
+func (l *luaCluster) submit(text string, flags ...string) string {
+	l.t.Helper()
+	return l.Submit(slurmtest.Alice, l.text(text), flags...)
+}
+
+// completed waits for a job's end, and for that of its buffer.
+func (l *luaCluster) ended(job, state string) {
+	l.t.Helper()
+	if info := l.Wait(job); info["JobState"] != state {
+		l.t.Errorf("job %s: %v\n%s", job, info, l.Output(job))
+	}
+	l.gone(job)
+}
+
+func (l *luaCluster) stored(name, want string) {
+	l.t.Helper()
+	if got := l.read(name); got != want {
+		l.t.Errorf("%s holds %q, not %q", name, got, want)
+	}
+}
+
+// shows waits until a field of a job has some text in it.
+func (l *luaCluster) shows(job, text string) {
+	l.t.Helper()
+	l.Until(fmt.Sprintf("job %s shows %q", job, text), func() bool {
+		out, _ := l.Try(slurmtest.Alice, "scontrol", "show", "job", job)
+		return strings.Contains(out, text)
+	})
+}
+
+// buffersOf is what Slurm says of a job's buffer. Its directives, which come before that,
+// have lines.
+func (l *luaCluster) buffersOf(job string) string {
+	out, _ := l.Try("root", "scontrol", "show", "job", job)
+	for _, j := range slurm.ParseJobs(out) {
+		return j.Buffers
+	}
+	return ""
+}
+
+// stage waits until a job's buffer is in one of Slurm's states.
+func (l *luaCluster) stage(job, state string) {
+	l.t.Helper()
+	l.Until(fmt.Sprintf("the buffer of job %s is %s", job, state), func() bool { return l.buffersOf(job) == state })
+}
+
+// deadStore is one that does not answer.
+const deadStore = "s3://bucket/x?endpoint=http://127.0.0.1:1&path_style=true"
+
+// TestLuaJobs runs jobs of many kinds at the same time: each scenario submits its own, and
+// is looked at when all are under way.
+func TestLuaJobs(t *testing.T) {
 	c := startLua(t)
-	job := c.Submit(slurmtest.Alice, strings.NewReplacer("STORE", c.store, "BBCTL", c.bbctl).Replace(`#BB jobbb capacity=10MiB name=ckpt
+	scenarios := []func(*luaCluster) func(){
+		wholeWay, refused, heldThenReleased, runsWithoutInput, cancelledStagingIn, ignoresTerm, failing, array, manyNodes, requeued, twoUsers, persistent, draining,
+	}
+	var checks []func()
+	for _, s := range scenarios {
+		checks = append(checks, s(c))
+	}
+	for _, check := range checks {
+		check()
+	}
+	if drained := c.Drained(); len(drained) > 0 {
+		t.Errorf("nodes are drained: %v", drained)
+	}
+	if strings.Contains(c.buffers(), "job-") {
+		t.Errorf("buffers are left: %s", c.buffers())
+	}
+	t.Run("reap", func(t *testing.T) { reaped(t, c) })
+}
+
+// wholeWay copies in, computes, and copies out.
+func wholeWay(l *luaCluster) func() {
+	job := l.submit(`#BB jobbb capacity=10MiB name=ckpt
 #BB stage_in source=STORE/in destination=$BB_JOB_STRIPED/in
 #BB stage_out source=$BB_JOB_STRIPED/out destination=STORE/out.%j
-printenv | grep '^BB_\|^FOREBAY' | sort
-BBCTL cat $BB_JOB_STRIPED/in/a >in && { cat in; echo; echo and more; } >out && BBCTL put out $BB_JOB_ckpt/out/b && srun -N1 hostname
-`))
-	info := c.Wait(job)
-	if info["JobState"] != "COMPLETED" {
-		t.Fatalf("%v\n%s", info, c.Output(job))
+printenv | grep '^BB_\|^FOREBAY' | sort | cut -d= -f1
+BBCTL cat $BB_JOB_STRIPED/in/a >WORK/whole && { cat WORK/whole; echo; echo and more; } >WORK/whole.out
+BBCTL put WORK/whole.out $BB_JOB_ckpt/out/b
+`)
+	return func() {
+		l.ended(job, "COMPLETED")
+		l.stored("out."+job+"/b", "what was there\nand more\n")
+		if got := l.Output(job); got != "BB_JOB_STRIPED\nBB_JOB_ckpt\nFOREBAY_BUFFER\n" {
+			l.t.Errorf("the job printed %q", got)
+		}
+		if got := l.verb("status", "--job", job); !strings.Contains(got, "teardown  done") {
+			l.t.Errorf("status: %s", got)
+		}
+		if out, err := l.Try(slurmtest.Alice, "scontrol", "show", "bbstat", job); err != nil || !strings.Contains(out, "data-out  done") {
+			l.t.Errorf("bbstat: %s (%v)", out, err)
+		}
 	}
-	c.gone(job)
-	if got := c.read("out." + job + "/b"); got != "what was there\nand more\n" {
-		t.Errorf("copied out: %q\n%s\n%s", got, c.Output(job), c.verb("status", "--job", job))
+}
+
+func refused(l *luaCluster) func() {
+	for text, want := range map[string]string{
+		"#BB jobbb capacity=1.5GiB\n":                                       "forebay: line 2, column 20: capacity 1.5GiB is no whole number: Slurm would read 1 bytes",
+		"#BB jobbb capacity=1G pool=tape\n":                                 "there is no pool \"tape\" (write pool=memory)",
+		"true\n#BB jobbb capacity=1G\n":                                     "the directive comes after line 2",
+		"#BB stage_in source=/a destination=$BB_JOB_STRIPED/a\n":            "the job has no buffer (add a jobbb line)",
+		"#BB jobbb\n#BB stage_in source=/%z destination=$BB_JOB_STRIPED/\n": "or %% for the sign",
+	} {
+		if _, err := l.TrySubmit(slurmtest.Alice, text); err == nil || !strings.Contains(err.Error(), want) {
+			l.t.Errorf("%q: %v", text, err)
+		}
 	}
-	if got := c.verb("status", "--job", job); !strings.Contains(got, "teardown  done") {
-		t.Errorf("status: %s", got)
+	// Without job_submit.lua, burst_buffer.lua says the same.
+	if _, err := l.Try(slurmtest.Alice, "srun", "--bb=#BB jobbb capacity=2N pool=memory", "true"); err == nil || !strings.Contains(err.Error(), "counts nodes") {
+		l.t.Errorf("--bb: %v", err)
+	}
+	return func() {}
+}
+
+// heldThenReleased fails to copy in, is held with the reason, and runs when it is mended.
+func heldThenReleased(l *luaCluster) func() {
+	job := l.submit("#BB jobbb capacity=1MiB\n#BB stage_in source=STORE/late destination=$BB_JOB_STRIPED/late\nBBCTL cat $BB_JOB_STRIPED/late\n")
+	return func() {
+		l.shows(job, "there_is_nothing_under_this_name:_stage_in_file://"+l.store+"/late")
+		l.stage(job, "complete")
+		if info := l.Job(job); info["JobState"] != "PENDING" || info["Priority"] != "0" {
+			l.t.Errorf("not held: %v", info)
+		}
+		l.write("late", "it came")
+		l.Run("root", "scontrol", "release", job)
+		l.ended(job, "COMPLETED")
+		if out := l.Output(job); out != "it came" {
+			l.t.Errorf("the job printed %q", out)
+		}
+	}
+}
+
+func runsWithoutInput(l *luaCluster) func() {
+	job := l.submit("#BB jobbb capacity=1MiB\n#BB stage_in source=STORE/none destination=$BB_JOB_STRIPED/x on_error=continue\necho ran\n")
+	return func() {
+		l.ended(job, "COMPLETED")
+		if out := l.Output(job); out != "ran\n" {
+			l.t.Errorf("the job printed %q", out)
+		}
+		if got := l.verb("status", "--job", job); !strings.Contains(got, "the job runs all the same") {
+			l.t.Errorf("status: %s", got)
+		}
+	}
+}
+
+func cancelledStagingIn(l *luaCluster) func() {
+	job := l.submit("#BB jobbb capacity=1MiB\n#BB stage_in source=" + deadStore + " destination=$BB_JOB_STRIPED/x\ntrue\n")
+	l.stage(job, "staging-in")
+	return func() {
+		l.shows(job, "AdminComment=forebay: data-in is tried again")
+		l.Run(slurmtest.Alice, "scancel", job)
+		l.ended(job, "CANCELLED")
+	}
+}
+
+// ignoresTerm is cancelled, and writes until it is killed: all that it wrote is copied out.
+func ignoresTerm(l *luaCluster) func() {
+	job := l.submit(`#BB jobbb capacity=10MiB
+#BB stage_out source=$BB_JOB_STRIPED/out destination=STORE/term
+trap '' TERM
+i=0
+while :; do i=$((i+1)); echo $i >WORK/term.in; BBCTL put WORK/term.in $BB_JOB_STRIPED/out/$i && echo $i >>WORK/term.done; done
+`)
+	l.Until("it has written", func() bool { _, err := os.Stat(l.Work + "/term.done"); return err == nil })
+	l.Run(slurmtest.Alice, "scancel", job)
+	return func() {
+		l.ended(job, "CANCELLED")
+		done, err := os.ReadFile(l.Work + "/term.done")
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		for i := range strings.FieldsSeq(string(done)) {
+			l.stored("term/"+i, i+"\n")
+		}
+	}
+}
+
+func failing(l *luaCluster) func() {
+	job := l.submit(`#BB jobbb capacity=1MiB
+#BB stage_out source=$BB_JOB_STRIPED/out destination=STORE/fail.any
+#BB stage_out source=$BB_JOB_STRIPED/out destination=STORE/fail.success on=success
+#BB stage_out source=$BB_JOB_STRIPED/never destination=STORE/fail.never
+echo x >WORK/fail && BBCTL put WORK/fail $BB_JOB_STRIPED/out/x
+exit 3
+`)
+	return func() {
+		l.ended(job, "FAILED")
+		l.stored("fail.any/x", "x\n")
+		l.stored("fail.success/x", "")
+		got := l.verb("status", "--job", job)
+		for _, want := range []string{"stage_out 2 was for a job that ends well", "nothing was written to bb://"} {
+			if !strings.Contains(got, want) {
+				l.t.Errorf("status: %s", got)
+			}
+		}
+	}
+}
+
+func array(l *luaCluster) func() {
+	first := l.submit(`#BB jobbb capacity=1MiB
+#BB stage_out source=$BB_JOB_STRIPED/x destination=STORE/array.%A.%a
+echo $SLURM_ARRAY_TASK_ID >WORK/array.$SLURM_JOB_ID && BBCTL put WORK/array.$SLURM_JOB_ID $BB_JOB_STRIPED/x
+`, "--array=1-3")
+	return func() {
+		for i := 1; i <= 3; i++ {
+			name := fmt.Sprintf("array.%s.%d", first, i)
+			l.Until(name+" is copied out", func() bool { return l.read(name) == fmt.Sprintf("%d\n", i) })
+		}
+		l.Until("no job of the array has a buffer", func() bool { return !strings.Contains(l.buffers(), "job-"+first+"-") })
+	}
+}
+
+func manyNodes(l *luaCluster) func() {
+	job := l.submit(`#BB jobbb capacity=30MiB
+#BB stage_in source=STORE/in destination=$BB_JOB_STRIPED/in
+#BB stage_out source=$BB_JOB_STRIPED/out destination=STORE/nodes
+srun sh -c 'BBCTL get $BB_JOB_STRIPED/in/a WORK/nodes.$SLURMD_NODENAME && BBCTL put WORK/nodes.$SLURMD_NODENAME $BB_JOB_STRIPED/out/$SLURMD_NODENAME'
+`, "-N3")
+	return func() {
+		l.ended(job, "COMPLETED")
+		for _, n := range l.Nodes {
+			l.stored("nodes/"+n.Name, "what was there")
+		}
+	}
+}
+
+// requeued is begun again while it runs: its first life is copied out, and the second too.
+func requeued(l *luaCluster) func() {
+	job := l.submit(`#BB jobbb capacity=1MiB
+#BB stage_out source=$BB_JOB_STRIPED/out destination=STORE/requeue
+n=${SLURM_RESTART_COUNT:-0}
+echo $n >WORK/requeue.$n && BBCTL put WORK/requeue.$n $BB_JOB_STRIPED/out/$n
+BBCTL ls $BB_JOB_STRIPED/out >WORK/requeue.ls.$n
+[ $n = 1 ] || sleep 600
+`, "--requeue")
+	l.Until("it has written", func() bool { _, err := os.Stat(l.Work + "/requeue.ls.0"); return err == nil })
+	l.Run("root", "scontrol", "requeue", job)
+	return func() {
+		l.ended(job, "COMPLETED")
+		l.stored("requeue/0", "0\n")
+		l.stored("requeue/1", "1\n")
+		if text, _ := os.ReadFile(l.Work + "/requeue.ls.1"); strings.Contains(string(text), "0") && !strings.Contains(string(text), "1") {
+			l.t.Errorf("the second life saw the first one's buffer: %s", text)
+		}
+	}
+}
+
+// twoUsers shows that neither reads what is the other's, nor has it read for him.
+func twoUsers(l *luaCluster) func() {
+	job := l.submit("#BB jobbb capacity=1MiB\n#BB stage_in source=STORE/in destination=$BB_JOB_STRIPED/in\necho $BB_JOB_STRIPED >WORK/address\nwhile [ ! -e WORK/looked ]; do sleep 0.1; done\n")
+	l.Run(slurmtest.Alice, "sh", "-c", l.text("umask 077; echo mine >STORE/secret"))
+	thief := l.Submit(slurmtest.Bob, l.text("#BB jobbb capacity=1MiB\n#BB stage_in source=STORE/secret destination=$BB_JOB_STRIPED/secret\nBBCTL cat $BB_JOB_STRIPED/secret\n"))
+	return func() {
+		l.shows(thief, "no_right_to_use")
+		l.Run(slurmtest.Bob, "scancel", thief)
+		l.Until("Alice's job runs", func() bool { _, err := os.Stat(l.Work + "/address"); return err == nil })
+		address := strings.TrimSpace(l.Run(slurmtest.Alice, "cat", l.Work+"/address"))
+		if out, err := l.Nodes[0].Bbctl(slurmtest.Bob, "cat", address+"/in/a"); err == nil {
+			l.t.Errorf("Bob has read %q", out)
+		}
+		if out, err := l.Nodes[0].Bbctl(slurmtest.Alice, "cat", address+"/in/a"); err != nil || out != "what was there" {
+			l.t.Errorf("Alice has read %q (%v)", out, err)
+		}
+		l.Run(slurmtest.Alice, "touch", l.Work+"/looked")
+		l.ended(job, "COMPLETED")
+		l.gone(thief)
+	}
+}
+
+// persistent makes a buffer in one job, uses it in the next, and destroys it in a third.
+func persistent(l *luaCluster) func() {
+	first := l.submit("#BB create_persistent name=shared capacity=4MiB\necho kept >WORK/kept; BBCTL put WORK/kept $BB_PERSISTENT_STRIPED_shared/kept\n")
+	return func() {
+		l.ended(first, "COMPLETED")
+		second := l.submit("#BB persistentbb name=shared\n#BB stage_out source=$BB_PERSISTENT_STRIPED_shared/kept destination=STORE/kept\nBBCTL cat $BB_PERSISTENT_STRIPED_shared/kept\n")
+		l.ended(second, "COMPLETED")
+		l.stored("kept", "kept\n")
+		third := l.submit("#BB destroy_persistent name=shared hurry\ntrue\n")
+		l.ended(third, "COMPLETED")
+		if strings.Contains(l.buffers(), "shared") {
+			l.t.Errorf("it is still there: %s", l.buffers())
+		}
+	}
+}
+
+// draining has a store behind its buffer, and nothing to copy out.
+func draining(l *luaCluster) func() {
+	l.Run(slurmtest.Alice, "mkdir", l.store+"/backing")
+	job := l.submit("#BB jobbb capacity=4MiB backing=STORE/backing\necho flushed >WORK/flushed; BBCTL put WORK/flushed $BB_JOB_STRIPED/a/b\n")
+	return func() {
+		l.ended(job, "COMPLETED")
+		l.stored("backing/a/b", "flushed\n")
+	}
+}
+
+// reaped is what is left of a job that Slurm has forgotten.
+func reaped(t *testing.T, l *luaCluster) {
+	const buffer = "job-4000000-0badcafe"
+	for _, args := range [][]string{
+		{"buffer", "create", buffer, "--job", "4000000"}, {"put", l.store + "/in/a", "bb://" + buffer + "/out/a"},
+	} {
+		if out, err := l.Nodes[0].Bbctl(slurmtest.Alice, args...); err != nil {
+			t.Fatal(out, err)
+		}
+	}
+	record := fmt.Sprintf(`{"job": {"ID": "4000000", "Submitted": "x", "UID": %d, "GID": %[1]d}, "buffer": %q, "words": ["BB"],
+"directives": "#!/bin/sh\n#BB jobbb\n#BB stage_out source=$BB_JOB_STRIPED/out destination=%s/reaped\n",
+"stages": {"setup": {"state": "done"}, "data-in": {"state": "done"}, "pre-run": {"state": "done"}}}`, slurmtest.AliceUID, buffer, l.store)
+	file := l.folder + "/4000000.json"
+	if err := os.WriteFile(file, []byte(record), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.Run("root", "chown", "slurm", file)
+	if out := l.verb("reap", "--quiet", "0s"); !strings.Contains(out, "job 4000000, buffer "+buffer+": done") {
+		t.Errorf("reap: %s", out)
+	}
+	if got := l.read("reaped/a"); got != "what was there" {
+		t.Errorf("copied out: %q", got)
+	}
+	if strings.Contains(l.buffers(), buffer) {
+		t.Error("its buffer is still there")
+	}
+	if out := l.verb("reap", "--quiet", "0s"); out != "" {
+		t.Errorf("the second time: %s", out)
+	}
+}
+
+// TestLuaRestarts ends slurmctld, in order and at once, while jobs are in each stage, and
+// the daemon that has what is to be copied out.
+func TestLuaRestarts(t *testing.T) {
+	c := startLua(t)
+	c.Run("root", "mkdir", "-m", "700", c.store+"/locked")
+	const write = `#BB jobbb capacity=1MiB
+#BB stage_out source=$BB_JOB_STRIPED/out destination=STORE/locked/NAME
+echo NAME >WORK/NAME && BBCTL put WORK/NAME $BB_JOB_STRIPED/out/x
+`
+	stagingIn := c.submit("#BB jobbb capacity=1MiB\n#BB stage_in source=" + deadStore + " destination=$BB_JOB_STRIPED/x\ntrue\n")
+	running := c.submit(strings.ReplaceAll(write, "NAME", "running") + "touch WORK/runs; while [ ! -e WORK/go ]; do sleep 0.1; done\n")
+	stagingOut := c.submit(strings.ReplaceAll(write, "NAME", "staging"))
+	c.stage(stagingIn, "staging-in")
+	c.stage(stagingOut, "staging-out")
+	c.Until("a job runs", func() bool { _, err := os.Stat(c.Work + "/runs"); return err == nil })
+	for _, kill := range []bool{false, true} {
+		c.StopController(kill)
+		c.StartController()
+		c.stage(stagingOut, "staging-out")
+	}
+	// Slurm tears down what was staged in, and begins it again up to a minute later.
+	c.Run(slurmtest.Alice, "scancel", stagingIn)
+
+	// A killed slurmctld knows jobs that are older than 5 seconds, and buffers that are older
+	// than 30: nobody does this one's stage-out, until the reaper does.
+	forgotten := c.submit(strings.ReplaceAll(write, "NAME", "forgotten"))
+	c.stage(forgotten, "staging-out")
+	time.Sleep(6 * time.Second)
+	c.StopController(true)
+	c.StartController()
+
+	var daemons []*bbdtest.Daemon
+	for _, n := range c.Nodes {
+		n.Daemon.Kill()
+		daemons = append(daemons, n.Daemon)
+	}
+	c.Run(slurmtest.Alice, "touch", c.Work+"/go")
+	c.Until("the fence is passed", func() bool { return strings.Contains(c.verb("status", "--job", running), "data-out  running") })
+	bbdtest.StartAll(t, daemons...)
+	c.Run("root", "chown", slurmtest.Alice, c.store+"/locked")
+	c.ended(running, "COMPLETED")
+	c.ended(stagingOut, "COMPLETED")
+	if out := c.verb("reap", "--quiet", "100ms"); !strings.Contains(out, "job "+forgotten+", ") {
+		t.Errorf("reap: %s", out)
+	}
+	c.ended(stagingIn, "CANCELLED")
+	for _, name := range []string{"running", "staging", "forgotten"} {
+		c.stored("locked/"+name+"/x", name+"\n")
+	}
+	if strings.Contains(c.buffers(), "job-") {
+		t.Errorf("buffers are left: %s", c.buffers())
+	}
+	if drained := c.Drained(); len(drained) > 0 {
+		t.Errorf("nodes are drained: %v", drained)
 	}
 }

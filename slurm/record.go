@@ -31,7 +31,8 @@ type record struct {
 	Well       bool             `json:"well"` // the job ended well; valid when post-run is done
 	Created    time.Time        `json:"created"`
 
-	file string // where it lies, once it was put aside; "": where the present life of a job does
+	file string    // where it lies, once it was put aside; "": where the present life of a job does
+	seen time.Time // when a verb last said that it works on it
 }
 
 // stage is how one of the verbs has ended, or stands.
@@ -95,7 +96,37 @@ func readRecord(file string) (*record, error) {
 	if r.Stages == nil {
 		r.Stages = map[string]stage{}
 	}
+	if info, err := os.Stat(file); err == nil {
+		r.seen = info.ModTime()
+	}
 	return r, nil
+}
+
+// beatEvery is how often a verb says that it works on a record.
+const beatEvery = 10 * time.Second
+
+// beat says so until stop is called: whoever looks for stages that nobody works on any
+// more sees it by the file's time.
+func (rs records) beat(r *record) (stop func()) {
+	file := either(r.file, rs.file(r.Job.ID))
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(beatEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case now := <-ticker.C:
+				_ = os.Chtimes(file, now, now) // it may be gone, or another's
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
 }
 
 // save writes a record. It is whole on the disk, or the one before is. A verb of an

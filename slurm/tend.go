@@ -110,8 +110,10 @@ const keepRecords = 7 * 24 * time.Hour
 
 // Reap compares what is remembered with what Slurm knows, and ends what Slurm has
 // forgotten: it gives up after three teardowns, loses one when a job is cancelled at the
-// wrong moment, and all of them with its state. Data are copied out first, as ever.
-func (h *Hooks) Reap(ctx context.Context) ([]Reaped, error) {
+// wrong moment, all of them with its state, and those of the last half minute when
+// slurmctld is killed. Data are copied out first, as ever. A job is left alone for as long
+// as a verb works for it, and for quiet afterwards.
+func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error) {
 	jobs, err := h.Slurm.Jobs(ctx)
 	if err != nil {
 		return nil, err // without its word, everything would look forgotten
@@ -125,12 +127,12 @@ func (h *Hooks) Reap(ctx context.Context) ([]Reaped, error) {
 		list, bad := h.records().all(sub)
 		err = errors.Join(err, bad)
 		for _, file := range slices.Sorted(maps.Keys(list)) {
-			r := list[file]
-			switch verdict(r, known[r.Job.ID], sub != "", time.Now()) {
+			r, j := list[file], known[list[file].Job.ID]
+			switch verdict(r, j, sub != "", time.Now(), quiet) {
 			case forget:
 				err = errors.Join(err, h.records().forget(file, r))
 			case end:
-				done = append(done, Reaped{Job: r.Job.ID, Buffer: r.Buffer, Answer: h.reap(ctx, r, file, sub != "")})
+				done = append(done, Reaped{Job: r.Job.ID, Buffer: r.Buffer, Answer: h.reap(ctx, r, j, file)})
 			}
 		}
 	}
@@ -145,12 +147,12 @@ const (
 	forget
 )
 
-// settle is how long a teardown may take to begin after Slurm knows the job no more, or
-// says that its buffer is gone.
-const settle = time.Minute
+// Quiet is how long nobody has worked for a job that is to be reaped. Between two of its
+// hooks Slurm may take its time.
+const Quiet = 2 * time.Minute
 
-// verdict says what is to become of a record. A record's own job is one of the same life.
-func verdict(r *record, j *JobInfo, old bool, now time.Time) fate {
+// verdict says what is to become of a record.
+func verdict(r *record, j *JobInfo, old bool, now time.Time, quiet time.Duration) fate {
 	if r.over() {
 		if now.Sub(r.Stages["teardown"].Since) > keepRecords {
 			return forget
@@ -158,28 +160,30 @@ func verdict(r *record, j *JobInfo, old bool, now time.Time) fate {
 		return leave
 	}
 	latest := r.Created
-	for _, s := range r.Stages {
-		if s.Since.After(latest) {
-			latest = s.Since
+	for _, t := range []time.Time{r.seen, r.Stages["setup"].Since, r.Stages["data-out"].Since, r.Stages["teardown"].Since} {
+		if t.After(latest) {
+			latest = t
 		}
 	}
-	if now.Sub(latest) < settle {
-		return leave
-	}
 	switch {
-	case old, j == nil, !r.sameLife(j):
-		return end
-	case j.Buffers == "complete", j.Buffers == "teardown-fail":
+	case now.Sub(latest) < quiet:
+	case old, j == nil, !r.sameLife(j), j.over():
 		return end
 	}
 	return leave
 }
 
 // reap ends what a job has left.
-func (h *Hooks) reap(ctx context.Context, r *record, file string, old bool) Answer {
+func (h *Hooks) reap(ctx context.Context, r *record, j *JobInfo, file string) Answer {
+	if !r.done("post-run") && j != nil && r.sameLife(j) {
+		r.Well = j.endedWell() // it is over, so nothing of it runs
+	}
 	a := h.teardown(ctx, r, false)
-	h.log("job %s is gone from Slurm, its buffer %s was still there: %s %s", r.Job.ID, r.Buffer, a.State, a.Message)
-	if a.State == stateDone && old {
+	h.log("job %s is over for Slurm, its buffer %s was still there: %s %s", r.Job.ID, r.Buffer, a.State, a.Message)
+	if a.State != stateDone {
+		return a
+	}
+	if r.file != "" {
 		if err := os.Remove(file); err != nil {
 			return failed(err)
 		}

@@ -203,14 +203,15 @@ func (l *luaApp) answerPools(pools []slurm.Pool) error {
 }
 
 func (l *luaApp) newReap() *cobra.Command {
-	return &cobra.Command{
+	var quiet time.Duration
+	cmd := &cobra.Command{
 		Use: "reap", Short: "End buffers of jobs that Slurm has forgotten", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := l.hooks()
 			if err != nil {
 				return err
 			}
-			done, err := h.Reap(cmd.Context())
+			done, err := h.Reap(cmd.Context(), quiet)
 			if done == nil {
 				done = []slurm.Reaped{}
 			}
@@ -221,6 +222,8 @@ func (l *luaApp) newReap() *cobra.Command {
 			}), err)
 		},
 	}
+	cmd.Flags().DurationVar(&quiet, "quiet", slurm.Quiet, "leave jobs alone for which something was done so long ago")
+	return cmd
 }
 
 func (l *luaApp) newTend() *cobra.Command {
@@ -258,7 +261,7 @@ func (l *luaApp) tend(ctx context.Context, h *slurm.Hooks, pools, reap time.Dura
 			return nil
 		case <-count.C:
 		case <-look.C:
-			if _, err := h.Reap(ctx); err != nil && ctx.Err() == nil {
+			if _, err := h.Reap(ctx, slurm.Quiet); err != nil && ctx.Err() == nil {
 				fmt.Fprintln(l.err, "bbctl slurm tend: reap:", err)
 			}
 		}
