@@ -249,6 +249,7 @@ func (l *loop) events() int {
 			if !l.broken.Swap(true) {
 				l.log.Error("the fabric's event queue failed: no connections can be made any more", "err", err)
 			}
+			time.Sleep(stallPause) // its wait object may say for good that there is something
 			return n
 		}
 		if !ok {
