@@ -201,7 +201,7 @@ func (p *parser) duration(o option) time.Duration {
 // store reads where something lies outside of buffers, as a URL with symbols.
 func (p *parser) store(o option) string {
 	url := o.value
-	if strings.HasPrefix(url, "/") {
+	if strings.HasPrefix(url, "/") || strings.HasPrefix(url, "%d") && !p.o.Expanded {
 		url = "file://" + url
 	}
 	if !p.symbols(o) {
@@ -210,16 +210,11 @@ func (p *parser) store(o option) string {
 	switch {
 	case strings.Contains(url, "$"):
 		p.report(o.valueAt+strings.IndexByte(o.value, '$'), "only variables of buffers are replaced here, and a store's name has none", "write %u for the user's name, %j for the job's id")
-	case strings.HasPrefix(url, "file:///"), strings.HasPrefix(url, "s3://"):
-		example, err := storeURL(url, &Vars{Job: "1", ArrayJob: "1", ArrayTask: "0", User: "u", Name: "n", WorkDir: "/w"}, p.o.Expanded)
-		if err == nil {
-			_, err = bb.ParseBacking(example)
-		}
-		if err != nil {
+	default:
+		example := &Vars{Job: "1", ArrayJob: "1", ArrayTask: "0", User: "u", Name: "n", WorkDir: "/w"}
+		if _, err := storeURL(url, example, p.o.Expanded); err != nil {
 			p.report(o.valueAt, o.value+" names no store", "write /path, file:///path or s3://bucket/prefix")
 		}
-	default:
-		p.report(o.valueAt, o.value+" names no store", "write /path, file:///path or s3://bucket/prefix")
 	}
 	return url
 }

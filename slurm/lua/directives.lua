@@ -299,7 +299,7 @@ local no_store = "write /path, file:///path or s3://bucket/prefix"
 -- store checks the outside of a URL; the rest of it, setup does.
 function parser:store(o)
 	local url = o.value
-	if starts(url, "/") then url = "file://" .. url end
+	if starts(url, "/") or starts(url, "%d") and not self.o.expanded then url = "file://" .. url end
 	if not self:symbols(o) then return end
 	local dollar = o.value:find("$", 1, true)
 	if dollar then
@@ -307,7 +307,7 @@ function parser:store(o)
 			"write %u for the user's name, %j for the job's id")
 		return
 	end
-	local good = url:find("^file:///+[^/]") or url:find("^s3://[^/?#:@]")
+	local good = url:find("^file:///+[^/]") or url:find("^s3://[^/?#:@]") or url:find("^file://%%d") and not self.o.expanded
 	if not good then self:report(o.value_at, o.value .. " names no store", no_store) end
 end
 

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"forebay/client"
+	"forebay/slurm"
+)
+
+func newPlanCommand(a *app) *cobra.Command {
+	var word string
+	cmd := &cobra.Command{
+		Use: "plan SCRIPT", Short: "Say whether a job's buffer will fit, and how long its data will take", Args: cobra.ExactArgs(1),
+		Long: `Reads the directives of a job script, as Slurm's hooks would, and says what is wrong
+with them; whether the capacity is there; and how long copying in, copying out and
+draining will take, at the rates that the daemons have measured with the same store: in
+stages and drains of the last day, or in what is flushed now. What was not measured is
+said to be so. It changes nothing.`,
+		Example: "  bbctl plan job.sh",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.plan(cmd.Context(), args[0], word)
+		},
+	}
+	cmd.Flags().StringVar(&word, "directive", "", "BB or DW: what directives begin with (default: either)")
+	return cmd
+}
+
+// planned is what bbctl plan prints.
+type planned struct {
+	Problems []string `json:"problems"` // as warnings; errors end it
+	slurm.Plan
+}
+
+func (a *app) plan(ctx context.Context, script, word string) error {
+	text, err := readScript(script)
+	if err != nil {
+		return err
+	}
+	words := []string{"BB", "DW"}
+	if word != "" {
+		words = []string{word}
+	}
+	r, problems := slurm.Parse(text, slurm.Options{Words: words})
+	if err := problems.Err(); err != nil {
+		return err
+	}
+	if r.Empty() {
+		return usage(script + " holds no directives")
+	}
+	v, err := ownVars(script)
+	if err != nil {
+		return err
+	}
+	in := slurm.PlanInput{Pool: "memory"}
+	if in.Work, err = r.Resolve(v); err != nil {
+		return err
+	}
+	if r.Job != nil && r.Job.Pool != "" {
+		in.Pool = r.Job.Pool
+	}
+	for i, s := range in.Work.In {
+		in.Sizes = append(in.Sizes, sizeAt(s.URL, r.In[i].URL))
+	}
+	if err := a.look(ctx, &in); err != nil {
+		return err
+	}
+	p := planned{Problems: []string{}, Plan: slurm.MakePlan(&in)}
+	for _, w := range problems.Warnings() {
+		p.Problems = append(p.Problems, w.String())
+	}
+	if err := a.print(p, func() { a.printPlan(&p) }); err != nil {
+		return err
+	}
+	if p.Fits == slurm.FitsNever {
+		return &client.Error{
+			Kind: client.ErrNoSpace, Op: "plan", Path: script, Err: fmt.Errorf("no space: %s are asked for, and there are %s", size(p.Capacity), size(p.Total)),
+			Remedy: "ask for less, or for another pool",
+		}
+	}
+	return nil
+}
+
+// ownVars stand for what a job of this user's would have; its ids are not known yet.
+func ownVars(script string) (*slurm.Vars, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	v := &slurm.Vars{
+		Buffer: slurm.JobBufferPrefix + "0", Job: "0", User: fmt.Sprint(os.Getuid()), UID: uint32(os.Getuid()), GID: uint32(os.Getgid()),
+		Name: filepath.Base(script), WorkDir: dir,
+	}
+	if u, err := user.Current(); err == nil {
+		v.User = u.Username
+	}
+	return v, nil
+}
+
+// sizeAt is how many bytes lie at a URL, if that can be told from here; else it is
+// negative. What has a job's ids in its name is not there yet.
+func sizeAt(url, as string) int64 {
+	path, ok := strings.CutPrefix(url, "file://")
+	if !ok || strings.Contains(as, "%j") || strings.Contains(as, "%a") || strings.Contains(as, "%A") || strings.Contains(path, "%") {
+		return -1
+	}
+	total := int64(0)
+	err := filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			total += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return -1
+	}
+	return total
+}
+
+// look asks the daemons for what there is, and what they have measured.
+func (a *app) look(ctx context.Context, in *slurm.PlanInput) error {
+	c, err := a.dial(ctx)
+	if err != nil {
+		return err
+	}
+	var s daemonStatus
+	text, err := c.Status(ctx, "")
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	for _, b := range s.Buffers {
+		in.Flows = append(in.Flows, slurm.Flow{Buffer: b.Name, Backing: b.Backing, Rate: b.Rate})
+	}
+	in.Nodes, err = c.Nodes(ctx)
+	if client.KindOf(err) == client.ErrUnsupported { // the daemon is alone
+		free := func(t tier) client.TierUsage {
+			return client.TierUsage{Capacity: t.Capacity, Free: t.Capacity - t.Dirty, Dirty: t.Dirty}
+		}
+		in.Nodes, err = []client.Node{{State: "ready", Memory: free(s.Memory), Disk: free(s.Disk)}}, nil
+	}
+	if err != nil {
+		return err
+	}
+	in.Jobs, err = c.Jobs(ctx)
+	if client.KindOf(err) == client.ErrUnsupported {
+		err = nil
+	}
+	return err
+}
+
+func (a *app) printPlan(p *planned) {
+	for _, w := range p.Problems {
+		fmt.Fprintln(a.out, "note:", w)
+	}
+	capacity := "no capacity is asked for"
+	if p.Capacity > 0 {
+		capacity = size(p.Capacity) + " of " + p.Pool
+	}
+	fits := map[slurm.Fit]string{slurm.FitsNow: "fits now", slurm.FitsLater: "fits when others have drained", slurm.FitsNever: "does not fit"}
+	fmt.Fprintf(a.out, "buffer: %s: %s (%s free of %s on %d nodes)\n", capacity, fits[p.Fits], size(p.Free), size(p.Total), p.Nodes)
+	for i := range p.In {
+		a.printCopy("stage-in", &p.In[i])
+	}
+	for i := range p.Out {
+		a.printCopy("stage-out", &p.Out[i])
+	}
+	if p.Drain != nil {
+		a.printCopy("drain", p.Drain)
+	}
+}
+
+func (a *app) printCopy(kind string, c *slurm.PlannedCopy) {
+	bytes, most := "size not known", ""
+	if c.AtMost {
+		most = "at most "
+	}
+	if c.Bytes != nil {
+		bytes = most + size(*c.Bytes)
+	}
+	rate, seconds := "rate not measured", ""
+	if c.Rate != nil {
+		rate = fmt.Sprintf("at %s/s (%s)", size(int64(*c.Rate)), c.From)
+	}
+	if c.Seconds != nil {
+		seconds = ": " + most + age(*c.Seconds)
+	}
+	fmt.Fprintf(a.out, "%s %s: %s, %s%s\n", kind, c.URL, bytes, rate, seconds)
+}
