@@ -18,6 +18,14 @@ import (
 
 // libfabric serves the memory that fabric serves over TCP over libfabric too. The nil
 // libfabric serves nobody.
+//
+// The regions of all users are registered in one domain, in which every peer has an
+// endpoint: what keeps one from the regions of other users is that it does not know their
+// keys, which on verbs have 32 bits. That is enough because all of them are trusted alike:
+// only who proves the shared key or shows a certificate is admitted, and that one is
+// believed when it says who its user is (identify); who would guess keys need only say
+// another name. Sessions by token, which cannot, have no way here (session.welcome): if
+// they ever get one, they need a domain of their own.
 type libfabric struct {
 	rdma     *ofi.Fabric
 	listener rdma.Listener
