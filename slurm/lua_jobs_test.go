@@ -501,3 +501,55 @@ echo NAME >WORK/NAME && BBCTL put WORK/NAME $BB_JOB_STRIPED/out/x
 		t.Errorf("nodes are drained: %v", drained)
 	}
 }
+
+// TestDocs runs the job scripts of docs/slurm-jobs.md, in order, with the paths and sizes
+// of the test, and looks whether what docs/slurm-lua.md says of the installation is so.
+func TestDocs(t *testing.T) {
+	jobs, err := os.ReadFile("../docs/slurm-jobs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/slurm-lua.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := startLua(t)
+	c.Run(slurmtest.Alice, "mkdir", "-p", c.store+"/alice/ckpt")
+	c.write("alice/in/data", "data")
+	replace := strings.NewReplacer("/lustre", c.store, "GiB", "MiB", "bbctl ", c.bbctl+" ", "#!/bin/bash\n", "")
+	parts := strings.Split(string(jobs), "```sh job\n")
+	if len(parts) < 7 {
+		t.Fatalf("%d scripts were found", len(parts)-1)
+	}
+	last := ""
+	for _, part := range parts[1:] {
+		script, _, _ := strings.Cut(part, "```")
+		last = c.Submit(slurmtest.Alice, replace.Replace(script))
+		c.ended(last, "COMPLETED")
+		if strings.Contains(script, "stage_out") {
+			c.stored("alice/out."+last+"/result", "data")
+		}
+	}
+	c.stored("alice/ckpt/step-1", "ctl\n")
+	c.Run(slurmtest.Alice, "scontrol", "show", "bbstat", last)
+
+	// The installation, with folders of the test's own.
+	conf, folder := t.TempDir(), t.TempDir()
+	var command string
+	for line := range strings.Lines(string(page)) {
+		if strings.HasPrefix(line, "bbctl slurm install-lua") {
+			command = strings.TrimSpace(line)
+		}
+	}
+	args := append(strings.Fields(command)[1:], "--conf-dir", conf, "--folder", folder)
+	out := c.Run("root", append([]string{c.bbctl}, args...)...)
+	_, lines, _ := strings.Cut(out, "slurm.conf needs:\n")
+	if lines == "" || !strings.Contains(string(page), "```\n"+lines+"```") {
+		t.Errorf("slurm.conf needs other lines than the page says: %s", out)
+	}
+	for _, name := range []string{"burst_buffer.lua", "burst_buffer.conf", "forebay_submit.lua", "job_submit.lua"} {
+		if _, err := os.Stat(filepath.Join(conf, name)); err != nil || !strings.Contains(string(page), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
