@@ -76,11 +76,11 @@ run() {
 
 up() {
 	mkdir -p "$1"
+	rm -f "$1/ready"
 	setsid "$self" run "$1" </dev/null >"$1/out" 2>&1 &
-	local runner=$! i
+	local i
 	for i in $(seq 300); do
 		[ ! -e "$1/ready" ] || return 0
-		kill -0 $runner 2>/dev/null || break
 		sleep 0.1
 	done
 	cat "$1/out" >&2

@@ -36,15 +36,19 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	if a.client != nil {
 		return a.client, nil
 	}
-	address := a.address
-	if address != "" && !strings.Contains(address, "://") {
-		address = "unix://" + address
-	}
 	c, err := client.Dial(ctx, client.Options{
-		Address: address, KeyFile: a.keyFile, TokenFile: a.token, CA: a.tls.ca, Cert: a.tls.cert, Key: a.tls.key, Name: "bbctl " + version,
+		Address: a.socketAddress(), KeyFile: a.keyFile, TokenFile: a.token, CA: a.tls.ca, Cert: a.tls.cert, Key: a.tls.key, Name: "bbctl " + version,
 	})
 	a.client = c
 	return c, err
+}
+
+// socketAddress is the daemon's address as --socket has it; "": it was not given.
+func (a *app) socketAddress() string {
+	if a.address != "" && !strings.Contains(a.address, "://") {
+		return "unix://" + a.address
+	}
+	return a.address
 }
 
 func (a *app) close() {

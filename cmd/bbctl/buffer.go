@@ -130,12 +130,12 @@ func newBufferListCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the buffers that you may use", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.listBuffers(cmd, func(*client.BufferSpec) bool { return true })
+			return a.listBuffers(cmd)
 		},
 	}
 }
 
-func (a *app) listBuffers(cmd *cobra.Command, wanted func(*client.BufferSpec) bool) error {
+func (a *app) listBuffers(cmd *cobra.Command) error {
 	c, err := a.dial(cmd.Context())
 	if err != nil {
 		return err
@@ -146,9 +146,7 @@ func (a *app) listBuffers(cmd *cobra.Command, wanted func(*client.BufferSpec) bo
 	}
 	list := []bufferJSON{}
 	for i := range all {
-		if wanted(&all[i]) {
-			list = append(list, describeBuffer(&all[i]))
-		}
+		list = append(list, describeBuffer(&all[i]))
 	}
 	return a.print(list, func() {
 		rows := [][]string{{"NAME", "STATE", "UID", "CAPACITY", "BACKING"}}
@@ -161,15 +159,6 @@ func (a *app) listBuffers(cmd *cobra.Command, wanted func(*client.BufferSpec) bo
 		}
 		a.table(rows)
 	})
-}
-
-func newOrphansCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "orphans", Short: "List buffers whose job is gone and that still hold dirty data", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.listBuffers(cmd, func(b *client.BufferSpec) bool { return b.State == client.BufferOrphan })
-		},
-	}
 }
 
 func newBufferShowCommand(a *app) *cobra.Command {

@@ -45,6 +45,7 @@ func luaCommands(a *app) []*cobra.Command {
 
 func newSlurmCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "slurm", Short: "What Slurm's hooks do for jobs", Args: cobra.NoArgs}
+	cmd.AddCommand(newSlurmNodeCommands(a)...)
 	cmd.AddCommand(luaCommands(a)...)
 	return cmd
 }

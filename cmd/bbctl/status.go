@@ -76,9 +76,14 @@ func (a *app) dialFor(ctx context.Context, args []string) (c *client.Client, buf
 }
 
 func newStatusCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var job string
+	cmd := &cobra.Command{
 		Use: "status [BUFFER]", Short: "Show what is dirty, how fast it drains, and what is in the way", Args: cobra.MaximumNArgs(1),
+		Example: "  bbctl status\n  bbctl status --job 4711",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if job != "" {
+				return a.jobStatus(cmd, job)
+			}
 			c, name, err := a.dialFor(cmd.Context(), args)
 			if err != nil {
 				return err
@@ -94,6 +99,8 @@ func newStatusCommand(a *app) *cobra.Command {
 			return a.print(text, func() { a.printStatus(&s) })
 		},
 	}
+	cmd.Flags().StringVar(&job, "job", "", "show what is known of a batch job instead: its buffers, its nodes, what it left, and its figures")
+	return cmd
 }
 
 func (a *app) printStatus(s *daemonStatus) {

@@ -78,6 +78,7 @@ type Options struct {
 type Cluster struct {
 	Dir   string // etc, log, work (where users may write), nodes
 	Work  string // Dir/work
+	Bbctl string // the binary, where every user may run it
 	Nodes []*Node
 
 	tb   testing.TB
@@ -102,7 +103,10 @@ func Start(tb testing.TB, o Options) *Cluster {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := &Cluster{Dir: dir, Work: filepath.Join(dir, "work"), tb: tb}
+	c := &Cluster{Dir: dir, Work: filepath.Join(dir, "work"), Bbctl: filepath.Join(dir, "bbctl"), tb: tb}
+	if err := copyProgram(bbdtest.Bbctl(tb), c.Bbctl); err != nil {
+		tb.Fatal(err)
+	}
 	tb.Cleanup(func() { os.RemoveAll(dir) })
 	var nodes []string
 	for i := range 3 {
@@ -120,13 +124,23 @@ func Start(tb testing.TB, o Options) *Cluster {
 	c.start(o, strings.Join(nodes, " "))
 	var daemons []*bbdtest.Daemon
 	for _, n := range c.Nodes {
-		n.Daemon.Behind = c.enter("net", "mnt")
+		// It has the test's own mounts: /proc among them has to be of its own processes.
+		n.Daemon.Behind = []string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", c.init), "--"}
 		daemons = append(daemons, n.Daemon)
 	}
 	if !o.NoDaemons {
 		bbdtest.StartAll(tb, daemons...)
 	}
 	return c
+}
+
+// copyProgram copies a program from a folder that others may not enter.
+func copyProgram(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o755)
 }
 
 const daemonConfig = `
@@ -142,7 +156,7 @@ flush: {dirty_age: 1s}
 // start runs the script, which is the parent of all that Slurm is.
 func (c *Cluster) start(o Options, nodes string) {
 	c.tb.Helper()
-	fill := strings.NewReplacer("@DIR@", c.Dir, "@BBCTL@", bbdtest.Bbctl(c.tb))
+	fill := strings.NewReplacer("@DIR@", c.Dir, "@BBCTL@", c.Bbctl)
 	extra, files := filepath.Join(c.Dir, "extra.conf"), filepath.Join(c.Dir, "files")
 	err := errors.Join(os.Mkdir(files, 0o755), os.WriteFile(extra, []byte(fill.Replace(o.Conf)), 0o644))
 	for name, text := range o.Files {
@@ -221,17 +235,6 @@ func (c *Cluster) Logs() string {
 	return all.String()
 }
 
-// enter is what to put before a command that is to run in some of the cluster's
-// namespaces (namespaces(7)), with the process id that the test sees.
-func (c *Cluster) enter(namespaces ...string) []string {
-	args := []string{"nsenter"}
-	for _, ns := range namespaces {
-		flag := map[string]string{"net": "--net", "mnt": "--mount"}[ns]
-		args = append(args, fmt.Sprintf("%s=/proc/%d/ns/%s", flag, c.init, ns))
-	}
-	return append(args, "--")
-}
-
 // commandTime is how long a command may take.
 const commandTime = time.Minute
 
@@ -242,7 +245,7 @@ func (c *Cluster) Command(ctx context.Context, node, user string, args ...string
 		node = "ctl"
 	}
 	all := []string{
-		"in", c.Dir, node, "env", "-i", "-C", c.Work, "SLURM_CONF=" + filepath.Join(c.Dir, "etc/slurm.conf"), "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+		"in", c.Dir, node, "env", "-i", "-C", c.Work, "SLURM_CONF=" + filepath.Join(c.Dir, "etc/slurm.conf"), "PATH=" + c.Dir + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
 		"USER=" + user, "LOGNAME=" + user, "HOME=" + c.Work, "LANG=C.UTF-8",
 	}
 	if user != "root" {
@@ -295,7 +298,7 @@ func (n *Node) Run(user string, args ...string) string {
 
 // Bbctl runs bbctl as a user on a node, whose daemon it finds in /run/forebay.
 func (n *Node) Bbctl(user string, args ...string) (string, error) {
-	return n.Try(user, append([]string{bbdtest.Bbctl(n.c.tb)}, args...)...)
+	return n.Try(user, append([]string{n.c.Bbctl}, args...)...)
 }
 
 // Submit submits a script, to which "#!/bin/sh" is added, and returns the job's id. What
@@ -437,4 +440,15 @@ for p in /proc/[0-9]*; do
 done
 true`
 	n.Run("root", "sh", "-c", kill)
+}
+
+// At is the cluster as a subtest uses it: what fails fails that.
+func (c *Cluster) At(tb testing.TB) *Cluster {
+	at := *c
+	at.tb = tb
+	at.Nodes = nil
+	for _, n := range c.Nodes {
+		at.Nodes = append(at.Nodes, &Node{Name: n.Name, Daemon: n.Daemon, c: &at})
+	}
+	return &at
 }

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"forebay/client"
+)
+
+// orphan is a buffer whose job is gone and which is not saved yet, or what else a job that
+// is gone has left to do.
+type orphan struct {
+	Buffer string    `json:"buffer,omitempty"`
+	Job    string    `json:"job,omitempty"`
+	Key    string    `json:"key,omitempty"`
+	UID    uint32    `json:"uid"`
+	Since  time.Time `json:"since"` // its job left its last node
+	Reason string    `json:"reason,omitempty"`
+}
+
+func newOrphansCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "orphans", Short: "List what jobs that are gone have left and that cannot be saved yet, with the reasons", Args: cobra.NoArgs,
+		Long: `Lists buffers whose job is gone and that could not be drained and destroyed, or whose
+stage-outs failed. Nothing of them is dropped: they go on being tried. Who would rather
+lose what is in one: bbctl buffer destroy NAME --discard.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			lives, err := c.Lifetimes(cmd.Context(), "")
+			if err != nil {
+				return err
+			}
+			buffers, err := c.Buffers(cmd.Context())
+			if err != nil {
+				return err
+			}
+			list := orphans(lives, buffers)
+			return a.print(list, func() {
+				rows := [][]string{{"BUFFER", "JOB", "UID", "SINCE", "REASON"}}
+				for _, o := range list {
+					rows = append(rows, []string{cmp.Or(o.Buffer, "-"), cmp.Or(o.Job, "-"), fmt.Sprint(o.UID), o.Since.Format(time.DateTime), o.Reason})
+				}
+				a.table(rows)
+			})
+		},
+	}
+}
+
+// orphans joins what the two lists say: a lifetime says why, and a buffer may be an orphan
+// without one.
+func orphans(lives []client.Lifetime, buffers []client.BufferSpec) []orphan {
+	list, known := []orphan{}, map[string]bool{}
+	for i := range lives {
+		l := &lives[i]
+		if l.State == client.LifetimeOrphan {
+			known[l.Buffer] = true
+			list = append(list, orphan{Buffer: l.Buffer, Job: l.Job, Key: l.Key, UID: l.UID, Since: l.Ended, Reason: l.Reason})
+		}
+	}
+	for i := range buffers {
+		if b := &buffers[i]; b.State == client.BufferOrphan && !known[b.Name] {
+			list = append(list, orphan{Buffer: b.Name, Job: b.Job, UID: b.UID, Since: b.Created})
+		}
+	}
+	return list
+}
+
+// jobStatus shows what is known of the runs of a job.
+func (a *app) jobStatus(cmd *cobra.Command, job string) error {
+	c, err := a.dial(cmd.Context())
+	if err != nil {
+		return err
+	}
+	list, err := c.Lifetimes(cmd.Context(), job)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return &client.Error{
+			Kind: client.ErrNotFound, Op: "status", Path: "job " + job, Err: fmt.Errorf("no such job of this user has, or had, a buffer"),
+			Remedy: "what is known of a job is forgotten a week after its buffers are gone",
+		}
+	}
+	return a.print(list, func() {
+		for i := range list {
+			if i > 0 {
+				fmt.Fprintln(a.out)
+			}
+			a.printLifetime(&list[i])
+		}
+	})
+}
+
+func (a *app) printLifetime(l *client.Lifetime) {
+	fmt.Fprintf(a.out, "job %s of %s (%s), since %s: %s\n", l.Job, cmp.Or(l.User, fmt.Sprint("uid ", l.UID)), cmp.Or(l.Cluster, "-"), l.Created.Format(time.DateTime), standing(l))
+	if l.Reason != "" {
+		fmt.Fprintf(a.out, "not saved yet, after %d attempts: %s\n", l.Attempt, l.Reason)
+	}
+	var buffers []string
+	if l.Buffer != "" {
+		buffers = append(buffers, "bb://"+l.Buffer)
+	}
+	for _, u := range l.Uses {
+		buffers = append(buffers, "bb://"+u+" (outlives it)")
+	}
+	fmt.Fprintln(a.out, "buffers:", strings.Join(buffers, ", "))
+	for _, s := range l.In {
+		fmt.Fprintf(a.out, "staged in: %s to bb://%s/%s\n", s.URL, s.Buffer, s.Path)
+	}
+	for _, s := range l.Out {
+		word := "to stage out"
+		switch {
+		case s.Done:
+			word = "staged out"
+		case s.OnSuccess && !l.Succeeded:
+			word = "not staged out, as the job failed"
+		}
+		fmt.Fprintf(a.out, "%s: bb://%s/%s to %s\n", word, s.Buffer, s.Path, s.URL)
+	}
+	rows := [][]string{{"NODE", "JOB", "SINCE", "ABSORBED", "BLOCKED", "PEAK DIRTY", "FLUSH FAILURES"}}
+	row := func(name, state, since string, f client.Figures) {
+		rows = append(rows, []string{name, state, since, size(f.Absorbed), age(f.Blocked), size(f.PeakDirty), fmt.Sprint(f.Failures)})
+	}
+	for _, n := range l.Nodes {
+		state := "detached"
+		if n.Attached {
+			state = "attached"
+		}
+		row(string(n.Node), state, n.Since.Format(time.DateTime), n.Figures)
+	}
+	if len(l.Nodes) > 1 {
+		row("all", "", "", l.Total())
+	}
+	a.table(rows)
+	for _, f := range l.Bill.Files {
+		fmt.Fprintf(a.out, "not saved: %s, %s: %s\n", f.Path, size(f.Bytes), f.Reason)
+	}
+	if l.Bill.Total > 0 {
+		fmt.Fprintf(a.out, "%d files of %s were not saved\n", l.Bill.Total, size(l.Bill.Bytes))
+	}
+}
+
+// standing is how a lifetime stands, for people.
+func standing(l *client.Lifetime) string {
+	switch l.State {
+	case client.LifetimeOpen:
+		return "it runs, or is about to"
+	case client.LifetimeDraining:
+		return "it is over, and what it left is being saved"
+	case client.LifetimeOrphan:
+		return "it is over, and what it left is an orphan"
+	case client.LifetimeGone:
+		if l.Bill.Total > 0 {
+			return "it is over, and its buffers are gone"
+		}
+		return "it is over, everything is saved, and its buffers are gone"
+	}
+	return string(l.State)
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"forebay/client"
+)
+
+func TestOrphans(t *testing.T) {
+	ended := time.Unix(1000, 0)
+	lives := []client.Lifetime{
+		{Key: "job-1-a", Job: "1", Buffer: "job-1-a", State: client.LifetimeOrphan, Reason: "the store is away", Ended: ended},
+		{Key: "job-2-a", Job: "2", State: client.LifetimeOrphan, Reason: "it is still used"},
+		{Key: "job-3-a", Job: "3", Buffer: "job-3-a", State: client.LifetimeOpen},
+		{Key: "job-4-a", Job: "4", Buffer: "job-4-a", State: client.LifetimeGone},
+	}
+	buffers := []client.BufferSpec{
+		{Name: "job-1-a", State: client.BufferOrphan},
+		{Name: "job-3-a", State: client.BufferActive},
+		{Name: "other", State: client.BufferOrphan, Job: "9"},
+	}
+	list := orphans(lives, buffers)
+	if len(list) != 3 || list[0].Buffer != "job-1-a" || list[0].Reason != "the store is away" || !list[0].Since.Equal(ended) || list[1].Job != "2" || list[2].Buffer != "other" {
+		t.Errorf("%+v", list)
+	}
+	if none := orphans(lives[2:], buffers[1:2]); none == nil || len(none) != 0 {
+		t.Errorf("none: %v", none)
+	}
+}
+
+func TestPrintLifetime(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{out: &out}
+	a.printLifetime(&client.Lifetime{
+		Key: "job-12-a", Job: "12", Cluster: "lab", User: "alice", Buffer: "job-12-a", Uses: []string{"shared"}, State: client.LifetimeOrphan,
+		Reason: "the store is away", Attempt: 3,
+		Out: []client.LifetimeStage{{Buffer: "job-12-a", Path: "r", URL: "file:///r", OnSuccess: true}},
+		Nodes: []client.LifetimeNode{
+			{Node: "n1", Figures: client.Figures{Absorbed: 1 << 30, Blocked: 1.5, Failures: 2}}, {Node: "n2", Attached: true},
+		},
+		Bill: client.Bill{Total: 2, Bytes: 10},
+	})
+	for _, want := range []string{
+		"job 12 of alice (lab)", "orphan", "after 3 attempts: the store is away", "bb://job-12-a, bb://shared (outlives it)",
+		"not staged out, as the job failed: bb://job-12-a/r to file:///r", "1.0 GiB", "1.5s", "detached", "attached", "all", "2 files of 10 B were not saved",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &out)
+		}
+	}
+}

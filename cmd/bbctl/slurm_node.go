@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"forebay/client"
+	"forebay/slurm/node"
+)
+
+// nodeApp is what the hooks on nodes share.
+type nodeApp struct {
+	*app
+	c         node.Config
+	directive string
+}
+
+// newSlurmNodeCommands are the verbs of Slurm's prolog and epilog.
+func newSlurmNodeCommands(a *app) []*cobra.Command {
+	return []*cobra.Command{newPrologCommand(a), newEpilogCommand(a), newDeliverCommand(a), newTaskPrologCommand(a), newTaskEpilogCommand(a), newSweepCommand(a), newSlurmInstallCommand(a)}
+}
+
+func newNodeApp(a *app) *nodeApp {
+	n := &nodeApp{app: a, c: node.DefaultConfig()}
+	n.c.Log = func(format string, args ...any) { fmt.Fprintf(a.err, "bbctl slurm: "+format+"\n", args...) }
+	return n
+}
+
+// flags are those that a site gives to all of its hooks.
+func (n *nodeApp) flags(f *pflag.FlagSet) {
+	f.StringVar(&n.c.Dir, "dir", n.c.Dir, "where prologs leave what tasks and epilogs need; root's")
+	f.StringVar(&n.c.Socket, "job-socket", "", "FOREBAY_SOCKET of jobs (default: the daemon's that the prolog finds)")
+	f.StringVar(&n.c.Feature, "feature", n.c.Feature, `feature of nodes whose --constraint gives a job a buffer; "": none`)
+	f.StringVar(&n.c.Default, "default", n.c.Default, "options of that buffer, as in #BB jobbb")
+	f.BoolVar(&n.c.Hinted, "hinted", false, "ask slurmctld only about jobs with that feature, which job_submit.lua may add")
+	f.StringVar(&n.directive, "directive", "BB", "lines that begin with # and this are directives: BB, DW or BB,DW")
+	f.DurationVar(&n.c.Ready, "ready", n.c.Ready, "how long the daemon may take until it serves")
+	f.DurationVar(&n.c.Epilog, "epilog-limit", n.c.Epilog, "how long an epilog may take")
+}
+
+func (n *nodeApp) config() (*node.Config, error) {
+	n.c.Words = strings.Split(n.directive, ",")
+	for _, w := range n.c.Words {
+		if w != "BB" && w != "DW" {
+			return nil, usage("--directive " + n.directive + " is not BB, DW or BB,DW")
+		}
+	}
+	if !filepath.IsAbs(n.c.Dir) || n.c.Ready <= 0 || n.c.Epilog <= 0 {
+		return nil, usage("--dir must be an absolute path, --ready and --epilog-limit longer than nothing")
+	}
+	return &n.c, nil
+}
+
+// connect connects to the node's daemon, and waits for it if it is starting.
+func (a *app) connect(ctx context.Context, retry time.Duration) (*client.Client, error) {
+	deadline := time.Now().Add(retry)
+	for {
+		c, err := client.Dial(ctx, client.Options{
+			Address: a.socketAddress(), KeyFile: a.keyFile, TokenFile: a.token, CA: a.tls.ca, Cert: a.tls.cert, Key: a.tls.key,
+			Name: "bbctl slurm " + version, RetryFor: retry,
+		})
+		if client.KindOf(err) != client.ErrUnavailable || time.Now().After(deadline) || ctx.Err() != nil {
+			return c, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+func newPrologCommand(a *app) *cobra.Command {
+	n := newNodeApp(a)
+	cmd := &cobra.Command{
+		Use: "prolog", Short: "Open the buffer that a job asks for, and stage in (Slurm's Prolog)", Args: cobra.NoArgs,
+		Long: `Runs as root on each node of a job, with the environment that Slurm gives a Prolog. Makes
+sure that the node's daemon is ready, opens the job's buffers, waits for its stage-ins,
+and leaves the job's variables and token where only its user can read them.
+
+It fails, so that Slurm takes the node out of service, only for what an administrator has
+to mend. A job whose directives are wrong, or whose stage-in fails, is held (or cancelled,
+if it is interactive), with the reason in its AdminComment.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := n.config()
+			if err != nil {
+				return err
+			}
+			env, err := node.ReadEnv(os.Getenv)
+			if err != nil {
+				return err
+			}
+			return node.Prolog(cmd.Context(), c, &env, a.connect)
+		},
+	}
+	n.flags(cmd.Flags())
+	return cmd
+}
+
+func newEpilogCommand(a *app) *cobra.Command {
+	n := newNodeApp(a)
+	cmd := &cobra.Command{
+		Use: "epilog", Short: "Say that a job has left the node (Slurm's Epilog)", Args: cobra.NoArgs,
+		Long: `Runs as root on each node of a job, with the environment that Slurm gives an Epilog. Tells
+the daemon that the job has left and takes its token away. It waits for no data: what is
+dirty is drained, and what is to be copied out is, when the job has left all its nodes. If
+the daemon does not answer within --epilog-limit, a process in the background goes on
+telling it. It always succeeds.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := n.config()
+			if err != nil {
+				n.c.Log("%v", err)
+				return nil
+			}
+			env, err := node.ReadEnv(os.Getenv)
+			if err != nil {
+				c.Log("%v", err)
+				return nil
+			}
+			if node.Epilog(cmd.Context(), c, &env, a.connect) {
+				if err := n.deliverLater(); err != nil {
+					c.Log("%v", err)
+				}
+			}
+			return nil
+		},
+	}
+	n.flags(cmd.Flags())
+	return cmd
+}
+
+// deliverLater starts what tells the daemon later. It has a session of its own, and holds
+// nothing of Slurm's: slurmd does not wait for it.
+func (n *nodeApp) deliverLater() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	args := []string{"slurm", "deliver", "--dir", n.c.Dir}
+	if n.address != "" {
+		args = append(args, "--socket", n.address)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd.Start()
+}
+
+// deliverTime is how long a daemon that is away is waited for. The next prolog tells it too.
+const deliverTime = 24 * time.Hour
+
+func newDeliverCommand(a *app) *cobra.Command {
+	n := newNodeApp(a)
+	cmd := &cobra.Command{
+		Use: "deliver", Short: "Tell the daemon of jobs that have left while it did not answer", Args: cobra.NoArgs,
+		Long: "Goes on until the daemon knows of all. Epilogs start it; by hand it does no harm.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// One at a time is enough: it looks for new ones itself.
+			lock, err := os.OpenFile(filepath.Join(n.c.Dir, ".deliver"), os.O_CREATE|os.O_RDWR, 0o600)
+			if err != nil {
+				return err
+			}
+			defer lock.Close()
+			if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+				return nil // another one is at it
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), deliverTime)
+			defer cancel()
+			return node.Deliver(ctx, &n.c, a.connect)
+		},
+	}
+	cmd.Flags().StringVar(&n.c.Dir, "dir", n.c.Dir, "as the prolog's")
+	return cmd
+}
+
+func newSweepCommand(a *app) *cobra.Command {
+	n := newNodeApp(a)
+	return &cobra.Command{
+		Use: "sweep", Short: "End what is left of jobs that Slurm does not know any more", Args: cobra.NoArgs,
+		Long: `Compares the jobs that seem to be on nodes with those that slurmctld knows, and ends those
+that are over without an epilog having said so: a node was down, or slurmctld has lost its
+state. What they left is drained then, as after any job. For root, on one node, from time
+to time.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ended, err := node.Sweep(cmd.Context(), &n.c, d)
+			if err != nil {
+				return err
+			}
+			return a.print(ended, func() { fmt.Fprintf(a.out, "%d jobs ended\n", len(ended)) })
+		},
+	}
+}
+
+func newTaskPrologCommand(a *app) *cobra.Command {
+	n := newNodeApp(a)
+	cmd := &cobra.Command{
+		Use: "task-prolog", Short: "Print the variables of the job's tasks (Slurm's TaskProlog)", Args: cobra.NoArgs,
+		Long: `Runs as the job's user before each task. Prints "export NAME=value" lines for what the
+prolog has left: BB_JOB_STRIPED and the other addresses of the job's buffers,
+FOREBAY_BUFFER, FOREBAY_SOCKET, FOREBAY_TOKEN_FILE.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := node.TaskProlog(cmd.Context(), &n.c, os.Getenv("SLURM_JOB_ID"))
+			fmt.Fprint(a.out, text)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&n.c.Dir, "dir", n.c.Dir, "as the prolog's")
+	return cmd
+}
+
+func newTaskEpilogCommand(*app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "task-epilog", Short: "Does nothing yet (Slurm's TaskEpilog)", Args: cobra.NoArgs,
+		Long: "What a task has closed is committed, so that there is nothing to do after it. It is there so that slurm.conf need not change when there is.",
+		RunE: func(*cobra.Command, []string) error { return nil },
+	}
+	cmd.Flags().String("dir", "", "as the prolog's")
+	return cmd
+}
+
+func newSlurmInstallCommand(a *app) *cobra.Command {
+	n := newNodeApp(a)
+	var to, bbctl, path string
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use: "install", Short: "Write the scripts that Slurm calls on nodes, and say what slurm.conf needs", Args: cobra.NoArgs,
+		Long: `Writes prolog, epilog, task-prolog and task-epilog into --to, with the flags that are given
+here, and prints the lines for slurm.conf. The folder has to be on every node: run it on
+each, or where it is shared. A site with scripts of its own calls these from them.`,
+		Example: "  bbctl slurm install --dry-run\n  bbctl slurm install --default 'type=scratch capacity=64GiB pool=memory'",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := n.config(); err != nil {
+				return err
+			}
+			if bbctl == "" {
+				var err error
+				if bbctl, err = os.Executable(); err != nil {
+					return err
+				}
+			}
+			var flags, taskFlags []string
+			cmd.Flags().Visit(func(f *pflag.Flag) {
+				switch f.Name {
+				case "to", "bbctl", "path", "dry-run", "json":
+					return
+				case "dir":
+					taskFlags = append(taskFlags, "--"+f.Name+"="+f.Value.String())
+				}
+				flags = append(flags, "--"+f.Name+"="+f.Value.String())
+			})
+			wrappers := node.Wrappers(bbctl, path, flags, taskFlags)
+			if dryRun {
+				for _, w := range wrappers {
+					fmt.Fprintf(a.out, "# %s\n%s\n", filepath.Join(to, w.Name), w.Text)
+				}
+			} else {
+				paths, err := node.Install(to, wrappers)
+				if err != nil {
+					return err
+				}
+				for _, p := range paths {
+					fmt.Fprintln(a.out, "# wrote", p)
+				}
+			}
+			fmt.Fprintf(a.out, "# for slurm.conf:\n%s", node.SlurmConf(to, wrappers, n.c.Feature))
+			return nil
+		},
+	}
+	n.flags(cmd.Flags())
+	f := cmd.Flags()
+	f.StringVar(&to, "to", "/etc/slurm/forebay", "folder for the scripts")
+	f.StringVar(&bbctl, "bbctl", "", "the bbctl that they call (default: this one)")
+	f.StringVar(&path, "path", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "where Slurm's commands are found")
+	f.BoolVar(&dryRun, "dry-run", false, "only print what would be written")
+	return cmd
+}

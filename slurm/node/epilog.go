@@ -1,0 +1,95 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"forebay/client"
+	"forebay/internal/bb"
+)
+
+// Epilog tells the daemon that a job has left the node, and takes away what its tasks had.
+// It waits for no data and not longer than Config.Epilog: what is dirty is the daemons'
+// business. A daemon that does not answer by then is to be told later (Deliver); true
+// means that somebody should see to that. There is nothing that should fail an epilog.
+func Epilog(ctx context.Context, c *Config, e *Env, dial Dial) (later bool) {
+	ctx, cancel := context.WithTimeout(ctx, c.Epilog)
+	defer cancel()
+	for _, suffix := range []string{envSuffix, tokenSuffix, openingSuffix} {
+		if err := os.Remove(c.file(e.Job, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.Log("%v", err)
+		}
+	}
+	file := c.file(e.Job, noteSuffix)
+	n, err := readNote(file)
+	switch {
+	case err != nil:
+		c.Log("%v", err)
+		return false
+	case n == nil:
+		return false // it asked for nothing
+	}
+	n.Failed = e.Failed
+	// First the note that survives this process, then the word.
+	if err := c.putAside(n); err != nil {
+		c.Log("%v", err)
+	} else if err := os.Remove(file); err != nil {
+		c.Log("%v", err)
+	}
+	d, err := dial(ctx, c.Epilog)
+	if err != nil {
+		c.Log("job %s: the daemon will be told later that it has left: %v", e.Job, err)
+		return true
+	}
+	defer d.Close()
+	return c.tell(ctx, d, n)
+}
+
+// tell tells the daemon of a run that has left; true: it could not.
+func (c *Config) tell(ctx context.Context, d *client.Client, n *note) (later bool) {
+	_, err := d.LeaveLifetime(ctx, n.Key, "", n.Failed)
+	switch kind := bb.KindOf(err); {
+	case err == nil:
+		c.Log("detached: job %s (%s)", n.Job, n.Key)
+	case kind == bb.NotFound: // it was never opened, or is forgotten
+	case kind == bb.Unavailable || kind == bb.Cancelled || kind == bb.Busy || kind == bb.Internal:
+		c.Log("job %s: the daemon will be told later that it has left: %v", n.Job, err)
+		return true
+	default:
+		c.Log("job %s: the daemon does not take it that it has left: %v", n.Job, err)
+		return true
+	}
+	if err := os.Remove(c.file(n.Key, leftSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.Log("%v", err)
+	}
+	return false
+}
+
+// Deliver tells the daemon of all runs that have left the node and that it has not been
+// told of, again and again until it has or ctx ends.
+func Deliver(ctx context.Context, c *Config, dial Dial) error {
+	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
+		list := c.left()
+		if len(list) == 0 {
+			return nil
+		}
+		d, err := dial(ctx, time.Second)
+		if err == nil {
+			for _, n := range list {
+				c.tell(ctx, d, n)
+			}
+			d.Close()
+		}
+		if len(c.left()) == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return bb.Wrap("deliver", c.Dir, errors.Join(err, ctx.Err()))
+		}
+	}
+}

@@ -1,0 +1,146 @@
+// Package node is the way to buffers through Slurm's prolog and epilog: it does, on a
+// compute node, what those scripts ask for, as a client of the node's daemon. It must never
+// know how daemons keep bytes or the namespace, and never keep a node from its next job.
+package node
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"forebay/client"
+	"forebay/internal/bb"
+	"forebay/slurm"
+)
+
+// Config is what a site has chosen, by the flags in its prolog and epilog.
+type Config struct {
+	// Dir is where prologs leave what epilogs and tasks need; root's alone to write.
+	Dir     string
+	Socket  string   // that jobs are told; "": that of the node's daemon
+	Feature string   // of nodes (--constraint) that gives jobs a buffer; "": none does
+	Default string   // the options of the buffer that jobs with the feature get: "type=scratch capacity=…"
+	Hinted  bool     // slurmctld is asked only about jobs with the feature
+	Words   []string // that make lines directives: BB, DW
+
+	Ready  time.Duration // how long the daemon may take until it serves
+	Epilog time.Duration // how long an epilog may take
+	// Log takes lines for slurmd's log.
+	Log func(format string, args ...any)
+}
+
+// DefaultDir is Config.Dir, unless it is said otherwise.
+const DefaultDir = "/run/forebay/slurm"
+
+// DefaultConfig returns what holds unless it is said otherwise.
+func DefaultConfig() Config {
+	return Config{
+		Dir: DefaultDir, Feature: "forebay", Default: "type=scratch", Words: []string{"BB"},
+		Ready: 30 * time.Second, Epilog: 5 * time.Second, Log: func(string, ...any) {},
+	}
+}
+
+// Env is what Slurm says to a prolog or an epilog (prolog_epilog, "Environment Variables").
+type Env struct {
+	Cluster  string
+	Job      string
+	User     string
+	UID, GID uint32
+	Nodes    int
+	Features string // that the job asked for: an expression
+	Restarts int
+	Failed   bool // in an epilog: the job ended badly
+}
+
+// ReadEnv reads the environment.
+func ReadEnv(getenv func(string) string) (Env, error) {
+	e := Env{Cluster: getenv("SLURM_CLUSTER_NAME"), Job: getenv("SLURM_JOB_ID"), User: getenv("SLURM_JOB_USER"), Features: getenv("SLURM_JOB_CONSTRAINTS")}
+	number := func(name string) (uint32, error) {
+		n, err := strconv.ParseUint(getenv(name), 10, 32)
+		if err != nil {
+			err = bb.E(bb.Invalid, "environment", name, fmt.Sprintf("%q is no number", getenv(name))).WithRemedy("this is for Slurm's prolog and epilog: see bbctl slurm install")
+		}
+		return uint32(n), err
+	}
+	var err error
+	if e.UID, err = number("SLURM_JOB_UID"); err != nil {
+		return e, err
+	}
+	if _, err = number("SLURM_JOB_ID"); err != nil {
+		return e, err
+	}
+	// These are not everywhere in each release.
+	if e.GID, err = number("SLURM_JOB_GID"); err != nil {
+		e.GID = e.UID
+	}
+	nodes, _ := number("SLURM_JOB_NUM_NODES")
+	restarts, _ := number("SLURM_JOB_RESTART_COUNT")
+	e.Nodes, e.Restarts = int(nodes), int(restarts)
+	code := getenv("SLURM_JOB_EXIT_CODE")
+	e.Failed = code != "" && code != "0"
+	return e, nil
+}
+
+// wants reports whether a job asked for a feature. The expression may be of any shape:
+// what is looked for is the word.
+func (e *Env) wants(feature string) bool {
+	word := func(r rune) bool { return strings.ContainsRune("&|,[]()*:!", r) }
+	return feature != "" && slices.Contains(strings.FieldsFunc(e.Features, word), feature)
+}
+
+// key is what a run of a job is known by. Slurm uses the ids of jobs again when slurmctld
+// has lost its state, and that of one that is requeued: when it was submitted and how often
+// it was started tell its runs apart. All nodes of one make the same of it.
+func key(cluster, job string, restarts int, submitted string) string {
+	h := sha256.New()
+	for _, part := range []string{cluster, job, strconv.Itoa(restarts), submitted} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return slurm.JobBufferPrefix + job + "-" + hex.EncodeToString(h.Sum(nil)[:5])
+}
+
+// lifetime makes what the daemon is asked for of a job's directives.
+func lifetime(e *Env, j *jobInfo, r *slurm.Request, v *slurm.Vars) (client.Lifetime, []client.BufferSpec, error) {
+	l := client.Lifetime{
+		Key: v.Buffer, Cluster: e.Cluster, Job: e.Job, User: e.User, UID: e.UID, GID: e.GID, Expect: e.Nodes,
+	}
+	w, err := r.Resolve(v)
+	if err != nil {
+		return l, nil, err
+	}
+	var create []client.BufferSpec
+	if w.Job != nil {
+		l.Buffer = w.Job.Name
+		create = append(create, *w.Job)
+	}
+	create = append(create, w.Creates...)
+	l.Uses = w.Uses
+	for i := range w.Creates {
+		l.Uses = append(l.Uses, w.Creates[i].Name) // as long as the job runs
+	}
+	for _, d := range w.Destroys {
+		l.Destroys = append(l.Destroys, client.LifetimeEnd{Buffer: d.Name, Discard: d.Hurry})
+	}
+	for _, s := range w.In {
+		l.In = append(l.In, client.LifetimeStage{Buffer: s.Buffer, Path: s.Path, URL: s.URL, ContinueOnError: s.ContinueOnError})
+	}
+	for _, s := range w.Out {
+		l.Out = append(l.Out, client.LifetimeStage{Buffer: s.Buffer, Path: s.Path, URL: s.URL, OnSuccess: s.OnSuccess})
+	}
+	return l, create, nil
+}
+
+// vars are what symbols stand for in a job.
+func vars(e *Env, j *jobInfo) *slurm.Vars {
+	return &slurm.Vars{
+		Buffer: key(e.Cluster, e.Job, e.Restarts, j.submitted), Job: e.Job, ArrayJob: j.arrayJob, ArrayTask: j.arrayTask,
+		User: e.User, UID: e.UID, GID: e.GID, Name: j.name, WorkDir: j.workDir,
+	}
+}
+
+func (c *Config) file(job, suffix string) string { return filepath.Join(c.Dir, job+suffix) }

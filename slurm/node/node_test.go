@@ -1,0 +1,314 @@
+package node
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"forebay/client"
+	"forebay/internal/bb"
+	"forebay/slurm"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const shown = `JobId=12 ArrayJobId=11 ArrayTaskId=3 JobName=my job=x SubmitTime=no
+   UserId=alice(20001) GroupId=alice(20001) MCS_label=N/A
+   JobState=RUNNING Reason=Prolog Dependency=(null)
+   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0
+   RunTime=00:00:01 TimeLimit=2-01:02:03 TimeMin=N/A
+   SubmitTime=2026-11-21T17:42:42 EligibleTime=2026-11-21T17:42:42
+   WorkDir=/home/a b/c
+   Comment=BatchFlag=0 
+   BurstBuffer=#BB jobbb type=scratch
+#BB stage_in type=file source=/a destination=$BB_JOB_STRIPED/a
+   Power=
+
+JobId=13 JobName=other
+   Requeue=1 Restarts=0 BatchFlag=0 Reboot=0 ExitCode=0:0
+   SubmitTime=2026-11-21T17:42:43
+   BurstBuffer=#BB jobbb
+   BurstBufferState=running
+   Power=
+
+`
+
+func TestParseJob(t *testing.T) {
+	j, ok := parseJob(shown, "12")
+	want := jobInfo{
+		name: "my job=x SubmitTime=no", arrayJob: "11", arrayTask: "3", workDir: "/home/a b/c", submitted: "2026-11-21T17:42:42", limit: "2-01:02:03", batch: true,
+		request: "#BB jobbb type=scratch\n#BB stage_in type=file source=/a destination=$BB_JOB_STRIPED/a",
+	}
+	if !ok || j != want {
+		t.Errorf("%+v", j)
+	}
+	if j, ok := parseJob(shown, "13"); !ok || !j.plugin || j.batch {
+		t.Errorf("%+v", j)
+	}
+	if _, ok := parseJob(shown, "1"); ok {
+		t.Error("a job that is not there was found")
+	}
+	if got := joined("#BB a", "#!/bin/sh\n#BB b\n"); got != "#!/bin/sh\n#BB a\n#BB b\n" {
+		t.Errorf("with what --bb says: %q", got)
+	}
+}
+
+func TestKeysOf(t *testing.T) {
+	keys := keysOf("lab", shown)
+	if len(keys) != 1 || !keys[key("lab", "12", 0, "2026-11-21T17:42:42")] {
+		t.Errorf("%v", keys)
+	}
+	if got := clusterName("Configuration data as of x\nClusterName             = lab\nOther = x\n"); got != "lab" {
+		t.Errorf("%q", got)
+	}
+}
+
+func FuzzParseJob(f *testing.F) {
+	f.Add(shown, "12")
+	f.Fuzz(func(t *testing.T, text, job string) {
+		j, ok := parseJob(text, job)
+		if !ok && j != (jobInfo{}) {
+			t.Errorf("a job that was not found is %+v", j)
+		}
+	})
+}
+
+func env(t *testing.T, more map[string]string) Env {
+	t.Helper()
+	values := map[string]string{
+		"SLURM_CLUSTER_NAME": "lab", "SLURM_JOB_ID": "12", "SLURM_JOB_USER": "alice", "SLURM_JOB_UID": "20001", "SLURM_JOB_GID": "20001",
+		"SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_RESTART_COUNT": "1",
+	}
+	maps.Copy(values, more)
+	e, err := ReadEnv(func(name string) string { return values[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestReadEnv(t *testing.T) {
+	e := env(t, map[string]string{"SLURM_JOB_EXIT_CODE": "256"})
+	if want := (Env{Cluster: "lab", Job: "12", User: "alice", UID: 20001, GID: 20001, Nodes: 3, Restarts: 1, Failed: true}); e != want {
+		t.Errorf("%+v", e)
+	}
+	for expression, want := range map[string]bool{
+		"forebay": true, "gpu&forebay": true, "[forebay|rack1]*2": true, "forebay2": false, "noforebay": false, "": false, "(gpu&(forebay))": true,
+	} {
+		if e := env(t, map[string]string{"SLURM_JOB_CONSTRAINTS": expression}); e.wants("forebay") != want {
+			t.Errorf("%q wants the feature: %v", expression, !want)
+		}
+	}
+	if e := env(t, map[string]string{"SLURM_JOB_CONSTRAINTS": "x"}); e.wants("") {
+		t.Error("no feature is wanted")
+	}
+	if _, err := ReadEnv(func(string) string { return "" }); bb.KindOf(err) != bb.Invalid {
+		t.Errorf("outside of Slurm: %v", err)
+	}
+}
+
+// TestKey: runs that share a job's id are told apart, and all nodes of one agree.
+func TestKey(t *testing.T) {
+	keys := map[string]bool{}
+	for _, cluster := range []string{"a", "b"} {
+		for _, submitted := range []string{"2026-11-21T17:42:42", "2026-11-21T17:42:43"} {
+			for restarts := range 2 {
+				k := key(cluster, "4294967295", restarts, submitted)
+				if keys[k] || key(cluster, "4294967295", restarts, submitted) != k || bb.CheckBufferName(k) != nil {
+					t.Errorf("%s", k)
+				}
+				keys[k] = true
+			}
+		}
+	}
+}
+
+func TestLifetime(t *testing.T) {
+	e, j := env(t, nil), jobInfo{submitted: "now", name: "run"}
+	const script = `#!/bin/sh
+#BB jobbb type=scratch capacity=1GiB pool=memory backing=/lustre/%u
+#BB create_persistent name=made type=scratch
+#BB persistentbb name=used
+#BB destroy_persistent name=old hurry
+#BB stage_in type=file source=/a destination=$BB_JOB_STRIPED/a on_error=continue
+#BB stage_out type=file source=$BB_PERSISTENT_STRIPED_used/b destination=/b.%j on=success
+`
+	r, problems := slurm.Parse([]byte(script), slurm.Options{})
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	v := vars(&e, &j)
+	l, create, err := lifetime(&e, &j, r, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Key != l.Buffer || l.Expect != 3 || l.UID != 20001 || l.Job != "12" || l.Cluster != "lab" || strings.Join(l.Uses, " ") != "used made" {
+		t.Errorf("%+v", l)
+	}
+	if len(create) != 2 || create[0].Name != l.Key || create[0].Backing != "file:///lustre/alice" || create[0].Capacity != 1<<30 || create[1].Name != "made" {
+		t.Errorf("to create: %+v", create)
+	}
+	if len(l.In) != 1 || l.In[0] != (client.LifetimeStage{Buffer: l.Key, Path: "a", URL: "file:///a", ContinueOnError: true}) {
+		t.Errorf("in: %+v", l.In)
+	}
+	if len(l.Out) != 1 || l.Out[0] != (client.LifetimeStage{Buffer: "used", Path: "b", URL: "file:///b.12", OnSuccess: true}) {
+		t.Errorf("out: %+v", l.Out)
+	}
+	if len(l.Destroys) != 1 || l.Destroys[0] != (client.LifetimeEnd{Buffer: "old", Discard: true}) {
+		t.Errorf("to destroy: %+v", l.Destroys)
+	}
+}
+
+func TestTokenLife(t *testing.T) {
+	for limit, want := range map[string]time.Duration{
+		"01:00:00": time.Hour + afterTheEnd, "1-00:00:01": 24*time.Hour + time.Second + afterTheEnd, "UNLIMITED": longestToken,
+		"365-00:00:00": longestToken, "": longestToken, "-1-00:00:00": longestToken, "30-00:00:00": longestToken,
+	} {
+		if got := tokenLife(limit); got != want {
+			t.Errorf("%q: %v, want %v", limit, got, want)
+		}
+	}
+}
+
+func testConfig(t *testing.T) *Config {
+	t.Helper()
+	c := DefaultConfig()
+	c.Dir = filepath.Join(t.TempDir(), "slurm")
+	c.Log = t.Logf
+	return &c
+}
+
+// TestNotes: what a node knows of runs survives, and a run that left without an epilog is
+// put aside when another one comes.
+func TestNotes(t *testing.T) {
+	c := testConfig(t)
+	if err := c.makeDir(); err != nil {
+		t.Fatal(err)
+	}
+	e := env(t, nil)
+	for _, k := range []string{"job-12-a", "job-12-a", "job-12-b"} {
+		if err := c.noteRun(&e, k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, err := readNote(c.file("12", noteSuffix))
+	if err != nil || n.Key != "job-12-b" {
+		t.Errorf("%+v (%v)", n, err)
+	}
+	if left := c.left(); len(left) != 1 || left[0].Key != "job-12-a" {
+		t.Errorf("put aside: %+v", left)
+	}
+	if err := os.WriteFile(c.file("job-x", leftSuffix), []byte(`{"key":"../../x"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.file("job-y", leftSuffix), []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if left := c.left(); len(left) != 1 {
+		t.Errorf("with garbage: %+v", left)
+	}
+	if err := os.Chmod(c.Dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.makeDir(); bb.KindOf(err) != bb.Permission {
+		t.Errorf("a folder that anybody may write: %v", err)
+	}
+}
+
+// TestEpilogWithoutDaemon: it ends in time, well, and leaves a note; the tasks' files are gone.
+func TestEpilogWithoutDaemon(t *testing.T) {
+	c := testConfig(t)
+	e := env(t, map[string]string{"SLURM_JOB_EXIT_CODE": "9"})
+	if err := c.makeDir(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.noteRun(&e, "job-12-a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{envSuffix, tokenSuffix} {
+		if err := os.WriteFile(c.file("12", suffix), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	away := func(ctx context.Context, _ time.Duration) (*client.Client, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if later := Epilog(t.Context(), c, &e, away); !later {
+			t.Error("nobody is to tell the daemon later")
+		}
+		if took := time.Since(began); took > c.Epilog {
+			t.Errorf("it took %v", took)
+		}
+	})
+	left := c.left()
+	if len(left) != 1 || left[0].Key != "job-12-a" || !left[0].Failed {
+		t.Errorf("the note: %+v", left)
+	}
+	for _, suffix := range []string{envSuffix, tokenSuffix, noteSuffix} {
+		if _, err := os.Stat(c.file("12", suffix)); err == nil {
+			t.Errorf("%s is still there", suffix)
+		}
+	}
+	if Epilog(t.Context(), c, &e, away) {
+		t.Error("a second epilog has something to say")
+	}
+}
+
+func TestTaskProlog(t *testing.T) {
+	c := testConfig(t)
+	if err := c.makeDir(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := TaskProlog(t.Context(), c, "../12"); bb.KindOf(err) != bb.Invalid {
+		t.Errorf("no job: %v", err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		go func() {
+			time.Sleep(5 * time.Second)
+			writeFile(c.file("12", openingSuffix), nil, os.Geteuid(), os.Getegid())
+			time.Sleep(time.Hour)
+			writeFile(c.file("12", envSuffix), []byte("A=b c\nD=$(x)\n"), os.Geteuid(), os.Getegid())
+		}()
+		text, err := TaskProlog(t.Context(), c, "12")
+		if err != nil || text != "export A=b c\nexport D=$(x)\n" {
+			t.Errorf("%q (%v)", text, err)
+		}
+		began := time.Now()
+		if text, err := TaskProlog(t.Context(), c, "13"); err != nil || text != "" || time.Since(began) < prologBegins {
+			t.Errorf("without a prolog: %q (%v)", text, err)
+		}
+	})
+}
+
+func TestWrappers(t *testing.T) {
+	w := Wrappers("/opt/it's/bbctl", "/usr/bin:/bin", []string{"--default=type=scratch capacity=1GiB", "--dir=/x"}, []string{"--dir=/x"})
+	if len(w) != 4 || !strings.Contains(w[0].Text, `exec '/opt/it'\''s/bbctl' slurm prolog '--default=type=scratch capacity=1GiB' --dir=/x`) {
+		t.Errorf("%+v", w)
+	}
+	if !strings.HasSuffix(w[1].Text, "exit 0\n") || !strings.Contains(w[2].Text, "task-prolog --dir=/x\n") {
+		t.Errorf("%s%s", w[1].Text, w[2].Text)
+	}
+	conf := SlurmConf("/etc/slurm/forebay", w, "forebay")
+	for _, line := range []string{"Prolog=/etc/slurm/forebay/prolog\n", "TaskProlog=/etc/slurm/forebay/task-prolog\n", "PrologFlags=Alloc\n"} {
+		if !strings.Contains(conf, line) {
+			t.Errorf("%q is not in\n%s", line, conf)
+		}
+	}
+	dir := t.TempDir()
+	if _, err := Install(dir, w); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "epilog")); err != nil || info.Mode().Perm()&0o111 == 0 {
+		t.Errorf("%v (%v)", info, err)
+	}
+}

@@ -1,0 +1,234 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"forebay/client"
+	"forebay/internal/bb"
+	"forebay/slurm"
+)
+
+// Dial connects to the node's daemon.
+type Dial func(ctx context.Context, retry time.Duration) (*client.Client, error)
+
+// Prolog opens the buffer that a job asks for, takes part in its stage-in, and leaves what
+// its tasks need. An error is what an administrator has to mend: it takes the node out of
+// service. What is the job's own fault, or its store's, holds the job, with the reason.
+func Prolog(ctx context.Context, c *Config, e *Env, dial Dial) error {
+	if err := c.makeDir(); err != nil {
+		return err
+	}
+	opening := c.file(e.Job, openingSuffix)
+	if err := writeFile(opening, nil, os.Geteuid(), os.Getegid()); err != nil {
+		return err
+	}
+	defer os.Remove(opening)
+	return c.prolog(ctx, e, dial)
+}
+
+func (c *Config) prolog(ctx context.Context, e *Env, dial Dial) error {
+	wants := e.wants(c.Feature)
+	if c.Hinted && !wants {
+		return c.leaveEnv(e, nil)
+	}
+	j, script, err := askJob(ctx, e.Job)
+	if err == errGone {
+		c.Log("job %s is gone already", e.Job)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if j.plugin {
+		return c.leaveEnv(e, nil) // burst_buffer/lua has done all this
+	}
+	r, problems := slurm.Parse(script, slurm.Options{Words: c.Words})
+	if r.Empty() && problems.Err() == nil && wants {
+		r, problems = slurm.Parse([]byte("#"+c.Words[0]+" jobbb "+c.Default+"\n"), slurm.Options{Words: c.Words})
+		if err := problems.Err(); err != nil {
+			return bb.Wrap("prolog", "--default", err)
+		}
+	}
+	for _, p := range problems.Warnings() {
+		c.Log("job %s: %v", e.Job, p)
+	}
+	if err := problems.Err(); err != nil {
+		return c.holdJob(ctx, e, &j, err)
+	}
+	if r.Empty() {
+		return c.leaveEnv(e, nil)
+	}
+	return c.open(ctx, e, &j, r, dial)
+}
+
+// open has the daemon open what a job asks for.
+func (c *Config) open(ctx context.Context, e *Env, j *jobInfo, r *slurm.Request, dial Dial) error {
+	v := vars(e, j)
+	l, create, err := lifetime(e, j, r, v)
+	if err != nil {
+		return c.holdJob(ctx, e, j, err)
+	}
+	// The note comes first: whatever happens from here on, the epilog says that the job left.
+	if err := c.noteRun(e, l.Key); err != nil {
+		return err
+	}
+	d, err := dial(ctx, c.Ready)
+	if err != nil {
+		return bb.Wrap("prolog", e.Job, err)
+	}
+	defer d.Close()
+	_, err = d.OpenLifetime(ctx, l, client.LifetimeOptions{Create: create, Attach: true})
+	for _, n := range c.left() {
+		c.tell(ctx, d, n) // what an epilog could not say
+	}
+	switch {
+	case err == nil:
+		return c.leaveForTasks(ctx, e, j, r, v, d)
+	case ctx.Err() != nil:
+		return err
+	case bb.KindOf(err) == bb.Busy && gone(ctx, d, l.Key):
+		c.Log("job %s was over before this node was ready: %v", e.Job, err)
+		return nil
+	case errors.Is(err, bb.Unsupported) && strings.Contains(err.Error(), "cluster.listen"):
+		return err // that of the daemon's configuration
+	}
+	// Does the daemon answer? Then it is not the node's fault, nor its administrator's.
+	if _, asking := d.Lifetime(ctx, l.Key); bb.KindOf(asking) == bb.Unavailable {
+		return bb.Wrap("prolog", e.Job, err)
+	}
+	return c.holdJob(ctx, e, j, err)
+}
+
+// gone reports whether a run has left all its nodes.
+func gone(ctx context.Context, d *client.Client, key string) bool {
+	l, err := d.Lifetime(ctx, key)
+	return err == nil && l.State != client.LifetimeOpen
+}
+
+// noteRun notes which run of a job has come. An older one, which left without an epilog, is
+// put aside.
+func (c *Config) noteRun(e *Env, key string) error {
+	file := c.file(e.Job, noteSuffix)
+	old, err := readNote(file)
+	if err != nil {
+		c.Log("%v", err) // of a crash; it is replaced
+	} else if old != nil && old.Key != key {
+		if err := c.putAside(old); err != nil {
+			return err
+		}
+	}
+	return writeNote(file, &note{Key: key, Job: e.Job, Since: time.Now()})
+}
+
+// leaveForTasks leaves the job's variables and token, readable by its user alone.
+func (c *Config) leaveForTasks(ctx context.Context, e *Env, j *jobInfo, r *slurm.Request, v *slurm.Vars, d *client.Client) error {
+	env := r.Env(v)
+	socket := c.Socket
+	if socket == "" {
+		socket = strings.TrimPrefix(d.Server().Address, "unix://")
+	}
+	env = append(env, "FOREBAY_SOCKET="+socket)
+	if r.Job != nil {
+		token, _, err := d.Token(ctx, v.Buffer, tokenLife(j.limit))
+		switch {
+		case err == nil:
+			file := c.file(e.Job, tokenSuffix)
+			if err := writeFile(file, []byte(token+"\n"), int(e.UID), int(e.GID)); err != nil {
+				return err
+			}
+			env = append(env, "FOREBAY_TOKEN_FILE="+file)
+		case bb.KindOf(err) != bb.Unsupported: // a daemon without a key makes none
+			return bb.Wrap("prolog", e.Job, err)
+		}
+	}
+	return c.leaveEnv(e, env)
+}
+
+// leaveEnv leaves the variables of a job's tasks, of which there may be none: TaskProlog
+// waits for them.
+func (c *Config) leaveEnv(e *Env, env []string) error {
+	var text strings.Builder
+	for _, line := range env {
+		text.WriteString(line + "\n")
+	}
+	return writeFile(c.file(e.Job, envSuffix), []byte(text.String()), int(e.UID), int(e.GID))
+}
+
+const (
+	longestToken = 30 * 24 * time.Hour
+	afterTheEnd  = time.Hour // stage-outs of a program of the user's own
+)
+
+// tokenLife is how long a job's token holds: its time limit, [DAYS-]HH:MM:SS, and some more.
+func tokenLife(limit string) time.Duration {
+	var days, h, m, s int64
+	if n, err := fmt.Sscanf(limit, "%d-%d:%d:%d", &days, &h, &m, &s); n != 4 || err != nil {
+		days = 0
+		if n, err := fmt.Sscanf(limit, "%d:%d:%d", &h, &m, &s); n != 3 || err != nil {
+			return longestToken // it has none
+		}
+	}
+	if days < 0 || days > 30 || h < 0 || h > 1000 || m < 0 || m > 60 || s < 0 || s > 60 {
+		return longestToken
+	}
+	seconds := ((days*24+h)*60+m)*60 + s
+	return min(longestToken, time.Duration(seconds)*time.Second+afterTheEnd)
+}
+
+// holdJob holds a job for a reason of its own. If Slurm cannot be told, that is an error:
+// the job must not run without what it asked for.
+func (c *Config) holdJob(ctx context.Context, e *Env, j *jobInfo, why error) error {
+	c.Log("job %s is held: %v", e.Job, why)
+	return hold(ctx, e.Job, j.batch, why.Error())
+}
+
+// How long a task waits for the prolog to begin. When that has begun, it waits as long as
+// it takes.
+const prologBegins = 10 * time.Second
+
+// TaskProlog returns what tells slurmstepd the job's variables. It runs as the job's user.
+//
+// It waits for the prolog, for which Slurm waits too before it starts a job for the first
+// time. One that was requeued it starts at once, with the prolog (seen in 22.05: the script
+// is launched 2 ms after the job was started again, and 140 ms before the prolog has ended).
+func TaskProlog(ctx context.Context, c *Config, job string) (string, error) {
+	if n, err := strconv.ParseUint(job, 10, 32); err != nil || n == 0 {
+		return "", bb.E(bb.Invalid, "environment", "SLURM_JOB_ID", fmt.Sprintf("%q is no job's id", job)).WithRemedy("this is for Slurm's TaskProlog: see bbctl slurm install")
+	}
+	for began := time.Now(); ; {
+		text, err := os.ReadFile(c.file(job, envSuffix))
+		if err == nil {
+			return exports(string(text)), nil
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return "", bb.Wrap("task-prolog", job, err)
+		}
+		// This user may not list the folder, but look for a name in it.
+		if _, err := os.Stat(c.file(job, openingSuffix)); err == nil {
+			began = time.Now()
+		}
+		if time.Since(began) > prologBegins {
+			c.Log("the prolog has left nothing for job %s: is it bbctl's?", job)
+			return "", nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+}
+
+func exports(env string) string {
+	var out strings.Builder
+	for line := range strings.Lines(env) {
+		fmt.Fprintf(&out, "export %s\n", strings.TrimSuffix(line, "\n"))
+	}
+	return out.String()
+}

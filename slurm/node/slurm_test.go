@@ -1,0 +1,597 @@
+package node_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"forebay/client"
+	"forebay/internal/slurmtest"
+	"forebay/slurm/node"
+)
+
+// site is a cluster with the prolog and epilog that bbctl slurm install writes.
+type site struct {
+	*slurmtest.Cluster
+	admin *client.Client
+}
+
+// ready is how long its prologs wait for a daemon: one that was killed may have to wait for
+// another server of the namespace to lead.
+const ready = 20 * time.Second
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	wrappers := node.Wrappers("@BBCTL@", "/usr/sbin:/usr/bin:/sbin:/bin", []string{"--ready=" + ready.String()}, nil)
+	o := slurmtest.Options{Conf: node.SlurmConf("@DIR@/etc", wrappers, "forebay"), Files: map[string]string{}}
+	for _, w := range wrappers {
+		o.Files[w.Name] = w.Text
+	}
+	s := &site{Cluster: slurmtest.Start(t, o)}
+	s.admin = s.dial(t, 0)
+	return s
+}
+
+func (s *site) dial(t *testing.T, i int) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + s.Nodes[i].Daemon.Socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// at is the site as a subtest sees it: what fails there fails there.
+func (s *site) at(t *testing.T) *site {
+	return &site{Cluster: s.Cluster.At(t), admin: s.admin}
+}
+
+// folder makes a folder of a user's own, with files.
+func (s *site) folder(t *testing.T, user string, files map[string]string) string {
+	t.Helper()
+	dir := strings.TrimSpace(s.Run(user, "mktemp", "-d", "-p", s.Work))
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// runs returns what the daemons know of a job's runs, the newest first.
+func (s *site) runs(t *testing.T, job string) []client.Lifetime {
+	t.Helper()
+	list, err := s.admin.Lifetimes(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// over waits until nothing of a job's runs is left, which are so many, and returns them.
+func (s *site) over(t *testing.T, job string, count int) []client.Lifetime {
+	t.Helper()
+	var list []client.Lifetime
+	s.Until(fmt.Sprintf("nothing is left of job %s", job), func() bool {
+		list = s.runs(t, job)
+		for _, l := range list {
+			if l.State != client.LifetimeGone {
+				return false
+			}
+		}
+		return len(list) == count
+	})
+	for _, l := range list {
+		if _, err := s.admin.BufferInfo(t.Context(), l.Key); client.KindOf(err) != client.ErrNotFound {
+			t.Errorf("the buffer of job %s is still there (%v)", job, err)
+		}
+		for _, n := range l.Nodes {
+			if n.Attached {
+				t.Errorf("job %s has not left %s", job, n.Node)
+			}
+		}
+	}
+	return list
+}
+
+func (s *site) completed(t *testing.T, job string) {
+	t.Helper()
+	if got := s.Wait(job); got["JobState"] != "COMPLETED" {
+		t.Fatalf("job %s is %s: %s\n%s", job, got["JobState"], got["AdminComment"], s.Output(job))
+	}
+}
+
+func want(t *testing.T, file, text string) {
+	t.Helper()
+	got, err := os.ReadFile(file)
+	if err != nil || string(got) != text {
+		t.Errorf("%s: %q, want %q (%v)", file, got, text, err)
+	}
+}
+
+func wantNothing(t *testing.T, file string) {
+	t.Helper()
+	if got, err := os.ReadFile(file); err == nil {
+		t.Errorf("%s is there: %q", file, got)
+	}
+}
+
+// TestSlurm runs jobs of real Slurm, first many at once, and then one fault after the other.
+func TestSlurm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes two minutes, and what it tests are processes of their own")
+	}
+	s := newSite(t)
+	t.Run("jobs", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T, *site){
+			"stages": stages, "array": array, "users": users, "feature": feature, "failing": failing, "requeued": requeued,
+			"cancelled": cancelled, "wrong": wrong, "interactive": interactive, "persistent": persistent,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, s.at(t))
+			})
+		}
+	})
+	s.sound(t)
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, *site)
+	}{
+		{"prolog fails", prologFails},
+		{"daemon killed in prolog", killedInProlog},
+		{"daemon killed in job", killedInJob},
+		{"daemon killed in epilog", killedInEpilog},
+		{"slurmctld killed", controllerKilled},
+		{"epilog lost", epilogLost},
+		{"ids again", idsAgain},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, s.at(t)) })
+		s.sound(t)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// sound fails the test if something was left behind.
+func (s *site) sound(t *testing.T) {
+	t.Helper()
+	if drained := s.Drained(); len(drained) > 0 {
+		t.Errorf("nodes are out of service: %v", drained)
+	}
+	for _, n := range s.Nodes {
+		out := n.Run("root", "sh", "-c", "ls "+node.DefaultDir+" 2>/dev/null || true")
+		if out != "" {
+			t.Errorf("%s keeps %s", n.Name, out)
+		}
+	}
+	out, err := s.Nodes[0].Bbctl("root", "orphans")
+	if err != nil || strings.Contains(out, "job-") {
+		t.Errorf("orphans: %s (%v)", out, err)
+	}
+}
+
+// stages: what is staged in is there on each node, and what the nodes write is staged out.
+func stages(t *testing.T, s *site) {
+	in := s.folder(t, slurmtest.Alice, map[string]string{"word": "hello\n"})
+	out := s.folder(t, slurmtest.Alice, nil)
+	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch capacity=64MiB access_mode=striped pool=memory
+#BB stage_in type=directory source=%s destination=$BB_JOB_STRIPED/in
+#BB stage_out type=directory source=$BB_JOB_STRIPED/out destination=%s/%%j
+set -e
+srun sh -c 'bbctl cat $BB_JOB_STRIPED/in/word | tr a-z A-Z | bbctl put - $BB_JOB_STRIPED/out/$SLURMD_NODENAME'
+bbctl ls $BB_JOB_STRIPED/out
+`, in, out), "-N3")
+	s.completed(t, job)
+	l := s.over(t, job, 1)[0]
+	for _, n := range s.Nodes {
+		want(t, filepath.Join(out, job, n.Name), "HELLO\n")
+	}
+	if len(l.Nodes) != 3 || l.UID != slurmtest.AliceUID || l.Total().Absorbed < 18 || !l.Succeeded || l.Bill.Total != 0 {
+		t.Errorf("what is known of it: %+v", l)
+	}
+	if text, err := s.Nodes[1].Bbctl(slurmtest.Alice, "status", "--job", job); err != nil || !strings.Contains(text, "everything is saved") || strings.Count(text, "detached") != 3 {
+		t.Errorf("what its user is told: %s (%v)", text, err)
+	}
+	if text, err := s.Nodes[1].Bbctl(slurmtest.Bob, "status", "--job", job); err == nil {
+		t.Errorf("what another user is told: %s", text)
+	}
+	if text := s.Run(slurmtest.Alice, "stat", "-c", "%U", filepath.Join(out, job), filepath.Join(out, job, "n1")); text != "alice\nalice\n" {
+		t.Errorf("what was staged out is %s's", text)
+	}
+}
+
+// array: each task has a buffer of its own.
+func array(t *testing.T, s *site) {
+	out := s.folder(t, slurmtest.Bob, nil)
+	job := s.Submit(slurmtest.Bob, fmt.Sprintf(`#BB jobbb type=scratch
+#BB stage_out type=file source=$BB_JOB_STRIPED/r destination=%s/r.%%A.%%a
+echo $SLURM_ARRAY_TASK_ID | bbctl put - $BB_JOB_STRIPED/r
+`, out), "--array=1-3")
+	for task := range 3 {
+		file := filepath.Join(out, fmt.Sprintf("r.%s.%d", job, task+1))
+		s.Until(file+" is there", func() bool { _, err := os.Stat(file); return err == nil })
+		want(t, file, fmt.Sprintln(task+1))
+	}
+}
+
+// users: neither sees the other's buffer, variables or token.
+func users(t *testing.T, s *site) {
+	const script = `#BB jobbb type=scratch
+set -e
+echo mine | bbctl put - $BB_JOB_STRIPED/f
+echo $BB_JOB_STRIPED >buffer.$(id -un)
+stat -c '%a %U' $FOREBAY_TOKEN_FILE
+while [ ! -s buffer.alice ] || [ ! -s buffer.bob ]; do sleep 0.1; done
+other=alice
+[ $(id -un) = bob ] || other=bob
+! bbctl ls $(cat buffer.$other)
+! bbctl cat $(cat buffer.$other)/f
+! bbctl status --json | grep -q $(basename $(cat buffer.$other))
+! cat ` + node.DefaultDir + `/*.token
+! ls ` + node.DefaultDir + `
+bbctl cat $BB_JOB_STRIPED/f
+sleep 1
+`
+	var jobs []string
+	for _, user := range []string{slurmtest.Alice, slurmtest.Bob} {
+		jobs = append(jobs, s.Submit(user, script, "-w", "n2"))
+	}
+	for i, job := range jobs {
+		s.completed(t, job)
+		user := []string{slurmtest.Alice, slurmtest.Bob}[i]
+		if got := s.Output(job); !strings.Contains(got, "600 "+user) || !strings.Contains(got, "\nmine\n") || !strings.Contains(got, "permission") {
+			t.Errorf("%s's job: %s", user, got)
+		}
+		s.over(t, job, 1)
+	}
+}
+
+// feature: without directives, the feature gives a buffer; without both, there is none.
+func feature(t *testing.T, s *site) {
+	with := s.Submit(slurmtest.Alice, "echo $BB_JOB_STRIPED $FOREBAY_BUFFER\nbbctl ls $BB_JOB_STRIPED\n", "--constraint=forebay")
+	without := s.Submit(slurmtest.Alice, "echo =$BB_JOB_STRIPED=\n")
+	s.completed(t, with)
+	s.completed(t, without)
+	l := s.over(t, with, 1)[0]
+	if got := s.Output(with); got != fmt.Sprintf("bb://%[1]s %[1]s\n", l.Key) {
+		t.Errorf("the one with the feature: %s", got)
+	}
+	if got := s.Output(without); got != "==\n" || len(s.runs(t, without)) != 0 {
+		t.Errorf("the one without: %s", got)
+	}
+}
+
+// failing: of a job that fails, only what is wanted however it ended is staged out.
+func failing(t *testing.T, s *site) {
+	out := s.folder(t, slurmtest.Bob, nil)
+	job := s.Submit(slurmtest.Bob, fmt.Sprintf(`#BB jobbb type=scratch
+#BB stage_out type=file source=$BB_JOB_STRIPED/f destination=%[1]s/any on=any
+#BB stage_out type=file source=$BB_JOB_STRIPED/f destination=%[1]s/success on=success
+echo x | bbctl put - $BB_JOB_STRIPED/f
+exit 3
+`, out))
+	if got := s.Wait(job); got["JobState"] != "FAILED" {
+		t.Errorf("%v", got)
+	}
+	if l := s.over(t, job, 1)[0]; l.Succeeded {
+		t.Errorf("it is taken for a success: %+v", l)
+	}
+	want(t, filepath.Join(out, "any"), "x\n")
+	wantNothing(t, filepath.Join(out, "success"))
+}
+
+// requeued: the second run has a buffer of its own, and what the first wrote is not lost.
+func requeued(t *testing.T, s *site) {
+	store := s.folder(t, slurmtest.Alice, nil)
+	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%s
+set -e
+bbctl ls $BB_JOB_STRIPED
+echo $SLURM_RESTART_COUNT | bbctl put - $BB_JOB_STRIPED/run.${SLURM_RESTART_COUNT:-0}
+[ -n "$SLURM_RESTART_COUNT" ] || sleep 60
+`, store), "-N2", "--requeue")
+	s.Until("the first run has written", func() bool {
+		list := s.runs(t, job)
+		return len(list) == 1 && list[0].Buffer != "" && fileThere(t, s.admin, list[0].Key, "run.0")
+	})
+	s.Run(slurmtest.Alice, "scontrol", "requeue", job)
+	s.Until("it runs again", func() bool { return len(s.runs(t, job)) == 2 })
+	s.completed(t, job)
+	s.over(t, job, 2)
+	want(t, filepath.Join(store, "run.0"), "\n")
+	want(t, filepath.Join(store, "run.1"), "1\n")
+}
+
+func fileThere(t *testing.T, c *client.Client, buffer, name string) bool {
+	t.Helper()
+	_, err := c.Buffer(buffer).Stat(t.Context(), name)
+	return err == nil
+}
+
+// cancelled: what a task has committed that ignores TERM is staged out, with all that it
+// does until it is killed.
+func cancelled(t *testing.T, s *site) {
+	out := s.folder(t, slurmtest.Bob, nil)
+	job := s.Submit(slurmtest.Bob, fmt.Sprintf(`#BB jobbb type=scratch
+#BB stage_out type=directory source=$BB_JOB_STRIPED destination=%s/all
+trap '' TERM
+i=0
+while :; do
+	i=$((i+1))
+	echo $i | bbctl put - $BB_JOB_STRIPED/f$i && echo $i >%[1]s/last
+	sleep 0.2
+done
+`, out))
+	last := func() string {
+		text, _ := os.ReadFile(filepath.Join(out, "last"))
+		return strings.TrimSpace(string(text))
+	}
+	s.Until("it has written", func() bool { return last() != "" })
+	s.Run(slurmtest.Bob, "scancel", "--full", job)
+	s.Wait(job, "CANCELLED")
+	s.over(t, job, 1)
+	want(t, filepath.Join(out, "all", "f"+last()), last()+"\n")
+}
+
+// wrong: a job with a wrong directive, or without its input, is held with the reason. No
+// node is taken out of service for that.
+func wrong(t *testing.T, s *site) {
+	for directives, reason := range map[string]string{
+		"#BB jobbb type=scratch capacity=2N pool=memory\n":                                                     "capacity",
+		"#BB jobbb type=scratch\n#BB stage_in type=file source=/nonexistent/x destination=$BB_JOB_STRIPED/x\n": "nonexistent",
+		"#BB persistentbb name=nobodys\n":                                                                      "nobodys",
+		"#BB jobbb type=scratch backing=/root/x\n":                                                             "/root",
+	} {
+		job := s.Submit(slurmtest.Alice, directives+"echo ran\n", "-N2")
+		var now map[string]string
+		s.Until("job "+job+" is held", func() bool {
+			now = s.Job(job)
+			return now["JobState"] == "PENDING" && now["Priority"] == "0"
+		})
+		text := s.Run(slurmtest.Alice, "scontrol", "show", "job", job)
+		if !strings.Contains(text, "AdminComment=forebay: ") || !strings.Contains(text, reason) || s.Output(job) != "" {
+			t.Errorf("%s: %s\n%s", directives, text, s.Output(job))
+		}
+		s.Run(slurmtest.Alice, "scancel", job)
+		s.Until("nothing is left of job "+job, func() bool {
+			for _, l := range s.runs(t, job) {
+				if l.State != client.LifetimeGone {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+// interactive: --bb is understood; what cannot be held is cancelled.
+func interactive(t *testing.T, s *site) {
+	out, err := s.Try(slurmtest.Alice, "srun", "-N2", "--bb=#BB jobbb type=scratch", "sh", "-c", "bbctl ls $BB_JOB_STRIPED && echo $BB_JOB_STRIPED")
+	if err != nil || strings.Count(out, "bb://job-") != 2 {
+		t.Errorf("%s (%v)", out, err)
+	}
+	out, err = s.Try(slurmtest.Alice, "srun", "--bb=#BB jobbb type=scratch capacity=1.5GiB pool=memory", "true")
+	if err == nil {
+		t.Errorf("a wrong one ran: %s", out)
+	}
+}
+
+// persistent: a buffer outlives the job that makes it, and ends with the one that says so.
+func persistent(t *testing.T, s *site) {
+	store := s.folder(t, slurmtest.Alice, nil)
+	first := s.Submit(slurmtest.Alice, fmt.Sprintf("#BB create_persistent name=kept capacity=64MiB access_mode=striped type=scratch pool=memory backing=%s\necho x | bbctl put - $BB_PERSISTENT_STRIPED_kept/f\n", store))
+	s.completed(t, first)
+	second := s.Submit(slurmtest.Alice, "#BB persistentbb name=kept\nbbctl cat $BB_PERSISTENT_STRIPED_kept/f\n", "--dependency=afterok:"+first)
+	s.completed(t, second)
+	if got := s.Output(second); got != "x\n" {
+		t.Errorf("the second job: %s", got)
+	}
+	last := s.Submit(slurmtest.Alice, "#BB persistentbb name=kept\n#BB destroy_persistent name=kept\nbbctl cat $BB_PERSISTENT_STRIPED_kept/f\n")
+	s.completed(t, last)
+	s.over(t, last, 1)
+	if _, err := s.admin.BufferInfo(t.Context(), "kept"); client.KindOf(err) != client.ErrNotFound {
+		t.Errorf("it is still there: %v", err)
+	}
+	want(t, filepath.Join(store, "f"), "x\n")
+}
+
+// prologFails: a node whose daemon is down goes out of service with the reason, and its job
+// is held; when both are mended, it runs.
+func prologFails(t *testing.T, s *site) {
+	prolog := filepath.Join(s.Dir, "etc", "prolog")
+	text, err := os.ReadFile(prolog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(prolog, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer write(string(text))
+	write(strings.Replace(string(text), "--ready="+ready.String(), "--ready=1s", 1))
+	s.Nodes[2].Daemon.Stop()
+	job := s.Submit(slurmtest.Alice, "#BB jobbb type=scratch\nbbctl ls $BB_JOB_STRIPED && echo ran\n", "-w", "n3", "-N2")
+	s.Until("the node is out of service", func() bool { return s.Drained()["n3"] != "" })
+	s.Until("the job is held", func() bool { return s.Job(job)["Priority"] == "0" })
+	s.Nodes[2].Daemon.Start()
+	s.Run("root", "scontrol", "update", "NodeName=n3", "State=resume")
+	s.Run("root", "scontrol", "release", job)
+	s.completed(t, job)
+	if got := s.Output(job); !strings.HasSuffix(got, "ran\n") {
+		t.Errorf("it printed %q", got)
+	}
+	s.Until("nothing is left of it", func() bool {
+		for _, l := range s.runs(t, job) {
+			if l.State != client.LifetimeGone {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// killedInProlog: a daemon that does not answer, dies and comes back while a prolog waits
+// for it is waited for.
+func killedInProlog(t *testing.T, s *site) {
+	d := s.Nodes[1].Daemon
+	d.Pause()
+	job := s.Submit(slurmtest.Alice, "#BB jobbb type=scratch\nbbctl ls $BB_JOB_STRIPED && echo ran\n", "-w", "n2")
+	s.Until("the prolog waits", func() bool { return s.Job(job)["Reason"] == "Prolog" })
+	time.Sleep(time.Second)
+	d.Kill()
+	d.Start()
+	s.completed(t, job)
+	if got := s.Output(job); !strings.HasSuffix(got, "ran\n") {
+		t.Errorf("it printed %q", got)
+	}
+	s.over(t, job, 1)
+}
+
+// killedInJob: a job goes on when the daemon is back, and nothing that it committed is lost.
+func killedInJob(t *testing.T, s *site) {
+	store := s.folder(t, slurmtest.Alice, nil)
+	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%s
+set -e
+echo before | bbctl put - $BB_JOB_STRIPED/before
+touch %[1]s/.written
+while [ ! -e %[1]s/.back ]; do sleep 0.1; done
+bbctl cat $BB_JOB_STRIPED/before
+echo after | bbctl put - $BB_JOB_STRIPED/after
+`, store), "-w", "n1")
+	s.Until("it has written", func() bool { _, err := os.Stat(filepath.Join(store, ".written")); return err == nil })
+	s.Nodes[0].Daemon.Kill()
+	s.Nodes[0].Daemon.Start()
+	s.Run(slurmtest.Alice, "touch", filepath.Join(store, ".back"))
+	s.completed(t, job)
+	s.over(t, job, 1)
+	want(t, filepath.Join(store, "before"), "before\n")
+	want(t, filepath.Join(store, "after"), "after\n")
+}
+
+// killedInEpilog: an epilog does not wait for a daemon that is away, and the daemon hears of
+// it when it is back.
+func killedInEpilog(t *testing.T, s *site) {
+	store := s.folder(t, slurmtest.Alice, nil)
+	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%s
+set -e
+echo x | bbctl put - $BB_JOB_STRIPED/f
+touch %[1]s/.written
+while [ ! -e %[1]s/.go ]; do sleep 0.1; done
+`, store), "-w", "n3")
+	s.Until("it has written", func() bool { _, err := os.Stat(filepath.Join(store, ".written")); return err == nil })
+	s.Nodes[2].Daemon.Kill()
+	began := time.Now()
+	s.Run(slurmtest.Alice, "touch", filepath.Join(store, ".go"))
+	s.completed(t, job)
+	s.Until("the node is idle", func() bool {
+		return strings.TrimSpace(s.Run("root", "sinfo", "-h", "-n", "n3", "-o", "%T")) == "idle"
+	})
+	if took := time.Since(began); took > 12*time.Second {
+		t.Errorf("the epilog held the node for %v", took)
+	}
+	if l := s.runs(t, job)[0]; l.State == client.LifetimeGone {
+		t.Errorf("it is over before its node has said so: %+v", l)
+	}
+	s.Nodes[2].Daemon.Start()
+	s.over(t, job, 1)
+	want(t, filepath.Join(store, "f"), "x\n")
+	s.Until("the note is gone", func() bool {
+		return s.Nodes[2].Run("root", "sh", "-c", "ls "+node.DefaultDir+"/*.left 2>/dev/null || true") == ""
+	})
+}
+
+// controllerKilled: slurmctld dies and comes back while a job runs.
+func controllerKilled(t *testing.T, s *site) {
+	out := s.folder(t, slurmtest.Bob, nil)
+	job := s.Submit(slurmtest.Bob, fmt.Sprintf(`#BB jobbb type=scratch
+#BB stage_out type=file source=$BB_JOB_STRIPED/f destination=%[1]s/f
+set -e
+touch %[1]s/runs
+while [ ! -e %[1]s/go ]; do sleep 0.1; done
+echo x | bbctl put - $BB_JOB_STRIPED/f
+`, out), "-N2")
+	s.Until("it runs", func() bool { _, err := os.Stat(filepath.Join(out, "runs")); return err == nil })
+	// Killed before it has saved its state, slurmctld would start the job again. It saves when
+	// something changes, and not again within 5 s.
+	running := time.Now()
+	s.Until("slurmctld has saved its state", func() bool {
+		s.Run("root", "scontrol", "update", "JobId="+job, "Comment="+fmt.Sprint(time.Now().Unix()))
+		time.Sleep(500 * time.Millisecond)
+		state, err := os.Stat(filepath.Join(s.Dir, "state", "job_state"))
+		return err == nil && state.ModTime().After(running)
+	})
+	s.StopController(true)
+	s.Run(slurmtest.Bob, "touch", filepath.Join(out, "go"))
+	s.StartController()
+	s.completed(t, job)
+	s.over(t, job, 1)
+	want(t, filepath.Join(out, "f"), "x\n")
+}
+
+// epilogLost: what a job has left whose epilog never ran is saved by a sweep, which leaves
+// jobs alone that run.
+func epilogLost(t *testing.T, s *site) {
+	store := s.folder(t, slurmtest.Alice, nil)
+	epilog := filepath.Join(s.Dir, "etc", "epilog")
+	if err := os.Rename(epilog, epilog+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(epilog, []byte("#!/bin/sh\nrm -f "+node.DefaultDir+"/*\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf("#BB jobbb type=scratch backing=%s\necho x | bbctl put - $BB_JOB_STRIPED/f\n", store)
+	lost := s.Submit(slurmtest.Alice, script)
+	s.completed(t, lost)
+	if err := os.Rename(epilog+".away", epilog); err != nil {
+		t.Fatal(err)
+	}
+	runs := s.Submit(slurmtest.Bob, fmt.Sprintf("#BB jobbb type=scratch\ntouch %[1]s/runs\nwhile [ ! -e %[1]s/go ]; do sleep 0.1; done\nbbctl ls $BB_JOB_STRIPED\n", s.folder(t, slurmtest.Bob, nil)))
+	s.Until("it runs", func() bool { list := s.runs(t, runs); return len(list) == 1 && s.Job(runs)["Reason"] == "None" })
+	if out, err := s.Nodes[1].Bbctl("root", "slurm", "sweep"); err != nil || !strings.HasSuffix(out, "1 jobs ended\n") {
+		t.Errorf("the sweep: %s (%v)", out, err)
+	}
+	s.Until("nothing is left of job "+lost, func() bool { return s.runs(t, lost)[0].State == client.LifetimeGone })
+	want(t, filepath.Join(store, "f"), "x\n")
+	if l := s.runs(t, runs)[0]; l.State != client.LifetimeOpen {
+		t.Errorf("a job that runs is %s", l.State)
+	}
+	s.Run(slurmtest.Bob, "scancel", runs)
+	s.over(t, runs, 1)
+}
+
+// idsAgain: a slurmctld that has lost its state gives ids again that were used. The jobs are
+// not taken for those that had them.
+func idsAgain(t *testing.T, s *site) {
+	used := map[string]int{}
+	for _, l := range s.runs(t, "") {
+		used[l.Job]++
+	}
+	s.StopController(false)
+	s.Run("root", "sh", "-c", "rm -rf "+s.Dir+"/state/*")
+	s.StartController()
+	s.Until("the nodes are back", func() bool {
+		return strings.Count(s.Run("root", "sinfo", "-h", "-N", "-o", "%N %T"), " idle") == 3
+	})
+	for next := 1; used[fmt.Sprint(next)] == 0; next++ {
+		s.Submit(slurmtest.Bob, "true\n")
+	}
+	// The output of whoever had the id is another user's, perhaps.
+	job := s.Submit(slurmtest.Bob, "#BB jobbb type=scratch\nbbctl ls $BB_JOB_STRIPED && echo ran\n", "-N3", "--output="+s.Work+"/again.%j")
+	old := used[job]
+	if old == 0 {
+		t.Fatalf("id %s is new", job)
+	}
+	s.completed(t, job)
+	want(t, filepath.Join(s.Work, "again."+job), "ran\n")
+	s.Until("it is over", func() bool {
+		list := s.runs(t, job)
+		return len(list) == old+1 && list[0].State == client.LifetimeGone && list[0].UID == slurmtest.BobUID
+	})
+}
