@@ -4,18 +4,14 @@ package bench
 
 import (
 	"encoding/json"
-	"os/exec"
-	"path/filepath"
 	"testing"
+
+	"forebay/internal/bbdtest"
 )
 
 // TestLibfabricRow measures row 6 with a real daemon over a real libfabric.
 func TestLibfabricRow(t *testing.T) {
-	bbd := filepath.Join(t.TempDir(), "bbd-ofi")
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "ofi", "-o", bbd, "forebay/cmd/bbd").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
-	out, err := command(t, "--quick", "--size", "16MiB", "--bbd", bbd, "--dir", t.TempDir(), "6")
+	out, err := command(t, "--quick", "--size", "16MiB", "--bbd", bbdtest.Binary(t), "--dir", t.TempDir(), "6")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
