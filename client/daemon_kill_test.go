@@ -3,7 +3,10 @@ package client
 import (
 	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 )
 
 // TestDaemonKilledAfterSync: a file of which something was committed goes on after
@@ -49,5 +52,37 @@ func TestDaemonKilledWhileGrowing(t *testing.T) {
 	check(t, w.Close())
 	if got := readAll(t, b, "k"); !bytes.Equal(got, data) {
 		t.Error("content differs")
+	}
+}
+
+// TestDaemonKilledDuringDrain: a drain whose daemon dies has not succeeded. It begins again
+// when the daemon is back, and then everything is on the store.
+func TestDaemonKilledDuringDrain(t *testing.T) {
+	ctx := t.Context()
+	d, c, _ := daemonClient(t)
+	store := t.TempDir()
+	must[BufferSpec](t)(c.CreateBuffer(ctx, BufferSpec{Name: "slow", Backing: "file://" + store, FlushLimit: 4 << 20}))
+	data := random(24 << 20)
+	check(t, c.Buffer("slow").WriteFile(ctx, "k", data, 0))
+	type end struct {
+		report Report
+		err    error
+	}
+	ended, began := make(chan end, 1), make(chan struct{}, 1000)
+	go func() {
+		r, err := c.Drain(ctx, "slow", 0, func(Progress) { began <- struct{}{} })
+		ended <- end{r, err}
+	}()
+	<-began
+	d.Kill()
+	select {
+	case e := <-ended:
+		t.Fatalf("without a daemon, the drain ended: %+v (%v)", e.report, e.err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	d.Start()
+	e := <-ended
+	if got, err := os.ReadFile(filepath.Join(store, "k")); e.err != nil || !bytes.Equal(got, data) {
+		t.Errorf("the drain ended with %v, and the store has %d bytes (%v)", e.err, len(got), err)
 	}
 }

@@ -2,9 +2,8 @@ package client
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -14,10 +13,10 @@ import (
 
 // stream carries out one request that has many replies, or takes long, on a connection
 // of its own: a consumer that is slow, or leaves, holds up nobody else then, and the
-// daemon notices at once. Each is called for every reply, on this goroutine; it may
-// return io.EOF to leave.
+// daemon notices at once. Each is called for every reply, on this goroutine; its error
+// ends the request. A connection that ends before the last reply has broken.
 func (c *Client) stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(message, data []byte) error) error {
-	s, _, err := c.dialer.dial(ctx)
+	s, _, err := c.dialer.redial(ctx, time.Now().Add(c.o.RetryFor))
 	if err != nil {
 		return err
 	}
@@ -25,13 +24,8 @@ func (c *Client) stream(ctx context.Context, typ wire.Type, m proto.Message, dat
 	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
 	defer stop()
 	err = s.follow(typ, m, data, each)
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
+	if err != nil && ctx.Err() != nil {
 		return cancelled(ctx)
-	case errors.Is(err, io.EOF):
-		return nil
 	}
 	return err
 }
