@@ -418,7 +418,7 @@ func (r *request) lease(m *wire.LeaseRequest) (proto.Message, error) {
 		return nil, bb.E(bb.Invalid, "lease", b.address(""), fmt.Sprintf("%d bytes were asked for", m.Bytes))
 	}
 	size := min(max(m.Bytes, s.d.cfg.Limits.LeaseMin), s.d.cfg.Limits.LeaseMax, s.d.room.share())
-	l, err := s.d.room.lease(r.ctx, leaseRequest{buffer: b, uid: s.cred.uid, client: s.id, bytes: size})
+	l, err := s.d.room.lease(r.ctx, leaseRequest{buffer: b, uid: s.cred.uid, client: s.id, bytes: size, fits: min(max(m.Fits, 0), size)})
 	if err != nil {
 		return nil, bb.Wrap("lease", b.address(""), err)
 	}

@@ -45,6 +45,7 @@ type leaseRequest struct {
 	client uint64 // the session; 0: the daemon itself
 	bytes  int64  // wanted: a segment of this size or less
 	min    int64  // bytes that must fit into it
+	fits   int64  // bytes that should
 	noWait bool   // fail rather than wait
 }
 
@@ -169,7 +170,21 @@ func (r *room) try(w *waiter) (store.Lease, error) {
 		}
 		bytes = min(bytes, max(left, store.Unit))
 	}
-	return r.d.store.Lease(store.LeaseRequest{Buffer: spec.Name, UID: w.uid, Bytes: bytes, Min: w.min})
+	return r.segment(w, bytes)
+}
+
+// segment leases one that has room for what should fit, if there is one: an unfinished
+// segment that is too small would come back, and be the next to be leased again.
+func (r *room) segment(w *waiter, bytes int64) (store.Lease, error) {
+	q := store.LeaseRequest{Buffer: w.buffer.name, UID: w.uid, Bytes: bytes, Min: w.min}
+	if q.Min < w.fits {
+		q.Min = w.fits
+		if l, err := r.d.store.Lease(q); err == nil {
+			return l, nil
+		}
+		q.Min = w.min
+	}
+	return r.d.store.Lease(q)
 }
 
 // run makes room and grants segments until the daemon stops.
@@ -279,7 +294,7 @@ func (r *room) watermarks(capacity int64) admit.Watermarks {
 }
 
 func (r *room) grant(w *waiter, bytes int64) {
-	lease, err := r.d.store.Lease(store.LeaseRequest{Buffer: w.buffer.name, UID: w.uid, Bytes: bytes, Min: w.min})
+	lease, err := r.segment(w, bytes)
 	if errors.Is(err, store.ErrNoRoom) {
 		// Free, but in pieces, or in another user's regions: more of it must become free.
 		w.refused++

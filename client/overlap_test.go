@@ -3,8 +3,10 @@ package client
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 func TestComesTooEarly(t *testing.T) {
@@ -86,4 +88,22 @@ func TestOverlaps(t *testing.T) {
 			check(t, b.Remove(ctx, "f"))
 		}
 	}
+}
+
+// TestReserveBesideUnfinished: what others have left unfinished is too small for a large
+// reservation, however much of it there is.
+func TestReserveBesideUnfinished(t *testing.T) {
+	d, local, _ := daemonClient(t)
+	b := local.Buffer("b")
+	ctx := context.Background()
+	for i := range 12 {
+		c := must[*Client](t)(Dial(ctx, Options{Address: "unix://" + d.Socket}))
+		defer c.Close()
+		check(t, c.Buffer("b").WriteFile(ctx, fmt.Sprint(i), random(100_000), 0))
+	}
+	time.Sleep(2 * idleFor) // they give their leases back, which are unfinished segments
+	f := must[*File](t)(b.Create(ctx, "large"))
+	copy(must[[]byte](t)(f.Reserve(MaxReserve)), random(MaxReserve))
+	check(t, f.Publish(MaxReserve))
+	check(t, f.Close())
 }

@@ -85,7 +85,8 @@ type lease struct {
 type grant struct {
 	session *session
 	bytes   int64
-	ahead   bool // nobody needs it yet
+	fits    int64 // that somebody waits for, records included; 0: nobody does
+	ahead   bool  // nobody needs it yet
 
 	asked  sync.Once
 	call   *call
@@ -212,7 +213,7 @@ func (sp *space) tryTake(s *session, h holder, want, least, credits int64) (clai
 		return got, sp.used(s, at.len())
 	}
 	if sp.mu.next == nil {
-		sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, least)}
+		sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, least), fits: least + recordBase + credits*recordItem + dataAlign}
 	}
 	return got, sp.mu.next
 }
@@ -273,7 +274,7 @@ func (sp *space) nextSize(s *session, need int64) int64 {
 // ask sends the request, once.
 func (g *grant) ask(ctx context.Context, buffer string) {
 	g.asked.Do(func() {
-		g.call, g.unsent = g.session.start(ctx, wire.Type_TYPE_LEASE, &wire.LeaseRequest{Buffer: buffer, Bytes: g.bytes}, nil, &g.reply)
+		g.call, g.unsent = g.session.start(ctx, wire.Type_TYPE_LEASE, &wire.LeaseRequest{Buffer: buffer, Bytes: g.bytes, Fits: g.fits}, nil, &g.reply)
 	})
 }
 

@@ -2381,6 +2381,7 @@ type LeaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
 	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Fits          int64                  `protobuf:"varint,3,opt,name=fits,proto3" json:"fits,omitempty"` // bytes for which a segment should have room, records included
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2425,6 +2426,13 @@ func (x *LeaseRequest) GetBuffer() string {
 func (x *LeaseRequest) GetBytes() int64 {
 	if x != nil {
 		return x.Bytes
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetFits() int64 {
+	if x != nil {
+		return x.Fits
 	}
 	return 0
 }
@@ -5027,10 +5035,11 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"generation\x12-\n" +
 	"\aextents\x18\x03 \x01(\v2\x13.forebay.v1.ExtentsR\aextents\x12%\n" +
 	"\x0ealready_closed\x18\x04 \x01(\bR\ralreadyClosed\x12\x1c\n" +
-	"\tcommitted\x18\x05 \x01(\x04R\tcommitted\"<\n" +
+	"\tcommitted\x18\x05 \x01(\x04R\tcommitted\"P\n" +
 	"\fLeaseRequest\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\xb5\x01\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x12\n" +
+	"\x04fits\x18\x03 \x01(\x03R\x04fits\"\xb5\x01\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12*\n" +
 	"\x06region\x18\x02 \x01(\v2\x12.forebay.v1.RegionR\x06region\x12\x16\n" +
