@@ -489,8 +489,10 @@ func (h *Hooks) waiting(ctx context.Context, r *record, verb string, wait time.D
 	return a
 }
 
-// mark writes down how a stage stands.
+// mark writes down how a stage stands, and keeps what other verbs have written meanwhile:
+// a teardown in a hurry runs beside the data-out that it ends.
 func (h *Hooks) mark(r *record, verb, state, message string) error {
+	h.records().refresh(r)
 	r.Stages[verb] = stage{State: state, Message: message, Since: time.Now().Round(0).UTC()}
 	err := h.records().save(r)
 	if err != nil {
@@ -522,7 +524,7 @@ func (h *Hooks) persist(ctx context.Context, r *record, verb string, limit time.
 		h.note(ctx, r, text)
 		h.log("job %s: %s", r.Job.ID, text)
 		if !pause(ctx, wait) {
-			return context.Cause(ctx)
+			return err
 		}
 		// A teardown in a hurry does not wait for us.
 		if now, err := h.records().load(r.Job.ID); err == nil && now.sameLife(&r.Job) && now.over() {

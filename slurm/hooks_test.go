@@ -104,6 +104,22 @@ func TestRecords(t *testing.T) {
 	if err := rs.begin(again); err != nil || !again.Created.Equal(first.Created) {
 		t.Errorf("setup done again: %v, made %v and %v", err, first.Created, again.Created)
 	}
+	// Two verbs of a life write at the same time.
+	other, err := rs.load("7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &Hooks{Settings: Settings{Folder: rs.dir}}
+	if err := errors.Join(h.mark(other, "teardown", stateDone, ""), h.mark(again, "data-out", stateFailed, "x")); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := rs.load("7"); err != nil || !now.over() || now.Stages["data-out"].Message != "x" {
+		t.Errorf("one verb has overwritten another: %+v %v", now, err)
+	}
+	delete(again.Stages, "teardown")
+	if err := rs.save(again); err != nil {
+		t.Fatal(err)
+	}
 	second := life("b")
 	if err := rs.begin(second); err != nil {
 		t.Fatal(err)

@@ -146,6 +146,19 @@ func (rs records) save(r *record) error {
 	return writeWhole(file, append(text, '\n'), 0o600)
 }
 
+// refresh takes over how the stages of the same life stand now.
+func (rs records) refresh(r *record) {
+	now, err := readRecord(either(r.file, rs.file(r.Job.ID)))
+	if err != nil || !now.sameLife(&r.Job) {
+		return
+	}
+	for verb, s := range now.Stages {
+		if s.Since.After(r.Stages[verb].Since) {
+			r.Stages[verb] = s
+		}
+	}
+}
+
 // aside is where a record lies whose job has a newer life.
 func (rs records) aside(r *record) string {
 	return filepath.Join(rs.dir, "old", r.Job.ID+"."+either(r.Buffer, "none")+".json")

@@ -10,7 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"forebay/client"
 	"forebay/internal/bb"
@@ -122,7 +125,12 @@ func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error)
 	for i := range jobs {
 		known[jobs[i].ID] = &jobs[i]
 	}
-	var done []Reaped
+	var (
+		mu   sync.Mutex // guards done
+		done []Reaped
+		work errgroup.Group
+	)
+	work.SetLimit(reapAtOnce)
 	for _, sub := range []string{"", "old"} {
 		list, bad := h.records().all(sub)
 		err = errors.Join(err, bad)
@@ -132,12 +140,26 @@ func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error)
 			case forget:
 				err = errors.Join(err, h.records().forget(file, r))
 			case end:
-				done = append(done, Reaped{Job: r.Job.ID, Buffer: r.Buffer, Answer: h.reap(ctx, r, j, file)})
+				work.Go(func() error {
+					a := h.reap(ctx, r, j, file)
+					mu.Lock()
+					defer mu.Unlock()
+					done = append(done, Reaped{Job: r.Job.ID, Buffer: r.Buffer, Answer: a})
+					return nil
+				})
 			}
 		}
 	}
+	_ = work.Wait() // each says in its answer how it went
+	slices.SortFunc(done, func(a, b Reaped) int { return strings.Compare(a.Job, b.Job) })
 	return done, err
 }
+
+// What cannot be ended is not in the way of the others: it is tried for so long each time.
+const (
+	reapAtOnce = 8
+	reapTime   = time.Minute
+)
 
 type fate int
 
@@ -178,6 +200,8 @@ func (h *Hooks) reap(ctx context.Context, r *record, j *JobInfo, file string) An
 	if !r.done("post-run") && j != nil && r.sameLife(j) {
 		r.Well = j.endedWell() // it is over, so nothing of it runs
 	}
+	ctx, cancel := context.WithTimeout(ctx, reapTime)
+	defer cancel()
 	a := h.teardown(ctx, r, false)
 	h.log("job %s is over for Slurm, its buffer %s was still there: %s %s", r.Job.ID, r.Buffer, a.State, a.Message)
 	if a.State != stateDone {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -223,12 +224,12 @@ func (l *luaApp) newReap() *cobra.Command {
 			}), err)
 		},
 	}
-	cmd.Flags().DurationVar(&quiet, "quiet", slurm.Quiet, "leave jobs alone for which something was done so long ago")
+	cmd.Flags().DurationVar(&quiet, "quiet", slurm.Quiet, "leave jobs alone for which something was done so long ago; a verb that works says so every ten seconds")
 	return cmd
 }
 
 func (l *luaApp) newTend() *cobra.Command {
-	var pools, reap time.Duration
+	var pools, reap, quiet time.Duration
 	cmd := &cobra.Command{
 		Use: "tend", Short: "Do pools and reap again and again, beside slurmctld", Args: cobra.NoArgs,
 		Long: `Counts the pools and looks for buffers of jobs that Slurm has forgotten, again and
@@ -238,33 +239,48 @@ again, as the user that slurmctld runs as. What fails is said, and tried again.`
 			if err != nil {
 				return err
 			}
-			return l.tend(cmd.Context(), h, pools, reap)
+			return l.tend(cmd.Context(), h, pools, reap, quiet)
 		},
 	}
 	cmd.Flags().DurationVar(&pools, "pools", 10*time.Second, "time between two counts")
 	cmd.Flags().DurationVar(&reap, "reap", time.Minute, "time between two looks for forgotten jobs")
+	cmd.Flags().DurationVar(&quiet, "quiet", slurm.Quiet, "leave jobs alone for which something was done so long ago; a verb that works says so every ten seconds")
 	return cmd
 }
 
-func (l *luaApp) tend(ctx context.Context, h *slurm.Hooks, pools, reap time.Duration) error {
+func (l *luaApp) tend(ctx context.Context, h *slurm.Hooks, pools, reap, quiet time.Duration) error {
 	if pools <= 0 || reap <= 0 {
 		return usage("--pools and --reap must be longer than nothing")
 	}
-	count, look := time.NewTicker(pools), time.NewTicker(reap)
-	defer count.Stop()
-	defer look.Stop()
+	var both sync.WaitGroup
+	both.Go(func() {
+		l.again(ctx, "pools", pools, func() error {
+			_, err := h.Pools(ctx)
+			return err
+		})
+	})
+	both.Go(func() {
+		l.again(ctx, "reap", reap, func() error {
+			_, err := h.Reap(ctx, quiet)
+			return err
+		})
+	})
+	both.Wait()
+	return nil
+}
+
+// again does something at once and then every so often until ctx ends.
+func (l *luaApp) again(ctx context.Context, what string, every time.Duration, do func() error) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
 	for {
-		if _, err := h.Pools(ctx); err != nil && ctx.Err() == nil {
-			fmt.Fprintln(l.err, "bbctl slurm tend: pools:", err)
+		if err := do(); err != nil && ctx.Err() == nil {
+			fmt.Fprintf(l.err, "bbctl slurm tend: %s: %v\n", what, err)
 		}
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-count.C:
-		case <-look.C:
-			if _, err := h.Reap(ctx, slurm.Quiet); err != nil && ctx.Err() == nil {
-				fmt.Fprintln(l.err, "bbctl slurm tend: reap:", err)
-			}
+			return
+		case <-ticker.C:
 		}
 	}
 }
