@@ -144,7 +144,11 @@ func (a *app) look(ctx context.Context, in *slurm.PlanInput) error {
 		return err
 	}
 	for _, b := range s.Buffers {
-		in.Flows = append(in.Flows, slurm.Flow{Buffer: b.Name, Backing: b.Backing, Rate: b.Rate})
+		f := slurm.Flow{Buffer: b.Name, Backing: b.Backing}
+		if b.Queued > 0 { // else the rate is that of a flow which has ended
+			f.Rate = b.Rate
+		}
+		in.Flows = append(in.Flows, f)
 	}
 	in.Nodes, err = c.Nodes(ctx)
 	if client.KindOf(err) == client.ErrUnsupported { // the daemon is alone
