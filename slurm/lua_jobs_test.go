@@ -28,6 +28,9 @@ type luaCluster struct {
 
 func startLua(t *testing.T) *luaCluster {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("daemons and hooks are processes of their own")
+	}
 	s := slurm.Settings{
 		Folder: "@DIR@/etc", Cluster: "test", Words: []string{"BB"}, Pools: []string{"memory"}, Default: "memory", Granule: 1 << 20,
 		Bbctl:        []string{"@BBCTL@", "--socket", "tcp://127.0.0.11:7481,tcp://127.0.0.12:7481", "--key-file", "@DIR@/etc/key"},
