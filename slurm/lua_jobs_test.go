@@ -15,6 +15,7 @@ import (
 	"forebay/internal/bbdtest"
 	"forebay/internal/slurmtest"
 	"forebay/slurm"
+	"forebay/slurm/node"
 )
 
 // luaCluster is a real Slurm with burst_buffer/lua, and folders of a user's.
@@ -26,7 +27,8 @@ type luaCluster struct {
 	store  string
 }
 
-func startLua(t *testing.T) *luaCluster {
+// Both: with prologs and epilogs besides.
+func startLua(t *testing.T, both bool) *luaCluster {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("daemons and hooks are processes of their own")
@@ -39,8 +41,16 @@ func startLua(t *testing.T) *luaCluster {
 	files := s.Files()
 	// Slurm asks for the pools when it starts, and then every 30 seconds.
 	files["pools.json"] = `{"pools":[{"id":"memory","units":"bytes","granularity":1048576,"quantity":768,"free":768}]}`
+	conf := s.SlurmConf()
+	if both {
+		wrappers := node.Wrappers("@BBCTL@", "/usr/sbin:/usr/bin:/sbin:/bin", nil, nil)
+		for _, w := range wrappers {
+			files[w.Name] = w.Text
+		}
+		conf += node.SlurmConf("@DIR@/etc", wrappers, "forebay")
+	}
 	files["job_submit.lua"] = `dofile("@DIR@/etc/` + slurm.SubmitFile + `")` + "\n"
-	c := slurmtest.Start(t, slurmtest.Options{Conf: s.SlurmConf(), Files: files})
+	c := slurmtest.Start(t, slurmtest.Options{Conf: conf, Files: files})
 	l := &luaCluster{Cluster: c, t: t, bbctl: bbdtest.Bbctl(t), folder: filepath.Join(c.Dir, "etc"), store: filepath.Join(c.Work, "store")}
 	s.Folder = l.folder
 	for i, word := range s.Bbctl {
@@ -195,11 +205,12 @@ func (l *luaCluster) stage(job, state string) {
 const deadStore = "s3://bucket/x?endpoint=http://127.0.0.1:1&path_style=true"
 
 // TestLuaJobs runs jobs of many kinds at the same time: each scenario submits its own, and
-// is looked at when all are under way.
+// is looked at when all are under way. Prologs and epilogs are there too, and leave alone
+// what burst_buffer/lua has done.
 func TestLuaJobs(t *testing.T) {
-	c := startLua(t)
+	c := startLua(t, true)
 	scenarios := []func(*luaCluster) func(){
-		wholeWay, refused, heldThenReleased, runsWithoutInput, cancelledStagingIn, ignoresTerm, failing, array, manyNodes, requeued, twoUsers, persistent, draining, hurried,
+		wholeWay, refused, heldThenReleased, runsWithoutInput, cancelledStagingIn, ignoresTerm, failing, array, manyNodes, requeued, twoUsers, persistent, draining, hurried, byFeature,
 	}
 	var checks []func()
 	for _, s := range scenarios {
@@ -457,6 +468,17 @@ func hurried(l *luaCluster) func() {
 	}
 }
 
+// byFeature has no directives, and its buffer from the prolog.
+func byFeature(l *luaCluster) func() {
+	job := l.submit("BBCTL put STORE/in/a bb://$FOREBAY_BUFFER/a && BBCTL cat bb://$FOREBAY_BUFFER/a\n", "--constraint=forebay")
+	return func() {
+		if info := l.Wait(job); info["JobState"] != "COMPLETED" || l.Output(job) != "what was there" {
+			l.t.Errorf("%v: %s", info, l.Output(job))
+		}
+		l.Until("its buffer is gone", func() bool { return !strings.Contains(l.buffers(), "job-"+job+"-") })
+	}
+}
+
 // reaped is what is left of a job that Slurm has forgotten.
 func reaped(t *testing.T, l *luaCluster) {
 	const buffer = "job-4000000-0badcafe"
@@ -492,7 +514,7 @@ func reaped(t *testing.T, l *luaCluster) {
 // TestLuaRestarts ends slurmctld, in order and at once, while jobs are in each stage, and
 // the daemon that has what is to be copied out.
 func TestLuaRestarts(t *testing.T) {
-	c := startLua(t)
+	c := startLua(t, false)
 	c.tend("--pools", "1s", "--reap", "1s", "--quiet", "12s")
 	c.Run("root", "mkdir", "-m", "700", c.store+"/locked")
 	const write = `#BB jobbb capacity=1MiB
@@ -556,7 +578,7 @@ func TestDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := startLua(t)
+	c := startLua(t, false)
 	c.Run(slurmtest.Alice, "mkdir", "-p", c.store+"/alice/ckpt")
 	c.write("alice/in/data", "data")
 	replace := strings.NewReplacer("/lustre", c.store, "GiB", "MiB", "bbctl ", c.bbctl+" ", "#!/bin/bash\n", "")
