@@ -589,7 +589,16 @@ func TestDocs(t *testing.T) {
 	last := ""
 	for _, part := range parts[1:] {
 		script, _, _ := strings.Cut(part, "```")
-		last = c.Submit(slurmtest.Alice, replace.Replace(script))
+		script = replace.Replace(script)
+		var flags []string
+		if last != "" {
+			flags = []string{"--dependency=afterburstbuffer:" + last}
+		}
+		c.write("job.sh", "#!/bin/sh\n"+script)
+		if out, err := c.Nodes[0].Bbctl(slurmtest.Alice, "plan", c.store+"/job.sh"); err != nil || !strings.Contains(out, "fits now") {
+			t.Errorf("plan: %s (%v)\n%s", out, err, script)
+		}
+		last = c.Submit(slurmtest.Alice, script, flags...)
 		c.ended(last, "COMPLETED")
 		if strings.Contains(script, "stage_out") {
 			c.stored("alice/out."+last+"/result", "data")
