@@ -115,8 +115,8 @@ func Start(tb testing.TB, o Options) *Cluster {
 		c.Nodes = append(c.Nodes, n)
 		nodes = append(nodes, n.Name+"="+d.Dir)
 		d.Config = fmt.Sprintf(daemonConfig, n.Name, i+1) + o.Daemon
-		// The node's users have to reach the socket in it, and nothing else.
-		err := errors.Join(os.Chmod(d.Dir, 0o711), os.WriteFile(filepath.Join(d.Dir, "key"), []byte(strings.Repeat("0123456789abcdef", 4)), 0o600))
+		// The node's users have to reach the socket, and their own regions.
+		err := errors.Join(os.Chmod(d.Dir, 0o711), os.MkdirAll(d.Memory, 0o711), os.WriteFile(filepath.Join(d.Dir, "key"), []byte(strings.Repeat("0123456789abcdef", 4)), 0o600))
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -18,7 +18,7 @@ import (
 //
 //	JOB.json       of each job on the node: what run of it this is. Root's
 //	JOB.env        the variables that its tasks get. The user's, 0600
-//	JOB.opening    while its prolog runs
+//	JOB.opening    until its prolog has left them, or its epilog
 //	JOB.token      lets the user's programs elsewhere into the buffer. The user's, 0600
 //	KEY.left       a run that has left the node, and that no daemon could be told of yet
 type note struct {

@@ -24,11 +24,9 @@ func Prolog(ctx context.Context, c *Config, e *Env, dial Dial) error {
 	if err := c.makeDir(); err != nil {
 		return err
 	}
-	opening := c.file(e.Job, openingSuffix)
-	if err := writeFile(opening, nil, os.Geteuid(), os.Getegid()); err != nil {
+	if err := writeFile(c.file(e.Job, openingSuffix), nil, os.Geteuid(), os.Getegid()); err != nil {
 		return err
 	}
-	defer os.Remove(opening)
 	return c.prolog(ctx, e, dial)
 }
 
@@ -151,13 +149,17 @@ func (c *Config) leaveForTasks(ctx context.Context, e *Env, j *jobInfo, r *slurm
 }
 
 // leaveEnv leaves the variables of a job's tasks, of which there may be none: TaskProlog
-// waits for them.
+// waits for them. Where a prolog leaves none, the job is held or cancelled, and none of its
+// tasks is to begin before the epilog.
 func (c *Config) leaveEnv(e *Env, env []string) error {
 	var text strings.Builder
 	for _, line := range env {
 		text.WriteString(line + "\n")
 	}
-	return writeFile(c.file(e.Job, envSuffix), []byte(text.String()), int(e.UID), int(e.GID))
+	if err := writeFile(c.file(e.Job, envSuffix), []byte(text.String()), int(e.UID), int(e.GID)); err != nil {
+		return err
+	}
+	return bb.Wrap("prolog", e.Job, os.Remove(c.file(e.Job, openingSuffix)))
 }
 
 const (

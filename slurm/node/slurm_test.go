@@ -156,6 +156,7 @@ func TestSlurm(t *testing.T) {
 			return
 		}
 	}
+	t.Run("node lost", func(t *testing.T) { nodeLost(t, s.at(t)) }) // the last: it stays lost
 }
 
 // sound fails the test if something was left behind.
@@ -354,7 +355,7 @@ func wrong(t *testing.T, s *site) {
 			return now["JobState"] == "PENDING" && now["Priority"] == "0"
 		})
 		text := s.Run(slurmtest.Alice, "scontrol", "show", "job", job)
-		if !strings.Contains(text, "AdminComment=forebay: ") || !strings.Contains(text, reason) || s.Output(job) != "" {
+		if !strings.Contains(text, "AdminComment=forebay: ") || !strings.Contains(text, reason) || strings.Contains(s.Output(job), "ran") {
 			t.Errorf("%s: %s\n%s", directives, text, s.Output(job))
 		}
 		s.Run(slurmtest.Alice, "scancel", job)
@@ -594,4 +595,50 @@ func idsAgain(t *testing.T, s *site) {
 		list := s.runs(t, job)
 		return len(list) == old+1 && list[0].State == client.LifetimeGone && list[0].UID == slurmtest.BobUID
 	})
+}
+
+// nodeLost: what was dirty on a node that is lost with a job is an orphan until somebody
+// says that the node will not come back. Then it is in the bill, and the rest is saved.
+func nodeLost(t *testing.T, s *site) {
+	store := s.folder(t, slurmtest.Alice, nil)
+	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%[1]s flush_limit=10KB
+set -e
+echo here | bbctl put - $BB_JOB_STRIPED/here
+srun -N1 -n1 -w n3 sh -c 'head -c 1000000 /dev/zero | bbctl put - $BB_JOB_STRIPED/there'
+touch %[1]s/.written
+sleep 600
+`, store), "-w", "n1,n3", "-N2", "--no-requeue", "--output="+store+"/.out") // ids have begun again
+	s.Until("it has written", func() bool {
+		if state := s.Job(job)["JobState"]; state == "FAILED" {
+			text, _ := os.ReadFile(filepath.Join(store, ".out"))
+			t.Fatalf("the job failed: %s", text)
+		}
+		_, err := os.Stat(filepath.Join(store, ".written"))
+		return err == nil
+	})
+	s.Nodes[2].Lose()
+	s.Run("root", "scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=lost")
+	if got := s.Wait(job); got["JobState"] != "NODE_FAIL" {
+		t.Errorf("the job is %s", got["JobState"])
+	}
+	s.Until("what it has left is an orphan", func() bool {
+		list := s.runs(t, job)
+		return list[0].State == client.LifetimeOrphan && strings.Contains(list[0].Reason, "n3")
+	})
+	if out, err := s.Nodes[0].Bbctl("root", "orphans"); err != nil || !strings.Contains(out, "job-"+job+"-") || !strings.Contains(out, "n3") {
+		t.Errorf("orphans: %s (%v)", out, err)
+	}
+	if out, err := s.Nodes[0].Bbctl("root", "node", "forget", "n3"); err != nil {
+		t.Fatalf("%s (%v)", out, err)
+	}
+	s.Until("nothing is left", func() bool { return s.runs(t, job)[0].State == client.LifetimeGone })
+	l := s.runs(t, job)[0]
+	if l.Succeeded || l.Bill.Total != 1 || l.Bill.Bytes != 1000000 || !strings.HasSuffix(l.Bill.Files[0].Path, "/there") || !strings.Contains(l.Bill.Files[0].Reason, "n3") {
+		t.Errorf("what is known of it: %+v", l)
+	}
+	want(t, filepath.Join(store, "here"), "here\n")
+	wantNothing(t, filepath.Join(store, "there"))
+	if out, err := s.Nodes[0].Bbctl("root", "orphans"); err != nil || strings.Contains(out, "job-") {
+		t.Errorf("orphans: %s (%v)", out, err)
+	}
 }
