@@ -1,7 +1,6 @@
 package bbd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +38,7 @@ const (
 // keepLifetimes follows all lifetimes, and does what there is to do while it is this
 // daemon's turn.
 func (d *Daemon) keepLifetimes() {
-	k := &keeper{d: d, changed: make(chan []bb.Lifetime)}
+	k := &keeper{d: d, changed: make(chan []bb.Lifetime), later: map[string]time.Time{}}
 	d.wg.Go(k.follow)
 	var all []bb.Lifetime
 	for {
@@ -68,7 +67,17 @@ func (d *Daemon) keepLifetimes() {
 type keeper struct {
 	d       *Daemon
 	changed chan []bb.Lifetime
+	later   map[string]time.Time // when to look again at what is under way
 }
+
+// stalledLook is how often a job is looked at whose store refuses: it tries by itself.
+const stalledLook = 2 * time.Second
+
+// stalledError is why a job that is under way does not get on. It is not begun again: each
+// that waits takes a place among the tasks of a node.
+type stalledError struct{ error }
+
+func (e stalledError) Unwrap() error { return e.error }
 
 // follow hands on what the watch tells.
 func (k *keeper) follow() {
@@ -163,13 +172,18 @@ func (k *keeper) step(l bb.Lifetime) (bb.Lifetime, bool) {
 		}
 		return l, false
 	}
-	if now.Before(l.Next) {
+	if now.Before(l.Next) || now.Before(k.later[l.Key]) {
 		return l, false
 	}
+	delete(k.later, l.Key)
 	done, err := k.finish(ctx, &l)
+	var stalled stalledError
 	switch {
 	case d.ctx.Err() != nil:
 		return l, false
+	case errors.As(err, &stalled):
+		k.later[l.Key] = now.Add(stalledLook)
+		return k.stalled(ctx, &l, stalled)
 	case err != nil:
 		return k.failed(ctx, &l, err)
 	case done:
@@ -190,14 +204,28 @@ func (k *keeper) change(ctx context.Context, l *bb.Lifetime, change func(*bb.Lif
 	return now, true
 }
 
+// stalled makes an orphan of a lifetime whose job goes on.
+func (k *keeper) stalled(ctx context.Context, l *bb.Lifetime, why error) (bb.Lifetime, bool) {
+	if l.State == bb.LifetimeOrphan && l.Reason == why.Error() {
+		return *l, false
+	}
+	if l.State != bb.LifetimeOrphan {
+		k.d.log.Warn("what a job has left cannot be saved yet", "job", l.Key, "err", why)
+		k.orphanOf(ctx, l)
+	}
+	return k.change(ctx, l, func(now *bb.Lifetime) {
+		if now.State != bb.LifetimeGone {
+			now.State, now.Reason = bb.LifetimeOrphan, why.Error()
+		}
+	})
+}
+
 // failed makes an orphan of a lifetime, to be tried again.
 func (k *keeper) failed(ctx context.Context, l *bb.Lifetime, why error) (bb.Lifetime, bool) {
 	if l.Attempt == 0 {
 		k.d.log.Warn("what a job has left cannot be saved yet", "job", l.Key, "err", why)
 	}
-	if b, err := k.d.buffer(ctx, cmp.Or(l.Buffer, "-")); err == nil {
-		k.orphan(ctx, b)
-	}
+	k.orphanOf(ctx, l)
 	pause := min(keepPauseMax, keepPauseMin<<min(l.Attempt, 10))
 	return k.change(ctx, l, func(now *bb.Lifetime) {
 		if now.State == bb.LifetimeGone {
@@ -208,15 +236,18 @@ func (k *keeper) failed(ctx context.Context, l *bb.Lifetime, why error) (bb.Life
 	})
 }
 
-// orphan marks a buffer, for whoever lists buffers.
-func (k *keeper) orphan(ctx context.Context, b *buffer) {
-	spec, err := k.d.meta.Buffer(ctx, b.name)
+// orphanOf marks a lifetime's buffer, for whoever lists buffers.
+func (k *keeper) orphanOf(ctx context.Context, l *bb.Lifetime) {
+	if l.Buffer == "" {
+		return
+	}
+	spec, err := k.d.meta.Buffer(ctx, l.Buffer)
 	if err != nil || spec.State != bb.BufferActive {
 		return
 	}
 	spec.State = bb.BufferOrphan
 	if _, err := k.d.meta.UpdateBuffer(ctx, spec); err != nil {
-		k.d.log.Warn("marking an orphan", "buffer", b.name, "err", err)
+		k.d.log.Warn("marking an orphan", "buffer", l.Buffer, "err", err)
 	}
 }
 
@@ -284,7 +315,7 @@ func (k *keeper) ran(ctx context.Context, j meta.Job, tasks []meta.Task) (meta.J
 	}
 	if err == nil && status.State == meta.JobRunning {
 		if t := status.Tally.LastError; t != "" {
-			return status, bb.E(bb.Unavailable, string(j.Kind), bb.Address{Buffer: j.Buffer}.String(), t)
+			return status, stalledError{bb.E(bb.Unavailable, string(j.Kind), bb.Address{Buffer: j.Buffer}.String(), t)}
 		}
 		err = errNotYet
 	}
@@ -344,7 +375,9 @@ func (k *keeper) drain(ctx context.Context, l *bb.Lifetime, b *buffer) error {
 	for _, path := range left {
 		return bb.E(bb.Busy, "drain", b.address(path), "it went from node to node meanwhile")
 	}
-	if err := b.carriedOut(ctx); err != nil {
+	brief, cancel := context.WithTimeout(ctx, stalledLook)
+	defer cancel()
+	if err := b.carriedOut(brief); err != nil {
 		return err
 	}
 	if b.spec().Receipt {

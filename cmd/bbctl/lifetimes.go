@@ -101,7 +101,11 @@ func (a *app) jobStatus(cmd *cobra.Command, job string) error {
 func (a *app) printLifetime(l *client.Lifetime) {
 	fmt.Fprintf(a.out, "job %s of %s (%s), since %s: %s\n", l.Job, cmp.Or(l.User, fmt.Sprint("uid ", l.UID)), cmp.Or(l.Cluster, "-"), l.Created.Format(time.DateTime), standing(l))
 	if l.Reason != "" {
-		fmt.Fprintf(a.out, "not saved yet, after %d attempts: %s\n", l.Attempt, l.Reason)
+		attempts := ""
+		if l.Attempt > 0 {
+			attempts = fmt.Sprintf(", after %d attempts", l.Attempt)
+		}
+		fmt.Fprintf(a.out, "not saved yet%s: %s\n", attempts, l.Reason)
 	}
 	var buffers []string
 	if l.Buffer != "" {
