@@ -4,6 +4,7 @@ package ofi
 
 import (
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,17 +58,26 @@ func newLoop(d *device, opts Options) *loop {
 
 func (l *loop) run() {
 	defer close(l.ended)
+	last := time.Now() // that something happened
 	for round := 0; l.work(); round++ {
 		l.rounds.Add(1)
-		n := l.take(l.spin)
+		n := l.take()
 		if n == 0 || round%eventRounds == 0 {
 			n += l.events()
 		}
 		stalled := l.retry()
-		if n > 0 {
-			continue
+		switch {
+		case n > 0:
+			last = time.Now()
+			fallthrough
+		case time.Since(last) < l.spin:
+			// Who has waited for what has come goes on here and now, not when another
+			// thread has woken.
+			runtime.Gosched()
+		default:
+			l.sleep(stalled)
+			last = time.Now()
 		}
-		l.sleep(stalled)
 	}
 }
 
@@ -130,8 +140,8 @@ func (l *loop) stop() {
 }
 
 // take handles completions, and returns how many.
-func (l *loop) take(spin time.Duration) int {
-	n, err := l.dev.read(l.done, spin)
+func (l *loop) take() int {
+	n, err := l.dev.read(l.done)
 	if err != nil {
 		l.log.Error("the fabric's completion queue failed, all connections end", "err", err)
 		l.broken.Store(true)
@@ -229,7 +239,7 @@ func (l *loop) detach(c *conn) {
 		}
 		// What it completed before stands in the queue, among others': no more than fit there.
 		for left := l.dev.room(); left > 0; {
-			n := l.take(0)
+			n := l.take()
 			if n == 0 {
 				break
 			}

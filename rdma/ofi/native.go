@@ -375,9 +375,9 @@ func (d *device) sleep(limit time.Duration) error {
 
 type completion = C.struct_fb_done
 
-// read takes completions, looking for them for so long.
-func (d *device) read(done []completion, spin time.Duration) (int, error) {
-	n := C.fb_read(d.d, &done[0], C.int(len(done)), C.int64_t(spin))
+// read takes what completions there are.
+func (d *device) read(done []completion) (int, error) {
+	n := C.fb_read(d.d, &done[0], C.int(len(done)))
 	return int(n), check("fi_cq_read", n)
 }
 

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 // libfabric's cache of registrations keeps memory registered that was closed, and tells by hooks
@@ -292,13 +291,6 @@ int fb_recv(struct fb_endpoint *e, uintptr_t buf, size_t len, uintptr_t desc, ui
 	return (int)fi_recv(e->ep, (void *)buf, len, (void *)desc, FI_ADDR_UNSPEC, (void *)context);
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static uint64_t tag_of(void *context)
 {
 	return context ? ((struct fb_context *)context)->tag : 0;
@@ -313,32 +305,27 @@ static int report(const struct fi_cq_msg_entry *entries, ssize_t n, struct fb_do
 	return (int)n;
 }
 
-// fb_read takes completions, and looks for them for up to spin_ns.
-int fb_read(struct fb_device *d, struct fb_done *done, int max, int64_t spin_ns)
+// fb_read takes what completions there are.
+int fb_read(struct fb_device *d, struct fb_done *done, int max)
 {
 	struct fi_cq_msg_entry entries[BATCH];
-	int64_t until = spin_ns > 0 ? now_ns() + spin_ns : 0;
-	for (;;) {
-		ssize_t n = fi_cq_read(d->cq, entries, max < BATCH ? max : BATCH);
-		if (n > 0)
-			return report(entries, n, done);
-		if (n == -FI_EAVAIL) {
-			struct fi_cq_err_entry e;
-			memset(&e, 0, sizeof(e));
-			n = fi_cq_readerr(d->cq, &e, 0);
-			if (n > 0) {
-				*done = (struct fb_done){
-					.tag = tag_of(e.op_context), .len = e.len,
-					.err = e.err ? e.err : FI_EOTHER, .prov = e.prov_errno,
-				};
-				return 1;
-			}
+	ssize_t n = fi_cq_read(d->cq, entries, max < BATCH ? max : BATCH);
+
+	if (n > 0)
+		return report(entries, n, done);
+	if (n == -FI_EAVAIL) {
+		struct fi_cq_err_entry e;
+		memset(&e, 0, sizeof(e));
+		n = fi_cq_readerr(d->cq, &e, 0);
+		if (n > 0) {
+			*done = (struct fb_done){
+				.tag = tag_of(e.op_context), .len = e.len,
+				.err = e.err ? e.err : FI_EOTHER, .prov = e.prov_errno,
+			};
+			return 1;
 		}
-		if (n < 0 && n != -FI_EAGAIN && n != -FI_EINTR)
-			return (int)n;
-		if (!until || now_ns() >= until)
-			return 0;
 	}
+	return n < 0 && n != -FI_EAGAIN && n != -FI_EINTR ? (int)n : 0;
 }
 
 int fb_read_event(struct fb_device *d, struct fb_event *e)

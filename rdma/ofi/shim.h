@@ -110,7 +110,7 @@ int fb_send(struct fb_endpoint *e, uintptr_t buf, size_t len, uintptr_t desc, ui
 int fb_inject(struct fb_endpoint *e, uintptr_t buf, size_t len);
 int fb_recv(struct fb_endpoint *e, uintptr_t buf, size_t len, uintptr_t desc, uintptr_t context);
 
-int fb_read(struct fb_device *d, struct fb_done *done, int max, int64_t spin_ns);
+int fb_read(struct fb_device *d, struct fb_done *done, int max);
 int fb_read_event(struct fb_device *d, struct fb_event *e);
 int fb_sleep(struct fb_device *d, int timeout_ms);
 void fb_wake(int fd);
