@@ -84,7 +84,7 @@ const notePrefix = "forebay: "
 func (c Commands) Note(ctx context.Context, id, text string) error {
 	j, err := c.Job(ctx, id)
 	if err == nil && (j.AdminComment == "" || strings.HasPrefix(j.AdminComment, notePrefix)) {
-		_, err = slurmCommand(ctx, "scontrol", "update", "JobId="+id, "AdminComment="+notePrefix+oneLine(text))
+		_, err = slurmCommand(ctx, "scontrol", "update", "JobId="+id, "AdminComment="+notePrefix+OneLine(text))
 	}
 	if bb.KindOf(err) == bb.NotFound {
 		return nil
@@ -92,8 +92,8 @@ func (c Commands) Note(ctx context.Context, id, text string) error {
 	return err
 }
 
-// oneLine makes text fit for a field of Slurm's.
-func oneLine(text string) string {
+// OneLine makes text fit for a field of Slurm's: of at most 400 bytes, without control characters.
+func OneLine(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '

@@ -557,7 +557,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 func failed(err error) Answer {
 	var outer *bb.Error
 	if !errors.As(err, &outer) {
-		return Answer{State: stateFailed, Message: oneLine(err.Error())}
+		return Answer{State: stateFailed, Message: OneLine(err.Error())}
 	}
 	inner, remedy := outer, outer.Remedy
 	for next := outer; errors.As(next.Err, &next); {
@@ -579,5 +579,5 @@ func failed(err error) Answer {
 	if remedy != "" && !strings.Contains(message, remedy) {
 		message += " (" + remedy + ")"
 	}
-	return Answer{State: stateFailed, Message: oneLine(message)}
+	return Answer{State: stateFailed, Message: OneLine(message)}
 }

@@ -9,7 +9,7 @@ import (
 func TestCluster(t *testing.T) {
 	c := Start(t, Options{
 		Conf:  "Prolog=@DIR@/etc/prolog.sh\nPrologFlags=Alloc\n",
-		Files: map[string]string{"prolog.sh": "#!/bin/sh\n@BBCTL@ status --json >@DIR@/work/status.$SLURMD_NODENAME\n"},
+		Files: map[string]string{"prolog.sh": "#!/bin/sh\n@BBCTL@ status --json >@DIR@/log/status.$SLURMD_NODENAME\n"},
 	})
 	job := c.Submit(Alice, "srun -l printenv SLURMD_NODENAME | sort\nid -un\n", "-N3")
 	if got := c.Wait(job); got["JobState"] != "COMPLETED" {
@@ -19,7 +19,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the job printed %q", got)
 	}
 	for _, n := range c.Nodes {
-		out := n.Run("root", "cat", c.Work+"/status."+n.Name)
+		out := n.Run("root", "cat", c.Dir+"/log/status."+n.Name)
 		if !strings.Contains(out, `"node":"`+n.Name+`"`) {
 			t.Errorf("the prolog of %s saw another daemon: %s", n.Name, out)
 		}

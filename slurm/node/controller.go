@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/slurm"
 )
 
 // How a prolog learns what a job asks for. In Slurm 22.05 its environment has neither the
@@ -197,7 +198,7 @@ func (j *jobInfo) fields(line string) {
 // any other is cancelled, since it cannot be.
 func hold(ctx context.Context, job string, batch bool, reason string) error {
 	// The field that 22.05 lets an administrator set, and shows: the Reason is Slurm's own.
-	_, err := scontrol(ctx, "update", "JobId="+job, "AdminComment="+oneLine("forebay: "+reason))
+	_, err := scontrol(ctx, "update", "JobId="+job, "AdminComment="+slurm.OneLine("forebay: "+reason))
 	if bb.KindOf(err) == bb.Unavailable {
 		return err
 	}
@@ -218,19 +219,4 @@ func hold(ctx context.Context, job string, batch bool, reason string) error {
 		return &bb.Error{Kind: bb.Unavailable, Op: "scancel", Path: job, Err: fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))}
 	}
 	return nil
-}
-
-// oneLine makes text fit for a field of Slurm's.
-func oneLine(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, text)
-	const most = 400
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most-3], "") + "..."
-	}
-	return text
 }

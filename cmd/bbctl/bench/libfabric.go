@@ -50,34 +50,10 @@ func overLibfabric(ctx context.Context, e *env) ([]Result, error) {
 }
 
 // libfabricFiles writes and reads a file over libfabric, in turns with libfabric alone.
-func libfabricFiles(ctx context.Context, e *env) (_ []Result, err error) {
-	p, err := newLocalPair(ctx, e)
+func libfabricFiles(ctx context.Context, e *env) ([]Result, error) {
+	times, err := remoteRounds(ctx, e, raw{}, func() error { return goesBy(ctx, e, "ofi/"+overTCP.Provider) })
 	if err != nil {
 		return nil, err
-	}
-	defer func() { err = errors.Join(err, p.done()) }()
-	far, err := e.daemon.dialFar(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, far.Close()) }()
-	p.buffer = far.Buffer(p.buffer.Name())
-	into, err := anonymous(e.sizes.File)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, into.free()) }()
-	var times remoteTimes
-	for round := range e.sizes.Rounds + 1 {
-		if round == 1 {
-			times = remoteTimes{} // the first round touched the memory, and opened connections
-			if err := goesBy(ctx, e, "ofi/"+overTCP.Provider); err != nil {
-				return nil, err
-			}
-		}
-		if err := times.round(ctx, p, raw{}, into.bytes); err != nil {
-			return nil, err
-		}
 	}
 	size := quantity(float64(e.sizes.File), Bytes)
 	return []Result{{

@@ -19,35 +19,14 @@ import (
 // many bytes over as many plain connections as the client opens, from and into as much
 // memory.
 func remote(ctx context.Context, e *env) (_ []Result, err error) {
-	p, err := newLocalPair(ctx, e)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, p.done()) }()
-	far, err := e.daemon.dialFar(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, far.Close()) }()
-	p.buffer = far.Buffer(p.buffer.Name())
 	raw, err := startStreams(tcp.DefaultStreams, e.sizes.File)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, raw.stop()) }()
-	into, err := anonymous(e.sizes.File)
+	times, err := remoteRounds(ctx, e, raw, func() error { return nil })
 	if err != nil {
 		return nil, err
-	}
-	defer func() { err = errors.Join(err, into.free()) }()
-	var times remoteTimes
-	for round := range e.sizes.Rounds + 1 {
-		if round == 1 {
-			times = remoteTimes{} // the first round touched the memory, and opened connections
-		}
-		if err := times.round(ctx, p, raw, into.bytes); err != nil {
-			return nil, err
-		}
 	}
 	size := quantity(float64(e.sizes.File), Bytes)
 	streams := fmt.Sprintf("%d plain TCP connections on loopback to another process, 1 MiB at a time, ", tcp.DefaultStreams)
@@ -60,6 +39,40 @@ func remote(ctx context.Context, e *env) (_ []Result, err error) {
 		Limit:  figure(streams+"receive "+size, BytesPerSecond, times.received),
 		Result: figure("open, read "+size+" in 1 MiB reads, verified, close, over TCP", BytesPerSecond, times.read),
 	}}, nil
+}
+
+// remoteRounds writes and reads a file as a client elsewhere, in turns with a limit. The
+// first round touches the memory and opens connections; after it warm is called.
+func remoteRounds(ctx context.Context, e *env, limit mover, warm func() error) (_ *remoteTimes, err error) {
+	p, err := newLocalPair(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.done()) }()
+	far, err := e.daemon.dialFar(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, far.Close()) }()
+	p.buffer = far.Buffer(p.buffer.Name())
+	into, err := anonymous(e.sizes.File)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, into.free()) }()
+	if err := new(remoteTimes).round(ctx, p, limit, into.bytes); err != nil {
+		return nil, err
+	}
+	if err := warm(); err != nil {
+		return nil, err
+	}
+	times := &remoteTimes{}
+	for range e.sizes.Rounds {
+		if err := times.round(ctx, p, limit, into.bytes); err != nil {
+			return nil, err
+		}
+	}
+	return times, nil
 }
 
 // mover moves bytes without us, there or back: the limit.
