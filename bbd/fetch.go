@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -273,12 +274,10 @@ func (b *buffer) object(ctx context.Context, e *bb.Entry, offset int64) (io.Read
 		if opsErr != nil {
 			return nil, opsErr
 		}
-		for _, name := range names {
-			if from, err := b.d.flusher.Read(ctx, b.name, name, e.Flushed.Codec, offset); bb.KindOf(err) != bb.NotFound {
+		if away != "" {
+			if from, err := b.unrenamedObject(ctx, e, path, names, offset); bb.KindOf(err) != bb.NotFound {
 				return from, err
 			}
-		}
-		if away != "" {
 			return nil, bb.E(bb.Unavailable, "read", b.address(path), "node "+string(away)+", which has yet to rename what the store has of it, does not answer").
 				WithRemedy("wait for it; if it is gone for good: bbctl node forget " + string(away))
 		}
@@ -292,6 +291,26 @@ func (b *buffer) object(ctx context.Context, e *bb.Entry, offset int64) (io.Read
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// unrenamedObject opens the content of a file under a name from before renames that a
+// daemon which is away has to carry out. While it has not, nobody flushes another file
+// under that name; so it must not have when the object is open.
+func (b *buffer) unrenamedObject(ctx context.Context, e *bb.Entry, path string, names []string, offset int64) (io.ReadCloser, error) {
+	for _, name := range names {
+		from, err := b.d.flusher.Read(ctx, b.name, name, e.Flushed.Codec, offset)
+		if bb.KindOf(err) == bb.NotFound {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if now, _, err := b.unrenamed(ctx, path); err != nil || !slices.Equal(now, names) {
+			return nil, errors.Join(err, from.Close(), bb.E(bb.Unavailable, "read", b.address(path), "it is being renamed on the store").WithRemedy("read it again"))
+		}
+		return from, nil
+	}
+	return nil, bb.NotFound
 }
 
 // settling is how long a read waits before it looks again for a renamed object.
