@@ -287,12 +287,6 @@ exit 3
 	wantNothing(t, filepath.Join(out, "success"))
 }
 
-func fileThere(t *testing.T, c *client.Client, buffer, name string) bool {
-	t.Helper()
-	_, err := c.Buffer(buffer).Stat(t.Context(), name)
-	return err == nil
-}
-
 // cancelled: what a task has committed that ignores TERM is staged out, with all that it
 // does until it is killed.
 func cancelled(t *testing.T, s *site) {
