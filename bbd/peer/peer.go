@@ -97,19 +97,18 @@ func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, w
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: silence / 2, Interval: silence / 8, Count: 4},
 		Control:         Impatient,
 	}
-	conn, err := d.DialContext(ctx, "tcp", address)
+	plain, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, unreachable(node, address, err)
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(silence))
-	secure, err := self.TLS.Secure(ctx, conn)
+	stop := context.AfterFunc(ctx, func() { plain.Close() })
+	plain.SetDeadline(time.Now().Add(silence))
+	conn, err := self.TLS.Secure(ctx, plain)
 	if err != nil {
 		stop()
-		conn.Close()
+		plain.Close()
 		return nil, refusal(node, address, err)
 	}
-	conn = secure
 	s := &Session{node: node, address: address, conn: conn, out: wire.NewWriter(conn), done: make(chan struct{})}
 	s.watch.session = s
 	in := wire.NewReader(&s.watch)
