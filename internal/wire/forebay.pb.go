@@ -92,12 +92,21 @@ const (
 	Type_TYPE_LIFETIME_LEAVE Type = 58 // LifetimeLeave → Lifetime
 	Type_TYPE_LIFETIME_END   Type = 59 // LifetimeEnd → Lifetime
 	Type_TYPE_LIFETIMES      Type = 45 // Lifetimes → Lifetime… : those that this user may see (MORE but for the last, which is empty)
+	Type_TYPE_TXN_BEGIN      Type = 70 // TxnBegin → Txn
+	Type_TYPE_TXN_ADOPT      Type = 71 // TxnAdopt → TxnAdopted
+	Type_TYPE_TXN_COMMIT     Type = 72 // TxnCommit → Txn… (MORE until it is committed, or folded)
+	Type_TYPE_TXN_ABORT      Type = 73 // TxnName → Txn
+	Type_TYPE_TXN_RENEW      Type = 74 // TxnName → Txn
+	Type_TYPE_TXN_GET        Type = 75 // TxnName → Txn
+	Type_TYPE_TXN_LIST       Type = 76 // BufferName → Txns: those that this user may see, the newest first
 	// Between daemons.
-	Type_TYPE_HOLD      Type = 60 // Hold → Empty (MORE), and an Empty when it was cancelled: flushes rest in between
-	Type_TYPE_TAKE      Type = 61 // Take → Empty: become the home of a file
-	Type_TYPE_DISCARD   Type = 62 // Discard → Empty: forget bytes that do not count any more
-	Type_TYPE_REPLICATE Type = 63 // Replicate (data: the bytes) → Empty
-	Type_TYPE_RECHECK   Type = 64 // Recheck → Empty: look whether the store has what it should
+	Type_TYPE_HOLD         Type = 60 // Hold → Empty (MORE), and an Empty when it was cancelled: flushes rest in between
+	Type_TYPE_TAKE         Type = 61 // Take → Empty: become the home of a file
+	Type_TYPE_DISCARD      Type = 62 // Discard → Empty: forget bytes that do not count any more
+	Type_TYPE_REPLICATE    Type = 63 // Replicate (data: the bytes) → Empty
+	Type_TYPE_RECHECK      Type = 64 // Recheck → Empty: look whether the store has what it should
+	Type_TYPE_PLACE_RENAME Type = 65 // PlaceRename → Empty: of a transaction's file, by the file's home
+	Type_TYPE_PLACE_REMOVE Type = 66 // PlaceRemove → Empty
 )
 
 // Enum value maps for Type.
@@ -144,11 +153,20 @@ var (
 		58: "TYPE_LIFETIME_LEAVE",
 		59: "TYPE_LIFETIME_END",
 		45: "TYPE_LIFETIMES",
+		70: "TYPE_TXN_BEGIN",
+		71: "TYPE_TXN_ADOPT",
+		72: "TYPE_TXN_COMMIT",
+		73: "TYPE_TXN_ABORT",
+		74: "TYPE_TXN_RENEW",
+		75: "TYPE_TXN_GET",
+		76: "TYPE_TXN_LIST",
 		60: "TYPE_HOLD",
 		61: "TYPE_TAKE",
 		62: "TYPE_DISCARD",
 		63: "TYPE_REPLICATE",
 		64: "TYPE_RECHECK",
+		65: "TYPE_PLACE_RENAME",
+		66: "TYPE_PLACE_REMOVE",
 	}
 	Type_value = map[string]int32{
 		"TYPE_UNSPECIFIED":    0,
@@ -192,11 +210,20 @@ var (
 		"TYPE_LIFETIME_LEAVE": 58,
 		"TYPE_LIFETIME_END":   59,
 		"TYPE_LIFETIMES":      45,
+		"TYPE_TXN_BEGIN":      70,
+		"TYPE_TXN_ADOPT":      71,
+		"TYPE_TXN_COMMIT":     72,
+		"TYPE_TXN_ABORT":      73,
+		"TYPE_TXN_RENEW":      74,
+		"TYPE_TXN_GET":        75,
+		"TYPE_TXN_LIST":       76,
 		"TYPE_HOLD":           60,
 		"TYPE_TAKE":           61,
 		"TYPE_DISCARD":        62,
 		"TYPE_REPLICATE":      63,
 		"TYPE_RECHECK":        64,
+		"TYPE_PLACE_RENAME":   65,
+		"TYPE_PLACE_REMOVE":   66,
 	}
 )
 
@@ -4004,6 +4031,506 @@ func (x *Lifetimes) GetJob() string {
 	return ""
 }
 
+// A transaction makes what many tasks have written part of one directory in one step
+// (docs/transactions.md). Attempts write with ordinary requests below
+// PATH/attempt/TASK/ATTEMPT, which nobody else sees and nothing flushes.
+type Txn struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Destination   string                 `protobuf:"bytes,3,opt,name=destination,proto3" json:"destination,omitempty"` // path of the directory that the output goes to, as it was when it began
+	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`                 // the client's
+	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`             // open, committing, committed, folded, aborted
+	Path          string                 `protobuf:"bytes,6,opt,name=path,proto3" json:"path,omitempty"`               // of the hidden directory of an open one
+	Uid           uint32                 `protobuf:"varint,7,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid           uint32                 `protobuf:"varint,8,opt,name=gid,proto3" json:"gid,omitempty"`
+	CreatedNs     int64                  `protobuf:"varint,9,opt,name=created_ns,json=createdNs,proto3" json:"created_ns,omitempty"` // since 1970
+	EndedNs       int64                  `protobuf:"varint,10,opt,name=ended_ns,json=endedNs,proto3" json:"ended_ns,omitempty"`      // since 1970, when it was committed or aborted; 0: it has not been
+	LeaseNs       int64                  `protobuf:"varint,11,opt,name=lease_ns,json=leaseNs,proto3" json:"lease_ns,omitempty"`      // how long it lives without being renewed
+	Replace       []string               `protobuf:"bytes,12,rep,name=replace,proto3" json:"replace,omitempty"`                      // below the destination: what the commit replaces whole
+	Reason        string                 `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"`                        // why it was aborted, or why folding does not get on; "": nothing is wrong
+	Tasks         uint32                 `protobuf:"varint,14,opt,name=tasks,proto3" json:"tasks,omitempty"`                         // adopted; only in the answers to TXN_GET and TXN_LIST
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Txn) Reset() {
+	*x = Txn{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Txn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Txn) ProtoMessage() {}
+
+func (x *Txn) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Txn.ProtoReflect.Descriptor instead.
+func (*Txn) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Txn) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *Txn) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Txn) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *Txn) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Txn) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Txn) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Txn) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *Txn) GetGid() uint32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+func (x *Txn) GetCreatedNs() int64 {
+	if x != nil {
+		return x.CreatedNs
+	}
+	return 0
+}
+
+func (x *Txn) GetEndedNs() int64 {
+	if x != nil {
+		return x.EndedNs
+	}
+	return 0
+}
+
+func (x *Txn) GetLeaseNs() int64 {
+	if x != nil {
+		return x.LeaseNs
+	}
+	return 0
+}
+
+func (x *Txn) GetReplace() []string {
+	if x != nil {
+		return x.Replace
+	}
+	return nil
+}
+
+func (x *Txn) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Txn) GetTasks() uint32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+type Txns struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Txns          []*Txn                 `protobuf:"bytes,1,rep,name=txns,proto3" json:"txns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Txns) Reset() {
+	*x = Txns{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Txns) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Txns) ProtoMessage() {}
+
+func (x *Txns) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Txns.ProtoReflect.Descriptor instead.
+func (*Txns) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *Txns) GetTxns() []*Txn {
+	if x != nil {
+		return x.Txns
+	}
+	return nil
+}
+
+// TxnBegin begins a transaction. The same key of the same user is the same transaction,
+// in whatever state it is.
+type TxnBegin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Destination   string                 `protobuf:"bytes,2,opt,name=destination,proto3" json:"destination,omitempty"`         // made, with its parents, if it is not there; not the root
+	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`                         // "": a new one
+	LeaseNs       int64                  `protobuf:"varint,4,opt,name=lease_ns,json=leaseNs,proto3" json:"lease_ns,omitempty"` // 0: ten minutes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnBegin) Reset() {
+	*x = TxnBegin{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnBegin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnBegin) ProtoMessage() {}
+
+func (x *TxnBegin) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnBegin.ProtoReflect.Descriptor instead.
+func (*TxnBegin) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *TxnBegin) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *TxnBegin) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *TxnBegin) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *TxnBegin) GetLeaseNs() int64 {
+	if x != nil {
+		return x.LeaseNs
+	}
+	return 0
+}
+
+type TxnName struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnName) Reset() {
+	*x = TxnName{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnName) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnName) ProtoMessage() {}
+
+func (x *TxnName) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnName.ProtoReflect.Descriptor instead.
+func (*TxnName) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *TxnName) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *TxnName) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// TxnAdopt makes an attempt's files the task's output. The first attempt wins.
+type TxnAdopt struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Task          string                 `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	Attempt       string                 `protobuf:"bytes,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnAdopt) Reset() {
+	*x = TxnAdopt{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnAdopt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnAdopt) ProtoMessage() {}
+
+func (x *TxnAdopt) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnAdopt.ProtoReflect.Descriptor instead.
+func (*TxnAdopt) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *TxnAdopt) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *TxnAdopt) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TxnAdopt) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *TxnAdopt) GetAttempt() string {
+	if x != nil {
+		return x.Attempt
+	}
+	return ""
+}
+
+type TxnAdopted struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Winner        string                 `protobuf:"bytes,1,opt,name=winner,proto3" json:"winner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnAdopted) Reset() {
+	*x = TxnAdopted{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnAdopted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnAdopted) ProtoMessage() {}
+
+func (x *TxnAdopted) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnAdopted.ProtoReflect.Descriptor instead.
+func (*TxnAdopted) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *TxnAdopted) GetWinner() string {
+	if x != nil {
+		return x.Winner
+	}
+	return ""
+}
+
+// TxnCommit decides: all adopted output is part of the destination, or nothing. It may
+// be repeated, and answers the same.
+type TxnCommit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Replace       []string               `protobuf:"bytes,3,rep,name=replace,proto3" json:"replace,omitempty"` // paths of directories below the destination, "." for itself: what they hold now goes
+	Wait          bool                   `protobuf:"varint,4,opt,name=wait,proto3" json:"wait,omitempty"`      // answer when the files have their final names, and flushes of them may begin
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnCommit) Reset() {
+	*x = TxnCommit{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnCommit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnCommit) ProtoMessage() {}
+
+func (x *TxnCommit) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnCommit.ProtoReflect.Descriptor instead.
+func (*TxnCommit) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *TxnCommit) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *TxnCommit) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TxnCommit) GetReplace() []string {
+	if x != nil {
+		return x.Replace
+	}
+	return nil
+}
+
+func (x *TxnCommit) GetWait() bool {
+	if x != nil {
+		return x.Wait
+	}
+	return false
+}
+
 // Nodes are the daemons that this one knows of, as gossip has it.
 type Nodes struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4014,7 +4541,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4026,7 +4553,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4039,7 +4566,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Nodes) GetNodes() []*Node {
@@ -4074,7 +4601,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4086,7 +4613,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4099,7 +4626,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Node) GetName() string {
@@ -4230,7 +4757,7 @@ type NodeName struct {
 
 func (x *NodeName) Reset() {
 	*x = NodeName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4242,7 +4769,7 @@ func (x *NodeName) String() string {
 func (*NodeName) ProtoMessage() {}
 
 func (x *NodeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4255,7 +4782,7 @@ func (x *NodeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeName.ProtoReflect.Descriptor instead.
 func (*NodeName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *NodeName) GetName() string {
@@ -4275,7 +4802,7 @@ type NodeDrain struct {
 
 func (x *NodeDrain) Reset() {
 	*x = NodeDrain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4287,7 +4814,7 @@ func (x *NodeDrain) String() string {
 func (*NodeDrain) ProtoMessage() {}
 
 func (x *NodeDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4300,7 +4827,7 @@ func (x *NodeDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
 func (*NodeDrain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *NodeDrain) GetName() string {
@@ -4329,7 +4856,7 @@ type NodeForgotten struct {
 
 func (x *NodeForgotten) Reset() {
 	*x = NodeForgotten{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4341,7 +4868,7 @@ func (x *NodeForgotten) String() string {
 func (*NodeForgotten) ProtoMessage() {}
 
 func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4354,7 +4881,7 @@ func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeForgotten.ProtoReflect.Descriptor instead.
 func (*NodeForgotten) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *NodeForgotten) GetLost() []*Entry {
@@ -4396,7 +4923,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4408,7 +4935,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4421,7 +4948,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *TokenRequest) GetBuffer() string {
@@ -4448,7 +4975,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4460,7 +4987,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4473,7 +5000,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Token) GetToken() []byte {
@@ -4502,7 +5029,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[59]
+	mi := &file_internal_wire_forebay_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4514,7 +5041,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[59]
+	mi := &file_internal_wire_forebay_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4527,7 +5054,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Hold) GetBuffer() string {
@@ -4560,7 +5087,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[60]
+	mi := &file_internal_wire_forebay_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4572,7 +5099,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[60]
+	mi := &file_internal_wire_forebay_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4585,7 +5112,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Take) GetBuffer() string {
@@ -4643,7 +5170,7 @@ type Recheck struct {
 
 func (x *Recheck) Reset() {
 	*x = Recheck{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[61]
+	mi := &file_internal_wire_forebay_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4655,7 +5182,7 @@ func (x *Recheck) String() string {
 func (*Recheck) ProtoMessage() {}
 
 func (x *Recheck) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[61]
+	mi := &file_internal_wire_forebay_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4668,7 +5195,7 @@ func (x *Recheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recheck.ProtoReflect.Descriptor instead.
 func (*Recheck) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Recheck) GetBuffer() string {
@@ -4692,6 +5219,160 @@ func (x *Recheck) GetTree() bool {
 	return false
 }
 
+// PlaceRename and PlaceRemove name entries by their directories' ids: no path leads to
+// what a transaction moves or removes. Expect is the file's id.
+type PlaceRename struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	FromDir       uint64                 `protobuf:"varint,2,opt,name=from_dir,json=fromDir,proto3" json:"from_dir,omitempty"`
+	FromName      string                 `protobuf:"bytes,3,opt,name=from_name,json=fromName,proto3" json:"from_name,omitempty"`
+	ToDir         uint64                 `protobuf:"varint,4,opt,name=to_dir,json=toDir,proto3" json:"to_dir,omitempty"`
+	ToName        string                 `protobuf:"bytes,5,opt,name=to_name,json=toName,proto3" json:"to_name,omitempty"`
+	Expect        uint64                 `protobuf:"varint,6,opt,name=expect,proto3" json:"expect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlaceRename) Reset() {
+	*x = PlaceRename{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlaceRename) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlaceRename) ProtoMessage() {}
+
+func (x *PlaceRename) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlaceRename.ProtoReflect.Descriptor instead.
+func (*PlaceRename) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *PlaceRename) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *PlaceRename) GetFromDir() uint64 {
+	if x != nil {
+		return x.FromDir
+	}
+	return 0
+}
+
+func (x *PlaceRename) GetFromName() string {
+	if x != nil {
+		return x.FromName
+	}
+	return ""
+}
+
+func (x *PlaceRename) GetToDir() uint64 {
+	if x != nil {
+		return x.ToDir
+	}
+	return 0
+}
+
+func (x *PlaceRename) GetToName() string {
+	if x != nil {
+		return x.ToName
+	}
+	return ""
+}
+
+func (x *PlaceRename) GetExpect() uint64 {
+	if x != nil {
+		return x.Expect
+	}
+	return 0
+}
+
+type PlaceRemove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Dir           uint64                 `protobuf:"varint,2,opt,name=dir,proto3" json:"dir,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Expect        uint64                 `protobuf:"varint,4,opt,name=expect,proto3" json:"expect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlaceRemove) Reset() {
+	*x = PlaceRemove{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlaceRemove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlaceRemove) ProtoMessage() {}
+
+func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlaceRemove.ProtoReflect.Descriptor instead.
+func (*PlaceRemove) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *PlaceRemove) GetBuffer() string {
+	if x != nil {
+		return x.Buffer
+	}
+	return ""
+}
+
+func (x *PlaceRemove) GetDir() uint64 {
+	if x != nil {
+		return x.Dir
+	}
+	return 0
+}
+
+func (x *PlaceRemove) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PlaceRemove) GetExpect() uint64 {
+	if x != nil {
+		return x.Expect
+	}
+	return 0
+}
+
 // Discard says that a generation of a file (0: all), or a whole buffer (file 0), is gone.
 type Discard struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4704,7 +5385,7 @@ type Discard struct {
 
 func (x *Discard) Reset() {
 	*x = Discard{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[62]
+	mi := &file_internal_wire_forebay_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4716,7 +5397,7 @@ func (x *Discard) String() string {
 func (*Discard) ProtoMessage() {}
 
 func (x *Discard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[62]
+	mi := &file_internal_wire_forebay_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4729,7 +5410,7 @@ func (x *Discard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discard.ProtoReflect.Descriptor instead.
 func (*Discard) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Discard) GetBuffer() string {
@@ -4767,7 +5448,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[63]
+	mi := &file_internal_wire_forebay_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4779,7 +5460,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[63]
+	mi := &file_internal_wire_forebay_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4792,7 +5473,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Replicate) GetBuffer() string {
@@ -5169,7 +5850,47 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05hurry\x18\x02 \x01(\bR\x05hurry\"/\n" +
 	"\tLifetimes\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\"/\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\"\xcc\x02\n" +
+	"\x03Txn\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12 \n" +
+	"\vdestination\x18\x03 \x01(\tR\vdestination\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x12\x12\n" +
+	"\x04path\x18\x06 \x01(\tR\x04path\x12\x10\n" +
+	"\x03uid\x18\a \x01(\rR\x03uid\x12\x10\n" +
+	"\x03gid\x18\b \x01(\rR\x03gid\x12\x1d\n" +
+	"\n" +
+	"created_ns\x18\t \x01(\x03R\tcreatedNs\x12\x19\n" +
+	"\bended_ns\x18\n" +
+	" \x01(\x03R\aendedNs\x12\x19\n" +
+	"\blease_ns\x18\v \x01(\x03R\aleaseNs\x12\x18\n" +
+	"\areplace\x18\f \x03(\tR\areplace\x12\x16\n" +
+	"\x06reason\x18\r \x01(\tR\x06reason\x12\x14\n" +
+	"\x05tasks\x18\x0e \x01(\rR\x05tasks\"+\n" +
+	"\x04Txns\x12#\n" +
+	"\x04txns\x18\x01 \x03(\v2\x0f.forebay.v1.TxnR\x04txns\"q\n" +
+	"\bTxnBegin\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12 \n" +
+	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12\x19\n" +
+	"\blease_ns\x18\x04 \x01(\x03R\aleaseNs\"1\n" +
+	"\aTxnName\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"`\n" +
+	"\bTxnAdopt\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
+	"\x04task\x18\x03 \x01(\tR\x04task\x12\x18\n" +
+	"\aattempt\x18\x04 \x01(\tR\aattempt\"$\n" +
+	"\n" +
+	"TxnAdopted\x12\x16\n" +
+	"\x06winner\x18\x01 \x01(\tR\x06winner\"a\n" +
+	"\tTxnCommit\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
+	"\areplace\x18\x03 \x03(\tR\areplace\x12\x12\n" +
+	"\x04wait\x18\x04 \x01(\bR\x04wait\"/\n" +
 	"\x05Nodes\x12&\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x10.forebay.v1.NodeR\x05nodes\"\xcf\x03\n" +
 	"\x04Node\x12\x12\n" +
@@ -5231,7 +5952,19 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\aRecheck\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
-	"\x04tree\x18\x03 \x01(\bR\x04tree\"U\n" +
+	"\x04tree\x18\x03 \x01(\bR\x04tree\"\xa5\x01\n" +
+	"\vPlaceRename\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x19\n" +
+	"\bfrom_dir\x18\x02 \x01(\x04R\afromDir\x12\x1b\n" +
+	"\tfrom_name\x18\x03 \x01(\tR\bfromName\x12\x15\n" +
+	"\x06to_dir\x18\x04 \x01(\x04R\x05toDir\x12\x17\n" +
+	"\ato_name\x18\x05 \x01(\tR\x06toName\x12\x16\n" +
+	"\x06expect\x18\x06 \x01(\x04R\x06expect\"c\n" +
+	"\vPlaceRemove\x12\x16\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x10\n" +
+	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
+	"\x06expect\x18\x04 \x01(\x04R\x06expect\"U\n" +
 	"\aDiscard\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\x04R\x04file\x12\x1e\n" +
@@ -5245,7 +5978,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12\x14\n" +
 	"\x05whole\x18\x04 \x01(\bR\x05whole\x12/\n" +
-	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\xcb\x06\n" +
+	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\x83\b\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -5298,12 +6031,21 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x12TYPE_LIFETIME_OPEN\x109\x12\x17\n" +
 	"\x13TYPE_LIFETIME_LEAVE\x10:\x12\x15\n" +
 	"\x11TYPE_LIFETIME_END\x10;\x12\x12\n" +
-	"\x0eTYPE_LIFETIMES\x10-\x12\r\n" +
+	"\x0eTYPE_LIFETIMES\x10-\x12\x12\n" +
+	"\x0eTYPE_TXN_BEGIN\x10F\x12\x12\n" +
+	"\x0eTYPE_TXN_ADOPT\x10G\x12\x13\n" +
+	"\x0fTYPE_TXN_COMMIT\x10H\x12\x12\n" +
+	"\x0eTYPE_TXN_ABORT\x10I\x12\x12\n" +
+	"\x0eTYPE_TXN_RENEW\x10J\x12\x10\n" +
+	"\fTYPE_TXN_GET\x10K\x12\x11\n" +
+	"\rTYPE_TXN_LIST\x10L\x12\r\n" +
 	"\tTYPE_HOLD\x10<\x12\r\n" +
 	"\tTYPE_TAKE\x10=\x12\x10\n" +
 	"\fTYPE_DISCARD\x10>\x12\x12\n" +
 	"\x0eTYPE_REPLICATE\x10?\x12\x10\n" +
-	"\fTYPE_RECHECK\x10@B\x17Z\x15forebay/internal/wireb\x06proto3"
+	"\fTYPE_RECHECK\x10@\x12\x15\n" +
+	"\x11TYPE_PLACE_RENAME\x10A\x12\x15\n" +
+	"\x11TYPE_PLACE_REMOVE\x10BB\x17Z\x15forebay/internal/wireb\x06proto3"
 
 var (
 	file_internal_wire_forebay_proto_rawDescOnce sync.Once
@@ -5318,7 +6060,7 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_internal_wire_forebay_proto_goTypes = []any{
 	(Type)(0),              // 0: forebay.v1.Type
 	(*Empty)(nil),          // 1: forebay.v1.Empty
@@ -5373,18 +6115,27 @@ var file_internal_wire_forebay_proto_goTypes = []any{
 	(*LifetimeLeave)(nil),  // 50: forebay.v1.LifetimeLeave
 	(*LifetimeEnd)(nil),    // 51: forebay.v1.LifetimeEnd
 	(*Lifetimes)(nil),      // 52: forebay.v1.Lifetimes
-	(*Nodes)(nil),          // 53: forebay.v1.Nodes
-	(*Node)(nil),           // 54: forebay.v1.Node
-	(*NodeName)(nil),       // 55: forebay.v1.NodeName
-	(*NodeDrain)(nil),      // 56: forebay.v1.NodeDrain
-	(*NodeForgotten)(nil),  // 57: forebay.v1.NodeForgotten
-	(*TokenRequest)(nil),   // 58: forebay.v1.TokenRequest
-	(*Token)(nil),          // 59: forebay.v1.Token
-	(*Hold)(nil),           // 60: forebay.v1.Hold
-	(*Take)(nil),           // 61: forebay.v1.Take
-	(*Recheck)(nil),        // 62: forebay.v1.Recheck
-	(*Discard)(nil),        // 63: forebay.v1.Discard
-	(*Replicate)(nil),      // 64: forebay.v1.Replicate
+	(*Txn)(nil),            // 53: forebay.v1.Txn
+	(*Txns)(nil),           // 54: forebay.v1.Txns
+	(*TxnBegin)(nil),       // 55: forebay.v1.TxnBegin
+	(*TxnName)(nil),        // 56: forebay.v1.TxnName
+	(*TxnAdopt)(nil),       // 57: forebay.v1.TxnAdopt
+	(*TxnAdopted)(nil),     // 58: forebay.v1.TxnAdopted
+	(*TxnCommit)(nil),      // 59: forebay.v1.TxnCommit
+	(*Nodes)(nil),          // 60: forebay.v1.Nodes
+	(*Node)(nil),           // 61: forebay.v1.Node
+	(*NodeName)(nil),       // 62: forebay.v1.NodeName
+	(*NodeDrain)(nil),      // 63: forebay.v1.NodeDrain
+	(*NodeForgotten)(nil),  // 64: forebay.v1.NodeForgotten
+	(*TokenRequest)(nil),   // 65: forebay.v1.TokenRequest
+	(*Token)(nil),          // 66: forebay.v1.Token
+	(*Hold)(nil),           // 67: forebay.v1.Hold
+	(*Take)(nil),           // 68: forebay.v1.Take
+	(*Recheck)(nil),        // 69: forebay.v1.Recheck
+	(*PlaceRename)(nil),    // 70: forebay.v1.PlaceRename
+	(*PlaceRemove)(nil),    // 71: forebay.v1.PlaceRemove
+	(*Discard)(nil),        // 72: forebay.v1.Discard
+	(*Replicate)(nil),      // 73: forebay.v1.Replicate
 }
 var file_internal_wire_forebay_proto_depIdxs = []int32{
 	16, // 0: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
@@ -5399,14 +6150,15 @@ var file_internal_wire_forebay_proto_depIdxs = []int32{
 	32, // 9: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
 	45, // 10: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
 	16, // 11: forebay.v1.LifetimeOpen.create:type_name -> forebay.v1.Buffer
-	54, // 12: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
-	17, // 13: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
-	34, // 14: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	53, // 12: forebay.v1.Txns.txns:type_name -> forebay.v1.Txn
+	61, // 13: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
+	17, // 14: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
+	34, // 15: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_internal_wire_forebay_proto_init() }
@@ -5421,7 +6173,7 @@ func file_internal_wire_forebay_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   64,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

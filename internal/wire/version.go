@@ -14,7 +14,7 @@ import (
 //	1  buffers, files, leases, drains and stages; between the daemons of a cluster: homes,
 //	   holds, moves. The first release had daemons alone, which refuse the latter by name
 //	2  jobs; second copies (Buffer.replicas, Replicate, Take.replica); tokens; Recheck;
-//	   lifetimes of batch jobs
+//	   lifetimes of batch jobs; transactions
 //
 // What may change in the schema:
 //
@@ -45,6 +45,7 @@ const (
 	VersionTokens    = 2
 	VersionRechecks  = 2
 	VersionLifetimes = 2
+	VersionTxns      = 2
 )
 
 // Versions are those that one side speaks: all from Min to Max.
@@ -92,6 +93,9 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 		return VersionJobs, "jobs"
 	case Type_TYPE_LIFETIME_OPEN, Type_TYPE_LIFETIME_LEAVE, Type_TYPE_LIFETIME_END, Type_TYPE_LIFETIMES:
 		return VersionLifetimes, "lifetimes of jobs"
+	case Type_TYPE_TXN_BEGIN, Type_TYPE_TXN_ADOPT, Type_TYPE_TXN_COMMIT, Type_TYPE_TXN_ABORT, Type_TYPE_TXN_RENEW,
+		Type_TYPE_TXN_GET, Type_TYPE_TXN_LIST, Type_TYPE_PLACE_RENAME, Type_TYPE_PLACE_REMOVE:
+		return VersionTxns, "transactions"
 	case Type_TYPE_TOKEN:
 		return VersionTokens, "tokens"
 	case Type_TYPE_REPLICATE:

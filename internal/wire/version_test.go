@@ -38,7 +38,7 @@ func TestPreviousVersionIsSpoken(t *testing.T) {
 	if MaxVersion > 1 && MinVersion > MaxVersion-1 || MinVersion < 1 {
 		t.Errorf("the release speaks %v", Own())
 	}
-	for _, since := range []uint32{VersionJobs, VersionReplicas, VersionTokens, VersionRechecks} {
+	for _, since := range []uint32{VersionJobs, VersionReplicas, VersionTokens, VersionRechecks, VersionTxns} {
 		if since > MaxVersion {
 			t.Errorf("something came with version %d, after the newest", since)
 		}
@@ -77,6 +77,9 @@ func TestSpeakable(t *testing.T) {
 		{Type_TYPE_BUFFER_CREATE, &Buffer{Replicas: 1}, 1},
 		{Type_TYPE_BUFFER_CREATE, &Buffer{Replicas: 2}, 2},
 		{Type_TYPE_JOBS, &Empty{}, 2},
+		{Type_TYPE_TXN_BEGIN, &TxnBegin{}, 2},
+		{Type_TYPE_TXN_COMMIT, &TxnCommit{}, 2},
+		{Type_TYPE_PLACE_RENAME, &PlaceRename{}, 2},
 		{Type_TYPE_JOB, &JobRequest{}, 2},
 		{Type_TYPE_JOB_CANCEL, &JobRequest{}, 2},
 		{Type_TYPE_TOKEN, &TokenRequest{}, 2},
