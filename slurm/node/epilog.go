@@ -11,14 +11,39 @@ import (
 	"forebay/internal/bb"
 )
 
+// requeueSettles is how long the epilog of a run lasts at least that Slurm will start again.
+//
+// A slurmd of 22.05 does not run the prolog of a job that it still remembers. It forgets
+// one cred_expire after its epilog began, but looks for what to forget at most every 2 s,
+// whenever it has to do with any job; and slurmctld starts the job again cred_expire and a
+// second after the last epilog has ended. Where another job comes or goes in the second
+// before that, the script began without a prolog. An epilog of a second is just enough for
+// slurmd to look again in between; the rest is for clocks that differ.
+const requeueSettles = 2 * time.Second
+
 // Epilog tells the daemon that a job has left the node, and takes away what its tasks had.
 // It waits for no data and not longer than Config.Epilog: what is dirty is the daemons'
 // business. A daemon that does not answer by then is to be told later (Deliver); true
 // means that somebody should see to that. There is nothing that should fail an epilog.
 func Epilog(ctx context.Context, c *Config, e *Env, dial Dial) (later bool) {
+	settled := time.NewTimer(requeueSettles)
+	defer settled.Stop()
+	// Of a run that is requeued, the epilog is told the number of the next.
+	restarts, known := c.startedBefore(e.Job)
+	later = c.epilog(ctx, e, dial)
+	if known && e.Restarts > restarts {
+		select {
+		case <-settled.C:
+		case <-ctx.Done():
+		}
+	}
+	return later
+}
+
+func (c *Config) epilog(ctx context.Context, e *Env, dial Dial) (later bool) {
 	ctx, cancel := context.WithTimeout(ctx, c.Epilog)
 	defer cancel()
-	for _, suffix := range []string{envSuffix, tokenSuffix, openingSuffix} {
+	for _, suffix := range []string{envSuffix, tokenSuffix, openingSuffix, runSuffix} {
 		if err := os.Remove(c.file(e.Job, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			c.Log("%v", err)
 		}

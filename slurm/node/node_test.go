@@ -264,6 +264,36 @@ func TestEpilogWithoutDaemon(t *testing.T) {
 	}
 }
 
+// TestEpilogOfRequeued: the epilog of a run that Slurm will start again lasts long enough
+// for slurmd to forget it; no other one waits.
+func TestEpilogOfRequeued(t *testing.T) {
+	c := testConfig(t)
+	if err := c.makeDir(); err != nil {
+		t.Fatal(err)
+	}
+	away := func(context.Context, time.Duration) (*client.Client, error) { panic("nobody is to be asked") }
+	for _, x := range []struct {
+		run   string // what the prolog left
+		now   string // SLURM_JOB_RESTART_COUNT in the epilog
+		waits bool
+	}{{"0\n", "0", false}, {"1\n", "1", false}, {"0\n", "1", true}, {"", "1", false}} {
+		if err := os.WriteFile(c.file("12", runSuffix), []byte(x.run), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e := env(t, map[string]string{"SLURM_JOB_RESTART_COUNT": x.now})
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			Epilog(t.Context(), c, &e, away)
+			if took := time.Since(began); x.waits != (took >= requeueSettles) || took > c.Epilog {
+				t.Errorf("%+v: it took %v", x, took)
+			}
+		})
+		if _, err := os.Stat(c.file("12", runSuffix)); err == nil {
+			t.Error("what the prolog left is still there")
+		}
+	}
+}
+
 func TestTaskProlog(t *testing.T) {
 	c := testConfig(t)
 	if err := c.makeDir(); err != nil {

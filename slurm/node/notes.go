@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -16,7 +17,8 @@ import (
 
 // What prologs leave in Config.Dir, which is root's:
 //
-//	JOB.json       of each job on the node: what run of it this is. Root's
+//	JOB.json       of each job with a buffer: what run of it this is. Root's
+//	JOB.run        of each job on the node: how often it had been started before. Root's
 //	JOB.env        the variables that its tasks get. The user's, 0600
 //	JOB.opening    until its prolog has left them, or its epilog
 //	JOB.token      lets the user's programs elsewhere into the buffer. The user's, 0600
@@ -30,6 +32,7 @@ type note struct {
 
 const (
 	noteSuffix    = ".json"
+	runSuffix     = ".run"
 	envSuffix     = ".env"
 	tokenSuffix   = ".token"
 	openingSuffix = ".opening"
@@ -93,6 +96,16 @@ func readNote(path string) (*note, error) {
 		err = bb.CheckBufferName(n.Key) // it becomes a part of a path
 	}
 	return n, bb.Wrap("epilog", path, err)
+}
+
+// startedBefore returns how often a job had been started before the run that is on the
+// node; false: no prolog has said so.
+func (c *Config) startedBefore(job string) (restarts int, ok bool) {
+	text, err := os.ReadFile(c.file(job, runSuffix))
+	if err == nil {
+		restarts, err = strconv.Atoi(strings.TrimSpace(string(text)))
+	}
+	return restarts, err == nil
 }
 
 // putAside makes a note of a run that has left, for whoever can tell a daemon.

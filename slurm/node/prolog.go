@@ -27,6 +27,9 @@ func Prolog(ctx context.Context, c *Config, e *Env, dial Dial) error {
 	if err := writeFile(c.file(e.Job, openingSuffix), nil, os.Geteuid(), os.Getegid()); err != nil {
 		return err
 	}
+	if err := writeFile(c.file(e.Job, runSuffix), fmt.Appendln(nil, e.Restarts), os.Geteuid(), os.Getegid()); err != nil {
+		return err
+	}
 	return c.prolog(ctx, e, dial)
 }
 

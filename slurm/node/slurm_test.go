@@ -128,7 +128,7 @@ func TestSlurm(t *testing.T) {
 	s := newSite(t)
 	t.Run("jobs", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *site){
-			"stages": stages, "array": array, "users": users, "feature": feature, "failing": failing,
+			"stages": stages, "array": array, "users": users, "feature": feature, "failing": failing, "requeued": requeued,
 			"cancelled": cancelled, "wrong": wrong, "interactive": interactive, "persistent": persistent,
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -285,6 +285,33 @@ exit 3
 	}
 	want(t, filepath.Join(out, "any"), "x\n")
 	wantNothing(t, filepath.Join(out, "success"))
+}
+
+// requeued: the second run has a buffer of its own, and what the first wrote is not lost.
+func requeued(t *testing.T, s *site) {
+	store := s.folder(t, slurmtest.Alice, nil)
+	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%s
+set -e
+bbctl ls $BB_JOB_STRIPED
+echo $SLURM_RESTART_COUNT | bbctl put - $BB_JOB_STRIPED/run.${SLURM_RESTART_COUNT:-0}
+[ -n "$SLURM_RESTART_COUNT" ] || sleep 60
+`, store), "-N2", "--requeue")
+	s.Until("the first run has written", func() bool {
+		list := s.runs(t, job)
+		return len(list) == 1 && list[0].Buffer != "" && fileThere(t, s.admin, list[0].Key, "run.0")
+	})
+	s.Run(slurmtest.Alice, "scontrol", "requeue", job)
+	s.Until("it runs again", func() bool { return len(s.runs(t, job)) == 2 })
+	s.completed(t, job)
+	s.over(t, job, 2)
+	want(t, filepath.Join(store, "run.0"), "\n")
+	want(t, filepath.Join(store, "run.1"), "1\n")
+}
+
+func fileThere(t *testing.T, c *client.Client, buffer, name string) bool {
+	t.Helper()
+	_, err := c.Buffer(buffer).Stat(t.Context(), name)
+	return err == nil
 }
 
 // cancelled: what a task has committed that ignores TERM is staged out, with all that it
