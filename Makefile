@@ -24,14 +24,20 @@ help: ## Print this list
 	@echo "  PKG=./bbd/... narrows test, race, fuzz, bench and cover; DIR=/some/tree is what demo writes."
 
 .PHONY: build
-build: ## Build bin/bbd and bin/bbctl, static; and with libfabric, bin/bbd-ofi and bin/bbctl-ofi
+build: ## Build bin/bbd and bin/bbctl, static; with libfabric, bbd-ofi and bbctl-ofi; with Java, the jars
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl
 	@if scripts/ofi-tools.sh; then $(MAKE) --no-print-directory build-ofi; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: bbd-ofi and bbctl-ofi are not built."; fi
+	@if scripts/java-tools.sh; then $(MAKE) --no-print-directory build-java; \
+	elif [ -n "$$CI" ]; then exit 1; else echo "note: the jars of sdk/java are not built."; fi
 
 .PHONY: build-ofi
 build-ofi:
 	for p in bbd bbctl; do CGO_ENABLED=1 go build -tags ofi -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$$p-ofi ./cmd/$$p || exit 1; done
+
+.PHONY: build-java
+build-java: ## Build the jars of sdk/java, below sdk/java/*/target (part of build)
+	cd sdk/java && mvn -q package -DskipTests
 
 .PHONY: test
 test: test-tools ## Run all tests; fails on a skip that .ci/allowed-skips does not name
@@ -39,6 +45,7 @@ test: test-tools ## Run all tests; fails on a skip that .ci/allowed-skips does n
 	@$(CACHE)/bin/testrun -allow .ci/allowed-skips -- -timeout $(TIMEOUT) $(PKG)
 ifeq ($(PKG),./...)
 	@$(MAKE) --no-print-directory test-ofi
+	@$(MAKE) --no-print-directory test-java
 endif
 
 # The packages that are something else with the build tag ofi.
@@ -56,6 +63,16 @@ test-with-ofi:
 	@CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) $(OFI)
 	@CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) \
 		-run 'Libfabric|TestFabric|TestCluster(Read|Shared|Over|Replica)|TestFar' ./bbd ./client ./cmd/bbctl/bench
+
+.PHONY: test-java
+test-java: ## Run the tests of sdk/java, against a real daemon (part of test)
+	@if scripts/java-tools.sh; then $(MAKE) --no-print-directory test-with-java; \
+	elif [ -n "$$CI" ]; then exit 1; else echo "note: sdk/java is not tested."; fi
+
+.PHONY: test-with-java
+test-with-java:
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl
+	@cd sdk/java && mvn test
 
 # What the tests need beyond Go.
 .PHONY: test-tools

@@ -1,0 +1,9 @@
+package forebay.client;
+
+/**
+ * Attributes of an entry to change; null fields stay as they are.
+ *
+ * @param mode permission bits
+ * @param modified nanoseconds since the Unix epoch
+ */
+public record Attributes(Integer mode, Integer uid, Integer gid, Long modified) {}

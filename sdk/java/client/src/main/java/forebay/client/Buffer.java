@@ -1,0 +1,215 @@
+package forebay.client;
+
+import com.google.protobuf.MessageLite;
+import com.google.protobuf.Parser;
+import forebay.v1.Forebay;
+import forebay.v1.Forebay.Type;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * Addresses one buffer: its files and directories. Paths are relative to its root; a leading slash
+ * means nothing, ".." is refused. It may be used concurrently and needs no closing.
+ */
+public final class Buffer {
+  private final Client client;
+  private final String name;
+
+  Buffer(Client client, String name) {
+    this.client = client;
+    this.name = name;
+  }
+
+  /** One page of a directory, by name; more says whether further names follow. */
+  public record Page(List<Entry> entries, boolean more) {}
+
+  /** Returns the buffer's name. */
+  public String name() {
+    return name;
+  }
+
+  private String address(String path) {
+    return "bb://" + name + "/" + path;
+  }
+
+  /** Returns a path without leading, trailing and doubled slashes: "" is the root. */
+  static String clean(String path) {
+    StringBuilder b = new StringBuilder(path.length());
+    for (String part : path.split("/")) {
+      if (!part.isEmpty() && !part.equals(".")) {
+        b.append(b.length() > 0 ? "/" : "").append(part);
+      }
+    }
+    return b.toString();
+  }
+
+  private <T extends MessageLite> T ask(
+      String op, String path, Type type, MessageLite m, Parser<T> parser, Class<T> reply)
+      throws IOException {
+    try {
+      return client.ask(type, m, parser, reply);
+    } catch (IOException e) {
+      throw ForebayException.about(op, address(path), e);
+    }
+  }
+
+  private void change(String op, String path, Type type, MessageLite m, Kind done)
+      throws IOException {
+    try {
+      client.askOnce(type, m, Forebay.Empty.parser(), Forebay.Empty.class, done);
+    } catch (IOException e) {
+      throw ForebayException.about(op, address(path), e);
+    }
+  }
+
+  /** Describes a file or directory. */
+  public Entry stat(String path) throws IOException {
+    String p = clean(path);
+    Forebay.PathRequest m = Forebay.PathRequest.newBuilder().setBuffer(name).setPath(p).build();
+    return Entry.of(
+        p, ask("stat", p, Type.TYPE_STAT, m, Forebay.Entry.parser(), Forebay.Entry.class));
+  }
+
+  /** Lists names of a directory greater than after, at most limit (0: the daemon chooses). */
+  public Page list(String dir, String after, int limit) throws IOException {
+    String p = clean(dir);
+    Forebay.ListRequest m =
+        Forebay.ListRequest.newBuilder()
+            .setBuffer(name)
+            .setPath(p)
+            .setAfter(after)
+            .setLimit(limit)
+            .build();
+    Forebay.ListReply got =
+        ask("list", p, Type.TYPE_LIST, m, Forebay.ListReply.parser(), Forebay.ListReply.class);
+    List<Entry> entries = new ArrayList<>(got.getEntriesCount());
+    for (Forebay.Entry e : got.getEntriesList()) {
+      entries.add(Entry.of(p.isEmpty() ? e.getName() : p + "/" + e.getName(), e));
+    }
+    return new Page(entries, got.getMore());
+  }
+
+  /** Lists a directory, by name. */
+  public List<Entry> list(String dir) throws IOException {
+    List<Entry> all = new ArrayList<>();
+    Page page;
+    do {
+      page = list(dir, all.isEmpty() ? "" : all.get(all.size() - 1).name(), 0);
+      all.addAll(page.entries());
+    } while (page.more());
+    return all;
+  }
+
+  /** Makes a directory, whose parent is there. */
+  public void mkdir(String path, int mode) throws IOException {
+    mkdir(path, mode, false);
+  }
+
+  /** Makes a directory and its parents, as far as they are missing. */
+  public void mkdirs(String path, int mode) throws IOException {
+    mkdir(path, mode, true);
+  }
+
+  private void mkdir(String path, int mode, boolean parents) throws IOException {
+    String p = clean(path);
+    Forebay.Mkdir m =
+        Forebay.Mkdir.newBuilder()
+            .setBuffer(name)
+            .setPath(p)
+            .setMode(mode)
+            .setParents(parents)
+            .build();
+    try {
+      client.askOnce(
+          Type.TYPE_MKDIR,
+          m,
+          Forebay.Entry.parser(),
+          Forebay.Entry.class,
+          parents ? null : Kind.EXISTS);
+    } catch (IOException e) {
+      throw ForebayException.about("mkdir", address(p), e);
+    }
+  }
+
+  /** Renames a file or directory, whatever its size in one step. What is there is replaced. */
+  public void rename(String from, String to) throws IOException {
+    rename(from, to, true);
+  }
+
+  /** Renames a file or directory; without replace it fails with exists if the name is taken. */
+  public void rename(String from, String to, boolean replace) throws IOException {
+    Forebay.Rename m =
+        Forebay.Rename.newBuilder()
+            .setBuffer(name)
+            .setFrom(clean(from))
+            .setTo(clean(to))
+            .setNoReplace(!replace)
+            .build();
+    change("rename", clean(from), Type.TYPE_RENAME, m, Kind.NOT_FOUND);
+  }
+
+  /** Removes a file or an empty directory; recursive: one with all that is in it. */
+  public void remove(String path, boolean recursive) throws IOException {
+    String p = clean(path);
+    Forebay.Remove m =
+        Forebay.Remove.newBuilder().setBuffer(name).setPath(p).setRecursive(recursive).build();
+    change("remove", p, Type.TYPE_REMOVE, m, Kind.NOT_FOUND);
+  }
+
+  /** Changes attributes. */
+  public Entry setAttributes(String path, Attributes a) throws IOException {
+    String p = clean(path);
+    Forebay.SetAttr.Builder m = Forebay.SetAttr.newBuilder().setBuffer(name).setPath(p);
+    if (a.mode() != null) {
+      m.setMode(a.mode());
+    }
+    if (a.uid() != null) {
+      m.setUid(a.uid());
+    }
+    if (a.gid() != null) {
+      m.setGid(a.gid());
+    }
+    if (a.modified() != null) {
+      m.setMtimeNs(a.modified());
+    }
+    return Entry.of(
+        p,
+        ask(
+            "setattr",
+            p,
+            Type.TYPE_SETATTR,
+            m.build(),
+            Forebay.Entry.parser(),
+            Forebay.Entry.class));
+  }
+
+  /** Opens a file for reading. What it holds at this moment is what is read until it is closed. */
+  public Input open(String path) throws IOException {
+    return new Input(client, name, clean(path));
+  }
+
+  /** Makes a file, or replaces its content. */
+  public Output create(String path) throws IOException {
+    return open(path, WriteOptions.replace());
+  }
+
+  /** Opens a file for writing. */
+  public Output open(String path, WriteOptions o) throws IOException {
+    String p = clean(path);
+    if (p.isEmpty()) {
+      throw new ForebayException(
+          Kind.IS_DIRECTORY, "open", address(p), "the root is a directory");
+    }
+    try {
+      return new Output(client, name, p, o);
+    } catch (IOException e) {
+      throw ForebayException.about("open", address(p), e);
+    }
+  }
+
+  /** Flushes all that is dirty and waits until it is on the store. */
+  public DrainReport drain() throws IOException {
+    return client.drain(name);
+  }
+}

@@ -1,0 +1,70 @@
+package forebay.client;
+
+import forebay.v1.Forebay;
+import java.util.List;
+
+/**
+ * A buffer: what it is to be, or is.
+ *
+ * @param capacity bytes; 0: no bound of its own
+ * @param backing URL of the store behind it; "": none
+ * @param durability when a close returns: "resident" or "flushed"; "": the daemon's choice
+ * @param codec how files are compressed on the store; "": not
+ * @param keep patterns of names that are not flushed; null in a create: the usual ones
+ * @param mode permission bits; 0 in a create: the daemon's choice
+ */
+public record BufferSpec(
+    String name,
+    int uid,
+    int gid,
+    int mode,
+    long capacity,
+    String backing,
+    String durability,
+    String codec,
+    List<String> keep,
+    int replicas) {
+
+  /** Returns what makes a buffer with a backing store ("": none) and the daemon's choices else. */
+  public static BufferSpec named(String name, String backing) {
+    return new BufferSpec(name, 0, 0, 0, 0, backing, "", "", null, 0);
+  }
+
+  /** Returns this with another durability. */
+  public BufferSpec withDurability(String d) {
+    return new BufferSpec(name, uid, gid, mode, capacity, backing, d, codec, keep, replicas);
+  }
+
+  Forebay.Buffer message() {
+    Forebay.Buffer.Builder b =
+        Forebay.Buffer.newBuilder()
+            .setName(name)
+            .setUid(uid)
+            .setGid(gid)
+            .setMode(mode)
+            .setCapacity(capacity)
+            .setBacking(backing)
+            .setDurability(durability)
+            .setCodec(codec)
+            .setReplicas(replicas)
+            .setKeepDefault(keep == null);
+    if (keep != null) {
+      b.addAllKeep(keep);
+    }
+    return b.build();
+  }
+
+  static BufferSpec of(Forebay.Buffer m) {
+    return new BufferSpec(
+        m.getName(),
+        m.getUid(),
+        m.getGid(),
+        m.getMode(),
+        m.getCapacity(),
+        m.getBacking(),
+        m.getDurability(),
+        m.getCodec(),
+        List.copyOf(m.getKeepList()),
+        m.getReplicas());
+  }
+}

@@ -1,0 +1,55 @@
+package forebay.client;
+
+import java.nio.file.Path;
+import java.time.Duration;
+
+/**
+ * How to find a daemon and what to prove to it. Null fields: see each.
+ *
+ * @param address unix:///path or tcp://host:port, several separated by commas, tried in order; null:
+ *     FOREBAY_SOCKET, else the sockets where a daemon of this machine usually is
+ * @param keyFile file of the cluster's keys, for TCP; null: FOREBAY_KEY_FILE
+ * @param tokenFile file of a token, for TCP; null: FOREBAY_TOKEN_FILE
+ * @param name what the program calls itself, for the daemon's status and logs; null: "java"
+ * @param retryFor how long an operation looks for a daemon that went; null: 30 s
+ * @param verifyAll whether reads of parts of an extent, in mapped memory and out of sequence, are
+ *     checked too: the whole extent is read for each then, once
+ */
+public record ClientOptions(
+    String address, Path keyFile, Path tokenFile, String name, Duration retryFor, boolean verifyAll) {
+
+  /** Returns the options of a client of this machine's daemon. */
+  public static ClientOptions defaults() {
+    return new ClientOptions(null, null, null, null, null, false);
+  }
+
+  /** Returns these options with another address. */
+  public ClientOptions withAddress(String a) {
+    return new ClientOptions(a, keyFile, tokenFile, name, retryFor, verifyAll);
+  }
+
+  /** Returns these options with a file of keys. */
+  public ClientOptions withKeyFile(Path file) {
+    return new ClientOptions(address, file, tokenFile, name, retryFor, verifyAll);
+  }
+
+  /** Returns these options with a file of a token. */
+  public ClientOptions withTokenFile(Path file) {
+    return new ClientOptions(address, keyFile, file, name, retryFor, verifyAll);
+  }
+
+  /** Returns these options with a name. */
+  public ClientOptions withName(String n) {
+    return new ClientOptions(address, keyFile, tokenFile, n, retryFor, verifyAll);
+  }
+
+  /** Returns these options with another time to look for a daemon that went. */
+  public ClientOptions withRetryFor(Duration d) {
+    return new ClientOptions(address, keyFile, tokenFile, name, d, verifyAll);
+  }
+
+  /** Returns these options with or without checks of all that is read. */
+  public ClientOptions withVerifyAll(boolean all) {
+    return new ClientOptions(address, keyFile, tokenFile, name, retryFor, all);
+  }
+}

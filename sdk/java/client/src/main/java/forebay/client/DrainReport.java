@@ -1,0 +1,29 @@
+package forebay.client;
+
+import forebay.v1.Forebay;
+import java.util.List;
+
+/**
+ * How a drain ended.
+ *
+ * @param failed names that could not be flushed, with the reasons, at most as many as the daemon names
+ * @param held names held back by a keep pattern
+ * @param open names still open for writing
+ */
+public record DrainReport(
+    long files, long bytes, List<String> failed, List<String> held, List<String> open) {
+
+  /** Reports whether everything is on the store that is to be there. */
+  public boolean isComplete() {
+    return failed.isEmpty() && open.isEmpty();
+  }
+
+  static DrainReport of(Forebay.Progress m) {
+    return new DrainReport(
+        m.getFilesDone(),
+        m.getBytesDone(),
+        m.getFailedList().stream().map(f -> f.getPath() + ": " + f.getReason()).toList(),
+        List.copyOf(m.getHeldList()),
+        List.copyOf(m.getOpenList()));
+  }
+}

@@ -1,0 +1,105 @@
+package forebay.client;
+
+import java.io.IOException;
+
+/** Says what failed (operation, path, node), why, and, where there is one, what to do about it. */
+public class ForebayException extends IOException {
+  private static final long serialVersionUID = 1;
+
+  private final Kind kind;
+  private final String op;
+  private final String path;
+  private final String node;
+  private final String reason;
+  private final String remedy;
+
+  ForebayException(Kind kind, String op, String path, String reason) {
+    this(kind, op, path, "", reason, "", null);
+  }
+
+  ForebayException(Kind kind, String op, String path, String reason, String remedy) {
+    this(kind, op, path, "", reason, remedy, null);
+  }
+
+  ForebayException(
+      Kind kind, String op, String path, String node, String reason, String remedy, Throwable cause) {
+    super(text(kind, op, path, node, reason, remedy), cause);
+    this.kind = kind;
+    this.op = op;
+    this.path = path;
+    this.node = node;
+    this.reason = reason;
+    this.remedy = remedy;
+  }
+
+  private static String text(
+      Kind kind, String op, String path, String node, String reason, String remedy) {
+    StringBuilder b = new StringBuilder();
+    part(b, op);
+    part(b, path);
+    part(b, node.isEmpty() ? "" : "node " + node);
+    part(b, reason.contains(kind.toString()) ? "" : kind.toString());
+    part(b, reason);
+    if (!remedy.isEmpty()) {
+      b.append(" (").append(remedy).append(')');
+    }
+    return b.toString();
+  }
+
+  private static void part(StringBuilder b, String s) {
+    if (!s.isEmpty()) {
+      b.append(b.length() > 0 ? ": " : "").append(s);
+    }
+  }
+
+  /** Returns e with an operation and an address of its own, unless it has them; its kind stays. */
+  static IOException about(String op, String path, IOException e) {
+    if (e instanceof BrokenException) {
+      return new ForebayException(Kind.UNAVAILABLE, op, path, "", e.getMessage(), "", e);
+    }
+    if (e instanceof ForebayException f && !f.path.startsWith("bb://")) {
+      return new ForebayException(f.kind, op, path, f.node, f.reason, f.remedy, e);
+    }
+    return e;
+  }
+
+  /** Returns an error that another thread received, with the caller's stack. */
+  ForebayException here() {
+    return new ForebayException(kind, op, path, node, reason, remedy, getCause());
+  }
+
+  /** Returns the kind of an error: that of a {@code ForebayException}, else {@link Kind#INTERNAL}. */
+  public static Kind kindOf(Throwable e) {
+    return e instanceof ForebayException f ? f.kind : Kind.INTERNAL;
+  }
+
+  /** Returns the kind. */
+  public Kind kind() {
+    return kind;
+  }
+
+  /** Returns the operation as the user knows it: "open", "sync", … */
+  public String op() {
+    return op;
+  }
+
+  /** Returns the bb:// address, file or value that it was about. */
+  public String path() {
+    return path;
+  }
+
+  /** Returns the node where it failed; "" if here. */
+  public String node() {
+    return node;
+  }
+
+  /** Returns why. */
+  public String reason() {
+    return reason;
+  }
+
+  /** Returns what to do about it; "" if nothing is known. */
+  public String remedy() {
+    return remedy;
+  }
+}

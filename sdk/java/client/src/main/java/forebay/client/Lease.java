@@ -1,0 +1,45 @@
+package forebay.client;
+
+import forebay.v1.Forebay;
+import forebay.v1.Forebay.Type;
+
+/** A segment that this client may fill. */
+final class Lease extends Memory {
+  private static final int ALIGN = 64;
+
+  final Session session;
+  final long id;
+  final int length;
+  private final Atlas.Region region;
+  private boolean released;
+
+  Lease(Session session, Forebay.Lease m, Atlas.Region region) {
+    super(
+        region.bytes,
+        (int) m.getOffset(),
+        (int) (m.getDataStart() + ALIGN - 1) & -ALIGN,
+        (int) m.getRecordFloor());
+    this.session = session;
+    this.id = m.getId();
+    this.length = (int) m.getLength();
+    this.region = region;
+  }
+
+  @Override
+  boolean isLease() {
+    return true;
+  }
+
+  /** Returns it to the daemon and lets go of the memory. It may be called twice. */
+  void release() {
+    if (released) {
+      return;
+    }
+    released = true;
+    if (session.alive()) {
+      session.post(
+          Type.TYPE_RETURN, Forebay.ReturnLease.newBuilder().setId(id).build(), null);
+    }
+    region.release();
+  }
+}

@@ -1,0 +1,125 @@
+package forebay.client;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermission;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.List;
+import java.util.Set;
+
+/**
+ * What a client proves with over TCP: keys, or a token, whose public part it sends.
+ *
+ * @param token "" without one; its secret is the only key
+ */
+record Secrets(List<byte[]> keys, byte[] token) {
+  private static final int MAX_FILE = 64 << 10;
+  private static final int MIN_KEY = 32;
+  private static final int MAX_KEYS = 4;
+  private static final int TOKEN_FIXED = 1 + 4 + 4 + 8 + 8 + 16;
+  private static final int TOKEN_SECRET = 32;
+  private static final String TOKEN_TEXT = "forebay-token-1.";
+
+  static Secrets read(ClientOptions o) throws IOException {
+    Path token = orEnv(o.tokenFile(), "FOREBAY_TOKEN_FILE");
+    if (token != null) {
+      return readToken(token);
+    }
+    Path key = orEnv(o.keyFile(), "FOREBAY_KEY_FILE");
+    return new Secrets(key == null ? List.of() : readKeys(key), new byte[0]);
+  }
+
+  private static Path orEnv(Path given, String name) {
+    String env = System.getenv(name);
+    return given != null || env == null || env.isEmpty() ? given : Path.of(env);
+  }
+
+  private static List<byte[]> readKeys(Path file) throws IOException {
+    List<byte[]> keys = new ArrayList<>();
+    for (String line : readSecret(file).split("\n")) {
+      line = line.strip();
+      if (line.isEmpty() || line.startsWith("#")) {
+        continue;
+      }
+      if (line.length() < MIN_KEY) {
+        throw new ForebayException(
+            Kind.INVALID,
+            "cluster key",
+            file.toString(),
+            "a key has fewer than " + MIN_KEY + " characters",
+            "make one: bbctl cluster init DIR");
+      }
+      keys.add(line.getBytes(StandardCharsets.UTF_8));
+    }
+    if (keys.isEmpty() || keys.size() > MAX_KEYS) {
+      throw new ForebayException(
+          Kind.INVALID,
+          "cluster key",
+          file.toString(),
+          "the file holds " + keys.size() + " keys, not 1 to " + MAX_KEYS,
+          "make one: bbctl cluster init DIR");
+    }
+    return keys;
+  }
+
+  private static Secrets readToken(Path file) throws IOException {
+    String text = readSecret(file).strip();
+    byte[] all = new byte[0];
+    if (text.startsWith(TOKEN_TEXT)) {
+      try {
+        all = Base64.getUrlDecoder().decode(text.substring(TOKEN_TEXT.length()));
+      } catch (IllegalArgumentException e) {
+        all = new byte[0];
+      }
+    }
+    if (all.length < TOKEN_FIXED + TOKEN_SECRET) {
+      throw new ForebayException(
+          Kind.INVALID,
+          "token",
+          file.toString(),
+          "it is not a token that this release knows",
+          "make one: bbctl token BUFFER");
+    }
+    int split = all.length - TOKEN_SECRET;
+    byte[] secret = Arrays.copyOfRange(all, split, all.length);
+    return new Secrets(List.of(secret), Arrays.copyOf(all, split));
+  }
+
+  /** Reads a file that nobody but its owner may be able to read. */
+  private static String readSecret(Path file) throws IOException {
+    try {
+      Set<PosixFilePermission> mode = Files.getPosixFilePermissions(file);
+      mode.removeAll(
+          Set.of(
+              PosixFilePermission.OWNER_READ,
+              PosixFilePermission.OWNER_WRITE,
+              PosixFilePermission.OWNER_EXECUTE));
+      if (!mode.isEmpty()) {
+        throw new ForebayException(
+            Kind.PERMISSION,
+            "read secret",
+            file.toString(),
+            "other users can read it or change it",
+            "chmod 600 " + file);
+      }
+      if (Files.size(file) > MAX_FILE) {
+        throw new ForebayException(
+            Kind.INVALID, "read secret", file.toString(), "it is too large");
+      }
+      return Files.readString(file);
+    } catch (NoSuchFileException e) {
+      throw new ForebayException(Kind.NOT_FOUND, "read secret", file.toString(), "it is not there");
+    }
+  }
+
+  /** Keeps keys out of what is printed. */
+  @Override
+  public String toString() {
+    return "secrets";
+  }
+}

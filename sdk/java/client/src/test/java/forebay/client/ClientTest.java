@@ -1,0 +1,448 @@
+package forebay.client;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import forebay.client.testing.Daemon;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Random;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** What a client does, against a real daemon. */
+@Timeout(120)
+class ClientTest {
+  private static final AtomicInteger NAMES = new AtomicInteger();
+  private final Daemon daemon = Daemon.get();
+  private final String name = "java" + NAMES.incrementAndGet();
+  private Client client;
+  private Buffer buffer;
+
+  @BeforeEach
+  void dial() throws Exception {
+    daemon.start();
+    client = Client.dial(options(false));
+    client.createBuffer(BufferSpec.named(name, "file://" + store()));
+    buffer = client.buffer(name);
+  }
+
+  @AfterEach
+  void close() throws Exception {
+    daemon.start();
+    client.destroyBuffer(name, true);
+    client.close();
+  }
+
+  private Path store() throws IOException {
+    return Files.createDirectories(daemon.dir().resolve("store-" + name));
+  }
+
+  private ClientOptions options(boolean far) {
+    ClientOptions o = ClientOptions.defaults().withName("test");
+    return far
+        ? o.withAddress(daemon.tcp()).withKeyFile(daemon.keyFile())
+        : o.withAddress(daemon.socket());
+  }
+
+  private static byte[] random(int n, long seed) {
+    byte[] b = new byte[n];
+    new Random(seed).nextBytes(b);
+    return b;
+  }
+
+  private byte[] readAll(Buffer b, String path) throws IOException {
+    try (Input in = b.open(path)) {
+      byte[] all = new byte[(int) in.size()];
+      assertEquals(all.length == 0 ? 0 : all.length, in.read(0, all, 0, all.length));
+      assertEquals(-1, in.read(all.length, new byte[1], 0, 1));
+      return all;
+    }
+  }
+
+  /** Random pieces, in and out of order, over each other and with holes, synced now and then. */
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void randomWritesAndReads(boolean far) throws Exception {
+    try (Client c = Client.dial(options(far))) {
+      assertEquals(!far, c.server().mapped());
+      Buffer b = c.buffer(name);
+      for (int seed = 0; seed < 6; seed++) {
+        Random r = new Random(seed);
+        int span = new int[] {300, 30_000, 3 << 20, 9 << 20, 40 << 20, 1 << 20}[seed];
+        byte[] want = new byte[span];
+        int size = 0;
+        String path = "random/" + far + seed;
+        try {
+          b.mkdir("random", 0755);
+        } catch (ForebayException e) {
+          assertEquals(Kind.EXISTS, e.kind());
+        }
+        try (Output out = b.create(path)) {
+          for (int i = 0; i < 30; i++) {
+            int n = r.nextInt(Math.min(span, 1 << r.nextInt(24)) + 1);
+            int at = r.nextInt(span - n + 1);
+            byte[] p = random(n, r.nextLong());
+            ByteBuffer source = ByteBuffer.wrap(p);
+            if (r.nextBoolean()) {
+              source = ByteBuffer.allocateDirect(n).put(p).flip();
+            }
+            out.write(at, source);
+            assertFalse(source.hasRemaining());
+            System.arraycopy(p, 0, want, at, n);
+            size = n == 0 ? size : Math.max(size, at + n);
+            if (r.nextInt(8) == 0) {
+              out.sync();
+              assertEquals(size, b.stat(path).size());
+            }
+          }
+          assertEquals(size, out.size());
+        }
+        Entry e = b.stat(path);
+        assertEquals(size, e.size());
+        assertEquals(Crc64Nvme.of(want, 0, size), e.checksum());
+        try (Input in = b.open(path)) {
+          for (int i = 0; i < 40; i++) {
+            int n = r.nextInt(Math.min(span, 1 << r.nextInt(22)) + 1);
+            int at = r.nextInt(span + 100);
+            ByteBuffer got = r.nextBoolean() ? ByteBuffer.allocate(n) : ByteBuffer.allocateDirect(n);
+            int k = in.read(at, got);
+            assertEquals(n == 0 ? 0 : at >= size ? -1 : Math.min(n, size - at), k);
+            for (int x = 0; x < k; x++) {
+              assertEquals(want[at + x], got.get(x), "byte " + (at + x));
+            }
+          }
+          int at = 0;
+          try (Mapping m = in.map(0, size)) {
+            m.verify();
+            for (ByteBuffer part : m.buffers()) {
+              while (part.hasRemaining()) {
+                assertEquals(want[at++], part.get());
+              }
+            }
+          }
+          assertEquals(size, at);
+        }
+      }
+    }
+  }
+
+  @Test
+  void goAndJavaReadEachOther() throws Exception {
+    byte[] data = random(5_000_001, 1);
+    Path file = daemon.dir().resolve("from-go");
+    Files.write(file, data);
+    daemon.bbctl("put", file.toString(), "bb://" + name + "/from-go");
+    assertArrayEquals(data, readAll(buffer, "from-go"));
+
+    try (Output out = buffer.create("from-java")) {
+      for (int at = 0, n; at < data.length; at += n) {
+        n = Math.min(70_001, data.length - at);
+        out.write(data, at, n);
+      }
+    }
+    Path back = daemon.dir().resolve("from-java");
+    daemon.bbctl("get", "bb://" + name + "/from-java", back.toString());
+    assertArrayEquals(data, Files.readAllBytes(back));
+    assertEquals(buffer.stat("from-go").checksum(), buffer.stat("from-java").checksum());
+    assertEquals(Crc64Nvme.of(data, 0, data.length), buffer.stat("from-java").checksum());
+
+    DrainReport report = buffer.drain();
+    assertTrue(report.isComplete(), report.toString());
+    assertArrayEquals(data, Files.readAllBytes(store().resolve("from-java")));
+    assertEquals(Entry.State.CLEAN, buffer.stat("from-java").state());
+  }
+
+  @Test
+  void namespace() throws Exception {
+    buffer.mkdirs("a/b/c", 0750);
+    assertTrue(buffer.stat("a/b").directory());
+    assertEquals(0750, buffer.stat("/a//b/c/").mode());
+    for (int i = 0; i < 5; i++) {
+      buffer.create("a/b/f" + i).close();
+    }
+    List<String> names = new ArrayList<>();
+    for (Entry e : buffer.list("a/b")) {
+      names.add(e.path());
+    }
+    assertEquals(List.of("a/b/c", "a/b/f0", "a/b/f1", "a/b/f2", "a/b/f3", "a/b/f4"), names);
+    Buffer.Page page = buffer.list("a/b", "c", 2);
+    assertEquals(2, page.entries().size());
+    assertTrue(page.more());
+
+    buffer.rename("a/b", "a/d");
+    assertEquals(0, buffer.stat("a/d/f0").size());
+    buffer.setAttributes("a/d/f0", new Attributes(0600, null, null, 5_000_000_000L));
+    assertEquals(0600, buffer.stat("a/d/f0").mode());
+    assertEquals(5_000_000_000L, buffer.stat("a/d/f0").modified());
+    buffer.remove("a", true);
+    kind(Kind.NOT_FOUND, () -> buffer.stat("a"));
+    assertTrue(client.buffers().stream().anyMatch(b -> b.name().equals(name)));
+  }
+
+  private interface Action {
+    void run() throws IOException;
+  }
+
+  private static ForebayException kind(Kind want, Action a) {
+    ForebayException e = assertThrows(ForebayException.class, a::run);
+    assertEquals(want, e.kind(), e.getMessage());
+    return e;
+  }
+
+  @Test
+  void kindsOfErrors() throws Exception {
+    ForebayException e = kind(Kind.NOT_FOUND, () -> buffer.open("none"));
+    assertEquals("open", e.op());
+    assertEquals("bb://" + name + "/none", e.path());
+    kind(Kind.NOT_FOUND, () -> buffer.open("none/at/all", WriteOptions.replace()));
+    buffer.create("file").close();
+    buffer.mkdir("dir", 0755);
+    buffer.create("dir/x").close();
+    kind(Kind.EXISTS, () -> buffer.open("file", WriteOptions.createNew()));
+    kind(Kind.EXISTS, () -> buffer.mkdir("dir", 0755));
+    kind(Kind.EXISTS, () -> buffer.rename("file", "dir/x", false));
+    kind(Kind.NOT_DIRECTORY, () -> buffer.stat("file/below"));
+    kind(Kind.IS_DIRECTORY, () -> buffer.open("dir"));
+    kind(Kind.IS_DIRECTORY, () -> buffer.create("dir").close());
+    kind(Kind.NOT_EMPTY, () -> buffer.remove("dir", false));
+    kind(Kind.INVALID, () -> buffer.stat("a/../b"));
+    kind(Kind.NOT_FOUND, () -> client.buffer("no-such-buffer").stat(""));
+    kind(Kind.EXISTS, () -> client.createBuffer(BufferSpec.named(name, "")));
+    ForebayException none =
+        kind(
+            Kind.UNAVAILABLE,
+            () -> Client.dial(ClientOptions.defaults().withAddress("unix:///nowhere/bbd.sock")));
+    assertNotEquals("", none.remedy());
+    ForebayException key =
+        kind(
+            Kind.PERMISSION,
+            () -> Client.dial(ClientOptions.defaults().withAddress(daemon.tcp())));
+    assertNotEquals("", key.remedy());
+
+    Output gone = buffer.create("gone");
+    gone.write(new byte[10], 0, 10);
+    gone.sync();
+    buffer.remove("gone", false);
+    gone.write(new byte[10], 0, 10);
+    kind(Kind.NOT_FOUND, gone::close);
+    Output closed = buffer.create("closed");
+    closed.close();
+    closed.close();
+    kind(Kind.INVALID, () -> closed.write(new byte[1], 0, 1));
+  }
+
+  @Test
+  void tokenLetsIntoOneBuffer() throws Exception {
+    Path token = daemon.dir().resolve("token-" + name);
+    daemon.bbctl("token", name, "--lifetime", "1h", "-o", token.toString());
+    ClientOptions o = ClientOptions.defaults().withAddress(daemon.tcp()).withTokenFile(token);
+    try (Client c = Client.dial(o)) {
+      try (Output out = c.buffer(name).create("by-token")) {
+        out.write(new byte[100_000], 0, 100_000);
+      }
+      assertEquals(100_000, readAll(c.buffer(name), "by-token").length);
+    }
+  }
+
+  @Test
+  void appendAndAbort() throws Exception {
+    try (Output out = buffer.create("log")) {
+      out.write(new byte[] {1, 2, 3}, 0, 3);
+    }
+    try (Output out = buffer.open("log", WriteOptions.appending())) {
+      assertEquals(3, out.position());
+      out.write(new byte[] {4}, 0, 1);
+    }
+    assertArrayEquals(new byte[] {1, 2, 3, 4}, readAll(buffer, "log"));
+    Output out = buffer.create("log");
+    out.write(random(3 << 20, 1), 0, 3 << 20);
+    out.abort();
+    assertArrayEquals(new byte[] {1, 2, 3, 4}, readAll(buffer, "log"));
+    kind(Kind.NOT_FOUND, () -> buffer.open("missing", WriteOptions.appending()));
+  }
+
+  /** Several writers of one file, each with stripes of its own. */
+  @Test
+  void concurrentWritersOfOneFile() throws Exception {
+    int writers = 4;
+    int stripe = 300_001;
+    int rounds = 8;
+    byte[] want = random(writers * stripe * rounds, 3);
+    ExecutorService pool = Executors.newFixedThreadPool(writers);
+    try {
+      List<Future<?>> all = new ArrayList<>();
+      // One keeps it open, so that the others join whenever they come.
+      Output first = buffer.open("shared", WriteOptions.update());
+      try (first) {
+        for (int w = 0; w < writers; w++) {
+          int mine = w;
+          all.add(
+              pool.submit(
+                  () -> {
+                    try (Output out = buffer.open("shared", WriteOptions.update())) {
+                      for (int i = 0; i < rounds; i++) {
+                        int at = (i * writers + mine) * stripe;
+                        out.write(at, ByteBuffer.wrap(want, at, stripe));
+                        if (i % 3 == mine % 3) {
+                          out.sync();
+                        }
+                      }
+                    }
+                    return null;
+                  }));
+        }
+        for (Future<?> f : all) {
+          f.get(100, TimeUnit.SECONDS);
+        }
+      }
+    } finally {
+      pool.shutdownNow();
+    }
+    assertArrayEquals(want, readAll(buffer, "shared"));
+  }
+
+  /** Killed and started again in the middle, nothing that was written is missing or twice. */
+  @Test
+  void survivesKills() throws Exception {
+    byte[] want = random(48 << 20, 5);
+    byte[] old = random(6 << 20, 6);
+    try (Output out = buffer.create("old")) {
+      out.write(old, 0, old.length);
+    }
+    try (Input in = buffer.open("old");
+        Output small = buffer.create("small");
+        Output out = buffer.create("big")) {
+      byte[] got = new byte[old.length];
+      small.write(want, 0, 1000);
+      int step = 700_001;
+      int kills = 0;
+      for (int at = 0, i = 0, n; at < want.length; at += n, i++) {
+        n = Math.min(step, want.length - at);
+        out.write(want, at, n);
+        if (i % 9 == 8) {
+          out.sync();
+        }
+        if (i % 20 == 13) {
+          kills++;
+          daemon.kill();
+          daemon.start();
+          int from = kills * 1_000_000;
+          assertEquals(n, in.read(from, got, from, n));
+          assertEquals(0, Arrays.compare(old, from, from + n, got, from, from + n));
+        }
+      }
+      assertTrue(kills > 1);
+    }
+    assertArrayEquals(want, readAll(buffer, "big"));
+    assertArrayEquals(old, readAll(buffer, "old"));
+    assertEquals(1000, buffer.stat("small").size());
+  }
+
+  /** A close whose answer is lost is found to have landed, or is done again. */
+  @Test
+  void closesWhileItIsKilled() throws Exception {
+    for (int i = 0; i < 4; i++) {
+      byte[] want = random(2_000_000 + i, i);
+      Output out = buffer.create("closing" + i);
+      out.write(want, 0, want.length);
+      int delay = i;
+      Thread killer =
+          new Thread(
+              () -> {
+                try {
+                  Thread.sleep(delay);
+                  daemon.kill();
+                  daemon.start();
+                } catch (IOException | InterruptedException e) {
+                  throw new IllegalStateException(e);
+                }
+              });
+      killer.start();
+      out.close();
+      killer.join();
+      assertArrayEquals(want, readAll(buffer, "closing" + i));
+    }
+  }
+
+  /** An interrupted thread stops waiting; the session that others use lives on. */
+  @Test
+  void interruptsHarmNobodyElse() throws Exception {
+    try (Output other = buffer.create("other")) {
+      other.write(new byte[100], 0, 100);
+      Thread.currentThread().interrupt();
+      assertThrows(IOException.class, () -> buffer.stat(""));
+      assertTrue(Thread.interrupted());
+      other.sync();
+    }
+    assertEquals(100, buffer.stat("other").size());
+  }
+
+  private static int count(String dir) throws IOException {
+    try (var files = Files.list(Path.of("/proc/self", dir))) {
+      return (int) files.count();
+    }
+  }
+
+  private static long mappings() throws IOException {
+    return Files.readAllLines(Path.of("/proc/self/maps")).stream()
+        .filter(l -> l.contains("/dev/shm"))
+        .count();
+  }
+
+  @Test
+  void leavesNothingBehind() throws Exception {
+    long maps = -1;
+    int fds = -1;
+    int threads = -1;
+    for (int round = 0; round < 3; round++) {
+      for (int i = 0; i < 5; i++) {
+        try (Client c = Client.dial(options(false))) {
+          Output left = c.buffer(name).create("left" + i);
+          left.write(random(200_000, i), 0, 200_000);
+          left.sync();
+          Input in = c.buffer(name).open("left" + i);
+          assertEquals(10, in.read(5, new byte[10], 0, 10));
+          in.map(0, 1000).close();
+          in.close();
+          if (i % 2 == 0) {
+            left.close();
+          }
+        }
+      }
+      if (round == 0) {
+        maps = mappings();
+        fds = count("fd");
+        threads = sessions();
+      }
+    }
+    assertEquals(maps, mappings());
+    assertTrue(count("fd") <= fds + 1, "file descriptors: " + fds + ", then " + count("fd"));
+    assertEquals(threads, sessions());
+  }
+
+  private static int sessions() {
+    return (int)
+        Thread.getAllStackTraces().keySet().stream()
+            .filter(t -> t.getName().equals("forebay-session"))
+            .count();
+  }
+}
