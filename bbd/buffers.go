@@ -286,6 +286,7 @@ func (d *Daemon) destroyBuffer(ctx context.Context, b *buffer, discard bool) err
 func (d *Daemon) dropBuffer(b *buffer) {
 	d.flusher.ForgetBuffer(b.name)
 	b.drop()
+	d.keepFigures(b)
 	if err := d.stores.forget(b.name); err != nil {
 		d.log.Warn("closing the store of a destroyed buffer", "buffer", b.name, "err", err)
 	}

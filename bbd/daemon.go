@@ -62,6 +62,12 @@ type Daemon struct {
 		changing sync.Mutex // one buffer is created or destroyed at a time
 	}
 
+	// Buffers of jobs that are gone, and whose figures are not written down yet.
+	retired struct {
+		sync.Mutex
+		list []*buffer
+	}
+
 	sessions struct {
 		sync.Mutex
 		all    map[uint64]*session

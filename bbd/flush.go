@@ -63,6 +63,7 @@ func (d *Daemon) flushEvent(e flusher.Event) {
 	switch e.Kind {
 	case flusher.EventFlushed:
 		d.observe.metrics.Flushed(e.Bytes, e.Took, e.DirtyFor)
+		d.countFlush(&e)
 		d.setFailing(e.Key, nil)
 	case flusher.EventDropped:
 		d.setFailing(e.Key, nil)
@@ -84,6 +85,15 @@ func (d *Daemon) flushFailed(e flusher.Event) {
 		Kind: bb.EventFlushFailed, Buffer: e.Key.Buffer, Path: e.Path, Generation: e.Key.Generation,
 		Bytes: e.Bytes, Reason: e.Err.Error(),
 	})
+}
+
+func (d *Daemon) countFlush(e *flusher.Event) {
+	d.buffers.Lock()
+	b := d.buffers.byName[e.Key.Buffer]
+	d.buffers.Unlock()
+	if b != nil {
+		b.figures.flush(e.Bytes, e.Took)
+	}
 }
 
 // setFailing remembers why a file's last flush failed, for whoever lists it.

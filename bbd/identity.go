@@ -48,6 +48,7 @@ func (s *session) identify(in *wire.Reader, r *request, hello *wire.Hello) error
 	// Another machine's root, or a namesake of the daemon's user, is nobody special here,
 	// unless another daemon says so.
 	s.peer = bb.NodeID(hello.Node)
+	s.cred.governs = hello.Uid == 0
 	s.cred.relayed = s.peer != ""
 	s.cred.system = s.cred.relayed && hello.System
 	return nil

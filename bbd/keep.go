@@ -41,6 +41,14 @@ func (d *Daemon) keepLifetimes() {
 	k := &keeper{d: d, changed: make(chan []bb.Lifetime), later: map[string]time.Time{}}
 	d.wg.Go(k.follow)
 	var all []bb.Lifetime
+	var noted time.Time
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), lastWords)
+		defer cancel()
+		if now, err := d.meta.Lifetimes(ctx); err == nil {
+			d.noteFigures(ctx, now)
+		}
+	}()
 	for {
 		select {
 		case <-d.ctx.Done():
@@ -49,6 +57,10 @@ func (d *Daemon) keepLifetimes() {
 		case <-time.After(keepEvery):
 		}
 		d.notePeaks()
+		if d.anyRetired() || time.Since(noted) > figuresEvery {
+			noted = time.Now()
+			d.noteFigures(d.ctx, all)
+		}
 		if firstReady(d.cluster.members.Members()) != d.cfg.Node {
 			continue
 		}
@@ -115,13 +127,18 @@ func (d *Daemon) notePeaks() {
 // ended reports whether a job has left its nodes, by what they have said, and whether it
 // failed on one. Gone tells which nodes cannot say anything any more, or never will of
 // this job: their memory, and with it the job's processes, is another one's.
+//
+// When the batch system has said that it is over, those that are gone are not waited for;
+// and a governed one has not ended before.
 func ended(l *bb.Lifetime, now time.Time, gone func(*bb.LifetimeNode) bool) (over, failed bool) {
-	left, silent := 0, 0
+	left, silent, never := 0, 0, 0
 	var last time.Time
 	for i := range l.Nodes {
 		n := &l.Nodes[i]
 		failed = failed || n.Failed
 		switch {
+		case !n.Attached && n.Since.IsZero():
+			never++ // the job's buffer was on it, and not the job
 		case !n.Attached:
 			left++
 			if n.Since.After(last) {
@@ -133,10 +150,13 @@ func ended(l *bb.Lifetime, now time.Time, gone func(*bb.LifetimeNode) bool) (ove
 			silent++
 		}
 	}
-	if left == 0 {
+	if !l.Over.IsZero() {
+		return true, failed
+	}
+	if l.Governed || left == 0 {
 		return false, failed // whoever is gone may be coming back, with the job
 	}
-	if silent > 0 || len(l.Nodes) < l.Expect {
+	if silent > 0 || len(l.Nodes)-never < l.Expect {
 		return now.Sub(last) >= stragglers, failed || silent > 0
 	}
 	return true, failed
@@ -161,7 +181,7 @@ func (k *keeper) step(l bb.Lifetime) (bb.Lifetime, bool) {
 		}
 		return k.change(ctx, &l, func(l *bb.Lifetime) {
 			if l.State == bb.LifetimeOpen {
-				l.State, l.Ended, l.Succeeded = bb.LifetimeDraining, now.Round(0).UTC(), !failed
+				l.State, l.Ended, l.Succeeded = bb.LifetimeDraining, now.Round(0).UTC(), l.Succeeded && !failed
 			}
 		})
 	case bb.LifetimeGone:
@@ -256,13 +276,14 @@ var errNotYet = errors.New("not yet")
 
 // finish does the next of what a job has left to do; true: there was nothing more.
 func (k *keeper) finish(ctx context.Context, l *bb.Lifetime) (done bool, err error) {
-	if !l.Hurry {
+	ran := l.Ran || !l.Governed
+	if ran && !l.Hurry {
 		err = k.stageOut(ctx, l)
 	}
 	if err == nil && l.Buffer != "" {
-		err = k.retire(ctx, l, l.Buffer, l.Hurry)
+		err = k.retire(ctx, l, l.Buffer, l.Hurry || !ran)
 	}
-	for i := 0; i < len(l.Destroys) && err == nil; i++ {
+	for i := 0; i < len(l.Destroys) && ran && err == nil; i++ {
 		if err = k.mayDestroy(ctx, l, l.Destroys[i].Buffer); err == nil {
 			err = k.retire(ctx, l, l.Destroys[i].Buffer, l.Destroys[i].Discard)
 		}
@@ -287,21 +308,63 @@ func (k *keeper) stageOut(ctx context.Context, l *bb.Lifetime) error {
 		if err != nil {
 			return err
 		}
+		note, err := k.nothingAt(ctx, l, s)
+		if err != nil {
+			return err
+		}
+		if note != "" {
+			if !k.stagedOut(ctx, l, i, &meta.JobStatus{}, note) {
+				return errNotYet
+			}
+			continue
+		}
 		status, err := k.ran(ctx, j, []meta.Task{{ID: planTask}})
 		if err != nil {
 			return err
 		}
-		if err := stageFailure(&status); err != nil {
+		if err := stageFailure(&status); err != nil && !onlyLost(&status.Tally) {
 			return bb.Wrap("stage-out", s.URL, err)
 		}
-		now, ok := k.change(ctx, l, func(now *bb.Lifetime) { now.Out[i].Done = true })
-		if !ok {
+		if n := status.Tally.FailedTotal; n > 0 {
+			note = fmt.Sprintf("%d files are lost", n)
+		}
+		if !k.stagedOut(ctx, l, i, &status, note) {
 			return errNotYet
 		}
+	}
+	return nil
+}
+
+// nothingAt says that there is nothing where a job was to leave what is copied out.
+func (k *keeper) nothingAt(ctx context.Context, l *bb.Lifetime, s *bb.LifetimeStage) (note string, err error) {
+	b, err := k.d.buffer(ctx, s.Buffer)
+	if err != nil {
+		return "", err
+	}
+	if _, err = b.lookup(ctx, userCred(l.UID, l.GID), "stage-out", s.Path); bb.KindOf(err) == bb.NotFound {
+		return "nothing was written to it", nil
+	}
+	return "", nil // what else may be wrong is the stage's to say
+}
+
+// onlyLost reports whether nothing but lost bytes is in the way: trying again does not
+// bring them back. They will be in the bill.
+func onlyLost(t *meta.Tally) bool {
+	return len(t.Failed) > 0 && int64(len(t.Failed)) == t.FailedTotal &&
+		!slices.ContainsFunc(t.Failed, func(f meta.TaskFailure) bool { return f.Kind != bb.Lost || f.Path == "" })
+}
+
+// stagedOut notes that a stage-out has ended.
+func (k *keeper) stagedOut(ctx context.Context, l *bb.Lifetime, i int, status *meta.JobStatus, note string) bool {
+	now, ok := k.change(ctx, l, func(now *bb.Lifetime) {
+		s := &now.Out[i]
+		s.Done, s.Note, s.Bytes, s.Seconds = true, note, status.Tally.Bytes, status.Ended.Sub(status.Created).Seconds()
+	})
+	if ok {
 		now.Nodes = l.Nodes
 		*l = now
 	}
-	return nil
+	return ok
 }
 
 // ran submits a job, or returns how it ended. errNotYet: it is under way.
@@ -405,6 +468,8 @@ func (k *keeper) bill(ctx context.Context, l *bb.Lifetime, b *buffer, discard bo
 		case e.State() == bb.StateLost:
 		case kept:
 			line.Reason = "it was not flushed under this name, which the pattern " + pattern + " keeps back"
+		case l.Governed && !l.Ran:
+			line.Reason = "it was not flushed, as the job did not run"
 		case discard:
 			line.Reason = "it was given up before it was flushed"
 		default:

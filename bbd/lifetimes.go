@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -28,7 +27,7 @@ const (
 // mayGovern refuses who is not the system: lifetimes act for other users.
 func (r *request) mayGovern(op, key string) error {
 	switch {
-	case !r.s.cred.system:
+	case !r.s.cred.system && !r.s.cred.governs:
 		return denied(op, key, "say what becomes of jobs")
 	case r.s.d.cluster == nil:
 		return bb.E(bb.Unsupported, op, key, "this daemon is alone, and jobs are the cluster's").WithRemedy("set cluster.listen")
@@ -49,6 +48,9 @@ func (r *request) lifetimeOpen(m *wire.LifetimeOpen) (proto.Message, error) {
 	if err := checkLifetime(&l); err != nil {
 		return nil, err
 	}
+	if l.UID == 0 && !r.s.cred.system {
+		return nil, denied(op, l.Key, "act for root") // whose rights are the system's
+	}
 	now, err := r.s.d.beginLifetime(r.ctx, l)
 	if err != nil {
 		return nil, bb.Wrap(op, l.Key, err)
@@ -60,6 +62,11 @@ func (r *request) lifetimeOpen(m *wire.LifetimeOpen) (proto.Message, error) {
 	}
 	if err := r.s.d.makeBuffers(r.ctx, &now, m.Create); err != nil {
 		return nil, err
+	}
+	if m.Ran && !now.Ran {
+		if now, err = r.s.d.meta.ChangeLifetime(r.ctx, l.Key, stillOpen(func(l *bb.Lifetime) { l.Ran = true })); err != nil {
+			return nil, bb.Wrap(op, l.Key, err)
+		}
 	}
 	jobs, err := r.s.d.stageInAll(r.ctx, &now)
 	if err != nil {
@@ -108,6 +115,7 @@ func checkLifetime(l *bb.Lifetime) error {
 func (d *Daemon) beginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
 	l.State, l.Created, l.Succeeded = bb.LifetimeOpen, time.Now().Round(0).UTC(), true
 	l.Ended, l.Gone, l.Next, l.Reason, l.Attempt, l.Bill, l.Hurry = time.Time{}, time.Time{}, time.Time{}, "", 0, bb.Bill{}, false
+	l.Ran, l.Over = false, time.Time{}
 	now, err := d.meta.BeginLifetime(ctx, l)
 	switch {
 	case err != nil:
@@ -115,9 +123,24 @@ func (d *Daemon) beginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifetime,
 	case now.UID != l.UID || now.Job != l.Job:
 		return now, bb.E(bb.Exists, "open lifetime", l.Key, "it is that of another job")
 	case now.State != bb.LifetimeOpen:
-		return now, bb.E(bb.Busy, "open lifetime", l.Key, "the job has left all its nodes")
+		return now, errLeft(l.Key)
 	}
 	return now, nil
+}
+
+func errLeft(key string) error {
+	return bb.E(bb.Busy, "open lifetime", key, "the job has left all its nodes")
+}
+
+// stillOpen is a change of a lifetime that has not ended.
+func stillOpen(change func(*bb.Lifetime)) func(*bb.Lifetime) error {
+	return func(l *bb.Lifetime) error {
+		if l.State != bb.LifetimeOpen {
+			return errLeft(l.Key)
+		}
+		change(l)
+		return nil
+	}
 }
 
 // attach notes that the job has come to this node.
@@ -207,11 +230,12 @@ func (d *Daemon) stageOf(ctx context.Context, l *bb.Lifetime, kind meta.JobKind,
 	return j, nil
 }
 
-// stageInAll has all stage-ins begin that have not, and returns their ids.
+// stageInAll has all stage-ins begin that have not, and returns their ids. One whose store
+// did not answer is another at the next attempt.
 func (d *Daemon) stageInAll(ctx context.Context, l *bb.Lifetime) ([]string, error) {
 	var ids []string
 	for i := range l.In {
-		j, err := d.stageOf(ctx, l, meta.StageIn, &l.In[i], fmt.Sprint(i))
+		j, err := d.stageOf(ctx, l, meta.StageIn, &l.In[i], attemptOf(i, l.In[i].Attempt)...)
 		if err != nil {
 			return nil, bb.Wrap("stage-in", l.In[i].URL, err)
 		}
@@ -223,7 +247,18 @@ func (d *Daemon) stageInAll(ctx context.Context, l *bb.Lifetime) ([]string, erro
 	return ids, nil
 }
 
-// awaitStageIns waits until all have ended, and fails if one did that the job needs.
+// attemptOf are the words for a stage-in's attempt, of which the first goes without.
+func attemptOf(stage, attempt int) []string {
+	words := []string{fmt.Sprint(stage)}
+	if attempt > 0 {
+		words = append(words, fmt.Sprint(attempt))
+	}
+	return words
+}
+
+// awaitStageIns waits until all have ended, and fails if one did that the job needs. Of a
+// governed job, one whose store did not answer is begun again by whoever opens it again:
+// its nodes do not wait.
 func (r *request) awaitStageIns(l *bb.Lifetime, ids []string) error {
 	text, err := lifetimeMessage(l)
 	if err != nil {
@@ -238,11 +273,35 @@ func (r *request) awaitStageIns(l *bb.Lifetime, ids []string) error {
 		if err == nil {
 			err = stageFailure(&last)
 		}
-		if err != nil && !l.In[i].ContinueOnError {
+		if err == nil {
+			continue
+		}
+		if r.ctx.Err() == nil {
+			r.s.d.noteStageIn(r.ctx, l, i, err)
+		}
+		if !l.In[i].ContinueOnError {
 			return bb.Wrap("stage-in", l.In[i].URL, err)
 		}
 	}
 	return nil
+}
+
+// noteStageIn notes why a stage-in failed. Whoever did so first has.
+func (d *Daemon) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why error) {
+	attempt := l.In[i].Attempt
+	_, err := d.meta.ChangeLifetime(ctx, l.Key, stillOpen(func(now *bb.Lifetime) {
+		s := &now.In[i]
+		if s.Attempt != attempt {
+			return
+		}
+		s.Note = why.Error()
+		if l.Governed && !s.ContinueOnError && bb.KindOf(why) == bb.Unavailable {
+			s.Attempt++
+		}
+	}))
+	if err != nil {
+		d.log.Warn("noting why a stage-in failed", "job", l.Key, "err", err)
+	}
 }
 
 // stageFailure is what is wrong with a stage that has ended.
@@ -282,9 +341,9 @@ func (r *request) lifetimeLeave(m *wire.LifetimeLeave) (proto.Message, error) {
 		n.Failed = n.Failed || m.Failed
 		if n.Attached || n.Since.IsZero() {
 			n.Since = time.Now().Round(0).UTC()
-			if node == d.cfg.Node {
-				n.Figures = d.figuresOf(l.Buffer)
-			}
+		}
+		if node == d.cfg.Node {
+			n.Figures = d.figuresOf(l.Buffer, n.Figures)
 		}
 		n.Attached = false
 		return nil
@@ -295,7 +354,8 @@ func (r *request) lifetimeLeave(m *wire.LifetimeLeave) (proto.Message, error) {
 	return r.lifetimeNow(m.Key)
 }
 
-// lifetimeEnd ends a lifetime, wherever the job still seems to be: who asks knows that it is over.
+// lifetimeEnd ends a lifetime, wherever the job still seems to be: who asks knows that it is
+// over. When_left leaves it to the nodes to say that it has left them.
 func (r *request) lifetimeEnd(m *wire.LifetimeEnd) (proto.Message, error) {
 	const op = "end lifetime"
 	if err := r.mayGovern(op, m.Key); err != nil {
@@ -303,7 +363,14 @@ func (r *request) lifetimeEnd(m *wire.LifetimeEnd) (proto.Message, error) {
 	}
 	_, err := r.s.d.meta.ChangeLifetime(r.ctx, m.Key, func(l *bb.Lifetime) error {
 		if l.State == bb.LifetimeOpen {
-			l.State, l.Ended = bb.LifetimeDraining, time.Now().Round(0).UTC()
+			now := time.Now().Round(0).UTC()
+			if l.Over.IsZero() {
+				l.Over = now
+			}
+			l.Succeeded = l.Succeeded && !m.Failed
+			if !m.WhenLeft || m.Hurry {
+				l.State, l.Ended = bb.LifetimeDraining, now
+			}
 		}
 		if m.Hurry && l.State != bb.LifetimeGone {
 			l.Hurry, l.Next = true, time.Time{}
@@ -342,7 +409,7 @@ func (r *request) lifetimes(m *wire.Lifetimes) (proto.Message, error) {
 	}
 	for i := range all {
 		l := &all[i]
-		if !r.s.cred.owns(l.UID) || m.Job != "" && l.Job != m.Job {
+		if !r.s.cred.owns(l.UID) && !r.s.cred.governs || m.Job != "" && l.Job != m.Job {
 			continue
 		}
 		r.s.d.addFigures(l)
@@ -357,15 +424,6 @@ func (r *request) lifetimes(m *wire.Lifetimes) (proto.Message, error) {
 	return &wire.Lifetime{}, nil
 }
 
-// addFigures adds what this node's buffers have done so far for a job that is still here.
-func (d *Daemon) addFigures(l *bb.Lifetime) {
-	for i := range l.Nodes {
-		if n := &l.Nodes[i]; n.Attached && n.Node == d.cfg.Node {
-			n.Figures = d.figuresOf(l.Buffer)
-		}
-	}
-}
-
 func lifetimeMessage(l *bb.Lifetime) (*wire.Lifetime, error) {
 	text, err := json.Marshal(l)
 	if err == nil && len(text) > wire.MaxMessage {
@@ -375,28 +433,4 @@ func lifetimeMessage(l *bb.Lifetime) (*wire.Lifetime, error) {
 		text, err = json.Marshal(&short)
 	}
 	return &wire.Lifetime{Json: text}, err
-}
-
-// figures count what a buffer does on this node, since the daemon has taken it up.
-type figures struct {
-	absorbed, blocked, peak, failures atomic.Int64
-}
-
-func (f *figures) dirty(now int64) {
-	for old := f.peak.Load(); now > old && !f.peak.CompareAndSwap(old, now); old = f.peak.Load() {
-	}
-}
-
-func (d *Daemon) figuresOf(name string) bb.Figures {
-	d.buffers.Lock()
-	b := d.buffers.byName[name]
-	d.buffers.Unlock()
-	if b == nil {
-		return bb.Figures{}
-	}
-	f := &b.figures
-	f.dirty(d.store.Stats().Buffers[name].Dirty)
-	return bb.Figures{
-		Absorbed: f.absorbed.Load(), Blocked: time.Duration(f.blocked.Load()).Seconds(), PeakDirty: f.peak.Load(), Failures: f.failures.Load(),
-	}
 }

@@ -172,11 +172,11 @@ func TestLifetimeHurry(t *testing.T) {
 		n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	}
 	write(t, c.Buffer(l.Key), "f", random(1234))
-	if now, err := c.EndLifetime(t.Context(), l.Key, false); err != nil || now.State == client.LifetimeOpen {
+	if now, err := c.EndLifetime(t.Context(), l.Key, client.EndOptions{}); err != nil || now.State == client.LifetimeOpen {
 		t.Fatalf("ended: %+v (%v)", now, err)
 	}
 	wantState(t, c, l.Key, client.LifetimeOrphan)
-	if _, err := c.EndLifetime(t.Context(), l.Key, true); err != nil {
+	if _, err := c.EndLifetime(t.Context(), l.Key, client.EndOptions{Hurry: true}); err != nil {
 		t.Fatal(err)
 	}
 	now := wantState(t, c, l.Key, client.LifetimeGone)
@@ -254,5 +254,92 @@ func TestLifetimeRefused(t *testing.T) {
 	}
 	if _, err := c.LeaveLifetime(t.Context(), "job-9", "", false); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("one that never was: %v", err)
+	}
+}
+
+// TestLifetimeGoverned: a job is over when its batch system says so and it has left the
+// nodes that it came to, what it asked for in vain is noted, and what its buffer did is
+// known after its nodes' daemons were started again.
+func TestLifetimeGoverned(t *testing.T) {
+	nodes := startCluster(t, 2)
+	store, to := t.TempDir(), t.TempDir()
+	l, o := aJob("job-20", store)
+	l.Governed, l.Pool, l.Granted = true, "memory", 1<<20
+	l.Out = []client.LifetimeStage{
+		{Buffer: l.Key, Path: "never", URL: "file://" + to + "/never"},
+		{Buffer: l.Key, Path: "f", URL: "file://" + to + "/f"},
+	}
+	o.Attach = false // it waits in the queue
+	comeTo(t, nodes[:1], l, o)
+	comeTo(t, nodes, l, client.LifetimeOptions{Attach: true, Ran: true})
+	first, second := random(300_000), random(200_000)
+	write(t, nodes[0].dial().Buffer(l.Key), "f", first)
+	nodes[0].stop()
+	nodes[0].start()
+	c := nodes[1].dial()
+	wantAbsorbed := func(bytes int64) {
+		t.Helper()
+		eventually(t, "what was absorbed is known", func() bool {
+			now, err := nodes[0].dial().Lifetime(t.Context(), l.Key)
+			return err == nil && now.Total().Absorbed >= bytes
+		})
+	}
+	wantAbsorbed(300_000)
+	write(t, nodes[0].dial().Buffer(l.Key), "g", second)
+	wantAbsorbed(500_000)
+	leave(t, nodes[:1], l.Key)
+	if now, err := c.EndLifetime(t.Context(), l.Key, client.EndOptions{WhenLeft: true, Failed: true}); err != nil || now.Over.IsZero() {
+		t.Fatalf("%+v (%v)", now, err)
+	}
+	time.Sleep(3 * keepEvery)
+	if now, err := c.Lifetime(t.Context(), l.Key); err != nil || now.State != client.LifetimeOpen {
+		t.Fatalf("with a node to leave: %+v (%v)", now, err)
+	}
+	leave(t, nodes[1:], l.Key)
+	now := wantState(t, c, l.Key, client.LifetimeGone)
+	wantInStore(t, store, "g", second)
+	wantInStore(t, to, "f", first)
+	if now.Succeeded || !now.Ran || now.Granted != 1<<20 || now.Bill.Total != 0 {
+		t.Errorf("%+v", now)
+	}
+	eventually(t, "what was flushed is known", func() bool {
+		now, err := c.Lifetime(t.Context(), l.Key)
+		f := now.Total()
+		return err == nil && f.Absorbed >= 500_000 && f.Flushed >= 500_000 && f.Flushing > 0
+	})
+	if out := now.Out; !strings.Contains(out[0].Note, "nothing was written") || out[1].Bytes != 300_000 || out[1].Seconds <= 0 || out[1].Note != "" {
+		t.Errorf("what was copied out: %+v", out)
+	}
+}
+
+// TestLifetimeNotRun: a job that was cancelled before it ran leaves nothing, and takes
+// nothing with it but its own buffer.
+func TestLifetimeNotRun(t *testing.T) {
+	nodes := startCluster(t, 1)
+	c, to := nodes[0].dial(), t.TempDir()
+	nodes[0].buffer(c, client.BufferSpec{Name: "kept"})
+	l, o := aJob("job-21", "")
+	l.Governed, l.Destroys = true, []client.LifetimeEnd{{Buffer: "kept", Discard: true}}
+	l.Out = []client.LifetimeStage{{Buffer: l.Key, Path: "", URL: "file://" + to + "/out"}}
+	o.Attach = false
+	if _, err := c.OpenLifetime(t.Context(), l, o); err != nil {
+		t.Fatal(err)
+	}
+	write(t, c.Buffer(l.Key), "staged-in", random(100))
+	if _, err := c.EndLifetime(t.Context(), l.Key, client.EndOptions{WhenLeft: true}); err != nil {
+		t.Fatal(err)
+	}
+	wantState(t, c, l.Key, client.LifetimeGone)
+	if _, err := c.BufferInfo(t.Context(), "kept"); err != nil {
+		t.Errorf("a buffer that it was to destroy: %v", err)
+	}
+	if _, err := os.Stat(to + "/out"); err == nil {
+		t.Error("it was copied out")
+	}
+	if _, err := c.BufferInfo(t.Context(), l.Key); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("its buffer: %v", err)
+	}
+	if _, err := c.OpenLifetime(t.Context(), l, client.LifetimeOptions{Ran: true}); !errors.Is(err, client.ErrBusy) {
+		t.Errorf("running now: %v", err)
 	}
 }

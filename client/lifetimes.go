@@ -38,6 +38,19 @@ type LifetimeOptions struct {
 	Attach bool
 	// Begin returns when the stage-ins have begun; else when they have ended.
 	Begin bool
+	// Ran says that a governed job is about to begin: from now on, it may write.
+	Ran bool
+}
+
+// EndOptions say how a job has ended.
+type EndOptions struct {
+	// Hurry gives up what is not on its store, and lists it in the bill.
+	Hurry bool
+	// Failed says that the job ended badly.
+	Failed bool
+	// WhenLeft waits for the nodes that the job came to: until it has left them, or they
+	// are gone.
+	WhenLeft bool
 }
 
 // OpenLifetime begins a lifetime, or takes part in one that was begun: the same key again,
@@ -49,7 +62,7 @@ func (c *Client) OpenLifetime(ctx context.Context, l Lifetime, o LifetimeOptions
 	if err != nil {
 		return l, &bb.Error{Kind: bb.Internal, Op: "open lifetime", Path: l.Key, Err: err}
 	}
-	m := &wire.LifetimeOpen{Json: text, Attach: o.Attach, Begin: o.Begin}
+	m := &wire.LifetimeOpen{Json: text, Attach: o.Attach, Begin: o.Begin, Ran: o.Ran}
 	for i := range o.Create {
 		b := wire.FromBuffer(&o.Create[i])
 		b.KeepDefault = o.Create[i].Keep == nil
@@ -70,10 +83,10 @@ func (c *Client) LeaveLifetime(ctx context.Context, key string, node NodeID, fai
 	return c.askLifetime(ctx, "leave lifetime", key, wire.Type_TYPE_LIFETIME_LEAVE, &wire.LifetimeLeave{Key: key, Node: string(node), Failed: failed})
 }
 
-// EndLifetime says that a job is over, wherever it still seems to be. With hurry, what is not
-// on its store is given up, and listed in the bill.
-func (c *Client) EndLifetime(ctx context.Context, key string, hurry bool) (Lifetime, error) {
-	return c.askLifetime(ctx, "end lifetime", key, wire.Type_TYPE_LIFETIME_END, &wire.LifetimeEnd{Key: key, Hurry: hurry})
+// EndLifetime says that a job is over, wherever it still seems to be.
+func (c *Client) EndLifetime(ctx context.Context, key string, o EndOptions) (Lifetime, error) {
+	m := &wire.LifetimeEnd{Key: key, Hurry: o.Hurry, Failed: o.Failed, WhenLeft: o.WhenLeft}
+	return c.askLifetime(ctx, "end lifetime", key, wire.Type_TYPE_LIFETIME_END, m)
 }
 
 func (c *Client) askLifetime(ctx context.Context, op, key string, typ wire.Type, m proto.Message) (l Lifetime, err error) {

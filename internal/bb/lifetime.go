@@ -11,6 +11,9 @@ import "time"
 //	                    cannot be saved   ▼   │ is being tried again    │
 //	                                     orphan ───────────────────────┘
 //
+// Of a governed one, nodes say when it has left them, too, but it is not over before the
+// batch system has said so.
+//
 // What is known of it stays for a week after it is gone.
 type Lifetime struct {
 	// Key is what it is known by, unlike that of any other run of any job: a buffer's name.
@@ -27,6 +30,12 @@ type Lifetime struct {
 	In       []LifetimeStage `json:"stage_in,omitempty"`
 	Out      []LifetimeStage `json:"stage_out,omitempty"`
 	Expect   int             `json:"expect,omitempty"` // nodes that it is to have; 0: not said
+
+	Governed bool      `json:"governed,omitempty"`
+	Ran      bool      `json:"ran,omitempty"`     // governed: it may have written something
+	Over     time.Time `json:"over,omitzero"`     // when the batch system said that it is
+	Pool     string    `json:"pool,omitempty"`    // of the batch system, from which
+	Granted  int64     `json:"granted,omitempty"` // so many bytes count as taken
 
 	State     LifetimeState  `json:"state"`
 	Created   time.Time      `json:"created"`
@@ -59,9 +68,13 @@ type LifetimeStage struct {
 	Path   string `json:"path"`
 	URL    string `json:"url"`
 
-	ContinueOnError bool `json:"continue_on_error,omitempty"` // in: the job runs even if it failed
-	OnSuccess       bool `json:"on_success,omitempty"`        // out: only if the job ended well
-	Done            bool `json:"done,omitempty"`              // out
+	ContinueOnError bool    `json:"continue_on_error,omitempty"` // in: the job runs even if it failed
+	OnSuccess       bool    `json:"on_success,omitempty"`        // out: only if the job ended well
+	Done            bool    `json:"done,omitempty"`              // out
+	Attempt         int     `json:"attempt,omitempty"`           // in: how often its store did not answer
+	Note            string  `json:"note,omitempty"`              // what was not copied, and why
+	Bytes           int64   `json:"bytes,omitempty"`             // out: copied
+	Seconds         float64 `json:"seconds,omitempty"`           // out: that it took
 }
 
 // LifetimeEnd is a buffer that outlives jobs, until this one has ended.
@@ -82,18 +95,23 @@ type LifetimeNode struct {
 
 // Figures say what a buffer did for a job on one node, or on all.
 type Figures struct {
-	Absorbed  int64   `json:"absorbed"`   // bytes committed
-	Blocked   float64 `json:"blocked"`    // seconds that writers waited for room, added up
-	PeakDirty int64   `json:"peak_dirty"` // bytes in memory that were not on the store, at most
-	Failures  int64   `json:"failures"`   // attempts to flush a file that failed
+	Absorbed  int64   `json:"absorbed"`           // bytes committed
+	Blocked   float64 `json:"blocked"`            // seconds that writers waited for room, added up
+	PeakDirty int64   `json:"peak_dirty"`         // bytes in memory that were not on the store, at most
+	Failures  int64   `json:"failures"`           // attempts to flush a file that failed
+	Flushed   int64   `json:"flushed,omitempty"`  // bytes that the store took, of whole files
+	Flushing  float64 `json:"flushing,omitempty"` // seconds in which it took them
 }
 
-// Add adds another node's figures. The peaks need not have been at the same time.
+// Add adds another node's figures. The peaks need not have been at the same time; that
+// all nodes flushed at the same time is taken for granted.
 func (f *Figures) Add(o Figures) {
 	f.Absorbed += o.Absorbed
 	f.Blocked += o.Blocked
 	f.PeakDirty += o.PeakDirty
 	f.Failures += o.Failures
+	f.Flushed += o.Flushed
+	f.Flushing = max(f.Flushing, o.Flushing)
 }
 
 // Total returns the figures of all nodes.
@@ -102,6 +120,43 @@ func (l *Lifetime) Total() (f Figures) {
 		f.Add(l.Nodes[i].Figures)
 	}
 	return f
+}
+
+// What says something about how fast a store is.
+const (
+	ratedBytes   = 1 << 20
+	ratedSeconds = 0.1
+)
+
+// StoreRate is how many bytes a second the store took of the job, from all nodes
+// together: in flushes, or in stage-outs if it has none behind its buffer. 0: what it took
+// is too little to tell.
+func (l *Lifetime) StoreRate() float64 {
+	f := l.Total()
+	bytes, seconds := f.Flushed, f.Flushing
+	if bytes < ratedBytes {
+		bytes, seconds = 0, 0
+		for i := range l.Out {
+			bytes, seconds = bytes+l.Out[i].Bytes, seconds+l.Out[i].Seconds
+		}
+	}
+	if bytes < ratedBytes || seconds < ratedSeconds {
+		return 0
+	}
+	return float64(bytes) / seconds
+}
+
+// Saved is how many seconds longer the job would have taken at least had it written all
+// that the buffer absorbed straight to its store, at the rate at which that took it: less
+// what its writers were blocked. Below zero, the buffer cost time. False: the rate was not
+// measured.
+func (l *Lifetime) Saved() (seconds float64, measured bool) {
+	rate := l.StoreRate()
+	if rate == 0 {
+		return 0, false
+	}
+	f := l.Total()
+	return float64(f.Absorbed)/rate - f.Blocked, true
 }
 
 // Bill lists what was not saved of buffers that are gone.

@@ -3805,6 +3805,7 @@ type LifetimeOpen struct {
 	Create        []*Buffer              `protobuf:"bytes,2,rep,name=create,proto3" json:"create,omitempty"`  // those that are to be made if they are not there
 	Attach        bool                   `protobuf:"varint,3,opt,name=attach,proto3" json:"attach,omitempty"` // the job comes to this node
 	Begin         bool                   `protobuf:"varint,4,opt,name=begin,proto3" json:"begin,omitempty"`   // answer when the stage-ins have begun
+	Ran           bool                   `protobuf:"varint,5,opt,name=ran,proto3" json:"ran,omitempty"`       // the job is about to begin
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3863,6 +3864,13 @@ func (x *LifetimeOpen) GetAttach() bool {
 func (x *LifetimeOpen) GetBegin() bool {
 	if x != nil {
 		return x.Begin
+	}
+	return false
+}
+
+func (x *LifetimeOpen) GetRan() bool {
+	if x != nil {
+		return x.Ran
 	}
 	return false
 }
@@ -3930,7 +3938,9 @@ func (x *LifetimeLeave) GetFailed() bool {
 type LifetimeEnd struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Hurry         bool                   `protobuf:"varint,2,opt,name=hurry,proto3" json:"hurry,omitempty"` // give up what is not on the store
+	Hurry         bool                   `protobuf:"varint,2,opt,name=hurry,proto3" json:"hurry,omitempty"`                       // give up what is not on the store
+	Failed        bool                   `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`                     // the job ended badly
+	WhenLeft      bool                   `protobuf:"varint,4,opt,name=when_left,json=whenLeft,proto3" json:"when_left,omitempty"` // and it ends when it has left all nodes that it came to, or they are gone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3975,6 +3985,20 @@ func (x *LifetimeEnd) GetKey() string {
 func (x *LifetimeEnd) GetHurry() bool {
 	if x != nil {
 		return x.Hurry
+	}
+	return false
+}
+
+func (x *LifetimeEnd) GetFailed() bool {
+	if x != nil {
+		return x.Failed
+	}
+	return false
+}
+
+func (x *LifetimeEnd) GetWhenLeft() bool {
+	if x != nil {
+		return x.WhenLeft
 	}
 	return false
 }
@@ -5835,19 +5859,22 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\bJobReply\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\"\x1e\n" +
 	"\bLifetime\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\fR\x04json\"|\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\"\x8e\x01\n" +
 	"\fLifetimeOpen\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12*\n" +
 	"\x06create\x18\x02 \x03(\v2\x12.forebay.v1.BufferR\x06create\x12\x16\n" +
 	"\x06attach\x18\x03 \x01(\bR\x06attach\x12\x14\n" +
-	"\x05begin\x18\x04 \x01(\bR\x05begin\"M\n" +
+	"\x05begin\x18\x04 \x01(\bR\x05begin\x12\x10\n" +
+	"\x03ran\x18\x05 \x01(\bR\x03ran\"M\n" +
 	"\rLifetimeLeave\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +
-	"\x06failed\x18\x03 \x01(\bR\x06failed\"5\n" +
+	"\x06failed\x18\x03 \x01(\bR\x06failed\"j\n" +
 	"\vLifetimeEnd\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05hurry\x18\x02 \x01(\bR\x05hurry\"/\n" +
+	"\x05hurry\x18\x02 \x01(\bR\x05hurry\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\bR\x06failed\x12\x1b\n" +
+	"\twhen_left\x18\x04 \x01(\bR\bwhenLeft\"/\n" +
 	"\tLifetimes\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\"\xcc\x02\n" +

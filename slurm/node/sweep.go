@@ -33,10 +33,10 @@ func Sweep(ctx context.Context, c *Config, d *client.Client) (ended []string, er
 	known := keysOf(cluster, jobs)
 	for i := range lives {
 		l := &lives[i]
-		if l.State != client.LifetimeOpen || l.Cluster != cluster || known[l.Key] {
+		if l.State != client.LifetimeOpen || l.Governed || l.Cluster != cluster || known[l.Key] {
 			continue
 		}
-		if _, err := d.EndLifetime(ctx, l.Key, false); err != nil {
+		if _, err := d.EndLifetime(ctx, l.Key, client.EndOptions{}); err != nil {
 			return ended, err
 		}
 		c.Log("Slurm does not know job %s (%s) any more: what it has left is being saved", l.Job, l.Key)
