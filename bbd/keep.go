@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"forebay/flusher/plan"
@@ -455,12 +456,15 @@ func (k *keeper) bill(ctx context.Context, l *bb.Lifetime, b *buffer, discard bo
 	scratch := b.spec().Backing == ""
 	keep := b.spec().Keep
 	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type != bb.TypeFile || e.State() == bb.StateClean || scratch && e.State() != bb.StateLost {
+		if e.Type != bb.TypeFile || e.State() == bb.StateClean {
 			return nil
 		}
 		path, err := b.pathAt(ctx, place{e.Parent, e.Name})
 		if err != nil {
 			return nil // removed meanwhile
+		}
+		if scratch && e.State() != bb.StateLost && !notCopiedOut(l, b.name, path) {
+			return nil
 		}
 		line := bb.BillLine{Path: b.address(path), Bytes: e.Size, Reason: e.Reason}
 		pattern, kept := plan.Kept(keep, path)
@@ -505,6 +509,14 @@ func (k *keeper) bill(ctx context.Context, l *bb.Lifetime, b *buffer, discard bo
 	now.Nodes = l.Nodes
 	*l = now
 	return nil
+}
+
+// notCopiedOut reports whether a job that was given up had still to copy a file out.
+func notCopiedOut(l *bb.Lifetime, buffer, path string) bool {
+	return l.Hurry && (l.Ran || !l.Governed) && slices.ContainsFunc(l.Out, func(s bb.LifetimeStage) bool {
+		under := s.Path == "" || path == s.Path || strings.HasPrefix(path, s.Path+"/")
+		return s.Buffer == buffer && under && !s.Done && (l.Succeeded || !s.OnSuccess)
+	})
 }
 
 // mayDestroy refuses the end of a buffer that is another user's, or that another job uses.

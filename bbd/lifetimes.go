@@ -273,20 +273,20 @@ func (r *request) awaitStageIns(l *bb.Lifetime, ids []string) error {
 		if err == nil {
 			err = stageFailure(&last)
 		}
-		if err == nil {
+		if err == nil && l.In[i].Note == "" {
 			continue
 		}
 		if r.ctx.Err() == nil {
 			r.s.d.noteStageIn(r.ctx, l, i, err)
 		}
-		if !l.In[i].ContinueOnError {
+		if err != nil && !l.In[i].ContinueOnError {
 			return bb.Wrap("stage-in", l.In[i].URL, err)
 		}
 	}
 	return nil
 }
 
-// noteStageIn notes why a stage-in failed. Whoever did so first has.
+// noteStageIn notes why a stage-in failed (nil: it did not, after all). Whoever did so first has.
 func (d *Daemon) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why error) {
 	attempt := l.In[i].Attempt
 	_, err := d.meta.ChangeLifetime(ctx, l.Key, stillOpen(func(now *bb.Lifetime) {
@@ -294,7 +294,9 @@ func (d *Daemon) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why err
 		if s.Attempt != attempt {
 			return
 		}
-		s.Note = why.Error()
+		if s.Note = ""; why != nil {
+			s.Note = why.Error()
+		}
 		if l.Governed && !s.ContinueOnError && bb.KindOf(why) == bb.Unavailable {
 			s.Attempt++
 		}

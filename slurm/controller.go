@@ -20,6 +20,8 @@ type Controller interface {
 	Jobs(ctx context.Context) ([]JobInfo, error)
 	// Note shows a line in the job's record, where its user looks. What is gone is no error.
 	Note(ctx context.Context, id, text string) error
+	// Figures shows FiguresLine's in the record of a job that runs, in front of its notes.
+	Figures(ctx context.Context, id, line string) error
 }
 
 // Commands is the Controller that runs Slurm's own commands.
@@ -90,6 +92,39 @@ func (c Commands) Note(ctx context.Context, id, text string) error {
 		return nil
 	}
 	return err
+}
+
+// Figures puts them into the job's AdminComment, unless somebody else has.
+func (c Commands) Figures(ctx context.Context, id, line string) error {
+	j, err := c.Job(ctx, id)
+	if bb.KindOf(err) == bb.NotFound || err == nil && j.State != "RUNNING" {
+		return nil
+	}
+	if err == nil {
+		if text, ours := withFigures(j.AdminComment, line); ours && text != j.AdminComment {
+			_, err = slurmCommand(ctx, "scontrol", "update", "JobId="+id, "AdminComment="+text)
+		}
+	}
+	if bb.KindOf(err) == bb.NotFound {
+		return nil
+	}
+	return err
+}
+
+// withFigures is a comment with the figures in front of the notes that are in it; false: it
+// is somebody else's.
+func withFigures(comment, line string) (string, bool) {
+	notes, ours := strings.CutPrefix(comment, notePrefix)
+	if !ours && comment != "" {
+		return comment, false
+	}
+	if strings.HasPrefix(notes, figuresPrefix) {
+		_, notes, _ = strings.Cut(notes, "; ")
+	}
+	if notes != "" {
+		line += "; " + notes
+	}
+	return notePrefix + OneLine(line), true
 }
 
 // OneLine makes text fit for a field of Slurm's: of at most 400 bytes, without control characters.

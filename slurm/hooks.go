@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -14,16 +15,29 @@ import (
 )
 
 // Hooks does what burst_buffer.lua asks for: a verb for each function that runs outside
-// of slurmctld. Slurm may end a verb at any moment and begin its stage again, also on
-// another machine that has the same folder: what is done is found done, and work that
-// the daemons were given goes on without anybody waiting for it.
+// of slurmctld. Each has the daemons take the job's lifetime (client.Lifetime) a step on,
+// or waits until they have:
+//
+//	setup        opens it, governed; its buffers are made, its stage-ins begin
+//	data-in      waits for these
+//	pre-run      says that the job is about to begin
+//	             (prologs and epilogs, where there are any, say on which nodes it is)
+//	post-run     says that it is over, and waits until it has left its nodes
+//	data-out     waits until all is copied out, drained and gone
+//	teardown     ends it, in whatever state it is
+//
+// The daemons remember all of that. So Slurm may end a verb at any moment and begin its
+// stage again, also on another machine: what is done is found done, and work that the
+// daemons were given goes on without anybody waiting for it.
 type Hooks struct {
 	Settings Settings
 	Slurm    Controller
-	// Dial connects as a user. Everything that a user has named is done with his rights.
+	// Dial connects as a user. Root says what becomes of jobs; a look at a buffer is its user's.
 	Dial func(context.Context, client.User) (*client.Client, error)
 	// Log takes what happens besides, one line each; nil: nobody.
 	Log func(string)
+
+	unknown map[string]time.Time // Reap's: since when Slurm knows nothing of what belongs to a lifetime
 }
 
 // Answer is how a verb has ended. Message is one line, and its first words say it all:
@@ -33,27 +47,28 @@ type Answer struct {
 	Message string `json:"message,omitempty"`
 }
 
-// The states of a stage and of an Answer.
+// The states of an Answer.
 const (
-	stateRunning = "running"
-	stateDone    = "done"
-	stateBusy    = "busy"
-	stateFailed  = "failed"
+	stateDone   = "done"
+	stateBusy   = "busy"
+	stateFailed = "failed"
 )
 
-// The pauses between attempts.
+// The pauses between attempts, and between looks.
 const (
 	firstPause = 2 * time.Second
 	lastPause  = 15 * time.Second
 	fenceLook  = 500 * time.Millisecond
+	firstLook  = 200 * time.Millisecond
+	lastLook   = 5 * time.Second
 	lastWords  = 5 * time.Second
 )
 
 // How long is tried what is in the way of others: a job's nodes wait for pre-run, and
-// Slurm runs a bounded number of teardowns at a time. The reaper goes on with the latter.
+// Slurm runs a bounded number of teardowns at a time. The daemons go on with the latter.
 const (
 	preRunLimit   = 2 * time.Minute
-	teardownLimit = 10 * time.Minute
+	teardownLimit = 30 * time.Second
 )
 
 // SetupRequest is what Slurm tells slurm_bb_setup.
@@ -66,7 +81,7 @@ type SetupRequest struct {
 	Expanded bool // Slurm has replaced the symbols in it
 }
 
-// Setup reads a job's directives, remembers them, and makes its buffers.
+// Setup reads a job's directives and opens its lifetime, which makes its buffers.
 func (h *Hooks) Setup(ctx context.Context, q *SetupRequest) Answer {
 	info, err := h.Slurm.Job(ctx, q.Job)
 	if err != nil {
@@ -79,42 +94,27 @@ func (h *Hooks) Setup(ctx context.Context, q *SetupRequest) Answer {
 	if err := problems.Err(); err != nil {
 		return failed(err)
 	}
-	r := &record{
-		Job: info, Directives: directivesOf(q.Script), Words: o.Words, Expanded: q.Expanded, Granted: q.Bytes, Pool: q.Pool,
-		Stages: map[string]stage{}, Created: time.Now().Round(0).UTC(),
-	}
-	if req.Job != nil {
-		r.Buffer = info.bufferName(h.Settings.Cluster)
-	}
-	work, err := req.Resolve(info.vars(r.Buffer))
-	if err != nil {
-		return failed(err)
-	}
-	if err := h.records().begin(r); err != nil {
-		return failed(err)
-	}
-	return h.stage(ctx, r, "setup", func() (string, error) {
-		env := strings.Join(append(req.Env(info.vars(r.Buffer)), h.Settings.Env...), "\n")
-		if env != "" {
-			env += "\n"
+	err = h.persist(ctx, q.Job, "setup", within(h.Settings.stageInLimit()), func(c *client.Client) error {
+		key, err := h.nextKey(ctx, c, &info)
+		if err != nil {
+			return err
 		}
-		if err := writeWhole(h.records().env(info.ID), []byte(env), 0o644); err != nil {
-			return "", err
+		v := info.vars(key)
+		l := client.Lifetime{
+			Key: key, Cluster: h.Settings.Cluster, Job: info.ID, User: info.User, UID: q.UID, GID: q.GID,
+			Governed: true, Pool: q.Pool, Granted: q.Bytes,
 		}
-		return warningsOf(problems), h.persist(ctx, r, "setup", h.Settings.stageInLimit(), transient, func() error { return h.makeBuffers(ctx, r, work) })
+		create, err := req.Fill(&l, v)
+		if err != nil {
+			return err
+		}
+		if err := h.writeEnv(info.ID, append(req.Env(v), h.Settings.Env...)); err != nil {
+			return err
+		}
+		_, err = c.OpenLifetime(ctx, l, client.LifetimeOptions{Create: create, Begin: true})
+		return err
 	})
-}
-
-// directivesOf is what of a script is worth remembering: its first comments.
-func directivesOf(script []byte) string {
-	var b strings.Builder
-	for line := range strings.Lines(string(script)) {
-		if line[0] != '#' && line[0] != '\n' {
-			break
-		}
-		b.WriteString(line)
-	}
-	return b.String()
+	return h.answer(ctx, q.Job, "setup", warningsOf(problems), err)
 }
 
 func warningsOf(problems Problems) string {
@@ -125,111 +125,144 @@ func warningsOf(problems Problems) string {
 	return strings.Join(lines, "; ")
 }
 
-// makeBuffers makes those that are missing, and looks whether the others can be used.
-func (h *Hooks) makeBuffers(ctx context.Context, r *record, w *Work) error {
-	c, err := h.dial(ctx, r)
+// nextKey is that of the lifetime that a job has, or of the one that it is to get: a run
+// of a job that was held and released has another one.
+func (h *Hooks) nextKey(ctx context.Context, c *client.Client, j *JobInfo) (string, error) {
+	list, err := c.Lifetimes(ctx, j.ID)
 	if err != nil {
-		return err
+		return "", err
 	}
-	defer c.Close()
-	for i := range w.Creates {
-		if err := createOnce(ctx, c, &w.Creates[i]); err != nil {
-			return err
+	base, latest := j.key(h.Settings.Cluster), 0
+	for i := range list {
+		l := &list[i]
+		n := attemptOf(l.Key, base)
+		if n > 0 && l.State == client.LifetimeOpen && l.Over.IsZero() {
+			return l.Key, nil
 		}
+		latest = max(latest, n)
 	}
-	for _, name := range w.Uses {
-		if _, err := c.BufferInfo(ctx, name); err != nil {
-			return bb.Wrap("persistentbb", name, err)
-		}
+	if latest == 0 {
+		return base, nil
 	}
-	if w.Job == nil {
-		return nil
-	}
-	return createOnce(ctx, c, w.Job)
+	return fmt.Sprintf("%s-%d", base, latest+1), nil
 }
 
-// createOnce makes a buffer. One that this user has made before, in this stage or in an
-// earlier attempt, will do.
-func createOnce(ctx context.Context, c *client.Client, spec *bb.Buffer) error {
-	_, err := c.CreateBuffer(ctx, *spec)
-	if bb.KindOf(err) != bb.Exists {
-		return err
+// attemptOf tells which of a run's lifetimes has a key, from 1; 0: none.
+func attemptOf(key, base string) int {
+	rest, ok := strings.CutPrefix(key, base)
+	if rest == "" && ok {
+		return 1
 	}
-	there, err := c.BufferInfo(ctx, spec.Name)
-	switch {
-	case err != nil:
-		return err
-	case there.UID != spec.UID || there.Backing != spec.Backing || there.Job != spec.Job:
-		return bb.E(bb.Exists, "create_persistent", spec.Name, "there is another buffer of this name").WithRemedy("use another name, or persistentbb")
+	n, err := strconv.Atoi(strings.TrimPrefix(rest, "-"))
+	if !ok || err != nil || rest[0] != '-' || n < 2 {
+		return 0
 	}
-	return nil
+	return n
 }
 
-// DataIn copies into the buffers what the job needs before it starts. Wait bounds how
-// long it is waited for; the answer is "busy" then, and the daemons go on.
+// present returns a job's latest lifetime; NotFound if there is none.
+func (h *Hooks) present(ctx context.Context, c *client.Client, job string) (client.Lifetime, error) {
+	list, err := c.Lifetimes(ctx, job)
+	if err != nil {
+		return client.Lifetime{}, err
+	}
+	for i := range list {
+		if h.governs(&list[i]) {
+			return list[i], nil
+		}
+	}
+	return client.Lifetime{}, bb.E(bb.NotFound, "job", job, "nothing is known of it: slurm_bb_setup has not run")
+}
+
+func (h *Hooks) governs(l *client.Lifetime) bool {
+	return l.Governed && l.Cluster == h.Settings.Cluster
+}
+
+// DataIn waits until what the job needs is copied in. Wait bounds how long; the answer is
+// "busy" then, and the daemons go on.
 func (h *Hooks) DataIn(ctx context.Context, job string, wait time.Duration) Answer {
-	return h.with(job, func(r *record, req *Request, w *Work) Answer {
-		return h.waiting(ctx, r, "data-in", wait, func(ctx context.Context) (string, error) {
-			var skipped []string
-			for i, s := range w.In {
-				err := h.persist(ctx, r, "data-in", h.Settings.stageInLimit(), transient, func() error {
-					c, err := h.dial(ctx, r)
-					if err != nil {
-						return err
-					}
-					defer c.Close()
-					_, err = c.StageIn(ctx, client.StageRequest{Buffer: s.Buffer, Path: s.Path, URL: s.URL}, nil)
-					return about("stage_in", s.URL, err)
-				})
-				switch {
-				case err == nil:
-				case ctx.Err() == nil && s.ContinueOnError:
-					skipped = append(skipped, fmt.Sprintf("stage_in %d failed, and the job runs all the same: %s", i+1, failed(err).Message))
-				default:
-					return "", err
-				}
+	return h.waiting(ctx, wait, func(limited context.Context) Answer {
+		var l client.Lifetime
+		limit := h.Settings.stageInLimit()
+		again := func(err error) bool { return transient(err) && (l.Created.IsZero() || time.Since(l.Created) < limit) }
+		err := h.persist(limited, job, "data-in", again, func(c *client.Client) (err error) {
+			if l, err = h.present(limited, c, job); err != nil {
+				return err
 			}
-			return strings.Join(skipped, "; "), nil
+			if _, err = c.OpenLifetime(limited, l, client.LifetimeOptions{}); err != nil {
+				return aboutStage(&l, err)
+			}
+			l, err = c.Lifetime(limited, l.Key)
+			return err
 		})
+		var skipped []string
+		for i, s := range l.In {
+			if s.ContinueOnError && s.Note != "" {
+				skipped = append(skipped, fmt.Sprintf("stage_in %d failed, and the job runs all the same: %s", i+1, s.Note))
+			}
+		}
+		return h.answer(limited, job, "data-in", strings.Join(skipped, "; "), err)
 	})
+}
+
+// aboutStage says which stage-in failed, around why it did.
+func aboutStage(l *client.Lifetime, err error) error {
+	for i := range l.In {
+		if url := l.In[i].URL; strings.Contains(err.Error(), url) {
+			return &bb.Error{Kind: bb.KindOf(err), Op: "stage_in", Path: url, Err: err}
+		}
+	}
+	return err
 }
 
 // RealSize is how many bytes of the pool the job has: what Slurm has counted.
-func (h *Hooks) RealSize(job string) Answer {
-	return h.with(job, func(r *record, _ *Request, _ *Work) Answer {
-		return Answer{State: stateDone, Message: strconv.FormatInt(r.Granted, 10)}
+func (h *Hooks) RealSize(ctx context.Context, job string) Answer {
+	var l client.Lifetime
+	err := h.persist(ctx, job, "real-size", within(preRunLimit), func(c *client.Client) (err error) {
+		l, err = h.present(ctx, c, job)
+		return err
 	})
+	return h.answer(ctx, job, "real-size", strconv.FormatInt(l.Granted, 10), err)
 }
 
 // Paths are the variables of the job as NAME=value lines, as slurm_bb_paths finds them.
 func (h *Hooks) Paths(job string) Answer {
-	return h.with(job, func(r *record, req *Request, _ *Work) Answer {
-		text, err := os.ReadFile(h.records().env(r.Job.ID))
-		if err != nil {
-			return failed(bb.Wrap("paths", job, err))
-		}
-		return Answer{State: stateDone, Message: strings.TrimSuffix(string(text), "\n")}
-	})
+	if err := CheckJobID(job); err != nil {
+		return failed(err)
+	}
+	text, err := os.ReadFile(h.envFile(job))
+	if err != nil {
+		return failed(bb.Wrap("paths", job, err))
+	}
+	return Answer{State: stateDone, Message: strings.TrimSuffix(string(text), "\n")}
 }
 
-// PreRun looks whether all is there that the job is to find.
+// PreRun says that the job is about to begin, and looks whether all is there that it is to
+// find.
 func (h *Hooks) PreRun(ctx context.Context, job string) Answer {
-	return h.with(job, func(r *record, _ *Request, w *Work) Answer {
-		return h.stage(ctx, r, "pre-run", func() (string, error) {
-			return "", h.persist(ctx, r, "pre-run", preRunLimit, transient, func() error { return h.lookFor(ctx, r, w) })
-		})
+	err := h.persist(ctx, job, "pre-run", within(preRunLimit), func(c *client.Client) error {
+		l, err := h.present(ctx, c, job)
+		if err != nil {
+			return err
+		}
+		if _, err := c.OpenLifetime(ctx, l, client.LifetimeOptions{Ran: true}); err != nil {
+			return err
+		}
+		return h.lookFor(ctx, &l)
 	})
+	return h.answer(ctx, job, "pre-run", "", err)
 }
 
-func (h *Hooks) lookFor(ctx context.Context, r *record, w *Work) error {
-	c, err := h.dial(ctx, r)
+// lookFor looks for a job's buffers, as its user.
+func (h *Hooks) lookFor(ctx context.Context, l *client.Lifetime) error {
+	c, err := h.Dial(ctx, client.User{UID: l.UID, GID: l.GID})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	names := w.Uses
-	if w.Job != nil {
-		names = append([]string{w.Job.Name}, names...)
+	names := l.Uses
+	if l.Buffer != "" {
+		names = append([]string{l.Buffer}, names...)
 	}
 	for _, name := range names {
 		if _, err := c.BufferInfo(ctx, name); err != nil {
@@ -241,194 +274,105 @@ func (h *Hooks) lookFor(ctx context.Context, r *record, w *Work) error {
 
 // PostRun is the fence: it waits until nothing of the job runs anywhere. Slurm begins
 // its hook while tasks still write (those that ignore TERM, for as long as KillWait) and
-// before any Epilog; the state COMPLETING ends when all Epilogs have, or their node is
-// down.
+// before any Epilog. Its state COMPLETING ends when all Epilogs have, or their node is
+// down; and the job has left all nodes whose prologs have said that it came, or they are
+// gone.
 func (h *Hooks) PostRun(ctx context.Context, job string) Answer {
-	return h.with(job, func(r *record, _ *Request, _ *Work) Answer {
-		return h.stage(ctx, r, "post-run", func() (string, error) {
-			for {
-				info, err := h.Slurm.Job(ctx, job)
-				switch {
-				case bb.KindOf(err) == bb.NotFound:
-					return "Slurm does not know the job any more", nil
-				case err != nil && !transient(err):
-					return "", err
-				case err == nil && !strings.Contains(info.State, "COMPLETING"):
-					r.Well = info.endedWell()
-					return "", nil
-				}
-				if !pause(ctx, fenceLook) {
-					return "", context.Cause(ctx)
-				}
-			}
-		})
-	})
+	for {
+		info, err := h.Slurm.Job(ctx, job)
+		switch {
+		case err != nil && bb.KindOf(err) != bb.NotFound && !transient(err):
+			return failed(err)
+		case err == nil && !strings.Contains(info.State, "COMPLETING"), bb.KindOf(err) == bb.NotFound:
+			err := h.follow(ctx, job, "post-run", endOf(&info), func(l *client.Lifetime) bool { return l.State != client.LifetimeOpen })
+			return h.answer(ctx, job, "post-run", "", err)
+		}
+		if !pause(ctx, fenceLook) {
+			return failed(context.Cause(ctx))
+		}
+	}
 }
 
-// DataOut copies out what the job has asked for, and drains its buffer. It does not give
-// up as long as that may help: what Slurm does after a failure is to drop the data.
+// endOf is how a job has ended that Slurm says is over. One that it does not know (ID "")
+// is not known to have failed.
+func endOf(j *JobInfo) client.EndOptions {
+	return client.EndOptions{WhenLeft: true, Failed: j.ID != "" && !j.endedWell()}
+}
+
+// DataOut waits until what the job has asked for is copied out, and its buffer is drained
+// and gone. It does not give up: what Slurm does after a failure is to forget the job.
 func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Answer {
-	return h.with(job, func(r *record, _ *Request, w *Work) Answer {
-		return h.waiting(ctx, r, "data-out", wait, func(ctx context.Context) (string, error) { return h.dataOut(ctx, r, w) })
-	})
-}
-
-func (h *Hooks) dataOut(ctx context.Context, r *record, w *Work) (string, error) {
-	if !r.ran() {
-		return "the job did not run", nil
-	}
-	if len(w.Out) == 0 && (w.Job == nil || w.Job.Backing == "") {
-		return "", nil
-	}
-	var said []string
-	for i, s := range w.Out {
-		if s.OnSuccess && !r.Well {
-			said = append(said, fmt.Sprintf("stage_out %d was for a job that ends well", i+1))
-			continue
-		}
-		note := ""
-		err := h.persist(ctx, r, "data-out", 0, retried, func() (err error) {
-			note, err = h.copyOut(ctx, r, s)
-			return err
+	return h.waiting(ctx, wait, func(ctx context.Context) Answer {
+		// Its end was said by post-run, which knows how it was.
+		said := ""
+		err := h.follow(ctx, job, "data-out", client.EndOptions{WhenLeft: true}, func(l *client.Lifetime) bool {
+			if l.Bill.Total > 0 {
+				said = fmt.Sprintf("%d files of %d bytes were not saved: see bbctl status --job %s", l.Bill.Total, l.Bill.Bytes, job)
+			}
+			return l.State == client.LifetimeGone
 		})
-		if err != nil {
-			return "", err
-		}
-		if note != "" {
-			said = append(said, note)
-		}
-	}
-	if w.Job != nil && w.Job.Backing != "" {
-		err := h.persist(ctx, r, "data-out", 0, retried, func() error { return h.drain(ctx, r, w.Job.Name) })
-		if bb.KindOf(err) == bb.Lost {
-			return "bytes are lost: " + err.Error(), nil
-		}
-		if err != nil {
-			return "", err
-		}
-	}
-	return strings.Join(said, "; "), nil
-}
-
-// copyOut carries one stage_out out. What is not there cannot be kept.
-func (h *Hooks) copyOut(ctx context.Context, r *record, s Stage) (string, error) {
-	c, err := h.dial(ctx, r)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	address := bb.Address{Buffer: s.Buffer, Path: s.Path}.String()
-	if _, err := c.Buffer(s.Buffer).Stat(ctx, s.Path); bb.KindOf(err) == bb.NotFound {
-		return "nothing was written to " + address, nil
-	}
-	report, err := c.StageOut(ctx, client.StageRequest{Buffer: s.Buffer, Path: s.Path, URL: s.URL}, nil)
-	if err != nil && onlyLost(&report) {
-		return fmt.Sprintf("%d files of %s are lost", report.FailedTotal, address), nil
-	}
-	return "", about("stage_out", s.URL, err)
-}
-
-// about says which directive failed, around why it did.
-func about(directive, url string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &bb.Error{Kind: bb.KindOf(err), Op: directive, Path: url, Err: err}
-}
-
-// onlyLost reports whether nothing but lost bytes is in the way: trying again does not
-// bring them back.
-func onlyLost(r *client.Report) bool {
-	for _, f := range r.Failed {
-		if f.Kind != bb.Lost {
-			return false
-		}
-	}
-	return len(r.Failed) > 0 && int64(len(r.Failed)) == r.FailedTotal
-}
-
-func (h *Hooks) drain(ctx context.Context, r *record, buffer string) error {
-	c, err := h.dial(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	report, err := c.Drain(ctx, buffer, 0, nil)
-	if err != nil && onlyLost(&report) {
-		return &bb.Error{Kind: bb.Lost, Op: "drain", Path: buffer, Err: fmt.Errorf("lost: %d files", report.FailedTotal)}
-	}
-	return err
+		return h.answer(ctx, job, "data-out", said, err)
+	})
 }
 
 // Teardown ends what belongs to the job. Hurry is that data need not be kept: its user
-// has said so (scancel --hurry), or the job did not run.
+// has said so (scancel --hurry), or the job did not run. Without that, the daemons go on
+// with what is still to be saved.
 func (h *Hooks) Teardown(ctx context.Context, job string, hurry bool) Answer {
-	r, err := h.records().load(job)
-	if bb.KindOf(err) == bb.NotFound {
+	limited, cancel := context.WithTimeout(ctx, teardownLimit)
+	defer cancel()
+	said, told := "", false
+	err := h.follow(limited, job, "teardown", client.EndOptions{Hurry: hurry, WhenLeft: !hurry}, func(l *client.Lifetime) bool {
+		told = true
+		return l.State == client.LifetimeGone
+	})
+	switch {
+	case bb.KindOf(err) == bb.NotFound:
 		return Answer{State: stateDone, Message: "nothing is known of the job"}
+	case err != nil && told && ctx.Err() == nil:
+		said, err = "the daemons know that it is over, and go on", nil
 	}
-	if err != nil {
-		return failed(err)
-	}
-	return h.teardown(ctx, r, hurry)
+	return h.answer(ctx, job, "teardown", said, errors.Join(err, removeIfThere(h.envFile(job))))
 }
 
-func (h *Hooks) teardown(ctx context.Context, r *record, hurry bool) Answer {
-	if r.over() {
-		return Answer{State: stateDone}
-	}
-	_, w, err := r.request(h.Settings.options())
-	if err != nil {
-		return failed(err)
-	}
-	return h.stage(ctx, r, "teardown", func() (string, error) {
-		said := ""
-		if !hurry && r.ran() && !r.done("data-out") {
-			// As after a restart of slurmctld that had forgotten the job.
-			if said, err = h.dataOut(ctx, r, w); err != nil {
-				return "", err
+// follow has a job's lifetime end, and waits until it is as it should be.
+func (h *Hooks) follow(ctx context.Context, job, verb string, o client.EndOptions, there func(*client.Lifetime) bool) error {
+	key := ""
+	return h.persist(ctx, job, verb, transient, func(c *client.Client) error {
+		if key == "" { // a new run's may come meanwhile
+			l, err := h.present(ctx, c, job)
+			if err != nil {
+				return err
 			}
+			key = l.Key
 		}
-		err = h.persist(ctx, r, "teardown", teardownLimit, transient, func() error { return h.destroy(ctx, r, w, hurry) })
-		return said, errors.Join(err, h.records().dropEnv(r))
+		l, err := c.EndLifetime(ctx, key, o)
+		for look := firstLook; ; look = min(2*look, lastLook) {
+			if err != nil {
+				return err
+			}
+			if there(&l) {
+				return nil
+			}
+			if !pause(ctx, look) {
+				return context.Cause(ctx)
+			}
+			l, err = c.Lifetime(ctx, key)
+		}
 	})
 }
 
-func (h *Hooks) destroy(ctx context.Context, r *record, w *Work, hurry bool) error {
-	c, err := h.dial(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if w.Job != nil {
-		// Nothing of a scratch buffer is ever flushed: what was to be kept is copied out.
-		if err := destroyed(c.DestroyBuffer(ctx, w.Job.Name, hurry || w.Job.Backing == "")); err != nil {
-			return err
-		}
-	}
-	for _, d := range w.Destroys {
-		if !r.ran() {
-			break
-		}
-		if err := destroyed(c.DestroyBuffer(ctx, d.Name, d.Hurry)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (h *Hooks) envFile(job string) string { return filepath.Join(h.Settings.Folder, job+envSuffix) }
 
-// destroyed takes it for good that a buffer is gone already.
-func destroyed(err error) error {
-	if bb.KindOf(err) == bb.NotFound {
-		return nil
+// envSuffix ends the names of files with the variables of jobs, which slurmctld reads.
+const envSuffix = ".env"
+
+func (h *Hooks) writeEnv(job string, env []string) error {
+	text := strings.Join(env, "\n")
+	if text != "" {
+		text += "\n"
 	}
-	return err
-}
-
-func (h *Hooks) records() records { return records{h.Settings.Folder} }
-
-func (h *Hooks) dial(ctx context.Context, r *record) (*client.Client, error) {
-	return h.Dial(ctx, client.User{UID: r.Job.UID, GID: r.Job.GID})
+	return writeWhole(h.envFile(job), []byte(text), 0o644)
 }
 
 func (h *Hooks) log(format string, args ...any) {
@@ -437,108 +381,73 @@ func (h *Hooks) log(format string, args ...any) {
 	}
 }
 
-// with loads what is known of a job.
-func (h *Hooks) with(job string, do func(*record, *Request, *Work) Answer) Answer {
-	r, err := h.records().load(job)
-	if err != nil {
+// answer is how a verb has ended, of which the job's user is shown what is worth it.
+func (h *Hooks) answer(ctx context.Context, job, verb, said string, err error) Answer {
+	switch {
+	case err != nil:
 		return failed(err)
+	case said != "" && verb != "real-size":
+		h.note(ctx, job, verb+": "+said)
 	}
-	req, w, err := r.request(h.Settings.options())
-	if err != nil {
-		return failed(err)
-	}
-	return do(r, req, w)
+	return Answer{State: stateDone, Message: said}
 }
 
-// stage carries a verb out and writes down how it ended.
-func (h *Hooks) stage(ctx context.Context, r *record, verb string, do func() (string, error)) Answer {
-	h.mark(r, verb, stateRunning, "")
-	stop := h.records().beat(r)
-	message, err := do()
-	stop()
-	if err != nil {
-		a := failed(err)
-		h.mark(r, verb, a.State, a.Message)
-		return a
-	}
-	if message != "" {
-		h.note(ctx, r, verb+": "+message)
-	}
-	if err := h.mark(r, verb, stateDone, message); err != nil {
-		return failed(err)
-	}
-	return Answer{State: stateDone, Message: message}
-}
-
-// waiting is stage for work that takes long, with a bound for the time that is waited.
-func (h *Hooks) waiting(ctx context.Context, r *record, verb string, wait time.Duration, do func(context.Context) (string, error)) Answer {
-	if r.done(verb) {
-		return Answer{State: stateDone, Message: r.Stages[verb].Message}
-	}
+// waiting bounds how long a verb is waited for; 0: as long as it takes.
+func (h *Hooks) waiting(ctx context.Context, wait time.Duration, do func(context.Context) Answer) Answer {
 	limited := ctx
 	if wait > 0 {
 		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
 	}
-	a := h.stage(ctx, r, verb, func() (string, error) { return do(limited) })
+	a := do(limited)
 	if a.State == stateFailed && limited.Err() != nil && ctx.Err() == nil {
-		h.mark(r, verb, stateRunning, "")
 		return Answer{State: stateBusy}
 	}
 	return a
 }
 
-// mark writes down how a stage stands, and keeps what other verbs have written meanwhile:
-// a teardown in a hurry runs beside the data-out that it ends.
-func (h *Hooks) mark(r *record, verb, state, message string) error {
-	h.records().refresh(r)
-	r.Stages[verb] = stage{State: state, Message: message, Since: time.Now().Round(0).UTC()}
-	err := h.records().save(r)
-	if err != nil {
-		h.log("job %s: %s: %v", r.Job.ID, verb, err)
-	}
-	return err
-}
-
 // note shows something in the job's record. It is not worth failing for.
-func (h *Hooks) note(ctx context.Context, r *record, text string) {
+func (h *Hooks) note(ctx context.Context, job, text string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
-	if err := h.Slurm.Note(ctx, r.Job.ID, text); err != nil {
-		h.log("job %s: %v", r.Job.ID, err)
+	if err := h.Slurm.Note(ctx, job, text); err != nil {
+		h.log("job %s: %v", job, err)
 	}
 }
 
-// persist tries something again for as long as that may help (again says so of an error),
-// at most for limit (0: for ever), and shows the job's user what is in the way.
-func (h *Hooks) persist(ctx context.Context, r *record, verb string, limit time.Duration, again func(error) bool, do func() error) error {
-	began := time.Now()
+// persist does something with the daemons, as root, and again for as long as that may help
+// (again says so of an error), and shows the job's user what is in the way.
+func (h *Hooks) persist(ctx context.Context, job, verb string, again func(error) bool, do func(*client.Client) error) error {
+	if err := CheckJobID(job); err != nil {
+		return err
+	}
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
-		err := do()
-		if err == nil || ctx.Err() != nil || !again(err) || limit > 0 && time.Since(began) > limit {
+		c, err := h.Dial(ctx, client.User{})
+		if err == nil {
+			err = do(c)
+			c.Close()
+		}
+		if err == nil || ctx.Err() != nil || !again(err) {
 			return err
 		}
 		text := fmt.Sprintf("%s is tried again: %s", verb, failed(err).Message)
-		h.mark(r, verb, stateRunning, text)
-		h.note(ctx, r, text)
-		h.log("job %s: %s", r.Job.ID, text)
+		h.note(ctx, job, text)
+		h.log("job %s: %s", job, text)
 		if !pause(ctx, wait) {
 			return err
 		}
-		// A teardown in a hurry does not wait for us.
-		if now, err := h.records().load(r.Job.ID); err == nil && now.sameLife(&r.Job) && now.over() {
-			return bb.E(bb.Cancelled, verb, r.Job.ID, "the job was torn down meanwhile")
-		}
 	}
+}
+
+// within bounds how long is tried what may pass by itself.
+func within(limit time.Duration) func(error) bool {
+	began := time.Now()
+	return func(err error) bool { return transient(err) && time.Since(began) < limit }
 }
 
 // transient reports whether an error may pass by itself.
 func transient(err error) bool { return bb.KindOf(err) == bb.Unavailable }
-
-// retried reports whether data are worth another attempt to save them. Whatever is in the
-// way of it can be mended from outside, but for bytes that are gone.
-func retried(err error) bool { return bb.KindOf(err) != bb.Lost }
 
 // pause waits; false: the context ended.
 func pause(ctx context.Context, d time.Duration) bool {

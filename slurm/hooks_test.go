@@ -57,20 +57,24 @@ func TestParseJobs(t *testing.T) {
 	}
 }
 
-// TestBufferNames shows that each life of a job has another buffer.
-func TestBufferNames(t *testing.T) {
+// TestKeys shows that each run of a job has another key, and each of its lifetimes.
+func TestKeys(t *testing.T) {
 	a := JobInfo{ID: "7", Submitted: "t1"}
-	names := map[string]bool{}
+	names := map[string]bool{a.key("other"): true}
 	for _, j := range []JobInfo{a, {ID: "7", Submitted: "t2"}, {ID: "7", Submitted: "t1", Restarts: 1}, {ID: "8", Submitted: "t1"}} {
-		name := j.bufferName("c")
-		if err := bb.CheckBufferName(name); err != nil || !strings.HasPrefix(name, JobBufferPrefix) {
-			t.Errorf("%s: %v", name, err)
-		}
-		names[name] = true
+		names[j.key("c")] = true
 	}
-	names[a.bufferName("other")] = true
 	if len(names) != 5 {
-		t.Errorf("two lives have the same buffer: %v", names)
+		t.Errorf("two runs have the same key: %v", names)
+	}
+	base := a.key("c")
+	for key, want := range map[string]int{base: 1, base + "-2": 2, base + "-12": 12, base + "-1": 0, base + "2": 0, base + "-": 0, base + "-x": 0, "": 0, a.key("d"): 0} {
+		if got := attemptOf(key, base); got != want {
+			t.Errorf("%s is %d, not %d", key, got, want)
+		}
+		if want > 0 && bb.CheckBufferName(key) != nil {
+			t.Errorf("%s is no buffer's name", key)
+		}
 	}
 }
 
@@ -85,114 +89,73 @@ func TestCheckJobID(t *testing.T) {
 	}
 }
 
-// TestRecords shows that the lives of a job do not overwrite each other.
-func TestRecords(t *testing.T) {
-	rs := records{t.TempDir()}
-	life := func(submitted string) *record {
-		return &record{
-			Job: JobInfo{ID: "7", Submitted: submitted}, Buffer: "job-7-" + submitted, Stages: map[string]stage{}, Created: time.Now().Round(0).UTC(),
+func TestVerdict(t *testing.T) {
+	now := time.Now()
+	job := func(submitted, state string) *JobInfo { return &JobInfo{ID: "7", Submitted: submitted, State: state} }
+	first := job("a", "").key("c")
+	of := func(state bb.LifetimeState, over time.Time) *client.Lifetime {
+		return &client.Lifetime{Key: first, Job: "7", State: state, Over: over}
+	}
+	never := time.Time{}
+	for name, c := range map[string]struct {
+		l    *client.Lifetime
+		j    *JobInfo
+		want fate
+	}{
+		"waits":                   {of(client.LifetimeOpen, never), job("a", "PENDING"), leave},
+		"runs":                    {of(client.LifetimeOpen, never), job("a", "RUNNING"), leave},
+		"epilogs run":             {of(client.LifetimeOpen, never), job("a", "COMPLETING"), leave},
+		"another's epilogs run":   {of(client.LifetimeOpen, never), job("b", "COMPLETING"), leave},
+		"gone":                    {of(client.LifetimeOpen, never), nil, end},
+		"another one":             {of(client.LifetimeOpen, never), job("b", "RUNNING"), end},
+		"cancelled":               {of(client.LifetimeOpen, never), job("a", "CANCELLED"), end},
+		"lost stage-out":          {of(client.LifetimeOpen, never), job("a", "STAGE_OUT"), end},
+		"leaves its nodes":        {of(client.LifetimeOpen, now), job("a", "STAGE_OUT"), leave},
+		"never leaves its nodes":  {of(client.LifetimeOpen, now.Add(-2*stayed)), job("a", "STAGE_OUT"), endHere},
+		"runs, said to be over":   {of(client.LifetimeOpen, now.Add(-2*stayed)), job("a", "RUNNING"), leave},
+		"is being saved":          {of(client.LifetimeDraining, now.Add(-2*stayed)), nil, leave},
+		"cannot be saved":         {of(client.LifetimeOrphan, now.Add(-2*stayed)), nil, leave},
+		"is gone with everything": {of(client.LifetimeGone, now), nil, leave},
+	} {
+		if got := verdict(c.l, c.j, "c", now); got != c.want {
+			t.Errorf("%s: %v, not %v", name, got, c.want)
 		}
-	}
-	first := life("a")
-	if err := rs.begin(first); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(rs.env("7"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	again := life("a")
-	if err := rs.begin(again); err != nil || !again.Created.Equal(first.Created) {
-		t.Errorf("setup done again: %v, made %v and %v", err, first.Created, again.Created)
-	}
-	// Two verbs of a life write at the same time.
-	other, err := rs.load("7")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &Hooks{Settings: Settings{Folder: rs.dir}}
-	if err := errors.Join(h.mark(other, "teardown", stateDone, ""), h.mark(again, "data-out", stateFailed, "x")); err != nil {
-		t.Fatal(err)
-	}
-	if now, err := rs.load("7"); err != nil || !now.over() || now.Stages["data-out"].Message != "x" {
-		t.Errorf("one verb has overwritten another: %+v %v", now, err)
-	}
-	delete(again.Stages, "teardown")
-	if err := rs.save(again); err != nil {
-		t.Fatal(err)
-	}
-	second := life("b")
-	if err := rs.begin(second); err != nil {
-		t.Fatal(err)
-	}
-	// A verb of the first life still runs.
-	first.Stages["data-out"] = stage{State: stateDone}
-	if err := errors.Join(rs.save(first), rs.dropEnv(first)); err != nil {
-		t.Fatal(err)
-	}
-	if now, err := rs.load("7"); err != nil || now.Buffer != "job-7-b" {
-		t.Errorf("%+v %v", now, err)
-	}
-	if _, err := os.Stat(rs.env("7")); err != nil {
-		t.Errorf("the second life's variables: %v", err)
-	}
-	live, err := rs.live()
-	if err != nil || len(live) != 2 {
-		t.Errorf("%d live: %v", len(live), err)
-	}
-	old, _ := rs.all("old")
-	for file, r := range old {
-		if !r.done("data-out") {
-			t.Errorf("%s has not seen it", file)
-		}
-		r.Stages["teardown"] = stage{State: stateDone}
-		if err := rs.save(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if live, err = rs.live(); err != nil || len(live) != 1 || len(old) != 1 {
-		t.Errorf("%d live, %d put aside: %v", len(live), len(old), err)
-	}
-	// A damaged record is named, and in nobody's way.
-	if err := os.WriteFile(filepath.Join(rs.dir, "9.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if list, err := rs.all(""); err == nil || !strings.Contains(err.Error(), "9.json") || len(list) != 1 {
-		t.Errorf("%d, %v", len(list), err)
-	}
-	if _, err := rs.load("../7"); bb.KindOf(err) != bb.Invalid {
-		t.Errorf("%v", err)
 	}
 }
 
-func TestVerdict(t *testing.T) {
-	now := time.Now()
-	long := now.Add(-2 * Quiet)
-	of := func(stages map[string]stage, seen time.Time) *record {
-		return &record{Job: JobInfo{ID: "7", Submitted: "a"}, Stages: stages, Created: long, seen: seen}
+func TestGranted(t *testing.T) {
+	got := grantedOf([]client.Lifetime{
+		{Governed: true, Pool: "memory", Granted: 5, State: client.LifetimeOpen},
+		{Governed: true, Pool: "memory", Granted: 7, State: client.LifetimeOrphan},
+		{Governed: true, Pool: "disk", Granted: 1, State: client.LifetimeDraining},
+		{Governed: true, Pool: "disk", Granted: 100, State: client.LifetimeGone},
+		{Pool: "disk", Granted: 100, State: client.LifetimeOpen},
+	})
+	if want := map[string]int64{"memory": 12, "disk": 1}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%v", got)
 	}
-	job := func(submitted, state string) *JobInfo { return &JobInfo{ID: "7", Submitted: submitted, State: state} }
-	for name, c := range map[string]struct {
-		r    *record
-		j    *JobInfo
-		old  bool
-		want fate
-	}{
-		"waits":              {of(nil, long), job("a", "PENDING"), false, leave},
-		"runs":               {of(nil, long), job("a", "RUNNING"), false, leave},
-		"epilogs run":        {of(nil, long), job("a", "COMPLETING"), false, leave},
-		"gone":               {of(nil, long), nil, false, end},
-		"worked for":         {of(nil, now), nil, false, leave},
-		"just set up":        {of(map[string]stage{"setup": {Since: now}}, long), nil, false, leave},
-		"another one":        {of(nil, long), job("b", "RUNNING"), false, end},
-		"put aside":          {of(nil, long), job("a", "RUNNING"), true, end},
-		"cancelled":          {of(nil, long), job("a", "CANCELLED"), false, end},
-		"lost stage-out":     {of(nil, long), job("a", "STAGE_OUT"), false, end},
-		"copied out":         {of(nil, now), job("a", "STAGE_OUT"), false, leave},
-		"torn down":          {of(map[string]stage{"teardown": {State: stateDone, Since: long}}, long), nil, false, leave},
-		"torn down long ago": {of(map[string]stage{"teardown": {State: stateDone, Since: now.Add(-2 * keepRecords)}}, long), nil, false, forget},
+}
+
+// TestFiguresInComments shows that figures replace figures alone, and nobody else's words.
+func TestFiguresInComments(t *testing.T) {
+	l := client.Lifetime{Nodes: []client.LifetimeNode{{Figures: client.Figures{Absorbed: 4 << 20, Blocked: 0.25, PeakDirty: 3, Failures: 2}}}}
+	line := FiguresLine(&l)
+	if want := "absorbed=4194304 peak_dirty=3 blocked_seconds=0.2 flush_failures=2 saved_seconds=unknown"; line != want {
+		t.Errorf("%s", line)
+	}
+	l.Nodes[0].Figures.Flushed, l.Nodes[0].Figures.Flushing = 1<<20, 1
+	if got := FiguresLine(&l); !strings.HasSuffix(got, " saved_seconds=3.8") {
+		t.Errorf("%s", got)
+	}
+	for comment, want := range map[string]string{
+		"":                                       "forebay: " + line,
+		"forebay: absorbed=1 saved_seconds=0":    "forebay: " + line,
+		"forebay: setup: private is ignored; so": "forebay: " + line + "; setup: private is ignored; so",
+		"forebay: absorbed=1; setup: x":          "forebay: " + line + "; setup: x",
+		"the site's own":                         "",
 	} {
-		if got := verdict(c.r, c.j, c.old, now, Quiet); got != c.want {
-			t.Errorf("%s: %v, not %v", name, got, c.want)
+		if got, ours := withFigures(comment, line); ours != (want != "") || ours && got != want {
+			t.Errorf("%q became %q", comment, got)
 		}
 	}
 }

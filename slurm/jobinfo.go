@@ -141,15 +141,19 @@ func (j *JobInfo) endedWell() bool {
 	return j.ExitCode == "0:0" && (j.TimeLimit == 0 || j.RunTime < j.TimeLimit)
 }
 
-// bufferName is the name of a job's own buffer. Job ids begin again, and a requeued job
-// has a new life, whose predecessor's buffer may still be draining: the name tells them
-// apart.
-func (j *JobInfo) bufferName(cluster string) string {
+// key is what this run of the job is known by.
+func (j *JobInfo) key(cluster string) string { return RunKey(cluster, j.ID, j.Restarts, j.Submitted) }
+
+// RunKey is what a run of a job is known by, a name of a buffer. Slurm uses the ids of jobs
+// again when slurmctld has lost its state, and that of one that is requeued: when it was
+// submitted and how often it was started tell its runs apart. All nodes of one make the
+// same of it.
+func RunKey(cluster, job string, restarts int, submitted string) string {
 	h := sha256.New()
-	for _, part := range []string{cluster, j.ID, j.Submitted, strconv.Itoa(j.Restarts)} {
+	for _, part := range []string{cluster, job, strconv.Itoa(restarts), submitted} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
-	return JobBufferPrefix + j.ID + "-" + hex.EncodeToString(h.Sum(nil)[:4])
+	return JobBufferPrefix + job + "-" + hex.EncodeToString(h.Sum(nil)[:5])
 }
 
 // vars are what symbols stand for in a job.

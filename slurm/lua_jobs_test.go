@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"forebay/client"
 	"forebay/internal/bbdtest"
 	"forebay/internal/slurmtest"
 	"forebay/slurm"
@@ -69,10 +70,9 @@ func startLua(t *testing.T, both bool) *luaCluster {
 		if t.Failed() {
 			out, _ := c.Try("root", "ls", "-laR", l.store)
 			t.Log(out)
-			files, _ := filepath.Glob(filepath.Join(l.folder, "[0-9]*.json"))
-			for _, file := range files {
-				text, _ := os.ReadFile(file)
-				t.Logf("%s:\n%s", file, text)
+			for _, line := range []string{"buffer list", "orphans"} {
+				out, _ = l.Nodes[0].Bbctl("root", strings.Fields(line)...)
+				t.Logf("%s:\n%s", line, out)
 			}
 		}
 	})
@@ -243,10 +243,10 @@ BBCTL put WORK/whole.out $BB_JOB_ckpt/out/b
 		if got := l.Output(job); got != "BB_JOB_STRIPED\nBB_JOB_ckpt\nFOREBAY_BUFFER\n" {
 			l.t.Errorf("the job printed %q", got)
 		}
-		if got := l.verb("status", "--job", job); !strings.Contains(got, "teardown  done") {
+		if got := l.verb("status", "--job", job); !strings.Contains(got, "it is over, everything is saved") {
 			l.t.Errorf("status: %s", got)
 		}
-		if out, err := l.Try(slurmtest.Alice, "scontrol", "show", "bbstat", job); err != nil || !strings.Contains(out, "data-out  done") {
+		if out, err := l.Try(slurmtest.Alice, "scontrol", "show", "bbstat", job); err != nil || !strings.Contains(out, "staged out: bb://") {
 			l.t.Errorf("bbstat: %s (%v)", out, err)
 		}
 	}
@@ -296,7 +296,7 @@ func runsWithoutInput(l *luaCluster) func() {
 		if out := l.Output(job); out != "ran\n" {
 			l.t.Errorf("the job printed %q", out)
 		}
-		if got := l.verb("status", "--job", job); !strings.Contains(got, "the job runs all the same") {
+		if got := l.verb("status", "--job", job); !strings.Contains(got, "x, failed: ") {
 			l.t.Errorf("status: %s", got)
 		}
 	}
@@ -347,7 +347,7 @@ exit 3
 		l.stored("fail.any/x", "x\n")
 		l.stored("fail.success/x", "")
 		got := l.verb("status", "--job", job)
-		for _, want := range []string{"stage_out 2 was for a job that ends well", "nothing was written to bb://"} {
+		for _, want := range []string{"not staged out, as the job failed: bb://", "nothing was written to it"} {
 			if !strings.Contains(got, want) {
 				l.t.Errorf("status: %s", got)
 			}
@@ -460,11 +460,14 @@ func hurried(l *luaCluster) func() {
 		l.stage(job, "staging-out")
 		l.Until("bbstat says what is in the way", func() bool {
 			out, _ := l.Try(slurmtest.Alice, "scontrol", "show", "bbstat", job)
-			return strings.Contains(out, "tried again") && strings.Contains(out, "no right to use")
+			return strings.Contains(out, "not saved yet") && strings.Contains(out, "no right to use")
 		})
 		l.Run(slurmtest.Alice, "scancel", "--hurry", job)
 		l.ended(job, "COMPLETED")
 		l.stored("locked/x", "")
+		if out := l.verb("status", "--job", job); !strings.Contains(out, "/x, 14 B: it was given up before it was ") {
+			l.t.Errorf("what was given up is not in the bill: %s", out)
+		}
 	}
 }
 
@@ -481,32 +484,29 @@ func byFeature(l *luaCluster) func() {
 
 // reaped is what is left of a job that Slurm has forgotten.
 func reaped(t *testing.T, l *luaCluster) {
-	const buffer = "job-4000000-0badcafe"
-	for _, args := range [][]string{
-		{"buffer", "create", buffer, "--job", "4000000"}, {"put", l.store + "/in/a", "bb://" + buffer + "/out/a"},
-	} {
-		if out, err := l.Nodes[0].Bbctl(slurmtest.Alice, args...); err != nil {
-			t.Fatal(out, err)
-		}
-	}
-	record := fmt.Sprintf(`{"job": {"ID": "4000000", "Submitted": "x", "UID": %d, "GID": %[1]d}, "buffer": %q, "words": ["BB"],
-"directives": "#!/bin/sh\n#BB jobbb\n#BB stage_out source=$BB_JOB_STRIPED/out destination=%s/reaped\n",
-"stages": {"setup": {"state": "done"}, "data-in": {"state": "done"}, "pre-run": {"state": "done"}}}`, slurmtest.AliceUID, buffer, l.store)
-	file := l.folder + "/4000000.json"
-	if err := os.WriteFile(file, []byte(record), 0o600); err != nil {
+	const key = "job-4000000-0badcafe"
+	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + l.Nodes[0].Daemon.Socket})
+	if err != nil {
 		t.Fatal(err)
 	}
-	l.Run("root", "chown", "slurm", file)
-	if out := l.verb("reap", "--quiet", "0s"); !strings.Contains(out, "job 4000000, buffer "+buffer+": done") {
+	defer c.Close()
+	_, err = c.OpenLifetime(t.Context(), client.Lifetime{
+		Key: key, Cluster: "test", Job: "4000000", UID: slurmtest.AliceUID, GID: slurmtest.AliceUID, Buffer: key, Governed: true,
+		Out: []client.LifetimeStage{{Buffer: key, Path: "out", URL: "file://" + l.store + "/reaped"}},
+	}, client.LifetimeOptions{Create: []client.BufferSpec{{Name: key}}, Ran: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := l.Nodes[0].Bbctl(slurmtest.Alice, "put", l.store+"/in/a", "bb://"+key+"/out/a"); err != nil {
+		t.Fatal(out, err)
+	}
+	if out := l.verb("reap"); !strings.Contains(out, "job 4000000, buffer "+key+": done") {
 		t.Errorf("reap: %s", out)
 	}
-	if got := l.read("reaped/a"); got != "what was there" {
-		t.Errorf("copied out: %q", got)
-	}
-	if strings.Contains(l.buffers(), buffer) {
-		t.Error("its buffer is still there")
-	}
-	if out := l.verb("reap", "--quiet", "0s"); out != "" {
+	l.Until("it is copied out, and its buffer is gone", func() bool {
+		return l.read("reaped/a") == "what was there" && !strings.Contains(l.buffers(), key)
+	})
+	if out := l.verb("reap"); out != "" {
 		t.Errorf("the second time: %s", out)
 	}
 }
@@ -549,7 +549,7 @@ echo NAME >WORK/NAME && BBCTL put WORK/NAME $BB_JOB_STRIPED/out/x
 		daemons = append(daemons, n.Daemon)
 	}
 	c.Run(slurmtest.Alice, "touch", c.Work+"/go")
-	c.Until("the fence is passed", func() bool { return strings.Contains(c.verb("status", "--job", running), "data-out  running") })
+	c.Wait(running, "STAGE_OUT")
 	bbdtest.StartAll(t, daemons...)
 	c.Run("root", "chown", slurmtest.Alice, c.store+"/locked")
 	c.ended(running, "COMPLETED")

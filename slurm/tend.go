@@ -5,18 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"forebay/client"
-	"forebay/internal/bb"
 )
 
 // Pool is a pool as Slurm wants it: counts of granules.
@@ -36,7 +31,7 @@ const poolsFile = "pools.json"
 // What jobs were promised counts as used whether they have written yet or not; what
 // others hold in memory counts too.
 func (h *Hooks) Pools(ctx context.Context) ([]Pool, error) {
-	c, err := h.Dial(ctx, client.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())})
+	c, err := h.Dial(ctx, client.User{})
 	if err != nil {
 		return nil, err
 	}
@@ -45,15 +40,11 @@ func (h *Hooks) Pools(ctx context.Context) ([]Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := h.records().live()
+	lives, err := c.Lifetimes(ctx, "")
 	if err != nil {
-		h.log("records: %v", err)
+		return nil, err
 	}
-	granted := map[string]int64{}
-	for _, r := range list {
-		granted[r.Pool] += r.Granted
-	}
-	pools := poolsOf(nodes, granted, &h.Settings)
+	pools := poolsOf(nodes, grantedOf(lives), &h.Settings)
 	text, err := json.Marshal(struct {
 		Pools []Pool `json:"pools"`
 	}{pools})
@@ -63,17 +54,15 @@ func (h *Hooks) Pools(ctx context.Context) ([]Pool, error) {
 	return pools, writeWhole(filepath.Join(h.Settings.Folder, poolsFile), append(text, '\n'), 0o644)
 }
 
-// live returns the records of jobs whose buffers are there.
-func (rs records) live() ([]*record, error) {
-	now, err := rs.all("")
-	old, err2 := rs.all("old")
-	var list []*record
-	for _, r := range slices.Concat(slices.Collect(maps.Values(now)), slices.Collect(maps.Values(old))) {
-		if !r.over() {
-			list = append(list, r)
+// grantedOf counts by pool what jobs were promised whose buffers are there.
+func grantedOf(lives []client.Lifetime) map[string]int64 {
+	granted := map[string]int64{}
+	for i := range lives {
+		if l := &lives[i]; l.Governed && l.State != client.LifetimeGone {
+			granted[l.Pool] += l.Granted
 		}
 	}
-	return list, errors.Join(err, err2)
+	return granted
 }
 
 // poolsOf counts what the daemons that take writes have.
@@ -101,22 +90,37 @@ func poolsOf(nodes []client.Node, granted map[string]int64, s *Settings) []Pool 
 	return pools
 }
 
-// Reaped is what Reap has found of one job.
+// Reaped is a job that Reap has ended.
 type Reaped struct {
 	Job    string `json:"job"`
 	Buffer string `json:"buffer,omitempty"`
 	Answer
 }
 
-// keepRecords is how long it is remembered how a job that is over has ended.
-const keepRecords = 7 * 24 * time.Hour
+// Quiet is how long Slurm must have known nothing of what belongs to a lifetime before it
+// is ended. Between a job's end and its hooks Slurm may take its time.
+const Quiet = 2 * time.Minute
 
-// Reap compares what is remembered with what Slurm knows, and ends what Slurm has
+// stayed is how long a job is waited for that Slurm says is over, and that has not left
+// its nodes: an epilog that never ran says nothing.
+const stayed = 10 * time.Minute
+
+// Reap compares what the daemons know of jobs with what Slurm does, and ends what Slurm has
 // forgotten: it gives up after three teardowns, loses one when a job is cancelled at the
 // wrong moment, all of them with its state, and those of the last half minute when
-// slurmctld is killed. Data are copied out first, as ever. A job is left alone for as long
-// as a verb works for it, and for quiet afterwards.
+// slurmctld is killed. The daemons save the data first, as ever. What Slurm did know at
+// any look within quiet is left alone.
 func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error) {
+	c, err := h.Dial(ctx, client.User{})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	// In this order: a job is known to Slurm before its setup runs.
+	lives, err := c.Lifetimes(ctx, "")
+	if err != nil {
+		return nil, err
+	}
 	jobs, err := h.Slurm.Jobs(ctx)
 	if err != nil {
 		return nil, err // without its word, everything would look forgotten
@@ -125,144 +129,118 @@ func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error)
 	for i := range jobs {
 		known[jobs[i].ID] = &jobs[i]
 	}
-	var (
-		mu   sync.Mutex // guards done
-		done []Reaped
-		work errgroup.Group
-	)
-	work.SetLimit(reapAtOnce)
-	for _, sub := range []string{"", "old"} {
-		list, bad := h.records().all(sub)
-		err = errors.Join(err, bad)
-		for _, file := range slices.Sorted(maps.Keys(list)) {
-			r, j := list[file], known[list[file].Job.ID]
-			switch verdict(r, j, sub != "", time.Now(), quiet) {
-			case forget:
-				err = errors.Join(err, h.records().forget(file, r))
-			case end:
-				work.Go(func() error {
-					a := h.reap(ctx, r, j, file)
-					mu.Lock()
-					defer mu.Unlock()
-					done = append(done, Reaped{Job: r.Job.ID, Buffer: r.Buffer, Answer: a})
-					return nil
-				})
-			}
+	now, unknown, done := time.Now(), map[string]time.Time{}, []Reaped{}
+	for i := range lives {
+		l := &lives[i]
+		if !h.governs(l) {
+			continue
 		}
+		j := known[l.Job]
+		what := verdict(l, j, h.Settings.Cluster, now)
+		if what == leave {
+			continue
+		}
+		since, ok := h.unknown[l.Key]
+		if !ok {
+			since = now
+		}
+		unknown[l.Key] = since
+		if now.Sub(since) < quiet {
+			continue
+		}
+		o := client.EndOptions{WhenLeft: what == end}
+		if j != nil && l.Over.IsZero() && ofRun(l, j, h.Settings.Cluster) {
+			o.Failed = !j.endedWell()
+		}
+		a := Answer{State: stateDone, Message: "ended"}
+		if _, err := c.EndLifetime(ctx, l.Key, o); err != nil {
+			a = failed(err)
+		}
+		h.log("job %s (%s) is over for Slurm, and was not for the daemons: %s", l.Job, l.Key, a.Message)
+		done = append(done, Reaped{Job: l.Job, Buffer: l.Buffer, Answer: a})
 	}
-	_ = work.Wait() // each says in its answer how it went
-	slices.SortFunc(done, func(a, b Reaped) int { return strings.Compare(a.Job, b.Job) })
-	return done, err
+	h.unknown = unknown
+	return done, h.dropEnvs(known, now.Add(-quiet))
 }
-
-// What cannot be ended is not in the way of the others: it is tried for so long each time.
-const (
-	reapAtOnce = 8
-	reapTime   = time.Minute
-)
 
 type fate int
 
 const (
-	leave fate = iota
-	end
-	forget
+	leave   fate = iota
+	end          // when it has left its nodes
+	endHere      // wherever it still seems to be
 )
 
-// Quiet is how long nobody has worked for a job that is to be reaped. Between two of its
-// hooks Slurm may take its time.
-const Quiet = 2 * time.Minute
-
-// verdict says what is to become of a record.
-func verdict(r *record, j *JobInfo, old bool, now time.Time, quiet time.Duration) fate {
-	if r.over() {
-		if now.Sub(r.Stages["teardown"].Since) > keepRecords {
-			return forget
-		}
-		return leave
-	}
-	latest := r.Created
-	for _, t := range []time.Time{r.seen, r.Stages["setup"].Since, r.Stages["data-out"].Since, r.Stages["teardown"].Since} {
-		if t.After(latest) {
-			latest = t
-		}
-	}
+// verdict says what is to become of a lifetime, by what Slurm says of the job with its id
+// (nil: nothing).
+func verdict(l *client.Lifetime, j *JobInfo, cluster string, now time.Time) fate {
 	switch {
-	case now.Sub(latest) < quiet:
-	case old, j == nil, !r.sameLife(j), j.over():
+	case l.State != client.LifetimeOpen:
+		return leave // the daemons are at it
+	case j != nil && strings.Contains(j.State, "COMPLETING"):
+		return leave
+	case j != nil && ofRun(l, j, cluster) && !j.over():
+		return leave
+	case l.Over.IsZero():
 		return end
+	case now.Sub(l.Over) > stayed:
+		return endHere
 	}
 	return leave
 }
 
-// reap ends what a job has left.
-func (h *Hooks) reap(ctx context.Context, r *record, j *JobInfo, file string) Answer {
-	if !r.done("post-run") && j != nil && r.sameLife(j) {
-		r.Well = j.endedWell() // it is over, so nothing of it runs
-	}
-	ctx, cancel := context.WithTimeout(ctx, reapTime)
-	defer cancel()
-	a := h.teardown(ctx, r, false)
-	h.log("job %s is over for Slurm, its buffer %s was still there: %s %s", r.Job.ID, r.Buffer, a.State, a.Message)
-	if a.State != stateDone {
-		return a
-	}
-	if r.file != "" {
-		if err := os.Remove(file); err != nil {
-			return failed(err)
-		}
-	}
-	return a
+// ofRun reports whether a lifetime is that of a job's present run.
+func ofRun(l *client.Lifetime, j *JobInfo, cluster string) bool {
+	return attemptOf(l.Key, j.key(cluster)) > 0
 }
 
-// Status tells about a job in a few lines, for scontrol show bbstat and for people.
-func (h *Hooks) Status(ctx context.Context, job string) (string, error) {
-	r, err := h.records().load(job)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "job %s of %s", r.Job.ID, r.Job.User)
-	if r.Buffer != "" {
-		fmt.Fprintf(&b, ", buffer bb://%s", r.Buffer)
-	}
-	b.WriteByte('\n')
-	for _, verb := range []string{"setup", "data-in", "pre-run", "post-run", "data-out", "teardown"} {
-		if s, ok := r.Stages[verb]; ok {
-			fmt.Fprintf(&b, "%-9s %-7s since %s", verb, s.State, s.Since.Local().Format(time.DateTime))
-			if s.Message != "" {
-				fmt.Fprintf(&b, "  %s", s.Message)
-			}
-			b.WriteByte('\n')
+// dropEnvs removes the variables of jobs that Slurm does not know, if they are older.
+func (h *Hooks) dropEnvs(known map[string]*JobInfo, before time.Time) (err error) {
+	files, _ := filepath.Glob(filepath.Join(h.Settings.Folder, "*"+envSuffix))
+	for _, file := range files {
+		job := strings.TrimSuffix(filepath.Base(file), envSuffix)
+		info, bad := os.Stat(file)
+		if CheckJobID(job) == nil && known[job] == nil && bad == nil && info.ModTime().Before(before) {
+			err = errors.Join(err, removeIfThere(file))
 		}
 	}
-	if r.over() {
-		return b.String(), nil
-	}
-	h.progress(ctx, r, &b)
-	return b.String(), nil
+	return err
 }
 
-// progress adds what the daemons do for the job now. That they cannot be asked is said.
-func (h *Hooks) progress(ctx context.Context, r *record, b *strings.Builder) {
-	c, err := h.dial(ctx, r)
+// Figures writes into the records of jobs that run what their buffers have done for them so
+// far. Slurm lets nobody change the record of a job that is over.
+func (h *Hooks) Figures(ctx context.Context) error {
+	c, err := h.Dial(ctx, client.User{})
 	if err != nil {
-		fmt.Fprintf(b, "the daemons do not answer: %v\n", err)
-		return
+		return err
 	}
 	defer c.Close()
-	all, err := c.Jobs(ctx)
-	if err != nil && bb.KindOf(err) != bb.Unsupported {
-		fmt.Fprintf(b, "the daemons do not say: %v\n", err)
-		return
+	lives, err := c.Lifetimes(ctx, "")
+	if err != nil {
+		return err
 	}
-	for i := range all {
-		if j := &all[i]; j.Buffer == r.Buffer && j.State == "running" {
-			fmt.Fprintf(b, "%s: %d of %d files, %d of %d bytes", j.Kind, j.FilesDone, j.Files, j.BytesDone, j.Bytes)
-			if j.LastError != "" {
-				fmt.Fprintf(b, ", %s", j.LastError)
-			}
-			b.WriteByte('\n')
+	for i := range lives {
+		l := &lives[i]
+		if l.Cluster != h.Settings.Cluster || l.State != client.LifetimeOpen || l.Total() == (client.Figures{}) {
+			continue
+		}
+		if bad := h.Slurm.Figures(ctx, l.Job, FiguresLine(l)); bad != nil {
+			err = errors.Join(err, bad)
 		}
 	}
+	return err
 }
+
+// FiguresLine says in NAME=value words what a buffer has done for its job: bytes that it
+// absorbed, most bytes that were not on the store, seconds that writers were blocked, flushes
+// that failed, and seconds that it saved at least against writing straight to the store
+// ("unknown" until the store's speed is known).
+func FiguresLine(l *client.Lifetime) string {
+	f, saved := l.Total(), "unknown"
+	if s, measured := l.Saved(); measured {
+		saved = strconv.FormatFloat(s, 'f', 1, 64)
+	}
+	return fmt.Sprintf("%s%d peak_dirty=%d blocked_seconds=%.1f flush_failures=%d saved_seconds=%s", figuresPrefix, f.Absorbed, f.PeakDirty, f.Blocked, f.Failures, saved)
+}
+
+const figuresPrefix = "absorbed="

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -83,10 +84,7 @@ func (a *app) jobStatus(cmd *cobra.Command, job string) error {
 		return err
 	}
 	if len(list) == 0 {
-		return &client.Error{
-			Kind: client.ErrNotFound, Op: "status", Path: "job " + job, Err: fmt.Errorf("no such job of this user has, or had, a buffer"),
-			Remedy: "what is known of a job is forgotten a week after its buffers are gone",
-		}
+		return noRuns(job)
 	}
 	return a.print(list, func() {
 		for i := range list {
@@ -96,6 +94,34 @@ func (a *app) jobStatus(cmd *cobra.Command, job string) error {
 			a.printLifetime(&list[i])
 		}
 	})
+}
+
+func noRuns(job string) error {
+	return &client.Error{
+		Kind: client.ErrNotFound, Op: "status", Path: "job " + job, Err: fmt.Errorf("no such job of this user has, or had, a buffer"),
+		Remedy: "what is known of a job is forgotten a week after its buffers are gone",
+	}
+}
+
+// printProgress prints what the daemons copy for a job now.
+func (a *app) printProgress(ctx context.Context, c *client.Client, l *client.Lifetime) error {
+	if l.State == client.LifetimeGone {
+		return nil
+	}
+	all, err := c.Jobs(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if j := &all[i]; l.Buffer != "" && j.Buffer == l.Buffer && j.State == "running" {
+			fmt.Fprintf(a.out, "%s: %d of %d files, %s of %s", j.Kind, j.FilesDone, j.Files, size(j.BytesDone), size(j.Bytes))
+			if j.LastError != "" {
+				fmt.Fprintf(a.out, ", %s", j.LastError)
+			}
+			fmt.Fprintln(a.out)
+		}
+	}
+	return nil
 }
 
 func (a *app) printLifetime(l *client.Lifetime) {
@@ -116,7 +142,11 @@ func (a *app) printLifetime(l *client.Lifetime) {
 	}
 	fmt.Fprintln(a.out, "buffers:", strings.Join(buffers, ", "))
 	for _, s := range l.In {
-		fmt.Fprintf(a.out, "staged in: %s to bb://%s/%s\n", s.URL, s.Buffer, s.Path)
+		fmt.Fprintf(a.out, "stage-in: %s to bb://%s/%s", s.URL, s.Buffer, s.Path)
+		if s.Note != "" {
+			fmt.Fprintf(a.out, ", failed: %s", s.Note)
+		}
+		fmt.Fprintln(a.out)
 	}
 	for _, s := range l.Out {
 		word := "to stage out"
@@ -126,23 +156,36 @@ func (a *app) printLifetime(l *client.Lifetime) {
 		case s.OnSuccess && !l.Succeeded:
 			word = "not staged out, as the job failed"
 		}
-		fmt.Fprintf(a.out, "%s: bb://%s/%s to %s\n", word, s.Buffer, s.Path, s.URL)
+		fmt.Fprintf(a.out, "%s: bb://%s/%s to %s", word, s.Buffer, s.Path, s.URL)
+		if s.Bytes > 0 {
+			fmt.Fprintf(a.out, ", %s in %s", size(s.Bytes), age(s.Seconds))
+		}
+		if s.Note != "" {
+			fmt.Fprintf(a.out, ": %s", s.Note)
+		}
+		fmt.Fprintln(a.out)
 	}
 	rows := [][]string{{"NODE", "JOB", "SINCE", "ABSORBED", "BLOCKED", "PEAK DIRTY", "FLUSH FAILURES"}}
 	row := func(name, state, since string, f client.Figures) {
 		rows = append(rows, []string{name, state, since, size(f.Absorbed), age(f.Blocked), size(f.PeakDirty), fmt.Sprint(f.Failures)})
 	}
 	for _, n := range l.Nodes {
-		state := "detached"
-		if n.Attached {
+		state, since := "detached", n.Since.Format(time.DateTime)
+		switch {
+		case n.Attached:
 			state = "attached"
+		case n.Since.IsZero():
+			state, since = "-", "-"
 		}
-		row(string(n.Node), state, n.Since.Format(time.DateTime), n.Figures)
+		row(string(n.Node), state, since, n.Figures)
 	}
 	if len(l.Nodes) > 1 {
 		row("all", "", "", l.Total())
 	}
 	a.table(rows)
+	if saved, measured := l.Saved(); measured {
+		fmt.Fprintf(a.out, "saved at least %.1f s against writing straight to the store, which took %s/s\n", saved, size(int64(l.StoreRate())))
+	}
 	for _, f := range l.Bill.Files {
 		fmt.Fprintf(a.out, "not saved: %s, %s: %s\n", f.Path, size(f.Bytes), f.Reason)
 	}
@@ -155,6 +198,12 @@ func (a *app) printLifetime(l *client.Lifetime) {
 func standing(l *client.Lifetime) string {
 	switch l.State {
 	case client.LifetimeOpen:
+		switch {
+		case !l.Over.IsZero():
+			return "it is over, and has not left all its nodes"
+		case l.Governed && !l.Ran:
+			return "it waits"
+		}
 		return "it runs, or is about to"
 	case client.LifetimeDraining:
 		return "it is over, and what it left is being saved"

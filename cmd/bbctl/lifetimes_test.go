@@ -38,14 +38,16 @@ func TestPrintLifetime(t *testing.T) {
 		Key: "job-12-a", Job: "12", Cluster: "lab", User: "alice", Buffer: "job-12-a", Uses: []string{"shared"}, State: client.LifetimeOrphan,
 		Reason: "the store is away", Attempt: 3,
 		Out: []client.LifetimeStage{{Buffer: "job-12-a", Path: "r", URL: "file:///r", OnSuccess: true}},
+		In:  []client.LifetimeStage{{Buffer: "job-12-a", Path: "i", URL: "file:///i", Note: "it is away"}},
 		Nodes: []client.LifetimeNode{
-			{Node: "n1", Figures: client.Figures{Absorbed: 1 << 30, Blocked: 1.5, Failures: 2}}, {Node: "n2", Attached: true},
+			{Node: "n1", Since: time.Unix(1, 0), Figures: client.Figures{Absorbed: 1 << 30, Blocked: 1.5, Failures: 2, Flushed: 64 << 20, Flushing: 2}}, {Node: "n2", Attached: true},
 		},
 		Bill: client.Bill{Total: 2, Bytes: 10},
 	})
 	for _, want := range []string{
 		"job 12 of alice (lab)", "orphan", "after 3 attempts: the store is away", "bb://job-12-a, bb://shared (outlives it)",
 		"not staged out, as the job failed: bb://job-12-a/r to file:///r", "1.0 GiB", "1.5s", "detached", "attached", "all", "2 files of 10 B were not saved",
+		"stage-in: file:///i to bb://job-12-a/i, failed: it is away", "saved at least 30.5 s", "32 MiB/s",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &out)

@@ -30,7 +30,7 @@ func luaCommands(a *app) []*cobra.Command {
 	l := &luaApp{app: a}
 	commands := []*cobra.Command{
 		l.newSetup(), l.newStage("data-in", "Copy in what the job needs", (*slurm.Hooks).DataIn),
-		l.newVerb("real-size", "Say how many bytes of its pool the job has", func(_ context.Context, h *slurm.Hooks) slurm.Answer { return h.RealSize(l.job) }),
+		l.newVerb("real-size", "Say how many bytes of its pool the job has", func(ctx context.Context, h *slurm.Hooks) slurm.Answer { return h.RealSize(ctx, l.job) }),
 		l.newVerb("paths", "Print the job's variables", func(_ context.Context, h *slurm.Hooks) slurm.Answer { return h.Paths(l.job) }),
 		l.newVerb("pre-run", "Look whether all is there that the job is to find", func(ctx context.Context, h *slurm.Hooks) slurm.Answer { return h.PreRun(ctx, l.job) }),
 		l.newVerb("post-run", "Wait until nothing of the job runs any more", func(ctx context.Context, h *slurm.Hooks) slurm.Answer { return h.PostRun(ctx, l.job) }),
@@ -167,12 +167,40 @@ func (l *luaApp) newTeardown() *cobra.Command {
 	return cmd
 }
 
+// status is what "bbctl status --job" prints of a job's latest run.
 func (l *luaApp) status(ctx context.Context, h *slurm.Hooks) slurm.Answer {
-	text, err := h.Status(ctx, l.job)
+	text, err := l.statusText(ctx, h)
 	if err != nil {
 		return slurm.Answer{State: "failed", Message: err.Error()}
 	}
 	return slurm.Answer{State: "done", Message: strings.TrimSuffix(text, "\n")}
+}
+
+func (l *luaApp) statusText(ctx context.Context, h *slurm.Hooks) (string, error) {
+	c, err := h.Dial(ctx, client.User{})
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	list, err := c.Lifetimes(ctx, l.job)
+	if err != nil {
+		return "", err
+	}
+	if len(list) == 0 {
+		return "", noRuns(l.job)
+	}
+	var text strings.Builder
+	printer := *l.app
+	printer.out = &text
+	printer.printLifetime(&list[0])
+	// How far copying is, its user may see.
+	as, err := h.Dial(ctx, client.User{UID: list[0].UID, GID: list[0].GID})
+	if err != nil {
+		return "", err
+	}
+	defer as.Close()
+	err = printer.printProgress(ctx, as, &list[0])
+	return text.String(), err
 }
 
 func (l *luaApp) newPools() *cobra.Command {
@@ -205,18 +233,15 @@ func (l *luaApp) answerPools(pools []slurm.Pool) error {
 }
 
 func (l *luaApp) newReap() *cobra.Command {
-	var quiet time.Duration
-	cmd := &cobra.Command{
-		Use: "reap", Short: "End buffers of jobs that Slurm has forgotten", Args: cobra.NoArgs,
+	return &cobra.Command{
+		Use: "reap", Short: "End what is left of jobs that Slurm has forgotten", Args: cobra.NoArgs,
+		Long: "Compares the jobs that daemons know of with those that Slurm does, once, and ends what belongs to none. What is not saved is saved first.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := l.hooks()
 			if err != nil {
 				return err
 			}
-			done, err := h.Reap(cmd.Context(), quiet)
-			if done == nil {
-				done = []slurm.Reaped{}
-			}
+			done, err := h.Reap(cmd.Context(), 0)
 			return errors.Join(l.print(done, func() {
 				for _, r := range done {
 					fmt.Fprintf(l.out, "job %s, buffer %s: %s %s\n", r.Job, r.Buffer, r.State, r.Message)
@@ -224,49 +249,49 @@ func (l *luaApp) newReap() *cobra.Command {
 			}), err)
 		},
 	}
-	cmd.Flags().DurationVar(&quiet, "quiet", slurm.Quiet, "leave jobs alone for which something was done so long ago; a verb that works says so every ten seconds")
-	return cmd
 }
 
 func (l *luaApp) newTend() *cobra.Command {
-	var pools, reap, quiet time.Duration
+	var pools, reap, quiet, figures time.Duration
 	cmd := &cobra.Command{
 		Use: "tend", Short: "Do pools and reap again and again, beside slurmctld", Args: cobra.NoArgs,
-		Long: `Counts the pools and looks for buffers of jobs that Slurm has forgotten, again and
-again, as the user that slurmctld runs as. What fails is said, and tried again.`,
+		Long: `Counts the pools, looks for what is left of jobs that Slurm has forgotten, and writes into
+the records of jobs that run what their buffers have done for them, again and again, as
+the user that slurmctld runs as. What fails is said, and tried again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if pools <= 0 || reap <= 0 || figures < 0 {
+				return usage("--pools and --reap must be longer than nothing")
+			}
 			h, err := l.hooks()
 			if err != nil {
 				return err
 			}
-			return l.tend(cmd.Context(), h, pools, reap, quiet)
+			ctx := cmd.Context()
+			var all sync.WaitGroup
+			all.Go(func() {
+				l.again(ctx, "pools", pools, func() error {
+					_, err := h.Pools(ctx)
+					return err
+				})
+			})
+			all.Go(func() {
+				l.again(ctx, "reap", reap, func() error {
+					_, err := h.Reap(ctx, quiet)
+					return err
+				})
+			})
+			if figures > 0 {
+				all.Go(func() { l.again(ctx, "figures", figures, func() error { return h.Figures(ctx) }) })
+			}
+			all.Wait()
+			return nil
 		},
 	}
 	cmd.Flags().DurationVar(&pools, "pools", 10*time.Second, "time between two counts")
 	cmd.Flags().DurationVar(&reap, "reap", time.Minute, "time between two looks for forgotten jobs")
-	cmd.Flags().DurationVar(&quiet, "quiet", slurm.Quiet, "leave jobs alone for which something was done so long ago; a verb that works says so every ten seconds")
+	cmd.Flags().DurationVar(&quiet, "quiet", slurm.Quiet, "how long Slurm must have known nothing of a job before it is ended")
+	cmd.Flags().DurationVar(&figures, "figures", time.Minute, "time between two notes in the records of jobs; 0: none")
 	return cmd
-}
-
-func (l *luaApp) tend(ctx context.Context, h *slurm.Hooks, pools, reap, quiet time.Duration) error {
-	if pools <= 0 || reap <= 0 {
-		return usage("--pools and --reap must be longer than nothing")
-	}
-	var both sync.WaitGroup
-	both.Go(func() {
-		l.again(ctx, "pools", pools, func() error {
-			_, err := h.Pools(ctx)
-			return err
-		})
-	})
-	both.Go(func() {
-		l.again(ctx, "reap", reap, func() error {
-			_, err := h.Reap(ctx, quiet)
-			return err
-		})
-	})
-	both.Wait()
-	return nil
 }
 
 // again does something at once and then every so often until ctx ends.

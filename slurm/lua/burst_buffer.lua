@@ -164,15 +164,14 @@ function slurm_bb_pre_run(job_id) return answer(run("pre-run", job_id)) end
 
 function slurm_bb_post_run(job_id) return answer(run("post-run", job_id)) end
 
--- What failed here would be torn down at once (Flags=TeardownFailure): bbctl tries for as
--- long as there are data to save, and if it is ended itself, it is run again.
+-- What failed here would be torn down at once (Flags=TeardownFailure): the daemons try for
+-- as long as there are data to save, and if bbctl is ended itself, it is run again.
 local function keep_on(job_id, wait)
 	local pause = 1
 	while true do
 		local state, message = run("data-out", job_id, "--wait", wait)
 		if state ~= "failed" then return state, message end
 		if message:find("nothing is known of it", 1, true) then return state, message end
-		if message:find("torn down meanwhile", 1, true) then return "done", message end
 		if not os.execute("sleep " .. pause) then return state, message end
 		pause = math.min(2 * pause, 60)
 		if settings.poll then return "busy", message end

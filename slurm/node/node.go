@@ -4,8 +4,6 @@
 package node
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -93,52 +91,19 @@ func (e *Env) wants(feature string) bool {
 	return feature != "" && slices.Contains(strings.FieldsFunc(e.Features, word), feature)
 }
 
-// key is what a run of a job is known by. Slurm uses the ids of jobs again when slurmctld
-// has lost its state, and that of one that is requeued: when it was submitted and how often
-// it was started tell its runs apart. All nodes of one make the same of it.
-func key(cluster, job string, restarts int, submitted string) string {
-	h := sha256.New()
-	for _, part := range []string{cluster, job, strconv.Itoa(restarts), submitted} {
-		fmt.Fprintf(h, "%d:%s", len(part), part)
-	}
-	return slurm.JobBufferPrefix + job + "-" + hex.EncodeToString(h.Sum(nil)[:5])
-}
-
 // lifetime makes what the daemon is asked for of a job's directives.
 func lifetime(e *Env, j *jobInfo, r *slurm.Request, v *slurm.Vars) (client.Lifetime, []client.BufferSpec, error) {
 	l := client.Lifetime{
 		Key: v.Buffer, Cluster: e.Cluster, Job: e.Job, User: e.User, UID: e.UID, GID: e.GID, Expect: e.Nodes,
 	}
-	w, err := r.Resolve(v)
-	if err != nil {
-		return l, nil, err
-	}
-	var create []client.BufferSpec
-	if w.Job != nil {
-		l.Buffer = w.Job.Name
-		create = append(create, *w.Job)
-	}
-	create = append(create, w.Creates...)
-	l.Uses = w.Uses
-	for i := range w.Creates {
-		l.Uses = append(l.Uses, w.Creates[i].Name) // as long as the job runs
-	}
-	for _, d := range w.Destroys {
-		l.Destroys = append(l.Destroys, client.LifetimeEnd{Buffer: d.Name, Discard: d.Hurry})
-	}
-	for _, s := range w.In {
-		l.In = append(l.In, client.LifetimeStage{Buffer: s.Buffer, Path: s.Path, URL: s.URL, ContinueOnError: s.ContinueOnError})
-	}
-	for _, s := range w.Out {
-		l.Out = append(l.Out, client.LifetimeStage{Buffer: s.Buffer, Path: s.Path, URL: s.URL, OnSuccess: s.OnSuccess})
-	}
-	return l, create, nil
+	create, err := r.Fill(&l, v)
+	return l, create, err
 }
 
 // vars are what symbols stand for in a job.
 func vars(e *Env, j *jobInfo) *slurm.Vars {
 	return &slurm.Vars{
-		Buffer: key(e.Cluster, e.Job, e.Restarts, j.submitted), Job: e.Job, ArrayJob: j.arrayJob, ArrayTask: j.arrayTask,
+		Buffer: slurm.RunKey(e.Cluster, e.Job, e.Restarts, j.submitted), Job: e.Job, ArrayJob: j.arrayJob, ArrayTask: j.arrayTask,
 		User: e.User, UID: e.UID, GID: e.GID, Name: j.name, WorkDir: j.workDir,
 	}
 }

@@ -62,7 +62,7 @@ func TestParseJob(t *testing.T) {
 
 func TestKeysOf(t *testing.T) {
 	keys := keysOf("lab", shown)
-	if len(keys) != 1 || !keys[key("lab", "12", 0, "2026-11-21T17:42:42")] {
+	if len(keys) != 1 || !keys[slurm.RunKey("lab", "12", 0, "2026-11-21T17:42:42")] {
 		t.Errorf("%v", keys)
 	}
 	if got := clusterName("Configuration data as of x\nClusterName             = lab\nOther = x\n"); got != "lab" {
@@ -120,8 +120,8 @@ func TestKey(t *testing.T) {
 	for _, cluster := range []string{"a", "b"} {
 		for _, submitted := range []string{"2026-11-21T17:42:42", "2026-11-21T17:42:43"} {
 			for restarts := range 2 {
-				k := key(cluster, "4294967295", restarts, submitted)
-				if keys[k] || key(cluster, "4294967295", restarts, submitted) != k || bb.CheckBufferName(k) != nil {
+				k := slurm.RunKey(cluster, "4294967295", restarts, submitted)
+				if keys[k] || slurm.RunKey(cluster, "4294967295", restarts, submitted) != k || bb.CheckBufferName(k) != nil {
 					t.Errorf("%s", k)
 				}
 				keys[k] = true

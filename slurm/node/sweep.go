@@ -7,6 +7,7 @@ import (
 
 	"forebay/client"
 	"forebay/internal/bb"
+	"forebay/slurm"
 )
 
 // Sweep ends what jobs have left whose epilog never said so and that Slurm does not know
@@ -80,7 +81,7 @@ func keysOf(cluster, text string) map[string]bool {
 		}
 		switch state {
 		case "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT":
-			keys[key(cluster, id, restarts, submitted)] = true
+			keys[slurm.RunKey(cluster, id, restarts, submitted)] = true
 		}
 	}
 	return keys
