@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"forebay/bbd/peer"
 	"forebay/flusher"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
@@ -34,8 +33,8 @@ type buffer struct {
 		reading   map[bb.FileID]*reading
 		restoring map[bb.FileID]chan struct{} // closed when it has ended
 		copies    map[copyKey]*fileCopy
-		remotes   map[*peer.Session]*remoteSpace
-		writers   map[uint32]*segmentWriter // by uid
+		remotes   map[remoteKey]*remoteSpace
+		writers   map[writerKey]*segmentWriter
 	}
 
 	restores sync.Mutex // one file is restored at a time
@@ -67,8 +66,8 @@ func newBuffer(d *Daemon, spec bb.Buffer, ns *meta.Namespace) *buffer {
 	b.mu.failing = make(map[bb.FileID]string)
 	b.mu.restoring = make(map[bb.FileID]chan struct{})
 	b.mu.copies = make(map[copyKey]*fileCopy)
-	b.mu.remotes = make(map[*peer.Session]*remoteSpace)
-	b.mu.writers = make(map[uint32]*segmentWriter)
+	b.mu.remotes = make(map[remoteKey]*remoteSpace)
+	b.mu.writers = make(map[writerKey]*segmentWriter)
 	return b
 }
 

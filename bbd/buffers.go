@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/flusher/codec"
-	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -127,8 +126,16 @@ func checkBuffer(spec bb.Buffer) error {
 		return err
 	}
 	for _, p := range spec.Keep {
-		if err := plan.CheckPattern(p); err != nil {
+		if err := bb.CheckPattern(p); err != nil {
 			return err
+		}
+	}
+	for _, r := range spec.Tiers {
+		if err := bb.CheckPattern(r.Pattern); err != nil {
+			return err
+		}
+		if r.Tier > bb.TierDisk {
+			return bad("tier", uint8(r.Tier), "say memory or disk")
 		}
 	}
 	if spec.Backing != "" {
@@ -326,7 +333,7 @@ func (b *buffer) drop() {
 	}
 	b.mu.open, b.mu.byFile, b.mu.dirty = map[place]*openFile{}, map[bb.FileID]*openFile{}, map[bb.FileID]dirtyFile{}
 	writers := b.mu.writers
-	b.mu.writers = make(map[uint32]*segmentWriter)
+	b.mu.writers = make(map[writerKey]*segmentWriter)
 	b.mu.Unlock()
 	for _, f := range open {
 		f.mu.Lock()

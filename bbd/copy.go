@@ -398,7 +398,7 @@ func (c *fileCopy) fetchWindow(ctx context.Context, t *tap, of remoteHandle, win
 
 // fetchExtent brings one extent in.
 func (c *fileCopy) fetchExtent(ctx context.Context, t *tap, s *peer.Session, source *source, x run) error {
-	w := c.b.writer(c.b.spec().UID)
+	w := c.b.writer(c.b.spec().UID, bb.TierMemory)
 	room, err := t.reserve(ctx, w, x.to-x.from)
 	if err != nil {
 		return err

@@ -54,7 +54,7 @@ func wholesOf(evicted []store.Extent) []run {
 
 // fill brings one extent in from the store.
 func (b *buffer) fill(ctx context.Context, t *tap, e *bb.Entry, file bb.FileID, generation bb.Generation, x run) error {
-	w := b.writer(b.spec().UID)
+	w := b.writer(b.spec().UID, bb.TierMemory)
 	room, err := t.reserve(ctx, w, x.to-x.from)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (b *buffer) bringBack(ctx context.Context, e *bb.Entry, path string) error 
 		return err
 	}
 	defer from.Close()
-	w := newSegmentWriter(b, b.spec().UID)
+	w := newSegmentWriter(b, b.spec().UID, bb.TierMemory)
 	w.patience = patience
 	defer w.relinquish()
 	if err := b.absorb(ctx, w, from, e.File, e.Generation, e.Size); err != nil {

@@ -26,6 +26,7 @@ type handle struct {
 	opened *wire.Open
 	buf    *buffer
 	path   string          // as it was opened, for messages
+	tier   bb.Tier         // where the bytes of the file belong
 	write  *openFile       // for writing
 	relay  *relay          // for writing a file whose home is another node
 	snap   *store.Snapshot // for reading

@@ -51,7 +51,7 @@ func (h *handle) open(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, 
 	if err != nil {
 		return nil, nil, err
 	}
-	h.buf, h.path, h.opened = b, b.address(clean(m.Path)), m
+	h.buf, h.path, h.opened, h.tier = b, b.address(clean(m.Path)), m, b.tierOf(clean(m.Path))
 	if m.Write {
 		answer, err := h.openWrite(ctx, m)
 		return answer, nil, err
@@ -101,7 +101,7 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	}
 	e := f.entry
 	e.Size = f.visibleSize()
-	return &wire.Opened{Entry: h.buf.describe(&e), Generation: uint64(f.generation)}, nil
+	return &wire.Opened{Entry: h.buf.describe(&e), Generation: uint64(f.generation), Tier: uint32(h.tier)}, nil
 }
 
 // openRelay opens a file for writing whose home is another node.
@@ -117,7 +117,7 @@ func (h *handle) openRelay(ctx context.Context, there *elsewhereError, m *wire.O
 		h.err = bb.E(bb.Invalid, "open", h.path, "the generation is closed")
 		return opened, nil
 	}
-	h.relay = relay
+	h.relay, opened.Tier = relay, uint32(h.tier)
 	return opened, nil
 }
 
@@ -297,7 +297,7 @@ func (h *handle) inlined(in []*wire.NewExtent, data []byte) (out []*wire.NewExte
 // newExtents translates a commit's extents, writing those that came as data into
 // segments first. Written is called after the commit.
 func (h *handle) newExtents(ctx context.Context, data []byte, in []*wire.NewExtent) (out []store.NewExtent, written func(), err error) {
-	w := h.buf.writer(h.s.cred.uid)
+	w := h.buf.writer(h.s.cred.uid, h.tier)
 	var inline []piece
 	written = func() {
 		for _, p := range inline {
@@ -417,8 +417,11 @@ func (r *request) lease(m *wire.LeaseRequest) (proto.Message, error) {
 	if m.Bytes < 0 {
 		return nil, bb.E(bb.Invalid, "lease", b.address(""), fmt.Sprintf("%d bytes were asked for", m.Bytes))
 	}
+	if m.Tier > uint32(bb.TierDisk) {
+		return nil, bb.E(bb.Invalid, "lease", b.address(""), fmt.Sprintf("there is no tier %d", m.Tier))
+	}
 	size := min(max(m.Bytes, s.d.cfg.Limits.LeaseMin), s.d.cfg.Limits.LeaseMax, s.d.room.share())
-	l, err := s.d.room.lease(r.ctx, leaseRequest{buffer: b, uid: s.cred.uid, client: s.id, bytes: size, fits: min(max(m.Fits, 0), size)})
+	l, err := s.d.room.lease(r.ctx, leaseRequest{buffer: b, uid: s.cred.uid, client: s.id, bytes: size, fits: min(max(m.Fits, 0), size), tier: bb.Tier(m.Tier)})
 	if err != nil {
 		return nil, bb.Wrap("lease", b.address(""), err)
 	}
@@ -436,7 +439,7 @@ func (r *request) lease(m *wire.LeaseRequest) (proto.Message, error) {
 	}
 	return &wire.Lease{
 		Id: uint64(l.ID), Region: region, Offset: l.Offset, Length: l.Length,
-		DataStart: l.DataStart, RecordFloor: l.RecordFloor,
+		DataStart: l.DataStart, RecordFloor: l.RecordFloor, Tiered: len(b.spec().Tiers) > 0,
 	}, nil
 }
 

@@ -209,7 +209,7 @@ func (r *relay) try(ctx context.Context, id commitID, m *wire.Commit, bytes [][]
 			out.Extents = append(out.Extents, &wire.NewExtent{FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum})
 		}
 	} else {
-		placed, err := r.b.remote(r.session).place(ctx, m.Extents, bytes)
+		placed, err := r.b.remote(r.session, r.b.tierOf(r.open.Path)).place(ctx, m.Extents, bytes)
 		if err != nil {
 			return nil, err
 		}

@@ -19,6 +19,7 @@ import (
 type remoteSpace struct {
 	b       *buffer
 	session *peer.Session
+	tier    bb.Tier       // where the bytes belong
 	turn    chan struct{} // holds one token: who has it may ask for the next lease
 
 	mu   sync.Mutex // never held while waiting
@@ -51,20 +52,27 @@ const (
 	remoteIdle = time.Second
 )
 
-// remote returns the space of this buffer in a session.
-func (b *buffer) remote(s *peer.Session) *remoteSpace {
+// remoteKey is what a space is for: bytes that belong in a tier, in a session.
+type remoteKey struct {
+	session *peer.Session
+	tier    bb.Tier
+}
+
+// remote returns the space of this buffer in a session for bytes that belong in a tier.
+func (b *buffer) remote(s *peer.Session, tier bb.Tier) *remoteSpace {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for old := range b.mu.remotes {
-		if old.Broken() {
+		if old.session.Broken() {
 			delete(b.mu.remotes, old)
 		}
 	}
-	r := b.mu.remotes[s]
+	key := remoteKey{s, tier}
+	r := b.mu.remotes[key]
 	if r == nil {
-		r = &remoteSpace{b: b, session: s, turn: make(chan struct{}, 1)}
+		r = &remoteSpace{b: b, session: s, tier: tier, turn: make(chan struct{}, 1)}
 		r.turn <- struct{}{}
-		b.mu.remotes[s] = r
+		b.mu.remotes[key] = r
 	}
 	return r
 }
@@ -130,7 +138,7 @@ func (r *remoteSpace) reserve(ctx context.Context, n int64) (l *remoteLease, at,
 			return l, at, length, nil
 		}
 		var reply wire.Lease
-		ask := &wire.LeaseRequest{Buffer: r.b.name, Bytes: max(n+segmentOverhead, store.Unit)}
+		ask := &wire.LeaseRequest{Buffer: r.b.name, Bytes: max(n+segmentOverhead, store.Unit), Tier: uint32(r.tier)}
 		if _, err := r.session.Ask(ctx, wire.Type_TYPE_LEASE, ask, nil, &reply); err != nil {
 			return nil, 0, 0, err
 		}

@@ -151,7 +151,7 @@ func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID
 			inline = append(inline, p...)
 		}
 	} else {
-		placed, err := b.remote(s).place(ctx, extents, bytes)
+		placed, err := b.remote(s, bb.TierMemory).place(ctx, extents, bytes)
 		if err != nil {
 			return err
 		}

@@ -42,11 +42,12 @@ type room struct {
 type leaseRequest struct {
 	buffer *buffer
 	uid    uint32
-	client uint64 // the session; 0: the daemon itself
-	bytes  int64  // wanted: a segment of this size or less
-	min    int64  // bytes that must fit into it
-	fits   int64  // bytes that should
-	noWait bool   // fail rather than wait
+	client uint64  // the session; 0: the daemon itself
+	bytes  int64   // wanted: a segment of this size or less
+	min    int64   // bytes that must fit into it
+	fits   int64   // bytes that should
+	noWait bool    // fail rather than wait
+	tier   bb.Tier // where the bytes belong
 }
 
 // waiter is a writer that waits for a segment.
@@ -176,7 +177,7 @@ func (r *room) try(w *waiter) (store.Lease, error) {
 // segment leases one that has room for what should fit, if there is one: an unfinished
 // segment that is too small would come back, and be the next to be leased again.
 func (r *room) segment(w *waiter, bytes int64) (store.Lease, error) {
-	q := store.LeaseRequest{Buffer: w.buffer.name, UID: w.uid, Bytes: bytes, Min: w.min}
+	q := store.LeaseRequest{Buffer: w.buffer.name, UID: w.uid, Bytes: bytes, Min: w.min, Tier: w.tier}
 	if q.Min < w.fits {
 		q.Min = w.fits
 		if l, err := r.d.store.Lease(q); err == nil {
@@ -220,7 +221,9 @@ func (r *room) step() {
 		case admit.Evict:
 			r.evict(a.Bytes)
 		case admit.Spill:
-			r.spill(a.Bytes)
+			r.spill(a.Bytes, r.d.store.Spill)
+		case admit.SpillMisplaced:
+			r.spill(a.Bytes, r.d.store.SpillMisplaced)
 		case admit.Move:
 			r.move(a.Bytes)
 		}
@@ -253,7 +256,7 @@ func (r *room) state(requests []admit.Request, waiting map[uint64]*waiter) admit
 	}
 	state := admit.State{
 		Pool: admit.Pool{
-			Free: m.Free, Evictable: m.Evictable, Spillable: m.Spillable, Populating: stats.Populating,
+			Free: m.Free, Evictable: m.Evictable, Spillable: m.Spillable, Misplaced: m.Misplaced, Populating: stats.Populating,
 			DiskFree: stats.Disk.Capacity - stats.Disk.Used + stats.Disk.Evictable, UnderWay: r.underWay.Load() + r.moving.Load(),
 		},
 		Watermarks: r.watermarks(m.Capacity),
@@ -302,7 +305,7 @@ func (r *room) grant(w *waiter, bytes int64) {
 		switch {
 		case r.evict(more) >= more:
 		case r.d.cfg.Store.DiskDir != "":
-			r.spill(more)
+			r.spill(more, r.d.store.Spill)
 		case r.d.cluster != nil:
 			r.move(more)
 		}
@@ -340,18 +343,22 @@ func (r *room) evict(bytes int64) (freed int64) {
 }
 
 // spill moves segments to disk in the background, one batch at a time.
-func (r *room) spill(bytes int64) {
+func (r *room) spill(bytes int64, by func(context.Context, int64) (int64, error)) {
 	if !r.underWay.CompareAndSwap(0, bytes) {
 		return
 	}
 	r.spilling.Go(func() {
 		defer r.underWay.Store(0)
-		moved, err := r.d.store.Spill(r.d.ctx, bytes)
+		moved, err := by(r.d.ctx, bytes)
 		r.d.observe.spilled(moved)
 		if err != nil && r.d.ctx.Err() == nil {
 			r.d.log.Warn("spilling to disk", "err", err)
 			// Clean segments on disk make room for dirty ones from memory.
-			r.d.observe.evicted(bb.TierDisk, r.d.store.Evict(bb.TierDisk, bytes))
+			if freed := r.d.store.Evict(bb.TierDisk, bytes); freed > 0 {
+				r.d.observe.evicted(bb.TierDisk, freed)
+			} else {
+				r.pause() // it would not go otherwise at once again
+			}
 		}
 		r.kick()
 	})
@@ -364,18 +371,22 @@ func (r *room) move(bytes int64) {
 	}
 	r.spilling.Go(func() {
 		if r.d.moveFiles(r.d.ctx, bytes) == 0 {
-			select { // nobody takes any: not at once again
-			case <-time.After(movePause):
-			case <-r.d.ctx.Done():
-			}
+			r.pause() // nobody takes any: not at once again
 		}
 		r.moving.Store(0)
 		r.kick()
 	})
 }
 
-// movePause is how long nothing is moved after nothing could be.
+// movePause is how long nothing is spilled, or moved, after nothing could be.
 const movePause = time.Second
+
+func (r *room) pause() {
+	select {
+	case <-time.After(movePause):
+	case <-r.d.ctx.Done():
+	}
+}
 
 // status says who waits.
 func (r *room) status() WaitStatus {

@@ -21,7 +21,8 @@ const maxExtent = 4 << 20
 type segmentWriter struct {
 	b      *buffer
 	uid    uint32
-	noWait bool // fail rather than wait for room
+	tier   bb.Tier // where the bytes belong
+	noWait bool    // fail rather than wait for room
 	// patience is how long it waits for room, before errNoRoom; 0: as long as it takes.
 	patience time.Duration
 	turn     chan struct{} // holds one token: who has it may ask for the next lease
@@ -49,8 +50,8 @@ type piece struct {
 	mem    []byte
 }
 
-func newSegmentWriter(b *buffer, uid uint32) *segmentWriter {
-	w := &segmentWriter{b: b, uid: uid, turn: make(chan struct{}, 1)}
+func newSegmentWriter(b *buffer, uid uint32, tier bb.Tier) *segmentWriter {
+	w := &segmentWriter{b: b, uid: uid, tier: tier, turn: make(chan struct{}, 1)}
 	w.turn <- struct{}{}
 	return w
 }
@@ -126,7 +127,7 @@ func (w *segmentWriter) renew(ctx context.Context, n int64) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, w.patience, errNoRoom)
 		defer cancel()
 	}
-	lease, err := w.b.d.room.lease(ctx, leaseRequest{buffer: w.b, uid: w.uid, bytes: size, min: n + store.DataAlign, noWait: w.noWait})
+	lease, err := w.b.d.room.lease(ctx, leaseRequest{buffer: w.b, uid: w.uid, bytes: size, min: n + store.DataAlign, noWait: w.noWait, tier: w.tier})
 	if err != nil && context.Cause(ctx) == errNoRoom {
 		return errNoRoom
 	}
@@ -175,17 +176,26 @@ func (w *segmentWriter) write(ctx context.Context, p []byte, offset int64) (exte
 	return extents, pieces, nil
 }
 
-// writer returns the segment writer of a user of the buffer.
-func (b *buffer) writer(uid uint32) *segmentWriter {
+// writer returns the segment writer of a user of the buffer, for bytes that belong in a tier.
+func (b *buffer) writer(uid uint32, tier bb.Tier) *segmentWriter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.mu.writers[uid]
+	key := writerKey{uid, tier}
+	w := b.mu.writers[key]
 	if w == nil {
-		w = newSegmentWriter(b, uid)
-		b.mu.writers[uid] = w
+		w = newSegmentWriter(b, uid, tier)
+		b.mu.writers[key] = w
 	}
 	return w
 }
+
+type writerKey struct {
+	uid  uint32
+	tier bb.Tier
+}
+
+// tierOf returns where the bytes of a file belong.
+func (b *buffer) tierOf(path string) bb.Tier { return bb.TierOf(b.spec().Tiers, path) }
 
 // relinquish gives back the segments that the daemon itself fills and does not use now.
 func (b *buffer) relinquish() {

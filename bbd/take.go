@@ -150,7 +150,7 @@ func (b *buffer) fetchWhole(ctx context.Context, e *bb.Entry) error {
 	c.mu.session, c.mu.handle = s, handle
 	// If there is no room after all, another node may have it: two that wait for each other
 	// to make some would wait for long.
-	w := newSegmentWriter(b, b.spec().UID)
+	w := newSegmentWriter(b, b.spec().UID, bb.TierMemory)
 	w.noWait = !b.d.store.Stats().Populating // which makes room by itself
 	defer w.relinquish()
 	if err := b.absorb(ctx, w, &homeReader{ctx: ctx, c: c}, e.File, e.Generation, e.Size); err != nil {

@@ -25,13 +25,48 @@ var errFull = bb.E(bb.Busy, "write", "", "what waits for a commit fills its boun
 
 // leased is access to leased segments, which the daemon has in its memory already: where
 // they are mapped at once, else when they have been transferred.
-type leased struct{ *space }
+type leased struct{}
 
-func (a leased) take(ctx context.Context, w *writer, want, least, credits int64) (claim, error) {
+func (leased) take(ctx context.Context, w *writer, want, least, credits int64) (claim, error) {
 	if err := w.session.reach(ctx); err != nil {
 		return claim{}, err
 	}
-	return a.space.take(ctx, w.session, w, want, least, credits)
+	if err := w.placed(ctx); err != nil {
+		return claim{}, err
+	}
+	c, err := w.sp.take(ctx, w.session, w, want, least, credits)
+	if err != nil || w.tierKnown || !w.sp.tiered.Load() {
+		return c, err
+	}
+	// The lease that came first says that it may be the wrong one.
+	w.took(c.mem)
+	w.drop(&c)
+	if err := w.placed(ctx); err != nil {
+		return claim{}, err
+	}
+	return w.sp.take(ctx, w.session, w, want, least, credits)
+}
+
+// placed has the file take its memory where its bytes belong. The daemon's answer to Open says
+// where that is, and is waited for only in buffers in which it matters.
+func (w *writer) placed(ctx context.Context) error {
+	if w.tierKnown || !w.sp.tiered.Load() {
+		return nil
+	}
+	if err := w.settle(ctx); err != nil {
+		return err
+	}
+	sp, err := w.b.c.space(spaceKey{w.b.name, bb.Tier(w.opened.Tier)})
+	if err != nil {
+		return err
+	}
+	w.tierKnown = true
+	if sp != w.sp {
+		sp.enter()
+		w.sp.leave()
+		w.sp = sp
+	}
+	return nil
 }
 
 func (leased) committed(*writer) {}

@@ -64,7 +64,7 @@ type Client struct {
 		sync.Mutex
 		closed  bool
 		address string
-		spaces  map[string]*space
+		spaces  map[spaceKey]*space
 		files   map[*File]struct{}
 	}
 }
@@ -80,7 +80,7 @@ func Dial(ctx context.Context, o Options) (*Client, error) {
 		o.RetryFor = defaultRetry
 	}
 	c := &Client{o: o, log: d.log, dialer: d, dialing: make(chan struct{}, 1)}
-	c.mu.spaces = make(map[string]*space)
+	c.mu.spaces = make(map[spaceKey]*space)
 	c.mu.files = make(map[*File]struct{})
 	s, address, err := d.dial(ctx)
 	if err != nil {
@@ -231,17 +231,23 @@ func (c *Client) askOnce(ctx context.Context, typ wire.Type, m, reply proto.Mess
 	return err
 }
 
+// spaceKey is what a space is for: bytes of a buffer's files that belong in a tier.
+type spaceKey struct {
+	buffer string
+	tier   bb.Tier
+}
+
 // space returns where writers of a buffer get memory from.
-func (c *Client) space(buffer string) (*space, error) {
+func (c *Client) space(key spaceKey) (*space, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.closed {
 		return nil, errClosed
 	}
-	sp := c.mu.spaces[buffer]
+	sp := c.mu.spaces[key]
 	if sp == nil {
-		sp = &space{atlas: &c.atlas, staged: &c.staged, buffer: buffer}
-		c.mu.spaces[buffer] = sp
+		sp = &space{atlas: &c.atlas, staged: &c.staged, buffer: key.buffer, tier: key.tier}
+		c.mu.spaces[key] = sp
 	}
 	return sp, nil
 }

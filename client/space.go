@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +41,8 @@ type space struct {
 	atlas  *atlas
 	staged *staging
 	buffer string
+	tier   bb.Tier     // where the bytes belong
+	tiered atomic.Bool // the daemon says that not all files of the buffer belong in one tier
 
 	mu struct {
 		sync.Mutex
@@ -174,7 +177,7 @@ func (sp *space) take(ctx context.Context, s *session, h holder, want, least, cr
 		}
 		c, next := sp.tryTake(s, h, want, least, credits)
 		if next != nil {
-			next.ask(ctx, sp.buffer)
+			next.ask(ctx, sp)
 		}
 		if c.mem != nil {
 			return c, nil
@@ -272,9 +275,9 @@ func (sp *space) nextSize(s *session, need int64) int64 {
 }
 
 // ask sends the request, once.
-func (g *grant) ask(ctx context.Context, buffer string) {
+func (g *grant) ask(ctx context.Context, sp *space) {
 	g.asked.Do(func() {
-		g.call, g.unsent = g.session.start(ctx, wire.Type_TYPE_LEASE, &wire.LeaseRequest{Buffer: buffer, Bytes: g.bytes, Fits: g.fits}, nil, &g.reply)
+		g.call, g.unsent = g.session.start(ctx, wire.Type_TYPE_LEASE, &wire.LeaseRequest{Buffer: sp.buffer, Bytes: g.bytes, Fits: g.fits, Tier: uint32(sp.tier)}, nil, &g.reply)
 	})
 }
 
@@ -350,6 +353,7 @@ func (sp *space) newLease(g *grant) (*lease, error) {
 		m.DataStart < 0 || m.DataStart > m.RecordFloor || m.RecordFloor > m.Length {
 		return nil, bb.E(bb.Internal, "lease", sp.buffer, "the daemon granted a segment that is not within its region")
 	}
+	sp.tiered.Store(m.Tiered)
 	if !g.session.welcome.MapRegions {
 		return sp.newFarLease(g)
 	}

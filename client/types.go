@@ -14,6 +14,10 @@ type (
 	Error = bb.Error
 	// Kind is one of the closed set of error kinds, for errors.Is.
 	Kind = bb.Kind
+	// TierRule places the files of a buffer that a pattern is about in a Tier.
+	TierRule = bb.TierRule
+	// Tier is where bytes lie: in memory or on the node's disk.
+	Tier = bb.Tier
 	// BufferSpec describes a buffer: what to create, and what is there.
 	BufferSpec = bb.Buffer
 	// BufferState is a buffer's place in its lifetime.
@@ -63,6 +67,12 @@ const (
 const (
 	TypeFile      = bb.TypeFile
 	TypeDirectory = bb.TypeDirectory
+)
+
+// The tiers.
+const (
+	TierMemory = bb.TierMemory
+	TierDisk   = bb.TierDisk
 )
 
 // The states of a file.

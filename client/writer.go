@@ -37,6 +37,8 @@ type writer struct {
 	path string
 	o    OpenOptions
 	sp   *space
+	// tierKnown: sp is of the tier where the file belongs; else of memory.
+	tierKnown bool
 	backlog
 	access access
 	small  *inlined // what access is at first
@@ -70,7 +72,7 @@ type writer struct {
 
 // openWriter opens a file for writing. Without wait, it does not wait for the answer.
 func openWriter(ctx context.Context, b *Buffer, path string, o OpenOptions) (*writer, error) {
-	sp, err := b.c.space(b.name)
+	sp, err := b.c.space(spaceKey{b.name, bb.TierMemory})
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +289,7 @@ func (w *writer) claimRoom(ctx context.Context, n, off int64) error {
 // in time.
 func (w *writer) lengthen(ctx context.Context, want int64) {
 	if next := w.claim.lengthen(want); next != nil {
-		next.ask(ctx, w.b.name)
+		next.ask(ctx, w.sp)
 	}
 }
 
@@ -329,7 +331,7 @@ func (w *writer) take(ctx context.Context, want, least int64) (claim, error) {
 
 // outgrow goes over to leases with what is in the file's own buffer.
 func (w *writer) outgrow(ctx context.Context) error {
-	w.access = leased{w.sp}
+	w.access = leased{}
 	aside, release := w.putAside()
 	err := w.again(ctx, aside, release)
 	w.small.committed(w)
@@ -479,7 +481,7 @@ func (w *writer) acknowledged(m *wire.Committed) {
 	w.backlog.committed()
 	w.access.committed(w)
 	if w.access == access(w.small) && w.session.leases() {
-		w.access = leased{w.sp} // a file that is synced now and then is written to its lease directly
+		w.access = leased{} // a file that is synced now and then is written to its lease directly
 	}
 	w.closeBase()
 }

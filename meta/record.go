@@ -179,7 +179,15 @@ func sealBuffer(key string, b *bb.Buffer, bucket uint64) ([]byte, error) {
 		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
 		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: int64(b.DirtyAge),
 		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: nanos(b.Created), State: string(b.State), Bucket: bucket, Replicas: uint32(b.Replicas),
+		Tiers: tierRules(b.Tiers),
 	}, b.Rest))
+}
+
+func tierRules(rules []bb.TierRule) (list []*metapb.TierRule) {
+	for _, r := range rules {
+		list = append(list, &metapb.TierRule{Pattern: r.Pattern, Tier: uint32(r.Tier)})
+	}
+	return list
 }
 
 func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) {
@@ -193,6 +201,12 @@ func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) 
 		FlushLimit: m.GetFlushLimit(), DirtyAge: time.Duration(m.GetDirtyAge()), NoWait: m.GetNoWait(), Receipt: m.GetReceipt(),
 		Job: m.GetJob(), Created: fromNanos(m.Created), State: bb.BufferState(m.GetState()), Revision: seq, Replicas: int(m.GetReplicas()),
 		Rest: rest(&m),
+	}
+	for _, r := range m.GetTiers() {
+		if r.GetTier() > uint32(bb.TierDisk) {
+			continue // a tier of a newer release: these files are in memory here
+		}
+		b.Tiers = append(b.Tiers, bb.TierRule{Pattern: r.GetPattern(), Tier: bb.Tier(r.GetTier())})
 	}
 	if b.Replicas > maxReplicas {
 		return bb.Buffer{}, 0, bb.E(bb.Checksum, "decode", key, fmt.Sprintf("wants %d replicas", b.Replicas))

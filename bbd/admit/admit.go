@@ -28,6 +28,7 @@ type Pool struct {
 	Evictable  int64 // clean: can be freed at once
 	Spillable  int64 // can be moved to disk
 	DiskFree   int64 // room there
+	Misplaced  int64 // part of Spillable that belongs on disk
 	UnderWay   int64 // evictions and spills that have been started and will free this much
 	Populating bool  // more becomes free by itself
 	Movable    int64 // dirty: can be moved to other nodes with room
@@ -58,17 +59,18 @@ type Kind uint8
 
 // The kinds of actions, in the order in which Decide returns them.
 const (
-	Refuse Kind = iota // fail the request with bb.NoSpace
-	Grant              // lease Bytes here
-	Evict              // free Bytes of clean segments
-	Spill              // move Bytes to disk
-	Move               // move Bytes to other nodes
-	Wait               // nothing to do for the request now
+	Refuse         Kind = iota // fail the request with bb.NoSpace
+	Grant                      // lease Bytes here
+	Evict                      // free Bytes of clean segments
+	Spill                      // move Bytes to disk
+	SpillMisplaced             // move Bytes to disk that belong there
+	Move                       // move Bytes to other nodes
+	Wait                       // nothing to do for the request now
 )
 
 // String returns the kind's name.
 func (k Kind) String() string {
-	return [...]string{"refuse", "grant", "evict", "spill", "move", "wait"}[min(k, Wait)]
+	return [...]string{"refuse", "grant", "evict", "spill", "spill misplaced", "move", "wait"}[min(k, Wait)]
 }
 
 // Action is one thing to do.
@@ -174,10 +176,13 @@ func (d *decision) makeRoom(left []Request) {
 		d.act(Action{Kind: Evict, Bytes: n})
 		need -= n
 	}
-	// What is clean counts as spillable too.
+	// What is clean counts as spillable too. What belongs on disk is the first to go there, and
+	// goes if nobody needs room as well.
 	if n := min(need, p.Spillable-p.Evictable, p.DiskFree); n > 0 {
 		d.act(Action{Kind: Spill, Bytes: n})
 		need -= n
+	} else if n := min(p.Misplaced, p.DiskFree); n > 0 && p.UnderWay == 0 {
+		d.act(Action{Kind: SpillMisplaced, Bytes: n})
 	}
 	if n := min(need, p.Movable); n > 0 && len(left) > 0 && !p.Populating {
 		d.act(Action{Kind: Move, Bytes: n})

@@ -61,7 +61,7 @@ func scriptMiB(t *testing.T, d *datadriven.TestData, key string) int64 {
 
 func scriptPool(t *testing.T, d *datadriven.TestData) Pool {
 	return Pool{
-		Free: scriptMiB(t, d, "free"), Evictable: scriptMiB(t, d, "evictable"), Spillable: scriptMiB(t, d, "spillable"),
+		Free: scriptMiB(t, d, "free"), Evictable: scriptMiB(t, d, "evictable"), Spillable: scriptMiB(t, d, "spillable"), Misplaced: scriptMiB(t, d, "misplaced"),
 		DiskFree: scriptMiB(t, d, "disk"), UnderWay: scriptMiB(t, d, "underway"), Populating: d.HasArg("populating"),
 		Movable: scriptMiB(t, d, "movable"),
 	}
@@ -127,14 +127,14 @@ func TestEverybodyIsAnsweredOnce(t *testing.T) {
 				granted += a.Bytes
 			case Evict:
 				evict += a.Bytes
-			case Spill:
+			case Spill, SpillMisplaced:
 				spill += a.Bytes
 			case Move:
 				move += a.Bytes
 			}
 			if a.Request != 0 {
 				answers[a.Request]++
-			} else if a.Kind != Evict && a.Kind != Spill && a.Kind != Move {
+			} else if a.Kind != Evict && a.Kind != Spill && a.Kind != SpillMisplaced && a.Kind != Move {
 				t.Fatalf("%+v is about no request", a)
 			}
 			if a.Kind == Grant && (a.Bytes < Unit || a.Bytes%Unit != 0) {
@@ -177,7 +177,7 @@ func randomState(r *rand.Rand) State {
 	mib := func(n int64) int64 { return max(0, r.Int64N(2*n)-n) * Unit }
 	s := State{
 		Pool: Pool{
-			Free: mib(64), Evictable: mib(64), Spillable: mib(64), DiskFree: mib(64), UnderWay: mib(8),
+			Free: mib(64), Evictable: mib(64), Spillable: mib(64), Misplaced: mib(16), DiskFree: mib(64), UnderWay: mib(8),
 			Populating: r.IntN(5) == 0, Movable: mib(32),
 		},
 		Watermarks: Watermarks{mib(8), mib(32)},

@@ -83,7 +83,7 @@ type LeaseRequest struct {
 	UID    uint32
 	Bytes  int64   // wanted size of the segment; rounded up to units, at most MaxSegment. A smaller one may come
 	Min    int64   // bytes that the writer must be able to fill, records included; 0: any
-	Tier   bb.Tier // bb.TierMemory; the disk tier is filled by spilling only
+	Tier   bb.Tier // where the bytes belong. The segment is in memory all the same: those of the disk tier are the first to be spilled and evicted
 }
 
 // Lease is the right to fill [DataStart, RecordFloor) of a segment from the front.
@@ -229,6 +229,7 @@ type TierStats struct {
 	Clean     int64
 	Evictable int64 // in segments that Evict could free now
 	Spillable int64 // in segments that Spill could move now (memory tier)
+	Misplaced int64 // in those of them that are finished and belong on disk
 	Pinned    int64 // in segments that are pinned
 	Free      int64 // populated and in no segment
 	Waste     int64 // used, and neither live, leased nor to be leased again: headers, records, alignment, overwritten and dropped bytes

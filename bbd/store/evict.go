@@ -51,7 +51,7 @@ func (s *Store) evictFiles(files []bb.FileID, victims map[*segment]bool) {
 }
 
 // leastUsed returns the segments that f wants: those of regions that are to become
-// empty, then the others, least recently used first.
+// empty, then those that belong on disk, then the others, least recently used first.
 func (s *Store) leastUsed(f func(*segment) bool) []*segment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,10 +65,13 @@ func (s *Store) leastUsed(f func(*segment) bool) []*segment {
 		if !f(g) {
 			continue
 		}
-		a := aged{g, 1, g.lastUse.Load()}
+		a := aged{g, 2, g.lastUse.Load()}
 		g.mu.Lock()
-		if g.mu.region.vacating {
+		switch {
+		case g.mu.region.vacating:
 			a.rank = 0
+		case g.tier == bb.TierDisk:
+			a.rank = 1
 		}
 		g.mu.Unlock()
 		list = append(list, a)
@@ -89,6 +92,17 @@ func (g *segment) idle(tier bb.Tier) bool {
 	defer g.mu.Unlock()
 	r := g.mu.region
 	return r.tier == tier && !r.log && g.mu.pins == 0 && (g.mu.state == segSealed || g.mu.state == segPartial) && g.refs.Load() > 0
+}
+
+// misplaced reports whether a segment of memory is finished and belongs on disk.
+func (g *segment) misplaced() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lockedMisplaced()
+}
+
+func (g *segment) lockedMisplaced() bool {
+	return g.tier == bb.TierDisk && g.mu.region.tier == bb.TierMemory && g.mu.state == segSealed && g.mu.pins == 0 && g.refs.Load() > 0
 }
 
 func (g *segment) evictable(tier bb.Tier) bool { return g.held.Load() == 0 && g.idle(tier) }

@@ -20,7 +20,7 @@ import (
 //	└──────────────────┴────────┴──────────────────┴──────┴───────┴───────┴───────┴───
 //
 //	region header:  magic 8 │ version 4 │ flags 4 │ id 8 │ size 8 │ uid 4 │ tier 4 │ instance 8 │ crc 8
-//	slot (128 B):   magic 8 │ version 4 │ units 4 │ nonce 8 │ sequence 8 │ uid 4 │ length of name 4 │ name 64 │ … │ crc 8
+//	slot (128 B):   magic 8 │ version 4 │ units 4 │ nonce 8 │ sequence 8 │ uid 4 │ length of name 4 │ name 64 │ tier 1 │ … │ crc 8
 //
 // Slot i describes the segment that begins at unit i; its magic is 0 where none
 // does. The segment begins with a copy of its slot, for the day one is damaged:
@@ -55,7 +55,8 @@ import (
 // A daemon that is upgraded adopts what its predecessor wrote. So whatever changes in a
 // region, a segment or a record, new flags too, is a new version, which is that of new
 // regions alone: a release reads its version and the one before, and refuses to start on
-// others before it touches anything.
+// others before it touches anything. Only the slot's tier came without one: it was 0, memory,
+// and a release that does not read it loses no more than that wish.
 const (
 	version = 1
 
@@ -172,6 +173,7 @@ type segmentHeader struct {
 	sequence uint64
 	uid      uint32
 	buffer   string
+	tier     bb.Tier
 }
 
 // encode writes a header into p with its magic missing; publish stores that.
@@ -185,6 +187,7 @@ func (h segmentHeader) encode(p []byte) {
 	le.PutUint32(p[32:], h.uid)
 	le.PutUint32(p[36:], uint32(len(h.buffer)))
 	copy(p[40:40+nameMax], h.buffer)
+	p[40+nameMax] = byte(h.tier)
 	le.PutUint64(p[slotSize-8:], checksum.Sum(p[8:slotSize-8]))
 }
 
@@ -204,6 +207,9 @@ func decodeSegmentHeader(p []byte) (h segmentHeader, err error) {
 		return h, fmt.Errorf("%d units, a name of %d bytes", h.units, n)
 	}
 	h.buffer = string(p[40 : 40+n])
+	if h.tier = bb.Tier(p[40+nameMax]); h.tier > bb.TierDisk {
+		h.tier = bb.TierMemory // one of a newer release
+	}
 	return h, nil
 }
 

@@ -22,8 +22,8 @@ func ownUID() uint32 { return uint32(os.Geteuid()) }
 // Lease hands out a segment, or what is left of one of the same buffer and user.
 // It never blocks: without room it fails with ErrNoRoom, or ErrPopulating.
 func (s *Store) Lease(r LeaseRequest) (Lease, error) {
-	if r.Tier != bb.TierMemory {
-		return Lease{}, bb.E(bb.Unsupported, "lease", r.Tier.String(), "only memory is leased; disk is filled by spilling")
+	if r.Tier > bb.TierDisk {
+		return Lease{}, bb.E(bb.Invalid, "lease", r.Tier.String(), "there is no such tier")
 	}
 	if err := bb.CheckBufferName(r.Buffer); err != nil {
 		return Lease{}, err
@@ -34,7 +34,7 @@ func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 	if s.mu.closed {
 		return Lease{}, &bb.Error{Kind: bb.Unavailable, Op: "lease", Err: errClosed}
 	}
-	key := partialKey{unique.Make(r.Buffer), r.UID}
+	key := partialKey{unique.Make(r.Buffer), r.UID, r.Tier}
 	if g := s.takePartial(key, r.Min); g != nil {
 		return s.grant(g), nil
 	}
@@ -87,7 +87,7 @@ func (g *segment) lockedRoom() int64 {
 // addPartial keeps an unfinished segment for the next lease, and seals the one
 // with the least room when there are too many. The caller holds mu of the store.
 func (s *Store) addPartial(g *segment) {
-	key := partialKey{g.buffer, g.uid}
+	key := partialKey{g.buffer, g.uid, g.tier}
 	list := slices.DeleteFunc(append(s.mu.partial[key], g), func(p *segment) bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -234,11 +234,11 @@ func (s *Store) newSegment(r *region, unit, units int64, key partialKey) (*segme
 	s.mu.segmentSeq++
 	g := &segment{
 		sequence: s.mu.segmentSeq, nonce: rand.Uint64() | 1, length: units * Unit,
-		uid: key.uid, buffer: key.buffer,
+		uid: key.uid, buffer: key.buffer, tier: key.tier,
 	}
 	g.mu.region, g.mu.offset = r, unit*Unit
 	g.mu.dataEnd, g.mu.floor = dataStart, g.length-recordEnd
-	h := segmentHeader{units: units, nonce: g.nonce, sequence: g.sequence, uid: g.uid, buffer: g.buffer.Value()}
+	h := segmentHeader{units: units, nonce: g.nonce, sequence: g.sequence, uid: g.uid, buffer: g.buffer.Value(), tier: g.tier}
 	err := guard("lease", r.path, func() error {
 		mem := g.mem()
 		clear(mem[g.mu.floor:])
@@ -333,7 +333,7 @@ func (s *Store) freeIfDead(g *segment) {
 		return
 	}
 	if g.mu.state == segPartial {
-		key := partialKey{g.buffer, g.uid}
+		key := partialKey{g.buffer, g.uid, g.tier}
 		s.mu.partial[key] = slices.DeleteFunc(s.mu.partial[key], func(p *segment) bool { return p == g })
 	}
 	g.to(segFree)

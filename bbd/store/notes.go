@@ -82,7 +82,7 @@ func (s *Store) newNotes() (*segment, error) {
 }
 
 // notesKey is the key of segments of the store's own records: no buffer has that name.
-func notesKey() partialKey { return partialKey{unique.Make(""), ownUID()} }
+func notesKey() partialKey { return partialKey{unique.Make(""), ownUID(), bb.TierMemory} }
 
 // tidyNotes makes room among the store's own records when that gets scarce: the
 // segment with the fewest that still count has those written again elsewhere.

@@ -149,7 +149,7 @@ func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *s
 }
 
 func (s *Store) adoptSegment(r *region, unit int64, h segmentHeader) *segment {
-	g := &segment{sequence: h.sequence, nonce: h.nonce, length: h.units * Unit, uid: r.uid, buffer: unique.Make(h.buffer)}
+	g := &segment{sequence: h.sequence, nonce: h.nonce, length: h.units * Unit, uid: r.uid, buffer: unique.Make(h.buffer), tier: h.tier}
 	g.mu.region, g.mu.offset = r, unit*Unit
 	g.mu.state = segSealed
 	if r.log { // only this process writes there

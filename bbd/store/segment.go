@@ -45,6 +45,7 @@ type segment struct {
 	length   int64
 	uid      uint32
 	buffer   unique.Handle[string]
+	tier     bb.Tier // where its bytes belong, wherever they are
 
 	// Counts of extents in the index, and of their bytes. An extent that several
 	// views of a file show in chunks of their own counts once in each.

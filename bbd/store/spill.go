@@ -24,12 +24,21 @@ const spillStep = 8 << 20
 // fsynced before the index and, last, the slot in memory change. While both slots
 // are there, both copies are whole and equal, and recovery takes the one in memory.
 func (s *Store) Spill(ctx context.Context, bytes int64) (freed int64, err error) {
+	return s.spill(ctx, bytes, func(g *segment) bool { return g.idle(bb.TierMemory) })
+}
+
+// SpillMisplaced is Spill of the finished segments that belong on disk alone.
+func (s *Store) SpillMisplaced(ctx context.Context, bytes int64) (freed int64, err error) {
+	return s.spill(ctx, bytes, (*segment).misplaced)
+}
+
+func (s *Store) spill(ctx context.Context, bytes int64, which func(*segment) bool) (freed int64, err error) {
 	if s.o.DiskDir == "" {
 		return 0, bb.E(bb.Unsupported, "spill", "", "there is no disk tier").WithRemedy("configure a folder for it")
 	}
 	s.spillMu.Lock()
 	defer s.spillMu.Unlock()
-	for _, g := range s.leastUsed(func(g *segment) bool { return g.idle(bb.TierMemory) }) {
+	for _, g := range s.leastUsed(which) {
 		if freed >= bytes {
 			break
 		}

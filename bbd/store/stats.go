@@ -83,6 +83,9 @@ func (t *Stats) addSegment(g *segment) {
 		}
 		if idle && g.mu.region.tier == bb.TierMemory {
 			ts.Spillable += g.length
+			if g.lockedMisplaced() {
+				ts.Misplaced += g.length
+			}
 		}
 	}
 	b := t.Buffers[g.buffer.Value()]

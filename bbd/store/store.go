@@ -78,6 +78,7 @@ type Store struct {
 type partialKey struct {
 	buffer unique.Handle[string]
 	uid    uint32
+	tier   bb.Tier
 }
 
 // validate sets defaults and reports everything that is wrong at once.

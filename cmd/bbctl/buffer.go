@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,7 @@ func newBufferCommand(a *app) *cobra.Command {
 // bufferOptions are the flags of buffer create, as people write them.
 type bufferOptions struct {
 	backing, capacity, durability, codec, limit, mode, job string
-	keep                                                   []string
+	keep, tier                                             []string
 	keepNone, noWait, receipt                              bool
 	dirtyAge                                               time.Duration
 	replicas                                               int
@@ -34,6 +35,7 @@ func newBufferCreateCommand(a *app) *cobra.Command {
 
 A buffer without --backing is scratch space: nothing in it is ever flushed.`,
 		Example: "  bbctl buffer create ckpt --backing file:///lustre/me/ckpt --capacity 64GiB\n" +
+			"  bbctl buffer create hbase --backing file:///lustre/me/hbase --tier WALs/=memory --tier '*=disk'\n" +
 			"  bbctl buffer create out --backing 's3://bucket/run1?endpoint=http://127.0.0.1:7070&path_style=true' --codec zstd",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := o.spec(args[0])
@@ -57,6 +59,7 @@ A buffer without --backing is scratch space: nothing in it is ever flushed.`,
 	f.StringVar(&o.durability, "durability", "resident", "what Close waits for: resident (memory) or flushed (the store)")
 	f.StringVar(&o.codec, "codec", "", "compress on the way out: zstd or s2")
 	f.StringArrayVar(&o.keep, "keep", nil, "pattern of names that are only passing and are not flushed (default _temporary/, .spark-staging*/, *.tmp)")
+	f.StringArrayVar(&o.tier, "tier", nil, "PATTERN=disk or PATTERN=memory: where files with such names go; the first that fits counts (default: memory)")
 	f.BoolVar(&o.keepNone, "keep-none", false, "flush every name")
 	f.StringVar(&o.limit, "flush-limit", "", "bytes a second to the store")
 	f.DurationVar(&o.dirtyAge, "dirty-age", 0, "oldest a dirty byte may get before its flush begins (default: the daemon's)")
@@ -68,6 +71,8 @@ A buffer without --backing is scratch space: nothing in it is ever flushed.`,
 	return cmd
 }
 
+var tiers = map[string]client.Tier{client.TierMemory.String(): client.TierMemory, client.TierDisk.String(): client.TierDisk}
+
 func (o *bufferOptions) spec(name string) (client.BufferSpec, error) {
 	spec := client.BufferSpec{
 		Name: name, Backing: o.backing, Durability: client.Durability(o.durability), Codec: o.codec, Keep: o.keep,
@@ -75,6 +80,14 @@ func (o *bufferOptions) spec(name string) (client.BufferSpec, error) {
 	}
 	if o.keepNone {
 		spec.Keep = []string{}
+	}
+	for _, rule := range o.tier {
+		pattern, name, ok := strings.Cut(rule, "=")
+		tier, known := tiers[name]
+		if !ok || !known {
+			return spec, usage("--tier " + rule + " is not PATTERN=disk or PATTERN=memory")
+		}
+		spec.Tiers = append(spec.Tiers, client.TierRule{Pattern: pattern, Tier: tier})
 	}
 	for _, s := range []struct {
 		what, text string
@@ -108,6 +121,7 @@ type bufferJSON struct {
 	Durability string    `json:"durability"`
 	Codec      string    `json:"codec"`
 	Keep       []string  `json:"keep"`
+	Tiers      []string  `json:"tiers,omitempty"`
 	FlushLimit int64     `json:"flush_limit"`
 	DirtyAge   float64   `json:"dirty_age"` // seconds; 0: the daemon's default
 	NoWait     bool      `json:"no_wait"`
@@ -121,9 +135,17 @@ type bufferJSON struct {
 func describeBuffer(b *client.BufferSpec) bufferJSON {
 	return bufferJSON{
 		Name: b.Name, UID: b.UID, GID: b.GID, Mode: fmt.Sprintf("%04o", b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
-		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: b.DirtyAge.Seconds(),
+		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, Tiers: describeTiers(b.Tiers), FlushLimit: b.FlushLimit, DirtyAge: b.DirtyAge.Seconds(),
 		NoWait: b.NoWait, Receipt: b.Receipt, Replicas: max(b.Replicas, 1), Job: b.Job, Created: b.Created, State: string(b.State),
 	}
+}
+
+// describeTiers returns rules as --tier takes them.
+func describeTiers(rules []client.TierRule) (list []string) {
+	for _, r := range rules {
+		list = append(list, r.Pattern+"="+r.Tier.String())
+	}
+	return list
 }
 
 func newBufferListCommand(a *app) *cobra.Command {
@@ -184,6 +206,7 @@ func newBufferShowCommand(a *app) *cobra.Command {
 					{"durability", b.Durability},
 					{"codec", b.Codec},
 					{"keep", fmt.Sprint(b.Keep)},
+					{"tiers", strings.Join(b.Tiers, " ")},
 					{"flush limit", size(b.FlushLimit) + "/s"},
 					{"created", b.Created.Format(time.RFC3339)},
 				})

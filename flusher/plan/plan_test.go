@@ -341,7 +341,7 @@ func TestKept(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "/", "a/b", "a/b/", "[", "[a/", "x\x00", "\\", strings.Repeat("x", 300)} {
-		if err := CheckPattern(bad); !errors.Is(err, bb.Invalid) {
+		if err := bb.CheckPattern(bad); !errors.Is(err, bb.Invalid) {
 			t.Errorf("%q: %v", bad, err)
 		}
 		if _, kept := Kept([]string{bad}, "a/b/x"); kept {
@@ -349,7 +349,7 @@ func TestKept(t *testing.T) {
 		}
 	}
 	for _, good := range patterns {
-		if err := CheckPattern(good); err != nil {
+		if err := bb.CheckPattern(good); err != nil {
 			t.Error(err)
 		}
 	}

@@ -238,6 +238,7 @@ type Buffer struct {
 	Durability Durability
 	Codec      string        // compression on the way out: "", "zstd" or "s2"
 	Keep       []string      // patterns of names that are only passing and are not flushed
+	Tiers      []TierRule    // which files go to disk rather than stay in memory; the first that fits counts
 	FlushLimit int64         // bytes a second to the store; 0: no limit
 	DirtyAge   time.Duration // oldest a dirty byte may get before a flush of it begins; 0: the daemon's default
 	NoWait     bool          // writes without room fail with NoSpace instead of waiting

@@ -98,7 +98,22 @@ func FromBuffer(b *bb.Buffer) *Buffer {
 		Backing: b.Backing, Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep,
 		FlushLimit: b.FlushLimit, DirtyAgeNs: int64(b.DirtyAge), NoWait: b.NoWait, Receipt: b.Receipt,
 		Job: b.Job, CreatedNs: nanos(b.Created), State: string(b.State), Replicas: uint32(min(max(b.Replicas, 0), math.MaxInt32)),
+		Tiers: fromTiers(b.Tiers),
 	}
+}
+
+func fromTiers(rules []bb.TierRule) (list []*TierRule) {
+	for _, r := range rules {
+		list = append(list, &TierRule{Pattern: r.Pattern, Tier: uint32(r.Tier)})
+	}
+	return list
+}
+
+func asTiers(list []*TierRule) (rules []bb.TierRule) {
+	for _, m := range list {
+		rules = append(rules, bb.TierRule{Pattern: m.Pattern, Tier: bb.Tier(min(m.Tier, math.MaxUint8))})
+	}
+	return rules
 }
 
 // AsBuffer makes the buffer that a message stands for.
@@ -108,6 +123,7 @@ func (m *Buffer) AsBuffer() bb.Buffer {
 		Backing: m.Backing, Durability: bb.Durability(m.Durability), Codec: m.Codec, Keep: m.Keep,
 		FlushLimit: m.FlushLimit, DirtyAge: time.Duration(m.DirtyAgeNs), NoWait: m.NoWait, Receipt: m.Receipt,
 		Job: m.Job, Created: instant(m.CreatedNs), State: bb.BufferState(m.State), Replicas: int(m.Replicas),
+		Tiers: asTiers(m.Tiers),
 	}
 }
 

@@ -377,6 +377,7 @@ type Buffer struct {
 	State         string                 `protobuf:"bytes,16,opt,name=state,proto3" json:"state,omitempty"`
 	Bucket        uint64                 `protobuf:"varint,17,opt,name=bucket,proto3" json:"bucket,omitempty"`     // part of its bucket's name; never used again
 	Replicas      uint32                 `protobuf:"varint,18,opt,name=replicas,proto3" json:"replicas,omitempty"` // nodes that hold each committed byte: 0 or 1, or 2
+	Tiers         []*TierRule            `protobuf:"bytes,19,rep,name=tiers,proto3" json:"tiers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -537,6 +538,66 @@ func (x *Buffer) GetReplicas() uint32 {
 	return 0
 }
 
+func (x *Buffer) GetTiers() []*TierRule {
+	if x != nil {
+		return x.Tiers
+	}
+	return nil
+}
+
+// TierRule places the files that a pattern is about.
+type TierRule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pattern       string                 `protobuf:"bytes,1,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	Tier          uint32                 `protobuf:"varint,2,opt,name=tier,proto3" json:"tier,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TierRule) Reset() {
+	*x = TierRule{}
+	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TierRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TierRule) ProtoMessage() {}
+
+func (x *TierRule) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TierRule.ProtoReflect.Descriptor instead.
+func (*TierRule) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *TierRule) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *TierRule) GetTier() uint32 {
+	if x != nil {
+		return x.Tier
+	}
+	return 0
+}
+
 // StoreOp is a rename or a removal that the backing store has yet to follow.
 type StoreOp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -555,7 +616,7 @@ type StoreOp struct {
 
 func (x *StoreOp) Reset() {
 	*x = StoreOp{}
-	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	mi := &file_meta_metapb_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +628,7 @@ func (x *StoreOp) String() string {
 func (*StoreOp) ProtoMessage() {}
 
 func (x *StoreOp) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	mi := &file_meta_metapb_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +641,7 @@ func (x *StoreOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreOp.ProtoReflect.Descriptor instead.
 func (*StoreOp) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{4}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StoreOp) GetOp() uint32 {
@@ -667,7 +728,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	mi := &file_meta_metapb_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +740,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	mi := &file_meta_metapb_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +753,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{5}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Job) GetId() string {
@@ -799,7 +860,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_meta_metapb_record_proto_msgTypes[6]
+	mi := &file_meta_metapb_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +872,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[6]
+	mi := &file_meta_metapb_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +885,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{6}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Task) GetId() string {
@@ -923,7 +984,7 @@ type Tally struct {
 
 func (x *Tally) Reset() {
 	*x = Tally{}
-	mi := &file_meta_metapb_record_proto_msgTypes[7]
+	mi := &file_meta_metapb_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +996,7 @@ func (x *Tally) String() string {
 func (*Tally) ProtoMessage() {}
 
 func (x *Tally) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[7]
+	mi := &file_meta_metapb_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1009,7 @@ func (x *Tally) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tally.ProtoReflect.Descriptor instead.
 func (*Tally) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{7}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Tally) GetFiles() int64 {
@@ -1033,7 +1094,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_meta_metapb_record_proto_msgTypes[8]
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1106,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[8]
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1119,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{8}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Failure) GetPath() string {
@@ -1101,7 +1162,7 @@ type Lifetime struct {
 
 func (x *Lifetime) Reset() {
 	*x = Lifetime{}
-	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	mi := &file_meta_metapb_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1113,7 +1174,7 @@ func (x *Lifetime) String() string {
 func (*Lifetime) ProtoMessage() {}
 
 func (x *Lifetime) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	mi := &file_meta_metapb_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1126,7 +1187,7 @@ func (x *Lifetime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetime.ProtoReflect.Descriptor instead.
 func (*Lifetime) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Lifetime) GetJson() []byte {
@@ -1147,7 +1208,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_meta_metapb_record_proto_msgTypes[10]
+	mi := &file_meta_metapb_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1220,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[10]
+	mi := &file_meta_metapb_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1233,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{10}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Counter) GetBlock() uint64 {
@@ -1228,7 +1289,7 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\tDirectory\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\x04R\x06parent\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
-	"\bremoving\x18\x03 \x01(\bR\bremoving\"\xcc\x03\n" +
+	"\bremoving\x18\x03 \x01(\bR\bremoving\"\xfd\x03\n" +
 	"\x06Buffer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -1251,9 +1312,13 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\acreated\x18\x0f \x01(\x12H\x00R\acreated\x88\x01\x01\x12\x14\n" +
 	"\x05state\x18\x10 \x01(\tR\x05state\x12\x16\n" +
 	"\x06bucket\x18\x11 \x01(\x04R\x06bucket\x12\x1a\n" +
-	"\breplicas\x18\x12 \x01(\rR\breplicasB\n" +
+	"\breplicas\x18\x12 \x01(\rR\breplicas\x12/\n" +
+	"\x05tiers\x18\x13 \x03(\v2\x19.forebay.meta.v1.TierRuleR\x05tiersB\n" +
 	"\n" +
-	"\b_created\"\x86\x02\n" +
+	"\b_created\"8\n" +
+	"\bTierRule\x12\x18\n" +
+	"\apattern\x18\x01 \x01(\tR\apattern\x12\x12\n" +
+	"\x04tier\x18\x02 \x01(\rR\x04tier\"\x86\x02\n" +
 	"\aStoreOp\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\rR\x02op\x12\x19\n" +
 	"\bold_path\x18\x02 \x01(\tR\aoldPath\x12\x19\n" +
@@ -1338,33 +1403,35 @@ func file_meta_metapb_record_proto_rawDescGZIP() []byte {
 	return file_meta_metapb_record_proto_rawDescData
 }
 
-var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_meta_metapb_record_proto_goTypes = []any{
 	(*Entry)(nil),     // 0: forebay.meta.v1.Entry
 	(*Flushed)(nil),   // 1: forebay.meta.v1.Flushed
 	(*Directory)(nil), // 2: forebay.meta.v1.Directory
 	(*Buffer)(nil),    // 3: forebay.meta.v1.Buffer
-	(*StoreOp)(nil),   // 4: forebay.meta.v1.StoreOp
-	(*Job)(nil),       // 5: forebay.meta.v1.Job
-	(*Task)(nil),      // 6: forebay.meta.v1.Task
-	(*Tally)(nil),     // 7: forebay.meta.v1.Tally
-	(*Failure)(nil),   // 8: forebay.meta.v1.Failure
-	(*Lifetime)(nil),  // 9: forebay.meta.v1.Lifetime
-	(*Counter)(nil),   // 10: forebay.meta.v1.Counter
-	nil,               // 11: forebay.meta.v1.Job.OptionsEntry
+	(*TierRule)(nil),  // 4: forebay.meta.v1.TierRule
+	(*StoreOp)(nil),   // 5: forebay.meta.v1.StoreOp
+	(*Job)(nil),       // 6: forebay.meta.v1.Job
+	(*Task)(nil),      // 7: forebay.meta.v1.Task
+	(*Tally)(nil),     // 8: forebay.meta.v1.Tally
+	(*Failure)(nil),   // 9: forebay.meta.v1.Failure
+	(*Lifetime)(nil),  // 10: forebay.meta.v1.Lifetime
+	(*Counter)(nil),   // 11: forebay.meta.v1.Counter
+	nil,               // 12: forebay.meta.v1.Job.OptionsEntry
 }
 var file_meta_metapb_record_proto_depIdxs = []int32{
 	1,  // 0: forebay.meta.v1.Entry.flushed:type_name -> forebay.meta.v1.Flushed
-	1,  // 1: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
-	1,  // 2: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
-	11, // 3: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
-	7,  // 4: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
-	8,  // 5: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
-	6,  // [6:6] is the sub-list for method output_type
-	6,  // [6:6] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	4,  // 1: forebay.meta.v1.Buffer.tiers:type_name -> forebay.meta.v1.TierRule
+	1,  // 2: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
+	1,  // 3: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
+	12, // 4: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
+	8,  // 5: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
+	9,  // 6: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
+	7,  // [7:7] is the sub-list for method output_type
+	7,  // [7:7] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_meta_metapb_record_proto_init() }
@@ -1375,15 +1442,15 @@ func file_meta_metapb_record_proto_init() {
 	file_meta_metapb_record_proto_msgTypes[0].OneofWrappers = []any{}
 	file_meta_metapb_record_proto_msgTypes[1].OneofWrappers = []any{}
 	file_meta_metapb_record_proto_msgTypes[3].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[5].OneofWrappers = []any{}
 	file_meta_metapb_record_proto_msgTypes[6].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_metapb_record_proto_rawDesc), len(file_meta_metapb_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

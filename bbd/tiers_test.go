@@ -1,0 +1,157 @@
+package bbd_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"forebay/bbd"
+	"forebay/client"
+	"forebay/flusher/backing/fault"
+)
+
+// TestTiers: files of one client that belong on disk go there though memory has room, and those
+// beside them stay in memory; so it is after a restart.
+func TestTiers(t *testing.T) {
+	disk := t.TempDir()
+	n := startNode(t, func(c *bbd.Config) {
+		c.Store.MemoryBytes, c.Store.DiskDir, c.Store.DiskBytes = 256<<20, disk, 256<<20
+	})
+	eventually(t, "memory is populated: nobody waits for room", func() bool { s := n.status(); return s.Memory.Free >= 200<<20 })
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused}) // what is clean could be evicted
+	c := n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "tiers", Tiers: []client.TierRule{
+		{Pattern: "WALs/", Tier: client.TierMemory}, {Pattern: "*", Tier: client.TierDisk},
+	}})
+	const logged = 8 << 20
+	contents := map[string][]byte{"WALs/w": random(logged), "h": random(60 << 20)}
+	if err := b.MkdirAll(t.Context(), "WALs", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	log, table := openWriter(t, b, "WALs/w"), openWriter(t, b, "h")
+	for at := 0; at < len(contents["h"]); at += 1 << 20 {
+		addTo(t, table, contents["h"][at:at+1<<20])
+		if at < logged {
+			addTo(t, log, contents["WALs/w"][at:at+1<<20])
+		}
+	}
+	for _, f := range []*client.File{log, table} {
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 300 { // which travel in messages: the daemon puts them into segments
+		name := fmt.Sprint("small", i)
+		contents[name] = random(8000 + i)
+		write(t, b, name, contents[name])
+	}
+	settled := func(when string, most int64) {
+		t.Helper()
+		eventually(t, when+": what belongs on disk goes there", func() bool {
+			s := n.status()
+			return s.Memory.Live <= most && s.Disk.Live >= 16<<20
+		})
+		if s := n.status(); s.Memory.Live < logged {
+			t.Errorf("%s: %d bytes are left in memory, where %d belong", when, s.Memory.Live, logged)
+		}
+		onDisk := allRegions(t, disk)
+		for at := 1000; at < logged; at += 1 << 18 {
+			if bytes.Contains(onDisk, contents["WALs/w"][at:at+100]) {
+				t.Errorf("%s: what belongs in memory is on disk, at %d", when, at)
+			}
+		}
+		for name, content := range contents {
+			wantFile(t, b, name, content)
+		}
+	}
+	settled("at first", logged+44<<20) // segments that may still be filled stay
+	c.Close()
+	n.stop()
+	n.start()
+	b = n.dial().Buffer("tiers")
+	settled("after a restart", logged+4096)
+}
+
+// TestTiersWithoutDisk: a node without a disk tier keeps in memory what belongs on disk.
+func TestTiersWithoutDisk(t *testing.T) {
+	n := startNode(t, nil)
+	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "tiers", Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}})
+	content := random(9 << 20)
+	write(t, b, "f", content)
+	wantFile(t, b, "f", content)
+}
+
+// TestTiersElsewhere: so it is with files of clients that write over the network, and of other homes.
+func TestTiersElsewhere(t *testing.T) {
+	disk := t.TempDir()
+	nodes := startCluster(t, 2)
+	nodes[0].stop()
+	change := nodes[0].change
+	nodes[0].change = func(c *bbd.Config) {
+		if change != nil {
+			change(c)
+		}
+		c.Store.DiskDir, c.Store.DiskBytes = disk, 128<<20
+	}
+	nodes[0].start()
+	c := nodes[0].dial()
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "shared", Tiers: []client.TierRule{{Pattern: "cold/", Tier: client.TierDisk}}}); err != nil {
+		t.Fatal(err)
+	}
+	b := c.Buffer("shared")
+	if err := b.MkdirAll(t.Context(), "cold", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	home := openWriter(t, b, "cold/f") // its home is this node …
+	addTo(t, home, []byte("x"))
+	if err := home.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	content := random(24 << 20)
+	there := openWriter(t, nodes[1].dial().Buffer("shared"), "cold/f")
+	if _, err := there.WriteAt(content, 0); err != nil { // … and its bytes come from the other
+		t.Fatal(err)
+	}
+	for _, f := range []*client.File{there, home} {
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "what another node's client writes goes to the home's disk", func() bool { return nodes[0].status().Disk.Live >= 8<<20 })
+	wantFile(t, b, "cold/f", content)
+}
+
+func openWriter(t *testing.T, b *client.Buffer, name string) *client.File {
+	t.Helper()
+	f, err := b.OpenFile(t.Context(), name, client.OpenOptions{Write: true, Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func addTo(t *testing.T, f *client.File, p []byte) {
+	t.Helper()
+	if _, err := f.Write(p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// allRegions returns the bytes of all region files below a directory.
+func allRegions(t *testing.T, dir string) (all []byte) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "region-*[0-9a-f]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text...)
+	}
+	return all
+}
