@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -116,7 +117,7 @@ func (b *buffer) settled(ctx context.Context, path string) (*flusher.Held, error
 		select {
 		case <-time.After(othersPause / 10):
 		case <-ctx.Done():
-			return nil, bb.Wrap("store", b.address(path), ctx.Err())
+			return nil, &bb.Error{Kind: bb.KindOf(ctx.Err()), Op: "store", Path: b.address(path), Err: fmt.Errorf("%w: %w", ctx.Err(), err)}
 		}
 	}
 }
