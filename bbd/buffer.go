@@ -44,6 +44,7 @@ type buffer struct {
 	applying atomic.Bool     // applyLater is on its way
 
 	figures  figures
+	due      atomic.Int64 // Unix nanoseconds: Lifetime.Due of its job; 0: none
 	rechecks rechecks
 	repeats  repeats
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -41,7 +42,11 @@ func (d *Daemon) policy(name string) flusher.Policy {
 		return flusher.Policy{}
 	}
 	spec := b.spec()
-	return flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge}
+	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge}
+	if due := b.due.Load(); due != 0 {
+		p.Due = time.Unix(0, due)
+	}
+	return p
 }
 
 // applied strikes a rename or removal out that the store has carried out.

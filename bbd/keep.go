@@ -39,7 +39,7 @@ const (
 // keepLifetimes follows all lifetimes, and does what there is to do while it is this
 // daemon's turn.
 func (d *Daemon) keepLifetimes() {
-	k := &keeper{d: d, changed: make(chan []bb.Lifetime), later: map[string]time.Time{}}
+	k := &keeper{d: d, changed: make(chan []bb.Lifetime), later: map[string]time.Time{}, late: map[string]bool{}}
 	d.wg.Go(k.follow)
 	var all []bb.Lifetime
 	var noted time.Time
@@ -62,6 +62,7 @@ func (d *Daemon) keepLifetimes() {
 			noted = time.Now()
 			d.noteFigures(d.ctx, all)
 		}
+		k.lookAhead(all)
 		if firstReady(d.cluster.members.Members()) != d.cfg.Node {
 			continue
 		}
@@ -81,6 +82,7 @@ type keeper struct {
 	d       *Daemon
 	changed chan []bb.Lifetime
 	later   map[string]time.Time // when to look again at what is under way
+	late    map[string]bool      // jobs that will end before what is dirty here is saved
 }
 
 // stalledLook is how often a job is looked at whose store refuses: it tries by itself.

@@ -114,6 +114,7 @@ func checkLifetime(l *bb.Lifetime) error {
 // run of a job, or has ended.
 func (d *Daemon) beginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
 	l.State, l.Created, l.Succeeded = bb.LifetimeOpen, time.Now().Round(0).UTC(), true
+	l.Warned = time.Time{}
 	l.Ended, l.Gone, l.Next, l.Reason, l.Attempt, l.Bill, l.Hurry = time.Time{}, time.Time{}, time.Time{}, "", 0, bb.Bill{}, false
 	l.Ran, l.Over = false, time.Time{}
 	now, err := d.meta.BeginLifetime(ctx, l)

@@ -50,6 +50,7 @@ var operations = map[wire.Type]operation{
 	wire.Type_TYPE_LIFETIME_OPEN:  waiting((*request).lifetimeOpen),
 	wire.Type_TYPE_LIFETIME_LEAVE: waiting((*request).lifetimeLeave),
 	wire.Type_TYPE_LIFETIME_END:   waiting((*request).lifetimeEnd),
+	wire.Type_TYPE_LIFETIME_DUE:   waiting((*request).lifetimeDue),
 	wire.Type_TYPE_LIFETIMES:      waiting((*request).lifetimes),
 
 	wire.Type_TYPE_TAKE:      waiting((*request).take),

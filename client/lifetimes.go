@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -87,6 +88,17 @@ func (c *Client) LeaveLifetime(ctx context.Context, key string, node NodeID, fai
 func (c *Client) EndLifetime(ctx context.Context, key string, o EndOptions) (Lifetime, error) {
 	m := &wire.LifetimeEnd{Key: key, Hurry: o.Hurry, Failed: o.Failed, WhenLeft: o.WhenLeft}
 	return c.askLifetime(ctx, "end lifetime", key, wire.Type_TYPE_LIFETIME_END, m)
+}
+
+// SetDue says by when the buffer of a job that runs should be on its store (zero: its job
+// has no end), and, if warned, that the job is being warned that it will not: ErrExists if
+// it was before, so that only one does it.
+func (c *Client) SetDue(ctx context.Context, key string, due time.Time, warned bool) (Lifetime, error) {
+	m := &wire.LifetimeDue{Key: key, Warned: warned}
+	if !due.IsZero() {
+		m.DueNs = due.UnixNano()
+	}
+	return c.askLifetime(ctx, "change lifetime", key, wire.Type_TYPE_LIFETIME_DUE, m)
 }
 
 func (c *Client) askLifetime(ctx context.Context, op, key string, typ wire.Type, m proto.Message) (l Lifetime, err error) {

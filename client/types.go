@@ -103,6 +103,7 @@ const (
 	EventRemoved     = bb.EventRemoved
 	EventLost        = bb.EventLost
 	EventDrained     = bb.EventDrained
+	EventLate        = bb.EventLate
 	EventCreated     = bb.EventCreated
 	EventDestroyed   = bb.EventDestroyed
 )

@@ -54,9 +54,14 @@ func (f *Flusher) candidates(pressure bool) (plan.Input, map[uint64]*entry) {
 	}
 	byID := map[uint64]*entry{}
 	for name, q := range f.mu.queues {
-		in.Buffers[name] = plan.Buffer{
-			Draining: q.draining > 0, Paused: q.paused, DirtyAge: f.opts.Policy(name).DirtyAge, InFlight: len(q.flying),
+		q.rest()
+		policy := f.opts.Policy(name)
+		b := plan.Buffer{
+			Draining: q.draining > 0, Paused: q.paused, DirtyAge: policy.DirtyAge, InFlight: len(q.flying),
+			Due: policy.Due, Dirty: q.stats.bytes,
 		}
+		b.Pace, _ = q.stats.pace.at(in.Now, q.stats.failing > 0)
+		in.Buffers[name] = b
 		q.retryDue(in.Now)
 		if e, ok := q.waiting.Min(); ok {
 			in.Items = append(in.Items, e.plan(q))

@@ -227,6 +227,7 @@ func (fl *flight) land(out outcome) {
 		q.deferred(e, out.verdict)
 	}
 	event.Path, event.Attempt = e.path, e.attempts
+	q.rest()
 	q.broadcast()
 	f.mu.Unlock()
 	if out.verdict != durable {
@@ -262,6 +263,7 @@ func (q *queue) flushed(fl *flight, e *entry) {
 	q.stats.flushed++
 	q.stats.flushedBytes += fl.size
 	q.stats.rate.add(q.f.opts.Now(), fl.size)
+	q.stats.pace.add(q.f.opts.Now(), fl.size)
 	q.setError(e, nil, false)
 	e.settle(fl.key.Generation, nil)
 	if e.next == nil || fl.forgotten != nil {

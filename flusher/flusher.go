@@ -91,6 +91,7 @@ type Policy struct {
 	Codec    string        // see package codec
 	Keep     []string      // see plan.Kept
 	DirtyAge time.Duration // 0: that of Options
+	Due      time.Time     // by when all should be flushed; zero: no matter when
 }
 
 // Options configures a Flusher.

@@ -681,6 +681,48 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
+// TestDue: of two buffers with a slow store, that which would not be clean by when it is
+// due gets most of it; and the pace is what it is.
+func TestDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stores := map[string]*mem.Store{"job": memStore(), "other": memStore()}
+		begin := time.Now()
+		f := w.start(nil, func(o *Options) {
+			o.Workers = 1
+			o.Stores = func(_ context.Context, buffer string) (backing.Store, error) {
+				return fault.Wrap(stores[buffer], fault.NewPlan(fault.Rule{Op: "put", Kind: fault.Slow, Delay: time.Second})), nil
+			}
+			o.Policy = func(buffer string) Policy {
+				if buffer == "job" {
+					return Policy{Due: begin.Add(time.Minute)}
+				}
+				return Policy{}
+			}
+		})
+		defer f.Close()
+		for i := range 100 {
+			for _, w.buffer = range []string{"job", "other"} {
+				w.write(fmt.Sprint(w.buffer, i), strings.Repeat("x", 1000))
+			}
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		job, other := len(stores["job"].Contents()), len(stores["other"].Contents())
+		if job < 45 || job+other < 55 {
+			t.Errorf("%d files of the job were flushed, and %d others", job, other)
+		}
+		if s := f.BufferStats("job"); !s.PaceKnown || s.Pace < 700 || s.Pace > 1000 {
+			t.Errorf("1000 bytes a second are flushed, and it seems to be %v (%v)", s.Pace, s.PaceKnown)
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if s := f.BufferStats("job"); s.PaceKnown || s.Queued != 0 {
+			t.Errorf("with nothing left: %+v", s)
+		}
+	})
+}
+
 // TestClockAhead flushes a file in time that another clock says was written in an hour.
 func TestClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

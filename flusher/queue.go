@@ -132,6 +132,9 @@ func (q *queue) move(e *entry, to state) {
 		q.byAge.Set(e)
 		q.stats.bytes += e.item.Size
 	}
+	if q.stats.pace.since.IsZero() && q.byAge.Len() > 0 {
+		q.stats.pace.since = q.f.opts.Now()
+	}
 	switch to {
 	case stateReady:
 		q.ready[index(e.urgent)].Set(e)
@@ -161,6 +164,13 @@ func (q *queue) change(e *entry, alter func()) {
 	q.move(e, stateNone)
 	alter()
 	q.move(e, was)
+}
+
+// rest ends the spell by which the pace is counted, if nothing is left to flush.
+func (q *queue) rest() {
+	if q.byAge.Len() == 0 {
+		q.stats.pace = pace{}
+	}
 }
 
 // add queues an item, or replaces an older generation. The age of the oldest dirty

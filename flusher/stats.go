@@ -50,6 +50,10 @@ type BufferStats struct {
 	FlushedBytes int64
 	Failures     int64   // failed attempts, since the start
 	Rate         float64 // bytes a second, lately
+	// Pace is how many bytes a second are flushed while there is something to flush; false:
+	// there has not been for long enough to tell.
+	Pace      float64
+	PaceKnown bool
 
 	// The last failure, as long as something fails.
 	LastError         error
@@ -88,6 +92,7 @@ func (q *queue) describe() BufferStats {
 		Rate:      q.stats.rate.at(q.f.opts.Now()),
 		LastError: q.stats.last.err, LastErrorPath: q.stats.last.path, LastErrorAt: q.stats.last.at, LastErrorAttempts: q.stats.last.attempts,
 	}
+	s.Pace, s.PaceKnown = q.stats.pace.at(q.f.opts.Now(), q.stats.failing > 0)
 	if oldest, ok := q.byAge.Min(); ok {
 		s.OldestDirty = oldest.item.DirtySince
 	}
@@ -104,6 +109,7 @@ type counters struct {
 	opGaveUp              bool
 	last                  lastError
 	rate                  rate
+	pace                  pace
 }
 
 type lastError struct {
@@ -131,4 +137,33 @@ func (r *rate) at(now time.Time) float64 {
 func (r *rate) add(now time.Time, bytes int64) {
 	r.perSecond = r.at(now) + float64(bytes)/rateMemory.Seconds()
 	r.when = now
+}
+
+// pace is how fast a queue gets on in a spell in which it was never empty. What is long
+// past counts less and less.
+type pace struct {
+	since time.Time // when the spell began; zero: the queue is empty
+	bytes int64
+}
+
+const (
+	paceMemory = time.Minute
+	paceLeast  = 5 * time.Second // of a spell that tells something
+)
+
+func (p *pace) add(now time.Time, bytes int64) {
+	p.bytes += bytes
+	if spell := now.Sub(p.since); spell > paceMemory {
+		p.since, p.bytes = now.Add(-spell/2), p.bytes/2
+	}
+}
+
+// at returns the pace. That nothing was flushed yet tells nothing for as long as a large
+// file may be on its way, unless attempts fail.
+func (p *pace) at(now time.Time, failing bool) (perSecond float64, known bool) {
+	spell := now.Sub(p.since)
+	if p.since.IsZero() || spell < paceLeast || p.bytes == 0 && !failing && spell < paceMemory {
+		return 0, false
+	}
+	return float64(p.bytes) / spell.Seconds(), true
 }

@@ -66,6 +66,7 @@ func (r *Request) Empty() bool {
 // JobBuffer is a buffer that lives as long as its job.
 type JobBuffer struct {
 	Name string // the variable BB_JOB_<Name> has its address too; may be ""
+	Warn string // see ParseWarning; "": the job is not to be warned
 	BufferOptions
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"forebay/internal/bb"
 )
@@ -22,7 +23,7 @@ var (
 	bufferKeys = []string{
 		"type", "access_mode", "capacity", "pool", "profile", "backing", "compression", "durability", "replicas", "flush_limit", "dirty_age",
 	}
-	jobCommand     = &command{name: "jobbb", options: append([]string{"name"}, bufferKeys...)}
+	jobCommand     = &command{name: "jobbb", options: append([]string{"name", "warn"}, bufferKeys...)}
 	useCommand     = &command{name: "persistentbb", options: []string{"name", "type", "access_mode"}, required: []string{"name"}}
 	createCommand  = &command{name: "create_persistent", options: append([]string{"name"}, bufferKeys...), required: []string{"name"}}
 	destroyCommand = &command{name: "destroy_persistent", options: []string{"name"}, required: []string{"name"}, flags: []string{"hurry"}}
@@ -237,7 +238,41 @@ func (p *parser) jobBuffer(s *said) {
 				"use letters, digits, - and _, at most "+itoa(maxNameLength))
 		}
 	}
+	if o, ok := s.get("warn"); ok {
+		if _, ok := ParseWarning(o.value); !ok {
+			p.report(o.valueAt, "warn "+o.value+" is no signal", "write warn=USR1, warn=B:USR1 for the script itself, or warn=USR1@120 for 120 seconds before the end")
+		}
+		if _, ok := s.get("backing"); !ok {
+			p.warn(o.column, "warn is ignored without backing", "")
+		}
+		j.Warn = o.value
+	}
 	p.r.Job = j
+}
+
+// Warning is how a job is warned that its buffer will not be on its store in time.
+type Warning struct {
+	Batch  bool          // the script itself gets the signal, else its steps
+	Signal string        // without SIG
+	Before time.Duration // how long before the job's end everything should be on the store
+}
+
+// warnSignals are what jobs are warned by: those that do not stop a process for good.
+var warnSignals = []string{"USR1", "USR2", "TERM", "INT", "HUP", "ALRM", "CONT", "WINCH"}
+
+// ParseWarning reads [B:]SIGNAL[@SECONDS], which is what sbatch takes for --signal.
+func ParseWarning(text string) (w Warning, ok bool) {
+	text, w.Batch = strings.CutPrefix(text, "B:")
+	signal, seconds, given := strings.Cut(text, "@")
+	w.Signal = signal
+	if given {
+		n, err := strconv.ParseUint(seconds, 10, 32)
+		if err != nil || len(seconds) > 5 {
+			return w, false
+		}
+		w.Before = time.Duration(n) * time.Second
+	}
+	return w, slices.Contains(warnSignals, signal)
 }
 
 // persistentName reads the name of a buffer that outlives jobs; "": it is refused.

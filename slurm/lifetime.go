@@ -10,7 +10,7 @@ func (r *Request) Fill(l *client.Lifetime, v *Vars) (create []client.BufferSpec,
 		return nil, err
 	}
 	if w.Job != nil {
-		l.Buffer = w.Job.Name
+		l.Buffer, l.Warn = w.Job.Name, r.Job.Warn
 		create = append(create, *w.Job)
 	}
 	create = append(create, w.Creates...)

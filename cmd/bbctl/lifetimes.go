@@ -133,6 +133,13 @@ func (a *app) printLifetime(l *client.Lifetime) {
 		}
 		fmt.Fprintf(a.out, "not saved yet%s: %s\n", attempts, l.Reason)
 	}
+	if l.State == client.LifetimeOpen && !l.Due.IsZero() {
+		fmt.Fprintf(a.out, "to be saved by %s", l.Due.Local().Format(time.DateTime))
+		if late := l.Late(); !late.IsZero() {
+			fmt.Fprintf(a.out, ", but at the present pace it will be at %s", late.Local().Format(time.DateTime))
+		}
+		fmt.Fprintln(a.out)
+	}
 	var buffers []string
 	if l.Buffer != "" {
 		buffers = append(buffers, "bb://"+l.Buffer)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -26,7 +27,7 @@ type nodeApp struct {
 
 // newSlurmNodeCommands are the verbs of Slurm's prolog and epilog.
 func newSlurmNodeCommands(a *app) []*cobra.Command {
-	return []*cobra.Command{newPrologCommand(a), newEpilogCommand(a), newDeliverCommand(a), newTaskPrologCommand(a), newTaskEpilogCommand(a), newSweepCommand(a), newSlurmInstallCommand(a)}
+	return []*cobra.Command{newPrologCommand(a), newEpilogCommand(a), newDeliverCommand(a), newTaskPrologCommand(a), newTaskEpilogCommand(a), newSweepCommand(a), newWatchCommand(a), newSlurmInstallCommand(a)}
 }
 
 func newNodeApp(a *app) *nodeApp {
@@ -204,6 +205,29 @@ to time.`,
 	}
 }
 
+func newWatchCommand(a *app) *cobra.Command {
+	n := newNodeApp(a)
+	every := 10 * time.Second
+	cmd := &cobra.Command{
+		Use: "watch", Short: "Keep what the daemons know of jobs in step with Slurm, as long as it runs", Args: cobra.NoArgs,
+		Long: `Tells the daemons when jobs end whose time limit was changed, so that they flush in time.
+Sends jobs that asked for it (warn=) their signal if what they have written will not be on
+its store when they end. Ends what is left of jobs that Slurm has forgotten, as sweep does.
+
+For root, as a service on all nodes, or on some: where the first daemon is that is ready,
+it works, elsewhere it waits. slurmctld is asked once each --every, and only while jobs
+have buffers.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if every <= 0 {
+				return usage("--every must be longer than nothing")
+			}
+			return node.Watch(cmd.Context(), &n.c, every, a.connect)
+		},
+	}
+	cmd.Flags().DurationVar(&every, "every", every, "how often to look")
+	return cmd
+}
+
 func newTaskPrologCommand(a *app) *cobra.Command {
 	n := newNodeApp(a)
 	cmd := &cobra.Command{
@@ -238,7 +262,7 @@ func newSlurmInstallCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "install", Short: "Write the scripts that Slurm calls on nodes, and say what slurm.conf needs", Args: cobra.NoArgs,
 		Long: `Writes prolog, epilog, task-prolog and task-epilog into --to, with the flags that are given
-here, and prints the lines for slurm.conf. The folder has to be on every node: run it on
+here, and a unit of systemd for watch; prints the lines for slurm.conf. The folder has to be on every node: run it on
 each, or where it is shared. A site with scripts of its own calls these from them.`,
 		Example: "  bbctl slurm install --dry-run\n  bbctl slurm install --default 'type=scratch capacity=64GiB pool=memory'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -262,12 +286,13 @@ each, or where it is shared. A site with scripts of its own calls these from the
 				flags = append(flags, "--"+f.Name+"="+f.Value.String())
 			})
 			wrappers := node.Wrappers(bbctl, path, flags, taskFlags)
+			files := append(slices.Clone(wrappers), node.Unit(bbctl, path))
 			if dryRun {
-				for _, w := range wrappers {
+				for _, w := range files {
 					fmt.Fprintf(a.out, "# %s\n%s\n", filepath.Join(to, w.Name), w.Text)
 				}
 			} else {
-				paths, err := node.Install(to, wrappers)
+				paths, err := node.Install(to, files)
 				if err != nil {
 					return err
 				}
@@ -276,6 +301,7 @@ each, or where it is shared. A site with scripts of its own calls these from the
 				}
 			}
 			fmt.Fprintf(a.out, "# for slurm.conf:\n%s", node.SlurmConf(to, wrappers, n.c.Feature))
+			fmt.Fprintf(a.out, "# and on the nodes: systemctl enable --now %s\n", filepath.Join(to, node.UnitName))
 			return nil
 		},
 	}

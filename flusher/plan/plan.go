@@ -27,6 +27,11 @@ type Buffer struct {
 	Paused   bool
 	DirtyAge time.Duration // 0: that of Limits
 	InFlight int           // files being flushed
+
+	// Due is by when it should be clean, since its job ends then; zero: no matter when.
+	Due   time.Time
+	Dirty int64   // bytes to be flushed
+	Pace  float64 // bytes a second that it is flushed at; 0: not known
 }
 
 // Limits bound the picks.
@@ -49,7 +54,7 @@ type Class int
 
 // The classes.
 const (
-	Overdue  Class = iota // older than the dirty age: overrides idleness, batching and pressure
+	Overdue  Class = iota // older than the dirty age, or its job ends too soon: overrides idleness, batching and pressure
 	Drain                 // its buffer is drained, or somebody waits
 	Pressure              // memory is short
 	Idle                  // nothing presses, but it has been left alone long enough
@@ -73,7 +78,7 @@ func classOf(it *Item, b Buffer, lim Limits, pressure bool, now time.Time) (Clas
 		return NotYet, time.Time{}
 	case it.NotBefore.After(now):
 		return NotYet, it.NotBefore
-	case age > 0 && !overdue.After(now):
+	case age > 0 && !overdue.After(now), b.urge(now) > 1:
 		return Overdue, time.Time{}
 	case it.Urgent || b.Draining:
 		return Drain, time.Time{}
@@ -104,7 +109,8 @@ type Input struct {
 // when to call again if nothing changes until then (zero: never).
 //
 // All of a class go before any of the next. Within a class, each pick goes to the
-// buffer that has had the fewest bytes, and in it to the oldest item.
+// buffer that has had the fewest bytes, and in it to the oldest item. Of a buffer that
+// would not be clean in time, only a part counts as had: it gets a larger share.
 func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 	queues, wake := classify(in)
 	fair = in.Fair.admit(in)
@@ -122,7 +128,8 @@ func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 			queues[class][name] = queues[class][name][1:]
 			picks = append(picks, it)
 			// An empty file costs its store a request too.
-			fair[name] += max(it.Size, requestCost)
+			b := in.Buffers[name]
+			fair[name] += max(it.Size, requestCost) / b.urge(in.Now)
 			flying[name]++
 		}
 	}

@@ -113,6 +113,12 @@ func parseBuffer(t *testing.T, words []string) (b Buffer) {
 			b.DirtyAge = duration(t, value)
 		case "flying":
 			fmt.Sscan(value, &b.InFlight)
+		case "due":
+			b.Due = epoch.Add(duration(t, value))
+		case "dirty":
+			fmt.Sscan(value, &b.Dirty)
+		case "pace":
+			fmt.Sscan(value, &b.Pace)
 		default:
 			t.Fatal(w)
 		}
@@ -145,7 +151,11 @@ func random(r *rand.Rand) Input {
 	names := []string{"a", "b", "c"}
 	for _, name := range names {
 		if r.IntN(3) == 0 {
-			in.Buffers[name] = Buffer{Draining: r.IntN(2) == 0, Paused: r.IntN(5) == 0, DirtyAge: time.Duration(r.IntN(3)) * 30 * time.Second, InFlight: r.IntN(3)}
+			b := Buffer{Draining: r.IntN(2) == 0, Paused: r.IntN(5) == 0, DirtyAge: time.Duration(r.IntN(3)) * 30 * time.Second, InFlight: r.IntN(3)}
+			if r.IntN(2) == 0 {
+				b.Due, b.Dirty, b.Pace = epoch.Add(time.Duration(r.IntN(200)-20)*time.Second), r.Int64N(1<<20), float64(r.IntN(1<<14))
+			}
+			in.Buffers[name] = b
 		}
 		if r.IntN(2) == 0 {
 			in.Fair[name] = r.Int64N(1 << 20)
@@ -192,11 +202,31 @@ func oracle(in Input) (ids []uint64) {
 		}
 		picked := *best
 		ids = append(ids, picked.ID)
-		had[picked.Buffer] += max(picked.Size, requestCost)
+		had[picked.Buffer] += max(picked.Size, requestCost) / shares(in.Buffers[picked.Buffer], in.Now)
 		flying[picked.Buffer]++
 		left = slices.DeleteFunc(left, func(it Item) bool { return it.ID == picked.ID })
 	}
 	return ids
+}
+
+// shares is urge, found by trying: the fewest with which the buffer is clean in four fifths
+// of the time left.
+func shares(b Buffer, now time.Time) int64 {
+	left := b.Due.Sub(now).Seconds()
+	switch {
+	case b.Due.IsZero() || b.Dirty == 0:
+		return 1
+	case b.Pace == 0 && left > 120:
+		return 1
+	case b.Pace == 0:
+		return 2
+	}
+	for n := int64(1); n < 8; n++ {
+		if float64(b.Dirty)/b.Pace/0.8 <= float64(n)*left {
+			return n
+		}
+	}
+	return 8
 }
 
 func mayGo(in Input, it Item) (int, bool) {
@@ -208,7 +238,7 @@ func mayGo(in Input, it Item) (int, bool) {
 	if it.Held || b.Paused || in.Now.Before(it.NotBefore) {
 		return 0, false
 	}
-	if in.Now.Sub(it.DirtySince) >= age {
+	if in.Now.Sub(it.DirtySince) >= age || shares(b, in.Now) > 1 {
 		return 1, true
 	}
 	if b.Draining || it.Urgent {
@@ -325,6 +355,28 @@ func TestNobodySavesUp(t *testing.T) {
 	}
 	if count["a"] != 5 || count["b"] != 5 {
 		t.Fatalf("picked %v", count)
+	}
+}
+
+func TestCleanBy(t *testing.T) {
+	for _, x := range []struct {
+		dirty int64
+		pace  float64
+		left  time.Duration
+		by    time.Duration
+		late  bool
+	}{
+		{0, 0, -time.Hour, 0, false},
+		{100, 10, 11 * time.Second, 10 * time.Second, false},
+		{100, 10, 10 * time.Second, 10 * time.Second, false},
+		{100, 10, 9 * time.Second, 10 * time.Second, true},
+		{1, 0, time.Hour, 365 * 24 * time.Hour, true},
+		{1 << 62, 0.001, time.Hour, 365 * 24 * time.Hour, true},
+	} {
+		by, late := CleanBy(x.dirty, x.pace, epoch, epoch.Add(x.left))
+		if by.Sub(epoch) != x.by || late != x.late {
+			t.Errorf("%+v: by %v, late %v", x, by.Sub(epoch), late)
+		}
 	}
 }
 

@@ -291,6 +291,7 @@ const (
 	EventRemoved     EventKind = "removed"
 	EventLost        EventKind = "lost"
 	EventDrained     EventKind = "drained"
+	EventLate        EventKind = "late" // a job will end before its buffer is on the store
 	EventCreated     EventKind = "buffer-created"
 	EventDestroyed   EventKind = "buffer-destroyed"
 	EventMissed      EventKind = "missed" // the one who listens was too slow; see Reason

@@ -37,6 +37,12 @@ type Lifetime struct {
 	Pool     string    `json:"pool,omitempty"`    // of the batch system, from which
 	Granted  int64     `json:"granted,omitempty"` // so many bytes count as taken
 
+	// Due is by when its buffer should be on the store, since it ends then, or soon after.
+	// Warn says how the batch system warns it if that will not be; no daemon reads it.
+	Due    time.Time `json:"due,omitzero"` // zero: it has no end
+	Warn   string    `json:"warn,omitempty"`
+	Warned time.Time `json:"warned,omitzero"`
+
 	State     LifetimeState  `json:"state"`
 	Created   time.Time      `json:"created"`
 	Ended     time.Time      `json:"ended,omitzero"`   // when its last node had left
@@ -91,6 +97,8 @@ type LifetimeNode struct {
 	Since    time.Time `json:"since"`
 	Failed   bool      `json:"failed,omitempty"` // the job ended badly, as this node saw it
 	Figures  Figures   `json:"figures"`
+	// Late is when what is dirty here would be on the store, where that is after Lifetime.Due.
+	Late time.Time `json:"late,omitzero"`
 }
 
 // Figures say what a buffer did for a job on one node, or on all.
@@ -157,6 +165,17 @@ func (l *Lifetime) Saved() (seconds float64, measured bool) {
 	}
 	f := l.Total()
 	return float64(f.Absorbed)/rate - f.Blocked, true
+}
+
+// Late returns when what is dirty of a job that runs would be on the store, if that is
+// later than it should be; zero: it is not.
+func (l *Lifetime) Late() (by time.Time) {
+	for i := range l.Nodes {
+		if n := &l.Nodes[i]; n.Attached && n.Late.After(by) {
+			by = n.Late
+		}
+	}
+	return by
 }
 
 // Bill lists what was not saved of buffers that are gone.

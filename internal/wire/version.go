@@ -91,7 +91,7 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 	switch typ {
 	case Type_TYPE_JOBS, Type_TYPE_JOB, Type_TYPE_JOB_CANCEL:
 		return VersionJobs, "jobs"
-	case Type_TYPE_LIFETIME_OPEN, Type_TYPE_LIFETIME_LEAVE, Type_TYPE_LIFETIME_END, Type_TYPE_LIFETIMES:
+	case Type_TYPE_LIFETIME_OPEN, Type_TYPE_LIFETIME_LEAVE, Type_TYPE_LIFETIME_END, Type_TYPE_LIFETIME_DUE, Type_TYPE_LIFETIMES:
 		return VersionLifetimes, "lifetimes of jobs"
 	case Type_TYPE_TXN_BEGIN, Type_TYPE_TXN_ADOPT, Type_TYPE_TXN_COMMIT, Type_TYPE_TXN_ABORT, Type_TYPE_TXN_RENEW,
 		Type_TYPE_TXN_GET, Type_TYPE_TXN_LIST, Type_TYPE_PLACE_RENAME, Type_TYPE_PLACE_REMOVE:

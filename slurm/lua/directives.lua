@@ -25,7 +25,8 @@ local function command(name, options, required, flags)
 	return { name = name, options = options, has = set(options), required = required or {}, flags = flags or {}, flag = set(flags or {}) }
 end
 
-local job_command = command("jobbb", list("name", buffer_keys))
+local job_command = command("jobbb", list("name", list("warn", buffer_keys)))
+local warn_signals = set { "USR1", "USR2", "TERM", "INT", "HUP", "ALRM", "CONT", "WINCH" }
 local use_command = command("persistentbb", { "name", "type", "access_mode" }, { "name" })
 local create_command = command("create_persistent", list("name", buffer_keys), { "name" })
 local destroy_command = command("destroy_persistent", { "name" }, { "name" }, { "hurry" })
@@ -446,6 +447,16 @@ function parser:carry(said)
 		local o = get(said, "name")
 		if o and not plain_name(o.value) then
 			self:report(o.value_at, '"' .. o.value .. "\" cannot be a part of a variable's name", "use letters, digits, - and _, at most " .. max_name)
+		end
+		local warn = get(said, "warn")
+		if warn then
+			local text = warn.value:gsub("^B:", "")
+			local signal, seconds = text:match("^([^@]*)@(%d+)$")
+			if not warn_signals[signal or text] or seconds and #seconds > 5 then
+				self:report(warn.value_at, "warn " .. warn.value .. " is no signal",
+					"write warn=USR1, warn=B:USR1 for the script itself, or warn=USR1@120 for 120 seconds before the end")
+			end
+			if not get(said, "backing") then self:warn(warn.column, "warn is ignored without backing") end
 		end
 		self.job = { name = o and variable_name(o.value) or "" }
 	elseif c == use_command then

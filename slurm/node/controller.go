@@ -33,7 +33,7 @@ import (
 type jobInfo struct {
 	name, arrayJob, arrayTask string
 	workDir, submitted        string
-	limit                     string // TimeLimit
+	limit, ran                string // TimeLimit, RunTime
 	batch                     bool
 	request                   string // --bb, or the directives as Slurm has read them
 	plugin                    bool   // burst_buffer/lua has given the job its buffer
@@ -188,10 +188,41 @@ func (j *jobInfo) fields(line string) {
 			j.submitted = value
 		case "TimeLimit":
 			j.limit = value
+		case "RunTime":
+			j.ran = value
 		case "BatchFlag":
 			j.batch = value == "1"
 		}
 	}
+}
+
+// parseTime reads a time as scontrol prints it, [DAYS-]HH:MM:SS; false: it is none, but
+// UNLIMITED, say.
+func parseTime(text string) (time.Duration, bool) {
+	var days, h, m, s int64
+	if n, err := fmt.Sscanf(text, "%d-%d:%d:%d", &days, &h, &m, &s); n != 4 || err != nil {
+		days = 0
+		if n, err := fmt.Sscanf(text, "%d:%d:%d", &h, &m, &s); n != 3 || err != nil {
+			return 0, false
+		}
+	}
+	if days < 0 || days > 36500 || h < 0 || h > 1000 || m < 0 || m > 60 || s < 0 || s > 60 {
+		return 0, false
+	}
+	return time.Duration(((days*24+h)*60+m)*60+s) * time.Second, true
+}
+
+// due is by when a job's buffer should be on its store: when its time is up, or so long
+// before as it wants to be warned. Zero: it has no limit. What Slurm calls EndTime is said
+// in slurmctld's time zone, and so is not asked for.
+func due(limit, ran, warn string, now time.Time) time.Time {
+	all, ok := parseTime(limit)
+	gone, _ := parseTime(ran)
+	if !ok {
+		return time.Time{}
+	}
+	w, _ := slurm.ParseWarning(warn)
+	return now.Add(all - gone - w.Before).Round(0)
 }
 
 // hold keeps a job from running, with the reason where its user looks: a batch job is held,

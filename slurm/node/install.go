@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,11 +10,42 @@ import (
 	"forebay/internal/bb"
 )
 
-// Wrapper is a script that Slurm calls.
+// Wrapper is a script that Slurm calls, or the unit.
 type Wrapper struct {
 	Name string // of the file
-	Key  string // in slurm.conf
+	Key  string // in slurm.conf; "": of the unit
 	Text string
+}
+
+// UnitName is the service that looks after jobs.
+const UnitName = "forebay-slurm-watch.service"
+
+// Unit is what systemd runs on nodes. Slurm has HealthCheckProgram, which would do it on
+// each node, of which sites have one of their own; and cron is not everywhere.
+func Unit(bbctl, path string) Wrapper {
+	const text = `# Made by "bbctl slurm install"; changes here are overwritten by the next.
+[Unit]
+Description=Keeps Forebay in step with Slurm
+After=network-online.target bbd.service
+
+[Service]
+Environment=PATH=%s
+ExecStart=%s slurm watch
+Restart=always
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target
+`
+	return Wrapper{Name: UnitName, Text: fmt.Sprintf(text, path, strings.ReplaceAll(quoteUnit(bbctl), "%", "%%"))}
+}
+
+// quoteUnit makes a word of a command line for systemd (systemd.service, "Command lines").
+func quoteUnit(word string) string {
+	if !strings.ContainsAny(word, " \t\"'\\;$") {
+		return word
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, `$`, `$$`).Replace(word) + `"`
 }
 
 // Wrappers are the scripts that call a bbctl with a site's flags. Slurm sets no PATH for
@@ -63,7 +95,7 @@ func SlurmConf(dir string, wrappers []Wrapper, feature string) string {
 	return b.String()
 }
 
-// Install writes the scripts into a folder, and returns their paths.
+// Install writes the scripts, and the unit, into a folder, and returns their paths.
 func Install(dir string, wrappers []Wrapper) (paths []string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, bb.Wrap("slurm install", dir, err)
@@ -71,7 +103,11 @@ func Install(dir string, wrappers []Wrapper) (paths []string, err error) {
 	for _, w := range wrappers {
 		path := filepath.Join(dir, w.Name)
 		temporary := path + ".new"
-		if err := os.WriteFile(temporary, []byte(w.Text), 0o755); err != nil {
+		mode := fs.FileMode(0o755)
+		if w.Key == "" {
+			mode = 0o644
+		}
+		if err := os.WriteFile(temporary, []byte(w.Text), mode); err != nil {
 			return paths, bb.Wrap("slurm install", path, err)
 		}
 		if err := os.Rename(temporary, path); err != nil {

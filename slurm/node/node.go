@@ -97,6 +97,7 @@ func lifetime(e *Env, j *jobInfo, r *slurm.Request, v *slurm.Vars) (client.Lifet
 		Key: v.Buffer, Cluster: e.Cluster, Job: e.Job, User: e.User, UID: e.UID, GID: e.GID, Expect: e.Nodes,
 	}
 	create, err := r.Fill(&l, v)
+	l.Due = due(j.limit, j.ran, l.Warn, time.Now())
 	return l, create, err
 }
 

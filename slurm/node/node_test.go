@@ -43,7 +43,7 @@ JobId=13 JobName=other
 func TestParseJob(t *testing.T) {
 	j, ok := parseJob(shown, "12")
 	want := jobInfo{
-		name: "my job=x SubmitTime=no", arrayJob: "11", arrayTask: "3", workDir: "/home/a b/c", submitted: "2026-11-21T17:42:42", limit: "2-01:02:03", batch: true,
+		ran: "00:00:01", name: "my job=x SubmitTime=no", arrayJob: "11", arrayTask: "3", workDir: "/home/a b/c", submitted: "2026-11-21T17:42:42", limit: "2-01:02:03", batch: true,
 		request: "#BB jobbb type=scratch\n#BB stage_in type=file source=/a destination=$BB_JOB_STRIPED/a",
 	}
 	if !ok || j != want {
@@ -60,10 +60,14 @@ func TestParseJob(t *testing.T) {
 	}
 }
 
-func TestKeysOf(t *testing.T) {
-	keys := keysOf("lab", shown)
-	if len(keys) != 1 || !keys[slurm.RunKey("lab", "12", 0, "2026-11-21T17:42:42")] {
-		t.Errorf("%v", keys)
+func TestRunsOf(t *testing.T) {
+	runs := runsOf("lab", shown)
+	if want := (run{name: "11_3", state: "RUNNING", limit: "2-01:02:03", ran: "00:00:01"}); len(runs) != 2 || runs[slurm.RunKey("lab", "12", 0, "2026-11-21T17:42:42")] != want {
+		t.Errorf("%v", runs)
+	}
+	requeued := strings.Replace(strings.Replace(shown, "RUNNING", "COMPLETING", 1), "Restarts=0", "Restarts=1", 1)
+	if runs := runsOf("lab", requeued); len(runs) != 3 || !runs[slurm.RunKey("lab", "12", 0, "2026-11-21T17:42:42")].open() {
+		t.Errorf("of a job that is being requeued: %v", runs)
 	}
 	if got := clusterName("Configuration data as of x\nClusterName             = lab\nOther = x\n"); got != "lab" {
 		t.Errorf("%q", got)
@@ -111,6 +115,29 @@ func TestReadEnv(t *testing.T) {
 	}
 	if _, err := ReadEnv(func(string) string { return "" }); bb.KindOf(err) != bb.Invalid {
 		t.Errorf("outside of Slurm: %v", err)
+	}
+}
+
+func TestDue(t *testing.T) {
+	now := time.Now().Round(0)
+	for _, x := range []struct {
+		limit, ran, warn string
+		want             time.Duration // 0: none
+	}{
+		{"01:00:00", "00:10:00", "", 50 * time.Minute},
+		{"01:00:00", "00:10:00", "B:USR1@60", 49 * time.Minute},
+		{"2-00:00:00", "1-00:00:01", "", 24*time.Hour - time.Second},
+		{"00:01:00", "00:02:00", "", -time.Minute},
+		{"UNLIMITED", "00:10:00", "USR1@60", 0},
+		{"", "", "", 0},
+	} {
+		want := time.Time{}
+		if x.want != 0 {
+			want = now.Add(x.want)
+		}
+		if got := due(x.limit, x.ran, x.warn, now); !got.Equal(want) {
+			t.Errorf("%+v: %v", x, got.Sub(now))
+		}
 	}
 }
 

@@ -200,20 +200,13 @@ const (
 	afterTheEnd  = time.Hour // stage-outs of a program of the user's own
 )
 
-// tokenLife is how long a job's token holds: its time limit, [DAYS-]HH:MM:SS, and some more.
+// tokenLife is how long a job's token holds: its time limit, and some more.
 func tokenLife(limit string) time.Duration {
-	var days, h, m, s int64
-	if n, err := fmt.Sscanf(limit, "%d-%d:%d:%d", &days, &h, &m, &s); n != 4 || err != nil {
-		days = 0
-		if n, err := fmt.Sscanf(limit, "%d:%d:%d", &h, &m, &s); n != 3 || err != nil {
-			return longestToken // it has none
-		}
-	}
-	if days < 0 || days > 30 || h < 0 || h > 1000 || m < 0 || m > 60 || s < 0 || s > 60 {
+	t, ok := parseTime(limit)
+	if !ok || t > longestToken {
 		return longestToken
 	}
-	seconds := ((days*24+h)*60+m)*60 + s
-	return min(longestToken, time.Duration(seconds)*time.Second+afterTheEnd)
+	return min(longestToken, t+afterTheEnd)
 }
 
 // holdJob holds a job for a reason of its own. If Slurm cannot be told, that is an error:

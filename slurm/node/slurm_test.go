@@ -1,10 +1,13 @@
 package node_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,7 +35,29 @@ func newSite(t *testing.T) *site {
 	}
 	s := &site{Cluster: slurmtest.Start(t, o)}
 	s.admin = s.dial(t, 0)
+	for _, n := range s.Nodes {
+		s.watch(t, n)
+	}
 	return s
+}
+
+// watch runs what is a service elsewhere, until the test ends.
+func (s *site) watch(t *testing.T, n *slurmtest.Node) {
+	t.Helper()
+	out, err := os.Create(filepath.Join(s.Dir, "log", "watch."+n.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd := s.Command(context.Background(), n.Name, "root", s.Bbctl, "slurm", "watch", "--every=1s")
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
 }
 
 func (s *site) dial(t *testing.T, i int) *client.Client {
@@ -79,7 +104,9 @@ func (s *site) over(t *testing.T, job string, count int) []client.Lifetime {
 	s.Until(fmt.Sprintf("nothing is left of job %s", job), func() bool {
 		list = s.runs(t, job)
 		for _, l := range list {
-			if l.State != client.LifetimeGone {
+			// A node may say that the job has left it after the watch has said that it is over.
+			attached := slices.ContainsFunc(l.Nodes, func(n client.LifetimeNode) bool { return n.Attached })
+			if l.State != client.LifetimeGone || attached {
 				return false
 			}
 		}
@@ -88,11 +115,6 @@ func (s *site) over(t *testing.T, job string, count int) []client.Lifetime {
 	for _, l := range list {
 		if _, err := s.admin.BufferInfo(t.Context(), l.Key); client.KindOf(err) != client.ErrNotFound {
 			t.Errorf("the buffer of job %s is still there (%v)", job, err)
-		}
-		for _, n := range l.Nodes {
-			if n.Attached {
-				t.Errorf("job %s has not left %s", job, n.Node)
-			}
 		}
 	}
 	return list
@@ -128,7 +150,7 @@ func TestSlurm(t *testing.T) {
 	s := newSite(t)
 	t.Run("jobs", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *site){
-			"stages": stages, "array": array, "users": users, "feature": feature, "failing": failing, "requeued": requeued,
+			"stages": stages, "array": array, "users": users, "feature": feature, "failing": failing, "requeued": requeued, "late": late,
 			"cancelled": cancelled, "wrong": wrong, "interactive": interactive, "persistent": persistent,
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -308,6 +330,63 @@ echo $SLURM_RESTART_COUNT | bbctl put - $BB_JOB_STRIPED/run.${SLURM_RESTART_COUN
 	want(t, filepath.Join(store, "run.1"), "1\n")
 }
 
+// late: a job whose buffer will not be on its slow store when its time is up is warned, once,
+// and is late no more when it gets more time.
+func late(t *testing.T, s *site) {
+	store := s.folder(t, slurmtest.Alice, nil)
+	told := make(chan client.Event, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var listening sync.WaitGroup
+	defer listening.Wait()
+	defer cancel()
+	listening.Go(func() {
+		for e, err := range s.admin.Events(ctx, "") {
+			if err == nil && e.Kind == client.EventLate {
+				told <- e
+				return
+			}
+		}
+	})
+	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%[1]s flush_limit=200KB warn=B:USR1@5
+trap 'date >>%[1]s/.warned' USR1
+head -c 1000000 /dev/zero >%[1]s/.data
+for i in $(seq 60); do bbctl put %[1]s/.data $BB_JOB_STRIPED/f$i || exit; done
+while :; do sleep 0.2; done
+`, store), "--time=2")
+	warned := func() int {
+		text, _ := os.ReadFile(filepath.Join(store, ".warned"))
+		return strings.Count(string(text), "\n")
+	}
+	s.Until("it is warned", func() bool { return warned() > 0 })
+	l := s.runs(t, job)[0]
+	if limit := l.Due.Sub(l.Created); l.Warned.IsZero() || !l.Late().After(l.Due) || limit < 90*time.Second || limit > 120*time.Second {
+		t.Errorf("what is known of it: %+v", l)
+	}
+	select {
+	case e := <-told:
+		if e.Buffer != l.Key || e.Bytes == 0 || !strings.Contains(e.Reason, "time is up in") {
+			t.Errorf("the event: %+v", e)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("no event told of it")
+	}
+	s.Run("root", "scontrol", "update", "JobId="+job, "TimeLimit=60")
+	s.Until("it is late no more", func() bool {
+		l := s.runs(t, job)[0]
+		return l.Due.Sub(l.Created) > 50*time.Minute && l.Late().IsZero()
+	})
+	if n := warned(); n != 1 {
+		t.Errorf("it was warned %d times", n)
+	}
+	s.Run(slurmtest.Alice, "scancel", "--full", job)
+	if _, err := s.admin.EndLifetime(t.Context(), l.Key, client.EndOptions{Hurry: true}); err != nil {
+		t.Error(err)
+	}
+	if l := s.over(t, job, 1)[0]; l.Bill.Total == 0 {
+		t.Errorf("it had time to save everything: %+v", l)
+	}
+}
+
 func fileThere(t *testing.T, c *client.Client, buffer, name string) bool {
 	t.Helper()
 	_, err := c.Buffer(buffer).Stat(t.Context(), name)
@@ -324,7 +403,7 @@ trap '' TERM
 i=0
 while :; do
 	i=$((i+1))
-	echo $i | bbctl put - $BB_JOB_STRIPED/f$i && echo $i >%[1]s/last
+	echo $i | bbctl put - $BB_JOB_STRIPED/f$i && echo $i >%[1]s/last.new && mv %[1]s/last.new %[1]s/last
 	sleep 0.2
 done
 `, out))
@@ -497,9 +576,6 @@ while [ ! -e %[1]s/.go ]; do sleep 0.1; done
 	if took := time.Since(began); took > 12*time.Second {
 		t.Errorf("the epilog held the node for %v", took)
 	}
-	if l := s.runs(t, job)[0]; l.State == client.LifetimeGone {
-		t.Errorf("it is over before its node has said so: %+v", l)
-	}
 	s.Nodes[2].Daemon.Start()
 	s.over(t, job, 1)
 	want(t, filepath.Join(store, "f"), "x\n")
@@ -536,8 +612,8 @@ echo x | bbctl put - $BB_JOB_STRIPED/f
 	want(t, filepath.Join(out, "f"), "x\n")
 }
 
-// epilogLost: what a job has left whose epilog never ran is saved by a sweep, which leaves
-// jobs alone that run.
+// epilogLost: what a job has left whose epilog never ran is saved by the watch, which, as a
+// sweep by hand, leaves jobs alone that run.
 func epilogLost(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
 	epilog := filepath.Join(s.Dir, "etc", "epilog")
@@ -555,11 +631,11 @@ func epilogLost(t *testing.T, s *site) {
 	}
 	runs := s.Submit(slurmtest.Bob, fmt.Sprintf("#BB jobbb type=scratch\ntouch %[1]s/runs\nwhile [ ! -e %[1]s/go ]; do sleep 0.1; done\nbbctl ls $BB_JOB_STRIPED\n", s.folder(t, slurmtest.Bob, nil)))
 	s.Until("it runs", func() bool { list := s.runs(t, runs); return len(list) == 1 && s.Job(runs)["Reason"] == "None" })
-	if out, err := s.Nodes[1].Bbctl("root", "slurm", "sweep"); err != nil || !strings.HasSuffix(out, "1 jobs ended\n") {
-		t.Errorf("the sweep: %s (%v)", out, err)
-	}
 	s.Until("nothing is left of job "+lost, func() bool { return s.runs(t, lost)[0].State == client.LifetimeGone })
 	want(t, filepath.Join(store, "f"), "x\n")
+	if out, err := s.Nodes[1].Bbctl("root", "slurm", "sweep"); err != nil || !strings.HasSuffix(out, "0 jobs ended\n") {
+		t.Errorf("the sweep: %s (%v)", out, err)
+	}
 	if l := s.runs(t, runs)[0]; l.State != client.LifetimeOpen {
 		t.Errorf("a job that runs is %s", l.State)
 	}

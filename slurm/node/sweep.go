@@ -31,19 +31,28 @@ func Sweep(ctx context.Context, c *Config, d *client.Client) (ended []string, er
 	if err != nil {
 		return nil, err
 	}
-	known := keysOf(cluster, jobs)
+	runs := runsOf(cluster, jobs)
 	for i := range lives {
 		l := &lives[i]
-		if l.State != client.LifetimeOpen || l.Governed || l.Cluster != cluster || known[l.Key] {
+		if l.State != client.LifetimeOpen || l.Governed || l.Cluster != cluster || runs[l.Key].open() {
 			continue
 		}
-		if _, err := d.EndLifetime(ctx, l.Key, client.EndOptions{}); err != nil {
+		if err := c.end(ctx, d, l, runs[l.Key]); err != nil {
 			return ended, err
 		}
-		c.Log("Slurm does not know job %s (%s) any more: what it has left is being saved", l.Job, l.Key)
 		ended = append(ended, l.Key)
 	}
 	return ended, nil
+}
+
+// end ends what Slurm does not know any more, or knows to be over.
+func (c *Config) end(ctx context.Context, d *client.Client, l *client.Lifetime, r run) error {
+	failed := r.state != "" && r.state != "COMPLETED"
+	if _, err := d.EndLifetime(ctx, l.Key, client.EndOptions{Failed: failed}); err != nil {
+		return err
+	}
+	c.Log("job %s (%s) is over for Slurm, and not all of its nodes have said so: what it has left is being saved", l.Job, l.Key)
+	return nil
 }
 
 func clusterName(config string) string {
@@ -55,34 +64,58 @@ func clusterName(config string) string {
 	return ""
 }
 
-// keysOf are those of the runs that Slurm has something to do for, by what "scontrol show
-// job" prints of all jobs.
-func keysOf(cluster, text string) map[string]bool {
-	keys := map[string]bool{}
+// run is a run of a job, as Slurm knows it. The zero value is one that it does not know.
+type run struct {
+	name       string // that scancel takes for this job alone
+	state      string
+	limit, ran string
+}
+
+// open reports whether Slurm has something to do for a run.
+func (r run) open() bool {
+	switch r.state {
+	case "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT":
+		return true
+	}
+	return false
+}
+
+// runsOf are the runs that Slurm knows, by their keys and by what "scontrol show job"
+// prints of all jobs.
+func runsOf(cluster, text string) map[string]run {
+	runs := map[string]run{}
 	for record := range strings.SplitSeq(text, "\n\n") {
-		id, restarts, submitted, state := "", 0, "", ""
+		if strings.TrimSpace(record) == "" {
+			continue
+		}
+		var r run
+		var j jobInfo
+		id, restarts := "", 0
 		for line := range strings.Lines(record) {
 			line = strings.TrimSpace(line)
 			if strings.HasPrefix(line, "JobId=") {
-				line, _, _ = strings.Cut(line, " JobName=") // the rest is the user's text
+				id = j.identity(line)
+				continue
 			}
+			j.fields(line)
 			for field := range strings.FieldsSeq(line) {
 				switch name, value, _ := strings.Cut(field, "="); name {
-				case "JobId":
-					id = value
 				case "Restarts":
 					restarts, _ = strconv.Atoi(value)
-				case "SubmitTime":
-					submitted = value
 				case "JobState":
-					state = value
+					r.state = value
 				}
 			}
 		}
-		switch state {
-		case "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT":
-			keys[slurm.RunKey(cluster, id, restarts, submitted)] = true
+		r.name, r.limit, r.ran = id, j.limit, j.ran
+		if _, err := strconv.Atoi(j.arrayTask); err == nil {
+			r.name = j.arrayJob + "_" + j.arrayTask // the id of one task is that of the array too
+		}
+		runs[slurm.RunKey(cluster, id, restarts, j.submitted)] = r
+		// The tasks of a run that is requeued may still write, but have the number of the next.
+		if r.state == "COMPLETING" && restarts > 0 {
+			runs[slurm.RunKey(cluster, id, restarts-1, j.submitted)] = r
 		}
 	}
-	return keys
+	return runs
 }

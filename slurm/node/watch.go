@@ -1,0 +1,162 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"forebay/client"
+	"forebay/internal/bb"
+	"forebay/slurm"
+)
+
+// Watch keeps what the daemons know of jobs in step with slurmctld until ctx ends: it tells
+// them when jobs end whose time limit was changed, warns jobs whose buffer will not be on
+// its store by then, and ends what Slurm has forgotten. It may run on any number of nodes:
+// the one whose daemon is the first that is ready does it, and asks slurmctld only while
+// jobs have buffers.
+func Watch(ctx context.Context, c *Config, every time.Duration, dial Dial) error {
+	w := watcher{c: c, missed: map[string]int{}}
+	var failed error
+	for {
+		err := w.look(ctx, every, dial)
+		if err != nil && ctx.Err() == nil && (failed == nil || failed.Error() != err.Error()) {
+			c.Log("looking after jobs: %v", err)
+		}
+		failed = err
+		select {
+		case <-time.After(every):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+type watcher struct {
+	c       *Config
+	cluster string         // ClusterName
+	missed  map[string]int // looks in which a run was over for Slurm
+}
+
+const (
+	// A run is ended when it was over for Slurm in so many looks: an epilog may be on its way
+	// to say so, or slurmctld be starting.
+	looksToEnd = 3
+	// slack is by how much the end of a job may seem to move: scontrol says whole seconds.
+	slack = 3 * time.Second
+)
+
+func (w *watcher) look(ctx context.Context, every time.Duration, dial Dial) error {
+	d, err := dial(ctx, every)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if mine, err := firstOfReady(ctx, d); err != nil || !mine {
+		return err
+	}
+	// In this order: a job is known to Slurm before its prolog runs.
+	lives, err := d.Lifetimes(ctx, "")
+	if err != nil {
+		return err
+	}
+	var open []*client.Lifetime
+	for i := range lives {
+		if lives[i].State == client.LifetimeOpen {
+			open = append(open, &lives[i])
+		}
+	}
+	if len(open) == 0 {
+		clear(w.missed)
+		return nil
+	}
+	if w.cluster == "" {
+		config, err := scontrol(ctx, "show", "config")
+		if err != nil {
+			return err
+		}
+		w.cluster = clusterName(config)
+	}
+	jobs, err := scontrol(ctx, "show", "job")
+	if err != nil {
+		return err
+	}
+	return w.compare(ctx, d, open, runsOf(w.cluster, jobs))
+}
+
+// firstOfReady reports whether the daemon is the first by name of those that are ready.
+func firstOfReady(ctx context.Context, d *client.Client) (bool, error) {
+	nodes, err := d.Nodes(ctx)
+	if bb.KindOf(err) == bb.Unsupported {
+		return true, nil // it is alone
+	}
+	if err != nil {
+		return false, err
+	}
+	for i := range nodes {
+		if nodes[i].State == "ready" {
+			return nodes[i].Name == d.Server().Node, nil
+		}
+	}
+	return false, nil
+}
+
+// compare does for each run what Slurm's word of it asks for.
+func (w *watcher) compare(ctx context.Context, d *client.Client, open []*client.Lifetime, runs map[string]run) error {
+	var errs []error
+	missed := map[string]int{}
+	for _, l := range open {
+		if l.Cluster != w.cluster {
+			continue
+		}
+		r := runs[l.Key]
+		switch {
+		case r.open():
+			errs = append(errs, w.tell(ctx, d, l, r))
+		case !l.Governed: // else burst_buffer/lua ends it
+			if missed[l.Key] = w.missed[l.Key] + 1; missed[l.Key] >= looksToEnd {
+				errs = append(errs, w.c.end(ctx, d, l, r))
+			}
+		}
+	}
+	w.missed = missed
+	return errors.Join(errs...)
+}
+
+// tell tells the daemons when a job will end, and the job if that is too soon.
+func (w *watcher) tell(ctx context.Context, d *client.Client, l *client.Lifetime, r run) error {
+	due := due(r.limit, r.ran, l.Warn, time.Now())
+	moved := due.IsZero() != l.Due.IsZero() || due.Sub(l.Due).Abs() > slack
+	warning, wants := slurm.ParseWarning(l.Warn)
+	warn := wants && l.Warned.IsZero() && l.Late().After(due) && !due.IsZero()
+	if !moved && !warn {
+		return nil
+	}
+	// First the note, then the signal: what a job does when it is warned it may not do twice.
+	_, err := d.SetDue(ctx, l.Key, due, warn)
+	if kind := bb.KindOf(err); kind == bb.Busy || kind == bb.Exists {
+		return nil // it is over, or another watch was faster
+	}
+	if err != nil || !warn {
+		return err
+	}
+	w.c.Log("job %s is warned (%s): what it has written will be saved by %s, and its time is up before", r.name, l.Warn, l.Late().Format(time.DateTime))
+	return warnJob(ctx, r.name, warning)
+}
+
+// warnJob sends a job its signal.
+func warnJob(ctx context.Context, job string, w slurm.Warning) error {
+	args := []string{"--signal=" + w.Signal}
+	if w.Batch {
+		args = append(args, "--batch")
+	}
+	cmd := exec.CommandContext(ctx, "scancel", append(args, job)...)
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return &bb.Error{Kind: bb.Unavailable, Op: "scancel", Path: job, Err: fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))}
+	}
+	return nil
+}
