@@ -396,6 +396,9 @@ func (b *buffer) joinOpen(ctx context.Context, c cred, f *openFile, o openOption
 		return false, bb.E(bb.Exists, "create", o.path, "the file is being written")
 	case !c.permits(f.entry.UID, f.entry.GID, f.entry.Mode, wantWrite):
 		return false, denied("open", o.path, "write it")
+	case o.fence:
+		// Its writers may come back: the generation that follows has another number than theirs.
+		return true, f.finish(ctx)
 	case f.writers == 0 && f.lingers:
 		// A writer at another node may come back for it: it is being written still.
 		f.writers++
@@ -569,6 +572,7 @@ type openOptions struct {
 	resumeFile                  bb.FileID
 	resumeGeneration            bb.Generation
 	resumeCommitted             bool
+	fence                       bool // end the generation that others write, and begin one that they cannot
 	adopt                       bool // a clean file of a node that does not answer is written here
 }
 

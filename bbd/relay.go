@@ -54,7 +54,7 @@ const relayPatience = 20 * time.Second
 // openRelay opens a file at its home for writing.
 func (b *buffer) openRelay(ctx context.Context, c cred, node bb.NodeID, m *wire.Open) (*relay, *wire.Opened, error) {
 	r := &relay{b: b, c: c, node: node, writer: b.d.nextID(), open: wire.Open{
-		Buffer: b.name, Path: m.Path, Write: true, Create: m.Create, Exclusive: m.Exclusive, Truncate: m.Truncate, Mode: m.Mode,
+		Buffer: b.name, Path: m.Path, Write: true, Create: m.Create, Exclusive: m.Exclusive, Truncate: m.Truncate, Mode: m.Mode, Fence: m.Fence,
 		ResumeFile: m.ResumeFile, ResumeGeneration: m.ResumeGeneration, ResumeCommitted: m.ResumeCommitted,
 	}}
 	opened, err := r.connect(ctx)
@@ -96,7 +96,7 @@ func (e *closedError) Unwrap() error { return errClosed }
 // again opens the generation again after its session broke, to repeat a commit.
 func (r *relay) again(ctx context.Context, id commitID) error {
 	r.open.ResumeWriter = id.writer
-	r.open.Exclusive, r.open.Truncate = false, false
+	r.open.Exclusive, r.open.Truncate, r.open.Fence = false, false, false
 	r.open.ResumeFile, r.open.ResumeGeneration, r.open.ResumeCommitted = uint64(r.file), uint64(r.generation), r.committed
 	opened, err := r.connect(ctx)
 	if err == nil && opened.AlreadyClosed {

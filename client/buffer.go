@@ -30,6 +30,8 @@ type OpenOptions struct {
 	Truncate  bool        // begin from nothing; the old content is seen until the first commit
 	Append    bool        // every Write goes to the end of the file as this File knows it
 	Mode      fs.FileMode // permission bits of a new file; 0: 0o644
+
+	fence bool // others are done writing the file: see Recover
 }
 
 // Attr are attributes to change; nil fields stay as they are.
@@ -115,6 +117,23 @@ func (b *Buffer) WriteFile(ctx context.Context, path string, data []byte, mode f
 	}
 	defer f.Abort()
 	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Recover ends the writing of a file by whoever writes it: what they committed is its
+// content, and whatever they do to it later fails, also those that do not know of it yet
+// or cannot be reached.
+func (b *Buffer) Recover(ctx context.Context, path string) error {
+	f, err := b.OpenFile(ctx, path, OpenOptions{Write: true, fence: true})
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	// A commit of nothing begins a generation of another number, which the writers of
+	// the one before cannot go on with.
+	if err := f.Sync(); err != nil {
 		return err
 	}
 	return f.Close()

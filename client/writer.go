@@ -95,6 +95,7 @@ func (w *writer) open(ctx context.Context, s *session) error {
 		Handle: handle, Buffer: w.b.name, Path: w.path, Write: true, Create: w.o.Create, Exclusive: w.o.Exclusive,
 		Truncate: w.o.Truncate, Mode: uint32(w.o.Mode), ResumeFile: uint64(w.id),
 		ResumeGeneration: uint64(w.generation), ResumeCommitted: w.committed, ResumeWriter: w.name,
+		Fence: w.o.fence && w.id == 0,
 	}
 	opened := new(wire.Opened)
 	c, err := s.startLater(ctx, wire.Type_TYPE_OPEN, m, opened)

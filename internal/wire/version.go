@@ -46,6 +46,7 @@ const (
 	VersionRechecks  = 2
 	VersionLifetimes = 2
 	VersionTxns      = 2
+	VersionFences    = 2
 )
 
 // Versions are those that one side speaks: all from Min to Max.
@@ -109,6 +110,10 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 	case Type_TYPE_BUFFER_CREATE:
 		if spec, ok := m.(*Buffer); ok && spec.Replicas > 1 {
 			return VersionReplicas, "second copies"
+		}
+	case Type_TYPE_OPEN:
+		if open, ok := m.(*Open); ok && open.Fence {
+			return VersionFences, "ending what others write"
 		}
 	}
 	return 1, ""

@@ -38,7 +38,7 @@ func TestPreviousVersionIsSpoken(t *testing.T) {
 	if MaxVersion > 1 && MinVersion > MaxVersion-1 || MinVersion < 1 {
 		t.Errorf("the release speaks %v", Own())
 	}
-	for _, since := range []uint32{VersionJobs, VersionReplicas, VersionTokens, VersionRechecks, VersionTxns} {
+	for _, since := range []uint32{VersionJobs, VersionReplicas, VersionTokens, VersionRechecks, VersionTxns, VersionFences} {
 		if since > MaxVersion {
 			t.Errorf("something came with version %d, after the newest", since)
 		}
@@ -83,6 +83,8 @@ func TestSpeakable(t *testing.T) {
 		{Type_TYPE_JOB, &JobRequest{}, 2},
 		{Type_TYPE_JOB_CANCEL, &JobRequest{}, 2},
 		{Type_TYPE_TOKEN, &TokenRequest{}, 2},
+		{Type_TYPE_OPEN, &Open{Write: true}, 1},
+		{Type_TYPE_OPEN, &Open{Write: true, Fence: true}, 2},
 		{Type_TYPE_CANCEL, nil, 1},
 	} {
 		for version := uint32(1); version <= MaxVersion; version++ {

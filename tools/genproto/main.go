@@ -72,7 +72,7 @@ func find(root string) (protos, generated []string, err error) {
 			return err
 		}
 		if d.IsDir() {
-			if path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin") {
+			if path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "target") { // what make build made
 				return fs.SkipDir
 			}
 			return nil
