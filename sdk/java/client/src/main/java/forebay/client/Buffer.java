@@ -202,9 +202,25 @@ public final class Buffer {
           Kind.IS_DIRECTORY, "open", address(p), "the root is a directory");
     }
     try {
-      return new Output(client, name, p, o);
+      return new Output(client, name, p, o, false);
     } catch (IOException e) {
       throw ForebayException.about("open", address(p), e);
+    }
+  }
+
+  /**
+   * Ends the writing of a file by whoever writes it: what they committed is its content, and whatever
+   * they do to it later fails, also those that do not know of it yet or cannot be reached.
+   */
+  public void recover(String path) throws IOException {
+    String p = clean(path);
+    WriteOptions o = new WriteOptions(false, false, false, false, 0);
+    try (Output out = new Output(client, name, p, o, true)) {
+      // A commit of nothing begins a generation of another number, which the writers of the one
+      // before cannot go on with.
+      out.sync();
+    } catch (IOException e) {
+      throw ForebayException.about("recover", address(p), e);
     }
   }
 

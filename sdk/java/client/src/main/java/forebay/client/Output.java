@@ -39,6 +39,7 @@ public final class Output implements Closeable {
   private final String buffer;
   private final String path;
   private final WriteOptions o;
+  private final boolean fence; // who else writes the file is done
   private final ReentrantLock turn = new ReentrantLock(); // guards what follows
   private final Runnable release = this::abort; // as the client knows it
   private final Checksum sum = Crc64Nvme.create(); // of the last extent
@@ -87,12 +88,14 @@ public final class Output implements Closeable {
     void run(Session s) throws IOException;
   }
 
-  Output(Client client, String buffer, String path, WriteOptions o) throws IOException {
+  Output(Client client, String buffer, String path, WriteOptions o, boolean fence)
+      throws IOException {
     this.client = client;
     this.leases = client.leases(buffer);
     this.buffer = buffer;
     this.path = path;
     this.o = o;
+    this.fence = fence;
     boolean[] sentOpen = new boolean[1];
     client.retry(
         s -> {
@@ -147,6 +150,7 @@ public final class Output implements Closeable {
             .setResumeGeneration(generation)
             .setResumeCommitted(acknowledged)
             .setResumeWriter(file == 0 ? 0 : writer)
+            .setFence(fence && file == 0)
             .build();
     Forebay.Opened opened;
     try {

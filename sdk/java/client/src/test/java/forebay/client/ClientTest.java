@@ -280,6 +280,28 @@ class ClientTest {
     kind(Kind.NOT_FOUND, () -> buffer.open("missing", WriteOptions.appending()));
   }
 
+  /** Who was declared gone writes nothing any more, whether or not the daemon was killed meanwhile. */
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void recoveredFilesAreFenced(boolean kill) throws Exception {
+    try (Output zombie = buffer.create("wal")) {
+      zombie.write(new byte[] {1, 2, 3}, 0, 3);
+      zombie.sync();
+      zombie.write(new byte[] {4}, 0, 1);
+      assertEquals(Entry.State.OPEN, buffer.stat("wal").state());
+      buffer.recover("wal");
+      assertNotEquals(Entry.State.OPEN, buffer.stat("wal").state());
+      if (kill) {
+        daemon.kill();
+        daemon.start();
+      }
+      assertThrows(ForebayException.class, zombie::sync);
+      assertThrows(ForebayException.class, zombie::close);
+    }
+    assertArrayEquals(new byte[] {1, 2, 3}, readAll(buffer, "wal"));
+    kind(Kind.NOT_FOUND, () -> buffer.recover("missing"));
+  }
+
   /** Several writers of one file, each with stripes of its own. */
   @Test
   void concurrentWritersOfOneFile() throws Exception {

@@ -24,6 +24,7 @@ public final class Daemon {
 
   private final Path dir;
   private final Path state;
+  private final Path memory;
   private final Path keyFile;
   private final int port;
   private final Path bin = Path.of(System.getProperty("forebay.bin")).normalize();
@@ -33,6 +34,7 @@ public final class Daemon {
     // A unix socket's path has at most 107 bytes.
     dir = Files.createTempDirectory(Path.of("/tmp"), "bbdjava");
     state = Files.createDirectory(dir.resolve("bbd"));
+    memory = Files.createTempDirectory(Path.of("/dev/shm"), "bbdjava");
     keyFile = dir.resolve("test.key");
     Files.createFile(
         keyFile, PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------")));
@@ -85,7 +87,8 @@ public final class Daemon {
     }
     List<String> line = new ArrayList<>();
     line.add(bin.resolve("bbd").toString());
-    line.addAll(List.of("--dev", "--dir", state.toString(), "--memory", "1GiB", "--memory-mount", "off"));
+    line.addAll(List.of("--dev", "--dir", state.toString(), "--memory", "512MiB"));
+    line.addAll(List.of("--memory-mount", "off", "--memory-dir", memory.toString()));
     line.addAll(List.of("--listen-tcp", "127.0.0.1:" + port, "--key-file", keyFile.toString()));
     File log = dir.resolve("bbd.log").toFile();
     process =
@@ -133,18 +136,13 @@ public final class Daemon {
   private void remove() {
     try {
       process.destroyForcibly().waitFor();
-      Process purge =
-          new ProcessBuilder(
-                  bin.resolve("bbd").toString(), "purge", "--discard", "--dir", state.toString())
-              .redirectErrorStream(true)
-              .redirectOutput(ProcessBuilder.Redirect.DISCARD)
-              .start();
-      purge.waitFor();
-      try (var files = Files.walk(dir)) {
-        files.sorted(Comparator.reverseOrder()).forEach(p -> p.toFile().delete());
+      for (Path root : List.of(memory, dir)) {
+        try (var files = Files.walk(root)) {
+          files.sorted(Comparator.reverseOrder()).forEach(p -> p.toFile().delete());
+        }
       }
     } catch (IOException | InterruptedException e) {
-      System.err.println("removing " + dir + ": " + e);
+      System.err.println("removing " + dir + " and " + memory + ": " + e);
     }
   }
 }

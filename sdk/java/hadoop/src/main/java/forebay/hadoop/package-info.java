@@ -1,0 +1,5 @@
+/**
+ * Buffers as Hadoop's file system {@code bb://BUFFER/path}, with the rules of HDFS. It knows Hadoop
+ * and {@link forebay.client}, and nothing of the protocol. docs/hadoop.md says what it does.
+ */
+package forebay.hadoop;

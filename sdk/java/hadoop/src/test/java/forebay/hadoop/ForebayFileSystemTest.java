@@ -1,0 +1,238 @@
+package forebay.hadoop;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import forebay.client.testing.Daemon;
+import java.io.ByteArrayOutputStream;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.EnumSet;
+import java.util.List;
+import java.util.Random;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.BlockLocation;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.FsShell;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.ReadOption;
+import org.apache.hadoop.io.ElasticByteBufferPool;
+import org.apache.hadoop.io.IOUtils;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** What the contract suites do not ask. */
+@Timeout(120)
+class ForebayFileSystemTest {
+  private FileSystem fs;
+
+  @BeforeEach
+  void open() throws Exception {
+    Daemon.get().start();
+    fs = TestBuffer.fileSystem("own");
+  }
+
+  private static byte[] random(int n) {
+    byte[] b = new byte[n];
+    new Random(n).nextBytes(b);
+    return b;
+  }
+
+  private byte[] readAll(Path p) throws IOException {
+    ByteArrayOutputStream all = new ByteArrayOutputStream();
+    try (FSDataInputStream in = fs.open(p)) {
+      IOUtils.copyBytes(in, all, 64 << 10);
+    }
+    return all.toByteArray();
+  }
+
+  @Test
+  void isFoundByItsSchemeAlone() throws Exception {
+    assertEquals(ForebayFileSystem.class, FileSystem.getFileSystemClass("bb", new Configuration()));
+    assertEquals(
+        ForebayFs.class.getName(), new Configuration().get("fs.AbstractFileSystem.bb.impl"));
+  }
+
+  /** The shell that users have, from and to the local file system. */
+  @Test
+  void shell() throws Exception {
+    java.nio.file.Path local = Daemon.get().dir().resolve("shell-in");
+    java.nio.file.Path back = Daemon.get().dir().resolve("shell-out");
+    byte[] data = random(3_000_000);
+    java.nio.file.Files.write(local, data);
+    FsShell shell = new FsShell(TestBuffer.conf("own"));
+    assertEquals(0, shell.run(new String[] {"-mkdir", "-p", "bb://own/shell/a"}));
+    assertEquals(0, shell.run(new String[] {"-put", local.toString(), "bb://own/shell/a/f"}));
+    assertEquals(0, shell.run(new String[] {"-mv", "bb://own/shell/a", "bb://own/shell/b"}));
+    assertEquals(0, shell.run(new String[] {"-test", "-f", "bb://own/shell/b/f"}));
+    assertEquals(0, shell.run(new String[] {"-get", "bb://own/shell/b/f", back.toString()}));
+    assertArrayEquals(data, java.nio.file.Files.readAllBytes(back));
+  }
+
+  @Test
+  void blocksAreWhereTheDaemonIs() throws Exception {
+    Path p = new Path("/blocks");
+    Configuration conf = TestBuffer.conf("own");
+    conf.setLong(ForebayFileSystem.BLOCK_SIZE, 1 << 20);
+    try (FileSystem small = FileSystem.newInstance(TestBuffer.uri("own"), conf)) {
+      try (FSDataOutputStream out = small.create(p)) {
+        out.write(random((5 << 20) / 2));
+      }
+      FileStatus s = small.getFileStatus(p);
+      BlockLocation[] all = small.getFileBlockLocations(s, 0, s.getLen());
+      assertEquals(3, all.length);
+      assertEquals(1 << 19, all[2].getLength());
+      String[] here = {InetAddress.getLocalHost().getHostName()};
+      assertArrayEquals(here, all[0].getHosts());
+      assertArrayEquals(
+          here, small.listLocatedStatus(p).next().getBlockLocations()[1].getHosts());
+      assertEquals(1, small.getFileBlockLocations(s, 1 << 20, 1).length);
+    }
+  }
+
+  @Test
+  void hflushIsSeenAndSurvivesTheDaemon() throws Exception {
+    Path p = new Path("/wal");
+    byte[] data = random(100_000);
+    try (FSDataOutputStream out = fs.create(p)) {
+      assertEquals(0, fs.getFileStatus(p).getLen());
+      assertTrue(out.hasCapability("hflush") && out.hasCapability("hsync"));
+      out.write(data, 0, 60_000);
+      out.hflush();
+      assertEquals(60_000, fs.getFileStatus(p).getLen());
+      Daemon.get().kill();
+      Daemon.get().start();
+      assertArrayEquals(Arrays.copyOf(data, 60_000), readAll(p));
+      out.write(data, 60_000, 40_000);
+    }
+    assertArrayEquals(data, readAll(p));
+    assertNotNull(fs.getFileChecksum(p));
+  }
+
+  /** HBase's handlers write one log from many threads. */
+  @Test
+  void streamsAreSafeForManyThreads() throws Exception {
+    Path p = new Path("/threads");
+    int threads = 4;
+    int records = 2000;
+    ExecutorService pool = Executors.newFixedThreadPool(threads);
+    try (FSDataOutputStream out = fs.create(p)) {
+      List<Future<?>> all = new ArrayList<>();
+      for (int t = 0; t < threads; t++) {
+        byte mine = (byte) (t + 1);
+        all.add(
+            pool.submit(
+                () -> {
+                  byte[] record = new byte[100];
+                  Arrays.fill(record, mine);
+                  for (int i = 0; i < records; i++) {
+                    out.getWrappedStream().write(record, 0, record.length);
+                    if (i % 500 == 0) {
+                      out.hflush();
+                    }
+                  }
+                  return null;
+                }));
+      }
+      for (Future<?> f : all) {
+        f.get(100, TimeUnit.SECONDS);
+      }
+    } finally {
+      pool.shutdownNow();
+    }
+    byte[] got = readAll(p);
+    assertEquals(threads * records * 100, got.length);
+    int[] counts = new int[threads + 1];
+    for (int at = 0; at < got.length; at += 100) {
+      byte first = got[at];
+      counts[first]++;
+      for (int i = 0; i < 100; i++) {
+        assertEquals(first, got[at + i], "a record is torn");
+      }
+    }
+    for (int t = 1; t <= threads; t++) {
+      assertEquals(records, counts[t]);
+    }
+  }
+
+  @Test
+  void overwritingWhatIsBeingWrittenTellsItsWriter() throws Exception {
+    Path p = new Path("/overwritten");
+    FSDataOutputStream first = fs.create(p);
+    first.write(1);
+    first.hflush();
+    assertThrows(FileAlreadyExistsException.class, () -> fs.create(p, false));
+    assertThrows(IOException.class, () -> fs.append(p));
+    try (FSDataOutputStream second = fs.create(p, true)) {
+      second.write(2);
+      first.write(3);
+      assertThrows(FileNotFoundException.class, first::close);
+    }
+    assertArrayEquals(new byte[] {2}, readAll(p));
+  }
+
+  @Test
+  void recoveredLeaseFencesItsWriter() throws Exception {
+    Path p = new Path("/recovered");
+    ForebayFileSystem own = assertInstanceOf(ForebayFileSystem.class, fs);
+    FSDataOutputStream zombie = fs.create(p);
+    zombie.write(random(1000));
+    zombie.hflush();
+    zombie.write(1);
+    assertFalse(own.isFileClosed(p));
+    assertNull(fs.getFileChecksum(p));
+    assertTrue(own.recoverLease(p));
+    assertTrue(own.isFileClosed(p));
+    assertThrows(IOException.class, zombie::hflush);
+    assertThrows(IOException.class, zombie::close);
+    assertArrayEquals(random(1000), readAll(p));
+    try (FSDataOutputStream out = fs.append(p)) {
+      assertEquals(1000, out.getPos());
+      out.write(9);
+    }
+    assertEquals(1001, fs.getFileStatus(p).getLen());
+  }
+
+  /** Bytes are handed out where they lie. */
+  @Test
+  void zeroCopyReads() throws Exception {
+    Path p = new Path("/zerocopy");
+    byte[] data = random(3 << 20);
+    try (FSDataOutputStream out = fs.create(p)) {
+      out.write(data);
+    }
+    try (FSDataInputStream in = fs.open(p)) {
+      ElasticByteBufferPool pool = new ElasticByteBufferPool();
+      int at = 0;
+      ByteBuffer b;
+      while ((b = in.read(pool, 1 << 20, EnumSet.noneOf(ReadOption.class))) != null) {
+        assertTrue(b.isDirect() && b.isReadOnly());
+        byte[] part = new byte[b.remaining()];
+        b.get(part);
+        assertEquals(0, Arrays.compare(data, at, at + part.length, part, 0, part.length));
+        at += part.length;
+        in.releaseBuffer(b);
+      }
+      assertEquals(data.length, at);
+    }
+  }
+}
