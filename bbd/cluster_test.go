@@ -394,6 +394,48 @@ func TestClusterDirectoryRename(t *testing.T) {
 	}
 }
 
+// TestClusterNodeDrainTo: what a node holds goes to the nodes that are named, without a
+// store being waited for, and what they have no room for goes elsewhere.
+func TestClusterNodeDrainTo(t *testing.T) {
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	for _, spec := range []client.BufferSpec{{Name: "scratch"}, {Name: "backed", Backing: "file://" + t.TempDir(), DirtyAge: time.Hour, FlushLimit: 1}} {
+		if _, err := c.CreateBuffer(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string][]byte{}
+	for _, size := range []int{0, 70_000, 3 << 20} {
+		name := fmt.Sprintf("f%d", size)
+		want[name] = random(size)
+		write(t, c.Buffer("scratch"), name, want[name])
+		write(t, c.Buffer("backed"), name, want[name])
+	}
+	there := nodes[1].dial()
+	if _, err := there.DrainNode(t.Context(), "n1", nil, "n1", "n7"); bb.KindOf(err) != bb.Unavailable {
+		t.Errorf("to nodes that are not there: %v", err)
+	}
+	p, err := there.DrainNode(t.Context(), "n1", nil, "n3", "n7")
+	if err != nil || p.FilesDone < 3 {
+		t.Fatalf("node drain: %v (%+v)", err, p)
+	}
+	for _, buffer := range []string{"scratch", "backed"} {
+		for name := range want {
+			e, err := there.Buffer(buffer).Stat(t.Context(), name)
+			if err != nil || e.State != client.StateClean && (len(e.Holders) == 0 || e.Holders[0] != "n3") {
+				t.Errorf("%s of %s: %+v (%v)", name, buffer, e, err)
+			}
+		}
+	}
+	c.Close()
+	nodes[0].away()
+	nodes[0].wipe()
+	for name, content := range want {
+		wantFile(t, there.Buffer("scratch"), name, content)
+		wantFile(t, there.Buffer("backed"), name, content)
+	}
+}
+
 // TestClusterNodeDrain: a drained node can go, and nothing is missing.
 func TestClusterNodeDrain(t *testing.T) {
 	nodes := startCluster(t, 3)

@@ -228,23 +228,30 @@ func (r *request) drainNode(m *wire.NodeDrain) (proto.Message, error) {
 	case node != d.cfg.Node && r.s.cred.relayed:
 		return nil, bb.E(bb.Invalid, "node drain", m.Name, "this is another node")
 	case node != d.cfg.Node:
-		return r.drainOtherNode(node)
+		return r.drainOtherNode(m)
+	}
+	var to []bb.NodeID
+	for _, name := range m.To {
+		to = append(to, bb.NodeID(name))
+	}
+	if len(to) > 0 && len(d.cluster.takersAmong(0, to)) == 0 {
+		return nil, bb.E(bb.Unavailable, "node drain", m.Name, "none of the nodes that are to take what it holds is ready").WithRemedy("see bbctl nodes")
 	}
 	p := newProgress(r)
-	if err := d.drainNode(r.ctx, p); err != nil {
+	if err := d.drainNode(r.ctx, to, p); err != nil {
 		return nil, bb.Wrap("node drain", m.Name, err)
 	}
 	return p.done(), nil
 }
 
 // drainOtherNode passes the request on, and the answers back.
-func (r *request) drainOtherNode(node bb.NodeID) (proto.Message, error) {
-	s, err := r.s.d.cluster.session(r.ctx, node, r.s.cred.who())
+func (r *request) drainOtherNode(m *wire.NodeDrain) (proto.Message, error) {
+	s, err := r.s.d.cluster.session(r.ctx, bb.NodeID(m.Name), r.s.cred.who())
 	if err != nil {
 		return nil, err
 	}
 	var last *wire.Progress
-	err = s.Stream(r.ctx, wire.Type_TYPE_NODE_DRAIN, &wire.NodeDrain{Name: string(node)}, nil, func(a peer.Answer) error {
+	err = s.Stream(r.ctx, wire.Type_TYPE_NODE_DRAIN, &wire.NodeDrain{Name: m.Name, To: m.To}, nil, func(a peer.Answer) error {
 		now := new(wire.Progress)
 		if err := a.Decode(now); err != nil {
 			return err

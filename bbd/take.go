@@ -322,17 +322,18 @@ func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 }
 
 // drainNode empties this node: everything dirty is flushed or moved to other nodes, and
-// nothing new is taken in. What could not be saved is in the progress.
-func (d *Daemon) drainNode(ctx context.Context, p *progress) error {
+// nothing new is taken in. With to, what these nodes have room for is moved there, and
+// not flushed first. What could not be saved is in the progress.
+func (d *Daemon) drainNode(ctx context.Context, to []bb.NodeID, p *progress) error {
 	d.draining.Store(true)
-	err := d.moveAllOut(ctx, p)
+	err := d.moveAllOut(ctx, to, p)
 	if err != nil || p.left() {
 		d.draining.Store(false) // it stays: let it work
 	}
 	return err
 }
 
-func (d *Daemon) moveAllOut(ctx context.Context, p *progress) error {
+func (d *Daemon) moveAllOut(ctx context.Context, to []bb.NodeID, p *progress) error {
 	specs, err := d.bufferSpecs(ctx)
 	if err != nil {
 		return err
@@ -343,7 +344,7 @@ func (d *Daemon) moveAllOut(ctx context.Context, p *progress) error {
 			continue
 		}
 		if err == nil {
-			err = b.moveOut(ctx, p)
+			err = b.moveOut(ctx, to, p)
 		}
 		if err != nil {
 			return err
@@ -353,7 +354,12 @@ func (d *Daemon) moveAllOut(ctx context.Context, p *progress) error {
 }
 
 // moveOut empties one buffer's share of this node.
-func (b *buffer) moveOut(ctx context.Context, p *progress) error {
+func (b *buffer) moveOut(ctx context.Context, to []bb.NodeID, p *progress) error {
+	if len(to) > 0 {
+		if err := b.moveTo(ctx, to, p); err != nil {
+			return err
+		}
+	}
 	if b.spec().Backing != "" {
 		// What cannot be flushed now is moved, so nobody waits longer than that takes.
 		flushing, cancel := context.WithTimeout(ctx, b.d.cfg.Flush.DrainTimeout)
@@ -363,13 +369,7 @@ func (b *buffer) moveOut(ctx context.Context, p *progress) error {
 			return ctx.Err()
 		}
 	}
-	var homed []bb.Entry
-	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type == bb.TypeFile && !e.Lost && b.home(&e) == b.d.cfg.Node && e.State() != bb.StateClean {
-			homed = append(homed, e)
-		}
-		return nil
-	})
+	homed, err := b.unsavedHere(ctx)
 	if err != nil {
 		return err
 	}
@@ -385,6 +385,48 @@ func (b *buffer) moveOut(ctx context.Context, p *progress) error {
 		}
 	}
 	return nil
+}
+
+// unsavedHere returns the files that this node is the home of and that are on no store.
+func (b *buffer) unsavedHere(ctx context.Context) (homed []bb.Entry, err error) {
+	err = b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type == bb.TypeFile && !e.Lost && b.home(&e) == b.d.cfg.Node && e.State() != bb.StateClean {
+			homed = append(homed, e)
+		}
+		return nil
+	})
+	return homed, err
+}
+
+// moveTo moves what is closed to the nodes that are to have it. What they do not take is
+// left to be flushed, or moved elsewhere.
+func (b *buffer) moveTo(ctx context.Context, to []bb.NodeID, p *progress) error {
+	homed, err := b.unsavedHere(ctx)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(movesAtOnce)
+	for i := range homed {
+		e := &homed[i]
+		if e.Open {
+			continue
+		}
+		group.Go(func() error {
+			moving, cancel := context.WithTimeout(ctx, moveTimeout)
+			defer cancel()
+			if err := b.giveAwayTo(moving, e, b.d.cluster.takersAmong(e.Size, to)); err != nil {
+				return ctx.Err()
+			}
+			return p.update(func(m *wire.Progress) {
+				m.FilesTotal++
+				m.BytesTotal += e.Size
+				m.FilesDone++
+				m.BytesDone += e.Size
+			})
+		})
+	}
+	return group.Wait()
 }
 
 func (b *buffer) moveOne(ctx context.Context, e *bb.Entry, p *progress) error {

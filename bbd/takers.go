@@ -21,6 +21,11 @@ func (c *cluster) takers(bytes int64, near bb.NodeID) []bb.NodeID {
 	return admit.Place(c.peers(near), bytes, rand.Float64)
 }
 
+// takersAmong is takers of some nodes only.
+func (c *cluster) takersAmong(bytes int64, nodes []bb.NodeID) []bb.NodeID {
+	return admit.Place(admit.Among(c.peers(""), nodes), bytes, rand.Float64)
+}
+
 // freeElsewhere returns how many bytes other nodes seem to have room for.
 func (c *cluster) freeElsewhere() int64 { return admit.Room(c.peers("")) }
 

@@ -51,9 +51,14 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 
 // DrainNode flushes what a node holds, or moves it to other nodes, and has it take
 // nothing in any more: afterwards its daemon may be stopped. It fails unless nothing is
-// left there; the report names what is.
-func (c *Client) DrainNode(ctx context.Context, node NodeID, progress func(Progress)) (Report, error) {
-	r, err := c.work(ctx, wire.Type_TYPE_NODE_DRAIN, &wire.NodeDrain{Name: string(node)}, nil, progress)
+// left there; the report names what is. What the nodes in to have room for is moved there
+// through the fabric, without waiting for a store.
+func (c *Client) DrainNode(ctx context.Context, node NodeID, progress func(Progress), to ...NodeID) (Report, error) {
+	m := &wire.NodeDrain{Name: string(node)}
+	for _, name := range to {
+		m.To = append(m.To, string(name))
+	}
+	r, err := c.work(ctx, wire.Type_TYPE_NODE_DRAIN, m, nil, progress)
 	return r, bb.Wrap("node drain", string(node), r.complete(err))
 }
 

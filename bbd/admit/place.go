@@ -45,6 +45,11 @@ func Room(peers []Peer) (bytes int64) {
 	return bytes
 }
 
+// Among returns those of peers that have one of the names.
+func Among(peers []Peer, names []bb.NodeID) []Peer {
+	return slices.DeleteFunc(slices.Clone(peers), func(p Peer) bool { return !slices.Contains(names, p.Node) })
+}
+
 // Place returns the nodes to ask for room for need bytes, in the order in which to ask
 // them: first those that seem to have it, then, since hints are old, the others that are
 // ready. rnd returns numbers in [0, 1), and all randomness comes from it.

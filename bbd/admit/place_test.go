@@ -52,6 +52,18 @@ func TestPlaceOrder(t *testing.T) {
 	}
 }
 
+func TestAmong(t *testing.T) {
+	peers := []Peer{{Node: "a", Ready: true}, {Node: "b", Free: 9, Ready: true}, {Node: "c"}, {Node: "d", Free: 9, Ready: true}}
+	before := slices.Clone(peers)
+	order := Place(Among(peers, []bb.NodeID{"c", "b", "a", "x"}), 1, rand.New(rand.NewPCG(1, 2)).Float64)
+	if !slices.Equal(order, []bb.NodeID{"b", "a"}) {
+		t.Errorf("got %v", order)
+	}
+	if len(Among(peers, nil)) != 0 || !slices.Equal(peers, before) {
+		t.Error("nobody was named, or the input was changed")
+	}
+}
+
 func TestPlaceNear(t *testing.T) {
 	peers := make([]Peer, 10)
 	for i := range peers {

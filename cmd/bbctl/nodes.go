@@ -69,10 +69,12 @@ func newNodeCommand(a *app) *cobra.Command {
 }
 
 func newNodeDrainCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var to []string
+	cmd := &cobra.Command{
 		Use: "drain NODE", Short: "Flush or move everything off a node, so that it can be stopped", Args: cobra.ExactArgs(1),
 		Long: `Flushes what the node holds that is not on the store, and moves what cannot be flushed
-(buffers without a store, names that are held back) to other nodes. The node takes
+(buffers without a store, names that are held back) to other nodes. With --to, what those
+nodes have room for is moved to them through the fabric, and flushed there. The node takes
 nothing in from then on; when this ends with 0, its daemon may be stopped. What could
 not be saved is listed, and the exit code says so.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -81,10 +83,20 @@ not be saved is listed, and the exit code says so.`,
 				return err
 			}
 			return a.report("node drain", func(show func(client.Progress)) (client.Report, error) {
-				return c.DrainNode(cmd.Context(), client.NodeID(args[0]), show)
+				return c.DrainNode(cmd.Context(), client.NodeID(args[0]), show, nodeIDs(to)...)
 			})
 		},
 	}
+	cmd.Flags().StringSliceVar(&to, "to", nil, "nodes that are to have what is not on a store")
+	return cmd
+}
+
+func nodeIDs(names []string) []client.NodeID {
+	var ids []client.NodeID
+	for _, n := range names {
+		ids = append(ids, client.NodeID(n))
+	}
+	return ids
 }
 
 func newNodeForgetCommand(a *app) *cobra.Command {

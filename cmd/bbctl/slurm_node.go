@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,7 +28,7 @@ type nodeApp struct {
 
 // newSlurmNodeCommands are the verbs of Slurm's prolog and epilog.
 func newSlurmNodeCommands(a *app) []*cobra.Command {
-	return []*cobra.Command{newPrologCommand(a), newEpilogCommand(a), newDeliverCommand(a), newTaskPrologCommand(a), newTaskEpilogCommand(a), newSweepCommand(a), newWatchCommand(a), newSlurmInstallCommand(a)}
+	return []*cobra.Command{newPrologCommand(a), newEpilogCommand(a), newDeliverCommand(a), newTaskPrologCommand(a), newTaskEpilogCommand(a), newSweepCommand(a), newWatchCommand(a), newEmptyCommand(a), newSlurmInstallCommand(a)}
 }
 
 func newNodeApp(a *app) *nodeApp {
@@ -225,6 +226,47 @@ have buffers.`,
 		},
 	}
 	cmd.Flags().DurationVar(&every, "every", every, "how often to look")
+	return cmd
+}
+
+func newEmptyCommand(a *app) *cobra.Command {
+	n := newNodeApp(a)
+	var to []string
+	var then string
+	limit := 10 * time.Minute
+	cmd := &cobra.Command{
+		Use: "empty [NODES]", Short: "Empty nodes that are about to go, and run what takes them (Slurm's SuspendProgram, RebootProgram)", Args: cobra.MaximumNArgs(1),
+		Long: `Drains nodes, by a list as Slurm writes it (n[1-3],n7), or the daemon's own: what they hold
+that is on no store is moved to the nodes in --to, as far as these have room, and else
+flushed, or moved elsewhere. Then runs the program in --then, with the nodes that are empty
+by now as its argument (none, if none were named). A node that could not be emptied within
+--limit is not among them; it works on, and why is said.`,
+		Example: "  bbctl slurm empty --to io1,io2 --then /usr/local/sbin/power-off 'n[1-3]'\n  bbctl slurm empty --to io1,io2 --then /sbin/reboot",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+			defer cancel()
+			d, err := a.dial(ctx)
+			if err != nil {
+				return err
+			}
+			list := strings.Join(args, "")
+			empty, err := node.Empty(ctx, &n.c, d, list, nodeIDs(to))
+			if len(empty) == 0 || then == "" {
+				return err
+			}
+			var nodes []string
+			if list != "" {
+				nodes = []string{strings.Join(empty, ",")}
+			}
+			program := exec.CommandContext(cmd.Context(), then, nodes...)
+			program.Stdout, program.Stderr = a.out, a.err
+			return errors.Join(program.Run(), err)
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&to, "to", nil, "nodes that are to have what is on no store")
+	f.StringVar(&then, "then", "", "what to run when the nodes are empty")
+	f.DurationVar(&limit, "limit", limit, "how long it may take")
 	return cmd
 }
 

@@ -4976,6 +4976,7 @@ type NodeDrain struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Local         bool                   `protobuf:"varint,2,opt,name=local,proto3" json:"local,omitempty"`
+	To            []string               `protobuf:"bytes,3,rep,name=to,proto3" json:"to,omitempty"` // nodes that get what is dirty, instead of the store; none: what cannot be flushed goes anywhere
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5022,6 +5023,13 @@ func (x *NodeDrain) GetLocal() bool {
 		return x.Local
 	}
 	return false
+}
+
+func (x *NodeDrain) GetTo() []string {
+	if x != nil {
+		return x.To
+	}
+	return nil
 }
 
 type NodeForgotten struct {
@@ -6112,10 +6120,11 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\bsince_ns\x18\x10 \x01(\x03R\asinceNs\x12\x18\n" +
 	"\arefused\x18\x11 \x01(\tR\arefused\"\x1e\n" +
 	"\bNodeName\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"5\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"E\n" +
 	"\tNodeDrain\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05local\x18\x02 \x01(\bR\x05local\"\x93\x01\n" +
+	"\x05local\x18\x02 \x01(\bR\x05local\x12\x0e\n" +
+	"\x02to\x18\x03 \x03(\tR\x02to\"\x93\x01\n" +
 	"\rNodeForgotten\x12%\n" +
 	"\x04lost\x18\x01 \x03(\v2\x11.forebay.v1.EntryR\x04lost\x12\x1d\n" +
 	"\n" +

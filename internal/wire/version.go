@@ -45,6 +45,7 @@ const (
 	VersionTokens    = 2
 	VersionRechecks  = 2
 	VersionLifetimes = 2
+	VersionDrainTo   = 2
 	VersionTxns      = 2
 	VersionFences    = 2
 )
@@ -103,6 +104,10 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 		return VersionReplicas, "second copies"
 	case Type_TYPE_RECHECK:
 		return VersionRechecks, "looking at the store again"
+	case Type_TYPE_NODE_DRAIN:
+		if drain, ok := m.(*NodeDrain); ok && len(drain.To) > 0 {
+			return VersionDrainTo, "draining a node to others"
+		}
 	case Type_TYPE_TAKE:
 		if take, ok := m.(*Take); ok && take.Replica {
 			return VersionReplicas, "second copies"

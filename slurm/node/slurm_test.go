@@ -178,7 +178,9 @@ func TestSlurm(t *testing.T) {
 			return
 		}
 	}
-	t.Run("node lost", func(t *testing.T) { nodeLost(t, s.at(t)) }) // the last: it stays lost
+	// The last: nodes stay lost, and empty.
+	t.Run("node lost", func(t *testing.T) { nodeLost(t, s.at(t)) })
+	t.Run("node emptied", func(t *testing.T) { nodeEmptied(t, s.at(t)) })
 }
 
 // sound fails the test if something was left behind.
@@ -716,5 +718,30 @@ sleep 600
 	wantNothing(t, filepath.Join(store, "there"))
 	if out, err := s.Nodes[0].Bbctl("root", "orphans"); err != nil || strings.Contains(out, "job-") {
 		t.Errorf("orphans: %s (%v)", out, err)
+	}
+}
+
+// nodeEmptied: what a node holds that is to be suspended goes to the node that is to have it,
+// and only then is it handed to the site's program.
+func nodeEmptied(t *testing.T, s *site) {
+	there := s.dial(t, 1)
+	if _, err := there.CreateBuffer(t.Context(), client.BufferSpec{Name: "left"}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := s.Nodes[1].Try("root", "sh", "-c", "hostname | "+s.Bbctl+" put - bb://left/f"); err != nil {
+		t.Fatal(out, err)
+	}
+	program, said := filepath.Join(s.Dir, "suspend"), filepath.Join(s.Dir, "suspended")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"$@\" >"+said+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.Nodes[0].Bbctl("root", "slurm", "empty", "--to=n1", "--then="+program, "n[2-3]")
+	if err == nil || !strings.Contains(out, "n3 is not to go yet") {
+		t.Errorf("a node that does not answer is taken for empty: %s (%v)", out, err)
+	}
+	want(t, said, "n2\n")
+	e, err := s.admin.Buffer("left").Stat(t.Context(), "f")
+	if err != nil || len(e.Holders) == 0 || e.Holders[0] != "n1" {
+		t.Errorf("what was on n2: %+v (%v)", e, err)
 	}
 }

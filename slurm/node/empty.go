@@ -1,0 +1,50 @@
+package node
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"forebay/client"
+	"forebay/internal/bb"
+)
+
+// emptyAtOnce is how many nodes are drained at a time.
+const emptyAtOnce = 16
+
+// Empty drains nodes that are about to go, by a list as Slurm writes it (n[1-3],n7); "":
+// the daemon's own. It returns those that hold nothing any more that is on no store, and
+// logs why the others do. To are nodes that are to have what is not.
+func Empty(ctx context.Context, c *Config, d *client.Client, list string, to []client.NodeID) (empty []string, err error) {
+	nodes := []string{string(d.Server().Node)}
+	if list != "" {
+		text, err := scontrol(ctx, "show", "hostnames", list)
+		if err != nil {
+			return nil, err
+		}
+		nodes = strings.Fields(text)
+	}
+	var mu sync.Mutex // guards empty
+	var group errgroup.Group
+	group.SetLimit(emptyAtOnce)
+	for _, n := range nodes {
+		group.Go(func() error {
+			_, err := d.DrainNode(ctx, client.NodeID(n), nil, to...)
+			if err != nil {
+				c.Log("node %s is not to go yet: %v", n, err)
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			empty = append(empty, n)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	if len(empty) < len(nodes) {
+		err = bb.E(bb.Busy, "empty", list, "some nodes still hold what is on no store")
+	}
+	return empty, err
+}
