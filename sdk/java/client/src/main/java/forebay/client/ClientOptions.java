@@ -10,46 +10,67 @@ import java.time.Duration;
  *     FOREBAY_SOCKET, else the sockets where a daemon of this machine usually is
  * @param keyFile file of the cluster's keys, for TCP; null: FOREBAY_KEY_FILE
  * @param tokenFile file of a token, for TCP; null: FOREBAY_TOKEN_FILE
+ * @param tls files for TLS over TCP; null: FOREBAY_TLS_CA, FOREBAY_TLS_CERT, FOREBAY_TLS_KEY
  * @param name what the program calls itself, for the daemon's status and logs; null: "java"
  * @param retryFor how long an operation looks for a daemon that went; null: 30 s
  * @param verifyAll whether reads of parts of an extent, in mapped memory and out of sequence, are
  *     checked too: the whole extent is read for each then, once
  */
 public record ClientOptions(
-    String address, Path keyFile, Path tokenFile, String name, Duration retryFor, boolean verifyAll) {
+    String address,
+    Path keyFile,
+    Path tokenFile,
+    TlsFiles tls,
+    String name,
+    Duration retryFor,
+    boolean verifyAll) {
+
+  /**
+   * PEM files of TLS.
+   *
+   * @param ca certificates of who signs the daemons'
+   * @param cert a client's certificate; null: it proves by key or token
+   * @param key its key, which its owner alone may be able to read
+   */
+  public record TlsFiles(Path ca, Path cert, Path key) {}
 
   /** Returns the options of a client of this machine's daemon. */
   public static ClientOptions defaults() {
-    return new ClientOptions(null, null, null, null, null, false);
+    return new ClientOptions(null, null, null, null, null, null, false);
   }
 
   /** Returns these options with another address. */
   public ClientOptions withAddress(String a) {
-    return new ClientOptions(a, keyFile, tokenFile, name, retryFor, verifyAll);
+    return new ClientOptions(a, keyFile, tokenFile, tls, name, retryFor, verifyAll);
   }
 
   /** Returns these options with a file of keys. */
   public ClientOptions withKeyFile(Path file) {
-    return new ClientOptions(address, file, tokenFile, name, retryFor, verifyAll);
+    return new ClientOptions(address, file, tokenFile, tls, name, retryFor, verifyAll);
   }
 
   /** Returns these options with a file of a token. */
   public ClientOptions withTokenFile(Path file) {
-    return new ClientOptions(address, keyFile, file, name, retryFor, verifyAll);
+    return new ClientOptions(address, keyFile, file, tls, name, retryFor, verifyAll);
+  }
+
+  /** Returns these options with files of TLS. */
+  public ClientOptions withTls(TlsFiles files) {
+    return new ClientOptions(address, keyFile, tokenFile, files, name, retryFor, verifyAll);
   }
 
   /** Returns these options with a name. */
   public ClientOptions withName(String n) {
-    return new ClientOptions(address, keyFile, tokenFile, n, retryFor, verifyAll);
+    return new ClientOptions(address, keyFile, tokenFile, tls, n, retryFor, verifyAll);
   }
 
   /** Returns these options with another time to look for a daemon that went. */
   public ClientOptions withRetryFor(Duration d) {
-    return new ClientOptions(address, keyFile, tokenFile, name, d, verifyAll);
+    return new ClientOptions(address, keyFile, tokenFile, tls, name, d, verifyAll);
   }
 
   /** Returns these options with or without checks of all that is read. */
   public ClientOptions withVerifyAll(boolean all) {
-    return new ClientOptions(address, keyFile, tokenFile, name, retryFor, all);
+    return new ClientOptions(address, keyFile, tokenFile, tls, name, retryFor, all);
   }
 }

@@ -4,6 +4,7 @@ import com.google.protobuf.ByteString;
 import com.sun.security.auth.module.UnixSystem;
 import forebay.v1.Forebay;
 import forebay.v1.Forebay.Type;
+import java.io.Closeable;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.net.InetAddress;
@@ -23,6 +24,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import javax.net.ssl.SSLException;
+import javax.net.ssl.SSLSocket;
 
 /** Opens sessions with the daemon that the options name. It may be used concurrently. */
 final class Dialer {
@@ -38,6 +41,7 @@ final class Dialer {
   private final List<String> addresses;
   private final String name;
   private final Secrets secrets;
+  private final Credentials tls; // null: TLS is not spoken
 
   Dialer(ClientOptions o) throws IOException {
     addresses = addresses(o.address());
@@ -56,6 +60,15 @@ final class Dialer {
     }
     // Files that the environment names may be a daemon's, which another user need not read.
     secrets = far ? Secrets.read(o) : new Secrets(List.of(), new byte[0]);
+    tls = far ? credentials(o) : null;
+  }
+
+  private static Credentials credentials(ClientOptions o) throws IOException {
+    ClientOptions.TlsFiles f = o.tls() == null ? new ClientOptions.TlsFiles(null, null, null) : o.tls();
+    Path ca = Secrets.orEnv(f.ca(), "FOREBAY_TLS_CA");
+    Path cert = Secrets.orEnv(f.cert(), "FOREBAY_TLS_CERT");
+    Path key = Secrets.orEnv(f.key(), "FOREBAY_TLS_KEY");
+    return ca == null && cert == null && key == null ? null : Credentials.load(ca, cert, key);
   }
 
   private static List<String> addresses(String asked) {
@@ -166,7 +179,12 @@ final class Dialer {
         channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
         channel.connect(hostAndPort(address));
       }
-      Session s = handshake(new ChannelTransport(channel), address);
+      Session s;
+      if (unix || tls == null) {
+        s = handshake(new ChannelTransport(channel), address, new byte[0]);
+      } else {
+        s = secure(channel, address);
+      }
       done = true;
       return s;
     } catch (ClosedByInterruptException e) {
@@ -175,6 +193,31 @@ final class Dialer {
       if (!done) {
         channel.close();
       }
+    }
+  }
+
+  private Session secure(SocketChannel channel, String address) throws IOException {
+    InetSocketAddress at = hostAndPort(address);
+    AtomicBoolean late = new AtomicBoolean();
+    SSLSocket socket = tls.over(channel.socket(), at.getHostString(), at.getPort());
+    try {
+      Thread watch = watchdog(socket, late);
+      try {
+        socket.startHandshake();
+      } finally {
+        watch.interrupt();
+      }
+      TlsTransport transport = new TlsTransport(socket);
+      return handshake(transport, address, transport.channel());
+    } catch (SSLException e) {
+      throw new ForebayException(
+          Kind.PERMISSION,
+          "dial",
+          address,
+          "",
+          "TLS: " + e.getMessage(),
+          "give the authority that signs the daemons' certificates, and a client's that it signed",
+          e);
     }
   }
 
@@ -192,7 +235,8 @@ final class Dialer {
   }
 
   /** Introduces the client, and proves that it knows a key if asked to. */
-  private Session handshake(Transport transport, String address) throws IOException {
+  private Session handshake(Transport transport, String address, byte[] channel)
+      throws IOException {
     AtomicBoolean late = new AtomicBoolean();
     Thread watch = watchdog(transport, late);
     Frames.Reader in = new Frames.Reader(transport);
@@ -218,7 +262,7 @@ final class Dialer {
       out.write(Type.TYPE_HELLO_VALUE, 0, last, hello, null);
       in.next();
       if (in.has(Frames.MORE)) {
-        prove(in, out, hello, ++last, address);
+        prove(in, out, hello, ++last, address, channel);
       }
       if (in.has(Frames.ERROR)) {
         throw Session.asException(in.decode(Forebay.Error.parser()));
@@ -249,7 +293,12 @@ final class Dialer {
   }
 
   private void prove(
-      Frames.Reader in, Frames.Writer out, Forebay.Hello hello, long request, String address)
+      Frames.Reader in,
+      Frames.Writer out,
+      Forebay.Hello hello,
+      long request,
+      String address,
+      byte[] channel)
       throws IOException {
     Forebay.Challenge c = in.decode(Forebay.Challenge.parser());
     if (secrets.keys().isEmpty()) {
@@ -258,9 +307,17 @@ final class Dialer {
           "dial",
           address,
           "the daemon asks for a proof of the shared key",
-          "give the key file or a token");
+          "give the key file, a token or a certificate");
     }
-    Proof proof = new Proof(hello.getNonce().toByteArray(), c.getNonce().toByteArray());
+    if (channel == null) {
+      throw new ForebayException(
+          Kind.UNSUPPORTED,
+          "dial",
+          address,
+          "a JDK before 25 cannot bind a key's or a token's proof to a TLS connection",
+          "give a client's certificate, or use a newer JDK");
+    }
+    Proof proof = new Proof(hello.getNonce().toByteArray(), c.getNonce().toByteArray(), channel);
     byte[] key = proof.common(c.getProof().toByteArray(), secrets.keys());
     if (key == null) {
       boolean token = secrets.token().length > 0;
@@ -282,7 +339,7 @@ final class Dialer {
   }
 
   /** Bounds how long what is no daemon can keep us: blocking channels have no time limit. */
-  private static Thread watchdog(Transport transport, AtomicBoolean late) {
+  private static Thread watchdog(Closeable transport, AtomicBoolean late) {
     Thread t =
         new Thread(
             () -> {

@@ -23,10 +23,13 @@ final class Proof {
 
   private final byte[] client;
   private final byte[] daemon;
+  private final byte[] channel;
 
-  Proof(byte[] clientNonce, byte[] daemonNonce) {
+  /** Channel is that of the TLS connection (RFC 9266), empty without TLS. */
+  Proof(byte[] clientNonce, byte[] daemonNonce, byte[] channel) {
     client = clientNonce;
     daemon = daemonNonce;
+    this.channel = channel;
   }
 
   /** Returns the first of our keys that the daemon has proven to know; null if there is none. */
@@ -57,7 +60,7 @@ final class Proof {
       field(mac, ("forebay session 2 " + role).getBytes(StandardCharsets.UTF_8));
       field(mac, client);
       field(mac, daemon);
-      field(mac, new byte[0]); // of TLS, which this JDK cannot export keying material of
+      field(mac, channel);
       if (hello != null) {
         ByteBuffer who = ByteBuffer.allocate(24).order(ByteOrder.LITTLE_ENDIAN);
         who.putInt(hello.getUid()).putInt(hello.getGid());

@@ -34,7 +34,7 @@ record Secrets(List<byte[]> keys, byte[] token) {
     return new Secrets(key == null ? List.of() : readKeys(key), new byte[0]);
   }
 
-  private static Path orEnv(Path given, String name) {
+  static Path orEnv(Path given, String name) {
     String env = System.getenv(name);
     return given != null || env == null || env.isEmpty() ? given : Path.of(env);
   }
@@ -91,7 +91,7 @@ record Secrets(List<byte[]> keys, byte[] token) {
   }
 
   /** Reads a file that nobody but its owner may be able to read. */
-  private static String readSecret(Path file) throws IOException {
+  static String readSecret(Path file) throws IOException {
     try {
       Set<PosixFilePermission> mode = Files.getPosixFilePermissions(file);
       mode.removeAll(

@@ -264,6 +264,42 @@ class ClientTest {
   }
 
   @Test
+  void tls() throws Exception {
+    Path dir = daemon.dir().resolve("secrets");
+    daemon.bbctl("cluster", "init", dir.toString());
+    Path ca = dir.resolve("ca.pem");
+    Daemon secure =
+        new Daemon(
+            "--tls-ca", ca.toString(),
+            "--tls-cert", dir.resolve("daemon.pem").toString(),
+            "--tls-key", dir.resolve("daemon.key").toString());
+    secure.bbctl("buffer", "create", "b");
+    ClientOptions o = ClientOptions.defaults().withAddress(secure.tcp());
+    Path cert = dir.resolve("client.pem");
+    Path key = dir.resolve("client.key");
+    byte[] data = random(6_000_000, 1);
+    try (Client c = Client.dial(o.withTls(new ClientOptions.TlsFiles(ca, cert, key)))) {
+      try (Output out = c.buffer("b").create("f")) {
+        out.write(data, 0, data.length);
+      }
+      assertArrayEquals(data, readAll(c.buffer("b"), "f"));
+    }
+    ClientOptions.TlsFiles trustOnly = new ClientOptions.TlsFiles(ca, null, null);
+    kind(Kind.PERMISSION, () -> Client.dial(o.withTls(trustOnly)));
+    // Nobody is trusted whom another authority signed.
+    Path other = daemon.dir().resolve("others");
+    daemon.bbctl("cluster", "init", other.toString());
+    ClientOptions.TlsFiles foreign = new ClientOptions.TlsFiles(other.resolve("ca.pem"), cert, key);
+    kind(Kind.PERMISSION, () -> Client.dial(o.withTls(foreign)));
+    ClientOptions byKey = o.withTls(trustOnly).withKeyFile(secure.keyFile());
+    if (Runtime.version().feature() < 25) {
+      kind(Kind.UNSUPPORTED, () -> Client.dial(byKey));
+    } else {
+      Client.dial(byKey).close();
+    }
+  }
+
+  @Test
   void appendAndAbort() throws Exception {
     try (Output out = buffer.create("log")) {
       out.write(new byte[] {1, 2, 3}, 0, 3);

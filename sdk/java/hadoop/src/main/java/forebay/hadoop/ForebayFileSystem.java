@@ -94,15 +94,18 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
     workingDirectory = getHomeDirectory();
     String key = conf.getTrimmed(KEY_FILE, "");
     String token = conf.getTrimmed(TOKEN_FILE, "");
-    shared =
-        Clients.acquire(
-            new ClientOptions(
-                conf.getTrimmed(ADDRESS),
-                key.isEmpty() ? null : java.nio.file.Path.of(key),
-                token.isEmpty() ? null : java.nio.file.Path.of(token),
-                "hadoop",
-                null,
-                conf.getBoolean(VERIFY_ALL, false)));
+    ClientOptions o =
+        ClientOptions.defaults()
+            .withName("hadoop")
+            .withAddress(conf.getTrimmed(ADDRESS))
+            .withVerifyAll(conf.getBoolean(VERIFY_ALL, false));
+    if (!key.isEmpty()) {
+      o = o.withKeyFile(java.nio.file.Path.of(key));
+    }
+    if (!token.isEmpty()) {
+      o = o.withTokenFile(java.nio.file.Path.of(token));
+    }
+    shared = Clients.acquire(o);
     buffer = shared.client().buffer(name.getAuthority());
   }
 

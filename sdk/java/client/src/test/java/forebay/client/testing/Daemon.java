@@ -30,7 +30,11 @@ public final class Daemon {
   private final Path bin = Path.of(System.getProperty("forebay.bin")).normalize();
   private Process process;
 
-  private Daemon() throws IOException, InterruptedException {
+  private final List<String> further;
+
+  /** Starts one with further arguments, which is stopped when the JVM ends. */
+  public Daemon(String... args) throws IOException, InterruptedException {
+    further = List.of(args);
     // A unix socket's path has at most 107 bytes.
     dir = Files.createTempDirectory(Path.of("/tmp"), "bbdjava");
     state = Files.createDirectory(dir.resolve("bbd"));
@@ -90,6 +94,7 @@ public final class Daemon {
     line.addAll(List.of("--dev", "--dir", state.toString(), "--memory", "512MiB"));
     line.addAll(List.of("--memory-mount", "off", "--memory-dir", memory.toString()));
     line.addAll(List.of("--listen-tcp", "127.0.0.1:" + port, "--key-file", keyFile.toString()));
+    line.addAll(further);
     File log = dir.resolve("bbd.log").toFile();
     process =
         new ProcessBuilder(line)
