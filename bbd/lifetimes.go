@@ -30,7 +30,7 @@ func (r *request) mayGovern(op, key string) error {
 	case !r.s.cred.system && !r.s.cred.governs:
 		return denied(op, key, "say what becomes of jobs")
 	case r.s.d.cluster == nil:
-		return bb.E(bb.Unsupported, op, key, "this daemon is alone, and jobs are the cluster's").WithRemedy("set cluster.listen")
+		return bb.E(bb.Unsupported, op, key, "this daemon is alone, and jobs are the cluster's").WithRemedy("set cluster.listen and nats.servers; a cluster may be of one daemon")
 	}
 	return r.s.d.cluster.allKnow("lifetimes of jobs", wire.VersionLifetimes)
 }

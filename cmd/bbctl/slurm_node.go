@@ -287,11 +287,24 @@ FOREBAY_BUFFER, FOREBAY_SOCKET, FOREBAY_TOKEN_FILE.`,
 	return cmd
 }
 
-func newTaskEpilogCommand(*app) *cobra.Command {
+func newTaskEpilogCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "task-epilog", Short: "Does nothing yet (Slurm's TaskEpilog)", Args: cobra.NoArgs,
-		Long: "What a task has closed is committed, so that there is nothing to do after it. It is there so that slurm.conf need not change when there is.",
-		RunE: func(*cobra.Command, []string) error { return nil },
+		Use: "task-epilog", Short: "Say what is wrong with the job's buffer (Slurm's TaskEpilog)", Args: cobra.NoArgs,
+		Long: `Runs as the job's user after each task; the first task of a step says it for all. What it
+prints appears in the job's output: that files of the job's buffer are lost, will not be on
+their store in time, or could not be flushed, or that writers had to wait. Mostly it prints
+nothing. It always succeeds.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			buffer := os.Getenv("FOREBAY_BUFFER")
+			if buffer == "" || os.Getenv("SLURM_PROCID") != "0" {
+				return nil
+			}
+			lines, _ := node.TaskEpilog(cmd.Context(), buffer, a.connect) // a daemon that is away is the epilog's business
+			for _, line := range lines {
+				fmt.Fprintln(a.err, line)
+			}
+			return nil
+		},
 	}
 	cmd.Flags().String("dir", "", "as the prolog's")
 	return cmd

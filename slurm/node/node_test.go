@@ -347,6 +347,21 @@ func TestTaskProlog(t *testing.T) {
 	})
 }
 
+func TestTroubles(t *testing.T) {
+	l := client.Lifetime{Job: "7", Buffer: "job-7-x", Due: time.Now(), Nodes: []client.LifetimeNode{{Node: "a", Attached: true}, {Node: "b", Attached: true}}}
+	if lines := troubles(&l, 0); len(lines) != 0 {
+		t.Errorf("nothing is wrong: %q", lines)
+	}
+	l.Nodes[1].Late = l.Due.Add(time.Hour)
+	l.Nodes[0].Figures = client.Figures{Failures: 3, Blocked: 11}
+	lines := troubles(&l, 2)
+	for i, want := range []string{"2 files of bb://job-7-x are lost", "will be on its store at", "3 attempts", "waited 11 s"} {
+		if len(lines) != 4 || !strings.Contains(lines[i], want) {
+			t.Errorf("%q is not said: %q", want, lines)
+		}
+	}
+}
+
 func TestWrappers(t *testing.T) {
 	w := Wrappers("/opt/it's/bbctl", "/usr/bin:/bin", []string{"--default=type=scratch capacity=1GiB", "--dir=/x"}, []string{"--dir=/x"})
 	if len(w) != 4 || !strings.Contains(w[0].Text, `exec '/opt/it'\''s/bbctl' slurm prolog '--default=type=scratch capacity=1GiB' --dir=/x`) {

@@ -150,7 +150,7 @@ func TestSlurm(t *testing.T) {
 	s := newSite(t)
 	t.Run("jobs", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *site){
-			"stages": stages, "array": array, "users": users, "feature": feature, "failing": failing, "requeued": requeued, "late": late,
+			"stages": stages, "array": array, "users": users, "feature": feature, "failing": failing, "requeued": requeued, "late": late, "stuck": stuck,
 			"cancelled": cancelled, "wrong": wrong, "interactive": interactive, "persistent": persistent,
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -332,6 +332,26 @@ echo $SLURM_RESTART_COUNT | bbctl put - $BB_JOB_STRIPED/run.${SLURM_RESTART_COUN
 	want(t, filepath.Join(store, "run.1"), "1\n")
 }
 
+// stuck: what cannot be staged out is an orphan, which holds no node, until its store is there.
+func stuck(t *testing.T, s *site) {
+	out := s.folder(t, slurmtest.Alice, nil)
+	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch
+#BB stage_out type=file source=$BB_JOB_STRIPED/f destination=%s/store/f
+echo x | bbctl put - $BB_JOB_STRIPED/f
+`, out))
+	s.completed(t, job)
+	s.Until("what it has left is an orphan, that was tried again", func() bool {
+		list := s.runs(t, job)
+		return len(list) == 1 && list[0].State == client.LifetimeOrphan && list[0].Attempt > 1 && strings.Contains(list[0].Reason, "store")
+	})
+	if text, err := s.Nodes[2].Bbctl("root", "orphans"); err != nil || !strings.Contains(text, "job-"+job+"-") {
+		t.Errorf("orphans: %s (%v)", text, err)
+	}
+	s.Run(slurmtest.Alice, "mkdir", filepath.Join(out, "store"))
+	s.over(t, job, 1)
+	want(t, filepath.Join(out, "store", "f"), "x\n")
+}
+
 // late: a job whose buffer will not be on its slow store when its time is up is warned, once,
 // and is late no more when it gets more time.
 func late(t *testing.T, s *site) {
@@ -350,7 +370,7 @@ func late(t *testing.T, s *site) {
 		}
 	})
 	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%[1]s flush_limit=200KB warn=B:USR1@5
-trap 'date >>%[1]s/.warned' USR1
+trap 'date >>%[1]s/.warned; srun -n1 true' USR1
 head -c 1000000 /dev/zero >%[1]s/.data
 for i in $(seq 60); do bbctl put %[1]s/.data $BB_JOB_STRIPED/f$i || exit; done
 while :; do sleep 0.2; done
@@ -372,6 +392,7 @@ while :; do sleep 0.2; done
 	case <-time.After(30 * time.Second):
 		t.Error("no event told of it")
 	}
+	s.Until("its output says so after a step", func() bool { return strings.Contains(s.Output(job), "forebay: what is in bb://"+l.Key) })
 	s.Run("root", "scontrol", "update", "JobId="+job, "TimeLimit=60")
 	s.Until("it is late no more", func() bool {
 		l := s.runs(t, job)[0]
