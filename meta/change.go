@@ -233,7 +233,8 @@ type RemoveOptions struct {
 }
 
 // Remove removes a file or an empty directory and returns the entry that it was.
-// NotEmpty for a directory that holds something.
+// NotEmpty for a directory that holds something; *Unfolded for one that a transaction is
+// committed into, whose output is not in it yet.
 func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o RemoveOptions) (bb.Entry, error) {
 	if err := checkPlace(parent, name); err != nil {
 		return bb.Entry{}, err
@@ -276,6 +277,9 @@ func (ns *Namespace) removeFile(ctx context.Context, e *bb.Entry, o RemoveOption
 
 // removeDir is the remover's part of what Namespace describes.
 func (ns *Namespace) removeDir(ctx context.Context, e *bb.Entry, o RemoveOptions) error {
+	if e.Txn != 0 {
+		return &Unfolded{e.Txn}
+	}
 	marked, err := ns.markEmpty(ctx, "remove", e)
 	if err != nil {
 		return err

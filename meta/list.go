@@ -20,7 +20,7 @@ const (
 
 // Lister is a directory's entries, sorted by name, as they were found when it was
 // made: every entry that existed throughout is in it once, in a state that it had.
-// It holds about 50 bytes more an entry than its name and record take (150 bytes
+// It holds about 60 bytes more an entry than its name and record take (150 bytes
 // together for ordinary files), never changes, and may be used concurrently.
 type Lister struct {
 	m     *Meta
@@ -34,9 +34,11 @@ type Lister struct {
 type listed struct {
 	name, record []byte
 	seq          uint64
+	dir          bb.DirID
 }
 
-// NewLister reads a directory. NotFound if it does not exist.
+// NewLister reads a directory. NotFound if it does not exist. The directory of
+// transactions is left out of the root.
 func (ns *Namespace) NewLister(ctx context.Context, dir bb.DirID) (*Lister, error) {
 	if err := ns.checkDir(ctx, dir); err != nil {
 		return nil, err
@@ -49,6 +51,9 @@ func (ns *Namespace) NewLister(ctx context.Context, dir bb.DirID) (*Lister, erro
 			ns.m.garbage(r.key, bb.E(bb.Checksum, "decode", r.key, "is not an entry's key"))
 			return nil
 		}
+		if dir == bb.RootDir && name == bb.HiddenDir {
+			return nil
+		}
 		n := len(name) + len(r.data)
 		if cap(chunk)-len(chunk) < n {
 			chunk = make([]byte, 0, max(chunkSize, n))
@@ -56,14 +61,14 @@ func (ns *Namespace) NewLister(ctx context.Context, dir bb.DirID) (*Lister, erro
 		}
 		at := len(chunk)
 		chunk = append(append(chunk, name...), r.data...)
-		l.names = append(l.names, listed{chunk[at : at+len(name)], chunk[at+len(name) : at+n], r.seq})
+		l.names = append(l.names, listed{chunk[at : at+len(name)], chunk[at+len(name) : at+n], r.seq, dir})
 		return nil
 	})
 	if err != nil {
 		return nil, opError("list", dir.String(), err)
 	}
 	l.sort()
-	l.bytes += cap(l.names) * 56
+	l.bytes += cap(l.names) * 64
 	return l, nil
 }
 
@@ -104,7 +109,7 @@ func (l *Lister) Page(after string, limit int) (entries []bb.Entry, more bool) {
 	to := min(from+max(limit, 0), len(l.names))
 	entries = make([]bb.Entry, 0, to-from)
 	for _, n := range l.names[from:to] {
-		key := entryKey(l.dir, string(n.name))
+		key := entryKey(n.dir, string(n.name))
 		e, err := openEntry(key, n.record, n.seq)
 		if err != nil {
 			l.m.garbage(key, err)

@@ -15,6 +15,8 @@ import (
 //	d.DIR           the reverse record of a directory
 //	o.ID            a pending operation on the backing store; ordered by sequence
 //	x.paths         rewritten by each rename of a directory: paths are stable while it is
+//	t.ID.…          a transaction (txn.go)
+//	x.decided       rewritten when a transaction is decided
 //	x.check         carries a batch's check of a key that the batch does not write
 const (
 	entryPrefix = "e."

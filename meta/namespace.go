@@ -53,6 +53,9 @@ type Namespace struct {
 	entries *cache[entryID, bb.Entry]
 	dirs    *cache[bb.DirID, directory]
 
+	decisions atomic.Uint64 // of transactions, by this process
+	decided   atomic.Uint64 // a revision that the decided key has had
+
 	known     knownPaths
 	opKeys    opKeys
 	listings  listings

@@ -87,12 +87,16 @@ func sealEntry(key string, e *bb.Entry) ([]byte, error) {
 	m := &metapb.Entry{
 		Type: uint32(e.Type), Dir: uint64(e.Dir), File: uint64(e.File), Generation: uint64(e.Generation),
 		Size: e.Size, Checksum: e.Checksum, Open: e.Open, Mode: uint32(e.Mode.Perm()), Uid: e.UID, Gid: e.GID,
-		Mtime: nanos(e.MTime), Flushed: flushedRecord(e.Flushed), Lost: e.Lost, Reason: e.Reason,
+		Mtime: nanos(e.MTime), Flushed: flushedRecord(e.Flushed), Lost: e.Lost, Reason: e.Reason, Txn: uint64(e.Txn),
 	}
 	for _, h := range e.Holders {
 		m.Holders = append(m.Holders, string(h))
 	}
-	return seal(key, withRest(m, e.Rest))
+	format := byte(formatFirst)
+	if e.Txn != 0 {
+		format = formatSecond
+	}
+	return sealAs(format, key, withRest(m, e.Rest))
 }
 
 // openEntry decodes an entry's record; seq is its revision.
@@ -110,7 +114,7 @@ func openEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
 		File: bb.FileID(m.GetFile()), Generation: bb.Generation(m.GetGeneration()), Size: m.GetSize(), Checksum: m.GetChecksum(),
 		Open: m.GetOpen(), Mode: fs.FileMode(m.GetMode()).Perm(), UID: m.GetUid(), GID: m.GetGid(), MTime: fromNanos(m.Mtime),
 		Flushed: fromFlushed(m.GetFlushed()), Lost: m.GetLost(), Reason: m.GetReason(), Revision: seq,
-		Rest: rest(&m),
+		Rest: rest(&m), Txn: bb.TxnID(m.GetTxn()),
 	}
 	if n := len(m.GetHolders()); n > 0 {
 		e.Holders = make([]bb.NodeID, n)

@@ -27,7 +27,8 @@ type Renamed struct {
 // Rename moves a file or a directory, with all that it holds, to a new name, in one
 // atomic batch whatever it holds. Invalid if a directory would come to lie below
 // itself; IsDirectory and NotDirectory if a file and a directory would replace each
-// other; NotEmpty if a directory would replace one that holds something.
+// other; NotEmpty if a directory would replace one that holds something; *Unfolded if it
+// would replace one that a transaction is committed into, whose output is not in it yet.
 //
 // All renames of directories in a buffer go one after the other: each expects, and
 // rewrites, the paths key, which it reads before it climbs from the new place to the
@@ -132,6 +133,8 @@ func (r *rename) allowed(o RenameOptions) error {
 		return bb.E(bb.NotDirectory, "rename", r.dst.name, "a directory cannot replace a file")
 	case !r.from.value.IsDir() && r.to.value.IsDir():
 		return bb.E(bb.IsDirectory, "rename", r.dst.name, "a file cannot replace a directory")
+	case r.to.value.Txn != 0:
+		return &Unfolded{r.to.value.Txn}
 	}
 	return nil
 }

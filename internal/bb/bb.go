@@ -128,6 +128,7 @@ type Entry struct {
 	Type   EntryType
 
 	Dir DirID // of a directory: its own id
+	Txn TxnID // of a directory: the transaction that is committed into it and whose output lies elsewhere still
 
 	File       FileID     // of a file
 	Generation Generation // of a file: the newest committed one
@@ -294,5 +295,8 @@ const (
 	EventLate        EventKind = "late" // a job will end before its buffer is on the store
 	EventCreated     EventKind = "buffer-created"
 	EventDestroyed   EventKind = "buffer-destroyed"
+	EventTxnBegun    EventKind = "txn-begun"
+	EventTxnDecided  EventKind = "txn-committed"
+	EventTxnAborted  EventKind = "txn-aborted"
 	EventMissed      EventKind = "missed" // the one who listens was too slow; see Reason
 )

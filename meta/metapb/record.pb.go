@@ -18,7 +18,8 @@
 //     cluster know it. A release reads its formats and those of the release before:
 //
 //       1  all that follows, but
-//       2  a buffer that wants second copies, and an operation that was taken over
+//       2  a buffer that wants second copies, an operation that was taken over, and a
+//          directory that a transaction is committed into
 //
 //   - Numbers are not used twice, and what there is keeps its meaning.
 
@@ -63,6 +64,7 @@ type Entry struct {
 	Flushed       *Flushed               `protobuf:"bytes,13,opt,name=flushed,proto3" json:"flushed,omitempty"`
 	Lost          bool                   `protobuf:"varint,14,opt,name=lost,proto3" json:"lost,omitempty"`
 	Reason        string                 `protobuf:"bytes,15,opt,name=reason,proto3" json:"reason,omitempty"`
+	Txn           uint64                 `protobuf:"fixed64,16,opt,name=txn,proto3" json:"txn,omitempty"` // of a directory: the transaction that is to be folded into it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -202,6 +204,199 @@ func (x *Entry) GetReason() string {
 	return ""
 }
 
+func (x *Entry) GetTxn() uint64 {
+	if x != nil {
+		return x.Txn
+	}
+	return 0
+}
+
+// Txn is a transaction over the namespace.
+type Txn struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Destination   string                 `protobuf:"bytes,2,opt,name=destination,proto3" json:"destination,omitempty"`
+	Dir           uint64                 `protobuf:"varint,3,opt,name=dir,proto3" json:"dir,omitempty"`
+	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
+	Uid           uint32                 `protobuf:"varint,5,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid           uint32                 `protobuf:"varint,6,opt,name=gid,proto3" json:"gid,omitempty"`
+	Lease         int64                  `protobuf:"varint,7,opt,name=lease,proto3" json:"lease,omitempty"`             // nanoseconds
+	Created       *int64                 `protobuf:"zigzag64,8,opt,name=created,proto3,oneof" json:"created,omitempty"` // nanoseconds since 1970, as the other
+	Ended         *int64                 `protobuf:"zigzag64,9,opt,name=ended,proto3,oneof" json:"ended,omitempty"`
+	Replace       []string               `protobuf:"bytes,10,rep,name=replace,proto3" json:"replace,omitempty"`
+	Output        uint64                 `protobuf:"varint,11,opt,name=output,proto3" json:"output,omitempty"`
+	Reason        string                 `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Txn) Reset() {
+	*x = Txn{}
+	mi := &file_meta_metapb_record_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Txn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Txn) ProtoMessage() {}
+
+func (x *Txn) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Txn.ProtoReflect.Descriptor instead.
+func (*Txn) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Txn) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Txn) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *Txn) GetDir() uint64 {
+	if x != nil {
+		return x.Dir
+	}
+	return 0
+}
+
+func (x *Txn) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Txn) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *Txn) GetGid() uint32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+func (x *Txn) GetLease() int64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *Txn) GetCreated() int64 {
+	if x != nil && x.Created != nil {
+		return *x.Created
+	}
+	return 0
+}
+
+func (x *Txn) GetEnded() int64 {
+	if x != nil && x.Ended != nil {
+		return *x.Ended
+	}
+	return 0
+}
+
+func (x *Txn) GetReplace() []string {
+	if x != nil {
+		return x.Replace
+	}
+	return nil
+}
+
+func (x *Txn) GetOutput() uint64 {
+	if x != nil {
+		return x.Output
+	}
+	return 0
+}
+
+func (x *Txn) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// TxnTask is a task whose output was adopted.
+type TxnTask struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempt       string                 `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Merged        bool                   `protobuf:"varint,2,opt,name=merged,proto3" json:"merged,omitempty"` // all that it has written is in the output
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TxnTask) Reset() {
+	*x = TxnTask{}
+	mi := &file_meta_metapb_record_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TxnTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TxnTask) ProtoMessage() {}
+
+func (x *TxnTask) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TxnTask.ProtoReflect.Descriptor instead.
+func (*TxnTask) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TxnTask) GetAttempt() string {
+	if x != nil {
+		return x.Attempt
+	}
+	return ""
+}
+
+func (x *TxnTask) GetMerged() bool {
+	if x != nil {
+		return x.Merged
+	}
+	return false
+}
+
 // Flushed says what the backing store holds of a file.
 type Flushed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -218,7 +413,7 @@ type Flushed struct {
 
 func (x *Flushed) Reset() {
 	*x = Flushed{}
-	mi := &file_meta_metapb_record_proto_msgTypes[1]
+	mi := &file_meta_metapb_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -230,7 +425,7 @@ func (x *Flushed) String() string {
 func (*Flushed) ProtoMessage() {}
 
 func (x *Flushed) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[1]
+	mi := &file_meta_metapb_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -243,7 +438,7 @@ func (x *Flushed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flushed.ProtoReflect.Descriptor instead.
 func (*Flushed) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{1}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Flushed) GetGeneration() uint64 {
@@ -307,7 +502,7 @@ type Directory struct {
 
 func (x *Directory) Reset() {
 	*x = Directory{}
-	mi := &file_meta_metapb_record_proto_msgTypes[2]
+	mi := &file_meta_metapb_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -319,7 +514,7 @@ func (x *Directory) String() string {
 func (*Directory) ProtoMessage() {}
 
 func (x *Directory) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[2]
+	mi := &file_meta_metapb_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -332,7 +527,7 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{2}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Directory) GetParent() uint64 {
@@ -384,7 +579,7 @@ type Buffer struct {
 
 func (x *Buffer) Reset() {
 	*x = Buffer{}
-	mi := &file_meta_metapb_record_proto_msgTypes[3]
+	mi := &file_meta_metapb_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +591,7 @@ func (x *Buffer) String() string {
 func (*Buffer) ProtoMessage() {}
 
 func (x *Buffer) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[3]
+	mi := &file_meta_metapb_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +604,7 @@ func (x *Buffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buffer.ProtoReflect.Descriptor instead.
 func (*Buffer) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{3}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Buffer) GetName() string {
@@ -556,7 +751,7 @@ type TierRule struct {
 
 func (x *TierRule) Reset() {
 	*x = TierRule{}
-	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	mi := &file_meta_metapb_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +763,7 @@ func (x *TierRule) String() string {
 func (*TierRule) ProtoMessage() {}
 
 func (x *TierRule) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	mi := &file_meta_metapb_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +776,7 @@ func (x *TierRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TierRule.ProtoReflect.Descriptor instead.
 func (*TierRule) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{4}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TierRule) GetPattern() string {
@@ -616,7 +811,7 @@ type StoreOp struct {
 
 func (x *StoreOp) Reset() {
 	*x = StoreOp{}
-	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	mi := &file_meta_metapb_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +823,7 @@ func (x *StoreOp) String() string {
 func (*StoreOp) ProtoMessage() {}
 
 func (x *StoreOp) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	mi := &file_meta_metapb_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +836,7 @@ func (x *StoreOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreOp.ProtoReflect.Descriptor instead.
 func (*StoreOp) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{5}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StoreOp) GetOp() uint32 {
@@ -728,7 +923,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_meta_metapb_record_proto_msgTypes[6]
+	mi := &file_meta_metapb_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -740,7 +935,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[6]
+	mi := &file_meta_metapb_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -753,7 +948,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{6}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Job) GetId() string {
@@ -860,7 +1055,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_meta_metapb_record_proto_msgTypes[7]
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +1067,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[7]
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +1080,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{7}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Task) GetId() string {
@@ -984,7 +1179,7 @@ type Tally struct {
 
 func (x *Tally) Reset() {
 	*x = Tally{}
-	mi := &file_meta_metapb_record_proto_msgTypes[8]
+	mi := &file_meta_metapb_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1191,7 @@ func (x *Tally) String() string {
 func (*Tally) ProtoMessage() {}
 
 func (x *Tally) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[8]
+	mi := &file_meta_metapb_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1204,7 @@ func (x *Tally) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tally.ProtoReflect.Descriptor instead.
 func (*Tally) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{8}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Tally) GetFiles() int64 {
@@ -1094,7 +1289,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	mi := &file_meta_metapb_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1301,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	mi := &file_meta_metapb_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1314,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Failure) GetPath() string {
@@ -1162,7 +1357,7 @@ type Lifetime struct {
 
 func (x *Lifetime) Reset() {
 	*x = Lifetime{}
-	mi := &file_meta_metapb_record_proto_msgTypes[10]
+	mi := &file_meta_metapb_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1369,7 @@ func (x *Lifetime) String() string {
 func (*Lifetime) ProtoMessage() {}
 
 func (x *Lifetime) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[10]
+	mi := &file_meta_metapb_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1382,7 @@ func (x *Lifetime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetime.ProtoReflect.Descriptor instead.
 func (*Lifetime) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{10}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Lifetime) GetJson() []byte {
@@ -1208,7 +1403,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_meta_metapb_record_proto_msgTypes[11]
+	mi := &file_meta_metapb_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1415,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[11]
+	mi := &file_meta_metapb_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1428,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{11}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Counter) GetBlock() uint64 {
@@ -1254,7 +1449,7 @@ var File_meta_metapb_record_proto protoreflect.FileDescriptor
 
 const file_meta_metapb_record_proto_rawDesc = "" +
 	"\n" +
-	"\x18meta/metapb/record.proto\x12\x0fforebay.meta.v1\"\xfc\x02\n" +
+	"\x18meta/metapb/record.proto\x12\x0fforebay.meta.v1\"\x8e\x03\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\rR\x04type\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
@@ -1273,8 +1468,29 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x05mtime\x18\f \x01(\x12H\x00R\x05mtime\x88\x01\x01\x122\n" +
 	"\aflushed\x18\r \x01(\v2\x18.forebay.meta.v1.FlushedR\aflushed\x12\x12\n" +
 	"\x04lost\x18\x0e \x01(\bR\x04lost\x12\x16\n" +
-	"\x06reason\x18\x0f \x01(\tR\x06reasonB\b\n" +
-	"\x06_mtime\"\xaf\x01\n" +
+	"\x06reason\x18\x0f \x01(\tR\x06reason\x12\x10\n" +
+	"\x03txn\x18\x10 \x01(\x06R\x03txnB\b\n" +
+	"\x06_mtime\"\xb5\x02\n" +
+	"\x03Txn\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12 \n" +
+	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x10\n" +
+	"\x03dir\x18\x03 \x01(\x04R\x03dir\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\x12\x10\n" +
+	"\x03uid\x18\x05 \x01(\rR\x03uid\x12\x10\n" +
+	"\x03gid\x18\x06 \x01(\rR\x03gid\x12\x14\n" +
+	"\x05lease\x18\a \x01(\x03R\x05lease\x12\x1d\n" +
+	"\acreated\x18\b \x01(\x12H\x00R\acreated\x88\x01\x01\x12\x19\n" +
+	"\x05ended\x18\t \x01(\x12H\x01R\x05ended\x88\x01\x01\x12\x18\n" +
+	"\areplace\x18\n" +
+	" \x03(\tR\areplace\x12\x16\n" +
+	"\x06output\x18\v \x01(\x04R\x06output\x12\x16\n" +
+	"\x06reason\x18\f \x01(\tR\x06reasonB\n" +
+	"\n" +
+	"\b_createdB\b\n" +
+	"\x06_ended\";\n" +
+	"\aTxnTask\x12\x18\n" +
+	"\aattempt\x18\x01 \x01(\tR\aattempt\x12\x16\n" +
+	"\x06merged\x18\x02 \x01(\bR\x06merged\"\xaf\x01\n" +
 	"\aFlushed\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1403,30 +1619,32 @@ func file_meta_metapb_record_proto_rawDescGZIP() []byte {
 	return file_meta_metapb_record_proto_rawDescData
 }
 
-var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_meta_metapb_record_proto_goTypes = []any{
 	(*Entry)(nil),     // 0: forebay.meta.v1.Entry
-	(*Flushed)(nil),   // 1: forebay.meta.v1.Flushed
-	(*Directory)(nil), // 2: forebay.meta.v1.Directory
-	(*Buffer)(nil),    // 3: forebay.meta.v1.Buffer
-	(*TierRule)(nil),  // 4: forebay.meta.v1.TierRule
-	(*StoreOp)(nil),   // 5: forebay.meta.v1.StoreOp
-	(*Job)(nil),       // 6: forebay.meta.v1.Job
-	(*Task)(nil),      // 7: forebay.meta.v1.Task
-	(*Tally)(nil),     // 8: forebay.meta.v1.Tally
-	(*Failure)(nil),   // 9: forebay.meta.v1.Failure
-	(*Lifetime)(nil),  // 10: forebay.meta.v1.Lifetime
-	(*Counter)(nil),   // 11: forebay.meta.v1.Counter
-	nil,               // 12: forebay.meta.v1.Job.OptionsEntry
+	(*Txn)(nil),       // 1: forebay.meta.v1.Txn
+	(*TxnTask)(nil),   // 2: forebay.meta.v1.TxnTask
+	(*Flushed)(nil),   // 3: forebay.meta.v1.Flushed
+	(*Directory)(nil), // 4: forebay.meta.v1.Directory
+	(*Buffer)(nil),    // 5: forebay.meta.v1.Buffer
+	(*TierRule)(nil),  // 6: forebay.meta.v1.TierRule
+	(*StoreOp)(nil),   // 7: forebay.meta.v1.StoreOp
+	(*Job)(nil),       // 8: forebay.meta.v1.Job
+	(*Task)(nil),      // 9: forebay.meta.v1.Task
+	(*Tally)(nil),     // 10: forebay.meta.v1.Tally
+	(*Failure)(nil),   // 11: forebay.meta.v1.Failure
+	(*Lifetime)(nil),  // 12: forebay.meta.v1.Lifetime
+	(*Counter)(nil),   // 13: forebay.meta.v1.Counter
+	nil,               // 14: forebay.meta.v1.Job.OptionsEntry
 }
 var file_meta_metapb_record_proto_depIdxs = []int32{
-	1,  // 0: forebay.meta.v1.Entry.flushed:type_name -> forebay.meta.v1.Flushed
-	4,  // 1: forebay.meta.v1.Buffer.tiers:type_name -> forebay.meta.v1.TierRule
-	1,  // 2: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
-	1,  // 3: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
-	12, // 4: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
-	8,  // 5: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
-	9,  // 6: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
+	3,  // 0: forebay.meta.v1.Entry.flushed:type_name -> forebay.meta.v1.Flushed
+	6,  // 1: forebay.meta.v1.Buffer.tiers:type_name -> forebay.meta.v1.TierRule
+	3,  // 2: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
+	3,  // 3: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
+	14, // 4: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
+	10, // 5: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
+	11, // 6: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
 	7,  // [7:7] is the sub-list for method output_type
 	7,  // [7:7] is the sub-list for method input_type
 	7,  // [7:7] is the sub-list for extension type_name
@@ -1442,15 +1660,16 @@ func file_meta_metapb_record_proto_init() {
 	file_meta_metapb_record_proto_msgTypes[0].OneofWrappers = []any{}
 	file_meta_metapb_record_proto_msgTypes[1].OneofWrappers = []any{}
 	file_meta_metapb_record_proto_msgTypes[3].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[6].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[7].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[5].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[8].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_metapb_record_proto_rawDesc), len(file_meta_metapb_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

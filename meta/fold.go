@@ -1,0 +1,416 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"forebay/internal/bb"
+	"forebay/meta/metapb"
+)
+
+// What is adopted is merged into a transaction's output, and the output of one that is
+// decided into its destination, by renaming entry after entry. Any number of processes may
+// be at it at once, and each may die anywhere:
+//
+//   - An entry that is not where it was has been moved by another one.
+//   - What is in the way of an entry is removed only if the entry is still in its old place
+//     after that was found: else it might be what another one has put there. What replacing
+//     removes was found while the state was replacing, and nothing is folded then.
+//   - Directories are removed by their ids, and files if they are still the same: no removal
+//     that comes late meets what has the same name by then.
+const (
+	foldAtOnce  = 64 // renames and removals
+	foldBreadth = 32 // entries of one directory
+)
+
+// Mover changes the places of entries. It may be called concurrently.
+type Mover interface {
+	// Rename gives an entry another place. Exists if something is there; NotFound if the
+	// entry, or the directory that it is to go to, is gone.
+	Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error
+	// Replace is Rename of a file to where another file is.
+	Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error
+	// Remove removes a file or an empty directory if it is still at its place.
+	Remove(ctx context.Context, e *bb.Entry) error
+	// Folded is told when all of a transaction's output has its final place. It may be told
+	// again.
+	Folded(ctx context.Context, id bb.TxnID) error
+}
+
+// folder carries out what one transaction has to have moved.
+type folder struct {
+	ns   *Namespace
+	mv   Mover
+	slot chan struct{}
+}
+
+func (ns *Namespace) folder(mv Mover) *folder {
+	return &folder{ns: ns, mv: mv, slot: make(chan struct{}, foldAtOnce)}
+}
+
+// errNoTarget: the directory that something was to be merged into has been removed.
+var errNoTarget = errors.New("the directory has been removed")
+
+func (f *folder) rename(ctx context.Context, e *bb.Entry, dir bb.DirID) error {
+	f.slot <- struct{}{}
+	defer func() { <-f.slot }()
+	return f.mv.Rename(ctx, e, dir, e.Name)
+}
+
+func (f *folder) replaceFile(ctx context.Context, e *bb.Entry, dir bb.DirID) error {
+	f.slot <- struct{}{}
+	defer func() { <-f.slot }()
+	return f.mv.Replace(ctx, e, dir, e.Name)
+}
+
+// remove takes it well that the entry is gone.
+func (f *folder) remove(ctx context.Context, e *bb.Entry) error {
+	f.slot <- struct{}{}
+	defer func() { <-f.slot }()
+	err := f.mv.Remove(ctx, e)
+	if errors.Is(err, bb.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// each calls fn for the entries of a directory, several at a time, until it is empty or gone.
+// Fn has to take its entry away.
+func (f *folder) each(ctx context.Context, dir bb.DirID, fn func(context.Context, *bb.Entry) error) error {
+	for range maxRemovePass {
+		page, err := f.ns.somePage(ctx, dir)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		g, gctx := errgroup.WithContext(ctx)
+		g.SetLimit(foldBreadth)
+		for i := range page {
+			g.Go(func() error { return fn(gctx, &page[i]) })
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	}
+	return bb.E(bb.Busy, "transaction", dir.String(), "others keep adding entries")
+}
+
+// there reports whether an entry is still at its place.
+func (f *folder) there(ctx context.Context, e *bb.Entry) (bool, error) {
+	now, err := f.ns.Lookup(ctx, e.Parent, e.Name)
+	if errors.Is(err, bb.NotFound) {
+		return false, nil
+	}
+	return err == nil && same(&now, e), err
+}
+
+func same(a, b *bb.Entry) bool { return a.File == b.File && a.Dir == b.Dir }
+
+// merge moves what a directory holds into another one.
+func (f *folder) merge(ctx context.Context, from, to bb.DirID) error {
+	return f.each(ctx, from, func(ctx context.Context, e *bb.Entry) error { return f.mergeEntry(ctx, e, to) })
+}
+
+func (f *folder) mergeEntry(ctx context.Context, e *bb.Entry, to bb.DirID) error {
+	for try := range maxTries {
+		f.ns.b.c.yield(ctx, try)
+		err := f.tryMerge(ctx, e, to)
+		switch bb.KindOf(err) {
+		case bb.Exists, bb.IsDirectory, bb.NotEmpty:
+		case bb.NotFound:
+			there, err := f.there(ctx, e)
+			if err != nil || !there {
+				return err
+			}
+			c, err := f.ns.fetchDir(ctx, to)
+			if to != bb.RootDir && (err != nil || !c.live) {
+				return errors.Join(err, errNoTarget)
+			}
+		default:
+			if !errors.Is(err, errNoTarget) && !errors.Is(err, ErrConflict) {
+				return err
+			}
+		}
+		f.ns.entries.forget(entryID{to, e.Name})
+	}
+	return bb.E(bb.Busy, "transaction", e.Name, "others keep changing what it is merged with")
+}
+
+func (f *folder) tryMerge(ctx context.Context, e *bb.Entry, to bb.DirID) error {
+	if err := f.rename(ctx, e, to); !errors.Is(err, bb.Exists) {
+		return err
+	}
+	target, err := f.ns.Lookup(ctx, to, e.Name)
+	switch {
+	case errors.Is(err, bb.NotFound):
+		return opError("transaction", e.Name, errConflict)
+	case err != nil || same(&target, e): // another one has moved it
+		return err
+	case target.IsDir() && e.IsDir() && target.Txn != 0:
+		return &Unfolded{target.Txn}
+	case target.IsDir() && e.IsDir():
+		if err := f.merge(ctx, e.Dir, target.Dir); err != nil {
+			return err
+		}
+		return f.remove(ctx, e)
+	case !target.IsDir() && !e.IsDir():
+		return f.replaceFile(ctx, e, to)
+	}
+	// One is a file and the other a directory.
+	if there, err := f.there(ctx, e); err != nil || !there {
+		return err
+	}
+	if err := f.clear(ctx, &target); err != nil {
+		return err
+	}
+	return f.rename(ctx, e, to)
+}
+
+// clear removes an entry with all that it holds.
+func (f *folder) clear(ctx context.Context, e *bb.Entry) error {
+	for try := range maxTries {
+		f.ns.b.c.yield(ctx, try)
+		if e.IsDir() {
+			if err := f.each(ctx, e.Dir, f.clear); err != nil {
+				return err
+			}
+		}
+		err := f.remove(ctx, e)
+		if bb.KindOf(err) != bb.NotEmpty && !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+	return bb.E(bb.NotEmpty, "transaction", e.Name, "others keep adding entries")
+}
+
+// MergeTask moves what the adopted attempt of a task has written into the output, notes
+// that, and removes what other attempts have. None of them can be begun any more.
+func (ns *Namespace) MergeTask(ctx context.Context, id bb.TxnID, task, attempt string, mv Mover) error {
+	f := ns.folder(mv)
+	output, err := ns.Resolve(ctx, (&bb.Txn{ID: id}).Path()+"/"+outputDir)
+	if errors.Is(err, bb.NotFound) {
+		return nil // it was over before this
+	}
+	if err != nil {
+		return err
+	}
+	of, err := ns.Resolve(ctx, (&bb.Txn{ID: id}).Path()+"/"+attemptDir+"/"+task)
+	if errors.Is(err, bb.NotFound) {
+		return ns.noteMerged(ctx, id, task) // it has written nothing
+	}
+	if err != nil {
+		return err
+	}
+	e, err := ns.Lookup(ctx, of.Dir, attempt)
+	if err == nil {
+		err = f.merge(ctx, e.Dir, output.Dir)
+	}
+	if err != nil && !errors.Is(err, bb.NotFound) {
+		return err
+	}
+	if err := ns.noteMerged(ctx, id, task); err != nil {
+		return err
+	}
+	// The winner's own directories are empty, and go with the transaction.
+	return ns.Scan(ctx, of.Dir, func(e bb.Entry) error {
+		if e.Name == attempt {
+			return nil
+		}
+		return f.clear(ctx, &e)
+	})
+}
+
+// DropAttempt removes what an attempt that is not a task's output has written.
+func (ns *Namespace) DropAttempt(ctx context.Context, id bb.TxnID, task, attempt string, mv Mover) error {
+	e, err := ns.Resolve(ctx, strings.Join([]string{bb.HiddenDir, id.String(), attemptDir, task, attempt}, "/"))
+	if err == nil {
+		err = ns.folder(mv).clear(ctx, &e)
+	}
+	if errors.Is(err, bb.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// MergeTasks is MergeTask of all tasks that were adopted and are not merged.
+func (ns *Namespace) MergeTasks(ctx context.Context, id bb.TxnID, mv Mover) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(foldBreadth)
+	err := ns.eachTask(ctx, id, func(task string, t *metapb.TxnTask) {
+		if !t.GetMerged() {
+			g.Go(func() error { return ns.MergeTask(gctx, id, task, t.GetAttempt(), mv) })
+		}
+	})
+	return errors.Join(g.Wait(), err)
+}
+
+// FoldTxn gives the output of a decided transaction its final places. An error of type
+// *Unfolded names another transaction that has to be folded first.
+func (ns *Namespace) FoldTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
+	f := ns.folder(mv)
+	for try := range maxTries {
+		ns.b.c.yield(ctx, try)
+		t, err := ns.Txn(ctx, id)
+		if errors.Is(err, bb.NotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch t.State {
+		case bb.TxnReplacing:
+			err = f.replace(ctx, &t)
+		case bb.TxnFolding:
+			err = f.fold(ctx, &t)
+		default:
+			return nil
+		}
+		if err != nil && !errors.Is(err, errConflict) {
+			return opError("transaction", t.Destination, err)
+		}
+	}
+	return opError("transaction", id.String(), errConflict)
+}
+
+// replace removes what a transaction replaces, and has it folded then.
+func (f *folder) replace(ctx context.Context, t *bb.Txn) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(foldBreadth)
+	for _, p := range t.Replace {
+		g.Go(func() error { return f.replacePath(gctx, t, p) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	decided, err := f.ns.b.get(ctx, decidedKey)
+	if err != nil {
+		return err
+	}
+	next := *t
+	next.State = bb.TxnFolding
+	data, err := sealTxn(&next)
+	if err != nil {
+		return err
+	}
+	_, err = f.ns.b.commit(ctx, []change{
+		{key: txnKey(t.ID), data: data, expected: t.Revision},
+		{key: decidedKey, data: []byte("-"), expected: decided.seq},
+	})
+	f.ns.decisions.Add(1)
+	return err
+}
+
+// replacePath removes what is at a path below the destination; of the destination itself,
+// what it holds.
+func (f *folder) replacePath(ctx context.Context, t *bb.Txn, p string) error {
+	clearOld := func(ctx context.Context, e *bb.Entry) error {
+		// It was found before this, while nothing had been folded.
+		if now, err := f.ns.Txn(ctx, t.ID); err != nil || now.Revision != t.Revision {
+			return errors.Join(err, errConflict)
+		}
+		return f.clear(ctx, e)
+	}
+	if p == "" {
+		return f.each(ctx, t.Dir, clearOld)
+	}
+	e := bb.Entry{Type: bb.TypeDirectory, Dir: t.Dir}
+	for name := range strings.SplitSeq(p, "/") {
+		if !e.IsDir() {
+			return nil
+		}
+		var err error
+		if e, err = f.ns.Lookup(ctx, e.Dir, name); err != nil {
+			if errors.Is(err, bb.NotFound) {
+				return nil
+			}
+			return err
+		}
+	}
+	return clearOld(ctx, &e)
+}
+
+// fold merges the output into the destination, and takes the mark off.
+func (f *folder) fold(ctx context.Context, t *bb.Txn) error {
+	err := f.merge(ctx, t.Output, t.Dir)
+	if err != nil && !errors.Is(err, errNoTarget) {
+		return err
+	}
+	if err := f.mv.Folded(ctx, t.ID); err != nil {
+		return err
+	}
+	e, err := f.ns.EntryOf(ctx, t.Dir)
+	switch {
+	case errors.Is(err, bb.NotFound):
+		// The mark is off already, and the directory was removed since.
+	case err != nil:
+		return err
+	case e.Txn == t.ID:
+		_, err = f.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+			if now.Dir != t.Dir {
+				return errConflict // it was renamed meanwhile
+			}
+			if now.Txn == t.ID {
+				now.Txn = 0
+			}
+			return nil
+		})
+		if errors.Is(err, bb.NotFound) {
+			return errConflict
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err = f.ns.changeTxn(ctx, "transaction", t.ID, func(now *bb.Txn) (bool, error) {
+		folding := now.State == bb.TxnFolding
+		now.State = bb.TxnFolded
+		return folding, nil
+	})
+	if err != nil {
+		return err
+	}
+	return f.ns.CleanTxn(ctx, t.ID, f.mv)
+}
+
+// CleanTxn removes what is left of a transaction that is over, but for its record: that
+// answers whoever repeats a commit or an abort.
+func (ns *Namespace) CleanTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
+	t, err := ns.Txn(ctx, id)
+	if err != nil && !errors.Is(err, bb.NotFound) {
+		return err
+	}
+	if err == nil && !t.State.Over() {
+		return bb.E(bb.Busy, "transaction", id.String(), "it is "+string(t.State))
+	}
+	e, err := ns.Resolve(ctx, (&bb.Txn{ID: id}).Path())
+	if err == nil {
+		err = ns.folder(mv).clear(ctx, &e)
+	}
+	if err != nil && !errors.Is(err, bb.NotFound) {
+		return err
+	}
+	return ns.forgetTasks(ctx, id)
+}
+
+// HiddenTxns returns the ids of transactions that have a hidden tree.
+func (ns *Namespace) HiddenTxns(ctx context.Context) ([]bb.TxnID, error) {
+	e, err := ns.Lookup(ctx, bb.RootDir, bb.HiddenDir)
+	if errors.Is(err, bb.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var ids []bb.TxnID
+	err = ns.Scan(ctx, e.Dir, func(e bb.Entry) error {
+		if id, err := bb.ParseTxnID(e.Name); err == nil {
+			ids = append(ids, id)
+		}
+		return nil
+	})
+	slices.Sort(ids)
+	return slices.Compact(ids), err
+}

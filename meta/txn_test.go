@@ -1,0 +1,631 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// plainMover moves entries with the namespace's own changes. It dies after its n-th change,
+// as a process does: with all that it was about to do.
+type plainMover struct {
+	ns  *Namespace
+	mu  sync.Mutex
+	n   int    // changes until then
+	die func() // nil: it lives
+}
+
+func (m *plainMover) step(do func() error) error {
+	m.mu.Lock()
+	last := m.n == 0
+	m.n--
+	m.mu.Unlock()
+	err := do()
+	if m.die != nil && last {
+		m.die()
+		return errors.Join(err, context.Canceled)
+	}
+	return err
+}
+
+func (m *plainMover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
+	return m.step(func() error {
+		_, err := m.ns.Rename(ctx, e.Parent, e.Name, dir, name, RenameOptions{})
+		return err
+	})
+}
+
+func (m *plainMover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
+	return m.step(func() error {
+		_, err := m.ns.Rename(ctx, e.Parent, e.Name, dir, name, RenameOptions{Replace: true})
+		return err
+	})
+}
+
+func (m *plainMover) Folded(context.Context, bb.TxnID) error {
+	return m.step(func() error { return nil })
+}
+
+func (m *plainMover) Remove(ctx context.Context, e *bb.Entry) error {
+	return m.step(func() error {
+		now, err := m.ns.Lookup(ctx, e.Parent, e.Name)
+		if err != nil {
+			return err
+		}
+		if !same(&now, e) {
+			return bb.E(bb.NotFound, "remove", e.Name, "it has been replaced")
+		}
+		_, err = m.ns.Remove(ctx, e.Parent, e.Name, RemoveOptions{Revision: now.Revision})
+		return err
+	})
+}
+
+// foldAll folds all that is decided.
+func foldAll(ctx context.Context, ns *Namespace, mv Mover) error {
+	all, err := ns.Txns(ctx)
+	for i := 0; i < len(all) && err == nil; i++ {
+		if all[i].State.Decided() && !all[i].State.Over() {
+			err = foldOne(ctx, ns, all[i].ID, mv)
+		}
+	}
+	return err
+}
+
+func foldOne(ctx context.Context, ns *Namespace, id bb.TxnID, mv Mover) error {
+	for {
+		err := ns.FoldTxn(ctx, id, mv)
+		var other *Unfolded
+		if !errors.As(err, &other) {
+			return err
+		}
+		if err := foldOne(ctx, ns, other.ID, mv); err != nil {
+			return err
+		}
+	}
+}
+
+// commitTxn does what a daemon does that is asked to commit.
+func commitTxn(ctx context.Context, ns *Namespace, id bb.TxnID, replace []string, mv Mover) error {
+	t, err := ns.CommitTxn(ctx, id, replace)
+	if err != nil || t.State.Decided() {
+		return err
+	}
+	if err := ns.MergeTasks(ctx, id, mv); err != nil {
+		return err
+	}
+	p, err := ns.PathOf(ctx, t.Dir)
+	if err != nil {
+		return err
+	}
+	for above := path.Dir(p); above != "."; above = path.Dir(above) {
+		if e, err := ns.Resolve(ctx, above); err != nil {
+			return err
+		} else if e.Txn != 0 {
+			if err := foldOne(ctx, ns, e.Txn, mv); err != nil {
+				return err
+			}
+		}
+	}
+	for {
+		_, err := ns.DecideTxn(ctx, id)
+		var other *Unfolded
+		if !errors.As(err, &other) {
+			return err
+		}
+		if err := foldOne(ctx, ns, other.ID, mv); err != nil {
+			return err
+		}
+	}
+}
+
+// seen returns what readers see below a directory: paths with files' ids, or "/".
+func seen(t testing.TB, ns *Namespace, dir string) map[string]string {
+	t.Helper()
+	ctx := testContext(t)
+	v := RootView()
+	for name := range strings.SplitSeq(dir, "/") {
+		if name == "" {
+			continue
+		}
+		var err error
+		if _, v, err = ns.Look(ctx, v, name); err != nil {
+			t.Fatalf("%s: %v", dir, err)
+		}
+	}
+	out := map[string]string{}
+	var walk func(v View, at string)
+	walk = func(v View, at string) {
+		entries, more, err := ns.ListView(ctx, v, "", bb.MaxPageSize)
+		if err != nil || more {
+			t.Fatalf("%s: %v %v", at, err, more)
+		}
+		for i := range entries {
+			e := &entries[i]
+			p := join(at, e.Name)
+			found, below, err := ns.Look(ctx, v, e.Name)
+			if err != nil || !same(&found, e) {
+				t.Fatalf("%s is listed as %v and looked up as %v (%v)", p, e, found, err)
+			}
+			out[p] = e.File.String()
+			if e.IsDir() {
+				out[p] = "/"
+				walk(below, p)
+			}
+		}
+	}
+	walk(v, dir)
+	return out
+}
+
+// clearPath takes a path, with what is below, out of an oracle.
+func (o oracle) clearPath(p string) {
+	maps.DeleteFunc(o, func(other, _ string) bool { return other == p || strings.HasPrefix(other, p+"/") })
+}
+
+// commit applies the output of a transaction.
+func (o oracle) commit(dest string, output map[string]string, replace []string) {
+	for _, r := range replace {
+		p := path.Join(dest, r)
+		o.clearPath(p)
+		if r == "." {
+			o[p] = "/"
+		}
+	}
+	for _, rel := range slices.Sorted(maps.Keys(output)) {
+		p := path.Join(dest, rel)
+		for above := path.Dir(p); above != "."; above = path.Dir(above) {
+			if o[above] != "/" {
+				o[above] = "/"
+			}
+		}
+		switch {
+		case output[rel] != "/":
+			o.clearPath(p)
+			o[p] = output[rel]
+		case o[p] != "/":
+			o[p] = "/"
+		}
+	}
+}
+
+// modelTxn is what the test knows of a transaction.
+type modelTxn struct {
+	bb.Txn
+	output  map[string]string // of adopted tasks
+	replace []string
+	asked   bool // to be committed: no task is adopted any more
+}
+
+// TestTxnModel makes random changes, inside and outside of transactions, by two clients one
+// of which dies at any change of a commit or a fold, and compares what readers see with the
+// oracle after each: all of a transaction or nothing.
+func TestTxnModel(t *testing.T) {
+	steps := 120
+	if testing.Short() {
+		steps = 50
+	}
+	for name, mode := range map[string]mode{"sole writer": {true, 1}, "several writers": {false, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, t.TempDir())
+			ns := mode.in(newBuffer(t, connectTo(t, Options{InProcess: s, SoleWriter: mode.sole}), "buf"))
+			other := ns
+			if !mode.sole {
+				m := connectTo(t, Options{InProcess: s})
+				var err error
+				if other, err = m.Namespace(testContext(t), "buf"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			(&txnModel{t: t, clients: []*Namespace{ns, other}, rnd: rand.New(rand.NewPCG(7, uint64(steps))), want: oracle{}}).run(steps)
+		})
+	}
+}
+
+type txnModel struct {
+	t       *testing.T
+	clients []*Namespace
+	rnd     *rand.Rand
+	want    oracle
+	open    []*modelTxn
+	files   int
+}
+
+var txnDirs = []string{"d", "d/a", "e"}
+
+func (m *txnModel) run(steps int) {
+	for _, dir := range txnDirs {
+		if err := (subject{m.t, m.clients[0]}).add(dir, "/"); err != nil {
+			m.t.Fatal(err)
+		}
+		m.want[dir] = "/"
+	}
+	for i := range steps {
+		ns := m.clients[m.rnd.IntN(2)]
+		what := ""
+		switch n := m.rnd.IntN(12); {
+		case n < 2 && len(m.open) < 3:
+			what = m.begin(ns)
+		case n < 7 && len(m.open) > 0:
+			what = m.write(ns, m.open[m.rnd.IntN(len(m.open))])
+		case n < 8 && len(m.open) > 0:
+			what = m.abort(ns, m.rnd.IntN(len(m.open)))
+		case n < 10 && len(m.open) > 0:
+			what = m.commit(ns, m.rnd.IntN(len(m.open)))
+		default:
+			what = m.change(ns)
+		}
+		for _, reader := range m.clients {
+			if got := seen(m.t, reader, ""); !maps.Equal(got, map[string]string(m.want)) {
+				m.t.Fatalf("step %d: after %s\n%v, want\n%v", i, what, got, m.want)
+			}
+		}
+	}
+	for len(m.open) > 0 {
+		m.abort(m.clients[0], 0)
+	}
+	ctx := testContext(m.t)
+	mv := &plainMover{ns: m.clients[0]}
+	if err := foldAll(ctx, m.clients[0], mv); err != nil {
+		m.t.Fatal(err)
+	}
+	all, err := m.clients[0].Txns(ctx)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, x := range all {
+		if err := m.clients[0].CleanTxn(ctx, x.ID, mv); err != nil {
+			m.t.Fatal(err)
+		}
+		if err := m.clients[0].ForgetTxn(ctx, x.ID); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	if got := tree(m.t, m.clients[0]); !maps.Equal(got, map[string]string(m.want)) {
+		m.t.Fatalf("folded: %v, want %v", got, m.want)
+	}
+	if left, err := m.clients[0].HiddenTxns(ctx); err != nil || len(left) > 0 {
+		m.t.Fatalf("hidden trees are left: %v %v", left, err)
+	}
+	checkPaths(m.t, m.clients[0])
+}
+
+func (m *txnModel) begin(ns *Namespace) string {
+	dest := txnDirs[m.rnd.IntN(len(txnDirs))]
+	if m.want[dest] != "/" {
+		return "nothing"
+	}
+	ctx := testContext(m.t)
+	if err := foldAll(ctx, ns, &plainMover{ns: ns}); err != nil {
+		m.t.Fatal(err)
+	}
+	e, err := ns.Resolve(ctx, dest)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	x, err := ns.BeginTxn(ctx, bb.Txn{Destination: dest, Dir: e.Dir, Key: fmt.Sprint("job", m.files), UID: 7})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.files++
+	m.open = append(m.open, &modelTxn{Txn: x, output: map[string]string{}})
+	return "begin into " + dest
+}
+
+// write has two attempts of a task write, and adopts both: the first wins.
+func (m *txnModel) write(ns *Namespace, x *modelTxn) string {
+	if x.asked {
+		return "nothing"
+	}
+	ctx := testContext(m.t)
+	m.files++
+	task := fmt.Sprint("task", m.files)
+	for attempt := range 2 {
+		base := path.Join(x.Path(), attemptDir, task, fmt.Sprint(attempt))
+		if _, err := ns.MkdirAll(ctx, base, Owner{Mode: 0o700}); err != nil {
+			m.t.Fatal(err)
+		}
+		for range 1 + m.rnd.IntN(4) {
+			rel := m.randomDir()
+			if _, err := ns.MkdirAll(ctx, path.Join(base, rel), Owner{Mode: 0o700}); err != nil {
+				m.t.Fatal(err)
+			}
+			name := fmt.Sprint("f", m.rnd.IntN(4))
+			m.files++
+			id := bb.FileID(m.files).String()
+			if err := (subject{m.t, ns}).add(path.Join(base, rel, name), id); err != nil {
+				if errors.Is(err, bb.Exists) {
+					continue
+				}
+				m.t.Fatal(err)
+			}
+			if attempt == 0 {
+				oracle(x.output).commit("", map[string]string{path.Join(rel, name): id}, nil)
+			}
+		}
+	}
+	for attempt := range 2 {
+		winner, err := ns.AdoptTxn(ctx, x.ID, task, fmt.Sprint(attempt))
+		if err != nil || winner != "0" {
+			m.t.Fatal(winner, err)
+		}
+	}
+	mv, ctx := m.mortal(ctx, ns)
+	_ = ns.MergeTask(ctx, x.ID, task, "0", mv) // the commit finishes what is left
+	if err := m.clients[0].MergeTask(testContext(m.t), x.ID, task, "0", &plainMover{ns: m.clients[0]}); err != nil {
+		m.t.Fatal(err) // at once, since the oracle lets the later task win
+	}
+	return "write " + task
+}
+
+func (m *txnModel) randomDir() string {
+	names := []string{"a", "b", "c"}
+	p := ""
+	for m.rnd.IntN(3) > 0 {
+		p = path.Join(p, names[m.rnd.IntN(len(names))])
+	}
+	return p
+}
+
+// mortal returns a mover that dies now and then.
+func (m *txnModel) mortal(ctx context.Context, ns *Namespace) (*plainMover, context.Context) {
+	if m.rnd.IntN(3) == 0 {
+		return &plainMover{ns: ns}, ctx
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	m.t.Cleanup(cancel)
+	return &plainMover{ns: ns, n: m.rnd.IntN(12), die: cancel}, ctx
+}
+
+func (m *txnModel) abort(ns *Namespace, i int) string {
+	x := m.open[i]
+	m.open = slices.Delete(m.open, i, i+1)
+	if _, err := ns.AbortTxn(testContext(m.t), x.ID, "test"); err != nil {
+		m.t.Fatal(err)
+	}
+	mv, ctx := m.mortal(testContext(m.t), ns)
+	_ = ns.CleanTxn(ctx, x.ID, mv)
+	return "abort of " + x.Destination
+}
+
+func (m *txnModel) commit(ns *Namespace, i int) string {
+	x := m.open[i]
+	if !x.asked {
+		x.asked = true
+		for range m.rnd.IntN(3) {
+			r := m.randomDir()
+			if r == "" {
+				r = "."
+			}
+			x.replace = append(x.replace, r)
+		}
+	}
+	mv, ctx := m.mortal(testContext(m.t), ns)
+	err := commitTxn(ctx, ns, x.ID, x.replace, mv)
+	if err == nil && m.rnd.IntN(2) == 0 {
+		_ = foldOne(ctx, ns, x.ID, mv)
+	}
+	now, lookErr := m.clients[0].Txn(testContext(m.t), x.ID)
+	switch {
+	case lookErr != nil:
+		m.t.Fatal(lookErr)
+	case now.State.Decided():
+		m.open = slices.Delete(m.open, i, i+1)
+		m.want.commit(x.Destination, x.output, x.replace)
+		if err := commitTxn(testContext(m.t), m.clients[0], x.ID, x.replace, mv); err != nil {
+			m.t.Fatalf("a commit that is repeated: %v", err)
+		}
+	case bb.KindOf(err) == bb.NotFound: // its destination was removed
+		m.open = slices.Delete(m.open, i, i+1)
+		if _, err := ns.AbortTxn(testContext(m.t), x.ID, "test"); err != nil {
+			m.t.Fatal(err)
+		}
+	case err == nil:
+		m.t.Fatalf("committed, and %s", now.State)
+	}
+	return fmt.Sprintf("commit into %s replacing %v: %s, %v", x.Destination, x.replace, now.State, err)
+}
+
+// change is one by somebody who knows of no transaction: what is decided is folded first.
+func (m *txnModel) change(ns *Namespace) string {
+	ctx := testContext(m.t)
+	if err := foldAll(ctx, ns, &plainMover{ns: ns}); err != nil {
+		m.t.Fatal(err)
+	}
+	p := path.Join(txnDirs[m.rnd.IntN(len(txnDirs))], m.randomDir(), fmt.Sprint("f", m.rnd.IntN(4)))
+	if m.rnd.IntN(3) == 0 {
+		p = path.Dir(p)
+	}
+	if slices.Contains(txnDirs, p) && m.rnd.IntN(10) > 0 {
+		return "nothing"
+	}
+	m.files++
+	id := bb.FileID(m.files).String()
+	var k bb.Kind
+	var err error
+	what := ""
+	s := subject{m.t, ns}
+	switch m.rnd.IntN(4) {
+	case 0:
+		what, k, err = "mkdir "+p, m.want.add(p, "/"), s.add(p, "/")
+	case 1:
+		what, k, err = "remove "+p, m.want.removeAll(p), s.remove(p, true, RemoveOptions{})
+	default:
+		what, k, err = "create "+p, m.want.add(p, id), s.add(p, id)
+	}
+	if bb.KindOf(err) != k {
+		m.t.Fatalf("%s: %v, want kind %v", what, err, k)
+	}
+	return what
+}
+
+// TestTxnRules is what the model does not ask for.
+func TestTxnRules(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, t.TempDir())
+	ns := newBuffer(t, connectTo(t, Options{InProcess: s}), "buf")
+	ctx := testContext(t)
+	d := mkdir(t, ns, bb.RootDir, "d")
+	begin := func(key string) bb.Txn {
+		t.Helper()
+		x, err := ns.BeginTxn(ctx, bb.Txn{Destination: "d", Dir: d.Dir, Key: key, UID: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	x := begin("job")
+	if again := begin("job"); again.ID != x.ID || again.State != bb.TxnOpen {
+		t.Errorf("begun again: %+v", again)
+	}
+	if other, err := ns.BeginTxn(ctx, bb.Txn{Destination: "d", Dir: d.Dir, Key: "job", UID: 8}); err != nil || other.ID == x.ID {
+		t.Errorf("another user's: %v %v", other.ID, err)
+	}
+	e := mkdir(t, ns, bb.RootDir, "e")
+	_, err := ns.BeginTxn(ctx, bb.Txn{Destination: "e", Dir: e.Dir, Key: "job", UID: 7})
+	wantKind(t, "the key of another destination", err, bb.Exists)
+	_, err = ns.BeginTxn(ctx, bb.Txn{Destination: "", Dir: bb.RootDir, UID: 7})
+	wantKind(t, "into the root", err, bb.Invalid)
+	if got := names(t, ns, bb.RootDir); !slices.Equal(got, []string{"d", "e"}) {
+		t.Errorf("the root shows %v", got)
+	}
+
+	for i, want := range []string{"a", "a", "a"} {
+		if winner, err := ns.AdoptTxn(ctx, x.ID, "task", []string{"a", "b", "a"}[i]); winner != want || err != nil {
+			t.Errorf("adopt %d: %q %v", i, winner, err)
+		}
+	}
+	lease, err := ns.TxnLease(ctx, x.ID)
+	wantKind(t, "lease", err, 0)
+	if _, err := ns.RenewTxn(ctx, x.ID); err != nil {
+		t.Error(err)
+	}
+	if now, err := ns.TxnLease(ctx, x.ID); err != nil || now <= lease {
+		t.Errorf("renewed: %d, was %d (%v)", now, lease, err)
+	}
+	if _, err := ns.CommitTxn(ctx, x.ID, nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ns.AdoptTxn(ctx, x.ID, "late", "a")
+	wantKind(t, "a task that is too late", err, bb.Busy)
+	if winner, err := ns.AdoptTxn(ctx, x.ID, "task", "a"); winner != "a" || err != nil {
+		t.Errorf("adopted before: %q %v", winner, err)
+	}
+	if _, err := ns.DecideTxn(ctx, x.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ns.AbortTxn(ctx, x.ID, "")
+	wantKind(t, "abort of a committed one", err, bb.Busy)
+	_, err = ns.Remove(ctx, bb.RootDir, "d", RemoveOptions{})
+	var unfolded *Unfolded
+	if !errors.As(err, &unfolded) || unfolded.ID != x.ID {
+		t.Errorf("removing what is not folded: %v", err)
+	}
+	_, err = ns.Rename(ctx, bb.RootDir, "e", bb.RootDir, "d", RenameOptions{Replace: true})
+	if !errors.As(err, &unfolded) {
+		t.Errorf("replacing what is not folded: %v", err)
+	}
+	// The mark follows the directory.
+	if _, err := ns.Rename(ctx, bb.RootDir, "d", e.Dir, "moved", RenameOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := foldOne(ctx, ns, x.ID, &plainMover{ns: ns}); err != nil {
+		t.Fatal(err)
+	}
+	if moved, err := ns.Resolve(ctx, "e/moved"); err != nil || moved.Txn != 0 || moved.Dir != d.Dir {
+		t.Errorf("folded: %+v %v", moved, err)
+	}
+	if again := begin("job"); again.State != bb.TxnFolded {
+		t.Errorf("begun after it was committed: %s", again.State)
+	}
+
+	y, err := ns.BeginTxn(ctx, bb.Txn{Destination: "e/moved", Dir: d.Dir, Key: "gone", UID: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.RemoveAll(ctx, bb.RootDir, "e", RemoveOptions{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, "into a directory that was removed", commitTxn(ctx, ns, y.ID, nil, &plainMover{ns: ns}), bb.NotFound)
+	if _, err := ns.AbortTxn(ctx, y.ID, "why"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ns.RenewTxn(ctx, y.ID)
+	wantKind(t, "renewing an aborted one", err, bb.Cancelled)
+	_, err = ns.CommitTxn(ctx, y.ID, nil)
+	wantKind(t, "committing an aborted one", err, bb.Cancelled)
+	if err := ns.ForgetTxn(ctx, y.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ns.Txn(ctx, y.ID)
+	wantKind(t, "a forgotten one", err, bb.NotFound)
+}
+
+// TestTxnFolders has several processes fold one transaction at once, and a destination
+// change between them: none of them removes what another one has folded.
+func TestTxnFolders(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, t.TempDir())
+	ns := newBuffer(t, connectTo(t, Options{InProcess: s}), "buf")
+	ctx := testContext(t)
+	d := mkdir(t, ns, bb.RootDir, "d")
+	for round := range 5 {
+		x, err := ns.BeginTxn(ctx, bb.Txn{Destination: "d", Dir: d.Dir, UID: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := oracle{}
+		for i := range 30 {
+			p := fmt.Sprintf("p%d/f%d", i%6, i)
+			id := bb.FileID(1000*(round+1) + i)
+			if _, err := ns.MkdirAll(ctx, path.Join(x.Path(), attemptDir, "t", "a", path.Dir(p)), Owner{Mode: 0o700}); err != nil {
+				t.Fatal(err)
+			}
+			if err := (subject{t, ns}).add(path.Join(x.Path(), attemptDir, "t", "a", p), id.String()); err != nil {
+				t.Fatal(err)
+			}
+			want["d/"+path.Dir(p)], want["d/"+p] = "/", id.String()
+		}
+		if _, err := ns.AdoptTxn(ctx, x.ID, "t", "a"); err != nil {
+			t.Fatal(err)
+		}
+		// What was there is replaced, by one directory after the other or altogether.
+		replace := []string{"."}
+		if round%2 == 1 {
+			replace = []string{"p0", "p1", "p2", "p3", "p4", "p5"}
+		}
+		if err := commitTxn(ctx, ns, x.ID, replace, &plainMover{ns: ns}); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range 4 {
+			m := connectTo(t, Options{InProcess: s})
+			other, err := m.Namespace(ctx, "buf")
+			if err != nil {
+				t.Fatal(err)
+			}
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 3 * time.Millisecond)
+				if err := foldOne(ctx, other, x.ID, &plainMover{ns: other}); err != nil {
+					t.Errorf("folder %d: %v", i, err)
+				}
+			})
+		}
+		wg.Wait()
+		got := tree(t, ns)
+		maps.DeleteFunc(got, func(p, _ string) bool { return p == "d" })
+		if !maps.Equal(got, map[string]string(want)) {
+			t.Fatalf("round %d: %v, want %v", round, got, want)
+		}
+	}
+}
