@@ -106,6 +106,9 @@ const (
 	EventLate        = bb.EventLate
 	EventCreated     = bb.EventCreated
 	EventDestroyed   = bb.EventDestroyed
+	EventTxnBegun    = bb.EventTxnBegun
+	EventTxnDecided  = bb.EventTxnDecided
+	EventTxnAborted  = bb.EventTxnAborted
 )
 
 // ParseAddress reads bb://BUFFER/path.

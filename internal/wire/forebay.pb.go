@@ -95,7 +95,7 @@ const (
 	Type_TYPE_LIFETIMES      Type = 45 // Lifetimes → Lifetime… : those that this user may see (MORE but for the last, which is empty)
 	Type_TYPE_TXN_BEGIN      Type = 70 // TxnBegin → Txn
 	Type_TYPE_TXN_ADOPT      Type = 71 // TxnAdopt → TxnAdopted
-	Type_TYPE_TXN_COMMIT     Type = 72 // TxnCommit → Txn… (MORE until it is committed, or folded)
+	Type_TYPE_TXN_COMMIT     Type = 72 // TxnCommit → Txn
 	Type_TYPE_TXN_ABORT      Type = 73 // TxnName → Txn
 	Type_TYPE_TXN_RENEW      Type = 74 // TxnName → Txn
 	Type_TYPE_TXN_GET        Type = 75 // TxnName → Txn
@@ -5417,6 +5417,7 @@ type PlaceRename struct {
 	ToDir         uint64                 `protobuf:"varint,4,opt,name=to_dir,json=toDir,proto3" json:"to_dir,omitempty"`
 	ToName        string                 `protobuf:"bytes,5,opt,name=to_name,json=toName,proto3" json:"to_name,omitempty"`
 	Expect        uint64                 `protobuf:"varint,6,opt,name=expect,proto3" json:"expect,omitempty"`
+	Replace       bool                   `protobuf:"varint,7,opt,name=replace,proto3" json:"replace,omitempty"` // a file replaces a file; else the name must not be taken
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5491,6 +5492,13 @@ func (x *PlaceRename) GetExpect() uint64 {
 		return x.Expect
 	}
 	return 0
+}
+
+func (x *PlaceRename) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
 }
 
 type PlaceRemove struct {
@@ -6156,14 +6164,15 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\aRecheck\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
-	"\x04tree\x18\x03 \x01(\bR\x04tree\"\xa5\x01\n" +
+	"\x04tree\x18\x03 \x01(\bR\x04tree\"\xbf\x01\n" +
 	"\vPlaceRename\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x19\n" +
 	"\bfrom_dir\x18\x02 \x01(\x04R\afromDir\x12\x1b\n" +
 	"\tfrom_name\x18\x03 \x01(\tR\bfromName\x12\x15\n" +
 	"\x06to_dir\x18\x04 \x01(\x04R\x05toDir\x12\x17\n" +
 	"\ato_name\x18\x05 \x01(\tR\x06toName\x12\x16\n" +
-	"\x06expect\x18\x06 \x01(\x04R\x06expect\"c\n" +
+	"\x06expect\x18\x06 \x01(\x04R\x06expect\x12\x18\n" +
+	"\areplace\x18\a \x01(\bR\areplace\"c\n" +
 	"\vPlaceRemove\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +

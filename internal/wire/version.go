@@ -50,6 +50,9 @@ const (
 	VersionFences    = 2
 )
 
+// TxnCommitted is the state of a transaction that is decided and not folded, as clients see it.
+const TxnCommitted = "committed"
+
 // Versions are those that one side speaks: all from Min to Max.
 type Versions struct{ Min, Max uint32 }
 
