@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"sync"
 	"sync/atomic"
@@ -47,6 +48,7 @@ type buffer struct {
 	due      atomic.Int64 // Unix nanoseconds: Lifetime.Due of its job; 0: none
 	rechecks rechecks
 	repeats  repeats
+	folds    folds
 }
 
 // dirtyFile is where a file lies that waits for its flush, and what of it is flushed.
@@ -172,8 +174,9 @@ func (b *buffer) root() directory {
 	return directory{bb.RootDir, spec.UID, spec.GID, spec.Mode}
 }
 
-// parent walks to the directory of a path's last name, checking that c may enter
-// every directory on the way.
+// parent walks to the directory of a path's last name, for whoever is about to change
+// something there, checking that c may enter every directory on the way. Transactions that
+// are committed into one of them are folded first: so nothing is a union any more.
 func (b *buffer) parent(ctx context.Context, c cred, op, path string) (directory, string, error) {
 	names, err := bb.SplitPath(path)
 	if err != nil {
@@ -188,6 +191,11 @@ func (b *buffer) parent(ctx context.Context, c cred, op, path string) (directory
 			return dir, "", denied(op, b.address(path), "search the directory")
 		}
 		e, err := b.ns.Lookup(ctx, dir.id, name)
+		for err == nil && e.Txn != 0 {
+			if err = b.fold(ctx, e.Txn); err == nil {
+				e, err = b.ns.Lookup(ctx, dir.id, name)
+			}
+		}
 		if err != nil {
 			return dir, "", bb.Wrap(op, b.address(path), err)
 		}
@@ -202,22 +210,44 @@ func (b *buffer) parent(ctx context.Context, c cred, op, path string) (directory
 	return dir, names[len(names)-1], nil
 }
 
-// lookup finds the entry of a path; the root directory has one too.
+// lookup finds the entry of a path as readers see it; the root directory has one too.
 func (b *buffer) lookup(ctx context.Context, c cred, op, path string) (bb.Entry, error) {
+	e, _, err := b.look(ctx, c, op, path)
+	return e, err
+}
+
+// look is lookup that also returns how a directory's entries are to be looked for.
+func (b *buffer) look(ctx context.Context, c cred, op, path string) (e bb.Entry, v meta.View, err error) {
 	names, err := bb.SplitPath(path)
 	if err != nil {
-		return bb.Entry{}, bb.Wrap(op, b.address(path), err)
+		return bb.Entry{}, v, bb.Wrap(op, b.address(path), err)
 	}
-	if len(names) == 0 {
-		root := b.root()
-		return bb.Entry{Type: bb.TypeDirectory, Dir: root.id, UID: root.uid, GID: root.gid, Mode: root.mode, MTime: b.spec().Created}, nil
+	for range maxMoves {
+		e, v, err = b.lookOnce(ctx, c, op, path, names)
+		if !errors.Is(err, meta.ErrConflict) {
+			break
+		}
 	}
-	dir, name, err := b.parent(ctx, c, op, path)
-	if err != nil {
-		return bb.Entry{}, err
+	return e, v, err
+}
+
+func (b *buffer) lookOnce(ctx context.Context, c cred, op, path string, names []string) (bb.Entry, meta.View, error) {
+	root := b.root()
+	e := bb.Entry{Type: bb.TypeDirectory, Dir: root.id, UID: root.uid, GID: root.gid, Mode: root.mode, MTime: b.spec().Created}
+	v := meta.RootView()
+	for i, name := range names {
+		switch {
+		case !e.IsDir():
+			return e, v, bb.E(bb.NotDirectory, op, b.address(path), names[i-1]+" is a file")
+		case !c.permits(e.UID, e.GID, e.Mode, wantExecute):
+			return e, v, denied(op, b.address(path), "search the directory")
+		}
+		var err error
+		if e, v, err = b.ns.Look(ctx, v, name); err != nil {
+			return e, v, bb.Wrap(op, b.address(path), err)
+		}
 	}
-	e, err := b.ns.Lookup(ctx, dir.id, name)
-	return e, bb.Wrap(op, b.address(path), err)
+	return e, v, nil
 }
 
 // made reports whether the entry at a place is that of the file itself: a session that

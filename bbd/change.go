@@ -36,6 +36,9 @@ func (r *request) rename(m *wire.Rename) (proto.Message, error) {
 
 func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, replace bool) error {
 	const op = "rename"
+	if err := b.mayRenameHidden(fromPath, toPath); err != nil {
+		return err
+	}
 	fromDir, fromName, err := b.parent(ctx, c, op, fromPath)
 	if err != nil {
 		return err
@@ -54,7 +57,9 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 		_, err := s.Ask(ctx, wire.Type_TYPE_RENAME, m, nil, nil)
 		return err
 	}, func() error {
-		return b.renameHere(ctx, fromPath, toPath, place{fromDir.id, fromName}, place{toDir.id, toName}, replace)
+		return b.folding(ctx, func() error {
+			return b.renameHere(ctx, fromPath, toPath, place{fromDir.id, fromName}, place{toDir.id, toName}, replace)
+		})
 	})
 }
 
@@ -98,7 +103,9 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
 	ctx = b.d.ctx
-	concerned := b.spec().Backing != "" && (held.Stray || e.IsDir() || e.Flushed.Generation != 0 || replaced.Flushed.Generation != 0)
+	// The store knows nothing of what was hidden.
+	concerned := b.spec().Backing != "" &&
+		(held.Stray || e.IsDir() && !bb.Hidden(from) || e.Flushed.Generation != 0 || replaced.Flushed.Generation != 0)
 	renamed, err := b.ns.Rename(ctx, at.dir, at.name, target.dir, target.name, meta.RenameOptions{Replace: replace, StoreOp: concerned})
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
@@ -206,6 +213,9 @@ func (r *request) remove(m *wire.Remove) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := b.mayRemoveHidden(r.ctx, m.Path); err != nil {
+		return nil, err
+	}
 	if m.Recursive {
 		err = b.removeAll(r.ctx, r.s.cred, clean(m.Path))
 	} else {
@@ -230,11 +240,14 @@ func (b *buffer) remove(ctx context.Context, c cred, path string) error {
 	return b.atHome(ctx, c, op, path, at, func(s *peer.Session) error {
 		_, err := s.Ask(ctx, wire.Type_TYPE_REMOVE, &wire.Remove{Buffer: b.name, Path: path}, nil, nil)
 		return err
-	}, func() error { return b.removeHere(ctx, path, at) })
+	}, func() error {
+		return b.folding(ctx, func() error { return b.removeHere(ctx, path, at, 0) })
+	})
 }
 
-// removeHere removes an empty directory, or a file whose home is this node.
-func (b *buffer) removeHere(ctx context.Context, path string, at place) error {
+// removeHere removes an empty directory, or a file whose home is this node. Expect, if not
+// 0, is the id that it has to have.
+func (b *buffer) removeHere(ctx context.Context, path string, at place, expect uint64) error {
 	const op = "remove"
 	p := clean(path)
 	held, err := b.d.flusher.Hold(ctx, b.name, p)
@@ -250,6 +263,9 @@ func (b *buffer) removeHere(ctx context.Context, path string, at place) error {
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
+	if expect != 0 && expect != idOfEntry(&e) {
+		return bb.E(bb.NotFound, op, b.address(path), "it has been replaced")
+	}
 	if b.foreign(&e) && !adoptable(&e) {
 		return errMoved(op, b.address(path))
 	}
@@ -257,8 +273,12 @@ func (b *buffer) removeHere(ctx context.Context, path string, at place) error {
 		return bb.Wrap(op, b.address(path), err)
 	}
 	ctx = b.d.ctx
-	concerned := b.spec().Backing != "" && (held.Stray || e.IsDir() || e.Flushed.Generation != 0)
-	e, err = b.ns.Remove(ctx, at.dir, at.name, meta.RemoveOptions{StoreOp: concerned})
+	concerned := b.spec().Backing != "" && (held.Stray || e.IsDir() && !bb.Hidden(p) || e.Flushed.Generation != 0)
+	o := meta.RemoveOptions{StoreOp: concerned}
+	if expect != 0 {
+		o.Revision = e.Revision
+	}
+	e, err = b.ns.Remove(ctx, at.dir, at.name, o)
 	if err != nil {
 		return bb.Wrap(op, b.address(path), err)
 	}
@@ -289,12 +309,21 @@ func (b *buffer) unlinked(at place) {
 // removeAll removes a tree, deepest first, page by page. It can be repeated after
 // any failure. The root itself stays when it is the target.
 func (b *buffer) removeAll(ctx context.Context, c cred, path string) error {
-	e, err := b.lookup(ctx, c, "remove", path)
-	if err != nil {
-		return err
-	}
-	for e.IsDir() {
-		entries, more, err := b.ns.List(ctx, e.Dir, "", maxListPage)
+	for {
+		e, v, err := b.look(ctx, c, "remove", path)
+		if err != nil {
+			return err
+		}
+		if e.Txn != 0 {
+			if err := b.fold(ctx, e.Txn); err != nil {
+				return err
+			}
+			continue // to what it holds now
+		}
+		if !e.IsDir() {
+			break
+		}
+		entries, more, err := b.ns.ListView(ctx, v, "", maxListPage)
 		if err != nil {
 			return bb.Wrap("remove", b.address(path), err)
 		}

@@ -97,6 +97,7 @@ type Limits struct {
 	Inline    int64 // bytes: reads of up to so many are answered with data
 	Handshake time.Duration
 	Silence   time.Duration // of another daemon, after which nobody waits for it any more; 0: 16 s
+	Reap      time.Duration // how often transactions are looked after; 0: 5 s
 }
 
 // DefaultLimits are the limits of a daemon that was told none.
@@ -106,6 +107,9 @@ func DefaultLimits() Limits {
 		LeaseMin: 1 << 20, LeaseMax: 32 << 20, Inline: 32 << 10, Handshake: 10 * time.Second,
 	}
 }
+
+// reap is how often transactions are looked after.
+func (l *Limits) reap() time.Duration { return cmp.Or(l.Reap, reapEvery) }
 
 // silence is how long another daemon may say nothing.
 func (c *Config) silence() time.Duration { return cmp.Or(c.Limits.Silence, peer.Silence) }

@@ -142,6 +142,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.room, d.passing = newRoom(d), newPassing()
 	d.maxPinned = d.room.share()
 	d.wg.Go(d.room.run)
+	d.wg.Go(d.reapTxns)
 	if err := d.recover(ctx); err != nil {
 		return err
 	}

@@ -30,6 +30,11 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(m.TimeoutNs))
 		defer cancel()
 	}
+	if !m.Local {
+		if err := b.foldAll(ctx); err != nil {
+			return nil, bb.Wrap("drain", b.address(""), err)
+		}
+	}
 	var answer *wire.Progress
 	if m.Local || b.d.cluster == nil {
 		answer, err = b.drainHere(ctx, newProgress(r))

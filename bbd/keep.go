@@ -415,6 +415,9 @@ func (k *keeper) retire(ctx context.Context, l *bb.Lifetime, name string, discar
 // drain has all daemons flush a buffer, and fails as long as something is not on the store
 // that should be. A job that is under way is found by its id, which names the attempt.
 func (k *keeper) drain(ctx context.Context, l *bb.Lifetime, b *buffer) error {
+	if err := b.foldAll(ctx); err != nil {
+		return err
+	}
 	j := k.d.lifetimeJob(l, meta.Drain, b, b.name, fmt.Sprint(l.Attempt))
 	j.System = true
 	tasks, err := tasksOfDrain(append(k.d.cluster.others(), k.d.cfg.Node))

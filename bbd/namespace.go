@@ -62,22 +62,13 @@ func (r *request) list(m *wire.ListRequest) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := b.lookup(r.ctx, r.s.cred, "list", m.Path)
-	switch {
-	case err != nil:
-		return nil, err
-	case !e.IsDir():
-		return nil, bb.E(bb.NotDirectory, "list", b.address(m.Path), "it is a file")
-	case !r.s.cred.permits(e.UID, e.GID, e.Mode, wantRead):
-		return nil, denied("list", b.address(m.Path), "read the directory")
-	}
 	limit := int(m.Limit)
 	if limit <= 0 || limit > maxListPage {
 		limit = maxListPage
 	}
-	entries, more, err := b.ns.List(r.ctx, e.Dir, m.After, limit)
+	entries, more, err := b.list(r.ctx, r.s.cred, m.Path, m.After, limit)
 	if err != nil {
-		return nil, bb.Wrap("list", b.address(m.Path), err)
+		return nil, err
 	}
 	reply := &wire.ListReply{More: more}
 	bytes := 0
@@ -90,6 +81,42 @@ func (r *request) list(m *wire.ListRequest) (proto.Message, error) {
 		reply.Entries = append(reply.Entries, m)
 	}
 	return reply, nil
+}
+
+// list returns a page of a directory. A page that is the first one shows all of a
+// transaction or nothing: one that was decided meanwhile is looked for again.
+func (b *buffer) list(ctx context.Context, c cred, path, after string, limit int) (entries []bb.Entry, more bool, err error) {
+	const op = "list"
+	for range maxMoves {
+		decisions := b.ns.KnownDecisions()
+		e, v, err := b.look(ctx, c, op, path)
+		switch {
+		case err != nil:
+			return nil, false, err
+		case !e.IsDir():
+			return nil, false, bb.E(bb.NotDirectory, op, b.address(path), "it is a file")
+		case !c.permits(e.UID, e.GID, e.Mode, wantRead):
+			return nil, false, denied(op, b.address(path), "read the directory")
+		}
+		entries, more, err = b.ns.ListView(ctx, v, after, limit)
+		if bb.KindOf(err) == bb.NotFound && !v.Plain() {
+			continue // it was folded meanwhile
+		}
+		if err != nil {
+			return nil, false, bb.Wrap(op, b.address(path), err)
+		}
+		if after != "" {
+			break
+		}
+		now, err := b.ns.Decisions(ctx)
+		if err != nil {
+			return nil, false, bb.Wrap(op, b.address(path), err)
+		}
+		if now == decisions {
+			break
+		}
+	}
+	return entries, more, nil
 }
 
 // maxListPage is how many entries a page has at most. It has fewer where their names
@@ -141,6 +168,9 @@ func (b *buffer) mkdir(ctx context.Context, c cred, path string, mode uint32) (b
 	if _, err := b.ns.Lookup(ctx, dir.id, name); err == nil {
 		return bb.Entry{}, bb.E(bb.Exists, "mkdir", b.address(path), "the name is taken")
 	}
+	if err := b.mayMakeHidden(ctx, "mkdir", path); err != nil {
+		return bb.Entry{}, err
+	}
 	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite) {
 		return bb.Entry{}, denied("mkdir", b.address(path), "write the directory")
 	}
@@ -154,6 +184,9 @@ func (r *request) setAttr(m *wire.SetAttr) (proto.Message, error) {
 		return nil, err
 	}
 	dir, name, err := b.parent(r.ctx, r.s.cred, "setattr", m.Path)
+	if err == nil {
+		err = b.mayChangeHidden("setattr", m.Path)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -359,6 +359,9 @@ func (f *openFile) retire() {
 // generation.
 func (b *buffer) openWrite(ctx context.Context, c cred, o openOptions) (*openFile, error) {
 	dir, name, err := b.parent(ctx, c, "open", o.path)
+	if err == nil {
+		err = b.mayChangeHidden("open", o.path)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -53,9 +53,20 @@ var operations = map[wire.Type]operation{
 	wire.Type_TYPE_LIFETIME_DUE:   waiting((*request).lifetimeDue),
 	wire.Type_TYPE_LIFETIMES:      waiting((*request).lifetimes),
 
+	wire.Type_TYPE_TXN_BEGIN:  waiting((*request).txnBegin),
+	wire.Type_TYPE_TXN_ADOPT:  waiting((*request).txnAdopt),
+	wire.Type_TYPE_TXN_COMMIT: waiting((*request).txnCommit),
+	wire.Type_TYPE_TXN_ABORT:  waiting((*request).txnAbort),
+	wire.Type_TYPE_TXN_RENEW:  waiting((*request).txnRenew),
+	wire.Type_TYPE_TXN_GET:    waiting((*request).txnGet),
+	wire.Type_TYPE_TXN_LIST:   waiting((*request).txnList),
+
 	wire.Type_TYPE_TAKE:      waiting((*request).take),
 	wire.Type_TYPE_REPLICATE: waiting((*request).replicate),
 	wire.Type_TYPE_HOLD:      waiting((*request).hold),
 	wire.Type_TYPE_DISCARD:   waiting((*request).discard),
 	wire.Type_TYPE_RECHECK:   waiting((*request).recheckFiles),
+
+	wire.Type_TYPE_PLACE_RENAME: waiting((*request).renamePlace),
+	wire.Type_TYPE_PLACE_REMOVE: waiting((*request).removePlace),
 }

@@ -49,14 +49,14 @@ func (s *staging) Walk(ctx context.Context, source string, fn func(stage.Entry) 
 }
 
 func (s *staging) files(ctx context.Context, source string, fn func(string, *bb.Entry) error) error {
-	e, err := s.b.lookup(ctx, s.cred, "stage-out", source)
+	e, v, err := s.b.look(ctx, s.cred, "stage-out", source)
 	if err != nil {
 		return err
 	}
 	if !e.IsDir() {
 		return fn(source, &e)
 	}
-	return s.b.walk(ctx, s.cred, &e, source, fn)
+	return s.b.walk(ctx, s.cred, &e, v, source, fn)
 }
 
 func leaving(p string, e *bb.Entry) stage.Entry {
@@ -94,12 +94,12 @@ func (p *pinnedFile) Close() {
 }
 
 // walk calls fn for every file below a directory that the user may read.
-func (b *buffer) walk(ctx context.Context, c cred, dir *bb.Entry, p string, fn func(string, *bb.Entry) error) error {
+func (b *buffer) walk(ctx context.Context, c cred, dir *bb.Entry, v meta.View, p string, fn func(string, *bb.Entry) error) error {
 	if !c.permits(dir.UID, dir.GID, dir.Mode, wantRead|wantExecute) {
 		return denied("walk", b.address(p), "read the directory")
 	}
 	for after := ""; ; {
-		entries, more, err := b.ns.List(ctx, dir.Dir, after, maxListPage)
+		entries, more, err := b.ns.ListView(ctx, v, after, maxListPage)
 		if err != nil {
 			return err
 		}
@@ -108,7 +108,10 @@ func (b *buffer) walk(ctx context.Context, c cred, dir *bb.Entry, p string, fn f
 			child := strings.TrimPrefix(p+"/"+e.Name, "/")
 			after = e.Name
 			if e.IsDir() {
-				err = b.walk(ctx, c, e, child, fn)
+				var below meta.View
+				if below, err = b.ns.Below(ctx, v, e); err == nil {
+					err = b.walk(ctx, c, e, below, child, fn)
+				}
 			} else {
 				err = fn(child, e)
 			}

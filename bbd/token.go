@@ -86,6 +86,8 @@ var withToken = map[wire.Type]bool{
 	wire.Type_TYPE_REMOVE: true, wire.Type_TYPE_SETATTR: true, wire.Type_TYPE_LOST: true, wire.Type_TYPE_OPEN: true,
 	wire.Type_TYPE_COMMIT: true, wire.Type_TYPE_EXTENTS: true, wire.Type_TYPE_CLOSE: true, wire.Type_TYPE_UNPIN: true,
 	wire.Type_TYPE_LEASE: true, wire.Type_TYPE_RETURN: true, wire.Type_TYPE_DRAIN: true, wire.Type_TYPE_RECEIPT: true,
+	wire.Type_TYPE_TXN_BEGIN: true, wire.Type_TYPE_TXN_ADOPT: true, wire.Type_TYPE_TXN_COMMIT: true,
+	wire.Type_TYPE_TXN_ABORT: true, wire.Type_TYPE_TXN_RENEW: true, wire.Type_TYPE_TXN_GET: true,
 }
 
 // permits refuses what the session's token does not allow.

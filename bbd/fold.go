@@ -1,0 +1,237 @@
+package bbd
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/peer"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta"
+	"forebay/meta/gossip"
+)
+
+// A transaction's files are moved by their homes, like all files (cluster.go), but named by
+// the ids of their directories: a path may lead to another file of the same name while
+// readers see a union.
+
+// mover moves entries for transactions.
+type mover struct{ b *buffer }
+
+var _ meta.Mover = mover{}
+
+// Rename has an entry's home give it another place.
+func (m mover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
+	at, target := place{e.Parent, e.Name}, place{dir, name}
+	if !m.b.foreign(e) {
+		if err := m.b.moveHere(ctx, at, target, idOfEntry(e)); bb.KindOf(err) != bb.Busy {
+			return err
+		}
+	}
+	return m.b.renamePlace(ctx, daemonCred(), at, target, idOfEntry(e), false)
+}
+
+// Replace has a file's home put it in the place of another one.
+func (m mover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
+	return m.b.renamePlace(ctx, daemonCred(), place{e.Parent, e.Name}, place{dir, name}, idOfEntry(e), true)
+}
+
+// Folded has all daemons look at the transaction's files again, which they have not
+// flushed while they were hidden.
+func (m mover) Folded(ctx context.Context, id bb.TxnID) error {
+	b := m.b
+	if b.spec().Backing == "" {
+		return nil
+	}
+	path := (&bb.Txn{ID: id}).Path()
+	held, err := b.d.flusher.Hold(ctx, b.name, path)
+	if err != nil {
+		return err
+	}
+	held.Release()
+	if b.d.cluster == nil {
+		return nil
+	}
+	there, err := b.holdAt(ctx, b.d.cluster.nodes(func(m *gossip.Member) bool { return answers(m.State) }), path)
+	if err == nil {
+		there.release()
+	}
+	return err
+}
+
+// Remove has an entry's home remove it.
+func (m mover) Remove(ctx context.Context, e *bb.Entry) error {
+	return m.b.removePlace(ctx, daemonCred(), place{e.Parent, e.Name}, idOfEntry(e))
+}
+
+// idOfEntry is what tells an entry from another one of the same name.
+func idOfEntry(e *bb.Entry) uint64 {
+	if e.IsDir() {
+		return uint64(e.Dir)
+	}
+	return uint64(e.File)
+}
+
+func (r *request) renamePlace(m *wire.PlaceRename) (proto.Message, error) {
+	b, err := r.daemonsBuffer("rename", m.Buffer)
+	if err == nil {
+		err = b.renamePlace(r.ctx, r.s.cred, place{bb.DirID(m.FromDir), m.FromName}, place{bb.DirID(m.ToDir), m.ToName}, m.Expect, m.Replace)
+	}
+	return &wire.Empty{}, err
+}
+
+func (b *buffer) renamePlace(ctx context.Context, c cred, at, target place, expect uint64, replace bool) error {
+	const op = "rename"
+	return b.atHome(ctx, c, op, at.name, at, func(s *peer.Session) error {
+		m := &wire.PlaceRename{
+			Buffer: b.name, FromDir: uint64(at.dir), FromName: at.name, ToDir: uint64(target.dir), ToName: target.name, Expect: expect,
+			Replace: replace,
+		}
+		_, err := s.Ask(ctx, wire.Type_TYPE_PLACE_RENAME, m, nil, nil)
+		return err
+	}, func() error {
+		if !replace {
+			return b.moveHere(ctx, at, target, expect)
+		}
+		from, err := b.pathAt(ctx, at)
+		if err != nil {
+			return err
+		}
+		to, err := b.pathAt(ctx, target)
+		if err != nil {
+			return err
+		}
+		return b.renameHere(ctx, from, to, at, target, true)
+	})
+}
+
+// moveHere moves an entry out of a hidden tree, or within it, to where nothing is. The store
+// has nothing to do with that: it knows neither of the two, and the flusher looks at the
+// entry when all is folded (Folded).
+func (b *buffer) moveHere(ctx context.Context, at, target place, expect uint64) error {
+	const op = "rename"
+	defer b.lockPlaces(at, target)()
+	e, err := b.ns.Lookup(ctx, at.dir, at.name)
+	if err == nil && idOfEntry(&e) != expect {
+		err = bb.E(bb.NotFound, op, at.name, "it has been replaced")
+	}
+	if err != nil {
+		return err
+	}
+	if b.foreign(&e) && !adoptable(&e) {
+		return errMoved(op, at.name)
+	}
+	if err := ctx.Err(); err != nil {
+		return bb.Wrap(op, at.name, err)
+	}
+	if e.IsDir() {
+		// They go one after the other in any case (meta.Namespace.Rename).
+		b.folds.directories.Lock()
+		defer b.folds.directories.Unlock()
+	}
+	renamed, err := b.ns.Rename(b.d.ctx, at.dir, at.name, target.dir, target.name, meta.RenameOptions{})
+	if err == nil {
+		b.moved(at, target, target.name, &renamed)
+	}
+	return err
+}
+
+func (r *request) removePlace(m *wire.PlaceRemove) (proto.Message, error) {
+	b, err := r.daemonsBuffer("remove", m.Buffer)
+	if err == nil {
+		err = b.removePlace(r.ctx, r.s.cred, place{bb.DirID(m.Dir), m.Name}, m.Expect)
+	}
+	return &wire.Empty{}, err
+}
+
+func (b *buffer) removePlace(ctx context.Context, c cred, at place, expect uint64) error {
+	return b.atHome(ctx, c, "remove", at.name, at, func(s *peer.Session) error {
+		m := &wire.PlaceRemove{Buffer: b.name, Dir: uint64(at.dir), Name: at.name, Expect: expect}
+		_, err := s.Ask(ctx, wire.Type_TYPE_PLACE_REMOVE, m, nil, nil)
+		return err
+	}, func() error {
+		path, err := b.pathAt(ctx, at)
+		if err != nil {
+			return err
+		}
+		return b.removeHere(ctx, path, at, expect)
+	})
+}
+
+// folds are the transactions that this daemon is folding: all who need one folded wait for
+// the same.
+type folds struct {
+	sync.Mutex
+	running map[bb.TxnID]*foldRun
+
+	directories sync.Mutex // held while one is renamed
+}
+
+type foldRun struct {
+	done chan struct{}
+	err  error // once done is closed
+}
+
+// startFold folds a transaction that is decided, in the background.
+func (b *buffer) startFold(id bb.TxnID) *foldRun {
+	b.folds.Lock()
+	defer b.folds.Unlock()
+	if run := b.folds.running[id]; run != nil {
+		return run
+	}
+	run := &foldRun{done: make(chan struct{})}
+	if b.folds.running == nil {
+		b.folds.running = make(map[bb.TxnID]*foldRun)
+	}
+	b.folds.running[id] = run
+	b.d.wg.Go(func() {
+		run.err = b.folding(b.d.ctx, func() error { return b.ns.FoldTxn(b.d.ctx, id, mover{b}) })
+		if run.err != nil && b.d.ctx.Err() == nil {
+			b.d.log.Warn("folding a transaction", "buffer", b.name, "transaction", id, "err", run.err)
+		}
+		b.folds.Lock()
+		delete(b.folds.running, id)
+		b.folds.Unlock()
+		close(run.done)
+	})
+	return run
+}
+
+// fold waits until a transaction is folded.
+func (b *buffer) fold(ctx context.Context, id bb.TxnID) error {
+	run := b.startFold(id)
+	select {
+	case <-run.done:
+		return run.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// folding carries something out for which other transactions may have to be folded first.
+func (b *buffer) folding(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		var other *meta.Unfolded
+		if !errors.As(err, &other) {
+			return err
+		}
+		if err := b.fold(ctx, other.ID); err != nil {
+			return err
+		}
+	}
+}
+
+// foldAll folds all transactions that are decided.
+func (b *buffer) foldAll(ctx context.Context) error {
+	all, err := b.ns.Txns(ctx)
+	for i := 0; i < len(all) && err == nil; i++ {
+		if t := &all[i]; t.State.Decided() && !t.State.Over() {
+			err = b.fold(ctx, t.ID)
+		}
+	}
+	return err
+}

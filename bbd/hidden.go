@@ -1,0 +1,100 @@
+package bbd
+
+import (
+	"context"
+
+	"forebay/internal/bb"
+)
+
+// Clients write in the hidden tree of transactions with the requests that they write
+// everywhere with, so what they may change there is decided by the path:
+//
+//	.txn / ID / attempt / TASK / ATTEMPT / …   theirs
+//	.txn / ID / output / …                     the transaction's
+//
+// The directories of a task and of its attempts are made while the transaction is open and
+// the task is not decided. What lies below them needs no look at any record: an attempt that
+// has lost finds its directory gone.
+const (
+	depthTask    = 4
+	depthAttempt = 5
+)
+
+// hiddenNames splits a path; nil if it does not lead into the hidden tree.
+func hiddenNames(path string) []string {
+	names, err := bb.SplitPath(path)
+	if err != nil || len(names) == 0 || names[0] != bb.HiddenDir {
+		return nil
+	}
+	return names
+}
+
+func ofAttempt(names []string) bool { return len(names) > depthAttempt && names[2] == "attempt" }
+
+// mayChangeHidden refuses changes of what is not an attempt's.
+func (b *buffer) mayChangeHidden(op, path string) error {
+	if names := hiddenNames(path); names != nil && !ofAttempt(names) {
+		return bb.E(bb.Permission, op, b.address(path), "transactions alone change what is here").
+			WithRemedy("write below the directory of an attempt")
+	}
+	return nil
+}
+
+// mayRenameHidden refuses renames into an attempt, or out of it.
+func (b *buffer) mayRenameHidden(from, to string) error {
+	x, y := hiddenNames(from), hiddenNames(to)
+	if x == nil && y == nil {
+		return nil
+	}
+	if ofAttempt(x) && ofAttempt(y) && join(x[:depthAttempt]) == join(y[:depthAttempt]) {
+		return nil
+	}
+	return bb.E(bb.Permission, "rename", b.address(from), "what an attempt has written becomes visible with its transaction alone").
+		WithRemedy("adopt the attempt, and commit")
+}
+
+// mayMakeHidden refuses directories that only transactions make, and those of attempts
+// that are too late.
+func (b *buffer) mayMakeHidden(ctx context.Context, op, path string) error {
+	names := hiddenNames(path)
+	switch {
+	case names == nil || ofAttempt(names):
+		return nil
+	case len(names) < depthTask || names[2] != "attempt":
+		return bb.E(bb.NotFound, op, b.address(path), "there is no such transaction that is open").WithRemedy("begin one")
+	}
+	return b.undecided(ctx, op, path, names)
+}
+
+// undecided refuses what belongs to a task that is decided, or to a transaction that is not
+// open.
+func (b *buffer) undecided(ctx context.Context, op, path string, names []string) error {
+	id, err := bb.ParseTxnID(names[1])
+	if err != nil {
+		return err
+	}
+	t, err := b.ns.Txn(ctx, id)
+	if err != nil {
+		return bb.Wrap(op, b.address(path), err)
+	}
+	if t.State != bb.TxnOpen {
+		return bb.E(bb.Cancelled, op, b.address(path), "the transaction is not open any more, it is "+string(t.State))
+	}
+	winner, err := b.ns.TxnTask(ctx, id, names[3])
+	if err == nil && winner != "" {
+		return bb.E(bb.Cancelled, op, b.address(path), "attempt "+winner+" has won the task").WithRemedy("give this attempt up")
+	}
+	return bb.Wrap(op, b.address(path), err)
+}
+
+// mayRemoveHidden lets a client remove an attempt, or all those of a task, that is not
+// decided.
+func (b *buffer) mayRemoveHidden(ctx context.Context, path string) error {
+	names := hiddenNames(path)
+	if len(names) == depthTask || len(names) == depthAttempt {
+		if names[2] == "attempt" {
+			return b.undecided(ctx, "remove", path, names)
+		}
+	}
+	return b.mayChangeHidden("remove", path)
+}
