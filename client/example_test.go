@@ -200,3 +200,51 @@ func ExampleClient_Drain() {
 	// out/rank1 result
 	// out/rank2 result
 }
+
+// A job whose tasks write many files that become part of one directory in one step. The
+// second attempt of the task was too late: what it has written is gone.
+func ExampleBuffer_Begin() {
+	defer daemon()()
+	ctx := context.Background()
+	c, err := client.Dial(ctx, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "scratch"}); err != nil {
+		log.Fatal(err)
+	}
+	b := c.Buffer("scratch")
+	job, err := b.Begin(ctx, client.TxnSpec{Destination: "table", Key: "job 4711"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, attempt := range []string{"first", "second"} {
+		dir := job.Path("task 0", attempt) + "/day=1"
+		if err := b.MkdirAll(ctx, dir, 0o755); err != nil {
+			log.Fatal(err)
+		}
+		if err := b.WriteFile(ctx, dir+"/part", []byte(attempt), 0o644); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for _, attempt := range []string{"first", "second"} {
+		winner, err := job.Adopt(ctx, "task 0", attempt)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(attempt, "attempt: the output is that of the", winner)
+	}
+	_, err = b.Stat(ctx, "table/day=1/part")
+	fmt.Println("before:", client.KindOf(err))
+	if _, err := job.Commit(ctx, client.CommitOptions{}); err != nil {
+		log.Fatal(err)
+	}
+	data, err := b.ReadFile(ctx, "table/day=1/part")
+	fmt.Println("after:", string(data), err)
+	// Output:
+	// first attempt: the output is that of the first
+	// second attempt: the output is that of the first
+	// before: not found
+	// after: first <nil>
+}

@@ -133,7 +133,7 @@ well-known places that bbd uses. Errors are one line on standard error.
 		newBufferCommand(a), newPutCommand(a), newGetCommand(a), newCatCommand(a), newLsCommand(a), newStatCommand(a),
 		newMvCommand(a), newRmCommand(a), newMkdirCommand(a), newDuCommand(a), newStageInCommand(a), newStageOutCommand(a),
 		newDrainCommand(a), newReceiptCommand(a), newVerifyCommand(a), newOrphansCommand(a), newLostCommand(a),
-		newNodesCommand(a), newNodeCommand(a), newClusterCommand(a), newTokenCommand(a), newJobsCommand(a),
+		newNodesCommand(a), newNodeCommand(a), newClusterCommand(a), newTokenCommand(a), newJobsCommand(a), newTxnCommand(a),
 		newStatusCommand(a), newDoctorCommand(a), newEventsCommand(a), newSlurmCommand(a), newPlanCommand(a), newVersionCommand(a), bench.NewCommand(),
 	)
 	return cmd

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"forebay/client"
+)
+
+func newTxnCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "txn", Short: "List, show and abort transactions over a buffer's namespace",
+		Long: `A transaction makes what many tasks have written part of one directory in one step: whoever
+looks sees all of it or nothing. Programs begin and commit them; one that nobody renews is
+aborted by the daemons. Those that are over are listed for a day.`,
+	}
+	cmd.AddCommand(newTxnListCommand(a), newTxnShowCommand(a), newTxnAbortCommand(a))
+	return cmd
+}
+
+func newTxnListCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "list [BUFFER]", Short: "List the transactions of a buffer, or of all, the newest first", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				buffers, err := c.Buffers(cmd.Context())
+				if err != nil {
+					return err
+				}
+				for i := range buffers {
+					args = append(args, buffers[i].Name)
+				}
+			}
+			all := []client.TxnInfo{}
+			for _, name := range args {
+				some, err := c.Buffer(name).Txns(cmd.Context())
+				if err != nil {
+					return err
+				}
+				all = append(all, some...)
+			}
+			return a.print(all, func() {
+				rows := [][]string{{"BUFFER", "ID", "STATE", "DESTINATION", "TASKS", "UID", "BEGUN"}}
+				for i := range all {
+					t := &all[i]
+					rows = append(rows, []string{
+						t.Buffer, t.ID, string(t.State), t.Destination, fmt.Sprint(t.Tasks), fmt.Sprint(t.UID), age(time.Since(t.Created).Seconds()) + " ago",
+					})
+				}
+				a.table(rows)
+			})
+		},
+	}
+}
+
+func newTxnShowCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "show BUFFER ID", Short: "Show a transaction", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			t, err := c.Buffer(args[0]).Txn(args[1]).Info(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.print(t, func() { a.printTxn(&t) })
+		},
+	}
+}
+
+func newTxnAbortCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "abort BUFFER ID", Short: "Abort a transaction: what was written under it is removed", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			t, err := c.Buffer(args[0]).Txn(args[1]).Abort(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.print(t, func() { a.printTxn(&t) })
+		},
+	}
+}
+
+func (a *app) printTxn(t *client.TxnInfo) {
+	fmt.Fprintf(a.out, "%s: into bb://%s/%s, by uid %d\n", t.ID, t.Buffer, t.Destination, t.UID)
+	fmt.Fprintf(a.out, "%s, begun %s ago, %d tasks adopted, lease %s\n", t.State, age(time.Since(t.Created).Seconds()), t.Tasks, t.Lease)
+	if t.Key != "" {
+		fmt.Fprintln(a.out, "key:", t.Key)
+	}
+	if len(t.Replace) > 0 {
+		fmt.Fprintln(a.out, "replaces:", strings.Join(t.Replace, " "))
+	}
+	if t.Reason != "" {
+		fmt.Fprintln(a.out, "because:", t.Reason)
+	}
+}
