@@ -16,6 +16,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -61,6 +62,8 @@ public final class Client implements Closeable {
     timer.setKeepAliveTime(5, TimeUnit.SECONDS);
     timer.allowCoreThreadTimeOut(true);
     timer.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
+    // A file that close lets go of has nothing left to return.
+    timer.setRejectedExecutionHandler(new ThreadPoolExecutor.DiscardPolicy());
     current = dialer.dial();
   }
 

@@ -152,15 +152,9 @@ final class Frames {
       }
       while (buffer.remaining() < n) {
         int from = buffer.position();
-        int end = buffer.limit();
-        buffer.limit(buffer.capacity()).position(end);
-        int got;
-        try {
-          got = in.read(buffer);
-        } finally {
-          end = buffer.position();
-          buffer.limit(end).position(from);
-        }
+        buffer.position(buffer.limit()).limit(buffer.capacity());
+        int got = in.read(buffer);
+        buffer.flip().position(from);
         if (got < 0) {
           throw new EOFException("the connection ended");
         }

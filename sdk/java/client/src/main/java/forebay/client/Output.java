@@ -57,6 +57,7 @@ public final class Output implements Closeable {
 
   private final long writer = ThreadLocalRandom.current().nextLong() | 1;
   private long number; // of the last commit that was sent
+  private long remembered; // the number of our last commit in a generation that was closed
   private long sent = -1; // what was written when it was, if it is not acknowledged
 
   private final List<Extent> pending = new ArrayList<>();
@@ -174,8 +175,6 @@ public final class Output implements Closeable {
     acknowledged |= exclusive; // its name is visible
     return false;
   }
-
-  private long remembered; // the number of our last commit, of a generation that was closed
 
   /** Runs a step while the file is open in a live session, resuming it if need be. */
   private void live(Step step) throws IOException {

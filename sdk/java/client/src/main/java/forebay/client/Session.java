@@ -252,8 +252,8 @@ final class Session {
         in.next();
         dispatch();
       }
-    } catch (IOException | RuntimeException e) {
-      fail(e);
+    } catch (IOException | RuntimeException | Error e) {
+      fail(e); // whoever waits for a reply would wait for ever
     }
   }
 

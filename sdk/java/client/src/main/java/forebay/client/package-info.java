@@ -7,6 +7,8 @@
  * Everything goes on after a daemon was killed and started again. The package knows the control
  * protocol (internal/wire/forebay.proto) and nothing of Hadoop.
  *
- * <p>Checksums are CRC-64/NVME: by aws-crt, if it is on the class path, else from tables.
+ * <p>Checksums are CRC-64/NVME: by aws-crt, if it is on the class path, else from tables. Measured on
+ * JDK 17, 1 MiB at a time, on two cores that others used too: aws-crt 29 GiB/s from an array and 12
+ * from mapped memory (which it gets in pieces of 64 KiB), tables 0.9, a copy alone 24.
  */
 package forebay.client;
