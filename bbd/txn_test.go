@@ -253,7 +253,7 @@ func TestTxnLease(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Limits.Reap = 50 * time.Millisecond })
 	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "buf"})
-	dead := begin(t, b, client.TxnSpec{Destination: "out", Lease: 500 * time.Millisecond})
+	dead := begin(t, b, client.TxnSpec{Destination: "out", Lease: 5 * time.Second})
 	attempt(t, b, dead, "t", "a", "f")
 	adopt(t, dead, "t", "a")
 	alive := begin(t, b, client.TxnSpec{Destination: "out", Lease: time.Minute})
@@ -309,9 +309,9 @@ func TestTxnRestart(t *testing.T) {
 // sees none of them or all.
 func TestTxnReaders(t *testing.T) {
 	t.Parallel()
-	tasks, partitions, each := 4, 40, 3
+	tasks, partitions, each := 4, 15, 2
 	if testing.Short() {
-		tasks, partitions, each = 4, 10, 2
+		tasks, partitions, each = 2, 8, 2
 	}
 	nodes := startCluster(t, 2)
 	c1, c2 := nodes[0].dial(), nodes[1].dial()
