@@ -13,8 +13,9 @@ type cred struct {
 	gids   []uint32 // the primary group first
 	system bool     // root, or the user that the daemon runs as: may do everything
 
-	// governs: may say what becomes of jobs, besides the system. Who has proven that it may
-	// act as anybody, and is root where it comes from, as the batch system's controller.
+	// governs: may say what becomes of jobs, and have nodes emptied, besides the system. Who
+	// has proven that it may act as anybody, and is root where it comes from, as the batch
+	// system's controller.
 	governs bool
 
 	relayed bool // another daemon asks for them: what is not for this node is refused

@@ -221,7 +221,7 @@ func (r *request) drainNode(m *wire.NodeDrain) (proto.Message, error) {
 	d := r.s.d
 	node := bb.NodeID(m.Name)
 	switch {
-	case !r.s.cred.system:
+	case !r.s.cred.system && !r.s.cred.governs:
 		return nil, denied("node drain", m.Name, "drain nodes")
 	case d.cluster == nil:
 		return nil, bb.E(bb.Unsupported, "node drain", m.Name, "this daemon is alone").WithRemedy("use bbctl drain BUFFER")

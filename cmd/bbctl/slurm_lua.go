@@ -76,7 +76,7 @@ func (l *luaApp) hooks() (*slurm.Hooks, error) {
 // dialAs connects as a user. This process's own user needs no proof of that.
 func (l *luaApp) dialAs(ctx context.Context, u client.User) (*client.Client, error) {
 	o := client.Options{
-		Address: l.address, KeyFile: l.keyFile, TokenFile: l.token, CA: l.tls.ca, Cert: l.tls.cert, Key: l.tls.key, Name: "bbctl slurm " + version,
+		Address: l.socketAddress(), KeyFile: l.keyFile, TokenFile: l.token, CA: l.tls.ca, Cert: l.tls.cert, Key: l.tls.key, Name: "bbctl slurm " + version,
 	}
 	if u.UID != uint32(os.Geteuid()) || u.GID != uint32(os.Getegid()) {
 		o.User = &u

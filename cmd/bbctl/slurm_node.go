@@ -245,10 +245,12 @@ by now as its argument (none, if none were named). A node that could not be empt
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
-			d, err := a.dial(ctx)
+			// Slurm's own user, who has the cluster key, acts for the system.
+			d, err := (&luaApp{app: a}).dialAs(ctx, client.User{})
 			if err != nil {
 				return err
 			}
+			defer d.Close()
 			list := strings.Join(args, "")
 			empty, err := node.Empty(ctx, &n.c, d, list, nodeIDs(to))
 			if len(empty) == 0 || then == "" {

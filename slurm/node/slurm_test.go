@@ -752,11 +752,13 @@ func nodeEmptied(t *testing.T, s *site) {
 	if out, err := s.Nodes[1].Try("root", "sh", "-c", "hostname | "+s.Bbctl+" put - bb://left/f"); err != nil {
 		t.Fatal(out, err)
 	}
-	program, said := filepath.Join(s.Dir, "suspend"), filepath.Join(s.Dir, "suspended")
+	program, said, key := filepath.Join(s.Dir, "suspend"), filepath.Join(s.Work, "suspended"), filepath.Join(s.Work, "slurm.key")
+	s.Run("root", "install", "-m", "0600", "-o", "slurm", filepath.Join(s.Nodes[0].Daemon.Dir, "key"), key)
 	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"$@\" >"+said+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	out, err := s.Nodes[0].Bbctl("root", "slurm", "empty", "--to=n1", "--then="+program, "n[2-3]")
+	// As SuspendProgram is called: by Slurm's user, where slurmctld is.
+	out, err := s.Try("slurm", s.Bbctl, "--socket=tcp://127.0.0.11:7481", "--key-file="+key, "slurm", "empty", "--to=n1", "--then="+program, "n[2-3]")
 	if err == nil || !strings.Contains(out, "n3 is not to go yet") {
 		t.Errorf("a node that does not answer is taken for empty: %s (%v)", out, err)
 	}
