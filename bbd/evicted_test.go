@@ -92,3 +92,28 @@ func TestManyReadEvicted(t *testing.T) {
 		b = n.dial().Buffer("ev")
 	}
 }
+
+// A flush replaces a file's object while somebody reads it: what the reader comes to then is that
+// of the new one.
+func TestReadReplacedObject(t *testing.T) {
+	for _, codec := range []string{"", "zstd"} {
+		t.Run("codec "+codec, func(t *testing.T) {
+			n := startNode(t, nil)
+			c := n.dial()
+			b, _ := n.buffer(c, client.BufferSpec{Name: "ev", Codec: codec})
+			contents := map[string][]byte{}
+			name := n.evicted(c, b, contents)
+			bytes, err := n.daemon.ReadOn(t.Context(), "ev", name, func() {
+				write(t, b, name, random(len(contents[name])))
+				drain(t, c, "ev")
+				for i := range 12 {
+					write(t, b, fmt.Sprint("more", i), random(9<<20))
+				}
+				drain(t, c, "ev")
+			})
+			if err != nil || bytes < 4<<20 {
+				t.Errorf("%d bytes: %v", bytes, err)
+			}
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"forebay/bbd/peer"
+	"forebay/bbd/store"
 	"forebay/internal/bb"
 )
 
@@ -155,4 +156,45 @@ func (d *Daemon) Regions(tier bb.Tier) (ids []bb.RegionID) {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// ReadOn begins to read a file's object on the store, calls meanwhile, and then reads what the
+// file has evicted by then as the same reader. It returns how much that was.
+func (d *Daemon) ReadOn(ctx context.Context, name, path string, meanwhile func()) (bytes int64, err error) {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	e, err := b.ns.Resolve(ctx, path)
+	if err != nil {
+		return 0, err
+	}
+	var t tap
+	defer t.close()
+	if err := t.read(ctx, b, &e, make([]byte, 1000), 0); err != nil {
+		return 0, err
+	}
+	meanwhile()
+	if e, err = b.ns.Resolve(ctx, path); err != nil {
+		return 0, err
+	}
+	snap, err := d.store.Snapshot(e.File, e.Generation)
+	if err != nil {
+		return 0, err
+	}
+	defer snap.Close()
+	for _, x := range evictedOf(snap.Extents(0, snap.Size(), 0)) {
+		if x.FileOffset < 1000 {
+			continue // the stream is past it
+		}
+		whole, err := b.throughWhole(ctx, &t, snap, &e, &x)
+		if err != nil {
+			return bytes, err
+		}
+		bytes += int64(len(whole))
+		if err := b.fetch(ctx, &t, snap, &e, []store.Extent{x}); err != nil && err != errNoRoom {
+			return bytes, err
+		}
+	}
+	return bytes, nil
 }

@@ -29,7 +29,11 @@ func (b *buffer) fetch(ctx context.Context, t *tap, snap *store.Snapshot, e *bb.
 		e = there
 	}
 	for _, x := range wholesOf(evicted) {
-		if err := b.fill(ctx, t, e, file, generation, x); err != nil {
+		err := b.fill(ctx, t, e, file, generation, x)
+		if bb.KindOf(err) == bb.Checksum {
+			err = b.fill(ctx, t, e, file, generation, x) // see tap.stale
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -72,7 +76,7 @@ func (b *buffer) fill(ctx context.Context, t *tap, e *bb.Entry, file bb.FileID, 
 	case bb.Invalid:
 		return errNoRoom // eviction has joined it with others since this snapshot was opened
 	case bb.Checksum:
-		t.close()
+		t.stale()
 	}
 	return err
 }

@@ -146,6 +146,11 @@ func (t *tap) shut() {
 	}
 }
 
+// stale ends a stream whose bytes are not what they should be. It may be one of an object that
+// a flush has replaced since it was opened, when what that flushed has been evicted, and joined
+// with what lay around it: then a new stream has the right ones.
+func (t *tap) stale() { t.close() }
+
 // close ends the stream. The tap may be used again.
 func (t *tap) close() {
 	t.mu.Lock()
@@ -187,6 +192,12 @@ func (b *buffer) throughWhole(ctx context.Context, t *tap, snap *store.Snapshot,
 		whole = make([]byte, x.WholeLength)
 		if err := t.read(ctx, b, e, whole, from); err != nil {
 			return nil, err
+		}
+		if checksum.Sum(whole) != x.Checksum {
+			t.stale()
+			if err := t.read(ctx, b, e, whole, from); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if got := checksum.Sum(whole); got != x.Checksum {
