@@ -24,12 +24,15 @@ help: ## Print this list
 	@echo "  PKG=./bbd/... narrows test, race, fuzz, bench and cover; DIR=/some/tree is what demo writes."
 
 .PHONY: build
-build: ## Build bin/bbd and bin/bbctl, static; with libfabric, bbd-ofi and bbctl-ofi; with Java, the jars
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl
+build: build-go ## Build bin/bbd and bin/bbctl, static; with libfabric, bbd-ofi and bbctl-ofi; with Java, the jars
 	@if scripts/ofi-tools.sh; then $(MAKE) --no-print-directory build-ofi; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: bbd-ofi and bbctl-ofi are not built."; fi
 	@if scripts/java-tools.sh; then $(MAKE) --no-print-directory build-java; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: the jars of sdk/java are not built."; fi
+
+.PHONY: build-go
+build-go:
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl
 
 .PHONY: build-ofi
 build-ofi:
@@ -70,8 +73,7 @@ test-java: ## Run the tests of sdk/java, against a real daemon (part of test)
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: sdk/java is not tested."; fi
 
 .PHONY: test-with-java
-test-with-java:
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl
+test-with-java: build-go
 	@cd sdk/java && mvn test
 
 # What the tests need beyond Go.
@@ -91,7 +93,7 @@ test-verbs: ## Run the tests over verbs, on a software device in an emulated mac
 	@scripts/rxe.sh
 
 .PHONY: demo
-demo: build ## Show the main job: burst, kill, recover, drain, compare (DIR=tree to write)
+demo: build-go ## Show the main job: burst, kill, recover, drain, compare (DIR=tree to write)
 	@DIR='$(DIR)' scripts/demo.sh
 
 .PHONY: bench

@@ -10,10 +10,11 @@ final class Lease extends Memory {
   final Session session;
   final long id;
   final int length;
+  final int tier; // where what is put into it belongs
   private final Atlas.Region region;
   private boolean released;
 
-  Lease(Session session, Forebay.Lease m, Atlas.Region region) {
+  Lease(Session session, Forebay.Lease m, int tier, Atlas.Region region) {
     super(
         region.bytes,
         (int) m.getOffset(),
@@ -22,6 +23,7 @@ final class Lease extends Memory {
     this.session = session;
     this.id = m.getId();
     this.length = (int) m.getLength();
+    this.tier = tier;
     this.region = region;
   }
 

@@ -90,15 +90,15 @@ final class Leases {
 
   /**
    * Returns a lease of a session with room for need bytes at least, to an output that has written so
-   * many, waiting for one if need be.
+   * many and whose bytes belong in a tier, waiting for one if need be.
    */
-  Lease take(Session s, int need, long written) throws IOException {
+  Lease take(Session s, int tier, int need, long written) throws IOException {
     List<Lease> useless = new ArrayList<>();
     Lease found = null;
     synchronized (this) {
       for (Iterator<Lease> i = idle.iterator(); i.hasNext() && found == null; ) {
         Lease l = i.next();
-        if (l.session == s && l.room(true) >= need) {
+        if (l.session == s && l.tier == tier && l.room(true) >= need) {
           i.remove();
           found = l;
         } else if (!l.session.alive()) {
@@ -108,10 +108,10 @@ final class Leases {
       }
     }
     useless.forEach(Lease::release);
-    return found != null ? found : ask(s, need, written);
+    return found != null ? found : ask(s, tier, need, written);
   }
 
-  private Lease ask(Session s, int need, long written) throws IOException {
+  private Lease ask(Session s, int tier, int need, long written) throws IOException {
     // As much again as was written so far, so that leases grow with use.
     int size = MIN;
     while (size < MAX && (size < written || size < need + WORTH_KEEPING)) {
@@ -122,6 +122,7 @@ final class Leases {
             .setBuffer(buffer)
             .setBytes(size)
             .setFits(need + 256L)
+            .setTier(tier)
             .build();
     Session.Call c = s.start(Type.TYPE_LEASE, m, null, Forebay.Lease.parser());
     Forebay.Lease got;
@@ -152,7 +153,7 @@ final class Leases {
     }
     Lease l;
     try {
-      l = new Lease(s, got, atlas.acquire(r));
+      l = new Lease(s, got, tier, atlas.acquire(r));
     } catch (IOException e) {
       giveBack(s, got.getId());
       throw e;

@@ -48,6 +48,7 @@ public final class Output implements Closeable {
   private long handle;
   private long file;
   private long generation;
+  private int tier; // where its bytes belong: memory or disk
   private boolean acknowledged; // something of this generation
   private boolean doubt; // a commit may have landed whose answer was lost
   private boolean closing;
@@ -171,6 +172,7 @@ public final class Output implements Closeable {
     Forebay.Entry e = opened.getEntry();
     file = e.getFile();
     generation = opened.getGeneration();
+    tier = opened.getTier();
     size = Math.max(size, e.getSize());
     acknowledged |= exclusive; // its name is visible
     return false;
@@ -478,7 +480,7 @@ public final class Output implements Closeable {
       if (full != null && full.extents == 0 && full instanceof Lease l) {
         leases.put(l);
       }
-      live(s -> memory = leases.take(s, Math.min(len, WORTH_TAKING), written));
+      live(s -> memory = leases.take(s, tier, Math.min(len, WORTH_TAKING), written));
       return;
     }
     int limit = session.welcome.getMaxData();

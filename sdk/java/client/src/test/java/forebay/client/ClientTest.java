@@ -21,6 +21,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -32,6 +34,8 @@ import org.junit.jupiter.params.provider.ValueSource;
 @Timeout(120)
 class ClientTest {
   private static final AtomicInteger NAMES = new AtomicInteger();
+  private static final Pattern ON_DISK =
+      Pattern.compile("\"disk\":\\s*\\{[^}]*\"live\":\\s*(\\d+)");
   private final Daemon daemon = Daemon.get();
   private final String name = "java" + NAMES.incrementAndGet();
   private Client client;
@@ -439,6 +443,38 @@ class ClientTest {
       killer.join();
       assertArrayEquals(want, readAll(buffer, "closing" + i));
     }
+  }
+
+  /** What a buffer's rules place on disk goes there, and nothing else does. */
+  @Test
+  void goesToItsTier() throws Exception {
+    daemon.bbctl("buffer", "create", name + "tiers", "--tier", "cold*=disk");
+    try {
+      Buffer tiers = client.buffer(name + "tiers");
+      byte[] hot = random(20 << 20, 1);
+      byte[] cold = random(20 << 20, 2);
+      try (Output h = tiers.create("hot");
+          Output c = tiers.create("cold")) {
+        for (int at = 0; at < hot.length; at += 1 << 20) {
+          h.write(hot, at, 1 << 20);
+          c.write(cold, at, 1 << 20);
+        }
+      }
+      for (long end = System.nanoTime() + 30_000_000_000L; onDisk() < 8 << 20; Thread.sleep(50)) {
+        assertTrue(System.nanoTime() < end, "only " + onDisk() + " bytes came to the disk tier");
+      }
+      assertTrue(onDisk() <= cold.length, "more is on disk than belongs there: " + onDisk());
+      assertArrayEquals(hot, readAll(tiers, "hot"));
+      assertArrayEquals(cold, readAll(tiers, "cold"));
+    } finally {
+      client.destroyBuffer(name + "tiers", true);
+    }
+  }
+
+  private long onDisk() throws Exception {
+    Matcher m = ON_DISK.matcher(daemon.bbctl("status", "--json"));
+    assertTrue(m.find());
+    return Long.parseLong(m.group(1));
   }
 
   /** An interrupted thread stops waiting; the session that others use lives on. */

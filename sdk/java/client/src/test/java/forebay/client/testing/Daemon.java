@@ -94,6 +94,7 @@ public final class Daemon {
     line.addAll(List.of("--dev", "--dir", state.toString(), "--memory", "512MiB"));
     line.addAll(List.of("--memory-mount", "off", "--memory-dir", memory.toString()));
     line.addAll(List.of("--listen-tcp", "127.0.0.1:" + port, "--key-file", keyFile.toString()));
+    line.addAll(List.of("--disk-dir", dir.resolve("disk").toString(), "--disk-size", "1GiB"));
     line.addAll(further);
     File log = dir.resolve("bbd.log").toFile();
     process =
