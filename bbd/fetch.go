@@ -97,6 +97,9 @@ func (b *buffer) restore(ctx context.Context, e *bb.Entry, path string) error {
 	}
 	if b.foreign(e) {
 		_, err := b.mirror(ctx, e, path)
+		if bb.KindOf(err) == bb.Exists && b.has(e) {
+			return nil // it was given to this node meanwhile, as a second copy
+		}
 		if err == nil || e.State() != bb.StateClean || ctx.Err() != nil || bb.KindOf(err) != bb.Unavailable {
 			return bb.Wrap("read", b.address(path), err)
 		}
