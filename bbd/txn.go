@@ -323,12 +323,40 @@ func (d *Daemon) reapTxns() {
 			clear(r.leases) // whoever does it now counts from when it began
 			continue
 		}
-		for _, b := range d.allBuffers() {
+		all, err := d.existingBuffers(d.ctx)
+		if err != nil && d.ctx.Err() == nil {
+			d.log.Warn("looking after transactions", "err", err)
+		}
+		for _, b := range all {
 			if err := r.look(d.ctx, b); err != nil && d.ctx.Err() == nil && bb.KindOf(err) != bb.NotFound {
 				d.log.Warn("looking after transactions", "buffer", b.name, "err", err)
 			}
 		}
 	}
+}
+
+// existingBuffers returns all buffers that there are, and takes up those that only other
+// daemons were asked for so far.
+func (d *Daemon) existingBuffers(ctx context.Context) ([]*buffer, error) {
+	if d.cluster == nil {
+		return d.allBuffers(), nil
+	}
+	specs, err := d.meta.Buffers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []*buffer
+	for i := range specs {
+		b, err := d.buffer(ctx, specs[i].Name)
+		if bb.KindOf(err) == bb.NotFound {
+			continue // destroyed meanwhile
+		}
+		if err != nil {
+			return all, err
+		}
+		all = append(all, b)
+	}
+	return all, nil
 }
 
 // look does what is to be done for the transactions of one buffer.

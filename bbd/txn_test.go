@@ -275,6 +275,24 @@ func TestTxnLease(t *testing.T) {
 	keeper.Wait()
 }
 
+// TestTxnLeaseElsewhere has a transaction die in a buffer that the daemon which looks after
+// transactions was never asked for.
+func TestTxnLeaseElsewhere(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	b, _ := nodes[1].buffer(nodes[1].dial(), client.BufferSpec{Name: "buf"})
+	dead := begin(t, b, client.TxnSpec{Destination: "out", Lease: 200 * time.Millisecond})
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		info, err := dead.Info(t.Context())
+		if err == nil && info.State == client.TxnAborted {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it is %s (%v)", info.State, err)
+		}
+	}
+}
+
 // TestTxnRestart stops the daemon between adoption and commit, and after the decision.
 func TestTxnRestart(t *testing.T) {
 	t.Parallel()
