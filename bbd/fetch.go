@@ -31,7 +31,7 @@ func (b *buffer) fetch(ctx context.Context, t *tap, snap *store.Snapshot, e *bb.
 	for _, x := range wholesOf(evicted) {
 		err := b.fill(ctx, t, e, file, generation, x)
 		if bb.KindOf(err) == bb.Checksum {
-			err = b.fill(ctx, t, e, file, generation, x) // see tap.stale
+			err = b.fill(ctx, t, e, file, generation, x) // see tap
 		}
 		if err != nil {
 			return err
@@ -76,7 +76,7 @@ func (b *buffer) fill(ctx context.Context, t *tap, e *bb.Entry, file bb.FileID, 
 	case bb.Invalid:
 		return errNoRoom // eviction has joined it with others since this snapshot was opened
 	case bb.Checksum:
-		t.stale()
+		t.close()
 	}
 	return err
 }

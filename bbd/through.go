@@ -52,6 +52,10 @@ var errNoRoom error = bb.E(bb.NoSpace, "read", "", "no memory becomes free: othe
 // tap is how one reader of a file gets what is not in memory. It goes on in the
 // store's object where the last read ended, since to begin in the middle of one may
 // cost as much as to read up to there. The zero value is ready; close it after use.
+//
+// A flush may replace the object that is open. What that flushed may then have been evicted, and
+// joined with what lay around it, and is not in the old object. So bytes that have the wrong
+// checksum are read once more, from an object opened anew.
 type tap struct {
 	mu     sync.Mutex
 	from   io.ReadCloser // nil: nothing is open
@@ -146,11 +150,6 @@ func (t *tap) shut() {
 	}
 }
 
-// stale ends a stream whose bytes are not what they should be. It may be one of an object that
-// a flush has replaced since it was opened, when what that flushed has been evicted, and joined
-// with what lay around it: then a new stream has the right ones.
-func (t *tap) stale() { t.close() }
-
 // close ends the stream. The tap may be used again.
 func (t *tap) close() {
 	t.mu.Lock()
@@ -183,7 +182,8 @@ func (b *buffer) throughWhole(ctx context.Context, t *tap, snap *store.Snapshot,
 			e, whole = there, nil
 		}
 	}
-	if whole == nil {
+	stored := whole == nil
+	if stored {
 		bound := b.d.passing.stored
 		if err := bound.Acquire(ctx, min(x.WholeLength, maxPassing)); err != nil {
 			return nil, err
@@ -193,14 +193,16 @@ func (b *buffer) throughWhole(ctx context.Context, t *tap, snap *store.Snapshot,
 		if err := t.read(ctx, b, e, whole, from); err != nil {
 			return nil, err
 		}
-		if checksum.Sum(whole) != x.Checksum {
-			t.stale()
-			if err := t.read(ctx, b, e, whole, from); err != nil {
-				return nil, err
-			}
-		}
 	}
-	if got := checksum.Sum(whole); got != x.Checksum {
+	got := checksum.Sum(whole)
+	if got != x.Checksum && stored {
+		t.close()
+		if err := t.read(ctx, b, e, whole, from); err != nil {
+			return nil, err
+		}
+		got = checksum.Sum(whole)
+	}
+	if got != x.Checksum {
 		t.close()
 		return nil, bb.E(bb.Checksum, "read", b.address(e.Name), fmt.Sprintf(
 			"bytes %d to %d came with checksum %016x, not %016x", from, from+x.WholeLength, got, x.Checksum))

@@ -188,11 +188,17 @@ func (ls *listings) prune() {
 // directory of more than a thousand entries the reading is kept for a minute for the
 // pages that follow. NewLister gives the caller that hold instead.
 func (ns *Namespace) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
+	return ns.page(dir, after, limit, func() error { return ns.checkDir(ctx, dir) }, func() (*Lister, error) { return ns.NewLister(ctx, dir) })
+}
+
+// page returns a page of what read reads, or of what was read for the page before if check
+// finds nothing wrong.
+func (ns *Namespace) page(dir bb.DirID, after string, limit int, check func() error, read func() (*Lister, error)) (entries []bb.Entry, more bool, err error) {
 	if limit < 1 || limit > bb.MaxPageSize {
 		return nil, false, bb.E(bb.Invalid, "list", fmt.Sprint(limit), fmt.Sprintf("a page has 1 to %d entries", bb.MaxPageSize))
 	}
 	if after != "" {
-		if err := ns.checkDir(ctx, dir); err != nil {
+		if err := check(); err != nil {
 			return nil, false, err
 		}
 		if l := ns.listings.get(dir); l != nil {
@@ -200,7 +206,7 @@ func (ns *Namespace) List(ctx context.Context, dir bb.DirID, after string, limit
 			return entries, more, nil
 		}
 	}
-	l, err := ns.NewLister(ctx, dir)
+	l, err := read()
 	if err != nil {
 		return nil, false, err
 	}

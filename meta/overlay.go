@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"forebay/internal/bb"
@@ -185,24 +184,7 @@ func (ns *Namespace) ListView(ctx context.Context, v View, after string, limit i
 	if v.Plain() {
 		return ns.List(ctx, v.dir, after, limit)
 	}
-	if limit < 1 || limit > bb.MaxPageSize {
-		return nil, false, bb.E(bb.Invalid, "list", fmt.Sprint(limit), fmt.Sprintf("a page has 1 to %d entries", bb.MaxPageSize))
-	}
-	if after != "" {
-		if l := ns.listings.get(v.dir); l != nil {
-			entries, more = l.Page(after, limit)
-			return entries, more, nil
-		}
-	}
-	l, err := ns.listUnion(ctx, v)
-	if err != nil {
-		return nil, false, err
-	}
-	if l.Len() > smallScan {
-		ns.listings.put(l)
-	}
-	entries, more = l.Page(after, limit)
-	return entries, more, nil
+	return ns.page(v.dir, after, limit, func() error { return nil }, func() (*Lister, error) { return ns.listUnion(ctx, v) })
 }
 
 // listUnion reads the directories of a view, one after the other.
