@@ -49,6 +49,7 @@ test: test-tools ## Run all tests; fails on a skip that .ci/allowed-skips does n
 ifeq ($(PKG),./...)
 	@$(MAKE) --no-print-directory test-ofi
 	@$(MAKE) --no-print-directory test-java
+	@$(MAKE) --no-print-directory test-apps
 endif
 
 # The packages that are something else with the build tag ofi.
@@ -75,6 +76,15 @@ test-java: ## Run the tests of sdk/java, against a real daemon (part of test)
 .PHONY: test-with-java
 test-with-java: build-go
 	@cd sdk/java && mvn test
+
+.PHONY: test-apps
+test-apps: ## Run programs of others on bb://, from their own artefacts (part of test)
+	@if scripts/java-tools.sh; then $(MAKE) --no-print-directory test-with-apps; \
+	elif [ -n "$$CI" ]; then exit 1; else echo "note: no programs are tested on bb://."; fi
+
+.PHONY: test-with-apps
+test-with-apps: build-go
+	@cd sdk/java && mvn -B -ntp -Papps test
 
 # What the tests need beyond Go.
 .PHONY: test-tools
