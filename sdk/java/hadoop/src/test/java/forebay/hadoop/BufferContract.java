@@ -9,10 +9,17 @@ import org.apache.hadoop.fs.contract.AbstractFSContract;
 /** Tells Hadoop's contract suites of bb://, each run in a buffer of its own name. */
 final class BufferContract extends AbstractFSContract {
   private final String buffer;
+  private final Path root;
 
   BufferContract(Configuration conf, String buffer) {
+    this(conf, buffer, "/test");
+  }
+
+  /** Root is the directory that the tests have for themselves. */
+  BufferContract(Configuration conf, String buffer, String root) {
     super(conf);
     this.buffer = buffer;
+    this.root = new Path(root);
     addConfResource("contract/bb.xml");
     TestBuffer.configure(getConf(), buffer);
   }
@@ -29,6 +36,6 @@ final class BufferContract extends AbstractFSContract {
 
   @Override
   public Path getTestPath() {
-    return new Path("/test");
+    return root;
   }
 }
