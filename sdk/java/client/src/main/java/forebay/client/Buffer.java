@@ -7,6 +7,7 @@ import forebay.v1.Forebay.Type;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.UUID;
 
 /**
  * Addresses one buffer: its files and directories. Paths are relative to its root; a leading slash
@@ -222,6 +223,41 @@ public final class Buffer {
     } catch (IOException e) {
       throw ForebayException.about("recover", address(p), e);
     }
+  }
+
+  /**
+   * Begins a transaction, or returns the one of the same key, in whatever state it is. Unsupported if a
+   * daemon of the cluster is too old; exists if the key is of another destination.
+   */
+  public Txn begin(Txn.Spec spec) throws IOException {
+    String p = clean(spec.destination());
+    // With a key of its own, a request that is sent again does not begin a second one.
+    String key = spec.key().isEmpty() ? UUID.randomUUID().toString() : spec.key();
+    Forebay.TxnBegin.Builder m =
+        Forebay.TxnBegin.newBuilder().setBuffer(name).setDestination(p).setKey(key);
+    if (spec.lease() != null) {
+      m.setLeaseNs(spec.lease().toNanos());
+    }
+    Type type = Type.TYPE_TXN_BEGIN;
+    return txn(
+        ask("begin transaction", p, type, m.build(), Forebay.Txn.parser(), Forebay.Txn.class)
+            .getId());
+  }
+
+  /** Returns the transaction of an id, which another process has begun. It does no I/O. */
+  public Txn txn(String id) {
+    return new Txn(client, name, id);
+  }
+
+  /** Lists the user's transactions, the newest first; the system sees all. */
+  public List<Txn.Info> txns() throws IOException {
+    Forebay.BufferName m = Forebay.BufferName.newBuilder().setName(name).build();
+    Type type = Type.TYPE_TXN_LIST;
+    return ask("transactions", "", type, m, Forebay.Txns.parser(), Forebay.Txns.class)
+        .getTxnsList()
+        .stream()
+        .map(Txn.Info::of)
+        .toList();
   }
 
   /** Flushes all that is dirty and waits until it is on the store. */
