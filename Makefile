@@ -40,7 +40,7 @@ build-ofi:
 
 .PHONY: build-java
 build-java: ## Build the jars of sdk/java, below sdk/java/*/target (part of build)
-	cd sdk/java && mvn -q package -DskipTests
+	cd sdk/java && mvn -B -q package -DskipTests
 
 .PHONY: test
 test: test-tools ## Run all tests; fails on a skip that .ci/allowed-skips does not name
@@ -75,7 +75,10 @@ test-java: ## Run the tests of sdk/java, against a real daemon (part of test)
 
 .PHONY: test-with-java
 test-with-java: build-go
-	@cd sdk/java && mvn test
+	@cd sdk/java && mvn -B test
+	@jdk=$$(scripts/newest-jdk.sh) || exit 1; if [ -n "$$jdk" ]; then \
+		echo "forebay-client on $$jdk:"; cd sdk/java && mvn -B surefire:test -pl client -Djvm="$$jdk/bin/java"; \
+	else echo "note: there is no newer JDK than Maven's to test forebay-client on."; fi
 
 .PHONY: test-apps
 test-apps: ## Run programs of others on bb://, from their own artefacts (part of test)
