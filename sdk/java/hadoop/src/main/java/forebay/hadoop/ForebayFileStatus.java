@@ -15,6 +15,8 @@ public final class ForebayFileStatus extends FileStatus implements EtagSource {
 
   private final String etag;
   private final String[] nodes;
+  private final long file;
+  private final long generation;
 
   ForebayFileStatus(Entry e, Path path, long blockSize) {
     super(
@@ -36,11 +38,25 @@ public final class ForebayFileStatus extends FileStatus implements EtagSource {
     etag = closed ? Long.toHexString(e.size()) + "-" + Long.toHexString(e.checksum()) : null;
     boolean here = e.state() != Entry.State.EVICTED && e.state() != Entry.State.LOST;
     nodes = here ? e.holders().toArray(new String[0]) : new String[0];
+    file = e.file();
+    generation = e.generation();
   }
 
   @Override
   public String getEtag() {
     return etag;
+  }
+
+  /** Returns a handle of the file. One that is exact needs a closed file. */
+  ForebayPathHandle handle(boolean exact) {
+    if (isDirectory()) {
+      throw new IllegalArgumentException(getPath() + " is a directory");
+    }
+    if (exact && etag == null) {
+      throw new UnsupportedOperationException(
+          getPath() + " is being written: there is no content yet to be held to");
+    }
+    return new ForebayPathHandle(getPath().toString(), file, generation, exact);
   }
 
   /** Returns the names of the nodes in whose memory the file lies. */
@@ -63,16 +79,21 @@ public final class ForebayFileStatus extends FileStatus implements EtagSource {
   static final class Located extends LocatedFileStatus implements EtagSource {
     private static final long serialVersionUID = 1;
 
-    private final String etag;
+    private final ForebayFileStatus bare;
 
     Located(ForebayFileStatus s, BlockLocation[] blocks) {
       super(s, blocks);
-      etag = s.getEtag();
+      bare = s;
+    }
+
+    /** Returns the same without the places. */
+    ForebayFileStatus bare() {
+      return bare;
     }
 
     @Override
     public String getEtag() {
-      return etag;
+      return bare.getEtag();
     }
 
     /** As of any status: the path alone counts. */

@@ -5,6 +5,7 @@ import forebay.client.Buffer;
 import forebay.client.ClientOptions;
 import forebay.client.Entry;
 import forebay.client.ForebayException;
+import forebay.client.Input;
 import forebay.client.Kind;
 import forebay.client.Output;
 import forebay.client.WriteOptions;
@@ -30,12 +31,14 @@ import org.apache.hadoop.fs.FileChecksum;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.FsServerDefaults;
+import org.apache.hadoop.fs.InvalidPathHandleException;
 import org.apache.hadoop.fs.LeaseRecoverable;
 import org.apache.hadoop.fs.LocatedFileStatus;
 import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathFilter;
+import org.apache.hadoop.fs.PathHandle;
 import org.apache.hadoop.fs.PathIsNotEmptyDirectoryException;
 import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.fs.impl.PathCapabilitiesSupport;
@@ -214,16 +217,74 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
 
   @Override
   public FSDataInputStream open(Path p, int bufferSize) throws IOException {
+    return stream(p, input(p));
+  }
+
+  private FSDataInputStream stream(Path p, Input in) {
+    return new FSDataInputStream(new ForebayInputStream(p, in, statistics));
+  }
+
+  private Input input(Path p) throws IOException {
     statistics.incrementReadOps(1);
     try {
-      return new FSDataInputStream(
-          new ForebayInputStream(p, buffer.open(inBuffer(p)), statistics));
+      return buffer.open(inBuffer(p));
     } catch (IOException e) {
       if (is(e, Kind.IS_DIRECTORY, Kind.NOT_DIRECTORY)) {
         throw (IOException) new FileNotFoundException(e.getMessage()).initCause(e);
       }
       throw Errors.translate(p, e);
     }
+  }
+
+  /**
+   * Returns a handle that opens the file at its path and no other one that is there later; with
+   * {@code changed(false)}, no other content either. One that follows a file to other paths cannot
+   * be had: entries are found by name alone.
+   */
+  @Override
+  protected PathHandle createPathHandle(FileStatus s, Options.HandleOpt... options) {
+    boolean moved =
+        Options.HandleOpt.getOpt(Options.HandleOpt.Location.class, options)
+            .map(Options.HandleOpt.Location::allowChange)
+            .orElse(false);
+    boolean changed =
+        Options.HandleOpt.getOpt(Options.HandleOpt.Data.class, options)
+            .map(Options.HandleOpt.Data::allowChange)
+            .orElse(false);
+    if (moved) {
+      throw new UnsupportedOperationException("files are found by their paths, not their numbers");
+    }
+    ForebayFileStatus own = s instanceof ForebayFileStatus.Located l ? l.bare() : null;
+    if (own == null && s instanceof ForebayFileStatus f) {
+      own = f;
+    }
+    if (own == null) {
+      throw new IllegalArgumentException("the status of " + s.getPath() + " is not from " + uri);
+    }
+    checkPath(own.getPath());
+    return own.handle(!changed);
+  }
+
+  @Override
+  public FSDataInputStream open(PathHandle handle, int bufferSize) throws IOException {
+    ForebayPathHandle h = ForebayPathHandle.of(handle);
+    Path p;
+    Input in;
+    try {
+      p = new Path(h.uri());
+      in = input(p);
+    } catch (FileNotFoundException e) {
+      throw new InvalidPathHandleException(h.uri() + " is not there any more", e);
+    } catch (IllegalArgumentException e) {
+      throw new InvalidPathHandleException("the handle is of no file of " + uri, e);
+    }
+    try {
+      h.check(in.entry());
+    } catch (IOException e) {
+      in.close();
+      throw e;
+    }
+    return stream(p, in);
   }
 
   @Override
@@ -633,6 +694,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
       case CommonPathCapabilities.FS_APPEND:
       case CommonPathCapabilities.FS_PERMISSIONS:
       case CommonPathCapabilities.FS_CHECKSUMS:
+      case CommonPathCapabilities.FS_PATHHANDLES:
       case CommonPathCapabilities.LEASE_RECOVERABLE:
       case CommonPathCapabilities.ETAGS_AVAILABLE:
       case CommonPathCapabilities.ETAGS_PRESERVED_IN_RENAME:

@@ -2,6 +2,7 @@ package forebay.hadoop;
 
 import java.util.List;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.contract.AbstractContractAppendTest;
 import org.apache.hadoop.fs.contract.AbstractContractBulkDeleteTest;
 import org.apache.hadoop.fs.contract.AbstractContractContentSummaryTest;
@@ -14,6 +15,7 @@ import org.apache.hadoop.fs.contract.AbstractContractGetFileStatusTest;
 import org.apache.hadoop.fs.contract.AbstractContractLeaseRecoveryTest;
 import org.apache.hadoop.fs.contract.AbstractContractMkdirTest;
 import org.apache.hadoop.fs.contract.AbstractContractOpenTest;
+import org.apache.hadoop.fs.contract.AbstractContractPathHandleTest;
 import org.apache.hadoop.fs.contract.AbstractContractRenameTest;
 import org.apache.hadoop.fs.contract.AbstractContractRootDirectoryTest;
 import org.apache.hadoop.fs.contract.AbstractContractSeekTest;
@@ -25,6 +27,7 @@ import org.apache.hadoop.fs.contract.AbstractFSContract;
 import org.apache.hadoop.fs.statistics.StreamStatisticNames;
 import org.junit.experimental.runners.Enclosed;
 import org.junit.runner.RunWith;
+import org.junit.runners.Parameterized.Parameters;
 
 /** Hadoop's contract suites on bb://. docs/hadoop.md lists those that are not here, and why. */
 @RunWith(Enclosed.class)
@@ -104,6 +107,27 @@ public class ContractTest {
   }
 
   public static class Open extends AbstractContractOpenTest {
+    @Override
+    protected AbstractFSContract createContract(Configuration conf) {
+      return contract(conf);
+    }
+  }
+
+  public static class PathHandles extends AbstractContractPathHandleTest {
+    public PathHandles(String name, Options.HandleOpt[] options, boolean serialized) {
+      super(name, options, serialized);
+    }
+
+    /** Those that may be had. */
+    @Parameters(name = "{0} {2}")
+    public static List<Object[]> params() {
+      return List.of(
+          new Object[] {"exact", Options.HandleOpt.exact(), false},
+          new Object[] {"exact", Options.HandleOpt.exact(), true},
+          new Object[] {"path", Options.HandleOpt.path(), false},
+          new Object[] {"path", Options.HandleOpt.path(), true});
+    }
+
     @Override
     protected AbstractFSContract createContract(Configuration conf) {
       return contract(conf);

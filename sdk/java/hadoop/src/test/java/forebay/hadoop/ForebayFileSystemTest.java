@@ -32,7 +32,11 @@ import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.FsShell;
+import org.apache.hadoop.fs.InvalidPathHandleException;
+import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.PathHandle;
+import org.apache.hadoop.fs.RawPathHandle;
 import org.apache.hadoop.fs.ReadOption;
 import org.apache.hadoop.io.ElasticByteBufferPool;
 import org.apache.hadoop.io.IOUtils;
@@ -234,5 +238,58 @@ class ForebayFileSystemTest {
       }
       assertEquals(data.length, at);
     }
+  }
+
+  /** What the contract's suite does not ask of handles. */
+  @Test
+  void pathHandles() throws Exception {
+    Path p = new Path("/handle");
+    FSDataOutputStream out = fs.create(p);
+    out.write(1);
+    out.hflush();
+    FileStatus open = fs.getFileStatus(p);
+    assertThrows(
+        UnsupportedOperationException.class,
+        () -> fs.getPathHandle(open, Options.HandleOpt.exact()));
+    PathHandle any = fs.getPathHandle(open, Options.HandleOpt.path());
+    fs.open(any).close();
+    out.close();
+    fs.open(any).close();
+
+    FileStatus closed = fs.listLocatedStatus(p).next();
+    PathHandle exact = fs.getPathHandle(closed, Options.HandleOpt.exact());
+    assertThrows(
+        UnsupportedOperationException.class,
+        () -> fs.getPathHandle(closed, Options.HandleOpt.content()));
+    assertThrows(
+        UnsupportedOperationException.class,
+        () -> fs.getPathHandle(closed, Options.HandleOpt.reference()));
+    fs.setTimes(p, 1000, -1);
+    fs.open(exact).close();
+    try (FSDataOutputStream again = fs.append(p)) {
+      again.write(2);
+      again.hflush();
+      assertThrows(InvalidPathHandleException.class, () -> fs.open(exact));
+    }
+    assertThrows(InvalidPathHandleException.class, () -> fs.open(exact));
+
+    // Another file of the same name and content.
+    fs.rename(p, new Path("/handle-moved"));
+    try (FSDataOutputStream other = fs.create(p)) {
+      other.write(new byte[] {1, 2});
+    }
+    assertThrows(InvalidPathHandleException.class, () -> fs.open(any));
+
+    byte[] garbage = any.toByteArray();
+    garbage[1] = 7;
+    assertThrows(
+        InvalidPathHandleException.class,
+        () -> fs.open(new RawPathHandle(ByteBuffer.wrap(garbage))));
+    for (int n : new int[] {0, 1, 17, 18, 20}) {
+      ByteBuffer cut = ByteBuffer.wrap(any.toByteArray(), 0, n);
+      assertThrows(InvalidPathHandleException.class, () -> fs.open(new RawPathHandle(cut)), n + "");
+    }
+    FileSystem elsewhere = TestBuffer.fileSystem("classic");
+    assertThrows(InvalidPathHandleException.class, () -> elsewhere.open(any));
   }
 }
