@@ -5,6 +5,7 @@ import com.google.protobuf.Parser;
 import forebay.v1.Forebay;
 import forebay.v1.Forebay.Type;
 import java.io.IOException;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.UUID;
@@ -258,6 +259,19 @@ public final class Buffer {
         .stream()
         .map(Txn.Info::of)
         .toList();
+  }
+
+  /**
+   * Makes a token of the buffer, as its owner or the system, at a daemon that has the cluster key.
+   *
+   * @param lifetime at most 30 days
+   */
+  public Token token(Duration lifetime) throws IOException {
+    Forebay.TokenRequest m =
+        Forebay.TokenRequest.newBuilder().setBuffer(name).setLifetimeNs(lifetime.toNanos()).build();
+    Forebay.Token made =
+        ask("token", "", Type.TYPE_TOKEN, m, Forebay.Token.parser(), Forebay.Token.class);
+    return Token.of(made.getToken().toByteArray());
   }
 
   /** Flushes all that is dirty and waits until it is on the store. */

@@ -91,6 +91,11 @@ public final class Client implements Closeable {
         w.getMapRegions());
   }
 
+  /** Returns the token with which the client proves itself over TCP; null if it is not by one. */
+  public Token token() {
+    return dialer.token();
+  }
+
   /** Returns a handle of a buffer, which need not exist. It does no I/O. */
   public Buffer buffer(String name) {
     return new Buffer(this, name);

@@ -59,7 +59,7 @@ final class Dialer {
       far |= a.startsWith("tcp://");
     }
     // Files that the environment names may be a daemon's, which another user need not read.
-    secrets = far ? Secrets.read(o) : new Secrets(List.of(), new byte[0]);
+    secrets = far ? Secrets.read(o) : new Secrets(List.of(), null);
     tls = far ? credentials(o) : null;
   }
 
@@ -71,7 +71,7 @@ final class Dialer {
     return ca == null && cert == null && key == null ? null : Credentials.load(ca, cert, key);
   }
 
-  private static List<String> addresses(String asked) {
+  static List<String> addresses(String asked) {
     List<String> list = new ArrayList<>();
     String env = System.getenv("FOREBAY_SOCKET");
     String all = asked != null && !asked.isEmpty() ? asked : env == null ? "" : env;
@@ -107,6 +107,11 @@ final class Dialer {
     } catch (IOException e) {
       return false;
     }
+  }
+
+  /** Returns the token that is proven over TCP; null without one. */
+  Token token() {
+    return secrets.token();
   }
 
   /** Opens a session with the first daemon that answers. */
@@ -249,8 +254,10 @@ final class Dialer {
             .setClient(name)
             .setPid((int) ProcessHandle.current().pid())
             .setUid((int) me.getUid())
-            .setGid((int) me.getGid())
-            .setToken(ByteString.copyFrom(secrets.token()));
+            .setGid((int) me.getGid());
+    if (secrets.token() != null) {
+      b.setToken(ByteString.copyFrom(secrets.token().claims()));
+    }
     if (!secrets.keys().isEmpty()) {
       byte[] nonce = new byte[Proof.NONCE];
       new SecureRandom().nextBytes(nonce);
@@ -320,7 +327,7 @@ final class Dialer {
     Proof proof = new Proof(hello.getNonce().toByteArray(), c.getNonce().toByteArray(), channel);
     byte[] key = proof.common(c.getProof().toByteArray(), secrets.keys());
     if (key == null) {
-      boolean token = secrets.token().length > 0;
+      boolean token = secrets.token() != null;
       throw new ForebayException(
           Kind.PERMISSION,
           "dial",

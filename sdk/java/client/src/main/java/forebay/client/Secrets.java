@@ -7,31 +7,29 @@ import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermission;
 import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.Base64;
 import java.util.List;
 import java.util.Set;
 
 /**
- * What a client proves with over TCP: keys, or a token, whose public part it sends.
+ * What a client proves with over TCP: keys, or a token, whose claims it sends.
  *
- * @param token "" without one; its secret is the only key
+ * @param token null without one; its secret is the only key
  */
-record Secrets(List<byte[]> keys, byte[] token) {
+record Secrets(List<byte[]> keys, Token token) {
   private static final int MAX_FILE = 64 << 10;
   private static final int MIN_KEY = 32;
   private static final int MAX_KEYS = 4;
-  private static final int TOKEN_FIXED = 1 + 4 + 4 + 8 + 8 + 16;
-  private static final int TOKEN_SECRET = 32;
-  private static final String TOKEN_TEXT = "forebay-token-1.";
 
   static Secrets read(ClientOptions o) throws IOException {
+    if (o.token() != null) {
+      return of(o.token());
+    }
     Path token = orEnv(o.tokenFile(), "FOREBAY_TOKEN_FILE");
     if (token != null) {
-      return readToken(token);
+      return of(readToken(token));
     }
     Path key = orEnv(o.keyFile(), "FOREBAY_KEY_FILE");
-    return new Secrets(key == null ? List.of() : readKeys(key), new byte[0]);
+    return new Secrets(key == null ? List.of() : readKeys(key), null);
   }
 
   static Path orEnv(Path given, String name) {
@@ -67,27 +65,17 @@ record Secrets(List<byte[]> keys, byte[] token) {
     return keys;
   }
 
-  private static Secrets readToken(Path file) throws IOException {
-    String text = readSecret(file).strip();
-    byte[] all = new byte[0];
-    if (text.startsWith(TOKEN_TEXT)) {
-      try {
-        all = Base64.getUrlDecoder().decode(text.substring(TOKEN_TEXT.length()));
-      } catch (IllegalArgumentException e) {
-        all = new byte[0];
-      }
+  private static Secrets of(Token t) {
+    return new Secrets(List.of(t.secret()), t);
+  }
+
+  private static Token readToken(Path file) throws IOException {
+    String text = readSecret(file);
+    try {
+      return Token.parse(text);
+    } catch (ForebayException e) {
+      throw ForebayException.about("token", file.toString(), e);
     }
-    if (all.length < TOKEN_FIXED + TOKEN_SECRET) {
-      throw new ForebayException(
-          Kind.INVALID,
-          "token",
-          file.toString(),
-          "it is not a token that this release knows",
-          "make one: bbctl token BUFFER");
-    }
-    int split = all.length - TOKEN_SECRET;
-    byte[] secret = Arrays.copyOfRange(all, split, all.length);
-    return new Secrets(List.of(secret), Arrays.copyOf(all, split));
   }
 
   /** Reads a file that nobody but its owner may be able to read. */

@@ -12,6 +12,8 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -256,15 +258,30 @@ class ClientTest {
 
   @Test
   void tokenLetsIntoOneBuffer() throws Exception {
-    Path token = daemon.dir().resolve("token-" + name);
-    daemon.bbctl("token", name, "--lifetime", "1h", "-o", token.toString());
-    ClientOptions o = ClientOptions.defaults().withAddress(daemon.tcp()).withTokenFile(token);
-    try (Client c = Client.dial(o)) {
-      try (Output out = c.buffer(name).create("by-token")) {
-        out.write(new byte[100_000], 0, 100_000);
+    Path file = daemon.dir().resolve("token-" + name);
+    daemon.bbctl("token", name, "--lifetime", "1h", "-o", file.toString());
+    Token made = buffer.token(Duration.ofHours(2));
+    ClientOptions o = ClientOptions.defaults().withAddress(daemon.tcp());
+    for (ClientOptions by : List.of(o.withTokenFile(file), o.withToken(made))) {
+      try (Client c = Client.dial(by)) {
+        try (Output out = c.buffer(name).create("by-token")) {
+          out.write(new byte[100_000], 0, 100_000);
+        }
+        assertEquals(100_000, readAll(c.buffer(name), "by-token").length);
+        kind(Kind.PERMISSION, () -> c.buffer("other").stat("x"));
+        kind(Kind.PERMISSION, () -> c.buffer(name).token(Duration.ofHours(1)));
+        assertEquals(name, c.token().buffer());
       }
-      assertEquals(100_000, readAll(c.buffer(name), "by-token").length);
     }
+    assertEquals("token of bb://" + name + " until " + made.expires(), made.toString());
+    long left = Duration.between(Instant.now(), made.expires()).toMinutes();
+    assertTrue(left > 30 && left <= 120, left + " minutes are left");
+    byte[] secret = made.secret();
+    secret[0]++;
+    Token forged = new Token(made.claims(), secret);
+    kind(Kind.PERMISSION, () -> Client.dial(o.withToken(forged)));
+    kind(Kind.INVALID, () -> Token.parse("forebay-token-1.AAAA"));
+    kind(Kind.INVALID, () -> buffer.token(Duration.ofDays(31)));
   }
 
   @Test

@@ -14,6 +14,7 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.URI;
 import java.net.UnknownHostException;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.Iterator;
@@ -44,8 +45,12 @@ import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.fs.impl.PathCapabilitiesSupport;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.security.UserGroupInformation;
+import org.apache.hadoop.security.token.Token;
+import org.apache.hadoop.security.token.TokenIdentifier;
 import org.apache.hadoop.util.Progressable;
 import org.apache.hadoop.util.functional.RemoteIterators;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** Buffers as a file system, {@code bb://BUFFER/path}, with the rules of HDFS. */
 public final class ForebayFileSystem extends FileSystem implements LeaseRecoverable {
@@ -61,12 +66,18 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
   /** File of a token of the buffer, for a daemon that is reached over TCP. */
   public static final String TOKEN_FILE = "fs.bb.token.file";
 
+  /** How long a delegation token lives; milliseconds, or with a unit such as 8h. */
+  public static final String TOKEN_LIFETIME = "fs.bb.token.lifetime";
+
   /** Bytes of what is shown as a block: how large the parts are that schedulers make of a file. */
   public static final String BLOCK_SIZE = "fs.bb.block.size";
 
   /** Whether also pieces of extents that are read out of sequence are checked. */
   public static final String VERIFY_ALL = "fs.bb.verify.all";
 
+  static final Logger LOG = LoggerFactory.getLogger(ForebayFileSystem.class);
+
+  private static final long DEFAULT_TOKEN_LIFETIME_MS = 24 * 3600 * 1000L;
   private static final long DEFAULT_BLOCK_SIZE = 128L << 20;
 
   static {
@@ -108,7 +119,14 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
     if (!token.isEmpty()) {
       o = o.withTokenFile(java.nio.file.Path.of(token));
     }
-    shared = Clients.acquire(o);
+    if (key.isEmpty() && token.isEmpty() && o.far()) {
+      o = o.withToken(BufferTokens.given(uri));
+    }
+    try {
+      shared = Clients.acquire(o);
+    } catch (IOException e) {
+      throw Errors.translate(new Path(name), e);
+    }
     buffer = shared.client().buffer(name.getAuthority());
   }
 
@@ -131,9 +149,21 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
     return uri;
   }
 
+  /** Returns {@code bb://BUFFER}, the service of its delegation tokens. */
   @Override
   public String getCanonicalServiceName() {
-    return null; // there are no delegation tokens
+    return BufferTokens.service(uri);
+  }
+
+  /**
+   * Returns a token with which processes elsewhere, who have no key, reach a daemon over TCP; null if
+   * there is none to be had. Nobody can renew it: it lives as long as {@link #TOKEN_LIFETIME} says.
+   */
+  @Override
+  public Token<TokenIdentifier> getDelegationToken(String renewer) throws IOException {
+    long ms =
+        getConf().getTimeDuration(TOKEN_LIFETIME, DEFAULT_TOKEN_LIFETIME_MS, TimeUnit.MILLISECONDS);
+    return BufferTokens.make(shared.client(), buffer, Duration.ofMillis(ms));
   }
 
   @Override

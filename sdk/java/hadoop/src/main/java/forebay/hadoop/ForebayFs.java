@@ -20,11 +20,6 @@ public final class ForebayFs extends DelegateToFileSystem {
     return -1; // the authority is a buffer
   }
 
-  @Override
-  public String getCanonicalServiceName() {
-    return null;
-  }
-
   /** Renames in one step, overwriting or not. */
   @Override
   public void renameInternal(Path from, Path to, boolean overwrite) throws IOException {

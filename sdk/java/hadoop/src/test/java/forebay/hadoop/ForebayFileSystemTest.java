@@ -14,7 +14,9 @@ import java.io.ByteArrayOutputStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.net.InetAddress;
+import java.net.URI;
 import java.nio.ByteBuffer;
+import java.security.PrivilegedExceptionAction;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.EnumSet;
@@ -40,6 +42,13 @@ import org.apache.hadoop.fs.RawPathHandle;
 import org.apache.hadoop.fs.ReadOption;
 import org.apache.hadoop.io.ElasticByteBufferPool;
 import org.apache.hadoop.io.IOUtils;
+import org.apache.hadoop.io.Text;
+import org.apache.hadoop.security.AccessControlException;
+import org.apache.hadoop.security.Credentials;
+import org.apache.hadoop.security.UserGroupInformation;
+import org.apache.hadoop.security.token.DtUtilShell;
+import org.apache.hadoop.security.token.Token;
+import org.apache.hadoop.util.ToolRunner;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -291,5 +300,95 @@ class ForebayFileSystemTest {
     }
     FileSystem elsewhere = TestBuffer.fileSystem("classic");
     assertThrows(InvalidPathHandleException.class, () -> elsewhere.open(any));
+  }
+
+  /** Runs as a process of a job elsewhere, which has no key, but what the job passed on. */
+  private static <T> T elsewhere(Credentials given, PrivilegedExceptionAction<T> what)
+      throws Exception {
+    UserGroupInformation user = UserGroupInformation.createRemoteUser("executor");
+    user.addCredentials(given);
+    return user.doAs(what);
+  }
+
+  private static FileSystem far(String buffer) throws IOException {
+    Configuration conf = new Configuration();
+    conf.set(ForebayFileSystem.ADDRESS, Daemon.get().tcp());
+    return FileSystem.newInstance(TestBuffer.uri(buffer), conf);
+  }
+
+  @Test
+  void delegationTokens() throws Exception {
+    Credentials job = new Credentials();
+    Token<?>[] made = fs.addDelegationTokens("whoever", job);
+    assertEquals(1, made.length);
+    assertEquals("forebay", made[0].getKind().toString());
+    assertEquals("bb://own", made[0].getService().toString());
+    assertEquals(0, fs.addDelegationTokens("whoever", job).length, "it has one");
+    assertFalse(made[0].isManaged(), "nobody renews it");
+
+    byte[] data = random(300_000);
+    Path p = new Path("/delegated");
+    elsewhere(
+        job,
+        () -> {
+          try (FileSystem there = far("own")) {
+            try (FSDataOutputStream out = there.create(p)) {
+              out.write(data);
+            }
+            // Its own children get the same.
+            Credentials next = new Credentials();
+            assertEquals(made[0], there.addDelegationTokens("whoever", next)[0]);
+          }
+          assertThrows(AccessControlException.class, () -> far("main"));
+          return null;
+        });
+    assertArrayEquals(data, readAll(p));
+    elsewhere(
+        new Credentials(),
+        () -> assertThrows(AccessControlException.class, () -> far("own")));
+    // Who changes the label gains nothing.
+    Credentials relabelled = new Credentials();
+    Token<?> wrong = made[0].copyToken();
+    wrong.setService(new Text("bb://main"));
+    relabelled.addToken(wrong.getService(), wrong);
+    elsewhere(
+        relabelled,
+        () -> {
+          try (FileSystem there = far("main")) {
+            return assertThrows(AccessControlException.class, () -> there.getFileStatus(p));
+          }
+        });
+  }
+
+  /** hadoop dtutil writes a token to a file, which HADOOP_TOKEN_FILE_LOCATION names. */
+  @Test
+  void tokensInFiles() throws Exception {
+    java.nio.file.Path file = Daemon.get().dir().resolve("job.tokens");
+    assertEquals(
+        0,
+        ToolRunner.run(
+            TestBuffer.conf("own"),
+            new DtUtilShell(),
+            new String[] {"get", "bb://own", file.toString()}));
+    Credentials read = Credentials.readTokenStorageFile(file.toFile(), new Configuration());
+    assertEquals(1, read.numberOfTokens());
+    elsewhere(
+        read,
+        () -> {
+          try (FileSystem there = far("own")) {
+            return there.listStatus(new Path("/"));
+          }
+        });
+  }
+
+  @Test
+  void daemonWithoutKeyMakesNoTokens() throws Exception {
+    Daemon open = new Daemon("--key-file", "", "--listen-tcp", "");
+    open.bbctl("buffer", "create", "keyless");
+    Configuration conf = new Configuration();
+    conf.set(ForebayFileSystem.ADDRESS, open.socket());
+    try (FileSystem keyless = FileSystem.newInstance(URI.create("bb://keyless"), conf)) {
+      assertEquals(0, keyless.addDelegationTokens("whoever", new Credentials()).length);
+    }
   }
 }
