@@ -50,6 +50,7 @@ ifeq ($(PKG),./...)
 	@$(MAKE) --no-print-directory test-ofi
 	@$(MAKE) --no-print-directory test-java
 	@$(MAKE) --no-print-directory test-apps
+	@$(MAKE) --no-print-directory test-spark
 endif
 
 # The packages that are something else with the build tag ofi.
@@ -88,6 +89,15 @@ test-apps: ## Run programs of others on bb://, from their own artefacts (part of
 .PHONY: test-with-apps
 test-with-apps: build-go
 	@cd sdk/java && mvn -B -ntp -Papps test
+
+.PHONY: test-spark
+test-spark: ## Run Spark on bb://, which is downloaded once (0.5 GB; part of test)
+	@if scripts/java-tools.sh && home=$$(scripts/spark.sh); then $(MAKE) --no-print-directory test-with-spark SPARK="$$home"; \
+	elif [ -n "$$CI" ]; then exit 1; else echo "note: Spark is not tested on bb://."; fi
+
+.PHONY: test-with-spark
+test-with-spark: build-go
+	@cd sdk/java && mvn -B -ntp -Pspark -Dspark.home='$(SPARK)' package
 
 # What the tests need beyond Go.
 .PHONY: test-tools

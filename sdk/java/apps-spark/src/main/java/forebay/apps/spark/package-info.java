@@ -1,0 +1,5 @@
+/**
+ * Spark jobs that tests and benchmarks run on any Hadoop file system. They know nothing of Forebay:
+ * which store it is, only their addresses say.
+ */
+package forebay.apps.spark;
