@@ -88,7 +88,7 @@ test-apps: ## Run programs of others on bb://, from their own artefacts (part of
 
 .PHONY: test-with-apps
 test-with-apps: build-go
-	@cd sdk/java && mvn -B -ntp -Papps test
+	@cd sdk/java && mvn -B -ntp -Papps package
 
 .PHONY: test-spark
 test-spark: ## Run Spark on bb://, which is downloaded once (0.5 GB; part of test)
