@@ -7,8 +7,10 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"forebay/client"
+	"forebay/flusher/backing/fault"
 )
 
 // evicted fills memory with files on the store until one of them is evicted.
@@ -115,5 +117,39 @@ func TestReadReplacedObject(t *testing.T) {
 				t.Errorf("%d bytes: %v", bytes, err)
 			}
 		})
+	}
+}
+
+// A file is renamed over another one whose object the store still has under that name, since it has
+// not followed the rename yet. Who reads it gets what was renamed, whatever the lengths.
+func TestReadRenamedOverFlushed(t *testing.T) {
+	for _, missing := range []int{0, 5 << 20} { // from the replaced one
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprintf("shorter=%d/restart=%v", missing, restart), func(t *testing.T) {
+				n := startNode(t, nil)
+				c := n.dial()
+				b, dir := n.buffer(c, client.BufferSpec{Name: "ev"})
+				contents := map[string][]byte{}
+				write(t, b, "over", random(9<<20-missing))
+				name := n.evicted(c, b, contents)
+				n.faults.Set(fault.Rule{Op: "rename", Kind: fault.Refused})
+				if err := b.Rename(t.Context(), name, "over"); err != nil {
+					t.Fatal(err)
+				}
+				if restart {
+					c.Close()
+					n.stop()
+					n.start()
+					b = n.dial().Buffer("ev")
+				}
+				eventually(t, "the store refuses the rename", func() bool { return n.faults.Hits() > 0 })
+				time.AfterFunc(300*time.Millisecond, func() { n.faults.Set() })
+				wantFile(t, b, "over", contents[name])
+				eventually(t, "the store follows", func() bool {
+					got, err := os.ReadFile(filepath.Join(dir, "over"))
+					return err == nil && bytes.Equal(got, contents[name])
+				})
+			})
+		}
 	}
 }

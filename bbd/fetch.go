@@ -76,7 +76,7 @@ func (b *buffer) fill(ctx context.Context, t *tap, e *bb.Entry, file bb.FileID, 
 	case bb.Invalid:
 		return errNoRoom // eviction has joined it with others since this snapshot was opened
 	case bb.Checksum:
-		t.close()
+		t.doubt()
 	}
 	return err
 }
@@ -109,23 +109,32 @@ func (b *buffer) restore(ctx context.Context, e *bb.Entry, path string) error {
 	if e.Flushed.Generation != e.Generation {
 		return bb.E(bb.Lost, "read", b.address(path), "its bytes are neither in memory nor on the store")
 	}
-	if e.Size > b.d.store.Stats().Memory.Capacity/2 {
-		return b.survey(ctx, e, path)
+	err := b.readBack(ctx, e, path, trust)
+	if bb.KindOf(err) == bb.Checksum {
+		err = b.readBack(ctx, e, path, distrust)
 	}
-	err := b.bringBack(ctx, e, path)
+	return err
+}
+
+// readBack reads all of a file from the store: into memory, where there is room for it.
+func (b *buffer) readBack(ctx context.Context, e *bb.Entry, path string, names naming) error {
+	if e.Size > b.d.store.Stats().Memory.Capacity/2 {
+		return b.survey(ctx, e, path, names)
+	}
+	err := b.bringBack(ctx, e, path, names)
 	if err != nil {
 		b.d.store.Drop(e.File)
 	}
 	if errors.Is(err, errNoRoom) {
-		return b.survey(ctx, e, path)
+		return b.survey(ctx, e, path, names)
 	}
 	return err
 }
 
 // survey reads a file from the store once, and keeps of it what is checked when it is
 // read again, extent by extent. It takes no memory that anybody else could want.
-func (b *buffer) survey(ctx context.Context, e *bb.Entry, path string) error {
-	from, err := b.object(ctx, e, 0)
+func (b *buffer) survey(ctx context.Context, e *bb.Entry, path string, names naming) error {
+	from, err := b.object(ctx, e, 0, names)
 	if err != nil {
 		return err
 	}
@@ -149,8 +158,8 @@ func (b *buffer) survey(ctx context.Context, e *bb.Entry, path string) error {
 	return b.d.store.Mirror(e.File, e.Generation, b.name, extents)
 }
 
-func (b *buffer) bringBack(ctx context.Context, e *bb.Entry, path string) error {
-	from, err := b.object(ctx, e, 0)
+func (b *buffer) bringBack(ctx context.Context, e *bb.Entry, path string, names naming) error {
+	from, err := b.object(ctx, e, 0, names)
 	if err != nil {
 		return err
 	}
@@ -260,9 +269,20 @@ func truncated(err error) error {
 	return err
 }
 
+// naming says whether a file's object has the file's name on the store.
+type naming bool
+
+// Names on the store follow those here a little later. What has a file's name meanwhile may
+// be what a rename replaces: it is another file's, and has the wrong checksum. To ask
+// for what is yet to be renamed costs more than most reads, so it is done when that was seen.
+const (
+	trust    naming = false
+	distrust naming = true
+)
+
 // object opens the content of a file in the store from an offset on, decompressed.
 // Where the file lies now decides the object's name.
-func (b *buffer) object(ctx context.Context, e *bb.Entry, offset int64) (io.ReadCloser, error) {
+func (b *buffer) object(ctx context.Context, e *bb.Entry, offset int64, named naming) (io.ReadCloser, error) {
 	for missing := ""; ; {
 		at, err := b.whereabouts(e)
 		if err != nil {
@@ -272,9 +292,11 @@ func (b *buffer) object(ctx context.Context, e *bb.Entry, offset int64) (io.Read
 		if err != nil {
 			return nil, err
 		}
-		from, err := b.d.flusher.Read(ctx, b.name, path, e.Flushed.Codec, offset)
-		if bb.KindOf(err) != bb.NotFound || path == missing {
-			return from, err
+		if named == trust || path == missing {
+			from, err := b.d.flusher.Read(ctx, b.name, path, e.Flushed.Codec, offset)
+			if bb.KindOf(err) != bb.NotFound || path == missing {
+				return from, err
+			}
 		}
 		// A rename of it may be under way, or left over by a daemon that is gone.
 		names, away, opsErr := b.unrenamed(ctx, path)
@@ -289,7 +311,7 @@ func (b *buffer) object(ctx context.Context, e *bb.Entry, offset int64) (io.Read
 				WithRemedy("wait for it; if it is gone for good: bbctl node forget " + string(away))
 		}
 		if len(names) == 0 {
-			missing = path // unless the rename has ended between the two looks
+			missing = path // unless the rename has ended before this look
 			continue
 		}
 		select {

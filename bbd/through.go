@@ -54,13 +54,15 @@ var errNoRoom error = bb.E(bb.NoSpace, "read", "", "no memory becomes free: othe
 // cost as much as to read up to there. The zero value is ready; close it after use.
 //
 // A flush may replace the object that is open. What that flushed may then have been evicted, and
-// joined with what lay around it, and is not in the old object. So bytes that have the wrong
-// checksum are read once more, from an object opened anew.
+// joined with what lay around it, and is not in the old object; or the object is of a file that
+// this one is about to replace on the store. So bytes that have the wrong checksum are read once
+// more, from an object opened anew.
 type tap struct {
 	mu     sync.Mutex
 	from   io.ReadCloser // nil: nothing is open
 	cancel context.CancelFunc
 	at     int64
+	named  naming        // what is opened next
 	scarce time.Time     // when there was no room
 	wait   time.Duration // how long to wait for room; 0: patience
 }
@@ -101,6 +103,10 @@ func (t *tap) read(ctx context.Context, b *buffer, e *bb.Entry, p []byte, offset
 	if err != nil && goesOn && ctx.Err() == nil { // it may have been open for long
 		err = t.readOn(ctx, b, e, p, offset, false)
 	}
+	if bb.KindOf(err) == bb.Checksum && t.named == trust { // it is too short
+		t.named = distrust
+		err = t.readOn(ctx, b, e, p, offset, false)
+	}
 	return err
 }
 
@@ -111,7 +117,7 @@ func (t *tap) readOn(ctx context.Context, b *buffer, e *bb.Entry, p []byte, offs
 		// It outlives this request, which can stop it nevertheless.
 		open, cancel := context.WithCancel(b.d.ctx)
 		stop := context.AfterFunc(ctx, cancel)
-		from, err := b.object(open, e, offset)
+		from, err := b.object(open, e, offset, t.named)
 		stop()
 		if err != nil {
 			cancel()
@@ -148,6 +154,14 @@ func (t *tap) shut() {
 		t.cancel()
 		t.from = nil
 	}
+}
+
+// doubt ends a stream whose bytes are not the file's. The next one has them, if the store does.
+func (t *tap) doubt() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shut()
+	t.named = distrust
 }
 
 // close ends the stream. The tap may be used again.
@@ -196,7 +210,7 @@ func (b *buffer) throughWhole(ctx context.Context, t *tap, snap *store.Snapshot,
 	}
 	got := checksum.Sum(whole)
 	if got != x.Checksum && stored {
-		t.close()
+		t.doubt()
 		if err := t.read(ctx, b, e, whole, from); err != nil {
 			return nil, err
 		}
