@@ -9,11 +9,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/internal/bb"
+	"forebay/meta/embedded"
 )
 
 func benchNamespace(b *testing.B) *Namespace {
 	b.Helper()
-	s := startServer(b, b.TempDir())
+	s, err := embedded.Start(testContext(b), embedded.Options{Dir: b.TempDir(), BatchDir: memoryDir(b)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(s.Shutdown)
 	return newBuffer(b, connectTo(b, Options{InProcess: s, SoleWriter: true}), "buf")
 }
 

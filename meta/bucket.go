@@ -56,6 +56,7 @@ type bucket struct {
 	get1     string // prefix of direct gets
 	batches  chan struct{}
 	barriers barriers
+	server   BatchesInMemory // nil: it is not in this process, or cannot
 	// gone, if not nil, confirms that the bucket is no more, which a server may say
 	// that has yet to learn of it.
 	gone func(context.Context) (bool, error)
@@ -72,8 +73,9 @@ type record struct {
 func (r *record) live() bool { return len(r.data) > 0 }
 
 func (m *Meta) bucket(name string) *bucket {
+	server, _ := m.opts.InProcess.(BatchesInMemory)
 	return &bucket{
-		c: m.conn, counters: &m.counters, replicas: m.opts.Replicas, name: name,
+		c: m.conn, counters: &m.counters, replicas: m.opts.Replicas, name: name, server: server,
 		subject: "$KV." + name + ".",
 		get1:    "$JS.API.DIRECT.GET.KV_" + name + ".$KV." + name + ".",
 		batches: make(chan struct{}, maxBatchesAtOnce), barriers: barriers{slot: make(chan struct{}, 1)},
@@ -97,10 +99,24 @@ func (b *bucket) ensure(ctx context.Context) error {
 		}
 		return err
 	})
-	if err != nil || int(b.copies.Load()) >= b.replicas {
-		return err
+	if err == nil && int(b.copies.Load()) < b.replicas {
+		err = b.raise(ctx)
 	}
-	return b.raise(ctx)
+	if err == nil {
+		b.batchInMemory()
+	}
+	return err
+}
+
+// batchInMemory makes atomic changes quick where the server is in this process. They are
+// as right without it, so what fails is said and not returned.
+func (b *bucket) batchInMemory() {
+	if b.server == nil || b.replicated() {
+		return
+	}
+	if err := b.server.BatchInMemory("KV_" + b.name); err != nil {
+		b.c.log.Warn("atomic changes are slow", "bucket", b.name, "error", err)
+	}
 }
 
 // find learns how many copies the bucket has.

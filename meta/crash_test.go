@@ -26,7 +26,7 @@ import (
 //     = PATH FILE NEW     was
 func child() int {
 	ctx := context.Background()
-	s, err := embedded.Start(ctx, embedded.Options{Dir: os.Getenv("FOREBAY_META_CHILD")})
+	s, err := embedded.Start(ctx, embedded.Options{Dir: os.Getenv("FOREBAY_META_CHILD"), BatchDir: os.Getenv("FOREBAY_META_BATCHES")})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -95,6 +95,15 @@ func churn(ctx context.Context, ns *Namespace, g int) error {
 type acknowledged struct{ path, next string }
 
 func TestKilled(t *testing.T) {
+	for name, batches := range map[string]string{"batches=disk": "", "batches=memory": memoryDir(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("FOREBAY_META_BATCHES", batches)
+			testKilled(t)
+		})
+	}
+}
+
+func testKilled(t *testing.T) {
 	dir := t.TempDir()
 	func() {
 		s := startServer(t, dir)
@@ -106,6 +115,11 @@ func TestKilled(t *testing.T) {
 	files := map[string]acknowledged{}
 	for range 6 {
 		runChild(t, dir, 40+rand.IntN(400), files)
+	}
+	if batches := os.Getenv("FOREBAY_META_BATCHES"); batches != "" {
+		if all, err := os.ReadDir(batches); err != nil || len(all) == 0 {
+			t.Errorf("no batch passed through memory: %v, %v", all, err)
+		}
 	}
 	s := startServer(t, dir)
 	m := connectTo(t, Options{InProcess: s})

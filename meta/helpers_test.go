@@ -28,6 +28,17 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
+// memoryDir returns a folder in memory.
+func memoryDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "meta-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 func startServer(t testing.TB, dir string) *embedded.Server {
 	t.Helper()
 	s, err := embedded.Start(testContext(t), embedded.Options{Dir: dir})

@@ -140,10 +140,10 @@ func (m *Meta) namespaceOf(buffer, bucket string) *Namespace {
 func (ns *Namespace) prepare(ctx context.Context, b *bb.Buffer) error {
 	if found, err := ns.b.exists(ctx); err != nil {
 		return err
-	} else if !found {
-		if err := ns.b.ensure(ctx); err != nil {
-			return err
-		}
+	} else if found {
+		ns.b.batchInMemory()
+	} else if err := ns.b.ensure(ctx); err != nil {
+		return err
 	}
 	root := bb.Entry{Type: bb.TypeDirectory, Dir: bb.RootDir, Mode: b.Mode.Perm(), UID: b.UID, GID: b.GID, MTime: b.Created}
 	data, err := sealEntry(rootKey, &root)

@@ -28,7 +28,7 @@ func memoryDir(o *Options) (dir string, mounted bool, err error) {
 		}
 		o.Log.Info("no tmpfs of its own, so no huge pages", "folder", o.ShmDir, "reason", err)
 	}
-	return o.ShmDir, false, privateDir(o.ShmDir)
+	return o.ShmDir, false, PrivateDir(o.ShmDir)
 }
 
 func mountTmpfs(target string, size int64) error {
@@ -67,8 +67,9 @@ func isTmpfsRoot(dir string) (bool, int64, error) {
 	return fs.Type == unix.TMPFS_MAGIC && at.Dev != above.Dev, int64(fs.Blocks) * fs.Bsize, nil
 }
 
-// privateDir makes sure that dir is a folder of ours: /dev/shm is everybody's.
-func privateDir(dir string) error {
+// PrivateDir makes a folder if it is not there, and makes sure that it is this user's:
+// /dev/shm is everybody's. bb.Permission if it is not.
+func PrivateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return bb.Wrap("open store", dir, err)
 	}
@@ -82,8 +83,8 @@ func privateDir(dir string) error {
 	return nil
 }
 
-// shmDir names a folder of /dev/shm after a state folder and a user.
-func shmDir(state string) string {
+// ShmDir names a folder of /dev/shm after a state folder and a user.
+func ShmDir(state string) string {
 	h := fnv.New64a()
 	h.Write([]byte(state))
 	return fmt.Sprintf("/dev/shm/forebay-%d-%016x", os.Geteuid(), h.Sum64())

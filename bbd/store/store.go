@@ -126,7 +126,7 @@ func (o *Options) setDefaults() error {
 		o.Mount = MountAuto
 	}
 	if o.ShmDir == "" {
-		o.ShmDir = shmDir(o.StateDir)
+		o.ShmDir = ShmDir(o.StateDir)
 	}
 	if o.MemoryBytes == 0 {
 		total, err := machineMemory()

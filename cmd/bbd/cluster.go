@@ -189,7 +189,10 @@ func clusterServer(ctx context.Context, cfg config.Config, proofs *secrets, opti
 	}
 	o := embedded.Options{
 		Dir: natsDir(cfg), Name: cfg.Name, Listen: bound(clients[own]), Advertise: clients[own],
-		Key: options.ClusterKey, Keys: options.ClusterKeys, SyncInterval: cfg.NATS.Embedded.SyncInterval, Logger: log,
+		Key: options.ClusterKey, Keys: options.ClusterKeys, Logger: log,
+	}
+	if err := syncing(&o, cfg); err != nil {
+		return nil, options, err
 	}
 	if len(clients) > 1 {
 		o.Cluster = &embedded.Cluster{Listen: bound(routes[own]), Advertise: routes[own], Routes: routes}

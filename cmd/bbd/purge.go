@@ -51,7 +51,7 @@ func purge(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{s.Destroy()}
+	errs := []error{s.Destroy(), os.RemoveAll(batchDir(dir))}
 	for _, name := range []string{"nats", "spool", "mem", "bbd.sock", "lock"} {
 		errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
 	}

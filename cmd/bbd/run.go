@@ -212,9 +212,11 @@ func namespaceServer(ctx context.Context, cfg config.Config, proofs *secrets, lo
 		options.CA, options.Cert, options.Key = cfg.NATS.TLS.CA, cfg.NATS.TLS.Cert, cfg.NATS.TLS.Key
 		return nil, options, nil
 	}
-	server, err := embedded.Start(ctx, embedded.Options{
-		Dir: natsDir(cfg), Listen: cfg.NATS.Embedded.Listen, SyncInterval: cfg.NATS.Embedded.SyncInterval, Logger: log,
-	})
+	o := embedded.Options{Dir: natsDir(cfg), Listen: cfg.NATS.Embedded.Listen, Logger: log}
+	if err := syncing(&o, cfg); err != nil {
+		return nil, options, err
+	}
+	server, err := embedded.Start(ctx, o)
 	if err != nil {
 		return nil, options, err
 	}
@@ -222,6 +224,20 @@ func namespaceServer(ctx context.Context, cfg config.Config, proofs *secrets, lo
 	options.SoleWriter = cfg.Cluster.Listen == ""
 	return server, options, nil
 }
+
+// syncing says when the embedded server's files are on the disk.
+func syncing(o *embedded.Options, cfg config.Config) error {
+	o.SyncInterval = cfg.NATS.Embedded.SyncInterval
+	o.SyncAlways = o.SyncInterval == 0
+	if o.SyncAlways {
+		return nil
+	}
+	o.BatchDir = batchDir(cfg.StateDir)
+	return store.PrivateDir(o.BatchDir)
+}
+
+// batchDir is where the embedded server of a state folder has its batches in memory.
+func batchDir(state string) string { return store.ShmDir(state) + "-batches" }
 
 func natsDir(cfg config.Config) string {
 	if cfg.NATS.Embedded.Dir != "" {

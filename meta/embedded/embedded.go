@@ -61,7 +61,14 @@ type Options struct {
 	SyncInterval time.Duration
 	// SyncAlways syncs before each acknowledgement, which costs what the disk costs.
 	SyncAlways bool
-	Logger     *slog.Logger // default: discard
+	// BatchDir is a folder in memory (tmpfs) for batches that are on their way into a
+	// stream; "": they are beside the stream, and the server syncs each of them, which
+	// takes most of an atomic change's time. There they survive the process, so that the
+	// next one finishes a batch that it had begun, but not the machine: one that dies may
+	// leave the last batch half done, as it may lose all that was not synced. Not used with
+	// SyncAlways, nor by streams with copies, whose batches the server has in memory anyway.
+	BatchDir string
+	Logger   *slog.Logger // default: discard
 }
 
 // Cluster says how the servers of a cluster find each other. While most of them run,
@@ -148,8 +155,10 @@ func loopback(host string) bool {
 
 // Server is a running server. It is safe for concurrent use.
 type Server struct {
-	s    *server.Server
-	stop sync.Once
+	s        *server.Server
+	batchDir string     // "": batches are beside their streams
+	linking  sync.Mutex // of streams' folders to batchDir
+	stop     sync.Once
 }
 
 // Start starts a server and waits until it serves, at most until ctx ends.
@@ -174,6 +183,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	s.SetLoggerV2(&logger{log}, false, false, false)
 	e := &Server{s: s}
+	if !o.SyncAlways {
+		e.batchDir = o.BatchDir
+	}
 	s.Start()
 	if err := e.ready(ctx, o); err != nil {
 		e.Shutdown()
@@ -260,6 +272,7 @@ func (e *Server) URL() string {
 func (e *Server) Shutdown() {
 	e.stop.Do(e.s.Shutdown)
 	e.s.WaitForShutdown()
+	e.removeEmptyBatches()
 }
 
 // logger turns the server's log into ours.

@@ -89,7 +89,7 @@ var fields = []field{
 	{"nats.tls.key", "File with the key of the client's certificate.", func(c *Config) any { return &c.NATS.TLS.Key }},
 	{"nats.embedded.dir", "Folder of the embedded server. Empty: nats below state_dir.", func(c *Config) any { return &c.NATS.Embedded.Dir }},
 	{"nats.embedded.listen", "host:port on which the embedded server takes other NATS clients. Empty: none.", func(c *Config) any { return &c.NATS.Embedded.Listen }},
-	{"nats.embedded.sync_interval", "How often the embedded server forces its files to disk. 0s: after every change. A crash of the machine, not of the daemon, can undo what is younger.", func(c *Config) any { return &c.NATS.Embedded.SyncInterval }},
+	{"nats.embedded.sync_interval", "How often the embedded server forces its files to disk. 0s: after every change. A crash of the machine, not of the daemon, can undo what is younger, and leave the last change of several entries half done.", func(c *Config) any { return &c.NATS.Embedded.SyncInterval }},
 
 	{"flush.workers", "Files flushed at the same time.", func(c *Config) any { return &c.Flush.Workers }},
 	{"flush.dirty_age", "Age at which a dirty byte is flushed whatever else would be a reason to wait.", func(c *Config) any { return &c.Flush.DirtyAge }},
