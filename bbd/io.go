@@ -51,7 +51,7 @@ func (h *handle) open(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, 
 	if err != nil {
 		return nil, nil, err
 	}
-	h.buf, h.path, h.opened, h.tier = b, b.address(clean(m.Path)), m, b.tierOf(clean(m.Path))
+	h.buf, h.path, h.opened, h.tier = b, b.address(clean(m.Path)), m, b.tierOf(ctx, clean(m.Path))
 	if m.Write {
 		answer, err := h.openWrite(ctx, m)
 		return answer, nil, err

@@ -37,6 +37,7 @@ type relay struct {
 	b    *buffer
 	c    cred
 	node bb.NodeID
+	tier bb.Tier // where the home is to keep its bytes
 	open wire.Open
 
 	session    *peer.Session // nil: to be opened again
@@ -53,7 +54,7 @@ const relayPatience = 20 * time.Second
 
 // openRelay opens a file at its home for writing.
 func (b *buffer) openRelay(ctx context.Context, c cred, node bb.NodeID, m *wire.Open) (*relay, *wire.Opened, error) {
-	r := &relay{b: b, c: c, node: node, writer: b.d.nextID(), open: wire.Open{
+	r := &relay{b: b, c: c, node: node, tier: b.tierOf(ctx, clean(m.Path)), writer: b.d.nextID(), open: wire.Open{
 		Buffer: b.name, Path: m.Path, Write: true, Create: m.Create, Exclusive: m.Exclusive, Truncate: m.Truncate, Mode: m.Mode, Fence: m.Fence,
 		ResumeFile: m.ResumeFile, ResumeGeneration: m.ResumeGeneration, ResumeCommitted: m.ResumeCommitted,
 	}}
@@ -209,7 +210,7 @@ func (r *relay) try(ctx context.Context, id commitID, m *wire.Commit, bytes [][]
 			out.Extents = append(out.Extents, &wire.NewExtent{FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum})
 		}
 	} else {
-		placed, err := r.b.remote(r.session, r.b.tierOf(r.open.Path)).place(ctx, m.Extents, bytes)
+		placed, err := r.b.remote(r.session, r.tier).place(ctx, m.Extents, bytes)
 		if err != nil {
 			return nil, err
 		}

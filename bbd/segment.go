@@ -194,8 +194,19 @@ type writerKey struct {
 	tier bb.Tier
 }
 
-// tierOf returns where the bytes of a file belong.
-func (b *buffer) tierOf(path string) bb.Tier { return bb.TierOf(b.spec().Tiers, path) }
+// tierOf returns where the bytes of a file belong; of one that an attempt writes, where they
+// do when its transaction is committed.
+func (b *buffer) tierOf(ctx context.Context, path string) bb.Tier {
+	rules := b.spec().Tiers
+	if names := hiddenNames(path); len(rules) > 0 && ofAttempt(names) {
+		if id, err := bb.ParseTxnID(names[1]); err == nil {
+			if t, err := b.ns.Txn(ctx, id); err == nil {
+				path = join(append([]string{t.Destination}, names[depthAttempt:]...))
+			}
+		}
+	}
+	return bb.TierOf(rules, path)
+}
 
 // relinquish gives back the segments that the daemon itself fills and does not use now.
 func (b *buffer) relinquish() {

@@ -123,6 +123,36 @@ func TestTiersElsewhere(t *testing.T) {
 	wantFile(t, b, "cold/f", content)
 }
 
+// TestTiersOfAttempts: what an attempt of a transaction writes lies where the rules for the
+// destination have it, before it is committed.
+func TestTiersOfAttempts(t *testing.T) {
+	for _, destination := range []string{"warm", "cold/out"} {
+		t.Run(destination, func(t *testing.T) {
+			n := startNode(t, func(c *bbd.Config) { c.Store.DiskDir, c.Store.DiskBytes = t.TempDir(), 128<<20 })
+			b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "tiers", Tiers: []client.TierRule{{Pattern: "cold/", Tier: client.TierDisk}}})
+			x := begin(t, b, client.TxnSpec{Destination: destination})
+			dir := x.Path("t", "a")
+			if err := b.MkdirAll(t.Context(), dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			content := random(24 << 20) // more than a segment, which may be in memory while it is filled
+			write(t, b, dir+"/part", content)
+			if destination == "warm" {
+				if s := n.status(); s.Disk.Live != 0 || s.Memory.Live < int64(len(content)) {
+					t.Errorf("what belongs in memory: %d bytes are there, %d on disk", s.Memory.Live, s.Disk.Live)
+				}
+			} else {
+				eventually(t, "what belongs on disk goes there", func() bool { return n.status().Disk.Live >= 8<<20 })
+			}
+			adopt(t, x, "t", "a")
+			if _, err := x.Commit(t.Context(), client.CommitOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			wantFile(t, b, destination+"/part", content)
+		})
+	}
+}
+
 func openWriter(t *testing.T, b *client.Buffer, name string) *client.File {
 	t.Helper()
 	f, err := b.OpenFile(t.Context(), name, client.OpenOptions{Write: true, Create: true})
