@@ -275,6 +275,35 @@ func TestFailedUploadIsAborted(t *testing.T) {
 	}
 }
 
+// TestAbortedUntilGone: a part that arrives after the upload was aborted does not stay.
+func TestAbortedUntilGone(t *testing.T) {
+	server := start(t)
+	var aborts atomic.Int32
+	opts := options()
+	opts.Transport = between{request: func(r *http.Request) *http.Response {
+		if r.Method == http.MethodDelete && r.URL.Query().Has("uploadId") && aborts.Add(1) == 1 {
+			// To who asks for its parts the upload is as it was.
+			return &http.Response{StatusCode: http.StatusNoContent, Request: r, Header: http.Header{}, Body: http.NoBody}
+		}
+		return nil
+	}}
+	s := open(t, server.URL(server.Bucket(t, "late"), "p"), opts)
+	id, err := s.client.NewMultipartUpload(t.Context(), s.bucket, "p/f", putOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.client.PutObjectPart(t.Context(), s.bucket, "p/f", id, 1, bytes.NewReader([]byte("late")), 4, minio.PutObjectPartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.abort(t.Context(), "p/f", id); err != nil || aborts.Load() != 2 {
+		t.Errorf("aborted %d times: %v", aborts.Load(), err)
+	}
+	uploads, err := s.client.ListMultipartUploads(t.Context(), s.bucket, "", "", "", "", 100)
+	if err != nil || len(uploads.Uploads) != 0 {
+		t.Error(uploads.Uploads, err)
+	}
+}
+
 // TestForeignUploadIsSpared sweeps while somebody else uploads under our prefix.
 func TestForeignUploadIsSpared(t *testing.T) {
 	server := start(t)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 
@@ -60,14 +61,42 @@ func (u *upload) forget(ctx context.Context) error {
 	return u.store.remove(ctx, u.notice, u.notice)
 }
 
-// abort aborts an upload; one that has ended already is fine.
+// abort aborts an upload; one that has ended already is fine. Parts that are on their way
+// meanwhile may outlive it, so it is repeated until no part is left (Amazon S3 API Reference,
+// AbortMultipartUpload).
 func (s *Store) abort(ctx context.Context, key, id string) error {
-	err := s.client.AbortMultipartUpload(ctx, s.bucket, key, id)
-	if minio.ToErrorResponse(err).Code == minio.NoSuchUpload {
-		return nil
+	const op = "abort upload"
+	for try := range abortTries {
+		err := s.client.AbortMultipartUpload(ctx, s.bucket, key, id)
+		if isNoUpload(err) {
+			return nil
+		}
+		if err != nil {
+			return wrap(op, key, err)
+		}
+		parts, err := s.client.ListObjectParts(ctx, s.bucket, key, id, 0, 1)
+		if isNoUpload(err) || err == nil && len(parts.ObjectParts) == 0 {
+			return nil
+		}
+		if err != nil {
+			return wrap(op, key, err)
+		}
+		select {
+		case <-time.After(abortPause << try):
+		case <-ctx.Done():
+			return wrap(op, key, context.Cause(ctx))
+		}
 	}
-	return wrap("abort upload", key, err)
+	return bb.E(bb.Busy, op, key, "parts of it go on arriving").WithRemedy("the next sweep aborts it")
 }
+
+// How often, and at first after how long, an upload is aborted anew.
+const (
+	abortTries = 6
+	abortPause = 50 * time.Millisecond
+)
+
+func isNoUpload(err error) bool { return minio.ToErrorResponse(err).Code == minio.NoSuchUpload }
 
 // announced reads an announcement. One that cannot be understood announces nothing.
 func (s *Store) announced(ctx context.Context, key string) (announcement, error) {
