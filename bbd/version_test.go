@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/client"
+	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 	"forebay/internal/wire"
@@ -109,6 +110,7 @@ func TestStrangerAmongMembers(t *testing.T) {
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	nodes[1].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused}) // what it holds is to be missing in the drain
 	write(t, nodes[1].dial().Buffer("b"), "theirs", random(1000))
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -148,6 +149,32 @@ func StopAll(clients ...*Client) {
 	}
 	for _, c := range clients {
 		c.Stop()
+	}
+}
+
+// AwaitOK waits until clients, which are at work, have done so many of each of some operations.
+func AwaitOK(tb testing.TB, n int, within time.Duration, clients []*Client, ops ...Op) {
+	tb.Helper()
+	for deadline := time.Now().Add(within); ; time.Sleep(200 * time.Millisecond) {
+		done := map[Op]int{}
+		for _, c := range clients {
+			j, err := ReadJournal(c.Name, c.Options.Journal)
+			if err != nil && !os.IsNotExist(err) {
+				tb.Fatal(err)
+			}
+			for _, r := range j.Records {
+				if r.Outcome == OK {
+					done[r.Op]++
+				}
+			}
+		}
+		if !slices.ContainsFunc(ops, func(op Op) bool { return done[op] < n }) {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Errorf("after %v clients have done %v, want %d of each of %v", within, done, n, ops)
+			return
+		}
 	}
 }
 

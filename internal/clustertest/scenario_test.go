@@ -127,6 +127,7 @@ func (s *scenario) load(each int) {
 // are gone, and judges.
 func (s *scenario) settle(w World, gone ...int) Verdict {
 	s.t.Helper()
+	AwaitOK(s.t, enough, 2*time.Minute, s.clients, Put, Read) // on a slow machine they have done little
 	StopAll(s.clients...)
 	journals := Journals(s.clients...)
 	isGone := map[int]bool{}
@@ -170,13 +171,11 @@ func (s *scenario) settle(w World, gone ...int) Verdict {
 		s.t.Error(what)
 	}
 	s.t.Logf("%d files; operations %v; longest %v; lost %d", v.Files, v.Outcomes, v.Longest, len(v.Lost))
-	for _, op := range []Op{Put, Read} {
-		if v.Outcomes[op][OK] < 100 {
-			s.t.Errorf("only %d of %s: the test does not test", v.Outcomes[op][OK], op)
-		}
-	}
 	return v
 }
+
+// enough operations of a kind make a test of it.
+const enough = 100
 
 // forget declares a node dead as soon as the others believe it: until they do, the answer
 // is busy.
