@@ -7,10 +7,7 @@ import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Deque;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.locks.ReentrantLock;
@@ -39,7 +36,7 @@ public final class Input implements Closeable {
   private volatile long last; // where the last read ended: what begins there is sequential
 
   // Guarded by this.
-  private final Deque<Window> windows = new ArrayDeque<>(); // oldest first
+  private final List<Window> windows = new ArrayList<>(MAX_WINDOWS + 1); // oldest first
   private Session session;
   private long handle;
   private boolean closed;
@@ -142,7 +139,7 @@ public final class Input implements Closeable {
         handle = h;
       }
       if (w != null && !gone && w.end > w.start) {
-        windows.addLast(w);
+        windows.add(w);
       } else if (w != null) {
         unused.add(w);
       }
@@ -277,8 +274,8 @@ public final class Input implements Closeable {
     if (!session.alive()) {
       return null;
     }
-    for (Iterator<Window> i = windows.descendingIterator(); i.hasNext(); ) {
-      Window w = i.next();
+    for (int i = windows.size() - 1; i >= 0; i--) { // an iterator would be garbage
+      Window w = windows.get(i);
       if (w.start <= offset && offset < w.end) {
         w.users++;
         return w;
@@ -315,12 +312,13 @@ public final class Input implements Closeable {
         w.release();
         throw closedFile();
       }
-      int keep = windows.isEmpty() || windows.peekLast().end != w.start
-          ? MAX_WINDOWS : SEQUENTIAL_WINDOWS;
-      windows.addLast(w);
+      boolean sequential =
+          !windows.isEmpty() && windows.get(windows.size() - 1).end == w.start;
+      int keep = sequential ? SEQUENTIAL_WINDOWS : MAX_WINDOWS;
+      windows.add(w);
       w.users++;
       while (windows.size() > keep) {
-        drop(windows.removeFirst(), unused);
+        drop(windows.remove(0), unused);
       }
     }
     unused.forEach(Window::release);

@@ -69,6 +69,7 @@ public final class Output implements Closeable {
   private long size;
   private long position;
   private long written;
+  private final byte[] one = new byte[1];
 
   /** A run of the file's bytes that waits for a commit. */
   private static final class Extent {
@@ -351,6 +352,20 @@ public final class Output implements Closeable {
     try {
       put(b, null, off, len, position);
       position += len;
+    } catch (IOException e) {
+      throw ForebayException.about("write", address(), e);
+    } finally {
+      turn.unlock();
+    }
+  }
+
+  /** Writes one byte, the lowest eight bits of b, at the position. */
+  public void write(int b) throws IOException {
+    begin("write");
+    try {
+      one[0] = (byte) b;
+      put(one, null, 0, 1, position);
+      position++;
     } catch (IOException e) {
       throw ForebayException.about("write", address(), e);
     } finally {

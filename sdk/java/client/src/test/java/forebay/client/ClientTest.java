@@ -359,6 +359,69 @@ class ClientTest {
     kind(Kind.NOT_FOUND, () -> buffer.recover("missing"));
   }
 
+  /** One stream each way for many threads: what one call writes, or reads, is together. */
+  @Test
+  void streamsAreSharedByThreads() throws Exception {
+    int threads = 4;
+    int records = 300;
+    int length = 5000;
+    ExecutorService pool = Executors.newFixedThreadPool(threads);
+    try {
+      List<Future<?>> all = new ArrayList<>();
+      try (Output out = buffer.create("threads")) {
+        for (int t = 0; t < threads; t++) {
+          byte[] record = new byte[length];
+          Arrays.fill(record, (byte) t);
+          all.add(
+              pool.submit(
+                  () -> {
+                    for (int i = 0; i < records; i++) {
+                      out.write(record, 0, length);
+                      if (i % 100 == 0) {
+                        out.sync();
+                      }
+                    }
+                    return null;
+                  }));
+        }
+        for (Future<?> f : all) {
+          f.get(100, TimeUnit.SECONDS);
+        }
+        assertEquals((long) threads * records * length, out.size());
+      }
+      all.clear();
+      try (Input in = buffer.open("threads")) {
+        AtomicInteger next = new AtomicInteger();
+        int[] seen = new int[threads]; // guards itself
+        for (int t = 0; t < threads; t++) {
+          all.add(
+              pool.submit(
+                  () -> {
+                    byte[] record = new byte[length];
+                    byte[] want = new byte[length];
+                    for (int i; (i = next.getAndIncrement()) < threads * records; ) {
+                      assertEquals(length, in.read((long) i * length, record, 0, length));
+                      Arrays.fill(want, record[0]);
+                      assertArrayEquals(want, record);
+                      synchronized (seen) {
+                        seen[record[0]]++;
+                      }
+                    }
+                    return null;
+                  }));
+        }
+        for (Future<?> f : all) {
+          f.get(100, TimeUnit.SECONDS);
+        }
+        for (int n : seen) {
+          assertEquals(records, n);
+        }
+      }
+    } finally {
+      pool.shutdownNow();
+    }
+  }
+
   /** Several writers of one file, each with stripes of its own. */
   @Test
   void concurrentWritersOfOneFile() throws Exception {

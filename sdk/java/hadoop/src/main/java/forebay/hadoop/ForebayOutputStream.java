@@ -48,7 +48,13 @@ final class ForebayOutputStream extends OutputStream
 
   @Override
   public void write(int b) throws IOException {
-    write(new byte[] {(byte) b}, 0, 1);
+    open();
+    try {
+      out.write(b);
+    } catch (IOException e) {
+      throw Errors.translate(path, e);
+    }
+    written(1);
   }
 
   @Override
@@ -59,8 +65,12 @@ final class ForebayOutputStream extends OutputStream
     } catch (IOException e) {
       throw Errors.translate(path, e);
     }
-    counters.incrementCounter(StreamStatisticNames.STREAM_WRITE_BYTES, len);
-    statistics.incrementBytesWritten(len);
+    written(len);
+  }
+
+  private void written(int n) {
+    counters.incrementCounter(StreamStatisticNames.STREAM_WRITE_BYTES, n);
+    statistics.incrementBytesWritten(n);
   }
 
   /** Does nothing: there is no buffer between a write and the region. */
