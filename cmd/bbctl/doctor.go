@@ -103,7 +103,18 @@ func (a *app) examine(ctx context.Context, stores []string) []finding {
 	var clock unix.Timex
 	state, err := unix.Adjtimex(&clock)
 	all = append(all, clockFinding(state, err))
-	return append(all, examineSlurm(ctx)...)
+	wired := examineSlurm(ctx)
+	return append(append(all, wired...), aloneFindings(all, wired)...)
+}
+
+// aloneFindings say that Slurm's hooks will fail with a daemon that is in no cluster: jobs
+// are the cluster's.
+func aloneFindings(daemon, wired []finding) []finding {
+	alone := slices.ContainsFunc(daemon, func(f finding) bool { return f.About == "cluster" && f.State == isSkipped })
+	if !alone || !slices.ContainsFunc(wired, func(f finding) bool { return f.About == "slurm" && f.State == isOK }) {
+		return nil
+	}
+	return []finding{{"slurm", isFailed, "the daemon is alone, and gives no jobs of Slurm buffers: they are a cluster's", "set cluster.listen, and nats.servers to the daemon's own address: a cluster may be of one daemon"}}
 }
 
 func (a *app) examineDaemon(ctx context.Context, c *client.Client, stores []string) []finding {

@@ -111,5 +111,9 @@ func TestDoctorSlurm(t *testing.T) {
 	wantStates(t, "half of it", slurmFindings(config("Prolog = /e/prolog", "Epilog = /e/other", "TaskProlog = /e/gone", "PrologFlags = Alloc"), read), 0, 1, 2)
 	wantStates(t, "nothing", slurmFindings(config("Prolog = (null)", "BurstBufferType = (null)"), read), 0, 0, 1)
 	wantStates(t, "way two", slurmFindings(config("BurstBufferType = burst_buffer/lua", "PrologSlurmctld = (null)"), read), 1, 0, 0)
+	wired := []finding{{"slurm", isOK, "burst_buffer/lua", ""}}
+	wantStates(t, "a daemon alone", aloneFindings([]finding{{"cluster", isSkipped, "", ""}}, wired), 0, 0, 1)
+	wantStates(t, "a daemon alone, without Slurm", aloneFindings([]finding{{"cluster", isSkipped, "", ""}}, []finding{{"slurm", isSkipped, "", ""}}), 0, 0, 0)
+	wantStates(t, "a cluster", aloneFindings([]finding{{"cluster", isOK, "", ""}}, wired), 0, 0, 0)
 	wantStates(t, "way two with a trap", slurmFindings(config("BurstBufferType = burst_buffer/lua", "PrologSlurmctld = /x"), read), 1, 1, 0)
 }
