@@ -101,7 +101,7 @@ func (c Commands) Figures(ctx context.Context, id, line string) error {
 		return nil
 	}
 	if err == nil {
-		if text, ours := withFigures(j.AdminComment, line); ours && text != j.AdminComment {
+		if text, ours := WithFigures(j.AdminComment, line); ours && text != j.AdminComment {
 			_, err = slurmCommand(ctx, "scontrol", "update", "JobId="+id, "AdminComment="+text)
 		}
 	}
@@ -111,9 +111,9 @@ func (c Commands) Figures(ctx context.Context, id, line string) error {
 	return err
 }
 
-// withFigures is a comment with the figures in front of the notes that are in it; false: it
+// WithFigures is a comment with the figures in front of the notes that are in it; false: it
 // is somebody else's.
-func withFigures(comment, line string) (string, bool) {
+func WithFigures(comment, line string) (string, bool) {
 	notes, ours := strings.CutPrefix(comment, notePrefix)
 	if !ours && comment != "" {
 		return comment, false

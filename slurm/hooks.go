@@ -37,7 +37,9 @@ type Hooks struct {
 	// Log takes what happens besides, one line each; nil: nobody.
 	Log func(string)
 
-	unknown map[string]time.Time // Reap's: since when Slurm knows nothing of what belongs to a lifetime
+	unknown   map[string]time.Time // Reap's: since when Slurm knows nothing of what belongs to a lifetime
+	abandoned map[string]time.Time // since when no hook has been at work for jobs that wait for one
+	figured   map[string]time.Time // Figures's: when a lifetime's were written into its job's record
 }
 
 // Answer is how a verb has ended. Message is one line, and its first words say it all:
@@ -83,6 +85,7 @@ type SetupRequest struct {
 
 // Setup reads a job's directives and opens its lifetime, which makes its buffers.
 func (h *Hooks) Setup(ctx context.Context, q *SetupRequest) Answer {
+	defer h.attend(q.Job)()
 	info, err := h.Slurm.Job(ctx, q.Job)
 	if err != nil {
 		return failed(err)
@@ -181,6 +184,7 @@ func (h *Hooks) governs(l *client.Lifetime) bool {
 // DataIn waits until what the job needs is copied in. Wait bounds how long; the answer is
 // "busy" then, and the daemons go on.
 func (h *Hooks) DataIn(ctx context.Context, job string, wait time.Duration) Answer {
+	defer h.attend(job)()
 	return h.waiting(ctx, wait, func(limited context.Context) Answer {
 		var l client.Lifetime
 		limit := h.Settings.stageInLimit()
@@ -217,6 +221,7 @@ func aboutStage(l *client.Lifetime, err error) error {
 
 // RealSize is how many bytes of the pool the job has: what Slurm has counted.
 func (h *Hooks) RealSize(ctx context.Context, job string) Answer {
+	defer h.attend(job)()
 	var l client.Lifetime
 	err := h.persist(ctx, job, "real-size", within(preRunLimit), func(c *client.Client) (err error) {
 		l, err = h.present(ctx, c, job)
@@ -278,6 +283,7 @@ func (h *Hooks) lookFor(ctx context.Context, l *client.Lifetime) error {
 // down; and the job has left all nodes whose prologs have said that it came, or they are
 // gone.
 func (h *Hooks) PostRun(ctx context.Context, job string) Answer {
+	defer h.attend(job)()
 	for {
 		info, err := h.Slurm.Job(ctx, job)
 		switch {
@@ -302,6 +308,7 @@ func endOf(j *JobInfo) client.EndOptions {
 // DataOut waits until what the job has asked for is copied out, and its buffer is drained
 // and gone. It does not give up: what Slurm does after a failure is to forget the job.
 func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Answer {
+	defer h.attend(job)()
 	return h.waiting(ctx, wait, func(ctx context.Context) Answer {
 		// Its end was said by post-run, which knows how it was.
 		said := ""
@@ -319,6 +326,7 @@ func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Ans
 // has said so (scancel --hurry), or the job did not run. Without that, the daemons go on
 // with what is still to be saved.
 func (h *Hooks) Teardown(ctx context.Context, job string, hurry bool) Answer {
+	defer h.attend(job)()
 	limited, cancel := context.WithTimeout(ctx, teardownLimit)
 	defer cancel()
 	said, told := "", false

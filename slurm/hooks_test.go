@@ -123,6 +123,51 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// TestAbandoned shows that a job is abandoned that waits for a hook which nobody runs for
+// so long, and no other.
+func TestAbandoned(t *testing.T) {
+	h := &Hooks{Settings: Settings{Folder: t.TempDir()}}
+	attended := func(within time.Duration) bool { return h.attended("1", within) }
+	if attended(time.Hour) {
+		t.Error("a job that no hook was ever at work for is attended")
+	}
+	leave, again := h.attend("1"), h.attend("1")
+	leave()
+	if !attended(0) {
+		t.Error("a job is not attended while a second hook is at work")
+	}
+	again()
+	if attended(0) || !attended(time.Hour) {
+		t.Error("a job is attended for ever, or not between two hooks")
+	}
+	jobs := []JobInfo{
+		{ID: "1", State: "PENDING", Buffers: "staging-in"},
+		{ID: "2", State: "PENDING", Buffers: "teardown"},
+		{ID: "3", State: "PENDING", Buffers: "staged-in"},
+		{ID: "4", State: "RUNNING", Buffers: "running"},
+		{ID: "5", State: "PENDING"},
+		{ID: "6", State: "COMPLETED", Buffers: "staging-out"},
+		{ID: "7", State: "PENDING", Buffers: "staging-in"},
+	}
+	at := func(job string) bool { return job == "7" }
+	now := time.Now()
+	list, since := abandoned(jobs, at, nil, now, time.Minute)
+	if len(list) != 0 || len(since) != 2 {
+		t.Errorf("at first sight: %v, %v", list, since)
+	}
+	jobs[1].Buffers = "complete"
+	list, since = abandoned(jobs, at, since, now.Add(time.Minute), time.Minute)
+	if len(list) != 1 || list[0].ID != "1" || len(since) != 1 {
+		t.Errorf("after a minute: %v, %v", list, since)
+	}
+	if err := h.dropFiles(map[string]*JobInfo{"1": nil}, now.Add(time.Hour)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(h.atFile("1")); err == nil {
+		t.Error("the lock of a job that Slurm does not know is kept")
+	}
+}
+
 func TestGranted(t *testing.T) {
 	got := grantedOf([]client.Lifetime{
 		{Governed: true, Pool: "memory", Granted: 5, State: client.LifetimeOpen},
@@ -154,7 +199,7 @@ func TestFiguresInComments(t *testing.T) {
 		"forebay: absorbed=1; setup: x":          "forebay: " + line + "; setup: x",
 		"the site's own":                         "",
 	} {
-		if got, ours := withFigures(comment, line); ours != (want != "") || ours && got != want {
+		if got, ours := WithFigures(comment, line); ours != (want != "") || ours && got != want {
 			t.Errorf("%q became %q", comment, got)
 		}
 	}

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"forebay/client"
 	"forebay/internal/bbdtest"
@@ -28,8 +28,13 @@ type luaCluster struct {
 	store  string
 }
 
-// Both: with prologs and epilogs besides.
-func startLua(t *testing.T, both bool) *luaCluster {
+type luaOptions struct {
+	both     bool // with prologs and epilogs besides
+	held     bool // hooks can be held (luaCluster.hold)
+	stageOut int  // StageOutTimeout, seconds; 0: what bbctl slurm install-lua writes
+}
+
+func startLua(t *testing.T, o luaOptions) *luaCluster {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("daemons and hooks are processes of their own")
@@ -39,11 +44,24 @@ func startLua(t *testing.T, both bool) *luaCluster {
 		Bbctl:        []string{"@BBCTL@", "--socket", "tcp://127.0.0.11:7481,tcp://127.0.0.12:7481", "--key-file", "@DIR@/etc/key"},
 		StageInLimit: 60,
 	}
+	if o.held {
+		s.Bbctl[0] = "@DIR@/etc/held"
+	}
 	files := s.Files()
+	if o.held {
+		files["held"] = heldBbctl
+	}
+	if o.stageOut > 0 {
+		conf := regexp.MustCompile(`(?m)^StageOutTimeout=.*$`).ReplaceAllString(files[slurm.ConfigFile], fmt.Sprintf("StageOutTimeout=%d", o.stageOut))
+		if conf == files[slurm.ConfigFile] {
+			t.Fatal("there is no StageOutTimeout to change")
+		}
+		files[slurm.ConfigFile] = conf
+	}
 	// Slurm asks for the pools when it starts, and then every 30 seconds.
 	files["pools.json"] = `{"pools":[{"id":"memory","units":"bytes","granularity":1048576,"quantity":768,"free":768}]}`
 	conf := s.SlurmConf()
-	if both {
+	if o.both {
 		wrappers := node.Wrappers("@BBCTL@", "/usr/sbin:/usr/bin:/sbin:/bin", nil, nil)
 		for _, w := range wrappers {
 			files[w.Name] = w.Text
@@ -208,7 +226,7 @@ const deadStore = "s3://bucket/x?endpoint=http://127.0.0.1:1&path_style=true"
 // is looked at when all are under way. Prologs and epilogs are there too, and leave alone
 // what burst_buffer/lua has done.
 func TestLuaJobs(t *testing.T) {
-	c := startLua(t, true)
+	c := startLua(t, luaOptions{both: true})
 	scenarios := []func(*luaCluster) func(){
 		wholeWay, refused, heldThenReleased, runsWithoutInput, cancelledStagingIn, ignoresTerm, failing, array, manyNodes, requeued, twoUsers, persistent, draining, hurried, byFeature,
 	}
@@ -511,62 +529,6 @@ func reaped(t *testing.T, l *luaCluster) {
 	}
 }
 
-// TestLuaRestarts ends slurmctld, in order and at once, while jobs are in each stage, and
-// the daemon that has what is to be copied out.
-func TestLuaRestarts(t *testing.T) {
-	c := startLua(t, false)
-	c.tend("--pools", "1s", "--reap", "1s", "--quiet", "12s")
-	c.Run("root", "mkdir", "-m", "700", c.store+"/locked")
-	const write = `#BB jobbb capacity=1MiB
-#BB stage_out source=$BB_JOB_STRIPED/out destination=STORE/locked/NAME
-echo NAME >WORK/NAME && BBCTL put WORK/NAME $BB_JOB_STRIPED/out/x
-`
-	stagingIn := c.submit("#BB jobbb capacity=1MiB\n#BB stage_in source=" + deadStore + " destination=$BB_JOB_STRIPED/x\ntrue\n")
-	running := c.submit(strings.ReplaceAll(write, "NAME", "running") + "touch WORK/runs; while [ ! -e WORK/go ]; do sleep 0.1; done\n")
-	stagingOut := c.submit(strings.ReplaceAll(write, "NAME", "staging"))
-	c.stage(stagingIn, "staging-in")
-	c.stage(stagingOut, "staging-out")
-	c.Until("a job runs", func() bool { _, err := os.Stat(c.Work + "/runs"); return err == nil })
-	for _, kill := range []bool{false, true} {
-		c.StopController(kill)
-		c.StartController()
-		c.stage(stagingOut, "staging-out")
-	}
-	// Slurm tears down what was staged in, and begins it again up to a minute later.
-	c.Run(slurmtest.Alice, "scancel", stagingIn)
-
-	// A killed slurmctld knows jobs that are older than 5 seconds, and buffers that are older
-	// than 30: nobody does this one's stage-out, until the reaper does.
-	forgotten := c.submit(strings.ReplaceAll(write, "NAME", "forgotten"))
-	c.stage(forgotten, "staging-out")
-	time.Sleep(6 * time.Second)
-	c.StopController(true)
-	c.StartController()
-
-	var daemons []*bbdtest.Daemon
-	for _, n := range c.Nodes {
-		n.Daemon.Kill()
-		daemons = append(daemons, n.Daemon)
-	}
-	c.Run(slurmtest.Alice, "touch", c.Work+"/go")
-	c.Wait(running, "STAGE_OUT")
-	bbdtest.StartAll(t, daemons...)
-	c.Run("root", "chown", slurmtest.Alice, c.store+"/locked")
-	c.ended(running, "COMPLETED")
-	c.ended(stagingOut, "COMPLETED")
-	// Slurm may have lost the teardown of the one that was cancelled, too.
-	c.Until("nobody's buffer is left", func() bool { return !strings.Contains(c.buffers(), "job-") })
-	if info := c.Job(stagingIn); info["JobState"] != "CANCELLED" {
-		t.Errorf("%v", info)
-	}
-	for _, name := range []string{"running", "staging", "forgotten"} {
-		c.stored("locked/"+name+"/x", name+"\n")
-	}
-	if drained := c.Drained(); len(drained) > 0 {
-		t.Errorf("nodes are drained: %v", drained)
-	}
-}
-
 // TestDocs runs the job scripts of docs/slurm-jobs.md, in order, with the paths and sizes
 // of the test, and looks whether what docs/slurm-lua.md says of the installation is so.
 func TestDocs(t *testing.T) {
@@ -578,7 +540,7 @@ func TestDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := startLua(t, false)
+	c := startLua(t, luaOptions{})
 	c.Run(slurmtest.Alice, "mkdir", "-p", c.store+"/alice/ckpt")
 	c.write("alice/in/data", "data")
 	replace := strings.NewReplacer("/lustre", c.store, "GiB", "MiB", "bbctl ", c.bbctl+" ", "#!/bin/bash\n", "")

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -160,7 +159,24 @@ func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error)
 		done = append(done, Reaped{Job: l.Job, Buffer: l.Buffer, Answer: a})
 	}
 	h.unknown = unknown
-	return done, h.dropEnvs(known, now.Add(-quiet))
+	if quiet > 0 { // one look tells nothing
+		h.tellAbandoned(ctx, jobs, now, quiet)
+	}
+	return done, h.dropFiles(known, now.Add(-quiet))
+}
+
+// tellAbandoned tells the users of jobs that Slurm may never go on with.
+func (h *Hooks) tellAbandoned(ctx context.Context, jobs []JobInfo, now time.Time, quiet time.Duration) {
+	attended := func(job string) bool { return h.attended(job, quiet) }
+	var list []*JobInfo
+	list, h.abandoned = abandoned(jobs, attended, h.abandoned, now, quiet)
+	for _, j := range list {
+		if strings.Contains(j.AdminComment, abandonedNote) {
+			continue
+		}
+		h.log("job %s is %s, and no hook is at work for it: Slurm has lost track of it, and its user has to cancel it", j.ID, j.Buffers)
+		h.note(ctx, j.ID, abandonedNote)
+	}
 }
 
 type fate int
@@ -194,22 +210,10 @@ func ofRun(l *client.Lifetime, j *JobInfo, cluster string) bool {
 	return attemptOf(l.Key, j.key(cluster)) > 0
 }
 
-// dropEnvs removes the variables of jobs that Slurm does not know, if they are older.
-func (h *Hooks) dropEnvs(known map[string]*JobInfo, before time.Time) (err error) {
-	files, _ := filepath.Glob(filepath.Join(h.Settings.Folder, "*"+envSuffix))
-	for _, file := range files {
-		job := strings.TrimSuffix(filepath.Base(file), envSuffix)
-		info, bad := os.Stat(file)
-		if CheckJobID(job) == nil && known[job] == nil && bad == nil && info.ModTime().Before(before) {
-			err = errors.Join(err, removeIfThere(file))
-		}
-	}
-	return err
-}
-
 // Figures writes into the records of jobs that run what their buffers have done for them so
-// far. Slurm lets nobody change the record of a job that is over.
-func (h *Hooks) Figures(ctx context.Context) error {
+// far, where that was not done within every: at the first look at which there is something
+// to say, and then every so often. Slurm lets nobody change the record of a job that is over.
+func (h *Hooks) Figures(ctx context.Context, every time.Duration) error {
 	c, err := h.Dial(ctx, client.User{})
 	if err != nil {
 		return err
@@ -219,15 +223,22 @@ func (h *Hooks) Figures(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	figured := map[string]time.Time{}
 	for i := range lives {
 		l := &lives[i]
 		if l.Cluster != h.Settings.Cluster || l.State != client.LifetimeOpen || l.Total() == (client.Figures{}) {
 			continue
 		}
+		if last, was := h.figured[l.Key]; was && time.Since(last) < every {
+			figured[l.Key] = last
+			continue
+		}
+		figured[l.Key] = time.Now()
 		if bad := h.Slurm.Figures(ctx, l.Job, FiguresLine(l)); bad != nil {
 			err = errors.Join(err, bad)
 		}
 	}
+	h.figured = figured
 	return err
 }
 

@@ -251,6 +251,9 @@ func (l *luaApp) newReap() *cobra.Command {
 	}
 }
 
+// firstFigures is how often tend looks for jobs that have no figures in their records yet.
+const firstFigures = 10 * time.Second
+
 func (l *luaApp) newTend() *cobra.Command {
 	var pools, reap, quiet, figures time.Duration
 	cmd := &cobra.Command{
@@ -281,7 +284,9 @@ the user that slurmctld runs as. What fails is said, and tried again.`,
 				})
 			})
 			if figures > 0 {
-				all.Go(func() { l.again(ctx, "figures", figures, func() error { return h.Figures(ctx) }) })
+				all.Go(func() {
+					l.again(ctx, "figures", min(figures, firstFigures), func() error { return h.Figures(ctx, figures) })
+				})
 			}
 			all.Wait()
 			return nil
@@ -290,7 +295,7 @@ the user that slurmctld runs as. What fails is said, and tried again.`,
 	cmd.Flags().DurationVar(&pools, "pools", 10*time.Second, "time between two counts")
 	cmd.Flags().DurationVar(&reap, "reap", time.Minute, "time between two looks for forgotten jobs")
 	cmd.Flags().DurationVar(&quiet, "quiet", slurm.Quiet, "how long Slurm must have known nothing of a job before it is ended")
-	cmd.Flags().DurationVar(&figures, "figures", time.Minute, "time between two notes in the records of jobs; 0: none")
+	cmd.Flags().DurationVar(&figures, "figures", time.Minute, "time between two notes in the record of a job, the first of which comes within 10 seconds; 0: none")
 	return cmd
 }
 

@@ -291,19 +291,24 @@ FOREBAY_BUFFER, FOREBAY_SOCKET, FOREBAY_TOKEN_FILE.`,
 
 func newTaskEpilogCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "task-epilog", Short: "Say what is wrong with the job's buffer (Slurm's TaskEpilog)", Args: cobra.NoArgs,
+		Use: "task-epilog", Short: "Say what a job's buffer has done, and what is wrong with it (Slurm's TaskEpilog)", Args: cobra.NoArgs,
 		Long: `Runs as the job's user after each task; the first task of a step says it for all. What it
 prints appears in the job's output: that files of the job's buffer are lost, will not be on
 their store in time, or could not be flushed, or that writers had to wait. Mostly it prints
-nothing. It always succeeds.`,
+nothing. When the job's script ends, it notes in the job's Comment what the buffer has done for
+it, unless there is a comment already. It always succeeds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			buffer := os.Getenv("FOREBAY_BUFFER")
 			if buffer == "" || os.Getenv("SLURM_PROCID") != "0" {
 				return nil
 			}
-			lines, _ := node.TaskEpilog(cmd.Context(), buffer, a.connect) // a daemon that is away is the epilog's business
+			// A daemon that is away is the epilog's business.
+			lines, _ := node.TaskEpilog(cmd.Context(), buffer, a.connect)
 			for _, line := range lines {
 				fmt.Fprintln(a.err, line)
+			}
+			if os.Getenv("SLURM_STEP_ID") == "" { // of the script itself
+				_ = node.NoteFigures(cmd.Context(), os.Getenv("SLURM_JOB_ID"), buffer, a.connect)
 			}
 			return nil
 		},

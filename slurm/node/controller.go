@@ -34,6 +34,7 @@ type jobInfo struct {
 	name, arrayJob, arrayTask string
 	workDir, submitted        string
 	limit, ran                string // TimeLimit, RunTime
+	comment                   string
 	batch                     bool
 	request                   string // --bb, or the directives as Slurm has read them
 	plugin                    bool   // burst_buffer/lua has given the job its buffer
@@ -146,6 +147,8 @@ func parseJob(text, job string) (jobInfo, bool) {
 				j.request, request = value, true
 			case "BurstBufferState":
 				plugin = true
+			case "Comment":
+				j.comment = strings.TrimSpace(value)
 			default:
 				j.fields(line)
 			}

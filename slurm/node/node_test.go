@@ -44,6 +44,7 @@ func TestParseJob(t *testing.T) {
 	j, ok := parseJob(shown, "12")
 	want := jobInfo{
 		ran: "00:00:01", name: "my job=x SubmitTime=no", arrayJob: "11", arrayTask: "3", workDir: "/home/a b/c", submitted: "2026-11-21T17:42:42", limit: "2-01:02:03", batch: true,
+		comment: "BatchFlag=0",
 		request: "#BB jobbb type=scratch\n#BB stage_in type=file source=/a destination=$BB_JOB_STRIPED/a",
 	}
 	if !ok || j != want {

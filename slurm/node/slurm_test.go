@@ -169,6 +169,7 @@ func TestSlurm(t *testing.T) {
 		{"daemon killed in job", killedInJob},
 		{"daemon killed in epilog", killedInEpilog},
 		{"slurmctld killed", controllerKilled},
+		{"held in prolog and epilog", heldInBoth},
 		{"epilog lost", epilogLost},
 		{"ids again", idsAgain},
 	} {
@@ -228,6 +229,10 @@ bbctl ls $BB_JOB_STRIPED/out
 	}
 	if text := s.Run(slurmtest.Alice, "stat", "-c", "%U", filepath.Join(out, job), filepath.Join(out, job, "n1")); text != "alice\nalice\n" {
 		t.Errorf("what was staged out is %s's", text)
+	}
+	// However short it was, and however long it is over.
+	if text := s.Run(slurmtest.Bob, "scontrol", "show", "job", job); !strings.Contains(text, "\n   Comment=forebay: absorbed=") {
+		t.Errorf("its record has no figures: %s", text)
 	}
 }
 
@@ -300,12 +305,15 @@ func failing(t *testing.T, s *site) {
 #BB stage_out type=file source=$BB_JOB_STRIPED/f destination=%[1]s/success on=success
 echo x | bbctl put - $BB_JOB_STRIPED/f
 exit 3
-`, out))
+`, out), "--comment=the user's own")
 	if got := s.Wait(job); got["JobState"] != "FAILED" {
 		t.Errorf("%v", got)
 	}
 	if l := s.over(t, job, 1)[0]; l.Succeeded {
 		t.Errorf("it is taken for a success: %+v", l)
+	}
+	if text := s.Run(slurmtest.Bob, "scontrol", "show", "job", job); !strings.Contains(text, "\n   Comment=the user's own") {
+		t.Errorf("the user's comment is gone: %s", text)
 	}
 	want(t, filepath.Join(out, "any"), "x\n")
 	wantNothing(t, filepath.Join(out, "success"))
@@ -618,21 +626,97 @@ while [ ! -e %[1]s/go ]; do sleep 0.1; done
 echo x | bbctl put - $BB_JOB_STRIPED/f
 `, out), "-N2")
 	s.Until("it runs", func() bool { _, err := os.Stat(filepath.Join(out, "runs")); return err == nil })
-	// Killed before it has saved its state, slurmctld would start the job again. It saves when
-	// something changes, and not again within 5 s.
-	running := time.Now()
-	s.Until("slurmctld has saved its state", func() bool {
-		s.Run("root", "scontrol", "update", "JobId="+job, "Comment="+fmt.Sprint(time.Now().Unix()))
-		time.Sleep(500 * time.Millisecond)
-		state, err := os.Stat(filepath.Join(s.Dir, "state", "job_state"))
-		return err == nil && state.ModTime().After(running)
-	})
+	s.saved(job)
 	s.StopController(true)
 	s.Run(slurmtest.Bob, "touch", filepath.Join(out, "go"))
 	s.StartController()
 	s.completed(t, job)
 	s.over(t, job, 1)
 	want(t, filepath.Join(out, "f"), "x\n")
+}
+
+// saved waits until slurmctld has saved its state as it is now: killed before that, it would
+// start again a job that runs. It saves when something changes, and not again within 5 s.
+func (s *site) saved(job string) {
+	now := time.Now()
+	s.Until("slurmctld has saved its state", func() bool {
+		s.Run("root", "scontrol", "update", "JobId="+job, "Comment="+fmt.Sprint(time.Now().Unix()))
+		time.Sleep(500 * time.Millisecond)
+		state, err := os.Stat(filepath.Join(s.Dir, "state", "job_state"))
+		return err == nil && state.ModTime().After(now)
+	})
+}
+
+// held makes a script of Slurm's stand still at its beginning, for each job until there is a
+// file, and returns what tells that it does, what makes that file, and what ends it all.
+func (s *site) held(t *testing.T, script string) (at func(job string), letGo func(job string), end func()) {
+	t.Helper()
+	dir, path := t.TempDir(), filepath.Join(s.Dir, "etc", script)
+	s.Run("root", "mv", path, path+".away")
+	text := fmt.Sprintf("#!/bin/sh\n: >%[1]s/at.$SLURM_JOB_ID\nwhile [ ! -e %[1]s/go.$SLURM_JOB_ID ]; do sleep 0.1; done\nexec %[2]s.away\n", dir, path)
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	at = func(job string) {
+		t.Helper()
+		s.Until("job "+job+" is in its "+script, func() bool { _, err := os.Stat(filepath.Join(dir, "at."+job)); return err == nil })
+	}
+	letGo = func(job string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "go."+job), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return at, letGo, func() { s.Run("root", "mv", path+".away", path) }
+}
+
+// heldInBoth: a job is cancelled while its prolog runs; slurmctld dies while the prolog of
+// another runs, which asks it for its job, and the epilog of a third.
+func heldInBoth(t *testing.T, s *site) {
+	inProlog, prolog, end := s.held(t, "prolog")
+	defer end()
+	inEpilog, epilog, end2 := s.held(t, "epilog")
+	defer end2()
+	store := s.folder(t, slurmtest.Alice, nil)
+	script := func(name string) string {
+		return fmt.Sprintf("#BB jobbb type=scratch backing=%s\necho %[2]s | bbctl put - $BB_JOB_STRIPED/%[2]s\n", store, name)
+	}
+	cancelled := s.Submit(slurmtest.Alice, script("cancelled"), "-N2")
+	starts := s.Submit(slurmtest.Alice, script("starts"), "-N2")
+	ends := s.Submit(slurmtest.Alice, script("ends"), "-N2")
+	for _, job := range []string{cancelled, starts, ends} {
+		inProlog(job)
+	}
+	prolog(ends)
+	s.Run(slurmtest.Alice, "scancel", cancelled)
+	prolog(cancelled)
+	epilog(cancelled)
+	s.Wait(cancelled, "CANCELLED")
+	inEpilog(ends)
+	s.saved(starts)
+	s.StopController(true)
+	prolog(starts)
+	epilog(ends)
+	s.Until("the daemons know that the third job has left", func() bool {
+		list := s.runs(t, ends)
+		return len(list) == 1 && list[0].State != client.LifetimeOpen
+	})
+	s.StartController()
+	epilog(starts)
+	for _, job := range []string{starts, ends} {
+		s.completed(t, job)
+		s.over(t, job, 1)
+	}
+	want(t, filepath.Join(store, "starts"), "starts\n")
+	want(t, filepath.Join(store, "ends"), "ends\n")
+	wantNothing(t, filepath.Join(store, "cancelled"))
+	s.Until("nothing is left of the first job", func() bool {
+		list := s.runs(t, cancelled)
+		return len(list) == 0 || list[0].State == client.LifetimeGone
+	})
+	s.Until("the nodes are idle", func() bool {
+		return strings.Count(s.Run("root", "sinfo", "-h", "-N", "-o", "%N %T"), " idle") == 3
+	})
 }
 
 // epilogLost: what a job has left whose epilog never ran is saved by the watch, which, as a

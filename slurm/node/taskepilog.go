@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/internal/bb"
+	"forebay/slurm"
 )
 
 const (
@@ -31,6 +33,38 @@ func TaskEpilog(ctx context.Context, buffer string, dial Dial) ([]string, error)
 	}
 	lost, err := d.Lost(ctx, buffer)
 	return troubles(&l, len(lost)), err
+}
+
+// NoteFigures writes into a job's Comment what its buffer has done for it so far, unless
+// its user has written something there. It runs as that user, who may not write
+// AdminComment, and before slurmctld knows that the job is over: from then on, 22.05 lets
+// nobody change its record. What other nodes have done is known as of some seconds ago.
+func NoteFigures(ctx context.Context, job, buffer string, dial Dial) error {
+	ctx, cancel := context.WithTimeout(ctx, taskEpilogTime)
+	defer cancel()
+	d, err := dial(ctx, 0)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	l, err := d.Lifetime(ctx, buffer)
+	if err != nil || l.Total() == (client.Figures{}) {
+		return err
+	}
+	text, err := scontrol(ctx, "show", "job", job)
+	if err != nil {
+		return err
+	}
+	j, ok := parseJob(text, job)
+	if !ok {
+		return errGone
+	}
+	comment, ours := slurm.WithFigures(j.comment, slurm.FiguresLine(&l))
+	if !ours || comment == j.comment {
+		return nil
+	}
+	_, err = scontrol(ctx, "update", "JobId="+job, "Comment="+comment)
+	return bb.Wrap("task-epilog", job, err)
 }
 
 // troubles says what is wrong with a job's buffer.

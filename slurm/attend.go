@@ -1,0 +1,122 @@
+package slurm
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Slurm 22.05 saves the state of jobs every 5 seconds, and that of burst buffers every 30. A
+// slurmctld that is killed in between finds a job "staging-in" when it is started again,
+// whose buffer it does not know: it takes the job for one whose hooks run, and starts none.
+// The same holds for a job that waits for the teardown of its last run. And a slurmctld that
+// is started again begins the hooks of all jobs at once, of which slurmscriptd may hand one the
+// pipe of another: it notices the end of that one only when both have ended. Nothing but
+// scancel gets a job out of the first, and nobody says so. Whoever sees that no hook is at
+// work for a job can:
+//
+//	folder/JOB.at    a lock that each hook holds while it works for the job
+
+// atSuffix ends the names of these locks.
+const atSuffix = ".at"
+
+// attend says that a hook is at work for a job, until it ends or calls leave. A lock that
+// cannot be had is nothing to fail for.
+func (h *Hooks) attend(job string) (leave func()) {
+	if CheckJobID(job) != nil {
+		return func() {}
+	}
+	f, err := os.OpenFile(h.atFile(job), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		h.log("job %s: %v", job, err)
+		return func() {}
+	}
+	touch := func() { _ = os.Chtimes(f.Name(), time.Time{}, time.Now()) }
+	touch()
+	// Whoever looks holds it for a moment.
+	for range 100 {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
+		h.log("job %s: %v", job, err)
+	}
+	return func() {
+		touch()
+		f.Close()
+	}
+}
+
+func (h *Hooks) atFile(job string) string { return filepath.Join(h.Settings.Folder, job+atSuffix) }
+
+// attended reports whether a hook is at work for a job, or has been within a time: newer
+// releases of Slurm ask every few seconds how far it is. What cannot be told is taken for
+// so.
+func (h *Hooks) attended(job string, within time.Duration) bool {
+	f, err := os.Open(h.atFile(job))
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	return err != nil || time.Since(info.ModTime()) < within || syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil
+}
+
+// waitsForHook reports whether a job waits for something that a hook does, and with what
+// stage Slurm is.
+func (j *JobInfo) waitsForHook() bool {
+	if j.State != "PENDING" {
+		return false // of jobs that are over, lifetimes are ended
+	}
+	switch j.Buffers {
+	case "staging-in", "teardown", "post-run", "staging-out":
+		return true
+	}
+	return false
+}
+
+// abandonedNote is what the user of such a job is to know.
+const abandonedNote = "Slurm has lost track of this job's buffer since slurmctld was started again, and may never go on with it: scancel the job, and submit it again"
+
+// abandoned are the jobs that have waited for quiet for a hook that nobody runs, since is
+// when that was first seen of each by id and time of submission, and what is to be
+// remembered for the next look.
+func abandoned(jobs []JobInfo, attended func(job string) bool, since map[string]time.Time, now time.Time, quiet time.Duration) (list []*JobInfo, next map[string]time.Time) {
+	next = map[string]time.Time{}
+	for i := range jobs {
+		j := &jobs[i]
+		if !j.waitsForHook() || attended(j.ID) {
+			continue
+		}
+		run := j.ID + " " + j.Submitted + " " + j.Buffers
+		first, seen := since[run]
+		if !seen {
+			first = now
+		}
+		if next[run] = first; now.Sub(first) >= quiet {
+			list = append(list, j)
+		}
+	}
+	return list, next
+}
+
+// dropFiles removes what is remembered of jobs that Slurm does not know, if it is older.
+func (h *Hooks) dropFiles(known map[string]*JobInfo, before time.Time) (err error) {
+	for _, suffix := range []string{envSuffix, atSuffix} {
+		files, _ := filepath.Glob(filepath.Join(h.Settings.Folder, "*"+suffix))
+		for _, file := range files {
+			job := strings.TrimSuffix(filepath.Base(file), suffix)
+			info, bad := os.Stat(file)
+			if CheckJobID(job) == nil && known[job] == nil && bad == nil && info.ModTime().Before(before) {
+				err = errors.Join(err, removeIfThere(file))
+			}
+		}
+	}
+	return err
+}
