@@ -21,6 +21,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.HadoopIllegalArgumentException;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.BlockLocation;
 import org.apache.hadoop.fs.CommonPathCapabilities;
@@ -417,6 +418,35 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
     }
   }
 
+  /**
+   * Cuts a closed file; what stays is copied. It returns true: the file can be written at once.
+   *
+   * @throws HadoopIllegalArgumentException if the file is shorter than that
+   */
+  @Override
+  public boolean truncate(Path p, long length) throws IOException {
+    statistics.incrementWriteOps(1);
+    Entry e = need(p);
+    if (e.directory()) {
+      throw new FileNotFoundException("Path is not a file: " + makeQualified(p));
+    }
+    if (length < 0 || length > e.size()) {
+      throw new HadoopIllegalArgumentException(
+          "Cannot truncate " + p + ", which has " + e.size() + " bytes, to " + length);
+    }
+    if (e.state() == Entry.State.OPEN) {
+      throw new IOException(p + " is being written: close it, or recover its lease, first");
+    }
+    if (length < e.size()) {
+      try {
+        Truncation.cut(buffer, e, length);
+      } catch (IOException x) {
+        throw Errors.translate(p, x);
+      }
+    }
+    return true;
+  }
+
   @Override
   public boolean rename(Path from, Path to) throws IOException {
     statistics.incrementWriteOps(1);
@@ -725,6 +755,7 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
       case CommonPathCapabilities.FS_PERMISSIONS:
       case CommonPathCapabilities.FS_CHECKSUMS:
       case CommonPathCapabilities.FS_PATHHANDLES:
+      case CommonPathCapabilities.FS_TRUNCATE:
       case CommonPathCapabilities.LEASE_RECOVERABLE:
       case CommonPathCapabilities.ETAGS_AVAILABLE:
       case CommonPathCapabilities.ETAGS_PRESERVED_IN_RENAME:

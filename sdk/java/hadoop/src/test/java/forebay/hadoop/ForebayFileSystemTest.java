@@ -28,6 +28,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.BlockLocation;
+import org.apache.hadoop.fs.CommonPathCapabilities;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
@@ -40,6 +41,7 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathHandle;
 import org.apache.hadoop.fs.RawPathHandle;
 import org.apache.hadoop.fs.ReadOption;
+import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.io.ElasticByteBufferPool;
 import org.apache.hadoop.io.IOUtils;
 import org.apache.hadoop.io.Text;
@@ -389,6 +391,58 @@ class ForebayFileSystemTest {
     conf.set(ForebayFileSystem.ADDRESS, open.socket());
     try (FileSystem keyless = FileSystem.newInstance(URI.create("bb://keyless"), conf)) {
       assertEquals(0, keyless.addDelegationTokens("whoever", new Credentials()).length);
+    }
+  }
+
+  @Test
+  void truncate() throws Exception {
+    Path dir = new Path("/truncated");
+    Path p = new Path(dir, "f");
+    byte[] data = random(5_000_000);
+    try (FSDataOutputStream out = fs.create(p)) {
+      out.write(data);
+      out.hflush();
+      assertThrows(IOException.class, () -> fs.truncate(p, 1), "it is being written");
+    }
+    fs.setPermission(p, new FsPermission((short) 0640));
+    try (FSDataInputStream before = fs.open(p)) {
+      for (int n : new int[] {5_000_000, 4_000_001, 3 << 20, 1, 0}) {
+        assertTrue(fs.truncate(p, n));
+        assertArrayEquals(Arrays.copyOf(data, n), readAll(p));
+        assertEquals(new FsPermission((short) 0640), fs.getFileStatus(p).getPermission());
+        assertEquals(1, fs.listStatus(dir).length, "nothing is left beside it");
+      }
+      byte[] all = new byte[data.length];
+      before.readFully(0, all);
+      assertArrayEquals(data, all, "who had it open reads what it was");
+    }
+    try (FSDataOutputStream out = fs.append(p)) {
+      out.write(data, 0, 10);
+    }
+    assertArrayEquals(Arrays.copyOf(data, 10), readAll(p));
+    assertThrows(IllegalArgumentException.class, () -> fs.truncate(p, 11));
+    assertThrows(IllegalArgumentException.class, () -> fs.truncate(p, -1));
+    assertThrows(FileNotFoundException.class, () -> fs.truncate(dir, 0));
+    assertThrows(FileNotFoundException.class, () -> fs.truncate(new Path(dir, "none"), 0));
+    assertEquals(10, fs.getFileStatus(p).getLen());
+    assertTrue(fs.hasPathCapability(p, CommonPathCapabilities.FS_TRUNCATE));
+
+    // Where close waits for the store, which never hears of what is copied to.
+    java.nio.file.Path store =
+        java.nio.file.Files.createDirectory(Daemon.get().dir().resolve("store-durable"));
+    Daemon.get()
+        .bbctl(
+            "buffer", "create", "durable", "--backing", "file://" + store, "--durability", "flushed");
+    try (FileSystem durable =
+        FileSystem.newInstance(URI.create("bb://durable"), TestBuffer.conf("own"))) {
+      Path q = new Path("/f");
+      try (FSDataOutputStream out = durable.create(q)) {
+        out.write(data);
+      }
+      assertTrue(durable.truncate(q, 100));
+      Daemon.get().bbctl("drain", "durable");
+      byte[] kept = java.nio.file.Files.readAllBytes(store.resolve("f"));
+      assertArrayEquals(Arrays.copyOf(data, 100), kept);
     }
   }
 }
