@@ -200,8 +200,23 @@ public final class ForebayFileSystem extends FileSystem implements LeaseRecovera
         blockSize, 512, 64 << 10, (short) 1, 4096, false, 0, null);
   }
 
+  /** Returns the buffer, for committers. */
+  Buffer buffer() {
+    return buffer;
+  }
+
+  /** Reports whether there is a store behind the buffer. */
+  boolean hasStore() throws IOException {
+    return !shared.client().bufferInfo(buffer.name()).backing().isEmpty();
+  }
+
+  /** Returns the permission bits of files that are made with none of their own. */
+  int fileMode() {
+    return masked(FsPermission.getFileDefault());
+  }
+
   /** Returns a path of the file system as one in the buffer. */
-  private String inBuffer(Path p) {
+  String inBuffer(Path p) {
     checkPath(p);
     return makeQualified(p).toUri().getPath();
   }
