@@ -1,0 +1,15 @@
+package forebay.spark;
+
+import java.io.Serializable;
+import java.util.Set;
+
+/**
+ * What a task tells the driver of its output.
+ *
+ * @param partitions directories, relative to the destination, that it wrote to
+ * @param locations directories elsewhere, which partitions have of their own
+ * @param adopted whether its files are the task's output; if not, an earlier attempt's are, which may
+ *     have written to other partitions
+ */
+record Written(Set<String> partitions, Set<String> locations, boolean adopted)
+    implements Serializable {}
