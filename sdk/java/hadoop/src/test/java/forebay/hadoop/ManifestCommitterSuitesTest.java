@@ -63,7 +63,7 @@ public class ManifestCommitterSuitesTest {
   public static class LoadManifests extends TestLoadManifestsStage {
     @Override
     protected int numberOfTaskAttempts() {
-      return 100;
+      return 50;
     }
 
     @Override

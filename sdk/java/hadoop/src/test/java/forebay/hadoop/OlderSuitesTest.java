@@ -1,5 +1,9 @@
 package forebay.hadoop;
 
+import static org.junit.Assert.assertEquals;
+
+import java.net.URI;
+import org.apache.hadoop.fs.FCStatisticsBaseTest;
 import org.apache.hadoop.fs.FSMainOperationsBaseTest;
 import org.apache.hadoop.fs.FileContext;
 import org.apache.hadoop.fs.FileContextCreateMkdirBaseTest;
@@ -97,6 +101,28 @@ public class OlderSuitesTest {
     @Override
     protected FileContext getFileContext() throws Exception {
       return TestBuffer.context("contextpermission");
+    }
+  }
+
+  public static class ContextStatistics extends FCStatisticsBaseTest {
+    @Before
+    public void open() throws Exception {
+      fc = TestBuffer.context("contextstatistics");
+    }
+
+    @Override
+    protected URI getFsUri() {
+      return TestBuffer.uri("contextstatistics");
+    }
+
+    @Override
+    protected void verifyReadBytes(FileSystem.Statistics s) {
+      assertEquals(2 * blockSize, s.getBytesRead()); // at the position, and by one
+    }
+
+    @Override
+    protected void verifyWrittenBytes(FileSystem.Statistics s) {
+      assertEquals((long) numBlocks * blockSize, s.getBytesWritten());
     }
   }
 
