@@ -12,6 +12,11 @@ FUZZTIME ?= 3s
 BENCH    ?= .
 DIR      ?=
 
+# Most tests wait more than they compute, so more of them run at a time than there are
+# processors. Under the race detector each keeps several times its memory, and fewer do.
+ATONCE      := -p $(shell expr $$(nproc) + 1) -parallel $(shell expr $$(nproc) + 2)
+RACE_ATONCE := -p $(shell nproc) -parallel 2
+
 # Builds the pinned S3 server that the tests of the S3 adaptor start.
 S3SERVER := scripts/s3server-build.sh
 
@@ -45,7 +50,7 @@ build-java: ## Build the jars of sdk/java, below sdk/java/*/target (part of buil
 .PHONY: test
 test: test-tools ## Run all tests; fails on a skip that .ci/allowed-skips does not name
 	@go test -C tools ./...
-	@$(CACHE)/bin/testrun -allow .ci/allowed-skips -- -timeout $(TIMEOUT) $(PKG)
+	@$(CACHE)/bin/testrun -allow .ci/allowed-skips -- $(ATONCE) -timeout $(TIMEOUT) $(PKG)
 ifeq ($(PKG),./...)
 	@$(MAKE) --no-print-directory test-ofi
 	@$(MAKE) --no-print-directory test-java
@@ -130,7 +135,7 @@ lint: ## Formatting, vet, staticcheck, go fix
 .PHONY: race
 race: test-tools ## Run the short tests with the race detector (needs a C compiler); .ci/race-skips names what is left out
 	@command -v $${CC:-gcc} >/dev/null || { echo "the race detector needs a C compiler: apt-get install gcc" >&2; exit 1; }
-	@CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/race-skips -- -race -short -timeout $(TIMEOUT) $(PKG)
+	@CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/race-skips -- $(RACE_ATONCE) -race -short -timeout $(TIMEOUT) $(PKG)
 ifeq ($(PKG),./...)
 	@if scripts/ofi-tools.sh; then CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/race-skips -- -tags ofi -race -short -timeout $(TIMEOUT) $(OFI); \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: nothing is tested with libfabric."; fi

@@ -192,6 +192,7 @@ func badNode(t *testing.T, change func(*bbd.Config)) (n *node, unchanged func())
 }
 
 func TestBadPaths(t *testing.T) {
+	t.Parallel()
 	n, unchanged := badNode(t, nil)
 	r := n.raw()
 	handle := uint64(0)
@@ -249,6 +250,7 @@ func (r *rawSession) open(m *wire.Open) *wire.Opened {
 }
 
 func TestBadExtents(t *testing.T) {
+	t.Parallel()
 	n, unchanged := badNode(t, nil)
 	r := n.raw()
 	r.open(&wire.Open{Handle: 1, Buffer: "good", Path: "new", Write: true, Create: true})
@@ -320,6 +322,7 @@ func unchangedAfter(r *rawSession, unchanged func()) {
 }
 
 func TestBadHandles(t *testing.T) {
+	t.Parallel()
 	n, unchanged := badNode(t, func(cfg *bbd.Config) { cfg.Limits.Handles, cfg.Limits.Leases = 3, 2 })
 	r := n.raw()
 	r.refused("handle 0", bb.Invalid, wire.Type_TYPE_OPEN, &wire.Open{Buffer: "good", Path: "f"}, nil)
@@ -350,6 +353,7 @@ func TestBadHandles(t *testing.T) {
 }
 
 func TestTooManyInFlight(t *testing.T) {
+	t.Parallel()
 	n, unchanged := badNode(t, func(cfg *bbd.Config) { cfg.Limits.InFlight = 5 })
 	r := n.raw()
 	for range 5 {
@@ -362,6 +366,7 @@ func TestTooManyInFlight(t *testing.T) {
 }
 
 func TestBadFrames(t *testing.T) {
+	t.Parallel()
 	n, unchanged := badNode(t, func(cfg *bbd.Config) { cfg.Limits.Handshake = 200 * time.Millisecond })
 	frame, err := wire.AppendFrame(nil, wire.Type_TYPE_STAT, 0, 1, &wire.PathRequest{Buffer: "good", Path: "f"}, 0)
 	if err != nil {
@@ -421,6 +426,7 @@ func TestBadFrames(t *testing.T) {
 }
 
 func TestBadHandshakes(t *testing.T) {
+	t.Parallel()
 	n, unchanged := badNode(t, nil)
 	hello := func(low, high uint32) *wire.Hello {
 		return &wire.Hello{MinVersion: low, MaxVersion: high, Client: "raw"}
@@ -450,6 +456,7 @@ func TestBadHandshakes(t *testing.T) {
 
 // Replies stay within a frame however long names and reasons are.
 func TestLongAnswers(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, func(cfg *bbd.Config) { cfg.Flush.DirtyAge, cfg.Flush.Workers = time.Millisecond, 16 })
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	c := n.dial()

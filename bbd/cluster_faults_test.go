@@ -76,6 +76,7 @@ func (n *node) dead() {
 // TestClusterOpenAfterReplacedElsewhere: a file whose writer is at its home is replaced by
 // a rename at another node. That writer fails; who opens the name afterwards does not.
 func TestClusterOpenAfterReplacedElsewhere(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -107,6 +108,7 @@ func TestClusterOpenAfterReplacedElsewhere(t *testing.T) {
 
 // TestClusterOpenAfterForgotten: the same of a node that was given up although it lives.
 func TestClusterOpenAfterForgotten(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -139,6 +141,7 @@ func TestClusterOpenAfterForgotten(t *testing.T) {
 // TestClusterReaderOfIdleCopy: a reader that finds a copy from an earlier one keeps what
 // it opened while the file is replaced (contract 3).
 func TestClusterReaderOfIdleCopy(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	for _, n := range nodes {
 		n.larger(192 << 20)
@@ -171,6 +174,7 @@ func TestClusterReaderOfIdleCopy(t *testing.T) {
 
 // TestClusterCopyOfMovedFile: a copy of a file outlives the move of the file.
 func TestClusterCopyOfMovedFile(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	for _, n := range nodes {
 		n.larger(192 << 20)
@@ -210,6 +214,7 @@ func TestClusterCopyOfMovedFile(t *testing.T) {
 // TestClusterWriterOfMovedFile: a file moves while a writer has it open that has not
 // committed anything yet.
 func TestClusterWriterOfMovedFile(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	b := scratch(t, nodes[0].dial(), "shared")
 	content := random(1 << 20)
@@ -237,6 +242,7 @@ func TestClusterWriterOfMovedFile(t *testing.T) {
 // TestClusterFabricLost: a relay whose one-sided connection breaks, and not its session,
 // opens the file again; it is closed when its writer closes it.
 func TestClusterFabricLost(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	b := scratch(t, nodes[0].dial(), "shared")
 	there := nodes[1].dial().Buffer("shared")
@@ -270,6 +276,7 @@ func TestClusterFabricLost(t *testing.T) {
 // TestClusterCancelledOpens: an open that is given up on its way to the home leaves
 // nothing open there.
 func TestClusterCancelledOpens(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	b := scratch(t, nodes[0].dial(), "shared")
 	far := nodes[1].dial()
@@ -302,6 +309,7 @@ func TestClusterCancelledOpens(t *testing.T) {
 
 // TestClusterDrainTimeout: a drain that ends before everything is saved lists what is not.
 func TestClusterDrainTimeout(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -316,6 +324,7 @@ func TestClusterDrainTimeout(t *testing.T) {
 // TestClusterDrainOfMovedFile: a drain does not say that a file is saved that has only
 // moved to a node that was done already.
 func TestClusterDrainOfMovedFile(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -339,6 +348,7 @@ func TestClusterDrainOfMovedFile(t *testing.T) {
 
 // TestClusterTakeCancelled: a move that is given up half way loses nothing.
 func TestClusterTakeCancelled(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	b := scratch(t, nodes[0].dial(), "shared")
 	there := nodes[1].dial()
@@ -371,6 +381,7 @@ func TestClusterTakeCancelled(t *testing.T) {
 // TestClusterBufferMadeAgain: a buffer that is made anew at a node right after another
 // one has destroyed its namesake keeps what is written to it.
 func TestClusterBufferMadeAgain(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	for i := range 60 {
 		c, there := nodes[0].dial(), nodes[1].dial()
@@ -396,6 +407,7 @@ func TestClusterBufferMadeAgain(t *testing.T) {
 
 // TestClusterPoolDeadline: nobody waits beyond a deadline for a node that says nothing.
 func TestClusterPoolDeadline(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and never answers
 	if err != nil {
 		t.Fatal(err)
@@ -428,6 +440,7 @@ func TestClusterPoolDeadline(t *testing.T) {
 // TestClusterRenameRacesMove: a file that is renamed while it moves is still flushed, and
 // one that is removed does not come back.
 func TestClusterRenameRacesMove(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
@@ -470,6 +483,7 @@ func TestClusterRenameRacesMove(t *testing.T) {
 // TestClusterCloseLostAnswer: a close that the home carried out and whose answer was lost
 // is not a failure.
 func TestClusterCloseLostAnswer(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	b := scratch(t, nodes[0].dial(), "shared")
 	there := nodes[1].dial().Buffer("shared")
@@ -509,6 +523,7 @@ func TestClusterCloseLostAnswer(t *testing.T) {
 
 // TestClusterStageInElsewhere: stage-in over a file that another node has, dirty.
 func TestClusterStageInElsewhere(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	b := scratch(t, nodes[0].dial(), "shared")
 	there := nodes[1].dial()
@@ -526,6 +541,7 @@ func TestClusterStageInElsewhere(t *testing.T) {
 
 // TestClusterRenameWhileStarting: a directory can be renamed while another daemon is starting.
 func TestClusterRenameWhileStarting(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -545,6 +561,7 @@ func TestClusterRenameWhileStarting(t *testing.T) {
 // TestClusterDrainedNodeTakesNothing: after a node drain, what is written at the node is
 // not in its memory alone.
 func TestClusterDrainedNodeTakesNothing(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b := scratch(t, c, "shared")
@@ -570,6 +587,7 @@ var _ = bb.NotFound
 // TestClusterRemoveRacesMove: what is removed while it moves does not come back in the
 // store, and takes no memory.
 func TestClusterRemoveRacesMove(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -612,6 +630,7 @@ func TestClusterRemoveRacesMove(t *testing.T) {
 // TestClusterLateOpener: a writer that opens a shared file while the connection of the
 // others' node is broken for a moment does not end their generation.
 func TestClusterLateOpener(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	b := scratch(t, nodes[0].dial(), "shared")
 	there := nodes[1].dial().Buffer("shared")
@@ -648,6 +667,7 @@ func TestClusterLateOpener(t *testing.T) {
 // TestClusterReturnedNodeMemory: a node that was given up and comes back does not keep the
 // bytes of what was declared lost in memory for ever.
 func TestClusterReturnedNodeMemory(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b := scratch(t, c, "shared")
@@ -672,6 +692,7 @@ func TestClusterReturnedNodeMemory(t *testing.T) {
 // TestClusterSharedSessionLimits: the files that many clients of one node write at another
 // one, or read from it, are not bounded by what one session may have.
 func TestClusterSharedSessionLimits(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	home := nodes[0]
 	home.stop()
@@ -721,6 +742,7 @@ func TestClusterSharedSessionLimits(t *testing.T) {
 // TestClusterReadersFallBack: several readers of a copy whose home has gone go on with
 // what the store has.
 func TestClusterReadersFallBack(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	for _, n := range nodes {
 		n.larger(192 << 20)
@@ -757,6 +779,7 @@ func TestClusterReadersFallBack(t *testing.T) {
 // TestClusterBufferMadeAgainAtOnce: the same of one that is being asked for when its
 // namesake is destroyed.
 func TestClusterBufferMadeAgainAtOnce(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	for i := range 40 {
 		c, there := nodes[0].dial(), nodes[1].dial()

@@ -103,6 +103,7 @@ func startClusterWith(t *testing.T, count int, change func(*bbd.Config)) []*node
 }
 
 func TestClusterReadElsewhere(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -141,6 +142,7 @@ func TestClusterReadElsewhere(t *testing.T) {
 // TestClusterReaderKeepsGeneration: who has a file open keeps what it opened while the
 // file is replaced at its home (contract 3).
 func TestClusterReaderKeepsGeneration(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -239,6 +241,7 @@ func writeShared(t *testing.T, nodes []*node) []byte {
 // TestClusterOpenFileSeenElsewhere: what is committed of a file that is being written
 // is visible at other nodes, and no more than that (contract 1).
 func TestClusterOpenFileSeenElsewhere(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -283,6 +286,7 @@ func TestClusterOpenFileSeenElsewhere(t *testing.T) {
 // TestClusterUnavailable: a dirty file whose home is away is unavailable, not lost, and
 // a clean one is read from the store.
 func TestClusterUnavailable(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
@@ -308,6 +312,7 @@ func TestClusterUnavailable(t *testing.T) {
 
 // TestClusterDrain: a drain that is asked of one daemon flushes what all of them hold.
 func TestClusterDrain(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	_, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -356,6 +361,7 @@ func (n *node) wipe() {
 // TestClusterDirectoryRename: names in the store follow a directory's rename at one
 // node, also of files that other nodes flush.
 func TestClusterDirectoryRename(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -397,6 +403,7 @@ func TestClusterDirectoryRename(t *testing.T) {
 // TestClusterNodeDrainTo: what a node holds goes to the nodes that are named, without a
 // store being waited for, and what they have no room for goes elsewhere.
 func TestClusterNodeDrainTo(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	for _, spec := range []client.BufferSpec{{Name: "scratch"}, {Name: "backed", Backing: "file://" + t.TempDir(), DirtyAge: time.Hour, FlushLimit: 1}} {
@@ -438,6 +445,7 @@ func TestClusterNodeDrainTo(t *testing.T) {
 
 // TestClusterNodeDrain: a drained node can go, and nothing is missing.
 func TestClusterNodeDrain(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "scratch"}); err != nil {
@@ -471,6 +479,7 @@ func TestClusterNodeDrain(t *testing.T) {
 // TestClusterDrainedToUser: files of a drained node go to the node that used them last,
 // most of them, and none to one that says it is full.
 func TestClusterDrainedToUser(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 4)
 	eventually(t, "memory can be used: who has none ready yet refuses", func() bool {
 		return !slices.ContainsFunc(nodes, func(n *node) bool { return n.status().Memory.Populating })
@@ -516,6 +525,7 @@ func TestClusterDrainedToUser(t *testing.T) {
 // TestClusterForget: what a dead node alone held is unavailable until it is declared
 // dead, and lost, by name, from then on; what the store has stays.
 func TestClusterForget(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
@@ -555,6 +565,7 @@ func TestClusterForget(t *testing.T) {
 // TestClusterNewInstance: a daemon that comes back without its memory says at once what
 // it had alone.
 func TestClusterNewInstance(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
@@ -577,6 +588,7 @@ func TestClusterNewInstance(t *testing.T) {
 // TestClusterDestroyedElsewhere: a buffer that another daemon destroyed is gone here,
 // with its bytes, and one made anew under its name is another one.
 func TestClusterDestroyedElsewhere(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -603,6 +615,7 @@ func TestClusterDestroyedElsewhere(t *testing.T) {
 // TestClusterOverflow: files of a buffer that is never flushed, larger together than one
 // node's memory, move to another node while more is written.
 func TestClusterOverflow(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "scratch"}); err != nil {
@@ -630,6 +643,7 @@ func TestClusterOverflow(t *testing.T) {
 // TestClusterReplicas: with two copies, what was synced or closed survives the loss of
 // either node (contracts, Durability).
 func TestClusterReplicas(t *testing.T) {
+	t.Parallel()
 	for _, lost := range []string{"the home", "the second node"} {
 		t.Run(lost, func(t *testing.T) {
 			nodes := startCluster(t, 3)
@@ -704,6 +718,7 @@ func TestClusterReplicas(t *testing.T) {
 // TestClusterReplicaTakesOver: a home that comes back without its memory gives its files
 // to the nodes with the second copies, and nothing is lost.
 func TestClusterReplicaTakesOver(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	spec := client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*.tmp"}}
@@ -736,6 +751,7 @@ func TestClusterReplicaTakesOver(t *testing.T) {
 // TestClusterReadsBothHolders: what has two copies is read from both at once, and from
 // the home alone when the other one is gone.
 func TestClusterReadsBothHolders(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	b, _ := nodes[0].buffer(nodes[0].dial(), client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
 	want := map[string][]byte{"f": random(20 << 20), "g": random(20 << 20)}

@@ -199,6 +199,7 @@ func drain(t *testing.T, c *client.Client, buffer string) {
 }
 
 func TestWriteReadDrain(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
 	b, dir := n.buffer(c, client.BufferSpec{Name: "one"})
@@ -226,6 +227,7 @@ func TestWriteReadDrain(t *testing.T) {
 }
 
 func TestVisibility(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	c, other := n.dial(), n.dial()
 	b, _ := n.buffer(c, client.BufferSpec{Name: "vis"})
@@ -277,6 +279,7 @@ func TestVisibility(t *testing.T) {
 }
 
 func TestStoreFaults(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []fault.Kind{
 		fault.Refused, fault.Reset, fault.Slow, fault.Full, fault.Busy, fault.WrongChecksum, fault.Truncated,
 	} {
@@ -366,6 +369,7 @@ func TestPressure(t *testing.T) {
 }
 
 func TestRestartKeepsEverything(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	n.faults.Set(fault.Rule{Op: "put", Name: "dirty", Kind: fault.Refused})
 	c := n.dial()
@@ -391,6 +395,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 
 // Memory is gone after a restart: what was on the store comes back, the rest is named.
 func TestLostMemoryIsNamed(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
 	b, _ := n.buffer(c, client.BufferSpec{Name: "lossy"})
@@ -418,6 +423,7 @@ func TestLostMemoryIsNamed(t *testing.T) {
 }
 
 func TestRenameAndRemoveReachTheStore(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
 	b, dir := n.buffer(c, client.BufferSpec{Name: "names"})
@@ -463,6 +469,7 @@ func TestRenameAndRemoveReachTheStore(t *testing.T) {
 }
 
 func TestEventsTellWhatHappens(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	c, listener := n.dial(), n.dial()
 	b, _ := n.buffer(c, client.BufferSpec{Name: "told"})

@@ -39,6 +39,7 @@ func (n *node) find(content []byte) (path string, at int64) {
 // A byte of one file turns over in memory: nobody is given it, it is not flushed, and
 // all else goes on.
 func TestDamagedMemory(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{100, 70_000, 3 << 20, 9 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			n := startNode(t, func(cfg *bbd.Config) {
@@ -91,6 +92,7 @@ func TestDamagedMemory(t *testing.T) {
 // A commit record is damaged while the daemon is away: its file is lost, and said to
 // be; it is not another file's content, nor an older one.
 func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
 	b, _ := n.buffer(c, client.BufferSpec{Name: "hurt"})

@@ -34,6 +34,7 @@ func (n *node) evicted(c *client.Client, b *client.Buffer, contents map[string][
 // Part of an evicted file is overwritten: what is left of it comes back from the store,
 // and the file is what it should be, before and after its flush and a restart.
 func TestOverwriteEvicted(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
 	b, dir := n.buffer(c, client.BufferSpec{Name: "ev"})
@@ -71,6 +72,7 @@ func TestOverwriteEvicted(t *testing.T) {
 
 // Many readers of one evicted file all get it, and so they do after a restart.
 func TestManyReadEvicted(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
 	b, _ := n.buffer(c, client.BufferSpec{Name: "ev"})
@@ -98,6 +100,7 @@ func TestManyReadEvicted(t *testing.T) {
 // A flush replaces a file's object while somebody reads it: what the reader comes to then is that
 // of the new one.
 func TestReadReplacedObject(t *testing.T) {
+	t.Parallel()
 	for _, codec := range []string{"", "zstd"} {
 		t.Run("codec "+codec, func(t *testing.T) {
 			n := startNode(t, nil)
@@ -123,6 +126,7 @@ func TestReadReplacedObject(t *testing.T) {
 // A file is renamed over another one whose object the store still has under that name, since it has
 // not followed the rename yet. Who reads it gets what was renamed, whatever the lengths.
 func TestReadRenamedOverFlushed(t *testing.T) {
+	t.Parallel()
 	for _, missing := range []int{0, 5 << 20} { // from the replaced one
 		for _, restart := range []bool{false, true} {
 			t.Run(fmt.Sprintf("shorter=%d/restart=%v", missing, restart), func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 // TestClusterRecover: a file whose writer was declared gone holds what that had committed,
 // and nothing that it writes later, whether it noticed or its connection broke meanwhile.
 func TestClusterRecover(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	lossy := newProxy(t, func() string { return nodes[0].daemon.Self().Session })
 	b := scratch(t, nodes[0].dial(), "shared")

@@ -185,6 +185,7 @@ func stageIn(ctx context.Context, c *client.Client, url string) error {
 }
 
 func TestAnotherUser(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	at := intrusion{Socket: n.socket}
 	open := openDir(t)

@@ -48,6 +48,7 @@ func onlyJob(t *testing.T, c *client.Client) client.Job {
 // TestStageInJob: a stage-in is split over all daemons, and its files are at home with
 // the daemons that copied them; again, it copies nothing.
 func TestStageInJob(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "in"})
@@ -105,6 +106,7 @@ func TestStageInJob(t *testing.T) {
 
 // TestStageInJobReplaces: a file that is dirty at another node is replaced there.
 func TestStageInJobReplaces(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "in", Keep: []string{"*"}})
@@ -131,6 +133,7 @@ func TestStageInJobReplaces(t *testing.T) {
 // one that was asked, and the others do the rest. Who asks another daemon for the same
 // follows that job, and copies nothing twice.
 func TestJobOutlivesDaemon(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	_, dir := nodes[0].buffer(c, client.BufferSpec{Name: "in"})
@@ -175,6 +178,7 @@ func TestJobOutlivesDaemon(t *testing.T) {
 }
 
 func TestCancelJob(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	nodes[0].buffer(c, client.BufferSpec{Name: "in"})
@@ -210,6 +214,7 @@ func TestCancelJob(t *testing.T) {
 
 // TestStageJobNothing: what is wrong with a stage as a whole is its error.
 func TestStageJobNothing(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	nodes[0].buffer(c, client.BufferSpec{Name: "in"})
@@ -229,6 +234,7 @@ func TestStageJobNothing(t *testing.T) {
 // TestDrainJobHomeDies: a home dies before it has done its part of a drain; another
 // daemon says what is not saved.
 func TestDrainJobHomeDies(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	nodes[0].buffer(c, client.BufferSpec{Name: "b"})
@@ -264,6 +270,7 @@ func onlyJobOrNone(t *testing.T, c *client.Client) client.Job {
 
 // TestClusterLimit: together, daemons do not write more than the cluster's limit.
 func TestClusterLimit(t *testing.T) {
+	t.Parallel()
 	const limit = 16 << 20
 	nodes := startClusterWith(t, 3, func(c *bbd.Config) { c.Flush.ClusterLimit = limit })
 	c := nodes[0].dial()

@@ -8,6 +8,7 @@ import (
 )
 
 func TestEnded(t *testing.T) {
+	t.Parallel()
 	now := time.Unix(1000, 0)
 	before := now.Add(-time.Second)
 	long := now.Add(-stragglers)

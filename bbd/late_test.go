@@ -35,6 +35,7 @@ func wantStored(t *testing.T, dir, name string, content []byte) {
 // Whatever becomes of the name meanwhile, and although the late flush is the last that
 // writes, the store ends with what the buffer has.
 func TestClusterLateFlush(t *testing.T) {
+	t.Parallel()
 	old, fresh := bytes.Repeat([]byte("old"), 1000), bytes.Repeat([]byte("NEW"), 1000)
 	for name, test := range map[string]struct {
 		meanwhile func(*testing.T, *client.Buffer)
@@ -117,6 +118,7 @@ func TestClusterLateFlush(t *testing.T) {
 // TestClusterTakenOver: a rename on the store that another node has taken over from one
 // that was given up is not carried out again when that comes back.
 func TestClusterTakenOver(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -147,6 +149,7 @@ func TestClusterTakenOver(t *testing.T) {
 // TestClusterLateRename: the same of a rename that had begun, and reaches the store when
 // its names are in use again.
 func TestClusterLateRename(t *testing.T) {
+	t.Parallel()
 	for _, tree := range []bool{false, true} {
 		nodes := startCluster(t, 2)
 		c := nodes[0].dial()
@@ -197,6 +200,7 @@ func TestClusterLateRename(t *testing.T) {
 // TestClusterSlowFlush: a flush that took long, of a node that was declared dead meanwhile,
 // does not reach the name at all.
 func TestClusterSlowFlush(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared", FlushLimit: 2 << 20})
@@ -230,6 +234,7 @@ func TestClusterSlowFlush(t *testing.T) {
 // TestClusterLateFlushAndRestart: the same of a node that dies when it has written, before
 // it could tell anybody.
 func TestClusterLateFlushAndRestart(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -257,6 +262,7 @@ func TestClusterLateFlushAndRestart(t *testing.T) {
 // TestClusterLateEvicted: what a late flush replaces after memory has let go of it is
 // named as lost, not passed for clean.
 func TestClusterLateEvicted(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -292,6 +298,7 @@ func TestClusterLateEvicted(t *testing.T) {
 // TestClusterInheritorRestarts: who has taken over what a dead node had to do on the store
 // does it although it is restarted meanwhile.
 func TestClusterInheritorRestarts(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
@@ -369,6 +376,7 @@ func TestClusterDeadNodesOperations(t *testing.T) {
 // TestClusterFlushedUnrecorded: what a node has flushed, and died before it could say so,
 // is not lost with it. Other bytes of the same size under the name are not taken for it.
 func TestClusterFlushedUnrecorded(t *testing.T) {
+	t.Parallel()
 	content := bytes.Repeat([]byte("flushed"), 1000)
 	for name, test := range map[string]struct {
 		codec  string
@@ -425,6 +433,7 @@ func TestClusterFlushedUnrecorded(t *testing.T) {
 // TestClusterReadUnrenamed: what the store has under its old name, because who has renamed
 // it died before the store followed, can be read before that node is given up.
 func TestClusterReadUnrenamed(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})

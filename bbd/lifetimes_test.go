@@ -74,6 +74,7 @@ func wantInStore(t *testing.T, dir, name string, content []byte) {
 // TestLifetime: a job comes to three nodes at once, finds what was staged in, leaves them
 // one after the other, and then everything is on its store and the buffer is gone.
 func TestLifetime(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	store, from, to := t.TempDir(), t.TempDir(), t.TempDir()
@@ -127,6 +128,7 @@ const keepEvery = 500 * time.Millisecond
 // TestLifetimeOrphan: a store that is dead at a job's end makes an orphan of its buffer,
 // whose bytes stay until it is back.
 func TestLifetimeOrphan(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c, store := nodes[0].dial(), t.TempDir()
 	l, o := aJob("job-7", store)
@@ -164,6 +166,7 @@ func TestLifetimeOrphan(t *testing.T) {
 
 // TestLifetimeHurry: what is given up is in the bill.
 func TestLifetimeHurry(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
 	l, o := aJob("job-8", t.TempDir())
@@ -188,6 +191,7 @@ func TestLifetimeHurry(t *testing.T) {
 // TestLifetimePersistent: a buffer that outlives the job that made it ends with the job that
 // says so, and not while another one uses it.
 func TestLifetimePersistent(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	c, store := nodes[0].dial(), t.TempDir()
 	first := client.Lifetime{Key: "job-1", Job: "1"}
@@ -218,6 +222,7 @@ func TestLifetimePersistent(t *testing.T) {
 
 // TestLifetimeRefused: jobs get what their users may, and nobody else says what becomes of them.
 func TestLifetimeRefused(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 1)
 	c := nodes[0].dial()
 	mine := t.TempDir() // which nobody else may enter
@@ -261,6 +266,7 @@ func TestLifetimeRefused(t *testing.T) {
 // nodes that it came to, what it asked for in vain is noted, and what its buffer did is
 // known after its nodes' daemons were started again.
 func TestLifetimeGoverned(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	store, to := t.TempDir(), t.TempDir()
 	l, o := aJob("job-20", store)
@@ -315,6 +321,7 @@ func TestLifetimeGoverned(t *testing.T) {
 // TestLifetimeNotRun: a job that was cancelled before it ran leaves nothing, and takes
 // nothing with it but its own buffer.
 func TestLifetimeNotRun(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 1)
 	c, to := nodes[0].dial(), t.TempDir()
 	nodes[0].buffer(c, client.BufferSpec{Name: "kept"})

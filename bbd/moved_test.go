@@ -12,6 +12,7 @@ import (
 
 // What daemons read from each other's memory and write there is counted.
 func TestClusterCountsFabricBytes(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	b, _ := nodes[0].buffer(nodes[0].dial(), client.BufferSpec{Name: "shared"})
 	content := random(3 << 20)

@@ -18,6 +18,7 @@ import (
 // Readers of more than fits into memory go on, however many there are, at a node that
 // is not the home of what they read.
 func TestClusterManyReadersLittleMemory(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	scratch(t, c, "shared")
@@ -43,6 +44,7 @@ func TestClusterManyReadersLittleMemory(t *testing.T) {
 
 // Two that read a file of half the memory's size do not wait for each other.
 func TestClusterTwoReadersOneLargeFile(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	b := scratch(t, nodes[0].dial(), "shared")
 	content := random(32 << 20)
@@ -95,6 +97,7 @@ func storedAlone(t *testing.T, n *node, spec client.BufferSpec, content []byte) 
 // A file that is on the store alone and larger than memory is read, by several at once,
 // written in part, flushed, and read again after restarts.
 func TestFileLargerThanMemory(t *testing.T) {
+	t.Parallel()
 	for _, codec := range []string{"", "zstd"} {
 		t.Run("codec "+codec, func(t *testing.T) {
 			n := startNode(t, func(*bbd.Config) {})
@@ -142,6 +145,7 @@ func TestFileLargerThanMemory(t *testing.T) {
 
 // At another node than its home, too; and that node can write it.
 func TestClusterFileLargerThanMemory(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 2)
 	content := random(tooLarge)
 	b, _ := storedAlone(t, nodes[0], client.BufferSpec{Name: "huge"}, content)
@@ -167,6 +171,7 @@ func TestClusterFileLargerThanMemory(t *testing.T) {
 // What is not in memory can be read while others hold all of it: readers that have
 // their bytes pinned and do not go on, and dirty files that cannot be flushed.
 func TestReadWhileMemoryIsHeld(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
 	b, _ := n.buffer(c, client.BufferSpec{Name: "ev"})

@@ -17,6 +17,7 @@ import (
 // wins, the others hear that the name is gone, nobody waits for ever, and what was
 // written ends under one name at most.
 func TestRenamesMeet(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -79,6 +80,7 @@ func TestRenamesMeet(t *testing.T) {
 // Files that are renamed while the flusher looks for them are flushed all the same,
 // under their new names.
 func TestRenamesMeetFlushes(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Flush.Idle = -1 })
 	c := n.dial()
 	b, dir := n.buffer(c, client.BufferSpec{Name: "meet"})
@@ -113,6 +115,7 @@ func TestRenamesMeetFlushes(t *testing.T) {
 
 // A file that is replaced or removed while others open it is never reported as lost.
 func TestOpensMeetReplacements(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "meet", Keep: []string{"*"}})
 	ctx, cancel := context.WithCancel(t.Context())

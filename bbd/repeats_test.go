@@ -13,6 +13,7 @@ import (
 // TestClusterRepeatedCommit: a commit whose answer is lost, and that is repeated, does
 // not undo what another writer has committed to the same range since.
 func TestClusterRepeatedCommit(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name  string
 		relay bool // through another daemon; else of a client that came over TCP
@@ -114,5 +115,6 @@ func TestClusterRepeatedCommit(t *testing.T) {
 
 // TestRepeatsAreBounded: what a home remembers of commits does not grow.
 func TestRepeatsAreBounded(t *testing.T) {
+	t.Parallel()
 	bbd.CheckRepeatsBound(t)
 }

@@ -23,6 +23,7 @@ func (n *node) lacking() (files int) {
 // TestClusterSecondCopyAgain: a second copy that went with its node, or with that node's
 // memory, is made again though nobody commits, and is as good as the first.
 func TestClusterSecondCopyAgain(t *testing.T) {
+	t.Parallel()
 	for name, restarted := range map[string]bool{"the node is gone": false, "the node has lost its memory": true} {
 		t.Run(name, func(t *testing.T) {
 			nodes := startClusterWith(t, 3, func(c *bbd.Config) { c.ResumeGrace = 2 * time.Second })
@@ -110,6 +111,7 @@ func TestClusterSecondCopyAgain(t *testing.T) {
 // TestClusterSecondCopyTooLate: a second copy that is made again of a file that is
 // flushed, or removed, meanwhile leaves nothing behind.
 func TestClusterSecondCopyTooLate(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	home := nodes[0]
 	c := home.dial()
@@ -148,6 +150,7 @@ func TestClusterSecondCopyTooLate(t *testing.T) {
 // TestClusterSecondCopyMoves: a file keeps its second copy when it moves, and has a new
 // one if it has moved to the node with that.
 func TestClusterSecondCopyMoves(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "two", Replicas: 2}); err != nil {

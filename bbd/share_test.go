@@ -13,6 +13,7 @@ import (
 )
 
 func TestShareOf(t *testing.T) {
+	t.Parallel()
 	m := func(node bb.NodeID, state gossip.State, dirty int64) gossip.Member {
 		return gossip.Member{Node: node, State: state, Memory: gossip.Tier{Dirty: dirty}}
 	}
@@ -45,6 +46,7 @@ func TestShareOf(t *testing.T) {
 // with an idea of the others that is a second old: together they keep to the limit, and
 // use most of it.
 func TestShareHolds(t *testing.T) {
+	t.Parallel()
 	const (
 		limit   = 100 << 20
 		daemons = 8
@@ -94,6 +96,7 @@ func TestShareHolds(t *testing.T) {
 }
 
 func TestTakesTasks(t *testing.T) {
+	t.Parallel()
 	m := func(node bb.NodeID, state gossip.State, free int64) gossip.Member {
 		return gossip.Member{Node: node, State: state, MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Memory: gossip.Tier{Capacity: 800, Free: free}}
 	}

@@ -14,6 +14,7 @@ import (
 // A daemon is stopped, and gossip has not noticed yet: who asks it learns that it is
 // unavailable, and that is not what its clients' daemon is.
 func TestClusterStoppedDaemon(t *testing.T) {
+	t.Parallel()
 	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.Limits.Silence = 2 * time.Second })
 	self := nodes[0].daemon.Self
 	p := newProxy(t, func() string { return self().Session })

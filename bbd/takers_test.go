@@ -9,6 +9,7 @@ import (
 
 // What was sent counts until the node says something new, or has had the time to.
 func TestSent(t *testing.T) {
+	t.Parallel()
 	start := time.Now()
 	member := func(free int64) gossip.Member {
 		return gossip.Member{Node: "n", State: gossip.Ready, Memory: gossip.Tier{Free: free}}

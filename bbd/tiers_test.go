@@ -15,6 +15,7 @@ import (
 // TestTiers: files of one client that belong on disk go there though memory has room, and those
 // beside them stay in memory; so it is after a restart.
 func TestTiers(t *testing.T) {
+	t.Parallel()
 	disk := t.TempDir()
 	n := startNode(t, func(c *bbd.Config) {
 		c.Store.MemoryBytes, c.Store.DiskDir, c.Store.DiskBytes = 256<<20, disk, 256<<20
@@ -76,6 +77,7 @@ func TestTiers(t *testing.T) {
 
 // TestTiersWithoutDisk: a node without a disk tier keeps in memory what belongs on disk.
 func TestTiersWithoutDisk(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "tiers", Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}})
 	content := random(9 << 20)
@@ -85,6 +87,7 @@ func TestTiersWithoutDisk(t *testing.T) {
 
 // TestTiersElsewhere: so it is with files of clients that write over the network, and of other homes.
 func TestTiersElsewhere(t *testing.T) {
+	t.Parallel()
 	disk := t.TempDir()
 	nodes := startCluster(t, 2)
 	nodes[0].stop()
@@ -126,6 +129,7 @@ func TestTiersElsewhere(t *testing.T) {
 // TestTiersOfAttempts: what an attempt of a transaction writes lies where the rules for the
 // destination have it, before it is committed.
 func TestTiersOfAttempts(t *testing.T) {
+	t.Parallel()
 	for _, destination := range []string{"warm", "cold/out"} {
 		t.Run(destination, func(t *testing.T) {
 			n := startNode(t, func(c *bbd.Config) { c.Store.DiskDir, c.Store.DiskBytes = t.TempDir(), 128<<20 })

@@ -71,6 +71,7 @@ func greet(t *testing.T, address string, secure *clustercert.Credentials, hello 
 
 // TestTLS: where certificates are configured they are needed, and say who may claim what.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	daemon, user := a.credentials(clustercert.Daemon), a.credentials(clustercert.Client)
 	bare, err := clustercert.Load(clustercert.Files{CA: a.files(clustercert.Client).CA})
@@ -126,6 +127,7 @@ func TestTLS(t *testing.T) {
 // TestTLSClient: a client's bytes go through the fabric with TLS, and files of another
 // user stay closed to it.
 func TestTLSClient(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	address := freeAddress(t)
 	n := startNode(t, func(c *bbd.Config) {
@@ -153,6 +155,7 @@ func TestTLSClient(t *testing.T) {
 
 // TestTLSCluster: daemons show each other certificates, on sessions and on the fabric.
 func TestTLSCluster(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.Insecure, c.TLS = false, a.credentials(clustercert.Daemon) })
 	b, _ := nodes[0].buffer(nodes[0].dial(), client.BufferSpec{Name: "shared"})

@@ -47,6 +47,7 @@ func withToken(t *testing.T, address, token string) (*client.Client, error) {
 }
 
 func TestToken(t *testing.T) {
+	t.Parallel()
 	n, address, token := tokenNode(t)
 	write(t, n.dial().Buffer("other"), "f", []byte("secret"))
 	c, err := withToken(t, address, token)
@@ -92,6 +93,7 @@ func TestToken(t *testing.T) {
 
 // TestTokenIsNeeded: forged, foreign and expired tokens open nothing.
 func TestTokenIsNeeded(t *testing.T) {
+	t.Parallel()
 	_, address, token := tokenNode(t)
 	public, secret, err := wire.ParseToken([]byte(token))
 	if err != nil {
@@ -166,6 +168,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 // TestReplay: who has recorded a handshake, with a key or a token, cannot repeat it; and
 // the secret is not in it.
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	_, address, token := tokenNode(t)
 	public, secret, err := wire.ParseToken([]byte(token))
 	if err != nil {

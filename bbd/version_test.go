@@ -42,6 +42,7 @@ func wantSaid(t *testing.T, what string, err error, kind bb.Kind, parts ...strin
 
 // While a member speaks the previous version, all do what they do together as it does.
 func TestOlderMember(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	older := wire.Versions{Min: 1, Max: wire.VersionJobs - 1}
 	nodes[1].speaking(older)
@@ -107,6 +108,7 @@ func must[T any](v T, err error) T {
 // A member that no version is shared with is not asked, and what would need it fails
 // and says so; what does not goes on.
 func TestStrangerAmongMembers(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "b"})
@@ -159,6 +161,7 @@ func TestStrangerAmongMembers(t *testing.T) {
 
 // A client of the previous version works, and what it cannot have is refused with a reason.
 func TestClientOfThePreviousVersion(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	n.buffer(n.dial(), client.BufferSpec{Name: "b"})
 	r := n.connect()
@@ -180,6 +183,7 @@ func TestClientOfThePreviousVersion(t *testing.T) {
 }
 
 func TestReceiptOfALaterRelease(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, nil)
 	lines := strings.NewReader(`{"forebay_receipt":2,"buffer":"b","backing":"file:///nowhere"}` + "\n")
 	_, err := n.dial().Verify(t.Context(), lines, "", false, nil)

@@ -10,6 +10,7 @@ import (
 // TestArena drives an arena with random requests beside a map of every byte: nothing
 // is handed out twice, and data and records never meet.
 func TestArena(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		size := int64(4096 + rnd.IntN(200_000))
@@ -82,6 +83,7 @@ func TestArena(t *testing.T) {
 }
 
 func TestRecordCosts(t *testing.T) {
+	t.Parallel()
 	for n := int64(1); n < 100; n++ {
 		if recordBase+n*recordItem != wire.RecordCost(int(n)) {
 			t.Fatalf("%d extents: %d + %d each is not %d", n, recordBase, recordItem, wire.RecordCost(int(n)))
@@ -90,6 +92,7 @@ func TestRecordCosts(t *testing.T) {
 }
 
 func TestContinues(t *testing.T) {
+	t.Parallel()
 	m, other := new(memory), new(memory)
 	e := extent{mem: m, seg: 100, off: 1000, length: 50}
 	for _, c := range []struct {

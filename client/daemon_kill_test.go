@@ -12,6 +12,7 @@ import (
 // TestDaemonKilledAfterSync: a file of which something was committed goes on after
 // the daemon was killed, in the same generation.
 func TestDaemonKilledAfterSync(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	d, c, _ := daemonClient(t)
 	b := c.Buffer("b")
@@ -38,6 +39,7 @@ func TestDaemonKilledAfterSync(t *testing.T) {
 
 // TestDaemonKilledWhileGrowing: the same of a generation that started from another.
 func TestDaemonKilledWhileGrowing(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	d, c, _ := daemonClient(t)
 	b := c.Buffer("b")
@@ -58,6 +60,7 @@ func TestDaemonKilledWhileGrowing(t *testing.T) {
 // TestDaemonKilledDuringDrain: a drain whose daemon dies has not succeeded. It begins again
 // when the daemon is back, and then everything is on the store.
 func TestDaemonKilledDuringDrain(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	d, c, _ := daemonClient(t)
 	store := t.TempDir()

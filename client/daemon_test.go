@@ -35,6 +35,7 @@ func daemonClient(t *testing.T, args ...string) (*bbdtest.Daemon, *Client, strin
 
 // TestDaemon is the whole way with a real daemon: write, read, list, drain, events, kill.
 func TestDaemon(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	d, c, store := daemonClient(t)
 	b := c.Buffer("b")
@@ -107,6 +108,7 @@ func TestDaemon(t *testing.T) {
 // TestDaemonManyWriters has several clients and files write at once, and kills the
 // daemon meanwhile.
 func TestDaemonManyWriters(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	d, _, _ := daemonClient(t)
 	var wg sync.WaitGroup
@@ -146,6 +148,7 @@ func TestDaemonManyWriters(t *testing.T) {
 
 // TestDaemonOverTCP moves bytes in messages, after both sides proved the shared key.
 func TestDaemonOverTCP(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	key := filepath.Join(t.TempDir(), "key")
 	check(t, os.WriteFile(key, []byte("0123456789abcdef0123456789abcdef\n"), 0o600))

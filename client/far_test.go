@@ -59,6 +59,7 @@ func wantFar(t *testing.T, c *Client) {
 }
 
 func TestFarSizes(t *testing.T) {
+	t.Parallel()
 	c, b := farBuffer(t)
 	ctx := context.Background()
 	for _, n := range []int{0, 1, 16 << 10, 16<<10 + 1, 100_000, transferSize, 1 << 20, 1<<20 + 1, 40<<20 + 7} {
@@ -76,6 +77,7 @@ func TestFarSizes(t *testing.T) {
 
 // TestFarWays writes and reads in every way there is, compared with a plain slice.
 func TestFarWays(t *testing.T) {
+	t.Parallel()
 	c, b := farBuffer(t)
 	ctx := context.Background()
 	f := must[*File](t)(b.Create(ctx, "f"))
@@ -170,6 +172,7 @@ func (o onlyReader) Read(p []byte) (int, error) { return o.r.Read(p[:min(len(p),
 
 // TestFarIsBounded: a stream keeps no more in this process than it says.
 func TestFarIsBounded(t *testing.T) {
+	t.Parallel()
 	_, dial := farDaemon(t)
 	ctx := context.Background()
 	c := dial()
@@ -214,6 +217,7 @@ func TestFarSteadyPathAllocatesNothing(t *testing.T) {
 
 // TestFarResume kills the daemon while a file is written and another one read.
 func TestFarResume(t *testing.T) {
+	t.Parallel()
 	d, dial := farDaemon(t)
 	ctx := context.Background()
 	c := dial()
@@ -246,6 +250,7 @@ func TestFarResume(t *testing.T) {
 
 // TestFarBreaks breaks the connection of the fabric alone, under writes and reads.
 func TestFarBreaks(t *testing.T) {
+	t.Parallel()
 	c, b := farBuffer(t)
 	ctx := context.Background()
 	data := random(8 << 20)
@@ -279,6 +284,7 @@ func TestFarBreaks(t *testing.T) {
 // TestFarDown: without a fabric, bytes travel in messages, whether there is none, it
 // cannot be dialled, or it breaks whenever it is used.
 func TestFarDown(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	roundTrip := func(t *testing.T, c *Client) {
 		t.Helper()
@@ -348,6 +354,7 @@ func TestFarDown(t *testing.T) {
 }
 
 func TestFarAbort(t *testing.T) {
+	t.Parallel()
 	c, b := farBuffer(t)
 	for i := range 20 {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -374,6 +381,7 @@ func TestFarAbort(t *testing.T) {
 // TestFarManyWriters has several clients and files write at once, and kills the daemon
 // meanwhile.
 func TestFarManyWriters(t *testing.T) {
+	t.Parallel()
 	d, dial := farDaemon(t)
 	ctx := context.Background()
 	var wg sync.WaitGroup
@@ -404,6 +412,7 @@ func TestFarManyWriters(t *testing.T) {
 // TestFarReadAhead reads from front to back in steps of any size, several at once, with
 // looks elsewhere in between.
 func TestFarReadAhead(t *testing.T) {
+	t.Parallel()
 	c, b := farBuffer(t)
 	ctx := context.Background()
 	f := must[*File](t)(b.Create(ctx, "f"))
@@ -469,6 +478,7 @@ func TestFarReadAhead(t *testing.T) {
 // TestFarChecksum: bytes that changed in the daemon's memory are not returned, however
 // they are read.
 func TestFarChecksum(t *testing.T) {
+	t.Parallel()
 	c, b := farBuffer(t)
 	ctx := context.Background()
 	data := random(6 << 20)

@@ -27,6 +27,7 @@ func eachAccess(t *testing.T, run func(t *testing.T, f *fake, b *Buffer)) {
 }
 
 func TestWriteThenRead(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
 		for _, n := range []int{0, 1, 100, 32 << 10, 32<<10 + 1, 100_000, 1 << 20, 3<<20 + 7, 40 << 20} {
@@ -48,6 +49,7 @@ func TestWriteThenRead(t *testing.T) {
 
 // TestSmallFileIsOneMessage: content up to the threshold needs no lease.
 func TestSmallFileIsOneMessage(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	b := f.connect(Options{}).Buffer("b")
 	check(t, b.WriteFile(context.Background(), "x", random(4096), 0))
@@ -61,6 +63,7 @@ func TestSmallFileIsOneMessage(t *testing.T) {
 
 // TestStreamMakesLongExtents: a large file becomes extents of full size, and leases grow.
 func TestStreamMakesLongExtents(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	b := f.connect(Options{}).Buffer("b")
@@ -84,6 +87,7 @@ func TestStreamMakesLongExtents(t *testing.T) {
 
 // TestManyFilesShareLeases writes several files at once, of all sizes, from goroutines.
 func TestManyFilesShareLeases(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
 		var wg sync.WaitGroup
@@ -124,6 +128,7 @@ func TestManyFilesShareLeases(t *testing.T) {
 
 // TestModel compares a file under random operations with a slice of bytes.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
 		for seed := range uint64(6) {
@@ -204,6 +209,7 @@ func TestModel(t *testing.T) {
 }
 
 func TestAppend(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
 		check(t, b.WriteFile(ctx, "log", []byte("one "), 0))
@@ -222,6 +228,7 @@ func TestAppend(t *testing.T) {
 }
 
 func TestHolesReadAsZeros(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
 		w := must[*File](t)(b.Create(ctx, "h"))
@@ -242,6 +249,7 @@ func TestHolesReadAsZeros(t *testing.T) {
 }
 
 func TestMap(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
 		data := random(5 << 20)
@@ -266,6 +274,7 @@ func TestMap(t *testing.T) {
 
 // TestDamageIsFound flips one byte in a region: no read that verifies returns it.
 func TestDamageIsFound(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	b := f.connect(Options{}).Buffer("b")
@@ -309,6 +318,7 @@ func TestDamageIsFound(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	c := f.connect(Options{})
@@ -366,6 +376,7 @@ func TestErrors(t *testing.T) {
 
 // TestAbortForgets: what was not committed never becomes part of the file.
 func TestAbortForgets(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
 		check(t, b.WriteFile(ctx, "x", []byte("old"), 0))
@@ -379,6 +390,7 @@ func TestAbortForgets(t *testing.T) {
 }
 
 func TestFS(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	b := f.connect(Options{}).Buffer("b")

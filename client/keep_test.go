@@ -13,6 +13,7 @@ import (
 
 // TestKeep: what is read into memory that is kept is what was written; memory is kept once.
 func TestKeep(t *testing.T) {
+	t.Parallel()
 	_, dial := farDaemon(t)
 	ctx := context.Background()
 	c := dial()

@@ -17,6 +17,7 @@ const fabricConn = "*ofi."
 
 // TestFarFallsBack: what libfabric cannot connect goes over TCP, one-sided all the same.
 func TestFarFallsBack(t *testing.T) {
+	t.Parallel()
 	c, b := farBuffer(t)
 	far := c.current.Load().far
 	far.route = newRoute(far, "127.0.0.1:1")

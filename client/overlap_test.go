@@ -10,6 +10,7 @@ import (
 )
 
 func TestComesTooEarly(t *testing.T) {
+	t.Parallel()
 	a, b, c := newChunk(1<<20), newChunk(1<<20), newChunk(1<<20)
 	var log backlog
 	add := func(mem *memory, off, n int64) {
@@ -59,6 +60,7 @@ func (b *backlog) at(mem *memory) (end int64) {
 // TestOverlaps writes over what is not committed yet, in several leases at once: later
 // writes win, whatever lies where.
 func TestOverlaps(t *testing.T) {
+	t.Parallel()
 	_, dial := farDaemon(t)
 	_, local, _ := daemonClient(t)
 	ctx := context.Background()
@@ -93,6 +95,7 @@ func TestOverlaps(t *testing.T) {
 // TestReserveBesideUnfinished: what others have left unfinished is too small for a large
 // reservation, however much of it there is.
 func TestReserveBesideUnfinished(t *testing.T) {
+	t.Parallel()
 	d, local, _ := daemonClient(t)
 	b := local.Buffer("b")
 	ctx := context.Background()

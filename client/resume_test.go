@@ -36,6 +36,7 @@ func eachBreak(t *testing.T, run func(t *testing.T, f *fake, b *Buffer, end func
 // TestWriterResumes: what was written and not committed when the session ended is
 // written again, once.
 func TestWriterResumes(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	eachBreak(t, func(t *testing.T, f *fake, b *Buffer, end func()) {
 		for _, o := range []OpenOptions{
@@ -77,6 +78,7 @@ func TestWriterResumes(t *testing.T) {
 // TestLostBytesAreReported: others wrote where the uncommitted bytes lay. The writer
 // must say so, and never commit what is there now.
 func TestLostBytesAreReported(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	f.spoil = true
@@ -93,6 +95,7 @@ func TestLostBytesAreReported(t *testing.T) {
 // TestLostReply: commits whose replies are lost, before or after they were carried
 // out, are repeated so that they are there once.
 func TestLostReply(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for _, landed := range []bool{false, true} {
 		for _, closing := range []bool{false, true} {
@@ -140,6 +143,7 @@ func TestLostReply(t *testing.T) {
 }
 
 func TestReaderResumes(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	eachBreak(t, func(t *testing.T, f *fake, b *Buffer, end func()) {
 		data := random(3 << 20)
@@ -163,6 +167,7 @@ func TestReaderResumes(t *testing.T) {
 
 // TestOutcomeUnknown: what cannot be repeated, and may have been done, is reported so.
 func TestOutcomeUnknown(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	b := f.connect(Options{}).Buffer("b")
@@ -199,6 +204,7 @@ func TestOutcomeUnknown(t *testing.T) {
 
 // TestNoDaemonForLong: an operation gives up after RetryFor, or when its context ends.
 func TestNoDaemonForLong(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	c := f.connect(Options{RetryFor: 30 * time.Millisecond})
 	slow := f.connect(Options{})
@@ -219,6 +225,7 @@ func TestNoDaemonForLong(t *testing.T) {
 // TestBreaksUnderLoad cuts connections and restarts the daemon while several files are
 // written and read.
 func TestBreaksUnderLoad(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	c := f.connect(Options{RetryFor: 20 * time.Second})

@@ -19,6 +19,7 @@ import (
 )
 
 func TestDialWithoutDaemon(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "none.sock")
 	_, err := Dial(context.Background(), Options{Address: "unix://" + socket})
 	wantKind(t, err, ErrUnavailable)
@@ -45,6 +46,7 @@ func TestWellKnownAddresses(t *testing.T) {
 }
 
 func TestSharedKey(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	f.key = []byte("secret secret secret secret secret")
 	file := filepath.Join(t.TempDir(), "key")
@@ -63,6 +65,7 @@ func TestSharedKey(t *testing.T) {
 
 // TestNotADaemon: something else that answers is told from a daemon.
 func TestNotADaemon(t *testing.T) {
+	t.Parallel()
 	l := must[net.Listener](t)(net.Listen("unix", filepath.Join(t.TempDir(), "s")))
 	done := make(chan struct{})
 	go func() {
@@ -84,6 +87,7 @@ func TestNotADaemon(t *testing.T) {
 // TestRequestsInFlight has many goroutines ask on one session at once, some of which
 // give up, with few requests allowed in flight.
 func TestRequestsInFlight(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	f.maxInFlight = spareRequests + 16
 	f.onRequest = func(c *fakeConn, h wire.Header, m proto.Message) bool {
@@ -129,6 +133,7 @@ func TestRequestsInFlight(t *testing.T) {
 
 // TestCancelledWait returns at once, tells the daemon, and hurts nobody else.
 func TestCancelledWait(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	f.leaseGate = make(chan struct{})
 	c := f.connect(Options{})
@@ -161,6 +166,7 @@ func TestCancelledWait(t *testing.T) {
 
 // TestCloseUnblocks: Close of the client ends what waits.
 func TestCloseUnblocks(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	f.leaseGate = make(chan struct{})
 	defer close(f.leaseGate)
@@ -183,6 +189,7 @@ func TestCloseUnblocks(t *testing.T) {
 
 // TestDaemonHangs: a daemon that takes nothing does not hold up whom its context ends.
 func TestDaemonHangs(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	f.inlineOnly = true
 	hang := make(chan struct{})
@@ -206,6 +213,7 @@ func TestDaemonHangs(t *testing.T) {
 
 // TestMalformedReply ends the session, and only that.
 func TestMalformedReply(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	c := f.connect(Options{RetryFor: time.Second})
 	bad := true
@@ -224,6 +232,7 @@ func TestMalformedReply(t *testing.T) {
 }
 
 func TestAdmin(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	c := f.connect(Options{})

@@ -22,6 +22,7 @@ import (
 // TestReadWindows: a reader asks for windows ahead, each once, pins few at a time, and
 // none when it is closed.
 func TestReadWindows(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	b := f.connect(Options{}).Buffer("b")
@@ -75,6 +76,7 @@ func TestReadWindows(t *testing.T) {
 
 // TestSharedFile has several Files and goroutines write disjoint ranges of one file.
 func TestSharedFile(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
 		const part = 700_000
@@ -116,6 +118,7 @@ func TestSharedFile(t *testing.T) {
 
 // TestManyExtents: more extents than a message holds are committed early.
 func TestManyExtents(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	f.inlineThreshold = 0
@@ -134,6 +137,7 @@ func TestManyExtents(t *testing.T) {
 
 // TestLeasesAreReturned: files that end give back what they do not need.
 func TestLeasesAreReturned(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	c := f.connect(Options{})
@@ -156,6 +160,7 @@ func TestLeasesAreReturned(t *testing.T) {
 
 // TestMappingOutlivesClient: memory stays mapped as long as somebody looks at it.
 func TestMappingOutlivesClient(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	c := f.connect(Options{})
@@ -258,6 +263,7 @@ func FuzzReadLines(f *testing.F) {
 }
 
 func TestVerifySendsWholeLines(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
 	c := f.connect(Options{})

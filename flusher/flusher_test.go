@@ -38,6 +38,7 @@ func drainAll(t *testing.T, f *Flusher) (Report, error) {
 }
 
 func TestFlush(t *testing.T) {
+	t.Parallel()
 	w, store := newWorld(t), memStore()
 	var mu sync.Mutex
 	var receipts []Receipt
@@ -64,6 +65,7 @@ func TestFlush(t *testing.T) {
 
 // TestOnceEach flushes what is not changed exactly once.
 func TestOnceEach(t *testing.T) {
+	t.Parallel()
 	w, store := newWorld(t), memStore()
 	f := w.start(store, nil)
 	key := w.write("a", "content")
@@ -121,6 +123,7 @@ func TestStoreDownThenUp(t *testing.T) {
 
 // TestKilledAtEachStep dies around a Put and in Done, and begins a new life over what is left.
 func TestKilledAtEachStep(t *testing.T) {
+	t.Parallel()
 	died := bb.E(bb.Internal, "put", "", "killed")
 	for _, step := range []mem.Step{"begin", mem.StepBegun, mem.StepWritten, mem.StepVisible, "done"} {
 		t.Run(string(step), func(t *testing.T) {
@@ -165,6 +168,7 @@ func TestKilledAtEachStep(t *testing.T) {
 
 // TestKilledThenRenamed takes away, after a crash, what a flush may have left under the old name.
 func TestKilledThenRenamed(t *testing.T) {
+	t.Parallel()
 	for _, change := range []string{"rename", "rename directory", "remove"} {
 		w, store := newWorld(t), memStore()
 		if _, err := store.Put(t.Context(), "d/a", backing.NewBytes([]byte("the content")), backing.PutOptions{}); err != nil {
@@ -191,6 +195,7 @@ func TestKilledThenRenamed(t *testing.T) {
 // TestRenamesAndRemovalsDuringFlushes changes names at random while a store that
 // fails now and then is written, and compares it with the namespace at the end.
 func TestRenamesAndRemovalsDuringFlushes(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWorld(t)
@@ -247,6 +252,7 @@ func (f *Flusher) queueOf(buffer string) *queue {
 
 // TestRemovedDoesNotComeBack holds a flush in flight, removes its file, and looks.
 func TestRemovedDoesNotComeBack(t *testing.T) {
+	t.Parallel()
 	for _, step := range []mem.Step{mem.StepBegun, mem.StepWritten, mem.StepVisible} {
 		w := newWorld(t)
 		reached := make(chan struct{})
@@ -267,6 +273,7 @@ func TestRemovedDoesNotComeBack(t *testing.T) {
 }
 
 func TestKeptBack(t *testing.T) {
+	t.Parallel()
 	w, store := newWorld(t), memStore()
 	f := w.start(store, func(o *Options) {
 		o.DirtyAge = time.Nanosecond // even overdue
@@ -294,6 +301,7 @@ func TestKeptBack(t *testing.T) {
 }
 
 func TestDrainSaysWhatItCouldNotSave(t *testing.T) {
+	t.Parallel()
 	w, inner := newWorld(t), memStore()
 	denied := bb.E(bb.Permission, "put", "secret", "access denied")
 	f := w.start(failing{inner, map[string]error{"secret": denied}}, nil)
@@ -352,6 +360,7 @@ func (s failing) Put(ctx context.Context, name string, src backing.Source, opts 
 
 // TestDamagedMemory is never written out.
 func TestDamagedMemory(t *testing.T) {
+	t.Parallel()
 	w, store := newWorld(t), memStore()
 	f := w.start(store, nil)
 	w.set(func() { w.mu.verify = bb.E(bb.Checksum, "verify", "a", "extent 3 is damaged") })
@@ -372,6 +381,7 @@ func drainFor(t *testing.T, f *Flusher, limit time.Duration) (Report, error) {
 
 // TestCodecs stores compressed, reads back, and takes the old object away when the codec changes.
 func TestCodecs(t *testing.T) {
+	t.Parallel()
 	w, store := newWorld(t), memStore()
 	name := codec.None
 	var mu sync.Mutex
@@ -429,6 +439,7 @@ func TestCodecs(t *testing.T) {
 
 // TestOneBufferDoesNotStopAnother has one store hang for ever.
 func TestOneBufferDoesNotStopAnother(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	stuck := fault.Wrap(memStore(), fault.NewPlan(fault.Rule{Kind: fault.Slow, Delay: time.Hour}))
 	fine := memStore()
@@ -461,6 +472,7 @@ func TestOneBufferDoesNotStopAnother(t *testing.T) {
 
 // TestRewrittenWhileFlying goes on with the newer generation, and tells waiters right.
 func TestRewrittenWhileFlying(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	reached, proceed := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -486,6 +498,7 @@ func TestRewrittenWhileFlying(t *testing.T) {
 }
 
 func TestWaitForWhatGoesAway(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	f := w.start(memStore(), nil)
 	f.Pause("")
@@ -512,6 +525,7 @@ func (f *Flusher) waiters(buffer string) (n int) {
 
 // TestClose ends everything that waits, with a reason, and keeps nothing running.
 func TestClose(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	hang := fault.Wrap(memStore(), fault.NewPlan(fault.Rule{Kind: fault.Slow, Delay: time.Hour}))
 	f := w.start(hang, nil)
@@ -545,6 +559,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestForgetBuffer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	hang := fault.Wrap(memStore(), fault.NewPlan(fault.Rule{Kind: fault.Slow, Delay: time.Hour}))
 	f := w.start(hang, nil)
@@ -565,6 +580,7 @@ func TestForgetBuffer(t *testing.T) {
 
 // TestHoldGivesUp when its context ends before a flush does, and holds nothing then.
 func TestHoldGivesUp(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	stubborn, reached := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -587,6 +603,7 @@ func TestHoldGivesUp(t *testing.T) {
 // TestRenameWhileThePathIsLookedUp: a flush that begins while a rename holds its name,
 // and looks the path up before the rename and takes off after it, must not use it.
 func TestRenameWhileThePathIsLookedUp(t *testing.T) {
+	t.Parallel()
 	w, store := newWorld(t), memStore()
 	looking, renamed := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -611,6 +628,7 @@ func TestRenameWhileThePathIsLookedUp(t *testing.T) {
 
 // TestOperationsThatFail are repeated, in order, and hold back only what they concern.
 func TestOperationsThatFail(t *testing.T) {
+	t.Parallel()
 	w, inner := newWorld(t), memStore()
 	plan := fault.NewPlan()
 	f := w.start(fault.Wrap(inner, plan), nil)
@@ -642,6 +660,7 @@ func TestOperationsThatFail(t *testing.T) {
 
 // TestOperationsAreIdempotent carries the same ones out twice, as after a crash.
 func TestOperationsAreIdempotent(t *testing.T) {
+	t.Parallel()
 	w, store := newWorld(t), memStore()
 	f := w.start(store, nil)
 	w.write("a", "x")
@@ -741,6 +760,7 @@ func TestClockAhead(t *testing.T) {
 
 // TestManyFiles keeps the cost of a file from growing with their number.
 func TestManyFiles(t *testing.T) {
+	t.Parallel()
 	w, store := newWorld(t), memStore()
 	f := w.start(store, nil)
 	f.Pause("buf")
@@ -755,6 +775,7 @@ func TestManyFiles(t *testing.T) {
 }
 
 func TestReceipts(t *testing.T) {
+	t.Parallel()
 	w, store := newWorld(t), memStore()
 	var mu sync.Mutex
 	var lines []byte

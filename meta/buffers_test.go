@@ -11,6 +11,7 @@ import (
 )
 
 func TestBuffers(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir())
 	m := connectTo(t, Options{InProcess: s})
 	ctx := testContext(t)
@@ -52,6 +53,7 @@ func TestBuffers(t *testing.T) {
 }
 
 func TestDestroyBuffer(t *testing.T) {
+	t.Parallel()
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, t.TempDir())
@@ -78,6 +80,7 @@ func TestDestroyBuffer(t *testing.T) {
 }
 
 func TestConcurrentDestroy(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir())
 	a, b := connectTo(t, Options{InProcess: s}), connectTo(t, Options{InProcess: s})
 	for range 10 {
@@ -103,6 +106,7 @@ func TestConcurrentDestroy(t *testing.T) {
 
 // Each state that a crash can leave between the steps of creating and destroying.
 func TestRepairBuffers(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir())
 	m := connectTo(t, Options{InProcess: s})
 	ctx := testContext(t)

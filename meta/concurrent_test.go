@@ -37,6 +37,7 @@ func eachPair(t *testing.T, test func(t *testing.T, a, b *Namespace)) {
 }
 
 func TestConcurrentCreate(t *testing.T) {
+	t.Parallel()
 	eachPair(t, func(t *testing.T, a, b *Namespace) {
 		for round := range 20 {
 			var won atomic.Int32
@@ -66,6 +67,7 @@ func TestConcurrentCreate(t *testing.T) {
 }
 
 func TestConcurrentUpdate(t *testing.T) {
+	t.Parallel()
 	eachPair(t, func(t *testing.T, a, b *Namespace) {
 		create(t, a, bb.RootDir, "f")
 		var wg sync.WaitGroup
@@ -90,6 +92,7 @@ func TestConcurrentUpdate(t *testing.T) {
 // Two directories are moved into each other at the same time, over and over: one of
 // the two must be refused, and nothing may be cut off from the root.
 func TestConcurrentRenameIntoEachOther(t *testing.T) {
+	t.Parallel()
 	eachPair(t, func(t *testing.T, a, b *Namespace) {
 		ctx := testContext(t)
 		for round := range 15 {
@@ -132,6 +135,7 @@ func TestConcurrentRenameIntoEachOther(t *testing.T) {
 // Files are created and renamed into a directory while it is being removed: what
 // succeeded must be there.
 func TestConcurrentRemoveDirectory(t *testing.T) {
+	t.Parallel()
 	eachPair(t, func(t *testing.T, a, b *Namespace) {
 		ctx := testContext(t)
 		for round := range 40 {
@@ -173,6 +177,7 @@ func TestConcurrentRemoveDirectory(t *testing.T) {
 // A directory of some files that stay, some that are updated and some that come and
 // go is listed over and over.
 func TestListDuringChanges(t *testing.T) {
+	t.Parallel()
 	for _, stay := range []int{50, 1500} {
 		eachPair(t, func(t *testing.T, a, b *Namespace) {
 			ctx, stop := context.WithCancel(testContext(t))
@@ -254,6 +259,7 @@ func checkScan(t *testing.T, ns *Namespace, stay int) {
 }
 
 func TestNextIDs(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir())
 	var mu sync.Mutex
 	seen := map[uint64]bool{}

@@ -213,6 +213,7 @@ func note(files map[string]acknowledged, f []string) {
 }
 
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startServer(t, dir)
 	m := connectTo(t, Options{InProcess: s, SoleWriter: true})
@@ -247,6 +248,7 @@ func TestRestart(t *testing.T) {
 }
 
 func TestServerAway(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	start := func(listen string) *embedded.Server {
 		s, err := embedded.Start(testContext(t), embedded.Options{Dir: dir, Listen: listen})
@@ -301,6 +303,7 @@ func TestServerAway(t *testing.T) {
 }
 
 func TestConnectFails(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(testContext(t), 300*time.Millisecond)
 	defer cancel()
 	_, err := Connect(ctx, Options{URLs: []string{"nats://user:secret@127.0.0.1:1"}})

@@ -10,6 +10,7 @@ import (
 )
 
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir())
 	m, other := connectTo(t, Options{InProcess: s}), connectTo(t, Options{InProcess: s})
 	ctx := testContext(t)
@@ -50,6 +51,7 @@ func TestEvents(t *testing.T) {
 }
 
 func TestMissedEvents(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir())
 	m := connectTo(t, Options{InProcess: s})
 	ctx := testContext(t)

@@ -12,6 +12,7 @@ import (
 // Readers that wait for a barrier share the next one, and one that gives up holds up
 // none of the others.
 func TestBarriersAreShared(t *testing.T) {
+	t.Parallel()
 	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
 	b := newBuffer(t, m, "buf").b
 	before, err := b.barrier(testContext(t))
@@ -47,6 +48,7 @@ func TestBarriersAreShared(t *testing.T) {
 
 // What a copy answers that has not got the barrier is not believed.
 func TestPassed(t *testing.T) {
+	t.Parallel()
 	records := []record{{key: "e.1.a", seq: 9}, {key: "x.=", seq: 7}}
 	for seq, want := range map[uint64]bool{6: true, 7: true, 8: false} {
 		if passed(records, seq) != want {
@@ -61,6 +63,7 @@ func TestPassed(t *testing.T) {
 // A server that refuses a change because of a revision that is none any more decides
 // nothing: what is stored does.
 func TestRefusalIsChecked(t *testing.T) {
+	t.Parallel()
 	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
 	ns := newBuffer(t, m, "buf")
 	ctx := testContext(t)

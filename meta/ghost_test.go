@@ -18,6 +18,7 @@ import (
 // come back from there, however long ago that was: a marker that had expired would
 // leave the versions before it as the newest.
 func TestRemovedStaysRemoved(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startServer(t, dir)
 	m := connectTo(t, Options{InProcess: s})
@@ -109,6 +110,7 @@ func removeAndWait(ctx context.Context, ns *Namespace) error {
 
 // A list never misses an entry that is being changed while it is made.
 func TestListSeesWhatChanges(t *testing.T) {
+	t.Parallel()
 	const files = 8
 	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
 	ns := newBuffer(t, m, "busy")

@@ -51,6 +51,7 @@ func wantJob(t *testing.T, m *Meta, id string, state JobState, done int, bytes i
 // Workers on two nodes do a job whose first task plans the others, some of which are
 // for one of them, while somebody watches.
 func TestJob(t *testing.T) {
+	t.Parallel()
 	s := startListening(t, t.TempDir(), "127.0.0.1:0")
 	o := Options{URLs: []string{s.URL()}}
 	m := connectTo(t, o)
@@ -164,6 +165,7 @@ func TestJob(t *testing.T) {
 // The task of a worker that dies is given to another, and counts once, even if the
 // first one comes back and ends it too.
 func TestWorkerDies(t *testing.T) {
+	t.Parallel()
 	s := startListening(t, t.TempDir(), "127.0.0.1:0")
 	o := Options{URLs: []string{s.URL()}}
 	m, dies := connectTo(t, o), connectTo(t, o)
@@ -201,6 +203,7 @@ func TestWorkerDies(t *testing.T) {
 }
 
 func TestNak(t *testing.T) {
+	t.Parallel()
 	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
 	id := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
 	l := nextTask(t, m, "n")
@@ -224,6 +227,7 @@ func TestNak(t *testing.T) {
 }
 
 func TestCancelJob(t *testing.T) {
+	t.Parallel()
 	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
 	id := submit(t, m, Job{Kind: StageOut}, someTasks(5)...)
 	l := nextTask(t, m, "n")
@@ -251,6 +255,7 @@ func TestCancelJob(t *testing.T) {
 
 // A task survives the server, and its worker goes on with it.
 func TestJobOverRestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startListening(t, dir, "127.0.0.1:0")
 	url := s.URL()
@@ -278,6 +283,7 @@ func TestJobOverRestart(t *testing.T) {
 
 // Jobs that ended a day ago are forgotten.
 func TestOldJobs(t *testing.T) {
+	t.Parallel()
 	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
 	id := submit(t, m, Job{Kind: Drain}, someTasks(3)...)
 	kept := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
@@ -315,6 +321,7 @@ func TestOldJobs(t *testing.T) {
 }
 
 func TestBoundedTally(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 4000)
 	var in Tally
 	for range 5000 {

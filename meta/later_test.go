@@ -58,6 +58,7 @@ func wantLater(t *testing.T, b *bucket, key string, m proto.Message, inner ...fu
 
 // A daemon that changes a record keeps what it does not know of it.
 func TestNewerFieldsStay(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir())
 	m := connectTo(t, Options{InProcess: s})
 	ns := newBuffer(t, m, "buf")
@@ -105,6 +106,7 @@ func TestNewerFieldsStay(t *testing.T) {
 }
 
 func TestNewerFieldsOfJobsStay(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir())
 	m := connectTo(t, Options{InProcess: s})
 	ctx := testContext(t)
@@ -146,6 +148,7 @@ func relabel(ctx context.Context, b *bucket, key string, format byte) error {
 
 // What must not be ignored makes a record one that older daemons refuse, and say so.
 func TestRecordsOfNewerFormats(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir())
 	m := connectTo(t, Options{InProcess: s})
 	ctx := testContext(t)

@@ -6,6 +6,7 @@ import (
 )
 
 func TestEvenOut(t *testing.T) {
+	t.Parallel()
 	three := []string{"a", "b", "c"}
 	// led makes streams led as counts say, with copies on all of three servers.
 	led := func(counts ...int) (streams []ledStream) {

@@ -13,6 +13,7 @@ import (
 
 // Many nodes come to a job at once, each begins it, and one watches.
 func TestLifetime(t *testing.T) {
+	t.Parallel()
 	s := startListening(t, t.TempDir(), "127.0.0.1:0")
 	m := connectTo(t, Options{URLs: []string{s.URL()}})
 	ctx, cancel := context.WithCancel(testContext(t))

@@ -174,6 +174,7 @@ func (s subject) rename(from, to string, o RenameOptions) error {
 // TestModel makes thousands of random changes to a namespace and to the oracle, and
 // compares each answer, and now and then the whole tree.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	steps := 3000
 	if testing.Short() {
 		steps = 500

@@ -10,6 +10,7 @@ import (
 )
 
 func TestCreateLookupPut(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
 		ctx := testContext(t)
 		e := create(t, ns, bb.RootDir, "part-00001.parquet")
@@ -42,6 +43,7 @@ func TestCreateLookupPut(t *testing.T) {
 }
 
 func TestRecreateAfterRemove(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
 		ctx := testContext(t)
 		for range 3 {
@@ -61,6 +63,7 @@ func TestRecreateAfterRemove(t *testing.T) {
 }
 
 func TestBadNames(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
 		ctx := testContext(t)
 		for _, name := range []string{"", ".", "..", "a/b", "a\x00", string(make([]byte, 300)), "a\xff"} {
@@ -90,6 +93,7 @@ func TestBadNames(t *testing.T) {
 }
 
 func TestResolveNamesTheComponent(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
 		ctx := testContext(t)
 		a := mkdir(t, ns, bb.RootDir, "a")
@@ -122,6 +126,7 @@ func TestResolveNamesTheComponent(t *testing.T) {
 }
 
 func TestRootAttributes(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
 		ctx := testContext(t)
 		root, err := ns.Root(ctx)
@@ -140,6 +145,7 @@ func TestRootAttributes(t *testing.T) {
 }
 
 func TestSetAttr(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
 		ctx := testContext(t)
 		create(t, ns, bb.RootDir, "f")
@@ -158,6 +164,7 @@ func TestSetAttr(t *testing.T) {
 }
 
 func TestMkdir(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
 		ctx := testContext(t)
 		e, err := ns.MkdirAll(ctx, "a/b/c", Owner{UID: 4, GID: 5, Mode: 0o750})
@@ -189,6 +196,7 @@ func TestMkdir(t *testing.T) {
 }
 
 func TestRemoveDirectory(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
 		ctx := testContext(t)
 		d := mkdir(t, ns, bb.RootDir, "d")
@@ -223,6 +231,7 @@ func TestRemoveDirectory(t *testing.T) {
 }
 
 func TestMarkLeftByACrash(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
 		ctx := testContext(t)
 		for i, use := range []func(*testing.T, bb.Entry) error{
@@ -249,6 +258,7 @@ func TestMarkLeftByACrash(t *testing.T) {
 }
 
 func TestRename(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		from, to string
 		o        RenameOptions
@@ -323,6 +333,7 @@ func TestRename(t *testing.T) {
 }
 
 func TestRemoveAll(t *testing.T) {
+	t.Parallel()
 	for _, op := range []bool{false, true} {
 		eachMode(t, func(t *testing.T, ns *Namespace) {
 			ctx := testContext(t)
@@ -361,6 +372,7 @@ func TestRemoveAll(t *testing.T) {
 }
 
 func TestStoreOps(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
 		ctx := testContext(t)
 		all := RenameOptions{Replace: true, StoreOp: true}
@@ -426,6 +438,7 @@ func TestStoreOps(t *testing.T) {
 // TestTakeOverStoreOps: of two that believe an operation to be theirs, one has it, and
 // the order stays.
 func TestTakeOverStoreOps(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, t.TempDir())
 	dead := newBuffer(t, connectTo(t, Options{InProcess: s, Node: "dead"}), "buf")
 	heir, err := connectTo(t, Options{InProcess: s, Node: "heir"}).Namespace(testContext(t), "buf")

@@ -23,6 +23,7 @@ func fullEntry() bb.Entry {
 }
 
 func TestEntryRecord(t *testing.T) {
+	t.Parallel()
 	for what, e := range map[string]bb.Entry{
 		"full":      fullEntry(),
 		"small":     {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Revision: 77},
@@ -55,6 +56,7 @@ func TestEntryRecord(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]string{
 		"part-00001.parquet": "e.5.part-00001/parquet", "A_b-9": "e.5.A_b-9", "a b=c": "e.5.a=20b=3Dc", "ü": "e.5.=C3=BC", "...": "e.5.///", "*>": "e.5.=2A=3E",
 	} {
@@ -77,6 +79,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestGarbageInTheBucket(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
 		ctx := testContext(t)
 		create(t, ns, bb.RootDir, "good")

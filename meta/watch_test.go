@@ -12,6 +12,7 @@ import (
 // A daemon learns of the buffers that another one makes, changes and destroys, also
 // of those that came and went while the server was away.
 func TestWatchBuffers(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := startListening(t, dir, "127.0.0.1:0")
 	o := Options{URLs: []string{s.URL()}}
@@ -70,6 +71,7 @@ func TestWatchBuffers(t *testing.T) {
 }
 
 func TestWatchEndsWithTheConnection(t *testing.T) {
+	t.Parallel()
 	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
 	watched, listed := make(chan error, 1), make(chan bool, 9)
 	newBuffer(t, m, "b")

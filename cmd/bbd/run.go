@@ -232,7 +232,9 @@ func syncing(o *embedded.Options, cfg config.Config) error {
 	if o.SyncAlways {
 		return nil
 	}
-	o.BatchDir = batchDir(cfg.StateDir)
+	if o.BatchDir = batchDir(cfg.StateDir); cfg.Memory.Dir != "" {
+		o.BatchDir = filepath.Join(cfg.Memory.Dir, "batches")
+	}
 	return store.PrivateDir(o.BatchDir)
 }
 

@@ -113,6 +113,10 @@ func StartAll(tb testing.TB, daemons ...*Daemon) {
 	}
 }
 
+// testMemory is what a daemon has unless a test says otherwise: several run at a time, each of
+// which would take a quarter of the machine's.
+const testMemory = "512MiB"
+
 // startTime is how long a daemon may take until it serves.
 const startTime = 60 * time.Second
 
@@ -165,6 +169,9 @@ func (d *Daemon) TryStart() error {
 
 func (d *Daemon) command() (*exec.Cmd, error) {
 	args := []string{"--dev", "--dir", d.Dir}
+	if _, bench := d.tb.(*testing.B); !bench {
+		args = append(args, "--memory", testMemory)
+	}
 	if d.Config != "" {
 		file, err := d.configure()
 		if err != nil {
