@@ -45,7 +45,7 @@ build-ofi:
 
 .PHONY: build-java
 build-java: ## Build the jars of sdk/java, below sdk/java/*/target (part of build)
-	cd sdk/java && mvn -B -q package -DskipTests
+	scripts/maven.sh -q package -DskipTests
 
 .PHONY: test
 test: test-tools ## Run all tests; fails on a skip that .ci/allowed-skips does not name
@@ -81,9 +81,9 @@ test-java: ## Run the tests of sdk/java, against a real daemon (part of test)
 
 .PHONY: test-with-java
 test-with-java: build-go
-	@cd sdk/java && mvn -B test
+	@scripts/maven.sh test
 	@jdk=$$(scripts/newest-jdk.sh) || exit 1; if [ -n "$$jdk" ]; then \
-		echo "forebay-client on $$jdk:"; cd sdk/java && mvn -B surefire:test -pl client -Djvm="$$jdk/bin/java"; \
+		echo "forebay-client on $$jdk:"; scripts/maven.sh surefire:test -pl client -Djvm="$$jdk/bin/java"; \
 	else echo "note: there is no newer JDK than Maven's to test forebay-client on."; fi
 
 .PHONY: test-apps
@@ -93,7 +93,7 @@ test-apps: ## Run programs of others on bb://, from their own artefacts (part of
 
 .PHONY: test-with-apps
 test-with-apps: build-go
-	@cd sdk/java && mvn -B -ntp -Papps package
+	@scripts/maven.sh -Papps package
 
 .PHONY: test-spark
 test-spark: ## Run Spark on bb://, which is downloaded once (0.5 GB; part of test)
@@ -102,7 +102,7 @@ test-spark: ## Run Spark on bb://, which is downloaded once (0.5 GB; part of tes
 
 .PHONY: test-with-spark
 test-with-spark: build-go
-	@cd sdk/java && mvn -B -ntp -Pspark -Dspark.home='$(SPARK)' package
+	@scripts/maven.sh -Pspark -Dspark.home='$(SPARK)' package
 
 # What the tests need beyond Go.
 .PHONY: test-tools
