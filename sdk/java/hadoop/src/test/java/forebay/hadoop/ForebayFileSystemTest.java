@@ -22,6 +22,7 @@ import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Random;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -443,6 +444,88 @@ class ForebayFileSystemTest {
       Daemon.get().bbctl("drain", "durable");
       byte[] kept = java.nio.file.Files.readAllBytes(store.resolve("f"));
       assertArrayEquals(Arrays.copyOf(data, 100), kept);
+    }
+  }
+
+  /** Many rename to one name at once, without replacing: one of them does. */
+  @Test
+  void renamesRace() throws Exception {
+    int threads = 6;
+    ExecutorService pool = Executors.newFixedThreadPool(threads);
+    try {
+      for (int round = 0; round < 10; round++) {
+        Path dir = new Path("/race" + round);
+        Path target = new Path(dir, "target");
+        List<Future<Boolean>> all = new ArrayList<>();
+        for (int t = 0; t < threads; t++) {
+          Path source = new Path(dir, "source" + t);
+          try (FSDataOutputStream out = fs.create(source)) {
+            out.write(t);
+          }
+        }
+        CountDownLatch go = new CountDownLatch(1);
+        for (int t = 0; t < threads; t++) {
+          Path source = new Path(dir, "source" + t);
+          all.add(
+              pool.submit(
+                  () -> {
+                    go.await();
+                    return fs.rename(source, target);
+                  }));
+        }
+        go.countDown();
+        int winner = -1;
+        for (int t = 0; t < threads; t++) {
+          if (all.get(t).get(100, TimeUnit.SECONDS)) {
+            assertEquals(-1, winner, "two of them did");
+            winner = t;
+          }
+        }
+        assertArrayEquals(new byte[] {(byte) winner}, readAll(target));
+        assertEquals(threads, fs.listStatus(dir).length, "those that lost are where they were");
+      }
+    } finally {
+      pool.shutdownNow();
+    }
+  }
+
+  /** Who lists a directory while it is renamed sees all of it, under one name or the other. */
+  @Test
+  void renamedDirectoriesAreSeenWhole() throws Exception {
+    int files = 40;
+    int renames = 60;
+    Path[] names = {new Path("/whole/a"), new Path("/whole/b")};
+    for (int i = 0; i < files; i++) {
+      fs.create(new Path(names[0], "d" + i % 4 + "/f" + i)).close();
+    }
+    ExecutorService pool = Executors.newSingleThreadExecutor();
+    try {
+      Future<?> renaming =
+          pool.submit(
+              () -> {
+                for (int i = 0; i < renames; i++) {
+                  assertTrue(fs.rename(names[i % 2], names[(i + 1) % 2]));
+                }
+                return null;
+              });
+      int seen = 0;
+      for (boolean last = false; !last; ) {
+        last = renaming.isDone();
+        for (Path p : names) {
+          try {
+            assertEquals(4, fs.listStatus(p).length);
+            seen++;
+          } catch (FileNotFoundException e) {
+            // It has the other name.
+          }
+        }
+        assertEquals(1, fs.listStatus(names[0].getParent()).length);
+      }
+      renaming.get(100, TimeUnit.SECONDS);
+      assertTrue(seen > 0);
+      assertEquals(files, fs.getContentSummary(names[0].getParent()).getFileCount());
+    } finally {
+      pool.shutdownNow();
     }
   }
 }
