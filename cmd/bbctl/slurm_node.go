@@ -290,30 +290,38 @@ FOREBAY_BUFFER, FOREBAY_SOCKET, FOREBAY_TOKEN_FILE.`,
 }
 
 func newTaskEpilogCommand(a *app) *cobra.Command {
+	n := newNodeApp(a)
 	cmd := &cobra.Command{
 		Use: "task-epilog", Short: "Say what a job's buffer has done, and what is wrong with it (Slurm's TaskEpilog)", Args: cobra.NoArgs,
 		Long: `Runs as the job's user after each task; the first task of a step says it for all. What it
 prints appears in the job's output: that files of the job's buffer are lost, will not be on
 their store in time, or could not be flushed, or that writers had to wait. Mostly it prints
-nothing. When the job's script ends, it notes in the job's Comment what the buffer has done for
-it, unless there is a comment already. It always succeeds.`,
+nothing. When the job's script ends, or its first step, it notes in the job's Comment what the
+buffer has done for it, unless there is a comment already. It always succeeds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// What TaskProlog has exported, the task alone has got.
+			for name, value := range node.TaskEnv(&n.c, os.Getenv("SLURM_JOB_ID")) {
+				if os.Getenv(name) == "" {
+					os.Setenv(name, value)
+				}
+			}
 			buffer := os.Getenv("FOREBAY_BUFFER")
 			if buffer == "" || os.Getenv("SLURM_PROCID") != "0" {
 				return nil
 			}
+			job := ""
+			if step := os.Getenv("SLURM_STEP_ID"); step == "" || step == "0" { // the script's has none
+				job = os.Getenv("SLURM_JOB_ID")
+			}
 			// A daemon that is away is the epilog's business.
-			lines, _ := node.TaskEpilog(cmd.Context(), buffer, a.connect)
+			lines, _ := node.TaskEpilog(cmd.Context(), job, buffer, a.connect)
 			for _, line := range lines {
 				fmt.Fprintln(a.err, line)
-			}
-			if os.Getenv("SLURM_STEP_ID") == "" { // of the script itself
-				_ = node.NoteFigures(cmd.Context(), os.Getenv("SLURM_JOB_ID"), buffer, a.connect)
 			}
 			return nil
 		},
 	}
-	cmd.Flags().String("dir", "", "as the prolog's")
+	cmd.Flags().StringVar(&n.c.Dir, "dir", n.c.Dir, "as the prolog's")
 	return cmd
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"forebay/client"
 	"forebay/internal/bb"
+	"forebay/internal/bbdtest"
 	"forebay/slurm"
 )
 
@@ -383,5 +385,43 @@ func TestWrappers(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(dir, "epilog")); err != nil || info.Mode().Perm()&0o111 == 0 {
 		t.Errorf("%v (%v)", info, err)
+	}
+}
+
+// TestDocs does what docs/slurm.md says of the installation, in a folder of the test's own.
+func TestDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/slurm.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const folder = "/etc/slurm/forebay"
+	to, commands := t.TempDir(), 0
+	for line := range strings.Lines(string(page)) {
+		line, _, _ = strings.Cut(strings.TrimSpace(line), "#")
+		words := strings.Fields(line)
+		if !strings.HasPrefix(line, "bbctl slurm install") {
+			continue
+		}
+		commands++
+		out, err := exec.CommandContext(t.Context(), bbdtest.Bbctl(t), append(words[1:], "--to", to)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+		_, conf, _ := strings.Cut(strings.ReplaceAll(string(out), to, folder), "# for slurm.conf:\n")
+		conf, unit, _ := strings.Cut(conf, "# and at each NodeName: Features=forebay\n# and on the nodes: ")
+		if indented := strings.ReplaceAll(conf, "\n", "\n   "); conf == "" || !strings.Contains(string(page), "   "+strings.TrimSuffix(indented, "   ")) {
+			t.Errorf("slurm.conf needs other lines than the page says: %s", conf)
+		}
+		if unit == "" || !strings.Contains(string(page), unit) {
+			t.Errorf("the page does not say %q", unit)
+		}
+	}
+	if commands != 2 {
+		t.Errorf("the page has %d commands", commands)
+	}
+	for _, name := range []string{"prolog", "epilog", "task-prolog", "task-epilog", UnitName} {
+		if _, err := os.Stat(filepath.Join(to, name)); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -150,7 +150,7 @@ func TestSlurm(t *testing.T) {
 	s := newSite(t)
 	t.Run("jobs", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *site){
-			"stages": stages, "array": array, "users": users, "feature": feature, "failing": failing, "requeued": requeued, "late": late, "stuck": stuck,
+			"stages": stages, "array": array, "users": users, "feature": feature, "failing": failing, "requeued": requeued, "figures": figures, "late": late, "stuck": stuck,
 			"cancelled": cancelled, "wrong": wrong, "interactive": interactive, "persistent": persistent,
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -230,10 +230,26 @@ bbctl ls $BB_JOB_STRIPED/out
 	if text := s.Run(slurmtest.Alice, "stat", "-c", "%U", filepath.Join(out, job), filepath.Join(out, job, "n1")); text != "alice\nalice\n" {
 		t.Errorf("what was staged out is %s's", text)
 	}
-	// However short it was, and however long it is over.
-	if text := s.Run(slurmtest.Bob, "scontrol", "show", "job", job); !strings.Contains(text, "\n   Comment=forebay: absorbed=") {
-		t.Errorf("its record has no figures: %s", text)
-	}
+}
+
+// figures: what its buffer has done for a job is in its record, however short it was, if
+// TaskEpilog had the time for it.
+func figures(t *testing.T, s *site) {
+	s.Until("a job's record has figures", func() bool {
+		job := s.Submit(slurmtest.Bob, "#BB jobbb type=scratch\necho x | bbctl put - $BB_JOB_STRIPED/f\n")
+		s.completed(t, job)
+		s.over(t, job, 1)
+		return strings.Contains(s.Run(slurmtest.Bob, "scontrol", "show", "job", job), "\n   Comment=forebay: absorbed=2 ")
+	})
+	s.Until("the record of a job without a script has figures", func() bool {
+		out, err := s.Try(slurmtest.Bob, "srun", "--bb=#BB jobbb type=scratch", "sh", "-c", "echo x | bbctl put - $BB_JOB_STRIPED/f; echo job=$SLURM_JOB_ID")
+		_, job, _ := strings.Cut(strings.TrimSpace(out), "job=")
+		if err != nil || job == "" {
+			t.Fatalf("%s (%v)", out, err)
+		}
+		s.over(t, job, 1)
+		return strings.Contains(s.Run(slurmtest.Bob, "scontrol", "show", "job", job), "\n   Comment=forebay: absorbed=2 ")
+	})
 }
 
 // array: each task has a buffer of its own.

@@ -2,7 +2,10 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"forebay/client"
@@ -12,14 +15,36 @@ import (
 
 const (
 	// slurmstepd waits for a TaskEpilog for 5 s.
-	taskEpilogTime = 3 * time.Second
+	taskEpilogTime = 4 * time.Second
 	// blockedLong is how long the writers of a job have waited, added up, when it is told.
 	blockedLong = 10 * time.Second
 )
 
+// TaskEnv returns the variables that the prolog has left for a job's tasks. Slurm gives
+// those that TaskProlog exports to the task, and not to its TaskEpilog.
+func TaskEnv(c *Config, job string) map[string]string {
+	env := map[string]string{}
+	if slurm.CheckJobID(job) != nil {
+		return env
+	}
+	text, _ := os.ReadFile(c.file(job, envSuffix)) // there is none for a job without a buffer
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok {
+			env[name] = value
+		}
+	}
+	return env
+}
+
 // TaskEpilog returns what the user should know of the job's buffer when a step ends: lines
 // for the task's standard error. Mostly there are none. It runs as the job's user.
-func TaskEpilog(ctx context.Context, buffer string, dial Dial) ([]string, error) {
+//
+// When the script of a job ends, or its first step (else job is ""), it also writes into the job's Comment what
+// its buffer has done for it so far, unless its user has written something there, who may
+// not write AdminComment. slurmctld does not know yet that the job is over: from then on,
+// 22.05 lets nobody change its record. What other nodes have done is known as of some
+// seconds ago.
+func TaskEpilog(ctx context.Context, job, buffer string, dial Dial) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, taskEpilogTime)
 	defer cancel()
 	d, err := dial(ctx, 0)
@@ -32,25 +57,14 @@ func TaskEpilog(ctx context.Context, buffer string, dial Dial) ([]string, error)
 		return nil, err
 	}
 	lost, err := d.Lost(ctx, buffer)
+	if job != "" && l.Total() != (client.Figures{}) {
+		err = errors.Join(err, noteFigures(ctx, job, slurm.FiguresLine(&l)))
+	}
 	return troubles(&l, len(lost)), err
 }
 
-// NoteFigures writes into a job's Comment what its buffer has done for it so far, unless
-// its user has written something there. It runs as that user, who may not write
-// AdminComment, and before slurmctld knows that the job is over: from then on, 22.05 lets
-// nobody change its record. What other nodes have done is known as of some seconds ago.
-func NoteFigures(ctx context.Context, job, buffer string, dial Dial) error {
-	ctx, cancel := context.WithTimeout(ctx, taskEpilogTime)
-	defer cancel()
-	d, err := dial(ctx, 0)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	l, err := d.Lifetime(ctx, buffer)
-	if err != nil || l.Total() == (client.Figures{}) {
-		return err
-	}
+// noteFigures writes them into a job's Comment, unless there is another one.
+func noteFigures(ctx context.Context, job, line string) error {
 	text, err := scontrol(ctx, "show", "job", job)
 	if err != nil {
 		return err
@@ -59,7 +73,7 @@ func NoteFigures(ctx context.Context, job, buffer string, dial Dial) error {
 	if !ok {
 		return errGone
 	}
-	comment, ours := slurm.WithFigures(j.comment, slurm.FiguresLine(&l))
+	comment, ours := slurm.WithFigures(j.comment, line)
 	if !ours || comment == j.comment {
 		return nil
 	}
