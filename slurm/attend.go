@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"forebay/internal/bb"
 )
 
 // Slurm 22.05 saves the state of jobs every 5 seconds, and that of burst buffers every 30. A
@@ -19,9 +21,10 @@ import (
 // scancel gets a job out of the first, and nobody says so. Whoever sees that no hook is at
 // work for a job can:
 //
-//	folder/JOB.at    a lock that each hook holds while it works for the job
+//	folder/JOB.at    a lock that each hook holds while it works for the job. In it stands the
+//	                 key of the job's latest lifetime, from before setup opens that
 
-// atSuffix ends the names of these locks.
+// atSuffix ends the names of these files.
 const atSuffix = ".at"
 
 // attend says that a hook is at work for a job, until it ends or calls leave. A lock that
@@ -54,6 +57,23 @@ func (h *Hooks) attend(job string) (leave func()) {
 }
 
 func (h *Hooks) atFile(job string) string { return filepath.Join(h.Settings.Folder, job+atSuffix) }
+
+// rememberKey notes which is a job's latest lifetime.
+func (h *Hooks) rememberKey(job, key string) error {
+	// Not another file: this one's lock is held.
+	err := os.WriteFile(h.atFile(job), []byte(key+"\n"), 0o644)
+	return bb.Wrap("setup", job, err)
+}
+
+// rememberedKey returns what rememberKey noted last of a job's id; "": nothing.
+func (h *Hooks) rememberedKey(job string) string {
+	text, _ := os.ReadFile(h.atFile(job))
+	key := strings.TrimSpace(string(text))
+	if bb.CheckBufferName(key) != nil {
+		return ""
+	}
+	return key
+}
 
 // attended reports whether a hook is at work for a job, or has been within a time: newer
 // releases of Slurm ask every few seconds how far it is. What cannot be told is taken for

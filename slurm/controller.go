@@ -22,6 +22,8 @@ type Controller interface {
 	Note(ctx context.Context, id, text string) error
 	// Figures shows FiguresLine's in the record of a job that runs, in front of its notes.
 	Figures(ctx context.Context, id, line string) error
+	// Finish has Slurm end the stage-out of a job that is over, whose data are out or given up.
+	Finish(ctx context.Context, id string) error
 }
 
 // Commands is the Controller that runs Slurm's own commands.
@@ -105,6 +107,15 @@ func (c Commands) Figures(ctx context.Context, id, line string) error {
 			_, err = slurmCommand(ctx, "scontrol", "update", "JobId="+id, "AdminComment="+text)
 		}
 	}
+	if bb.KindOf(err) == bb.NotFound {
+		return nil
+	}
+	return err
+}
+
+// Finish ends what Slurm still does for the buffer of a job that is over, by a teardown.
+func (Commands) Finish(ctx context.Context, id string) error {
+	_, err := slurmCommand(ctx, "scancel", "--hurry", id)
 	if bb.KindOf(err) == bb.NotFound {
 		return nil
 	}

@@ -39,6 +39,7 @@ type Hooks struct {
 
 	unknown   map[string]time.Time // Reap's: since when Slurm knows nothing of what belongs to a lifetime
 	abandoned map[string]time.Time // since when no hook has been at work for jobs that wait for one
+	finished  map[string]bool      // lifetimes whose jobs Slurm was told to end
 	figured   map[string]time.Time // Figures's: when a lifetime's were written into its job's record
 }
 
@@ -102,6 +103,9 @@ func (h *Hooks) Setup(ctx context.Context, q *SetupRequest) Answer {
 		if err != nil {
 			return err
 		}
+		if err := h.rememberKey(info.ID, key); err != nil {
+			return err
+		}
 		v := info.vars(key)
 		l := client.Lifetime{
 			Key: key, Cluster: h.Settings.Cluster, Job: info.ID, User: info.User, UID: q.UID, GID: q.GID,
@@ -131,23 +135,41 @@ func warningsOf(problems Problems) string {
 // nextKey is that of the lifetime that a job has, or of the one that it is to get: a run
 // of a job that was held and released has another one.
 func (h *Hooks) nextKey(ctx context.Context, c *client.Client, j *JobInfo) (string, error) {
-	list, err := c.Lifetimes(ctx, j.ID)
-	if err != nil {
-		return "", err
-	}
-	base, latest := j.key(h.Settings.Cluster), 0
-	for i := range list {
-		l := &list[i]
-		n := attemptOf(l.Key, base)
-		if n > 0 && l.State == client.LifetimeOpen && l.Over.IsZero() {
-			return l.Key, nil
-		}
-		latest = max(latest, n)
-	}
-	if latest == 0 {
+	base := j.key(h.Settings.Cluster)
+	l, err := LatestOf(ctx, c, base)
+	switch {
+	case bb.KindOf(err) == bb.NotFound:
 		return base, nil
+	case err != nil:
+		return "", err
+	case l.State == client.LifetimeOpen && l.Over.IsZero():
+		return l.Key, nil
 	}
-	return fmt.Sprintf("%s-%d", base, latest+1), nil
+	return attemptKey(base, attemptOf(l.Key, base)+1), nil
+}
+
+// LatestOf returns the latest of a run's lifetimes, by what the run is known by (RunKey);
+// ErrNotFound if it has none. It asks for each by its key: there may be a week's of other
+// jobs.
+func LatestOf(ctx context.Context, c *client.Client, run string) (l client.Lifetime, err error) {
+	for n := 1; ; n++ {
+		next, err := c.Lifetime(ctx, attemptKey(run, n))
+		if bb.KindOf(err) == bb.NotFound && n > 1 {
+			return l, nil
+		}
+		if err != nil {
+			return l, err
+		}
+		l = next
+	}
+}
+
+// attemptKey is the key of one of a run's lifetimes, from 1.
+func attemptKey(run string, n int) string {
+	if n == 1 {
+		return run
+	}
+	return fmt.Sprintf("%s-%d", run, n)
 }
 
 // attemptOf tells which of a run's lifetimes has a key, from 1; 0: none.
@@ -165,7 +187,16 @@ func attemptOf(key, base string) int {
 
 // present returns a job's latest lifetime; NotFound if there is none.
 func (h *Hooks) present(ctx context.Context, c *client.Client, job string) (client.Lifetime, error) {
-	list, err := c.Lifetimes(ctx, job)
+	if key := h.rememberedKey(job); key != "" {
+		l, err := c.Lifetime(ctx, key)
+		if err == nil && l.Job == job && h.governs(&l) {
+			return l, nil
+		}
+		if err != nil && bb.KindOf(err) != bb.NotFound {
+			return l, err
+		}
+	}
+	list, err := c.Lifetimes(ctx, job) // setup was ended before it had opened it, say
 	if err != nil {
 		return client.Lifetime{}, err
 	}

@@ -72,6 +72,9 @@ func TestKeys(t *testing.T) {
 		if got := attemptOf(key, base); got != want {
 			t.Errorf("%s is %d, not %d", key, got, want)
 		}
+		if want > 0 && attemptKey(base, want) != key {
+			t.Errorf("the key of attempt %d is %s, not %s", want, attemptKey(base, want), key)
+		}
 		if want > 0 && bb.CheckBufferName(key) != nil {
 			t.Errorf("%s is no buffer's name", key)
 		}
@@ -132,6 +135,14 @@ func TestAbandoned(t *testing.T) {
 		t.Error("a job that no hook was ever at work for is attended")
 	}
 	leave, again := h.attend("1"), h.attend("1")
+	if key := h.rememberedKey("1"); key != "" {
+		t.Errorf("a job that was not set up has key %s", key)
+	}
+	for _, key := range []string{"job-1-abcdef", "job-1-a"} {
+		if err := h.rememberKey("1", key); err != nil || h.rememberedKey("1") != key {
+			t.Errorf("%s, not %s (%v)", h.rememberedKey("1"), key, err)
+		}
+	}
 	leave()
 	if !attended(0) {
 		t.Error("a job is not attended while a second hook is at work")
@@ -165,6 +176,38 @@ func TestAbandoned(t *testing.T) {
 	}
 	if _, err := os.Stat(h.atFile("1")); err == nil {
 		t.Error("the lock of a job that Slurm does not know is kept")
+	}
+}
+
+func TestFinishable(t *testing.T) {
+	now := time.Now()
+	job := JobInfo{ID: "7", Submitted: "a", State: "STAGE_OUT"}
+	key := job.key("c")
+	gone := client.Lifetime{Key: key, Job: "7", Cluster: "c", Governed: true, State: client.LifetimeGone, Gone: now.Add(-time.Minute)}
+	open, other := gone, gone
+	open.Key, open.State = key+"-2", client.LifetimeOpen
+	other.Key = "job-7-0badcafe"
+	completing := job
+	completing.State = "COMPLETING"
+	at := func(yes bool) func(string) bool { return func(string) bool { return yes } }
+	for name, c := range map[string]struct {
+		job      JobInfo
+		lives    []client.Lifetime
+		attended bool
+		quiet    time.Duration
+		want     int
+	}{
+		"over":                 {job, []client.Lifetime{gone}, false, time.Minute, 1},
+		"just over":            {job, []client.Lifetime{gone}, false, time.Hour, 0},
+		"a hook is at work":    {job, []client.Lifetime{gone}, true, time.Minute, 0},
+		"its epilogs run":      {completing, []client.Lifetime{gone}, false, time.Minute, 0},
+		"a later one is open":  {job, []client.Lifetime{open, gone}, false, time.Minute, 0},
+		"that of another run":  {job, []client.Lifetime{other}, false, time.Minute, 0},
+		"nothing is known yet": {job, nil, false, time.Minute, 0},
+	} {
+		if got := finishable([]JobInfo{c.job}, c.lives, "c", at(c.attended), now, c.quiet); len(got) != c.want || c.want == 1 && got[key] != "7" {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 

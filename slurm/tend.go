@@ -161,8 +161,9 @@ func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error)
 	h.unknown = unknown
 	if quiet > 0 { // one look tells nothing
 		h.tellAbandoned(ctx, jobs, now, quiet)
+		err = h.finish(ctx, jobs, lives, now, quiet)
 	}
-	return done, h.dropFiles(known, now.Add(-quiet))
+	return done, errors.Join(err, h.dropFiles(known, now.Add(-quiet)))
 }
 
 // tellAbandoned tells the users of jobs that Slurm may never go on with.
@@ -177,6 +178,47 @@ func (h *Hooks) tellAbandoned(ctx context.Context, jobs []JobInfo, now time.Time
 		h.log("job %s is %s, and no hook is at work for it: Slurm has lost track of it, and its user has to cancel it", j.ID, j.Buffers)
 		h.note(ctx, j.ID, abandonedNote)
 	}
+}
+
+// finish ends the stage-outs of jobs with which there is nothing left to do, each once.
+func (h *Hooks) finish(ctx context.Context, jobs []JobInfo, lives []client.Lifetime, now time.Time, quiet time.Duration) (err error) {
+	attended := func(job string) bool { return h.attended(job, quiet) }
+	finished := map[string]bool{}
+	for key, job := range finishable(jobs, lives, h.Settings.Cluster, attended, now, quiet) {
+		finished[key] = true
+		if h.finished[key] {
+			continue
+		}
+		h.log("job %s (%s) has nothing left to be saved, and is still in STAGE_OUT: it is ended", job, key)
+		err = errors.Join(err, h.Slurm.Finish(ctx, job))
+	}
+	h.finished = finished
+	return err
+}
+
+// finishable are the jobs, by the keys of their lifetimes, that Slurm takes for staging out,
+// though all of that has been over for quiet and no hook is at work. Slurm has not noticed
+// that the hook has ended.
+func finishable(jobs []JobInfo, lives []client.Lifetime, cluster string, attended func(job string) bool, now time.Time, quiet time.Duration) map[string]string {
+	staging := map[string]*JobInfo{}
+	for i := range jobs {
+		if jobs[i].State == "STAGE_OUT" {
+			staging[jobs[i].ID] = &jobs[i]
+		}
+	}
+	found := map[string]string{}
+	for i := range lives { // the newest first
+		l := &lives[i]
+		j := staging[l.Job]
+		if j == nil || !l.Governed || l.Cluster != cluster || !ofRun(l, j, cluster) {
+			continue
+		}
+		delete(staging, l.Job)
+		if l.State == client.LifetimeGone && now.Sub(l.Gone) >= quiet && !attended(l.Job) {
+			found[l.Key] = l.Job
+		}
+	}
+	return found
 }
 
 type fate int

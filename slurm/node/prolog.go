@@ -47,7 +47,7 @@ func (c *Config) prolog(ctx context.Context, e *Env, dial Dial) error {
 		return err
 	}
 	if j.plugin {
-		return c.join(ctx, e, dial)
+		return c.join(ctx, e, slurm.RunKey(e.Cluster, e.Job, e.Restarts, j.submitted), dial)
 	}
 	r, problems := slurm.Parse(script, slurm.Options{Words: c.Words})
 	if r.Empty() && problems.Err() == nil && wants {
@@ -70,32 +70,28 @@ func (c *Config) prolog(ctx context.Context, e *Env, dial Dial) error {
 
 // join says that a job has come to the node to which burst_buffer/lua has given its buffer:
 // what it writes here is waited for. All else the hooks beside slurmctld have done.
-func (c *Config) join(ctx context.Context, e *Env, dial Dial) error {
+func (c *Config) join(ctx context.Context, e *Env, run string, dial Dial) error {
 	d, err := dial(ctx, c.Ready)
 	if err != nil {
 		return bb.Wrap("prolog", e.Job, err)
 	}
 	defer d.Close()
-	list, err := d.Lifetimes(ctx, e.Job)
-	if err != nil {
+	l, err := slurm.LatestOf(ctx, d, run)
+	if err != nil && bb.KindOf(err) != bb.NotFound {
 		return bb.Wrap("prolog", e.Job, err)
 	}
-	for i := range list {
-		l := &list[i]
-		if !l.Governed || l.Cluster != e.Cluster || l.UID != e.UID || l.State != client.LifetimeOpen || !l.Over.IsZero() {
-			continue
-		}
-		if err := c.noteRun(e, l.Key); err != nil {
-			return err
-		}
-		_, err := d.OpenLifetime(ctx, *l, client.LifetimeOptions{Attach: true, Begin: true})
-		if err == nil || bb.KindOf(err) == bb.Busy && gone(ctx, d, l.Key) {
-			return c.leaveEnv(e, nil)
-		}
-		return bb.Wrap("prolog", e.Job, err)
+	if err != nil || !l.Governed || l.UID != e.UID || l.State != client.LifetimeOpen || !l.Over.IsZero() {
+		c.Log("job %s has a buffer of burst_buffer/lua's that no daemon knows: is its --cluster %s?", e.Job, e.Cluster)
+		return c.leaveEnv(e, nil)
 	}
-	c.Log("job %s has a buffer of burst_buffer/lua's that no daemon knows: is its --cluster %s?", e.Job, e.Cluster)
-	return c.leaveEnv(e, nil)
+	if err := c.noteRun(e, l.Key); err != nil {
+		return err
+	}
+	_, err = d.OpenLifetime(ctx, l, client.LifetimeOptions{Attach: true, Begin: true})
+	if err == nil || bb.KindOf(err) == bb.Busy && gone(ctx, d, l.Key) {
+		return c.leaveEnv(e, nil)
+	}
+	return bb.Wrap("prolog", e.Job, err)
 }
 
 // open has the daemon open what a job asks for.
