@@ -128,6 +128,18 @@ demo: build-go ## Show the main job: burst, kill, recover, drain, compare (DIR=t
 bench: ## Run the Go benchmarks (BENCH=pattern)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 
+.PHONY: test-long
+test-long: build-go ## Run at full size what test runs smaller: 20,000 files in 500 partitions, committed while they are listed
+	@scripts/java-tools.sh
+	@cd sdk/java && FOREBAY_COMMIT_FILES=20000 FOREBAY_COMMIT_PARTITIONS=500 \
+		mvn -B -ntp test -pl client,hadoop -Dtest=OneStepTest -Dsurefire.failIfNoSpecifiedTests=false
+
+.PHONY: bench-commit
+bench-commit: build-go ## Measure the commit of a job of 10,000 files by each committer, on bb://
+	@scripts/java-tools.sh
+	@cd sdk/java && mvn -B -q -ntp test-compile dependency:build-classpath -pl client,hadoop -Dmdep.includeScope=test -Dmdep.outputFile=target/test.classpath
+	@cd sdk/java/hadoop && java -Xmx1g -Dforebay.bin=$(BIN) -cp "target/test-classes:target/classes:$$(cat target/test.classpath)" forebay.hadoop.JobCommitBench
+
 .PHONY: lint
 lint: ## Formatting, vet, staticcheck, go fix
 	@scripts/lint.sh

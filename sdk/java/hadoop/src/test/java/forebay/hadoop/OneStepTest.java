@@ -22,7 +22,7 @@ import org.junit.jupiter.api.Timeout;
  * Many files in many partitions, committed while somebody lists them over and over: who sees one sees
  * all. FOREBAY_COMMIT_FILES and FOREBAY_COMMIT_PARTITIONS make it larger.
  */
-@Timeout(900)
+@Timeout(3600)
 class OneStepTest {
   private static final int FILES = number("FOREBAY_COMMIT_FILES", 300);
   private static final int PARTITIONS = number("FOREBAY_COMMIT_PARTITIONS", 30);

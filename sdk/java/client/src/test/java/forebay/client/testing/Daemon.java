@@ -79,6 +79,11 @@ public final class Daemon {
     return keyFile;
   }
 
+  /** Returns the id of its process, which runs. */
+  public synchronized long pid() {
+    return process.pid();
+  }
+
   /** Returns a folder for files of tests. */
   public Path dir() {
     return dir;
