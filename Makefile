@@ -100,6 +100,10 @@ test-spark: ## Run Spark on bb://, which is downloaded once (0.5 GB; part of tes
 	@if scripts/java-tools.sh && home=$$(scripts/spark.sh); then $(MAKE) --no-print-directory test-with-spark SPARK="$$home"; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: Spark is not tested on bb://."; fi
 
+.PHONY: build-spark
+build-spark: ## Build the benchmarks for Spark, which is downloaded once (0.5 GB)
+	home=$$(scripts/spark.sh) && cd sdk/java && mvn -B -ntp -q -Pspark -Dspark.home="$$home" package -DskipTests
+
 .PHONY: test-with-spark
 test-with-spark: build-go
 	@scripts/maven.sh -Pspark -Dspark.home='$(SPARK)' package

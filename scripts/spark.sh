@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# Gets the Spark that the tests use, once, and prints its folder (a SPARK_HOME):
+# The Spark that the tests use:
 #
-#   home=$(scripts/spark.sh)
+#   spark.sh                  get it, once, and print its folder (a SPARK_HOME)
+#   spark.sh bench CLASS URL  run TeraSortBench or PageRankBench (forebay.apps.spark) in a folder of a
+#                             store, with two executors as processes; it prints a line. More arguments:
+#                             how large. Needs what `make build build-spark` made. Environment:
+#                             SPARK_OPTS, more arguments for spark-submit
 #
 # It is what PyPI has as pyspark, jars, programs and all, unpacked below $FOREBAY_CACHE
 # (default: $XDG_CACHE_HOME/forebay-tools, ~/.cache/forebay-tools); 0.5 GB are downloaded, and
@@ -64,4 +68,24 @@ if [ ! -e "$home/jars/spark-core_2.13-$version.jar" ]; then
 	say "$home is not Spark $version: remove it, and call this again."
 	exit 1
 fi
-echo "$home"
+if [ "${1:-}" != bench ]; then
+	echo "$home"
+	exit
+fi
+
+[ $# -ge 3 ] || { say "usage: spark.sh bench CLASS URL [ARGUMENT...]"; exit 2; }
+class=forebay.apps.spark.$2
+shift 2
+sdk=$(cd "$(dirname "$0")/../sdk/java" && pwd)
+jars=$(echo "$sdk"/spark/target/forebay-spark-*-all.jar "$sdk"/apps-spark/target/forebay-apps-spark-*-all.jar)
+case $jars in *\**) say "the jars are not there: make build build-spark"; exit 1 ;; esac
+# Executors write what they say into a folder of SPARK_HOME: one of links, for this run.
+SPARK_HOME=$(mktemp -d)
+export SPARK_HOME SPARK_LOCAL_IP=127.0.0.1
+trap 'rm -rf "$SPARK_HOME"' EXIT
+ln -s "$home"/* "$SPARK_HOME"
+# shellcheck disable=SC2086 # several arguments
+"$SPARK_HOME"/bin/spark-submit --master 'local-cluster[2,1,1024]' --class "$class" \
+	--driver-class-path "${jars/ /:}" --conf "spark.executor.extraClassPath=${jars/ /:}" \
+	--conf spark.ui.enabled=false --conf "spark.local.dir=$SPARK_HOME/local" ${SPARK_OPTS:-} \
+	spark-internal "$@" 2>"$SPARK_HOME/said" || { cat "$SPARK_HOME/said" >&2; exit 1; }

@@ -48,7 +48,7 @@ class AttemptsTest {
     assertEquals(before, Output.read(spark, "parquet", cluster.bb(name)));
     Rows.below(spark, ROWS).write().parquet(cluster.file(name));
     assertEquals(Output.read(spark, "parquet", cluster.file(name)).rows(), before.rows());
-    assertEquals(committer, Committer.of(cluster.hadoop(), cluster.bb(name)));
+    assertEquals(committer.named(), Committer.of(cluster.hadoop(), cluster.bb(name)));
   }
 
   private static void assertAsOnDisk(
@@ -58,6 +58,6 @@ class AttemptsTest {
     assertEquals(ROWS, output.rows().size());
     assertEquals(Output.read(spark, "orc", cluster.file(name)).rows(), output.rows());
     assertEquals(List.of("/_SUCCESS"), output.others());
-    assertEquals(committer, Committer.of(cluster.hadoop(), cluster.bb(name)));
+    assertEquals(committer.named(), Committer.of(cluster.hadoop(), cluster.bb(name)));
   }
 }

@@ -34,7 +34,8 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
   private static final int CORES = 2;
 
   private static final int MEMORY_MIB = 2048;
-  private static final String JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1";
+  /** Processes that live for seconds. */
+  static final String JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1";
 
   private final Path build = Path.of(System.getProperty("forebay.build"));
   private final Path files = Files.createDirectories(build.resolve("spark/" + UUID.randomUUID()));
@@ -64,15 +65,8 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
   private SparkConf driver() {
     SparkConf conf = new SparkConf(false).setAppName("forebay-tests").setMaster(master);
     settings().forEach(conf::set);
-    conf.set("spark.executor.extraClassPath", classPath());
-    conf.set("spark.ui.enabled", "false");
     conf.set("spark.local.dir", files.resolve("local").toString());
     conf.set("spark.sql.warehouse.dir", files.resolve("warehouse").toString());
-    conf.set("spark.default.parallelism", "4");
-    // Small data: neither planning them anew nor compiling for them pays.
-    conf.set("spark.sql.shuffle.partitions", "4");
-    conf.set("spark.sql.adaptive.enabled", "false");
-    conf.set("spark.sql.codegen.wholeStage", "false");
     // Anything that takes noticeably longer than half of the others gets a second attempt.
     conf.set("spark.speculation", "true");
     conf.set("spark.speculation.interval", "100ms");
@@ -83,14 +77,24 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
 
   /** Returns what every application on this cluster is given. */
   Map<String, String> settings() {
-    return Map.of(
-        "spark.hadoop.fs.bb.address", daemon.socket(),
-        "spark.cores.max", Integer.toString(HOSTS.size()),
-        "spark.executor.cores", "1",
-        "spark.executor.memory", "768m",
-        "spark.executor.extraJavaOptions", JVM,
-        "spark.driver.host", DRIVER,
-        "spark.driver.bindAddress", DRIVER);
+    return Map.ofEntries(
+        Map.entry("spark.hadoop.fs.bb.address", daemon.socket()),
+        // What saveAsTextFile uses, which does not look for one by scheme.
+        Map.entry(
+            "spark.hadoop.mapred.output.committer.class", "forebay.hadoop.ForebayMapredCommitter"),
+        Map.entry("spark.cores.max", Integer.toString(HOSTS.size())),
+        Map.entry("spark.executor.cores", "1"),
+        Map.entry("spark.executor.memory", "768m"),
+        Map.entry("spark.executor.extraClassPath", classPath()),
+        Map.entry("spark.executor.extraJavaOptions", JVM),
+        Map.entry("spark.driver.host", DRIVER),
+        Map.entry("spark.driver.bindAddress", DRIVER),
+        Map.entry("spark.ui.enabled", "false"),
+        Map.entry("spark.default.parallelism", "4"),
+        // Small data: neither planning them anew nor compiling for them pays.
+        Map.entry("spark.sql.shuffle.partitions", "4"),
+        Map.entry("spark.sql.adaptive.enabled", "false"),
+        Map.entry("spark.sql.codegen.wholeStage", "false"));
   }
 
   /** Returns the part of this JVM's class path that is not Spark's own: ours, and what tests use. */

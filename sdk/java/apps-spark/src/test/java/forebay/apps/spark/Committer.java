@@ -5,19 +5,34 @@ import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.mapreduce.lib.output.committer.manifest.files.ManifestSuccessData;
 
-/** Who commits the output of jobs. */
+/** Who commits the output of jobs to {@code bb://}. */
 enum Committer {
-  /** Hadoop's FileOutputCommitter, with renames, below Spark's own protocol. */
+  /** Hadoop's FileOutputCommitter, with renames. */
   CLASSIC(
       Map.of(
           "mapreduce.outputcommitter.factory.scheme.bb",
-          "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"));
+          "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitterFactory"),
+      ""),
+
+  /** What our jar binds to the scheme; Parquet has to be told, as everywhere. */
+  OURS(
+      Map.of(
+          "spark.sql.parquet.output.committer.class", "forebay.hadoop.ForebayParquetCommitter"),
+      "forebay.hadoop.ForebayCommitter"),
+
+  /** The same below our commit protocol, which replaces what is overwritten in the same step. */
+  OURS_WITH_PROTOCOL(
+      Map.of("spark.sql.sources.commitProtocolClass", "forebay.spark.ForebayCommitProtocol"),
+      "forebay.hadoop.ForebayCommitter");
 
   private final Map<String, String> settings;
+  private final String named;
 
-  Committer(Map<String, String> settings) {
+  Committer(Map<String, String> settings, String named) {
     this.settings = settings;
+    this.named = named;
   }
 
   /** Returns the settings of a session whose output it commits. */
@@ -25,13 +40,18 @@ enum Committer {
     return settings;
   }
 
-  /** Says from a job's _SUCCESS who committed it: ours names itself, the classic one leaves it empty. */
-  static Committer of(Configuration conf, String output) throws IOException {
+  /** Returns what it says of itself in a job's _SUCCESS. */
+  String named() {
+    return named;
+  }
+
+  /** Returns what a job's _SUCCESS says about who committed it: the classic one leaves it empty. */
+  static String of(Configuration conf, String output) throws IOException {
     Path success = new Path(output, "_SUCCESS");
     FileStatus status = success.getFileSystem(conf).getFileStatus(success);
     if (status.getLen() == 0) {
-      return CLASSIC;
+      return "";
     }
-    throw new IOException(success + " names no committer that is known");
+    return ManifestSuccessData.load(success.getFileSystem(conf), success).getCommitter();
   }
 }

@@ -3,6 +3,7 @@ package forebay.apps.spark;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 
+import java.io.IOException;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.TreeMap;
@@ -25,6 +26,7 @@ class SortAndRankTest {
     TeraSort.validate(
         cluster.hadoop(), cluster.bb("tera/in"), cluster.bb("tera/out"), cluster.bb("tera/reports"));
     assertEquals(sums(cluster, cluster.file("tera/out")), sums(cluster, cluster.bb("tera/out")));
+    assertEquals(Committer.OURS.named(), Committer.of(cluster.hadoop(), cluster.bb("tera/out")));
   }
 
   /** The names and checksums of a folder's files. */
@@ -45,12 +47,13 @@ class SortAndRankTest {
   }
 
   @Test
-  void pageRank(Cluster cluster) {
+  void pageRank(Cluster cluster) throws IOException {
     Map<Integer, Double> local = ranks(cluster, cluster.file("rank"));
     Map<Integer, Double> ranks = ranks(cluster, cluster.bb("rank"));
     assertEquals(local.keySet(), ranks.keySet());
     // Sums of the same numbers in another order.
     local.forEach((page, rank) -> assertEquals(rank, ranks.get(page), rank * 1e-9));
+    assertEquals(Committer.OURS.named(), Committer.of(cluster.hadoop(), cluster.bb("rank/ranks")));
   }
 
   private static Map<Integer, Double> ranks(Cluster cluster, String base) {

@@ -38,7 +38,7 @@ class WritesTest {
     assertEquals(FEW - FEW / Rows.KEYS, output.rows().size());
     assertEquals(List.of("/_SUCCESS"), output.others());
     assertEquals(local(spark, format, cluster.file(name)), output);
-    assertEquals(committer, Committer.of(cluster.hadoop(), cluster.bb(name)));
+    assertEquals(committer.named(), Committer.of(cluster.hadoop(), cluster.bb(name)));
   }
 
   @ParameterizedTest
@@ -55,7 +55,7 @@ class WritesTest {
     assertEquals(3 * MANY / Rows.KEYS + 2 * FEW / Rows.KEYS, output.rows().size());
     assertEquals(List.of("/_SUCCESS"), output.others());
     assertEquals(local(spark, format, cluster.file(name)), output);
-    assertEquals(committer, Committer.of(cluster.hadoop(), cluster.bb(name)));
+    assertEquals(committer.named(), Committer.of(cluster.hadoop(), cluster.bb(name)));
   }
 
   private static void write(Dataset<Row> rows, String format, String mode, String table) {
