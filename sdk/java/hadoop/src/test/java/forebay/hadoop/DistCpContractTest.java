@@ -10,6 +10,7 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.contract.AbstractFSContract;
 import org.apache.hadoop.fs.contract.ContractTestUtils;
 import org.apache.hadoop.mapreduce.Counters;
+import org.apache.hadoop.mapreduce.Job;
 import org.apache.hadoop.tools.DistCp;
 import org.apache.hadoop.tools.DistCpOptions;
 import org.apache.hadoop.tools.contract.AbstractContractDistCpTest;
@@ -20,12 +21,19 @@ import org.junit.Test;
 public class DistCpContractTest extends AbstractContractDistCpTest {
   @Override
   protected AbstractFSContract createContract(Configuration conf) {
-    return new BufferContract(conf, "distcp");
+    return new BufferContract(impatient(conf), "distcp");
+  }
+
+  /** Has a job's end noticed at once, not at the next look 5 s later. */
+  private static Configuration impatient(Configuration conf) {
+    conf.setInt(Job.COMPLETION_POLL_INTERVAL_KEY, 20);
+    conf.setInt(Job.PROGRESS_MONITOR_POLL_INTERVAL_KEY, 20);
+    return conf;
   }
 
   private static Counters update(Path from, Path to) throws Exception {
     DistCpOptions o = new DistCpOptions.Builder(List.of(from), to).withSyncFolder(true).build();
-    return new DistCp(TestBuffer.conf("distcp"), o).execute().getCounters();
+    return new DistCp(impatient(TestBuffer.conf("distcp")), o).execute().getCounters();
   }
 
   /** Files of one size are told apart by their checksums, whatever their times. */
