@@ -24,6 +24,10 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 	if b.spec().Backing == "" {
 		return nil, bb.E(bb.Invalid, "drain", b.address(""), "the buffer has no backing store").WithRemedy("use bbctl stage-out")
 	}
+	if m.Below, err = bb.CleanPath(m.Below); err != nil {
+		return nil, bb.Wrap("drain", m.Below, err)
+	}
+	of := drained{b, m.Below}
 	ctx := r.ctx
 	if m.TimeoutNs > 0 {
 		var cancel context.CancelFunc
@@ -31,27 +35,30 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 		defer cancel()
 	}
 	if !m.Local {
-		if err := b.foldAll(ctx); err != nil {
-			return nil, bb.Wrap("drain", b.address(""), err)
+		if err := of.fold(ctx); err != nil {
+			return nil, bb.Wrap("drain", b.address(m.Below), err)
 		}
 	}
 	var answer *wire.Progress
 	if m.Local || b.d.cluster == nil {
-		answer, err = b.drainHere(ctx, newProgress(r))
+		answer, err = b.drainHere(ctx, m.Below, newProgress(r))
 	} else {
 		answer, err = r.drainAll(ctx, b, m)
 	}
 	if r.ctx.Err() != nil {
-		return nil, bb.Wrap("drain", b.address(""), r.ctx.Err())
+		return nil, bb.Wrap("drain", b.address(m.Below), r.ctx.Err())
 	}
 	if err != nil {
-		return nil, bb.Wrap("drain", b.address(""), err)
+		return nil, bb.Wrap("drain", b.address(m.Below), err)
 	}
 	if m.Local || !saved(answer) {
 		return answer, nil
 	}
-	if err := b.carriedOut(ctx); err != nil {
-		return nil, bb.Wrap("drain", b.address(""), err)
+	if err := of.carriedOut(ctx); err != nil {
+		return nil, bb.Wrap("drain", b.address(m.Below), err)
+	}
+	if m.Below != "" {
+		return answer, nil
 	}
 	r.s.d.emit(bb.Event{Kind: bb.EventDrained, Buffer: b.name, Bytes: answer.BytesDone})
 	if b.spec().Receipt {
@@ -65,8 +72,11 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 // saved reports whether a drain left nothing out.
 func saved(p *wire.Progress) bool { return p.FailedTotal == 0 && p.HeldTotal == 0 && p.OpenTotal == 0 }
 
-// drainHere flushes what this daemon is the home of.
-func (b *buffer) drainHere(ctx context.Context, p *progress) (*wire.Progress, error) {
+// drainHere flushes what this daemon is the home of, at a path and below it, or ("") all.
+func (b *buffer) drainHere(ctx context.Context, below string, p *progress) (*wire.Progress, error) {
+	if below != "" {
+		return b.drainHereBelow(ctx, below, p)
+	}
 	if err := b.closeAbandoned(ctx); err != nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 	"forebay/internal/wire"
 )
 
-// While a cluster has members that know of no jobs (version.go), a drain is asked of each
-// daemon instead, for as long as the client waits.
+// A drain below a path, and any while a cluster has members that know of no jobs
+// (version.go), is asked of each daemon, for as long as the client waits.
 
 // drainEach has every daemon flush what it is the home of, and adds what the homes that
 // do not answer have not saved.
@@ -27,7 +27,7 @@ func (b *buffer) drainEach(ctx context.Context, m *wire.Drain, c cred, p *progre
 	}
 	own := len(nodes)
 	here := &progress{tell: func(now *wire.Progress) error { return shares.set(own, now) }}
-	answer, err := b.drainHere(ctx, here)
+	answer, err := b.drainHere(ctx, m.Below, here)
 	group.Wait()
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (b *buffer) drainEach(ctx context.Context, m *wire.Drain, c cred, p *progre
 	}
 	answer = shares.sum()
 	answer.Done = true
-	return answer, b.addAway(ctx, answer, func(home bb.NodeID) bool { return !slices.Contains(answered, home) })
+	return answer, drained{b, m.Below}.addAway(ctx, answer, func(home bb.NodeID) bool { return !slices.Contains(answered, home) })
 }
 
 // drainAt has one other daemon drain.
@@ -52,7 +52,7 @@ func (b *buffer) drainAt(ctx context.Context, node bb.NodeID, m *wire.Drain, c c
 	if err != nil {
 		return err
 	}
-	ask := &wire.Drain{Buffer: b.name, TimeoutNs: m.TimeoutNs, Local: true}
+	ask := &wire.Drain{Buffer: b.name, TimeoutNs: m.TimeoutNs, Local: true, Below: m.Below}
 	return s.Stream(ctx, wire.Type_TYPE_DRAIN, ask, nil, func(a peer.Answer) error {
 		now := new(wire.Progress)
 		if err := a.Decode(now); err != nil {

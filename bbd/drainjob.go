@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta"
@@ -40,7 +39,7 @@ func (r *request) drainAll(ctx context.Context, b *buffer, m *wire.Drain) (answe
 	var before map[content]string
 	again := proto.CloneOf(m)
 	for round := range maxMoves {
-		if b.d.hasJobs() {
+		if b.d.hasJobs() && m.Below == "" {
 			answer, err = r.drainOnce(b, again)
 		} else {
 			answer, err = b.drainEach(ctx, again, r.s.cred, newProgress(r))
@@ -48,7 +47,7 @@ func (r *request) drainAll(ctx context.Context, b *buffer, m *wire.Drain) (answe
 		if err != nil || !saved(answer) {
 			return answer, err
 		}
-		left, err := b.dirtyContents(r.ctx)
+		left, err := drained{b, m.Below}.dirtyContents(r.ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -76,27 +75,6 @@ func (r *request) drainAll(ctx context.Context, b *buffer, m *wire.Drain) (answe
 type content struct {
 	file       bb.FileID
 	generation bb.Generation
-}
-
-// dirtyContents returns what is dirty of the closed files that no pattern keeps back,
-// whatever their home, with their paths.
-func (b *buffer) dirtyContents(ctx context.Context) (map[content]string, error) {
-	dirty := map[content]string{}
-	keep := b.spec().Keep
-	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type != bb.TypeFile || e.State() != bb.StateDirty {
-			return nil
-		}
-		path, err := b.pathAt(ctx, place{e.Parent, e.Name})
-		if err != nil {
-			return nil // removed meanwhile
-		}
-		if _, kept := plan.Kept(keep, path); !kept {
-			dirty[content{e.File, e.Generation}] = path
-		}
-		return nil
-	})
-	return dirty, err
 }
 
 // tasksOfDrain are the tasks of a drain on nodes.
@@ -136,7 +114,7 @@ func (r *request) drainOnce(b *buffer, m *wire.Drain) (*wire.Progress, error) {
 	}
 	// Some have not even said that they did not come to an end.
 	answer := endOf(&s)
-	return answer, b.addAway(r.ctx, answer, func(home bb.NodeID) bool { return slices.Contains(s.Left, home) })
+	return answer, drained{b: b}.addAway(r.ctx, answer, func(home bb.NodeID) bool { return slices.Contains(s.Left, home) })
 }
 
 // drainTask does one task of a drain.
@@ -155,7 +133,7 @@ func (b *buffer) drainTask(l *meta.TaskLease) (meta.Tally, error) {
 			l.Progress(tallyOf(now))
 			return nil
 		}}
-		answer, err := b.drainHere(ctx, p)
+		answer, err := b.drainHere(ctx, "", p)
 		if err != nil {
 			return meta.Tally{}, err
 		}
@@ -171,31 +149,7 @@ func (b *buffer) drainTask(l *meta.TaskLease) (meta.Tally, error) {
 		isAway = func(home bb.NodeID) bool { return !slices.Contains(t.Asked, home) }
 	}
 	answer := new(wire.Progress)
-	err := b.addAway(l.Context(), answer, isAway)
+	err := drained{b: b}.addAway(l.Context(), answer, isAway)
 	l.Expect(answer.FilesTotal, answer.BytesTotal)
 	return tallyOf(answer), err
-}
-
-// addAway adds what is not saved because its home does not answer.
-func (b *buffer) addAway(ctx context.Context, answer *wire.Progress, isAway func(bb.NodeID) bool) error {
-	return b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		state := e.State()
-		if e.Type != bb.TypeFile || state != bb.StateDirty && state != bb.StateOpen || !isAway(b.home(&e)) {
-			return nil
-		}
-		answer.FailedTotal++
-		answer.FilesTotal++
-		answer.BytesTotal += e.Size
-		if len(answer.Failed) >= maxNamed {
-			return nil
-		}
-		path, err := b.pathAt(ctx, place{e.Parent, e.Name})
-		if err != nil {
-			path = e.Name
-		}
-		answer.Failed = append(answer.Failed, &wire.Failure{
-			Path: path, Kind: uint32(bb.Unavailable), Bytes: e.Size, Reason: awayReason(b.home(&e)),
-		})
-		return nil
-	})
 }

@@ -224,14 +224,3 @@ func (b *buffer) folding(ctx context.Context, do func() error) error {
 		}
 	}
 }
-
-// foldAll folds all transactions that are decided.
-func (b *buffer) foldAll(ctx context.Context) error {
-	all, err := b.ns.Txns(ctx)
-	for i := 0; i < len(all) && err == nil; i++ {
-		if t := &all[i]; t.State.Decided() && !t.State.Over() {
-			err = b.fold(ctx, t.ID)
-		}
-	}
-	return err
-}

@@ -415,7 +415,8 @@ func (k *keeper) retire(ctx context.Context, l *bb.Lifetime, name string, discar
 // drain has all daemons flush a buffer, and fails as long as something is not on the store
 // that should be. A job that is under way is found by its id, which names the attempt.
 func (k *keeper) drain(ctx context.Context, l *bb.Lifetime, b *buffer) error {
-	if err := b.foldAll(ctx); err != nil {
+	all := drained{b: b}
+	if err := all.fold(ctx); err != nil {
 		return err
 	}
 	j := k.d.lifetimeJob(l, meta.Drain, b, b.name, fmt.Sprint(l.Attempt))
@@ -437,7 +438,7 @@ func (k *keeper) drain(ctx context.Context, l *bb.Lifetime, b *buffer) error {
 		}
 		return bb.E(bb.Busy, "drain", b.address(""), fmt.Sprintf("%d files are still open for writing", answer.OpenTotal))
 	}
-	left, err := b.dirtyContents(ctx)
+	left, err := all.dirtyContents(ctx)
 	if err != nil {
 		return err
 	}
@@ -446,7 +447,7 @@ func (k *keeper) drain(ctx context.Context, l *bb.Lifetime, b *buffer) error {
 	}
 	brief, cancel := context.WithTimeout(ctx, stalledLook)
 	defer cancel()
-	if err := b.carriedOut(brief); err != nil {
+	if err := all.carriedOut(brief); err != nil {
 		return err
 	}
 	if b.spec().Receipt {

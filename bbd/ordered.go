@@ -151,27 +151,3 @@ func (b *buffer) inherit(ctx context.Context, dead bb.NodeID) error {
 	}
 	return b.applyNoted(ctx)
 }
-
-// carriedOut waits until no daemon has anything left to do on the store. bb.Unavailable,
-// naming the node, if ctx ends first.
-func (b *buffer) carriedOut(ctx context.Context) error {
-	for b.d.cluster != nil {
-		ops, err := b.ns.StoreOps(ctx)
-		if err != nil {
-			return err
-		}
-		if len(ops) == 0 {
-			return nil
-		}
-		if by := ops[0].By; !b.d.cluster.reachable(by) && !b.carriesOut(by) {
-			return bb.E(bb.Unavailable, "drain", b.address(ops[0].OldPath), "node "+string(by)+", which has yet to rename or remove what the store has there, does not answer").
-				WithRemedy("wait for it; if it is gone for good: bbctl node forget " + string(by))
-		}
-		select {
-		case <-time.After(othersPause / 10):
-		case <-ctx.Done():
-			return bb.E(bb.Unavailable, "drain", b.address(ops[0].OldPath), "node "+string(ops[0].By)+" has yet to rename or remove what the store has there")
-		}
-	}
-	return nil
-}

@@ -363,7 +363,7 @@ func (b *buffer) moveOut(ctx context.Context, to []bb.NodeID, p *progress) error
 	if b.spec().Backing != "" {
 		// What cannot be flushed now is moved, so nobody waits longer than that takes.
 		flushing, cancel := context.WithTimeout(ctx, b.d.cfg.Flush.DrainTimeout)
-		_, err := b.drainHere(flushing, &progress{tell: func(*wire.Progress) error { return nil }})
+		_, err := b.drainHere(flushing, "", &progress{tell: func(*wire.Progress) error { return nil }})
 		cancel()
 		if err != nil && ctx.Err() != nil {
 			return ctx.Err()

@@ -129,12 +129,24 @@ var errLeft = errors.New("left")
 // then names what was not. Progress, which may be nil, is called from time to time on
 // the calling goroutine.
 func (c *Client) Drain(ctx context.Context, buffer string, timeout time.Duration, progress func(Progress)) (Report, error) {
-	if timeout < 0 {
-		return Report{}, bb.E(bb.Invalid, "drain", buffer, fmt.Sprintf("the timeout %v is negative", timeout))
+	return c.DrainBelow(ctx, buffer, "", timeout, progress)
+}
+
+// DrainBelow is Drain of the file at a path, or of all that lies below a directory when it
+// begins, whatever else in the buffer is dirty; "" is all of it. ErrUnsupported if a daemon is too old.
+func (c *Client) DrainBelow(ctx context.Context, buffer, path string, timeout time.Duration, progress func(Progress)) (Report, error) {
+	const op = "drain"
+	at := bb.Address{Buffer: buffer, Path: path}.String()
+	clean, err := checkPath(op, buffer, path)
+	if err != nil {
+		return Report{}, err
 	}
-	m := &wire.Drain{Buffer: buffer, TimeoutNs: int64(timeout), Key: rand.Text()}
+	if timeout < 0 {
+		return Report{}, bb.E(bb.Invalid, op, at, fmt.Sprintf("the timeout %v is negative", timeout))
+	}
+	m := &wire.Drain{Buffer: buffer, TimeoutNs: int64(timeout), Key: rand.Text(), Below: clean}
 	r, err := c.work(ctx, wire.Type_TYPE_DRAIN, m, nil, progress)
-	return r, bb.Wrap("drain", buffer, r.complete(err))
+	return r, bb.Wrap(op, at, r.complete(err))
 }
 
 // complete makes an error of a report that names what was not done.

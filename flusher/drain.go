@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"forebay/internal/bb"
@@ -63,6 +64,103 @@ func (e *entry) unwait(done chan error) {
 			return
 		}
 	}
+}
+
+// settleEvery bounds how often Settle looks at all of its keys.
+const settleEvery = 20 * time.Millisecond
+
+// Settle flushes some files of a buffer before its others, and waits. It returns when
+// nothing of them is queued any more, when only those are that a pattern keeps back, or whose
+// failures do not pass by themselves, or when ctx ends; and those that are then left.
+// As with Wait, a key that was not queued is like one that is durable. Told, which may be nil,
+// is called with how many files and bytes are left, from this goroutine.
+func (f *Flusher) Settle(ctx context.Context, buffer string, keys []Key, told func(files, bytes int64)) []Unsaved {
+	keys = slices.Clone(keys)
+	f.urge(buffer, keys)
+	f.kick()
+	for {
+		left, stuck, changed := f.unsettled(buffer, keys)
+		if told != nil {
+			var bytes int64
+			for i := range left {
+				bytes += left[i].Bytes
+			}
+			told(int64(len(left)), bytes)
+		}
+		if len(left) == stuck || ctx.Err() != nil {
+			return left
+		}
+		keys = keys[:0]
+		for i := range left {
+			keys = append(keys, left[i].Key)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		select {
+		case <-time.After(settleEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// OpsStuck returns why a buffer's operations on the store do not get on, if that does not
+// pass by itself; else nil.
+func (f *Flusher) OpsStuck(buffer string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if q := f.mu.queues[buffer]; q != nil && q.stats.opGaveUp {
+		return q.stats.lastOp
+	}
+	return nil
+}
+
+// urge has files flushed next, and tried anew.
+func (f *Flusher) urge(buffer string, keys []Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.mu.queues[buffer]
+	if q == nil {
+		return
+	}
+	q.stats.opGaveUp = false
+	for _, k := range keys {
+		e := q.entries[k.File]
+		switch {
+		case e == nil:
+			continue
+		case e.state == stateFlying:
+			e.urgent = true
+		default:
+			q.change(e, func() { e.urgent = true })
+		}
+		q.retry(e)
+	}
+}
+
+// unsettled returns those of the keys that are queued, how many of them will not move by
+// themselves, and what tells of a change.
+func (f *Flusher) unsettled(buffer string, keys []Key) (left []Unsaved, stuck int, changed <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.mu.queues[buffer]
+	if q == nil {
+		return nil, 0, nil
+	}
+	for _, k := range keys {
+		e := q.entries[k.File]
+		if e == nil || e.item.Generation > k.Generation {
+			continue
+		}
+		u := e.unsaved()
+		if e.state == stateParked && q.stats.opGaveUp { // it waits for the operation
+			u.Err = q.stats.lastOp
+		}
+		left = append(left, u)
+		stuck += index(e.gaveUp || e.state == stateHeld || e.state == stateParked && q.stats.opGaveUp || q.ctx.Err() != nil)
+	}
+	return left, stuck, q.changed
 }
 
 // Progress is how far a drain has got. Totals grow while files are still written.
@@ -186,17 +284,26 @@ func (f *Flusher) beginDrain(buffer string) (*drain, error) {
 	q := f.queue(buffer)
 	q.draining++
 	for _, e := range q.entries {
-		if e.gaveUp {
-			e.gaveUp = false
-			q.stats.gaveUp--
-		}
-		if e.state == stateWaiting {
-			q.move(e, stateReady)
-			e.notBefore = time.Time{}
-		}
+		q.retry(e)
 	}
 	q.stats.opGaveUp = false
 	return &drain{f: f, q: q, files: q.stats.flushed, bytes: q.stats.flushedBytes}, nil
+}
+
+// retry has an entry that failed tried at once.
+func (q *queue) retry(e *entry) {
+	if e.gaveUp {
+		e.gaveUp = false
+		q.stats.gaveUp--
+	}
+	if e.state == stateWaiting {
+		q.move(e, stateReady)
+		e.notBefore = time.Time{}
+	}
+}
+
+func (e *entry) unsaved() Unsaved {
+	return Unsaved{Key: e.item.Key, Path: e.path, Bytes: e.item.Size, Attempts: e.attempts, Err: e.err, Since: e.item.DirtySince}
 }
 
 // look reports whether nothing is left to wait for, and what tells of a change.
@@ -252,9 +359,7 @@ func (d *drain) end(ctx context.Context) (Report, error) {
 		r.UnsavedCount++
 		r.UnsavedBytes += e.item.Size
 		if len(r.Unsaved) < MaxReported {
-			r.Unsaved = append(r.Unsaved, Unsaved{
-				Key: e.item.Key, Path: e.path, Bytes: e.item.Size, Attempts: e.attempts, Err: e.err, Since: e.item.DirtySince,
-			})
+			r.Unsaved = append(r.Unsaved, e.unsaved())
 		}
 		return true
 	})

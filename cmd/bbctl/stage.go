@@ -91,19 +91,24 @@ func (a *app) reportText(what string, j *reportJSON) {
 func newDrainCommand(a *app) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use: "drain BUFFER", Short: "Flush a buffer and wait until all of it is on the store", Args: cobra.ExactArgs(1),
-		Long: `Flushes everything in a buffer and waits. Exit code 0 means that all of it is on the
-store, and would survive the loss of this node. What could not be saved is listed.
+		Use: "drain BUFFER | bb://BUFFER/PATH", Short: "Flush a buffer and wait until all of it is on the store", Args: cobra.ExactArgs(1),
+		Long: `Flushes everything in a buffer, or what lies at a path and below it, and waits. Exit code 0
+means that all of it is on the store, and would survive the loss of this node. What could
+not be saved is listed.
 
 ` + exitCodesHelp,
-		Example: "  bbctl drain ckpt --timeout 10m",
+		Example: "  bbctl drain ckpt --timeout 10m\n  bbctl drain bb://ckpt/step-7",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial(cmd.Context())
 			if err != nil {
 				return err
 			}
 			return a.report("drain", func(show func(client.Progress)) (client.Report, error) {
-				return c.Drain(cmd.Context(), bufferName(args[0]), timeout, show)
+				buffer, below := bufferName(args[0]), ""
+				if at, err := client.ParseAddress(args[0]); err == nil {
+					buffer, below = at.Buffer, at.Path
+				}
+				return c.DrainBelow(cmd.Context(), buffer, below, timeout, show)
 			})
 		},
 	}

@@ -48,6 +48,7 @@ const (
 	VersionDrainTo   = 2
 	VersionTxns      = 2
 	VersionFences    = 2
+	VersionBelow     = 2
 )
 
 // TxnCommitted is the state of a transaction that is decided and not folded, as clients see it.
@@ -110,6 +111,10 @@ func Since(typ Type, m proto.Message) (version uint32, what string) {
 	case Type_TYPE_NODE_DRAIN:
 		if drain, ok := m.(*NodeDrain); ok && len(drain.To) > 0 {
 			return VersionDrainTo, "draining a node to others"
+		}
+	case Type_TYPE_DRAIN:
+		if drain, ok := m.(*Drain); ok && drain.Below != "" {
+			return VersionBelow, "draining part of a buffer"
 		}
 	case Type_TYPE_TAKE:
 		if take, ok := m.(*Take); ok && take.Replica {

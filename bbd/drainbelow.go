@@ -1,0 +1,280 @@
+package bbd
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"forebay/flusher"
+	"forebay/flusher/plan"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta"
+)
+
+// A drain below a path goes by the namespace: it waits for the contents that files have
+// there when it begins, and then for the renames and removals that concern them. What
+// others write in the same buffer, and cannot save, does not hold it up.
+
+// drained is what a drain waits for: all of a buffer, or what lies at a path and below it.
+type drained struct {
+	b     *buffer
+	below string // "": all
+}
+
+// has reports whether a path is part of it, or leads to it.
+func (d drained) has(path string) bool {
+	return d.below == "" || within(path, d.below) || within(d.below, path)
+}
+
+// each calls visit with its files and their paths.
+func (d drained) each(ctx context.Context, visit func(path string, e *bb.Entry) error) error {
+	if d.below == "" {
+		return d.b.ns.ScanAll(ctx, func(e bb.Entry) error {
+			if e.Type != bb.TypeFile {
+				return nil
+			}
+			path, err := d.b.pathAt(ctx, place{e.Parent, e.Name})
+			if bb.KindOf(err) == bb.NotFound {
+				return nil // removed meanwhile
+			}
+			if err != nil {
+				return err
+			}
+			return visit(path, &e)
+		})
+	}
+	for try := 1; ; try++ {
+		found, err := d.look(ctx)
+		if bb.KindOf(err) == bb.NotFound && try < walkTries {
+			continue // a directory went while its names were read
+		}
+		for i := 0; i < len(found) && err == nil; i++ {
+			err = visit(found[i].path, &found[i].entry)
+		}
+		return err
+	}
+}
+
+// walkTries is how often a tree is walked that changes meanwhile.
+const walkTries = 5
+
+// located is a file with its path.
+type located struct {
+	path  string
+	entry bb.Entry
+}
+
+// look returns the files at the path and below it.
+func (d drained) look(ctx context.Context) (found []located, err error) {
+	add := func(path string, e *bb.Entry) error {
+		found = append(found, located{path, *e})
+		return nil
+	}
+	system := cred{system: true}
+	e, v, err := d.b.look(ctx, system, "drain", d.below)
+	if err != nil {
+		return nil, err
+	}
+	if !e.IsDir() {
+		return []located{{d.below, e}}, nil
+	}
+	err = d.b.walk(ctx, system, &e, v, d.below, add)
+	return found, err
+}
+
+// requeueAfter is how long a dirty file may be missing in the flusher's queue before it is
+// put there: between its close and that there is a moment.
+const requeueAfter = 2 * time.Second
+
+// drainHereBelow flushes what this daemon is the home of at a path and below it.
+func (b *buffer) drainHereBelow(ctx context.Context, path string, p *progress) (*wire.Progress, error) {
+	if err := b.closeAbandoned(ctx); err != nil {
+		return nil, err
+	}
+	dirty, err := b.noteBelow(ctx, path, p)
+	if err != nil {
+		return nil, err
+	}
+	var files, bytes int64
+	for _, e := range dirty {
+		files, bytes = files+1, bytes+e.Size
+	}
+	p.update(func(m *wire.Progress) { m.FilesTotal, m.BytesTotal = files, bytes })
+	for began := time.Now(); len(dirty) > 0; {
+		keys := make([]flusher.Key, 0, len(dirty))
+		for _, e := range dirty {
+			keys = append(keys, b.key(e))
+		}
+		for _, u := range b.d.flusher.Settle(ctx, b.name, keys, func(left, size int64) {
+			p.update(func(m *wire.Progress) { m.FilesDone, m.BytesDone = files-left, bytes-size })
+		}) {
+			delete(dirty, content{u.Key.File, u.Key.Generation})
+			if u.Err == nil {
+				u.Err = errUnended
+			}
+			p.failed(u.Path, u.Bytes, u.Err)
+		}
+		if err := b.stillDirty(ctx, path, dirty); err != nil {
+			return nil, err
+		}
+		if len(dirty) == 0 {
+			break
+		}
+		// Not queued, and dirty: recorded as clean or queued a moment later, or never.
+		if time.Since(began) > requeueAfter {
+			for _, e := range dirty {
+				b.enqueue(*e, flusher.Item{Key: b.key(e), Size: e.Size})
+			}
+		}
+		select {
+		case <-time.After(settling):
+		case <-ctx.Done():
+			for _, e := range dirty {
+				p.failed(e.Name, e.Size, errUnended)
+			}
+			return p.done(), nil
+		}
+	}
+	return p.done(), nil
+}
+
+var errUnended error = bb.E(bb.Busy, "", "", "its flush has not ended")
+
+// noteBelow returns what of this node's is dirty at a path and below it, and adds what is
+// kept back there, or open, to the progress.
+func (b *buffer) noteBelow(ctx context.Context, below string, p *progress) (map[content]*bb.Entry, error) {
+	dirty := map[content]*bb.Entry{}
+	keep := b.spec().Keep
+	err := drained{b, below}.each(ctx, func(path string, e *bb.Entry) error {
+		state := e.State()
+		_, kept := plan.Kept(keep, path)
+		switch {
+		case b.foreign(e):
+		case state == bb.StateOpen:
+			p.update(func(m *wire.Progress) {
+				if m.OpenTotal++; len(m.Open) < maxNamed {
+					m.Open = append(m.Open, path)
+				}
+			})
+		case state == bb.StateDirty && kept:
+			p.update(func(m *wire.Progress) {
+				if m.HeldTotal++; len(m.Held) < maxNamed {
+					m.Held = append(m.Held, path)
+				}
+			})
+		case state == bb.StateDirty:
+			dirty[content{e.File, e.Generation}] = e
+		}
+		return nil
+	})
+	return dirty, err
+}
+
+// stillDirty leaves those contents that are this node's, and dirty.
+func (b *buffer) stillDirty(ctx context.Context, below string, dirty map[content]*bb.Entry) error {
+	if len(dirty) == 0 {
+		return nil
+	}
+	found := map[content]bool{}
+	err := drained{b, below}.each(ctx, func(_ string, e *bb.Entry) error {
+		if e.State() == bb.StateDirty && !b.foreign(e) {
+			found[content{e.File, e.Generation}] = true
+		}
+		return nil
+	})
+	if err == nil {
+		maps.DeleteFunc(dirty, func(c content, _ *bb.Entry) bool { return !found[c] })
+	}
+	if bb.KindOf(err) == bb.NotFound {
+		if _, lookErr := b.ns.Resolve(ctx, below); bb.KindOf(lookErr) == bb.NotFound { // it was removed, or renamed
+			clear(dirty)
+			return nil
+		}
+	}
+	return err
+}
+
+// fold finishes the transactions that are decided and whose output lies there.
+func (d drained) fold(ctx context.Context) error {
+	all, err := d.b.ns.Txns(ctx)
+	for i := 0; i < len(all) && err == nil; i++ {
+		if t := &all[i]; t.State.Decided() && !t.State.Over() && d.has(t.Destination) {
+			err = d.b.fold(ctx, t.ID)
+		}
+	}
+	return err
+}
+
+// carriedOut waits until no daemon has anything left to do on the store. bb.Unavailable,
+// naming the node, if ctx ends first.
+func (d drained) carriedOut(ctx context.Context) error {
+	if d.below == "" && d.b.d.cluster == nil {
+		return nil // the flusher waits for them
+	}
+	for b := d.b; ; {
+		ops, err := d.operations(ctx)
+		if err != nil || len(ops) == 0 {
+			return err
+		}
+		by := ops[0].By
+		if b.carriesOut(by) {
+			if err := b.d.flusher.OpsStuck(b.name); err != nil {
+				return bb.Wrap("drain", b.address(ops[0].OldPath), err)
+			}
+		} else if !b.d.cluster.reachable(by) {
+			return bb.E(bb.Unavailable, "drain", b.address(ops[0].OldPath), "node "+string(by)+", which has yet to rename or remove what the store has there, does not answer").
+				WithRemedy("wait for it; if it is gone for good: bbctl node forget " + string(by))
+		}
+		select {
+		case <-time.After(othersPause / 10):
+		case <-ctx.Done():
+			return bb.E(bb.Unavailable, "drain", b.address(ops[0].OldPath), "node "+string(by)+" has yet to rename or remove what the store has there")
+		}
+	}
+}
+
+// dirtyContents returns what is dirty of the closed files that no pattern keeps back,
+// whatever their home, with their paths.
+func (d drained) dirtyContents(ctx context.Context) (map[content]string, error) {
+	dirty := map[content]string{}
+	keep := d.b.spec().Keep
+	err := d.each(ctx, func(path string, e *bb.Entry) error {
+		if _, kept := plan.Kept(keep, path); !kept && e.State() == bb.StateDirty {
+			dirty[content{e.File, e.Generation}] = path
+		}
+		return nil
+	})
+	return dirty, err
+}
+
+// addAway adds what is not saved because its home does not answer.
+func (d drained) addAway(ctx context.Context, answer *wire.Progress, isAway func(bb.NodeID) bool) error {
+	return d.each(ctx, func(path string, e *bb.Entry) error {
+		state := e.State()
+		if state != bb.StateDirty && state != bb.StateOpen || !isAway(d.b.home(e)) {
+			return nil
+		}
+		answer.FailedTotal++
+		answer.FilesTotal++
+		answer.BytesTotal += e.Size
+		if len(answer.Failed) < maxNamed {
+			answer.Failed = append(answer.Failed, &wire.Failure{
+				Path: path, Kind: uint32(bb.Unavailable), Bytes: e.Size, Reason: awayReason(d.b.home(e)),
+			})
+		}
+		return nil
+	})
+}
+
+// operations returns those that concern it.
+func (d drained) operations(ctx context.Context) ([]meta.StoreOp, error) {
+	all, err := d.b.ns.StoreOps(ctx)
+	ours := all[:0]
+	for _, op := range all {
+		if d.has(op.OldPath) || op.NewPath != "" && d.has(op.NewPath) {
+			ours = append(ours, op)
+		}
+	}
+	return ours, err
+}
