@@ -180,7 +180,8 @@ func (h *Hooks) tellAbandoned(ctx context.Context, jobs []JobInfo, now time.Time
 	}
 }
 
-// finish ends the stage-outs of jobs with which there is nothing left to do, each once.
+// finish has Slurm end the stage-outs of jobs with which there is nothing left to do, each
+// once. Of one whose buffer it has forgotten when it was killed, 22.05 takes no notice of that.
 func (h *Hooks) finish(ctx context.Context, jobs []JobInfo, lives []client.Lifetime, now time.Time, quiet time.Duration) (err error) {
 	attended := func(job string) bool { return h.attended(job, quiet) }
 	finished := map[string]bool{}
@@ -189,7 +190,7 @@ func (h *Hooks) finish(ctx context.Context, jobs []JobInfo, lives []client.Lifet
 		if h.finished[key] {
 			continue
 		}
-		h.log("job %s (%s) has nothing left to be saved, and is still in STAGE_OUT: it is ended", job, key)
+		h.log("job %s (%s) has nothing left to be saved, and is still in STAGE_OUT: Slurm is told to end it", job, key)
 		err = errors.Join(err, h.Slurm.Finish(ctx, job))
 	}
 	h.finished = finished
