@@ -144,6 +144,14 @@ bench-commit: build-go ## Measure the commit of a job of 10,000 files by each co
 	@cd sdk/java && mvn -B -q -ntp test-compile dependency:build-classpath -pl client,hadoop -Dmdep.includeScope=test -Dmdep.outputFile=target/test.classpath
 	@cd sdk/java/hadoop && java -Xmx1g -Dforebay.bin=$(BIN) -cp "target/test-classes:target/classes:$$(cat target/test.classpath)" forebay.hadoop.JobCommitBench
 
+.PHONY: bench-apps
+bench-apps: build-go ## Measure programs on bb://, file:// and hdfs:// side by side, then bench-commit: ten minutes
+	@scripts/java-tools.sh
+	@home=$$(scripts/spark.sh) && cd sdk/java && \
+		mvn -B -q -ntp -Papps,spark -Dspark.home="$$home" -DskipTests package && \
+		cd ../.. && scripts/bench-apps.sh "$$home"
+	@$(MAKE) --no-print-directory bench-commit
+
 .PHONY: lint
 lint: ## Formatting, vet, staticcheck, go fix
 	@scripts/lint.sh

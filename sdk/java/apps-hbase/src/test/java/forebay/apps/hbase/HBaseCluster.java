@@ -24,11 +24,8 @@ public final class HBaseCluster implements AutoCloseable {
   public static final long PATIENCE_S = 240;
 
   /** What Java 17 has to open to HBase; its own script says the same. */
-  private static final List<String> JAVA_OPTIONS =
+  private static final List<String> MODULES =
       List.of(
-          "-Xmx512m",
-          "-XX:+UseSerialGC",
-          "-XX:TieredStopAtLevel=1",
           "-Dorg.apache.hbase.thirdparty.io.netty.tryReflectionSetAccessible=true",
           "--add-opens=java.base/java.nio=ALL-UNNAMED",
           "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -49,13 +46,18 @@ public final class HBaseCluster implements AutoCloseable {
   }
 
   private final Path dir;
+  private final List<String> javaOptions;
   private final MiniZooKeeperCluster zooKeeper;
   private final Configuration conf = HBaseConfiguration.create();
   private final List<Server> servers = new ArrayList<>();
 
-  /** Starts ZooKeeper, for a site with settings that say where its files lie. */
-  public HBaseCluster(Path dir, Map<String, String> settings)
+  /**
+   * Starts ZooKeeper, for a site with settings that say where its files lie, and servers whose JVMs
+   * have such options.
+   */
+  public HBaseCluster(Path dir, Map<String, String> settings, List<String> javaOptions)
       throws IOException, InterruptedException {
+    this.javaOptions = javaOptions;
     this.dir = Files.createDirectories(dir);
     zooKeeper = new MiniZooKeeperCluster(conf);
     int port = zooKeeper.startup(Files.createDirectory(dir.resolve("zookeeper")).toFile());
@@ -115,24 +117,16 @@ public final class HBaseCluster implements AutoCloseable {
     Path log = dir.resolve(name + "-" + servers.size() + ".log");
     List<String> line = new ArrayList<>();
     line.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-    line.addAll(JAVA_OPTIONS);
-    line.addAll(
-        List.of("-cp", dir.resolve("conf") + File.pathSeparator + System.getProperty("java.class.path")));
+    line.addAll(javaOptions);
+    line.addAll(MODULES);
+    String classes = dir.resolve("conf") + File.pathSeparator + System.getProperty("java.class.path");
+    line.addAll(List.of("-cp", classes));
     line.addAll(List.of(mainClass, "start"));
     Process p =
         new ProcessBuilder(line).redirectErrorStream(true).redirectOutput(log.toFile()).start();
     Server s = new Server(p, log);
     servers.add(s);
     return s;
-  }
-
-  /** Returns the processor time, in seconds, that master and region servers have taken. */
-  public double cpuSeconds() {
-    return servers.stream()
-        .mapToDouble(
-            s ->
-                s.process().info().totalCpuDuration().map(d -> d.toNanos() / 1e9).orElse(0.0))
-        .sum();
   }
 
   /**

@@ -64,7 +64,8 @@ class HBaseTest {
             Map.of(
                 "hbase.rootdir", dir.resolve("root").toUri().toString(),
                 "hbase.wal.dir", "bb://wal/hbase",
-                "fs.bb.address", Daemon.get().socket()));
+                "fs.bb.address", Daemon.get().socket()),
+            List.of("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"));
     cluster.startMaster();
     regionServer = cluster.startRegionServer();
   }

@@ -6,9 +6,13 @@ import java.util.concurrent.Callable;
 
 /**
  * How long something took, and the processor time, user and system, of this JVM and those that it
- * started: with Spark's local and local-cluster masters, of the driver and all executors.
+ * started: with Spark's local and local-cluster masters, of the driver and all executors; and of the
+ * processes whose numbers are in the environment's FOREBAY_BENCH_PIDS, with commas between: the
+ * servers that work for it.
  */
 final class Measured {
+  private static final String SERVERS = System.getenv().getOrDefault("FOREBAY_BENCH_PIDS", "");
+
   private final long began = System.nanoTime();
   private final Duration before = processorTime();
 
@@ -29,6 +33,11 @@ final class Measured {
     Duration sum = of(self);
     for (ProcessHandle child : self.descendants().toList()) {
       sum = sum.plus(of(child));
+    }
+    for (String pid : SERVERS.split(",")) {
+      if (!pid.isEmpty()) {
+        sum = sum.plus(of(ProcessHandle.of(Long.parseLong(pid)).orElseThrow()));
+      }
     }
     return sum;
   }
