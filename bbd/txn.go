@@ -40,20 +40,28 @@ func (r *request) txnBegin(m *wire.TxnBegin) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	c := r.s.cred
+	spec := bb.Txn{Destination: path, Key: m.Key, UID: c.uid, GID: c.gids[0], Lease: time.Duration(m.LeaseNs)}
+	// Every task of a job may ask, and after the job is over as well: its destination is not made again.
+	now, begun, err := b.ns.BegunTxn(r.ctx, spec)
+	if err != nil {
+		return nil, bb.Wrap(op, b.address(path), err)
+	}
+	if begun {
+		return b.txnMessage(&now), nil
+	}
 	if _, err := r.mkdir(&wire.Mkdir{Buffer: m.Buffer, Path: path, Mode: outputMode, Parents: true}); err != nil {
 		return nil, err
 	}
-	e, err := b.lookup(r.ctx, r.s.cred, op, path)
+	e, err := b.lookup(r.ctx, c, op, path)
 	if err != nil {
 		return nil, err
 	}
-	c := r.s.cred
 	if !c.permits(e.UID, e.GID, e.Mode, wantWrite|wantExecute) {
 		return nil, denied(op, b.address(path), "write the directory")
 	}
-	t, err := b.ns.BeginTxn(r.ctx, bb.Txn{
-		Destination: path, Dir: e.Dir, Key: m.Key, UID: c.uid, GID: c.gids[0], Lease: time.Duration(m.LeaseNs),
-	})
+	spec.Dir = e.Dir
+	t, err := b.ns.BeginTxn(r.ctx, spec)
 	if err != nil {
 		return nil, bb.Wrap(op, b.address(path), err)
 	}

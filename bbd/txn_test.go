@@ -248,6 +248,68 @@ func TestTxn(t *testing.T) {
 	wantStore("top")
 }
 
+// TestTxnBegunAgain has a job's tasks ask for its transaction, during the job and when it is over.
+func TestTxnBegunAgain(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c := n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "buf"})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events := n.dial().Events(ctx, "buf")
+	var heard, aborted atomic.Bool
+	var begun atomic.Int32
+	var listener sync.WaitGroup
+	listener.Go(func() {
+		for e, err := range events {
+			switch {
+			case err != nil:
+				return
+			case e.Kind == client.EventCommitted:
+				heard.Store(true)
+			case e.Kind == client.EventTxnBegun:
+				begun.Add(1)
+			case e.Kind == client.EventTxnAborted:
+				aborted.Store(true)
+			}
+		}
+	})
+	// The subscription stands some time after the call: write until it has heard.
+	eventually(t, "events are heard", func() bool {
+		write(t, b, "told", []byte("x"))
+		return heard.Load()
+	})
+	spec := client.TxnSpec{Destination: "a/out", Key: "job"}
+	x := begin(t, b, spec)
+	for range 3 {
+		if again := begin(t, b, spec); again.ID() != x.ID() {
+			t.Errorf("begun again as %s, was %s", again.ID(), x.ID())
+		}
+	}
+	other := client.TxnSpec{Destination: "a/other", Key: "job"}
+	if _, err := b.Begin(ctx, other); client.KindOf(err) != client.ErrExists {
+		t.Errorf("another destination: %v", err)
+	}
+	if _, err := x.Abort(ctx); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its abort is told", aborted.Load)
+	cancel()
+	listener.Wait()
+	if n := begun.Load(); n != 1 {
+		t.Errorf("it was told %d times that it began", n)
+	}
+	if err := b.RemoveAll(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := begin(t, b, spec).Info(t.Context()); err != nil || info.State != client.TxnAborted {
+		t.Errorf("after the abort it is %s (%v)", info.State, err)
+	}
+	if _, err := b.Stat(t.Context(), "a"); client.KindOf(err) != client.ErrNotFound {
+		t.Errorf("whoever was too late has made the destination again: %v", err)
+	}
+}
+
 // TestTxnLease has a transaction die with its client, and one live that is renewed.
 func TestTxnLease(t *testing.T) {
 	t.Parallel()

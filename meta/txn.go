@@ -114,14 +114,42 @@ func (ns *Namespace) BeginTxn(ctx context.Context, t bb.Txn) (bb.Txn, error) {
 	if err != nil {
 		return t, opError(op, t.Destination, err)
 	}
-	if now.UID != t.UID || now.Key != t.Key || now.Destination != t.Destination || now.Dir != t.Dir && !now.State.Decided() {
-		return now, bb.E(bb.Exists, op, t.Destination, "the key is that of transaction "+now.ID.String()+", into "+now.Destination).
-			WithRemedy("use another key, or abort that one")
+	if now.Dir != t.Dir && !now.State.Decided() {
+		return now, otherTxn(&t, &now)
 	}
-	if now.State == bb.TxnOpen {
-		err = ns.makeTxnDirs(ctx, &now)
+	return now, ns.goOn(ctx, &t, &now)
+}
+
+// BegunTxn returns the transaction of the user's key of t, in whatever state it is, if it was
+// begun. Exists if it has another destination.
+func (ns *Namespace) BegunTxn(ctx context.Context, t bb.Txn) (now bb.Txn, begun bool, err error) {
+	if t.Key == "" {
+		return t, false, nil
 	}
-	return now, bb.Wrap(op, t.Destination, err)
+	now, err = ns.Txn(ctx, bb.TxnIDOf(t.UID, t.Key))
+	if errors.Is(err, bb.NotFound) {
+		return t, false, nil
+	}
+	if err != nil {
+		return t, false, err
+	}
+	return now, true, ns.goOn(ctx, &t, &now)
+}
+
+func otherTxn(t, now *bb.Txn) error {
+	return bb.E(bb.Exists, "begin transaction", t.Destination, "the key is that of transaction "+now.ID.String()+", into "+now.Destination).
+		WithRemedy("use another key, or abort that one")
+}
+
+// goOn has whoever wants to begin t go on with what there is of the same id.
+func (ns *Namespace) goOn(ctx context.Context, t, now *bb.Txn) error {
+	if now.UID != t.UID || now.Key != t.Key || now.Destination != t.Destination {
+		return otherTxn(t, now)
+	}
+	if now.State != bb.TxnOpen {
+		return nil
+	}
+	return bb.Wrap("begin transaction", t.Destination, ns.makeTxnDirs(ctx, now))
 }
 
 // createTxn stores a transaction, or returns the one that there is.

@@ -30,6 +30,7 @@ class OneStepTest {
 
   private FileSystem fs;
   private Path output;
+  private ForebayCommitter driver; // which keeps the job alive as long as it is referred to
 
   private static int number(String variable, int otherwise) {
     String value = System.getenv(variable);
@@ -46,7 +47,7 @@ class OneStepTest {
   /** Writes the files of a job, by several tasks at once, each into every partition. */
   private CommitterJob written(String prefix) throws Exception {
     CommitterJob job = new CommitterJob(CommitterJob.resident(), output);
-    job.setup();
+    driver = job.setup();
     ExecutorService pool = Executors.newFixedThreadPool(TASKS);
     List<Future<?>> all = new ArrayList<>();
     for (int t = 0; t < TASKS; t++) {
@@ -76,7 +77,6 @@ class OneStepTest {
     Future<?> commit =
         pool.submit(
             () -> {
-              ForebayCommitter driver = job.driver();
               driver.replace(replaced);
               driver.commitJob(job.context());
               return null;
