@@ -276,6 +276,14 @@ public final class Buffer {
 
   /** Flushes all that is dirty and waits until it is on the store. */
   public DrainReport drain() throws IOException {
-    return client.drain(name);
+    return client.drain(name, "");
+  }
+
+  /**
+   * Flushes what is dirty of a file, or below a directory, and waits until it is on the store, whatever
+   * becomes of what lies elsewhere in the buffer.
+   */
+  public DrainReport drain(String path) throws IOException {
+    return client.drain(name, path);
   }
 }

@@ -157,11 +157,15 @@ public final class Client implements Closeable {
     }
   }
 
-  /** Drains a buffer. A connection that breaks has it begin again, which does nothing twice. */
-  DrainReport drain(String buffer) throws IOException {
+  /**
+   * Drains a buffer, or what lies at a path and below it. A connection that breaks has it begin again,
+   * which does nothing twice.
+   */
+  DrainReport drain(String buffer, String below) throws IOException {
     Forebay.Drain m =
         Forebay.Drain.newBuilder()
             .setBuffer(buffer)
+            .setBelow(below)
             .setKey(UUID.randomUUID().toString())
             .build();
     try {
@@ -177,7 +181,7 @@ public final class Client implements Closeable {
             }
           });
     } catch (IOException e) {
-      throw ForebayException.about("drain", "bb://" + buffer, e);
+      throw ForebayException.about("drain", "bb://" + buffer + "/" + below, e);
     }
   }
 

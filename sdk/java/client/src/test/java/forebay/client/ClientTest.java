@@ -171,7 +171,10 @@ class ClientTest {
     assertEquals(buffer.stat("from-go").checksum(), buffer.stat("from-java").checksum());
     assertEquals(Crc64Nvme.of(data, 0, data.length), buffer.stat("from-java").checksum());
 
-    DrainReport report = buffer.drain();
+    DrainReport report = buffer.drain("from-java");
+    assertTrue(report.isComplete(), report.toString());
+    assertEquals(Entry.State.CLEAN, buffer.stat("from-java").state());
+    report = buffer.drain();
     assertTrue(report.isComplete(), report.toString());
     assertArrayEquals(data, Files.readAllBytes(store().resolve("from-java")));
     assertEquals(Entry.State.CLEAN, buffer.stat("from-java").state());

@@ -61,7 +61,6 @@ public class ForebayCommitter extends FileOutputCommitter {
   private static final long DEFAULT_LEASE_MS = TimeUnit.MINUTES.toMillis(10);
   private static final String DISCARDED = "discarded"; // a task that is none
   private static final int OWNERS_ALONE = 0700;
-  private static final int MOST_NAMED = 1000; // failures that a drain names
 
   private final Path output; // qualified; null: the job has none
   private final ForebayFileSystem fs;
@@ -441,13 +440,13 @@ public class ForebayCommitter extends FileOutputCommitter {
     LOG.info("{}: job {} is committed", output, key.job());
     beforeSuccess(c);
     if (flushed) {
-      wait(c, this::flush);
+      wait(c, () -> flush(destination));
       success.flushed();
     }
     if (conf.getBoolean(SUCCESSFUL_JOB_OUTPUT_DIR_MARKER, true)) {
       success.write(fs, destination + "/" + SUCCEEDED_FILE_NAME, t.id());
       if (flushed) {
-        wait(c, this::flush);
+        wait(c, () -> flush(destination + "/" + SUCCEEDED_FILE_NAME));
       }
     }
   }
@@ -476,15 +475,15 @@ public class ForebayCommitter extends FileOutputCommitter {
     return store ? FLUSHED : RESIDENT;
   }
 
-  /** Returns when the store has all that is below the output. */
-  private Void flush() throws IOException {
-    DrainReport r = fs.buffer().drain();
-    for (String f : r.failed()) {
-      // One without a path is of a rename or removal, which may be of a directory above.
-      if (f.startsWith(destination + "/") || f.startsWith(":") || r.failed().size() >= MOST_NAMED) {
-        throw new IOException(
-            output + ": the job is committed, and not all of it could be flushed: " + f);
-      }
+  /** Returns when the store has what lies at a path, and below it. */
+  private Void flush(String path) throws IOException {
+    DrainReport r = fs.buffer().drain(path);
+    if (!r.failed().isEmpty()) {
+      throw new IOException(
+          output + ": the job is committed, and not all of it could be flushed: " + r.failed().get(0));
+    }
+    if (!r.held().isEmpty()) {
+      LOG.warn("{}: a keep pattern of the buffer keeps {} from the store", output, r.held());
     }
     return null;
   }

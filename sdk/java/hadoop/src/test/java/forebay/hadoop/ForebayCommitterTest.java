@@ -468,6 +468,34 @@ class ForebayCommitterTest {
     assertThrows(IOException.class, job::setup);
   }
 
+  /** A job waits for its own output, and not for what the store never takes from others. */
+  @Test
+  void flushedBesideWhatCannotBe() throws Exception {
+    CommitterJob job = job("beside");
+    job.conf.unset(ForebayCommitter.DURABILITY);
+    Path stuck = CommitterJob.directory("stuck");
+    String name = stuck.toUri().getPath();
+    java.nio.file.Path there = Daemon.get().dir().resolve("store-" + CommitterJob.BUFFER + name);
+    java.nio.file.Files.createDirectories(there.resolve("in-the-way"));
+    fs.create(stuck).close();
+    ForebayCommitter driver = job.setup();
+    job.task(0, 0, "f");
+    driver.commitJob(job.context());
+    assertEquals(Entry.State.DIRTY, ((ForebayFileSystem) fs).buffer().stat(name).state());
+
+    // Output of its own that the store does not take fails it, and says what.
+    CommitterJob other = job("blocked");
+    other.conf.unset(ForebayCommitter.DURABILITY);
+    String dir = other.output.toUri().getPath();
+    java.nio.file.Files.createDirectories(
+        Daemon.get().dir().resolve("store-" + CommitterJob.BUFFER + dir + "/f/in-the-way"));
+    ForebayCommitter blocked = other.setup();
+    other.task(0, 0, "f");
+    IOException e = assertThrows(IOException.class, () -> blocked.commitJob(other.context()));
+    assertTrue(e.getMessage().contains(dir.substring(1) + "/f"), e.getMessage());
+    assertFalse(fs.exists(new Path(other.output, "_SUCCESS")));
+  }
+
   /** A buffer without a store can hold its output in memory alone. */
   @Test
   void buffersWithoutAStore() throws Exception {
