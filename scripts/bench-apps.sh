@@ -103,6 +103,7 @@ for store in bb file hdfs; do
 			for job in TeraSortBench:3000000 PageRankBench:300000; do
 				size=${job#*:} job=${job%:*}
 				measure "$job" "$store" "$spark_home/bin/spark-submit" --master 'local[2]' --driver-memory 2g \
+					--conf spark.hadoop.forebay.committer.durability=resident \
 					--conf spark.hadoop.dfs.replication=1 --conf spark.ui.enabled=false \
 					--conf "spark.local.dir=$dir/scratch" \
 					--jars "$(echo sdk/java/hadoop/target/forebay-hadoop-*-all.jar),$examples" \
