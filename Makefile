@@ -104,6 +104,12 @@ test-spark: ## Run Spark on bb://, which is downloaded once (0.5 GB; part of tes
 build-spark: ## Build the benchmarks for Spark, which is downloaded once (0.5 GB)
 	home=$$(scripts/spark.sh) && cd sdk/java && mvn -B -ntp -q -Pspark -Dspark.home="$$home" package -DskipTests
 
+.PHONY: test-spark-slurm
+test-spark-slurm: build-spark ## Run the Slurm job of docs/spark.md, as root
+	@scripts/slurm.sh tools
+	@FOREBAY_SPARK=$$(scripts/spark.sh) FOREBAY_SPARK_JAR=$$(echo $(CURDIR)/sdk/java/spark/target/forebay-spark-*-all.jar) \
+		go test -tags spark -run TestSparkDocs -count 1 ./slurm/node
+
 .PHONY: test-with-spark
 test-with-spark: build-go
 	@scripts/maven.sh -Pspark -Dspark.home='$(SPARK)' package

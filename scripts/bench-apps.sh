@@ -98,15 +98,16 @@ for store in bb file hdfs; do
 				forebay.apps.hbase.HBaseBench "$base/hbase" "$dir/hbase-$store" $((10000 / scale)) ;;
 		spark)
 			[ -n "$spark_home" ] || continue
-			jar=$(echo sdk/java/apps-spark/target/forebay-apps-spark-*.jar)
-			examples=$(tr : '\n' <<<"$apps" | grep hadoop-mapreduce-examples)
+			# The one with TeraGen in it; and on Spark's own class path what users put there.
+			jar=$(echo sdk/java/apps-spark/target/forebay-apps-spark-*-all.jar)
+			ours=$(echo sdk/java/spark/target/forebay-spark-*-all.jar):$(tr : '\n' <<<"$apps" | grep aws-crt)
 			for job in TeraSortBench:3000000 PageRankBench:300000; do
 				size=${job#*:} job=${job%:*}
 				measure "$job" "$store" "$spark_home/bin/spark-submit" --master 'local[2]' --driver-memory 2g \
 					--conf spark.hadoop.forebay.committer.durability=resident \
 					--conf spark.hadoop.dfs.replication=1 --conf spark.ui.enabled=false \
 					--conf "spark.local.dir=$dir/scratch" \
-					--jars "$(echo sdk/java/hadoop/target/forebay-hadoop-*-all.jar),$examples" \
+					--driver-class-path "$ours" \
 					--class "forebay.apps.spark.$job" "$jar" "$base/$job" $((size / scale))
 			done ;;
 		esac
