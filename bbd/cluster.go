@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -217,10 +219,14 @@ func (d *Daemon) lookUpBuffer(ctx context.Context, name string) (*buffer, error)
 	return d.takeUp(ctx, spec)
 }
 
-// followBuffers hears of the buffers that other daemons change and destroy.
+// followBuffers hears of the buffers that other daemons change and destroy; also of those that
+// they have destroyed since this one took them up.
 func (d *Daemon) followBuffers() {
 	for d.ctx.Err() == nil {
-		err := d.meta.WatchBuffers(d.ctx, d.bufferChanged)
+		d.buffers.Lock()
+		known := slices.Collect(maps.Keys(d.buffers.byName))
+		d.buffers.Unlock()
+		err := d.meta.WatchBuffers(d.ctx, known, d.bufferChanged)
 		if d.ctx.Err() == nil {
 			d.log.Warn("following the buffers that others change", "err", err)
 			select {

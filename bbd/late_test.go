@@ -2,6 +2,7 @@ package bbd_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -451,4 +452,40 @@ func TestClusterReadUnrenamed(t *testing.T) {
 	}
 	nodes[0].dead()
 	wantFile(t, nodes[1].dial().Buffer("shared"), "f", []byte("content"))
+}
+
+// TestClusterStartsAmongDestruction: a daemon that starts while others destroy buffers, which
+// it has just been told of, does without those.
+func TestClusterStartsAmongDestruction(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	c, theirs := nodes[0].dial(), nodes[1].dial()
+	var names []string
+	for i := range 40 {
+		names = append(names, fmt.Sprint("passing", i))
+		if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: names[i]}); err != nil {
+			t.Fatal(err)
+		}
+		write(t, theirs.Buffer(names[i]), "f", []byte("content"))
+	}
+	write(t, theirs.Buffer(names[0]), "stays", []byte("content"))
+	theirs.Close()
+	nodes[1].stop()
+	destroyed := make(chan error, 1)
+	go func() {
+		for _, name := range names[1:] {
+			if err := c.DestroyBuffer(t.Context(), name, true); err != nil {
+				destroyed <- err
+				return
+			}
+		}
+		destroyed <- nil
+	}()
+	nodes[1].start()
+	if err := <-destroyed; err != nil {
+		t.Fatal(err)
+	}
+	b := nodes[1].dial().Buffer(names[0])
+	wantFile(t, b, "stays", []byte("content"))
+	eventually(t, "it serves no buffer that was destroyed", func() bool { return len(nodes[1].status().Buffers) == 1 })
 }

@@ -44,11 +44,7 @@ func (d *Daemon) recover(ctx context.Context) error {
 		old = d.dirtyGenerations()
 	}
 	for _, spec := range specs {
-		b, err := d.takeUp(ctx, spec)
-		if err != nil {
-			return err
-		}
-		if err := b.recover(ctx, known, old); err != nil {
+		if err := d.recoverBuffer(ctx, spec, known, old); err != nil {
 			return err
 		}
 	}
@@ -61,6 +57,30 @@ func (d *Daemon) recover(ctx context.Context) error {
 		if _, ok := known[f.File]; !ok {
 			d.store.Drop(f.File)
 		}
+	}
+	return nil
+}
+
+// recoverBuffer recovers a buffer, unless another daemon destroys it meanwhile.
+func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
+	b, err := d.takeUp(ctx, spec)
+	if err == nil {
+		err = b.recover(ctx, known, old)
+	}
+	if bb.KindOf(err) != bb.NotFound {
+		return err
+	}
+	now, lookupErr := d.meta.Buffer(ctx, spec.Name)
+	if bb.KindOf(lookupErr) != bb.NotFound {
+		if lookupErr != nil || now.State != bb.BufferDestroying && now.Created.Equal(spec.Created) {
+			return err
+		}
+	}
+	if b != nil {
+		d.buffers.Lock()
+		delete(d.buffers.byName, b.name)
+		d.buffers.Unlock()
+		d.dropBuffer(b)
 	}
 	return nil
 }

@@ -185,8 +185,11 @@ func (m *Meta) putBuffer(ctx context.Context, op string, b bb.Buffer, id uint64)
 // what it holds. It may be called again after a failure, by anybody.
 func (m *Meta) DestroyBuffer(ctx context.Context, name string) error {
 	const op = "destroy buffer"
-	for {
+	for marked := uint64(0); ; { // the id of the buffer that this call has marked
 		b, id, err := m.buffer(ctx, op, name)
+		if marked != 0 && (errors.Is(err, bb.NotFound) || err == nil && id != marked) {
+			return nil // somebody who has just started has finished it
+		}
 		if err != nil {
 			return err
 		}
@@ -199,6 +202,7 @@ func (m *Meta) DestroyBuffer(ctx context.Context, name string) error {
 			if err != nil {
 				return err
 			}
+			marked = id
 		}
 		err = m.finishDestroy(ctx, b, id)
 		if errors.Is(err, errConflict) {

@@ -127,12 +127,21 @@ type BufferChange struct {
 	Buffer *bb.Buffer // nil: it has been destroyed
 }
 
-// WatchBuffers calls fn with every buffer that there is, and from then on with each
-// that was made, changed or destroyed by anybody, until ctx ends; it returns why. fn
-// runs on the caller's goroutine and sees the revisions of a buffer in their order,
-// but not every one of them.
-func (m *Meta) WatchBuffers(ctx context.Context, fn func(BufferChange)) error {
+// WatchBuffers calls fn with every buffer that there is, then with those of known that
+// there are not, and from then on with each that was made, changed or destroyed by anybody,
+// until ctx ends; it returns why. fn runs on the caller's goroutine and sees the revisions
+// of a buffer in their order, but not every one of them.
+func (m *Meta) WatchBuffers(ctx context.Context, known []string, fn func(BufferChange)) error {
 	exist := map[string]bool{}
+	listed := func() bool {
+		for _, name := range known {
+			if !exist[name] {
+				fn(BufferChange{Name: name})
+			}
+		}
+		known = nil
+		return false
+	}
 	err := m.system.watch(ctx, bufferPrefix+"*", func(r *record) {
 		name := r.key[len(bufferPrefix):]
 		if !r.live() {
@@ -149,6 +158,6 @@ func (m *Meta) WatchBuffers(ctx context.Context, fn func(BufferChange)) error {
 		}
 		exist[name] = true
 		fn(BufferChange{name, &b})
-	}, func() bool { return false })
+	}, listed)
 	return opError("watch buffers", "", err)
 }

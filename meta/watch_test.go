@@ -3,6 +3,7 @@ package meta
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,8 +24,11 @@ func TestWatchBuffers(t *testing.T) {
 	changes := make(chan BufferChange, 100)
 	ctx, cancel := context.WithCancel(testContext(t))
 	watched := make(chan error, 1)
-	go func() { watched <- m.WatchBuffers(ctx, func(c BufferChange) { changes <- c }) }()
+	go func() {
+		watched <- m.WatchBuffers(ctx, []string{"before", "long-gone"}, func(c BufferChange) { changes <- c })
+	}()
 	seen := map[string]*bb.Buffer{}
+	var destroyed []string
 	until := func(what string, done func() bool) {
 		t.Helper()
 		timeout := time.After(20 * time.Second)
@@ -36,6 +40,7 @@ func TestWatchBuffers(t *testing.T) {
 				}
 				if seen[c.Name] = c.Buffer; c.Buffer == nil {
 					delete(seen, c.Name)
+					destroyed = append(destroyed, c.Name)
 				}
 			case <-timeout:
 				t.Fatalf("%s was not seen: %v", what, seen)
@@ -43,6 +48,7 @@ func TestWatchBuffers(t *testing.T) {
 		}
 	}
 	until("the list", func() bool { return seen["before"] != nil && seen["goes"] != nil })
+	until("one that is not there any more", func() bool { return slices.Equal(destroyed, []string{"long-gone"}) })
 	newBuffer(t, other, "made")
 	until("a new buffer", func() bool { return seen["made"] != nil })
 	made := *seen["made"]
@@ -75,7 +81,7 @@ func TestWatchEndsWithTheConnection(t *testing.T) {
 	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
 	watched, listed := make(chan error, 1), make(chan bool, 9)
 	newBuffer(t, m, "b")
-	go func() { watched <- m.WatchBuffers(testContext(t), func(BufferChange) { listed <- true }) }()
+	go func() { watched <- m.WatchBuffers(testContext(t), nil, func(BufferChange) { listed <- true }) }()
 	<-listed
 	m.Close()
 	if err := <-watched; err == nil {
