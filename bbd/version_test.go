@@ -20,8 +20,9 @@ import (
 
 // speaking has gossip say of a member that it speaks other versions.
 func (n *node) speaking(v wire.Versions) {
+	daemon := n.daemon // the others ask while this one stops
 	n.members.set(n.name, func() gossip.Member {
-		m := n.daemon.Self()
+		m := daemon.Self()
 		m.MinVersion, m.MaxVersion = v.Min, v.Max
 		return m
 	})
