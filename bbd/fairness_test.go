@@ -12,9 +12,10 @@ import (
 )
 
 // While memory is short, a buffer with one writer gets its share beside a buffer with
-// four: room is given out fairly among buffers, not among writers.
+// four: room is given out fairly among buffers, not among writers, which would give it 20 %.
 func TestSingleWriterIsNotStarved(t *testing.T) {
-	n := startNode(t, func(cfg *bbd.Config) { cfg.Flush.Limit = 80 << 20 })
+	// The store has to be what they wait for, not the processors, of which one writer alone gets less.
+	n := startNode(t, func(cfg *bbd.Config) { cfg.Flush.Limit = 24 << 20 })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	content := random(2 << 20)
@@ -43,11 +44,11 @@ func TestSingleWriterIsNotStarved(t *testing.T) {
 	total := func() int64 { return written[0].Load() + written[1].Load() }
 	eventually(t, "memory has been filled", func() bool { return total() > 128<<20 })
 	greedy, single := written[0].Load(), written[1].Load()
-	eventually(t, "it was filled twice more", func() bool { return total() > 384<<20 })
+	eventually(t, "it was filled twice more", func() bool { return total() > 256<<20 })
 	greedy, single = written[0].Load()-greedy, written[1].Load()-single
 	cancel()
 	wg.Wait()
-	if share := float64(single) / float64(greedy+single); share < 1.0/3 {
+	if share := float64(single) / float64(greedy+single); share < 0.28 {
 		t.Errorf("the single writer wrote %d MiB and the four %d MiB: a share of %.0f %%", single>>20, greedy>>20, 100*share)
 	} else {
 		t.Logf("a share of %.0f %%", 100*share)
