@@ -13,9 +13,9 @@ BENCH    ?= .
 DIR      ?=
 
 # Most tests wait more than they compute, so more of them run at a time than there are
-# processors. Under the race detector each keeps several times its memory, and fewer do.
+# processors. Under the race detector each needs several times its memory and time: one of a package.
 ATONCE      := -p $(shell expr $$(nproc) + 1) -parallel $(shell expr $$(nproc) + 2)
-RACE_ATONCE := -p $(shell nproc) -parallel 2
+RACE_ATONCE := -p $(shell nproc) -parallel 1
 
 # Builds the pinned S3 server that the tests of the S3 adaptor start.
 S3SERVER := scripts/s3server-build.sh
