@@ -1,6 +1,7 @@
 package bbd
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
@@ -27,21 +28,15 @@ func (d drained) has(path string) bool {
 	return d.below == "" || within(path, d.below) || within(d.below, path)
 }
 
-// each calls visit with its files and their paths.
-func (d drained) each(ctx context.Context, visit func(path string, e *bb.Entry) error) error {
+// each calls visit with its files, and with what finds the path of each, or bb.NotFound if
+// it is removed meanwhile: in a whole buffer that takes a look for each.
+func (d drained) each(ctx context.Context, visit func(e *bb.Entry, path func() (string, error)) error) error {
 	if d.below == "" {
 		return d.b.ns.ScanAll(ctx, func(e bb.Entry) error {
 			if e.Type != bb.TypeFile {
 				return nil
 			}
-			path, err := d.b.pathAt(ctx, place{e.Parent, e.Name})
-			if bb.KindOf(err) == bb.NotFound {
-				return nil // removed meanwhile
-			}
-			if err != nil {
-				return err
-			}
-			return visit(path, &e)
+			return visit(&e, func() (string, error) { return d.b.pathAt(ctx, place{e.Parent, e.Name}) })
 		})
 	}
 	for try := 1; ; try++ {
@@ -50,7 +45,7 @@ func (d drained) each(ctx context.Context, visit func(path string, e *bb.Entry) 
 			continue // a directory went while its names were read
 		}
 		for i := 0; i < len(found) && err == nil; i++ {
-			err = visit(found[i].path, &found[i].entry)
+			err = visit(&found[i].entry, func() (string, error) { return found[i].path, nil })
 		}
 		return err
 	}
@@ -92,99 +87,97 @@ func (b *buffer) drainHereBelow(ctx context.Context, path string, p *progress) (
 	if err := b.closeAbandoned(ctx); err != nil {
 		return nil, err
 	}
-	dirty, err := b.noteBelow(ctx, path, p)
+	dirty, report, err := b.noteBelow(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	var files, bytes int64
-	for _, e := range dirty {
-		files, bytes = files+1, bytes+e.Size
+	for _, f := range dirty {
+		files, bytes = files+1, bytes+f.entry.Size
 	}
 	p.update(func(m *wire.Progress) { m.FilesTotal, m.BytesTotal = files, bytes })
-	for began := time.Now(); len(dirty) > 0; {
+	for began := time.Now(); len(dirty) > 0 && ctx.Err() == nil; {
 		keys := make([]flusher.Key, 0, len(dirty))
-		for _, e := range dirty {
-			keys = append(keys, b.key(e))
+		for _, f := range dirty {
+			keys = append(keys, b.key(&f.entry))
 		}
 		for _, u := range b.d.flusher.Settle(ctx, b.name, keys, func(left, size int64) {
 			p.update(func(m *wire.Progress) { m.FilesDone, m.BytesDone = files-left, bytes-size })
 		}) {
-			delete(dirty, content{u.Key.File, u.Key.Generation})
-			if u.Err == nil {
-				u.Err = errUnended
-			}
-			p.failed(u.Path, u.Bytes, u.Err)
+			c := content{u.Key.File, u.Key.Generation}
+			u.Path = cmp.Or(u.Path, dirty[c].path)
+			delete(dirty, c)
+			report.Unsaved = append(report.Unsaved, u)
 		}
-		if err := b.stillDirty(ctx, path, dirty); err != nil {
+		if err := b.stillDirty(ctx, path, dirty); err != nil && ctx.Err() == nil {
 			return nil, err
-		}
-		if len(dirty) == 0 {
-			break
 		}
 		// Not queued, and dirty: recorded as clean or queued a moment later, or never.
 		if time.Since(began) > requeueAfter {
-			for _, e := range dirty {
-				b.enqueue(*e, flusher.Item{Key: b.key(e), Size: e.Size})
+			for _, f := range dirty {
+				b.enqueue(f.entry, flusher.Item{Key: b.key(&f.entry), Size: f.entry.Size})
 			}
 		}
-		select {
-		case <-time.After(settling):
-		case <-ctx.Done():
-			for _, e := range dirty {
-				p.failed(e.Name, e.Size, errUnended)
+		if len(dirty) > 0 {
+			select {
+			case <-time.After(settling):
+			case <-ctx.Done():
 			}
-			return p.done(), nil
 		}
 	}
-	return p.done(), nil
+	for _, f := range dirty {
+		report.Unsaved = append(report.Unsaved, flusher.Unsaved{Path: f.path, Bytes: f.entry.Size})
+	}
+	report.UnsavedCount = len(report.Unsaved)
+	answer := p.done()
+	addReport(answer, &report)
+	return answer, nil
 }
 
-var errUnended error = bb.E(bb.Busy, "", "", "its flush has not ended")
-
-// noteBelow returns what of this node's is dirty at a path and below it, and adds what is
-// kept back there, or open, to the progress.
-func (b *buffer) noteBelow(ctx context.Context, below string, p *progress) (map[content]*bb.Entry, error) {
-	dirty := map[content]*bb.Entry{}
+// noteBelow returns what of this node's is dirty at a path and below it, and reports what
+// is kept back there, or open.
+func (b *buffer) noteBelow(ctx context.Context, below string) (dirty map[content]located, report flusher.Report, err error) {
+	dirty = map[content]located{}
 	keep := b.spec().Keep
-	err := drained{b, below}.each(ctx, func(path string, e *bb.Entry) error {
+	note := func(names *[]string, count *int, path string) {
+		if *count++; len(*names) < maxNamed {
+			*names = append(*names, path)
+		}
+	}
+	err = drained{b, below}.each(ctx, func(e *bb.Entry, find func() (string, error)) error {
+		path, err := find()
+		if err != nil || b.foreign(e) {
+			return err
+		}
 		state := e.State()
 		_, kept := plan.Kept(keep, path)
 		switch {
-		case b.foreign(e):
 		case state == bb.StateOpen:
-			p.update(func(m *wire.Progress) {
-				if m.OpenTotal++; len(m.Open) < maxNamed {
-					m.Open = append(m.Open, path)
-				}
-			})
+			note(&report.Open, &report.OpenCount, path)
 		case state == bb.StateDirty && kept:
-			p.update(func(m *wire.Progress) {
-				if m.HeldTotal++; len(m.Held) < maxNamed {
-					m.Held = append(m.Held, path)
-				}
-			})
+			note(&report.Held, &report.HeldCount, path)
 		case state == bb.StateDirty:
-			dirty[content{e.File, e.Generation}] = e
+			dirty[content{e.File, e.Generation}] = located{path, *e}
 		}
 		return nil
 	})
-	return dirty, err
+	return dirty, report, err
 }
 
 // stillDirty leaves those contents that are this node's, and dirty.
-func (b *buffer) stillDirty(ctx context.Context, below string, dirty map[content]*bb.Entry) error {
+func (b *buffer) stillDirty(ctx context.Context, below string, dirty map[content]located) error {
 	if len(dirty) == 0 {
 		return nil
 	}
 	found := map[content]bool{}
-	err := drained{b, below}.each(ctx, func(_ string, e *bb.Entry) error {
+	err := drained{b, below}.each(ctx, func(e *bb.Entry, _ func() (string, error)) error {
 		if e.State() == bb.StateDirty && !b.foreign(e) {
 			found[content{e.File, e.Generation}] = true
 		}
 		return nil
 	})
 	if err == nil {
-		maps.DeleteFunc(dirty, func(c content, _ *bb.Entry) bool { return !found[c] })
+		maps.DeleteFunc(dirty, func(c content, _ located) bool { return !found[c] })
 	}
 	if bb.KindOf(err) == bb.NotFound {
 		if _, lookErr := b.ns.Resolve(ctx, below); bb.KindOf(lookErr) == bb.NotFound { // it was removed, or renamed
@@ -239,18 +232,25 @@ func (d drained) carriedOut(ctx context.Context) error {
 func (d drained) dirtyContents(ctx context.Context) (map[content]string, error) {
 	dirty := map[content]string{}
 	keep := d.b.spec().Keep
-	err := d.each(ctx, func(path string, e *bb.Entry) error {
-		if _, kept := plan.Kept(keep, path); !kept && e.State() == bb.StateDirty {
+	err := d.each(ctx, func(e *bb.Entry, find func() (string, error)) error {
+		if e.State() != bb.StateDirty {
+			return nil
+		}
+		path, err := find()
+		if bb.KindOf(err) == bb.NotFound {
+			return nil // removed meanwhile
+		}
+		if _, kept := plan.Kept(keep, path); err == nil && !kept {
 			dirty[content{e.File, e.Generation}] = path
 		}
-		return nil
+		return err
 	})
 	return dirty, err
 }
 
 // addAway adds what is not saved because its home does not answer.
 func (d drained) addAway(ctx context.Context, answer *wire.Progress, isAway func(bb.NodeID) bool) error {
-	return d.each(ctx, func(path string, e *bb.Entry) error {
+	return d.each(ctx, func(e *bb.Entry, find func() (string, error)) error {
 		state := e.State()
 		if state != bb.StateDirty && state != bb.StateOpen || !isAway(d.b.home(e)) {
 			return nil
@@ -258,11 +258,16 @@ func (d drained) addAway(ctx context.Context, answer *wire.Progress, isAway func
 		answer.FailedTotal++
 		answer.FilesTotal++
 		answer.BytesTotal += e.Size
-		if len(answer.Failed) < maxNamed {
-			answer.Failed = append(answer.Failed, &wire.Failure{
-				Path: path, Kind: uint32(bb.Unavailable), Bytes: e.Size, Reason: awayReason(d.b.home(e)),
-			})
+		if len(answer.Failed) >= maxNamed {
+			return nil
 		}
+		path, err := find()
+		if err != nil {
+			path = e.Name
+		}
+		answer.Failed = append(answer.Failed, &wire.Failure{
+			Path: path, Kind: uint32(bb.Unavailable), Bytes: e.Size, Reason: awayReason(d.b.home(e)),
+		})
 		return nil
 	})
 }

@@ -115,6 +115,20 @@ func TestClusterDrainBelow(t *testing.T) {
 			t.Errorf("the store has %q of %d (%v)", got, i, err)
 		}
 	}
+
+	// One that hangs is named, however often another node has told how far it is.
+	nodes[1].faults.Set(fault.Rule{Op: "put", Name: "out/hangs", Kind: fault.Slow, Delay: time.Hour})
+	write(t, nodes[1].dial().Buffer("part"), "out/hangs", []byte("x"))
+	for _, timeout := range []time.Duration{100 * time.Millisecond, time.Second} {
+		r, err := c.DrainBelow(t.Context(), "part", "out", timeout, nil)
+		if err == nil || len(r.Failed) != 1 || r.Failed[0].Path != "out/hangs" || !errors.Is(err, client.ErrBusy) {
+			t.Errorf("with a store that hangs: %+v %v", r, err)
+		}
+	}
+	if err := b.Remove(t.Context(), "out/hangs"); err != nil {
+		t.Fatal(err)
+	}
+
 	nodes[2].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	write(t, nodes[2].dial().Buffer("part"), "out/away", []byte("x"))
 	nodes[2].dead()

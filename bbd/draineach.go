@@ -15,15 +15,15 @@ import (
 // A drain below a path, and any while a cluster has members that know of no jobs
 // (version.go), is asked of each daemon, for as long as the client waits.
 
-// drainEach has every daemon flush what it is the home of, and adds what the homes that
-// do not answer have not saved.
-func (b *buffer) drainEach(ctx context.Context, m *wire.Drain, c cred, p *progress) (*wire.Progress, error) {
+// drainEach has every daemon flush what it is the home of until ctx ends, and adds what the
+// homes that do not answer have not saved.
+func (r *request) drainEach(ctx context.Context, b *buffer, m *wire.Drain) (*wire.Progress, error) {
 	nodes := b.d.cluster.others()
-	shares := &shares{of: p, parts: make([]*wire.Progress, len(nodes)+1)}
+	shares := &shares{of: newProgress(r), parts: make([]*wire.Progress, len(nodes)+1)}
 	errs := make([]error, len(nodes))
 	var group sync.WaitGroup
 	for i, node := range nodes {
-		group.Go(func() { errs[i] = b.drainAt(ctx, node, m, c, func(now *wire.Progress) { shares.set(i, now) }) })
+		group.Go(func() { errs[i] = r.drainAt(b, node, m, func(now *wire.Progress) { shares.set(i, now) }) })
 	}
 	own := len(nodes)
 	here := &progress{tell: func(now *wire.Progress) error { return shares.set(own, now) }}
@@ -43,12 +43,14 @@ func (b *buffer) drainEach(ctx context.Context, m *wire.Drain, c cred, p *progre
 	}
 	answer = shares.sum()
 	answer.Done = true
-	return answer, drained{b, m.Below}.addAway(ctx, answer, func(home bb.NodeID) bool { return !slices.Contains(answered, home) })
+	return answer, drained{b, m.Below}.addAway(r.ctx, answer, func(home bb.NodeID) bool { return !slices.Contains(answered, home) })
 }
 
 // drainAt has one other daemon drain.
-func (b *buffer) drainAt(ctx context.Context, node bb.NodeID, m *wire.Drain, c cred, tell func(*wire.Progress)) error {
-	s, err := b.d.cluster.session(ctx, node, c.who())
+func (r *request) drainAt(b *buffer, node bb.NodeID, m *wire.Drain, tell func(*wire.Progress)) error {
+	ctx, cancel := r.drainEnds(m)
+	defer cancel()
+	s, err := b.d.cluster.session(ctx, node, r.s.cred.who())
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (r *request) drainAll(ctx context.Context, b *buffer, m *wire.Drain) (answe
 		if b.d.hasJobs() && m.Below == "" {
 			answer, err = r.drainOnce(b, again)
 		} else {
-			answer, err = b.drainEach(ctx, again, r.s.cred, newProgress(r))
+			answer, err = r.drainEach(ctx, b, again)
 		}
 		if err != nil || !saved(answer) {
 			return answer, err
@@ -99,12 +99,8 @@ func (r *request) drainOnce(b *buffer, m *wire.Drain) (*wire.Progress, error) {
 	if _, err := b.d.meta.SubmitJob(r.ctx, j, tasks...); err != nil {
 		return nil, err
 	}
-	ctx := r.ctx
-	if m.TimeoutNs > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(m.TimeoutNs)+drainGrace)
-		defer cancel()
-	}
+	ctx, cancel := r.drainEnds(m)
+	defer cancel()
 	s, err := r.follow(ctx, j.ID)
 	switch {
 	case err != nil && (ctx.Err() == nil || r.ctx.Err() != nil):
@@ -115,6 +111,15 @@ func (r *request) drainOnce(b *buffer, m *wire.Drain) (*wire.Progress, error) {
 	// Some have not even said that they did not come to an end.
 	answer := endOf(&s)
 	return answer, drained{b: b}.addAway(r.ctx, answer, func(home bb.NodeID) bool { return slices.Contains(s.Left, home) })
+}
+
+// drainEnds returns the context in which other daemons are asked to drain: they are left the
+// time to say what they have not saved.
+func (r *request) drainEnds(m *wire.Drain) (context.Context, context.CancelFunc) {
+	if m.TimeoutNs <= 0 {
+		return context.WithCancel(r.ctx)
+	}
+	return context.WithTimeout(r.ctx, time.Duration(m.TimeoutNs)+drainGrace)
 }
 
 // drainTask does one task of a drain.
