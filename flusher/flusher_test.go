@@ -283,12 +283,12 @@ func TestKeptBack(t *testing.T) {
 	w.write("out/_temporary/0/part-1", "one")
 	w.write("ckpt.tmp", "checkpoint")
 	w.write("plain", "plain")
-	report, err := drainAll(t, f)
+	report, err := drainAll(t, f) // "plain" may have been flushed before, by its age
 	want := []string{"ckpt.tmp", "out/_temporary/0/part-0", "out/_temporary/0/part-1"}
-	if !errors.Is(err, bb.Busy) || !slices.Equal(report.Held, want) || report.HeldCount != 3 || report.UnsavedCount != 0 || report.Flushed != 1 {
+	if !errors.Is(err, bb.Busy) || !slices.Equal(report.Held, want) || report.HeldCount != 3 || report.UnsavedCount != 0 {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	if got := store.Contents(); len(got) != 1 {
+	if got := store.Contents(); len(got) != 1 || string(got["plain"]) != "plain" {
 		t.Fatalf("stored: %q", got)
 	}
 	w.rename("ckpt.tmp", "ckpt")

@@ -125,6 +125,8 @@ func TestOvertaken(t *testing.T) {
 	if a.Stats().Garbage != 1 {
 		t.Errorf("garbage was not counted: %+v", a.Stats())
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if len(a.mu.rumours.left) > 1 {
 		t.Errorf("what is said of strangers is sent on: %v", a.mu.rumours.left)
 	}
