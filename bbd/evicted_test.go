@@ -31,6 +31,41 @@ func (n *node) evicted(c *client.Client, b *client.Buffer, contents map[string][
 	return ""
 }
 
+// Who opens a file that is on the store alone while another one replaces it there, too, gets
+// one of the two.
+func TestOpenWhileReplaced(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c := n.dial()
+	b, dir := n.buffer(c, client.BufferSpec{Name: "ev"})
+	contents := map[string]string{"one": "the first", "two": "another"}
+	for name, content := range contents {
+		write(t, b, name, []byte(content))
+	}
+	drain(t, c, "ev")
+	n.loseMemory()
+	b = n.dial().Buffer("ev")
+	n.faults.Set(fault.Rule{Op: "get", Name: "one", Kind: fault.Slow, Delay: time.Second, Count: 1})
+	var got []byte
+	read := make(chan error)
+	go func() {
+		var err error
+		got, err = b.ReadFile(t.Context(), "one")
+		read <- err
+	}()
+	eventually(t, "the store is asked", func() bool { return n.faults.Hits() > 0 })
+	if err := b.Rename(t.Context(), "two", "one"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the store follows", func() bool {
+		on, err := os.ReadFile(filepath.Join(dir, "one"))
+		return err == nil && string(on) == contents["two"]
+	})
+	if err := <-read; err != nil || string(got) != contents["one"] && string(got) != contents["two"] {
+		t.Errorf("%q %v", got, err)
+	}
+}
+
 // Part of an evicted file is overwritten: what is left of it comes back from the store,
 // and the file is what it should be, before and after its flush and a restart.
 func TestOverwriteEvicted(t *testing.T) {

@@ -24,9 +24,10 @@ func (b *buffer) openRead(ctx context.Context, c cred, path string) (e bb.Entry,
 	for range maxMoves {
 		e, snap, err = b.openReadOnce(ctx, c, path)
 		// The file may have moved, or been replaced or removed, between looking it up and
-		// asking its home, or here, for what it held then.
-		away := b.d.cluster != nil && !c.relayed && (bb.KindOf(err) == bb.Busy || bb.KindOf(err) == bb.NotFound)
-		gone := bb.KindOf(err) == bb.Lost
+		// asking its home, or here or the store, for what it held then.
+		kind := bb.KindOf(err)
+		away := b.d.cluster != nil && !c.relayed && (kind == bb.Busy || kind == bb.NotFound)
+		gone := kind == bb.Lost || kind == bb.Checksum
 		if !away && !gone {
 			break
 		}
