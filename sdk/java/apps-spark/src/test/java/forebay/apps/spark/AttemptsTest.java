@@ -9,6 +9,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import org.apache.spark.sql.SparkSession;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -34,6 +35,7 @@ class AttemptsTest {
 
   @ParameterizedTest
   @EnumSource
+  @Tag(Cluster.TWO_HOSTS)
   void slowAttemptGoesOnAfterTheJob(Committer committer, Cluster cluster) throws IOException {
     SparkSession spark = cluster.session(committer.settings());
     String name = "slow-" + committer;

@@ -22,10 +22,18 @@ import scala.Option;
 
 /**
  * A Spark cluster of its own, with a daemon, for all tests of a JVM: a master and two workers in this
- * process, executors in processes of their own that can be killed. What local-cluster does, but each
- * worker has an address of its own: Spark runs a speculative attempt only on another host.
+ * process, executors in processes of their own that can be killed.
+ *
+ * <p>It is Spark's local-cluster, or, where {@link #MASTER} names none, the same with an address of its
+ * own for each worker: Spark runs a speculative attempt only on another host.
  */
 final class Cluster implements ExtensionContext.Store.CloseableResource {
+  /** The property with the master that tests are run on; {@link #TWO_HOSTS} need one of ours. */
+  private static final String MASTER = "forebay.spark.master";
+
+  /** The tag of tests that local-cluster is not enough for. */
+  static final String TWO_HOSTS = "two-hosts";
+
   private static final String BUFFER = "spark";
   private static final String DRIVER = "127.0.0.1";
   private static final List<String> HOSTS = List.of("127.0.0.1", "127.0.0.2");
@@ -48,21 +56,28 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
     Path store = Files.createDirectories(daemon.dir().resolve("store"));
     daemon.bbctl("buffer", "create", BUFFER, "--backing", "file://" + store);
 
+    String given = System.getProperty(MASTER, "");
+    master = given.isEmpty() ? twoHosts() : given;
+    spark = SparkSession.builder().config(driver()).getOrCreate();
+  }
+
+  /** Starts a master and workers, and returns the master's address. */
+  private String twoHosts() {
     SparkConf conf = new SparkConf(false).set("spark.master.rest.enabled", "false");
     RpcEnv server = Master.startRpcEnvAndEndpoint(DRIVER, 0, 0, conf)._1();
     servers.add(server);
-    master = server.address().toSparkURL();
+    String address = server.address().toSparkURL();
     for (String host : HOSTS) {
       String work = files.resolve("worker-" + host).toString();
-      String[] masters = {master};
+      String[] masters = {address};
       servers.add(
           Worker.startRpcEnvAndEndpoint(
               host, 0, 0, CORES, MEMORY_MIB, masters, work, Option.apply(1), conf, Option.empty()));
     }
-    spark = SparkSession.builder().config(driver()).getOrCreate();
+    return address;
   }
 
-  private SparkConf driver() {
+  private SparkConf driver() throws IOException {
     SparkConf conf = new SparkConf(false).setAppName("forebay-tests").setMaster(master);
     settings().forEach(conf::set);
     conf.set("spark.local.dir", files.resolve("local").toString());
@@ -76,7 +91,7 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
   }
 
   /** Returns what every application on this cluster is given. */
-  Map<String, String> settings() {
+  Map<String, String> settings() throws IOException {
     return Map.ofEntries(
         Map.entry("spark.hadoop.fs.bb.address", daemon.socket()),
         // What saveAsTextFile uses, which does not look for one by scheme.
@@ -98,10 +113,12 @@ final class Cluster implements ExtensionContext.Store.CloseableResource {
   }
 
   /** Returns the part of this JVM's class path that is not Spark's own: ours, and what tests use. */
-  String classPath() {
+  String classPath() throws IOException {
+    Path jars = Path.of(System.getenv("SPARK_HOME"), "jars");
     List<String> own = new ArrayList<>();
     for (String part : System.getProperty("java.class.path").split(":")) {
-      if (!part.startsWith(System.getenv("SPARK_HOME"))) {
+      Path dir = Path.of(part).getParent();
+      if (!jars.equals(dir) && !jars.toRealPath().equals(dir)) {
         own.add(part);
       }
     }
