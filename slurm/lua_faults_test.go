@@ -151,15 +151,17 @@ func (l *luaCluster) touched(name string) {
 // restarts ends slurmctld twice while jobs are in each stage, and a daemon. It returns the
 // first job, whose store is dead: Slurm gives it up, and the daemons do not.
 func restarts(c *luaCluster) (first string) {
+	// One after the other: of hooks that begin at once one may seem to last as long as another
+	// that is held (attend.go). First those that nothing happens to meanwhile.
 	first = c.submit(strings.ReplaceAll(whole("first", ""), "STORE/first", "STORE/locked/first"))
-	jobs := map[string]string{}
-	for _, verb := range []string{"setup", "data-in", "pre-run", "post-run", "data-out", "teardown"} {
-		jobs[verb] = c.submitHeld(verb, whole(verb, ""))
-		c.at(verb, jobs[verb]) // see attend.go: of two that begin at once, one may seem to last as long as the other
-	}
+	c.stage(first, "staging-out")
 	running := c.submit(whole("running", "touch WORK/runs; while [ ! -e WORK/go ]; do sleep 0.1; done\n"))
 	c.touched("runs")
-	c.stage(first, "staging-out")
+	jobs := map[string]string{}
+	for _, verb := range []string{"setup", "data-in", "pre-run", "teardown", "post-run", "data-out"} {
+		jobs[verb] = c.submitHeld(verb, whole(verb, ""))
+		c.at(verb, jobs[verb])
+	}
 
 	// In order: what was staged in is torn down, and begun again after a minute, or when
 	// somebody says so. The others' stages are begun again at the same moment, so that Slurm
@@ -182,7 +184,7 @@ func restarts(c *luaCluster) (first string) {
 
 	// At once: it knows the jobs of the last half minute, and not their buffers.
 	lost := map[string]string{}
-	for _, verb := range []string{"data-in", "post-run", "data-out"} {
+	for _, verb := range []string{"post-run", "data-out", "data-in"} {
 		lost[verb] = c.submitHeld(verb, whole("lost."+verb, ""))
 		c.at(verb, lost[verb])
 	}
