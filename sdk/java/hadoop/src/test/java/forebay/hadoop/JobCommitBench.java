@@ -22,9 +22,10 @@ import org.apache.hadoop.mapreduce.lib.output.PathOutputCommitterFactory;
 import org.apache.hadoop.mapreduce.lib.output.committer.manifest.ManifestCommitterFactory;
 
 /**
- * Commits the same job with every committer, on one daemon, and prints as a Markdown table how long the
+ * Commits the same job with every committer, on one daemon, and prints as Markdown tables how long the
  * tasks' commits took together and the job's, and the processor time of both, this process's and the
- * daemon's. FOREBAY_COMMIT_FILES and FOREBAY_COMMIT_PARTITIONS make it smaller; `make bench-commit`
+ * daemon's: once each task has files of all partitions, once each partition is one task's, which
+ * committers that rename directories are good at. FOREBAY_COMMIT_FILES and FOREBAY_COMMIT_PARTITIONS make it smaller; `make bench-commit`
  * runs it.
  */
 public final class JobCommitBench {
@@ -75,17 +76,19 @@ public final class JobCommitBench {
     }
   }
 
-  private static void write(FileSystem fs, Path work, int task, int files) throws IOException {
+  private static void write(FileSystem fs, Path work, int task, int files, boolean all)
+      throws IOException {
     byte[] content = new byte[1024];
     for (int f = task; f < files; f += TASKS) {
-      try (OutputStream out = fs.create(new Path(work, "p=" + f % PARTITIONS + "/part-" + f))) {
+      int partition = (all ? f / TASKS : f) % PARTITIONS;
+      try (OutputStream out = fs.create(new Path(work, "p=" + partition + "/part-" + f))) {
         out.write(content);
       }
     }
   }
 
-  /** Runs a job of so many files, and returns its line of the table. */
-  private static String run(Kind kind, int files) throws Exception {
+  /** Runs a job of so many files, each task with all partitions or not, and returns its line. */
+  private static String run(Kind kind, int files, boolean all) throws Exception {
     Configuration conf = TestBuffer.conf(BUFFER);
     conf.set(kind.key(), kind.value());
     Path output = new Path(TestBuffer.uri(BUFFER) + "/" + kind.name().replaceAll("\\W+", "-"));
@@ -103,7 +106,7 @@ public final class JobCommitBench {
                 TaskAttemptContext c = job.attempt(task, 0);
                 PathOutputCommitter committer = kind.factory().createOutputCommitter(output, c);
                 committer.setupTask(c);
-                write(fs, committer.getWorkPath(), task, files);
+                write(fs, committer.getWorkPath(), task, files, all);
                 return committer;
               }));
     }
@@ -135,15 +138,20 @@ public final class JobCommitBench {
   /** Measures all committers, one after the other. */
   public static void main(String[] args) throws Exception {
     for (Kind kind : kinds()) {
-      run(kind, FILES / 10); // so that none has to load and compile what the next finds compiled
+      run(kind, FILES / 10, true); // so that none has to load and compile what the next finds compiled
     }
-    System.out.printf(
-        "%d files of 1 KiB in %d partitions by %d tasks; seconds, and seconds of processors%n%n",
-        FILES, PARTITIONS, TASKS);
-    System.out.println("| committer | all task commits | processors | job commit | processors |");
-    System.out.println("|---|---|---|---|---|");
-    for (Kind kind : kinds()) {
-      System.out.println(run(kind, FILES));
+    for (boolean all : new boolean[] {true, false}) {
+      System.out.printf(
+          "%n%d files of 1 KiB by %d tasks, %s; seconds, and seconds of processors%n%n",
+          FILES, TASKS,
+          all
+              ? "each in all of " + PARTITIONS + " partitions"
+              : "each in " + PARTITIONS / TASKS + " partitions of its own");
+      System.out.println("| committer | all task commits | processors | job commit | processors |");
+      System.out.println("|---|---|---|---|---|");
+      for (Kind kind : kinds()) {
+        System.out.println(run(kind, FILES, all));
+      }
     }
     FileSystem.closeAll();
   }
