@@ -2,6 +2,7 @@ package bbd_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -64,6 +65,41 @@ func TestOpenWhileReplaced(t *testing.T) {
 	if err := <-read; err != nil || string(got) != contents["one"] && string(got) != contents["two"] {
 		t.Errorf("%q %v", got, err)
 	}
+}
+
+// Who reserves more than what others have left unfinished has room for waits until memory is
+// free.
+func TestReserveWaits(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c := n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "b"})
+	full, _ := n.buffer(c, client.BufferSpec{Name: "full"})
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	for i := range 4 {
+		write(t, n.dial().Buffer("b"), fmt.Sprint(i), random(1_150_000))
+	}
+	time.Sleep(2 * time.Second) // most of their segments are given back, unfinished
+	f := openWriter(t, b, "large")
+	for i := 0; n.status().Memory.Free > 0; i++ {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		full.WriteFile(ctx, fmt.Sprint(i), random(1<<20), 0)
+		cancel()
+	}
+	time.AfterFunc(1200*time.Millisecond, func() { n.faults.Set() })
+	room, err := f.Reserve(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := random(1 << 20)
+	copy(room, want)
+	if err := f.Publish(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, b, "large", want)
 }
 
 // Part of an evicted file is overwritten: what is left of it comes back from the store,

@@ -174,19 +174,25 @@ func (r *room) try(w *waiter) (store.Lease, error) {
 	return r.segment(w, bytes)
 }
 
-// segment leases one that has room for what should fit, if there is one: an unfinished
-// segment that is too small would come back, and be the next to be leased again.
+// segment leases one that has room for what should fit: an unfinished segment that is too
+// small would come back, and be the next to be leased again. Who may wait gets such a one
+// only when there is nothing else for long.
 func (r *room) segment(w *waiter, bytes int64) (store.Lease, error) {
 	q := store.LeaseRequest{Buffer: w.buffer.name, UID: w.uid, Bytes: bytes, Min: w.min, Tier: w.tier}
 	if q.Min < w.fits {
 		q.Min = w.fits
-		if l, err := r.d.store.Lease(q); err == nil {
-			return l, nil
+		l, err := r.d.store.Lease(q)
+		if err == nil || errors.Is(err, store.ErrNoRoom) && w.refused < fittingTries && !w.noWait && !w.buffer.spec().NoWait {
+			return l, err
 		}
 		q.Min = w.min
 	}
 	return r.d.store.Lease(q)
 }
+
+// fittingTries is how often a segment is looked for that has room for what should fit, at
+// least 20 ms apart.
+const fittingTries = 100
 
 // run makes room and grants segments until the daemon stops.
 func (r *room) run() {

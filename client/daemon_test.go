@@ -113,12 +113,8 @@ func TestDaemonManyWriters(t *testing.T) {
 	d, _, _ := daemonClient(t)
 	var wg sync.WaitGroup
 	for g := range 4 {
+		c := must[*Client](t)(Dial(ctx, Options{Address: "unix://" + d.Socket, RetryFor: 30 * time.Second}))
 		wg.Go(func() {
-			c, err := Dial(ctx, Options{Address: "unix://" + d.Socket, RetryFor: 30 * time.Second})
-			if err != nil {
-				t.Error(err)
-				return
-			}
 			defer c.Close()
 			b := c.Buffer("b")
 			for i := range 25 {
