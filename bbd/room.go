@@ -175,14 +175,14 @@ func (r *room) try(w *waiter) (store.Lease, error) {
 }
 
 // segment leases one that has room for what should fit: an unfinished segment that is too
-// small would come back, and be the next to be leased again. Who may wait gets such a one
-// only when there is nothing else for long.
+// small would come back, and be the next to be leased again. Who may wait gets one of those
+// only after fittingPatience.
 func (r *room) segment(w *waiter, bytes int64) (store.Lease, error) {
 	q := store.LeaseRequest{Buffer: w.buffer.name, UID: w.uid, Bytes: bytes, Min: w.min, Tier: w.tier}
 	if q.Min < w.fits {
 		q.Min = w.fits
 		l, err := r.d.store.Lease(q)
-		if err == nil || errors.Is(err, store.ErrNoRoom) && w.refused < fittingTries && !w.noWait && !w.buffer.spec().NoWait {
+		if err == nil || errors.Is(err, store.ErrNoRoom) && time.Since(w.since) < fittingPatience && !w.noWait && !w.buffer.spec().NoWait {
 			return l, err
 		}
 		q.Min = w.min
@@ -190,9 +190,8 @@ func (r *room) segment(w *waiter, bytes int64) (store.Lease, error) {
 	return r.d.store.Lease(q)
 }
 
-// fittingTries is how often a segment is looked for that has room for what should fit, at
-// least 20 ms apart.
-const fittingTries = 100
+// fittingPatience is how long a writer waits for a segment with room for what should fit.
+const fittingPatience = 2 * time.Second
 
 // run makes room and grants segments until the daemon stops.
 func (r *room) run() {
