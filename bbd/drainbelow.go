@@ -39,16 +39,11 @@ func (d drained) each(ctx context.Context, visit func(e *bb.Entry, path func() (
 			return visit(&e, func() (string, error) { return d.b.pathAt(ctx, place{e.Parent, e.Name}) })
 		})
 	}
-	for try := 1; ; try++ {
-		found, err := d.look(ctx)
-		if bb.KindOf(err) == bb.NotFound && try < walkTries {
-			continue // a directory went while its names were read
-		}
-		for i := 0; i < len(found) && err == nil; i++ {
-			err = visit(&found[i].entry, func() (string, error) { return found[i].path, nil })
-		}
-		return err
+	found, err := d.files(ctx)
+	for i := 0; i < len(found) && err == nil; i++ {
+		err = visit(&found[i].entry, func() (string, error) { return found[i].path, nil })
 	}
+	return err
 }
 
 // walkTries is how often a tree is walked that changes meanwhile.
@@ -60,7 +55,18 @@ type located struct {
 	entry bb.Entry
 }
 
-// look returns the files at the path and below it.
+// files returns those at the path and below it.
+func (d drained) files(ctx context.Context) (found []located, err error) {
+	for range walkTries {
+		found, err = d.look(ctx)
+		if bb.KindOf(err) != bb.NotFound { // else a directory went while its names were read
+			break
+		}
+	}
+	return found, err
+}
+
+// look is one try of files.
 func (d drained) look(ctx context.Context) (found []located, err error) {
 	add := func(path string, e *bb.Entry) error {
 		found = append(found, located{path, *e})
@@ -144,23 +150,20 @@ func (b *buffer) noteBelow(ctx context.Context, below string) (dirty map[content
 			*names = append(*names, path)
 		}
 	}
-	err = drained{b, below}.each(ctx, func(e *bb.Entry, find func() (string, error)) error {
-		path, err := find()
-		if err != nil || b.foreign(e) {
-			return err
-		}
-		state := e.State()
-		_, kept := plan.Kept(keep, path)
+	found, err := drained{b, below}.files(ctx)
+	for _, f := range found {
+		state := f.entry.State()
+		_, kept := plan.Kept(keep, f.path)
 		switch {
+		case b.foreign(&f.entry):
 		case state == bb.StateOpen:
-			note(&report.Open, &report.OpenCount, path)
+			note(&report.Open, &report.OpenCount, f.path)
 		case state == bb.StateDirty && kept:
-			note(&report.Held, &report.HeldCount, path)
+			note(&report.Held, &report.HeldCount, f.path)
 		case state == bb.StateDirty:
-			dirty[content{e.File, e.Generation}] = located{path, *e}
+			dirty[content{f.entry.File, f.entry.Generation}] = f
 		}
-		return nil
-	})
+	}
 	return dirty, report, err
 }
 
@@ -169,15 +172,15 @@ func (b *buffer) stillDirty(ctx context.Context, below string, dirty map[content
 	if len(dirty) == 0 {
 		return nil
 	}
-	found := map[content]bool{}
-	err := drained{b, below}.each(ctx, func(e *bb.Entry, _ func() (string, error)) error {
-		if e.State() == bb.StateDirty && !b.foreign(e) {
-			found[content{e.File, e.Generation}] = true
-		}
-		return nil
-	})
+	found, err := drained{b, below}.files(ctx)
 	if err == nil {
-		maps.DeleteFunc(dirty, func(c content, _ located) bool { return !found[c] })
+		still := map[content]bool{}
+		for _, f := range found {
+			if f.entry.State() == bb.StateDirty && !b.foreign(&f.entry) {
+				still[content{f.entry.File, f.entry.Generation}] = true
+			}
+		}
+		maps.DeleteFunc(dirty, func(c content, _ located) bool { return !still[c] })
 	}
 	if bb.KindOf(err) == bb.NotFound {
 		if _, lookErr := b.ns.Resolve(ctx, below); bb.KindOf(lookErr) == bb.NotFound { // it was removed, or renamed
