@@ -238,7 +238,7 @@ func (s *Store) newSegment(r *region, unit, units int64, key partialKey) (*segme
 	}
 	g.mu.region, g.mu.offset = r, unit*Unit
 	g.mu.dataEnd, g.mu.floor = dataStart, g.length-recordEnd
-	h := segmentHeader{units: units, nonce: g.nonce, sequence: g.sequence, uid: g.uid, buffer: g.buffer.Value(), tier: g.tier}
+	h := g.header()
 	err := guard("lease", r.path, func() error {
 		mem := g.mem()
 		clear(mem[g.mu.floor:])

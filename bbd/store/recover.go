@@ -134,7 +134,11 @@ func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *s
 		s.damaged(Damage{Region: r.id, Path: r.path, Segment: at, To: slotSize, Buffer: h.buffer, What: "the slot was damaged and is mended from the segment's header"})
 		h.encode(slot)
 		publish(slot, 0, segmentMagic)
-	} else if copied, err := decodeSegmentHeader(r.mem[unit*Unit : unit*Unit+slotSize]); err != nil || copied != h {
+	} else if copied, err := decodeSegmentHeader(r.mem[unit*Unit : unit*Unit+slotSize]); err == nil && copied.spilledWithoutTier(h) {
+		h = copied
+		h.encode(slot)
+		publish(slot, 0, segmentMagic)
+	} else if err != nil || copied != h {
 		s.damaged(Damage{Region: r.id, Path: r.path, Segment: unit * Unit, To: slotSize, Buffer: h.buffer, What: "the segment's header was damaged and is mended from its slot"})
 		own := r.mem[unit*Unit : unit*Unit+slotSize]
 		h.encode(own)
@@ -146,6 +150,16 @@ func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *s
 	}
 	nonces[h.nonce] = true
 	return s.adoptSegment(r, unit, h)
+}
+
+// spilledWithoutTier reports whether slot is that of a segment with header h, as releases
+// wrote it that left the tier out of the slots of spilled segments.
+func (h segmentHeader) spilledWithoutTier(slot segmentHeader) bool {
+	if slot.tier != bb.TierMemory {
+		return false
+	}
+	slot.tier = h.tier
+	return slot == h && h.tier == bb.TierDisk
 }
 
 func (s *Store) adoptSegment(r *region, unit int64, h segmentHeader) *segment {

@@ -85,6 +85,11 @@ func (g *segment) mem() []byte {
 	return g.mu.region.mem[g.mu.offset : g.mu.offset+g.length : g.mu.offset+g.length]
 }
 
+// header returns what the slot and the segment's copy of it hold, wherever the segment is.
+func (g *segment) header() segmentHeader {
+	return segmentHeader{units: g.length / Unit, nonce: g.nonce, sequence: g.sequence, uid: g.uid, buffer: g.buffer.Value(), tier: g.tier}
+}
+
 func (g *segment) ref(e *extent) {
 	if g == nil {
 		return

@@ -210,8 +210,10 @@ func (r *region) writeSegment(mem []byte, unit int64, crash func(string)) error 
 
 // publishSegment writes the slot and makes it durable.
 func (r *region) publishSegment(g *segment, unit int64) error {
-	h := segmentHeader{units: g.length / Unit, nonce: g.nonce, sequence: g.sequence, uid: g.uid, buffer: g.buffer.Value()}
-	h.encode(r.slot(unit))
-	publish(r.slot(unit), 0, segmentMagic)
-	return r.sync(0, Unit)
+	err := guard("spill", r.path, func() error {
+		g.header().encode(r.slot(unit))
+		publish(r.slot(unit), 0, segmentMagic)
+		return nil
+	})
+	return cmpErr(err, r.sync(0, Unit))
 }
