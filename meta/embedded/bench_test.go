@@ -47,6 +47,7 @@ type benchServer struct {
 type benchOptions struct {
 	Name, Dir, Listen, Route string
 	Routes                   []string
+	Sync                     time.Duration // interval; 0: the default, less: before each acknowledgement
 }
 
 const benchEnv = "FOREBAY_BENCH_SERVER"
@@ -55,7 +56,7 @@ const benchEnv = "FOREBAY_BENCH_SERVER"
 func runBenchServer() {
 	var o benchOptions
 	err := json.Unmarshal([]byte(os.Getenv(benchEnv)), &o)
-	options := Options{Name: o.Name, Dir: o.Dir, Listen: o.Listen, Key: clusterKey}
+	options := Options{Name: o.Name, Dir: o.Dir, Listen: o.Listen, Key: clusterKey, SyncInterval: max(o.Sync, 0), SyncAlways: o.Sync < 0}
 	if len(o.Routes) > 1 {
 		options.Cluster = &Cluster{Listen: o.Route, Routes: o.Routes}
 	}
@@ -80,6 +81,11 @@ func runBenchServer() {
 }
 
 func startBench(b *testing.B, servers, copies int) *bench {
+	return startBenchOf(b, servers, copies, benchOptions{})
+}
+
+// startBenchOf starts servers that share the options of like which are not each server's own.
+func startBenchOf(b *testing.B, servers, copies int, like benchOptions) *bench {
 	s := &bench{B: b, copies: copies}
 	dir := b.TempDir()
 	all := make([]benchOptions, servers)
@@ -87,7 +93,8 @@ func startBench(b *testing.B, servers, copies int) *bench {
 	var routes []string
 	for i := range all {
 		name := fmt.Sprint("s", i)
-		all[i] = benchOptions{Name: name, Dir: filepath.Join(dir, name), Listen: freeAddress(b), Route: freeAddress(b)}
+		all[i] = like
+		all[i].Name, all[i].Dir, all[i].Listen, all[i].Route = name, filepath.Join(dir, name), freeAddress(b), freeAddress(b)
 		routes = append(routes, all[i].Route)
 		s.urls = append(s.urls, "nats://"+all[i].Listen)
 	}
@@ -320,6 +327,48 @@ func BenchmarkServers(b *testing.B) {
 			s.queue(b, one[0])
 			s.spread(b, one[0])
 		})
+	}
+}
+
+// BenchmarkSync measures creates, one and 64 under way, on servers that sync their files to
+// the disk at intervals and on servers that sync before each acknowledgement. The
+// probe beside them is one append of 4 KiB and its fdatasync, on the same disk.
+func BenchmarkSync(b *testing.B) {
+	b.Run("probe", func(b *testing.B) {
+		f, err := os.Create(filepath.Join(b.TempDir(), "probe"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer f.Close()
+		page := make([]byte, 4096)
+		alone(b, func() error {
+			if _, err := f.Write(page); err != nil {
+				return err
+			}
+			return syscall.Fdatasync(int(f.Fd()))
+		})
+	})
+	for _, servers := range []int{1, 3, 5} {
+		for _, every := range []time.Duration{10 * time.Second, time.Second, 100 * time.Millisecond, -1} {
+			b.Run(fmt.Sprintf("servers=%d/every=%v", servers, max(every, 0)), func(b *testing.B) {
+				s := startBenchOf(b, servers, servers, benchOptions{Sync: every})
+				one := s.connect(b, 1)
+				defer closeAll(one)
+				buffer := s.buffers(b, one[0], "sync", 1)
+				ns, err := one[0].Namespace(b.Context(), buffer[0])
+				if err != nil {
+					b.Fatal(err)
+				}
+				create := func(ctx context.Context, ns *meta.Namespace) error {
+					_, err := s.create(ctx, ns, bb.RootDir)
+					return err
+				}
+				b.Run("one", func(b *testing.B) {
+					alone(b, func() error { return create(b.Context(), ns) })
+				})
+				b.Run("many", func(b *testing.B) { s.together(b, buffer, create) })
+			})
+		}
 	}
 }
 
