@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"forebay/client"
 	"forebay/cmd/bbctl/bench"
+	"forebay/internal/cli"
 )
 
 // version is set when a release is built (see the Makefile).
@@ -27,12 +29,19 @@ func main() {
 
 // run carries a command line out and returns its exit code.
 func run(ctx context.Context, args []string) int {
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	out := &output{Writer: os.Stdout}
+	a := &app{in: os.Stdin, out: out, err: os.Stderr}
 	defer a.close()
 	cmd := newCommand(a)
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
-	if err == nil || errors.Is(err, syscall.EPIPE) { // whoever read our output has had enough
+	return a.exit(ctx, err, out.closed)
+}
+
+// exit prints the error of a command and returns the exit code. closed: standard output was
+// closed by its reader.
+func (a *app) exit(ctx context.Context, err error, closed bool) int {
+	if err == nil || closed { // the reader of a closed output has had enough
 		return exitDone
 	}
 	if ctx.Err() != nil {
@@ -45,6 +54,19 @@ func run(ctx context.Context, args []string) int {
 	}
 	fmt.Fprintln(a.err, "bbctl:", strings.ReplaceAll(err.Error(), "\n", "; "))
 	return exitCode(err)
+}
+
+// output is standard output, and knows whether its reader has closed it. A broken
+// connection to a daemon is the same error, and no reason to succeed.
+type output struct {
+	io.Writer
+	closed bool
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	o.closed = o.closed || errors.Is(err, syscall.EPIPE)
+	return n, err
 }
 
 // The exit codes. They are promised: see exitCodesHelp.
@@ -136,6 +158,7 @@ well-known places that bbd uses. Errors are one line on standard error.
 		newNodesCommand(a), newNodeCommand(a), newClusterCommand(a), newTokenCommand(a), newJobsCommand(a), newTxnCommand(a),
 		newStatusCommand(a), newDoctorCommand(a), newEventsCommand(a), newSlurmCommand(a), newPlanCommand(a), newVersionCommand(a), bench.NewCommand(),
 	)
+	cli.RefuseUnknown(cmd, usage)
 	return cmd
 }
 

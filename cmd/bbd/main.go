@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/cmd/bbd/config"
+	"forebay/internal/bb"
+	"forebay/internal/cli"
 )
 
 // version is set when a release is built (see the Makefile).
@@ -21,6 +23,9 @@ func main() {
 	defer stop()
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bbd:", err)
+		if bb.KindOf(err) == bb.Invalid {
+			os.Exit(2)
+		}
 		os.Exit(1)
 	}
 }
@@ -55,5 +60,8 @@ memory stays there for the next start.`,
 	flags.StringVar(&o.file, "config", "", "YAML file (default "+config.DefaultFile+" if it is there)")
 	config.AddFlags(flags)
 	cmd.AddCommand(config.NewConfigCommand(), newFabricCommand(), newPurgeCommand(), newBenchPutCommand())
+	cli.RefuseUnknown(cmd, func(why string) error {
+		return bb.E(bb.Invalid, "command line", "", why).WithRemedy("see bbd --help")
+	})
 	return cmd
 }

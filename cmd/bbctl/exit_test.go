@@ -1,0 +1,48 @@
+package main
+
+import (
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+
+	"forebay/client"
+)
+
+// The connection to a daemon that hangs up, as bbd does beyond its limit of sessions, is a
+// broken pipe as a closed standard output is; only the latter is a success.
+func TestBrokenPipes(t *testing.T) {
+	broken := &client.Error{Kind: client.ErrUnavailable, Op: "put", Err: &net.OpError{Op: "write", Net: "unix", Err: syscall.EPIPE}}
+	for _, closed := range []bool{false, true} {
+		a := &app{err: io.Discard}
+		want := exitUnavailable
+		if closed {
+			want = exitDone
+		}
+		if code := a.exit(t.Context(), broken, closed); code != want {
+			t.Errorf("standard output closed %t: exit code %d, want %d", closed, code, want)
+		}
+	}
+}
+
+func TestMistypedCommands(t *testing.T) {
+	for _, line := range []string{"node drian n1", "buffer destory b", "txn abrt 1", "cluster innit d", "slurm sweeep", "jobs wach 1", "frobnicate"} {
+		if code := run(t.Context(), strings.Fields(line)); code != exitUsage {
+			t.Errorf("bbctl %s: exit code %d, want %d", line, code, exitUsage)
+		}
+	}
+}
+
+func TestOutputClosed(t *testing.T) {
+	for _, err := range []error{nil, syscall.ENOSPC, syscall.EPIPE} {
+		o := &output{Writer: failing{err}}
+		if _, got := o.Write([]byte("x")); got != err || o.closed != (err == syscall.EPIPE) {
+			t.Errorf("%v: %v, closed %t", err, got, o.closed)
+		}
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write(p []byte) (int, error) { return len(p), f.err }
