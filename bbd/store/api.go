@@ -200,7 +200,18 @@ type FileInfo struct {
 	File        bb.FileID
 	Buffer      string
 	Generations []GenerationInfo
+	Identity    *Identity // nil: it has none, for which Origin is the reason
+	Origin      Origin
 }
+
+// Origin says why a file has no identity.
+type Origin uint8
+
+const (
+	OriginOwn       Origin = iota // it was written here and nothing of it was acknowledged, or it was dropped
+	OriginOlder                   // a release wrote it that knew no identities
+	OriginForgotten               // its identity was in memory that is gone, and its bytes were on disk
+)
 
 // Damage describes bytes of a region that recovery could not read.
 type Damage struct {
