@@ -1,0 +1,503 @@
+package durabletest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Rule names a promise.
+type Rule string
+
+// The rules.
+const (
+	// Stays: once something of a name is durable, some durable version of that name
+	// exists until its removal is asked for.
+	Stays Rule = "stays durable"
+	// Stored: what a drain, a flushed close or a stage-out called done is on the store, bit
+	// for bit, or something newer is; never a part of a version, or a mix of several.
+	Stored Rule = "stored"
+	// Named: what is absent is named as lost, and may be lost.
+	Named Rule = "named"
+	// Kept: what was acknowledged is read, or something newer: never zeros, older bytes
+	// or a mix; what comes at once is there as a whole or not at all.
+	Kept Rule = "kept"
+	// Gone: a removed name does not come back.
+	Gone Rule = "gone"
+)
+
+// Violation is a broken promise.
+type Violation struct {
+	Rule Rule
+	Path string
+	What string
+}
+
+func (v Violation) String() string { return fmt.Sprintf("%s: %s: %s", v.Rule, v.Path, v.What) }
+
+// Check returns which promises observations show to be broken, given what happened.
+func Check(events []Event, seen []Observation) []Violation {
+	k := newChecker()
+	for _, e := range events {
+		if e.Outcome == Unknown && e.End == 0 {
+			e.End = Forever
+		}
+		k.add(e)
+	}
+	var all []Violation
+	for _, o := range slices.SortedStableFunc(slices.Values(seen), func(a, b Observation) int { return cmp.Compare(a.Begin, b.Begin) }) {
+		all = append(all, k.judge(&o)...)
+	}
+	return all
+}
+
+// checker knows a history by path.
+type checker struct {
+	effects map[string][]effect
+	flushes []*Event
+	faults  []*Event
+	open    []*Event // whose outcome may come yet
+	stored  map[string]sighting
+	came    map[string]set // versions that a rename may have brought to a name
+}
+
+type set = map[Version]bool
+
+// effect is what an event may have made of a path, or what somebody saw there.
+type effect struct {
+	*Event
+	version Version
+	from    string // of a rename: the name before
+	to      string // of a rename: the name afterwards
+}
+
+// sighting is when a version was last seen on the store, or nothing was.
+type sighting struct {
+	at      int64
+	version Version
+}
+
+func newChecker() *checker {
+	return &checker{effects: map[string][]effect{}, stored: map[string]sighting{}, came: map[string]set{}}
+}
+
+func (k *checker) add(e Event) *Event {
+	p := &e
+	if p.Keeps == 0 {
+		p.Keeps = InMemory
+	}
+	switch p.Op {
+	case Fault:
+		k.faults = append(k.faults, p)
+	case Drain, StageOut:
+		k.flushes = append(k.flushes, p)
+	default:
+		k.open = append(k.open, p)
+		for _, c := range p.Changes {
+			f := effect{Event: p, version: c.Version}
+			if p.Op == Rename {
+				f.from, f.to = p.Changes[0].Path, p.Changes[1].Path
+			}
+			k.effects[c.Path] = append(k.effects[c.Path], f)
+		}
+	}
+	return p
+}
+
+func (k *checker) over(now int64) {
+	for _, e := range k.open {
+		if e.Outcome == Unknown && e.End == Forever {
+			e.End = now
+		}
+	}
+	k.open = nil
+}
+
+// possible returns the effects that a path may have shown at some moment of a time.
+// Before the first of them it was absent.
+func (k *checker) possible(path string, begin, end int64) []effect {
+	certain := int64(-1) // when the last one began that was over before
+	for _, e := range k.effects[path] {
+		if e.Outcome == Done && e.End < begin {
+			certain = max(certain, e.Begin)
+		}
+	}
+	var all []effect
+	if certain < 0 {
+		all = append(all, effect{Event: &Event{Outcome: Done}})
+	}
+	for _, e := range k.effects[path] {
+		if e.Outcome != Failed && e.Begin <= end && e.End >= certain {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func versions(effects []effect) set {
+	all := set{}
+	for _, e := range effects {
+		all[e.version] = true
+	}
+	return all
+}
+
+func (k *checker) judge(o *Observation) []Violation {
+	j := &judge{checker: k, Observation: o, lost: map[string]bool{}, rescued: set{}}
+	for _, p := range o.Lost {
+		j.lost[p] = true
+	}
+	for p, f := range o.Files {
+		if strings.HasPrefix(p, LostAndFound) {
+			j.rescued[f.Version] = true
+		}
+	}
+	if o.Store {
+		j.store()
+	} else {
+		j.buffer()
+	}
+	slices.SortStableFunc(j.violations, func(a, b Violation) int { return cmp.Compare(a.Path, b.Path) })
+	return j.violations
+}
+
+// judge judges one observation.
+type judge struct {
+	*checker
+	*Observation
+	lost       map[string]bool
+	rescued    set
+	violations []Violation
+}
+
+func (j *judge) wrong(r Rule, path, format string, args ...any) {
+	j.violations = append(j.violations, Violation{r, path, fmt.Sprintf(format, args...)})
+}
+
+// buffer judges what a client saw.
+func (j *judge) buffer() {
+	for p, f := range j.Files {
+		if !strings.HasPrefix(p, LostAndFound) {
+			j.file(p, f)
+		}
+	}
+	if !j.Live {
+		j.atOnce()
+	}
+	for p, f := range j.Files {
+		if f.Problem == "" { // from now on this is known
+			seen := &Event{Op: "seen", Begin: j.Begin, End: j.End, Outcome: Done, Keeps: j.keeps(p, f.Version)}
+			j.effects[p] = append(j.effects[p], effect{Event: seen, version: f.Version})
+		}
+	}
+}
+
+// keeps returns the level of a version that was found.
+func (j *judge) keeps(p string, v Version) Level {
+	best := InMemory
+	for _, e := range j.effects[p] {
+		if e.version == v {
+			best = max(best, e.Keeps)
+		}
+	}
+	return best
+}
+
+// file judges one name.
+func (j *judge) file(p string, f Found) {
+	effects := j.possible(p, j.Begin, j.End)
+	may := versions(effects)
+	switch {
+	case f.Problem == Lost:
+		j.isLost(p, effects)
+	case f.Problem != "":
+		j.wrong(Kept, p, "it cannot be read (%s); it holds %v", f.Text, list(may))
+	case may[f.Version] || j.forgotten(p, may):
+	case !f.Version.There && j.mayBeLost(effects) == nil && j.lost[p]:
+	case !f.Version.There:
+		j.wrong(Named, p, "it is absent, and not named lost; it holds %v", list(may))
+	case len(may) == 1 && may[Absent]:
+		j.wrong(Gone, p, "it was removed, or never made, and holds %v: %s", f.Version, f.Text)
+	case j.was(p, f.Version):
+		j.wrong(Kept, p, "it holds older bytes, %v, not %v: %s", f.Version, list(may), f.Text)
+	default:
+		j.wrong(Kept, p, "it holds %v, not %v: %s", f.Version, list(may), f.Text)
+	}
+}
+
+// forgotten reports whether a namespace that forgets explains what was found: then what
+// is missing is below LostAndFound or named.
+func (j *judge) forgotten(p string, may set) bool {
+	if !slices.ContainsFunc(j.faults, func(f *Event) bool { return f.Forgets && f.Begin <= j.End }) {
+		return false
+	}
+	for v := range may {
+		if v.There && j.rescued[v] {
+			return true
+		}
+	}
+	return j.lost[p]
+}
+
+// was reports whether a name ever held a version.
+func (j *judge) was(p string, v Version) bool {
+	return slices.ContainsFunc(j.effects[p], func(e effect) bool { return e.version == v && e.Op != "seen" })
+}
+
+func (j *judge) isLost(p string, effects []effect) {
+	if why := j.mayBeLost(effects); why != nil {
+		j.wrong(Named, p, "it is called lost, and %v", why)
+	}
+	if !j.lost[p] {
+		j.wrong(Named, p, "reading it says lost, and it is not listed")
+	}
+	if f := j.flushed(p); f != nil && !slices.ContainsFunc(effects, func(e effect) bool { return e.version.There && e.End >= f.at }) {
+		j.wrong(Stored, p, "it is called lost, and the %s before had it on the store", f.Op)
+	}
+}
+
+// mayBeLost returns why bytes may not be lost.
+func (j *judge) mayBeLost(effects []effect) error {
+	there := false
+	for _, e := range effects {
+		if !e.version.There {
+			continue
+		}
+		there = true
+		for _, f := range j.faults {
+			if f.Takes >= e.Keeps && f.Begin <= j.End && e.Begin <= f.End && (f.Node == "" || len(e.Holders) == 0 || slices.Contains(e.Holders, f.Node)) {
+				return nil
+			}
+		}
+	}
+	if !there {
+		return fmt.Errorf("there should be nothing")
+	}
+	return fmt.Errorf("no fault has taken what holds it")
+}
+
+// atOnce judges changes that come together: renames and transactions.
+func (j *judge) atOnce() {
+	judged := map[*Event]bool{}
+	for p := range j.Files {
+		for _, e := range j.effects[p] {
+			if len(e.Changes) > 1 && !judged[e.Event] && e.Outcome != Failed && e.Begin <= j.End {
+				judged[e.Event] = true
+				j.whole(e.Event)
+			}
+		}
+	}
+}
+
+// whole judges whether all changes of an event were found, or none.
+func (j *judge) whole(e *Event) {
+	var with, without []string
+	for _, c := range e.Changes {
+		f, looked := j.Files[c.Path]
+		if !looked || f.Problem != "" {
+			return
+		}
+		others := set{}
+		for _, o := range j.possible(c.Path, j.Begin, j.End) {
+			if o.Event != e {
+				others[o.version] = true
+			}
+		}
+		switch made := f.Version == c.Version; {
+		case made && !others[f.Version]:
+			with = append(with, c.Path)
+		case !made:
+			without = append(without, c.Path)
+			if !others[f.Version] || j.newer(c.Path, f.Version, e) {
+				return // judged by itself, or changed again since
+			}
+		}
+	}
+	if len(with) > 0 && len(without) > 0 {
+		j.wrong(Kept, with[0], "a %s is there in part: not of %v", e.Op, without)
+	}
+}
+
+// newer reports whether a version may have come to a path after an event.
+func (j *judge) newer(p string, v Version, than *Event) bool {
+	return slices.ContainsFunc(j.effects[p], func(e effect) bool {
+		return e.Event != than && e.version == v && e.Outcome != Failed && e.End >= than.Begin && e.Begin <= j.End
+	})
+}
+
+// promise is an event that put what was there at a time on the store.
+type promise struct {
+	*Event
+	at int64
+}
+
+// flushed returns the last promise for a path before the observation.
+func (j *judge) flushed(p string) *promise {
+	var last *promise
+	better := func(e *Event, at int64) {
+		if e.Outcome == Done && e.End < j.Begin && (last == nil || at > last.at) {
+			last = &promise{e, at}
+		}
+	}
+	for _, e := range j.flushes {
+		if covers(e, p) {
+			better(e, e.Begin)
+		}
+	}
+	for _, e := range j.effects[p] {
+		if e.Keeps == OnStore && e.version.There && e.Op != "seen" {
+			better(e.Event, e.End+1)
+		}
+	}
+	return last
+}
+
+func covers(e *Event, p string) bool {
+	return (e.Below == "" || p == e.Below || strings.HasPrefix(p, e.Below+"/")) && !slices.Contains(e.Unsaved, p)
+}
+
+// store judges what is on the store.
+func (j *judge) store() {
+	paths := map[string]bool{}
+	for p := range j.effects {
+		paths[p] = true
+	}
+	for p := range j.Files {
+		paths[p] = true
+	}
+	for p := range paths {
+		if !strings.HasPrefix(p, LostAndFound) {
+			j.object(p, j.Files[p])
+		}
+	}
+	for p := range paths {
+		j.stored[p] = sighting{j.Begin, j.Files[p].Version}
+	}
+}
+
+// object judges one name of the store.
+func (j *judge) object(p string, f Found) {
+	had, looked := j.stored[p]
+	if f.Version.There {
+		if !j.ever(p, f.Version, map[string]bool{}) {
+			j.wrong(Stored, p, "the store holds %v, which is no version of it: %s", f.Version, f.Text)
+			return
+		}
+		if looked && !had.version.There && j.onlyAbsent(p, had.at, j.End) {
+			j.wrong(Gone, p, "it was removed, had left the store, and is there again: %v", f.Version)
+			return
+		}
+	}
+	done := j.flushed(p)
+	if done != nil {
+		j.afterFlush(p, f, done)
+	}
+	if f.Version.There || done != nil && j.onlyAbsent(p, done.at, j.End) {
+		return
+	}
+	// Something of the name was durable: is it asked to go?
+	since := int64(-1)
+	if done != nil && !versions(j.possible(p, done.at, max(done.at, done.End)))[Absent] {
+		since = done.at
+	}
+	if had.version.There && j.current(p, had) && !j.cut(had.at) {
+		since = max(since, had.at)
+	}
+	if since >= 0 && !j.released(p, since, map[string]bool{}) {
+		j.wrong(Stays, p, "it was on the store, nobody has asked for its removal, and it is not there: %s", j.story(p, since))
+	}
+}
+
+// afterFlush judges what is under a name for which a flush has ended.
+func (j *judge) afterFlush(p string, f Found, done *promise) {
+	effects := j.possible(p, done.at, j.End)
+	may := versions(effects)
+	switch {
+	case may[f.Version]:
+	case !f.Version.There: // judged by Stays
+	case len(may) == 1 && may[Absent]:
+		j.wrong(Gone, p, "it was removed before a %s that is done, and the store holds %v", done.Op, f.Version)
+	case slices.ContainsFunc(effects, func(e effect) bool {
+		return e.Op == Rename && e.to == p && e.End >= done.at && j.ever(e.from, f.Version, map[string]bool{})
+	}): // a rename since takes along what the store has
+	default:
+		j.wrong(Stored, p, "the store holds %v after a %s that is done, not %v: %s", f.Version, done.Op, list(may), f.Text)
+	}
+}
+
+// ever reports whether a name, or one that was renamed to it, has ever held a version.
+func (j *judge) ever(p string, v Version, visited map[string]bool) bool {
+	visited[p] = true
+	return slices.ContainsFunc(j.effects[p], func(e effect) bool {
+		return e.Outcome != Failed && e.Begin <= j.End &&
+			(e.version == v || e.Op == Rename && e.to == p && !visited[e.from] && j.ever(e.from, v, visited))
+	})
+}
+
+func (j *judge) onlyAbsent(p string, begin, end int64) bool {
+	may := versions(j.possible(p, begin, end))
+	return len(may) == 1 && may[Absent]
+}
+
+// current reports whether what was seen on the store was of a file that then was to stay:
+// nobody had asked for the removal of that name since it was made.
+func (j *judge) current(p string, had sighting) bool {
+	made := int64(-1)
+	for _, e := range j.effects[p] {
+		if e.version == had.version && e.Op != "seen" && e.Begin <= had.at {
+			made = max(made, e.Begin)
+		}
+	}
+	return made >= 0 && !slices.ContainsFunc(j.effects[p], func(e effect) bool {
+		return e.Op != "seen" && !e.version.There && e.Outcome != Failed && e.End >= made && e.Begin <= had.at
+	})
+}
+
+// cut reports whether the store has forgotten what was not durable since a time.
+func (j *judge) cut(since int64) bool {
+	return slices.ContainsFunc(j.faults, func(f *Event) bool { return f.Cuts && f.End >= since && f.Begin <= j.End })
+}
+
+// released reports whether somebody asked for the removal of a name since a time, or
+// whether what was there has another name now.
+func (j *judge) released(p string, since int64, visited map[string]bool) bool {
+	visited[p] = true
+	return slices.ContainsFunc(j.effects[p], func(e effect) bool {
+		if e.version.There || e.Op == "seen" || e.Outcome == Failed || e.End < since || e.Begin > j.End {
+			return false
+		}
+		if e.Op != Rename || e.Outcome != Done || j.Live || visited[e.to] {
+			return true
+		}
+		return j.Files[e.to].Version.There || j.released(e.to, e.Begin, visited)
+	})
+}
+
+// story tells the last that happened to a name.
+func (j *judge) story(p string, since int64) string {
+	const most = 8
+	told := []string{fmt.Sprintf("durable since %d", since)}
+	effects := j.effects[p]
+	for _, e := range effects[max(0, len(effects)-most):] {
+		what := fmt.Sprintf("%d %s: %v", e.Begin, e.Op, e.version)
+		if e.to != "" {
+			what += fmt.Sprintf(" (%s to %s)", e.from, e.to)
+		}
+		if e.Outcome == Unknown {
+			what += " (unknown)"
+		}
+		told = append(told, what)
+	}
+	return strings.Join(told, "; ")
+}
+
+func list(s set) []string {
+	var all []string
+	for v := range maps.Keys(s) {
+		all = append(all, v.String())
+	}
+	slices.Sort(all)
+	return all
+}

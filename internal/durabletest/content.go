@@ -1,0 +1,139 @@
+// Package durabletest judges durability: it takes a history of what clients asked for
+// and were told, and of faults, and observations of what is there, and says which
+// promises were broken. It knows nothing of daemons, stores or how bytes are kept.
+package durabletest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+
+	"forebay/internal/checksum"
+)
+
+// Version is the content of a file, known by its size and checksum. The zero Version
+// is no file.
+type Version struct {
+	There bool
+	Size  int64
+	Sum   uint64 // CRC-64/NVME
+}
+
+// Absent is the version of a name that leads to nothing.
+var Absent Version
+
+// Of returns the version that bytes are.
+func Of(p []byte) Version { return Version{true, int64(len(p)), checksum.Sum(p)} }
+
+func (v Version) String() string {
+	if !v.There {
+		return "nothing"
+	}
+	return fmt.Sprintf("%d bytes with checksum %016x", v.Size, v.Sum)
+}
+
+// Content is what writes, one after the other, make of a file.
+type Content struct {
+	writes []write
+	size   int
+}
+
+type write struct {
+	id        uint64
+	off, size int
+}
+
+// With returns the content after one more write, whose id no other write has.
+func (c Content) With(id uint64, off, size int) Content {
+	return Content{append(c.writes[:len(c.writes):len(c.writes)], write{id, off, size}), max(c.size, off+size)}
+}
+
+// Size returns the number of bytes.
+func (c Content) Size() int { return c.size }
+
+// Bytes returns the content. What no write has touched is zero.
+func (c Content) Bytes() []byte {
+	p := make([]byte, c.size)
+	for _, w := range c.writes {
+		Fill(p[w.off:w.off+w.size], w.id, w.off)
+	}
+	return p
+}
+
+// Bytes describe themselves. A file is a row of cells; each of those that a write
+// touches holds, as far as the write goes:
+//
+//	0   id of the write
+//	8   number of the cell, from the start of the file
+//	16  two words that follow from both
+const cell = 32
+
+// Fill makes p the bytes that a write puts at an offset.
+func Fill(p []byte, id uint64, off int) {
+	var c [cell]byte
+	for n := 0; n < len(p); {
+		at := off + n
+		fillCell(&c, id, uint64(at/cell))
+		n += copy(p[n:], c[at%cell:])
+	}
+}
+
+func fillCell(c *[cell]byte, id, number uint64) {
+	binary.LittleEndian.PutUint64(c[0:], id)
+	binary.LittleEndian.PutUint64(c[8:], number)
+	m := mix(id ^ mix(number))
+	binary.LittleEndian.PutUint64(c[16:], m)
+	binary.LittleEndian.PutUint64(c[24:], mix(m))
+}
+
+// mix is the finalizer of SplitMix64 (Steele, Lea, Flood, 2014).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Describe says which writes bytes are of, for the message of a violation.
+func Describe(p []byte) string {
+	const most = 12
+	var runs []string
+	last, begin := "", 0
+	flush := func(end int) {
+		if last != "" {
+			runs = append(runs, fmt.Sprintf("%d+%d %s", begin, end-begin, last))
+		}
+	}
+	for at := 0; at < len(p); at += cell {
+		kind := describeCell(p[at:min(at+cell, len(p))], uint64(at/cell))
+		if kind != last {
+			flush(at)
+			last, begin = kind, at
+		}
+	}
+	flush(len(p))
+	if len(runs) > most {
+		runs = append(runs[:most], fmt.Sprintf("and %d more runs", len(runs)-most))
+	}
+	return strings.Join(runs, ", ")
+}
+
+func describeCell(p []byte, number uint64) string {
+	if len(strings.Trim(string(p), "\x00")) == 0 {
+		return "zeros"
+	}
+	if len(p) < cell {
+		return "cut"
+	}
+	var want [cell]byte
+	id, n := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
+	fillCell(&want, id, n)
+	switch {
+	case string(want[:]) != string(p):
+		return "cut or of no write"
+	case n != number && n < math.MaxInt64/cell:
+		return fmt.Sprintf("of write %d, for another place", id)
+	}
+	return fmt.Sprintf("of write %d", id)
+}

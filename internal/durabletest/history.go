@@ -1,0 +1,176 @@
+package durabletest
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// Op names what an event is.
+type Op string
+
+// The operations.
+const (
+	Sync     Op = "sync"      // commit what was written so far; one change
+	Close    Op = "close"     // commit the rest; one change
+	Rename   Op = "rename"    // two changes: of the old name, then of the new one
+	Remove   Op = "remove"    // one change, to Absent
+	Txn      Op = "txn"       // a transaction's commit: its changes come at once
+	Drain    Op = "drain"     // everything below a path is to be on the store
+	StageOut Op = "stage-out" // likewise
+	Fault    Op = "fault"
+)
+
+// Outcome says how an operation ended.
+type Outcome int
+
+// The outcomes. An operation that has not ended is Unknown.
+const (
+	Unknown Outcome = iota // it may have been carried out, or may be yet
+	Done
+	Failed // it was not carried out and never will be
+)
+
+// Level says what acknowledged bytes outlive. Every level outlives the daemon's death.
+type Level int
+
+// The levels.
+const (
+	InMemory Level = iota + 1 // not the loss of the node's memory
+	OffNode                   // the loss of the node's memory, by a disk tier or by replicas
+	OnStore                   // everything but the loss of the store
+)
+
+// Forever is when an operation ends of which nobody knows whether or when it was done.
+const Forever int64 = math.MaxInt64
+
+// Change is what an operation makes of a name.
+type Change struct {
+	Path    string
+	Version Version
+}
+
+// Event is one operation, or a fault.
+type Event struct {
+	Op         Op
+	Begin, End int64 // of an Unknown one: by when it was carried out, if ever
+	Outcome    Outcome
+	Changes    []Change
+	Keeps      Level    // what changed outlives this; zero is InMemory
+	Holders    []string // nodes that hold it; none: any
+
+	// Of Drain and StageOut. A drain whose only failures are named is Done.
+	Below   string   // "": everything
+	Unsaved []string // what was named as not saved
+
+	// Of a Fault.
+	Takes Level  // bytes of this level and those below it may be lost; zero: nothing may
+	Node  string // whose bytes; "": anybody's
+	// Forgets: the namespace may have forgotten what was acknowledged. Then a file may be
+	// below LostAndFound, or named lost, whatever its name leads to.
+	Forgets bool
+	// Cuts: the store may have forgotten what no event has called durable.
+	Cuts bool
+}
+
+// LostAndFound is the directory of files whose names the namespace has forgotten.
+const LostAndFound = ".lost+found/"
+
+// Problem is why a file could not be read.
+type Problem string
+
+// Lost is the error that names a loss. Any other error says that an acknowledged file
+// cannot be read.
+const Lost Problem = "lost"
+
+// Found is what an observer found under a name.
+type Found struct {
+	Version Version
+	Problem Problem // "": it could be read, or is not there
+	Text    string  // what the bytes are, or the error
+}
+
+// Find describes bytes that were found.
+func Find(p []byte) Found { return Found{Version: Of(p), Text: Describe(p)} }
+
+// Observation is what somebody saw.
+type Observation struct {
+	Begin, End int64
+	Store      bool             // it is of the backing store; else of the buffer, as a client sees it
+	Files      map[string]Found // what was looked at. Of the store, a name that is missing is absent
+	Lost       []string         // of the buffer: what is listed as lost
+	// Live: things changed meanwhile, so one moment's picture it is not.
+	Live bool
+}
+
+// History records events from many goroutines, and judges observations as they come.
+type History struct {
+	mu    sync.Mutex
+	k     *checker // guarded by mu
+	began time.Time
+	last  int64 // guarded by mu: times are unlike each other
+}
+
+// NewHistory returns an empty history.
+func NewHistory() *History { return &History{k: newChecker(), began: time.Now()} }
+
+// Now returns the time of the history's clock.
+func (h *History) Now() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.now()
+}
+
+func (h *History) now() int64 {
+	h.last = max(h.last+1, int64(time.Since(h.began)))
+	return h.last
+}
+
+// Begin records that an operation begins, whose Begin, End and Outcome it sets. The
+// function that it returns records how it ended; without, that stays unknown.
+func (h *History) Begin(e Event) (ended func(Outcome)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e.Begin, e.End, e.Outcome = h.now(), Forever, Unknown
+	p := h.k.add(e)
+	return func(o Outcome) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if p.Outcome = o; o != Unknown {
+			p.End = h.now()
+		}
+	}
+}
+
+// Drained records a drain that began at a time, and is over.
+func (h *History) Drained(begin int64, below string, unsaved []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.k.add(Event{Op: Drain, Begin: begin, End: h.now(), Outcome: Done, Below: below, Unsaved: unsaved})
+}
+
+// Fault records a fault that happens now.
+func (h *History) Fault(e Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e.Op, e.Begin, e.Outcome = Fault, h.now(), Done
+	e.End = e.Begin
+	h.k.add(e)
+}
+
+// Over records that no operation of an unknown outcome can be carried out any more: who
+// could have done it is dead.
+func (h *History) Over() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.k.over(h.now())
+}
+
+// Observe judges an observation, whose Begin was taken from Now, and whose End it sets.
+// What was seen is known from then on.
+func (h *History) Observe(o Observation) []Violation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	o.End = h.now()
+	return h.k.judge(&o)
+}
