@@ -17,6 +17,7 @@ type catalog struct{ d *Daemon }
 var (
 	_ flusher.Catalog    = catalog{}
 	_ flusher.OpenLister = catalog{}
+	_ flusher.Recorder   = catalog{}
 	_ flusher.Previous   = (*flushJob)(nil)
 	_ flusher.Attributed = (*flushJob)(nil)
 	_ flusher.Current    = (*flushJob)(nil)
@@ -47,6 +48,12 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 	}
 	looked := time.Now()
 	e, path, err := b.dirtyEntry(ctx, k)
+	if bb.KindOf(err) == bb.Exists {
+		// An earlier flush was recorded, and its answer got lost: what follows from it is left to do.
+		if err := b.becameClean(ctx, &e, path); err != nil {
+			return nil, err
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +74,19 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 		return nil, bb.Wrap("flush", b.address(path), err)
 	}
 	return j, nil
+}
+
+// Recorded reports whether a queued file's entry names an object on the store.
+func (c catalog) Recorded(ctx context.Context, k flusher.Key) (bool, error) {
+	b, err := c.d.buffer(ctx, k.Buffer)
+	if err != nil {
+		return false, err
+	}
+	e, _, err := b.dirtyEntry(ctx, k)
+	if err != nil && e.File == 0 && bb.KindOf(err) != bb.NotFound {
+		return false, err
+	}
+	return e.Flushed.Generation != 0, nil
 }
 
 // dirtyEntry finds the entry of a queued file. bb.NotFound: there is nothing to flush
@@ -219,31 +239,42 @@ func (j *flushJob) Done(ctx context.Context, f bb.Flushed) error {
 		return err
 	}
 	if e.Generation == j.entry.Generation && !e.Open {
-		if err := b.d.store.MarkClean(e.File, e.Generation); err != nil {
-			return err
-		}
-		b.forgetDirty(e.File, e.Generation)
-		b.discardAt(replicaOf(&e), e.File, e.Generation)
-		if b.foreign(&e) {
-			j.late(ctx, &e)
-		}
-		b.d.room.kick()
+		return b.becameClean(ctx, &e, j.path)
 	}
-	b.d.emit(bb.Event{Kind: bb.EventFlushed, Buffer: b.name, Path: j.path, Generation: f.Generation, Bytes: j.entry.Size})
+	b.sayFlushed(&j.entry, j.path)
+	return nil
+}
+
+func (b *buffer) sayFlushed(e *bb.Entry, path string) {
+	b.d.emit(bb.Event{Kind: bb.EventFlushed, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size})
+}
+
+// becameClean is what follows from an entry that says that its content is on the store:
+// memory may evict it, and its second copy is not needed. It may be called again.
+func (b *buffer) becameClean(ctx context.Context, e *bb.Entry, path string) error {
+	if err := b.d.store.MarkClean(e.File, e.Generation); err != nil && bb.KindOf(err) != bb.NotFound {
+		return err
+	}
+	b.forgetDirty(e.File, e.Generation)
+	b.discardAt(replicaOf(e), e.File, e.Generation)
+	if b.foreign(e) {
+		b.late(ctx, e, path)
+	}
+	b.d.room.kick()
+	b.sayFlushed(e, path)
 	return nil
 }
 
 // late is the end of a flush of a file that was declared lost meanwhile. Its home is the
 // node that declared it. It may have been renamed too, which held no flush of this node.
-func (j *flushJob) late(ctx context.Context, e *bb.Entry) {
-	b := j.b
-	b.d.log.Warn("a file that was declared lost has been flushed after all", "path", b.address(j.path), "file", e.File, "generation", e.Generation)
+func (b *buffer) late(ctx context.Context, e *bb.Entry, path string) {
+	b.d.log.Warn("a file that was declared lost has been flushed after all", "path", b.address(path), "file", e.File, "generation", e.Generation)
 	b.d.store.DropGeneration(e.File, e.Generation)
 	now, err := b.pathAt(ctx, place{e.Parent, e.Name})
-	if err == nil && now == j.path {
+	if err == nil && now == path {
 		return
 	}
-	b.recheck(doubt{path: j.path}, false)
+	b.recheck(doubt{path: path}, false)
 	if err == nil {
 		b.recheck(doubt{path: now}, false)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
+	"forebay/flusher"
+	"forebay/flusher/backing"
 	"forebay/internal/bb"
 )
 
@@ -197,4 +199,40 @@ func (d *Daemon) ReadOn(ctx context.Context, name, path string, meanwhile func()
 		}
 	}
 	return bytes, nil
+}
+
+// PauseFlushes keeps a buffer's flushes from beginning, until what it returns is called.
+func (d *Daemon) PauseFlushes(name string) (resume func()) {
+	d.flusher.Pause(name)
+	return func() { d.flusher.Resume(name) }
+}
+
+// RecordFlush does what a flush of a buffer's only dirty file does until the namespace has
+// recorded it. The flusher does not learn of it, as if the answer had been lost.
+func (d *Daemon) RecordFlush(ctx context.Context, name string) error {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return err
+	}
+	var key flusher.Key
+	b.mu.Lock()
+	for file, f := range b.mu.dirty {
+		key = flusher.Key{Buffer: name, File: file, Generation: f.generation}
+	}
+	b.mu.Unlock()
+	j, err := catalog{d}.Begin(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	to, err := d.stores.get(ctx, name)
+	if err != nil {
+		return err
+	}
+	o, err := to.Put(ctx, j.Path(), j.Source(), backing.PutOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = b.recordFlushed(ctx, &j.(*flushJob).entry, bb.Flushed{Generation: key.Generation, ETag: o.ETag, Size: o.Size, Checksum: o.Checksum})
+	return err
 }

@@ -58,6 +58,7 @@ type outcome struct {
 	err     error
 	object  string // the object that a Put may have made
 	wasNew  bool   // the file had no object before
+	unsure  bool   // the object may be recorded all the same
 	receipt Receipt
 }
 
@@ -175,7 +176,7 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 	}
 	// A hold waits for this, rather than cancel it: the bytes are there already.
 	if out.err = job.Done(fl.q.ctx, flushed); out.err != nil {
-		if bb.KindOf(out.err) == bb.NotFound {
+		if out.unsure = bb.KindOf(out.err) != bb.NotFound; !out.unsure {
 			out.verdict = dropped
 		}
 		return out
@@ -246,6 +247,7 @@ func (q *queue) afterPut(e *entry, out outcome, forgotten bool) {
 		q.removeObject(out.object)
 	case out.object != "" && out.wasNew:
 		q.setSuspect(e, out.object)
+		e.unsure = e.unsure || out.unsure
 	case out.object != "":
 		e.touched = out.object
 	}

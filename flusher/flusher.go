@@ -33,7 +33,7 @@ type Item struct {
 }
 
 // Catalog is the daemon's side: where files lie and what they hold. It may also
-// be an OpenLister. Its methods are called concurrently and hold no lock that a
+// be an OpenLister and a Recorder. Its methods are called concurrently and hold no lock that a
 // call into the Flusher needs.
 type Catalog interface {
 	// Begin pins the content's bytes and says where the file lives now. bb.NotFound:
@@ -48,6 +48,14 @@ type Catalog interface {
 type OpenLister interface {
 	// OpenFiles returns the paths of the buffer's files that are open for writing.
 	OpenFiles(ctx context.Context, buffer string) ([]string, error)
+}
+
+// Recorder is a Catalog that can find out whether a flush was recorded whose Job.Done
+// failed: its change may have been made, and the answer lost.
+type Recorder interface {
+	// Recorded reports whether the file's entry names an object on the store, of
+	// whatever generation.
+	Recorded(ctx context.Context, key Key) (bool, error)
 }
 
 // Job is one file on its way to the store. Its methods are called by one goroutine

@@ -869,3 +869,28 @@ func FuzzReceipt(f *testing.F) {
 		}
 	})
 }
+
+// TestRenamedAfterAnUncertainRecord renames a file whose flush was recorded, though nobody
+// learnt that: the object is not a stray one, the rename takes it along.
+func TestRenamedAfterAnUncertainRecord(t *testing.T) {
+	t.Parallel()
+	w, store := newWorld(t), memStore()
+	f := w.start(store, func(o *Options) { o.Backoff = [2]time.Duration{time.Hour, time.Hour} })
+	w.mu.unsaid = bb.E(bb.Unavailable, "flush", "", "the answer was lost")
+	w.write("old", "content")
+	for f.BufferStats("buf").Failing == 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("the flush does not fail")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	w.mu.Lock()
+	w.mu.unsaid = nil
+	w.mu.Unlock()
+
+	w.rename("old", "new")
+	if report, err := drainAll(t, f); err != nil {
+		t.Fatalf("%v: %+v", err, report)
+	}
+	w.expectStore(store.Contents)
+}

@@ -44,11 +44,47 @@ func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (*He
 			return nil, bb.Wrap("hold", buffer, ctx.Err())
 		}
 	}
+	if err := f.clearRecorded(ctx, q, h); err != nil {
+		held.Release()
+		return nil, bb.Wrap("hold", buffer, err)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	held.Stray = q.removeSuspects(h)
 	return held, nil
 }
+
+// clearRecorded finds out about objects under held names whose flush may have been
+// recorded, though its answer got lost. One that was is not a stray object: what the hold
+// is for concerns it as it does every other. Nothing of the held names is in flight.
+func (f *Flusher) clearRecorded(ctx context.Context, q *queue, h *hold) error {
+	recorder, ok := f.opts.Catalog.(Recorder)
+	if !ok {
+		return nil
+	}
+	f.mu.Lock()
+	unsure := map[*entry]Key{}
+	for e := range q.suspect {
+		if e.unsure && h.concernsSuspect(e) {
+			unsure[e] = e.item.Key
+		}
+	}
+	f.mu.Unlock()
+	for e, key := range unsure {
+		recorded, err := recorder.Recorded(ctx, key)
+		if err != nil {
+			return err
+		}
+		if recorded {
+			f.mu.Lock()
+			q.clearSuspect(e)
+			f.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+func (h *hold) concernsSuspect(e *entry) bool { return h.concerns(e.suspect) || h.concerns(e.path) }
 
 // Held is what Hold holds.
 type Held struct {
@@ -134,7 +170,7 @@ func (f *Flusher) lift(q *queue, h *hold) {
 // removal would take them along. It reports whether there are any.
 func (q *queue) removeSuspects(h *hold) (some bool) {
 	for e := range q.suspect {
-		if h.concerns(e.suspect) || h.concerns(e.path) {
+		if h.concernsSuspect(e) {
 			q.removeObject(e.suspect)
 			q.clearSuspect(e)
 			some = true

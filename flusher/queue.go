@@ -41,6 +41,7 @@ type entry struct {
 	gaveUp    bool // the last error will not pass by itself
 
 	suspect string // an object that a Put of ours may have made, and nobody knows of
+	unsure  bool   // the catalog may know of the suspect all the same: whether it does is not known
 	touched string // an object that a Put of ours may have replaced since the last that was recorded; only if shared
 	waiters []waiter
 }
@@ -208,7 +209,7 @@ func (q *queue) setSuspect(e *entry, object string) {
 }
 
 func (q *queue) clearSuspect(e *entry) {
-	e.suspect = ""
+	e.suspect, e.unsure = "", false
 	delete(q.suspect, e)
 }
 

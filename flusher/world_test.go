@@ -27,6 +27,7 @@ type world struct {
 		byID   map[bb.FileID]*file
 		lastID bb.FileID
 		done   error // what Done answers
+		unsaid error // what Done answers after it has recorded the flush
 		verify error // what Verify answers
 		pinned int
 		open   []string
@@ -92,6 +93,13 @@ func (w *world) begin(key Key) (Job, error) {
 	return &job{w: w, id: f.id, path: f.path, content: f.content, before: f.flushed, generation: f.generation}, nil
 }
 
+func (w *world) Recorded(_ context.Context, key Key) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.mu.byID[key.File]
+	return f != nil && f.flushed.Generation != 0, nil
+}
+
 func (w *world) OpenFiles(context.Context, string) ([]string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +143,7 @@ func (j *job) Done(ctx context.Context, f bb.Flushed) error {
 	}
 	f.Generation = j.generation
 	file.flushed = f
-	return nil
+	return j.w.mu.unsaid
 }
 
 func (j *job) Close() {
