@@ -307,10 +307,14 @@ func (b *buffer) mayBeDestroyed(ctx context.Context) error {
 		return bb.E(bb.Busy, "destroy", b.address(""), fmt.Sprintf("%d files are open for writing", open)).
 			WithRemedy("close them, or give --discard")
 	}
-	var files, bytes int64
+	var files, bytes, lost int64
 	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type == bb.TypeFile && (e.State() == bb.StateDirty || e.State() == bb.StateOpen) {
+		switch {
+		case e.Type != bb.TypeFile:
+		case e.State() == bb.StateDirty || e.State() == bb.StateOpen:
 			files, bytes = files+1, bytes+e.Size
+		case e.State() == bb.StateLost:
+			lost++
 		}
 		return nil
 	})
@@ -320,6 +324,10 @@ func (b *buffer) mayBeDestroyed(ctx context.Context) error {
 	if files > 0 {
 		return bb.E(bb.Busy, "destroy", b.address(""), fmt.Sprintf("%d files of %d bytes are not on the store", files, bytes)).
 			WithRemedy("drain it first: bbctl drain " + b.name + "; or give --discard to lose them")
+	}
+	if lost > 0 { // the buffer is all that names them
+		return bb.E(bb.Lost, "destroy", b.address(""), fmt.Sprintf("%d files are lost", lost)).
+			WithRemedy("see bbctl lost " + b.name + ", then remove them; or give --discard")
 	}
 	return nil
 }

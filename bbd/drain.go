@@ -39,11 +39,17 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 			return nil, bb.Wrap("drain", b.address(m.Below), err)
 		}
 	}
-	var answer *wire.Progress
-	if m.Local || b.d.cluster == nil {
+	var (
+		answer *wire.Progress
+		left   rest
+	)
+	switch {
+	case m.Local:
 		answer, err = b.drainHere(ctx, m.Below, newProgress(r))
-	} else {
-		answer, err = r.drainAll(ctx, b, m)
+	case b.d.cluster == nil:
+		answer, left, err = r.drainAlone(ctx, of)
+	default:
+		answer, left, err = r.drainAll(ctx, b, m)
 	}
 	if r.ctx.Err() != nil {
 		return nil, bb.Wrap("drain", b.address(m.Below), r.ctx.Err())
@@ -51,17 +57,23 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 	if err != nil {
 		return nil, bb.Wrap("drain", b.address(m.Below), err)
 	}
-	if m.Local || !saved(answer) {
+	flushed := saved(answer)
+	if m.Local {
 		return answer, nil
 	}
-	if err := of.carriedOut(ctx); err != nil {
-		return nil, bb.Wrap("drain", b.address(m.Below), err)
+	if flushed {
+		if err := of.carriedOut(ctx); err != nil {
+			return nil, bb.Wrap("drain", b.address(m.Below), err)
+		}
 	}
-	if m.Below != "" {
+	left.addLost(answer)
+	if m.Below != "" || !flushed {
 		return answer, nil
 	}
-	r.s.d.emit(bb.Event{Kind: bb.EventDrained, Buffer: b.name, Bytes: answer.BytesDone})
-	if b.spec().Receipt {
+	if saved(answer) {
+		r.s.d.emit(bb.Event{Kind: bb.EventDrained, Buffer: b.name, Bytes: answer.BytesDone})
+	}
+	if b.spec().Receipt { // also where files are lost: it proves what the store has of the others
 		if err := b.keepReceipt(ctx); err != nil {
 			return nil, bb.Wrap("receipt", b.address(""), err)
 		}

@@ -230,25 +230,88 @@ func (d drained) carriedOut(ctx context.Context) error {
 	}
 }
 
-// dirtyContents returns what is dirty of the closed files that no pattern keeps back,
-// whatever their home, with their paths.
-func (d drained) dirtyContents(ctx context.Context) (map[content]string, error) {
-	dirty := map[content]string{}
+// rest is what a drain has left of its files, by the word of the namespace.
+type rest struct {
+	dirty     map[content]string // paths of the closed files that no pattern keeps back, whatever their home
+	lost      []*wire.Failure    // the first of the lost ones
+	lostTotal int64
+}
+
+// rest looks what of the drained files is dirty, and what is lost. A path that has been
+// removed since has nothing left.
+func (d drained) rest(ctx context.Context) (rest, error) {
+	left := rest{dirty: map[content]string{}}
 	keep := d.b.spec().Keep
 	err := d.each(ctx, func(e *bb.Entry, find func() (string, error)) error {
-		if e.State() != bb.StateDirty {
+		state := e.State()
+		if state != bb.StateDirty && state != bb.StateLost {
 			return nil
 		}
 		path, err := find()
 		if bb.KindOf(err) == bb.NotFound {
 			return nil // removed meanwhile
 		}
-		if _, kept := plan.Kept(keep, path); err == nil && !kept {
-			dirty[content{e.File, e.Generation}] = path
+		if err != nil {
+			return err
 		}
-		return err
+		if state == bb.StateLost {
+			left.addFile(e, path)
+		} else if _, kept := plan.Kept(keep, path); !kept {
+			left.dirty[content{e.File, e.Generation}] = path
+		}
+		return nil
 	})
-	return dirty, err
+	if bb.KindOf(err) == bb.NotFound && d.below != "" {
+		if _, lookErr := d.b.ns.Resolve(ctx, d.below); bb.KindOf(lookErr) == bb.NotFound {
+			return rest{}, nil
+		}
+	}
+	return left, err
+}
+
+// addFile adds a lost file.
+func (l *rest) addFile(e *bb.Entry, path string) {
+	if l.lostTotal++; len(l.lost) < maxNamed {
+		l.lost = append(l.lost, &wire.Failure{Path: path, Kind: uint32(bb.Lost), Bytes: e.Size, Reason: e.Reason})
+	}
+}
+
+// addLost adds the lost files to what a drain has not saved: no flush brings them back, so a
+// drain fails as long as there are any. They come last, behind what may be saved yet.
+func (l *rest) addLost(answer *wire.Progress) {
+	answer.FailedTotal += l.lostTotal
+	room := namesBytes
+	for _, f := range answer.Failed {
+		room -= len(f.Path) + len(f.Reason)
+	}
+	for _, f := range l.lost {
+		if room -= len(f.Path) + len(f.Reason); room < 0 || len(answer.Failed) == maxNamed {
+			return
+		}
+		answer.Failed = append(answer.Failed, f)
+	}
+}
+
+// drainAlone flushes at a daemon that is alone, until ctx ends. The namespace has the last
+// word on a whole buffer: a file that is closed and not yet queued is waited for too.
+func (r *request) drainAlone(ctx context.Context, d drained) (*wire.Progress, rest, error) {
+	p := newProgress(r)
+	answer, err := d.b.drainHere(ctx, d.below, p)
+	if err != nil {
+		return nil, rest{}, err
+	}
+	left, err := d.rest(r.ctx)
+	if err != nil || d.below != "" || !saved(answer) || len(left.dirty) == 0 {
+		return answer, left, err
+	}
+	again, err := d.b.drainHereBelow(ctx, "", p)
+	if err != nil {
+		return nil, rest{}, err
+	}
+	again.FilesTotal, again.FilesDone = again.FilesTotal+answer.FilesTotal, again.FilesDone+answer.FilesDone
+	again.BytesTotal, again.BytesDone = again.BytesTotal+answer.BytesTotal, again.BytesDone+answer.BytesDone
+	left, err = d.rest(r.ctx)
+	return again, left, err
 }
 
 // addAway adds what is not saved because its home does not answer.

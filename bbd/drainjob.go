@@ -35,7 +35,7 @@ const drainGrace = 5 * time.Second
 // the last round is so still. The last word is the namespace's.
 //
 // Ctx ends when the drain's time is over; r.ctx, when nobody waits for it any more.
-func (r *request) drainAll(ctx context.Context, b *buffer, m *wire.Drain) (answer *wire.Progress, err error) {
+func (r *request) drainAll(ctx context.Context, b *buffer, m *wire.Drain) (answer *wire.Progress, left rest, err error) {
 	var before map[content]string
 	again := proto.CloneOf(m)
 	for round := range maxMoves {
@@ -44,20 +44,19 @@ func (r *request) drainAll(ctx context.Context, b *buffer, m *wire.Drain) (answe
 		} else {
 			answer, err = r.drainEach(ctx, b, again)
 		}
-		if err != nil || !saved(answer) {
-			return answer, err
-		}
-		left, err := drained{b, m.Below}.dirtyContents(r.ctx)
 		if err != nil {
-			return nil, err
+			return nil, left, err
+		}
+		if left, err = (drained{b, m.Below}).rest(r.ctx); err != nil {
+			return nil, left, err
 		}
 		if round > 0 {
-			maps.DeleteFunc(left, func(c content, _ string) bool { return before[c] == "" }) // written since
+			maps.DeleteFunc(left.dirty, func(c content, _ string) bool { return before[c] == "" }) // written since
 		}
-		if len(left) == 0 {
-			return answer, nil
+		if !saved(answer) || len(left.dirty) == 0 {
+			return answer, left, nil
 		}
-		before = left
+		before = left.dirty
 		// Another job, and the same one for who repeats the request at another daemon.
 		again.Key = fmt.Sprintf("%s again %d", cmp.Or(m.Key, fmt.Sprint(r.s.d.epoch, r.s.id, r.head.Request)), round)
 	}
@@ -68,7 +67,7 @@ func (r *request) drainAll(ctx context.Context, b *buffer, m *wire.Drain) (answe
 		}
 		answer.Failed = append(answer.Failed, &wire.Failure{Path: path, Kind: uint32(bb.Busy), Reason: "it went from node to node meanwhile: drain again"})
 	}
-	return answer, nil
+	return answer, left, nil
 }
 
 // content is one content of one file.

@@ -438,11 +438,11 @@ func (k *keeper) drain(ctx context.Context, l *bb.Lifetime, b *buffer) error {
 		}
 		return bb.E(bb.Busy, "drain", b.address(""), fmt.Sprintf("%d files are still open for writing", answer.OpenTotal))
 	}
-	left, err := all.dirtyContents(ctx)
+	left, err := all.rest(ctx) // what is lost goes into the bill
 	if err != nil {
 		return err
 	}
-	for _, path := range left {
+	for _, path := range left.dirty {
 		return bb.E(bb.Busy, "drain", b.address(path), "it went from node to node meanwhile")
 	}
 	brief, cancel := context.WithTimeout(ctx, stalledLook)

@@ -291,6 +291,10 @@ func TestClusterLateEvicted(t *testing.T) {
 		t.Errorf("it is %v, %q (%v)", e.State, e.Reason, err)
 	}
 	// The right bytes under another entity tag are the right bytes.
+	wantLostInDrain(t, c, "shared", "", "f")
+	if err := b.Remove(ctx, "f"); err != nil {
+		t.Fatal(err)
+	}
 	write(t, b, "g", []byte("content"))
 	drain(t, c, "shared")
 	if err := os.WriteFile(filepath.Join(dir, "copy"), []byte("content"), 0o644); err != nil {

@@ -164,6 +164,29 @@ func TestLifetimeOrphan(t *testing.T) {
 	}
 }
 
+// TestLifetimeWithLostFile: what a job has lost with a node ends up in its bill, and does
+// not keep the rest from being saved, nor the job from its end.
+func TestLifetimeWithLostFile(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	c, store := nodes[0].dial(), t.TempDir()
+	l, o := aJob("job-15", store)
+	comeTo(t, nodes[:1], l, o)
+	nodes[1].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	write(t, nodes[1].dial().Buffer(l.Key), "lost", random(1234))
+	write(t, c.Buffer(l.Key), "saved", []byte("saved"))
+	nodes[1].dead()
+	if f, err := c.ForgetNode(t.Context(), "n2"); err != nil || f.LostTotal != 1 {
+		t.Fatalf("%+v (%v)", f, err)
+	}
+	leave(t, nodes[:1], l.Key)
+	now := wantState(t, c, l.Key, client.LifetimeGone)
+	if b := now.Bill; b.Total != 1 || b.Bytes != 1234 || len(b.Files) != 1 || b.Files[0].Path != "bb://job-15/lost" || !strings.Contains(b.Files[0].Reason, "n2") {
+		t.Errorf("the bill: %+v", b)
+	}
+	wantInStore(t, store, "saved", []byte("saved"))
+}
+
 // TestLifetimeHurry: what is given up is in the bill.
 func TestLifetimeHurry(t *testing.T) {
 	t.Parallel()

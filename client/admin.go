@@ -162,7 +162,11 @@ func (r *Report) complete(err error) error {
 		return bb.E(bb.Internal, "", "", fmt.Sprintf("%d files failed", n))
 	}
 	first := r.Failed[0]
-	return bb.E(first.Kind, "", "", fmt.Sprintf("%d files failed, the first is %s: %s", n, first.Path, first.Reason))
+	failed := bb.E(first.Kind, "", "", fmt.Sprintf("%d files failed, the first is %s: %s", n, first.Path, first.Reason))
+	if first.Kind == bb.Lost {
+		return failed.WithRemedy("write lost files again, or remove them: bbctl lost lists them")
+	}
+	return failed
 }
 
 // unsaved makes an error of what a drain left out on purpose: it is not on the store all the same.

@@ -219,6 +219,8 @@ func newBufferDestroyCommand(a *app) *cobra.Command {
 	var discard bool
 	cmd := &cobra.Command{
 		Use: "destroy NAME", Short: "Destroy a buffer; refused while it holds dirty data", Args: cobra.ExactArgs(1),
+		Long: `Destroys a buffer. It is refused while something in it is not on the store, or is lost:
+drain the buffer, and remove the files that bbctl lost lists, or give --discard.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial(cmd.Context())
 			if err != nil {
@@ -230,6 +232,6 @@ func newBufferDestroyCommand(a *app) *cobra.Command {
 			return a.print(map[string]string{"destroyed": args[0]}, func() { fmt.Fprintln(a.out, "destroyed", args[0]) })
 		},
 	}
-	cmd.Flags().BoolVar(&discard, "discard", false, "also lose what was never flushed")
+	cmd.Flags().BoolVar(&discard, "discard", false, "also lose what was never flushed, and forget what is lost")
 	return cmd
 }

@@ -94,7 +94,8 @@ func newDrainCommand(a *app) *cobra.Command {
 		Use: "drain BUFFER | bb://BUFFER/PATH", Short: "Flush a buffer and wait until all of it is on the store", Args: cobra.ExactArgs(1),
 		Long: `Flushes everything in a buffer, or what lies at a path and below it, and waits. Exit code 0
 means that all of it is on the store, and would survive the loss of this node. What could
-not be saved is listed.
+not be saved is listed. Files that are lost count as not saved until they are removed or
+written again.
 
 ` + exitCodesHelp,
 		Example: "  bbctl drain ckpt --timeout 10m\n  bbctl drain bb://ckpt/step-7",
