@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -458,7 +459,8 @@ func (k *keeper) drain(ctx context.Context, l *bb.Lifetime, b *buffer) error {
 
 // bill notes what will be gone with a buffer, before it is destroyed.
 func (k *keeper) bill(ctx context.Context, l *bb.Lifetime, b *buffer, discard bool) error {
-	var bill bb.Bill
+	var lines []bb.BillLine
+	var sum bb.BillSum
 	scratch := b.spec().Backing == ""
 	keep := b.spec().Keep
 	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
@@ -485,36 +487,61 @@ func (k *keeper) bill(ctx context.Context, l *bb.Lifetime, b *buffer, discard bo
 		default:
 			return bb.E(bb.Busy, "drain", b.address(path), "it has been written since the buffer was drained")
 		}
-		bill.Total++
-		bill.Bytes += e.Size
-		if len(bill.Files) < maxBill {
-			bill.Files = append(bill.Files, line)
+		sum.Total++
+		sum.Bytes += e.Size
+		if len(lines) < maxBill {
+			lines = append(lines, line)
 		}
 		return nil
 	})
-	if err != nil || bill.Total == 0 {
+	if err != nil || sum == (bb.BillSum{}) && !mentions(&l.Bill, b.name) {
 		return err
 	}
-	now, ok := k.change(ctx, l, func(now *bb.Lifetime) {
-		others := slices.DeleteFunc(now.Bill.Files, func(x bb.BillLine) bool {
-			at, err := bb.ParseAddress(x.Path)
-			return err == nil && at.Buffer == b.name // of an attempt that was cut off
-		})
-		if len(others) == 0 {
-			now.Bill = bill
-			return
-		}
-		now.Bill.Files = append(others, bill.Files...)
-		now.Bill.Files = now.Bill.Files[:min(len(now.Bill.Files), maxBill)]
-		now.Bill.Total += bill.Total
-		now.Bill.Bytes += bill.Bytes
-	})
+	now, ok := k.change(ctx, l, func(now *bb.Lifetime) { now.Bill = billed(now.Bill, b.name, lines, sum) })
 	if !ok {
 		return errNotYet
 	}
 	now.Nodes = l.Nodes
 	*l = now
 	return nil
+}
+
+// billed returns a bill in which lines and sum are all that is said of a buffer. An attempt
+// that was cut off before the buffer was destroyed may have billed it already.
+func billed(bill bb.Bill, buffer string, lines []bb.BillLine, sum bb.BillSum) bb.Bill {
+	earlier, split := bill.Buffers[buffer]
+	files := make([]bb.BillLine, 0, min(len(bill.Files)+len(lines), maxBill))
+	for _, x := range bill.Files {
+		if !isOf(&x, buffer) {
+			files = append(files, x)
+		} else if !split { // an older release noted it
+			earlier.Total++
+			earlier.Bytes += x.Bytes
+		}
+	}
+	sums := map[string]bb.BillSum{}
+	maps.Copy(sums, bill.Buffers)
+	delete(sums, buffer)
+	if sum != (bb.BillSum{}) {
+		sums[buffer] = sum
+	}
+	files = append(files, lines...)
+	return bb.Bill{
+		Files: files[:min(len(files), maxBill)], Buffers: sums,
+		Total: bill.Total - earlier.Total + sum.Total, Bytes: bill.Bytes - earlier.Bytes + sum.Bytes,
+	}
+}
+
+// mentions reports whether a bill says anything of a buffer.
+func mentions(bill *bb.Bill, buffer string) bool {
+	_, ok := bill.Buffers[buffer]
+	return ok || slices.ContainsFunc(bill.Files, func(x bb.BillLine) bool { return isOf(&x, buffer) })
+}
+
+// isOf reports whether a line of a bill is about a file of a buffer.
+func isOf(x *bb.BillLine, buffer string) bool {
+	at, err := bb.ParseAddress(x.Path)
+	return err == nil && at.Buffer == buffer
 }
 
 // notCopiedOut reports whether a job that was given up had still to copy a file out.

@@ -1,6 +1,7 @@
 package bbd
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -55,6 +56,48 @@ func TestEnded(t *testing.T) {
 		over, bad := ended(l, now, func(n *bb.LifetimeNode) bool { return n.Node == "dead" })
 		if over != c.over || over && bad != c.failed {
 			t.Errorf("%s: over %v, failed %v", name, over, bad)
+		}
+	}
+}
+
+// A buffer that is billed a second time, by an attempt that goes on where one was cut off,
+// counts once.
+func TestBilled(t *testing.T) {
+	t.Parallel()
+	line := func(path string, bytes int64) bb.BillLine { return bb.BillLine{Path: path, Bytes: bytes} }
+	one, two := line("bb://one/f", 10), line("bb://two/g", 7)
+	fresh := billed(bb.Bill{}, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10})
+	both := billed(fresh, "two", []bb.BillLine{two}, bb.BillSum{Total: 1, Bytes: 7})
+	// More files than a bill names.
+	many := slices.Repeat([]bb.BillLine{two}, maxBill)
+	large := billed(fresh, "two", many, bb.BillSum{Total: 5000, Bytes: 35000})
+	older := bb.Bill{Files: []bb.BillLine{one, two}, Total: 2, Bytes: 17}
+	for name, c := range map[string]struct {
+		before       bb.Bill
+		buffer       string
+		lines        []bb.BillLine
+		sum          bb.BillSum
+		files        int
+		total, bytes int64
+	}{
+		"the first":                        {bb.Bill{}, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10}, 1, 1, 10},
+		"another buffer":                   {fresh, "two", []bb.BillLine{two}, bb.BillSum{Total: 1, Bytes: 7}, 2, 2, 17},
+		"the first again":                  {fresh, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10}, 1, 1, 10},
+		"the first of two again":           {both, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10}, 2, 2, 17},
+		"the last of two again":            {both, "two", []bb.BillLine{two}, bb.BillSum{Total: 1, Bytes: 7}, 2, 2, 17},
+		"again, with more":                 {both, "two", []bb.BillLine{two, two}, bb.BillSum{Total: 2, Bytes: 14}, 3, 3, 24},
+		"again, with nothing":              {both, "two", nil, bb.BillSum{}, 1, 1, 10},
+		"more than is named":               {fresh, "two", many, bb.BillSum{Total: 5000, Bytes: 35000}, maxBill, 5001, 35010},
+		"more than is named, again":        {large, "two", many, bb.BillSum{Total: 5000, Bytes: 35000}, maxBill, 5001, 35010},
+		"the other one, of many":           {large, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10}, maxBill, 5001, 35010},
+		"a bill of an older release again": {older, "two", []bb.BillLine{two}, bb.BillSum{Total: 1, Bytes: 7}, 2, 2, 17},
+	} {
+		got := billed(c.before, c.buffer, c.lines, c.sum)
+		if len(got.Files) != c.files || got.Total != c.total || got.Bytes != c.bytes {
+			t.Errorf("%s: %d lines, %d files, %d bytes; want %d, %d, %d", name, len(got.Files), got.Total, got.Bytes, c.files, c.total, c.bytes)
+		}
+		if mentions(&got, c.buffer) != (c.sum.Total > 0) {
+			t.Errorf("%s: it mentions %s: %v", name, c.buffer, mentions(&got, c.buffer))
 		}
 	}
 }

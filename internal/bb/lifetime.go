@@ -183,6 +183,16 @@ type Bill struct {
 	Files []BillLine `json:"files,omitempty"` // the first of them
 	Total int64      `json:"total"`
 	Bytes int64      `json:"bytes"`
+
+	// Buffers splits Total and Bytes by the names of the buffers, for a second attempt at one
+	// of them. Bills of older releases lack it.
+	Buffers map[string]BillSum `json:"buffers,omitempty"`
+}
+
+// BillSum is how much of one buffer was not saved.
+type BillSum struct {
+	Total int64 `json:"total"`
+	Bytes int64 `json:"bytes"`
 }
 
 // BillLine is one file that was not saved.
