@@ -1,0 +1,439 @@
+// Package powertest is a file system for tests that loses power: what was not synced
+// survives in part, or not at all, as a seed decides. It is mounted with FUSE, so any
+// program can be put on it. It knows nothing of what is kept on it.
+//
+// What survives for certain is the letter of POSIX, not what one file system happens to
+// do: the bytes and the length of a file with its fsync (fdatasync, msync), its name with
+// the fsync of the directory. Of the rest
+//
+//   - each sector of a file is any of what it was since the last fsync, by itself;
+//   - the length is any that fits, with zeros where no sector survived;
+//   - a name leads to any of what it led to since the last fsync of its directory. A rename
+//     within a directory survives whole or not at all; between two, each half by itself;
+//   - syncfs does nothing: FUSE has no request for it.
+//
+// Permissions and times always survive; no test is about them.
+package powertest
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	sector = 512
+	rootID = 1
+)
+
+// disk is the state of a file system: what it shows, and what of it is on the disk. Its
+// methods return errnos as system calls do; all of them are EIO once the power is cut.
+type disk struct {
+	mu     sync.Mutex
+	inodes map[uint64]*inode
+	last   uint64
+	steps  []string // every change and sync so far
+	until  int      // after so many steps the power is cut; -1: it is not
+	off    bool
+}
+
+// inode is a file, a directory or a symbolic link.
+type inode struct {
+	id       uint64
+	mode     uint32 // with its type
+	uid, gid uint32
+	links    uint32
+	mtime    time.Time
+	target   string // of a symbolic link
+
+	now, kept []byte   // of a file: what it holds, and what of that is on the disk
+	writes    []change // that are not
+
+	names, keptNames map[string]uint64 // of a directory, likewise
+	renames          []naming
+}
+
+// change is a write, or a change of the length.
+type change struct {
+	off    int64
+	data   []byte
+	length int64 // if there is no data
+}
+
+// naming is a change of a directory: name leads to id (0: to nothing), and from, if there
+// is one, to nothing.
+type naming struct {
+	name, from string
+	id         uint64
+}
+
+func newDisk() *disk {
+	d := &disk{inodes: map[uint64]*inode{}, until: -1}
+	d.make(syscall.S_IFDIR|0o777, 0, 0)
+	return d
+}
+
+// make makes an inode without a name.
+func (d *disk) make(mode, uid, gid uint32) *inode {
+	d.last++
+	n := &inode{id: d.last, mode: mode, uid: uid, gid: gid, mtime: time.Now()}
+	if n.isDir() {
+		n.names, n.keptNames = map[string]uint64{}, map[string]uint64{}
+	}
+	d.inodes[n.id] = n
+	return n
+}
+
+func (n *inode) isDir() bool { return n.mode&syscall.S_IFMT == syscall.S_IFDIR }
+
+// step counts a change or a sync, which is not done if the power is cut before it.
+func (d *disk) step(format string, args ...any) syscall.Errno {
+	if d.off || d.until >= 0 && len(d.steps) >= d.until {
+		d.off = true
+		return syscall.EIO
+	}
+	d.steps = append(d.steps, fmt.Sprintf(format, args...))
+	return 0
+}
+
+// get returns an inode; reads fail, too, without power.
+func (d *disk) get(id uint64) (*inode, syscall.Errno) {
+	n := d.inodes[id]
+	switch {
+	case d.off:
+		return nil, syscall.EIO
+	case n == nil:
+		return nil, syscall.ESTALE
+	}
+	return n, 0
+}
+
+func (d *disk) dir(id uint64) (*inode, syscall.Errno) {
+	n, errno := d.get(id)
+	if errno == 0 && !n.isDir() {
+		errno = syscall.ENOTDIR
+	}
+	return n, errno
+}
+
+func (d *disk) lookup(dir uint64, name string) (*inode, syscall.Errno) {
+	n, errno := d.dir(dir)
+	if errno != 0 {
+		return nil, errno
+	}
+	id, is := n.names[name]
+	if !is {
+		return nil, syscall.ENOENT
+	}
+	return d.get(id)
+}
+
+// set notes that a name of a directory leads elsewhere.
+func (d *disk) set(dir *inode, c naming) {
+	if old := d.inodes[dir.names[c.name]]; old != nil {
+		old.links--
+	}
+	delete(dir.names, c.name)
+	if c.from != "" {
+		delete(dir.names, c.from)
+	}
+	if c.id != 0 {
+		dir.names[c.name] = c.id
+	}
+	dir.renames = append(dir.renames, c)
+	dir.mtime = time.Now()
+}
+
+// add makes something under a name.
+func (d *disk) add(dir uint64, name string, mode, uid, gid uint32, target string) (*inode, syscall.Errno) {
+	parent, errno := d.dir(dir)
+	if errno != 0 {
+		return nil, errno
+	}
+	if _, is := parent.names[name]; is {
+		return nil, syscall.EEXIST
+	}
+	if errno := d.step("make %s", name); errno != 0 {
+		return nil, errno
+	}
+	n := d.make(mode, uid, gid)
+	n.links, n.target = 1, target
+	d.set(parent, naming{name: name, id: n.id})
+	return n, 0
+}
+
+func (d *disk) link(id, dir uint64, name string) (*inode, syscall.Errno) {
+	n, errno := d.get(id)
+	if errno != 0 {
+		return nil, errno
+	}
+	parent, errno := d.dir(dir)
+	if errno != 0 {
+		return nil, errno
+	}
+	if _, is := parent.names[name]; is {
+		return nil, syscall.EEXIST
+	}
+	if errno := d.step("link %s", name); errno != 0 {
+		return nil, errno
+	}
+	n.links++
+	d.set(parent, naming{name: name, id: id})
+	return n, 0
+}
+
+// remove removes a name: of a directory if isDir, else of something else.
+func (d *disk) remove(dir uint64, name string, isDir bool) syscall.Errno {
+	n, errno := d.lookup(dir, name)
+	switch {
+	case errno != 0:
+		return errno
+	case isDir && !n.isDir():
+		return syscall.ENOTDIR
+	case !isDir && n.isDir():
+		return syscall.EISDIR
+	case len(n.names) > 0:
+		return syscall.ENOTEMPTY
+	}
+	if errno := d.step("remove %s", name); errno != 0 {
+		return errno
+	}
+	d.set(d.inodes[dir], naming{name: name})
+	return 0
+}
+
+const (
+	renameNoReplace = 1 << 0
+	renameExchange  = 1 << 1
+)
+
+func (d *disk) rename(from uint64, old string, to uint64, name string, flags uint32) syscall.Errno {
+	n, errno := d.lookup(from, old)
+	if errno != 0 {
+		return errno
+	}
+	target, errno := d.dir(to)
+	if errno != 0 {
+		return errno
+	}
+	there := d.inodes[target.names[name]]
+	switch {
+	case flags&renameExchange != 0:
+		return syscall.EINVAL
+	case there == n:
+		return 0
+	case there == nil:
+	case flags&renameNoReplace != 0:
+		return syscall.EEXIST
+	case there.isDir() && !n.isDir():
+		return syscall.EISDIR
+	case !there.isDir() && n.isDir():
+		return syscall.ENOTDIR
+	case len(there.names) > 0:
+		return syscall.ENOTEMPTY
+	}
+	if errno := d.step("rename %s to %s", old, name); errno != 0 {
+		return errno
+	}
+	if from == to {
+		d.set(target, naming{name: name, from: old, id: n.id})
+		return 0
+	}
+	d.set(target, naming{name: name, id: n.id})
+	n.links++ // the old name is none of its any more
+	d.set(d.inodes[from], naming{name: old})
+	return 0
+}
+
+func (d *disk) read(id uint64, p []byte, off int64) (int, syscall.Errno) {
+	n, errno := d.get(id)
+	if errno != 0 || off >= int64(len(n.now)) {
+		return 0, errno
+	}
+	return copy(p, n.now[off:]), 0
+}
+
+func (d *disk) write(id uint64, p []byte, off int64) syscall.Errno {
+	n, errno := d.get(id)
+	if errno == 0 {
+		errno = d.step("write %d bytes at %d of %d", len(p), off, id)
+	}
+	if errno == 0 {
+		n.apply(change{off: off, data: slices.Clone(p)})
+	}
+	return errno
+}
+
+func (d *disk) truncate(id uint64, length int64) syscall.Errno {
+	n, errno := d.get(id)
+	if errno == 0 && length != int64(len(n.now)) {
+		if errno = d.step("truncate %d to %d", id, length); errno == 0 {
+			n.apply(change{length: length})
+		}
+	}
+	return errno
+}
+
+// allocate is fallocate without flags, which lengthens the file.
+func (d *disk) allocate(id uint64, length int64) syscall.Errno {
+	n, errno := d.get(id)
+	if errno != 0 || length <= int64(len(n.now)) {
+		return errno
+	}
+	return d.truncate(id, length)
+}
+
+func (n *inode) apply(c change) {
+	n.now = c.on(n.now)
+	n.writes = append(n.writes, c)
+	n.mtime = time.Now()
+}
+
+// on returns what a content is after a change.
+func (c change) on(p []byte) []byte {
+	if c.data == nil {
+		return resize(p, int(c.length))
+	}
+	p = resize(p, max(len(p), int(c.off)+len(c.data)))
+	copy(p[c.off:], c.data)
+	return p
+}
+
+func resize(p []byte, length int) []byte {
+	if length <= len(p) {
+		return p[:length]
+	}
+	if length > cap(p) {
+		longer := make([]byte, length, length+length/4)
+		copy(longer, p)
+		return longer
+	}
+	was := len(p)
+	p = p[:length]
+	clear(p[was:])
+	return p
+}
+
+// sync makes a file or a directory durable as it is.
+func (d *disk) sync(id uint64) syscall.Errno {
+	n, errno := d.get(id)
+	if errno == 0 {
+		errno = d.step("sync %d", id)
+	}
+	if errno != 0 {
+		return errno
+	}
+	for _, c := range n.writes {
+		n.kept = c.on(n.kept)
+	}
+	n.writes = nil
+	if len(n.renames) > 0 {
+		n.keptNames, n.renames = maps.Clone(n.names), nil
+	}
+	return 0
+}
+
+// odds are how likely what was not synced survives.
+type odds struct{ names, bytes float64 }
+
+// Seeds up to Corners are the extremes: nothing survives, all of it, the names alone, the
+// bytes alone. Those above are chance.
+const Corners = 4
+
+func oddsOf(seed uint64, rng *rand.Rand) odds {
+	corners := [Corners]odds{{0, 0}, {1, 1}, {1, 0}, {0, 1}}
+	if seed < Corners {
+		return corners[seed]
+	}
+	some := []float64{0.05, 0.5, 0.95}
+	return odds{some[rng.IntN(len(some))], some[rng.IntN(len(some))]}
+}
+
+// survive returns what there is when the power comes back.
+func (d *disk) survive(seed uint64) *disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.off = true
+	rng := rand.New(rand.NewPCG(seed, 1))
+	s := &survivor{was: d, is: &disk{inodes: map[uint64]*inode{}, last: d.last, until: -1}, rng: rng, odds: oddsOf(seed, rng)}
+	s.keep(rootID)
+	return s.is
+}
+
+type survivor struct {
+	was, is *disk
+	rng     *rand.Rand
+	odds    odds
+}
+
+func (s *survivor) chance(p float64) bool { return s.rng.Float64() < p }
+
+// keep adds an inode and what is below it. A directory has one name.
+func (s *survivor) keep(id uint64) bool {
+	if n := s.is.inodes[id]; n != nil {
+		if n.isDir() {
+			return false
+		}
+		n.links++
+		return true
+	}
+	old := s.was.inodes[id]
+	n := &inode{id: id, mode: old.mode, uid: old.uid, gid: old.gid, links: 1, mtime: old.mtime, target: old.target}
+	s.is.inodes[id] = n
+	if !n.isDir() {
+		n.now = s.content(old)
+		n.kept = slices.Clone(n.now)
+		return true
+	}
+	n.names = map[string]uint64{}
+	names := s.names(old)
+	for _, name := range slices.Sorted(maps.Keys(names)) { // so that the seed alone decides
+		if s.keep(names[name]) {
+			n.names[name] = names[name]
+		}
+	}
+	n.keptNames = maps.Clone(n.names)
+	return true
+}
+
+func (s *survivor) names(n *inode) map[string]uint64 {
+	names := maps.Clone(n.keptNames)
+	for _, c := range n.renames {
+		if !s.chance(s.odds.names) {
+			continue
+		}
+		delete(names, c.from)
+		delete(names, c.name)
+		if c.id != 0 {
+			names[c.name] = c.id
+		}
+	}
+	return names
+}
+
+func (s *survivor) content(n *inode) []byte {
+	p := slices.Clone(n.kept)
+	for _, c := range n.writes {
+		if c.data == nil {
+			if s.chance(s.odds.bytes) {
+				p = c.on(p)
+			}
+			continue
+		}
+		for at := 0; at < len(c.data); {
+			end := min(len(c.data), at+sector-int(c.off+int64(at))%sector)
+			if s.chance(s.odds.bytes) {
+				p = change{off: c.off + int64(at), data: c.data[at:end]}.on(p)
+			}
+			at = end
+		}
+	}
+	if len(p) < len(n.now) && s.chance(s.odds.names/2) { // the length is there, the bytes are not
+		p = resize(p, len(n.now))
+	}
+	return p
+}

@@ -1,0 +1,303 @@
+package powertest
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// FS is a mounted file system. It needs /dev/fuse and the right to mount.
+type FS struct {
+	Dir string // where it is mounted
+
+	tb     testing.TB
+	disk   *disk
+	server *fuse.Server
+}
+
+// Mount mounts an empty file system on a directory, until the test ends.
+func Mount(tb testing.TB, dir string) *FS {
+	tb.Helper()
+	f := &FS{Dir: dir, tb: tb, disk: newDisk()}
+	f.mount()
+	tb.Cleanup(f.unmount)
+	return f
+}
+
+// CutAfter cuts the power after so many more steps: changes and syncs. Everything then
+// fails with EIO.
+func (f *FS) CutAfter(steps int) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	f.disk.until = len(f.disk.steps) + steps
+}
+
+// Cut cuts the power now.
+func (f *FS) Cut() {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	f.disk.off = true
+}
+
+// Steps describes the changes and syncs since the last Restart.
+func (f *FS) Steps() []string {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	return slices.Clone(f.disk.steps)
+}
+
+// Restart mounts what survived a cut, which happens now if it has not yet. Whoever has
+// files open sees them fail.
+func (f *FS) Restart(seed uint64) {
+	f.tb.Helper()
+	f.Cut()
+	f.unmount()
+	f.disk = f.disk.survive(seed)
+	f.mount()
+}
+
+func (f *FS) mount() {
+	f.tb.Helper()
+	server, err := fuse.NewServer(&calls{RawFileSystem: fuse.NewDefaultRawFileSystem(), disk: f.disk}, f.Dir, &fuse.MountOptions{
+		DirectMountStrict: true, AllowOther: true, FsName: "powertest", Name: "powertest", DisableXAttrs: true,
+		DisableReadDirPlus: true, MaxWrite: 1 << 20, Options: []string{"default_permissions"},
+	})
+	if err != nil {
+		f.tb.Fatalf("mounting on %s: %v", f.Dir, err)
+	}
+	go server.Serve()
+	if err := server.WaitMount(); err != nil {
+		f.tb.Fatalf("mounting on %s: %v", f.Dir, err)
+	}
+	f.server = server
+}
+
+// unmount takes the mount away from those, too, that have files open.
+func (f *FS) unmount() {
+	if f.server == nil {
+		return
+	}
+	if err := unix.Unmount(f.Dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
+		f.tb.Errorf("unmounting %s: %v", f.Dir, err)
+		return
+	}
+	f.server.Wait()
+	f.server = nil
+}
+
+// calls answers the kernel. Node ids are those of inodes; nothing is cached but pages.
+type calls struct {
+	fuse.RawFileSystem
+	disk *disk
+}
+
+// locked does something with the disk to oneself.
+func (c *calls) locked(f func(d *disk) syscall.Errno) fuse.Status {
+	c.disk.mu.Lock()
+	defer c.disk.mu.Unlock()
+	return fuse.Status(f(c.disk))
+}
+
+func (n *inode) attr(a *fuse.Attr) {
+	*a = fuse.Attr{
+		Ino: n.id, Size: uint64(len(n.now)), Blocks: uint64(len(n.now)+sector-1) / sector, Blksize: 4096,
+		Mode: n.mode, Nlink: n.links, Owner: fuse.Owner{Uid: n.uid, Gid: n.gid},
+		Mtime: uint64(n.mtime.Unix()), Mtimensec: uint32(n.mtime.Nanosecond()),
+	}
+	if n.isDir() {
+		a.Nlink = 2
+	}
+	a.Atime, a.Atimensec, a.Ctime, a.Ctimensec = a.Mtime, a.Mtimensec, a.Mtime, a.Mtimensec
+}
+
+func (n *inode) entry(out *fuse.EntryOut) {
+	out.NodeId, out.Generation = n.id, 1
+	n.attr(&out.Attr)
+}
+
+// named answers with what a name has come to lead to.
+func (c *calls) named(out *fuse.EntryOut, f func(d *disk) (*inode, syscall.Errno)) fuse.Status {
+	return c.locked(func(d *disk) syscall.Errno {
+		n, errno := f(d)
+		if errno == 0 {
+			n.entry(out)
+		}
+		return errno
+	})
+}
+
+func (c *calls) Lookup(_ <-chan struct{}, in *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	return c.named(out, func(d *disk) (*inode, syscall.Errno) { return d.lookup(in.NodeId, name) })
+}
+
+func (c *calls) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return c.locked(func(d *disk) syscall.Errno {
+		n, errno := d.get(in.NodeId)
+		if errno == 0 {
+			n.attr(&out.Attr)
+		}
+		return errno
+	})
+}
+
+func (c *calls) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return c.locked(func(d *disk) syscall.Errno {
+		n, errno := d.get(in.NodeId)
+		if errno != 0 {
+			return errno
+		}
+		if size, is := in.GetSize(); is {
+			if errno := d.truncate(in.NodeId, int64(size)); errno != 0 {
+				return errno
+			}
+		}
+		if mode, is := in.GetMode(); is {
+			n.mode = n.mode&syscall.S_IFMT | mode&^syscall.S_IFMT
+		}
+		if uid, is := in.GetUID(); is {
+			n.uid = uid
+		}
+		if gid, is := in.GetGID(); is {
+			n.gid = gid
+		}
+		if mtime, is := in.GetMTime(); is {
+			n.mtime = mtime
+		}
+		n.attr(&out.Attr)
+		return 0
+	})
+}
+
+func (c *calls) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+	return c.named(out, func(d *disk) (*inode, syscall.Errno) { return d.add(in.NodeId, name, in.Mode, in.Uid, in.Gid, "") })
+}
+
+func (c *calls) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	return c.named(out, func(d *disk) (*inode, syscall.Errno) {
+		return d.add(in.NodeId, name, syscall.S_IFDIR|in.Mode, in.Uid, in.Gid, "")
+	})
+}
+
+func (c *calls) Symlink(_ <-chan struct{}, in *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+	return c.named(out, func(d *disk) (*inode, syscall.Errno) {
+		return d.add(in.NodeId, name, syscall.S_IFLNK|0o777, in.Uid, in.Gid, target)
+	})
+}
+
+func (c *calls) Readlink(_ <-chan struct{}, in *fuse.InHeader) (target []byte, status fuse.Status) {
+	status = c.locked(func(d *disk) syscall.Errno {
+		n, errno := d.get(in.NodeId)
+		if errno == 0 {
+			target = []byte(n.target)
+		}
+		return errno
+	})
+	return target, status
+}
+
+func (c *calls) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+	return c.named(out, func(d *disk) (*inode, syscall.Errno) { return d.link(in.Oldnodeid, in.NodeId, name) })
+}
+
+func (c *calls) Unlink(_ <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
+	return c.locked(func(d *disk) syscall.Errno { return d.remove(in.NodeId, name, false) })
+}
+
+func (c *calls) Rmdir(_ <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
+	return c.locked(func(d *disk) syscall.Errno { return d.remove(in.NodeId, name, true) })
+}
+
+func (c *calls) Rename(_ <-chan struct{}, in *fuse.RenameIn, old, name string) fuse.Status {
+	return c.locked(func(d *disk) syscall.Errno { return d.rename(in.NodeId, old, in.Newdir, name, in.Flags) })
+}
+
+func (c *calls) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	return c.named(&out.EntryOut, func(d *disk) (*inode, syscall.Errno) {
+		return d.add(in.NodeId, name, syscall.S_IFREG|in.Mode, in.Uid, in.Gid, "")
+	})
+}
+
+func (c *calls) Open(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
+	return c.locked(func(d *disk) syscall.Errno {
+		if in.Flags&syscall.O_TRUNC != 0 {
+			return d.truncate(in.NodeId, 0)
+		}
+		_, errno := d.get(in.NodeId)
+		return errno
+	})
+}
+
+func (c *calls) Read(_ <-chan struct{}, in *fuse.ReadIn, p []byte) (result fuse.ReadResult, status fuse.Status) {
+	status = c.locked(func(d *disk) syscall.Errno {
+		n, errno := d.read(in.NodeId, p, int64(in.Offset))
+		result = fuse.ReadResultData(p[:n])
+		return errno
+	})
+	return result, status
+}
+
+func (c *calls) Write(_ <-chan struct{}, in *fuse.WriteIn, p []byte) (uint32, fuse.Status) {
+	return uint32(len(p)), c.locked(func(d *disk) syscall.Errno { return d.write(in.NodeId, p, int64(in.Offset)) })
+}
+
+func (c *calls) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	if in.Mode != 0 {
+		return fuse.Status(syscall.EOPNOTSUPP)
+	}
+	return c.locked(func(d *disk) syscall.Errno { return d.allocate(in.NodeId, int64(in.Offset+in.Length)) })
+}
+
+func (c *calls) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	return c.locked(func(d *disk) syscall.Errno { return d.sync(in.NodeId) })
+}
+
+func (c *calls) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	return c.Fsync(cancel, in)
+}
+
+func (c *calls) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
+
+func (c *calls) Access(<-chan struct{}, *fuse.AccessIn) fuse.Status { return fuse.OK }
+
+func (c *calls) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
+	return c.locked(func(d *disk) syscall.Errno {
+		_, errno := d.dir(in.NodeId)
+		return errno
+	})
+}
+
+func (c *calls) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return c.locked(func(d *disk) syscall.Errno {
+		dir, errno := d.dir(in.NodeId)
+		if errno != 0 {
+			return errno
+		}
+		// An entry's offset is its inode's number: it stays while others come and go.
+		type entry struct {
+			name string
+			id   uint64
+		}
+		var all []entry
+		for name, id := range dir.names {
+			if id > in.Offset {
+				all = append(all, entry{name, id})
+			}
+		}
+		slices.SortFunc(all, func(a, b entry) int { return int(a.id) - int(b.id) })
+		for _, e := range all {
+			if !out.AddDirEntry(fuse.DirEntry{Name: e.name, Ino: e.id, Mode: d.inodes[e.id].mode, Off: e.id}) {
+				break
+			}
+		}
+		return 0
+	})
+}
+
+func (c *calls) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	const blocks = 1 << 28 // 1 TiB
+	*out = fuse.StatfsOut{Blocks: blocks, Bfree: blocks, Bavail: blocks, Files: blocks, Ffree: blocks, Bsize: 4096, Frsize: 4096, NameLen: 255}
+	return fuse.OK
+}
