@@ -154,3 +154,28 @@ func TestDamagedRecord(t *testing.T) {
 	write(t, b, "dirty7", []byte("again")) // a lost name can be written anew
 	wantFile(t, b, "dirty7", []byte("again"))
 }
+
+// A user may cut the files of their own regions short. What the daemon then writes to
+// them, or reads, is an error to that user.
+func TestRegionCutShort(t *testing.T) {
+	n := startNode(t, nil)
+	c := n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "short", Keep: []string{"*"}})
+	content := random(5000)
+	write(t, b, "first", content)
+	path, at := n.find(content[:100])
+	if err := os.Truncate(path, at/(1<<20)*(1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{100, 5000} {
+		if err := b.WriteFile(t.Context(), "second", random(size), 0o644); !errors.Is(err, client.ErrLost) {
+			t.Errorf("writing %d bytes: %v", size, err)
+		}
+	}
+	if _, err := b.ReadFile(t.Context(), "first"); err == nil {
+		t.Error("bytes that are gone were read")
+	}
+	if e, err := b.Stat(t.Context(), "first"); err != nil || e.Size != int64(len(content)) {
+		t.Errorf("the daemon answers: %+v, %v", e, err)
+	}
+}

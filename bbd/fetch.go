@@ -247,10 +247,10 @@ func (b *buffer) absorb(ctx context.Context, w *segmentWriter, from io.Reader, f
 		if err != nil {
 			return err
 		}
-		_, err = io.ReadFull(from, room.mem)
+		got, sum, err := room.readFrom(from)
 		if err == nil {
 			err = commit(store.NewExtent{
-				Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset, Length: n, Checksum: checksum.Sum(room.mem),
+				Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset, Length: got, Checksum: sum,
 			})
 		}
 		w.done(room)

@@ -290,9 +290,22 @@ func (h *handle) inlined(in []*wire.NewExtent, data []byte) (out []*wire.NewExte
 			}
 		}
 		out = append(out, &wire.NewExtent{FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum})
-		all = append(all, p...)
+		if all, err = gathered(all, h.path, p); err != nil {
+			return nil, nil, err
+		}
 	}
 	return out, all, nil
+}
+
+// gathered appends copies of pieces of memory, which may be that of regions, to data.
+func gathered(data []byte, path string, pieces ...[]byte) ([]byte, error) {
+	err := store.Guard("read", path, func() error {
+		for _, p := range pieces {
+			data = append(data, p...)
+		}
+		return nil
+	})
+	return data, err
 }
 
 // newExtents translates a commit's extents, writing those that came as data into

@@ -281,11 +281,7 @@ func (h *handle) gather(ctx context.Context, offset, length int64) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	data := make([]byte, 0, length)
-	for _, p := range slices {
-		data = append(data, p...)
-	}
-	return data, nil
+	return gathered(make([]byte, 0, length), h.path, slices...)
 }
 
 func (h *handle) keepPin(held *store.Pinned) uint64 {

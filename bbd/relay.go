@@ -205,8 +205,10 @@ func (r *relay) try(ctx context.Context, id commitID, m *wire.Commit, bytes [][]
 	defer func() { arrived(err) }()
 	var inline []byte
 	if total <= r.b.d.cfg.Limits.Inline {
-		for i, e := range m.Extents {
-			inline = append(inline, bytes[i]...)
+		if inline, err = gathered(nil, r.b.address(r.open.Path), bytes...); err != nil {
+			return nil, err
+		}
+		for _, e := range m.Extents {
 			out.Extents = append(out.Extents, &wire.NewExtent{FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum})
 		}
 	} else {

@@ -100,7 +100,9 @@ func (r *remoteSpace) place(ctx context.Context, extents []*wire.NewExtent, byte
 			p.leases = append(p.leases, l)
 			sum := e.Checksum
 			if n < e.Length {
-				sum = checksum.Sum(left[:n])
+				if sum, err = pieceSum(r.b.address(""), left[:n]); err != nil {
+					return p, err
+				}
 			}
 			ops = append(ops, rdma.Op{Kind: rdma.OpWrite, Local: left[:n], Remote: rdma.Remote{Key: l.key, Offset: uint64(l.base + at)}})
 			p.extents = append(p.extents, &wire.NewExtent{FileOffset: e.FileOffset + off, Length: n, Checksum: sum, Lease: l.id, SegmentOffset: at})
@@ -122,6 +124,15 @@ func fabricKind(ctx context.Context) bb.Kind {
 		return bb.Cancelled
 	}
 	return bb.Unavailable
+}
+
+// pieceSum is the checksum of memory that may be a region's.
+func pieceSum(path string, p []byte) (sum uint64, err error) {
+	err = store.Guard("read", path, func() error {
+		sum = checksum.Sum(p)
+		return nil
+	})
+	return sum, err
 }
 
 // reserve returns room for n bytes, or for a good part of them, in a lease that has one

@@ -147,8 +147,8 @@ func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID
 	arrived := b.d.cluster.sends(node, total)
 	defer func() { arrived(err) }()
 	if total <= b.d.cfg.Limits.Inline {
-		for _, p := range bytes {
-			inline = append(inline, p...)
+		if inline, err = gathered(nil, b.address(""), bytes...); err != nil {
+			return err
 		}
 	} else {
 		placed, err := b.remote(s, bb.TierMemory).place(ctx, extents, bytes)

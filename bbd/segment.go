@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"io"
 	"sync"
 	"time"
 
@@ -48,6 +49,16 @@ type piece struct {
 	lease  bb.LeaseID
 	offset int64 // in the segment
 	mem    []byte
+}
+
+// readFrom fills the room from a stream as io.ReadFull does, and sums up what came.
+func (p *piece) readFrom(from io.Reader) (n int64, sum uint64, err error) {
+	err = store.Guard("read", "", func() error {
+		got, err := io.ReadFull(from, p.mem)
+		n, sum = int64(got), checksum.Sum(p.mem[:got])
+		return err
+	})
+	return n, sum, err
 }
 
 func newSegmentWriter(b *buffer, uid uint32, tier bb.Tier) *segmentWriter {
@@ -166,8 +177,18 @@ func (w *segmentWriter) write(ctx context.Context, p []byte, offset int64) (exte
 			}
 			return nil, nil, err
 		}
-		sum := checksum.Copy(room.mem, p[:n], 0)
 		pieces = append(pieces, room)
+		var sum uint64
+		err = store.Guard("write", w.b.address(""), func() error {
+			sum = checksum.Copy(room.mem, p[:n], 0)
+			return nil
+		})
+		if err != nil {
+			for _, piece := range pieces {
+				w.done(piece)
+			}
+			return nil, nil, err
+		}
 		extents = append(extents, store.NewExtent{
 			Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset, Length: int64(n), Checksum: sum,
 		})

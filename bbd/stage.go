@@ -17,7 +17,6 @@ import (
 	"forebay/flusher/codec"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
-	"forebay/internal/checksum"
 	"forebay/internal/wire"
 	"forebay/meta"
 )
@@ -317,17 +316,17 @@ func (f *stagedFile) fillOne(ctx context.Context, w *segmentWriter, offset, n in
 		return 0, err
 	}
 	defer w.done(room)
-	got, err := io.ReadFull(from, room.mem)
+	got, sum, err := room.readFrom(from)
 	if got == 0 {
 		return 0, err
 	}
 	stageErr := f.f.stage(ctx, []store.NewExtent{{
-		Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset, Length: int64(got), Checksum: checksum.Sum(room.mem[:got]),
+		Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset, Length: got, Checksum: sum,
 	}})
 	if stageErr != nil {
 		err = stageErr
 	}
-	return int64(got), err
+	return got, err
 }
 
 // Publish shows the file, if all of it came.

@@ -8,6 +8,10 @@ import (
 	"forebay/internal/bb"
 )
 
+// Guard runs f, which touches memory that the store has leased or pinned for the caller,
+// with bb.Lost where that memory's region was cut short.
+func Guard(op, path string, f func() error) error { return guard(op, path, f) }
+
 // guard runs f, which reads or writes mapped memory, and turns a fault there into
 // an error: whoever owns a region can cut its file short, and an access beyond
 // its end is a signal that would otherwise end the process.

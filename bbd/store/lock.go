@@ -33,12 +33,17 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, bb.E(bb.Busy, "open store", dir, fmt.Sprintf("process %s has it", strings.TrimSpace(string(pid)))).
 			WithRemedy("stop that process, or give this one folders of its own")
 	}
-	if err := f.Truncate(0); err == nil {
-		_, err = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
-		if err == nil {
-			return f, nil
-		}
+	// Over what is there, and then cut: a page given up on a full tmpfs may not come back.
+	pid := fmt.Appendf(nil, "%d\n", os.Getpid())
+	if _, err = f.WriteAt(pid, 0); err == nil {
+		err = f.Truncate(int64(len(pid)))
+	}
+	if err == nil {
+		return f, nil
 	}
 	f.Close()
-	return nil, bb.E(bb.Internal, "lock", path, "cannot write the process id")
+	if errors.Is(err, unix.ENOSPC) {
+		return nil, fullFileSystem("lock", path, "the process id cannot be written")
+	}
+	return nil, bb.Wrap("lock", path, fmt.Errorf("write the process id: %w", err))
 }

@@ -14,8 +14,16 @@ func (s *Store) note(r *record) (*segment, error) {
 	defer s.own.Unlock()
 	for {
 		old := s.own.current
-		if old != nil && old.noteIn(s, r) {
-			return old, nil
+		if old != nil {
+			ok, err := old.noteIn(s, r)
+			if err != nil {
+				s.own.current = nil
+				s.sealNotes(old) // recovery reads no further than where this one failed
+				return nil, err
+			}
+			if ok {
+				return old, nil
+			}
 		}
 		g, err := s.newNotes()
 		if err != nil {
@@ -37,33 +45,67 @@ func (s *Store) sealNotes(g *segment) {
 	s.mu.Unlock()
 }
 
-func (g *segment) noteIn(s *Store, r *record) bool {
+// noteIn reports whether the record fits into the segment, and writes it there.
+func (g *segment) noteIn(s *Store, r *record) (ok bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.mu.floor-RecordCost(len(r.items)) < dataStart+recordEnd {
-		return false
+		return false, nil
 	}
 	r.sequence = s.sequence.Add(1)
-	top := g.append(r)
-	setState(g.mem(), top, recordComplete, len(r.items))
+	err = guard("commit", g.mu.region.path, func() error {
+		top := g.append(r)
+		setState(g.mem(), top, recordComplete, len(r.items))
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
 	g.addFile(r.file)
 	g.refs.Add(1)
-	return true
+	return true, nil
 }
 
-// newNotes takes, or makes, a segment for the store's own records. It is leased
-// for as long as records are written to it.
+// newNotes takes, or makes, a segment for the store's own records. It is leased for as
+// long as records are written to it. The log's region is sparse, so the segment gets its
+// memory here: where the tmpfs is full, that is an error and no signal.
+//
+// The caller has the log, so nobody else takes units of its region or segments in it.
 func (s *Store) newNotes() (*segment, error) {
+	g, r, unit, err := s.findNotes()
+	if err != nil {
+		return nil, err
+	}
+	at := unit * Unit
+	if err := r.populate(at, at+Unit); err != nil {
+		if g != nil {
+			s.releaseNotes(g)
+		}
+		return nil, bb.Wrap("commit", r.path, err)
+	}
+	if g != nil {
+		return g, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
 		return nil, &bb.Error{Kind: bb.Unavailable, Op: "commit", Err: errClosed}
 	}
+	return s.newSegment(r, unit, 1, notesKey())
+}
+
+// findNotes takes a segment that was begun (g), or finds a free unit, for records to come.
+func (s *Store) findNotes() (g *segment, r *region, unit int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return nil, nil, 0, &bb.Error{Kind: bb.Unavailable, Op: "commit", Err: errClosed}
+	}
 	if g := s.takePartial(notesKey(), nearlyFull); g != nil {
 		g.mu.Lock()
+		defer g.mu.Unlock()
 		g.to(segLeased)
-		g.mu.Unlock()
-		return g, nil
+		return g, g.mu.region, g.mu.offset / Unit, nil
 	}
 	for _, r := range s.mu.regions {
 		if !r.log {
@@ -73,12 +115,23 @@ func (s *Store) newNotes() (*segment, error) {
 			s.own.scarce.Store(true)
 		}
 		if unit, n := r.fit(1); n == 1 {
-			return s.newSegment(r, unit, 1, notesKey())
+			return nil, r, unit, nil
 		}
 	}
 	s.own.scarce.Store(true)
-	return nil, bb.E(bb.NoSpace, "commit", "", "the region of the store's own records is full").
+	return nil, nil, 0, bb.E(bb.NoSpace, "commit", "", "the region of the store's own records is full").
 		WithRemedy("remove files that were evicted, or give the store more memory")
+}
+
+// releaseNotes keeps a segment for the next attempt to write to it.
+func (s *Store) releaseNotes(g *segment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.mu.Lock()
+	g.to(segPartial)
+	g.mu.Unlock()
+	s.addPartial(g)
+	s.freeIfDead(g)
 }
 
 // notesKey is the key of segments of the store's own records: no buffer has that name.

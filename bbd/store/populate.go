@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -86,7 +87,7 @@ func (p *populator) work() {
 			return
 		}
 		from := w.step * populateStep
-		p.done(w, populate(w.r.mem[from:min(from+populateStep, len(w.r.mem))]))
+		p.done(w, w.r.populate(int64(from), int64(min(from+populateStep, len(w.r.mem)))))
 		p.mu.Lock()
 		p.mu.active[w.r]--
 		p.mu.idle.Broadcast()
@@ -112,6 +113,26 @@ func (p *populator) close() {
 	p.mu.queue = nil
 	p.mu.Unlock()
 	p.wg.Wait()
+}
+
+// populate gives bytes [from, to) of the region their pages and leaves what is in them as
+// it is. bb.NoSpace where the file system of the region has no pages left.
+func (r *region) populate(from, to int64) error {
+	err := populate(r.mem[from:to])
+	if err == nil {
+		return nil
+	}
+	var fs unix.Statfs_t
+	if unix.Fstatfs(int(r.file.Fd()), &fs) != nil || int64(fs.Bavail)*fs.Bsize >= to-from {
+		return err
+	}
+	return fullFileSystem("populate", r.path, fmt.Sprintf("%d bytes were wanted", to-from))
+}
+
+// fullFileSystem is the error of a store whose folder others have filled.
+func fullFileSystem(op, path, why string) error {
+	return bb.E(bb.NoSpace, op, path, "the file system is full: "+why).
+		WithRemedy("remove what other applications have put there (df, du), or give the store a file system of its own")
 }
 
 // populate gives mem its pages and leaves what is in them as it is.

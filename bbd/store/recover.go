@@ -93,11 +93,18 @@ func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) (records []r
 	if c.mended {
 		s.damaged(Damage{Region: r.id, Path: r.path, Segment: -1, To: headerSize, What: "the header was damaged and is mended from its copy"})
 	}
+	used, err := r.usedSlots()
+	if err != nil {
+		return nil, err
+	}
 	err = guard("recover", r.path, func() error {
 		if c.mended || c.header.instance != s.instance {
 			r.writeHeader(s.instance)
 		}
 		for unit := int64(1); unit < int64(len(r.units)); unit++ {
+			if !used[unit] {
+				continue
+			}
 			g := s.recoverSegment(r, unit, nonces)
 			if g == nil {
 				continue
@@ -117,12 +124,9 @@ func (s *Store) damaged(d Damage) {
 }
 
 // recoverSegment reads slot unit, or the segment's own header where the slot is
-// damaged; nil where no segment begins.
+// damaged; nil where neither can be read, or the segment was spilled.
 func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *segment {
 	slot := r.slot(unit)
-	if binary.LittleEndian.Uint64(slot) == 0 {
-		return nil
-	}
 	h, err := decodeSegmentHeader(slot)
 	fits := func() bool { return unit+h.units <= int64(len(r.units)) }
 	if err != nil || !fits() {

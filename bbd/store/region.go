@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -99,8 +100,14 @@ func createRegion(dir string, id bb.RegionID, size int64, tier bb.Tier, log bool
 		if err := r.mapFile(size); err != nil {
 			return err
 		}
-		r.writeHeader(instance)
-		if err := r.sync(0, Unit); err != nil {
+		// All slots too: recovery reads them, and what it reads must not want memory then.
+		if tier == bb.TierMemory {
+			if err := r.populate(0, slotTable+int64(len(r.units))*slotSize); err != nil {
+				return err
+			}
+		}
+		err := guard("create region", path, func() error { r.writeHeader(instance); return nil })
+		if err := cmpErr(err, r.sync(0, Unit)); err != nil {
 			return err
 		}
 		return os.Rename(path+unfinished, path)
@@ -156,8 +163,7 @@ func (r *region) assign(uid uint32, instance bb.InstanceID) error {
 		}
 	}
 	r.uid, r.owned = uid, true
-	r.writeHeader(instance)
-	return nil
+	return guard("assign region", r.path, func() error { r.writeHeader(instance); return nil })
 }
 
 // fit returns the first free run of at most want units within the populated part
@@ -209,6 +215,21 @@ type candidate struct {
 	header regionHeader
 	err    error // why it cannot be adopted
 	mended bool  // the header came from its copy
+}
+
+// usedSlots reports of each unit whether its slot is in use. It reads with a system call:
+// to that a slot without a page is zeros, where a mapped read would want a page, which a
+// full tmpfs does not have.
+func (r *region) usedSlots() ([]bool, error) {
+	table := make([]byte, len(r.units)*slotSize)
+	if _, err := r.file.ReadAt(table, slotTable); err != nil {
+		return nil, bb.Wrap("adopt region", r.path, err)
+	}
+	used := make([]bool, len(r.units))
+	for i := range used {
+		used[i] = binary.LittleEndian.Uint64(table[i*slotSize:]) != 0
+	}
+	return used, nil
 }
 
 // findRegions reads the headers of all regions in dir and changes nothing. It

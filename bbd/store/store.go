@@ -240,10 +240,11 @@ func (s *Store) lock(dir string) error {
 // queues everything for populating.
 func (s *Store) createRegions(ctx context.Context) error {
 	var total int64
-	hasLog := false
+	hasLog, any := false, false
 	for _, r := range s.mu.regions {
 		if r.tier == bb.TierMemory && !r.log {
 			total += int64(len(r.mem))
+			any = true
 		}
 		hasLog = hasLog || r.log
 	}
@@ -261,9 +262,14 @@ func (s *Store) createRegions(ctx context.Context) error {
 			return bb.Wrap("open store", s.memDir, err)
 		}
 		r, err := s.newRegion(bb.TierMemory, size, false)
+		if any && bb.KindOf(err) == bb.NoSpace {
+			s.log.Error("create region: less memory will be used", "error", err)
+			break
+		}
 		if err != nil {
 			return err
 		}
+		any = true
 		s.mu.regions = append(s.mu.regions, r)
 	}
 	for _, r := range slices.Clone(s.mu.regions) {

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/client"
+	"forebay/internal/bbdtest"
+)
+
+// The daemon outlives a tmpfs that another application has filled: what it has no memory
+// for is an error to the client that asked, and the next start succeeds as well.
+func TestFullTmpfsEndsNoDaemon(t *testing.T) {
+	shm := t.TempDir()
+	err := unix.Mount("shm", shm, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=200m")
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		t.Logf("this user may not mount: %v", err)
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // once the daemon has ended, which bbdtest's own clean-up sees to
+		if err := unix.Unmount(shm, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	d := bbdtest.New(t)
+	d.Config = "memory:\n  size: 128MiB\n  region_size: 64MiB\n"
+	d.Memory = filepath.Join(shm, "mem")
+	d.Start()
+	c := dialDaemon(t, d)
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(t, c, "first"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Buffer("b").WriteFile(t.Context(), "bytes", []byte("there"), 0o644); err != nil {
+		t.Fatal(err) // so that some memory is populated before the other application comes
+	}
+	fill(t, filepath.Join(shm, "another-application"))
+	for life := range 2 {
+		made := 0
+		for i := range 200 {
+			switch err := create(t, c, fmt.Sprintf("life%d-%d", life, i)); {
+			case err == nil:
+				made++
+			case !errors.Is(err, client.ErrNoSpace):
+				t.Fatalf("life %d: create %d: %v\n%s", life, i, err, d.Log())
+			}
+		}
+		names := 0
+		for e, err := range c.Buffer("b").ReadDir(t.Context(), "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(e.Name, fmt.Sprintf("life%d-", life)) {
+				names++
+			}
+		}
+		if names != made {
+			t.Errorf("life %d: %d files were made, %d are there", life, made, names)
+		}
+		c.Close()
+		d.Kill()
+		d.Start()
+		c = dialDaemon(t, d)
+	}
+	if p, err := c.Buffer("b").ReadFile(t.Context(), "bytes"); err != nil || string(p) != "there" {
+		t.Errorf("after two restarts: %q, %v", p, err)
+	}
+}
+
+func dialDaemon(t *testing.T, d *bbdtest.Daemon) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + d.Socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func create(t *testing.T, c *client.Client, name string) error {
+	f, err := c.Buffer("b").OpenFile(t.Context(), name, client.OpenOptions{Write: true, Create: true, Exclusive: true, Mode: 0o644})
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// fill writes to a file until its file system is full.
+func fill(t *testing.T, name string) {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	page := make([]byte, 4096)
+	for {
+		if _, err := f.Write(page); errors.Is(err, unix.ENOSPC) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
