@@ -114,7 +114,7 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	b.discardReplaced(ctx, renamed.Replaced)
 	if concerned {
 		if err := b.applyNoted(ctx); err != nil {
-			return bb.Wrap(op, b.address(fromPath), err)
+			return bb.MaybeDone(bb.Wrap(op, b.address(fromPath), err))
 		}
 	}
 	b.d.emit(bb.Event{Kind: bb.EventRenamed, Buffer: b.name, Path: to, Reason: "from " + from})
@@ -217,7 +217,7 @@ func (r *request) remove(m *wire.Remove) (proto.Message, error) {
 		return nil, err
 	}
 	if m.Recursive {
-		err = b.removeAll(r.ctx, r.s.cred, clean(m.Path))
+		err = partly(b.removeAll(r.ctx, r.s.cred, clean(m.Path)))
 	} else {
 		err = b.remove(r.ctx, r.s.cred, m.Path)
 	}
@@ -225,6 +225,16 @@ func (r *request) remove(m *wire.Remove) (proto.Message, error) {
 		return nil, err
 	}
 	return &wire.Empty{}, nil
+}
+
+// partly is the error of a change in several steps. Some of them may have been carried out,
+// unless the error says that the request was wrong from the start.
+func partly(err error) error {
+	switch bb.KindOf(err) {
+	case bb.Unavailable, bb.Cancelled, bb.Busy, bb.Internal:
+		return bb.MaybeDone(err)
+	}
+	return err
 }
 
 func (b *buffer) remove(ctx context.Context, c cred, path string) error {
@@ -288,7 +298,7 @@ func (b *buffer) removeHere(ctx context.Context, path string, at place, expect u
 	}
 	if concerned {
 		if err := b.applyNoted(ctx); err != nil {
-			return bb.Wrap(op, b.address(path), err)
+			return bb.MaybeDone(bb.Wrap(op, b.address(path), err))
 		}
 	}
 	b.d.emit(bb.Event{Kind: bb.EventRemoved, Buffer: b.name, Path: p})

@@ -140,7 +140,7 @@ func (r *request) mkdir(m *wire.Mkdir) (proto.Message, error) {
 		for i := 1; i < len(names); i++ {
 			_, err := b.mkdir(r.ctx, r.s.cred, join(names[:i]), m.Mode)
 			if err != nil && bb.KindOf(err) != bb.Exists {
-				return nil, err
+				return nil, partly(err)
 			}
 		}
 	}
@@ -150,6 +150,9 @@ func (r *request) mkdir(m *wire.Mkdir) (proto.Message, error) {
 		if err == nil && !e.IsDir() {
 			err = bb.E(bb.Exists, "mkdir", b.address(m.Path), "a file has this name")
 		}
+	}
+	if m.Parents {
+		err = partly(err)
 	}
 	if err != nil {
 		return nil, err

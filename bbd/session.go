@@ -91,7 +91,7 @@ func (r *request) more(m proto.Message, data []byte) error {
 
 func (r *request) fail(err error) {
 	r.s.d.observe.failed(r.head.Type, bb.KindOf(err))
-	r.send(wire.FlagReply|wire.FlagError, wire.FromError(err), nil)
+	r.send(wire.FlagReply|wire.FlagError, wire.FailedReply(r.head.Type, err), nil)
 }
 
 // answer replies with a message or fails; neither means that run has replied itself.

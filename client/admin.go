@@ -27,7 +27,7 @@ func (c *Client) CreateBuffer(ctx context.Context, spec BufferSpec) (BufferSpec,
 	m := wire.FromBuffer(&spec)
 	m.KeepDefault = spec.Keep == nil
 	var reply wire.Buffer
-	if err := c.askOnce(ctx, wire.Type_TYPE_BUFFER_CREATE, m, &reply, bb.Exists); err != nil {
+	if err := c.ask(ctx, wire.Type_TYPE_BUFFER_CREATE, m, &reply); err != nil {
 		return BufferSpec{}, bb.Wrap("create buffer", spec.Name, err)
 	}
 	return reply.AsBuffer(), nil
@@ -79,7 +79,7 @@ func (c *Client) DestroyBuffer(ctx context.Context, name string, discard bool) e
 		return err
 	}
 	m := &wire.BufferDestroy{Name: name, Discard: discard}
-	return bb.Wrap("destroy buffer", name, c.askOnce(ctx, wire.Type_TYPE_BUFFER_DESTROY, m, nil, bb.NotFound))
+	return bb.Wrap("destroy buffer", name, c.ask(ctx, wire.Type_TYPE_BUFFER_DESTROY, m, nil))
 }
 
 // Status returns the daemon's status as JSON, as GET /status does: of one buffer, or of all for "".

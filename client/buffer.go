@@ -234,7 +234,7 @@ func (b *Buffer) Mkdir(ctx context.Context, path string, mode fs.FileMode) error
 		return err
 	}
 	m := &wire.Mkdir{Buffer: b.name, Path: clean, Mode: uint32(mode)}
-	return bb.Wrap("mkdir", b.address(clean), b.c.askOnce(ctx, wire.Type_TYPE_MKDIR, m, nil, bb.Exists))
+	return bb.Wrap("mkdir", b.address(clean), b.c.ask(ctx, wire.Type_TYPE_MKDIR, m, nil))
 }
 
 // MkdirAll makes a directory and those above it; it is no error if they exist.
@@ -273,7 +273,7 @@ func (b *Buffer) rename(ctx context.Context, m *wire.Rename) (err error) {
 	if m.To, err = checkPath("rename", b.name, m.To); err != nil {
 		return err
 	}
-	return bb.Wrap("rename", b.address(m.From), b.c.askOnce(ctx, wire.Type_TYPE_RENAME, m, nil, bb.NotFound))
+	return bb.Wrap("rename", b.address(m.From), b.c.ask(ctx, wire.Type_TYPE_RENAME, m, nil))
 }
 
 // Remove removes a file or an empty directory.
@@ -283,7 +283,7 @@ func (b *Buffer) Remove(ctx context.Context, path string) error {
 		return err
 	}
 	m := &wire.Remove{Buffer: b.name, Path: clean}
-	return bb.Wrap("remove", b.address(clean), b.c.askOnce(ctx, wire.Type_TYPE_REMOVE, m, nil, bb.NotFound))
+	return bb.Wrap("remove", b.address(clean), b.c.ask(ctx, wire.Type_TYPE_REMOVE, m, nil))
 }
 
 // RemoveAll removes a file or directory and everything below it. It is no error if

@@ -3,8 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -204,31 +206,42 @@ func (c *Client) retry(ctx context.Context, op func(*session) error) error {
 	}
 }
 
-// ask sends a request whose repetition changes nothing, and waits for the reply.
+// ask sends a request and waits for the reply. If the connection breaks meanwhile, it sends
+// the request again, unless that may have been sent before and must not be carried out
+// twice: then the error says that the outcome is unknown.
 func (c *Client) ask(ctx context.Context, typ wire.Type, m, reply proto.Message) error {
+	if !wire.MayRepeat(typ, m) {
+		return c.change(ctx, typ, m, reply)
+	}
 	return c.retry(ctx, func(s *session) error {
 		_, err := s.ask(ctx, typ, m, nil, reply, nil)
 		return err
 	})
 }
 
-// askOnce is ask for a request that may not be repeated blindly. If the connection
-// broke after it was sent, and done is what a repetition of it fails with, nobody can
-// tell whether it was this request that did it.
-func (c *Client) askOnce(ctx context.Context, typ wire.Type, m, reply proto.Message, done bb.Kind) error {
-	sent := false
-	err := c.retry(ctx, func(s *session) error {
-		_, err := s.ask(ctx, typ, m, nil, reply, nil)
-		sent = sent || wasSent(err)
-		return err
-	})
-	if sent && bb.KindOf(err) == done {
-		return &bb.Error{
-			Kind: bb.Unavailable, Err: errors.New("outcome unknown: the connection broke, and on repetition the daemon says: " + err.Error()),
-			Remedy: "look whether it was done",
+// change is ask for a request that is carried out at most once.
+func (c *Client) change(ctx context.Context, typ wire.Type, m, reply proto.Message) error {
+	return c.retry(ctx, func(s *session) error {
+		if !s.alive() { // the daemon went while nobody asked for anything
+			return &brokenError{reason: net.ErrClosed}
 		}
+		_, err := s.ask(ctx, typ, m, nil, reply, nil)
+		return unknown(err)
+	})
+}
+
+// unknown returns the error of a change, made one that says so if the change may have been
+// carried out.
+func unknown(err error) error {
+	if !errors.Is(err, bb.UnknownOutcome) {
+		return err
 	}
-	return err
+	e := &bb.Error{Kind: bb.KindOf(err), Err: fmt.Errorf("outcome unknown: it may have been carried out: %w", err), Remedy: "look whether it was done", Unknown: true}
+	if b := (*brokenError)(nil); errors.As(err, &b) {
+		// No broken session: the request is not sent again.
+		e.Err = fmt.Errorf("outcome unknown: it may have been carried out: %s before the answer came", b.Error())
+	}
+	return e
 }
 
 // spaceKey is what a space is for: bytes of a buffer's files that belong in a tier.

@@ -272,13 +272,21 @@ func fakeMessage(t wire.Type) proto.Message {
 		return new(wire.Drain)
 	case wire.Type_TYPE_VERIFY:
 		return new(wire.Verify)
+	case wire.Type_TYPE_SETATTR:
+		return new(wire.SetAttr)
+	case wire.Type_TYPE_NODE_FORGET:
+		return new(wire.NodeName)
+	case wire.Type_TYPE_LIFETIME_DUE:
+		return new(wire.LifetimeDue)
+	case wire.Type_TYPE_TXN_BEGIN:
+		return new(wire.TxnBegin)
 	}
 	return nil
 }
 
 func (c *fakeConn) reply(h wire.Header, m proto.Message, data []byte, err error) {
 	if err != nil {
-		c.out.Send(h.Type, wire.FlagReply|wire.FlagError, h.Request, wire.FromError(err), nil)
+		c.out.Send(h.Type, wire.FlagReply|wire.FlagError, h.Request, wire.FailedReply(h.Type, err), nil)
 		return
 	}
 	c.out.Send(h.Type, wire.FlagReply, h.Request, m, data)
@@ -894,4 +902,11 @@ func readAll(t testing.TB, b *Buffer, path string) []byte {
 	f := must[*File](t)(b.Open(context.Background(), path))
 	defer f.Close()
 	return must[[]byte](t)(io.ReadAll(f))
+}
+
+// hook sets what sees each request first; nil: nothing.
+func (f *fake) hook(on func(c *fakeConn, h wire.Header, m proto.Message) (handled bool)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onRequest = on
 }

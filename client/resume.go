@@ -14,7 +14,7 @@ import (
 // resume opens the file again in a new session, where it was, and writes again what
 // was not acknowledged.
 func (w *writer) resume(ctx context.Context, s *session) error {
-	if w.id == 0 && w.o.Exclusive {
+	if w.opensOnce() {
 		return w.unknown()
 	}
 	if err := w.open(ctx, s); err != nil {
@@ -34,10 +34,20 @@ func (w *writer) resume(ctx context.Context, s *session) error {
 	return w.move(ctx)
 }
 
-// unknown is the end of an exclusive create that nobody can repeat.
+// opensOnce reports whether the open that was not answered must not be sent again: an
+// exclusive create makes the name, and a fence ends the writing of others, whoever they
+// are by then.
+func (w *writer) opensOnce() bool { return w.id == 0 && (w.o.Exclusive || w.o.fence) }
+
+// unknown is the end of an open that nobody can repeat.
 func (w *writer) unknown() error {
-	return w.fail(bb.E(bb.Unavailable, "create", w.b.address(w.path), "outcome unknown: the connection broke before the daemon answered").
-		WithRemedy("look whether the file is there"))
+	op, remedy := "create", "look whether the file is there"
+	if w.o.fence {
+		op, remedy = "recover", "do it again: it does no harm where nobody writes"
+	}
+	err := bb.E(bb.Unavailable, op, w.b.address(w.path), "outcome unknown: the connection broke before the daemon answered").WithRemedy(remedy)
+	err.Unknown = true
+	return w.fail(err)
 }
 
 func (w *writer) fail(err error) error {

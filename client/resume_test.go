@@ -165,43 +165,6 @@ func TestReaderResumes(t *testing.T) {
 	})
 }
 
-// TestOutcomeUnknown: what cannot be repeated, and may have been done, is reported so.
-func TestOutcomeUnknown(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	f := newFake(t)
-	b := f.connect(Options{}).Buffer("b")
-	lose := true
-	f.onRequest = func(c *fakeConn, h wire.Header, m proto.Message) bool {
-		switch m.(type) {
-		case *wire.Mkdir, *wire.Rename, *wire.Remove, *wire.Open:
-		default:
-			return false
-		}
-		if !lose {
-			return false
-		}
-		lose = false
-		f.mu.Lock()
-		c.answer(h, m, nil)
-		f.mu.Unlock()
-		c.conn.Close()
-		return true
-	}
-	wantKind(t, b.Mkdir(ctx, "d", 0o755), ErrUnavailable)
-	lose = true
-	check(t, b.MkdirAll(ctx, "d", 0o755))
-	lose = true
-	wantKind(t, b.Rename(ctx, "d", "e"), ErrUnavailable)
-	lose = true
-	wantKind(t, b.Remove(ctx, "e"), ErrUnavailable)
-	lose = true
-	check(t, b.RemoveAll(ctx, "e"))
-	lose = true
-	_, err := b.OpenFile(ctx, "x", OpenOptions{Write: true, Create: true, Exclusive: true})
-	wantKind(t, err, ErrUnavailable)
-}
-
 // TestNoDaemonForLong: an operation gives up after RetryFor, or when its context ends.
 func TestNoDaemonForLong(t *testing.T) {
 	t.Parallel()

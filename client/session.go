@@ -68,6 +68,9 @@ func (e *brokenError) Error() string { return "the connection broke: " + e.reaso
 // Unwrap makes it one of kind unavailable.
 func (e *brokenError) Unwrap() []error { return []error{bb.Unavailable, e.reason} }
 
+// Is makes one whose request was sent one of unknown outcome.
+func (e *brokenError) Is(target error) bool { return e.sent && target == bb.UnknownOutcome }
+
 // isBroken reports whether err came from a session that broke.
 func isBroken(err error) bool {
 	if err == nil {
@@ -105,6 +108,9 @@ func (s *session) ask(ctx context.Context, typ wire.Type, m proto.Message, data 
 		return nil, err
 	}
 	if err := s.await(ctx, c); err != nil && !s.overdue(ctx, c) {
+		if !c.finished() {
+			err = bb.MaybeDone(err)
+		}
 		s.abandon(c, late)
 		return nil, err
 	}
@@ -137,12 +143,8 @@ func (s *session) start(ctx context.Context, typ wire.Type, m proto.Message, dat
 	return s.begin(ctx, s.out.Send, typ, m, data, reply)
 }
 
-// startLater is start for a request that leaves with the next one, or when its reply
-// is awaited.
-func (s *session) startLater(ctx context.Context, typ wire.Type, m, reply proto.Message) (*call, error) {
-	return s.begin(ctx, s.out.Queue, typ, m, nil, reply)
-}
-
+// sendFrame is a Writer's Send, or its Queue for a request that leaves with the next one, or
+// when its reply is awaited.
 type sendFrame func(typ wire.Type, flags uint16, request uint64, m proto.Message, data []byte) error
 
 func (s *session) begin(ctx context.Context, send sendFrame, typ wire.Type, m proto.Message, data []byte, reply proto.Message) (*call, error) {
@@ -210,7 +212,8 @@ func (s *session) send(c *call, send sendFrame, typ wire.Type, m proto.Message, 
 		return &bb.Error{Kind: bb.Invalid, Op: "request", Path: typ.String(), Err: err}
 	}
 	s.fail(err)
-	return &brokenError{reason: err, sent: true}
+	var unsent *wire.UnsentError
+	return &brokenError{reason: err, sent: !errors.As(err, &unsent)}
 }
 
 // await waits for a call's reply. Several may await one call. When ctx ends, the call

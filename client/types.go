@@ -63,6 +63,14 @@ const (
 	ErrCancelled    = bb.Cancelled
 )
 
+// ErrUnknownOutcome tells, as a target of errors.Is, what became of a change that failed:
+// it may have been carried out, or may be yet, since the connection broke, or the context
+// ended, before the answer came. The client does not send such a change again; look whether
+// it was done. A change whose error does not match was not carried out, and never will be.
+// The kind of the error is ErrUnavailable, or ErrCancelled if the context ended. For what
+// changes nothing it means nothing.
+var ErrUnknownOutcome = bb.UnknownOutcome
+
 // The types of entries.
 const (
 	TypeFile      = bb.TypeFile

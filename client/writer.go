@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"forebay/internal/bb"
@@ -90,6 +91,9 @@ func openWriter(ctx context.Context, b *Buffer, path string, o OpenOptions) (*wr
 
 // open sends Open in a session.
 func (w *writer) open(ctx context.Context, s *session) error {
+	if w.opensOnce() && !s.alive() { // the daemon went while nobody asked for anything
+		return &brokenError{reason: net.ErrClosed}
+	}
 	handle := s.handle.Add(1)
 	m := &wire.Open{
 		Handle: handle, Buffer: w.b.name, Path: w.path, Write: true, Create: w.o.Create, Exclusive: w.o.Exclusive,
@@ -98,8 +102,12 @@ func (w *writer) open(ctx context.Context, s *session) error {
 		Fence: w.o.fence && w.id == 0,
 	}
 	opened := new(wire.Opened)
-	c, err := s.startLater(ctx, wire.Type_TYPE_OPEN, m, opened)
-	if wasSent(err) && w.o.Exclusive && w.id == 0 {
+	send := s.out.Queue
+	if w.opensOnce() {
+		send = s.out.Send // it tells whether anything has left
+	}
+	c, err := s.begin(ctx, send, wire.Type_TYPE_OPEN, m, nil, opened)
+	if wasSent(err) && w.opensOnce() {
 		return w.unknown()
 	}
 	if err != nil {

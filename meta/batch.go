@@ -110,10 +110,7 @@ func (b *bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, 
 			err = b.retry(ctx, err)
 		}
 		if err != nil {
-			if lost && !errors.Is(err, errNoBucket) && !errors.Is(err, errUncertain) {
-				err = fmt.Errorf("%w: %w", errUncertain, err)
-			}
-			return 0, err
+			return 0, afterLoss(lost, err)
 		}
 	}
 }
@@ -145,7 +142,7 @@ func (b *bucket) becameOf(ctx context.Context, id string, changes []change, lost
 	found, err := b.revisions(ctx, changes)
 	if err != nil {
 		if lost {
-			err = fmt.Errorf("%w: %w", errUncertain, err)
+			err = fmt.Errorf("%w: %w", errMaybeDone, err)
 		}
 		return 0, err
 	}
@@ -168,7 +165,7 @@ func (b *bucket) becameOf(ctx context.Context, id string, changes []change, lost
 	case !lost || untouched:
 		return 0, errConflict
 	}
-	return 0, fmt.Errorf("%w: others changed the same since", errUncertain)
+	return 0, fmt.Errorf("%w: others changed the same since", errMaybeDone)
 }
 
 // revisions returns the records of all keys that a batch writes or checks.

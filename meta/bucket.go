@@ -365,13 +365,13 @@ func (b *bucket) publish(ctx context.Context, key string, data []byte, h nats.He
 			r, gerr := b.get(ctx, key)
 			switch {
 			case gerr != nil && lost:
-				return 0, fmt.Errorf("%w: %w", errUncertain, gerr)
+				return 0, fmt.Errorf("%w: %w", errMaybeDone, gerr)
 			case gerr != nil:
 				return 0, gerr
 			case r.by == id:
 				return r.seq, nil
 			case r.seq != expected && lost:
-				return 0, fmt.Errorf("%w: another change of it was found", errUncertain)
+				return 0, fmt.Errorf("%w: another change of it was found", errMaybeDone)
 			case r.seq != expected:
 				return 0, err
 			}
@@ -386,12 +386,18 @@ func (b *bucket) publish(ctx context.Context, key string, data []byte, h nats.He
 			err = b.retry(ctx, err)
 		}
 		if err != nil {
-			if lost && !errors.Is(err, errNoBucket) && !errors.Is(err, errUncertain) {
-				err = fmt.Errorf("%w: %w", errUncertain, err)
-			}
-			return 0, err
+			return 0, afterLoss(lost, err)
 		}
 	}
+}
+
+// afterLoss is the error of a change that is not sent again. If the answer to it was lost
+// before, it may have been carried out.
+func afterLoss(lost bool, err error) error {
+	if !lost || errors.Is(err, errNoBucket) || errors.Is(err, errMaybeDone) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errMaybeDone, err)
 }
 
 // parseAck reads the acknowledgement of a publish.

@@ -43,7 +43,11 @@ func (ns *Namespace) create(ctx context.Context, op string, e *bb.Entry) (uint64
 	if err != nil {
 		return 0, opError(op, e.Name, err)
 	}
-	return seq, ns.confirm(ctx, op, id)
+	err = ns.confirm(ctx, op, id)
+	if err != nil && !errors.Is(err, bb.NotFound) {
+		err = bb.MaybeDone(err) // the entry is there, and may stay
+	}
+	return seq, err
 }
 
 func exists(op, name string) error {

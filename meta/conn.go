@@ -35,6 +35,8 @@ var (
 	errUncertain = errors.New("the server did not answer")
 	errNoServer  = errors.New("no connection to the server")
 	errClosed    = errors.New("the connection was closed")
+	// errMaybeDone is errUncertain of a change.
+	errMaybeDone = fmt.Errorf("%w: %w", errUncertain, bb.UnknownOutcome)
 )
 
 // Status is the state of the connection to the server.

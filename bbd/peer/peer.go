@@ -167,7 +167,10 @@ func unreachable(node bb.NodeID, address string, err error) error {
 
 // uncertain is the error of a request that may have been carried out.
 func uncertain(node bb.NodeID, address string, err error) error {
-	return &bb.Error{Kind: bb.Unavailable, Op: "ask", Path: address, Node: node, Err: fmt.Errorf("the connection broke before the answer came: %w", err), Remedy: "see bbctl nodes; it may come back"}
+	return &bb.Error{
+		Kind: bb.Unavailable, Op: "ask", Path: address, Node: node, Err: fmt.Errorf("the connection broke before the answer came: %w", err),
+		Remedy: "see bbctl nodes; it may come back", Unknown: true,
+	}
 }
 
 // Node returns the peer's name.
@@ -264,7 +267,7 @@ func (s *Session) Stream(ctx context.Context, typ wire.Type, m proto.Message, da
 			}
 		case <-ctx.Done():
 			s.cancel(id)
-			return context.Cause(ctx)
+			return bb.MaybeDone(context.Cause(ctx))
 		}
 	}
 }
@@ -281,7 +284,7 @@ func (s *Session) failure(a *answer) error {
 	if m.Node == "" {
 		m.Node = string(s.node)
 	}
-	return m.AsError()
+	return m.AsErrorOf(a.head.Type)
 }
 
 // cancel tells the peer that nobody waits for a request any more.

@@ -69,6 +69,26 @@ type Error struct {
 	Node   NodeID // where it failed, if not here
 	Err    error  // why
 	Remedy string // what to do about it
+	// Unknown: the failed change may have been carried out, or may be yet. See UnknownOutcome.
+	Unknown bool
+}
+
+// UnknownOutcome tells, as a target of errors.Is, what became of a change that failed: it
+// may have been carried out, or may be yet. A change whose error does not match was not
+// carried out, and never will be.
+var UnknownOutcome = errors.New("outcome unknown")
+
+// MaybeDone returns err as the error of a change of which a part, or all, may have been
+// carried out.
+func MaybeDone(err error) error {
+	if err == nil || errors.Is(err, UnknownOutcome) {
+		return err
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		return &Error{Kind: KindOf(err), Err: err, Unknown: true}
+	}
+	return &Error{Kind: e.Kind, Op: e.Op, Path: e.Path, Node: e.Node, Err: err, Unknown: true}
 }
 
 // E makes an Error of a kind with a reason.
@@ -154,12 +174,14 @@ func about(inner, outer string) bool {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Is matches the error's own kind and the standard library's equivalents, so that
-// errors.Is(err, bb.NotFound) and errors.Is(err, fs.ErrNotExist) both work.
+// errors.Is(err, bb.NotFound) and errors.Is(err, fs.ErrNotExist) both work, and UnknownOutcome.
 func (e *Error) Is(target error) bool {
 	if k, ok := target.(Kind); ok {
 		return e.Kind == k
 	}
 	switch target {
+	case UnknownOutcome:
+		return e.Unknown
 	case fs.ErrNotExist:
 		return e.Kind == NotFound
 	case fs.ErrExist:

@@ -10,7 +10,34 @@ import (
 	"forebay/internal/bb"
 )
 
-// FromError makes the message of a failed reply.
+// What Error.outcome says of a change that failed.
+const (
+	outcomeUnsaid  = 0
+	outcomeNone    = 1
+	outcomeUnknown = 2
+)
+
+// FailedReply makes the message of a failed reply to a request of a type. It says of a
+// change whether it may have been carried out.
+func FailedReply(typ Type, err error) *Error {
+	m := FromError(err)
+	switch {
+	case errors.Is(err, bb.UnknownOutcome):
+		m.Outcome = outcomeUnknown
+	case saysOutcome(typ):
+		m.Outcome = outcomeNone
+	}
+	return m
+}
+
+// AsErrorOf is AsError of a reply to a request of a type.
+func (m *Error) AsErrorOf(typ Type) *bb.Error {
+	e := m.AsError()
+	e.Unknown = mayBeDone(typ, m.Outcome, e.Kind)
+	return e
+}
+
+// FromError makes the message of an error.
 func FromError(err error) *Error {
 	m := &Error{Kind: uint32(bb.KindOf(err))}
 	var e *bb.Error

@@ -780,6 +780,7 @@ type Error struct {
 	Node          string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
 	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	Remedy        string                 `protobuf:"bytes,6,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	Outcome       uint32                 `protobuf:"varint,7,opt,name=outcome,proto3" json:"outcome,omitempty"` // of a change: 0: not said (older daemons), 1: it was not and will not be carried out, 2: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -854,6 +855,13 @@ func (x *Error) GetRemedy() string {
 		return x.Remedy
 	}
 	return ""
+}
+
+func (x *Error) GetOutcome() uint32 {
+	if x != nil {
+		return x.Outcome
+	}
+	return 0
 }
 
 // Cancel ends a request that is still being carried out; its reply will be an
@@ -5771,14 +5779,15 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\fofi_provider\x18\x12 \x01(\tR\vofiProvider\x12!\n" +
 	"\fofi_endpoint\x18\x13 \x01(\tR\vofiEndpoint\x12\x1f\n" +
 	"\vofi_network\x18\x14 \x01(\tR\n" +
-	"ofiNetwork\"\x83\x01\n" +
+	"ofiNetwork\"\x9d\x01\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x0e\n" +
 	"\x02op\x18\x02 \x01(\tR\x02op\x12\x12\n" +
 	"\x04path\x18\x03 \x01(\tR\x04path\x12\x12\n" +
 	"\x04node\x18\x04 \x01(\tR\x04node\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06remedy\x18\x06 \x01(\tR\x06remedy\"<\n" +
+	"\x06remedy\x18\x06 \x01(\tR\x06remedy\x12\x18\n" +
+	"\aoutcome\x18\a \x01(\rR\aoutcome\"<\n" +
 	"\x06Cancel\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x18\n" +
 	"\aoverdue\x18\x02 \x01(\bR\aoverdue\"'\n" +

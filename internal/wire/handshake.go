@@ -114,7 +114,7 @@ func DecodeReply(head Header, message []byte, reply proto.Message) error {
 		if err := proto.Unmarshal(message, &m); err != nil {
 			return malformedReply(head, err)
 		}
-		return m.AsError()
+		return m.AsErrorOf(head.Type)
 	}
 	if reply == nil {
 		return nil

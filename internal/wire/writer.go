@@ -45,6 +45,14 @@ func (w *Writer) Send(typ Type, flags uint16, request uint64, m proto.Message, d
 	return w.drain()
 }
 
+// UnsentError is the error of a frame of which no byte has left.
+type UnsentError struct{ err error }
+
+func (e *UnsentError) Error() string { return e.err.Error() }
+
+// Unwrap returns the connection's error.
+func (e *UnsentError) Unwrap() error { return e.err }
+
 // Queue is Send for a frame that another one follows at once: it leaves with that, or
 // with the next Flush.
 func (w *Writer) Queue(typ Type, flags uint16, request uint64, m proto.Message, data []byte) error {
@@ -84,20 +92,26 @@ func (w *Writer) queue(typ Type, flags uint16, request uint64, m proto.Message, 
 }
 
 // drain writes until nothing is pending. The lock is held on entry and on return,
-// not while writing.
+// not while writing. It fails with *UnsentError if nothing of what was pending on entry has
+// left.
 func (w *Writer) drain() error {
 	w.mu.writing = true
+	left := false
 	for len(w.mu.pending) > 0 && w.mu.err == nil {
 		out := w.mu.pending
 		w.mu.pending = w.mu.spare[:0]
 		w.mu.Unlock()
-		_, err := w.conn.Write(out)
+		n, err := w.conn.Write(out)
 		w.mu.Lock()
+		left = left || n > 0
 		w.mu.spare = keep(out)
 		w.mu.err = err
 		w.mu.room.Broadcast()
 	}
 	w.mu.writing = false
+	if w.mu.err != nil && !left {
+		return &UnsentError{w.mu.err}
+	}
 	return w.mu.err
 }
 

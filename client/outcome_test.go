@@ -1,0 +1,202 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// changes are calls that send a request which must not be carried out twice.
+var changes = map[string]struct {
+	typ  wire.Type
+	call func(ctx context.Context, c *Client, b *Buffer) error
+}{
+	"mkdir":     {wire.Type_TYPE_MKDIR, func(ctx context.Context, _ *Client, b *Buffer) error { return b.Mkdir(ctx, "d", 0o755) }},
+	"mkdirall":  {wire.Type_TYPE_MKDIR, func(ctx context.Context, _ *Client, b *Buffer) error { return b.MkdirAll(ctx, "d", 0o755) }},
+	"rename":    {wire.Type_TYPE_RENAME, func(ctx context.Context, _ *Client, b *Buffer) error { return b.Rename(ctx, "f", "g") }},
+	"noreplace": {wire.Type_TYPE_RENAME, func(ctx context.Context, _ *Client, b *Buffer) error { return b.RenameNoReplace(ctx, "f", "g") }},
+	"remove":    {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *Client, b *Buffer) error { return b.Remove(ctx, "f") }},
+	"removeall": {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *Client, b *Buffer) error { return b.RemoveAll(ctx, "f") }},
+	"setattr": {wire.Type_TYPE_SETATTR, func(ctx context.Context, _ *Client, b *Buffer) error {
+		_, err := b.SetAttr(ctx, "f", Attr{})
+		return err
+	}},
+	"exclusive": {wire.Type_TYPE_OPEN, func(ctx context.Context, _ *Client, b *Buffer) error {
+		f, err := b.OpenFile(ctx, "x", OpenOptions{Write: true, Create: true, Exclusive: true})
+		if err == nil {
+			f.Abort()
+		}
+		return err
+	}},
+	"recover": {wire.Type_TYPE_OPEN, func(ctx context.Context, _ *Client, b *Buffer) error { return b.Recover(ctx, "f") }},
+	"buffer create": {wire.Type_TYPE_BUFFER_CREATE, func(ctx context.Context, c *Client, _ *Buffer) error {
+		_, err := c.CreateBuffer(ctx, BufferSpec{Name: "new"})
+		return err
+	}},
+	"buffer destroy": {wire.Type_TYPE_BUFFER_DESTROY, func(ctx context.Context, c *Client, _ *Buffer) error {
+		return c.DestroyBuffer(ctx, "b", true)
+	}},
+	"forget": {wire.Type_TYPE_NODE_FORGET, func(ctx context.Context, c *Client, _ *Buffer) error {
+		_, err := c.ForgetNode(ctx, "n")
+		return err
+	}},
+	"due": {wire.Type_TYPE_LIFETIME_DUE, func(ctx context.Context, c *Client, _ *Buffer) error {
+		_, err := c.SetDue(ctx, "job", time.Time{}, true)
+		return err
+	}},
+	"begin without a key": {wire.Type_TYPE_TXN_BEGIN, func(ctx context.Context, _ *Client, b *Buffer) error {
+		_, err := b.Begin(ctx, TxnSpec{Destination: "d"})
+		return err
+	}},
+}
+
+// eachChange runs a test of each call, on a daemon with a file "f".
+func eachChange(t *testing.T, run func(t *testing.T, f *fake, c *Client, typ wire.Type, call func(context.Context) error)) {
+	t.Parallel()
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			c := f.connect(Options{RetryFor: 5 * time.Second})
+			b := c.Buffer("b")
+			check(t, b.WriteFile(context.Background(), "f", []byte("content"), 0))
+			run(t, f, c, change.typ, func(ctx context.Context) error { return change.call(ctx, c, b) })
+		})
+	}
+}
+
+// carryOut carries a request out without answering it, if the fake knows how to.
+func (c *fakeConn) carryOut(h wire.Header, m proto.Message) {
+	switch m.(type) {
+	case *wire.Mkdir, *wire.Rename, *wire.Remove, *wire.Open, *wire.Buffer, *wire.BufferDestroy:
+		c.f.mu.Lock()
+		defer c.f.mu.Unlock()
+		c.answer(h, m, nil)
+	}
+}
+
+// TestChangeWithoutAnswer: a change that the daemon has carried out, and whose answer is
+// lost, is not sent again, and its error says that the outcome is unknown.
+func TestChangeWithoutAnswer(t *testing.T) {
+	eachChange(t, func(t *testing.T, f *fake, c *Client, typ wire.Type, call func(context.Context) error) {
+		before := f.count(typ)
+		f.hook(func(c *fakeConn, h wire.Header, m proto.Message) bool {
+			if h.Type == typ {
+				c.carryOut(h, m)
+				c.conn.Close()
+			}
+			return h.Type == typ
+		})
+		err := call(context.Background())
+		if !errors.Is(err, ErrUnknownOutcome) || KindOf(err) != ErrUnavailable || !strings.Contains(err.Error(), "outcome unknown") {
+			t.Errorf("the error is %v", err)
+		}
+		var e *Error
+		if !errors.As(err, &e) || e.Remedy == "" {
+			if _, remedy := e.Why(); remedy == "" {
+				t.Errorf("no remedy: %v", err)
+			}
+		}
+		if n := f.count(typ) - before; n != 1 {
+			t.Errorf("the request was sent %d times", n)
+		}
+		f.hook(nil)
+		must[Entry](t)(c.Buffer("b").Stat(context.Background(), "")) // the client goes on
+	})
+}
+
+// TestChangeNotSent: a change that finds the connection broken is sent, once, when there
+// is a new one.
+func TestChangeNotSent(t *testing.T) {
+	eachChange(t, func(t *testing.T, f *fake, c *Client, typ wire.Type, call func(context.Context) error) {
+		before := f.count(typ)
+		var sent atomic.Int32
+		f.hook(func(c *fakeConn, h wire.Header, m proto.Message) bool {
+			if h.Type != typ || sent.Add(1) > 1 {
+				return false
+			}
+			c.reply(h, nil, nil, bb.E(bb.Permission, "test", "", "it is seen"))
+			return true
+		})
+		f.restart()
+		if err := call(context.Background()); KindOf(err) != ErrPermission || errors.Is(err, ErrUnknownOutcome) {
+			t.Errorf("the error is %v", err)
+		}
+		if n := f.count(typ) - before; n != 1 {
+			t.Errorf("the request was sent %d times", n)
+		}
+	})
+}
+
+// TestChangeWithoutDaemon: a change that no daemon takes was not carried out, and the
+// error does not say that it may have been.
+func TestChangeWithoutDaemon(t *testing.T) {
+	eachChange(t, func(t *testing.T, f *fake, c *Client, typ wire.Type, call func(context.Context) error) {
+		c.o.RetryFor = 10 * time.Millisecond
+		f.kill()
+		if err := call(context.Background()); KindOf(err) != ErrUnavailable || errors.Is(err, ErrUnknownOutcome) {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+// TestChangeCancelled: the context of a change ends while the daemon is at it.
+func TestChangeCancelled(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.connect(Options{}).Buffer("b")
+	ctx, cancel := context.WithCancel(context.Background())
+	f.hook(func(_ *fakeConn, h wire.Header, _ proto.Message) bool {
+		if h.Type == wire.Type_TYPE_MKDIR {
+			cancel()
+		}
+		return h.Type == wire.Type_TYPE_MKDIR
+	})
+	if err := b.Mkdir(ctx, "d", 0o755); KindOf(err) != ErrCancelled || !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+	if err := b.Mkdir(ctx, "d", 0o755); KindOf(err) != ErrCancelled {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestChangeRefused: what a daemon answers to a change says whether it may have been
+// carried out, of itself or by its kind.
+func TestChangeRefused(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.connect(Options{}).Buffer("b")
+	var reply *wire.Error
+	f.hook(func(c *fakeConn, h wire.Header, _ proto.Message) bool {
+		if h.Type == wire.Type_TYPE_REMOVE {
+			c.out.Send(h.Type, wire.FlagReply|wire.FlagError, h.Request, reply, nil)
+		}
+		return h.Type == wire.Type_TYPE_REMOVE
+	})
+	for _, c := range []struct {
+		kind    bb.Kind
+		outcome uint32
+		unknown bool
+	}{
+		{bb.NotFound, 0, false},
+		{bb.NotFound, 1, false},
+		{bb.Busy, 0, false},
+		{bb.Unavailable, 0, true}, // of an older daemon
+		{bb.Unavailable, 1, false},
+		{bb.Unavailable, 2, true},
+		{bb.Internal, 0, true},
+	} {
+		reply = &wire.Error{Kind: uint32(c.kind), Outcome: c.outcome, Reason: "a reason"}
+		err := b.Remove(context.Background(), "f")
+		if KindOf(err) != c.kind || errors.Is(err, ErrUnknownOutcome) != c.unknown {
+			t.Errorf("%+v: the error is %v", c, err)
+		}
+	}
+}
