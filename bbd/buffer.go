@@ -44,6 +44,7 @@ type buffer struct {
 	handed   map[uint64]bool // pending operations for the store that the flusher has, by Revision
 	applying atomic.Bool     // applyLater is on its way
 
+	freezer  freezer
 	figures  figures
 	due      atomic.Int64 // Unix nanoseconds: Lifetime.Due of its job; 0: none
 	rechecks rechecks
@@ -60,7 +61,7 @@ type dirtyFile struct {
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *meta.Namespace) *buffer {
-	b := &buffer{d: d, name: spec.Name, ns: ns, handed: make(map[uint64]bool)}
+	b := &buffer{d: d, name: spec.Name, ns: ns, handed: make(map[uint64]bool), freezer: newFreezer()}
 	b.mu.spec = spec
 	b.mu.open = make(map[place]*openFile)
 	b.mu.byFile = make(map[bb.FileID]*openFile)

@@ -84,10 +84,13 @@ func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer) (*buf
 	if err := d.checkBacking(ctx, c, spec); err != nil {
 		return nil, err
 	}
-	d.buffers.changing.Lock()
-	defer d.buffers.changing.Unlock()
+	unlock, err := d.buffers.changing.lock(ctx, spec.Name)
+	if err != nil {
+		return nil, bb.Wrap("buffer create", spec.Name, err)
+	}
+	defer unlock()
 	ctx = d.ctx // carried through: a buffer that exists must be taken up
-	spec, err := d.meta.CreateBuffer(ctx, spec)
+	spec, err = d.meta.CreateBuffer(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -253,31 +256,61 @@ func (r *request) bufferDestroy(m *wire.BufferDestroy) (proto.Message, error) {
 	if !r.s.cred.owns(b.spec().UID) {
 		return nil, denied("buffer destroy", b.address(""), "destroy another user's buffer")
 	}
-	if err := r.s.d.destroyBuffer(r.ctx, b, m.Discard); err != nil {
+	may := b.mayBeDestroyed
+	if m.Discard {
+		may = nil
+	}
+	if err := r.s.d.destroyBuffer(r.ctx, b, may); err != nil {
 		return nil, bb.Wrap("buffer destroy", b.address(""), err)
 	}
 	return &wire.Empty{}, nil
 }
 
-// destroyBuffer deletes a buffer. Without discard it refuses while anything in it is
-// not on the store (contract 11).
-func (d *Daemon) destroyBuffer(ctx context.Context, b *buffer, discard bool) error {
-	d.buffers.changing.Lock()
-	defer d.buffers.changing.Unlock()
+// destroyBuffer deletes a buffer if may, which is called while no daemon changes the buffer,
+// returns nil (contract 11). Without may, whatever is in it goes.
+func (d *Daemon) destroyBuffer(ctx context.Context, b *buffer, may func(context.Context) error) error {
 	held, err := d.flusher.Hold(ctx, b.name, "")
 	if err != nil {
 		return err
 	}
 	defer held.Release()
-	if !discard {
-		if err := b.mayBeDestroyed(ctx); err != nil {
-			return err
-		}
+	if may == nil {
+		return d.deleteBuffer(ctx, b)
+	}
+	frozen, err := b.freezeEverywhere(ctx)
+	if err != nil {
+		return err
+	}
+	defer frozen.end()
+	if err := may(ctx); err != nil {
+		return err
+	}
+	if err := frozen.intact(); err != nil {
+		return err
+	}
+	return d.deleteBuffer(ctx, b)
+}
+
+// deleteBuffer takes a buffer out of the namespace, and then of memory.
+func (d *Daemon) deleteBuffer(ctx context.Context, b *buffer) error {
+	unlock, err := d.buffers.changing.lock(ctx, b.name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	ctx = d.ctx // carried through, as above
 	d.buffers.Lock()
-	delete(d.buffers.byName, b.name)
+	known := d.buffers.byName[b.name] == b
+	if known {
+		delete(d.buffers.byName, b.name)
+	}
 	d.buffers.Unlock()
+	if !known {
+		return bb.E(bb.NotFound, "destroy", b.address(""), "the buffer was destroyed meanwhile")
+	}
 	if err := d.meta.DestroyBuffer(ctx, b.name); err != nil {
 		d.buffers.Lock()
 		d.buffers.byName[b.name] = b
@@ -291,6 +324,7 @@ func (d *Daemon) destroyBuffer(ctx context.Context, b *buffer, discard bool) err
 
 // dropBuffer forgets a buffer that was destroyed, with all its bytes.
 func (d *Daemon) dropBuffer(b *buffer) {
+	b.freezer.destroyed()
 	d.flusher.ForgetBuffer(b.name)
 	b.drop()
 	d.keepFigures(b)

@@ -87,6 +87,10 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	if err := b.saveReadersAt(ctx, target); err != nil {
 		return bb.Wrap(op, b.address(toPath), err)
 	}
+	if err := b.enter(ctx, op); err != nil {
+		return err
+	}
+	defer b.freezer.leave()
 	defer b.lockPlaces(at, target)()
 	e, err := b.ns.Lookup(ctx, at.dir, at.name)
 	if err != nil {

@@ -204,8 +204,11 @@ func (b *buffer) atHome(ctx context.Context, c cred, op, path string, at place, 
 
 // lookUpBuffer takes a buffer up that another daemon has made.
 func (d *Daemon) lookUpBuffer(ctx context.Context, name string) (*buffer, error) {
-	d.buffers.changing.Lock()
-	defer d.buffers.changing.Unlock()
+	unlock, err := d.buffers.changing.lock(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	d.buffers.Lock()
 	b := d.buffers.byName[name]
 	d.buffers.Unlock()
@@ -238,8 +241,11 @@ func (d *Daemon) followBuffers() {
 }
 
 func (d *Daemon) bufferChanged(now meta.BufferChange) {
-	d.buffers.changing.Lock()
-	defer d.buffers.changing.Unlock()
+	unlock, err := d.buffers.changing.lock(d.ctx, now.Name)
+	if err != nil {
+		return // the daemon stops
+	}
+	defer unlock()
 	d.buffers.Lock()
 	b := d.buffers.byName[now.Name]
 	d.buffers.Unlock()
@@ -325,10 +331,22 @@ func (c *ownedConn) Close() error { return errors.Join(c.Conn.Close(), c.route.C
 type heldThere struct {
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
+	nodes  sync.Map // bb.NodeID: those that hold
+}
+
+// holds reports whether a node was asked, and still holds.
+func (h *heldThere) holds(node bb.NodeID) bool {
+	_, ok := h.nodes.Load(node)
+	return ok
 }
 
 // holdAt has daemons rest their flushes under some paths, until release is called.
 func (b *buffer) holdAt(ctx context.Context, nodes []bb.NodeID, paths ...string) (*heldThere, error) {
+	return b.holdWith(ctx, nodes, &wire.Hold{Buffer: b.name, Paths: paths})
+}
+
+// holdWith makes a request to hold of daemons, which lasts until release is called.
+func (b *buffer) holdWith(ctx context.Context, nodes []bb.NodeID, m *wire.Hold) (*heldThere, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	h := &heldThere{cancel: cancel}
 	answers := make(chan error, len(nodes))
@@ -344,13 +362,15 @@ func (b *buffer) holdAt(ctx context.Context, nodes []bb.NodeID, paths ...string)
 				return
 			}
 			told := false
-			err = s.Stream(ctx, wire.Type_TYPE_HOLD, &wire.Hold{Buffer: b.name, Paths: paths}, nil, func(peer.Answer) error {
+			err = s.Stream(ctx, wire.Type_TYPE_HOLD, m, nil, func(peer.Answer) error {
 				if !told {
+					h.nodes.Store(node, true)
 					answers <- nil
 				}
 				told = true
 				return nil
 			})
+			h.nodes.Delete(node)
 			if !told {
 				answers <- err
 			}
@@ -375,6 +395,19 @@ func (r *request) hold(m *wire.Hold) (proto.Message, error) {
 	b, err := r.daemonsBuffer("hold", m.Buffer)
 	if err != nil {
 		return nil, err
+	}
+	if m.Freeze {
+		thaw, err := b.freeze(r.ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer func() {
+			if r.s.ctx.Err() == nil {
+				thaw()
+			} else {
+				b.d.thawLater(thaw)
+			}
+		}()
 	}
 	held, err := r.s.d.flusher.Hold(r.ctx, b.name, m.Paths...)
 	if err != nil {

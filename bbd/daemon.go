@@ -59,7 +59,7 @@ type Daemon struct {
 	buffers struct {
 		sync.Mutex
 		byName   map[string]*buffer
-		changing sync.Mutex // one buffer is created or destroyed at a time
+		changing nameLocks // held while the buffer of a name is made, taken up or deleted
 	}
 
 	// Buffers of jobs that are gone, and whose figures are not written down yet.

@@ -236,3 +236,31 @@ func (d *Daemon) RecordFlush(ctx context.Context, name string) error {
 	_, err = b.recordFlushed(ctx, &j.(*flushJob).entry, bb.Flushed{Generation: key.Generation, ETag: o.ETag, Size: o.Size, Checksum: o.Checksum})
 	return err
 }
+
+// Destroy destroys a buffer without discarding anything, and calls meanwhile when it has
+// found that it may be destroyed. An error of meanwhile is a reason not to.
+func (d *Daemon) Destroy(ctx context.Context, name string, meanwhile func() error) error {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return err
+	}
+	return d.destroyBuffer(ctx, b, func(ctx context.Context) error {
+		if err := b.mayBeDestroyed(ctx); err != nil {
+			return err
+		}
+		return meanwhile()
+	})
+}
+
+// ChangesWaiting returns how many changes of a buffer wait for the end of a freeze.
+func (d *Daemon) ChangesWaiting(name string) int {
+	d.buffers.Lock()
+	b := d.buffers.byName[name]
+	d.buffers.Unlock()
+	if b == nil {
+		return 0
+	}
+	b.freezer.mu.Lock()
+	defer b.freezer.mu.Unlock()
+	return b.freezer.waiting
+}

@@ -113,6 +113,10 @@ func (b *buffer) renamePlace(ctx context.Context, c cred, at, target place, expe
 // entry when all is folded (Folded).
 func (b *buffer) moveHere(ctx context.Context, at, target place, expect uint64) error {
 	const op = "rename"
+	if err := b.enter(ctx, op); err != nil {
+		return err
+	}
+	defer b.freezer.leave()
 	defer b.lockPlaces(at, target)()
 	e, err := b.ns.Lookup(ctx, at.dir, at.name)
 	if err == nil && idOfEntry(&e) != expect {

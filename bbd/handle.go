@@ -33,7 +33,8 @@ type handle struct {
 	tap    tap             // for reading
 	entry  bb.Entry        // for reading: as it was opened
 
-	closed bool // by the queue's requests alone
+	closed  bool // by the queue's requests alone
+	entered bool // a change of the buffer is under way, likewise: see freezer
 }
 
 // enqueue carries run out after the requests before it. When nothing is queued and

@@ -172,12 +172,33 @@ func (h *handle) mayCommitQuickly(m *wire.Commit) bool {
 			return false
 		}
 	}
-	return true
+	// Nothing on the reading goroutine may wait for the end of a freeze: another daemon's
+	// session may bring it.
+	h.entered = h.buf.freezer.tryEnter()
+	return h.entered
 }
 
 func (r *request) commit(h *handle, m *wire.Commit) {
 	answer, err := h.commit(r.ctx, r.data, m)
+	if h.entered { // it was refused before it came to that
+		h.leave()
+	}
 	r.answer(answer, err)
+}
+
+// enter begins a change of the handle's buffer, unless the request has.
+func (h *handle) enter(ctx context.Context) error {
+	if h.entered {
+		return nil
+	}
+	err := h.buf.enter(ctx, "commit")
+	h.entered = err == nil
+	return err
+}
+
+func (h *handle) leave() {
+	h.entered = false
+	h.buf.freezer.leave()
 }
 
 func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto.Message, error) {
@@ -262,10 +283,17 @@ func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, mo
 		mtime = time.Unix(0, m.MtimeNs)
 	}
 	f := h.write
+	if err := h.enter(ctx); err != nil {
+		return nil, err
+	}
 	var size int64
-	if !m.Close {
+	if m.Close {
+		size, err = f.close(ctx, commitOf(m), extents, mtime)
+	} else {
 		size, err = f.commit(ctx, commitOf(m), extents, mtime)
-	} else if size, err = f.close(ctx, commitOf(m), extents, mtime); err == nil {
+	}
+	h.leave()
+	if err == nil && m.Close {
 		h.forget()
 		err = h.buf.flushed(ctx, f)
 	}

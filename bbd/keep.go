@@ -403,10 +403,8 @@ func (k *keeper) retire(ctx context.Context, l *bb.Lifetime, name string, discar
 			return err
 		}
 	}
-	if err := k.bill(ctx, l, b, discard); err != nil {
-		return err
-	}
-	err = k.d.destroyBuffer(ctx, b, true)
+	// Nothing is closed between the bill and the end: what goes is in the bill.
+	err = k.d.destroyBuffer(ctx, b, func(ctx context.Context) error { return k.bill(ctx, l, b, discard) })
 	if bb.KindOf(err) == bb.NotFound {
 		return nil
 	}

@@ -365,6 +365,12 @@ func (b *buffer) openWrite(ctx context.Context, c cred, o openOptions) (*openFil
 	if err != nil {
 		return nil, err
 	}
+	if o.create && o.exclusive { // which is acknowledged now, not with a commit
+		if err := b.enter(ctx, "create"); err != nil {
+			return nil, err
+		}
+		defer b.freezer.leave()
+	}
 	at := place{dir.id, name}
 	for {
 		f, made := b.openAt(at, o.path)

@@ -344,6 +344,10 @@ func (f *stagedFile) Publish(ctx context.Context, size int64) error {
 			At: time.Now(), By: f.s.b.d.cfg.Node,
 		})
 	}
+	if err := f.s.b.enter(ctx, "stage-in"); err != nil {
+		return err
+	}
+	defer f.s.b.freezer.leave()
 	_, err := f.f.close(ctx, commitID{}, nil, f.object.MTime)
 	f.ended = err == nil
 	return err

@@ -5222,11 +5222,13 @@ func (x *Token) GetExpiresNs() int64 {
 }
 
 // Hold has a daemon rest the flushes under some paths of a buffer while another one
-// renames or removes them.
+// renames or removes them. Freeze: commits, closes and renames wait as well, while the other
+// one finds out whether the buffer may be destroyed. An older daemon rests the flushes alone.
 type Hold struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
 	Paths         []string               `protobuf:"bytes,2,rep,name=paths,proto3" json:"paths,omitempty"`
+	Freeze        bool                   `protobuf:"varint,3,opt,name=freeze,proto3" json:"freeze,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5273,6 +5275,13 @@ func (x *Hold) GetPaths() []string {
 		return x.Paths
 	}
 	return nil
+}
+
+func (x *Hold) GetFreeze() bool {
+	if x != nil {
+		return x.Freeze
+	}
+	return false
 }
 
 // Take moves a file to the daemon that is asked: it fetches the bytes and becomes its home.
@@ -6166,10 +6175,11 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05Token\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x1d\n" +
 	"\n" +
-	"expires_ns\x18\x02 \x01(\x03R\texpiresNs\"4\n" +
+	"expires_ns\x18\x02 \x01(\x03R\texpiresNs\"L\n" +
 	"\x04Hold\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x14\n" +
-	"\x05paths\x18\x02 \x03(\tR\x05paths\"\x92\x01\n" +
+	"\x05paths\x18\x02 \x03(\tR\x05paths\x12\x16\n" +
+	"\x06freeze\x18\x03 \x01(\bR\x06freeze\"\x92\x01\n" +
 	"\x04Take\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
