@@ -117,17 +117,19 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	options.RegionMade, options.RegionGone = d.fabric.made, d.fabric.gone
+	options.Owner = d.connect
 	if d.store, err = store.Open(ctx, options); err != nil {
 		return err
 	}
+	d.nameForeign()
 	if err := d.fabric.register(&d.cfg, d.store); err != nil {
-		return err
-	}
-	if d.meta, err = meta.Connect(ctx, d.cfg.Meta); err != nil {
 		return err
 	}
 	d.cluster = newCluster(d)
 	if err := d.waitForStrangers(ctx); err != nil {
+		return err
+	}
+	if err := d.meta.RaiseIDs(ctx, d.newestBlock()); err != nil {
 		return err
 	}
 	if err := d.claimIDs(ctx); err != nil {
@@ -151,6 +153,17 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		d.wg.Go(d.keepSeconds)
 	}
 	return d.listen()
+}
+
+// connect connects to the namespace, and says whose memory is this daemon's own. The
+// store has its folders locked by then, and has touched nothing in them.
+func (d *Daemon) connect(ctx context.Context) (o store.Owner, err error) {
+	if d.meta, err = meta.Connect(ctx, d.cfg.Meta); err != nil {
+		return o, err
+	}
+	o.Node, o.AnyNode = string(d.cfg.Node), d.cfg.Members == nil
+	o.Namespace, err = d.meta.Identity(ctx)
+	return o, err
 }
 
 // Self returns this daemon as its peers should see it, now.

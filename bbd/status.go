@@ -29,6 +29,7 @@ type Status struct {
 	Waiting  WaitStatus      `json:"waiting"`
 	NATS     NATSStatus      `json:"nats"`
 	Damaged  []string        `json:"damaged,omitempty"` // what recovery could not read
+	Foreign  []ForeignStatus `json:"foreign,omitempty"` // what is another node's, or of another namespace
 	Counters Counters        `json:"counters"`
 }
 
@@ -137,6 +138,9 @@ func (d *Daemon) statusFor(c cred, only string) Status {
 	}
 	for _, damage := range d.store.Damage() {
 		s.Damaged = append(s.Damaged, damage.What)
+	}
+	if c.system {
+		s.Foreign = d.foreignStatus()
 	}
 	s.Sessions = d.sessionStatus(c)
 	return s

@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/nats-io/nats.go"
+
+	"forebay/internal/bb"
 )
 
 const (
@@ -34,6 +36,8 @@ type change struct {
 	// expected. The change's own key may then have any.
 	check string
 	own   uint64 // then: what the key's own revision is known to be
+
+	gone bb.FileID // of a deletion: the file that is removed with it; 0: none
 }
 
 // commit carries out all changes, or none and errConflict if one of them does not
@@ -68,6 +72,7 @@ func (b *bucket) batchMessage(id string, i, n int, c change) *nats.Msg {
 	}
 	if len(c.data) == 0 {
 		h[hdrOperation] = []string{"DEL"}
+		markGone(h, c.gone)
 	}
 	if i == n-1 {
 		h[hdrBatchCommit] = []string{"1"}

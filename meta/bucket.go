@@ -24,6 +24,7 @@ const (
 	hdrSubject         = "Nats-Subject"
 	hdrOperation       = "KV-Operation"
 	hdrNonce           = "Forebay-Nonce" // tells a change from another one like it
+	hdrGone            = "Forebay-Gone"  // on a deletion: the id of the file that went with it
 
 	codeNoPeers           = 10005
 	codeStreamNotFound    = 10059
@@ -65,9 +66,10 @@ type bucket struct {
 // record is one value of a bucket.
 type record struct {
 	key  string
-	seq  uint64 // 0: the key does not exist
-	data []byte // nil: it was deleted
-	by   string // the batch id or the nonce of the change that wrote it
+	seq  uint64    // 0: the key does not exist
+	data []byte    // nil: it was deleted
+	by   string    // the batch id or the nonce of the change that wrote it
+	gone bb.FileID // the file that this deletion removed, or whose name its rename took; 0: none
 }
 
 func (r *record) live() bool { return len(r.data) > 0 }
@@ -273,7 +275,19 @@ func (b *bucket) message(msg *nats.Msg) (record, error) {
 	if err != nil || !ok {
 		return record{}, bb.E(bb.Internal, "get", msg.Header.Get(hdrSubject), "the server's answer is malformed")
 	}
-	return record{key: key, seq: seq, data: msg.Data, by: writer(msg.Header)}, nil
+	return record{key: key, seq: seq, data: msg.Data, by: writer(msg.Header), gone: goneFile(msg.Header)}, nil
+}
+
+// goneFile reads which file a deletion removed.
+func goneFile(h nats.Header) bb.FileID {
+	id, _ := parseID(h.Get(hdrGone))
+	return bb.FileID(id)
+}
+
+func markGone(h nats.Header, file bb.FileID) {
+	if file != 0 {
+		h[hdrGone] = []string{strconv.FormatUint(uint64(file), 16)}
+	}
 }
 
 func writer(h nats.Header) string {
@@ -327,10 +341,17 @@ func (b *bucket) create(ctx context.Context, key string, data []byte, tombstone 
 // (Nats-TTL), or to be deleted, a server that is killed would find the version before it
 // in the log and take it for the newest (nats-server 2.15, TestRemovedStaysRemoved).
 func (b *bucket) remove(ctx context.Context, key string, expected uint64) (uint64, error) {
+	return b.removeFile(ctx, key, expected, 0)
+}
+
+// removeFile is remove of a file's key: the marker names the file, so that whoever holds
+// its bytes can tell that it was removed from that the namespace has forgotten it.
+func (b *bucket) removeFile(ctx context.Context, key string, expected uint64, file bb.FileID) (uint64, error) {
 	id := b.c.nonce()
 	h := nats.Header{
 		hdrExpected: {strconv.FormatUint(expected, 10)}, hdrOperation: {"DEL"}, hdrNonce: {id},
 	}
+	markGone(h, file)
 	return b.publish(ctx, key, nil, h, expected, id)
 }
 

@@ -18,7 +18,7 @@ import (
 // somebody who still holds a destroyed buffer cannot write into its successor of
 // the same name.
 //
-//	forebay                     buffer.NAME: a buffer's record; counter.ids: blocks of ids
+//	forebay                     buffer.NAME: a buffer's record; counter.ids: blocks of ids; namespace.id: its identity
 //	forebay-NAME-ID             the namespace of one buffer
 //
 // Creating a buffer puts its record and then makes its bucket; destroying it marks

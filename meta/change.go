@@ -101,16 +101,16 @@ func (ns *Namespace) withdraw(ctx context.Context, id entryID) error {
 		if !r.live() {
 			return nil
 		}
-		if err := ns.removeEntry(ctx, id, r.seq); !errors.Is(err, errConflict) {
+		if err := ns.removeEntry(ctx, id, r.seq, 0); !errors.Is(err, errConflict) {
 			return err
 		}
 	}
 	return errConflict
 }
 
-func (ns *Namespace) removeEntry(ctx context.Context, id entryID, expected uint64) error {
+func (ns *Namespace) removeEntry(ctx context.Context, id entryID, expected uint64, file bb.FileID) error {
 	t := ns.entries.begin(id)
-	seq, err := ns.b.remove(ctx, entryKey(id.dir, id.name), expected)
+	seq, err := ns.b.removeFile(ctx, entryKey(id.dir, id.name), expected, file)
 	ns.entries.settle(id, cached[bb.Entry]{seq: seq}, t, err)
 	return err
 }
@@ -270,13 +270,13 @@ func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o
 func (ns *Namespace) removeFile(ctx context.Context, e *bb.Entry, o RemoveOptions) error {
 	id := entryID{e.Parent, e.Name}
 	if !o.StoreOp {
-		return ns.removeEntry(ctx, id, e.Revision)
+		return ns.removeEntry(ctx, id, e.Revision, e.File)
 	}
 	op, err := ns.removalOp(ctx, e)
 	if err != nil {
 		return err
 	}
-	return ns.commit(ctx, []change{op, {key: entryKey(e.Parent, e.Name), expected: e.Revision}}, []entryChange{{id: id, change: 1}}, nil)
+	return ns.commit(ctx, []change{op, {key: entryKey(e.Parent, e.Name), expected: e.Revision, gone: e.File}}, []entryChange{{id: id, change: 1}}, nil)
 }
 
 // removeDir is the remover's part of what Namespace describes.

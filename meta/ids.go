@@ -58,6 +58,66 @@ func (m *Meta) NextIDs(ctx context.Context) (uint64, error) {
 	}
 }
 
+// identityKey holds the identity of the namespace, which is put there once.
+const identityKey = "namespace.id"
+
+// Identity returns what tells this namespace from every other one. It is made when the
+// namespace is first used by a release that knows of it, and never changes.
+func (m *Meta) Identity(ctx context.Context) (uint64, error) {
+	const op = "identity of the namespace"
+	for {
+		r, err := m.system.get(ctx, identityKey)
+		if err != nil {
+			return 0, opError(op, "", err)
+		}
+		if r.live() {
+			var made metapb.Counter
+			if err := open(identityKey, r.data, &made); err != nil {
+				return 0, err
+			}
+			return made.GetNonce(), nil
+		}
+		data, err := seal(identityKey, &metapb.Counter{Nonce: random64() | 1})
+		if err != nil {
+			return 0, err
+		}
+		// Whoever was first has made it: the next look finds it.
+		if _, _, err := m.system.create(ctx, identityKey, data, r.seq); err != nil && !errors.Is(err, errConflict) && !isUncertainNow(ctx, err) {
+			return 0, opError(op, "", err)
+		}
+	}
+}
+
+// RaiseIDs has the blocks up to one count as claimed. A namespace that has forgotten
+// claims would hand them out again, and ids that are in use would be those of other files.
+func (m *Meta) RaiseIDs(ctx context.Context, block uint64) error {
+	for try := 0; ; try++ {
+		r, err := m.system.get(ctx, countersKey)
+		if err != nil {
+			return opError("claim ids", "", err)
+		}
+		var last metapb.Counter
+		if r.live() {
+			if err := open(countersKey, r.data, &last); err != nil {
+				return err
+			}
+		}
+		if last.GetBlock() >= block {
+			return nil
+		}
+		m.log.Error("the namespace has forgotten that ids are in use: an older copy of its files may have been put back", "block", last.GetBlock(), "in use", block)
+		data, err := seal(countersKey, &metapb.Counter{Block: block, Nonce: random64()})
+		if err != nil {
+			return err
+		}
+		_, err = m.system.put(ctx, countersKey, data, r.seq)
+		if err != nil && !errors.Is(err, errConflict) && !isUncertainNow(ctx, err) {
+			return opError("claim ids", "", err)
+		}
+		m.conn.yield(ctx, try)
+	}
+}
+
 // isUncertainNow reports whether a change of unknown outcome may simply be made
 // anew: a block that was claimed twice is a block lost, and there are 2^32.
 func isUncertainNow(ctx context.Context, err error) bool {

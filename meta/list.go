@@ -233,9 +233,24 @@ func (ns *Namespace) ScanAll(ctx context.Context, fn func(bb.Entry) error) error
 	return ns.scanEntries(ctx, entryPrefix+">", fn)
 }
 
+// ScanMarks is ScanAll that also calls gone with the id of each file whose removal the
+// namespace still has a mark of. There is one of each file that was removed, or replaced by
+// a rename, until the name that it is kept under is used again: the name of what was
+// removed, and that of which was renamed.
+func (ns *Namespace) ScanMarks(ctx context.Context, fn func(bb.Entry) error, gone func(bb.FileID)) error {
+	return ns.scanRecords(ctx, entryPrefix+">", fn, gone)
+}
+
 func (ns *Namespace) scanEntries(ctx context.Context, filter string, fn func(bb.Entry) error) error {
+	return ns.scanRecords(ctx, filter, fn, func(bb.FileID) {})
+}
+
+func (ns *Namespace) scanRecords(ctx context.Context, filter string, fn func(bb.Entry) error, gone func(bb.FileID)) error {
 	var failed error
 	err := ns.b.scan(ctx, filter, func(r *record) error {
+		if !r.live() && r.gone != 0 {
+			gone(r.gone)
+		}
 		if !r.live() || r.key == rootKey {
 			return nil
 		}

@@ -139,7 +139,7 @@ func (ns *Namespace) removeBatch(ctx context.Context, dir bb.DirID, files []bb.E
 			return err
 		}
 		entries = append(entries, entryChange{id: entryID{e.Parent, e.Name}, change: len(changes) + 1})
-		changes = append(changes, op, change{key: entryKey(e.Parent, e.Name), expected: e.Revision})
+		changes = append(changes, op, change{key: entryKey(e.Parent, e.Name), expected: e.Revision, gone: e.File})
 	}
 	return ns.commit(ctx, changes, entries, nil)
 }

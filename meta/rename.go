@@ -147,7 +147,7 @@ func (r *rename) allowed(o RenameOptions) error {
 //	x.paths  of a directory                  as it was read before the climb
 //	d.OLD    of a replaced empty directory: deleted, as it was marked
 //	o.ID     the StoreOp                     checks x.paths
-//	e.OLD    deleted, last                   as it was read
+//	e.OLD    deleted, last                   as it was read; names the file that was replaced
 func (r *rename) plan(ctx context.Context, o RenameOptions) error {
 	r.moved = r.from.value
 	r.moved.Parent, r.moved.Name = r.dst.dir, r.dst.name
@@ -174,7 +174,8 @@ func (r *rename) plan(ctx context.Context, o RenameOptions) error {
 		r.changes = append(r.changes, op)
 	}
 	r.entries = append(r.entries, entryChange{r.src, len(r.changes), nil})
-	r.changes = append(r.changes, change{key: entryKey(r.src.dir, r.src.name), expected: r.from.seq})
+	// What is replaced leaves no marker of its own.
+	r.changes = append(r.changes, change{key: entryKey(r.src.dir, r.src.name), expected: r.from.seq, gone: r.to.value.File})
 	return nil
 }
 

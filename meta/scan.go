@@ -230,7 +230,7 @@ func (b *bucket) pushed(msg *nats.Msg) (r record, pending uint64, ok bool) {
 	seq, err := strconv.ParseUint(tokens[at+3], 10, 64)
 	pending, perr := strconv.ParseUint(tokens[at+6], 10, 64)
 	key, ok := strings.CutPrefix(msg.Subject, b.subject)
-	return record{key: key, seq: seq, data: msg.Data}, pending, ok && err == nil && perr == nil
+	return record{key: key, seq: seq, data: msg.Data, gone: goneFile(msg.Header)}, pending, ok && err == nil && perr == nil
 }
 
 // empty reports whether no key that matches a filter exists.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"runtime"
@@ -62,6 +63,12 @@ type Options struct {
 	// what they had not committed.
 	KeepUncommitted bool
 
+	// Owner returns whose regions are this store's own. It is called once the folders are
+	// locked and before any region is touched. Regions of another owner stay as they are,
+	// and take their share of MemoryBytes and DiskBytes (Foreign lists them). Nil: all
+	// regions are this store's own.
+	Owner func(context.Context) (Owner, error)
+
 	// RegionGone is called, with no lock held, before a region that changes its
 	// owner is unmapped and deleted: its memory may not be used any more once
 	// RegionGone has returned. Nil: nobody needs to know.
@@ -75,6 +82,31 @@ type Options struct {
 	Log *slog.Logger // default: discards
 
 	crash func(point string) // tests kill the process here
+}
+
+// Owner says whose the bytes of a region are: those of one node, in one namespace.
+type Owner struct {
+	Namespace uint64 // the identity of the namespace, which is that of a cluster, too; 0: unknown
+	Node      string
+	AnyNode   bool // of this store: the node's name does not matter, since no other node uses the namespace
+}
+
+// owns reports whether a region is this owner's own. One that says nothing is.
+func (o *Owner) owns(region Owner) bool {
+	if o.Namespace == 0 || region.Namespace == 0 {
+		return true
+	}
+	return region.Namespace == o.Namespace && (o.AnyNode || region.Node == o.Node[:min(len(o.Node), ownerMax)])
+}
+
+// ForeignRegion is a region of another owner, which is neither used nor deleted.
+type ForeignRegion struct {
+	Path    string
+	Tier    bb.Tier
+	Bytes   int64 // of the file
+	Held    int64 // in segments: what it may hold of files
+	Owner   Owner
+	Buffers []string // whose segments are in it
 }
 
 // LeaseRequest asks for a segment to fill.
@@ -268,6 +300,7 @@ type Stats struct {
 	Adopted   int           // regions found at start
 	Recovered int           // records replayed at start
 	Damaged   int           // pieces of Damage found at start
+	Foreign   int64         // bytes of regions of other owners
 	Recovery  time.Duration // what Open spent on it
 }
 

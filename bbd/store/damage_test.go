@@ -193,7 +193,7 @@ func TestUnknownVersionIsNotTouched(t *testing.T) {
 	}
 	before := folderSums(t, o.ShmDir)
 	_, err = Open(context.Background(), o)
-	if !errors.Is(err, bb.Unsupported) || !strings.Contains(err.Error(), "version 7 found, version 1 supported") || !strings.Contains(err.Error(), path) {
+	if !errors.Is(err, bb.Unsupported) || !strings.Contains(err.Error(), "version 7 found, versions 1 and 2 supported") || !strings.Contains(err.Error(), path) {
 		t.Errorf("error is %v", err)
 	}
 	if after := folderSums(t, o.ShmDir); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -318,4 +318,18 @@ func FuzzDecodeHeaders(f *testing.F) {
 			}
 		}
 	})
+}
+
+// encodeVersion1 is encode as the first release had it.
+func (h regionHeader) encodeVersion1(p []byte) {
+	le := binary.LittleEndian
+	le.PutUint64(p, regionMagic)
+	le.PutUint32(p[8:], 1)
+	le.PutUint32(p[12:], h.flags)
+	le.PutUint64(p[16:], uint64(h.id))
+	le.PutUint64(p[24:], uint64(h.size))
+	le.PutUint32(p[32:], h.uid)
+	le.PutUint32(p[36:], uint32(h.tier))
+	le.PutUint64(p[40:], uint64(h.instance))
+	le.PutUint64(p[48:], checksum.Sum(p[:48]))
 }

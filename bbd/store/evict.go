@@ -124,6 +124,11 @@ func (s *Store) evictFile(f bb.FileID, victims map[*segment]bool) error {
 	var d dead
 	h := s.shard(f)
 	h.Lock()
+	if err = s.moveIdentity(h, f, victims, &d); err != nil {
+		h.Unlock()
+		s.reap(d)
+		return err
+	}
 	ordered := slices.Collect(h.generations(f))
 	slices.Reverse(ordered) // oldest first: a record of a base counts for what builds on it
 	for _, g := range ordered {

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"unsafe"
 
@@ -10,16 +11,17 @@ import (
 	"forebay/internal/checksum"
 )
 
-// The format of regions, version 1. All numbers are little-endian.
+// The format of regions, version 2. All numbers are little-endian.
 //
 // A region is a file of whole units of 1 MiB. The first unit describes it:
 //
 //	0       region header          4096   its copy          8192  one slot per unit
 //	┌──────────────────┬────────┬──────────────────┬──────┬───────┬───────┬───────┬───
-//	│ header, 64 B     │   …    │ header, 64 B     │  …   │ slot0 │ slot1 │ slot2 │ …
+//	│ header, 512 B    │   …    │ header, 512 B    │  …   │ slot0 │ slot1 │ slot2 │ …
 //	└──────────────────┴────────┴──────────────────┴──────┴───────┴───────┴───────┴───
 //
-//	region header:  magic 8 │ version 4 │ flags 4 │ id 8 │ size 8 │ uid 4 │ tier 4 │ instance 8 │ crc 8
+//	region header:  magic 8 │ version 4 │ flags 4 │ id 8 │ size 8 │ uid 4 │ tier 4 │ instance 8 │ namespace 8 │ length of node 2 │ node │ … │ crc 8
+//	version 1:      magic 8 │ version 4 │ flags 4 │ id 8 │ size 8 │ uid 4 │ tier 4 │ instance 8 │ crc 8
 //	slot (128 B):   magic 8 │ version 4 │ units 4 │ nonce 8 │ sequence 8 │ uid 4 │ length of name 4 │ name 64 │ tier 1 │ … │ crc 8
 //
 // Slot i describes the segment that begins at unit i; its magic is 0 where none
@@ -40,6 +42,9 @@ import (
 //	└──────────────────────┴──────┴────────────┴──────┴────────┴──────────┴────────────────────────────┴───────┴──────┘
 //	extent: file offset 8 │ offset in the segment 4 │ length 4 │ crc of the bytes 8
 //
+// A record with the flag of an identity has one (identity.go) in place of extents, n
+// times 24 bytes with its padding. Only regions of the store's own records have such ones.
+//
 // The crc covers everything below it and starts from the segment's nonce, so that
 // what earlier users left in the memory never passes for a record. The word
 // (state 4 │ length 4) is stored last, with one atomic store, and is all that
@@ -53,21 +58,30 @@ import (
 // before fsync: see Store.Spill.
 //
 // A daemon that is upgraded adopts what its predecessor wrote. So whatever changes in a
-// region, a segment or a record, new flags too, is a new version, which is that of new
-// regions alone: a release reads its version and the one before, and refuses to start on
-// others before it touches anything. Only the slot's tier came without one: it was 0, memory,
-// and a release that does not read it loses no more than that wish.
+// region, a segment or a record, new flags too, is a new version: a release reads its
+// version and the one before, and refuses to start on others before it touches anything.
+// Only the slot's tier came without one: it was 0, memory, and a release that does not read
+// it loses no more than that wish.
+//
+// A region of version 1 says nothing of its owner. It is taken for this daemon's own, once,
+// as the release that wrote it would, and its header is written again as version 2: were
+// it left as it is, a later start under another name would take it, too. Segments and
+// records are the same in both versions.
 const (
-	version = 1
+	version     = 2
+	oldVersion  = 1
+	slotVersion = 1
 
 	regionMagic  = 0x4e4f494745524246 // "FBREGION"
 	segmentMagic = 0x544e454d47455346 // "FSEGMENT"
 
-	headerSize = 64
-	headerCopy = 4096
-	slotTable  = 8192
-	slotSize   = 128
-	nameMax    = 64
+	headerSize    = 512
+	oldHeaderSize = 56
+	headerCopy    = 4096
+	ownerMax      = 256 // bytes of a node's name
+	slotTable     = 8192
+	slotSize      = 128
+	nameMax       = 64
 
 	dataStart = 4096 // of a segment
 
@@ -90,8 +104,9 @@ const (
 
 // Flags of a record.
 const (
-	recordEvicted = 1 << iota // its extents are only on the backing store
-	recordClean               // its extents are on the backing store too
+	recordEvicted  = 1 << iota // its extents are only on the backing store
+	recordClean                // its extents are on the backing store too
+	recordIdentity             // it has an identity and no extents
 )
 
 // RecordCost returns the bytes of record that one commit of n extents takes in one
@@ -105,10 +120,13 @@ type regionHeader struct {
 	uid      uint32
 	tier     bb.Tier
 	instance bb.InstanceID
+	owner    Owner
+	version  uint32 // as found
 }
 
 func (h regionHeader) encode(p []byte) {
 	le := binary.LittleEndian
+	clear(p[oldHeaderSize:headerSize])
 	le.PutUint64(p, regionMagic)
 	le.PutUint32(p[8:], version)
 	le.PutUint32(p[12:], h.flags)
@@ -117,7 +135,9 @@ func (h regionHeader) encode(p []byte) {
 	le.PutUint32(p[32:], h.uid)
 	le.PutUint32(p[36:], uint32(h.tier))
 	le.PutUint64(p[40:], uint64(h.instance))
-	le.PutUint64(p[48:], checksum.Sum(p[:48]))
+	le.PutUint64(p[48:], h.owner.Namespace)
+	le.PutUint16(p[56:], uint16(copy(p[58:58+ownerMax], h.owner.Node)))
+	le.PutUint64(p[headerSize-8:], checksum.Sum(p[:headerSize-8]))
 }
 
 // decodeRegionHeader reads a region's first bytes: the header, or its copy where
@@ -146,15 +166,22 @@ func decodeOneHeader(p []byte) (h regionHeader, err error) {
 	if le.Uint64(p) != regionMagic {
 		return h, fmt.Errorf("begins with %#x, not with a region's magic", le.Uint64(p))
 	}
-	if v := le.Uint32(p[8:]); v != version {
-		return h, bb.E(bb.Unsupported, "region", "", fmt.Sprintf("format version %d found, version %d supported", v, version)).
+	v := le.Uint32(p[8:])
+	sum := headerSize - 8
+	switch v {
+	case version:
+	case oldVersion:
+		sum = oldHeaderSize - 8
+	default:
+		return h, bb.E(bb.Unsupported, "region", "", fmt.Sprintf("format version %d found, versions %d and %d supported", v, oldVersion, version)).
 			WithRemedy("start the version of bbd that wrote it, drain and stop it; or delete the region")
 	}
-	if le.Uint64(p[48:]) != checksum.Sum(p[:48]) {
+	if le.Uint64(p[sum:]) != checksum.Sum(p[:sum]) {
 		return h, fmt.Errorf("the header's checksum does not match")
 	}
 	h = regionHeader{
-		flags: le.Uint32(p[12:]), id: bb.RegionID(le.Uint64(p[16:])), size: int64(le.Uint64(p[24:])),
+		version: v,
+		flags:   le.Uint32(p[12:]), id: bb.RegionID(le.Uint64(p[16:])), size: int64(le.Uint64(p[24:])),
 		uid: le.Uint32(p[32:]), tier: bb.Tier(le.Uint32(p[36:])), instance: bb.InstanceID(le.Uint64(p[40:])),
 	}
 	if h.flags&^regionFlags != 0 {
@@ -163,6 +190,13 @@ func decodeOneHeader(p []byte) (h regionHeader, err error) {
 	}
 	if h.size < 2*Unit || h.size > MaxRegion || h.size%Unit != 0 || h.tier > bb.TierDisk {
 		return h, fmt.Errorf("size %d, tier %d", h.size, h.tier)
+	}
+	if v == version {
+		n := int(le.Uint16(p[56:]))
+		if n > ownerMax {
+			return h, fmt.Errorf("a node's name of %d bytes", n)
+		}
+		h.owner = Owner{Namespace: le.Uint64(p[48:]), Node: string(p[58 : 58+n])}
 	}
 	return h, nil
 }
@@ -180,7 +214,7 @@ type segmentHeader struct {
 func (h segmentHeader) encode(p []byte) {
 	le := binary.LittleEndian
 	clear(p[:slotSize])
-	le.PutUint32(p[8:], version)
+	le.PutUint32(p[8:], slotVersion)
 	le.PutUint32(p[12:], uint32(h.units))
 	le.PutUint64(p[16:], h.nonce)
 	le.PutUint64(p[24:], h.sequence)
@@ -196,7 +230,7 @@ func decodeSegmentHeader(p []byte) (h segmentHeader, err error) {
 	if len(p) < slotSize || le.Uint64(p) != segmentMagic {
 		return h, fmt.Errorf("no segment's magic")
 	}
-	if le.Uint64(p[slotSize-8:]) != checksum.Sum(p[8:slotSize-8]) || le.Uint32(p[8:]) != version {
+	if le.Uint64(p[slotSize-8:]) != checksum.Sum(p[8:slotSize-8]) || le.Uint32(p[8:]) != slotVersion {
 		return h, fmt.Errorf("the segment header's checksum does not match")
 	}
 	n := le.Uint32(p[36:])
@@ -224,6 +258,16 @@ type record struct {
 	part, parts uint16
 	flags       uint16
 	items       []recordExtent
+	payload     []byte // of an identity, in place of items
+	top         int64  // where it was written, or found
+}
+
+// length is what a record takes of extents, or as much as its payload.
+func (r *record) length() int {
+	if r.flags&recordIdentity != 0 {
+		return len(r.payload) / recordItem
+	}
+	return len(r.items)
 }
 
 type recordExtent struct {
@@ -237,8 +281,9 @@ type recordExtent struct {
 // and returns where it begins. The caller has checked that it fits.
 func (r *record) encode(seg []byte, top int64, nonce uint64) (low int64) {
 	le := binary.LittleEndian
-	low = top - RecordCost(len(r.items))
+	low = top - RecordCost(r.length())
 	p := seg[low:top]
+	copy(p, r.payload)
 	for i, e := range r.items {
 		q := p[i*recordItem:]
 		le.PutUint64(q, uint64(e.fileOffset))
@@ -254,7 +299,7 @@ func (r *record) encode(seg []byte, top int64, nonce uint64) (low int64) {
 	le.PutUint64(h[32:], r.sequence)
 	le.PutUint16(h[40:], r.part)
 	le.PutUint16(h[42:], r.parts)
-	le.PutUint16(h[44:], uint16(len(r.items)))
+	le.PutUint16(h[44:], uint16(r.length()))
 	le.PutUint16(h[46:], r.flags)
 	le.PutUint64(h[48:], checksum.Update(nonce, p[:len(p)-16]))
 	return low
@@ -291,6 +336,10 @@ func decodeRecord(seg []byte, bottom, top int64, nonce uint64) (r record, low in
 	r.origin = bb.Generation(le.Uint64(h[24:]))
 	r.sequence = le.Uint64(h[32:])
 	r.part, r.parts, r.flags = le.Uint16(h[40:]), le.Uint16(h[42:]), le.Uint16(h[46:])
+	if r.flags&recordIdentity != 0 {
+		r.payload = append([]byte(nil), p[:n*recordItem]...)
+		return r, top - cost, true, r.check(top - cost)
+	}
 	r.items = make([]recordExtent, n)
 	for i := range r.items {
 		q := p[i*recordItem:]
@@ -325,6 +374,11 @@ func publish(mem []byte, at int64, v uint64) {
 	// Regions are mapped at page boundaries and all offsets used here are multiples
 	// of 8, so the word is aligned; the pointer does not outlive the call.
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&p[0])), binary.NativeEndian.Uint64(b[:]))
+}
+
+// voidAt publishes the word of the record that ends at top as void.
+func voidAt(seg []byte, top int64) {
+	publish(seg, top-8, binary.LittleEndian.Uint64(seg[top-8:])&^math.MaxUint32|recordVoid)
 }
 
 // setState publishes the word of the record that ends at top.

@@ -250,6 +250,10 @@ func (s *Store) drop(f bb.FileID, which func(*generation) bool) {
 			h.remove(g, &d)
 		}
 	}
+	if id, ok := h.ids[f]; ok && which(&generation{file: f, number: id.generation}) {
+		delete(h.ids, f)
+		s.strikeIdentity(id, &d)
+	}
 	h.Unlock()
 	s.reap(d)
 }
@@ -289,7 +293,7 @@ func (g *segment) strikeOut(f bb.FileID, n bb.Generation) error {
 	return guard("void", g.mu.region.path, func() error {
 		g.scan(func(r *record, top int64) {
 			if r.file == f && r.generation == n && r.state != recordVoid {
-				setState(g.mem(), top, recordVoid, len(r.items))
+				setState(g.mem(), top, recordVoid, r.length())
 				g.mu.voids++
 			}
 		}, nil)

@@ -42,6 +42,9 @@ func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 	if want > MaxSegment/Unit {
 		return Lease{}, bb.E(bb.Invalid, "lease", r.Buffer, fmt.Sprintf("no segment has room for %d bytes", r.Min))
 	}
+	if err := s.allForeign(); err != nil {
+		return Lease{}, err
+	}
 	region, unit, n, err := s.findRoom(r.UID, want)
 	if err == nil && n*Unit-dataStart-recordEnd < r.Min {
 		err = ErrNoRoom

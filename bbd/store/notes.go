@@ -49,13 +49,13 @@ func (s *Store) sealNotes(g *segment) {
 func (g *segment) noteIn(s *Store, r *record) (ok bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mu.floor-RecordCost(len(r.items)) < dataStart+recordEnd {
+	if g.mu.floor-RecordCost(r.length()) < dataStart+recordEnd {
 		return false, nil
 	}
 	r.sequence = s.sequence.Add(1)
 	err = guard("commit", g.mu.region.path, func() error {
-		top := g.append(r)
-		setState(g.mem(), top, recordComplete, len(r.items))
+		r.top = g.append(r)
+		setState(g.mem(), r.top, recordComplete, r.length())
 		return nil
 	})
 	if err != nil {
@@ -155,11 +155,12 @@ func (s *Store) tidyNotes() {
 func (s *Store) sparsestNotes() (victim *segment, files []bb.FileID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	least := Unit / RecordCost(1) / 2
+	least := int64(Unit / 2)
 	for g := range s.mu.segments {
 		g.mu.Lock()
-		if g.mu.region.log && g.mu.state == segSealed && g.refs.Load() < least {
-			victim, least, files = g, g.refs.Load(), slices.Clone(g.mu.files)
+		counts := (g.refs.Load()-g.mu.identities)*RecordCost(1) + g.mu.identityBytes
+		if g.mu.region.log && g.mu.state == segSealed && counts < least {
+			victim, least, files = g, counts, slices.Clone(g.mu.files)
 		}
 		g.mu.Unlock()
 	}

@@ -49,10 +49,16 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 		records = append(records, list...)
 	}
 	s.removeUnfinished()
-	if err := guard("recover", s.memDir, func() error { s.decide(records); return nil }); err != nil {
+	err := guard("recover", s.memDir, func() error {
+		s.decide(records)
+		records = s.recoverIdentities(records)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	s.rebuild(records)
+	s.findOrigins()
 	s.found.recovered = len(records)
 	s.claims()
 	var d dead
@@ -98,8 +104,8 @@ func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) (records []r
 		return nil, err
 	}
 	err = guard("recover", r.path, func() error {
-		if c.mended || c.header.instance != s.instance {
-			r.writeHeader(s.instance)
+		if err := s.takeOver(r, c); err != nil {
+			return err
 		}
 		for unit := int64(1); unit < int64(len(r.units)); unit++ {
 			if !used[unit] {
@@ -186,8 +192,8 @@ func (s *Store) recoverRecords(g *segment) (list []recovered) {
 		if rec.state == recordVoid {
 			return
 		}
-		if rec.flags&recordEvicted != 0 && !r.log {
-			s.damaged(Damage{Region: r.id, Path: r.path, Segment: g.mu.offset, From: top - recordHead, To: top, Buffer: g.buffer.Value(), What: "a record of an eviction in a segment of users"})
+		if rec.flags&(recordEvicted|recordIdentity) != 0 && !r.log {
+			s.damaged(Damage{Region: r.id, Path: r.path, Segment: g.mu.offset, From: top - recordHead, To: top, Buffer: g.buffer.Value(), What: "a record of an eviction, or an identity, in a segment of users"})
 			return
 		}
 		list = append(list, recovered{*rec, g, top})
@@ -287,7 +293,7 @@ func (s *Store) decide(records []recovered) {
 		if c := open[r.sequence]; c != nil && c.complete == 0 && c.seen < c.parts {
 			r.state = recordVoid
 		}
-		setState(r.seg.mem(), r.top, r.state, len(r.items))
+		setState(r.seg.mem(), r.top, r.state, r.length())
 	}
 }
 
@@ -443,6 +449,9 @@ func (s *Store) Files() iter.Seq[FileInfo] {
 	return func(yield func(FileInfo) bool) {
 		for i := range s.shards {
 			for _, info := range s.shards[i].infos() {
+				if info.Identity == nil {
+					info.Origin = s.found.origins[info.File]
+				}
 				if !yield(info) {
 					return
 				}
@@ -456,7 +465,7 @@ func (h *shard) infos() []FileInfo {
 	defer h.Unlock()
 	list := make([]FileInfo, 0, len(h.files))
 	for f := range maps.Keys(h.files) {
-		info := FileInfo{File: f}
+		info := FileInfo{File: f, Identity: h.identity(f)}
 		for g := range h.generations(f) {
 			if g.gone {
 				continue

@@ -28,6 +28,9 @@ type region struct {
 	tier bb.Tier
 	log  bool // holds the store's own records
 
+	owner Owner
+	older bool // it was of version 1 when it was found
+
 	uid       uint32
 	owned     bool
 	units     []*segment // by unit; nil: free
@@ -57,7 +60,7 @@ func (r *region) info() RegionInfo {
 }
 
 func (r *region) header(instance bb.InstanceID) regionHeader {
-	h := regionHeader{id: r.id, size: int64(len(r.mem)), uid: r.uid, tier: r.tier, instance: instance}
+	h := regionHeader{id: r.id, size: int64(len(r.mem)), uid: r.uid, tier: r.tier, instance: instance, owner: r.owner}
 	if r.owned {
 		h.flags |= regionOwned
 	}
@@ -82,13 +85,13 @@ func (r *region) slot(unit int64) []byte {
 // createRegion makes a region's file under a temporary name, maps it and gives it
 // its name once its header is whole. A disk region gets its blocks at once: a
 // store into a mapped hole of a full disk would be a signal, not an error.
-func createRegion(dir string, id bb.RegionID, size int64, tier bb.Tier, log bool, instance bb.InstanceID) (*region, error) {
+func createRegion(dir string, id bb.RegionID, size int64, tier bb.Tier, log bool, instance bb.InstanceID, owner Owner) (*region, error) {
 	path := filepath.Join(dir, regionPrefix+id.String())
 	f, err := os.OpenFile(path+unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, bb.Wrap("create region", path, err)
 	}
-	r := &region{id: id, path: path, file: f, tier: tier, log: log}
+	r := &region{id: id, path: path, file: f, tier: tier, log: log, owner: owner}
 	err = func() error {
 		if tier == bb.TierDisk {
 			if err := unix.Fallocate(int(f.Fd()), 0, 0, size); err != nil {
@@ -287,7 +290,7 @@ func (c *candidate) adopt() (*region, error) {
 	h := c.header
 	r := &region{
 		id: h.id, path: c.path, file: f, tier: h.tier, log: h.flags&regionLog != 0,
-		uid: h.uid, owned: h.flags&regionOwned != 0,
+		uid: h.uid, owned: h.flags&regionOwned != 0, owner: h.owner, older: h.version == oldVersion,
 	}
 	if err := r.mapFile(h.size); err != nil {
 		_ = r.unmap()

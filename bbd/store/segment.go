@@ -66,6 +66,8 @@ type segment struct {
 		voids    uint32      // records made void so far: Spill must not miss one
 		files    []bb.FileID // that have, or had, extents here
 		released bool        // Abandon has not been called for any lease
+
+		identities, identityBytes int64 // that count, of the store's own records
 	}
 }
 
@@ -144,7 +146,7 @@ func (g *segment) addFile(f bb.FileID) {
 // caller holds mu and has checked that it fits.
 func (g *segment) append(r *record) (top int64) {
 	top = g.mu.floor + recordEnd
-	low := top - RecordCost(len(r.items))
+	low := top - RecordCost(r.length())
 	mem := g.mem()
 	clear(mem[low-recordEnd : low]) // the end of the log, before the record is part of it
 	r.encode(mem, top, g.nonce)

@@ -146,7 +146,7 @@ func (s *Store) takeDisk(g *segment) (r *region, unit int64, empty *region, err 
 	if s.mu.closed {
 		return nil, 0, nil, &bb.Error{Kind: bb.Unavailable, Op: "spill", Err: errClosed}
 	}
-	var total int64
+	total := s.foreignBytes(bb.TierDisk)
 	for _, r := range s.mu.regions {
 		if r.tier != bb.TierDisk || r.retiring {
 			continue

@@ -16,7 +16,9 @@ func (s *Store) Stats() Stats {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.Memory.Capacity, t.Disk.Capacity = s.o.MemoryBytes, s.o.DiskBytes
+	foreign, onDisk := s.foreignBytes(bb.TierMemory), s.foreignBytes(bb.TierDisk)
+	t.Memory.Capacity, t.Disk.Capacity = max(0, s.o.MemoryBytes-foreign), max(0, s.o.DiskBytes-onDisk)
+	t.Foreign = foreign + onDisk
 	t.Regions, t.Segments, t.Leases = len(s.mu.regions), len(s.mu.segments), len(s.mu.leases)
 	for _, r := range s.mu.regions {
 		if !r.log {

@@ -26,6 +26,7 @@ type shard struct {
 	sync.Mutex
 	files   map[bb.FileID]*generation // the newest generation, which leads to the others
 	anchors map[*generation]*segment  // where the records of generations without extents of their own lie
+	ids     map[bb.FileID]identityAt  // where the identities of files lie
 }
 
 // Store keeps the bytes of one node. All methods may be called concurrently.
@@ -35,6 +36,7 @@ type Store struct {
 	memDir   string
 	mounted  bool
 	instance bb.InstanceID
+	owner    Owner
 	ready    chan struct{}
 	populate populator
 	locks    []*os.File
@@ -67,6 +69,8 @@ type Store struct {
 	found struct { // by recovery, constant afterwards but for uncommitted, which mu guards
 		damage    []Damage
 		claimed   map[bb.FileID][]bb.Generation // by damaged records
+		origins   map[bb.FileID]Origin          // of files without an identity, but for OriginOwn
+		foreign   []ForeignRegion
 		adopted   int
 		recovered int
 
@@ -170,6 +174,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	for i := range s.shards {
 		s.shards[i].files = map[bb.FileID]*generation{}
 		s.shards[i].anchors = map[*generation]*segment{}
+		s.shards[i].ids = map[bb.FileID]identityAt{}
 	}
 	if err := s.open(ctx); err != nil {
 		s.populate.close()
@@ -182,6 +187,12 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.takeFolders(); err != nil {
 		return err
 	}
+	if s.o.Owner != nil {
+		var err error
+		if s.owner, err = s.o.Owner(ctx); err != nil {
+			return err
+		}
+	}
 	start := time.Now()
 	found, err := findRegions(s.memDir, bb.TierMemory)
 	if err != nil {
@@ -193,6 +204,9 @@ func (s *Store) open(ctx context.Context) error {
 			return err
 		}
 		found = append(found, onDisk...)
+	}
+	if found, err = s.leaveForeign(found); err != nil {
+		return err
 	}
 	if err := s.recover(ctx, found); err != nil {
 		return err
@@ -239,8 +253,8 @@ func (s *Store) lock(dir string) error {
 // createRegions fills what the options allow and recovery did not find, and
 // queues everything for populating.
 func (s *Store) createRegions(ctx context.Context) error {
-	var total int64
-	hasLog, any := false, false
+	total := s.foreignBytes(bb.TierMemory)
+	hasLog, any := false, len(s.found.foreign) > 0
 	for _, r := range s.mu.regions {
 		if r.tier == bb.TierMemory && !r.log {
 			total += int64(len(r.mem))
@@ -285,7 +299,7 @@ func (s *Store) newRegion(tier bb.Tier, size int64, log bool) (*region, error) {
 	if tier == bb.TierDisk {
 		dir = s.o.DiskDir
 	}
-	return createRegion(dir, bb.RegionID(rand.Uint64()|1), size, tier, log, s.instance)
+	return createRegion(dir, bb.RegionID(rand.Uint64()|1), size, tier, log, s.instance, s.owner)
 }
 
 // crash marks a point at which tests kill the process.

@@ -183,6 +183,10 @@ func statusFindings(s *daemonStatus) []finding {
 	for _, d := range s.Damaged {
 		all = append(all, finding{"memory", isFailed, "damaged: " + d, "see docs/operations.md"})
 	}
+	for _, f := range s.Foreign {
+		what := fmt.Sprintf("%s of %s is of node %s and namespace %s, and holds %s: %s", f.Path, size(f.Bytes), f.Node, f.Namespace, size(f.Held), strings.Join(f.Buffers, ", "))
+		all = append(all, finding{"memory", isFailed, what, f.Remedy})
+	}
 	for _, b := range s.Buffers {
 		if b.LastError != nil {
 			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s, attempt %d: %s", b.Name, b.LastError.Attempts, b.LastError.Reason), "mend the store at " + b.Backing + ": flushes go on being tried"})

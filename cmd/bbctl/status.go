@@ -56,6 +56,15 @@ type daemonStatus struct {
 		URL       string `json:"url"`
 	} `json:"nats"`
 	Damaged []string `json:"damaged"`
+	Foreign []struct {
+		Path      string   `json:"path"`
+		Bytes     int64    `json:"bytes"`
+		Held      int64    `json:"held"`
+		Node      string   `json:"node"`
+		Namespace string   `json:"namespace"`
+		Buffers   []string `json:"buffers"`
+		Remedy    string   `json:"remedy"`
+	} `json:"foreign"`
 }
 
 type tier struct {
@@ -122,6 +131,9 @@ func (a *app) printStatus(s *daemonStatus) {
 	}
 	if !s.NATS.Connected {
 		fmt.Fprintln(a.out, "the namespace's server", s.NATS.URL, "cannot be reached")
+	}
+	for _, f := range s.Foreign {
+		fmt.Fprintf(a.out, "foreign  %s: %s of node %s, namespace %s\n", f.Path, size(f.Bytes), f.Node, f.Namespace)
 	}
 	for _, d := range s.Damaged {
 		fmt.Fprintln(a.out, "damaged:", d)

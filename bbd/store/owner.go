@@ -1,0 +1,115 @@
+package store
+
+import (
+	"encoding/binary"
+	"os"
+	"slices"
+
+	"forebay/internal/bb"
+)
+
+// leaveForeign returns those regions that are this store's own. The others are left as
+// they are, but for those that hold nothing: a daemon that was started once by mistake
+// leaves such ones.
+func (s *Store) leaveForeign(found []candidate) ([]candidate, error) {
+	var own []candidate
+	for i := range found {
+		c := &found[i]
+		if c.err != nil || s.owner.owns(c.header.owner) {
+			own = append(own, *c)
+			continue
+		}
+		f := ForeignRegion{Path: c.path, Tier: c.tier, Bytes: c.header.size, Owner: c.header.owner}
+		empty, err := c.holds(&f)
+		if err != nil {
+			return nil, bb.Wrap("look at region", c.path, err)
+		}
+		if empty {
+			if err := os.Remove(c.path); err != nil {
+				return nil, bb.Wrap("delete an empty region of another owner", c.path, err)
+			}
+			s.log.Info("deleted an empty region of another owner", "path", c.path, "node", f.Owner.Node)
+			continue
+		}
+		s.found.foreign = append(s.found.foreign, f)
+	}
+	return own, nil
+}
+
+// holds finds out what segments a region has. Empty means that no slot has any trace of one.
+func (c *candidate) holds(f *ForeignRegion) (empty bool, err error) {
+	file, err := os.Open(c.path)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	slots := make([]byte, c.header.size/Unit*slotSize)
+	if _, err := file.ReadAt(slots, slotTable); err != nil {
+		return false, err
+	}
+	empty = true
+	for slot := range slices.Chunk(slots, slotSize) {
+		if binary.LittleEndian.Uint64(slot) == 0 {
+			continue
+		}
+		empty = false
+		h, err := decodeSegmentHeader(slot)
+		if err != nil {
+			f.Held += Unit // of a segment whose slot is damaged
+			continue
+		}
+		f.Held += h.units * Unit
+		if h.buffer != "" && !slices.Contains(f.Buffers, h.buffer) {
+			f.Buffers = append(f.Buffers, h.buffer)
+		}
+	}
+	return empty, nil
+}
+
+// Owner returns whose regions are this store's own.
+func (s *Store) Owner() Owner { return s.owner }
+
+// Foreign lists the regions of other owners.
+func (s *Store) Foreign() []ForeignRegion { return slices.Clone(s.found.foreign) }
+
+// foreignBytes is what regions of other owners take of a tier.
+func (s *Store) foreignBytes(tier bb.Tier) (n int64) {
+	for i := range s.found.foreign {
+		if s.found.foreign[i].Tier == tier {
+			n += s.found.foreign[i].Bytes
+		}
+	}
+	return n
+}
+
+// takeOver writes the header of a region that is adopted again where it is not what this
+// store would write: it was damaged, is of an older version, or names another owner.
+func (s *Store) takeOver(r *region, c *candidate) error {
+	if s.owner.Namespace != 0 {
+		r.owner = Owner{Namespace: s.owner.Namespace, Node: s.owner.Node}
+	}
+	same := c.header.version == version && c.header.owner == r.owner
+	if same && !c.mended && c.header.instance == s.instance {
+		return nil
+	}
+	r.writeHeader(s.instance)
+	if same {
+		return nil
+	}
+	return r.sync(0, Unit)
+}
+
+// allForeign is the error of a lease where regions of other owners leave no memory: no
+// waiting would help. The caller holds mu.
+func (s *Store) allForeign() error {
+	if len(s.found.foreign) == 0 || s.mu.replacing > 0 {
+		return nil
+	}
+	for _, r := range s.mu.regions {
+		if r.tier == bb.TierMemory && !r.log {
+			return nil
+		}
+	}
+	return bb.E(bb.NoSpace, "lease", s.memDir, "all memory of this node is in regions of another node or namespace").
+		WithRemedy("see bbctl doctor")
+}
