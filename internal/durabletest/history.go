@@ -1,6 +1,7 @@
 package durabletest
 
 import (
+	"maps"
 	"math"
 	"sync"
 	"time"
@@ -173,4 +174,15 @@ func (h *History) Observe(o Observation) []Violation {
 	defer h.mu.Unlock()
 	o.End = h.now()
 	return h.k.judge(&o)
+}
+
+// Judge is Observe of what might have been: nothing is known from it afterwards.
+func (h *History) Judge(o Observation) []Violation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	o.End = h.now()
+	k := newChecker()
+	*k = *h.k
+	k.effects, k.stored = maps.Clone(h.k.effects), maps.Clone(h.k.stored)
+	return k.judge(&o)
 }

@@ -9,7 +9,9 @@
 //   - each sector of a file is any of what it was since the last fsync, by itself;
 //   - the length is any that fits, with zeros where no sector survived;
 //   - a name leads to any of what it led to since the last fsync of its directory. A rename
-//     within a directory survives whole or not at all; between two, each half by itself;
+//     within a directory survives whole or not at all. After one between two directories
+//     the file has the new name, or the old one, or both; and none if only the directory
+//     of the old one was synced;
 //   - syncfs does nothing: FUSE has no request for it.
 //
 // Permissions and times always survive; no test is about them.
@@ -54,7 +56,7 @@ type inode struct {
 	writes    []change // that are not
 
 	names, keptNames map[string]uint64 // of a directory, likewise
-	renames          []naming
+	renames          []*naming
 }
 
 // change is a write, or a change of the length.
@@ -69,6 +71,8 @@ type change struct {
 type naming struct {
 	name, from string
 	id         uint64
+	synced     bool
+	after      *naming // of the old name of a rename: it goes only when the new one is there
 }
 
 func newDisk() *disk {
@@ -133,7 +137,7 @@ func (d *disk) lookup(dir uint64, name string) (*inode, syscall.Errno) {
 }
 
 // set notes that a name of a directory leads elsewhere.
-func (d *disk) set(dir *inode, c naming) {
+func (d *disk) set(dir *inode, c *naming) {
 	if old := d.inodes[dir.names[c.name]]; old != nil {
 		old.links--
 	}
@@ -162,7 +166,7 @@ func (d *disk) add(dir uint64, name string, mode, uid, gid uint32, target string
 	}
 	n := d.make(mode, uid, gid)
 	n.links, n.target = 1, target
-	d.set(parent, naming{name: name, id: n.id})
+	d.set(parent, &naming{name: name, id: n.id})
 	return n, 0
 }
 
@@ -182,7 +186,7 @@ func (d *disk) link(id, dir uint64, name string) (*inode, syscall.Errno) {
 		return nil, errno
 	}
 	n.links++
-	d.set(parent, naming{name: name, id: id})
+	d.set(parent, &naming{name: name, id: id})
 	return n, 0
 }
 
@@ -202,7 +206,7 @@ func (d *disk) remove(dir uint64, name string, isDir bool) syscall.Errno {
 	if errno := d.step("remove %s", name); errno != 0 {
 		return errno
 	}
-	d.set(d.inodes[dir], naming{name: name})
+	d.set(d.inodes[dir], &naming{name: name})
 	return 0
 }
 
@@ -240,12 +244,13 @@ func (d *disk) rename(from uint64, old string, to uint64, name string, flags uin
 		return errno
 	}
 	if from == to {
-		d.set(target, naming{name: name, from: old, id: n.id})
+		d.set(target, &naming{name: name, from: old, id: n.id})
 		return 0
 	}
-	d.set(target, naming{name: name, id: n.id})
+	came := &naming{name: name, id: n.id}
+	d.set(target, came)
 	n.links++ // the old name is none of its any more
-	d.set(d.inodes[from], naming{name: old})
+	d.set(d.inodes[from], &naming{name: old, after: came})
 	return 0
 }
 
@@ -332,6 +337,9 @@ func (d *disk) sync(id uint64) syscall.Errno {
 	}
 	n.writes = nil
 	if len(n.renames) > 0 {
+		for _, c := range n.renames {
+			c.synced = true
+		}
 		n.keptNames, n.renames = maps.Clone(n.names), nil
 	}
 	return 0
@@ -359,7 +367,10 @@ func (d *disk) survive(seed uint64) *disk {
 	defer d.mu.Unlock()
 	d.off = true
 	rng := rand.New(rand.NewPCG(seed, 1))
-	s := &survivor{was: d, is: &disk{inodes: map[uint64]*inode{}, last: d.last, until: -1}, rng: rng, odds: oddsOf(seed, rng)}
+	s := &survivor{
+		was: d, is: &disk{inodes: map[uint64]*inode{}, last: d.last, until: -1},
+		rng: rng, odds: oddsOf(seed, rng), came: map[*naming]bool{},
+	}
 	s.keep(rootID)
 	return s.is
 }
@@ -368,6 +379,7 @@ type survivor struct {
 	was, is *disk
 	rng     *rand.Rand
 	odds    odds
+	came    map[*naming]bool // which changes of names survived
 }
 
 func (s *survivor) chance(p float64) bool { return s.rng.Float64() < p }
@@ -403,7 +415,7 @@ func (s *survivor) keep(id uint64) bool {
 func (s *survivor) names(n *inode) map[string]uint64 {
 	names := maps.Clone(n.keptNames)
 	for _, c := range n.renames {
-		if !s.chance(s.odds.names) {
+		if !s.survived(c) {
 			continue
 		}
 		delete(names, c.from)
@@ -413,6 +425,19 @@ func (s *survivor) names(n *inode) map[string]uint64 {
 		}
 	}
 	return names
+}
+
+// survived decides once whether a change of a name survives.
+func (s *survivor) survived(c *naming) bool {
+	if c == nil || c.synced {
+		return true
+	}
+	came, decided := s.came[c]
+	if !decided {
+		came = s.chance(s.odds.names) && s.survived(c.after)
+		s.came[c] = came
+	}
+	return came
 }
 
 func (s *survivor) content(n *inode) []byte {
