@@ -158,20 +158,12 @@ func (d *Daemon) checkBacking(ctx context.Context, c cred, spec bb.Buffer) error
 	if err != nil {
 		return err
 	}
-	if where.Scheme == "file" {
-		if d.inside(where.Path) {
-			return bb.E(bb.Invalid, "backing", spec.Backing, "lies in the daemon's own folder").WithRemedy("choose another directory")
-		}
-		if err := mayWriteDir(c, where.Path); err != nil {
-			return err
-		}
+	if where.Scheme == "file" && d.inside(where.Path) {
+		return bb.E(bb.Invalid, "backing", spec.Backing, "lies in the daemon's own folder").WithRemedy("choose another directory")
 	}
-	store, err := d.openStore(ctx, spec)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	return store.Check(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, storePatience, notAnswered(spec.Backing))
+	defer cancel()
+	return answered(ctx, d.stores.probe(ctx, c, spec, where))
 }
 
 // inside reports whether a path is, is in, or holds one of the daemon's own folders.

@@ -433,8 +433,16 @@ func (d *Daemon) endSessions() {
 	// What is being committed ends first, unless the namespace server does not answer.
 	impatient := time.AfterFunc(stopGrace, d.cancel)
 	defer impatient.Stop()
+	// A request that hangs in a file system whose server is away does not even end then.
+	last := time.NewTimer(2 * stopGrace)
+	defer last.Stop()
 	for _, s := range all {
-		<-s.ended
+		select {
+		case <-s.ended:
+		case <-last.C:
+			d.log.Warn("stopping without the end of all requests: a store does not answer")
+			return
+		}
 	}
 }
 
@@ -456,6 +464,23 @@ func (d *Daemon) drainAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// endsWithin waits for a group for some time, and reports whether it has ended.
+func endsWithin(wg *sync.WaitGroup, patience time.Duration) bool {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		wg.Wait()
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
 // close stops what start started, in the opposite order.
 func (d *Daemon) close() error {
 	d.cancel()
@@ -465,8 +490,11 @@ func (d *Daemon) close() error {
 	if d.cluster != nil {
 		d.cluster.pool.Close()
 	}
-	d.wg.Wait()
 	var errs []error
+	if !endsWithin(&d.wg, stopGrace) {
+		errs = append(errs, bb.E(bb.Unavailable, "stop", "", "not all work has ended: a store does not answer").
+			WithRemedy("look after the file systems of the buffers"))
+	}
 	if d.flusher != nil {
 		errs = append(errs, d.flusher.Close())
 	}

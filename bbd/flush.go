@@ -42,7 +42,7 @@ func (d *Daemon) policy(name string) flusher.Policy {
 		return flusher.Policy{}
 	}
 	spec := b.spec()
-	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge}
+	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, Store: d.stores.shared(spec.Backing)}
 	if due := b.due.Load(); due != 0 {
 		p.Due = time.Unix(0, due)
 	}

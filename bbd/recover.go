@@ -92,6 +92,7 @@ func (d *Daemon) takeUp(ctx context.Context, spec bb.Buffer) (*buffer, error) {
 		return nil, err
 	}
 	b := newBuffer(d, spec, ns)
+	d.stores.lookUp(spec.Backing)
 	d.buffers.Lock()
 	defer d.buffers.Unlock()
 	d.buffers.byName[spec.Name] = b

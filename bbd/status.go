@@ -57,11 +57,13 @@ type BufferStatus struct {
 	Resident    int64       `json:"resident"`
 	Dirty       int64       `json:"dirty"`
 	OpenFiles   int         `json:"open_files"`
-	Queued      int         `json:"queued"`       // files that wait for their flush
-	QueuedBytes int64       `json:"queued_bytes"` //
-	Flushing    int         `json:"flushing"`     // files on their way
-	Held        int         `json:"held"`         // files held back by a keep pattern
-	Rate        float64     `json:"rate"`         // bytes a second to the store
+	Queued      int         `json:"queued"`                // files that wait for their flush
+	QueuedBytes int64       `json:"queued_bytes"`          //
+	Flushing    int         `json:"flushing"`              // files on their way
+	Stalled     int         `json:"stalled,omitempty"`     // of them, those that the store has not answered for long
+	StalledFor  float64     `json:"stalled_for,omitempty"` // seconds since it answered one of them
+	Held        int         `json:"held"`                  // files held back by a keep pattern
+	Rate        float64     `json:"rate"`                  // bytes a second to the store
 	ETA         float64     `json:"eta,omitempty"`
 	OldestDirty float64     `json:"oldest_dirty_age,omitempty"`
 	StoreOps    int         `json:"store_ops_pending"`          // renames and removals that the store has not seen
@@ -169,6 +171,9 @@ func (b *buffer) status(bytes store.BufferStats) BufferStatus {
 	f := b.d.flusher.BufferStats(b.name)
 	s.Queued, s.QueuedBytes, s.Flushing, s.Held = f.Queued, f.QueuedBytes, f.InFlight, f.Held
 	s.Rate, s.StoreOps, s.Lacking = f.Rate, f.StoreOps, len(b.underReplicated())
+	if s.Stalled = f.Stalled; f.Stalled > 0 {
+		s.StalledFor = time.Since(f.StalledAt).Seconds()
+	}
 	if f.Rate > 0 {
 		s.ETA = float64(f.QueuedBytes) / f.Rate
 	}

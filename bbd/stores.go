@@ -3,25 +3,62 @@ package bbd
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/time/rate"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/detach"
 	"forebay/flusher/backing/open"
 	"forebay/flusher/backing/retry"
 	"forebay/internal/bb"
 )
 
-// stores keeps the backing store of each buffer open, with its limits.
+// stores keeps the backing store of each buffer open, with its limits. Each is opened by a
+// goroutine of its own, since a file system whose server is away may not answer for hours:
+// nobody waits for another buffer's store, and for that of their own no longer than
+// storePatience.
 type stores struct {
 	d       *Daemon
 	global  *rate.Limiter // nil: none
 	cluster *rate.Limiter // this daemon's share of what all may use together; nil: no limit
+	wg      sync.WaitGroup
 	mu      struct {
 		sync.Mutex
-		byBuffer map[string]backing.Store
+		byBuffer map[string]*opening
+		shared   map[string]string        // what a backing URL leads to, as shared returns it
+		calls    map[string]*detach.Calls // by what shared returns
 	}
+}
+
+// opening is a buffer's store, open or about to be.
+type opening struct {
+	done  chan struct{} // closed when the rest is known
+	store backing.Store
+	err   error
+}
+
+// storePatience is how long a store has to be opened and looked at before whoever waits for
+// it is told that it does not answer.
+const storePatience = 5 * time.Second
+
+// notAnswered is the error for a store that does not answer in time.
+func notAnswered(url string) error {
+	return bb.E(bb.Unavailable, "open backing", url, fmt.Sprintf("it has not answered for %v", storePatience)).
+		WithRemedy("look after the file system or the store; it goes on when it answers")
+}
+
+// answered returns why a call's context ended, if that is why the call failed.
+func answered(ctx context.Context, err error) error {
+	var cause *bb.Error
+	if err != nil && ctx.Err() != nil && errors.As(context.Cause(ctx), &cause) {
+		return cause
+	}
+	return err
 }
 
 // burst is what a limited store may take at once, in bytes.
@@ -29,7 +66,7 @@ const burst = 4 << 20
 
 func newStores(d *Daemon) *stores {
 	s := &stores{d: d, global: limiter(d.cfg.Flush.Limit), cluster: clusterLimiter(d.cfg.Flush.ClusterLimit)}
-	s.mu.byBuffer = make(map[string]backing.Store)
+	s.mu.byBuffer, s.mu.shared, s.mu.calls = make(map[string]*opening), make(map[string]string), make(map[string]*detach.Calls)
 	return s
 }
 
@@ -46,45 +83,171 @@ func (s *stores) get(ctx context.Context, name string) (backing.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if store := s.mu.byBuffer[name]; store != nil {
-		return store, nil
-	}
 	spec := b.spec()
 	if spec.Backing == "" {
 		return nil, bb.E(bb.Invalid, "flush", b.address(""), "the buffer has no backing store")
 	}
-	store, err := s.d.openStore(ctx, spec)
-	if err != nil {
-		return nil, err
+	s.mu.Lock()
+	o := s.mu.byBuffer[name]
+	if o == nil {
+		o = &opening{done: make(chan struct{})}
+		s.mu.byBuffer[name] = o
+		s.wg.Go(func() { s.open(o, spec) })
 	}
-	s.mu.byBuffer[name] = store
-	return store, nil
+	s.mu.Unlock()
+	timer := time.NewTimer(storePatience)
+	defer timer.Stop()
+	select {
+	case <-o.done:
+		return o.store, o.err
+	case <-timer.C:
+		return nil, notAnswered(spec.Backing)
+	case <-ctx.Done():
+		return nil, bb.Wrap("open backing", spec.Backing, ctx.Err())
+	}
+}
+
+// open opens a store for those who wait, for as long as that takes. One that was forgotten
+// meanwhile is closed; one that cannot be opened is tried again when it is asked for.
+func (s *stores) open(o *opening, spec bb.Buffer) {
+	defer close(o.done)
+	store, err := s.d.openStore(s.d.ctx, spec)
+	s.mu.Lock()
+	forgotten := s.mu.byBuffer[spec.Name] != o
+	if err != nil && !forgotten {
+		delete(s.mu.byBuffer, spec.Name)
+	}
+	s.mu.Unlock()
+	if err == nil && forgotten {
+		err = errors.Join(bb.E(bb.NotFound, "open backing", spec.Backing, "the buffer was destroyed"), store.Close())
+		store = nil
+	}
+	o.store, o.err = store, err
 }
 
 // forget closes the store of a buffer that was destroyed.
 func (s *stores) forget(name string) error {
 	s.mu.Lock()
-	store := s.mu.byBuffer[name]
+	o := s.mu.byBuffer[name]
 	delete(s.mu.byBuffer, name)
 	s.mu.Unlock()
-	if store == nil {
-		return nil
-	}
-	return store.Close()
+	return o.close()
 }
 
-func (s *stores) close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
-	for _, store := range s.mu.byBuffer {
-		errs = append(errs, store.Close())
+// close closes a store that is open.
+func (o *opening) close() error {
+	if o == nil {
+		return nil
 	}
-	s.mu.byBuffer = make(map[string]backing.Store)
+	select {
+	case <-o.done:
+		if o.store != nil {
+			return o.store.Close()
+		}
+	default: // open finds out that it was forgotten
+	}
+	return nil
+}
+
+// close closes all stores. The daemon's context has ended, and with it what is being opened.
+func (s *stores) close() error {
+	s.wg.Wait()
+	s.mu.Lock()
+	all := s.mu.byBuffer
+	s.mu.byBuffer = make(map[string]*opening)
+	s.mu.Unlock()
+	var errs []error
+	for _, o := range all {
+		errs = append(errs, o.close())
+	}
 	return errors.Join(errs...)
 }
+
+// probe opens a store for a user, to find out whether it can be used.
+func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Backing) error {
+	calls := s.callsTo(spec.Backing)
+	if where.Scheme == "file" {
+		_, err := detach.Do(ctx, calls, "backing", where.Path, func(context.Context) (struct{}, error) {
+			return struct{}{}, mayWriteDir(c, where.Path)
+		}, func(struct{}) {})
+		if err != nil {
+			return err
+		}
+	}
+	store, err := s.d.openStore(ctx, spec)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return store.Check(ctx)
+}
+
+// shared names what a backing URL leads to, for bounds that buffers of one store share: the
+// mounted file system, or the endpoint; "": that was not looked up.
+func (s *stores) shared(url string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.shared[url]
+}
+
+// lookUp finds out what shared returns from now on. It asks neither file system nor endpoint.
+func (s *stores) lookUp(url string) string {
+	name := storeOf(url)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.shared[url] = name
+	return name
+}
+
+// callsTo returns what counts the calls that hang in a store.
+func (s *stores) callsTo(url string) *detach.Calls {
+	name := s.lookUp(url)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.mu.calls[name]
+	if c == nil {
+		c = &detach.Calls{}
+		s.mu.calls[name] = c
+	}
+	return c
+}
+
+// storeOf finds out what a backing URL leads to. A file system is known by the number of its device,
+// so that one that is mounted twice is one.
+func storeOf(url string) string {
+	where, err := bb.ParseBacking(url)
+	if err != nil || url == "" {
+		return ""
+	}
+	if where.Scheme != "file" {
+		return where.Scheme + " " + where.Query.Get("endpoint")
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "file"
+	}
+	return "file " + deviceOf(string(mounts), where.Path)
+}
+
+// deviceOf finds the file system that a path is on in a list of mounts (proc(5)), as the
+// path is written: to follow symbolic links could hang.
+func deviceOf(mountinfo, path string) (device string) {
+	longest := -1
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		// The last of several mounts at one place covers the others.
+		if point := unescape.Replace(fields[4]); (point == "/" || within(path, point)) && len(point) >= longest {
+			longest, device = len(point), fields[2]
+		}
+	}
+	return device
+}
+
+// unescape undoes what the kernel does to mount points (seq_file: mangle).
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // openStore opens a buffer's backing store with its own limit.
 func (d *Daemon) openStore(ctx context.Context, spec bb.Buffer) (backing.Store, error) {
@@ -97,6 +260,7 @@ func (d *Daemon) openURL(ctx context.Context, url string, spec bb.Buffer) (backi
 	o.Owner = backing.NewOwner(d.store.Instance())
 	// One attempt: the flusher queues what failed again, with backoff, for ever.
 	o.Retry = retry.Options{Attempts: 1}
+	o.Calls = d.stores.callsTo(url)
 	for _, l := range append(d.limits(), limiter(spec.FlushLimit)) {
 		if l != nil {
 			o.Limiters = append(o.Limiters, l)

@@ -31,25 +31,49 @@ func (f *Flusher) next() (wake time.Time) {
 	pressure := f.opts.Pressure()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.mu.closed || f.mu.paused || f.mu.flying >= f.opts.Workers {
-		return time.Time{} // a landing kicks, and so does Resume
+	if f.mu.closed || f.mu.paused {
+		return time.Time{} // Resume kicks
 	}
-	in, byID := f.candidates(pressure)
+	busy, stalls := f.busy(f.opts.Now())
+	if busy >= f.opts.Workers {
+		return stalls // a landing kicks too
+	}
+	in, byID := f.candidates(pressure, f.opts.Workers-busy)
 	picks, fair, wake := plan.Next(in)
 	f.mu.fair = fair
 	for _, p := range picks {
 		f.launch(f.mu.queues[p.Buffer], byID[p.ID])
 	}
-	return wake
+	return soonest(wake, stalls)
+}
+
+// busy counts the flights that hold a worker, and says when the next of them gives its
+// worker back if its store goes on not answering; zero: none. mu is held.
+func (f *Flusher) busy(now time.Time) (n int, stalls time.Time) {
+	for fl := range f.mu.flying {
+		if until := fl.until(); until.After(now) {
+			n++
+			stalls = soonest(stalls, until)
+		}
+	}
+	return n, stalls
+}
+
+// soonest returns the earlier of two times, of which zero ones do not count.
+func soonest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // candidates gathers the oldest entries of each buffer, as many as there are free
 // workers, and the first that waits after a failure, for the sake of its time.
-func (f *Flusher) candidates(pressure bool) (plan.Input, map[uint64]*entry) {
+func (f *Flusher) candidates(pressure bool, free int) (plan.Input, map[uint64]*entry) {
 	in := plan.Input{
-		Buffers: map[string]plan.Buffer{}, Pressure: pressure, Fair: f.mu.fair, Now: f.opts.Now(),
+		Buffers: map[string]plan.Buffer{}, Stuck: f.stuck(), Pressure: pressure, Fair: f.mu.fair, Now: f.opts.Now(),
 		Limits: plan.Limits{
-			Free: f.opts.Workers - f.mu.flying, PerBuffer: f.opts.PerBuffer, DirtyAge: f.opts.DirtyAge, Idle: max(0, f.opts.Idle),
+			Free: free, PerBuffer: f.opts.PerBuffer, PerStore: f.opts.PerStore, DirtyAge: f.opts.DirtyAge, Idle: max(0, f.opts.Idle),
 		},
 	}
 	byID := map[uint64]*entry{}
@@ -58,7 +82,7 @@ func (f *Flusher) candidates(pressure bool) (plan.Input, map[uint64]*entry) {
 		policy := f.opts.Policy(name)
 		b := plan.Buffer{
 			Draining: q.draining > 0, Paused: q.paused, DirtyAge: policy.DirtyAge, InFlight: len(q.flying),
-			Due: policy.Due, Dirty: q.stats.bytes,
+			Due: policy.Due, Dirty: q.stats.bytes, Store: policy.Store,
 		}
 		b.Pace, _ = q.stats.pace.at(in.Now, q.stats.failing > 0)
 		in.Buffers[name] = b
@@ -79,6 +103,17 @@ func (f *Flusher) candidates(pressure bool) (plan.Input, map[uint64]*entry) {
 	return in, byID
 }
 
+// stuck counts, by store, the flights whose buffers were forgotten. mu is held.
+func (f *Flusher) stuck() map[string]int {
+	stores := map[string]int{}
+	for fl := range f.mu.flying {
+		if fl.store != "" && f.mu.queues[fl.q.buffer] != fl.q {
+			stores[fl.store]++
+		}
+	}
+	return stores
+}
+
 // retryDue makes ready what has waited long enough after a failure.
 func (q *queue) retryDue(now time.Time) {
 	for {
@@ -93,10 +128,14 @@ func (q *queue) retryDue(now time.Time) {
 // launch starts a flush. mu is held.
 func (f *Flusher) launch(q *queue, e *entry) {
 	q.move(e, stateFlying)
-	fl := &flight{f: f, q: q, e: e, key: e.item.Key, size: e.item.Size, since: e.item.DirtySince, epoch: q.epoch, begun: f.opts.Now(), ended: make(chan struct{})}
+	fl := &flight{
+		f: f, q: q, e: e, key: e.item.Key, size: e.item.Size, since: e.item.DirtySince, epoch: q.epoch, begun: f.opts.Now(),
+		store: f.opts.Policy(q.buffer).Store, ended: make(chan struct{}),
+	}
+	fl.progress()
 	fl.ctx, fl.cancel = context.WithCancelCause(q.ctx)
 	e.flight = fl
 	q.flying[fl] = struct{}{}
-	f.mu.flying++
+	f.mu.flying[fl] = struct{}{}
 	f.wg.Go(fl.run)
 }

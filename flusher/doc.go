@@ -14,6 +14,8 @@
 //	           │ └──────── held    ◀──────┘ │   its name is only passing
 //	           └────────── parked  ◀────────┘   a Hold or a StoreOp covers its name
 //
-// One goroutine dispatches. Each flush has one of its own, at most Workers at a
-// time, and each buffer with store operations one more. Close waits for all.
+// One goroutine dispatches. Each flush has one of its own, and each buffer with store
+// operations one more. At most Workers flushes get on at a time; those whose store does not
+// answer are bounded by PerStore alone. Close waits for all, but not long for a store that
+// does not answer.
 package flusher

@@ -29,7 +29,7 @@ func (f *Flusher) Wait(ctx context.Context, key Key) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e.unwait(done)
-	reason := e.err
+	reason := e.reason()
 	if reason == nil {
 		reason = errors.New("its flush has not ended yet")
 	}
@@ -303,7 +303,21 @@ func (q *queue) retry(e *entry) {
 }
 
 func (e *entry) unsaved() Unsaved {
-	return Unsaved{Key: e.item.Key, Path: e.path, Bytes: e.item.Size, Attempts: e.attempts, Err: e.err, Since: e.item.DirtySince}
+	return Unsaved{Key: e.item.Key, Path: e.path, Bytes: e.item.Size, Attempts: e.attempts, Err: e.reason(), Since: e.item.DirtySince}
+}
+
+// reason says why the entry is not durable; nil: nothing is known to be in its way.
+func (e *entry) reason() error {
+	if e.flight == nil {
+		return e.err
+	}
+	now := e.flight.f.opts.Now()
+	at, stalled := e.flight.stalled(now)
+	if !stalled {
+		return e.err
+	}
+	return bb.E(bb.Unavailable, "flush", e.path, fmt.Sprintf("the store has not answered for %v", now.Sub(at).Round(time.Second))).
+		WithRemedy("look after the store; the file is flushed when it answers again")
 }
 
 // look reports whether nothing is left to wait for, and what tells of a change.

@@ -29,15 +29,86 @@ type flight struct {
 	size   int64
 	since  time.Time // dirty since
 	begun  time.Time
+	store  string // as its buffer's policy names it
 	epoch  uint64 // of the queue, before the catalog was asked
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	ended  chan struct{} // closed after landing
 	read   atomic.Int64  // bytes asked of the source
+	moved  atomic.Int64  // when it last got on, in ns since 1970
 
 	// Guarded by the Flusher's mu.
 	path      string // known, and fixed, after takeOff
 	forgotten error  // drop was called meanwhile
+	object    string // that its Put makes
+	wasNew    bool   // the file had no object before
+	named     bool   // the store has been allowed to put the object under its name
+	recording bool   // Job.Done is being called
+	overtaken bool   // a Hold, or Close, did not wait for it: it may change nothing any more
+}
+
+// A flight whose store does not answer cannot be ended: its thread may be in write(2) on a
+// file system whose server is away. It gives its worker back after Patience without
+// progress, and still counts against the bound of its store. Its file is not tried again
+// before it has ended. A Hold waits for it no longer than Patience either; then it is
+// overtaken:
+//
+//   - if the object does not have its name yet, it never gets it (mayName);
+//   - if the store may be about to give it, later flushes and operations of that name wait
+//     until the flight has ended, and an object of it that nobody knows of is removed first;
+//   - whatever comes of it, Job.Done is not called.
+
+// progress notes that the flight gets on.
+func (fl *flight) progress() { fl.moved.Store(fl.f.opts.Now().UnixNano()) }
+
+// until returns when the flight gives its worker back, if it does not get on before.
+func (fl *flight) until() time.Time { return time.Unix(0, fl.moved.Load()).Add(fl.f.opts.Patience) }
+
+// stalled reports whether the flight has given its worker back, and when it last got on.
+func (fl *flight) stalled(now time.Time) (at time.Time, stalled bool) {
+	return time.Unix(0, fl.moved.Load()), !fl.until().After(now)
+}
+
+// mayName is asked right before the object gets its name.
+func (fl *flight) mayName() error {
+	fl.progress()
+	fl.f.mu.Lock()
+	defer fl.f.mu.Unlock()
+	if fl.overtaken {
+		return bb.E(bb.Busy, "flush", fl.path, "it was overtaken by a change of its name")
+	}
+	fl.named = true
+	return nil
+}
+
+// mayRecord is asked before the namespace is told of the object: from then on a Hold waits
+// for the end, rather than cancel it.
+func (fl *flight) mayRecord() error {
+	fl.progress()
+	fl.f.mu.Lock()
+	defer fl.f.mu.Unlock()
+	if fl.overtaken {
+		return bb.E(bb.Busy, "flush", fl.path, "its store answered after its name had changed")
+	}
+	fl.recording = true
+	return nil
+}
+
+// overtake has the flight change nothing any more, unless it is being recorded. mu is held.
+func (fl *flight) overtake() bool {
+	fl.overtaken = fl.overtaken || !fl.recording
+	return fl.overtaken
+}
+
+func (fl *flight) isOvertaken() bool {
+	fl.f.mu.Lock()
+	defer fl.f.mu.Unlock()
+	return fl.overtaken
+}
+
+// blocks reports whether what concerns a path has to wait for the flight's end. mu is held.
+func (fl *flight) blocks(path string) bool {
+	return fl.overtaken && fl.path != "" && overlaps(fl.path, path)
 }
 
 // verdict is how a flight ended.
@@ -143,7 +214,7 @@ func (q *queue) covered(path string) bool {
 			return true
 		}
 	}
-	return false
+	return q.blocked(path)
 }
 
 // put writes the object and has it recorded.
@@ -158,23 +229,29 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 		return outcome{verdict: failed, err: err}
 	}
 	defer release()
-	object := fl.path + codec.Suffix(name)
-	out := outcome{verdict: failed, object: object, wasNew: before.Generation == 0 || before.Codec != name}
-	var o backing.Object
+	out := fl.target(name, before)
 	var opts backing.PutOptions
 	if a, ok := job.(Attributed); ok {
 		opts.Attrs = a.Attrs()
 	}
-	if c, ok := job.(Current); ok {
-		opts.Last = c.Current
+	opts.Last = func(ctx context.Context) error {
+		if c, ok := job.(Current); ok {
+			if err := c.Current(ctx); err != nil {
+				return err
+			}
+		}
+		return fl.mayName()
 	}
-	if o, out.err = store.Put(fl.ctx, object, &counted{src, fl}, opts); out.err != nil {
+	o, err := store.Put(fl.ctx, out.object, &counted{src, fl}, opts)
+	if err == nil {
+		err = fl.mayRecord()
+	}
+	if out.err = err; err != nil {
 		return out
 	}
 	flushed := bb.Flushed{
 		ETag: o.ETag, Size: o.Size, Checksum: o.Checksum, Codec: name, At: fl.f.opts.Now(), By: fl.f.opts.Node,
 	}
-	// A hold waits for this, rather than cancel it: the bytes are there already.
 	if out.err = job.Done(fl.q.ctx, flushed); out.err != nil {
 		if out.unsure = bb.KindOf(out.err) != bb.NotFound; !out.unsure {
 			out.verdict = dropped
@@ -189,6 +266,15 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 	return out
 }
 
+// target names the object that the Put makes, for what happens if the Put does not end well.
+func (fl *flight) target(codecName string, before bb.Flushed) outcome {
+	fl.f.mu.Lock()
+	defer fl.f.mu.Unlock()
+	fl.object = fl.path + codec.Suffix(codecName)
+	fl.wasNew = before.Generation == 0 || before.Codec != codecName
+	return outcome{verdict: failed, object: fl.object, wasNew: fl.wasNew}
+}
+
 // counted counts the bytes that the store has asked for, for progress.
 type counted struct {
 	backing.Source
@@ -197,6 +283,10 @@ type counted struct {
 
 func (c *counted) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 	c.fl.read.Add(n)
+	c.fl.progress()
+	if c.fl.isOvertaken() { // its bytes are not asked for any more: Close does not wait for them
+		return dst, bb.E(bb.Cancelled, "flush", "", "the flush was given up")
+	}
 	return c.Source.Slices(dst, off, n)
 }
 
@@ -204,13 +294,17 @@ func (c *counted) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 func (fl *flight) land(out outcome) {
 	f, q, e := fl.f, fl.q, fl.e
 	f.mu.Lock()
-	f.mu.flying--
+	delete(f.mu.flying, fl)
 	cause := context.Cause(fl.ctx)
 	if out.verdict == failed && (errors.Is(cause, errHeld) || f.mu.closed) {
 		out.verdict = parked // not its fault: no failure
 	}
 	q.move(e, stateNone)
-	q.afterPut(e, out, fl.forgotten != nil)
+	if fl.overtaken {
+		q.afterOvertaken(fl, e, out.verdict == dropped || fl.forgotten != nil)
+	} else {
+		q.afterPut(e, out, fl.forgotten != nil)
+	}
 	event := fl.event(EventDeferred, out.err)
 	switch {
 	case out.verdict == durable:
@@ -258,6 +352,23 @@ func (q *queue) afterPut(e *entry, out outcome, forgotten bool) {
 		q.removeObject(e.suspect)
 		q.clearSuspect(e)
 	}
+}
+
+// afterOvertaken has an object removed that was made under a name which nobody held any
+// more, and lets go of what waited for the flight's end. What was queued meanwhile, such as
+// the rename of another object to that name, comes after the removal.
+func (q *queue) afterOvertaken(fl *flight, e *entry, dropped bool) {
+	switch {
+	case fl.named && fl.wasNew:
+		q.removeFirst(fl.object)
+	case fl.named:
+		e.touched = fl.object
+	}
+	q.clearSuspect(e)
+	if dropped {
+		q.askAfter(e)
+	}
+	q.release(nil)
 }
 
 // flushed lets go of an entry, or goes on with the generation that came meanwhile.

@@ -2,6 +2,7 @@ package flusher
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -100,6 +101,9 @@ type Policy struct {
 	Keep     []string      // see plan.Kept
 	DirtyAge time.Duration // 0: that of Options
 	Due      time.Time     // by when all should be flushed; zero: no matter when
+	// Store names what the buffer flushes to. Buffers that name the same share its bound;
+	// "": no other buffer does.
+	Store string
 }
 
 // Options configures a Flusher.
@@ -115,8 +119,10 @@ type Options struct {
 	// Pressure reports whether memory is short; nil: never. As Policy, it must be quick.
 	Pressure func() bool
 
-	Workers   int              // flushes at a time; 0: 8
+	Workers   int              // flushes at a time that get on; 0: 8
 	PerBuffer int              // flushes of one buffer at a time; 0: three quarters of Workers, at least 1
+	PerStore  int              // flushes to one store at a time, those that do not get on among them; 0: one less than Workers, at least 1
+	Patience  time.Duration    // after how long without any progress a flush gives its worker back; 0: 2 s
 	DirtyAge  time.Duration    // oldest a dirty byte may get before its flush begins; 0: 5 min
 	Idle      time.Duration    // how long a closed file is left alone when nothing presses; 0: 1 s; negative: not at all
 	Backoff   [2]time.Duration // shortest and longest wait after a failure; 0: 1 s, 1 min
@@ -156,6 +162,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.PerBuffer <= 0 {
 		o.PerBuffer = max(1, o.Workers*3/4)
+	}
+	if o.PerStore <= 0 {
+		o.PerStore = max(1, o.Workers-1)
+	}
+	if o.Patience <= 0 {
+		o.Patience = 2 * time.Second
 	}
 	if o.DirtyAge <= 0 {
 		o.DirtyAge = 5 * time.Minute
@@ -205,7 +217,7 @@ type Flusher struct {
 		paused bool
 		queues map[string]*queue
 		fair   plan.Fair
-		flying int
+		flying map[*flight]struct{} // of all queues, also of those that were forgotten
 		lastID uint64
 	}
 }
@@ -217,12 +229,15 @@ func New(opts Options) *Flusher {
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.mu.queues = map[string]*queue{}
 	f.mu.fair = plan.Fair{}
+	f.mu.flying = map[*flight]struct{}{}
 	f.wg.Go(f.dispatch)
 	return f
 }
 
 // Close stops flushing: what is in flight is cancelled, and stays dirty. Those who
-// wait get bb.Unavailable. It returns when all goroutines have ended.
+// wait get bb.Unavailable. It returns when all goroutines have ended. A store that does
+// not answer is given Patience; then the error says how much has not ended. Nothing of that
+// gets its name in the store any more, unless the store had begun to give it.
 func (f *Flusher) Close() error {
 	f.mu.Lock()
 	f.mu.closed = true
@@ -231,8 +246,30 @@ func (f *Flusher) Close() error {
 	}
 	f.mu.Unlock()
 	f.cancel()
-	f.wg.Wait()
-	return nil
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.wg.Wait()
+	}()
+	timer := time.NewTimer(f.opts.Patience)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-timer.C:
+	}
+	return f.left()
+}
+
+// left gives up what Close could not wait for, and says what it is.
+func (f *Flusher) left() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for fl := range f.mu.flying {
+		fl.overtake()
+	}
+	return bb.E(bb.Unavailable, "flush", "", fmt.Sprintf("%d requests to stores have not ended", len(f.mu.flying))).
+		WithRemedy("look after the stores that do not answer; what was on its way stays dirty")
 }
 
 // Enqueue adds a file that has become dirty, or a new generation of one that is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"forebay/internal/bb"
 )
@@ -24,6 +25,9 @@ func (h *hold) concerns(path string) bool {
 // removal is decided, and release it after Apply: so no flush works with a name
 // that is no longer the file's, and what was removed does not come back.
 //
+// A flight whose store does not answer is waited for as long as Options.Patience says. From
+// then on it is overtaken: whatever comes of it, what is done under the hold wins.
+//
 // Several holds may overlap. The error is that of ctx, or bb.Unavailable after Close;
 // then nothing is held.
 func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (*Held, error) {
@@ -36,13 +40,10 @@ func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (*He
 		return nil, err
 	}
 	held := &Held{f: f, q: q, h: h}
-	for _, fl := range flights {
-		select {
-		case <-fl.ended:
-		case <-ctx.Done():
-			held.Release()
-			return nil, bb.Wrap("hold", buffer, ctx.Err())
-		}
+	stray, err := f.outwait(ctx, flights)
+	if err != nil {
+		held.Release()
+		return nil, bb.Wrap("hold", buffer, err)
 	}
 	if err := f.clearRecorded(ctx, q, h); err != nil {
 		held.Release()
@@ -50,7 +51,7 @@ func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (*He
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	held.Stray = q.removeSuspects(h)
+	held.Stray = q.removeSuspects(h) || stray
 	return held, nil
 }
 
@@ -86,6 +87,33 @@ func (f *Flusher) clearRecorded(ctx context.Context, q *queue, h *hold) error {
 
 func (h *hold) concernsSuspect(e *entry) bool { return h.concerns(e.suspect) || h.concerns(e.path) }
 
+// outwait waits until flights have ended or are overtaken. It reports whether one of the
+// latter may still make an object that nobody knows of.
+func (f *Flusher) outwait(ctx context.Context, flights []*flight) (stray bool, err error) {
+	timer := time.NewTimer(f.opts.Patience)
+	defer timer.Stop()
+	impatient := timer.C
+	for i := 0; i < len(flights); {
+		fl := flights[i]
+		select {
+		case <-fl.ended:
+			i++
+			continue
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-impatient:
+		}
+		f.mu.Lock()
+		for _, fl := range flights[i:] {
+			stray = fl.overtake() && fl.named && fl.wasNew || stray
+		}
+		flights = slices.DeleteFunc(flights[i:], func(fl *flight) bool { return fl.overtaken })
+		f.mu.Unlock()
+		i, impatient = 0, nil
+	}
+	return stray, nil
+}
+
 // Held is what Hold holds.
 type Held struct {
 	// Stray says that objects may be in the store under the held names of which the
@@ -117,7 +145,7 @@ func (h *Held) until(ctx context.Context, but func(*StoreOp) bool) error {
 		h.f.mu.Lock()
 		busy := slices.ContainsFunc(h.q.ops, func(op StoreOp) bool {
 			return !but(&op) && slices.ContainsFunc(h.h.paths, op.concerns)
-		})
+		}) || slices.ContainsFunc(h.h.paths, h.q.blocked)
 		changed := h.q.changed
 		h.f.mu.Unlock()
 		if !busy {
@@ -133,6 +161,17 @@ func (h *Held) until(ctx context.Context, but func(*StoreOp) bool) error {
 
 // Release ends the hold. Idempotent.
 func (h *Held) Release() { h.once.Do(func() { h.f.lift(h.q, h.h) }) }
+
+// blocked reports whether a flight that was overtaken has not ended yet and concerns a
+// path. mu is held.
+func (q *queue) blocked(path string) bool {
+	for fl := range q.flying {
+		if fl.blocks(path) {
+			return true
+		}
+	}
+	return false
+}
 
 // place begins a hold and cancels the flights that it concerns. Those that are not
 // yet fixed to a path will notice.

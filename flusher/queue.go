@@ -73,6 +73,7 @@ type queue struct {
 	epoch    uint64 // number of holds there have been
 	ops      []StoreOp
 	applying bool // a goroutine carries out ops
+	carrying bool // it is at the first of them, which does not wait any more
 	paused   bool
 	draining int
 	changed  chan struct{} // closed, and made anew, when something ends

@@ -38,7 +38,9 @@ type BufferStats struct {
 	Queued      int   // files to be flushed, those in flight among them
 	QueuedBytes int64 // their sizes
 	InFlight    int
-	Held        int // files kept back by a pattern
+	Stalled     int       // files in flight whose store has not answered for long: they hold no worker
+	StalledAt   time.Time // when the store last answered one of them
+	Held        int       // files kept back by a pattern
 	HeldBytes   int64
 	Failing     int       // files whose last attempt failed
 	StoreOps    int       // renames and removals still to be carried out
@@ -95,6 +97,15 @@ func (q *queue) describe() BufferStats {
 	s.Pace, s.PaceKnown = q.stats.pace.at(q.f.opts.Now(), q.stats.failing > 0)
 	if oldest, ok := q.byAge.Min(); ok {
 		s.OldestDirty = oldest.item.DirtySince
+	}
+	now := q.f.opts.Now()
+	for fl := range q.flying {
+		if at, stalled := fl.stalled(now); stalled {
+			s.Stalled++
+			if at.After(s.StalledAt) {
+				s.StalledAt = at
+			}
+		}
 	}
 	return s
 }

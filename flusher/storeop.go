@@ -3,6 +3,7 @@ package flusher
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"forebay/flusher/backing"
@@ -75,14 +76,25 @@ func (q *queue) apply(op StoreOp) {
 }
 
 // removeObject queues the removal of an object of ours that no entry knows of.
-func (q *queue) removeObject(object string) {
+func (q *queue) removeObject(object string) { q.apply(q.removal(object)) }
+
+// removeFirst is removeObject before all operations that have not begun.
+func (q *queue) removeFirst(object string) {
+	q.apply(q.removal(object))
+	if n := len(q.ops); n > 0 && q.ctx.Err() == nil {
+		last := q.ops[n-1]
+		q.ops = slices.Insert(q.ops[:n-1], index(q.carrying), last)
+	}
+}
+
+func (q *queue) removal(object string) StoreOp {
 	plain, name := object, codec.None
 	if c := q.f.opts.Policy(q.buffer).Codec; c != codec.None {
 		if p, of := codec.OfName(object); of == c {
 			plain, name = p, of
 		}
 	}
-	q.apply(StoreOp{Kind: OpRemove, Old: plain, Codec: name, internal: true, stray: true})
+	return StoreOp{Kind: OpRemove, Old: plain, Codec: name, internal: true, stray: true}
 }
 
 // RemoveStray has an object removed that this node may have left under a path and that
@@ -112,6 +124,17 @@ func (q *queue) applyAll() {
 			return
 		}
 		op := q.ops[0]
+		if q.blocked(op.Old) || op.Kind == OpRename && q.blocked(op.New) {
+			changed := q.changed
+			f.mu.Unlock()
+			attempt--
+			select {
+			case <-changed:
+			case <-q.ctx.Done():
+			}
+			continue
+		}
+		q.carrying = true
 		f.mu.Unlock()
 		err := q.carryOut(op)
 		if err == nil {
@@ -173,6 +196,7 @@ func (op *StoreOp) carryOut(ctx context.Context, store backing.Store) error {
 func (q *queue) carriedOut(op StoreOp) {
 	f := q.f
 	f.mu.Lock()
+	q.carrying = false
 	if len(q.ops) > 0 { // else the queue was closed meanwhile
 		q.ops[0] = StoreOp{}
 		q.ops = q.ops[1:]
@@ -192,6 +216,7 @@ func (q *queue) carriedOut(op StoreOp) {
 func (q *queue) opFailed(op StoreOp, err error, attempt int) {
 	f := q.f
 	f.mu.Lock()
+	q.carrying = false
 	if q.ctx.Err() == nil {
 		q.stats.lastOp = err
 		q.stats.opGaveUp = !backing.Passing(err)

@@ -4,6 +4,6 @@
 // namespaces, policies or compression.
 //
 // The adaptors stand beside each other (posix, s3, mem), and so do the wrappers
-// of the same interface (retry, limit, fault). Package open stacks them;
+// of the same interface (retry, limit, fault, detach). Package open stacks them;
 // package backingtest holds the suite that each of them passes.
 package backing

@@ -27,6 +27,7 @@ type Buffer struct {
 	Paused   bool
 	DirtyAge time.Duration // 0: that of Limits
 	InFlight int           // files being flushed
+	Store    string        // where its files go; buffers that name the same store share its bound; "": a store of its own
 
 	// Due is by when it should be clean, since its job ends then; zero: no matter when.
 	Due   time.Time
@@ -37,7 +38,8 @@ type Buffer struct {
 // Limits bound the picks.
 type Limits struct {
 	Free      int           // workers that have nothing to do
-	PerBuffer int           // workers that one buffer may have; 0: all
+	PerBuffer int           // files that one buffer may have in flight; 0: any number
+	PerStore  int           // files that all buffers of one store may have in flight; 0: any number
 	DirtyAge  time.Duration // oldest that a dirty byte may get before its flush begins
 	// Idle is how long a closed file is left alone when nothing presses: it may be
 	// renamed, removed or written again, and what comes with it goes with it.
@@ -97,9 +99,11 @@ func classOf(it *Item, b Buffer, lim Limits, pressure bool, now time.Time) (Clas
 type Input struct {
 	// Items are the dirty files, or the oldest of each buffer: with n free workers,
 	// n of each are enough. Their order does not matter.
-	Items    []Item
-	Buffers  map[string]Buffer // those without an entry have nothing special
-	Limits   Limits
+	Items   []Item
+	Buffers map[string]Buffer // those without an entry have nothing special
+	Limits  Limits
+	// Stuck are the files in flight by store that belong to none of the buffers any more.
+	Stuck    map[string]int
 	Pressure bool // memory is short
 	Fair     Fair
 	Now      time.Time
@@ -114,13 +118,10 @@ type Input struct {
 func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 	queues, wake := classify(in)
 	fair = in.Fair.admit(in)
-	flying := map[string]int{}
-	for name, b := range in.Buffers {
-		flying[name] = b.InFlight
-	}
+	flying := in.load()
 	for class := range NotYet {
 		for len(picks) < in.Limits.Free {
-			name, ok := poorest(queues[class], fair, flying, in.Limits.PerBuffer)
+			name, ok := poorest(queues[class], fair, flying.hasRoom)
 			if !ok {
 				break
 			}
@@ -130,10 +131,44 @@ func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 			// An empty file costs its store a request too.
 			b := in.Buffers[name]
 			fair[name] += max(it.Size, requestCost) / b.urge(in.Now)
-			flying[name]++
+			flying.add(name, 1)
 		}
 	}
 	return picks, fair, wake
+}
+
+// load counts what is in flight, by buffer and by store.
+type load struct {
+	in                *Input
+	byBuffer, byStore map[string]int
+}
+
+func (in *Input) load() *load {
+	l := &load{in: in, byBuffer: map[string]int{}, byStore: map[string]int{}}
+	for store, n := range in.Stuck {
+		l.byStore[store] += n
+	}
+	for name, b := range in.Buffers {
+		l.add(name, b.InFlight)
+	}
+	return l
+}
+
+func (l *load) add(buffer string, n int) {
+	l.byBuffer[buffer] += n
+	if store := l.in.Buffers[buffer].Store; store != "" {
+		l.byStore[store] += n
+	}
+}
+
+// hasRoom reports whether one more file of a buffer may be in flight. A store that does
+// not answer so never holds more than its bound, however many buffers flush to it.
+func (l *load) hasRoom(buffer string) bool {
+	lim, inStore := &l.in.Limits, l.byBuffer[buffer]
+	if store := l.in.Buffers[buffer].Store; store != "" {
+		inStore = l.byStore[store]
+	}
+	return (lim.PerBuffer <= 0 || l.byBuffer[buffer] < lim.PerBuffer) && (lim.PerStore <= 0 || inStore < lim.PerStore)
 }
 
 // requestCost is the number of bytes that a request counts for at least, so that a
@@ -169,9 +204,9 @@ func Older(a, b Item) int {
 
 // poorest returns the buffer with items and room that has had the fewest bytes; of
 // equals, the first by name.
-func poorest(queues map[string][]Item, fair Fair, flying map[string]int, perBuffer int) (best string, found bool) {
+func poorest(queues map[string][]Item, fair Fair, hasRoom func(buffer string) bool) (best string, found bool) {
 	for name, items := range queues {
-		if len(items) == 0 || perBuffer > 0 && flying[name] >= perBuffer {
+		if len(items) == 0 || !hasRoom(name) {
 			continue
 		}
 		if !found || fair[name] < fair[best] || fair[name] == fair[best] && name < best {

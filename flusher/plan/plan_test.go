@@ -19,9 +19,9 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // TestScripts runs testdata/*.txt. Run with -rewrite to write down what comes out.
 //
-//	plan [free=N] [per-buffer=N] [pressure] [at=DURATION]
+//	plan [free=N] [per-buffer=N] [per-store=N] [stuck=STORE:N] [pressure] [at=DURATION]
 //	item ID BUFFER SIZE dirty=AGO closed=AGO [retry=IN] [held] [urgent]
-//	buffer NAME [draining] [paused] [age=DURATION] [flying=N]
+//	buffer NAME [draining] [paused] [age=DURATION] [flying=N] [store=NAME]
 //
 // Each plan goes on with the memory of the one before; "reset" forgets it.
 func TestScripts(t *testing.T) {
@@ -49,6 +49,13 @@ func parse(t *testing.T, d *datadriven.TestData) Input {
 			fmt.Sscan(arg.Vals[0], &in.Limits.Free)
 		case "per-buffer":
 			fmt.Sscan(arg.Vals[0], &in.Limits.PerBuffer)
+		case "per-store":
+			fmt.Sscan(arg.Vals[0], &in.Limits.PerStore)
+		case "stuck": // STORE:N
+			store, n, _ := strings.Cut(arg.Vals[0], ":")
+			count := 0
+			fmt.Sscan(n, &count)
+			in.Stuck = map[string]int{store: count}
 		case "pressure":
 			in.Pressure = true
 		default:
@@ -113,6 +120,8 @@ func parseBuffer(t *testing.T, words []string) (b Buffer) {
 			b.DirtyAge = duration(t, value)
 		case "flying":
 			fmt.Sscan(value, &b.InFlight)
+		case "store":
+			b.Store = value
 		case "due":
 			b.Due = epoch.Add(duration(t, value))
 		case "dirty":
@@ -189,7 +198,7 @@ func oracle(in Input) (ids []uint64) {
 		for i := range left {
 			it := &left[i]
 			class, ok := mayGo(in, *it)
-			if !ok || in.Limits.PerBuffer > 0 && flying[it.Buffer] >= in.Limits.PerBuffer {
+			if !ok || in.Limits.PerBuffer > 0 && flying[it.Buffer] >= in.Limits.PerBuffer || storeIsFull(in, flying, it.Buffer) {
 				continue
 			}
 			key := fmt.Sprintf("%d %020d %s %020d %020d", class, had[it.Buffer], it.Buffer, it.DirtySince.UnixNano(), it.ID)
@@ -207,6 +216,21 @@ func oracle(in Input) (ids []uint64) {
 		left = slices.DeleteFunc(left, func(it Item) bool { return it.ID == picked.ID })
 	}
 	return ids
+}
+
+// storeIsFull adds up what is in flight to the store of a buffer.
+func storeIsFull(in Input, flying map[string]int, buffer string) bool {
+	store := in.Buffers[buffer].Store
+	n := flying[buffer]
+	if store != "" {
+		n = in.Stuck[store]
+		for name, b := range in.Buffers {
+			if b.Store == store {
+				n += flying[name]
+			}
+		}
+	}
+	return in.Limits.PerStore > 0 && n >= in.Limits.PerStore
 }
 
 // shares is urge, found by trying: the fewest with which the buffer is clean in four fifths
@@ -250,9 +274,22 @@ func mayGo(in Input, it Item) (int, bool) {
 	return 4, in.Now.Sub(it.ClosedAt) >= in.Limits.Idle
 }
 
+// withStores has some buffers flush to the same stores, of which each may have so much in flight.
+func withStores(in Input, r *rand.Rand) Input {
+	in.Limits.PerStore = r.IntN(5)
+	in.Stuck = map[string]int{"x": r.IntN(3)}
+	for _, name := range []string{"a", "b", "c"} {
+		b := in.Buffers[name]
+		b.Store = []string{"", "x", "y"}[r.IntN(3)]
+		in.Buffers[name] = b
+	}
+	return in
+}
+
 func TestAgainstOracle(t *testing.T) {
 	for seed := range uint64(20_000) {
-		in := random(rand.New(rand.NewPCG(seed, 1)))
+		r := rand.New(rand.NewPCG(seed, 1))
+		in := withStores(random(r), r)
 		before := maps.Clone(in.Fair)
 		picks, _, wake := Next(in)
 		var ids []uint64
@@ -275,7 +312,7 @@ func TestAgainstOracle(t *testing.T) {
 func TestWakeIsInTime(t *testing.T) {
 	for seed := range uint64(5_000) {
 		in := random(rand.New(rand.NewPCG(seed, 2)))
-		in.Limits.Free, in.Limits.PerBuffer = 1000, 0
+		in.Limits.Free, in.Limits.PerBuffer, in.Limits.PerStore = 1000, 0, 0
 		picks, _, wake := Next(in)
 		if wake.IsZero() {
 			in.Now = in.Now.Add(1000 * time.Hour)

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/detach"
 	"forebay/flusher/backing/fault"
 	"forebay/flusher/backing/limit"
 	"forebay/flusher/backing/posix"
@@ -24,15 +25,20 @@ type Options struct {
 	Retry    retry.Options
 	Limiters []*rate.Limiter // all of them hold; see package limit
 	Faults   *fault.Plan     // for tests and rehearsals; nil: none
+	// Calls counts what hangs in a file system; stores that share it share its bound. Nil:
+	// one for this store.
+	Calls *detach.Calls
 }
 
 // Open returns the store of file:///path or s3://bucket/prefix?…, as
 // bb.ParseBacking reads it:
 //
-//	caller → retry → limit → fault → posix or s3
+//	caller → retry → limit → fault → detach → posix
+//	caller → retry → limit → fault → s3
 //
 // Retrying is outermost, so that a repeated attempt pays for its bytes again. Open
-// makes no directory and asks no server: see Check.
+// makes no directory and asks no server: see Check. It returns when ctx ends, also if the
+// file system does not answer.
 func Open(ctx context.Context, url string, opts Options) (backing.Store, error) {
 	where, err := bb.ParseBacking(url)
 	if err != nil {
@@ -41,7 +47,7 @@ func Open(ctx context.Context, url string, opts Options) (backing.Store, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, bb.Wrap("open backing", url, err)
 	}
-	store, err := adaptor(where, opts)
+	store, err := adaptor(ctx, where, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +60,21 @@ func Open(ctx context.Context, url string, opts Options) (backing.Store, error) 
 	return retry.Wrap(store, opts.Retry), nil
 }
 
-func adaptor(where bb.Backing, opts Options) (backing.Store, error) {
+func adaptor(ctx context.Context, where bb.Backing, opts Options) (backing.Store, error) {
 	switch where.Scheme {
 	case "file":
 		opts.POSIX.Owner = opts.Owner
-		return posix.Open(where.Path, opts.POSIX)
+		calls := opts.Calls
+		if calls == nil {
+			calls = &detach.Calls{}
+		}
+		store, err := detach.Do(ctx, calls, "open backing", where.Path, func(context.Context) (*posix.Store, error) {
+			return posix.Open(where.Path, opts.POSIX)
+		}, func(s *posix.Store) { s.Close() })
+		if err != nil {
+			return nil, err
+		}
+		return detach.Wrap(store, calls), nil
 	case "s3":
 		opts.S3.Owner = opts.Owner
 		return s3.Open(where, opts.S3)

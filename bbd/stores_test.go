@@ -1,0 +1,31 @@
+package bbd
+
+import "testing"
+
+// The bounds of a store hold for all buffers that flush to it, wherever it is mounted.
+func TestDeviceOf(t *testing.T) {
+	const mounts = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:40 / /lustre rw,relatime shared:9 - lustre mds@tcp:/fs rw
+31 22 0:41 / /lustre2 rw,relatime - lustre mds@tcp:/other rw
+32 22 0:40 /home /home\040dirs rw,relatime - lustre mds@tcp:/fs rw
+33 30 0:50 / /lustre/nfs rw - nfs4 server:/x rw
+34 30 0:51 / /lustre/nfs rw - nfs4 server:/covers rw
+`
+	for path, want := range map[string]string{
+		"/":                "8:1",
+		"/data":            "8:1",
+		"/lustre":          "0:40",
+		"/lustre/a/b":      "0:40",
+		"/lustre2/a":       "0:41",
+		"/lustre3":         "8:1",
+		"/home dirs/alice": "0:40",
+		"/lustre/nfs/a":    "0:51",
+	} {
+		if got := deviceOf(mounts, path); got != want {
+			t.Errorf("%s is on %q, want %q", path, got, want)
+		}
+	}
+	if got := deviceOf("", "/x"); got != "" {
+		t.Errorf("without mounts: %q", got)
+	}
+}

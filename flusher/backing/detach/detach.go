@@ -1,0 +1,149 @@
+// Package detach wraps a store whose calls may hang in the kernel, as those of a network
+// file system whose server is away: each call returns when its context ends, and goes on
+// by itself. It bounds how many calls are left behind. It must never know why a call hangs.
+package detach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+)
+
+// MaxLeft is how many calls of one store may be left behind. Further ones are refused.
+const MaxLeft = 32
+
+// Calls runs calls and leaves behind those that do not end with their context. The zero
+// value is ready for use. Its methods may be called concurrently.
+type Calls struct {
+	mu   sync.Mutex
+	left int
+}
+
+// Left returns how many calls were left behind and have not ended yet.
+func (c *Calls) Left() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left
+}
+
+// call is one call, on its way or left behind.
+type call[T any] struct {
+	value T
+	err   error
+	ended bool
+	left  bool
+}
+
+// Do returns what fn returns, or an error when ctx ends before: then fn goes on alone, and
+// what it returns in the end goes to drop, unless it is an error.
+func Do[T any](ctx context.Context, c *Calls, op, name string, fn func(context.Context) (T, error), drop func(T)) (T, error) {
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, bb.Wrap(op, name, err)
+	}
+	if n := c.Left(); n >= MaxLeft {
+		return none, bb.E(bb.Unavailable, op, name, fmt.Sprintf("the store does not answer: %d calls have not ended", n)).
+			WithRemedy("look after the file system or the store; it goes on when it answers")
+	}
+	one, done := &call[T]{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		value, err := fn(ctx)
+		c.mu.Lock()
+		one.value, one.err, one.ended = value, err, true
+		left := one.left
+		if left {
+			c.left--
+		}
+		c.mu.Unlock()
+		if left && err == nil {
+			drop(value)
+		}
+	}()
+	select {
+	case <-done:
+		return one.value, one.err
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one.ended {
+		return one.value, one.err
+	}
+	one.left = true
+	c.left++
+	return none, bb.Wrap(op, name, ctx.Err())
+}
+
+func do(ctx context.Context, c *Calls, op, name string, fn func(context.Context) error) error {
+	_, err := Do(ctx, c, op, name, func(ctx context.Context) (struct{}, error) { return struct{}{}, fn(ctx) }, func(struct{}) {})
+	return err
+}
+
+// Wrap returns a store whose calls end with their context, but for two: a Put returns when
+// its source is not needed any more, and so does the reader that Get returned.
+func Wrap(inner backing.Store, calls *Calls) backing.Store { return &store{inner, calls} }
+
+type store struct {
+	backing.Store
+	calls *Calls
+}
+
+func (s *store) Get(ctx context.Context, name string, off, n int64) (io.ReadCloser, error) {
+	return Do(ctx, s.calls, "get", name, func(ctx context.Context) (io.ReadCloser, error) {
+		return s.Store.Get(ctx, name, off, n)
+	}, func(r io.ReadCloser) { r.Close() })
+}
+
+func (s *store) Stat(ctx context.Context, name string) (backing.Object, error) {
+	return Do(ctx, s.calls, "stat", name, func(ctx context.Context) (backing.Object, error) {
+		return s.Store.Stat(ctx, name)
+	}, func(backing.Object) {})
+}
+
+var errLeft = errors.New("the listing was left")
+
+// List does not call fn any more once it has returned.
+func (s *store) List(ctx context.Context, prefix string, fn func(backing.Object) error) error {
+	var mu sync.Mutex
+	returned := false
+	err := do(ctx, s.calls, "list", prefix, func(ctx context.Context) error {
+		return s.Store.List(ctx, prefix, func(o backing.Object) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if returned {
+				return errLeft
+			}
+			return fn(o)
+		})
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	returned = true
+	return err
+}
+
+func (s *store) Rename(ctx context.Context, old, newName string) error {
+	return do(ctx, s.calls, "rename", old, func(ctx context.Context) error { return s.Store.Rename(ctx, old, newName) })
+}
+
+func (s *store) Remove(ctx context.Context, name string) error {
+	return do(ctx, s.calls, "remove", name, func(ctx context.Context) error { return s.Store.Remove(ctx, name) })
+}
+
+func (s *store) RemoveTree(ctx context.Context, name string) error {
+	return do(ctx, s.calls, "remove tree", name, func(ctx context.Context) error { return s.Store.RemoveTree(ctx, name) })
+}
+
+func (s *store) Check(ctx context.Context) error {
+	return do(ctx, s.calls, "check", "", s.Store.Check)
+}
+
+func (s *store) Sweep(ctx context.Context) (int, error) {
+	return Do(ctx, s.calls, "sweep", "", s.Store.Sweep, func(int) {})
+}

@@ -1,0 +1,207 @@
+package flusher
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+)
+
+// hung is a store whose Puts do not return before it is released, whatever is cancelled, as
+// write(2) on a file system whose server is away.
+type hung struct {
+	backing.Store
+	named bool // it hangs when the object is about to get its name, else before
+	only  string
+	back  chan struct{}
+	begun atomic.Int32
+	once  sync.Once
+}
+
+func newHung(inner backing.Store) *hung { return &hung{Store: inner, back: make(chan struct{})} }
+
+func (h *hung) release() { h.once.Do(func() { close(h.back) }) }
+
+func (h *hung) Put(ctx context.Context, name string, src backing.Source, o backing.PutOptions) (backing.Object, error) {
+	if h.only != "" && h.only != name {
+		return h.Store.Put(ctx, name, src, o)
+	}
+	h.begun.Add(1)
+	if !h.named {
+		<-h.back
+		return h.Store.Put(context.WithoutCancel(ctx), name, src, o)
+	}
+	last := o.Last
+	o.Last = func(ctx context.Context) error {
+		if last != nil {
+			if err := last(ctx); err != nil {
+				return err
+			}
+		}
+		<-h.back
+		return nil
+	}
+	return h.Store.Put(context.WithoutCancel(ctx), name, src, o)
+}
+
+// plainJob is a file of one byte that is always there.
+type plainJob struct{ key Key }
+
+func (j plainJob) Path() string                           { return fmt.Sprintf("f%d", j.key.File) }
+func (j plainJob) Verify(context.Context) error           { return nil }
+func (j plainJob) Source() backing.Source                 { return backing.NewBytes([]byte("x")) }
+func (j plainJob) Done(context.Context, bb.Flushed) error { return nil }
+func (j plainJob) Close()                                 {}
+
+type plainCatalog struct{}
+
+func (plainCatalog) Begin(_ context.Context, k Key) (Job, error) { return plainJob{k}, nil }
+
+func enqueue(f *Flusher, buffer string, files int) {
+	for i := range files {
+		f.Enqueue(Item{Key: Key{Buffer: buffer, File: bb.FileID(i + 1), Generation: 1}, Size: 1})
+	}
+}
+
+// TestHungStoresDoNotStopOthers has three buffers on two stores that do not answer.
+func TestHungStoresDoNotStopOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lustre, nfs := newHung(memStore()), newHung(memStore())
+		stores := map[string]backing.Store{"a": lustre, "b": lustre, "c": nfs, "works": memStore()}
+		f := New(Options{
+			Catalog: plainCatalog{}, Idle: -1,
+			Stores: func(_ context.Context, b string) (backing.Store, error) { return stores[b], nil },
+			Policy: func(b string) Policy { return Policy{Store: map[string]string{"a": "lustre", "b": "lustre"}[b]} },
+		})
+		defer f.Close()
+		defer nfs.release()
+		defer lustre.release()
+		for _, b := range []string{"a", "b", "c"} {
+			enqueue(f, b, 20)
+		}
+		synctest.Wait() // the stores that hang have all workers
+		enqueue(f, "works", 50)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := f.Drain(ctx, "works", nil); err != nil {
+			t.Fatalf("the buffer whose store works: %v", err)
+		}
+		time.Sleep(time.Hour) // in the bubble: as much as ever will has begun
+		if n := lustre.begun.Load(); n != 7 {
+			t.Errorf("%d requests are left to one store, want as many as it may have: 7", n)
+		}
+		a, b, works := f.BufferStats("a"), f.BufferStats("b"), f.BufferStats("works")
+		if a.Stalled+b.Stalled != 7 || time.Since(a.StalledAt) < time.Hour || works.Stalled != 0 {
+			t.Errorf("stalled: %d since %v, %d, %d", a.Stalled, a.StalledAt, b.Stalled, works.Stalled)
+		}
+		report, err := f.Drain(ctx, "a", nil)
+		if err == nil || !strings.Contains(report.Unsaved[0].Err.Error(), "not answered") {
+			t.Errorf("a drain that ends before the store answers: %v, %+v", err, report.Unsaved[0])
+		}
+		lustre.release()
+		nfs.release()
+		for _, b := range []string{"a", "b", "c"} {
+			if report, err := f.Drain(t.Context(), b, nil); err != nil {
+				t.Errorf("%s, when its store answers again: %v, %+v", b, err, report)
+			}
+		}
+	})
+}
+
+// TestOvertaken renames and removes files whose stores do not answer, and puts others in
+// their places. What comes late changes nothing.
+func TestOvertaken(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"renamed":  func(w *world) { w.rename("d/p", "d/q") },
+		"moved":    func(w *world) { w.rename("d", "e") },
+		"removed":  func(w *world) { w.remove("d/p") },
+		"replaced": func(w *world) { w.rename("x", "d/p") },
+		"made anew": func(w *world) {
+			w.rename("d/p", "d/q")
+			w.write("d/p", "another")
+		},
+		"removed and made anew": func(w *world) {
+			w.remove("d/p")
+			w.write("d/p", "another")
+		},
+		"written again": func(w *world) { w.write("d/p", "newer") },
+		"only held": func(w *world) {
+			held, err := w.f.Hold(w.t.Context(), w.buffer, "d/p")
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			held.Release()
+		},
+	} {
+		for _, named := range []bool{false, true} {
+			for _, before := range []string{"", "older"} {
+				t.Run(fmt.Sprintf("%s named=%v before=%s", name, named, before), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { overtaken(t, change, named, before) })
+				})
+			}
+		}
+	}
+}
+
+func overtaken(t *testing.T, change func(*world), named bool, before string) {
+	w, store := newWorld(t), memStore()
+	h := newHung(store)
+	h.named = named
+	f := w.start(h, nil)
+	defer f.Close()
+	h.only = "none"
+	w.write("x", "x")
+	if before != "" {
+		w.write("d/p", before)
+	}
+	w.expectStore(store.Contents)
+	f.Pause("buf")
+	synctest.Wait()
+	h.only = "d/p"
+	w.write("d/p", "content")
+	f.Resume("buf")
+	synctest.Wait()
+	if n := h.begun.Load(); n != 1 {
+		t.Fatalf("%d requests hang", n)
+	}
+	change(w) // returns although the store does not
+	time.Sleep(time.Minute)
+	if n := h.begun.Load(); n != 1 {
+		t.Errorf("%d requests for one name, of which none has ended", n)
+	}
+	h.release()
+	w.expectStore(store.Contents)
+}
+
+// TestCloseDoesNotWaitForAHungStore stops a flusher whose store does not answer.
+func TestCloseDoesNotWaitForAHungStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := memStore()
+		h := newHung(inner)
+		f := New(Options{
+			Catalog: plainCatalog{}, Idle: -1,
+			Stores: func(context.Context, string) (backing.Store, error) { return h, nil },
+		})
+		enqueue(f, "b", 3)
+		synctest.Wait()
+		begun := time.Now()
+		if err := f.Close(); bb.KindOf(err) != bb.Unavailable || !strings.Contains(err.Error(), "3 requests") {
+			t.Errorf("Close: %v", err)
+		}
+		if took := time.Since(begun); took > time.Minute {
+			t.Errorf("Close took %v", took)
+		}
+		h.release()
+		synctest.Wait()
+		if got := inner.Contents(); len(got) != 0 {
+			t.Errorf("after Close, the store got %v", got)
+		}
+	})
+}
