@@ -81,7 +81,8 @@ func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer) (*buf
 			return nil, err
 		}
 	}
-	if err := d.checkBacking(ctx, c, spec); err != nil {
+	var err error
+	if spec.BackingID, err = d.checkBacking(ctx, c, spec); err != nil {
 		return nil, err
 	}
 	unlock, err := d.buffers.changing.lock(ctx, spec.Name)
@@ -149,21 +150,24 @@ func checkBuffer(spec bb.Buffer) error {
 }
 
 // checkBacking finds out now what would otherwise fail at the first flush. A daemon
-// that runs as root writes where the buffer's owner may, not where root may.
-func (d *Daemon) checkBacking(ctx context.Context, c cred, spec bb.Buffer) error {
+// that runs as root writes where the buffer's owner may, not where root may. It returns which
+// directory the backing is now. One that does not exist is refused, not made: most often
+// it is one whose file system is not mounted.
+func (d *Daemon) checkBacking(ctx context.Context, c cred, spec bb.Buffer) (id string, err error) {
 	if spec.Backing == "" {
-		return nil
+		return "", nil
 	}
 	where, err := bb.ParseBacking(spec.Backing)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if where.Scheme == "file" && d.inside(where.Path) {
-		return bb.E(bb.Invalid, "backing", spec.Backing, "lies in the daemon's own folder").WithRemedy("choose another directory")
+		return "", bb.E(bb.Invalid, "backing", spec.Backing, "lies in the daemon's own folder").WithRemedy("choose another directory")
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, storePatience, notAnswered(spec.Backing))
 	defer cancel()
-	return answered(ctx, d.stores.probe(ctx, c, spec, where))
+	id, err = d.stores.probe(ctx, c, spec, where)
+	return id, answered(ctx, err)
 }
 
 // inside reports whether a path is, is in, or holds one of the daemon's own folders.

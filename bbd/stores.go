@@ -163,23 +163,26 @@ func (s *stores) close() error {
 	return errors.Join(errs...)
 }
 
-// probe opens a store for a user, to find out whether it can be used.
-func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Backing) error {
+// probe opens a store for a user, to find out whether it can be used, and which it is.
+func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Backing) (id string, err error) {
 	calls := s.callsTo(spec.Backing)
 	if where.Scheme == "file" {
 		_, err := detach.Do(ctx, calls, "backing", where.Path, func(context.Context) (struct{}, error) {
 			return struct{}{}, mayWriteDir(c, where.Path)
 		}, func(struct{}) {})
 		if err != nil {
-			return err
+			return "", err
 		}
+	}
+	if spec.BackingID, err = open.Identify(ctx, spec.Backing, calls); err != nil {
+		return "", err
 	}
 	store, err := s.d.openStore(ctx, spec)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer store.Close()
-	return store.Check(ctx)
+	return spec.BackingID, store.Check(ctx)
 }
 
 // shared names what a backing URL leads to, for bounds that buffers of one store share: the
@@ -249,14 +252,24 @@ func deviceOf(mountinfo, path string) (device string) {
 // unescape undoes what the kernel does to mount points (seq_file: mangle).
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// openStore opens a buffer's backing store with its own limit.
+// openStore opens a buffer's backing store with its own limit. It is unavailable while
+// another directory lies where it was when the buffer was made.
+//
+// Of a buffer that an older release made, nothing is recorded, and nothing is recorded
+// later: the first look might be at the mount point of a file system that is not mounted.
+// Its store is what it is when it is opened, for the life of the daemon.
 func (d *Daemon) openStore(ctx context.Context, spec bb.Buffer) (backing.Store, error) {
-	return d.openURL(ctx, spec.Backing, spec)
+	o := d.cfg.Backing
+	o.POSIX.Root = spec.BackingID
+	return d.openWith(ctx, spec.Backing, spec, o)
 }
 
 // openURL opens a store on behalf of a buffer, within the limits of both.
 func (d *Daemon) openURL(ctx context.Context, url string, spec bb.Buffer) (backing.Store, error) {
-	o := d.cfg.Backing
+	return d.openWith(ctx, url, spec, d.cfg.Backing)
+}
+
+func (d *Daemon) openWith(ctx context.Context, url string, spec bb.Buffer, o open.Options) (backing.Store, error) {
 	o.Owner = backing.NewOwner(d.store.Instance())
 	// One attempt: the flusher queues what failed again, with backoff, for ever.
 	o.Retry = retry.Options{Attempts: 1}

@@ -80,7 +80,7 @@ func checkBuffer(op string, b *bb.Buffer) error {
 	if err := bb.CheckBufferName(b.Name); err != nil {
 		return err
 	}
-	long := len(b.Backing) > maxText || len(b.Job) > maxText || len(b.Codec) > maxText || len(b.Keep) > maxText
+	long := len(b.Backing) > maxText || len(b.BackingID) > 2*maxText || len(b.Job) > maxText || len(b.Codec) > maxText || len(b.Keep) > maxText
 	if long || b.Capacity < 0 || b.FlushLimit < 0 || b.DirtyAge < 0 || !representable(b.Created) {
 		return bb.E(bb.Invalid, op, b.Name, "has a value that is negative, too long or out of range")
 	}

@@ -16,7 +16,7 @@ func TestBuffers(t *testing.T) {
 	m := connectTo(t, Options{InProcess: s})
 	ctx := testContext(t)
 	b := bb.Buffer{
-		Name: "ckpt-1", UID: 1, GID: 2, Mode: 0o750, Capacity: 1 << 40, Backing: "file:///lustre/me", Durability: bb.DurabilityFlushed,
+		Name: "ckpt-1", UID: 1, GID: 2, Mode: 0o750, Capacity: 1 << 40, Backing: "file:///lustre/me", BackingID: "posix1:ef53:7:2:/scratch", Durability: bb.DurabilityFlushed,
 		Codec: "zstd", Keep: bb.DefaultKeep(), FlushLimit: 5, DirtyAge: time.Minute, NoWait: true, Receipt: true, Job: "42", Replicas: 2,
 	}
 	made, err := m.CreateBuffer(ctx, b)

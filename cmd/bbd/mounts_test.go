@@ -135,3 +135,65 @@ func testMountThatHangs(t *testing.T) {
 		t.Errorf("the store has %q, %v", p, err)
 	}
 }
+
+// A buffer's file system is not mounted any more, while the daemon runs or when it starts:
+// nothing is flushed to what lies below the mount point, and all is flushed when it is back.
+func TestStoreNotMounted(t *testing.T) {
+	withOwnMounts(t, func(t *testing.T) {
+		for _, restart := range []bool{false, true} {
+			for _, other := range []bool{false, true} {
+				t.Run(fmt.Sprintf("restart=%v/other=%v", restart, other), func(t *testing.T) { testStoreNotMounted(t, restart, other) })
+			}
+		}
+	})
+}
+
+// testStoreNotMounted has a file system of the same or of another kind below the mount point.
+func testStoreNotMounted(t *testing.T, restart, other bool) {
+	store, point := t.TempDir(), t.TempDir()
+	if other {
+		mount(t, "-t", "tmpfs", "tmpfs", store)
+	}
+	mount(t, "--bind", store, point)
+	d := bbdtest.New(t)
+	d.Config = "memory: {size: 128MiB, region_size: 64MiB}\n"
+	d.Start()
+	c := dial(t, d)
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Backing: "file://" + point}); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, c, "b", "first")
+	if err := drain(t, c, "b", 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if restart {
+		d.Kill()
+	}
+	if err := unix.Unmount(point, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if restart {
+		d.Start()
+		c = dial(t, d)
+	}
+	writeFile(t, c, "b", "second")
+	if err := c.Buffer("b").Remove(t.Context(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	if err := drain(t, c, "b", 3*time.Second); !errors.Is(err, client.ErrUnavailable) || !strings.Contains(err.Error(), "mount the file system again") {
+		t.Errorf("a drain to a file system that is not mounted: %v", err)
+	}
+	if entries, err := os.ReadDir(point); err != nil || len(entries) != 0 {
+		t.Errorf("below the mount point lies %v, %v", entries, err)
+	}
+	mount(t, "--bind", store, point)
+	if err := drain(t, c, "b", time.Minute); err != nil {
+		t.Errorf("when it is mounted again: %v", err)
+	}
+	if p, err := os.ReadFile(filepath.Join(store, "second")); err != nil || string(p) != "second" {
+		t.Errorf("the store has %q, %v", p, err)
+	}
+	if _, err := os.Stat(filepath.Join(store, "first")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the removed file: %v", err)
+	}
+}

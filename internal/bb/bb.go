@@ -236,6 +236,7 @@ type Buffer struct {
 	Mode       fs.FileMode // permission bits of the root directory
 	Capacity   int64       // bytes of dirty and resident data it may hold; 0: no limit of its own
 	Backing    string      // file:///path or s3://bucket/prefix; "" for a scratch buffer that is never flushed
+	BackingID  string      // which directory Backing was when the buffer was made; "": that is not known
 	Durability Durability
 	Codec      string        // compression on the way out: "", "zstd" or "s2"
 	Keep       []string      // patterns of names that are only passing and are not flushed

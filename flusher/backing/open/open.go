@@ -60,6 +60,18 @@ func Open(ctx context.Context, url string, opts Options) (backing.Store, error) 
 	return retry.Wrap(store, opts.Retry), nil
 }
 
+// Identify says which root a backing URL leads to now, for posix.Options.Root; "" where the
+// URL says all there is. It returns when ctx ends.
+func Identify(ctx context.Context, url string, calls *detach.Calls) (string, error) {
+	where, err := bb.ParseBacking(url)
+	if err != nil || where.Scheme != "file" {
+		return "", err
+	}
+	return detach.Do(ctx, calls, "open backing", where.Path, func(context.Context) (string, error) {
+		return posix.Identify(where.Path)
+	}, func(string) {})
+}
+
 func adaptor(ctx context.Context, where bb.Backing, opts Options) (backing.Store, error) {
 	switch where.Scheme {
 	case "file":

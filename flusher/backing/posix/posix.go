@@ -18,8 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
 )
@@ -27,6 +25,9 @@ import (
 // Options configures a store.
 type Options struct {
 	Owner backing.Owner
+	// Root is what Identify said of the directory when it was chosen: the store is unavailable
+	// while another one lies there. "": what it is when it is opened.
+	Root string
 	// PartSize is how many bytes one worker writes at a time; 0: 16 MiB.
 	PartSize int64
 	// Parallel is how many workers write one large file; 0: 4.
@@ -38,7 +39,7 @@ type Options struct {
 	// Logger takes warnings; nil: none are written.
 	Logger *slog.Logger
 
-	statfs func(path string) (magic int64, err error) // nil: statfs(2)
+	identify func(dir *os.File) (identity, error) // nil: of the kernel
 }
 
 func (o Options) withDefaults() Options {
@@ -57,8 +58,8 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.statfs == nil {
-		o.statfs = statfsMagic
+	if o.identify == nil {
+		o.identify = identify
 	}
 	return o
 }
@@ -67,9 +68,9 @@ func (o Options) withDefaults() Options {
 // system that was mounted again is found again, and no symbolic link below the
 // root leads out of it.
 type Store struct {
-	dir   string
-	opts  Options
-	magic int64 // file system type at Open
+	dir      string
+	opts     Options
+	identity identity
 
 	buffered atomic.Bool // the file system refuses O_DIRECT
 
@@ -88,17 +89,34 @@ const maxDurable = 4096 // directories remembered
 // Open returns the store of an existing directory.
 func Open(dir string, opts Options) (*Store, error) {
 	s := &Store{dir: dir, opts: opts.withDefaults()}
-	info, err := os.Stat(dir)
+	s.durable.dirs = map[string]struct{}{}
+	known := false
+	s.identity, known = parseIdentity(opts.Root)
+	f, err := os.Open(dir)
+	if err != nil && known {
+		return nil, s.rootGone(err)
+	}
+	if err != nil {
+		return nil, rootError(dir, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
 	if err != nil {
 		return nil, rootError(dir, err)
 	}
 	if !info.IsDir() {
 		return nil, bb.E(bb.NotDirectory, "open backing", dir, "is a file").WithRemedy("name a directory")
 	}
-	if s.magic, err = s.opts.statfs(dir); err != nil {
+	if known {
+		if err := s.checkRoot(f); err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	if s.identity, err = s.opts.identify(f); err != nil {
 		return nil, rootError(dir, err)
 	}
-	s.durable.dirs = map[string]struct{}{}
+	s.identity.mount = mountOf(f)
 	return s, nil
 }
 
@@ -114,26 +132,47 @@ func rootError(dir string, err error) error {
 	}
 }
 
-// root opens the directory and makes sure that it is still on the same kind of
-// file system: writing "durably" below the mount point of a file system that is
-// gone would put the bytes on the node's own disk.
+// root opens the directory and makes sure that it is the one it was: writing "durably" below
+// the mount point of a file system that is gone would put the bytes on the node's own disk.
+// What is done in it afterwards is done in that directory, whatever comes to lie under its path.
 func (s *Store) root(ctx context.Context) (*os.Root, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
-	}
-	magic, err := s.opts.statfs(s.dir)
-	if err != nil {
-		return nil, s.rootGone(err)
-	}
-	if magic != s.magic {
-		return nil, bb.E(bb.Unavailable, "open backing", s.dir, "is on another kind of file system than when it was opened").
-			WithRemedy("mount the file system again")
 	}
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
 		return nil, s.rootGone(err)
 	}
+	dir, err := root.Open(".")
+	if err != nil {
+		root.Close()
+		return nil, s.rootGone(err)
+	}
+	defer dir.Close()
+	if err := s.checkRoot(dir); err != nil {
+		root.Close()
+		return nil, err
+	}
 	return root, nil
+}
+
+// stillThere is asked before a file gets its name: it makes sure that the path still leads
+// to the directory that was opened. To hand a file over to a file system that has been
+// unmounted, or covered by another, is no success.
+func (s *Store) stillThere(root *os.Root) error {
+	opened, err := root.Stat(".")
+	if err != nil {
+		return s.rootGone(err)
+	}
+	now, err := os.Stat(s.dir)
+	if err != nil {
+		return s.rootGone(err)
+	}
+	if !os.SameFile(opened, now) {
+		return bb.E(bb.Unavailable, "open backing", s.dir, "was unmounted, or covered by another mount, meanwhile").
+			WithRemedy("mount the file system again")
+	}
+	return nil
 }
 
 // rootGone reports a root that once was there as unavailable: it may come back.
@@ -358,10 +397,4 @@ func wrap(op, name string, err error) error {
 		}
 	}
 	return bb.Wrap(op, name, err)
-}
-
-func statfsMagic(path string) (int64, error) {
-	var st unix.Statfs_t
-	err := unix.Statfs(path, &st)
-	return int64(st.Type), err
 }

@@ -90,7 +90,7 @@ func TestLustre(t *testing.T) {
 	var fail error
 	opts := options()
 	opts.Layouts = []Layout{{MinSize: 1000, Count: 4, StripeSize: 1 << 20}}
-	opts.statfs = func(string) (int64, error) { return lustreMagic, nil }
+	opts.identify = func(*os.File) (identity, error) { return identity{kind: lustreMagic}, nil }
 	opts.Run = func(_ context.Context, program string, args ...string) error {
 		calls = append(calls, append([]string{program}, args...))
 		if fail != nil {
@@ -152,11 +152,11 @@ func TestOpenErrors(t *testing.T) {
 // TestUnmounted writes nothing below the mount point of a file system that is gone.
 func TestUnmounted(t *testing.T) {
 	dir := t.TempDir()
-	magic := int64(1)
+	kind := uint64(1)
 	opts := options()
-	opts.statfs = func(string) (int64, error) { return magic, nil }
+	opts.identify = func(*os.File) (identity, error) { return identity{kind: kind}, nil }
 	s := open(t, dir, opts)
-	magic = 2
+	kind = 2
 	_, err := s.Put(t.Context(), "f", backing.NewBytes([]byte("x")), backing.PutOptions{})
 	if !errors.Is(err, bb.Unavailable) || !backing.Passing(err) {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 //
 //	make and sync missing directories → create a temporary file beside the final
 //	name → write → compare checksums → attributes → fsync → close, checked →
-//	PutOptions.Last → rename → fsync the directory
+//	PutOptions.Last → the root is still there → rename → fsync the directory
 func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts backing.PutOptions) (backing.Object, error) {
 	if err := backing.CheckName("put", name); err != nil {
 		return backing.Object{}, err
@@ -48,6 +48,9 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 	}
 	if err == nil {
 		err = ctx.Err()
+	}
+	if err == nil {
+		err = s.stillThere(root)
 	}
 	if err == nil {
 		err = root.Rename(temp, name)
@@ -107,7 +110,7 @@ func (s *Store) writeTemp(ctx context.Context, root *os.Root, temp, name string,
 // create makes the temporary file; on Lustre with the layout for its size.
 func (s *Store) create(ctx context.Context, root *os.Root, temp string, size int64) (*os.File, error) {
 	flags := os.O_CREATE | os.O_EXCL | os.O_WRONLY
-	if layout, ok := LayoutFor(s.opts.Layouts, size); ok && s.magic == lustreMagic {
+	if layout, ok := LayoutFor(s.opts.Layouts, size); ok && s.identity.kind == lustreMagic {
 		file := filepath.Join(s.dir, filepath.FromSlash(temp))
 		if err := s.opts.Run(ctx, "lfs", layout.setstripe(file)...); err != nil {
 			// The file can be written all the same, only more slowly.
