@@ -561,6 +561,9 @@ func (b *buffer) resume(ctx context.Context, c cred, o openOptions) (*openFile, 
 	}
 	e, err := b.lookup(ctx, c, "open", o.path)
 	if err == nil && e.File == o.resumeFile && e.Generation == o.resumeGeneration && !e.Open {
+		if e.Lost { // its writer still takes it for synced
+			return nil, nil, lost("open", o.path, &e)
+		}
 		return nil, &e, nil
 	}
 	if err == nil && b.foreign(&e) && e.File == o.resumeFile {

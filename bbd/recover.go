@@ -2,7 +2,6 @@ package bbd
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"forebay/flusher"
@@ -18,6 +17,9 @@ import (
 //	dirty    queued               lost (empty: made again)
 //	clean    resident             evicted: comes back when it is read
 //	none     dropped              —
+//
+// Of an open file "has it" means all that was committed, which only memory that was never
+// lost can tell (missing.go).
 //
 // Where a record cannot be read, as after an older release was put back, nothing is
 // dropped: what is here may be what it is about.
@@ -47,6 +49,9 @@ func (d *Daemon) recover(ctx context.Context) error {
 		if err := d.recoverBuffer(ctx, spec, known, old); err != nil {
 			return err
 		}
+	}
+	if err := d.store.Settle(); err != nil { // what was lost with an earlier memory is recorded
+		return err
 	}
 	if unread := d.meta.Stats().Garbage; unread > 0 {
 		// They may be of files that are here.
@@ -132,6 +137,9 @@ func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}, old 
 	b.recoverStrays(ctx, elsewhere, old)
 	for i := range gone {
 		if replicaOf(&gone[i]) != "" {
+			if err := b.yield(&gone[i]); err != nil {
+				return err
+			}
 			b.promoteLater(&gone[i])
 			continue
 		}
@@ -174,29 +182,15 @@ func (b *buffer) recoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 	return ""
 }
 
-// missing compares what memory has of a file with its entry.
+// missing compares what this node has of a file with its entry; nothing missing: "".
 func (b *buffer) missing(e *bb.Entry) string {
 	s := b.d.store
-	err := s.Adopt(e.File, e.Generation, e.State() == bb.StateClean)
-	switch {
-	case bb.KindOf(err) == bb.NotFound:
-		return "its bytes were in the memory of node " + string(b.d.cfg.Node) + ", which was lost before they were flushed"
-	case err != nil && (e.Open || bb.KindOf(err) != bb.Lost):
-		return err.Error()
-	case e.Open:
-		return "" // its entry gets size and checksum when it is closed
+	f := survived{node: b.d.cfg.Node, memoryLost: s.MemoryLost(), damage: b.d.damageIn(b.name)}
+	f.adopted = s.Adopt(e.File, e.Generation, e.State() == bb.StateClean)
+	if f.adopted == nil || bb.KindOf(f.adopted) == bb.Lost {
+		f.sum, f.size, f.unsummed = s.Checksum(e.File, e.Generation)
 	}
-	// A damaged record may be one that does not count: what agrees with the entry is whole.
-	sum, size, err := s.Checksum(e.File, e.Generation)
-	switch {
-	case err != nil:
-		return err.Error()
-	case size != e.Size:
-		return fmt.Sprintf("%d of its %d bytes are left in the memory of node %s", size, e.Size, b.d.cfg.Node)
-	case sum != e.Checksum:
-		return fmt.Sprintf("some of its %d bytes are missing in the memory of node %s", e.Size, b.d.cfg.Node)
-	}
-	return ""
+	return missingOf(e, &f)
 }
 
 // requeue queues a dirty file that recovery found. The last life of the daemon may

@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -238,7 +239,14 @@ func (b *buffer) recoverReplica(e *bb.Entry) bool {
 	if replicaOf(e) != b.d.cfg.Node || state != bb.StateDirty && state != bb.StateOpen {
 		return false
 	}
-	err := b.d.store.Adopt(e.File, e.Generation, false)
+	var err error
+	if e.Open {
+		if missing := b.missing(e); missing != "" {
+			err = errors.Join(errors.New(missing), b.yield(e))
+		}
+	} else {
+		err = b.d.store.Adopt(e.File, e.Generation, false) // promote compares it with the entry
+	}
 	if err != nil {
 		b.d.log.Warn("the second copy of a file was lost with this node's memory", "file", e.File, "home", b.home(e), "err", err)
 	}

@@ -189,3 +189,93 @@ func allRegions(t *testing.T, dir string) (all []byte) {
 	}
 	return all
 }
+
+// TestClusterReplicaOutlivedByDiskTier: a file has a second copy at another node when its
+// home loses its memory and keeps a part of the file on disk. The second copy is the file,
+// not that part, whether the file was open or closed; also if the home is started again
+// before the other one answers.
+func TestClusterReplicaOutlivedByDiskTier(t *testing.T) {
+	t.Parallel()
+	for _, open := range []bool{true, false} {
+		t.Run(fmt.Sprintf("open=%v", open), func(t *testing.T) {
+			disk := t.TempDir()
+			nodes := startCluster(t, 3)
+			home := nodes[0]
+			change := home.change
+			home.stop()
+			home.change = func(c *bbd.Config) {
+				change(c)
+				c.Store.DiskDir, c.Store.DiskBytes = disk, 128<<20
+			}
+			home.start()
+			c := home.dial()
+			if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{
+				Name: "two", Replicas: 2, Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			want := random(20 << 20)
+			second := outliveHalf(t, nodes, want, open)
+			second.away() // the home cannot ask it yet
+			home.away()
+			home.wipe()
+			home.start()
+			home.stop()
+			home.start()
+			second.start()
+			there := second.dial().Buffer("two")
+			eventually(t, "the second node is its home", func() bool {
+				e, err := there.Stat(t.Context(), "f")
+				return err == nil && (e.State == client.StateLost || len(e.Holders) > 0 && e.Holders[0] == second.name)
+			})
+			wantFile(t, there, "f", want)
+			wantFile(t, home.dial().Buffer("two"), "f", want)
+		})
+	}
+}
+
+// outliveHalf writes a file whose home is the first node, and of which some is on that
+// node's disk and the rest in its memory. It returns the node with the second copy.
+func outliveHalf(t *testing.T, nodes []*node, want []byte, open bool) (second *node) {
+	t.Helper()
+	b := nodes[0].dial().Buffer("two")
+	first := openWriter(t, b, "f")
+	addTo(t, first, want[:1])
+	if err := first.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	// A writer at another node may come back: the file stays open when its home stops.
+	f := openWriter(t, nodes[2].dial().Buffer("two"), "f")
+	commit := func(from, to int) {
+		t.Helper()
+		if _, err := f.WriteAt(want[from:to], int64(from)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at := 0; at < len(want); at += 1 << 20 {
+		commit(at, at+1<<20)
+	}
+	eventually(t, "some of it is on disk", func() bool { return nodes[0].status().Disk.Live >= 4<<20 })
+	copy(want[1<<20:], random(1<<20))
+	commit(1<<20, 2<<20)
+	if !open {
+		for _, w := range []*client.File{first, f} {
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	e, err := b.Stat(t.Context(), "f")
+	if err != nil || (e.State == client.StateOpen) != open || len(e.Holders) != 2 || e.Holders[0] != nodes[0].name {
+		t.Fatalf("it is %+v (%v)", e, err)
+	}
+	for _, n := range nodes[1:] {
+		if n.name == e.Holders[1] {
+			second = n
+		}
+	}
+	return second
+}

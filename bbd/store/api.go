@@ -254,6 +254,7 @@ type Damage struct {
 	To      int64
 	Buffer  string // "" where unknown
 	What    string
+	Mended  bool // from a copy: nothing is lost by it
 
 	// What the damaged bytes claim to be; not to be relied on. 0: nothing sensible.
 	File       bb.FileID

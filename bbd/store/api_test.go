@@ -830,4 +830,23 @@ func TestLostMemory(t *testing.T) {
 	if _, err := s.Size(2, 1); !errors.Is(err, bb.NotFound) {
 		t.Errorf("file 2: %v", err)
 	}
+	reopen := func(lost bool) {
+		t.Helper()
+		if s.MemoryLost() != lost {
+			t.Errorf("memory is lost: %v, want %v", !lost, lost)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, o)
+	}
+	reopen(true) // and again, as long as nobody has recorded what was lost
+	if !s.MemoryLost() {
+		t.Error("the loss of memory is forgotten")
+	}
+	if err := s.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	reopen(true) // in this life still
+	reopen(false)
 }

@@ -83,6 +83,27 @@ func (s *Store) FreeUncommitted() {
 	s.reap(d)
 }
 
+// MemoryLost reports whether the disk tier has outlived the memory that it belonged to:
+// what is on disk may lack what was committed last. It is so at each start until Settle.
+func (s *Store) MemoryLost() bool { return s.found.memoryLost }
+
+// Settle makes the disk tier that of the memory that there is now. It is called once it
+// is recorded elsewhere what was lost with the memory before. Idempotent.
+func (s *Store) Settle() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.mu.regions {
+		if r.outlived == 0 || s.mu.closed {
+			continue
+		}
+		r.outlived = 0
+		if err := guard("settle", r.path, func() error { r.writeHeader(s.instance); return nil }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // recoverRegion adopts one region. One whose headers are unreadable is reported
 // and left alone.
 func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) (records []recovered, err error) {
@@ -96,8 +117,12 @@ func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) (records []r
 	}
 	s.mu.regions = append(s.mu.regions, r)
 	s.found.adopted++
+	if r.tier == bb.TierDisk && c.header.instance != s.instance {
+		r.outlived = c.header.instance
+		s.found.memoryLost = true
+	}
 	if c.mended {
-		s.damaged(Damage{Region: r.id, Path: r.path, Segment: -1, To: headerSize, What: "the header was damaged and is mended from its copy"})
+		s.damaged(Damage{Region: r.id, Path: r.path, Segment: -1, To: headerSize, Mended: true, What: "the header was damaged and is mended from its copy"})
 	}
 	used, err := r.usedSlots()
 	if err != nil {
@@ -141,7 +166,7 @@ func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *s
 			s.damaged(Damage{Region: r.id, Path: r.path, Segment: at, To: slotSize, What: "slot and header of the segment are damaged: its content is lost"})
 			return nil
 		}
-		s.damaged(Damage{Region: r.id, Path: r.path, Segment: at, To: slotSize, Buffer: h.buffer, What: "the slot was damaged and is mended from the segment's header"})
+		s.damaged(Damage{Region: r.id, Path: r.path, Segment: at, To: slotSize, Buffer: h.buffer, Mended: true, What: "the slot was damaged and is mended from the segment's header"})
 		h.encode(slot)
 		publish(slot, 0, segmentMagic)
 	} else if copied, err := decodeSegmentHeader(r.mem[unit*Unit : unit*Unit+slotSize]); err == nil && copied.spilledWithoutTier(h) {
@@ -149,7 +174,7 @@ func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *s
 		h.encode(slot)
 		publish(slot, 0, segmentMagic)
 	} else if err != nil || copied != h {
-		s.damaged(Damage{Region: r.id, Path: r.path, Segment: unit * Unit, To: slotSize, Buffer: h.buffer, What: "the segment's header was damaged and is mended from its slot"})
+		s.damaged(Damage{Region: r.id, Path: r.path, Segment: unit * Unit, To: slotSize, Buffer: h.buffer, Mended: true, What: "the segment's header was damaged and is mended from its slot"})
 		own := r.mem[unit*Unit : unit*Unit+slotSize]
 		h.encode(own)
 		publish(own, 0, segmentMagic)

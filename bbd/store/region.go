@@ -40,6 +40,7 @@ type region struct {
 	retiring  bool       // is being deleted; nothing is allocated in it any more
 	vacating  bool       // is to become empty for another user; nothing is allocated in it any more
 	reserved  reservation
+	outlived  bb.InstanceID // of a disk region: the memory that it belonged to, which is gone, until Settle
 }
 
 // reservation keeps a region that was vacated for a user from those who have
@@ -72,6 +73,9 @@ func (r *region) header(instance bb.InstanceID) regionHeader {
 
 // writeHeader writes the header and then its copy, so that one of them is whole.
 func (r *region) writeHeader(instance bb.InstanceID) {
+	if r.outlived != 0 {
+		instance = r.outlived
+	}
 	h := r.header(instance)
 	h.encode(r.mem[:headerSize])
 	h.encode(r.mem[headerCopy : headerCopy+headerSize])

@@ -74,6 +74,8 @@ type Store struct {
 		adopted   int
 		recovered int
 
+		memoryLost bool // regions of the disk tier belong to memory that is gone
+
 		uncommitted dead // kept until FreeUncommitted
 		took        time.Duration
 	}
