@@ -214,6 +214,7 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 	}
 	data := at.data
 	if at.pinned != nil {
+		at.extents = at.extents[:min(len(at.extents), layoutPage)] // the client asks for the rest
 		last := &at.extents[len(at.extents)-1]
 		length = last.FileOffset + last.Length - offset
 		if !inline && length > h.s.d.cfg.Limits.Inline && h.mayReach(at.extents) {

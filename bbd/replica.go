@@ -147,7 +147,7 @@ func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID
 	}
 	arrived := b.d.cluster.sends(node, total)
 	defer func() { arrived(err) }()
-	if total <= b.d.cfg.Limits.Inline {
+	if total <= b.d.cfg.Limits.Inline && len(extents) <= replicaExtents {
 		if inline, err = gathered(nil, b.address(""), bytes...); err != nil {
 			return err
 		}
@@ -159,7 +159,10 @@ func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID
 		defer placed.done()
 		m.Extents = placed.extents
 	}
-	_, err = s.Ask(ctx, wire.Type_TYPE_REPLICATE, m, inline, nil)
+	messages, err := b.inParts(m, slices.Contains(s.Welcome().Capabilities, wire.CapabilityParts), b.d.nextID())
+	for i := 0; err == nil && i < len(messages); i++ {
+		_, err = s.Ask(ctx, wire.Type_TYPE_REPLICATE, messages[i], inline, nil)
+	}
 	return err
 }
 
@@ -176,17 +179,24 @@ func (r *request) replicate(m *wire.Replicate) (proto.Message, error) {
 	}
 	defer written()
 	file, n := bb.FileID(m.File), bb.Generation(m.Generation)
+	if m.Parts != 0 {
+		if extents, err = r.s.joinParts(file, m, extents); err != nil || m.More {
+			return &wire.Empty{}, bb.Wrap("replicate", b.address(""), err)
+		}
+	}
 	if m.Whole {
 		if err := b.makeWay(file, n); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := b.d.store.Size(file, n); m.Whole && err == nil {
-		if err := b.d.store.Void(file, n); err != nil {
-			return nil, err
+	c := store.Commit{File: file, Generation: n, Whole: m.Whole, Buffer: b.name, Extents: extents}
+	err = b.d.store.Commit(c)
+	if bb.KindOf(err) == bb.Exists && m.Whole {
+		// What is here is no earlier state of the same content, so it is no second copy either.
+		if err = b.d.store.Void(file, n); err == nil {
+			err = b.d.store.Commit(c)
 		}
 	}
-	err = b.d.store.Commit(store.Commit{File: file, Generation: n, Buffer: b.name, Extents: extents})
 	return &wire.Empty{}, bb.Wrap("replicate", b.address(""), err)
 }
 

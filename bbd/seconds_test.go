@@ -182,3 +182,61 @@ func TestClusterSecondCopyMoves(t *testing.T) {
 		wantFile(t, there.Buffer("two"), name, content)
 	}
 }
+
+// TestClusterSecondCopyOfManyExtents: a file of more extents than one message describes gets
+// its second copy again, whole, and goes on being written.
+func TestClusterSecondCopyOfManyExtents(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	f, err := b.Create(t.Context(), "wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const perSync, syncs = 8000, 6
+	want := make([]byte, 2*perSync*syncs)
+	for k := range syncs { // as so many appends with a sync each would leave it: holes keep the runs apart
+		for i := range perSync {
+			at := 2 * (perSync*k + i)
+			want[at] = byte(at/2%251) + 1
+			if _, err := f.WriteAt(want[at:at+1], int64(at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.Sync(); err != nil {
+			t.Fatalf("sync %d: %v", k, err)
+		}
+	}
+	nodes[1].away()
+	nodes[1].wipe()
+	nodes[1].start()
+	nodes[1].members.set(nodes[1].name, nodes[1].daemon.Self)
+	eventually(t, "the second copy is made again", func() bool {
+		for _, b := range nodes[0].status().Buffers {
+			if b.Lacking > 0 {
+				return false
+			}
+		}
+		return nodes[1].status().Memory.Dirty > 0
+	})
+	want = append(want, 'y')
+	if _, err := f.WriteAt([]byte("y"), int64(len(want)-1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Errorf("a sync after the second node came back: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	c.Close()
+	nodes[0].away()
+	nodes[0].wipe()
+	there := nodes[1].dial()
+	ctx := limited(t, 30*time.Second)
+	if forgotten, err := there.ForgetNode(ctx, "n1"); err != nil || forgotten.LostTotal != 0 {
+		t.Errorf("forgotten: %+v (%v)", forgotten, err)
+	}
+	wantFile(t, there.Buffer("two"), "wal", want)
+}

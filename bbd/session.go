@@ -59,6 +59,7 @@ type session struct {
 		pins    map[uint64]pin
 		lastPin uint64
 		leases  map[bb.LeaseID]*buffer
+		parts   map[bb.FileID]commitParts // of second copies that come in parts
 	}
 }
 
@@ -393,6 +394,9 @@ func (s *session) welcome() *wire.Welcome {
 	}
 	if s.pulse {
 		m.Capabilities = append(m.Capabilities, wire.CapabilityPulse)
+	}
+	if s.peer != "" {
+		m.Capabilities = append(m.Capabilities, wire.CapabilityParts)
 	}
 	if !s.local && s.token == nil {
 		s.reach = s.d.fabric.admit(s.id)

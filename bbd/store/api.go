@@ -156,8 +156,13 @@ type Commit struct {
 	Generation bb.Generation
 	Base       bb.Generation // what the generation started from; the same in every commit of it; 0: nothing
 	Fresh      bool          // the generation starts from nothing whatever Base is
-	Buffer     string
-	Extents    []NewExtent // none: the generation exists and has what its base has
+	// Whole: the extents are all that the generation shows, and start from nothing. A
+	// generation that is there shows them in place of what it had, in one step, sealed or
+	// not, and can be committed to again. bb.Exists, and nothing is changed, where it has
+	// bytes that the extents do not cover.
+	Whole   bool
+	Buffer  string
+	Extents []NewExtent // none: the generation exists and has what its base has
 }
 
 // ExtentState says where the bytes of an extent are.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"unique"
 
@@ -205,6 +206,12 @@ func (s *Store) checkGenerations(b *batch) error {
 		p := &b.commits[i]
 		c, h := p.c, s.shard(p.c.File)
 		if p.g = h.find(c.File, c.Generation); p.g != nil {
+			if c.Whole {
+				if err := p.coversAll(); err != nil {
+					return err
+				}
+				continue
+			}
 			if p.g.sealed && p.flags&recordClean == 0 {
 				return invalidCommit(c, "the generation is sealed")
 			}
@@ -229,6 +236,43 @@ func (s *Store) checkGenerations(b *batch) error {
 		}
 	}
 	return nil
+}
+
+// coversAll checks that a whole commit covers what its generation shows. Records of what
+// it had may be read before those of the commit after a restart, so nothing of that may
+// be left to see. The caller holds the shard.
+func (p *plan) coversAll() error {
+	c := p.c
+	if name := p.g.buffer.Value(); name != "" && name != c.Buffer {
+		return invalidCommit(c, fmt.Sprintf("is in buffer %s, not in %s", name, c.Buffer))
+	}
+	runs, complete := runsOf(c.Extents), true
+	p.g.ext.walk(0, math.MaxInt64, func(e *extent) bool {
+		for len(runs) > 0 && runs[0].end <= e.off {
+			runs = runs[1:]
+		}
+		complete = len(runs) > 0 && runs[0].from <= e.off && e.end() <= runs[0].end
+		return complete
+	})
+	if !complete {
+		return bb.E(bb.Exists, "commit", fileName(c.File, c.Generation), "has bytes that the whole does not")
+	}
+	return nil
+}
+
+// fileRun is a range of a file without a hole.
+type fileRun struct{ from, end int64 }
+
+// runsOf joins extents to the runs of the file that they cover, in order.
+func runsOf(extents []NewExtent) (runs []fileRun) {
+	for _, e := range slices.SortedFunc(slices.Values(extents), func(a, b NewExtent) int { return cmp.Compare(a.FileOffset, b.FileOffset) }) {
+		if n := len(runs); n > 0 && e.FileOffset <= runs[n-1].end {
+			runs[n-1].end = max(runs[n-1].end, e.FileOffset+e.Length)
+			continue
+		}
+		runs = append(runs, fileRun{e.FileOffset, e.FileOffset + e.Length})
+	}
+	return runs
 }
 
 // writeBatch checks the space of all commits and then writes their records, with
@@ -311,6 +355,8 @@ func (s *Store) writeRecords(p *plan) {
 
 func (p *plan) origin() bb.Generation {
 	switch {
+	case p.c.Whole:
+		return p.c.Generation
 	case p.g != nil:
 		return p.g.origin
 	case p.base != nil:
@@ -340,6 +386,9 @@ func (s *Store) apply(p *plan, d *dead) {
 		g.buffer = unique.Make(c.Buffer)
 	}
 	g.clean = g.clean && len(p.parts) == 0
+	if c.Whole {
+		g.base, g.origin, g.sealed, g.clean = 0, c.Generation, false, false
+	}
 	for k := range p.parts {
 		for _, e := range p.parts[k].items {
 			g.ext.put(newExtent(p.parts[k].seg, e, dirty), d)

@@ -5657,12 +5657,18 @@ func (x *Discard) GetGeneration() uint64 {
 
 // Replicate stores extents of a generation a second time. Their bytes follow as data.
 type Replicate struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
-	File          uint64                 `protobuf:"varint,2,opt,name=file,proto3" json:"file,omitempty"`
-	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	Whole         bool                   `protobuf:"varint,4,opt,name=whole,proto3" json:"whole,omitempty"` // these extents are all there is: forget what there was
-	Extents       []*NewExtent           `protobuf:"bytes,5,rep,name=extents,proto3" json:"extents,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Buffer     string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	File       uint64                 `protobuf:"varint,2,opt,name=file,proto3" json:"file,omitempty"`
+	Generation uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	Whole      bool                   `protobuf:"varint,4,opt,name=whole,proto3" json:"whole,omitempty"` // these extents are all there is: forget what there was
+	Extents    []*NewExtent           `protobuf:"bytes,5,rep,name=extents,proto3" json:"extents,omitempty"`
+	// A commit of more extents than fit into one message comes in several, one after the other,
+	// which the last one carries out together. Only to a daemon with the capability
+	// "replicate-parts". Their bytes lie in leases.
+	Parts         uint64 `protobuf:"varint,6,opt,name=parts,proto3" json:"parts,omitempty"`   // what all messages of one commit have in common, a random number; 0: there is but one
+	Before        uint32 `protobuf:"varint,7,opt,name=before,proto3" json:"before,omitempty"` // extents in the earlier messages
+	More          bool   `protobuf:"varint,8,opt,name=more,proto3" json:"more,omitempty"`     // others follow
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5730,6 +5736,27 @@ func (x *Replicate) GetExtents() []*NewExtent {
 		return x.Extents
 	}
 	return nil
+}
+
+func (x *Replicate) GetParts() uint64 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *Replicate) GetBefore() uint32 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
+func (x *Replicate) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 var File_internal_wire_forebay_proto protoreflect.FileDescriptor
@@ -6211,7 +6238,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04file\x18\x02 \x01(\x04R\x04file\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"\x9e\x01\n" +
+	"generation\"\xe0\x01\n" +
 	"\tReplicate\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\x04R\x04file\x12\x1e\n" +
@@ -6219,7 +6246,10 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12\x14\n" +
 	"\x05whole\x18\x04 \x01(\bR\x05whole\x12/\n" +
-	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents*\x9a\b\n" +
+	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents\x12\x14\n" +
+	"\x05parts\x18\x06 \x01(\x04R\x05parts\x12\x16\n" +
+	"\x06before\x18\a \x01(\rR\x06before\x12\x12\n" +
+	"\x04more\x18\b \x01(\bR\x04more*\x9a\b\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +

@@ -3,3 +3,7 @@ package wire
 // CapabilityPulse is named by daemons in Hello and in Welcome: where both do, who
 // welcomes sends Pulse.
 const CapabilityPulse = "pulse"
+
+// CapabilityParts is named by daemons in Welcome that take a Replicate in parts: see
+// Replicate.parts. A daemon that does not name it gets what fits into one message.
+const CapabilityParts = "replicate-parts"

@@ -1,0 +1,95 @@
+package bbd
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// A file of many extents is described by more than one message can hold. Its second copy is
+// sent in parts: the bytes lie in segments that the sender leases, the second node keeps
+// the descriptions, and the last part has it commit all of them in one step. Until then it
+// has what it had before, and nothing if it had nothing: a part of a file is not taken for
+// the file when its home is lost.
+const (
+	// replicaExtents bounds the extents of one message: 50 bytes each at most.
+	replicaExtents = 16 << 10
+	// maxPartsExtents and maxPartsFiles bound what a session keeps of parts.
+	maxPartsExtents = 2 << 20
+	maxPartsFiles   = 16
+)
+
+// commitParts are the parts of one commit that have come.
+type commitParts struct {
+	id      uint64
+	extents []store.NewExtent
+}
+
+// add returns the parts with those of a message, which must be the next.
+func (p commitParts) add(m *wire.Replicate, extents []store.NewExtent) (commitParts, error) {
+	if m.Before == 0 {
+		p = commitParts{id: m.Parts} // the sender begins, or begins again
+	}
+	switch {
+	case p.id != m.Parts || len(p.extents) != int(m.Before):
+		return p, bb.E(bb.Invalid, "replicate", "", fmt.Sprintf("a part after %d extents came where %d had come", m.Before, len(p.extents)))
+	case len(p.extents)+len(extents) > maxPartsExtents:
+		return p, tooManyExtents(len(p.extents) + len(extents))
+	}
+	p.extents = append(p.extents, extents...)
+	return p, nil
+}
+
+func tooManyExtents(n int) error {
+	return bb.E(bb.Invalid, "replicate", "", fmt.Sprintf("a file of %d extents, at most %d can have a second copy", n, maxPartsExtents)).
+		WithRemedy("write in larger pieces")
+}
+
+// joinParts keeps a part until the last one has come, and then returns all of them.
+func (s *session) joinParts(file bb.FileID, m *wire.Replicate, extents []store.NewExtent) ([]store.NewExtent, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := s.mu.parts[file].add(m, extents)
+	if err != nil || !m.More {
+		delete(s.mu.parts, file)
+		return p.extents, err
+	}
+	if s.mu.parts == nil {
+		s.mu.parts = make(map[bb.FileID]commitParts)
+	}
+	for other := range s.mu.parts {
+		if len(s.mu.parts) < maxPartsFiles || s.mu.parts[file].id != 0 {
+			break
+		}
+		delete(s.mu.parts, other) // its sender is told when the next part comes, and begins again
+	}
+	s.mu.parts[file] = p
+	return nil, nil
+}
+
+// inParts returns a message as those that are sent: itself, if it fits. id names the parts.
+func (b *buffer) inParts(m *wire.Replicate, mayPart bool, id uint64) ([]*wire.Replicate, error) {
+	if len(m.Extents) <= replicaExtents || !mayPart && proto.Size(m) <= wire.MaxMessage {
+		return []*wire.Replicate{m}, nil
+	}
+	if !mayPart {
+		return nil, bb.E(bb.Unsupported, "replicate", b.address(""), fmt.Sprintf("%d extents are more than the other daemon takes", len(m.Extents))).
+			WithRemedy("upgrade it: see bbctl nodes")
+	}
+	if len(m.Extents) > maxPartsExtents {
+		return nil, tooManyExtents(len(m.Extents))
+	}
+	var parts []*wire.Replicate
+	for before := 0; before < len(m.Extents); before += replicaExtents {
+		end := min(before+replicaExtents, len(m.Extents))
+		parts = append(parts, &wire.Replicate{
+			Buffer: m.Buffer, File: m.File, Generation: m.Generation, Whole: m.Whole, Extents: m.Extents[before:end],
+			Parts: id, Before: uint32(before), More: end < len(m.Extents),
+		})
+	}
+	return parts, nil
+}
