@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,9 +25,9 @@ type action struct {
 	from, to int
 }
 
-// step is the model: whether an outcome is right in a state, and the state after. What
-// nobody knows the outcome of has no end in the history, and does what it can here; that
-// it was never done is the same as that it comes last.
+// step is the model: whether an outcome is right in a state, and the state after. A change
+// of unknown outcome has no end in the history, and does what it can here; that it was never
+// done is the same as that it comes last.
 func (s names) step(a action, kind client.Kind) (bool, names) {
 	unknown := kind == client.ErrUnavailable
 	switch taken := s[a.from]; a.what {
@@ -107,23 +106,66 @@ func (s *scenario) contend(ctx context.Context, id int, began time.Time) (ops []
 		err := do(one, b, a)
 		end := time.Since(began)
 		cancel()
-		kind := client.KindOf(err)
-		switch {
-		case err == nil:
-			kind = 0
-		case errors.Is(err, client.ErrUnavailable) && strings.Contains(err.Error(), "the daemon is "):
-			time.Sleep(100 * time.Millisecond)
-			continue // dead, or starting: it was never asked
-		case errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrCancelled), errors.Is(err, client.ErrBusy):
-			kind, end = client.ErrUnavailable, math.MaxInt64
-			time.Sleep(300 * time.Millisecond) // each multiplies what the check has to look at
-		case kind != client.ErrExists && kind != client.ErrNotFound:
+		switch kind := client.KindOf(err); became(a, err) {
+		case refused:
 			s.t.Errorf("%+v: %v", a, err)
+		case undone:
+			time.Sleep(100 * time.Millisecond)
+		case unknown:
+			ops = append(ops, porcupine.Operation{ClientId: id, Input: a, Call: int64(call), Output: client.ErrUnavailable, Return: math.MaxInt64})
+			time.Sleep(300 * time.Millisecond) // each multiplies what the check has to look at
+		default:
+			ops = append(ops, porcupine.Operation{ClientId: id, Input: a, Call: int64(call), Output: kind, Return: int64(end)})
 		}
-		ops = append(ops, porcupine.Operation{ClientId: id, Input: a, Call: int64(call), Output: kind, Return: int64(end)})
 		time.Sleep(time.Duration(rnd.IntN(20)) * time.Millisecond)
 	}
 	return ops
+}
+
+// fate is what became of an action.
+type fate int
+
+const (
+	done    fate = iota // or refused by the state of the names
+	undone              // it was not carried out, and never will be; or it changes nothing
+	unknown             // it may have been carried out, or may be yet
+	refused             // for a reason that no fault explains
+)
+
+// became tells from an action's error what became of it.
+func became(a action, err error) fate {
+	switch kind := client.KindOf(err); {
+	case err == nil:
+		return done
+	case errors.Is(err, client.ErrUnknownOutcome) && a.what != "stat":
+		return unknown
+	case kind == client.ErrExists, kind == client.ErrNotFound:
+		return done
+	case kind == client.ErrUnavailable, kind == client.ErrCancelled, kind == client.ErrBusy:
+		return undone
+	}
+	return refused
+}
+
+func TestBecame(t *testing.T) {
+	sent := &client.Error{Kind: client.ErrUnavailable, Unknown: true}
+	for _, c := range []struct {
+		what string
+		err  error
+		want fate
+	}{
+		{"remove", nil, done},
+		{"remove", &client.Error{Kind: client.ErrNotFound}, done},
+		{"remove", &client.Error{Kind: client.ErrUnavailable}, undone},
+		{"remove", sent, unknown},
+		{"stat", sent, undone},
+		{"remove", &client.Error{Kind: client.ErrCancelled, Unknown: true}, unknown},
+		{"rename", &client.Error{Kind: client.ErrInternal}, refused},
+	} {
+		if got := became(action{what: c.what}, c.err); got != c.want {
+			t.Errorf("%s, %v: %v, want %v", c.what, c.err, got, c.want)
+		}
+	}
 }
 
 func do(ctx context.Context, b *client.Buffer, a action) error {
