@@ -70,9 +70,11 @@ type conn struct {
 		sync.Mutex
 		calls map[uint64]*call
 	}
-	pool    sync.Pool
-	closing atomic.Bool   // by us
-	closed  chan struct{} // by nats.go, when its goroutines are told to end
+	pool sync.Pool
+	// intercept, if not nil, stands before deliver: tests lose requests and answers in it.
+	intercept func(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error)
+	closing   atomic.Bool   // by us
+	closed    chan struct{} // by nats.go, when its goroutines are told to end
 
 	mu struct {
 		sync.Mutex
@@ -412,6 +414,13 @@ func (c *conn) reply(id uint64) string {
 // It does not try again: errUncertain means that the server may have acted on it,
 // errNoServer that it cannot have, nats.ErrNoResponders that nobody listens.
 func (c *conn) request(ctx context.Context, msgs ...*nats.Msg) (*nats.Msg, error) {
+	if c.intercept != nil {
+		return c.intercept(ctx, msgs)
+	}
+	return c.deliver(ctx, msgs)
+}
+
+func (c *conn) deliver(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
 	call := c.pool.Get().(*call)
 	id := c.register(call)
 	defer func() {
