@@ -96,6 +96,7 @@ type fakeConn struct {
 	out     *wire.Writer
 	handles map[uint64]*fakeHandle
 	pins    map[uint64]bool
+	data    []byte // of the request that is being handled
 	stop    chan struct{}
 	wg      sync.WaitGroup
 }
@@ -213,6 +214,7 @@ func (f *fake) serve(conn net.Conn) {
 		if len(data) > 0 && c.in.ReadData(data) != nil {
 			return
 		}
+		c.data = data
 		f.mu.Lock()
 		f.counts[h.Type]++
 		hook := f.onRequest

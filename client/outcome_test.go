@@ -200,3 +200,100 @@ func TestChangeRefused(t *testing.T) {
 		}
 	}
 }
+
+// giveUp ends what the connection's client writes.
+func (c *fakeConn) giveUp() {
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	for id, fh := range c.handles {
+		c.leave(fh)
+		delete(c.handles, id)
+	}
+}
+
+// TestCommitWithoutAnswer: a commit whose answer is lost is carried out once, or its error
+// says that the outcome is unknown; what others have made of the file since stays.
+func TestCommitWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	const ours, theirs, old = "ours", "theirs", "old content"
+	type others func(t *testing.T, b *Buffer)
+	replace := func(text string) others {
+		return func(t *testing.T, b *Buffer) { check(t, b.WriteFile(context.Background(), "x", []byte(text), 0)) }
+	}
+	for name, c := range map[string]struct {
+		exists  bool        // the file, before
+		open    OpenOptions // besides Write
+		landed  bool
+		others  others
+		unknown bool
+		want    string // content in the end; "": there is no file
+	}{
+		"new, landed":                      {false, OpenOptions{Create: true, Truncate: true}, true, nil, false, ours},
+		"new, not landed":                  {false, OpenOptions{Create: true, Truncate: true}, false, nil, false, ours},
+		"new, landed, replaced":            {false, OpenOptions{Create: true, Truncate: true}, true, replace(theirs), true, theirs},
+		"new, landed, replaced by longer":  {false, OpenOptions{Create: true, Truncate: true}, true, replace(ours + theirs), true, ours + theirs},
+		"new, landed, replaced by equal":   {false, OpenOptions{Create: true, Truncate: true}, true, replace(ours), false, ours},
+		"new, not landed, made by another": {false, OpenOptions{Create: true, Truncate: true}, false, replace(theirs), true, theirs},
+		"old, landed":                      {true, OpenOptions{Truncate: true}, true, nil, false, ours},
+		"old, not landed":                  {true, OpenOptions{Truncate: true}, false, nil, false, ours},
+		"old, landed, replaced":            {true, OpenOptions{Truncate: true}, true, replace(theirs), true, theirs},
+		"old, not landed, replaced":        {true, OpenOptions{Truncate: true}, false, replace(theirs), true, theirs},
+		"old, landed, removed": {true, OpenOptions{Truncate: true}, true, func(t *testing.T, b *Buffer) {
+			check(t, b.Remove(context.Background(), "x"))
+		}, true, ""},
+		"exclusive, landed":           {false, OpenOptions{Create: true, Exclusive: true}, true, nil, false, ours},
+		"exclusive, landed, replaced": {false, OpenOptions{Create: true, Exclusive: true}, true, replace(theirs), true, theirs},
+	} {
+		for _, closing := range []bool{true, false} {
+			t.Run(strings.ReplaceAll(name, ",", "")+map[bool]string{true: " close", false: " sync"}[closing], func(t *testing.T) {
+				ctx := context.Background()
+				f := newFake(t)
+				b, other := f.connect(Options{}).Buffer("b"), f.connect(Options{}).Buffer("b")
+				if c.exists {
+					check(t, b.WriteFile(ctx, "x", []byte(old), 0))
+				}
+				var lost atomic.Bool
+				f.hook(func(conn *fakeConn, h wire.Header, m proto.Message) bool {
+					commit, ok := m.(*wire.Commit)
+					if !ok || commit.Abort || lost.Swap(true) {
+						return false
+					}
+					if c.landed {
+						f.mu.Lock()
+						_, _, err := conn.commit(commit, conn.data)
+						f.mu.Unlock()
+						if err != nil {
+							t.Errorf("commit: %v", err)
+						}
+					}
+					conn.giveUp()
+					if c.others != nil {
+						c.others(t, other)
+					}
+					conn.conn.Close()
+					return true
+				})
+				c.open.Write = true
+				w := must[*File](t)(b.OpenFile(ctx, "x", c.open))
+				must[int](t)(w.Write([]byte(ours)))
+				var err error
+				if !closing {
+					err = w.Sync()
+				}
+				if closing || err == nil {
+					err = w.Close()
+				}
+				w.Abort()
+				if errors.Is(err, ErrUnknownOutcome) != c.unknown || (err != nil) != c.unknown {
+					t.Errorf("it ended with %v", err)
+				}
+				if c.want == "" {
+					_, err := other.Stat(ctx, "x")
+					wantKind(t, err, ErrNotFound)
+				} else if got := string(readAll(t, other, "x")); got != c.want {
+					t.Errorf("the file holds %q, want %q", got, c.want)
+				}
+			})
+		}
+	}
+}

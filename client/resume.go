@@ -9,6 +9,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
+	"forebay/internal/wire"
 )
 
 // resume opens the file again in a new session, where it was, and writes again what
@@ -17,14 +18,23 @@ func (w *writer) resume(ctx context.Context, s *session) error {
 	if w.opensOnce() {
 		return w.unknown()
 	}
+	before, was, known, size := w.entry, w.generation, w.id != 0, w.size
 	if err := w.open(ctx, s); err != nil {
 		return err
 	}
 	if err := w.settle(ctx); err != nil {
+		if kind := bb.KindOf(err); w.doubt && (kind == bb.NotFound || kind == bb.Lost) {
+			return w.unknownCommit() // the generation is gone, with the commit or without it
+		}
 		return err
 	}
-	if w.opened.AlreadyClosed {
+	switch {
+	case w.opened.AlreadyClosed:
 		if err := w.reopen(ctx, s); err != nil || w.landed {
+			return err
+		}
+	case w.doubt && !goesOn(known, before, w.entry, was == w.generation):
+		if err := w.resolve(ctx, s, size); err != nil || w.landed {
 			return err
 		}
 	}
@@ -32,6 +42,73 @@ func (w *writer) resume(ctx context.Context, s *session) error {
 		return nil // what is pending travels with the commit
 	}
 	return w.move(ctx)
+}
+
+// goesOn reports whether a commit that was not answered may be sent again to what was
+// opened in a new session. It may if that is the generation that it was sent to, whose
+// owner carries it out once; or if nobody has committed anything since the file was first
+// opened, as far as that is known: then the commit was not carried out. (If the answer to
+// the first open was lost too, and there is no file, the commit is sent again: a file that
+// was committed, and removed by somebody else at once, comes back.)
+func goesOn(known bool, before, now Entry, sameGeneration bool) bool {
+	switch {
+	case known && before.File == now.File && sameGeneration:
+		return true
+	case now.Generation == 0: // there is no file
+		return !known || before.Generation == 0
+	}
+	return known && before.File == now.File && before.Generation == now.Generation
+}
+
+// resolve finds out what became of a commit that was not answered, after the file got
+// another content: it is that content, or nobody can tell. Size is what the file had with it.
+func (w *writer) resolve(ctx context.Context, s *session, size int64) error {
+	r, err := openReader(ctx, w.b, w.path)
+	if err != nil && bb.KindOf(err) != bb.NotFound {
+		return err
+	}
+	landed := false
+	if err == nil {
+		defer r.close()
+		if landed, err = w.isContent(ctx, r); err != nil {
+			return err
+		}
+	}
+	if !landed || r.entry.Size != size {
+		return w.unknownCommit()
+	}
+	w.abortHandle()
+	w.id, w.generation = r.entry.File, r.entry.Generation
+	w.settleDoubt()
+	if w.closing {
+		w.landed = true
+		return w.awaitFlush(ctx)
+	}
+	return w.anew(ctx, s)
+}
+
+// unknownCommit is the end of a writer whose commit may have been carried out, and replaced
+// by others since. Repeating it could undo what they made.
+func (w *writer) unknownCommit() error {
+	err := bb.E(bb.Unavailable, commitOp(w.closing), w.b.address(w.path),
+		"outcome unknown: the connection broke before the daemon answered, and the file has other content since").
+		WithRemedy("look what the file holds, and write it again if need be")
+	err.Unknown = true
+	return w.fail(err)
+}
+
+// abortHandle leaves what was opened again.
+func (w *writer) abortHandle() {
+	w.session.post(wire.Type_TYPE_COMMIT, &wire.Commit{Handle: w.handle, Close: true, Abort: true}, nil)
+	w.handle = 0
+}
+
+// settleDoubt notes that everything pending is committed.
+func (w *writer) settleDoubt() {
+	w.doubt = false
+	w.sent = -1
+	w.backlog.committed()
+	w.access.committed(w)
 }
 
 // opensOnce reports whether the open that was not answered must not be sent again: an
@@ -76,38 +153,57 @@ func (w *writer) reopen(ctx context.Context, s *session) error {
 			return err
 		}
 		if landed {
-			w.doubt = false
-			w.backlog.committed()
-			w.access.committed(w)
+			w.settleDoubt()
 		}
 		if landed && w.closing {
 			w.landed = true
 			return w.awaitFlush(ctx)
 		}
 	}
-	// A new generation, on top of the one that was closed: what is pending goes to the same places.
+	return w.anew(ctx, s)
+}
+
+// anew begins a new generation, on top of the one that was closed: what is pending goes to
+// the same places.
+func (w *writer) anew(ctx context.Context, s *session) error {
+	file := w.id
 	w.id, w.generation, w.committed = 0, 0, false
 	w.o.Create, w.o.Exclusive, w.o.Truncate = false, false, false
 	if err := w.open(ctx, s); err != nil {
 		return err
 	}
-	return w.settle(ctx)
+	if err := w.settle(ctx); err != nil {
+		return err
+	}
+	if w.id != file {
+		return w.fail(bb.E(bb.Unavailable, "open", w.b.address(w.path), "the connection broke, and another file has this name since").
+			WithRemedy("write the file again"))
+	}
+	return nil
 }
 
 // hasLanded reports whether the last commit was carried out: the daemon remembers it, or
-// everything pending is in the file as it is now.
+// everything pending is in the file as it is now. It fails if nobody can tell.
 func (w *writer) hasLanded(ctx context.Context) (bool, error) {
 	if w.number != 0 && w.sent == w.written && w.opened.Committed >= w.number {
 		return true, nil
 	}
 	r, err := openReader(ctx, w.b, w.path)
+	if bb.KindOf(err) == bb.NotFound {
+		return false, w.unknownCommit()
+	}
 	if err != nil {
 		return false, err
 	}
 	defer r.close()
 	if r.entry.File != w.id || r.entry.Generation != w.generation {
-		return false, nil
+		return false, w.unknownCommit()
 	}
+	return w.isContent(ctx, r)
+}
+
+// isContent reports whether everything pending is in a file.
+func (w *writer) isContent(ctx context.Context, r *reader) (bool, error) {
 	p := make([]byte, extentSize)
 	for i := range w.pending {
 		e := &w.pending[i]
