@@ -15,6 +15,7 @@ import (
 	"forebay/flusher/backing/detach"
 	"forebay/flusher/backing/open"
 	"forebay/flusher/backing/retry"
+	"forebay/flusher/codec"
 	"forebay/internal/bb"
 )
 
@@ -261,7 +262,24 @@ var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\13
 func (d *Daemon) openStore(ctx context.Context, spec bb.Buffer) (backing.Store, error) {
 	o := d.cfg.Backing
 	o.POSIX.Root = spec.BackingID
+	o.S3.Changed = func(object string) { d.lateChange(spec.Name, object) }
 	return d.openWith(ctx, spec.Backing, spec, o)
+}
+
+// lateChange has an object looked at that a request which was carried out late has changed:
+// the file is flushed again, or is reported lost if its bytes are nowhere else.
+func (d *Daemon) lateChange(name, object string) {
+	d.buffers.Lock()
+	b := d.buffers.byName[name]
+	d.buffers.Unlock()
+	if b == nil {
+		return
+	}
+	path := object
+	if plain, of := codec.OfName(object); of != codec.None && of == b.spec().Codec {
+		path = plain
+	}
+	b.recheck(doubt{path: path}, true)
 }
 
 // openURL opens a store on behalf of a buffer, within the limits of both.

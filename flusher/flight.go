@@ -234,6 +234,9 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 	if a, ok := job.(Attributed); ok {
 		opts.Attrs = a.Attrs()
 	}
+	if !out.wasNew {
+		opts.Replaces = before.ETag
+	}
 	opts.Last = func(ctx context.Context) error {
 		if c, ok := job.(Current); ok {
 			if err := c.Current(ctx); err != nil {

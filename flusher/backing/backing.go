@@ -107,6 +107,10 @@ type PutOptions struct {
 	// right before the step that puts them under the name. If it fails, the Put does, and
 	// what was under the name stays.
 	Last func(ctx context.Context) error
+	// Replaces is what Object.ETag was of what should be under the name; "": nothing should.
+	// It spares stores that compare (S3) a request, and changes nothing else: what is there
+	// is replaced.
+	Replaces string
 }
 
 // LastStep calls Last.

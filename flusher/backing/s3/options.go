@@ -56,7 +56,14 @@ type Options struct {
 	Transport http.RoundTripper
 	Logger    *slog.Logger
 
-	pageSize int // keys in a listing's page; 0: the store's default
+	// Changed is told of an object that was confirmed, and that a request which was carried
+	// out late has overwritten or removed: it should be put again. It may be called
+	// concurrently. Nil: nobody is told.
+	Changed func(name string)
+
+	requestLife time.Duration    // how long a request may be on its way; 0: the constant
+	watch       [2]time.Duration // shortest and longest pause between looks after late requests; 0: 1 s, 1 min
+	pageSize    int              // keys in a listing's page; 0: the store's default
 }
 
 const (
@@ -103,6 +110,15 @@ func (o Options) withDefaults() Options {
 	o.Threshold = orDefault(o.Threshold, 32<<20)
 	o.Parallel = int(orDefault(int64(o.Parallel), 4))
 	o.CopyLimit = orDefault(o.CopyLimit, 5<<30)
+	if o.requestLife <= 0 {
+		o.requestLife = requestLife
+	}
+	if o.watch[0] <= 0 {
+		o.watch = [2]time.Duration{time.Second, time.Minute}
+	}
+	if o.Changed == nil {
+		o.Changed = func(string) {}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

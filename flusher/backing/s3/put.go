@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,9 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 	}
 	ctx, done := s.call(ctx)
 	defer done()
+	if err := s.fence(ctx, s.key(name), false); err != nil {
+		return backing.Object{}, err
+	}
 	var info minio.UploadInfo
 	var err error
 	if src.Size() <= s.opts.Threshold {
@@ -36,6 +40,7 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 	if err != nil {
 		return backing.Object{}, err
 	}
+	s.confirmed(name, info.ETag)
 	o := backing.Object{Name: name, Size: src.Size(), ETag: info.ETag, Checksum: src.Checksum(), HasChecksum: true, MTime: info.LastModified}
 	if o.MTime.IsZero() {
 		o.MTime = time.Now()
@@ -56,16 +61,27 @@ func (s *Store) putSingle(ctx context.Context, key, name string, src backing.Sou
 	if err := opts.LastStep(ctx); err != nil {
 		return minio.UploadInfo{}, bb.Wrap("put", name, err)
 	}
-	body := newBody(slices)
-	defer body.retire()
-	info, err := s.client.PutObject(ctx, s.bucket, key, body, src.Size(), "", "", minio.PutObjectOptions{
-		UserMetadata:         map[string]string{minio.ChecksumCRC64NVME.KeyCapitalized(): encodeChecksum(sum)},
-		DisableContentSha256: true, // the checksum protects the content
-	})
+	info, err := s.putOver(ctx, key, name, slices, src, opts.Replaces)
 	if err != nil {
-		return info, wrap("put", name, err)
+		return info, err
 	}
 	return info, s.confirm(ctx, key, name, src, info)
+}
+
+// send sends one PUT. If it may be carried out although it failed, the error is a lostError.
+func (s *Store) send(ctx context.Context, key, name string, pieces [][]byte, src backing.Source, c condition) (minio.UploadInfo, error) {
+	body := newBody(slices.Clone(pieces)) // which it changes
+	defer body.retire()
+	opts := minio.PutObjectOptions{
+		UserMetadata:         map[string]string{minio.ChecksumCRC64NVME.KeyCapitalized(): encodeChecksum(src.Checksum())},
+		DisableContentSha256: true, // the checksum protects the content
+	}
+	c.set(&opts)
+	info, err := s.client.PutObject(ctx, s.bucket, key, body, src.Size(), "", "", opts)
+	if uncertain(err, body.sent()) {
+		err = &lostError{err}
+	}
+	return info, wrap("put", name, err)
 }
 
 // putParts uploads parts in parallel, and completes the upload with the checksum of
@@ -78,7 +94,7 @@ func (s *Store) putParts(ctx context.Context, key, name string, src backing.Sour
 	}
 	info, err := s.sendParts(ctx, upload, name, src, last)
 	if err != nil {
-		return info, errors.Join(err, s.cleanup(ctx, upload.abort))
+		return info, errors.Join(err, s.giveUp(ctx, upload))
 	}
 	err = s.cleanup(ctx, upload.forget)
 	if err != nil { // the object is complete; Sweep will find the announcement
@@ -232,6 +248,18 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	return n, nil
+}
+
+// sent reports whether all bytes were asked for.
+func (b *body) sent() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.slices {
+		if len(s) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (b *body) retire() {

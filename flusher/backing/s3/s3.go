@@ -33,6 +33,9 @@ type Store struct {
 	closed context.Context
 	close  context.CancelFunc
 	idle   func() // closes idle connections
+
+	conditions conditions
+	doubts     doubts
 }
 
 var _ backing.Store = (*Store)(nil)
@@ -50,6 +53,7 @@ func Open(where bb.Backing, opts Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{client: client, bucket: where.Bucket, opts: opts, idle: idle}
+	s.doubts.names, s.doubts.uploads = map[string]*doubt{}, map[string][]*upload{}
 	if where.Prefix != "" {
 		s.prefix = where.Prefix + "/"
 	}
@@ -72,6 +76,9 @@ func (s *Store) call(ctx context.Context) (context.Context, func()) {
 // Close ends calls in progress and closes idle connections.
 func (s *Store) Close() error {
 	s.close()
+	s.doubts.mu.Lock() // nothing begins to watch any more
+	s.doubts.mu.Unlock()
+	s.doubts.wg.Wait()
 	s.idle()
 	return nil
 }
@@ -210,11 +217,30 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	}
 	ctx, done := s.call(ctx)
 	defer done()
-	return s.remove(ctx, s.key(name), name)
+	if err := s.fence(ctx, s.key(name), false); err != nil {
+		return err
+	}
+	return s.removeNamed(ctx, name)
+}
+
+// removeNamed removes an object of the root, and notes if that may come late.
+func (s *Store) removeNamed(ctx context.Context, name string) error {
+	err := s.remove(ctx, s.key(name), name)
+	var lost *lostError
+	switch {
+	case err == nil:
+		s.confirmed(name, "")
+	case errors.As(err, &lost):
+		s.doubtful(name, nil)
+	}
+	return err
 }
 
 func (s *Store) remove(ctx context.Context, key, name string) error {
 	err := s.client.RemoveObject(ctx, s.bucket, key, minio.RemoveObjectOptions{})
+	if uncertain(err, true) {
+		err = &lostError{err}
+	}
 	if err = wrap("remove", name, err); errors.Is(err, bb.NotFound) && !isNoBucket(err) {
 		return nil
 	}
@@ -230,6 +256,9 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 		}
 		below = name + "/"
 	}
+	if err := s.fence(ctx, s.key(below), true); err != nil {
+		return err
+	}
 	const batch = 1000 // S3's limit
 	var keys []minio.ObjectInfo
 	flush := func() error {
@@ -244,10 +273,13 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 		}
 		return flush()
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = flush()
 	}
-	return flush()
+	if err == nil {
+		s.confirmedGone(name)
+	}
+	return err
 }
 
 func (s *Store) removeAll(ctx context.Context, name string, keys []minio.ObjectInfo) error {
@@ -312,7 +344,7 @@ func (s *Store) Check(ctx context.Context) error {
 	ctx, done := s.call(ctx)
 	defer done()
 	key := s.key(s.opts.Owner.TempName())
-	_, err := s.putSingle(ctx, key, key, backing.NewBytes([]byte("forebay")), &backing.PutOptions{})
+	err := s.putOwn(ctx, key, []byte("forebay"))
 	if err == nil {
 		_, err = s.client.StatObject(ctx, s.bucket, key, minio.StatObjectOptions{})
 		err = wrap("check", key, err)

@@ -40,12 +40,22 @@ func (s *Store) begin(ctx context.Context, key string, opts minio.PutObjectOptio
 	up := &upload{announcement{Key: key, Upload: id}, s, s.key(s.opts.Owner.TempName())}
 	content, err := json.Marshal(up.announcement)
 	if err == nil {
-		_, err = s.putSingle(ctx, up.notice, up.notice, backing.NewBytes(content), &backing.PutOptions{})
+		err = s.putOwn(ctx, up.notice, content)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.cleanup(ctx, up.abort))
 	}
 	return up, nil
+}
+
+// putOwn puts an object under a name that nobody else ever uses.
+func (s *Store) putOwn(ctx context.Context, key string, content []byte) error {
+	src := backing.NewBytes(content)
+	info, err := s.send(ctx, key, key, [][]byte{content}, src, condition{})
+	if err != nil {
+		return err
+	}
+	return s.confirm(ctx, key, key, src, info)
 }
 
 // abort gives the upload up: its parts first, so that the announcement outlives them.
@@ -151,6 +161,9 @@ func (s *Store) move(ctx context.Context, old, newName string) error {
 	}
 	ctx, done := s.call(ctx)
 	defer done()
+	if err := errors.Join(s.fence(ctx, s.key(old), false), s.fence(ctx, s.key(newName), false)); err != nil {
+		return err
+	}
 	if err := s.copyObject(ctx, from, newName); err != nil {
 		return err
 	}
@@ -161,7 +174,8 @@ func (s *Store) move(ctx context.Context, old, newName string) error {
 	if err := s.compare(ctx, from, to); err != nil {
 		return err
 	}
-	return s.remove(ctx, s.key(old), old)
+	s.confirmed(newName, to.ETag)
+	return s.removeNamed(ctx, old)
 }
 
 // compare makes sure that a copy is what it was copied from; one of which the store
@@ -210,7 +224,7 @@ func (s *Store) copyParts(ctx context.Context, from backing.Object, newName stri
 		_, err = s.client.CompleteMultipartUpload(ctx, s.bucket, key, up.Upload, parts, minio.PutObjectOptions{})
 	}
 	if err != nil {
-		return errors.Join(wrap("rename", newName, err), s.cleanup(ctx, up.abort))
+		return errors.Join(wrap("rename", newName, err), s.giveUp(ctx, up))
 	}
 	return s.cleanup(ctx, up.forget)
 }
