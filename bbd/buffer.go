@@ -277,7 +277,7 @@ func (b *buffer) update(ctx context.Context, e bb.Entry, old bb.Generation, publ
 		now.Generation, now.Size, now.Checksum, now.Open = e.Generation, e.Size, e.Checksum, e.Open
 		now.Holders, now.MTime, now.Lost, now.Reason = e.Holders, e.MTime, e.Lost, e.Reason
 		if e.Flushed.Generation == e.Generation {
-			now.Flushed = e.Flushed
+			now.SetFlushed(e.Flushed)
 		}
 		return nil
 	})

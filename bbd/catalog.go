@@ -197,8 +197,8 @@ func (j *flushJob) Path() string { return j.path }
 // Source returns the file's bytes as they lie in memory.
 func (j *flushJob) Source() backing.Source { return &j.source }
 
-// Previous says what the store has of the file so far.
-func (j *flushJob) Previous() bb.Flushed { return j.entry.Flushed }
+// Previous says what the store has under the file's name so far: of it, or of what it replaced.
+func (j *flushJob) Previous() bb.Flushed { return j.entry.Stored() }
 
 // Attrs are what the file gets in stores that keep attributes.
 func (j *flushJob) Attrs() *backing.Attrs { return attrsOf(&j.entry) }
@@ -301,7 +301,7 @@ func (b *buffer) recordFlushed(ctx context.Context, flushed *bb.Entry, f bb.Flus
 		case f.Generation < e.Flushed.Generation:
 			return bb.E(bb.NotFound, "flush", b.address(flushed.Name), "a newer generation of it has been flushed")
 		}
-		e.Flushed = f
+		e.SetFlushed(f)
 		return nil
 	})
 }

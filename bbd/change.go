@@ -99,17 +99,11 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	if b.foreign(&e) && !adoptable(&e) {
 		return errMoved(op, b.address(fromPath))
 	}
-	replaced, err := b.ns.Lookup(ctx, target.dir, target.name)
-	if err != nil && bb.KindOf(err) != bb.NotFound {
-		return bb.Wrap(op, b.address(toPath), err)
-	}
 	if err := ctx.Err(); err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
 	ctx = b.d.ctx
-	// The store knows nothing of what was hidden.
-	concerned := b.spec().Backing != "" &&
-		(held.Stray || e.IsDir() && !bb.Hidden(from) || e.Flushed.Generation != 0 || replaced.Flushed.Generation != 0)
+	concerned := b.spec().Backing != "" && storeFollows(&e, from, held.Stray)
 	renamed, err := b.ns.Rename(ctx, at.dir, at.name, target.dir, target.name, meta.RenameOptions{Replace: replace, StoreOp: concerned})
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
@@ -123,6 +117,20 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	}
 	b.d.emit(bb.Event{Kind: bb.EventRenamed, Buffer: b.name, Path: to, Reason: "from " + from})
 	return nil
+}
+
+// storeFollows reports whether the store has to follow the rename or the removal of what has
+// a path. Stray says that it may have objects there that no entry knows of.
+//
+// What a rename replaces is none of its business: once something of a name is durable, some
+// version of that name stays durable until the name's removal is asked for. The store moves the
+// renamed file over the old version, if it has the file; else the old version stays until the
+// file's flush replaces it (bb.Entry.Replaced). In both cases that is one step of the store.
+func storeFollows(e *bb.Entry, path string, stray bool) bool {
+	if e.IsDir() {
+		return stray || !bb.Hidden(path) // the store knows nothing of what was hidden
+	}
+	return stray || e.Stored().Generation != 0
 }
 
 // saveReadersAt is saveReaders of the file that has a name, before it is replaced or removed.
@@ -287,7 +295,7 @@ func (b *buffer) removeHere(ctx context.Context, path string, at place, expect u
 		return bb.Wrap(op, b.address(path), err)
 	}
 	ctx = b.d.ctx
-	concerned := b.spec().Backing != "" && (held.Stray || e.IsDir() && !bb.Hidden(p) || e.Flushed.Generation != 0)
+	concerned := b.spec().Backing != "" && storeFollows(&e, p, held.Stray)
 	o := meta.RemoveOptions{StoreOp: concerned}
 	if expect != 0 {
 		o.Revision = e.Revision

@@ -12,6 +12,7 @@ import (
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
+	"forebay/meta"
 )
 
 // ownWho is whom sessions with peers act for that serve clients of this process's user.
@@ -263,4 +264,27 @@ func (d *Daemon) ChangesWaiting(name string) int {
 	b.freezer.mu.Lock()
 	defer b.freezer.mu.Unlock()
 	return b.freezer.waiting
+}
+
+// RenamedBefore makes of a file that has replaced a flushed one what an older release would have
+// left: its entry does not know of that, and a noted rename does. It returns what carries that
+// out on the store, as after a start.
+func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut func() (kept bool, ops []flusher.StoreOp, err error), err error) {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	e, err := b.ns.Resolve(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	op := meta.StoreOp{Op: meta.OpRename, OldPath: "before.tmp", NewPath: path, File: e.File, Replaced: e.Replaced, Revision: e.Revision}
+	_, err = b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		now.Replaced = bb.Flushed{}
+		return nil
+	})
+	return func() (bool, []flusher.StoreOp, error) {
+		kept, err := b.keepReplaced(ctx, &op)
+		return kept, storeOps(&op, b.spec().Codec), err
+	}, err
 }

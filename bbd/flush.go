@@ -132,18 +132,22 @@ func (b *buffer) applyNoted(ctx context.Context) error {
 		return !slices.ContainsFunc(ops, func(op meta.StoreOp) bool { return op.Revision == revision })
 	})
 	codec := b.spec().Codec
-	for i := range ops {
-		if b.handed[ops[i].Revision] || !b.carriesOut(ops[i].By) {
+	next, others := b.handable(ops)
+	if others {
+		b.applyLater()
+	}
+	for _, op := range next {
+		done, err := b.keepReplaced(ctx, op)
+		if err != nil {
+			return err
+		}
+		if done {
 			continue
 		}
-		if b.waitsForOthers(ops[:i], &ops[i]) {
-			b.applyLater()
-			return nil
+		for _, o := range storeOps(op, codec) {
+			b.d.flusher.Apply(b.name, o)
 		}
-		for _, op := range storeOps(&ops[i], codec) {
-			b.d.flusher.Apply(b.name, op)
-		}
-		b.handed[ops[i].Revision] = true
+		b.handed[op.Revision] = true
 	}
 	return nil
 }
@@ -151,38 +155,75 @@ func (b *buffer) applyNoted(ctx context.Context) error {
 // storeOps says what the store has to do for a rename or removal, in a buffer that
 // flushes with a codec. Only the last operation carries the id by which it is struck out.
 func storeOps(op *meta.StoreOp, codec string) []flusher.StoreOp {
-	removal := func(path string, flushed bb.Flushed) flusher.StoreOp {
-		if flushed.Generation == 0 {
-			flushed.Codec = codec // of an attempt that was cut short
-		}
-		return flusher.StoreOp{Kind: flusher.OpRemove, Old: path, Codec: flushed.Codec}
-	}
 	var ops []flusher.StoreOp
 	switch {
 	case op.IsDir && op.Op == meta.OpRemove:
-		ops = append(ops, flusher.StoreOp{Kind: flusher.OpRemove, Old: op.OldPath, Tree: true})
+		ops = []flusher.StoreOp{{Kind: flusher.OpRemove, Old: op.OldPath, Tree: true}}
 	case op.IsDir:
-		ops = append(ops, flusher.StoreOp{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Tree: true})
+		ops = []flusher.StoreOp{{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Tree: true}}
+	case op.Flushed.Generation == 0:
+		ops = unflushedOps(op, codec)
 	case op.Op == meta.OpRemove:
-		ops = append(ops, removal(op.OldPath, op.Flushed))
+		ops = []flusher.StoreOp{removal(op.OldPath, op.Flushed.Codec)}
 	default:
-		// What the renamed file replaced is in the store under its new name: the rename
-		// replaces that too, unless it was never flushed itself or is called otherwise there.
-		never := op.Flushed.Generation == 0
-		if op.Replaced.Generation != 0 && (never || op.Replaced.Codec != op.Flushed.Codec) {
-			ops = append(ops, removal(op.NewPath, op.Replaced))
-		}
-		switch {
-		case never && len(ops) == 0: // an attempt to flush it was cut short
-			ops = append(ops, removal(op.OldPath, op.Flushed))
-		case !never:
-			ops = append(ops, flusher.StoreOp{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Codec: op.Flushed.Codec})
+		ops = []flusher.StoreOp{{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Codec: op.Flushed.Codec}}
+		// The rename replaces what is in the store under the new name. If that is called
+		// otherwise there, it goes when the renamed file has its name.
+		if op.Replaced.Generation != 0 && op.Replaced.Codec != op.Flushed.Codec {
+			ops = append(ops, removal(op.NewPath, op.Replaced.Codec))
 		}
 	}
 	for i := range ops {
 		ops[i].ID, ops[i].More = op.Revision, i < len(ops)-1
 	}
 	return ops
+}
+
+// unflushedOps is storeOps of a file that the store does not have. It may have under the old
+// name what the file had replaced, and what an attempt to flush it has left. What the file
+// replaces under the new name stays until its flush.
+func unflushedOps(op *meta.StoreOp, codec string) []flusher.StoreOp {
+	if op.Op == meta.OpRename && op.Replaced.Generation != 0 { // of an older release: see keepReplaced
+		return []flusher.StoreOp{removal(op.NewPath, op.Replaced.Codec)}
+	}
+	ops := []flusher.StoreOp{removal(op.OldPath, codec)}
+	if op.Left.Generation != 0 && op.Left.Codec != codec {
+		ops = append(ops, removal(op.OldPath, op.Left.Codec))
+	}
+	return ops
+}
+
+func removal(path, codec string) flusher.StoreOp {
+	return flusher.StoreOp{Kind: flusher.OpRemove, Old: path, Codec: codec}
+}
+
+// keepReplaced carries out a rename that an older release has noted: a file that was never
+// flushed has replaced a flushed one. That release removed the old object then; it stays until
+// the flush of what has the name now. False: nothing has the name that would replace it.
+func (b *buffer) keepReplaced(ctx context.Context, op *meta.StoreOp) (done bool, err error) {
+	if op.Op != meta.OpRename || op.IsDir || op.Flushed.Generation != 0 || op.Replaced.Generation == 0 {
+		return false, nil
+	}
+	e, err := b.ns.Resolve(ctx, op.NewPath)
+	if err == nil && !e.IsDir() {
+		_, err = b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+			if now.File != e.File || now.Flushed.Generation != 0 {
+				return bb.E(bb.NotFound, "rename", op.NewPath, "another file has the name")
+			}
+			if now.Replaced.Generation == 0 {
+				now.Replaced = op.Replaced
+			}
+			return nil
+		})
+	}
+	switch kind := bb.KindOf(err); {
+	case kind == bb.NotFound || kind == bb.NotDirectory || err == nil && e.IsDir():
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	_, err = b.ns.DoneStoreOp(ctx, op.Revision)
+	return err == nil, err
 }
 
 // remake makes an empty file again of which recovery found nothing, since there was nothing.

@@ -124,7 +124,7 @@ func (b *buffer) rehome(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer
 			return errNotConcerned
 		}
 		if flushed != nil && now.State() == bb.StateDirty && now.Generation == flushed.Generation {
-			now.Flushed = *flushed
+			now.SetFlushed(*flushed)
 		}
 		if lost = now.State() != bb.StateClean; lost {
 			now.Lost, now.Open = true, false

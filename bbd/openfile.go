@@ -280,7 +280,7 @@ func (f *openFile) finish(ctx context.Context) error {
 	e := f.entry
 	e.Open, e.Generation, e.Checksum, e.Size, e.Lost, e.Reason = false, f.generation, sum, size, false, ""
 	if f.flushed != nil {
-		e.Flushed = *f.flushed
+		e.SetFlushed(*f.flushed)
 	}
 	if err := f.put(ctx, e); err != nil {
 		return f.superseded(err)

@@ -3,6 +3,7 @@ package bbd
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -42,11 +43,82 @@ func (b *buffer) carriesOut(by bb.NodeID) bool {
 	return b.d.cluster == nil || by == "" || by == b.d.cfg.Node
 }
 
-// waitsForOthers reports whether an operation has to wait for one before it.
-func (b *buffer) waitsForOthers(before []meta.StoreOp, op *meta.StoreOp) bool {
-	return slices.ContainsFunc(before, func(other meta.StoreOp) bool {
-		return !b.carriesOut(other.By) && (concerns(&other, op.OldPath) || op.NewPath != "" && concerns(&other, op.NewPath))
+// handable returns the operations that this daemon's flusher may be handed now, in their order,
+// and whether some of this daemon's wait for those of others.
+func (b *buffer) handable(ops []meta.StoreOp) (next []*meta.StoreOp, wait bool) {
+	return notBehind(ops, func(op *meta.StoreOp) bool { return b.carriesOut(op.By) }, func(op *meta.StoreOp) bool { return b.handed[op.Revision] })
+}
+
+// notBehind returns the operations that are mine, not handed, and not behind one that is another
+// daemon's, or that waits for such a one, and concerns the same names. The flusher keeps the
+// order among those that it was handed.
+func notBehind(ops []meta.StoreOp, mine, handed func(*meta.StoreOp) bool) (next []*meta.StoreOp, wait bool) {
+	var before names // of what is not to be overtaken
+	for i := range ops {
+		op := &ops[i]
+		switch {
+		case !mine(op):
+			before.add(op)
+		case handed(op):
+		case before.concern(op):
+			before.add(op)
+			wait = true
+		default:
+			next = append(next, op)
+		}
+	}
+	return next, wait
+}
+
+// names are paths that operations concern.
+type names struct {
+	exact map[string]bool // the paths
+	above map[string]bool // and all directories that they are in
+}
+
+func (n *names) add(op *meta.StoreOp) {
+	if n.exact == nil {
+		n.exact, n.above = map[string]bool{}, map[string]bool{}
+	}
+	for _, p := range pathsOf(op) {
+		n.exact[p] = true
+		for dir := range directoriesOf(p) {
+			n.above[dir] = true
+		}
+	}
+}
+
+// concern reports whether an operation changes names that overlap with these.
+func (n *names) concern(op *meta.StoreOp) bool {
+	return slices.ContainsFunc(pathsOf(op), func(p string) bool {
+		if n.exact[p] || n.above[p] {
+			return true
+		}
+		for dir := range directoriesOf(p) {
+			if n.exact[dir] {
+				return true
+			}
+		}
+		return false
 	})
+}
+
+func pathsOf(op *meta.StoreOp) []string {
+	if op.NewPath == "" {
+		return []string{op.OldPath}
+	}
+	return []string{op.OldPath, op.NewPath}
+}
+
+// directoriesOf yields the directories that a path lies in.
+func directoriesOf(p string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := strings.LastIndexByte(p, '/'); i > 0; i = strings.LastIndexByte(p[:i], '/') {
+			if !yield(p[:i]) {
+				return
+			}
+		}
+	}
 }
 
 // othersPause is how long this daemon waits before it looks again whether another one

@@ -155,7 +155,7 @@ func (b *buffer) closeRead(file bb.FileID, snap *store.Snapshot) {
 }
 
 func lost(op, path string, e *bb.Entry) error {
-	return bb.E(bb.Lost, op, path, e.Reason)
+	return bb.E(bb.Lost, op, path, e.LostReason())
 }
 
 // mayReadQuickly reports whether a range can be answered without waiting.

@@ -349,9 +349,9 @@ func (d *Daemon) stray(ctx context.Context, name, path string) (remove bool, err
 	case err != nil:
 		return false, err
 	default:
-		// Never flushed, and this node's: the object cannot be of any use, and its flush
-		// waits for the removal.
-		remove = !b.foreign(&e) && !e.IsDir() && !e.Lost && e.Flushed.Generation == 0
+		// This node's, and the name was never durable: the object cannot be of any use, and
+		// the flush waits for the removal.
+		remove = !b.foreign(&e) && !e.IsDir() && !e.Lost && e.Stored().Generation == 0
 	}
 	b.recheck(doubt{path: path}, remove)
 	return remove, nil

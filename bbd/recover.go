@@ -199,7 +199,7 @@ func (b *buffer) requeue(ctx context.Context, e *bb.Entry) {
 	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
 	b.enqueue(*e, flusher.Item{
 		Key: b.key(e), Size: e.Size, DirtySince: e.MTime, ClosedAt: e.MTime,
-		Path: path, Suspect: err == nil && e.Flushed.Generation == 0,
+		Path: path, Suspect: err == nil && e.Stored().Generation == 0,
 	})
 }
 
@@ -309,5 +309,5 @@ func (b *buffer) sayLost(e *bb.Entry, path string) {
 	d := b.d
 	d.log.Error("a file was lost", "buffer", b.name, "path", path, "bytes", e.Size, "file", e.File, "generation", e.Generation, "reason", e.Reason)
 	d.observe.lost(e.Size)
-	d.emit(bb.Event{Kind: bb.EventLost, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: e.Reason})
+	d.emit(bb.Event{Kind: bb.EventLost, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: e.LostReason()})
 }

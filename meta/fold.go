@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -20,6 +21,8 @@ import (
 //   - What is in the way of an entry is removed only if the entry is still in its old place
 //     after that was found: else it might be what another one has put there. What replacing
 //     removes was found while the state was replacing, and nothing is folded then.
+//   - A file that the store has is not removed if a file of the output will have its name: it
+//     is replaced when that is folded (bb.Entry.Replaced).
 //   - Directories are removed by their ids, and files if they are still the same: no removal
 //     that comes late meets what has the same name by then.
 const (
@@ -304,32 +307,123 @@ func (f *folder) replace(ctx context.Context, t *bb.Txn) error {
 }
 
 // replacePath removes what is at a path below the destination; of the destination itself,
-// what it holds.
+// what it holds. Files that the store has stay where the output has a file of the same name:
+// folding puts that in their place in one step, so that what is durable under a name stays
+// durable until the flush of the new file.
 func (f *folder) replacePath(ctx context.Context, t *bb.Txn, p string) error {
-	clearOld := func(ctx context.Context, e *bb.Entry) error {
-		// It was found before this, while nothing had been folded.
-		if now, err := f.ns.Txn(ctx, t.ID); err != nil || now.Revision != t.Revision {
-			return errors.Join(err, errConflict)
-		}
-		return f.clear(ctx, e)
-	}
-	if p == "" {
-		return f.each(ctx, t.Dir, clearOld)
-	}
-	e := bb.Entry{Type: bb.TypeDirectory, Dir: t.Dir}
-	for name := range strings.SplitSeq(p, "/") {
-		if !e.IsDir() {
-			return nil
-		}
-		var err error
-		if e, err = f.ns.Lookup(ctx, e.Dir, name); err != nil {
-			if errors.Is(err, bb.NotFound) {
-				return nil
+	old := &bb.Entry{Type: bb.TypeDirectory, Dir: t.Dir}
+	by := &bb.Entry{Type: bb.TypeDirectory, Dir: t.Output}
+	if p != "" {
+		for name := range strings.SplitSeq(p, "/") {
+			var err error
+			if old, err = f.below(ctx, old, name); err != nil || old == nil {
+				return err
 			}
-			return err
+			if by, err = f.below(ctx, by, name); err != nil {
+				return err
+			}
 		}
 	}
-	return clearOld(ctx, &e)
+	_, err := f.displace(ctx, t, old, by)
+	return err
+}
+
+// below returns the entry of a name in a directory; nil if there is none.
+func (f *folder) below(ctx context.Context, dir *bb.Entry, name string) (*bb.Entry, error) {
+	if dir == nil || !dir.IsDir() {
+		return nil, nil
+	}
+	e, err := f.ns.Lookup(ctx, dir.Dir, name)
+	if errors.Is(err, bb.NotFound) {
+		return nil, nil
+	}
+	return &e, err
+}
+
+// displaced is what becomes of an entry that is replaced.
+type displaced uint8
+
+const (
+	removedWhole displaced = iota // it goes, with all that it holds
+	removedPart                   // a directory: some of what it holds may stay
+	stays
+)
+
+// displacement decides about an entry that is replaced where the output has another one, or
+// none (nil), at the same path.
+func displacement(old, by *bb.Entry) displaced {
+	switch {
+	case by == nil || old.IsDir() != by.IsDir():
+		return removedWhole
+	case old.IsDir():
+		return removedPart
+	case old.Stored().Generation != 0:
+		return stays
+	}
+	return removedWhole
+}
+
+// displace removes an entry that is replaced, as displacement decides, and reports whether it
+// is still there. The root of the destination always is.
+func (f *folder) displace(ctx context.Context, t *bb.Txn, old, by *bb.Entry) (stay bool, err error) {
+	what := displacement(old, by)
+	if what == removedPart {
+		stay, err = f.displaceBelow(ctx, t, old, by)
+		stay = stay || old.Dir == t.Dir
+	}
+	if what == stays || stay || err != nil {
+		return true, err
+	}
+	// It was found before this, while nothing had been folded.
+	if now, err := f.ns.Txn(ctx, t.ID); err != nil || now.Revision != t.Revision {
+		return false, errors.Join(err, errConflict)
+	}
+	if what == removedWhole {
+		return false, f.clear(ctx, old)
+	}
+	// Another process may be ahead, and fold into the directory by now.
+	if err = f.remove(ctx, old); bb.KindOf(err) == bb.NotEmpty {
+		return true, nil
+	}
+	return false, err
+}
+
+// displaceBelow is displace of all that a directory holds, until a pass finds nothing to remove.
+func (f *folder) displaceBelow(ctx context.Context, t *bb.Txn, old, by *bb.Entry) (stay bool, err error) {
+	for range maxRemovePass {
+		var staying, gone atomic.Int64
+		g, gctx := errgroup.WithContext(ctx)
+		g.SetLimit(foldBreadth)
+		err := f.ns.Scan(ctx, old.Dir, func(e bb.Entry) error {
+			g.Go(func() error {
+				stay, err := f.displaceEntry(gctx, t, &e, by)
+				if stay {
+					staying.Add(1)
+				} else {
+					gone.Add(1)
+				}
+				return err
+			})
+			return gctx.Err()
+		})
+		if errors.Is(err, bb.NotFound) {
+			err = nil // another one has removed the directory
+		}
+		if err := errors.Join(g.Wait(), err); err != nil || gone.Load() == 0 {
+			return staying.Load() > 0, err
+		}
+	}
+	return false, bb.E(bb.Busy, "transaction", old.Name, "others keep adding entries")
+}
+
+func (f *folder) displaceEntry(ctx context.Context, t *bb.Txn, old, dir *bb.Entry) (stay bool, err error) {
+	var by *bb.Entry
+	if old.IsDir() || old.Stored().Generation != 0 { // else it goes in any case
+		if by, err = f.below(ctx, dir, old.Name); err != nil {
+			return false, err
+		}
+	}
+	return f.displace(ctx, t, old, by)
 }
 
 // fold merges the output into the destination, and takes the mark off.

@@ -435,6 +435,70 @@ func TestStoreOps(t *testing.T) {
 	})
 }
 
+// TestRenameKeepsReplaced: a file that was never flushed knows what the store has of the one that
+// it has replaced, until it leaves the name. The store is to remove that then.
+func TestRenameKeepsReplaced(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, ns *Namespace) {
+		ctx := testContext(t)
+		over := RenameOptions{Replace: true}
+		noted := RenameOptions{Replace: true, StoreOp: true}
+		was := bb.Flushed{Generation: 1, ETag: "e", Codec: "zstd", By: "n1"}
+		rename := func(from, to string, o RenameOptions, replaced bb.Flushed) {
+			t.Helper()
+			r, err := ns.Rename(ctx, bb.RootDir, from, bb.RootDir, to, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := ns.Lookup(ctx, bb.RootDir, to)
+			if err != nil || e.Replaced != replaced || r.Entry.Replaced != replaced {
+				t.Errorf("%s over %s: replaced %+v, %+v, want %+v (%v)", from, to, e.Replaced, r.Entry.Replaced, replaced, err)
+			}
+		}
+		flushed := func(name string) bb.Entry {
+			t.Helper()
+			e := create(t, ns, bb.RootDir, name)
+			e.Flushed = was
+			if _, err := ns.Put(ctx, e); err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		flushed("f")
+		create(t, ns, bb.RootDir, "f2")
+		create(t, ns, bb.RootDir, "f3")
+		rename("f2", "f", over, was)
+		rename("f3", "f", over, was)
+		rename("f", "g", noted, bb.Flushed{})
+		flushed("h")
+		rename("g", "h", over, was)
+		last, err := ns.Remove(ctx, bb.RootDir, "h", RemoveOptions{StoreOp: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved := flushed("i")
+		flushed("j")
+		create(t, ns, bb.RootDir, "j2")
+		rename("j2", "j", over, was)
+		rename("i", "j", noted, bb.Flushed{})
+		ops, err := ns.StoreOps(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []StoreOp{
+			{Op: OpRename, OldPath: "f", NewPath: "g", File: last.File, Left: was, By: "me"},
+			{Op: OpRemove, OldPath: "h", File: last.File, Left: was, By: "me"},
+			{Op: OpRename, OldPath: "i", NewPath: "j", File: moved.File, Flushed: was, Replaced: was, By: "me"},
+		}
+		for i := range ops {
+			ops[i].Seq, ops[i].Revision = 0, 0
+		}
+		if !slices.Equal(ops, want) {
+			t.Errorf("noted %+v, want %+v", ops, want)
+		}
+	})
+}
+
 // TestTakeOverStoreOps: of two that believe an operation to be theirs, one has it, and
 // the order stays.
 func TestTakeOverStoreOps(t *testing.T) {

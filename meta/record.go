@@ -88,6 +88,7 @@ func sealEntry(key string, e *bb.Entry) ([]byte, error) {
 		Type: uint32(e.Type), Dir: uint64(e.Dir), File: uint64(e.File), Generation: uint64(e.Generation),
 		Size: e.Size, Checksum: e.Checksum, Open: e.Open, Mode: uint32(e.Mode.Perm()), Uid: e.UID, Gid: e.GID,
 		Mtime: nanos(e.MTime), Flushed: flushedRecord(e.Flushed), Lost: e.Lost, Reason: e.Reason, Txn: uint64(e.Txn),
+		Replaced: replacedRecord(key, e),
 	}
 	for _, h := range e.Holders {
 		m.Holders = append(m.Holders, string(h))
@@ -116,6 +117,7 @@ func openEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
 		Flushed: fromFlushed(m.GetFlushed()), Lost: m.GetLost(), Reason: m.GetReason(), Revision: seq,
 		Rest: rest(&m), Txn: bb.TxnID(m.GetTxn()),
 	}
+	e.Replaced = fromReplaced(key, &m)
 	if n := len(m.GetHolders()); n > 0 {
 		e.Holders = make([]bb.NodeID, n)
 		for i, h := range m.GetHolders() {
@@ -141,16 +143,35 @@ func checkEntry(e *bb.Entry) error {
 		return invalid("is a file without an id")
 	case e.Type == bb.TypeDirectory && e.Dir == 0:
 		return invalid("is a directory without an id")
-	case e.Size < 0 || e.Size > bb.MaxFileSize || e.Flushed.Size < 0:
+	case e.Size < 0 || e.Size > bb.MaxFileSize || e.Flushed.Size < 0 || e.Replaced.Size < 0:
 		return invalid(fmt.Sprintf("has a size of %d bytes", e.Size))
 	case len(e.Holders) > maxHolders:
 		return invalid(fmt.Sprintf("has %d holders, at most %d are allowed", len(e.Holders), maxHolders))
-	case len(e.Reason) > maxText || len(e.Flushed.ETag) > maxText || len(e.Flushed.Codec) > maxText:
+	case len(e.Reason) > maxText || tooLong(&e.Flushed) || tooLong(&e.Replaced):
 		return invalid("has a text that is too long")
-	case !representable(e.MTime) || !representable(e.Flushed.At):
+	case !representable(e.MTime) || !representable(e.Flushed.At) || !representable(e.Replaced.At):
 		return invalid("has a time before 1678 or after 2261")
 	}
 	return nil
+}
+
+func tooLong(f *bb.Flushed) bool { return len(f.ETag) > maxText || len(f.Codec) > maxText }
+
+func replacedRecord(key string, e *bb.Entry) *metapb.Replaced {
+	if e.Replaced.Generation == 0 || e.Flushed.Generation != 0 {
+		return nil
+	}
+	return &metapb.Replaced{Flushed: flushedRecord(e.Replaced), Key: recordSum(key, nil)}
+}
+
+// fromReplaced leaves out what an older daemon, which does not know of it, has renamed
+// or flushed.
+func fromReplaced(key string, m *metapb.Entry) bb.Flushed {
+	r := m.GetReplaced()
+	if r == nil || r.GetKey() != recordSum(key, nil) || m.GetFlushed().GetGeneration() != 0 {
+		return bb.Flushed{}
+	}
+	return fromFlushed(r.GetFlushed())
 }
 
 func flushedRecord(f bb.Flushed) *metapb.Flushed {

@@ -27,6 +27,7 @@ func TestEntryRecord(t *testing.T) {
 	for what, e := range map[string]bb.Entry{
 		"full":      fullEntry(),
 		"small":     {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Revision: 77},
+		"replaced":  {Parent: 1, Name: "f", Type: bb.TypeFile, File: 1, Generation: 2, Replaced: fullEntry().Flushed, Revision: 77},
 		"directory": {Parent: 1, Name: "d", Type: bb.TypeDirectory, Dir: 2, MTime: time.Unix(0, 0).UTC(), Revision: 77},
 	} {
 		key := entryKey(e.Parent, e.Name)
@@ -52,6 +53,35 @@ func TestEntryRecord(t *testing.T) {
 		}
 		_, err = openEntry(entryKey(e.Parent, "other"), b, 77)
 		wantKind(t, what+": under another key", err, bb.Checksum)
+	}
+}
+
+// TestReplacedCounts: what a file has replaced is forgotten when an older daemon, which keeps what
+// it does not know, has renamed or flushed the file.
+func TestReplacedCounts(t *testing.T) {
+	t.Parallel()
+	was := fullEntry().Flushed
+	key, other := entryKey(1, "f"), entryKey(1, "g")
+	for name, test := range map[string]struct {
+		key     string
+		flushed bb.Flushed
+		want    bb.Flushed
+	}{
+		"as it was": {key, bb.Flushed{}, was},
+		"renamed":   {other, bb.Flushed{}, bb.Flushed{}},
+		"flushed":   {key, bb.Flushed{Generation: 3}, bb.Flushed{}},
+	} {
+		m := &metapb.Entry{
+			Type: uint32(bb.TypeFile), File: 7, Flushed: flushedRecord(test.flushed),
+			Replaced: replacedRecord(key, &bb.Entry{Replaced: was}),
+		}
+		b, err := seal(test.key, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := openEntry(test.key, b, 1); err != nil || e.Replaced != test.want {
+			t.Errorf("%s: %+v, want %+v (%v)", name, e.Replaced, test.want, err)
+		}
 	}
 }
 

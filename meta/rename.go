@@ -151,6 +151,7 @@ func (r *rename) allowed(o RenameOptions) error {
 func (r *rename) plan(ctx context.Context, o RenameOptions) error {
 	r.moved = r.from.value
 	r.moved.Parent, r.moved.Name = r.dst.dir, r.dst.name
+	r.moved.Replaced = r.kept()
 	key := entryKey(r.dst.dir, r.dst.name)
 	data, err := sealEntry(key, &r.moved)
 	if err != nil {
@@ -177,6 +178,15 @@ func (r *rename) plan(ctx context.Context, o RenameOptions) error {
 	// What is replaced leaves no marker of its own.
 	r.changes = append(r.changes, change{key: entryKey(r.src.dir, r.src.name), expected: r.from.seq, gone: r.to.value.File})
 	return nil
+}
+
+// kept returns what the store keeps under the new name until the first flush of the file
+// that gets it. A file that was flushed takes its own object along, in one step of the store.
+func (r *rename) kept() bb.Flushed {
+	if !r.to.live || r.moved.IsDir() || r.moved.Flushed.Generation != 0 {
+		return bb.Flushed{}
+	}
+	return r.to.value.Stored()
 }
 
 func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
@@ -243,10 +253,10 @@ func (ns *Namespace) renameOp(ctx context.Context, r *rename) (change, error) {
 	}
 	op := StoreOp{
 		Op: OpRename, OldPath: join(from, r.src.name), NewPath: join(to, r.dst.name),
-		File: r.moved.File, IsDir: r.moved.IsDir(), Flushed: r.from.value.Flushed,
+		File: r.moved.File, IsDir: r.moved.IsDir(), Flushed: r.from.value.Flushed, Left: r.from.value.Replaced,
 	}
-	if r.to.live {
-		op.Replaced = r.to.value.Flushed
+	if r.to.live && op.Flushed.Generation != 0 {
+		op.Replaced = r.to.value.Stored()
 	}
 	c, err := ns.storeOp(ctx, op, paths)
 	if !op.IsDir || err != nil {

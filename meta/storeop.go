@@ -44,7 +44,8 @@ type StoreOp struct {
 	File     bb.FileID
 	IsDir    bool
 	Flushed  bb.Flushed // what the store held of the file
-	Replaced bb.Flushed // what it held of the file that the rename replaced
+	Replaced bb.Flushed // what it held under the new path, which the rename replaces there
+	Left     bb.Flushed // what it held under the old path of another file, which this one had replaced
 	By       bb.NodeID  // who carries it out; "" if nobody said
 	rest     string
 }
@@ -115,6 +116,7 @@ func sealOp(key string, op *StoreOp) ([]byte, error) {
 	return sealAs(format, key, withRest(&metapb.StoreOp{
 		Op: uint32(op.Op), OldPath: op.OldPath, NewPath: op.NewPath, File: uint64(op.File), IsDir: op.IsDir,
 		Flushed: flushedRecord(op.Flushed), Replaced: flushedRecord(op.Replaced), By: string(op.By), Seq: op.Seq,
+		Left: flushedRecord(op.Left),
 	}, op.rest))
 }
 
@@ -128,7 +130,7 @@ func (ns *Namespace) removalOp(ctx context.Context, e *bb.Entry) (change, error)
 
 // removalOpIn is removalOp for an entry of the directory that has a path.
 func (ns *Namespace) removalOpIn(ctx context.Context, dir string, paths uint64, e *bb.Entry) (change, error) {
-	op := StoreOp{Op: OpRemove, OldPath: join(dir, e.Name), File: e.File, IsDir: e.IsDir(), Flushed: e.Flushed}
+	op := StoreOp{Op: OpRemove, OldPath: join(dir, e.Name), File: e.File, IsDir: e.IsDir(), Flushed: e.Flushed, Left: e.Replaced}
 	return ns.storeOp(ctx, op, paths)
 }
 
@@ -170,7 +172,7 @@ func (ns *Namespace) storeOps(ctx context.Context) (map[string]StoreOp, error) {
 		ops[key] = StoreOp{
 			Seq: cmp.Or(m.GetSeq(), r.seq), Revision: r.seq, Op: Op(m.GetOp()), OldPath: m.GetOldPath(), NewPath: m.GetNewPath(),
 			File: bb.FileID(m.GetFile()), IsDir: m.GetIsDir(), Flushed: fromFlushed(m.GetFlushed()),
-			Replaced: fromFlushed(m.GetReplaced()), By: bb.NodeID(m.GetBy()),
+			Replaced: fromFlushed(m.GetReplaced()), Left: fromFlushed(m.GetLeft()), By: bb.NodeID(m.GetBy()),
 			rest: rest(&m),
 		}
 	}

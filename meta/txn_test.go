@@ -629,3 +629,117 @@ func TestTxnFolders(t *testing.T) {
 		}
 	}
 }
+
+// TestDisplacement: of what a transaction replaces, only a file that the store has stays, and
+// only if the output has a file of the same name.
+func TestDisplacement(t *testing.T) {
+	t.Parallel()
+	was := bb.Flushed{Generation: 1}
+	dir, file := &bb.Entry{Type: bb.TypeDirectory}, &bb.Entry{Type: bb.TypeFile}
+	flushed, replaced := &bb.Entry{Type: bb.TypeFile, Flushed: was}, &bb.Entry{Type: bb.TypeFile, Replaced: was}
+	for _, test := range []struct {
+		old, by *bb.Entry
+		want    displaced
+	}{
+		{file, nil, removedWhole},
+		{file, file, removedWhole},
+		{flushed, nil, removedWhole},
+		{flushed, dir, removedWhole},
+		{flushed, file, stays},
+		{replaced, file, stays},
+		{dir, nil, removedWhole},
+		{dir, file, removedWhole},
+		{dir, dir, removedPart},
+	} {
+		if got := displacement(test.old, test.by); got != test.want {
+			t.Errorf("%+v by %+v: %v, want %v", test.old, test.by, got, test.want)
+		}
+	}
+}
+
+// removedNames is a plainMover that notes what it removes.
+type removedNames struct {
+	plainMover
+	names []string
+}
+
+func (m *removedNames) Remove(ctx context.Context, e *bb.Entry) error {
+	err := m.plainMover.Remove(ctx, e)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil && !e.IsDir() {
+		m.names = append(m.names, e.Name)
+	}
+	return err
+}
+
+// TestTxnReplacesDurable replaces a directory by one that has some of its names. Files that the
+// store has and the output has, too, are replaced in one step each, and keep what the store has;
+// the others are removed.
+func TestTxnReplacesDurable(t *testing.T) {
+	t.Parallel()
+	for _, replace := range []string{".", "p", "p/q"} {
+		t.Run(replace, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, t.TempDir())
+			ns := newBuffer(t, connectTo(t, Options{InProcess: s}), "buf")
+			ctx := testContext(t)
+			q, err := ns.MkdirAll(ctx, "d/p/q", Owner{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			was := bb.Flushed{Generation: 1, ETag: "e", By: "n1"}
+			for _, name := range []string{"same", "other", "dirty"} {
+				e := create(t, ns, q.Dir, name)
+				if name == "dirty" {
+					continue
+				}
+				e.Flushed = was
+				if _, err := ns.Put(ctx, e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d, err := ns.Resolve(ctx, "d")
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, err := ns.BeginTxn(ctx, bb.Txn{Destination: "d", Dir: d.Dir, UID: 7})
+			if err != nil {
+				t.Fatal(err)
+			}
+			to, err := ns.MkdirAll(ctx, path.Join(x.Path(), attemptDir, "t", "a", "p/q"), Owner{Mode: 0o700})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]string{"d": "/", "d/p": "/", "d/p/q": "/"}
+			for _, name := range []string{"same", "dirty", "new"} {
+				want["d/p/q/"+name] = create(t, ns, to.Dir, name).File.String()
+			}
+			if _, err := ns.AdoptTxn(ctx, x.ID, "t", "a"); err != nil {
+				t.Fatal(err)
+			}
+			mv := &removedNames{plainMover: plainMover{ns: ns}}
+			if err := commitTxn(ctx, ns, x.ID, []string{replace}, mv); err != nil {
+				t.Fatal(err)
+			}
+			if got := seen(t, ns, ""); !maps.Equal(got, want) {
+				t.Errorf("committed: %v, want %v", got, want)
+			}
+			if err := foldAll(ctx, ns, mv); err != nil {
+				t.Fatal(err)
+			}
+			if got := tree(t, ns); !maps.Equal(got, want) {
+				t.Errorf("folded: %v, want %v", got, want)
+			}
+			slices.Sort(mv.names)
+			if !slices.Equal(mv.names, []string{"dirty", "other"}) {
+				t.Errorf("removed: %v", mv.names)
+			}
+			for name, kept := range map[string]bb.Flushed{"same": was, "dirty": {}, "new": {}} {
+				if e, err := ns.Resolve(ctx, "d/p/q/"+name); err != nil || e.Stored() != kept || e.Flushed.Generation != 0 {
+					t.Errorf("%s: the store has %+v, of it %+v (%v)", name, e.Stored(), e.Flushed, err)
+				}
+			}
+		})
+	}
+}

@@ -143,8 +143,12 @@ type Entry struct {
 	MTime time.Time
 
 	Flushed Flushed // what the backing store holds of this file
-	Lost    bool    // its bytes went with a node before they were flushed
-	Reason  string  // why it was lost: node and cause
+	// Replaced says, until the first flush of this file, what the store holds under its name
+	// of the file that a rename put it in place of. That stays until the flush replaces it,
+	// or the name is removed: a name that is durable stays durable.
+	Replaced Flushed
+	Lost     bool   // its bytes went with a node before they were flushed
+	Reason   string // why it was lost: node and cause
 
 	Revision uint64 // the namespace's revision of this entry; 0 when not stored yet
 	Rest     string // what newer releases have stored of it, encoded: it is kept
@@ -167,6 +171,26 @@ func (e *Entry) State() State {
 	default:
 		return StateDirty
 	}
+}
+
+// Stored says what the backing store holds under the entry's name: of this file, or of
+// the one that it replaced.
+func (e *Entry) Stored() Flushed {
+	if e.Flushed.Generation != 0 {
+		return e.Flushed
+	}
+	return e.Replaced
+}
+
+// SetFlushed records a flush, which has replaced what the store had under the name.
+func (e *Entry) SetFlushed(f Flushed) { e.Flushed, e.Replaced = f, Flushed{} }
+
+// LostReason is the reason why the file is lost, with what the store has in its place.
+func (e *Entry) LostReason() string {
+	if !e.Lost || e.Stored().Generation == 0 || e.Flushed.Generation == e.Generation {
+		return e.Reason
+	}
+	return e.Reason + "; the store has an older version under its name"
 }
 
 // Flushed says what the backing store holds of a file. Its name in the store is

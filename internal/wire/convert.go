@@ -83,7 +83,7 @@ func FromEntry(e *bb.Entry) *Entry {
 		Name: e.Name, Type: uint32(e.Type), Dir: uint64(e.Dir), File: uint64(e.File),
 		Generation: uint64(e.Generation), Size: e.Size, Checksum: e.Checksum, Open: e.Open,
 		Mode: uint32(e.Mode.Perm()), Uid: e.UID, Gid: e.GID, MtimeNs: nanos(e.MTime),
-		State: uint32(e.State()), Reason: text(e.Reason),
+		State: uint32(e.State()), Reason: text(e.LostReason()),
 	}
 	for _, h := range e.Holders {
 		m.Holders = append(m.Holders, string(h))

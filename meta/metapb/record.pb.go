@@ -64,7 +64,8 @@ type Entry struct {
 	Flushed       *Flushed               `protobuf:"bytes,13,opt,name=flushed,proto3" json:"flushed,omitempty"`
 	Lost          bool                   `protobuf:"varint,14,opt,name=lost,proto3" json:"lost,omitempty"`
 	Reason        string                 `protobuf:"bytes,15,opt,name=reason,proto3" json:"reason,omitempty"`
-	Txn           uint64                 `protobuf:"fixed64,16,opt,name=txn,proto3" json:"txn,omitempty"` // of a directory: the transaction that is to be folded into it
+	Txn           uint64                 `protobuf:"fixed64,16,opt,name=txn,proto3" json:"txn,omitempty"`         // of a directory: the transaction that is to be folded into it
+	Replaced      *Replaced              `protobuf:"bytes,17,opt,name=replaced,proto3" json:"replaced,omitempty"` // of a file that was never flushed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -209,6 +210,13 @@ func (x *Entry) GetTxn() uint64 {
 		return x.Txn
 	}
 	return 0
+}
+
+func (x *Entry) GetReplaced() *Replaced {
+	if x != nil {
+		return x.Replaced
+	}
+	return nil
 }
 
 // Txn is a transaction over the namespace.
@@ -490,6 +498,60 @@ func (x *Flushed) GetBy() string {
 	return ""
 }
 
+// Replaced says what the backing store holds of a file in whose place a rename put another
+// one. It counts for the entry's key alone: an older daemon takes it along in a rename.
+type Replaced struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Flushed       *Flushed               `protobuf:"bytes,1,opt,name=flushed,proto3" json:"flushed,omitempty"`
+	Key           uint64                 `protobuf:"fixed64,2,opt,name=key,proto3" json:"key,omitempty"` // checksum of the key
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replaced) Reset() {
+	*x = Replaced{}
+	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replaced) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replaced) ProtoMessage() {}
+
+func (x *Replaced) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
+func (*Replaced) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Replaced) GetFlushed() *Flushed {
+	if x != nil {
+		return x.Flushed
+	}
+	return nil
+}
+
+func (x *Replaced) GetKey() uint64 {
+	if x != nil {
+		return x.Key
+	}
+	return 0
+}
+
 // Directory is the reverse record of a directory: where its entry is.
 type Directory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -502,7 +564,7 @@ type Directory struct {
 
 func (x *Directory) Reset() {
 	*x = Directory{}
-	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	mi := &file_meta_metapb_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +576,7 @@ func (x *Directory) String() string {
 func (*Directory) ProtoMessage() {}
 
 func (x *Directory) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	mi := &file_meta_metapb_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +589,7 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{4}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Directory) GetParent() uint64 {
@@ -580,7 +642,7 @@ type Buffer struct {
 
 func (x *Buffer) Reset() {
 	*x = Buffer{}
-	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	mi := &file_meta_metapb_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +654,7 @@ func (x *Buffer) String() string {
 func (*Buffer) ProtoMessage() {}
 
 func (x *Buffer) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	mi := &file_meta_metapb_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +667,7 @@ func (x *Buffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buffer.ProtoReflect.Descriptor instead.
 func (*Buffer) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{5}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Buffer) GetName() string {
@@ -759,7 +821,7 @@ type TierRule struct {
 
 func (x *TierRule) Reset() {
 	*x = TierRule{}
-	mi := &file_meta_metapb_record_proto_msgTypes[6]
+	mi := &file_meta_metapb_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +833,7 @@ func (x *TierRule) String() string {
 func (*TierRule) ProtoMessage() {}
 
 func (x *TierRule) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[6]
+	mi := &file_meta_metapb_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +846,7 @@ func (x *TierRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TierRule.ProtoReflect.Descriptor instead.
 func (*TierRule) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{6}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TierRule) GetPattern() string {
@@ -811,15 +873,16 @@ type StoreOp struct {
 	IsDir         bool                   `protobuf:"varint,5,opt,name=is_dir,json=isDir,proto3" json:"is_dir,omitempty"`
 	Flushed       *Flushed               `protobuf:"bytes,6,opt,name=flushed,proto3" json:"flushed,omitempty"`
 	Replaced      *Flushed               `protobuf:"bytes,7,opt,name=replaced,proto3" json:"replaced,omitempty"`
-	By            string                 `protobuf:"bytes,8,opt,name=by,proto3" json:"by,omitempty"`    // node that carries it out; "" in records of before there were several
-	Seq           uint64                 `protobuf:"varint,9,opt,name=seq,proto3" json:"seq,omitempty"` // its place in the order, if another node has taken it over; 0: the record's revision
+	By            string                 `protobuf:"bytes,8,opt,name=by,proto3" json:"by,omitempty"`      // node that carries it out; "" in records of before there were several
+	Seq           uint64                 `protobuf:"varint,9,opt,name=seq,proto3" json:"seq,omitempty"`   // its place in the order, if another node has taken it over; 0: the record's revision
+	Left          *Flushed               `protobuf:"bytes,10,opt,name=left,proto3" json:"left,omitempty"` // of a file that was never flushed: what it had replaced under the old path
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StoreOp) Reset() {
 	*x = StoreOp{}
-	mi := &file_meta_metapb_record_proto_msgTypes[7]
+	mi := &file_meta_metapb_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +894,7 @@ func (x *StoreOp) String() string {
 func (*StoreOp) ProtoMessage() {}
 
 func (x *StoreOp) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[7]
+	mi := &file_meta_metapb_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +907,7 @@ func (x *StoreOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreOp.ProtoReflect.Descriptor instead.
 func (*StoreOp) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{7}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StoreOp) GetOp() uint32 {
@@ -910,6 +973,13 @@ func (x *StoreOp) GetSeq() uint64 {
 	return 0
 }
 
+func (x *StoreOp) GetLeft() *Flushed {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
 // Job is work that is split into tasks. It is done when all of them are.
 type Job struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -931,7 +1001,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_meta_metapb_record_proto_msgTypes[8]
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1013,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[8]
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1026,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{8}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Job) GetId() string {
@@ -1063,7 +1133,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	mi := &file_meta_metapb_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1145,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	mi := &file_meta_metapb_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1158,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Task) GetId() string {
@@ -1187,7 +1257,7 @@ type Tally struct {
 
 func (x *Tally) Reset() {
 	*x = Tally{}
-	mi := &file_meta_metapb_record_proto_msgTypes[10]
+	mi := &file_meta_metapb_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1269,7 @@ func (x *Tally) String() string {
 func (*Tally) ProtoMessage() {}
 
 func (x *Tally) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[10]
+	mi := &file_meta_metapb_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1282,7 @@ func (x *Tally) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tally.ProtoReflect.Descriptor instead.
 func (*Tally) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{10}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Tally) GetFiles() int64 {
@@ -1297,7 +1367,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_meta_metapb_record_proto_msgTypes[11]
+	mi := &file_meta_metapb_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1379,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[11]
+	mi := &file_meta_metapb_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1392,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{11}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Failure) GetPath() string {
@@ -1365,7 +1435,7 @@ type Lifetime struct {
 
 func (x *Lifetime) Reset() {
 	*x = Lifetime{}
-	mi := &file_meta_metapb_record_proto_msgTypes[12]
+	mi := &file_meta_metapb_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1447,7 @@ func (x *Lifetime) String() string {
 func (*Lifetime) ProtoMessage() {}
 
 func (x *Lifetime) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[12]
+	mi := &file_meta_metapb_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,7 +1460,7 @@ func (x *Lifetime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetime.ProtoReflect.Descriptor instead.
 func (*Lifetime) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{12}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Lifetime) GetJson() []byte {
@@ -1411,7 +1481,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_meta_metapb_record_proto_msgTypes[13]
+	mi := &file_meta_metapb_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1493,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[13]
+	mi := &file_meta_metapb_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1506,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{13}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Counter) GetBlock() uint64 {
@@ -1457,7 +1527,7 @@ var File_meta_metapb_record_proto protoreflect.FileDescriptor
 
 const file_meta_metapb_record_proto_rawDesc = "" +
 	"\n" +
-	"\x18meta/metapb/record.proto\x12\x0fforebay.meta.v1\"\x8e\x03\n" +
+	"\x18meta/metapb/record.proto\x12\x0fforebay.meta.v1\"\xc5\x03\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\rR\x04type\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
@@ -1477,7 +1547,8 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\aflushed\x18\r \x01(\v2\x18.forebay.meta.v1.FlushedR\aflushed\x12\x12\n" +
 	"\x04lost\x18\x0e \x01(\bR\x04lost\x12\x16\n" +
 	"\x06reason\x18\x0f \x01(\tR\x06reason\x12\x10\n" +
-	"\x03txn\x18\x10 \x01(\x06R\x03txnB\b\n" +
+	"\x03txn\x18\x10 \x01(\x06R\x03txn\x125\n" +
+	"\breplaced\x18\x11 \x01(\v2\x19.forebay.meta.v1.ReplacedR\breplacedB\b\n" +
 	"\x06_mtime\"\xb5\x02\n" +
 	"\x03Txn\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12 \n" +
@@ -1509,7 +1580,10 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x05codec\x18\x05 \x01(\tR\x05codec\x12\x13\n" +
 	"\x02at\x18\x06 \x01(\x12H\x00R\x02at\x88\x01\x01\x12\x0e\n" +
 	"\x02by\x18\a \x01(\tR\x02byB\x05\n" +
-	"\x03_at\"S\n" +
+	"\x03_at\"P\n" +
+	"\bReplaced\x122\n" +
+	"\aflushed\x18\x01 \x01(\v2\x18.forebay.meta.v1.FlushedR\aflushed\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\x06R\x03key\"S\n" +
 	"\tDirectory\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\x04R\x06parent\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -1544,7 +1618,7 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\b_created\"8\n" +
 	"\bTierRule\x12\x18\n" +
 	"\apattern\x18\x01 \x01(\tR\apattern\x12\x12\n" +
-	"\x04tier\x18\x02 \x01(\rR\x04tier\"\x86\x02\n" +
+	"\x04tier\x18\x02 \x01(\rR\x04tier\"\xb4\x02\n" +
 	"\aStoreOp\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\rR\x02op\x12\x19\n" +
 	"\bold_path\x18\x02 \x01(\tR\aoldPath\x12\x19\n" +
@@ -1554,7 +1628,9 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\aflushed\x18\x06 \x01(\v2\x18.forebay.meta.v1.FlushedR\aflushed\x124\n" +
 	"\breplaced\x18\a \x01(\v2\x18.forebay.meta.v1.FlushedR\breplaced\x12\x0e\n" +
 	"\x02by\x18\b \x01(\tR\x02by\x12\x10\n" +
-	"\x03seq\x18\t \x01(\x04R\x03seq\"\x8c\x03\n" +
+	"\x03seq\x18\t \x01(\x04R\x03seq\x12,\n" +
+	"\x04left\x18\n" +
+	" \x01(\v2\x18.forebay.meta.v1.FlushedR\x04left\"\x8c\x03\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -1629,37 +1705,41 @@ func file_meta_metapb_record_proto_rawDescGZIP() []byte {
 	return file_meta_metapb_record_proto_rawDescData
 }
 
-var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_meta_metapb_record_proto_goTypes = []any{
 	(*Entry)(nil),     // 0: forebay.meta.v1.Entry
 	(*Txn)(nil),       // 1: forebay.meta.v1.Txn
 	(*TxnTask)(nil),   // 2: forebay.meta.v1.TxnTask
 	(*Flushed)(nil),   // 3: forebay.meta.v1.Flushed
-	(*Directory)(nil), // 4: forebay.meta.v1.Directory
-	(*Buffer)(nil),    // 5: forebay.meta.v1.Buffer
-	(*TierRule)(nil),  // 6: forebay.meta.v1.TierRule
-	(*StoreOp)(nil),   // 7: forebay.meta.v1.StoreOp
-	(*Job)(nil),       // 8: forebay.meta.v1.Job
-	(*Task)(nil),      // 9: forebay.meta.v1.Task
-	(*Tally)(nil),     // 10: forebay.meta.v1.Tally
-	(*Failure)(nil),   // 11: forebay.meta.v1.Failure
-	(*Lifetime)(nil),  // 12: forebay.meta.v1.Lifetime
-	(*Counter)(nil),   // 13: forebay.meta.v1.Counter
-	nil,               // 14: forebay.meta.v1.Job.OptionsEntry
+	(*Replaced)(nil),  // 4: forebay.meta.v1.Replaced
+	(*Directory)(nil), // 5: forebay.meta.v1.Directory
+	(*Buffer)(nil),    // 6: forebay.meta.v1.Buffer
+	(*TierRule)(nil),  // 7: forebay.meta.v1.TierRule
+	(*StoreOp)(nil),   // 8: forebay.meta.v1.StoreOp
+	(*Job)(nil),       // 9: forebay.meta.v1.Job
+	(*Task)(nil),      // 10: forebay.meta.v1.Task
+	(*Tally)(nil),     // 11: forebay.meta.v1.Tally
+	(*Failure)(nil),   // 12: forebay.meta.v1.Failure
+	(*Lifetime)(nil),  // 13: forebay.meta.v1.Lifetime
+	(*Counter)(nil),   // 14: forebay.meta.v1.Counter
+	nil,               // 15: forebay.meta.v1.Job.OptionsEntry
 }
 var file_meta_metapb_record_proto_depIdxs = []int32{
 	3,  // 0: forebay.meta.v1.Entry.flushed:type_name -> forebay.meta.v1.Flushed
-	6,  // 1: forebay.meta.v1.Buffer.tiers:type_name -> forebay.meta.v1.TierRule
-	3,  // 2: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
-	3,  // 3: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
-	14, // 4: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
-	10, // 5: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
-	11, // 6: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
-	7,  // [7:7] is the sub-list for method output_type
-	7,  // [7:7] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	4,  // 1: forebay.meta.v1.Entry.replaced:type_name -> forebay.meta.v1.Replaced
+	3,  // 2: forebay.meta.v1.Replaced.flushed:type_name -> forebay.meta.v1.Flushed
+	7,  // 3: forebay.meta.v1.Buffer.tiers:type_name -> forebay.meta.v1.TierRule
+	3,  // 4: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
+	3,  // 5: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
+	3,  // 6: forebay.meta.v1.StoreOp.left:type_name -> forebay.meta.v1.Flushed
+	15, // 7: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
+	11, // 8: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
+	12, // 9: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_meta_metapb_record_proto_init() }
@@ -1670,16 +1750,16 @@ func file_meta_metapb_record_proto_init() {
 	file_meta_metapb_record_proto_msgTypes[0].OneofWrappers = []any{}
 	file_meta_metapb_record_proto_msgTypes[1].OneofWrappers = []any{}
 	file_meta_metapb_record_proto_msgTypes[3].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[5].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[8].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[6].OneofWrappers = []any{}
 	file_meta_metapb_record_proto_msgTypes[9].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_metapb_record_proto_rawDesc), len(file_meta_metapb_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,183 @@
+package bbd
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"forebay/internal/bb"
+	"forebay/meta"
+)
+
+// TestStoreOps: what the store does for a rename or a removal never removes what is durable
+// under a name before something else is durable there, unless the name itself goes.
+func TestStoreOps(t *testing.T) {
+	t.Parallel()
+	plain, packed := bb.Flushed{Generation: 1}, bb.Flushed{Generation: 2, Codec: "zstd"}
+	for name, test := range map[string]struct {
+		op   meta.StoreOp
+		want []string
+	}{
+		"rename": {meta.StoreOp{Op: meta.OpRename, Flushed: packed}, []string{"rename a b zstd"}},
+		"rename over a flushed one": {
+			meta.StoreOp{Op: meta.OpRename, Flushed: packed, Replaced: packed},
+			[]string{"rename a b zstd"},
+		},
+		"rename over one with another suffix": {
+			meta.StoreOp{Op: meta.OpRename, Flushed: plain, Replaced: packed},
+			[]string{"rename a b ", "remove b  zstd"},
+		},
+		"rename after an attempt": {meta.StoreOp{Op: meta.OpRename}, []string{"remove a  s2"}},
+		"rename of what had replaced a flushed one": {
+			meta.StoreOp{Op: meta.OpRename, Left: bb.Flushed{Generation: 1, Codec: "s2"}},
+			[]string{"remove a  s2"},
+		},
+		"and that with another suffix": {meta.StoreOp{Op: meta.OpRename, Left: packed}, []string{"remove a  s2", "remove a  zstd"}},
+		"removal":                      {meta.StoreOp{Op: meta.OpRemove, Flushed: packed}, []string{"remove a  zstd"}},
+		"removal after an attempt":     {meta.StoreOp{Op: meta.OpRemove}, []string{"remove a  s2"}},
+		"removal of what had replaced a flushed one": {
+			meta.StoreOp{Op: meta.OpRemove, Left: packed}, []string{"remove a  s2", "remove a  zstd"},
+		},
+		"directory":              {meta.StoreOp{Op: meta.OpRename, IsDir: true}, []string{"rename a b  tree"}},
+		"removal of a directory": {meta.StoreOp{Op: meta.OpRemove, IsDir: true}, []string{"remove a   tree"}},
+		"noted by an older release": {
+			meta.StoreOp{Op: meta.OpRename, Replaced: packed}, []string{"remove b  zstd"},
+		},
+	} {
+		op := test.op
+		op.Revision, op.OldPath = 7, "a"
+		if op.Op == meta.OpRename {
+			op.NewPath = "b"
+		}
+		var got []string
+		ops := storeOps(&op, "s2")
+		for i, o := range ops {
+			s := fmt.Sprintf("%s %s %s %s", o.Kind, o.Old, o.New, o.Codec)
+			if o.Tree {
+				s += " tree"
+			}
+			got = append(got, s)
+			if o.ID != 7 || o.More != (i < len(ops)-1) {
+				t.Errorf("%s: %+v is number %d of %d", name, o, i, len(ops))
+			}
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// TestStoreFollows: the store has nothing to do with what a rename replaces.
+func TestStoreFollows(t *testing.T) {
+	t.Parallel()
+	was := bb.Flushed{Generation: 1}
+	file, dir := bb.TypeFile, bb.TypeDirectory
+	for _, test := range []struct {
+		e     bb.Entry
+		path  string
+		stray bool
+		want  bool
+	}{
+		{bb.Entry{Type: file}, "f", false, false},
+		{bb.Entry{Type: file}, "f", true, true},
+		{bb.Entry{Type: file, Flushed: was}, "f", false, true},
+		{bb.Entry{Type: file, Replaced: was}, "f", false, true},
+		{bb.Entry{Type: dir}, "d", false, true},
+		{bb.Entry{Type: dir}, bb.HiddenDir + "/t1", false, false},
+		{bb.Entry{Type: dir}, bb.HiddenDir + "/t1", true, true},
+	} {
+		if got := storeFollows(&test.e, test.path, test.stray); got != test.want {
+			t.Errorf("%+v at %s, stray %v: %v", test.e, test.path, test.stray, got)
+		}
+	}
+}
+
+// TestNotBehind: an operation waits for those of other daemons before it that concern the
+// same names, and for whatever waits for such a one; nothing else waits.
+func TestNotBehind(t *testing.T) {
+	t.Parallel()
+	remove := func(by bb.NodeID, path string) meta.StoreOp {
+		return meta.StoreOp{Op: meta.OpRemove, OldPath: path, By: by}
+	}
+	rename := func(by bb.NodeID, from, to string) meta.StoreOp {
+		return meta.StoreOp{Op: meta.OpRename, OldPath: from, NewPath: to, By: by}
+	}
+	for name, test := range map[string]struct {
+		ops  []meta.StoreOp
+		next []int
+		wait bool
+	}{
+		"nothing":          {nil, nil, false},
+		"one's own":        {[]meta.StoreOp{remove("me", "a"), remove("me", "a")}, []int{0, 1}, false},
+		"another's before": {[]meta.StoreOp{remove("other", "a"), remove("me", "a"), remove("me", "b")}, []int{2}, true},
+		"another's after":  {[]meta.StoreOp{remove("me", "a"), remove("other", "a")}, []int{0}, false},
+		"below":            {[]meta.StoreOp{remove("other", "d/e/f"), remove("me", "d/e/g"), remove("me", "d")}, []int{1}, true},
+		"above":            {[]meta.StoreOp{remove("other", "d"), remove("me", "d/e/f"), remove("me", "dd")}, []int{2}, true},
+		"by the new name":  {[]meta.StoreOp{rename("other", "x", "a"), rename("me", "b", "a"), rename("me", "b", "c")}, nil, true},
+		"behind one that waits": {
+			[]meta.StoreOp{remove("other", "a"), rename("me", "a", "b"), rename("me", "b", "c"), remove("me", "c"), remove("me", "d")},
+			[]int{4},
+			true,
+		},
+	} {
+		for i := range test.ops {
+			test.ops[i].Revision = uint64(i)
+		}
+		next, wait := notBehind(test.ops, func(op *meta.StoreOp) bool { return op.By == "me" }, func(*meta.StoreOp) bool { return false })
+		var got []int
+		for _, op := range next {
+			got = append(got, int(op.Revision))
+		}
+		if !slices.Equal(got, test.next) || wait != test.wait {
+			t.Errorf("%s: %v, wait %v, want %v, %v", name, got, wait, test.next, test.wait)
+		}
+	}
+}
+
+// TestNotBehindAny compares with the rule taken word by word.
+func TestNotBehindAny(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(1, 14))
+	paths := []string{"a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "dd", "d/ee", "b/a"}
+	for range 3000 {
+		ops := make([]meta.StoreOp, rnd.IntN(12))
+		for i := range ops {
+			op := meta.StoreOp{Op: meta.OpRemove, Revision: uint64(i), OldPath: paths[rnd.IntN(len(paths))], By: []bb.NodeID{"me", "me", "other"}[rnd.IntN(3)]}
+			if rnd.IntN(2) == 0 {
+				op.Op, op.NewPath = meta.OpRename, paths[rnd.IntN(len(paths))]
+			}
+			ops[i] = op
+		}
+		mine := func(op *meta.StoreOp) bool { return op.By == "me" }
+		handed := map[uint64]bool{}
+		var want []uint64
+		blocked := map[int]bool{}
+		for i := range ops {
+			blocks := func(j int) bool {
+				return (blocked[j] || !mine(&ops[j])) && (concerns(&ops[j], ops[i].OldPath) || ops[i].NewPath != "" && concerns(&ops[j], ops[i].NewPath))
+			}
+			behind := false
+			for j := range i {
+				behind = behind || blocks(j)
+			}
+			switch {
+			case !mine(&ops[i]):
+			case behind:
+				blocked[i] = true
+			case rnd.IntN(3) == 0:
+				handed[ops[i].Revision] = true
+			default:
+				want = append(want, ops[i].Revision)
+			}
+		}
+		next, wait := notBehind(ops, mine, func(op *meta.StoreOp) bool { return handed[op.Revision] })
+		var got []uint64
+		for _, op := range next {
+			got = append(got, op.Revision)
+		}
+		if !slices.Equal(got, want) || wait != (len(blocked) > 0) {
+			t.Fatalf("%+v, handed %v: %v, want %v; wait %v", ops, handed, got, want, wait)
+		}
+	}
+}
