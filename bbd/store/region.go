@@ -117,14 +117,27 @@ func createRegion(dir string, id bb.RegionID, size int64, tier bb.Tier, log bool
 		if err := cmpErr(err, r.sync(0, Unit)); err != nil {
 			return err
 		}
-		return os.Rename(path+unfinished, path)
+		if err := os.Rename(path+unfinished, path); err != nil || tier != bb.TierDisk {
+			return err
+		}
+		return syncDir(dir) // else a loss of power may take the name, and all that is spilled by then
 	}()
 	if err != nil {
 		_ = r.unmap() // the first error is the one to tell
 		_ = os.Remove(path + unfinished)
+		_ = os.Remove(path) // it was renamed, and nothing is in it
 		return nil, bb.Wrap("create region", path, err)
 	}
 	return r, nil
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return cmpErr(d.Sync(), d.Close())
 }
 
 func (r *region) mapFile(size int64) error {

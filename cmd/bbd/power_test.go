@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"forebay/client"
+	"forebay/internal/bbdtest"
+	"forebay/internal/durabletest"
+	"forebay/internal/powertest"
+)
+
+// seeds is how many seeds a test tries; FOREBAY_SEEDS says otherwise.
+func seeds(few int) uint64 {
+	if n, err := strconv.Atoi(os.Getenv("FOREBAY_SEEDS")); err == nil {
+		return uint64(n)
+	}
+	return uint64(few)
+}
+
+// spiller writes files that belong on the disk tier.
+type spiller struct {
+	past *durabletest.History
+	b    *client.Buffer
+	ids  uint64
+	all  map[string]bool
+}
+
+// piece writes and commits a range of a file, and returns the content then.
+func (s *spiller) piece(f *client.File, op durabletest.Op, name string, was durabletest.Content, off, size int) (durabletest.Content, error) {
+	s.ids++
+	s.all[name] = true
+	now := was.With(s.ids, off, size)
+	ended := s.past.Begin(durabletest.Event{Op: op, Changes: []durabletest.Change{{Path: name, Version: durabletest.Of(now.Bytes())}}})
+	p := make([]byte, size)
+	durabletest.Fill(p, s.ids, off)
+	if _, err := f.WriteAt(p, int64(off)); err != nil {
+		return was, err
+	}
+	commit := f.Sync
+	if op == durabletest.Close {
+		commit = f.Close
+	}
+	if err := commit(); err != nil {
+		return was, err
+	}
+	ended(durabletest.Done)
+	return now, nil
+}
+
+func (s *spiller) put(ctx context.Context, name string, size int) error {
+	f, err := s.b.Create(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	_, err = s.piece(f, durabletest.Close, name, durabletest.Content{}, 0, size)
+	return err
+}
+
+// run writes files that are closed, some of them twice, and one that stays open, whose
+// later pieces lie over earlier ones.
+func (s *spiller) run(ctx context.Context, spilled func()) error {
+	const mib = 1 << 20
+	open, err := s.b.Create(ctx, "open")
+	if err != nil {
+		return err
+	}
+	defer open.Abort()
+	var c durabletest.Content
+	for i := range 6 {
+		if err := s.put(ctx, fmt.Sprintf("f%d", i), 3*mib+i); err != nil {
+			return err
+		}
+		if c, err = s.piece(open, durabletest.Sync, "open", c, i*mib, mib); err != nil {
+			return err
+		}
+	}
+	spilled()
+	if _, err = s.piece(open, durabletest.Sync, "open", c, 2*mib+100, mib); err != nil {
+		return err
+	}
+	for i := range 3 {
+		if err := s.put(ctx, fmt.Sprintf("f%d", i), 2*mib+i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const spillConfig = `
+listen: {admin: "127.0.0.1:0"}
+memory: {size: 128MiB, region_size: 64MiB}
+disk: {dir: "{{.Dir}}/disk", size: 256MiB}
+`
+
+// TestPowerCutOfDiskTier: the node loses power while files go to its disk tier, which
+// then holds some of what was not synced. What is read afterwards is what was
+// acknowledged last, or is named lost; and nothing is lost that had been spilled for long.
+func TestPowerCutOfDiskTier(t *testing.T) {
+	steps := 0
+	for seed := range seeds(8) {
+		cut := -1
+		if seed > 0 { // the first life is whole, and tells how many steps there are
+			cut = int(seed*7919) % max(1, steps)
+		}
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			n := powerCutOfDiskTier(t, seed, cut)
+			steps = max(steps, n)
+		})
+	}
+	if steps < 20 {
+		t.Errorf("%d steps: nothing was spilled", steps)
+	}
+}
+
+func powerCutOfDiskTier(t *testing.T, seed uint64, cut int) (steps int) {
+	t.Helper()
+	d := bbdtest.New(t)
+	d.Config = spillConfig
+	disk := filepath.Join(d.Dir, "disk")
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := powertest.Mount(t, disk)
+	d.Start()
+	ctx := t.Context()
+	c := dial(t, d)
+	spec := client.BufferSpec{Name: "spill", Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}}
+	if _, err := c.CreateBuffer(ctx, spec); err != nil {
+		t.Fatal(err)
+	}
+	if cut >= 0 {
+		f.CutAfter(cut)
+	}
+	s := &spiller{past: durabletest.NewHistory(), b: c.Buffer("spill"), all: map[string]bool{}}
+	err := s.run(ctx, func() { awaitSpilled(t, d, c, f, cut) })
+	if err != nil && !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrCancelled) {
+		t.Errorf("writing: %v", err)
+	}
+	if cut < 0 {
+		awaitSpilled(t, d, c, f, cut)
+	}
+	story := f.Steps()
+	f.Cut()
+	d.Crash()
+	c.Close()
+	s.past.Over()
+	s.past.Fault(durabletest.Event{Takes: durabletest.InMemory})
+	f.Restart(seed)
+	d.Start()
+	c = dial(t, d)
+	o := durabletest.Observation{Begin: s.past.Now(), Files: map[string]durabletest.Found{}, Lost: lostFiles(t, c, "spill")}
+	there := 0
+	for name := range s.all {
+		o.Files[name], _ = seen(ctx, c.Buffer("spill"), name)
+		if o.Files[name].Version.There {
+			there++
+		}
+	}
+	broken(t, s.past.Observe(o), fmt.Sprintf("after %d of the steps", len(story)))
+	t.Logf("cut after %d steps: %d files there, %d lost", len(story), there, len(o.Lost))
+	if cut < 0 && there < 3 {
+		t.Errorf("of %d files only %d are there, and all had been spilled", len(s.all), there)
+	}
+	return len(story)
+}
+
+func lostFiles(t *testing.T, c *client.Client, buffer string) (paths []string) {
+	t.Helper()
+	lost, err := c.Lost(t.Context(), buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range lost {
+		paths = append(paths, e.Path)
+	}
+	return paths
+}
+
+// awaitSpilled waits until the disk tier has something that stays as it is, or until the
+// cut.
+func awaitSpilled(t *testing.T, d *bbdtest.Daemon, c *client.Client, f *powertest.FS, cut int) {
+	t.Helper()
+	before := -1
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		steps := len(f.Steps())
+		if cut >= 0 && steps >= cut {
+			return
+		}
+		select {
+		case <-d.Ended():
+			return
+		default:
+		}
+		if used := statusOf(t, c).Disk.Live; used > 0 && steps == before {
+			return
+		}
+		before = steps
+		if time.Now().After(deadline) {
+			t.Errorf("after 20 s the disk tier has %d bytes, after %d steps", statusOf(t, c).Disk.Live, steps)
+			return
+		}
+	}
+}
