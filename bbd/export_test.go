@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -251,6 +252,32 @@ func (d *Daemon) Destroy(ctx context.Context, name string, meanwhile func() erro
 		}
 		return meanwhile()
 	})
+}
+
+// Missed returns how often a buffer was looked at, until the channel is closed, and a file
+// that was open at the look before was neither open nor dirty. Nothing may be flushed.
+func (d *Daemon) Missed(name string, until <-chan struct{}) (n int) {
+	d.buffers.Lock()
+	b := d.buffers.byName[name]
+	d.buffers.Unlock()
+	var open []bb.FileID
+	for {
+		select {
+		case <-until:
+			return n
+		default:
+		}
+		b.mu.Lock()
+		for _, file := range open {
+			_, dirty := b.mu.dirty[file]
+			if b.mu.byFile[file] == nil && !dirty {
+				n++
+			}
+		}
+		open = slices.AppendSeq(open[:0], maps.Keys(b.mu.byFile))
+		b.mu.Unlock()
+		runtime.Gosched()
+	}
 }
 
 // ChangesWaiting returns how many changes of a buffer wait for the end of a freeze.

@@ -92,6 +92,24 @@ func TestDestroyWhoseSessionBreaks(t *testing.T) {
 	wantFile(t, c.Buffer("b"), "d/result", []byte("precious"))
 }
 
+// TestBuffersDoNotWaitForADestroy makes, lists and destroys a buffer while another one is
+// looked through.
+func TestBuffersDoNotWaitForADestroy(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	err := nodes[0].daemon.Destroy(t.Context(), "b", func() error {
+		other, _ := nodes[0].buffer(c, client.BufferSpec{Name: "other"})
+		write(t, nodes[1].dial().Buffer("other"), "f", []byte("content"))
+		wantFile(t, other, "f", []byte("content"))
+		return c.DestroyBuffer(t.Context(), "other", true)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestDestroyRace writes a file and destroys its buffer at the same time, again and again:
 // never do both succeed.
 func TestDestroyRace(t *testing.T) {

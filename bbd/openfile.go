@@ -292,12 +292,14 @@ func (f *openFile) finish(ctx context.Context) error {
 	if f.old != 0 {
 		f.buf.dropOld(f.file, f.old, f.was, f.wasReplica)
 	}
-	f.retire()
 	if f.flushed != nil {
+		f.retire()
 		return d.store.MarkClean(f.file, f.generation)
 	}
+	// Queued before it is retired: at no moment it is neither, and missed by a drain.
 	f.buf.closed(f.entry, f.path)
 	f.buf.usedFrom(f.file, f.near)
+	f.retire()
 	return nil
 }
 
