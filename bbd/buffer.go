@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"forebay/flusher"
-	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/meta"
 )
@@ -281,24 +280,6 @@ func (b *buffer) update(ctx context.Context, e bb.Entry, old bb.Generation, publ
 		}
 		return nil
 	})
-}
-
-// flushed waits for a closed file to be on the store, where the buffer's durability
-// says that Close means that.
-func (b *buffer) flushed(ctx context.Context, f *openFile) error {
-	if b.spec().Durability != bb.DurabilityFlushed {
-		return nil
-	}
-	f.mu.Lock()
-	e, gone := f.entry, f.gone
-	f.mu.Unlock()
-	if !gone || e.State() != bb.StateDirty {
-		return nil // others still write it: the last close waits
-	}
-	if _, kept := plan.Kept(b.spec().Keep, f.path); kept {
-		return nil // a passing name is flushed when it has been renamed
-	}
-	return b.d.flusher.Wait(ctx, b.key(&e))
 }
 
 func (b *buffer) flushReason(file bb.FileID) string {

@@ -31,6 +31,11 @@ func (r *request) rename(m *wire.Rename) (proto.Message, error) {
 	if err := b.rename(r.ctx, r.s.cred, m.From, m.To, !m.NoReplace); err != nil {
 		return nil, err
 	}
+	if !r.s.cred.relayed { // else the daemon that asks waits
+		if err := b.flushedBelow(r.ctx, r.s.cred, "rename", clean(m.To)); err != nil {
+			return nil, err
+		}
+	}
 	return &wire.Empty{}, nil
 }
 

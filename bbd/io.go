@@ -88,6 +88,12 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	case err != nil:
 		return nil, bb.Wrap("open", h.path, err)
 	case closed != nil:
+		// A close may be what the client has not heard of.
+		if h.buf.spec().Durability == bb.DurabilityFlushed {
+			if err := h.buf.closedFlushed(ctx, closed, o.path); err != nil {
+				return nil, err
+			}
+		}
 		h.err = bb.E(bb.Invalid, "open", h.path, "the generation is closed")
 		return &wire.Opened{
 			Entry: h.buf.describe(closed), Generation: uint64(closed.Generation), AlreadyClosed: true,
@@ -99,6 +105,8 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	defer f.mu.Unlock()
 	if h.s.peer != "" {
 		f.near = h.s.peer
+	} else {
+		f.clients[h.s]++
 	}
 	e := f.entry
 	e.Size = f.visibleSize()
@@ -295,7 +303,7 @@ func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, mo
 	h.leave()
 	if err == nil && m.Close {
 		h.forget()
-		err = h.buf.flushed(ctx, f)
+		err = h.flushedClose(ctx, f)
 	}
 	if err != nil {
 		return nil, err
@@ -398,6 +406,11 @@ func checksumMismatch(path string, e *wire.NewExtent, release func()) error {
 // forget takes the handle out of its session's.
 func (h *handle) forget() {
 	h.closed = true
+	if f := h.write; f != nil && h.s.peer == "" {
+		f.mu.Lock()
+		f.clients[h.s]--
+		f.mu.Unlock()
+	}
 	h.s.mu.Lock()
 	delete(h.s.mu.handles, h.id)
 	h.s.mu.Unlock()

@@ -55,11 +55,13 @@ type openFile struct {
 	exists    bool      // the namespace has the entry
 	committed bool      // the store has the generation
 	writers   int
-	gone      bool        // closed, void, or never opened: look the place up again
-	passed    bool        // gone because another node's generation took its place
-	removed   bool        // its entry was removed meanwhile
-	lingers   bool        // its last writer was at another node, and may come back
-	flushed   *bb.Flushed // what the store has of this generation already; nil: nothing
+	gone      bool             // closed, void, or never opened: look the place up again
+	passed    bool             // gone because another node's generation took its place
+	removed   bool             // its entry was removed meanwhile
+	lingers   bool             // its last writer was at another node, and may come back
+	ended     chan struct{}    // closed when the file is retired
+	clients   map[*session]int // how often a client of this daemon has it open
+	flushed   *bb.Flushed      // what the store has of this generation already; nil: nothing
 }
 
 // stub reports whether the file only keeps its place: see lockPlaces.
@@ -353,6 +355,9 @@ func (f *openFile) linger() {
 
 // retire takes the file out of the open ones.
 func (f *openFile) retire() {
+	if !f.gone {
+		close(f.ended)
+	}
 	f.gone = true
 	f.buf.forget(f)
 }
@@ -433,7 +438,7 @@ func (b *buffer) openAt(at place, path string) (f *openFile, made bool) {
 	if f := b.mu.open[at]; f != nil {
 		return f, false
 	}
-	f = &openFile{buf: b, at: at, path: path}
+	f = &openFile{buf: b, at: at, path: path, ended: make(chan struct{}), clients: make(map[*session]int)}
 	f.mu.Lock()
 	b.mu.open[at] = f
 	return f, true

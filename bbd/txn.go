@@ -196,19 +196,36 @@ func (r *request) txnCommit(m *wire.TxnCommit) (proto.Message, error) {
 		}
 		b.d.emit(bb.Event{Kind: bb.EventTxnDecided, Buffer: b.name, Path: t.Destination, Reason: t.ID.String()})
 	}
-	if t.State.Over() {
-		return b.txnMessage(&t), nil
-	}
-	b.startFold(t.ID)
-	if m.Wait {
-		if err := b.fold(r.ctx, t.ID); err != nil {
-			return nil, bb.Wrap(op, b.address(t.Destination), err)
+	safe := b.spec().Durability == bb.DurabilityFlushed
+	if !t.State.Over() {
+		b.startFold(t.ID)
+		if m.Wait || safe {
+			if err := b.fold(r.ctx, t.ID); err != nil {
+				return nil, bb.Wrap(op, b.address(t.Destination), err)
+			}
+			if t, err = b.ns.Txn(r.ctx, t.ID); err != nil {
+				return nil, err
+			}
 		}
-		if t, err = b.ns.Txn(r.ctx, t.ID); err != nil {
+	}
+	if safe {
+		if err := b.flushedCommit(r.ctx, r.s.cred, &t); err != nil {
 			return nil, err
 		}
 	}
 	return b.txnMessage(&t), nil
+}
+
+// flushedCommit waits until the store has what a transaction has made visible.
+func (b *buffer) flushedCommit(ctx context.Context, c cred, t *bb.Txn) error {
+	path, err := b.ns.PathOf(ctx, t.Dir)
+	if bb.KindOf(err) == bb.NotFound {
+		return nil // the destination was removed since
+	}
+	if err != nil {
+		return err
+	}
+	return b.flushedBelow(ctx, c, "commit transaction", path)
 }
 
 // decide takes a transaction that is being committed to its decision.

@@ -1,0 +1,175 @@
+package bbd_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"forebay/bbd"
+	"forebay/client"
+	"forebay/flusher/backing/fault"
+)
+
+func safeBuffer() client.BufferSpec {
+	return client.BufferSpec{Name: "safe", Durability: "flushed", Keep: []string{"*.tmp", "_temporary/"}}
+}
+
+// wantOnStore fails if the store has not got a file with a content.
+func wantOnStore(t *testing.T, dir, name, content string) {
+	t.Helper()
+	if p, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(p) != content {
+		t.Errorf("the store has %q under %s, want %q (%v)", p, name, content, err)
+	}
+}
+
+// renames to names that are flushed, which make kept files visible under them.
+var renames = map[string]struct {
+	wrote, from, to, result string
+}{
+	"file":      {"result.tmp", "result.tmp", "result", "result"},
+	"directory": {"_temporary/0/part", "_temporary/0", "out", "out/part"},
+}
+
+func TestFlushedRename(t *testing.T) {
+	t.Parallel()
+	quick := func(c *bbd.Config) {
+		c.Flush.Backoff = [2]time.Duration{5 * time.Millisecond, 20 * time.Millisecond}
+	}
+	for where, nodes := range map[string][]*node{"alone": {startNode(t, quick)}, "elsewhere": startClusterWith(t, 2, quick)} {
+		for name, r := range renames {
+			t.Run(name+", "+where, func(t *testing.T) {
+				here, there := nodes[0], nodes[len(nodes)-1]
+				c := here.dial()
+				b, dir := here.buffer(c, safeBuffer())
+				defer c.DestroyBuffer(t.Context(), "safe", true)
+				for _, n := range nodes {
+					n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+				}
+				if err := b.MkdirAll(t.Context(), filepath.Dir(r.wrote), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				write(t, b, r.wrote, []byte("precious")) // a kept name: in memory is enough
+				other := there.dial().Buffer("safe")
+				brief, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				defer cancel()
+				if err := other.Rename(brief, r.from, r.to); err == nil {
+					t.Fatal("the rename was acknowledged, and the store has refused the file")
+				}
+				for _, n := range nodes {
+					n.faults.Set()
+				}
+				if err := other.Rename(t.Context(), r.to, r.to+"2"); err != nil {
+					t.Fatal(err)
+				}
+				wantOnStore(t, dir, r.to+"2"+r.result[len(r.to):], "precious")
+				if err := other.Rename(t.Context(), r.to+"2", r.to); err != nil { // which is on the store already
+					t.Fatal(err)
+				}
+				wantOnStore(t, dir, r.result, "precious")
+			})
+		}
+	}
+}
+
+// TestFlushedCloseOfMany has two clients write a file, as the ranks of a checkpoint do: the
+// close of the first waits for that of the second, and both for the store.
+func TestFlushedCloseOfMany(t *testing.T) {
+	t.Parallel()
+	for where, nodes := range map[string][]*node{"alone": {startNode(t, nil)}, "elsewhere": startCluster(t, 2)} {
+		t.Run(where, func(t *testing.T) {
+			b, dir := nodes[0].buffer(nodes[0].dial(), safeBuffer())
+			ranks := []*client.Buffer{b, nodes[len(nodes)-1].dial().Buffer("safe")}
+			files := make([]*client.File, len(ranks))
+			for i, rank := range ranks {
+				var err error
+				if files[i], err = rank.OpenFile(t.Context(), "ckpt", client.OpenOptions{Write: true, Create: true}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := files[i].WriteAt([]byte{'0' + byte(i)}, int64(i)); err != nil {
+					t.Fatal(err)
+				}
+				if err := files[i].Sync(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			first := make(chan error, 1)
+			go func() { first <- files[1].Close() }()
+			eventually(t, "the first close is carried out", func() bool {
+				_, writers := nodes[0].daemon.OpenFiles("safe")
+				return writers == 1 || len(first) > 0
+			})
+			select {
+			case err := <-first:
+				t.Fatalf("the close of the first rank was answered before that of the second: %v", err)
+			default:
+			}
+			if err := files[0].Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-first; err != nil {
+				t.Fatal(err)
+			}
+			wantOnStore(t, dir, "ckpt", "01")
+		})
+	}
+}
+
+// TestFlushedCloseThatCannotWait closes a file that stays open: by the same client, which
+// could not close it while it waited, and by another one that does not close it in time.
+func TestFlushedCloseThatCannotWait(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(c *bbd.Config) { c.Flush.DirtyAge = 100 * time.Millisecond })
+	c := n.dial()
+	b, dir := n.buffer(c, safeBuffer())
+	for name, with := range map[string]*client.Buffer{"same": b, "other": n.dial().Buffer("safe")} {
+		options := client.OpenOptions{Write: true, Create: true}
+		one, err := b.OpenFile(t.Context(), name, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := with.OpenFile(t.Context(), name, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []*client.File{one, other} {
+			if _, err := f.WriteAt([]byte("precious"), 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Sync(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := one.Close(); !errors.Is(err, client.ErrBusy) {
+			t.Errorf("%s: closing a file that stays open: %v", name, err)
+		}
+		if err := other.Close(); err != nil {
+			t.Errorf("%s: the last close: %v", name, err)
+		}
+		wantOnStore(t, dir, name, "precious")
+	}
+}
+
+// TestFlushedCommit commits a transaction: its files are on the store when that is
+// acknowledged, also of a commit that is repeated.
+func TestFlushedCommit(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(c *bbd.Config) { c.Flush.Backoff = [2]time.Duration{5 * time.Millisecond, 20 * time.Millisecond} })
+	b, dir := n.buffer(n.dial(), safeBuffer())
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	x := begin(t, b, client.TxnSpec{Destination: "out"})
+	attempt(t, b, x, "task", "a", "part")
+	adopt(t, x, "task", "a")
+	brief, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := x.Commit(brief, client.CommitOptions{}); err == nil {
+		t.Fatal("the commit was acknowledged, and the store has refused its file")
+	}
+	n.faults.Set()
+	if _, err := x.Commit(t.Context(), client.CommitOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	wantOnStore(t, dir, "out/part", "task part")
+}
