@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -14,14 +13,15 @@ import (
 
 	"forebay/client"
 	"forebay/internal/bbdtest"
-	"forebay/internal/checksum"
 	"forebay/internal/clustertest"
+	"forebay/internal/durabletest"
 )
 
 // The daemon is killed at random moments while clients write, sync, rename, remove
 // and the flusher works. After each restart every acknowledged byte is there, what
 // was not acknowledged is there whole or not at all, and the store holds only whole
-// versions. At the end everything is drained, and the store equals the model.
+// versions, and some version of what it held once. At the end everything is drained, and
+// the store equals the buffer. internal/durabletest judges all of it.
 
 const (
 	crashClients = 8
@@ -30,46 +30,28 @@ const (
 	crashMemory  = "128MiB" // so that files are evicted, too, and come back
 )
 
-// fileVersion is one content: what was written, piece by piece, each from a seed.
-type fileVersion struct {
-	pieces []piece
-	size   int
-}
-
-type piece struct {
-	seed      uint64
-	off, size int
-}
-
-func (v fileVersion) with(seed uint64, off, size int) fileVersion {
-	return fileVersion{append(v.pieces[:len(v.pieces):len(v.pieces)], piece{seed, off, size}), max(v.size, off+size)}
-}
-
-func (v fileVersion) bytes() []byte {
-	all := make([]byte, v.size)
-	for _, p := range v.pieces {
-		copy(all[p.off:], clustertest.Content(p.seed, p.size))
-	}
-	return all
-}
-
-// crasher is one client and what it knows. A nil version is a file that is not there.
+// crasher is one client and what it knows.
 type crasher struct {
 	dir  string
 	rng  *rand.Rand
-	seed uint64
+	id   uint64 // of the last write
+	past *durabletest.History
 
-	files    map[string]*fileVersion   // acknowledged
-	maybe    map[string][]*fileVersion // names whose last operation failed: what else they may be
-	versions map[uint64]bool           // checksums of all whole contents that ever could have been committed
-	failure  error                     // what must not happen
-	ops      map[string]int
+	files map[string]durabletest.Content                      // acknowledged
+	maybe map[durabletest.Version]durabletest.Content         // what was begun since the last check
+	found func(name string, begin int64, f durabletest.Found) // what a read saw
+	ops   map[string]int
+
+	failure error // that a killed daemon does not explain
 }
 
-func newCrasher(i int) *crasher {
+func newCrasher(t *testing.T, i int, past *durabletest.History) *crasher {
 	return &crasher{
-		dir: fmt.Sprintf("w%d", i), rng: rand.New(rand.NewPCG(uint64(i), 7)), seed: uint64(i) << 40,
-		files: map[string]*fileVersion{}, maybe: map[string][]*fileVersion{}, versions: map[uint64]bool{}, ops: map[string]int{},
+		dir: fmt.Sprintf("w%d", i), rng: rand.New(rand.NewPCG(uint64(i), 7)), id: uint64(i+1) << 40, past: past,
+		files: map[string]durabletest.Content{}, maybe: map[durabletest.Version]durabletest.Content{}, ops: map[string]int{},
+		found: func(name string, begin int64, f durabletest.Found) {
+			broken(t, past.Observe(durabletest.Observation{Begin: begin, Files: map[string]durabletest.Found{name: f}}), "a read")
+		},
 	}
 }
 
@@ -111,41 +93,49 @@ func (c *crasher) run(ctx context.Context, b *client.Buffer) {
 	}
 }
 
-func (c *crasher) next(v fileVersion, off, size int) fileVersion {
-	c.seed++
-	v = v.with(c.seed, off, size)
-	c.versions[checksum.Sum(v.bytes())] = true
-	return v
+// next is a content after one more write.
+func (c *crasher) next(v durabletest.Content, off, size int) (durabletest.Content, []byte) {
+	c.id++
+	p := make([]byte, size)
+	durabletest.Fill(p, c.id, off)
+	return v.With(c.id, off, size), p
+}
+
+// commit does what makes a content that of a name, and writes it down.
+func (c *crasher) commit(op durabletest.Op, name string, v durabletest.Content, do func() error) error {
+	version := durabletest.Of(v.Bytes())
+	c.maybe[version] = v
+	ended := c.past.Begin(durabletest.Event{Op: op, Changes: []durabletest.Change{{Path: name, Version: version}}})
+	if err := do(); err != nil {
+		return c.unexpected(string(op)+" "+name, err)
+	}
+	ended(durabletest.Done)
+	c.files[name] = v
+	return nil
 }
 
 // write replaces a file: create, write, close.
 func (c *crasher) write(ctx context.Context, b *client.Buffer) error {
 	name := c.name()
-	v := c.next(fileVersion{}, 0, c.size())
-	c.maybe[name] = []*fileVersion{&v}
-	f, err := b.Create(ctx, name)
-	if err != nil {
-		return c.unexpected("create "+name, err)
-	}
-	if _, err := f.Write(v.bytes()); err != nil {
-		f.Abort()
-		return c.unexpected("write "+name, err)
-	}
-	if err := f.Close(); err != nil {
-		return c.unexpected("close "+name, err)
-	}
-	c.settle(name, &v)
-	return nil
+	v, p := c.next(durabletest.Content{}, 0, c.size())
+	return c.commit(durabletest.Close, name, v, func() error {
+		f, err := b.Create(ctx, name)
+		if err != nil {
+			return err
+		}
+		if _, err := f.Write(p); err != nil {
+			f.Abort()
+			return err
+		}
+		return f.Close()
+	})
 }
 
 // append adds to a file in several synced steps.
 func (c *crasher) append(ctx context.Context, b *client.Buffer) error {
 	name := c.name()
-	var v fileVersion
-	if old := c.files[name]; old != nil {
-		v = *old
-	}
-	if v.size > 4<<20 {
+	v := c.files[name]
+	if v.Size() > 4<<20 {
 		return nil
 	}
 	f, err := b.OpenFile(ctx, name, client.OpenOptions{Write: true, Create: true, Append: true})
@@ -154,17 +144,17 @@ func (c *crasher) append(ctx context.Context, b *client.Buffer) error {
 	}
 	defer f.Abort()
 	for range 1 + c.rng.IntN(4) {
-		size := 1 + c.rng.IntN(16<<10)
-		v = c.next(v, v.size, size)
-		w := v
-		c.maybe[name] = []*fileVersion{&w}
-		if _, err := f.Write(clustertest.Content(c.seed, size)); err != nil {
-			return c.unexpected("append "+name, err)
+		var p []byte
+		v, p = c.next(v, v.Size(), 1+c.rng.IntN(16<<10))
+		err := c.commit(durabletest.Sync, name, v, func() error {
+			if _, err := f.Write(p); err != nil {
+				return err
+			}
+			return f.Sync()
+		})
+		if err != nil {
+			return err
 		}
-		if err := f.Sync(); err != nil {
-			return c.unexpected("sync "+name, err)
-		}
-		c.settle(name, &w)
 	}
 	return f.Close() // it commits nothing new
 }
@@ -172,8 +162,8 @@ func (c *crasher) append(ctx context.Context, b *client.Buffer) error {
 // overwrite changes bytes in the middle of a file, and closes it.
 func (c *crasher) overwrite(ctx context.Context, b *client.Buffer) error {
 	name := c.name()
-	old := c.files[name]
-	if old == nil {
+	old, is := c.files[name]
+	if !is {
 		return nil
 	}
 	f, err := b.OpenFile(ctx, name, client.OpenOptions{Write: true})
@@ -181,124 +171,88 @@ func (c *crasher) overwrite(ctx context.Context, b *client.Buffer) error {
 		return c.unexpected("open "+name, err)
 	}
 	defer f.Abort()
-	off := c.rng.IntN(old.size)
-	size := 1 + c.rng.IntN(old.size-off)
-	v := c.next(*old, off, size)
-	c.maybe[name] = []*fileVersion{&v}
-	if _, err := f.WriteAt(clustertest.Content(c.seed, size), int64(off)); err != nil {
-		return c.unexpected("overwrite "+name, err)
-	}
-	if err := f.Close(); err != nil {
-		return c.unexpected("close "+name, err)
-	}
-	c.settle(name, &v)
-	return nil
+	off := c.rng.IntN(old.Size())
+	v, p := c.next(old, off, 1+c.rng.IntN(old.Size()-off))
+	return c.commit(durabletest.Close, name, v, func() error {
+		if _, err := f.WriteAt(p, int64(off)); err != nil {
+			return err
+		}
+		return f.Close()
+	})
 }
 
 func (c *crasher) rename(ctx context.Context, b *client.Buffer) error {
 	from, to := c.name(), c.name()
-	v := c.files[from]
-	if v == nil || from == to {
+	v, is := c.files[from]
+	if !is || from == to {
 		return nil
 	}
-	c.maybe[from], c.maybe[to] = []*fileVersion{nil}, []*fileVersion{v}
+	version := durabletest.Of(v.Bytes())
+	c.maybe[version] = v
+	ended := c.past.Begin(durabletest.Event{Op: durabletest.Rename, Changes: []durabletest.Change{{Path: from}, {Path: to, Version: version}}})
 	if err := b.Rename(ctx, from, to); err != nil {
 		return c.unexpected("rename "+from+" "+to, err)
 	}
-	c.settle(from, nil)
-	c.settle(to, v)
+	ended(durabletest.Done)
+	delete(c.files, from)
+	c.files[to] = v
 	return nil
 }
 
 func (c *crasher) remove(ctx context.Context, b *client.Buffer) error {
 	name := c.name()
-	if c.files[name] == nil {
+	if _, is := c.files[name]; !is {
 		return nil
 	}
-	c.maybe[name] = []*fileVersion{nil}
+	ended := c.past.Begin(durabletest.Event{Op: durabletest.Remove, Changes: []durabletest.Change{{Path: name}}})
 	if err := b.Remove(ctx, name); err != nil {
 		return c.unexpected("remove "+name, err)
 	}
-	c.settle(name, nil)
+	ended(durabletest.Done)
+	delete(c.files, name)
 	return nil
 }
 
 func (c *crasher) read(ctx context.Context, b *client.Buffer) error {
-	name := c.name()
-	got, err := b.ReadFile(ctx, name)
-	v := c.files[name]
-	if v == nil {
-		if err == nil {
-			c.failure = fmt.Errorf("%s was read and should not be there", name)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return c.unexpected("read "+name, err)
+	name, begin := c.name(), c.past.Now()
+	f, err := seen(ctx, b, name)
+	if err == nil {
+		c.found(name, begin, f)
 	}
-	if err != nil {
-		return c.unexpected("read "+name, err)
-	}
-	if want := v.bytes(); checksum.Sum(got) != checksum.Sum(want) || len(got) != len(want) {
-		c.failure = fmt.Errorf("%s holds %d bytes that are not the %d written", name, len(got), len(want))
-	}
-	return nil
+	return c.unexpected("read "+name, err)
 }
 
 // unexpected notes errors that a killed daemon does not explain.
 func (c *crasher) unexpected(what string, err error) error {
-	if !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrCancelled) {
+	if err != nil && !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, client.ErrCancelled) {
 		c.failure = fmt.Errorf("%s: %w", what, err)
 	}
 	return err
 }
 
-func (c *crasher) settle(name string, v *fileVersion) {
-	delete(c.maybe, name)
-	if v == nil {
-		delete(c.files, name)
-	} else {
-		c.files[name] = v
-	}
-}
-
-// check compares everything with the model after a restart, and learns how the
-// operations ended that had not been acknowledged.
-func (c *crasher) check(ctx context.Context, b *client.Buffer) error {
+// look reads all names after a restart, and learns how the operations ended that had not
+// been acknowledged.
+func (c *crasher) look(ctx context.Context, b *client.Buffer, all map[string]durabletest.Found) error {
 	if c.failure != nil {
 		return c.failure
 	}
 	for i := range crashFiles {
 		name := fmt.Sprintf("%s/f%d", c.dir, i)
-		got, err := b.ReadFile(ctx, name)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s after a restart: %w", name, err)
-		}
-		allowed := append([]*fileVersion{c.files[name]}, c.maybe[name]...)
-		found := false
-		for _, v := range allowed {
-			if v == nil && err != nil || v != nil && err == nil && string(v.bytes()) == string(got) {
-				c.settle(name, v)
-				found = true
-				break
-			}
-		}
-		if !found {
-			return fmt.Errorf("%s after a restart: %d bytes (%v); %d contents are allowed: %s", name, len(got), err, len(allowed), describe(allowed))
+		f, _ := seen(ctx, b, name) // an error is in what was found
+		all[name] = f
+		old, is := c.files[name]
+		switch now, known := c.maybe[f.Version]; {
+		case !f.Version.There:
+			delete(c.files, name)
+		case is && durabletest.Of(old.Bytes()) == f.Version:
+		case known:
+			c.files[name] = now
+		default:
+			return fmt.Errorf("%s after a restart holds %v, which nobody has begun to write: %s", name, f.Version, f.Text)
 		}
 	}
+	clear(c.maybe)
 	return nil
-}
-
-func describe(versions []*fileVersion) (s string) {
-	for _, v := range versions {
-		if v == nil {
-			s += "[absent]"
-		} else {
-			s += fmt.Sprintf("[%d bytes]", v.size)
-		}
-	}
-	return s
 }
 
 func TestDaemonKilled(t *testing.T) {
@@ -316,9 +270,10 @@ func TestDaemonKilled(t *testing.T) {
 	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "crash", Backing: "file://" + store}); err != nil {
 		t.Fatal(err)
 	}
+	past := durabletest.NewHistory()
 	crashers := make([]*crasher, crashClients)
 	for i := range crashers {
-		crashers[i] = newCrasher(i)
+		crashers[i] = newCrasher(t, i, past)
 		if err := c.Buffer("crash").Mkdir(ctx, crashers[i].dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -327,17 +282,24 @@ func TestDaemonKilled(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for kill := range kills {
 		runUntilKilled(t, d, crashers, time.Duration(5+rng.IntN(120))*time.Millisecond)
-		checkStore(t, store, crashers)
+		past.Over()
+		past.Fault(durabletest.Event{})
+		broken(t, past.Observe(onStore(t, store, past)), fmt.Sprintf("the store after kill %d", kill+1))
 		d.Start()
 		c := dial(t, d)
+		found := durabletest.Observation{Begin: past.Now(), Files: map[string]durabletest.Found{}}
 		for _, w := range crashers {
-			if err := w.check(ctx, c.Buffer("crash")); err != nil {
-				t.Fatalf("after kill %d: %v", kill+1, err)
+			if err := w.look(ctx, c.Buffer("crash"), found.Files); err != nil {
+				t.Errorf("after kill %d: %v", kill+1, err)
 			}
 		}
+		broken(t, past.Observe(found), fmt.Sprintf("after kill %d", kill+1))
 		c.Close()
+		if t.Failed() {
+			t.FailNow()
+		}
 	}
-	drained(t, d, store, crashers)
+	drained(t, d, store, past)
 	total := map[string]int{}
 	for _, w := range crashers {
 		for op, n := range w.ops {
@@ -379,18 +341,14 @@ func runUntilKilled(t *testing.T, d *bbdtest.Daemon, crashers []*crasher, after 
 	wg.Wait()
 }
 
-// checkStore looks for files under final names that are not whole versions.
-func checkStore(t *testing.T, root string, crashers []*crasher) {
+// onStore observes the files under final names.
+func onStore(t *testing.T, root string, past *durabletest.History) durabletest.Observation {
 	t.Helper()
-	for path, got := range tree(t, root) {
-		known := false
-		for _, w := range crashers {
-			known = known || w.versions[checksum.Sum(got)]
-		}
-		if !known {
-			t.Fatalf("%s in the store, %d bytes, is no version that was ever committed whole", path, len(got))
-		}
+	o := durabletest.Observation{Begin: past.Now(), Store: true, Files: map[string]durabletest.Found{}}
+	for path, p := range tree(t, root) {
+		o.Files[path] = durabletest.Find(p)
 	}
+	return o
 }
 
 func tree(t *testing.T, root string) map[string][]byte {
@@ -402,25 +360,15 @@ func tree(t *testing.T, root string) map[string][]byte {
 	return files
 }
 
-// drained drains the buffer and compares the store with the model, both ways.
-func drained(t *testing.T, d *bbdtest.Daemon, store string, crashers []*crasher) {
+// drained drains the buffer, after which the store holds what the buffer does.
+func drained(t *testing.T, d *bbdtest.Daemon, store string, past *durabletest.History) {
 	t.Helper()
 	c := dial(t, d)
+	begin := past.Now()
 	report, err := c.Drain(t.Context(), "crash", time.Minute, nil)
 	if err != nil {
 		t.Fatalf("%v: %+v", err, report)
 	}
-	have := tree(t, store)
-	for _, w := range crashers {
-		for name, v := range w.files {
-			if string(have[name]) != string(v.bytes()) {
-				e, err := c.Buffer("crash").Stat(t.Context(), name)
-				t.Errorf("%s in the store has %d bytes, not the %d of the buffer: %+v, %v", name, len(have[name]), v.size, e, err)
-			}
-			delete(have, name)
-		}
-	}
-	for name := range have {
-		t.Errorf("%s is in the store and not in the buffer", name)
-	}
+	past.Drained(begin, "", nil)
+	broken(t, past.Observe(onStore(t, store, past)), "the store after the drain")
 }
