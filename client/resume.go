@@ -37,6 +37,8 @@ func (w *writer) resume(ctx context.Context, s *session) error {
 		if err := w.resolve(ctx, s, size); err != nil || w.landed {
 			return err
 		}
+	case was != w.generation:
+		w.doubt = false // what it was sent to is gone, and it was not carried out
 	}
 	if !w.isStale() {
 		return nil // what is pending travels with the commit
@@ -152,6 +154,7 @@ func (w *writer) reopen(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
+		w.doubt = false
 		if landed {
 			w.settleDoubt()
 		}
