@@ -80,7 +80,7 @@ var libraries = []struct {
 	path string
 	by   []string
 }{
-	{"github.com/nats-io/nats.go/...", []string{"meta"}},
+	{"github.com/nats-io/nats.go/...", []string{"meta", "meta/metatest"}},
 	{"github.com/nats-io/nkeys", []string{"meta"}},
 	{"github.com/nats-io/nats-server/v2/...", []string{"meta/embedded"}},
 	{"github.com/hashicorp/memberlist", []string{"meta/gossip"}},

@@ -206,6 +206,9 @@ func (b *buffer) moved(at, target place, path string, renamed *meta.Renamed) {
 		r.at = target
 	}
 	b.mu.Unlock()
+	if !e.IsDir() {
+		b.identifyAt(e.File, target, path)
+	}
 	if old := renamed.Replaced; old != nil && !old.IsDir() {
 		b.dropFile(old)
 	}

@@ -68,6 +68,11 @@ type Daemon struct {
 		list []*buffer
 	}
 
+	homeless struct { // bytes of buffers that the namespace does not have
+		sync.Mutex
+		byBuffer map[string][]unexplained
+	}
+
 	sessions struct {
 		sync.Mutex
 		all    map[uint64]*session

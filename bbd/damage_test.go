@@ -119,9 +119,11 @@ func TestDamagedRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The record of a file of one extent holds its checksum.
-		path, at := n.find(binary.LittleEndian.AppendUint64(nil, e.Checksum))
-		spots = append(spots, spot{path, at})
+		// The record of a file of one extent holds its length and then its checksum; the
+		// file's identity, beside it, holds both in another form.
+		record := binary.LittleEndian.AppendUint32(nil, uint32(e.Size))
+		path, at := n.find(binary.LittleEndian.AppendUint64(record, e.Checksum))
+		spots = append(spots, spot{path, at + 4})
 	}
 	c.Close()
 	n.stop()

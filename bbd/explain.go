@@ -1,7 +1,6 @@
 package bbd
 
 import (
-	"context"
 	"fmt"
 
 	"forebay/bbd/store"
@@ -22,7 +21,7 @@ type fate uint8
 const (
 	fateAdopt    fate = iota // the entry explains them: recovery and the flusher go on with it
 	fateRemake               // they are acknowledged and their entry is not there: it is made (again)
-	fateSetAside             // likewise, and something else has the name: they get an entry below bb.LostDir
+	fateSetAside             // the same, and something else has the name: they get an entry below bb.LostDir
 	fateDrop                 // they were removed, or never acknowledged
 	fateKeep                 // nothing can be made of them and nothing says that they may go: they stay, and are named
 )
@@ -33,61 +32,56 @@ func (f fate) String() string {
 
 // held is what memory holds of a file.
 type held struct {
-	newest   bb.Generation   // the newest generation that it has
+	file     bb.FileID
+	buffer   string
 	identity *store.Identity // nil: it has none
 	origin   store.Origin    // why it has none
-	resident int64           // bytes of the newest generation that are in memory or on disk
-	evicted  int64           // bytes of it that only the store has
+	acked    bb.Generation   // the generation that the identity names, if it is here; 0: none that is known to be acknowledged
+
+	// Of that generation, or of the newest one.
+	newest   bb.Generation
+	resident int64 // bytes that are in memory or on disk
+	evicted  int64 // bytes that only the store has
+	dirty    int64 // bytes that are not known to be on the store
 }
 
 // known is what the namespace knows.
 type known struct {
 	entry   *bb.Entry // of the file, wherever it lies; nil: there is none
-	here    bool      // this node is the entry's home, or may become it: its file has nothing to lose elsewhere
+	here    bool      // this node is the entry's home, or may become it: the file has nothing to lose elsewhere
 	removed bool      // it keeps the mark of a removal of this very file
 	taken   bool      // something else has the name that the identity says
 }
 
 // decideFate says what becomes of bytes. It is a function of what it is given alone.
 //
-//	entry                        identity    evidence          fate
-//	as new as memory, or newer   any         —                 adopt
-//	older                        of newest   —                 make it again (another home: set aside)
-//	older                        other       —                 adopt: the newer bytes were never acknowledged
-//	none                         any         mark of removal   drop
-//	none                         none        —                 drop, but for what a lost record may have told
-//	none                         some        nothing resident  drop: what is evicted is on the store
-//	none                         some        partly evicted    keep
-//	none                         some        name is free      make it again
-//	none                         some        name is taken     set aside
+//	entry                         acknowledged   evidence           fate
+//	as new as that, or newer      any            —                  adopt
+//	older                         yes            —                  make it again (another node's: keep)
+//	none                          any            mark of a removal  drop
+//	none                          no             —                  drop, unless its identity went with lost memory
+//	none                          yes            nothing resident   drop: what is evicted is on the store
+//	none                          yes            partly evicted     keep
+//	none                          yes            the name is free   make it again
+//	none                          yes            the name is taken  set aside
 func decideFate(h held, k known) fate {
-	acknowledged := h.identity != nil && h.identity.Generation == h.newest
 	switch {
-	case k.entry != nil && (k.entry.Generation >= h.newest || !acknowledged):
+	case k.entry != nil && k.entry.Generation >= h.acked:
 		return fateAdopt
 	case k.entry == nil && k.removed:
 		return fateDrop
-	case k.entry == nil && h.identity == nil:
-		return unidentifiedFate(h)
-	case h.evicted > 0 && h.resident == 0:
-		if k.entry != nil {
-			return fateKeep
-		}
+	case h.acked == 0 && h.origin == store.OriginForgotten && h.resident > 0:
+		return fateSetAside
+	case h.acked == 0:
 		return fateDrop
-	case h.evicted > 0:
+	case k.entry == nil && h.evicted > 0 && h.resident == 0:
+		return fateDrop
+	case h.evicted > 0 || k.entry != nil && !k.here:
 		return fateKeep
-	case k.entry != nil && !k.here || k.entry == nil && k.taken:
+	case k.taken:
 		return fateSetAside
 	}
 	return fateRemake
-}
-
-// unidentifiedFate is what becomes of bytes that have neither entry nor identity.
-func unidentifiedFate(h held) fate {
-	if h.origin == store.OriginForgotten && h.evicted == 0 && h.resident > 0 {
-		return fateSetAside
-	}
-	return fateDrop
 }
 
 // unexplained are dirty bytes that no entry explains, and what could not be done for them.
@@ -112,31 +106,4 @@ type reassertion struct {
 	Remade   []string // paths whose entries were made again
 	SetAside []string // paths below bb.LostDir
 	Left     []unexplained
-}
-
-// reassert compares what memory holds of a buffer's files with the namespace, read from
-// its server rather than from a cache, and puts back what the namespace has forgotten:
-// those files are dirty and queued when it returns. What nothing could be done for is in
-// Left. It reads all entries of the buffer once. Safe to call while files are written.
-func (b *buffer) reassert(ctx context.Context) (r reassertion, err error) {
-	dirty := make(map[bb.FileID]store.FileInfo)
-	for f := range b.d.store.Files() {
-		if f.Buffer == b.name {
-			dirty[f.File] = f
-		}
-	}
-	err = b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		delete(dirty, e.File)
-		return nil
-	})
-	if err != nil {
-		return r, err
-	}
-	for _, f := range dirty {
-		n := f.Generations[len(f.Generations)-1]
-		if n.Dirty > 0 {
-			r.Left = append(r.Left, unexplained{File: f.File, Generation: n.Generation, Bytes: n.Dirty, Reason: "the namespace has no entry of it"})
-		}
-	}
-	return r, nil
 }

@@ -315,3 +315,30 @@ func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut
 		return kept, storeOps(&op, b.spec().Codec), err
 	}, err
 }
+
+// RemoveEntryAlone removes a file's entry as a removal does that is killed before the
+// daemon forgets the bytes.
+func (d *Daemon) RemoveEntryAlone(ctx context.Context, name, path string) error {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return err
+	}
+	dir, last, err := b.ns.ResolveParent(ctx, path)
+	if err == nil {
+		_, err = b.ns.Remove(ctx, dir, last, meta.RemoveOptions{})
+	}
+	return err
+}
+
+// Reassert has the namespace told again what memory holds of a buffer.
+func (d *Daemon) Reassert(ctx context.Context, name string) (remade, aside []string, left int, err error) {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	r, err := b.reassert(ctx)
+	return r.Remade, r.SetAside, len(r.Left), err
+}
+
+// WithoutBuffer returns of which buffers that the namespace does not have memory holds files.
+func (d *Daemon) WithoutBuffer() []string { return slices.Sorted(maps.Keys(d.withoutBuffer())) }

@@ -64,7 +64,7 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 		path: clean(m.Path), create: m.Create, exclusive: m.Exclusive, truncate: m.Truncate,
 		mode: fileMode(m.Mode) & permissionBits, resumeFile: bb.FileID(m.ResumeFile),
 		resumeGeneration: bb.Generation(m.ResumeGeneration), resumeCommitted: m.ResumeCommitted,
-		fence: m.Fence,
+		fence: m.Fence, writer: h.s.client,
 	}
 	var (
 		f      *openFile

@@ -1,6 +1,7 @@
 package bbd
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"slices"
@@ -52,7 +53,7 @@ func (b *buffer) describe(e *bb.Entry) *wire.Entry {
 			m.State = uint32(bb.StateEvicted)
 		}
 	case bb.StateDirty:
-		m.Reason = b.flushReason(e.File)
+		m.Reason = cmp.Or(b.flushReason(e.File), m.Reason)
 	}
 	return m
 }

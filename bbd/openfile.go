@@ -50,6 +50,7 @@ type openFile struct {
 	at        place
 	replica   *replica  // the second copy; nil: none yet
 	near      bb.NodeID // the other node that opened it last; "": none has
+	writer    string    // the client that began the generation
 	path      string    // for messages and events
 	entry     bb.Entry  // as the namespace has it, or as it will be created
 	exists    bool      // the namespace has the entry
@@ -146,11 +147,21 @@ func (f *openFile) publish(ctx context.Context) error {
 	}
 	e := f.entry
 	e.Open, e.Generation, e.Checksum, e.Size, e.Lost, e.Reason = true, f.generation, 0, 0, false, ""
+	if err := f.identify(&e); err != nil {
+		return err
+	}
 	if err := f.put(ctx, e); err != nil {
 		return f.superseded(err)
 	}
 	f.published.Store(true)
 	return nil
+}
+
+// identify writes whose the generation is before the namespace is told of it: what is
+// acknowledged always has an identity.
+func (f *openFile) identify(e *bb.Entry) error {
+	e.Parent, e.Name = f.at.dir, f.at.name
+	return bb.Wrap("commit", f.path, f.buf.identify(e, f.path, f.writer))
 }
 
 // superseded gives the generation up if err says that another node's is the file's.
@@ -283,6 +294,8 @@ func (f *openFile) finish(ctx context.Context) error {
 	e.Open, e.Generation, e.Checksum, e.Size, e.Lost, e.Reason = false, f.generation, sum, size, false, ""
 	if f.flushed != nil {
 		e.SetFlushed(*f.flushed)
+	} else if err := f.identify(&e); err != nil {
+		return err
 	}
 	if err := f.put(ctx, e); err != nil {
 		return f.superseded(err)
@@ -470,7 +483,7 @@ func (b *buffer) begin(ctx context.Context, c cred, f *openFile, dir directory, 
 	case b.foreign(&e) && !(adoptable(&e) && (o.adopt || o.truncate)):
 		return &elsewhereError{b.home(&e), adoptable(&e)}
 	}
-	f.entry, f.exists = e, true
+	f.entry, f.exists, f.writer = e, true, o.writer
 	f.file, f.old, f.base, f.fresh = e.File, e.Generation, e.Generation, o.truncate || e.Lost
 	if f.generation, err = b.d.generationAfter(ctx, e.Generation); err != nil {
 		return err
@@ -538,6 +551,7 @@ func (b *buffer) beginNew(ctx context.Context, c cred, f *openFile, dir director
 		}
 	}
 	f.file, f.generation, f.exclusive = bb.FileID(b.d.nextID()), bb.Generation(b.d.nextID()), o.exclusive
+	f.writer = o.writer
 	f.entry = bb.Entry{
 		Parent: f.at.dir, Name: f.at.name, Type: bb.TypeFile, File: f.file,
 		Holders: []bb.NodeID{b.d.cfg.Node}, Mode: o.mode, UID: c.uid, GID: c.gids[0], MTime: time.Now(),
@@ -593,6 +607,7 @@ type openOptions struct {
 	resumeCommitted             bool
 	fence                       bool // end the generation that others write, and begin one that they cannot
 	adopt                       bool // a clean file of a node that does not answer is written here
+	writer                      string
 }
 
 // stage records extents without showing them to anybody before the close. It is for

@@ -16,7 +16,10 @@ import (
 //	         for its writer
 //	dirty    queued               lost (empty: made again)
 //	clean    resident             evicted: comes back when it is read
-//	none     dropped              —
+//	none     see decideFate       —
+//
+// An entry that names an older generation than the one that memory holds and knows to be
+// acknowledged is as good as none (explain.go).
 //
 // Of an open file "has it" means all that was committed, which only memory that was never
 // lost can tell (missing.go).
@@ -41,12 +44,16 @@ func (d *Daemon) recover(ctx context.Context) error {
 		return err
 	}
 	known := make(map[bb.FileID]struct{})
+	files := d.heldFiles()
+	if err := d.recoverStrange(ctx, specs, files, known); err != nil {
+		return err
+	}
 	var old map[bb.FileID]bb.Generation
 	if d.cluster != nil {
 		old = d.dirtyGenerations()
 	}
 	for _, spec := range specs {
-		if err := d.recoverBuffer(ctx, spec, known, old); err != nil {
+		if err := d.recoverBuffer(ctx, spec, files[spec.Name], known, old); err != nil {
 			return err
 		}
 	}
@@ -67,10 +74,10 @@ func (d *Daemon) recover(ctx context.Context) error {
 }
 
 // recoverBuffer recovers a buffer, unless another daemon destroys it meanwhile.
-func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
+func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, files map[bb.FileID]*held, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
 	b, err := d.takeUp(ctx, spec)
 	if err == nil {
-		err = b.recover(ctx, known, old)
+		err = b.recover(ctx, files, known, old)
 	}
 	if bb.KindOf(err) != bb.NotFound {
 		return err
@@ -104,7 +111,7 @@ func (d *Daemon) takeUp(ctx context.Context, spec bb.Buffer) (*buffer, error) {
 	return b, nil
 }
 
-func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
+func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*held, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
 	if err := b.applyNoted(ctx); err != nil {
 		return err
 	}
@@ -112,8 +119,9 @@ func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}, old 
 		b.d.wg.Go(func() { b.sweep(b.d.ctx) })
 	}
 	var gone, elsewhere []bb.Entry
-	err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
-		if e.Type != bb.TypeFile {
+	sv := newSurvey(files)
+	err := b.ns.ScanMarks(ctx, func(e bb.Entry) error {
+		if sv.see(&e) || e.Type != bb.TypeFile {
 			return nil
 		}
 		if b.foreign(&e) {
@@ -130,7 +138,10 @@ func (b *buffer) recover(ctx context.Context, known map[bb.FileID]struct{}, old 
 			gone = append(gone, e)
 		}
 		return nil
-	})
+	}, sv.gone)
+	if err == nil {
+		err = b.recoverForgotten(ctx, sv, known, &gone)
+	}
 	if err != nil {
 		return err
 	}
@@ -197,6 +208,7 @@ func (b *buffer) missing(e *bb.Entry) string {
 // have been flushing it, so the flusher is told where an object of it may be.
 func (b *buffer) requeue(ctx context.Context, e *bb.Entry) {
 	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	b.identifyFound(e, path)
 	b.enqueue(*e, flusher.Item{
 		Key: b.key(e), Size: e.Size, DirtySince: e.MTime, ClosedAt: e.MTime,
 		Path: path, Suspect: err == nil && e.Stored().Generation == 0,
@@ -233,6 +245,7 @@ func (b *buffer) reopen(e *bb.Entry) {
 	b.mu.open[f.at] = f
 	b.mu.byFile[f.file] = f
 	b.mu.Unlock()
+	b.identifyFound(e, f.path)
 	f.expireLater()
 }
 

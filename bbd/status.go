@@ -290,9 +290,13 @@ func (r *request) lost(m *wire.BufferName) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	aside, err := b.asideDir(r.ctx)
+	if err != nil {
+		return nil, bb.Wrap("lost", b.address(""), err)
+	}
 	answer, bytes := &wire.Entries{}, 0
 	err = b.ns.ScanAll(r.ctx, func(e bb.Entry) error {
-		if !e.Lost {
+		if !e.Lost && (e.IsDir() || e.Parent != aside) {
 			return nil
 		}
 		path, err := b.pathAt(r.ctx, place{e.Parent, e.Name})

@@ -110,6 +110,7 @@ const (
 	EventRenamed     = bb.EventRenamed
 	EventRemoved     = bb.EventRemoved
 	EventLost        = bb.EventLost
+	EventFound       = bb.EventFound
 	EventDrained     = bb.EventDrained
 	EventLate        = bb.EventLate
 	EventCreated     = bb.EventCreated

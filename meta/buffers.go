@@ -96,6 +96,13 @@ func (m *Meta) Buffer(ctx context.Context, name string) (bb.Buffer, error) {
 	return b, err
 }
 
+// BufferGone reports whether the namespace keeps the mark of the destruction of the last
+// buffer of a name. Without one it may have forgotten the buffer.
+func (m *Meta) BufferGone(ctx context.Context, name string) (bool, error) {
+	r, err := m.system.get(ctx, bufferKey(name))
+	return r.seq != 0 && !r.live(), opError("buffer", name, err)
+}
+
 func (m *Meta) buffer(ctx context.Context, op, name string) (bb.Buffer, uint64, error) {
 	if err := bb.CheckBufferName(name); err != nil {
 		return bb.Buffer{}, 0, err

@@ -144,6 +144,24 @@ func (c *cache[K, V]) forget(key K) {
 	}
 }
 
+// forgetAll drops everything: the server has gone back behind it.
+func (c *cache[K, V]) forgetAll() {
+	if c == nil {
+		return
+	}
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.Lock()
+		for _, it := range s.items {
+			if it.doubt.IsZero() {
+				s.drop(it)
+			}
+		}
+		s.highest = 0 // revisions begin again from a lower one
+		s.Unlock()
+	}
+}
+
 func (s *cacheShard[K, V]) insert(it *item[K, V], limit int) {
 	if len(s.items) >= limit {
 		s.drop(s.newest.prev)

@@ -251,6 +251,12 @@ func (c *cache[K, V]) settle(key K, known cached[V], t ticket, err error) {
 	}
 }
 
+// Distrust forgets what is cached: the server has been found to have gone back behind it.
+func (ns *Namespace) Distrust() {
+	ns.entries.forgetAll()
+	ns.dirs.forgetAll()
+}
+
 // Root returns the root directory's entry: it has neither parent nor name.
 func (ns *Namespace) Root(ctx context.Context) (bb.Entry, error) {
 	c, err := ns.load(ctx, 0, "")

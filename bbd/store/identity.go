@@ -16,6 +16,7 @@ type Identity struct {
 	File       bb.FileID
 	Generation bb.Generation
 	Buffer     string
+	Made       int64    // when that buffer was made, in nanoseconds since 1970: another one may have its name since
 	Dir        bb.DirID // the directory that it lay in, and its name there
 	Name       string
 	Path       string // in the buffer when the identity was written; a rename of a directory does not change it
@@ -32,13 +33,13 @@ type Identity struct {
 // own checksum and length; it names neither segment nor region, so that a journal which
 // lies elsewhere can hold the same bytes. All numbers are little-endian.
 //
-//	version 1 │ flags 1 │ 0 2 │ uid 4 │ gid 4 │ mode 4 │ file 8 │ generation 8 │ dir 8 │ size 8 │ checksum 8 │ mtime 8 │
+//	version 1 │ flags 1 │ 0 2 │ uid 4 │ gid 4 │ mode 4 │ file 8 │ generation 8 │ dir 8 │ size 8 │ checksum 8 │ mtime 8 │ buffer made 8 │
 //	lengths of buffer 2, name 2, path 2, writer 2 │ buffer │ name │ path │ writer │ zeros up to a multiple of 24
 //
 // The mtime is in nanoseconds since 1970; the least number stands for none.
 const (
 	identityVersion = 1
-	identityHead    = 72
+	identityHead    = 80
 	identityClosed  = 1 // flag
 )
 
@@ -67,10 +68,11 @@ func AppendIdentity(p []byte, id *Identity) []byte {
 		mtime = id.MTime.UnixNano()
 	}
 	le.PutUint64(h[56:], uint64(mtime))
+	le.PutUint64(h[64:], uint64(id.Made))
 	texts := [...]string{id.Buffer, id.Name, id.Path, id.Writer}
 	for i := range texts {
 		texts[i] = texts[i][:min(len(texts[i]), identityText)]
-		le.PutUint16(h[64+2*i:], uint16(len(texts[i])))
+		le.PutUint16(h[72+2*i:], uint16(len(texts[i])))
 	}
 	from := len(p)
 	p = append(p, h[:]...)
@@ -98,14 +100,14 @@ func DecodeIdentity(p []byte) (id Identity, err error) {
 	id = Identity{
 		Closed: p[1]&identityClosed != 0, UID: le.Uint32(p[4:]), GID: le.Uint32(p[8:]), Mode: fs.FileMode(le.Uint32(p[12:])).Perm(),
 		File: bb.FileID(le.Uint64(p[16:])), Generation: bb.Generation(le.Uint64(p[24:])), Dir: bb.DirID(le.Uint64(p[32:])),
-		Size: int64(le.Uint64(p[40:])), Checksum: le.Uint64(p[48:]),
+		Size: int64(le.Uint64(p[40:])), Checksum: le.Uint64(p[48:]), Made: int64(le.Uint64(p[64:])),
 	}
 	if n := int64(le.Uint64(p[56:])); n != math.MinInt64 {
 		id.MTime = time.Unix(0, n).UTC()
 	}
 	rest := p[identityHead:]
 	for i, text := range []*string{&id.Buffer, &id.Name, &id.Path, &id.Writer} {
-		n := int(le.Uint16(p[64+2*i:]))
+		n := int(le.Uint16(p[72+2*i:]))
 		if n > len(rest) {
 			return Identity{}, fmt.Errorf("an identity whose texts end after its %d bytes", len(p))
 		}

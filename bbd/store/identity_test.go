@@ -18,7 +18,7 @@ import (
 func identityOf(f bb.FileID, n bb.Generation, name string) Identity {
 	return Identity{
 		File: f, Generation: n, Buffer: "b", Dir: 3, Name: name, Path: "dir/" + name, UID: 1000, GID: 100, Mode: 0o640,
-		MTime: time.Unix(1_700_000_000, 5).UTC(), Writer: "a client", Closed: true, Size: 12, Checksum: 0xfeed,
+		MTime: time.Unix(1_700_000_000, 5).UTC(), Writer: "a client", Made: 99, Closed: true, Size: 12, Checksum: 0xfeed,
 	}
 }
 

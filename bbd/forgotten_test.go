@@ -1,0 +1,254 @@
+package bbd_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"forebay/bbd"
+	"forebay/client"
+	"forebay/flusher/backing/fault"
+	"forebay/meta/metatest"
+)
+
+// setBack stops the node, if it runs, and puts a copy of the namespace's files back.
+func (n *node) setBack(copied string) {
+	n.t.Helper()
+	n.stop()
+	nats := filepath.Join(n.dir, "nats")
+	if err := os.RemoveAll(nats); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.CopyFS(nats, os.DirFS(copied)); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// copyNamespace restarts the node and returns a copy of the namespace's files of between.
+func (n *node) copyNamespace() string {
+	n.t.Helper()
+	n.stop()
+	copied := filepath.Join(n.t.TempDir(), "nats")
+	if err := os.CopyFS(copied, os.DirFS(filepath.Join(n.dir, "nats"))); err != nil {
+		n.t.Fatal(err)
+	}
+	n.start()
+	return copied
+}
+
+// A namespace that is set back has forgotten what was acknowledged since. All of it is
+// back when the daemon has started: new files, those in directories that are forgotten
+// too, those that were renamed, those that are open, and what replaced a flushed one.
+func TestForgottenFilesComeBack(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c := n.dial()
+	b, dir := n.buffer(c, client.BufferSpec{Name: "b"})
+	if err := b.MkdirAll(t.Context(), "was", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, b, "old", random(1000))
+	write(t, b, "rewritten", random(2000))
+	drain(t, c, "b")
+	c.Close()
+	copied := n.copyNamespace()
+	c = n.dial()
+	b = c.Buffer("b")
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	if err := b.MkdirAll(t.Context(), "new/dir", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]byte{}
+	for _, path := range []string{"new", "empty"} {
+		want["was/"+path] = nil
+	}
+	want["was/new"], want["new/dir/f"], want["rewritten"], want["renamed"] = random(1<<20), random(100), random(3000), random(500)
+	for path, content := range want {
+		if path != "renamed" {
+			write(t, b, path, content)
+		}
+	}
+	write(t, b, "before", want["renamed"])
+	if err := b.Rename(t.Context(), "before", "renamed"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, b, "removed", random(700))
+	if err := b.Remove(t.Context(), "removed"); err != nil {
+		t.Fatal(err)
+	}
+	f := openWriter(t, b, "open")
+	want["open"] = random(4000)
+	if _, err := f.Write(want["open"]); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	n.setBack(copied)
+	n.start()
+	c = n.dial()
+	b = c.Buffer("b")
+	for path, content := range want {
+		wantFile(t, b, path, content)
+	}
+	for _, path := range []string{"before", "removed", ".lost+found"} {
+		if e, err := b.Stat(t.Context(), path); err == nil {
+			t.Errorf("%s is there: %+v", path, e)
+		}
+	}
+	n.faults.Set()
+	drain(t, c, "b")
+	for path, content := range want {
+		if got, err := os.ReadFile(filepath.Join(dir, path)); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s on the store: %d bytes of %d (%v)", path, len(got), len(content), err)
+		}
+	}
+	write(t, b, "next", random(10)) // with ids that nothing has
+	for path, content := range want {
+		wantFile(t, b, path, content)
+	}
+}
+
+// What was forgotten and has lost its name to another file since is set aside: it is
+// listed as lost, and flushed. What was removed stays removed.
+func TestForgottenFileIsSetAside(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c := n.dial()
+	_, dir := n.buffer(c, client.BufferSpec{Name: "b", Keep: []string{"f"}})
+	c.Close()
+	copied := n.copyNamespace()
+	b := n.dial().Buffer("b")
+	first, second := random(1<<20), random(1000)
+	write(t, b, "f", first)
+	n.setBack(copied)
+	change := n.change
+	shm := n.shm() + ".other"
+	t.Cleanup(func() { os.RemoveAll(shm) })
+	n.change = func(cfg *bbd.Config) { cfg.Store.ShmDir = shm }
+	n.start()
+	n.stop()
+	n.start() // with ids that the forgotten file has not: nothing here knows of it
+	write(t, n.dial().Buffer("b"), "f", second)
+	n.stop()
+	n.change = change
+	n.start()
+	c = n.dial()
+	lost, err := c.Lost(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(lost, func(e client.Entry) bool { return strings.HasPrefix(e.Path, ".lost+found/f~") })
+	if i < 0 || !strings.Contains(lost[i].Reason, "the namespace had forgotten it") {
+		t.Fatalf("what is lost: %+v", lost)
+	}
+	path := lost[i].Path
+	wantFile(t, c.Buffer("b"), path, first)
+	eventually(t, "it is flushed", func() bool {
+		got, err := os.ReadFile(filepath.Join(dir, path))
+		return err == nil && bytes.Equal(got, first)
+	})
+}
+
+// A removal that is killed before the daemon forgets the bytes has been one all the same;
+// so has the replacement of one file by another.
+func TestRemovedStaysRemovedAfterRestart(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c := n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "b", Keep: []string{"*"}})
+	for _, path := range []string{"kept", "cut short", "removed", "over", "replaced"} {
+		write(t, b, path, random(1000))
+	}
+	if err := b.Remove(t.Context(), "removed"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Rename(t.Context(), "over", "replaced"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.daemon.RemoveEntryAlone(t.Context(), "b", "cut short"); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	for range 2 {
+		n.stop()
+		n.start()
+		var names []string
+		for e, err := range n.dial().Buffer("b").ReadDir(t.Context(), "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, e.Name)
+		}
+		if slices.Sort(names); !slices.Equal(names, []string{"kept", "replaced"}) {
+			t.Errorf("the buffer has %q", names)
+		}
+	}
+}
+
+// A daemon that is alive while the namespace forgets tells it again what it holds.
+func TestReassert(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c := n.dial()
+	b, dir := n.buffer(c, client.BufferSpec{Name: "b"})
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	contents := map[string][]byte{"f": random(1 << 20), "empty": nil, "open": random(300)}
+	write(t, b, "f", contents["f"])
+	write(t, b, "empty", nil)
+	f := openWriter(t, b, "open")
+	if _, err := f.Write(contents["open"]); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if remade, aside, left, err := n.daemon.Reassert(t.Context(), "b"); err != nil || len(remade)+len(aside)+left > 0 {
+		t.Fatalf("nothing was forgotten: %q, %q, %d, %v", remade, aside, left, err)
+	}
+	if err := metatest.Forget(t.Context(), n.server, "b", "f", "empty", "open"); err != nil {
+		t.Fatal(err)
+	}
+	remade, aside, left, err := n.daemon.Reassert(t.Context(), "b")
+	if slices.Sort(remade); err != nil || !slices.Equal(remade, []string{"empty", "f", "open"}) || len(aside)+left > 0 {
+		t.Fatalf("%q, %q, %d, %v", remade, aside, left, err)
+	}
+	if _, err := f.Write([]byte("more")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	contents["open"] = append(contents["open"], "more"...)
+	n.faults.Set()
+	drain(t, c, "b")
+	for path, content := range contents {
+		wantFile(t, b, path, content)
+		if got, err := os.ReadFile(filepath.Join(dir, path)); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s on the store: %d bytes (%v)", path, len(got), err)
+		}
+	}
+}
+
+// What memory holds of a buffer that the namespace has forgotten is kept and named.
+func TestForgottenBuffer(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	copied := n.copyNamespace()
+	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b", Keep: []string{"*"}})
+	write(t, b, "f", random(1000))
+	full := n.copyNamespace()
+	n.setBack(copied)
+	n.start()
+	if names := n.daemon.WithoutBuffer(); !slices.Equal(names, []string{"b"}) {
+		t.Errorf("buffers that the namespace does not have: %q", names)
+	}
+	n.setBack(full)
+	n.start()
+	if _, err := n.dial().Buffer("b").ReadFile(t.Context(), "f"); err != nil {
+		t.Error(err)
+	}
+}

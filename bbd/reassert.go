@@ -1,0 +1,480 @@
+package bbd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/meta"
+)
+
+// survey is what memory holds of a buffer's files beside what the namespace says of them,
+// read from its server in one pass.
+type survey struct {
+	held    map[bb.FileID]*held
+	entries map[bb.FileID]bb.Entry // of those files
+	removed map[bb.FileID]bool
+	taken   map[place]bb.FileID // places that identities name and that have an entry: of which file; 0: a directory
+	dirs    map[bb.DirID]bool   // directories that identities name and that exist
+}
+
+// newSurvey begins one of files.
+func newSurvey(files map[bb.FileID]*held) *survey {
+	sv := &survey{
+		held: files, entries: make(map[bb.FileID]bb.Entry), removed: make(map[bb.FileID]bool),
+		taken: make(map[place]bb.FileID), dirs: map[bb.DirID]bool{bb.RootDir: true},
+	}
+	for _, h := range files {
+		if id := h.identity; id != nil {
+			sv.taken[place{id.Dir, id.Name}] = noFile
+			if _, ok := sv.dirs[id.Dir]; !ok {
+				sv.dirs[id.Dir] = false
+			}
+		}
+	}
+	return sv
+}
+
+// noFile marks a place that nothing has.
+const noFile = ^bb.FileID(0)
+
+// see takes an entry into account. It reports whether the entry is behind what memory
+// holds of its file, so that nobody else may act on it.
+func (sv *survey) see(e *bb.Entry) (behind bool) {
+	at := place{e.Parent, e.Name}
+	if _, ok := sv.taken[at]; ok {
+		sv.taken[at] = e.File
+	}
+	if e.IsDir() {
+		if _, ok := sv.dirs[e.Dir]; ok {
+			sv.dirs[e.Dir] = true
+		}
+		return false
+	}
+	h := sv.held[e.File]
+	if h == nil {
+		return false
+	}
+	sv.entries[e.File] = *e
+	return e.Generation < h.acked
+}
+
+// gone takes the mark of a removal into account.
+func (sv *survey) gone(file bb.FileID) {
+	if sv.held[file] != nil {
+		sv.removed[file] = true
+	}
+}
+
+// known returns what decideFate asks of a file.
+func (sv *survey) known(b *buffer, h *held) (k known) {
+	k.removed = sv.removed[h.file]
+	if e, ok := sv.entries[h.file]; ok {
+		k.entry, k.here = &e, !b.foreign(&e) || adoptable(&e)
+	}
+	if id := h.identity; id != nil {
+		file := sv.taken[place{id.Dir, id.Name}]
+		k.taken = file != noFile && file != h.file
+		if !sv.dirs[id.Dir] && bb.Hidden(id.Path) {
+			k.taken = true // nothing is made again in the tree of a transaction that is gone
+		}
+	}
+	return k
+}
+
+// heldFiles lists what memory holds, by buffer and file.
+func (d *Daemon) heldFiles() map[string]map[bb.FileID]*held {
+	all := make(map[string]map[bb.FileID]*held)
+	for f := range d.store.Files() {
+		h := &held{file: f.File, buffer: f.Buffer, identity: f.Identity, origin: f.Origin}
+		for i := range f.Generations {
+			g := &f.Generations[i]
+			acked := f.Identity != nil && f.Identity.Generation == g.Generation
+			if acked {
+				h.acked = g.Generation
+			}
+			if acked || h.acked == 0 {
+				h.newest, h.resident, h.evicted, h.dirty = g.Generation, g.Resident, g.Evicted, g.Dirty
+			}
+		}
+		if h.identity != nil {
+			h.buffer = h.identity.Buffer
+		}
+		if all[h.buffer] == nil {
+			all[h.buffer] = make(map[bb.FileID]*held)
+		}
+		all[h.buffer][f.File] = h
+	}
+	return all
+}
+
+// reassert compares what memory holds of a buffer's files with the namespace, read from
+// its server rather than from a cache, and puts back what the namespace has forgotten:
+// those files are dirty and queued when it returns. What nothing could be done for is in
+// Left. It reads all entries of the buffer once. It may be called while files are written,
+// renamed and removed.
+func (b *buffer) reassert(ctx context.Context) (r reassertion, err error) {
+	files := b.d.heldFiles()[b.name]
+	for file, h := range files {
+		if h.acked == 0 || h.dirty == 0 && h.evicted > 0 {
+			delete(files, file) // it is being written and was never acknowledged, or the store has it
+		}
+	}
+	sv := newSurvey(files)
+	if err := b.ns.ScanMarks(ctx, func(e bb.Entry) error { sv.see(&e); return nil }, sv.gone); err != nil {
+		return r, err
+	}
+	distrusted := false
+	for _, h := range files {
+		fate := decideFate(*h, sv.known(b, h))
+		if fate == fateAdopt {
+			continue
+		}
+		if !distrusted {
+			// What is cached of the namespace is what it has forgotten.
+			b.ns.Distrust()
+			if err := b.d.raiseIDs(ctx); err != nil {
+				return r, err
+			}
+			distrusted = true
+		}
+		if err := b.reassertFile(ctx, sv, h, fate, &r); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// raiseIDs has those count as claimed that this daemon uses.
+func (d *Daemon) raiseIDs(ctx context.Context) error {
+	d.ids.Lock()
+	block := d.ids.end >> 32
+	d.ids.Unlock()
+	return d.meta.RaiseIDs(ctx, max(block, d.newestBlock()))
+}
+
+// reassertFile settles one file, unless somebody has changed or removed it since it was
+// looked at.
+func (b *buffer) reassertFile(ctx context.Context, sv *survey, h *held, fate fate, r *reassertion) error {
+	id := h.identity
+	b.mu.Lock()
+	f := b.mu.byFile[h.file]
+	b.mu.Unlock()
+	if f != nil {
+		return b.reassertOpen(ctx, f, fate, r)
+	}
+	unlock := b.lockPlaces(place{id.Dir, id.Name})
+	now, ok := b.d.store.IdentityOf(h.file)
+	if !ok || now != *id {
+		unlock()
+		return nil
+	}
+	if fate == fateRemake || fate == fateSetAside {
+		// It was flushed perhaps, of which the namespace knows nothing any more.
+		if err := b.d.store.MarkDirty(h.file, h.acked); err != nil {
+			fate = fateKeep
+		}
+	}
+	e, err := b.settle(ctx, sv, h, fate, r)
+	unlock()
+	if err != nil || e == nil {
+		return err
+	}
+	if e.Open {
+		b.reopen(e)
+	} else {
+		b.requeue(ctx, e)
+	}
+	return nil
+}
+
+// reassertOpen makes the entry of a file again that is being written.
+func (b *buffer) reassertOpen(ctx context.Context, f *openFile, fate fate, r *reassertion) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fate != fateRemake || f.gone || f.removed || !f.published.Load() {
+		return nil
+	}
+	e := f.entry
+	e.Parent, e.Name, e.Open, e.Generation, e.Revision = f.at.dir, f.at.name, true, f.generation, 0
+	revision, err := b.ns.Create(ctx, e)
+	if err != nil {
+		r.Left = append(r.Left, unexplained{File: f.file, Generation: f.generation, Path: f.path, Reason: "it is being written, and its entry cannot be made again: " + err.Error()})
+		return nil
+	}
+	e.Revision = revision
+	f.entry = e
+	b.sayFound(&e, f.path, "the namespace had forgotten it while it was being written")
+	r.Remade = append(r.Remade, f.path)
+	return nil
+}
+
+// settle carries a decision out. It returns the entry that the file has now, if it was
+// made.
+func (b *buffer) settle(ctx context.Context, sv *survey, h *held, fate fate, r *reassertion) (*bb.Entry, error) {
+	left := func(reason string) (*bb.Entry, error) {
+		u := unexplained{File: h.file, Generation: h.newest, Bytes: h.resident, Reason: reason}
+		if h.identity != nil {
+			u.Path = h.identity.Path
+		}
+		b.d.log.Error("bytes that no entry explains are kept", "buffer", b.name, "path", u.Path, "file", u.File, "bytes", u.Bytes, "reason", reason)
+		r.Left = append(r.Left, u)
+		return nil, nil
+	}
+	switch fate {
+	case fateDrop:
+		b.d.store.Drop(h.file)
+		return nil, nil
+	case fateKeep:
+		return left("part of it is on the store alone, or its entry is another node's")
+	case fateRemake:
+		e, path, err := b.remakeEntry(ctx, sv, h)
+		if err == nil {
+			b.sayFound(&e, path, "the namespace had forgotten it")
+			r.Remade = append(r.Remade, path)
+			return &e, nil
+		}
+		if kind := bb.KindOf(err); kind != bb.Exists && kind != bb.NotFound && kind != bb.NotDirectory {
+			return nil, err
+		}
+	}
+	e, path, err := b.setAside(ctx, h)
+	if err != nil {
+		if ctx.Err() != nil || bb.KindOf(err) == bb.Unavailable {
+			return nil, err
+		}
+		return left("it cannot be put below " + bb.LostDir + ": " + err.Error())
+	}
+	b.sayFound(&e, path, e.Reason)
+	r.SetAside = append(r.SetAside, path)
+	return &e, nil
+}
+
+// entryOf makes the entry that a file had, as far as its identity knows.
+func (b *buffer) entryOf(h *held) bb.Entry {
+	id := h.identity
+	return bb.Entry{
+		Parent: id.Dir, Name: id.Name, Type: bb.TypeFile, File: h.file, Generation: id.Generation,
+		Size: id.Size, Checksum: id.Checksum, Open: !id.Closed, Holders: []bb.NodeID{b.d.cfg.Node},
+		Mode: id.Mode, UID: id.UID, GID: id.GID, MTime: id.MTime,
+	}
+}
+
+// remakeEntry makes an entry again, or has it name the generation that memory holds. A
+// directory that the namespace has forgotten too is made again from the path. Exists,
+// NotDirectory, NotFound: it cannot have its name.
+func (b *buffer) remakeEntry(ctx context.Context, sv *survey, h *held) (e bb.Entry, path string, err error) {
+	e, path = b.entryOf(h), h.identity.Path
+	if old, ok := sv.entries[h.file]; ok {
+		e, err = b.ns.Update(ctx, old.Parent, old.Name, func(now *bb.Entry) error {
+			if now.File != h.file || now.Generation >= h.acked {
+				return bb.E(bb.Busy, "reassert", now.Name, "it was changed meanwhile").WithRemedy("try again")
+			}
+			now.Generation, now.Size, now.Checksum, now.Open = e.Generation, e.Size, e.Checksum, e.Open
+			now.Holders, now.MTime, now.Lost, now.Reason = e.Holders, e.MTime, false, ""
+			return nil
+		})
+		if now, err := b.pathAt(ctx, place{old.Parent, old.Name}); err == nil {
+			path = now
+		}
+		return e, path, err
+	}
+	if !sv.dirs[e.Parent] {
+		if e.Parent, err = b.parentAgain(ctx, path); err != nil {
+			return e, path, err
+		}
+	} else if now, err := b.pathAt(ctx, place{e.Parent, e.Name}); err == nil {
+		path = now
+	}
+	e.Revision, err = b.ns.Create(ctx, e)
+	if bb.KindOf(err) == bb.Exists && b.made(ctx, &e) {
+		err = nil
+	}
+	return e, path, err
+}
+
+// parentAgain makes the directories of a path that are not there.
+func (b *buffer) parentAgain(ctx context.Context, path string) (bb.DirID, error) {
+	names, err := bb.SplitPath(path)
+	if err != nil || len(names) == 0 {
+		return 0, bb.E(bb.NotFound, "reassert", path, "the directory is gone")
+	}
+	dir, err := b.ns.MkdirAll(ctx, join(names[:len(names)-1]), b.owner())
+	return dir.Dir, err
+}
+
+// owner is whose directories are that are made again: the buffer's.
+func (b *buffer) owner() meta.Owner {
+	spec := b.spec()
+	return meta.Owner{UID: spec.UID, GID: spec.GID, Mode: spec.Mode.Perm()}
+}
+
+// setAside gives a file an entry below bb.LostDir. Its name there has its id, so nothing
+// else can have it.
+func (b *buffer) setAside(ctx context.Context, h *held) (e bb.Entry, path string, err error) {
+	private := b.owner()
+	private.Mode = 0o700
+	dir, err := b.ns.MkdirAll(ctx, bb.LostDir, private)
+	if err != nil {
+		return e, "", err
+	}
+	if h.acked != 0 {
+		e = b.entryOf(h)
+		e.Reason = fmt.Sprintf("the namespace had forgotten it, and %s is another file, or cannot be made again", b.address(h.identity.Path))
+	} else if e, err = b.entryUnknown(h); err != nil {
+		return e, "", err
+	}
+	suffix := "~" + h.file.String()
+	e.Parent, e.Name = dir.Dir, e.Name[:min(len(e.Name), bb.MaxName-len(suffix))]+suffix
+	e.Revision, err = b.ns.Create(ctx, e)
+	if bb.KindOf(err) == bb.Exists && b.made(ctx, &e) {
+		err = nil
+	}
+	return e, bb.LostDir + "/" + e.Name, err
+}
+
+// entryUnknown makes an entry of bytes of which nobody knows where they were.
+func (b *buffer) entryUnknown(h *held) (e bb.Entry, err error) {
+	spec := b.spec()
+	e = bb.Entry{
+		Name: "unknown", Type: bb.TypeFile, File: h.file, Generation: h.newest, Holders: []bb.NodeID{b.d.cfg.Node},
+		Mode: 0o600, UID: spec.UID, GID: spec.GID, MTime: time.Now(),
+		Reason: "its name was in the memory of node " + string(b.d.cfg.Node) + ", which was lost; parts of it may be, too",
+	}
+	e.Checksum, e.Size, err = b.d.store.Checksum(h.file, h.newest)
+	return e, err
+}
+
+// sayFound says to everybody that a file has an entry again.
+func (b *buffer) sayFound(e *bb.Entry, path, reason string) {
+	d := b.d
+	d.log.Error("a file has an entry again that the namespace had forgotten", "buffer", b.name, "path", path, "bytes", e.Size, "file", e.File, "generation", e.Generation, "reason", reason)
+	d.emit(bb.Event{Kind: bb.EventFound, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: reason})
+}
+
+// fateWithoutBuffer is the fate of what memory holds of another buffer than the one that
+// the namespace has under its name; adopt: it is that one's. Gone means that it has none,
+// and keeps the mark of a destruction.
+func fateWithoutBuffer(h *held, spec *bb.Buffer, gone bool) fate {
+	switch {
+	case h.identity == nil && (spec != nil || gone || h.origin != store.OriginForgotten):
+		return fateAdopt
+	case spec == nil && gone:
+		return fateDrop
+	case spec == nil:
+		return fateKeep
+	case spec.Created.UnixNano() > h.identity.Made:
+		return fateDrop
+	case spec.Created.UnixNano() < h.identity.Made:
+		return fateKeep
+	}
+	return fateAdopt
+}
+
+// recoverStrange settles what memory holds of buffers that the namespace does not have, or
+// has made anew under their names.
+func (d *Daemon) recoverStrange(ctx context.Context, specs []bb.Buffer, files map[string]map[bb.FileID]*held, known map[bb.FileID]struct{}) error {
+	byName := make(map[string]*bb.Buffer, len(specs))
+	for i := range specs {
+		byName[specs[i].Name] = &specs[i]
+	}
+	for name, list := range files {
+		spec, gone := byName[name], false
+		if spec == nil && bb.CheckBufferName(name) == nil {
+			var err error
+			if gone, err = d.meta.BufferGone(ctx, name); err != nil {
+				return err
+			}
+		}
+		for file, h := range list {
+			switch fateWithoutBuffer(h, spec, gone) {
+			case fateDrop:
+				d.store.Drop(file)
+				delete(list, file)
+			case fateKeep:
+				known[file] = struct{}{}
+				delete(list, file)
+				d.keepUnexplained(name, h, "the namespace does not have the buffer that it is of")
+			}
+		}
+	}
+	return nil
+}
+
+// keepUnexplained notes bytes of a buffer that the namespace does not have.
+func (d *Daemon) keepUnexplained(buffer string, h *held, reason string) {
+	u := unexplained{File: h.file, Generation: h.newest, Bytes: h.resident, Reason: reason}
+	if h.identity != nil {
+		u.Path = h.identity.Path
+	}
+	d.log.Error("bytes that no entry explains are kept", "buffer", buffer, "path", u.Path, "file", u.File, "bytes", u.Bytes, "reason", reason)
+	d.homeless.Lock()
+	defer d.homeless.Unlock()
+	if d.homeless.byBuffer == nil {
+		d.homeless.byBuffer = make(map[string][]unexplained)
+	}
+	d.homeless.byBuffer[buffer] = append(d.homeless.byBuffer[buffer], u)
+}
+
+// withoutBuffer returns what memory holds of buffers that the namespace does not have, by
+// the names of these.
+func (d *Daemon) withoutBuffer() map[string][]unexplained {
+	d.homeless.Lock()
+	defer d.homeless.Unlock()
+	all := make(map[string][]unexplained, len(d.homeless.byBuffer))
+	for name, list := range d.homeless.byBuffer {
+		all[name] = slices.Clone(list)
+	}
+	return all
+}
+
+// recoverForgotten settles the files that no entry explains, and takes those up that get
+// one. Known gets all that may not be dropped.
+func (b *buffer) recoverForgotten(ctx context.Context, sv *survey, known map[bb.FileID]struct{}, gone *[]bb.Entry) error {
+	var r reassertion
+	older := 0
+	for file, h := range sv.held {
+		k := sv.known(b, h)
+		fate := decideFate(*h, k)
+		switch {
+		case fate == fateAdopt:
+			continue
+		case fate == fateDrop && k.entry == nil && h.origin == store.OriginOlder && h.dirty > 0:
+			older++
+		}
+		if b.d.meta.Stats().Garbage > 0 && fate != fateKeep {
+			continue // it may be one whose entry cannot be read
+		}
+		e, err := b.settle(ctx, sv, h, fate, &r)
+		if err != nil {
+			return err
+		}
+		if fate == fateDrop {
+			continue
+		}
+		known[file] = struct{}{}
+		if e == nil {
+			continue
+		}
+		if missing := b.recoverFile(ctx, e); missing != "" {
+			e.Reason = missing
+			*gone = append(*gone, *e)
+		}
+	}
+	if older > 0 {
+		b.d.log.Warn("dropped files without an entry that a release wrote which kept no identities", "buffer", b.name, "files", older)
+	}
+	return nil
+}
+
+// asideDir returns the directory of what was set aside; 0: there is none.
+func (b *buffer) asideDir(ctx context.Context) (bb.DirID, error) {
+	e, err := b.ns.Lookup(ctx, bb.RootDir, bb.LostDir)
+	if bb.KindOf(err) == bb.NotFound || err == nil && !e.IsDir() {
+		return 0, nil
+	}
+	return e.Dir, err
+}
