@@ -92,7 +92,7 @@ const (
 	simPatience = 2 * time.Second
 	simDirtyAge = 5 * time.Second
 	// healthyWithin bounds how long a file of a store without faults may wait while others fail.
-	healthyWithin = 60 * time.Second
+	healthyWithin = 20 * time.Second
 	longestHang   = 65 * time.Second
 	// endWithin bounds how long everything takes once nothing fails any more.
 	endWithin = 10 * time.Minute
@@ -131,6 +131,7 @@ type sim struct {
 	life   *atomic.Bool // false: the daemon of the calls has died
 	crash  atomic.Bool  // the driver restarts the daemon at its next step
 	healed atomic.Bool  // nothing fails any more
+	outage [2]time.Time // from, to: no store but the healthy one answers
 
 	mu      sync.Mutex
 	files   map[string]*simFile // by buffer/path
@@ -147,6 +148,10 @@ func newSim(seed uint64) *sim {
 	s := &sim{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), start: time.Now(), stores: map[string]*mem.Store{},
 		files: map[string]*simFile{}, byID: map[bb.FileID]*simFile{}, calls: map[string]int{},
+	}
+	if s.rng.IntN(2) == 0 {
+		s.outage[0] = s.start.Add(time.Duration(s.rng.Int64N(int64(time.Minute))))
+		s.outage[1] = s.outage[0].Add(time.Duration(s.rng.Int64N(int64(longestHang))))
 	}
 	for _, b := range simBuffers {
 		s.stores[b.name] = mem.New(backing.Owner{}, nil)
@@ -493,7 +498,7 @@ func (s *sim) check(buffer, after string) {
 		}
 		if !some {
 			s.fail("after %s nothing of %s/%s is on the store any more, of which %d versions were durable", after, buffer, f.path, len(f.durable))
-			f.durable = nil
+			clear(f.durable)
 		}
 	}
 }
@@ -569,6 +574,9 @@ func (s *sim) draw(call, buffer, name string) (fault, time.Duration) {
 	s.calls[k]++
 	if s.healed.Load() || buffer == "healthy" {
 		return none, 0
+	}
+	if now := time.Now(); call != "done" && now.After(s.outage[0]) && now.Before(s.outage[1]) {
+		return hangs, s.outage[1].Sub(now)
 	}
 	h := fnv.New64a()
 	fmt.Fprint(h, s.seed, k, s.calls[k])
