@@ -87,7 +87,7 @@ func (r *request) replyData(m proto.Message, data []byte) { r.send(wire.FlagRepl
 
 // more sends one of several replies.
 func (r *request) more(m proto.Message, data []byte) error {
-	return r.s.out.Send(r.head.Type, wire.FlagReply|wire.FlagMore, r.head.Request, m, data)
+	return r.s.out.Send(r.head.Type, wire.FlagReply|wire.FlagMore, r.head.Request, fitted(m), data)
 }
 
 func (r *request) fail(err error) {
@@ -113,7 +113,7 @@ func (r *request) send(flags uint16, m proto.Message, data []byte) {
 	if r.followed {
 		send = r.s.out.Queue
 	}
-	err := send(r.head.Type, flags, r.head.Request, m, data)
+	err := send(r.head.Type, flags, r.head.Request, fitted(m), data)
 	var tooLarge *wire.FrameError
 	if errors.As(err, &tooLarge) {
 		m := wire.FromError(bb.E(bb.Unsupported, "reply", r.head.Type.String(), tooLarge.Reason))
