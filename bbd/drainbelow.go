@@ -215,7 +215,7 @@ func (d drained) carriedOut(ctx context.Context) error {
 		}
 		by := ops[0].By
 		if b.carriesOut(by) {
-			if err := b.d.flusher.OpsStuck(b.name); err != nil {
+			if err := b.d.flusher.OpsStuck(b.name, ops[0].OldPath); err != nil {
 				return bb.Wrap("drain", b.address(ops[0].OldPath), err)
 			}
 		} else if !b.d.cluster.reachable(by) {

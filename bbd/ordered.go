@@ -3,12 +3,12 @@ package bbd
 import (
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"time"
 
 	"forebay/flusher"
+	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/meta"
 )
@@ -53,15 +53,15 @@ func (b *buffer) handable(ops []meta.StoreOp) (next []*meta.StoreOp, wait bool) 
 // daemon's, or that waits for such a one, and concerns the same names. The flusher keeps the
 // order among those that it was handed.
 func notBehind(ops []meta.StoreOp, mine, handed func(*meta.StoreOp) bool) (next []*meta.StoreOp, wait bool) {
-	var before names // of what is not to be overtaken
+	var before plan.Names // of what is not to be overtaken
 	for i := range ops {
 		op := &ops[i]
 		switch {
 		case !mine(op):
-			before.add(op)
+			before.Add(pathsOf(op)...)
 		case handed(op):
-		case before.concern(op):
-			before.add(op)
+		case before.Overlap(pathsOf(op)...):
+			before.Add(pathsOf(op)...)
 			wait = true
 		default:
 			next = append(next, op)
@@ -70,55 +70,11 @@ func notBehind(ops []meta.StoreOp, mine, handed func(*meta.StoreOp) bool) (next 
 	return next, wait
 }
 
-// names are paths that operations concern.
-type names struct {
-	exact map[string]bool // the paths
-	above map[string]bool // and all directories that they are in
-}
-
-func (n *names) add(op *meta.StoreOp) {
-	if n.exact == nil {
-		n.exact, n.above = map[string]bool{}, map[string]bool{}
-	}
-	for _, p := range pathsOf(op) {
-		n.exact[p] = true
-		for dir := range directoriesOf(p) {
-			n.above[dir] = true
-		}
-	}
-}
-
-// concern reports whether an operation changes names that overlap with these.
-func (n *names) concern(op *meta.StoreOp) bool {
-	return slices.ContainsFunc(pathsOf(op), func(p string) bool {
-		if n.exact[p] || n.above[p] {
-			return true
-		}
-		for dir := range directoriesOf(p) {
-			if n.exact[dir] {
-				return true
-			}
-		}
-		return false
-	})
-}
-
 func pathsOf(op *meta.StoreOp) []string {
 	if op.NewPath == "" {
 		return []string{op.OldPath}
 	}
 	return []string{op.OldPath, op.NewPath}
-}
-
-// directoriesOf yields the directories that a path lies in.
-func directoriesOf(p string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for i := strings.LastIndexByte(p, '/'); i > 0; i = strings.LastIndexByte(p[:i], '/') {
-			if !yield(p[:i]) {
-				return
-			}
-		}
-	}
 }
 
 // othersPause is how long this daemon waits before it looks again whether another one

@@ -1,6 +1,7 @@
 package flusher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,13 +106,13 @@ func (f *Flusher) Settle(ctx context.Context, buffer string, keys []Key, told fu
 	}
 }
 
-// OpsStuck returns why a buffer's operations on the store do not get on, if that does not
-// pass by itself; else nil.
-func (f *Flusher) OpsStuck(buffer string) error {
+// OpsStuck returns why a buffer's operations on the store under a path do not get on, if that
+// does not pass by itself; else nil.
+func (f *Flusher) OpsStuck(buffer, path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if q := f.mu.queues[buffer]; q != nil && q.stats.opGaveUp {
-		return q.stats.lastOp
+	if q := f.mu.queues[buffer]; q != nil {
+		return q.stuck().at(path)
 	}
 	return nil
 }
@@ -124,7 +125,7 @@ func (f *Flusher) urge(buffer string, keys []Key) {
 	if q == nil {
 		return
 	}
-	q.stats.opGaveUp = false
+	q.retryOps()
 	for _, k := range keys {
 		e := q.entries[k.File]
 		switch {
@@ -148,17 +149,20 @@ func (f *Flusher) unsettled(buffer string, keys []Key) (left []Unsaved, stuck in
 	if q == nil {
 		return nil, 0, nil
 	}
+	ops := q.stuck()
 	for _, k := range keys {
 		e := q.entries[k.File]
 		if e == nil || e.item.Generation > k.Generation {
 			continue
 		}
 		u := e.unsaved()
-		if e.state == stateParked && q.stats.opGaveUp { // it waits for the operation
-			u.Err = q.stats.lastOp
+		var behind error // the operation that it waits for
+		if e.state == stateParked {
+			behind = ops.at(e.path)
 		}
+		u.Err = cmp.Or(behind, u.Err)
 		left = append(left, u)
-		stuck += index(e.gaveUp || e.state == stateHeld || e.state == stateParked && q.stats.opGaveUp || q.ctx.Err() != nil)
+		stuck += index(e.gaveUp || e.state == stateHeld || behind != nil || q.ctx.Err() != nil)
 	}
 	return left, stuck, q.changed
 }
@@ -286,7 +290,7 @@ func (f *Flusher) beginDrain(buffer string) (*drain, error) {
 	for _, e := range q.entries {
 		q.retry(e)
 	}
-	q.stats.opGaveUp = false
+	q.retryOps()
 	return &drain{f: f, q: q, files: q.stats.flushed, bytes: q.stats.flushedBytes}, nil
 }
 
@@ -326,10 +330,11 @@ func (d *drain) look() (ended bool, changed <-chan struct{}) {
 	defer d.f.mu.Unlock()
 	q := d.q
 	left := len(q.entries) - q.held.Len() - q.stats.gaveUp
-	opsLeft := len(q.ops) > 0 && !q.stats.opGaveUp
-	if q.stats.opGaveUp { // what waits for the operations will not move either
+	ops := q.stuck()
+	opsLeft := len(q.ops) > len(ops.errs)
+	if len(ops.errs) > 0 { // what waits for the operations will not move either
 		for e := range q.parked {
-			left -= index(!e.gaveUp)
+			left -= index(!e.gaveUp && ops.at(e.path) != nil)
 		}
 	}
 	return left <= 0 && !opsLeft || q.ctx.Err() != nil, q.changed
@@ -363,7 +368,7 @@ func (d *drain) end(ctx context.Context) (Report, error) {
 	q.draining--
 	r := Report{
 		Flushed: q.stats.flushed - d.files, FlushedBytes: q.stats.flushedBytes - d.bytes,
-		Open: open[:min(len(open), MaxReported)], OpenCount: len(open), HeldCount: q.held.Len(), Ops: len(q.ops), OpError: q.stats.lastOp,
+		Open: open[:min(len(open), MaxReported)], OpenCount: len(open), HeldCount: q.held.Len(), Ops: len(q.ops), OpError: q.opError(),
 	}
 	q.held.Scan(func(e *entry) bool {
 		r.Held = append(r.Held, e.path)

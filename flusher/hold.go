@@ -146,8 +146,8 @@ func (h *Held) Swept(ctx context.Context) error {
 func (h *Held) until(ctx context.Context, but func(*StoreOp) bool) error {
 	for {
 		h.f.mu.Lock()
-		busy := slices.ContainsFunc(h.q.ops, func(op StoreOp) bool {
-			return !but(&op) && slices.ContainsFunc(h.h.paths, op.concerns)
+		busy := slices.ContainsFunc(h.q.ops, func(op *queuedOp) bool {
+			return !but(&op.StoreOp) && slices.ContainsFunc(h.h.paths, op.concerns)
 		}) || slices.ContainsFunc(h.h.paths, h.q.blocked)
 		changed := h.q.changed
 		h.f.mu.Unlock()

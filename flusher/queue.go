@@ -71,9 +71,8 @@ type queue struct {
 
 	holds    map[*hold]struct{}
 	epoch    uint64 // number of holds there have been
-	ops      []StoreOp
+	ops      []*queuedOp
 	applying bool // a goroutine carries out ops
-	carrying bool // it is at the first of them, which does not wait any more
 	paused   bool
 	draining int
 	changed  chan struct{} // closed, and made anew, when something ends
@@ -266,7 +265,7 @@ func (q *queue) setError(e *entry, err error, gaveUp bool) {
 	if err == nil {
 		e.attempts = 0
 		e.notBefore = time.Time{}
-		if q.stats.failing == 0 && q.stats.lastOp == nil {
+		if q.stats.failing == 0 && q.stats.opsFailing == 0 {
 			q.stats.last = lastError{}
 		}
 		return
@@ -282,7 +281,7 @@ func (q *queue) close(err error) {
 	for _, e := range q.entries {
 		q.drop(e, err)
 	}
-	q.ops = nil
+	q.ops, q.stats.opsFailing = nil, 0
 	q.cancel()
 	q.broadcast()
 }

@@ -116,8 +116,7 @@ type counters struct {
 	flushed, flushedBytes int64
 	failures              int64
 	failing, gaveUp       int
-	lastOp                error // of the first operation, while it fails
-	opGaveUp              bool
+	opsFailing            int // operations whose last attempt failed
 	last                  lastError
 	rate                  rate
 	pace                  pace

@@ -52,8 +52,8 @@ func (op *StoreOp) concerns(path string) bool {
 	return overlaps(op.Old, path) || op.Kind == OpRename && overlaps(op.New, path)
 }
 
-// Apply queues an operation: operations of a buffer are carried out one after the
-// other, and before later flushes of the names that they concern. Call it under
+// Apply queues an operation: operations of a buffer that concern the same names are carried
+// out in their order, and before later flushes of these names. Call it under
 // the Hold of these names. It is tried again until it succeeds, as flushes are.
 func (f *Flusher) Apply(buffer string, op StoreOp) {
 	f.mu.Lock()
@@ -68,22 +68,24 @@ func (q *queue) apply(op StoreOp) {
 	if q.ctx.Err() != nil {
 		return
 	}
-	q.ops = append(q.ops, op)
-	if !q.applying {
-		q.applying = true
-		q.f.wg.Go(q.applyAll)
+	q.ops = append(q.ops, &queuedOp{StoreOp: op})
+	if q.applying {
+		q.broadcast() // it may overtake those that fail
+		return
 	}
+	q.applying = true
+	q.f.wg.Go(q.applyAll)
 }
 
 // removeObject queues the removal of an object of ours that no entry knows of.
 func (q *queue) removeObject(object string) { q.apply(q.removal(object)) }
 
-// removeFirst is removeObject before all operations that have not begun.
+// removeFirst is removeObject before all operations that concern the name: none of them has begun.
 func (q *queue) removeFirst(object string) {
 	q.apply(q.removal(object))
 	if n := len(q.ops); n > 0 && q.ctx.Err() == nil {
 		last := q.ops[n-1]
-		q.ops = slices.Insert(q.ops[:n-1], index(q.carrying), last)
+		q.ops = slices.Insert(q.ops[:n-1], 0, last)
 	}
 }
 
@@ -113,41 +115,45 @@ func (q *queue) objectName(path string) string {
 	return path + codec.Suffix(q.f.opts.Policy(q.buffer).Codec)
 }
 
-// applyAll carries out operations until there are none.
+// applyAll carries out operations, one at a time, until there are none.
 func (q *queue) applyAll() {
 	f := q.f
-	for attempt := 1; ; attempt++ {
+	for {
 		f.mu.Lock()
 		if len(q.ops) == 0 || q.ctx.Err() != nil {
 			q.applying = false
 			f.mu.Unlock()
 			return
 		}
-		op := q.ops[0]
-		if q.blocked(op.Old) || op.Kind == OpRename && q.blocked(op.New) {
+		now := f.opts.Now()
+		next, wake := nextOp(q.ops, now, q.blocked)
+		if next < 0 {
 			changed := q.changed
 			f.mu.Unlock()
-			attempt--
-			select {
-			case <-changed:
-			case <-q.ctx.Done():
-			}
+			q.pause(changed, now, wake)
 			continue
 		}
-		q.carrying = true
+		op := q.ops[next]
+		op.carrying = true
 		f.mu.Unlock()
-		err := q.carryOut(op)
-		if err == nil {
+		if err := q.carryOut(op.StoreOp); err != nil {
+			q.opFailed(op, err)
+		} else {
 			q.carriedOut(op)
-			attempt = 0
-			continue
 		}
-		wait := retry.Delay(f.opts.Backoff[0], f.opts.Backoff[1], attempt, rand.Float64())
-		q.opFailed(op, err, attempt)
-		select {
-		case <-time.After(wait):
-		case <-q.ctx.Done():
-		}
+	}
+}
+
+// pause waits until something of the queue changes, or until a time that is not zero.
+func (q *queue) pause(changed <-chan struct{}, now, wake time.Time) {
+	var due <-chan time.Time
+	if !wake.IsZero() {
+		due = time.After(max(wake.Sub(now), time.Millisecond))
+	}
+	select {
+	case <-changed:
+	case <-due:
+	case <-q.ctx.Done():
 	}
 }
 
@@ -193,38 +199,37 @@ func (op *StoreOp) carryOut(ctx context.Context, store backing.Store) error {
 	}
 }
 
-func (q *queue) carriedOut(op StoreOp) {
+func (q *queue) carriedOut(op *queuedOp) {
 	f := q.f
 	f.mu.Lock()
-	q.carrying = false
-	if len(q.ops) > 0 { // else the queue was closed meanwhile
-		q.ops[0] = StoreOp{}
-		q.ops = q.ops[1:]
+	if i := slices.Index(q.ops, op); i >= 0 { // else the queue was closed meanwhile
+		q.ops = slices.Delete(q.ops, i, i+1)
+		q.stats.opsFailing -= index(op.err != nil)
 	}
-	q.stats.lastOp = nil
-	q.stats.opGaveUp = false
-	if q.stats.failing == 0 {
+	if q.stats.failing == 0 && q.stats.opsFailing == 0 {
 		q.stats.last = lastError{}
 	}
 	q.release(nil)
 	q.broadcast()
 	f.mu.Unlock()
-	f.opts.Observe(Event{Kind: EventApplied, Key: Key{Buffer: q.buffer}, Path: op.Old, Op: &op})
+	f.opts.Observe(Event{Kind: EventApplied, Key: Key{Buffer: q.buffer}, Path: op.Old, Op: &op.StoreOp})
 	f.kick()
 }
 
-func (q *queue) opFailed(op StoreOp, err error, attempt int) {
+func (q *queue) opFailed(op *queuedOp, err error) {
 	f := q.f
 	f.mu.Lock()
-	q.carrying = false
+	op.carrying = false
 	if q.ctx.Err() == nil {
-		q.stats.lastOp = err
-		q.stats.opGaveUp = !backing.Passing(err)
+		now := f.opts.Now()
+		q.stats.opsFailing += index(op.err == nil)
+		op.failed(err, now.Add(retry.Delay(f.opts.Backoff[0], f.opts.Backoff[1], op.attempts+1, rand.Float64())))
 		q.stats.failures++
-		q.stats.last = lastError{err: err, path: op.Old, at: f.opts.Now(), attempts: attempt}
+		q.stats.last = lastError{err: op.err, path: op.Old, at: now, attempts: op.attempts}
 	}
+	attempt := op.attempts
 	q.broadcast()
 	f.mu.Unlock()
-	f.opts.Observe(Event{Kind: EventApplyFailed, Key: Key{Buffer: q.buffer}, Path: op.Old, Op: &op, Err: err, Attempt: attempt})
+	f.opts.Observe(Event{Kind: EventApplyFailed, Key: Key{Buffer: q.buffer}, Path: op.Old, Op: &op.StoreOp, Err: err, Attempt: attempt})
 	f.opts.Logger.Warn("store operation failed", "buffer", q.buffer, "operation", op.Kind.String(), "path", op.Old, "attempt", attempt, "error", err)
 }

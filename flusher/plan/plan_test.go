@@ -443,3 +443,23 @@ func TestKept(t *testing.T) {
 		}
 	}
 }
+
+// TestNames: paths overlap if one is the other, or lies in it.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	paths := []string{"", "a", "a/b", "a/b/c", "ab", "a/bc", "b", "b/a"}
+	in := func(dir, p string) bool { return dir == "" || p == dir || strings.HasPrefix(p, dir+"/") }
+	for _, p := range paths {
+		var n Names
+		if n.Overlap(p) {
+			t.Errorf("%q overlaps with nothing", p)
+		}
+		n.Add("x/y", p)
+		for _, q := range paths {
+			want := in(p, q) || in(q, p) || in(q, "x/y")
+			if got := n.Overlap(q); got != want {
+				t.Errorf("%q and %q: %v, want %v", p, q, got, want)
+			}
+		}
+	}
+}
