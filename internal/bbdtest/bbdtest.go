@@ -38,6 +38,7 @@ type Daemon struct {
 	Memory string          // folder of the memory tier, if there is a Config
 	Clock  time.Duration   // how far its clock is ahead of the machine's, in whole seconds
 	Speaks wire.Versions   // the versions of the control protocol; zero: this release's. Not together with Clock
+	Commit string          // of this repository's history: that release's binary is run; "": this one's
 	Behind []string        // a command that becomes the one that follows it (nsenter(1)): the daemon is started by it
 
 	tb      testing.TB
@@ -221,6 +222,8 @@ func (d *Daemon) binary() string {
 		return clockBinary(d.tb)
 	case d.Speaks != (wire.Versions{}):
 		return versionBinary(d.tb, d.Speaks)
+	case d.Commit != "":
+		return releaseBinary(d.tb, d.Commit)
 	}
 	return Binary(d.tb)
 }

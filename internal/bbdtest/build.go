@@ -206,12 +206,17 @@ func compile(name string, args ...string) (string, error) {
 }
 
 func compilePackage(name, pkg string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
 	root, err := moduleRoot()
 	if err != nil {
 		return "", err
 	}
+	return compileAt(root, root, name, pkg, args...)
+}
+
+// compileAt is compilePackage of the source in a folder, for the tests of the module at root.
+func compileAt(source, root, name, pkg string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
 	path := filepath.Join(root, ".cache", "test", name+suffix)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err
@@ -226,10 +231,44 @@ func compilePackage(name, pkg string, args ...string) (string, error) {
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-o", path}, buildArgs, args, []string{pkg})...)
-	cmd.Dir = root
+	cmd.Dir = source
 	cmd.Env = append(os.Environ(), buildEnv)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", name, err, text)
 	}
 	return path, nil
+}
+
+var (
+	releaseMu sync.Mutex
+	releases  = map[string]*binary{}
+)
+
+// releaseBinary is bbd as it was at a commit of this repository's history. The test fails
+// where the history is not there: what an older release wrote cannot be made up.
+func releaseBinary(tb testing.TB, commit string) string {
+	tb.Helper()
+	releaseMu.Lock()
+	b := releases[commit]
+	if b == nil {
+		b = new(binary)
+		releases[commit] = b
+	}
+	releaseMu.Unlock()
+	return b.get(tb, func() (string, error) {
+		root, err := moduleRoot()
+		if err != nil {
+			return "", err
+		}
+		dir, err := os.MkdirTemp("", "bbdtest-release")
+		if err != nil {
+			return "", err
+		}
+		defer os.RemoveAll(dir)
+		unpack := exec.Command("sh", "-c", `set -e; git -C "$1" archive --format=tar -o "$2/source.tar" "$3"; tar -C "$2" -xf "$2/source.tar"`, "sh", root, dir, commit)
+		if text, err := unpack.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("the source of commit %s: %w\n%s", commit, err, text)
+		}
+		return compileAt(dir, root, "bbd-"+commit, "./cmd/bbd")
+	})
 }
