@@ -56,13 +56,8 @@ public final class Buffer {
     }
   }
 
-  private void change(String op, String path, Type type, MessageLite m, Kind done)
-      throws IOException {
-    try {
-      client.askOnce(type, m, Forebay.Empty.parser(), Forebay.Empty.class, done);
-    } catch (IOException e) {
-      throw ForebayException.about(op, address(path), e);
-    }
+  private void change(String op, String path, Type type, MessageLite m) throws IOException {
+    ask(op, path, type, m, Forebay.Empty.parser(), Forebay.Empty.class);
   }
 
   /** Describes a file or directory. */
@@ -122,16 +117,7 @@ public final class Buffer {
             .setMode(mode)
             .setParents(parents)
             .build();
-    try {
-      client.askOnce(
-          Type.TYPE_MKDIR,
-          m,
-          Forebay.Entry.parser(),
-          Forebay.Entry.class,
-          parents ? null : Kind.EXISTS);
-    } catch (IOException e) {
-      throw ForebayException.about("mkdir", address(p), e);
-    }
+    ask("mkdir", p, Type.TYPE_MKDIR, m, Forebay.Entry.parser(), Forebay.Entry.class);
   }
 
   /** Renames a file or directory, whatever its size in one step. What is there is replaced. */
@@ -148,7 +134,7 @@ public final class Buffer {
             .setTo(clean(to))
             .setNoReplace(!replace)
             .build();
-    change("rename", clean(from), Type.TYPE_RENAME, m, Kind.NOT_FOUND);
+    change("rename", clean(from), Type.TYPE_RENAME, m);
   }
 
   /** Removes a file or an empty directory; recursive: one with all that is in it. */
@@ -156,7 +142,7 @@ public final class Buffer {
     String p = clean(path);
     Forebay.Remove m =
         Forebay.Remove.newBuilder().setBuffer(name).setPath(p).setRecursive(recursive).build();
-    change("remove", p, Type.TYPE_REMOVE, m, Kind.NOT_FOUND);
+    change("remove", p, Type.TYPE_REMOVE, m);
   }
 
   /** Changes attributes. */

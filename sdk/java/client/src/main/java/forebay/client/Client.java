@@ -105,12 +105,11 @@ public final class Client implements Closeable {
   public BufferSpec createBuffer(BufferSpec spec) throws IOException {
     try {
       return BufferSpec.of(
-          askOnce(
+          ask(
               Type.TYPE_BUFFER_CREATE,
               spec.message(),
               Forebay.Buffer.parser(),
-              Forebay.Buffer.class,
-              Kind.EXISTS));
+              Forebay.Buffer.class));
     } catch (IOException e) {
       throw ForebayException.about("create buffer", "bb://" + spec.name(), e);
     }
@@ -146,12 +145,7 @@ public final class Client implements Closeable {
     Forebay.BufferDestroy m =
         Forebay.BufferDestroy.newBuilder().setName(name).setDiscard(discard).build();
     try {
-      askOnce(
-          Type.TYPE_BUFFER_DESTROY,
-          m,
-          Forebay.Empty.parser(),
-          Forebay.Empty.class,
-          Kind.NOT_FOUND);
+      ask(Type.TYPE_BUFFER_DESTROY, m, Forebay.Empty.parser(), Forebay.Empty.class);
     } catch (IOException e) {
       throw ForebayException.about("destroy buffer", "bb://" + name, e);
     }
@@ -286,41 +280,30 @@ public final class Client implements Closeable {
     }
   }
 
-  /** Sends a request whose repetition changes nothing, and waits for the reply. */
+  /**
+   * Sends a request and waits for the reply. If the connection breaks meanwhile, it sends the request
+   * again, unless that may have been sent before and must not be carried out twice: then the error says
+   * that the outcome is unknown.
+   */
   <T extends MessageLite> T ask(Type type, MessageLite m, Parser<T> parser, Class<T> reply)
       throws IOException {
-    return retry(s -> s.ask(type, m, parser, reply));
-  }
-
-  /**
-   * Is ask for a request that may not be repeated blindly. If the connection broke after it was sent,
-   * and done is what a repetition of it fails with, nobody can tell whether it was this request that
-   * did it.
-   */
-  <T extends MessageLite> T askOnce(
-      Type type, MessageLite m, Parser<T> parser, Class<T> reply, Kind done) throws IOException {
-    boolean[] sent = new boolean[1];
-    try {
-      return retry(
-          s -> {
-            try {
-              return s.ask(type, m, parser, reply);
-            } catch (BrokenException e) {
-              sent[0] |= e.sent;
+    if (Repetition.mayRepeat(type, m)) {
+      return retry(s -> s.ask(type, m, parser, reply));
+    }
+    return retry(
+        s -> {
+          try {
+            return s.ask(type, m, parser, reply);
+          } catch (BrokenException e) {
+            if (!e.sent) {
               throw e;
             }
-          });
-    } catch (ForebayException e) {
-      if (sent[0] && done != null && e.kind() == done) {
-        throw new ForebayException(
-            Kind.UNAVAILABLE,
-            e.op(),
-            e.path(),
-            "outcome unknown: the connection broke, and on repetition the daemon says: " + e.reason(),
-            "look whether it was done");
-      }
-      throw e;
-    }
+            String why = "it may have been carried out: " + e.getMessage() + " before the answer came";
+            throw ForebayException.unknown("", "", why, "look whether it was done", e.getCause());
+          } catch (ForebayException e) {
+            throw e.sayingOutcome();
+          }
+        });
   }
 
   /**

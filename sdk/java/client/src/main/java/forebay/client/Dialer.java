@@ -272,7 +272,7 @@ final class Dialer {
         prove(in, out, hello, ++last, address, channel);
       }
       if (in.has(Frames.ERROR)) {
-        throw Session.asException(in.decode(Forebay.Error.parser()));
+        throw Session.asException(Forebay.Type.TYPE_HELLO, in.decode(Forebay.Error.parser()));
       }
       Forebay.Welcome welcome = in.decode(Forebay.Welcome.parser());
       int version = welcome.getVersion();

@@ -12,6 +12,7 @@ public class ForebayException extends IOException {
   private final String node;
   private final String reason;
   private final String remedy;
+  private final boolean outcomeUnknown;
 
   ForebayException(Kind kind, String op, String path, String reason) {
     this(kind, op, path, "", reason, "", null);
@@ -23,6 +24,18 @@ public class ForebayException extends IOException {
 
   ForebayException(
       Kind kind, String op, String path, String node, String reason, String remedy, Throwable cause) {
+    this(kind, op, path, node, reason, remedy, cause, false);
+  }
+
+  ForebayException(
+      Kind kind,
+      String op,
+      String path,
+      String node,
+      String reason,
+      String remedy,
+      Throwable cause,
+      boolean outcomeUnknown) {
     super(text(kind, op, path, node, reason, remedy), cause);
     this.kind = kind;
     this.op = op;
@@ -30,6 +43,22 @@ public class ForebayException extends IOException {
     this.node = node;
     this.reason = reason;
     this.remedy = remedy;
+    this.outcomeUnknown = outcomeUnknown;
+  }
+
+  /** Returns the error of a change that may have been carried out. */
+  static ForebayException unknown(String op, String path, String why, String remedy, Throwable cause) {
+    return new ForebayException(
+        Kind.UNAVAILABLE, op, path, "", "outcome unknown: " + why, remedy, cause, true);
+  }
+
+  /** Returns e, made one that says so if the change that failed with it may have been carried out. */
+  ForebayException sayingOutcome() {
+    if (!outcomeUnknown || reason.startsWith("outcome unknown")) {
+      return this;
+    }
+    String why = "outcome unknown: it may have been carried out: " + reason;
+    return new ForebayException(kind, op, path, node, why, "look whether it was done", this, true);
   }
 
   private static String text(
@@ -58,14 +87,16 @@ public class ForebayException extends IOException {
       return new ForebayException(Kind.UNAVAILABLE, op, path, "", e.getMessage(), "", e);
     }
     if (e instanceof ForebayException f && !f.path.startsWith("bb://")) {
-      return new ForebayException(f.kind, op, path, f.node, f.reason, f.remedy, e);
+      return new ForebayException(
+          f.kind, op, path, f.node, f.reason, f.remedy, e, f.outcomeUnknown);
     }
     return e;
   }
 
   /** Returns an error that another thread received, with the caller's stack. */
   ForebayException here() {
-    return new ForebayException(kind, op, path, node, reason, remedy, getCause());
+    return new ForebayException(
+        kind, op, path, node, reason, remedy, getCause(), outcomeUnknown);
   }
 
   /** Returns the kind of an error: that of a {@code ForebayException}, else {@link Kind#INTERNAL}. */
@@ -96,6 +127,16 @@ public class ForebayException extends IOException {
   /** Returns why. */
   public String reason() {
     return reason;
+  }
+
+  /**
+   * Returns, of a change that failed, whether it may have been carried out, or may be yet: the
+   * connection broke before the answer came. The client does not send such a change again. A change
+   * that failed with another {@code ForebayException} was not carried out, and never will be; one that
+   * was interrupted ({@link java.io.InterruptedIOException}) may have been.
+   */
+  public boolean outcomeUnknown() {
+    return outcomeUnknown;
   }
 
   /** Returns what to do about it; "" if nothing is known. */

@@ -51,6 +51,7 @@ public final class Output implements Closeable {
   private int tier; // where its bytes belong: memory or disk
   private boolean acknowledged; // something of this generation
   private boolean doubt; // a commit may have landed whose answer was lost
+  private long base; // the file's committed generation when it was opened; 0: there was no file
   private boolean closing;
   private boolean landed; // the closing commit has
   private boolean closed;
@@ -102,7 +103,7 @@ public final class Output implements Closeable {
     boolean[] sentOpen = new boolean[1];
     client.retry(
         s -> {
-          if (sentOpen[0] && o.exclusive()) {
+          if (sentOpen[0] && (o.exclusive() || fence)) {
             throw unknown();
           }
           try {
@@ -123,12 +124,12 @@ public final class Output implements Closeable {
   }
 
   private ForebayException unknown() {
-    return new ForebayException(
-        Kind.UNAVAILABLE,
-        "create",
+    return ForebayException.unknown(
+        fence ? "recover" : "create",
         address(),
-        "outcome unknown: the connection broke before the daemon answered",
-        "look whether the file is there");
+        "the connection broke before the daemon answered",
+        fence ? "do it again: it does no harm where nobody writes" : "look whether the file is there",
+        null);
   }
 
   /** Opens the file in a session; returns whether the generation was closed meanwhile. */
@@ -173,6 +174,7 @@ public final class Output implements Closeable {
     Forebay.Entry e = opened.getEntry();
     file = e.getFile();
     generation = opened.getGeneration();
+    base = e.getGeneration();
     tier = opened.getTier();
     size = Math.max(size, e.getSize());
     acknowledged |= exclusive; // its name is visible
@@ -196,11 +198,26 @@ public final class Output implements Closeable {
 
   /** Opens the file again where it was, and writes again what was not acknowledged. */
   private void resume(Session s) throws IOException {
-    if (open(s)) {
-      reopen(s);
-      if (landed) {
-        return;
+    long oldFile = file;
+    long oldGeneration = generation;
+    long oldBase = base;
+    long oldSize = size;
+    boolean closed;
+    try {
+      closed = open(s);
+    } catch (ForebayException e) {
+      if (doubt && (e.kind() == Kind.NOT_FOUND || e.kind() == Kind.LOST)) {
+        throw fail(unknownCommit()); // the generation is gone, with the commit or without it
       }
+      throw e;
+    }
+    if (closed) {
+      reopen(s);
+    } else if (doubt && !goesOn(oldFile, oldGeneration, oldBase)) {
+      resolve(s, oldSize);
+    }
+    if (landed) {
+      return;
     }
     for (Extent e : pending) {
       if (e.memory instanceof Lease l && l.session != session) {
@@ -212,6 +229,57 @@ public final class Output implements Closeable {
       l.release();
       memory = null;
     }
+  }
+
+  /**
+   * Reports whether a commit that was not answered may be sent again to what was opened now: the
+   * generation that it was sent to, whose owner carries it out once, or a file that nobody has
+   * committed to since it was first opened.
+   */
+  private boolean goesOn(long oldFile, long oldGeneration, long oldBase) {
+    return base == 0 && oldBase == 0
+        || file == oldFile && (generation == oldGeneration || base == oldBase);
+  }
+
+  /**
+   * Finds out what became of a commit that was not answered, after the file got another content: it is
+   * that content, or nobody can tell.
+   */
+  private void resolve(Session s, long withIt) throws IOException {
+    try (Input in = new Input(client, buffer, path)) {
+      if (in.entry().size() != withIt || !holdsPending(in)) {
+        throw fail(unknownCommit());
+      }
+      file = in.entry().file();
+      generation = in.entry().generation();
+    } catch (ForebayException e) {
+      throw e.kind() == Kind.NOT_FOUND ? fail(unknownCommit()) : e;
+    }
+    Forebay.Commit leave =
+        Forebay.Commit.newBuilder().setHandle(handle).setClose(true).setAbort(true).build();
+    session.post(Type.TYPE_COMMIT, leave, null);
+    doubt = false;
+    committed();
+    if (closing) {
+      landed = true;
+      awaitFlush();
+      return;
+    }
+    anew(s);
+  }
+
+  private ForebayException unknownCommit() {
+    return ForebayException.unknown(
+        closing ? "close" : "sync",
+        address(),
+        "the connection broke before the daemon answered, and the file has other content since",
+        "look what the file holds, and write it again if need be",
+        null);
+  }
+
+  private ForebayException fail(ForebayException e) {
+    broken = e;
+    return e;
   }
 
   /**
@@ -232,11 +300,25 @@ public final class Output implements Closeable {
         }
       }
     }
-    // A new generation, on top of the one that was closed: what is pending goes to the same places.
+    anew(s);
+  }
+
+  /** Begins a new generation, on top of the one that was closed: what is pending goes to the same places. */
+  private void anew(Session s) throws IOException {
+    long old = file;
     file = 0;
     generation = 0;
     acknowledged = false;
     open(s, false, false, false);
+    if (file != old) {
+      throw fail(
+          new ForebayException(
+              Kind.UNAVAILABLE,
+              "open",
+              address(),
+              "the connection broke, and another file has this name since",
+              "write the file again"));
+    }
   }
 
   /**
@@ -272,16 +354,22 @@ public final class Output implements Closeable {
   private boolean holdsPending() throws IOException {
     try (Input in = new Input(client, buffer, path)) {
       if (in.entry().file() != file || in.entry().generation() != generation) {
+        throw fail(unknownCommit());
+      }
+      return holdsPending(in);
+    } catch (ForebayException e) {
+      throw e.kind() == Kind.NOT_FOUND ? fail(unknownCommit()) : e;
+    }
+  }
+
+  private boolean holdsPending(Input in) throws IOException {
+    byte[] p = new byte[EXTENT];
+    for (Extent e : pending) {
+      if (in.read(e.offset, p, 0, e.length) < e.length || Crc64Nvme.of(p, 0, e.length) != e.sum) {
         return false;
       }
-      byte[] p = new byte[EXTENT];
-      for (Extent e : pending) {
-        if (in.read(e.offset, p, 0, e.length) < e.length || Crc64Nvme.of(p, 0, e.length) != e.sum) {
-          return false;
-        }
-      }
-      return true;
     }
+    return true;
   }
 
   /** Writes everything pending to other memory. */

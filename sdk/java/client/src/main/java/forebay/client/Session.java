@@ -70,6 +70,7 @@ final class Session {
   /** One request in flight. Its fields may be read when it is done. */
   final class Call {
     final long id = ids.incrementAndGet();
+    private final Type type;
     private final Parser<? extends MessageLite> parser;
     private final Consumer<MessageLite> each; // of replies that others follow; null: there are none
     private boolean counted;
@@ -79,7 +80,9 @@ final class Session {
     private byte[] data;
     private IOException error;
 
-    private Call(Parser<? extends MessageLite> parser, Consumer<MessageLite> each) {
+    private Call(
+        Type type, Parser<? extends MessageLite> parser, Consumer<MessageLite> each) {
+      this.type = type;
       this.parser = parser;
       this.each = each;
     }
@@ -201,7 +204,7 @@ final class Session {
       Thread.currentThread().interrupt();
       throw new InterruptedIOException("interrupted while waiting for fewer requests in flight");
     }
-    Call c = new Call(parser, each);
+    Call c = new Call(type, parser, each);
     c.counted = true;
     try {
       send(c, type, m, data);
@@ -214,7 +217,7 @@ final class Session {
 
   /** Sends a request that nobody waits for. Late, if there is one, is told the outcome. */
   void post(Type type, MessageLite m, Consumer<Call> late) {
-    Call c = new Call(Forebay.Empty.parser(), null);
+    Call c = new Call(type, Forebay.Empty.parser(), null);
     c.late = late;
     try {
       send(c, type, m, null);
@@ -272,7 +275,7 @@ final class Session {
     byte[] data = null;
     try {
       if (in.has(Frames.ERROR)) {
-        error = asException(in.decode(Forebay.Error.parser()));
+        error = asException(c.type, in.decode(Forebay.Error.parser()));
       } else {
         m = in.decode(c.parser);
       }
@@ -292,15 +295,18 @@ final class Session {
     }
   }
 
-  static ForebayException asException(Forebay.Error m) {
+  /** Returns the error that is the answer to a request of a type. */
+  static ForebayException asException(Type type, Forebay.Error m) {
+    Kind kind = Kind.of(m.getKind());
     return new ForebayException(
-        Kind.of(m.getKind()),
+        kind,
         m.getOp(),
         m.getPath(),
         m.getNode(),
         m.getReason(),
         m.getRemedy(),
-        null);
+        null,
+        Repetition.mayBeDone(type, m.getOutcome(), kind));
   }
 
   /** Ends the session: every call in flight fails, and so does every later one. */
