@@ -34,4 +34,7 @@
 // 32 MiB for each file, after which it commits of itself, and leases of up to 8 MiB
 // that files share. A reader keeps up to 4 MiB of what it read
 // parts of, and fetches as much ahead.
+//
+// When a connection breaks, operations go on in a new one. A change that may have reached
+// the daemon is not sent again: its error matches ErrUnknownOutcome.
 package client
