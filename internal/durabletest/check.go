@@ -398,14 +398,14 @@ func (j *judge) object(p string, f Found) {
 		return
 	}
 	// Something of the name was durable: is it asked to go?
-	since := int64(-1)
+	since, made := int64(-1), int64(-1)
 	if done != nil && !versions(j.possible(p, done.at, max(done.at, done.End)))[Absent] {
-		since = done.at
+		since, made = done.at, done.at
 	}
-	if had.version.There && j.current(p, had) && !j.cut(had.at) {
-		since = max(since, had.at)
+	if at := j.current(p, had); had.version.There && at >= 0 && !j.cut(had.at) && had.at > since {
+		since, made = had.at, at
 	}
-	if since >= 0 && !j.released(p, since, map[string]bool{}) {
+	if since >= 0 && !j.released(p, made, since, map[string]bool{}) {
 		j.wrong(Stays, p, "it was on the store, nobody has asked for its removal, and it is not there: %s", j.story(p, since))
 	}
 }
@@ -441,18 +441,22 @@ func (j *judge) onlyAbsent(p string, begin, end int64) bool {
 	return len(may) == 1 && may[Absent]
 }
 
-// current reports whether what was seen on the store was of a file that then was to stay:
-// nobody had asked for the removal of that name since it was made.
-func (j *judge) current(p string, had sighting) bool {
-	made := int64(-1)
+// current returns since when a name had the version that was seen on the store, if it was
+// to stay there: nobody had asked for the removal of that name since. Else it is negative.
+func (j *judge) current(p string, had sighting) (made int64) {
+	made = -1
 	for _, e := range j.effects[p] {
 		if e.version == had.version && e.Op != "seen" && e.Begin <= had.at {
 			made = max(made, e.Begin)
 		}
 	}
-	return made >= 0 && !slices.ContainsFunc(j.effects[p], func(e effect) bool {
+	removed := func(e effect) bool {
 		return e.Op != "seen" && !e.version.There && e.Outcome != Failed && e.End >= made && e.Begin <= had.at
-	})
+	}
+	if slices.ContainsFunc(j.effects[p], removed) {
+		return -1
+	}
+	return made
 }
 
 // cut reports whether the store has forgotten what was not durable since a time.
@@ -461,17 +465,25 @@ func (j *judge) cut(since int64) bool {
 }
 
 // released reports whether somebody asked for the removal of a name since a time, or
-// whether what was there has another name now.
-func (j *judge) released(p string, since int64, visited map[string]bool) bool {
+// whether what was there has another name now. What was made before that and replaced by
+// another file goes when its name does: the file that takes the name along is another one.
+func (j *judge) released(p string, made, since int64, visited map[string]bool) bool {
 	visited[p] = true
 	return slices.ContainsFunc(j.effects[p], func(e effect) bool {
 		if e.version.There || e.Op == "seen" || e.Outcome == Failed || e.End < since || e.Begin > j.End {
 			return false
 		}
-		if e.Op != Rename || e.Outcome != Done || j.Live || visited[e.to] {
+		if e.Op != Rename || e.Outcome != Done || j.Live || visited[e.to] || j.replaced(p, made, e.Begin) {
 			return true
 		}
-		return j.Files[e.to].Version.There || j.released(e.to, e.Begin, visited)
+		return j.Files[e.to].Version.There || j.released(e.to, e.Begin, e.Begin, visited)
+	})
+}
+
+// replaced reports whether another file came to a name between two times.
+func (j *judge) replaced(p string, after, before int64) bool {
+	return slices.ContainsFunc(j.effects[p], func(e effect) bool {
+		return (e.Op == Rename && e.to == p || e.Op == Txn) && e.Outcome != Failed && e.Begin > after && e.Begin < before
 	})
 }
 
@@ -489,6 +501,9 @@ func (j *judge) story(p string, since int64) string {
 			what += " (unknown)"
 		}
 		told = append(told, what)
+		if e.from == p && e.Begin >= since && e.to != p {
+			told = append(told, fmt.Sprintf("[%s: %s]", e.to, j.story(e.to, e.Begin)))
+		}
 	}
 	return strings.Join(told, "; ")
 }

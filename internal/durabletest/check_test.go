@@ -214,6 +214,12 @@ var judgements = []struct {
 	{"a rename moves it", []Event{put(1, 2, "a", v(1)), drain(3, 4), rename(5, 6, "a", "b", v(1))}, []Observation{store(10, files{"b": is(v(1))})}, nil},
 	{"a rename loses it", []Event{put(1, 2, "a", v(1)), drain(3, 4), rename(5, 6, "a", "b", v(1))}, []Observation{store(10, nil)}, []Rule{Stays}},
 	{
+		"replaced by a file that was never durable, which moves on",
+		[]Event{put(1, 2, "a", v(1)), drain(3, 4), put(5, 6, "b", v(2)), rename(7, 8, "b", "a", v(2)), rename(11, 12, "a", "c", v(2))},
+		[]Observation{store(9, files{"a": is(v(1))}), store(20, nil)},
+		nil,
+	},
+	{
 		"renamed and removed",
 		[]Event{put(1, 2, "a", v(1)), drain(3, 4), rename(5, 6, "a", "b", v(1)), remove(7, 8, "b")},
 		[]Observation{store(10, nil)},
