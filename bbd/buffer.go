@@ -49,6 +49,11 @@ type buffer struct {
 	rechecks rechecks
 	repeats  repeats
 	folds    folds
+
+	forgotten struct {
+		sync.Mutex
+		list []unexplained
+	}
 }
 
 // dirtyFile is where a file lies that waits for its flush, and what of it is flushed.

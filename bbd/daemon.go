@@ -153,6 +153,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if err := d.recover(ctx); err != nil {
 		return err
 	}
+	d.wg.Go(d.watchForgotten)
 	if d.cluster != nil {
 		d.wg.Go(d.followBuffers)
 		d.wg.Go(d.keepSeconds)

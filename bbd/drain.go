@@ -92,21 +92,44 @@ func (b *buffer) drainHere(ctx context.Context, below string, p *progress) (*wir
 	if err := b.closeAbandoned(ctx); err != nil {
 		return nil, err
 	}
-	report, err := b.d.flusher.Drain(ctx, b.name, func(now flusher.Progress) {
+	show := func(now flusher.Progress) {
 		p.update(func(m *wire.Progress) {
 			m.FilesTotal, m.FilesDone, m.BytesTotal, m.BytesDone = now.FilesTotal, now.FilesDone, now.BytesTotal, now.BytesDone
 			if m.LastError = ""; now.LastError != nil {
 				m.LastError = now.LastError.Error()
 			}
 		})
-	})
+	}
+	report, err := b.d.flusher.Drain(ctx, b.name, show)
 	if err != nil && report.Complete() {
+		return nil, err
+	}
+	left, mended, err := b.mendForgotten(ctx)
+	if err == nil && mended { // what has an entry again is queued
+		report, err = b.d.flusher.Drain(ctx, b.name, show)
+		if !report.Complete() {
+			err = nil
+		}
+	}
+	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
 	answer := p.done()
 	answer.BytesDone = max(answer.BytesDone, report.FlushedBytes)
 	addReport(answer, &report)
+	addUnexplained(answer, left)
 	return answer, nil
+}
+
+// addUnexplained adds what cannot be flushed since no entry says where it belongs.
+func addUnexplained(m *wire.Progress, left []unexplained) {
+	for i := range left {
+		u := &left[i]
+		m.FailedTotal++
+		if len(m.Failed) < maxNamed {
+			m.Failed = append(m.Failed, &wire.Failure{Path: u.name(), Kind: uint32(bb.Internal), Reason: "no entry explains these bytes: " + u.Reason, Bytes: u.Bytes})
+		}
+	}
 }
 
 // addReport says what a drain did not save.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"forebay/flusher"
@@ -93,6 +94,11 @@ func (b *buffer) drainHereBelow(ctx context.Context, path string, p *progress) (
 	if err := b.closeAbandoned(ctx); err != nil {
 		return nil, err
 	}
+	unsaved, _, err := b.mendForgotten(ctx)
+	if err != nil {
+		return nil, err
+	}
+	unsaved = slices.DeleteFunc(unsaved, func(u unexplained) bool { return u.Path != "" && !(drained{b, path}).has(u.Path) })
 	dirty, report, err := b.noteBelow(ctx, path)
 	if err != nil {
 		return nil, err
@@ -137,6 +143,7 @@ func (b *buffer) drainHereBelow(ctx context.Context, path string, p *progress) (
 	report.UnsavedCount = len(report.Unsaved)
 	answer := p.done()
 	addReport(answer, &report)
+	addUnexplained(answer, unsaved)
 	return answer, nil
 }
 

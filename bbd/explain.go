@@ -94,11 +94,15 @@ type unexplained struct {
 }
 
 func (u *unexplained) String() string {
-	what := u.Path
-	if what == "" {
-		what = "file " + u.File.String()
+	return fmt.Sprintf("%s: %d bytes that no entry explains: %s", u.name(), u.Bytes, u.Reason)
+}
+
+// name returns the file's path, or its id where that is all that is known.
+func (u *unexplained) name() string {
+	if u.Path == "" {
+		return "file " + u.File.String()
 	}
-	return fmt.Sprintf("%s: %d bytes that no entry explains: %s", what, u.Bytes, u.Reason)
+	return u.Path
 }
 
 // reassertion is what became of what the namespace had forgotten.

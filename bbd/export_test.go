@@ -342,3 +342,18 @@ func (d *Daemon) Reassert(ctx context.Context, name string) (remade, aside []str
 
 // WithoutBuffer returns of which buffers that the namespace does not have memory holds files.
 func (d *Daemon) WithoutBuffer() []string { return slices.Sorted(maps.Keys(d.withoutBuffer())) }
+
+// ForgetQueue takes a file out of the flusher's queue, as a flush does that finds no entry.
+func (d *Daemon) ForgetQueue(name, path string) {
+	b, err := d.buffer(d.ctx, name)
+	if err != nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for f, x := range b.mu.dirty {
+		if x.at.name == path {
+			d.flusher.Forget(flusher.Key{Buffer: name, File: f, Generation: x.generation})
+		}
+	}
+}

@@ -108,6 +108,9 @@ func (d *Daemon) measure() metrics.Stats {
 		if !f.OldestDirty.IsZero() {
 			s.OldestDirty = time.Since(f.OldestDirty)
 		}
+		for _, u := range b.unexplained() {
+			s.Unexplained += u.Bytes
+		}
 		m.Buffers = append(m.Buffers, s)
 		m.StoreOps += f.StoreOps
 	}

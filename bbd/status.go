@@ -69,6 +69,16 @@ type BufferStatus struct {
 	StoreOps    int         `json:"store_ops_pending"`          // renames and removals that the store has not seen
 	Lacking     int         `json:"under_replicated,omitempty"` // files that want a second copy and have none
 	LastError   *FlushError `json:"last_error,omitempty"`
+	Unexplained []NoEntry   `json:"unexplained,omitempty"` // dirty bytes that no entry explains
+}
+
+// NoEntry is a file whose bytes are here, and that the namespace does not know.
+type NoEntry struct {
+	File       string `json:"file"`
+	Generation uint64 `json:"generation"`
+	Path       string `json:"path,omitempty"` // where it lay, as far as is known
+	Bytes      int64  `json:"bytes"`
+	Reason     string `json:"reason"`
 }
 
 // FlushError is the newest failure of a buffer's store that has not been overcome.
@@ -179,6 +189,9 @@ func (b *buffer) status(bytes store.BufferStats) BufferStatus {
 	}
 	if !f.OldestDirty.IsZero() {
 		s.OldestDirty = time.Since(f.OldestDirty).Seconds()
+	}
+	for _, u := range b.unexplained() {
+		s.Unexplained = append(s.Unexplained, NoEntry{u.File.String(), uint64(u.Generation), u.Path, u.Bytes, u.Reason})
 	}
 	if f.LastError != nil {
 		s.LastError = &FlushError{

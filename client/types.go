@@ -111,6 +111,7 @@ const (
 	EventRemoved     = bb.EventRemoved
 	EventLost        = bb.EventLost
 	EventFound       = bb.EventFound
+	EventUnexplained = bb.EventUnexplained
 	EventDrained     = bb.EventDrained
 	EventLate        = bb.EventLate
 	EventCreated     = bb.EventCreated

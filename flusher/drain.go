@@ -106,6 +106,14 @@ func (f *Flusher) Settle(ctx context.Context, buffer string, keys []Key, told fu
 	}
 }
 
+// Has reports whether a file is queued, held back, or on its way to the store.
+func (f *Flusher) Has(buffer string, file bb.FileID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.mu.queues[buffer]
+	return q != nil && q.entries[file] != nil
+}
+
 // OpsStuck returns why a buffer's operations on the store under a path do not get on, if that
 // does not pass by itself; else nil.
 func (f *Flusher) OpsStuck(buffer, path string) error {

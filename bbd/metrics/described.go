@@ -22,6 +22,7 @@ const (
 	storeOps       = "forebay_store_operations_pending"
 
 	underReplicated = "forebay_buffer_under_replicated_files"
+	unexplained     = "forebay_buffer_unexplained_bytes"
 
 	sessions       = "forebay_sessions"
 	requests       = "forebay_requests_total"
@@ -73,6 +74,7 @@ var described = []struct {
 	{oldestDirty, gauge, "Age of a buffer's oldest dirty byte; 0 if none is dirty.", []string{"buffer"}, nil},
 	{flushQueue, gauge, "Files of a buffer that wait for a flush or for another try.", []string{"buffer"}, nil},
 	{underReplicated, gauge, "Files of a buffer whose home this node is that should have a second copy on another one and do not.", []string{"buffer"}, nil},
+	{unexplained, gauge, "Dirty bytes on this node of files that the namespace has no entry of.", []string{"buffer"}, nil},
 	{storeOps, gauge, "Renames and removals that the backing stores have not seen yet.", nil, nil},
 
 	{sessions, gauge, "Open sessions.", nil, nil},

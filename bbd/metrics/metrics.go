@@ -39,7 +39,8 @@ type Buffer struct {
 	OldestDirty time.Duration // age of the oldest dirty byte; 0: none is dirty
 	FlushQueue  int           // files that wait for a flush or for another try
 
-	UnderReplicated int // files that should have a second copy and have none
+	UnderReplicated int   // files that should have a second copy and have none
+	Unexplained     int64 // dirty bytes of files that have no entry
 }
 
 // Source says where bytes that were read came from.
@@ -191,6 +192,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		send(oldestDirty, b.OldestDirty.Seconds(), b.Name)
 		send(flushQueue, float64(b.FlushQueue), b.Name)
 		send(underReplicated, float64(b.UnderReplicated), b.Name)
+		send(unexplained, float64(b.Unexplained), b.Name)
 	}
 	send(sessions, float64(stats.Sessions))
 	send(leasesWaiting, float64(stats.LeasesWaiting))

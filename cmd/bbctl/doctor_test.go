@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -40,6 +42,17 @@ func TestDoctorStatus(t *testing.T) {
 	wantStates(t, "a good one", statusFindings(&good), 2, 0, 0)
 	bad := daemonStatus{Node: "n1", State: "starting", Damaged: []string{"region 7"}}
 	wantStates(t, "a bad one", statusFindings(&bad), 0, 0, 3)
+	var forgotten daemonStatus
+	if err := json.Unmarshal([]byte(`{"node": "n1", "state": "ready", "nats": {"connected": true},
+		"buffers": [{"name": "b", "unexplained": [{"file": "7", "path": "f", "bytes": 9, "reason": "why"}]}]}`), &forgotten); err != nil {
+		t.Fatal(err)
+	}
+	wantStates(t, "bytes that no entry explains", statusFindings(&forgotten), 2, 0, 1)
+	var out bytes.Buffer
+	(&app{out: &out}).printStatus(&forgotten)
+	if want := "b: file 7 (f) has 9 B of dirty bytes that no entry explains: why"; !strings.Contains(out.String(), want) || forgotten.unexplained() != 1 {
+		t.Errorf("status prints %q, want %q", out.String(), want)
+	}
 	wantStates(t, "versions", []finding{versionFinding("bbctl", "1", "1"), versionFinding("bbctl", "1", "2")}, 1, 1, 0)
 	wantStates(t, "memory", []finding{memoryFinding(80, 100), memoryFinding(81, 100)}, 1, 0, 1)
 	wantStates(t, "clocks", []finding{skewFinding("x", time.Minute), skewFinding("x", -time.Hour), clockFinding(0, nil), clockFinding(unix.TIME_ERROR, nil)}, 2, 1, 1)

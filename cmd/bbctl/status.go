@@ -38,7 +38,13 @@ type daemonStatus struct {
 		OldestDirty float64 `json:"oldest_dirty_age"`
 		StoreOps    int     `json:"store_ops_pending"`
 		Lacking     int     `json:"under_replicated"`
-		LastError   *struct {
+		Unexplained []struct {
+			File   string `json:"file"`
+			Path   string `json:"path"`
+			Bytes  int64  `json:"bytes"`
+			Reason string `json:"reason"`
+		} `json:"unexplained"`
+		LastError *struct {
 			Reason   string    `json:"reason"`
 			At       time.Time `json:"at"`
 			Attempts int       `json:"attempts"`
@@ -105,7 +111,13 @@ func newStatusCommand(a *app) *cobra.Command {
 			if err := json.Unmarshal(text, &s); err != nil {
 				return err
 			}
-			return a.print(text, func() { a.printStatus(&s) })
+			if err := a.print(text, func() { a.printStatus(&s) }); err != nil {
+				return err
+			}
+			if n := s.unexplained(); n > 0 {
+				return partly{fmt.Errorf("status: %d files have dirty bytes that no entry explains", n)}
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&job, "job", "", "show what is known of a batch job instead: its buffers, its nodes, what it left, and its figures")
@@ -156,6 +168,9 @@ func (a *app) printStatus(s *daemonStatus) {
 		if b.LastError != nil {
 			fmt.Fprintf(a.out, "%s: last failure %s ago, attempt %d: %s\n", b.Name, age(time.Since(b.LastError.At).Seconds()), b.LastError.Attempts, b.LastError.Reason)
 		}
+		for _, u := range b.Unexplained {
+			fmt.Fprintf(a.out, "%s: file %s (%s) has %s of dirty bytes that no entry explains: %s\n", b.Name, u.File, orDash(u.Path), size(u.Bytes), u.Reason)
+		}
 		if b.Lacking > 0 {
 			fmt.Fprintf(a.out, "%s: %d files of this node lack their second copy\n", b.Name, b.Lacking)
 		}
@@ -163,6 +178,22 @@ func (a *app) printStatus(s *daemonStatus) {
 			fmt.Fprintf(a.out, "%s: %d names are held back by a keep pattern\n", b.Name, b.Held)
 		}
 	}
+}
+
+// unexplained counts the files with dirty bytes that no entry explains.
+func (s *daemonStatus) unexplained() (n int) {
+	for i := range s.Buffers {
+		n += len(s.Buffers[i].Unexplained)
+	}
+	return n
+}
+
+// orDash is a text, or "-" for none.
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
 }
 
 // paths counts the sessions by how their bytes travel: "3 shm, 1 tcp".

@@ -316,7 +316,8 @@ const (
 	EventRenamed     EventKind = "renamed"
 	EventRemoved     EventKind = "removed"
 	EventLost        EventKind = "lost"
-	EventFound       EventKind = "found" // the namespace had forgotten a file, which has an entry again; see Reason
+	EventFound       EventKind = "found"       // the namespace had forgotten a file, which has an entry again; see Reason
+	EventUnexplained EventKind = "unexplained" // dirty bytes that no entry explains, and that stay; see Reason
 	EventDrained     EventKind = "drained"
 	EventLate        EventKind = "late" // a job will end before its buffer is on the store
 	EventCreated     EventKind = "buffer-created"
