@@ -54,7 +54,7 @@ func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (*He
 	// A removal that is queued still, of whatever hold, is lost with this process, and operations
 	// before it may have given its object another name: the change is noted as if it were under
 	// the held names.
-	held.Stray = q.removeSuspects(h) || stray || slices.ContainsFunc(q.ops, func(op StoreOp) bool { return op.stray })
+	held.Stray = q.removeSuspects(h) || stray || slices.ContainsFunc(q.ops, func(op *queuedOp) bool { return op.stray })
 	return held, nil
 }
 
