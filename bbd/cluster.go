@@ -174,7 +174,7 @@ func (b *buffer) atHome(ctx context.Context, c cred, op, path string, at place, 
 			return bb.Wrap(op, b.address(path), err)
 		case !b.foreign(&e):
 			err := local()
-			if bb.KindOf(err) != bb.Busy || errors.Is(err, bb.UnknownOutcome) {
+			if bb.KindOf(err) != bb.Busy || errors.Is(err, bb.ErrUnknownOutcome) {
 				return err
 			}
 			if now, lookupErr := b.ns.Lookup(ctx, at.dir, at.name); lookupErr != nil || !b.foreign(&now) {
@@ -194,7 +194,7 @@ func (b *buffer) atHome(ctx context.Context, c cred, op, path string, at place, 
 		if err == nil {
 			err = ask(s)
 		}
-		if bb.KindOf(err) != bb.Busy || errors.Is(err, bb.UnknownOutcome) {
+		if bb.KindOf(err) != bb.Busy || errors.Is(err, bb.ErrUnknownOutcome) {
 			return err
 		}
 		asked, refused = b.home(&e), err

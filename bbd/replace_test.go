@@ -151,14 +151,14 @@ func TestReplacedStaysDurable(t *testing.T) {
 func TestReplacedOutlivesTheNode(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
-	c, b, dir := replaced(t, n)
+	c, _, dir := replaced(t, n)
 	n.refusing()
 	c.Close()
 	n.stop()
 	n.wipe()
 	n.start()
 	c = n.dial()
-	b = c.Buffer("ckpt")
+	b := c.Buffer("ckpt")
 	wantStore(t, dir, map[string]string{"d/latest": "version 1"})
 	const older = "the store has an older version"
 	if p, err := b.ReadFile(t.Context(), "d/latest"); !errors.Is(err, client.ErrLost) || !strings.Contains(err.Error(), older) {

@@ -233,7 +233,7 @@ func (c *Client) change(ctx context.Context, typ wire.Type, m, reply proto.Messa
 // unknown returns the error of a change, made one that says so if the change may have been
 // carried out.
 func unknown(err error) error {
-	if !errors.Is(err, bb.UnknownOutcome) {
+	if !errors.Is(err, bb.ErrUnknownOutcome) {
 		return err
 	}
 	e := &bb.Error{Kind: bb.KindOf(err), Err: fmt.Errorf("outcome unknown: it may have been carried out: %w", err), Remedy: "look whether it was done", Unknown: true}

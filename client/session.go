@@ -69,7 +69,7 @@ func (e *brokenError) Error() string { return "the connection broke: " + e.reaso
 func (e *brokenError) Unwrap() []error { return []error{bb.Unavailable, e.reason} }
 
 // Is makes one whose request was sent one of unknown outcome.
-func (e *brokenError) Is(target error) bool { return e.sent && target == bb.UnknownOutcome }
+func (e *brokenError) Is(target error) bool { return e.sent && target == bb.ErrUnknownOutcome }
 
 // isBroken reports whether err came from a session that broke.
 func isBroken(err error) bool {

@@ -69,7 +69,7 @@ const (
 // it was done. A change whose error does not match was not carried out, and never will be.
 // The kind of the error is ErrUnavailable, or ErrCancelled if the context ended. For what
 // changes nothing it means nothing.
-var ErrUnknownOutcome = bb.UnknownOutcome
+var ErrUnknownOutcome = bb.ErrUnknownOutcome
 
 // The types of entries.
 const (

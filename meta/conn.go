@@ -36,7 +36,7 @@ var (
 	errNoServer  = errors.New("no connection to the server")
 	errClosed    = errors.New("the connection was closed")
 	// errMaybeDone is errUncertain of a change.
-	errMaybeDone = fmt.Errorf("%w: %w", errUncertain, bb.UnknownOutcome)
+	errMaybeDone = fmt.Errorf("%w: %w", errUncertain, bb.ErrUnknownOutcome)
 )
 
 // Status is the state of the connection to the server.

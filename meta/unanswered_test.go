@@ -429,7 +429,7 @@ func (u *unanswered) one(f *fault, at int, clean error) {
 		}
 	case !f.ends:
 		u.t.Errorf("%s: %v", what, err)
-	case !errors.Is(err, bb.UnknownOutcome):
+	case !errors.Is(err, bb.ErrUnknownOutcome):
 		if !before && !u.call.steps {
 			u.t.Errorf("%s: not done by its error (%v), and there is %q, was %q", what, err, now, u.before)
 		}

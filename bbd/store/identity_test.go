@@ -91,9 +91,10 @@ func TestIdentityLastsAsLongAsItsFile(t *testing.T) {
 		w.commit(f+1, 1, 0, 0, content(uint64(f), 1000))
 		identify(f+1, 1, "old")
 	}
-	kept, second := identify(1, 1, "kept"), identify(2, 1, "second")
+	kept := identify(1, 1, "kept")
+	identify(2, 1, "second")
 	w.commit(2, 2, 1, 0, content(9, 10))
-	second = identify(2, 2, "second")
+	second := identify(2, 2, "second")
 	s.Drop(3)
 	s.DropGeneration(2, 1)
 	s.DropGeneration(4, 1)

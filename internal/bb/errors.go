@@ -69,19 +69,19 @@ type Error struct {
 	Node   NodeID // where it failed, if not here
 	Err    error  // why
 	Remedy string // what to do about it
-	// Unknown: the failed change may have been carried out, or may be yet. See UnknownOutcome.
+	// Unknown: the failed change may have been carried out, or may be yet. See ErrUnknownOutcome.
 	Unknown bool
 }
 
-// UnknownOutcome tells, as a target of errors.Is, what became of a change that failed: it
+// ErrUnknownOutcome tells, as a target of errors.Is, what became of a change that failed: it
 // may have been carried out, or may be yet. A change whose error does not match was not
 // carried out, and never will be.
-var UnknownOutcome = errors.New("outcome unknown")
+var ErrUnknownOutcome = errors.New("outcome unknown")
 
 // MaybeDone returns err as the error of a change of which a part, or all, may have been
 // carried out.
 func MaybeDone(err error) error {
-	if err == nil || errors.Is(err, UnknownOutcome) {
+	if err == nil || errors.Is(err, ErrUnknownOutcome) {
 		return err
 	}
 	var e *Error
@@ -174,13 +174,13 @@ func about(inner, outer string) bool {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Is matches the error's own kind and the standard library's equivalents, so that
-// errors.Is(err, bb.NotFound) and errors.Is(err, fs.ErrNotExist) both work, and UnknownOutcome.
+// errors.Is(err, bb.NotFound) and errors.Is(err, fs.ErrNotExist) both work, and ErrUnknownOutcome.
 func (e *Error) Is(target error) bool {
 	if k, ok := target.(Kind); ok {
 		return e.Kind == k
 	}
 	switch target {
-	case UnknownOutcome:
+	case ErrUnknownOutcome:
 		return e.Unknown
 	case fs.ErrNotExist:
 		return e.Kind == NotFound

@@ -227,13 +227,14 @@ func tree(t *testing.T, dir string) string {
 		}
 		p, err := os.ReadFile(name)
 		rel, _ := filepath.Rel(dir, name)
-		text := rel + "="
+		var text strings.Builder
+		text.WriteString(rel + "=")
 		for i := 0; i < len(p); {
 			n := len(p[i:]) - len(bytes.TrimLeft(p[i:], string(p[i])))
-			text += strings.ReplaceAll(string(p[i]), "\x00", "-") + fmt.Sprint(n)
+			text.WriteString(strings.ReplaceAll(string(p[i]), "\x00", "-") + fmt.Sprint(n))
 			i += n
 		}
-		all = append(all, text)
+		all = append(all, text.String())
 		return err
 	})
 	if err != nil {

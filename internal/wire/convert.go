@@ -22,7 +22,7 @@ const (
 func FailedReply(typ Type, err error) *Error {
 	m := FromError(err)
 	switch {
-	case errors.Is(err, bb.UnknownOutcome):
+	case errors.Is(err, bb.ErrUnknownOutcome):
 		m.Outcome = outcomeUnknown
 	case saysOutcome(typ):
 		m.Outcome = outcomeNone

@@ -64,7 +64,7 @@ func TestOutcomesCrossTheWire(t *testing.T) {
 		{Type_TYPE_STAT, away, false},
 	} {
 		got := FailedReply(c.typ, c.err).AsErrorOf(c.typ)
-		if got.Kind != bb.KindOf(c.err) || errors.Is(got, bb.UnknownOutcome) != c.unknown {
+		if got.Kind != bb.KindOf(c.err) || errors.Is(got, bb.ErrUnknownOutcome) != c.unknown {
 			t.Errorf("%v, %v: %+v", c.typ, c.err, got)
 		}
 	}

@@ -104,6 +104,15 @@ type doubts struct {
 	wg      sync.WaitGroup
 }
 
+// endWatch ends the life of the store and waits until nothing watches any more. It holds the
+// lock meanwhile, under which a watch looks whether the store is closed before it begins.
+func (s *Store) endWatch() {
+	s.doubts.mu.Lock()
+	s.close()
+	s.doubts.mu.Unlock()
+	s.doubts.wg.Wait()
+}
+
 // doubtful notes that a request to a name may be carried out later; put is what it puts
 // there, nil if it removes.
 func (s *Store) doubtful(name string, put *content) {

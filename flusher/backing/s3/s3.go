@@ -75,10 +75,7 @@ func (s *Store) call(ctx context.Context) (context.Context, func()) {
 
 // Close ends calls in progress and closes idle connections.
 func (s *Store) Close() error {
-	s.close()
-	s.doubts.mu.Lock() // nothing begins to watch any more
-	s.doubts.mu.Unlock()
-	s.doubts.wg.Wait()
+	s.endWatch()
 	s.idle()
 	return nil
 }
