@@ -63,7 +63,7 @@ func (b *benchPut) run(ctx context.Context) (_ benchPutAnswer, err error) {
 	}
 	var server meta.InProcess
 	if b.dir != "" {
-		s, err := embedded.Start(ctx, embedded.Options{Dir: b.dir, SyncInterval: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+		s, err := embedded.Start(ctx, embedded.Options{Dir: b.dir, SyncInterval: time.Second, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 		if err != nil {
 			return benchPutAnswer{}, err
 		}

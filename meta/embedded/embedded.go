@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	defaultSyncInterval = 10 * time.Second
+	defaultSyncInterval = time.Second
 	tlsTimeout          = 5 * time.Second
 )
 
@@ -57,7 +57,7 @@ type Options struct {
 	TLS *tls.Config
 	// SyncInterval is how often files are synced to the disk. What was acknowledged
 	// survives the death of the process in any case; of the machine only if it was
-	// synced, or if most of the other servers live. 0: 10 seconds.
+	// synced, or if most of the other servers live. 0: a second.
 	SyncInterval time.Duration
 	// SyncAlways syncs before each acknowledgement, which costs what the disk costs.
 	SyncAlways bool

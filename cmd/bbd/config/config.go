@@ -159,7 +159,7 @@ func Default() Config {
 		Memory:   Memory{Size: Size{Share: 25}, Mount: MountAuto, RegionSize: Bytes(1 << 30)},
 		Listen:   Listen{Socket: "/run/forebay/bbd.sock", Admin: "127.0.0.1:7480"},
 		Fabric:   Fabric{OFI: OFIAuto},
-		NATS:     NATS{Embedded: Embedded{SyncInterval: 10 * time.Second}},
+		NATS:     NATS{Embedded: Embedded{SyncInterval: time.Second}},
 		Flush: Flush{
 			Workers: 8, DirtyAge: 5 * time.Minute, HighWatermark: 80, LowWatermark: 50,
 			DrainTimeout: 10 * time.Minute,
