@@ -366,6 +366,11 @@ func (d *disk) survive(seed uint64) *disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.off = true
+	return d.left(seed)
+}
+
+// left is survive without the cut.
+func (d *disk) left(seed uint64) *disk {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := &survivor{
 		was: d, is: &disk{inodes: map[uint64]*inode{}, last: d.last, until: -1},

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -18,12 +19,26 @@ type FS struct {
 	tb     testing.TB
 	disk   *disk
 	cut    *disk // what the last cut left
+	faults faults
+	attrs  time.Duration // for how long the kernel keeps attributes
 	server *fuse.Server
 }
 
 // Mount mounts an empty file system on a directory, until the test ends. It skips a test
 // that may not mount; in CI, where nothing may be missing, it fails it.
 func Mount(tb testing.TB, dir string) *FS {
+	tb.Helper()
+	return mountWith(tb, dir, 0)
+}
+
+// MountCaching is Mount, but the kernel keeps attributes, as it does of network file systems,
+// and asks for them less often.
+func MountCaching(tb testing.TB, dir string) *FS {
+	tb.Helper()
+	return mountWith(tb, dir, time.Minute)
+}
+
+func mountWith(tb testing.TB, dir string, attrs time.Duration) *FS {
 	tb.Helper()
 	if os.Geteuid() != 0 {
 		const missing = "mounting a file system needs root"
@@ -32,7 +47,7 @@ func Mount(tb testing.TB, dir string) *FS {
 		}
 		tb.Skip(missing)
 	}
-	f := &FS{Dir: dir, tb: tb, disk: newDisk()}
+	f := &FS{Dir: dir, tb: tb, disk: newDisk(), attrs: attrs}
 	f.mount()
 	tb.Cleanup(f.unmount)
 	return f
@@ -81,7 +96,7 @@ func (f *FS) Instead(seed uint64) {
 
 func (f *FS) mount() {
 	f.tb.Helper()
-	server, err := fuse.NewServer(&calls{RawFileSystem: fuse.NewDefaultRawFileSystem(), disk: f.disk}, f.Dir, &fuse.MountOptions{
+	server, err := fuse.NewServer(&calls{RawFileSystem: fuse.NewDefaultRawFileSystem(), disk: f.disk, faults: &f.faults, attrs: f.attrs}, f.Dir, &fuse.MountOptions{
 		DirectMountStrict: true, AllowOther: true, FsName: "powertest", Name: "powertest", DisableXAttrs: true,
 		DisableReadDirPlus: true, MaxWrite: 1 << 20, Options: []string{"default_permissions"},
 	})
@@ -111,14 +126,18 @@ func (f *FS) unmount() {
 // calls answers the kernel. Node ids are those of inodes; nothing is cached but pages.
 type calls struct {
 	fuse.RawFileSystem
-	disk *disk
+	disk   *disk
+	faults *faults
+	attrs  time.Duration
 }
 
-// locked does something with the disk to oneself.
-func (c *calls) locked(f func(d *disk) syscall.Errno) fuse.Status {
-	c.disk.mu.Lock()
-	defer c.disk.mu.Unlock()
-	return fuse.Status(f(c.disk))
+// locked does something with the disk to oneself, unless the call is to fail.
+func (c *calls) locked(call string, f func(d *disk) syscall.Errno) fuse.Status {
+	return c.faults.around(call, func() syscall.Errno {
+		c.disk.mu.Lock()
+		defer c.disk.mu.Unlock()
+		return f(c.disk)
+	})
 }
 
 func (n *inode) attr(a *fuse.Attr) {
@@ -139,32 +158,34 @@ func (n *inode) entry(out *fuse.EntryOut) {
 }
 
 // named answers with what a name has come to lead to.
-func (c *calls) named(out *fuse.EntryOut, f func(d *disk) (*inode, syscall.Errno)) fuse.Status {
-	return c.locked(func(d *disk) syscall.Errno {
+func (c *calls) named(call string, out *fuse.EntryOut, f func(d *disk) (*inode, syscall.Errno)) fuse.Status {
+	return c.locked(call, func(d *disk) syscall.Errno {
 		n, errno := f(d)
 		if errno == 0 {
 			n.entry(out)
+			out.SetAttrTimeout(c.attrs)
 		}
 		return errno
 	})
 }
 
 func (c *calls) Lookup(_ <-chan struct{}, in *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	return c.named(out, func(d *disk) (*inode, syscall.Errno) { return d.lookup(in.NodeId, name) })
+	return c.named("lookup", out, func(d *disk) (*inode, syscall.Errno) { return d.lookup(in.NodeId, name) })
 }
 
 func (c *calls) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return c.locked(func(d *disk) syscall.Errno {
+	return c.locked("getattr", func(d *disk) syscall.Errno {
 		n, errno := d.get(in.NodeId)
 		if errno == 0 {
 			n.attr(&out.Attr)
+			out.SetTimeout(c.attrs)
 		}
 		return errno
 	})
 }
 
 func (c *calls) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return c.locked(func(d *disk) syscall.Errno {
+	return c.locked("setattr", func(d *disk) syscall.Errno {
 		n, errno := d.get(in.NodeId)
 		if errno != 0 {
 			return errno
@@ -187,28 +208,29 @@ func (c *calls) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut
 			n.mtime = mtime
 		}
 		n.attr(&out.Attr)
+		out.SetTimeout(c.attrs)
 		return 0
 	})
 }
 
 func (c *calls) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	return c.named(out, func(d *disk) (*inode, syscall.Errno) { return d.add(in.NodeId, name, in.Mode, in.Uid, in.Gid, "") })
+	return c.named("mknod", out, func(d *disk) (*inode, syscall.Errno) { return d.add(in.NodeId, name, in.Mode, in.Uid, in.Gid, "") })
 }
 
 func (c *calls) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	return c.named(out, func(d *disk) (*inode, syscall.Errno) {
+	return c.named("mkdir", out, func(d *disk) (*inode, syscall.Errno) {
 		return d.add(in.NodeId, name, syscall.S_IFDIR|in.Mode, in.Uid, in.Gid, "")
 	})
 }
 
 func (c *calls) Symlink(_ <-chan struct{}, in *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
-	return c.named(out, func(d *disk) (*inode, syscall.Errno) {
+	return c.named("symlink", out, func(d *disk) (*inode, syscall.Errno) {
 		return d.add(in.NodeId, name, syscall.S_IFLNK|0o777, in.Uid, in.Gid, target)
 	})
 }
 
 func (c *calls) Readlink(_ <-chan struct{}, in *fuse.InHeader) (target []byte, status fuse.Status) {
-	status = c.locked(func(d *disk) syscall.Errno {
+	status = c.locked("readlink", func(d *disk) syscall.Errno {
 		n, errno := d.get(in.NodeId)
 		if errno == 0 {
 			target = []byte(n.target)
@@ -219,29 +241,29 @@ func (c *calls) Readlink(_ <-chan struct{}, in *fuse.InHeader) (target []byte, s
 }
 
 func (c *calls) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
-	return c.named(out, func(d *disk) (*inode, syscall.Errno) { return d.link(in.Oldnodeid, in.NodeId, name) })
+	return c.named("link", out, func(d *disk) (*inode, syscall.Errno) { return d.link(in.Oldnodeid, in.NodeId, name) })
 }
 
 func (c *calls) Unlink(_ <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
-	return c.locked(func(d *disk) syscall.Errno { return d.remove(in.NodeId, name, false) })
+	return c.locked("unlink", func(d *disk) syscall.Errno { return d.remove(in.NodeId, name, false) })
 }
 
 func (c *calls) Rmdir(_ <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
-	return c.locked(func(d *disk) syscall.Errno { return d.remove(in.NodeId, name, true) })
+	return c.locked("rmdir", func(d *disk) syscall.Errno { return d.remove(in.NodeId, name, true) })
 }
 
 func (c *calls) Rename(_ <-chan struct{}, in *fuse.RenameIn, old, name string) fuse.Status {
-	return c.locked(func(d *disk) syscall.Errno { return d.rename(in.NodeId, old, in.Newdir, name, in.Flags) })
+	return c.locked("rename", func(d *disk) syscall.Errno { return d.rename(in.NodeId, old, in.Newdir, name, in.Flags) })
 }
 
 func (c *calls) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	return c.named(&out.EntryOut, func(d *disk) (*inode, syscall.Errno) {
+	return c.named("create", &out.EntryOut, func(d *disk) (*inode, syscall.Errno) {
 		return d.add(in.NodeId, name, syscall.S_IFREG|in.Mode, in.Uid, in.Gid, "")
 	})
 }
 
 func (c *calls) Open(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
-	return c.locked(func(d *disk) syscall.Errno {
+	return c.locked("open", func(d *disk) syscall.Errno {
 		if in.Flags&syscall.O_TRUNC != 0 {
 			return d.truncate(in.NodeId, 0)
 		}
@@ -251,7 +273,7 @@ func (c *calls) Open(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse.S
 }
 
 func (c *calls) Read(_ <-chan struct{}, in *fuse.ReadIn, p []byte) (result fuse.ReadResult, status fuse.Status) {
-	status = c.locked(func(d *disk) syscall.Errno {
+	status = c.locked("read", func(d *disk) syscall.Errno {
 		n, errno := d.read(in.NodeId, p, int64(in.Offset))
 		result = fuse.ReadResultData(p[:n])
 		return errno
@@ -260,37 +282,39 @@ func (c *calls) Read(_ <-chan struct{}, in *fuse.ReadIn, p []byte) (result fuse.
 }
 
 func (c *calls) Write(_ <-chan struct{}, in *fuse.WriteIn, p []byte) (uint32, fuse.Status) {
-	return uint32(len(p)), c.locked(func(d *disk) syscall.Errno { return d.write(in.NodeId, p, int64(in.Offset)) })
+	return uint32(len(p)), c.locked("write", func(d *disk) syscall.Errno { return d.write(in.NodeId, p, int64(in.Offset)) })
 }
 
 func (c *calls) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	if in.Mode != 0 {
 		return fuse.Status(syscall.EOPNOTSUPP)
 	}
-	return c.locked(func(d *disk) syscall.Errno { return d.allocate(in.NodeId, int64(in.Offset+in.Length)) })
+	return c.locked("fallocate", func(d *disk) syscall.Errno { return d.allocate(in.NodeId, int64(in.Offset+in.Length)) })
 }
 
 func (c *calls) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return c.locked(func(d *disk) syscall.Errno { return d.sync(in.NodeId) })
+	return c.locked("fsync", func(d *disk) syscall.Errno { return d.sync(in.NodeId) })
 }
 
-func (c *calls) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return c.Fsync(cancel, in)
+func (c *calls) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	return c.locked("fsyncdir", func(d *disk) syscall.Errno { return d.sync(in.NodeId) })
 }
 
-func (c *calls) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
+func (c *calls) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status {
+	return c.faults.around("flush", func() syscall.Errno { return 0 })
+}
 
 func (c *calls) Access(<-chan struct{}, *fuse.AccessIn) fuse.Status { return fuse.OK }
 
 func (c *calls) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
-	return c.locked(func(d *disk) syscall.Errno {
+	return c.locked("opendir", func(d *disk) syscall.Errno {
 		_, errno := d.dir(in.NodeId)
 		return errno
 	})
 }
 
 func (c *calls) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	return c.locked(func(d *disk) syscall.Errno {
+	return c.locked("readdir", func(d *disk) syscall.Errno {
 		dir, errno := d.dir(in.NodeId)
 		if errno != 0 {
 			return errno
@@ -319,5 +343,5 @@ func (c *calls) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryLi
 func (c *calls) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	const blocks = 1 << 28 // 1 TiB
 	*out = fuse.StatfsOut{Blocks: blocks, Bfree: blocks, Bavail: blocks, Files: blocks, Ffree: blocks, Bsize: 4096, Frsize: 4096, NameLen: 255}
-	return fuse.OK
+	return c.faults.around("statfs", func() syscall.Errno { return 0 })
 }

@@ -27,6 +27,13 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 	}
 	defer root.Close()
 	if _, err := root.Lstat(old); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			// An earlier try may have moved it, and failed to make that durable: package retry
+			// takes what is there under the new name for success.
+			if syncErr := syncMove(root, old, newName); syncErr != nil {
+				err = syncErr
+			}
+		}
 		return wrap("rename", old, err)
 	}
 	if old == newName {
@@ -39,8 +46,16 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 	if err := merge(ctx, root, old, newName); err != nil {
 		return wrap("rename", old, err)
 	}
-	// The new entry first: a crash in between leaves both rather than none.
-	return wrap("rename", old, errors.Join(syncDir(root, path.Dir(newName)), syncDir(root, path.Dir(old))))
+	return wrap("rename", old, syncMove(root, old, newName))
+}
+
+// syncMove makes a move durable. The new entry comes first, and the old one only if that is
+// done: a crash in between leaves both rather than none.
+func syncMove(root *os.Root, old, newName string) error {
+	if err := syncDirIfThere(root, path.Dir(newName)); err != nil {
+		return err
+	}
+	return syncDirIfThere(root, path.Dir(old))
 }
 
 func merge(ctx context.Context, root *os.Root, old, newName string) error {
@@ -78,7 +93,8 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 	defer root.Close()
 	info, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return nil
+		// An earlier try may have removed it, and failed to make that durable.
+		return wrap("remove", name, syncDirIfThere(root, path.Dir(name)))
 	}
 	if err == nil && info.IsDir() {
 		return bb.E(bb.IsDirectory, "remove", name, "is a directory, not an object")

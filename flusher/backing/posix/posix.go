@@ -121,7 +121,7 @@ func Open(dir string, opts Options) (*Store, error) {
 }
 
 func rootError(dir string, err error) error {
-	e := &bb.Error{Kind: bb.KindOf(err), Op: "open backing", Path: dir, Err: err}
+	e := &bb.Error{Kind: bb.KindOf(wrap("open backing", dir, err)), Op: "open backing", Path: dir, Err: err}
 	switch e.Kind {
 	case bb.NotFound:
 		return e.WithRemedy("create the directory, or mount the file system it is on")
@@ -237,12 +237,12 @@ func (r *fileReader) Read(p []byte) (int, error) {
 	case err == io.EOF && r.left > 0:
 		return n, io.ErrUnexpectedEOF
 	case err != nil && err != io.EOF:
-		return n, bb.Wrap("get", r.f.Name(), err)
+		return n, wrap("get", r.f.Name(), err)
 	}
 	return n, err
 }
 
-func (r *fileReader) Close() error { return r.f.Close() }
+func (r *fileReader) Close() error { return wrap("get", r.f.Name(), r.f.Close()) }
 
 // Stat describes a file.
 func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
@@ -329,9 +329,13 @@ func (s *Store) Check(ctx context.Context) error {
 	}
 	defer root.Close()
 	name := s.opts.Owner.TempName()
-	defer root.Remove(name)
-	if err := s.probe(root, name); err != nil {
+	err = s.probe(root, name)
+	removeErr := root.Remove(name)
+	switch {
+	case err != nil:
 		return rootError(s.dir, fmt.Errorf("cannot write: %w", err))
+	case removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist):
+		return rootError(s.dir, fmt.Errorf("cannot remove: %w", removeErr))
 	}
 	return nil
 }
@@ -370,8 +374,14 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 			return err
 		}
 		info, err := d.Info()
-		if err != nil || !s.opts.Owner.Abandoned(name, time.Since(info.ModTime())) {
-			return nil // gone meanwhile, or somebody's who lives
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // gone meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		if !s.opts.Owner.Abandoned(name, time.Since(info.ModTime())) {
+			return nil // of an owner that lives
 		}
 		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -120,7 +120,13 @@ func (s *Store) create(ctx context.Context, root *os.Root, temp string, size int
 			flags &^= os.O_CREATE | os.O_EXCL
 		}
 	}
-	return root.OpenFile(temp, flags, 0o666)
+	f, err := root.OpenFile(temp, flags, 0o666)
+	if errors.Is(err, fs.ErrExist) {
+		// Nobody else has this name: the kernel or the server has made the file, lost the
+		// answer and tried again (ESTALE, NFS).
+		return nil, &bb.Error{Kind: bb.Unavailable, Op: "put", Path: temp, Err: err}
+	}
+	return f, err
 }
 
 // setAttrs comes before the sync, so that it covers them. The times are set by the file's
@@ -213,7 +219,9 @@ func (s *Store) makeDirs(root *os.Root, dir string, attrs *backing.Attrs) error 
 	}
 	err := root.Mkdir(dir, 0o777)
 	if err == nil {
-		err = own(root, dir, attrs)
+		if err = own(root, dir, attrs); err != nil {
+			root.Remove(dir) // the next try would find it made, and leave it to the daemon's user
+		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

@@ -1,0 +1,100 @@
+package powertest
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// Fault makes one call of the kernel to the file system fail, or hang.
+type Fault struct {
+	Call  string        // as Calls names it
+	Errno syscall.Errno // what it fails with
+	Done  bool          // it is carried out all the same
+	Hold  chan struct{} // if not nil, the call waits until this is closed, and is carried out then
+}
+
+// faults counts the calls, and lets one of them fail.
+type faults struct {
+	mu      sync.Mutex
+	on      bool
+	fault   Fault
+	count   map[string]int // by kind
+	calls   []string
+	reached chan struct{}
+}
+
+// Inject begins to count calls, of which one fails; none does with the zero Fault. The
+// channel is closed when that call has come.
+func (f *FS) Inject(fault Fault) (reached <-chan struct{}) {
+	s := &f.faults
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on, s.fault, s.count, s.calls, s.reached = true, fault, map[string]int{}, nil, make(chan struct{})
+	return s.reached
+}
+
+// Calls ends what Inject began, and returns the calls that came: their kind and how many of
+// that kind came before.
+func (f *FS) Calls() []string {
+	s := &f.faults
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on = false
+	return slices.Clone(s.calls)
+}
+
+// next counts a call, and returns what becomes of it.
+func (s *faults) next(kind string) Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.on {
+		return Fault{}
+	}
+	name := fmt.Sprintf("%s %d", kind, s.count[kind])
+	s.count[kind]++
+	s.calls = append(s.calls, name)
+	if name != s.fault.Call {
+		return Fault{}
+	}
+	close(s.reached)
+	return s.fault
+}
+
+func (s *faults) around(kind string, do func() syscall.Errno) fuse.Status {
+	fault := s.next(kind)
+	if fault.Hold != nil {
+		<-fault.Hold
+	}
+	if fault.Errno != 0 && !fault.Done {
+		return fuse.Status(fault.Errno)
+	}
+	errno := do()
+	if fault.Errno != 0 {
+		errno = fault.Errno
+	}
+	return fuse.Status(errno)
+}
+
+// Left returns the files, by their paths, that a cut of the power would leave now, as a seed
+// decides. Nothing is cut.
+func (f *FS) Left(seed uint64) map[string][]byte {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	d, files := f.disk.left(seed), map[string][]byte{}
+	var walk func(id uint64, at string)
+	walk = func(id uint64, at string) {
+		if n := d.inodes[id]; !n.isDir() {
+			files[at] = n.now
+		}
+		for name, below := range d.inodes[id].names {
+			walk(below, path.Join(at, name))
+		}
+	}
+	walk(rootID, "")
+	return files
+}
