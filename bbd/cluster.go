@@ -449,6 +449,9 @@ func (r *request) discard(m *wire.Discard) (proto.Message, error) {
 		return nil, err
 	}
 	file := bb.FileID(m.File)
+	if err := r.mayDiscard(b, file, bb.Generation(m.Generation)); err != nil {
+		return nil, err
+	}
 	if m.Generation == 0 {
 		b.mu.Lock()
 		n := b.mu.dirty[file].generation
@@ -461,6 +464,59 @@ func (r *request) discard(m *wire.Discard) (proto.Message, error) {
 	b.d.flusher.Forget(flusher.Key{Buffer: b.name, File: file, Generation: n})
 	b.d.store.DropGeneration(file, n)
 	return &wire.Empty{}, nil
+}
+
+// mayDiscard refuses to drop bytes that count. The request may be late, or come from a node
+// that was declared dead: this one is the file's home by now. The namespace has the last
+// word, and its server is asked, because a cache may be behind the request.
+func (r *request) mayDiscard(b *buffer, file bb.FileID, n bb.Generation) error {
+	id, ok := b.d.store.IdentityOf(file)
+	if !ok {
+		return nil // a second copy that was never this node's own
+	}
+	e, err := b.ns.LookupAgain(r.ctx, id.Dir, id.Name)
+	if err != nil && bb.KindOf(err) != bb.NotFound {
+		return err
+	}
+	x := discarded{file: file, generation: n, acked: id.Generation, node: b.d.cfg.Node, asks: r.s.peer}
+	if err == nil && e.File == file {
+		x.entry, x.home, x.second = &e, b.home(&e), replicaOf(&e)
+	}
+	if !x.counts() {
+		return nil
+	}
+	b.d.log.Warn("refused to discard bytes that count", "path", b.address(id.Path), "file", file, "generation", n, "asked by", r.s.peer)
+	return bb.E(bb.Busy, "discard", b.address(id.Path), "the namespace does not have these bytes anywhere else").
+		WithRemedy("none is needed: this node keeps the file")
+}
+
+// discarded is what a request to discard is about.
+type discarded struct {
+	file       bb.FileID
+	generation bb.Generation // 0: all
+	acked      bb.Generation // the generation that was acknowledged here
+	entry      *bb.Entry     // nil: the file has none where this node knows it
+	home       bb.NodeID
+	second     bb.NodeID
+	node, asks bb.NodeID // this one, and the one that asks
+}
+
+// counts reports whether the bytes may be the only copy, or a copy that the namespace
+// relies on. The home of a file decides about its second copy. All of a file is discarded
+// only after its removal. Without an entry, what was acknowledged here is not dropped for
+// less: the namespace may have forgotten it.
+func (x *discarded) counts() bool {
+	switch {
+	case x.entry == nil:
+		return x.generation != 0 && x.generation == x.acked
+	case x.generation != 0 && x.generation < x.entry.Generation:
+		return false // a newer one has taken its place
+	}
+	state := x.entry.State()
+	if state != bb.StateDirty && state != bb.StateOpen {
+		return false
+	}
+	return x.home == x.node || x.second == x.node && x.asks != x.home
 }
 
 // dropOld forgets the generation that a newer one of this node has taken the place of,

@@ -748,6 +748,41 @@ func TestClusterReplicaTakesOver(t *testing.T) {
 	})
 }
 
+// TestClusterLateDiscard: a node that was declared dead comes back and asks to discard what it
+// was the home of. The node that has taken its place keeps the only copy.
+func TestClusterLateDiscard(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*.tmp"}})
+	want := random(3 << 20)
+	write(t, b, "f.tmp", want)
+	c.Close()
+	nodes[0].away()
+	there := nodes[1].dial()
+	if forgotten, err := there.ForgetNode(t.Context(), "n1"); err != nil || forgotten.LostTotal != 0 {
+		t.Fatalf("forgotten: %+v (%v)", forgotten, err)
+	}
+	nodes[0].start()
+	for _, all := range []bool{false, true} {
+		if err := nodes[0].daemon.Discard(t.Context(), "n2", "two", "f.tmp", all); bb.KindOf(err) != bb.Busy {
+			t.Errorf("a discard of the only copy (all: %v): %v", all, err)
+		}
+		wantFile(t, there.Buffer("two"), "f.tmp", want)
+	}
+	if err := there.Buffer("two").Rename(t.Context(), "f.tmp", "f"); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, there, "two")
+	if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the store has %d bytes, want %d (%v)", len(got), len(want), err)
+	}
+	// What the store has may go.
+	if err := nodes[0].daemon.Discard(t.Context(), "n2", "two", "f", false); err != nil {
+		t.Errorf("a discard of what the store has: %v", err)
+	}
+}
+
 // TestClusterReadsBothHolders: what has two copies is read from both at once, and from
 // the home alone when the other one is gone.
 func TestClusterReadsBothHolders(t *testing.T) {

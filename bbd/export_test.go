@@ -13,6 +13,7 @@ import (
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
+	"forebay/internal/wire"
 	"forebay/meta"
 )
 
@@ -33,6 +34,23 @@ func (d *Daemon) BreakFabric(ctx context.Context, node bb.NodeID) error {
 		return err
 	}
 	return conn.Close()
+}
+
+// Discard asks a node to discard a file's newest generation, or all of it.
+func (d *Daemon) Discard(ctx context.Context, node bb.NodeID, name, path string, all bool) error {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return err
+	}
+	e, err := b.ns.Resolve(ctx, path)
+	if err != nil {
+		return err
+	}
+	m := &wire.Discard{Buffer: name, File: uint64(e.File), Generation: uint64(e.Generation)}
+	if all {
+		m.Generation = 0
+	}
+	return d.cluster.ask(ctx, node, daemonCred(), wire.Type_TYPE_DISCARD, m, nil)
 }
 
 // BreakSessions breaks the sessions with a node.

@@ -282,6 +282,12 @@ func (ns *Namespace) Lookup(ctx context.Context, dir bb.DirID, name string) (bb.
 	return c.value, nil
 }
 
+// LookupAgain is Lookup that asks the server, whatever is cached.
+func (ns *Namespace) LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
+	ns.entries.forget(entryID{dir, name})
+	return ns.Lookup(ctx, dir, name)
+}
+
 func checkPlace(dir bb.DirID, name string) error {
 	if dir == 0 {
 		return bb.E(bb.Invalid, "name", name, "its directory has no id")
