@@ -10,8 +10,8 @@ import (
 // The namespace may forget what it has acknowledged: its servers sync their files from
 // time to time, and an operator may put an older copy of them back. So what memory holds
 // is not simply dropped where the namespace has no entry of it. Each file carries an
-// identity (store.Identity), which is written before its entry is put into the namespace
-// and struck out when the file is removed here. What is to become of bytes is decided
+// identity (store.Identity), which is written once the namespace has its entry, before that is
+// acknowledged, and struck out when the file is removed here. What is to become of bytes is decided
 // from three things alone: the entry, the identity, and what the namespace still knows of
 // removals.
 

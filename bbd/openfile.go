@@ -147,21 +147,22 @@ func (f *openFile) publish(ctx context.Context) error {
 	}
 	e := f.entry
 	e.Open, e.Generation, e.Checksum, e.Size, e.Lost, e.Reason = true, f.generation, 0, 0, false, ""
-	if err := f.identify(&e); err != nil {
-		return err
-	}
 	if err := f.put(ctx, e); err != nil {
 		return f.superseded(err)
 	}
+	f.identify()
 	f.published.Store(true)
 	return nil
 }
 
-// identify writes whose the generation is before the namespace is told of it: what is
-// acknowledged always has an identity.
-func (f *openFile) identify(e *bb.Entry) error {
-	e.Parent, e.Name = f.at.dir, f.at.name
-	return bb.Wrap("commit", f.path, f.buf.identify(e, f.path, f.writer))
+// identify writes whose the generation is. The namespace has it by then and the writer has no
+// answer yet: so an identity is proof that the namespace acknowledged the generation. One
+// that was written before would bring back, after a kill in between and later changes of the
+// name, what nobody was ever told to be there.
+func (f *openFile) identify() {
+	if err := f.buf.identify(&f.entry, f.path, f.writer); err != nil {
+		f.buf.d.log.Warn("noting whose a file is: it cannot be put back if the namespace forgets it", "path", f.path, "err", err)
+	}
 }
 
 // superseded gives the generation up if err says that another node's is the file's.
@@ -294,11 +295,12 @@ func (f *openFile) finish(ctx context.Context) error {
 	e.Open, e.Generation, e.Checksum, e.Size, e.Lost, e.Reason = false, f.generation, sum, size, false, ""
 	if f.flushed != nil {
 		e.SetFlushed(*f.flushed)
-	} else if err := f.identify(&e); err != nil {
-		return err
 	}
 	if err := f.put(ctx, e); err != nil {
 		return f.superseded(err)
+	}
+	if f.flushed == nil {
+		f.identify()
 	}
 	f.published.Store(true)
 	if err := d.store.Seal(f.file, f.generation); err != nil {

@@ -74,7 +74,8 @@ memory: {size: 256MiB, region_size: 64MiB}
 disk: {dir: "{{.Dir}}/disk", size: 256MiB}
 `
 	d.Start()
-	c := dial(t, d)
+	c := dialDaemon(t, d) // it connects again as often as the daemon is killed
+	t.Cleanup(func() { c.Close() })
 	ctx := t.Context()
 	b := c.Buffer("b")
 	if _, err := c.CreateBuffer(ctx, client.BufferSpec{
@@ -107,8 +108,8 @@ disk: {dir: "{{.Dir}}/disk", size: 256MiB}
 	d.Crash()
 	d.Start()
 	for range 2 { // the second life finds memory as the first one has left it
-		c = dial(t, d)
-		b = c.Buffer("b")
+		c := dial(t, d)
+		b := c.Buffer("b")
 		if e, err := b.Stat(ctx, "ckpt"); err != nil || e.State != client.StateLost || e.Reason == "" {
 			t.Errorf("it is %v, %q (%v)", e.State, e.Reason, err)
 		}
