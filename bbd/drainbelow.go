@@ -279,7 +279,7 @@ func (d drained) rest(ctx context.Context) (rest, error) {
 // addFile adds a lost file.
 func (l *rest) addFile(e *bb.Entry, path string) {
 	if l.lostTotal++; len(l.lost) < maxNamed {
-		l.lost = append(l.lost, &wire.Failure{Path: path, Kind: uint32(bb.Lost), Bytes: e.Size, Reason: e.Reason})
+		l.lost = append(l.lost, &wire.Failure{Path: path, Kind: uint32(bb.Lost), Bytes: e.Size, Reason: e.LostReason()})
 	}
 }
 

@@ -472,7 +472,7 @@ func (k *keeper) bill(ctx context.Context, l *bb.Lifetime, b *buffer, discard bo
 		if scratch && e.State() != bb.StateLost && !notCopiedOut(l, b.name, path) {
 			return nil
 		}
-		line := bb.BillLine{Path: b.address(path), Bytes: e.Size, Reason: e.Reason}
+		line := bb.BillLine{Path: b.address(path), Bytes: e.Size, Reason: e.LostReason()}
 		pattern, kept := plan.Kept(keep, path)
 		switch {
 		case e.State() == bb.StateLost:
