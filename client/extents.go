@@ -1,5 +1,7 @@
 package client
 
+import "iter"
+
 // extentSize is the longest run of bytes under one checksum that a writer makes, ending
 // at multiples of it in the file. A reader that wants a part of an extent has to look
 // at all of it to verify it: at this size that stays in the cache that it is copied
@@ -41,6 +43,15 @@ type backlog struct {
 	claim    claim   // being filled
 	reserved claim   // handed out by Reserve
 	newest   *memory // among those that pending is in, the one that came last
+	asides   []*aside
+}
+
+// aside is what was pending and is being written again elsewhere. All of it waits for a
+// commit until the last of it is pending again. The connection may break meanwhile: then
+// what is pending by then is put aside, too.
+type aside struct {
+	extents []extent
+	landed  bool // all of it is committed: nothing is left to be written again
 }
 
 // comesTooEarly reports whether n bytes at off of the file, added in a memory, would lie
@@ -228,9 +239,11 @@ func (b *backlog) mayBeWritten() (again bool) {
 
 // putAside takes everything pending away, to be written again elsewhere. The holds
 // that it needs meanwhile end with release.
-func (b *backlog) putAside() (aside []extent, release func()) {
+func (b *backlog) putAside() (a *aside, release func()) {
 	b.drop(&b.claim)
-	aside, b.pending, b.newest = b.pending, nil, nil
+	a = &aside{extents: b.pending}
+	b.asides = append(b.asides, a)
+	b.pending, b.newest = nil, nil
 	old := &backlog{holds: b.holds}
 	b.holds = nil
 	if mem := b.reserved.mem; mem != nil {
@@ -244,7 +257,41 @@ func (b *backlog) putAside() (aside []extent, release func()) {
 			mem.mu.Unlock()
 		}
 	}
-	return aside, old.forget
+	return a, func() {
+		if !a.landed {
+			b.asides = b.asides[:len(b.asides)-1]
+		}
+		old.forget()
+	}
+}
+
+// committedAll says that a commit of everything uncommitted was carried out: of what is pending
+// and of what is aside.
+func (b *backlog) committedAll() {
+	for _, a := range b.asides {
+		a.landed = true
+	}
+	b.asides = nil
+	b.committed()
+}
+
+// uncommitted is everything that waits for a commit. What was put aside and is pending
+// again comes twice.
+func (b *backlog) uncommitted() iter.Seq[*extent] {
+	return func(yield func(*extent) bool) {
+		for _, a := range b.asides {
+			for i := range a.extents {
+				if !yield(&a.extents[i]) {
+					return
+				}
+			}
+		}
+		for i := range b.pending {
+			if !yield(&b.pending[i]) {
+				return
+			}
+		}
+	}
 }
 
 // forget gives up everything. What was pending stays unused: a commit of it may be

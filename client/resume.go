@@ -18,6 +18,13 @@ func (w *writer) resume(ctx context.Context, s *session) error {
 	if w.opensOnce() {
 		return w.unknown()
 	}
+	if w.landed {
+		err := w.awaitFlush(ctx)
+		if err == nil {
+			w.session = s
+		}
+		return err
+	}
 	before, was, known, size := w.entry, w.generation, w.id != 0, w.size
 	if err := w.open(ctx, s); err != nil {
 		return err
@@ -105,11 +112,12 @@ func (w *writer) abortHandle() {
 	w.handle = 0
 }
 
-// settleDoubt notes that everything pending is committed.
+// settleDoubt notes that everything uncommitted has landed.
 func (w *writer) settleDoubt() {
 	w.doubt = false
 	w.sent = -1
-	w.backlog.committed()
+	w.staged = 0
+	w.backlog.committedAll()
 	w.access.committed(w)
 }
 
@@ -185,10 +193,11 @@ func (w *writer) anew(ctx context.Context, s *session) error {
 	return nil
 }
 
-// hasLanded reports whether the last commit was carried out: the daemon remembers it, or
-// everything pending is in the file as it is now. It fails if nobody can tell.
+// hasLanded reports whether everything uncommitted has landed: the daemon remembers the
+// last commit, or all of it is in the file as it is now. It fails if nobody can tell. While
+// something is aside, the last commit may have been of a part: then the content decides.
 func (w *writer) hasLanded(ctx context.Context) (bool, error) {
-	if w.number != 0 && w.sent == w.written && w.opened.Committed >= w.number {
+	if len(w.asides) == 0 && w.number != 0 && w.sent == w.written && w.opened.Committed >= w.number {
 		return true, nil
 	}
 	r, err := openReader(ctx, w.b, w.path)
@@ -205,11 +214,10 @@ func (w *writer) hasLanded(ctx context.Context) (bool, error) {
 	return w.isContent(ctx, r)
 }
 
-// isContent reports whether everything pending is in a file.
+// isContent reports whether everything uncommitted is in a file.
 func (w *writer) isContent(ctx context.Context, r *reader) (bool, error) {
 	p := make([]byte, extentSize)
-	for i := range w.pending {
-		e := &w.pending[i]
+	for e := range w.uncommitted() {
 		n, err := r.readAt(ctx, p[:e.length], e.off)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return false, err

@@ -60,7 +60,7 @@ type writer struct {
 	number     uint64 // of the last commit that was sent
 	sent       int64  // what was written when it was
 	closing    bool   // the next commit is the closing one
-	landed     bool   // it has landed
+	landed     bool   // it has landed: nothing is left to be written
 
 	size    int64 // of the file, with what was written
 	written int64
@@ -228,11 +228,17 @@ func (w *writer) next(ctx context.Context, n, off int64) (*extent, []byte, error
 	if err := w.ready(ctx, n, off); err != nil {
 		return nil, nil, err
 	}
+	e, dst := w.part(n, off)
+	return e, dst, nil
+}
+
+// part is next when the claim is ready.
+func (w *writer) part(n, off int64) (*extent, []byte) {
 	k := w.fits(n, off)
 	dst := w.claim.bytes()[:k]
 	e := w.add(&w.claim, off, k)
 	w.grew(off, k)
-	return e, dst, nil
+	return e, dst
 }
 
 func (w *writer) check(off, n int64) error {
@@ -341,21 +347,22 @@ func (w *writer) take(ctx context.Context, want, least int64) (claim, error) {
 // outgrow goes over to leases with what is in the file's own buffer.
 func (w *writer) outgrow(ctx context.Context) error {
 	w.access = leased{}
-	aside, release := w.putAside()
-	err := w.again(ctx, aside, release)
+	err := w.move(ctx)
 	w.small.committed(w)
 	return err
 }
 
-// again writes extents again that were put aside, after checking that they are still
+// move writes everything pending again, to other memory, after checking that it is still
 // what was written. If the connection breaks meanwhile, nothing is forgotten.
-func (w *writer) again(ctx context.Context, aside []extent, release func()) error {
+func (w *writer) move(ctx context.Context) error {
+	a, release := w.putAside()
 	defer release()
 	var scratch []byte
 	w.staged = 0
 	written := w.written
 	defer func() { w.written = written }()
-	for _, e := range aside {
+	for i := range a.extents {
+		e := &a.extents[i]
 		if scratch == nil {
 			scratch = make([]byte, extentSize)
 		}
@@ -367,8 +374,36 @@ func (w *writer) again(ctx context.Context, aside []extent, release func()) erro
 				WithRemedy("write the file again")
 			return w.err
 		}
-		if _, err := w.write(ctx, p, e.off); err != nil {
+		if err := w.again(ctx, a, p, e.off); err != nil {
 			return w.fail(err) // what was put aside is not all back
+		}
+		if a.landed {
+			return nil
+		}
+	}
+	return nil
+}
+
+// again writes p, which is of what was put aside, unless that turns out to be committed
+// when the connection breaks on the way.
+func (w *writer) again(ctx context.Context, a *aside, p []byte, off int64) error {
+	if err := w.check(off, int64(len(p))); err != nil {
+		return err
+	}
+	for len(p) > 0 {
+		err := w.ready(ctx, int64(len(p)), off)
+		if a.landed {
+			return w.err // what err asks for is not needed any more
+		}
+		if err != nil {
+			return err
+		}
+		e, dst := w.part(int64(len(p)), off)
+		k := len(dst)
+		e.sum = checksum.Copy(dst, p[:k], e.sum)
+		off, p = off+int64(k), p[k:]
+		if err := w.push(ctx, e, false); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -377,7 +412,7 @@ func (w *writer) again(ctx context.Context, aside []extent, release func()) erro
 // commit makes everything pending part of the file. Closing closes the handle too.
 func (w *writer) commit(ctx context.Context, closing bool) error {
 	err := w.live(ctx, func(s *session) error {
-		if w.landed && closing {
+		if w.landed {
 			return nil
 		}
 		return w.commitOn(ctx, s, closing)
@@ -428,12 +463,6 @@ func (w *writer) commitOn(ctx context.Context, s *session, closing bool) error {
 		}
 	}
 	return err
-}
-
-// move writes everything pending to other memory.
-func (w *writer) move(ctx context.Context) error {
-	aside, release := w.putAside()
-	return w.again(ctx, aside, release)
 }
 
 // message makes the Commit of everything pending, in memory that is used again.

@@ -1,0 +1,157 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/wire"
+)
+
+// breaker loses the answer to a commit, and breaks the connection again at chosen requests
+// after it. The daemon notices the first break only at the second one, so that the resumed
+// writer finds its generation open at first, and closed later.
+type breaker struct {
+	closing bool // the commit
+	landed  bool // it was carried out
+	at      []int
+
+	mu    sync.Mutex
+	armed bool
+	lost  bool
+	seen  int
+	left  []func()
+}
+
+// see is the fake's hook.
+func (k *breaker) see(c *fakeConn, h wire.Header, m proto.Message) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case !k.armed:
+		return false
+	case k.lost:
+		return k.breaksAt(c, h)
+	}
+	commit, ok := m.(*wire.Commit)
+	if !ok || commit.Close != k.closing {
+		return false
+	}
+	k.lost = true
+	k.lose(c, commit)
+	return true
+}
+
+// lose closes the connection without an answer. Its handles stay open.
+func (k *breaker) lose(c *fakeConn, m *wire.Commit) {
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	if k.landed {
+		if _, _, err := c.commit(m, c.data); err != nil {
+			c.f.t.Errorf("commit: %v", err)
+		}
+	}
+	for id, fh := range c.handles {
+		k.left = append(k.left, func() { c.leave(fh) })
+		delete(c.handles, id)
+	}
+	c.conn.Close()
+}
+
+// breaksAt breaks the connection if it is time to. All handles end then.
+func (k *breaker) breaksAt(c *fakeConn, h wire.Header) bool {
+	switch h.Type {
+	case wire.Type_TYPE_OPEN, wire.Type_TYPE_LEASE, wire.Type_TYPE_COMMIT, wire.Type_TYPE_EXTENTS:
+	default:
+		return false
+	}
+	k.seen++
+	if len(k.at) == 0 || k.seen < k.at[0] {
+		return false
+	}
+	k.at = k.at[1:]
+	k.end(c.f)
+	c.giveUp()
+	c.conn.Close()
+	return true
+}
+
+// end has the daemon notice the first break.
+func (k *breaker) end(f *fake) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, leave := range k.left {
+		leave()
+	}
+	k.left = nil
+}
+
+// TestBreaksWhileResuming: the connection breaks again while a writer, whose commit was not
+// answered, writes again what was pending. All of it is in the file in the end.
+func TestBreaksWhileResuming(t *testing.T) {
+	t.Parallel()
+	for _, closing := range []bool{false, true} {
+		for _, landed := range []bool{false, true} {
+			for name, distances := range map[string][]int{"once": nil, "twice": {2}, "often": {1, 2, 3}} {
+				t.Run(fmt.Sprintf("closing=%v/landed=%v/%s", closing, landed, name), func(t *testing.T) {
+					const enough = 40
+					for first := 1; ; first++ {
+						k := &breaker{closing: closing, landed: landed, at: []int{first}}
+						for _, d := range distances {
+							k.at = append(k.at, k.at[len(k.at)-1]+d)
+						}
+						breakWhileResuming(t, k)
+						if t.Failed() {
+							t.Fatalf("the connection broke first at request %d of the resumed writer", first)
+						}
+						if len(k.at) > 0 { // the writer was done before
+							if first == 1 && len(k.at) > len(distances) {
+								t.Error("the connection did not break again")
+							}
+							return
+						}
+						if first == enough {
+							t.Fatal("the writer does not come to an end")
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func breakWhileResuming(t *testing.T, k *breaker) {
+	ctx := context.Background()
+	f := newFake(t)
+	f.hook(k.see)
+	b := f.connect(Options{}).Buffer("b")
+	data := random(2<<20 + 9)
+	const synced, piece = 200_000, 600_000
+	w := must[*File](t)(b.Create(ctx, "x"))
+	must[int](t)(w.Write(data[:synced]))
+	check(t, w.Sync())
+	for p := data[synced:]; len(p) > 0; {
+		n := must[int](t)(w.Write(p[:min(len(p), piece)]))
+		p = p[n:]
+	}
+	k.mu.Lock()
+	k.armed = true
+	k.mu.Unlock()
+	if !k.closing {
+		check(t, w.Sync())
+	}
+	check(t, w.Close())
+	f.hook(nil)
+	k.end(f)
+	if !k.lost {
+		t.Error("no answer was lost")
+	}
+	reader := f.connect(Options{}).Buffer("b")
+	if got := readAll(t, reader, "x"); !bytes.Equal(got, data) {
+		t.Errorf("content differs: %d bytes, want %d", len(got), len(data))
+	}
+}
