@@ -144,6 +144,11 @@ test-long: build-go ## Run at full size what test runs smaller: 20,000 files in 
 	@cd sdk/java && FOREBAY_COMMIT_FILES=20000 FOREBAY_COMMIT_PARTITIONS=500 \
 		mvn -B -ntp test -pl client,hadoop -Dtest=OneStepTest -Dsurefire.failIfNoSpecifiedTests=false
 
+.PHONY: soak
+soak: test-tools ## Run what is too long for test: transactions and namespaces under faults, each fault of S3 (FOREBAY_KILLS, FOREBAY_SEEDS)
+	go test -tags soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestDaemonKilledInTransactions' ./cmd/bbd
+	go test -tags soak -count 1 -timeout 20m -run TestFaults ./flusher/backing/s3
+
 .PHONY: bench-commit
 bench-commit: build-go ## Measure the commit of a job of 10,000 files by each committer, on bb://
 	@scripts/java-tools.sh
