@@ -234,17 +234,24 @@ func (o *owed) write(ctx context.Context, name string) (clustertest.Version, err
 	return v, o.b.WriteFile(ctx, name, clustertest.Content(v.Seed, v.Size), 0o644)
 }
 
-// step writes a file, and may rename, rewrite or remove an earlier one.
-func (o *owed) step(ctx context.Context) error {
+// fresh writes a new file.
+func (o *owed) fresh(ctx context.Context) error {
 	name := fmt.Sprintf("d%d/f%03d", o.rng.IntN(8), len(o.files))
 	if err := o.b.MkdirAll(ctx, filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
 	v, err := o.write(ctx, name)
-	if err != nil {
+	if err == nil {
+		o.files = append(o.files, &acked{version: v, names: []string{name}})
+	}
+	return err
+}
+
+// step writes a file, and may rename, rewrite or remove an earlier one.
+func (o *owed) step(ctx context.Context) error {
+	if err := o.fresh(ctx); err != nil {
 		return err
 	}
-	o.files = append(o.files, &acked{version: v, names: []string{name}})
 	f := o.files[o.rng.IntN(len(o.files))]
 	if f.removed {
 		return nil
@@ -259,7 +266,8 @@ func (o *owed) step(ctx context.Context) error {
 		f.names = append(f.names, to)
 		return o.b.Rename(ctx, at, to)
 	case 2:
-		f.version, err = o.write(ctx, at)
+		v, err := o.write(ctx, at)
+		f.version = v
 		return err
 	case 3:
 		f.removed = true
@@ -331,7 +339,7 @@ func (o *owed) look(t *testing.T, c *client.Client) *view {
 		v.errs = append(v.errs, fmt.Errorf("drain: %w", err))
 	}
 	if text, err := c.Status(ctx, ""); err != nil || strings.Contains(string(text), `"foreign":[`) {
-		v.errs = append(v.errs, fmt.Errorf("status: foreign memory, or: %w", err))
+		v.errs = append(v.errs, fmt.Errorf("status: memory of another namespace, or an error: %v", err))
 	}
 	lost, err := c.Lost(ctx, "b")
 	if err != nil {
@@ -447,7 +455,7 @@ func damageNamespace(t *testing.T, binary string, seed uint64, n int) {
 		t.Fatalf("%s\n%v\n%s", story, v, tail(d.Log()))
 	}
 	for range 10 { // of new files none is taken for one of before
-		if err := o.step(ctx); err != nil {
+		if err := o.fresh(ctx); err != nil {
 			t.Fatalf("%s: writing afterwards: %v", story, err)
 		}
 	}
