@@ -134,6 +134,7 @@ func (d *Daemon) watchForgotten() {
 type watched struct {
 	suspects map[forgottenKey]int64
 	tried    time.Time
+	again    bool // the namespace's server may have gone back, and that look failed
 }
 
 // lookForForgotten is one look. Again says that the namespace's server may have gone back.
@@ -147,6 +148,7 @@ func (b *buffer) lookForForgotten(last watched, again bool) watched {
 		_, known := last.suspects[k]
 		stay = stay || known
 	}
+	again = again || last.again
 	var err error
 	switch {
 	case again:
@@ -160,6 +162,8 @@ func (b *buffer) lookForForgotten(last watched, again bool) watched {
 		b.noteUnexplained(nil)
 	}
 	if err != nil && b.d.ctx.Err() == nil {
+		// What is clean is no suspect, so nothing but another look would find it.
+		now.again = again
 		b.d.log.Warn("looking for what the namespace has forgotten", "buffer", b.name, "err", err)
 	}
 	return now
