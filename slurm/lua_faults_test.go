@@ -129,11 +129,13 @@ func TestLuaFaults(t *testing.T) {
 }
 
 // whole copies in, writes, and copies out. More is for the end of the script.
+//
+// The job may begin while the daemon that the test has killed is away, so it asks again.
 func whole(name, more string) string {
 	return strings.ReplaceAll(`#BB jobbb capacity=1MiB
 #BB stage_in source=STORE/in destination=$BB_JOB_STRIPED/in
 #BB stage_out source=$BB_JOB_STRIPED/out destination=STORE/NAME
-{ BBCTL cat $BB_JOB_STRIPED/in/a; echo " NAME"; } >WORK/NAME && BBCTL put WORK/NAME $BB_JOB_STRIPED/out/x
+{ until BBCTL cat $BB_JOB_STRIPED/in/a; do sleep 0.2; done; echo " NAME"; } >WORK/NAME && BBCTL put WORK/NAME $BB_JOB_STRIPED/out/x
 `, "NAME", name) + more
 }
 
