@@ -350,6 +350,9 @@ func subdirs(t *testing.T, ns *Namespace, dir bb.Entry) []bb.Entry {
 // once or not at all, or says that it failed and is not carried out. What there is then is
 // a namespace that works.
 func TestUnanswered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a thousand cases, which take minutes under the race detector")
+	}
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -43,6 +43,9 @@ func putBack(t *testing.T, dir, copied string) {
 // An older copy of the namespace's files is put back while nothing runs. What was put since
 // the copy was made is there again under its name and is flushed; the log says so.
 func TestNamespaceSetBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("daemons are processes that the race detector does not see")
+	}
 	store := t.TempDir()
 	d := bbdtest.New(t)
 	d.Config = slowly
@@ -95,6 +98,9 @@ const formatRelease = "5354c45"
 // What the release before wrote is adopted: dirty files, an open one, and the namespace.
 // From then on memory is this daemon's own, and the older release refuses it untouched.
 func TestMemoryOfOlderRelease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("daemons are processes that the race detector does not see")
+	}
 	store := t.TempDir()
 	d := bbdtest.New(t)
 	d.Config = slowly

@@ -17,6 +17,9 @@ import (
 // The daemon outlives a tmpfs that another application has filled: what it has no memory
 // for is an error to the client that asked, and the next start succeeds as well.
 func TestFullTmpfsEndsNoDaemon(t *testing.T) {
+	if testing.Short() {
+		t.Skip("daemons are processes that the race detector does not see")
+	}
 	shm := t.TempDir()
 	err := unix.Mount("shm", shm, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=200m")
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {

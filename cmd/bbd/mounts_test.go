@@ -23,6 +23,9 @@ const ownMounts = "FOREBAY_TEST_OWN_MOUNTS"
 // withOwnMounts runs a test again, in a process whose mounts nobody else sees.
 func withOwnMounts(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("daemons are processes that the race detector does not see")
+	}
 	if os.Getenv(ownMounts) != "" {
 		test(t)
 		return

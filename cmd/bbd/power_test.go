@@ -104,6 +104,9 @@ disk: {dir: "{{.Dir}}/disk", size: 256MiB}
 // then holds some of what was not synced. What is read afterwards is what was
 // acknowledged last, or is named lost; and nothing is lost that had been spilled for long.
 func TestPowerCutOfDiskTier(t *testing.T) {
+	if testing.Short() {
+		t.Skip("daemons are processes that the race detector does not see")
+	}
 	steps := 0
 	for seed := range seeds(8) {
 		cut := -1

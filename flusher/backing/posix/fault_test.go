@@ -414,6 +414,9 @@ func faultsOf(call string) []powertest.Fault {
 // carried out and after, and lets each hang once. What is under final names is never
 // damaged or lost, also if the power is cut then, and the operation done again succeeds.
 func TestFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of calls through FUSE, of one goroutine")
+	}
 	cases := 0
 	for _, op := range faultOps() {
 		t.Run(op.name, func(t *testing.T) {

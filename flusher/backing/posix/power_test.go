@@ -95,6 +95,9 @@ func (r *powerRun) seen(dir string) durabletest.Observation {
 // bit for bit, what it had not is there as a whole or not at all, and a file that was
 // being moved has one of its names.
 func TestPowerCut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of calls through FUSE, of one goroutine")
+	}
 	dir := t.TempDir()
 	steps := 0
 	for cut := 0; ; cut++ {
