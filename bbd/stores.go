@@ -43,7 +43,7 @@ type opening struct {
 	err   error
 }
 
-// storePatience is how long a store has to be opened and looked at before whoever waits for
+// storePatience is how long a store has to be opened and looked at before a caller that waits for
 // it is told that it does not answer.
 const storePatience = 5 * time.Second
 

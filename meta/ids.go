@@ -81,7 +81,7 @@ func (m *Meta) Identity(ctx context.Context) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		// Whoever was first has made it: the next look finds it.
+		// The first daemon has made it: the next look finds it.
 		if _, _, err := m.system.create(ctx, identityKey, data, r.seq); err != nil && !errors.Is(err, errConflict) && !isUncertainNow(ctx, err) {
 			return 0, opError(op, "", err)
 		}
