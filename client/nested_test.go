@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -153,5 +155,110 @@ func breakWhileResuming(t *testing.T, k *breaker) {
 	reader := f.connect(Options{}).Buffer("b")
 	if got := readAll(t, reader, "x"); !bytes.Equal(got, data) {
 		t.Errorf("content differs: %d bytes, want %d", len(got), len(data))
+	}
+}
+
+// loseFirst carries the first open and the first commit of a writer out, and closes the
+// connection without having answered either.
+func loseFirst(c *fakeConn, m proto.Message) (handled, lost bool) {
+	switch m := m.(type) {
+	case *wire.Open:
+		c.f.mu.Lock()
+		defer c.f.mu.Unlock()
+		if _, _, err := c.open(m); err != nil {
+			c.f.t.Errorf("open: %v", err)
+		}
+		return true, false
+	case *wire.Commit:
+		c.f.mu.Lock()
+		defer c.f.mu.Unlock()
+		if _, _, err := c.commit(m, c.data); err != nil {
+			c.f.t.Errorf("commit: %v", err)
+		}
+		c.conn.Close()
+		return true, true
+	}
+	return false, false
+}
+
+// TestSyncAfterTruncatedAgain: neither the open that truncates nor the first sync is
+// answered, and another writer joins what is opened again, which is empty. What the sync
+// has acknowledged in the end is in the file.
+func TestSyncAfterTruncatedAgain(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	f := newFake(t)
+	b, other := f.connect(Options{}).Buffer("b"), f.connect(Options{}).Buffer("b")
+	var lost, joined bool
+	var second *File
+	f.hook(func(c *fakeConn, _ wire.Header, m proto.Message) (handled bool) {
+		if !lost {
+			handled, lost = loseFirst(c, m)
+			return handled
+		}
+		if open, ok := m.(*wire.Open); ok && !open.Write && !joined {
+			joined = true
+			var err error
+			if second, err = other.OpenFile(ctx, "x", OpenOptions{Write: true}); err != nil {
+				t.Errorf("the second writer: %v", err)
+			}
+		}
+		return false
+	})
+	data := random(100_000)
+	w := must[*File](t)(b.OpenFile(ctx, "x", OpenOptions{Write: true, Create: true, Truncate: true}))
+	must[int](t)(w.Write(data))
+	check(t, w.Sync())
+	if second == nil {
+		t.Fatal("no second writer has joined")
+	}
+	check(t, second.Close())
+	check(t, w.Close())
+	f.hook(nil)
+	if got := readAll(t, f.connect(Options{}).Buffer("b"), "x"); !bytes.Equal(got, data) {
+		t.Errorf("the file has %d bytes, and %d were synced", len(got), len(data))
+	}
+}
+
+// TestGoesOnWithItsFile: a writer whose generation was closed, and whose connection breaks
+// again while it opens the next one, does not write into another file of that name.
+func TestGoesOnWithItsFile(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	f := newFake(t)
+	b, other := f.connect(Options{}).Buffer("b"), f.connect(Options{}).Buffer("b")
+	w := must[*File](t)(b.Create(ctx, "x"))
+	must[int](t)(w.Write(random(100_000)))
+	check(t, w.Sync())
+	must[int](t)(w.Write(random(100_000)))
+	f.cut()
+	eventually(t, "the generation is closed", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return !f.entries["b/x"].Open
+	})
+	var replaced atomic.Bool
+	f.hook(func(c *fakeConn, _ wire.Header, m proto.Message) bool {
+		open, ok := m.(*wire.Open)
+		if !ok || open.ResumeFile != 0 || !replaced.CompareAndSwap(false, true) {
+			return false
+		}
+		f.mu.Lock()
+		delete(f.entries, "b/x")
+		f.mu.Unlock()
+		check(t, other.WriteFile(ctx, "x", []byte("another"), 0o644))
+		c.giveUp()
+		c.conn.Close()
+		return true
+	})
+	if err := w.Sync(); err == nil || !strings.Contains(err.Error(), "another file has this name") {
+		t.Errorf("sync: %v", err)
+	}
+	_ = w.Close()
+	if !replaced.Load() {
+		t.Error("the connection did not break while the next generation was opened")
+	}
+	if got := readAll(t, other, "x"); string(got) != "another" {
+		t.Errorf("the other file has %d bytes", len(got))
 	}
 }

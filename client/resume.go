@@ -41,7 +41,7 @@ func (w *writer) resume(ctx context.Context, s *session) error {
 			return err
 		}
 	case w.doubt && !goesOn(known, before, w.entry, was == w.generation):
-		if err := w.resolve(ctx, s, size); err != nil || w.landed {
+		if err := w.resolve(ctx, size); err != nil || w.landed {
 			return err
 		}
 	case was != w.generation:
@@ -71,7 +71,7 @@ func goesOn(known bool, before, now Entry, sameGeneration bool) bool {
 
 // resolve finds out what became of a commit that was not answered, after the file got
 // another content: it is that content, or nobody can tell. Size is what the file had with it.
-func (w *writer) resolve(ctx context.Context, s *session, size int64) error {
+func (w *writer) resolve(ctx context.Context, size int64) error {
 	r, err := openReader(ctx, w.b, w.path)
 	if err != nil && bb.KindOf(err) != bb.NotFound {
 		return err
@@ -86,14 +86,18 @@ func (w *writer) resolve(ctx context.Context, s *session, size int64) error {
 	if !landed || r.entry.Size != size {
 		return w.unknownCommit()
 	}
+	if !w.closing {
+		// No commit was ever acknowledged, so all that was written is pending still. It goes
+		// into what was opened again, which may have begun without it, and which another
+		// writer may have joined.
+		w.doubt, w.sent = false, -1
+		return nil
+	}
 	w.abortHandle()
 	w.id, w.generation = r.entry.File, r.entry.Generation
 	w.settleDoubt()
-	if w.closing {
-		w.landed = true
-		return w.awaitFlush(ctx)
-	}
-	return w.anew(ctx, s)
+	w.landed = true
+	return w.awaitFlush(ctx)
 }
 
 // unknownCommit is the end of a writer whose commit may have been carried out, and replaced
@@ -177,20 +181,13 @@ func (w *writer) reopen(ctx context.Context, s *session) error {
 // anew begins a new generation, on top of the one that was closed: what is pending goes to
 // the same places.
 func (w *writer) anew(ctx context.Context, s *session) error {
-	file := w.id
+	w.goesOn = w.id
 	w.id, w.generation, w.committed = 0, 0, false
 	w.o.Create, w.o.Exclusive, w.o.Truncate = false, false, false
 	if err := w.open(ctx, s); err != nil {
 		return err
 	}
-	if err := w.settle(ctx); err != nil {
-		return err
-	}
-	if w.id != file {
-		return w.fail(bb.E(bb.Unavailable, "open", w.b.address(w.path), "the connection broke, and another file has this name since").
-			WithRemedy("write the file again"))
-	}
-	return nil
+	return w.settle(ctx)
 }
 
 // hasLanded reports whether everything uncommitted has landed: the daemon remembers the

@@ -54,6 +54,7 @@ type writer struct {
 	id         FileID // known once there was an answer
 	generation Generation
 	entry      Entry
+	goesOn     FileID // that a generation was closed of which the next one continues; 0: any
 	committed  bool   // something of this generation was acknowledged
 	doubt      bool   // a commit may have landed whose answer was lost
 	name       uint64 // by which the home knows the writer's commits; 0: none yet
@@ -158,6 +159,10 @@ func (w *writer) settle(ctx context.Context) error {
 		return nil
 	}
 	w.entry = asEntry(w.path, m.Entry)
+	if w.goesOn != 0 && w.goesOn != w.entry.File {
+		return w.fail(bb.E(bb.Unavailable, "open", w.b.address(w.path), "the connection broke, and another file has this name since").
+			WithRemedy("write the file again"))
+	}
 	w.id, w.generation = w.entry.File, Generation(m.Generation)
 	w.size = max(w.size, w.entry.Size)
 	w.committed = w.committed || w.o.Exclusive // its name is visible
