@@ -8,7 +8,9 @@ import java.io.InterruptedIOException;
 import java.nio.ByteBuffer;
 import java.time.Instant;
 import java.util.ArrayList;
+import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.locks.ReentrantLock;
@@ -47,6 +49,7 @@ public final class Output implements Closeable {
   private Session session;
   private long handle;
   private long file;
+  private long goesOn; // the file of which a generation was closed, and the next one continues; 0: any
   private long generation;
   private int tier; // where its bytes belong: memory or disk
   private boolean acknowledged; // something of this generation
@@ -63,6 +66,8 @@ public final class Output implements Closeable {
   private long sent = -1; // what was written when it was, if it is not acknowledged
 
   private final List<Extent> pending = new ArrayList<>();
+  // What was pending and is being written again elsewhere.
+  private final Map<List<Extent>, Boolean> asides = new IdentityHashMap<>();
   private Memory memory; // being filled; null: none
   private Memory inline; // bytes that travel in the commit; null: not needed so far
   private boolean small = true; // it is not worth a lease yet
@@ -172,6 +177,15 @@ public final class Output implements Closeable {
       return true;
     }
     Forebay.Entry e = opened.getEntry();
+    if (goesOn != 0 && goesOn != e.getFile()) {
+      throw fail(
+          new ForebayException(
+              Kind.UNAVAILABLE,
+              "open",
+              address(),
+              "the connection broke, and another file has this name since",
+              "write the file again"));
+    }
     file = e.getFile();
     generation = opened.getGeneration();
     base = e.getGeneration();
@@ -185,9 +199,7 @@ public final class Output implements Closeable {
   private void live(Step step) throws IOException {
     client.retry(
         s -> {
-          if (broken != null) {
-            throw broken;
-          }
+          throwIfBroken();
           if (session != s) {
             resume(s);
           }
@@ -214,7 +226,7 @@ public final class Output implements Closeable {
     if (closed) {
       reopen(s);
     } else if (doubt && !goesOn(oldFile, oldGeneration, oldBase)) {
-      resolve(s, oldSize);
+      resolve(oldSize);
     }
     if (landed) {
       return;
@@ -245,27 +257,34 @@ public final class Output implements Closeable {
    * Finds out what became of a commit that was not answered, after the file got another content: it is
    * that content, or nobody can tell.
    */
-  private void resolve(Session s, long withIt) throws IOException {
+  private void resolve(long withIt) throws IOException {
+    long at;
+    long as;
     try (Input in = new Input(client, buffer, path)) {
       if (in.entry().size() != withIt || !holdsPending(in)) {
         throw fail(unknownCommit());
       }
-      file = in.entry().file();
-      generation = in.entry().generation();
+      at = in.entry().file();
+      as = in.entry().generation();
     } catch (ForebayException e) {
       throw e.kind() == Kind.NOT_FOUND ? fail(unknownCommit()) : e;
+    }
+    doubt = false;
+    if (!closing) {
+      // No commit was ever acknowledged, so all that was written is pending still. It goes into
+      // what was opened again, which may have begun without it, and which another writer may have
+      // joined.
+      sent = -1;
+      return;
     }
     Forebay.Commit leave =
         Forebay.Commit.newBuilder().setHandle(handle).setClose(true).setAbort(true).build();
     session.post(Type.TYPE_COMMIT, leave, null);
-    doubt = false;
-    committed();
-    if (closing) {
-      landed = true;
-      awaitFlush();
-      return;
-    }
-    anew(s);
+    file = at;
+    generation = as;
+    allCommitted();
+    landed = true;
+    awaitFlush();
   }
 
   private ForebayException unknownCommit() {
@@ -282,6 +301,16 @@ public final class Output implements Closeable {
     return e;
   }
 
+  /** Throws what ended all use of the file: a new exception each time, since one cannot suppress itself. */
+  private void throwIfBroken() throws IOException {
+    if (broken instanceof ForebayException f) {
+      throw f.here();
+    }
+    if (broken != null) {
+      throw new IOException(broken.getMessage(), broken);
+    }
+  }
+
   /**
    * Goes on after the daemon closed the generation when it missed its writer, or because our closing
    * commit has landed, whose answer was lost.
@@ -289,10 +318,12 @@ public final class Output implements Closeable {
   private void reopen(Session s) throws IOException {
     s.closeHandle(handle);
     if (doubt) {
-      boolean there = sent == written && number != 0 && remembered >= number || holdsPending();
+      // While something is aside, the last commit may have been of a part.
+      boolean last = asides.isEmpty() && sent == written && number != 0 && remembered >= number;
+      boolean there = last || holdsPending();
+      doubt = false;
       if (there) {
-        doubt = false;
-        committed();
+        allCommitted();
         if (closing) {
           landed = true;
           awaitFlush();
@@ -305,20 +336,11 @@ public final class Output implements Closeable {
 
   /** Begins a new generation, on top of the one that was closed: what is pending goes to the same places. */
   private void anew(Session s) throws IOException {
-    long old = file;
+    goesOn = file;
     file = 0;
     generation = 0;
     acknowledged = false;
     open(s, false, false, false);
-    if (file != old) {
-      throw fail(
-          new ForebayException(
-              Kind.UNAVAILABLE,
-              "open",
-              address(),
-              "the connection broke, and another file has this name since",
-              "write the file again"));
-    }
   }
 
   /**
@@ -350,7 +372,7 @@ public final class Output implements Closeable {
     }
   }
 
-  /** Reports whether everything pending is in the file as it is now. */
+  /** Reports whether everything uncommitted is in the file as it is now. */
   private boolean holdsPending() throws IOException {
     try (Input in = new Input(client, buffer, path)) {
       if (in.entry().file() != file || in.entry().generation() != generation) {
@@ -364,7 +386,9 @@ public final class Output implements Closeable {
 
   private boolean holdsPending(Input in) throws IOException {
     byte[] p = new byte[EXTENT];
-    for (Extent e : pending) {
+    List<Extent> all = new ArrayList<>(pending);
+    asides.keySet().forEach(all::addAll);
+    for (Extent e : all) {
       if (in.read(e.offset, p, 0, e.length) < e.length || Crc64Nvme.of(p, 0, e.length) != e.sum) {
         return false;
       }
@@ -372,9 +396,13 @@ public final class Output implements Closeable {
     return true;
   }
 
-  /** Writes everything pending to other memory. */
+  /**
+   * Writes everything pending to other memory. If the connection breaks meanwhile, nothing is
+   * forgotten: what was written again by then is put aside, too.
+   */
   private void move() throws IOException {
     List<Extent> aside = new ArrayList<>(pending);
+    asides.put(aside, true);
     pending.clear();
     List<Memory> old = new ArrayList<>();
     for (Extent e : aside) {
@@ -408,12 +436,16 @@ public final class Output implements Closeable {
               "write the file again");
         }
         put(p, null, 0, e.length, e.offset);
+        if (!asides.containsKey(aside)) {
+          break; // it turned out to be committed when the connection broke on the way
+        }
       }
     } catch (IOException e) {
       broken = e; // what was put aside is not all back
       throw e;
     } finally {
       written = before;
+      asides.remove(aside);
       old.forEach(this::drop);
     }
   }
@@ -492,9 +524,7 @@ public final class Output implements Closeable {
   /** Writes len bytes from at on, of an array or else of a buffer. The caller has the turn. */
   private void put(byte[] array, ByteBuffer source, int at, int len, long offset)
       throws IOException {
-    if (broken != null) {
-      throw broken;
-    }
+    throwIfBroken();
     if (offset < 0 || offset > MAX_FILE - len) {
       throw new ForebayException(
           Kind.INVALID, "write", address(), len + " bytes at " + offset + " are out of bounds");
@@ -680,6 +710,12 @@ public final class Output implements Closeable {
       again &= m.fitsAgain();
     }
     return again;
+  }
+
+  /** Says that the records of everything uncommitted are written. */
+  private void allCommitted() {
+    asides.clear();
+    committed();
   }
 
   /** Says that the records of everything pending are written. */

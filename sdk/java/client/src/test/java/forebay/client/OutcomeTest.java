@@ -18,7 +18,9 @@ import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.Map;
+import java.util.Random;
 import java.util.TreeMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
@@ -51,6 +53,9 @@ class OutcomeTest {
     private Type type; // guarded by this: of the request whose reply is lost; null: none
     private int requests; // guarded by this: of that type
     private Change then; // guarded by this: what happens when it is carried out; null: nothing
+    private int until; // guarded by this: at that request of the resumed writer it breaks again; 0: never
+    private boolean early; // guarded by this: the request is lost, not its reply
+    private boolean lost; // guarded by this: the first break was
 
     Losing(Path socket, Path daemon) throws IOException {
       this.socket = socket;
@@ -70,6 +75,27 @@ class OutcomeTest {
       type = t;
       then = c;
       requests = 0;
+      early = false;
+    }
+
+    /** Loses one request, and another at a later one of a writer; each time something happens. */
+    synchronized void breakTwice(Type t, int at, Change c) {
+      lose(t, c);
+      early = true;
+      lost = false;
+      until = at;
+    }
+
+    /** Reports whether the connection has broken as often as it was to. */
+    synchronized boolean hasBroken() {
+      return lost && until == 0;
+    }
+
+    private boolean breaksAgain(int number) {
+      Type t = Type.forNumber(number);
+      boolean counts =
+          t == Type.TYPE_OPEN || t == Type.TYPE_LEASE || t == Type.TYPE_COMMIT || t == Type.TYPE_EXTENTS;
+      return counts && until > 0 && --until == 0;
     }
 
     synchronized int requests() {
@@ -80,9 +106,13 @@ class OutcomeTest {
       try {
         while (true) {
           SocketChannel near = listener.accept();
-          SocketChannel far = SocketChannel.open(UnixDomainSocketAddress.of(daemon));
-          background(() -> forward(near, far, true));
-          background(() -> forward(far, near, false));
+          try {
+            SocketChannel far = SocketChannel.open(UnixDomainSocketAddress.of(daemon));
+            background(() -> forward(near, far, true));
+            background(() -> forward(far, near, false));
+          } catch (IOException e) {
+            near.close(); // the daemon is away
+          }
         }
       } catch (IOException e) {
         // The test is over.
@@ -116,6 +146,14 @@ class OutcomeTest {
     }
 
     private synchronized boolean loses(int number, boolean request) throws IOException {
+      if (early) {
+        boolean now = request && (lost ? breaksAgain(number) : number == type.getNumber());
+        lost |= now;
+        if (now) {
+          then.run(null);
+        }
+        return now;
+      }
       if (type == null || number != type.getNumber()) {
         return false;
       }
@@ -225,6 +263,44 @@ class OutcomeTest {
     losing.lose(Type.TYPE_COMMIT, null);
     write(buffer, "f", "ours");
     assertEquals("ours", read("f"));
+  }
+
+  /** The daemon is killed again while what was not committed is written again: nothing is missing. */
+  @Test
+  void breaksWhileItResumes() throws Exception {
+    byte[] want = new byte[5_000_009];
+    new Random(1).nextBytes(want);
+    for (int at = 1; ; at++) {
+      assertTrue(at < 60, "the writer does not come to an end");
+      String file = "again" + at;
+      Output out = buffer.create(file);
+      out.write(want, 0, 200_000);
+      out.sync();
+      out.write(want, 200_000, want.length - 200_000);
+      losing.breakTwice(
+          Type.TYPE_COMMIT,
+          at,
+          b -> {
+            try {
+              daemon.kill();
+              daemon.start();
+            } catch (InterruptedException e) {
+              throw new IOException(e);
+            }
+          });
+      out.close();
+      boolean twice = losing.hasBroken();
+      losing.lose(null, null);
+      try (Input in = direct.buffer(name).open(file)) {
+        byte[] got = new byte[want.length + 1];
+        assertEquals(want.length, in.read(0, got, 0, got.length), "broken again at request " + at);
+        assertEquals(-1, Arrays.mismatch(want, 0, want.length, got, 0, want.length));
+      }
+      if (!twice) {
+        assertTrue(at > 3, "it broke only " + (at - 1) + " times twice");
+        return;
+      }
+    }
   }
 
   @Test
