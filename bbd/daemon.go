@@ -452,6 +452,13 @@ func (d *Daemon) endSessions() {
 	}
 }
 
+// isStopping reports whether Stop has ended the sessions.
+func (d *Daemon) isStopping() bool {
+	d.sessions.Lock()
+	defer d.sessions.Unlock()
+	return d.sessions.closed
+}
+
 // stopGrace is how long a stop waits for changes of the namespace that are under way.
 const stopGrace = 10 * time.Second
 

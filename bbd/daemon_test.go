@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -509,5 +510,66 @@ func TestEventsTellWhatHappens(t *testing.T) {
 		if i > 200 {
 			t.Fatal("no event comes")
 		}
+	}
+}
+
+// TestUncommittedOutlivesShortage: memory is full when a daemon starts again. What a writer
+// had not committed stays as it is until the writer has copied it into the room that the
+// flush of other files makes.
+func TestUncommittedOutlivesShortage(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
+	c, ctx := n.dial(), t.Context()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "b"})
+	content := random(24 << 20)
+	w, err := b.Create(ctx, "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	other := random(28 << 20)
+	write(t, n.dial().Buffer("b"), "other", other) // of another client: in segments of its own
+	n.stop()
+	n.start()
+	if err := w.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, b, "w", content)
+	wantFile(t, b, "other", other)
+}
+
+// TestUncommittedOutlivesStop: two writers have not committed when a daemon stops in order.
+// What the first has written is not given to the second one, which comes back sooner.
+func TestUncommittedOutlivesStop(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
+	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	write(t, b, "kept", random(1<<20)) // by which their region stays
+	contents := [][]byte{random(6 << 20), random(6 << 20)}
+	var writers []*client.File
+	for i, content := range contents {
+		w, err := n.dial().Buffer("b").Create(t.Context(), fmt.Sprint(i))
+		if err == nil {
+			_, err = w.Write(content)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		writers = append(writers, w)
+	}
+	n.stop()
+	n.start()
+	for _, w := range slices.Backward(writers) {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for i, content := range contents {
+		wantFile(t, b, fmt.Sprint(i), content)
 	}
 }

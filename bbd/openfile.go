@@ -60,6 +60,7 @@ type openFile struct {
 	passed    bool             // gone because another node's generation took its place
 	removed   bool             // its entry was removed meanwhile
 	lingers   bool             // its last writer was at another node, and may come back
+	finishing bool             // finishLater closes it
 	ended     chan struct{}    // closed when the file is retired
 	clients   map[*session]int // how often a client of this daemon has it open
 	flushed   *bb.Flushed      // what the store has of this generation already; nil: nothing
@@ -254,10 +255,56 @@ func (f *openFile) abandon(ctx context.Context) {
 	if f.writers > 0 || f.gone {
 		return
 	}
-	if err := f.finish(ctx); err != nil {
-		// The entry stays open in the namespace; recovery, or the next writer, closes it.
-		f.buf.d.log.Warn("closing an abandoned file", "path", f.path, "err", err)
+	f.finishForNobody(ctx)
+}
+
+// Pauses of finishLater.
+const (
+	finishPause    = time.Second
+	maxFinishPause = time.Minute
+)
+
+// finishForNobody finishes a file that has no writer, whom its failure could be answered to:
+// it is done again until it succeeds, somebody writes the file, or the daemon ends. f is locked.
+func (f *openFile) finishForNobody(ctx context.Context) {
+	err := f.finish(ctx)
+	if err == nil || f.finishing || f.gone || f.buf.d.ctx.Err() != nil {
+		return
 	}
+	d := f.buf.d
+	d.log.Warn("closing a file that nobody writes any more; it is tried again", "buffer", f.buf.name, "path", f.path, "err", err)
+	f.finishing = true
+	d.wg.Go(f.finishLater)
+}
+
+// finishLater owns the retries of finishForNobody.
+func (f *openFile) finishLater() {
+	d := f.buf.d
+	for pause := finishPause; ; pause = min(2*pause, maxFinishPause) {
+		select {
+		case <-time.After(pause):
+		case <-d.ctx.Done():
+			return
+		}
+		if f.finishAgain(d.ctx) {
+			return
+		}
+	}
+}
+
+// finishAgain reports whether nothing is left to do.
+func (f *openFile) finishAgain(ctx context.Context) (done bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.gone && f.writers == 0 {
+		err := f.finish(ctx)
+		if err != nil && !f.gone {
+			f.buf.d.log.Debug("closing a file that nobody writes any more", "buffer", f.buf.name, "path", f.path, "err", err)
+			return false
+		}
+	}
+	f.finishing = false
+	return true
 }
 
 func (f *openFile) leave() {

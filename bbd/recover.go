@@ -298,9 +298,7 @@ func (f *openFile) expire(ctx context.Context) {
 	if f.writers > 0 || f.gone || f.removed {
 		return
 	}
-	if err := f.finish(ctx); err != nil {
-		f.buf.d.log.Warn("closing a file whose writer did not come back", "path", f.path, "err", err)
-	}
+	f.finishForNobody(ctx)
 }
 
 // reportLost marks a file whose bytes are gone, with the reason, and says so to everybody (contract 9).

@@ -303,6 +303,9 @@ func (r *room) watermarks(capacity int64) admit.Watermarks {
 
 func (r *room) grant(w *waiter, bytes int64) {
 	lease, err := r.segment(w, bytes)
+	if errors.Is(err, store.ErrPopulating) {
+		return // free memory is on its way: nothing has to make room
+	}
 	if errors.Is(err, store.ErrNoRoom) {
 		// Free, but in pieces, or in another user's regions: more of it must become free.
 		w.refused++
@@ -334,12 +337,13 @@ func (r *room) finish(w *waiter, g grant) {
 	w.granted <- g
 }
 
-// evict frees clean memory; where that is not enough, idle leases of the daemon's own go back.
+// evict frees clean memory; where that is not enough, idle leases of the daemon's own go
+// back. What writers had not committed when they lost their daemon is theirs until
+// ResumeGrace is over: they copy out of it into the room that is asked for here.
 func (r *room) evict(bytes int64) (freed int64) {
 	freed = r.d.store.Evict(bb.TierMemory, bytes)
 	r.d.observe.evicted(bb.TierMemory, freed)
 	if freed < bytes {
-		r.d.store.FreeUncommitted()
 		for _, b := range r.d.allBuffers() {
 			b.relinquish()
 		}

@@ -199,6 +199,9 @@ func (s *session) end() {
 	for _, h := range handles {
 		h.abandon()
 	}
+	if s.d.isStopping() {
+		return // their writers copy out of the leases when the daemon is there again
+	}
 	for id := range leases {
 		s.d.abandonLease(id)
 	}

@@ -47,7 +47,9 @@ func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 	}
 	region, unit, n, err := s.findRoom(r.UID, want)
 	if err == nil && n*Unit-dataStart-recordEnd < r.Min {
-		err = ErrNoRoom
+		if err = ErrNoRoom; s.populate.busy() {
+			err = ErrPopulating
+		}
 	}
 	if err != nil {
 		return Lease{}, err
