@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"forebay/client"
+	"forebay/flusher/backing/fault"
 )
 
 // TestClosingFileIsNotMissed looks at a buffer all the time while files are written in it:
@@ -24,4 +25,42 @@ func TestClosingFileIsNotMissed(t *testing.T) {
 	if times := <-missed; times != 0 {
 		t.Errorf("at %d looks a file that was being closed was neither open nor dirty", times)
 	}
+}
+
+// TestFinishedAgain: a file whose writer is gone cannot be closed, since its checksum needs
+// bytes that are on a store that does not answer. It is closed when the store does.
+func TestFinishedAgain(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c := n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "b"})
+	contents := map[string][]byte{}
+	name := n.evicted(c, b, contents)
+	writer := n.dial()
+	w, err := writer.Buffer("b").OpenFile(t.Context(), name, client.OpenOptions{Write: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for off := int64(100); off < int64(len(contents[name])); off += 1 << 20 { // some of it is evicted
+		copy(contents[name][off:], "new")
+		if _, err := w.WriteAt([]byte("new"), off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	n.faults.Set(fault.Rule{Op: "get", Kind: fault.Refused})
+	hits := n.faults.Hits()
+	writer.Close()
+	eventually(t, "the file cannot be closed", func() bool { return n.faults.Hits() > hits })
+	if e, err := b.Stat(t.Context(), name); err != nil || e.State != client.StateOpen {
+		t.Fatalf("%+v %v", e, err)
+	}
+	n.faults.Set()
+	eventually(t, "the file is closed", func() bool {
+		e, err := b.Stat(t.Context(), name)
+		return err == nil && e.State != client.StateOpen
+	})
+	wantFile(t, b, name, contents[name])
 }
