@@ -356,7 +356,7 @@ func (m *mixedCluster) judge(load []*clustertest.Client, daemons []*bbdtest.Daem
 		}
 	}
 	v := clustertest.Check(journals, seen, clustertest.World{Store: files, Drained: true})
-	for _, what := range v.Violations {
+	for _, what := range slices.Concat(v.Violations, v.Contents) {
 		t.Error(what)
 	}
 	t.Logf("%d files; operations %v; longest %v", v.Files, v.Outcomes, v.Longest)

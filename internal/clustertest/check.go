@@ -32,6 +32,10 @@ type World struct {
 	// Drained says that a drain of everything succeeded after the last operation, and
 	// before Store was looked at.
 	Drained bool
+	// Unsaved are the paths that the drain named as not saved.
+	Unsaved []string
+	// Looks are what was in the store before.
+	Looks []StoreLook
 }
 
 // Seen is what an observer found at a path.
@@ -53,6 +57,7 @@ type Observation struct {
 // Verdict is what Check found.
 type Verdict struct {
 	Violations  []string              // what must not be
+	Contents    []string              // what must not be by the rules of durabletest; much of it is in Violations, too
 	Outcomes    map[Op]map[string]int // how many operations ended how
 	Longest     map[Op]time.Duration  // that an operation took
 	Files       int                   // that there should be, at least
@@ -74,6 +79,8 @@ type Verdict struct {
 //   - every operation ended in time;
 //   - the store holds whole versions that were written to the file under that name, or under
 //     the one that it was renamed from.
+//
+// Contents are judged by durabletest besides.
 func Check(journals []Journal, observations []Observation, w World) Verdict {
 	k := newChecker(journals, w)
 	for _, j := range journals {
@@ -83,6 +90,7 @@ func Check(journals []Journal, observations []Observation, w World) Verdict {
 	}
 	k.seen(observations)
 	k.store()
+	k.durable(journals, observations)
 	for p := range k.effects {
 		if !k.candidates(p, forever, forever)[Absent] {
 			k.Files++

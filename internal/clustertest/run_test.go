@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,7 +103,7 @@ func TestWorkload(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := Check(journals, []Observation{seen}, World{Store: files, Drained: true})
-	for _, what := range v.Violations {
+	for _, what := range slices.Concat(v.Violations, v.Contents) {
 		t.Error(what)
 	}
 	t.Logf("%d files; operations %v; longest %v", v.Files, v.Outcomes, v.Longest)
@@ -138,7 +139,7 @@ func TestWorkloadOnLostNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := Check(journals, []Observation{seen}, World{Gone: map[string]int64{"n1": gone}})
-	for _, what := range v.Violations {
+	for _, what := range slices.Concat(v.Violations, v.Contents) {
 		t.Error(what)
 	}
 	if len(v.Lost) == 0 {

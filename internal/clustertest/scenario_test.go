@@ -128,8 +128,10 @@ func (s *scenario) load(each int) {
 // are gone, and judges.
 func (s *scenario) settle(w World, gone ...int) Verdict {
 	s.t.Helper()
+	w.Looks = append(w.Looks, s.lookAtStore())
 	AwaitOK(s.t, enough, 2*time.Minute, s.clients, Put, Read) // on a slow machine they have done little
 	StopAll(s.clients...)
+	w.Looks = append(w.Looks, s.lookAtStore())
 	journals := Journals(s.clients...)
 	isGone := map[int]bool{}
 	for _, i := range gone {
@@ -143,6 +145,9 @@ func (s *scenario) settle(w World, gone ...int) Verdict {
 		report, err := c.Drain(s.t.Context(), "work", 2*time.Minute, nil)
 		if len(w.Gone) == 0 && err != nil || len(w.Gone) > 0 && !onlyLost(report, err) {
 			s.t.Errorf("draining from %s: %v: %+v", s.net.Hosts[i].Name, err, report)
+		}
+		for _, f := range report.Failed {
+			w.Unsaved = append(w.Unsaved, f.Path)
 		}
 		c.Close()
 		break
@@ -164,15 +169,24 @@ func (s *scenario) settle(w World, gone ...int) Verdict {
 		observations = append(observations, seen)
 	}
 	v := Check(journals, observations, w)
-	for i, what := range v.Violations {
+	for i, what := range slices.Concat(v.Violations, v.Contents) {
 		if i == 30 {
-			s.t.Errorf("and %d more", len(v.Violations)-i)
+			s.t.Errorf("and %d more", len(v.Violations)+len(v.Contents)-i)
 			break
 		}
 		s.t.Error(what)
 	}
 	s.t.Logf("%d files; operations %v; longest %v; lost %d", v.Files, v.Outcomes, v.Longest, len(v.Lost))
 	return v
+}
+
+func (s *scenario) lookAtStore() StoreLook {
+	s.t.Helper()
+	l, err := LookAtStore(s.store)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return l
 }
 
 // enough operations of a kind make a test of it.
