@@ -37,6 +37,7 @@ func (k *checker) durable(journals []Journal, observations []Observation) {
 		}
 	}
 	for node, at := range k.world.Gone {
+		d.last = max(d.last, at)
 		f := durabletest.Event{Op: durabletest.Fault, Outcome: durabletest.Done, Begin: at, End: forever, Node: node}
 		if len(k.world.Gone) >= max(1, k.world.Copies) {
 			f.Takes = durabletest.InMemory

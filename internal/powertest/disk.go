@@ -14,6 +14,8 @@
 //     of the old one was synced;
 //   - syncfs does nothing: FUSE has no request for it.
 //
+// MountJournaled is what ext4 and XFS do, whose journals keep changes of names in order.
+//
 // Permissions and times always survive; no test is about them.
 package powertest
 
@@ -41,6 +43,8 @@ type disk struct {
 	steps  []string // every change and sync so far
 	until  int      // after so many steps the power is cut; -1: it is not
 	off    bool
+
+	journaled bool // a sync of anything makes all names durable
 }
 
 // inode is a file, a directory or a symbolic link.
@@ -336,13 +340,22 @@ func (d *disk) sync(id uint64) syscall.Errno {
 		n.kept = c.on(n.kept)
 	}
 	n.writes = nil
+	n.syncNames()
+	if d.journaled {
+		for _, n := range d.inodes {
+			n.syncNames()
+		}
+	}
+	return 0
+}
+
+func (n *inode) syncNames() {
 	if len(n.renames) > 0 {
 		for _, c := range n.renames {
 			c.synced = true
 		}
 		n.keptNames, n.renames = maps.Clone(n.names), nil
 	}
-	return 0
 }
 
 // odds are how likely what was not synced survives.
@@ -373,7 +386,7 @@ func (d *disk) survive(seed uint64) *disk {
 func (d *disk) left(seed uint64) *disk {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := &survivor{
-		was: d, is: &disk{inodes: map[uint64]*inode{}, last: d.last, until: -1},
+		was: d, is: &disk{inodes: map[uint64]*inode{}, last: d.last, until: -1, journaled: d.journaled},
 		rng: rng, odds: oddsOf(seed, rng), came: map[*naming]bool{},
 	}
 	s.keep(rootID)

@@ -28,17 +28,24 @@ type FS struct {
 // that may not mount; in CI, where nothing may be missing, it fails it.
 func Mount(tb testing.TB, dir string) *FS {
 	tb.Helper()
-	return mountWith(tb, dir, 0)
+	return mountWith(tb, dir, 0, false)
+}
+
+// MountJournaled is Mount of a file system that keeps the order of names: a sync of anything
+// makes all of them durable that there were by then, and removes those that were removed.
+func MountJournaled(tb testing.TB, dir string) *FS {
+	tb.Helper()
+	return mountWith(tb, dir, 0, true)
 }
 
 // MountCaching is Mount, but the kernel keeps attributes, as it does of network file systems,
 // and asks for them less often.
 func MountCaching(tb testing.TB, dir string) *FS {
 	tb.Helper()
-	return mountWith(tb, dir, time.Minute)
+	return mountWith(tb, dir, time.Minute, false)
 }
 
-func mountWith(tb testing.TB, dir string, attrs time.Duration) *FS {
+func mountWith(tb testing.TB, dir string, attrs time.Duration, journaled bool) *FS {
 	tb.Helper()
 	if os.Geteuid() != 0 {
 		const missing = "mounting a file system needs root"
@@ -48,6 +55,7 @@ func mountWith(tb testing.TB, dir string, attrs time.Duration) *FS {
 		tb.Skip(missing)
 	}
 	f := &FS{Dir: dir, tb: tb, disk: newDisk(), attrs: attrs}
+	f.disk.journaled = journaled
 	f.mount()
 	tb.Cleanup(f.unmount)
 	return f
@@ -75,8 +83,8 @@ func (f *FS) Steps() []string {
 	return slices.Clone(f.disk.steps)
 }
 
-// Restart mounts what survived a cut, which happens now if it has not yet. Whoever has
-// files open sees them fail.
+// Restart mounts what survived a cut, which happens now if it has not yet. Files that are
+// open fail.
 func (f *FS) Restart(seed uint64) {
 	f.tb.Helper()
 	f.Cut()
