@@ -252,3 +252,49 @@ func TestForgottenBuffer(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The namespace of a cluster forgets a file that is being written, and nobody has removed
+// it: what was synced is not given up, and is there again. A file that another node has
+// removed is gone.
+func TestClusterForgottenOpenFile(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	n, other := nodes[0], nodes[1].dial().Buffer("b")
+	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	synced := random(100_000)
+	files := map[string]*client.File{}
+	for _, name := range []string{"kept", "removed"} {
+		f := openWriter(t, b, name)
+		if _, err := f.Write(synced); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		files[name] = f
+	}
+	if err := metatest.Forget(t.Context(), n.shared, "b", "kept"); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Remove(t.Context(), "removed"); err != nil {
+		t.Fatal(err)
+	}
+	if err := files["kept"].Close(); client.KindOf(err) != client.ErrUnavailable || !strings.Contains(err.Error(), "forgotten") {
+		t.Errorf("close of what was forgotten: %v", err)
+	}
+	if err := files["removed"].Close(); client.KindOf(err) != client.ErrNotFound {
+		t.Errorf("close of what was removed: %v", err)
+	}
+	if _, _, _, err := n.daemon.Reassert(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, b, "kept", synced)
+	wantFile(t, other, "kept", synced)
+	eventually(t, "the file is closed", func() bool {
+		e, err := other.Stat(t.Context(), "kept")
+		return err == nil && e.State != client.StateOpen
+	})
+	if _, err := b.Stat(t.Context(), "removed"); client.KindOf(err) != client.ErrNotFound {
+		t.Errorf("what was removed: %v", err)
+	}
+}

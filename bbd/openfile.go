@@ -1,6 +1,7 @@
 package bbd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -199,13 +200,34 @@ func (f *openFile) put(ctx context.Context, e bb.Entry) error {
 		e, err = f.buf.update(ctx, e, f.old, f.published.Load())
 	}
 	if bb.KindOf(err) == bb.NotFound && f.buf.d.cluster != nil {
-		f.giveUp()
+		if err = f.taken(ctx, err); bb.KindOf(err) == bb.NotFound {
+			f.giveUp()
+		}
 	}
 	if err != nil {
 		return bb.Wrap("commit", f.path, err)
 	}
 	f.entry, f.exists = e, true
 	return nil
+}
+
+// taken returns notFound if another node has removed or replaced the file, or taken it over.
+// A namespace that has no entry of it, and no mark of a removal, has forgotten it: what was
+// acknowledged stays in memory, and lookForForgotten makes the entry again.
+func (f *openFile) taken(ctx context.Context, notFound error) error {
+	e, err := f.buf.ns.LookupAgain(ctx, f.at.dir, f.at.name)
+	var removed bool
+	switch {
+	case err == nil:
+		removed = e.File != f.file || e.Generation != f.generation || f.buf.foreign(&e)
+	case bb.KindOf(err) == bb.NotFound:
+		removed, err = f.buf.ns.Removed(ctx, f.at.dir, f.at.name, f.file, f.entry.Revision)
+	}
+	if err != nil || removed {
+		return cmp.Or(err, notFound)
+	}
+	return bb.E(bb.Unavailable, "commit", f.path, "the namespace has forgotten the file, which is kept, and put back").
+		WithRemedy("try again in a while; bbctl status names what is not put back")
 }
 
 // giveUp takes a file out of the open ones that another node has removed, replaced, or

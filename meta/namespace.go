@@ -288,6 +288,20 @@ func (ns *Namespace) LookupAgain(ctx context.Context, dir bb.DirID, name string)
 	return ns.Lookup(ctx, dir, name)
 }
 
+// Removed reports whether the namespace has a mark of the removal of a file, which it had
+// under a name in a revision: one of that file, or one that is newer. It is false where the
+// name is in use, and where the namespace knows of no removal, as after it was set back.
+func (ns *Namespace) Removed(ctx context.Context, dir bb.DirID, name string, file bb.FileID, revision uint64) (bool, error) {
+	if err := checkPlace(dir, name); err != nil {
+		return false, err
+	}
+	r, err := ns.b.get(ctx, entryKey(dir, name))
+	if err != nil {
+		return false, opError("lookup", name, err)
+	}
+	return !r.live() && r.seq != 0 && (r.gone == file || r.seq > revision), nil
+}
+
 func checkPlace(dir bb.DirID, name string) error {
 	if dir == 0 {
 		return bb.E(bb.Invalid, "name", name, "its directory has no id")
