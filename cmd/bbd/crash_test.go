@@ -256,13 +256,7 @@ func (c *crasher) look(ctx context.Context, b *client.Buffer, all map[string]dur
 }
 
 func TestDaemonKilled(t *testing.T) {
-	kills := crashKills
-	if n, err := strconv.Atoi(os.Getenv("FOREBAY_KILLS")); err == nil {
-		kills = n
-	}
-	if testing.Short() {
-		kills = 15
-	}
+	kills := crashKillsAsked()
 	store := t.TempDir()
 	d := bbdtest.Start(t, "--memory", crashMemory)
 	ctx := t.Context()
@@ -314,6 +308,16 @@ func TestDaemonKilled(t *testing.T) {
 	}
 }
 
+func crashKillsAsked() int {
+	if n, err := strconv.Atoi(os.Getenv("FOREBAY_KILLS")); err == nil {
+		return n
+	}
+	if testing.Short() {
+		return 15
+	}
+	return crashKills
+}
+
 func dial(t *testing.T, d *bbdtest.Daemon) *client.Client {
 	t.Helper()
 	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + d.Socket, RetryFor: -1})
@@ -324,7 +328,17 @@ func dial(t *testing.T, d *bbdtest.Daemon) *client.Client {
 	return c
 }
 
+// runUntilKilled has crashers work until their daemon is killed.
 func runUntilKilled(t *testing.T, d *bbdtest.Daemon, crashers []*crasher, after time.Duration) {
+	t.Helper()
+	runWith(t, d, crashers, func() {
+		time.Sleep(after)
+		d.Kill()
+	})
+}
+
+// runWith has crashers work while something is done that ends their daemon.
+func runWith(t *testing.T, d *bbdtest.Daemon, crashers []*crasher, do func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -336,8 +350,7 @@ func runUntilKilled(t *testing.T, d *bbdtest.Daemon, crashers []*crasher, after 
 			w.run(ctx, c.Buffer("crash"))
 		})
 	}
-	time.Sleep(after)
-	d.Kill()
+	do()
 	wg.Wait()
 }
 
