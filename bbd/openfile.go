@@ -211,15 +211,16 @@ func (f *openFile) put(ctx context.Context, e bb.Entry) error {
 	return nil
 }
 
-// taken returns notFound if another node has removed or replaced the file, or taken it over.
-// A namespace that has no entry of it, and no mark of a removal, has forgotten it: what was
-// acknowledged stays in memory, and lookForForgotten makes the entry again.
+// taken returns notFound if another node has removed or replaced the file, taken it over, or
+// named it lost. A namespace that has no entry of it, and no mark of a removal, has
+// forgotten it: what was acknowledged stays in memory, and lookForForgotten makes the entry
+// again.
 func (f *openFile) taken(ctx context.Context, notFound error) error {
 	e, err := f.buf.ns.LookupAgain(ctx, f.at.dir, f.at.name)
 	var removed bool
 	switch {
 	case err == nil:
-		removed = e.File != f.file || e.Generation != f.generation || f.buf.foreign(&e)
+		removed = e.File != f.file || e.Generation != f.generation || e.Lost || f.buf.foreign(&e)
 	case bb.KindOf(err) == bb.NotFound:
 		removed, err = f.buf.ns.Removed(ctx, f.at.dir, f.at.name, f.file, f.entry.Revision)
 	}
