@@ -358,9 +358,6 @@ func (d *Daemon) Reassert(ctx context.Context, name string) (remade, aside []str
 	return r.Remade, r.SetAside, len(r.Left), err
 }
 
-// WithoutBuffer returns of which buffers that the namespace does not have memory holds files.
-func (d *Daemon) WithoutBuffer() []string { return slices.Sorted(maps.Keys(d.withoutBuffer())) }
-
 // ForgetQueue takes a file out of the flusher's queue, as a flush does that finds no entry.
 func (d *Daemon) ForgetQueue(name, path string) {
 	b, err := d.buffer(d.ctx, name)

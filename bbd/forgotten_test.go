@@ -243,8 +243,8 @@ func TestForgottenBuffer(t *testing.T) {
 	full := n.copyNamespace()
 	n.setBack(copied)
 	n.start()
-	if names := n.daemon.WithoutBuffer(); !slices.Equal(names, []string{"b"}) {
-		t.Errorf("buffers that the namespace does not have: %q", names)
+	if list := n.daemon.Status().WithoutBuffer; len(list) != 1 || list[0].Buffer != "b" || list[0].Files != 1 || list[0].Bytes != 1000 {
+		t.Errorf("buffers that the namespace does not have: %+v", list)
 	}
 	n.setBack(full)
 	n.start()

@@ -3,6 +3,7 @@ package bbd
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -419,16 +420,30 @@ func (d *Daemon) keepUnexplained(buffer string, h *held, reason string) {
 	d.homeless.byBuffer[buffer] = append(d.homeless.byBuffer[buffer], u)
 }
 
-// withoutBuffer returns what memory holds of buffers that the namespace does not have, by
-// the names of these.
-func (d *Daemon) withoutBuffer() map[string][]unexplained {
+// WithoutBuffer is what memory holds of a buffer that the namespace does not have. It is
+// kept until the namespace has the buffer again, or the memory is deleted.
+type WithoutBuffer struct {
+	Buffer string `json:"buffer"`
+	Files  int    `json:"files"`
+	Bytes  int64  `json:"bytes"`
+	Remedy string `json:"remedy"`
+}
+
+// withoutBuffer lists them by name.
+func (d *Daemon) withoutBuffer() (list []WithoutBuffer) {
 	d.homeless.Lock()
 	defer d.homeless.Unlock()
-	all := make(map[string][]unexplained, len(d.homeless.byBuffer))
-	for name, list := range d.homeless.byBuffer {
-		all[name] = slices.Clone(list)
+	for _, name := range slices.Sorted(maps.Keys(d.homeless.byBuffer)) {
+		w := WithoutBuffer{
+			Buffer: name, Files: len(d.homeless.byBuffer[name]),
+			Remedy: "start the namespace's servers with the folder that has the buffer, and then this daemon; the log names the files",
+		}
+		for _, u := range d.homeless.byBuffer[name] {
+			w.Bytes += u.Bytes
+		}
+		list = append(list, w)
 	}
-	return all
+	return list
 }
 
 // recoverForgotten settles the files that no entry explains, and takes those up that get

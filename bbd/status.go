@@ -31,6 +31,9 @@ type Status struct {
 	Damaged  []string        `json:"damaged,omitempty"` // what recovery could not read
 	Foreign  []ForeignStatus `json:"foreign,omitempty"` // what is another node's, or of another namespace
 	Counters Counters        `json:"counters"`
+
+	// WithoutBuffer is what memory holds of buffers that the namespace does not have.
+	WithoutBuffer []WithoutBuffer `json:"without_buffer,omitempty"`
 }
 
 // Tier is how full a tier is.
@@ -153,6 +156,7 @@ func (d *Daemon) statusFor(c cred, only string) Status {
 	}
 	if c.system {
 		s.Foreign = d.foreignStatus()
+		s.WithoutBuffer = d.withoutBuffer()
 	}
 	s.Sessions = d.sessionStatus(c)
 	return s

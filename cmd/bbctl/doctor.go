@@ -187,11 +187,17 @@ func statusFindings(s *daemonStatus) []finding {
 		what := fmt.Sprintf("%s of %s is of node %s and namespace %s, and holds %s: %s", f.Path, size(f.Bytes), f.Node, f.Namespace, size(f.Held), strings.Join(f.Buffers, ", "))
 		all = append(all, finding{"memory", isFailed, what, f.Remedy})
 	}
+	for _, w := range s.WithoutBuffer {
+		what := fmt.Sprintf("memory holds %s in %d files of buffer %s, which the namespace does not have", size(w.Bytes), w.Files, w.Buffer)
+		all = append(all, finding{"namespace", isFailed, what, w.Remedy})
+	}
 	if n := s.unexplained(); n > 0 {
 		all = append(all, finding{"namespace", isFailed, fmt.Sprintf("%d files have dirty bytes that no entry explains", n), "see bbctl status, and docs/operations.md"})
 	}
 	for _, b := range s.Buffers {
-		if b.LastError != nil {
+		if b.Stalled > 0 {
+			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s: %d flushes have had no answer for %s", b.Name, b.Stalled, age(b.StalledFor)), "look after the store at " + b.Backing})
+		} else if b.LastError != nil {
 			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s, attempt %d: %s", b.Name, b.LastError.Attempts, b.LastError.Reason), "mend the store at " + b.Backing + ": flushes go on being tried"})
 		} else if b.Backing != "" {
 			all = append(all, finding{"store", isOK, b.Name + ": no failures", ""})

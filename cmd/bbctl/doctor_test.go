@@ -53,6 +53,23 @@ func TestDoctorStatus(t *testing.T) {
 	if want := "b: file 7 (f) has 9 B of dirty bytes that no entry explains: why"; !strings.Contains(out.String(), want) || forgotten.unexplained() != 1 {
 		t.Errorf("status prints %q, want %q", out.String(), want)
 	}
+	var odd daemonStatus
+	if err := json.Unmarshal([]byte(`{"node": "n1", "state": "ready", "nats": {"connected": true},
+		"buffers": [{"name": "b", "backing": "file:///s", "stalled": 2, "stalled_for": 60}],
+		"without_buffer": [{"buffer": "gone", "files": 3, "bytes": 2048, "remedy": "start it"}]}`), &odd); err != nil {
+		t.Fatal(err)
+	}
+	wantStates(t, "a store that does not answer, and a buffer that is forgotten", statusFindings(&odd), 2, 0, 3)
+	out.Reset()
+	(&app{out: &out}).printStatus(&odd)
+	for _, want := range []string{"b: 2 flushes wait for the store, which has not answered for", "gone: 3 files with 2.0 KiB are in memory", "start it"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("status prints %q, want %q", out.String(), want)
+		}
+	}
+	if n := odd.unexplained(); n != 3 {
+		t.Errorf("%d files without an entry", n)
+	}
 	wantStates(t, "versions", []finding{versionFinding("bbctl", "1", "1"), versionFinding("bbctl", "1", "2")}, 1, 1, 0)
 	wantStates(t, "memory", []finding{memoryFinding(80, 100), memoryFinding(81, 100)}, 1, 0, 1)
 	wantStates(t, "clocks", []finding{skewFinding("x", time.Minute), skewFinding("x", -time.Hour), clockFinding(0, nil), clockFinding(unix.TIME_ERROR, nil)}, 2, 1, 1)

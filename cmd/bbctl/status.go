@@ -38,6 +38,8 @@ type daemonStatus struct {
 		OldestDirty float64 `json:"oldest_dirty_age"`
 		StoreOps    int     `json:"store_ops_pending"`
 		Lacking     int     `json:"under_replicated"`
+		Stalled     int     `json:"stalled"`
+		StalledFor  float64 `json:"stalled_for"`
 		Unexplained []struct {
 			File   string `json:"file"`
 			Path   string `json:"path"`
@@ -71,6 +73,12 @@ type daemonStatus struct {
 		Buffers   []string `json:"buffers"`
 		Remedy    string   `json:"remedy"`
 	} `json:"foreign"`
+	WithoutBuffer []struct {
+		Buffer string `json:"buffer"`
+		Files  int    `json:"files"`
+		Bytes  int64  `json:"bytes"`
+		Remedy string `json:"remedy"`
+	} `json:"without_buffer"`
 }
 
 type tier struct {
@@ -147,6 +155,9 @@ func (a *app) printStatus(s *daemonStatus) {
 	for _, f := range s.Foreign {
 		fmt.Fprintf(a.out, "foreign  %s: %s of node %s, namespace %s\n", f.Path, size(f.Bytes), f.Node, f.Namespace)
 	}
+	for _, w := range s.WithoutBuffer {
+		fmt.Fprintf(a.out, "%s: %d files with %s are in memory, and the namespace does not have the buffer: %s\n", w.Buffer, w.Files, size(w.Bytes), w.Remedy)
+	}
 	for _, d := range s.Damaged {
 		fmt.Fprintln(a.out, "damaged:", d)
 	}
@@ -171,6 +182,9 @@ func (a *app) printStatus(s *daemonStatus) {
 		for _, u := range b.Unexplained {
 			fmt.Fprintf(a.out, "%s: file %s (%s) has %s of dirty bytes that no entry explains: %s\n", b.Name, u.File, orDash(u.Path), size(u.Bytes), u.Reason)
 		}
+		if b.Stalled > 0 {
+			fmt.Fprintf(a.out, "%s: %d flushes wait for the store, which has not answered for %s\n", b.Name, b.Stalled, age(b.StalledFor))
+		}
 		if b.Lacking > 0 {
 			fmt.Fprintf(a.out, "%s: %d files of this node lack their second copy\n", b.Name, b.Lacking)
 		}
@@ -184,6 +198,9 @@ func (a *app) printStatus(s *daemonStatus) {
 func (s *daemonStatus) unexplained() (n int) {
 	for i := range s.Buffers {
 		n += len(s.Buffers[i].Unexplained)
+	}
+	for _, w := range s.WithoutBuffer {
+		n += w.Files
 	}
 	return n
 }
