@@ -219,7 +219,7 @@ func TestStoreThatComparesNothing(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("nobody notices that the newer object was overwritten")
 	}
-	mustPut(t, s, newer) // what whoever is told does
+	mustPut(t, s, newer) // as the flusher does then
 	expectContent(t, s, newer)
 }
 
