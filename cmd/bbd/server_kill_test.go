@@ -46,6 +46,7 @@ func TestServerKilled(t *testing.T) {
 	pause := func() { time.Sleep(time.Duration(5+rng.IntN(80)) * time.Millisecond) }
 	kills := crashKillsAsked()
 	total := map[string]int{}
+	logged := 0
 	for done := 0; done < kills; {
 		runWith(t, d, crashers, func() {
 			pause()
@@ -82,6 +83,10 @@ func TestServerKilled(t *testing.T) {
 		c.Close()
 		if t.Failed() {
 			t.FailNow()
+		}
+		if done/100 != logged {
+			logged = done / 100
+			t.Logf("%d kills", done)
 		}
 	}
 	drained(t, d, store, past)
