@@ -1,5 +1,3 @@
-//go:build soak
-
 package main
 
 import (
@@ -205,6 +203,9 @@ func TestDaemonKilledInTransactions(t *testing.T) {
 	kills := txnKills
 	if n, err := strconv.Atoi(os.Getenv("FOREBAY_KILLS")); err == nil {
 		kills = n
+	}
+	if testing.Short() {
+		kills = 5
 	}
 	store := t.TempDir()
 	d := bbdtest.Start(t, "--memory", crashMemory)

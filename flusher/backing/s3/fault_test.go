@@ -1,5 +1,3 @@
-//go:build soak
-
 package s3
 
 import (
@@ -194,6 +192,9 @@ func contents(t *testing.T, s *Store) map[string][]byte {
 
 // TestFaults disturbs each request of each operation once in each way.
 func TestFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hundreds of requests, one after the other")
+	}
 	server := start(t)
 	bucket := server.Bucket(t, "faults")
 	number := 0
