@@ -186,7 +186,8 @@ func opError(op, path string, err error) error {
 	case errors.Is(err, errConflict):
 		return &bb.Error{Kind: bb.Busy, Op: op, Path: path, Err: ErrConflict, Remedy: "look it up and try again"}
 	case errors.Is(err, errNoBucket):
-		return bb.E(bb.NotFound, op, path, "the buffer has been destroyed")
+		return bb.E(bb.NotFound, op, path, "the namespace has no entries of the buffer: it has been destroyed, or the namespace's server has lost them").
+			WithRemedy("if bbctl buffer list shows the buffer, put a copy of the server's folder back: nodes keep what they hold")
 	case errors.Is(err, errUncertain) && bb.KindOf(err) == bb.Internal:
 		return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Err: err, Remedy: "look whether it was done"}
 	}
