@@ -50,6 +50,7 @@ const (
 // zero value of every field but StateDir means its default.
 type Options struct {
 	StateDir        string      // where the store's lock lies and, below mem/, its tmpfs is mounted
+	StateLocked     bool        // the caller has StateDir by LockState
 	Mount           MountPolicy // default MountAuto
 	ShmDir          string      // memory tier where nothing is mounted; default a folder of /dev/shm named after StateDir
 	MemoryBytes     int64       // of the memory tier; default a quarter of the machine's memory

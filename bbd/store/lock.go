@@ -17,6 +17,16 @@ import (
 // holds the process id of whoever has it.
 const lockName = "lock"
 
+// LockState takes a state folder, which it makes, before the store is opened on it, for a
+// daemon that opens other things there first. The store gets Options.StateLocked then. Busy:
+// another process has the folder. It is free when the file is closed.
+func LockState(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return nil, bb.Wrap("lock", dir, err)
+	}
+	return lockDir(dir)
+}
+
 // lockDir takes a folder for this process for as long as the file is open.
 func lockDir(dir string) (*os.File, error) {
 	path := filepath.Join(dir, lockName)

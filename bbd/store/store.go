@@ -219,13 +219,15 @@ func (s *Store) open(ctx context.Context) error {
 
 // takeFolders makes and locks the state folder and those of the tiers.
 func (s *Store) takeFolders() error {
-	if err := os.MkdirAll(s.o.StateDir, 0o711); err != nil {
+	err := os.MkdirAll(s.o.StateDir, 0o711)
+	if err != nil {
 		return bb.Wrap("open store", s.o.StateDir, err)
 	}
-	if err := s.lock(s.o.StateDir); err != nil {
-		return err
+	if !s.o.StateLocked {
+		if err := s.lock(s.o.StateDir); err != nil {
+			return err
+		}
 	}
-	var err error
 	if s.memDir, s.mounted, err = memoryDir(&s.o); err != nil {
 		return err
 	}
@@ -242,6 +244,9 @@ func (s *Store) takeFolders() error {
 }
 
 func (s *Store) lock(dir string) error {
+	if s.o.StateLocked && dir == s.o.StateDir {
+		return nil
+	}
 	if slices.ContainsFunc(s.locks, func(f *os.File) bool { return filepath.Dir(f.Name()) == dir }) {
 		return nil // one folder for two purposes
 	}

@@ -55,6 +55,13 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	if err != nil {
 		return err
 	}
+	// Before anything below the folder is opened, and until all of it is closed: two servers
+	// on the files of one namespace destroy it.
+	lock, err := store.LockState(cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	hangups := make(chan os.Signal, 1)
 	if cfg.KeyFile != "" || cfg.TLS.CA != "" { // else it ends the daemon with its terminal
 		signal.Notify(hangups, syscall.SIGHUP)
@@ -300,7 +307,7 @@ func layouts(stripes []config.Stripe) []posix.Layout {
 func storeOptions(cfg config.Config) store.Options {
 	memory := cfg.Memory.Size.Of(totalMemory())
 	o := store.Options{
-		StateDir: cfg.StateDir, Mount: store.MountPolicy(cfg.Memory.Mount), ShmDir: cfg.Memory.Dir,
+		StateDir: cfg.StateDir, StateLocked: true, Mount: store.MountPolicy(cfg.Memory.Mount), ShmDir: cfg.Memory.Dir,
 		MemoryBytes: memory, RegionBytes: min(cfg.Memory.RegionSize.Bytes, memory/store.Unit*store.Unit),
 		PopulateThreads: cfg.Memory.PopulateThreads, DiskDir: cfg.Disk.Dir,
 	}
