@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -168,9 +169,7 @@ func (w *txnWorker) commitJob(ctx context.Context, j *txnJob) error {
 	for _, c := range e.Changes {
 		delete(w.files, c.Path)
 	}
-	for name, v := range output {
-		w.files[name] = v
-	}
+	maps.Copy(w.files, output)
 	w.ops["commit"]++
 	return nil
 }
