@@ -10,6 +10,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -84,7 +85,19 @@ type result struct {
 	output                  map[string]*strings.Builder // by "package test", until it ends
 	passed, packages        int
 	failed, skipped, excess []string
+	took                    []timed // tests, without their subtests
 }
+
+type timed struct {
+	name    string
+	seconds float64
+}
+
+// A run ends with a list of its longest tests: its time is mostly theirs.
+const (
+	longest = 12 // so many are listed,
+	isLong  = 10 // of those that took longer than this, in seconds
+)
 
 func newResult(allowed map[string]bool) *result {
 	return &result{allowed: allowed, output: map[string]*strings.Builder{}}
@@ -133,6 +146,9 @@ func (r *result) event(e event, out io.Writer) {
 
 // end counts what ended: a test, or, without a test's name, a package.
 func (r *result) end(e event, key, text string, out io.Writer) {
+	if e.Test != "" && !strings.Contains(e.Test, "/") && e.Elapsed > isLong {
+		r.took = append(r.took, timed{key, e.Elapsed})
+	}
 	switch {
 	case e.Test == "" && e.Action == "skip": // no test files
 	case e.Test == "":
@@ -165,6 +181,10 @@ func (r *result) summarise(out io.Writer, took time.Duration) {
 		}
 	}
 	fmt.Fprintln(out)
+	slices.SortFunc(r.took, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
+	for _, t := range r.took[:min(longest, len(r.took))] {
+		fmt.Fprintf(out, "long: %6.1f s  %s\n", t.seconds, t.name)
+	}
 	list("failed", r.failed)
 	list("skipped, which is allowed", r.skipped)
 	list("skipped, which is not allowed", r.excess)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -46,5 +47,17 @@ func TestFailureShowsItsOutput(t *testing.T) {
 	}
 	if r.ok() {
 		t.Error("a failure passed")
+	}
+}
+
+func TestLongestAreListed(t *testing.T) {
+	var events strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&events, `{"Action":"pass","Package":"p","Test":"Test%d","Elapsed":%d}`+"\n", i, i)
+	}
+	events.WriteString(`{"Action":"pass","Package":"p","Test":"TestA/part","Elapsed":99}` + "\n")
+	_, out := run(t, events.String())
+	if !strings.Contains(out, "long:   19.0 s  p Test19\nlong:   18.0 s  p Test18\n") || strings.Count(out, "long:") != 9 {
+		t.Errorf("nine took more than ten seconds, the longest first:\n%s", out)
 	}
 }
