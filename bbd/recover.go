@@ -209,8 +209,12 @@ func (b *buffer) missing(e *bb.Entry) string {
 func (b *buffer) requeue(ctx context.Context, e *bb.Entry) {
 	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
 	b.identifyFound(e, path)
+	since := e.MTime
+	if made := b.spec().Created; since.Before(made) {
+		since = made // a user has set the file's time back: it is no older here than its buffer
+	}
 	b.enqueue(*e, flusher.Item{
-		Key: b.key(e), Size: e.Size, DirtySince: e.MTime, ClosedAt: e.MTime,
+		Key: b.key(e), Size: e.Size, DirtySince: since, ClosedAt: since,
 		Path: path, Suspect: err == nil && e.Stored().Generation == 0,
 	})
 }

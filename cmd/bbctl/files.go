@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/internal/bb"
 )
 
 // entryJSON is how a file or directory is printed with --json. Sizes are bytes.
@@ -52,7 +53,7 @@ func describeEntry(e *client.Entry) entryJSON {
 }
 
 func newLsCommand(a *app) *cobra.Command {
-	var long, recursive bool
+	var l lister
 	cmd := &cobra.Command{
 		Use: "ls bb://BUFFER[/PATH]", Short: "List a directory", Args: cobra.ExactArgs(1),
 		Example: "  bbctl ls -l bb://ckpt/run1\n  bbctl ls -r bb://ckpt --json",
@@ -69,7 +70,7 @@ func newLsCommand(a *app) *cobra.Command {
 			switch {
 			case !e.IsDir():
 				entries = func(yield func(client.Entry, error) bool) { yield(e, nil) }
-			case recursive:
+			case l.recursive:
 				entries = b.Walk(cmd.Context(), at.Path)
 			}
 			for e, err := range entries {
@@ -79,29 +80,39 @@ func newLsCommand(a *app) *cobra.Command {
 				if e.Path == at.Path && e.IsDir() {
 					continue
 				}
-				if err := a.printEntry(&e, long, recursive); err != nil {
+				if err := l.print(a, &e); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
 	}
-	cmd.Flags().BoolVarP(&long, "long", "l", false, "with mode, owner, size, state and time")
-	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "with everything below")
+	cmd.Flags().BoolVarP(&l.long, "long", "l", false, "with mode, owner, size, state and time")
+	cmd.Flags().BoolVarP(&l.recursive, "recursive", "r", false, "with everything below")
+	cmd.Flags().BoolVarP(&l.zero, "zero", "0", false, "names as they are, each ended by a NUL byte, for xargs -0")
+	cmd.Flags().BoolP("human-readable", "h", false, "sizes with units, as they always are: for those who are used to ls -lh")
+	cmd.Flags().Bool("help", false, "help for ls")
 	return cmd
 }
 
-func (a *app) printEntry(e *client.Entry, long, full bool) error {
+// lister prints entries as ls does.
+type lister struct{ long, recursive, zero bool }
+
+func (l *lister) print(a *app, e *client.Entry) error {
 	name := e.Name
-	if full {
+	if l.recursive {
 		name = e.Path
 	}
 	if e.IsDir() {
 		name += "/"
 	}
+	end := "\x00"
+	if !l.zero {
+		name, end = bb.Printable(name), "\n"
+	}
 	return a.print(describeEntry(e), func() {
-		if !long {
-			fmt.Fprintln(a.out, name)
+		if !l.long {
+			fmt.Fprint(a.out, name, end)
 			return
 		}
 		mode, state := e.Mode.Perm(), e.State.String()
@@ -112,7 +123,7 @@ func (a *app) printEntry(e *client.Entry, long, full bool) error {
 		if e.Reason != "" {
 			fmt.Fprintf(a.out, "  (%s)", e.Reason)
 		}
-		fmt.Fprintln(a.out)
+		fmt.Fprint(a.out, end)
 	})
 }
 
@@ -131,7 +142,7 @@ func newStatCommand(a *app) *cobra.Command {
 			j := describeEntry(&e)
 			return a.print(j, func() {
 				a.table([][]string{
-					{"path", at.String()},
+					{"path", bb.Printable(at.String())},
 					{"type", j.Type},
 					{"size", strconv.FormatInt(j.Size, 10)},
 					{"state", strings.TrimSpace(j.State + " " + j.Reason)},
@@ -173,7 +184,7 @@ func newDuCommand(a *app) *cobra.Command {
 				}
 			}
 			return a.print(sum, func() {
-				fmt.Fprintf(a.out, "%s in %d files below %s\n", size(sum.Bytes), sum.Files, sum.Path)
+				fmt.Fprintf(a.out, "%s in %d files below %s\n", size(sum.Bytes), sum.Files, bb.Printable(sum.Path))
 				for _, s := range []client.State{client.StateOpen, client.StateDirty, client.StateClean, client.StateEvicted, client.StateLost} {
 					if n := sum.ByState[s.String()]; n > 0 {
 						fmt.Fprintf(a.out, "  %-8s %s\n", s, size(n))

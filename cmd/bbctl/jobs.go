@@ -90,7 +90,7 @@ func (a *app) printJob(j *client.Job) {
 		fmt.Fprintf(a.out, "node %s: %d files, %s\n", node, j.Nodes[node].Files, size(j.Nodes[node].Bytes))
 	}
 	for _, f := range j.Failed {
-		fmt.Fprintf(a.out, "not done: %s: %s: %s\n", f.Path, f.Kind, f.Reason)
+		a.printFailure(failureJSON{f.Path, f.Kind, f.Reason, f.Bytes})
 	}
 	a.printSome(j.FailedTotal-int64(len(j.Failed)), "more were not done")
 	a.printSome(j.HeldTotal, "names are held back by a keep pattern")

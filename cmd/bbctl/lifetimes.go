@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/internal/bb"
 )
 
 // orphan is a buffer whose job is gone and which is not saved yet, or what else a job that
@@ -194,7 +195,7 @@ func (a *app) printLifetime(l *client.Lifetime) {
 		fmt.Fprintf(a.out, "saved at least %.1f s against writing straight to the store, which took %s/s\n", saved, size(int64(l.StoreRate())))
 	}
 	for _, f := range l.Bill.Files {
-		fmt.Fprintf(a.out, "not saved: %s, %s: %s\n", f.Path, size(f.Bytes), f.Reason)
+		fmt.Fprintf(a.out, "not saved: %s, %s: %s\n", bb.Printable(f.Path), size(f.Bytes), f.Reason)
 	}
 	if l.Bill.Total > 0 {
 		fmt.Fprintf(a.out, "%d files of %s were not saved\n", l.Bill.Total, size(l.Bill.Bytes))

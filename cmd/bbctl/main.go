@@ -3,11 +3,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -34,6 +36,7 @@ func run(ctx context.Context, args []string) int {
 	defer a.close()
 	cmd := newCommand(a)
 	cmd.SetArgs(args)
+	a.json = slices.Contains(args, "--json") // an error of the flags is JSON, too
 	err := cmd.ExecuteContext(ctx)
 	return a.exit(ctx, err, out.closed)
 }
@@ -52,8 +55,35 @@ func (a *app) exit(ctx context.Context, err error, closed bool) int {
 		}
 		return exitCancelled
 	}
-	fmt.Fprintln(a.err, "bbctl:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	a.printError(err)
 	return exitCode(err)
+}
+
+// errorJSON is how an error is printed with --json, on standard error.
+type errorJSON struct {
+	Error   string `json:"error"` // all of it, in a line
+	Kind    string `json:"kind"`
+	Op      string `json:"op,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Node    string `json:"node,omitempty"`
+	Remedy  string `json:"remedy,omitempty"`
+	Unknown bool   `json:"outcome_unknown,omitempty"`
+	Exit    int    `json:"exit_code"`
+}
+
+func (a *app) printError(err error) {
+	line := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if !a.json {
+		fmt.Fprintln(a.err, "bbctl:", line)
+		return
+	}
+	j := errorJSON{Error: line, Kind: client.KindOf(err).String(), Unknown: errors.Is(err, client.ErrUnknownOutcome), Exit: exitCode(err)}
+	var e *client.Error
+	if errors.As(err, &e) {
+		j.Op, j.Path, j.Node = e.Op, e.Path, string(e.Node)
+		_, j.Remedy = e.Why()
+	}
+	json.NewEncoder(a.err).Encode(j)
 }
 
 // output is standard output, and knows whether its reader has closed it. A broken
@@ -123,7 +153,7 @@ func exitCode(err error) int {
 	case client.ErrNoSpace:
 		return exitNoSpace
 	}
-	if strings.HasPrefix(err.Error(), "unknown ") || strings.Contains(err.Error(), "arg(s)") {
+	if strings.HasPrefix(err.Error(), "required flag(s)") {
 		return exitUsage // cobra's own words
 	}
 	return exitError
@@ -136,7 +166,8 @@ func newCommand(a *app) *cobra.Command {
 		Long: `bbctl works with Forebay buffers. Files in buffers are addressed bb://BUFFER/path.
 
 It talks to the daemon of this node: --socket, else $FOREBAY_SOCKET, else the
-well-known places that bbd uses. Errors are one line on standard error.
+well-known places that bbd uses. Errors are one line on standard error, with --json
+a JSON object. Names are printed as ls -b prints them, but for spaces.
 
 ` + exitCodesHelp,
 		Version:       version,

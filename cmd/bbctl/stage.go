@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/internal/bb"
 )
 
 // reportJSON is how long work is reported with --json. Sizes are bytes.
@@ -68,18 +70,27 @@ func (a *app) report(what string, work func(func(client.Progress)) (client.Repor
 	return nil
 }
 
+// printFailure prints a line of what was not done.
+func (a *app) printFailure(f failureJSON) {
+	reason := f.Reason
+	if !strings.Contains(reason, f.Kind) {
+		reason = f.Kind + ": " + reason
+	}
+	fmt.Fprintf(a.out, "not done: %s: %s\n", cmp.Or(bb.Printable(f.Path), "all of it"), reason)
+}
+
 func (a *app) reportText(what string, j *reportJSON) {
 	for _, name := range j.Names {
-		fmt.Fprintln(a.out, name)
+		fmt.Fprintln(a.out, bb.Printable(name))
 	}
 	for _, f := range j.Failed {
-		fmt.Fprintf(a.out, "not done: %s: %s: %s\n", f.Path, f.Kind, f.Reason)
+		a.printFailure(f)
 	}
 	for _, name := range j.Held {
-		fmt.Fprintln(a.out, "held back by a keep pattern:", name)
+		fmt.Fprintln(a.out, "held back by a keep pattern:", bb.Printable(name))
 	}
 	for _, name := range j.Open {
-		fmt.Fprintln(a.out, "still open for writing:", name)
+		fmt.Fprintln(a.out, "still open for writing:", bb.Printable(name))
 	}
 	fmt.Fprintf(a.out, "%s: %d files, %s in %s", what, j.FilesDone, size(j.BytesDone), age(j.Seconds))
 	if j.Skipped > 0 {

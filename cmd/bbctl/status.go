@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/internal/bb"
 )
 
 // daemonStatus is the part of the daemon's status that is printed for people; --json
@@ -180,7 +181,7 @@ func (a *app) printStatus(s *daemonStatus) {
 			fmt.Fprintf(a.out, "%s: last failure %s ago, attempt %d: %s\n", b.Name, age(time.Since(b.LastError.At).Seconds()), b.LastError.Attempts, b.LastError.Reason)
 		}
 		for _, u := range b.Unexplained {
-			fmt.Fprintf(a.out, "%s: file %s (%s) has %s of dirty bytes that no entry explains: %s\n", b.Name, u.File, orDash(u.Path), size(u.Bytes), u.Reason)
+			fmt.Fprintf(a.out, "%s: file %s (%s) has %s of dirty bytes that no entry explains: %s\n", b.Name, u.File, orDash(bb.Printable(u.Path)), size(u.Bytes), u.Reason)
 		}
 		if b.Stalled > 0 {
 			fmt.Fprintf(a.out, "%s: %d flushes wait for the store, which has not answered for %s\n", b.Name, b.Stalled, age(b.StalledFor))
@@ -244,7 +245,7 @@ func newLostCommand(a *app) *cobra.Command {
 			}
 			return a.print(list, func() {
 				for _, e := range list {
-					fmt.Fprintf(a.out, "%s  %s  %s\n", e.Path, size(e.Size), e.Reason)
+					fmt.Fprintf(a.out, "%s  %s  %s\n", bb.Printable(e.Path), size(e.Size), e.Reason)
 				}
 				fmt.Fprintf(a.out, "%d files are lost\n", len(list))
 			})
@@ -283,7 +284,7 @@ func newEventsCommand(a *app) *cobra.Command {
 
 func (a *app) printEvent(e *client.Event) error {
 	return a.print(e, func() {
-		fmt.Fprintf(a.out, "%s  %-13s %s", e.Time.Format(time.TimeOnly), e.Kind, client.Address{Buffer: e.Buffer, Path: e.Path})
+		fmt.Fprintf(a.out, "%s  %-13s %s", e.Time.Format(time.TimeOnly), e.Kind, bb.Printable(client.Address{Buffer: e.Buffer, Path: e.Path}.String()))
 		if e.Bytes > 0 {
 			fmt.Fprintf(a.out, "  %s", size(e.Bytes))
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/internal/bb"
 )
 
 func newTxnCommand(a *app) *cobra.Command {
@@ -51,7 +52,7 @@ func newTxnListCommand(a *app) *cobra.Command {
 				for i := range all {
 					t := &all[i]
 					rows = append(rows, []string{
-						t.Buffer, t.ID, string(t.State), t.Destination, fmt.Sprint(t.Tasks), fmt.Sprint(t.UID), age(time.Since(t.Created).Seconds()) + " ago",
+						t.Buffer, t.ID, string(t.State), bb.Printable(t.Destination), fmt.Sprint(t.Tasks), fmt.Sprint(t.UID), age(time.Since(t.Created).Seconds()) + " ago",
 					})
 				}
 				a.table(rows)
@@ -95,13 +96,13 @@ func newTxnAbortCommand(a *app) *cobra.Command {
 }
 
 func (a *app) printTxn(t *client.TxnInfo) {
-	fmt.Fprintf(a.out, "%s: into bb://%s/%s, by uid %d\n", t.ID, t.Buffer, t.Destination, t.UID)
+	fmt.Fprintf(a.out, "%s: into bb://%s/%s, by uid %d\n", t.ID, t.Buffer, bb.Printable(t.Destination), t.UID)
 	fmt.Fprintf(a.out, "%s, begun %s ago, %d tasks adopted, lease %s\n", t.State, age(time.Since(t.Created).Seconds()), t.Tasks, t.Lease)
 	if t.Key != "" {
 		fmt.Fprintln(a.out, "key:", t.Key)
 	}
 	if len(t.Replace) > 0 {
-		fmt.Fprintln(a.out, "replaces:", strings.Join(t.Replace, " "))
+		fmt.Fprintln(a.out, "replaces:", bb.Printable(strings.Join(t.Replace, " ")))
 	}
 	if t.Reason != "" {
 		fmt.Fprintln(a.out, "because:", t.Reason)

@@ -175,3 +175,22 @@ func FuzzParseBacking(f *testing.F) {
 		}
 	})
 }
+
+func TestPrintable(t *testing.T) {
+	for name, want := range map[string]string{
+		"":                 "",
+		"run 1/größe.ckpt": "run 1/größe.ckpt",
+		"a\nb\tc":          `a\nb\tc`,
+		"\x1b[31mred":      `\x1b[31mred`,
+		`back\slash`:       `back\\slash`,
+		"\u202egpj.exe":    `\u202egpj.exe`, // turns the direction of what follows
+	} {
+		if got := Printable(name); got != want {
+			t.Errorf("%q is printed as %s, want %s", name, got, want)
+		}
+	}
+	err := E(NotFound, "open", "bb://b/a\nb", "it is gone")
+	if want := `open: bb://b/a\nb: not found: it is gone`; err.Error() != want {
+		t.Errorf("%q, want %q", err, want)
+	}
+}

@@ -115,7 +115,7 @@ func (e *Error) WithRemedy(remedy string) *Error {
 	return &c
 }
 
-// Error returns one line: operation, path, node, reason and remedy. What an inner
+// Error returns one line: operation, path (Printable), node, reason and remedy. What an inner
 // Error says of the same thing is not said twice.
 func (e *Error) Error() string {
 	var b strings.Builder
@@ -129,7 +129,7 @@ func (e *Error) Error() string {
 		b.WriteString(s)
 	}
 	part(e.Op)
-	part(e.Path)
+	part(Printable(e.Path))
 	if e.Node != "" {
 		part("node " + string(e.Node))
 	}

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -151,4 +153,22 @@ func ParseBacking(s string) (Backing, error) {
 	default:
 		return invalid("has an unknown scheme")
 	}
+}
+
+// Printable returns a name as `ls -b` prints it, but for spaces, which stay: what would end
+// a line or move a terminal's cursor becomes a C escape, and a backslash is doubled.
+func Printable(name string) string {
+	var b strings.Builder
+	for _, r := range name { // what is no UTF-8 is utf8.RuneError
+		switch {
+		case r == '\\':
+			b.WriteString(`\\`)
+		case unicode.IsGraphic(r) && r != utf8.RuneError:
+			b.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return b.String()
 }

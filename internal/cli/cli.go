@@ -9,24 +9,48 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// RefuseUnknown makes every command below root that only groups others fail when it is
-// given a name that none of them has. Without it cobra prints the group's help and
-// succeeds, so that a script with a mistyped subcommand goes on as if it had worked.
-// A group without a name still prints its help. usage makes the error of a command line
-// from its text.
+// RefuseUnknown makes root and every command below it fail with an error that usage makes
+// when it is given a name that none of its commands has, or other arguments than it takes.
+// Without it cobra prints the help of a command that only groups others, and succeeds, so
+// that a script with a mistyped subcommand goes on as if it had worked. A group without a
+// name still prints its help. usage makes the error of a command line from its text.
 func RefuseUnknown(root *cobra.Command, usage func(why string) error) {
 	for _, c := range root.Commands() {
 		RefuseUnknown(c, usage)
-		if c.HasSubCommands() && !c.Runnable() {
-			c.Args = cobra.ArbitraryArgs
-			c.RunE = func(cmd *cobra.Command, args []string) error {
-				if len(args) == 0 {
-					return cmd.Help()
-				}
-				return usage(unknown(cmd, args[0]))
-			}
-		}
 	}
+	if root.HasSubCommands() && !root.Runnable() {
+		root.Args = cobra.ArbitraryArgs
+		root.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return usage(unknown(cmd, args[0]))
+		}
+		return
+	}
+	takes := root.Args
+	if takes == nil {
+		return
+	}
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case takes(cmd, args) == nil:
+			return nil
+		case cmd.HasSubCommands() && len(args) > 0:
+			return usage(unknown(cmd, args[0]))
+		}
+		return usage(fmt.Sprintf("%s, but the usage is: %s", given(args), cmd.UseLine()))
+	}
+}
+
+func given(args []string) string {
+	switch len(args) {
+	case 0:
+		return "there is no argument"
+	case 1:
+		return "there is one argument"
+	}
+	return fmt.Sprintf("there are %d arguments", len(args))
 }
 
 func unknown(cmd *cobra.Command, name string) string {

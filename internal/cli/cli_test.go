@@ -17,6 +17,7 @@ func TestRefuseUnknown(t *testing.T) {
 		root := &cobra.Command{Use: "root", SilenceUsage: true, SilenceErrors: true}
 		group := &cobra.Command{Use: "node", Args: cobra.NoArgs}
 		both := &cobra.Command{Use: "jobs", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { done = true; return nil }}
+		root.AddCommand(&cobra.Command{Use: "cat FILE", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { done = true; return nil }})
 		for _, c := range []*cobra.Command{group, both} {
 			c.AddCommand(&cobra.Command{Use: "drain", RunE: func(*cobra.Command, []string) error { done = true; return nil }})
 			root.AddCommand(c)
@@ -35,7 +36,11 @@ func TestRefuseUnknown(t *testing.T) {
 		"node zzzzzz": {err: `root node has no command "zzzzzz"`},
 		"jobs":        {done: true},
 		"jobs drain":  {done: true},
-		"jobs drian":  {err: `unknown command "drian" for "root jobs"`},
+		"jobs drian":  {err: `root jobs has no command "drian"; did you mean drain?`},
+		"nod":         {err: `root has no command "nod"; did you mean node?`},
+		"cat":         {err: `there is no argument, but the usage is: root cat FILE [flags]`},
+		"cat a b":     {err: `there are 2 arguments, but the usage is: root cat FILE [flags]`},
+		"cat a":       {done: true},
 	} {
 		done = false
 		root := newRoot()
