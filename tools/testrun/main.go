@@ -15,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -156,6 +157,7 @@ func (r *result) end(e event, key, text string, out io.Writer) {
 		fmt.Fprintf(out, "%-4s  %-36s %6.1f s\n", e.Action, e.Package, e.Elapsed)
 		if e.Action == "fail" {
 			r.failed = append(r.failed, e.Package)
+			r.unended(e.Package, out)
 			io.WriteString(out, text)
 		}
 	case e.Action == "pass":
@@ -168,6 +170,21 @@ func (r *result) end(e event, key, text string, out io.Writer) {
 	default:
 		r.excess = append(r.excess, key)
 		io.WriteString(out, text)
+	}
+}
+
+// unended prints the output of tests that never ended, because their program did first:
+// by a panic, or at its time limit, when the last of them has all goroutines' stacks.
+func (r *result) unended(pkg string, out io.Writer) {
+	for _, key := range slices.Sorted(maps.Keys(r.output)) {
+		name, of := strings.CutPrefix(key, pkg+" ")
+		if !of || name == "" {
+			continue
+		}
+		if text := r.output[key].String(); strings.Trim(text, "\n") != "=== RUN   "+name {
+			fmt.Fprintf(out, "did not end: %s\n%s", name, text)
+		}
+		delete(r.output, key)
 	}
 }
 

@@ -61,3 +61,14 @@ func TestLongestAreListed(t *testing.T) {
 		t.Errorf("nine took more than ten seconds, the longest first:\n%s", out)
 	}
 }
+
+func TestUnendedShowsItsOutput(t *testing.T) {
+	_, out := run(t, `{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"panic: test timed out after 20m0s\n"}
+{"Action":"output","Package":"q","Test":"TestC","Output":"goes on\n"}
+{"Action":"fail","Package":"p"}
+`)
+	if !strings.Contains(out, "did not end: TestB\npanic: test timed out") || strings.Contains(out, "TestA") || strings.Contains(out, "goes on") {
+		t.Errorf("of p, TestB alone printed something:\n%s", out)
+	}
+}
