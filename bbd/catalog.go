@@ -226,8 +226,18 @@ func (j *flushJob) Current(ctx context.Context) error {
 }
 
 // Verify checks every extent before anything is written.
-func (j *flushJob) Verify(ctx context.Context) error {
-	return j.snap.Verify(ctx, 0, j.snap.Size())
+// verifyStep is how much of a file is verified between two signs of progress.
+const verifyStep = 256 << 20
+
+func (j *flushJob) Verify(ctx context.Context, progress func()) error {
+	size := j.snap.Size()
+	for off := int64(0); off < size; off += verifyStep {
+		if err := j.snap.Verify(ctx, off, min(verifyStep, size-off)); err != nil {
+			return err
+		}
+		progress()
+	}
+	return nil
 }
 
 // Done records what the store confirmed. Only then is the file clean.

@@ -194,7 +194,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 
 func drain(t *testing.T, c *client.Client, buffer string) {
 	t.Helper()
-	if report, err := c.Drain(t.Context(), buffer, 30*time.Second, nil); err != nil {
+	if report, err := c.Drain(t.Context(), buffer, 2*time.Minute, nil); err != nil {
 		t.Fatalf("drain: %v (%+v)", err, report)
 	}
 }

@@ -172,7 +172,7 @@ func (fl *flight) attempt() outcome {
 	}
 	store, err := fl.f.opts.Stores(fl.ctx, fl.key.Buffer)
 	if err == nil {
-		err = job.Verify(fl.ctx)
+		err = job.Verify(fl.ctx, fl.progress)
 	}
 	if err != nil {
 		return outcome{verdict: failed, err: err}
@@ -224,7 +224,7 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 		before = p.Previous()
 	}
 	name := fl.f.opts.Policy(fl.key.Buffer).Codec
-	src, release, err := fl.f.encoded(fl.ctx, name, job.Source())
+	src, release, err := fl.f.encoded(fl.ctx, name, &watched{job.Source(), fl})
 	if err != nil {
 		return outcome{verdict: failed, err: err}
 	}
@@ -245,7 +245,7 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 		}
 		return fl.mayName()
 	}
-	o, err := store.Put(fl.ctx, out.object, &counted{src, fl}, opts)
+	o, err := store.Put(fl.ctx, out.object, &counted{watched{src, fl}}, opts)
 	if err == nil {
 		err = fl.mayRecord()
 	}
@@ -278,19 +278,26 @@ func (fl *flight) target(codecName string, before bb.Flushed) outcome {
 	return outcome{verdict: failed, object: fl.object, wasNew: fl.wasNew}
 }
 
-// counted counts the bytes that the store has asked for, for progress.
-type counted struct {
+// watched is a source whose reading is progress.
+type watched struct {
 	backing.Source
 	fl *flight
 }
 
-func (c *counted) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
-	c.fl.read.Add(n)
-	c.fl.progress()
-	if c.fl.isOvertaken() { // its bytes are not asked for any more: Close does not wait for them
+func (w *watched) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
+	w.fl.progress()
+	if w.fl.isOvertaken() { // its bytes are not asked for any more: Close does not wait for them
 		return dst, bb.E(bb.Cancelled, "flush", "", "the flush was given up")
 	}
-	return c.Source.Slices(dst, off, n)
+	return w.Source.Slices(dst, off, n)
+}
+
+// counted is a watched source that counts the bytes that the store has asked for.
+type counted struct{ watched }
+
+func (c *counted) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
+	c.fl.read.Add(n)
+	return c.watched.Slices(dst, off, n)
 }
 
 // land draws the consequences.

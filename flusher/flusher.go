@@ -64,8 +64,9 @@ type Recorder interface {
 type Job interface {
 	// Path returns the file's clean path in the buffer, as of Begin.
 	Path() string
-	// Verify checks the bytes against their checksums before anything is written.
-	Verify(ctx context.Context) error
+	// Verify checks the bytes against their checksums before anything is written. It
+	// calls progress from time to time: a large file takes longer than Options.Patience.
+	Verify(ctx context.Context, progress func()) error
 	// Source returns the bytes, which stay where they are until Close.
 	Source() backing.Source
 	// Done records in the namespace what the store confirmed. Only when it returns

@@ -55,7 +55,7 @@ func (h *hung) Put(ctx context.Context, name string, src backing.Source, o backi
 type plainJob struct{ key Key }
 
 func (j plainJob) Path() string                           { return fmt.Sprintf("f%d", j.key.File) }
-func (j plainJob) Verify(context.Context) error           { return nil }
+func (j plainJob) Verify(context.Context, func()) error           { return nil }
 func (j plainJob) Source() backing.Source                 { return backing.NewBytes([]byte("x")) }
 func (j plainJob) Done(context.Context, bb.Flushed) error { return nil }
 func (j plainJob) Close()                                 {}
@@ -204,4 +204,81 @@ func TestCloseDoesNotWaitForAHungStore(t *testing.T) {
 			t.Errorf("after Close, the store got %v", got)
 		}
 	})
+}
+
+// slowJob is a large file: its verification, and each piece of it, takes a while.
+type slowJob struct {
+	plainJob
+	bytes    slowSource
+	patience time.Duration
+}
+
+type slowSource struct {
+	backing.Source
+	each time.Duration
+}
+
+func (s slowSource) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
+	time.Sleep(s.each)
+	return s.Source.Slices(dst, off, n)
+}
+
+const slowPieces = 8
+
+func (j slowJob) Verify(_ context.Context, progress func()) error {
+	for range slowPieces {
+		time.Sleep(j.patience / 2)
+		progress()
+	}
+	return nil
+}
+
+func (j slowJob) Source() backing.Source { return j.bytes }
+
+type slowCatalog struct{ patience time.Duration }
+
+func (c slowCatalog) Begin(_ context.Context, k Key) (Job, error) {
+	bytes := backing.NewBytes(make([]byte, slowPieces*spoolStep))
+	return slowJob{plainJob{k}, slowSource{bytes, c.patience / 2}, c.patience}, nil
+}
+
+// TestLargeFilesAreNoHang has a file that takes longer to verify, and to compress, than a
+// store may be silent. The store is not to blame.
+func TestLargeFilesAreNoHang(t *testing.T) {
+	for _, codec := range []string{"", "zstd"} {
+		t.Run("codec "+codec, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const patience = 2 * time.Second
+				store := memStore()
+				f := New(Options{
+					Catalog: slowCatalog{patience}, Idle: -1, Patience: patience,
+					Stores: func(context.Context, string) (backing.Store, error) { return store, nil },
+					Policy: func(string) Policy { return Policy{Codec: codec} },
+				})
+				defer f.Close()
+				began := time.Now()
+				enqueue(f, "b", 1)
+				drained := make(chan struct{})
+				go func() {
+					for {
+						select {
+						case <-drained:
+							return
+						case <-time.After(patience / 4):
+						}
+						if s := f.BufferStats("b"); s.Stalled > 0 {
+							t.Errorf("after %v the store is said to be silent since %v", time.Since(began), s.StalledAt)
+						}
+					}
+				}()
+				defer close(drained)
+				if report, err := f.Drain(t.Context(), "b", nil); err != nil {
+					t.Errorf("the drain: %v, %+v", err, report)
+				}
+				if took := time.Since(began); took < 2*patience {
+					t.Errorf("it took %v: nothing was tested", took)
+				}
+			})
+		})
+	}
 }

@@ -710,7 +710,7 @@ func (j *simJob) damaged() bool {
 	return j.f.damaged && j.f.generation == j.generation
 }
 
-func (j *simJob) Verify(context.Context) error {
+func (j *simJob) Verify(context.Context, func()) error {
 	if j.damaged() {
 		return bb.E(bb.Checksum, "verify", j.path, "its memory is damaged")
 	}

@@ -119,7 +119,7 @@ func (j *job) Path() string           { return j.path }
 func (j *job) Source() backing.Source { return backing.NewBytes(j.content) }
 func (j *job) Previous() bb.Flushed   { return j.before }
 
-func (j *job) Verify(context.Context) error {
+func (j *job) Verify(context.Context, func()) error {
 	j.w.mu.Lock()
 	defer j.w.mu.Unlock()
 	return j.w.mu.verify
