@@ -545,6 +545,12 @@ func TestClusterForget(t *testing.T) {
 	if _, err := there.Buffer("shared").ReadFile(t.Context(), "dirty.tmp"); !errors.Is(err, client.ErrUnavailable) {
 		t.Errorf("before it is declared dead: %v", err)
 	}
+	for range 2 { // the first look changes nothing
+		loss, err := there.NodeLoss(t.Context(), "n1")
+		if err != nil || len(loss.Lost) != 1 || loss.Lost[0].Path != "bb://shared/dirty.tmp" || loss.LostBytes != 1<<20 || loss.Kept != 1 {
+			t.Errorf("would be forgotten: %+v (%v)", loss, err)
+		}
+	}
 	forgotten, err := there.ForgetNode(t.Context(), "n1")
 	if err != nil || len(forgotten.Lost) != 1 || forgotten.Lost[0].Path != "bb://shared/dirty.tmp" || forgotten.LostBytes != 1<<20 || forgotten.Kept != 1 {
 		t.Errorf("forgotten: %+v (%v)", forgotten, err)

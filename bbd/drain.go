@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -58,6 +59,7 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 		return nil, bb.Wrap("drain", b.address(m.Below), err)
 	}
 	flushed := saved(answer)
+	answer.TimedOut = !flushed && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if m.Local {
 		return answer, nil
 	}

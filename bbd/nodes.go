@@ -39,6 +39,25 @@ func (r *request) nodes(*wire.Empty) (proto.Message, error) {
 
 // forget declares a node dead: what it alone held is lost, and the rest goes on without it.
 func (r *request) forget(m *wire.NodeName) (proto.Message, error) {
+	answer, err := r.ofDeadNode(m, (*buffer).forgetNode)
+	if err != nil {
+		return nil, err
+	}
+	r.s.d.log.Warn("a node was declared dead", "node", m.Name, "lost", answer.LostTotal, "bytes", answer.LostBytes, "kept", answer.KeptTotal)
+	return answer, nil
+}
+
+// nodeLoss is what forget would answer. It changes nothing.
+func (r *request) nodeLoss(m *wire.NodeName) (proto.Message, error) {
+	answer, err := r.ofDeadNode(m, (*buffer).nodeLoss)
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// ofDeadNode adds up, over all buffers, what each says of a node that does not answer.
+func (r *request) ofDeadNode(m *wire.NodeName, each func(*buffer, context.Context, bb.NodeID, *wire.NodeForgotten) error) (*wire.NodeForgotten, error) {
 	d := r.s.d
 	node := bb.NodeID(m.Name)
 	switch {
@@ -64,14 +83,60 @@ func (r *request) forget(m *wire.NodeName) (proto.Message, error) {
 			continue // destroyed meanwhile
 		}
 		if err == nil {
-			err = b.forgetNode(r.ctx, node, answer)
+			err = each(b, r.ctx, node, answer)
 		}
 		if err != nil {
 			return nil, bb.Wrap("node forget", m.Name, err)
 		}
 	}
-	d.log.Warn("a node was declared dead", "node", node, "lost", answer.LostTotal, "bytes", answer.LostBytes, "kept", answer.KeptTotal)
 	return answer, nil
+}
+
+// nodeLoss adds what forgetNode would. A second copy counts as kept if its node answers. A
+// file of which the dead node had yet to rename the flushed name counts as lost, although
+// forgetNode may find it: nothing is renamed here.
+func (b *buffer) nodeLoss(ctx context.Context, node bb.NodeID, answer *wire.NodeForgotten) error {
+	homed, err := b.homedAt(ctx, node)
+	for i := 0; i < len(homed) && err == nil; i++ {
+		err = b.lossOf(ctx, &homed[i], answer)
+	}
+	return err
+}
+
+func (b *buffer) lossOf(ctx context.Context, e *bb.Entry, answer *wire.NodeForgotten) error {
+	state, second := e.State(), replicaOf(e)
+	kept := state == bb.StateClean || second != "" && (second == b.d.cfg.Node || b.d.cluster.answers(second))
+	if !kept && state == bb.StateDirty {
+		flushed, err := b.flushedUnrecorded(ctx, e)
+		if err != nil {
+			return err
+		}
+		kept = flushed != nil
+	}
+	if kept {
+		answer.KeptTotal++
+		return nil
+	}
+	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+	if bb.KindOf(err) == bb.NotFound {
+		return nil // removed meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	b.addLost(answer, e, path)
+	return nil
+}
+
+// homedAt returns the files whose home is a node, but for those that are lost already.
+func (b *buffer) homedAt(ctx context.Context, node bb.NodeID) (homed []bb.Entry, err error) {
+	err = b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type == bb.TypeFile && !e.Lost && b.home(&e) == node {
+			homed = append(homed, e)
+		}
+		return nil
+	})
+	return homed, err
 }
 
 // forgetNode takes a dead node out of the entries of a buffer. What was on the store or
@@ -82,13 +147,7 @@ func (b *buffer) forgetNode(ctx context.Context, node bb.NodeID, answer *wire.No
 		return err
 	}
 	for {
-		var homed []bb.Entry
-		err := b.ns.ScanAll(ctx, func(e bb.Entry) error {
-			if e.Type == bb.TypeFile && !e.Lost && b.home(&e) == node {
-				homed = append(homed, e)
-			}
-			return nil
-		})
+		homed, err := b.homedAt(ctx, node)
 		if err != nil || len(homed) == 0 { // none: also of those that were renamed during the last scan
 			return err
 		}
@@ -147,14 +206,18 @@ func (b *buffer) rehome(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer
 		path = now.Name
 	}
 	b.sayLost(&now, path)
+	b.addLost(answer, &now, path)
+	return nil
+}
+
+func (b *buffer) addLost(answer *wire.NodeForgotten, e *bb.Entry, path string) {
 	answer.LostTotal++
-	answer.LostBytes += now.Size
+	answer.LostBytes += e.Size
 	if len(answer.Lost) < maxNamed {
-		m := wire.FromEntry(&now)
+		m := wire.FromEntry(e)
 		m.Path = b.address(path)
 		answer.Lost = append(answer.Lost, m)
 	}
-	return nil
 }
 
 // flushedUnrecorded returns what the store has of a dirty file if that is all of it: its

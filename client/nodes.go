@@ -73,8 +73,18 @@ type Forgotten struct {
 // ForgetNode declares a node dead: files that it alone held are lost from now on, and
 // named. ErrBusy while its daemon answers.
 func (c *Client) ForgetNode(ctx context.Context, node NodeID) (Forgotten, error) {
+	return c.forgotten(ctx, wire.Type_TYPE_NODE_FORGET, node)
+}
+
+// NodeLoss is what ForgetNode would return now. It changes nothing. ErrUnsupported if the
+// daemon is too old to tell.
+func (c *Client) NodeLoss(ctx context.Context, node NodeID) (Forgotten, error) {
+	return c.forgotten(ctx, wire.Type_TYPE_NODE_LOSS, node)
+}
+
+func (c *Client) forgotten(ctx context.Context, typ wire.Type, node NodeID) (Forgotten, error) {
 	var reply wire.NodeForgotten
-	if err := c.ask(ctx, wire.Type_TYPE_NODE_FORGET, &wire.NodeName{Name: string(node)}, &reply); err != nil {
+	if err := c.ask(ctx, typ, &wire.NodeName{Name: string(node)}, &reply); err != nil {
 		return Forgotten{}, bb.Wrap("node forget", string(node), err)
 	}
 	f := Forgotten{LostTotal: reply.LostTotal, LostBytes: reply.LostBytes, Kept: reply.KeptTotal}

@@ -88,7 +88,7 @@ func (r *Report) update(p *wire.Progress) {
 		return
 	}
 	r.Held, r.HeldTotal, r.Open, r.OpenTotal = p.Held, p.HeldTotal, p.Open, p.OpenTotal
-	r.FailedTotal = max(r.FailedTotal, p.FailedTotal)
+	r.FailedTotal, r.TimedOut = max(r.FailedTotal, p.FailedTotal), p.TimedOut
 	for _, f := range p.Failed {
 		r.Failed = append(r.Failed, Failure{Path: f.Path, Kind: Kind(f.Kind), Reason: f.Reason, Bytes: f.Bytes})
 	}

@@ -181,6 +181,7 @@ type Report struct {
 	HeldTotal   int64
 	Open        []string // of a drain: names still open for writing, at most 1,000
 	OpenTotal   int64
+	TimedOut    bool // of a drain: its timeout passed before all was saved
 }
 
 // Failure names one file that could not be done.

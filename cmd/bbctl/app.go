@@ -70,6 +70,16 @@ func (a *app) buffer(ctx context.Context, address string) (*client.Buffer, clien
 	return c.Buffer(at.Buffer), at, nil
 }
 
+// interactive reports whether somebody is there to answer a question.
+func (a *app) interactive() bool {
+	in, ok := a.in.(*os.File)
+	if !ok || a.json || !term.IsTerminal(int(in.Fd())) {
+		return false
+	}
+	out, ok := a.err.(*os.File)
+	return ok && term.IsTerminal(int(out.Fd()))
+}
+
 // print prints v as JSON, or as text.
 func (a *app) print(v any, text func()) error {
 	if !a.json {

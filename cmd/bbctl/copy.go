@@ -20,42 +20,63 @@ import (
 
 // transfer is one put or get: files are copied by several workers.
 type transfer struct {
+	*several
 	a      *app
 	buffer *client.Buffer
-	group  *errgroup.Group
+	group  errgroup.Group
 	ctx    context.Context
 	bar    *progress
-	done   atomic.Int64
+	bytes  atomic.Int64
 	total  atomic.Int64
 	files  atomic.Int64
 }
 
 func (a *app) transfer(ctx context.Context, what string, b *client.Buffer, workers int) *transfer {
-	t := &transfer{a: a, buffer: b, bar: a.progress(what)}
-	t.group, t.ctx = errgroup.WithContext(ctx)
+	t := &transfer{several: &several{what: what}, a: a, buffer: b, ctx: ctx, bar: a.progress(what)}
 	t.group.SetLimit(max(workers, 1))
 	return t
 }
 
+// note counts one thing. The others are not tried if the daemon does not answer at all.
+func (t *transfer) note(err error) {
+	t.several.note(err)
+	switch {
+	case t.ctx.Err() != nil:
+		t.end(t.ctx.Err())
+	case client.KindOf(err) == client.ErrUnavailable && !t.over():
+		if _, away := t.buffer.Stat(t.ctx, ""); client.KindOf(away) == client.ErrUnavailable {
+			t.end(away)
+		}
+	}
+}
+
+// start has a worker do one thing.
+func (t *transfer) start(do func() error) {
+	t.group.Go(func() error {
+		if !t.over() {
+			t.note(do())
+		}
+		return nil
+	})
+}
+
 // Write shows progress for what passes through.
 func (t *transfer) Write(p []byte) (int, error) {
-	t.bar.set(t.done.Add(int64(len(p))), t.total.Load())
+	t.bar.set(t.bytes.Add(int64(len(p))), t.total.Load())
 	return len(p), nil
 }
 
-// finish waits for the workers and prints what was done.
-func (t *transfer) finish(err error) error {
-	if waited := t.group.Wait(); waited != nil {
-		err = waited // the first failure, which ended the others
-	}
+// finish waits for the workers, and prints what was done and what was not.
+func (t *transfer) finish() error {
+	t.group.Wait()
 	t.bar.end()
-	if err != nil {
+	if err := t.several.finish(t.a); err != nil {
 		return err
 	}
 	sum := struct {
 		Files int64 `json:"files"`
 		Bytes int64 `json:"bytes"`
-	}{t.files.Load(), t.done.Load()}
+	}{t.files.Load(), t.bytes.Load()}
 	return t.a.print(sum, func() {})
 }
 
@@ -83,11 +104,11 @@ Mode and time are kept.`,
 			}
 			t := a.transfer(cmd.Context(), "put", b, workers)
 			for _, source := range sources {
-				if err = t.putAny(source, at.Path, into, recursive); err != nil {
-					break
+				if err := t.putAny(source, at.Path, into, recursive); err != nil {
+					t.note(err)
 				}
 			}
-			return t.finish(err)
+			return t.finish()
 		},
 	}
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
@@ -100,7 +121,8 @@ func (t *transfer) putAny(source, target string, into, recursive bool) error {
 		if into {
 			return usage("standard input needs a file name in the buffer")
 		}
-		return t.putFrom(t.a.in, target, 0o644)
+		t.note(t.putFrom(t.a.in, target, 0o644))
+		return nil
 	}
 	info, err := os.Stat(source)
 	if err != nil {
@@ -121,8 +143,9 @@ func (t *transfer) putAny(source, target string, into, recursive bool) error {
 
 func (t *transfer) putTree(source, target string) error {
 	return filepath.WalkDir(source, func(p string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+		if err != nil { // the directory cannot be read; the others can
+			t.note(err)
+			return nil
 		}
 		below, err := filepath.Rel(source, p)
 		if err != nil {
@@ -132,22 +155,28 @@ func (t *transfer) putTree(source, target string) error {
 		info, err := e.Info()
 		switch {
 		case err != nil:
-			return err
+			t.note(err)
 		case e.IsDir() && to != "":
-			return t.buffer.MkdirAll(t.ctx, to, info.Mode().Perm())
+			if err := t.buffer.MkdirAll(t.ctx, to, info.Mode().Perm()); err != nil {
+				t.note(err)
+				return fs.SkipDir
+			}
 		case info.Mode().IsRegular():
 			t.put(p, to, info)
 		case !e.IsDir():
 			fmt.Fprintf(t.a.err, "bbctl: %s: left out, it is neither a file nor a directory\n", p)
 		}
-		return t.ctx.Err()
+		if t.over() {
+			return fs.SkipAll
+		}
+		return nil
 	})
 }
 
 // put copies one file on a worker.
 func (t *transfer) put(source, target string, info fs.FileInfo) {
 	t.total.Add(info.Size())
-	t.group.Go(func() error {
+	t.start(func() error {
 		f, err := os.Open(source)
 		if err != nil {
 			return err
@@ -193,17 +222,22 @@ when all of it is there. Directories need -r.`,
 			if len(sources) > 1 && !isLocalDir(target) {
 				return usage(target + " is not a directory")
 			}
+			t := a.transfer(cmd.Context(), "get", nil, workers)
 			for _, source := range sources {
 				b, at, err := a.buffer(cmd.Context(), source)
-				if err != nil {
+				if err != nil && len(sources) == 1 || a.client == nil {
 					return err
 				}
-				t := a.transfer(cmd.Context(), "get", b, workers)
-				if err := t.finish(t.getAny(at.Path, target, recursive)); err != nil {
-					return err
+				if err == nil {
+					t.group.Wait() // of another buffer
+					t.buffer = b
+					err = t.getAny(at.Path, target, recursive)
+				}
+				if err != nil {
+					t.note(err)
 				}
 			}
-			return nil
+			return t.finish()
 		},
 	}
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
@@ -217,7 +251,8 @@ func (t *transfer) getAny(source, target string, recursive bool) error {
 		return err
 	}
 	if isStdio(target) {
-		return t.getTo(t.a.out, source)
+		t.note(t.getTo(t.a.out, source))
+		return nil
 	}
 	if isLocalDir(target) && source != "" {
 		target = filepath.Join(target, path.Base(source))
@@ -247,7 +282,7 @@ func (t *transfer) getAny(source, target string, recursive bool) error {
 func (t *transfer) get(e *client.Entry, target string) {
 	t.total.Add(e.Size)
 	entry := *e
-	t.group.Go(func() error {
+	t.start(func() error {
 		f, err := os.CreateTemp(filepath.Dir(target), ".bbctl-*.tmp")
 		if err != nil {
 			return err

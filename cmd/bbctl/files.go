@@ -200,7 +200,7 @@ func newCatCommand(a *app) *cobra.Command {
 		Use: "cat bb://BUFFER/PATH…", Short: "Write files to standard output", Args: cobra.MinimumNArgs(1),
 		Example: "  bbctl cat bb://ckpt/log | tail",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, arg := range args {
+			return a.eachArg(cmd.Context(), "cat", args, func(arg string) error {
 				b, at, err := a.buffer(cmd.Context(), arg)
 				if err != nil {
 					return err
@@ -209,13 +209,10 @@ func newCatCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				defer f.Close()
 				_, err = io.Copy(a.out, f)
-				f.Close()
-				if err != nil {
-					return err
-				}
-			}
-			return nil
+				return err
+			})
 		},
 	}
 }
@@ -278,22 +275,19 @@ func newMkdirCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// newPathsCommand makes a command that does something to one path after the other,
-// until that fails.
+// newPathsCommand makes a command that does something to one path after the other. A path
+// that fails does not keep the others from being done.
 func newPathsCommand(a *app, name, short string, do func(context.Context, *client.Buffer, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " bb://BUFFER/PATH…", Short: short, Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, arg := range args {
+			return a.eachArg(cmd.Context(), name, args, func(arg string) error {
 				b, at, err := a.buffer(cmd.Context(), arg)
-				if err == nil {
-					err = do(cmd.Context(), b, at.Path)
-				}
 				if err != nil {
 					return err
 				}
-			}
-			return nil
+				return do(cmd.Context(), b, at.Path)
+			})
 		},
 	}
 }

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/internal/bb"
 )
 
 func newNodesCommand(a *app) *cobra.Command {
@@ -100,29 +104,93 @@ func nodeIDs(names []string) []client.NodeID {
 }
 
 func newNodeForgetCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var dryRun, yes bool
+	cmd := &cobra.Command{
 		Use: "forget NODE", Short: "Declare a node dead, and list what was lost with it", Args: cobra.ExactArgs(1),
 		Long: `Says that a node will not come back with its memory. Files that it alone held are lost
 from then on, and listed; files that are on the store go on without it. Until then they
-are unavailable, and come back with the node. A node whose daemon answers is refused.`,
+are unavailable, and come back with the node. A node whose daemon answers is refused.
+
+On a terminal it lists what would be lost, and asks. Without a terminal it is refused if
+something would be lost, unless --yes is given. The exit code is 6 if something was lost.`,
+		Example: "  bbctl node forget n7 --dry-run\n  bbctl node forget n7 --yes",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial(cmd.Context())
 			if err != nil {
 				return err
 			}
-			f, err := c.ForgetNode(cmd.Context(), client.NodeID(args[0]))
+			node := client.NodeID(args[0])
+			if !yes || dryRun {
+				loss, err := c.NodeLoss(cmd.Context(), node)
+				if err != nil {
+					return err
+				}
+				if dryRun {
+					return a.print(loss, func() { a.printForgotten(&loss, "would be lost", "would be kept") })
+				}
+				if err := a.mayLose(node, &loss); err != nil {
+					return err
+				}
+			}
+			f, err := c.ForgetNode(cmd.Context(), node)
 			if err != nil {
 				return err
 			}
-			return a.print(f, func() {
-				for _, e := range f.Lost {
-					fmt.Fprintf(a.out, "lost: %s, %s\n", e.Path, size(e.Size))
-				}
-				if more := f.LostTotal - int64(len(f.Lost)); more > 0 {
-					fmt.Fprintf(a.out, "and %d more\n", more)
-				}
-				fmt.Fprintf(a.out, "%d files of %s are lost, %d are kept\n", f.LostTotal, size(f.LostBytes), f.Kept)
-			})
+			if err := a.print(f, func() { a.printForgotten(&f, "are lost", "are kept") }); err != nil {
+				return err
+			}
+			return lossOf(node, &f)
 		},
 	}
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what would be lost")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask, whatever is lost")
+	return cmd
+}
+
+func (a *app) printForgotten(f *client.Forgotten, lost, kept string) {
+	for _, e := range f.Lost {
+		fmt.Fprintf(a.out, "lost: %s, %s\n", bb.Printable(e.Path), size(e.Size))
+	}
+	if more := f.LostTotal - int64(len(f.Lost)); more > 0 {
+		fmt.Fprintf(a.out, "and %d more\n", more)
+	}
+	fmt.Fprintf(a.out, "%d files of %s %s, %d %s\n", f.LostTotal, size(f.LostBytes), lost, f.Kept, kept)
+}
+
+// lossOf is the error of a node that took files along; nil if it took none.
+func lossOf(node client.NodeID, f *client.Forgotten) error {
+	if f.LostTotal == 0 {
+		return nil
+	}
+	return &client.Error{
+		Kind: client.ErrLost, Op: "node forget", Path: string(node), Err: fmt.Errorf("%d files of %s are lost", f.LostTotal, size(f.LostBytes)),
+		Remedy: "write them again, or remove them: bbctl lost BUFFER lists them",
+	}
+}
+
+// mayLose asks whether a node may be given up with what it holds. Where there is nobody to
+// ask, it may if nothing is lost.
+func (a *app) mayLose(node client.NodeID, loss *client.Forgotten) error {
+	if !a.interactive() {
+		if loss.LostTotal == 0 {
+			return nil
+		}
+		return &client.Error{
+			Kind: client.ErrBusy, Op: "node forget", Path: string(node),
+			Err:    fmt.Errorf("%d files of %s would be lost", loss.LostTotal, size(loss.LostBytes)),
+			Remedy: "--dry-run lists them, --yes loses them; they come back if the node does",
+		}
+	}
+	return a.confirmLoss(node, loss)
+}
+
+// confirmLoss lists what would be lost, and asks.
+func (a *app) confirmLoss(node client.NodeID, loss *client.Forgotten) error {
+	a.printForgotten(loss, "would be lost", "would be kept")
+	fmt.Fprintf(a.err, "Declare %s dead? [y/N] ", node)
+	answer, _ := bufio.NewReader(a.in).ReadString('\n')
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return &client.Error{Kind: client.ErrCancelled, Op: "node forget", Path: string(node), Err: errors.New("cancelled: nothing was changed")}
+	}
+	return nil
 }

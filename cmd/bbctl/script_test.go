@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -21,7 +24,8 @@ func TestScripts(t *testing.T) {
 	store := t.TempDir()
 	d := bbdtest.Start(t, "--memory", "256MiB")
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata",
+		Dir:  "testdata",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitsWith},
 		Setup: func(e *testscript.Env) error {
 			dir := filepath.Join(store, filepath.Base(e.WorkDir))
 			e.Setenv("STORE", dir)
@@ -29,6 +33,23 @@ func TestScripts(t *testing.T) {
 			return os.Mkdir(dir, 0o755)
 		},
 	})
+}
+
+// exitsWith is the command "code N command…": it runs a command that has to exit with N.
+func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 || neg {
+		ts.Fatalf("usage: code N command…")
+	}
+	want := args[0]
+	err := ts.Exec(args[1], args[2:]...)
+	got := "0"
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = strconv.Itoa(exit.ExitCode())
+	}
+	if got != want {
+		ts.Fatalf("exit code %s, want %s (%v)", got, want, err)
+	}
 }
 
 func TestParseSize(t *testing.T) {

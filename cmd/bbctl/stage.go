@@ -64,10 +64,10 @@ func (a *app) report(what string, work func(func(client.Progress)) (client.Repor
 	if printed := a.print(j, func() { a.reportText(what, &j) }); printed != nil {
 		return printed
 	}
-	if err != nil {
+	if err != nil && !r.TimedOut {
 		return partly{err}
 	}
-	return nil
+	return err
 }
 
 // printFailure prints a line of what was not done.

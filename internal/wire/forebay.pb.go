@@ -84,6 +84,7 @@ const (
 	Type_TYPE_NODES          Type = 50 // Empty → Nodes
 	Type_TYPE_NODE_DRAIN     Type = 51 // NodeDrain → Progress…
 	Type_TYPE_NODE_FORGET    Type = 52 // NodeName → NodeForgotten
+	Type_TYPE_NODE_LOSS      Type = 47 // NodeName → NodeForgotten: what TYPE_NODE_FORGET would do; nothing is changed
 	Type_TYPE_TOKEN          Type = 53 // TokenRequest → Token
 	Type_TYPE_JOBS           Type = 54 // Empty → JobReply: all that this user may see
 	Type_TYPE_JOB            Type = 55 // JobRequest → JobReply… (MORE until it ended, if watched)
@@ -146,6 +147,7 @@ var (
 		50: "TYPE_NODES",
 		51: "TYPE_NODE_DRAIN",
 		52: "TYPE_NODE_FORGET",
+		47: "TYPE_NODE_LOSS",
 		53: "TYPE_TOKEN",
 		54: "TYPE_JOBS",
 		55: "TYPE_JOB",
@@ -204,6 +206,7 @@ var (
 		"TYPE_NODES":          50,
 		"TYPE_NODE_DRAIN":     51,
 		"TYPE_NODE_FORGET":    52,
+		"TYPE_NODE_LOSS":      47,
 		"TYPE_TOKEN":          53,
 		"TYPE_JOBS":           54,
 		"TYPE_JOB":            55,
@@ -3558,6 +3561,7 @@ type Progress struct {
 	LastError     string                 `protobuf:"bytes,13,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"` // the newest passing failure of the store
 	Names         []string               `protobuf:"bytes,14,rep,name=names,proto3" json:"names,omitempty"`                          // dry run: what would be copied, at most 1,000 a message
 	Job           string                 `protobuf:"bytes,15,opt,name=job,proto3" json:"job,omitempty"`                              // which goes on when nobody waits for it; "": the work ends then
+	TimedOut      bool                   `protobuf:"varint,16,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`   // of a drain: Drain.timeout_ns passed before all was saved
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3695,6 +3699,13 @@ func (x *Progress) GetJob() string {
 		return x.Job
 	}
 	return ""
+}
+
+func (x *Progress) GetTimedOut() bool {
+	if x != nil {
+		return x.TimedOut
+	}
+	return false
 }
 
 type Failure struct {
@@ -6056,7 +6067,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x03key\x18\x06 \x01(\tR\x03key\".\n" +
 	"\x06Verify\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x12\n" +
-	"\x04deep\x18\x02 \x01(\bR\x04deep\"\xc0\x03\n" +
+	"\x04deep\x18\x02 \x01(\bR\x04deep\"\xdd\x03\n" +
 	"\bProgress\x12\x1f\n" +
 	"\vfiles_total\x18\x01 \x01(\x03R\n" +
 	"filesTotal\x12\x1d\n" +
@@ -6080,7 +6091,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\n" +
 	"last_error\x18\r \x01(\tR\tlastError\x12\x14\n" +
 	"\x05names\x18\x0e \x03(\tR\x05names\x12\x10\n" +
-	"\x03job\x18\x0f \x01(\tR\x03job\"_\n" +
+	"\x03job\x18\x0f \x01(\tR\x03job\x12\x1b\n" +
+	"\ttimed_out\x18\x10 \x01(\bR\btimedOut\"_\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +
@@ -6249,7 +6261,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents\x12\x14\n" +
 	"\x05parts\x18\x06 \x01(\x04R\x05parts\x12\x16\n" +
 	"\x06before\x18\a \x01(\rR\x06before\x12\x12\n" +
-	"\x04more\x18\b \x01(\bR\x04more*\x9a\b\n" +
+	"\x04more\x18\b \x01(\bR\x04more*\xae\b\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -6293,7 +6305,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\n" +
 	"TYPE_NODES\x102\x12\x13\n" +
 	"\x0fTYPE_NODE_DRAIN\x103\x12\x14\n" +
-	"\x10TYPE_NODE_FORGET\x104\x12\x0e\n" +
+	"\x10TYPE_NODE_FORGET\x104\x12\x12\n" +
+	"\x0eTYPE_NODE_LOSS\x10/\x12\x0e\n" +
 	"\n" +
 	"TYPE_TOKEN\x105\x12\r\n" +
 	"\tTYPE_JOBS\x106\x12\f\n" +

@@ -49,6 +49,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_VERIFY:      reading,
 	Type_TYPE_RECEIPT:     reading,
 	Type_TYPE_NODES:       reading,
+	Type_TYPE_NODE_LOSS:   reading,
 	Type_TYPE_JOBS:        reading,
 	Type_TYPE_JOB:         reading,
 	Type_TYPE_LIFETIMES:   reading,

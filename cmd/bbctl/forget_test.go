@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"forebay/client"
+	"forebay/internal/bbdtest"
+	"forebay/internal/clusterkey"
+)
+
+// A node that is declared dead takes along what it alone held: bbctl says so before, does
+// it only if told to, and does not exit as if nothing had happened.
+func TestForgetNode(t *testing.T) {
+	n1, n2 := twoNodes(t)
+	put := filepath.Join(t.TempDir(), "only.bin")
+	if err := os.WriteFile(put, make([]byte, 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FOREBAY_SOCKET", n1.Socket)
+	bbctl(t, exitDone, "buffer", "create", "work")
+	bbctl(t, exitDone, "put", put, "bb://work/")
+	t.Setenv("FOREBAY_SOCKET", n2.Socket)
+	bbctl(t, exitConflict, "node", "forget", "n1", "--yes") // it answers
+	n1.Kill()
+	unanswering(t, n2, "n1")
+
+	out := bbctl(t, exitDone, "node", "forget", "n1", "--dry-run")
+	wantLine(t, out, "lost: bb://work/only.bin, 1000 B")
+	wantLine(t, out, "1 files of 1000 B would be lost, 0 would be kept")
+	wantLine(t, bbctl(t, exitConflict, "node", "forget", "n1"), "1 files of 1000 B would be lost (--dry-run lists them, --yes loses them")
+	wantLine(t, bbctl(t, exitDone, "lost", "work"), "0 files are lost") // nothing was changed
+	wantLine(t, bbctl(t, exitDamaged, "node", "forget", "n1", "--yes"), "lost: bb://work/only.bin")
+	wantLine(t, bbctl(t, exitDone, "lost", "work"), "only.bin")
+	wantLine(t, bbctl(t, exitDone, "node", "forget", "n1"), "0 files of 0 B are lost") // nothing more goes: nothing to confirm
+}
+
+// A command line that would lose bytes asks on a terminal, and only "y" or "yes" is consent.
+func TestForgetConfirmed(t *testing.T) {
+	loss := &client.Forgotten{LostTotal: 2, LostBytes: 1 << 20}
+	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "": false, "n\n": false, "yep\n": false} {
+		var out strings.Builder
+		a := &app{in: strings.NewReader(answer), out: &out, err: &out}
+		err := a.confirmLoss("n1", loss)
+		if (err == nil) != want || !want && exitCode(err) != exitCancelled {
+			t.Errorf("%q: %v", answer, err)
+		}
+		wantLine(t, out.String(), "Declare n1 dead? [y/N]")
+	}
+}
+
+// bbctl runs a command line that has to exit with a code, and returns what it printed.
+func bbctl(t *testing.T, want int, args ...string) string {
+	t.Helper()
+	var out strings.Builder
+	a := &app{in: strings.NewReader(""), out: &out, err: &out}
+	defer a.close()
+	cmd := newCommand(a)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	if code := a.exit(t.Context(), err, false); code != want {
+		t.Fatalf("bbctl %s: exit code %d, want %d\n%s", strings.Join(args, " "), code, want, out.String())
+	}
+	return out.String()
+}
+
+func wantLine(t *testing.T, out, want string) {
+	t.Helper()
+	if !strings.Contains(out, want) {
+		t.Errorf("%q is not in\n%s", want, out)
+	}
+}
+
+// twoNodes starts a cluster of two daemons. Its namespace is that of a third one.
+func twoNodes(t *testing.T) (n1, n2 *bbdtest.Daemon) {
+	t.Helper()
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, append(clusterkey.New(), '\n'), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server, gossip := freePort(t), []string{freePort(t), freePort(t)}
+	bbdtest.Start(t, "--name", "n0", "--memory", "64MiB", "--nats-embedded-listen", server)
+	var all []*bbdtest.Daemon
+	for i, at := range gossip {
+		d := bbdtest.New(t, "--name", fmt.Sprint("n", i+1), "--memory", "128MiB", "--listen-tcp", "127.0.0.1:0", "--key-file", key,
+			"--cluster-listen", at, "--cluster-join", strings.Join(gossip, ","))
+		d.Env = []string{"FOREBAY_NATS_URL=nats://" + server}
+		all = append(all, d)
+	}
+	bbdtest.StartAll(t, all...)
+	return all[0], all[1]
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// unanswering waits until a daemon knows that a node does not answer any more.
+func unanswering(t *testing.T, d *bbdtest.Daemon, node client.NodeID) {
+	t.Helper()
+	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + d.Socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		_, err := c.NodeLoss(t.Context(), node)
+		if err == nil {
+			return
+		}
+		if client.KindOf(err) != client.ErrBusy || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
