@@ -130,6 +130,10 @@ test-tools:
 test-verbs: ## Run the tests over verbs, on a software device in an emulated machine
 	@scripts/rxe.sh
 
+.PHONY: test-power
+test-power: ## Cut the power of an emulated machine with one daemon, five times (three minutes; FOREBAY_SEED, FOREBAY_KILLS)
+	@scripts/power.sh
+
 .PHONY: demo
 demo: build-go ## Show the main job: burst, kill, recover, drain, compare (DIR=tree to write)
 	@DIR='$(DIR)' scripts/demo.sh

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,10 +31,12 @@ const (
 
 // crasher is one client and what it knows.
 type crasher struct {
-	dir  string
-	rng  *rand.Rand
-	id   uint64 // of the last write
-	past *durabletest.History
+	buffer string
+	dir    string
+	rng    *rand.Rand
+	id     uint64 // of the last write
+	past   *durabletest.History
+	keeps  durabletest.Level // what closed and renamed files outlive
 
 	files map[string]durabletest.Content                      // acknowledged
 	maybe map[durabletest.Version]durabletest.Content         // what was begun since the last check
@@ -70,8 +71,10 @@ func (c *crasher) size() int {
 	}
 }
 
-// run works until an operation fails, as it does when the daemon is killed.
-func (c *crasher) run(ctx context.Context, b *client.Buffer) {
+func (c *crasher) counts() map[string]int { return c.ops }
+
+func (c *crasher) run(ctx context.Context, d *client.Client) {
+	b := d.Buffer(c.buffer)
 	for ctx.Err() == nil {
 		op, do := "write", c.write
 		switch n := c.rng.IntN(10); {
@@ -105,7 +108,11 @@ func (c *crasher) next(v durabletest.Content, off, size int) (durabletest.Conten
 func (c *crasher) commit(op durabletest.Op, name string, v durabletest.Content, do func() error) error {
 	version := durabletest.Of(v.Bytes())
 	c.maybe[version] = v
-	ended := c.past.Begin(durabletest.Event{Op: op, Changes: []durabletest.Change{{Path: name, Version: version}}})
+	e := durabletest.Event{Op: op, Changes: []durabletest.Change{{Path: name, Version: version}}}
+	if op == durabletest.Close {
+		e.Keeps = c.keeps
+	}
+	ended := c.past.Begin(e)
 	if err := do(); err != nil {
 		return c.unexpected(string(op)+" "+name, err)
 	}
@@ -189,7 +196,7 @@ func (c *crasher) rename(ctx context.Context, b *client.Buffer) error {
 	}
 	version := durabletest.Of(v.Bytes())
 	c.maybe[version] = v
-	ended := c.past.Begin(durabletest.Event{Op: durabletest.Rename, Changes: []durabletest.Change{{Path: from}, {Path: to, Version: version}}})
+	ended := c.past.Begin(durabletest.Event{Op: durabletest.Rename, Keeps: c.keeps, Changes: []durabletest.Change{{Path: from}, {Path: to, Version: version}}})
 	if err := b.Rename(ctx, from, to); err != nil {
 		return c.unexpected("rename "+from+" "+to, err)
 	}
@@ -230,7 +237,7 @@ func (c *crasher) unexpected(what string, err error) error {
 	return err
 }
 
-// look reads all names after a restart, and learns how the operations ended that had not
+// look also learns how the operations ended that had not
 // been acknowledged.
 func (c *crasher) look(ctx context.Context, b *client.Buffer, all map[string]durabletest.Found) error {
 	if c.failure != nil {
@@ -257,55 +264,35 @@ func (c *crasher) look(ctx context.Context, b *client.Buffer, all map[string]dur
 
 func TestDaemonKilled(t *testing.T) {
 	kills := crashKillsAsked()
-	store := t.TempDir()
 	d := bbdtest.Start(t, "--memory", crashMemory)
-	ctx := t.Context()
-	c := dial(t, d)
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "crash", Backing: "file://" + store}); err != nil {
-		t.Fatal(err)
-	}
-	past := durabletest.NewHistory()
-	crashers := make([]*crasher, crashClients)
-	for i := range crashers {
-		crashers[i] = newCrasher(t, i, past)
-		if err := c.Buffer("crash").Mkdir(ctx, crashers[i].dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.Close()
+	r := crashRounds(t, d, crashClients, func(i int) *rand.Rand { return rand.New(rand.NewPCG(uint64(i), 7)) })
 	rng := rand.New(rand.NewPCG(1, 2))
 	for kill := range kills {
-		runUntilKilled(t, d, crashers, time.Duration(5+rng.IntN(120))*time.Millisecond)
-		past.Over()
-		past.Fault(durabletest.Event{})
-		broken(t, past.Observe(onStore(t, store, past)), fmt.Sprintf("the store after kill %d", kill+1))
-		d.Start()
-		c := dial(t, d)
-		found := durabletest.Observation{Begin: past.Now(), Files: map[string]durabletest.Found{}}
-		for _, w := range crashers {
-			if err := w.look(ctx, c.Buffer("crash"), found.Files); err != nil {
-				t.Errorf("after kill %d: %v", kill+1, err)
-			}
-		}
-		broken(t, past.Observe(found), fmt.Sprintf("after kill %d", kill+1))
-		c.Close()
-		if t.Failed() {
-			t.FailNow()
-		}
+		r.work(t, func() { killAfter(d, time.Duration(5+rng.IntN(120))*time.Millisecond) })
+		r.judge(t, durabletest.Event{}, d.Start, fmt.Sprintf("after kill %d", kill+1))
 	}
-	drained(t, d, store, past)
-	total := map[string]int{}
-	for _, w := range crashers {
-		for op, n := range w.ops {
-			total[op] += n
-		}
+	r.drained(t)
+	// A loaded machine does fewer between two kills.
+	r.enough(t, kills/4, "write", "append", "overwrite", "rename", "remove", "read")
+}
+
+// crashRounds returns rounds of crashers in a new buffer of a daemon, with a store of its own.
+func crashRounds(t *testing.T, d *bbdtest.Daemon, clients int, rng func(i int) *rand.Rand) *rounds {
+	t.Helper()
+	r := newRounds(t, d)
+	crashers := make([]*crasher, clients)
+	for i := range crashers {
+		crashers[i] = newCrasher(t, i, r.past)
+		crashers[i].rng = rng(i)
+		r.workers = append(r.workers, crashers[i])
 	}
-	t.Logf("%d kills, operations acknowledged: %v", kills, total)
-	for _, op := range []string{"write", "append", "overwrite", "rename", "remove", "read"} {
-		if total[op] < kills/4 { // a loaded machine does fewer between two kills
-			t.Errorf("only %d of %s: the test does not test", total[op], op)
-		}
-	}
+	r.make(t, client.BufferSpec{Backing: "file://" + r.root}, crashers)
+	return r
+}
+
+func killAfter(d *bbdtest.Daemon, after time.Duration) {
+	time.Sleep(after)
+	d.Kill()
 }
 
 func crashKillsAsked() int {
@@ -328,42 +315,6 @@ func dial(t *testing.T, d *bbdtest.Daemon) *client.Client {
 	return c
 }
 
-// runUntilKilled has crashers work until their daemon is killed.
-func runUntilKilled(t *testing.T, d *bbdtest.Daemon, crashers []*crasher, after time.Duration) {
-	t.Helper()
-	runWith(t, d, crashers, func() {
-		time.Sleep(after)
-		d.Kill()
-	})
-}
-
-// runWith has crashers work while something is done that ends their daemon.
-func runWith(t *testing.T, d *bbdtest.Daemon, crashers []*crasher, do func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var wg sync.WaitGroup
-	for _, w := range crashers {
-		c := dial(t, d)
-		wg.Go(func() {
-			defer c.Close()
-			w.run(ctx, c.Buffer("crash"))
-		})
-	}
-	do()
-	wg.Wait()
-}
-
-// onStore observes the files under final names.
-func onStore(t *testing.T, root string, past *durabletest.History) durabletest.Observation {
-	t.Helper()
-	o := durabletest.Observation{Begin: past.Now(), Store: true, Files: map[string]durabletest.Found{}}
-	for path, p := range tree(t, root) {
-		o.Files[path] = durabletest.Find(p)
-	}
-	return o
-}
-
 func tree(t *testing.T, root string) map[string][]byte {
 	t.Helper()
 	files, err := clustertest.StoreFiles(root)
@@ -371,17 +322,4 @@ func tree(t *testing.T, root string) map[string][]byte {
 		t.Fatal(err)
 	}
 	return files
-}
-
-// drained drains the buffer, after which the store holds what the buffer does.
-func drained(t *testing.T, d *bbdtest.Daemon, store string, past *durabletest.History) {
-	t.Helper()
-	c := dial(t, d)
-	begin := past.Now()
-	report, err := c.Drain(t.Context(), "crash", time.Minute, nil)
-	if err != nil {
-		t.Fatalf("%v: %+v", err, report)
-	}
-	past.Drained(begin, "", nil)
-	broken(t, past.Observe(onStore(t, store, past)), "the store after the drain")
 }

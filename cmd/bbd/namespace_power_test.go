@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -40,17 +41,19 @@ func TestPowerCutOfNamespace(t *testing.T) {
 	}
 }
 
-// failedWith forgives a failure of a kind. nats-server calls a message missing that it
-// cannot read from its disk, so what meets the cut may fail with "not found".
-func failedWith(w *crasher, kind client.Kind) {
-	if client.KindOf(w.failure) == kind {
+// meetsCut is a crasher that may fail with "not found": nats-server calls a message missing that
+// it cannot read from its disk.
+type meetsCut struct{ *crasher }
+
+func (w meetsCut) look(ctx context.Context, b *client.Buffer, all map[string]durabletest.Found) error {
+	if client.KindOf(w.failure) == client.ErrNotFound {
 		w.failure = nil
 	}
+	return w.crasher.look(ctx, b, all)
 }
 
 func powerCutOfNamespace(t *testing.T, seed uint64) (ops map[string]int) {
 	t.Helper()
-	store := t.TempDir()
 	d := bbdtest.New(t, "--memory", crashMemory)
 	d.Config = syncedConfig
 	nats := filepath.Join(d.Dir, "nats")
@@ -59,49 +62,20 @@ func powerCutOfNamespace(t *testing.T, seed uint64) (ops map[string]int) {
 	}
 	disk := powertest.MountJournaled(t, nats)
 	d.Start()
-	ctx := t.Context()
-	c := dial(t, d)
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "crash", Backing: "file://" + store}); err != nil {
-		t.Fatal(err)
+	r := crashRounds(t, d, 3, func(i int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(i))) })
+	for i, w := range r.workers {
+		w := w.(*crasher)
+		w.found = func(string, int64, durabletest.Found) {} // see meetsCut
+		r.workers[i] = meetsCut{w}
 	}
-	past := durabletest.NewHistory()
-	crashers := make([]*crasher, 3)
-	for i := range crashers {
-		crashers[i] = newCrasher(t, i, past)
-		crashers[i].rng = rand.New(rand.NewPCG(seed, uint64(i)))
-		crashers[i].found = func(string, int64, durabletest.Found) {} // see failedWith
-		if err := c.Buffer("crash").Mkdir(ctx, crashers[i].dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.Close()
-	ops = map[string]int{}
 	for cut := range 3 {
 		disk.CutAfter(20 + int(seed*31+uint64(cut)*17)%200)
-		runUntilKilled(t, d, crashers, 300*time.Millisecond)
-		past.Over()
-		past.Fault(durabletest.Event{})
-		disk.Restart(seed + uint64(cut))
-		d.Start()
-		c := dial(t, d)
-		found := durabletest.Observation{Begin: past.Now(), Files: map[string]durabletest.Found{}}
-		for _, w := range crashers {
-			failedWith(w, client.ErrNotFound)
-			if err := w.look(ctx, c.Buffer("crash"), found.Files); err != nil {
-				t.Errorf("after cut %d: %v", cut+1, err)
-			}
-		}
-		broken(t, past.Observe(found), fmt.Sprintf("after cut %d", cut+1))
-		c.Close()
-		if t.Failed() {
-			t.FailNow()
-		}
+		r.work(t, func() { killAfter(d, 300*time.Millisecond) })
+		r.judge(t, durabletest.Event{}, func() {
+			disk.Restart(seed + uint64(cut))
+			d.Start()
+		}, fmt.Sprintf("after cut %d", cut+1))
 	}
-	drained(t, d, store, past)
-	for _, w := range crashers {
-		for op, n := range w.ops {
-			ops[op] += n
-		}
-	}
-	return ops
+	r.drained(t)
+	return r.enough(t, 0)
 }

@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -63,8 +63,8 @@ func (w *txnWorker) plan() *txnJob {
 	return j
 }
 
-// run works until an operation fails, as it does when the daemon is killed.
-func (w *txnWorker) run(ctx context.Context, b *client.Buffer) {
+func (w *txnWorker) run(ctx context.Context, c *client.Client) {
+	b := c.Buffer(w.buffer)
 	for ctx.Err() == nil {
 		if w.job == nil {
 			for op, do := range map[string]func(context.Context, *client.Buffer) error{"write": w.write, "remove": w.remove, "read": w.read} {
@@ -174,6 +174,11 @@ func (w *txnWorker) commitJob(ctx context.Context, j *txnJob) error {
 	return nil
 }
 
+// look also learns what became of the job under way.
+func (w *txnWorker) look(ctx context.Context, b *client.Buffer, all map[string]durabletest.Found) error {
+	return errors.Join(w.learn(ctx, b), w.crasher.look(ctx, b, all))
+}
+
 // learn asks after a restart what became of a commit that was not answered.
 func (w *txnWorker) learn(ctx context.Context, b *client.Buffer) error {
 	j := w.job
@@ -206,99 +211,32 @@ func TestDaemonKilledInTransactions(t *testing.T) {
 	if testing.Short() {
 		kills = 5
 	}
-	store := t.TempDir()
 	d := bbdtest.Start(t, "--memory", crashMemory)
-	ctx := t.Context()
-	c := dial(t, d)
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "crash", Backing: "file://" + store}); err != nil {
-		t.Fatal(err)
-	}
-	past := durabletest.NewHistory()
-	workers := make([]*txnWorker, txnWorkers)
+	r := newRounds(t, d)
+	r.walks = true
+	crashers, workers := make([]*crasher, txnWorkers), make([]*txnWorker, txnWorkers)
 	for i := range workers {
-		workers[i] = &txnWorker{crasher: newCrasher(t, i, past)}
-		if err := c.Buffer("crash").Mkdir(ctx, workers[i].dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		crashers[i] = newCrasher(t, i, r.past)
+		workers[i] = &txnWorker{crasher: crashers[i]}
+		r.workers = append(r.workers, workers[i])
 	}
-	c.Close()
+	r.make(t, client.BufferSpec{Backing: "file://" + r.root}, crashers)
 	rng := rand.New(rand.NewPCG(3, 4))
 	for kill := range kills {
-		killInTransactions(t, d, workers, time.Duration(20+rng.IntN(150))*time.Millisecond)
-		past.Over()
-		past.Fault(durabletest.Event{})
-		broken(t, past.Observe(onStore(t, store, past)), fmt.Sprintf("the store after kill %d", kill+1))
-		d.Start()
-		c := dial(t, d)
-		observeTransactions(t, c.Buffer("crash"), workers, past, fmt.Sprintf("after kill %d", kill+1))
-		c.Close()
-		if t.Failed() {
-			t.FailNow()
-		}
+		r.work(t, func() { killAfter(d, time.Duration(20+rng.IntN(150))*time.Millisecond) })
+		r.judge(t, durabletest.Event{}, d.Start, fmt.Sprintf("after kill %d", kill+1))
 	}
 	for _, w := range workers { // what a transaction still hides is not drained
 		if w.job == nil {
 			continue
 		}
-		if err := w.finish(ctx, dial(t, d).Buffer("crash"), w.job); err != nil {
+		if err := w.finish(t.Context(), dial(t, d).Buffer(w.buffer), w.job); err != nil {
 			t.Fatalf("%s: %v", w.job.key, err)
 		}
 		w.job = nil
 	}
-	drained(t, d, store, past)
-	observeTransactions(t, dial(t, d).Buffer("crash"), workers, past, "after the drain")
-	total := map[string]int{}
-	for _, w := range workers {
-		for op, n := range w.ops {
-			total[op] += n
-		}
-	}
-	t.Logf("%d kills, operations acknowledged: %v", kills, total)
-	for _, op := range []string{"commit", "abort", "write"} {
-		if total[op] < kills/10 { // a loaded machine does few between two kills
-			t.Errorf("only %d of %s: the test does not test", total[op], op)
-		}
-	}
-}
-
-func killInTransactions(t *testing.T, d *bbdtest.Daemon, workers []*txnWorker, after time.Duration) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var wg sync.WaitGroup
-	for _, w := range workers {
-		c := dial(t, d)
-		wg.Go(func() {
-			defer c.Close()
-			w.run(ctx, c.Buffer("crash"))
-		})
-	}
-	time.Sleep(after)
-	d.Kill()
-	wg.Wait()
-}
-
-// observeTransactions judges everything that a buffer shows, when nobody works.
-func observeTransactions(t *testing.T, b *client.Buffer, workers []*txnWorker, past *durabletest.History, when string) {
-	t.Helper()
-	for _, w := range workers {
-		if err := w.learn(t.Context(), b); err != nil {
-			t.Errorf("%s: %v", when, err)
-		}
-	}
-	found := durabletest.Observation{Begin: past.Now(), Files: map[string]durabletest.Found{}}
-	for _, w := range workers {
-		if err := w.look(t.Context(), b, found.Files); err != nil {
-			t.Errorf("%s: %v", when, err)
-		}
-	}
-	for e, err := range b.Walk(t.Context(), "") {
-		if err != nil {
-			t.Fatalf("%s: %v", when, err)
-		}
-		if _, looked := found.Files[e.Path]; !looked && !e.IsDir() {
-			found.Files[e.Path], _ = seen(t.Context(), b, e.Path)
-		}
-	}
-	broken(t, past.Observe(found), when)
+	r.drained(t)
+	r.look(t, "after the drain")
+	// A loaded machine does few between two kills.
+	r.enough(t, kills/10, "commit", "abort", "write")
 }

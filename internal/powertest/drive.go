@@ -1,0 +1,179 @@
+package powertest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+)
+
+// Drive is a disk with a volatile write cache. It serves a virtual machine over the NBD protocol,
+// and loses some of what was not flushed when the machine loses power.
+type Drive struct {
+	Path string // of the unix socket
+
+	listener net.Listener
+	served   sync.WaitGroup
+
+	mu      sync.Mutex
+	err     error         // the first that ended a connection early
+	off     chan struct{} // closed when the machine that was connected last is off
+	size    int64
+	now     blocks // what the machine reads
+	durable blocks
+	cached  []cachedWrite // since the last flush, in order
+}
+
+// cachedWrite is a write that a loss of power may undo.
+type cachedWrite struct {
+	off int64
+	p   []byte
+}
+
+// blocks is a sparse image.
+type blocks map[int64]*[blockSize]byte
+
+const (
+	blockSize  = 4096
+	sectorSize = 512 // what a drive writes as a whole or not at all
+)
+
+func (b blocks) read(p []byte, off int64) {
+	for len(p) > 0 {
+		n := min(int64(len(p)), blockSize-off%blockSize)
+		if at := b[off/blockSize]; at != nil {
+			copy(p[:n], at[off%blockSize:])
+		} else {
+			clear(p[:n])
+		}
+		p, off = p[n:], off+n
+	}
+}
+
+func (b blocks) write(p []byte, off int64) {
+	for len(p) > 0 {
+		at := b[off/blockSize]
+		if at == nil {
+			at = new([blockSize]byte)
+			b[off/blockSize] = at
+		}
+		n := copy(at[off%blockSize:], p)
+		p, off = p[n:], off+int64(n)
+	}
+}
+
+// NewDrive serves an image file, which it does not change, on a unix socket.
+func NewDrive(image, socket string) (*Drive, error) {
+	f, err := os.Open(image)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	d := &Drive{Path: socket, now: blocks{}, durable: blocks{}}
+	for p, zero := make([]byte, blockSize), [blockSize]byte{}; ; d.size += blockSize {
+		if _, err := io.ReadFull(f, p); err == io.EOF {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", image, err)
+		}
+		if [blockSize]byte(p) != zero {
+			d.now.write(p, d.size)
+			d.durable.write(p, d.size)
+		}
+	}
+	if d.listener, err = net.Listen("unix", socket); err != nil {
+		return nil, err
+	}
+	d.served.Go(d.accept)
+	return d, nil
+}
+
+// Close ends the service.
+func (d *Drive) Close() error {
+	err := d.listener.Close()
+	d.served.Wait()
+	return errors.Join(err, d.err)
+}
+
+// accept serves one machine after the other.
+func (d *Drive) accept() {
+	for {
+		conn, err := d.listener.Accept()
+		if err != nil {
+			return
+		}
+		d.mu.Lock()
+		d.off = make(chan struct{})
+		off := d.off
+		d.mu.Unlock()
+		err = d.serve(conn)
+		conn.Close()
+		d.mu.Lock()
+		if d.err == nil && !gone(err) {
+			d.err = err
+		}
+		d.mu.Unlock()
+		close(off)
+	}
+}
+
+// Lose decides which cached writes a loss of power undoes: each may be there, or not, or be torn.
+// It waits until the machine is off. It returns how many writes were cached, and how many of them
+// are there as a whole.
+func (d *Drive) Lose(rng *rand.Rand) (cached, kept int) {
+	d.mu.Lock()
+	off := d.off
+	d.mu.Unlock()
+	if off != nil {
+		<-off
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range d.cached {
+		switch rng.IntN(4) {
+		case 0:
+		case 1:
+			for at := 0; at < len(w.p); at += sectorSize {
+				if rng.IntN(2) == 0 {
+					d.durable.write(w.p[at:min(at+sectorSize, len(w.p))], w.off+int64(at))
+				}
+			}
+		default:
+			d.durable.write(w.p, w.off)
+			kept++
+		}
+	}
+	cached = len(d.cached)
+	d.cached = nil
+	d.now = blocks{}
+	for n, b := range d.durable {
+		same := *b
+		d.now[n] = &same
+	}
+	return cached, kept
+}
+
+func (d *Drive) read(p []byte, off int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.now.read(p, off)
+}
+
+func (d *Drive) write(p []byte, off int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.now.write(p, off)
+	d.cached = append(d.cached, cachedWrite{off, p})
+}
+
+func (d *Drive) flush() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range d.cached {
+		d.durable.write(w.p, w.off)
+	}
+	d.cached = nil
+}

@@ -1,0 +1,50 @@
+package powertest
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// What was flushed outlives a loss of power; of what was not, each sector is old or new.
+func TestDriveLosesWhatWasNotFlushed(t *testing.T) {
+	dir := t.TempDir()
+	image := filepath.Join(dir, "image")
+	if err := os.WriteFile(image, bytes.Repeat([]byte{1}, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old, late := 0, 0
+	for seed := range uint64(20) {
+		d, err := NewDrive(image, filepath.Join(dir, "socket"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.write(bytes.Repeat([]byte{2}, 8<<10), 1000)
+		d.flush()
+		d.write(bytes.Repeat([]byte{3}, 8<<10), 32<<10)
+		d.Lose(rand.New(rand.NewPCG(seed, 0)))
+		p := make([]byte, 64<<10)
+		d.read(p, 0)
+		if !bytes.Equal(p[1000:1000+8<<10], bytes.Repeat([]byte{2}, 8<<10)) || p[999] != 1 || p[1000+8<<10] != 1 {
+			t.Fatalf("seed %d: what was flushed is not there", seed)
+		}
+		for at := 32 << 10; at < 40<<10; at += sectorSize {
+			switch sector := p[at : at+sectorSize]; {
+			case bytes.Equal(sector, bytes.Repeat([]byte{1}, sectorSize)):
+				old++
+			case bytes.Equal(sector, bytes.Repeat([]byte{3}, sectorSize)):
+				late++
+			default:
+				t.Fatalf("seed %d: the sector at %d is torn", seed, at)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if old == 0 || late == 0 {
+		t.Errorf("%d sectors old, %d new: nothing is drawn", old, late)
+	}
+}
