@@ -372,3 +372,6 @@ func (d *Daemon) ForgetQueue(name, path string) {
 		}
 	}
 }
+
+// InDoubt is inDoubt for tests.
+var InDoubt = inDoubt

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"forebay/client"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
+	"forebay/meta/gossip"
 )
 
 // source makes a directory of count files.
@@ -288,5 +291,68 @@ func TestClusterLimit(t *testing.T) {
 	// What a limiter lets through at once comes on top: 256 KiB for each.
 	if least := time.Duration(float64(size-3*(256<<10)) / limit / 1.3 * float64(time.Second)); time.Since(began) < least {
 		t.Errorf("%d bytes in %v, with a limit of %d a second", size, time.Since(began), limit)
+	}
+}
+
+// TestStageInJobNodeGone: a node that goes while files are copied takes along what it has
+// copied. The stage-in names these files and fails, and so does the next one.
+func TestStageInJobNodeGone(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "in", Keep: []string{"*"}})
+	from := t.TempDir()
+	content := source(t, from, 500)
+	for _, n := range nodes {
+		n.slowly("get", 5*time.Millisecond)
+	}
+	var once sync.Once
+	request := client.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}
+	stageIn := func(c *client.Client) map[string]bool {
+		r, err := c.StageIn(t.Context(), request, func(p client.Progress) {
+			if p.FilesDone >= 200 {
+				once.Do(nodes[2].away)
+			}
+		})
+		if bb.KindOf(err) != bb.Unavailable || r.FailedTotal == 0 || r.FailedTotal != int64(len(r.Failed)) {
+			t.Errorf("stage-in: %d failed, %d named (%v)", r.FailedTotal, len(r.Failed), err)
+		}
+		named := map[string]bool{}
+		for _, f := range r.Failed {
+			if named[f.Path] = true; f.Kind != bb.Unavailable || !strings.Contains(f.Reason, "n3") {
+				t.Errorf("%s: %v: %s", f.Path, f.Kind, f.Reason)
+			}
+		}
+		return named
+	}
+	named := stageIn(c)
+	for name, want := range content {
+		got, err := b.ReadFile(t.Context(), "x/"+name)
+		if there := err == nil && string(got) == string(want); there == named["x/"+name] {
+			t.Errorf("%s: named %t, read: %v", name, named["x/"+name], err)
+		}
+	}
+	if again := stageIn(nodes[1].dial()); len(again) != len(named) {
+		t.Errorf("%d files are named again, want %d", len(again), len(named))
+	}
+}
+
+// What a node copied is in doubt when it is away, and when it has come back since.
+func TestStageInDoubt(t *testing.T) {
+	began := time.Now()
+	for name, c := range map[string]struct {
+		state gossip.State
+		since time.Time
+		known bool
+		want  bool
+	}{
+		"there since before": {gossip.Ready, began.Add(-time.Second), true, false},
+		"came back":          {gossip.Ready, began.Add(time.Second), true, true},
+		"dead":               {gossip.Dead, began.Add(time.Second), true, true},
+		"unknown":            {known: false, want: true},
+	} {
+		if got := bbd.InDoubt(&gossip.Member{State: c.state, Since: c.since}, c.known, began); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
 	}
 }

@@ -178,7 +178,7 @@ func (r *request) stageIn(m *wire.Stage) (proto.Message, error) {
 	}
 	defer s.remote.Close()
 	if r.s.d.hasJobs() && !m.DryRun {
-		return r.stageJob(meta.StageIn, s, m)
+		return r.stageJob(meta.StageIn, s, target, name, m)
 	}
 	s.direct = r.s.d.cluster != nil
 	p := newProgress(r)
@@ -211,6 +211,8 @@ func (s *staging) Same(ctx context.Context, target string, o backing.Object, cod
 		return false, err
 	case e.Type != bb.TypeFile || e.Open || e.Lost:
 		return false, nil
+	case s.b.d.cluster != nil && s.atHand(&e, target, nil) != nil:
+		return false, nil // Create says where it is
 	case e.Flushed.Generation == e.Generation && e.Flushed.ETag != "" && s.isOwn(target, o, codecName):
 		return e.Flushed.ETag == o.ETag, nil
 	case codecName != codec.None:

@@ -45,7 +45,7 @@ func idOf(parts ...string) string {
 // stageJob submits a stage and follows it. One that runs already, of the same files to
 // or from the same place, is followed first: what it has copied is not copied again, but
 // looked at, since it may have begun before something was put there.
-func (r *request) stageJob(kind meta.JobKind, s *staging, m *wire.Stage) (proto.Message, error) {
+func (r *request) stageJob(kind meta.JobKind, s *staging, at, name string, m *wire.Stage) (proto.Message, error) {
 	j := r.newJob(kind, s.b, m.Key)
 	j.Path, j.URL = m.Path, m.Url
 	if m.Parallel > 0 {
@@ -72,6 +72,11 @@ func (r *request) stageJob(kind meta.JobKind, s *staging, m *wire.Stage) (proto.
 	for _, f := range status.Tally.Failed {
 		if f.Path == "" { // not of one file: there is nothing to copy, or it cannot be listed
 			return nil, bb.E(f.Kind, string(kind), m.Url, f.Reason)
+		}
+	}
+	if kind == meta.StageIn {
+		if err := s.stagedAway(r.ctx, &status, at, name); err != nil {
+			return nil, bb.Wrap(string(kind), m.Url, err)
 		}
 	}
 	return endOf(&status), nil

@@ -22,7 +22,7 @@ func (r *request) stageOut(m *wire.Stage) (proto.Message, error) {
 	}
 	defer s.remote.Close()
 	if r.s.d.hasJobs() && !m.DryRun {
-		return r.stageJob(meta.StageOut, s, m)
+		return r.stageJob(meta.StageOut, s, source, name, m)
 	}
 	p := newProgress(r)
 	report, err := stage.Out(r.ctx, s, source, s.remote, s.outName(r.ctx, source, name), r.stageOptions(m, p))
