@@ -229,8 +229,11 @@ func (b *bucket) get(ctx context.Context, key string) (record, error) {
 // retry returns nil if a request that failed with err should be sent again.
 func (b *bucket) retry(ctx context.Context, err error) error {
 	switch {
-	case errors.Is(err, nats.ErrNoResponders):
-		// Either the bucket is gone or the server is not ready.
+	case ctx.Err() != nil && errors.Is(err, errUncertain):
+		return b.c.unavailable(ctx, "namespace server", err)
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, errUncertain):
+		// Either the bucket is gone or the server is not ready. What is sent while a server
+		// drops the bucket is not answered, and it may keep its subscription for good.
 		switch found, ferr := b.exists(ctx); {
 		case ferr != nil:
 			return ferr
@@ -243,9 +246,11 @@ func (b *bucket) retry(ctx context.Context, err error) error {
 				return errNoBucket
 			}
 		}
-		b.c.pause(ctx, 5)
+		if errors.Is(err, nats.ErrNoResponders) {
+			b.c.pause(ctx, 5)
+		}
 		return b.c.again(ctx)
-	case !errors.Is(err, errUncertain) && !errors.Is(err, errNoServer):
+	case !errors.Is(err, errNoServer):
 		return err
 	case ctx.Err() != nil:
 		return b.c.unavailable(ctx, "namespace server", err)

@@ -501,3 +501,24 @@ func checkRecords(t *testing.T, ns *Namespace) {
 		t.Errorf("only %d entries: the test does not test", len(entries))
 	}
 }
+
+// TestSilentAfterRemoval: a server that has dropped a bucket may answer nobody who writes to
+// it. A change, or a read, ends all the same: the bucket is gone.
+func TestSilentAfterRemoval(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, t.TempDir())
+	m := connectTo(t, Options{InProcess: s})
+	ns := newBuffer(t, m, "buf")
+	if err := ns.b.destroy(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	m.conn.intercept = func(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
+		return nil, errUncertain
+	}
+	if _, _, err := ns.b.create(testContext(t), "x", []byte("x"), 0); !errors.Is(err, errNoBucket) {
+		t.Errorf("a change: %v", err)
+	}
+	if _, err := ns.b.get(testContext(t), "x"); !errors.Is(err, errNoBucket) {
+		t.Errorf("a read: %v", err)
+	}
+}
