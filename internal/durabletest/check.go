@@ -73,6 +73,15 @@ type effect struct {
 	to      string // of a rename: the name afterwards
 }
 
+// promised returns the level that was acknowledged: a commit that was cut off may be in memory
+// and nowhere else.
+func (e *Event) promised() Level {
+	if e.Outcome != Done {
+		return InMemory
+	}
+	return e.Keeps
+}
+
 // sighting is when a version was last seen on the store, or nothing was.
 type sighting struct {
 	at      int64
@@ -199,7 +208,7 @@ func (j *judge) keeps(p string, v Version) Level {
 	best := InMemory
 	for _, e := range j.effects[p] {
 		if e.version == v {
-			best = max(best, e.Keeps)
+			best = max(best, e.promised())
 		}
 	}
 	return best
@@ -267,7 +276,7 @@ func (j *judge) mayBeLost(effects []effect) error {
 		}
 		there = true
 		for _, f := range j.faults {
-			if f.Takes >= e.Keeps && f.Begin <= j.End && e.Begin <= f.End && (f.Node == "" || len(e.Holders) == 0 || slices.Contains(e.Holders, f.Node)) {
+			if f.Takes >= e.promised() && f.Begin <= j.End && e.Begin <= f.End && (f.Node == "" || len(e.Holders) == 0 || slices.Contains(e.Holders, f.Node)) {
 				return nil
 			}
 		}
