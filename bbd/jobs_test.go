@@ -303,9 +303,10 @@ func TestStageInJobNodeGone(t *testing.T) {
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "in", Keep: []string{"*"}})
 	from := t.TempDir()
 	content := source(t, from, 500)
-	for _, n := range nodes {
-		n.slowly("get", 5*time.Millisecond)
-	}
+	// The node is gone before the others end: what it publishes while it stops is there then.
+	nodes[0].slowly("get", 40*time.Millisecond)
+	nodes[1].slowly("get", 40*time.Millisecond)
+	nodes[2].slowly("get", 5*time.Millisecond)
 	var once sync.Once
 	request := client.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}
 	stageIn := func(c *client.Client) map[string]bool {
