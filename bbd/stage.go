@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
 	"strings"
 	"sync"
@@ -253,7 +254,11 @@ func (s *staging) Create(ctx context.Context, target string, o backing.Object) (
 	if err := s.makeDirs(ctx, path.Dir(target)); err != nil {
 		return nil, err
 	}
-	f, err := s.b.openWrite(ctx, s.cred, openOptions{path: target, create: true, truncate: true, mode: 0o644})
+	mode := fs.FileMode(0o644)
+	if o.HasMode {
+		mode = o.Mode
+	}
+	f, err := s.b.openWrite(ctx, s.cred, openOptions{path: target, create: true, truncate: true, mode: mode})
 	if there := (*elsewhereError)(nil); errors.As(err, &there) && !s.b.d.cluster.answers(there.node) {
 		return nil, away("stage-in", s.b.address(target), there.node)
 	} else if there != nil && s.direct {

@@ -130,11 +130,11 @@ func addresses(asked string) []string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		list = append(list, "unix://"+filepath.Join(dir, "forebay", "bbd.sock"))
 	}
-	list = append(list, "unix:///run/forebay/bbd.sock")
+	// A user's own daemon goes before the node's, which may refuse the user.
 	if dir := filepath.Join(os.TempDir(), fmt.Sprintf("forebay-%d", os.Getuid())); private(dir) {
 		list = append(list, "unix://"+filepath.Join(dir, "bbd.sock"))
 	}
-	return list
+	return append(list, "unix:///run/forebay/bbd.sock")
 }
 
 func splitAddress(a string) (network, address string, err error) {

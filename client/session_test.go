@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -275,4 +276,20 @@ func TestAdmin(t *testing.T) {
 	}
 	_, err = c.StageIn(ctx, StageRequest{Buffer: "b", URL: "ftp://x"}, nil)
 	wantKind(t, err, bb.Invalid)
+}
+
+// A user's own daemon is asked before that of the node.
+func TestOwnDaemonFirst(t *testing.T) {
+	base := t.TempDir()
+	t.Setenv("TMPDIR", base)
+	t.Setenv("FOREBAY_SOCKET", "")
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	dir := filepath.Join(base, fmt.Sprintf("forebay-%d", os.Getuid()))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"unix://" + dir + "/bbd.sock", "unix:///run/forebay/bbd.sock"}
+	if got := addresses(""); !slices.Equal(got, want) {
+		t.Errorf("addresses: %v, want %v", got, want)
+	}
 }

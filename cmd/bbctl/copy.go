@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -87,7 +87,8 @@ func newPutCommand(a *app) *cobra.Command {
 		Use: "put FILE… bb://BUFFER/PATH", Short: "Copy files into a buffer", Args: cobra.MinimumNArgs(2),
 		Long: `Copies local files into a buffer. "-" is standard input. If PATH is a directory, or
 ends in a slash, files go into it; directories need -r. Missing directories are made.
-Mode and time are kept.`,
+Mode and time of files are kept. Links, pipes and devices below a directory are listed, and
+make the exit code 7.`,
 		Example: "  bbctl put model.pt bb://ckpt/step-100.pt\n  tar c . | bbctl put - bb://ckpt/x.tar\n  bbctl put -r results bb://out/",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sources, target := args[:len(args)-1], args[len(args)-1]
@@ -164,7 +165,7 @@ func (t *transfer) putTree(source, target string) error {
 		case info.Mode().IsRegular():
 			t.put(p, to, info)
 		case !e.IsDir():
-			fmt.Fprintf(t.a.err, "bbctl: %s: left out, it is neither a file nor a directory\n", p)
+			t.note(&client.Error{Kind: client.ErrUnsupported, Op: "put", Path: p, Err: errors.New("it is neither a file nor a directory"), Remedy: "a link's target can be put by its own name"})
 		}
 		if t.over() {
 			return fs.SkipAll

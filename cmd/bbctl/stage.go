@@ -140,7 +140,8 @@ func newStageInCommand(a *app) *cobra.Command {
 	return newStageCommand(a, &cobra.Command{
 		Use: "stage-in URL bb://BUFFER[/PATH]", Short: "Copy a file or a tree from a store into a buffer",
 		Long: `Copies a file, or everything below a directory or prefix, from a store into a buffer.
-What is there already and equal is skipped, so that it can be repeated.`,
+What is there already and equal is skipped, so that it can be repeated. New files have
+the mode and time that they have on a POSIX store.`,
 		Example: "  bbctl stage-in file:///lustre/me/in bb://job/in\n  bbctl stage-in s3://bucket/data bb://job/ --dry-run",
 	}, 0, (*client.Client).StageIn)
 }

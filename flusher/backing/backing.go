@@ -139,4 +139,7 @@ type Object struct {
 	Checksum    uint64
 	HasChecksum bool
 	MTime       time.Time
+	// Mode has the permission bits, if HasMode: of stores that have such things (POSIX).
+	Mode    fs.FileMode
+	HasMode bool
 }

@@ -267,7 +267,7 @@ func (s *Store) Stat(ctx context.Context, name string) (backing.Object, error) {
 // object describes a file; a POSIX file system's name for a content is the inode
 // together with the time of its last change, which Put never makes in place.
 func object(name string, info fs.FileInfo) backing.Object {
-	o := backing.Object{Name: name, Size: info.Size(), MTime: info.ModTime()}
+	o := backing.Object{Name: name, Size: info.Size(), MTime: info.ModTime(), Mode: info.Mode().Perm(), HasMode: true}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		o.ETag = fmt.Sprintf("%x:%x", st.Ino, info.ModTime().UnixNano())
 	}
