@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"forebay/flusher"
@@ -23,7 +22,7 @@ func (d *Daemon) startFlusher() error {
 	options := flusher.Options{
 		Catalog: catalog{d}, Stores: d.stores.get, Policy: d.policy, Pressure: d.pressure.Load,
 		Workers: f.Workers, DirtyAge: f.DirtyAge, Idle: f.Idle, Backoff: f.Backoff,
-		Observe: d.flushEvent, Applied: d.applied,
+		Observe: d.flushEvent, Applied: d.applied, Ours: d.ours,
 		Node: d.cfg.Node, SpoolDir: spool, Logger: d.log,
 	}
 	if d.cluster != nil {
@@ -128,9 +127,11 @@ func (b *buffer) applyNoted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(b.handed, func(revision uint64, _ bool) bool { // carried out
-		return !slices.ContainsFunc(ops, func(op meta.StoreOp) bool { return op.Revision == revision })
-	})
+	pending := make(map[uint64]bool, len(ops))
+	for i := range ops {
+		pending[ops[i].Revision] = true
+	}
+	maps.DeleteFunc(b.handed, func(revision uint64, _ bool) bool { return !pending[revision] }) // carried out
 	codec := b.spec().Codec
 	next, others := b.handable(ops)
 	if others {

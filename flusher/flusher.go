@@ -139,6 +139,9 @@ type Options struct {
 	// lies there now; and an object is also asked about that a Put may have replaced
 	// before it turned out that the file is another node's.
 	Stray func(ctx context.Context, buffer, path string) (remove bool, err error)
+	// Ours is asked which of the objects below a directory that is renamed this buffer has
+	// flushed: no other one is moved. Nil: all.
+	Ours func(ctx context.Context, buffer string, op StoreOp, objects []string) (ours []string, err error)
 	// Applied is called after a StoreOp was carried out, before it is forgotten, so
 	// that whoever wrote it down can strike it out. After an error both are repeated.
 	Applied func(ctx context.Context, buffer string, op StoreOp) error
@@ -190,6 +193,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.shared = o.Stray != nil; !o.shared {
 		o.Stray = func(context.Context, string, string) (bool, error) { return true, nil }
+	}
+	if o.Ours == nil {
+		o.Ours = func(_ context.Context, _ string, _ StoreOp, objects []string) ([]string, error) { return objects, nil }
 	}
 	if o.Applied == nil {
 		o.Applied = func(context.Context, string, StoreOp) error { return nil }

@@ -213,7 +213,8 @@ func TestOperationsInAnyOrder(t *testing.T) {
 				}
 			}
 			ops = append(ops, op)
-			if err := op.carryOut(t.Context(), model); err != nil {
+			all := func(_ context.Context, objects []string) ([]string, error) { return objects, nil }
+			if err := op.carryOut(t.Context(), model, all); err != nil {
 				t.Fatalf("%+v: %v", op, err)
 			}
 			f.Apply("buf", op)

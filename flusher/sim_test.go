@@ -402,15 +402,19 @@ func (s *sim) remove(b, name string) {
 		return
 	}
 	s.note("remove %s/%s", b, name)
-	tree, concerned := name == "d", held.Stray
+	tree := name == "d"
 	for _, f := range gone {
 		delete(s.files, b+"/"+f.path)
 		delete(s.byID, f.id)
 		s.f.Forget(f.key())
-		concerned = concerned || f.before().Generation != 0
+		if held.Stray || f.before().Generation != 0 {
+			s.record(b, flusher.StoreOp{Kind: flusher.OpRemove, Old: f.path})
+		}
 	}
-	if tree || concerned {
-		s.record(b, flusher.StoreOp{Kind: flusher.OpRemove, Old: name, Tree: tree})
+	if tree {
+		s.record(b, flusher.StoreOp{Kind: flusher.OpRemove, Old: name, Tree: true})
+	} else if len(gone) == 0 {
+		s.record(b, flusher.StoreOp{Kind: flusher.OpRemove, Old: name})
 	}
 }
 
@@ -661,6 +665,10 @@ func (st *simStore) Remove(ctx context.Context, name string) error {
 
 func (st *simStore) RemoveTree(ctx context.Context, name string) error {
 	return st.call(ctx, "remove tree", name, func() error { return st.Store.RemoveTree(context.WithoutCancel(ctx), name) })
+}
+
+func (st *simStore) RemoveDir(ctx context.Context, name string) error {
+	return st.call(ctx, "remove directory", name, func() error { return st.Store.RemoveDir(context.WithoutCancel(ctx), name) })
 }
 
 // simCatalog is the namespace as one life of the daemon meets it.

@@ -40,7 +40,7 @@ type StoreOp struct {
 	Kind  OpKind
 	Old   string // clean path in the buffer
 	New   string // of a rename
-	Tree  bool   // a directory and all below it
+	Tree  bool   // a directory: a rename moves what is Options.Ours below it; a removal takes it if it is empty
 	Codec string // of a file's object: bb.Flushed.Codec
 
 	internal bool // the flusher's own: nobody has written it down
@@ -172,18 +172,23 @@ func (q *queue) carryOut(op StoreOp) error {
 	if err != nil || !mine {
 		return err
 	}
-	if err := op.carryOut(q.ctx, store); err != nil || op.internal || op.More {
+	ours := func(ctx context.Context, objects []string) ([]string, error) {
+		return q.f.opts.Ours(ctx, q.buffer, op, objects)
+	}
+	if err := op.carryOut(q.ctx, store, ours); err != nil || op.internal || op.More {
 		return err
 	}
 	return q.f.opts.Applied(q.ctx, q.buffer, op)
 }
 
-func (op *StoreOp) carryOut(ctx context.Context, store backing.Store) error {
+func (op *StoreOp) carryOut(ctx context.Context, store backing.Store, ours func(context.Context, []string) ([]string, error)) error {
 	suffix := ""
 	if !op.Tree {
 		suffix = codec.Suffix(op.Codec)
 	}
 	switch {
+	case op.Kind == OpRename && op.Tree:
+		return moveTree(ctx, store, op.Old, op.New, ours)
 	case op.Kind == OpRename:
 		err := store.Rename(ctx, op.Old+suffix, op.New+suffix)
 		if bb.KindOf(err) == bb.NotFound {
@@ -191,7 +196,7 @@ func (op *StoreOp) carryOut(ctx context.Context, store backing.Store) error {
 		}
 		return err
 	case op.Kind == OpRemove && op.Tree:
-		return store.RemoveTree(ctx, op.Old)
+		return store.RemoveDir(ctx, op.Old)
 	case op.Kind == OpRemove:
 		return store.Remove(ctx, op.Old+suffix)
 	default:

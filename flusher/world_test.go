@@ -235,11 +235,8 @@ func (w *world) remove(name string) {
 		delete(w.mu.files, p)
 		delete(w.mu.byID, f.id)
 		w.f.Forget(Key{w.buffer, f.id, f.generation})
-		if p == name && f.flushed.Generation != 0 {
-			w.f.Apply(w.buffer, StoreOp{Kind: OpRemove, Old: name, Codec: f.flushed.Codec})
-		}
-		if p != name {
-			w.f.Apply(w.buffer, StoreOp{Kind: OpRemove, Old: name, Tree: true})
+		if f.flushed.Generation != 0 {
+			w.f.Apply(w.buffer, StoreOp{Kind: OpRemove, Old: p, Codec: f.flushed.Codec})
 		}
 	}
 }

@@ -83,6 +83,10 @@ type Writer interface {
 	// everything in the root, but not the root. Removing what is not there
 	// succeeds.
 	RemoveTree(ctx context.Context, name string) error
+
+	// RemoveDir removes a directory that holds nothing. One that holds something stays, and
+	// so does what is not a directory; both are no error. Stores without directories do nothing.
+	RemoveDir(ctx context.Context, name string) error
 }
 
 // Source is what a Put writes: bytes that lie in memory, in pieces.

@@ -51,6 +51,7 @@ func Suite(t *testing.T, h Harness) {
 		{"rename tree", renameTree},
 		{"remove", remove},
 		{"remove tree", removeTree},
+		{"remove directory", removeDir},
 		{"concurrent puts to one name", concurrentPuts},
 		{"cancelled put", cancelledPut},
 		{"source that lies", lyingSource},
@@ -381,6 +382,26 @@ func remove(t *testing.T, h Harness) {
 	}
 	put(t, s, "a/b", []byte("y"))
 	expect(t, s, "a/b", []byte("y"))
+}
+
+func removeDir(t *testing.T, h Harness) {
+	s := h.Open(t)
+	for _, name := range []string{"d/full/x", "d/empty/y", "f"} {
+		put(t, s, name, []byte("x"))
+	}
+	if err := s.Remove(t.Context(), "d/empty/y"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for _, name := range []string{"d/empty", "d/full", "d", "f", "nothing", "f/below", "nothing/below"} {
+			if err := s.RemoveDir(t.Context(), name); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		expectNames(t, s, "", "d/full/x", "f")
+	}
+	expectKind(t, s.RemoveDir(t.Context(), "../d"), bb.Invalid)
+	put(t, s, "d/empty/again", []byte("x"))
 }
 
 func removeTree(t *testing.T, h Harness) {

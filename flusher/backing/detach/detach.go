@@ -140,6 +140,10 @@ func (s *store) RemoveTree(ctx context.Context, name string) error {
 	return do(ctx, s.calls, "remove tree", name, func(ctx context.Context) error { return s.Store.RemoveTree(ctx, name) })
 }
 
+func (s *store) RemoveDir(ctx context.Context, name string) error {
+	return do(ctx, s.calls, "remove directory", name, func(ctx context.Context) error { return s.Store.RemoveDir(ctx, name) })
+}
+
 func (s *store) Check(ctx context.Context) error {
 	return do(ctx, s.calls, "check", "", s.Store.Check)
 }

@@ -51,6 +51,7 @@ func (h *hung) List(_ context.Context, _ string, fn func(backing.Object) error) 
 func (h *hung) Rename(context.Context, string, string) error { <-h.back; return nil }
 func (h *hung) Remove(context.Context, string) error         { <-h.back; return nil }
 func (h *hung) RemoveTree(context.Context, string) error     { <-h.back; return nil }
+func (h *hung) RemoveDir(context.Context, string) error      { <-h.back; return nil }
 func (h *hung) Check(context.Context) error                  { <-h.back; return nil }
 func (h *hung) Sweep(context.Context) (int, error)           { <-h.back; return 0, nil }
 
@@ -70,6 +71,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			"rename":      func(ctx context.Context) error { return s.Rename(ctx, "a", "b") },
 			"remove":      func(ctx context.Context) error { return s.Remove(ctx, "a") },
 			"remove tree": func(ctx context.Context) error { return s.RemoveTree(ctx, "a") },
+			"remove dir":  func(ctx context.Context) error { return s.RemoveDir(ctx, "a") },
 			"check":       s.Check,
 			"sweep":       func(ctx context.Context) error { _, err := s.Sweep(ctx); return err },
 		}

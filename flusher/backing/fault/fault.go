@@ -213,6 +213,10 @@ func (s *store) RemoveTree(ctx context.Context, name string) error {
 	return s.call(ctx, "remove", name, func(Rule) error { return s.Store.RemoveTree(ctx, name) })
 }
 
+func (s *store) RemoveDir(ctx context.Context, name string) error {
+	return s.call(ctx, "remove", name, func(Rule) error { return s.Store.RemoveDir(ctx, name) })
+}
+
 func (s *store) Check(ctx context.Context) error {
 	return s.call(ctx, "check", "", func(Rule) error { return s.Store.Check(ctx) })
 }

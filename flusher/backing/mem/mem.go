@@ -356,6 +356,16 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 	return nil
 }
 
+// RemoveDir does nothing: there are no directories.
+func (s *Store) RemoveDir(ctx context.Context, name string) error {
+	if err := backing.CheckName("remove directory", name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.enter(ctx, "remove directory", name)
+}
+
 // Check succeeds until the store is closed.
 func (s *Store) Check(ctx context.Context) error {
 	s.mu.Lock()

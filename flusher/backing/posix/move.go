@@ -135,6 +135,33 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 	return wrap("remove tree", name, syncDirIfThere(root, dir))
 }
 
+// RemoveDir removes an empty directory and syncs the one that held it.
+func (s *Store) RemoveDir(ctx context.Context, name string) error {
+	if err := backing.CheckName("remove directory", name); err != nil {
+		return err
+	}
+	root, err := s.root(ctx)
+	if err != nil {
+		return wrap("remove directory", name, err)
+	}
+	defer root.Close()
+	info, err := root.Lstat(name)
+	if err == nil && !info.IsDir() {
+		return nil
+	}
+	if err == nil {
+		defer s.forgetDurable()
+		err = root.Remove(name)
+	}
+	switch {
+	case errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST):
+		return nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+		return wrap("remove directory", name, err)
+	}
+	return wrap("remove directory", name, syncDirIfThere(root, path.Dir(name)))
+}
+
 func syncDirIfThere(root *os.Root, dir string) error {
 	err := syncDir(root, dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {

@@ -168,6 +168,10 @@ func (s *store) RemoveTree(ctx context.Context, name string) error {
 	return s.do(ctx, "remove tree", name, func() error { return s.Store.RemoveTree(ctx, name) })
 }
 
+func (s *store) RemoveDir(ctx context.Context, name string) error {
+	return s.do(ctx, "remove directory", name, func() error { return s.Store.RemoveDir(ctx, name) })
+}
+
 func (s *store) Sweep(ctx context.Context) (n int, err error) {
 	err = s.do(ctx, "sweep", "", func() error {
 		swept, err := s.Store.Sweep(ctx)

@@ -279,6 +279,11 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 	return err
 }
 
+// RemoveDir does nothing: there are no directories, and a marker that stands for one is not ours.
+func (s *Store) RemoveDir(_ context.Context, name string) error {
+	return backing.CheckName("remove directory", name)
+}
+
 func (s *Store) removeAll(ctx context.Context, name string, keys []minio.ObjectInfo) error {
 	if len(keys) == 0 {
 		return nil

@@ -1,0 +1,36 @@
+package bbd
+
+import (
+	"testing"
+
+	"forebay/internal/bb"
+	"forebay/meta"
+)
+
+func TestTraced(t *testing.T) {
+	t.Parallel()
+	plain, packed := bb.Flushed{Generation: 1}, bb.Flushed{Generation: 1, Codec: "zstd"}
+	dir := meta.StoreOp{Op: meta.OpRename, IsDir: true, OldPath: "a", NewPath: "b"}
+	for name, test := range map[string]struct {
+		object string
+		later  []meta.StoreOp
+		now    string
+		known  bool
+	}{
+		"moved":                 {"a/f", nil, "b/f", false},
+		"a similar name":        {"aa/f", nil, "aa/f", false},
+		"moved twice":           {"a/f", []meta.StoreOp{{Op: meta.OpRename, IsDir: true, OldPath: "b", NewPath: "c"}}, "c/f", false},
+		"removed later":         {"a/f", []meta.StoreOp{{Op: meta.OpRemove, OldPath: "b/f", Flushed: plain}}, "b/f", true},
+		"renamed later":         {"a/f", []meta.StoreOp{{Op: meta.OpRename, OldPath: "b/f", NewPath: "g", Flushed: plain}}, "b/f", true},
+		"replaced later":        {"a/f", []meta.StoreOp{{Op: meta.OpRename, OldPath: "g", NewPath: "b/f", Flushed: plain, Replaced: plain}}, "b/f", true},
+		"an older version":      {"a/f", []meta.StoreOp{{Op: meta.OpRemove, OldPath: "b/f", Left: plain}}, "b/f", true},
+		"with a codec":          {"a/f.zst", []meta.StoreOp{{Op: meta.OpRemove, OldPath: "b/f", Flushed: packed}}, "b/f.zst", true},
+		"not the flushed codec": {"a/f", []meta.StoreOp{{Op: meta.OpRemove, OldPath: "b/f", Flushed: packed}}, "b/f", false},
+		"never flushed":         {"a/f", []meta.StoreOp{{Op: meta.OpRemove, OldPath: "b/f"}}, "b/f", false},
+		"its directory removed": {"a/f", []meta.StoreOp{{Op: meta.OpRemove, IsDir: true, OldPath: "b"}}, "b/f", false},
+	} {
+		if now, known := traced(test.object, append([]meta.StoreOp{dir}, test.later...)); now != test.now || known != test.known {
+			t.Errorf("%s: %q, %v, want %q, %v", name, now, known, test.now, test.known)
+		}
+	}
+}
