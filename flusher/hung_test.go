@@ -55,7 +55,7 @@ func (h *hung) Put(ctx context.Context, name string, src backing.Source, o backi
 type plainJob struct{ key Key }
 
 func (j plainJob) Path() string                           { return fmt.Sprintf("f%d", j.key.File) }
-func (j plainJob) Verify(context.Context, func()) error           { return nil }
+func (j plainJob) Verify(context.Context, func()) error   { return nil }
 func (j plainJob) Source() backing.Source                 { return backing.NewBytes([]byte("x")) }
 func (j plainJob) Done(context.Context, bb.Flushed) error { return nil }
 func (j plainJob) Close()                                 {}
