@@ -155,12 +155,11 @@ func (r *Report) complete(err error) error {
 		return err
 	}
 	n := max(r.FailedTotal, int64(len(r.Failed)))
-	switch {
-	case r.TimedOut:
-		return bb.E(bb.Cancelled, "", "", fmt.Sprintf("the timeout passed; %d files are not saved, %d are held back by a keep pattern, %d are open for writing", n, r.HeldTotal, r.OpenTotal)).
-			WithRemedy("the daemon goes on flushing: drain again")
-	case n == 0:
-		return r.unsaved()
+	if n == 0 {
+		if err := r.unsaved(); err != nil || !r.TimedOut {
+			return err
+		}
+		return bb.E(bb.Cancelled, "", "", "the timeout passed")
 	}
 	if len(r.Failed) == 0 {
 		return bb.E(bb.Internal, "", "", fmt.Sprintf("%d files failed", n))

@@ -20,11 +20,18 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the command line scenarios in testdata against a real daemon.
 // Each has $STORE, an empty directory to put behind a buffer.
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, "testdata") }
+
+// TestScriptsAlone runs scenarios with a daemon that no other scenario looks at: their
+// stores fail.
+func TestScriptsAlone(t *testing.T) { runScripts(t, "testdata/alone") }
+
+func runScripts(t *testing.T, folder string) {
+	t.Helper()
 	store := t.TempDir()
 	d := bbdtest.Start(t, "--memory", "256MiB")
 	testscript.Run(t, testscript.Params{
-		Dir:  "testdata",
+		Dir:  folder,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": exitsWith},
 		Setup: func(e *testscript.Env) error {
 			dir := filepath.Join(store, filepath.Base(e.WorkDir))

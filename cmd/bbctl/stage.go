@@ -64,10 +64,13 @@ func (a *app) report(what string, work func(func(client.Progress)) (client.Repor
 	if printed := a.print(j, func() { a.reportText(what, &j) }); printed != nil {
 		return printed
 	}
-	if err != nil && !r.TimedOut {
-		return partly{err}
+	switch {
+	case err == nil:
+		return nil
+	case r.TimedOut:
+		return &client.Error{Kind: client.ErrCancelled, Err: fmt.Errorf("the timeout passed: %w", err), Remedy: "the daemon goes on flushing: drain again"}
 	}
-	return err
+	return partly{err}
 }
 
 // printFailure prints a line of what was not done.
