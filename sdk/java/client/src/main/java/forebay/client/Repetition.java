@@ -44,6 +44,7 @@ final class Repetition {
           Type.TYPE_VERIFY,
           Type.TYPE_RECEIPT,
           Type.TYPE_NODES,
+          Type.TYPE_NODE_LOSS,
           Type.TYPE_JOBS,
           Type.TYPE_JOB,
           Type.TYPE_LIFETIMES,
