@@ -96,7 +96,7 @@ func (bs *barriers) join() (*barrier, bool) {
 // the others that share it send another.
 func (b *bucket) sendBarrier(ctx context.Context, bar *barrier) {
 	defer close(bar.done)
-	err := errUncertain
+	err := errNoServer // nothing was sent
 	select {
 	case b.barriers.slot <- struct{}{}:
 		defer func() { <-b.barriers.slot }()
