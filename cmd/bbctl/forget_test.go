@@ -23,20 +23,20 @@ func TestForgetNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("FOREBAY_SOCKET", n1.Socket)
-	bbctl(t, exitDone, "buffer", "create", "work")
-	bbctl(t, exitDone, "put", put, "bb://work/")
+	bbctl(t, exitDone, "buffer", "create", "ckpt")
+	bbctl(t, exitDone, "put", put, "bb://ckpt/")
 	t.Setenv("FOREBAY_SOCKET", n2.Socket)
 	bbctl(t, exitConflict, "node", "forget", "n1", "--yes") // it answers
 	n1.Kill()
 	unanswering(t, n2, "n1")
 
 	out := bbctl(t, exitDone, "node", "forget", "n1", "--dry-run")
-	wantLine(t, out, "lost: bb://work/only.bin, 1000 B")
+	wantLine(t, out, "lost: bb://ckpt/only.bin, 1000 B")
 	wantLine(t, out, "1 files of 1000 B would be lost, 0 would be kept")
 	wantLine(t, bbctl(t, exitConflict, "node", "forget", "n1"), "1 files of 1000 B would be lost (--dry-run lists them, --yes loses them")
-	wantLine(t, bbctl(t, exitDone, "lost", "work"), "0 files are lost") // nothing was changed
-	wantLine(t, bbctl(t, exitDamaged, "node", "forget", "n1", "--yes"), "lost: bb://work/only.bin")
-	wantLine(t, bbctl(t, exitDone, "lost", "work"), "only.bin")
+	wantLine(t, bbctl(t, exitDone, "lost", "ckpt"), "0 files are lost") // nothing was changed
+	wantLine(t, bbctl(t, exitDamaged, "node", "forget", "n1", "--yes"), "lost: bb://ckpt/only.bin")
+	wantLine(t, bbctl(t, exitDone, "lost", "ckpt"), "only.bin")
 	wantLine(t, bbctl(t, exitDone, "node", "forget", "n1"), "0 files of 0 B are lost") // nothing more goes: nothing to confirm
 }
 
