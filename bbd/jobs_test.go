@@ -303,16 +303,23 @@ func TestStageInJobNodeGone(t *testing.T) {
 	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "in", Keep: []string{"*"}})
 	from := t.TempDir()
 	content := source(t, from, 500)
-	// The node is gone before the others end: what it publishes while it stops is there then.
-	nodes[0].slowly("get", 40*time.Millisecond)
-	nodes[1].slowly("get", 40*time.Millisecond)
+	// The others cannot end before the node is gone: what it publishes while it stops is there then.
+	others := nodes[:2]
+	for _, n := range others {
+		n.slowly("get", time.Second)
+	}
 	nodes[2].slowly("get", 5*time.Millisecond)
 	var once sync.Once
 	request := client.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}
 	stageIn := func(c *client.Client) map[string]bool {
 		r, err := c.StageIn(t.Context(), request, func(p client.Progress) {
 			if p.FilesDone >= 200 {
-				once.Do(nodes[2].away)
+				once.Do(func() {
+					nodes[2].away()
+					for _, n := range others {
+						n.faults.Set()
+					}
+				})
 			}
 		})
 		if bb.KindOf(err) != bb.Unavailable || r.FailedTotal == 0 || r.FailedTotal != int64(len(r.Failed)) {

@@ -19,9 +19,10 @@ type storeSide struct {
 	files func(t *testing.T) map[string]string
 }
 
-// storeSides returns a POSIX and a real S3 store, each with a daemon in front.
-func storeSides(t *testing.T) map[string]func(t *testing.T) (*node, storeSide) {
-	return map[string]func(t *testing.T) (*node, storeSide){
+// onEachStore runs a test on a POSIX and on a real S3 store, each with a daemon in front.
+func onEachStore(t *testing.T, test func(t *testing.T, n *node, s storeSide, c *client.Client)) {
+	t.Helper()
+	for kind, open := range map[string]func(t *testing.T) (*node, storeSide){
 		"posix": func(t *testing.T) (*node, storeSide) {
 			n := startNode(t, nil)
 			dir := filepath.Join(n.base, "shared")
@@ -38,6 +39,11 @@ func storeSides(t *testing.T) map[string]func(t *testing.T) (*node, storeSide) {
 				putFile(t, server.File(bucket, "run/"+name), content)
 			}, func(t *testing.T) map[string]string { return objects(t, server, bucket, "run") }}
 		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			n, s := open(t)
+			test(t, n, s, n.dial())
+		})
 	}
 }
 
@@ -90,33 +96,29 @@ func mkdirs(t *testing.T, b *client.Buffer, dirs ...string) {
 // TestRemovedTreeLeavesFilesOfOthers: what a job drained stays when a later job on the same
 // backing removes a directory of the same name.
 func TestRemovedTreeLeavesFilesOfOthers(t *testing.T) {
-	for kind, open := range storeSides(t) {
-		t.Run(kind, func(t *testing.T) {
-			n, s := open(t)
-			c := n.dial()
-			first, _ := n.buffer(c, client.BufferSpec{Name: "job1", Backing: s.url})
-			mkdirs(t, first, "out")
-			write(t, first, "out/epoch1.pt", []byte("one"))
-			drain(t, c, "job1")
-			if err := c.DestroyBuffer(t.Context(), "job1", false); err != nil {
+	onEachStore(t, func(t *testing.T, n *node, s storeSide, c *client.Client) {
+		first, _ := n.buffer(c, client.BufferSpec{Name: "job1", Backing: s.url})
+		mkdirs(t, first, "out")
+		write(t, first, "out/epoch1.pt", []byte("one"))
+		drain(t, c, "job1")
+		if err := c.DestroyBuffer(t.Context(), "job1", false); err != nil {
+			t.Fatal(err)
+		}
+		s.put(t, "data/deep/theirs", "theirs")
+
+		b, _ := n.buffer(c, client.BufferSpec{Name: "job2", Backing: s.url})
+		mkdirs(t, b, "out/deep", "data")
+		write(t, b, "out/epoch2.pt", []byte("two"))
+		write(t, b, "out/deep/epoch3.pt", []byte("three"))
+		drain(t, c, "job2")
+		for _, dir := range []string{"out", "data"} {
+			if err := b.RemoveAll(t.Context(), dir); err != nil {
 				t.Fatal(err)
 			}
-			s.put(t, "data/deep/theirs", "theirs")
-
-			b, _ := n.buffer(c, client.BufferSpec{Name: "job2", Backing: s.url})
-			mkdirs(t, b, "out/deep", "data")
-			write(t, b, "out/epoch2.pt", []byte("two"))
-			write(t, b, "out/deep/epoch3.pt", []byte("three"))
-			drain(t, c, "job2")
-			for _, dir := range []string{"out", "data"} {
-				if err := b.RemoveAll(t.Context(), dir); err != nil {
-					t.Fatal(err)
-				}
-			}
-			drain(t, c, "job2")
-			s.want(t, map[string]string{"out/epoch1.pt": "one", "data/deep/theirs": "theirs"})
-		})
-	}
+		}
+		drain(t, c, "job2")
+		s.want(t, map[string]string{"out/epoch1.pt": "one", "data/deep/theirs": "theirs"})
+	})
 }
 
 // TestRemovedTreeLeavesNoEmptyDirectories: on a store that has directories, those that a removal
@@ -176,61 +178,53 @@ func TestRemovedTreeAfterRestart(t *testing.T) {
 // TestRenamedTreeLeavesFilesOfOthers: a directory's rename moves on the store what the buffer has
 // flushed, under whatever names later changes gave it, and nothing else.
 func TestRenamedTreeLeavesFilesOfOthers(t *testing.T) {
-	for kind, open := range storeSides(t) {
-		t.Run(kind, func(t *testing.T) {
-			n, s := open(t)
-			c := n.dial()
-			b, _ := n.buffer(c, client.BufferSpec{Name: "moves", Backing: s.url})
-			mkdirs(t, b, "a/sub")
-			for _, name := range []string{"a/1", "a/2", "a/3", "a/sub/4"} {
-				write(t, b, name, []byte(name))
-			}
-			drain(t, c, "moves")
-			s.put(t, "a/theirs", "theirs")
-			s.put(t, "b/sub/before", "before")
-			n.faults.Set(fault.Rule{Op: "rename", Kind: fault.Refused})
-			for _, move := range [][2]string{{"a", "b"}, {"b/1", "one"}, {"b/sub", "c"}} {
-				if err := b.Rename(t.Context(), move[0], move[1]); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := b.Remove(t.Context(), "b/2"); err != nil {
+	onEachStore(t, func(t *testing.T, n *node, s storeSide, c *client.Client) {
+		b, _ := n.buffer(c, client.BufferSpec{Name: "moves", Backing: s.url})
+		mkdirs(t, b, "a/sub")
+		for _, name := range []string{"a/1", "a/2", "a/3", "a/sub/4"} {
+			write(t, b, name, []byte(name))
+		}
+		drain(t, c, "moves")
+		s.put(t, "a/theirs", "theirs")
+		s.put(t, "b/sub/before", "before")
+		n.faults.Set(fault.Rule{Op: "rename", Kind: fault.Refused})
+		for _, move := range [][2]string{{"a", "b"}, {"b/1", "one"}, {"b/sub", "c"}} {
+			if err := b.Rename(t.Context(), move[0], move[1]); err != nil {
 				t.Fatal(err)
 			}
-			n.faults.Set()
-			drain(t, c, "moves")
-			s.want(t, map[string]string{
-				"a/theirs": "theirs", "b/sub/before": "before", "one": "a/1", "b/3": "a/3", "c/4": "a/sub/4",
-			})
+		}
+		if err := b.Remove(t.Context(), "b/2"); err != nil {
+			t.Fatal(err)
+		}
+		n.faults.Set()
+		drain(t, c, "moves")
+		s.want(t, map[string]string{
+			"a/theirs": "theirs", "b/sub/before": "before", "one": "a/1", "b/3": "a/3", "c/4": "a/sub/4",
 		})
-	}
+	})
 }
 
 // TestRenamedTreeReplacesNothingOfOthers: a file that another put under the new name on the store
 // stays, and a drain fails for as long as it does.
 func TestRenamedTreeReplacesNothingOfOthers(t *testing.T) {
-	for kind, open := range storeSides(t) {
-		t.Run(kind, func(t *testing.T) {
-			n, s := open(t)
-			c := n.dial()
-			b, _ := n.buffer(c, client.BufferSpec{Name: "taken", Backing: s.url})
-			mkdirs(t, b, "a")
-			write(t, b, "a/f", []byte("mine"))
-			write(t, b, "a/g", []byte("g"))
-			drain(t, c, "taken")
-			s.put(t, "b/f", "theirs")
-			if err := b.Rename(t.Context(), "a", "b"); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the rename fails on the store", func() bool {
-				last := n.status().Buffers[0].LastError
-				return last != nil && last.Kind == bb.Exists.String()
-			})
-			s.want(t, map[string]string{"a/f": "mine", "b/f": "theirs", "b/g": "g"})
-			got, err := b.ReadFile(t.Context(), "b/f")
-			if err != nil || string(got) != "mine" {
-				t.Errorf("the buffer has %q (%v)", got, err)
-			}
+	onEachStore(t, func(t *testing.T, n *node, s storeSide, c *client.Client) {
+		b, _ := n.buffer(c, client.BufferSpec{Name: "taken", Backing: s.url})
+		mkdirs(t, b, "a")
+		write(t, b, "a/f", []byte("mine"))
+		write(t, b, "a/g", []byte("g"))
+		drain(t, c, "taken")
+		s.put(t, "b/f", "theirs")
+		if err := b.Rename(t.Context(), "a", "b"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the rename fails on the store", func() bool {
+			last := n.status().Buffers[0].LastError
+			return last != nil && last.Kind == bb.Exists.String()
 		})
-	}
+		s.want(t, map[string]string{"a/f": "mine", "b/f": "theirs", "b/g": "g"})
+		got, err := b.ReadFile(t.Context(), "b/f")
+		if err != nil || string(got) != "mine" {
+			t.Errorf("the buffer has %q (%v)", got, err)
+		}
+	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,7 +82,8 @@ func twoNodes(t *testing.T) (n1, n2 *bbdtest.Daemon) {
 	if err := os.WriteFile(key, append(clusterkey.New(), '\n'), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server, gossip := freePort(t), []string{freePort(t), freePort(t)}
+	port := func() string { return bbdtest.FreePort(t, "127.0.0.1") }
+	server, gossip := port(), []string{port(), port()}
 	bbdtest.Start(t, "--name", "n0", "--memory", "64MiB", "--nats-embedded-listen", server)
 	var all []*bbdtest.Daemon
 	for i, at := range gossip {
@@ -94,16 +94,6 @@ func twoNodes(t *testing.T) (n1, n2 *bbdtest.Daemon) {
 	}
 	bbdtest.StartAll(t, all...)
 	return all[0], all[1]
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // unanswering waits until a daemon knows that a node does not answer any more.

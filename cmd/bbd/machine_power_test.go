@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/internal/bbdtest"
 	"forebay/internal/durabletest"
 	"forebay/internal/powertest"
 )
@@ -61,7 +62,7 @@ func newMachine(t *testing.T, env ...string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{drive: drive, log: log, env: env, store: freePort(t, "127.0.0.1"), daemon: freePort(t, "127.0.0.1")}
+	m := &machine{drive: drive, log: log, env: env, store: bbdtest.FreePort(t, "127.0.0.1"), daemon: bbdtest.FreePort(t, "127.0.0.1")}
 	t.Cleanup(func() {
 		m.off()
 		if err := drive.Close(); err != nil {

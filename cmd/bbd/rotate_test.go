@@ -32,14 +32,14 @@ func TestKeyIsReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gossip, nats := freePort(t, "127.0.0.1"), freePort(t, "127.0.0.1")
+	gossip, nats := bbdtest.FreePort(t, "127.0.0.1"), bbdtest.FreePort(t, "127.0.0.1")
 	_, gossipPort, _ := strings.Cut(gossip, ":")
 	var daemons []*bbdtest.Daemon
 	var addresses []string
 	for i := range 3 {
 		host := fmt.Sprintf("127.0.0.%d", i+1)
 		put(keyOf(i), first)
-		addresses = append(addresses, freePort(t, host))
+		addresses = append(addresses, bbdtest.FreePort(t, host))
 		d := bbdtest.New(t, "--name", fmt.Sprintf("n%d", i+1), "--memory", "128MiB", "--listen-tcp", addresses[i], "--key-file", keyOf(i),
 			"--cluster-listen", host+":"+gossipPort, "--cluster-advertise", host, "--cluster-join", gossip)
 		d.Env = []string{"FOREBAY_NATS_SERVERS=" + nats}

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,16 +28,6 @@ func clusterSecrets(t *testing.T) string {
 	return dir
 }
 
-func freePort(t *testing.T, host string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", host+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // TestSecretsStayInFiles starts a daemon with all kinds of secrets, has it talk to
 // clients that know them and to some that do not, and looks for them in its log, its
 // arguments and its environment.
@@ -49,11 +38,11 @@ func TestSecretsStayInFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := freePort(t, "127.0.0.1")
+	address := bbdtest.FreePort(t, "127.0.0.1")
 	d := bbdtest.New(t, "--memory", "128MiB", "--log-level", "debug", "--listen-tcp", address, "--key-file", in("cluster.key"),
 		"--tls-ca", in("ca.pem"), "--tls-cert", in("daemon.pem"), "--tls-key", in("daemon.key"),
-		"--cluster-listen", freePort(t, "127.0.0.1"), "--cluster-advertise", "127.0.0.1")
-	d.Env = []string{"FOREBAY_NATS_SERVERS=" + freePort(t, "127.0.0.1")}
+		"--cluster-listen", bbdtest.FreePort(t, "127.0.0.1"), "--cluster-advertise", "127.0.0.1")
+	d.Env = []string{"FOREBAY_NATS_SERVERS=" + bbdtest.FreePort(t, "127.0.0.1")}
 	d.Start()
 	dial := func(o client.Options) error {
 		o.Address = "tcp://" + address
@@ -157,7 +146,7 @@ func TestUnguardedIsRefused(t *testing.T) {
 // TestCertificatesReplaceTheKey: what cluster init makes is enough to listen.
 func TestCertificatesReplaceTheKey(t *testing.T) {
 	dir := clusterSecrets(t)
-	address := freePort(t, "127.0.0.1")
+	address := bbdtest.FreePort(t, "127.0.0.1")
 	bbdtest.Start(t, "--memory", "64MiB", "--listen-tcp", address,
 		"--tls-ca", dir+"/ca.pem", "--tls-cert", dir+"/daemon.pem", "--tls-key", dir+"/daemon.key")
 	c, err := client.Dial(t.Context(), client.Options{

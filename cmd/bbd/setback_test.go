@@ -68,9 +68,9 @@ func newServers(t *testing.T, binary string, n int) *natsServers {
 	s := &natsServers{t: t, binary: binary, dir: t.TempDir(), cmds: make([]*exec.Cmd, n)}
 	var routes, listen []string
 	for range n {
-		at := freePort(t, "127.0.0.1")
+		at := bbdtest.FreePort(t, "127.0.0.1")
 		listen, s.urls = append(listen, at), append(s.urls, "nats://"+at)
-		routes = append(routes, freePort(t, "127.0.0.1"))
+		routes = append(routes, bbdtest.FreePort(t, "127.0.0.1"))
 	}
 	for i := range n {
 		text := fmt.Sprintf("server_name: s%d\nlisten: %q\njetstream { store_dir: %q }\n", i, listen[i], s.folder(i))

@@ -45,7 +45,7 @@ func newMixedCluster(t *testing.T, size int) *mixedCluster {
 	t.Cleanup(server.Shutdown)
 	m := &mixedCluster{t: t, nats: server.URL(), key: filepath.Join(t.TempDir(), "key")}
 	for range size {
-		m.gossip = append(m.gossip, freePort(t, "127.0.0.1"))
+		m.gossip = append(m.gossip, bbdtest.FreePort(t, "127.0.0.1"))
 	}
 	if err := os.WriteFile(m.key, append(clusterkey.New(), '\n'), 0o600); err != nil {
 		t.Fatal(err)
@@ -450,7 +450,7 @@ func TestStranger(t *testing.T) {
 // A daemon that asks another one of a strange version is told so in the handshake.
 func TestStrangerPeer(t *testing.T) {
 	d := bbdtest.New(t)
-	address := freePort(t, "127.0.0.1")
+	address := bbdtest.FreePort(t, "127.0.0.1")
 	d.Config = fmt.Sprintf(`
 name: n9
 listen: {tcp: %q, admin: "127.0.0.1:0"}

@@ -344,3 +344,14 @@ func (d *Daemon) cleanup() {
 		d.tb.Error(err)
 	}
 }
+
+// FreePort returns host:port of a port that nothing listens on now.
+func FreePort(tb testing.TB, host string) string {
+	tb.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
