@@ -57,6 +57,9 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := b.notReplaced(ctx, path); err != nil {
+		return nil, err
+	}
 	if err := b.noneElsewhere(ctx, path); err != nil {
 		return nil, err
 	}
@@ -74,6 +77,16 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 		return nil, bb.Wrap("flush", b.address(path), err)
 	}
 	return j, nil
+}
+
+// notReplaced fails while a decided transaction has yet to remove what is at a path: nobody sees
+// the file any more, and its flush would have a removed name come back to the store.
+func (b *buffer) notReplaced(ctx context.Context, path string) error {
+	id, err := b.ns.Replacing(ctx, path)
+	if err != nil || id == 0 {
+		return err
+	}
+	return bb.E(bb.Busy, "flush", b.address(path), "transaction "+id.String()+" replaces it")
 }
 
 // Recorded reports whether a queued file's entry names an object on the store.
@@ -225,10 +238,10 @@ func (j *flushJob) Current(ctx context.Context) error {
 	return err // when it is tried again, it is found out what there is to do
 }
 
-// Verify checks every extent before anything is written.
-// verifyStep is how much of a file is verified between two signs of progress.
+// verifyStep is how many bytes of a file are verified between two signs of progress.
 const verifyStep = 256 << 20
 
+// Verify checks every extent before anything is written.
 func (j *flushJob) Verify(ctx context.Context, progress func()) error {
 	size := j.snap.Size()
 	for off := int64(0); off < size; off += verifyStep {

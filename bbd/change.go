@@ -76,7 +76,7 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 		_, err := b.ns.Lookup(ctx, at.dir, at.name)
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
-	held, err := b.d.flusher.Hold(ctx, b.name, from, to)
+	held, err := b.d.flusher.HoldRename(ctx, b.name, from, to)
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
@@ -113,6 +113,7 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
+	held.Renamed(e.File, e.Flushed)
 	b.moved(at, target, to, &renamed)
 	b.discardReplaced(ctx, renamed.Replaced)
 	if concerned {

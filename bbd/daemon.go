@@ -149,10 +149,10 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.room, d.passing = newRoom(d), newPassing()
 	d.maxPinned = d.room.share()
 	d.wg.Go(d.room.run)
-	d.wg.Go(d.reapTxns)
 	if err := d.recover(ctx); err != nil {
 		return err
 	}
+	d.wg.Go(d.reapTxns) // not before: it moves entries that recover takes up
 	d.wg.Go(d.watchForgotten)
 	if d.cluster != nil {
 		d.wg.Go(d.followBuffers)

@@ -339,23 +339,29 @@ func (d *Daemon) reapTxns() {
 	tick := time.NewTicker(d.cfg.Limits.reap())
 	defer tick.Stop()
 	for {
+		r.round() // the first at once, for what was decided before a restart
 		select {
 		case <-d.ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if d.cluster != nil && firstReady(d.cluster.members.Members()) != d.cfg.Node {
-			clear(r.leases) // whoever does it now counts from when it began
-			continue
-		}
-		all, err := d.existingBuffers(d.ctx)
-		if err != nil && d.ctx.Err() == nil {
-			d.log.Warn("looking after transactions", "err", err)
-		}
-		for _, b := range all {
-			if err := r.look(d.ctx, b); err != nil && d.ctx.Err() == nil && bb.KindOf(err) != bb.NotFound {
-				d.log.Warn("looking after transactions", "buffer", b.name, "err", err)
-			}
+	}
+}
+
+// round looks after the transactions of all buffers, if this daemon is the one to do it.
+func (r *reaper) round() {
+	d := r.d
+	if d.cluster != nil && firstReady(d.cluster.members.Members()) != d.cfg.Node {
+		clear(r.leases) // whoever does it now counts from when it began
+		return
+	}
+	all, err := d.existingBuffers(d.ctx)
+	if err != nil && d.ctx.Err() == nil {
+		d.log.Warn("looking after transactions", "err", err)
+	}
+	for _, b := range all {
+		if err := r.look(d.ctx, b); err != nil && d.ctx.Err() == nil && bb.KindOf(err) != bb.NotFound {
+			d.log.Warn("looking after transactions", "buffer", b.name, "err", err)
 		}
 	}
 }

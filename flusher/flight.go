@@ -371,10 +371,12 @@ func (q *queue) afterOvertaken(fl *flight, e *entry, dropped bool) {
 	switch {
 	case fl.named && fl.wasNew:
 		q.removeFirst(fl.object)
+		if e.suspect == fl.object {
+			q.clearSuspect(e)
+		}
 	case fl.named:
 		e.touched = fl.object
 	}
-	q.clearSuspect(e)
 	if dropped {
 		q.askAfter(e)
 	}

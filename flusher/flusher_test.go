@@ -192,6 +192,43 @@ func TestKilledThenRenamed(t *testing.T) {
 	}
 }
 
+// TestReplacedBeforeItsRecord has a crash come between a Put and its record, and another file be
+// renamed to the name. The object stays until the flush of that file, and goes with its name.
+func TestReplacedBeforeItsRecord(t *testing.T) {
+	t.Parallel()
+	for _, then := range []string{"flush", "remove", "rename"} {
+		t.Run(then, func(t *testing.T) {
+			w, inner := newWorld(t), memStore()
+			if _, err := inner.Put(t.Context(), "d/a", backing.NewBytes([]byte("old")), backing.PutOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			full := fault.NewPlan(fault.Rule{Op: "put", Kind: fault.Full})
+			f := w.start(fault.Wrap(inner, full), func(o *Options) { o.Backoff = [2]time.Duration{time.Millisecond, time.Millisecond} })
+			f.Pause("buf")
+			key := w.write("d/a", "old")
+			f.Forget(key)
+			f.Enqueue(Item{Key: key, Size: 3, Path: "d/a", Suspect: true})
+			w.write("d/b", "new")
+			w.rename("d/b", "d/a")
+			f.Resume("buf")
+			for failed := false; !failed; time.Sleep(time.Millisecond) {
+				failed = full.Hits() > 0 // the flush of the new file
+			}
+			if got := string(inner.Contents()["d/a"]); got != "old" {
+				t.Errorf("the store has %q before the flush of what replaces it", got)
+			}
+			switch then {
+			case "remove":
+				w.remove("d/a")
+			case "rename":
+				w.rename("d/a", "d/c")
+			}
+			full.Set()
+			w.expectStore(inner.Contents)
+		})
+	}
+}
+
 // TestRenamesAndRemovalsDuringFlushes changes names at random while a store that
 // fails now and then is written, and compares it with the namespace at the end.
 func TestRenamesAndRemovalsDuringFlushes(t *testing.T) {

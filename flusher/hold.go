@@ -10,7 +10,10 @@ import (
 )
 
 // hold keeps flushes away from paths.
-type hold struct{ paths []string }
+type hold struct {
+	paths   []string
+	newName string // of a rename: suspects there are left to Held.Renamed
+}
 
 // concerns reports whether a flush under the path would collide: a file's own
 // path, or one below a held directory. A path "" holds all.
@@ -34,7 +37,17 @@ func (f *Flusher) Hold(ctx context.Context, buffer string, paths ...string) (*He
 	if len(paths) == 0 {
 		return nil, bb.E(bb.Invalid, "hold", buffer, "no path is named")
 	}
-	h := &hold{slices.Clone(paths)}
+	return f.hold(ctx, buffer, &hold{paths: slices.Clone(paths)})
+}
+
+// HoldRename is Hold of both names of a rename. But what a Put may have left under the new name
+// stays there: once something of a name is durable, it stays until something newer replaces it.
+// If the rename is carried out, Held.Renamed follows.
+func (f *Flusher) HoldRename(ctx context.Context, buffer, from, to string) (*Held, error) {
+	return f.hold(ctx, buffer, &hold{paths: []string{from, to}, newName: to})
+}
+
+func (f *Flusher) hold(ctx context.Context, buffer string, h *hold) (*Held, error) {
 	q, flights, err := f.place(h, buffer)
 	if err != nil {
 		return nil, err
@@ -130,6 +143,29 @@ type Held struct {
 	once sync.Once
 }
 
+// Renamed says that a file has got the new name of HoldRename, and what the store has of that
+// file. Call it before Forget of the file that had the name, and before Apply.
+func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed) {
+	h.f.mu.Lock()
+	defer h.f.mu.Unlock()
+	q := h.q
+	object := q.objectName(h.h.newName)
+	for e := range q.suspect {
+		if e.suspect != object {
+			continue
+		}
+		q.clearSuspect(e)
+		moved := q.entries[file]
+		switch {
+		case flushed.Generation != 0 && flushed.Codec == q.f.opts.Policy(q.buffer).Codec: // it is moved there
+		case flushed.Generation == 0 && moved != nil && moved.suspect == "": // its flush replaces the object
+			q.setSuspect(moved, object)
+		case moved == nil || moved.suspect != object:
+			q.removeObject(object)
+		}
+	}
+}
+
 // Quiet waits until nothing is left to do on the store under the held names: then
 // whoever else flushes there is not undone by this flusher. The error is that of ctx.
 func (h *Held) Quiet(ctx context.Context) error {
@@ -212,7 +248,7 @@ func (f *Flusher) lift(q *queue, h *hold) {
 // removal would take them along. It reports whether there are any.
 func (q *queue) removeSuspects(h *hold) (some bool) {
 	for e := range q.suspect {
-		if h.concernsSuspect(e) {
+		if h.concernsSuspect(e) && (h.newName == "" || e.suspect != q.objectName(h.newName)) {
 			q.removeObject(e.suspect)
 			q.clearSuspect(e)
 			some = true

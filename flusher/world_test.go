@@ -175,7 +175,7 @@ func (w *world) write(path, content string) Key {
 
 // rename moves a file or a tree, as a daemon does.
 func (w *world) rename(from, to string) {
-	held, err := w.f.Hold(w.t.Context(), w.buffer, from, to)
+	held, err := w.f.HoldRename(w.t.Context(), w.buffer, from, to)
 	if err != nil {
 		w.t.Error(err)
 		return
@@ -193,6 +193,9 @@ func (w *world) rename(from, to string) {
 		return
 	}
 	tree := moved[0].path != from
+	if !tree {
+		held.Renamed(moved[0].id, moved[0].flushed)
+	}
 	op := StoreOp{Kind: OpRename, Old: from, New: to, Tree: tree}
 	apply := tree
 	if !tree {

@@ -21,8 +21,9 @@ import (
 //   - What is in the way of an entry is removed only if the entry is still in its old place
 //     after that was found: else it might be what another one has put there. What replacing
 //     removes was found while the state was replacing, and nothing is folded then.
-//   - A file that the store has is not removed if a file of the output will have its name: it
-//     is replaced when that is folded (bb.Entry.Replaced).
+//   - A file is not removed if a file of the output will have its name: it is replaced when that
+//     is folded. So what the store has of the name stays there until the new file is flushed
+//     (bb.Entry.Replaced), even if the flush of the old file ends during the fold.
 //   - Directories are removed by their ids, and files if they are still the same: no removal
 //     that comes late meets what has the same name by then.
 const (
@@ -307,9 +308,9 @@ func (f *folder) replace(ctx context.Context, t *bb.Txn) error {
 }
 
 // replacePath removes what is at a path below the destination; of the destination itself,
-// what it holds. Files that the store has stay where the output has a file of the same name:
-// folding puts that in their place in one step, so that what is durable under a name stays
-// durable until the flush of the new file.
+// what it holds. Files stay where the output has a file of the same name: folding puts that in
+// their place in one step, so that what is durable under a name stays durable until the flush of
+// the new file.
 func (f *folder) replacePath(ctx context.Context, t *bb.Txn, p string) error {
 	old := &bb.Entry{Type: bb.TypeDirectory, Dir: t.Dir}
 	by := &bb.Entry{Type: bb.TypeDirectory, Dir: t.Output}
@@ -357,10 +358,8 @@ func displacement(old, by *bb.Entry) displaced {
 		return removedWhole
 	case old.IsDir():
 		return removedPart
-	case old.Stored().Generation != 0:
-		return stays
 	}
-	return removedWhole
+	return stays
 }
 
 // displace removes an entry that is replaced, as displacement decides, and reports whether it
@@ -417,11 +416,9 @@ func (f *folder) displaceBelow(ctx context.Context, t *bb.Txn, old, by *bb.Entry
 }
 
 func (f *folder) displaceEntry(ctx context.Context, t *bb.Txn, old, dir *bb.Entry) (stay bool, err error) {
-	var by *bb.Entry
-	if old.IsDir() || old.Stored().Generation != 0 { // else it goes in any case
-		if by, err = f.below(ctx, dir, old.Name); err != nil {
-			return false, err
-		}
+	by, err := f.below(ctx, dir, old.Name)
+	if err != nil {
+		return false, err
 	}
 	return f.displace(ctx, t, old, by)
 }

@@ -55,6 +55,7 @@ type Namespace struct {
 
 	decisions atomic.Uint64 // of transactions, by this process
 	decided   atomic.Uint64 // a revision that the decided key has had
+	replacing atomic.Pointer[replacements]
 
 	known     knownPaths
 	opKeys    opKeys

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"forebay/internal/bb"
 )
@@ -253,4 +254,49 @@ func (ns *Namespace) KnownDecisions() uint64 {
 		return ns.decisions.Load()
 	}
 	return ns.decided.Load()
+}
+
+// replacements are the transactions that are removing what they replace, as they were when
+// Decisions returned a number. Which they are changes only together with that number.
+type replacements struct {
+	decisions uint64
+	txns      []bb.Txn
+}
+
+// Replacing returns the decided transaction that is removing what lies at a path of the
+// directories themselves, not of the union that readers see; 0: there is none.
+func (ns *Namespace) Replacing(ctx context.Context, path string) (bb.TxnID, error) {
+	now, err := ns.Decisions(ctx)
+	if err != nil {
+		return 0, err
+	}
+	r := ns.replacing.Load()
+	if r == nil || r.decisions != now {
+		all, err := ns.Txns(ctx)
+		if err != nil {
+			return 0, err
+		}
+		r = &replacements{now, slices.DeleteFunc(all, func(t bb.Txn) bool { return t.State != bb.TxnReplacing })}
+		ns.replacing.Store(r)
+	}
+	for i := range r.txns {
+		t := &r.txns[i]
+		destination, err := ns.PathOf(ctx, t.Dir)
+		if errors.Is(err, bb.NotFound) {
+			continue // it was removed, with all that it held
+		}
+		if err != nil {
+			return 0, err
+		}
+		for _, p := range t.Replace {
+			replaced := destination
+			if p != "" {
+				replaced = join(destination, p)
+			}
+			if path == replaced || strings.HasPrefix(path, replaced+"/") {
+				return t.ID, nil
+			}
+		}
+	}
+	return 0, nil
 }

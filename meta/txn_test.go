@@ -630,8 +630,8 @@ func TestTxnFolders(t *testing.T) {
 	}
 }
 
-// TestDisplacement: of what a transaction replaces, only a file that the store has stays, and
-// only if the output has a file of the same name.
+// TestDisplacement: of what a transaction replaces, a file stays if the output has a file of the
+// same name.
 func TestDisplacement(t *testing.T) {
 	t.Parallel()
 	was := bb.Flushed{Generation: 1}
@@ -642,7 +642,8 @@ func TestDisplacement(t *testing.T) {
 		want    displaced
 	}{
 		{file, nil, removedWhole},
-		{file, file, removedWhole},
+		{file, dir, removedWhole},
+		{file, file, stays},
 		{flushed, nil, removedWhole},
 		{flushed, dir, removedWhole},
 		{flushed, file, stays},
@@ -674,8 +675,8 @@ func (m *removedNames) Remove(ctx context.Context, e *bb.Entry) error {
 }
 
 // TestTxnReplacesDurable replaces a directory by one that has some of its names. Files that the
-// store has and the output has, too, are replaced in one step each, and keep what the store has;
-// the others are removed.
+// output has, too, are replaced in one step each, and keep what the store has; the others are
+// removed.
 func TestTxnReplacesDurable(t *testing.T) {
 	t.Parallel()
 	for _, replace := range []string{".", "p", "p/q"} {
@@ -718,6 +719,19 @@ func TestTxnReplacesDurable(t *testing.T) {
 			if _, err := ns.AdoptTxn(ctx, x.ID, "t", "a"); err != nil {
 				t.Fatal(err)
 			}
+			other, err := connectTo(t, Options{InProcess: s}).Namespace(ctx, "buf")
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantReplacing := func(p string, want bb.TxnID) {
+				t.Helper()
+				for _, ns := range []*Namespace{ns, other} {
+					if id, err := ns.Replacing(ctx, p); err != nil || id != want {
+						t.Errorf("%s is being replaced by %v (%v), want %v", p, id, err, want)
+					}
+				}
+			}
+			wantReplacing("d/p/q/same", 0)
 			mv := &removedNames{plainMover: plainMover{ns: ns}}
 			if err := commitTxn(ctx, ns, x.ID, []string{replace}, mv); err != nil {
 				t.Fatal(err)
@@ -725,14 +739,20 @@ func TestTxnReplacesDurable(t *testing.T) {
 			if got := seen(t, ns, ""); !maps.Equal(got, want) {
 				t.Errorf("committed: %v, want %v", got, want)
 			}
+			wantReplacing("d/p/q/same", x.ID)
+			wantReplacing("d/p/q/other", x.ID)
+			wantReplacing("d/p/query", map[bool]bb.TxnID{true: x.ID}[replace != "p/q"])
+			wantReplacing("d/pq", map[bool]bb.TxnID{true: x.ID}[replace == "."])
+			wantReplacing("dp/q/same", 0)
 			if err := foldAll(ctx, ns, mv); err != nil {
 				t.Fatal(err)
 			}
 			if got := tree(t, ns); !maps.Equal(got, want) {
 				t.Errorf("folded: %v, want %v", got, want)
 			}
+			wantReplacing("d/p/q/same", 0)
 			slices.Sort(mv.names)
-			if !slices.Equal(mv.names, []string{"dirty", "other"}) {
+			if !slices.Equal(mv.names, []string{"other"}) {
 				t.Errorf("removed: %v", mv.names)
 			}
 			for name, kept := range map[string]bb.Flushed{"same": was, "dirty": {}, "new": {}} {
