@@ -149,20 +149,21 @@ func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed) {
 	h.f.mu.Lock()
 	defer h.f.mu.Unlock()
 	q := h.q
-	object := q.objectName(h.h.newName)
+	object, left := q.objectName(h.h.newName), false
 	for e := range q.suspect {
-		if e.suspect != object {
-			continue
+		if e.suspect == object {
+			q.clearSuspect(e)
+			left = true
 		}
-		q.clearSuspect(e)
-		moved := q.entries[file]
-		switch {
-		case flushed.Generation != 0 && flushed.Codec == q.f.opts.Policy(q.buffer).Codec: // it is moved there
-		case flushed.Generation == 0 && moved != nil && moved.suspect == "": // its flush replaces the object
-			q.setSuspect(moved, object)
-		case moved == nil || moved.suspect != object:
-			q.removeObject(object)
-		}
+	}
+	moved := q.entries[file]
+	switch {
+	case !left:
+	case flushed.Generation != 0 && flushed.Codec == q.f.opts.Policy(q.buffer).Codec: // the store moves the file's object there
+	case flushed.Generation == 0 && moved != nil && moved.suspect == "": // the file's flush replaces it
+		q.setSuspect(moved, object)
+	default:
+		q.removeObject(object)
 	}
 }
 

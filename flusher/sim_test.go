@@ -37,7 +37,7 @@ const simSeeds = 1000
 
 // simFound are seeds that have found a fault, and what it was.
 var simFound = map[string]uint64{
-	"a removal that was queued for a hold whose change did not come is lost with the process": 2960,
+	"a removal that was queued for a hold whose change did not come is lost with the process":                2960,
 	"an object that a rename has left under its new name is forgotten when a stalled flush of the name ends": 57464,
 }
 

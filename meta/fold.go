@@ -358,8 +358,9 @@ func displacement(old, by *bb.Entry) displaced {
 		return removedWhole
 	case old.IsDir():
 		return removedPart
+	default:
+		return stays
 	}
-	return stays
 }
 
 // displace removes an entry that is replaced, as displacement decides, and reports whether it

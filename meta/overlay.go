@@ -256,8 +256,8 @@ func (ns *Namespace) KnownDecisions() uint64 {
 	return ns.decided.Load()
 }
 
-// replacements are the transactions that are removing what they replace, as they were when
-// Decisions returned a number. Which they are changes only together with that number.
+// replacements are the transactions that are removing what they replace. The list changes only
+// together with the number that Decisions returns.
 type replacements struct {
 	decisions uint64
 	txns      []bb.Txn
@@ -288,14 +288,9 @@ func (ns *Namespace) Replacing(ctx context.Context, path string) (bb.TxnID, erro
 		if err != nil {
 			return 0, err
 		}
-		for _, p := range t.Replace {
-			replaced := destination
-			if p != "" {
-				replaced = join(destination, p)
-			}
-			if path == replaced || strings.HasPrefix(path, replaced+"/") {
-				return t.ID, nil
-			}
+		rel, below := strings.CutPrefix(path, destination+"/")
+		if below && slices.ContainsFunc(t.Replace, func(p string) bool { return p == "" || rel == p || strings.HasPrefix(rel, p+"/") }) {
+			return t.ID, nil
 		}
 	}
 	return 0, nil
