@@ -49,6 +49,8 @@ type Daemon struct {
 	cluster *cluster // nil: alone
 	passing passing
 
+	unfinished *unfinished // set before any store is opened
+
 	maxPinned int64 // bytes that one answer to a reader pins
 
 	ids struct {
@@ -141,6 +143,8 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	d.epoch = d.nextID()
+	d.unfinished = newUnfinished(d)
+	noted := d.unfinished.noted()
 	d.stores = newStores(d)
 	d.shareLimit()
 	if err := d.startFlusher(); err != nil {
@@ -154,6 +158,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	d.wg.Go(d.reapTxns) // not before: it moves entries that recover takes up
 	d.wg.Go(d.watchForgotten)
+	d.wg.Go(func() { d.unfinished.sweepNoted(noted) })
 	if d.cluster != nil {
 		d.wg.Go(d.followBuffers)
 		d.wg.Go(d.keepSeconds)

@@ -126,7 +126,7 @@ func roomy(m *gossip.Member) bool { return m.Memory.Free >= m.Memory.Capacity/8 
 // standIn does the tasks of nodes that are gone, if this daemon is the first of those
 // that are there.
 func (d *Daemon) standIn() {
-	cleaned := time.Now()
+	cleaned, swept := time.Now(), make(map[bb.InstanceID]bool)
 	for d.pause(standInLook) {
 		members := d.cluster.members.Members()
 		if firstReady(members) != d.cfg.Node {
@@ -135,6 +135,10 @@ func (d *Daemon) standIn() {
 		for _, m := range members {
 			if m.State.Gone() && time.Since(m.Since) > standInAfter {
 				d.doTasksOf(m.Node)
+				if m.Instance != 0 && !swept[m.Instance] {
+					swept[m.Instance] = true
+					d.wg.Go(d.unfinished.sweepAfter)
+				}
 			}
 		}
 		if time.Since(cleaned) > housekeeping {

@@ -87,6 +87,7 @@ type staging struct {
 	cred   cred
 	remote backing.Store
 	url    string
+	root   string   // the URL of the remote store: url without the last name
 	direct bool     // it is no job, in a cluster: what is dirty elsewhere cannot be replaced
 	made   sync.Map // directories that are there: path to nothing
 }
@@ -125,7 +126,7 @@ func (b *buffer) newStaging(ctx context.Context, c cred, op, at, url string) (s 
 	if err != nil {
 		return nil, "", "", bb.Wrap(op, url, err)
 	}
-	return &staging{b: b, cred: c, remote: guardReads(remote, c, root), url: url}, target, name, nil
+	return &staging{b: b, cred: c, remote: guardReads(remote, c, root), url: url, root: root}, target, name, nil
 }
 
 // options tells the client how far a stage has got.

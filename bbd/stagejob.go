@@ -239,7 +239,7 @@ func (b *buffer) stageOutTask(l *meta.TaskLease, c cred) (meta.Tally, error) {
 	if err != nil {
 		return meta.Tally{}, err
 	}
-	defer s.remote.Close()
+	defer func() { s.remote.Close() }()
 	if l.Task.ID == planTask {
 		return s.planOut(l, source, name)
 	}
@@ -247,6 +247,7 @@ func (b *buffer) stageOutTask(l *meta.TaskLease, c cred) (meta.Tally, error) {
 	if err != nil {
 		return meta.Tally{}, err
 	}
+	s.sweeps(l.Job.ID, l.Attempt > 1)
 	report, _ := stage.OutFiles(l.Context(), s, t.Out, s.remote, taskOptions(l))
 	return tallyOfReport(&report), nil
 }

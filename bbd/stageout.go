@@ -20,14 +20,23 @@ func (r *request) stageOut(m *wire.Stage) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.remote.Close()
+	defer func() { s.remote.Close() }()
 	if r.s.d.hasJobs() && !m.DryRun {
 		return r.stageJob(meta.StageOut, s, source, name, m)
+	}
+	if !m.DryRun {
+		s.sweeps("", true)
 	}
 	p := newProgress(r)
 	report, err := stage.Out(r.ctx, s, source, s.remote, s.outName(r.ctx, source, name), r.stageOptions(m, p))
 	answer, err := p.reported(&report, err)
 	return answer, bb.Wrap("stage-out", s.b.address(source), err)
+}
+
+// sweeps has a stage-out remove what an earlier attempt left where it writes: once for each
+// directory and job, and again for what another daemon began.
+func (s *staging) sweeps(job string, again bool) {
+	s.remote = s.b.d.unfinished.sweeping(s.remote, s.root, job, again)
 }
 
 // outName is the name of the object, or of the tree, that a path is staged out to: a

@@ -18,6 +18,8 @@ import (
 type Status struct {
 	Node     bb.NodeID       `json:"node"`
 	Instance string          `json:"instance"`
+	Life     string          `json:"life"`              // of the instance: each start is another one
+	Earlier  []string        `json:"earlier,omitempty"` // instances that the state folder had before
 	Version  string          `json:"version"`
 	State    string          `json:"state"`
 	Since    time.Time       `json:"since"`
@@ -138,7 +140,7 @@ func (d *Daemon) Status() Status { return d.statusFor(cred{system: true}, "") }
 func (d *Daemon) statusFor(c cred, only string) Status {
 	stats, nats := d.store.Stats(), d.meta.Status()
 	s := Status{
-		Node: d.cfg.Node, Instance: d.store.Instance().String(), Version: d.cfg.Version,
+		Node: d.cfg.Node, Instance: d.store.Instance().String(), Life: d.unfinished.life(), Earlier: d.unfinished.list(), Version: d.cfg.Version,
 		State: d.state.Load().(string), Since: d.since, Admin: d.admin,
 		Memory: tierStatus(stats.Memory), Disk: tierStatus(stats.Disk),
 		Buffers: []BufferStatus{}, Sessions: []SessionStatus{},

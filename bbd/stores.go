@@ -289,6 +289,7 @@ func (d *Daemon) openURL(ctx context.Context, url string, spec bb.Buffer) (backi
 
 func (d *Daemon) openWith(ctx context.Context, url string, spec bb.Buffer, o open.Options) (backing.Store, error) {
 	o.Owner = backing.NewOwner(d.store.Instance())
+	o.Owner.Peers = d.unfinished
 	// One attempt: the flusher queues what failed again, with backoff, for ever.
 	o.Retry = retry.Options{Attempts: 1}
 	o.Calls = d.stores.callsTo(url)

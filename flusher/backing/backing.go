@@ -30,6 +30,11 @@ type Store interface {
 	// anything that was not made by this package (see Owner.Abandoned).
 	Sweep(ctx context.Context) (int, error)
 
+	// Leftovers lists unfinished work, and removes what it is told to. It never
+	// touches the work of a daemon that may live, nor files that no Owner named. A
+	// directory that is not there has none. With an error it returns what it has found.
+	Leftovers(ctx context.Context, in Within) ([]Leftover, error)
+
 	// Close releases connections. Calls in progress may fail as bb.Unavailable.
 	// Closing again does nothing.
 	Close() error

@@ -39,11 +39,23 @@ func TestOwner(t *testing.T) {
 			t.Errorf("%q of age %v: %v", test.name, test.age, got)
 		}
 	}
+	if me.Ended(peer.TempName()) || !me.Ended(before.TempName()) || me.Ended(me.TempName()) {
+		t.Error("only an earlier life of the same instance is known to have ended")
+	}
+	me.Peers = allEnded{}
+	if !me.Ended(peer.TempName()) || !me.Abandoned(peer.TempName(), 0) || me.Ended(me.TempName()) || me.Ended("x") {
+		t.Error("what is known of others does not count, or counts for what is not theirs")
+	}
+	me.Peers = nil
 	me.PeerAge = time.Minute
 	if !me.Abandoned(peer.TempName(), time.Hour) {
 		t.Error("the owner's own age for peers does not count")
 	}
 }
+
+type allEnded struct{}
+
+func (allEnded) Ended(bb.InstanceID, uint64) bool { return true }
 
 func FuzzIsTemp(f *testing.F) {
 	f.Add("a/"+backing.NewOwner(1).TempName(), int64(5))

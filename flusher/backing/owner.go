@@ -25,8 +25,8 @@ const (
 	tempLength = len(tempPrefix) + 3*16 + 2 + len(tempSuffix)
 )
 
-// PeerAge is how long the unfinished work of another instance is left alone when
-// an Owner does not say: far longer than any upload lasts.
+// PeerAge is how long the unfinished work of an instance that nobody knows is left alone
+// when an Owner does not say: far longer than any upload lasts. See Owner.Abandoned.
 const PeerAge = 7 * 24 * time.Hour
 
 // Owner marks unfinished work, so that a crash's remains can be told from work
@@ -37,6 +37,15 @@ type Owner struct {
 	// PeerAge is how old the work of another instance must be before it counts as
 	// abandoned; 0 means the constant PeerAge.
 	PeerAge time.Duration
+	// Peers knows other daemons and earlier lives; nil: nothing is known of them.
+	Peers Peers
+}
+
+// Peers knows which daemons have ended.
+type Peers interface {
+	// Ended reports whether it is certain that a daemon's life is over. An instance that
+	// is not known has not ended: it may be another cluster's.
+	Ended(instance bb.InstanceID, life uint64) bool
 }
 
 // NewOwner returns the owner for this process: its life is derived from what the
@@ -80,16 +89,33 @@ func IsTemp(name string) bool {
 	return ok
 }
 
-// Abandoned reports whether the work of that name, last changed that long ago, has
-// nobody left to finish it: an earlier life of the same instance made it, or
-// another instance long ago. Names that no Owner made never are.
-func (o Owner) Abandoned(name string, age time.Duration) bool {
+// Ended reports whether the daemon that made the work of that name is known to be gone:
+// an earlier life of the same instance made it, or another one that Peers says has ended.
+// Names that no Owner made are nobody's work.
+func (o Owner) Ended(name string) bool {
 	instance, life, ok := parseTemp(name)
 	switch {
 	case !ok:
 		return false
-	case instance == o.Instance:
+	case instance == o.Instance && o.Instance != 0:
 		return life != o.Life
+	default:
+		return o.Peers != nil && o.Peers.Ended(instance, life)
+	}
+}
+
+// Abandoned is Ended, and besides takes the work of an unknown instance for abandoned that
+// changed last so long ago. It is for stores whose unfinished work proves by its content
+// that it is ours: a name alone may be a user's.
+func (o Owner) Abandoned(name string, age time.Duration) bool {
+	instance, _, ok := parseTemp(name)
+	switch {
+	case !ok:
+		return false
+	case o.Ended(name):
+		return true
+	case instance == o.Instance:
+		return false
 	case o.PeerAge > 0:
 		return age > o.PeerAge
 	default:

@@ -151,3 +151,9 @@ func (s *store) Check(ctx context.Context) error {
 func (s *store) Sweep(ctx context.Context) (int, error) {
 	return Do(ctx, s.calls, "sweep", "", s.Store.Sweep, func(int) {})
 }
+
+func (s *store) Leftovers(ctx context.Context, in backing.Within) ([]backing.Leftover, error) {
+	return Do(ctx, s.calls, "sweep", in.Dir, func(ctx context.Context) ([]backing.Leftover, error) {
+		return s.Store.Leftovers(ctx, in)
+	}, func([]backing.Leftover) {})
+}

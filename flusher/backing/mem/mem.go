@@ -387,6 +387,20 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	return swept, s.enter(ctx, "sweep", "mem")
 }
 
+// Leftovers lists Puts that have not ended.
+func (s *Store) Leftovers(ctx context.Context, in backing.Within) (found []backing.Leftover, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for temp := range s.temps {
+		l := backing.Leftover{Name: temp, Instance: backing.InstanceOf(temp), Ended: s.owner.Ended(temp)}
+		if l.Removed = l.Ended && in.Remove; l.Removed {
+			delete(s.temps, temp)
+		}
+		found = append(found, l)
+	}
+	return found, s.enter(ctx, "sweep", "mem")
+}
+
 // Close makes all further calls fail.
 func (s *Store) Close() error {
 	s.mu.Lock()

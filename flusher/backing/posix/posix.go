@@ -16,7 +16,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
@@ -356,40 +355,6 @@ func (s *Store) probe(root *os.Root, name string) error {
 		err = bb.E(bb.Checksum, "check", name, "reads back other bytes than were written")
 	}
 	return err
-}
-
-// Sweep removes abandoned temporary files in the whole tree.
-func (s *Store) Sweep(ctx context.Context) (int, error) {
-	root, err := s.root(ctx)
-	if err != nil {
-		return 0, wrap("sweep", s.dir, err)
-	}
-	defer root.Close()
-	removed := 0
-	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err = errors.Join(err, ctx.Err()); err != nil || d.IsDir() || !backing.IsTemp(name) {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			return err
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // gone meanwhile
-		}
-		if err != nil {
-			return err
-		}
-		if !s.opts.Owner.Abandoned(name, time.Since(info.ModTime())) {
-			return nil // of an owner that lives
-		}
-		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		removed++
-		return nil
-	})
-	return removed, wrap("sweep", s.dir, err)
 }
 
 // wrap gives err an operation and a name, and translates what the standard library has no kind for.

@@ -261,11 +261,60 @@ func TestFileInTheWay(t *testing.T) {
 	}
 }
 
+// goneFor knows of one instance that it has ended.
+type goneFor struct{ bb.InstanceID }
+
+func (g goneFor) Ended(id bb.InstanceID, _ uint64) bool { return id == g.InstanceID }
+
+// Leftovers are looked for in one directory or in all below it, named, and removed only if
+// that is asked for.
+func TestLeftovers(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, options())
+	ended, peer := backing.Owner{Instance: 7, Life: 1}, backing.Owner{Instance: 99, Life: 1}
+	here, below, folder := ended.TempName(), "d/"+ended.TempName(), "d/"+ended.TempName()
+	if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("elsewhere", filepath.Join(dir, ended.TempName())); err != nil {
+		t.Fatal(err)
+	}
+	theirs := "d/" + peer.TempName()
+	for _, name := range []string{here, below, theirs, "d/f"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("1234"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(name string, of backing.Owner, removed bool) backing.Leftover {
+		return backing.Leftover{Name: name, Size: 4, Instance: of.Instance, Ended: of.Instance == 7, Removed: removed}
+	}
+	for _, test := range []struct {
+		in   backing.Within
+		want []backing.Leftover
+	}{
+		{backing.Within{}, []backing.Leftover{is(here, ended, false)}},
+		{backing.Within{Dir: "not-there", Remove: true}, nil},
+		{backing.Within{Deep: true}, []backing.Leftover{is(here, ended, false), is(below, ended, false), is(theirs, peer, false)}},
+		{backing.Within{Dir: "d", Remove: true}, []backing.Leftover{is(below, ended, true), is(theirs, peer, false)}},
+		{backing.Within{Deep: true, Remove: true}, []backing.Leftover{is(here, ended, true), is(theirs, peer, false)}},
+	} {
+		got, err := s.Leftovers(t.Context(), test.in)
+		less := func(a, b backing.Leftover) int { return strings.Compare(a.Name, b.Name) }
+		slices.SortFunc(got, less)
+		slices.SortFunc(test.want, less)
+		if err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%+v: %+v, %v; want %+v", test.in, got, err, test.want)
+		}
+	}
+}
+
 func TestSweepSparesOthers(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, options())
 	mine := options().Owner
 	peer := backing.Owner{Instance: 99, Life: 1}
+	gone := backing.Owner{Instance: 98, Life: 1}
+	s.opts.Owner.Peers = goneFor{gone.Instance}
 	names := map[string]bool{ // whether it is swept
 		mine.TempName(): false,
 		backing.Owner{Instance: 7, Life: 1}.TempName(): true,
@@ -274,15 +323,16 @@ func TestSweepSparesOthers(t *testing.T) {
 		fmt.Sprintf(".forebay-%016x-%016x.tmp", 7, 1):          false,
 		strings.ToUpper(backing.Owner{Instance: 7}.TempName()): false,
 	}
-	abandoned := peer.TempName()
-	names[abandoned] = true
+	names[gone.TempName()] = true
+	old := peer.TempName() // its daemon may be another cluster's, or a user may have named it so
+	names[old] = false
 	for name := range names {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	long := time.Now().Add(-backing.PeerAge - time.Hour)
-	if err := os.Chtimes(filepath.Join(dir, abandoned), long, long); err != nil {
+	if err := os.Chtimes(filepath.Join(dir, old), long, long); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := s.Sweep(t.Context()); err != nil || n != 2 {

@@ -309,18 +309,37 @@ func (s *Store) removeAll(ctx context.Context, name string, keys []minio.ObjectI
 
 // Sweep aborts announced uploads whose owner is dead, and removes the announcements.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
+	found, err := s.Leftovers(ctx, backing.Within{Remove: true})
 	swept := 0
-	err := s.list(ctx, "sweep", tempRoot, func(info minio.ObjectInfo) error {
-		if !s.opts.Owner.Abandoned(info.Key, time.Since(info.LastModified)) {
+	for i := range found {
+		if found[i].Removed {
+			swept++
+		}
+	}
+	return swept, err
+}
+
+// Leftovers lists announced uploads. All of them lie at the root.
+func (s *Store) Leftovers(ctx context.Context, in backing.Within) (found []backing.Leftover, err error) {
+	err = s.list(ctx, "sweep", tempRoot, func(info minio.ObjectInfo) error {
+		if !backing.IsTemp(info.Key) {
+			return nil
+		}
+		found = append(found, backing.Leftover{
+			Name: strings.TrimPrefix(info.Key, s.prefix), Instance: backing.InstanceOf(info.Key),
+			Ended: s.opts.Owner.Abandoned(info.Key, time.Since(info.LastModified)),
+		})
+		l := &found[len(found)-1]
+		if !l.Ended || !in.Remove {
 			return nil
 		}
 		if err := s.sweep(ctx, info.Key); err != nil {
 			return err
 		}
-		swept++
+		l.Removed = true
 		return nil
 	})
-	return swept, err
+	return found, err
 }
 
 func (s *Store) sweep(ctx context.Context, key string) error {

@@ -1,0 +1,321 @@
+package bbd
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+	"forebay/meta/gossip"
+)
+
+// A daemon that is killed leaves unfinished work in stores: temporary files beside the files
+// that they were to become, and announced uploads. Their names hold the daemon's instance
+// and life (backing.Owner). Three daemons may carry the work on, and each removes what its
+// predecessor left:
+//
+//	the same one, started again    the roots of its buffers (buffer.sweep), and the
+//	                               directories that its notes name
+//	another one, of the cluster    the directories that its tasks and retries write to; and
+//	                               the roots of all buffers, once the other is gone
+//	nobody                         bbctl doctor --clean
+//
+// A stage-out goes anywhere, so it notes in the state folder which directories it writes
+// to, before it does, and removes the note when it has ended.
+
+const (
+	instancesFile = "instances"  // below the state folder: the instances that this state has had
+	notesDir      = "unfinished" // below the state folder: a file for each stage-out under way
+	maxInstances  = 1000
+	maxSwept      = 4096 // directories that are remembered as looked at
+)
+
+// unfinished knows which daemons have ended, and what a killed one may have left where.
+type unfinished struct {
+	d       *Daemon
+	earlier map[bb.InstanceID]bool // of this state folder, before this life; constant
+
+	mu struct {
+		sync.Mutex
+		swept map[sweptDir]bool
+	}
+}
+
+// sweptDir is a directory that was looked at for a job.
+type sweptDir struct{ job, root, dir string }
+
+// newUnfinished reads which instances this state folder has had, and adds the present one.
+// That one life at a time has the folder, its lock sees to.
+func newUnfinished(d *Daemon) *unfinished {
+	u := &unfinished{d: d, earlier: make(map[bb.InstanceID]bool)}
+	u.mu.swept = make(map[sweptDir]bool)
+	file := filepath.Join(d.cfg.StateDir, instancesFile)
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.log.Warn("reading the instances of earlier starts: what they left in stores stays", "err", err)
+		return u
+	}
+	all := parseInstances(string(text))
+	now := d.store.Instance()
+	for _, id := range all {
+		if id != now {
+			u.earlier[id] = true
+		}
+	}
+	if slices.Contains(all, now) {
+		return u
+	}
+	if err := appendLine(file, now.String()); err != nil {
+		d.log.Warn("noting this instance: what it leaves in stores may stay", "err", err)
+	}
+	return u
+}
+
+// parseInstances reads one instance a line, the newest last. Other lines say nothing.
+func parseInstances(text string) (all []bb.InstanceID) {
+	for line := range strings.Lines(text) {
+		if id, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64); err == nil && id != 0 {
+			all = append(all, bb.InstanceID(id))
+		}
+	}
+	return all[max(0, len(all)-maxInstances):]
+}
+
+func appendLine(file, line string) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line + "\n")
+	return errors.Join(err, f.Close())
+}
+
+// Ended is that of backing.Peers.
+func (u *unfinished) Ended(instance bb.InstanceID, _ uint64) bool {
+	if u.earlier[instance] {
+		return true
+	}
+	return u.d.cluster != nil && goneFrom(u.d.cluster.members.Members(), instance)
+}
+
+// goneFrom reports whether an instance is a member's that is gone, and no living one's.
+func goneFrom(members []gossip.Member, instance bb.InstanceID) bool {
+	gone := false
+	for i := range members {
+		if m := &members[i]; m.Instance == instance && instance != 0 {
+			if !m.State.Gone() {
+				return false
+			}
+			gone = true
+		}
+	}
+	return gone
+}
+
+// life returns this process's own, as the names of its unfinished work hold it.
+func (u *unfinished) life() string {
+	return bb.InstanceID(backing.NewOwner(u.d.store.Instance()).Life).String()
+}
+
+// list returns the instances that this state folder had before.
+func (u *unfinished) list() (all []string) {
+	for id := range u.earlier {
+		all = append(all, id.String())
+	}
+	slices.Sort(all)
+	return all
+}
+
+// note is a line of a note: a directory that a stage-out writes to.
+type note struct {
+	Root string `json:"root"` // a backing URL
+	Dir  string `json:"dir"`
+}
+
+// sweptStore is the store of a stage-out. Before the first file of a directory is looked at,
+// the directory is noted, and what an earlier attempt left in it is removed.
+type sweptStore struct {
+	backing.Store
+	u    *unfinished
+	root string
+	job  string // "": each stage-out looks for itself
+	log  *os.File
+
+	mu   sync.Mutex
+	dirs map[string]*sync.Once
+}
+
+// sweeping wraps a stage-out's store. Again is true for work that another began.
+func (u *unfinished) sweeping(s backing.Store, root, job string, again bool) backing.Store {
+	if again {
+		job = ""
+	}
+	w := &sweptStore{Store: s, u: u, root: root, job: job, dirs: make(map[string]*sync.Once)}
+	dir := filepath.Join(u.d.cfg.StateDir, notesDir)
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		w.log, err = os.CreateTemp(dir, "stage-out-*")
+	}
+	if err != nil { // the copy matters more than what a crash might leave
+		u.d.log.Warn("noting where a stage-out writes: what a crash leaves there may stay", "url", root, "err", err)
+	}
+	return w
+}
+
+// Stat comes before each Put, and alone where the object is there already.
+func (w *sweptStore) Stat(ctx context.Context, name string) (backing.Object, error) {
+	dir := path.Dir(name)
+	if dir == "." {
+		dir = ""
+	}
+	w.mu.Lock()
+	once := w.dirs[dir]
+	if once == nil {
+		once = new(sync.Once)
+		w.dirs[dir] = once
+	}
+	w.mu.Unlock()
+	once.Do(func() { w.enter(ctx, dir) })
+	return w.Store.Stat(ctx, name)
+}
+
+// enter notes a directory and sweeps it. What fails is not the copy's failure.
+func (w *sweptStore) enter(ctx context.Context, dir string) {
+	if w.log != nil {
+		line, err := json.Marshal(note{w.root, dir})
+		if err == nil {
+			_, err = w.log.Write(append(line, '\n'))
+		}
+		if err != nil {
+			w.u.d.log.Warn("noting where a stage-out writes: what a crash leaves there may stay", "url", w.root, "err", err)
+		}
+	}
+	if w.job != "" && !w.u.first(sweptDir{w.job, w.root, dir}) {
+		return
+	}
+	found, err := w.Store.Leftovers(ctx, backing.Within{Dir: dir, Remove: true})
+	w.u.report(w.root, found, err)
+}
+
+// Close also removes the note: what is unfinished from here on is nobody's.
+func (w *sweptStore) Close() error {
+	err := w.Store.Close()
+	if w.log != nil {
+		err = errors.Join(err, w.log.Close(), os.Remove(w.log.Name()))
+	}
+	return err
+}
+
+// first reports whether a directory is looked at for the first time for a job.
+func (u *unfinished) first(s sweptDir) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.mu.swept[s] {
+		return false
+	}
+	if len(u.mu.swept) >= maxSwept {
+		clear(u.mu.swept)
+	}
+	u.mu.swept[s] = true
+	return true
+}
+
+// report logs what was removed.
+func (u *unfinished) report(where string, found []backing.Leftover, err error) {
+	n, bytes := 0, int64(0)
+	for i := range found {
+		if found[i].Removed {
+			n, bytes = n+1, bytes+found[i].Size
+		}
+	}
+	if n > 0 {
+		u.d.log.Info("removed what killed daemons left unfinished", "url", where, "files", n, "bytes", bytes)
+	}
+	if err != nil && u.d.ctx.Err() == nil {
+		u.d.log.Warn("looking for what killed daemons left unfinished", "url", where, "err", err)
+	}
+}
+
+// sweepNoted removes what the last life's stage-outs left. Notes of a store that cannot be
+// looked at stay for the next start.
+func (u *unfinished) sweepNoted(files []string) {
+	for _, file := range files {
+		if u.d.ctx.Err() != nil {
+			return
+		}
+		if err := u.sweepNote(file); err != nil {
+			u.d.log.Warn("looking for what the last start's stage-outs left unfinished", "note", file, "err", err)
+			continue
+		}
+		if err := os.Remove(file); err != nil {
+			u.d.log.Warn("removing a note", "note", file, "err", err)
+		}
+	}
+}
+
+// noted lists the notes that there are now.
+func (u *unfinished) noted() []string {
+	files, err := filepath.Glob(filepath.Join(u.d.cfg.StateDir, notesDir, "stage-out-*"))
+	if err != nil { // only of a bad pattern
+		return nil
+	}
+	return files
+}
+
+func (u *unfinished) sweepNote(file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var open backing.Store
+	root := ""
+	defer func() {
+		if open != nil {
+			open.Close()
+		}
+	}()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var n note
+		if json.Unmarshal(lines.Bytes(), &n) != nil {
+			continue // its last line, cut short: nothing was written there yet
+		}
+		if open == nil || n.Root != root {
+			if open != nil {
+				open.Close()
+			}
+			if open, err = u.d.openURL(u.d.ctx, n.Root, bb.Buffer{}); err != nil {
+				return err
+			}
+			root = n.Root
+		}
+		found, err := open.Leftovers(u.d.ctx, backing.Within{Dir: n.Dir, Remove: true})
+		if err != nil && bb.KindOf(err) != bb.NotFound {
+			return fmt.Errorf("%s: %w", n.Root, err)
+		}
+		u.report(n.Root, found, nil)
+	}
+	return lines.Err()
+}
+
+// sweepAfter removes from the stores of all buffers what a member that is gone left there.
+func (u *unfinished) sweepAfter() {
+	for _, b := range u.d.allBuffers() {
+		if b.spec().Backing != "" && u.d.ctx.Err() == nil {
+			b.sweep(u.d.ctx)
+		}
+	}
+}

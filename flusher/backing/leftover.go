@@ -1,0 +1,26 @@
+package backing
+
+import "forebay/internal/bb"
+
+// Leftover is unfinished work that lies in a store.
+type Leftover struct {
+	Name     string        `json:"name"`  // below the store's root
+	Size     int64         `json:"bytes"` // of what was written of it, as far as the store says
+	Instance bb.InstanceID `json:"-"`     // of the daemon that made it
+	Ended    bool          `json:"ended"` // that daemon is gone, see Owner.Ended: nobody goes on with it
+	Removed  bool          `json:"removed"`
+}
+
+// InstanceOf returns the instance that made the work of a name.
+func InstanceOf(name string) bb.InstanceID {
+	instance, _, _ := parseTemp(name)
+	return instance
+}
+
+// Within says where leftovers are looked for, and what becomes of them. Stores that keep
+// unfinished work in one place look there, whatever Dir and Deep say.
+type Within struct {
+	Dir    string // below the root; "": the root
+	Deep   bool   // in all that is below it, too
+	Remove bool   // those whose daemon has ended
+}
