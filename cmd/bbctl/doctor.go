@@ -46,15 +46,28 @@ const doctorTime = 5 * time.Second
 
 func newDoctorCommand(a *app) *cobra.Command {
 	var stores []string
+	var clean, dryRun bool
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Look whether this node is set up well, and say how to mend what is not", Args: cobra.NoArgs,
 		Long: `Looks at the daemon, its versions, memory limits and huge pages, the namespace, the
 cluster's addresses and fabric, the stores behind buffers (and those of --store, by making
 and destroying an empty buffer: reachable, writable, credentials), the clock, and how
 Slurm is wired. Each finding that is not ok says how to mend it. Exits with 7 if something
-failed; what could not be looked at is skipped, and said.`,
-		Example: "  bbctl doctor\n  bbctl doctor --store file:///lustre/bb --store 's3://bucket/x?endpoint=https://s3.example.org'",
+failed; what could not be looked at is skipped, and said.
+
+With --clean it looks at nothing else than what killed daemons have left unfinished below
+the stores of all buffers and those of --store, and removes it: temporary files of
+stage-outs and flushes (.forebay-*.tmp), and announced uploads. It needs a daemon of this
+node or its cluster, which knows who is gone. What may be a living daemon's, another
+cluster's or a user's is listed, and stays. It works with your own rights and credentials.`,
+		Example: "  bbctl doctor\n  bbctl doctor --clean --store file:///lustre/me/out --dry-run\n  bbctl doctor --store file:///lustre/bb --store 's3://bucket/x?endpoint=https://s3.example.org'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case clean:
+				return a.clean(cmd.Context(), stores, dryRun)
+			case dryRun:
+				return usage("--dry-run is for --clean: without it, doctor changes nothing")
+			}
 			all := a.examine(cmd.Context(), stores)
 			err := a.print(all, func() {
 				rows := [][]string{}
@@ -78,6 +91,8 @@ failed; what could not be looked at is skipped, and said.`,
 		},
 	}
 	cmd.Flags().StringArrayVar(&stores, "store", nil, "look at this store too: file:///path or s3://bucket/prefix?…")
+	cmd.Flags().BoolVar(&clean, "clean", false, "remove what killed daemons left unfinished in stores, and look at nothing else")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "with --clean: only list it")
 	return cmd
 }
 

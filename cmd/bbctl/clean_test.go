@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"forebay/client"
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+	"forebay/internal/bbdtest"
+)
+
+// doctor --clean removes what a killed daemon left in a directory that nobody goes on with,
+// says before what it would remove, and leaves what may be somebody else's.
+func TestDoctorClean(t *testing.T) {
+	if testing.Short() {
+		t.Skip("daemons are processes that the race detector does not see")
+	}
+	dir := t.TempDir()
+	d := bbdtest.New(t)
+	const config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
+	d.Config = config + "flush: {limit: 1MiB}\n"
+	d.Start()
+	t.Setenv("FOREBAY_SOCKET", d.Socket)
+	left := killedIn(t, d, filepath.Join(dir, "sub"))
+	user := backing.NewOwner(0xabcdef).TempName()
+	if err := os.WriteFile(filepath.Join(dir, user), []byte("a user's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(d.Dir, "unfinished")); err != nil { // else the next start removes it
+		t.Fatal(err)
+	}
+	d.Config = config
+	d.Start()
+
+	url := "file://" + dir
+	bbctl(t, exitUsage, "doctor", "--dry-run")
+	out := bbctl(t, exitDone, "doctor", "--clean", "--dry-run", "--store", url)
+	wantLine(t, out, "would be removed")
+	wantLine(t, out, url+"/sub/"+left)
+	wantLine(t, out, url+"/"+user)
+	wantLine(t, out, "no daemon here knows who made it")
+	if _, err := os.Stat(filepath.Join(dir, "sub", left)); err != nil {
+		t.Errorf("--dry-run has removed it: %v", err)
+	}
+	if out := bbctl(t, exitDone, "--json", "doctor", "--clean", "--store", url); !strings.Contains(out, `"state":"removed"`) || !strings.Contains(out, `"state":"left"`) {
+		t.Errorf("%s", out)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "sub", left)); !os.IsNotExist(err) {
+		t.Errorf("what the killed daemon left: %v", err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, user)); err != nil || string(text) != "a user's" {
+		t.Errorf("the user's file: %q, %v", text, err)
+	}
+	if out := bbctl(t, exitDone, "doctor", "--clean", "--store", url); strings.Contains(out, left) {
+		t.Errorf("it is listed again:\n%s", out)
+	}
+	wantLine(t, bbctl(t, exitPartly, "doctor", "--clean", "--store", url+"/nowhere"), "nowhere")
+}
+
+// killedIn kills a daemon in the middle of a stage-out to a directory, and returns the name
+// of what it left there.
+func killedIn(t *testing.T, d *bbdtest.Daemon, dir string) string {
+	t.Helper()
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + d.Socket, RetryFor: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Buffer("b").WriteFile(t.Context(), "f", make([]byte, 48<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.StageOut(ctx, client.StageRequest{Buffer: "b", Path: "f", URL: "file://" + dir + "/f"}, nil)
+		ended <- err
+	}()
+	left := ""
+	for ; left == "" && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		names, err := filepath.Glob(filepath.Join(dir, ".forebay-*.tmp"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(names) > 0 {
+			left = filepath.Base(names[0])
+		}
+	}
+	d.Kill()
+	if err := <-ended; err == nil || left == "" {
+		t.Fatalf("the daemon was not killed in the middle: %q, %v", left, err)
+	}
+	return left
+}
+
+// What is certain of a daemon's end decides, and nothing else.
+func TestEnds(t *testing.T) {
+	e := &ends{
+		instance: "0000000000000001", life: "0000000000000005",
+		earlier: map[string]bool{"0000000000000002": true, "0000000000000004": true},
+		gone:    map[string]bool{"0000000000000003": true}, living: map[string]bool{"0000000000000004": true},
+	}
+	for _, test := range []struct {
+		instance bb.InstanceID
+		life     uint64
+		want     bool
+	}{{1, 5, false}, {1, 4, true}, {2, 5, true}, {3, 5, true}, {4, 5, false}, {6, 4, false}} {
+		if got := e.Ended(test.instance, test.life); got != test.want || !got && e.why(test.instance) == "" {
+			t.Errorf("%d in life %d: %t", test.instance, test.life, got)
+		}
+	}
+	e.life = "" // an older release
+	if e.Ended(1, 4) {
+		t.Error("the life of an older release's daemon is not known")
+	}
+}
