@@ -266,14 +266,16 @@ func TestDaemonKilled(t *testing.T) {
 	kills := crashKillsAsked()
 	d := bbdtest.Start(t, "--memory", crashMemory)
 	r := crashRounds(t, d, crashClients, func(i int) *rand.Rand { return rand.New(rand.NewPCG(uint64(i), 7)) })
+	r.stages(t, rand.New(rand.NewPCG(5, 6)))
 	rng := rand.New(rand.NewPCG(1, 2))
 	for kill := range kills {
 		r.work(t, func() { killAfter(d, time.Duration(5+rng.IntN(120))*time.Millisecond) })
 		r.judge(t, durabletest.Event{}, d.Start, fmt.Sprintf("after kill %d", kill+1))
 	}
 	r.drained(t)
+	r.stagedWhole(t)
 	// A loaded machine does fewer between two kills.
-	r.enough(t, kills/4, "write", "append", "overwrite", "rename", "remove", "read")
+	r.enough(t, kills/4, "write", "append", "overwrite", "rename", "remove", "read", "stage-out")
 }
 
 // crashRounds returns rounds of crashers in a new buffer of a daemon, with a store of its own.

@@ -24,6 +24,7 @@ type rounds struct {
 	dial    func(t *testing.T) *client.Client
 	store   func(t *testing.T) map[string][]byte // the files on the store; nil: there is none
 	walks   bool                                 // look at every name of the buffer, not at the workers' alone
+	staged  string                               // the folder to which a stager copies; "": there is none
 }
 
 // newRounds returns rounds in a buffer of a daemon on this machine, which is yet to be made. Its store
@@ -92,12 +93,13 @@ func (r *rounds) judge(t *testing.T, fault durabletest.Event, restart func(), wh
 	}
 }
 
-// over records the fault that ended a round, and judges the store.
+// over records the fault that ended a round, and judges the store and what was staged out.
 func (r *rounds) over(t *testing.T, fault durabletest.Event, when string) {
 	t.Helper()
 	r.past.Over()
 	r.past.Fault(fault)
 	r.stored(t, when)
+	r.copied(t, when)
 }
 
 // stored judges the store.

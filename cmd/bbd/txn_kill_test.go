@@ -41,7 +41,7 @@ type txnJob struct {
 	tasks   []txnTask
 	abort   bool
 	replace bool
-	ended   func(durabletest.Outcome) // of a commit that was not answered
+	ended   func(o durabletest.Outcome, unsaved ...string) // of a commit that was not answered
 }
 
 type txnTask struct {

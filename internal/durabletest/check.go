@@ -16,8 +16,9 @@ const (
 	// Stays: once something of a name is durable, some durable version of that name
 	// exists until its removal is asked for.
 	Stays Rule = "stays durable"
-	// Stored: what a drain, a flushed close or a stage-out called done is on the store, bit
-	// for bit, or something newer is; never a part of a version, or a mix of several.
+	// Stored: what a drain or a flushed close called done is on the store, bit for bit, or
+	// something newer is; what a stage-out called done is in its folder. Never a part of a
+	// version, or a mix of several.
 	Stored Rule = "stored"
 	// Named: what is absent is named as lost, and may be lost.
 	Named Rule = "named"
@@ -57,6 +58,7 @@ func Check(events []Event, seen []Observation) []Violation {
 type checker struct {
 	effects map[string][]effect
 	flushes []*Event
+	copies  []*Event // stage-outs
 	faults  []*Event
 	open    []*Event // whose outcome may come yet
 	stored  map[string]sighting
@@ -100,8 +102,10 @@ func (k *checker) add(e Event) *Event {
 	switch p.Op {
 	case Fault:
 		k.faults = append(k.faults, p)
-	case Drain, StageOut:
+	case Drain:
 		k.flushes = append(k.flushes, p)
+	case StageOut:
+		k.copies, k.open = append(k.copies, p), append(k.open, p)
 	default:
 		k.open = append(k.open, p)
 		for _, c := range p.Changes {
@@ -163,9 +167,12 @@ func (k *checker) judge(o *Observation) []Violation {
 			j.rescued[f.Version] = true
 		}
 	}
-	if o.Store {
+	switch {
+	case o.Store:
 		j.store()
-	} else {
+	case o.Copy != "":
+		j.copied()
+	default:
 		j.buffer()
 	}
 	slices.SortStableFunc(j.violations, func(a, b Violation) int { return cmp.Compare(a.Path, b.Path) })
@@ -363,9 +370,11 @@ func (j *judge) flushed(p string) *promise {
 	return last
 }
 
-func covers(e *Event, p string) bool {
-	return (e.Below == "" || p == e.Below || strings.HasPrefix(p, e.Below+"/")) && !slices.Contains(e.Unsaved, p)
-}
+// covers reports whether a drain or a stage-out that is done has saved a name.
+func covers(e *Event, p string) bool { return below(e.Below, p) && !slices.Contains(e.Unsaved, p) }
+
+// below reports whether a path is a directory or lies in it; "" is everything.
+func below(dir, p string) bool { return dir == "" || p == dir || strings.HasPrefix(p, dir+"/") }
 
 // store judges what is on the store.
 func (j *judge) store() {

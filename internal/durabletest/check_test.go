@@ -53,6 +53,15 @@ func store(at int64, files map[string]Found) Observation {
 	return Observation{Begin: at, End: at + 1, Store: true, Files: files}
 }
 
+// stageOut is one to the folder that out observes.
+func stageOut(begin, end int64, o Outcome, below string) Event {
+	return Event{Op: StageOut, Begin: begin, End: end, Outcome: o, Below: below, To: "out"}
+}
+
+func out(at int64, files map[string]Found) Observation {
+	return Observation{Begin: at, End: at + 1, Copy: "out", Files: files}
+}
+
 type files = map[string]Found
 
 func is(version Version) Found { return Found{Version: version} }
@@ -160,14 +169,14 @@ var judgements = []struct {
 		[]Rule{Stays},
 	},
 	{
-		"a stage-out of another directory",
-		[]Event{put(1, 2, "a/x", v(1)), as(drain(3, 4), func(e *Event) { e.Op, e.Below = StageOut, "b" })},
+		"a drain of another directory",
+		[]Event{put(1, 2, "a/x", v(1)), as(drain(3, 4), func(e *Event) { e.Below = "b" })},
 		[]Observation{store(10, nil)},
 		nil,
 	},
 	{
-		"a stage-out of its directory",
-		[]Event{put(1, 2, "a/x", v(1)), as(drain(3, 4), func(e *Event) { e.Op, e.Below = StageOut, "a" })},
+		"a drain of its directory",
+		[]Event{put(1, 2, "a/x", v(1)), as(drain(3, 4), func(e *Event) { e.Below = "a" })},
 		[]Observation{store(10, nil)},
 		[]Rule{Stays},
 	},
@@ -178,6 +187,32 @@ var judgements = []struct {
 		[]Observation{store(10, files{"b": is(v(1))})},
 		nil,
 	},
+
+	// A stage-out copies what is there, and nothing follows it.
+	{"a stage-out of another directory", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "b")}, []Observation{out(10, nil)}, nil},
+	{"a stage-out without its file", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "a")}, []Observation{out(10, nil)}, []Rule{Stored}},
+	{"a stage-out to another folder", []Event{put(1, 2, "a/x", v(1)), as(stageOut(3, 4, Done, "a"), func(e *Event) { e.To = "other" })}, []Observation{out(10, nil)}, nil},
+	{"a stage-out is no drain", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "a")}, []Observation{store(10, nil)}, nil},
+	{"a copy", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "a"), put(5, 6, "a/x", v(2))}, []Observation{out(10, files{"a/x": is(v(1))})}, nil},
+	{"bytes that came after the stage-out", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "a"), put(5, 6, "a/x", v(2))}, []Observation{out(10, files{"a/x": is(v(2))})}, []Rule{Stored}},
+	{"bytes of before the stage-out", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "a"), put(5, 6, "a/x", v(2)), stageOut(7, 8, Done, "a")}, []Observation{out(10, files{"a/x": is(v(1))})}, []Rule{Stored}},
+	{"a file written while it is copied", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 6, Done, "a"), put(4, 5, "a/x", v(2))}, []Observation{out(10, files{"a/x": is(v(1))}), out(12, files{"a/x": is(v(2))})}, nil},
+	{"a mix of two versions", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 6, Unknown, "a"), put(4, 5, "a/x", v(2))}, []Observation{out(10, files{"a/x": is(v(3))})}, []Rule{Stored}},
+	{
+		"a stage-out that was cut off",
+		[]Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "a"), put(5, 6, "a/x", v(2)), stageOut(7, 8, Unknown, "a")},
+		[]Observation{out(10, files{"a/x": is(v(1))}), out(12, files{"a/x": is(v(2))})},
+		nil,
+	},
+	{
+		"a stage-out that was cut off before the last",
+		[]Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Unknown, "a"), put(5, 6, "a/x", v(2)), stageOut(7, 8, Done, "a")},
+		[]Observation{out(10, files{"a/x": is(v(1))})},
+		[]Rule{Stored},
+	},
+	{"a file that was not copied and is named", []Event{put(1, 2, "a/x", v(1)), as(stageOut(3, 4, Done, "a"), func(e *Event) { e.Unsaved = []string{"a/x"} })}, []Observation{out(10, nil)}, nil},
+	{"a copy of what was removed since", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "a"), remove(5, 6, "a/x"), stageOut(7, 8, Done, "a")}, []Observation{out(10, files{"a/x": is(v(1))})}, nil},
+	{"a copy is gone", []Event{put(1, 2, "a/x", v(1)), stageOut(3, 4, Done, "a"), stageOut(5, 6, Unknown, "a")}, []Observation{out(10, nil)}, []Rule{Stored}},
 
 	// Some durable version of a name exists until its removal is asked for.
 	{

@@ -18,7 +18,7 @@ const (
 	Remove   Op = "remove"    // one change, to Absent
 	Txn      Op = "txn"       // a transaction's commit: its changes come at once
 	Drain    Op = "drain"     // everything below a path is to be on the store
-	StageOut Op = "stage-out" // likewise
+	StageOut Op = "stage-out" // everything below a path is to be copied to a folder
 	Fault    Op = "fault"
 )
 
@@ -60,9 +60,10 @@ type Event struct {
 	Keeps      Level    // what changed outlives this; zero is InMemory
 	Holders    []string // nodes that hold it; none: any
 
-	// Of Drain and StageOut. A drain whose only failures are named is Done.
+	// Of Drain and StageOut. One whose only failures are named is Done.
 	Below   string   // "": everything
 	Unsaved []string // what was named as not saved
+	To      string   // of StageOut: the folder, in which files have the paths that they have in the buffer
 
 	// Of a Fault.
 	Takes Level  // bytes of this level and those below it may be lost; zero: nothing may
@@ -98,7 +99,8 @@ func Find(p []byte) Found { return Found{Version: Of(p), Text: Describe(p)} }
 type Observation struct {
 	Begin, End int64
 	Store      bool             // it is of the backing store; else of the buffer, as a client sees it
-	Files      map[string]Found // what was looked at. Of the store, a name that is missing is absent
+	Copy       string           // it is of the folder of this name, to which stage-outs copy; then Store is false
+	Files      map[string]Found // what was looked at. Of a store or a copy, a name that is missing is absent
 	Lost       []string         // of the buffer: what is listed as lost
 	// Live: things changed meanwhile, so one moment's picture it is not.
 	Live bool
@@ -128,18 +130,20 @@ func (h *History) now() int64 {
 }
 
 // Begin records that an operation begins, whose Begin, End and Outcome it sets. The
-// function that it returns records how it ended; without, that stays unknown.
-func (h *History) Begin(e Event) (ended func(Outcome)) {
+// function that it returns records how it ended, and what it named as not saved; without, the
+// outcome stays unknown.
+func (h *History) Begin(e Event) (ended func(o Outcome, unsaved ...string)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e.Begin, e.End, e.Outcome = h.now(), Forever, Unknown
 	p := h.k.add(e)
-	return func(o Outcome) {
+	return func(o Outcome, unsaved ...string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if p.Outcome = o; o != Unknown {
 			p.End = h.now()
 		}
+		p.Unsaved = unsaved
 	}
 }
 
