@@ -82,7 +82,7 @@ func (s *staging) Open(ctx context.Context, entry stage.Entry) (stage.Pinned, er
 		s.b.closeRead(e.File, snap)
 		return nil, bb.E(bb.Busy, "stage-out", s.b.address(entry.Path), "the file is being written").WithRemedy("close it first")
 	}
-	f := &pinnedFile{snapshotSource{ctx: ctx, b: s.b, entry: &e, snap: snap}}
+	f := &pinnedFile{snapshotSource{ctx: ctx, b: s.b, entry: &e, snap: snap}, entry.Path}
 	if err := f.pin(); err != nil {
 		s.b.closeRead(e.File, snap)
 		return nil, err
@@ -91,7 +91,12 @@ func (s *staging) Open(ctx context.Context, entry stage.Entry) (stage.Pinned, er
 }
 
 // pinnedFile is a file whose bytes stay where they are while they are copied out.
-type pinnedFile struct{ snapshotSource }
+type pinnedFile struct {
+	snapshotSource
+	path string
+}
+
+func (p *pinnedFile) Entry() stage.Entry { return leaving(p.path, p.entry) }
 
 // Verify checks every extent that is in memory; the others are when they are read.
 func (p *pinnedFile) Verify(ctx context.Context) error { return p.snap.Verify(ctx, 0, p.snap.Size()) }

@@ -29,6 +29,8 @@ type Entry struct {
 // Pinned is a file's bytes, until Close.
 type Pinned interface {
 	backing.Source
+	// Entry describes the bytes. They may be newer than those of the Entry that was opened.
+	Entry() Entry
 	// Verify checks the bytes before anything is written.
 	Verify(ctx context.Context) error
 	Close()
@@ -118,6 +120,8 @@ func (out *stageOut) copy(ctx context.Context, e Entry, name string) error {
 	if err := pinned.Verify(ctx); err != nil {
 		return err
 	}
-	_, err = out.to.Put(ctx, name, pinned, backing.PutOptions{Attrs: e.Attrs})
+	// The bytes' own attributes: with the time of others, a later stage-out would take
+	// these for them.
+	_, err = out.to.Put(ctx, name, pinned, backing.PutOptions{Attrs: pinned.Entry().Attrs})
 	return err
 }

@@ -6,17 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/fault"
 	"forebay/flusher/backing/mem"
+	"forebay/flusher/backing/posix"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
@@ -32,6 +35,8 @@ type buffer struct {
 	fills atomic.Int32 // going on
 	most  atomic.Int32
 	bad   error // what Verify says
+
+	opened func(*Entry) // changes what Open finds; nil: what Walk found
 }
 
 func newBuffer() *buffer { return &buffer{files: map[string][]byte{}} }
@@ -105,13 +110,19 @@ func (b *buffer) Walk(_ context.Context, path string, fn func(Entry) error) erro
 
 func (b *buffer) Open(_ context.Context, e Entry) (Pinned, error) {
 	b.open.Add(1)
-	return &pinned{backing.NewBytes(b.files[e.Path]), b}, nil
+	if b.opened != nil {
+		b.opened(&e)
+	}
+	return &pinned{backing.NewBytes(b.files[e.Path]), b, e}, nil
 }
 
 type pinned struct {
 	backing.Source
-	b *buffer
+	b     *buffer
+	entry Entry
 }
+
+func (p *pinned) Entry() Entry { return p.entry }
 
 func (p *pinned) Verify(context.Context) error { return p.b.bad }
 func (p *pinned) Close()                       { p.b.open.Add(-1) }
@@ -283,4 +294,52 @@ func TestOut(t *testing.T) {
 	if b.open.Load() != 0 {
 		t.Fatal("something stays pinned")
 	}
+}
+
+// A file changes between the moment at which a stage-out finds it and the one at which it opens
+// it, as it does while a cluster plans: the copy gets the time of its own bytes, so that the next
+// stage-out copies what the file holds then.
+func TestOutWhileFileChanges(t *testing.T) {
+	store, err := posix.Open(t.TempDir(), posix.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	older, newer := time.Unix(1_000_000_000, 1), time.Unix(1_000_000_000, 2)
+	b := newBuffer()
+	b.files["f"] = []byte("older")
+	b.opened = func(e *Entry) { e.Attrs = attrs(older) }
+	listed := dated{b, newer}
+	for _, content := range []string{"older", "newer"} {
+		b.files["f"] = []byte(content)
+		if _, err := Out(t.Context(), listed, "f", store, "f", Options{}); err != nil {
+			t.Fatal(err)
+		}
+		b.opened = nil
+	}
+	r, err := store.Get(t.Context(), "f", 0, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got, err := io.ReadAll(r); err != nil || string(got) != "newer" {
+		t.Errorf("the copy holds %q, of the same size as what the file holds (%v)", got, err)
+	}
+}
+
+// dated is a Tree whose files have one modification time.
+type dated struct {
+	*buffer
+	mtime time.Time
+}
+
+func (d dated) Walk(ctx context.Context, path string, fn func(Entry) error) error {
+	return d.buffer.Walk(ctx, path, func(e Entry) error {
+		e.Attrs = attrs(d.mtime)
+		return fn(e)
+	})
+}
+
+func attrs(mtime time.Time) *backing.Attrs {
+	return &backing.Attrs{Mode: 0o600, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), MTime: mtime}
 }
