@@ -257,10 +257,14 @@ func (b *buffer) settle(ctx context.Context, sv *survey, h *held, fate fate, r *
 // entryOf makes the entry that a file had, as far as its identity knows.
 func (b *buffer) entryOf(h *held) bb.Entry {
 	id := h.identity
+	mtime := id.MTime
+	if !id.Closed {
+		mtime = foundOpen()
+	}
 	return bb.Entry{
 		Parent: id.Dir, Name: id.Name, Type: bb.TypeFile, File: h.file, Generation: id.Generation,
 		Size: id.Size, Checksum: id.Checksum, Open: !id.Closed, Holders: []bb.NodeID{b.d.cfg.Node},
-		Mode: id.Mode, UID: id.UID, GID: id.GID, MTime: id.MTime,
+		Mode: id.Mode, UID: id.UID, GID: id.GID, MTime: mtime,
 	}
 }
 

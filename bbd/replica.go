@@ -230,6 +230,9 @@ func (b *buffer) promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 		if now.File != file || now.Generation != n || now.Lost || replicaOf(now) != b.d.cfg.Node {
 			return errNotConcerned
 		}
+		if now.Open {
+			now.MTime = foundOpen()
+		}
 		now.Open, now.Size, now.Checksum = false, size, sum
 		now.Holders = []bb.NodeID{b.d.cfg.Node}
 		return nil

@@ -278,6 +278,54 @@ func TestDaemonKilled(t *testing.T) {
 	r.enough(t, kills/4, "write", "append", "overwrite", "rename", "remove", "read", "stage-out")
 }
 
+// TestFoundOpenIsYounger: the entry of an open file has the time of its first commit. A file that
+// is found open after a crash gets another one, since its bytes may be others.
+func TestFoundOpenIsYounger(t *testing.T) {
+	d := bbdtest.Start(t, "--memory", crashMemory)
+	c := dial(t, d)
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Backing: "file://" + t.TempDir()}); err != nil {
+		t.Fatal(err)
+	}
+	w, err := c.Buffer("b").Create(t.Context(), "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	var first time.Time
+	for _, content := range []string{"older", "newer"} {
+		if _, err := w.WriteAt([]byte(content), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if first.IsZero() {
+			first = stat(t, c, "f").ModTime
+		}
+	}
+	d.Kill()
+	d.Start()
+	c = dial(t, d)
+	if report, err := c.Drain(t.Context(), "b", drainTime, nil); err != nil {
+		t.Fatalf("%v: %+v", err, report)
+	}
+	if now := stat(t, c, "f").ModTime; now.Equal(first) {
+		t.Errorf("the file has the time %v, which it had with other bytes", now)
+	}
+	if p, err := c.Buffer("b").ReadFile(t.Context(), "f"); err != nil || string(p) != "newer" {
+		t.Errorf("the file holds %q (%v)", p, err)
+	}
+}
+
+func stat(t *testing.T, c *client.Client, path string) client.Entry {
+	t.Helper()
+	e, err := c.Buffer("b").Stat(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // crashRounds returns rounds of crashers in a new buffer of a daemon, with a store of its own.
 func crashRounds(t *testing.T, d *bbdtest.Daemon, clients int, rng func(i int) *rand.Rand) *rounds {
 	t.Helper()
