@@ -315,7 +315,7 @@ func TestPowerCutOfMachine(t *testing.T) {
 		start()
 		when := fmt.Sprintf("after cut %d", cut+1)
 		for _, r := range all {
-			r.over(t, durabletest.Event{Takes: durabletest.InMemory, Cuts: true}, when+" of "+r.buffer)
+			r.over(t, durabletest.Event{Takes: durabletest.InMemory}, when+" of "+r.buffer)
 			o := r.look(t, when+" of "+r.buffer)
 			acknowledge(t, r, o.Lost)
 			lost += len(o.Lost)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -137,8 +139,42 @@ func (r *rounds) look(t *testing.T, when string) durabletest.Observation {
 			}
 		}
 	}
+	r.clean(t, c, o.Files)
 	broken(t, r.past.Observe(o), when)
 	return o
+}
+
+// clean notes which of the files that were found are on the store under their names, as their
+// state says while the store has no rename to follow.
+func (r *rounds) clean(t *testing.T, c *client.Client, files map[string]durabletest.Found) {
+	t.Helper()
+	clean := maps.Clone(files)
+	for name, f := range files {
+		if !f.Version.There {
+			continue
+		}
+		e, err := c.Buffer(r.buffer).Stat(t.Context(), name)
+		f.Clean = err == nil && e.State == client.StateClean
+		clean[name] = f
+	}
+	text, err := c.Status(t.Context(), r.buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status struct {
+		Buffers []struct {
+			Name     string `json:"name"`
+			StoreOps int    `json:"store_ops_pending"`
+		} `json:"buffers"`
+	}
+	if err := json.Unmarshal(text, &status); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range status.Buffers {
+		if b.Name == r.buffer && b.StoreOps == 0 {
+			maps.Copy(files, clean)
+		}
+	}
 }
 
 // drained drains the buffer, after which the store holds what the buffer does.

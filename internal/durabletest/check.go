@@ -14,7 +14,8 @@ type Rule string
 // The rules.
 const (
 	// Stays: once something of a name is durable, some durable version of that name
-	// exists until its removal is asked for.
+	// exists until its removal is asked for. Durable is what somebody was told of: by a drain,
+	// a flushed close, or the state of the file. An object whose flush is not recorded is not.
 	Stays Rule = "stays durable"
 	// Stored: what a drain or a flushed close called done is on the store, bit for bit, or
 	// something newer is; what a stage-out called done is in its folder. Never a part of a
@@ -60,7 +61,8 @@ type checker struct {
 	flushes []*Event
 	copies  []*Event // stage-outs
 	faults  []*Event
-	open    []*Event // whose outcome may come yet
+	open    []*Event          // whose outcome may come yet
+	cleans  map[string]*Event // the last time that a client saw a file as clean
 	stored  map[string]sighting
 	came    map[string]set // versions that a rename may have brought to a name
 }
@@ -91,7 +93,7 @@ type sighting struct {
 }
 
 func newChecker() *checker {
-	return &checker{effects: map[string][]effect{}, stored: map[string]sighting{}, came: map[string]set{}}
+	return &checker{effects: map[string][]effect{}, cleans: map[string]*Event{}, stored: map[string]sighting{}, came: map[string]set{}}
 }
 
 func (k *checker) add(e Event) *Event {
@@ -206,6 +208,9 @@ func (j *judge) buffer() {
 		if f.Problem == "" { // from now on this is known
 			seen := &Event{Op: "seen", Begin: j.Begin, End: j.End, Outcome: Done, Keeps: j.keeps(p, f.Version)}
 			j.effects[p] = append(j.effects[p], effect{Event: seen, version: f.Version})
+		}
+		if f.Clean {
+			j.cleans[p] = &Event{Op: Clean, Begin: j.Begin, End: j.End, Outcome: Done}
 		}
 	}
 }
@@ -362,6 +367,9 @@ func (j *judge) flushed(p string) *promise {
 			better(e, e.Begin)
 		}
 	}
+	if e := j.cleans[p]; e != nil {
+		better(e, e.Begin)
+	}
 	for _, e := range j.effects[p] {
 		if e.Keeps == OnStore && e.version.There && e.Op != "seen" {
 			better(e.Event, e.End+1)
@@ -416,15 +424,11 @@ func (j *judge) object(p string, f Found) {
 		return
 	}
 	// Something of the name was durable: is it asked to go?
-	since, made := int64(-1), int64(-1)
-	if done != nil && !versions(j.possible(p, done.at, max(done.at, done.End)))[Absent] {
-		since, made = done.at, done.at
+	if done == nil || versions(j.possible(p, done.at, max(done.at, done.End)))[Absent] {
+		return
 	}
-	if at := j.current(p, had); had.version.There && at >= 0 && !j.cut(had.at) && had.at > since {
-		since, made = had.at, at
-	}
-	if since >= 0 && !j.released(p, made, since, map[string]bool{}) {
-		j.wrong(Stays, p, "it was on the store, nobody has asked for its removal, and it is not there: %s", j.story(p, since))
+	if !j.released(p, done.at, map[string]bool{}) {
+		j.wrong(Stays, p, "it was on the store, nobody has asked for its removal, and it is not there: %s", j.story(p, done.at))
 	}
 }
 
@@ -459,42 +463,19 @@ func (j *judge) onlyAbsent(p string, begin, end int64) bool {
 	return len(may) == 1 && may[Absent]
 }
 
-// current returns since when a name had the version that was seen on the store, if it was
-// to stay there: nobody had asked for the removal of that name since. Else it is negative.
-func (j *judge) current(p string, had sighting) (made int64) {
-	made = -1
-	for _, e := range j.effects[p] {
-		if e.version == had.version && e.Op != "seen" && e.Begin <= had.at {
-			made = max(made, e.Begin)
-		}
-	}
-	removed := func(e effect) bool {
-		return e.Op != "seen" && !e.version.There && e.Outcome != Failed && e.End >= made && e.Begin <= had.at
-	}
-	if slices.ContainsFunc(j.effects[p], removed) {
-		return -1
-	}
-	return made
-}
-
-// cut reports whether the store has forgotten what was not durable since a time.
-func (j *judge) cut(since int64) bool {
-	return slices.ContainsFunc(j.faults, func(f *Event) bool { return f.Cuts && f.End >= since && f.Begin <= j.End })
-}
-
 // released reports whether somebody asked for the removal of a name since a time, or
 // whether what was there has another name now. What was made before that and replaced by
 // another file goes when its name does: the file that takes the name along is another one.
-func (j *judge) released(p string, made, since int64, visited map[string]bool) bool {
+func (j *judge) released(p string, since int64, visited map[string]bool) bool {
 	visited[p] = true
 	return slices.ContainsFunc(j.effects[p], func(e effect) bool {
 		if e.version.There || e.Op == "seen" || e.Outcome == Failed || e.End < since || e.Begin > j.End {
 			return false
 		}
-		if e.Op != Rename || e.Outcome != Done || j.Live || visited[e.to] || j.replaced(p, made, e.Begin) {
+		if e.Op != Rename || e.Outcome != Done || j.Live || visited[e.to] || j.replaced(p, since, e.Begin) {
 			return true
 		}
-		return j.Files[e.to].Version.There || j.released(e.to, e.Begin, e.Begin, visited)
+		return j.Files[e.to].Version.There || j.released(e.to, e.Begin, visited)
 	})
 }
 

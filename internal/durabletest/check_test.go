@@ -66,6 +66,8 @@ type files = map[string]Found
 
 func is(version Version) Found { return Found{Version: version} }
 
+func isClean(version Version) Found { return Found{Version: version, Clean: true} }
+
 var isLost = Found{Problem: Lost}
 
 // judgements are histories, and which rules they break.
@@ -233,13 +235,12 @@ var judgements = []struct {
 		[]Observation{store(10, nil)},
 		[]Rule{Stays},
 	},
-	{"seen on the store, and gone", []Event{put(1, 2, "a", v(1)), put(11, 12, "a", v(2))}, []Observation{store(5, files{"a": is(v(1))}), store(20, nil)}, []Rule{Stays}},
-	{
-		"seen on the store, which was cut off",
-		[]Event{put(1, 2, "a", v(1)), as(fault(8, 0), func(e *Event) { e.Cuts = true })},
-		[]Observation{store(5, files{"a": is(v(1))}), store(20, nil)},
-		nil,
-	},
+	{"clean, and gone", []Event{put(1, 2, "a", v(1)), put(11, 12, "a", v(2))}, []Observation{look(5, files{"a": isClean(v(1))}), store(20, nil)}, []Rule{Stays}},
+	{"clean, and other bytes", []Event{put(1, 2, "a", v(1)), put(3, 4, "a", v(2))}, []Observation{look(5, files{"a": isClean(v(2))}), store(20, files{"a": is(v(1))})}, []Rule{Stored}},
+	{"clean, and replaced since", []Event{put(1, 2, "a", v(1)), put(11, 12, "a", v(2))}, []Observation{look(5, files{"a": isClean(v(1))}), store(20, files{"a": is(v(1))}), store(25, files{"a": is(v(2))})}, nil},
+	{"clean, and removed", []Event{put(1, 2, "a", v(1)), remove(11, 12, "a")}, []Observation{look(5, files{"a": isClean(v(1))}), store(20, nil)}, nil},
+	{"clean, and lost on its way to another name", []Event{put(1, 2, "a", v(1)), rename(11, 12, "a", "b", v(1))}, []Observation{look(5, files{"a": isClean(v(1))}), store(20, nil)}, []Rule{Stays}},
+	{"on the store, called clean by nobody, and gone", []Event{put(1, 2, "a", v(1)), put(11, 12, "a", v(2))}, []Observation{store(5, files{"a": is(v(1))}), store(20, nil)}, nil},
 	{
 		"removed and made again, the removal from the store comes late",
 		[]Event{put(1, 2, "a", v(1)), drain(3, 4), remove(5, 6, "a"), put(7, 8, "a", v(2))},

@@ -4,6 +4,7 @@
 package durabletest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -99,17 +100,17 @@ func mix(x uint64) uint64 {
 func Describe(p []byte) string {
 	const most = 12
 	var runs []string
-	last, begin := "", 0
+	var last origin
+	begin := 0
 	flush := func(end int) {
-		if last != "" {
+		if end > begin {
 			runs = append(runs, fmt.Sprintf("%d+%d %s", begin, end-begin, last))
 		}
 	}
 	for at := 0; at < len(p); at += cell {
-		kind := describeCell(p[at:min(at+cell, len(p))], uint64(at/cell))
-		if kind != last {
+		if from := originOf(p[at:min(at+cell, len(p))], uint64(at/cell)); from != last || at == 0 {
 			flush(at)
-			last, begin = kind, at
+			last, begin = from, at
 		}
 	}
 	flush(len(p))
@@ -119,21 +120,40 @@ func Describe(p []byte) string {
 	return strings.Join(runs, ", ")
 }
 
-func describeCell(p []byte, number uint64) string {
-	if len(strings.Trim(string(p), "\x00")) == 0 {
-		return "zeros"
+// origin is where the bytes of a cell come from: a write, or what the text says.
+type origin struct {
+	write uint64
+	text  string
+}
+
+func (o origin) String() string {
+	if o.text == zeros || o.text == cut || o.text == broken {
+		return o.text
+	}
+	return fmt.Sprintf("of write %d%s", o.write, o.text)
+}
+
+const (
+	zeros  = "zeros"
+	cut    = "cut"
+	broken = "cut or of no write"
+)
+
+func originOf(p []byte, number uint64) origin {
+	var none, want [cell]byte
+	if bytes.Equal(p, none[:len(p)]) {
+		return origin{text: zeros}
 	}
 	if len(p) < cell {
-		return "cut"
+		return origin{text: cut}
 	}
-	var want [cell]byte
 	id, n := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
 	fillCell(&want, id, n)
 	switch {
-	case string(want[:]) != string(p):
-		return "cut or of no write"
+	case !bytes.Equal(p, want[:]):
+		return origin{text: broken}
 	case n != number && n < math.MaxInt64/cell:
-		return fmt.Sprintf("of write %d, for another place", id)
+		return origin{id, ", for another place"}
 	}
-	return fmt.Sprintf("of write %d", id)
+	return origin{write: id}
 }

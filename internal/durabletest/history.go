@@ -12,13 +12,14 @@ type Op string
 
 // The operations.
 const (
-	Sync     Op = "sync"      // commit what was written so far; one change
-	Close    Op = "close"     // commit the rest; one change
-	Rename   Op = "rename"    // two changes: of the old name, then of the new one
-	Remove   Op = "remove"    // one change, to Absent
-	Txn      Op = "txn"       // a transaction's commit: its changes come at once
-	Drain    Op = "drain"     // everything below a path is to be on the store
-	StageOut Op = "stage-out" // everything below a path is to be copied to a folder
+	Sync     Op = "sync"        // commit what was written so far; one change
+	Close    Op = "close"       // commit the rest; one change
+	Rename   Op = "rename"      // two changes: of the old name, then of the new one
+	Remove   Op = "remove"      // one change, to Absent
+	Txn      Op = "txn"         // a transaction's commit: its changes come at once
+	Drain    Op = "drain"       // everything below a path is to be on the store
+	StageOut Op = "stage-out"   // everything below a path is to be copied to a folder
+	Clean    Op = "clean state" // a client saw it: see Found.Clean
 	Fault    Op = "fault"
 )
 
@@ -71,8 +72,6 @@ type Event struct {
 	// Forgets: the namespace may have forgotten what was acknowledged. Then a file may be
 	// below LostAndFound, or named lost, whatever its name leads to.
 	Forgets bool
-	// Cuts: the store may have forgotten what no event has called durable.
-	Cuts bool
 }
 
 // LostAndFound is the directory of files whose names the namespace has forgotten.
@@ -90,6 +89,7 @@ type Found struct {
 	Version Version
 	Problem Problem // "": it could be read, or is not there
 	Text    string  // what the bytes are, or the error
+	Clean   bool    // and then that the file was clean, and all renames carried out: the store has these bytes under the name
 }
 
 // Find describes bytes that were found.
@@ -187,6 +187,6 @@ func (h *History) Judge(o Observation) []Violation {
 	o.End = h.now()
 	k := newChecker()
 	*k = *h.k
-	k.effects, k.stored = maps.Clone(h.k.effects), maps.Clone(h.k.stored)
+	k.effects, k.cleans, k.stored = maps.Clone(h.k.effects), maps.Clone(h.k.cleans), maps.Clone(h.k.stored)
 	return k.judge(&o)
 }
