@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,20 +28,50 @@ type app struct {
 	token   string // file
 	tls     struct{ ca, cert, key string }
 	json    bool
+	atOnce  bool // a daemon that is not there is an answer: it is not waited for
 	client  *client.Client
 	job     string // that the daemons go on with when bbctl is interrupted
 }
 
-// dial connects when the first command needs it.
+// A daemon of this machine that was started right before a command is waited for.
+const (
+	startTime  = 4 * time.Second // how long
+	startPause = 50 * time.Millisecond
+	saysAfter  = 2 * time.Second // that it waits
+)
+
+// dial connects when the first command needs it. It waits a little for a daemon of this
+// machine that is starting.
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	if a.client != nil {
 		return a.client, nil
 	}
-	c, err := client.Dial(ctx, client.Options{
+	options := client.Options{
 		Address: a.socketAddress(), KeyFile: a.keyFile, TokenFile: a.token, CA: a.tls.ca, Cert: a.tls.cert, Key: a.tls.key, Name: "bbctl " + version,
-	})
-	a.client = c
-	return c, err
+	}
+	began, said := time.Now(), false
+	for {
+		c, err := client.Dial(ctx, options)
+		if client.KindOf(err) != client.ErrUnavailable || a.atOnce || !a.local() || time.Since(began) > startTime {
+			a.client = c
+			return c, err
+		}
+		if !said && !a.json && time.Since(began) > saysAfter {
+			said = true
+			fmt.Fprintf(a.err, "bbctl: no daemon answers yet: waiting %v for one that is starting\n", startTime)
+		}
+		select {
+		case <-time.After(startPause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// local reports whether the daemon that is asked is one of this machine.
+func (a *app) local() bool {
+	address := cmp.Or(a.socketAddress(), os.Getenv("FOREBAY_SOCKET"))
+	return !strings.Contains(address, "tcp://")
 }
 
 // socketAddress is the daemon's address as --socket has it; "": it was not given.

@@ -207,6 +207,7 @@ func newVersionCommand(a *app) *cobra.Command {
 				Bbctl  string `json:"bbctl"`
 				Daemon string `json:"daemon,omitempty"`
 			}{Bbctl: version}
+			a.atOnce = true
 			if c, err := a.dial(cmd.Context()); err == nil {
 				v.Daemon = c.Server().Version
 			}

@@ -45,7 +45,10 @@ func luaCommands(a *app) []*cobra.Command {
 }
 
 func newSlurmCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "slurm", Short: "What Slurm's hooks do for jobs", Args: cobra.NoArgs}
+	cmd := &cobra.Command{
+		Use: "slurm", Short: "What Slurm's hooks do for jobs", Args: cobra.NoArgs,
+		PersistentPreRun: func(*cobra.Command, []string) { a.atOnce = true }, // Slurm waits for its hooks
+	}
 	cmd.AddCommand(newSlurmNodeCommands(a)...)
 	cmd.AddCommand(luaCommands(a)...)
 	return cmd

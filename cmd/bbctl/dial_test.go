@@ -1,0 +1,31 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"forebay/internal/bbdtest"
+)
+
+// A command that is typed right after its daemon's start is carried out; one without any
+// daemon fails soon.
+func TestDaemonThatStarts(t *testing.T) {
+	d := bbdtest.New(t)
+	t.Setenv("FOREBAY_SOCKET", d.Socket)
+	done := make(chan int)
+	go func() { done <- run(t.Context(), []string{"buffer", "list"}) }()
+	d.Start()
+	if code := <-done; code != exitDone {
+		t.Errorf("a command before its daemon: exit code %d", code)
+	}
+	d.Kill()
+	for _, args := range [][]string{{"version"}, {"slurm", "prolog"}} {
+		began := time.Now()
+		if run(t.Context(), args); time.Since(began) > startTime {
+			t.Errorf("bbctl %s waits for a daemon", args[0])
+		}
+	}
+	if code := run(t.Context(), []string{"buffer", "list"}); code != exitUnavailable {
+		t.Errorf("without a daemon: exit code %d, want %d", code, exitUnavailable)
+	}
+}
