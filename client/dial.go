@@ -148,21 +148,39 @@ func splitAddress(a string) (network, address string, err error) {
 
 // dial opens a session with the first daemon that answers, and says where that was.
 func (d *dialer) dial(ctx context.Context) (*session, string, error) {
-	var reasons []error
+	errs := make([]error, 0, len(d.addresses))
 	for _, a := range d.addresses {
 		s, err := d.dialOne(ctx, a)
 		if err == nil {
 			return s, a, nil
 		}
-		var e *bb.Error
-		if errors.As(err, &e) && e.Kind != bb.Unavailable {
-			return nil, "", err // there is a daemon, and it refused, or the address is wrong
+		if errs = append(errs, err); !elsewhere(err, len(d.addresses)) {
+			return nil, "", err
 		}
-		reasons = append(reasons, err)
 	}
-	return nil, "", &bb.Error{
-		Kind: bb.Unavailable, Op: "dial", Path: strings.Join(d.addresses, ", "),
-		Err: fmt.Errorf("no daemon answers there: %w", errors.Join(reasons...)), Remedy: "start one: bbd --dev",
+	return nil, "", noDaemon(d.addresses, errs)
+}
+
+// elsewhere reports whether a daemon is looked for at the next of several addresses. Not if
+// there is one, and it refused, or if the address is wrong. But a socket that this user may
+// not use is another user's: the user's own daemon may be about to start.
+func elsewhere(err error, addresses int) bool {
+	var e *bb.Error
+	return !errors.As(err, &e) || e.Kind == bb.Unavailable || errors.Is(err, syscall.EACCES) && addresses > 1
+}
+
+// noDaemon is the error of a client that found no daemon at any address.
+func noDaemon(addresses []string, errs []error) error {
+	reasons := make([]string, len(errs))
+	remedy := "start one: bbd --dev"
+	for i, err := range errs {
+		if reasons[i] = strings.TrimPrefix(err.Error(), "dial: "); errors.Is(err, syscall.EACCES) {
+			remedy = "start your own: bbd --dev; or ask the administrator for the right to use the node's"
+		}
+	}
+	return &bb.Error{
+		Kind: bb.Unavailable, Op: "dial", Path: strings.Join(addresses, ", "),
+		Err: fmt.Errorf("no daemon answers: %s", strings.Join(reasons, "; ")), Remedy: remedy,
 	}
 }
 

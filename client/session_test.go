@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,6 +45,39 @@ func TestWellKnownAddresses(t *testing.T) {
 	t.Setenv("FOREBAY_SOCKET", "/x.sock")
 	if got := addresses(""); len(got) != 1 || got[0] != "unix:///x.sock" {
 		t.Errorf("addresses are %v", got)
+	}
+}
+
+// A socket that the user may not use does not hide that the user's own daemon is not there, or
+// not yet: that is the error, and it may pass. A daemon that refuses is the end.
+func TestNoDaemon(t *testing.T) {
+	own, nodes := "unix:///own", "unix:///node's"
+	absent := &net.OpError{Op: "dial", Err: syscall.ENOENT}
+	denied := bb.Wrap("dial", nodes, &net.OpError{Op: "dial", Err: syscall.EACCES})
+	for _, c := range []struct {
+		err       error
+		addresses int
+		on        bool
+	}{
+		{absent, 1, true},
+		{denied, 1, false},
+		{denied, 2, true},
+		{bb.E(bb.Permission, "hello", nodes, "another key"), 2, false},
+		{bb.E(bb.Invalid, "dial", "x", "is no address"), 2, false},
+	} {
+		if on := elsewhere(c.err, c.addresses); on != c.on {
+			t.Errorf("%v, of %d addresses: goes on: %v", c.err, c.addresses, on)
+		}
+	}
+	err := noDaemon([]string{own, nodes}, []error{absent, denied})
+	wantKind(t, err, ErrUnavailable)
+	for _, part := range []string{own, nodes, "no such file", "permission denied", "start your own", "administrator"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not in %q", part, err)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("several lines: %q", err)
 	}
 }
 

@@ -35,10 +35,11 @@ type app struct {
 
 // A daemon of this machine that was started right before a command is waited for.
 const (
-	startTime  = 4 * time.Second // how long
 	startPause = 50 * time.Millisecond
 	saysAfter  = 2 * time.Second // that it waits
 )
+
+var startTime = 4 * time.Second // how long; tests change it
 
 // dial connects when the first command needs it. It waits a little for a daemon of this
 // machine that is starting.

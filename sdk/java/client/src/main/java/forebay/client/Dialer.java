@@ -126,7 +126,10 @@ final class Dialer {
         }
         last = e;
       } catch (AccessDeniedException e) {
-        throw new ForebayException(Kind.PERMISSION, "dial", a, String.valueOf(e.getMessage()));
+        if (addresses.size() == 1) {
+          throw new ForebayException(Kind.PERMISSION, "dial", a, String.valueOf(e.getMessage()));
+        }
+        last = e; // another user's: this user's own daemon may be about to start
       } catch (InterruptedIOException e) {
         throw e;
       } catch (IOException e) {
