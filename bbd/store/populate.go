@@ -159,7 +159,10 @@ func (s *Store) populated(w populateWork, err error) {
 	defer s.mu.Unlock()
 	r := w.r
 	if err != nil {
-		s.log.Error("populate region: less memory will be used", "region", r.id, "path", r.path, "error", err)
+		if !s.mu.short { // once: thousands of steps fail for one reason
+			s.mu.short = true
+			s.log.Error("populate region: less memory will be used", "region", r.id, "path", r.path, "error", err)
+		}
 		return
 	}
 	r.steps[w.step] = true

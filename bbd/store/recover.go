@@ -42,11 +42,7 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 		if err := ctx.Err(); err != nil {
 			return bb.Wrap("recover", s.memDir, err)
 		}
-		list, err := s.recoverRegion(&found[i], nonces)
-		if err != nil {
-			return err
-		}
-		records = append(records, list...)
+		records = append(records, s.recoverRegion(&found[i], nonces)...)
 	}
 	s.removeUnfinished()
 	err := guard("recover", s.memDir, func() error {
@@ -104,16 +100,18 @@ func (s *Store) Settle() error {
 	return nil
 }
 
-// recoverRegion adopts one region. One whose headers are unreadable is reported
-// and left alone.
-func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) (records []recovered, err error) {
+// recoverRegion adopts one region. One that cannot be read is reported and left alone:
+// nothing that is found in memory keeps the rest from being served.
+func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) []recovered {
 	if c.err != nil {
+		s.found.aside++
 		s.damaged(Damage{Path: c.path, Segment: -1, To: headerCopy + headerSize, What: c.err.Error()})
-		return nil, nil
+		return nil
 	}
 	r, err := c.adopt()
 	if err != nil {
-		return nil, err
+		s.setAside(c, nil, err)
+		return nil
 	}
 	s.mu.regions = append(s.mu.regions, r)
 	s.found.adopted++
@@ -124,6 +122,16 @@ func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) (records []r
 	if c.mended {
 		s.damaged(Damage{Region: r.id, Path: r.path, Segment: -1, To: headerSize, Mended: true, What: "the header was damaged and is mended from its copy"})
 	}
+	records, err := s.readRegion(r, c, nonces)
+	if err != nil {
+		s.setAside(c, r, err)
+		return nil
+	}
+	return records
+}
+
+// readRegion takes up the segments of a region, and returns their records.
+func (s *Store) readRegion(r *region, c *candidate, nonces map[uint64]bool) (records []recovered, err error) {
 	used, err := r.usedSlots()
 	if err != nil {
 		return nil, err

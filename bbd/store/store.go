@@ -63,6 +63,7 @@ type Store struct {
 		segmentSeq uint64
 		replacing  int // regions that are being deleted and made anew
 		ready      bool
+		short      bool // memory could not be populated, which was logged
 		closed     bool
 	}
 
@@ -72,6 +73,7 @@ type Store struct {
 		origins   map[bb.FileID]Origin          // of files without an identity, but for OriginOwn
 		foreign   []ForeignRegion
 		adopted   int
+		aside     int // regions that cannot be read
 		recovered int
 
 		memoryLost bool // regions of the disk tier belong to memory that is gone
@@ -214,6 +216,9 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	s.found.took = time.Since(start)
+	if err := s.sizeMemory(); err != nil {
+		return err
+	}
 	return s.createRegions(ctx)
 }
 
@@ -261,7 +266,7 @@ func (s *Store) lock(dir string) error {
 // queues everything for populating.
 func (s *Store) createRegions(ctx context.Context) error {
 	total := s.foreignBytes(bb.TierMemory)
-	hasLog, any := false, len(s.found.foreign) > 0
+	hasLog, any := false, len(s.found.foreign)+s.found.aside > 0
 	for _, r := range s.mu.regions {
 		if r.tier == bb.TierMemory && !r.log {
 			total += int64(len(r.mem))
@@ -271,10 +276,17 @@ func (s *Store) createRegions(ctx context.Context) error {
 	}
 	if !hasLog {
 		r, err := s.newRegion(bb.TierMemory, s.o.logBytes(), true)
-		if err != nil {
+		switch {
+		case err == nil:
+			s.mu.regions = append(s.mu.regions, r)
+		case any && bb.KindOf(err) == bb.NoSpace:
+			s.log.Error("create the region of the store's own records: no files can be made or evicted", "error", err)
+		default:
 			return err
 		}
-		s.mu.regions = append(s.mu.regions, r)
+	}
+	if !any && s.o.MemoryBytes < 2*Unit {
+		return fullFileSystem("open store", s.memDir, "no region of 2 MiB fits")
 	}
 	for total+2*Unit <= s.o.MemoryBytes {
 		size := min(s.o.RegionBytes, (s.o.MemoryBytes-total)/Unit*Unit)

@@ -47,12 +47,11 @@ func purge(cmd *cobra.Command, dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return bb.E(bb.NotFound, "purge", dir, "there is no such folder")
 	}
-	s, err := store.Open(cmd.Context(), store.Options{StateDir: dir, MemoryBytes: store.MaxSegment * 2})
-	if err != nil {
+	if err := store.Purge(store.Options{StateDir: dir}); err != nil {
 		return err
 	}
-	errs := []error{s.Destroy(), os.RemoveAll(batchDir(dir))}
-	for _, name := range []string{"nats", "spool", "mem", "bbd.sock", "lock"} {
+	errs := []error{os.RemoveAll(batchDir(dir))}
+	for _, name := range []string{"nats", "spool", "unfinished", "instances", "mem", "bbd.sock", "lock"} {
 		errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -62,6 +62,9 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 		return err
 	}
 	defer lock.Close()
+	if err := checkMemory(cfg.Memory.Size, totalMemory()); err != nil {
+		return err
+	}
 	hangups := make(chan os.Signal, 1)
 	if cfg.KeyFile != "" || cfg.TLS.CA != "" { // else it ends the daemon with its terminal
 		signal.Notify(hangups, syscall.SIGHUP)
@@ -316,6 +319,18 @@ func storeOptions(cfg config.Config) store.Options {
 	}
 	return o
 }
+
+// checkMemory refuses a memory tier that is larger than the machine's memory (0: not known):
+// it would be promised to clients, and take the machine down as they use it.
+func checkMemory(size config.Size, machine int64) error {
+	if machine == 0 || size.Of(machine) <= machine {
+		return nil
+	}
+	return bb.E(bb.Invalid, "start", "memory.size", fmt.Sprintf("%v is more than the %s of memory that this machine has", size, humanSize(machine))).
+		WithRemedy("set memory.size (--memory) to what the applications can spare, such as 25%")
+}
+
+func humanSize(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
 
 func totalMemory() int64 {
 	var info unix.Sysinfo_t

@@ -1,0 +1,182 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+)
+
+// The memory tier takes no more than its file system can give. Files of a tmpfs are made
+// without memory, so nothing else would notice before a client writes there.
+
+// fitIn returns how many bytes of memory a store may use that wants so many, where the file
+// system has free bytes, and adopted regions hold held bytes, of which owed are still to be
+// taken from the file system. The store's own records need log bytes more. Where it cannot
+// have all, something is left for others: the file system is seldom the store's alone.
+func fitIn(want, free, held, owed, log int64) int64 {
+	room := free - owed - log
+	if want-held <= room {
+		return want
+	}
+	room -= min(max(free/8, 2*Unit), 64*Unit)
+	return min(want, max(held+room, 0)) / Unit * Unit
+}
+
+// sizeMemory makes the options fit the file system that the regions lie on, and says so in
+// one line. Regions that an earlier release promised memory that is not there are removed if
+// they hold nothing.
+func (s *Store) sizeMemory() error {
+	var room unix.Statfs_t
+	if err := unix.Statfs(s.memDir, &room); err != nil {
+		return bb.Wrap("open store", s.memDir, err)
+	}
+	if room.Type != unix.TMPFS_MAGIC {
+		return nil // what lies on a disk has its blocks when it is written, or an error
+	}
+	free, want := int64(room.Bavail)*room.Bsize, s.o.MemoryBytes
+	held, owed, log := s.memoryHeld(free)
+	fits := fitIn(want, free, held, owed, log)
+	if held > fits {
+		s.dropEmpty(held - fits)
+		held, owed, log = s.memoryHeld(free)
+		fits = fitIn(want, free, held, owed, log)
+	}
+	if fits >= want {
+		return nil
+	}
+	s.log.Warn("the memory tier is smaller than it should be: its file system has no room for more",
+		"wanted", want, "used", fits, "free", free, "folder", s.memDir,
+		"remedy", "mount a larger tmpfs there (a container: --shm-size), or set memory.size to what there is")
+	s.o.MemoryBytes = fits
+	s.o.RegionBytes = min(s.o.RegionBytes, max(2*Unit, fits/Unit*Unit), max(fits/16, 64*Unit)/Unit*Unit)
+	return nil
+}
+
+// memoryHeld returns what the regions of the memory tier hold, what they have still to take
+// from their file system, and what the store's own records will take, if there is no region
+// of them yet and the memory tier gets no more than what is free.
+func (s *Store) memoryHeld(free int64) (held, owed, log int64) {
+	o := s.o
+	o.MemoryBytes = min(o.MemoryBytes, free)
+	log = o.logBytes()
+	for _, r := range s.mu.regions {
+		if r.tier != bb.TierMemory {
+			continue
+		}
+		if owed += r.owes(); r.log {
+			log = 0
+		} else {
+			held += int64(len(r.mem))
+		}
+	}
+	return held + s.foreignBytes(bb.TierMemory), owed, log
+}
+
+// owes returns what a region has still to take from its file system.
+func (r *region) owes() int64 {
+	var st unix.Stat_t
+	if unix.Fstat(int(r.file.Fd()), &st) != nil {
+		return 0
+	}
+	return max(0, int64(len(r.mem))-st.Blocks*512)
+}
+
+// dropEmpty removes regions that hold nothing and were promised more than they got, until
+// so many bytes are gone.
+func (s *Store) dropEmpty(bytes int64) {
+	s.mu.regions = slices.DeleteFunc(s.mu.regions, func(r *region) bool {
+		n := int64(len(r.mem))
+		if bytes <= 0 || r.tier != bb.TierMemory || r.log || r.used > 0 || r.owes() < n/2 {
+			return false
+		}
+		if err := os.Remove(r.path); err != nil {
+			s.log.Error("delete a region that there is no memory for", "path", r.path, "error", err)
+			return false
+		}
+		if err := r.unmap(); err != nil {
+			s.log.Error("unmap a region that there is no memory for", "path", r.path, "error", err)
+		}
+		bytes -= n
+		return true
+	})
+}
+
+// setAside leaves a region out that cannot be read, with all that was found in it: the rest
+// is served. Its file stays as it is.
+func (s *Store) setAside(c *candidate, r *region, why error) {
+	s.found.aside++
+	s.damaged(Damage{Path: c.path, Region: c.header.id, Segment: -1, To: c.header.size, What: fmt.Sprintf("%s cannot be read, and is set aside with all that is in it: %v", c.path, why)})
+	if r == nil {
+		return
+	}
+	s.mu.regions = slices.DeleteFunc(s.mu.regions, func(o *region) bool { return o == r })
+	s.found.adopted--
+	for g := range s.mu.segments {
+		if g.mu.region == r {
+			delete(s.mu.segments, g)
+		}
+	}
+	for key, list := range s.mu.partial {
+		s.mu.partial[key] = slices.DeleteFunc(list, func(g *segment) bool { return g.mu.region == r })
+	}
+	if err := r.unmap(); err != nil {
+		s.log.Error("unmap a region that is set aside", "path", c.path, "error", err)
+	}
+}
+
+// Purge deletes the memory of a store that nobody has open, below its state folder and in
+// ShmDir, and its disk tier, whatever is in them and in whatever state: a store that cannot
+// be opened can be purged. It makes and mounts nothing.
+func Purge(o Options) error {
+	if err := o.setDefaults(); err != nil {
+		return err
+	}
+	mem := filepath.Join(o.StateDir, "mem")
+	for _, dir := range []string{o.ShmDir, mem, o.DiskDir} {
+		if _, err := os.Stat(dir); dir == "" || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := purgeDir(dir); err != nil {
+			return bb.Wrap("purge", dir, err)
+		}
+	}
+	mounted, _, err := isTmpfsRoot(mem)
+	if err == nil && mounted {
+		err = unix.Unmount(mem, unix.MNT_DETACH) // clients may still have regions mapped
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if rmErr := os.Remove(o.ShmDir); err == nil && !errors.Is(rmErr, fs.ErrNotExist) {
+		err = rmErr
+	}
+	return bb.Wrap("purge", mem, err)
+}
+
+// purgeDir deletes the regions in a folder that no process has locked.
+func purgeDir(dir string) error {
+	lock, err := lockDir(dir)
+	if bb.KindOf(err) == bb.NoSpace {
+		err = nil // the folder is locked by nobody: only the process id could not be written
+	}
+	if err != nil {
+		return err
+	}
+	if lock != nil {
+		defer lock.Close()
+	}
+	found, err := filepath.Glob(filepath.Join(dir, regionPrefix+"*"))
+	for _, path := range append(found, filepath.Join(dir, lockName)) {
+		if rmErr := os.Remove(path); !errors.Is(rmErr, fs.ErrNotExist) {
+			err = errors.Join(err, rmErr)
+		}
+	}
+	return err
+}
