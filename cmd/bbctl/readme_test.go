@@ -4,9 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"forebay/client"
 	"forebay/internal/bbdtest"
 )
 
@@ -14,15 +17,7 @@ import (
 // the background, and the next line uses it. Only `make build` is left out, whose binaries are
 // there, and the store is a folder of the test's.
 func TestReadme(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, found := strings.Cut(string(text), "## Try it\n\n```sh\n")
-	block, _, ends := strings.Cut(after, "```\n")
-	if !found || !ends || !strings.Contains(block, "bbd --dev &") || !strings.Contains(block, "/tmp/slow") {
-		t.Fatalf("the README has no such example: %q", block)
-	}
+	block := readme(t, "## Try it\n\n```sh\n", "bbd --dev &", "/tmp/slow")
 	dir, run := t.TempDir(), t.TempDir()
 	for name, target := range map[string]string{"bin/bbd": bbdtest.Binary(t), "bin/bbctl": bbdtest.Bbctl(t), "docs": "../../docs"} {
 		target, err := filepath.Abs(target)
@@ -36,6 +31,7 @@ func TestReadme(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	t.Cleanup(func() { syscall.Unmount(filepath.Join(run, "forebay/mem"), syscall.MNT_DETACH) }) // root's daemon mounts it
 	if err := os.Chmod(run, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +40,7 @@ func TestReadme(t *testing.T) {
 	script := "set -e\nmake() { :; }\ntrap 'kill $daemon; wait $daemon || true' EXIT\n" + block
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "FOREBAY_SOCKET=", "XDG_RUNTIME_DIR="+run, "TMPDIR="+run, "XDG_STATE_HOME="+run)
+	cmd.Env = append(os.Environ(), "FOREBAY_SOCKET=", "XDG_RUNTIME_DIR="+run, "TMPDIR="+run, "XDG_CACHE_HOME="+run)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -57,4 +53,54 @@ func TestReadme(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "slow/run1/docs.tar")); err != nil {
 		t.Errorf("the store has no file: %v", err)
 	}
+}
+
+// TestReadmeGo makes a module of its own with the README's program, as the README says.
+func TestReadmeGo(t *testing.T) {
+	const checkout = "/path/to/forebay"
+	script := readme(t, "From Go,", checkout)
+	_, script, _ = strings.Cut(script, "```sh\n")
+	program := readme(t, "with this `main.go`:\n\n```go\n", "ckpt", "step-100.ckpt")
+	source, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := bbdtest.Start(t)
+	store, dir := t.TempDir(), t.TempDir()
+	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + d.Socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "ckpt", Backing: "file://" + store}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-e", "-c", strings.ReplaceAll(script, checkout, source))
+	cmd.Dir = dir
+	// The checkout's go.sum has checked the modules already, without the checksum database.
+	cmd.Env = append(os.Environ(), "FOREBAY_SOCKET="+d.Socket, "GOSUMDB=off", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if info, err := os.Stat(filepath.Join(store, "step-100.ckpt")); err != nil || info.Size() != 64<<20 {
+		t.Errorf("the store does not have the file: %+v (%v)", info, err)
+	}
+}
+
+// readme returns the rest of a code block of the README that begins after some words.
+func readme(t *testing.T, after string, with ...string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), after)
+	block, _, ends := strings.Cut(rest, "\n```\n")
+	if !found || !ends || slices.ContainsFunc(with, func(w string) bool { return !strings.Contains(block, w) }) {
+		t.Fatalf("the README has no such example after %q: %q", after, block)
+	}
+	return block + "\n"
 }
