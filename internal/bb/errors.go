@@ -228,6 +228,7 @@ var standard = []struct {
 	{context.DeadlineExceeded, Unavailable},
 	{fs.ErrNotExist, NotFound},
 	{fs.ErrPermission, Permission},
+	{syscall.EROFS, Permission},
 	{syscall.ENOTEMPTY, NotEmpty}, // before fs.ErrExist, which it also matches
 	{fs.ErrExist, Exists},
 	{syscall.ENOTDIR, NotDirectory},

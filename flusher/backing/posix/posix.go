@@ -119,12 +119,16 @@ func Open(dir string, opts Options) (*Store, error) {
 	return s, nil
 }
 
+const mountForWriting = "mount the file system for writing"
+
 func rootError(dir string, err error) error {
 	e := &bb.Error{Kind: bb.KindOf(wrap("open backing", dir, err)), Op: "open backing", Path: dir, Err: err}
-	switch e.Kind {
-	case bb.NotFound:
+	switch {
+	case errors.Is(err, syscall.EROFS):
+		return e.WithRemedy(mountForWriting)
+	case e.Kind == bb.NotFound:
 		return e.WithRemedy("create the directory, or mount the file system it is on")
-	case bb.Permission:
+	case e.Kind == bb.Permission:
 		return e.WithRemedy("let the daemon's user read and write the directory")
 	default:
 		return e
@@ -366,7 +370,7 @@ func wrap(op, name string, err error) error {
 			return &bb.Error{Kind: bb.Unavailable, Op: op, Path: name, Err: err}
 		case syscall.EROFS:
 			return (&bb.Error{Kind: bb.Permission, Op: op, Path: name, Err: err}).
-				WithRemedy("mount the file system for writing")
+				WithRemedy(mountForWriting)
 		case syscall.ENAMETOOLONG:
 			return &bb.Error{Kind: bb.Invalid, Op: op, Path: name, Err: err}
 		}

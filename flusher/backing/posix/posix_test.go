@@ -344,3 +344,42 @@ func TestSweepSparesOthers(t *testing.T) {
 		}
 	}
 }
+
+// A Put that fails again and again gives the same message each time: nothing of its temporary
+// file's name is in it.
+func TestFailureIsStable(t *testing.T) {
+	s := open(t, t.TempDir(), options())
+	for _, name := range []string{"d/f", "f"} {
+		if _, err := s.Put(t.Context(), name, backing.NewBytes([]byte("content")), backing.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ name, what string }{
+		{"d", "a directory has the name"},
+		{"f/below", "a file is the parent"},
+	} {
+		var before string
+		for range 2 {
+			_, err := s.Put(t.Context(), c.name, backing.NewBytes([]byte("content")), backing.PutOptions{})
+			if err == nil || strings.Contains(err.Error(), ".tmp") || before != "" && err.Error() != before {
+				t.Fatalf("%s: %v, before: %s", c.what, err, before)
+			}
+			before = err.Error()
+		}
+	}
+}
+
+// A file system that is mounted for reading is no fault of Forebay's, and says how to mend it.
+func TestReadOnly(t *testing.T) {
+	readOnly := &os.PathError{Op: "openat", Path: "x", Err: syscall.EROFS}
+	for _, err := range []error{rootError("/store", readOnly), wrap("put", "f", readOnly), bb.Wrap("mkdir", "d", readOnly)} {
+		if bb.KindOf(err) != bb.Permission {
+			t.Errorf("%v is of kind %v", err, bb.KindOf(err))
+		}
+	}
+	for _, err := range []error{rootError("/store", readOnly), wrap("put", "f", readOnly)} {
+		if !strings.Contains(err.Error(), mountForWriting) {
+			t.Errorf("%v does not say how to mend it", err)
+		}
+	}
+}

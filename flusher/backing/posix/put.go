@@ -57,7 +57,7 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 	}
 	if err != nil {
 		root.Remove(temp) // what stays after a failure here, Sweep finds
-		return backing.Object{}, wrap("put", name, err)
+		return backing.Object{}, wrap("put", name, withoutTemp(err, temp, name))
 	}
 	if err := syncDir(root, dir); err != nil {
 		return backing.Object{}, wrap("put", name, err)
@@ -124,9 +124,31 @@ func (s *Store) create(ctx context.Context, root *os.Root, temp string, size int
 	if errors.Is(err, fs.ErrExist) {
 		// Nobody else has this name: the kernel or the server has made the file, lost the
 		// answer and tried again (ESTALE, NFS).
-		return nil, &bb.Error{Kind: bb.Unavailable, Op: "put", Path: temp, Err: err}
+		return nil, &bb.Error{Kind: bb.Unavailable, Op: "put", Err: syscall.EEXIST}
 	}
 	return f, err
+}
+
+// withoutTemp names the file instead of its temporary one, which has another name at each
+// attempt: a log groups the lines of a file that fails again and again.
+func withoutTemp(err error, temp, name string) error {
+	switch e := err.(type) {
+	case *fs.PathError:
+		if path.Base(e.Path) == path.Base(temp) {
+			return &fs.PathError{Op: e.Op, Path: name, Err: e.Err}
+		}
+	case *os.LinkError:
+		if path.Base(e.Old) == path.Base(temp) {
+			return &fs.PathError{Op: e.Op, Path: name, Err: e.Err}
+		}
+	case interface{ Unwrap() []error }:
+		var all []error
+		for _, one := range e.Unwrap() {
+			all = append(all, withoutTemp(one, temp, name))
+		}
+		return errors.Join(all...)
+	}
+	return err
 }
 
 // setAttrs comes before the sync, so that it covers them. The times are set by the file's
