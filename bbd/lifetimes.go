@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -271,6 +272,9 @@ func (r *request) awaitStageIns(l *bb.Lifetime, ids []string) error {
 			last = s
 			_ = r.more(text, nil) // who waits sees that this lives; if it is gone, the request ends
 		})
+		if err == nil && last.State == meta.JobDone {
+			err = r.s.d.jobStagedAway(r.ctx, userCred(l.UID, l.GID), &last)
+		}
 		if err == nil {
 			err = stageFailure(&last)
 		}
@@ -307,6 +311,24 @@ func (d *Daemon) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why err
 	}
 }
 
+// maxOthers is how many files an error names besides the first.
+const maxOthers = 20
+
+// othersOf names the files that failed besides the first, as far as an error has room for.
+func othersOf(t *meta.Tally) string {
+	var names []string
+	for _, f := range t.Failed[1:min(len(t.Failed), 1+maxOthers)] {
+		names = append(names, f.Path)
+	}
+	switch left := t.FailedTotal - 1 - int64(len(names)); {
+	case len(names) == 0:
+		return ""
+	case left > 0:
+		return fmt.Sprintf("; the others are %s and %d more", strings.Join(names, ", "), left)
+	}
+	return "; the others are " + strings.Join(names, ", ")
+}
+
 // stageFailure is what is wrong with a stage that has ended.
 func stageFailure(s *meta.JobStatus) error {
 	t := &s.Tally
@@ -317,7 +339,7 @@ func stageFailure(s *meta.JobStatus) error {
 		return bb.E(t.Failed[0].Kind, string(s.Kind), s.URL, t.Failed[0].Reason)
 	case len(t.Failed) > 0:
 		f := &t.Failed[0]
-		return bb.E(f.Kind, string(s.Kind), s.URL, fmt.Sprintf("%d files failed, the first is %s: %s", t.FailedTotal, f.Path, f.Reason))
+		return bb.E(f.Kind, string(s.Kind), s.URL, fmt.Sprintf("%d files failed, the first is %s: %s%s", t.FailedTotal, f.Path, f.Reason, othersOf(t)))
 	case t.FailedTotal > 0:
 		return bb.E(bb.Internal, string(s.Kind), s.URL, fmt.Sprintf("%d files failed", t.FailedTotal))
 	}

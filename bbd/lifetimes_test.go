@@ -373,3 +373,44 @@ func TestLifetimeNotRun(t *testing.T) {
 		t.Errorf("running now: %v", err)
 	}
 }
+
+// TestLifetimeStageInNodeGone: a node goes while a job's data is staged in, and takes along
+// what it has copied. The job's stage-in fails and names files, and is not said to be done.
+func TestLifetimeStageInNodeGone(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 3)
+	c := nodes[0].dial()
+	from := t.TempDir()
+	source(t, from, 500)
+	others := nodes[:2]
+	for _, n := range others { // they cannot end before the node is gone
+		n.slowly("get", time.Second)
+	}
+	nodes[2].slowly("get", 5*time.Millisecond)
+	l, o := aJob("job-7", "")
+	l.In = []client.LifetimeStage{{Buffer: l.Key, Path: "x", URL: "file://" + from}}
+	opened := make(chan error, 1)
+	go func() {
+		_, err := c.OpenLifetime(t.Context(), l, o)
+		opened <- err
+	}()
+	eventually(t, "the node has copied files", func() bool { return onlyJobOrNone(t, nodes[1].dial()).FilesDone >= 200 })
+	nodes[2].away()
+	for _, n := range others {
+		n.faults.Set()
+	}
+	want := func(err error) {
+		t.Helper()
+		if bb.KindOf(err) != bb.Unavailable || !strings.Contains(err.Error(), "files failed, the first is x/") ||
+			!strings.Contains(err.Error(), "the others are x/") || !strings.Contains(err.Error(), "n3") {
+			t.Errorf("a stage-in whose files went with a node: %v", err)
+		}
+	}
+	want(<-opened)
+	now, err := c.Lifetime(t.Context(), l.Key)
+	if err != nil || len(now.In) != 1 || !strings.Contains(now.In[0].Note, "files failed") {
+		t.Errorf("what is noted of it: %+v (%v)", now.In, err)
+	}
+	_, err = nodes[1].dial().OpenLifetime(t.Context(), l, o) // the job comes to another node, later
+	want(err)
+}

@@ -47,6 +47,30 @@ func (s *staging) stagedAway(ctx context.Context, status *meta.JobStatus, target
 	if len(doubtful) == 0 {
 		return nil
 	}
+	return s.nameAway(ctx, status, doubtful, target, name)
+}
+
+// jobStagedAway is stagedAway for a stage-in that a batch job waits for. It opens the store
+// only where a node is in doubt.
+func (d *Daemon) jobStagedAway(ctx context.Context, c cred, status *meta.JobStatus) error {
+	doubtful := d.takenPart(ctx, status)
+	if len(doubtful) == 0 {
+		return nil
+	}
+	b, err := d.buffer(ctx, status.Buffer)
+	if err != nil {
+		return err
+	}
+	s, target, name, err := b.newStaging(ctx, c, "stage-in", status.Path, status.URL)
+	if err != nil {
+		return err
+	}
+	defer s.remote.Close()
+	return s.nameAway(ctx, status, doubtful, target, name)
+}
+
+// nameAway looks at all files that were to be staged in, and names those that cannot be read.
+func (s *staging) nameAway(ctx context.Context, status *meta.JobStatus, doubtful map[bb.NodeID]bool, target, name string) error {
 	failed := map[string]bool{}
 	for _, f := range status.Tally.Failed {
 		failed[f.Path] = true
