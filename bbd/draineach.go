@@ -95,6 +95,7 @@ func (s *shares) sum() *wire.Progress {
 		all.FilesSkipped += p.FilesSkipped
 		all.BytesTotal += p.BytesTotal
 		all.BytesDone += p.BytesDone
+		all.BytesNotCopied += p.BytesNotCopied
 		all.HeldTotal += p.HeldTotal
 		all.OpenTotal += p.OpenTotal
 		all.FailedTotal += p.FailedTotal

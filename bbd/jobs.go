@@ -262,7 +262,7 @@ func progressOf(s *meta.JobStatus) *wire.Progress {
 	t := &s.Tally
 	return &wire.Progress{
 		Job: s.ID, FilesTotal: max(s.FilesTotal, t.Files+t.FailedTotal), FilesDone: t.Files, FilesSkipped: t.Skipped,
-		BytesTotal: max(s.BytesTotal, t.Bytes), BytesDone: t.Bytes,
+		BytesTotal: max(s.BytesTotal, t.Bytes), BytesDone: t.Bytes, BytesNotCopied: t.NotCopied,
 		FailedTotal: t.FailedTotal, HeldTotal: t.HeldTotal, OpenTotal: t.OpenTotal, LastError: t.LastError,
 	}
 }
@@ -294,7 +294,7 @@ func endOf(s *meta.JobStatus) *wire.Progress {
 // tallyOf is what a task has come to.
 func tallyOf(p *wire.Progress) meta.Tally {
 	t := meta.Tally{
-		Files: p.FilesDone, Bytes: p.BytesDone, Skipped: p.FilesSkipped, FailedTotal: p.FailedTotal,
+		Files: p.FilesDone, Bytes: p.BytesDone, NotCopied: p.BytesNotCopied, Skipped: p.FilesSkipped, FailedTotal: p.FailedTotal,
 		Held: p.Held, HeldTotal: p.HeldTotal, Open: p.Open, OpenTotal: p.OpenTotal, LastError: p.LastError,
 	}
 	for _, f := range p.Failed {
@@ -394,7 +394,7 @@ func asJob(s *meta.JobStatus) bb.Job {
 	j := bb.Job{
 		ID: s.ID, Kind: string(s.Kind), Buffer: s.Buffer, Path: s.Path, URL: s.URL, UID: s.UID, State: string(s.State),
 		Created: s.Created, Ended: s.Ended, Tasks: s.Tasks, Running: s.Running, TasksDone: s.TasksDone,
-		Files: p.FilesTotal, FilesDone: p.FilesDone, Skipped: p.FilesSkipped, Bytes: p.BytesTotal, BytesDone: p.BytesDone,
+		Files: p.FilesTotal, FilesDone: p.FilesDone, Skipped: p.FilesSkipped, Bytes: p.BytesTotal, BytesDone: p.BytesDone, BytesNotCopied: p.BytesNotCopied,
 		FailedTotal: p.FailedTotal, HeldTotal: p.HeldTotal, OpenTotal: p.OpenTotal, LastError: p.LastError,
 	}
 	for _, f := range p.Failed {

@@ -138,7 +138,7 @@ func (r *request) stageOptions(m *wire.Stage, p *progress) stage.Options {
 
 func setProgress(w *wire.Progress, p *stage.Progress) {
 	w.FilesTotal, w.FilesDone, w.FilesSkipped = p.Files, p.FilesDone-p.Failed, p.Skipped
-	w.BytesTotal, w.BytesDone, w.FailedTotal = p.Bytes, p.BytesDone, p.Failed
+	w.BytesTotal, w.BytesDone, w.BytesNotCopied, w.FailedTotal = p.Bytes, p.BytesDone, p.BytesNotCopied, p.Failed
 }
 
 // reported is the last message of a stage.

@@ -146,7 +146,9 @@ func taskOptions(l *meta.TaskLease) stage.Options {
 }
 
 func tallyOfStage(p *stage.Progress) meta.Tally {
-	return meta.Tally{Files: p.FilesDone - p.Failed, Bytes: p.BytesDone, Skipped: p.Skipped, FailedTotal: p.Failed}
+	return meta.Tally{
+		Files: p.FilesDone - p.Failed, Bytes: p.BytesDone, NotCopied: p.BytesNotCopied, Skipped: p.Skipped, FailedTotal: p.Failed,
+	}
 }
 
 // tallyOfReport is what a task of a stage has come to.

@@ -250,6 +250,7 @@ func (r *Report) plus(p Progress) Progress {
 	p.FilesSkipped += r.FilesSkipped
 	p.BytesTotal += r.BytesTotal
 	p.BytesDone += r.BytesDone
+	p.BytesNotCopied += r.BytesNotCopied
 	return p
 }
 

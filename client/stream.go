@@ -82,7 +82,7 @@ func (c *Client) work(ctx context.Context, typ wire.Type, m proto.Message, data 
 func (r *Report) update(p *wire.Progress) {
 	r.Progress = Progress{
 		FilesTotal: p.FilesTotal, FilesDone: p.FilesDone, FilesSkipped: p.FilesSkipped, Job: p.Job,
-		BytesTotal: p.BytesTotal, BytesDone: p.BytesDone, LastError: p.LastError, Names: p.Names,
+		BytesTotal: p.BytesTotal, BytesDone: p.BytesDone, BytesNotCopied: p.BytesNotCopied, LastError: p.LastError, Names: p.Names,
 	}
 	if !p.Done && len(p.Failed) == 0 {
 		return

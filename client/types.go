@@ -166,9 +166,12 @@ type Progress struct {
 	FilesSkipped int64 // already there and equal
 	BytesTotal   int64
 	BytesDone    int64
-	LastError    string   // the newest passing failure of the store; the work goes on
-	Names        []string // of a dry run: what would be copied, those new since the last call
-	Job          string   // that goes on when the context ends; "": the work ends with it
+	// BytesNotCopied are those of BytesDone of files that were skipped or have failed; an older
+	// daemon says 0.
+	BytesNotCopied int64
+	LastError      string   // the newest passing failure of the store; the work goes on
+	Names          []string // of a dry run: what would be copied, those new since the last call
+	Job            string   // that goes on when the context ends; "": the work ends with it
 }
 
 // Report is the outcome of long work. It is valid beside an error too: it says how

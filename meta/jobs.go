@@ -107,6 +107,7 @@ type TaskFailure struct {
 // count all.
 type Tally struct {
 	Files, Bytes, Skipped             int64
+	NotCopied                         int64 // bytes of files that were skipped or have failed
 	Failed                            []TaskFailure
 	Held, Open                        []string
 	FailedTotal, HeldTotal, OpenTotal int64
@@ -597,6 +598,7 @@ func (t *Tally) count(o *Tally) {
 	t.Files += o.Files
 	t.Bytes += o.Bytes
 	t.Skipped += o.Skipped
+	t.NotCopied += o.NotCopied
 	t.FailedTotal += o.FailedTotal
 	t.HeldTotal += o.HeldTotal
 	t.OpenTotal += o.OpenTotal
@@ -636,7 +638,7 @@ func openJob(r *record) (Job, time.Time, error) {
 
 func sealTask(key string, t *taskRecord) ([]byte, error) {
 	tally := &metapb.Tally{
-		Files: t.tally.Files, Bytes: t.tally.Bytes, Skipped: t.tally.Skipped, FailedTotal: t.tally.FailedTotal,
+		Files: t.tally.Files, Bytes: t.tally.Bytes, Skipped: t.tally.Skipped, NotCopied: t.tally.NotCopied, FailedTotal: t.tally.FailedTotal,
 		Held: t.tally.Held, HeldTotal: t.tally.HeldTotal, Open: t.tally.Open, OpenTotal: t.tally.OpenTotal, LastError: t.tally.LastError,
 	}
 	for _, f := range t.tally.Failed {
@@ -655,7 +657,7 @@ func openTask(r *record) (taskRecord, error) {
 	}
 	t := m.GetTally()
 	tally := Tally{
-		Files: t.GetFiles(), Bytes: t.GetBytes(), Skipped: t.GetSkipped(), FailedTotal: t.GetFailedTotal(),
+		Files: t.GetFiles(), Bytes: t.GetBytes(), Skipped: t.GetSkipped(), NotCopied: t.GetNotCopied(), FailedTotal: t.GetFailedTotal(),
 		Held: t.GetHeld(), HeldTotal: t.GetHeldTotal(), Open: t.GetOpen(), OpenTotal: t.GetOpenTotal(), LastError: t.GetLastError(),
 	}
 	for _, f := range t.GetFailed() {

@@ -86,6 +86,9 @@ func (a *app) printJob(j *client.Job) {
 	if j.Skipped > 0 {
 		fmt.Fprintf(a.out, "%d files were there already\n", j.Skipped)
 	}
+	if j.BytesNotCopied > 0 {
+		fmt.Fprintf(a.out, "%s of what is done needed no copying or failed\n", size(j.BytesNotCopied))
+	}
 	for _, node := range slices.Sorted(maps.Keys(j.Nodes)) {
 		fmt.Fprintf(a.out, "node %s: %d files, %s\n", node, j.Nodes[node].Files, size(j.Nodes[node].Bytes))
 	}

@@ -23,6 +23,7 @@ type reportJSON struct {
 	Skipped     int64         `json:"skipped"`
 	Bytes       int64         `json:"bytes"`
 	BytesDone   int64         `json:"bytes_done"`
+	BytesCopied int64         `json:"bytes_copied"` // without those of files that were skipped or have failed
 	Seconds     float64       `json:"seconds"`
 	Names       []string      `json:"names,omitempty"`
 	Failed      []failureJSON `json:"failed,omitempty"`
@@ -54,7 +55,7 @@ func (a *app) report(what string, work func(func(client.Progress)) (client.Repor
 		return err
 	}
 	j := reportJSON{
-		Files: r.FilesTotal, FilesDone: r.FilesDone, Skipped: r.FilesSkipped, Bytes: r.BytesTotal, BytesDone: r.BytesDone,
+		Files: r.FilesTotal, FilesDone: r.FilesDone, Skipped: r.FilesSkipped, Bytes: r.BytesTotal, BytesDone: r.BytesDone, BytesCopied: r.BytesDone - r.BytesNotCopied,
 		Seconds: time.Since(began).Seconds(), Names: r.Names, FailedTotal: r.FailedTotal,
 		Held: r.Held, HeldTotal: r.HeldTotal, Open: r.Open, OpenTotal: r.OpenTotal,
 	}
@@ -95,7 +96,7 @@ func (a *app) reportText(what string, j *reportJSON) {
 	for _, name := range j.Open {
 		fmt.Fprintln(a.out, "still open for writing:", bb.Printable(name))
 	}
-	fmt.Fprintf(a.out, "%s: %d files, %s in %s", what, j.FilesDone, size(j.BytesDone), age(j.Seconds))
+	fmt.Fprintf(a.out, "%s: %d files, %s in %s", what, j.FilesDone, size(j.BytesCopied), age(j.Seconds))
 	if j.Skipped > 0 {
 		fmt.Fprintf(a.out, ", %d of them already there", j.Skipped)
 	}

@@ -118,9 +118,7 @@ func Plain(target, bufferCodec string) (string, string) {
 // start copies one object on a goroutine of its own, as soon as there is a slot.
 func (in *stageIn) start(ctx context.Context, o backing.Object, target string) error {
 	target, name := Plain(target, in.codec)
-	if !in.begin(target, o.Size) {
-		return ctx.Err()
-	}
+	in.begin(o.Size)
 	if err := in.acquire(ctx); err != nil {
 		return err
 	}
@@ -135,8 +133,12 @@ func (in *stageIn) start(ctx context.Context, o backing.Object, target string) e
 // slot when it begins, and gives it back.
 func (in *stageIn) copy(ctx context.Context, o backing.Object, target, name string) (counted int64, err error) {
 	same, err := in.to.Same(ctx, target, o, name)
-	if err == nil && same {
+	switch {
+	case err != nil:
+	case same:
 		err = errSame
+	case in.opts.DryRun:
+		err = errDry
 	}
 	if err != nil {
 		in.free()

@@ -82,15 +82,17 @@ type stageOut struct {
 }
 
 func (out *stageOut) start(ctx context.Context, e Entry, name string) error {
-	if !out.begin(name, e.Size) {
-		return ctx.Err()
-	}
+	out.begin(e.Size)
 	if err := out.acquire(ctx); err != nil {
 		return err
 	}
 	out.wg.Go(func() {
 		defer out.free()
-		out.end(e.Path, e.Size, e.Size, out.copy(ctx, e, name))
+		named := e.Path
+		if out.opts.DryRun {
+			named = name
+		}
+		out.end(named, e.Size, e.Size, out.copy(ctx, e, name))
 	})
 	return nil
 }
@@ -111,6 +113,9 @@ func (out *stageOut) copy(ctx context.Context, e Entry, name string) error {
 	}
 	if err != nil && bb.KindOf(err) != bb.NotFound {
 		return err
+	}
+	if out.opts.DryRun {
+		return errDry
 	}
 	pinned, err := out.from.Open(ctx, e)
 	if err != nil {

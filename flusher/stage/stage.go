@@ -41,6 +41,7 @@ func (o Options) withDefaults() Options {
 type Progress struct {
 	Files, FilesDone, Skipped, Failed int64
 	Bytes, BytesDone                  int64
+	BytesNotCopied                    int64 // done, of files that were skipped or have failed
 }
 
 // Failure is a file that was not copied.
@@ -94,23 +95,29 @@ func newCopier(opts Options) *copier {
 	return &copier{opts: opts, slots: make(chan struct{}, opts.Parallel)}
 }
 
-// begin counts a file; it reports whether it is to be copied.
-func (c *copier) begin(name string, bytes int64) bool {
+// begin counts a file.
+func (c *copier) begin(bytes int64) {
 	c.update(func(r *Report) {
 		r.Files++
 		r.Bytes += bytes
-		if c.opts.DryRun && len(r.Names) < MaxNamed {
-			r.Names = append(r.Names, name)
-		}
 	})
-	return !c.opts.DryRun
 }
 
-// end counts how a file went; left are the bytes of it that were not counted.
+// end counts how a file went; left are the bytes of it that were not counted. A dry run has
+// copied nothing, and names what it would have.
 func (c *copier) end(name string, bytes, left int64, err error) {
 	c.update(func(r *Report) {
+		if errors.Is(err, errDry) {
+			if len(r.Names) < MaxNamed {
+				r.Names = append(r.Names, name)
+			}
+			return
+		}
 		r.FilesDone++
 		r.BytesDone += left
+		if err != nil {
+			r.BytesNotCopied += bytes
+		}
 		if errors.Is(err, errSame) {
 			r.Skipped++
 			return
@@ -124,7 +131,11 @@ func (c *copier) end(name string, bytes, left int64, err error) {
 	})
 }
 
-var errSame = errors.New("already there and equal")
+// Why a file was not copied, without having failed.
+var (
+	errSame = errors.New("already there and equal")
+	errDry  = errors.New("it would be copied")
+)
 
 func (c *copier) update(change func(*Report)) {
 	c.mu.Lock()

@@ -25,6 +25,8 @@ type Job struct {
 	Bytes     int64 `json:"bytes"`
 	BytesDone int64 `json:"bytes_done"`
 
+	BytesNotCopied int64 `json:"bytes_not_copied,omitempty"` // done, of files that were skipped or have failed
+
 	Failed      []JobFailure        `json:"failed,omitempty"` // the first of them
 	FailedTotal int64               `json:"failed_total"`
 	HeldTotal   int64               `json:"held_total"` // names held back by a keep pattern

@@ -3545,25 +3545,26 @@ func (x *Verify) GetDeep() bool {
 
 // Progress of long work. The last reply has done set; failed names what could not be done.
 type Progress struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	FilesTotal    int64                  `protobuf:"varint,1,opt,name=files_total,json=filesTotal,proto3" json:"files_total,omitempty"`
-	FilesDone     int64                  `protobuf:"varint,2,opt,name=files_done,json=filesDone,proto3" json:"files_done,omitempty"`
-	BytesTotal    int64                  `protobuf:"varint,3,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
-	BytesDone     int64                  `protobuf:"varint,4,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
-	FilesSkipped  int64                  `protobuf:"varint,5,opt,name=files_skipped,json=filesSkipped,proto3" json:"files_skipped,omitempty"` // already there and equal
-	Done          bool                   `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
-	Failed        []*Failure             `protobuf:"bytes,7,rep,name=failed,proto3" json:"failed,omitempty"`
-	Held          []string               `protobuf:"bytes,8,rep,name=held,proto3" json:"held,omitempty"` // names held back by a keep pattern, at most 1,000
-	Open          []string               `protobuf:"bytes,9,rep,name=open,proto3" json:"open,omitempty"` // names still open for writing, at most 1,000
-	HeldTotal     int64                  `protobuf:"varint,10,opt,name=held_total,json=heldTotal,proto3" json:"held_total,omitempty"`
-	OpenTotal     int64                  `protobuf:"varint,11,opt,name=open_total,json=openTotal,proto3" json:"open_total,omitempty"`
-	FailedTotal   int64                  `protobuf:"varint,12,opt,name=failed_total,json=failedTotal,proto3" json:"failed_total,omitempty"`
-	LastError     string                 `protobuf:"bytes,13,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"` // the newest passing failure of the store
-	Names         []string               `protobuf:"bytes,14,rep,name=names,proto3" json:"names,omitempty"`                          // dry run: what would be copied, at most 1,000 a message
-	Job           string                 `protobuf:"bytes,15,opt,name=job,proto3" json:"job,omitempty"`                              // which goes on when nobody waits for it; "": the work ends then
-	TimedOut      bool                   `protobuf:"varint,16,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`   // of a drain: Drain.timeout_ns passed before all was saved
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	FilesTotal     int64                  `protobuf:"varint,1,opt,name=files_total,json=filesTotal,proto3" json:"files_total,omitempty"`
+	FilesDone      int64                  `protobuf:"varint,2,opt,name=files_done,json=filesDone,proto3" json:"files_done,omitempty"`
+	BytesTotal     int64                  `protobuf:"varint,3,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
+	BytesDone      int64                  `protobuf:"varint,4,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
+	FilesSkipped   int64                  `protobuf:"varint,5,opt,name=files_skipped,json=filesSkipped,proto3" json:"files_skipped,omitempty"` // already there and equal
+	Done           bool                   `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
+	Failed         []*Failure             `protobuf:"bytes,7,rep,name=failed,proto3" json:"failed,omitempty"`
+	Held           []string               `protobuf:"bytes,8,rep,name=held,proto3" json:"held,omitempty"` // names held back by a keep pattern, at most 1,000
+	Open           []string               `protobuf:"bytes,9,rep,name=open,proto3" json:"open,omitempty"` // names still open for writing, at most 1,000
+	HeldTotal      int64                  `protobuf:"varint,10,opt,name=held_total,json=heldTotal,proto3" json:"held_total,omitempty"`
+	OpenTotal      int64                  `protobuf:"varint,11,opt,name=open_total,json=openTotal,proto3" json:"open_total,omitempty"`
+	FailedTotal    int64                  `protobuf:"varint,12,opt,name=failed_total,json=failedTotal,proto3" json:"failed_total,omitempty"`
+	LastError      string                 `protobuf:"bytes,13,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`                   // the newest passing failure of the store
+	Names          []string               `protobuf:"bytes,14,rep,name=names,proto3" json:"names,omitempty"`                                            // dry run: what would be copied, at most 1,000 a message
+	Job            string                 `protobuf:"bytes,15,opt,name=job,proto3" json:"job,omitempty"`                                                // which goes on when nobody waits for it; "": the work ends then
+	TimedOut       bool                   `protobuf:"varint,16,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`                     // of a drain: Drain.timeout_ns passed before all was saved
+	BytesNotCopied int64                  `protobuf:"varint,17,opt,name=bytes_not_copied,json=bytesNotCopied,proto3" json:"bytes_not_copied,omitempty"` // of bytes_done: of files that were skipped or have failed
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Progress) Reset() {
@@ -3706,6 +3707,13 @@ func (x *Progress) GetTimedOut() bool {
 		return x.TimedOut
 	}
 	return false
+}
+
+func (x *Progress) GetBytesNotCopied() int64 {
+	if x != nil {
+		return x.BytesNotCopied
+	}
+	return 0
 }
 
 type Failure struct {
@@ -6067,7 +6075,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x03key\x18\x06 \x01(\tR\x03key\".\n" +
 	"\x06Verify\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x12\n" +
-	"\x04deep\x18\x02 \x01(\bR\x04deep\"\xdd\x03\n" +
+	"\x04deep\x18\x02 \x01(\bR\x04deep\"\x87\x04\n" +
 	"\bProgress\x12\x1f\n" +
 	"\vfiles_total\x18\x01 \x01(\x03R\n" +
 	"filesTotal\x12\x1d\n" +
@@ -6092,7 +6100,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"last_error\x18\r \x01(\tR\tlastError\x12\x14\n" +
 	"\x05names\x18\x0e \x03(\tR\x05names\x12\x10\n" +
 	"\x03job\x18\x0f \x01(\tR\x03job\x12\x1b\n" +
-	"\ttimed_out\x18\x10 \x01(\bR\btimedOut\"_\n" +
+	"\ttimed_out\x18\x10 \x01(\bR\btimedOut\x12(\n" +
+	"\x10bytes_not_copied\x18\x11 \x01(\x03R\x0ebytesNotCopied\"_\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +

@@ -1251,6 +1251,7 @@ type Tally struct {
 	Open          []string               `protobuf:"bytes,8,rep,name=open,proto3" json:"open,omitempty"`
 	OpenTotal     int64                  `protobuf:"varint,9,opt,name=open_total,json=openTotal,proto3" json:"open_total,omitempty"`
 	LastError     string                 `protobuf:"bytes,10,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	NotCopied     int64                  `protobuf:"varint,11,opt,name=not_copied,json=notCopied,proto3" json:"not_copied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1353,6 +1354,13 @@ func (x *Tally) GetLastError() string {
 		return x.LastError
 	}
 	return ""
+}
+
+func (x *Tally) GetNotCopied() int64 {
+	if x != nil {
+		return x.NotCopied
+	}
+	return 0
 }
 
 type Failure struct {
@@ -1666,7 +1674,7 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	" \x01(\x12H\x00R\achanged\x88\x01\x01\x12,\n" +
 	"\x05tally\x18\v \x01(\v2\x16.forebay.meta.v1.TallyR\x05tallyB\n" +
 	"\n" +
-	"\b_changed\"\xa7\x02\n" +
+	"\b_changed\"\xc6\x02\n" +
 	"\x05Tally\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x03R\x05files\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
@@ -1681,7 +1689,9 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"open_total\x18\t \x01(\x03R\topenTotal\x12\x1d\n" +
 	"\n" +
 	"last_error\x18\n" +
-	" \x01(\tR\tlastError\"_\n" +
+	" \x01(\tR\tlastError\x12\x1d\n" +
+	"\n" +
+	"not_copied\x18\v \x01(\x03R\tnotCopied\"_\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x16\n" +
