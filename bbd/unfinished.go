@@ -176,7 +176,7 @@ func (u *unfinished) sweeping(s backing.Store, root, job string, again bool) bac
 // Stat comes before each Put, and alone where the object is there already.
 func (w *sweptStore) Stat(ctx context.Context, name string) (backing.Object, error) {
 	dir := path.Dir(name)
-	if dir == "." {
+	if dir == "." || strings.HasPrefix(w.root, "s3://") { // an object store keeps all in one place
 		dir = ""
 	}
 	w.mu.Lock()
