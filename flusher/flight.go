@@ -129,6 +129,7 @@ type outcome struct {
 	err     error
 	object  string // the object that a Put may have made
 	wasNew  bool   // the file had no object before
+	foreign string // an object of somebody else's that is in the way
 	unsure  bool   // the object may be recorded all the same
 	receipt Receipt
 }
@@ -223,14 +224,15 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 	if p, ok := job.(Previous); ok {
 		before = p.Previous()
 	}
-	name := fl.f.opts.Policy(fl.key.Buffer).Codec
+	policy := fl.f.opts.Policy(fl.key.Buffer)
+	name := policy.Codec
 	src, release, err := fl.f.encoded(fl.ctx, name, &watched{job.Source(), fl})
 	if err != nil {
 		return outcome{verdict: failed, err: err}
 	}
 	defer release()
 	out := fl.target(name, before)
-	var opts backing.PutOptions
+	opts := backing.PutOptions{Keep: policy.KeepExisting}
 	if a, ok := job.(Attributed); ok {
 		opts.Attrs = a.Attrs()
 	}
@@ -245,7 +247,10 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 		}
 		return fl.mayName()
 	}
-	o, err := store.Put(fl.ctx, out.object, &counted{watched{src, fl}}, opts)
+	o, err := fl.putKeeping(store, out.object, &counted{watched{src, fl}}, opts, before)
+	if errors.Is(err, backing.ErrForeign) {
+		return outcome{verdict: failed, err: err, foreign: out.object} // no Put of ours made what is there
+	}
 	if err == nil {
 		err = fl.mayRecord()
 	}
@@ -261,10 +266,11 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 		}
 		return out
 	}
+	fl.q.forgetMade(out.object)
 	out.verdict = durable
 	out.receipt = newReceipt(fl.path, job.Source(), flushed)
 	if before.Generation != 0 && before.Codec != name {
-		fl.f.Apply(fl.key.Buffer, StoreOp{Kind: OpRemove, Old: fl.path, Codec: before.Codec, internal: true})
+		fl.f.Apply(fl.key.Buffer, StoreOp{Kind: OpRemove, Old: fl.path, Codec: before.Codec, Was: []bb.Flushed{before}, internal: true})
 	}
 	return out
 }
@@ -347,6 +353,11 @@ func (q *queue) afterPut(e *entry, out outcome, forgotten bool) {
 	case out.verdict == durable:
 		q.clearSuspect(e)
 		e.touched = ""
+	case out.foreign != "":
+		delete(q.made, out.foreign)
+		if e.suspect == out.foreign {
+			q.clearSuspect(e)
+		}
 	case out.object != "" && out.wasNew && out.verdict == dropped:
 		q.removeObject(out.object)
 	case out.object != "" && out.wasNew:

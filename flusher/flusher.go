@@ -102,6 +102,8 @@ type Policy struct {
 	Keep     []string      // see plan.Kept
 	DirtyAge time.Duration // 0: that of Options
 	Due      time.Time     // by when all should be flushed; zero: no matter when
+	// KeepExisting has a flush fail rather than replace what this buffer did not write.
+	KeepExisting bool
 	// Store names what the buffer flushes to. Buffers that name the same share its bound;
 	// "": no other buffer does.
 	Store string

@@ -67,6 +67,7 @@ type queue struct {
 	parked  map[*entry]struct{}
 	flying  map[*flight]struct{}
 	suspect map[*entry]struct{}
+	made    map[string]written // what Puts may have made that are not recorded, by object; only if KeepExisting
 	byAge   *btree.BTreeG[*entry] // all that are to be flushed, so without the held ones
 
 	holds    map[*hold]struct{}
@@ -83,7 +84,7 @@ type queue struct {
 func newQueue(f *Flusher, buffer string) *queue {
 	q := &queue{
 		f: f, buffer: buffer, entries: map[bb.FileID]*entry{}, parked: map[*entry]struct{}{}, flying: map[*flight]struct{}{},
-		suspect: map[*entry]struct{}{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
+		suspect: map[*entry]struct{}{}, made: map[string]written{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
 	}
 	q.ctx, q.cancel = context.WithCancel(f.ctx)
 	options := btree.Options{NoLocks: true} // the Flusher's mu locks it

@@ -42,6 +42,9 @@ type StoreOp struct {
 	New   string // of a rename
 	Tree  bool   // a directory: a rename moves what is Options.Ours below it; a removal takes it if it is empty
 	Codec string // of a file's object: bb.Flushed.Codec
+	// What this buffer has flushed under Old and, of a rename, under New. With
+	// Policy.KeepExisting, a file's operation touches nothing else.
+	Was, Replaces []bb.Flushed
 
 	internal bool // the flusher's own: nobody has written it down
 	stray    bool // a removal of what no entry may know of: see Options.Stray
@@ -172,10 +175,16 @@ func (q *queue) carryOut(op StoreOp) error {
 	if err != nil || !mine {
 		return err
 	}
+	if mine, err = q.mayCarryOut(store, &op); err != nil {
+		return err
+	}
 	ours := func(ctx context.Context, objects []string) ([]string, error) {
 		return q.f.opts.Ours(ctx, q.buffer, op, objects)
 	}
-	if err := op.carryOut(q.ctx, store, ours); err != nil || op.internal || op.More {
+	if mine {
+		err = op.carryOut(q.ctx, store, ours)
+	}
+	if err != nil || op.internal || op.More {
 		return err
 	}
 	return q.f.opts.Applied(q.ctx, q.buffer, op)

@@ -118,8 +118,11 @@ type PutOptions struct {
 	Last func(ctx context.Context) error
 	// Replaces is what Object.ETag was of what should be under the name; "": nothing should.
 	// It spares stores that compare (S3) a request, and changes nothing else: what is there
-	// is replaced.
+	// is replaced, without Keep.
 	Replaces string
+	// Keep has the Put fail with ErrForeign when something else than Replaces is under the
+	// name. What is there stays.
+	Keep bool
 }
 
 // LastStep calls Last.

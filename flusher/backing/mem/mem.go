@@ -145,7 +145,7 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 		s.forget(temp)
 		return backing.Object{}, bb.Wrap("put", name, err)
 	}
-	o, err := s.publish(ctx, temp, name, bytes, src.Checksum())
+	o, err := s.publish(ctx, temp, name, bytes, src.Checksum(), &opts)
 	if err == nil {
 		err = bb.Wrap("put", name, s.at(ctx, name, StepVisible))
 	}
@@ -185,12 +185,15 @@ func read(ctx context.Context, name string, src backing.Source) ([]byte, error) 
 	return bytes, backing.CheckSource(name, src, sum)
 }
 
-func (s *Store) publish(ctx context.Context, temp, name string, bytes []byte, sum uint64) (backing.Object, error) {
+func (s *Store) publish(ctx context.Context, temp, name string, bytes []byte, sum uint64, opts *backing.PutOptions) (backing.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.temps, temp)
 	if err := s.enter(ctx, "put", name); err != nil {
 		return backing.Object{}, err
+	}
+	if there, ok := s.objects[name]; ok && !opts.MayReplace(there.object(name).ETag) {
+		return backing.Object{}, backing.Foreign(name)
 	}
 	s.version++
 	s.puts[name]++

@@ -31,6 +31,9 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 		return backing.Object{}, wrap("put", name, err)
 	}
 	defer root.Close()
+	if err := checkExisting(root, name, &opts); err != nil { // before all bytes are written for nothing
+		return backing.Object{}, wrap("put", name, err)
+	}
 	dir := path.Dir(name)
 	if err := s.makeDirs(root, dir, opts.Attrs); err != nil {
 		return backing.Object{}, wrap("put", name, err)
@@ -53,7 +56,7 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 		err = s.stillThere(root)
 	}
 	if err == nil {
-		err = root.Rename(temp, name)
+		err = place(root, temp, name, &opts)
 	}
 	if err != nil {
 		root.Remove(temp) // what stays after a failure here, Sweep finds

@@ -356,17 +356,20 @@ func isCondition(err error) bool {
 // conditionTries is how often a PUT is sent with the condition that was right a moment before.
 const conditionTries = 5
 
-// putOver sends a PUT that replaces what is there and nothing else. Replaces is the entity
-// tag of what should be there, "" for nothing.
-func (s *Store) putOver(ctx context.Context, key, name string, slices [][]byte, src backing.Source, replaces string) (minio.UploadInfo, error) {
+// putOver sends a PUT that replaces what is there and nothing else. opts.Replaces is the entity
+// tag of what should be there, "" for nothing. With opts.Keep, nothing else is replaced.
+func (s *Store) putOver(ctx context.Context, key, name string, slices [][]byte, src backing.Source, opts *backing.PutOptions) (minio.UploadInfo, error) {
 	compares, err := s.comparesConditions(ctx)
 	if err != nil {
 		return minio.UploadInfo{}, err
 	}
 	if !compares {
+		if err := s.checkExisting(ctx, name, opts); err != nil {
+			return minio.UploadInfo{}, err
+		}
 		return s.sendDoubtful(ctx, key, name, slices, src, condition{})
 	}
-	c := condition{absent: replaces == "", etag: replaces}
+	c := condition{absent: opts.Replaces == "", etag: opts.Replaces}
 	for try := 1; ; try++ {
 		info, err := s.sendDoubtful(ctx, key, name, slices, src, c)
 		missing := c.etag != "" && bb.KindOf(err) == bb.NotFound && !isNoBucket(err)
@@ -382,6 +385,8 @@ func (s *Store) putOver(ctx context.Context, key, name string, slices [][]byte, 
 		case there.HasChecksum && there.Checksum == src.Checksum() && there.Size == src.Size():
 			// Put by an earlier attempt whose answer was lost.
 			return minio.UploadInfo{ETag: there.ETag, ChecksumCRC64NVME: encodeChecksum(there.Checksum), LastModified: there.MTime}, nil
+		case !opts.MayReplace(there.ETag):
+			return minio.UploadInfo{}, backing.Foreign(name)
 		default:
 			c = condition{etag: there.ETag}
 		}

@@ -35,6 +35,10 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 	if src.Size() <= s.opts.Threshold {
 		info, err = s.putSingle(ctx, s.key(name), name, src, &opts)
 	} else {
+		// Before all parts are sent for nothing.
+		if err := s.checkExisting(ctx, name, &opts); err != nil {
+			return backing.Object{}, err
+		}
 		info, err = s.putParts(ctx, s.key(name), name, src, &opts)
 	}
 	if err != nil {
@@ -61,7 +65,7 @@ func (s *Store) putSingle(ctx context.Context, key, name string, src backing.Sou
 	if err := opts.LastStep(ctx); err != nil {
 		return minio.UploadInfo{}, bb.Wrap("put", name, err)
 	}
-	info, err := s.putOver(ctx, key, name, slices, src, opts.Replaces)
+	info, err := s.putOver(ctx, key, name, slices, src, opts)
 	if err != nil {
 		return info, err
 	}
@@ -121,8 +125,14 @@ func (s *Store) sendParts(ctx context.Context, up *upload, name string, src back
 	if err := last.LastStep(ctx); err != nil {
 		return minio.UploadInfo{}, bb.Wrap("put", name, err)
 	}
-	info, err := s.client.CompleteMultipartUpload(ctx, s.bucket, up.Key, up.Upload, parts,
-		minio.PutObjectOptions{UserMetadata: fullObject(encodeChecksum(sum))})
+	opts := minio.PutObjectOptions{UserMetadata: fullObject(encodeChecksum(sum))}
+	if err := s.keepExisting(ctx, name, last, &opts); err != nil {
+		return minio.UploadInfo{}, err
+	}
+	info, err := s.client.CompleteMultipartUpload(ctx, s.bucket, up.Key, up.Upload, parts, opts)
+	if last.Keep && isCondition(err) {
+		return info, backing.Foreign(name)
+	}
 	return info, wrap("put", name, err)
 }
 

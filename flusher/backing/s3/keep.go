@@ -1,0 +1,50 @@
+package s3
+
+import (
+	"context"
+
+	"github.com/minio/minio-go/v7"
+
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+)
+
+// checkExisting fails if the options keep what is under a name.
+func (s *Store) checkExisting(ctx context.Context, name string, opts *backing.PutOptions) error {
+	if !opts.Keep {
+		return nil
+	}
+	_, err := s.existing(ctx, name, opts)
+	return err
+}
+
+// existing returns the condition that names what may be replaced now, or that nothing is there.
+func (s *Store) existing(ctx context.Context, name string, opts *backing.PutOptions) (condition, error) {
+	there, err := s.Stat(ctx, name)
+	switch {
+	case bb.KindOf(err) == bb.NotFound && !isNoBucket(err):
+		return condition{absent: true}, nil
+	case err != nil:
+		return condition{}, err
+	case !opts.MayReplace(there.ETag):
+		return condition{}, backing.Foreign(name)
+	}
+	return condition{etag: there.ETag}, nil
+}
+
+// keepExisting has an upload in parts completed only over what may be replaced. Stores that
+// do not compare conditions get it looked up right before.
+func (s *Store) keepExisting(ctx context.Context, name string, opts *backing.PutOptions, to *minio.PutObjectOptions) error {
+	if !opts.Keep {
+		return nil
+	}
+	c, err := s.existing(ctx, name, opts)
+	if err != nil {
+		return err
+	}
+	compares, err := s.comparesConditions(ctx)
+	if err == nil && compares {
+		c.set(to)
+	}
+	return err
+}
