@@ -60,47 +60,48 @@ func (r *request) bufferCreate(m *wire.Buffer) (proto.Message, error) {
 		spec.Durability = bb.DurabilityResident
 	}
 	spec.Created, spec.State = time.Now(), bb.BufferActive
-	b, err := r.s.d.createBuffer(r.ctx, c, spec)
+	b, found, err := r.s.d.createBuffer(r.ctx, c, spec)
 	if err != nil {
 		return nil, bb.Wrap("buffer create", bb.Address{Buffer: spec.Name}.String(), err)
 	}
 	spec = b.spec()
+	spec.Found = found
 	return wire.FromBuffer(&spec), nil
 }
 
-// createBuffer checks everything that can be wrong before anything is changed.
-func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer) (*buffer, error) {
+// createBuffer checks everything that can be wrong before anything is changed. Found is a
+// file that the store holds already.
+func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer) (b *buffer, found string, err error) {
 	if err := checkBuffer(spec); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if spec.Replicas > 1 && d.cluster == nil {
-		return nil, bb.E(bb.Unsupported, "replicas", fmt.Sprint(spec.Replicas), "this daemon is alone: there is no second node")
+		return nil, "", bb.E(bb.Unsupported, "replicas", fmt.Sprint(spec.Replicas), "this daemon is alone: there is no second node")
 	}
 	if spec.Replicas > 1 {
 		if err := d.cluster.allKnow("second copies", wire.VersionReplicas); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
-	var err error
-	if spec.BackingID, err = d.checkBacking(ctx, c, spec); err != nil {
-		return nil, err
+	if spec.BackingID, found, err = d.checkBacking(ctx, c, spec); err != nil {
+		return nil, "", err
 	}
 	unlock, err := d.buffers.changing.lock(ctx, spec.Name)
 	if err != nil {
-		return nil, bb.Wrap("buffer create", spec.Name, err)
+		return nil, "", bb.Wrap("buffer create", spec.Name, err)
 	}
 	defer unlock()
 	ctx = d.ctx // carried through: a buffer that exists must be taken up
-	spec, err = d.meta.CreateBuffer(ctx, spec)
+	made, err := d.meta.CreateBuffer(ctx, spec)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	b, err := d.takeUp(ctx, spec)
+	b, err = d.takeUp(ctx, made)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	d.emit(bb.Event{Kind: bb.EventCreated, Buffer: spec.Name})
-	return b, nil
+	return b, found, nil
 }
 
 func checkBuffer(spec bb.Buffer) error {
@@ -121,6 +122,8 @@ func checkBuffer(spec bb.Buffer) error {
 		return bad("durability", spec.Durability, "say resident or flushed")
 	case spec.Durability == bb.DurabilityFlushed && spec.Backing == "":
 		return bb.E(bb.Invalid, "durability", string(spec.Durability), "needs a backing store").WithRemedy("give --backing")
+	case spec.Existing != "" && spec.Existing != bb.ExistingOverwrite && !spec.Existing.Keeps():
+		return bad("existing", spec.Existing, "say refuse, keep or overwrite")
 	case spec.Replicas < 0 || spec.Replicas > 2:
 		return bad("replicas", spec.Replicas, "give 1 or 2")
 	case spec.Mode&^permissionBits != 0:
@@ -153,21 +156,21 @@ func checkBuffer(spec bb.Buffer) error {
 // that runs as root writes where the buffer's owner may, not where root may. It returns which
 // directory the backing is now. One that does not exist is refused, not made: most often
 // it is one whose file system is not mounted.
-func (d *Daemon) checkBacking(ctx context.Context, c cred, spec bb.Buffer) (id string, err error) {
+func (d *Daemon) checkBacking(ctx context.Context, c cred, spec bb.Buffer) (id, found string, err error) {
 	if spec.Backing == "" {
-		return "", nil
+		return "", "", nil
 	}
 	where, err := bb.ParseBacking(spec.Backing)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if where.Scheme == "file" && d.inside(where.Path) {
-		return "", bb.E(bb.Invalid, "backing", spec.Backing, "lies in the daemon's own folder").WithRemedy("choose another directory")
+		return "", "", bb.E(bb.Invalid, "backing", spec.Backing, "lies in the daemon's own folder").WithRemedy("choose another directory")
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, storePatience, notAnswered(spec.Backing))
 	defer cancel()
-	id, err = d.stores.probe(ctx, c, spec, where)
-	return id, answered(ctx, err)
+	id, found, err = d.stores.probe(ctx, c, spec, where)
+	return id, found, answered(ctx, err)
 }
 
 // inside reports whether a path is, is in, or holds one of the daemon's own folders.

@@ -41,7 +41,7 @@ func (d *Daemon) policy(name string) flusher.Policy {
 		return flusher.Policy{}
 	}
 	spec := b.spec()
-	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, Store: d.stores.shared(spec.Backing)}
+	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.shared(spec.Backing)}
 	if due := b.due.Load(); due != 0 {
 		p.Due = time.Unix(0, due)
 	}
@@ -176,6 +176,10 @@ func storeOps(op *meta.StoreOp, codec string) []flusher.StoreOp {
 	}
 	for i := range ops {
 		ops[i].ID, ops[i].More = op.Revision, i < len(ops)-1
+		ops[i].Was, ops[i].Replaces = []bb.Flushed{op.Flushed, op.Left}, []bb.Flushed{op.Replaced}
+		if ops[i].Old != op.OldPath { // a removal of what was replaced
+			ops[i].Was = ops[i].Replaces
+		}
 	}
 	return ops
 }

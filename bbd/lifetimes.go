@@ -175,7 +175,7 @@ func (d *Daemon) makeBuffers(ctx context.Context, l *bb.Lifetime, create []*wire
 		if spec.Job = ""; spec.Name == l.Buffer {
 			spec.Job = l.Key
 		}
-		_, err := d.createBuffer(ctx, c, spec)
+		_, _, err := d.createBuffer(ctx, c, spec)
 		if bb.KindOf(err) == bb.Exists {
 			err = d.sameBuffer(ctx, &spec)
 		}

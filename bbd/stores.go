@@ -164,26 +164,48 @@ func (s *stores) close() error {
 	return errors.Join(errs...)
 }
 
-// probe opens a store for a user, to find out whether it can be used, and which it is.
-func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Backing) (id string, err error) {
+// probe opens a store for a user, to find out whether it can be used, which it is, and the
+// name of a file that it holds.
+func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Backing) (id, found string, err error) {
 	calls := s.callsTo(spec.Backing)
 	if where.Scheme == "file" {
 		_, err := detach.Do(ctx, calls, "backing", where.Path, func(context.Context) (struct{}, error) {
 			return struct{}{}, mayWriteDir(c, where.Path)
 		}, func(struct{}) {})
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
 	}
 	if spec.BackingID, err = open.Identify(ctx, spec.Backing, calls); err != nil {
-		return "", err
+		return "", "", err
 	}
 	store, err := s.d.openStore(ctx, spec)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer store.Close()
-	return spec.BackingID, store.Check(ctx)
+	if err := store.Check(ctx); err != nil {
+		return "", "", err
+	}
+	found, err = anyObject(ctx, store)
+	if err == nil && found != "" && spec.Existing == bb.ExistingRefuse {
+		err = bb.E(bb.Exists, "backing", spec.Backing, "it holds files already, among them "+bb.Printable(found)).
+			WithRemedy("choose an empty one; or keep these files, with --existing=keep, or have them replaced, with --existing=overwrite")
+	}
+	return spec.BackingID, found, err
+}
+
+// anyObject returns the name of an object that a store holds, "" if it holds none.
+func anyObject(ctx context.Context, store backing.Store) (name string, err error) {
+	enough := errors.New("enough is known")
+	err = store.List(ctx, "", func(o backing.Object) error {
+		name = o.Name
+		return enough
+	})
+	if errors.Is(err, enough) {
+		err = nil
+	}
+	return name, err
 }
 
 // shared names what a backing URL leads to, for bounds that buffers of one store share: the

@@ -22,6 +22,8 @@ type (
 	BufferSpec = bb.Buffer
 	// BufferState is a buffer's place in its lifetime.
 	BufferState = bb.BufferState
+	// Existing says what becomes of files on the store that a buffer did not write.
+	Existing = bb.Existing
 	// Durability says what Close waits for.
 	Durability = bb.Durability
 	// Event says that something happened to a file or a buffer.

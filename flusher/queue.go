@@ -67,7 +67,7 @@ type queue struct {
 	parked  map[*entry]struct{}
 	flying  map[*flight]struct{}
 	suspect map[*entry]struct{}
-	made    map[string]written // what Puts may have made that are not recorded, by object; only if KeepExisting
+	made    map[string]written    // what Puts may have made that are not recorded, by object; only if KeepExisting
 	byAge   *btree.BTreeG[*entry] // all that are to be flushed, so without the held ones
 
 	holds    map[*hold]struct{}

@@ -204,7 +204,7 @@ func sealBuffer(key string, b *bb.Buffer, bucket uint64) ([]byte, error) {
 		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
 		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: int64(b.DirtyAge),
 		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: nanos(b.Created), State: string(b.State), Bucket: bucket, Replicas: uint32(b.Replicas),
-		Tiers: tierRules(b.Tiers), BackingId: b.BackingID,
+		Tiers: tierRules(b.Tiers), BackingId: b.BackingID, Existing: string(b.Existing),
 	}, b.Rest))
 }
 
@@ -225,7 +225,7 @@ func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) 
 		Backing: m.GetBacking(), Durability: bb.Durability(m.GetDurability()), Codec: m.GetCodec(), Keep: m.GetKeep(),
 		FlushLimit: m.GetFlushLimit(), DirtyAge: time.Duration(m.GetDirtyAge()), NoWait: m.GetNoWait(), Receipt: m.GetReceipt(),
 		Job: m.GetJob(), Created: fromNanos(m.Created), State: bb.BufferState(m.GetState()), Revision: seq, Replicas: int(m.GetReplicas()),
-		BackingID: m.GetBackingId(), Rest: rest(&m),
+		BackingID: m.GetBackingId(), Existing: bb.Existing(m.GetExisting()), Rest: rest(&m),
 	}
 	for _, r := range m.GetTiers() {
 		if r.GetTier() > uint32(bb.TierDisk) {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/internal/bb"
 )
 
 func newBufferCommand(a *app) *cobra.Command {
@@ -20,11 +21,11 @@ func newBufferCommand(a *app) *cobra.Command {
 
 // bufferOptions are the flags of buffer create, as people write them.
 type bufferOptions struct {
-	backing, capacity, durability, codec, limit, mode, job string
-	keep, tier                                             []string
-	keepNone, noWait, receipt                              bool
-	dirtyAge                                               time.Duration
-	replicas                                               int
+	backing, capacity, durability, codec, existing, limit, mode, job string
+	keep, tier                                                       []string
+	keepNone, noWait, receipt                                        bool
+	dirtyAge                                                         time.Duration
+	replicas                                                         int
 }
 
 func newBufferCreateCommand(a *app) *cobra.Command {
@@ -50,6 +51,7 @@ A buffer without --backing is scratch space: nothing in it is ever flushed.`,
 			if err != nil {
 				return err
 			}
+			a.sayExisting(&made)
 			return a.print(describeBuffer(&made), func() { fmt.Fprintln(a.out, "created bb://"+made.Name+"/") })
 		},
 	}
@@ -62,6 +64,7 @@ A buffer without --backing is scratch space: nothing in it is ever flushed.`,
 	f.StringArrayVar(&o.tier, "tier", nil, "PATTERN=disk or PATTERN=memory: where files with such names go; the first that fits counts (default: memory)")
 	f.BoolVar(&o.keepNone, "keep-none", false, "flush every name")
 	f.StringVar(&o.limit, "flush-limit", "", "bytes a second to the store")
+	f.StringVar(&o.existing, "existing", "overwrite", "files of the store that the buffer did not write: refuse (no buffer is made), keep (the buffer's file stays dirty) or overwrite")
 	f.DurationVar(&o.dirtyAge, "dirty-age", 0, "oldest a dirty byte may get before its flush begins (default: the daemon's)")
 	f.BoolVar(&o.noWait, "no-wait", false, "writes without room fail instead of waiting")
 	f.BoolVar(&o.receipt, "receipt", false, "keep the receipt on the store beside the data")
@@ -76,7 +79,7 @@ var tiers = map[string]client.Tier{client.TierMemory.String(): client.TierMemory
 func (o *bufferOptions) spec(name string) (client.BufferSpec, error) {
 	spec := client.BufferSpec{
 		Name: name, Backing: o.backing, Durability: client.Durability(o.durability), Codec: o.codec, Keep: o.keep,
-		DirtyAge: o.dirtyAge, NoWait: o.noWait, Receipt: o.receipt, Job: o.job, Replicas: o.replicas,
+		DirtyAge: o.dirtyAge, NoWait: o.noWait, Receipt: o.receipt, Job: o.job, Replicas: o.replicas, Existing: client.Existing(o.existing),
 	}
 	if o.keepNone {
 		spec.Keep = []string{}
@@ -121,6 +124,8 @@ type bufferJSON struct {
 	Durability string    `json:"durability"`
 	Codec      string    `json:"codec"`
 	Keep       []string  `json:"keep"`
+	Existing   string    `json:"existing,omitempty"`
+	Found      string    `json:"found,omitempty"` // a file that the store held when the buffer was made
 	Tiers      []string  `json:"tiers,omitempty"`
 	FlushLimit int64     `json:"flush_limit"`
 	DirtyAge   float64   `json:"dirty_age"` // seconds; 0: the daemon's default
@@ -135,9 +140,22 @@ type bufferJSON struct {
 func describeBuffer(b *client.BufferSpec) bufferJSON {
 	return bufferJSON{
 		Name: b.Name, UID: b.UID, GID: b.GID, Mode: fmt.Sprintf("%04o", b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
-		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, Tiers: describeTiers(b.Tiers), FlushLimit: b.FlushLimit, DirtyAge: b.DirtyAge.Seconds(),
+		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, Tiers: describeTiers(b.Tiers),
+		Existing: string(b.Existing), Found: b.Found, FlushLimit: b.FlushLimit, DirtyAge: b.DirtyAge.Seconds(),
 		NoWait: b.NoWait, Receipt: b.Receipt, Replicas: max(b.Replicas, 1), Job: b.Job, Created: b.Created, State: string(b.State),
 	}
+}
+
+// sayExisting tells the maker of a buffer that its store holds something already.
+func (a *app) sayExisting(b *client.BufferSpec) {
+	if b.Found == "" {
+		return
+	}
+	what := "files that the buffer did not write are replaced by those of the same name (--existing=keep keeps them)"
+	if b.Existing.Keeps() {
+		what = "files that the buffer did not write stay as they are"
+	}
+	fmt.Fprintf(a.err, "bbctl: the store of bb://%s/ holds files already, among them %s: %s\n", b.Name, bb.Printable(b.Found), what)
 }
 
 // describeTiers returns rules as --tier takes them.

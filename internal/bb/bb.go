@@ -264,6 +264,8 @@ type Buffer struct {
 	Durability Durability
 	Codec      string        // compression on the way out: "", "zstd" or "s2"
 	Keep       []string      // patterns of names that are only passing and are not flushed
+	Existing   Existing      // what becomes of files of the store that the buffer did not write
+	Found      string        // a file that the store held when the buffer was made; only in the answer to its creation
 	Tiers      []TierRule    // which files go to disk rather than stay in memory; the first that fits counts
 	FlushLimit int64         // bytes a second to the store; 0: no limit
 	DirtyAge   time.Duration // oldest a dirty byte may get before a flush of it begins; 0: the daemon's default
@@ -276,6 +278,19 @@ type Buffer struct {
 	Revision   uint64
 	Rest       string // what newer releases have stored of it, encoded: it is kept
 }
+
+// Existing says what becomes of files on the store that a buffer did not write.
+type Existing string
+
+// What may become of them. A buffer that says nothing overwrites.
+const (
+	ExistingRefuse    Existing = "refuse"    // no buffer is made on a store that holds something, and it keeps what appears later
+	ExistingKeep      Existing = "keep"      // a file of the buffer that has the name of one stays in memory
+	ExistingOverwrite Existing = "overwrite" // it is replaced
+)
+
+// Keeps reports whether such files stay.
+func (e Existing) Keeps() bool { return e == ExistingKeep || e == ExistingRefuse }
 
 // BufferState is a buffer's place in its lifetime.
 type BufferState string

@@ -125,7 +125,7 @@ func FromBuffer(b *bb.Buffer) *Buffer {
 		Backing: b.Backing, Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep,
 		FlushLimit: b.FlushLimit, DirtyAgeNs: int64(b.DirtyAge), NoWait: b.NoWait, Receipt: b.Receipt,
 		Job: b.Job, CreatedNs: nanos(b.Created), State: string(b.State), Replicas: uint32(min(max(b.Replicas, 0), math.MaxInt32)),
-		Tiers: fromTiers(b.Tiers),
+		Tiers: fromTiers(b.Tiers), Existing: string(b.Existing), Found: b.Found,
 	}
 }
 
@@ -150,7 +150,7 @@ func (m *Buffer) AsBuffer() bb.Buffer {
 		Backing: m.Backing, Durability: bb.Durability(m.Durability), Codec: m.Codec, Keep: m.Keep,
 		FlushLimit: m.FlushLimit, DirtyAge: time.Duration(m.DirtyAgeNs), NoWait: m.NoWait, Receipt: m.Receipt,
 		Job: m.Job, Created: instant(m.CreatedNs), State: bb.BufferState(m.State), Replicas: int(m.Replicas),
-		Tiers: asTiers(m.Tiers),
+		Tiers: asTiers(m.Tiers), Existing: bb.Existing(m.Existing), Found: m.Found,
 	}
 }
 

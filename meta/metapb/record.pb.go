@@ -636,6 +636,7 @@ type Buffer struct {
 	Replicas      uint32                 `protobuf:"varint,18,opt,name=replicas,proto3" json:"replicas,omitempty"` // nodes that hold each committed byte: 0 or 1, or 2
 	Tiers         []*TierRule            `protobuf:"bytes,19,rep,name=tiers,proto3" json:"tiers,omitempty"`
 	BackingId     string                 `protobuf:"bytes,20,opt,name=backing_id,json=backingId,proto3" json:"backing_id,omitempty"` // which directory the backing was when the buffer was made
+	Existing      string                 `protobuf:"bytes,21,opt,name=existing,proto3" json:"existing,omitempty"`                    // what becomes of files of the store that the buffer did not write; "": overwrite
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -806,6 +807,13 @@ func (x *Buffer) GetTiers() []*TierRule {
 func (x *Buffer) GetBackingId() string {
 	if x != nil {
 		return x.BackingId
+	}
+	return ""
+}
+
+func (x *Buffer) GetExisting() string {
+	if x != nil {
+		return x.Existing
 	}
 	return ""
 }
@@ -1595,7 +1603,7 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\tDirectory\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\x04R\x06parent\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
-	"\bremoving\x18\x03 \x01(\bR\bremoving\"\x9c\x04\n" +
+	"\bremoving\x18\x03 \x01(\bR\bremoving\"\xb8\x04\n" +
 	"\x06Buffer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -1621,7 +1629,8 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\breplicas\x18\x12 \x01(\rR\breplicas\x12/\n" +
 	"\x05tiers\x18\x13 \x03(\v2\x19.forebay.meta.v1.TierRuleR\x05tiers\x12\x1d\n" +
 	"\n" +
-	"backing_id\x18\x14 \x01(\tR\tbackingIdB\n" +
+	"backing_id\x18\x14 \x01(\tR\tbackingId\x12\x1a\n" +
+	"\bexisting\x18\x15 \x01(\tR\bexistingB\n" +
 	"\n" +
 	"\b_created\"8\n" +
 	"\bTierRule\x12\x18\n" +
