@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -28,7 +29,9 @@ type app struct {
 	token   string // file
 	tls     struct{ ca, cert, key string }
 	json    bool
-	atOnce  bool // a daemon that is not there is an answer: it is not waited for
+	timeout time.Duration // of a whole command; 0: none
+	heard   uint32        // atomic; 1: of its work, or that it waits was printed
+	atOnce  bool          // a daemon that is not there is an answer: it is not waited for
 	client  *client.Client
 	job     string // that the daemons go on with when bbctl is interrupted
 }
@@ -50,15 +53,14 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	options := client.Options{
 		Address: a.socketAddress(), KeyFile: a.keyFile, TokenFile: a.token, CA: a.tls.ca, Cert: a.tls.cert, Key: a.tls.key, Name: "bbctl " + version,
 	}
-	began, said := time.Now(), false
+	began := time.Now()
 	for {
 		c, err := client.Dial(ctx, options)
 		if client.KindOf(err) != client.ErrUnavailable || a.atOnce || !a.local() || time.Since(began) > startTime {
 			a.client = c
 			return c, err
 		}
-		if !said && !a.json && time.Since(began) > saysAfter {
-			said = true
+		if !a.json && time.Since(began) > saysAfter && atomic.CompareAndSwapUint32(&a.heard, 0, 1) {
 			fmt.Fprintf(a.err, "bbctl: no daemon answers yet: waiting %v for one that is starting\n", startTime)
 		}
 		select {
@@ -179,6 +181,9 @@ func (a *app) progress(what string) *progress {
 
 // set shows that done of total bytes are done.
 func (p *progress) set(done, total int64) {
+	if done > 0 {
+		atomic.StoreUint32(&p.a.heard, 1)
+	}
 	switch {
 	case p.bar != nil:
 		if total > 0 && p.bar.GetMax64() != total {

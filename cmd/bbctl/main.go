@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,7 @@ func main() {
 func run(ctx context.Context, args []string) int {
 	out := &output{Writer: os.Stdout}
 	a := &app{in: os.Stdin, out: out, err: os.Stderr}
+	out.heard = &a.heard
 	defer a.close()
 	cmd := newCommand(a)
 	cmd.SetArgs(args)
@@ -91,9 +93,13 @@ func (a *app) printError(err error) {
 type output struct {
 	io.Writer
 	closed bool
+	heard  *uint32 // set when something is printed; nil: nobody asks
 }
 
 func (o *output) Write(p []byte) (int, error) {
+	if o.heard != nil {
+		atomic.StoreUint32(o.heard, 1)
+	}
 	n, err := o.Writer.Write(p)
 	o.closed = o.closed || errors.Is(err, syscall.EPIPE)
 	return n, err
@@ -182,6 +188,7 @@ a JSON object. Names are printed as ls -b prints them, but for spaces.
 	cmd.PersistentFlags().StringVar(&a.tls.cert, "tls-cert", "", "file with a client's certificate (default $FOREBAY_TLS_CERT)")
 	cmd.PersistentFlags().StringVar(&a.tls.key, "tls-key", "", "file with its key, readable by its owner only (default $FOREBAY_TLS_KEY)")
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON: one value, or a line each of a stream")
+	cmd.PersistentFlags().DurationVar(&a.timeout, "timeout", 0, "give up after so long, with exit code 8 (default: wait)")
 	cmd.AddCommand(
 		newBufferCommand(a), newPutCommand(a), newGetCommand(a), newCatCommand(a), newLsCommand(a), newStatCommand(a),
 		newMvCommand(a), newRmCommand(a), newMkdirCommand(a), newDuCommand(a), newStageInCommand(a), newStageOutCommand(a),
@@ -189,6 +196,7 @@ a JSON object. Names are printed as ls -b prints them, but for spaces.
 		newNodesCommand(a), newNodeCommand(a), newClusterCommand(a), newTokenCommand(a), newJobsCommand(a), newTxnCommand(a),
 		newStatusCommand(a), newDoctorCommand(a), newEventsCommand(a), newSlurmCommand(a), newPlanCommand(a), newVersionCommand(a), bench.NewCommand(),
 	)
+	a.limitWaits(cmd)
 	cli.RefuseUnknown(cmd, usage)
 	return cmd
 }
