@@ -135,10 +135,13 @@ type rate struct {
 	when      time.Time
 }
 
-const rateMemory = 10 * time.Second
+const (
+	rateMemory  = 10 * time.Second
+	rateSilence = 3 * rateMemory // a store that took nothing for so long has no rate: what is left of it says nothing
+)
 
 func (r *rate) at(now time.Time) float64 {
-	if r.when.IsZero() {
+	if r.when.IsZero() || now.Sub(r.when) > rateSilence {
 		return 0
 	}
 	return r.perSecond * math.Exp(-now.Sub(r.when).Seconds()/rateMemory.Seconds())
