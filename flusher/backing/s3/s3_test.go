@@ -248,6 +248,7 @@ func TestFailedUploadIsAborted(t *testing.T) {
 	server := start(t)
 	var parts atomic.Int32
 	opts := options()
+	opts.Parallel = 1 // no other part is on its way that the server may still take: see TestAbortedUntilGone
 	opts.Transport = between{request: func(r *http.Request) *http.Response {
 		if r.Method == http.MethodPut && r.URL.Query().Has("partNumber") && parts.Add(1) == 2 {
 			body, _ := xml.Marshal(struct {
