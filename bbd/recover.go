@@ -251,6 +251,9 @@ func (b *buffer) reopen(e *bb.Entry) {
 	b.mu.byFile[f.file] = f
 	b.mu.Unlock()
 	b.identifyFound(e, f.path)
+	if path, err := b.pathAt(b.d.ctx, f.at); err == nil && e.Stored().Generation == 0 && b.spec().Backing != "" {
+		b.d.flusher.Suspect(b.name, path) // the file may have been flushed before it was opened again
+	}
 	f.expireLater()
 }
 

@@ -125,13 +125,14 @@ const (
 
 // outcome is a verdict with what belongs to it.
 type outcome struct {
-	verdict verdict
-	err     error
-	object  string // the object that a Put may have made
-	wasNew  bool   // the file had no object before
-	foreign string // an object of somebody else's that is in the way
-	unsure  bool   // the object may be recorded all the same
-	receipt Receipt
+	verdict  verdict
+	err      error
+	object   string // the object that a Put may have made
+	wasNew   bool   // the file had no object before
+	foreign  string // an object of somebody else's that is in the way
+	unsure   bool   // the object may be recorded all the same
+	recorded bool   // the object is recorded, as it has turned out
+	receipt  Receipt
 }
 
 func (fl *flight) run() {
@@ -162,7 +163,7 @@ func (fl *flight) attempt() outcome {
 		case bb.NotFound:
 			return outcome{verdict: dropped, err: err}
 		case bb.Exists:
-			return outcome{verdict: dropped}
+			return outcome{verdict: dropped, recorded: true}
 		default:
 			return outcome{verdict: failed, err: err}
 		}
@@ -352,7 +353,11 @@ func (q *queue) afterPut(e *entry, out outcome, forgotten bool) {
 	switch {
 	case out.verdict == durable:
 		q.clearSuspect(e)
+		delete(q.strays, out.object)
 		e.touched = ""
+	case out.recorded:
+		q.clearSuspect(e)
+		delete(q.strays, q.objectName(e.path))
 	case out.foreign != "":
 		delete(q.made, out.foreign)
 		if e.suspect == out.foreign {
@@ -423,7 +428,7 @@ func (q *queue) remove(e *entry, err error) {
 	}
 	e.settle(^bb.Generation(0), err)
 	delete(q.entries, e.item.File)
-	delete(q.suspect, e)
+	q.leaveSuspect(e)
 }
 
 // failed queues an entry again, for later.

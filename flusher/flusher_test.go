@@ -229,6 +229,50 @@ func TestReplacedBeforeItsRecord(t *testing.T) {
 	}
 }
 
+// TestOpenedBeforeItsRecord has a file be opened for writing between a Put and its record, so that
+// it is queued no more. Its object goes with its name, or is replaced by its next flush.
+func TestOpenedBeforeItsRecord(t *testing.T) {
+	t.Parallel()
+	for _, crashed := range []bool{false, true} {
+		for _, then := range []string{"remove", "rename", "replace", "flush"} {
+			t.Run(fmt.Sprintf("%s, after a crash: %v", then, crashed), func(t *testing.T) {
+				w, inner := newWorld(t), memStore()
+				if _, err := inner.Put(t.Context(), "d/a", backing.NewBytes([]byte("old")), backing.PutOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				f := w.start(inner, nil)
+				f.Pause("buf")
+				key := w.write("d/a", "old")
+				f.Forget(key)
+				if crashed {
+					f.Suspect("buf", "d/a")
+				} else {
+					f.Enqueue(Item{Key: key, Size: 3, Path: "d/a", Suspect: true})
+					f.Forget(key)
+				}
+				switch then {
+				case "remove":
+					w.remove("d/a")
+				case "rename":
+					w.rename("d/a", "d/c")
+					w.remove("d/c")
+				case "replace":
+					w.write("d/b", "new")
+					w.rename("d/b", "d/a")
+				case "flush":
+					w.write("d/a", "newer")
+				}
+				f.Resume("buf")
+				w.expectStore(inner.Contents)
+				if then == "flush" || then == "replace" { // what is on the store now is known, and moves
+					w.rename("d/a", "d/c")
+					w.expectStore(inner.Contents)
+				}
+			})
+		}
+	}
+}
+
 // TestRenamesAndRemovalsDuringFlushes changes names at random while a store that
 // fails now and then is written, and compares it with the namespace at the end.
 func TestRenamesAndRemovalsDuringFlushes(t *testing.T) {

@@ -149,7 +149,9 @@ func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed) {
 	h.f.mu.Lock()
 	defer h.f.mu.Unlock()
 	q := h.q
-	object, left := q.objectName(h.h.newName), false
+	object := q.objectName(h.h.newName)
+	_, left := q.strays[object]
+	delete(q.strays, object)
 	for e := range q.suspect {
 		if e.suspect == object {
 			q.clearSuspect(e)
@@ -162,6 +164,8 @@ func (h *Held) Renamed(file bb.FileID, flushed bb.Flushed) {
 	case flushed.Generation != 0 && flushed.Codec == q.f.opts.Policy(q.buffer).Codec: // the store moves the file's object there
 	case flushed.Generation == 0 && moved != nil && moved.suspect == "": // the file's flush replaces it
 		q.setSuspect(moved, object)
+	case flushed.Generation == 0: // likewise, of a file that is open for writing
+		q.strays[object] = struct{}{}
 	default:
 		q.removeObject(object)
 	}
@@ -252,6 +256,13 @@ func (q *queue) removeSuspects(h *hold) (some bool) {
 		if h.concernsSuspect(e) && (h.newName == "" || e.suspect != q.objectName(h.newName)) {
 			q.removeObject(e.suspect)
 			q.clearSuspect(e)
+			some = true
+		}
+	}
+	for object := range q.strays {
+		if h.concerns(q.removal(object).Old) && (h.newName == "" || object != q.objectName(h.newName)) {
+			q.removeObject(object)
+			delete(q.strays, object)
 			some = true
 		}
 	}

@@ -67,6 +67,7 @@ type queue struct {
 	parked  map[*entry]struct{}
 	flying  map[*flight]struct{}
 	suspect map[*entry]struct{}
+	strays  map[string]struct{}   // objects that a Put of ours may have made, of files that are not queued: nobody knows of them
 	made    map[string]written    // what Puts may have made that are not recorded, by object; only if KeepExisting
 	byAge   *btree.BTreeG[*entry] // all that are to be flushed, so without the held ones
 
@@ -84,7 +85,7 @@ type queue struct {
 func newQueue(f *Flusher, buffer string) *queue {
 	q := &queue{
 		f: f, buffer: buffer, entries: map[bb.FileID]*entry{}, parked: map[*entry]struct{}{}, flying: map[*flight]struct{}{},
-		suspect: map[*entry]struct{}{}, made: map[string]written{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
+		suspect: map[*entry]struct{}{}, strays: map[string]struct{}{}, made: map[string]written{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
 	}
 	q.ctx, q.cancel = context.WithCancel(f.ctx)
 	options := btree.Options{NoLocks: true} // the Flusher's mu locks it
@@ -214,6 +215,28 @@ func (q *queue) clearSuspect(e *entry) {
 	delete(q.suspect, e)
 }
 
+// leaveSuspect keeps in mind what a Put of an entry that leaves the queue may have made: its
+// file may be open for writing now, and be renamed or removed before it is queued again. Not if
+// the catalog may know of it: a rename takes that along.
+func (q *queue) leaveSuspect(e *entry) {
+	if e.suspect != "" && !e.unsure {
+		q.strays[e.suspect] = struct{}{}
+	}
+	q.clearSuspect(e)
+}
+
+// Suspect says that the store may have an object of a path that an earlier life of this process
+// has put and not recorded, of a file that is not queued: it is open for writing. A hold of the
+// name has the object removed, and a flush under it replaces it.
+func (f *Flusher) Suspect(buffer, path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.mu.closed {
+		q := f.queue(buffer)
+		q.strays[q.objectName(path)] = struct{}{}
+	}
+}
+
 // drop takes an entry out and tells those who wait for it.
 func (q *queue) drop(e *entry, err error) {
 	if e.state == stateFlying {
@@ -224,7 +247,7 @@ func (q *queue) drop(e *entry, err error) {
 	q.move(e, stateNone)
 	delete(q.entries, e.item.File)
 	q.askAfter(e)
-	delete(q.suspect, e)
+	q.leaveSuspect(e)
 	q.setError(e, nil, false)
 	e.settle(e.item.Generation, err)
 }

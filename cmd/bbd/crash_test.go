@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -317,6 +320,53 @@ func TestFoundOpenIsYounger(t *testing.T) {
 	}
 	if p, err := c.Buffer("b").ReadFile(t.Context(), "f"); err != nil || string(p) != "newer" {
 		t.Errorf("the file holds %q (%v)", p, err)
+	}
+}
+
+// TestOpenAndFlushedAtACrash: the daemon is killed when it has put a file that was opened for
+// writing again, and has not recorded it. The object goes with the file's name.
+func TestOpenAndFlushedAtACrash(t *testing.T) {
+	for _, then := range []string{"remove", "rename"} {
+		t.Run(then, func(t *testing.T) {
+			d, store := bbdtest.Start(t, "--memory", crashMemory), t.TempDir()
+			c := dial(t, d)
+			if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
+				t.Fatal(err)
+			}
+			w, err := c.Buffer("b").Create(t.Context(), "f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Abort()
+			if _, err := w.Write([]byte("content")); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			d.Kill()
+			if err := os.WriteFile(filepath.Join(store, "f"), []byte("cont"), 0o600); err != nil { // as its flusher would have
+				t.Fatal(err)
+			}
+			d.Start()
+			c = dial(t, d)
+			want := map[string][]byte{}
+			if then == "remove" {
+				err = c.Buffer("b").Remove(t.Context(), "f")
+			} else {
+				err = c.Buffer("b").Rename(t.Context(), "f", "g")
+				want["g"] = []byte("content")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if report, err := c.Drain(t.Context(), "b", drainTime, nil); err != nil {
+				t.Fatalf("%v: %+v", err, report)
+			}
+			if got := tree(t, store); !maps.EqualFunc(got, want, bytes.Equal) {
+				t.Errorf("the store holds %q, want %q", got, want)
+			}
+		})
 	}
 }
 
