@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -15,7 +16,8 @@ type Rule string
 const (
 	// Stays: once something of a name is durable, some durable version of that name
 	// exists until its removal is asked for. Durable is what somebody was told of: by a drain,
-	// a flushed close, or the state of the file. An object whose flush is not recorded is not.
+	// a flushed close, or the state of the file. An object whose flush is not recorded may go with a
+	// rename or removal of its name, and not otherwise.
 	Stays Rule = "stays durable"
 	// Stored: what a drain or a flushed close called done is on the store, bit for bit, or
 	// something newer is; what a stage-out called done is in its folder. Never a part of a
@@ -423,6 +425,10 @@ func (j *judge) object(p string, f Found) {
 	if f.Version.There || done != nil && j.onlyAbsent(p, done.at, j.End) {
 		return
 	}
+	if had.version.There && !j.touched(p, had) {
+		j.wrong(Stays, p, "%v was on the store at %d, nothing has touched the name, and it is not there: %s", had.version, had.at, j.story(p, had.at))
+		return
+	}
 	// Something of the name was durable: is it asked to go?
 	if done == nil || versions(j.possible(p, done.at, max(done.at, done.End)))[Absent] {
 		return
@@ -461,6 +467,22 @@ func (j *judge) ever(p string, v Version, visited map[string]bool) bool {
 func (j *judge) onlyAbsent(p string, begin, end int64) bool {
 	may := versions(j.possible(p, begin, end))
 	return len(may) == 1 && may[Absent]
+}
+
+// touched reports whether something since its version was made allows what was seen on the
+// store to go, although nobody was told that it is durable: a rename or removal of the name, which
+// takes away what is not recorded, or a fault that takes more than a daemon's life.
+func (j *judge) touched(p string, had sighting) bool {
+	made := int64(math.MaxInt64)
+	for _, e := range j.effects[p] {
+		if e.version == had.version && e.Op != "seen" && e.Begin <= had.at {
+			made = e.Begin // the last one
+		}
+	}
+	return slices.ContainsFunc(j.faults, func(f *Event) bool { return f.Takes > 0 && f.End >= had.at && f.Begin <= j.End }) ||
+		made == math.MaxInt64 || slices.ContainsFunc(j.effects[p], func(e effect) bool {
+		return (e.Op == Rename || e.Op == Remove || e.Op == Txn) && e.Outcome != Failed && e.End >= made && e.Begin <= j.End
+	})
 }
 
 // released reports whether somebody asked for the removal of a name since a time, or

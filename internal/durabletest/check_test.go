@@ -240,7 +240,10 @@ var judgements = []struct {
 	{"clean, and replaced since", []Event{put(1, 2, "a", v(1)), put(11, 12, "a", v(2))}, []Observation{look(5, files{"a": isClean(v(1))}), store(20, files{"a": is(v(1))}), store(25, files{"a": is(v(2))})}, nil},
 	{"clean, and removed", []Event{put(1, 2, "a", v(1)), remove(11, 12, "a")}, []Observation{look(5, files{"a": isClean(v(1))}), store(20, nil)}, nil},
 	{"clean, and lost on its way to another name", []Event{put(1, 2, "a", v(1)), rename(11, 12, "a", "b", v(1))}, []Observation{look(5, files{"a": isClean(v(1))}), store(20, nil)}, []Rule{Stays}},
-	{"on the store, called clean by nobody, and gone", []Event{put(1, 2, "a", v(1)), put(11, 12, "a", v(2))}, []Observation{store(5, files{"a": is(v(1))}), store(20, nil)}, nil},
+	{"on the store, called clean by nobody, and gone", []Event{put(1, 2, "a", v(1)), put(11, 12, "a", v(2))}, []Observation{store(5, files{"a": is(v(1))}), store(20, nil)}, []Rule{Stays}},
+	{"on the store, called clean by nobody, and replaced by a rename", []Event{put(1, 2, "a", v(1)), rename(11, 12, "b", "a", v(2))}, []Observation{store(5, files{"a": is(v(1))}), store(20, nil)}, nil},
+	{"on the store, called clean by nobody, and gone with a rename", []Event{put(1, 2, "a", v(1)), rename(11, 12, "a", "b", v(1))}, []Observation{store(5, files{"a": is(v(1))}), store(20, nil)}, nil},
+	{"on the store, called clean by nobody, and the power is cut", []Event{put(1, 2, "a", v(1)), fault(8, InMemory)}, []Observation{store(5, files{"a": is(v(1))}), store(20, nil)}, nil},
 	{
 		"removed and made again, the removal from the store comes late",
 		[]Event{put(1, 2, "a", v(1)), drain(3, 4), remove(5, 6, "a"), put(7, 8, "a", v(2))},
