@@ -364,12 +364,16 @@ func (d *Daemon) ForgetQueue(name, path string) {
 	if err != nil {
 		return
 	}
+	var keys []flusher.Key
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	for f, x := range b.mu.dirty {
 		if x.at.name == path {
-			d.flusher.Forget(flusher.Key{Buffer: name, File: f, Generation: x.generation})
+			keys = append(keys, flusher.Key{Buffer: name, File: f, Generation: x.generation})
 		}
+	}
+	b.mu.Unlock()
+	for _, k := range keys { // the flusher asks for the buffer's policy, which needs its lock
+		d.flusher.Forget(k)
 	}
 }
 
