@@ -41,7 +41,7 @@ const (
 	maxSwept      = 4096 // directories that are remembered as looked at
 )
 
-// unfinished knows which daemons have ended, and what a killed one may have left where.
+// unfinished has the daemons that have ended, and the places where a killed one may have left files.
 type unfinished struct {
 	d       *Daemon
 	earlier map[bb.InstanceID]bool // of this state folder, before this life; constant
@@ -190,7 +190,7 @@ func (w *sweptStore) Stat(ctx context.Context, name string) (backing.Object, err
 	return w.Store.Stat(ctx, name)
 }
 
-// enter notes a directory and sweeps it. What fails is not the copy's failure.
+// enter notes a directory and sweeps it. A failure here does not fail the copy.
 func (w *sweptStore) enter(ctx context.Context, dir string) {
 	if w.log != nil {
 		line, err := json.Marshal(note{w.root, dir})

@@ -25,7 +25,7 @@ func TestGoneFrom(t *testing.T) {
 	}
 }
 
-// What cannot be read of the instances of earlier starts says nothing, and the newest count.
+// Lines of earlier starts that cannot be read are left out, and the newest instances count.
 func TestParseInstances(t *testing.T) {
 	if got := parseInstances("00000000000000ff\n\nnonsense\n0\n1\n00000000000000"); !slices.Equal(got, []bb.InstanceID{0xff, 1}) {
 		t.Errorf("%v", got)

@@ -45,8 +45,8 @@ func isThere(file string) bool {
 	return err == nil
 }
 
-// Of a node that died, others remove what it left where they go on with its work: in the
-// stores of buffers, and where a stage-out writes to. What may be somebody else's stays.
+// Other nodes remove the unfinished files of a node that died where they go on with its work: in
+// the stores of buffers, and where a stage-out writes to. Files of unknown daemons stay.
 func TestUnfinishedOfDeadNode(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)

@@ -29,14 +29,14 @@ const (
 	isLeft    = "left"
 )
 
-// ends knows which daemons have ended, from what one that runs says.
+// ends has the daemons that have ended, as a running daemon reports them.
 type ends struct {
 	instance, life string          // of the daemon that was asked; no life: it is an older release
 	earlier        map[string]bool // instances that its state folder had before
 	gone, living   map[string]bool // instances of the cluster's nodes
 }
 
-// Ended is that of backing.Peers. What nobody knows may live.
+// Ended is that of backing.Peers. An unknown daemon may live.
 func (e *ends) Ended(instance bb.InstanceID, life uint64) bool {
 	id := instance.String()
 	switch {

@@ -14,8 +14,8 @@ import (
 	"forebay/internal/bbdtest"
 )
 
-// doctor --clean removes what a killed daemon left in a directory that nobody goes on with,
-// says before what it would remove, and leaves what may be somebody else's.
+// doctor --clean removes the files of a killed daemon from a directory with which no daemon goes
+// on, lists them before with --dry-run, and leaves files of unknown daemons.
 func TestDoctorClean(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
@@ -104,7 +104,7 @@ func killedIn(t *testing.T, d *bbdtest.Daemon, dir string) string {
 	return left
 }
 
-// What is certain of a daemon's end decides, and nothing else.
+// A daemon has ended only if its end is certain.
 func TestEnds(t *testing.T) {
 	e := &ends{
 		instance: "0000000000000001", life: "0000000000000005",

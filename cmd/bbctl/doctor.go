@@ -55,11 +55,11 @@ and destroying an empty buffer: reachable, writable, credentials), the clock, an
 Slurm is wired. Each finding that is not ok says how to mend it. Exits with 7 if something
 failed; what could not be looked at is skipped, and said.
 
-With --clean it looks at nothing else than what killed daemons have left unfinished below
-the stores of all buffers and those of --store, and removes it: temporary files of
-stage-outs and flushes (.forebay-*.tmp), and announced uploads. It needs a daemon of this
-node or its cluster, which knows who is gone. What may be a living daemon's, another
-cluster's or a user's is listed, and stays. It works with your own rights and credentials.`,
+With --clean it looks only for the unfinished work of killed daemons, in the stores of all
+buffers and those of --store, and removes it: temporary files of stage-outs and flushes
+(.forebay-*.tmp), and announced uploads. A daemon of this node or its cluster must answer:
+it has the list of the daemons that are gone. Files of living daemons, of other clusters
+and of users are listed, and stay. The command works with your own rights and credentials.`,
 		Example: "  bbctl doctor\n  bbctl doctor --clean --store file:///lustre/me/out --dry-run\n  bbctl doctor --store file:///lustre/bb --store 's3://bucket/x?endpoint=https://s3.example.org'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {

@@ -388,13 +388,7 @@ func below(dir, p string) bool { return dir == "" || p == dir || strings.HasPref
 
 // store judges what is on the store.
 func (j *judge) store() {
-	paths := map[string]bool{}
-	for p := range j.effects {
-		paths[p] = true
-	}
-	for p := range j.Files {
-		paths[p] = true
-	}
+	paths := j.paths()
 	for p := range paths {
 		if !strings.HasPrefix(p, LostAndFound) {
 			j.object(p, j.Files[p])
@@ -403,6 +397,18 @@ func (j *judge) store() {
 	for p := range paths {
 		j.stored[p] = sighting{j.Begin, j.Files[p].Version}
 	}
+}
+
+// paths returns the names that have a history or were found.
+func (j *judge) paths() map[string]bool {
+	paths := map[string]bool{}
+	for p := range j.effects {
+		paths[p] = true
+	}
+	for p := range j.Files {
+		paths[p] = true
+	}
+	return paths
 }
 
 // object judges one name of the store.

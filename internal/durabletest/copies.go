@@ -10,14 +10,7 @@ package durabletest
 
 // copied judges a folder to which stage-outs copy.
 func (j *judge) copied() {
-	paths := map[string]bool{}
-	for p := range j.effects {
-		paths[p] = true
-	}
-	for p := range j.Files {
-		paths[p] = true
-	}
-	for p := range paths {
+	for p := range j.paths() {
 		j.copy(p, j.Files[p])
 	}
 }
