@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -148,9 +147,7 @@ func TestDaemonOverTCP(t *testing.T) {
 	ctx := context.Background()
 	key := filepath.Join(t.TempDir(), "key")
 	check(t, os.WriteFile(key, []byte("0123456789abcdef0123456789abcdef\n"), 0o600))
-	l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
-	address := l.Addr().String()
-	check(t, l.Close())
+	address := bbdtest.FreePort(t, "127.0.0.1")
 	_, local, _ := daemonClient(t, "--listen-tcp", address, "--key-file", key)
 	// Remote users are not root: they get a buffer that is open to all.
 	must[BufferSpec](t)(local.CreateBuffer(ctx, BufferSpec{Name: "open", Mode: 0o777}))

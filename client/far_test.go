@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,9 +25,7 @@ func farDaemon(t *testing.T, args ...string) (d *bbdtest.Daemon, dial func() *Cl
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
 	check(t, os.WriteFile(key, []byte("0123456789abcdef0123456789abcdef\n"), 0o600))
-	l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
-	address := l.Addr().String()
-	check(t, l.Close())
+	address := bbdtest.FreePort(t, "127.0.0.1")
 	d, local, _ := daemonClient(t, slices.Concat([]string{"--listen-tcp", address, "--key-file", key}, fabricArgs, args)...)
 	must[BufferSpec](t)(local.CreateBuffer(context.Background(), BufferSpec{Name: "open", Mode: 0o777}))
 	return d, func() *Client {

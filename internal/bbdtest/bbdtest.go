@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"forebay/internal/netnstest"
+	"forebay/internal/porttest"
 	"forebay/internal/wire"
 )
 
@@ -345,13 +346,12 @@ func (d *Daemon) cleanup() {
 	}
 }
 
-// FreePort returns host:port of a port that nothing listens on now.
+// FreePort is porttest.Free for a test.
 func FreePort(tb testing.TB, host string) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	address, err := porttest.Free(host)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }

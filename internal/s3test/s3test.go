@@ -14,7 +14,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -26,6 +25,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"forebay/internal/porttest"
 )
 
 // Server is a running S3 server.
@@ -117,15 +118,11 @@ func build(t testing.TB) string {
 }
 
 func (s *Server) start(binary string) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := porttest.Free("127.0.0.1")
 	if err != nil {
 		return err
 	}
-	s.address = l.Addr().String()
-	s.Endpoint = "http://" + s.address
-	if err := l.Close(); err != nil {
-		return err
-	}
+	s.address, s.Endpoint = address, "http://"+address
 	args := append([]string{
 		"--port", s.address, "--access", s.AccessKey, "--secret", s.SecretKey, "--region", s.Region, "--keep-alive", "--quiet",
 	}, s.flags...)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"forebay/internal/bb"
+	"forebay/internal/porttest"
 	"forebay/meta"
 )
 
@@ -52,12 +52,11 @@ func newTrio(t *testing.T) *trio {
 // freeAddress returns an address that nobody listens on.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := porttest.Free("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 func (c *trio) start(i int) {
