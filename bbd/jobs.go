@@ -388,11 +388,26 @@ func (r *request) visibleJob(id string) (meta.JobStatus, error) {
 	return s, err
 }
 
+// jobState is a job's state as users see it: one whose tasks have ended is done only if they
+// have left nothing out.
+func jobState(s *meta.JobStatus) string {
+	t := &s.Tally
+	switch {
+	case s.State != meta.JobDone:
+		return string(s.State)
+	case t.FailedTotal > 0:
+		return bb.JobFailed
+	case t.HeldTotal+t.OpenTotal > 0:
+		return bb.JobIncomplete
+	}
+	return string(meta.JobDone)
+}
+
 // asJob is a job as users see it.
 func asJob(s *meta.JobStatus) bb.Job {
 	p := endOf(s)
 	j := bb.Job{
-		ID: s.ID, Kind: string(s.Kind), Buffer: s.Buffer, Path: s.Path, URL: s.URL, UID: s.UID, State: string(s.State),
+		ID: s.ID, Kind: string(s.Kind), Buffer: s.Buffer, Path: s.Path, URL: s.URL, UID: s.UID, State: jobState(s),
 		Created: s.Created, Ended: s.Ended, Tasks: s.Tasks, Running: s.Running, TasksDone: s.TasksDone,
 		Files: p.FilesTotal, FilesDone: p.FilesDone, Skipped: p.FilesSkipped, Bytes: p.BytesTotal, BytesDone: p.BytesDone, BytesNotCopied: p.BytesNotCopied,
 		FailedTotal: p.FailedTotal, HeldTotal: p.HeldTotal, OpenTotal: p.OpenTotal, LastError: p.LastError,

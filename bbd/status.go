@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/store"
+	"forebay/flusher/backing/health"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta"
@@ -55,26 +56,27 @@ type Tier struct {
 
 // BufferStatus is how one buffer stands towards its store.
 type BufferStatus struct {
-	Name        string      `json:"name"`
-	State       string      `json:"state"`
-	Backing     string      `json:"backing,omitempty"`
-	Capacity    int64       `json:"capacity,omitempty"`
-	Resident    int64       `json:"resident"`
-	Dirty       int64       `json:"dirty"`
-	OpenFiles   int         `json:"open_files"`
-	Queued      int         `json:"queued"`                // files that wait for their flush
-	QueuedBytes int64       `json:"queued_bytes"`          //
-	Flushing    int         `json:"flushing"`              // files on their way
-	Stalled     int         `json:"stalled,omitempty"`     // of them, those that the store has not answered for long
-	StalledFor  float64     `json:"stalled_for,omitempty"` // seconds since it answered one of them
-	Held        int         `json:"held"`                  // files held back by a keep pattern
-	Rate        float64     `json:"rate"`                  // bytes a second to the store
-	ETA         float64     `json:"eta,omitempty"`
-	OldestDirty float64     `json:"oldest_dirty_age,omitempty"`
-	StoreOps    int         `json:"store_ops_pending"`          // renames and removals that the store has not seen
-	Lacking     int         `json:"under_replicated,omitempty"` // files that want a second copy and have none
-	LastError   *FlushError `json:"last_error,omitempty"`
-	Unexplained []NoEntry   `json:"unexplained,omitempty"` // dirty bytes that no entry explains
+	Name        string       `json:"name"`
+	State       string       `json:"state"`
+	Backing     string       `json:"backing,omitempty"`
+	Capacity    int64        `json:"capacity,omitempty"`
+	Resident    int64        `json:"resident"`
+	Dirty       int64        `json:"dirty"`
+	OpenFiles   int          `json:"open_files"`
+	Queued      int          `json:"queued"`                // files that wait for their flush
+	QueuedBytes int64        `json:"queued_bytes"`          //
+	Flushing    int          `json:"flushing"`              // files on their way
+	Stalled     int          `json:"stalled,omitempty"`     // of them, those that the store has not answered for long
+	StalledFor  float64      `json:"stalled_for,omitempty"` // seconds since it answered one of them
+	Held        int          `json:"held"`                  // files held back by a keep pattern
+	Rate        float64      `json:"rate"`                  // bytes a second to the store
+	ETA         float64      `json:"eta,omitempty"`
+	OldestDirty float64      `json:"oldest_dirty_age,omitempty"`
+	StoreOps    int          `json:"store_ops_pending"`          // renames and removals that the store has not seen
+	Lacking     int          `json:"under_replicated,omitempty"` // files that want a second copy and have none
+	LastError   *FlushError  `json:"last_error,omitempty"`
+	Store       *StoreHealth `json:"store,omitempty"`       // how the backing store answers; nil: there is none, or it was not used
+	Unexplained []NoEntry    `json:"unexplained,omitempty"` // dirty bytes that no entry explains
 }
 
 // NoEntry is a file whose bytes are here, and that the namespace does not know.
@@ -84,6 +86,20 @@ type NoEntry struct {
 	Path       string `json:"path,omitempty"` // where it lay, as far as is known
 	Bytes      int64  `json:"bytes"`
 	Reason     string `json:"reason"`
+}
+
+// StoreHealth is how a backing store answers all that the daemon asks of it for a buffer:
+// flushes, renames, removals and reads.
+type StoreHealth struct {
+	State    string    `json:"state"` // answers, failing (calls fail), silent (calls have no answer)
+	Since    time.Time `json:"since,omitzero"`
+	For      float64   `json:"for,omitempty"` // seconds since then
+	Op       string    `json:"op,omitempty"`  // that failed or waits
+	Path     string    `json:"path,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Attempts int       `json:"attempts,omitempty"` // that failed since
+	Waiting  int       `json:"waiting,omitempty"`  // calls without an answer
+	Tried    time.Time `json:"tried,omitzero"`     // when a call failed last
 }
 
 // FlushError is the newest failure of a buffer's store that has not been overcome.
@@ -199,11 +215,28 @@ func (b *buffer) status(bytes store.BufferStats) BufferStatus {
 	for _, u := range b.unexplained() {
 		s.Unexplained = append(s.Unexplained, NoEntry{u.File.String(), uint64(u.Generation), u.Path, u.Bytes, u.Reason})
 	}
+	if spec.Backing != "" {
+		s.Store = storeHealth(b.d.stores.health(b.name).Status(), time.Now())
+	}
 	if f.LastError != nil {
 		s.LastError = &FlushError{
 			Kind: bb.KindOf(f.LastError).String(), Reason: f.LastError.Error(),
 			Path: f.LastErrorPath, At: f.LastErrorAt, Attempts: f.LastErrorAttempts,
 		}
+	}
+	return s
+}
+
+func storeHealth(h health.Status, now time.Time) *StoreHealth {
+	if h.Condition == health.Unused {
+		return nil
+	}
+	s := &StoreHealth{
+		State: string(h.Condition), Since: h.Since, Op: h.Op, Path: h.Name, Reason: h.Reason,
+		Attempts: h.Attempts, Waiting: h.Waiting, Tried: h.Tried,
+	}
+	if !h.Since.IsZero() {
+		s.For = now.Sub(h.Since).Seconds()
 	}
 	return s
 }

@@ -13,6 +13,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/detach"
+	"forebay/flusher/backing/health"
 	"forebay/flusher/backing/open"
 	"forebay/flusher/backing/retry"
 	"forebay/flusher/codec"
@@ -31,8 +32,9 @@ type stores struct {
 	mu      struct {
 		sync.Mutex
 		byBuffer map[string]*opening
-		shared   map[string]string        // what a backing URL leads to, as shared returns it
-		calls    map[string]*detach.Calls // by what shared returns
+		shared   map[string]string         // what a backing URL leads to, as shared returns it
+		calls    map[string]*detach.Calls  // by what shared returns
+		health   map[string]*health.Health // by buffer
 	}
 }
 
@@ -68,6 +70,7 @@ const burst = 4 << 20
 func newStores(d *Daemon) *stores {
 	s := &stores{d: d, global: limiter(d.cfg.Flush.Limit), cluster: clusterLimiter(d.cfg.Flush.ClusterLimit)}
 	s.mu.byBuffer, s.mu.shared, s.mu.calls = make(map[string]*opening), make(map[string]string), make(map[string]*detach.Calls)
+	s.mu.health = make(map[string]*health.Health)
 	return s
 }
 
@@ -112,7 +115,12 @@ func (s *stores) get(ctx context.Context, name string) (backing.Store, error) {
 // meanwhile is closed; one that cannot be opened is tried again when it is asked for.
 func (s *stores) open(o *opening, spec bb.Buffer) {
 	defer close(o.done)
-	store, err := s.d.openStore(s.d.ctx, spec)
+	var store backing.Store
+	watched := s.health(spec.Name)
+	err := watched.Do("open", "", func() (err error) {
+		store, err = s.d.openStore(s.d.ctx, spec, watched)
+		return err
+	})
 	s.mu.Lock()
 	forgotten := s.mu.byBuffer[spec.Name] != o
 	if err != nil && !forgotten {
@@ -131,6 +139,7 @@ func (s *stores) forget(name string) error {
 	s.mu.Lock()
 	o := s.mu.byBuffer[name]
 	delete(s.mu.byBuffer, name)
+	delete(s.mu.health, name)
 	s.mu.Unlock()
 	return o.close()
 }
@@ -164,6 +173,18 @@ func (s *stores) close() error {
 	return errors.Join(errs...)
 }
 
+// health returns what is known of how a buffer's store answers.
+func (s *stores) health(name string) *health.Health {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.mu.health[name]
+	if h == nil {
+		h = health.New(nil)
+		s.mu.health[name] = h
+	}
+	return h
+}
+
 // probe opens a store for a user, to find out whether it can be used, which it is, and the
 // name of a file that it holds.
 func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Backing) (id, found string, err error) {
@@ -179,7 +200,7 @@ func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Bac
 	if spec.BackingID, err = open.Identify(ctx, spec.Backing, calls); err != nil {
 		return "", "", err
 	}
-	store, err := s.d.openStore(ctx, spec)
+	store, err := s.d.openStore(ctx, spec, nil)
 	if err != nil {
 		return "", "", err
 	}
@@ -281,10 +302,11 @@ var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\13
 // Of a buffer that an older release made, nothing is recorded, and nothing is recorded
 // later: the first look might be at the mount point of a file system that is not mounted.
 // Its store is what it is when it is opened, for the life of the daemon.
-func (d *Daemon) openStore(ctx context.Context, spec bb.Buffer) (backing.Store, error) {
+func (d *Daemon) openStore(ctx context.Context, spec bb.Buffer, watched *health.Health) (backing.Store, error) {
 	o := d.cfg.Backing
 	o.POSIX.Root = spec.BackingID
 	o.S3.Changed = func(object string) { d.lateChange(spec.Name, object) }
+	o.Health = watched
 	return d.openWith(ctx, spec.Backing, spec, o)
 }
 

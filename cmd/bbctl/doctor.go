@@ -210,7 +210,9 @@ func statusFindings(s *daemonStatus) []finding {
 		all = append(all, finding{"namespace", isFailed, fmt.Sprintf("%d files have dirty bytes that no entry explains", n), "see bbctl status, and docs/operations.md"})
 	}
 	for _, b := range s.Buffers {
-		if b.Stalled > 0 {
+		if line := b.Store.line(); line != "" {
+			all = append(all, finding{"store", isFailed, b.Name + ": " + line, "look after the store at " + b.Backing})
+		} else if b.Stalled > 0 {
 			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s: %d flushes have had no answer for %s", b.Name, b.Stalled, age(b.StalledFor)), "look after the store at " + b.Backing})
 		} else if b.LastError != nil {
 			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s, attempt %d: %s", b.Name, b.LastError.Attempts, b.LastError.Reason), "mend the store at " + b.Backing + ": flushes go on being tried"})

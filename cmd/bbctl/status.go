@@ -52,6 +52,7 @@ type daemonStatus struct {
 			At       time.Time `json:"at"`
 			Attempts int       `json:"attempts"`
 		} `json:"last_error"`
+		Store *storeStatus `json:"store"`
 	} `json:"buffers"`
 	Sessions []struct {
 		Path string `json:"path"`
@@ -81,6 +82,42 @@ type daemonStatus struct {
 		Remedy string `json:"remedy"`
 	} `json:"without_buffer"`
 }
+
+// storeStatus is how a backing store answers. Older daemons do not report it.
+type storeStatus struct {
+	State    string    `json:"state"` // answers, failing, silent
+	Since    time.Time `json:"since"`
+	For      float64   `json:"for"`
+	Reason   string    `json:"reason"`
+	Attempts int       `json:"attempts"`
+	Waiting  int       `json:"waiting"`
+}
+
+// line is what there is to know of a store that does not work; "": it works.
+func (s *storeStatus) line() string {
+	if s == nil {
+		return ""
+	}
+	since := fmt.Sprintf("for %s, since %s", age(s.For), s.Since.Local().Format(time.DateTime))
+	switch s.State {
+	case "failing":
+		return fmt.Sprintf("the store fails %s, %d times so far: %s", since, s.Attempts, oneLine(s.Reason))
+	case "silent":
+		return fmt.Sprintf("the store has not answered %s: %d calls wait, %s", since, s.Waiting, oneLine(s.Reason))
+	}
+	return ""
+}
+
+// storeWord is a store's state in a table.
+func storeWord(s *storeStatus) string {
+	if s == nil {
+		return "-"
+	}
+	return s.State
+}
+
+// oneLine is a text of a daemon in one line.
+func oneLine(text string) string { return bb.Printable(strings.ReplaceAll(text, "\n", "; ")) }
 
 type tier struct {
 	Capacity  int64 `json:"capacity"`
@@ -162,7 +199,7 @@ func (a *app) printStatus(s *daemonStatus) {
 	for _, d := range s.Damaged {
 		fmt.Fprintln(a.out, "damaged:", d)
 	}
-	rows := [][]string{{"BUFFER", "STATE", "DIRTY", "RESIDENT", "QUEUED", "RATE", "ETA", "OLDEST DIRTY", "BACKING"}}
+	rows := [][]string{{"BUFFER", "STATE", "DIRTY", "RESIDENT", "QUEUED", "RATE", "ETA", "OLDEST DIRTY", "STORE", "BACKING"}}
 	for _, b := range s.Buffers {
 		eta, oldest := "-", "-"
 		if b.Dirty > 0 && b.ETA > 0 {
@@ -172,11 +209,14 @@ func (a *app) printStatus(s *daemonStatus) {
 			oldest = age(b.OldestDirty)
 		}
 		rows = append(rows, []string{
-			b.Name, b.State, size(b.Dirty), size(b.Resident), fmt.Sprint(b.Queued), size(int64(b.Rate)) + "/s", eta, oldest, b.Backing,
+			b.Name, b.State, size(b.Dirty), size(b.Resident), fmt.Sprint(b.Queued), size(int64(b.Rate)) + "/s", eta, oldest, storeWord(b.Store), b.Backing,
 		})
 	}
 	a.table(rows)
 	for _, b := range s.Buffers {
+		if line := b.Store.line(); line != "" {
+			fmt.Fprintf(a.out, "%s: %s\n", b.Name, line)
+		}
 		if b.LastError != nil {
 			fmt.Fprintf(a.out, "%s: last failure %s ago, attempt %d: %s\n", b.Name, age(time.Since(b.LastError.At).Seconds()), b.LastError.Attempts, b.LastError.Reason)
 		}

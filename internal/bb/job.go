@@ -10,7 +10,7 @@ type Job struct {
 	Path    string    `json:"path,omitempty"`
 	URL     string    `json:"url,omitempty"`
 	UID     uint32    `json:"uid"`   // who asked for it
-	State   string    `json:"state"` // running, done, cancelled
+	State   string    `json:"state"` // running, done, cancelled, JobFailed, JobIncomplete
 	Created time.Time `json:"created"`
 	Ended   time.Time `json:"ended,omitzero"`
 
@@ -34,6 +34,12 @@ type Job struct {
 	LastError   string              `json:"last_error,omitempty"`
 	Nodes       map[NodeID]JobShare `json:"nodes,omitempty"` // who does it
 }
+
+// The states of a job that has ended and has left something out.
+const (
+	JobFailed     = "failed"     // some files failed
+	JobIncomplete = "incomplete" // nothing failed; names were held back by a keep pattern, or files were open
+)
 
 // JobShare is what one node has done of a job.
 type JobShare struct {

@@ -10,6 +10,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/detach"
 	"forebay/flusher/backing/fault"
+	"forebay/flusher/backing/health"
 	"forebay/flusher/backing/limit"
 	"forebay/flusher/backing/posix"
 	"forebay/flusher/backing/retry"
@@ -28,15 +29,18 @@ type Options struct {
 	// Calls counts what hangs in a file system; stores that share it share its bound. Nil:
 	// one for this store.
 	Calls *detach.Calls
+	// Health, if not nil, watches the calls.
+	Health *health.Health
 }
 
 // Open returns the store of file:///path or s3://bucket/prefix?…, as
 // bb.ParseBacking reads it:
 //
-//	caller → retry → limit → fault → detach → posix
-//	caller → retry → limit → fault → s3
+//	caller → retry → limit → health → fault → detach → posix
+//	caller → retry → limit → health → fault → s3
 //
-// Retrying is outermost, so that a repeated attempt pays for its bytes again. Open
+// Retrying is outermost, so that a repeated attempt pays for its bytes again, and is a call of
+// its own for Health. Open
 // makes no directory and asks no server: see Check. It returns when ctx ends, also if the
 // file system does not answer.
 func Open(ctx context.Context, url string, opts Options) (backing.Store, error) {
@@ -53,6 +57,9 @@ func Open(ctx context.Context, url string, opts Options) (backing.Store, error) 
 	}
 	if opts.Faults != nil {
 		store = fault.Wrap(store, opts.Faults)
+	}
+	if opts.Health != nil {
+		store = health.Wrap(store, opts.Health)
 	}
 	if len(opts.Limiters) > 0 {
 		store = limit.Wrap(store, opts.Limiters...)

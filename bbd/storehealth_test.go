@@ -1,0 +1,101 @@
+package bbd_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"forebay/bbd"
+	"forebay/client"
+	"forebay/flusher/backing/fault"
+)
+
+// storeOf returns how the store of the node's only buffer answers; a zero one: nothing is known.
+func (n *node) storeOf() bbd.StoreHealth {
+	n.t.Helper()
+	s := n.daemon.Status()
+	if len(s.Buffers) != 1 {
+		n.t.Fatalf("buffers: %+v", s.Buffers)
+	}
+	if s.Buffers[0].Store == nil {
+		return bbd.StoreHealth{}
+	}
+	return *s.Buffers[0].Store
+}
+
+// A store that fails, or leaves a call without an answer, is shown as such, with since when and
+// why, and as one that answers when it is back.
+func TestStatusOfStore(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, state, reason string
+		rule                fault.Rule
+	}{
+		{"fails", "failing", "space", fault.Rule{Op: "put", Kind: fault.Full}},
+		{"hangs", "silent", "no answer to put f", fault.Rule{Op: "put", Kind: fault.Slow, Delay: time.Hour}},
+		{"hangs at a removal", "silent", "no answer to remove g", fault.Rule{Op: "remove", Kind: fault.Slow, Delay: time.Hour}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			n := startNode(t, nil)
+			b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+			write(t, b, "g", random(10))
+			eventually(t, "the store answers", func() bool { return n.storeOf().State == "answers" })
+			n.faults.Set(c.rule)
+			began := time.Now()
+			write(t, b, "f", random(10))
+			if err := b.Remove(t.Context(), "g"); err != nil {
+				t.Fatal(err)
+			}
+			var got bbd.StoreHealth
+			eventually(t, "the fault is shown", func() bool {
+				got = n.storeOf()
+				return got.State == c.state && strings.Contains(got.Reason, c.reason)
+			})
+			if got.Since.Before(began) || time.Since(got.Since) > time.Minute || got.For <= 0 {
+				t.Errorf("since %v, %v seconds; the fault began at %v", got.Since, got.For, began)
+			}
+			if c.rule.Kind == fault.Slow {
+				return // the call ends with the daemon
+			}
+			n.faults.Set()
+			eventually(t, "it answers again", func() bool { return n.storeOf().State == "answers" })
+		})
+	}
+}
+
+// A drain that leaves something out is not done.
+func TestDrainThatFailedIsNotDone(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "b", Keep: []string{"kept"}})
+	state := func() string {
+		t.Helper()
+		jobs, err := c.Jobs(t.Context())
+		if err != nil || len(jobs) == 0 {
+			t.Fatalf("jobs: %v (%v)", jobs, err)
+		}
+		return jobs[0].State
+	}
+	nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	write(t, b, "f", random(10))
+	if _, err := c.Drain(t.Context(), "b", time.Second, nil); err == nil {
+		t.Fatal("the drain succeeded")
+	}
+	eventually(t, "the drain has failed", func() bool { return state() == "failed" })
+	nodes[0].faults.Set()
+	if _, err := c.Drain(t.Context(), "b", 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := state(); got != "done" {
+		t.Errorf("a drain that saved everything is %s", got)
+	}
+	write(t, b, "kept", random(10))
+	if _, err := c.Drain(t.Context(), "b", 0, nil); err == nil {
+		t.Fatal("a drain of a name that is held back succeeded")
+	}
+	if got := state(); got != "incomplete" {
+		t.Errorf("a drain that left a name out is %s", got)
+	}
+}
