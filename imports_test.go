@@ -98,6 +98,8 @@ var libraries = []struct {
 	{"github.com/schollz/progressbar/v3", []string{"cmd/..."}},
 	{"github.com/dustin/go-humanize", []string{"cmd/..."}},
 	{"golang.org/x/term", []string{"cmd/..."}},
+	{"github.com/charmbracelet/x/ansi", []string{"cmd/bbctl"}},
+	{"github.com/charmbracelet/bubbletea", []string{"cmd/bbctl"}},
 
 	{"github.com/tidwall/btree", []string{"bbd/...", "flusher/...", "meta/..."}},
 	{"google.golang.org/protobuf/...", []string{"internal/...", "meta/...", "bbd/...", "client/..."}},

@@ -47,6 +47,7 @@ type Daemon struct {
 	stores  *stores
 	observe *observe
 	cluster *cluster // nil: alone
+	census  censor
 	passing passing
 
 	unfinished *unfinished // set before any store is opened
@@ -133,6 +134,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	d.cluster = newCluster(d)
+	d.census.d = d
 	if err := d.waitForStrangers(ctx); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package bbd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -278,9 +279,20 @@ func (r *request) status(m *wire.StatusRequest) (proto.Message, error) {
 			return nil, err
 		}
 	}
-	text, err := json.Marshal(r.s.d.statusFor(r.s.cred, m.Buffer))
+	if r.s.token != nil {
+		m.Buffer = r.s.token.Buffer // its user may have others
+	}
+	if m.Node != "" && m.Node != string(r.s.d.cfg.Node) && r.s.cred.relayed {
+		return nil, bb.E(bb.Invalid, "status", m.Node, "this is another node")
+	}
+	text, err := r.s.d.statusOf(r.ctx, r.s.cred, m.Buffer, cmp.Or(bb.NodeID(m.Node), r.s.d.cfg.Node))
 	if err != nil {
-		return nil, err
+		return nil, bb.Wrap("status", m.Node, err)
+	}
+	if m.Cluster && r.s.d.cluster != nil && !r.s.cred.relayed {
+		if err := r.clusterStatus(m); err != nil {
+			return nil, err
+		}
 	}
 	return &wire.StatusReply{Json: text}, nil
 }

@@ -91,6 +91,48 @@ func (c *Client) Status(ctx context.Context, buffer string) (json.RawMessage, er
 	return json.RawMessage(reply.Json), nil
 }
 
+// NodeStatus returns a node's status as JSON, asked through the daemon of this client.
+// ErrUnsupported if that daemon is too old to ask another one.
+func (c *Client) NodeStatus(ctx context.Context, node NodeID, buffer string) (json.RawMessage, error) {
+	var reply wire.StatusReply
+	if err := c.ask(ctx, wire.Type_TYPE_STATUS, &wire.StatusRequest{Buffer: buffer, Node: string(node)}, &reply); err != nil {
+		return nil, bb.Wrap("status", string(node), err)
+	}
+	var of struct {
+		Node NodeID `json:"node"`
+	}
+	if err := json.Unmarshal(reply.Json, &of); err != nil {
+		return nil, &bb.Error{Kind: bb.Internal, Op: "status", Path: string(node), Err: err}
+	}
+	if of.Node != node {
+		return nil, bb.E(bb.Unsupported, "status", string(node), fmt.Sprintf("the daemon of node %s is too old to ask another one", of.Node)).
+			WithRemedy("ask a daemon of that node, or upgrade this one")
+	}
+	return json.RawMessage(reply.Json), nil
+}
+
+// ClusterStatus returns the status of the daemon that is asked, as Status does, and one JSON
+// object for each node of its cluster: how it stands, its own status, and what a node holds that
+// does not answer. No nodes: the daemon is alone, or too old.
+func (c *Client) ClusterStatus(ctx context.Context, buffer string) (own json.RawMessage, nodes []json.RawMessage, err error) {
+	err = c.retry(ctx, func(*session) error {
+		own, nodes = nil, nil
+		return c.stream(ctx, wire.Type_TYPE_STATUS, &wire.StatusRequest{Buffer: buffer, Cluster: true}, nil, func(message, _ []byte) error {
+			var m wire.StatusReply
+			if err := proto.Unmarshal(message, &m); err != nil {
+				return &bb.Error{Kind: bb.Internal, Err: err}
+			}
+			if len(m.Node) > 0 {
+				nodes = append(nodes, m.Node)
+			} else {
+				own = m.Json
+			}
+			return nil
+		})
+	})
+	return own, nodes, bb.Wrap("status", buffer, err)
+}
+
 // Events yields what happens to a buffer ("": to all) from now on, until ctx ends,
 // the loop is left, or the connection breaks: then it yields an error and ends. A
 // consumer that is too slow misses events.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,42 +19,14 @@ import (
 // daemonStatus is the part of the daemon's status that is printed for people; --json
 // prints all of it. See docs/operations.md.
 type daemonStatus struct {
-	Node    string    `json:"node"`
-	Version string    `json:"version"`
-	State   string    `json:"state"`
-	Since   time.Time `json:"since"`
-	Admin   string    `json:"admin"`
-	Memory  tier      `json:"memory"`
-	Disk    tier      `json:"disk"`
-	Buffers []struct {
-		Name        string  `json:"name"`
-		State       string  `json:"state"`
-		Backing     string  `json:"backing"`
-		Resident    int64   `json:"resident"`
-		Dirty       int64   `json:"dirty"`
-		OpenFiles   int     `json:"open_files"`
-		Queued      int     `json:"queued"`
-		Held        int     `json:"held"`
-		Rate        float64 `json:"rate"`
-		ETA         float64 `json:"eta"`
-		OldestDirty float64 `json:"oldest_dirty_age"`
-		StoreOps    int     `json:"store_ops_pending"`
-		Lacking     int     `json:"under_replicated"`
-		Stalled     int     `json:"stalled"`
-		StalledFor  float64 `json:"stalled_for"`
-		Unexplained []struct {
-			File   string `json:"file"`
-			Path   string `json:"path"`
-			Bytes  int64  `json:"bytes"`
-			Reason string `json:"reason"`
-		} `json:"unexplained"`
-		LastError *struct {
-			Reason   string    `json:"reason"`
-			At       time.Time `json:"at"`
-			Attempts int       `json:"attempts"`
-		} `json:"last_error"`
-		Store *storeStatus `json:"store"`
-	} `json:"buffers"`
+	Node     string         `json:"node"`
+	Version  string         `json:"version"`
+	State    string         `json:"state"`
+	Since    time.Time      `json:"since"`
+	Admin    string         `json:"admin"`
+	Memory   tier           `json:"memory"`
+	Disk     tier           `json:"disk"`
+	Buffers  []bufferStatus `json:"buffers"`
 	Sessions []struct {
 		Path string `json:"path"`
 	} `json:"sessions"`
@@ -83,6 +56,36 @@ type daemonStatus struct {
 	} `json:"without_buffer"`
 }
 
+type bufferStatus struct {
+	Name        string  `json:"name"`
+	State       string  `json:"state"`
+	Backing     string  `json:"backing"`
+	Resident    int64   `json:"resident"`
+	Dirty       int64   `json:"dirty"`
+	OpenFiles   int     `json:"open_files"`
+	Queued      int     `json:"queued"`
+	Held        int     `json:"held"`
+	Rate        float64 `json:"rate"`
+	ETA         float64 `json:"eta"`
+	OldestDirty float64 `json:"oldest_dirty_age"`
+	StoreOps    int     `json:"store_ops_pending"`
+	Lacking     int     `json:"under_replicated"`
+	Stalled     int     `json:"stalled"`
+	StalledFor  float64 `json:"stalled_for"`
+	Unexplained []struct {
+		File   string `json:"file"`
+		Path   string `json:"path"`
+		Bytes  int64  `json:"bytes"`
+		Reason string `json:"reason"`
+	} `json:"unexplained"`
+	LastError *struct {
+		Reason   string    `json:"reason"`
+		At       time.Time `json:"at"`
+		Attempts int       `json:"attempts"`
+	} `json:"last_error"`
+	Store *storeStatus `json:"store"`
+}
+
 // storeStatus is how a backing store answers. Older daemons do not report it.
 type storeStatus struct {
 	State    string    `json:"state"` // answers, failing, silent
@@ -108,14 +111,6 @@ func (s *storeStatus) line() string {
 	return ""
 }
 
-// storeWord is a store's state in a table.
-func storeWord(s *storeStatus) string {
-	if s == nil {
-		return "-"
-	}
-	return s.State
-}
-
 // oneLine is a text of a daemon in one line.
 func oneLine(text string) string { return bb.Printable(strings.ReplaceAll(text, "\n", "; ")) }
 
@@ -137,10 +132,16 @@ func (a *app) dialFor(ctx context.Context, args []string) (c *client.Client, buf
 }
 
 func newStatusCommand(a *app) *cobra.Command {
-	var job string
+	var job, node string
 	cmd := &cobra.Command{
 		Use: "status [BUFFER]", Short: "Show what is dirty, how fast it drains, and what is in the way", Args: cobra.MaximumNArgs(1),
-		Example: "  bbctl status\n  bbctl status --job 4711",
+		Long: `Shows all nodes of the cluster, and what each buffer has on all of them together. A node that
+does not answer is shown with what it holds that is not on a store, as the namespace knows
+it: AWAY is the sum for a buffer. What gossip said last of it has a question mark. STORE says how
+a buffer's store answers; a store that fails or does not answer is shown with since when and why.
+
+On a terminal no line is wider than it; colours are left out if NO_COLOR is set.`,
+		Example: "  bbctl status\n  bbctl status --node n7\n  bbctl status --job 4711",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if job != "" {
 				return a.jobStatus(cmd, job)
@@ -149,15 +150,11 @@ func newStatusCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := c.Status(cmd.Context(), name)
+			s, err := askStatus(cmd.Context(), c, name, node)
 			if err != nil {
 				return err
 			}
-			var s daemonStatus
-			if err := json.Unmarshal(text, &s); err != nil {
-				return err
-			}
-			if err := a.print(text, func() { a.printStatus(&s) }); err != nil {
+			if err := a.print(s.text, func() { a.printLines(s.lines(a.viewOf(), time.Now())) }); err != nil {
 				return err
 			}
 			if n := s.unexplained(); n > 0 {
@@ -167,71 +164,143 @@ func newStatusCommand(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&job, "job", "", "show what is known of a batch job instead: its buffers, its nodes, what it left, and its figures")
+	cmd.Flags().StringVar(&node, "node", "", "show only the daemon of this node")
 	return cmd
 }
 
-func (a *app) printStatus(s *daemonStatus) {
-	fmt.Fprintf(a.out, "node %s, %s since %s, version %s, admin http://%s\n", s.Node, s.State, s.Since.Format(time.DateTime), s.Version, s.Admin)
-	for _, t := range []struct {
-		name string
-		tier tier
-	}{{"memory", s.Memory}, {"disk", s.Disk}} {
-		if t.tier.Capacity > 0 {
-			fmt.Fprintf(a.out, "%-7s %s of %s used, %s dirty, %s clean, %s ready\n", t.name+":",
-				size(t.tier.Used), size(t.tier.Capacity), size(t.tier.Dirty), size(t.tier.Clean), size(t.tier.Populated))
+// status is what bbctl status shows: of the daemon that was asked, and of the cluster's nodes.
+type status struct {
+	own   daemonStatus
+	nodes []nodeView      // none: only own is shown
+	text  json.RawMessage // all of it
+}
+
+// askStatus asks for the status of one node, or ("") of all.
+func askStatus(ctx context.Context, c *client.Client, buffer, node string) (*status, error) {
+	var (
+		s     status
+		nodes []json.RawMessage
+		err   error
+	)
+	if node != "" {
+		s.text, err = c.NodeStatus(ctx, client.NodeID(node), buffer)
+	} else {
+		s.text, nodes, err = c.ClusterStatus(ctx, buffer)
+	}
+	if err == nil {
+		err = json.Unmarshal(s.text, &s.own)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range nodes {
+		var n nodeView
+		if err := json.Unmarshal(text, &n); err != nil {
+			return nil, err
+		}
+		s.nodes = append(s.nodes, n)
+	}
+	if node == "" && len(nodes) == 0 {
+		if err := s.askGossip(ctx, c); err != nil {
+			return nil, err
+		}
+		if nodes, err = nodesJSON(s.nodes); err != nil {
+			return nil, err
 		}
 	}
-	if len(s.Sessions) > 0 {
-		fmt.Fprintln(a.out, "sessions:", s.paths())
+	s.text, err = withCluster(s.text, nodes)
+	return &s, err
+}
+
+// askGossip asks an older daemon which nodes there are: it does not ask them.
+func (s *status) askGossip(ctx context.Context, c *client.Client) error {
+	nodes, err := c.Nodes(ctx)
+	if client.KindOf(err) == client.ErrUnsupported {
+		return nil // it is alone
 	}
-	if s.Waiting.Writers > 0 {
-		fmt.Fprintf(a.out, "%d writers wait for room, the longest for %s\n", s.Waiting.Writers, age(s.Waiting.Longest))
+	if err != nil {
+		return err
 	}
-	if !s.NATS.Connected {
-		fmt.Fprintln(a.out, "the namespace's server", s.NATS.URL, "cannot be reached")
+	for i := range nodes {
+		s.nodes = append(s.nodes, gossipView(&nodes[i], &s.own))
 	}
-	for _, f := range s.Foreign {
-		fmt.Fprintf(a.out, "foreign  %s: %s of node %s, namespace %s\n", f.Path, size(f.Bytes), f.Node, f.Namespace)
+	return nil
+}
+
+// gossipView is what an older daemon knows of a node.
+func gossipView(n *client.Node, own *daemonStatus) nodeView {
+	last := func(t client.TierUsage) *lastTier {
+		if t.Capacity == 0 {
+			return nil
+		}
+		return &lastTier{t.Capacity, t.Free, t.Dirty}
 	}
-	for _, w := range s.WithoutBuffer {
-		fmt.Fprintf(a.out, "%s: %d files with %s are in memory, and the namespace does not have the buffer: %s\n", w.Buffer, w.Files, size(w.Bytes), w.Remedy)
+	v := nodeView{Node: string(n.Name), State: n.State, Since: n.Since, Server: n.Server, Answers: true, Memory: last(n.Memory), Disk: last(n.Disk)}
+	switch n.State {
+	case "dead", "left", "unknown", "suspect":
+		v.Answers = false
+		v.Reason = "the daemon is " + n.State
+		v.HoldsUnknown = "node " + own.Node + " is too old to count it: see bbctl node forget " + v.Node + " --dry-run"
 	}
-	for _, d := range s.Damaged {
-		fmt.Fprintln(a.out, "damaged:", d)
+	if v.Node == own.Node {
+		v.Status = own
 	}
-	rows := [][]string{{"BUFFER", "STATE", "DIRTY", "RESIDENT", "QUEUED", "RATE", "ETA", "OLDEST DIRTY", "STORE", "BACKING"}}
-	for _, b := range s.Buffers {
-		eta, oldest := "-", "-"
-		if b.Dirty > 0 && b.ETA > 0 {
-			eta = age(b.ETA)
+	return v
+}
+
+func nodesJSON(nodes []nodeView) (list []json.RawMessage, err error) {
+	for i := range nodes {
+		n := nodes[i]
+		n.Status = nil // the daemon's own is there already
+		text, err := json.Marshal(&n)
+		if err != nil {
+			return nil, err
 		}
-		if b.OldestDirty > 0 {
-			oldest = age(b.OldestDirty)
-		}
-		rows = append(rows, []string{
-			b.Name, b.State, size(b.Dirty), size(b.Resident), fmt.Sprint(b.Queued), size(int64(b.Rate)) + "/s", eta, oldest, storeWord(b.Store), b.Backing,
-		})
+		list = append(list, text)
 	}
-	a.table(rows)
-	for _, b := range s.Buffers {
-		if line := b.Store.line(); line != "" {
-			fmt.Fprintf(a.out, "%s: %s\n", b.Name, line)
+	return list, nil
+}
+
+// withCluster adds the nodes to a daemon's status.
+func withCluster(text json.RawMessage, nodes []json.RawMessage) (json.RawMessage, error) {
+	if len(nodes) == 0 {
+		return text, nil
+	}
+	list, err := json.Marshal(nodes)
+	if err != nil {
+		return nil, err
+	}
+	text = bytes.TrimSuffix(bytes.TrimSpace(text), []byte("}"))
+	return slices.Concat(text, []byte(`,"cluster":`), list, []byte("}")), nil
+}
+
+// lines are what is printed for people. A cluster of one is shown as a daemon alone.
+func (s *status) lines(v view, now time.Time) []string {
+	if len(s.nodes) == 0 || len(s.nodes) == 1 && s.nodes[0].Node == s.own.Node {
+		return s.own.single(v)
+	}
+	return v.cluster(s.own.Node, s.nodes, now)
+}
+
+// unexplained counts the files with dirty bytes that no entry explains, on all nodes.
+func (s *status) unexplained() (n int) {
+	if len(s.nodes) == 0 {
+		return s.own.unexplained()
+	}
+	for i := range s.nodes {
+		if of := s.nodes[i].Status; of != nil {
+			n += of.unexplained()
 		}
-		if b.LastError != nil {
-			fmt.Fprintf(a.out, "%s: last failure %s ago, attempt %d: %s\n", b.Name, age(time.Since(b.LastError.At).Seconds()), b.LastError.Attempts, b.LastError.Reason)
-		}
-		for _, u := range b.Unexplained {
-			fmt.Fprintf(a.out, "%s: file %s (%s) has %s of dirty bytes that no entry explains: %s\n", b.Name, u.File, orDash(bb.Printable(u.Path)), size(u.Bytes), u.Reason)
-		}
-		if b.Stalled > 0 {
-			fmt.Fprintf(a.out, "%s: %d flushes wait for the store, which has not answered for %s\n", b.Name, b.Stalled, age(b.StalledFor))
-		}
-		if b.Lacking > 0 {
-			fmt.Fprintf(a.out, "%s: %d files of this node lack their second copy\n", b.Name, b.Lacking)
-		}
-		if b.Held > 0 {
-			fmt.Fprintf(a.out, "%s: %d names are held back by a keep pattern\n", b.Name, b.Held)
-		}
+	}
+	return n
+}
+
+// printStatus prints one daemon's status.
+func (a *app) printStatus(s *daemonStatus) { a.printLines(s.single(a.viewOf())) }
+
+func (a *app) printLines(lines []string) {
+	for _, line := range lines {
+		fmt.Fprintln(a.out, line)
 	}
 }
 

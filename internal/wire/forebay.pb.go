@@ -922,9 +922,13 @@ func (x *Cancel) GetOverdue() bool {
 	return false
 }
 
+// Status is that of the daemon that is asked, or of node. Cluster: further answers come before
+// it, one for each node. An older daemon ignores both, and answers for itself.
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"` // "": all
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`     // "": the daemon that is asked
+	Cluster       bool                   `protobuf:"varint,3,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -966,9 +970,24 @@ func (x *StatusRequest) GetBuffer() string {
 	return ""
 }
 
+func (x *StatusRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *StatusRequest) GetCluster() bool {
+	if x != nil {
+		return x.Cluster
+	}
+	return false
+}
+
 type StatusReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"` // what GET /status answers
+	Node          []byte                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"` // instead: one node of the cluster, as JSON
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1006,6 +1025,13 @@ func (*StatusReply) Descriptor() ([]byte, []int) {
 func (x *StatusReply) GetJson() []byte {
 	if x != nil {
 		return x.Json
+	}
+	return nil
+}
+
+func (x *StatusReply) GetNode() []byte {
+	if x != nil {
+		return x.Node
 	}
 	return nil
 }
@@ -5861,11 +5887,14 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\aoutcome\x18\a \x01(\rR\aoutcome\"<\n" +
 	"\x06Cancel\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x18\n" +
-	"\aoverdue\x18\x02 \x01(\bR\aoverdue\"'\n" +
+	"\aoverdue\x18\x02 \x01(\bR\aoverdue\"U\n" +
 	"\rStatusRequest\x12\x16\n" +
-	"\x06buffer\x18\x01 \x01(\tR\x06buffer\"!\n" +
+	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x18\n" +
+	"\acluster\x18\x03 \x01(\bR\acluster\"5\n" +
 	"\vStatusReply\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\fR\x04json\"#\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\fR\x04node\"#\n" +
 	"\tSubscribe\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\"\x1b\n" +
 	"\x05Event\x12\x12\n" +

@@ -1,0 +1,373 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// nodeView is one node of a cluster, as the daemon that was asked knows it.
+type nodeView struct {
+	Node         string        `json:"node"`
+	State        string        `json:"state"`
+	Since        time.Time     `json:"since"`
+	Server       string        `json:"server"`
+	Answers      bool          `json:"answers"`
+	Reason       string        `json:"reason"`
+	Memory       *lastTier     `json:"memory"` // as gossip had it last
+	Disk         *lastTier     `json:"disk"`
+	Status       *daemonStatus `json:"status"`
+	Holds        []holding     `json:"holds"`
+	HoldsUnknown string        `json:"holds_unknown"`
+}
+
+type lastTier struct {
+	Capacity int64 `json:"capacity"`
+	Free     int64 `json:"free"`
+	Dirty    int64 `json:"dirty"`
+}
+
+// holding is what a node that does not answer is the home of, and what is not on a store.
+type holding struct {
+	Buffer  string `json:"buffer"`
+	Files   int64  `json:"files"`
+	Bytes   int64  `json:"bytes"`
+	Open    int64  `json:"open"`
+	Seconds int64  `json:"seconds"`
+}
+
+// single returns the lines of one daemon's status.
+func (s *daemonStatus) single(v view) []string {
+	lines := v.lines(message{fmt.Sprintf("node %s, %s since %s, version %s, admin http://%s",
+		s.Node, s.State, s.Since.Format(time.DateTime), s.Version, s.Admin), plain})
+	for _, t := range []struct {
+		name string
+		tier tier
+	}{{"memory", s.Memory}, {"disk", s.Disk}} {
+		if t.tier.Capacity > 0 {
+			lines = append(lines, v.lines(message{fmt.Sprintf("%-7s %s of %s used, %s dirty, %s clean, %s ready", t.name+":",
+				size(t.tier.Used), size(t.tier.Capacity), size(t.tier.Dirty), size(t.tier.Clean), size(t.tier.Populated)), plain})...)
+		}
+	}
+	if len(s.Sessions) > 0 {
+		lines = append(lines, v.lines(message{"sessions: " + s.paths(), plain})...)
+	}
+	lines = append(lines, v.messages("", s.messages())...)
+	lines = append(lines, v.buffers(bufferRows([]nodeView{{Node: s.Node, Answers: true, Status: s}}))...)
+	return append(lines, v.messages("", s.bufferMessages())...)
+}
+
+// messages returns lines that begin with a node's name, if there is one.
+func (v view) messages(node string, all []message) (lines []string) {
+	for _, m := range all {
+		if node != "" {
+			m.text = node + ": " + m.text
+		}
+		lines = append(lines, v.lines(m)...)
+	}
+	return lines
+}
+
+// messages are what there is to know of a daemon, but for its buffers.
+func (s *daemonStatus) messages() (all []message) {
+	add := func(st style, format string, args ...any) {
+		all = append(all, message{fmt.Sprintf(format, args...), st})
+	}
+	if s.Waiting.Writers > 0 {
+		add(warning, "%d writers wait for room, the longest for %s", s.Waiting.Writers, age(s.Waiting.Longest))
+	}
+	if !s.NATS.Connected {
+		add(bad, "the namespace's server %s cannot be reached", s.NATS.URL)
+	}
+	for _, f := range s.Foreign {
+		add(bad, "foreign  %s: %s of node %s, namespace %s", f.Path, size(f.Bytes), f.Node, f.Namespace)
+	}
+	for _, w := range s.WithoutBuffer {
+		add(bad, "%s: %d files with %s are in memory, and the namespace does not have the buffer: %s", w.Buffer, w.Files, size(w.Bytes), w.Remedy)
+	}
+	for _, d := range s.Damaged {
+		add(bad, "damaged: %s", d)
+	}
+	return all
+}
+
+// bufferMessages are what is in the way of a daemon's buffers.
+func (s *daemonStatus) bufferMessages() (all []message) {
+	for i := range s.Buffers {
+		b := &s.Buffers[i]
+		add := func(st style, format string, args ...any) {
+			all = append(all, message{b.Name + ": " + fmt.Sprintf(format, args...), st})
+		}
+		if line := b.Store.line(); line != "" {
+			add(bad, "%s", line)
+		}
+		if e := b.LastError; e != nil {
+			add(warning, "last failure %s ago, attempt %d: %s", age(time.Since(e.At).Seconds()), e.Attempts, oneLine(e.Reason))
+		}
+		for _, u := range b.Unexplained {
+			add(bad, "file %s (%s) has %s of dirty bytes that no entry explains: %s", u.File, orDash(bb.Printable(u.Path)), size(u.Bytes), u.Reason)
+		}
+		if b.Stalled > 0 {
+			add(warning, "%d flushes wait for the store, which has not answered for %s", b.Stalled, age(b.StalledFor))
+		}
+		if b.Lacking > 0 {
+			add(warning, "%d files of this node lack their second copy", b.Lacking)
+		}
+		if b.Held > 0 {
+			add(plain, "%d names are held back by a keep pattern", b.Held)
+		}
+	}
+	return all
+}
+
+// bufferRow is one buffer on all nodes.
+type bufferRow struct {
+	name, state, backing string
+	dirty, resident      int64
+	away                 int64 // bytes that nodes hold which do not answer, and no store has
+	queued               int
+	rate, eta, oldest    float64
+	endless              bool   // a node has dirty bytes and no rate
+	store                string // the worst of the nodes'; "": not known
+}
+
+// storeOrder has the worst state of a store last.
+var storeOrder = []string{"", "answers", "failing", "silent"}
+
+// bufferRows adds up what the nodes have of each buffer, by name.
+func bufferRows(nodes []nodeView) []bufferRow {
+	rows := make(map[string]*bufferRow)
+	row := func(name string) *bufferRow {
+		if rows[name] == nil {
+			rows[name] = &bufferRow{name: name, state: "-"}
+		}
+		return rows[name]
+	}
+	for i := range nodes {
+		for _, h := range nodes[i].Holds {
+			row(h.Buffer).away += h.Bytes
+		}
+		if nodes[i].Status == nil {
+			continue
+		}
+		for j := range nodes[i].Status.Buffers {
+			b := &nodes[i].Status.Buffers[j]
+			row(b.Name).add(b)
+		}
+	}
+	var list []bufferRow
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		list = append(list, *rows[name])
+	}
+	return list
+}
+
+func (r *bufferRow) add(b *bufferStatus) {
+	r.state, r.backing = b.State, cmp.Or(b.Backing, r.backing)
+	r.dirty += b.Dirty
+	r.resident += b.Resident
+	r.queued += b.Queued
+	r.rate += b.Rate
+	r.oldest = max(r.oldest, b.OldestDirty)
+	if b.Dirty > 0 {
+		r.eta = max(r.eta, b.ETA)
+		r.endless = r.endless || b.ETA <= 0
+	}
+	if b.Store != nil && slices.Index(storeOrder, b.Store.State) > slices.Index(storeOrder, r.store) {
+		r.store = b.Store.State
+	}
+}
+
+// buffers returns the table of buffers.
+func (v view) buffers(rows []bufferRow) []string {
+	columns := []column{
+		{"BUFFER", 0},
+		{"STATE", 2},
+		{"DIRTY", 0},
+		{"AWAY", 0},
+		{"RESIDENT", 5},
+		{"QUEUED", 6},
+		{"RATE", 3},
+		{"ETA", 4},
+		{"OLDEST DIRTY", 7},
+		{"STORE", 0},
+		{"BACKING", 1},
+	}
+	var cells [][]cell
+	away := false
+	for i := range rows {
+		r := &rows[i]
+		eta, oldest := "-", "-"
+		if r.dirty > 0 && r.eta > 0 && !r.endless {
+			eta = age(r.eta)
+		}
+		if r.oldest > 0 {
+			oldest = age(r.oldest)
+		}
+		away = away || r.away > 0
+		cells = append(cells, []cell{
+			{r.name, plain},
+			{r.state, plain},
+			{size(r.dirty), plain},
+			{size(r.away), lossStyle(r.away)},
+			{size(r.resident), plain},
+			{fmt.Sprint(r.queued), plain},
+			{size(int64(r.rate)) + "/s", plain},
+			{eta, plain},
+			{oldest, plain},
+			{orDash(r.store), storeStyle(r.store)},
+			{r.backing, plain},
+		})
+	}
+	if !away {
+		const at = 3
+		columns = slices.Delete(columns, at, at+1)
+		for i := range cells {
+			cells[i] = slices.Delete(cells[i], at, at+1)
+		}
+	}
+	return v.table(columns, cells)
+}
+
+func lossStyle(bytes int64) style {
+	if bytes > 0 {
+		return bad
+	}
+	return plain
+}
+
+func storeStyle(state string) style {
+	switch state {
+	case "answers":
+		return good
+	case "failing", "silent":
+		return bad
+	}
+	return plain
+}
+
+// cluster returns the lines of a cluster's status. Asked is the node whose daemon was asked.
+func (v view) cluster(asked string, nodes []nodeView, now time.Time) []string {
+	silent := 0
+	for i := range nodes {
+		if !nodes[i].Answers && nodes[i].State != "left" {
+			silent++
+		}
+	}
+	head, look := fmt.Sprintf("cluster of %d nodes, asked at %s", len(nodes), asked), plain
+	if silent > 0 {
+		head, look = fmt.Sprintf("cluster of %d nodes, %d of which do not answer, asked at %s", len(nodes), silent, asked), bad
+	}
+	lines := v.lines(message{head, look})
+	lines = append(lines, v.nodes(nodes, now)...)
+	for i := range nodes {
+		n := &nodes[i]
+		lines = append(lines, v.messages(n.Node, n.messages())...)
+		if n.Status != nil {
+			lines = append(lines, v.messages(n.Node, n.Status.messages())...)
+		}
+	}
+	lines = append(lines, v.buffers(bufferRows(nodes))...)
+	for i := range nodes {
+		if s := nodes[i].Status; s != nil {
+			lines = append(lines, v.messages(nodes[i].Node, s.bufferMessages())...)
+		}
+	}
+	return lines
+}
+
+// nodes returns the table of nodes.
+func (v view) nodes(nodes []nodeView, now time.Time) []string {
+	columns := []column{{"NODE", 0}, {"STATE", 0}, {"FOR", 2}, {"MEMORY", 1}, {"USED", 3}, {"DIRTY", 0}, {"DISK", 5}, {"DISK DIRTY", 4}, {"VERSION", 6}}
+	var rows [][]cell
+	for i := range nodes {
+		n := &nodes[i]
+		state, look := n.State, good
+		switch {
+		case !n.Answers && (n.State == "ready" || n.State == "starting"):
+			state, look = "silent", bad
+		case !n.Answers:
+			look = bad
+		case n.State != "ready":
+			look = warning
+		}
+		held := "-"
+		if !n.Since.IsZero() {
+			held = age(now.Sub(n.Since).Seconds())
+		}
+		memory, used, dirty := n.memory()
+		disk, diskDirty := n.disk()
+		rows = append(rows, []cell{
+			{n.Node, plain}, {state, look}, {held, plain}, {memory, plain}, {used, plain}, dirty, {disk, plain}, {diskDirty, plain}, {orDash(n.Server), plain},
+		})
+	}
+	return v.table(columns, rows)
+}
+
+// memory is how full a node's memory is. Of one that does not answer, what it is known to hold
+// is dirty.
+func (n *nodeView) memory() (capacity, used string, dirty cell) {
+	capacity, used, dirty = "-", "-", cell{"-", plain}
+	switch {
+	case n.Status != nil:
+		m := n.Status.Memory
+		return size(m.Capacity), size(m.Used), cell{size(m.Dirty), plain}
+	case n.Memory != nil:
+		capacity, dirty.text = size(n.Memory.Capacity), size(n.Memory.Dirty)+"?"
+		used = size(n.Memory.Capacity-n.Memory.Free) + "?"
+	}
+	if bytes := n.held(); bytes > 0 || len(n.Holds) > 0 {
+		dirty = cell{size(bytes), bad}
+	}
+	return capacity, used, dirty
+}
+
+func (n *nodeView) disk() (capacity, dirty string) {
+	switch {
+	case n.Status != nil && n.Status.Disk.Capacity > 0:
+		return size(n.Status.Disk.Capacity), size(n.Status.Disk.Dirty)
+	case n.Status == nil && n.Disk != nil:
+		return size(n.Disk.Capacity), size(n.Disk.Dirty) + "?"
+	}
+	return "-", "-"
+}
+
+func (n *nodeView) held() (bytes int64) {
+	for _, h := range n.Holds {
+		bytes += h.Bytes
+	}
+	return bytes
+}
+
+// messages are what there is to know of a node that does not answer.
+func (n *nodeView) messages() (all []message) {
+	if n.Answers {
+		return nil
+	}
+	all = append(all, message{"does not answer: " + orDash(oneLine(n.Reason)), bad})
+	if len(n.Holds) > 0 {
+		var files, seconds, open int64
+		var parts []string
+		for _, h := range n.Holds {
+			files, seconds, open = files+h.Files, seconds+h.Seconds, open+h.Open
+			parts = append(parts, fmt.Sprintf("%s %d of %s", h.Buffer, h.Files, size(h.Bytes)))
+		}
+		text := fmt.Sprintf("holds %d files of %s that are not on a store: %s", files, size(n.held()), strings.Join(parts, ", "))
+		if open > 0 {
+			text += fmt.Sprintf("; %d of them were being written", open)
+		}
+		if seconds > 0 {
+			text += fmt.Sprintf("; another node has a second copy of %d of them", seconds)
+		}
+		all = append(all, message{text, bad})
+	}
+	if n.HoldsUnknown != "" {
+		all = append(all, message{"what it holds may be more: " + oneLine(n.HoldsUnknown), warning})
+	}
+	return all
+}
