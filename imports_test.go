@@ -99,7 +99,7 @@ var libraries = []struct {
 	{"github.com/dustin/go-humanize", []string{"cmd/..."}},
 	{"golang.org/x/term", []string{"cmd/..."}},
 	{"github.com/charmbracelet/x/ansi", []string{"cmd/bbctl"}},
-	{"github.com/charmbracelet/bubbletea", []string{"cmd/bbctl"}},
+	{"charm.land/bubbletea/v2", []string{"cmd/bbctl"}},
 
 	{"github.com/tidwall/btree", []string{"bbd/...", "flusher/...", "meta/..."}},
 	{"google.golang.org/protobuf/...", []string{"internal/...", "meta/...", "bbd/...", "client/..."}},

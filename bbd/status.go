@@ -279,9 +279,6 @@ func (r *request) status(m *wire.StatusRequest) (proto.Message, error) {
 			return nil, err
 		}
 	}
-	if r.s.token != nil {
-		m.Buffer = r.s.token.Buffer // its user may have others
-	}
 	if m.Node != "" && m.Node != string(r.s.d.cfg.Node) && r.s.cred.relayed {
 		return nil, bb.E(bb.Invalid, "status", m.Node, "this is another node")
 	}

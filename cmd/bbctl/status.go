@@ -132,7 +132,11 @@ func (a *app) dialFor(ctx context.Context, args []string) (c *client.Client, buf
 }
 
 func newStatusCommand(a *app) *cobra.Command {
-	var job, node string
+	var (
+		job, node string
+		watch     bool
+		every     time.Duration
+	)
 	cmd := &cobra.Command{
 		Use: "status [BUFFER]", Short: "Show what is dirty, how fast it drains, and what is in the way", Args: cobra.MaximumNArgs(1),
 		Long: `Shows all nodes of the cluster, and what each buffer has on all of them together. A node that
@@ -140,15 +144,25 @@ does not answer is shown with what it holds that is not on a store, as the names
 it: AWAY is the sum for a buffer. What gossip said last of it has a question mark. STORE says how
 a buffer's store answers; a store that fails or does not answer is shown with since when and why.
 
-On a terminal no line is wider than it; colours are left out if NO_COLOR is set.`,
-		Example: "  bbctl status\n  bbctl status --node n7\n  bbctl status --job 4711",
+On a terminal no line is wider than it; colours are left out if NO_COLOR is set. --watch takes
+the whole terminal and asks again and again; q leaves it, the arrow keys scroll. While the
+daemon does not answer, its last status stays, with since when.`,
+		Example: "  bbctl status\n  bbctl status --watch\n  bbctl status --node n7\n  bbctl status --job 4711",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if job != "" {
+			switch {
+			case watch && (job != "" || a.json):
+				return usage("--watch goes with neither --job nor --json")
+			case watch && every <= 0:
+				return usage("--interval is not above zero")
+			case job != "":
 				return a.jobStatus(cmd, job)
 			}
 			c, name, err := a.dialFor(cmd.Context(), args)
 			if err != nil {
 				return err
+			}
+			if watch {
+				return a.watchStatus(cmd.Context(), every, func(ctx context.Context) (*status, error) { return askStatus(ctx, c, name, node) })
 			}
 			s, err := askStatus(cmd.Context(), c, name, node)
 			if err != nil {
@@ -164,6 +178,8 @@ On a terminal no line is wider than it; colours are left out if NO_COLOR is set.
 		},
 	}
 	cmd.Flags().StringVar(&job, "job", "", "show what is known of a batch job instead: its buffers, its nodes, what it left, and its figures")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it until q is pressed, on a terminal")
+	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "how often --watch asks")
 	cmd.Flags().StringVar(&node, "node", "", "show only the daemon of this node")
 	return cmd
 }
