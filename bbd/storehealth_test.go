@@ -99,3 +99,29 @@ func TestDrainThatFailedIsNotDone(t *testing.T) {
 		t.Errorf("a drain that left a name out is %s", got)
 	}
 }
+
+// An S3 server that is stopped keeps its connections and answers nothing.
+func TestStatusOfStoppedS3(t *testing.T) {
+	n, server, bucket := s3Node(t, nil)
+	c := n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "s3", Backing: server.URL(bucket, "p")})
+	write(t, b, "before", random(10))
+	drain(t, c, "s3")
+	if got := n.storeOf(); got.State != "answers" {
+		t.Fatalf("a store that works: %+v", got)
+	}
+	resume := server.Pause(t)
+	began := time.Now()
+	write(t, b, "f", random(10))
+	var got bbd.StoreHealth
+	eventually(t, "the store is silent", func() bool {
+		got = n.storeOf()
+		return got.State == "silent"
+	})
+	if got.Since.Before(began) || got.Op == "" || got.Path != "f" || !strings.Contains(got.Reason, "no answer") {
+		t.Errorf("a stopped server: %+v", got)
+	}
+	resume()
+	eventually(t, "it answers again", func() bool { return n.storeOf().State == "answers" })
+	drain(t, c, "s3")
+}

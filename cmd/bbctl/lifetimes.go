@@ -88,12 +88,14 @@ func (a *app) jobStatus(cmd *cobra.Command, job string) error {
 		return noRuns(job)
 	}
 	return a.print(list, func() {
-		for i := range list {
-			if i > 0 {
-				fmt.Fprintln(a.out)
+		a.fitted(func() {
+			for i := range list {
+				if i > 0 {
+					fmt.Fprintln(a.out)
+				}
+				a.printLifetime(&list[i])
 			}
-			a.printLifetime(&list[i])
-		}
+		})
 	})
 }
 

@@ -40,6 +40,18 @@ func (a *app) terminal() *os.File {
 	return f
 }
 
+// fitted has what print prints wrapped where it is wider than the terminal.
+func (a *app) fitted(print func()) {
+	v, out := a.viewOf(), a.out
+	var text strings.Builder
+	a.out = &text
+	print()
+	a.out = out
+	for line := range strings.Lines(text.String()) {
+		a.printLines(v.lines(message{strings.TrimSuffix(line, "\n"), plain}))
+	}
+}
+
 func widthOf(terminal *os.File) int {
 	width, _, err := term.GetSize(int(terminal.Fd()))
 	if err != nil || width <= 0 {

@@ -180,6 +180,22 @@ func (s *Server) waitReady() error {
 	}
 }
 
+// Pause stops the server's process: it keeps its connections, and answers nothing. The function
+// that it returns has it go on, which happens at the end of the test at the latest.
+func (s *Server) Pause(t testing.TB) (resume func()) {
+	t.Helper()
+	if err := s.process.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	resume = sync.OnceFunc(func() {
+		if err := s.process.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Errorf("s3test: %v", err)
+		}
+	})
+	t.Cleanup(resume)
+	return resume
+}
+
 func (s *Server) stop(t testing.TB) {
 	s.process.Process.Signal(syscall.SIGTERM)
 	select {
