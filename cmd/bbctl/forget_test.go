@@ -78,6 +78,12 @@ func wantLine(t *testing.T, out, want string) {
 // twoNodes starts a cluster of two daemons. Its namespace is that of a third one.
 func twoNodes(t *testing.T) (n1, n2 *bbdtest.Daemon) {
 	t.Helper()
+	return nodesOf(t, "", "")
+}
+
+// nodesOf is twoNodes of two releases, each as bbdtest.Daemon.Commit has it.
+func nodesOf(t *testing.T, releases ...string) (n1, n2 *bbdtest.Daemon) {
+	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, append(clusterkey.New(), '\n'), 0o600); err != nil {
 		t.Fatal(err)
@@ -89,7 +95,7 @@ func twoNodes(t *testing.T) (n1, n2 *bbdtest.Daemon) {
 	for i, at := range gossip {
 		d := bbdtest.New(t, "--name", fmt.Sprint("n", i+1), "--memory", "128MiB", "--listen-tcp", "127.0.0.1:0", "--key-file", key,
 			"--cluster-listen", at, "--cluster-join", strings.Join(gossip, ","))
-		d.Env = []string{"FOREBAY_NATS_URL=nats://" + server}
+		d.Env, d.Commit = []string{"FOREBAY_NATS_URL=nats://" + server}, releases[i]
 		all = append(all, d)
 	}
 	bbdtest.StartAll(t, all...)

@@ -258,8 +258,11 @@ func gossipView(n *client.Node, own *daemonStatus) nodeView {
 		v.Reason = "the daemon is " + n.State
 		v.HoldsUnknown = "node " + own.Node + " is too old to count it: see bbctl node forget " + v.Node + " --dry-run"
 	}
-	if v.Node == own.Node {
+	switch {
+	case v.Node == own.Node:
 		v.Status = own
+	case v.Answers:
+		v.Reason = "not asked, since node " + own.Node + " is too old to: what its buffers hold is left out"
 	}
 	return v
 }

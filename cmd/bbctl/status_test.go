@@ -38,7 +38,7 @@ func TestStatusCluster(t *testing.T) {
 	unanswering(t, n2, "n1")
 
 	out = bbctl(t, exitDone, "status")
-	wantLine(t, out, "cluster of 2 nodes, 1 of which do not answer, asked at n2")
+	wantLine(t, out, "cluster of 2 nodes, 1 without an answer, asked at n2")
 	wantRow(t, out, "n1 dead 128 MiB 3.0 MiB")
 	wantLine(t, out, "n1: does not answer: the daemon is dead")
 	wantLine(t, out, "n1: holds 1 files of 3.0 MiB that are not on a store: ckpt 1 of 3.0 MiB")
@@ -122,8 +122,26 @@ func TestStatusOfOlderDaemon(t *testing.T) {
 	out = strings.Join(s.lines(view{}, time.Now()), "\n")
 	wantRow(t, out, "n2 dead 4.0 MiB 3.0 MiB? 2.0 MiB?")
 	wantRow(t, out, "n3 ready 4.0 MiB 0 B? 0 B?")
+	wantLine(t, out, "n3: not asked, since node n1 is too old to")
 	wantLine(t, out, "n2: what it holds may be more: node n1 is too old to count it")
 	wantRow(t, out, "b active 10 B - file:///s")
+}
+
+// olderRelease is of daemons that know neither how to ask the others nor how stores answer.
+const olderRelease = "2998de8"
+
+// In a cluster of two releases, a daemon of either one shows all nodes.
+func TestStatusOfTwoReleases(t *testing.T) {
+	n1, n2 := nodesOf(t, olderRelease, "")
+	t.Setenv("FOREBAY_SOCKET", n1.Socket)
+	out := statusWith(t, "cluster of 2 nodes, asked at n1")
+	wantLine(t, out, "n2: not asked, since node n1 is too old to")
+	wantLine(t, bbctl(t, exitUsage, "status", "--node", "n2"), "too old to ask another one")
+	wantLine(t, bbctl(t, exitDone, "status", "--json"), `"cluster":[{"node":"n1"`)
+	t.Setenv("FOREBAY_SOCKET", n2.Socket)
+	out = statusWith(t, "cluster of 2 nodes, asked at n2")
+	wantRow(t, out, "n1 ready 128 MiB 0 B 0 B")
+	wantLine(t, bbctl(t, exitDone, "status", "--node", "n1"), "node n1, ready")
 }
 
 func TestBufferRows(t *testing.T) {

@@ -261,7 +261,7 @@ func (v view) cluster(asked string, nodes []nodeView, now time.Time) []string {
 	}
 	head, look := fmt.Sprintf("cluster of %d nodes, asked at %s", len(nodes), asked), plain
 	if silent > 0 {
-		head, look = fmt.Sprintf("cluster of %d nodes, %d of which do not answer, asked at %s", len(nodes), silent, asked), bad
+		head, look = fmt.Sprintf("cluster of %d nodes, %d without an answer, asked at %s", len(nodes), silent, asked), bad
 	}
 	lines := v.lines(message{head, look})
 	lines = append(lines, v.nodes(nodes, now)...)
@@ -344,10 +344,13 @@ func (n *nodeView) held() (bytes int64) {
 	return bytes
 }
 
-// messages are what there is to know of a node that does not answer.
+// messages are what there is to know of a node that does not answer, or was not asked.
 func (n *nodeView) messages() (all []message) {
 	if n.Answers {
-		return nil
+		if n.Reason != "" {
+			all = append(all, message{oneLine(n.Reason), warning})
+		}
+		return all
 	}
 	all = append(all, message{"does not answer: " + orDash(oneLine(n.Reason)), bad})
 	if len(n.Holds) > 0 {
