@@ -61,6 +61,20 @@ func (g *readGuard) List(ctx context.Context, prefix string, fn func(backing.Obj
 	})
 }
 
+// Others fails where the user may not list, as List does.
+func (g *readGuard) Others(ctx context.Context, dir string, fn func(backing.Other) error) error {
+	return g.Store.Others(ctx, dir, func(o backing.Other) error {
+		p := path.Join(g.root, o.Name)
+		if !o.Mode.IsDir() {
+			p = path.Dir(p)
+		}
+		if err := mayRead(g.c, p); err != nil {
+			return err
+		}
+		return fn(o)
+	})
+}
+
 // mayRead reports whether a user may read a file, or list a directory.
 func mayRead(c cred, p string) error {
 	if err := mayReach(c, p); err != nil {

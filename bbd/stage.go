@@ -89,6 +89,7 @@ type staging struct {
 	url    string
 	root   string   // the URL of the remote store: url without the last name
 	direct bool     // it is no job, in a cluster: what is dirty elsewhere cannot be replaced
+	there  sync.Map // files that are there and not the same: path to nothing
 	made   sync.Map // directories that are there: path to nothing
 }
 
@@ -184,7 +185,7 @@ func (r *request) stageIn(m *wire.Stage) (proto.Message, error) {
 	}
 	s.direct = r.s.d.cluster != nil
 	p := newProgress(r)
-	report, err := stage.In(r.ctx, s.remote, name, s, s.inTarget(r.ctx, target, name), stage.InOptions{Options: r.stageOptions(m, p), Codec: s.b.spec().Codec})
+	report, err := s.stageInHere(r.ctx, name, s.inTarget(r.ctx, target, name), stage.InOptions{Options: r.stageOptions(m, p), Codec: s.b.spec().Codec})
 	answer, err := p.reported(&report, err)
 	return answer, bb.Wrap("stage-in", m.Url, err)
 }
@@ -206,23 +207,33 @@ var _ stage.Sink = (*staging)(nil)
 // the same size and checksum, or time where the store keeps no checksums.
 func (s *staging) Same(ctx context.Context, target string, o backing.Object, codecName string) (bool, error) {
 	e, err := s.b.lookup(ctx, s.cred, "stage-in", target)
-	switch {
-	case bb.KindOf(err) == bb.NotFound:
-		return false, nil
-	case err != nil:
+	if err != nil {
+		if bb.KindOf(err) == bb.NotFound {
+			err = nil
+		}
 		return false, err
-	case e.Type != bb.TypeFile || e.Open || e.Lost:
-		return false, nil
-	case s.b.d.cluster != nil && s.atHand(&e, target, nil) != nil:
-		return false, nil // Create says where it is
-	case e.Flushed.Generation == e.Generation && e.Flushed.ETag != "" && s.isOwn(target, o, codecName):
-		return e.Flushed.ETag == o.ETag, nil
-	case codecName != codec.None:
-		return false, nil
-	case o.HasChecksum:
-		return e.Size == o.Size && e.Checksum == o.Checksum, nil
 	}
-	return e.Size == o.Size && !o.MTime.IsZero() && e.MTime.Equal(o.MTime), nil
+	same := s.same(&e, target, o, codecName)
+	if !same {
+		s.there.Store(target, nil)
+	}
+	return same, nil
+}
+
+func (s *staging) same(e *bb.Entry, target string, o backing.Object, codecName string) bool {
+	switch {
+	case e.Type != bb.TypeFile || e.Open || e.Lost:
+		return false
+	case s.b.d.cluster != nil && s.atHand(e, target, nil) != nil:
+		return false // Create says where it is
+	case e.Flushed.Generation == e.Generation && e.Flushed.ETag != "" && s.isOwn(target, o, codecName):
+		return e.Flushed.ETag == o.ETag
+	case codecName != codec.None:
+		return false
+	case o.HasChecksum:
+		return e.Size == o.Size && e.Checksum == o.Checksum
+	}
+	return e.Size == o.Size && !o.MTime.IsZero() && e.MTime.Equal(o.MTime)
 }
 
 // isOwn reports whether an object is the one that the file's flush would write.
@@ -259,17 +270,18 @@ func (s *staging) Create(ctx context.Context, target string, o backing.Object) (
 	if o.HasMode {
 		mode = o.Mode
 	}
+	_, there := s.there.LoadAndDelete(target)
 	f, err := s.b.openWrite(ctx, s.cred, openOptions{path: target, create: true, truncate: true, mode: mode})
-	if there := (*elsewhereError)(nil); errors.As(err, &there) && !s.b.d.cluster.answers(there.node) {
-		return nil, away("stage-in", s.b.address(target), there.node)
-	} else if there != nil && s.direct {
-		return nil, bb.E(bb.Busy, "stage-in", s.b.address(target), "it is dirty at its home, node "+string(there.node)+", and only a job can replace it there").
+	if elsewhere := (*elsewhereError)(nil); errors.As(err, &elsewhere) && !s.b.d.cluster.answers(elsewhere.node) {
+		return nil, away("stage-in", s.b.address(target), elsewhere.node)
+	} else if elsewhere != nil && s.direct {
+		return nil, bb.E(bb.Busy, "stage-in", s.b.address(target), "it is dirty at its home, node "+string(elsewhere.node)+", and only a job can replace it there").
 			WithRemedy("drain the buffer first, or upgrade the daemons that know of no jobs: see bbctl nodes")
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &stagedFile{s: s, f: f, target: target, object: o}, nil
+	return &stagedFile{s: s, f: f, target: target, object: o, there: there}, nil
 }
 
 func (s *staging) makeDirs(ctx context.Context, dir string) error {
@@ -294,6 +306,7 @@ type stagedFile struct {
 	f      *openFile
 	target string
 	object backing.Object
+	there  bool // the name had a file, whose mode a new generation takes over
 	ended  bool
 }
 
@@ -358,6 +371,9 @@ func (f *stagedFile) Publish(ctx context.Context, size int64) error {
 	defer f.s.b.freezer.leave()
 	_, err := f.f.close(ctx, commitID{}, nil, f.object.MTime)
 	f.ended = err == nil
+	if err == nil && f.there {
+		err = f.s.Keep(ctx, f.target, f.object)
+	}
 	return err
 }
 

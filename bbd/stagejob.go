@@ -75,6 +75,9 @@ func (r *request) stageJob(kind meta.JobKind, s *staging, at, name string, m *wi
 		}
 	}
 	if kind == meta.StageIn {
+		if err := s.end(r.ctx, name, s.inTarget(r.ctx, at, name)); err != nil {
+			return nil, bb.Wrap(string(kind), m.Url, err)
+		}
 		if err := s.stagedAway(r.ctx, &status, at, name); err != nil {
 			return nil, bb.Wrap(string(kind), m.Url, err)
 		}
@@ -169,7 +172,7 @@ func (b *buffer) stageInTask(l *meta.TaskLease, c cred) (meta.Tally, error) {
 	}
 	defer s.remote.Close()
 	if l.Task.ID == planTask {
-		return meta.Tally{}, s.planIn(l, target, name)
+		return s.planIn(l, target, name)
 	}
 	t, err := taskOf(l)
 	if err != nil {
@@ -191,15 +194,25 @@ func taskOf(l *meta.TaskLease) (t stageTask, err error) {
 }
 
 // planIn lists the source.
-func (s *staging) planIn(l *meta.TaskLease, target, name string) error {
+func (s *staging) planIn(l *meta.TaskLease, target, name string) (meta.Tally, error) {
 	ctx, p := l.Context(), s.b.d.newPlanner(l.Job.ID)
-	err := stage.Find(ctx, s.remote, name, s.inTarget(ctx, target, name), func(f stage.Found) error {
+	target = s.inTarget(ctx, target, name)
+	dirs, odd, err := s.begin(ctx, name, target, false)
+	if err != nil || dirs == 0 && len(odd) > 0 {
+		return tallyOfOdd(odd), err
+	}
+	found := false
+	err = stage.Find(ctx, s.remote, name, target, func(f stage.Found) error {
+		found = true
 		return p.add(ctx, "", f.Object.Name, f.Object.Size, func(t *stageTask) { t.In = append(t.In, f) })
 	})
-	if err != nil {
-		return err
+	if dirs > 0 && !found && bb.KindOf(err) == bb.NotFound {
+		err = nil // empty directories
 	}
-	return p.end(ctx)
+	if err == nil {
+		err = p.end(ctx)
+	}
+	return tallyOfOdd(odd), err
 }
 
 // sendHome makes tasks of the files that take the place of dirty ones whose homes are

@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -29,7 +30,11 @@ type transfer struct {
 	bytes  atomic.Int64
 	total  atomic.Int64
 	files  atomic.Int64
+	dirs   []func() error // give directories their modes and times, once what is in them is there
 }
+
+// ownerMay are the rights that a directory has while files are copied into it.
+const ownerMay = 0o700
 
 func (a *app) transfer(ctx context.Context, what string, b *client.Buffer, workers int) *transfer {
 	t := &transfer{several: &several{what: what}, a: a, buffer: b, ctx: ctx, bar: a.progress(what)}
@@ -69,6 +74,11 @@ func (t *transfer) Write(p []byte) (int, error) {
 // finish waits for the workers, and prints what was done and what was not.
 func (t *transfer) finish() error {
 	t.group.Wait()
+	for _, dir := range slices.Backward(t.dirs) { // those below first
+		if err := dir(); err != nil {
+			t.several.note(err)
+		}
+	}
 	t.bar.end()
 	if err := t.several.finish(t.a); err != nil {
 		return err
@@ -87,7 +97,7 @@ func newPutCommand(a *app) *cobra.Command {
 		Use: "put FILE… bb://BUFFER/PATH", Short: "Copy files into a buffer", Args: cobra.MinimumNArgs(2),
 		Long: `Copies local files into a buffer. "-" is standard input. If PATH is a directory, or
 ends in a slash, files go into it; directories need -r. Missing directories are made.
-Mode and time of files are kept. Links, pipes and devices below a directory are listed, and
+Mode and time of files and directories are kept. Links, pipes and devices below a directory are listed, and
 make the exit code 7.`,
 		Example: "  bbctl put model.pt bb://ckpt/step-100.pt\n  tar c . | bbctl put - bb://ckpt/x.tar\n  bbctl put -r results bb://out/",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -158,7 +168,7 @@ func (t *transfer) putTree(source, target string) error {
 		case err != nil:
 			t.note(err)
 		case e.IsDir() && to != "":
-			if err := t.buffer.MkdirAll(t.ctx, to, info.Mode().Perm()); err != nil {
+			if err := t.putDir(to, info); err != nil {
 				t.note(err)
 				return fs.SkipDir
 			}
@@ -174,6 +184,29 @@ func (t *transfer) putTree(source, target string) error {
 	})
 }
 
+// putDir makes a directory, or opens one that is there for its owner. It gets its mode and
+// time at the end.
+func (t *transfer) putDir(to string, info fs.FileInfo) error {
+	mode, when := info.Mode().Perm(), info.ModTime()
+	e, err := t.buffer.Stat(t.ctx, to)
+	there := err == nil
+	if err := t.buffer.MkdirAll(t.ctx, to, mode|ownerMay); err != nil {
+		return err
+	}
+	set := func(a client.Attr) error {
+		_, err := t.buffer.SetAttr(t.ctx, to, a)
+		if there && client.KindOf(err) == client.ErrPermission {
+			return nil // another user's keeps what it has
+		}
+		return err
+	}
+	t.dirs = append(t.dirs, func() error { return set(client.Attr{Mode: &mode, ModTime: &when}) })
+	if open := e.Mode.Perm() | ownerMay; there && open != e.Mode.Perm() {
+		return set(client.Attr{Mode: &open})
+	}
+	return nil
+}
+
 // put copies one file on a worker.
 func (t *transfer) put(source, target string, info fs.FileInfo) {
 	t.total.Add(info.Size())
@@ -186,8 +219,8 @@ func (t *transfer) put(source, target string, info fs.FileInfo) {
 		if err := t.putFrom(f, target, info.Mode().Perm()); err != nil {
 			return err
 		}
-		when := info.ModTime()
-		_, err = t.buffer.SetAttr(t.ctx, target, client.Attr{ModTime: &when})
+		when, mode := info.ModTime(), info.Mode().Perm() // a file that was there has kept its mode
+		_, err = t.buffer.SetAttr(t.ctx, target, client.Attr{Mode: &mode, ModTime: &when})
 		return err
 	})
 }
@@ -216,7 +249,8 @@ func newGetCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "get bb://BUFFER/PATH… TARGET", Short: "Copy files out of a buffer", Args: cobra.MinimumNArgs(2),
 		Long: `Copies files to local ones. "-" is standard output. A file appears under its name
-when all of it is there. Directories need -r.`,
+when all of it is there. Directories need -r. Mode and time of files and directories are
+kept.`,
 		Example: "  bbctl get bb://ckpt/step-100.pt .\n  bbctl get -r bb://out/results .",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sources, target := args[:len(args)-1], args[len(args)-1]
@@ -272,10 +306,35 @@ func (t *transfer) getAny(source, target string, recursive bool) error {
 		to := filepath.Join(target, filepath.FromSlash(strings.TrimPrefix(e.Path, source)))
 		if !e.IsDir() {
 			t.get(&e, to)
-		} else if err := os.MkdirAll(to, 0o755); err != nil {
+		} else if err := t.getDir(&e, to); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// getDir makes a directory, or opens one that is there for its owner. It gets its mode and
+// time at the end.
+func (t *transfer) getDir(e *client.Entry, to string) error {
+	mode, when := e.Mode.Perm(), e.ModTime
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	if e.Path == "" {
+		return nil // the buffer's own is no directory that somebody copied
+	}
+	if err := os.Chmod(to, mode|ownerMay); errors.Is(err, fs.ErrPermission) {
+		return nil // another user's keeps what it has
+	} else if err != nil {
+		return err
+	}
+	t.dirs = append(t.dirs, func() error {
+		err := os.Chtimes(to, when, when)
+		if changed := os.Chmod(to, mode); err == nil {
+			err = changed
+		}
+		return err
+	})
 	return nil
 }
 

@@ -144,8 +144,10 @@ func newStageInCommand(a *app) *cobra.Command {
 	return newStageCommand(a, &cobra.Command{
 		Use: "stage-in URL bb://BUFFER[/PATH]", Short: "Copy a file or a tree from a store into a buffer",
 		Long: `Copies a file, or everything below a directory or prefix, from a store into a buffer.
-What is there already and equal is skipped, so that it can be repeated. New files have
-the mode and time that they have on a POSIX store.`,
+What is there already and equal is skipped, so that it can be repeated. Files and
+directories get the mode and time that they have on a POSIX store, equal ones too; empty
+directories are made. Symbolic links, pipes, sockets and devices are listed, and make the
+exit code 7. If a link leads to a file below the source, a copy of that file is staged.`,
 		Example: "  bbctl stage-in file:///lustre/me/in bb://job/in\n  bbctl stage-in s3://bucket/data bb://job/ --dry-run",
 	}, 0, (*client.Client).StageIn)
 }

@@ -58,6 +58,19 @@ type Reader interface {
 	// that directory. An error of fn ends the listing and is returned as it is.
 	// fn may call the store.
 	List(ctx context.Context, prefix string, fn func(Object) error) error
+
+	// Others calls fn, as List does, for what lies below a directory (the empty name: the
+	// root) and is no object: directories, each before what is in it, symbolic links, pipes,
+	// sockets and devices. The directory itself comes first. Of a pipe, socket or
+	// device it is that alone. Stores without directories have none.
+	Others(ctx context.Context, dir string, fn func(Other) error) error
+}
+
+// Other is something in a store that is no object.
+type Other struct {
+	Name  string
+	Mode  fs.FileMode // type and permission bits
+	MTime time.Time
 }
 
 // Writer changes a root. What it did is durable when it returns nil.

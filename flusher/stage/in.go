@@ -18,6 +18,8 @@ type Sink interface {
 	// Same reports whether the path already holds what the object holds: as far as
 	// sizes and checksums, or the entity tag it was staged from, can tell.
 	Same(ctx context.Context, path string, o backing.Object, codecName string) (bool, error)
+	// Keep gives a file that is the Same the object's mode and time, where it has them.
+	Keep(ctx context.Context, path string, o backing.Object) error
 	// Create begins a file; nobody sees it before Publish. Directories are made.
 	Create(ctx context.Context, path string, o backing.Object) (File, error)
 }
@@ -139,6 +141,11 @@ func (in *stageIn) copy(ctx context.Context, o backing.Object, target, name stri
 		err = errSame
 	case in.opts.DryRun:
 		err = errDry
+	}
+	if same && err == errSame && !in.opts.DryRun {
+		if kept := in.to.Keep(ctx, target, o); kept != nil {
+			err = kept
+		}
 	}
 	if err != nil {
 		in.free()

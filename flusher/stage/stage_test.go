@@ -48,6 +48,8 @@ func (b *buffer) Same(_ context.Context, path string, o backing.Object, codecNam
 	return ok && codecName == codec.None && int64(len(content)) == o.Size && (!o.HasChecksum || checksum.Sum(content) == o.Checksum), nil
 }
 
+func (b *buffer) Keep(context.Context, string, backing.Object) error { return nil }
+
 func (b *buffer) Create(_ context.Context, path string, o backing.Object) (File, error) {
 	b.open.Add(1)
 	return &memFile{b: b, path: path}, nil

@@ -108,12 +108,20 @@ func (s *store) Stat(ctx context.Context, name string) (backing.Object, error) {
 
 var errLeft = errors.New("the listing was left")
 
-// List does not call fn any more once it has returned.
 func (s *store) List(ctx context.Context, prefix string, fn func(backing.Object) error) error {
+	return listed(ctx, s.calls, prefix, s.Store.List, fn)
+}
+
+func (s *store) Others(ctx context.Context, dir string, fn func(backing.Other) error) error {
+	return listed(ctx, s.calls, dir, s.Store.Others, fn)
+}
+
+// listed does not call fn any more once it has returned.
+func listed[T any](ctx context.Context, calls *Calls, prefix string, list func(context.Context, string, func(T) error) error, fn func(T) error) error {
 	var mu sync.Mutex
 	returned := false
-	err := do(ctx, s.calls, "list", prefix, func(ctx context.Context) error {
-		return s.Store.List(ctx, prefix, func(o backing.Object) error {
+	err := do(ctx, calls, "list", prefix, func(ctx context.Context) error {
+		return list(ctx, prefix, func(o T) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if returned {

@@ -197,6 +197,10 @@ func (s *store) Stat(ctx context.Context, name string) (o backing.Object, err er
 	return o, err
 }
 
+func (s *store) Others(ctx context.Context, dir string, fn func(backing.Other) error) error {
+	return s.call(ctx, "list", dir, func(Rule) error { return s.Store.Others(ctx, dir, fn) })
+}
+
 func (s *store) List(ctx context.Context, prefix string, fn func(backing.Object) error) error {
 	return s.call(ctx, "list", prefix, func(Rule) error { return s.Store.List(ctx, prefix, fn) })
 }

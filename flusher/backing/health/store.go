@@ -75,6 +75,13 @@ func (s *store) List(ctx context.Context, prefix string, fn func(backing.Object)
 	}))
 }
 
+func (s *store) Others(ctx context.Context, dir string, fn func(backing.Other) error) error {
+	c := s.h.begin(reads, "list", dir)
+	return c.end(s.Store.Others(ctx, dir, func(o backing.Other) error {
+		return c.callback(0, func() error { return fn(o) })
+	}))
+}
+
 func (s *store) Rename(ctx context.Context, old, newName string) error {
 	return s.h.begin(changes, "rename", old).end(s.Store.Rename(ctx, old, newName))
 }

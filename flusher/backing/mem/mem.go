@@ -287,6 +287,11 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 	return err
 }
 
+// Others finds nothing: the store holds objects only.
+func (s *Store) Others(ctx context.Context, _ string, _ func(backing.Other) error) error {
+	return bb.Wrap("list", "", ctx.Err())
+}
+
 func (s *Store) snapshot(ctx context.Context, prefix string) ([]backing.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -309,6 +309,9 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 				return stopped
 			}
 			err = infoErr
+			if d.Type()&fs.ModeSymlink != 0 {
+				return nil // it leads to nothing, or out of the root; Others finds it
+			}
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // removed while we walked, or a link to nothing

@@ -111,10 +111,19 @@ func (s *store) Stat(ctx context.Context, name string) (o backing.Object, err er
 }
 
 func (s *store) List(ctx context.Context, prefix string, fn func(backing.Object) error) error {
+	return listed(ctx, s, prefix, s.Store.List, fn)
+}
+
+func (s *store) Others(ctx context.Context, dir string, fn func(backing.Other) error) error {
+	return listed(ctx, s, dir, s.Store.Others, fn)
+}
+
+// listed retries a listing until it has called fn.
+func listed[T any](ctx context.Context, s *store, prefix string, list func(context.Context, string, func(T) error) error, fn func(T) error) error {
 	told := false
 	var final error
 	err := s.do(ctx, "list", prefix, func() error {
-		err := s.Store.List(ctx, prefix, func(o backing.Object) error {
+		err := list(ctx, prefix, func(o T) error {
 			told = true
 			return fn(o)
 		})

@@ -190,6 +190,11 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 	})
 }
 
+// Others finds nothing: a bucket holds objects only.
+func (s *Store) Others(ctx context.Context, _ string, _ func(backing.Other) error) error {
+	return bb.Wrap("list", "", ctx.Err())
+}
+
 // list calls fn for every key with the prefix, ours and markers too. Errors of the
 // store are wrapped, those of fn returned.
 func (s *Store) list(ctx context.Context, op, prefix string, fn func(minio.ObjectInfo) error) error {

@@ -1,0 +1,173 @@
+package bbd
+
+import (
+	"context"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"forebay/flusher/backing"
+	"forebay/flusher/stage"
+	"forebay/internal/bb"
+	"forebay/meta"
+)
+
+// others calls dir for each directory of a source, with the path that it has in the buffer,
+// and odd for what a buffer cannot hold.
+func (s *staging) others(ctx context.Context, name, target string, dir func(string, backing.Other) error, odd func(stage.Failure) error) error {
+	below := strings.TrimSuffix(name, "/")
+	return s.remote.Others(ctx, below, func(o backing.Other) error {
+		at := path.Join(target, strings.TrimPrefix(strings.TrimPrefix(o.Name, below), "/"))
+		if o.Name == "." || at == "." {
+			at = target
+		}
+		if o.Mode.IsDir() {
+			return dir(at, o)
+		}
+		return odd(stage.Failure{Name: at, Err: bb.E(bb.Unsupported, "stage-in", o.Name, oddReason(o.Mode))})
+	})
+}
+
+// oddReason says why something in a store cannot be held.
+func oddReason(mode fs.FileMode) string {
+	switch mode.Type() {
+	case fs.ModeSymlink:
+		return "it is a symbolic link, which a buffer cannot hold; if it leads to a file below the source, a copy of that was staged"
+	case fs.ModeNamedPipe:
+		return "it is a pipe, which a buffer cannot hold"
+	case fs.ModeSocket:
+		return "it is a socket, which a buffer cannot hold"
+	}
+	return "it is a device, which a buffer cannot hold"
+}
+
+// ownerMay are the rights that a directory has while its files are staged in.
+const ownerMay = 0o700
+
+// begin makes the directories of a source, and returns how many there are and what cannot
+// be held.
+func (s *staging) begin(ctx context.Context, name, target string, dry bool) (dirs int, odd []stage.Failure, err error) {
+	err = s.others(ctx, name, target, func(at string, o backing.Other) error {
+		dirs++
+		if dry || at == "" {
+			return nil
+		}
+		if err := s.makeDirs(ctx, path.Dir(at)); err != nil {
+			return err
+		}
+		_, err := s.b.mkdir(ctx, s.cred, at, uint32(o.Mode.Perm()|ownerMay))
+		if bb.KindOf(err) == bb.Exists {
+			err = nil
+			var e bb.Entry
+			if e, err = s.b.lookup(ctx, s.cred, "stage-in", at); err == nil && !e.IsDir() {
+				odd = append(odd, stage.Failure{Name: at, Err: bb.E(bb.Exists, "stage-in", s.b.address(at), "a file lies where a directory should")})
+				return nil
+			}
+			if err == nil && s.cred.owns(e.UID) {
+				err = s.keep(ctx, at, e.Mode|ownerMay, e.MTime)
+			}
+		}
+		if err == nil {
+			s.made.Store(at, nil)
+		}
+		return err
+	}, func(f stage.Failure) error {
+		odd = append(odd, f)
+		return nil
+	})
+	return dirs, odd, err
+}
+
+// end gives the directories of a source their modes and times, when their files are there.
+// Those of other users stay as they are. An older daemon's plan has not made empty ones.
+func (s *staging) end(ctx context.Context, name, target string) error {
+	return s.others(ctx, name, target, func(at string, o backing.Other) error {
+		if at == "" {
+			return nil
+		}
+		e, err := s.b.lookup(ctx, s.cred, "stage-in", at)
+		if bb.KindOf(err) == bb.NotFound || err == nil && (!e.IsDir() || !s.cred.owns(e.UID)) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return s.keep(ctx, at, o.Mode, o.MTime)
+	}, func(stage.Failure) error { return nil })
+}
+
+// Keep gives a file the object's mode and time, of stores that have such things.
+func (s *staging) Keep(ctx context.Context, target string, o backing.Object) error {
+	if !o.HasMode {
+		return nil
+	}
+	return s.keep(ctx, target, o.Mode, o.MTime)
+}
+
+// keep sets a mode and a time, if they are others.
+func (s *staging) keep(ctx context.Context, at string, mode fs.FileMode, when time.Time) error {
+	e, err := s.b.lookup(ctx, s.cred, "stage-in", at)
+	if err != nil {
+		return err
+	}
+	mode = mode.Perm()
+	if e.Mode.Perm() == mode && (when.IsZero() || e.MTime.Equal(when)) {
+		return nil
+	}
+	if !s.cred.owns(e.UID) {
+		return denied("stage-in", s.b.address(at), "change the mode of another user's file")
+	}
+	dir, name, err := s.b.parent(ctx, s.cred, "stage-in", at)
+	if err != nil {
+		return err
+	}
+	attr := meta.Attr{Mode: &mode}
+	if !when.IsZero() {
+		attr.MTime = &when
+	}
+	_, err = s.b.ns.SetAttr(ctx, dir.id, name, attr)
+	return bb.Wrap("stage-in", s.b.address(at), err)
+}
+
+// stageInHere stages in without a job.
+func (s *staging) stageInHere(ctx context.Context, name, target string, opts stage.InOptions) (stage.Report, error) {
+	dirs, odd, err := s.begin(ctx, name, target, opts.DryRun)
+	if err != nil {
+		return stage.Report{}, err
+	}
+	if only := dirs == 0 && len(odd) > 0; only {
+		return withOdd(stage.Report{}, odd), odd[0].Err
+	}
+	report, err := stage.In(ctx, s.remote, name, s, target, opts)
+	if dirs > 0 && report.Files == 0 && bb.KindOf(err) == bb.NotFound {
+		err = nil // empty directories
+	}
+	if !opts.DryRun && ctx.Err() == nil {
+		if ended := s.end(ctx, name, target); err == nil {
+			err = ended
+		}
+	}
+	report = withOdd(report, odd)
+	if err == nil {
+		err = report.Err("stage-in")
+	}
+	return report, err
+}
+
+// withOdd adds what cannot be held to a report.
+func withOdd(r stage.Report, odd []stage.Failure) stage.Report {
+	n := int64(len(odd))
+	r.Files, r.FilesDone, r.Failed = r.Files+n, r.FilesDone+n, r.Failed+n
+	r.Failures = append(r.Failures, odd...)
+	return r
+}
+
+// tallyOfOdd is what a task has come to that found what cannot be held.
+func tallyOfOdd(odd []stage.Failure) (t meta.Tally) {
+	t.FailedTotal = int64(len(odd))
+	for _, f := range odd[:min(len(odd), maxNamed)] {
+		t.Failed = append(t.Failed, meta.TaskFailure{Path: f.Name, Kind: bb.KindOf(f.Err), Reason: f.Err.Error()})
+	}
+	return t
+}

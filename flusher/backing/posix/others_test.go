@@ -1,0 +1,55 @@
+package posix
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"forebay/flusher/backing"
+)
+
+// TestOthers lists a tree: List has its files, Others what is no file.
+func TestOthers(t *testing.T) {
+	dir := t.TempDir()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(filepath.Join(dir, "a/empty"), 0o750))
+	must(os.WriteFile(filepath.Join(dir, "a/file"), []byte("x"), 0o600))
+	must(os.Symlink("file", filepath.Join(dir, "a/link")))
+	must(os.Symlink("nothing", filepath.Join(dir, "a/gone")))
+	must(os.Symlink("/etc/passwd", filepath.Join(dir, "a/out")))
+	must(syscall.Mkfifo(filepath.Join(dir, "a/pipe"), 0o600))
+	must(os.Chmod(filepath.Join(dir, "a/empty"), 0o700))
+	s, err := Open(dir, options())
+	must(err)
+	defer s.Close()
+	var got []string
+	must(s.Others(t.Context(), "a", func(o backing.Other) error {
+		got = append(got, o.Name+" "+o.Mode.Type().String())
+		return nil
+	}))
+	want := []string{"a d---------", "a/empty d---------", "a/gone L---------", "a/link L---------", "a/out L---------", "a/pipe p---------"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	got = nil
+	must(s.List(t.Context(), "a/", func(o backing.Object) error {
+		got = append(got, o.Name)
+		return nil
+	}))
+	if want := []string{"a/file", "a/link"}; !slices.Equal(got, want) {
+		t.Errorf("listed %q, want %q", got, want)
+	}
+	for _, name := range []string{"a/file", "missing"} {
+		must(s.Others(t.Context(), name, func(o backing.Other) error {
+			t.Errorf("%s: found %v", name, o)
+			return nil
+		}))
+	}
+}
