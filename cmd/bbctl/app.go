@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
 	"forebay/client"
@@ -30,10 +29,12 @@ type app struct {
 	tls     struct{ ca, cert, key string }
 	json    bool
 	timeout time.Duration // of a whole command; 0: none
-	heard   uint32        // atomic; 1: of its work, or that it waits was printed
-	atOnce  bool          // a daemon that is not there is an answer: it is not waited for
-	client  *client.Client
-	job     string // that the daemons go on with when bbctl is interrupted
+
+	progressMode string // of --progress
+	heard        uint32 // atomic; 1: of its work, or that it waits was printed
+	atOnce       bool   // a daemon that is not there is an answer: it is not waited for
+	client       *client.Client
+	job          string // that the daemons go on with when bbctl is interrupted
 }
 
 // A daemon of this machine that was started right before a command is waited for.
@@ -153,54 +154,4 @@ func age(seconds float64) string {
 		return d.Round(100 * time.Millisecond).String()
 	}
 	return d.Round(time.Second).String()
-}
-
-// progress shows how far long work has got: a bar with rate and time left on a
-// terminal, a line from time to time elsewhere, nothing with --json.
-type progress struct {
-	a    *app
-	what string
-	bar  *progressbar.ProgressBar
-	last time.Time
-}
-
-// lineEvery is how often a line is printed where there is no terminal.
-const lineEvery = 5 * time.Second
-
-func (a *app) progress(what string) *progress {
-	p := &progress{a: a, what: what, last: time.Now()}
-	if f, ok := a.err.(*os.File); ok && !a.json && term.IsTerminal(int(f.Fd())) {
-		p.bar = progressbar.NewOptions64(
-			-1, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(what), progressbar.OptionShowBytes(true),
-			progressbar.OptionUseIECUnits(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetWidth(30),
-			progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true), progressbar.OptionFullWidth(),
-		)
-	}
-	return p
-}
-
-// set shows that done of total bytes are done.
-func (p *progress) set(done, total int64) {
-	if done > 0 {
-		atomic.StoreUint32(&p.a.heard, 1)
-	}
-	switch {
-	case p.bar != nil:
-		if total > 0 && p.bar.GetMax64() != total {
-			p.bar.ChangeMax64(total)
-		}
-		p.bar.Set64(done)
-	case !p.a.json && time.Since(p.last) >= lineEvery:
-		p.last = time.Now()
-		fmt.Fprintf(p.a.err, "%s: %s of %s\n", p.what, size(done), size(total))
-	}
-}
-
-// update shows what the daemon reports.
-func (p *progress) update(now client.Progress) { p.set(now.BytesDone, now.BytesTotal) }
-
-func (p *progress) end() {
-	if p.bar != nil {
-		p.bar.Finish()
-	}
 }

@@ -30,6 +30,7 @@ type transfer struct {
 	bytes  atomic.Int64
 	total  atomic.Int64
 	files  atomic.Int64
+	found  atomic.Int64   // files to copy
 	dirs   []func() error // give directories their modes and times, once what is in them is there
 }
 
@@ -67,7 +68,7 @@ func (t *transfer) start(do func() error) {
 
 // Write shows progress for what passes through.
 func (t *transfer) Write(p []byte) (int, error) {
-	t.bar.set(t.bytes.Add(int64(len(p))), t.total.Load())
+	t.bar.set(figures{t.files.Load(), t.found.Load(), t.bytes.Add(int64(len(p))), t.total.Load()})
 	return len(p), nil
 }
 
@@ -210,6 +211,7 @@ func (t *transfer) putDir(to string, info fs.FileInfo) error {
 // put copies one file on a worker.
 func (t *transfer) put(source, target string, info fs.FileInfo) {
 	t.total.Add(info.Size())
+	t.found.Add(1)
 	t.start(func() error {
 		f, err := os.Open(source)
 		if err != nil {
@@ -341,6 +343,7 @@ func (t *transfer) getDir(e *client.Entry, to string) error {
 // get copies one file on a worker, to a temporary name first.
 func (t *transfer) get(e *client.Entry, target string) {
 	t.total.Add(e.Size)
+	t.found.Add(1)
 	entry := *e
 	t.start(func() error {
 		f, err := os.CreateTemp(filepath.Dir(target), ".bbctl-*.tmp")
@@ -371,7 +374,8 @@ func (t *transfer) getTo(to io.Writer, source string) error {
 		return err
 	}
 	defer f.Close()
-	t.files.Add(1)
-	_, err = f.WriteTo(io.MultiWriter(to, t))
+	if _, err = f.WriteTo(io.MultiWriter(to, t)); err == nil {
+		t.files.Add(1)
+	}
 	return err
 }

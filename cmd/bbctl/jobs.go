@@ -123,7 +123,7 @@ was cancelled.`,
 			bar := a.progress("job " + args[0])
 			lines := json.NewEncoder(a.out)
 			j, err := c.WatchJob(cmd.Context(), args[0], func(j client.Job) {
-				bar.set(j.BytesDone, j.Bytes)
+				bar.set(figures{j.FilesDone, j.Files, j.BytesDone, j.Bytes})
 				if a.json {
 					lines.Encode(j)
 				}

@@ -188,6 +188,7 @@ a JSON object. Names are printed as ls -b prints them, but for spaces.
 	cmd.PersistentFlags().StringVar(&a.tls.cert, "tls-cert", "", "file with a client's certificate (default $FOREBAY_TLS_CERT)")
 	cmd.PersistentFlags().StringVar(&a.tls.key, "tls-key", "", "file with its key, readable by its owner only (default $FOREBAY_TLS_KEY)")
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON: one value, or a line each of a stream")
+	cmd.PersistentFlags().StringVar(&a.progressMode, "progress", "auto", "show the progress of copies: auto (on a terminal), always (elsewhere a line every 10 s), never")
 	cmd.PersistentFlags().DurationVar(&a.timeout, "timeout", 0, "give up after so long, with exit code 8 (default: wait)")
 	cmd.AddCommand(
 		newBufferCommand(a), newPutCommand(a), newGetCommand(a), newCatCommand(a), newLsCommand(a), newStatCommand(a),

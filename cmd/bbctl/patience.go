@@ -28,6 +28,9 @@ func (a *app) limitWaits(cmd *cobra.Command) {
 		if a.timeout < 0 {
 			return usage("--timeout is negative")
 		}
+		if err := checkProgress(a.progressMode); err != nil {
+			return err
+		}
 		named := args
 		if backing := cmd.Flags().Lookup("backing"); backing != nil {
 			named = append(slices.Clone(args), backing.Value.String())

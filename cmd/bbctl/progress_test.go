@@ -1,0 +1,48 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+func TestProgressLine(t *testing.T) {
+	for _, c := range []struct {
+		figures
+		passed time.Duration
+		want   string
+	}{
+		{figures{}, 0, "put: 0 of 0 files, 0 B of 0 B"},
+		{figures{0, 3, 0, 4096}, 10 * time.Second, "put: 0 of 3 files, 0 B of 4.0 KiB"},
+		{figures{1, 3, 2048, 4096}, 20 * time.Second, "put: 1 of 3 files, 2.0 KiB of 4.0 KiB, 102 B/s, 20s left"},
+		{figures{3, 3, 4096, 4096}, 4 * time.Second, "put: 3 of 3 files, 4.0 KiB of 4.0 KiB, 1.0 KiB/s"},
+	} {
+		if got := progressLine("put", c.figures, c.passed); got != c.want {
+			t.Errorf("%+v after %v: %q, want %q", c.figures, c.passed, got, c.want)
+		}
+	}
+}
+
+func TestShowProgress(t *testing.T) {
+	for _, c := range []struct {
+		mode           string
+		json, terminal bool
+		bar, lines     bool
+	}{
+		{"auto", false, true, true, false},
+		{"auto", false, false, false, false},
+		{"always", false, true, true, false},
+		{"always", false, false, false, true},
+		{"always", true, false, false, false},
+		{"never", false, true, false, false},
+		{"never", false, false, false, false},
+	} {
+		if bar, lines := showProgress(c.mode, c.json, c.terminal); bar != c.bar || lines != c.lines {
+			t.Errorf("%+v: bar %v, lines %v", c, bar, lines)
+		}
+	}
+	for mode, want := range map[string]bool{"auto": true, "always": true, "never": true, "": false, "yes": false} {
+		if err := checkProgress(mode); (err == nil) != want {
+			t.Errorf("%q: %v", mode, err)
+		}
+	}
+}
