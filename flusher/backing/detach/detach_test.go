@@ -19,6 +19,7 @@ type hung struct {
 	back   chan struct{}
 	opened *reader
 	told   error // what a listing's fn answered after the release
+	other  error // what that of Others did
 }
 
 type reader struct {
@@ -48,6 +49,15 @@ func (h *hung) List(_ context.Context, _ string, fn func(backing.Object) error) 
 	return h.told
 }
 
+func (h *hung) Others(_ context.Context, _ string, fn func(backing.Other) error) error {
+	if err := fn(backing.Other{Name: "first"}); err != nil {
+		return err
+	}
+	<-h.back
+	h.other = fn(backing.Other{Name: "second"})
+	return h.other
+}
+
 func (h *hung) Rename(context.Context, string, string) error { <-h.back; return nil }
 func (h *hung) Remove(context.Context, string) error         { <-h.back; return nil }
 func (h *hung) RemoveTree(context.Context, string) error     { <-h.back; return nil }
@@ -67,6 +77,9 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			"get":  func(ctx context.Context) error { _, err := s.Get(ctx, "a", 0, -1); return err },
 			"list": func(ctx context.Context) error {
 				return s.List(ctx, "", func(backing.Object) error { listed++; return nil })
+			},
+			"others": func(ctx context.Context) error {
+				return s.Others(ctx, "", func(backing.Other) error { listed++; return nil })
 			},
 			"rename":      func(ctx context.Context) error { return s.Rename(ctx, "a", "b") },
 			"remove":      func(ctx context.Context) error { return s.Remove(ctx, "a") },
@@ -90,8 +103,8 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		}
 		close(h.back)
 		synctest.Wait()
-		if n := calls.Left(); n != 0 || listed != 1 || h.told == nil || !h.opened.closed {
-			t.Errorf("in the end: %d left, %d listed, told %v, closed %v", n, listed, h.told, h.opened.closed)
+		if n := calls.Left(); n != 0 || listed != 2 || h.told == nil || h.other == nil || !h.opened.closed {
+			t.Errorf("in the end: %d left, %d listed, told %v and %v, closed %v", n, listed, h.told, h.other, h.opened.closed)
 		}
 	})
 }

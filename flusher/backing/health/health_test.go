@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -67,6 +68,14 @@ func (f *faulty) Put(ctx context.Context, name string, src backing.Source, o bac
 		return backing.Object{}, f.put
 	}
 	return f.Store.Put(ctx, name, src, o)
+}
+
+// Others tells one directory, and fails as a Put does.
+func (f *faulty) Others(_ context.Context, dir string, fn func(backing.Other) error) error {
+	if f.put != nil {
+		return f.put
+	}
+	return fn(backing.Other{Name: dir, Mode: fs.ModeDir})
 }
 
 func put(ctx context.Context, s backing.Store) error {
@@ -173,6 +182,42 @@ func TestCallerIsSlow(t *testing.T) {
 		}
 		if got := h.Status(); got.Condition != Answers {
 			t.Errorf("after a callback's error: %+v", got)
+		}
+	})
+}
+
+// A listing of what is no object is a read like others: it fails, is answered, and waits for its caller.
+func TestOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New(nil)
+		inner := &faulty{Store: mem.New(backing.NewOwner(1), nil), put: bb.E(bb.Unavailable, "list", "d", "connection refused")}
+		s := Wrap(inner, h)
+		list := func(fn func(backing.Other) error) error { return s.Others(t.Context(), "d", fn) }
+		if err := list(func(backing.Other) error { return nil }); !errors.Is(err, bb.Unavailable) {
+			t.Fatal(err)
+		}
+		if got := h.Status(); got.Condition != Failing || got.Op != "list" || got.Name != "d" {
+			t.Errorf("a listing that fails: %+v", got)
+		}
+		inner.put = nil
+		own := errors.New("enough")
+		if err := list(func(backing.Other) error {
+			time.Sleep(2 * Patience)
+			if got := h.Status(); got.Condition != Failing || got.Waiting != 0 {
+				t.Errorf("during a callback: %+v", got)
+			}
+			return own
+		}); !errors.Is(err, own) {
+			t.Fatal(err)
+		}
+		if got := h.Status(); got.Condition != Failing {
+			t.Errorf("a callback's error counted as an answer: %+v", got)
+		}
+		if err := list(func(backing.Other) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.Status(); got.Condition != Answers {
+			t.Errorf("after a listing: %+v", got)
 		}
 	})
 }

@@ -53,3 +53,31 @@ func TestOthers(t *testing.T) {
 		}))
 	}
 }
+
+// TestOthersOfOne names the pipe, or the directory that a link leads to, itself.
+func TestOthersOfOne(t *testing.T) {
+	dir := t.TempDir()
+	for _, err := range []error{
+		syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
+		os.Mkdir(filepath.Join(dir, "real"), 0o750), os.Chmod(filepath.Join(dir, "real"), 0o710),
+		os.Symlink("real", filepath.Join(dir, "link")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Open(dir, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for name, want := range map[string]string{"pipe": "pipe prw-------", "link": "link drwx--x---", "real": "real drwx--x---"} {
+		var got []string
+		if err := s.Others(t.Context(), name, func(o backing.Other) error {
+			got = append(got, o.Name+" "+o.Mode.String())
+			return nil
+		}); err != nil || !slices.Equal(got, []string{want}) {
+			t.Errorf("%s: got %q (%v), want %q", name, got, err, want)
+		}
+	}
+}

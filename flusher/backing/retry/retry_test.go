@@ -3,6 +3,8 @@ package retry_test
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"slices"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -90,6 +92,63 @@ func TestPermanentErrorsAreNotRetried(t *testing.T) {
 	s := retry.Wrap(inner, retry.Options{Failed: func(f retry.Failure) { t.Errorf("retried: %+v", f) }})
 	if _, err := s.Stat(t.Context(), "none"); !errors.Is(err, bb.NotFound) {
 		t.Fatal(err)
+	}
+}
+
+// dirs is a store that holds a directory and a pipe. Its listings break off as often as a test
+// has them, after so many were told.
+type dirs struct {
+	*mem.Store
+	breaks, after int
+}
+
+func (d *dirs) Others(_ context.Context, dir string, fn func(backing.Other) error) error {
+	for i, o := range []backing.Other{{Name: dir, Mode: fs.ModeDir | 0o750}, {Name: dir + "/pipe", Mode: fs.ModeNamedPipe}} {
+		if d.breaks > 0 && i == d.after {
+			d.breaks--
+			return bb.E(bb.Unavailable, "list", dir, "it broke off")
+		}
+		if err := fn(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestOthersThroughWrappers lists what is no object: nothing is told twice.
+func TestOthersThroughWrappers(t *testing.T) {
+	own := errors.New("the caller's own")
+	for _, c := range []struct {
+		name          string
+		breaks, after int
+		rules         []fault.Rule
+		stop          error // of fn
+		calls         int   // of fn
+		want          error
+	}{
+		{name: "works", calls: 2},
+		{name: "refused twice", rules: []fault.Rule{{Op: "list", Name: "d", Kind: fault.Refused, Count: 2}}, calls: 2},
+		{name: "of another directory", rules: []fault.Rule{{Op: "list", Name: "e", Kind: fault.Full}}, calls: 2},
+		{name: "breaks off before the first", breaks: 2, calls: 2},
+		{name: "breaks off after the first", breaks: 1, after: 1, calls: 1, want: bb.Unavailable},
+		{name: "the caller stops", stop: own, calls: 1, want: own},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			plan := fault.NewPlan(c.rules...)
+			inner := &dirs{mem.New(owner, nil), c.breaks, c.after}
+			s := retry.Wrap(limit.Wrap(fault.Wrap(inner, plan), limit.New(0)), retry.Options{Min: time.Millisecond, Attempts: 5})
+			var got []string
+			err := s.Others(t.Context(), "d", func(o backing.Other) error {
+				got = append(got, o.Name)
+				return c.stop
+			})
+			if !errors.Is(err, c.want) || len(got) != c.calls || !slices.Equal(got, []string{"d", "d/pipe"}[:c.calls]) {
+				t.Errorf("told %q (%v), want %d and %v", got, err, c.calls, c.want)
+			}
+			if want := len(c.rules) > 0 && c.rules[0].Name == "d"; want != (plan.Hits() > 0) {
+				t.Errorf("%d calls were made to fail", plan.Hits())
+			}
+		})
 	}
 }
 
