@@ -68,6 +68,10 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 			return nil, bb.Wrap("drain", b.address(m.Below), err)
 		}
 	}
+	if err := of.addDirs(ctx, answer); err != nil && ctx.Err() == nil {
+		return nil, bb.Wrap("drain", b.address(m.Below), err)
+	}
+	flushed = saved(answer)
 	left.addLost(answer)
 	if m.Below != "" || !flushed {
 		return answer, nil

@@ -22,7 +22,7 @@ func (d *Daemon) startFlusher() error {
 	options := flusher.Options{
 		Catalog: catalog{d}, Stores: d.stores.get, Policy: d.policy, Pressure: d.pressure.Load,
 		Workers: f.Workers, DirtyAge: f.DirtyAge, Idle: f.Idle, Backoff: f.Backoff,
-		Observe: d.flushEvent, Applied: d.applied, Ours: d.ours,
+		Observe: d.flushEvent, Applied: d.applied, Ours: d.ours, OurDirs: d.ourDirs,
 		Node: d.cfg.Node, SpoolDir: spool, Logger: d.log,
 	}
 	if d.cluster != nil {

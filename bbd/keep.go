@@ -444,6 +444,10 @@ func (k *keeper) drain(ctx context.Context, l *bb.Lifetime, b *buffer) error {
 	for _, path := range left.dirty {
 		return bb.E(bb.Busy, "drain", b.address(path), "it went from node to node meanwhile")
 	}
+	// A directory without files is no data: that the store refuses it does not hold up the end.
+	if failed, err := b.saveDirs(ctx, ""); err != nil || len(failed) > 0 {
+		k.d.log.Warn("not all directories are on the store", "buffer", b.name, "failed", len(failed), "err", err)
+	}
 	brief, cancel := context.WithTimeout(ctx, stalledLook)
 	defer cancel()
 	if err := all.carriedOut(brief); err != nil {

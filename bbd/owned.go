@@ -100,3 +100,31 @@ func (b *buffer) flushedAs(ctx context.Context, object string) (bool, error) {
 	}
 	return false, nil
 }
+
+// ourDirs returns those directories that this buffer has under their names after the rename of
+// one that they lie in, and after what follows on it.
+func (d *Daemon) ourDirs(ctx context.Context, name string, op flusher.StoreOp, dirs []string) (ours []string, err error) {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	ops, err := b.ns.StoreOps(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for len(ops) > 0 && ops[0].Revision != op.ID {
+		ops = ops[1:]
+	}
+	for _, dir := range dirs {
+		now, _ := traced(dir, ops)
+		e, err := b.ns.Resolve(ctx, now)
+		switch kind := bb.KindOf(err); {
+		case kind == bb.NotFound || kind == bb.NotDirectory:
+		case err != nil:
+			return nil, err
+		case e.IsDir():
+			ours = append(ours, dir)
+		}
+	}
+	return ours, nil
+}

@@ -74,6 +74,11 @@ func (r *request) stageJob(kind meta.JobKind, s *staging, at, name string, m *wi
 			return nil, bb.E(f.Kind, string(kind), m.Url, f.Reason)
 		}
 	}
+	if kind == meta.StageOut {
+		if err := s.endOut(r.ctx, at, s.outName(r.ctx, at, name)); err != nil {
+			return nil, bb.Wrap(string(kind), m.Url, err)
+		}
+	}
 	if kind == meta.StageIn {
 		if err := s.end(r.ctx, name, s.inTarget(r.ctx, at, name)); err != nil {
 			return nil, bb.Wrap(string(kind), m.Url, err)
@@ -272,6 +277,11 @@ func (b *buffer) stageOutTask(l *meta.TaskLease, c cred) (meta.Tally, error) {
 func (s *staging) planOut(l *meta.TaskLease, source, name string) (t meta.Tally, err error) {
 	ctx, p, found := l.Context(), s.b.d.newPlanner(l.Job.ID), false
 	name = s.outName(ctx, source, name)
+	dirs, odd, err := s.beginOut(ctx, source, name, false)
+	if err != nil {
+		return t, err
+	}
+	t = tallyOfOdd(odd)
 	err = s.files(ctx, source, func(at string, e *bb.Entry) error {
 		found = true
 		node := s.b.home(e)
@@ -288,7 +298,7 @@ func (s *staging) planOut(l *meta.TaskLease, source, name string) (t meta.Tally,
 		file := stage.Leaving{Entry: leaving(at, e), Name: stage.Under(source, name, at)}
 		return p.add(ctx, node, at, e.Size, func(t *stageTask) { t.Out = append(t.Out, file) })
 	})
-	if err == nil && !found {
+	if err == nil && !found && dirs == 0 {
 		err = bb.E(bb.NotFound, "stage-out", s.b.address(source), "there is nothing under this path")
 	}
 	if err != nil {

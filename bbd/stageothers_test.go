@@ -50,3 +50,50 @@ func TestStageInJobOthers(t *testing.T) {
 		t.Errorf("the only directory: %+v (%v)", e, err)
 	}
 }
+
+// TestStageOutDirectories stages a tree out as a job of two nodes, and drains it at both.
+func TestStageOutDirectories(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	c := nodes[0].dial()
+	_, store := nodes[0].buffer(c, client.BufferSpec{Name: "out"})
+	from, to, when := t.TempDir(), t.TempDir(), time.Unix(1_600_000_000, 987_654_321)
+	content := source(t, from, 20)
+	for _, err := range []error{
+		os.Mkdir(filepath.Join(from, "empty"), 0o750), os.Chmod(filepath.Join(from, "empty"), 0o750),
+		os.Chtimes(filepath.Join(from, "d0"), when, when), os.Chmod(filepath.Join(from, "d0"), 0o750),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "out", Path: "x", URL: "file://" + from}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.StageOut(t.Context(), client.StageRequest{Buffer: "out", Path: "x", URL: "file://" + to + "/y"}, nil); err != nil || r.FilesDone != 20 {
+		t.Fatalf("stage-out: %+v (%v)", r, err)
+	}
+	if r, err := c.Drain(t.Context(), "out", 0, nil); err != nil || r.FailedTotal != 0 {
+		t.Fatalf("drain: %+v (%v)", r, err)
+	}
+	for _, root := range []string{to + "/y", store + "/x"} {
+		for name, want := range content {
+			if got, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(got) != string(want) {
+				t.Errorf("%s: %d bytes (%v), want %d", name, len(got), err, len(want))
+			}
+		}
+		if info, err := os.Stat(root + "/empty"); err != nil || info.Mode() != os.ModeDir|0o750 {
+			t.Errorf("the empty directory: %v (%v)", info, err)
+		}
+		if info, err := os.Stat(root + "/d0"); err != nil || info.Mode() != os.ModeDir|0o750 || !info.ModTime().Equal(when) {
+			t.Errorf("the directory: %v (%v)", info, err)
+		}
+	}
+	// Of nothing but an empty directory.
+	if r, err := c.StageOut(t.Context(), client.StageRequest{Buffer: "out", Path: "x/empty", URL: "file://" + to + "/alone"}, nil); err != nil || r.FailedTotal != 0 {
+		t.Fatalf("of an empty directory: %+v (%v)", r, err)
+	}
+	if info, err := os.Stat(to + "/alone"); err != nil || info.Mode() != os.ModeDir|0o750 {
+		t.Errorf("the only directory: %v (%v)", info, err)
+	}
+}

@@ -28,7 +28,7 @@ func (r *request) stageOut(m *wire.Stage) (proto.Message, error) {
 		s.sweeps("", true)
 	}
 	p := newProgress(r)
-	report, err := stage.Out(r.ctx, s, source, s.remote, s.outName(r.ctx, source, name), r.stageOptions(m, p))
+	report, err := s.stageOutHere(r.ctx, source, s.outName(r.ctx, source, name), r.stageOptions(m, p))
 	answer, err := p.reported(&report, err)
 	return answer, bb.Wrap("stage-out", s.b.address(source), err)
 }
@@ -107,16 +107,35 @@ func (p *pinnedFile) Close() {
 	p.b.closeRead(p.entry.File, p.snap)
 }
 
+// visitor is called with what a walk finds, and its path. Functions that are nil are not.
+type visitor struct {
+	enter func(string, *bb.Entry) error              // a directory, before what is in it
+	file  func(string, *bb.Entry) error              // a file
+	leave func(p string, e *bb.Entry, held int) error // a directory, after what is in it: so many entries
+}
+
 // walk calls fn for every file below a directory that the user may read.
 func (b *buffer) walk(ctx context.Context, c cred, dir *bb.Entry, v meta.View, p string, fn func(string, *bb.Entry) error) error {
+	return b.walkTree(ctx, c, dir, v, p, visitor{file: fn})
+}
+
+// walkTree visits what lies in a directory that the user may read, and the directory itself.
+func (b *buffer) walkTree(ctx context.Context, c cred, dir *bb.Entry, v meta.View, p string, visit visitor) error {
 	if !c.permits(dir.UID, dir.GID, dir.Mode, wantRead|wantExecute) {
 		return denied("walk", b.address(p), "read the directory")
 	}
+	if visit.enter != nil {
+		if err := visit.enter(p, dir); err != nil {
+			return err
+		}
+	}
+	held := 0
 	for after := ""; ; {
 		entries, more, err := b.ns.ListView(ctx, v, after, maxListPage)
 		if err != nil {
 			return err
 		}
+		held += len(entries)
 		for i := range entries {
 			e := &entries[i]
 			child := strings.TrimPrefix(p+"/"+e.Name, "/")
@@ -124,19 +143,23 @@ func (b *buffer) walk(ctx context.Context, c cred, dir *bb.Entry, v meta.View, p
 			if e.IsDir() {
 				var below meta.View
 				if below, err = b.ns.Below(ctx, v, e); err == nil {
-					err = b.walk(ctx, c, e, below, child, fn)
+					err = b.walkTree(ctx, c, e, below, child, visit)
 				}
-			} else {
-				err = fn(child, e)
+			} else if visit.file != nil {
+				err = visit.file(child, e)
 			}
 			if err != nil {
 				return err
 			}
 		}
 		if !more {
-			return nil
+			break
 		}
 	}
+	if visit.leave == nil {
+		return nil
+	}
+	return visit.leave(p, dir, held)
 }
 
 func attrsOf(e *bb.Entry) *backing.Attrs {

@@ -144,6 +144,8 @@ type Options struct {
 	// Ours is asked which of the objects below a directory that is renamed this buffer has
 	// flushed: no other one is moved. Nil: all.
 	Ours func(ctx context.Context, buffer string, op StoreOp, objects []string) (ours []string, err error)
+	// OurDirs is Ours of the directories: of no other one an empty rest is removed. Nil: none.
+	OurDirs func(ctx context.Context, buffer string, op StoreOp, dirs []string) (ours []string, err error)
 	// Applied is called after a StoreOp was carried out, before it is forgotten, so
 	// that whoever wrote it down can strike it out. After an error both are repeated.
 	Applied func(ctx context.Context, buffer string, op StoreOp) error
@@ -195,6 +197,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.shared = o.Stray != nil; !o.shared {
 		o.Stray = func(context.Context, string, string) (bool, error) { return true, nil }
+	}
+	if o.OurDirs == nil {
+		o.OurDirs = func(context.Context, string, StoreOp, []string) ([]string, error) { return nil, nil }
 	}
 	if o.Ours == nil {
 		o.Ours = func(_ context.Context, _ string, _ StoreOp, objects []string) ([]string, error) { return objects, nil }

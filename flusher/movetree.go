@@ -21,14 +21,14 @@ const moveAtOnce = 16
 // the directories that this leaves empty. What is not among ours stays where it is. It may be
 // repeated after a failure or a crash: an object that has moved is not found again. bb.Exists,
 // after all others were moved, if something else has the name of one of them.
-func moveTree(ctx context.Context, store backing.Store, old, newName string, ours func(ctx context.Context, objects []string) ([]string, error)) error {
+func moveTree(ctx context.Context, store backing.Store, old, newName string, ours filters) error {
 	var objects []string
 	err := store.List(ctx, old+"/", func(o backing.Object) error {
 		objects = append(objects, o.Name)
 		return nil
 	})
 	if err == nil && len(objects) > 0 {
-		objects, err = ours(ctx, objects)
+		objects, err = ours.objects(ctx, objects)
 	}
 	if err != nil {
 		return err
@@ -56,7 +56,28 @@ func moveTree(ctx context.Context, store backing.Store, old, newName string, our
 	if err != nil {
 		return err
 	}
+	if err := noteEmpty(ctx, store, dirs, old, ours); err != nil {
+		return err
+	}
 	return removeDirs(ctx, store, dirs)
+}
+
+// noteEmpty notes the directories of ours below top that nothing was moved out of.
+func noteEmpty(ctx context.Context, store backing.Store, dirs map[string]bool, top string, ours filters) error {
+	var found []string
+	err := store.Others(ctx, top, func(o backing.Other) error {
+		if o.Mode.IsDir() && !dirs[o.Name] {
+			found = append(found, o.Name)
+		}
+		return nil
+	})
+	if err == nil && len(found) > 0 {
+		found, err = ours.dirs(ctx, found)
+	}
+	for _, dir := range found {
+		dirs[dir] = true
+	}
+	return err
 }
 
 // noteDirs notes the directories below top in which objects are.

@@ -214,7 +214,7 @@ func TestOperationsInAnyOrder(t *testing.T) {
 			}
 			ops = append(ops, op)
 			all := func(_ context.Context, objects []string) ([]string, error) { return objects, nil }
-			if err := op.carryOut(t.Context(), model, all); err != nil {
+			if err := op.carryOut(t.Context(), model, filters{all, all}); err != nil {
 				t.Fatalf("%+v: %v", op, err)
 			}
 			f.Apply("buf", op)

@@ -671,6 +671,10 @@ func (st *simStore) RemoveTree(ctx context.Context, name string) error {
 	return st.call(ctx, "remove tree", name, func() error { return st.Store.RemoveTree(context.WithoutCancel(ctx), name) })
 }
 
+func (st *simStore) MakeDir(ctx context.Context, name string, opts backing.DirOptions) error {
+	return st.call(ctx, "make directory", name, func() error { return st.Store.MakeDir(context.WithoutCancel(ctx), name, opts) })
+}
+
 func (st *simStore) RemoveDir(ctx context.Context, name string) error {
 	return st.call(ctx, "remove directory", name, func() error { return st.Store.RemoveDir(context.WithoutCancel(ctx), name) })
 }

@@ -178,11 +178,12 @@ func (q *queue) carryOut(op StoreOp) error {
 	if mine, err = q.mayCarryOut(store, &op); err != nil {
 		return err
 	}
-	ours := func(ctx context.Context, objects []string) ([]string, error) {
-		return q.f.opts.Ours(ctx, q.buffer, op, objects)
-	}
 	if mine {
-		err = op.carryOut(q.ctx, store, ours)
+		opts := &q.f.opts
+		err = op.carryOut(q.ctx, store, filters{
+			objects: func(ctx context.Context, all []string) ([]string, error) { return opts.Ours(ctx, q.buffer, op, all) },
+			dirs:    func(ctx context.Context, all []string) ([]string, error) { return opts.OurDirs(ctx, q.buffer, op, all) },
+		})
 	}
 	if err != nil || op.internal || op.More {
 		return err
@@ -190,7 +191,12 @@ func (q *queue) carryOut(op StoreOp) error {
 	return q.f.opts.Applied(q.ctx, q.buffer, op)
 }
 
-func (op *StoreOp) carryOut(ctx context.Context, store backing.Store, ours func(context.Context, []string) ([]string, error)) error {
+// filters choose what is the buffer's own of what lies below a directory.
+type filters struct {
+	objects, dirs func(ctx context.Context, all []string) ([]string, error)
+}
+
+func (op *StoreOp) carryOut(ctx context.Context, store backing.Store, ours filters) error {
 	suffix := ""
 	if !op.Tree {
 		suffix = codec.Suffix(op.Codec)

@@ -156,7 +156,9 @@ func newStageOutCommand(a *app) *cobra.Command {
 	return newStageCommand(a, &cobra.Command{
 		Use: "stage-out bb://BUFFER[/PATH] URL", Short: "Copy a file or a tree of a buffer to a store",
 		Long: `Copies a file or a tree of a buffer to a store. What is there already and equal is
-skipped; nothing at the destination is deleted.`,
+skipped; nothing at the destination is deleted. On a POSIX store, files and directories get
+their mode and time, equal ones too, and empty directories are made. Directories of other
+users that are there stay as they are.`,
 		Example: "  bbctl stage-out bb://job/out s3://bucket/run1",
 	}, 1, (*client.Client).StageOut)
 }

@@ -102,6 +102,14 @@ type Writer interface {
 	// succeeds.
 	RemoveTree(ctx context.Context, name string) error
 
+	// MakeDir makes a directory, and those above it. One that is there gets the attributes,
+	// where it has others. What is no directory is bb.Exists. See DirOptions.
+	MakeDir(ctx context.Context, name string, opts DirOptions) error
+
+	// SetMode gives an object other permission bits than it has, if it belongs to attrs.UID. It
+	// keeps its ETag. Stores that say no Object.HasMode, or cannot, do nothing.
+	SetMode(ctx context.Context, name string, attrs Attrs) error
+
 	// RemoveDir removes a directory that holds nothing. One that holds something stays, and
 	// so does what is not a directory; both are no error. Stores without directories do nothing.
 	RemoveDir(ctx context.Context, name string) error
@@ -146,7 +154,18 @@ func (o *PutOptions) LastStep(ctx context.Context) error {
 	return o.Last(ctx)
 }
 
-// Attrs are a file's attributes.
+// DirOptions says how a directory is made.
+type DirOptions struct {
+	Attrs Attrs
+	// Holds says that something lies in it, or is about to: stores without directories, which
+	// know it by that, then do nothing.
+	Holds bool
+	// Keep leaves a directory that is there as it is. Without it, that is done only to
+	// directories that do not belong to Attrs.UID, or to this process if it is not root's.
+	Keep bool
+}
+
+// Attrs are the attributes of a file or directory.
 type Attrs struct {
 	Mode  fs.FileMode // permission bits
 	UID   uint32      // set only by a daemon that may

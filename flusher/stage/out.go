@@ -106,10 +106,20 @@ func same(there *backing.Object, e *Entry) bool {
 	return e.Attrs != nil && !e.Attrs.MTime.IsZero() && there.MTime.Equal(e.Attrs.MTime)
 }
 
+// keep gives an object that is there and equal the file's mode.
+func (out *stageOut) keep(ctx context.Context, there *backing.Object, e *Entry) error {
+	if e.Attrs != nil && there.HasMode && there.Mode != e.Attrs.Mode.Perm() && !out.opts.DryRun {
+		if err := out.to.SetMode(ctx, there.Name, *e.Attrs); err != nil {
+			return err
+		}
+	}
+	return errSame
+}
+
 func (out *stageOut) copy(ctx context.Context, e Entry, name string) error {
 	there, err := out.to.Stat(ctx, name)
 	if err == nil && there.Size == e.Size && same(&there, &e) {
-		return errSame
+		return out.keep(ctx, &there, &e)
 	}
 	if err != nil && bb.KindOf(err) != bb.NotFound {
 		return err

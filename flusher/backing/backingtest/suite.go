@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -401,6 +402,30 @@ func removeDir(t *testing.T, h Harness) {
 		expectNames(t, s, "", "d/full/x", "f")
 	}
 	expectKind(t, s.RemoveDir(t.Context(), "../d"), bb.Invalid)
+	expectKind(t, s.MakeDir(t.Context(), "../d", backing.DirOptions{}), bb.Invalid)
+	opts := backing.DirOptions{Attrs: backing.Attrs{Mode: 0o700, UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}}
+	for range 2 {
+		for _, name := range []string{"made", "d/full", "far/below"} {
+			if err := s.MakeDir(t.Context(), name, opts); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		expectNames(t, s, "", "d/full/x", "f") // a directory is no object
+	}
+	put(t, s, "made/x", []byte("x"))
+	for range 2 {
+		if err := errors.Join(s.RemoveDir(t.Context(), "made"), s.Remove(t.Context(), "made/x"), s.RemoveDir(t.Context(), "made"), s.RemoveDir(t.Context(), "far/below")); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Others(t.Context(), "", func(o backing.Other) error {
+			if o.Name == "made" || o.Name == "far/below" {
+				return fmt.Errorf("%s is still there", o.Name)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	put(t, s, "d/empty/again", []byte("x"))
 }
 

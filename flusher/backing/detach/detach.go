@@ -148,6 +148,14 @@ func (s *store) RemoveTree(ctx context.Context, name string) error {
 	return do(ctx, s.calls, "remove tree", name, func(ctx context.Context) error { return s.Store.RemoveTree(ctx, name) })
 }
 
+func (s *store) MakeDir(ctx context.Context, name string, opts backing.DirOptions) error {
+	return do(ctx, s.calls, "make directory", name, func(ctx context.Context) error { return s.Store.MakeDir(ctx, name, opts) })
+}
+
+func (s *store) SetMode(ctx context.Context, name string, attrs backing.Attrs) error {
+	return do(ctx, s.calls, "change mode", name, func(ctx context.Context) error { return s.Store.SetMode(ctx, name, attrs) })
+}
+
 func (s *store) RemoveDir(ctx context.Context, name string) error {
 	return do(ctx, s.calls, "remove directory", name, func(ctx context.Context) error { return s.Store.RemoveDir(ctx, name) })
 }

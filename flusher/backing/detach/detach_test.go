@@ -61,6 +61,11 @@ func (h *hung) Others(_ context.Context, _ string, fn func(backing.Other) error)
 func (h *hung) Rename(context.Context, string, string) error { <-h.back; return nil }
 func (h *hung) Remove(context.Context, string) error         { <-h.back; return nil }
 func (h *hung) RemoveTree(context.Context, string) error     { <-h.back; return nil }
+func (h *hung) MakeDir(context.Context, string, backing.DirOptions) error {
+	<-h.back
+	return nil
+}
+func (h *hung) SetMode(context.Context, string, backing.Attrs) error { <-h.back; return nil }
 func (h *hung) RemoveDir(context.Context, string) error      { <-h.back; return nil }
 func (h *hung) Check(context.Context) error                  { <-h.back; return nil }
 func (h *hung) Sweep(context.Context) (int, error)           { <-h.back; return 0, nil }
@@ -84,6 +89,8 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			"rename":      func(ctx context.Context) error { return s.Rename(ctx, "a", "b") },
 			"remove":      func(ctx context.Context) error { return s.Remove(ctx, "a") },
 			"remove tree": func(ctx context.Context) error { return s.RemoveTree(ctx, "a") },
+			"make dir":    func(ctx context.Context) error { return s.MakeDir(ctx, "a", backing.DirOptions{}) },
+			"set mode":    func(ctx context.Context) error { return s.SetMode(ctx, "a", backing.Attrs{}) },
 			"remove dir":  func(ctx context.Context) error { return s.RemoveDir(ctx, "a") },
 			"check":       s.Check,
 			"sweep":       func(ctx context.Context) error { _, err := s.Sweep(ctx); return err },

@@ -217,6 +217,14 @@ func (s *store) RemoveTree(ctx context.Context, name string) error {
 	return s.call(ctx, "remove", name, func(Rule) error { return s.Store.RemoveTree(ctx, name) })
 }
 
+func (s *store) MakeDir(ctx context.Context, name string, opts backing.DirOptions) error {
+	return s.call(ctx, "put", name, func(Rule) error { return s.Store.MakeDir(ctx, name, opts) })
+}
+
+func (s *store) SetMode(ctx context.Context, name string, attrs backing.Attrs) error {
+	return s.call(ctx, "put", name, func(Rule) error { return s.Store.SetMode(ctx, name, attrs) })
+}
+
 func (s *store) RemoveDir(ctx context.Context, name string) error {
 	return s.call(ctx, "remove", name, func(Rule) error { return s.Store.RemoveDir(ctx, name) })
 }

@@ -94,6 +94,14 @@ func (s *store) RemoveTree(ctx context.Context, name string) error {
 	return s.h.begin(changes, "remove tree", name).end(s.Store.RemoveTree(ctx, name))
 }
 
+func (s *store) MakeDir(ctx context.Context, name string, opts backing.DirOptions) error {
+	return s.h.begin(changes, "make directory", name).end(s.Store.MakeDir(ctx, name, opts))
+}
+
+func (s *store) SetMode(ctx context.Context, name string, attrs backing.Attrs) error {
+	return s.h.begin(changes, "change mode", name).end(s.Store.SetMode(ctx, name, attrs))
+}
+
 func (s *store) RemoveDir(ctx context.Context, name string) error {
 	return s.h.begin(changes, "remove directory", name).end(s.Store.RemoveDir(ctx, name))
 }

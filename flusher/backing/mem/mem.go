@@ -364,6 +364,22 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 	return nil
 }
 
+// MakeDir does nothing: there are no directories.
+func (s *Store) MakeDir(ctx context.Context, name string, _ backing.DirOptions) error {
+	if err := backing.CheckName("make directory", name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.enter(ctx, "make directory", name)
+}
+
+// SetMode does nothing: objects have no mode.
+func (s *Store) SetMode(ctx context.Context, name string, _ backing.Attrs) error {
+	_, err := s.find(ctx, "change mode", name)
+	return err
+}
+
 // RemoveDir does nothing: there are no directories.
 func (s *Store) RemoveDir(ctx context.Context, name string) error {
 	if err := backing.CheckName("remove directory", name); err != nil {

@@ -177,6 +177,14 @@ func (s *store) RemoveTree(ctx context.Context, name string) error {
 	return s.do(ctx, "remove tree", name, func() error { return s.Store.RemoveTree(ctx, name) })
 }
 
+func (s *store) MakeDir(ctx context.Context, name string, opts backing.DirOptions) error {
+	return s.do(ctx, "make directory", name, func() error { return s.Store.MakeDir(ctx, name, opts) })
+}
+
+func (s *store) SetMode(ctx context.Context, name string, attrs backing.Attrs) error {
+	return s.do(ctx, "change mode", name, func() error { return s.Store.SetMode(ctx, name, attrs) })
+}
+
 func (s *store) RemoveDir(ctx context.Context, name string) error {
 	return s.do(ctx, "remove directory", name, func() error { return s.Store.RemoveDir(ctx, name) })
 }

@@ -284,6 +284,16 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 	return err
 }
 
+// MakeDir does nothing: there are no directories.
+func (s *Store) MakeDir(ctx context.Context, name string, _ backing.DirOptions) error {
+	return errors.Join(backing.CheckName("make directory", name), ctx.Err())
+}
+
+// SetMode does nothing: an object's metadata change only with a copy of it.
+func (s *Store) SetMode(ctx context.Context, name string, _ backing.Attrs) error {
+	return errors.Join(backing.CheckName("change mode", name), ctx.Err())
+}
+
 // RemoveDir does nothing: there are no directories, and a marker that stands for one is not ours.
 func (s *Store) RemoveDir(_ context.Context, name string) error {
 	return backing.CheckName("remove directory", name)
