@@ -80,7 +80,7 @@ func (m *Meta) bucket(name string) *bucket {
 		c: m.conn, counters: &m.counters, replicas: m.opts.Replicas, name: name, server: server,
 		subject: "$KV." + name + ".",
 		get1:    "$JS.API.DIRECT.GET.KV_" + name + ".$KV." + name + ".",
-		batches: make(chan struct{}, maxBatchesAtOnce), barriers: barriers{slot: make(chan struct{}, 1)},
+		batches: make(chan struct{}, maxBatchesAtOnce),
 	}
 }
 

@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/nats-io/nats.go"
+
+	"forebay/internal/rounds"
 )
 
 // barriers makes reads of a bucket with several copies see all that was acknowledged
@@ -34,18 +35,7 @@ import (
 // always the answer of such a read or a compare-and-set that was accepted. (A new
 // leader answers only once it has applied what the one before acknowledged: raft.go,
 // aflr.) With one copy, one server has it all and answers for itself.
-type barriers struct {
-	sync.Mutex
-	next *barrier      // not sent yet: who comes now may share it
-	slot chan struct{} // held by who sends one
-}
-
-// barrier is shared by all who began to wait before it was sent.
-type barrier struct {
-	done chan struct{}
-	seq  uint64
-	err  error
-}
+type barriers struct{ rounds.Group[uint64] }
 
 // barrierToken is the last token of the keys of barriers. No name is encoded like that.
 const barrierToken = "="
@@ -63,51 +53,18 @@ func (b *bucket) replicated() bool { return b.replicas > 1 || b.copies.Load() > 
 // barrier returns the sequence of a barrier that was put after it was called.
 func (b *bucket) barrier(ctx context.Context) (uint64, error) {
 	for {
-		bar, mine := b.barriers.join()
-		if mine {
-			b.sendBarrier(ctx, bar)
+		seq, err := b.barriers.Do(ctx, func(ctx context.Context) (uint64, error) {
+			return b.tryBarrier(ctx, "x."+barrierToken)
+		})
+		if err == nil {
+			return seq, nil
 		}
-		select {
-		case <-bar.done:
-		case <-ctx.Done():
+		if ctx.Err() != nil {
 			return 0, b.c.unavailable(ctx, "namespace server", errUncertain)
 		}
-		if bar.err == nil {
-			return bar.seq, nil
-		}
-		if err := b.retry(ctx, bar.err); err != nil {
+		if err := b.retry(ctx, err); err != nil {
 			return 0, err
 		}
-	}
-}
-
-// join returns the next barrier, and whether the caller has to send it.
-func (bs *barriers) join() (*barrier, bool) {
-	bs.Lock()
-	defer bs.Unlock()
-	if bs.next != nil {
-		return bs.next, false
-	}
-	bs.next = &barrier{done: make(chan struct{})}
-	return bs.next, true
-}
-
-// sendBarrier sends a barrier when the one before it is done. If the caller gives up,
-// the others that share it send another.
-func (b *bucket) sendBarrier(ctx context.Context, bar *barrier) {
-	defer close(bar.done)
-	err := errNoServer // nothing was sent
-	select {
-	case b.barriers.slot <- struct{}{}:
-		defer func() { <-b.barriers.slot }()
-		err = nil
-	case <-ctx.Done():
-	}
-	b.barriers.Lock()
-	b.barriers.next = nil
-	b.barriers.Unlock()
-	if bar.err = err; err == nil {
-		bar.seq, bar.err = b.tryBarrier(ctx, "x."+barrierToken)
 	}
 }
 

@@ -19,11 +19,19 @@ func TestBarriersAreShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.barriers.slot <- struct{}{} // one is under way
+	under, end := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { // one is under way
+		_, _ = b.barriers.Do(testContext(t), func(context.Context) (uint64, error) {
+			close(under)
+			<-end
+			return 0, nil
+		})
+	})
+	<-under
 	impatient, cancel := context.WithTimeout(testContext(t), 20*time.Millisecond)
 	defer cancel()
 	const readers = 50
-	var wg sync.WaitGroup
 	wg.Go(func() {
 		if _, err := b.barrier(impatient); bb.KindOf(err) != bb.Unavailable {
 			t.Errorf("a reader that gave up: %v", err)
@@ -39,7 +47,7 @@ func TestBarriersAreShared(t *testing.T) {
 	}
 	<-impatient.Done()
 	time.Sleep(20 * time.Millisecond)
-	<-b.barriers.slot
+	close(end)
 	wg.Wait()
 	if after, err := b.barrier(testContext(t)); err != nil || after > before+10 {
 		t.Errorf("%d readers put %d barriers: %v", readers, after-before, err)
