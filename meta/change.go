@@ -268,15 +268,10 @@ func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o
 }
 
 func (ns *Namespace) removeFile(ctx context.Context, e *bb.Entry, o RemoveOptions) error {
-	id := entryID{e.Parent, e.Name}
-	if !o.StoreOp {
-		return ns.removeEntry(ctx, id, e.Revision, e.File)
+	if o.StoreOp {
+		return ns.removeFollowed(ctx, e)
 	}
-	op, err := ns.removalOp(ctx, e)
-	if err != nil {
-		return err
-	}
-	return ns.commit(ctx, []change{op, {key: entryKey(e.Parent, e.Name), expected: e.Revision, gone: e.File}}, []entryChange{{id: id, change: 1}}, nil)
+	return ns.removeEntry(ctx, entryID{e.Parent, e.Name}, e.Revision, e.File)
 }
 
 // removeDir is the remover's part of what Namespace describes.

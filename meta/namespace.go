@@ -57,10 +57,12 @@ type Namespace struct {
 	decided   atomic.Uint64 // a revision that the decided key has had
 	replacing atomic.Pointer[replacements]
 
-	known     knownPaths
-	opKeys    opKeys
-	listings  listings
-	destroyed atomic.Bool // by this process: the caches must not answer any more
+	known      knownPaths
+	opKeys     opKeys
+	removals   removals
+	listings   listings
+	distrusted atomic.Uint64 // how often the server has been found to have gone back
+	destroyed  atomic.Bool   // by this process: the caches must not answer any more
 }
 
 type entryID struct {
@@ -254,6 +256,7 @@ func (c *cache[K, V]) settle(key K, known cached[V], t ticket, err error) {
 
 // Distrust forgets what is cached: the server has been found to have gone back behind it.
 func (ns *Namespace) Distrust() {
+	ns.distrusted.Add(1)
 	ns.entries.forgetAll()
 	ns.dirs.forgetAll()
 }

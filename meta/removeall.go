@@ -111,7 +111,11 @@ func (ns *Namespace) removeFiles(ctx context.Context, dir bb.DirID, files []bb.E
 		return nil
 	}
 	if o.StoreOp {
-		err := ns.removeBatch(ctx, dir, files)
+		pointers := make([]*bb.Entry, len(files))
+		for i := range files {
+			pointers[i] = &files[i]
+		}
+		err := ns.removeBatch(ctx, pointers)
 		if err == nil {
 			for _, e := range files {
 				fn(e)
@@ -123,25 +127,6 @@ func (ns *Namespace) removeFiles(ctx context.Context, dir bb.DirID, files []bb.E
 		}
 	}
 	return ns.removeEach(ctx, files, o, fn)
-}
-
-func (ns *Namespace) removeBatch(ctx context.Context, dir bb.DirID, files []bb.Entry) error {
-	path, paths, err := ns.pathOf(ctx, dir)
-	if err != nil {
-		return gone(err)
-	}
-	changes := make([]change, 0, 2*len(files))
-	entries := make([]entryChange, 0, len(files))
-	for i := range files {
-		e := &files[i]
-		op, err := ns.removalOpIn(ctx, path, paths, e)
-		if err != nil {
-			return err
-		}
-		entries = append(entries, entryChange{id: entryID{e.Parent, e.Name}, change: len(changes) + 1})
-		changes = append(changes, op, change{key: entryKey(e.Parent, e.Name), expected: e.Revision, gone: e.File})
-	}
-	return ns.commit(ctx, changes, entries, nil)
 }
 
 func (ns *Namespace) removeEach(ctx context.Context, files []bb.Entry, o RemoveOptions, fn func(bb.Entry)) error {

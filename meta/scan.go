@@ -215,6 +215,48 @@ func (b *bucket) rest(ctx context.Context, filter string, from uint64, fn func(*
 	}
 }
 
+// errSetBack: the server has forgotten what it had acknowledged.
+var errSetBack = errors.New("the server was set back")
+
+// changedSince calls fn with the newest record of each key that matches a filter and was changed
+// at a sequence or after it, deleted ones too, in the order of their changes. It asks for one at
+// a time: an answer of several counts all keys that match, so that its cost grows with those
+// that did not change (nats-server 2.15). errSetBack if the server gives sequences again.
+func (b *bucket) changedSince(ctx context.Context, filter string, from uint64, fn func(*record)) error {
+	barrier := uint64(0)
+	if b.replicated() {
+		var err error
+		if barrier, err = b.putBarrier(ctx, barrierOf(filter)); err != nil {
+			return err
+		}
+		if barrier < from {
+			return errSetBack
+		}
+	}
+	for try, seen := 0, barrier == 0; ; {
+		r, err := b.askDirect(ctx, map[string]any{"seq": from, "next_by_subj": b.subject + filter})
+		switch {
+		case err != nil:
+			if err := b.retry(ctx, err); err != nil {
+				return err
+			}
+		case r.seq == 0 && seen:
+			return nil
+		case r.seq == 0: // that copy lacks the barrier
+			b.c.pause(ctx, try)
+			try++
+			if err := b.c.wait(ctx); err != nil {
+				return err
+			}
+		case isBarrier(r.key):
+			from, seen = r.seq+1, seen || r.seq >= barrier
+		default:
+			from = r.seq + 1
+			fn(&r)
+		}
+	}
+}
+
 // pushed reads a consumer's message, whose reply subject tells where it stands:
 //
 //	$JS.ACK.[DOMAIN.ACCOUNT.]STREAM.CONSUMER.DELIVERED.SEQUENCE.N.TIME.PENDING[.RANDOM]

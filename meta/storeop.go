@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -136,40 +134,44 @@ func (ns *Namespace) removalOpIn(ctx context.Context, dir string, paths uint64, 
 
 // StoreOps returns the pending operations in the order in which they happened. One
 // that cannot be decoded is counted, logged and left out. bb.Unsupported if there is one
-// that only newer releases know.
+// that only newer releases know. It reads all of them: see PendingOps.
 func (ns *Namespace) StoreOps(ctx context.Context) ([]StoreOp, error) {
-	found, err := ns.storeOps(ctx)
-	if err != nil {
-		return nil, opError("store operations", ns.buffer, err)
-	}
-	return slices.SortedFunc(maps.Values(found), func(a, b StoreOp) int { return cmp.Compare(a.Seq, b.Seq) }), nil
+	ops, _, err := ns.PendingOps().Read(ctx)
+	return ops, err
 }
 
-// storeOps returns the pending operations by their keys.
-func (ns *Namespace) storeOps(ctx context.Context) (map[string]StoreOp, error) {
-	found := map[string]record{}
-	err := ns.b.scan(ctx, opPrefix+"*", func(r *record) error {
+// opRecords returns the newest records of all operations by their keys, those that are done
+// too, and the last sequence among them.
+func (ns *Namespace) opRecords(ctx context.Context) (found map[string]record, last uint64, err error) {
+	found = map[string]record{}
+	err = ns.b.scan(ctx, opPrefix+"*", func(r *record) error {
 		found[r.key] = *r
+		last = max(last, r.seq)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	ops := make(map[string]StoreOp, len(found))
-	for key, r := range found {
+	return found, last, err
+}
+
+// openOps decodes records of operations, by their keys: nil for those that are done or cannot
+// be decoded. One that only newer releases know is an error, since what comes after it must not
+// overtake it.
+func (ns *Namespace) openOps(records map[string]record) (map[string]*StoreOp, error) {
+	ops := make(map[string]*StoreOp, len(records))
+	for key, r := range records {
+		ops[key] = nil
 		if !r.live() {
 			continue
 		}
 		var m metapb.StoreOp
 		err := open(key, r.data, &m)
 		if bb.KindOf(err) == bb.Unsupported {
-			return nil, err // what comes after it must not overtake it
+			return nil, err
 		}
 		if err != nil {
 			ns.m.garbage(key, err)
 			continue
 		}
-		ops[key] = StoreOp{
+		ops[key] = &StoreOp{
 			Seq: cmp.Or(m.GetSeq(), r.seq), Revision: r.seq, Op: Op(m.GetOp()), OldPath: m.GetOldPath(), NewPath: m.GetNewPath(),
 			File: bb.FileID(m.GetFile()), IsDir: m.GetIsDir(), Flushed: fromFlushed(m.GetFlushed()),
 			Replaced: fromFlushed(m.GetReplaced()), Left: fromFlushed(m.GetLeft()), By: bb.NodeID(m.GetBy()),
@@ -185,11 +187,11 @@ func (ns *Namespace) storeOps(ctx context.Context) (map[string]StoreOp, error) {
 // it is repeated.
 func (ns *Namespace) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken int, err error) {
 	const what = "take over store operations"
-	ops, err := ns.storeOps(ctx)
-	if err != nil {
-		return 0, opError(what, ns.buffer, err)
+	follower := ns.PendingOps()
+	if _, _, err := follower.Read(ctx); err != nil {
+		return 0, bb.Wrap(what, ns.buffer, err)
 	}
-	for key, op := range ops {
+	for key, op := range follower.byKey {
 		if op.By != from {
 			continue
 		}

@@ -1,0 +1,192 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"forebay/internal/bb"
+)
+
+// followed keeps what a follower has returned, as its user would.
+type followed struct {
+	*PendingOps
+	ops map[uint64]StoreOp // by revision
+}
+
+func following(ns *Namespace) *followed { return &followed{ns.PendingOps(), map[uint64]StoreOp{}} }
+
+// read reads on, and compares with all that is pending.
+func (f *followed) read(ctx context.Context, t *testing.T) {
+	t.Helper()
+	came, went, err := f.Read(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range went {
+		if f.ops[op.Revision] != op {
+			t.Errorf("%+v went, and never came", op)
+		}
+		delete(f.ops, op.Revision)
+	}
+	for i, op := range came {
+		if i > 0 && op.Seq <= came[i-1].Seq {
+			t.Errorf("operation %d comes after %d", op.Seq, came[i-1].Seq)
+		}
+		if _, ok := f.ops[op.Revision]; ok {
+			t.Errorf("%+v came twice", op)
+		}
+		f.ops[op.Revision] = op
+	}
+	all, err := f.ns.StoreOps(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[uint64]StoreOp{}
+	for _, op := range all {
+		want[op.Revision] = op
+	}
+	if !maps.Equal(f.ops, want) {
+		t.Fatalf("followed %v, pending are %v", f.ops, want)
+	}
+}
+
+// TestPendingOpsAny follows changes of two nodes, with operations that are done and taken over,
+// and a server that is said to have gone back.
+func TestPendingOpsAny(t *testing.T) {
+	t.Parallel()
+	for name, mode := range modes {
+		if mode.sole {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			s := startServer(t, t.TempDir())
+			ctx := testContext(t)
+			ours := mode.in(newBuffer(t, connectTo(t, Options{InProcess: s, Node: "a"}), "buf"))
+			theirs, err := connectTo(t, Options{InProcess: s, Node: "b"}).Namespace(ctx, "buf")
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes := []*Namespace{ours, mode.in(theirs)}
+			rnd := rand.New(rand.NewPCG(15, 14))
+			f := following(ours)
+			for i := range 150 {
+				ns := nodes[rnd.IntN(2)]
+				switch rnd.IntN(8) {
+				case 0, 1, 2, 3:
+					create(t, ns, bb.RootDir, fmt.Sprint(i))
+					_, err = ns.Remove(ctx, bb.RootDir, fmt.Sprint(i), RemoveOptions{StoreOp: true})
+				case 4, 5:
+					for revision := range f.ops {
+						_, err = ns.DoneStoreOp(ctx, revision)
+						break
+					}
+				case 6:
+					_, err = ns.TakeOverStoreOps(ctx, []bb.NodeID{"a", "b"}[rnd.IntN(2)])
+				case 7:
+					if rnd.IntN(4) == 0 {
+						ours.Distrust()
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if rnd.IntN(3) > 0 {
+					f.read(ctx, t)
+				}
+			}
+			f.read(ctx, t)
+		})
+	}
+}
+
+// TestPendingOpsCost: a read asks for what has changed, however much is pending.
+func TestPendingOpsCost(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, ns *Namespace) {
+		ctx := testContext(t)
+		dir := mkdir(t, ns, bb.RootDir, "d")
+		for i := range 200 {
+			create(t, ns, dir.Dir, fmt.Sprint(i))
+		}
+		if err := ns.RemoveAll(ctx, bb.RootDir, "d", RemoveOptions{StoreOp: true}, nil); err != nil {
+			t.Fatal(err)
+		}
+		f := following(ns)
+		f.read(ctx, t)
+		create(t, ns, bb.RootDir, "one")
+		if _, err := ns.Remove(ctx, bb.RootDir, "one", RemoveOptions{StoreOp: true}); err != nil {
+			t.Fatal(err)
+		}
+		asked := 0
+		ns.m.conn.intercept = func(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
+			asked += len(msgs)
+			return ns.m.conn.deliver(ctx, msgs)
+		}
+		came, went, err := f.Read(ctx)
+		ns.m.conn.intercept = nil
+		if err != nil || len(came) != 1 || len(went) != 0 {
+			t.Errorf("%d came, %d went: %v", len(came), len(went), err)
+		}
+		if asked > 4 { // a barrier, it and the operation, and that there are no more
+			t.Errorf("%d requests for one new operation among 201", asked)
+		}
+	})
+}
+
+// TestPendingOpsFailed: what a read that failed had found is returned by the next one.
+func TestPendingOpsFailed(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, ns *Namespace) {
+		ctx := testContext(t)
+		f := following(ns)
+		f.read(ctx, t)
+		for i := range 3 {
+			create(t, ns, bb.RootDir, fmt.Sprint(i))
+			if _, err := ns.Remove(ctx, bb.RootDir, fmt.Sprint(i), RemoveOptions{StoreOp: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		short, cancel := context.WithCancelCause(ctx)
+		asked, stopped := 0, errors.New("stopped half way")
+		ns.m.conn.intercept = func(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
+			if asked++; asked == 3 {
+				cancel(stopped)
+				return nil, errUncertain
+			}
+			return ns.m.conn.deliver(ctx, msgs)
+		}
+		if _, _, err := f.Read(short); !errors.Is(err, stopped) {
+			t.Errorf("a read that was stopped: %v", err)
+		}
+		ns.m.conn.intercept = nil
+		f.read(ctx, t)
+	})
+}
+
+// TestPendingOpsSetBack: a server that was set back gives sequences again, that were read.
+func TestPendingOpsSetBack(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, ns *Namespace) {
+		ctx := testContext(t)
+		f := following(ns)
+		f.read(ctx, t)
+		create(t, ns, bb.RootDir, "f")
+		if _, err := ns.Remove(ctx, bb.RootDir, "f", RemoveOptions{StoreOp: true}); err != nil {
+			t.Fatal(err)
+		}
+		f.from += 1000 // as if it had read what the server has forgotten
+		if !ns.b.replicated() {
+			ns.m.conn.setUp("") // after a server of one copy was set back, there is a new connection
+		}
+		f.read(ctx, t)
+		if len(f.ops) != 1 {
+			t.Errorf("%d operations", len(f.ops))
+		}
+	})
+}

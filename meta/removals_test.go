@@ -1,0 +1,161 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"forebay/internal/bb"
+)
+
+// holdRemovals keeps batches of removals from beginning until the function that it returns is
+// called.
+func holdRemovals(ctx context.Context, ns *Namespace) (release func()) {
+	held, end := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, _ = ns.removals.rounds.Do(ctx, func(context.Context) (struct{}, error) {
+			close(held)
+			<-end
+			return struct{}{}, nil
+		})
+	})
+	<-held
+	return func() { close(end); wg.Wait() }
+}
+
+// queued waits until n removals wait for a batch.
+func queued(ctx context.Context, t *testing.T, ns *Namespace, n int) {
+	t.Helper()
+	for there := -1; there != n; ns.b.c.pause(ctx, 1) {
+		ns.removals.mu.Lock()
+		there = len(ns.removals.queue)
+		ns.removals.mu.Unlock()
+		if ctx.Err() != nil {
+			t.Fatalf("%d removals wait, want %d", there, n)
+		}
+	}
+}
+
+// TestRemovalsAreGrouped: files that are removed at one time go in one change of the server,
+// each with its operation. What one of them finds changed is no matter of the others.
+func TestRemovalsAreGrouped(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, ns *Namespace) {
+		ctx := testContext(t)
+		const files = 40
+		dir := mkdir(t, ns, bb.RootDir, "d")
+		for i := range files {
+			create(t, ns, []bb.DirID{bb.RootDir, dir.Dir}[i%2], fmt.Sprint(i))
+		}
+		remove := func(i int) error {
+			_, err := ns.Remove(ctx, []bb.DirID{bb.RootDir, dir.Dir}[i%2], fmt.Sprint(i), RemoveOptions{StoreOp: true})
+			return err
+		}
+		release := holdRemovals(ctx, ns)
+		var wg sync.WaitGroup
+		for i := range files {
+			wg.Go(func() { wantKind(t, "remove", remove(i), 0) })
+		}
+		queued(ctx, t, ns, files)
+		release()
+		wg.Wait()
+		records, _, err := ns.opRecords(ctx)
+		if err != nil || len(records) != files {
+			t.Fatalf("%d operations: %v", len(records), err)
+		}
+		batches := map[string]bool{}
+		for _, r := range records {
+			batches[r.by] = true
+		}
+		if len(batches) != 1 {
+			t.Errorf("%d changes of the server for %d removals at one time", len(batches), files)
+		}
+		if got := tree(t, ns); len(got) != 1 {
+			t.Errorf("left %v", got)
+		}
+	})
+}
+
+// TestRemovalsApart: in a batch with files that can be removed are one that has changed, one
+// that is removed twice, and one whose directory has gone.
+func TestRemovalsApart(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, ns *Namespace) {
+		ctx := testContext(t)
+		good, twice := create(t, ns, bb.RootDir, "good"), create(t, ns, bb.RootDir, "twice")
+		changed := create(t, ns, bb.RootDir, "changed")
+		stale := changed
+		changed.Size = 11
+		if _, err := ns.Put(ctx, changed); err != nil {
+			t.Fatal(err)
+		}
+		dir := mkdir(t, ns, bb.RootDir, "d")
+		homeless := create(t, ns, dir.Dir, "f")
+		if err := ns.RemoveAll(ctx, bb.RootDir, "d", RemoveOptions{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		release := holdRemovals(ctx, ns)
+		var wg sync.WaitGroup
+		for _, e := range []*bb.Entry{&stale, &homeless} {
+			wg.Go(func() {
+				if err := ns.removeFile(ctx, e, RemoveOptions{StoreOp: true}); !errors.Is(err, errConflict) {
+					t.Errorf("%s: %v", e.Name, err)
+				}
+			})
+		}
+		wg.Go(func() { wantKind(t, "good", ns.removeFile(ctx, &good, RemoveOptions{StoreOp: true}), 0) })
+		var errs [2]error
+		for i := range errs {
+			wg.Go(func() { errs[i] = ns.removeFile(ctx, &twice, RemoveOptions{StoreOp: true}) })
+		}
+		queued(ctx, t, ns, 5)
+		release()
+		wg.Wait()
+		if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs[:]...), errConflict) {
+			t.Errorf("removed twice at one time: %v, %v", errs[0], errs[1])
+		}
+		if got := tree(t, ns); len(got) != 1 || got["changed"] == "" {
+			t.Errorf("left %v", got)
+		}
+		ops, err := ns.StoreOps(ctx)
+		if err != nil || len(ops) != 2 {
+			t.Errorf("%d operations for two removals: %v", len(ops), err)
+		}
+	})
+}
+
+// TestRemovalGivenUp: a caller that gives up before its batch begins has removed nothing, and
+// takes nothing from the others; also if the batch would have been begun by it.
+func TestRemovalGivenUp(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, ns *Namespace) {
+		ctx := testContext(t)
+		release := holdRemovals(ctx, ns)
+		impatient, cancel := context.WithCancel(ctx)
+		var others, wg sync.WaitGroup
+		for i, ctx := range []context.Context{impatient, ctx, impatient, ctx} {
+			e := create(t, ns, bb.RootDir, fmt.Sprint(i))
+			if ctx == impatient {
+				wg.Go(func() {
+					err := ns.removeFile(ctx, &e, RemoveOptions{StoreOp: true})
+					if bb.KindOf(err) != bb.Cancelled || errors.Is(err, errUncertain) {
+						t.Errorf("a removal that was given up: %v", err)
+					}
+				})
+			} else {
+				others.Go(func() { wantKind(t, "remove", ns.removeFile(ctx, &e, RemoveOptions{StoreOp: true}), 0) })
+			}
+			queued(ctx, t, ns, i+1) // the first one leads
+		}
+		cancel()
+		wg.Wait()
+		release()
+		others.Wait()
+		if got := tree(t, ns); len(got) != 2 || got["0"] == "" || got["2"] == "" {
+			t.Errorf("left %v", got)
+		}
+	})
+}
