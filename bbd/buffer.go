@@ -39,9 +39,8 @@ type buffer struct {
 
 	restores sync.Mutex // one file is restored at a time
 
-	noting   sync.Mutex      // guards what follows
-	handed   map[uint64]bool // pending operations for the store that the flusher has, by Revision
-	applying atomic.Bool     // applyLater is on its way
+	noted    *notedOps   // what the store has yet to follow
+	applying atomic.Bool // applyLater is on its way
 
 	freezer  freezer
 	figures  figures
@@ -65,7 +64,7 @@ type dirtyFile struct {
 }
 
 func newBuffer(d *Daemon, spec bb.Buffer, ns *meta.Namespace) *buffer {
-	b := &buffer{d: d, name: spec.Name, ns: ns, handed: make(map[uint64]bool), freezer: newFreezer()}
+	b := &buffer{d: d, name: spec.Name, ns: ns, noted: newNotedOps(ns), freezer: newFreezer()}
 	b.mu.spec = spec
 	b.mu.open = make(map[place]*openFile)
 	b.mu.byFile = make(map[bb.FileID]*openFile)

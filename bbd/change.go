@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/peer"
@@ -358,16 +359,8 @@ func (b *buffer) removeAll(ctx context.Context, c cred, path string) error {
 		if err != nil {
 			return bb.Wrap("remove", b.address(path), err)
 		}
-		for i := range entries {
-			child := strings.TrimPrefix(path+"/"+entries[i].Name, "/")
-			if entries[i].IsDir() {
-				err = b.removeAll(ctx, c, child)
-			} else {
-				err = b.remove(ctx, c, child)
-			}
-			if err != nil && bb.KindOf(err) != bb.NotFound {
-				return err
-			}
+		if err := b.removeEntries(ctx, c, path, entries); err != nil {
+			return err
 		}
 		if !more {
 			break
@@ -377,6 +370,39 @@ func (b *buffer) removeAll(ctx context.Context, c cred, path string) error {
 		return nil
 	}
 	return b.remove(ctx, c, path)
+}
+
+// removeAtOnce is how many files of a directory are removed at a time: the namespace makes one
+// change of those that meet.
+const removeAtOnce = 64
+
+// removeEntries removes entries of a directory: its files many at a time, then its directories
+// one after the other.
+func (b *buffer) removeEntries(ctx context.Context, c cred, dir string, entries []bb.Entry) error {
+	var dirs []string
+	files, filesCtx := errgroup.WithContext(ctx)
+	files.SetLimit(removeAtOnce)
+	for i := range entries {
+		child := strings.TrimPrefix(dir+"/"+entries[i].Name, "/")
+		if entries[i].IsDir() {
+			dirs = append(dirs, child)
+			continue
+		}
+		files.Go(func() error { return ifPresent(b.remove(filesCtx, c, child)) })
+	}
+	err := files.Wait()
+	for i := 0; i < len(dirs) && err == nil; i++ {
+		err = ifPresent(b.removeAll(ctx, c, dirs[i]))
+	}
+	return err
+}
+
+// ifPresent is the error of a removal that has nothing to do for what is not there.
+func ifPresent(err error) error {
+	if bb.KindOf(err) == bb.NotFound {
+		return nil
+	}
+	return err
 }
 
 // clean is the form of a path that names in the store are made of; the path was checked.

@@ -2,7 +2,6 @@ package bbd
 
 import (
 	"context"
-	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -118,37 +117,37 @@ func (d *Daemon) setFailing(k flusher.Key, err error) {
 	}
 }
 
-// applyNoted hands the flusher the renames and removals that the namespace has noted
-// for the store and that it has not been handed yet, in their order.
+// applyNoted hands the flusher the renames and removals that the namespace has noted for the
+// store, that it has not been handed yet and that this daemon carries out, in their order. Those
+// that were noted before it was called have been handed when it returns, unless they wait for
+// another daemon's.
 func (b *buffer) applyNoted(ctx context.Context) error {
-	b.noting.Lock()
-	defer b.noting.Unlock()
-	ops, err := b.ns.StoreOps(ctx)
-	if err != nil {
+	_, err := b.noted.hands.Do(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, b.handNoted(ctx)
+	})
+	return err
+}
+
+func (b *buffer) handNoted(ctx context.Context) error {
+	if err := b.readNoted(ctx); err != nil {
 		return err
 	}
-	pending := make(map[uint64]bool, len(ops))
-	for i := range ops {
-		pending[ops[i].Revision] = true
-	}
-	maps.DeleteFunc(b.handed, func(revision uint64, _ bool) bool { return !pending[revision] }) // carried out
-	codec := b.spec().Codec
-	next, others := b.handable(ops)
+	next, others := b.noted.handable()
 	if others {
 		b.applyLater()
 	}
+	codec := b.spec().Codec
 	for _, op := range next {
 		done, err := b.keepReplaced(ctx, op)
 		if err != nil {
 			return err
 		}
-		if done {
-			continue
+		if !done {
+			for _, o := range storeOps(op, codec) {
+				b.d.flusher.Apply(b.name, o)
+			}
 		}
-		for _, o := range storeOps(op, codec) {
-			b.d.flusher.Apply(b.name, o)
-		}
-		b.handed[op.Revision] = true
+		b.noted.handed(op)
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"forebay/flusher"
-	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/meta"
 )
@@ -25,51 +24,20 @@ import (
 //     its own, since one that was declared dead may be alive. Both may be in the middle
 //     of it all the same, or one may have been stopped between looking and acting. Twice
 //     is harmless: what is not there any more is not moved again. Late is not, if the
-//     old name is in use again. Who strikes an operation out and finds that it is
-//     another's has been late, and sees to it that the store is looked at (recheck.go).
-
-// overlap reports whether one of two paths is the other, or lies in it.
-func overlap(p, q string) bool {
-	return p == q || strings.HasPrefix(p, q+"/") || strings.HasPrefix(q, p+"/")
-}
-
-// concerns reports whether an operation changes what is in the store at a path.
-func concerns(op *meta.StoreOp, path string) bool {
-	return overlap(op.OldPath, path) || op.NewPath != "" && overlap(op.NewPath, path)
-}
+//     old name is in use again. A daemon that strikes an operation out and finds that it is
+//     another's has been late: it has the store looked at again (recheck.go).
 
 // carriesOut reports whether this daemon carries out what is noted as a node's.
 func (b *buffer) carriesOut(by bb.NodeID) bool {
 	return b.d.cluster == nil || by == "" || by == b.d.cfg.Node
 }
 
-// handable returns the operations that this daemon's flusher may be handed now, in their order,
-// and whether some of this daemon's wait for those of others.
-func (b *buffer) handable(ops []meta.StoreOp) (next []*meta.StoreOp, wait bool) {
-	return notBehind(ops, func(op *meta.StoreOp) bool { return b.carriesOut(op.By) }, func(op *meta.StoreOp) bool { return b.handed[op.Revision] })
+// readNoted brings in what the namespace has noted for the store.
+func (b *buffer) readNoted(ctx context.Context) error {
+	return b.noted.read(ctx, func(op *meta.StoreOp) bool { return b.carriesOut(op.By) })
 }
 
-// notBehind returns the operations that are mine, not handed, and not behind one that is another
-// daemon's, or that waits for such a one, and concerns the same names. The flusher keeps the
-// order among those that it was handed.
-func notBehind(ops []meta.StoreOp, mine, handed func(*meta.StoreOp) bool) (next []*meta.StoreOp, wait bool) {
-	var before plan.Names // of what is not to be overtaken
-	for i := range ops {
-		op := &ops[i]
-		switch {
-		case !mine(op):
-			before.Add(pathsOf(op)...)
-		case handed(op):
-		case before.Overlap(pathsOf(op)...):
-			before.Add(pathsOf(op)...)
-			wait = true
-		default:
-			next = append(next, op)
-		}
-	}
-	return next, wait
-}
-
+// pathsOf returns the paths of which an operation changes what is in the store.
 func pathsOf(op *meta.StoreOp) []string {
 	if op.NewPath == "" {
 		return []string{op.OldPath}
@@ -107,16 +75,11 @@ func (b *buffer) noneElsewhere(ctx context.Context, path string) error {
 	if b.d.cluster == nil {
 		return nil
 	}
-	ops, err := b.ns.StoreOps(ctx)
-	if err != nil {
+	if err := b.readNoted(ctx); err != nil {
 		return err
 	}
-	b.noting.Lock()
-	defer b.noting.Unlock()
-	for i := range ops {
-		if !b.handed[ops[i].Revision] && concerns(&ops[i], path) {
-			return bb.E(bb.Busy, "flush", b.address(path), "node "+string(ops[i].By)+" has yet to rename or remove what the store has there")
-		}
+	if op := b.noted.concerning(path); op != nil {
+		return bb.E(bb.Busy, "flush", b.address(path), "node "+string(op.By)+" has yet to rename or remove what the store has there")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"forebay/internal/bb"
@@ -93,6 +94,18 @@ func TestStoreFollows(t *testing.T) {
 	}
 }
 
+// noting notes operations at the node "me", of which some were handed to its flusher.
+func noting(ops []meta.StoreOp, handed ...*meta.StoreOp) *notedOps {
+	n := newNotedOps(new(meta.Namespace))
+	for i := range ops {
+		n.add(&ops[i], ops[i].By == "me")
+	}
+	for _, op := range handed {
+		n.handed(op)
+	}
+	return n
+}
+
 // TestNotBehind: an operation waits for those of other daemons before it that concern the
 // same names, and for whatever waits for such a one; nothing else waits.
 func TestNotBehind(t *testing.T) {
@@ -122,9 +135,9 @@ func TestNotBehind(t *testing.T) {
 		},
 	} {
 		for i := range test.ops {
-			test.ops[i].Revision = uint64(i)
+			test.ops[i].Revision, test.ops[i].Seq = uint64(i), uint64(i)
 		}
-		next, wait := notBehind(test.ops, func(op *meta.StoreOp) bool { return op.By == "me" }, func(*meta.StoreOp) bool { return false })
+		next, wait := noting(test.ops).handable()
 		var got []int
 		for _, op := range next {
 			got = append(got, int(op.Revision))
@@ -143,35 +156,32 @@ func TestNotBehindAny(t *testing.T) {
 	for range 3000 {
 		ops := make([]meta.StoreOp, rnd.IntN(12))
 		for i := range ops {
-			op := meta.StoreOp{Op: meta.OpRemove, Revision: uint64(i), OldPath: paths[rnd.IntN(len(paths))], By: []bb.NodeID{"me", "me", "other"}[rnd.IntN(3)]}
+			op := meta.StoreOp{Op: meta.OpRemove, Revision: uint64(i), Seq: uint64(i), OldPath: paths[rnd.IntN(len(paths))], By: []bb.NodeID{"me", "me", "other"}[rnd.IntN(3)]}
 			if rnd.IntN(2) == 0 {
 				op.Op, op.NewPath = meta.OpRename, paths[rnd.IntN(len(paths))]
 			}
 			ops[i] = op
 		}
-		mine := func(op *meta.StoreOp) bool { return op.By == "me" }
-		handed := map[uint64]bool{}
 		var want []uint64
+		var handed []*meta.StoreOp
 		blocked := map[int]bool{}
 		for i := range ops {
-			blocks := func(j int) bool {
-				return (blocked[j] || !mine(&ops[j])) && (concerns(&ops[j], ops[i].OldPath) || ops[i].NewPath != "" && concerns(&ops[j], ops[i].NewPath))
-			}
 			behind := false
 			for j := range i {
-				behind = behind || blocks(j)
+				behind = behind || (blocked[j] || ops[j].By != "me") && concern(&ops[i], &ops[j])
 			}
 			switch {
-			case !mine(&ops[i]):
+			case ops[i].By != "me":
 			case behind:
 				blocked[i] = true
 			case rnd.IntN(3) == 0:
-				handed[ops[i].Revision] = true
+				handed = append(handed, &ops[i])
 			default:
 				want = append(want, ops[i].Revision)
 			}
 		}
-		next, wait := notBehind(ops, mine, func(op *meta.StoreOp) bool { return handed[op.Revision] })
+		noted := noting(ops, handed...)
+		next, wait := noted.handable()
 		var got []uint64
 		for _, op := range next {
 			got = append(got, op.Revision)
@@ -179,5 +189,26 @@ func TestNotBehindAny(t *testing.T) {
 		if !slices.Equal(got, want) || wait != (len(blocked) > 0) {
 			t.Fatalf("%+v, handed %v: %v, want %v; wait %v", ops, handed, got, want, wait)
 		}
+		for _, path := range paths {
+			busy := slices.ContainsFunc(ops, func(op meta.StoreOp) bool {
+				known := slices.ContainsFunc(handed, func(h *meta.StoreOp) bool { return h.Revision == op.Revision })
+				return !known && concern(&op, &meta.StoreOp{OldPath: path})
+			})
+			if op := noted.concerning(path); (op != nil) != busy {
+				t.Fatalf("%+v, handed %v: %+v concerns %s, want one: %v", ops, handed, op, path, busy)
+			}
+		}
 	}
+}
+
+// concern reports whether two operations concern the same names.
+func concern(a, b *meta.StoreOp) bool {
+	for _, p := range pathsOf(a) {
+		for _, q := range pathsOf(b) {
+			if p == q || strings.HasPrefix(p, q+"/") || strings.HasPrefix(q, p+"/") {
+				return true
+			}
+		}
+	}
+	return false
 }

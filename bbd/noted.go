@@ -1,0 +1,117 @@
+package bbd
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"forebay/flusher/plan"
+	"forebay/internal/rounds"
+	"forebay/meta"
+)
+
+// notedOps is what a daemon knows of the renames and removals of a buffer that the namespace has
+// noted for the store, and that its flusher has not been handed: those of other daemons, and its
+// own until they are. Each is read once when it comes and once when it goes, however many are
+// pending.
+type notedOps struct {
+	reads rounds.Group[struct{}] // of follower
+	hands rounds.Group[struct{}] // of this daemon's own to the flusher
+
+	follower *meta.PendingOps // used in a read alone
+
+	mu    sync.Mutex
+	ahead map[uint64]*meta.StoreOp // not handed, by revision
+	mine  map[uint64]*meta.StoreOp // those of ahead that this daemon carries out
+	names plan.Index[uint64]       // of ahead
+}
+
+func newNotedOps(ns *meta.Namespace) *notedOps {
+	return &notedOps{follower: ns.PendingOps(), ahead: map[uint64]*meta.StoreOp{}, mine: map[uint64]*meta.StoreOp{}}
+}
+
+// read brings in all that was noted, carried out or taken over before it was called. Mine says
+// which of those that were noted this daemon carries out.
+func (n *notedOps) read(ctx context.Context, mine func(*meta.StoreOp) bool) error {
+	_, err := n.reads.Do(ctx, func(ctx context.Context) (struct{}, error) {
+		came, went, err := n.follower.Read(ctx)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for i := range went {
+			n.strike(went[i].Revision)
+		}
+		for i := range came {
+			n.add(&came[i], mine(&came[i]))
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+func (n *notedOps) add(op *meta.StoreOp, mine bool) {
+	n.ahead[op.Revision] = op
+	n.names.Add(op.Revision, pathsOf(op)...)
+	if mine {
+		n.mine[op.Revision] = op
+	}
+}
+
+// strike takes an operation out that is done, another daemon's now, or handed to the flusher.
+// The lock is held.
+func (n *notedOps) strike(revision uint64) {
+	op := n.ahead[revision]
+	if op == nil {
+		return
+	}
+	delete(n.ahead, revision)
+	delete(n.mine, revision)
+	n.names.Remove(revision, pathsOf(op)...)
+}
+
+// handed strikes an operation out that the flusher has: it keeps the order from then on.
+func (n *notedOps) handed(op *meta.StoreOp) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.strike(op.Revision)
+}
+
+// handable returns this daemon's operations that are not behind one that is another daemon's, or
+// that waits for such a one, and concerns the same names; in their order. Wait says that others
+// are. The flusher keeps the order among those that it was handed.
+func (n *notedOps) handable() (next []*meta.StoreOp, wait bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var waiting plan.Names
+	for _, op := range slices.SortedFunc(maps.Values(n.mine), func(a, b *meta.StoreOp) int { return cmp.Compare(a.Seq, b.Seq) }) {
+		if paths := pathsOf(op); waiting.Overlap(paths...) || n.behindOthers(op) {
+			waiting.Add(paths...)
+			wait = true
+		} else {
+			next = append(next, op)
+		}
+	}
+	return next, wait
+}
+
+// behindOthers reports whether another daemon has to carry something out first.
+func (n *notedOps) behindOthers(op *meta.StoreOp) bool {
+	for revision := range n.names.Overlapping(pathsOf(op)...) {
+		if n.mine[revision] == nil && n.ahead[revision].Seq < op.Seq {
+			return true
+		}
+	}
+	return false
+}
+
+// concerning returns an operation that concerns what is in the store at a path; nil: there is
+// none, or the flusher has it.
+func (n *notedOps) concerning(path string) *meta.StoreOp {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for revision := range n.names.Overlapping(path) {
+		return n.ahead[revision]
+	}
+	return nil
+}
