@@ -341,3 +341,80 @@ func unpacked(t *testing.T, stored string) string {
 	}
 	return string(all)
 }
+
+// TestS3KeepsAttributes: files keep their modes and times on S3, empty directories are there as
+// markers, and a stage-in has all of that, also into files that are there.
+func TestS3KeepsAttributes(t *testing.T) {
+	n, server, bucket := s3Node(t, nil)
+	c := n.dial()
+	from := server.URL(bucket, "run")
+	b, _ := n.buffer(c, client.BufferSpec{Name: "s3", Backing: from})
+	ctx, when := t.Context(), time.Unix(1_600_000_000, 123_456_789)
+	mode, dirMode := fs.FileMode(0o751), fs.FileMode(0o700)
+	content := map[string][]byte{"small": random(10), "empty": nil, "dir/large": random(12 << 20)}
+	for _, dir := range []string{"dir/none", "gone"} {
+		if err := b.MkdirAll(ctx, dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, bytes := range content {
+		write(t, b, name, bytes)
+		if _, err := b.SetAttr(ctx, name, client.Attr{Mode: &mode, ModTime: &when}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.SetAttr(ctx, "dir/none", client.Attr{Mode: &dirMode, ModTime: &when}); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, c, "s3")
+	into, _ := n.buffer(c, client.BufferSpec{Name: "into"})
+	stageIn := func(url string, skipped int64) {
+		t.Helper()
+		r, err := c.StageIn(ctx, client.StageRequest{Buffer: "into", Path: "x", URL: url}, nil)
+		if err != nil || r.FailedTotal != 0 || r.FilesDone != 3 || r.FilesSkipped != skipped {
+			t.Fatalf("stage-in: %+v (%v)", r, err)
+		}
+		for name, bytes := range content {
+			wantFile(t, into, "x/"+name, bytes)
+			if e, err := into.Stat(ctx, "x/"+name); err != nil || e.Mode.Perm() != mode || !e.ModTime.Equal(when) {
+				t.Errorf("%s: %v of %v (%v)", name, e.Mode, e.ModTime, err)
+			}
+		}
+		if e, err := into.Stat(ctx, "x/dir/none"); err != nil || !e.IsDir() || e.Mode.Perm() != dirMode || !e.ModTime.Equal(when) {
+			t.Errorf("the empty directory: %v of %v (%v)", e.Mode, e.ModTime, err)
+		}
+	}
+	stageIn(from, 0)
+	other := fs.FileMode(0o600)
+	if _, err := into.SetAttr(ctx, "x/small", client.Attr{Mode: &other}); err != nil {
+		t.Fatal(err)
+	}
+	stageIn(from, 3)
+	write(t, into, "x/small", random(11)) // another content in its place
+	stageIn(from, 2)
+
+	// Staged out again, to another place; and an empty directory that goes takes its marker along.
+	out := server.URL(bucket, "copy")
+	if r, err := c.StageOut(ctx, client.StageRequest{Buffer: "into", Path: "x", URL: out}, nil); err != nil || r.FilesDone != 3 {
+		t.Fatalf("stage-out: %+v (%v)", r, err)
+	}
+	if err := into.RemoveAll(ctx, "x"); err != nil {
+		t.Fatal(err)
+	}
+	stageIn(out, 0)
+	if _, err := os.Stat(server.File(bucket, "run/gone")); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(b.Remove(ctx, "gone"), b.Rename(ctx, "dir", "moved")); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, c, "s3")
+	for _, gone := range []string{"run/gone", "run/dir"} {
+		if _, err := os.Stat(server.File(bucket, gone)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is still there (%v)", gone, err)
+		}
+	}
+	if info, err := os.Stat(server.File(bucket, "run/moved/none")); err != nil || !info.IsDir() {
+		t.Errorf("the renamed one: %v", err)
+	}
+}

@@ -205,7 +205,7 @@ var _ stage.Sink = (*staging)(nil)
 
 // Same reports whether a file is there already: as flushed to this very object, or of
 // the same size and checksum, or time where the store keeps no checksums.
-func (s *staging) Same(ctx context.Context, target string, o backing.Object, codecName string) (bool, error) {
+func (s *staging) Same(ctx context.Context, target string, o *backing.Object, codecName string) (bool, error) {
 	e, err := s.b.lookup(ctx, s.cred, "stage-in", target)
 	if err != nil {
 		if bb.KindOf(err) == bb.NotFound {
@@ -213,7 +213,14 @@ func (s *staging) Same(ctx context.Context, target string, o backing.Object, cod
 		}
 		return false, err
 	}
-	same := s.same(&e, target, o, codecName)
+	same := s.same(&e, target, *o, codecName)
+	if !same && !o.HasMode && !o.HasChecksum && e.Size == o.Size && codecName == codec.None {
+		// A listing of S3 does not say all that the store knows.
+		if now, err := s.remote.Stat(ctx, o.Name); err == nil && now.ETag == o.ETag {
+			*o = now
+			same = s.same(&e, target, now, codecName)
+		}
+	}
 	if !same {
 		s.there.Store(target, nil)
 	}
@@ -308,6 +315,8 @@ type stagedFile struct {
 	object backing.Object
 	there  bool // the name had a file, whose mode a new generation takes over
 	ended  bool
+
+	described bool // the object's mode became known after the file was begun
 }
 
 // Fill writes a stream of up to n bytes (all of it, if negative) into segments.
@@ -371,10 +380,19 @@ func (f *stagedFile) Publish(ctx context.Context, size int64) error {
 	defer f.s.b.freezer.leave()
 	_, err := f.f.close(ctx, commitID{}, nil, f.object.MTime)
 	f.ended = err == nil
-	if err == nil && f.there {
+	if err == nil && (f.there || f.described) {
 		err = f.s.Keep(ctx, f.target, f.object)
 	}
 	return err
+}
+
+// Describe takes the mode and the time that a listing did not say.
+func (f *stagedFile) Describe(o backing.Object) {
+	if f.object.HasMode || o.ETag != f.object.ETag {
+		return
+	}
+	f.object.Mode, f.object.HasMode, f.object.MTime = o.Mode, o.HasMode, o.MTime
+	f.described = o.HasMode
 }
 
 // codec returns the codec that was undone on the way in.

@@ -83,7 +83,7 @@ func (s *staging) begin(ctx context.Context, name, target string, dry bool) (dir
 // Those of other users stay as they are. An older daemon's plan has not made empty ones.
 func (s *staging) end(ctx context.Context, name, target string) error {
 	return s.others(ctx, name, target, func(at string, o backing.Other) error {
-		if at == "" {
+		if at == "" || o.Bare {
 			return nil
 		}
 		e, err := s.b.lookup(ctx, s.cred, "stage-in", at)

@@ -109,8 +109,8 @@ func (p *pinnedFile) Close() {
 
 // visitor is called with what a walk finds, and its path. Functions that are nil are not.
 type visitor struct {
-	enter func(string, *bb.Entry) error              // a directory, before what is in it
-	file  func(string, *bb.Entry) error              // a file
+	enter func(string, *bb.Entry) error               // a directory, before what is in it
+	file  func(string, *bb.Entry) error               // a file
 	leave func(p string, e *bb.Entry, held int) error // a directory, after what is in it: so many entries
 }
 

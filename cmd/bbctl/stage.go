@@ -145,9 +145,11 @@ func newStageInCommand(a *app) *cobra.Command {
 		Use: "stage-in URL bb://BUFFER[/PATH]", Short: "Copy a file or a tree from a store into a buffer",
 		Long: `Copies a file, or everything below a directory or prefix, from a store into a buffer.
 What is there already and equal is skipped, so that it can be repeated. Files and
-directories get the mode and time that they have on a POSIX store, equal ones too; empty
-directories are made. Symbolic links, pipes, sockets and devices are listed, and make the
-exit code 7. If a link leads to a file below the source, a copy of that file is staged.`,
+directories get the mode and time that they have on a POSIX store, or that S3 keeps with an
+object (see docs/durability.md), equal ones too; empty directories are made. Symbolic links,
+pipes, sockets and devices are listed, and make the exit code 7. If a link leads to a file
+below the source, a copy of that file is staged. A file with several names (hard links) is
+copied for each, as with cp -r.`,
 		Example: "  bbctl stage-in file:///lustre/me/in bb://job/in\n  bbctl stage-in s3://bucket/data bb://job/ --dry-run",
 	}, 0, (*client.Client).StageIn)
 }
@@ -156,9 +158,9 @@ func newStageOutCommand(a *app) *cobra.Command {
 	return newStageCommand(a, &cobra.Command{
 		Use: "stage-out bb://BUFFER[/PATH] URL", Short: "Copy a file or a tree of a buffer to a store",
 		Long: `Copies a file or a tree of a buffer to a store. What is there already and equal is
-skipped; nothing at the destination is deleted. On a POSIX store, files and directories get
-their mode and time, equal ones too, and empty directories are made. Directories of other
-users that are there stay as they are.`,
+skipped; nothing at the destination is deleted. Files and directories keep their mode and
+time, and empty directories are made (S3: see docs/durability.md). On a POSIX store, equal
+files that are there get the mode too; directories of other users stay as they are.`,
 		Example: "  bbctl stage-out bb://job/out s3://bucket/run1",
 	}, 1, (*client.Client).StageOut)
 }

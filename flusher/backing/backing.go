@@ -62,7 +62,8 @@ type Reader interface {
 	// Others calls fn, as List does, for what lies below a directory (the empty name: the
 	// root) and is no object: directories, each before what is in it, symbolic links, pipes,
 	// sockets and devices. The directory itself comes first. Of a pipe, socket or
-	// device it is that alone. Stores without directories have none.
+	// device it is that alone. Stores without directories have those that a marker stands for (S3),
+	// or none.
 	Others(ctx context.Context, dir string, fn func(Other) error) error
 }
 
@@ -71,6 +72,7 @@ type Other struct {
 	Name  string
 	Mode  fs.FileMode // type and permission bits
 	MTime time.Time
+	Bare  bool // of a directory: the store keeps neither its mode nor its time
 }
 
 // Writer changes a root. What it did is durable when it returns nil.
@@ -130,8 +132,8 @@ type Source interface {
 
 // PutOptions says how an object is written.
 type PutOptions struct {
-	// Attrs are given to the file by stores that have such things (POSIX);
-	// others ignore them. Nil leaves it to the store.
+	// Attrs are given to the file by stores that have such things (POSIX, and mode and time
+	// S3); others ignore them. Nil leaves it to the store.
 	Attrs *Attrs
 	// Last, if not nil, is called once all bytes are where they can be without being seen,
 	// right before the step that puts them under the name. If it fails, the Put does, and
@@ -183,7 +185,17 @@ type Object struct {
 	Checksum    uint64
 	HasChecksum bool
 	MTime       time.Time
-	// Mode has the permission bits, if HasMode: of stores that have such things (POSIX).
+	// Mode has the permission bits, if HasMode: of stores that have such things (POSIX). S3
+	// says the mode and the time that were put with an object in Stat and Described, not in List.
 	Mode    fs.FileMode
 	HasMode bool
+}
+
+// Described returns what a store says of the object that a reader of Get reads, if it does.
+func Described(r io.Reader) (Object, bool) {
+	d, ok := r.(interface{ Object() (Object, bool) })
+	if !ok {
+		return Object{}, false
+	}
+	return d.Object()
 }

@@ -16,8 +16,9 @@ import (
 // Sink is a buffer that is staged into. Its methods may be called concurrently.
 type Sink interface {
 	// Same reports whether the path already holds what the object holds: as far as
-	// sizes and checksums, or the entity tag it was staged from, can tell.
-	Same(ctx context.Context, path string, o backing.Object, codecName string) (bool, error)
+	// sizes and checksums, or the entity tag it was staged from, can tell. It adds to the object
+	// what it has asked the store for.
+	Same(ctx context.Context, path string, o *backing.Object, codecName string) (bool, error)
 	// Keep gives a file that is the Same the object's mode and time, where it has them.
 	Keep(ctx context.Context, path string, o backing.Object) error
 	// Create begins a file; nobody sees it before Publish. Directories are made.
@@ -30,6 +31,9 @@ type File interface {
 	// Fill reads n bytes, or all if n is negative, from r straight into leased memory
 	// at an offset, and returns how many came. Fewer than n is an error.
 	Fill(ctx context.Context, offset, n int64, r io.Reader) (int64, error)
+	// Describe tells what the store says of the object when it is read, which may be more than a
+	// listing does. It is called at most once, and not while Publish is.
+	Describe(o backing.Object)
 	// Publish makes the file visible with the size that was filled.
 	Publish(ctx context.Context, size int64) error
 	// Abort gives it up. After Publish it does nothing.
@@ -134,7 +138,7 @@ func (in *stageIn) start(ctx context.Context, o backing.Object, target string) e
 // copy copies one object and returns how many of its bytes were counted. It holds a
 // slot when it begins, and gives it back.
 func (in *stageIn) copy(ctx context.Context, o backing.Object, target, name string) (counted int64, err error) {
-	same, err := in.to.Same(ctx, target, o, name)
+	same, err := in.to.Same(ctx, target, &o, name)
 	switch {
 	case err != nil:
 	case same:
@@ -157,6 +161,11 @@ func (in *stageIn) copy(ctx context.Context, o backing.Object, target, name stri
 		return 0, err
 	}
 	defer f.Abort()
+	if o.Size == 0 && !o.HasMode { // of which nothing is read
+		if now, err := in.from.Stat(ctx, o.Name); err == nil {
+			f.Describe(now)
+		}
+	}
 	size := o.Size
 	if name == codec.None {
 		counted, err = o.Size, in.ranges(ctx, o, f)
@@ -201,6 +210,9 @@ func (in *stageIn) piece(ctx context.Context, o backing.Object, f File, off, n i
 		return err
 	}
 	defer r.Close()
+	if off == 0 {
+		describe(f, r)
+	}
 	_, err = f.Fill(ctx, off, n, &countingReader{r, in.copier})
 	return err
 }
@@ -213,12 +225,19 @@ func (in *stageIn) stream(ctx context.Context, o backing.Object, f File, name st
 		return 0, err
 	}
 	defer packed.Close()
+	describe(f, packed)
 	plain, err := codec.NewReader(name, packed)
 	if err != nil {
 		return 0, err
 	}
 	defer plain.Close()
 	return f.Fill(ctx, 0, -1, plain)
+}
+
+func describe(f File, r io.Reader) {
+	if o, ok := backing.Described(r); ok {
+		f.Describe(o)
+	}
 }
 
 // countingReader counts bytes for progress.

@@ -41,7 +41,7 @@ type buffer struct {
 
 func newBuffer() *buffer { return &buffer{files: map[string][]byte{}} }
 
-func (b *buffer) Same(_ context.Context, path string, o backing.Object, codecName string) (bool, error) {
+func (b *buffer) Same(_ context.Context, path string, o *backing.Object, codecName string) (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	content, ok := b.files[path]
@@ -89,6 +89,8 @@ func (f *memFile) Publish(_ context.Context, size int64) error {
 	f.b.files[f.path] = f.content
 	return nil
 }
+
+func (f *memFile) Describe(backing.Object) {}
 
 func (f *memFile) Abort() { f.end() }
 

@@ -66,9 +66,9 @@ func (h *hung) MakeDir(context.Context, string, backing.DirOptions) error {
 	return nil
 }
 func (h *hung) SetMode(context.Context, string, backing.Attrs) error { <-h.back; return nil }
-func (h *hung) RemoveDir(context.Context, string) error      { <-h.back; return nil }
-func (h *hung) Check(context.Context) error                  { <-h.back; return nil }
-func (h *hung) Sweep(context.Context) (int, error)           { <-h.back; return 0, nil }
+func (h *hung) RemoveDir(context.Context, string) error              { <-h.back; return nil }
+func (h *hung) Check(context.Context) error                          { <-h.back; return nil }
+func (h *hung) Sweep(context.Context) (int, error)                   { <-h.back; return 0, nil }
 
 // TestCallsEndWithTheirContext has every call of a store hang.
 func TestCallsEndWithTheirContext(t *testing.T) {

@@ -56,6 +56,9 @@ type reader struct {
 	name string
 }
 
+// Object is for backing.Described.
+func (r *reader) Object() (backing.Object, bool) { return backing.Described(r.ReadCloser) }
+
 func (r *reader) Read(p []byte) (int, error) {
 	c := r.h.begin(reads, "get", r.name)
 	n, err := r.ReadCloser.Read(p)

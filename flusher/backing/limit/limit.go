@@ -70,6 +70,9 @@ type reader struct {
 	limiters []*rate.Limiter
 }
 
+// Object is for backing.Described.
+func (r *reader) Object() (backing.Object, bool) { return backing.Described(r.ReadCloser) }
+
 func (r *reader) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p[:min(len(p), Burst)])
 	if waitErr := wait(r.ctx, r.limiters, int64(n)); waitErr != nil {

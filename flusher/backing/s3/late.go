@@ -330,7 +330,7 @@ func (s *Store) tryConditions(ctx context.Context, key string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		_, err = s.send(ctx, key, key, slices, src, c)
+		_, err = s.send(ctx, key, key, slices, src, nil, c)
 		refused := isCondition(err)
 		switch kind := bb.KindOf(err); {
 		case i == 0 && err == nil, i > 0 && refused:
@@ -367,11 +367,11 @@ func (s *Store) putOver(ctx context.Context, key, name string, slices [][]byte, 
 		if err := s.checkExisting(ctx, name, opts); err != nil {
 			return minio.UploadInfo{}, err
 		}
-		return s.sendDoubtful(ctx, key, name, slices, src, condition{})
+		return s.sendDoubtful(ctx, key, name, slices, src, opts.Attrs, condition{})
 	}
 	c := condition{absent: opts.Replaces == "", etag: opts.Replaces}
 	for try := 1; ; try++ {
-		info, err := s.sendDoubtful(ctx, key, name, slices, src, c)
+		info, err := s.sendDoubtful(ctx, key, name, slices, src, opts.Attrs, c)
 		missing := c.etag != "" && bb.KindOf(err) == bb.NotFound && !isNoBucket(err)
 		if !isCondition(err) && !missing || try == conditionTries {
 			return info, err
@@ -394,8 +394,8 @@ func (s *Store) putOver(ctx context.Context, key, name string, slices [][]byte, 
 }
 
 // sendDoubtful is send that notes what it does not learn the outcome of.
-func (s *Store) sendDoubtful(ctx context.Context, key, name string, slices [][]byte, src backing.Source, c condition) (minio.UploadInfo, error) {
-	info, err := s.send(ctx, key, name, slices, src, c)
+func (s *Store) sendDoubtful(ctx context.Context, key, name string, slices [][]byte, src backing.Source, attrs *backing.Attrs, c condition) (minio.UploadInfo, error) {
+	info, err := s.send(ctx, key, name, slices, src, attrs, c)
 	var lost *lostError
 	if errors.As(err, &lost) {
 		s.doubtful(name, &content{src.Size(), src.Checksum()})

@@ -73,13 +73,14 @@ func (s *Store) putSingle(ctx context.Context, key, name string, src backing.Sou
 }
 
 // send sends one PUT. If it may be carried out although it failed, the error is a lostError.
-func (s *Store) send(ctx context.Context, key, name string, pieces [][]byte, src backing.Source, c condition) (minio.UploadInfo, error) {
+func (s *Store) send(ctx context.Context, key, name string, pieces [][]byte, src backing.Source, attrs *backing.Attrs, c condition) (minio.UploadInfo, error) {
 	body := newBody(slices.Clone(pieces)) // which it changes
 	defer body.retire()
 	opts := minio.PutObjectOptions{
 		UserMetadata:         map[string]string{minio.ChecksumCRC64NVME.KeyCapitalized(): encodeChecksum(src.Checksum())},
 		DisableContentSha256: true, // the checksum protects the content
 	}
+	addMetadata(opts.UserMetadata, attrs, fileType)
 	c.set(&opts)
 	info, err := s.client.PutObject(ctx, s.bucket, key, body, src.Size(), "", "", opts)
 	if uncertain(err, body.sent()) {
@@ -92,6 +93,7 @@ func (s *Store) send(ctx context.Context, key, name string, pieces [][]byte, src
 // the whole, so that the store makes the object visible only if its own matches.
 func (s *Store) putParts(ctx context.Context, key, name string, src backing.Source, last *backing.PutOptions) (minio.UploadInfo, error) {
 	opts := minio.PutObjectOptions{UserMetadata: fullObject("")}
+	addMetadata(opts.UserMetadata, last.Attrs, fileType)
 	upload, err := s.begin(ctx, key, opts)
 	if err != nil {
 		return minio.UploadInfo{}, wrap("put", name, err)

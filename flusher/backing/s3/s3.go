@@ -117,7 +117,7 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 	if n > 0 {
 		left = n
 	}
-	return &reader{body: body, done: done, name: name, left: left}, nil
+	return &reader{body: body, done: done, name: name, left: left, object: s.object(info)}, nil
 }
 
 func setRange(opts *minio.GetObjectOptions, off, end int64) error {
@@ -138,7 +138,12 @@ type reader struct {
 	done func()
 	name string
 	left int64
+
+	object backing.Object
 }
+
+// Object is for backing.Described.
+func (r *reader) Object() (backing.Object, bool) { return r.object, true }
 
 func (r *reader) Read(p []byte) (int, error) {
 	n, err := r.body.Read(p)
@@ -177,6 +182,16 @@ func (s *Store) object(info minio.ObjectInfo) backing.Object {
 		Name: strings.TrimPrefix(info.Key, s.prefix), Size: info.Size, ETag: info.ETag, MTime: info.LastModified,
 	}
 	o.Checksum, o.HasChecksum = decodeChecksum(info.ChecksumCRC64NVME, info.ChecksumMode)
+	kind := uint64(fileType)
+	if strings.HasSuffix(info.Key, "/") {
+		kind = dirType
+	}
+	if mode, ok := parseMode(info.UserMetadata[keyMode], kind); ok {
+		o.Mode, o.HasMode = mode, true
+	}
+	if when, ok := parseTime(info.UserMetadata[keyTime]); ok {
+		o.MTime = when
+	}
 	return o
 }
 
@@ -188,11 +203,6 @@ func (s *Store) List(ctx context.Context, prefix string, fn func(backing.Object)
 		}
 		return fn(s.object(info))
 	})
-}
-
-// Others finds nothing: a bucket holds objects only.
-func (s *Store) Others(ctx context.Context, _ string, _ func(backing.Other) error) error {
-	return bb.Wrap("list", "", ctx.Err())
 }
 
 // list calls fn for every key with the prefix, ours and markers too. Errors of the
@@ -284,19 +294,9 @@ func (s *Store) RemoveTree(ctx context.Context, name string) error {
 	return err
 }
 
-// MakeDir does nothing: there are no directories.
-func (s *Store) MakeDir(ctx context.Context, name string, _ backing.DirOptions) error {
-	return errors.Join(backing.CheckName("make directory", name), ctx.Err())
-}
-
 // SetMode does nothing: an object's metadata change only with a copy of it.
 func (s *Store) SetMode(ctx context.Context, name string, _ backing.Attrs) error {
 	return errors.Join(backing.CheckName("change mode", name), ctx.Err())
-}
-
-// RemoveDir does nothing: there are no directories, and a marker that stands for one is not ours.
-func (s *Store) RemoveDir(_ context.Context, name string) error {
-	return backing.CheckName("remove directory", name)
 }
 
 func (s *Store) removeAll(ctx context.Context, name string, keys []minio.ObjectInfo) error {

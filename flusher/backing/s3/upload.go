@@ -51,7 +51,7 @@ func (s *Store) begin(ctx context.Context, key string, opts minio.PutObjectOptio
 // putOwn puts an object under a name that nobody else ever uses.
 func (s *Store) putOwn(ctx context.Context, key string, content []byte) error {
 	src := backing.NewBytes(content)
-	info, err := s.send(ctx, key, key, [][]byte{content}, src, condition{})
+	info, err := s.send(ctx, key, key, [][]byte{content}, src, nil, condition{})
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,11 @@ func (s *Store) copyObject(ctx context.Context, from backing.Object, newName str
 // minio-go does not pass on. They compute their own, which compare looks at.
 func (s *Store) copyParts(ctx context.Context, from backing.Object, newName string) error {
 	key := s.key(newName)
-	up, err := s.begin(ctx, key, minio.PutObjectOptions{})
+	opts := minio.PutObjectOptions{UserMetadata: map[string]string{}}
+	if from.HasMode {
+		addMetadata(opts.UserMetadata, &backing.Attrs{Mode: from.Mode, MTime: from.MTime}, fileType)
+	}
+	up, err := s.begin(ctx, key, opts)
 	if err != nil {
 		return wrap("rename", newName, err)
 	}

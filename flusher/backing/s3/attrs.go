@@ -1,0 +1,70 @@
+package s3
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"forebay/flusher/backing"
+)
+
+// A file's mode and time are kept as metadata of its object, under the names and in forms that
+// both s3fs and rclone read:
+//
+//	x-amz-meta-mode   0100644                file type and permission bits; octal, since rclone
+//	                                         takes it so, with the zero by which s3fs knows that
+//	x-amz-meta-mtime  1600000000.123456789   seconds since 1970
+//
+// s3fs itself writes the mode as a decimal number (33188), rclone without the zero (100644). No
+// number is a file's mode, or a directory's, in more than one of these forms.
+const (
+	keyMode = "Mode" // as minio-go returns them, without x-amz-meta-
+	keyTime = "Mtime"
+)
+
+// The file types of POSIX that a mode begins with.
+const (
+	typeMask = 0o170000
+	fileType = 0o100000
+	dirType  = 0o040000
+)
+
+// addMetadata adds a file's attributes to an object's metadata. Nil attributes are none.
+func addMetadata(to map[string]string, attrs *backing.Attrs, kind uint64) {
+	if attrs == nil {
+		return
+	}
+	to[keyMode] = fmt.Sprintf("%07o", kind|uint64(attrs.Mode.Perm()))
+	if when := attrs.MTime; !when.IsZero() && when.Unix() >= 0 {
+		to[keyTime] = fmt.Sprintf("%d.%09d", when.Unix(), when.Nanosecond())
+	}
+}
+
+// parseMode reads the mode of a file, or of a directory.
+func parseMode(text string, kind uint64) (fs.FileMode, bool) {
+	m, err := strconv.ParseUint(text, 8, 16)
+	if err == nil && (m&typeMask == kind || m&typeMask == 0) {
+		return fs.FileMode(m) & fs.ModePerm, true
+	}
+	m, err = strconv.ParseUint(text, 10, 16)
+	return fs.FileMode(m) & fs.ModePerm, err == nil && m&typeMask == kind
+}
+
+// parseTime reads seconds with up to nine digits after the point.
+func parseTime(text string) (time.Time, bool) {
+	whole, part, _ := strings.Cut(text, ".")
+	seconds, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil || seconds < 0 || seconds > maxSeconds {
+		return time.Time{}, false
+	}
+	nanos, err := strconv.ParseUint((part + "000000000")[:9], 10, 32)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return time.Unix(seconds, int64(nanos)), true
+}
+
+// maxSeconds is the end of what nanoseconds since 1970 can say, as entries keep times.
+const maxSeconds = 1<<63/1_000_000_000 - 1

@@ -1,0 +1,148 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+)
+
+// A bucket has no directories. One that holds nothing is an object without bytes then, whose key
+// ends in a slash, as s3fs, rclone and the consoles make them: a marker. Markers of this package
+// carry keyOurs, and no others are changed or removed.
+const (
+	keyOurs    = "Forebay-Directory"
+	markerType = "application/x-directory"
+)
+
+// Others finds the directories that have markers.
+func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) error) error {
+	if dir != "" {
+		if err := backing.CheckName("list", dir); err != nil {
+			return err
+		}
+		dir += "/"
+	}
+	return s.list(ctx, "list", dir, func(info minio.ObjectInfo) error {
+		key := strings.TrimPrefix(info.Key, s.prefix)
+		name, is := strings.CutSuffix(key, "/")
+		if !is || backing.CheckName("list", name) != nil {
+			return nil
+		}
+		o, err := s.marker(ctx, name)
+		if bb.KindOf(err) == bb.NotFound {
+			return nil // removed since
+		}
+		if err != nil {
+			return err
+		}
+		return fn(o.Other)
+	})
+}
+
+// marker is what stands for a directory.
+type marker struct {
+	backing.Other
+	ours bool
+}
+
+func (s *Store) marker(ctx context.Context, name string) (marker, error) {
+	ctx, done := s.call(ctx)
+	defer done()
+	info, err := s.client.StatObject(ctx, s.bucket, s.key(name)+"/", minio.StatObjectOptions{})
+	if err != nil {
+		return marker{}, wrap("stat", name, err)
+	}
+	o := s.object(info)
+	_, ours := info.UserMetadata[keyOurs]
+	m := marker{backing.Other{Name: name, Mode: fs.ModeDir | o.Mode, MTime: o.MTime, Bare: !o.HasMode}, ours}
+	if m.Bare {
+		m.Mode |= 0o755
+	}
+	return m, nil
+}
+
+// MakeDir puts a marker for a directory that holds nothing, and puts it anew if its mode or time
+// is another. A marker that another program put stays.
+func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOptions) error {
+	const op = "make directory"
+	if err := backing.CheckName(op, name); err != nil || opts.Holds {
+		return err
+	}
+	if _, err := s.Stat(ctx, name); err == nil {
+		return bb.E(bb.Exists, op, name, "the store has an object of this name")
+	} else if bb.KindOf(err) != bb.NotFound || isNoBucket(err) {
+		return err
+	}
+	there, err := s.marker(ctx, name)
+	missing := bb.KindOf(err) == bb.NotFound
+	if err != nil && !missing {
+		return err
+	}
+	if !missing && (!there.ours || opts.Keep || there.Mode.Perm() == opts.Attrs.Mode.Perm() && sameTime(there.MTime, opts.Attrs.MTime)) {
+		return nil
+	}
+	ctx, done := s.call(ctx)
+	defer done()
+	to := minio.PutObjectOptions{
+		ContentType: markerType, UserMetadata: map[string]string{keyOurs: "1"},
+		DisableContentSha256: true, // there is nothing to be signed in chunks
+	}
+	addMetadata(to.UserMetadata, &opts.Attrs, dirType)
+	if missing { // where the store compares, it refuses this if another program was faster
+		compares, err := s.comparesConditions(ctx)
+		if err != nil {
+			return err
+		}
+		condition{absent: compares}.set(&to)
+	}
+	_, err = s.client.PutObject(ctx, s.bucket, s.key(name)+"/", strings.NewReader(""), 0, "", "", to)
+	if err = wrap(op, name, err); isCondition(err) {
+		return nil
+	}
+	return err
+}
+
+// sameTime reports whether a marker has a time; a time that it cannot have is any.
+func sameTime(there, want time.Time) bool {
+	return want.IsZero() || want.Unix() < 0 || there.Equal(want)
+}
+
+// errFound ends a listing.
+var errFound = errors.New("found")
+
+// RemoveDir removes a marker of ours, unless something else lies in the directory.
+func (s *Store) RemoveDir(ctx context.Context, name string) error {
+	if err := backing.CheckName("remove directory", name); err != nil {
+		return err
+	}
+	there, err := s.marker(ctx, name)
+	if bb.KindOf(err) == bb.NotFound && !isNoBucket(err) || err == nil && !there.ours {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	own := s.key(name) + "/"
+	err = s.list(ctx, "remove directory", name+"/", func(info minio.ObjectInfo) error {
+		if info.Key != own {
+			return errFound
+		}
+		return nil
+	})
+	if err != nil {
+		if errors.Is(err, errFound) {
+			return nil
+		}
+		return err
+	}
+	ctx, done := s.call(ctx)
+	defer done()
+	return s.remove(ctx, own, name)
+}
