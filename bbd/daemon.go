@@ -148,6 +148,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.unfinished = newUnfinished(d)
 	noted := d.unfinished.noted()
 	d.stores = newStores(d)
+	d.wg.Go(d.stores.logTrouble)
 	d.shareLimit()
 	if err := d.startFlusher(); err != nil {
 		return err

@@ -1,7 +1,10 @@
 package bbd_test
 
 import (
+	"io"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -124,4 +127,72 @@ func TestStatusOfStoppedS3(t *testing.T) {
 	resume()
 	eventually(t, "it answers again", func() bool { return n.storeOf().State == "answers" })
 	drain(t, c, "s3")
+}
+
+// heard is what a daemon has logged.
+type heard struct {
+	mu   sync.Mutex
+	text strings.Builder
+	also io.Writer
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.text.Write(p)
+	return h.also.Write(p)
+}
+
+// lines returns those that have a text.
+func (h *heard) lines(text string) (found []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for line := range strings.Lines(h.text.String()) {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// The log has one line when a store begins to fail or does not answer, and one when it answers
+// again, however often it is tried in between.
+func TestLogOfStore(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, begins, reason string
+		rule                 fault.Rule
+	}{
+		{"fails", `msg="a store fails"`, "no space", fault.Rule{Op: "put", Kind: fault.Full}},
+		{"hangs", `msg="a store does not answer"`, "no answer to put f", fault.Rule{Op: "put", Kind: fault.Slow, Delay: 8 * time.Second, Count: 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			log := &heard{also: t.Output()}
+			n := startNode(t, func(cfg *bbd.Config) {
+				cfg.Log = slog.New(slog.NewTextHandler(log, nil))
+				cfg.Flush.Backoff = [2]time.Duration{10 * time.Millisecond, 20 * time.Millisecond}
+			})
+			b, dir := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+			write(t, b, "g", random(10))
+			eventually(t, "the store answers", func() bool { return n.storeOf().State == "answers" })
+			n.faults.Set(c.rule)
+			write(t, b, "f", random(10))
+			eventually(t, "the log has it", func() bool { return len(log.lines(c.begins)) > 0 })
+			if c.rule.Kind != fault.Slow {
+				eventually(t, "it is tried often", func() bool { return n.storeOf().Attempts > 50 })
+				n.faults.Set()
+			}
+			eventually(t, "the log has the end", func() bool { return len(log.lines("a store answers again")) > 0 })
+			begin := log.lines(c.begins)
+			if len(begin) != 1 || len(log.lines("a store ")) != 2 {
+				t.Fatalf("logged: %q", log.lines("a store "))
+			}
+			for _, part := range []string{"buffer=b ", dir, "since=2", c.reason} {
+				if !strings.Contains(begin[0], part) {
+					t.Errorf("%q has no %q", begin[0], part)
+				}
+			}
+		})
+	}
 }

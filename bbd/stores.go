@@ -1,9 +1,11 @@
 package bbd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -183,6 +185,52 @@ func (s *stores) health(name string) *health.Health {
 		s.mu.health[name] = h
 	}
 	return h
+}
+
+// noticeEvery is how often stores are looked at for what the log should say.
+const noticeEvery = time.Second
+
+// logTrouble logs when a buffer's store begins to fail or does not answer, and when it answers
+// again, until the daemon stops.
+func (s *stores) logTrouble() {
+	seen := make(map[*health.Health]*health.Notices)
+	for s.d.pause(noticeEvery) {
+		s.mu.Lock()
+		all := maps.Clone(s.mu.health)
+		s.mu.Unlock()
+		now, still := time.Now(), make(map[*health.Health]*health.Notices, len(all))
+		for name, h := range all {
+			n := cmp.Or(seen[h], new(health.Notices))
+			still[h] = n
+			status := h.Status()
+			notice, lasted := n.Next(status, now)
+			s.log(name, notice, &status, lasted)
+		}
+		seen = still // without those of buffers that were destroyed
+	}
+}
+
+func (s *stores) log(name string, notice health.Notice, status *health.Status, lasted time.Duration) {
+	about := []any{"buffer", name, "backing", s.backing(name)}
+	switch {
+	case notice == health.Ends:
+		s.d.log.Info("a store answers again", append(about, "after", lasted.Round(time.Millisecond))...)
+	case notice == health.Begins && status.Condition == health.Silent:
+		s.d.log.Warn("a store does not answer", append(about, "since", status.Since, "reason", status.Reason, "waiting", status.Waiting)...)
+	case notice == health.Begins:
+		s.d.log.Warn("a store fails", append(about, "since", status.Since, "operation", status.Op, "reason", status.Reason, "attempts", status.Attempts)...)
+	}
+}
+
+// backing is the URL of a buffer's store, as far as this daemon knows the buffer.
+func (s *stores) backing(name string) string {
+	s.d.buffers.Lock()
+	b := s.d.buffers.byName[name]
+	s.d.buffers.Unlock()
+	if b == nil {
+		return ""
+	}
+	return b.spec().Backing
 }
 
 // probe opens a store for a user, to find out whether it can be used, which it is, and the

@@ -143,6 +143,7 @@ func newStatusCommand(a *app) *cobra.Command {
 does not answer is shown with what it holds that is not on a store, as the namespace knows
 it: AWAY is the sum for a buffer. What gossip said last of it has a question mark. STORE says how
 a buffer's store answers; a store that fails or does not answer is shown with since when and why.
+The last line is the address that answered.
 
 On a terminal no line is wider than it; colours are left out if NO_COLOR is set. --watch takes
 the whole terminal and asks again and again; q leaves it, the arrow keys scroll. While the
@@ -189,6 +190,8 @@ type status struct {
 	own   daemonStatus
 	nodes []nodeView      // none: only own is shown
 	text  json.RawMessage // all of it
+
+	socket string // the address of the daemon that answered
 }
 
 // askStatus asks for the status of one node, or ("") of all.
@@ -224,7 +227,10 @@ func askStatus(ctx context.Context, c *client.Client, buffer, node string) (*sta
 			return nil, err
 		}
 	}
-	s.text, err = withCluster(s.text, nodes)
+	s.socket = c.Server().Address
+	if s.text, err = withCluster(s.text, nodes); err == nil {
+		s.text, err = withField(s.text, "socket", s.socket)
+	}
 	return &s, err
 }
 
@@ -285,20 +291,30 @@ func withCluster(text json.RawMessage, nodes []json.RawMessage) (json.RawMessage
 	if len(nodes) == 0 {
 		return text, nil
 	}
-	list, err := json.Marshal(nodes)
+	return withField(text, "cluster", nodes)
+}
+
+// withField adds a field to a JSON object.
+func withField(text json.RawMessage, name string, value any) (json.RawMessage, error) {
+	field, err := json.Marshal(map[string]any{name: value})
 	if err != nil {
 		return nil, err
 	}
 	text = bytes.TrimSuffix(bytes.TrimSpace(text), []byte("}"))
-	return slices.Concat(text, []byte(`,"cluster":`), list, []byte("}")), nil
+	return slices.Concat(text, []byte(","), field[1:]), nil
 }
 
 // lines are what is printed for people. A cluster of one is shown as a daemon alone.
-func (s *status) lines(v view, now time.Time) []string {
+func (s *status) lines(v view, now time.Time) (lines []string) {
 	if len(s.nodes) == 0 || len(s.nodes) == 1 && s.nodes[0].Node == s.own.Node {
-		return s.own.single(v)
+		lines = s.own.single(v)
+	} else {
+		lines = v.cluster(s.own.Node, s.nodes, now)
 	}
-	return v.cluster(s.own.Node, s.nodes, now)
+	if s.socket == "" {
+		return lines
+	}
+	return append(lines, v.lines(message{"answered over " + s.socket, plain})...)
 }
 
 // unexplained counts the files with dirty bytes that no entry explains, on all nodes.
