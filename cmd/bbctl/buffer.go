@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io/fs"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -56,7 +57,7 @@ A buffer without --backing is scratch space: nothing in it is ever flushed.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.backing, "backing", "", "file:///path or s3://bucket/prefix?endpoint=…&region=…&path_style=true")
+	f.StringVar(&o.backing, "backing", "", "file:///path, /path or s3://bucket/prefix?endpoint=…&region=…&path_style=true")
 	f.StringVar(&o.capacity, "capacity", "", "most dirty bytes it may hold (default: no limit of its own)")
 	f.StringVar(&o.durability, "durability", "resident", "what Close waits for: resident (memory) or flushed (the store)")
 	f.StringVar(&o.codec, "codec", "", "compress on the way out: zstd or s2")
@@ -80,6 +81,9 @@ func (o *bufferOptions) spec(name string) (client.BufferSpec, error) {
 	spec := client.BufferSpec{
 		Name: name, Backing: o.backing, Durability: client.Durability(o.durability), Codec: o.codec, Keep: o.keep,
 		DirtyAge: o.dirtyAge, NoWait: o.noWait, Receipt: o.receipt, Job: o.job, Replicas: o.replicas, Existing: client.Existing(o.existing),
+	}
+	if strings.HasPrefix(o.backing, "/") {
+		spec.Backing = (&url.URL{Scheme: "file", Path: o.backing}).String()
 	}
 	if o.keepNone {
 		spec.Keep = []string{}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/internal/bb"
 	"forebay/slurm"
 )
 
@@ -24,7 +25,8 @@ func newPlanCommand(a *app) *cobra.Command {
 with them; whether the capacity is there; and how long copying in, copying out and
 draining will take, at the rates that the daemons have measured with the same store: in
 stages and drains of the last day, or in what is flushed now. What was not measured is
-said to be so. It changes nothing.`,
+said to be so. Links, pipes, sockets and devices that a stage-in would leave out are listed.
+It changes nothing.`,
 		Example: "  bbctl plan job.sh",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.plan(cmd.Context(), args[0], word)
@@ -38,7 +40,22 @@ said to be so. It changes nothing.`,
 type planned struct {
 	Problems []string `json:"problems"` // as warnings; errors end it
 	slurm.Plan
+
+	Skipped      []skipped `json:"skipped"` // at most maxSkipped
+	SkippedTotal int       `json:"skipped_total"`
 }
+
+// skipped is something that a stage-in leaves out.
+type skipped struct {
+	Path string `json:"path"`
+	Type string `json:"type"` // link, pipe, socket, device
+}
+
+// maxSkipped bounds what is named of what is left out, and maxPrinted what is printed of that.
+const (
+	maxSkipped = 1000
+	maxPrinted = 20
+)
 
 func (a *app) plan(ctx context.Context, script, word string) error {
 	text, err := readScript(script)
@@ -67,13 +84,14 @@ func (a *app) plan(ctx context.Context, script, word string) error {
 	if r.Job != nil && r.Job.Pool != "" {
 		in.Pool = r.Job.Pool
 	}
+	p := planned{Problems: []string{}, Skipped: []skipped{}}
 	for i, s := range in.Work.In {
-		in.Sizes = append(in.Sizes, sizeAt(s.URL, r.In[i].URL))
+		in.Sizes = append(in.Sizes, p.sizeAt(s.URL, r.In[i].URL))
 	}
 	if err := a.look(ctx, &in); err != nil {
 		return err
 	}
-	p := planned{Problems: []string{}, Plan: slurm.MakePlan(&in)}
+	p.Plan = slurm.MakePlan(&in)
 	for _, w := range problems.Warnings() {
 		p.Problems = append(p.Problems, w.String())
 	}
@@ -106,20 +124,32 @@ func ownVars(script string) (*slurm.Vars, error) {
 }
 
 // sizeAt is how many bytes lie at a URL, if that can be told from here; else it is
-// negative. What has a job's ids in its name is not there yet.
-func sizeAt(url, as string) int64 {
+// negative. What has a job's ids in its name is not there yet. It notes what is left out.
+func (p *planned) sizeAt(url, as string) int64 {
 	path, ok := strings.CutPrefix(url, "file://")
 	if !ok || strings.Contains(as, "%j") || strings.Contains(as, "%a") || strings.Contains(as, "%A") || strings.Contains(path, "%") {
 		return -1
 	}
+	path = filepath.Clean(path)
+	root, err := os.OpenRoot(filepath.Dir(path)) // no link leads a stage-in out of it either
+	if err != nil {
+		return -1
+	}
+	defer root.Close()
 	total := int64(0)
-	err := filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
+	err = fs.WalkDir(root.FS(), filepath.Base(path), func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
 			return err
 		}
-		info, err := d.Info()
-		if err == nil {
+		if !d.Type().IsRegular() {
+			p.skip(filepath.Join(filepath.Dir(path), name), d.Type())
+		}
+		info, err := root.Stat(name)
+		if err == nil && info.Mode().IsRegular() { // a copy of it, for a link
 			total += info.Size()
+		}
+		if d.Type()&fs.ModeSymlink != 0 {
+			return nil
 		}
 		return err
 	})
@@ -127,6 +157,22 @@ func sizeAt(url, as string) int64 {
 		return -1
 	}
 	return total
+}
+
+// skip notes what a stage-in leaves out.
+func (p *planned) skip(path string, mode fs.FileMode) {
+	kind := "device"
+	switch mode.Type() {
+	case fs.ModeSymlink:
+		kind = "link"
+	case fs.ModeNamedPipe:
+		kind = "pipe"
+	case fs.ModeSocket:
+		kind = "socket"
+	}
+	if p.SkippedTotal++; len(p.Skipped) < maxSkipped {
+		p.Skipped = append(p.Skipped, skipped{path, kind})
+	}
 }
 
 // look asks the daemons for what there is, and what they have measured.
@@ -179,6 +225,17 @@ func (a *app) printPlan(p *planned) {
 	fmt.Fprintf(a.out, "buffer: %s: %s (%s free of %s on %d nodes)\n", capacity, fits[p.Fits], size(p.Free), size(p.Total), p.Nodes)
 	for i := range p.In {
 		a.printCopy("stage-in", &p.In[i])
+	}
+	for i, s := range p.Skipped {
+		if i == maxPrinted {
+			fmt.Fprintf(a.out, "and %d more are left out\n", p.SkippedTotal-i)
+			break
+		}
+		note := ""
+		if s.Type == "link" {
+			note = "; if it leads to a file below the source, a copy of that is staged"
+		}
+		fmt.Fprintf(a.out, "left out: %s: a %s, which a buffer cannot hold%s\n", bb.Printable(s.Path), s.Type, note)
 	}
 	for i := range p.Out {
 		a.printCopy("stage-out", &p.Out[i])

@@ -309,7 +309,7 @@ func (s *Store) comparesConditions(ctx context.Context) (bool, error) {
 	compares, err := s.tryConditions(ctx, key)
 	removed := s.cleanup(ctx, func(ctx context.Context) error { return s.remove(ctx, key, key) })
 	if err != nil {
-		return false, err
+		return false, &bb.Error{Kind: bb.KindOf(err), Op: "put", Path: s.url(), Err: plainReason(err)}
 	}
 	if removed != nil {
 		s.opts.Logger.Warn("an object that was made to try the store out stays", "object", key, "error", removed)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/url"
 	"strings"
 	"time"
 
@@ -393,7 +394,7 @@ func (s *Store) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &bb.Error{Kind: bb.KindOf(err), Op: "check backing", Path: "s3://" + s.bucket + "/" + strings.TrimSuffix(s.prefix, "/"), Err: firstError(err)}
+	e := &bb.Error{Kind: bb.KindOf(err), Op: "check backing", Path: s.url(), Err: plainReason(firstError(err))}
 	switch {
 	case isNoBucket(err):
 		return e.WithRemedy("create the bucket, or correct its name")
@@ -405,6 +406,28 @@ func (s *Store) explain(err error) error {
 		return e.WithRemedy("check the endpoint " + s.opts.Endpoint + " and the network")
 	default:
 		return e
+	}
+}
+
+// url names the root.
+func (s *Store) url() string { return strings.TrimSuffix("s3://"+s.bucket+"/"+s.prefix, "/") }
+
+// plainReason leaves out what names the object that Check tries: the user has not heard of it.
+func plainReason(err error) error {
+	for {
+		switch e := err.(type) {
+		case *bb.Error:
+			if e.Err == nil {
+				return e
+			}
+			err = e.Err
+		case *lostError:
+			err = e.error
+		case *url.Error:
+			err = e.Err
+		default:
+			return err
+		}
 	}
 }
 
