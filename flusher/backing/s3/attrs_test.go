@@ -23,14 +23,31 @@ func TestParseMode(t *testing.T) {
 		want fs.FileMode
 		ok   bool
 	}{
-		{"0100644", fileType, 0o644, true}, {"100644", fileType, 0o644, true}, {"33188", fileType, 0o644, true},
-		{"33261", fileType, 0o755, true}, {"0100000", fileType, 0, true}, {"0104755", fileType, 0o755, true},
-		{"0040750", dirType, 0o750, true}, {"40750", dirType, 0o750, true}, {"16877", dirType, 0o755, true},
-		{"41777", dirType, 0o777, true}, {"0644", fileType, 0o644, true}, {"755", dirType, 0o755, true},
-		{"0040750", fileType, 0, false}, {"100644", dirType, 0, false}, {"16877", fileType, 0, false},
-		{"41471", fileType, 0, false}, {"0120777", fileType, 0, false}, // a symbolic link of s3fs
-		{"", fileType, 0, false}, {"x", fileType, 0, false}, {"-1", fileType, 0, false}, {"010000644", fileType, 0, false},
-		{"99999", fileType, 0, false}, {"1e3", fileType, 0, false}, {"0x1ff", fileType, 0, false}, {"8", fileType, 0, false},
+		{"0100644", fileType, 0o644, true},
+		{"100644", fileType, 0o644, true},
+		{"33188", fileType, 0o644, true},
+		{"33261", fileType, 0o755, true},
+		{"0100000", fileType, 0, true},
+		{"0104755", fileType, 0o755, true},
+		{"0040750", dirType, 0o750, true},
+		{"40750", dirType, 0o750, true},
+		{"16877", dirType, 0o755, true},
+		{"41777", dirType, 0o777, true},
+		{"0644", fileType, 0o644, true},
+		{"755", dirType, 0o755, true},
+		{"0040750", fileType, 0, false},
+		{"100644", dirType, 0, false},
+		{"16877", fileType, 0, false},
+		{"41471", fileType, 0, false},
+		{"0120777", fileType, 0, false}, // a symbolic link of s3fs
+		{"", fileType, 0, false},
+		{"x", fileType, 0, false},
+		{"-1", fileType, 0, false},
+		{"010000644", fileType, 0, false},
+		{"99999", fileType, 0, false},
+		{"1e3", fileType, 0, false},
+		{"0x1ff", fileType, 0, false},
+		{"8", fileType, 0, false},
 	} {
 		if got, ok := parseMode(c.text, c.kind); ok != c.ok || ok && got != c.want {
 			t.Errorf("%q of %o: %v (%v), want %v (%v)", c.text, c.kind, got, ok, c.want, c.ok)
