@@ -27,7 +27,7 @@ import (
 
 const (
 	crashClients = 8
-	crashKills   = 200      // or FOREBAY_KILLS
+	crashKills   = 80       // or FOREBAY_KILLS
 	crashFiles   = 12       // names of each client
 	crashMemory  = "128MiB" // so that files are evicted, too, and come back
 )
