@@ -97,6 +97,7 @@ var libraries = []struct {
 	{"github.com/spf13/pflag", []string{"cmd/..."}},
 	{"github.com/schollz/progressbar/v3", []string{"cmd/..."}},
 	{"github.com/dustin/go-humanize", []string{"cmd/..."}},
+	{"github.com/bmatcuk/doublestar/v4", []string{"cmd/bbctl"}},
 	{"golang.org/x/term", []string{"cmd/..."}},
 	{"github.com/charmbracelet/x/ansi", []string{"cmd/bbctl"}},
 	{"charm.land/bubbletea/v2", []string{"cmd/bbctl"}},

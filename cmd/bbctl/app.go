@@ -29,6 +29,7 @@ type app struct {
 	tls     struct{ ca, cert, key string }
 	json    bool
 	timeout time.Duration // of a whole command; 0: none
+	noGlob  bool          // paths are no patterns
 
 	progressMode string // of --progress
 	heard        uint32 // atomic; 1: of its work, or that it waits was printed

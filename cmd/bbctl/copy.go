@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -30,8 +31,9 @@ type transfer struct {
 	bytes  atomic.Int64
 	total  atomic.Int64
 	files  atomic.Int64
-	found  atomic.Int64   // files to copy
-	dirs   []func() error // give directories their modes and times, once what is in them is there
+	found  atomic.Int64       // files to copy
+	mode   client.OpenOptions // how targets are opened
+	dirs   []func() error     // give directories their modes and times, once what is in them is there
 }
 
 // ownerMay are the rights that a directory has while files are copied into it.
@@ -39,6 +41,7 @@ const ownerMay = 0o700
 
 func (a *app) transfer(ctx context.Context, what string, b *client.Buffer, workers int) *transfer {
 	t := &transfer{several: &several{what: what}, a: a, buffer: b, ctx: ctx, bar: a.progress(what)}
+	t.mode = client.OpenOptions{Write: true, Create: true, Truncate: true}
 	t.group.SetLimit(max(workers, 1))
 	return t
 }
@@ -169,7 +172,7 @@ func (t *transfer) putTree(source, target string) error {
 		case err != nil:
 			t.note(err)
 		case e.IsDir() && to != "":
-			if err := t.putDir(to, info); err != nil {
+			if err := t.putDir(to, info.Mode().Perm(), info.ModTime()); err != nil {
 				t.note(err)
 				return fs.SkipDir
 			}
@@ -187,8 +190,7 @@ func (t *transfer) putTree(source, target string) error {
 
 // putDir makes a directory, or opens one that is there for its owner. It gets its mode and
 // time at the end.
-func (t *transfer) putDir(to string, info fs.FileInfo) error {
-	mode, when := info.Mode().Perm(), info.ModTime()
+func (t *transfer) putDir(to string, mode fs.FileMode, when time.Time) error {
 	e, err := t.buffer.Stat(t.ctx, to)
 	there := err == nil
 	if err := t.buffer.MkdirAll(t.ctx, to, mode|ownerMay); err != nil {
@@ -218,13 +220,17 @@ func (t *transfer) put(source, target string, info fs.FileInfo) {
 			return err
 		}
 		defer f.Close()
-		if err := t.putFrom(f, target, info.Mode().Perm()); err != nil {
-			return err
-		}
-		when, mode := info.ModTime(), info.Mode().Perm() // a file that was there has kept its mode
-		_, err = t.buffer.SetAttr(t.ctx, target, client.Attr{Mode: &mode, ModTime: &when})
-		return err
+		return t.putAs(f, target, info.Mode().Perm(), info.ModTime())
 	})
+}
+
+// putAs writes a file with a mode, which one that was there has not, and a time.
+func (t *transfer) putAs(from io.Reader, target string, mode fs.FileMode, when time.Time) error {
+	if err := t.putFrom(from, target, mode); err != nil {
+		return err
+	}
+	_, err := t.buffer.SetAttr(t.ctx, target, client.Attr{Mode: &mode, ModTime: &when})
+	return err
 }
 
 func (t *transfer) putFrom(from io.Reader, target string, mode fs.FileMode) error {
@@ -233,7 +239,9 @@ func (t *transfer) putFrom(from io.Reader, target string, mode fs.FileMode) erro
 			return err
 		}
 	}
-	f, err := t.buffer.OpenFile(t.ctx, target, client.OpenOptions{Write: true, Create: true, Truncate: true, Mode: mode})
+	o := t.mode
+	o.Mode = mode
+	f, err := t.buffer.OpenFile(t.ctx, target, o)
 	if err != nil {
 		return err
 	}
@@ -252,7 +260,9 @@ func newGetCommand(a *app) *cobra.Command {
 		Use: "get bb://BUFFER/PATH… TARGET", Short: "Copy files out of a buffer", Args: cobra.MinimumNArgs(2),
 		Long: `Copies files to local ones. "-" is standard output. A file appears under its name
 when all of it is there. Directories need -r. Mode and time of files and directories are
-kept.`,
+kept.
+
+` + globHelp,
 		Example: "  bbctl get bb://ckpt/step-100.pt .\n  bbctl get -r bb://out/results .",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sources, target := args[:len(args)-1], args[len(args)-1]
@@ -260,17 +270,19 @@ kept.`,
 				return usage(target + " is not a directory")
 			}
 			t := a.transfer(cmd.Context(), "get", nil, workers)
-			for _, source := range sources {
-				b, at, err := a.buffer(cmd.Context(), source)
-				if err != nil && len(sources) == 1 || a.client == nil {
-					return err
-				}
-				if err == nil {
+			all, err := a.matchAll(cmd.Context(), t.several, sources)
+			if err != nil {
+				return err
+			}
+			if len(all) > 1 && !isLocalDir(target) {
+				return usage(target + " is not a directory")
+			}
+			for _, source := range all {
+				if t.buffer == nil || t.buffer.Name() != source.at.Buffer {
 					t.group.Wait() // of another buffer
-					t.buffer = b
-					err = t.getAny(at.Path, target, recursive)
+					t.buffer = source.Buffer
 				}
-				if err != nil {
+				if err := t.getAny(source.at.Path, target, recursive); err != nil {
 					t.note(err)
 				}
 			}

@@ -55,36 +55,16 @@ func describeEntry(e *client.Entry) entryJSON {
 func newLsCommand(a *app) *cobra.Command {
 	var l lister
 	cmd := &cobra.Command{
-		Use: "ls bb://BUFFER[/PATH]", Short: "List a directory", Args: cobra.ExactArgs(1),
-		Example: "  bbctl ls -l bb://ckpt/run1\n  bbctl ls -r bb://ckpt --json",
+		Use: "ls bb://[BUFFER[/PATH]]…", Short: "List directories, or all buffers", Args: cobra.MinimumNArgs(1),
+		Long:    "Lists what is in directories; bb:// lists the buffers.\n\n" + globHelp,
+		Example: "  bbctl ls bb://\n  bbctl ls -l bb://ckpt/run1\n  bbctl ls -l 'bb://ckpt/run*/step-?.pt'\n  bbctl ls -r bb://ckpt --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, at, err := a.buffer(cmd.Context(), args[0])
-			if err != nil {
-				return err
+			if len(args) == 1 && args[0] == bb.Scheme+"://" {
+				return l.buffers(cmd.Context(), a)
 			}
-			e, err := b.Stat(cmd.Context(), at.Path)
-			if err != nil {
-				return err
-			}
-			entries := b.ReadDir(cmd.Context(), at.Path)
-			switch {
-			case !e.IsDir():
-				entries = func(yield func(client.Entry, error) bool) { yield(e, nil) }
-			case l.recursive:
-				entries = b.Walk(cmd.Context(), at.Path)
-			}
-			for e, err := range entries {
-				if err != nil {
-					return err
-				}
-				if e.Path == at.Path && e.IsDir() {
-					continue
-				}
-				if err := l.print(a, &e); err != nil {
-					return err
-				}
-			}
-			return nil
+			return a.eachMatch(cmd.Context(), "ls", args, func(at found, several bool) error {
+				return l.list(cmd.Context(), a, at, several)
+			})
 		},
 	}
 	cmd.Flags().BoolVarP(&l.long, "long", "l", false, "with mode, owner, size, state and time")
@@ -95,14 +75,64 @@ func newLsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// buffers lists all buffers as directories.
+func (l *lister) buffers(ctx context.Context, a *app) error {
+	c, err := a.dial(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := c.Buffers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range all {
+		e := client.Entry{Path: client.Address{Buffer: b.Name}.String(), Name: b.Name, Type: client.TypeDirectory, Mode: b.Mode, UID: b.UID, GID: b.GID, ModTime: b.Created}
+		if err := l.print(a, &e, b.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list lists an entry: what is in a directory, or a file itself. Among several, each is named by
+// its address.
+func (l *lister) list(ctx context.Context, a *app, at found, several bool) error {
+	e, err := at.Stat(ctx, at.at.Path)
+	if err != nil {
+		return err
+	}
+	entries := at.ReadDir(ctx, at.at.Path)
+	switch {
+	case !e.IsDir():
+		entries = func(yield func(client.Entry, error) bool) { yield(e, nil) }
+	case l.recursive:
+		entries = at.Walk(ctx, at.at.Path)
+	}
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		if e.Path == at.at.Path && e.IsDir() {
+			continue
+		}
+		name := e.Name
+		if l.recursive {
+			name = e.Path
+		}
+		if several {
+			name = client.Address{Buffer: at.at.Buffer, Path: e.Path}.String()
+		}
+		if err := l.print(a, &e, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // lister prints entries as ls does.
 type lister struct{ long, recursive, zero bool }
 
-func (l *lister) print(a *app, e *client.Entry) error {
-	name := e.Name
-	if l.recursive {
-		name = e.Path
-	}
+func (l *lister) print(a *app, e *client.Entry, name string) error {
 	if e.IsDir() {
 		name += "/"
 	}
@@ -129,70 +159,76 @@ func (l *lister) print(a *app, e *client.Entry) error {
 
 func newStatCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "stat bb://BUFFER/PATH", Short: "Show everything about a file or directory", Args: cobra.ExactArgs(1),
+		Use: "stat bb://BUFFER/PATH…", Short: "Show everything about files and directories", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, at, err := a.buffer(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			e, err := b.Stat(cmd.Context(), at.Path)
-			if err != nil {
-				return err
-			}
-			j := describeEntry(&e)
-			return a.print(j, func() {
-				a.table([][]string{
-					{"path", bb.Printable(at.String())},
-					{"type", j.Type},
-					{"size", strconv.FormatInt(j.Size, 10)},
-					{"state", strings.TrimSpace(j.State + " " + j.Reason)},
-					{"mode", j.Mode},
-					{"owner", fmt.Sprintf("%d:%d", j.UID, j.GID)},
-					{"modified", j.MTime.Format(time.RFC3339Nano)},
-					{"crc64nvme", j.Checksum},
-					{"generation", strconv.FormatUint(j.Generation, 10)},
-					{"etag", j.ETag},
-				})
+			return a.eachMatch(cmd.Context(), "stat", args, func(at found, _ bool) error {
+				e, err := at.Stat(cmd.Context(), at.at.Path)
+				if err != nil {
+					return err
+				}
+				return a.printStat(at.at, &e)
 			})
 		},
 	}
 }
 
+func (a *app) printStat(at client.Address, e *client.Entry) error {
+	j := describeEntry(e)
+	return a.print(j, func() {
+		a.table([][]string{
+			{"path", bb.Printable(at.String())},
+			{"type", j.Type},
+			{"size", strconv.FormatInt(j.Size, 10)},
+			{"state", strings.TrimSpace(j.State + " " + j.Reason)},
+			{"mode", j.Mode},
+			{"owner", fmt.Sprintf("%d:%d", j.UID, j.GID)},
+			{"modified", j.MTime.Format(time.RFC3339Nano)},
+			{"crc64nvme", j.Checksum},
+			{"generation", strconv.FormatUint(j.Generation, 10)},
+			{"etag", j.ETag},
+		})
+	})
+}
+
+// usageJSON is how sums of sizes are printed with --json.
+type usageJSON struct {
+	Path    string           `json:"path"`
+	Files   int64            `json:"files"`
+	Bytes   int64            `json:"bytes"`
+	ByState map[string]int64 `json:"bytes_by_state"`
+}
+
 func newDuCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "du bb://BUFFER[/PATH]", Short: "Add up the sizes below a directory, by state", Args: cobra.ExactArgs(1),
+		Use: "du bb://BUFFER[/PATH]…", Short: "Add up the sizes below directories, by state", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, at, err := a.buffer(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			var sum struct {
-				Path    string           `json:"path"`
-				Files   int64            `json:"files"`
-				Bytes   int64            `json:"bytes"`
-				ByState map[string]int64 `json:"bytes_by_state"`
-			}
-			sum.Path, sum.ByState = at.String(), map[string]int64{}
-			for e, err := range b.Walk(cmd.Context(), at.Path) {
-				if err != nil {
-					return err
-				}
-				if !e.IsDir() {
-					sum.Files++
-					sum.Bytes += e.Size
-					sum.ByState[e.State.String()] += e.Size
-				}
-			}
-			return a.print(sum, func() {
-				fmt.Fprintf(a.out, "%s in %d files below %s\n", size(sum.Bytes), sum.Files, bb.Printable(sum.Path))
-				for _, s := range []client.State{client.StateOpen, client.StateDirty, client.StateClean, client.StateEvicted, client.StateLost} {
-					if n := sum.ByState[s.String()]; n > 0 {
-						fmt.Fprintf(a.out, "  %-8s %s\n", s, size(n))
+			return a.eachMatch(cmd.Context(), "du", args, func(at found, _ bool) error {
+				sum := usageJSON{Path: at.at.String(), ByState: map[string]int64{}}
+				for e, err := range at.Walk(cmd.Context(), at.at.Path) {
+					if err != nil {
+						return err
+					}
+					if !e.IsDir() {
+						sum.Files++
+						sum.Bytes += e.Size
+						sum.ByState[e.State.String()] += e.Size
 					}
 				}
+				return a.printUsage(&sum)
 			})
 		},
 	}
+}
+
+func (a *app) printUsage(sum *usageJSON) error {
+	return a.print(sum, func() {
+		fmt.Fprintf(a.out, "%s in %d files below %s\n", size(sum.Bytes), sum.Files, bb.Printable(sum.Path))
+		for _, s := range stateNames() {
+			if n := sum.ByState[s]; n > 0 {
+				fmt.Fprintf(a.out, "  %-8s %s\n", s, size(n))
+			}
+		}
+	})
 }
 
 func newCatCommand(a *app) *cobra.Command {
@@ -200,12 +236,8 @@ func newCatCommand(a *app) *cobra.Command {
 		Use: "cat bb://BUFFER/PATH…", Short: "Write files to standard output", Args: cobra.MinimumNArgs(1),
 		Example: "  bbctl cat bb://ckpt/log | tail",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.eachArg(cmd.Context(), "cat", args, func(arg string) error {
-				b, at, err := a.buffer(cmd.Context(), arg)
-				if err != nil {
-					return err
-				}
-				f, err := b.Open(cmd.Context(), at.Path)
+			return a.eachMatch(cmd.Context(), "cat", args, func(at found, _ bool) error {
+				f, err := at.Open(cmd.Context(), at.at.Path)
 				if err != nil {
 					return err
 				}
@@ -220,28 +252,33 @@ func newCatCommand(a *app) *cobra.Command {
 func newMvCommand(a *app) *cobra.Command {
 	var noReplace bool
 	cmd := &cobra.Command{
-		Use: "mv bb://BUFFER/FROM bb://BUFFER/TO", Short: "Rename a file or directory, atomically", Args: cobra.ExactArgs(2),
-		Long: "Renames a file or directory within a buffer, in one atomic step whatever it holds. If TO is a directory, FROM moves into it.",
+		Use: "mv bb://BUFFER/FROM… bb://BUFFER/TO", Short: "Rename a file or directory, atomically", Args: cobra.MinimumNArgs(2),
+		Long: "Renames a file or directory within a buffer, in one atomic step whatever it holds. If TO is a directory, FROM moves into it.\n\n" + globHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, from, err := a.buffer(cmd.Context(), args[0])
+			_, to, err := a.buffer(cmd.Context(), args[len(args)-1])
 			if err != nil {
 				return err
 			}
-			to, err := client.ParseAddress(args[1])
-			if err != nil {
-				return err
-			}
-			if to.Buffer != from.Buffer {
-				return usage("files are renamed within one buffer; use bbctl cat and put to copy")
-			}
-			target := to.Path
-			if e, err := b.Stat(cmd.Context(), to.Path); err == nil && e.IsDir() {
-				target = path.Join(to.Path, path.Base(from.Path))
-			}
-			if noReplace {
-				return b.RenameNoReplace(cmd.Context(), from.Path, target)
-			}
-			return b.Rename(cmd.Context(), from.Path, target)
+			var into bool
+			return a.eachMatch(cmd.Context(), "mv", args[:len(args)-1], func(from found, several bool) error {
+				if to.Buffer != from.at.Buffer {
+					return usage("files are renamed within one buffer; use bbctl cp to copy")
+				}
+				if !into {
+					e, err := from.Stat(cmd.Context(), to.Path)
+					if into = err == nil && e.IsDir(); several && !into {
+						return usage(to.String() + " is not a directory")
+					}
+				}
+				target := to.Path
+				if into {
+					target = path.Join(to.Path, path.Base(from.at.Path))
+				}
+				if noReplace {
+					return from.RenameNoReplace(cmd.Context(), from.at.Path, target)
+				}
+				return from.Rename(cmd.Context(), from.at.Path, target)
+			})
 		},
 	}
 	cmd.Flags().BoolVarP(&noReplace, "no-clobber", "n", false, "fail if the new name is taken")
@@ -250,46 +287,44 @@ func newMvCommand(a *app) *cobra.Command {
 
 func newRmCommand(a *app) *cobra.Command {
 	var recursive bool
-	cmd := newPathsCommand(a, "rm", "Remove files, and their copies on the store", func(ctx context.Context, b *client.Buffer, p string) error {
-		if !recursive {
-			return b.Remove(ctx, p)
-		}
-		if _, err := b.Stat(ctx, p); err != nil {
-			return err
-		}
-		return b.RemoveAll(ctx, p)
-	})
+	cmd := &cobra.Command{
+		Use: "rm bb://BUFFER/PATH…", Short: "Remove files, and their copies on the store", Args: cobra.MinimumNArgs(1),
+		Long: "Removes files, and with -r directories.\n\n" + globHelp,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.eachMatch(cmd.Context(), "rm", args, func(at found, _ bool) error {
+				if !recursive {
+					return at.Remove(cmd.Context(), at.at.Path)
+				}
+				if _, err := at.Stat(cmd.Context(), at.at.Path); err != nil {
+					return err
+				}
+				return at.RemoveAll(cmd.Context(), at.at.Path)
+			})
+		},
+	}
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
 	return cmd
 }
 
 func newMkdirCommand(a *app) *cobra.Command {
 	var parents bool
-	cmd := newPathsCommand(a, "mkdir", "Make directories", func(ctx context.Context, b *client.Buffer, p string) error {
-		if parents {
-			return b.MkdirAll(ctx, p, 0o755)
-		}
-		return b.Mkdir(ctx, p, 0o755)
-	})
-	cmd.Flags().BoolVarP(&parents, "parents", "p", false, "also those above; no error if it exists")
-	return cmd
-}
-
-// newPathsCommand makes a command that does something to one path after the other. A path
-// that fails does not keep the others from being done.
-func newPathsCommand(a *app, name, short string, do func(context.Context, *client.Buffer, string) error) *cobra.Command {
-	return &cobra.Command{
-		Use: name + " bb://BUFFER/PATH…", Short: short, Args: cobra.MinimumNArgs(1),
+	cmd := &cobra.Command{
+		Use: "mkdir bb://BUFFER/PATH…", Short: "Make directories", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.eachArg(cmd.Context(), name, args, func(arg string) error {
+			return a.eachArg(cmd.Context(), "mkdir", args, func(arg string) error {
 				b, at, err := a.buffer(cmd.Context(), arg)
-				if err != nil {
+				switch {
+				case err != nil:
 					return err
+				case parents:
+					return b.MkdirAll(cmd.Context(), at.Path, 0o755)
 				}
-				return do(cmd.Context(), b, at.Path)
+				return b.Mkdir(cmd.Context(), at.Path, 0o755)
 			})
 		},
 	}
+	cmd.Flags().BoolVarP(&parents, "parents", "p", false, "also those above; no error if it exists")
+	return cmd
 }
 
 // isStdio reports whether an argument stands for standard input or output.

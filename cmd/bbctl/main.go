@@ -189,9 +189,10 @@ a JSON object. Names are printed as ls -b prints them, but for spaces.
 	cmd.PersistentFlags().StringVar(&a.tls.key, "tls-key", "", "file with its key, readable by its owner only (default $FOREBAY_TLS_KEY)")
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON: one value, or a line each of a stream")
 	cmd.PersistentFlags().StringVar(&a.progressMode, "progress", "auto", "show the progress of copies: auto (on a terminal), always (elsewhere a line every 10 s), never")
+	cmd.PersistentFlags().BoolVar(&a.noGlob, "no-glob", false, "take *, ?, [ and { in paths of buffers as they are")
 	cmd.PersistentFlags().DurationVar(&a.timeout, "timeout", 0, "give up after so long, with exit code 8 (default: wait)")
 	cmd.AddCommand(
-		newBufferCommand(a), newPutCommand(a), newGetCommand(a), newCatCommand(a), newLsCommand(a), newStatCommand(a),
+		newBufferCommand(a), newPutCommand(a), newGetCommand(a), newCpCommand(a), newCatCommand(a), newLsCommand(a), newFindCommand(a), newTreeCommand(a), newStatCommand(a),
 		newMvCommand(a), newRmCommand(a), newMkdirCommand(a), newDuCommand(a), newStageInCommand(a), newStageOutCommand(a),
 		newDrainCommand(a), newReceiptCommand(a), newVerifyCommand(a), newOrphansCommand(a), newLostCommand(a),
 		newNodesCommand(a), newNodeCommand(a), newClusterCommand(a), newTokenCommand(a), newJobsCommand(a), newTxnCommand(a),

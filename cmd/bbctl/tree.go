@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"forebay/client"
+	"forebay/internal/bb"
+)
+
+// drawing draws directories, and adds up what it has drawn.
+type drawing struct {
+	a        *app
+	depth    int // 0: any
+	dirsOnly bool
+	sizes    bool
+
+	dirs, files, bytes int64
+}
+
+// newTreeCommand prints a directory as a drawing.
+func newTreeCommand(a *app) *cobra.Command {
+	d := drawing{a: a}
+	cmd := &cobra.Command{
+		Use: "tree bb://BUFFER[/PATH]…", Short: "Draw a directory with everything below it", Args: cobra.MinimumNArgs(1),
+		Example: "  bbctl tree -L 2 bb://ckpt\n  bbctl tree -s bb://ckpt/run1",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.json {
+				return usage("a drawing is not JSON: use bbctl ls -r --json")
+			}
+			err := a.eachMatch(cmd.Context(), "tree", args, func(at found, _ bool) error {
+				e, err := at.Stat(cmd.Context(), at.at.Path)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(a.out, bb.Printable(at.at.String())+d.size(&e))
+				if e.IsDir() {
+					return d.below(cmd.Context(), at.Buffer, e.Path, "", 1)
+				}
+				d.files, d.bytes = d.files+1, d.bytes+e.Size
+				return nil
+			})
+			fmt.Fprintf(a.out, "\n%s, %s, %s\n", count(d.dirs, "directory", "directories"), count(d.files, "file", "files"), size(d.bytes))
+			return err
+		},
+	}
+	cmd.Flags().IntVarP(&d.depth, "depth", "L", 0, "at most so many directories deep (default: all)")
+	cmd.Flags().BoolVarP(&d.dirsOnly, "dirs", "d", false, "directories alone")
+	cmd.Flags().BoolVarP(&d.sizes, "size", "s", false, "with sizes and states")
+	return cmd
+}
+
+func count(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// below draws what is in a directory. It holds one entry of each directory on the way.
+func (d *drawing) below(ctx context.Context, b *client.Buffer, dir, indent string, level int) error {
+	var last *client.Entry
+	for e, err := range b.ReadDir(ctx, dir) {
+		if err != nil {
+			return err
+		}
+		if d.dirsOnly && !e.IsDir() {
+			d.files, d.bytes = d.files+1, d.bytes+e.Size
+			continue
+		}
+		if last != nil {
+			if err := d.entry(ctx, b, last, indent, "├── ", "│   ", level); err != nil {
+				return err
+			}
+		}
+		last = &e
+	}
+	if last == nil {
+		return nil
+	}
+	return d.entry(ctx, b, last, indent, "└── ", "    ", level)
+}
+
+// entry draws an entry and what is below it.
+func (d *drawing) entry(ctx context.Context, b *client.Buffer, e *client.Entry, indent, branch, next string, level int) error {
+	name := bb.Printable(e.Name)
+	if e.IsDir() {
+		name += "/"
+	}
+	fmt.Fprintln(d.a.out, indent+branch+name+d.size(e))
+	if !e.IsDir() {
+		d.files, d.bytes = d.files+1, d.bytes+e.Size
+		return nil
+	}
+	d.dirs++
+	if d.depth > 0 && level >= d.depth {
+		return nil
+	}
+	err := d.below(ctx, b, e.Path, indent+next, level+1)
+	if client.KindOf(err) == client.ErrNotFound {
+		return nil // it went meanwhile
+	}
+	return err
+}
+
+// size is what is drawn behind a file's name.
+func (d *drawing) size(e *client.Entry) string {
+	if !d.sizes || e.IsDir() {
+		return ""
+	}
+	return fmt.Sprintf("  (%s, %s)", size(e.Size), e.State)
+}
