@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -238,13 +239,23 @@ func newBufferShowCommand(a *app) *cobra.Command {
 }
 
 func newBufferDestroyCommand(a *app) *cobra.Command {
-	var discard bool
+	var discard, dryRun, yes bool
 	cmd := &cobra.Command{
 		Use: "destroy NAME", Short: "Destroy a buffer; refused while it holds dirty data", Args: cobra.ExactArgs(1),
 		Long: `Destroys a buffer. It is refused while something in it is not on the store, or is lost:
 drain the buffer, and remove the files that bbctl lost lists, or give --discard.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			at := found{c.Buffer(args[0]), client.Address{Buffer: args[0]}}
+			switch {
+			case dryRun:
+				return a.wouldDestroy(cmd.Context(), at)
+			case discard && !yes:
+				err = a.confirmUnsaved(cmd.Context(), "buffer destroy", at)
+			}
 			if err != nil {
 				return err
 			}
@@ -255,5 +266,18 @@ drain the buffer, and remove the files that bbctl lost lists, or give --discard.
 		},
 	}
 	cmd.Flags().BoolVar(&discard, "discard", false, "also lose what was never flushed, and forget what is lost")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what is not on the store, which keeps the buffer or would be lost")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before files are lost")
 	return cmd
+}
+
+// wouldDestroy lists what the end of a buffer would lose.
+func (a *app) wouldDestroy(ctx context.Context, at found) error {
+	err := unsaved(ctx, at, func(e *client.Entry) error {
+		return a.would("lose", client.Address{Buffer: at.at.Buffer, Path: e.Path}.String(), "", e.Size)
+	})
+	if err != nil {
+		return err
+	}
+	return a.would("destroy", at.at.String(), "", 0)
 }

@@ -33,6 +33,7 @@ type transfer struct {
 	files  atomic.Int64
 	found  atomic.Int64       // files to copy
 	mode   client.OpenOptions // how targets are opened
+	dryRun bool               // only list what would be copied
 	dirs   []func() error     // give directories their modes and times, once what is in them is there
 }
 
@@ -69,6 +70,22 @@ func (t *transfer) start(do func() error) {
 	})
 }
 
+// copyOf counts a file, and has a worker copy it, or lists it in a dry run.
+func (t *transfer) copyOf(from, to string, bytes int64, do func() error) {
+	if t.dryRun {
+		t.note(t.a.would("copy", from, to, bytes))
+		return
+	}
+	t.total.Add(bytes)
+	t.found.Add(1)
+	t.start(do)
+}
+
+// there is the address of a path in the buffer.
+func (t *transfer) there(p string) string {
+	return client.Address{Buffer: t.buffer.Name(), Path: p}.String()
+}
+
 // Write shows progress for what passes through.
 func (t *transfer) Write(p []byte) (int, error) {
 	t.bar.set(figures{t.files.Load(), t.found.Load(), t.bytes.Add(int64(len(p))), t.total.Load()})
@@ -84,7 +101,7 @@ func (t *transfer) finish() error {
 		}
 	}
 	t.bar.end()
-	if err := t.several.finish(t.a); err != nil {
+	if err := t.several.finish(t.a); err != nil || t.dryRun {
 		return err
 	}
 	sum := struct {
@@ -95,7 +112,7 @@ func (t *transfer) finish() error {
 }
 
 func newPutCommand(a *app) *cobra.Command {
-	var recursive bool
+	var recursive, dryRun bool
 	var workers int
 	cmd := &cobra.Command{
 		Use: "put FILE… bb://BUFFER/PATH", Short: "Copy files into a buffer", Args: cobra.MinimumNArgs(2),
@@ -118,6 +135,7 @@ make the exit code 7.`,
 				return usage(target + " is not a directory")
 			}
 			t := a.transfer(cmd.Context(), "put", b, workers)
+			t.dryRun = dryRun
 			for _, source := range sources {
 				if err := t.putAny(source, at.Path, into, recursive); err != nil {
 					t.note(err)
@@ -127,6 +145,7 @@ make the exit code 7.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be copied")
 	cmd.Flags().IntVarP(&workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
 	return cmd
 }
@@ -135,6 +154,9 @@ func (t *transfer) putAny(source, target string, into, recursive bool) error {
 	if isStdio(source) {
 		if into {
 			return usage("standard input needs a file name in the buffer")
+		}
+		if t.dryRun {
+			return t.a.would("copy", "-", t.there(target), 0)
 		}
 		t.note(t.putFrom(t.a.in, target, 0o644))
 		return nil
@@ -191,6 +213,9 @@ func (t *transfer) putTree(source, target string) error {
 // putDir makes a directory, or opens one that is there for its owner. It gets its mode and
 // time at the end.
 func (t *transfer) putDir(to string, mode fs.FileMode, when time.Time) error {
+	if t.dryRun {
+		return nil
+	}
 	e, err := t.buffer.Stat(t.ctx, to)
 	there := err == nil
 	if err := t.buffer.MkdirAll(t.ctx, to, mode|ownerMay); err != nil {
@@ -212,9 +237,7 @@ func (t *transfer) putDir(to string, mode fs.FileMode, when time.Time) error {
 
 // put copies one file on a worker.
 func (t *transfer) put(source, target string, info fs.FileInfo) {
-	t.total.Add(info.Size())
-	t.found.Add(1)
-	t.start(func() error {
+	t.copyOf(source, t.there(target), info.Size(), func() error {
 		f, err := os.Open(source)
 		if err != nil {
 			return err
@@ -254,7 +277,7 @@ func (t *transfer) putFrom(from io.Reader, target string, mode fs.FileMode) erro
 }
 
 func newGetCommand(a *app) *cobra.Command {
-	var recursive bool
+	var recursive, dryRun bool
 	var workers int
 	cmd := &cobra.Command{
 		Use: "get bb://BUFFER/PATH… TARGET", Short: "Copy files out of a buffer", Args: cobra.MinimumNArgs(2),
@@ -270,6 +293,7 @@ kept.
 				return usage(target + " is not a directory")
 			}
 			t := a.transfer(cmd.Context(), "get", nil, workers)
+			t.dryRun = dryRun
 			all, err := a.matchAll(cmd.Context(), t.several, sources)
 			if err != nil {
 				return err
@@ -290,6 +314,7 @@ kept.
 		},
 	}
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be copied")
 	cmd.Flags().IntVarP(&workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
 	return cmd
 }
@@ -299,7 +324,7 @@ func (t *transfer) getAny(source, target string, recursive bool) error {
 	if err != nil {
 		return err
 	}
-	if isStdio(target) {
+	if isStdio(target) && !t.dryRun {
 		t.note(t.getTo(t.a.out, source))
 		return nil
 	}
@@ -331,6 +356,9 @@ func (t *transfer) getAny(source, target string, recursive bool) error {
 // time at the end.
 func (t *transfer) getDir(e *client.Entry, to string) error {
 	mode, when := e.Mode.Perm(), e.ModTime
+	if t.dryRun {
+		return nil
+	}
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
@@ -354,10 +382,8 @@ func (t *transfer) getDir(e *client.Entry, to string) error {
 
 // get copies one file on a worker, to a temporary name first.
 func (t *transfer) get(e *client.Entry, target string) {
-	t.total.Add(e.Size)
-	t.found.Add(1)
 	entry := *e
-	t.start(func() error {
+	t.copyOf(t.there(e.Path), target, e.Size, func() error {
 		f, err := os.CreateTemp(filepath.Dir(target), ".bbctl-*.tmp")
 		if err != nil {
 			return err

@@ -13,8 +13,7 @@ import (
 )
 
 func newCpCommand(a *app) *cobra.Command {
-	var recursive, noReplace bool
-	var workers int
+	var o copyOptions
 	cmd := &cobra.Command{
 		Use: "cp bb://BUFFER/FROM… bb://BUFFER/TO", Short: "Copy files within a buffer or between buffers", Args: cobra.MinimumNArgs(2),
 		Long: `Copies files, and with -r directories. If TO is a directory, or ends in a slash, FROM is copied into it.
@@ -24,16 +23,23 @@ its old content for readers until all of the new one is there.
 ` + globHelp,
 		Example: "  bbctl cp bb://ckpt/step-100.pt bb://ckpt/best.pt\n  bbctl cp -r bb://ckpt/run1 bb://archive/",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.copyAll(cmd.Context(), args[:len(args)-1], args[len(args)-1], recursive, noReplace, workers)
+			return a.copyAll(cmd.Context(), args[:len(args)-1], args[len(args)-1], o)
 		},
 	}
-	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
-	cmd.Flags().BoolVarP(&noReplace, "no-clobber", "n", false, "fail if a name is taken")
-	cmd.Flags().IntVarP(&workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
+	cmd.Flags().BoolVarP(&o.recursive, "recursive", "r", false, "directories with everything below them")
+	cmd.Flags().BoolVarP(&o.noReplace, "no-clobber", "n", false, "fail if a name is taken")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only list what would be copied")
+	cmd.Flags().IntVarP(&o.workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
 	return cmd
 }
 
-func (a *app) copyAll(ctx context.Context, from []string, to string, recursive, noReplace bool, workers int) error {
+type copyOptions struct {
+	recursive, noReplace, dryRun bool
+	workers                      int
+}
+
+// copyAll copies what arguments stand for to a place in a buffer.
+func (a *app) copyAll(ctx context.Context, from []string, to string, o copyOptions) error {
 	for _, arg := range append(from, to) {
 		if !strings.HasPrefix(arg, "bb://") {
 			return usage(arg + " is no address of a buffer; bbctl put and get copy local files")
@@ -43,8 +49,8 @@ func (a *app) copyAll(ctx context.Context, from []string, to string, recursive, 
 	if err != nil {
 		return err
 	}
-	t := &copying{transfer: a.transfer(ctx, "cp", b, workers), target: at, into: at.Path == "" || strings.HasSuffix(to, "/"), recursive: recursive}
-	t.mode.Exclusive = noReplace
+	t := &copying{transfer: a.transfer(ctx, "cp", b, o.workers), target: at, into: at.Path == "" || strings.HasSuffix(to, "/"), recursive: o.recursive}
+	t.mode.Exclusive, t.dryRun = o.noReplace, o.dryRun
 	if e, err := b.Stat(ctx, at.Path); err == nil && e.IsDir() {
 		t.into = true
 	}
@@ -115,9 +121,8 @@ func below(p, dir string) bool { return dir == "" || strings.HasPrefix(p, dir+"/
 
 // copyFile copies one file on a worker.
 func (t *copying) copyFile(from *client.Buffer, e *client.Entry, target string) {
-	t.total.Add(e.Size)
-	t.found.Add(1)
-	t.start(func() error {
+	source := client.Address{Buffer: from.Name(), Path: e.Path}.String()
+	t.copyOf(source, t.there(target), e.Size, func() error {
 		f, err := from.Open(t.ctx, e.Path)
 		if err != nil {
 			return err

@@ -250,7 +250,7 @@ func newCatCommand(a *app) *cobra.Command {
 }
 
 func newMvCommand(a *app) *cobra.Command {
-	var noReplace bool
+	var noReplace, dryRun bool
 	cmd := &cobra.Command{
 		Use: "mv bb://BUFFER/FROM… bb://BUFFER/TO", Short: "Rename a file or directory, atomically", Args: cobra.MinimumNArgs(2),
 		Long: "Renames a file or directory within a buffer, in one atomic step whatever it holds. If TO is a directory, FROM moves into it.\n\n" + globHelp,
@@ -274,6 +274,13 @@ func newMvCommand(a *app) *cobra.Command {
 				if into {
 					target = path.Join(to.Path, path.Base(from.at.Path))
 				}
+				if dryRun {
+					e, err := from.Stat(cmd.Context(), from.at.Path)
+					if err != nil {
+						return err
+					}
+					return a.would("move", from.at.String(), client.Address{Buffer: to.Buffer, Path: target}.String(), e.Size)
+				}
 				if noReplace {
 					return from.RenameNoReplace(cmd.Context(), from.at.Path, target)
 				}
@@ -282,28 +289,55 @@ func newMvCommand(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&noReplace, "no-clobber", "n", false, "fail if the new name is taken")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be moved")
 	return cmd
 }
 
 func newRmCommand(a *app) *cobra.Command {
-	var recursive bool
+	var recursive, dryRun, yes bool
 	cmd := &cobra.Command{
 		Use: "rm bb://BUFFER/PATH…", Short: "Remove files, and their copies on the store", Args: cobra.MinimumNArgs(1),
-		Long: "Removes files, and with -r directories.\n\n" + globHelp,
+		Long: "Removes files, and with -r directories. On a terminal, -r asks before files go that the store has not.\n\n" + globHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.eachMatch(cmd.Context(), "rm", args, func(at found, _ bool) error {
-				if !recursive {
+				switch {
+				case dryRun:
+					return a.wouldRemove(cmd.Context(), at, recursive)
+				case !recursive:
 					return at.Remove(cmd.Context(), at.at.Path)
 				}
 				if _, err := at.Stat(cmd.Context(), at.at.Path); err != nil {
 					return err
 				}
+				if !yes {
+					if err := a.confirmUnsaved(cmd.Context(), "rm", at); err != nil {
+						return err
+					}
+				}
 				return at.RemoveAll(cmd.Context(), at.at.Path)
 			})
 		},
 	}
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what would be removed")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before files go that the store has not")
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
 	return cmd
+}
+
+// wouldRemove lists what rm would remove.
+func (a *app) wouldRemove(ctx context.Context, at found, recursive bool) error {
+	for e, err := range at.Walk(ctx, at.at.Path) {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && !recursive:
+			return usage(at.at.String() + " is a directory: give -r")
+		}
+		if err := a.would("remove", client.Address{Buffer: at.at.Buffer, Path: e.Path}.String(), "", e.Size); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newMkdirCommand(a *app) *cobra.Command {

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -188,11 +184,8 @@ func (a *app) mayLose(node client.NodeID, loss *client.Forgotten) error {
 // confirmLoss lists what would be lost, and asks.
 func (a *app) confirmLoss(node client.NodeID, loss *client.Forgotten) error {
 	a.printForgotten(loss, "would be lost", "would be kept")
-	atomic.StoreUint32(&a.heard, 1) // the wait is for the user from here on
-	fmt.Fprintf(a.err, "Declare %s dead? [y/N] ", node)
-	answer, _ := bufio.NewReader(a.in).ReadString('\n')
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return &client.Error{Kind: client.ErrCancelled, Op: "node forget", Path: string(node), Err: errors.New("cancelled: nothing was changed")}
+	if !a.ask(fmt.Sprintf("Declare %s dead?", node)) {
+		return refused("node forget", string(node))
 	}
 	return nil
 }

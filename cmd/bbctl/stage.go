@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/flusher/plan"
 	"forebay/internal/bb"
 )
 
@@ -105,6 +106,7 @@ func (a *app) reportText(what string, j *reportJSON) {
 
 func newDrainCommand(a *app) *cobra.Command {
 	var timeout time.Duration
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "drain BUFFER | bb://BUFFER/PATH", Short: "Flush a buffer and wait until all of it is on the store", Args: cobra.ExactArgs(1),
 		Long: `Flushes everything in a buffer, or what lies at a path and below it, and waits. Exit code 0
@@ -119,17 +121,35 @@ written again.
 			if err != nil {
 				return err
 			}
+			buffer, below := bufferName(args[0]), ""
+			if at, err := client.ParseAddress(args[0]); err == nil {
+				buffer, below = at.Buffer, at.Path
+			}
+			if dryRun {
+				return a.wouldFlush(cmd.Context(), found{c.Buffer(buffer), client.Address{Buffer: buffer, Path: below}})
+			}
 			return a.report("drain", func(show func(client.Progress)) (client.Report, error) {
-				buffer, below := bufferName(args[0]), ""
-				if at, err := client.ParseAddress(args[0]); err == nil {
-					buffer, below = at.Buffer, at.Path
-				}
 				return c.DrainBelow(cmd.Context(), buffer, below, timeout, show)
 			})
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after so long; the daemon goes on flushing (default: wait)")
+	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what is not on the store")
 	return cmd
+}
+
+// wouldFlush lists what a drain would flush.
+func (a *app) wouldFlush(ctx context.Context, at found) error {
+	spec, err := a.client.BufferInfo(ctx, at.at.Buffer)
+	if err != nil {
+		return err
+	}
+	return unsaved(ctx, at, func(e *client.Entry) error {
+		if _, kept := plan.Kept(spec.Keep, e.Path); kept {
+			return nil
+		}
+		return a.would("flush", client.Address{Buffer: at.at.Buffer, Path: e.Path}.String(), "", e.Size)
+	})
 }
 
 // bufferName takes NAME or bb://NAME/.
