@@ -358,8 +358,11 @@ func TestS3KeepsAttributes(t *testing.T) {
 		}
 	}
 	for name, bytes := range content {
-		write(t, b, name, bytes)
-		if _, err := b.SetAttr(ctx, name, client.Attr{Mode: &mode, ModTime: &when}); err != nil {
+		write(t, b, name+".tmp", bytes) // a name that is held back: it is not flushed before it has its mode
+		if _, err := b.SetAttr(ctx, name+".tmp", client.Attr{Mode: &mode, ModTime: &when}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Rename(ctx, name+".tmp", name); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
@@ -38,10 +41,10 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 		fallthrough
 	case !info.IsDir():
 		return bb.E(bb.Exists, op, name, "the store has something there that is no directory").WithRemedy("rename the directory, or what lies there")
-	case !fresh && (opts.Keep || !owned(info, opts.Attrs.UID)):
+	case !fresh && opts.Keep:
 		return nil
 	}
-	return wrap(op, name, setDirAttrs(root, name, info, &opts.Attrs))
+	return wrap(op, name, setDirAttrs(root, name, &opts.Attrs))
 }
 
 // makeFresh makes a directory that is not there.
@@ -72,25 +75,72 @@ func owned(info fs.FileInfo, uid uint32) bool {
 }
 
 // setDirAttrs gives a directory the mode and the time that it does not have yet.
-func setDirAttrs(root *os.Root, name string, info fs.FileInfo, attrs *backing.Attrs) error {
+func setDirAttrs(root *os.Root, name string, attrs *backing.Attrs) error {
+	f, err := openOwned(root, name, attrs.UID, fs.FileMode.IsDir)
+	if f == nil || err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
 	changed := false
 	if mode := attrs.Mode.Perm(); info.Mode().Perm() != mode {
 		changed = true
 		// The bits that are no permissions, as that of the group's inheritance, stay.
-		if err := root.Chmod(name, info.Mode()&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky)|mode); err != nil {
+		if err := f.Chmod(info.Mode()&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) | mode); err != nil {
 			return err
 		}
 	}
 	if when := attrs.MTime; !when.IsZero() && !info.ModTime().Equal(when) {
 		changed = true
-		if err := root.Chtimes(name, when, when); err != nil {
+		if err := setTime(root, name, f, when); err != nil {
 			return err
 		}
 	}
-	if !changed || attrs.Mode.Perm()&0o400 == 0 && os.Geteuid() != 0 { // which could not be opened
+	if !changed {
 		return nil
 	}
-	return syncDir(root, name)
+	err = f.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // see syncDir
+	}
+	return err
+}
+
+// openOwned opens what a user owns, to change its attributes: between a look at a name and a
+// change by it, somebody could have put a link there that leads to a file of others. Nil: it is
+// something else by now. What this process's user owns and may not read is made readable.
+func openOwned(root *os.Root, name string, uid uint32, is func(fs.FileMode) bool) (*os.File, error) {
+	open := func() (*os.File, error) { return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }
+	f, err := open()
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 { // no rights but its own could be misused
+		if err = root.Chmod(name, ownerReads); err == nil {
+			f, err = open()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil || !is(info.Mode()) || !owned(info, uid) {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// ownerReads is the mode of what could not be read, until it gets its own.
+const ownerReads = 0o700
+
+// setTime sets the time of what is open, by name where the kernel cannot do it otherwise.
+func setTime(root *os.Root, name string, f *os.File, when time.Time) error {
+	spec := unix.NsecToTimespec(when.UnixNano())
+	err := unix.UtimesNanoAt(int(f.Fd()), "", []unix.Timespec{spec, spec}, unix.AT_EMPTY_PATH)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOSYS) { // before Linux 5.8
+		return root.Chtimes(name, when, when)
+	}
+	return err
 }
 
 // SetMode changes a file's mode. A file that a symbolic link leads to is left alone.
@@ -105,8 +155,12 @@ func (s *Store) SetMode(ctx context.Context, name string, attrs backing.Attrs) e
 	}
 	defer root.Close()
 	info, err := root.Lstat(name)
-	if err != nil || !info.Mode().IsRegular() || !owned(info, attrs.UID) || info.Mode().Perm() == attrs.Mode.Perm() {
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() == attrs.Mode.Perm() {
 		return wrap(op, name, err)
 	}
-	return wrap(op, name, root.Chmod(name, attrs.Mode.Perm()))
+	f, err := openOwned(root, name, attrs.UID, fs.FileMode.IsRegular)
+	if f == nil || err != nil {
+		return wrap(op, name, err)
+	}
+	return wrap(op, name, errors.Join(f.Chmod(attrs.Mode.Perm()), f.Close()))
 }
