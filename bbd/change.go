@@ -238,8 +238,13 @@ func (r *request) remove(m *wire.Remove) (proto.Message, error) {
 	if err := b.mayRemoveHidden(r.ctx, m.Path); err != nil {
 		return nil, err
 	}
+	if m.Recursive && m.Page > 0 {
+		p := &removePage{most: m.Page}
+		err := b.removeAll(r.ctx, r.s.cred, clean(m.Path), p)
+		return p.answer(partly(err))
+	}
 	if m.Recursive {
-		err = partly(b.removeAll(r.ctx, r.s.cred, clean(m.Path)))
+		err = partly(b.removeAll(r.ctx, r.s.cred, clean(m.Path), nil))
 	} else {
 		err = b.remove(r.ctx, r.s.cred, m.Path)
 	}
@@ -339,8 +344,10 @@ func (b *buffer) unlinked(at place) {
 }
 
 // removeAll removes a tree, deepest first, page by page. It can be repeated after
-// any failure. The root itself stays when it is the target.
-func (b *buffer) removeAll(ctx context.Context, c cred, path string) error {
+// any failure. The root itself stays when it is the target. It ends with errPage once
+// the page, if there is one, is full.
+func (b *buffer) removeAll(ctx context.Context, c cred, path string, p *removePage) error {
+	isDir := false
 	for {
 		e, v, err := b.look(ctx, c, "remove", path)
 		if err != nil {
@@ -352,14 +359,18 @@ func (b *buffer) removeAll(ctx context.Context, c cred, path string) error {
 			}
 			continue // to what it holds now
 		}
-		if !e.IsDir() {
+		if isDir = e.IsDir(); !isDir {
 			break
 		}
-		entries, more, err := b.ns.ListView(ctx, v, "", maxListPage)
+		room := p.room()
+		if room == 0 {
+			return errPage
+		}
+		entries, more, err := b.ns.ListView(ctx, v, "", room)
 		if err != nil {
 			return bb.Wrap("remove", b.address(path), err)
 		}
-		if err := b.removeEntries(ctx, c, path, entries); err != nil {
+		if err := b.removeEntries(ctx, c, path, entries, p); err != nil {
 			return err
 		}
 		if !more {
@@ -369,7 +380,7 @@ func (b *buffer) removeAll(ctx context.Context, c cred, path string) error {
 	if path == "" {
 		return nil
 	}
-	return b.remove(ctx, c, path)
+	return p.count(isDir, b.remove(ctx, c, path))
 }
 
 // removeAtOnce is how many files of a directory are removed at a time: the namespace makes one
@@ -378,7 +389,7 @@ const removeAtOnce = 64
 
 // removeEntries removes entries of a directory: its files many at a time, then its directories
 // one after the other.
-func (b *buffer) removeEntries(ctx context.Context, c cred, dir string, entries []bb.Entry) error {
+func (b *buffer) removeEntries(ctx context.Context, c cred, dir string, entries []bb.Entry, p *removePage) error {
 	var dirs []string
 	files, filesCtx := errgroup.WithContext(ctx)
 	files.SetLimit(removeAtOnce)
@@ -388,11 +399,11 @@ func (b *buffer) removeEntries(ctx context.Context, c cred, dir string, entries 
 			dirs = append(dirs, child)
 			continue
 		}
-		files.Go(func() error { return ifPresent(b.remove(filesCtx, c, child)) })
+		files.Go(func() error { return ifPresent(p.count(false, b.remove(filesCtx, c, child))) })
 	}
 	err := files.Wait()
 	for i := 0; i < len(dirs) && err == nil; i++ {
-		err = ifPresent(b.removeAll(ctx, c, dirs[i]))
+		err = ifPresent(b.removeAll(ctx, c, dirs[i], p))
 	}
 	return err
 }

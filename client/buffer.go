@@ -295,12 +295,59 @@ func (b *Buffer) RemoveAll(ctx context.Context, path string) error {
 	}
 	m := &wire.Remove{Buffer: b.name, Path: clean, Recursive: true}
 	err = b.c.ask(ctx, wire.Type_TYPE_REMOVE, m, nil)
+	return bb.Wrap("remove", b.address(clean), b.removed(ctx, err))
+}
+
+// removed is the error of a tree's removal: none if there is no such tree, but a buffer.
+func (b *Buffer) removed(ctx context.Context, err error) error {
 	if bb.KindOf(err) == bb.NotFound {
 		if _, missing := b.c.BufferInfo(ctx, b.name); missing == nil {
 			return nil
 		}
 	}
-	return bb.Wrap("remove", b.address(clean), err)
+	return err
+}
+
+// Removed counts what the removal of a tree has removed.
+type Removed struct{ Files, Directories int64 }
+
+// removePage is how many entries RemoveTree has removed at a time, and removeGrace how long the
+// page that it is at may take after ctx has ended.
+const (
+	removePage  = 1000
+	removeGrace = 5 * time.Second
+)
+
+// RemoveTree is RemoveAll that tells from time to time what is removed, and returns it, also with
+// an error. When ctx ends, it stops after the page that is being removed, if that takes no longer
+// than a few seconds. A daemon of an older release removes all at once, and counts nothing.
+func (b *Buffer) RemoveTree(ctx context.Context, path string, tell func(Removed)) (Removed, error) {
+	var gone Removed
+	clean, err := checkPath("remove", b.name, path)
+	if err != nil {
+		return gone, err
+	}
+	page, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(removeGrace, func() { cancel(context.Cause(ctx)) })
+	})()
+	m := &wire.Remove{Buffer: b.name, Path: clean, Recursive: true, Page: removePage}
+	for ctx.Err() == nil {
+		var now wire.Removed
+		err := b.c.ask(page, wire.Type_TYPE_REMOVE, m, &now)
+		if err != nil {
+			return gone, bb.Wrap("remove", b.address(clean), b.removed(page, err))
+		}
+		gone.Files, gone.Directories = gone.Files+now.Files, gone.Directories+now.Directories
+		if tell != nil {
+			tell(gone)
+		}
+		if !now.More {
+			return gone, nil
+		}
+	}
+	return gone, bb.Wrap("remove", b.address(clean), cancelled(ctx))
 }
 
 // SetAttr changes attributes and returns the entry as it is then.

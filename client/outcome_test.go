@@ -25,6 +25,10 @@ var changes = map[string]struct {
 	"noreplace": {wire.Type_TYPE_RENAME, func(ctx context.Context, _ *Client, b *Buffer) error { return b.RenameNoReplace(ctx, "f", "g") }},
 	"remove":    {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *Client, b *Buffer) error { return b.Remove(ctx, "f") }},
 	"removeall": {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *Client, b *Buffer) error { return b.RemoveAll(ctx, "f") }},
+	"removetree": {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *Client, b *Buffer) error {
+		_, err := b.RemoveTree(ctx, "f", nil)
+		return err
+	}},
 	"setattr": {wire.Type_TYPE_SETATTR, func(ctx context.Context, _ *Client, b *Buffer) error {
 		_, err := b.SetAttr(ctx, "f", Attr{})
 		return err
@@ -295,5 +299,28 @@ func TestCommitWithoutAnswer(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestRemoveTreeOfOlder: a daemon that knows of no pages has removed all when it answers.
+func TestRemoveTreeOfOlder(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.connect(Options{}).Buffer("b")
+	asked := 0
+	f.hook(func(c *fakeConn, h wire.Header, _ proto.Message) bool {
+		if h.Type == wire.Type_TYPE_REMOVE {
+			asked++
+			c.out.Send(h.Type, wire.FlagReply, h.Request, &wire.Empty{}, nil)
+		}
+		return h.Type == wire.Type_TYPE_REMOVE
+	})
+	gone, err := b.RemoveTree(t.Context(), "x", func(now Removed) {
+		if now != (Removed{}) {
+			t.Errorf("told %+v", now)
+		}
+	})
+	if err != nil || gone != (Removed{}) || asked != 1 {
+		t.Errorf("removed %+v with %d requests (%v)", gone, asked, err)
 	}
 }

@@ -32,6 +32,7 @@ type app struct {
 	noGlob  bool          // paths are no patterns
 
 	progressMode string // of --progress
+	left         string // what a removal that did not come to its end has done; "": there is none
 	heard        uint32 // atomic; 1: of its work, or that it waits was printed
 	atOnce       bool   // a daemon that is not there is an answer: it is not waited for
 	client       *client.Client

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"net"
 	"strings"
@@ -22,6 +23,33 @@ func TestBrokenPipes(t *testing.T) {
 		}
 		if code := a.exit(t.Context(), broken, closed); code != want {
 			t.Errorf("standard output closed %t: exit code %d, want %d", closed, code, want)
+		}
+	}
+}
+
+// A removal that does not come to its end says how much is gone: cancelled, or after an error.
+func TestUnfinishedRemoval(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	denied := &client.Error{Kind: client.ErrPermission, Op: "remove", Path: "bb://b/x"}
+	const left = "of bb://b/x, 998 files and 2 directories are removed, the rest is still there"
+	for _, c := range []struct {
+		ctx  context.Context
+		err  error
+		json bool
+		left string
+		code int
+		want string
+	}{
+		{ctx, ctx.Err(), false, "", exitCancelled, "bbctl: cancelled\n"},
+		{ctx, ctx.Err(), false, left, exitCancelled, "bbctl: cancelled\nbbctl: " + left + "\n"},
+		{t.Context(), denied, false, left, exitPermission, "bbctl: remove: bb://b/x: permission\nbbctl: " + left + "\n"},
+		{t.Context(), nil, false, left, exitDone, ""},
+	} {
+		var text strings.Builder
+		a := &app{err: &text, left: c.left, json: c.json}
+		if code := a.exit(c.ctx, c.err, false); code != c.code || text.String() != c.want {
+			t.Errorf("exit code %d, %q, want %d, %q", code, text.String(), c.code, c.want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -297,7 +298,8 @@ func newRmCommand(a *app) *cobra.Command {
 	var recursive, dryRun, yes bool
 	cmd := &cobra.Command{
 		Use: "rm bb://BUFFER/PATH…", Short: "Remove files, and their copies on the store", Args: cobra.MinimumNArgs(1),
-		Long: "Removes files, and with -r directories. On a terminal, -r asks before files go that the store has not.\n\n" + globHelp,
+		Long: "Removes files, and with -r directories. On a terminal, -r asks before files go that the store has not.\n" +
+			"Interrupted, -r ends after at most a thousand entries more, and says how many are gone.\n\n" + globHelp,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.eachMatch(cmd.Context(), "rm", args, func(at found, _ bool) error {
 				switch {
@@ -314,7 +316,7 @@ func newRmCommand(a *app) *cobra.Command {
 						return err
 					}
 				}
-				return at.RemoveAll(cmd.Context(), at.at.Path)
+				return a.removeTree(cmd.Context(), at.Buffer, at.at.Path)
 			})
 		},
 	}
@@ -322,6 +324,22 @@ func newRmCommand(a *app) *cobra.Command {
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask before files go that the store has not")
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
 	return cmd
+}
+
+// removeTree removes a tree and shows how far it is.
+func (a *app) removeTree(ctx context.Context, b *client.Buffer, p string) error {
+	bar := a.progress("rm")
+	defer bar.end()
+	gone, err := b.RemoveTree(ctx, p, func(now client.Removed) { bar.set(figures{files: now.Files}) })
+	if err != nil && gone != (client.Removed{}) {
+		least := "at least "
+		if client.KindOf(err) == client.ErrCancelled && !errors.Is(err, client.ErrUnknownOutcome) {
+			least = "" // it ended between two pages
+		}
+		at := client.Address{Buffer: b.Name(), Path: p}.String()
+		a.left = fmt.Sprintf("of %s, %s%d files and %d directories are removed, the rest is still there", bb.Printable(at), least, gone.Files, gone.Directories)
+	}
+	return err
 }
 
 // wouldRemove lists what rm would remove.

@@ -52,13 +52,22 @@ func (a *app) exit(ctx context.Context, err error, closed bool) int {
 	if ctx.Err() != nil {
 		if a.job == "" {
 			fmt.Fprintln(a.err, "bbctl: cancelled")
+			a.sayLeft()
 		} else {
 			fmt.Fprintf(a.err, "bbctl: interrupted; the daemons go on with it (bbctl jobs watch %[1]s, bbctl jobs cancel %[1]s)\n", a.job)
 		}
 		return exitCancelled
 	}
 	a.printError(err)
+	a.sayLeft()
 	return exitCode(err)
+}
+
+// sayLeft prints what a removal that did not come to its end has done.
+func (a *app) sayLeft() {
+	if a.left != "" && !a.json {
+		fmt.Fprintln(a.err, "bbctl:", a.left)
+	}
 }
 
 // errorJSON is how an error is printed with --json, on standard error.

@@ -83,7 +83,7 @@ func (p *progress) set(f figures) {
 		}
 		if now.Sub(p.last) >= 100*time.Millisecond {
 			p.last = now
-			p.bar.Describe(fmt.Sprintf("%s: %d of %d files", p.what, f.files, f.filesTotal))
+			p.bar.Describe(filesLine(p.what, f))
 		}
 		p.bar.Set64(f.bytes)
 	case p.lines && now.Sub(p.last) >= lineEvery:
@@ -94,7 +94,11 @@ func (p *progress) set(f figures) {
 
 // progressLine is what is printed where there is no terminal. Time left needs a rate.
 func progressLine(what string, f figures, passed time.Duration) string {
-	line := fmt.Sprintf("%s: %d of %d files, %s of %s", what, f.files, f.filesTotal, size(f.bytes), size(f.bytesTotal))
+	line := filesLine(what, f)
+	if f.filesTotal == 0 && f.bytesTotal == 0 {
+		return line // a removal, which knows no sizes
+	}
+	line += fmt.Sprintf(", %s of %s", size(f.bytes), size(f.bytesTotal))
 	rate := float64(f.bytes) / max(passed.Seconds(), 1e-9)
 	if f.bytes <= 0 || passed <= 0 {
 		return line
@@ -104,6 +108,14 @@ func progressLine(what string, f figures, passed time.Duration) string {
 		line += ", " + age(float64(left)/rate) + " left"
 	}
 	return line
+}
+
+// filesLine says how many files are done. How many there are may not be known.
+func filesLine(what string, f figures) string {
+	if f.filesTotal == 0 {
+		return fmt.Sprintf("%s: %d files", what, f.files)
+	}
+	return fmt.Sprintf("%s: %d of %d files", what, f.files, f.filesTotal)
 }
 
 // update shows what the daemon reports.

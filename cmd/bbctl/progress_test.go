@@ -11,7 +11,8 @@ func TestProgressLine(t *testing.T) {
 		passed time.Duration
 		want   string
 	}{
-		{figures{}, 0, "put: 0 of 0 files, 0 B of 0 B"},
+		{figures{}, 0, "put: 0 files"},
+		{figures{files: 1500}, 10 * time.Second, "put: 1500 files"}, // how many there are is not known
 		{figures{0, 3, 0, 4096}, 10 * time.Second, "put: 0 of 3 files, 0 B of 4.0 KiB"},
 		{figures{1, 3, 2048, 4096}, 20 * time.Second, "put: 1 of 3 files, 2.0 KiB of 4.0 KiB, 102 B/s, 20s left"},
 		{figures{3, 3, 4096, 4096}, 4 * time.Second, "put: 3 of 3 files, 4.0 KiB of 4.0 KiB, 1.0 KiB/s"},

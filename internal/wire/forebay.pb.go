@@ -66,7 +66,7 @@ const (
 	Type_TYPE_LIST           Type = 21 // ListRequest → ListReply
 	Type_TYPE_MKDIR          Type = 22 // Mkdir → Entry
 	Type_TYPE_RENAME         Type = 23 // Rename → Empty
-	Type_TYPE_REMOVE         Type = 24 // Remove → Empty
+	Type_TYPE_REMOVE         Type = 24 // Remove → Empty, or Removed of a page
 	Type_TYPE_SETATTR        Type = 25 // SetAttr → Entry
 	Type_TYPE_LOST           Type = 26 // BufferName → Entries… : what is lost
 	Type_TYPE_OPEN           Type = 30 // Open → Opened
@@ -2136,11 +2136,14 @@ func (x *Rename) GetNoReplace() bool {
 	return false
 }
 
+// Remove of a tree removes page entries and answers Removed; 0: all of them, and Empty. Daemons
+// that know of no pages remove all: their Empty is a Removed without more.
 type Remove struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
 	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	Recursive     bool                   `protobuf:"varint,3,opt,name=recursive,proto3" json:"recursive,omitempty"`
+	Page          int64                  `protobuf:"varint,4,opt,name=page,proto3" json:"page,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2196,6 +2199,73 @@ func (x *Remove) GetRecursive() bool {
 	return false
 }
 
+func (x *Remove) GetPage() int64 {
+	if x != nil {
+		return x.Page
+	}
+	return 0
+}
+
+type Removed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Files         int64                  `protobuf:"varint,1,opt,name=files,proto3" json:"files,omitempty"`
+	Directories   int64                  `protobuf:"varint,2,opt,name=directories,proto3" json:"directories,omitempty"`
+	More          bool                   `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Removed) Reset() {
+	*x = Removed{}
+	mi := &file_internal_wire_forebay_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Removed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Removed) ProtoMessage() {}
+
+func (x *Removed) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_wire_forebay_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Removed.ProtoReflect.Descriptor instead.
+func (*Removed) Descriptor() ([]byte, []int) {
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Removed) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *Removed) GetDirectories() int64 {
+	if x != nil {
+		return x.Directories
+	}
+	return 0
+}
+
+func (x *Removed) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 type SetAttr struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
@@ -2210,7 +2280,7 @@ type SetAttr struct {
 
 func (x *SetAttr) Reset() {
 	*x = SetAttr{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[26]
+	mi := &file_internal_wire_forebay_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2292,7 @@ func (x *SetAttr) String() string {
 func (*SetAttr) ProtoMessage() {}
 
 func (x *SetAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[26]
+	mi := &file_internal_wire_forebay_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2305,7 @@ func (x *SetAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAttr.ProtoReflect.Descriptor instead.
 func (*SetAttr) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{26}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetAttr) GetBuffer() string {
@@ -2310,7 +2380,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[27]
+	mi := &file_internal_wire_forebay_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2392,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[27]
+	mi := &file_internal_wire_forebay_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2405,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{27}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Open) GetHandle() uint64 {
@@ -2464,7 +2534,7 @@ type Opened struct {
 
 func (x *Opened) Reset() {
 	*x = Opened{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[28]
+	mi := &file_internal_wire_forebay_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2476,7 +2546,7 @@ func (x *Opened) String() string {
 func (*Opened) ProtoMessage() {}
 
 func (x *Opened) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[28]
+	mi := &file_internal_wire_forebay_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2489,7 +2559,7 @@ func (x *Opened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Opened.ProtoReflect.Descriptor instead.
 func (*Opened) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{28}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Opened) GetEntry() *Entry {
@@ -2548,7 +2618,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[29]
+	mi := &file_internal_wire_forebay_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2630,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[29]
+	mi := &file_internal_wire_forebay_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2643,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{29}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LeaseRequest) GetBuffer() string {
@@ -2619,7 +2689,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[30]
+	mi := &file_internal_wire_forebay_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +2701,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[30]
+	mi := &file_internal_wire_forebay_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +2714,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{30}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Lease) GetId() uint64 {
@@ -2705,7 +2775,7 @@ type ReturnLease struct {
 
 func (x *ReturnLease) Reset() {
 	*x = ReturnLease{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	mi := &file_internal_wire_forebay_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2787,7 @@ func (x *ReturnLease) String() string {
 func (*ReturnLease) ProtoMessage() {}
 
 func (x *ReturnLease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[31]
+	mi := &file_internal_wire_forebay_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2800,7 @@ func (x *ReturnLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReturnLease.ProtoReflect.Descriptor instead.
 func (*ReturnLease) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{31}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReturnLease) GetId() uint64 {
@@ -2752,7 +2822,7 @@ type Region struct {
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	mi := &file_internal_wire_forebay_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2834,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[32]
+	mi := &file_internal_wire_forebay_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2847,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{32}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Region) GetId() uint64 {
@@ -2824,7 +2894,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	mi := &file_internal_wire_forebay_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2836,7 +2906,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[33]
+	mi := &file_internal_wire_forebay_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2849,7 +2919,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{33}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Commit) GetHandle() uint64 {
@@ -2914,7 +2984,7 @@ type NewExtent struct {
 
 func (x *NewExtent) Reset() {
 	*x = NewExtent{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[34]
+	mi := &file_internal_wire_forebay_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +2996,7 @@ func (x *NewExtent) String() string {
 func (*NewExtent) ProtoMessage() {}
 
 func (x *NewExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[34]
+	mi := &file_internal_wire_forebay_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3009,7 @@ func (x *NewExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewExtent.ProtoReflect.Descriptor instead.
 func (*NewExtent) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{34}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NewExtent) GetFileOffset() int64 {
@@ -2988,7 +3058,7 @@ type Committed struct {
 
 func (x *Committed) Reset() {
 	*x = Committed{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[35]
+	mi := &file_internal_wire_forebay_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3000,7 +3070,7 @@ func (x *Committed) String() string {
 func (*Committed) ProtoMessage() {}
 
 func (x *Committed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[35]
+	mi := &file_internal_wire_forebay_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3013,7 +3083,7 @@ func (x *Committed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Committed.ProtoReflect.Descriptor instead.
 func (*Committed) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{35}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Committed) GetSize() int64 {
@@ -3053,7 +3123,7 @@ type ExtentsRequest struct {
 
 func (x *ExtentsRequest) Reset() {
 	*x = ExtentsRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[36]
+	mi := &file_internal_wire_forebay_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3065,7 +3135,7 @@ func (x *ExtentsRequest) String() string {
 func (*ExtentsRequest) ProtoMessage() {}
 
 func (x *ExtentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[36]
+	mi := &file_internal_wire_forebay_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3078,7 +3148,7 @@ func (x *ExtentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentsRequest.ProtoReflect.Descriptor instead.
 func (*ExtentsRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{36}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExtentsRequest) GetHandle() uint64 {
@@ -3129,7 +3199,7 @@ type Extents struct {
 
 func (x *Extents) Reset() {
 	*x = Extents{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[37]
+	mi := &file_internal_wire_forebay_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3141,7 +3211,7 @@ func (x *Extents) String() string {
 func (*Extents) ProtoMessage() {}
 
 func (x *Extents) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[37]
+	mi := &file_internal_wire_forebay_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3154,7 +3224,7 @@ func (x *Extents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extents.ProtoReflect.Descriptor instead.
 func (*Extents) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{37}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Extents) GetPin() uint64 {
@@ -3207,7 +3277,7 @@ type Extent struct {
 
 func (x *Extent) Reset() {
 	*x = Extent{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[38]
+	mi := &file_internal_wire_forebay_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3219,7 +3289,7 @@ func (x *Extent) String() string {
 func (*Extent) ProtoMessage() {}
 
 func (x *Extent) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[38]
+	mi := &file_internal_wire_forebay_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3232,7 +3302,7 @@ func (x *Extent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extent.ProtoReflect.Descriptor instead.
 func (*Extent) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{38}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Extent) GetFileOffset() int64 {
@@ -3293,7 +3363,7 @@ type Unpin struct {
 
 func (x *Unpin) Reset() {
 	*x = Unpin{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[39]
+	mi := &file_internal_wire_forebay_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3375,7 @@ func (x *Unpin) String() string {
 func (*Unpin) ProtoMessage() {}
 
 func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[39]
+	mi := &file_internal_wire_forebay_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3388,7 @@ func (x *Unpin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
 func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{39}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Unpin) GetPins() []uint64 {
@@ -3337,7 +3407,7 @@ type Close struct {
 
 func (x *Close) Reset() {
 	*x = Close{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[40]
+	mi := &file_internal_wire_forebay_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3349,7 +3419,7 @@ func (x *Close) String() string {
 func (*Close) ProtoMessage() {}
 
 func (x *Close) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[40]
+	mi := &file_internal_wire_forebay_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3362,7 +3432,7 @@ func (x *Close) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Close.ProtoReflect.Descriptor instead.
 func (*Close) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{40}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Close) GetHandle() uint64 {
@@ -3385,7 +3455,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[41]
+	mi := &file_internal_wire_forebay_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3467,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[41]
+	mi := &file_internal_wire_forebay_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3480,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{41}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Drain) GetBuffer() string {
@@ -3463,7 +3533,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[42]
+	mi := &file_internal_wire_forebay_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +3545,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[42]
+	mi := &file_internal_wire_forebay_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +3558,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{42}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Stage) GetBuffer() string {
@@ -3543,7 +3613,7 @@ type Verify struct {
 
 func (x *Verify) Reset() {
 	*x = Verify{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[43]
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +3625,7 @@ func (x *Verify) String() string {
 func (*Verify) ProtoMessage() {}
 
 func (x *Verify) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[43]
+	mi := &file_internal_wire_forebay_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +3638,7 @@ func (x *Verify) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verify.ProtoReflect.Descriptor instead.
 func (*Verify) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{43}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Verify) GetUrl() string {
@@ -3611,7 +3681,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3623,7 +3693,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[44]
+	mi := &file_internal_wire_forebay_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3636,7 +3706,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{44}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Progress) GetFilesTotal() int64 {
@@ -3770,7 +3840,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3782,7 +3852,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[45]
+	mi := &file_internal_wire_forebay_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3795,7 +3865,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{45}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Failure) GetPath() string {
@@ -3837,7 +3907,7 @@ type JobRequest struct {
 
 func (x *JobRequest) Reset() {
 	*x = JobRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3849,7 +3919,7 @@ func (x *JobRequest) String() string {
 func (*JobRequest) ProtoMessage() {}
 
 func (x *JobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[46]
+	mi := &file_internal_wire_forebay_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3862,7 +3932,7 @@ func (x *JobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRequest.ProtoReflect.Descriptor instead.
 func (*JobRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{46}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *JobRequest) GetId() string {
@@ -3888,7 +3958,7 @@ type JobReply struct {
 
 func (x *JobReply) Reset() {
 	*x = JobReply{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +3970,7 @@ func (x *JobReply) String() string {
 func (*JobReply) ProtoMessage() {}
 
 func (x *JobReply) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[47]
+	mi := &file_internal_wire_forebay_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +3983,7 @@ func (x *JobReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobReply.ProtoReflect.Descriptor instead.
 func (*JobReply) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{47}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *JobReply) GetJson() []byte {
@@ -3934,7 +4004,7 @@ type Lifetime struct {
 
 func (x *Lifetime) Reset() {
 	*x = Lifetime{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3946,7 +4016,7 @@ func (x *Lifetime) String() string {
 func (*Lifetime) ProtoMessage() {}
 
 func (x *Lifetime) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[48]
+	mi := &file_internal_wire_forebay_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3959,7 +4029,7 @@ func (x *Lifetime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetime.ProtoReflect.Descriptor instead.
 func (*Lifetime) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{48}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Lifetime) GetJson() []byte {
@@ -3984,7 +4054,7 @@ type LifetimeOpen struct {
 
 func (x *LifetimeOpen) Reset() {
 	*x = LifetimeOpen{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3996,7 +4066,7 @@ func (x *LifetimeOpen) String() string {
 func (*LifetimeOpen) ProtoMessage() {}
 
 func (x *LifetimeOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[49]
+	mi := &file_internal_wire_forebay_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4009,7 +4079,7 @@ func (x *LifetimeOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeOpen.ProtoReflect.Descriptor instead.
 func (*LifetimeOpen) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{49}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *LifetimeOpen) GetJson() []byte {
@@ -4058,7 +4128,7 @@ type LifetimeLeave struct {
 
 func (x *LifetimeLeave) Reset() {
 	*x = LifetimeLeave{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +4140,7 @@ func (x *LifetimeLeave) String() string {
 func (*LifetimeLeave) ProtoMessage() {}
 
 func (x *LifetimeLeave) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[50]
+	mi := &file_internal_wire_forebay_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +4153,7 @@ func (x *LifetimeLeave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeLeave.ProtoReflect.Descriptor instead.
 func (*LifetimeLeave) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{50}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *LifetimeLeave) GetKey() string {
@@ -4119,7 +4189,7 @@ type LifetimeEnd struct {
 
 func (x *LifetimeEnd) Reset() {
 	*x = LifetimeEnd{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4131,7 +4201,7 @@ func (x *LifetimeEnd) String() string {
 func (*LifetimeEnd) ProtoMessage() {}
 
 func (x *LifetimeEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[51]
+	mi := &file_internal_wire_forebay_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4144,7 +4214,7 @@ func (x *LifetimeEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeEnd.ProtoReflect.Descriptor instead.
 func (*LifetimeEnd) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{51}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *LifetimeEnd) GetKey() string {
@@ -4187,7 +4257,7 @@ type LifetimeDue struct {
 
 func (x *LifetimeDue) Reset() {
 	*x = LifetimeDue{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4199,7 +4269,7 @@ func (x *LifetimeDue) String() string {
 func (*LifetimeDue) ProtoMessage() {}
 
 func (x *LifetimeDue) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[52]
+	mi := &file_internal_wire_forebay_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4212,7 +4282,7 @@ func (x *LifetimeDue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifetimeDue.ProtoReflect.Descriptor instead.
 func (*LifetimeDue) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{52}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *LifetimeDue) GetKey() string {
@@ -4246,7 +4316,7 @@ type Lifetimes struct {
 
 func (x *Lifetimes) Reset() {
 	*x = Lifetimes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4258,7 +4328,7 @@ func (x *Lifetimes) String() string {
 func (*Lifetimes) ProtoMessage() {}
 
 func (x *Lifetimes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[53]
+	mi := &file_internal_wire_forebay_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4271,7 +4341,7 @@ func (x *Lifetimes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetimes.ProtoReflect.Descriptor instead.
 func (*Lifetimes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{53}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Lifetimes) GetKey() string {
@@ -4313,7 +4383,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4325,7 +4395,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[54]
+	mi := &file_internal_wire_forebay_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4338,7 +4408,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{54}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Txn) GetBuffer() string {
@@ -4448,7 +4518,7 @@ type Txns struct {
 
 func (x *Txns) Reset() {
 	*x = Txns{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4460,7 +4530,7 @@ func (x *Txns) String() string {
 func (*Txns) ProtoMessage() {}
 
 func (x *Txns) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[55]
+	mi := &file_internal_wire_forebay_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4473,7 +4543,7 @@ func (x *Txns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txns.ProtoReflect.Descriptor instead.
 func (*Txns) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{55}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Txns) GetTxns() []*Txn {
@@ -4497,7 +4567,7 @@ type TxnBegin struct {
 
 func (x *TxnBegin) Reset() {
 	*x = TxnBegin{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4509,7 +4579,7 @@ func (x *TxnBegin) String() string {
 func (*TxnBegin) ProtoMessage() {}
 
 func (x *TxnBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[56]
+	mi := &file_internal_wire_forebay_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4522,7 +4592,7 @@ func (x *TxnBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnBegin.ProtoReflect.Descriptor instead.
 func (*TxnBegin) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{56}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TxnBegin) GetBuffer() string {
@@ -4563,7 +4633,7 @@ type TxnName struct {
 
 func (x *TxnName) Reset() {
 	*x = TxnName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4575,7 +4645,7 @@ func (x *TxnName) String() string {
 func (*TxnName) ProtoMessage() {}
 
 func (x *TxnName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[57]
+	mi := &file_internal_wire_forebay_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4588,7 +4658,7 @@ func (x *TxnName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnName.ProtoReflect.Descriptor instead.
 func (*TxnName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{57}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TxnName) GetBuffer() string {
@@ -4618,7 +4688,7 @@ type TxnAdopt struct {
 
 func (x *TxnAdopt) Reset() {
 	*x = TxnAdopt{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4630,7 +4700,7 @@ func (x *TxnAdopt) String() string {
 func (*TxnAdopt) ProtoMessage() {}
 
 func (x *TxnAdopt) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[58]
+	mi := &file_internal_wire_forebay_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4643,7 +4713,7 @@ func (x *TxnAdopt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnAdopt.ProtoReflect.Descriptor instead.
 func (*TxnAdopt) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{58}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *TxnAdopt) GetBuffer() string {
@@ -4683,7 +4753,7 @@ type TxnAdopted struct {
 
 func (x *TxnAdopted) Reset() {
 	*x = TxnAdopted{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[59]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4695,7 +4765,7 @@ func (x *TxnAdopted) String() string {
 func (*TxnAdopted) ProtoMessage() {}
 
 func (x *TxnAdopted) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[59]
+	mi := &file_internal_wire_forebay_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4708,7 +4778,7 @@ func (x *TxnAdopted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnAdopted.ProtoReflect.Descriptor instead.
 func (*TxnAdopted) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{59}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *TxnAdopted) GetWinner() string {
@@ -4732,7 +4802,7 @@ type TxnCommit struct {
 
 func (x *TxnCommit) Reset() {
 	*x = TxnCommit{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[60]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4744,7 +4814,7 @@ func (x *TxnCommit) String() string {
 func (*TxnCommit) ProtoMessage() {}
 
 func (x *TxnCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[60]
+	mi := &file_internal_wire_forebay_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4757,7 +4827,7 @@ func (x *TxnCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnCommit.ProtoReflect.Descriptor instead.
 func (*TxnCommit) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{60}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *TxnCommit) GetBuffer() string {
@@ -4798,7 +4868,7 @@ type Nodes struct {
 
 func (x *Nodes) Reset() {
 	*x = Nodes{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[61]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4810,7 +4880,7 @@ func (x *Nodes) String() string {
 func (*Nodes) ProtoMessage() {}
 
 func (x *Nodes) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[61]
+	mi := &file_internal_wire_forebay_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4823,7 +4893,7 @@ func (x *Nodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nodes.ProtoReflect.Descriptor instead.
 func (*Nodes) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{61}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Nodes) GetNodes() []*Node {
@@ -4858,7 +4928,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[62]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4870,7 +4940,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[62]
+	mi := &file_internal_wire_forebay_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4883,7 +4953,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{62}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Node) GetName() string {
@@ -5014,7 +5084,7 @@ type NodeName struct {
 
 func (x *NodeName) Reset() {
 	*x = NodeName{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[63]
+	mi := &file_internal_wire_forebay_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5026,7 +5096,7 @@ func (x *NodeName) String() string {
 func (*NodeName) ProtoMessage() {}
 
 func (x *NodeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[63]
+	mi := &file_internal_wire_forebay_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5039,7 +5109,7 @@ func (x *NodeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeName.ProtoReflect.Descriptor instead.
 func (*NodeName) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{63}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *NodeName) GetName() string {
@@ -5060,7 +5130,7 @@ type NodeDrain struct {
 
 func (x *NodeDrain) Reset() {
 	*x = NodeDrain{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[64]
+	mi := &file_internal_wire_forebay_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5072,7 +5142,7 @@ func (x *NodeDrain) String() string {
 func (*NodeDrain) ProtoMessage() {}
 
 func (x *NodeDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[64]
+	mi := &file_internal_wire_forebay_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5085,7 +5155,7 @@ func (x *NodeDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
 func (*NodeDrain) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{64}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *NodeDrain) GetName() string {
@@ -5121,7 +5191,7 @@ type NodeForgotten struct {
 
 func (x *NodeForgotten) Reset() {
 	*x = NodeForgotten{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[65]
+	mi := &file_internal_wire_forebay_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5133,7 +5203,7 @@ func (x *NodeForgotten) String() string {
 func (*NodeForgotten) ProtoMessage() {}
 
 func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[65]
+	mi := &file_internal_wire_forebay_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5146,7 +5216,7 @@ func (x *NodeForgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeForgotten.ProtoReflect.Descriptor instead.
 func (*NodeForgotten) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{65}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *NodeForgotten) GetLost() []*Entry {
@@ -5188,7 +5258,7 @@ type TokenRequest struct {
 
 func (x *TokenRequest) Reset() {
 	*x = TokenRequest{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[66]
+	mi := &file_internal_wire_forebay_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5200,7 +5270,7 @@ func (x *TokenRequest) String() string {
 func (*TokenRequest) ProtoMessage() {}
 
 func (x *TokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[66]
+	mi := &file_internal_wire_forebay_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5213,7 +5283,7 @@ func (x *TokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRequest.ProtoReflect.Descriptor instead.
 func (*TokenRequest) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{66}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TokenRequest) GetBuffer() string {
@@ -5240,7 +5310,7 @@ type Token struct {
 
 func (x *Token) Reset() {
 	*x = Token{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[67]
+	mi := &file_internal_wire_forebay_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5252,7 +5322,7 @@ func (x *Token) String() string {
 func (*Token) ProtoMessage() {}
 
 func (x *Token) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[67]
+	mi := &file_internal_wire_forebay_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5265,7 +5335,7 @@ func (x *Token) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Token.ProtoReflect.Descriptor instead.
 func (*Token) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{67}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Token) GetToken() []byte {
@@ -5296,7 +5366,7 @@ type Hold struct {
 
 func (x *Hold) Reset() {
 	*x = Hold{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[68]
+	mi := &file_internal_wire_forebay_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5308,7 +5378,7 @@ func (x *Hold) String() string {
 func (*Hold) ProtoMessage() {}
 
 func (x *Hold) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[68]
+	mi := &file_internal_wire_forebay_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5321,7 +5391,7 @@ func (x *Hold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hold.ProtoReflect.Descriptor instead.
 func (*Hold) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{68}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Hold) GetBuffer() string {
@@ -5361,7 +5431,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[69]
+	mi := &file_internal_wire_forebay_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5373,7 +5443,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[69]
+	mi := &file_internal_wire_forebay_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5386,7 +5456,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{69}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Take) GetBuffer() string {
@@ -5444,7 +5514,7 @@ type Recheck struct {
 
 func (x *Recheck) Reset() {
 	*x = Recheck{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[70]
+	mi := &file_internal_wire_forebay_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5456,7 +5526,7 @@ func (x *Recheck) String() string {
 func (*Recheck) ProtoMessage() {}
 
 func (x *Recheck) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[70]
+	mi := &file_internal_wire_forebay_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5469,7 +5539,7 @@ func (x *Recheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recheck.ProtoReflect.Descriptor instead.
 func (*Recheck) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{70}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Recheck) GetBuffer() string {
@@ -5510,7 +5580,7 @@ type PlaceRename struct {
 
 func (x *PlaceRename) Reset() {
 	*x = PlaceRename{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[71]
+	mi := &file_internal_wire_forebay_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5522,7 +5592,7 @@ func (x *PlaceRename) String() string {
 func (*PlaceRename) ProtoMessage() {}
 
 func (x *PlaceRename) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[71]
+	mi := &file_internal_wire_forebay_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5535,7 +5605,7 @@ func (x *PlaceRename) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRename.ProtoReflect.Descriptor instead.
 func (*PlaceRename) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{71}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *PlaceRename) GetBuffer() string {
@@ -5599,7 +5669,7 @@ type PlaceRemove struct {
 
 func (x *PlaceRemove) Reset() {
 	*x = PlaceRemove{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[72]
+	mi := &file_internal_wire_forebay_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5611,7 +5681,7 @@ func (x *PlaceRemove) String() string {
 func (*PlaceRemove) ProtoMessage() {}
 
 func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[72]
+	mi := &file_internal_wire_forebay_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5624,7 +5694,7 @@ func (x *PlaceRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceRemove.ProtoReflect.Descriptor instead.
 func (*PlaceRemove) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{72}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *PlaceRemove) GetBuffer() string {
@@ -5667,7 +5737,7 @@ type Discard struct {
 
 func (x *Discard) Reset() {
 	*x = Discard{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[73]
+	mi := &file_internal_wire_forebay_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5679,7 +5749,7 @@ func (x *Discard) String() string {
 func (*Discard) ProtoMessage() {}
 
 func (x *Discard) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[73]
+	mi := &file_internal_wire_forebay_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5692,7 +5762,7 @@ func (x *Discard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discard.ProtoReflect.Descriptor instead.
 func (*Discard) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{73}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Discard) GetBuffer() string {
@@ -5736,7 +5806,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_internal_wire_forebay_proto_msgTypes[74]
+	mi := &file_internal_wire_forebay_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5748,7 +5818,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_wire_forebay_proto_msgTypes[74]
+	mi := &file_internal_wire_forebay_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5761,7 +5831,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{74}
+	return file_internal_wire_forebay_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Replicate) GetBuffer() string {
@@ -5992,11 +6062,16 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\tR\x02to\x12\x1d\n" +
 	"\n" +
-	"no_replace\x18\x04 \x01(\bR\tnoReplace\"R\n" +
+	"no_replace\x18\x04 \x01(\bR\tnoReplace\"f\n" +
 	"\x06Remove\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1c\n" +
-	"\trecursive\x18\x03 \x01(\bR\trecursive\"\xc2\x01\n" +
+	"\trecursive\x18\x03 \x01(\bR\trecursive\x12\x12\n" +
+	"\x04page\x18\x04 \x01(\x03R\x04page\"U\n" +
+	"\aRemoved\x12\x14\n" +
+	"\x05files\x18\x01 \x01(\x03R\x05files\x12 \n" +
+	"\vdirectories\x18\x02 \x01(\x03R\vdirectories\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\xc2\x01\n" +
 	"\aSetAttr\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x17\n" +
@@ -6401,7 +6476,7 @@ func file_internal_wire_forebay_proto_rawDescGZIP() []byte {
 }
 
 var file_internal_wire_forebay_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_internal_wire_forebay_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
 var file_internal_wire_forebay_proto_goTypes = []any{
 	(Type)(0),              // 0: forebay.v1.Type
 	(*Empty)(nil),          // 1: forebay.v1.Empty
@@ -6430,55 +6505,56 @@ var file_internal_wire_forebay_proto_goTypes = []any{
 	(*Mkdir)(nil),          // 24: forebay.v1.Mkdir
 	(*Rename)(nil),         // 25: forebay.v1.Rename
 	(*Remove)(nil),         // 26: forebay.v1.Remove
-	(*SetAttr)(nil),        // 27: forebay.v1.SetAttr
-	(*Open)(nil),           // 28: forebay.v1.Open
-	(*Opened)(nil),         // 29: forebay.v1.Opened
-	(*LeaseRequest)(nil),   // 30: forebay.v1.LeaseRequest
-	(*Lease)(nil),          // 31: forebay.v1.Lease
-	(*ReturnLease)(nil),    // 32: forebay.v1.ReturnLease
-	(*Region)(nil),         // 33: forebay.v1.Region
-	(*Commit)(nil),         // 34: forebay.v1.Commit
-	(*NewExtent)(nil),      // 35: forebay.v1.NewExtent
-	(*Committed)(nil),      // 36: forebay.v1.Committed
-	(*ExtentsRequest)(nil), // 37: forebay.v1.ExtentsRequest
-	(*Extents)(nil),        // 38: forebay.v1.Extents
-	(*Extent)(nil),         // 39: forebay.v1.Extent
-	(*Unpin)(nil),          // 40: forebay.v1.Unpin
-	(*Close)(nil),          // 41: forebay.v1.Close
-	(*Drain)(nil),          // 42: forebay.v1.Drain
-	(*Stage)(nil),          // 43: forebay.v1.Stage
-	(*Verify)(nil),         // 44: forebay.v1.Verify
-	(*Progress)(nil),       // 45: forebay.v1.Progress
-	(*Failure)(nil),        // 46: forebay.v1.Failure
-	(*JobRequest)(nil),     // 47: forebay.v1.JobRequest
-	(*JobReply)(nil),       // 48: forebay.v1.JobReply
-	(*Lifetime)(nil),       // 49: forebay.v1.Lifetime
-	(*LifetimeOpen)(nil),   // 50: forebay.v1.LifetimeOpen
-	(*LifetimeLeave)(nil),  // 51: forebay.v1.LifetimeLeave
-	(*LifetimeEnd)(nil),    // 52: forebay.v1.LifetimeEnd
-	(*LifetimeDue)(nil),    // 53: forebay.v1.LifetimeDue
-	(*Lifetimes)(nil),      // 54: forebay.v1.Lifetimes
-	(*Txn)(nil),            // 55: forebay.v1.Txn
-	(*Txns)(nil),           // 56: forebay.v1.Txns
-	(*TxnBegin)(nil),       // 57: forebay.v1.TxnBegin
-	(*TxnName)(nil),        // 58: forebay.v1.TxnName
-	(*TxnAdopt)(nil),       // 59: forebay.v1.TxnAdopt
-	(*TxnAdopted)(nil),     // 60: forebay.v1.TxnAdopted
-	(*TxnCommit)(nil),      // 61: forebay.v1.TxnCommit
-	(*Nodes)(nil),          // 62: forebay.v1.Nodes
-	(*Node)(nil),           // 63: forebay.v1.Node
-	(*NodeName)(nil),       // 64: forebay.v1.NodeName
-	(*NodeDrain)(nil),      // 65: forebay.v1.NodeDrain
-	(*NodeForgotten)(nil),  // 66: forebay.v1.NodeForgotten
-	(*TokenRequest)(nil),   // 67: forebay.v1.TokenRequest
-	(*Token)(nil),          // 68: forebay.v1.Token
-	(*Hold)(nil),           // 69: forebay.v1.Hold
-	(*Take)(nil),           // 70: forebay.v1.Take
-	(*Recheck)(nil),        // 71: forebay.v1.Recheck
-	(*PlaceRename)(nil),    // 72: forebay.v1.PlaceRename
-	(*PlaceRemove)(nil),    // 73: forebay.v1.PlaceRemove
-	(*Discard)(nil),        // 74: forebay.v1.Discard
-	(*Replicate)(nil),      // 75: forebay.v1.Replicate
+	(*Removed)(nil),        // 27: forebay.v1.Removed
+	(*SetAttr)(nil),        // 28: forebay.v1.SetAttr
+	(*Open)(nil),           // 29: forebay.v1.Open
+	(*Opened)(nil),         // 30: forebay.v1.Opened
+	(*LeaseRequest)(nil),   // 31: forebay.v1.LeaseRequest
+	(*Lease)(nil),          // 32: forebay.v1.Lease
+	(*ReturnLease)(nil),    // 33: forebay.v1.ReturnLease
+	(*Region)(nil),         // 34: forebay.v1.Region
+	(*Commit)(nil),         // 35: forebay.v1.Commit
+	(*NewExtent)(nil),      // 36: forebay.v1.NewExtent
+	(*Committed)(nil),      // 37: forebay.v1.Committed
+	(*ExtentsRequest)(nil), // 38: forebay.v1.ExtentsRequest
+	(*Extents)(nil),        // 39: forebay.v1.Extents
+	(*Extent)(nil),         // 40: forebay.v1.Extent
+	(*Unpin)(nil),          // 41: forebay.v1.Unpin
+	(*Close)(nil),          // 42: forebay.v1.Close
+	(*Drain)(nil),          // 43: forebay.v1.Drain
+	(*Stage)(nil),          // 44: forebay.v1.Stage
+	(*Verify)(nil),         // 45: forebay.v1.Verify
+	(*Progress)(nil),       // 46: forebay.v1.Progress
+	(*Failure)(nil),        // 47: forebay.v1.Failure
+	(*JobRequest)(nil),     // 48: forebay.v1.JobRequest
+	(*JobReply)(nil),       // 49: forebay.v1.JobReply
+	(*Lifetime)(nil),       // 50: forebay.v1.Lifetime
+	(*LifetimeOpen)(nil),   // 51: forebay.v1.LifetimeOpen
+	(*LifetimeLeave)(nil),  // 52: forebay.v1.LifetimeLeave
+	(*LifetimeEnd)(nil),    // 53: forebay.v1.LifetimeEnd
+	(*LifetimeDue)(nil),    // 54: forebay.v1.LifetimeDue
+	(*Lifetimes)(nil),      // 55: forebay.v1.Lifetimes
+	(*Txn)(nil),            // 56: forebay.v1.Txn
+	(*Txns)(nil),           // 57: forebay.v1.Txns
+	(*TxnBegin)(nil),       // 58: forebay.v1.TxnBegin
+	(*TxnName)(nil),        // 59: forebay.v1.TxnName
+	(*TxnAdopt)(nil),       // 60: forebay.v1.TxnAdopt
+	(*TxnAdopted)(nil),     // 61: forebay.v1.TxnAdopted
+	(*TxnCommit)(nil),      // 62: forebay.v1.TxnCommit
+	(*Nodes)(nil),          // 63: forebay.v1.Nodes
+	(*Node)(nil),           // 64: forebay.v1.Node
+	(*NodeName)(nil),       // 65: forebay.v1.NodeName
+	(*NodeDrain)(nil),      // 66: forebay.v1.NodeDrain
+	(*NodeForgotten)(nil),  // 67: forebay.v1.NodeForgotten
+	(*TokenRequest)(nil),   // 68: forebay.v1.TokenRequest
+	(*Token)(nil),          // 69: forebay.v1.Token
+	(*Hold)(nil),           // 70: forebay.v1.Hold
+	(*Take)(nil),           // 71: forebay.v1.Take
+	(*Recheck)(nil),        // 72: forebay.v1.Recheck
+	(*PlaceRename)(nil),    // 73: forebay.v1.PlaceRename
+	(*PlaceRemove)(nil),    // 74: forebay.v1.PlaceRemove
+	(*Discard)(nil),        // 75: forebay.v1.Discard
+	(*Replicate)(nil),      // 76: forebay.v1.Replicate
 }
 var file_internal_wire_forebay_proto_depIdxs = []int32{
 	16, // 0: forebay.v1.Buffers.buffers:type_name -> forebay.v1.Buffer
@@ -6487,17 +6563,17 @@ var file_internal_wire_forebay_proto_depIdxs = []int32{
 	18, // 3: forebay.v1.Entries.entries:type_name -> forebay.v1.Entry
 	18, // 4: forebay.v1.ListReply.entries:type_name -> forebay.v1.Entry
 	18, // 5: forebay.v1.Opened.entry:type_name -> forebay.v1.Entry
-	38, // 6: forebay.v1.Opened.extents:type_name -> forebay.v1.Extents
-	33, // 7: forebay.v1.Lease.region:type_name -> forebay.v1.Region
-	35, // 8: forebay.v1.Commit.extents:type_name -> forebay.v1.NewExtent
-	39, // 9: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
-	33, // 10: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
-	46, // 11: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
+	39, // 6: forebay.v1.Opened.extents:type_name -> forebay.v1.Extents
+	34, // 7: forebay.v1.Lease.region:type_name -> forebay.v1.Region
+	36, // 8: forebay.v1.Commit.extents:type_name -> forebay.v1.NewExtent
+	40, // 9: forebay.v1.Extents.extents:type_name -> forebay.v1.Extent
+	34, // 10: forebay.v1.Extents.regions:type_name -> forebay.v1.Region
+	47, // 11: forebay.v1.Progress.failed:type_name -> forebay.v1.Failure
 	16, // 12: forebay.v1.LifetimeOpen.create:type_name -> forebay.v1.Buffer
-	55, // 13: forebay.v1.Txns.txns:type_name -> forebay.v1.Txn
-	63, // 14: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
+	56, // 13: forebay.v1.Txns.txns:type_name -> forebay.v1.Txn
+	64, // 14: forebay.v1.Nodes.nodes:type_name -> forebay.v1.Node
 	18, // 15: forebay.v1.NodeForgotten.lost:type_name -> forebay.v1.Entry
-	35, // 16: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
+	36, // 16: forebay.v1.Replicate.extents:type_name -> forebay.v1.NewExtent
 	17, // [17:17] is the sub-list for method output_type
 	17, // [17:17] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
@@ -6510,14 +6586,14 @@ func file_internal_wire_forebay_proto_init() {
 	if File_internal_wire_forebay_proto != nil {
 		return
 	}
-	file_internal_wire_forebay_proto_msgTypes[26].OneofWrappers = []any{}
+	file_internal_wire_forebay_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_wire_forebay_proto_rawDesc), len(file_internal_wire_forebay_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   75,
+			NumMessages:   76,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,49 @@
+package bbd
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/internal/wire"
+)
+
+// removePage is a part of a tree's removal: so many entries, and then its client hears of them and
+// asks for the next. Nil is the whole tree. Its methods may be called concurrently.
+type removePage struct {
+	most        int64
+	files, dirs atomic.Int64 // removed
+}
+
+// errPage ends the removal of a page. It is no failure.
+var errPage = errors.New("the page is full")
+
+// room returns how many entries of a directory to look at next; 0: the page is full.
+func (p *removePage) room() int {
+	if p == nil {
+		return maxListPage
+	}
+	return int(min(max(p.most-p.files.Load()-p.dirs.Load(), 0), maxListPage))
+}
+
+// count counts a file or directory that was removed, and returns the error of its removal.
+func (p *removePage) count(isDir bool, err error) error {
+	switch {
+	case p == nil || err != nil:
+	case isDir:
+		p.dirs.Add(1)
+	default:
+		p.files.Add(1)
+	}
+	return err
+}
+
+// answer is the reply to the request.
+func (p *removePage) answer(err error) (proto.Message, error) {
+	more := errors.Is(err, errPage)
+	if err != nil && !more {
+		return nil, err
+	}
+	return &wire.Removed{Files: p.files.Load(), Directories: p.dirs.Load(), More: more}, nil
+}
