@@ -30,6 +30,7 @@ type OpenOptions struct {
 	Truncate  bool        // begin from nothing; the old content is seen until the first commit
 	Append    bool        // every Write goes to the end of the file as this File knows it
 	Mode      fs.FileMode // permission bits of a new file; 0: 0o644
+	ModTime   time.Time   // of what is written; zero: when it is
 
 	fence bool // others are done writing the file: see Recover
 }

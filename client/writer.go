@@ -473,7 +473,11 @@ func (w *writer) commitOn(ctx context.Context, s *session, closing bool) error {
 // message makes the Commit of everything pending, in memory that is used again.
 func (w *writer) message(closing bool) (*wire.Commit, []byte) {
 	m := &w.msg
-	m.Handle, m.Close, m.MtimeNs = w.handle, closing, time.Now().UnixNano()
+	when := w.o.ModTime
+	if when.IsZero() {
+		when = time.Now()
+	}
+	m.Handle, m.Close, m.MtimeNs = w.handle, closing, when.UnixNano()
 	m.Writer, m.Number = w.numbered()
 	m.Extents = m.Extents[:0]
 	if missing := len(w.pending) - len(w.items); missing > 0 {

@@ -158,7 +158,7 @@ func (t *transfer) putAny(source, target string, into, recursive bool) error {
 		if t.dryRun {
 			return t.a.would("copy", "-", t.there(target), 0)
 		}
-		t.note(t.putFrom(t.a.in, target, 0o644))
+		t.note(t.putFrom(t.a.in, target, 0o644, time.Time{}))
 		return nil
 	}
 	info, err := os.Stat(source)
@@ -249,21 +249,22 @@ func (t *transfer) put(source, target string, info fs.FileInfo) {
 
 // putAs writes a file with a mode, which one that was there has not, and a time.
 func (t *transfer) putAs(from io.Reader, target string, mode fs.FileMode, when time.Time) error {
-	if err := t.putFrom(from, target, mode); err != nil {
+	if err := t.putFrom(from, target, mode, when); err != nil {
 		return err
 	}
 	_, err := t.buffer.SetAttr(t.ctx, target, client.Attr{Mode: &mode, ModTime: &when})
 	return err
 }
 
-func (t *transfer) putFrom(from io.Reader, target string, mode fs.FileMode) error {
+// putFrom writes a file, which has its time from the start: it may be flushed as soon as it is closed.
+func (t *transfer) putFrom(from io.Reader, target string, mode fs.FileMode, when time.Time) error {
 	if dir := path.Dir(target); dir != "." {
 		if err := t.buffer.MkdirAll(t.ctx, dir, 0o755); err != nil {
 			return err
 		}
 	}
 	o := t.mode
-	o.Mode = mode
+	o.Mode, o.ModTime = mode, when
 	f, err := t.buffer.OpenFile(t.ctx, target, o)
 	if err != nil {
 		return err
