@@ -476,6 +476,50 @@ func TestClusterNodeDrain(t *testing.T) {
 	}
 }
 
+// TestClusterNodeUndrain: a node that was drained takes nothing in until that is undone, by a
+// request to any daemon; while it is being drained that is refused.
+func TestClusterNodeUndrain(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	here, there := nodes[0].dial(), nodes[1].dial()
+	b := scratch(t, here, "scratch")
+	home := func(name string) client.NodeID {
+		t.Helper()
+		write(t, b, name, random(1000))
+		e, err := b.Stat(t.Context(), name)
+		if err != nil || len(e.Holders) == 0 {
+			t.Fatalf("%+v (%v)", e, err)
+		}
+		return e.Holders[0]
+	}
+	if _, err := there.DrainNode(t.Context(), "n1", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := home("drained"); got != "n2" {
+		t.Errorf("a drained node took a file in: %s", got)
+	}
+	if err := there.UndrainNode(t.Context(), "n1"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the node is ready to all", func() bool {
+		ready := 0
+		list, err := there.Nodes(t.Context())
+		for _, n := range list {
+			if n.State == "ready" {
+				ready++
+			}
+		}
+		return err == nil && ready == 2
+	})
+	if got := home("undrained"); got != "n1" {
+		t.Errorf("a node that was undrained takes nothing in: %s", got)
+	}
+	nodes[0].daemon.BeginNodeDrain()
+	if err := there.UndrainNode(t.Context(), "n1"); client.KindOf(err) != client.ErrBusy {
+		t.Errorf("undrained while it is being drained: %v", err)
+	}
+}
+
 // TestClusterDrainedToUser: files of a drained node go to the node that used them last,
 // most of them, and none to one that says it is full.
 func TestClusterDrainedToUser(t *testing.T) {

@@ -84,7 +84,7 @@ type Daemon struct {
 	}
 
 	state     atomic.Value // string: see above
-	draining  atomic.Bool  // the node is being emptied: nothing new is taken in
+	draining  nodeDrain    // nothing new is taken in
 	admin     string       // where the admin server listens
 	tcp       string       // where sessions over TCP are accepted
 	pressure  atomic.Bool  // memory is short: flush without waiting
@@ -197,7 +197,7 @@ func (d *Daemon) Self() gossip.Member {
 		m.Fabric = d.fabric.listener.Addr()
 	}
 	switch {
-	case d.draining.Load():
+	case d.draining.active():
 		m.State = gossip.Draining
 	case d.state.Load() == "ready":
 		m.State = gossip.Ready

@@ -53,6 +53,9 @@ func (d *Daemon) Discard(ctx context.Context, node bb.NodeID, name, path string,
 	return d.cluster.ask(ctx, node, daemonCred(), wire.Type_TYPE_DISCARD, m, nil)
 }
 
+// BeginNodeDrain is a drain of this node that does not end.
+func (d *Daemon) BeginNodeDrain() { d.draining.begin() }
+
 // BreakSessions breaks the sessions with a node.
 func (d *Daemon) BreakSessions(node bb.NodeID) { d.cluster.pool.Drop(node) }
 

@@ -617,7 +617,7 @@ func (b *buffer) beginNew(ctx context.Context, c cred, f *openFile, dir director
 	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite|wantExecute) {
 		return denied("create", o.path, "write the directory")
 	}
-	if b.d.draining.Load() && b.d.cluster != nil && !c.relayed {
+	if b.d.draining.active() && b.d.cluster != nil && !c.relayed {
 		if nodes := b.d.cluster.takers(0, ""); len(nodes) > 0 {
 			return &elsewhereError{node: nodes[0]}
 		}

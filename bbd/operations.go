@@ -38,10 +38,11 @@ var operations = map[wire.Type]operation{
 	wire.Type_TYPE_VERIFY:    waiting((*request).verify),
 	wire.Type_TYPE_RECEIPT:   waiting((*request).receipt),
 
-	wire.Type_TYPE_NODES:       waiting((*request).nodes),
-	wire.Type_TYPE_NODE_DRAIN:  waiting((*request).drainNode),
-	wire.Type_TYPE_NODE_FORGET: waiting((*request).forget),
-	wire.Type_TYPE_NODE_LOSS:   waiting((*request).nodeLoss),
+	wire.Type_TYPE_NODES:        waiting((*request).nodes),
+	wire.Type_TYPE_NODE_DRAIN:   waiting((*request).drainNode),
+	wire.Type_TYPE_NODE_UNDRAIN: waiting((*request).undrainNode),
+	wire.Type_TYPE_NODE_FORGET:  waiting((*request).forget),
+	wire.Type_TYPE_NODE_LOSS:    waiting((*request).nodeLoss),
 
 	wire.Type_TYPE_TOKEN:      waiting((*request).token),
 	wire.Type_TYPE_JOBS:       waiting((*request).jobs),

@@ -37,7 +37,7 @@ func (r *request) take(m *wire.Take) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.d.draining.Load() {
+	if b.d.draining.active() {
 		return nil, bb.E(bb.Busy, "take", b.address(m.Name), "this node is being drained itself")
 	}
 	e, err := b.ns.Lookup(r.ctx, bb.DirID(m.Dir), m.Name)
@@ -319,18 +319,6 @@ func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 	}
 	_ = group.Wait()
 	return moved.Load()
-}
-
-// drainNode empties this node: everything dirty is flushed or moved to other nodes, and
-// nothing new is taken in. With to, what these nodes have room for is moved there, and
-// not flushed first. What could not be saved is in the progress.
-func (d *Daemon) drainNode(ctx context.Context, to []bb.NodeID, p *progress) error {
-	d.draining.Store(true)
-	err := d.moveAllOut(ctx, to, p)
-	if err != nil || p.left() {
-		d.draining.Store(false) // it stays: let it work
-	}
-	return err
 }
 
 func (d *Daemon) moveAllOut(ctx context.Context, to []bb.NodeID, p *progress) error {

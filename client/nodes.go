@@ -62,6 +62,12 @@ func (c *Client) DrainNode(ctx context.Context, node NodeID, progress func(Progr
 	return r, bb.Wrap("node drain", string(node), r.complete(err))
 }
 
+// UndrainNode lets a node that was drained take files in again. ErrBusy while it is being
+// drained; ErrUnsupported if its daemon is too old.
+func (c *Client) UndrainNode(ctx context.Context, node NodeID) error {
+	return bb.Wrap("node undrain", string(node), c.ask(ctx, wire.Type_TYPE_NODE_UNDRAIN, &wire.NodeName{Name: string(node)}, nil))
+}
+
 // Forgotten is what became of the files of a node that was declared dead.
 type Forgotten struct {
 	Lost      []Entry // at most 1,000; the path is a bb:// address

@@ -48,6 +48,9 @@ var changes = map[string]struct {
 	"buffer destroy": {wire.Type_TYPE_BUFFER_DESTROY, func(ctx context.Context, c *Client, _ *Buffer) error {
 		return c.DestroyBuffer(ctx, "b", true)
 	}},
+	"undrain": {wire.Type_TYPE_NODE_UNDRAIN, func(ctx context.Context, c *Client, _ *Buffer) error {
+		return c.UndrainNode(ctx, "n")
+	}},
 	"forget": {wire.Type_TYPE_NODE_FORGET, func(ctx context.Context, c *Client, _ *Buffer) error {
 		_, err := c.ForgetNode(ctx, "n")
 		return err

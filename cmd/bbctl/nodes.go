@@ -64,8 +64,8 @@ func protocol(n client.Node) string {
 }
 
 func newNodeCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "node", Short: "Take nodes out of the cluster", Args: cobra.NoArgs}
-	cmd.AddCommand(newNodeDrainCommand(a), newNodeForgetCommand(a))
+	cmd := &cobra.Command{Use: "node", Short: "Take nodes out of the cluster, and in again", Args: cobra.NoArgs}
+	cmd.AddCommand(newNodeDrainCommand(a), newNodeUndrainCommand(a), newNodeForgetCommand(a))
 	return cmd
 }
 
@@ -76,7 +76,8 @@ func newNodeDrainCommand(a *app) *cobra.Command {
 		Long: `Flushes what the node holds that is not on the store, and moves what cannot be flushed
 (buffers without a store, names that are held back) to other nodes. With --to, what those
 nodes have room for is moved to them through the fabric, and flushed there. The node takes
-nothing in from then on; when this ends with 0, its daemon may be stopped. What could
+nothing in from then on (bbctl node undrain ends that); when this ends with 0, its daemon may be
+stopped. What could
 not be saved is listed, and the exit code says so.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial(cmd.Context())
@@ -90,6 +91,24 @@ not be saved is listed, and the exit code says so.`,
 	}
 	cmd.Flags().StringSliceVar(&to, "to", nil, "nodes that are to have what is not on a store")
 	return cmd
+}
+
+func newNodeUndrainCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "undrain NODE", Short: "Let a node that was drained take files in again", Args: cobra.ExactArgs(1),
+		Long: `Undoes bbctl node drain: the node takes files in again. What was flushed or moved off it stays where
+it is. A restart of its daemon does the same.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := c.UndrainNode(cmd.Context(), client.NodeID(args[0])); err != nil {
+				return err
+			}
+			return a.print(map[string]string{"undrained": args[0]}, func() { fmt.Fprintln(a.out, args[0], "takes files in again") })
+		},
+	}
 }
 
 func nodeIDs(names []string) []client.NodeID {

@@ -83,6 +83,7 @@ const (
 	Type_TYPE_RECEIPT        Type = 44 // BufferName → Empty with data… : the receipt, JSON lines
 	Type_TYPE_NODES          Type = 50 // Empty → Nodes
 	Type_TYPE_NODE_DRAIN     Type = 51 // NodeDrain → Progress…
+	Type_TYPE_NODE_UNDRAIN   Type = 48 // NodeName → Empty
 	Type_TYPE_NODE_FORGET    Type = 52 // NodeName → NodeForgotten
 	Type_TYPE_NODE_LOSS      Type = 47 // NodeName → NodeForgotten: what TYPE_NODE_FORGET would do; nothing is changed
 	Type_TYPE_TOKEN          Type = 53 // TokenRequest → Token
@@ -146,6 +147,7 @@ var (
 		44: "TYPE_RECEIPT",
 		50: "TYPE_NODES",
 		51: "TYPE_NODE_DRAIN",
+		48: "TYPE_NODE_UNDRAIN",
 		52: "TYPE_NODE_FORGET",
 		47: "TYPE_NODE_LOSS",
 		53: "TYPE_TOKEN",
@@ -205,6 +207,7 @@ var (
 		"TYPE_RECEIPT":        44,
 		"TYPE_NODES":          50,
 		"TYPE_NODE_DRAIN":     51,
+		"TYPE_NODE_UNDRAIN":   48,
 		"TYPE_NODE_FORGET":    52,
 		"TYPE_NODE_LOSS":      47,
 		"TYPE_TOKEN":          53,
@@ -6392,7 +6395,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\aextents\x18\x05 \x03(\v2\x15.forebay.v1.NewExtentR\aextents\x12\x14\n" +
 	"\x05parts\x18\x06 \x01(\x04R\x05parts\x12\x16\n" +
 	"\x06before\x18\a \x01(\rR\x06before\x12\x12\n" +
-	"\x04more\x18\b \x01(\bR\x04more*\xae\b\n" +
+	"\x04more\x18\b \x01(\bR\x04more*\xc5\b\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -6435,7 +6438,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\fTYPE_RECEIPT\x10,\x12\x0e\n" +
 	"\n" +
 	"TYPE_NODES\x102\x12\x13\n" +
-	"\x0fTYPE_NODE_DRAIN\x103\x12\x14\n" +
+	"\x0fTYPE_NODE_DRAIN\x103\x12\x15\n" +
+	"\x11TYPE_NODE_UNDRAIN\x100\x12\x14\n" +
 	"\x10TYPE_NODE_FORGET\x104\x12\x12\n" +
 	"\x0eTYPE_NODE_LOSS\x10/\x12\x0e\n" +
 	"\n" +

@@ -85,6 +85,7 @@ var repetitions = map[Type]repetition{
 	Type_TYPE_RENAME:         onceOnly,
 	Type_TYPE_REMOVE:         onceOnly,
 	Type_TYPE_SETATTR:        onceOnly,
+	Type_TYPE_NODE_UNDRAIN:   onceOnly, // it may have been drained again
 	Type_TYPE_NODE_FORGET:    onceOnly, // the node may have come back, and gone again with more
 	Type_TYPE_LIFETIME_DUE:   onceOnly, // a newer date, or a warning, may be there
 	Type_TYPE_DISCARD:        onceOnly, // of a buffer: there may be a new one of its name

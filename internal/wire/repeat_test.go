@@ -39,6 +39,7 @@ func TestMayRepeat(t *testing.T) {
 		{Type_TYPE_SETATTR, &SetAttr{}, false},
 		{Type_TYPE_BUFFER_DESTROY, &BufferDestroy{}, false},
 		{Type_TYPE_NODE_FORGET, &NodeName{}, false},
+		{Type_TYPE_NODE_UNDRAIN, &NodeName{}, false},
 		{Type_TYPE_OPEN, &Open{}, false},
 		{Type_TYPE_COMMIT, &Commit{}, false},
 		{Type_TYPE_LEASE, &LeaseRequest{}, false},

@@ -81,6 +81,7 @@ final class Repetition {
           Type.TYPE_RENAME,
           Type.TYPE_REMOVE,
           Type.TYPE_SETATTR,
+          Type.TYPE_NODE_UNDRAIN,
           Type.TYPE_NODE_FORGET,
           Type.TYPE_LIFETIME_DUE);
 
