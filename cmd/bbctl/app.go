@@ -34,6 +34,7 @@ type app struct {
 	progressMode string // of --progress
 	left         string // what a removal that did not come to its end has done; "": there is none
 	heard        uint32 // atomic; 1: of its work, or that it waits was printed
+	starting     uint32 // atomic; 1: no daemon answers yet
 	atOnce       bool   // a daemon that is not there is an answer: it is not waited for
 	client       *client.Client
 	job          string // that the daemons go on with when bbctl is interrupted
@@ -60,11 +61,13 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	for {
 		c, err := client.Dial(ctx, options)
 		if client.KindOf(err) != client.ErrUnavailable || a.atOnce || !a.local() || time.Since(began) > startTime {
+			atomic.StoreUint32(&a.starting, 0)
 			a.client = c
 			return c, err
 		}
+		atomic.StoreUint32(&a.starting, 1)
 		if !a.json && time.Since(began) > saysAfter && atomic.CompareAndSwapUint32(&a.heard, 0, 1) {
-			fmt.Fprintf(a.err, "bbctl: no daemon answers yet: waiting %v for one that is starting\n", startTime)
+			fmt.Fprintln(a.err, startingLine())
 		}
 		select {
 		case <-time.After(startPause):
@@ -72,6 +75,10 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 			return nil, err
 		}
 	}
+}
+
+func startingLine() string {
+	return fmt.Sprintf("bbctl: no daemon answers yet: waiting %v for one that is starting", startTime)
 }
 
 // local reports whether the daemon that is asked is one of this machine.

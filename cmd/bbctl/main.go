@@ -205,8 +205,9 @@ a JSON object. Names are printed as ls -b prints them, but for spaces.
 		newMvCommand(a), newRmCommand(a), newMkdirCommand(a), newDuCommand(a), newStageInCommand(a), newStageOutCommand(a),
 		newDrainCommand(a), newReceiptCommand(a), newVerifyCommand(a), newOrphansCommand(a), newLostCommand(a),
 		newNodesCommand(a), newNodeCommand(a), newClusterCommand(a), newTokenCommand(a), newJobsCommand(a), newTxnCommand(a),
-		newStatusCommand(a), newDoctorCommand(a), newEventsCommand(a), newSlurmCommand(a), newPlanCommand(a), newVersionCommand(a), bench.NewCommand(),
+		newStatusCommand(a), newDoctorCommand(a), newEventsCommand(a), newSlurmCommand(a), newPlanCommand(a), newManCommand(a), newVersionCommand(a), bench.NewCommand(),
 	)
+	a.complete(cmd)
 	a.limitWaits(cmd)
 	cli.RefuseUnknown(cmd, usage)
 	return cmd

@@ -69,6 +69,9 @@ func (a *app) printWait(line string) (stop func()) {
 	timer := time.AfterFunc(saysAfter, func() {
 		defer close(printed)
 		if atomic.CompareAndSwapUint32(&a.heard, 0, 1) {
+			if atomic.LoadUint32(&a.starting) == 1 {
+				line = startingLine()
+			}
 			fmt.Fprintln(a.err, line)
 		}
 	})
@@ -80,7 +83,7 @@ func (a *app) printWait(line string) (stop func()) {
 }
 
 // quietCommands wait for something else than an answer, or report by themselves.
-var quietCommands = []string{"bbctl bench", "bbctl slurm", "bbctl events", "bbctl jobs watch", "bbctl doctor", "bbctl completion"}
+var quietCommands = []string{"bbctl bench", "bbctl slurm", "bbctl events", "bbctl jobs watch", "bbctl doctor", "bbctl completion", "bbctl man"}
 
 // waitLine is what is printed of a command whose answer does not come; "": nothing.
 func waitLine(path string, args []string) string {

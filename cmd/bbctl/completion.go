@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"forebay/client"
+	"forebay/internal/bb"
+)
+
+// What a shell completes is asked of the daemon while its user waits for the key: a daemon that
+// is away or slow completes nothing, and says nothing.
+const (
+	completeTime = time.Second
+	completeMost = 1000 // names
+)
+
+// flagValues are the values that flags have, by the flag's name, where there are few.
+var flagValues = map[string][]string{
+	"progress": progressModes, "state": stateNames(), "type": {"f", "d"},
+	"codec": {"zstd", "s2"}, "durability": {"resident", "flushed"}, "existing": {"refuse", "keep", "overwrite"},
+}
+
+// complete makes a command and those below it complete what their usage says that they take.
+func (a *app) complete(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		a.complete(c)
+	}
+	for flag, values := range flagValues {
+		if cmd.LocalNonPersistentFlags().Lookup(flag) != nil || !cmd.HasParent() && cmd.PersistentFlags().Lookup(flag) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+	if cmd.RunE != nil && cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = a.completions(cmd)
+	}
+}
+
+// completions returns what completes the arguments of a command; nil: files, as shells do.
+func (a *app) completions(cmd *cobra.Command) cobra.CompletionFunc {
+	_, takes, _ := strings.Cut(cmd.Use, " ")
+	switch {
+	case takes == "":
+		return cobra.NoFileCompletions
+	case strings.Contains(takes, "bb://"):
+		names := strings.HasPrefix(takes, "BUFFER |")
+		files := strings.Contains(takes, "FILE") || strings.Contains(takes, "TARGET") || strings.Contains(takes, "URL")
+		return a.asking(func(ctx context.Context, c *client.Client, word string) ([]string, cobra.ShellCompDirective) {
+			if names && !strings.HasPrefix(word, bb.Scheme+":") {
+				return bufferNames(ctx, c), cobra.ShellCompDirectiveNoFileComp
+			}
+			return completePath(ctx, c, word, files)
+		})
+	case strings.Contains(takes, "BUFFER"), takes == "NAME" && cmd.Parent().Name() == "buffer" && cmd.Name() != "create":
+		return a.asking(func(ctx context.Context, c *client.Client, _ string) ([]string, cobra.ShellCompDirective) {
+			return bufferNames(ctx, c), cobra.ShellCompDirectiveNoFileComp
+		})
+	case strings.Contains(takes, "NODE"):
+		return a.asking(func(ctx context.Context, c *client.Client, _ string) ([]string, cobra.ShellCompDirective) {
+			return nodeNames(ctx, c), cobra.ShellCompDirectiveNoFileComp
+		})
+	case takes == "ID":
+		return a.asking(func(ctx context.Context, c *client.Client, _ string) ([]string, cobra.ShellCompDirective) {
+			return jobIDs(ctx, c), cobra.ShellCompDirectiveNoFileComp
+		})
+	}
+	return nil
+}
+
+// asking is a completion that asks a daemon, and drops what does not begin with the word.
+func (a *app) asking(ask func(context.Context, *client.Client, string) ([]string, cobra.ShellCompDirective)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+		defer cancel()
+		a.atOnce = true
+		c, err := a.dial(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		names, directive := ask(ctx, c, word)
+		return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, word) }), directive
+	}
+}
+
+// completePath completes bb://BUFFER/path. What does not begin like that is a file, where files
+// are taken.
+func completePath(ctx context.Context, c *client.Client, word string, files bool) ([]string, cobra.ShellCompDirective) {
+	const scheme = bb.Scheme + "://"
+	const on = cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	rest, ok := strings.CutPrefix(word, scheme)
+	buffer, below, inside := strings.Cut(rest, "/")
+	switch {
+	case !ok && (!strings.HasPrefix(scheme, word) || word == "" && files):
+		if files {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	case !inside:
+		names := bufferNames(ctx, c)
+		for i := range names {
+			names[i] = scheme + names[i] + "/"
+		}
+		return names, on
+	}
+	dir := path.Dir(below)
+	if dir == "." {
+		dir = ""
+	}
+	entries, _, err := c.Buffer(buffer).List(ctx, dir, "", completeMost)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	directive := cobra.ShellCompDirectiveNoFileComp
+	for _, e := range entries {
+		name := client.Address{Buffer: buffer, Path: e.Path}.String()
+		if e.IsDir() && strings.HasPrefix(name, word) {
+			name, directive = name+"/", on
+		}
+		names = append(names, name)
+	}
+	return names, directive
+}
+
+func bufferNames(ctx context.Context, c *client.Client) (names []string) {
+	all, _ := c.Buffers(ctx)
+	for _, b := range all {
+		names = append(names, b.Name)
+	}
+	return names
+}
+
+func nodeNames(ctx context.Context, c *client.Client) (names []string) {
+	all, _ := c.Nodes(ctx)
+	for _, n := range all {
+		names = append(names, string(n.Name))
+	}
+	return names
+}
+
+func jobIDs(ctx context.Context, c *client.Client) (ids []string) {
+	all, _ := c.Jobs(ctx)
+	for _, j := range all {
+		ids = append(ids, j.ID)
+	}
+	return ids
+}

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+// newManCommand writes the manual pages.
+func newManCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "man DIR", Short: "Write the manual pages of all commands into a folder", Args: cobra.ExactArgs(1),
+		Example: "  bbctl man /usr/local/share/man/man1",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return err
+			}
+			root := cmd.Root()
+			root.DisableAutoGenTag = true
+			if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Forebay " + version, Manual: "Forebay"}, args[0]); err != nil {
+				return err
+			}
+			return a.print(map[string]string{"dir": args[0]}, func() { fmt.Fprintln(a.out, "wrote", args[0]) })
+		},
+	}
+}
