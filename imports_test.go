@@ -91,7 +91,7 @@ var libraries = []struct {
 
 	{"github.com/spf13/viper", []string{"cmd/bbd/..."}},
 	{"github.com/go-viper/mapstructure/v2", []string{"cmd/bbd/..."}},
-	{"go.yaml.in/yaml/v3", []string{"cmd/bbd/..."}},
+	{"go.yaml.in/yaml/v3", []string{"cmd/bbctl", "cmd/bbd/..."}},
 	{"github.com/coreos/go-systemd/v22/daemon", []string{"cmd/bbd/..."}},
 	{"github.com/spf13/cobra/...", []string{"cmd/...", "internal/cli"}},
 	{"github.com/spf13/pflag", []string{"cmd/..."}},

@@ -30,6 +30,7 @@ type app struct {
 	json    bool
 	timeout time.Duration // of a whole command; 0: none
 	noGlob  bool          // paths are no patterns
+	context string        // name of one; see contextHelp
 
 	progressMode string // of --progress
 	left         string // what a removal that did not come to its end has done; "": there is none
@@ -53,6 +54,9 @@ var startTime = 4 * time.Second // how long; tests change it
 func (a *app) dial(ctx context.Context) (*client.Client, error) {
 	if a.client != nil {
 		return a.client, nil
+	}
+	if err := a.useContext(); err != nil {
+		return nil, err
 	}
 	options := client.Options{
 		Address: a.socketAddress(), KeyFile: a.keyFile, TokenFile: a.token, CA: a.tls.ca, Cert: a.tls.cert, Key: a.tls.key, Name: "bbctl " + version,

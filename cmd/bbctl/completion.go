@@ -36,6 +36,9 @@ func (a *app) complete(cmd *cobra.Command) {
 			_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
 	}
+	if !cmd.HasParent() {
+		_ = cmd.RegisterFlagCompletionFunc("context", completeContext)
+	}
 	if cmd.RunE != nil && cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = a.completions(cmd)
 	}
@@ -64,6 +67,8 @@ func (a *app) completions(cmd *cobra.Command) cobra.CompletionFunc {
 		return a.asking(func(ctx context.Context, c *client.Client, _ string) ([]string, cobra.ShellCompDirective) {
 			return nodeNames(ctx, c), cobra.ShellCompDirectiveNoFileComp
 		})
+	case strings.Contains(takes, "CONTEXT"):
+		return completeContext
 	case takes == "ID":
 		return a.asking(func(ctx context.Context, c *client.Client, _ string) ([]string, cobra.ShellCompDirective) {
 			return jobIDs(ctx, c), cobra.ShellCompDirectiveNoFileComp
@@ -125,6 +130,10 @@ func completePath(ctx context.Context, c *client.Client, word string, files bool
 		names = append(names, name)
 	}
 	return names, directive
+}
+
+func completeContext(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return contextNames(), cobra.ShellCompDirectiveNoFileComp
 }
 
 func bufferNames(ctx context.Context, c *client.Client) (names []string) {

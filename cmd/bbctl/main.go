@@ -181,7 +181,7 @@ func newCommand(a *app) *cobra.Command {
 		Long: `bbctl works with Forebay buffers. Files in buffers are addressed bb://BUFFER/path.
 
 It talks to the daemon of this node: --socket, else $FOREBAY_SOCKET, else the
-well-known places that bbd uses. Errors are one line on standard error, with --json
+well-known places that bbd uses; bbctl context names daemons elsewhere. Errors are one line on standard error, with --json
 a JSON object. Names are printed as ls -b prints them, but for spaces.
 
 ` + exitCodesHelp,
@@ -191,6 +191,7 @@ a JSON object. Names are printed as ls -b prints them, but for spaces.
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err.Error()) })
 	cmd.PersistentFlags().StringVar(&a.address, "socket", "", "daemon: path of its socket, unix:///path or tcp://host:port")
+	cmd.PersistentFlags().StringVar(&a.context, "context", "", "name of a cluster (see bbctl context)")
 	cmd.PersistentFlags().StringVar(&a.keyFile, "key-file", "", "file with the cluster key, for tcp:// (default $FOREBAY_KEY_FILE)")
 	cmd.PersistentFlags().StringVar(&a.token, "token-file", "", "file with a token (see bbctl token), for tcp:// (default $FOREBAY_TOKEN_FILE)")
 	cmd.PersistentFlags().StringVar(&a.tls.ca, "tls-ca", "", "file with the certificates that sign the daemons', for tcp:// with TLS (default $FOREBAY_TLS_CA)")
@@ -205,7 +206,7 @@ a JSON object. Names are printed as ls -b prints them, but for spaces.
 		newMvCommand(a), newRmCommand(a), newMkdirCommand(a), newDuCommand(a), newStageInCommand(a), newStageOutCommand(a),
 		newDrainCommand(a), newReceiptCommand(a), newVerifyCommand(a), newOrphansCommand(a), newLostCommand(a),
 		newNodesCommand(a), newNodeCommand(a), newClusterCommand(a), newTokenCommand(a), newJobsCommand(a), newTxnCommand(a),
-		newStatusCommand(a), newDoctorCommand(a), newEventsCommand(a), newSlurmCommand(a), newPlanCommand(a), newManCommand(a), newVersionCommand(a), bench.NewCommand(),
+		newStatusCommand(a), newDoctorCommand(a), newEventsCommand(a), newSlurmCommand(a), newPlanCommand(a), newContextCommand(a), newManCommand(a), newVersionCommand(a), bench.NewCommand(),
 	)
 	a.complete(cmd)
 	a.limitWaits(cmd)
