@@ -188,8 +188,13 @@ func newContextShowCommand(a *app) *cobra.Command {
 			}
 			return a.print(contextJSON{name, name == c.Current, r}, func() {
 				a.table([][]string{
-					{"name", name}, {"socket", r.Socket}, {"key-file", r.KeyFile}, {"token-file", r.Token},
-					{"tls-ca", r.CA}, {"tls-cert", r.Cert}, {"tls-key", r.Key},
+					{"name", name},
+					{"socket", r.Socket},
+					{"key-file", r.KeyFile},
+					{"token-file", r.Token},
+					{"tls-ca", r.CA},
+					{"tls-cert", r.Cert},
+					{"tls-key", r.Key},
 				})
 			})
 		},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"forebay/client"
 )
@@ -34,6 +35,8 @@ type transfer struct {
 	found  atomic.Int64       // files to copy
 	mode   client.OpenOptions // how targets are opened
 	dryRun bool               // only list what would be copied
+	filter *filter            // of trees
+	limit  *rate.Limiter      // of bytes; nil: none
 	dirs   []func() error     // give directories their modes and times, once what is in them is there
 }
 
@@ -42,7 +45,7 @@ const ownerMay = 0o700
 
 func (a *app) transfer(ctx context.Context, what string, b *client.Buffer, workers int) *transfer {
 	t := &transfer{several: &several{what: what}, a: a, buffer: b, ctx: ctx, bar: a.progress(what)}
-	t.mode = client.OpenOptions{Write: true, Create: true, Truncate: true}
+	t.mode, t.filter = client.OpenOptions{Write: true, Create: true, Truncate: true}, new(filter)
 	t.group.SetLimit(max(workers, 1))
 	return t
 }
@@ -86,8 +89,11 @@ func (t *transfer) there(p string) string {
 	return client.Address{Buffer: t.buffer.Name(), Path: p}.String()
 }
 
-// Write shows progress for what passes through.
+// Write shows progress for what passes through, and holds it up if there is a limit.
 func (t *transfer) Write(p []byte) (int, error) {
+	if err := pass(t.ctx, t.limit, len(p)); err != nil {
+		return 0, err
+	}
 	t.bar.set(figures{t.files.Load(), t.found.Load(), t.bytes.Add(int64(len(p))), t.total.Load()})
 	return len(p), nil
 }
@@ -114,12 +120,15 @@ func (t *transfer) finish() error {
 func newPutCommand(a *app) *cobra.Command {
 	var recursive, dryRun bool
 	var workers int
+	var l limits
 	cmd := &cobra.Command{
 		Use: "put FILE… bb://BUFFER/PATH", Short: "Copy files into a buffer", Args: cobra.MinimumNArgs(2),
 		Long: `Copies local files into a buffer. "-" is standard input. If PATH is a directory, or
 ends in a slash, files go into it; directories need -r. Missing directories are made.
 Mode and time of files and directories are kept. Links, pipes and devices below a directory are listed, and
-make the exit code 7.`,
+make the exit code 7.
+
+` + filterHelp,
 		Example: "  bbctl put model.pt bb://ckpt/step-100.pt\n  tar c . | bbctl put - bb://ckpt/x.tar\n  bbctl put -r results bb://out/",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sources, target := args[:len(args)-1], args[len(args)-1]
@@ -136,6 +145,9 @@ make the exit code 7.`,
 			}
 			t := a.transfer(cmd.Context(), "put", b, workers)
 			t.dryRun = dryRun
+			if err := l.apply(t); err != nil {
+				return err
+			}
 			for _, source := range sources {
 				if err := t.putAny(source, at.Path, into, recursive); err != nil {
 					t.note(err)
@@ -146,6 +158,7 @@ make the exit code 7.`,
 	}
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be copied")
+	l.flags(cmd)
 	cmd.Flags().IntVarP(&workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
 	return cmd
 }
@@ -179,6 +192,7 @@ func (t *transfer) putAny(source, target string, into, recursive bool) error {
 }
 
 func (t *transfer) putTree(source, target string) error {
+	wants := t.filter.walker()
 	return filepath.WalkDir(source, func(p string, e fs.DirEntry, err error) error {
 		if err != nil { // the directory cannot be read; the others can
 			t.note(err)
@@ -188,7 +202,13 @@ func (t *transfer) putTree(source, target string) error {
 		if err != nil {
 			return err
 		}
-		to := path.Join(target, filepath.ToSlash(below))
+		if below = filepath.ToSlash(below); below != "." && !wants(below, e.IsDir()) {
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		to := path.Join(target, below)
 		info, err := e.Info()
 		switch {
 		case err != nil:
@@ -280,13 +300,14 @@ func (t *transfer) putFrom(from io.Reader, target string, mode fs.FileMode, when
 func newGetCommand(a *app) *cobra.Command {
 	var recursive, dryRun bool
 	var workers int
+	var l limits
 	cmd := &cobra.Command{
 		Use: "get bb://BUFFER/PATH… TARGET", Short: "Copy files out of a buffer", Args: cobra.MinimumNArgs(2),
 		Long: `Copies files to local ones. "-" is standard output. A file appears under its name
 when all of it is there. Directories need -r. Mode and time of files and directories are
 kept.
 
-` + globHelp,
+` + globHelp + "\n\n" + filterHelp,
 		Example: "  bbctl get bb://ckpt/step-100.pt .\n  bbctl get -r bb://out/results .",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sources, target := args[:len(args)-1], args[len(args)-1]
@@ -295,6 +316,9 @@ kept.
 			}
 			t := a.transfer(cmd.Context(), "get", nil, workers)
 			t.dryRun = dryRun
+			if err := l.apply(t); err != nil {
+				return err
+			}
 			all, err := a.matchAll(cmd.Context(), t.several, sources)
 			if err != nil {
 				return err
@@ -316,6 +340,7 @@ kept.
 	}
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "directories with everything below them")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be copied")
+	l.flags(cmd)
 	cmd.Flags().IntVarP(&workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
 	return cmd
 }
@@ -339,9 +364,13 @@ func (t *transfer) getAny(source, target string, recursive bool) error {
 		t.get(&e, target)
 		return nil
 	}
+	wants := t.filter.walker()
 	for e, err := range t.buffer.Walk(t.ctx, source) {
 		if err != nil {
 			return err
+		}
+		if !wants(belowOf(e.Path, source), e.IsDir()) {
+			continue
 		}
 		to := filepath.Join(target, filepath.FromSlash(strings.TrimPrefix(e.Path, source)))
 		if !e.IsDir() {

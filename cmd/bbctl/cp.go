@@ -20,7 +20,7 @@ func newCpCommand(a *app) *cobra.Command {
 Missing directories are made. Mode and time of files and directories are kept. What is copied over keeps
 its old content for readers until all of the new one is there.
 
-` + globHelp,
+` + globHelp + "\n\n" + filterHelp,
 		Example: "  bbctl cp bb://ckpt/step-100.pt bb://ckpt/best.pt\n  bbctl cp -r bb://ckpt/run1 bb://archive/",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.copyAll(cmd.Context(), args[:len(args)-1], args[len(args)-1], o)
@@ -29,6 +29,7 @@ its old content for readers until all of the new one is there.
 	cmd.Flags().BoolVarP(&o.recursive, "recursive", "r", false, "directories with everything below them")
 	cmd.Flags().BoolVarP(&o.noReplace, "no-clobber", "n", false, "fail if a name is taken")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only list what would be copied")
+	o.flags(cmd)
 	cmd.Flags().IntVarP(&o.workers, "jobs", "j", runtime.GOMAXPROCS(0), "files at the same time")
 	return cmd
 }
@@ -36,6 +37,7 @@ its old content for readers until all of the new one is there.
 type copyOptions struct {
 	recursive, noReplace, dryRun bool
 	workers                      int
+	limits
 }
 
 // copyAll copies what arguments stand for to a place in a buffer.
@@ -51,6 +53,9 @@ func (a *app) copyAll(ctx context.Context, from []string, to string, o copyOptio
 	}
 	t := &copying{transfer: a.transfer(ctx, "cp", b, o.workers), target: at, into: at.Path == "" || strings.HasSuffix(to, "/"), recursive: o.recursive}
 	t.mode.Exclusive, t.dryRun = o.noReplace, o.dryRun
+	if err := o.apply(t.transfer); err != nil {
+		return err
+	}
 	if e, err := b.Stat(ctx, at.Path); err == nil && e.IsDir() {
 		t.into = true
 	}
@@ -96,12 +101,17 @@ func (t *copying) copyAny(from found) error {
 		t.copyFile(from.Buffer, &e, to)
 		return nil
 	}
+	wants := t.filter.walker()
 	for e, err := range from.Walk(t.ctx, from.at.Path) {
-		if err != nil {
+		below := belowOf(e.Path, from.at.Path)
+		switch {
+		case err != nil:
 			t.note(err)
 			continue
+		case !wants(below, e.IsDir()):
+			continue
 		}
-		there := path.Join(to, strings.TrimPrefix(e.Path, from.at.Path))
+		there := path.Join(to, below)
 		if !e.IsDir() {
 			t.copyFile(from.Buffer, &e, there)
 		} else if there != "" && e.Path != "" {
@@ -114,6 +124,11 @@ func (t *copying) copyAny(from found) error {
 		}
 	}
 	return nil
+}
+
+// belowOf returns the path below a directory of what lies in it, "" of itself.
+func belowOf(p, dir string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(p, dir), "/")
 }
 
 // below reports whether a path lies in a directory.

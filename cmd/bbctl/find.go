@@ -103,7 +103,7 @@ directories.`,
 			return a.eachMatch(cmd.Context(), "find", args, func(at found, _ bool) error {
 				s := &several{what: "find"}
 				for e, err := range at.Walk(cmd.Context(), at.at.Path) {
-					below := strings.TrimPrefix(strings.TrimPrefix(e.Path, at.at.Path), "/")
+					below := belowOf(e.Path, at.at.Path)
 					switch {
 					case err != nil:
 						s.note(err)

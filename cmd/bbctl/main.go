@@ -202,7 +202,7 @@ a JSON object. Names are printed as ls -b prints them, but for spaces.
 	cmd.PersistentFlags().BoolVar(&a.noGlob, "no-glob", false, "take *, ?, [ and { in paths of buffers as they are")
 	cmd.PersistentFlags().DurationVar(&a.timeout, "timeout", 0, "give up after so long, with exit code 8 (default: wait)")
 	cmd.AddCommand(
-		newBufferCommand(a), newPutCommand(a), newGetCommand(a), newCpCommand(a), newCatCommand(a), newLsCommand(a), newFindCommand(a), newTreeCommand(a), newStatCommand(a),
+		newBufferCommand(a), newPutCommand(a), newGetCommand(a), newCpCommand(a), newSyncCommand(a), newCatCommand(a), newLsCommand(a), newFindCommand(a), newTreeCommand(a), newStatCommand(a),
 		newMvCommand(a), newRmCommand(a), newMkdirCommand(a), newDuCommand(a), newStageInCommand(a), newStageOutCommand(a),
 		newDrainCommand(a), newReceiptCommand(a), newVerifyCommand(a), newOrphansCommand(a), newLostCommand(a),
 		newNodesCommand(a), newNodeCommand(a), newClusterCommand(a), newTokenCommand(a), newJobsCommand(a), newTxnCommand(a),
