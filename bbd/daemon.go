@@ -129,6 +129,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if d.store, err = store.Open(ctx, options); err != nil {
 		return err
 	}
+	d.observe.metrics.Damaged(len(d.store.Damage()))
 	d.nameForeign()
 	if err := d.fabric.register(&d.cfg, d.store); err != nil {
 		return err

@@ -136,6 +136,9 @@ func TestDamagedRecord(t *testing.T) {
 	if s := n.status(); len(s.Damaged) != len(spots) {
 		t.Errorf("damaged: %q", s.Damaged)
 	}
+	if got := n.metric("forebay_damaged_records_total"); got != float64(len(spots)) {
+		t.Errorf("%v damaged records are counted, want %d", got, len(spots))
+	}
 	lost, err := c.Lost(t.Context(), "hurt")
 	names := map[string]bool{}
 	for _, e := range lost {

@@ -29,24 +29,30 @@ func TestClusterCountsFabricBytes(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.Get("http://" + nodes[1].status().Admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	page, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for op, least := range map[string]float64{"read": 3 << 20, "write": 1 << 20} {
-		var got float64
-		for line := range strings.Lines(string(page)) {
-			if rest, ok := strings.CutPrefix(line, fmt.Sprintf("forebay_fabric_bytes_total{fabric=%q,op=%q} ", "tcp", op)); ok {
-				fmt.Sscan(rest, &got)
-			}
-		}
+		got := nodes[1].metric(fmt.Sprintf("forebay_fabric_bytes_total{fabric=%q,op=%q}", "tcp", op))
 		if got < least {
 			t.Errorf("%s: %v bytes are counted, at least %v moved", op, got, least)
 		}
 	}
+}
+
+// metric returns a metric's value as /metrics has it; 0 if it is not there.
+func (n *node) metric(name string) (value float64) {
+	n.t.Helper()
+	answer, err := http.Get("http://" + n.status().Admin + "/metrics")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	page, err := io.ReadAll(answer.Body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(page)) {
+		if rest, ok := strings.CutPrefix(line, name+" "); ok {
+			fmt.Sscan(rest, &value)
+		}
+	}
+	return value
 }

@@ -1,11 +1,13 @@
 package bbd
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"forebay/bbd/metrics"
 	"forebay/bbd/store"
+	"forebay/flusher/backing/health"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -59,6 +61,38 @@ func (o *observe) committed(extents []store.NewExtent) (bytes int64) {
 	return bytes
 }
 
+// read counts a read of the first bytes of some extents; without extents they came through from
+// the store.
+func (o *observe) read(extents []store.Extent, bytes int64) {
+	if len(extents) == 0 {
+		o.metrics.Read(metrics.SourceBacking, bytes)
+		return
+	}
+	sources := [...]metrics.Source{metrics.SourceMemory, metrics.SourceDisk, metrics.SourceBacking}
+	var lay [len(sources)]int64
+	for i := range extents {
+		n := min(extents[i].Length, bytes)
+		bytes -= n
+		lay[slices.Index(sources[:], sourceOf(&extents[i]))] += n
+	}
+	for i, source := range sources {
+		if lay[i] > 0 {
+			o.metrics.Read(source, lay[i])
+		}
+	}
+}
+
+// sourceOf returns where the bytes of an extent lie; those of a hole are in memory.
+func sourceOf(e *store.Extent) metrics.Source {
+	switch {
+	case e.State == store.Evicted:
+		return metrics.SourceBacking
+	case e.State == store.Resident && e.Tier == bb.TierDisk:
+		return metrics.SourceDisk
+	}
+	return metrics.SourceMemory
+}
+
 func (o *observe) waited(d time.Duration) { o.metrics.Waited(d) }
 
 func (o *observe) evicted(tier bb.Tier, bytes int64) {
@@ -89,10 +123,10 @@ func (o *observe) counters() Counters {
 // measure is what a scrape of /metrics asks for.
 func (d *Daemon) measure() metrics.Stats {
 	if d.state.Load() != "ready" {
-		return metrics.Stats{}
+		return metrics.Stats{Namespace: d.meta != nil && d.meta.Status().Connected}
 	}
 	stats := d.store.Stats()
-	m := metrics.Stats{LeasesWaiting: d.room.status().Writers}
+	m := metrics.Stats{Ready: true, Namespace: d.meta.Status().Connected, LeasesWaiting: d.room.status().Writers}
 	for tier, t := range map[bb.Tier]store.TierStats{bb.TierMemory: stats.Memory, bb.TierDisk: stats.Disk} {
 		m.Tiers = append(m.Tiers, metrics.Tier{
 			Tier: tier, Capacity: t.Capacity, Total: t.Total, Populated: t.Populated, Free: t.Free,
@@ -110,6 +144,9 @@ func (d *Daemon) measure() metrics.Stats {
 		}
 		for _, u := range b.unexplained() {
 			s.Unexplained += u.Bytes
+		}
+		if h := d.stores.health(b.name).Status(); h.Condition == health.Failing || h.Condition == health.Silent {
+			s.StoreTrouble = time.Since(h.Since)
 		}
 		m.Buffers = append(m.Buffers, s)
 		m.StoreOps += f.StoreOps

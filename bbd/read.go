@@ -223,6 +223,7 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 				return nil, nil, err
 			}
 			answer.Pin = h.keepPin(at.pinned)
+			h.s.d.observe.read(at.extents, length)
 			return answer, nil, nil
 		}
 		defer at.pinned.Release()
@@ -232,6 +233,7 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 	}
 	data = data[:min(int64(len(data)), length, wire.MaxData)]
 	answer.DataLength = uint32(len(data))
+	h.s.d.observe.read(at.extents, int64(len(data)))
 	return answer, data, nil
 }
 

@@ -11,6 +11,9 @@ import (
 const (
 	buildInfo = "forebay_build_info"
 
+	ready              = "forebay_ready"
+	namespaceConnected = "forebay_namespace_connected"
+
 	tierCapacity = "forebay_tier_capacity_bytes"
 	tierBytes    = "forebay_tier_bytes"
 	populated    = "forebay_populated_ratio"
@@ -23,6 +26,7 @@ const (
 
 	underReplicated = "forebay_buffer_under_replicated_files"
 	unexplained     = "forebay_buffer_unexplained_bytes"
+	storeTrouble    = "forebay_buffer_store_trouble_seconds"
 
 	sessions       = "forebay_sessions"
 	requests       = "forebay_requests_total"
@@ -65,6 +69,9 @@ var described = []struct {
 	labels  []string
 	buckets []float64 // of a histogram, seconds
 }{
+	{ready, gauge, "1: clients are served; 0: the daemon starts, waits or stops.", nil, nil},
+	{namespaceConnected, gauge, "1: the namespace's server answers.", nil, nil},
+
 	{tierCapacity, gauge, "Bytes that a tier may have.", []string{"tier"}, nil},
 	{tierBytes, gauge, "Bytes of a tier by state: free, leased, dirty, clean, pinned, waste. Pinned bytes are also dirty or clean.", []string{"tier", "state"}, nil},
 	{populated, gauge, "Share of a tier's memory that can be written without a page fault; 1 once a start is complete.", []string{"tier"}, nil},
@@ -75,6 +82,7 @@ var described = []struct {
 	{flushQueue, gauge, "Files of a buffer that wait for a flush or for another try.", []string{"buffer"}, nil},
 	{underReplicated, gauge, "Files of a buffer whose home this node is that should have a second copy on another one and do not.", []string{"buffer"}, nil},
 	{unexplained, gauge, "Dirty bytes on this node of files that the namespace has no entry of.", []string{"buffer"}, nil},
+	{storeTrouble, gauge, "How long a buffer's store has failed or not answered this node; 0 while it does neither.", []string{"buffer"}, nil},
 	{storeOps, gauge, "Renames and removals that the backing stores have not seen yet.", nil, nil},
 
 	{sessions, gauge, "Open sessions.", nil, nil},
@@ -84,8 +92,8 @@ var described = []struct {
 	{leaseWait, histogram, "How long writers waited for a lease.", nil, prometheus.ExponentialBuckets(0.001, 4, 10)},
 	{commits, counter, "Commits acknowledged.", nil, nil},
 	{committedBytes, counter, "Bytes committed.", nil, nil},
-	{reads, counter, "Reads answered, by where the bytes lay: memory, disk, backing.", []string{"source"}, nil},
-	{readBytes, counter, "Bytes read, by where they lay: memory, disk, backing.", []string{"source"}, nil},
+	{reads, counter, "Reads answered, by where the bytes lay: memory, disk, backing. A read of bytes in both tiers counts in both.", []string{"source"}, nil},
+	{readBytes, counter, "Bytes that readers were given, by where they lay then: memory, disk, or backing, if they came through from the store and were not kept.", []string{"source"}, nil},
 	{fabricBytes, counter, "Bytes that this daemon has read from other daemons' memory or written there, one-sided, by fabric and operation: read, write.", []string{"fabric", "op"}, nil},
 
 	{evictedBytes, counter, "Clean bytes evicted from a tier.", []string{"tier"}, nil},

@@ -16,6 +16,8 @@ import (
 
 // Stats is the state of a daemon at one moment: what a scrape asks for.
 type Stats struct {
+	Ready         bool // clients are served
+	Namespace     bool // its server answers
 	Tiers         []Tier
 	Buffers       []Buffer
 	Sessions      int
@@ -41,6 +43,8 @@ type Buffer struct {
 
 	UnderReplicated int   // files that should have a second copy and have none
 	Unexplained     int64 // dirty bytes of files that have no entry
+
+	StoreTrouble time.Duration // how long its store has failed or been silent; 0: it is not
 }
 
 // Source says where bytes that were read came from.
@@ -193,10 +197,20 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		send(flushQueue, float64(b.FlushQueue), b.Name)
 		send(underReplicated, float64(b.UnderReplicated), b.Name)
 		send(unexplained, float64(b.Unexplained), b.Name)
+		send(storeTrouble, b.StoreTrouble.Seconds(), b.Name)
 	}
+	send(ready, one(stats.Ready))
+	send(namespaceConnected, one(stats.Namespace))
 	send(sessions, float64(stats.Sessions))
 	send(leasesWaiting, float64(stats.LeasesWaiting))
 	send(storeOps, float64(stats.StoreOps))
+}
+
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 func (t Tier) collect(send func(string, float64, ...string)) {
