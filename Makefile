@@ -123,6 +123,7 @@ test-tools:
 	@scripts/netns-tools.sh
 	@scripts/slurm.sh tools || [ -z "$$CI" ]
 	@scripts/lua-tools.sh || [ -z "$$CI" ]
+	@scripts/prometheus.sh >/dev/null || [ -z "$$CI" ]
 	@if [ "$$(id -u)" != 0 ]; then \
 		echo "note: not root: huge-page mounts and other users' rights are tested as far as an ordinary user may, clusters of hosts and Slurm not at all."; fi
 
