@@ -31,6 +31,7 @@ type app struct {
 	timeout time.Duration // of a whole command; 0: none
 	noGlob  bool          // paths are no patterns
 	context string        // name of one; see contextHelp
+	slurm   bool          // the command is one of bbctl slurm
 
 	progressMode string // of --progress
 	left         string // what a removal that did not come to its end has done; "": there is none

@@ -23,7 +23,7 @@ const contextHelp = `A context is a name for how a cluster's daemon is reached: 
 
     --socket   --context   $FOREBAY_SOCKET   $FOREBAY_CONTEXT   bbctl context use   the daemon of this machine
 
-They are kept in $XDG_CONFIG_HOME/forebay/contexts.yaml (~/.config/forebay/contexts.yaml).`
+Commands of bbctl slurm take --socket, --context and $FOREBAY_SOCKET alone. Contexts are kept in $XDG_CONFIG_HOME/forebay/contexts.yaml (~/.config/forebay/contexts.yaml).`
 
 // contexts is the file of contexts:
 //
@@ -114,10 +114,16 @@ func (c *contexts) get(name string) (reached, error) {
 }
 
 // useContext has the daemon of a context asked, unless the command line or the environment
-// names one.
+// names one. What Slurm runs on a node is for the daemon there, and may have no home directory.
 func (a *app) useContext() error {
 	asked := cmp.Or(a.context, os.Getenv("FOREBAY_CONTEXT"))
-	if a.address != "" || a.context == "" && os.Getenv("FOREBAY_SOCKET") != "" {
+	switch {
+	case a.address != "", a.context == "" && os.Getenv("FOREBAY_SOCKET") != "":
+		return nil
+	case a.context == "" && a.slurm:
+		return nil
+	}
+	if _, err := contextsFile(); err != nil && asked == "" {
 		return nil
 	}
 	c, err := readContexts()

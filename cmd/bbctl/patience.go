@@ -31,6 +31,7 @@ func (a *app) limitWaits(cmd *cobra.Command) {
 		if err := checkProgress(a.progressMode); err != nil {
 			return err
 		}
+		a.slurm = strings.HasPrefix(cmd.CommandPath(), "bbctl slurm")
 		named := args
 		if backing := cmd.Flags().Lookup("backing"); backing != nil {
 			named = append(slices.Clone(args), backing.Value.String())
