@@ -76,9 +76,8 @@ func newNodeDrainCommand(a *app) *cobra.Command {
 		Long: `Flushes what the node holds that is not on the store, and moves what cannot be flushed
 (buffers without a store, names that are held back) to other nodes. With --to, what those
 nodes have room for is moved to them through the fabric, and flushed there. The node takes
-nothing in from then on (bbctl node undrain ends that); when this ends with 0, its daemon may be
-stopped. What could
-not be saved is listed, and the exit code says so.`,
+nothing in from then on (bbctl node undrain ends that); when this ends with 0, its daemon
+may be stopped. What could not be saved is listed, and the exit code says so.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial(cmd.Context())
 			if err != nil {

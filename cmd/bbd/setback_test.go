@@ -53,19 +53,25 @@ func TestNamespaceDamaged(t *testing.T) {
 	}
 }
 
+// server is a process that ends when it is killed, or when it does not take its folder.
+type server struct {
+	*exec.Cmd
+	ended chan struct{}
+}
+
 // natsServers are NATS servers of a namespace, each a process with a folder of its own.
 type natsServers struct {
 	t      *testing.T
 	binary string
 	dir    string
 	urls   []string
-	cmds   []*exec.Cmd // nil: killed
-	copies []string    // of their folders
+	cmds   []*server // nil: killed
+	copies []string  // of their folders
 }
 
 func newServers(t *testing.T, binary string, n int) *natsServers {
 	t.Helper()
-	s := &natsServers{t: t, binary: binary, dir: t.TempDir(), cmds: make([]*exec.Cmd, n)}
+	s := &natsServers{t: t, binary: binary, dir: t.TempDir(), cmds: make([]*server, n)}
 	var routes, listen []string
 	for range n {
 		at := bbdtest.FreePort(t, "127.0.0.1")
@@ -87,8 +93,9 @@ func newServers(t *testing.T, binary string, n int) *natsServers {
 
 func (s *natsServers) folder(i int) string { return filepath.Join(s.dir, fmt.Sprint(i)) }
 
-// start starts the servers and waits until each takes connections.
-func (s *natsServers) start() {
+// start starts the servers and waits until each takes connections, or has ended: nats-server
+// refuses some damaged folders. It returns how many serve.
+func (s *natsServers) start() (serving int) {
 	s.t.Helper()
 	for i := range s.cmds {
 		log, err := os.OpenFile(s.folder(i)+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -103,19 +110,37 @@ func (s *natsServers) start() {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		s.cmds[i] = cmd
+		s.cmds[i] = &server{cmd, make(chan struct{})}
+		go func() {
+			defer close(s.cmds[i].ended)
+			_ = cmd.Wait() // that it was killed is no news
+		}()
 	}
-	for i, url := range s.urls {
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "nats://"))
-			if err == nil {
-				conn.Close()
-				break
-			}
-			if time.Now().After(deadline) {
-				text, _ := os.ReadFile(s.folder(i) + ".log")
-				s.t.Fatalf("server %d: %v\n%s", i, err, text)
-			}
+	for i := range s.cmds {
+		if s.serves(i) {
+			serving++
+		}
+	}
+	return serving
+}
+
+// serves waits until a server takes connections; false: it has ended.
+func (s *natsServers) serves(i int) bool {
+	s.t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.urls[i], "nats://"))
+		if err == nil {
+			conn.Close()
+			return true
+		}
+		if time.Now().After(deadline) {
+			text, _ := os.ReadFile(s.folder(i) + ".log")
+			s.t.Fatalf("server %d: %v\n%s", i, err, text)
+		}
+		select {
+		case <-s.cmds[i].ended:
+			return false
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
@@ -125,7 +150,7 @@ func (s *natsServers) kill() {
 		if cmd != nil {
 			s.cmds[i] = nil
 			_ = cmd.Process.Kill()
-			_ = cmd.Wait() // that it was killed is no news
+			<-cmd.ended
 		}
 	}
 }
@@ -379,13 +404,18 @@ func (o *owed) judge(v *view, found map[clustertest.Version][]string, named map[
 	}
 }
 
-// settle looks until all is there. Where errors say that it is not, it need not come.
+// settle looks until all is there, for some minutes: files that the namespace has forgotten get
+// their entries one after the other. Where errors say for as long as within that it is not, it
+// need not come.
 func (o *owed) settle(t *testing.T, c *client.Client, within time.Duration) *view {
 	t.Helper()
-	for deadline := time.Now().Add(within); ; time.Sleep(200 * time.Millisecond) {
-		if v := o.look(t, c); v.whole() || time.Now().After(deadline) {
+	began := time.Now()
+	for {
+		v := o.look(t, c)
+		if passed := time.Since(began); v.whole() || passed > 3*time.Minute || passed > within && len(v.errs) > 0 {
 			return v
 		}
+		time.Sleep(200 * time.Millisecond)
 	}
 }
 
@@ -393,7 +423,9 @@ func damageNamespace(t *testing.T, binary string, seed uint64, n int) {
 	rng := rand.New(rand.NewPCG(seed, uint64(n)))
 	how, restarted := int(seed%3), seed/3%2 == 0
 	servers := newServers(t, binary, n)
-	servers.start()
+	if servers.start() < n {
+		t.Fatal("not all of the servers start")
+	}
 	d := bbdtest.New(t)
 	d.Config = fmt.Sprintf("%snats: {url: %q, replicas: %d}\nflush: {limit: 64KiB}\n", quickly, strings.Join(servers.urls, ","), n)
 	d.Start()
@@ -419,10 +451,14 @@ func damageNamespace(t *testing.T, binary string, seed uint64, n int) {
 		d.Kill()
 	}
 	what := strings.Join(servers.damage(rng, how, 1+rng.IntN(n)), "; ")
-	servers.start()
+	serving := servers.start()
 	v := &view{}
 	var refused error
-	if restarted {
+	switch {
+	case serving <= n/2:
+		what += fmt.Sprintf("; %d of %d servers refuse their folders", n-serving, n)
+		refused = errors.New("the namespace has no majority")
+	case restarted:
 		refused = d.TryStart()
 	}
 	if refused == nil {
@@ -431,7 +467,7 @@ func damageNamespace(t *testing.T, binary string, seed uint64, n int) {
 			o.b = c.Buffer("b")
 		}
 		v = o.settle(t, c, 15*time.Second)
-	} else if v.errs = []error{refused}; !strings.Contains(d.Log(), "error:") && !strings.Contains(d.Log(), "ERROR") {
+	} else if v.errs = []error{refused}; serving > n/2 && !strings.Contains(d.Log(), "error:") && !strings.Contains(d.Log(), "ERROR") {
 		t.Errorf("the daemon does not start, and does not say why:\n%s", d.Log())
 	}
 	story := fmt.Sprintf("copied at %d, restarted %v, %s", copied, restarted, what)
@@ -443,7 +479,9 @@ func damageNamespace(t *testing.T, binary string, seed uint64, n int) {
 			d.Kill()
 		}
 		servers.putBack(n)
-		servers.start()
+		if servers.start() < n {
+			t.Fatalf("%s; and not all of the servers start then", story)
+		}
 		if restarted {
 			d.Start()
 			c = dial(t, d)
