@@ -382,3 +382,23 @@ func (d *Daemon) ForgetQueue(name, path string) {
 
 // InDoubt is inDoubt for tests.
 var InDoubt = inDoubt
+
+// SetEntryBack gives a file the entry that it had: what a namespace does that has gone back.
+func (d *Daemon) SetEntryBack(ctx context.Context, buffer, path string, was bb.Entry) error {
+	b := d.buffers.byName[buffer]
+	e, err := b.ns.Resolve(ctx, path)
+	if err != nil {
+		return err
+	}
+	_, err = b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		was.Revision = now.Revision
+		*now = was
+		return nil
+	})
+	return err
+}
+
+// EntryOf returns a file's entry.
+func (d *Daemon) EntryOf(ctx context.Context, buffer, path string) (bb.Entry, error) {
+	return d.buffers.byName[buffer].ns.Resolve(ctx, path)
+}

@@ -123,7 +123,8 @@ func (b *buffer) readBack(ctx context.Context, e *bb.Entry, path string, names n
 	}
 	err := b.bringBack(ctx, e, path, names)
 	if err != nil {
-		b.d.store.Drop(e.File)
+		// That generation alone: memory may hold a newer one that the namespace has forgotten.
+		b.d.store.DropGeneration(e.File, e.Generation)
 	}
 	if errors.Is(err, errNoRoom) {
 		return b.survey(ctx, e, path, names)

@@ -298,3 +298,44 @@ func TestClusterForgottenOpenFile(t *testing.T) {
 		t.Errorf("what was removed: %v", err)
 	}
 }
+
+// TestReadOfForgottenVersion: while the namespace calls an earlier version of a file the newest,
+// a reader of that one is told the truth or gets it, and what memory holds of the newer one
+// stays: it comes back, and is flushed.
+func TestReadOfForgottenVersion(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string][]fault.Rule{
+		"the store has the earlier one": nil,
+		"the store does not answer":     {{Op: "get", Kind: fault.Refused}},
+		"the store has something else":  {{Op: "get", Kind: fault.WrongChecksum}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := startNode(t, nil)
+			c := n.dial()
+			b, dir := n.buffer(c, client.BufferSpec{Name: "b"})
+			write(t, b, "f", random(1000))
+			drain(t, c, "b")
+			was, err := n.daemon.EntryOf(t.Context(), "b", "f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			put := fault.Rule{Op: "put", Kind: fault.Refused}
+			n.faults.Set(put)
+			newer := random(2000)
+			write(t, b, "f", newer)
+			if err := n.daemon.SetEntryBack(t.Context(), "b", "f", was); err != nil {
+				t.Fatal(err)
+			}
+			n.faults.Set(append(read, put)...)
+			if got, err := b.ReadFile(t.Context(), "f"); err == nil && len(got) != 1000 {
+				t.Errorf("a read of the earlier version returns %d bytes", len(got))
+			}
+			n.faults.Set()
+			drain(t, c, "b")
+			wantFile(t, b, "f", newer)
+			if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || !bytes.Equal(got, newer) {
+				t.Errorf("the store has %d bytes (%v)", len(got), err)
+			}
+		})
+	}
+}

@@ -116,8 +116,22 @@ func (d *Daemon) heldFiles() map[string]map[bb.FileID]*held {
 // its server rather than from a cache, and puts back what the namespace has forgotten:
 // those files are dirty and queued when it returns. What nothing could be done for is in
 // Left. It reads all entries of the buffer once. It may be called while files are written,
-// renamed and removed.
+// renamed and removed: what others change between a look at an entry and its repair is looked
+// at again, some times, and is bb.Busy then.
 func (b *buffer) reassert(ctx context.Context) (r reassertion, err error) {
+	for range reassertTries {
+		r.Left = nil
+		if err = b.reassertOnce(ctx, &r); bb.KindOf(err) != bb.Busy {
+			break
+		}
+	}
+	return r, err
+}
+
+const reassertTries = 3
+
+// reassertOnce is one look. It goes on with the others after a file that others change.
+func (b *buffer) reassertOnce(ctx context.Context, r *reassertion) error {
 	files := b.d.heldFiles()[b.name]
 	for file, h := range files {
 		if h.acked == 0 || h.dirty == 0 && h.evicted > 0 {
@@ -126,8 +140,9 @@ func (b *buffer) reassert(ctx context.Context) (r reassertion, err error) {
 	}
 	sv := newSurvey(files)
 	if err := b.ns.ScanMarks(ctx, func(e bb.Entry) error { sv.see(&e); return nil }, sv.gone); err != nil {
-		return r, err
+		return err
 	}
+	var busy error
 	distrusted := false
 	for _, h := range files {
 		fate := decideFate(*h, sv.known(b, h))
@@ -138,15 +153,19 @@ func (b *buffer) reassert(ctx context.Context) (r reassertion, err error) {
 			// What is cached of the namespace is what it has forgotten.
 			b.ns.Distrust()
 			if err := b.d.raiseIDs(ctx); err != nil {
-				return r, err
+				return err
 			}
 			distrusted = true
 		}
-		if err := b.reassertFile(ctx, sv, h, fate, &r); err != nil {
-			return r, err
+		err := b.reassertFile(ctx, sv, h, fate, r)
+		switch {
+		case bb.KindOf(err) == bb.Busy:
+			busy = err
+		case err != nil:
+			return err
 		}
 	}
-	return r, nil
+	return busy
 }
 
 // raiseIDs has those count as claimed that this daemon uses.

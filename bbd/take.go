@@ -81,7 +81,7 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 	second := b.hasSecond(e) // then there is nothing to fetch, and nothing to let go of if it is not the home's to give
 	drop := func() {
 		if !second {
-			b.d.store.Drop(e.File)
+			b.d.store.DropGeneration(e.File, e.Generation)
 		}
 	}
 	if !second {
