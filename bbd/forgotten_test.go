@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"forebay/bbd"
 	"forebay/client"
@@ -151,6 +152,58 @@ func TestForgottenFileIsSetAside(t *testing.T) {
 		got, err := os.ReadFile(filepath.Join(dir, path))
 		return err == nil && bytes.Equal(got, first)
 	})
+}
+
+// TestKeptSinceTheStart: what could not be set aside when the daemon started is, once what was in
+// the way is gone and it is drained, and the flusher takes it for whole.
+func TestKeptSinceTheStart(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c := n.dial()
+	_, dir := n.buffer(c, client.BufferSpec{Name: "b"})
+	c.Close()
+	copied := n.copyNamespace()
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	forgotten := random(1 << 20)
+	write(t, n.dial().Buffer("b"), "f", forgotten)
+	n.setBack(copied)
+	change := n.change
+	shm := n.shm() + ".other"
+	t.Cleanup(func() { os.RemoveAll(shm) })
+	n.change = func(cfg *bbd.Config) { cfg.Store.ShmDir = shm }
+	n.start()
+	n.stop()
+	n.start() // as in TestForgottenFileIsSetAside
+	b := n.dial().Buffer("b")
+	write(t, b, "f", random(10))
+	write(t, b, ".lost+found", random(10))
+	n.stop()
+	n.change = change
+	n.start()
+	c = n.dial()
+	b = c.Buffer("b")
+	if len(n.status().Buffers[0].Unexplained) == 0 {
+		t.Fatalf("nothing is unexplained: %+v", n.status().Buffers[0])
+	}
+	n.faults.Set()
+	if err := b.Remove(t.Context(), ".lost+found"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Drain(t.Context(), "b", 2*time.Minute, nil); err != nil && client.KindOf(err) != client.ErrLost {
+		t.Errorf("drain: %v", err)
+	}
+	found, err := filepath.Glob(filepath.Join(dir, ".lost+found", "f~*"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("the store has %q (%v)", found, err)
+	}
+	if got, err := os.ReadFile(found[0]); err != nil || !bytes.Equal(got, forgotten) {
+		t.Errorf("%d bytes of it (%v)", len(got), err)
+	}
+	for _, e := range n.status().Buffers {
+		if e.Dirty != 0 {
+			t.Errorf("%d bytes stay dirty", e.Dirty)
+		}
+	}
 }
 
 // A removal that is killed before the daemon forgets the bytes has been one all the same;

@@ -205,9 +205,13 @@ func (b *buffer) reassertFile(ctx context.Context, sv *survey, h *held, fate fat
 	}
 	if e.Open {
 		b.reopen(e)
-	} else {
-		b.requeue(ctx, e)
+		return nil
 	}
+	// What was kept without an entry since the start was not sealed then.
+	if err := b.d.store.Seal(e.File, e.Generation); err != nil {
+		return err
+	}
+	b.requeue(ctx, e)
 	return nil
 }
 
@@ -501,6 +505,9 @@ func (b *buffer) recoverForgotten(ctx context.Context, sv *survey, known map[bb.
 			e.Reason = missing
 			*gone = append(*gone, *e)
 		}
+	}
+	if len(r.Left) > 0 {
+		b.noteUnexplained(r.Left)
 	}
 	if older > 0 {
 		b.d.log.Warn("dropped files without an entry that a release wrote which kept no identities", "buffer", b.name, "files", older)
