@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func TestForgetConfirmed(t *testing.T) {
 // bbctl runs a command line that has to exit with a code, and returns what it printed.
 func bbctl(t *testing.T, want int, args ...string) string {
 	t.Helper()
-	var out strings.Builder
+	var out printed
 	a := &app{in: strings.NewReader(""), out: &out, err: &out}
 	defer a.close()
 	cmd := newCommand(a)
@@ -66,6 +67,24 @@ func bbctl(t *testing.T, want int, args ...string) string {
 		t.Fatalf("bbctl %s: exit code %d, want %d\n%s", strings.Join(args, " "), code, want, out.String())
 	}
 	return out.String()
+}
+
+// printed is what a command prints on both of its outputs: that it waits is printed beside the rest.
+type printed struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (p *printed) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(text)
+}
+
+func (p *printed) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
 }
 
 func wantLine(t *testing.T, out, want string) {
