@@ -16,7 +16,7 @@ import (
 // What a shell completes is asked of the daemon while its user waits for the key: a daemon that
 // is away or slow completes nothing, and says nothing.
 const (
-	completeTime = time.Second
+	completeTime = 3 * time.Second
 	completeMost = 1000 // names
 )
 

@@ -73,6 +73,9 @@ func readContexts() (contexts, error) {
 	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return c, &client.Error{Kind: client.ErrInvalid, Op: "context", Path: file, Err: err, Remedy: "mend the file, or remove it"}
 	}
+	if c.Contexts == nil { // the key is there, and has nothing
+		c.Contexts = map[string]reached{}
+	}
 	return c, nil
 }
 
