@@ -17,6 +17,9 @@ DIR      ?=
 ATONCE      := -p $(shell expr $$(nproc) + 1) -parallel $(shell expr $$(nproc) + 2)
 RACE_ATONCE := -p $(shell nproc) -parallel 1
 
+# A run repeats two failed tests once, each by itself, and lists as flaky what passes then.
+TESTRUN := $(CACHE)/bin/testrun -again 2
+
 # Builds the pinned S3 server that the tests of the S3 adaptor start.
 S3SERVER := scripts/s3server-build.sh
 
@@ -50,7 +53,7 @@ build-java: ## Build the jars of sdk/java, below sdk/java/*/target (part of buil
 .PHONY: test
 test: test-tools ## Run all tests; fails on a skip that .ci/allowed-skips does not name
 	@go test -C tools ./...
-	@$(CACHE)/bin/testrun -allow .ci/allowed-skips -- $(ATONCE) -timeout $(TIMEOUT) $(PKG)
+	@$(TESTRUN) -allow .ci/allowed-skips -- $(ATONCE) -timeout $(TIMEOUT) $(PKG)
 ifeq ($(PKG),./...)
 	@$(MAKE) --no-print-directory test-ofi
 	@$(MAKE) --no-print-directory test-java
@@ -70,8 +73,8 @@ test-ofi: ## Run the tests that need libfabric (part of test)
 
 .PHONY: test-with-ofi
 test-with-ofi:
-	@CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) $(OFI)
-	@CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) \
+	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) $(OFI)
+	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) \
 		-run 'Libfabric|TestFabric|TestCluster(Read|Shared|Over|Replica)|TestFar' ./bbd ./client ./cmd/bbctl/bench
 
 .PHONY: test-java
@@ -174,9 +177,9 @@ lint: ## Formatting, vet, staticcheck, go fix
 .PHONY: race
 race: test-tools ## Run the short tests with the race detector (needs a C compiler); .ci/race-skips names what is left out
 	@command -v $${CC:-gcc} >/dev/null || { echo "the race detector needs a C compiler: apt-get install gcc" >&2; exit 1; }
-	@CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/race-skips -- $(RACE_ATONCE) -race -short -timeout $(TIMEOUT) $(PKG)
+	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/race-skips -- $(RACE_ATONCE) -race -short -timeout $(TIMEOUT) $(PKG)
 ifeq ($(PKG),./...)
-	@if scripts/ofi-tools.sh; then CGO_ENABLED=1 $(CACHE)/bin/testrun -allow .ci/race-skips -- -tags ofi -race -short -timeout $(TIMEOUT) $(OFI); \
+	@if scripts/ofi-tools.sh; then CGO_ENABLED=1 $(TESTRUN) -allow .ci/race-skips -- -tags ofi -race -short -timeout $(TIMEOUT) $(OFI); \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: nothing is tested with libfabric."; fi
 endif
 

@@ -143,7 +143,7 @@ func newChecker(journals []Journal, w World) *checker {
 }
 
 func (k *checker) wrong(format string, args ...any) {
-	k.Violations = append(k.Violations, fmt.Sprintf(format, args...))
+	k.Violations = append(k.Violations, "broken promise: "+fmt.Sprintf(format, args...))
 }
 
 // learn notes what an operation changed, or may have.

@@ -66,7 +66,7 @@ func TestCheckContents(t *testing.T) {
 			s := &story{now: 1000}
 			c.tell(s)
 			got := Check(s.journals, s.observed, s.world).Contents
-			if bad := slices.ContainsFunc(got, func(v string) bool { return c.want != "" && strings.HasPrefix(v, c.want) }); bad != (c.want != "") || c.want == "" && len(got) > 0 {
+			if bad := slices.ContainsFunc(got, func(v string) bool { return c.want != "" && strings.HasPrefix(v, "broken promise: "+c.want) }); bad != (c.want != "") || c.want == "" && len(got) > 0 {
 				t.Errorf("want %q: %q", c.want, got)
 			}
 		})

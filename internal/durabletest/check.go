@@ -39,7 +39,10 @@ type Violation struct {
 	What string
 }
 
-func (v Violation) String() string { return fmt.Sprintf("%s: %s: %s", v.Rule, v.Path, v.What) }
+// String begins with words that tools/testrun knows: a test that prints them has failed for good.
+func (v Violation) String() string {
+	return fmt.Sprintf("broken promise: %s: %s: %s", v.Rule, v.Path, v.What)
+}
 
 // Check returns which promises observations show to be broken, given what happened.
 func Check(events []Event, seen []Observation) []Violation {

@@ -3,7 +3,12 @@
 // fails when a test fails, and when a test was skipped that the allow-list does
 // not name: a test that quietly did not run proves nothing.
 //
-//	testrun [-allow FILE] -- ARGUMENTS-OF-GO-TEST…
+// With -again N, tests that failed run once more, each by itself, if they are N or
+// fewer. One that passes then is listed as flaky and does not fail the run: it met a
+// machine too busy for it, or has a race that somebody has to find. A broken promise of
+// the durability oracle, a data race, and a program that ended early are never repeated.
+//
+//	testrun [-allow FILE] [-again N] -- FLAGS-OF-GO-TEST… PACKAGES…
 //
 // The allow-list holds a package path and a test name a line; # begins a comment.
 package main
@@ -25,6 +30,7 @@ import (
 
 func main() {
 	allow := flag.String("allow", "", "file that names the tests that may be skipped")
+	again := flag.Int("again", 0, "repeat so many failed tests once, each by itself, and none if more failed")
 	flag.Parse()
 	allowed, err := readAllowed(*allow)
 	if err != nil {
@@ -32,23 +38,49 @@ func main() {
 		os.Exit(2)
 	}
 	start := time.Now()
-	cmd := exec.Command("go", append([]string{"test", "-json"}, flag.Args()...)...)
+	r := newResult(allowed)
+	if err := r.goTest(flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "testrun:", err)
+		os.Exit(2)
+	}
+	r.repeat(*again, os.Stdout, func(pkg, test string) (*result, error) {
+		second := newResult(allowed)
+		return second, second.goTest(onlyTest(flag.Args(), pkg, test))
+	})
+	r.summarise(os.Stdout, time.Since(start))
+	if !r.ok() {
+		os.Exit(1)
+	}
+}
+
+// goTest runs `go test` with its arguments and adds what its events say. The error is of a
+// program that could not be started; a run that failed without an event that says so adds a
+// failure of its own.
+func (r *result) goTest(args []string) error {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "testrun:", err)
-		os.Exit(2)
+		return err
 	}
-	r := newResult(allowed)
 	r.read(out, os.Stdout)
-	err = cmd.Wait()
-	r.summarise(os.Stdout, time.Since(start))
-	if err != nil || !r.ok() {
-		os.Exit(1)
+	if err := cmd.Wait(); err != nil && len(r.failed) == 0 {
+		r.failed, r.final = append(r.failed, "go test: "+err.Error()), true
 	}
+	return nil
+}
+
+// onlyTest returns the arguments that run one test of one package: the flags as they were,
+// and a -run after them, of which the last counts.
+func onlyTest(args []string, pkg, test string) []string {
+	flags := args
+	if i := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, ".") }); i >= 0 {
+		flags = args[:i]
+	}
+	return slices.Concat(flags, []string{"-count=1", "-run", "^" + test + "$", pkg})
 }
 
 func readAllowed(name string) (map[string]bool, error) {
@@ -86,7 +118,9 @@ type result struct {
 	output                  map[string]*strings.Builder // by "package test", until it ends
 	passed, packages        int
 	failed, skipped, excess []string
-	took                    []timed // tests, without their subtests
+	flaky                   []string // failed once, and passed by themselves
+	final                   bool     // something failed that no repetition takes back
+	took                    []timed  // tests, without their subtests
 }
 
 type timed struct {
@@ -157,13 +191,14 @@ func (r *result) end(e event, key, text string, out io.Writer) {
 		fmt.Fprintf(out, "%-4s  %-36s %6.1f s\n", e.Action, e.Package, e.Elapsed)
 		if e.Action == "fail" {
 			r.failed = append(r.failed, e.Package)
-			r.unended(e.Package, out)
+			r.final = r.unended(e.Package, out) || r.final
 			io.WriteString(out, text)
 		}
 	case e.Action == "pass":
 		r.passed++
 	case e.Action == "fail":
 		r.failed = append(r.failed, key)
+		r.final = r.final || isFinal(text)
 		io.WriteString(out, text)
 	case r.allowed[key]:
 		r.skipped = append(r.skipped, key)
@@ -175,7 +210,7 @@ func (r *result) end(e event, key, text string, out io.Writer) {
 
 // unended prints the output of tests that never ended, because their program did first:
 // by a panic, or at its time limit, when the last of them has all goroutines' stacks.
-func (r *result) unended(pkg string, out io.Writer) {
+func (r *result) unended(pkg string, out io.Writer) (found bool) {
 	for _, key := range slices.Sorted(maps.Keys(r.output)) {
 		name, of := strings.CutPrefix(key, pkg+" ")
 		if !of || name == "" {
@@ -183,9 +218,56 @@ func (r *result) unended(pkg string, out io.Writer) {
 		}
 		if text := r.output[key].String(); strings.Trim(text, "\n") != "=== RUN   "+name {
 			fmt.Fprintf(out, "did not end: %s\n%s", name, text)
+			found = true
 		}
 		delete(r.output, key)
 	}
+	return found
+}
+
+// isFinal reports whether a failed test's output has what no second run takes back: a violation
+// that the durability oracle found (internal/durabletest), or a data race.
+func isFinal(text string) bool {
+	return strings.Contains(text, "broken promise: ") || strings.Contains(text, "WARNING: DATA RACE")
+}
+
+// repeat runs what failed once more, test by test, if it is no more than most, and takes out
+// of the failures what passed.
+func (r *result) repeat(most int, out io.Writer, run func(pkg, test string) (*result, error)) {
+	tests := r.failedTests()
+	if r.final || len(tests) == 0 || len(tests) > most {
+		return
+	}
+	for _, key := range tests {
+		pkg, test, _ := strings.Cut(key, " ")
+		fmt.Fprintf(out, "\nonce more, by itself: %s\n", key)
+		second, err := run(pkg, test)
+		if err != nil || !second.ok() || second.passed == 0 {
+			return
+		}
+		r.flaky = append(r.flaky, key)
+		r.passed += second.passed
+	}
+	r.failed = nil
+}
+
+// failedTests returns the failed tests, without their subtests, as "package test"; nil if
+// anything failed besides: a package that did not build, or of which no test failed.
+func (r *result) failedTests() []string {
+	of := map[string]bool{} // packages of failed tests
+	tests := map[string]bool{}
+	for _, f := range r.failed {
+		if pkg, test, ok := strings.Cut(f, " "); ok {
+			test, _, _ = strings.Cut(test, "/")
+			of[pkg], tests[pkg+" "+test] = true, true
+		}
+	}
+	for _, f := range r.failed {
+		if !strings.Contains(f, " ") && !of[f] {
+			return nil
+		}
+	}
+	return slices.Sorted(maps.Keys(tests))
 }
 
 func (r *result) ok() bool { return len(r.failed) == 0 && len(r.excess) == 0 }
@@ -202,6 +284,7 @@ func (r *result) summarise(out io.Writer, took time.Duration) {
 	for _, t := range r.took[:min(longest, len(r.took))] {
 		fmt.Fprintf(out, "long: %6.1f s  %s\n", t.seconds, t.name)
 	}
+	list("flaky: failed, and passed by itself", r.flaky)
 	list("failed", r.failed)
 	list("skipped, which is allowed", r.skipped)
 	list("skipped, which is not allowed", r.excess)
@@ -209,6 +292,6 @@ func (r *result) summarise(out io.Writer, took time.Duration) {
 	if !r.ok() {
 		verdict = "FAIL"
 	}
-	fmt.Fprintf(out, "%s: %d tests passed in %d packages, %d failed, %d skipped, in %s\n", verdict,
-		r.passed, r.packages, len(r.failed), len(r.skipped)+len(r.excess), took.Round(time.Second))
+	fmt.Fprintf(out, "%s: %d tests passed in %d packages, %d failed, %d flaky, %d skipped, in %s\n", verdict,
+		r.passed, r.packages, len(r.failed), len(r.flaky), len(r.skipped)+len(r.excess), took.Round(time.Second))
 }

@@ -72,3 +72,57 @@ func TestUnendedShowsItsOutput(t *testing.T) {
 		t.Errorf("of p, TestB alone printed something:\n%s", out)
 	}
 }
+
+func TestRepeat(t *testing.T) {
+	const (
+		failed = `{"Action":"fail","Package":"p","Test":"TestA/part"}
+{"Action":"fail","Package":"p","Test":"TestA"}
+`
+		ended  = `{"Action":"fail","Package":"p"}` + "\n"
+		passed = `{"Action":"pass","Package":"p","Test":"TestA"}` + "\n"
+	)
+	output := func(text string) string {
+		return fmt.Sprintf(`{"Action":"output","Package":"p","Test":"TestA","Output":%q}`, text) + "\n"
+	}
+	for name, c := range map[string]struct {
+		events, second string
+		most           int
+		repeated, ok   bool
+	}{
+		"passes":          {failed + ended, passed, 2, true, true},
+		"fails again":     {failed + ended, failed + ended, 2, true, false},
+		"does not run":    {failed + ended, "", 2, true, false},
+		"not asked":       {failed + ended, passed, 0, false, false},
+		"too many":        {failed + `{"Action":"fail","Package":"p","Test":"TestB"}` + "\n" + ended, passed, 1, false, false},
+		"broken promise":  {output("broken promise: kept: a: gone\n") + failed + ended, passed, 2, false, false},
+		"data race":       {output("WARNING: DATA RACE\n") + failed + ended, passed, 2, false, false},
+		"ended early":     {output("panic: no\n") + ended, passed, 2, false, false},
+		"also not built":  {failed + ended + `{"Action":"fail","Package":"q"}` + "\n", passed, 2, false, false},
+		"nothing to mend": {passed, passed, 2, false, true},
+	} {
+		r, _ := run(t, c.events)
+		repeated := false
+		var out strings.Builder
+		r.repeat(c.most, &out, func(pkg, test string) (*result, error) {
+			repeated = true
+			if pkg != "p" || test != "TestA" {
+				t.Errorf("%s: repeats %s of %s", name, test, pkg)
+			}
+			second, _ := run(t, c.second)
+			return second, nil
+		})
+		if repeated != c.repeated || r.ok() != c.ok {
+			t.Errorf("%s: repeated %t, then ok %t; want %t and %t", name, repeated, r.ok(), c.repeated, c.ok)
+		}
+		if r.summarise(&out, time.Second); c.repeated && c.ok && !strings.Contains(out.String(), "flaky: failed, and passed by itself: p TestA") {
+			t.Errorf("%s: the summary hides it:\n%s", name, out.String())
+		}
+	}
+}
+
+func TestOnlyTest(t *testing.T) {
+	got := strings.Join(onlyTest([]string{"-race", "-run", "TestB|TestC", "-timeout", "20m", "./a", "./b/..."}, "forebay/a", "TestB"), " ")
+	if want := "-race -run TestB|TestC -timeout 20m -count=1 -run ^TestB$ forebay/a"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
