@@ -1,26 +1,51 @@
 package bbd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"time"
 
 	"forebay/internal/bb"
 )
 
-// serveAdmin starts the admin HTTP server: /metrics, /healthz, /readyz, /status, and
-// pprof where it listens on loopback.
+// The admin server speaks HTTP at two places:
+//
+//	Admin        host:port    /metrics, /healthz, /readyz: for everybody who reaches it
+//	AdminSocket  unix socket  the same, /status and /debug/pprof/: for root and the daemon's user
+//
+// /status names all buffers and sessions; a profile shows what the daemon does for whom, and takes
+// its time. bbctl status shows every user what is theirs.
+
+// serveAdmin starts the admin server where the configuration says.
 func (d *Daemon) serveAdmin() error {
-	l, err := net.Listen("tcp", d.cfg.Admin)
-	if err != nil {
-		return bb.Wrap("listen", d.cfg.Admin, err)
+	if d.cfg.Admin != "" {
+		l, err := net.Listen("tcp", d.cfg.Admin)
+		if err != nil {
+			return bb.Wrap("listen", d.cfg.Admin, err)
+		}
+		d.admin = l.Addr().String()
+		d.serveHTTP(l, d.publicMux())
 	}
-	d.admin = l.Addr().String()
+	if d.cfg.AdminSocket != "" {
+		l, err := listenUnix(d.cfg.AdminSocket, 0o600)
+		if err != nil {
+			return err
+		}
+		d.serveHTTP(ownersListener{l}, d.ownersMux())
+	}
+	return nil
+}
+
+// serveHTTP serves what a listener accepts until the daemon stops.
+func (d *Daemon) serveHTTP(l net.Listener, handler http.Handler) {
 	server := &http.Server{
-		Handler: d.adminMux(loopback(d.admin)), ReadHeaderTimeout: 10 * time.Second,
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes: 64 << 10, IdleTimeout: time.Minute,
 	}
 	d.wg.Go(func() { server.Serve(l) })
@@ -32,23 +57,58 @@ func (d *Daemon) serveAdmin() error {
 			server.Close()
 		}
 	})
-	return nil
 }
 
-func (d *Daemon) adminMux(local bool) http.Handler {
+// ownersListener accepts connections of root and of the daemon's user. The socket's mode keeps
+// the others out already, except between bind(2) and chmod(2).
+type ownersListener struct{ net.Listener }
+
+// Accept returns the next connection of the daemon's owner.
+func (l ownersListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if ucred, err := peerCred(conn.(*net.UnixConn)); err == nil && isOwner(ucred.Uid) {
+			return conn, nil
+		}
+		conn.Close()
+	}
+}
+
+// isOwner reports whether a user of this node may do everything: root, and the daemon's user.
+func isOwner(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
+
+// publicMux serves what tells nothing of users.
+func (d *Daemon) publicMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", d.observe.metrics.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", d.serveReady)
-	mux.HandleFunc("GET /status", d.serveStatus)
-	if local {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	}
+	mux.HandleFunc("GET /status", d.refuseStranger)
+	mux.HandleFunc("GET /debug/pprof/", d.refuseStranger)
 	return mux
+}
+
+// ownersMux serves everything.
+func (d *Daemon) ownersMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle("/", d.publicMux())
+	mux.HandleFunc("GET /status", d.serveStatus)
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	return mux
+}
+
+// refuseStranger says where the daemon's owner finds what is not served here.
+func (d *Daemon) refuseStranger(w http.ResponseWriter, r *http.Request) {
+	text := fmt.Sprintf("%s is for the daemon's owner alone, at the unix socket %s (curl --unix-socket); users have bbctl status",
+		r.URL.Path, cmp.Or(d.cfg.AdminSocket, "that listen.admin_socket names"))
+	http.Error(w, text, http.StatusForbidden)
 }
 
 // serveReady answers whether clients are served: the daemon is ready and the namespace answers.

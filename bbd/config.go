@@ -22,11 +22,14 @@ type Config struct {
 	Version  string
 	StateDir string // what must survive a restart and is not bytes of files
 
-	Socket   string // unix socket for clients on this node
-	TCP      string // host:port for clients elsewhere; "" for none
-	Fabric   string // host:port for their one-sided transfers; "" for none: their bytes travel in messages
-	Admin    string // host:port of the admin HTTP server; "" for none
-	Insecure bool   // listen beyond loopback, and over TCP, where nobody has to prove anything
+	Socket string // unix socket for clients on this node
+	TCP    string // host:port for clients elsewhere; "" for none
+	Fabric string // host:port for their one-sided transfers; "" for none: their bytes travel in messages
+	Admin  string // host:port of the admin HTTP server; "" for none
+	// AdminSocket is a unix socket on which the admin server serves root and the daemon's user; ""
+	// for none. The admin server at Admin serves everybody, and only metrics and readiness.
+	AdminSocket string
+	Insecure    bool // listen beyond loopback, and over TCP, where nobody has to prove anything
 
 	// Keys are shared keys: TCP clients must prove to know one, or show a token or a
 	// certificate. TLS, if not nil, is all that is spoken over TCP and on the fabric.

@@ -321,7 +321,6 @@ func loopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// listen opens the sockets and starts to accept sessions.
 // listen opens every listener, the Unix domain socket last: who finds it finds the others.
 func (d *Daemon) listen() error {
 	if d.cfg.TCP != "" {
@@ -338,12 +337,11 @@ func (d *Daemon) listen() error {
 	if err := d.fabric.listen(d.ctx, &d.cfg); err != nil {
 		return err
 	}
-	if d.cfg.Admin != "" {
-		if err := d.serveAdmin(); err != nil {
-			return err
-		}
+	if err := d.serveAdmin(); err != nil {
+		return err
 	}
-	unix, err := listenUnix(d.cfg.Socket)
+	// Anybody on the node may connect: the kernel says who it is, and that decides.
+	unix, err := listenUnix(d.cfg.Socket, 0o666)
 	if err != nil {
 		return err
 	}
@@ -355,7 +353,7 @@ func (d *Daemon) listen() error {
 }
 
 // listenUnix takes the socket over from a daemon that died, never from one that lives.
-func listenUnix(path string) (net.Listener, error) {
+func listenUnix(path string, mode os.FileMode) (net.Listener, error) {
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()
 		return nil, bb.E(bb.Busy, "listen", path, "another daemon serves this socket").
@@ -368,8 +366,7 @@ func listenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, bb.Wrap("listen", path, err)
 	}
-	// Anybody on the node may connect: the kernel says who it is, and that decides.
-	if err := os.Chmod(path, 0o666); err != nil {
+	if err := os.Chmod(path, mode); err != nil {
 		l.Close()
 		return nil, bb.Wrap("listen", path, err)
 	}

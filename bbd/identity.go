@@ -167,7 +167,7 @@ func peerCred(conn *net.UnixConn) (*unix.Ucred, error) {
 // credOf looks up the groups of a user. One whom the system does not know has the
 // group it came with.
 func credOf(uid, gid uint32) cred {
-	c := cred{uid: uid, gids: []uint32{gid}, system: uid == 0 || uid == uint32(os.Geteuid())}
+	c := cred{uid: uid, gids: []uint32{gid}, system: isOwner(uid)}
 	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
 	if err != nil {
 		return c

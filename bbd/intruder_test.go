@@ -283,6 +283,22 @@ func regions(t *testing.T, n *node) map[uint32][]string {
 // intrudeAs runs this binary as the other user, from where that user can reach it.
 func intrudeAs(t *testing.T, dir string, at *intrusion) map[string]string {
 	t.Helper()
+	told, err := json.Marshal(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := map[string]string{}
+	text := asOther(t, dir, intruderEnv+"="+string(told))
+	if err := json.Unmarshal(text, &results); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return results
+}
+
+// asOther runs this binary as the other user, in a directory that user can reach, with further
+// environment, and returns what it prints.
+func asOther(t *testing.T, dir string, env ...string) []byte {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -295,14 +311,10 @@ func intrudeAs(t *testing.T, dir string, at *intrusion) map[string]string {
 	if err := os.WriteFile(program, text, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	told, err := json.Marshal(at)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(program)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), intruderEnv+"="+string(told), "HOME="+dir, "TMPDIR="+dir)
+	cmd.Env = append(append(os.Environ(), env...), "HOME="+dir, "TMPDIR="+dir)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Credential: &syscall.Credential{Uid: intruderUID, Gid: intruderUID}, Pdeathsig: syscall.SIGKILL,
@@ -310,11 +322,7 @@ func intrudeAs(t *testing.T, dir string, at *intrusion) map[string]string {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s%s", err, stdout.Bytes(), stderr.Bytes())
 	}
-	results := map[string]string{}
-	if err := json.Unmarshal(stdout.Bytes(), &results); err != nil {
-		t.Fatalf("%v\n%s", err, stdout.Bytes())
-	}
-	return results
+	return stdout.Bytes()
 }
 
 // openDir makes a directory that everybody can reach, unlike those of tests.

@@ -126,7 +126,7 @@ func (d *Daemon) measure() metrics.Stats {
 		return metrics.Stats{Namespace: d.meta != nil && d.meta.Status().Connected}
 	}
 	stats := d.store.Stats()
-	m := metrics.Stats{Ready: true, Namespace: d.meta.Status().Connected, LeasesWaiting: d.room.status().Writers}
+	m := metrics.Stats{Ready: true, Namespace: d.meta.Status().Connected, LeasesWaiting: d.room.status(daemonCred()).Writers}
 	for tier, t := range map[bb.Tier]store.TierStats{bb.TierMemory: stats.Memory, bb.TierDisk: stats.Disk} {
 		m.Tiers = append(m.Tiers, metrics.Tier{
 			Tier: tier, Capacity: t.Capacity, Total: t.Total, Populated: t.Populated, Free: t.Free,

@@ -397,13 +397,15 @@ func (r *room) pause() {
 	}
 }
 
-// status says who waits.
-func (r *room) status() WaitStatus {
+// status says who waits: how many and how long, and for which buffers that a user may enter.
+func (r *room) status(c cred) WaitStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := WaitStatus{Writers: len(r.mu.waiting), Buffers: map[string]int{}}
 	for _, w := range r.mu.waiting {
-		s.Buffers[w.buffer.name]++
+		if spec := w.buffer.spec(); c.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
+			s.Buffers[w.buffer.name]++
+		}
 		s.Longest = max(s.Longest, time.Since(w.since).Seconds())
 	}
 	return s

@@ -161,7 +161,7 @@ func (d *Daemon) statusFor(c cred, only string) Status {
 		State: d.state.Load().(string), Since: d.since, Admin: d.admin,
 		Memory: tierStatus(stats.Memory), Disk: tierStatus(stats.Disk),
 		Buffers: []BufferStatus{}, Sessions: []SessionStatus{},
-		Waiting: d.room.status(), NATS: natsStatus(nats), Counters: d.observe.counters(),
+		Waiting: d.room.status(c), NATS: natsStatus(nats), Counters: d.observe.counters(),
 	}
 	s.Memory.Populating = stats.Populating
 	for _, b := range d.allBuffers() {

@@ -129,7 +129,7 @@ func greet(cfg config.Config, admin string) {
 	}
 	fmt.Printf("  bbctl buffer create demo --backing file:///some/directory\n")
 	fmt.Printf("  bbctl put FILE bb://demo/\n")
-	fmt.Printf("  bbctl drain demo\n\nstate: %s   admin: http://%s/status\n", cfg.StateDir, admin)
+	fmt.Printf("  bbctl drain demo\n\nstate: %s   metrics: http://%s/metrics\n", cfg.StateDir, admin)
 }
 
 func load(flags *pflag.FlagSet, o runOptions) (config.Config, error) {
@@ -271,7 +271,7 @@ func adapt(cfg config.Config, proofs *secrets, source meta.Options, log *slog.Lo
 	limits.LeaseMin, limits.LeaseMax, limits.Inline = cfg.Limits.LeaseMin.Bytes, cfg.Limits.LeaseMax.Bytes, cfg.Limits.InlineThreshold.Bytes
 	c := bbd.Config{
 		Node: bb.NodeID(cfg.Name), Version: version, StateDir: cfg.StateDir,
-		Socket: cfg.Listen.Socket, TCP: cfg.Listen.TCP, Admin: cfg.Listen.Admin, Keys: proofs.keys, TLS: proofs.tls, Insecure: cfg.Insecure,
+		Socket: cfg.Listen.Socket, TCP: cfg.Listen.TCP, Admin: cfg.Listen.Admin, AdminSocket: cfg.Listen.AdminSocketPath(), Keys: proofs.keys, TLS: proofs.tls, Insecure: cfg.Insecure,
 		Store: storeOptions(cfg), Meta: source, Limits: limits, ResumeGrace: 30 * time.Second, Log: log,
 		Flush: bbd.FlushConfig{
 			Idle: idle, Workers: cfg.Flush.Workers, DirtyAge: cfg.Flush.DirtyAge, Limit: cfg.Flush.Limit.Bytes, ClusterLimit: cfg.Flush.ClusterLimit.Bytes,

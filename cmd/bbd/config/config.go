@@ -58,6 +58,10 @@ type Listen struct {
 	Fabric string // host:port for their one-sided transfers; empty: the port after TCP's; "off": none
 	OFI    string // host:port of what accompanies transfers over libfabric; empty: any port at Fabric's host
 	Admin  string // host:port for HTTP
+
+	// AdminSocket is the path of a unix socket for HTTP, for the daemon's owner; empty: beside
+	// Socket; "off": none. See AdminSocketPath.
+	AdminSocket string
 }
 
 // Fabric says when one-sided transfers go over libfabric, and by which of the machine's fabrics.

@@ -63,7 +63,8 @@ var fields = []field{
 	{"listen.tcp", "host:port for clients elsewhere.", func(c *Config) any { return &c.Listen.TCP }},
 	{"listen.fabric", "host:port at which clients elsewhere write and read the memory itself. Empty: the port after listen.tcp's, or any if that one is taken; off: none, bytes travel in messages.", func(c *Config) any { return &c.Listen.Fabric }},
 	{"listen.ofi", "host:port of the TCP connections that accompany transfers over libfabric. Empty: any port at the host of listen.fabric.", func(c *Config) any { return &c.Listen.OFI }},
-	{"listen.admin", "host:port for HTTP: /metrics, /healthz, /readyz, /status.", func(c *Config) any { return &c.Listen.Admin }},
+	{"listen.admin", "host:port for HTTP, for everybody who reaches it: /metrics, /healthz, /readyz.", func(c *Config) any { return &c.Listen.Admin }},
+	{"listen.admin_socket", "Unix socket for HTTP, for root and the daemon's user alone: also /status and /debug/pprof/. Empty: beside listen.socket (bbd.sock: bbd-admin.sock); off: none.", func(c *Config) any { return &c.Listen.AdminSocket }},
 
 	{"fabric.ofi", "Whether libfabric is used: auto (where hardware moves the bytes, and tls does not ask for their encryption), on (whatever there is, unencrypted; fail where there is nothing), or off.", func(c *Config) any { return &c.Fabric.OFI }},
 	{"fabric.provider", "libfabric's provider, such as verbs. Empty: the best.", func(c *Config) any { return &c.Fabric.Provider }},

@@ -108,7 +108,12 @@ func (c *Config) validateTiers(p *Problems) {
 func (c *Config) validateListen(p *Problems) {
 	l := &c.Listen
 	absolute(p, "listen.socket", l.Socket, false)
-	p.check(len(l.Socket) < 108, "listen.socket", l.Socket, "the path of a unix socket has at most 107 bytes", "use a shorter path")
+	p.check(len(l.Socket) <= maxSocketPath, "listen.socket", l.Socket, "the path of a unix socket has at most 107 bytes", "use a shorter path")
+	if l.AdminSocket != AdminSocketOff {
+		absolute(p, "listen.admin_socket", l.AdminSocket, false)
+	}
+	p.check(len(l.AdminSocket) <= maxSocketPath, "listen.admin_socket", l.AdminSocket, "the path of a unix socket has at most 107 bytes", "use a shorter path")
+	p.check(l.AdminSocket == "" || l.AdminSocket != l.Socket, "listen.admin_socket", l.AdminSocket, "listen.socket is the same path", "give each its own path")
 	p.check(l.Socket != "" || l.TCP != "", "listen.socket", "", "no client can reach the daemon", "set listen.socket or listen.tcp")
 	c.address(p, "listen.tcp", l.TCP, withCertificates)
 	fabric := l.Fabric
