@@ -324,3 +324,37 @@ func TestFabricIsNotForStrangers(t *testing.T) {
 		t.Errorf("listening beyond loopback without a key: %v", err)
 	}
 }
+
+// TestOnlyRegionChangesHands: one user has leased all segments of the only region, and
+// another one waits for memory. The region becomes that user's once the leases are returned.
+func TestOnlyRegionChangesHands(t *testing.T) {
+	address := freeAddress(t)
+	n := startNode(t, func(c *bbd.Config) {
+		c.TCP, c.Fabric, c.Keys = address, "127.0.0.1:0", wire.NewKeyring(fabricKey)
+		c.Store.MemoryBytes, c.Store.RegionBytes = 8<<20, 8<<20
+	})
+	n.buffer(n.dial(), client.BufferSpec{Name: "open", Mode: 0o777})
+	first, second := farDial(t, address, 1001), farDial(t, address, 1002)
+	var all []*wire.Lease
+	for range 8 - 1 { // the first MiB is the header's
+		all = append(all, first.lease())
+	}
+	second.conn.SetDeadline(time.Now().Add(time.Minute))
+	id := second.send(wire.Type_TYPE_LEASE, &wire.LeaseRequest{Buffer: "open", Bytes: 1 << 20}, nil)
+	for deadline := time.Now().Add(time.Minute); n.status().Waiting.Writers == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the second user does not wait")
+		}
+	}
+	for _, l := range all {
+		first.giveBack(l)
+	}
+	var l wire.Lease
+	reply := second.receive()
+	if err := wire.DecodeReply(reply.head, reply.message, &l); err != nil || reply.head.Request != id {
+		t.Fatalf("an answer to %d: %v", reply.head.Request, err)
+	}
+	if l.Region.Id == all[0].Region.Id {
+		t.Error("the second user has the region of the first one")
+	}
+}

@@ -161,13 +161,7 @@ func (s *Store) replaceEmpty(uid uint32) bool {
 	if i < 0 {
 		return false
 	}
-	old := s.mu.regions[i]
-	old.retiring = true
-	s.mu.replacing++
-	if old.vacating {
-		uid = old.reserved.uid
-	}
-	s.retire.Go(func() { s.replace(old, reservation{uid, time.Now().Add(reservedFor)}) })
+	s.startReplace(s.mu.regions[i], uid)
 	return true
 }
 
@@ -188,6 +182,26 @@ func (s *Store) vacate(uid uint32) {
 		choice.vacating, choice.reserved.uid = true, uid
 		s.log.Info("emptying a region for a user who has none", "region", choice.id, "user", uid)
 	}
+}
+
+// replaceVacated replaces a vacated region once it is empty. Its room does not count as
+// free, so a caller that leases only where something is free would never ask for it.
+// The caller holds mu.
+func (s *Store) replaceVacated(r *region) {
+	if r.vacating && !r.retiring && r.used == 0 && !s.mu.closed {
+		s.startReplace(r, r.reserved.uid)
+	}
+}
+
+// startReplace replaces an empty region in the background. The new one is reserved for a
+// user: of a vacated region, for the user that it was vacated for. The caller holds mu.
+func (s *Store) startReplace(old *region, uid uint32) {
+	if old.vacating {
+		uid = old.reserved.uid
+	}
+	old.retiring = true
+	s.mu.replacing++
+	s.retire.Go(func() { s.replace(old, reservation{uid, time.Now().Add(reservedFor)}) })
 }
 
 // replace deletes an empty region and makes a new one. A region's pages are only
@@ -255,6 +269,7 @@ func (s *Store) newSegment(r *region, unit, units int64, key partialKey) (*segme
 	})
 	if err != nil {
 		r.vacating = true
+		s.replaceVacated(r)
 		return nil, err
 	}
 	r.take(g, unit)
@@ -356,6 +371,7 @@ func (s *Store) clearSlot(r *region, offset, length int64) {
 		s.log.Error("free a segment", "error", err)
 	}
 	r.give(offset/Unit, length/Unit)
+	s.replaceVacated(r)
 }
 
 // LeasedBytes returns bytes that a writer has put into a segment it leases: n bytes
