@@ -111,23 +111,35 @@ func (d *Daemon) refuseStranger(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, text, http.StatusForbidden)
 }
 
-// serveReady answers whether clients are served: the daemon is ready and the namespace answers.
+// serveReady answers whether clients are served: the daemon is ready and the namespace
+// answers. If not, it says why.
 func (d *Daemon) serveReady(w http.ResponseWriter, _ *http.Request) {
 	state := d.state.Load().(string)
-	if state != "ready" {
-		http.Error(w, state, http.StatusServiceUnavailable)
+	status := d.health.Status()
+	trouble := status.Trouble()
+	switch {
+	case state == "ready" && trouble == nil:
+		w.Write([]byte("ready\n"))
 		return
+	case state == "ready":
+		state = trouble.String()
+	case state == "starting" && trouble != nil:
+		state += ": " + trouble.String()
+	case state == "starting":
+		if e := d.waitsFor.Load(); e != nil {
+			state += ": waits for another daemon: " + e.Error()
+		}
 	}
-	if s := d.meta.Status(); !s.Connected {
-		http.Error(w, "the namespace's server is away: "+s.LastError, http.StatusServiceUnavailable)
-		return
-	}
-	w.Write([]byte("ready\n"))
+	http.Error(w, state, http.StatusServiceUnavailable)
 }
 
 func (d *Daemon) serveStatus(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
+	if d.state.Load() == "starting" {
+		encoder.Encode(d.statusOfStart())
+		return
+	}
 	encoder.Encode(d.Status())
 }

@@ -42,6 +42,7 @@ type Daemon struct {
 	store   *store.Store
 	fabric  *fabric // nil: none
 	meta    *meta.Meta
+	health  *meta.Health // of the namespace, before meta is there too
 	flusher *flusher.Flusher
 	room    *room
 	stores  *stores
@@ -83,12 +84,13 @@ type Daemon struct {
 		closed bool
 	}
 
-	state     atomic.Value // string: see above
-	draining  nodeDrain    // nothing new is taken in
-	admin     string       // where the admin server listens
-	tcp       string       // where sessions over TCP are accepted
-	pressure  atomic.Bool  // memory is short: flush without waiting
-	staging   atomic.Int64 // tasks of stage-ins
+	state     atomic.Value             // string: see above
+	waitsFor  atomic.Pointer[bb.Error] // why a start waits for another daemon; nil: it does not
+	draining  nodeDrain                // nothing new is taken in
+	admin     string                   // where the admin server listens
+	tcp       string                   // where sessions over TCP are accepted
+	pressure  atomic.Bool              // memory is short: flush without waiting
+	staging   atomic.Int64             // tasks of stage-ins
 	listeners []net.Listener
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -98,7 +100,8 @@ type Daemon struct {
 // New starts a daemon: it adopts what is in memory, reconciles it with the
 // namespace, and serves clients until Stop. An error says what to mend.
 func New(ctx context.Context, cfg Config) (*Daemon, error) {
-	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now()}
+	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &meta.Health{}}
+	d.cfg.Meta.Health = d.health
 	d.observe = newObserve(d)
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	d.buffers.byName = make(map[string]*buffer)
@@ -117,6 +120,9 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 
 func (d *Daemon) start(ctx context.Context) (err error) {
 	if err := checkListeners(d.cfg); err != nil {
+		return err
+	}
+	if err := d.serveAdmin(); err != nil { // before anything that may wait: it says for what
 		return err
 	}
 	options := d.cfg.Store
@@ -321,7 +327,7 @@ func loopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// listen opens every listener, the Unix domain socket last: who finds it finds the others.
+// listen opens the listeners of sessions, the Unix domain socket last: who finds it finds the others.
 func (d *Daemon) listen() error {
 	if d.cfg.TCP != "" {
 		tcp, err := (&net.ListenConfig{Control: peer.Impatient}).Listen(d.ctx, "tcp", d.cfg.TCP)
@@ -335,9 +341,6 @@ func (d *Daemon) listen() error {
 		d.listeners = append(d.listeners, tcp)
 	}
 	if err := d.fabric.listen(d.ctx, &d.cfg); err != nil {
-		return err
-	}
-	if err := d.serveAdmin(); err != nil {
 		return err
 	}
 	// Anybody on the node may connect: the kernel says who it is, and that decides.

@@ -122,11 +122,13 @@ func (o *observe) counters() Counters {
 
 // measure is what a scrape of /metrics asks for.
 func (d *Daemon) measure() metrics.Stats {
+	status := d.health.Status()
+	answers := status.Trouble() == nil
 	if d.state.Load() != "ready" {
-		return metrics.Stats{Namespace: d.meta != nil && d.meta.Status().Connected}
+		return metrics.Stats{Namespace: answers}
 	}
 	stats := d.store.Stats()
-	m := metrics.Stats{Ready: true, Namespace: d.meta.Status().Connected, LeasesWaiting: d.room.status(daemonCred()).Writers}
+	m := metrics.Stats{Ready: true, Namespace: answers, LeasesWaiting: d.room.status(daemonCred()).Writers}
 	for tier, t := range map[bb.Tier]store.TierStats{bb.TierMemory: stats.Memory, bb.TierDisk: stats.Disk} {
 		m.Tiers = append(m.Tiers, metrics.Tier{
 			Tier: tier, Capacity: t.Capacity, Total: t.Total, Populated: t.Populated, Free: t.Free,

@@ -135,9 +135,18 @@ type WaitStatus struct {
 
 // NATSStatus is how the namespace's server stands.
 type NATSStatus struct {
-	Connected bool   `json:"connected"`
-	URL       string `json:"url"`
-	LastError string `json:"last_error,omitempty"`
+	Connected bool              `json:"connected"` // to a server, which may be one without a majority
+	URL       string            `json:"url"`
+	LastError string            `json:"last_error,omitempty"`
+	Trouble   *NamespaceTrouble `json:"trouble,omitempty"` // nil: the namespace answers
+}
+
+// NamespaceTrouble is why the namespace does not answer.
+type NamespaceTrouble struct {
+	Since  time.Time `json:"since"`
+	For    float64   `json:"for"` // seconds since then
+	Reason string    `json:"reason"`
+	Remedy string    `json:"remedy"`
 }
 
 // Counters count since the daemon started.
@@ -155,13 +164,13 @@ func (d *Daemon) Status() Status { return d.statusFor(cred{system: true}, "") }
 
 // statusFor leaves out what a user has no right to see.
 func (d *Daemon) statusFor(c cred, only string) Status {
-	stats, nats := d.store.Stats(), d.meta.Status()
+	stats := d.store.Stats()
 	s := Status{
 		Node: d.cfg.Node, Instance: d.store.Instance().String(), Life: d.unfinished.life(), Earlier: d.unfinished.list(), Version: d.cfg.Version,
 		State: d.state.Load().(string), Since: d.since, Admin: d.admin,
 		Memory: tierStatus(stats.Memory), Disk: tierStatus(stats.Disk),
 		Buffers: []BufferStatus{}, Sessions: []SessionStatus{},
-		Waiting: d.room.status(c), NATS: natsStatus(nats), Counters: d.observe.counters(),
+		Waiting: d.room.status(c), NATS: natsStatus(d.health.Status()), Counters: d.observe.counters(),
 	}
 	s.Memory.Populating = stats.Populating
 	for _, b := range d.allBuffers() {
@@ -188,8 +197,21 @@ func tierStatus(t store.TierStats) Tier {
 	}
 }
 
+// statusOfStart is the status of a daemon that is starting: of what it has not opened yet,
+// nothing is known.
+func (d *Daemon) statusOfStart() Status {
+	return Status{
+		Node: d.cfg.Node, Version: d.cfg.Version, State: "starting", Since: d.since, Admin: d.admin,
+		Buffers: []BufferStatus{}, Sessions: []SessionStatus{}, NATS: natsStatus(d.health.Status()),
+	}
+}
+
 func natsStatus(s meta.Status) NATSStatus {
-	return NATSStatus{Connected: s.Connected, URL: s.Server, LastError: s.LastError}
+	n := NATSStatus{Connected: s.Connected, URL: s.Server, LastError: s.LastError}
+	if t := s.Trouble(); t != nil {
+		n.Trouble = &NamespaceTrouble{Since: t.Since, For: time.Since(t.Since).Seconds(), Reason: t.Reason, Remedy: t.Remedy}
+	}
+	return n
 }
 
 func (b *buffer) status(bytes store.BufferStats) BufferStatus {

@@ -86,12 +86,14 @@ func (d *Daemon) waitForStrangers(ctx context.Context) error {
 	if d.cluster == nil {
 		return nil
 	}
+	defer d.waitsFor.Store(nil)
 	var said bb.NodeID
 	for {
 		e := d.stranger()
 		if e == nil {
 			return nil
 		}
+		d.waitsFor.Store(e)
 		if said != e.Node {
 			said = e.Node
 			d.log.Error("waiting, and serving nobody, as long as that daemon serves", "node", e.Node, "err", e)

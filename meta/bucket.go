@@ -183,6 +183,9 @@ func (b *bucket) manage(ctx context.Context, do func(context.Context) error) err
 		var api jetstream.JetStreamError
 		switch {
 		case err == nil:
+			if try > 0 {
+				b.c.prober.answered(apiName)
+			}
 			return nil
 		case errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == codeNotClustered:
 			return bb.E(bb.Invalid, "bucket", b.name, api.APIError().Error()).WithRemedy("ask for one replica, or use a cluster of servers")
@@ -192,6 +195,7 @@ func (b *bucket) manage(ctx context.Context, do func(context.Context) error) err
 		if ctx.Err() != nil {
 			return b.c.unavailable(ctx, "bucket "+b.name, err)
 		}
+		b.c.apiSuspected(err)
 		b.c.pause(ctx, try)
 		if err := b.c.again(ctx); err != nil {
 			return err
@@ -234,6 +238,7 @@ func (b *bucket) retry(ctx context.Context, err error) error {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, errUncertain):
 		// Either the bucket is gone or the server is not ready. What is sent while a server
 		// drops the bucket is not answered, and it may keep its subscription for good.
+		b.suspected(err)
 		switch found, ferr := b.exists(ctx); {
 		case ferr != nil:
 			return ferr

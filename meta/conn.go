@@ -39,15 +39,6 @@ var (
 	errMaybeDone = fmt.Errorf("%w: %w", errUncertain, bb.ErrUnknownOutcome)
 )
 
-// Status is the state of the connection to the server.
-type Status struct {
-	Connected  bool
-	Server     string    // its URL, without credentials; "in process" for an embedded server
-	Since      time.Time // of the last change
-	Reconnects uint64
-	LastError  string // "" if there never was one
-}
-
 // conn is one connection to the server with all requests multiplexed over one
 // subscription.
 //
@@ -76,10 +67,12 @@ type conn struct {
 	closing   atomic.Bool   // by us
 	closed    chan struct{} // by nats.go, when its goroutines are told to end
 
+	health *Health // of this connection and, by the prober, of the namespace
+	prober *prober
+
 	mu struct {
 		sync.Mutex
-		status Status
-		up     chan struct{} // closed while connected
+		up chan struct{} // closed while connected
 	}
 }
 
@@ -91,7 +84,8 @@ type call struct {
 }
 
 func dial(ctx context.Context, opts Options) (*conn, error) {
-	c := &conn{log: opts.Logger, closed: make(chan struct{})}
+	c := &conn{log: opts.Logger, health: opts.Health, closed: make(chan struct{})}
+	c.prober = &prober{log: opts.Logger, health: opts.Health, remedy: remedyFor(&opts), suspect: map[string]*suspicion{}}
 	c.server = strings.Join(redacted(opts.URLs), ",")
 	if opts.InProcess != nil {
 		c.server = "in process"
@@ -152,6 +146,7 @@ func (c *conn) connect(ctx context.Context, opts Options) error {
 		}
 		options = append(options, nats.Secure(secure))
 	}
+	said := time.Now()
 	for {
 		nc, err := nats.Connect(strings.Join(opts.URLs, ","), options...)
 		if err == nil {
@@ -159,7 +154,10 @@ func (c *conn) connect(ctx context.Context, opts Options) error {
 			c.setUp(nc.ConnectedUrlRedacted())
 			return nil
 		}
-		c.setDown(err)
+		if c.setDown(err); time.Since(said) >= remindEvery {
+			said = time.Now()
+			c.log.Warn("still no connection to a namespace server", "server", c.server, "err", err)
+		}
 		if kind := dialKind(err); kind != bb.Unavailable {
 			return &bb.Error{Kind: kind, Op: "connect", Path: c.server, Err: err, Remedy: "check the URL, the credentials and the TLS files"}
 		}
@@ -235,52 +233,56 @@ func (c *conn) close() {
 func (c *conn) setUp(server string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &c.mu.status
-	if !s.Since.IsZero() {
-		s.Reconnects++
-	}
-	s.Connected, s.Since, s.Server = true, time.Now(), c.server
+	now := c.server
 	if server != "" && c.server != "in process" {
-		s.Server = server
+		now = server
 	}
+	c.health.change(func(s *Status) {
+		if !s.Since.IsZero() {
+			s.Reconnects++
+		}
+		s.Connected, s.Since, s.Server = true, time.Now(), now
+	})
 	select {
 	case <-c.mu.up:
 	default:
 		close(c.mu.up)
 	}
-	c.log.Info("connected to the namespace server", "server", s.Server)
+	c.log.Info("connected to the namespace server", "server", now)
 }
 
+// setDown notes that there is no connection. The log has a line of each that was lost; of
+// tries to connect that fail, it has the first.
 func (c *conn) setDown(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &c.mu.status
 	select {
 	case <-c.mu.up:
 		c.mu.up = make(chan struct{})
 	default:
 	}
-	if s.Connected || s.Since.IsZero() {
-		s.Since = time.Now()
-	}
-	s.Connected = false
-	if s.Server == "" {
-		s.Server = c.server
-	}
 	if err == nil {
 		err = errNoServer
 	}
-	s.LastError = err.Error()
-	if !c.closing.Load() {
-		c.log.Warn("lost the namespace server", "server", s.Server, "err", err)
+	first := false
+	var server string
+	c.health.change(func(s *Status) {
+		if first = s.Connected || s.Since.IsZero(); first {
+			s.Since = time.Now()
+		}
+		s.Connected = false
+		if s.Server == "" {
+			s.Server = c.server
+		}
+		s.LastError = err.Error()
+		server = s.Server
+	})
+	if first && !c.closing.Load() {
+		c.log.Warn("no connection to the namespace server", "server", server, "err", err)
 	}
 }
 
-func (c *conn) currentStatus() Status {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.status
-}
+func (c *conn) currentStatus() Status { return c.health.Status() }
 
 // wait returns when there is a connection, or why there was none until ctx ended.
 func (c *conn) wait(ctx context.Context) error {

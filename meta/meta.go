@@ -46,7 +46,10 @@ type Options struct {
 	SoleWriter bool      // nobody but this Meta changes the namespace: answer from a write-through cache
 	// CacheEntries bounds that cache, about 600 bytes each; default 32,768.
 	CacheEntries int
-	Logger       *slog.Logger // default: discard
+	// Health, if not nil, keeps how the namespace answers. So it can be read while Connect
+	// waits for an answer.
+	Health *Health
+	Logger *slog.Logger // default: discard
 }
 
 func (o *Options) setDefaults() {
@@ -58,6 +61,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.CacheEntries <= 0 {
 		o.CacheEntries = 1 << 15
+	}
+	if o.Health == nil {
+		o.Health = &Health{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -119,19 +125,21 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Meta{opts: opts, log: opts.Logger, conn: c, stop: func() {}}
+	m := &Meta{opts: opts, log: opts.Logger, conn: c}
+	// The life of what tends to the connection is from here to Close; ctx bounds only the connecting.
+	var tending context.Context
+	tending, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.mu.namespaces = map[string]*Namespace{}
 	m.system = m.bucket(systemBucket)
 	m.system.gone = func(context.Context) (bool, error) { return false, nil } // nobody deletes it
 	m.events = newPublisher(c, &m.counters)
+	c.prober.always("stream KV_"+systemBucket, m.system.probe)
+	m.tends.Go(func() { c.prober.run(tending) })
 	if err := m.start(ctx); err != nil {
 		m.Close()
 		return nil, err
 	}
 	if server, ok := opts.InProcess.(Leads); ok && opts.Replicas > 1 {
-		// Its life is from here to Close; ctx bounds only the connecting.
-		var tending context.Context
-		tending, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 		m.tends.Go(func() { m.keepEven(tending, server) })
 	}
 	return m, nil
@@ -175,7 +183,7 @@ func (m *Meta) Stats() Stats {
 	return Stats{Garbage: m.counters.garbage.Load(), EventsDropped: m.counters.dropped.Load()}
 }
 
-// Status says how the connection stands.
+// Status says how the connection stands, and whether the namespace answers.
 func (m *Meta) Status() Status { return m.conn.currentStatus() }
 
 // opError translates what the connection says into the errors of an operation.

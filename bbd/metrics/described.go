@@ -70,7 +70,7 @@ var described = []struct {
 	buckets []float64 // of a histogram, seconds
 }{
 	{ready, gauge, "1: clients are served; 0: the daemon starts, waits or stops.", nil, nil},
-	{namespaceConnected, gauge, "1: the namespace's server answers.", nil, nil},
+	{namespaceConnected, gauge, "1: the namespace answers. 0: there is no connection to a server, or the servers that are there answer nothing, as without a majority.", nil, nil},
 
 	{tierCapacity, gauge, "Bytes that a tier may have.", []string{"tier"}, nil},
 	{tierBytes, gauge, "Bytes of a tier by state: free, leased, dirty, clean, pinned, waste. Pinned bytes are also dirty or clean.", []string{"tier", "state"}, nil},

@@ -190,9 +190,12 @@ func statusFindings(s *daemonStatus) []finding {
 	if s.State != "ready" {
 		all[0] = finding{"daemon", isFailed, "node " + s.Node + " is " + s.State, "see its log"}
 	}
-	if s.NATS.Connected {
-		all = append(all, finding{"namespace", isOK, "connected to " + s.NATS.URL, ""})
-	} else {
+	switch t := s.NATS.Trouble; {
+	case t != nil:
+		all = append(all, finding{"namespace", isFailed, t.line(), oneLine(t.Remedy)})
+	case s.NATS.Connected:
+		all = append(all, finding{"namespace", isOK, "answers, at " + s.NATS.URL, ""})
+	default: // as an older daemon has it
 		all = append(all, finding{"namespace", isFailed, s.NATS.URL + " cannot be reached", "start the daemons that nats.servers names, or mend nats.url"})
 	}
 	for _, d := range s.Damaged {

@@ -35,8 +35,9 @@ type daemonStatus struct {
 		Longest float64 `json:"longest"`
 	} `json:"waiting"`
 	NATS struct {
-		Connected bool   `json:"connected"`
-		URL       string `json:"url"`
+		Connected bool              `json:"connected"`
+		URL       string            `json:"url"`
+		Trouble   *namespaceTrouble `json:"trouble"` // older daemons do not report it
 	} `json:"nats"`
 	Damaged []string `json:"damaged"`
 	Foreign []struct {
@@ -54,6 +55,18 @@ type daemonStatus struct {
 		Bytes  int64  `json:"bytes"`
 		Remedy string `json:"remedy"`
 	} `json:"without_buffer"`
+}
+
+// namespaceTrouble is why the namespace does not answer.
+type namespaceTrouble struct {
+	Since  time.Time `json:"since"`
+	For    float64   `json:"for"`
+	Reason string    `json:"reason"`
+	Remedy string    `json:"remedy"`
+}
+
+func (t *namespaceTrouble) line() string {
+	return fmt.Sprintf("the namespace does not answer for %s, since %s: %s", age(t.For), t.Since.Local().Format(time.DateTime), oneLine(t.Reason))
 }
 
 type bufferStatus struct {

@@ -81,7 +81,9 @@ func (s *daemonStatus) messages() (all []message) {
 	if s.Waiting.Writers > 0 {
 		add(warning, "%d writers wait for room, the longest for %s", s.Waiting.Writers, age(s.Waiting.Longest))
 	}
-	if !s.NATS.Connected {
+	if t := s.NATS.Trouble; t != nil {
+		add(bad, "%s; %s", t.line(), oneLine(t.Remedy))
+	} else if !s.NATS.Connected {
 		add(bad, "the namespace's server %s cannot be reached", s.NATS.URL)
 	}
 	for _, f := range s.Foreign {

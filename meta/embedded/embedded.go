@@ -187,7 +187,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		e.batchDir = o.BatchDir
 	}
 	s.Start()
-	if err := e.ready(ctx, o); err != nil {
+	if err := e.ready(ctx, o, log); err != nil {
 		e.Shutdown()
 		return nil, err
 	}
@@ -239,14 +239,25 @@ func (o *Options) server() (*server.Options, error) {
 	return so, nil
 }
 
+// sayAfter is how long a server may take to start before the log says so, and again after as
+// long.
+const sayAfter = 5 * time.Second
+
 // ready waits until the server accepts connections and JetStream is up.
-func (e *Server) ready(ctx context.Context, o Options) error {
+func (e *Server) ready(ctx context.Context, o Options, log *slog.Logger) error {
+	began := time.Now()
+	said := began
 	for !e.s.ReadyForConnections(50*time.Millisecond) || !e.s.JetStreamEnabled() {
 		if !e.s.Running() {
 			return bb.E(bb.Unavailable, "embedded server", o.Dir, "it did not start").WithRemedy("see its log: the directory may be in use or unreadable")
 		}
 		if ctx.Err() != nil {
 			return bb.Wrap("embedded server", o.Dir, fmt.Errorf("it did not start: %w", ctx.Err()))
+		}
+		if time.Since(said) >= sayAfter {
+			said = time.Now()
+			log.Warn("waiting for the namespace server of this daemon to start", "folder", o.Dir, "for", time.Since(began).Round(time.Second),
+				"remedy", "a large folder takes a while; see the errors of the server (nats:) above")
 		}
 	}
 	return nil

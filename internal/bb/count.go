@@ -1,0 +1,16 @@
+package bb
+
+import "fmt"
+
+// Count is a number with its noun: Count(1, "file") is "1 file", Count(2, "file") "2 files".
+// Many is what follows any other number than one, if that is not the noun and an s: "entries",
+// or with a verb, as in Count(n, "flush waits", "flushes wait").
+func Count[N ~int | ~int64 | ~uint64 | ~uint32](n N, one string, many ...string) string {
+	switch {
+	case n == 1:
+		return fmt.Sprintf("%d %s", n, one)
+	case len(many) > 0:
+		return fmt.Sprintf("%d %s", n, many[0])
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

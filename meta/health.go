@@ -1,0 +1,340 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"forebay/internal/bb"
+)
+
+// A connection to a server says little: a server without a majority of its cluster takes
+// connections and pings, and answers no change for as long as that lasts. So a prober asks
+// the namespace itself from time to time, and asks again whatever has left an operation
+// without an answer.
+
+const (
+	probeEvery   = 3 * time.Second         // between probes of a namespace that answers
+	probeAgain   = 500 * time.Millisecond  // between those of one that does not
+	probeTimeout = 2500 * time.Millisecond // of one probe
+	// silentAfter is how long there must be no answer before that counts, so two probes: one
+	// that a server gets while it loses its leader is never answered.
+	silentAfter = 5 * time.Second
+	remindEvery = 5 * time.Minute // between lines in the log of a namespace that stays silent
+	maxProbes   = 8               // at a time
+	maxSuspects = 64
+)
+
+// Status is how the namespace answers.
+type Status struct {
+	Connected  bool   // to a server
+	Server     string // its URL, without credentials; "in process" for an embedded server
+	Since      time.Time
+	Reconnects uint64
+	LastError  string // of the connection; "" if there never was one
+
+	// Silence is why the namespace does not answer although a server is connected; nil: it
+	// answers, as far as is known.
+	Silence *Trouble
+}
+
+// Trouble is since when the namespace does not answer, why, and what to do.
+type Trouble struct {
+	Since  time.Time
+	Reason string
+	Remedy string
+}
+
+func (t *Trouble) String() string {
+	return fmt.Sprintf("the namespace does not answer since %s (%v): %s: %s", t.Since.Format(time.TimeOnly),
+		time.Since(t.Since).Round(time.Second), t.Reason, t.Remedy)
+}
+
+// Trouble returns why the namespace does not answer; nil: it does, as far as is known.
+func (s *Status) Trouble() *Trouble {
+	switch {
+	case s.Silence != nil && s.Connected:
+		return s.Silence
+	case s.Connected:
+		return nil
+	case s.Since.IsZero():
+		return &Trouble{Since: time.Now(), Reason: "no connection has been tried yet", Remedy: "wait"}
+	}
+	return &Trouble{
+		Since: s.Since, Reason: "no connection to " + s.Server + ": " + s.LastError,
+		Remedy: "see whether the namespace's servers (nats.servers or nats.url) run and can be reached",
+	}
+}
+
+// Health keeps how the namespace answers. It is safe for concurrent use.
+type Health struct {
+	mu     sync.Mutex
+	status Status
+}
+
+// Status returns how the namespace answers now.
+func (h *Health) Status() Status {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.status
+}
+
+func (h *Health) change(fn func(*Status)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fn(&h.status)
+}
+
+// ask makes one request that only a namespace that works answers. It does not try again.
+type ask func(context.Context) error
+
+// prober asks the namespace whether it answers, and keeps the outcome in Health. Its
+// goroutine (run) alone decides what counts as silence.
+type prober struct {
+	log     *slog.Logger
+	health  *Health
+	remedy  string
+	mu      sync.Mutex
+	suspect map[string]*suspicion // by what has left a request without an answer
+}
+
+// suspicion is something that did not answer, and is asked until it does.
+type suspicion struct {
+	name   string
+	ask    ask
+	since  time.Time
+	reason string
+	always bool // it is asked whether or not it has answered
+}
+
+// suspects notes that something has left a request without an answer. The next round asks it.
+func (p *prober) suspects(name string, err error, ask ask) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.suspect[name] == nil && len(p.suspect) < maxSuspects {
+		p.suspect[name] = &suspicion{name: name, ask: ask, since: time.Now(), reason: silenceOf(err)}
+	}
+}
+
+// answered notes that something has answered by itself.
+func (p *prober) answered(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.suspect[name]; s != nil && !s.always {
+		delete(p.suspect, name)
+	}
+}
+
+// always makes something be asked in every round.
+func (p *prober) always(name string, ask ask) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.suspect[name] = &suspicion{name: name, ask: ask, always: true}
+}
+
+// run probes until ctx ends.
+func (p *prober) run(ctx context.Context) {
+	var said time.Time
+	for {
+		pause := probeEvery
+		if p.round(ctx) {
+			pause = probeAgain
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		said = p.report(said)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// round asks what has to be asked, and reports whether something has not answered.
+func (p *prober) round(ctx context.Context) (failing bool) {
+	if !p.health.Status().Connected {
+		return true
+	}
+	asked := p.due()
+	reasons := make([]string, len(asked))
+	began := time.Now()
+	var all sync.WaitGroup
+	for i, s := range asked {
+		all.Go(func() {
+			once, cancel := context.WithTimeout(ctx, probeTimeout)
+			defer cancel()
+			if err := s.ask(once); err != nil {
+				reasons[i] = silenceOf(err)
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil || !p.health.Status().Connected {
+		return true // that says nothing of the namespace
+	}
+	return p.conclude(asked, reasons, began)
+}
+
+// due returns what is asked in the next round: what is always asked, then what has been
+// silent for longest.
+func (p *prober) due() []suspicion {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := make([]suspicion, 0, len(p.suspect))
+	for _, s := range p.suspect {
+		list = append(list, *s)
+	}
+	slices.SortFunc(list, func(a, b suspicion) int {
+		if a.always != b.always {
+			if a.always {
+				return -1
+			}
+			return 1
+		}
+		return a.since.Compare(b.since)
+	})
+	return list[:min(len(list), maxProbes)]
+}
+
+// conclude keeps the outcomes of a round that began at a time: a reason of each probe, ""
+// for an answer.
+func (p *prober) conclude(asked []suspicion, reasons []string, began time.Time) (failing bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range asked {
+		s := p.suspect[asked[i].name]
+		switch {
+		case s == nil: // it has answered somebody else
+		case reasons[i] != "":
+			s.reason = reasons[i]
+			if s.since.IsZero() {
+				s.since = began
+			}
+		case s.always:
+			s.since, s.reason = time.Time{}, ""
+		default:
+			delete(p.suspect, s.name)
+		}
+	}
+	for _, s := range p.suspect {
+		failing = failing || s.reason != ""
+	}
+	silence := silenceAmong(p.suspect, p.remedy, time.Now())
+	p.health.change(func(st *Status) { st.Silence = silence })
+	return failing
+}
+
+// silenceAmong returns the trouble that suspicions amount to: the oldest of those that are
+// old enough.
+func silenceAmong(suspects map[string]*suspicion, remedy string, now time.Time) *Trouble {
+	var oldest *suspicion
+	others := 0
+	for _, s := range suspects {
+		if s.reason == "" || now.Sub(s.since) < silentAfter {
+			continue
+		}
+		if others++; oldest == nil || s.since.Before(oldest.since) || s.since.Equal(oldest.since) && s.name < oldest.name {
+			oldest = s
+		}
+	}
+	if oldest == nil {
+		return nil
+	}
+	reason := oldest.name + ": " + oldest.reason
+	if others--; others > 0 {
+		reason += fmt.Sprintf(", and %s", bb.Count(others, "other does not answer", "others do not answer"))
+	}
+	return &Trouble{Since: oldest.since, Reason: reason, Remedy: remedy}
+}
+
+// report writes a line when silence begins, from time to time while it lasts, and when it
+// ends. Said is when the last line of a silence was written; zero: there is none.
+func (p *prober) report(said time.Time) time.Time {
+	status := p.health.Status()
+	t := status.Trouble()
+	switch {
+	case t == nil && said.IsZero():
+	case t == nil:
+		p.log.Info("the namespace answers again", "server", status.Server)
+		return time.Time{}
+	case said.IsZero() && !status.Connected: // the connection's loss has a line of its own
+		return time.Now()
+	case said.IsZero() || time.Since(said) >= remindEvery:
+		p.log.Warn("the namespace does not answer", "server", status.Server, "since", t.Since, "reason", t.Reason, "remedy", t.Remedy)
+		return time.Now()
+	}
+	return said
+}
+
+// silenceOf says in a few words what a probe's error means.
+func silenceOf(err error) string {
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, errNoBucket):
+		return "no server serves it"
+	case errors.Is(err, errUncertain), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return fmt.Sprintf("no answer within %v: fewer than half of its servers work, or they have no leader", probeTimeout)
+	}
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
+}
+
+// remedyFor is what to do when the namespace does not answer.
+func remedyFor(o *Options) string {
+	if o.InProcess != nil && o.Replicas <= 1 {
+		return "see the errors of the server (nats:) in this daemon's log, and whether the disk of its folder is full"
+	}
+	return "most of the namespace's servers (" + strings.Join(redacted(o.URLs), ", ") + ") must run and reach each other: start those that are down, and see the logs of the others"
+}
+
+const apiName = "JetStream's API"
+
+// probe asks the bucket for something that needs all that a change needs: with copies, a
+// leader that a majority follows.
+func (b *bucket) probe(ctx context.Context) error {
+	const key = "x." + barrierToken
+	if !b.replicated() {
+		_, err := b.c.deliver(ctx, []*nats.Msg{{Subject: b.get1 + key}}) // that there is no such key is an answer
+		return err
+	}
+	ack, err := b.c.deliver(ctx, []*nats.Msg{{Subject: b.subject + key, Data: []byte("-")}})
+	if err == nil {
+		_, err = parseAck(ack.Data)
+	}
+	return err
+}
+
+// probeOrGone is probe of a bucket that may have been deleted since: then nobody waits for it.
+func (b *bucket) probeOrGone(ctx context.Context) error {
+	err := b.probe(ctx)
+	if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, errNoBucket) {
+		return err
+	}
+	if errors.Is(b.find(ctx), jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	return err
+}
+
+// suspected notes that the bucket has left a request without an answer.
+func (b *bucket) suspected(err error) {
+	b.c.prober.suspects("stream KV_"+b.name, err, b.probeOrGone)
+}
+
+// apiSuspected notes that the stream API has left a request without an answer.
+func (c *conn) apiSuspected(err error) {
+	c.prober.suspects(apiName, err, func(ctx context.Context) error {
+		_, err := c.admin.AccountInfo(ctx)
+		return err
+	})
+}
