@@ -43,6 +43,7 @@ var layers = []struct {
 	{"flusher/...", []string{"flusher/...", "internal/..."}},
 
 	{"bbd/admit", []string{"internal/bb"}},
+	{"bbd/storerules", []string{"internal/bb"}},
 	{"bbd/metrics", []string{"internal/..."}},
 	{"bbd/store/...", []string{"bbd/store/...", "internal/..."}},
 	{"bbd/...", []string{"bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
@@ -130,6 +131,7 @@ var without = []struct {
 	{"internal/bb", []string{"os/...", "net", "net/http/...", "log/..."}},
 	{"flusher/plan", []string{"os/...", "net", "net/http/...", "log/..."}},
 	{"bbd/admit", []string{"os/...", "net", "net/http/...", "log/..."}},
+	{"bbd/storerules", []string{"os/...", "net", "net/http/...", "log/..."}},
 	{"bbd/store/...", []string{"net/..."}},
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
+	"forebay/bbd/storerules"
 	"forebay/flusher/backing/open"
 	"forebay/internal/bb"
 	"forebay/internal/clustercert"
@@ -44,8 +45,11 @@ type Config struct {
 	Store   store.Options
 	Meta    meta.Options
 	Backing open.Options
-	Flush   FlushConfig
-	Limits  Limits
+	// StoreRules say which object stores users may have the daemon use; nil: storerules.Default.
+	// They do not hold for root and the daemon's user.
+	StoreRules []storerules.Rule
+	Flush      FlushConfig
+	Limits     Limits
 
 	ResumeGrace time.Duration // how long a file waits for a writer that lost its daemon
 

@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(intruderEnv) != "" {
 		os.Exit(intrude())
 	}
+	if told := os.Getenv(stagerEnv); told != "" {
+		os.Exit(stageAll(told))
+	}
 	if path := os.Getenv(knockerEnv); path != "" {
 		os.Exit(knock(path))
 	}

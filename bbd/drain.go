@@ -263,7 +263,7 @@ func (r *request) verify(m *wire.Verify) (proto.Message, error) {
 			return nil, err
 		}
 	}
-	store, err := r.s.d.openURL(r.ctx, url, bb.Buffer{})
+	store, err := r.s.d.openURL(r.ctx, r.s.cred, url, bb.Buffer{})
 	if err != nil {
 		return nil, bb.Wrap("verify", url, err)
 	}

@@ -123,7 +123,7 @@ func (b *buffer) newStaging(ctx context.Context, c cred, op, at, url string) (s 
 			return nil, "", "", bb.Wrap(op, url, err)
 		}
 	}
-	remote, err := b.d.openURL(ctx, root, b.spec())
+	remote, err := b.d.openURL(ctx, c, root, b.spec())
 	if err != nil {
 		return nil, "", "", bb.Wrap(op, url, err)
 	}

@@ -36,7 +36,7 @@ func (r *request) stageOut(m *wire.Stage) (proto.Message, error) {
 // sweeps has a stage-out remove what an earlier attempt left where it writes: once for each
 // directory and job, and again for what another daemon began.
 func (s *staging) sweeps(job string, again bool) {
-	s.remote = s.b.d.unfinished.sweeping(s.remote, s.root, job, again)
+	s.remote = s.b.d.unfinished.sweeping(s.remote, s.cred, s.root, job, again)
 }
 
 // outName is the name of the object, or of the tree, that a path is staged out to: a

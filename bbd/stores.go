@@ -36,6 +36,7 @@ type stores struct {
 		byBuffer map[string]*opening
 		shared   map[string]string         // what a backing URL leads to, as shared returns it
 		calls    map[string]*detach.Calls  // by what shared returns
+		reads    map[uint32]*detach.Calls  // by user: of files that backing URLs name
 		health   map[string]*health.Health // by buffer
 	}
 }
@@ -72,7 +73,7 @@ const burst = 4 << 20
 func newStores(d *Daemon) *stores {
 	s := &stores{d: d, global: limiter(d.cfg.Flush.Limit), cluster: clusterLimiter(d.cfg.Flush.ClusterLimit)}
 	s.mu.byBuffer, s.mu.shared, s.mu.calls = make(map[string]*opening), make(map[string]string), make(map[string]*detach.Calls)
-	s.mu.health = make(map[string]*health.Health)
+	s.mu.health, s.mu.reads = make(map[string]*health.Health), make(map[uint32]*detach.Calls)
 	return s
 }
 
@@ -248,6 +249,9 @@ func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Bac
 	if spec.BackingID, err = open.Identify(ctx, spec.Backing, calls); err != nil {
 		return "", "", err
 	}
+	if err := s.d.mayUseStore(c, where); err != nil { // who asks is not always the buffer's owner
+		return "", "", err
+	}
 	store, err := s.d.openStore(ctx, spec, nil)
 	if err != nil {
 		return "", "", err
@@ -355,7 +359,7 @@ func (d *Daemon) openStore(ctx context.Context, spec bb.Buffer, watched *health.
 	o.POSIX.Root = spec.BackingID
 	o.S3.Changed = func(object string) { d.lateChange(spec.Name, object) }
 	o.Health = watched
-	return d.openWith(ctx, spec.Backing, spec, o)
+	return d.openWith(ctx, ownerCred(&spec), spec.Backing, spec, o)
 }
 
 // lateChange has an object looked at that a request which was carried out late has changed:
@@ -374,12 +378,15 @@ func (d *Daemon) lateChange(name, object string) {
 	b.recheck(doubt{path: path}, true)
 }
 
-// openURL opens a store on behalf of a buffer, within the limits of both.
-func (d *Daemon) openURL(ctx context.Context, url string, spec bb.Buffer) (backing.Store, error) {
-	return d.openWith(ctx, url, spec, d.cfg.Backing)
+// openURL opens a store for a user on behalf of a buffer, within the limits of both.
+func (d *Daemon) openURL(ctx context.Context, c cred, url string, spec bb.Buffer) (backing.Store, error) {
+	return d.openWith(ctx, c, url, spec, d.cfg.Backing)
 }
 
-func (d *Daemon) openWith(ctx context.Context, url string, spec bb.Buffer, o open.Options) (backing.Store, error) {
+func (d *Daemon) openWith(ctx context.Context, c cred, url string, spec bb.Buffer, o open.Options) (backing.Store, error) {
+	if err := d.guardStore(c, url, &o.S3); err != nil {
+		return nil, err
+	}
 	o.Owner = backing.NewOwner(d.store.Instance())
 	o.Owner.Peers = d.unfinished
 	// One attempt: the flusher queues what failed again, with backoff, for ever.

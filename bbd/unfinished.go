@@ -139,15 +139,35 @@ func (u *unfinished) list() (all []string) {
 
 // note is a line of a note: a directory that a stage-out writes to.
 type note struct {
-	Root string `json:"root"` // a backing URL
-	Dir  string `json:"dir"`
+	Root string    `json:"root"` // a backing URL
+	Dir  string    `json:"dir"`
+	For  *noteUser `json:"for,omitempty"` // nil in a note of an older release
 }
+
+// noteUser is who asked for a stage-out.
+type noteUser struct {
+	UID    uint32   `json:"uid"`
+	GIDs   []uint32 `json:"gids"`
+	System bool     `json:"system,omitempty"`
+}
+
+// cred returns whose rights the note's store is opened with: those of nobody if the note does not say.
+func (n *note) cred() cred {
+	if n.For == nil || len(n.For.GIDs) == 0 {
+		return cred{uid: nobody, gids: []uint32{nobody}}
+	}
+	return cred{uid: n.For.UID, gids: n.For.GIDs, system: n.For.System}
+}
+
+// nobody is the user and group that own nothing.
+const nobody = 65534
 
 // sweptStore is the store of a stage-out. Before the first file of a directory is looked at,
 // the directory is noted, and what an earlier attempt left in it is removed.
 type sweptStore struct {
 	backing.Store
 	u    *unfinished
+	by   noteUser
 	root string
 	job  string // "": each stage-out looks for itself
 	log  *os.File
@@ -157,11 +177,11 @@ type sweptStore struct {
 }
 
 // sweeping wraps a stage-out's store. Again is true for work that another began.
-func (u *unfinished) sweeping(s backing.Store, root, job string, again bool) backing.Store {
+func (u *unfinished) sweeping(s backing.Store, c cred, root, job string, again bool) backing.Store {
 	if again {
 		job = ""
 	}
-	w := &sweptStore{Store: s, u: u, root: root, job: job, dirs: make(map[string]*sync.Once)}
+	w := &sweptStore{Store: s, u: u, by: noteUser{c.uid, c.gids, c.system}, root: root, job: job, dirs: make(map[string]*sync.Once)}
 	dir := filepath.Join(u.d.cfg.StateDir, notesDir)
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -193,7 +213,7 @@ func (w *sweptStore) Stat(ctx context.Context, name string) (backing.Object, err
 // enter notes a directory and sweeps it. A failure here does not fail the copy.
 func (w *sweptStore) enter(ctx context.Context, dir string) {
 	if w.log != nil {
-		line, err := json.Marshal(note{w.root, dir})
+		line, err := json.Marshal(note{w.root, dir, &w.by})
 		if err == nil {
 			_, err = w.log.Write(append(line, '\n'))
 		}
@@ -297,7 +317,7 @@ func (u *unfinished) sweepNote(file string) error {
 			if open != nil {
 				open.Close()
 			}
-			if open, err = u.d.openURL(u.d.ctx, n.Root, bb.Buffer{}); err != nil {
+			if open, err = u.d.openURL(u.d.ctx, n.cred(), n.Root, bb.Buffer{}); err != nil {
 				return err
 			}
 			root = n.Root

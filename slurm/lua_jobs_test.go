@@ -69,7 +69,7 @@ func startLua(t *testing.T, o luaOptions) *luaCluster {
 		conf += node.SlurmConf("@DIR@/etc", wrappers, "forebay")
 	}
 	files["job_submit.lua"] = `dofile("@DIR@/etc/` + slurm.SubmitFile + `")` + "\n"
-	c := slurmtest.Start(t, slurmtest.Options{Conf: conf, Files: files})
+	c := slurmtest.Start(t, slurmtest.Options{Conf: conf, Files: files, Daemon: deadEndpoint})
 	l := &luaCluster{Cluster: c, t: t, bbctl: bbdtest.Bbctl(t), folder: filepath.Join(c.Dir, "etc"), store: filepath.Join(c.Work, "store")}
 	s.Folder = l.folder
 	for i, word := range s.Bbctl {
@@ -219,8 +219,11 @@ func (l *luaCluster) stage(job, state string) {
 	l.Until(fmt.Sprintf("the buffer of job %s is %s", job, state), func() bool { return l.buffersOf(job) == state })
 }
 
-// deadStore is one that does not answer.
-const deadStore = "s3://bucket/x?endpoint=http://127.0.0.1:1&path_style=true"
+// deadStore is one that does not answer: the site's, since users may name no other without TLS.
+const (
+	deadStore    = "s3://bucket/x?path_style=true"
+	deadEndpoint = "s3: {endpoint: \"http://127.0.0.1:1\"}\n"
+)
 
 // TestLuaJobs runs jobs of many kinds at the same time: each scenario submits its own, and
 // is looked at when all are under way. Those whose hooks stay come alone, at the end. Prologs and epilogs are there too, and leave alone

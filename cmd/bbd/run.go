@@ -18,6 +18,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/bbd/store"
+	"forebay/bbd/storerules"
 	"forebay/cmd/bbd/config"
 	"forebay/cmd/bbd/notify"
 	"forebay/flusher/backing/posix"
@@ -285,6 +286,7 @@ func adapt(cfg config.Config, proofs *secrets, source meta.Options, log *slog.Lo
 	}
 	c.Backing.S3.Endpoint, c.Backing.S3.Region, c.Backing.S3.PathStyle = cfg.S3.Endpoint, cfg.S3.Region, cfg.S3.PathStyle
 	c.Backing.S3.CAFile, c.Backing.S3.CredentialsFile, c.Backing.S3.Logger = cfg.S3.CA, cfg.S3.CredentialsFile, log
+	c.StoreRules = storeRules(cfg.Stores)
 	c.Backing.POSIX.Logger = log
 	c.Backing.POSIX.Layouts = layouts(cfg.Lustre.Stripes)
 	return c, nil
@@ -295,6 +297,18 @@ func adapt(cfg config.Config, proofs *secrets, source meta.Options, log *slog.Lo
 // has the processors for itself: with 200 ms, time to durable was five times shorter and
 // the application went on half as soon (docs/performance.md, rows 16 and 17).
 const idle = time.Second
+
+// storeRules keeps apart a list that is not there and one that is empty.
+func storeRules(stores []config.Store) []storerules.Rule {
+	if stores == nil {
+		return nil
+	}
+	rules := make([]storerules.Rule, len(stores))
+	for i, s := range stores {
+		rules[i] = storerules.Rule(s)
+	}
+	return rules
+}
 
 // layouts turns rows that say below which size they hold into rows that say from which.
 func layouts(stripes []config.Stripe) []posix.Layout {

@@ -18,6 +18,7 @@ type Config struct {
 	NATS     NATS
 	Flush    Flush
 	S3       S3
+	Stores   []Store // nil: what is safe without a list; empty: object stores are for the daemon's owner alone
 	Lustre   Lustre
 	Limits   Limits
 	Log      Log
@@ -126,6 +127,15 @@ type S3 struct {
 	PathStyle       bool
 	CA              string
 	CredentialsFile string // empty: environment, the usual files, instance role
+}
+
+// Store lets users have the daemon use object stores. A list that is nil means what its comment says.
+type Store struct {
+	Endpoints []string // patterns of scheme://host:port; nil: s3.endpoint
+	Buckets   []string // patterns; nil: all
+	Profiles  []string // patterns of profiles of the site's credentials; nil: default; empty: none
+	CA        []string // patterns of certificate files that a URL may name; nil: none but s3.ca
+	Users     []string // names, uids, @group, @gid; nil: everybody
 }
 
 // Lustre says how files are striped where the backing store is Lustre.

@@ -50,6 +50,8 @@ var fields = []field{
 	{"key_file", "File with the cluster key, which remote clients and peers prove that they know. Readable by the daemon's user only. While the key is changed, it holds several, one a line: the first encrypts, all are accepted. SIGHUP reads it again.", func(c *Config) any { return &c.KeyFile }},
 	{"insecure", "Listen beyond loopback without a cluster key or certificates. Anybody who reaches the node can then read and write everything.", func(c *Config) any { return &c.Insecure }},
 
+	{"stores", "Which object stores users may have the daemon use, and with whose credentials: a list of {endpoints, buckets, profiles, ca, users}, of which one has to fit. Each is a list of patterns (*, ?, [a-z]); users are names, uids, @group or @gid. Left out, they mean: endpoints s3.endpoint, buckets all, profiles default (of s3.credentials_file; []: users bring credentials of their own), ca none but s3.ca, users everybody. http:// is used only where endpoints say so. Without the list: s3.endpoint with the site's credentials, and every https:// endpoint with the user's own (credentials=/path in the URL). Root and the daemon's user may use everything. See security.md.", func(c *Config) any { return &c.Stores }},
+
 	{"memory.dir", "Folder for the memory tier's regions, on a tmpfs. Empty: a mount below state_dir where the daemon may mount one, else a folder in /dev/shm.", func(c *Config) any { return &c.Memory.Dir }},
 	{"memory.size", "Size of the memory tier: bytes, or a share of the machine's memory.", func(c *Config) any { return &c.Memory.Size }},
 	{"memory.mount", "Mount a tmpfs with huge pages, which fills ten times as fast: auto (where the daemon may), off, or require (fail where it may not).", func(c *Config) any { return &c.Memory.Mount }},
@@ -123,8 +125,11 @@ var fields = []field{
 // parse sets the value behind a field's pointer from what a file, a variable or a
 // flag says. On an error it leaves the value alone.
 func parse(target, from any) error {
-	if stripes, ok := target.(*[]Stripe); ok {
-		return parseStripes(stripes, from)
+	switch t := target.(type) {
+	case *[]Stripe:
+		return parseStripes(t, from)
+	case *[]Store:
+		return parseStores(t, from)
 	}
 	switch from.(type) {
 	case []any, map[string]any:
@@ -211,6 +216,8 @@ func format(target any) string {
 	switch t := target.(type) {
 	case *string:
 		return quote(*t)
+	case *[]Store:
+		return formatStores(*t)
 	case *[]Stripe:
 		items := make([]string, len(*t))
 		for i, s := range *t {

@@ -49,6 +49,7 @@ func Load(src Source) (Config, error) {
 	}
 	c := src.Base
 	c.Lustre.Stripes = slices.Clone(c.Lustre.Stripes)
+	c.Stores = slices.Clone(c.Stores)
 	for _, f := range fields {
 		if !v.IsSet(f.key) {
 			continue

@@ -82,6 +82,7 @@ func (c *Config) Validate() Problems {
 	c.validateNATS(&p)
 	c.validateFlush(&p)
 	c.validateS3(&p)
+	c.validateStores(&p)
 	c.validateLustre(&p)
 	c.validateLimits(&p)
 	oneOf(&p, "log.level", c.Log.Level, "debug", "info", "warn", "error")

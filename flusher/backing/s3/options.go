@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
+	"forebay/internal/userfile"
 )
 
 // Verify says what makes an upload count as confirmed.
@@ -45,7 +45,13 @@ type Options struct {
 	// file, the MinIO client's, the role of the instance or container.
 	AccessKey, SecretKey, SessionToken string
 	CredentialsFile                    string // "": the usual one
-	Profile                            string // in that file; "": default
+	Profile                            string // in that file, which alone is asked then; "": default
+	// OwnCredentials is a file with the credentials of whoever names the store, which replace all
+	// of the above: see parseCredentials. It is read again every minute.
+	OwnCredentials string
+	// ReadFile reads CAFile and OwnCredentials, of a bounded size. It may be called concurrently.
+	// Nil: userfile.Read.
+	ReadFile func(name string) ([]byte, error)
 
 	PartSize  int64 // bytes of one part of a large upload; 0: 16 MiB
 	Threshold int64 // objects larger than this go in parts; 0: 32 MiB
@@ -65,6 +71,9 @@ type Options struct {
 	watch       [2]time.Duration // shortest and longest pause between looks after late requests; 0: 1 s, 1 min
 	pageSize    int              // keys in a listing's page; 0: the store's default
 }
+
+// DefaultEndpoint is that of a store without one: AWS.
+const DefaultEndpoint = "https://s3.amazonaws.com"
 
 const (
 	minPart  = 5 << 20 // S3 refuses smaller parts, but for the last
@@ -88,12 +97,14 @@ func (o Options) withQuery(where bb.Backing) (Options, error) {
 			o.Verify = Verify(v)
 		case "profile":
 			o.Profile = v
+		case "credentials":
+			o.OwnCredentials = v
 		default:
 			err = fmt.Errorf("unknown parameter")
 		}
 		if err != nil {
 			return o, bb.E(bb.Invalid, "backing", key+"="+values[len(values)-1], err.Error()).
-				WithRemedy("use endpoint, region, path_style, ca, verify or profile")
+				WithRemedy("use endpoint, region, path_style, ca, verify, profile or credentials")
 		}
 	}
 	if o.Verify != VerifyStore && o.Verify != VerifyRead {
@@ -104,7 +115,7 @@ func (o Options) withQuery(where bb.Backing) (Options, error) {
 
 func (o Options) withDefaults() Options {
 	if o.Endpoint == "" {
-		o.Endpoint = "https://s3.amazonaws.com"
+		o.Endpoint = DefaultEndpoint
 	}
 	o.PartSize = max(minPart, orDefault(o.PartSize, 16<<20))
 	o.Threshold = orDefault(o.Threshold, 32<<20)
@@ -115,6 +126,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.watch[0] <= 0 {
 		o.watch = [2]time.Duration{time.Second, time.Minute}
+	}
+	if o.ReadFile == nil {
+		o.ReadFile = userfile.Read
 	}
 	if o.Changed == nil {
 		o.Changed = func(string) {}
@@ -143,12 +157,16 @@ func (o Options) client() (*minio.Core, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	creds, err := o.credentials(transport)
+	if err != nil {
+		return nil, nil, err
+	}
 	lookup := minio.BucketLookupDNS
 	if o.PathStyle {
 		lookup = minio.BucketLookupPath
 	}
 	client, err := minio.NewCore(u.Host, &minio.Options{
-		Creds: o.credentials(transport), Secure: u.Scheme == "https", Transport: transport,
+		Creds: creds, Secure: u.Scheme == "https", Transport: transport,
 		Region: o.Region, BucketLookup: lookup,
 		MaxRetries: 1, // no retries: our own wrapper retries, and tells of it
 	})
@@ -159,17 +177,24 @@ func (o Options) client() (*minio.Core, func(), error) {
 	return client, idle, nil
 }
 
-func (o Options) credentials(transport http.RoundTripper) *credentials.Credentials {
-	if o.AccessKey != "" || o.SecretKey != "" {
-		return credentials.NewStaticV4(o.AccessKey, o.SecretKey, o.SessionToken)
+func (o Options) credentials(transport http.RoundTripper) (*credentials.Credentials, error) {
+	switch {
+	case o.OwnCredentials != "":
+		own := &ownFile{name: o.OwnCredentials, profile: o.Profile, read: o.ReadFile}
+		_, err := own.Retrieve() // what is wrong with it, its owner finds out now
+		return credentials.New(own), err
+	case o.AccessKey != "" || o.SecretKey != "":
+		return credentials.NewStaticV4(o.AccessKey, o.SecretKey, o.SessionToken), nil
+	case o.Profile != "": // in the environment there may be others
+		return credentials.New(&credentials.FileAWSCredentials{Filename: o.CredentialsFile, Profile: o.Profile}), nil
 	}
 	return credentials.NewChainCredentials([]credentials.Provider{
 		&credentials.EnvAWS{},
 		&credentials.EnvMinio{},
-		&credentials.FileAWSCredentials{Filename: o.CredentialsFile, Profile: o.Profile},
+		&credentials.FileAWSCredentials{Filename: o.CredentialsFile},
 		&credentials.FileMinioClient{},
 		&credentials.IAM{Client: &http.Client{Transport: transport, Timeout: 10 * time.Second}},
-	})
+	}), nil
 }
 
 func (o Options) transport() (http.RoundTripper, func(), error) {
@@ -189,7 +214,7 @@ func (o Options) transport() (http.RoundTripper, func(), error) {
 		DisableCompression:    true, // or a stored .gz would come back decoded
 	}
 	if o.CAFile != "" {
-		pool, err := certificates(o.CAFile)
+		pool, err := o.certificates()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -198,18 +223,18 @@ func (o Options) transport() (http.RoundTripper, func(), error) {
 	return t, t.CloseIdleConnections, nil
 }
 
-// certificates returns the system's authorities and those of a file.
-func certificates(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
+// certificates returns the system's authorities and those of CAFile.
+func (o *Options) certificates() (*x509.CertPool, error) {
+	pem, err := o.ReadFile(o.CAFile)
 	if err != nil {
-		return nil, bb.Wrap("backing", "ca="+file, err)
+		return nil, bb.Wrap("backing", "ca="+o.CAFile, err)
 	}
 	pool, err := x509.SystemCertPool()
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, bb.E(bb.Invalid, "backing", "ca="+file, "holds no certificate in PEM form")
+		return nil, bb.E(bb.Invalid, "backing", "ca="+o.CAFile, "holds no certificate in PEM form")
 	}
 	return pool, nil
 }

@@ -42,7 +42,7 @@ type Store struct {
 var _ backing.Store = (*Store)(nil)
 
 // Open returns the store of a parsed s3:// URL. It talks to nobody; Check does.
-// The URL's query may say endpoint, region, path_style, ca, verify and profile;
+// The URL's query may say endpoint, region, path_style, ca, verify, profile and credentials;
 // it wins over Options.
 func Open(where bb.Backing, opts Options) (*Store, error) {
 	opts, err := opts.withQuery(where)
