@@ -94,14 +94,24 @@ func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer) (b *b
 	ctx = d.ctx // carried through: a buffer that exists must be taken up
 	made, err := d.meta.CreateBuffer(ctx, spec)
 	if err != nil {
-		return nil, "", err
+		return nil, "", maybeMade(err)
 	}
 	b, err = d.takeUp(ctx, made)
 	if err != nil {
-		return nil, "", err
+		return nil, "", bb.MaybeDone(err)
 	}
 	d.emit(bb.Event{Kind: bb.EventCreated, Buffer: spec.Name})
 	return b, found, nil
+}
+
+// maybeMade returns the namespace's error of a buffer that was to be made. The buffer may be
+// there, unless the error is a refusal.
+func maybeMade(err error) error {
+	switch bb.KindOf(err) {
+	case bb.Unavailable, bb.Cancelled, bb.Internal:
+		return bb.MaybeDone(err)
+	}
+	return err
 }
 
 func checkBuffer(spec bb.Buffer) error {

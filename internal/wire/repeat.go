@@ -108,7 +108,7 @@ func MayRepeat(typ Type, m proto.Message) bool {
 // been carried out: they mark each error after which it may.
 func saysOutcome(typ Type) bool {
 	switch typ {
-	case Type_TYPE_MKDIR, Type_TYPE_RENAME, Type_TYPE_REMOVE, Type_TYPE_SETATTR, Type_TYPE_OPEN:
+	case Type_TYPE_MKDIR, Type_TYPE_RENAME, Type_TYPE_REMOVE, Type_TYPE_SETATTR, Type_TYPE_OPEN, Type_TYPE_BUFFER_CREATE:
 		return true
 	}
 	return false

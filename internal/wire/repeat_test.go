@@ -60,7 +60,9 @@ func TestOutcomesCrossTheWire(t *testing.T) {
 	}{
 		{Type_TYPE_REMOVE, away, false},
 		{Type_TYPE_REMOVE, bb.Wrap("remove", "bb://b/x", bb.MaybeDone(away)), true},
-		{Type_TYPE_BUFFER_CREATE, away, true}, // daemons do not say
+		{Type_TYPE_BUFFER_CREATE, away, false},
+		{Type_TYPE_BUFFER_CREATE, bb.MaybeDone(away), true},
+		{Type_TYPE_BUFFER_DESTROY, away, true}, // daemons do not say
 		{Type_TYPE_BUFFER_CREATE, bb.E(bb.Exists, "create", "b", "it is there"), false},
 		{Type_TYPE_STAT, away, false},
 	} {
