@@ -29,7 +29,7 @@ func Sum(p []byte) uint64 { return crc64nvme.Checksum(p) }
 func Update(crc uint64, p []byte) uint64 { return crc64nvme.Update(crc, p) }
 
 // Copy copies src to dst, which must be at least as long, and returns Update(crc, src)
-// in one pass through memory.
+// in one pass through memory. Nobody may change src meanwhile: see CopyOut.
 func Copy(dst, src []byte, crc uint64) uint64 {
 	for len(src) > copyBlock {
 		crc = crc64nvme.Update(crc, src[:copyBlock])
@@ -38,6 +38,23 @@ func Copy(dst, src []byte, crc uint64) uint64 {
 	}
 	crc = crc64nvme.Update(crc, src)
 	copy(dst, src)
+	return crc
+}
+
+// copyOutBlock is a block that the runtime copies through the caches, in which the checksum
+// then finds it.
+const copyOutBlock = 256 << 10
+
+// CopyOut copies src to dst, which must be at least as long, and returns the checksum that
+// crc and the copy have. It is for memory that others may change, such as that of regions:
+// the checksum is of the bytes that dst has, whatever happens to src meanwhile. Copy
+// would accept bytes that came between its two looks at src.
+func CopyOut(dst, src []byte, crc uint64) uint64 {
+	for len(src) > 0 {
+		n := copy(dst[:min(len(src), copyOutBlock)], src)
+		crc = crc64nvme.Update(crc, dst[:n])
+		src, dst = src[n:], dst[n:]
+	}
 	return crc
 }
 

@@ -3,7 +3,10 @@ package checksum
 import (
 	"bytes"
 	"math/rand/v2"
+	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // The check value of CRC-64/NVME in the catalogue of parametrised CRC algorithms.
@@ -70,5 +73,55 @@ func BenchmarkCopy(b *testing.B) {
 	b.SetBytes(int64(len(src)))
 	for b.Loop() {
 		Copy(dst, src, 0)
+	}
+}
+
+// shared maps memory twice: what one mapping writes, the other reads.
+func shared(t *testing.T, n int) (a, b []byte) {
+	t.Helper()
+	fd, err := unix.MemfdCreate("checksum", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, int64(n)); err != nil {
+		t.Fatal(err)
+	}
+	var maps [2][]byte
+	for i := range maps {
+		if maps[i], err = unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Munmap(maps[i]) })
+	}
+	return maps[0], maps[1]
+}
+
+// TestCopyOut: the checksum is that of the copy, whatever happens to the source meanwhile.
+func TestCopyOut(t *testing.T) {
+	const n = 3*copyOutBlock + 5
+	src, theirs := shared(t, n)
+	stop := make(chan struct{})
+	var other sync.WaitGroup
+	other.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				theirs[i*4099%n]++
+			}
+		}
+	})
+	dst := make([]byte, n)
+	for range 200 {
+		if got := CopyOut(dst, src, 0); got != Sum(dst) {
+			t.Fatalf("checksum %#x of a copy with checksum %#x", got, Sum(dst))
+		}
+	}
+	close(stop)
+	other.Wait()
+	if got := CopyOut(dst, src, Sum([]byte("before"))); got != Update(Sum([]byte("before")), src) || !bytes.Equal(dst, src) {
+		t.Errorf("checksum %#x, or the copy differs", got)
 	}
 }
