@@ -19,7 +19,13 @@ type proxy struct {
 // newProxy passes connections on to an address until the test ends.
 func newProxy(t *testing.T, to func() string) *proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return proxyOn(t, "tcp", "127.0.0.1:0", to)
+}
+
+// proxyOn is newProxy that listens on an address, of the same network.
+func proxyOn(t *testing.T, network, address string, to func() string) *proxy {
+	t.Helper()
+	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +36,7 @@ func newProxy(t *testing.T, to func() string) *proxy {
 			if err != nil {
 				return
 			}
-			out, err := net.Dial("tcp", to())
+			out, err := net.Dial(network, to())
 			if err != nil {
 				in.Close()
 				continue

@@ -211,6 +211,7 @@ func (r *room) run() {
 
 // step asks admit what to do and does it.
 func (r *room) step() {
+	r.d.store.FreeOccupied()
 	requests, waiting := r.line()
 	state := r.state(requests, waiting)
 	var actions []admit.Action
@@ -338,8 +339,9 @@ func (r *room) finish(w *waiter, g grant) {
 }
 
 // evict frees clean memory; where that is not enough, idle leases of the daemon's own go
-// back. What writers had not committed when they lost their daemon is theirs until
-// ResumeGrace is over: they copy out of it into the room that is asked for here.
+// back. What writers had not committed when they lost their daemon is theirs until they have
+// unlocked it, and until ResumeGrace is over: they copy out of it into the room that is asked
+// for here.
 func (r *room) evict(bytes int64) (freed int64) {
 	freed = r.d.store.Evict(bb.TierMemory, bytes)
 	r.d.observe.evicted(bb.TierMemory, freed)

@@ -52,6 +52,7 @@ type Tier struct {
 	Leased     int64 `json:"leased"`
 	Free       int64 `json:"free"`
 	Waste      int64 `json:"waste"`
+	Occupied   int64 `json:"occupied,omitempty"` // by writers that lost their leases and may still write there
 	Populating bool  `json:"populating,omitempty"`
 }
 
@@ -193,7 +194,7 @@ func (d *Daemon) statusFor(c cred, only string) Status {
 func tierStatus(t store.TierStats) Tier {
 	return Tier{
 		Capacity: t.Capacity, Populated: t.Populated, Used: t.Used, Live: t.Live, Dirty: t.Dirty,
-		Clean: t.Clean, Pinned: t.Pinned, Leased: t.Leased, Free: t.Free, Waste: t.Waste,
+		Clean: t.Clean, Pinned: t.Pinned, Leased: t.Leased, Free: t.Free, Waste: t.Waste, Occupied: t.Occupied,
 	}
 }
 

@@ -1,6 +1,10 @@
 package client
 
-import "iter"
+import (
+	"iter"
+
+	"forebay/internal/checksum"
+)
 
 // extentSize is the longest run of bytes under one checksum that a writer makes, ending
 // at multiples of it in the file. A reader that wants a part of an extent has to look
@@ -51,7 +55,9 @@ type backlog struct {
 // what is pending by then is put aside, too.
 type aside struct {
 	extents []extent
-	landed  bool // all of it is committed: nothing is left to be written again
+	copies  [][]byte // of the bytes of the extents; nil: not made yet, or not needed any more
+	from    backlog  // what the extents have in their memory, until it is copied
+	landed  bool     // all of it is committed: nothing is left to be written again
 }
 
 // comesTooEarly reports whether n bytes at off of the file, added in a memory, would lie
@@ -241,13 +247,12 @@ func (b *backlog) mayBeWritten() (again bool) {
 // that it needs meanwhile end with release.
 func (b *backlog) putAside() (a *aside, release func()) {
 	b.drop(&b.claim)
-	a = &aside{extents: b.pending}
+	a = &aside{extents: b.pending, copies: make([][]byte, len(b.pending)), from: backlog{holds: b.holds}}
 	b.asides = append(b.asides, a)
 	b.pending, b.newest = nil, nil
-	old := &backlog{holds: b.holds}
 	b.holds = nil
 	if mem := b.reserved.mem; mem != nil {
-		h := old.hold(mem)
+		h := a.from.hold(mem)
 		h.pieces--
 		b.holds = append(b.holds, hold{mem: mem, pieces: 1, tight: true})
 		if mem.lease != nil {
@@ -261,8 +266,36 @@ func (b *backlog) putAside() (a *aside, release func()) {
 		if !a.landed {
 			b.asides = b.asides[:len(b.asides)-1]
 		}
-		old.forget()
+		a.from.forget()
 	}
+}
+
+// copyOut copies everything that is aside in the memory of extent i, unless that is done, and
+// ends the use of that memory. It may be the only one that the daemon can lease next, and is
+// locked as long as it is used. An extent that is not what was written is returned: it is lost.
+func (a *aside) copyOut(i int) (lost *extent) {
+	if a.copies[i] != nil {
+		return nil
+	}
+	mem, n := a.extents[i].mem, int64(0)
+	for _, e := range a.extents[i:] {
+		if e.mem == mem {
+			n += e.length
+		}
+	}
+	own := make([]byte, n)
+	for j := i; j < len(a.extents); j++ {
+		e := &a.extents[j]
+		if e.mem != mem {
+			continue
+		}
+		a.copies[j], own = own[:e.length:e.length], own[e.length:]
+		if checksum.CopyOut(a.copies[j], e.bytes(), 0) != e.sum {
+			return e
+		}
+	}
+	a.from.unhold(mem)
+	return nil
 }
 
 // committedAll says that a commit of everything uncommitted was carried out: of what is pending
@@ -300,14 +333,19 @@ func (b *backlog) forget() {
 	b.drop(&b.claim)
 	b.drop(&b.reserved)
 	for len(b.holds) > 0 {
-		h := &b.holds[0]
-		h.mem.mu.Lock()
-		if h.mem.lease != nil {
-			h.mem.forgive(h.extents * recordItem)
-		}
-		h.mem.mu.Unlock()
-		h.extents = 0
-		b.settle(h.mem)
+		b.unhold(b.holds[0].mem)
 	}
 	b.pending, b.newest = nil, nil
+}
+
+// unhold gives up what is pending in a memory.
+func (b *backlog) unhold(mem *memory) {
+	h := b.hold(mem)
+	mem.mu.Lock()
+	if mem.lease != nil {
+		mem.forgive(h.extents * recordItem)
+	}
+	mem.mu.Unlock()
+	h.extents = 0
+	b.settle(mem)
 }

@@ -343,7 +343,8 @@ func (f *File) Reserve(n int) ([]byte, error) {
 }
 
 // Publish writes the first n bytes of what Reserve returned at the file's position, or
-// at the end if the file was opened with Append, without copying them.
+// at the end if the file was opened with Append, without copying them. After an error
+// nothing may be reserved any more.
 func (f *File) Publish(n int) error {
 	if err := f.beginWrite("publish"); err != nil {
 		return err

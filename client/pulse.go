@@ -42,7 +42,13 @@ func (p *pulse) init(conn net.Conn) {
 // beats reports whether the other end is there, or was within pulseEvery.
 func (p *pulse) beats() bool {
 	now := int64(time.Since(p.began))
-	if p.raw == nil || now-p.seen.Load() < int64(pulseEvery) {
+	return now-p.seen.Load() < int64(pulseEvery) || p.beatsNow()
+}
+
+// beatsNow reports whether the other end is there at this moment.
+func (p *pulse) beatsNow() bool {
+	now := int64(time.Since(p.began))
+	if p.raw == nil {
 		return true
 	}
 	p.mu.Lock()
@@ -66,3 +72,6 @@ func (s *session) alive() bool {
 	s.fail(net.ErrClosed)
 	return false
 }
+
+// aliveNow is alive without what was seen a moment ago.
+func (s *session) aliveNow() bool { return s.pulse.beatsNow() && s.alive() }

@@ -28,7 +28,8 @@ type region struct {
 	atlas *atlas
 	id    uint64
 	path  string
-	file  fileID
+	is    fileID
+	file  *os.File // open as long as it is mapped: locks of leases are on it
 	mem   []byte
 
 	users int  // guarded by atlas.mu
@@ -54,8 +55,8 @@ func (a *atlas) acquire(m *wire.Region) (*region, error) {
 		a.mu.maps = make(map[uint64]*region)
 	}
 	if other := a.mu.maps[r.id]; other != nil {
-		if other.file == r.file {
-			unmap(r.mem)
+		if other.is == r.is {
+			r.unmap()
 			other.users++
 			return other, nil
 		}
@@ -87,29 +88,42 @@ func mapRegion(m *wire.Region) (*region, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, os.NewSyscallError("fstat", err)
+	r := &region{id: m.Id, path: m.Path, file: f}
+	if err := r.mapFile(m.Length); err != nil {
+		f.Close()
+		return nil, err
 	}
-	if st.Size < m.Length {
-		return nil, fmt.Errorf("region %016x has %d bytes, its file only %d", m.Id, m.Length, st.Size)
-	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(m.Length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, os.NewSyscallError("mmap", err)
-	}
-	return &region{id: m.Id, path: m.Path, file: fileID{st.Dev, st.Ino}, mem: mem}, nil
+	return r, nil
 }
 
-func unmap(mem []byte) { unix.Munmap(mem) } //nolint:errcheck // fails only for memory that is not mapped
+func (r *region) mapFile(length int64) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(r.file.Fd()), &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	if st.Size < length {
+		return fmt.Errorf("region %016x has %d bytes, its file only %d", r.id, length, st.Size)
+	}
+	mem, err := unix.Mmap(int(r.file.Fd()), 0, int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return os.NewSyscallError("mmap", err)
+	}
+	r.is, r.mem = fileID{st.Dev, st.Ino}, mem
+	return nil
+}
+
+// unmap ends the use of a region. It fails only for memory that is not mapped.
+func (r *region) unmap() {
+	unix.Munmap(r.mem) //nolint:errcheck // see above
+	r.file.Close()
+}
 
 // release says that a user is done.
 func (r *region) release() {
 	r.atlas.mu.Lock()
 	defer r.atlas.mu.Unlock()
 	if r.users--; r.users == 0 && r.stale {
-		unmap(r.mem)
+		r.unmap()
 	}
 }
 
@@ -117,7 +131,7 @@ func (r *region) release() {
 func (r *region) retire() {
 	delete(r.atlas.mu.maps, r.id)
 	if r.stale = true; r.users == 0 {
-		unmap(r.mem)
+		r.unmap()
 	}
 }
 
@@ -132,7 +146,7 @@ func (a *atlas) sweep() {
 	a.mu.Unlock()
 	for _, r := range all {
 		var st unix.Stat_t
-		if err := unix.Lstat(r.path, &st); err == nil && r.file == (fileID{st.Dev, st.Ino}) {
+		if err := unix.Lstat(r.path, &st); err == nil && r.is == (fileID{st.Dev, st.Ino}) {
 			continue
 		}
 		a.mu.Lock()

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 
 	"forebay/internal/bb"
@@ -90,12 +91,12 @@ func (w *writer) publish(ctx context.Context, n, off int64) error {
 		}
 	}
 	if n > 0 && (w.hold(r.mem).tight || r.mem.lease != nil && r.mem.lease.session != w.session) {
-		// The lease has no room for the record, or is void: the one copy that is left.
-		if _, err := w.write(ctx, r.mem.bytes[r.off:r.off+n], off); err != nil {
-			return err
-		}
+		// The lease has no room for the record, or is void: the one copy that is left. Its
+		// memory is let go first, since it may be what the daemon leases next.
+		own := bytes.Clone(r.mem.bytes[r.off : r.off+n])
 		w.drop(r)
-		return nil
+		_, err := w.write(ctx, own, off)
+		return err
 	}
 	for n > 0 {
 		k := min(n, extentSize-off%extentSize)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/internal/bb"
+	"forebay/internal/leaselock"
 	"forebay/internal/wire"
 	"forebay/rdma"
 )
@@ -71,12 +73,13 @@ type lease struct {
 	session *session
 	id      uint64
 	region  *region // nil: it is far
+	at      int64   // in the region: of bytes
+	locked  bool    // in the region's file, until release
 
 	// Of a segment that is far: the memory is this process's own, and holds what the
 	// segment is to hold from base on until that is transferred and committed.
 	key  rdma.RemoteKey
 	base int64  // in the segment
-	at   int64  // of base in the region
 	own  []byte // all of the memory
 
 	// Guarded by the space.
@@ -362,13 +365,29 @@ func (sp *space) newLease(g *grant) (*lease, error) {
 		g.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: m.Id}, nil)
 		return nil, err
 	}
+	l := &lease{space: sp, session: g.session, id: m.Id, region: r, at: m.Offset}
 	mem := r.mem[m.Offset : m.Offset+m.Length : m.Offset+m.Length]
+	l.memory = memory{bytes: mem, lease: l, mu: &sp.mu.Mutex, arena: arena{pos: align(m.DataStart), floor: m.RecordFloor}}
+	if err := l.lock(); err != nil {
+		return nil, err
+	}
 	// The pages are there: this only enters them into this process's page table at once,
 	// instead of one fault for each. Where the kernel does not know how, faults do it.
 	_ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
-	l := &lease{space: sp, session: g.session, id: m.Id, region: r}
-	l.memory = memory{bytes: mem, lease: l, mu: &sp.mu.Mutex, arena: arena{pos: align(m.DataStart), floor: m.RecordFloor}}
 	return l, nil
+}
+
+// lock keeps the memory of a mapped lease from others until release, whatever becomes of the
+// session and the daemon: see package leaselock. It fails, and nothing may be written to the
+// lease, if the session has ended by now. Where the kernel refuses the lock, the memory is as
+// safe as the daemon's grace for writers makes it.
+func (l *lease) lock() error {
+	l.locked = leaselock.Hold(l.region.file, l.at, int64(len(l.bytes))) == nil
+	if l.session.aliveNow() {
+		return nil
+	}
+	l.release()
+	return &brokenError{reason: net.ErrClosed}
 }
 
 // newFarLease makes a lease of what was granted and cannot be mapped. It has memory of
@@ -392,6 +411,9 @@ func (sp *space) newFarLease(g *grant) (*lease, error) {
 func (l *lease) release() {
 	switch {
 	case l.region != nil:
+		if l.locked {
+			_ = leaselock.Release(l.region.file, l.at, int64(len(l.bytes))) // fails for closed files alone
+		}
 		l.region.release()
 	case !l.session.broken.Load():
 		// All that was posted from it has completed, or it would have users.

@@ -362,29 +362,23 @@ func (w *writer) outgrow(ctx context.Context) error {
 func (w *writer) move(ctx context.Context) error {
 	a, release := w.putAside()
 	defer release()
-	var scratch []byte
 	w.staged = 0
 	written := w.written
 	defer func() { w.written = written }()
 	for i := range a.extents {
-		e := &a.extents[i]
-		if scratch == nil {
-			scratch = make([]byte, extentSize)
-		}
-		// A copy is checked, and then written: what lies in a lease that is void may change.
-		p := scratch[:e.length]
-		if checksum.Copy(p, e.bytes(), 0) != e.sum {
+		if e := a.copyOut(i); e != nil {
 			w.err = bb.E(bb.Lost, "write", w.b.address(w.path), fmt.Sprintf(
 				"bytes %d to %d, which were written but not committed, went with the connection to the daemon", e.off, e.off+e.length)).
 				WithRemedy("write the file again")
 			return w.err
 		}
-		if err := w.again(ctx, a, p, e.off); err != nil {
+		if err := w.again(ctx, a, a.copies[i], a.extents[i].off); err != nil {
 			return w.fail(err) // what was put aside is not all back
 		}
 		if a.landed {
 			return nil
 		}
+		a.copies[i] = nil
 	}
 	return nil
 }

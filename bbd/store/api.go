@@ -281,6 +281,7 @@ type TierStats struct {
 	Spillable int64 // in segments that Spill could move now (memory tier)
 	Misplaced int64 // in those of them that are finished and belong on disk
 	Pinned    int64 // in segments that are pinned
+	Occupied  int64 // in segments whose writers lost their leases and may still be writing: not to be freed yet
 	Free      int64 // populated and in no segment
 	Waste     int64 // used, and neither live, leased nor to be leased again: headers, records, alignment, overwritten and dropped bytes
 }

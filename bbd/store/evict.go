@@ -24,6 +24,9 @@ func (s *Store) Evict(tier bb.Tier, bytes int64) (freed int64) {
 		if want >= bytes {
 			break
 		}
+		if s.isOccupied(g) {
+			continue
+		}
 		want += g.length
 		victims[g] = true
 		g.mu.Lock()
@@ -91,7 +94,7 @@ func (g *segment) idle(tier bb.Tier) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.mu.region
-	return r.tier == tier && !r.log && g.mu.pins == 0 && (g.mu.state == segSealed || g.mu.state == segPartial) && g.refs.Load() > 0
+	return r.tier == tier && !r.log && g.mu.pins == 0 && !g.mu.occupied && (g.mu.state == segSealed || g.mu.state == segPartial) && g.refs.Load() > 0
 }
 
 // misplaced reports whether a segment of memory is finished and belongs on disk.
@@ -102,7 +105,7 @@ func (g *segment) misplaced() bool {
 }
 
 func (g *segment) lockedMisplaced() bool {
-	return g.tier == bb.TierDisk && g.mu.region.tier == bb.TierMemory && g.mu.state == segSealed && g.mu.pins == 0 && g.refs.Load() > 0
+	return g.tier == bb.TierDisk && g.mu.region.tier == bb.TierMemory && g.mu.state == segSealed && g.mu.pins == 0 && !g.mu.occupied && g.refs.Load() > 0
 }
 
 func (g *segment) evictable(tier bb.Tier) bool { return g.held.Load() == 0 && g.idle(tier) }

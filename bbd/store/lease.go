@@ -302,9 +302,8 @@ func align(n int64) int64 { return (n + DataAlign - 1) / DataAlign * DataAlign }
 func (s *Store) Release(id bb.LeaseID) error { return s.endLease(id, false) }
 
 // Abandon is Release for a writer that vanished and may still be copying: the rest
-// of the segment is not leased again before the whole segment is free, so that
-// nothing the writer does reaches bytes of others. A caller that wants it to
-// reach nothing at all abandons the lease when the writer's process is gone.
+// of the segment is not leased again before the whole segment is free, and that is
+// not before the writer has unlocked it, see package leaselock.
 func (s *Store) Abandon(id bb.LeaseID) error { return s.endLease(id, true) }
 
 func (s *Store) endLease(id bb.LeaseID, abandon bool) error {
@@ -323,6 +322,7 @@ func (s *Store) endLease(id bb.LeaseID, abandon bool) error {
 	} else {
 		g.to(segSealed)
 	}
+	g.mu.left = g.mu.left || abandon
 	g.mu.Unlock()
 	if again {
 		s.addPartial(g)
@@ -349,7 +349,7 @@ func (s *Store) reap(list dead) {
 func (s *Store) freeIfDead(g *segment) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.refs.Load() != 0 || g.mu.pins != 0 || s.mu.closed || g.mu.state != segPartial && g.mu.state != segSealed {
+	if g.refs.Load() != 0 || g.mu.pins != 0 || s.mu.closed || g.mu.state != segPartial && g.mu.state != segSealed || s.isWritten(g) {
 		return
 	}
 	if g.mu.state == segPartial {
@@ -359,6 +359,7 @@ func (s *Store) freeIfDead(g *segment) {
 	g.to(segFree)
 	s.clearSlot(g.mu.region, g.mu.offset, g.length)
 	delete(s.mu.segments, g)
+	delete(s.mu.occupied, g)
 }
 
 // clearSlot makes units free. The caller holds mu.

@@ -63,6 +63,7 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 	}
 	if s.o.KeepUncommitted {
 		s.found.uncommitted = d
+		s.findWriters(d)
 		return nil
 	}
 	s.reap(d)
@@ -70,7 +71,7 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 }
 
 // FreeUncommitted frees the segments that recovery found without anything committed
-// in them, if Options.KeepUncommitted kept them. Idempotent.
+// in them and without the lock of a writer, if Options.KeepUncommitted kept them. Idempotent.
 func (s *Store) FreeUncommitted() {
 	s.mu.Lock()
 	d := s.found.uncommitted
@@ -209,6 +210,7 @@ func (s *Store) adoptSegment(r *region, unit int64, h segmentHeader) *segment {
 	g := &segment{sequence: h.sequence, nonce: h.nonce, length: h.units * Unit, uid: r.uid, buffer: unique.Make(h.buffer), tier: h.tier}
 	g.mu.region, g.mu.offset = r, unit*Unit
 	g.mu.state = segSealed
+	g.mu.left = r.tier == bb.TierMemory && !r.log
 	if r.log { // only this process writes there
 		g.mu.state = segPartial
 		s.mu.partial[notesKey()] = append(s.mu.partial[notesKey()], g)

@@ -19,7 +19,8 @@ import (
 //	                   ▼    │       Spill, Evict want it            ▼   │
 //	                   partial ───────────────────────────────────▶ spilling
 //
-//	free: from partial or sealed, when no extent refers to it and nobody has pinned it
+//	free: from partial or sealed, when no extent refers to it, nobody has pinned it and
+//	no writer that lost its lease is left (writers.go)
 type segState uint8
 
 const (
@@ -65,7 +66,8 @@ type segment struct {
 		pins     int32
 		voids    uint32      // records made void so far: Spill must not miss one
 		files    []bb.FileID // that have, or had, extents here
-		released bool        // Abandon has not been called for any lease
+		left     bool        // a lease ended without Release: its writer may still write
+		occupied bool        // left, and the writer was there when it was last looked for
 
 		identities, identityBytes int64 // that count, of the store's own records
 	}

@@ -45,6 +45,9 @@ func (s *Store) spill(ctx context.Context, bytes int64, which func(*segment) boo
 		if err := ctx.Err(); err != nil {
 			return freed, bb.Wrap("spill", "", err)
 		}
+		if s.isOccupied(g) {
+			continue
+		}
 		moved, err := s.spillOne(g)
 		if err != nil {
 			return freed, err
@@ -63,7 +66,7 @@ func (s *Store) spillOne(g *segment) (moved bool, err error) {
 		return false, err
 	}
 	g.mu.Lock()
-	ok := g.mu.pins == 0 && (g.mu.state == segSealed || g.mu.state == segPartial)
+	ok := g.mu.pins == 0 && !g.mu.left && (g.mu.state == segSealed || g.mu.state == segPartial)
 	if ok {
 		g.to(segSpilling)
 	}

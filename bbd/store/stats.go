@@ -64,13 +64,16 @@ func (t *Stats) addSegment(g *segment) {
 	filled := g.mu.dataEnd - dataStart
 	live := min(g.live.Load(), filled)
 	unflushed := min(g.dirtyBytes.Load(), live)
-	idle := g.mu.pins == 0 && (g.mu.state == segSealed || g.mu.state == segPartial)
+	idle := g.mu.pins == 0 && !g.mu.occupied && (g.mu.state == segSealed || g.mu.state == segPartial)
 	ts.Used += g.length
 	ts.Live += live
 	ts.Dirty += unflushed
 	ts.Clean += live - unflushed
 	if g.mu.pins > 0 {
 		ts.Pinned += g.length
+	}
+	if g.mu.occupied {
+		ts.Occupied += g.length
 	}
 	resident := g.length
 	if g.mu.lease != 0 {

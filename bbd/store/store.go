@@ -59,6 +59,7 @@ type Store struct {
 		segments   map[*segment]struct{}
 		leases     map[bb.LeaseID]*segment
 		partial    map[partialKey][]*segment
+		occupied   map[*segment]struct{} // that a writer without a lease may still write to
 		lastLease  bb.LeaseID
 		segmentSeq uint64
 		replacing  int // regions that are being deleted and made anew
@@ -175,6 +176,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.mu.segments = map[*segment]struct{}{}
 	s.mu.leases = map[bb.LeaseID]*segment{}
 	s.mu.partial = map[partialKey][]*segment{}
+	s.mu.occupied = map[*segment]struct{}{}
 	for i := range s.shards {
 		s.shards[i].files = map[bb.FileID]*generation{}
 		s.shards[i].anchors = map[*generation]*segment{}
