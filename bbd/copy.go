@@ -404,7 +404,11 @@ func (c *fileCopy) fetchExtent(ctx context.Context, t *tap, s *peer.Session, sou
 		return err
 	}
 	defer w.done(room)
-	ops, err := source.read(nil, room.mem, x)
+	var ops []rdma.Op
+	err = store.Guard("read", c.b.address(c.entry.Name), func() (err error) {
+		ops, err = source.read(nil, room.mem, x)
+		return err
+	})
 	if err != nil {
 		return err
 	}

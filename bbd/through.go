@@ -131,7 +131,10 @@ func (t *tap) readOn(ctx context.Context, b *buffer, e *bb.Entry, p []byte, offs
 	stop := context.AfterFunc(ctx, t.cancel)
 	_, err = io.CopyN(io.Discard, t.from, offset-t.at)
 	if err == nil {
-		_, err = io.ReadFull(t.from, p)
+		err = store.Guard("read", b.address(e.Name), func() error { // p may be a region's
+			_, err := io.ReadFull(t.from, p)
+			return err
+		})
 	}
 	if !stop() && err == nil {
 		err = context.Cause(ctx)

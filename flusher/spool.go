@@ -62,10 +62,16 @@ func feed(ctx context.Context, w io.Writer, src backing.Source) (sum uint64, err
 		if err != nil {
 			return 0, err
 		}
-		for _, s := range slices {
-			if _, err := w.Write(s); err != nil {
-				return 0, err
+		err = backing.Touch("", func() error {
+			for _, s := range slices {
+				if _, err := w.Write(s); err != nil {
+					return err
+				}
 			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
 		}
 		sum = checksum.Combine(sum, part, n)
 	}

@@ -185,7 +185,13 @@ func (s *Store) cutSums(f bb.FileID, victims map[*segment]bool) (map[cutPiece]ui
 		if err != nil {
 			return nil, err
 		}
-		sums[key] = checksum.Sum(whole[e.cut : e.cut+e.length])
+		err = guard("evict", "", func() error {
+			sums[key] = checksum.Sum(whole[e.cut : e.cut+e.length])
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	return sums, nil
 }

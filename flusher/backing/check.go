@@ -7,6 +7,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
+	"forebay/internal/mapped"
 )
 
 // CheckName refuses a name that is not clean, or that is one of unfinished work.
@@ -77,10 +78,27 @@ func ReadSource(name string, src Source, dst [][]byte, off, n int64) ([][]byte, 
 		return nil, 0, err
 	}
 	var crc uint64
-	for _, s := range slices[len(dst):] {
-		crc = checksum.Update(crc, s)
+	err = Touch(name, func() error {
+		for _, s := range slices[len(dst):] {
+			crc = checksum.Update(crc, s)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
 	}
 	return slices, crc, nil
+}
+
+// Touch runs f, which reads pieces of a source. They may be mapped memory that its user
+// has cut short: the fault is a SourceError of kind bb.Lost then. A system call that
+// reads them needs none of this.
+func Touch(name string, f func() error) error {
+	err := mapped.Guard("put", name, f)
+	if fault := (*bb.Error)(nil); errors.As(err, &fault) && fault.Kind == bb.Lost {
+		return &bb.Error{Kind: bb.Lost, Op: "put", Path: name, Err: &SourceError{fault}}
+	}
+	return err
 }
 
 // Pieces is ReadSource for callers that take the checksum themselves.

@@ -10,11 +10,14 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
@@ -57,6 +60,7 @@ func Suite(t *testing.T, h Harness) {
 		{"cancelled put", cancelledPut},
 		{"source that lies", lyingSource},
 		{"source that fails", failingSource},
+		{"source is cut short", shortenedSource},
 		{"damaged object", damaged},
 		{"check leaves nothing", check},
 		{"sweep spares the living", sweepSpares},
@@ -625,3 +629,39 @@ func crash(t *testing.T, h Harness) {
 
 // WaitTime bounds what a crash test waits for.
 const WaitTime = 30 * time.Second
+
+// shortenedSource: the bytes lie in a mapped file, which its user cuts short while they are written.
+func shortenedSource(t *testing.T, h Harness) {
+	s := h.Open(t)
+	put(t, s, "f", []byte("before"))
+	for _, size := range []int64{10, h.Large} {
+		for _, at := range []int64{0, size - 1} {
+			mem, cut := mappedFile(t, Data(size, 1))
+			src := &hookSource{backing.NewBytes(mem), at, cut}
+			if _, err := s.Put(t.Context(), "f", src, backing.PutOptions{}); err == nil {
+				t.Errorf("%d bytes of which not all were there are stored", size)
+			}
+		}
+	}
+	expect(t, s, "f", []byte("before"))
+	expectNames(t, s, "", "f")
+}
+
+// mappedFile maps a file with the content p. Cut takes all of it away.
+func mappedFile(t *testing.T, p []byte) (mem []byte, cut func() error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "mapped")
+	if err := os.WriteFile(path, p, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if mem, err = unix.Mmap(int(f.Fd()), 0, len(p), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(mem) })
+	return mem, func() error { return os.Truncate(path, 0) }
+}

@@ -174,10 +174,15 @@ func read(ctx context.Context, name string, src backing.Source) ([]byte, error) 
 	bytes := make([]byte, src.Size())
 	sum, err := backing.InParts(ctx, src.Size(), part, 2, func(_ context.Context, _ int, off, n int64) (uint64, error) {
 		pieces, sum, err := backing.ReadSource(name, src, nil, off, n)
-		for _, p := range pieces {
-			off += int64(copy(bytes[off:], p))
+		if err != nil {
+			return 0, err
 		}
-		return sum, err
+		return sum, backing.Touch(name, func() error {
+			for _, p := range pieces {
+				off += int64(copy(bytes[off:], p))
+			}
+			return nil
+		})
 	})
 	if err != nil {
 		return nil, bb.Wrap("put", name, err)

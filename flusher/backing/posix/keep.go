@@ -50,7 +50,7 @@ func place(root *os.Root, temp, name string, opts *backing.PutOptions) error {
 
 // renameNew renames within a directory, and fails with EEXIST if the new name is taken.
 func renameNew(root *os.Root, temp, name string) error {
-	dir, err := openDir(root, path.Dir(name))
+	dir, err := root.Open(path.Dir(name))
 	if err != nil {
 		return err
 	}

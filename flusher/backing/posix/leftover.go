@@ -9,7 +9,6 @@ import (
 	"path"
 
 	"forebay/flusher/backing"
-	"forebay/internal/bb"
 )
 
 // Sweep removes the temporary files of daemons that have ended, in the whole tree.
@@ -96,7 +95,7 @@ const namesAtOnce = 1024
 
 // eachTemp is walkTemps of one directory.
 func eachTemp(ctx context.Context, root *os.Root, dir string, fn func(string, fs.DirEntry) error) error {
-	f, err := openDir(root, dir)
+	f, err := root.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -121,22 +120,4 @@ func eachTemp(ctx context.Context, root *os.Root, dir string, fn func(string, fs
 			return err
 		}
 	}
-}
-
-// Discard removes unfinished work by its names. Names that no Owner made are refused.
-func (s *Store) Discard(ctx context.Context, names []string) error {
-	root, err := s.root(ctx)
-	if err != nil {
-		return wrap("sweep", s.dir, err)
-	}
-	defer root.Close()
-	for _, name := range names {
-		if !backing.IsTemp(name) {
-			return bb.E(bb.Invalid, "sweep", name, "is no name of unfinished work")
-		}
-		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return wrap("sweep", name, err)
-		}
-	}
-	return nil
 }

@@ -249,12 +249,18 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, errors.New("upload has ended")
 	}
 	n := 0
-	for n < len(p) && len(b.slices) > 0 {
-		m := copy(p[n:], b.slices[0])
-		n += m
-		if b.slices[0] = b.slices[0][m:]; len(b.slices[0]) == 0 {
-			b.slices = b.slices[1:]
+	err := backing.Touch("", func() error { // in a goroutine of net/http
+		for n < len(p) && len(b.slices) > 0 {
+			m := copy(p[n:], b.slices[0])
+			n += m
+			if b.slices[0] = b.slices[0][m:]; len(b.slices[0]) == 0 {
+				b.slices = b.slices[1:]
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return n, err
 	}
 	if n == 0 && len(p) > 0 {
 		return 0, io.EOF

@@ -1,0 +1,78 @@
+package bbd_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"forebay/bbd"
+	"forebay/client"
+	"forebay/flusher/backing/fault"
+)
+
+// A user cuts a region of theirs short while the daemon has dirty files in it. What
+// is gone is an error wherever it is used, with the store in between or not, and the
+// daemon goes on.
+func TestRegionsCutShortBeforeTheFlush(t *testing.T) {
+	t.Parallel()
+	for _, codec := range []string{"", "zstd", "s2"} {
+		for _, size := range []int{100, 9 << 20} {
+			t.Run(fmt.Sprintf("%s %d", cmp.Or(codec, "plain"), size), func(t *testing.T) {
+				n := startNode(t, func(cfg *bbd.Config) {
+					cfg.Flush.Backoff = [2]time.Duration{10 * time.Millisecond, 50 * time.Millisecond}
+				})
+				c := n.dial()
+				b, _ := n.buffer(c, client.BufferSpec{Name: "short", Codec: codec})
+				other, dir := n.buffer(c, client.BufferSpec{Name: "other"})
+				n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+				content := random(size)
+				write(t, b, "first", content)
+				write(t, b, "second", random(size))
+				path, _ := n.find(content[:100])
+				if err := os.Truncate(path, 0); err != nil {
+					t.Fatal(err)
+				}
+				n.faults.Set()
+				if report, err := c.Drain(t.Context(), "short", time.Second, nil); err == nil || report.FailedTotal != 2 {
+					t.Errorf("drain: %+v (%v)", report, err)
+				}
+				out := client.StageRequest{URL: "file://" + t.TempDir(), Buffer: "short"}
+				if report, err := c.StageOut(t.Context(), out, nil); err == nil {
+					t.Errorf("stage-out: %+v", report)
+				}
+				for _, name := range []string{"first", "second"} {
+					// What is larger this process maps itself, as its user.
+					if size < 1000 {
+						if got, err := b.ReadFile(t.Context(), name); err == nil {
+							t.Errorf("%d bytes that are gone were read", len(got))
+						}
+					}
+					if e, err := b.Stat(t.Context(), name); err != nil || e.Size != int64(size) {
+						t.Errorf("the daemon answers: %+v, %v", e, err)
+					}
+				}
+				content = random(1000)
+				writeAnew(t, other, "fine", content)
+				drain(t, c, "other")
+				wantStored(t, dir, "fine", content)
+			})
+		}
+	}
+}
+
+// writeAnew writes a file to memory that was cut short, until the store has other memory.
+func writeAnew(t *testing.T, b *client.Buffer, name string, content []byte) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		err := b.WriteFile(t.Context(), name, content, 0o644)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, client.ErrLost) && !errors.Is(err, client.ErrNoSpace) || time.Now().After(deadline) {
+			t.Fatalf("writing %s: %v", name, err)
+		}
+	}
+}
