@@ -6,8 +6,12 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"forebay/rdma"
 	"forebay/rdma/internal/target"
@@ -320,4 +324,26 @@ func TestListenerOutlivesGarbage(t *testing.T) {
 	_, err = f.Dial(t.Context(), l.Addr())
 	must(t, err)
 	must(t, <-accepted)
+}
+
+// TestWriteToMemoryCutShort: a region's user has cut its file short. Small payloads are copied
+// from what was read ahead, with no system call that would notice.
+func TestWriteToMemoryCutShort(t *testing.T) {
+	for _, size := range []int{100, 3 << 10, 64 << 10} {
+		p := newRawPeer(t, Options{})
+		path := filepath.Join(t.TempDir(), "region")
+		must(t, os.WriteFile(path, make([]byte, 1<<20), 0o600))
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		must(t, err)
+		mem, err := unix.Mmap(int(f.Fd()), 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		must(t, err)
+		must(t, f.Truncate(0))
+		must(t, f.Close())
+		r, err := p.fabric.Register(rdma.Memory{Bytes: mem}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
+		must(t, err)
+		send(t, p.data, append(writeFrame(r.Key(), size), make([]byte, size)...))
+		p.wantGone(t)
+		must(t, r.Close())
+		must(t, unix.Munmap(mem))
+	}
 }

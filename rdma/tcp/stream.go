@@ -121,13 +121,21 @@ func (s *stream) serveWrite(f *frame) error {
 		return s.owe(reply{frame: answer(f, kindAck, target.StatusOf(err))})
 	}
 	s.reading.Store(region)
-	_, err = io.ReadFull(s.in, mem)
+	err = s.fill(mem)
 	s.reading.Store(nil)
 	region.Release()
 	if err != nil {
 		return err
 	}
 	return s.owe(reply{frame: answer(f, kindAck, target.OK)})
+}
+
+// fill reads a payload into memory that may be a region's.
+func (s *stream) fill(mem []byte) error {
+	return guarded(func() error {
+		_, err := io.ReadFull(s.in, mem)
+		return err
+	})
 }
 
 // serveRead is the target's side of a read. The writer acquires the region when it gets there, so
@@ -183,7 +191,7 @@ func (s *stream) readReply(f *frame) error {
 		return err
 	}
 	if f.kind == kindData {
-		if _, err := io.ReadFull(s.in, local); err != nil {
+		if err := s.fill(local); err != nil {
 			return err
 		}
 	}
@@ -219,7 +227,7 @@ func (s *stream) write() {
 				return
 			}
 		}
-		err := s.flush()
+		err := guarded(s.flush)
 		s.settle()
 		if err != nil {
 			s.conn.fail(s.conn.gone(err))
