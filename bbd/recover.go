@@ -57,9 +57,7 @@ func (d *Daemon) recover(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := d.store.Settle(); err != nil { // what was lost with an earlier memory is recorded
-		return err
-	}
+	d.store.Settle() // what was lost with an earlier memory is recorded
 	if unread := d.meta.Stats().Garbage; unread > 0 {
 		// They may be of files that are here.
 		d.log.Error("memory of files without an entry is kept: records of the namespace cannot be read, which a newer release may be able to", "records", unread)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,6 +42,7 @@ func (s *Store) sizeMemory() error {
 		return nil // what lies on a disk has its blocks when it is written, or an error
 	}
 	free, want := int64(room.Bavail)*room.Bsize, s.o.MemoryBytes
+	s.wanted.memory, s.wanted.region = want, s.o.RegionBytes
 	held, owed, log := s.memoryHeld(free)
 	fits := fitIn(want, free, held, owed, log)
 	if held > fits {
@@ -57,6 +59,39 @@ func (s *Store) sizeMemory() error {
 	s.o.MemoryBytes = fits
 	s.o.RegionBytes = min(s.o.RegionBytes, max(2*Unit, fits/Unit*Unit), max(fits/16, 64*Unit)/Unit*Unit)
 	return nil
+}
+
+// regrowEvery is how often the store looks whether memory that it could not have is there.
+const regrowEvery = time.Second
+
+// regrow makes up for memory that the file system did not have before: clients may have
+// kept regions mapped that were deleted, whose pages were nobody's to use until they let
+// them go. It works in the background. The caller holds mu, and has found no room.
+func (s *Store) regrow() {
+	if s.wanted.memory == 0 || s.mu.replacing > 0 || s.populate.busy() || time.Since(s.mu.regrown) < regrowEvery {
+		return
+	}
+	s.mu.regrown = time.Now()
+	var room unix.Statfs_t
+	if unix.Statfs(s.memDir, &room) != nil {
+		return
+	}
+	free := int64(room.Bavail) * room.Bsize
+	for _, r := range s.mu.regions {
+		if r.tier == bb.TierMemory && !r.log && !r.retiring && r.populated < int64(len(r.mem)) && free > r.owes() {
+			s.populate.add(r)
+		}
+	}
+	held, owed, log := s.memoryHeld(free)
+	missing := fitIn(s.wanted.memory, free, held, owed, log) - held
+	for missing >= 2*Unit {
+		size := min(s.wanted.region, missing/Unit*Unit)
+		missing -= size
+		s.o.MemoryBytes = max(s.o.MemoryBytes, held+size)
+		held += size
+		s.mu.replacing++
+		s.retire.Go(func() { s.makeRegion(size, reservation{}) })
+	}
 }
 
 // memoryHeld returns what the regions of the memory tier hold, what they have still to take

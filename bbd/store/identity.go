@@ -280,12 +280,12 @@ func (s *Store) growLog() bool {
 			total += int64(len(r.mem))
 		}
 	}
-	closed := s.mu.closed
+	closed, bytes, most := s.mu.closed, s.o.logBytes(), s.o.MemoryBytes/logShare
 	s.mu.Unlock()
-	if closed || total > s.o.MemoryBytes/logShare {
+	if closed || total > most {
 		return false
 	}
-	r, err := s.newRegion(bb.TierMemory, s.o.logBytes(), true)
+	r, err := s.newRegion(bb.TierMemory, bytes, true)
 	if err != nil {
 		s.log.Error("make another region for the store's own records", "error", err)
 		return false
@@ -317,7 +317,9 @@ func (s *Store) recoverIdentities(records []recovered) []recovered {
 		h := s.shard(r.file)
 		old, had := h.ids[r.file]
 		if had && old.sequence > r.sequence {
-			voidAt(r.seg.mem(), r.top)
+			if err := guard("void", r.seg.mu.region.path, func() error { voidAt(r.seg.mem(), r.top); return nil }); err != nil {
+				s.log.Error("strike out an identity that does not count", "error", err)
+			}
 			continue
 		}
 		r.seg.addFile(r.file)

@@ -235,10 +235,14 @@ func TestVersion1IsAdopted(t *testing.T) {
 // makeVersion1 writes the headers of a region as the release before did.
 func makeVersion1(t *testing.T, path string) {
 	t.Helper()
-	h, _, err := readHeader(path)
-	if err != nil {
-		t.Fatal(err)
+	c := candidate{path: path, tier: bb.TierMemory}
+	if strings.Contains(path, "disk") {
+		c.tier = bb.TierDisk
 	}
+	if c.read(); c.err != nil {
+		t.Fatal(c.err)
+	}
+	h := c.header
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)

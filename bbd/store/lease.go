@@ -51,6 +51,9 @@ func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 			err = ErrPopulating
 		}
 	}
+	if err == ErrNoRoom {
+		s.regrow()
+	}
 	if err != nil {
 		return Lease{}, err
 	}
@@ -209,9 +212,14 @@ func (s *Store) startReplace(old *region, uid uint32) {
 func (s *Store) replace(old *region, reserved reservation) {
 	size := int64(len(old.mem))
 	s.remove(old)
+	s.makeRegion(size, reserved)
+}
+
+// makeRegion makes a region of memory that counts in replacing.
+func (s *Store) makeRegion(size int64, reserved reservation) {
 	fresh, err := s.newRegion(bb.TierMemory, size, false)
 	if err != nil {
-		s.log.Error("replace region: less memory will be used", "error", err)
+		s.log.Error("make region: less memory will be used until there is room", "error", err)
 	} else {
 		fresh.reserved = reserved
 		s.populate.add(fresh) // first, so that whoever finds no room knows that some is coming

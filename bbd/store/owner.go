@@ -11,7 +11,7 @@ import (
 // leaveForeign returns those regions that are this store's own. The others are left as
 // they are, but for those that hold nothing: a daemon that was started once by mistake
 // leaves such ones.
-func (s *Store) leaveForeign(found []candidate) ([]candidate, error) {
+func (s *Store) leaveForeign(found []candidate) []candidate {
 	var own []candidate
 	for i := range found {
 		c := &found[i]
@@ -21,19 +21,18 @@ func (s *Store) leaveForeign(found []candidate) ([]candidate, error) {
 		}
 		f := ForeignRegion{Path: c.path, Tier: c.tier, Bytes: c.header.size, Owner: c.header.owner}
 		empty, err := c.holds(&f)
-		if err != nil {
-			return nil, bb.Wrap("look at region", c.path, err)
-		}
-		if empty {
-			if err := os.Remove(c.path); err != nil {
-				return nil, bb.Wrap("delete an empty region of another owner", c.path, err)
+		if err == nil && empty {
+			if err = os.Remove(c.path); err == nil {
+				s.log.Info("deleted an empty region of another owner", "path", c.path, "node", f.Owner.Node)
+				continue
 			}
-			s.log.Info("deleted an empty region of another owner", "path", c.path, "node", f.Owner.Node)
-			continue
+		}
+		if err != nil {
+			s.log.Error("look at, or delete, a region of another owner", "path", c.path, "error", err)
 		}
 		s.found.foreign = append(s.found.foreign, f)
 	}
-	return own, nil
+	return own
 }
 
 // holds finds out what segments a region has. Empty means that no slot has any trace of one.

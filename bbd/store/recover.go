@@ -29,12 +29,8 @@ type recovered struct {
 // into what it had leased.
 func (s *Store) recover(ctx context.Context, found []candidate) error {
 	s.instance = bb.InstanceID(rand.Uint64() | 1)
-	known := false
-	for i := range found {
-		c := &found[i]
-		if c.err == nil && c.tier == bb.TierMemory && !known {
-			s.instance, known = c.header.instance, true
-		}
+	if i := foundInstance(found); i >= 0 {
+		s.instance = found[i].header.instance
 	}
 	nonces := map[uint64]bool{}
 	var records []recovered
@@ -45,14 +41,7 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 		records = append(records, s.recoverRegion(&found[i], nonces)...)
 	}
 	s.removeUnfinished()
-	err := guard("recover", s.memDir, func() error {
-		s.decide(records)
-		records = s.recoverIdentities(records)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
+	records = s.recoverIdentities(s.decide(records, found))
 	s.rebuild(records)
 	s.findOrigins()
 	s.found.recovered = len(records)
@@ -70,6 +59,20 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 	return nil
 }
 
+// foundInstance returns which region of the memory tier says what instance this memory
+// is; -1: none. Users cannot write to the region of the store's own records.
+func foundInstance(found []candidate) int {
+	of := func(log bool) int {
+		return slices.IndexFunc(found, func(c candidate) bool {
+			return c.err == nil && c.tier == bb.TierMemory && (!log || c.header.flags&regionLog != 0)
+		})
+	}
+	if i := of(true); i >= 0 {
+		return i
+	}
+	return of(false)
+}
+
 // FreeUncommitted frees the segments that recovery found without anything committed
 // in them and without the lock of a writer, if Options.KeepUncommitted kept them. Idempotent.
 func (s *Store) FreeUncommitted() {
@@ -85,20 +88,22 @@ func (s *Store) FreeUncommitted() {
 func (s *Store) MemoryLost() bool { return s.found.memoryLost }
 
 // Settle makes the disk tier that of the memory that there is now. It is called once it
-// is recorded elsewhere what was lost with the memory before. Idempotent.
-func (s *Store) Settle() error {
+// is recorded elsewhere what was lost with the memory before. A region that cannot be
+// written to stays one of the memory before. Idempotent.
+func (s *Store) Settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.mu.regions {
 		if r.outlived == 0 || s.mu.closed {
 			continue
 		}
+		outlived := r.outlived
 		r.outlived = 0
 		if err := guard("settle", r.path, func() error { r.writeHeader(s.instance); return nil }); err != nil {
-			return err
+			r.outlived = outlived
+			s.log.Error("settle a region of the disk tier", "error", err)
 		}
 	}
-	return nil
 }
 
 // recoverRegion adopts one region. One that cannot be read is reported and left alone:
@@ -302,8 +307,9 @@ func claimOf(mem []byte, top int64) (r record) {
 }
 
 // decide settles commits of several parts: they count if any part is complete, or
-// if all are there. What does not count is struck out.
-func (s *Store) decide(records []recovered) {
+// if all are there. What does not count is struck out. It returns the records without
+// those of regions that cannot be written to, which are set aside.
+func (s *Store) decide(records []recovered, found []candidate) []recovered {
 	type commit struct{ parts, seen, complete int }
 	open := map[uint64]*commit{}
 	for i := range records {
@@ -319,6 +325,7 @@ func (s *Store) decide(records []recovered) {
 			}
 		}
 	}
+	faulty := map[*region]bool{}
 	for i := range records {
 		r := &records[i]
 		if r.state != recordPrepared {
@@ -328,8 +335,21 @@ func (s *Store) decide(records []recovered) {
 		if c := open[r.sequence]; c != nil && c.complete == 0 && c.seen < c.parts {
 			r.state = recordVoid
 		}
-		setState(r.seg.mem(), r.top, r.state, r.length())
+		region := r.seg.mu.region
+		if faulty[region] {
+			continue
+		}
+		err := guard("recover", region.path, func() error {
+			setState(r.seg.mem(), r.top, r.state, r.length())
+			return nil
+		})
+		if err != nil {
+			faulty[region] = true
+			c := found[slices.IndexFunc(found, func(c candidate) bool { return c.path == region.path })]
+			s.setAside(&c, region, err)
+		}
 	}
+	return slices.DeleteFunc(records, func(r recovered) bool { return faulty[r.seg.mu.region] })
 }
 
 // rebuild makes the index of the records, in the order in which they were written.

@@ -235,6 +235,8 @@ type candidate struct {
 	header regionHeader
 	err    error // why it cannot be adopted
 	mended bool  // the header came from its copy
+	// fileUID is whose the file is.
+	fileUID uint32
 }
 
 // usedSlots reports of each unit whether its slot is in use. It reads with a system call:
@@ -253,7 +255,9 @@ func (r *region) usedSlots() ([]bool, error) {
 }
 
 // findRegions reads the headers of all regions in dir and changes nothing. It
-// fails if one of them has a version that is not known here.
+// fails if a region of this process's own user has a version that is not known here:
+// another release wrote it. What the header of another user's region says, that user may
+// have written, so such a region is set aside.
 func findRegions(dir string, tier bb.Tier) ([]candidate, error) {
 	names, err := os.ReadDir(dir)
 	if err != nil {
@@ -265,37 +269,59 @@ func findRegions(dir string, tier bb.Tier) ([]candidate, error) {
 			continue
 		}
 		c := candidate{path: filepath.Join(dir, n.Name()), tier: tier}
-		c.header, c.mended, c.err = readHeader(c.path)
-		if bb.KindOf(c.err) == bb.Unsupported {
+		c.read()
+		if bb.KindOf(c.err) == bb.Unsupported && c.fileUID == ownUID() {
 			return nil, bb.Wrap("open store", c.path, c.err)
-		}
-		if c.err == nil && c.header.tier != tier {
-			c.err = fmt.Errorf("is of the %s tier and lies in the folder of the %s tier", c.header.tier, tier)
 		}
 		found = append(found, c)
 	}
 	return found, nil
 }
 
-func readHeader(path string) (regionHeader, bool, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+// read reads the header of a region's file.
+func (c *candidate) read() {
+	f, err := os.OpenFile(c.path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return regionHeader{}, false, err
+		c.err = err
+		return
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return regionHeader{}, false, err
+	var st unix.Stat_t
+	if c.err = unix.Fstat(int(f.Fd()), &st); c.err != nil {
+		return
 	}
+	c.fileUID = st.Uid
 	p := make([]byte, headerCopy+headerSize)
 	if _, err := f.ReadAt(p, 0); err != nil {
-		return regionHeader{}, true, fmt.Errorf("read header: %w", err)
+		c.err = fmt.Errorf("read header: %w", err)
+		return
 	}
-	h, mended, err := decodeRegionHeader(p)
-	if err == nil && info.Size() != h.size {
-		err = fmt.Errorf("has %d bytes, its header says %d", info.Size(), h.size)
+	if c.header, c.mended, c.err = decodeRegionHeader(p); c.err == nil {
+		c.err = c.check(st.Size)
 	}
-	return h, mended, err
+}
+
+// check refuses a header that does not fit its file. The user of a region can write the
+// header, but not change the file's name, its folder, or whose it is.
+func (c *candidate) check(size int64) error {
+	h, shared := &c.header, os.Geteuid() == 0 // only root can make regions other users' files
+	switch {
+	case size != h.size:
+		return fmt.Errorf("has %d bytes, its header says %d", size, h.size)
+	case h.tier != c.tier:
+		return fmt.Errorf("is of the %s tier and lies in the folder of the %s tier", h.tier, c.tier)
+	case filepath.Base(c.path) != regionPrefix+h.id.String():
+		return fmt.Errorf("is of region %s by its header", h.id)
+	case h.flags&regionLog != 0 && (h.flags&regionOwned != 0 || shared && c.fileUID != ownUID()):
+		return fmt.Errorf("is of the store's own records by its header, and belongs to user %d", c.fileUID)
+	}
+	if shared && c.fileUID != ownUID() {
+		h.flags |= regionOwned
+	}
+	if shared && h.flags&regionOwned != 0 {
+		h.uid = c.fileUID
+	}
+	return nil
 }
 
 // adopt maps a region that was found.
@@ -313,21 +339,5 @@ func (c *candidate) adopt() (*region, error) {
 		_ = r.unmap()
 		return nil, bb.Wrap("adopt region", c.path, err)
 	}
-	if uid, ok := r.fileOwner(); ok && r.owned && uid != r.uid {
-		// The owner may write to the header, but cannot change whose the file is.
-		r.uid = uid
-	}
 	return r, nil
-}
-
-// fileOwner returns whom the file belongs to, where that says anything.
-func (r *region) fileOwner() (uint32, bool) {
-	if os.Geteuid() != 0 {
-		return 0, false
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(r.file.Fd()), &st); err != nil {
-		return 0, false
-	}
-	return st.Uid, true
 }

@@ -36,6 +36,7 @@ type Store struct {
 	memDir   string
 	mounted  bool
 	instance bb.InstanceID
+	wanted   struct{ memory, region int64 } // sizes, before they were made to fit a tmpfs; 0: on no tmpfs
 	owner    Owner
 	ready    chan struct{}
 	populate populator
@@ -64,7 +65,8 @@ type Store struct {
 		segmentSeq uint64
 		replacing  int // regions that are being deleted and made anew
 		ready      bool
-		short      bool // memory could not be populated, which was logged
+		short      bool      // memory could not be populated, which was logged
+		regrown    time.Time // when regrow looked last
 		closed     bool
 	}
 
@@ -165,8 +167,9 @@ func (o *Options) logBytes() int64 {
 
 // Open adopts the regions it finds, replays their commit records and starts to
 // populate memory in the background. It fails with bb.Busy when another process
-// has the regions (naming its pid), with bb.Unsupported when a region has a format
-// it does not know (nothing is touched then) and with bb.Invalid for bad options.
+// has the regions (naming its pid), with bb.Unsupported when a region of this process's
+// own user has a format it does not know (nothing is touched then) and with bb.Invalid
+// for bad options. Nothing that a user could have written to a region makes it fail.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -211,10 +214,7 @@ func (s *Store) open(ctx context.Context) error {
 		}
 		found = append(found, onDisk...)
 	}
-	if found, err = s.leaveForeign(found); err != nil {
-		return err
-	}
-	if err := s.recover(ctx, found); err != nil {
+	if err := s.recover(ctx, s.leaveForeign(found)); err != nil {
 		return err
 	}
 	s.found.took = time.Since(start)
@@ -276,6 +276,7 @@ func (s *Store) createRegions(ctx context.Context) error {
 		}
 		hasLog = hasLog || r.log
 	}
+	any = any || hasLog // there was memory before, and there may be some again: see regrow
 	if !hasLog {
 		r, err := s.newRegion(bb.TierMemory, s.o.logBytes(), true)
 		switch {

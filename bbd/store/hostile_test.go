@@ -1,0 +1,376 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+)
+
+// Two users who do not trust each other. The regions of each are files of theirs.
+const (
+	alice = 5002
+	bob   = 5001
+)
+
+// sharedStore opens a store in which both have written a file: bob the first, alice the
+// second. It needs root, which alone can give files to users; ok is false without.
+func sharedStore(t *testing.T, o Options) (s *Store, bobs string, ok bool) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Log("this user cannot give regions to others")
+		return nil, "", false
+	}
+	s = open(t, o)
+	for f, uid := range map[bb.FileID]uint32{1: bob, 2: alice} {
+		w := newWriter(t, s)
+		w.uid = uid
+		w.commit(f, 1, 0, 0, content(uint64(f), 100_000))
+		w.done()
+	}
+	return s, regionOf(t, s, bob), true
+}
+
+// regionOf returns the path of a user's region.
+func regionOf(t *testing.T, s *Store, uid uint32) string {
+	t.Helper()
+	for _, r := range s.Regions() {
+		if r.Owned && r.UID == uid {
+			return r.Path
+		}
+	}
+	t.Fatalf("user %d has no region", uid)
+	return ""
+}
+
+// rewrite changes a region's bytes as its user can.
+func rewrite(t *testing.T, path string, change func(mem []byte)) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	change(mem)
+}
+
+// forge writes a header, and its copy, as the user of a region of version 2 can.
+func forge(mem []byte, change func(*regionHeader)) {
+	h, _, err := decodeRegionHeader(mem)
+	if err != nil {
+		h = regionHeader{id: 1, size: int64(len(mem)), uid: bob}
+	}
+	change(&h)
+	h.encode(mem)
+	h.encode(mem[headerCopy:])
+}
+
+// stays checks that alice has what she had, and gets no memory that bob may have mapped.
+func stays(t *testing.T, s *Store, bobs string) {
+	t.Helper()
+	check(t, s, 2, 1, content(2, 100_000))
+	for range 100 {
+		l, err := s.Lease(LeaseRequest{Buffer: "b", UID: alice, Bytes: MaxSegment})
+		if errors.Is(err, bb.NoSpace) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, _, err := s.Region(l.Region)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Path == bobs {
+			t.Fatal("a lease of alice's lies in a region of bob's")
+		}
+	}
+	t.Fatal("memory does not end")
+}
+
+func TestStartWithForgedHeaders(t *testing.T) {
+	forgeries := map[string]func(mem []byte){
+		"version": func(mem []byte) {
+			for _, at := range []int{0, headerCopy} {
+				binary.LittleEndian.PutUint32(mem[at+8:], 99)
+				binary.LittleEndian.PutUint64(mem[at+headerSize-8:], checksum.Sum(mem[at:at+headerSize-8]))
+			}
+		},
+		"nobody's": func(mem []byte) {
+			forge(mem, func(h *regionHeader) { h.flags = 0 })
+			clear(mem[slotTable : slotTable+len(mem)/Unit*slotSize])
+		},
+		"alice's":       func(mem []byte) { forge(mem, func(h *regionHeader) { h.uid = alice }) },
+		"own records":   func(mem []byte) { forge(mem, func(h *regionHeader) { h.flags = regionLog }) },
+		"unknown flag":  func(mem []byte) { forge(mem, func(h *regionHeader) { h.flags |= 1 << 20 }) },
+		"instance":      func(mem []byte) { forge(mem, func(h *regionHeader) { h.instance = 0x42424242 }) },
+		"id":            func(mem []byte) { forge(mem, func(h *regionHeader) { h.id = 1 }) },
+		"size":          func(mem []byte) { forge(mem, func(h *regionHeader) { h.size = 2 * Unit }) },
+		"tier":          func(mem []byte) { forge(mem, func(h *regionHeader) { h.tier = bb.TierDisk }) },
+		"another owner": func(mem []byte) { forge(mem, func(h *regionHeader) { h.owner = Owner{Namespace: 9, Node: "x"} }) },
+		"zeros":         func(mem []byte) { clear(mem) },
+	}
+	for name, change := range forgeries {
+		t.Run(name, func(t *testing.T) {
+			o := folders(t)
+			s, bobs, ok := sharedStore(t, o)
+			if !ok {
+				return
+			}
+			instance := s.Instance()
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			rewrite(t, bobs, change)
+			for range 2 { // the second time with what the first has made of it
+				s, err := Open(context.Background(), o)
+				if err != nil {
+					t.Fatalf("the store does not start: %v", err)
+				}
+				populatedNow(t, s)
+				if s.Instance() != instance {
+					t.Errorf("the memory is instance %v, was %v", s.Instance(), instance)
+				}
+				stays(t, s, bobs)
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// A region that is shorter than it was, at the start or before, takes nothing with it.
+func TestStartWithShortRegions(t *testing.T) {
+	for _, size := range []int64{0, 100, headerCopy + headerSize, slotTable, Unit, Unit + 100} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			o := folders(t)
+			s, bobs, ok := sharedStore(t, o)
+			if !ok {
+				return
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Truncate(bobs, size); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, o)
+			stays(t, s, bobs)
+			if d := s.Damage(); len(d) == 0 || d[0].Path != bobs {
+				t.Errorf("the damage is %+v", d)
+			}
+		})
+	}
+}
+
+// scribble writes headers, slots and records to a region of version 2 whose checksums are
+// right and whose content is nonsense.
+func scribble(r *rand.Rand, mem []byte) {
+	pick := func(n ...uint64) uint64 { return n[r.IntN(len(n))] }
+	if r.IntN(10) < 6 {
+		forge(mem, func(h *regionHeader) {
+			h.flags, h.id = uint32(pick(0, 1, 2, 3, 1<<9)), bb.RegionID(pick(uint64(h.id), 1, 0, r.Uint64()))
+			h.size, h.uid = int64(pick(uint64(len(mem)), uint64(len(mem)), 2*Unit)), uint32(pick(0, alice, bob))
+			h.tier, h.instance = bb.Tier(pick(0, 0, 1)), bb.InstanceID(pick(uint64(h.instance), 0, 1))
+		})
+	}
+	for unit := 1; unit < len(mem)/Unit; unit++ {
+		if r.IntN(2) == 0 {
+			continue
+		}
+		h := segmentHeader{
+			units: int64(pick(1, 1, 2, 8, 64)), nonce: pick(0, 1, r.Uint64()), sequence: pick(0, 1, 1<<64-1), uid: bob,
+			buffer: []string{"b", "alicebuf", "", "../x\n\n"}[r.IntN(4)], tier: bb.Tier(pick(0, 1, 9)),
+		}
+		for _, at := range []int{slotTable + unit*slotSize, unit * Unit}[:1+r.IntN(2)] {
+			h.encode(mem[at:])
+			publish(mem, int64(at), segmentMagic)
+		}
+		end := (unit + int(h.units)) * Unit
+		if end > len(mem) {
+			end = (unit + 1) * Unit
+		}
+		scribbleRecords(r, mem[unit*Unit:end], h.nonce)
+	}
+}
+
+// scribbleRecords writes records to a segment.
+func scribbleRecords(r *rand.Rand, seg []byte, nonce uint64) {
+	pick := func(n ...uint64) uint64 { return n[r.IntN(len(n))] }
+	top := int64(len(seg))
+	for range r.IntN(20) {
+		rec := record{
+			file: bb.FileID(pick(0, 1, 2, 0x800000002)), generation: bb.Generation(pick(0, 1, 2, 1<<64-1)),
+			base: bb.Generation(pick(0, 1, 5)), origin: bb.Generation(pick(0, 1, 2)), sequence: pick(0, 1, 1<<64-1),
+			part: uint16(pick(0, 1)), parts: uint16(pick(0, 1, 2, 65535)), flags: uint16(pick(0, 1, 2, 3, 4, 255)),
+		}
+		if rec.flags&recordIdentity != 0 {
+			rec.payload = make([]byte, recordItem*r.IntN(6))
+		} else {
+			for range r.IntN(4) {
+				rec.items = append(rec.items, recordExtent{
+					int64(pick(0, 1<<62, 1<<64-1, 4096)), uint32(pick(0, 4096, 8192, 1<<32-1)),
+					uint32(pick(0, 1, 4096, Unit, 1<<32-1)), r.Uint64(),
+				})
+			}
+		}
+		if top-RecordCost(rec.length()) < dataStart+recordEnd {
+			return
+		}
+		low := rec.encode(seg, top, nonce)
+		setState(seg, top, uint32(pick(recordPrepared, recordComplete, recordVoid, 7)), rec.length())
+		clear(seg[low-recordEnd : low])
+		top = low
+	}
+}
+
+// TestStartWithScribbledRegions is that of TestStartWithForgedHeaders with nonsense.
+func TestStartWithScribbledRegions(t *testing.T) {
+	for seed := range uint64(24) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			o := folders(t)
+			s, bobs, ok := sharedStore(t, o)
+			if !ok {
+				return
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			rewrite(t, bobs, func(mem []byte) { scribble(rand.New(rand.NewPCG(seed, 1)), mem) })
+			s, err := Open(context.Background(), o)
+			if err != nil {
+				t.Fatalf("the store does not start: %v", err)
+			}
+			defer s.Close()
+			populatedNow(t, s)
+			for info := range s.Files() {
+				for _, g := range info.Generations {
+					_, _, _ = s.Checksum(info.File, g.Generation)
+				}
+			}
+			stays(t, s, bobs)
+			s.Evict(bb.TierMemory, 1<<40)
+			for info := range s.Files() {
+				if info.File != 2 {
+					s.Drop(info.File)
+				}
+			}
+			stays(t, s, bobs)
+		})
+	}
+}
+
+// Bob keeps the regions mapped that he has given back, so their memory does not come back
+// to a tmpfs that just fits the store. Alice gets less memory, or waits, and no store ends.
+func TestMemoryHeldByOldMappings(t *testing.T) {
+	c, ok := newCrowded(t, "48m")
+	if !ok {
+		return
+	}
+	o := folders(t)
+	o.ShmDir, o.MemoryBytes, o.DiskDir, o.DiskBytes = filepath.Join(c.dir, "shm"), 40<<20, "", 0
+	s, err := Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	populatedNow(t, s)
+	var held [][]byte
+	letGo := func() {
+		for _, m := range held {
+			unix.Munmap(m)
+		}
+		held = nil
+	}
+	defer letGo()
+	var leases []bb.LeaseID
+	for {
+		l, err := s.Lease(LeaseRequest{Buffer: "b", UID: bob, Bytes: MaxSegment})
+		if errors.Is(err, bb.NoSpace) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, l.ID)
+		info, _, err := s.Region(l.Region)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, mapAll(t, info))
+	}
+	for _, id := range leases {
+		if err := s.Abandon(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		for range 20 { // each replaces a region of bob's
+			l, err := s.Lease(LeaseRequest{Buffer: "b", UID: alice, Bytes: MaxSegment})
+			if err != nil && !errors.Is(err, bb.NoSpace) {
+				t.Fatal(err)
+			}
+			if err == nil {
+				l.Mem[l.DataStart] = 1 // what a client is given it can write to
+				l.Mem[l.RecordFloor-1] = 1
+			}
+			populatedNow(t, s)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, err = Open(context.Background(), o)
+		if err != nil {
+			t.Fatalf("the store does not start: %v", err)
+		}
+		populatedNow(t, s)
+	}
+	letGo()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		l, err := s.Lease(LeaseRequest{Buffer: "b", UID: alice, Bytes: MaxSegment, Min: 4 << 20})
+		if err == nil {
+			l.Mem[l.DataStart] = 1
+			break
+		}
+		if !errors.Is(err, bb.NoSpace) || time.Now().After(deadline) {
+			t.Fatalf("memory that bob has let go does not come back: %v", err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mapAll maps a region as a client does.
+func mapAll(t *testing.T, info RegionInfo) []byte {
+	t.Helper()
+	f, err := os.Open(info.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := unix.Mmap(int(f.Fd()), 0, int(info.Bytes), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
