@@ -126,7 +126,7 @@ func (q *queue) mayCarryOut(store backing.Store, op *StoreOp) (bool, error) {
 	}
 	there, ours, err = q.isOurs(store, op.New+suffix, op.Replaces)
 	if err == nil && there && !ours {
-		err = backing.Foreign(op.New + suffix)
+		err = backing.Foreign("rename", op.New+suffix)
 	}
 	return true, err
 }

@@ -99,6 +99,17 @@ type Writer interface {
 	// Remove removes an object. Removing what is not there succeeds.
 	Remove(ctx context.Context, name string) error
 
+	// RemoveIf removes an object if it still is a version of which the caller knows that it is
+	// its own. Nothing is there: success. Something else is: ErrForeign, and it stays. The store
+	// compares in the step that removes, where it can; docs/durability.md says which stores do.
+	RemoveIf(ctx context.Context, name string, is Version) error
+
+	// RenameIf moves an object, as Rename does, if it still is a version, to a name that has
+	// nothing, or another version of the caller's. Otherwise both stay, and the error is ErrForeign
+	// with the name that is not as expected. Nothing is there under old: bb.NotFound. Called again
+	// with the same versions, it ends what a call has begun that a crash cut between its steps.
+	RenameIf(ctx context.Context, old, newName string, is, replaces Version) error
+
 	// RemoveTree removes name and everything below it; the empty name means
 	// everything in the root, but not the root. Removing what is not there
 	// succeeds.
@@ -190,6 +201,16 @@ type Object struct {
 	Mode    fs.FileMode
 	HasMode bool
 }
+
+// Version tells apart what has been under a name: it is what Put, Stat and List say of it. The zero
+// Version is that of a name without an object.
+type Version struct {
+	ETag string
+	Size int64 // bytes
+}
+
+// Version returns the object's version.
+func (o Object) Version() Version { return Version{o.ETag, o.Size} }
 
 // Described returns what a store says of the object that a reader of Get reads, if it does.
 func Described(r io.Reader) (Object, bool) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
@@ -21,6 +22,17 @@ func CheckName(op, name string) error {
 	}
 	if IsTemp(name) {
 		return bb.E(bb.Invalid, op, name, "is a name kept for unfinished work")
+	}
+	return nil
+}
+
+// CheckMove refuses names of a rename that are not clean, or of which one lies in the other.
+func CheckMove(old, newName string) error {
+	if err := errors.Join(CheckName("rename", old), CheckName("rename", newName)); err != nil {
+		return err
+	}
+	if strings.HasPrefix(newName, old+"/") || strings.HasPrefix(old, newName+"/") {
+		return bb.E(bb.Invalid, "rename", old, "cannot be moved into or over a directory that it is in: "+newName)
 	}
 	return nil
 }

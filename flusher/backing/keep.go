@@ -6,13 +6,13 @@ import (
 	"forebay/internal/bb"
 )
 
-// ErrForeign tells, as a target of errors.Is, that a Put with PutOptions.Keep found an object
-// under the name that is not the one it may replace.
+// ErrForeign tells, as a target of errors.Is, that a Put with PutOptions.Keep, a RemoveIf or a
+// RenameIf found an object under a name that is not the one it may replace, remove or move.
 var ErrForeign = errors.New("conflict: the store holds something that this buffer did not write")
 
-// Foreign returns the error of a Put that keeps what is under a name.
-func Foreign(name string) error {
-	return (&bb.Error{Kind: bb.Exists, Op: "put", Path: name, Err: ErrForeign}).
+// Foreign returns the error of an operation that keeps what is under a name.
+func Foreign(op, name string) error {
+	return (&bb.Error{Kind: bb.Exists, Op: op, Path: name, Err: ErrForeign}).
 		WithRemedy("rename the file in the buffer (bbctl mv), or move what is on the store away; the bytes stay in the buffer")
 }
 

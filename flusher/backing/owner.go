@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"hash/fnv"
 	"os"
 	"strconv"
@@ -83,7 +84,49 @@ func (o Owner) TempName() string {
 	return tempPrefix + o.Instance.String() + "-" + life + "-" + hex.EncodeToString(random[:]) + tempSuffix
 }
 
-// IsTemp reports whether the last part of a name was made by some Owner's TempName.
+// A file that is about to be removed is moved aside first, and then compared with what may be
+// removed, as the name says that it has from then on:
+//
+//	.forebay-IIIIIIIIIIIIIIII-LLLLLLLLLLLLLLLL-VVVVVVVVVVVVVVVV.rm.NAME
+//	                                           │                   └ what it was called
+//	                                           └ hash of the Version that may be removed
+const (
+	asideMark   = ".rm."
+	asideLength = tempLength - len(tempSuffix) + len(asideMark)
+)
+
+// AsideName returns the name that a file gets before it is removed if it is a version. ok is false
+// if the name would be too long.
+func (o Owner) AsideName(base string, is Version) (name string, ok bool) {
+	if asideLength+len(base) > bb.MaxName {
+		return "", false
+	}
+	return fmt.Sprintf("%s%s-%s-%016x%s%s", tempPrefix, o.Instance, bb.InstanceID(o.Life), is.hash(), asideMark, base), true
+}
+
+func (v Version) hash() uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s %d", v.ETag, v.Size)
+	return h.Sum64()
+}
+
+// Aside returns what a file was called that was moved aside to be removed; ok is false if it was not.
+func Aside(name string) (base string, ok bool) {
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	if _, _, ok = parseTemp(name); !ok || len(name) <= asideLength || name[asideLength-len(asideMark):asideLength] != asideMark {
+		return "", false
+	}
+	return name[asideLength:], true
+}
+
+// MayRemove reports whether the name of a file that was moved aside says that a version may be removed.
+func MayRemove(name string, is Version) bool {
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	_, ok := Aside(name)
+	return ok && name[asideLength-len(asideMark)-16:asideLength-len(asideMark)] == fmt.Sprintf("%016x", is.hash())
+}
+
+// IsTemp reports whether the last part of a name was made by some Owner's TempName or AsideName.
 func IsTemp(name string) bool {
 	_, _, ok := parseTemp(name)
 	return ok
@@ -125,10 +168,14 @@ func (o Owner) Abandoned(name string, age time.Duration) bool {
 
 func parseTemp(name string) (instance bb.InstanceID, life uint64, ok bool) {
 	name = name[strings.LastIndexByte(name, '/')+1:]
-	if len(name) != tempLength || !strings.HasPrefix(name, tempPrefix) || !strings.HasSuffix(name, tempSuffix) {
+	const marks = tempLength - len(tempSuffix)
+	switch {
+	case len(name) < tempLength || !strings.HasPrefix(name, tempPrefix):
+		return 0, 0, false
+	case name[marks:] != tempSuffix && (!strings.HasPrefix(name[marks:], asideMark) || len(name) == asideLength):
 		return 0, 0, false
 	}
-	parts := strings.Split(name[len(tempPrefix):tempLength-len(tempSuffix)], "-")
+	parts := strings.Split(name[len(tempPrefix):marks], "-")
 	if len(parts) != 3 {
 		return 0, 0, false
 	}

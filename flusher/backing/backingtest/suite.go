@@ -54,6 +54,8 @@ func Suite(t *testing.T, h Harness) {
 		{"rename", rename},
 		{"rename tree", renameTree},
 		{"remove", remove},
+		{"remove a version", removeIf},
+		{"rename a version", renameIf},
 		{"remove tree", removeTree},
 		{"remove directory", removeDir},
 		{"concurrent puts to one name", concurrentPuts},
@@ -387,6 +389,100 @@ func remove(t *testing.T, h Harness) {
 	}
 	put(t, s, "a/b", []byte("y"))
 	expect(t, s, "a/b", []byte("y"))
+}
+
+// none is a version that no object has.
+var none = backing.Version{ETag: "0123456789abcdef0123456789abcdef", Size: 1}
+
+func expectForeign(t *testing.T, err error, name string) {
+	t.Helper()
+	var e *bb.Error
+	if !errors.Is(err, backing.ErrForeign) || !errors.As(err, &e) || e.Path != name {
+		t.Fatalf("error %v, want that %s is somebody else's", err, name)
+	}
+}
+
+func removeIf(t *testing.T, h Harness) {
+	s := h.Open(t)
+	for i, size := range []int64{0, 10, h.Large} {
+		name := fmt.Sprint("d/", strings.Repeat("n", i*110)+"x") // one name is long
+		first := put(t, s, name, Data(size, 1))
+		second := put(t, s, name, Data(size, 2), []byte("more"))
+		for _, other := range []backing.Version{{}, none, first.Version()} {
+			expectForeign(t, s.RemoveIf(t.Context(), name, other), name)
+		}
+		expect(t, s, name, slices.Concat(Data(size, 2), []byte("more")))
+		expectNames(t, s, "", name)
+		for range 2 { // the second time, nothing is there
+			if err := s.RemoveIf(t.Context(), name, second.Version()); err != nil {
+				t.Fatal(err)
+			}
+			expectNames(t, s, "")
+		}
+	}
+	expectKind(t, s.RemoveIf(t.Context(), "../d", none), bb.Invalid)
+	if err := s.RemoveIf(t.Context(), "none/none", none); err != nil {
+		t.Fatal(err)
+	}
+	listed := put(t, s, "listed", []byte("x")).Version()
+	if err := s.List(t.Context(), "", func(o backing.Object) error {
+		if o.Version() != listed {
+			return fmt.Errorf("listed as %v, put as %v", o.Version(), listed)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func renameIf(t *testing.T, h Harness) {
+	s := h.Open(t)
+	for _, size := range []int64{0, 10, h.Large} {
+		content, older := Data(size, 1), []byte("older")
+		is := put(t, s, "a", content).Version()
+		for _, other := range []backing.Version{{}, none} {
+			expectForeign(t, s.RenameIf(t.Context(), "a", "new", other, backing.Version{}), "a")
+		}
+		if err := s.RenameIf(t.Context(), "a", "a", is, backing.Version{}); err != nil {
+			t.Fatal(err)
+		}
+		replaced := put(t, s, "x/y", older).Version()
+		for _, other := range []backing.Version{{}, none, is} {
+			expectForeign(t, s.RenameIf(t.Context(), "a", "x/y", is, other), "x/y")
+		}
+		expect(t, s, "a", content)
+		expect(t, s, "x/y", older)
+		if err := s.RenameIf(t.Context(), "a", "x/y", is, replaced); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, s, "x/y", content)
+		expectNames(t, s, "", "x/y")
+		moved, err := s.Stat(t.Context(), "x/y")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What may be replaced need not be there.
+		for i, may := range []backing.Version{{}, none} {
+			from, to := "x/y", "new/dir/z"
+			if i > 0 {
+				from, to = to, "w"
+			}
+			if err := s.RenameIf(t.Context(), from, to, moved.Version(), may); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, s, to, content)
+			expectNames(t, s, "", to)
+			if moved, err = s.Stat(t.Context(), to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expectKind(t, s.RenameIf(t.Context(), "w", "w/below", moved.Version(), backing.Version{}), bb.Invalid)
+		expectKind(t, s.RenameIf(t.Context(), "none", "other", none, backing.Version{}), bb.NotFound)
+		if err := s.RemoveIf(t.Context(), "w", moved.Version()); err != nil {
+			t.Fatal(err)
+		}
+		expectNames(t, s, "")
+	}
 }
 
 func removeDir(t *testing.T, h Harness) {

@@ -144,6 +144,14 @@ func (s *store) Remove(ctx context.Context, name string) error {
 	return do(ctx, s.calls, "remove", name, func(ctx context.Context) error { return s.Store.Remove(ctx, name) })
 }
 
+func (s *store) RemoveIf(ctx context.Context, name string, is backing.Version) error {
+	return do(ctx, s.calls, "remove", name, func(ctx context.Context) error { return s.Store.RemoveIf(ctx, name, is) })
+}
+
+func (s *store) RenameIf(ctx context.Context, old, newName string, is, replaces backing.Version) error {
+	return do(ctx, s.calls, "rename", old, func(ctx context.Context) error { return s.Store.RenameIf(ctx, old, newName, is, replaces) })
+}
+
 func (s *store) RemoveTree(ctx context.Context, name string) error {
 	return do(ctx, s.calls, "remove tree", name, func(ctx context.Context) error { return s.Store.RemoveTree(ctx, name) })
 }

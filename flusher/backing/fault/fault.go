@@ -213,6 +213,14 @@ func (s *store) Remove(ctx context.Context, name string) error {
 	return s.call(ctx, "remove", name, func(Rule) error { return s.Store.Remove(ctx, name) })
 }
 
+func (s *store) RemoveIf(ctx context.Context, name string, is backing.Version) error {
+	return s.call(ctx, "remove", name, func(Rule) error { return s.Store.RemoveIf(ctx, name, is) })
+}
+
+func (s *store) RenameIf(ctx context.Context, old, newName string, is, replaces backing.Version) error {
+	return s.call(ctx, "rename", old, func(Rule) error { return s.Store.RenameIf(ctx, old, newName, is, replaces) })
+}
+
 func (s *store) RemoveTree(ctx context.Context, name string) error {
 	return s.call(ctx, "remove", name, func(Rule) error { return s.Store.RemoveTree(ctx, name) })
 }

@@ -93,6 +93,14 @@ func (s *store) Remove(ctx context.Context, name string) error {
 	return s.h.begin(changes, "remove", name).end(s.Store.Remove(ctx, name))
 }
 
+func (s *store) RemoveIf(ctx context.Context, name string, is backing.Version) error {
+	return s.h.begin(changes, "remove", name).end(s.Store.RemoveIf(ctx, name, is))
+}
+
+func (s *store) RenameIf(ctx context.Context, old, newName string, is, replaces backing.Version) error {
+	return s.h.begin(changes, "rename", old).end(s.Store.RenameIf(ctx, old, newName, is, replaces))
+}
+
 func (s *store) RemoveTree(ctx context.Context, name string) error {
 	return s.h.begin(changes, "remove tree", name).end(s.Store.RemoveTree(ctx, name))
 }

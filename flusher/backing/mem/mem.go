@@ -198,7 +198,7 @@ func (s *Store) publish(ctx context.Context, temp, name string, bytes []byte, su
 		return backing.Object{}, err
 	}
 	if there, ok := s.objects[name]; ok && !opts.MayReplace(there.object(name).ETag) {
-		return backing.Object{}, backing.Foreign(name)
+		return backing.Object{}, backing.Foreign("put", name)
 	}
 	s.version++
 	s.puts[name]++
@@ -313,11 +313,8 @@ func (s *Store) snapshot(ctx context.Context, prefix string) ([]backing.Object, 
 
 // Rename moves an object or a tree at once.
 func (s *Store) Rename(ctx context.Context, old, newName string) error {
-	if err := errors.Join(backing.CheckName("rename", old), backing.CheckName("rename", newName)); err != nil {
+	if err := backing.CheckMove(old, newName); err != nil {
 		return err
-	}
-	if strings.HasPrefix(newName, old+"/") || strings.HasPrefix(old, newName+"/") {
-		return bb.E(bb.Invalid, "rename", old, "cannot be moved into or over a directory that it is in: "+newName)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -335,6 +332,59 @@ func (s *Store) Rename(ctx context.Context, old, newName string) error {
 	if len(moved) == 0 {
 		return notFound("rename", old)
 	}
+	return nil
+}
+
+// RenameIf moves an object at once.
+func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces backing.Version) error {
+	if err := backing.CheckMove(old, newName); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.enter(ctx, "rename", old); err != nil {
+		return err
+	}
+	from, there := s.objects[old]
+	switch {
+	case !there:
+		return notFound("rename", old)
+	case s.versionOf(old) != is:
+		return backing.Foreign("rename", old)
+	case old == newName:
+		return nil
+	}
+	if now := s.versionOf(newName); now != (backing.Version{}) && now != replaces {
+		return backing.Foreign("rename", newName)
+	}
+	delete(s.objects, old)
+	s.objects[newName] = from
+	return nil
+}
+
+// versionOf is of what has a name now; mu must be held.
+func (s *Store) versionOf(name string) backing.Version {
+	c, ok := s.objects[name]
+	if !ok {
+		return backing.Version{}
+	}
+	return backing.Version{ETag: c.etag, Size: int64(len(c.bytes))}
+}
+
+// RemoveIf removes an object at once.
+func (s *Store) RemoveIf(ctx context.Context, name string, is backing.Version) error {
+	if err := backing.CheckName("remove", name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.enter(ctx, "remove", name); err != nil {
+		return err
+	}
+	if now := s.versionOf(name); now != (backing.Version{}) && now != is {
+		return backing.Foreign("remove", name)
+	}
+	delete(s.objects, name)
 	return nil
 }
 

@@ -72,6 +72,34 @@ func renameOp(name, from, to string, before, after tree, moves map[string]string
 	}}
 }
 
+// versionsOf finds the versions of some and of other, wherever an earlier attempt has left them.
+func versionsOf(ctx context.Context, s backing.Store, names ...string) (is, replaces backing.Version, err error) {
+	for _, name := range names {
+		o, err := s.Stat(ctx, name)
+		switch {
+		case bb.KindOf(err) == bb.NotFound:
+		case err != nil:
+			return is, replaces, err
+		case o.Size == int64(len(some)):
+			is = o.Version()
+		default:
+			replaces = o.Version()
+		}
+	}
+	return is, replaces, nil
+}
+
+// renameIfOp is renameOp of a version.
+func renameIfOp(name, from, to string, before, after tree, moves map[string]string) faultOp {
+	return faultOp{name: name, before: before, after: after, moves: moves, waits: never, do: func(ctx context.Context, s backing.Store) error {
+		is, replaces, err := versionsOf(ctx, s, from, to)
+		if err != nil {
+			return err
+		}
+		return s.RenameIf(ctx, from, to, is, replaces)
+	}}
+}
+
 func readOp(name string, waits func(string) bool, do func(ctx context.Context, s backing.Store) error) faultOp {
 	return faultOp{name: name, before: readTree, after: readTree, waits: waits, do: do}
 }
@@ -98,6 +126,15 @@ func faultOps() []faultOp {
 			map[string]string{"a/s/g": "b/s/g"}),
 		{name: "remove", before: tree{"d/f": some, "d/g": other}, after: tree{"d/g": other}, waits: never, do: func(ctx context.Context, s backing.Store) error {
 			return s.Remove(ctx, "d/f")
+		}},
+		renameIfOp("rename a version into a new directory", "f", "d/g", tree{"f": some}, tree{"d/g": some}, map[string]string{"f": "d/g"}),
+		renameIfOp("rename a version over an object", "f", "d/g", tree{"f": some, "d/g": other}, tree{"d/g": some}, map[string]string{"f": "d/g"}),
+		{name: "remove a version", before: tree{"d/f": some, "d/g": other}, after: tree{"d/g": other}, waits: never, do: func(ctx context.Context, s backing.Store) error {
+			is, _, err := versionsOf(ctx, s, "d/f")
+			if err != nil {
+				return err
+			}
+			return s.RemoveIf(ctx, "d/f", is)
 		}},
 		{name: "remove of a tree", before: tree{"t/f": some, "t/s/g": other, "h": other}, after: tree{"h": other}, waits: never, do: func(ctx context.Context, s backing.Store) error {
 			return s.RemoveTree(ctx, "t")

@@ -1,6 +1,8 @@
 package posix
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -27,34 +29,286 @@ func checkExisting(root *os.Root, name string, opts *backing.PutOptions) error {
 	case info.Mode().IsRegular() && opts.MayReplace(object(name, info).ETag):
 		return nil
 	}
-	return backing.Foreign(name)
+	return backing.Foreign("put", name)
 }
 
-// place gives a temporary file its name. With Keep, the kernel refuses a name that is taken; a
-// file that may be replaced is compared right before.
-func place(root *os.Root, temp, name string, opts *backing.PutOptions) error {
+// place gives a temporary file its name. With Keep, the kernel refuses a name that is taken, or
+// swaps the two, and what had the name is compared before it goes.
+func (s *Store) place(root *os.Root, temp, name string, opts *backing.PutOptions) error {
 	if !opts.Keep {
 		return root.Rename(temp, name)
 	}
-	err := renameNew(root, temp, name)
-	switch {
-	case errors.Is(err, unix.EEXIST), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP):
-		// Taken; or a file system (NFS) that knows no such rename.
-		if err := checkExisting(root, name, opts); err != nil {
+	err := s.opts.rename2(root, temp, name, unix.RENAME_NOREPLACE)
+	if err == nil || !errors.Is(err, unix.EEXIST) && !noFlags(err) {
+		return err
+	}
+	if err := checkExisting(root, name, opts); err != nil {
+		return err
+	}
+	s.opts.between(name)
+	switch err = s.opts.rename2(root, temp, name, unix.RENAME_EXCHANGE); {
+	case noFlags(err): // NFS: compared a moment ago
+		return root.Rename(temp, name)
+	case errors.Is(err, fs.ErrNotExist): // gone meanwhile
+		return s.opts.rename2(root, temp, name, unix.RENAME_NOREPLACE)
+	case err != nil:
+		return err
+	}
+	if err := checkExisting(root, temp, opts); err != nil {
+		if !errors.Is(err, backing.ErrForeign) {
 			return err
 		}
-		return root.Rename(temp, name)
+		return errors.Join(backing.Foreign("put", name), s.opts.rename2(root, temp, name, unix.RENAME_EXCHANGE))
+	}
+	return root.Remove(temp)
+}
+
+// noFlags reports whether a file system, such as NFS, cannot rename with flags.
+func noFlags(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP)
+}
+
+// rename2 renames with flags of renameat2(2).
+func rename2(root *os.Root, old, newName string, flags uint) error {
+	from, err := root.Open(path.Dir(old))
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to := from
+	if path.Dir(old) != path.Dir(newName) {
+		if to, err = root.Open(path.Dir(newName)); err != nil {
+			return err
+		}
+		defer to.Close()
+	}
+	err = unix.Renameat2(int(from.Fd()), path.Base(old), int(to.Fd()), path.Base(newName), flags)
+	if err != nil {
+		return &os.LinkError{Op: "renameat2", Old: old, New: newName, Err: err}
+	}
+	return nil
+}
+
+// moveNew renames a file to a name that nothing has, and fails with EEXIST otherwise. Where a
+// rename cannot tell, a second link can, and the first goes then. Where there are no links either,
+// the name is looked at right before.
+func (s *Store) moveNew(root *os.Root, old, newName string) error {
+	err := s.opts.rename2(root, old, newName, unix.RENAME_NOREPLACE)
+	if !noFlags(err) {
+		return err
+	}
+	err = s.opts.link(root, old, newName)
+	if err == nil {
+		return root.Remove(old)
+	}
+	if !noFlags(err) && !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	if _, err := root.Lstat(newName); err == nil {
+		return &os.LinkError{Op: "rename", Old: old, New: newName, Err: unix.EEXIST}
+	}
+	return root.Rename(old, newName)
+}
+
+// versionAt says what has a name now: nothing, or a version of a file. What is no file is one that
+// nobody has put.
+func versionAt(root *os.Root, name string) (backing.Version, error) {
+	info, err := root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return backing.Version{}, nil
+	}
+	if err != nil {
+		return backing.Version{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return backing.Version{ETag: "not a file", Size: -1}, nil
+	}
+	o := object(name, info)
+	return o.Version(), nil
+}
+
+// RemoveIf moves a file aside, to a name that says what may be removed, compares it there, where
+// nobody puts another one in its place, and removes it or puts it back. One that a crash left
+// aside is removed or put back by Sweep.
+func (s *Store) RemoveIf(ctx context.Context, name string, is backing.Version) error {
+	if err := backing.CheckName("remove", name); err != nil {
+		return err
+	}
+	root, err := s.root(ctx)
+	if err != nil {
+		return wrap("remove", name, err)
+	}
+	defer root.Close()
+	now, err := versionAt(root, name)
+	switch {
+	case err != nil:
+		return wrap("remove", name, err)
+	case now == (backing.Version{}): // an earlier try may have removed it, and failed to make that durable
+	case now != is:
+		return backing.Foreign("remove", name)
+	default:
+		if err := s.removeVersion(root, name, is); err != nil {
+			return wrap("remove", name, err)
+		}
+	}
+	return wrap("remove", name, syncDirIfThere(root, path.Dir(name)))
+}
+
+// removeVersion removes a file that a moment ago was a version.
+func (s *Store) removeVersion(root *os.Root, name string, is backing.Version) error {
+	base, ok := s.opts.Owner.AsideName(path.Base(name), is)
+	if !ok {
+		return ignoreMissing(root.Remove(name))
+	}
+	aside := path.Join(path.Dir(name), base)
+	s.opts.between(name)
+	if err := root.Rename(name, aside); err != nil {
+		return ignoreMissing(err)
+	}
+	removed, err := s.endAside(root, aside, name)
+	if err == nil && !removed {
+		err = backing.Foreign("remove", name)
 	}
 	return err
 }
 
-// renameNew renames within a directory, and fails with EEXIST if the new name is taken.
-func renameNew(root *os.Root, temp, name string) error {
-	dir, err := root.Open(path.Dir(name))
+// endAside removes a file that was moved aside, if it is what its name says, or else puts it back.
+// Where something else has the name by then, the file stays aside: it is nobody's to remove.
+func (s *Store) endAside(root *os.Root, aside, name string) (removed bool, err error) {
+	now, err := versionAt(root, aside)
+	switch {
+	case err != nil:
+		return false, err
+	case now == (backing.Version{}):
+		return true, nil
+	case backing.MayRemove(aside, now):
+		if err := ignoreMissing(root.Remove(aside)); err != nil {
+			return false, errors.Join(err, ignoreMissing(s.moveNew(root, aside, name))) // the next try finds it again
+		}
+		return true, nil
+	}
+	if err := s.moveNew(root, aside, name); err != nil {
+		s.opts.Logger.Warn("a file that another program has written stays under another name", "directory", s.dir, "name", name, "file", aside, "error", err)
+		if !errors.Is(err, fs.ErrExist) {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// RenameIf moves a file to a name that is free, or swaps the two, then compares what it has moved,
+// and moves it back or removes what was replaced. A crash before the comparison leaves a file that
+// another program had written at that moment under the new name.
+func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces backing.Version) error {
+	if err := backing.CheckMove(old, newName); err != nil {
+		return err
+	}
+	root, err := s.root(ctx)
+	if err != nil {
+		return wrap("rename", old, err)
+	}
+	defer root.Close()
+	from, err := versionAt(root, old)
+	if err != nil {
+		return wrap("rename", old, err)
+	}
+	to, err := versionAt(root, newName)
+	switch {
+	case err != nil:
+		return wrap("rename", newName, err)
+	case old == newName && from == is:
+		return nil
+	case to == is && to != (backing.Version{}):
+		return wrap("rename", old, s.endRename(root, old, newName, from, is, replaces))
+	case from == (backing.Version{}):
+		// An earlier try may have moved it, and failed to make that durable: package retry
+		// takes what is there under the new name for success.
+		return wrap("rename", old, cmp.Or(syncMove(root, old, newName), error(&fs.PathError{Op: "rename", Path: old, Err: fs.ErrNotExist})))
+	case from != is:
+		return backing.Foreign("rename", old)
+	case to != (backing.Version{}) && to != replaces:
+		return backing.Foreign("rename", newName)
+	}
+	if err := s.makeDirs(root, path.Dir(newName), nil); err != nil {
+		return wrap("rename", newName, err)
+	}
+	s.opts.between(old)
+	if err := s.renameVersion(root, old, newName, is, to); err != nil {
+		return wrap("rename", old, err)
+	}
+	return wrap("rename", old, syncMove(root, old, newName))
+}
+
+// endRename ends a rename that a crash has cut: the new name has the file already. What the old
+// one has is the same file by a second link, or what was replaced, or nobody's to remove.
+func (s *Store) endRename(root *os.Root, old, newName string, from, is, replaces backing.Version) error {
+	var err error
+	if from == is || from == replaces && from != (backing.Version{}) {
+		err = s.removeVersion(root, old, from)
+	}
+	return cmp.Or(err, syncMove(root, old, newName))
+}
+
+// renameVersion moves a file that a moment ago was a version, to a name that had another one, or none.
+func (s *Store) renameVersion(root *os.Root, old, newName string, is, replaces backing.Version) error {
+	if replaces == (backing.Version{}) {
+		err := s.moveNew(root, old, newName)
+		if errors.Is(err, fs.ErrExist) {
+			return backing.Foreign("rename", newName)
+		}
+		if err != nil {
+			return err
+		}
+		return s.undo(root, old, newName, is, backing.Version{}, 0)
+	}
+	err := s.opts.rename2(root, old, newName, unix.RENAME_EXCHANGE)
+	switch {
+	case noFlags(err): // NFS: compared a moment ago
+		return root.Rename(old, newName)
+	case errors.Is(err, fs.ErrNotExist): // what it replaces is gone, or the file itself
+		return s.renameVersion(root, old, newName, is, backing.Version{})
+	case err != nil:
+		return err
+	}
+	if err := s.undo(root, old, newName, is, replaces, unix.RENAME_EXCHANGE); err != nil {
+		return err
+	}
+	return s.removeVersion(root, old, replaces)
+}
+
+// undo moves two names back unless they are what they should be after a move.
+func (s *Store) undo(root *os.Root, old, newName string, is, replaced backing.Version, flags uint) error {
+	to, err := versionAt(root, newName)
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	fd := int(dir.Fd())
-	return unix.Renameat2(fd, path.Base(temp), fd, path.Base(name), unix.RENAME_NOREPLACE)
+	from := replaced
+	if flags != 0 {
+		if from, err = versionAt(root, old); err != nil {
+			return err
+		}
+	}
+	wrong := newName // that what is not as it should be had before
+	switch {
+	case to == is && from == replaced:
+		return nil
+	case to != is:
+		wrong = old
+	}
+	if flags == 0 {
+		err = s.moveNew(root, newName, old)
+	} else {
+		err = s.opts.rename2(root, newName, old, flags)
+	}
+	if err != nil {
+		s.opts.Logger.Warn("a file that another program has written was moved", "directory", s.dir, "from", old, "to", newName, "error", err)
+	}
+	return backing.Foreign("rename", wrong)
 }

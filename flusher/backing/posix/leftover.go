@@ -70,6 +70,10 @@ func (s *Store) leftover(root *os.Root, name string, d fs.DirEntry, remove bool)
 	if !l.Ended || !remove {
 		return l, true, nil
 	}
+	if base, aside := backing.Aside(name); aside {
+		l.Removed, err = s.endAside(root, name, path.Join(path.Dir(name), base))
+		return l, true, err
+	}
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return l, true, err
 	}

@@ -15,11 +15,8 @@ import (
 // Rename moves a file or a tree and syncs both directories. A tree moved onto a
 // directory that is not empty is merged entry by entry.
 func (s *Store) Rename(ctx context.Context, old, newName string) error {
-	if err := errors.Join(backing.CheckName("rename", old), backing.CheckName("rename", newName)); err != nil {
+	if err := backing.CheckMove(old, newName); err != nil {
 		return err
-	}
-	if old != newName && (parentOf(old, newName) || parentOf(newName, old)) {
-		return bb.E(bb.Invalid, "rename", old, "cannot be moved into or over a directory that it is in: "+newName)
 	}
 	root, err := s.root(ctx)
 	if err != nil {

@@ -39,6 +39,11 @@ type Options struct {
 	Logger *slog.Logger
 
 	identify func(dir *os.File) (identity, error) // nil: of the kernel
+	// Of tests: what renames and links, if not the kernel; and what happens between a look at a name and
+	// what is done because of it.
+	rename2 func(root *os.Root, old, newName string, flags uint) error
+	link    func(root *os.Root, old, newName string) error
+	between func(name string)
 }
 
 func (o Options) withDefaults() Options {
@@ -59,6 +64,15 @@ func (o Options) withDefaults() Options {
 	}
 	if o.identify == nil {
 		o.identify = identify
+	}
+	if o.rename2 == nil {
+		o.rename2 = rename2
+	}
+	if o.link == nil {
+		o.link = (*os.Root).Link
+	}
+	if o.between == nil {
+		o.between = func(string) {}
 	}
 	return o
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -56,7 +55,7 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 		err = s.stillThere(root)
 	}
 	if err == nil {
-		err = place(root, temp, name, &opts)
+		err = s.place(root, temp, name, &opts)
 	}
 	if err != nil {
 		root.Remove(temp) // what stays after a failure here, Sweep finds
@@ -323,6 +322,3 @@ func syncDir(root *os.Root, dir string) error {
 	}
 	return errors.Join(err, d.Close())
 }
-
-// parentOf says whether a is an ancestor of b, or b itself.
-func parentOf(a, b string) bool { return a == b || strings.HasPrefix(b, a+"/") }

@@ -142,9 +142,18 @@ func listed[T any](ctx context.Context, s *store, prefix string, list func(conte
 // Rename is retried as a whole. If the answer to an attempt that succeeded was
 // lost, the next one finds nothing under the old name: then the new one is asked.
 func (s *store) Rename(ctx context.Context, old, newName string) error {
+	return s.moved(ctx, old, newName, func() error { return s.Store.Rename(ctx, old, newName) })
+}
+
+// RenameIf is retried as Rename is.
+func (s *store) RenameIf(ctx context.Context, old, newName string, is, replaces backing.Version) error {
+	return s.moved(ctx, old, newName, func() error { return s.Store.RenameIf(ctx, old, newName, is, replaces) })
+}
+
+func (s *store) moved(ctx context.Context, old, newName string, move func() error) error {
 	failed := false
 	return s.do(ctx, "rename", old, func() error {
-		err := s.Store.Rename(ctx, old, newName)
+		err := move()
 		if failed && bb.KindOf(err) == bb.NotFound {
 			return s.renamed(ctx, newName, err)
 		}
@@ -171,6 +180,10 @@ func (s *store) renamed(ctx context.Context, newName string, notFound error) err
 
 func (s *store) Remove(ctx context.Context, name string) error {
 	return s.do(ctx, "remove", name, func() error { return s.Store.Remove(ctx, name) })
+}
+
+func (s *store) RemoveIf(ctx context.Context, name string, is backing.Version) error {
+	return s.do(ctx, "remove", name, func() error { return s.Store.RemoveIf(ctx, name, is) })
 }
 
 func (s *store) RemoveTree(ctx context.Context, name string) error {

@@ -145,6 +145,15 @@ func s3Faults() []s3Fault {
 		{"put over an object", m{"f": other}, m{"f": small}, put(small)},
 		{"put in parts over an object", m{"f": other}, m{"f": big}, put(big)},
 		{"rename", m{"f": small}, m{"g": small}, func(ctx context.Context, s *Store) error { return s.Rename(ctx, "f", "g") }},
+		{"rename a version", m{"f": small}, m{"g": small}, renameVersion},
+		{"rename a version over an object", m{"f": small, "g": other}, m{"g": small}, renameVersion},
+		{"remove a version", m{"f": small}, m{}, func(ctx context.Context, s *Store) error {
+			is, err := s.versionAt(ctx, "f")
+			if err != nil {
+				return err
+			}
+			return s.RemoveIf(ctx, "f", is)
+		}},
 		{"remove", m{"f": small}, m{}, func(ctx context.Context, s *Store) error { return s.Remove(ctx, "f") }},
 		{"list", m{"f": small}, m{"f": small}, func(ctx context.Context, s *Store) error {
 			n := 0
@@ -167,6 +176,19 @@ func s3Faults() []s3Fault {
 			return err
 		}},
 	}
+}
+
+// renameVersion moves f to g.
+func renameVersion(ctx context.Context, s *Store) error {
+	is, err := s.versionAt(ctx, "f")
+	if err != nil {
+		return err
+	}
+	replaces, err := s.versionAt(ctx, "g")
+	if err != nil {
+		return err
+	}
+	return s.RenameIf(ctx, "f", "g", is, replaces)
 }
 
 // contents reads the names that an operation is about.
@@ -227,6 +249,12 @@ func faultOnce(t *testing.T, url string, op s3Fault, nth int, with *disturbance)
 			t.Fatal(err)
 		}
 	}
+	if strings.HasPrefix(op.name, "rename a version") { // the store is tried out in the removal
+		_, err := s.removals.known(t.Context(), s, s.tryRemovals)
+		if _, err2 := s.copies.known(t.Context(), s, s.tryCopies); errors.Join(err, err2) != nil {
+			t.Fatal(err, err2)
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	d.begin(nth, with, cancel)
@@ -248,7 +276,7 @@ func faultOnce(t *testing.T, url string, op s3Fault, nth int, with *disturbance)
 	if with == nil {
 		return count
 	}
-	if again := op.do(t.Context(), s); again != nil && !(op.name == "rename" && errors.Is(again, bb.NotFound)) {
+	if again := op.do(t.Context(), s); again != nil && !(strings.HasPrefix(op.name, "rename") && errors.Is(again, bb.NotFound)) {
 		t.Errorf("%s: again: %v", what, again)
 	}
 	judgeS3(t, what+", again", op, contents(t, s), true)

@@ -27,7 +27,7 @@ func (s *Store) existing(ctx context.Context, name string, opts *backing.PutOpti
 	case err != nil:
 		return condition{}, err
 	case !opts.MayReplace(there.ETag):
-		return condition{}, backing.Foreign(name)
+		return condition{}, backing.Foreign("put", name)
 	}
 	return condition{etag: there.ETag}, nil
 }

@@ -288,44 +288,51 @@ func (c condition) set(opts *minio.PutObjectOptions) {
 	}
 }
 
-// conditions says whether a store compares what a PUT says of the object that it replaces.
+// conditions says whether a store compares what a kind of request says of the object that it
+// changes.
 type conditions struct {
+	ignored string // what is logged if not
+
 	mu       sync.Mutex
-	known    bool
+	tried    bool
 	compares bool
 }
 
-// comparesConditions tries out, once, whether the store refuses a PUT whose condition does not hold.
-// One that ignores conditions, or does not know them, does not.
-func (s *Store) comparesConditions(ctx context.Context) (bool, error) {
-	c := &s.conditions
+// known tries out, once, whether the store refuses a request whose condition does not hold. One
+// that ignores conditions, or does not know them, does not.
+func (c *conditions) known(ctx context.Context, s *Store, try func(ctx context.Context, key string) (bool, error)) (bool, error) {
 	c.mu.Lock()
-	known, compares := c.known, c.compares
+	tried, compares := c.tried, c.compares
 	c.mu.Unlock()
-	if known {
+	if tried {
 		return compares, nil
 	}
 	key := s.key(s.opts.Owner.TempName())
-	compares, err := s.tryConditions(ctx, key)
+	compares, err := try(ctx, key)
 	removed := s.cleanup(ctx, func(ctx context.Context) error { return s.remove(ctx, key, key) })
 	if err != nil {
-		return false, &bb.Error{Kind: bb.KindOf(err), Op: "put", Path: s.url(), Err: plainReason(err)}
+		return false, &bb.Error{Kind: bb.KindOf(err), Op: "try conditions", Path: s.url(), Err: plainReason(err)}
 	}
 	if removed != nil {
 		s.opts.Logger.Warn("an object that was made to try the store out stays", "object", key, "error", removed)
 	}
 	if !compares {
-		s.opts.Logger.Warn("the store does not compare conditions of PUTs: late ones are looked after, not refused", "bucket", s.bucket)
+		s.opts.Logger.Warn(c.ignored, "bucket", s.bucket)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known, c.compares = true, compares
+	c.tried, c.compares = true, compares
 	return compares, nil
+}
+
+// comparesConditions reports whether the store refuses a PUT whose condition does not hold.
+func (s *Store) comparesConditions(ctx context.Context) (bool, error) {
+	return s.puts.known(ctx, s, s.tryConditions)
 }
 
 func (s *Store) tryConditions(ctx context.Context, key string) (bool, error) {
 	src := backing.NewBytes([]byte("forebay"))
-	for i, c := range []condition{{absent: true}, {absent: true}, {etag: "0123456789abcdef0123456789abcdef"}} {
+	for i, c := range []condition{{absent: true}, {absent: true}, {etag: wrongTag}} {
 		slices, _, err := backing.ReadSource(key, src, nil, 0, src.Size())
 		if err != nil {
 			return false, err
@@ -386,7 +393,7 @@ func (s *Store) putOver(ctx context.Context, key, name string, slices [][]byte, 
 			// Put by an earlier attempt whose answer was lost.
 			return minio.UploadInfo{ETag: there.ETag, ChecksumCRC64NVME: encodeChecksum(there.Checksum), LastModified: there.MTime}, nil
 		case !opts.MayReplace(there.ETag):
-			return minio.UploadInfo{}, backing.Foreign(name)
+			return minio.UploadInfo{}, backing.Foreign("put", name)
 		default:
 			c = condition{etag: there.ETag}
 		}

@@ -166,7 +166,7 @@ func (o Options) client() (*minio.Core, func(), error) {
 		lookup = minio.BucketLookupPath
 	}
 	client, err := minio.NewCore(u.Host, &minio.Options{
-		Creds: creds, Secure: u.Scheme == "https", Transport: transport,
+		Creds: creds, Secure: u.Scheme == "https", Transport: matchTransport{transport},
 		Region: o.Region, BucketLookup: lookup,
 		MaxRetries: 1, // no retries: our own wrapper retries, and tells of it
 	})

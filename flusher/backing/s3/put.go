@@ -133,7 +133,7 @@ func (s *Store) sendParts(ctx context.Context, up *upload, name string, src back
 	}
 	info, err := s.client.CompleteMultipartUpload(ctx, s.bucket, up.Key, up.Upload, parts, opts)
 	if last.Keep && isCondition(err) {
-		return info, backing.Foreign(name)
+		return info, backing.Foreign("put", name)
 	}
 	return info, wrap("put", name, err)
 }

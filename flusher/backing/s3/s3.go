@@ -35,8 +35,10 @@ type Store struct {
 	close  context.CancelFunc
 	idle   func() // closes idle connections
 
-	conditions conditions
-	doubts     doubts
+	puts     conditions // of a PUT: what it replaces
+	removals conditions // of a DELETE: what it removes
+	copies   conditions // of a copy: what it replaces
+	doubts   doubts
 }
 
 var _ backing.Store = (*Store)(nil)
@@ -54,6 +56,9 @@ func Open(where bb.Backing, opts Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{client: client, bucket: where.Bucket, opts: opts, idle: idle}
+	s.puts.ignored = "the store does not compare conditions of PUTs: late ones are looked after, not refused"
+	s.removals.ignored = "the store does not compare conditions of DELETEs: what is removed is looked at right before"
+	s.copies.ignored = "the store does not compare what a copy replaces: that is looked at right before"
 	s.doubts.names, s.doubts.uploads = map[string]*doubt{}, map[string][]*upload{}
 	if where.Prefix != "" {
 		s.prefix = where.Prefix + "/"

@@ -128,11 +128,8 @@ func (s *Store) announced(ctx context.Context, key string) (announcement, error)
 
 // Rename copies within the store, compares, and then removes.
 func (s *Store) Rename(ctx context.Context, old, newName string) error {
-	if err := errors.Join(backing.CheckName("rename", old), backing.CheckName("rename", newName)); err != nil {
+	if err := backing.CheckMove(old, newName); err != nil {
 		return err
-	}
-	if old != newName && (isBelow(old, newName) || isBelow(newName, old)) {
-		return bb.E(bb.Invalid, "rename", old, "cannot be moved into or over a directory that it is in: "+newName)
 	}
 	moved := 0
 	err := s.move(ctx, old, newName)
@@ -164,7 +161,7 @@ func (s *Store) move(ctx context.Context, old, newName string) error {
 	if err := errors.Join(s.fence(ctx, s.key(old), false), s.fence(ctx, s.key(newName), false)); err != nil {
 		return err
 	}
-	if err := s.copyObject(ctx, from, newName); err != nil {
+	if err := s.copyObject(ctx, from, newName, condition{}); err != nil {
 		return err
 	}
 	to, err := s.Stat(ctx, newName)
@@ -193,19 +190,32 @@ func (s *Store) compare(ctx context.Context, from, to backing.Object) error {
 	}
 }
 
-func (s *Store) copyObject(ctx context.Context, from backing.Object, newName string) error {
+// copyObject has the store copy an object over what a condition names.
+func (s *Store) copyObject(ctx context.Context, from backing.Object, newName string, over condition) error {
 	if from.Size > s.opts.CopyLimit {
-		return s.copyParts(ctx, from, newName)
+		return s.copyParts(ctx, from, newName, over)
+	}
+	return s.copyOnce(ctx, from, newName, over)
+}
+
+// copyOnce copies with one request.
+func (s *Store) copyOnce(ctx context.Context, from backing.Object, newName string, over condition) error {
+	headers := map[string]string{"x-amz-copy-source-if-match": from.ETag}
+	switch {
+	case over.absent:
+		headers["If-None-Match"] = "*"
+	case over.etag != "":
+		headers["If-Match"] = `"` + over.etag + `"`
 	}
 	_, err := s.client.CopyObject(ctx, s.bucket, s.key(from.Name), s.bucket, s.key(newName),
-		map[string]string{"x-amz-copy-source-if-match": from.ETag}, minio.CopySrcOptions{}, minio.PutObjectOptions{})
+		headers, minio.CopySrcOptions{}, minio.PutObjectOptions{})
 	return wrap("rename", newName, err)
 }
 
 // copyParts has the store copy an object that is too large for one request. No
 // checksum is announced or sent: stores would want those of the parts too, which
 // minio-go does not pass on. They compute their own, which compare looks at.
-func (s *Store) copyParts(ctx context.Context, from backing.Object, newName string) error {
+func (s *Store) copyParts(ctx context.Context, from backing.Object, newName string, over condition) error {
 	key := s.key(newName)
 	opts := minio.PutObjectOptions{UserMetadata: map[string]string{}}
 	if from.HasMode {
@@ -225,7 +235,9 @@ func (s *Store) copyParts(ctx context.Context, from backing.Object, newName stri
 			return 0, wrap("rename", newName, err)
 		})
 	if err == nil {
-		_, err = s.client.CompleteMultipartUpload(ctx, s.bucket, key, up.Upload, parts, minio.PutObjectOptions{})
+		var opts minio.PutObjectOptions
+		over.set(&opts)
+		_, err = s.client.CompleteMultipartUpload(ctx, s.bucket, key, up.Upload, parts, opts)
 	}
 	if err != nil {
 		return errors.Join(wrap("rename", newName, err), s.giveUp(ctx, up))
