@@ -2,6 +2,7 @@ package meta
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -409,7 +410,7 @@ func TestStoreOps(t *testing.T) {
 		for i, op := range ops {
 			revision := op.Revision
 			op.Seq, op.Revision = 0, 0
-			if op != want[i] {
+			if !reflect.DeepEqual(op, want[i]) {
 				t.Errorf("%d: %+v, want %+v", i, op, want[i])
 			}
 			for _, there := range []bool{true, false} {
@@ -485,16 +486,106 @@ func TestRenameKeepsReplaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		one := []bb.Content{{Size: last.Size, Checksum: last.Checksum}} // all have it
 		want := []StoreOp{
-			{Op: OpRename, OldPath: "f", NewPath: "g", File: last.File, Left: was, By: "me"},
-			{Op: OpRemove, OldPath: "h", File: last.File, Left: was, By: "me"},
-			{Op: OpRename, OldPath: "i", NewPath: "j", File: moved.File, Flushed: was, Replaced: was, By: "me"},
+			{Op: OpRename, OldPath: "f", NewPath: "g", File: last.File, Left: was, Attempts: one, By: "me"},
+			{Op: OpRemove, OldPath: "h", File: last.File, Left: was, Attempts: one, By: "me"},
+			{Op: OpRename, OldPath: "i", NewPath: "j", File: moved.File, Flushed: was, Replaced: was, ReplacedAttempts: one, By: "me"},
 		}
 		for i := range ops {
 			ops[i].Seq, ops[i].Revision = 0, 0
 		}
-		if !slices.Equal(ops, want) {
+		if !reflect.DeepEqual(ops, want) {
 			t.Errorf("noted %+v, want %+v", ops, want)
+		}
+	})
+}
+
+// TestAttemptsFollowRenames: what flushes may have put under a name without a record is known to
+// whatever has the name next, and to the operations that the store has yet to follow.
+func TestAttemptsFollowRenames(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, ns *Namespace) {
+		ctx := testContext(t)
+		contents := func(sizes ...int64) (all []bb.Content) {
+			for _, n := range sizes {
+				all = append(all, bb.Content{Size: n, Checksum: uint64(n)})
+			}
+			return all
+		}
+		write := func(name string, flushed bool, sizes ...int64) {
+			t.Helper()
+			e := create(t, ns, bb.RootDir, name)
+			for _, n := range sizes {
+				if _, err := ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+					if now.Size == e.Size { // the first: nothing was written before
+						now.Attempts = nil
+					} else {
+						now.Supersede()
+					}
+					now.Generation++
+					now.Size, now.Checksum = n, uint64(n)
+					if flushed {
+						now.SetFlushed(bb.Flushed{Generation: now.Generation, ETag: name})
+						flushed = false // the later ones are not
+					}
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		rename := func(from, to string, want []bb.Content) {
+			t.Helper()
+			if _, err := ns.Rename(ctx, bb.RootDir, from, bb.RootDir, to, RenameOptions{Replace: true, StoreOp: true}); err != nil {
+				t.Fatal(err)
+			}
+			e, err := ns.Lookup(ctx, bb.RootDir, to)
+			if err != nil || !slices.Equal(e.Attempts, want) {
+				t.Errorf("%s over %s: attempts %v, want %v (%v)", from, to, e.Attempts, want, err)
+			}
+		}
+		lastOp := func(attempts, replaced []bb.Content) {
+			t.Helper()
+			ops, err := ns.StoreOps(ctx)
+			if err != nil || len(ops) == 0 {
+				t.Fatal(ops, err)
+			}
+			op := ops[len(ops)-1]
+			if !slices.Equal(op.Attempts, attempts) || !slices.Equal(op.ReplacedAttempts, replaced) {
+				t.Errorf("the operation has %v and %v, want %v and %v", op.Attempts, op.ReplacedAttempts, attempts, replaced)
+			}
+		}
+		write("a", false, 11, 12)
+		write("b", false, 21, 22)
+		rename("a", "b", contents(21, 22)) // what it may have left under its own name is removed there
+		lastOp(contents(11, 12), nil)
+		write("c", true, 31, 32, 33)
+		rename("c", "b", contents(32, 21, 22, 12)) // it takes along what may be under its name
+		lastOp(contents(32, 33), contents(21, 22, 12))
+		rename("b", "d", contents(32, 21, 22, 12))
+		if _, err := ns.Remove(ctx, bb.RootDir, "d", RemoveOptions{StoreOp: true}); err != nil {
+			t.Fatal(err)
+		}
+		lastOp(contents(32, 21, 22, 12, 33), nil)
+
+		// Lists that merge stay bounded.
+		write("e", true, 1, 2)
+		for i := range int64(3) {
+			var many []int64
+			for n := range int64(40) {
+				many = append(many, 1000*(i+1)+n)
+			}
+			write("f", false, many...)
+			if _, err := ns.Rename(ctx, bb.RootDir, "e", bb.RootDir, "f", RenameOptions{Replace: true, StoreOp: true}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ns.Rename(ctx, bb.RootDir, "f", bb.RootDir, "e", RenameOptions{StoreOp: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if e, err := ns.Lookup(ctx, bb.RootDir, "e"); err != nil || len(e.Attempts) != bb.MaxAttempts || e.Attempts[bb.MaxAttempts-1].Size != 3039 {
+			t.Errorf("%d attempts, %v; want %d", len(e.Attempts), err, bb.MaxAttempts)
 		}
 	})
 }

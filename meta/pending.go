@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 )
 
@@ -50,7 +51,7 @@ func (p *PendingOps) Read(ctx context.Context) (came, went []StoreOp, err error)
 	p.valid, p.from = now, from
 	for key, op := range changed {
 		was, ok := p.byKey[key]
-		if ok && op != nil && *op == was {
+		if ok && op != nil && reflect.DeepEqual(*op, was) {
 			continue
 		}
 		if ok {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -29,7 +29,7 @@ func (f *followed) read(ctx context.Context, t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, op := range went {
-		if f.ops[op.Revision] != op {
+		if !reflect.DeepEqual(f.ops[op.Revision], op) {
 			t.Errorf("%+v went, and never came", op)
 		}
 		delete(f.ops, op.Revision)
@@ -51,7 +51,7 @@ func (f *followed) read(ctx context.Context, t *testing.T) {
 	for _, op := range all {
 		want[op.Revision] = op
 	}
-	if !maps.Equal(f.ops, want) {
+	if !reflect.DeepEqual(f.ops, want) {
 		t.Fatalf("followed %v, pending are %v", f.ops, want)
 	}
 }

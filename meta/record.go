@@ -88,7 +88,7 @@ func sealEntry(key string, e *bb.Entry) ([]byte, error) {
 		Type: uint32(e.Type), Dir: uint64(e.Dir), File: uint64(e.File), Generation: uint64(e.Generation),
 		Size: e.Size, Checksum: e.Checksum, Open: e.Open, Mode: uint32(e.Mode.Perm()), Uid: e.UID, Gid: e.GID,
 		Mtime: nanos(e.MTime), Flushed: flushedRecord(e.Flushed), Lost: e.Lost, Reason: e.Reason, Txn: uint64(e.Txn),
-		Replaced: replacedRecord(key, e),
+		Replaced: replacedRecord(key, e), Attempts: contentRecords(e.Attempts),
 	}
 	for _, h := range e.Holders {
 		m.Holders = append(m.Holders, string(h))
@@ -117,7 +117,7 @@ func openEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
 		Flushed: fromFlushed(m.GetFlushed()), Lost: m.GetLost(), Reason: m.GetReason(), Revision: seq,
 		Rest: rest(&m), Txn: bb.TxnID(m.GetTxn()),
 	}
-	e.Replaced = fromReplaced(key, &m)
+	e.Replaced, e.Attempts = fromReplaced(key, &m), fromContents(m.GetAttempts())
 	if n := len(m.GetHolders()); n > 0 {
 		e.Holders = make([]bb.NodeID, n)
 		for i, h := range m.GetHolders() {
@@ -145,6 +145,8 @@ func checkEntry(e *bb.Entry) error {
 		return invalid("is a directory without an id")
 	case e.Size < 0 || e.Size > bb.MaxFileSize || e.Flushed.Size < 0 || e.Replaced.Size < 0:
 		return invalid(fmt.Sprintf("has a size of %d bytes", e.Size))
+	case len(e.Attempts) > bb.MaxAttempts:
+		return invalid(fmt.Sprintf("has %d attempts to flush it, at most %d are allowed", len(e.Attempts), bb.MaxAttempts))
 	case len(e.Holders) > maxHolders:
 		return invalid(fmt.Sprintf("has %d holders, at most %d are allowed", len(e.Holders), maxHolders))
 	case len(e.Reason) > maxText || tooLong(&e.Flushed) || tooLong(&e.Replaced):
@@ -172,6 +174,22 @@ func fromReplaced(key string, m *metapb.Entry) bb.Flushed {
 		return bb.Flushed{}
 	}
 	return fromFlushed(r.GetFlushed())
+}
+
+func contentRecords(contents []bb.Content) []*metapb.Content {
+	records := make([]*metapb.Content, len(contents))
+	for i, c := range contents {
+		records[i] = &metapb.Content{Size: c.Size, Checksum: c.Checksum}
+	}
+	return records
+}
+
+func fromContents(records []*metapb.Content) []bb.Content {
+	var contents []bb.Content
+	for _, c := range records {
+		contents = append(contents, bb.Content{Size: c.GetSize(), Checksum: c.GetChecksum()})
+	}
+	return contents
 }
 
 func flushedRecord(f bb.Flushed) *metapb.Flushed {

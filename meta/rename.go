@@ -151,7 +151,7 @@ func (r *rename) allowed(o RenameOptions) error {
 func (r *rename) plan(ctx context.Context, o RenameOptions) error {
 	r.moved = r.from.value
 	r.moved.Parent, r.moved.Name = r.dst.dir, r.dst.name
-	r.moved.Replaced = r.kept()
+	r.moved.Replaced, r.moved.Attempts = r.kept(), r.attempts()
 	key := entryKey(r.dst.dir, r.dst.name)
 	data, err := sealEntry(key, &r.moved)
 	if err != nil {
@@ -187,6 +187,20 @@ func (r *rename) kept() bb.Flushed {
 		return bb.Flushed{}
 	}
 	return r.to.value.Stored()
+}
+
+// attempts returns what flushes may have put under the new name by the time that the store has
+// followed. A file that was never flushed leaves what was put of it under its old name, and has
+// it removed there; one that was flushed takes it along, if it has replaced the flushed object.
+func (r *rename) attempts() []bb.Content {
+	var all []bb.Content
+	if r.moved.Flushed.Generation != 0 {
+		all = r.moved.Attempts
+	}
+	if r.to.live {
+		all = bb.AddContents(all, r.to.value.Unrecorded()...)
+	}
+	return all
 }
 
 func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
@@ -254,9 +268,10 @@ func (ns *Namespace) renameOp(ctx context.Context, r *rename) (change, error) {
 	op := StoreOp{
 		Op: OpRename, OldPath: join(from, r.src.name), NewPath: join(to, r.dst.name),
 		File: r.moved.File, IsDir: r.moved.IsDir(), Flushed: r.from.value.Flushed, Left: r.from.value.Replaced,
+		Attempts: r.from.value.Unrecorded(),
 	}
 	if r.to.live && op.Flushed.Generation != 0 {
-		op.Replaced = r.to.value.Stored()
+		op.Replaced, op.ReplacedAttempts = r.to.value.Stored(), r.to.value.Unrecorded()
 	}
 	c, err := ns.storeOp(ctx, op, paths)
 	if !op.IsDir || err != nil {

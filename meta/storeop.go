@@ -45,7 +45,10 @@ type StoreOp struct {
 	Replaced bb.Flushed // what it held under the new path, which the rename replaces there
 	Left     bb.Flushed // what it held under the old path of another file, which this one had replaced
 	By       bb.NodeID  // who carries it out; "" if nobody said
-	rest     string
+	// What flushes may have put under the old path and, of a file's rename that the store
+	// follows, under the new one, without a record: bb.Entry.Unrecorded.
+	Attempts, ReplacedAttempts []bb.Content
+	rest                       string
 }
 
 // opKeys hands out the keys of operations. A key that was deleted leaves a marker for
@@ -114,7 +117,7 @@ func sealOp(key string, op *StoreOp) ([]byte, error) {
 	return sealAs(format, key, withRest(&metapb.StoreOp{
 		Op: uint32(op.Op), OldPath: op.OldPath, NewPath: op.NewPath, File: uint64(op.File), IsDir: op.IsDir,
 		Flushed: flushedRecord(op.Flushed), Replaced: flushedRecord(op.Replaced), By: string(op.By), Seq: op.Seq,
-		Left: flushedRecord(op.Left),
+		Left: flushedRecord(op.Left), Attempts: contentRecords(op.Attempts), ReplacedAttempts: contentRecords(op.ReplacedAttempts),
 	}, op.rest))
 }
 
@@ -128,7 +131,10 @@ func (ns *Namespace) removalOp(ctx context.Context, e *bb.Entry) (change, error)
 
 // removalOpIn is removalOp for an entry of the directory that has a path.
 func (ns *Namespace) removalOpIn(ctx context.Context, dir string, paths uint64, e *bb.Entry) (change, error) {
-	op := StoreOp{Op: OpRemove, OldPath: join(dir, e.Name), File: e.File, IsDir: e.IsDir(), Flushed: e.Flushed, Left: e.Replaced}
+	op := StoreOp{
+		Op: OpRemove, OldPath: join(dir, e.Name), File: e.File, IsDir: e.IsDir(), Flushed: e.Flushed, Left: e.Replaced,
+		Attempts: e.Unrecorded(),
+	}
 	return ns.storeOp(ctx, op, paths)
 }
 
@@ -175,6 +181,7 @@ func (ns *Namespace) openOps(records map[string]record) (map[string]*StoreOp, er
 			Seq: cmp.Or(m.GetSeq(), r.seq), Revision: r.seq, Op: Op(m.GetOp()), OldPath: m.GetOldPath(), NewPath: m.GetNewPath(),
 			File: bb.FileID(m.GetFile()), IsDir: m.GetIsDir(), Flushed: fromFlushed(m.GetFlushed()),
 			Replaced: fromFlushed(m.GetReplaced()), Left: fromFlushed(m.GetLeft()), By: bb.NodeID(m.GetBy()),
+			Attempts: fromContents(m.GetAttempts()), ReplacedAttempts: fromContents(m.GetReplacedAttempts()),
 			rest: rest(&m),
 		}
 	}

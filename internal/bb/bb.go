@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -147,6 +148,9 @@ type Entry struct {
 	// of the file that a rename put it in place of. That stays until the flush replaces it,
 	// or the name is removed: a name that is durable stays durable.
 	Replaced Flushed
+	// Attempts are older contents of the file, or of one that a rename put it in place of, that a
+	// flush may have put under its name without its record: see Unrecorded.
+	Attempts []Content
 	Lost     bool   // its bytes went with a node before they were flushed
 	Reason   string // why it was lost: node and cause
 
@@ -183,7 +187,45 @@ func (e *Entry) Stored() Flushed {
 }
 
 // SetFlushed records a flush, which has replaced what the store had under the name.
-func (e *Entry) SetFlushed(f Flushed) { e.Flushed, e.Replaced = f, Flushed{} }
+func (e *Entry) SetFlushed(f Flushed) { e.Flushed, e.Replaced, e.Attempts = f, Flushed{}, nil }
+
+// Content tells contents of a file apart.
+type Content struct {
+	Size     int64
+	Checksum uint64 // CRC-64/NVME
+}
+
+// MaxAttempts bounds Entry.Attempts. The oldest go first: what they were about is in conflict with
+// the file then, if it is on the store, and nothing is replaced or lost.
+const MaxAttempts = 64
+
+// Unrecorded returns the contents that the store may hold under the file's name although no record
+// says so, the oldest first: a flush puts an object before the namespace records it.
+func (e *Entry) Unrecorded() []Content {
+	switch state := e.State(); {
+	case e.IsDir() || state == StateClean:
+		return nil
+	case state == StateOpen, state == StateLost && e.Size == 0: // its content is not known
+		return e.Attempts
+	}
+	return AddContents(e.Attempts, Content{e.Size, e.Checksum})
+}
+
+// Supersede is called before the entry names another generation.
+func (e *Entry) Supersede() { e.Attempts = e.Unrecorded() }
+
+// AddContents appends contents to a list that holds each once and at most MaxAttempts. The list
+// itself is not changed.
+func AddContents(list []Content, more ...Content) []Content {
+	list = slices.Clone(list)
+	for _, c := range more {
+		if i := slices.Index(list, c); i >= 0 {
+			list = slices.Delete(list, i, i+1)
+		}
+		list = append(list, c)
+	}
+	return list[max(0, len(list)-MaxAttempts):]
+}
 
 // LostReason is the reason why the file is lost, with what the store has in its place.
 func (e *Entry) LostReason() string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -192,5 +193,49 @@ func TestPrintable(t *testing.T) {
 	err := E(NotFound, "open", "bb://b/a\nb", "it is gone")
 	if want := `open: bb://b/a\nb: not found: it is gone`; err.Error() != want {
 		t.Errorf("%q, want %q", err, want)
+	}
+}
+
+func TestUnrecorded(t *testing.T) {
+	first, second := Content{1, 1}, Content{2, 2}
+	e := Entry{Type: TypeFile, File: 1, Generation: 1, Open: true}
+	check := func(when string, want ...Content) {
+		t.Helper()
+		if got := e.Unrecorded(); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	next := func(c Content, open bool) {
+		e.Supersede()
+		e.Generation++
+		e.Size, e.Checksum, e.Open, e.Lost = c.Size, c.Checksum, open, false
+	}
+	check("open")
+	next(first, false)
+	check("closed", first)
+	next(Content{}, true)
+	check("open again", first)
+	next(second, false)
+	check("closed again", first, second)
+	next(first, false)
+	check("as it was", second, first)
+	e.Lost = true
+	check("lost", second, first)
+	e.Size, e.Checksum = 0, 0
+	check("lost while it was open", first, second)
+	e.Size, e.Checksum, e.Lost = 1, 1, false
+	e.SetFlushed(Flushed{Generation: e.Generation})
+	check("flushed")
+	next(second, false)
+	check("written after that", second)
+	for n := range int64(MaxAttempts + 10) {
+		next(Content{100 + n, 1}, false)
+	}
+	if all := e.Unrecorded(); len(all) != MaxAttempts || all[0] != (Content{110, 1}) {
+		t.Errorf("%d contents from %v on", len(all), all[0])
+	}
+	next(Content{}, true)
+	if n := len(e.Attempts); n != MaxAttempts {
+		t.Errorf("%d attempts", n)
 	}
 }

@@ -66,6 +66,7 @@ type Entry struct {
 	Reason        string                 `protobuf:"bytes,15,opt,name=reason,proto3" json:"reason,omitempty"`
 	Txn           uint64                 `protobuf:"fixed64,16,opt,name=txn,proto3" json:"txn,omitempty"`         // of a directory: the transaction that is to be folded into it
 	Replaced      *Replaced              `protobuf:"bytes,17,opt,name=replaced,proto3" json:"replaced,omitempty"` // of a file that was never flushed
+	Attempts      []*Content             `protobuf:"bytes,18,rep,name=attempts,proto3" json:"attempts,omitempty"` // that may be on the store under the name without a record
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,6 +220,66 @@ func (x *Entry) GetReplaced() *Replaced {
 	return nil
 }
 
+func (x *Entry) GetAttempts() []*Content {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+// Content tells contents of a file apart.
+type Content struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Size          int64                  `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	Checksum      uint64                 `protobuf:"fixed64,2,opt,name=checksum,proto3" json:"checksum,omitempty"` // CRC-64/NVME
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Content) Reset() {
+	*x = Content{}
+	mi := &file_meta_metapb_record_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Content) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Content) ProtoMessage() {}
+
+func (x *Content) ProtoReflect() protoreflect.Message {
+	mi := &file_meta_metapb_record_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Content.ProtoReflect.Descriptor instead.
+func (*Content) Descriptor() ([]byte, []int) {
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Content) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Content) GetChecksum() uint64 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
 // Txn is a transaction over the namespace.
 type Txn struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -240,7 +301,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_meta_metapb_record_proto_msgTypes[1]
+	mi := &file_meta_metapb_record_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -252,7 +313,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[1]
+	mi := &file_meta_metapb_record_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -265,7 +326,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{1}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Txn) GetState() string {
@@ -363,7 +424,7 @@ type TxnTask struct {
 
 func (x *TxnTask) Reset() {
 	*x = TxnTask{}
-	mi := &file_meta_metapb_record_proto_msgTypes[2]
+	mi := &file_meta_metapb_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -375,7 +436,7 @@ func (x *TxnTask) String() string {
 func (*TxnTask) ProtoMessage() {}
 
 func (x *TxnTask) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[2]
+	mi := &file_meta_metapb_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -388,7 +449,7 @@ func (x *TxnTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnTask.ProtoReflect.Descriptor instead.
 func (*TxnTask) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{2}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *TxnTask) GetAttempt() string {
@@ -421,7 +482,7 @@ type Flushed struct {
 
 func (x *Flushed) Reset() {
 	*x = Flushed{}
-	mi := &file_meta_metapb_record_proto_msgTypes[3]
+	mi := &file_meta_metapb_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +494,7 @@ func (x *Flushed) String() string {
 func (*Flushed) ProtoMessage() {}
 
 func (x *Flushed) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[3]
+	mi := &file_meta_metapb_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +507,7 @@ func (x *Flushed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flushed.ProtoReflect.Descriptor instead.
 func (*Flushed) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{3}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Flushed) GetGeneration() uint64 {
@@ -510,7 +571,7 @@ type Replaced struct {
 
 func (x *Replaced) Reset() {
 	*x = Replaced{}
-	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	mi := &file_meta_metapb_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -522,7 +583,7 @@ func (x *Replaced) String() string {
 func (*Replaced) ProtoMessage() {}
 
 func (x *Replaced) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[4]
+	mi := &file_meta_metapb_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -535,7 +596,7 @@ func (x *Replaced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replaced.ProtoReflect.Descriptor instead.
 func (*Replaced) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{4}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Replaced) GetFlushed() *Flushed {
@@ -564,7 +625,7 @@ type Directory struct {
 
 func (x *Directory) Reset() {
 	*x = Directory{}
-	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	mi := &file_meta_metapb_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -576,7 +637,7 @@ func (x *Directory) String() string {
 func (*Directory) ProtoMessage() {}
 
 func (x *Directory) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[5]
+	mi := &file_meta_metapb_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -589,7 +650,7 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{5}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Directory) GetParent() uint64 {
@@ -643,7 +704,7 @@ type Buffer struct {
 
 func (x *Buffer) Reset() {
 	*x = Buffer{}
-	mi := &file_meta_metapb_record_proto_msgTypes[6]
+	mi := &file_meta_metapb_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -655,7 +716,7 @@ func (x *Buffer) String() string {
 func (*Buffer) ProtoMessage() {}
 
 func (x *Buffer) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[6]
+	mi := &file_meta_metapb_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -668,7 +729,7 @@ func (x *Buffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Buffer.ProtoReflect.Descriptor instead.
 func (*Buffer) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{6}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Buffer) GetName() string {
@@ -829,7 +890,7 @@ type TierRule struct {
 
 func (x *TierRule) Reset() {
 	*x = TierRule{}
-	mi := &file_meta_metapb_record_proto_msgTypes[7]
+	mi := &file_meta_metapb_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +902,7 @@ func (x *TierRule) String() string {
 func (*TierRule) ProtoMessage() {}
 
 func (x *TierRule) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[7]
+	mi := &file_meta_metapb_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +915,7 @@ func (x *TierRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TierRule.ProtoReflect.Descriptor instead.
 func (*TierRule) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{7}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TierRule) GetPattern() string {
@@ -873,24 +934,26 @@ func (x *TierRule) GetTier() uint32 {
 
 // StoreOp is a rename or a removal that the backing store has yet to follow.
 type StoreOp struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Op            uint32                 `protobuf:"varint,1,opt,name=op,proto3" json:"op,omitempty"`
-	OldPath       string                 `protobuf:"bytes,2,opt,name=old_path,json=oldPath,proto3" json:"old_path,omitempty"`
-	NewPath       string                 `protobuf:"bytes,3,opt,name=new_path,json=newPath,proto3" json:"new_path,omitempty"`
-	File          uint64                 `protobuf:"varint,4,opt,name=file,proto3" json:"file,omitempty"`
-	IsDir         bool                   `protobuf:"varint,5,opt,name=is_dir,json=isDir,proto3" json:"is_dir,omitempty"`
-	Flushed       *Flushed               `protobuf:"bytes,6,opt,name=flushed,proto3" json:"flushed,omitempty"`
-	Replaced      *Flushed               `protobuf:"bytes,7,opt,name=replaced,proto3" json:"replaced,omitempty"`
-	By            string                 `protobuf:"bytes,8,opt,name=by,proto3" json:"by,omitempty"`      // node that carries it out; "" in records of before there were several
-	Seq           uint64                 `protobuf:"varint,9,opt,name=seq,proto3" json:"seq,omitempty"`   // its place in the order, if another node has taken it over; 0: the record's revision
-	Left          *Flushed               `protobuf:"bytes,10,opt,name=left,proto3" json:"left,omitempty"` // of a file that was never flushed: what it had replaced under the old path
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Op               uint32                 `protobuf:"varint,1,opt,name=op,proto3" json:"op,omitempty"`
+	OldPath          string                 `protobuf:"bytes,2,opt,name=old_path,json=oldPath,proto3" json:"old_path,omitempty"`
+	NewPath          string                 `protobuf:"bytes,3,opt,name=new_path,json=newPath,proto3" json:"new_path,omitempty"`
+	File             uint64                 `protobuf:"varint,4,opt,name=file,proto3" json:"file,omitempty"`
+	IsDir            bool                   `protobuf:"varint,5,opt,name=is_dir,json=isDir,proto3" json:"is_dir,omitempty"`
+	Flushed          *Flushed               `protobuf:"bytes,6,opt,name=flushed,proto3" json:"flushed,omitempty"`
+	Replaced         *Flushed               `protobuf:"bytes,7,opt,name=replaced,proto3" json:"replaced,omitempty"`
+	By               string                 `protobuf:"bytes,8,opt,name=by,proto3" json:"by,omitempty"`                                                      // node that carries it out; "" in records of before there were several
+	Seq              uint64                 `protobuf:"varint,9,opt,name=seq,proto3" json:"seq,omitempty"`                                                   // its place in the order, if another node has taken it over; 0: the record's revision
+	Left             *Flushed               `protobuf:"bytes,10,opt,name=left,proto3" json:"left,omitempty"`                                                 // of a file that was never flushed: what it had replaced under the old path
+	Attempts         []*Content             `protobuf:"bytes,11,rep,name=attempts,proto3" json:"attempts,omitempty"`                                         // that may be on the store under the old path without a record
+	ReplacedAttempts []*Content             `protobuf:"bytes,12,rep,name=replaced_attempts,json=replacedAttempts,proto3" json:"replaced_attempts,omitempty"` // the same of the new path
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *StoreOp) Reset() {
 	*x = StoreOp{}
-	mi := &file_meta_metapb_record_proto_msgTypes[8]
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +965,7 @@ func (x *StoreOp) String() string {
 func (*StoreOp) ProtoMessage() {}
 
 func (x *StoreOp) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[8]
+	mi := &file_meta_metapb_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +978,7 @@ func (x *StoreOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreOp.ProtoReflect.Descriptor instead.
 func (*StoreOp) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{8}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StoreOp) GetOp() uint32 {
@@ -988,6 +1051,20 @@ func (x *StoreOp) GetLeft() *Flushed {
 	return nil
 }
 
+func (x *StoreOp) GetAttempts() []*Content {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+func (x *StoreOp) GetReplacedAttempts() []*Content {
+	if x != nil {
+		return x.ReplacedAttempts
+	}
+	return nil
+}
+
 // Job is work that is split into tasks. It is done when all of them are.
 type Job struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1009,7 +1086,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	mi := &file_meta_metapb_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1098,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[9]
+	mi := &file_meta_metapb_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1111,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{9}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Job) GetId() string {
@@ -1141,7 +1218,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_meta_metapb_record_proto_msgTypes[10]
+	mi := &file_meta_metapb_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1230,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[10]
+	mi := &file_meta_metapb_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1243,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{10}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Task) GetId() string {
@@ -1266,7 +1343,7 @@ type Tally struct {
 
 func (x *Tally) Reset() {
 	*x = Tally{}
-	mi := &file_meta_metapb_record_proto_msgTypes[11]
+	mi := &file_meta_metapb_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1355,7 @@ func (x *Tally) String() string {
 func (*Tally) ProtoMessage() {}
 
 func (x *Tally) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[11]
+	mi := &file_meta_metapb_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1368,7 @@ func (x *Tally) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tally.ProtoReflect.Descriptor instead.
 func (*Tally) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{11}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Tally) GetFiles() int64 {
@@ -1383,7 +1460,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_meta_metapb_record_proto_msgTypes[12]
+	mi := &file_meta_metapb_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1472,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[12]
+	mi := &file_meta_metapb_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1485,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{12}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Failure) GetPath() string {
@@ -1451,7 +1528,7 @@ type Lifetime struct {
 
 func (x *Lifetime) Reset() {
 	*x = Lifetime{}
-	mi := &file_meta_metapb_record_proto_msgTypes[13]
+	mi := &file_meta_metapb_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1540,7 @@ func (x *Lifetime) String() string {
 func (*Lifetime) ProtoMessage() {}
 
 func (x *Lifetime) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[13]
+	mi := &file_meta_metapb_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1553,7 @@ func (x *Lifetime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifetime.ProtoReflect.Descriptor instead.
 func (*Lifetime) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{13}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Lifetime) GetJson() []byte {
@@ -1497,7 +1574,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_meta_metapb_record_proto_msgTypes[14]
+	mi := &file_meta_metapb_record_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1586,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_meta_metapb_record_proto_msgTypes[14]
+	mi := &file_meta_metapb_record_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1599,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_meta_metapb_record_proto_rawDescGZIP(), []int{14}
+	return file_meta_metapb_record_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Counter) GetBlock() uint64 {
@@ -1543,7 +1620,7 @@ var File_meta_metapb_record_proto protoreflect.FileDescriptor
 
 const file_meta_metapb_record_proto_rawDesc = "" +
 	"\n" +
-	"\x18meta/metapb/record.proto\x12\x0fforebay.meta.v1\"\xc5\x03\n" +
+	"\x18meta/metapb/record.proto\x12\x0fforebay.meta.v1\"\xfb\x03\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\rR\x04type\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
@@ -1564,8 +1641,12 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x04lost\x18\x0e \x01(\bR\x04lost\x12\x16\n" +
 	"\x06reason\x18\x0f \x01(\tR\x06reason\x12\x10\n" +
 	"\x03txn\x18\x10 \x01(\x06R\x03txn\x125\n" +
-	"\breplaced\x18\x11 \x01(\v2\x19.forebay.meta.v1.ReplacedR\breplacedB\b\n" +
-	"\x06_mtime\"\xb5\x02\n" +
+	"\breplaced\x18\x11 \x01(\v2\x19.forebay.meta.v1.ReplacedR\breplaced\x124\n" +
+	"\battempts\x18\x12 \x03(\v2\x18.forebay.meta.v1.ContentR\battemptsB\b\n" +
+	"\x06_mtime\"9\n" +
+	"\aContent\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x1a\n" +
+	"\bchecksum\x18\x02 \x01(\x06R\bchecksum\"\xb5\x02\n" +
 	"\x03Txn\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12 \n" +
 	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x10\n" +
@@ -1635,7 +1716,7 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\b_created\"8\n" +
 	"\bTierRule\x12\x18\n" +
 	"\apattern\x18\x01 \x01(\tR\apattern\x12\x12\n" +
-	"\x04tier\x18\x02 \x01(\rR\x04tier\"\xb4\x02\n" +
+	"\x04tier\x18\x02 \x01(\rR\x04tier\"\xb1\x03\n" +
 	"\aStoreOp\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\rR\x02op\x12\x19\n" +
 	"\bold_path\x18\x02 \x01(\tR\aoldPath\x12\x19\n" +
@@ -1647,7 +1728,9 @@ const file_meta_metapb_record_proto_rawDesc = "" +
 	"\x02by\x18\b \x01(\tR\x02by\x12\x10\n" +
 	"\x03seq\x18\t \x01(\x04R\x03seq\x12,\n" +
 	"\x04left\x18\n" +
-	" \x01(\v2\x18.forebay.meta.v1.FlushedR\x04left\"\x8c\x03\n" +
+	" \x01(\v2\x18.forebay.meta.v1.FlushedR\x04left\x124\n" +
+	"\battempts\x18\v \x03(\v2\x18.forebay.meta.v1.ContentR\battempts\x12E\n" +
+	"\x11replaced_attempts\x18\f \x03(\v2\x18.forebay.meta.v1.ContentR\x10replacedAttempts\"\x8c\x03\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -1724,41 +1807,45 @@ func file_meta_metapb_record_proto_rawDescGZIP() []byte {
 	return file_meta_metapb_record_proto_rawDescData
 }
 
-var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_meta_metapb_record_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_meta_metapb_record_proto_goTypes = []any{
 	(*Entry)(nil),     // 0: forebay.meta.v1.Entry
-	(*Txn)(nil),       // 1: forebay.meta.v1.Txn
-	(*TxnTask)(nil),   // 2: forebay.meta.v1.TxnTask
-	(*Flushed)(nil),   // 3: forebay.meta.v1.Flushed
-	(*Replaced)(nil),  // 4: forebay.meta.v1.Replaced
-	(*Directory)(nil), // 5: forebay.meta.v1.Directory
-	(*Buffer)(nil),    // 6: forebay.meta.v1.Buffer
-	(*TierRule)(nil),  // 7: forebay.meta.v1.TierRule
-	(*StoreOp)(nil),   // 8: forebay.meta.v1.StoreOp
-	(*Job)(nil),       // 9: forebay.meta.v1.Job
-	(*Task)(nil),      // 10: forebay.meta.v1.Task
-	(*Tally)(nil),     // 11: forebay.meta.v1.Tally
-	(*Failure)(nil),   // 12: forebay.meta.v1.Failure
-	(*Lifetime)(nil),  // 13: forebay.meta.v1.Lifetime
-	(*Counter)(nil),   // 14: forebay.meta.v1.Counter
-	nil,               // 15: forebay.meta.v1.Job.OptionsEntry
+	(*Content)(nil),   // 1: forebay.meta.v1.Content
+	(*Txn)(nil),       // 2: forebay.meta.v1.Txn
+	(*TxnTask)(nil),   // 3: forebay.meta.v1.TxnTask
+	(*Flushed)(nil),   // 4: forebay.meta.v1.Flushed
+	(*Replaced)(nil),  // 5: forebay.meta.v1.Replaced
+	(*Directory)(nil), // 6: forebay.meta.v1.Directory
+	(*Buffer)(nil),    // 7: forebay.meta.v1.Buffer
+	(*TierRule)(nil),  // 8: forebay.meta.v1.TierRule
+	(*StoreOp)(nil),   // 9: forebay.meta.v1.StoreOp
+	(*Job)(nil),       // 10: forebay.meta.v1.Job
+	(*Task)(nil),      // 11: forebay.meta.v1.Task
+	(*Tally)(nil),     // 12: forebay.meta.v1.Tally
+	(*Failure)(nil),   // 13: forebay.meta.v1.Failure
+	(*Lifetime)(nil),  // 14: forebay.meta.v1.Lifetime
+	(*Counter)(nil),   // 15: forebay.meta.v1.Counter
+	nil,               // 16: forebay.meta.v1.Job.OptionsEntry
 }
 var file_meta_metapb_record_proto_depIdxs = []int32{
-	3,  // 0: forebay.meta.v1.Entry.flushed:type_name -> forebay.meta.v1.Flushed
-	4,  // 1: forebay.meta.v1.Entry.replaced:type_name -> forebay.meta.v1.Replaced
-	3,  // 2: forebay.meta.v1.Replaced.flushed:type_name -> forebay.meta.v1.Flushed
-	7,  // 3: forebay.meta.v1.Buffer.tiers:type_name -> forebay.meta.v1.TierRule
-	3,  // 4: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
-	3,  // 5: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
-	3,  // 6: forebay.meta.v1.StoreOp.left:type_name -> forebay.meta.v1.Flushed
-	15, // 7: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
-	11, // 8: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
-	12, // 9: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	4,  // 0: forebay.meta.v1.Entry.flushed:type_name -> forebay.meta.v1.Flushed
+	5,  // 1: forebay.meta.v1.Entry.replaced:type_name -> forebay.meta.v1.Replaced
+	1,  // 2: forebay.meta.v1.Entry.attempts:type_name -> forebay.meta.v1.Content
+	4,  // 3: forebay.meta.v1.Replaced.flushed:type_name -> forebay.meta.v1.Flushed
+	8,  // 4: forebay.meta.v1.Buffer.tiers:type_name -> forebay.meta.v1.TierRule
+	4,  // 5: forebay.meta.v1.StoreOp.flushed:type_name -> forebay.meta.v1.Flushed
+	4,  // 6: forebay.meta.v1.StoreOp.replaced:type_name -> forebay.meta.v1.Flushed
+	4,  // 7: forebay.meta.v1.StoreOp.left:type_name -> forebay.meta.v1.Flushed
+	1,  // 8: forebay.meta.v1.StoreOp.attempts:type_name -> forebay.meta.v1.Content
+	1,  // 9: forebay.meta.v1.StoreOp.replaced_attempts:type_name -> forebay.meta.v1.Content
+	16, // 10: forebay.meta.v1.Job.options:type_name -> forebay.meta.v1.Job.OptionsEntry
+	12, // 11: forebay.meta.v1.Task.tally:type_name -> forebay.meta.v1.Tally
+	13, // 12: forebay.meta.v1.Tally.failed:type_name -> forebay.meta.v1.Failure
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_meta_metapb_record_proto_init() }
@@ -1767,18 +1854,18 @@ func file_meta_metapb_record_proto_init() {
 		return
 	}
 	file_meta_metapb_record_proto_msgTypes[0].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[1].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[3].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[6].OneofWrappers = []any{}
-	file_meta_metapb_record_proto_msgTypes[9].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[2].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[4].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[7].OneofWrappers = []any{}
 	file_meta_metapb_record_proto_msgTypes[10].OneofWrappers = []any{}
+	file_meta_metapb_record_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meta_metapb_record_proto_rawDesc), len(file_meta_metapb_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
