@@ -277,6 +277,9 @@ func (b *buffer) update(ctx context.Context, e bb.Entry, old bb.Generation, publ
 		case now.Generation != old || now.Open && b.home(now) != b.home(&e):
 			return errSuperseded
 		}
+		if now.Generation != e.Generation {
+			now.Supersede()
+		}
 		now.Generation, now.Size, now.Checksum, now.Open = e.Generation, e.Size, e.Checksum, e.Open
 		now.Holders, now.MTime, now.Lost, now.Reason = e.Holders, e.MTime, e.Lost, e.Reason
 		if e.Flushed.Generation == e.Generation {

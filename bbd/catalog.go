@@ -20,6 +20,7 @@ var (
 	_ flusher.Recorder   = catalog{}
 	_ flusher.Previous   = (*flushJob)(nil)
 	_ flusher.Attributed = (*flushJob)(nil)
+	_ flusher.Attempted  = (*flushJob)(nil)
 	_ flusher.Current    = (*flushJob)(nil)
 )
 
@@ -212,6 +213,9 @@ func (j *flushJob) Source() backing.Source { return &j.source }
 
 // Previous says what the store has under the file's name so far: of it, or of what it replaced.
 func (j *flushJob) Previous() bb.Flushed { return j.entry.Stored() }
+
+// Attempts are what may be under the file's name without a record.
+func (j *flushJob) Attempts() []bb.Content { return j.entry.Unrecorded() }
 
 // Attrs are what the file gets in stores that keep attributes.
 func (j *flushJob) Attrs() *backing.Attrs { return attrsOf(&j.entry) }

@@ -137,7 +137,8 @@ func storeFollows(e *bb.Entry, path string, stray bool) bool {
 	if e.IsDir() {
 		return stray || !bb.Hidden(path) // the store knows nothing of what was hidden
 	}
-	return stray || e.Stored().Generation != 0
+	// A flush whose end nobody has heard of may have put a content that was lost or superseded then.
+	return stray || e.Stored().Generation != 0 || e.Lost || len(e.Attempts) > 0
 }
 
 // saveReadersAt is saveReaders of the file that has a name, before it is replaced or removed.

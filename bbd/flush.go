@@ -175,9 +175,13 @@ func storeOps(op *meta.StoreOp, codec string) []flusher.StoreOp {
 	}
 	for i := range ops {
 		ops[i].ID, ops[i].More = op.Revision, i < len(ops)-1
-		ops[i].Was, ops[i].Replaces = []bb.Flushed{op.Flushed, op.Left}, []bb.Flushed{op.Replaced}
+		if op.IsDir {
+			continue
+		}
+		ops[i].Was, ops[i].Attempts = []bb.Flushed{op.Flushed, op.Left}, op.Attempts
+		ops[i].Replaces, ops[i].ReplacedAttempts = []bb.Flushed{op.Replaced}, op.ReplacedAttempts
 		if ops[i].Old != op.OldPath { // a removal of what was replaced
-			ops[i].Was = ops[i].Replaces
+			ops[i].Was, ops[i].Attempts = ops[i].Replaces, ops[i].ReplacedAttempts
 		}
 	}
 	return ops

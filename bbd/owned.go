@@ -15,32 +15,59 @@ import (
 // that has its name by now, or a later operation that the store has yet to follow. Those that
 // concern the same names wait for this rename, so none of them goes while it is carried out.
 
-// traced follows an object's name through operations in their order, and reports the name that it
-// has after them; or that one of them says that the object was flushed by this buffer.
-func traced(object string, ops []meta.StoreOp) (now string, flushed bool) {
+// owned gathers what the namespace says that this buffer has under an object's name.
+type owned struct {
+	flusher.Owned
+	flushes string // codec that the buffer flushes with
+}
+
+// add notes what was flushed of a path, and what flushes may have put there without a record, if
+// it has the object's name.
+func (o *owned) add(now, path string, flushed []bb.Flushed, attempts []bb.Content) {
+	for _, f := range flushed {
+		if f.Generation != 0 && now == path+codec.Suffix(f.Codec) {
+			o.Was, o.Codec = append(o.Was, f), f.Codec
+		}
+	}
+	if len(attempts) > 0 && now == path+codec.Suffix(o.flushes) {
+		o.Attempts, o.Codec = bb.AddContents(o.Attempts, attempts...), o.flushes
+	}
+}
+
+func (o *owned) any() bool { return len(o.Was)+len(o.Attempts) > 0 }
+
+// trace follows an object's name through operations in their order, up to one that says that the
+// object may be this buffer's, and returns the name that it has then.
+func (o *owned) trace(ops []meta.StoreOp) (now string) {
+	now = o.Object
 	for i := range ops {
 		op := &ops[i]
 		switch {
 		case op.IsDir && op.Op == meta.OpRename:
-			if within(object, op.OldPath) {
-				object = op.NewPath + strings.TrimPrefix(object, op.OldPath)
+			now = renamed(now, op)
+		case !op.IsDir:
+			o.add(now, op.OldPath, []bb.Flushed{op.Flushed, op.Left}, op.Attempts)
+			if op.Op == meta.OpRename {
+				o.add(now, op.NewPath, []bb.Flushed{op.Replaced}, op.ReplacedAttempts)
 			}
-		case op.IsDir:
-		case holds(op.OldPath, &op.Flushed, object), holds(op.OldPath, &op.Left, object),
-			op.Op == meta.OpRename && holds(op.NewPath, &op.Replaced, object):
-			return object, true
+		}
+		if o.any() {
+			return now
 		}
 	}
-	return object, false
+	return now
 }
 
-// holds reports whether an object is what was flushed of a path.
-func holds(path string, f *bb.Flushed, object string) bool {
-	return f.Generation != 0 && object == path+codec.Suffix(f.Codec)
+// renamed is the name of what has a name before the rename of a directory.
+func renamed(name string, op *meta.StoreOp) string {
+	if within(name, op.OldPath) {
+		return op.NewPath + strings.TrimPrefix(name, op.OldPath)
+	}
+	return name
 }
 
-// ours returns those objects that this buffer has flushed, of a directory's rename on the store.
-func (d *Daemon) ours(ctx context.Context, name string, op flusher.StoreOp, objects []string) (ours []string, err error) {
+// ours returns those objects that may be this buffer's, of a directory's rename on the store.
+func (d *Daemon) ours(ctx context.Context, name string, op flusher.StoreOp, objects []string) (ours []flusher.Owned, err error) {
 	b, err := d.buffer(ctx, name)
 	if err != nil {
 		return nil, err
@@ -64,14 +91,14 @@ func (d *Daemon) ours(ctx context.Context, name string, op flusher.StoreOp, obje
 		}
 		var unknown []string
 		for _, object := range objects {
-			now, known := traced(object, ops)
-			if !known {
-				if known, err = b.flushedAs(ctx, now); err != nil {
+			o := owned{Owned: flusher.Owned{Object: object}, flushes: b.spec().Codec}
+			if now := o.trace(ops); !o.any() {
+				if err := b.addEntry(ctx, now, &o); err != nil {
 					return nil, err
 				}
 			}
-			if known {
-				ours = append(ours, object)
+			if o.any() {
+				ours = append(ours, o.Owned)
 			} else {
 				unknown = append(unknown, object)
 			}
@@ -80,8 +107,8 @@ func (d *Daemon) ours(ctx context.Context, name string, op flusher.StoreOp, obje
 	}
 }
 
-// flushedAs reports whether the entry that an object's name stands for was flushed as that object.
-func (b *buffer) flushedAs(ctx context.Context, object string) (bool, error) {
+// addEntry adds what the entry says that an object's name stands for.
+func (b *buffer) addEntry(ctx context.Context, object string, o *owned) error {
 	paths := []string{object}
 	if plain, name := codec.OfName(object); name != codec.None {
 		paths = append(paths, plain)
@@ -92,13 +119,12 @@ func (b *buffer) flushedAs(ctx context.Context, object string) (bool, error) {
 		case kind == bb.NotFound || kind == bb.NotDirectory:
 			continue
 		case err != nil:
-			return false, err
-		}
-		if f := e.Stored(); !e.IsDir() && holds(path, &f, object) {
-			return true, nil
+			return err
+		case !e.IsDir():
+			o.add(object, path, []bb.Flushed{e.Stored()}, e.Unrecorded())
 		}
 	}
-	return false, nil
+	return nil
 }
 
 // ourDirs returns those directories that this buffer has under their names after the rename of
@@ -116,7 +142,12 @@ func (d *Daemon) ourDirs(ctx context.Context, name string, op flusher.StoreOp, d
 		ops = ops[1:]
 	}
 	for _, dir := range dirs {
-		now, _ := traced(dir, ops)
+		now := dir
+		for i := range ops {
+			if ops[i].IsDir && ops[i].Op == meta.OpRename {
+				now = renamed(now, &ops[i])
+			}
+		}
 		e, err := b.ns.Resolve(ctx, now)
 		switch kind := bb.KindOf(err); {
 		case kind == bb.NotFound || kind == bb.NotDirectory:

@@ -3,6 +3,7 @@ package bbd
 import (
 	"testing"
 
+	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/meta"
 )
@@ -26,11 +27,13 @@ func TestTraced(t *testing.T) {
 		"an older version":      {"a/f", []meta.StoreOp{{Op: meta.OpRemove, OldPath: "b/f", Left: plain}}, "b/f", true},
 		"with a codec":          {"a/f.zst", []meta.StoreOp{{Op: meta.OpRemove, OldPath: "b/f", Flushed: packed}}, "b/f.zst", true},
 		"not the flushed codec": {"a/f", []meta.StoreOp{{Op: meta.OpRemove, OldPath: "b/f", Flushed: packed}}, "b/f", false},
+		"put, not recorded":     {"a/f", []meta.StoreOp{{Op: meta.OpRemove, OldPath: "b/f", Attempts: []bb.Content{{Size: 1}}}}, "b/f", true},
 		"never flushed":         {"a/f", []meta.StoreOp{{Op: meta.OpRemove, OldPath: "b/f"}}, "b/f", false},
 		"its directory removed": {"a/f", []meta.StoreOp{{Op: meta.OpRemove, IsDir: true, OldPath: "b"}}, "b/f", false},
 	} {
-		if now, known := traced(test.object, append([]meta.StoreOp{dir}, test.later...)); now != test.now || known != test.known {
-			t.Errorf("%s: %q, %v, want %q, %v", name, now, known, test.now, test.known)
+		o := owned{Owned: flusher.Owned{Object: test.object}}
+		if now := o.trace(append([]meta.StoreOp{dir}, test.later...)); now != test.now || o.any() != test.known {
+			t.Errorf("%s: %q, %v, want %q, %v", name, now, o.any(), test.now, test.known)
 		}
 	}
 }

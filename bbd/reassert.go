@@ -301,6 +301,7 @@ func (b *buffer) remakeEntry(ctx context.Context, sv *survey, h *held) (e bb.Ent
 			if now.File != h.file || now.Generation >= h.acked {
 				return bb.E(bb.Busy, "reassert", now.Name, "it was changed meanwhile").WithRemedy("try again")
 			}
+			now.Supersede()
 			now.Generation, now.Size, now.Checksum, now.Open = e.Generation, e.Size, e.Checksum, e.Open
 			now.Holders, now.MTime, now.Lost, now.Reason = e.Holders, e.MTime, false, ""
 			return nil

@@ -213,7 +213,7 @@ func (b *buffer) requeue(ctx context.Context, e *bb.Entry) {
 	}
 	b.enqueue(*e, flusher.Item{
 		Key: b.key(e), Size: e.Size, DirtySince: since, ClosedAt: since,
-		Path: path, Suspect: err == nil && e.Stored().Generation == 0,
+		Path: path, Suspect: err == nil && e.Stored().Generation == 0, Attempts: e.Unrecorded(),
 	})
 }
 
@@ -250,7 +250,7 @@ func (b *buffer) reopen(e *bb.Entry) {
 	b.mu.Unlock()
 	b.identifyFound(e, f.path)
 	if path, err := b.pathAt(b.d.ctx, f.at); err == nil && e.Stored().Generation == 0 && b.spec().Backing != "" {
-		b.d.flusher.Suspect(b.name, path) // the file may have been flushed before it was opened again
+		b.d.flusher.Suspect(b.name, path, e.Unrecorded()) // the file may have been flushed before it was opened again
 	}
 	f.expireLater()
 }

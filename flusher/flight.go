@@ -248,12 +248,14 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 		}
 		return fl.mayName()
 	}
-	o, err := fl.putKeeping(store, out.object, &counted{watched{src, fl}}, opts, before)
+	o, err := fl.putKeeping(store, out.object, &counted{watched{src, fl}}, opts, job, before)
 	if errors.Is(err, backing.ErrForeign) {
 		return outcome{verdict: failed, err: err, foreign: out.object} // no Put of ours made what is there
 	}
 	if err == nil {
-		err = fl.mayRecord()
+		if err = fl.mayRecord(); err != nil {
+			fl.noteMade(out.object, bb.Content{Size: o.Size, Checksum: o.Checksum})
+		}
 	}
 	if out.err = err; err != nil {
 		return out
@@ -262,12 +264,13 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 		ETag: o.ETag, Size: o.Size, Checksum: o.Checksum, Codec: name, At: fl.f.opts.Now(), By: fl.f.opts.Node,
 	}
 	if out.err = job.Done(fl.q.ctx, flushed); out.err != nil {
+		fl.noteMade(out.object, bb.Content{Size: o.Size, Checksum: o.Checksum})
 		if out.unsure = bb.KindOf(out.err) != bb.NotFound; !out.unsure {
 			out.verdict = dropped
 		}
 		return out
 	}
-	fl.q.forgetMade(out.object)
+	fl.q.recorded(out.object)
 	out.verdict = durable
 	out.receipt = newReceipt(fl.path, job.Source(), flushed)
 	if before.Generation != 0 && before.Codec != name {
@@ -359,7 +362,7 @@ func (q *queue) afterPut(e *entry, out outcome, forgotten bool) {
 		q.clearSuspect(e)
 		delete(q.strays, q.objectName(e.path))
 	case out.foreign != "":
-		delete(q.made, out.foreign)
+		delete(q.unrecorded, out.foreign)
 		if e.suspect == out.foreign {
 			q.clearSuspect(e)
 		}

@@ -31,6 +31,8 @@ type Item struct {
 	// file, which has never been flushed before: should it be renamed or removed
 	// now, whatever is in the store under its present name is removed.
 	Suspect bool
+	// Attempts are what may be there then, before it is compressed.
+	Attempts []bb.Content
 }
 
 // Catalog is the daemon's side: where files lie and what they hold. It may also
@@ -82,6 +84,22 @@ type Job interface {
 // the flusher believes that it was never flushed before.
 type Previous interface {
 	Previous() bb.Flushed
+}
+
+// Attempted is a Job that knows what flushes of its file, and of files that it has replaced, may have
+// put under its name without a record, before they are compressed: an earlier life of the daemon
+// may have. It is asked when something is under the name that Previous does not name.
+type Attempted interface {
+	Attempts() []bb.Content
+}
+
+// Owned is an object that may be the buffer's: if it is one of what was flushed under its name, or of
+// what flushes may have put there without a record.
+type Owned struct {
+	Object   string
+	Was      []bb.Flushed
+	Attempts []bb.Content // before they are compressed
+	Codec    string       // of the object
 }
 
 // Current is a Job that can find out whether the content still is this node's to flush.
@@ -141,9 +159,9 @@ type Options struct {
 	// lies there now; and an object is also asked about that a Put may have replaced
 	// before it turned out that the file is another node's.
 	Stray func(ctx context.Context, buffer, path string) (remove bool, err error)
-	// Ours is asked which of the objects below a directory that is renamed this buffer has
-	// flushed: no other one is moved. Nil: all.
-	Ours func(ctx context.Context, buffer string, op StoreOp, objects []string) (ours []string, err error)
+	// Ours is asked which of the objects below a directory that is renamed may be this buffer's,
+	// and what it has flushed under their names: no other one is moved. Nil: all, whatever they are.
+	Ours func(ctx context.Context, buffer string, op StoreOp, objects []string) (ours []Owned, err error)
 	// OurDirs is Ours of the directories: of no other one an empty rest is removed. Nil: none.
 	OurDirs func(ctx context.Context, buffer string, op StoreOp, dirs []string) (ours []string, err error)
 	// Applied is called after a StoreOp was carried out, before it is forgotten, so
@@ -200,9 +218,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.OurDirs == nil {
 		o.OurDirs = func(context.Context, string, StoreOp, []string) ([]string, error) { return nil, nil }
-	}
-	if o.Ours == nil {
-		o.Ours = func(_ context.Context, _ string, _ StoreOp, objects []string) ([]string, error) { return objects, nil }
 	}
 	if o.Applied == nil {
 		o.Applied = func(context.Context, string, StoreOp) error { return nil }

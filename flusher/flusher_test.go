@@ -245,7 +245,7 @@ func TestOpenedBeforeItsRecord(t *testing.T) {
 				key := w.write("d/a", "old")
 				f.Forget(key)
 				if crashed {
-					f.Suspect("buf", "d/a")
+					f.Suspect("buf", "d/a", nil)
 				} else {
 					f.Enqueue(Item{Key: key, Size: 3, Path: "d/a", Suspect: true})
 					f.Forget(key)

@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/open"
+	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/s3test"
 )
@@ -105,6 +108,37 @@ func foreignObjects(t *testing.T, store backing.Store, name, content string) {
 	}
 	if _, err := store.Stat(ctx, name); bb.KindOf(err) != bb.NotFound {
 		t.Fatalf("an object of the buffer's stays after its removal: %v", err)
+	}
+}
+
+// TestForeignCompressed removes what a flush may have put, compressed, and nothing else.
+func TestForeignCompressed(t *testing.T) {
+	w, store := newWorld(t), memStore()
+	f := w.start(store, func(o *Options) { o.Policy = func(string) Policy { return Policy{KeepExisting: true, Codec: codec.Zstd} } })
+	packed := func(content string) []byte {
+		var out bytes.Buffer
+		z, err := codec.NewWriter(codec.Zstd, &out)
+		if err == nil {
+			_, err = z.Write([]byte(content))
+		}
+		if err = errors.Join(err, z.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
+	for name, p := range map[string][]byte{"ours": packed("ours"), "theirs": packed("theirs"), "plain": []byte("not compressed")} {
+		if _, err := store.Put(t.Context(), name+".zst", backing.NewBytes(p), backing.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		attempt := backing.NewBytes([]byte("ours"))
+		f.Apply(w.buffer, StoreOp{Kind: OpRemove, Old: name, Codec: codec.Zstd, Attempts: []bb.Content{{Size: attempt.Size(), Checksum: attempt.Checksum()}}})
+	}
+	if _, err := f.Drain(t.Context(), w.buffer, nil); err != nil {
+		t.Fatal(err)
+	}
+	left := slices.Sorted(maps.Keys(store.Contents()))
+	if want := []string{"plain.zst", "theirs.zst"}; !slices.Equal(left, want) {
+		t.Errorf("the store has %q, want %q", left, want)
 	}
 }
 

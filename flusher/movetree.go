@@ -18,29 +18,23 @@ import (
 const moveAtOnce = 16
 
 // moveTree moves objects of a buffer from below one directory to below another, and removes
-// the directories that this leaves empty. What is not among ours stays where it is. It may be
-// repeated after a failure or a crash: an object that has moved is not found again. bb.Exists,
-// after all others were moved, if something else has the name of one of them.
-func moveTree(ctx context.Context, store backing.Store, old, newName string, ours filters) error {
-	var objects []string
-	err := store.List(ctx, old+"/", func(o backing.Object) error {
-		objects = append(objects, o.Name)
-		return nil
-	})
-	if err == nil && len(objects) > 0 {
-		objects, err = ours.objects(ctx, objects)
-	}
+// the directories that this leaves empty. What is not this buffer's stays where it is, and so does
+// what another program has put in its place. It may be repeated after a failure or a crash: an
+// object that has moved is not found again. bb.Exists, after all others were moved, if something
+// else has the name of one of them.
+func (q *queue) moveTree(store backing.Store, op *StoreOp) error {
+	objects, err := q.ownedBelow(store, op)
 	if err != nil {
 		return err
 	}
-	dirs := map[string]bool{old: true}
-	noteDirs(dirs, old, objects)
+	dirs := map[string]bool{op.Old: true}
 	failed := make([]error, len(objects))
 	var g errgroup.Group
 	g.SetLimit(moveAtOnce)
-	for i, object := range objects {
+	for i := range objects {
+		noteDirs(dirs, op.Old, objects[i].Object)
 		g.Go(func() error {
-			failed[i] = moveObject(ctx, store, object, newName+strings.TrimPrefix(object, old))
+			failed[i] = q.moveObject(store, &objects[i], op.New+strings.TrimPrefix(objects[i].Object, op.Old))
 			return nil
 		})
 	}
@@ -49,30 +43,47 @@ func moveTree(ctx context.Context, store backing.Store, old, newName string, our
 		return failed[i]
 	}
 	// An attempt that a crash ended may have moved the last object of a directory.
-	err = store.List(ctx, newName+"/", func(o backing.Object) error {
-		noteDirs(dirs, old, []string{old + strings.TrimPrefix(o.Name, newName)})
+	err = store.List(q.ctx, op.New+"/", func(o backing.Object) error {
+		noteDirs(dirs, op.Old, op.Old+strings.TrimPrefix(o.Name, op.New))
 		return nil
 	})
+	if err == nil {
+		err = q.noteEmpty(store, dirs, op)
+	}
 	if err != nil {
 		return err
 	}
-	if err := noteEmpty(ctx, store, dirs, old, ours); err != nil {
-		return err
-	}
-	return removeDirs(ctx, store, dirs)
+	return removeDirs(q.ctx, store, dirs)
 }
 
-// noteEmpty notes the directories of ours below top that nothing was moved out of.
-func noteEmpty(ctx context.Context, store backing.Store, dirs map[string]bool, top string, ours filters) error {
+// ownedBelow returns the objects below a directory that may be the buffer's.
+func (q *queue) ownedBelow(store backing.Store, op *StoreOp) (owned []Owned, err error) {
+	ours := q.f.opts.Ours
+	var objects []string
+	err = store.List(q.ctx, op.Old+"/", func(o backing.Object) error {
+		if ours == nil { // whatever it is
+			owned = append(owned, Owned{Object: o.Name, Was: []bb.Flushed{{Generation: 1, ETag: o.ETag, Size: o.Size}}})
+		}
+		objects = append(objects, o.Name)
+		return nil
+	})
+	if err == nil && len(objects) > 0 && ours != nil {
+		owned, err = ours(q.ctx, q.buffer, *op, objects)
+	}
+	return owned, err
+}
+
+// noteEmpty notes the directories of ours below the old name that nothing was moved out of.
+func (q *queue) noteEmpty(store backing.Store, dirs map[string]bool, op *StoreOp) error {
 	var found []string
-	err := store.Others(ctx, top, func(o backing.Other) error {
+	err := store.Others(q.ctx, op.Old, func(o backing.Other) error {
 		if o.Mode.IsDir() && !dirs[o.Name] {
 			found = append(found, o.Name)
 		}
 		return nil
 	})
 	if err == nil && len(found) > 0 {
-		found, err = ours.dirs(ctx, found)
+		found, err = q.f.opts.OurDirs(q.ctx, q.buffer, *op, found)
 	}
 	for _, dir := range found {
 		dirs[dir] = true
@@ -80,12 +91,10 @@ func noteEmpty(ctx context.Context, store backing.Store, dirs map[string]bool, t
 	return err
 }
 
-// noteDirs notes the directories below top in which objects are.
-func noteDirs(dirs map[string]bool, top string, objects []string) {
-	for _, object := range objects {
-		for dir := path.Dir(object); len(dir) > len(top) && !dirs[dir]; dir = path.Dir(dir) {
-			dirs[dir] = true
-		}
+// noteDirs notes the directories below top in which an object is.
+func noteDirs(dirs map[string]bool, top, object string) {
+	for dir := path.Dir(object); len(dir) > len(top) && !dirs[dir]; dir = path.Dir(dir) {
+		dirs[dir] = true
 	}
 }
 
@@ -104,38 +113,20 @@ func removeDirs(ctx context.Context, store backing.Store, dirs map[string]bool) 
 	return nil
 }
 
-// moveObject moves an object to a name that nothing else may have.
-func moveObject(ctx context.Context, store backing.Store, old, newName string) error {
-	there, err := store.Stat(ctx, newName)
-	if err != nil && !errors.Is(err, bb.NotFound) {
+// moveObject moves an object, if it is this buffer's, to a name that nothing else may have.
+func (q *queue) moveObject(store backing.Store, object *Owned, newName string) error {
+	k := known{object.Was, q.unrecordedOf(object.Object).and(unrecorded{attempts: object.Attempts}), object.Codec}
+	is, ours, err := k.find(q.ctx, store, object.Object, func() {})
+	if err != nil || !ours {
 		return err
 	}
-	if err == nil {
-		from, err := store.Stat(ctx, old)
-		if errors.Is(err, bb.NotFound) {
-			return nil // moved by an attempt of which nothing was heard
-		}
-		if err != nil {
-			return err
-		}
-		if !sameObject(&from, &there) {
-			return bb.E(bb.Exists, "rename", newName, "the store has another file there, which this buffer did not write: move or remove it there, then the rename of "+old+" follows")
-		}
+	err = store.RenameIf(q.ctx, object.Object, newName, is, backing.Version{})
+	var at *bb.Error
+	switch {
+	case !errors.Is(err, backing.ErrForeign):
+		return ignoreNotFound(err)
+	case errors.As(err, &at) && at.Path == object.Object:
+		return changedMeanwhile("rename", object.Object)
 	}
-	if err := store.Rename(ctx, old, newName); !errors.Is(err, bb.NotFound) {
-		return err
-	}
-	return nil
-}
-
-// sameObject reports whether two names have the same content, as a move leaves them that ended
-// between its two steps.
-func sameObject(a, b *backing.Object) bool {
-	if a.Size != b.Size {
-		return false
-	}
-	if a.HasChecksum && b.HasChecksum {
-		return a.Checksum == b.Checksum
-	}
-	return a.ETag != "" && a.ETag == b.ETag
+	return bb.E(bb.Exists, "rename", newName, "the store has another file there, which this buffer did not write: move or remove it there, then the rename of "+object.Object+" follows")
 }

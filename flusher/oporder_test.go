@@ -166,6 +166,13 @@ func (s *flaky) Rename(ctx context.Context, from, to string) error {
 	return s.Store.Rename(ctx, from, to)
 }
 
+func (s *flaky) RenameIf(ctx context.Context, from, to string, is, replaces backing.Version) error {
+	if err := s.fails(from); err != nil {
+		return err
+	}
+	return s.Store.RenameIf(ctx, from, to, is, replaces)
+}
+
 func (s *flaky) Remove(ctx context.Context, name string) error {
 	if err := s.fails(name); err != nil {
 		return err
@@ -213,8 +220,7 @@ func TestOperationsInAnyOrder(t *testing.T) {
 				}
 			}
 			ops = append(ops, op)
-			all := func(_ context.Context, objects []string) ([]string, error) { return objects, nil }
-			if err := op.carryOut(t.Context(), model, filters{all, all}); err != nil {
+			if err := newQueue(f, "model").carryOutOn(model, &op); err != nil {
 				t.Fatalf("%+v: %v", op, err)
 			}
 			f.Apply("buf", op)

@@ -60,16 +60,16 @@ type queue struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	entries map[bb.FileID]*entry
-	ready   [2]*btree.BTreeG[*entry] // by age; [1]: those that somebody waits for
-	waiting *btree.BTreeG[*entry]    // by notBefore
-	held    *btree.BTreeG[*entry]    // by path: a rename releases what is below it
-	parked  map[*entry]struct{}
-	flying  map[*flight]struct{}
-	suspect map[*entry]struct{}
-	strays  map[string]struct{}   // objects that a Put of ours may have made, of files that are not queued: nobody knows of them
-	made    map[string]written    // what Puts may have made that are not recorded, by object; only if KeepExisting
-	byAge   *btree.BTreeG[*entry] // all that are to be flushed, so without the held ones
+	entries    map[bb.FileID]*entry
+	ready      [2]*btree.BTreeG[*entry] // by age; [1]: those that somebody waits for
+	waiting    *btree.BTreeG[*entry]    // by notBefore
+	held       *btree.BTreeG[*entry]    // by path: a rename releases what is below it
+	parked     map[*entry]struct{}
+	flying     map[*flight]struct{}
+	suspect    map[*entry]struct{}
+	strays     map[string]struct{}   // objects that a Put of ours may have made, of files that are not queued: nobody knows of them
+	unrecorded map[string]unrecorded // what may be under names of objects that are not recorded
+	byAge      *btree.BTreeG[*entry] // all that are to be flushed, so without the held ones
 
 	holds    map[*hold]struct{}
 	epoch    uint64 // number of holds there have been
@@ -85,7 +85,7 @@ type queue struct {
 func newQueue(f *Flusher, buffer string) *queue {
 	q := &queue{
 		f: f, buffer: buffer, entries: map[bb.FileID]*entry{}, parked: map[*entry]struct{}{}, flying: map[*flight]struct{}{},
-		suspect: map[*entry]struct{}{}, strays: map[string]struct{}{}, made: map[string]written{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
+		suspect: map[*entry]struct{}{}, strays: map[string]struct{}{}, unrecorded: map[string]unrecorded{}, holds: map[*hold]struct{}{}, changed: make(chan struct{}),
 	}
 	q.ctx, q.cancel = context.WithCancel(f.ctx)
 	options := btree.Options{NoLocks: true} // the Flusher's mu locks it
@@ -186,6 +186,7 @@ func (q *queue) add(item Item, id uint64) {
 		q.entries[item.File] = e
 		if item.Suspect && item.Path != "" {
 			q.setSuspect(e, q.objectName(item.Path))
+			q.note(e.suspect, unrecorded{attempts: item.Attempts})
 		}
 		q.move(e, stateReady)
 	case item.Generation <= e.item.Generation:
@@ -227,13 +228,14 @@ func (q *queue) leaveSuspect(e *entry) {
 
 // Suspect says that the store may have an object of a path that an earlier life of this process
 // has put and not recorded, of a file that is not queued: it is open for writing. A hold of the
-// name has the object removed, and a flush under it replaces it.
-func (f *Flusher) Suspect(buffer, path string) {
+// name has the object removed, and a flush under it replaces it. Attempts are what it may be.
+func (f *Flusher) Suspect(buffer, path string, attempts []bb.Content) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.mu.closed {
 		q := f.queue(buffer)
 		q.strays[q.objectName(path)] = struct{}{}
+		q.note(q.objectName(path), unrecorded{attempts: attempts})
 	}
 }
 

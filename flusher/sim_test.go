@@ -39,6 +39,11 @@ const simSeeds = 1000
 var simFound = map[string]uint64{
 	"a removal that was queued for a hold whose change did not come is lost with the process":                2960,
 	"an object that a rename has left under its new name is forgotten when a stalled flush of the name ends": 57464,
+	"a flush that was cancelled says of its own object that another program has put it":                      332,
+	"a newer generation is in conflict with what was put of an older one before a kill":                      56,
+	"a rename is in conflict with what was put, and not recorded, under its new name before a kill":          2353,
+	"a file that was lost after its Put leaves its object":                                                   67,
+	"what a removed name had been put as before a kill is not known any more":                                3618,
 }
 
 func TestSimulationFound(t *testing.T) {
@@ -113,8 +118,10 @@ type simFile struct {
 	flushed      bb.Flushed      // its own object
 	left         bb.Flushed      // the object under its name is one that it has replaced
 	durable      map[string]bool // contents of which one, or a version, must be on the store
+	attempts     []bb.Content    // older contents that a flush may have put under its name
 	since        time.Time       // dirty since
 	damaged      bool            // its memory is not what was written
+	lost         bool            // its memory is gone
 }
 
 // simOp is an operation that is written down until it is carried out.
@@ -122,6 +129,22 @@ type simOp struct {
 	buffer string
 	op     flusher.StoreOp
 }
+
+// entry is what a namespace has of the file.
+func (f *simFile) entry() *bb.Entry {
+	c := contentOfSim(f.content)
+	return &bb.Entry{
+		Type: bb.TypeFile, File: f.id, Generation: f.generation, Size: c.Size, Checksum: c.Checksum,
+		Flushed: f.flushed, Replaced: f.left, Attempts: f.attempts, Lost: f.lost,
+	}
+}
+
+func contentOfSim(content string) bb.Content {
+	return bb.Content{Size: int64(len(content)), Checksum: backing.NewBytes([]byte(content)).Checksum()}
+}
+
+// foreignPrefix begins what another program puts on the stores.
+const foreignPrefix = "theirs "
 
 // sim is one run.
 type sim struct {
@@ -133,13 +156,15 @@ type sim struct {
 	life   *atomic.Bool // false: the daemon of the calls has died
 	crash  atomic.Bool  // the driver restarts the daemon at its next step
 	healed atomic.Bool  // nothing fails any more
+	keeps  bool         // the buffers keep what they did not write, of which there is some
 	outage [2]time.Time // from, to: no store but the healthy one answers
 
 	mu      sync.Mutex
 	files   map[string]*simFile // by buffer/path
 	byID    map[bb.FileID]*simFile
 	journal []simOp
-	last    uint64 // id
+	theirs  map[string]string // what another program has put on the stores, by buffer/name
+	last    uint64            // id
 	calls   map[string]int
 	pinned  int
 	history []string
@@ -149,12 +174,13 @@ type sim struct {
 func newSim(seed uint64) *sim {
 	s := &sim{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), start: time.Now(), stores: map[string]*mem.Store{},
-		files: map[string]*simFile{}, byID: map[bb.FileID]*simFile{}, calls: map[string]int{},
+		files: map[string]*simFile{}, byID: map[bb.FileID]*simFile{}, theirs: map[string]string{}, calls: map[string]int{},
 	}
 	if s.rng.IntN(2) == 0 {
 		s.outage[0] = s.start.Add(time.Duration(s.rng.Int64N(int64(time.Minute))))
 		s.outage[1] = s.outage[0].Add(time.Duration(s.rng.Int64N(int64(longestHang))))
 	}
+	s.keeps = s.rng.IntN(3) > 0
 	for _, b := range simBuffers {
 		s.stores[b.name] = mem.New(backing.Owner{}, nil)
 	}
@@ -187,7 +213,7 @@ func (s *sim) boot() {
 			return &simStore{Store: s.stores[buffer], s: s, buffer: buffer, life: life}, nil
 		},
 		Policy: func(buffer string) flusher.Policy {
-			p := flusher.Policy{Keep: []string{"*.tmp"}}
+			p := flusher.Policy{Keep: []string{"*.tmp"}, KeepExisting: s.keeps}
 			for _, b := range simBuffers {
 				if b.name == buffer {
 					p.Store = b.store
@@ -195,6 +221,7 @@ func (s *sim) boot() {
 			}
 			return p
 		},
+		Ours: s.ours,
 		Applied: func(_ context.Context, buffer string, op flusher.StoreOp) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -211,9 +238,9 @@ func (s *sim) boot() {
 		s.f.Apply(o.buffer, o.op)
 	}
 	for _, f := range s.files {
-		if f.flushed.Generation != f.generation {
+		if f.flushed.Generation != f.generation && !f.lost {
 			f.since = time.Now()
-			s.f.Enqueue(flusher.Item{Key: f.key(), Size: int64(len(f.content)), DirtySince: f.since, Path: f.path, Suspect: f.before().Generation == 0})
+			s.f.Enqueue(flusher.Item{Key: f.key(), Size: int64(len(f.content)), DirtySince: f.since, Path: f.path, Suspect: f.before().Generation == 0, Attempts: f.entry().Unrecorded()})
 		}
 	}
 }
@@ -243,11 +270,19 @@ func (s *sim) run() {
 	time.Sleep(longestHang) // calls of earlier lives end
 }
 
-// restart kills the daemon and starts it again: no call of the old life changes anything.
+// restart kills the daemon and starts it again: no call of the old life changes anything. Memory
+// of a dirty file may be gone then, which is reported lost.
 func (s *sim) restart() {
 	s.mu.Lock()
 	s.note("the daemon is killed and started")
 	s.life.Store(false)
+	for _, name := range slices.Sorted(maps.Keys(s.files)) {
+		f := s.files[name]
+		if f.buffer != "healthy" && f.flushed.Generation != f.generation && !f.lost && s.rng.IntN(10) == 0 {
+			s.note("%s %v/%v is lost", name, uint64(f.id), uint64(f.generation))
+			f.lost = true
+		}
+	}
 	s.mu.Unlock()
 	old := s.f
 	go old.Close()
@@ -278,6 +313,8 @@ func (s *sim) step() {
 		s.drain(b, time.Duration(s.rng.IntN(20))*time.Second)
 	case n < 90:
 		s.crash.Store(true)
+	case n < 92 && s.keeps && b != "healthy":
+		s.intrude(b, s.name())
 	case n < 95:
 		s.wait(b, s.name(), time.Duration(s.rng.IntN(10))*time.Second)
 	default:
@@ -303,13 +340,75 @@ func (s *sim) write(b, name string) {
 	if f.flushed.Generation == f.generation || f.generation == 0 {
 		f.since = time.Now()
 	}
+	e := f.entry()
+	if e.Supersede(); f.generation != 0 {
+		f.attempts = e.Attempts
+	}
 	s.last++
-	f.generation = bb.Generation(s.last)
+	f.generation, f.lost = bb.Generation(s.last), false
 	f.content = fmt.Sprintf("%s %d/%d %s", name, f.id, f.generation, strings.Repeat("v", s.rng.IntN(200)))
 	f.versions[f.content] = true
 	f.damaged = s.rng.IntN(20) == 0 && b != "healthy"
 	s.note("write %s/%s: %v/%v", b, name, uint64(f.id), uint64(f.generation))
 	s.f.Enqueue(flusher.Item{Key: f.key(), Size: int64(len(f.content)), DirtySince: f.since})
+}
+
+// intrude has another program put an object under a name that has none.
+func (s *sim) intrude(b, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	content := fmt.Sprint(foreignPrefix, s.rng.IntN(1000))
+	if _, there := s.stores[b].Contents()[name]; there {
+		return
+	}
+	if _, err := s.stores[b].Put(context.Background(), name, backing.NewBytes([]byte(content)), backing.PutOptions{}); err != nil {
+		s.fail("another program puts %s: %v", name, err)
+		return
+	}
+	s.note("another program puts %s/%s, %q", b, name, content)
+	s.theirs[b+"/"+name] = content
+}
+
+// ours is Options.Ours, by what the namespace says: the entries, and the operations that are
+// written down.
+func (s *sim) ours(_ context.Context, b string, op flusher.StoreOp, objects []string) (ours []flusher.Owned, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	later := s.journal
+	for len(later) > 0 && later[0].op.ID != op.ID {
+		later = later[1:]
+	}
+	for _, object := range objects {
+		o := flusher.Owned{Object: object}
+		add := func(was []bb.Flushed, attempts []bb.Content) {
+			for _, f := range was {
+				if f.Generation != 0 {
+					o.Was = append(o.Was, f)
+				}
+			}
+			o.Attempts = append(o.Attempts, attempts...)
+		}
+		now := object
+		for _, j := range later {
+			if l := &j.op; j.buffer == b && len(o.Was)+len(o.Attempts) == 0 {
+				switch {
+				case l.Tree && l.Kind == flusher.OpRename && strings.HasPrefix(now, l.Old+"/"):
+					now = l.New + strings.TrimPrefix(now, l.Old)
+				case !l.Tree && l.Old == now:
+					add(l.Was, l.Attempts)
+				case !l.Tree && l.New == now:
+					add(l.Replaces, l.ReplacedAttempts)
+				}
+			}
+		}
+		if f := s.files[b+"/"+now]; f != nil && len(o.Was)+len(o.Attempts) == 0 {
+			add([]bb.Flushed{f.before()}, f.entry().Unrecorded())
+		}
+		if len(o.Was)+len(o.Attempts) > 0 {
+			ours = append(ours, o)
+		}
+	}
+	return ours, nil
 }
 
 // record writes an operation down and queues it; mu is held.
@@ -367,8 +466,9 @@ func (s *sim) rename(b, from, to string) {
 // until the renamed file has its name on the store. mu is held.
 func (s *sim) replace(f *simFile, there []*simFile, to string, stray bool) {
 	var left bb.Flushed
+	var attempts []bb.Content
 	for _, r := range there {
-		left = r.before()
+		left, attempts = r.before(), r.entry().Unrecorded()
 		delete(s.byID, r.id)
 		s.f.Forget(r.key())
 		if f.flushed.Generation == 0 {
@@ -381,15 +481,30 @@ func (s *sim) replace(f *simFile, there []*simFile, to string, stray bool) {
 	}
 	switch {
 	case f.flushed.Generation != 0:
-		s.record(f.buffer, flusher.StoreOp{Kind: flusher.OpRename, Old: f.path, New: to})
+		s.record(f.buffer, flusher.StoreOp{
+			Kind: flusher.OpRename, Old: f.path, New: to, Was: []bb.Flushed{f.flushed}, Attempts: f.entry().Unrecorded(),
+			Replaces: []bb.Flushed{left}, ReplacedAttempts: attempts,
+		})
+		f.attempts = bb.AddContents(f.attempts, attempts...)
 		return
-	case f.left.Generation != 0 || stray:
-		s.record(f.buffer, flusher.StoreOp{Kind: flusher.OpRemove, Old: f.path})
+	case stray || f.concerned():
+		s.record(f.buffer, f.removal())
 		if len(there) == 0 {
 			f.durable = map[string]bool{}
 		}
 	}
-	f.left = left
+	f.left, f.attempts = left, attempts
+}
+
+// concerned reports whether the store may have something under the file's name, as far as the
+// namespace knows.
+func (f *simFile) concerned() bool {
+	return f.before().Generation != 0 || f.lost || len(f.attempts) > 0
+}
+
+// removal is what the store has to do when a file goes.
+func (f *simFile) removal() flusher.StoreOp {
+	return flusher.StoreOp{Kind: flusher.OpRemove, Old: f.path, Was: []bb.Flushed{f.flushed, f.left}, Attempts: f.entry().Unrecorded()}
 }
 
 func (s *sim) remove(b, name string) {
@@ -402,7 +517,7 @@ func (s *sim) remove(b, name string) {
 	}
 	defer held.Release()
 	gone := s.below(b, name)
-	if len(gone) == 0 && !held.Stray {
+	if len(gone) == 0 {
 		return
 	}
 	s.note("remove %s/%s", b, name)
@@ -411,14 +526,12 @@ func (s *sim) remove(b, name string) {
 		delete(s.files, b+"/"+f.path)
 		delete(s.byID, f.id)
 		s.f.Forget(f.key())
-		if held.Stray || f.before().Generation != 0 {
-			s.record(b, flusher.StoreOp{Kind: flusher.OpRemove, Old: f.path})
+		if held.Stray || f.concerned() {
+			s.record(b, f.removal())
 		}
 	}
 	if tree {
 		s.record(b, flusher.StoreOp{Kind: flusher.OpRemove, Old: name, Tree: true})
-	} else if len(gone) == 0 {
-		s.record(b, flusher.StoreOp{Kind: flusher.OpRemove, Old: name})
 	}
 }
 
@@ -440,7 +553,7 @@ func (s *sim) wait(b, name string, patience time.Duration) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.note("waited for %s/%s", b, name)
-		saved := f.generation != key.Generation || s.byID[f.id] == nil
+		saved := f.generation != key.Generation || s.byID[f.id] == nil || f.lost
 		for _, got := range s.stores[b].Contents() { // a rename may be under way: the name follows
 			saved = saved || string(got) == f.content
 		}
@@ -474,12 +587,16 @@ func (s *sim) mustHave(f *simFile, why string) {
 // compare checks that a buffer's store has its files and nothing else; mu is held.
 func (s *sim) compare(b, why string) {
 	for _, f := range s.files {
-		if f.buffer == b && !strings.HasSuffix(f.path, ".tmp") {
+		if f.buffer == b && !strings.HasSuffix(f.path, ".tmp") && !f.lost {
 			s.mustHave(f, why)
 		}
 	}
 	for name, got := range s.stores[b].Contents() {
-		if f := s.files[b+"/"+name]; f == nil {
+		f := s.files[b+"/"+name]
+		if theirs, is := s.theirs[b+"/"+name]; is && theirs == string(got) {
+			continue
+		}
+		if f == nil {
 			s.fail("%s: the store has %s/%s, %.40q, which does not exist", why, b, name, got)
 		}
 	}
@@ -490,8 +607,15 @@ func (s *sim) check(buffer, after string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	on := map[string]bool{}
-	for _, c := range s.stores[buffer].Contents() {
+	contents := s.stores[buffer].Contents()
+	for _, c := range contents {
 		on[string(c)] = true
+	}
+	for name, theirs := range s.theirs {
+		if of, at, _ := strings.Cut(name, "/"); of == buffer && string(contents[at]) != theirs {
+			s.fail("after %s the store has %.40q under %s, where another program had put %q", after, contents[at], name, theirs)
+			delete(s.theirs, name)
+		}
 	}
 	for _, f := range s.files {
 		if f.buffer != buffer || len(f.durable) == 0 {
@@ -515,7 +639,14 @@ func (s *sim) check(buffer, after string) {
 func (s *sim) end() {
 	s.healed.Store(true)
 	s.mu.Lock()
-	s.note("nothing fails any more")
+	s.note("nothing fails any more, and the other program removes what it has put")
+	for _, name := range slices.Sorted(maps.Keys(s.theirs)) {
+		b, at, _ := strings.Cut(name, "/")
+		if err := s.stores[b].Remove(context.Background(), at); err != nil {
+			s.fail("another program removes %s: %v", name, err)
+		}
+		delete(s.theirs, name)
+	}
 	var kept []string
 	for _, f := range s.files {
 		if strings.HasSuffix(f.path, ".tmp") {
@@ -663,6 +794,25 @@ func (st *simStore) Rename(ctx context.Context, from, to string) error {
 	return st.call(ctx, "rename", from+" "+to, func() error { return st.Store.Rename(context.WithoutCancel(ctx), from, to) })
 }
 
+func (st *simStore) RenameIf(ctx context.Context, from, to string, is, replaces backing.Version) error {
+	return st.call(ctx, "rename", from+" "+to, func() error { return st.Store.RenameIf(context.WithoutCancel(ctx), from, to, is, replaces) })
+}
+
+func (st *simStore) RemoveIf(ctx context.Context, name string, is backing.Version) error {
+	return st.call(ctx, "remove", name, func() error { return st.Store.RemoveIf(context.WithoutCancel(ctx), name, is) })
+}
+
+func (st *simStore) Stat(ctx context.Context, name string) (o backing.Object, err error) {
+	if err := ctx.Err(); err != nil {
+		return o, bb.Wrap("stat", name, err)
+	}
+	err = st.call(ctx, "stat", name, func() (err error) {
+		o, err = st.Store.Stat(context.WithoutCancel(ctx), name)
+		return err
+	})
+	return o, err
+}
+
 func (st *simStore) Remove(ctx context.Context, name string) error {
 	return st.call(ctx, "remove", name, func() error { return st.Store.Remove(context.WithoutCancel(ctx), name) })
 }
@@ -692,13 +842,13 @@ func (c simCatalog) Begin(_ context.Context, k flusher.Key) (flusher.Job, error)
 	switch {
 	case !c.life.Load():
 		return nil, errDead
-	case f == nil || f.generation != k.Generation:
+	case f == nil || f.generation != k.Generation || f.lost:
 		return nil, bb.E(bb.NotFound, "flush", k.File.String(), "is gone")
 	case f.flushed.Generation == f.generation:
 		return nil, bb.E(bb.Exists, "flush", k.File.String(), "is flushed already")
 	}
 	c.s.pinned++
-	return &simJob{c: c, f: f, path: f.path, content: f.content, generation: f.generation, before: f.before()}, nil
+	return &simJob{c: c, f: f, path: f.path, content: f.content, generation: f.generation, before: f.before(), attempts: f.entry().Unrecorded()}, nil
 }
 
 func (c simCatalog) Recorded(_ context.Context, k flusher.Key) (bool, error) {
@@ -715,7 +865,10 @@ type simJob struct {
 	content    string
 	generation bb.Generation
 	before     bb.Flushed
+	attempts   []bb.Content
 }
+
+func (j *simJob) Attempts() []bb.Content { return j.attempts }
 
 func (j *simJob) Path() string         { return j.path }
 func (j *simJob) Previous() bb.Flushed { return j.before }
@@ -765,7 +918,7 @@ func (j *simJob) Done(_ context.Context, flushed bb.Flushed) error {
 	}
 	s.note("flushed %s/%s %v/%v", f.buffer, j.path, uint64(f.id), uint64(j.generation))
 	flushed.Generation = j.generation
-	f.flushed, f.left = flushed, bb.Flushed{}
+	f.flushed, f.left, f.attempts = flushed, bb.Flushed{}, nil
 	f.durable[j.content] = true
 	if waited := time.Since(f.since); f.buffer == "healthy" && f.generation == j.generation && !s.healed.Load() && waited > healthyWithin {
 		s.fail("%s/%s, whose store never fails, waited %v for its flush", f.buffer, j.path, waited)

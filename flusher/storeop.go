@@ -1,7 +1,6 @@
 package flusher
 
 import (
-	"context"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -42,9 +41,11 @@ type StoreOp struct {
 	New   string // of a rename
 	Tree  bool   // a directory: a rename moves what is Options.Ours below it; a removal takes it if it is empty
 	Codec string // of a file's object: bb.Flushed.Codec
-	// What this buffer has flushed under Old and, of a rename, under New. With
-	// Policy.KeepExisting, a file's operation touches nothing else.
-	Was, Replaces []bb.Flushed
+	// What this buffer has flushed under Old and, of a rename, under New, and what its flushes may
+	// have put there without a record. A file's operation touches nothing else, unless nothing is
+	// known and Policy.KeepExisting is not set.
+	Was, Replaces              []bb.Flushed
+	Attempts, ReplacedAttempts []bb.Content
 
 	internal bool // the flusher's own: nobody has written it down
 	stray    bool // a removal of what no entry may know of: see Options.Stray
@@ -175,45 +176,22 @@ func (q *queue) carryOut(op StoreOp) error {
 	if err != nil || !mine {
 		return err
 	}
-	if mine, err = q.mayCarryOut(store, &op); err != nil {
-		return err
-	}
-	if mine {
-		opts := &q.f.opts
-		err = op.carryOut(q.ctx, store, filters{
-			objects: func(ctx context.Context, all []string) ([]string, error) { return opts.Ours(ctx, q.buffer, op, all) },
-			dirs:    func(ctx context.Context, all []string) ([]string, error) { return opts.OurDirs(ctx, q.buffer, op, all) },
-		})
-	}
-	if err != nil || op.internal || op.More {
+	if err := q.carryOutOn(store, &op); err != nil || op.internal || op.More {
 		return err
 	}
 	return q.f.opts.Applied(q.ctx, q.buffer, op)
 }
 
-// filters choose what is the buffer's own of what lies below a directory.
-type filters struct {
-	objects, dirs func(ctx context.Context, all []string) ([]string, error)
-}
-
-func (op *StoreOp) carryOut(ctx context.Context, store backing.Store, ours filters) error {
-	suffix := ""
-	if !op.Tree {
-		suffix = codec.Suffix(op.Codec)
-	}
+func (q *queue) carryOutOn(store backing.Store, op *StoreOp) error {
 	switch {
 	case op.Kind == OpRename && op.Tree:
-		return moveTree(ctx, store, op.Old, op.New, ours)
+		return q.moveTree(store, op)
 	case op.Kind == OpRename:
-		err := store.Rename(ctx, op.Old+suffix, op.New+suffix)
-		if bb.KindOf(err) == bb.NotFound {
-			return nil
-		}
-		return err
+		return q.renameFile(store, op)
 	case op.Kind == OpRemove && op.Tree:
-		return store.RemoveDir(ctx, op.Old)
+		return store.RemoveDir(q.ctx, op.Old)
 	case op.Kind == OpRemove:
-		return store.Remove(ctx, op.Old+suffix)
+		return q.removeFile(store, op)
 	default:
 		return bb.E(bb.Invalid, "apply", op.Old, "no such operation")
 	}
@@ -225,6 +203,7 @@ func (q *queue) carriedOut(op *queuedOp) {
 	if i := slices.Index(q.ops, op); i >= 0 { // else the queue was closed meanwhile
 		q.ops = slices.Delete(q.ops, i, i+1)
 		q.stats.opsFailing -= index(op.err != nil)
+		q.follow(&op.StoreOp)
 	}
 	if q.stats.failing == 0 && q.stats.opsFailing == 0 {
 		q.stats.last = lastError{}
