@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -55,7 +56,7 @@ func TestSuiteThroughTheStack(t *testing.T) {
 		"posix": func(t *testing.T) (string, string) { dir := t.TempDir(); return "file://" + dir, dir },
 		"s3": func(t *testing.T) (string, string) {
 			buckets++
-			bucket := server.Bucket(t, "bucket-"+string(rune('a'+buckets)))
+			bucket := server.Bucket(t, "bucket-"+strconv.Itoa(buckets))
 			return server.URL(bucket, "p"), filepath.Join(server.Dir, bucket, "p")
 		},
 	}

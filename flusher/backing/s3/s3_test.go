@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -65,7 +66,7 @@ func TestSuite(t *testing.T) {
 	buckets := 0
 	bucket := func(t *testing.T) string {
 		buckets++
-		return server.Bucket(t, "bucket-"+string(rune('a'+buckets)))
+		return server.Bucket(t, "bucket-"+strconv.Itoa(buckets))
 	}
 	backingtest.Suite(t, backingtest.Harness{
 		Open: func(t *testing.T) backing.Store {
