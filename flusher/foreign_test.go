@@ -114,7 +114,9 @@ func foreignObjects(t *testing.T, store backing.Store, name, content string) {
 // TestForeignCompressed removes what a flush may have put, compressed, and nothing else.
 func TestForeignCompressed(t *testing.T) {
 	w, store := newWorld(t), memStore()
-	f := w.start(store, func(o *Options) { o.Policy = func(string) Policy { return Policy{KeepExisting: true, Codec: codec.Zstd} } })
+	f := w.start(store, func(o *Options) {
+		o.Policy = func(string) Policy { return Policy{KeepExisting: true, Codec: codec.Zstd} }
+	})
 	packed := func(content string) []byte {
 		var out bytes.Buffer
 		z, err := codec.NewWriter(codec.Zstd, &out)
