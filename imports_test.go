@@ -43,6 +43,7 @@ var layers = []struct {
 	{"flusher/...", []string{"flusher/...", "internal/..."}},
 
 	{"bbd/admit", []string{"internal/bb"}},
+	{"bbd/share", nil},
 	{"bbd/storerules", []string{"internal/bb"}},
 	{"bbd/metrics", []string{"internal/..."}},
 	{"bbd/store/...", []string{"bbd/store/...", "internal/..."}},

@@ -94,7 +94,8 @@ type FlushConfig struct {
 
 // Limits bound what clients may make the daemon hold.
 type Limits struct {
-	Sessions  int
+	Sessions  int   // of users other than the daemon's owner; each has a share (package share)
+	Unproven  int   // connections over TCP that have not proved who they are
 	InFlight  int   // requests of one session
 	Handles   int   // open files of one session
 	Leases    int   // of one session
@@ -110,7 +111,7 @@ type Limits struct {
 // DefaultLimits are the limits of a daemon that was told none.
 func DefaultLimits() Limits {
 	return Limits{
-		Sessions: 4096, InFlight: 1024, Handles: 65536, Leases: 256, Waiters: 65536,
+		Sessions: 4096, Unproven: 256, InFlight: 1024, Handles: 65536, Leases: 256, Waiters: 65536,
 		LeaseMin: 1 << 20, LeaseMax: 32 << 20, Inline: 32 << 10, Handshake: 10 * time.Second,
 	}
 }

@@ -45,6 +45,7 @@ type Daemon struct {
 	health  *meta.Health // of the namespace, before meta is there too
 	flusher *flusher.Flusher
 	room    *room
+	places  *places
 	stores  *stores
 	observe *observe
 	cluster *cluster // nil: alone
@@ -104,6 +105,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d.cfg.Meta.Health = d.health
 	d.observe = newObserve(d)
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	d.places = newPlaces(&cfg.Limits)
 	d.buffers.byName = make(map[string]*buffer)
 	d.sessions.all = make(map[uint64]*session)
 	d.state.Store("starting")
@@ -399,7 +401,7 @@ func (d *Daemon) welcome(conn net.Conn) {
 	s.mu.leases = make(map[bb.LeaseID]*buffer)
 	d.sessions.Lock()
 	defer d.sessions.Unlock()
-	if d.sessions.closed || len(d.sessions.all) >= d.cfg.Limits.Sessions {
+	if d.sessions.closed || d.places.enter(s) != nil {
 		conn.Close()
 		return
 	}
@@ -411,7 +413,8 @@ func (d *Daemon) welcome(conn net.Conn) {
 		d.sessions.Lock()
 		delete(d.sessions.all, s.id)
 		d.sessions.Unlock()
-		if err != nil {
+		d.places.leave(s)
+		if err != nil && s.refused == nil {
 			s.logger().Warn("session ended", "err", err)
 		}
 	})

@@ -299,6 +299,18 @@ func intrudeAs(t *testing.T, dir string, at *intrusion) map[string]string {
 // environment, and returns what it prints.
 func asOther(t *testing.T, dir string, env ...string) []byte {
 	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := otherUser(t, dir, intruderUID, env...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s%s", err, stdout.Bytes(), stderr.Bytes())
+	}
+	return stdout.Bytes()
+}
+
+// otherUser returns a command that runs this binary as a user.
+func otherUser(t *testing.T, dir string, uid uint32, env ...string) *exec.Cmd {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -308,21 +320,16 @@ func asOther(t *testing.T, dir string, env ...string) []byte {
 		t.Fatal(err)
 	}
 	program := filepath.Join(dir, "intruder")
-	if err := os.WriteFile(program, text, 0o755); err != nil {
-		t.Fatal(err)
+	if _, err := os.Stat(program); err != nil { // else it may be running
+		if err := os.WriteFile(program, text, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
-	var stdout, stderr bytes.Buffer
 	cmd := exec.Command(program)
 	cmd.Dir = dir
 	cmd.Env = append(append(os.Environ(), env...), "HOME="+dir, "TMPDIR="+dir)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Credential: &syscall.Credential{Uid: intruderUID, Gid: intruderUID}, Pdeathsig: syscall.SIGKILL,
-	}
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v\n%s%s", err, stdout.Bytes(), stderr.Bytes())
-	}
-	return stdout.Bytes()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Pdeathsig: syscall.SIGKILL}
+	return cmd
 }
 
 // openDir makes a directory that everybody can reach, unlike those of tests.

@@ -51,6 +51,8 @@ type session struct {
 	requests atomic.Int64        // in flight
 	inline   *semaphore.Weighted // bytes that came with them
 	open     atomic.Bool         // the handshake is done: client and cred are set
+	place    placeKind           // of the goroutine that serves, once the session is in the daemon's list
+	refused  error               // why it is turned away; nil: it is not
 
 	mu struct {
 		sync.Mutex
@@ -351,7 +353,11 @@ func (s *session) handle(id uint64) *handle {
 
 // handshake reads Hello and answers Welcome, or refuses.
 func (s *session) handshake(in *wire.Reader) error {
-	s.conn.SetDeadline(time.Now().Add(s.d.cfg.Limits.Handshake))
+	patience := s.d.cfg.Limits.Handshake
+	if s.refused != nil {
+		patience = min(patience, time.Second)
+	}
+	s.conn.SetDeadline(time.Now().Add(patience))
 	if err := s.secure(); err != nil {
 		return err
 	}
@@ -366,13 +372,20 @@ func (s *session) handshake(in *wire.Reader) error {
 		r.fail(err)
 		return err
 	}
+	if s.refused != nil {
+		r.fail(s.refused)
+		return s.refused
+	}
 	theirs, common := wire.Side{Name: hello.Client, Versions: wire.Versions{Min: hello.MinVersion, Max: hello.MaxVersion}}, false
 	if s.speaks, common = wire.Own().Common(theirs.Versions); !common {
 		err := wire.NoCommon("handshake", hello.Client, theirs, s.d.side())
 		r.fail(err)
 		return err
 	}
-	if err := s.identify(in, r, &hello); err != nil {
+	if err = s.identify(in, r, &hello); err == nil {
+		err = s.d.places.proven(s)
+	}
+	if err != nil {
 		r.fail(err)
 		return err
 	}

@@ -268,6 +268,7 @@ func adapt(cfg config.Config, proofs *secrets, source meta.Options, log *slog.Lo
 		return bbd.Config{}, bb.Wrap("start", cfg.Listen.Socket, err)
 	}
 	limits := bbd.DefaultLimits()
+	limits.Unproven = cfg.Limits.Unproven
 	limits.Sessions, limits.InFlight, limits.Waiters = cfg.Limits.Sessions, cfg.Limits.InFlightPerSession, cfg.Limits.Waiters
 	limits.LeaseMin, limits.LeaseMax, limits.Inline = cfg.Limits.LeaseMin.Bytes, cfg.Limits.LeaseMax.Bytes, cfg.Limits.InlineThreshold.Bytes
 	c := bbd.Config{

@@ -153,6 +153,7 @@ type Stripe struct {
 // Limits bounds what clients can make the daemon hold.
 type Limits struct {
 	Sessions           int
+	Unproven           int
 	InFlightPerSession int
 	LeaseMin           Size
 	LeaseMax           Size
@@ -185,7 +186,7 @@ func Default() Config {
 			{Count: -1, Size: Bytes(16 << 20)},
 		}},
 		Limits: Limits{
-			Sessions: 1024, InFlightPerSession: 256, LeaseMin: Bytes(1 << 20), LeaseMax: Bytes(32 << 20),
+			Sessions: 1024, Unproven: 256, InFlightPerSession: 256, LeaseMin: Bytes(1 << 20), LeaseMax: Bytes(32 << 20),
 			InlineThreshold: Bytes(16 << 10), Waiters: 4096,
 		},
 		Log: Log{Level: "info", Format: "text"},

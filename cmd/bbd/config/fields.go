@@ -111,7 +111,8 @@ var fields = []field{
 
 	{"lustre.stripes", "Layouts by file size, smallest first: below (bytes; absent in the last: any size), count of targets (-1: all), size (bytes to a target before the next).", func(c *Config) any { return &c.Lustre.Stripes }},
 
-	{"limits.sessions", "Sessions at the same time.", func(c *Config) any { return &c.Limits.Sessions }},
+	{"limits.sessions", "Sessions of users at the same time. A user has as many of them as are left for all others: alone half, of two each a third. Root, the daemon's user and other daemons always get in.", func(c *Config) any { return &c.Limits.Sessions }},
+	{"limits.unproven", "Connections over TCP that have not proved yet who they are. One more takes the place of the oldest.", func(c *Config) any { return &c.Limits.Unproven }},
 	{"limits.in_flight_per_session", "Requests of one session that have no answer yet.", func(c *Config) any { return &c.Limits.InFlightPerSession }},
 	{"limits.lease_min", "Smallest lease: 1MiB to lease_max.", func(c *Config) any { return &c.Limits.LeaseMin }},
 	{"limits.lease_max", "Largest lease, to which leases grow with use: at most 64MiB.", func(c *Config) any { return &c.Limits.LeaseMax }},

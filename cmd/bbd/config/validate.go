@@ -262,7 +262,8 @@ func (c *Config) validateLustre(p *Problems) {
 
 func (c *Config) validateLimits(p *Problems) {
 	l := &c.Limits
-	between(p, "limits.sessions", l.Sessions, 1, 1<<20)
+	between(p, "limits.sessions", l.Sessions, 2, 1<<20)
+	between(p, "limits.unproven", l.Unproven, 1, 1<<16)
 	between(p, "limits.in_flight_per_session", l.InFlightPerSession, 1, 1<<16)
 	between(p, "limits.waiters", l.Waiters, 1, 1<<20)
 	within(p, "limits.lease_max", l.LeaseMax, 1<<20, 64<<20)

@@ -1,0 +1,136 @@
+package bbd
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+
+	"forebay/bbd/share"
+	"forebay/internal/bb"
+)
+
+// places bounds the connections that others make the daemon keep open, so that no user can take
+// them all:
+//
+//	who                                  how many
+//	root, the daemon's user, by the      any number: an administrator always gets in
+//	unix socket; other daemons
+//	any other user                       the user's share of limits.sessions
+//	nobody yet, over TCP                 limits.unproven; a further one takes the place of the oldest
+//	users beyond their share, until      maxTurnedAway; further ones are closed at once
+//	they have been told
+type places struct {
+	users *share.Pool
+
+	mu       sync.Mutex
+	unproven []*session // oldest first
+	most     int
+	turned   int // being turned away
+}
+
+// maxTurnedAway is how many connections at a time are told why they are turned away.
+const maxTurnedAway = 32
+
+func newPlaces(l *Limits) *places {
+	return &places{users: share.NewPool(int64(l.Sessions)), most: l.Unproven}
+}
+
+// placeKind is what a session occupies.
+type placeKind int
+
+const (
+	placeNone placeKind = iota
+	placeUnproven
+	placeUser
+	placeTurnedAway
+)
+
+var errNoPlace = errors.New("no place")
+
+// enter gives a connection that was accepted its place. After errNoPlace it is to be closed.
+// A session that s.refused is set for is told that and ends.
+func (p *places) enter(s *session) error {
+	conn, ok := s.conn.(*net.UnixConn)
+	if !ok {
+		p.enterUnproven(s)
+		return nil
+	}
+	ucred, err := peerCred(conn)
+	if err != nil {
+		return errNoPlace
+	}
+	if isOwner(ucred.Uid) {
+		return nil
+	}
+	s.cred.uid = ucred.Uid // all of it follows with the handshake
+	return p.enterUser(s)
+}
+
+// enterUser takes one of a user's places, or sets s.refused.
+func (p *places) enterUser(s *session) error {
+	if p.users.Take(s.cred.uid, 1) {
+		s.place = placeUser
+		return nil
+	}
+	has, _ := p.users.Of(s.cred.uid)
+	s.refused = bb.E(bb.Busy, "handshake", "", fmt.Sprintf("this user has %d sessions with the daemon, and what is left is for others", has)).
+		WithRemedy("end some of this user's programs, or raise limits.sessions")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.turned >= maxTurnedAway {
+		return errNoPlace
+	}
+	p.turned++
+	s.place = placeTurnedAway
+	return nil
+}
+
+// enterUnproven takes a place until the handshake is over. The connection that has had its place for
+// longest gives it up: whoever means it has proved it by then, however many others come.
+func (p *places) enterUnproven(s *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.place = placeUnproven
+	p.unproven = append(p.unproven, s)
+	if len(p.unproven) > p.most {
+		p.unproven[0].conn.Close() // its reader ends the session
+		p.unproven = slices.Delete(p.unproven, 0, 1)
+	}
+}
+
+// proven moves a session over TCP, whose cred and peer are known now, to its user's places.
+func (p *places) proven(s *session) error {
+	if s.place != placeUnproven {
+		return nil
+	}
+	p.leave(s)
+	if s.peer != "" {
+		return nil
+	}
+	if p.enterUser(s) == errNoPlace || s.refused != nil {
+		return s.refused
+	}
+	return nil
+}
+
+// leave gives a session's place back.
+func (p *places) leave(s *session) {
+	was := s.place
+	s.place = placeNone
+	switch was {
+	case placeUser:
+		p.users.Give(s.cred.uid, 1)
+	case placeTurnedAway:
+		p.mu.Lock()
+		p.turned--
+		p.mu.Unlock()
+	case placeUnproven:
+		p.mu.Lock()
+		if i := slices.Index(p.unproven, s); i >= 0 {
+			p.unproven = slices.Delete(p.unproven, i, i+1)
+		}
+		p.mu.Unlock()
+	}
+}

@@ -1,0 +1,150 @@
+package bbd_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"forebay/bbd"
+	"forebay/client"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// flooderEnv makes this binary a program of another user that takes as many sessions at a unix
+// socket as it gets, and holds them until its standard input ends.
+const flooderEnv = "FOREBAY_TEST_FLOODER"
+
+type flooded struct {
+	Sessions int
+	Kind     string // of the first refusal
+	Text     string
+}
+
+func flood(socket string) int {
+	var f flooded
+	var held []net.Conn // one that nobody refers to is closed
+	for f.Sessions < 1000 {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			_, err = wire.Handshake(conn, wire.NewReader(conn), &wire.Hello{Client: "flood"})
+		}
+		if err != nil {
+			f.Kind, f.Text = bb.KindOf(err).String(), err.Error()
+			break
+		}
+		held = append(held, conn)
+		f.Sessions++
+	}
+	if json.NewEncoder(os.Stdout).Encode(f) != nil {
+		return 1
+	}
+	io.Copy(io.Discard, os.Stdin)
+	runtime.KeepAlive(held)
+	return 0
+}
+
+// floodAs lets a user take all sessions that the user gets, until what it returns is called.
+func floodAs(t *testing.T, dir, socket string, uid uint32) (f flooded, end func()) {
+	t.Helper()
+	cmd := otherUser(t, dir, uid, flooderEnv+"="+socket)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &f)
+	}
+	if err != nil {
+		t.Fatalf("%v: %s", err, line)
+	}
+	return f, func() {
+		t.Helper()
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSessionsOfAUser leaves sessions for other users, and for root in any case.
+func TestSessionsOfAUser(t *testing.T) {
+	t.Parallel()
+	open := openDir(t)
+	n := startNode(t, func(c *bbd.Config) { c.Limits.Sessions = 16 })
+	chmod(t, n.dir, 0o755)
+	for round := range 2 { // what was given back is there again
+		var ends []func()
+		for i, want := range []int{8, 4, 2, 1} {
+			f, end := floodAs(t, open, n.socket, intruderUID-uint32(i))
+			ends = append(ends, end)
+			if f.Sessions != want || f.Kind != bb.Busy.String() || !strings.Contains(f.Text, fmt.Sprintf("this user has %d sessions", want)) {
+				t.Errorf("round %d: user %d of 4: %+v, want %d sessions", round, i+1, f, want)
+			}
+		}
+		for range 40 {
+			if _, err := n.dial().Status(t.Context(), ""); err != nil {
+				t.Fatalf("root: %v", err)
+			}
+		}
+		for _, end := range ends {
+			end()
+		}
+		eventually(t, "the sessions have ended", func() bool {
+			for _, s := range n.daemon.Status().Sessions {
+				if s.Client == "flood" {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+// TestUnprovenConnections lets in whoever proves to be somebody, whatever number of connections
+// do not, and tells of the end those that gave way.
+func TestUnprovenConnections(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(c *bbd.Config) {
+		c.TCP, c.Insecure, c.Limits.Unproven, c.Limits.Handshake = "127.0.0.1:0", true, 8, time.Hour
+	})
+	address := n.daemon.Self().Session
+	var all []net.Conn
+	for range 100 {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		all = append(all, conn)
+	}
+	c, err := client.Dial(t.Context(), client.Options{Address: "tcp://" + address})
+	if err != nil {
+		t.Fatalf("who proves it is not let in: %v", err)
+	}
+	defer c.Close()
+	if _, err := c.Buffers(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for i, conn := range all[:100-8] {
+		conn.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+			t.Fatalf("connection %d was not ended: %v", i, err)
+		}
+	}
+}
