@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -92,6 +93,7 @@ func (r *remoteSpace) place(ctx context.Context, extents []*wire.NewExtent, byte
 	}()
 	var ops []rdma.Op
 	for i, e := range extents {
+		var whole uint64
 		for off, left := int64(0), bytes[i]; len(left) > 0; {
 			l, at, n, err := r.reserve(ctx, int64(len(left)))
 			if err != nil {
@@ -103,10 +105,16 @@ func (r *remoteSpace) place(ctx context.Context, extents []*wire.NewExtent, byte
 				if sum, err = pieceSum(r.b.address(""), left[:n]); err != nil {
 					return p, err
 				}
+				whole = checksum.Combine(whole, sum, n)
 			}
 			ops = append(ops, rdma.Op{Kind: rdma.OpWrite, Local: left[:n], Remote: rdma.Remote{Key: l.key, Offset: uint64(l.base + at)}})
 			p.extents = append(p.extents, &wire.NewExtent{FileOffset: e.FileOffset + off, Length: n, Checksum: sum, Lease: l.id, SegmentOffset: at})
 			off, left = off+n, left[n:]
+			if n < e.Length && len(left) == 0 && whole != e.Checksum {
+				// The sums of its pieces would make what is there now look like what was written.
+				return p, bb.E(bb.Checksum, "write", r.b.address(""), fmt.Sprintf(
+					"%d bytes to be written at offset %d have checksum %016x, not %016x", e.Length, e.FileOffset, whole, e.Checksum))
+			}
 		}
 	}
 	if err := r.b.d.transfer(ctx, fabric, ops); err != nil {

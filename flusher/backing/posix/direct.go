@@ -110,7 +110,7 @@ func (s *Store) writePartDirect(ctx context.Context, direct, plain *os.File, nam
 		err = backing.Touch(name, func() error {
 			at := 0
 			for _, piece := range pieces {
-				sum = checksum.Copy(p[at:], piece, sum)
+				sum = checksum.CopyOut(p[at:], piece, sum)
 				at += len(piece)
 			}
 			return nil
