@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
@@ -174,6 +175,25 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	return f.readAt(p, off)
 }
 
+// ReadAtContext is ReadAt that waits until ctx ends, in place of the context of Open. The
+// File can be used afterwards.
+func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (int, error) {
+	if f.w == nil {
+		if err := f.use("read"); err != nil {
+			return 0, err
+		}
+		return f.r.readAt(ctx, p, off)
+	}
+	if err := f.begin("read"); err != nil {
+		return 0, err
+	}
+	defer f.turn.Unlock()
+	if off < 0 {
+		return 0, bb.E(bb.Invalid, "read", f.b.address(f.path), "the offset is negative")
+	}
+	return f.w.readAt(ctx, p, off)
+}
+
 // readAt reads; the caller has the turn.
 func (f *File) readAt(p []byte, off int64) (int, error) {
 	if f.w == nil {
@@ -263,6 +283,19 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	}
 	defer f.turn.Unlock()
 	return f.w.write(f.ctx, p, off)
+}
+
+// WriteAtContext is WriteAt that waits until ctx ends, in place of the context of Open. When
+// ctx ends, the first n bytes are written, the rest is not, and the File can be used afterwards.
+func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (n int, err error) {
+	if f.o.Append {
+		return 0, bb.E(bb.Invalid, "write", f.b.address(f.path), "the file was opened with Append, which WriteAt contradicts")
+	}
+	if err := f.beginWrite("write"); err != nil {
+		return 0, err
+	}
+	defer f.turn.Unlock()
+	return f.w.write(ctx, p, off)
 }
 
 // The steps in which ReadFrom reads: small at first, since small files need no lease.
@@ -424,6 +457,27 @@ func (f *File) Sync() error {
 	}
 	defer f.turn.Unlock()
 	return f.w.sync(f.ctx)
+}
+
+// SyncContext is Sync that waits until ctx ends, in place of the context of Open. When ctx
+// ends first, the commit may have been carried out; the next one repeats it.
+func (f *File) SyncContext(ctx context.Context) error {
+	if err := f.beginWrite("sync"); err != nil {
+		return err
+	}
+	defer f.turn.Unlock()
+	return f.w.sync(ctx)
+}
+
+// SetModTime sets the modification time that later commits of the file record, as
+// OpenOptions.ModTime does; the zero time stands for the time of the commit.
+func (f *File) SetModTime(t time.Time) error {
+	if err := f.beginWrite("setattr"); err != nil {
+		return err
+	}
+	defer f.turn.Unlock()
+	f.w.o.ModTime = t
+	return nil
 }
 
 // Close commits what was written and closes the file; on a buffer whose durability is

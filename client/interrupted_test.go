@@ -1,0 +1,57 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestWriteAtContext ends the context of a write that waits for room: what it says to be
+// written is, and the File goes on.
+func TestWriteAtContext(t *testing.T) {
+	t.Parallel()
+	_, c, _ := daemonClient(t, "--memory", "64MiB")
+	must[BufferSpec](t)(c.CreateBuffer(t.Context(), BufferSpec{Name: "scratch"})) // nothing is flushed, so there will be no room
+	b := c.Buffer("scratch")
+	f := must[*File](t)(b.Create(t.Context(), "f"))
+	data := random(128 << 20)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for !waiting(c) {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	n, err := f.WriteAtContext(ctx, data, 0)
+	if !errors.Is(err, ErrCancelled) || n == 0 || n == len(data) {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	got := make([]byte, 100)
+	must[int](t)(f.ReadAtContext(t.Context(), got, 50))
+	if !bytes.Equal(got, data[50:150]) {
+		t.Error("what was written cannot be read")
+	}
+	when := time.Unix(1_000_000_000, 7)
+	check(t, f.SetModTime(when))
+	check(t, f.SyncContext(t.Context()))
+	check(t, f.Close())
+	if got := readAll(t, b, "f"); !bytes.Equal(got, data[:n]) {
+		t.Errorf("the file has %d bytes, or others than the %d that were written", len(got), n)
+	}
+	if e := must[Entry](t)(b.Stat(t.Context(), "f")); !e.ModTime.Equal(when) {
+		t.Errorf("its time is %v", e.ModTime)
+	}
+}
+
+// waiting reports whether somebody waits for room.
+func waiting(c *Client) bool {
+	text, err := c.Status(context.Background(), "")
+	if err != nil {
+		return true // the test ends, and says why
+	}
+	var s struct{ Waiting struct{ Writers int } }
+	return json.Unmarshal(text, &s) == nil && s.Waiting.Writers > 0
+}
