@@ -32,7 +32,7 @@ help: ## Print this list
 	@echo "  PKG=./bbd/... narrows test, race, fuzz, bench and cover; DIR=/some/tree is what demo writes."
 
 .PHONY: build
-build: build-go ## Build bin/bbd and bin/bbctl, static; with libfabric, bbd-ofi and bbctl-ofi; with Java, the jars
+build: build-go ## Build bin/bbd, bin/bbctl and bin/bbmount, static; with libfabric, bbd-ofi and bbctl-ofi; with Java, the jars
 	@if scripts/ofi-tools.sh; then $(MAKE) --no-print-directory build-ofi; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: bbd-ofi and bbctl-ofi are not built."; fi
 	@if scripts/java-tools.sh; then $(MAKE) --no-print-directory build-java; \
@@ -40,7 +40,7 @@ build: build-go ## Build bin/bbd and bin/bbctl, static; with libfabric, bbd-ofi 
 
 .PHONY: build-go
 build-go:
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl ./cmd/bbmount
 
 .PHONY: build-ofi
 build-ofi:
@@ -124,6 +124,7 @@ test-tools:
 	@go build -C tools -o $(CACHE)/bin/ ./testrun
 	@$(S3SERVER) >/dev/null
 	@scripts/netns-tools.sh
+	@scripts/mount-tools.sh
 	@scripts/slurm.sh tools || [ -z "$$CI" ]
 	@scripts/lua-tools.sh || [ -z "$$CI" ]
 	@scripts/prometheus.sh >/dev/null || [ -z "$$CI" ]

@@ -35,7 +35,7 @@ func (b *binary) get(tb testing.TB, compile func() (string, error)) string {
 	return b.path
 }
 
-var plain, clocked, bbctl binary
+var plain, clocked, bbctl, bbmount binary
 
 // Binary returns the path of the bbd binary, which it builds once per test process.
 func Binary(tb testing.TB) string {
@@ -47,6 +47,12 @@ func Binary(tb testing.TB) string {
 func Bbctl(tb testing.TB) string {
 	tb.Helper()
 	return bbctl.get(tb, func() (string, error) { return compilePackage("bbctl", "./cmd/bbctl") })
+}
+
+// Bbmount returns the path of the bbmount binary, which it builds once per test process.
+func Bbmount(tb testing.TB) string {
+	tb.Helper()
+	return bbmount.get(tb, func() (string, error) { return compilePackage("bbmount", "./cmd/bbmount") })
 }
 
 // clockEnv tells a daemon of clockBinary how many seconds its clock is ahead.

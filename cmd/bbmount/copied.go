@@ -1,0 +1,369 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"syscall"
+	"time"
+
+	"forebay/client"
+)
+
+// openFile is a file of the client whose opening could be interrupted.
+type openFile struct {
+	*client.File
+	end context.CancelFunc // of the file's context
+}
+
+// openFile opens a file until ctx ends. It stays open when ctx ends afterwards.
+func (f *fsys) openFile(ctx context.Context, p string, o client.OpenOptions) (*openFile, error) {
+	life, end := context.WithCancel(f.ctx)
+	stop := context.AfterFunc(ctx, end)
+	file, err := f.b.OpenFile(life, p, o)
+	if err == nil && !stop() {
+		file.Abort()
+		err = client.ErrCancelled
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return &openFile{file, end}, nil
+}
+
+func (o *openFile) close() error {
+	defer o.end()
+	return o.Close()
+}
+
+func (o *openFile) abort() {
+	defer o.end()
+	o.Abort()
+}
+
+// copied is a content that the client library carries: bytes are copied between the kernel's
+// requests and the daemon's memory.
+//
+//	idle ──read──▶ r is open ──write──▶ w is open ──release──▶ idle
+//
+// While w is open, it answers reads too, with what it has not committed.
+type copied struct {
+	n       *node
+	w       *openFile
+	emptied bool // w began from nothing, and that is not committed
+
+	opening sync.Mutex // guards r
+	r       *openFile
+
+	state struct {
+		sync.Mutex
+		unsaved
+		writing bool // w is open
+	}
+}
+
+// newCopied returns the content of a node; w is the file as it was created, or nil.
+func newCopied(n *node, w *openFile, created time.Time) *copied {
+	c := &copied{n: n}
+	if w != nil {
+		c.writing(w, 0, created)
+	}
+	return c
+}
+
+// writing notes that w is open, and what the file is with it.
+func (c *copied) writing(w *openFile, size int64, mtime time.Time) {
+	c.w = w
+	c.state.Lock()
+	defer c.state.Unlock()
+	c.state.writing, c.state.unsaved = true, unsaved{size, mtime}
+}
+
+func (c *copied) unsaved() *unsaved {
+	c.state.Lock()
+	defer c.state.Unlock()
+	if !c.state.writing {
+		return nil
+	}
+	u := c.state.unsaved
+	return &u
+}
+
+// grown notes that bytes up to end were written.
+func (c *copied) grown(end int64) {
+	c.state.Lock()
+	defer c.state.Unlock()
+	c.state.size, c.state.mtime = max(c.state.size, end), time.Now()
+}
+
+// open opens the file, which must be the one that the node is.
+func (c *copied) open(ctx context.Context, o client.OpenOptions) (*openFile, client.Entry, error) {
+	f := c.n.fsys
+	unshare, err := f.share(ctx)
+	if err != nil {
+		return nil, client.Entry{}, err
+	}
+	defer unshare()
+	p, err := f.pathOf(c.n)
+	if err != nil {
+		return nil, client.Entry{}, err
+	}
+	file, err := f.openFile(ctx, p, o)
+	if client.KindOf(err) == client.ErrNotFound {
+		err = syscall.ESTALE // another client has removed it
+	}
+	if err != nil {
+		return nil, client.Entry{}, err
+	}
+	e, err := file.Entry()
+	if err == nil && e.File != c.n.id {
+		err = syscall.ESTALE
+	}
+	if err != nil {
+		file.abort()
+		return nil, client.Entry{}, err
+	}
+	return file, e, nil
+}
+
+// reader returns the file open for reading. Used is what the caller had before and could not
+// read from.
+func (c *copied) reader(ctx context.Context, used *openFile) (*openFile, error) {
+	c.opening.Lock()
+	defer c.opening.Unlock()
+	if c.r != nil && c.r != used {
+		return c.r, nil
+	}
+	r, _, err := c.open(ctx, client.OpenOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if used != nil {
+		used.abort()
+	}
+	c.r = r
+	return r, nil
+}
+
+// dropReader has the next read open the file as it is then. The caller is alone.
+func (c *copied) dropReader() {
+	if c.r != nil {
+		c.r.abort()
+		c.r = nil
+	}
+}
+
+// readTries is how often a read opens the file again that it lost hold of: the connection
+// broke, and the file has another name since, or another generation.
+const readTries = 3
+
+func (c *copied) readAt(ctx context.Context, p []byte, off int64) (int, error) {
+	if c.w != nil {
+		return c.w.ReadAtContext(ctx, p, off)
+	}
+	var used *openFile
+	for try := 1; ; try++ {
+		r, err := c.reader(ctx, used)
+		if err != nil {
+			return 0, err
+		}
+		n, err := r.ReadAtContext(ctx, p, off)
+		lost := err != nil && !errors.Is(err, io.EOF) && ctx.Err() == nil
+		if !lost || try == readTries {
+			return n, err
+		}
+		used = r
+	}
+}
+
+// writer opens the file for writing, if it is not. After a rename of a directory above it, it
+// is opened again where it is.
+func (c *copied) writer(ctx context.Context) (*openFile, error) {
+	if c.n.moved.Swap(false) {
+		if err := c.release(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if c.w != nil {
+		return c.w, nil
+	}
+	w, e, err := c.open(ctx, client.OpenOptions{Write: true})
+	if err != nil {
+		return nil, err
+	}
+	c.dropReader()
+	c.writing(w, e.Size, e.ModTime)
+	return w, nil
+}
+
+func (c *copied) writeAt(ctx context.Context, p []byte, off int64) (int, error) {
+	w, err := c.writer(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n, err := w.WriteAtContext(ctx, p, off)
+	if n > 0 {
+		c.emptied = false
+		c.grown(off + int64(n))
+	}
+	return n, err
+}
+
+func (c *copied) truncate(ctx context.Context, size int64) error {
+	if size == 0 {
+		return c.empty(ctx)
+	}
+	if _, err := c.writer(ctx); err != nil {
+		return err
+	}
+	now := c.unsaved().size
+	switch {
+	case size > now:
+		_, err := c.writeAt(ctx, []byte{0}, size-1)
+		return err
+	case size < now:
+		return c.shorten(ctx, size)
+	}
+	return nil
+}
+
+// empty begins the file anew. What it held is there until the next commit.
+func (c *copied) empty(ctx context.Context) error {
+	if u := c.unsaved(); u != nil && u.size == 0 {
+		return nil
+	}
+	if err := c.release(ctx); err != nil {
+		return err
+	}
+	w, _, err := c.open(ctx, client.OpenOptions{Write: true, Truncate: true})
+	if err != nil {
+		return err
+	}
+	c.dropReader()
+	c.emptied = true
+	c.writing(w, 0, time.Now())
+	return nil
+}
+
+// copyStep is how much shorten copies at a time.
+const copyStep = 1 << 20
+
+// shorten writes the first bytes of the file as a new generation: generations do not get
+// shorter. When it fails, the file is as it was.
+func (c *copied) shorten(ctx context.Context, size int64) error {
+	if err := c.release(ctx); err != nil {
+		return err
+	}
+	r, _, err := c.open(ctx, client.OpenOptions{})
+	if err != nil {
+		return err
+	}
+	defer r.abort()
+	w, _, err := c.open(ctx, client.OpenOptions{Write: true, Truncate: true})
+	if err != nil {
+		return err
+	}
+	err = copyTo(ctx, size, r.ReadAtContext, w.WriteAtContext)
+	if err == nil {
+		err = w.SyncContext(ctx)
+	}
+	if err != nil {
+		w.abort()
+		return err
+	}
+	c.dropReader()
+	c.writing(w, size, time.Now())
+	return nil
+}
+
+// copyTo copies the first size bytes of what read reads. Zeros are left out, where others
+// follow, so that holes stay holes.
+func copyTo(ctx context.Context, size int64, read, write func(context.Context, []byte, int64) (int, error)) error {
+	p, zeros := make([]byte, min(size, copyStep)), make([]byte, min(size, copyStep))
+	for off := int64(0); off < size; off += int64(len(p)) {
+		p = p[:min(int64(len(p)), size-off)]
+		n, err := read(ctx, p, off)
+		if n < len(p) {
+			if err == nil || errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+		last := off+int64(len(p)) == size
+		if !last && bytes.Equal(p, zeros[:len(p)]) {
+			continue
+		}
+		if _, err := write(ctx, p, off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *copied) sync(ctx context.Context) error {
+	if c.w == nil {
+		return nil
+	}
+	if err := c.w.SetModTime(c.unsaved().mtime); err != nil {
+		return err
+	}
+	err := c.w.SyncContext(ctx)
+	if err == nil {
+		c.emptied = false
+	}
+	return err
+}
+
+func (c *copied) release(ctx context.Context) error {
+	if c.w == nil {
+		return nil
+	}
+	var err error
+	if c.emptied {
+		err = c.sync(ctx) // a close that brings no bytes changes nothing
+	} else {
+		err = c.w.SetModTime(c.unsaved().mtime)
+	}
+	if err == nil {
+		err = c.w.close()
+	} else {
+		c.w.abort()
+	}
+	c.closed()
+	return err
+}
+
+// closed notes that w is closed.
+func (c *copied) closed() {
+	c.w, c.emptied = nil, false
+	c.state.Lock()
+	defer c.state.Unlock()
+	c.state.writing = false
+	c.n.fsys.changes.Add(1)
+}
+
+func (c *copied) detach(ctx context.Context) (content, error) {
+	if err := c.sync(ctx); err != nil {
+		return nil, err
+	}
+	base, e, err := c.open(ctx, client.OpenOptions{})
+	if err != nil {
+		return nil, err
+	}
+	mtime := e.ModTime
+	if u := c.unsaved(); u != nil {
+		mtime = u.mtime
+	}
+	return newOrphan(base, e.Size, mtime), nil
+}
+
+func (c *copied) discard() {
+	c.dropReader()
+	if c.w != nil {
+		c.w.abort()
+		c.closed()
+	}
+}

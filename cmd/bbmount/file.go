@@ -1,0 +1,534 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	fusefs "github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sync/semaphore"
+
+	"forebay/client"
+	"forebay/internal/bb"
+)
+
+// content is the bytes of a file that is open, shared by all who have it open on this mount,
+// so that each sees at once what another has written. readAt may be called beside readAt,
+// unsaved at any time; every other call is alone.
+type content interface {
+	readAt(ctx context.Context, p []byte, off int64) (int, error) // io.EOF: there is no more
+	writeAt(ctx context.Context, p []byte, off int64) (int, error)
+	truncate(ctx context.Context, size int64) error
+	sync(ctx context.Context) error
+	// release commits what was written, and closes the file for writing until it is written again.
+	release(ctx context.Context) error
+	// unsaved returns what the daemon does not know yet; nil: nothing.
+	unsaved() *unsaved
+	// detach returns the content that goes on when the file's name is removed or another
+	// file's. The caller discards one of the two.
+	detach(ctx context.Context) (content, error)
+	// discard closes everything, and forgets what was not committed.
+	discard()
+}
+
+// unsaved is what a file is, other than the daemon says.
+type unsaved struct {
+	size  int64
+	mtime time.Time
+}
+
+// file is what a node has if it is one.
+type file struct {
+	use     *semaphore.Weighted // 1 by who reads, exclusively by who does anything else
+	moved   atomic.Bool         // the path has changed while the content was open
+	handles int                 // guarded by use
+	writers int                 // of them, those open for writing; guarded by use
+
+	state struct {
+		sync.Mutex
+		content content       // nil: nobody has it open. It changes while use is exclusive
+		last    client.Entry  // of a file without a name
+		told    int64         // the size that the kernel knows; -1: none that it could rely on
+		cached  bb.Generation // whose bytes the kernel's pages are; 0: nobody knows
+	}
+}
+
+const exclusively = 1 << 30
+
+// lock acquires the use of a file.
+func (n *node) lock(ctx context.Context, weight int64) (unlock func(), err error) {
+	if err := n.use.Acquire(ctx, weight); err != nil {
+		return nil, bb.Cancelled
+	}
+	return func() { n.use.Release(weight) }, nil
+}
+
+// current returns the content, nil if nobody has the file open.
+func (n *node) current() content {
+	n.state.Lock()
+	defer n.state.Unlock()
+	return n.state.content
+}
+
+// become changes the content.
+func (n *node) become(c content) {
+	n.state.Lock()
+	n.state.content = c
+	n.state.Unlock()
+	f := n.fsys
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c == nil {
+		delete(f.mu.open, n)
+	} else {
+		f.mu.open[n] = struct{}{}
+	}
+}
+
+// unsaved is that of the content; nil, too, if the kernel does not know the file.
+func (n *node) unsaved() *unsaved {
+	if n == nil {
+		return nil
+	}
+	if c := n.current(); c != nil {
+		return c.unsaved()
+	}
+	return nil
+}
+
+func (n *node) lastEntry() client.Entry {
+	n.state.Lock()
+	defer n.state.Unlock()
+	return n.state.last
+}
+
+// remember keeps the entry for those who have the node open when it has lost its name.
+func (n *node) remember(ctx context.Context) error {
+	e, err := n.stat(ctx)
+	n.state.Lock()
+	defer n.state.Unlock()
+	n.state.last = e
+	return err
+}
+
+// setLast changes attributes of a file without a name.
+func (n *node) setLast(a client.Attr) client.Entry {
+	n.state.Lock()
+	defer n.state.Unlock()
+	e := &n.state.last
+	if a.Mode != nil {
+		e.Mode = *a.Mode
+	}
+	if a.UID != nil {
+		e.UID = *a.UID
+	}
+	if a.GID != nil {
+		e.GID = *a.GID
+	}
+	if a.ModTime != nil {
+		e.ModTime = *a.ModTime
+	}
+	return *e
+}
+
+// tell notes which size the kernel is told.
+func (n *node) tell(size int64) {
+	n.state.Lock()
+	defer n.state.Unlock()
+	n.state.told = size
+}
+
+// wrote notes that the kernel knows of bytes that are newer than any generation.
+func (n *node) wrote(end int64) {
+	n.state.Lock()
+	defer n.state.Unlock()
+	n.state.cached = 0
+	n.state.told = max(n.state.told, end)
+}
+
+// agree reports whether the kernel's idea of a file agrees with its entry, and whether its
+// pages do. It disagrees at most once in a row.
+func (n *node) agree(e *client.Entry) (size, pages bool) {
+	n.state.Lock()
+	defer n.state.Unlock()
+	size = n.state.told == e.Size || n.state.told < 0
+	n.state.told = e.Size
+	if !size {
+		n.state.told = -1
+		return false, false
+	}
+	pages = e.State != client.StateOpen && n.state.cached == e.Generation
+	n.state.cached = e.Generation
+	if e.State == client.StateOpen { // its generation gets more bytes
+		n.state.cached = 0
+	}
+	return true, pages
+}
+
+// handle is an open file of a program.
+type handle struct {
+	n     *node
+	write bool
+}
+
+var (
+	_ fusefs.FileReader   = (*handle)(nil)
+	_ fusefs.FileWriter   = (*handle)(nil)
+	_ fusefs.FileFlusher  = (*handle)(nil)
+	_ fusefs.FileFsyncer  = (*handle)(nil)
+	_ fusefs.FileReleaser = (*handle)(nil)
+)
+
+func writes(flags uint32) bool { return flags&syscall.O_ACCMODE != syscall.O_RDONLY }
+
+// Open implements open of a file that is there.
+func (n *node) Open(ctx context.Context, flags uint32) (fusefs.FileHandle, uint32, syscall.Errno) {
+	ctx, done := n.fsys.request(ctx)
+	defer done()
+	h, keep, err := n.open(ctx, flags)
+	if err != nil {
+		return nil, 0, n.fsys.errno(err)
+	}
+	if keep {
+		return h, fuse.FOPEN_KEEP_CACHE, fusefs.OK
+	}
+	return h, 0, fusefs.OK
+}
+
+// open asks the daemon what the file is now: who opens it sees what was closed before,
+// anywhere. ESTALE has the kernel look the path up again and come back.
+func (n *node) open(ctx context.Context, flags uint32) (h *handle, keep bool, err error) {
+	unlock, err := n.lock(ctx, exclusively)
+	if err != nil {
+		return nil, false, err
+	}
+	defer unlock()
+	c := n.current()
+	if !n.isUnlinked() {
+		if keep, err = n.fresh(ctx); err != nil {
+			return nil, false, err
+		}
+	} else if c == nil {
+		return nil, false, syscall.ESTALE
+	}
+	if c == nil {
+		n.become(newCopied(n, nil, time.Time{}))
+	} else if f, ok := c.(*copied); ok && !keep {
+		f.dropReader()
+	}
+	return n.opened(flags), keep, nil
+}
+
+// fresh reports whether the kernel's pages are those of the file as it is now.
+func (n *node) fresh(ctx context.Context) (keep bool, err error) {
+	e, err := n.stat(ctx)
+	switch {
+	case client.KindOf(err) == client.ErrNotFound:
+		return false, syscall.ESTALE
+	case err != nil || n.unsaved() != nil:
+		return false, err
+	}
+	agrees, keep := n.agree(&e)
+	if !agrees {
+		return false, syscall.ESTALE
+	}
+	return keep, nil
+}
+
+// opened counts a handle. The caller has the use exclusively.
+func (n *node) opened(flags uint32) *handle {
+	h := &handle{n: n, write: writes(flags)}
+	n.handles++
+	if h.write {
+		n.writers++
+	}
+	return h
+}
+
+// Create implements open of a file that is not there.
+func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fusefs.Inode, fusefs.FileHandle, uint32, syscall.Errno) {
+	caller := callerOf(ctx)
+	ctx, done := n.fsys.request(ctx)
+	defer done()
+	inode, h, err := n.create(ctx, name, flags, fs.FileMode(mode).Perm(), caller, out)
+	if client.KindOf(err) == client.ErrExists && flags&syscall.O_EXCL == 0 {
+		err = syscall.ESTALE // somebody else was faster: the kernel looks it up, and opens it
+	}
+	if err != nil {
+		return nil, nil, 0, n.fsys.errno(err)
+	}
+	return inode, h, 0, fusefs.OK
+}
+
+func (n *node) create(ctx context.Context, name string, flags uint32, mode fs.FileMode, caller fuse.Owner, out *fuse.EntryOut) (*fusefs.Inode, *handle, error) {
+	f := n.fsys
+	unshare, err := f.share(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unshare()
+	p, err := f.childPath(n, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := f.make(ctx, p, mode)
+	if err != nil {
+		return nil, nil, err
+	}
+	var null *fs.FileMode
+	if mode == 0 {
+		null = &mode // the client takes no mode for the usual one
+	}
+	e, err := w.Entry()
+	if err == nil {
+		err = f.give(ctx, p, caller, null)
+	}
+	if err != nil {
+		w.abort()
+		return nil, nil, errors.Join(err, f.b.Remove(ctx, p))
+	}
+	e.Name, e.Mode, e.UID, e.GID = name, mode, caller.Uid, caller.Gid
+	inode := n.child(ctx, &e)
+	c := inode.Operations().(*node)
+	c.become(newCopied(c, w, e.ModTime))
+	c.fill(&e, nil, &out.Attr)
+	return inode, c.opened(flags), nil
+}
+
+// make creates a file, until the outcome is known.
+func (f *fsys) make(ctx context.Context, p string, mode fs.FileMode) (w *openFile, err error) {
+	err = settle(ctx, func(repeated bool) (err error) {
+		w, err = f.openFile(ctx, p, client.OpenOptions{Write: true, Create: true, Exclusive: true, Mode: mode})
+		if repeated && client.KindOf(err) == client.ErrExists && f.isNew(ctx, p) {
+			w, err = f.openFile(ctx, p, client.OpenOptions{Write: true})
+		}
+		return err
+	})
+	return w, err
+}
+
+// isNew reports whether a file is one that this mount has created, when the answer was lost:
+// nobody has written to it, and its owner is this user and its home this node.
+func (f *fsys) isNew(ctx context.Context, p string) bool {
+	e, err := f.b.Stat(ctx, p)
+	return err == nil && !e.IsDir() && e.Size == 0 && e.UID == f.self.Uid &&
+		len(e.Holders) == 1 && e.Holders[0] == f.c.Server().Node
+}
+
+// Read implements read.
+func (h *handle) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	n := h.n
+	ctx, done := n.fsys.request(ctx)
+	defer done()
+	unlock, err := n.lock(ctx, 1)
+	if err != nil {
+		return nil, n.fsys.errno(err)
+	}
+	defer unlock()
+	k, err := n.current().readAt(ctx, dest, off)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, n.fsys.errno(err)
+	}
+	return fuse.ReadResultData(dest[:k]), fusefs.OK
+}
+
+// Write implements write.
+func (h *handle) Write(ctx context.Context, data []byte, off int64) (uint32, syscall.Errno) {
+	n := h.n
+	ctx, done := n.fsys.request(ctx)
+	defer done()
+	unlock, err := n.lock(ctx, exclusively)
+	if err != nil {
+		return 0, n.fsys.errno(err)
+	}
+	defer unlock()
+	if off > bb.MaxFileSize-int64(len(data)) {
+		return 0, syscall.EFBIG
+	}
+	k, err := n.current().writeAt(ctx, data, off)
+	if k > 0 {
+		n.wrote(off + int64(k))
+		return uint32(k), fusefs.OK // the next write returns the error, if it is still one
+	}
+	return 0, n.fsys.errno(err)
+}
+
+// Flush implements close: what was written is committed when it returns. If no other program
+// has the file open for writing, it is closed, so that it can be flushed to the store.
+func (h *handle) Flush(ctx context.Context) syscall.Errno {
+	if !h.write {
+		return fusefs.OK
+	}
+	return h.commit(ctx, func(ctx context.Context, c content) error {
+		if h.n.writers > 1 {
+			return c.sync(ctx)
+		}
+		return c.release(ctx)
+	})
+}
+
+// Fsync implements fsync and fdatasync.
+func (h *handle) Fsync(ctx context.Context, _ uint32) syscall.Errno {
+	return h.commit(ctx, func(ctx context.Context, c content) error { return c.sync(ctx) })
+}
+
+func (h *handle) commit(ctx context.Context, do func(context.Context, content) error) syscall.Errno {
+	n := h.n
+	ctx, done := n.fsys.request(ctx)
+	defer done()
+	unlock, err := n.lock(ctx, exclusively)
+	if err != nil {
+		return n.fsys.errno(err)
+	}
+	defer unlock()
+	return n.fsys.errno(n.changed(do(ctx, n.current())))
+}
+
+// changed counts a change for those who keep entries, and returns err.
+func (n *node) changed(err error) error {
+	n.fsys.changes.Add(1)
+	return err
+}
+
+// Release closes a handle, after its last close. What a shared mapping has written since is
+// committed; nobody can be told if that fails.
+func (h *handle) Release(context.Context) syscall.Errno {
+	n := h.n
+	ctx := n.fsys.ctx
+	unlock, err := n.lock(ctx, exclusively)
+	if err != nil {
+		return n.fsys.errno(err)
+	}
+	defer unlock()
+	n.handles--
+	if h.write {
+		n.writers--
+	}
+	c := n.current()
+	if n.writers == 0 {
+		if err := n.changed(c.release(ctx)); err != nil {
+			n.fsys.log.Error("closing a file: what was written last is not saved", "err", err)
+		}
+	}
+	if n.handles == 0 {
+		c.discard()
+		n.become(nil)
+	}
+	return fusefs.OK
+}
+
+// finish commits and closes a file that programs have open.
+func (n *node) finish(ctx context.Context) error {
+	unlock, err := n.lock(ctx, exclusively)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c := n.current()
+	if c == nil {
+		return nil
+	}
+	err = c.release(ctx)
+	c.discard()
+	n.become(nil)
+	return err
+}
+
+// release commits and closes what is open for writing. It is opened again when it is used.
+func (n *node) release(ctx context.Context) error {
+	return n.quiet(ctx, func() error { return nil })
+}
+
+// quiet is release, and then do, which nobody uses the file beside.
+func (n *node) quiet(ctx context.Context, do func() error) error {
+	unlock, err := n.lock(ctx, exclusively)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if c := n.current(); c != nil {
+		if err := n.changed(c.release(ctx)); err != nil {
+			return err
+		}
+	}
+	return n.changed(do())
+}
+
+// truncate changes the size.
+func (n *node) truncate(ctx context.Context, size int64) error {
+	if size > bb.MaxFileSize {
+		return syscall.EFBIG
+	}
+	unlock, err := n.lock(ctx, exclusively)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c := n.current()
+	if c == nil { // truncate(2)
+		c = newCopied(n, nil, time.Time{})
+		defer c.discard()
+	}
+	err = c.truncate(ctx, size)
+	if err == nil && n.writers == 0 {
+		err = c.release(ctx)
+	}
+	n.wrote(0)
+	return n.changed(err)
+}
+
+// replaced carries out a change that takes the file's name away. Who has the file open keeps
+// its bytes. n is nil if the kernel does not know what has the name.
+func (n *node) replaced(ctx context.Context, do func() error) error {
+	if n == nil {
+		return do()
+	}
+	if n.IsDir() {
+		err := n.remember(ctx)
+		if err == nil {
+			err = do()
+		}
+		if err == nil {
+			n.fsys.unlink(n)
+		}
+		return err
+	}
+	unlock, err := n.lock(ctx, exclusively)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c := n.current()
+	if c == nil || n.isUnlinked() {
+		if err = do(); err == nil {
+			n.fsys.unlink(n)
+		}
+		return n.changed(err)
+	}
+	return n.changed(n.orphan(ctx, c, do))
+}
+
+func (n *node) orphan(ctx context.Context, c content, do func() error) error {
+	rest, err := c.detach(ctx)
+	if err != nil {
+		return err
+	}
+	err = n.remember(ctx)
+	if err == nil {
+		err = do()
+	}
+	if err != nil {
+		rest.discard()
+		return err
+	}
+	n.fsys.unlink(n)
+	c.discard()
+	n.become(rest)
+	return nil
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"path"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sync/semaphore"
+
+	"forebay/client"
+	"forebay/internal/bb"
+)
+
+// fsys is one mounted buffer. The kernel's requests come to its nodes, concurrently.
+//
+// The daemon addresses files by path. So the tree of names that the kernel knows is kept
+// here, and a directory's rename excludes everything that uses a path meanwhile (names).
+//
+// Lock order: node.use → names → mu.
+type fsys struct {
+	c    *client.Client
+	b    *client.Buffer
+	log  *slog.Logger
+	ctx  context.Context // of all open files: it ends with the mount
+	self fuse.Owner      // as whom the daemon sees this process
+
+	changes atomic.Int64        // of files, counted: entries that were listed before may be old
+	names   *semaphore.Weighted // 1 by who uses a path, allNames by who renames a directory
+
+	mu struct {
+		sync.Mutex
+		files map[client.FileID]*node // files that the kernel knows
+		open  map[*node]struct{}      // files that have a content
+	}
+}
+
+const allNames = 1 << 30
+
+func newFsys(ctx context.Context, c *client.Client, buffer string, log *slog.Logger) *fsys {
+	info := c.Server()
+	f := &fsys{
+		c: c, b: c.Buffer(buffer), log: log, ctx: ctx,
+		self:  fuse.Owner{Uid: info.UID, Gid: info.GID},
+		names: semaphore.NewWeighted(allNames),
+	}
+	f.mu.files = map[client.FileID]*node{}
+	f.mu.open = map[*node]struct{}{}
+	return f
+}
+
+// share keeps directories from being renamed until the returned function is called.
+func (f *fsys) share(ctx context.Context) (func(), error) {
+	if err := f.names.Acquire(ctx, 1); err != nil {
+		return nil, bb.Cancelled
+	}
+	return func() { f.names.Release(1) }, nil
+}
+
+// pathOf returns a node's path in the buffer. The caller shares the names.
+func (f *fsys) pathOf(n *node) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return n.path()
+}
+
+// childPath is pathOf of a name in a directory.
+func (f *fsys) childPath(dir *node, name string) (string, error) {
+	if len(name) > bb.MaxName {
+		return "", syscall.ENAMETOOLONG
+	}
+	p, err := f.pathOf(dir)
+	return path.Join(p, name), err
+}
+
+// link notes where a node lies.
+func (f *fsys) link(n, dir *node, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n.putIn(dir, name)
+}
+
+// unlink notes that a node has no name any more.
+func (f *fsys) unlink(n *node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n.takeOut()
+	n.unlinked = true
+}
+
+// openBelow returns the open files below a directory.
+func (f *fsys) openBelow(dir *node) (below []*node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for n := range f.mu.open {
+		for up := n.parent; up != nil; up = up.parent {
+			if up == dir {
+				below = append(below, n)
+				break
+			}
+		}
+	}
+	return below
+}
+
+// close commits and closes what is still open when the mount has ended.
+func (f *fsys) close() {
+	f.mu.Lock()
+	left := make([]*node, 0, len(f.mu.open))
+	for n := range f.mu.open {
+		left = append(left, n)
+	}
+	f.mu.Unlock()
+	for _, n := range left {
+		if err := n.finish(f.ctx); err != nil {
+			f.log.Error("closing a file at the end of the mount", "err", err)
+		}
+	}
+}
+
+// bufferUse is what the daemon's status says of room, as far as statfs needs it.
+type bufferUse struct {
+	Memory  struct{ Capacity, Free, Clean int64 } `json:"memory"`
+	Buffers []struct {
+		Name            string
+		Capacity, Dirty int64
+	} `json:"buffers"`
+}
+
+// blockSize is the unit of statfs, and what programs are told to read and write at a time.
+const blockSize = 4096
+
+// statfs returns the capacity of the buffer and what of it is not dirty. A buffer without a
+// limit of its own has the memory of the node.
+func (f *fsys) statfs(ctx context.Context, out *fuse.StatfsOut) error {
+	text, err := f.c.Status(ctx, f.b.Name())
+	if err != nil {
+		return err
+	}
+	var use bufferUse
+	if err := json.Unmarshal(text, &use); err != nil {
+		return bb.Wrap("statfs", f.b.Name(), err)
+	}
+	total, free := use.Memory.Capacity, use.Memory.Free+use.Memory.Clean
+	for _, b := range use.Buffers {
+		if b.Name == f.b.Name() && b.Capacity > 0 {
+			total, free = b.Capacity, max(0, b.Capacity-b.Dirty)
+		}
+	}
+	*out = fuse.StatfsOut{Bsize: blockSize, Frsize: blockSize, NameLen: bb.MaxName}
+	out.Blocks, out.Bfree = uint64(total/blockSize), uint64(free/blockSize)
+	out.Bavail = out.Bfree
+	return nil
+}
+
+var errnos = map[client.Kind]syscall.Errno{
+	client.ErrNotFound:     syscall.ENOENT,
+	client.ErrExists:       syscall.EEXIST,
+	client.ErrNotDirectory: syscall.ENOTDIR,
+	client.ErrIsDirectory:  syscall.EISDIR,
+	client.ErrNotEmpty:     syscall.ENOTEMPTY,
+	client.ErrPermission:   syscall.EACCES,
+	client.ErrNoSpace:      syscall.ENOSPC,
+	client.ErrBusy:         syscall.EBUSY,
+	client.ErrInvalid:      syscall.EINVAL,
+	client.ErrUnsupported:  syscall.EOPNOTSUPP,
+	client.ErrCancelled:    syscall.EINTR,
+}
+
+// errno is what a program sees of an error. What has no errno of its own is EIO, and logged.
+func (f *fsys) errno(err error) syscall.Errno {
+	var plain syscall.Errno
+	switch {
+	case err == nil:
+		return fs.OK
+	case errors.As(err, &plain):
+		return plain
+	}
+	if e, ok := errnos[client.KindOf(err)]; ok {
+		return e
+	}
+	f.log.Error("a request of a program failed", "err", err)
+	return syscall.EIO
+}

@@ -1,0 +1,97 @@
+// Command bbmount mounts a Forebay buffer as a file system, for programs that link no
+// library. It is a process of its own, which outlives the daemon's restarts.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"forebay/client"
+	"forebay/internal/bb"
+	"forebay/internal/cli"
+)
+
+// version is set when a release is built (see the Makefile).
+var version = "devel"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bbmount:", err)
+		if errors.Is(err, errUsage) || bb.KindOf(err) == bb.Invalid {
+			os.Exit(2)
+		}
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	var o options
+	var foreground bool
+	var logFile string
+	cmd := &cobra.Command{
+		Use:   "bbmount bb://BUFFER DIR",
+		Short: "Mount a buffer as a file system",
+		Long: `bbmount shows a buffer below a directory, as a file system. Programs that were never
+written for Forebay read and write files there; close and fsync return when what was
+written survives the death of the program, of the mount and of the daemon. While the daemon
+restarts, programs wait.
+
+It returns when the mount serves, and goes on in the background. umount DIR, or
+SIGTERM, ends it. Run by root, all users may enter, with the rights that owners and modes of
+the files give them; run by somebody else, that user alone.`,
+		Example:       "  bbmount bb://scratch /bb/scratch\n  bbmount --foreground bb://scratch /bb/scratch",
+		Args:          cobra.ExactArgs(2),
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := client.ParseAddress(args[0])
+			if err != nil {
+				return err
+			}
+			if at.Path != "" {
+				return usage("%s: a whole buffer is mounted: bb://%s", args[0], at.Buffer)
+			}
+			o.buffer = at.Buffer
+			if o.dir, err = filepath.Abs(args[1]); err != nil {
+				return bb.Wrap("mount", args[1], err)
+			}
+			if !foreground {
+				return background(cmd.Context(), logFile)
+			}
+			return runForeground(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&foreground, "foreground", "f", false, "stay in the foreground, and log to standard error")
+	flags.StringVar(&logFile, "log", "", "file that the mount appends its log to, in the background (default: none)")
+	flags.StringVar(&o.client.Address, "socket", "", "the daemon's address: unix:///path (default: the one of this node)")
+	flags.DurationVar(&o.retry, "retry", 0, "how long a program waits for a daemon that does not answer, until it gets EIO (default: until it answers)")
+	flags.BoolVar(&o.others, "allow-other", os.Geteuid() == 0, "let other users enter")
+	cli.RefuseUnknown(cmd, func(why string) error { return usage("%s", why) })
+	return cmd
+}
+
+func runForeground(ctx context.Context, o options) error {
+	o.log = newLog(os.Stderr)
+	o.client.Name, o.client.Logger = "bbmount "+version, o.log
+	tell, err := parent()
+	if err != nil {
+		return err
+	}
+	o.ready = func() { tell("") }
+	err = serve(ctx, o)
+	if err != nil {
+		tell(err.Error())
+	}
+	return err
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	fusefs "github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"forebay/client"
+	"forebay/internal/bb"
+)
+
+// options say what to mount, where, and how.
+type options struct {
+	buffer string
+	dir    string
+	client client.Options
+	retry  time.Duration // how long a request waits for a daemon that does not answer; 0: for ever
+	others bool          // other users than the one who mounts may enter
+	log    *slog.Logger
+	ready  func() // called when the mount serves
+}
+
+// Bounds of what the kernel asks for at a time.
+const (
+	maxRequest    = 1 << 20 // bytes, of a read or write
+	maxBackground = 64      // requests that nobody waits for yet
+)
+
+// cacheTime is how long the kernel keeps names and attributes. An open asks the daemon
+// whatever is kept.
+const cacheTime = time.Second
+
+// serve mounts a buffer, and serves it until it is unmounted. When ctx ends it unmounts,
+// lazily if programs have files open, and serves these until they are closed.
+func serve(ctx context.Context, o options) error {
+	dir := o.dir
+	if err := checkDir(dir); err != nil {
+		return err
+	}
+	o.client.RetryFor = o.retry
+	if o.retry == 0 {
+		o.client.RetryFor = math.MaxInt64 / 2
+	}
+	c, err := client.Dial(ctx, o.client)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := c.BufferInfo(ctx, o.buffer); err != nil {
+		return err
+	}
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	f := newFsys(life, c, o.buffer, o.log)
+	server, err := fusefs.Mount(dir, f.newNode(0), o.fuse())
+	if err != nil {
+		return mountError(dir, err)
+	}
+	o.ready()
+	defer context.AfterFunc(ctx, func() { unmount(dir, o.log) })()
+	server.Wait()
+	f.close()
+	return nil
+}
+
+func (o *options) fuse() *fusefs.Options {
+	keep := cacheTime
+	return &fusefs.Options{
+		EntryTimeout: &keep, AttrTimeout: &keep, NullPermissions: true,
+		MountOptions: fuse.MountOptions{
+			AllowOther: o.others, DirectMountStrict: os.Geteuid() == 0, Options: []string{"default_permissions"},
+			FsName: "bb://" + o.buffer, Name: "forebay",
+			MaxWrite: maxRequest, MaxReadAhead: maxRequest, MaxBackground: maxBackground,
+			DisableXAttrs: true,
+		},
+	}
+}
+
+// checkDir reports why a buffer cannot be mounted on a directory.
+func checkDir(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, syscall.ENOTCONN):
+		return bb.E(bb.Busy, "mount", dir, "a mount is there whose process has ended").WithRemedy("umount -l " + dir)
+	case err != nil:
+		return bb.Wrap("mount", dir, err)
+	case !info.IsDir():
+		return bb.E(bb.NotDirectory, "mount", dir, "not a directory")
+	}
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) == nil && st.Type == unix.FUSE_SUPER_MAGIC && isMountPoint(dir) {
+		return bb.E(bb.Busy, "mount", dir, "something is mounted there").WithRemedy("umount -l " + dir)
+	}
+	return nil
+}
+
+func isMountPoint(dir string) bool {
+	var own, above unix.Stat_t
+	return unix.Stat(dir, &own) == nil && unix.Stat(filepath.Dir(dir), &above) == nil && own.Dev != above.Dev
+}
+
+// mountError says what is missing.
+func mountError(dir string, err error) error {
+	e := &bb.Error{Kind: bb.KindOf(err), Op: "mount", Path: dir, Err: err}
+	switch _, missing := os.Stat("/dev/fuse"); {
+	case missing != nil:
+		e.Remedy = "load the kernel's module: modprobe fuse; in a container, pass --device /dev/fuse"
+	case errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES):
+		e.Remedy = "mounting needs CAP_SYS_ADMIN: run it as root; in a container, add that capability"
+	case os.Geteuid() != 0:
+		e.Remedy = "without root it needs fusermount3 (package fuse3), and for --allow-other user_allow_other in /etc/fuse.conf"
+	}
+	return e
+}
+
+// unmount takes the mount away. While programs have files open there, they keep them.
+func unmount(dir string, log *slog.Logger) {
+	err := unix.Unmount(dir, 0)
+	if errors.Is(err, unix.EBUSY) {
+		log.Info("files are open on the mount: it is detached, and ends when they are closed", "dir", dir)
+		err = unix.Unmount(dir, unix.MNT_DETACH)
+	}
+	if err != nil {
+		log.Error("unmounting", "dir", dir, "err", err)
+	}
+}
+
+func newLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+var errUsage = errors.New("usage")
+
+func usage(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errUsage, fmt.Sprintf(format, args...))
+}

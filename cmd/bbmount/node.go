@@ -1,0 +1,551 @@
+package main
+
+import (
+	"context"
+	"io/fs"
+	"path"
+	"syscall"
+
+	fusefs "github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sys/unix"
+
+	"forebay/client"
+	"forebay/internal/bb"
+)
+
+// node is a file or directory that the kernel knows. See file.go for what is of files alone.
+type node struct {
+	fusefs.Inode
+	fsys *fsys
+	id   client.FileID // of a file
+
+	// Guarded by fsys.mu.
+	parent   *node
+	name     string
+	unlinked bool
+	children map[string]*node // that the kernel knows
+
+	file
+}
+
+func (f *fsys) newNode(id client.FileID) *node {
+	n := &node{fsys: f, id: id}
+	n.use = semaphore.NewWeighted(exclusively)
+	return n
+}
+
+var (
+	_ fusefs.NodeLookuper       = (*node)(nil)
+	_ fusefs.NodeGetattrer      = (*node)(nil)
+	_ fusefs.NodeSetattrer      = (*node)(nil)
+	_ fusefs.NodeMkdirer        = (*node)(nil)
+	_ fusefs.NodeMknoder        = (*node)(nil)
+	_ fusefs.NodeSymlinker      = (*node)(nil)
+	_ fusefs.NodeLinker         = (*node)(nil)
+	_ fusefs.NodeUnlinker       = (*node)(nil)
+	_ fusefs.NodeRmdirer        = (*node)(nil)
+	_ fusefs.NodeRenamer        = (*node)(nil)
+	_ fusefs.NodeStatfser       = (*node)(nil)
+	_ fusefs.NodeCreater        = (*node)(nil)
+	_ fusefs.NodeOpener         = (*node)(nil)
+	_ fusefs.NodeOpendirHandler = (*node)(nil)
+	_ fusefs.NodeOnForgetter    = (*node)(nil)
+)
+
+// path is the node's path; fsys.mu is locked.
+func (n *node) path() (string, error) {
+	p := ""
+	for n.parent != nil {
+		if n.unlinked {
+			return "", syscall.ESTALE
+		}
+		p, n = path.Join(n.name, p), n.parent
+	}
+	return p, nil
+}
+
+// OnForget notes that the kernel does not know the node any more.
+func (n *node) OnForget() {
+	f := n.fsys
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.files[n.id] == n {
+		delete(f.mu.files, n.id)
+	}
+	n.takeOut()
+}
+
+// takeOut takes a node out of its directory; fsys.mu is locked.
+func (n *node) takeOut() {
+	if n.parent != nil && n.parent.children[n.name] == n {
+		delete(n.parent.children, n.name)
+	}
+}
+
+// putIn notes where a node lies; fsys.mu is locked.
+func (n *node) putIn(dir *node, name string) {
+	n.takeOut()
+	n.parent, n.name, n.unlinked = dir, name, false
+	if dir.children == nil {
+		dir.children = map[string]*node{}
+	}
+	dir.children[name] = n
+}
+
+// child returns the inode of an entry in the directory n. A file is one inode wherever it is
+// found, a directory as long as its name leads to it.
+func (n *node) child(ctx context.Context, e *client.Entry) *fusefs.Inode {
+	f := n.fsys
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	attr := fusefs.StableAttr{Mode: syscall.S_IFDIR}
+	c := n.children[e.Name]
+	if !e.IsDir() {
+		attr = fusefs.StableAttr{Mode: syscall.S_IFREG, Ino: uint64(e.File)}
+		c = f.mu.files[e.File]
+	} else if c != nil && c.id != 0 {
+		c = nil // a file had the name
+	}
+	if c == nil {
+		c = f.newNode(e.File)
+	}
+	if !e.IsDir() {
+		f.mu.files[e.File] = c
+	}
+	c.putIn(n, e.Name)
+	return n.NewInode(ctx, c, attr)
+}
+
+// childNode returns the node of a name that the kernel knows, or nil.
+func (n *node) childNode(name string) *node {
+	n.fsys.mu.Lock()
+	defer n.fsys.mu.Unlock()
+	return n.children[name]
+}
+
+// Lookup implements lookup.
+func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
+	ctx, done := n.fsys.request(ctx)
+	defer done()
+	inode, err := n.lookup(ctx, name, out)
+	return inode, n.fsys.errno(err)
+}
+
+func (n *node) lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fusefs.Inode, error) {
+	f := n.fsys
+	unshare, err := f.share(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unshare()
+	p, err := f.childPath(n, name)
+	if err != nil {
+		return nil, err
+	}
+	before := n.childNode(name).unsaved()
+	e, err := f.b.Stat(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return n.found(ctx, &e, before, out), nil
+}
+
+// found answers with an entry of the directory n. Before is what its file had unsaved before
+// the daemon was asked.
+func (n *node) found(ctx context.Context, e *client.Entry, before *unsaved, out *fuse.EntryOut) *fusefs.Inode {
+	inode := n.child(ctx, e)
+	inode.Operations().(*node).fill(e, before, &out.Attr)
+	return inode
+}
+
+// fill makes the attributes of an entry. What this mount has written of a file counts before
+// it is committed; a commit may have come since the daemon was asked, so before counts too.
+func (n *node) fill(e *client.Entry, before *unsaved, out *fuse.Attr) {
+	size, mtime := e.Size, e.ModTime
+	if u := n.unsaved(); u != nil {
+		size, mtime = u.size, u.mtime
+	} else if before != nil {
+		size, mtime = before.size, before.mtime
+	}
+	n.tell(size)
+	out.Size, out.Blocks = uint64(size), uint64(size+511)/512
+	out.Blksize = blockSize
+	out.Owner = fuse.Owner{Uid: e.UID, Gid: e.GID}
+	out.Nlink = 1
+	out.Mode = uint32(e.Mode.Perm()) | syscall.S_IFREG
+	if e.IsDir() {
+		out.Mode = uint32(e.Mode.Perm()) | syscall.S_IFDIR
+	}
+	out.SetTimes(&mtime, &mtime, &mtime)
+}
+
+// Getattr implements stat.
+func (n *node) Getattr(ctx context.Context, _ fusefs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	ctx, done := n.fsys.request(ctx)
+	defer done()
+	before := n.unsaved()
+	e, err := n.stat(ctx)
+	if err != nil {
+		return n.fsys.errno(err)
+	}
+	n.fill(&e, before, &out.Attr)
+	if n.isUnlinked() {
+		out.Nlink = 0
+	}
+	return fusefs.OK
+}
+
+// stat returns the entry of a node, as it was last known if it has no name any more.
+func (n *node) stat(ctx context.Context) (client.Entry, error) {
+	f := n.fsys
+	if n.isUnlinked() {
+		return n.lastEntry(), nil
+	}
+	unshare, err := f.share(ctx)
+	if err != nil {
+		return client.Entry{}, err
+	}
+	defer unshare()
+	p, err := f.pathOf(n)
+	if err != nil {
+		return client.Entry{}, err
+	}
+	e, err := f.b.Stat(ctx, p)
+	switch {
+	case err != nil:
+		return e, err
+	case e.File != n.id || e.IsDir() != n.IsDir():
+		return e, syscall.ESTALE // the name is another file's by now: the kernel looks it up again
+	}
+	return e, nil
+}
+
+func (n *node) isUnlinked() bool {
+	n.fsys.mu.Lock()
+	defer n.fsys.mu.Unlock()
+	return n.unlinked
+}
+
+// specialBits are the bits of a mode that entries do not have: setuid, setgid, sticky.
+const specialBits = 0o7000
+
+// Setattr implements truncate, chmod, chown and utimens.
+func (n *node) Setattr(ctx context.Context, _ fusefs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
+	f := n.fsys
+	ctx, done := f.request(ctx)
+	defer done()
+	if mode, ok := in.GetMode(); ok && mode&specialBits != 0 {
+		return syscall.EPERM
+	}
+	if size, ok := in.GetSize(); ok {
+		if err := n.truncate(ctx, int64(size)); err != nil {
+			return f.errno(err)
+		}
+	}
+	before := n.unsaved()
+	a := attributes(in)
+	if a.ModTime != nil {
+		before = nil // it is committed, and then changed
+	}
+	e, err := n.setAttr(ctx, a)
+	if err != nil {
+		return f.errno(err)
+	}
+	n.fill(&e, before, &out.Attr)
+	if n.isUnlinked() {
+		out.Nlink = 0
+	}
+	return fusefs.OK
+}
+
+// attributes are those of a request that entries have. A size is no part of them, and an
+// access time is not kept.
+func attributes(in *fuse.SetAttrIn) client.Attr {
+	var a client.Attr
+	if mode, ok := in.GetMode(); ok {
+		m := fs.FileMode(mode).Perm()
+		a.Mode = &m
+	}
+	if uid, ok := in.GetUID(); ok {
+		a.UID = &uid
+	}
+	if gid, ok := in.GetGID(); ok {
+		a.GID = &gid
+	}
+	if in.Valid&fuse.FATTR_MTIME != 0 {
+		t, _ := in.GetMTime()
+		a.ModTime = &t
+	}
+	return a
+}
+
+// setAttr changes attributes and returns the entry.
+func (n *node) setAttr(ctx context.Context, a client.Attr) (client.Entry, error) {
+	if n.isUnlinked() {
+		return n.setLast(a), nil
+	}
+	if a == (client.Attr{}) {
+		return n.stat(ctx)
+	}
+	if a.ModTime != nil && !n.IsDir() {
+		// A commit sets the time of modification: what was written is committed before.
+		if err := n.release(ctx); err != nil {
+			return client.Entry{}, err
+		}
+	}
+	unshare, err := n.fsys.share(ctx)
+	if err != nil {
+		return client.Entry{}, err
+	}
+	defer unshare()
+	p, err := n.fsys.pathOf(n)
+	if err != nil {
+		return client.Entry{}, err
+	}
+	return n.fsys.setAttr(ctx, p, a)
+}
+
+func (f *fsys) setAttr(ctx context.Context, p string, a client.Attr) (e client.Entry, err error) {
+	if p == "" {
+		return e, syscall.EPERM // the root's attributes are the buffer's
+	}
+	err = settle(ctx, func(bool) (err error) {
+		e, err = f.b.SetAttr(ctx, p, a)
+		return err
+	})
+	f.changes.Add(1)
+	return e, err
+}
+
+// give makes what a program has created the program's user's, if this process is another's.
+func (f *fsys) give(ctx context.Context, p string, caller fuse.Owner, mode *fs.FileMode) error {
+	a := client.Attr{Mode: mode}
+	if caller.Uid != f.self.Uid {
+		a.UID = &caller.Uid
+	}
+	if caller.Gid != f.self.Gid {
+		a.GID = &caller.Gid
+	}
+	if a == (client.Attr{}) {
+		return nil
+	}
+	_, err := f.setAttr(ctx, p, a)
+	return err
+}
+
+func callerOf(ctx context.Context) fuse.Owner {
+	if c, ok := fuse.FromContext(ctx); ok {
+		return c.Owner
+	}
+	return fuse.Owner{}
+}
+
+// Mkdir implements mkdir.
+func (n *node) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
+	caller := callerOf(ctx)
+	ctx, done := n.fsys.request(ctx)
+	defer done()
+	inode, err := n.mkdir(ctx, name, fs.FileMode(mode).Perm(), caller, out)
+	return inode, n.fsys.errno(err)
+}
+
+func (n *node) mkdir(ctx context.Context, name string, mode fs.FileMode, caller fuse.Owner, out *fuse.EntryOut) (*fusefs.Inode, error) {
+	f := n.fsys
+	unshare, err := f.share(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unshare()
+	p, err := f.childPath(n, name)
+	if err != nil {
+		return nil, err
+	}
+	err = settle(ctx, func(repeated bool) error {
+		err := f.b.Mkdir(ctx, p, mode)
+		if repeated && client.KindOf(err) == client.ErrExists {
+			if e, statErr := f.b.Stat(ctx, p); statErr == nil && e.IsDir() {
+				return nil
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := f.give(ctx, p, caller, nil); err != nil {
+		return nil, err
+	}
+	e, err := f.b.Stat(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return n.found(ctx, &e, nil, out), nil
+}
+
+// Mknod refuses device nodes, FIFOs and sockets: buffers have files and directories.
+func (n *node) Mknod(context.Context, string, uint32, uint32, *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
+	return nil, syscall.EPERM
+}
+
+// Symlink refuses symbolic links.
+func (n *node) Symlink(context.Context, string, string, *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
+	return nil, syscall.EPERM
+}
+
+// Link refuses hard links.
+func (n *node) Link(context.Context, fusefs.InodeEmbedder, string, *fuse.EntryOut) (*fusefs.Inode, syscall.Errno) {
+	return nil, syscall.EPERM
+}
+
+// Unlink implements unlink.
+func (n *node) Unlink(ctx context.Context, name string) syscall.Errno {
+	ctx, done := n.fsys.request(ctx)
+	defer done()
+	return n.fsys.errno(n.remove(ctx, name))
+}
+
+// Rmdir implements rmdir.
+func (n *node) Rmdir(ctx context.Context, name string) syscall.Errno { return n.Unlink(ctx, name) }
+
+// remove removes a name. Who has the file open keeps its bytes.
+func (n *node) remove(ctx context.Context, name string) error {
+	f, victim := n.fsys, n.childNode(name)
+	return victim.replaced(ctx, func() error {
+		unshare, err := f.share(ctx)
+		if err != nil {
+			return err
+		}
+		defer unshare()
+		p, err := f.childPath(n, name)
+		if err != nil {
+			return err
+		}
+		return settle(ctx, func(repeated bool) error {
+			err := f.b.Remove(ctx, p)
+			if repeated && client.KindOf(err) == client.ErrNotFound {
+				return nil
+			}
+			return err
+		})
+	})
+}
+
+// Rename implements rename, with RENAME_NOREPLACE. EINVAL says, as everywhere, that
+// RENAME_EXCHANGE is not carried.
+func (n *node) Rename(ctx context.Context, name string, newParent fusefs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
+	if flags&^unix.RENAME_NOREPLACE != 0 {
+		return syscall.EINVAL
+	}
+	ctx, done := n.fsys.request(ctx)
+	defer done()
+	m := move{from: n, name: name, to: newParent.(*node), newName: newName, noReplace: flags&unix.RENAME_NOREPLACE != 0}
+	return n.fsys.errno(m.run(ctx))
+}
+
+// move is one rename.
+type move struct {
+	from      *node
+	name      string
+	to        *node
+	newName   string
+	noReplace bool
+}
+
+func (m *move) run(ctx context.Context) error {
+	source, victim := m.from.childNode(m.name), m.to.childNode(m.newName)
+	if source == nil {
+		return syscall.ESTALE // the kernel looks it up again
+	}
+	if source == victim {
+		return nil
+	}
+	if source.IsDir() {
+		return m.directory(ctx, source, victim)
+	}
+	return source.quiet(ctx, func() error {
+		return victim.replaced(ctx, func() error {
+			unshare, err := m.from.fsys.share(ctx)
+			if err != nil {
+				return err
+			}
+			defer unshare()
+			return m.carryOut(ctx, source)
+		})
+	})
+}
+
+// directory renames a directory. What is open below it is committed under the old path
+// before, and found under the new one afterwards.
+func (m *move) directory(ctx context.Context, source, victim *node) error {
+	f := m.from.fsys
+	for _, open := range f.openBelow(source) {
+		if err := open.release(ctx); err != nil {
+			return err
+		}
+	}
+	if victim != nil {
+		if !victim.IsDir() {
+			return syscall.ENOTDIR
+		}
+		if err := victim.remember(ctx); err != nil {
+			return err
+		}
+	}
+	if err := f.names.Acquire(ctx, allNames); err != nil {
+		return bb.Cancelled
+	}
+	defer f.names.Release(allNames)
+	if err := m.carryOut(ctx, source); err != nil {
+		return err
+	}
+	for _, open := range f.openBelow(source) {
+		open.moved.Store(true)
+	}
+	if victim != nil {
+		f.unlink(victim)
+	}
+	return nil
+}
+
+// carryOut renames in the daemon, until the outcome is known, and in the tree.
+func (m *move) carryOut(ctx context.Context, source *node) error {
+	f := m.from.fsys
+	from, err := f.childPath(m.from, m.name)
+	if err != nil {
+		return err
+	}
+	to, err := f.childPath(m.to, m.newName)
+	if err != nil {
+		return err
+	}
+	rename := f.b.Rename
+	if m.noReplace {
+		rename = f.b.RenameNoReplace
+	}
+	err = settle(ctx, func(repeated bool) error {
+		if repeated && f.isAt(ctx, to, source) && !f.isAt(ctx, from, source) {
+			return nil
+		}
+		return rename(ctx, from, to)
+	})
+	if err == nil {
+		f.link(source, m.to, m.newName)
+	}
+	return err
+}
+
+// isAt reports whether a path leads to a node: to the same file, or to any directory, since
+// these have no identity that the daemon tells.
+func (f *fsys) isAt(ctx context.Context, p string, n *node) bool {
+	e, err := f.b.Stat(ctx, p)
+	return err == nil && e.IsDir() == n.IsDir() && e.File == n.id
+}
+
+// Statfs implements statfs.
+func (n *node) Statfs(ctx context.Context, out *fuse.StatfsOut) syscall.Errno {
+	ctx, done := n.fsys.request(ctx)
+	defer done()
+	return n.fsys.errno(n.fsys.statfs(ctx, out))
+}

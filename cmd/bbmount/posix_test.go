@@ -1,0 +1,48 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/posixtest"
+)
+
+// notCarried are the tests of go-fuse's suite that the mount does not pass, and why.
+var notCarried = map[string]string{
+	"Fallocate":           "fallocate is refused",
+	"FallocateKeepSize":   "fallocate is refused",
+	"FcntlFlockLocksFile": "locks of fcntl are a process's, which does not exclude itself: the mount's own test has two owners",
+	"FdLeak":              "it looks at its own process, which is not the mount's",
+	"Link":                "hard links are refused",
+	"LinkUnlinkRename":    "hard links are refused",
+	"OpenSymlinkRace":     "symbolic links are refused",
+	"SetattrSymlink":      "symbolic links are refused",
+	"SymlinkReadlink":     "symbolic links are refused",
+	"Tmpfile":             "O_TMPFILE is refused",
+	"XAttr":               "extended attributes are refused",
+	"XAttrLarge":          "extended attributes are refused",
+}
+
+// TestPosix runs the suite of go-fuse.
+func TestPosix(t *testing.T) {
+	t.Parallel()
+	m := newMount(t)
+	for _, name := range slices.Sorted(maps.Keys(posixtest.All)) {
+		if notCarried[name] != "" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(m.dir, name)
+			check(t, os.Mkdir(dir, 0o755))
+			posixtest.All[name](t, dir)
+		})
+	}
+	for name := range notCarried {
+		if posixtest.All[name] == nil {
+			t.Errorf("the suite has no test %s any more", name)
+		}
+	}
+}
