@@ -59,6 +59,7 @@ ifeq ($(PKG),./...)
 	@$(MAKE) --no-print-directory test-java
 	@$(MAKE) --no-print-directory test-apps
 	@$(MAKE) --no-print-directory test-spark
+	@$(MAKE) --no-print-directory test-python
 endif
 
 # The packages that are something else with the build tag ofi.
@@ -116,6 +117,25 @@ test-spark-slurm: build-spark ## Run the Slurm job of docs/spark.md, as root
 .PHONY: test-with-spark
 test-with-spark: build-go
 	@scripts/maven.sh -Pspark -Dspark.home='$(SPARK)' package
+
+# Python writes what it compiles and remembers below .cache, not into the sources.
+PYTHON_ENV := PYTHONPYCACHEPREFIX=$(CACHE)/pycache MYPY_CACHE_DIR=$(CACHE)/mypy RUFF_CACHE_DIR=$(CACHE)/ruff
+
+.PHONY: test-python
+test-python: ## Check and test sdk/python, against a real daemon (part of test)
+	@if env=$$(scripts/python-tools.sh); then $(MAKE) --no-print-directory test-with-python VENV="$$env"; \
+	elif [ -n "$$CI" ]; then exit 1; else echo "note: sdk/python is not tested."; fi
+
+.PHONY: test-with-python
+test-with-python: build-go
+	@cd sdk/python && export $(PYTHON_ENV) && \
+		$(VENV)/bin/ruff format --check -q . && $(VENV)/bin/ruff check -q . && \
+		$(VENV)/bin/mypy --no-error-summary && timeout -k 10 900 $(VENV)/bin/python -m pytest
+
+.PHONY: build-python
+build-python: ## Build the wheel of sdk/python, below sdk/python/dist
+	@env=$$(scripts/python-tools.sh) && cd sdk/python && rm -rf dist && \
+		$(PYTHON_ENV) "$$env"/bin/python -m build --no-isolation --wheel >/dev/null && ls dist
 
 # What the tests need beyond Go.
 .PHONY: test-tools

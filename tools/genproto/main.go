@@ -1,5 +1,5 @@
-// Command genproto regenerates the Go code of every .proto file in a tree, or
-// checks that it is current. It needs no protoc: the files are compiled by a Go
+// Command genproto regenerates the Go code of every .proto file in a tree, and the Python
+// code of some, or checks that it is current. It needs no protoc: the files are compiled by a Go
 // library and handed to the protoc-gen-go that this module pins.
 //
 //	genproto [-check] ROOT
@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,6 +107,11 @@ func generate(ctx context.Context, root string, protos []string) (map[string]str
 	for _, f := range resp.File {
 		files[f.GetName()] = f.GetContent()
 	}
+	py, err := python(req)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(files, py)
 	return files, nil
 }
 

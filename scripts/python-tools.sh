@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Makes sure of what building and testing sdk/python needs: Python, 3.11 or later, and the packages
+# that sdk/python/requirements.txt pins, with hashes, in an environment below .cache. Installs
+# Python where that is allowed. Prints the environment's folder; where it cannot be made, says what
+# is missing, and exits 1.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+have() {
+	command -v python3 >/dev/null && python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+if ! have && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	export DEBIAN_FRONTEND=noninteractive
+	packages=(python3 python3-venv)
+	apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
+		apt-get update -qq >/dev/null
+		apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null
+	} || true
+fi
+have || {
+	echo "Python, 3.11 or later, or its venv module is missing: install python3 and python3-venv." >&2
+	exit 1
+}
+
+env=$PWD/.cache/python
+# What the environment was made of. It names its folder and the sources in absolute paths.
+made=$(python3 -VV; pwd; cat sdk/python/requirements.txt sdk/python/pyproject.toml)
+if [ ! -f "$env/made" ] || [ "$(cat "$env/made")" != "$made" ]; then
+	rm -rf "$env"
+	python3 -m venv "$env"
+	pip=("$env/bin/python" -m pip --disable-pip-version-check -q)
+	"${pip[@]}" install --no-compile --only-binary :all: --require-hashes -r sdk/python/requirements.txt >&2
+	"${pip[@]}" install --no-compile --no-deps --no-build-isolation -e sdk/python >&2
+	printf '%s' "$made" >"$env/made"
+fi
+echo "$env"

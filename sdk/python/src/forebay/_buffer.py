@@ -1,0 +1,268 @@
+"""One buffer: its files and directories."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from google.protobuf.message import Message
+
+from . import _wire
+from ._errors import Error, Exists, IsDirectory, NotDirectory, NotFound
+from ._file import File
+from ._token import Token
+from ._txn import Txn
+from ._types import Entry, Progress, TxnInfo
+from ._writer import OpenFlags, Writer
+
+if TYPE_CHECKING:
+    from ._client import Client
+
+M = TypeVar("M", bound=Message)
+
+
+def clean(path: str) -> str:
+    """Return a path without leading, trailing and doubled slashes: "" is the root."""
+    return "/".join(p for p in path.split("/") if p not in ("", "."))
+
+
+class Buffer:
+    """Addresses one buffer, which need not exist. Paths are relative to its root.
+
+    A leading slash in a path means nothing, and ".." is refused. It may be used concurrently and
+    needs no closing.
+
+    Attributes:
+        client: the client that it was got from.
+        name: the buffer's.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client = client
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<forebay.Buffer bb://{self.name}>"
+
+    def address(self, path: str = "") -> str:
+        """Return the bb:// address of a path."""
+        return f"bb://{self.name}/{clean(path)}"
+
+    def _ask(self, op: str, path: str, typ: int, m: Message, reply: type[M]) -> M:
+        try:
+            return self.client.ask(typ, m, reply)
+        except Error as e:
+            raise e._about(op, self.address(path)) from e
+
+    def open(self, path: str, mode: str = "rb", *, permissions: int = 0o644) -> File:
+        """Open a file: "rb" what it holds at this moment, "wb" to replace it, "xb" to make it.
+
+        Args:
+            path: in the buffer.
+            mode: rb, wb, xb (Exists if it is there; its name is taken at once), ab, or r+b to write
+                in place, beside other writers.
+            permissions: mode bits of a new file.
+        """
+        p = clean(path)
+        if not p and "r" not in mode:
+            raise IsDirectory("open", self.address(), "the root is a directory")
+        return File(self.client, self.name, p, mode, permissions)
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return all bytes of a file."""
+        with self.open(path) as f:
+            return f.readall()
+
+    def write_bytes(self, path: str, data: Any) -> int:
+        """Make a file, or replace it, in one commit; return how many bytes it has."""
+        with self.open(path, "wb") as f:
+            return f.write(data)
+
+    def stat(self, path: str) -> Entry:
+        """Describe a file or directory."""
+        p = clean(path)
+        m = _wire.PathRequest(buffer=self.name, path=p)
+        return Entry.of(p, self._ask("stat", p, _wire.TYPE_STAT, m, _wire.Entry))
+
+    def exists(self, path: str) -> bool:
+        """Report whether there is a file or directory of a path."""
+        try:
+            self.stat(path)
+        except (NotFound, NotDirectory):
+            return False
+        return True
+
+    def scan(self, path: str = "", *, after: str = "") -> Iterator[Entry]:
+        """Yield the entries of a directory by name, those greater than after, page by page."""
+        p = clean(path)
+        more = True
+        while more:
+            m = _wire.ListRequest(buffer=self.name, path=p, after=after)
+            page = self._ask("list", p, _wire.TYPE_LIST, m, _wire.ListReply)
+            for e in page.entries:
+                yield Entry.of(f"{p}/{e.name}" if p else e.name, e)
+                after = e.name
+            more = page.more
+
+    def listdir(self, path: str = "") -> list[Entry]:
+        """Return the entries of a directory by name."""
+        return [*self.scan(path)]
+
+    def mkdir(self, path: str, mode: int = 0o755) -> None:
+        """Make a directory, whose parent is there. Exists if there is one."""
+        self._mkdir(path, mode, parents=False)
+
+    def makedirs(self, path: str, mode: int = 0o755, *, exist_ok: bool = True) -> None:
+        """Make a directory and those above it, as far as they are missing."""
+        if not exist_ok and self.exists(path):
+            raise Exists("mkdir", self.address(path))
+        self._mkdir(path, mode, parents=True)
+
+    def _mkdir(self, path: str, mode: int, parents: bool) -> None:
+        m = _wire.Mkdir(buffer=self.name, path=clean(path), mode=mode, parents=parents)
+        self._ask("mkdir", path, _wire.TYPE_MKDIR, m, _wire.Entry)
+
+    def rename(self, source: str, target: str, *, replace: bool = True) -> None:
+        """Rename a file or directory, whatever its size in one step.
+
+        Without replace it fails with Exists if the name is taken.
+        """
+        m = _wire.Rename(
+            buffer=self.name, to=clean(target), no_replace=not replace, **{"from": clean(source)}
+        )
+        self._ask("rename", source, _wire.TYPE_RENAME, m, _wire.Empty)
+
+    def remove(self, path: str) -> None:
+        """Remove a file or an empty directory."""
+        m = _wire.Remove(buffer=self.name, path=clean(path))
+        self._ask("remove", path, _wire.TYPE_REMOVE, m, _wire.Empty)
+
+    def rmtree(self, path: str) -> None:
+        """Remove a file, or a directory with all that is in it."""
+        m = _wire.Remove(buffer=self.name, path=clean(path), recursive=True)
+        self._ask("remove", path, _wire.TYPE_REMOVE, m, _wire.Empty)
+
+    def set_attributes(
+        self,
+        path: str,
+        *,
+        mode: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        mtime_ns: int | None = None,
+    ) -> Entry:
+        """Change what is given of a file's or directory's attributes."""
+        p = clean(path)
+        m = _wire.SetAttr(buffer=self.name, path=p, mode=mode, uid=uid, gid=gid, mtime_ns=mtime_ns)
+        return Entry.of(p, self._ask("setattr", p, _wire.TYPE_SETATTR, m, _wire.Entry))
+
+    def lost(self) -> list[Entry]:
+        """Return the files whose bytes are lost."""
+        m = _wire.BufferName(name=self.name)
+        got: list[Entry] = []
+        for reply, _ in self.client.stream(_wire.TYPE_LOST, m, _wire.Entries):
+            got += [Entry.of(e.path, e) for e in reply.entries]
+        return got
+
+    def recover(self, path: str) -> None:
+        """End the writing of a file by others: what they committed is its content.
+
+        Whatever they do to it later fails, also those that do not know of it yet or cannot be reached.
+        """
+        p = clean(path)
+        try:
+            w = Writer(self.client, self.name, p, OpenFlags(fence=True))
+            try:
+                # A commit of nothing begins a generation of another number, which the writers of
+                # the one before cannot go on with.
+                w.sync()
+                w.close()
+            finally:
+                w.abort()
+        except Error as e:
+            raise e._about("recover", self.address(p)) from e
+
+    def begin(self, destination: str, *, key: str = "", lease: float = 0) -> Txn:
+        """Begin a transaction, or return the one of the same key, in whatever state it is.
+
+        Unsupported if a daemon of the cluster is too old; Exists if the key is of another destination.
+
+        Args:
+            destination: the directory that the output goes to: made, with those above it, if it is
+                not there. It cannot be the root.
+            key: at most 1 KiB: the same key of the same user is the same transaction. "": a new one.
+            lease: how long the transaction lives without being renewed, in seconds; 0: ten minutes.
+        """
+        # With a key of its own, a request that is sent again does not begin a second one.
+        m = _wire.TxnBegin(
+            buffer=self.name,
+            destination=clean(destination),
+            key=key or str(uuid.uuid4()),
+            lease_ns=int(lease * 1e9),
+        )
+        got = self._ask("begin transaction", destination, _wire.TYPE_TXN_BEGIN, m, _wire.Txn)
+        return self.txn(got.id)
+
+    def txn(self, txn: str) -> Txn:
+        """Return the transaction of an id, which another process may have begun. It does no I/O."""
+        return Txn(self.client, self.name, txn)
+
+    def txns(self) -> list[TxnInfo]:
+        """Return the user's transactions, the newest first; the system sees all."""
+        m = _wire.BufferName(name=self.name)
+        got = self._ask("transactions", "", _wire.TYPE_TXN_LIST, m, _wire.Txns)
+        return [TxnInfo.of(t) for t in got.txns]
+
+    def token(self, lifetime: float) -> Token:
+        """Make a token of the buffer, as its owner or the system, at a daemon that has the cluster key.
+
+        Args:
+            lifetime: seconds, at most 30 days.
+        """
+        m = _wire.TokenRequest(buffer=self.name, lifetime_ns=int(lifetime * 1e9))
+        return Token._of(self._ask("token", "", _wire.TYPE_TOKEN, m, _wire.Token).token)
+
+    def drain(
+        self,
+        path: str = "",
+        *,
+        timeout: float = 0,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Progress:
+        """Flush what is dirty of a file, or below a directory, and wait until it is on the store.
+
+        It fails unless all was saved: with Busy if names are held back by a keep pattern, or files
+        are open for writing.
+
+        Args:
+            path: "" is the whole buffer.
+            timeout: seconds; 0: without limit.
+            progress: called now and then, on this thread.
+        """
+        p = clean(path)
+        m = _wire.Drain(buffer=self.name, timeout_ns=int(timeout * 1e9), key=str(uuid.uuid4()), below=p)
+        return self.client._work("drain", self.address(p), _wire.TYPE_DRAIN, m, progress)
+
+    def stage_in(
+        self, path: str, url: str, *, progress: Callable[[Progress], None] | None = None
+    ) -> Progress:
+        """Copy what lies at a URL of a store (file:///… or s3://…) to a path."""
+        return self._stage("stage-in", _wire.TYPE_STAGE_IN, path, url, progress)
+
+    def stage_out(
+        self, path: str, url: str, *, progress: Callable[[Progress], None] | None = None
+    ) -> Progress:
+        """Copy a file or a tree to a URL of a store."""
+        return self._stage("stage-out", _wire.TYPE_STAGE_OUT, path, url, progress)
+
+    def _stage(
+        self,
+        op: str,
+        typ: int,
+        path: str,
+        url: str,
+        progress: Callable[[Progress], None] | None,
+    ) -> Progress:
+        m = _wire.Stage(buffer=self.name, path=clean(path), url=url, key=str(uuid.uuid4()))
+        return self.client._work(op, self.address(path), typ, m, progress)

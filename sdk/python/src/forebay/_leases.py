@@ -1,0 +1,233 @@
+"""Memory that a client fills: leased segments, and bytes of its own that travel in a commit."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+
+from . import _wire
+from ._errors import Broken, Error, InternalError, NoSpace
+from ._regions import Atlas, Bytes, Region
+from ._session import Call, Session
+
+_MIN = 1 << 20
+_MAX = 32 << 20
+
+#: The room below which a lease is returned rather than looked at again.
+WORTH_KEEPING = 64 << 10
+
+#: Leases up to so many bytes are kept for a while when nothing is written.
+_KEEP_IDLE = 4 << 20
+_IDLE_SECONDS = 1.0
+_MAX_IDLE = 8
+
+_ALIGN = 64
+
+#: What a record of one commit takes, besides its extents: see RecordCost in internal/wire.
+_RECORD = 64
+_RECORD_ITEM = 32
+
+
+class Memory:
+    """Where bytes wait to be committed. One file at a time fills it, front to back.
+
+    ::
+
+        0              pos                    floor - owed records         floor
+        ├── filled ─────┤ free ─────────────────┤ owed to the next record ───┤ records ─▶
+    """
+
+    def __init__(self, data: Bytes, pos: int, floor: int) -> None:
+        self.bytes = data
+        self.pos = pos
+        self.floor = floor
+        self.extents = 0  # that wait for a commit
+
+    def cost(self, extents: int) -> int:
+        """Return what a commit's record takes from the memory."""
+        return 0
+
+    def room(self, begin: bool) -> int:
+        """Return how many bytes can be added, beginning a new extent or going on with the last one."""
+        return self.floor - self.cost(self.extents + begin) - self.pos
+
+    def recorded(self) -> None:
+        """Count the record of everything that waits as written."""
+        self.floor -= self.cost(self.extents)
+
+    def fits_again(self) -> bool:
+        """Report whether what waits could be committed once more."""
+        return self.room(False) >= 0
+
+
+class Lease(Memory):
+    """A segment that this client may fill."""
+
+    def __init__(self, session: Session, m: _wire.Lease, tier: int, region: Region) -> None:
+        begin = (m.data_start + _ALIGN - 1) & -_ALIGN
+        super().__init__(region.writable[m.offset : m.offset + m.length], begin, m.record_floor)
+        self.session = session
+        self.id = m.id
+        self.length = m.length
+        self.tier = tier
+        self._released = False
+
+    @staticmethod
+    def cost_of(extents: int) -> int:
+        """Return what the record of a commit of so many extents takes, in bytes."""
+        return _RECORD + extents * _RECORD_ITEM if extents else 0
+
+    def cost(self, extents: int) -> int:
+        return self.cost_of(extents)
+
+    def release(self) -> None:
+        """Return the segment to the daemon. It may be called twice."""
+        if not self._released:
+            self._released = True
+            _give_back(self.session, self.id)
+
+
+def _give_back(session: Session, lease: int) -> None:
+    if session.broken is None:
+        session.post(_wire.TYPE_RETURN, _wire.ReturnLease(id=lease))
+
+
+class Leases:
+    """Where the files of one buffer that are written get segments from.
+
+    A file fills a lease alone. What it leaves the next one goes on with, so that many small files
+    share a segment. It may be used concurrently.
+    """
+
+    def __init__(self, buffer: str, atlas: Atlas) -> None:
+        self._buffer = buffer
+        self._atlas = atlas
+        self.after_fork()
+        self._closed = False
+
+    def after_fork(self) -> None:
+        """Forget the parent's leases in a child."""
+        self._lock = threading.Lock()
+        self._idle: deque[Lease] = deque()
+        self._writers = 0
+        self._bursts = 0  # counts the times when a file was opened
+
+    def enter(self) -> None:
+        """Count a file that is written."""
+        with self._lock:
+            self._writers += 1
+            self._bursts += 1
+
+    def leave(self) -> None:
+        """Count a file as closed. After the last one, what a burst has left over is returned.
+
+        A leased segment can be neither evicted nor spilled, however full it is.
+        """
+        with self._lock:
+            self._writers -= 1
+            if self._writers > 0:
+                return
+            burst = self._bursts
+        self._return(_KEEP_IDLE, burst)
+        with self._lock:
+            if self._idle and not self._closed:
+                timer = threading.Timer(_IDLE_SECONDS, self._return, (0, burst))
+                timer.daemon = True
+                timer.start()
+
+    def _return(self, keep: int, burst: int) -> None:
+        with self._lock:
+            if self._writers > 0 or self._bursts != burst:
+                return
+            gone = [lease for lease in self._idle if lease.length > keep]
+            self._idle = deque(lease for lease in self._idle if lease.length <= keep)
+        for lease in gone:
+            lease.release()
+
+    def take(self, session: Session, tier: int, need: int, written: int) -> Lease:
+        """Return a lease with room for need bytes at least, waiting for one if there is none.
+
+        Args:
+            session: the session that it has to be of.
+            tier: where the bytes belong.
+            need: bytes.
+            written: bytes that the file has so far, or that are about to be written: leases grow with use.
+        """
+        found: Lease | None = None
+        useless = []
+        with self._lock:
+            for lease in list(self._idle):
+                if lease.session is not session:
+                    self._idle.remove(lease)
+                    useless.append(lease)
+                elif found is None and lease.tier == tier and lease.room(True) >= need:
+                    self._idle.remove(lease)
+                    found = lease
+        for lease in useless:
+            lease.release()
+        return found or self._ask(session, tier, need, written)
+
+    def _ask(self, session: Session, tier: int, need: int, written: int) -> Lease:
+        size = _MIN
+        while size < _MAX and (size < written or size < need + WORTH_KEEPING):
+            size *= 2
+        fits = need + Lease.cost_of(2) + 2 * _ALIGN
+        m = _wire.LeaseRequest(buffer=self._buffer, bytes=max(size, fits), fits=fits, tier=tier)
+        call = session.start(_wire.TYPE_LEASE, m, _wire.Lease)
+
+        def late(c: Call[_wire.Lease]) -> None:
+            if c.reply is not None:
+                _give_back(session, c.reply.id)
+
+        try:
+            got = session.wait(call).result()
+        except (Error, Broken):
+            raise
+        except BaseException:
+            session.abandon(call, late)
+            raise
+        try:
+            lease = self._lease(session, got, tier)
+        except Error:
+            _give_back(session, got.id)
+            raise
+        if lease.room(True) < need:
+            lease.release()
+            reason = f"the daemon grants no segment with room for {need} bytes"
+            raise NoSpace("lease", f"bb://{self._buffer}/", reason)
+        return lease
+
+    def _lease(self, session: Session, m: _wire.Lease, tier: int) -> Lease:
+        if not (
+            m.offset >= 0
+            and m.length > 0
+            and m.offset + m.length <= m.region.length
+            and 0 <= m.data_start <= m.record_floor <= m.length
+        ):
+            reason = "the daemon granted a segment that is not within its region"
+            raise InternalError("lease", f"bb://{self._buffer}/", reason)
+        return Lease(session, m, tier, self._atlas.acquire(m.region))
+
+    def put(self, lease: Lease) -> None:
+        """Take back a lease in which nothing waits."""
+        with self._lock:
+            keep = (
+                not self._closed
+                and lease.session.broken is None
+                and lease.room(True) >= WORTH_KEEPING
+                and len(self._idle) < _MAX_IDLE
+            )
+            if keep:
+                self._idle.appendleft(lease)
+        if not keep:
+            lease.release()
+
+    def close(self) -> None:
+        """Return all leases."""
+        with self._lock:
+            self._closed = True
+            gone, self._idle = self._idle, deque()
+        for lease in gone:
+            with contextlib.suppress(Error, Broken):
+                lease.release()

@@ -1,0 +1,308 @@
+"""A file that is open for reading: what was committed of it when it was opened."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import _fork, _wire
+from ._errors import Broken, Error, InternalError, Invalid, Unavailable
+from ._regions import Bytes
+from ._session import Call, Session
+from ._types import Entry
+from ._window import Handle, Part, Window, pinned
+
+if TYPE_CHECKING:
+    from ._client import Client
+
+_MAPPED_WINDOW = 32 << 20  # pinned meanwhile
+_INLINE_WINDOW = 1 << 20  # the bytes travel, and are kept
+_MAX_WINDOWS = 8
+_SEQUENTIAL_WINDOWS = 2  # while the file is read from front to back
+_ZEROS = np.zeros(1 << 20, dtype=np.uint8)
+_ZEROS.flags.writeable = False
+
+
+class Mapping:
+    """A part of a file where it lies in memory. Nothing was copied, and nothing checked.
+
+    The memory stays what it is as long as the mapping, or any view of it, is in use, whatever
+    becomes of the file: replaced, renamed, removed, flushed or evicted. If the connection to the
+    daemon breaks, what the views hold is only known after verify().
+
+    Attributes:
+        views: read-only memoryviews, in order: neighbours in memory are one view.
+    """
+
+    def __init__(self, address: str, parts: list[tuple[Window, Part, int, int]]) -> None:
+        self.views: list[memoryview] = list(_views(parts))
+        self._address = address
+        self._parts = parts
+        self._length = sum(end - start for _, _, start, end in parts)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def view(self) -> memoryview:
+        """All of it as one memoryview; BufferError if it does not lie in one piece."""
+        if len(self.views) > 1:
+            raise BufferError(
+                f"{self._address}: the range lies in {len(self.views)} pieces: use views, or read it"
+            )
+        return self.views[0] if self.views else memoryview(b"")
+
+    def verify(self) -> None:
+        """Check the bytes against the checksums of the extents that they are in."""
+        try:
+            for _, part, _, _ in self._parts:
+                part.verify_now()
+        except Error as e:
+            raise e._about("verify", self._address) from e
+
+    def release(self) -> None:
+        """Let go of the memory; views of it that were taken keep theirs. It may be called twice."""
+        self.views = []
+        self._parts = []
+
+    def __enter__(self) -> Mapping:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Reader:
+    """Reads one file. After a connection broke it opens the file again and makes sure that it is the same.
+
+    What is read in sequence, and what comes as a whole extent, is checked against the checksum that
+    it was written with; with verify everything is. It may be used concurrently.
+    """
+
+    def __init__(self, client: Client, buffer: str, path: str) -> None:
+        self._client = client
+        self._buffer = buffer
+        self._path = path
+        self._entry: Entry | None = None
+        self._session: Session | None = None
+        self._handle: Handle | None = None
+        self._windows: list[Window] = []  # oldest first
+        self._last = 0  # where the last read ended: what begins there is sequential
+        self._closed = False
+        self._new_locks()
+        _fork.register(self)
+        try:
+            client.retry(self._bind)
+        except Error as e:
+            raise e._about("open", self.address) from e
+
+    def _new_locks(self) -> None:
+        self._fetching = threading.RLock()  # held while the daemon is asked
+        self._lock = threading.Lock()  # guards the windows, the session and the handle
+
+    def _after_fork(self) -> None:
+        self._new_locks()
+        self._windows = []
+
+    @property
+    def address(self) -> str:
+        """The file's bb:// address."""
+        return f"bb://{self._buffer}/{self._path}"
+
+    @property
+    def entry(self) -> Entry:
+        """The entry as it was when the file was opened."""
+        assert self._entry is not None
+        return self._entry
+
+    def _bind(self, s: Session) -> None:
+        """Make sure that the file is open in a session."""
+        if self._session is s:
+            return
+        handle = Handle(s, s.next_handle())  # an open that fails leaves one, too
+        m = _wire.Open(
+            handle=handle.id,
+            buffer=self._buffer,
+            path=self._path,
+            want=_MAPPED_WINDOW if s.maps else s.welcome.inline_threshold,
+        )
+        call = s.wait(s.start(_wire.TYPE_OPEN, m, _wire.Opened))
+        self._adopt(s, handle, call.result(), call.data)
+
+    def _adopt(self, s: Session, handle: Handle, m: _wire.Opened, data: bytearray | None) -> None:
+        """Take the answer to an open over, unless it is about another content than before."""
+        now = Entry.of(self._path, m.entry)
+        was = self._entry
+        if was is not None and (
+            now.file != was.file or m.generation != was.generation or now.size < was.size
+        ):
+            raise Unavailable(
+                "read",
+                self.address,
+                "the connection broke, and meanwhile the file got other content",
+                "open it again",
+            )
+        if was is None:
+            m.entry.generation = m.generation
+            self._entry = Entry.of(self._path, m.entry)
+        window: Window | None = None
+        if m.HasField("extents") and self.entry.size > 0:
+            try:
+                window = Window(self._client.atlas, handle, 0, m.extents, data)
+            except Error:
+                window = None  # reading asks again, in another way or to say why
+        with self._lock:
+            self._windows = [window] if window is not None and window.end > 0 else []
+            self._session, self._handle = s, handle
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Invalid("read", self.address, "the file is closed")
+
+    def read_into(self, offset: int, target: Bytes) -> int:
+        """Read bytes at an offset into target; fewer only at the end of the file. Return how many."""
+        self._check()
+        if offset < 0:
+            raise Invalid("read", self.address, "the offset is negative")
+        want = min(len(target), max(0, self.entry.size - offset))
+        checked = self._last == offset or self._client.verify
+        self._last = offset + want
+        n = 0
+        while n < want:
+            w = self._window(offset + n)
+            try:
+                part = w.at(offset + n)
+                k = min(want - n, part.end - offset - n)
+                part.copy(offset + n, target[n : n + k], checked)
+            except Error as e:
+                if w.holds():
+                    raise e._about("read", self.address) from e
+                k = 0
+            if w.holds():
+                n += k
+            else:  # the pin was void: what was copied may be anything
+                w.session.fail("the daemon closed it")
+        return n
+
+    def map(self, offset: int, length: int) -> Mapping:
+        """Return up to length bytes from an offset on where they lie in memory, which stays pinned.
+
+        Where bytes travel in messages it is a checked copy.
+        """
+        self._check()
+        if offset < 0 or length < 0:
+            reason = f"{length} bytes at {offset} are out of bounds"
+            raise Invalid("map", self.address, reason)
+        parts: list[tuple[Window, Part, int, int]] = []
+        end = offset + min(length, max(0, self.entry.size - offset))
+        while offset < end:
+            w = self._window(offset)
+            while offset < min(end, w.end):
+                part = w.at(offset)
+                parts.append((w, part, offset, min(part.end, end)))
+                offset = parts[-1][3]
+        m = Mapping(self.address, parts)
+        if self._client.verify:
+            m.verify()
+        return m
+
+    def _window(self, offset: int) -> Window:
+        """Return the window that holds an offset, which lies in the file."""
+        w = self._find(offset)
+        if w is not None:
+            return w
+
+        def fetch(s: Session) -> Window:
+            with self._fetching:
+                self._bind(s)
+                return self._find(offset) or self._fetch(s, offset)
+
+        try:
+            return self._client.retry(fetch)
+        except Error as e:
+            raise e._about("read", self.address) from e
+
+    def _find(self, offset: int) -> Window | None:
+        with self._lock:
+            self._check()
+            if self._session is None or self._session.broken is not None:
+                return None
+            for w in reversed(self._windows):
+                if w.start <= offset < w.end:
+                    return w
+            return None
+
+    def _fetch(self, s: Session, offset: int) -> Window:
+        size = _MAPPED_WINDOW if s.maps else _INLINE_WINDOW
+        rest = size - offset % size
+        start, length = offset - offset % size, size
+        with self._lock:
+            if any(w.start == start or w.end == offset for w in self._windows):
+                start, length = offset, rest  # the answer for all of it was short
+        w = self._ask(s, start, length)
+        if w.end <= offset:
+            w = self._ask(s, offset, rest)  # this one was short, too
+        if w.end <= offset:
+            reason = "the daemon answered a question for bytes with none"
+            raise InternalError("read", self.address, reason)
+        with self._lock:
+            self._check()
+            sequential = bool(self._windows) and self._windows[-1].end == w.start
+            keep = _SEQUENTIAL_WINDOWS if sequential else _MAX_WINDOWS
+            self._windows = [*self._windows, w][-keep:]
+        return w
+
+    def _ask(self, s: Session, offset: int, length: int) -> Window:
+        handle = self._handle
+        assert handle is not None
+        m = _wire.ExtentsRequest(handle=handle.id, offset=offset, length=length, inline=not s.maps)
+        call = s.start(_wire.TYPE_EXTENTS, m, _wire.Extents)
+
+        def late(c: Call[_wire.Extents]) -> None:
+            if c.reply is not None and c.reply.pin:
+                s.give_up(_wire.TYPE_UNPIN, _wire.Unpin(pins=[c.reply.pin]))
+
+        try:
+            got = s.wait(call).result()
+        except (Error, Broken):
+            raise
+        except BaseException:
+            s.abandon(call, late)
+            raise
+        return Window(self._client.atlas, handle, offset, got, call.data)
+
+    def close(self) -> None:
+        """Let go of the file. Mappings stay. It may be called twice."""
+        with self._lock:
+            self._closed = True
+            windows, self._windows = self._windows, []
+            handle, self._handle = self._handle, None
+        del windows, handle
+
+
+def _views(parts: list[tuple[Window, Part, int, int]]) -> Iterator[memoryview]:
+    """Yield views of parts [start, end), in order: neighbours in memory are one view."""
+    i = 0
+    while i < len(parts):
+        w, part, start, end = parts[i]
+        i += 1
+        if part.bytes is None:
+            for at in range(start, end, len(_ZEROS)):
+                yield pinned(_ZEROS[: min(end - at, len(_ZEROS))], (w,))
+            continue
+        if part.address is None:
+            yield pinned(part.bytes[start - part.start : end - part.start], (w,))
+            continue
+        region, at = part.address
+        begin = at + start - part.start
+        stop = begin + end - start
+        windows = {id(w): w}
+        while i < len(parts) and parts[i][1].address == (region, stop):
+            w, _, start, end = parts[i]
+            windows[id(w)] = w
+            stop += end - start
+            i += 1
+        yield pinned(w.region(region)[begin:stop], tuple(windows.values()))

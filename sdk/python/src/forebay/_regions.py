@@ -1,0 +1,109 @@
+"""The region files that a client has mapped, each once."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import threading
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _wire
+from ._errors import Unavailable
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Region:
+    """One region file. Its memory stays mapped while something uses this object.
+
+    What is read is mapped for reading alone: a program that ignores that a view is read-only ends
+    with a fault, and does not change the file of another one.
+    """
+
+    def __init__(self, m: _wire.Region) -> None:
+        self.path = m.path
+        self.length = m.length
+        if not m.path or m.length <= 0:
+            raise Unavailable("map", m.path, "the daemon names no file for a region")
+        try:
+            self._fd = os.open(m.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as e:
+            raise Unavailable("map", m.path, str(e)) from e
+        try:
+            info = os.fstat(self._fd)
+            if info.st_size < m.length:  # touching a page behind the file's end would be a fault
+                reason = f"the region has {m.length} bytes, its file only {info.st_size}"
+                raise Unavailable("map", m.path, reason)
+            self._identity = (info.st_dev, info.st_ino)
+            self.readable = self._map(mmap.PROT_READ)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._writable: Bytes | None = None
+
+    def _map(self, protection: int) -> Bytes:
+        try:
+            return np.frombuffer(
+                mmap.mmap(self._fd, self.length, mmap.MAP_SHARED, protection), dtype=np.uint8
+            )
+        except OSError as e:
+            raise Unavailable("map", self.path, str(e)) from e
+
+    @property
+    def writable(self) -> Bytes:
+        """The region's bytes, for those who hold a lease of a part."""
+        if self._writable is None:
+            self._writable = self._map(mmap.PROT_READ | mmap.PROT_WRITE)
+        return self._writable
+
+    def is_current(self) -> bool:
+        """Report whether the file is still there, and the same."""
+        try:
+            info = os.lstat(self.path)
+        except OSError:
+            return False
+        return (info.st_dev, info.st_ino) == self._identity
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            os.close(self._fd)
+
+
+class Atlas:
+    """The regions that are mapped, by their ids. It may be used concurrently."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._regions: dict[int, Region] = {}
+
+    def after_fork(self) -> None:
+        """Begin anew in a child: pages that the parent wrote to are shared with it all the same."""
+        self._lock = threading.Lock()
+        self._regions = {}
+
+    def acquire(self, m: _wire.Region) -> Region:
+        """Map a region, unless it is mapped already."""
+        with self._lock:
+            r = self._regions.get(m.id)
+            if r is not None and r.path == m.path and r.length >= m.length:
+                return r
+            self._sweep()
+            r = Region(m)
+            self._regions[m.id] = r
+            return r
+
+    def sweep(self) -> None:
+        """Forget regions whose files are gone: their pages stay in memory while they are mapped."""
+        with self._lock:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        self._regions = {i: r for i, r in self._regions.items() if r.is_current()}
+
+    def close(self) -> None:
+        """Forget all regions."""
+        with self._lock:
+            self._regions = {}

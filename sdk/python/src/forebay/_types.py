@@ -1,0 +1,308 @@
+"""What a client learns of buffers, entries and long work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum, IntEnum
+from typing import Any
+
+from . import _wire
+from ._errors import Kind
+
+_DIRECTORY = 2
+
+
+class State(IntEnum):
+    """The state of a file towards its backing store."""
+
+    UNKNOWN = 0
+    OPEN = 1
+    DIRTY = 2
+    CLEAN = 3
+    EVICTED = 4
+    LOST = 5
+
+
+def _enum(cls: type[IntEnum], n: int) -> Any:
+    return cls(n) if n in cls._value2member_map_ else cls(0)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file or directory of a buffer, as it was when it was asked for.
+
+    Attributes:
+        path: in the buffer, without slashes at its ends: "" is the root.
+        is_directory: whether it is a directory.
+        size: bytes.
+        mtime_ns: when it was changed last, in nanoseconds since the Unix epoch.
+        mode: permission bits.
+        uid: of the owner.
+        gid: of the owner's group.
+        file: the file's number, which stays when it is renamed.
+        generation: the newest committed content of the file.
+        checksum: CRC-64/NVME of the whole content, unless the state is open.
+        state: towards the backing store.
+        reason: why it is lost, or why its last flush failed.
+        holders: nodes that hold its bytes, the owner first.
+    """
+
+    path: str
+    is_directory: bool
+    size: int
+    mtime_ns: int
+    mode: int
+    uid: int
+    gid: int
+    file: int
+    generation: int
+    checksum: int
+    state: State
+    reason: str
+    holders: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The last name of the path."""
+        return self.path.rpartition("/")[2]
+
+    @classmethod
+    def of(cls, path: str, m: _wire.Entry) -> Entry:
+        """Return the entry that a message stands for."""
+        return cls(
+            path=path,
+            is_directory=m.type == _DIRECTORY,
+            size=m.size,
+            mtime_ns=m.mtime_ns,
+            mode=m.mode,
+            uid=m.uid,
+            gid=m.gid,
+            file=m.file,
+            generation=m.generation,
+            checksum=m.checksum,
+            state=_enum(State, m.state),
+            reason=m.reason,
+            holders=tuple(m.holders),
+        )
+
+
+@dataclass(frozen=True)
+class BufferInfo:
+    """A buffer as the daemon describes it.
+
+    Attributes:
+        name: the buffer's.
+        uid: of the owner.
+        gid: of the owner's group.
+        mode: permission bits.
+        capacity: bytes; 0: as many as there are.
+        backing: URL of the store behind it; "": none.
+        durability: when a close returns: "resident" or "flushed".
+        codec: how files are compressed on the store; "": not.
+        keep: patterns of names that are not flushed.
+        replicas: nodes that hold each committed byte.
+        job: of a batch system, for which the buffer lives.
+        found: in the answer to a create, a file that the store held already; "": none.
+    """
+
+    name: str
+    uid: int
+    gid: int
+    mode: int
+    capacity: int
+    backing: str
+    durability: str
+    codec: str
+    keep: tuple[str, ...]
+    replicas: int
+    job: str
+    found: str
+
+    @classmethod
+    def of(cls, m: _wire.Buffer) -> BufferInfo:
+        """Return the buffer that a message stands for."""
+        return cls(
+            name=m.name,
+            uid=m.uid,
+            gid=m.gid,
+            mode=m.mode,
+            capacity=m.capacity,
+            backing=m.backing,
+            durability=m.durability,
+            codec=m.codec,
+            keep=tuple(m.keep),
+            replicas=m.replicas,
+            job=m.job,
+            found=m.found,
+        )
+
+
+def buffer_message(
+    name: str,
+    backing: str,
+    *,
+    capacity: int,
+    durability: str,
+    codec: str,
+    keep: Sequence[str] | None,
+    mode: int,
+    replicas: int,
+    no_wait: bool,
+    existing: str,
+) -> _wire.Buffer:
+    """Return the message that makes a buffer."""
+    return _wire.Buffer(
+        name=name,
+        backing=backing,
+        capacity=capacity,
+        durability=durability,
+        codec=codec,
+        keep=keep,
+        keep_default=keep is None,
+        mode=mode,
+        replicas=replicas,
+        no_wait=no_wait,
+        existing=existing,
+    )
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What could not be done of long work, and why."""
+
+    path: str
+    kind: Kind
+    reason: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far long work is: a drain, a stage-in or a stage-out.
+
+    Attributes:
+        files_skipped: there already, and equal.
+        bytes_not_copied: of bytes_done, those of files that were skipped or have failed.
+        job: the job's id, which goes on when nothing waits for it; "": the work ends then.
+        last_error: the newest passing failure of the store.
+        names: of a dry run, what would be copied.
+        failed: what could not be done.
+        held: names held back by a keep pattern, as many as the daemon names.
+        open: names still open for writing, as many as the daemon names.
+        timed_out: of a drain, whether its time passed before all was saved.
+        done: whether this is the end.
+    """
+
+    files_total: int = 0
+    files_done: int = 0
+    files_skipped: int = 0
+    bytes_total: int = 0
+    bytes_done: int = 0
+    bytes_not_copied: int = 0
+    job: str = ""
+    last_error: str = ""
+    names: tuple[str, ...] = ()
+    failed: tuple[Failure, ...] = ()
+    failed_total: int = 0
+    held: tuple[str, ...] = ()
+    held_total: int = 0
+    open: tuple[str, ...] = ()
+    open_total: int = 0
+    timed_out: bool = False
+    done: bool = False
+
+    @classmethod
+    def of(cls, m: _wire.Progress, before: Progress) -> Progress:
+        """Return what a message says, with the failures that earlier ones have named."""
+        failed = tuple(Failure(f.path, _enum_kind(f.kind), f.reason, f.bytes) for f in m.failed)
+        return cls(
+            files_total=m.files_total,
+            files_done=m.files_done,
+            files_skipped=m.files_skipped,
+            bytes_total=m.bytes_total,
+            bytes_done=m.bytes_done,
+            bytes_not_copied=m.bytes_not_copied,
+            job=m.job,
+            last_error=m.last_error,
+            names=before.names + tuple(m.names),
+            failed=before.failed + failed,
+            failed_total=max(m.failed_total, len(before.failed) + len(failed)),
+            held=tuple(m.held),
+            held_total=m.held_total,
+            open=tuple(m.open),
+            open_total=m.open_total,
+            timed_out=m.timed_out,
+            done=m.done,
+        )
+
+
+def _enum_kind(n: int) -> Kind:
+    return Kind(n) if n in Kind._value2member_map_ else Kind.INTERNAL
+
+
+class TxnState(Enum):
+    """A transaction's place in its lifetime."""
+
+    UNKNOWN = ""  #: of a newer daemon
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"  #: readers see the output; daemons are giving it its final names
+    FOLDED = "folded"  #: all of it has its final name
+    ABORTED = "aborted"
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the output is part of the destination, for good."""
+        return self in (TxnState.COMMITTED, TxnState.FOLDED)
+
+
+@dataclass(frozen=True)
+class TxnInfo:
+    """How a transaction is.
+
+    Attributes:
+        destination: the directory that the output goes to, as it was when the transaction began.
+        key: "" if the client gave none.
+        path: of its hidden directory.
+        created: when it began.
+        ended: when it was committed or aborted; None if it is neither.
+        lease: how long it lives without being renewed, in seconds.
+        reason: why it was aborted, or why folding does not get on.
+        tasks: that were adopted; only of Txn.info and Buffer.txns.
+    """
+
+    id: str
+    buffer: str
+    destination: str
+    key: str
+    state: TxnState
+    path: str
+    created: datetime
+    ended: datetime | None
+    lease: float
+    reason: str
+    tasks: int
+
+    @classmethod
+    def of(cls, m: _wire.Txn) -> TxnInfo:
+        """Return what a message says."""
+        known = m.state in TxnState._value2member_map_
+        return cls(
+            id=m.id,
+            buffer=m.buffer,
+            destination=m.destination,
+            key=m.key,
+            state=TxnState(m.state) if known else TxnState.UNKNOWN,
+            path=m.path,
+            created=_time(m.created_ns),
+            ended=_time(m.ended_ns) if m.ended_ns else None,
+            lease=m.lease_ns / 1e9,
+            reason=m.reason,
+            tasks=m.tasks,
+        )
+
+
+def _time(ns: int) -> datetime:
+    return datetime.fromtimestamp(ns / 1e9, UTC)
