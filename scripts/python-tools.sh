@@ -26,7 +26,7 @@ env=$PWD/.cache/python
 # What the environment was made of. It names its folder and the sources in absolute paths.
 made=$(python3 -VV; pwd; cat sdk/python/requirements.txt sdk/python/pyproject.toml)
 if [ ! -f "$env/made" ] || [ "$(cat "$env/made")" != "$made" ]; then
-	rm -rf "$env"
+	rm -rf "$env" sdk/python/src/*.egg-info
 	python3 -m venv "$env"
 	pip=("$env/bin/python" -m pip --disable-pip-version-check -q)
 	"${pip[@]}" install --no-compile --only-binary :all: --require-hashes -r sdk/python/requirements.txt >&2

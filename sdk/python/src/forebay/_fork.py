@@ -6,6 +6,7 @@ the daemon, with locks of its own, and begins a session of its own when it needs
 
 from __future__ import annotations
 
+import itertools
 import os
 import weakref
 from typing import Protocol
@@ -18,16 +19,18 @@ class Forked(Protocol):
         """Forget what is the parent's. It is called in the child, whose only thread calls it."""
 
 
-_objects: weakref.WeakSet[Forked] = weakref.WeakSet()
+# By numbers, since an object may not be hashable yet.
+_objects: weakref.WeakValueDictionary[int, Forked] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
 
 
 def register(o: Forked) -> None:
     """Call o._after_fork in every child that is forked while o is in use."""
-    _objects.add(o)
+    _objects[next(_numbers)] = o
 
 
 def _in_child() -> None:
-    for o in list(_objects):
+    for o in list(_objects.values()):
         o._after_fork()
 
 
