@@ -96,7 +96,7 @@ var libraries = []struct {
 	{"go.yaml.in/yaml/v3", []string{"cmd/bbctl", "cmd/bbd/..."}},
 	{"github.com/coreos/go-systemd/v22/daemon", []string{"cmd/bbd/..."}},
 	{"github.com/spf13/cobra/...", []string{"cmd/...", "internal/cli"}},
-	{"github.com/spf13/pflag", []string{"cmd/..."}},
+	{"github.com/spf13/pflag", []string{"cmd/...", "internal/cli"}},
 	{"github.com/schollz/progressbar/v3", []string{"cmd/..."}},
 	{"github.com/dustin/go-humanize", []string{"cmd/..."}},
 	{"github.com/bmatcuk/doublestar/v4", []string{"cmd/bbctl"}},

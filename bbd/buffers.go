@@ -347,7 +347,7 @@ func (b *buffer) mayBeDestroyed(ctx context.Context) error {
 	open := len(b.mu.open)
 	b.mu.Unlock()
 	if open > 0 {
-		return bb.E(bb.Busy, "destroy", b.address(""), fmt.Sprintf("%d files are open for writing", open)).
+		return bb.E(bb.Busy, "destroy", b.address(""), bb.Count(open, "file is", "files are")+" open for writing").
 			WithRemedy("close them, or give --discard")
 	}
 	var files, bytes, lost int64
@@ -365,11 +365,11 @@ func (b *buffer) mayBeDestroyed(ctx context.Context) error {
 		return err
 	}
 	if files > 0 {
-		return bb.E(bb.Busy, "destroy", b.address(""), fmt.Sprintf("%d files of %d bytes are not on the store", files, bytes)).
+		return bb.E(bb.Busy, "destroy", b.address(""), fmt.Sprintf("not on the store yet: %s of %s", bb.Count(files, "file"), bb.Count(bytes, "byte"))).
 			WithRemedy("drain it first: bbctl drain " + b.name + "; or give --discard to lose them")
 	}
 	if lost > 0 { // the buffer is all that names them
-		return bb.E(bb.Lost, "destroy", b.address(""), fmt.Sprintf("%d files are lost", lost)).
+		return bb.E(bb.Lost, "destroy", b.address(""), bb.Count(lost, "file is", "files are")+" lost").
 			WithRemedy("see bbctl lost " + b.name + ", then remove them; or give --discard")
 	}
 	return nil

@@ -78,7 +78,7 @@ func (c *cluster) session(ctx context.Context, node bb.NodeID, who peer.Who) (*p
 	case !ok:
 		return nil, (&bb.Error{
 			Kind: bb.Unavailable, Op: "reach", Node: node, Err: fmt.Errorf("no daemon of that name has been seen"),
-		}).WithRemedy("see bbctl nodes; if it is gone for good: bbctl node forget " + string(node))
+		}).WithRemedy(bb.DidYouMean(string(node), c.names(), "see bbctl nodes; if it is gone for good: bbctl node forget "+string(node)))
 	case m.Session == "":
 		return nil, (&bb.Error{
 			Kind: bb.Unavailable, Op: "reach", Node: node, Err: fmt.Errorf("the daemon is starting and takes no sessions yet"),
@@ -92,6 +92,15 @@ func (c *cluster) session(ctx context.Context, node bb.NodeID, who peer.Who) (*p
 		return nil, c.d.refusal(&m)
 	}
 	return c.pool.Session(ctx, node, m.Session, who)
+}
+
+// names returns the names of all nodes that are known.
+func (c *cluster) names() []string {
+	var names []string
+	for _, m := range c.members.Members() {
+		names = append(names, string(m.Node))
+	}
+	return names
 }
 
 // reachable reports whether a node's daemon is worth asking.

@@ -24,7 +24,7 @@ func (s *session) openFile(r *request, m *wire.Open) {
 	case m.Handle == 0 || s.mu.handles[m.Handle] != nil:
 		refusal = "the handle is 0 or in use"
 	case len(s.mu.handles) >= s.d.cfg.Limits.Handles:
-		refusal = fmt.Sprintf("the session has %d files open, no more are allowed", len(s.mu.handles))
+		refusal = fmt.Sprintf("the session has %s open, no more are allowed", bb.Count(len(s.mu.handles), "file"))
 	default:
 		s.mu.handles[m.Handle] = h
 	}

@@ -330,7 +330,7 @@ func (k *keeper) stageOut(ctx context.Context, l *bb.Lifetime) error {
 			return bb.Wrap("stage-out", s.URL, err)
 		}
 		if n := status.Tally.FailedTotal; n > 0 {
-			note = fmt.Sprintf("%d files are lost", n)
+			note = bb.Count(n, "file is", "files are") + " lost"
 		}
 		if !k.stagedOut(ctx, l, i, &status, note) {
 			return errNotYet
@@ -435,7 +435,7 @@ func (k *keeper) drain(ctx context.Context, l *bb.Lifetime, b *buffer) error {
 			f := answer.Failed[0]
 			return bb.E(bb.Kind(f.Kind), "drain", b.address(f.Path), f.Reason)
 		}
-		return bb.E(bb.Busy, "drain", b.address(""), fmt.Sprintf("%d files are still open for writing", answer.OpenTotal))
+		return bb.E(bb.Busy, "drain", b.address(""), bb.Count(answer.OpenTotal, "file is", "files are")+" still open for writing")
 	}
 	left, err := all.rest(ctx) // what is lost goes into the bill
 	if err != nil {

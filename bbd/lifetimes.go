@@ -339,9 +339,9 @@ func stageFailure(s *meta.JobStatus) error {
 		return bb.E(t.Failed[0].Kind, string(s.Kind), s.URL, t.Failed[0].Reason)
 	case len(t.Failed) > 0:
 		f := &t.Failed[0]
-		return bb.E(f.Kind, string(s.Kind), s.URL, fmt.Sprintf("%d files failed, the first is %s: %s%s", t.FailedTotal, f.Path, f.Reason, othersOf(t)))
+		return bb.E(f.Kind, string(s.Kind), s.URL, bb.FailedFiles(t.FailedTotal, f.Path, f.Reason)+othersOf(t))
 	case t.FailedTotal > 0:
-		return bb.E(bb.Internal, string(s.Kind), s.URL, fmt.Sprintf("%d files failed", t.FailedTotal))
+		return bb.E(bb.Internal, string(s.Kind), s.URL, bb.Count(t.FailedTotal, "file")+" failed")
 	}
 	return nil
 }

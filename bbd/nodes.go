@@ -89,6 +89,10 @@ func (r *request) ofDeadNode(m *wire.NodeName, each func(*buffer, context.Contex
 			return nil, bb.Wrap("node forget", m.Name, err)
 		}
 	}
+	if _, seen := d.cluster.members.Member(node); !seen && answer.LostTotal+answer.KeptTotal == 0 {
+		return nil, bb.E(bb.NotFound, "node forget", m.Name, "no daemon of that name has been seen, and no file is on it").
+			WithRemedy(bb.DidYouMean(m.Name, d.cluster.names(), "see bbctl nodes"))
+	}
 	return answer, nil
 }
 

@@ -75,7 +75,7 @@ func (p *places) enterUser(s *session) error {
 		return nil
 	}
 	has, _ := p.users.Of(s.cred.uid)
-	s.refused = bb.E(bb.Busy, "handshake", "", fmt.Sprintf("this user has %d sessions with the daemon, and what is left is for others", has)).
+	s.refused = bb.E(bb.Busy, "handshake", "", fmt.Sprintf("this user has %s with the daemon, and what is left is for others", bb.Count(has, "session"))).
 		WithRemedy("end some of this user's programs, or raise limits.sessions")
 	p.mu.Lock()
 	defer p.mu.Unlock()

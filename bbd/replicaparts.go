@@ -36,7 +36,7 @@ func (p commitParts) add(m *wire.Replicate, extents []store.NewExtent) (commitPa
 	}
 	switch {
 	case p.id != m.Parts || len(p.extents) != int(m.Before):
-		return p, bb.E(bb.Invalid, "replicate", "", fmt.Sprintf("a part after %d extents came where %d had come", m.Before, len(p.extents)))
+		return p, bb.E(bb.Invalid, "replicate", "", fmt.Sprintf("a part after extent %d came where %d had come", m.Before, len(p.extents)))
 	case len(p.extents)+len(extents) > maxPartsExtents:
 		return p, tooManyExtents(len(p.extents) + len(extents))
 	}
@@ -77,7 +77,7 @@ func (b *buffer) inParts(m *wire.Replicate, mayPart bool, id uint64) ([]*wire.Re
 		return []*wire.Replicate{m}, nil
 	}
 	if !mayPart {
-		return nil, bb.E(bb.Unsupported, "replicate", b.address(""), fmt.Sprintf("%d extents are more than the other daemon takes", len(m.Extents))).
+		return nil, bb.E(bb.Unsupported, "replicate", b.address(""), bb.Count(len(m.Extents), "extent is", "extents are")+" more than the other daemon takes").
 			WithRemedy("upgrade it: see bbctl nodes")
 	}
 	if len(m.Extents) > maxPartsExtents {

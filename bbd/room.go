@@ -124,7 +124,7 @@ func (r *room) enter(w *waiter) (store.Lease, error) {
 		return store.Lease{}, bb.E(bb.NoSpace, "lease", w.buffer.address(""), "no memory is free, and its writer does not wait")
 	}
 	if len(r.mu.waiting) >= r.d.cfg.Limits.Waiters {
-		return store.Lease{}, bb.E(bb.Busy, "lease", w.buffer.address(""), fmt.Sprintf("%d writers wait for room already", len(r.mu.waiting)))
+		return store.Lease{}, bb.E(bb.Busy, "lease", w.buffer.address(""), bb.Count(len(r.mu.waiting), "writer waits", "writers wait")+" for room already")
 	}
 	r.mu.last++
 	w.id = r.mu.last

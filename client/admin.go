@@ -204,10 +204,10 @@ func (r *Report) complete(err error) error {
 		return bb.E(bb.Cancelled, "", "", "the timeout passed")
 	}
 	if len(r.Failed) == 0 {
-		return bb.E(bb.Internal, "", "", fmt.Sprintf("%d files failed", n))
+		return bb.E(bb.Internal, "", "", bb.Count(n, "file")+" failed")
 	}
 	first := r.Failed[0]
-	failed := bb.E(first.Kind, "", "", fmt.Sprintf("%d files failed, the first is %s: %s", n, first.Path, first.Reason))
+	failed := bb.E(first.Kind, "", "", bb.FailedFiles(n, first.Path, first.Reason))
 	if first.Kind == bb.Lost {
 		return failed.WithRemedy("write lost files again, or remove them: bbctl lost lists them")
 	}
@@ -219,7 +219,8 @@ func (r *Report) unsaved() error {
 	if r.HeldTotal == 0 && r.OpenTotal == 0 {
 		return nil
 	}
-	return bb.E(bb.Busy, "", "", fmt.Sprintf("all else is saved, but %d names are held back by a keep pattern and %d files are open for writing", r.HeldTotal, r.OpenTotal)).
+	return bb.E(bb.Busy, "", "", fmt.Sprintf("all else is saved, but %s held back by a keep pattern and %s open for writing",
+		bb.Count(r.HeldTotal, "name is", "names are"), bb.Count(r.OpenTotal, "file is", "files are"))).
 		WithRemedy("rename or remove the former, close the latter")
 }
 
@@ -243,7 +244,7 @@ func (c *Client) stage(ctx context.Context, op string, typ wire.Type, r StageReq
 		return Report{}, bb.Wrap(op, r.URL, err)
 	}
 	if r.Parallel < 0 {
-		return Report{}, bb.E(bb.Invalid, op, r.URL, fmt.Sprintf("%d files at the same time were asked for", r.Parallel))
+		return Report{}, bb.E(bb.Invalid, op, r.URL, fmt.Sprintf("the number of files at the same time is %d", r.Parallel))
 	}
 	m := &wire.Stage{Buffer: r.Buffer, Path: path, Url: r.URL, DryRun: r.DryRun, Parallel: uint32(r.Parallel), Key: rand.Text()}
 	report, err := c.work(ctx, typ, m, nil, progress)

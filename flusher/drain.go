@@ -34,7 +34,7 @@ func (f *Flusher) Wait(ctx context.Context, key Key) error {
 	if reason == nil {
 		reason = errors.New("its flush has not ended yet")
 	}
-	return &bb.Error{Kind: bb.KindOf(ctx.Err()), Op: "flush", Path: key.Buffer + "/" + e.path, Err: fmt.Errorf("not durable after %d failed attempts: %w", e.attempts, reason)}
+	return &bb.Error{Kind: bb.KindOf(ctx.Err()), Op: "flush", Path: key.Buffer + "/" + e.path, Err: fmt.Errorf("not durable after %s: %w", bb.Count(e.attempts, "failed attempt"), reason)}
 }
 
 func (f *Flusher) await(key Key) (chan error, *entry) {
@@ -234,8 +234,9 @@ func (r *Report) Err(buffer string) error {
 		kind, reason = bb.KindOf(r.OpError), ": "+r.OpError.Error()
 	}
 	e := bb.E(kind, "drain", bb.Address{Buffer: buffer}.String(), fmt.Sprintf(
-		"not everything is saved: %d files failed or unfinished (%d bytes), %d changes of names, %d files kept back, %d open for writing%s",
-		r.UnsavedCount, r.UnsavedBytes, r.Ops, r.HeldCount, r.OpenCount, reason))
+		"not everything is saved: %s failed or unfinished (%s), %s, %s kept back, %d open for writing%s",
+		bb.Count(r.UnsavedCount, "file"), bb.Count(r.UnsavedBytes, "byte"), bb.Count(r.Ops, "change of names", "changes of names"),
+		bb.Count(r.HeldCount, "file"), r.OpenCount, reason))
 	if r.UnsavedCount == 0 && r.Ops == 0 {
 		return e.WithRemedy("close open files, and rename or remove those that are kept back")
 	}

@@ -2,7 +2,6 @@ package flusher
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -297,7 +296,7 @@ func (f *Flusher) left() error {
 	for fl := range f.mu.flying {
 		fl.overtake()
 	}
-	return bb.E(bb.Unavailable, "flush", "", fmt.Sprintf("%d requests to stores have not ended", len(f.mu.flying))).
+	return bb.E(bb.Unavailable, "flush", "", bb.Count(len(f.mu.flying), "request to a store has", "requests to stores have")+" not ended").
 		WithRemedy("look after the stores that do not answer; what was on its way stays dirty")
 }
 

@@ -94,7 +94,7 @@ func (e *MissedError) Error() string {
 	if e.Events == 0 {
 		return "events may have been missed while the server was away"
 	}
-	return fmt.Sprintf("missed %d events, which came faster than they were read", e.Events)
+	return fmt.Sprintf("missed %s: they came faster than they were read", bb.Count(e.Events, "event"))
 }
 
 // Subscription receives the events of a buffer, or of all.

@@ -146,7 +146,7 @@ func checkEntry(e *bb.Entry) error {
 	case e.Size < 0 || e.Size > bb.MaxFileSize || e.Flushed.Size < 0 || e.Replaced.Size < 0:
 		return invalid(fmt.Sprintf("has a size of %d bytes", e.Size))
 	case len(e.Attempts) > bb.MaxAttempts:
-		return invalid(fmt.Sprintf("has %d attempts to flush it, at most %d are allowed", len(e.Attempts), bb.MaxAttempts))
+		return invalid(fmt.Sprintf("has %s to flush it, at most %d are allowed", bb.Count(len(e.Attempts), "attempt"), bb.MaxAttempts))
 	case len(e.Holders) > maxHolders:
 		return invalid(fmt.Sprintf("has %d holders, at most %d are allowed", len(e.Holders), maxHolders))
 	case len(e.Reason) > maxText || tooLong(&e.Flushed) || tooLong(&e.Replaced):

@@ -345,7 +345,7 @@ func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Ans
 		said := ""
 		err := h.follow(ctx, job, "data-out", client.EndOptions{WhenLeft: true}, func(l *client.Lifetime) bool {
 			if l.Bill.Total > 0 {
-				said = fmt.Sprintf("%d files of %d bytes were not saved: see bbctl status --job %s", l.Bill.Total, l.Bill.Bytes, job)
+				said = fmt.Sprintf("%s not saved, of %s: see bbctl status --job %s", bb.Count(l.Bill.Total, "file was", "files were"), bb.Count(l.Bill.Bytes, "byte"), job)
 			}
 			return l.State == client.LifetimeGone
 		})

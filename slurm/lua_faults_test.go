@@ -288,7 +288,7 @@ sleep 600
 	if out := c.orphans(); !strings.Contains(out, c.lives(job)[0].Key) || !strings.Contains(out, "n3") {
 		c.t.Errorf("orphans: %s", out)
 	}
-	if out, err := c.Nodes[0].Bbctl("root", "node", "forget", "n3", "--yes"); err == nil || !strings.Contains(out+err.Error(), "1 files of 977 KiB are lost") {
+	if out, err := c.Nodes[0].Bbctl("root", "node", "forget", "n3", "--yes"); err == nil || !strings.Contains(out+err.Error(), "1 file is lost, of 977 KiB") {
 		c.t.Fatal(out, err)
 	}
 	c.ended(job, "NODE_FAIL")

@@ -120,8 +120,16 @@ func (a *app) clusterInit(dir string, f clusterFlags) error {
 		return err
 	}
 	return a.print(clusterMade{dir, now.Add(f.lifetime), authority.Expires()}, func() {
-		fmt.Fprintf(a.out, clusterAdvice, filepath.Join(dir, ""), f.lifetime)
+		fmt.Fprintf(a.out, clusterAdvice, filepath.Join(dir, ""), days(f.lifetime))
 	})
+}
+
+// days is a lifetime for people.
+func days(d time.Duration) string {
+	if d < 48*time.Hour {
+		return d.String()
+	}
+	return bb.Count(int64(d/(24*time.Hour)), "day")
 }
 
 // clusterMade is what init and renew say with --json.
@@ -131,7 +139,7 @@ type clusterMade struct {
 	AuthorityExpires time.Time `json:"authority_expires"`
 }
 
-const clusterAdvice = `made in %[1]s: a cluster key; an authority (10 years); certificates (%[2]v)
+const clusterAdvice = `made in %[1]s: a cluster key; an authority (10 years); certificates (%[2]s)
 
 to every daemon's node, owned by its user, mode 600:
   cluster.key daemon.key daemon.pem ca.pem  →  /etc/forebay/
@@ -176,8 +184,8 @@ func (a *app) clusterRenew(dir string, f clusterFlags) error {
 		return err
 	}
 	return a.print(clusterMade{dir, now.Add(f.lifetime), authority.Expires()}, func() {
-		fmt.Fprintf(a.out, "made in %s: certificates of daemons and clients (%v)\n"+
-			"copy daemon.pem and daemon.key to every daemon's node and send it SIGHUP; client.pem and client.key to clients\n", dir, f.lifetime)
+		fmt.Fprintf(a.out, "made in %s: certificates of daemons and clients (%s)\n"+
+			"copy daemon.pem and daemon.key to every daemon's node and send it SIGHUP; client.pem and client.key to clients\n", dir, days(f.lifetime))
 	})
 }
 

@@ -85,7 +85,7 @@ and of users are listed, and stay. The command works with your own rights and cr
 				return err
 			}
 			if n := failures(all); n > 0 {
-				return partly{fmt.Errorf("doctor: %d of %d findings are failures", n, len(all))}
+				return partly{fmt.Errorf("doctor: %d of %d findings failed", n, len(all))}
 			}
 			return nil
 		},
@@ -169,7 +169,7 @@ func (a *app) examineDaemon(ctx context.Context, c *client.Client, stores []stri
 	}
 	if lives, err := c.Lifetimes(ctx, ""); err == nil {
 		if list := orphans(lives, specs); len(list) > 0 {
-			all = append(all, finding{"orphans", isWarning, fmt.Sprintf("%d buffers of jobs that are gone cannot be saved yet", len(list)), "see bbctl orphans for the reasons"})
+			all = append(all, finding{"orphans", isWarning, bb.Count(len(list), "buffer") + " of jobs that are gone cannot be saved yet", "see bbctl orphans for the reasons"})
 		}
 	}
 	return all
@@ -206,17 +206,17 @@ func statusFindings(s *daemonStatus) []finding {
 		all = append(all, finding{"memory", isFailed, what, f.Remedy})
 	}
 	for _, w := range s.WithoutBuffer {
-		what := fmt.Sprintf("memory holds %s in %d files of buffer %s, which the namespace does not have", size(w.Bytes), w.Files, w.Buffer)
+		what := fmt.Sprintf("memory holds %s in %s of buffer %s, which the namespace does not have", size(w.Bytes), bb.Count(w.Files, "file"), w.Buffer)
 		all = append(all, finding{"namespace", isFailed, what, w.Remedy})
 	}
 	if n := s.unexplained(); n > 0 {
-		all = append(all, finding{"namespace", isFailed, fmt.Sprintf("%d files have dirty bytes that no entry explains", n), "see bbctl status, and docs/operations.md"})
+		all = append(all, finding{"namespace", isFailed, unexplainedText(n), "see bbctl status, and docs/operations.md"})
 	}
 	for _, b := range s.Buffers {
 		if line := b.Store.line(); line != "" {
 			all = append(all, finding{"store", isFailed, b.Name + ": " + line, "look after the store at " + b.Backing})
 		} else if b.Stalled > 0 {
-			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s: %d flushes have had no answer for %s", b.Name, b.Stalled, age(b.StalledFor)), "look after the store at " + b.Backing})
+			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s: %s had no answer for %s", b.Name, bb.Count(b.Stalled, "flush has", "flushes have"), age(b.StalledFor)), "look after the store at " + b.Backing})
 		} else if b.LastError != nil {
 			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s, attempt %d: %s", b.Name, b.LastError.Attempts, b.LastError.Reason), "mend the store at " + b.Backing + ": flushes go on being tried"})
 		} else if b.Backing != "" {
@@ -389,7 +389,7 @@ func nodeFindings(nodes []client.Node, self string, reach func(string) error) []
 		}
 	}
 	slices.SortFunc(all, func(a, b finding) int { return strings.Compare(a.About+a.What, b.About+b.What) })
-	return append([]finding{{"cluster", isOK, fmt.Sprintf("%d nodes are known, %d of their addresses answer", len(nodes), good), ""}}, all...)
+	return append([]finding{{"cluster", isOK, fmt.Sprintf("%s known, %s", bb.Count(len(nodes), "node is", "nodes are"), bb.Count(good, "address answers", "addresses answer")), ""}}, all...)
 }
 
 // examineStore has the daemon look at a store, as it does when a buffer is made.

@@ -62,7 +62,7 @@ func TestDoctorStatus(t *testing.T) {
 	wantStates(t, "a store that does not answer, and a buffer that is forgotten", statusFindings(&odd), 2, 0, 3)
 	out.Reset()
 	(&app{out: &out}).printStatus(&odd)
-	for _, want := range []string{"b: 2 flushes wait for the store, which has not answered for", "gone: 3 files with 2.0 KiB are in memory", "start it"} {
+	for _, want := range []string{"b: 2 flushes wait for the store, which has not answered for", "gone: memory holds 3 files of 2.0 KiB", "start it"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("status prints %q, want %q", out.String(), want)
 		}

@@ -223,7 +223,7 @@ func newDuCommand(a *app) *cobra.Command {
 
 func (a *app) printUsage(sum *usageJSON) error {
 	return a.print(sum, func() {
-		fmt.Fprintf(a.out, "%s in %d files below %s\n", size(sum.Bytes), sum.Files, bb.Printable(sum.Path))
+		fmt.Fprintf(a.out, "%s in %s below %s\n", size(sum.Bytes), bb.Count(sum.Files, "file"), bb.Printable(sum.Path))
 		for _, s := range stateNames() {
 			if n := sum.ByState[s]; n > 0 {
 				fmt.Fprintf(a.out, "  %-8s %s\n", s, size(n))
@@ -337,7 +337,8 @@ func (a *app) removeTree(ctx context.Context, b *client.Buffer, p string) error 
 			least = "" // it ended between two pages
 		}
 		at := client.Address{Buffer: b.Name(), Path: p}.String()
-		a.left = fmt.Sprintf("of %s, %s%d files and %d directories are removed, the rest is still there", bb.Printable(at), least, gone.Files, gone.Directories)
+		a.left = fmt.Sprintf("of %s, %s%s and %s are removed, the rest is still there", bb.Printable(at), least,
+			bb.Count(gone.Files, "file"), bb.Count(gone.Directories, "directory", "directories"))
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,17 +28,19 @@ func TestForgetNode(t *testing.T) {
 	bbctl(t, exitDone, "put", put, "bb://ckpt/")
 	t.Setenv("FOREBAY_SOCKET", n2.Socket)
 	bbctl(t, exitConflict, "node", "forget", "n1", "--yes") // it answers
+	mistypedNodes(t)
+	cancelEnded(t)
 	n1.Kill()
 	unanswering(t, n2, "n1")
 
 	out := bbctl(t, exitDone, "node", "forget", "n1", "--dry-run")
 	wantLine(t, out, "lost: bb://ckpt/only.bin, 1000 B")
-	wantLine(t, out, "1 files of 1000 B would be lost, 0 would be kept")
-	wantLine(t, bbctl(t, exitConflict, "node", "forget", "n1"), "1 files of 1000 B would be lost (--dry-run lists them, --yes loses them")
+	wantLine(t, out, "would be lost: 1 file of 1000 B; would be kept: 0")
+	wantLine(t, bbctl(t, exitConflict, "node", "forget", "n1"), "1 file of 1000 B would be lost (--dry-run lists them, --yes loses them")
 	wantLine(t, bbctl(t, exitDone, "lost", "ckpt"), "0 files are lost") // nothing was changed
 	wantLine(t, bbctl(t, exitDamaged, "node", "forget", "n1", "--yes"), "lost: bb://ckpt/only.bin")
 	wantLine(t, bbctl(t, exitDone, "lost", "ckpt"), "only.bin")
-	wantLine(t, bbctl(t, exitDone, "node", "forget", "n1"), "0 files of 0 B are lost") // nothing more goes: nothing to confirm
+	wantLine(t, bbctl(t, exitDone, "node", "forget", "n1"), "lost: 0 files of 0 B; kept: 0") // nothing more goes: nothing to confirm
 }
 
 // A command line that would lose bytes asks on a terminal, and only "y" or "yes" is consent.
@@ -55,6 +58,41 @@ func TestForgetConfirmed(t *testing.T) {
 }
 
 // bbctl runs a command line that has to exit with a code, and returns what it printed.
+// mistypedNodes names a node that there is not: each command fails, and names those that are
+// called alike.
+func mistypedNodes(t *testing.T) {
+	t.Helper()
+	for _, c := range []struct {
+		code int
+		args []string
+	}{
+		{exitNotFound, []string{"node", "forget", "n9", "--yes"}},
+		{exitNotFound, []string{"node", "forget", "n9"}},
+		{exitUnavailable, []string{"node", "drain", "n9"}},
+		{exitUnavailable, []string{"node", "undrain", "n9"}},
+		{exitUnavailable, []string{"status", "--node", "n9"}},
+	} {
+		wantLine(t, bbctl(t, c.code, c.args...), "did you mean n1 or n2?")
+	}
+}
+
+// cancelEnded cancels a job that has ended.
+func cancelEnded(t *testing.T) {
+	t.Helper()
+	from := t.TempDir()
+	if err := os.WriteFile(filepath.Join(from, "f"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bbctl(t, exitDone, "buffer", "create", "staged")
+	bbctl(t, exitDone, "stage-in", "file://"+from, "bb://staged/")
+	var jobs []client.Job
+	if err := json.Unmarshal([]byte(bbctl(t, exitDone, "jobs", "list", "--json")), &jobs); err != nil || len(jobs) != 1 {
+		t.Fatalf("%+v %v", jobs, err)
+	}
+	wantLine(t, bbctl(t, exitConflict, "jobs", "cancel", jobs[0].ID), "it has ended already: done")
+	bbctl(t, exitDone, "buffer", "destroy", "staged", "--discard")
+}
+
 func bbctl(t *testing.T, want int, args ...string) string {
 	t.Helper()
 	var out printed

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/internal/bb"
 )
 
 func newJobsCommand(a *app) *cobra.Command {
@@ -84,13 +85,13 @@ func (a *app) printJob(j *client.Job) {
 	fmt.Fprintf(a.out, ": %d of %d files, %s of %s; %d of %d tasks are done, %d under way\n",
 		j.FilesDone, j.Files, size(j.BytesDone), size(j.Bytes), j.TasksDone, j.Tasks, j.Running)
 	if j.Skipped > 0 {
-		fmt.Fprintf(a.out, "%d files were there already\n", j.Skipped)
+		fmt.Fprintf(a.out, "%s there already\n", bb.Count(j.Skipped, "file was", "files were"))
 	}
 	if j.BytesNotCopied > 0 {
 		fmt.Fprintf(a.out, "%s of what is done needed no copying or failed\n", size(j.BytesNotCopied))
 	}
 	for _, node := range slices.Sorted(maps.Keys(j.Nodes)) {
-		fmt.Fprintf(a.out, "node %s: %d files, %s\n", node, j.Nodes[node].Files, size(j.Nodes[node].Bytes))
+		fmt.Fprintf(a.out, "node %s: %s, %s\n", node, bb.Count(j.Nodes[node].Files, "file"), size(j.Nodes[node].Bytes))
 	}
 	for _, f := range j.Failed {
 		a.printFailure(failureJSON{f.Path, f.Kind, f.Reason, f.Bytes})
@@ -139,7 +140,7 @@ was cancelled.`,
 			case j.State == "cancelled":
 				return &client.Error{Kind: client.ErrCancelled, Op: "watch job", Path: j.ID, Err: errors.New("the job was cancelled")}
 			case j.FailedTotal+j.HeldTotal+j.OpenTotal > 0:
-				return partly{fmt.Errorf("the job has left out %d files", j.FailedTotal+j.HeldTotal+j.OpenTotal)}
+				return partly{errors.New("the job has left out " + bb.Count(j.FailedTotal+j.HeldTotal+j.OpenTotal, "file"))}
 			}
 			return nil
 		},
@@ -154,7 +155,17 @@ func newJobsCancelCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.CancelJob(cmd.Context(), args[0])
+			j, err := c.Job(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if j.State != "running" && j.State != "cancelled" {
+				return &client.Error{Kind: client.ErrBusy, Op: "cancel job", Path: j.ID, Err: errors.New("it has ended already: " + j.State)}
+			}
+			if err := c.CancelJob(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			return a.print(map[string]string{"cancelled": j.ID}, func() { fmt.Fprintln(a.out, "cancelled", j.ID) })
 		},
 	}
 }

@@ -132,7 +132,7 @@ func (a *app) printLifetime(l *client.Lifetime) {
 	if l.Reason != "" {
 		attempts := ""
 		if l.Attempt > 0 {
-			attempts = fmt.Sprintf(", after %d attempts", l.Attempt)
+			attempts = ", after " + bb.Count(l.Attempt, "attempt")
 		}
 		fmt.Fprintf(a.out, "not saved yet%s: %s\n", attempts, l.Reason)
 	}
@@ -200,7 +200,7 @@ func (a *app) printLifetime(l *client.Lifetime) {
 		fmt.Fprintf(a.out, "not saved: %s, %s: %s\n", bb.Printable(f.Path), size(f.Bytes), f.Reason)
 	}
 	if l.Bill.Total > 0 {
-		fmt.Fprintf(a.out, "%d files of %s were not saved\n", l.Bill.Total, size(l.Bill.Bytes))
+		fmt.Fprintf(a.out, "%s not saved, of %s\n", bb.Count(l.Bill.Total, "file was", "files were"), size(l.Bill.Bytes))
 	}
 }
 

@@ -46,7 +46,7 @@ func TestPrintLifetime(t *testing.T) {
 	})
 	for _, want := range []string{
 		"job 12 of alice (lab)", "orphan", "after 3 attempts: the store is away", "bb://job-12-a, bb://shared (outlives it)",
-		"not staged out, as the job failed: bb://job-12-a/r to file:///r", "1.0 GiB", "1.5s", "detached", "attached", "all", "2 files of 10 B were not saved",
+		"not staged out, as the job failed: bb://job-12-a/r to file:///r", "1.0 GiB", "1.5s", "detached", "attached", "all", "2 files were not saved, of 10 B",
 		"stage-in: file:///i to bb://job-12-a/i, failed: it is away", "saved at least 30.5 s", "32 MiB/s",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -189,7 +189,7 @@ a JSON object. Names are printed as ls -b prints them, but for spaces.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err.Error()) })
+	cli.FlagErrors(cmd, usage)
 	cmd.PersistentFlags().StringVar(&a.address, "socket", "", "daemon: path of its socket, unix:///path or tcp://host:port")
 	cmd.PersistentFlags().StringVar(&a.context, "context", "", "name of a cluster (see bbctl context)")
 	cmd.PersistentFlags().StringVar(&a.keyFile, "key-file", "", "file with the cluster key, for tcp:// (default $FOREBAY_KEY_FILE)")

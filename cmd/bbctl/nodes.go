@@ -151,7 +151,7 @@ something would be lost, unless --yes is given. The exit code is 6 if something 
 			if err != nil {
 				return err
 			}
-			if err := a.print(f, func() { a.printForgotten(&f, "are lost", "are kept") }); err != nil {
+			if err := a.print(f, func() { a.printForgotten(&f, "lost", "kept") }); err != nil {
 				return err
 			}
 			return lossOf(node, &f)
@@ -169,7 +169,7 @@ func (a *app) printForgotten(f *client.Forgotten, lost, kept string) {
 	if more := f.LostTotal - int64(len(f.Lost)); more > 0 {
 		fmt.Fprintf(a.out, "and %d more\n", more)
 	}
-	fmt.Fprintf(a.out, "%d files of %s %s, %d %s\n", f.LostTotal, size(f.LostBytes), lost, f.Kept, kept)
+	fmt.Fprintf(a.out, "%s: %s of %s; %s: %d\n", lost, bb.Count(f.LostTotal, "file"), size(f.LostBytes), kept, f.Kept)
 }
 
 // lossOf is the error of a node that took files along; nil if it took none.
@@ -178,7 +178,7 @@ func lossOf(node client.NodeID, f *client.Forgotten) error {
 		return nil
 	}
 	return &client.Error{
-		Kind: client.ErrLost, Op: "node forget", Path: string(node), Err: fmt.Errorf("%d files of %s are lost", f.LostTotal, size(f.LostBytes)),
+		Kind: client.ErrLost, Op: "node forget", Path: string(node), Err: fmt.Errorf("%s lost, of %s", bb.Count(f.LostTotal, "file is", "files are"), size(f.LostBytes)),
 		Remedy: "write them again, or remove them: bbctl lost BUFFER lists them",
 	}
 }
@@ -192,7 +192,7 @@ func (a *app) mayLose(node client.NodeID, loss *client.Forgotten) error {
 		}
 		return &client.Error{
 			Kind: client.ErrBusy, Op: "node forget", Path: string(node),
-			Err:    fmt.Errorf("%d files of %s would be lost", loss.LostTotal, size(loss.LostBytes)),
+			Err:    fmt.Errorf("%s of %s would be lost", bb.Count(loss.LostTotal, "file"), size(loss.LostBytes)),
 			Remedy: "--dry-run lists them, --yes loses them; they come back if the node does",
 		}
 	}

@@ -222,7 +222,7 @@ func (a *app) printPlan(p *planned) {
 		capacity = size(p.Capacity) + " of " + p.Pool
 	}
 	fits := map[slurm.Fit]string{slurm.FitsNow: "fits now", slurm.FitsLater: "fits when others have drained", slurm.FitsNever: "does not fit"}
-	fmt.Fprintf(a.out, "buffer: %s: %s (%s free of %s on %d nodes)\n", capacity, fits[p.Fits], size(p.Free), size(p.Total), p.Nodes)
+	fmt.Fprintf(a.out, "buffer: %s: %s (%s free of %s on %s)\n", capacity, fits[p.Fits], size(p.Free), size(p.Total), bb.Count(p.Nodes, "node"))
 	for i := range p.In {
 		a.printCopy("stage-in", &p.In[i])
 	}

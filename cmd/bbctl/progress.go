@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"forebay/client"
+	"forebay/internal/bb"
 )
 
 // progress shows how far long work has got: a bar with rate and time left on a terminal, or,
@@ -113,7 +114,7 @@ func progressLine(what string, f figures, passed time.Duration) string {
 // filesLine says how many files are done. How many there are may not be known.
 func filesLine(what string, f figures) string {
 	if f.filesTotal == 0 {
-		return fmt.Sprintf("%s: %d files", what, f.files)
+		return what + ": " + bb.Count(f.files, "file")
 	}
 	return fmt.Sprintf("%s: %d of %d files", what, f.files, f.filesTotal)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"forebay/client"
+	"forebay/internal/bb"
 	"forebay/slurm/node"
 )
 
@@ -201,7 +202,7 @@ to time.`,
 			if err != nil {
 				return err
 			}
-			return a.print(ended, func() { fmt.Fprintf(a.out, "%d jobs ended\n", len(ended)) })
+			return a.print(ended, func() { fmt.Fprintln(a.out, bb.Count(len(ended), "job"), "ended") })
 		},
 	}
 }

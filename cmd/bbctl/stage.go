@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -72,7 +73,20 @@ func (a *app) report(what string, work func(func(client.Progress)) (client.Repor
 	case r.TimedOut:
 		return &client.Error{Kind: client.ErrCancelled, Err: fmt.Errorf("the timeout passed: %w", err), Remedy: "the daemon goes on flushing: drain again"}
 	}
+	if !a.json && len(r.Failed) > 0 {
+		err = withoutReasons(err, max(r.FailedTotal, int64(len(r.Failed))))
+	}
 	return partly{err}
+}
+
+// withoutReasons is the error of files that failed, whose reasons have been printed.
+func withoutReasons(err error, files int64) error {
+	var e *client.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	_, remedy := e.Why()
+	return &client.Error{Kind: e.Kind, Op: e.Op, Path: e.Path, Node: e.Node, Err: errors.New(bb.Count(files, "file") + " failed: see the list"), Remedy: remedy}
 }
 
 // printFailure prints a line of what was not done.
@@ -97,7 +111,7 @@ func (a *app) reportText(what string, j *reportJSON) {
 	for _, name := range j.Open {
 		fmt.Fprintln(a.out, "still open for writing:", bb.Printable(name))
 	}
-	fmt.Fprintf(a.out, "%s: %d files, %s in %s", what, j.FilesDone, size(j.BytesCopied), age(j.Seconds))
+	fmt.Fprintf(a.out, "%s: %s, %s in %s", what, bb.Count(j.FilesDone, "file"), size(j.BytesCopied), age(j.Seconds))
 	if j.Skipped > 0 {
 		fmt.Fprintf(a.out, ", %d of them already there", j.Skipped)
 	}

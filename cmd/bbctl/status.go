@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -119,7 +120,7 @@ func (s *storeStatus) line() string {
 	case "failing":
 		return fmt.Sprintf("the store fails %s, %d times so far: %s", since, s.Attempts, oneLine(s.Reason))
 	case "silent":
-		return fmt.Sprintf("the store has not answered %s: %d calls wait, %s", since, s.Waiting, oneLine(s.Reason))
+		return fmt.Sprintf("the store has not answered %s: %s, %s", since, bb.Count(s.Waiting, "call waits", "calls wait"), oneLine(s.Reason))
 	}
 	return ""
 }
@@ -186,7 +187,7 @@ daemon does not answer, its last status stays, with since when.`,
 				return err
 			}
 			if n := s.unexplained(); n > 0 {
-				return partly{fmt.Errorf("status: %d files have dirty bytes that no entry explains", n)}
+				return partly{errors.New("status: " + unexplainedText(n))}
 			}
 			return nil
 		},
@@ -404,7 +405,7 @@ func newLostCommand(a *app) *cobra.Command {
 				for _, e := range list {
 					fmt.Fprintf(a.out, "%s  %s  %s\n", bb.Printable(e.Path), size(e.Size), e.Reason)
 				}
-				fmt.Fprintf(a.out, "%d files are lost\n", len(list))
+				fmt.Fprintln(a.out, bb.Count(len(list), "file is", "files are"), "lost")
 			})
 		},
 	}
@@ -450,4 +451,9 @@ func (a *app) printEvent(e *client.Event) error {
 		}
 		fmt.Fprintln(a.out)
 	})
+}
+
+// unexplainedText says of how many files dirty bytes have no entry.
+func unexplainedText(n int) string {
+	return bb.Count(n, "file has", "files have") + " dirty bytes that no entry explains"
 }

@@ -33,7 +33,7 @@ func TestStatusCluster(t *testing.T) {
 	}
 	n1.Pause() // gossip does not know yet
 	out = statusWith(t, "n1: does not answer: ")
-	wantLine(t, out, "n1: holds 1 files of 3.0 MiB that are not on a store")
+	wantLine(t, out, "n1: holds 1 file of 3.0 MiB that no store has")
 	n1.Kill()
 	unanswering(t, n2, "n1")
 
@@ -41,7 +41,7 @@ func TestStatusCluster(t *testing.T) {
 	wantLine(t, out, "cluster of 2 nodes, 1 without an answer, asked at n2")
 	wantRow(t, out, "n1 dead 128 MiB 3.0 MiB")
 	wantLine(t, out, "n1: does not answer: the daemon is dead")
-	wantLine(t, out, "n1: holds 1 files of 3.0 MiB that are not on a store: ckpt 1 of 3.0 MiB")
+	wantLine(t, out, "n1: holds 1 file of 3.0 MiB that no store has: ckpt 1 of 3.0 MiB")
 	wantRow(t, out, "BUFFER DIRTY AWAY")
 	wantRow(t, out, "ckpt active 0 B 3.0 MiB")
 	var s struct {
@@ -60,7 +60,7 @@ func TestStatusCluster(t *testing.T) {
 	bbctl(t, exitDamaged, "node", "forget", "n1", "--yes")
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		out := bbctl(t, exitDone, "status")
-		if !strings.Contains(out, "holds 1 files") { // the last count is used for a moment
+		if !strings.Contains(out, "holds 1 file ") { // the last count is used for a moment
 			break
 		}
 		if time.Now().After(deadline) {
@@ -170,6 +170,35 @@ func TestBufferRows(t *testing.T) {
 		if len(rows) != 1 || rows[0] != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, rows, c.want)
 		}
+	}
+}
+
+// What is dirty has an estimate only where it is flushed.
+func TestNoRateNoETA(t *testing.T) {
+	for _, c := range []struct {
+		row  bufferRow
+		want string
+	}{
+		{bufferRow{dirty: 1 << 20, rate: 1 << 10, eta: 1024}, "b 1.0 MiB 0 B 0 1.0 KiB/s 17m4s - -"},
+		{bufferRow{dirty: 1 << 20}, "b 1.0 MiB 0 B 0 0 B/s - - -"},
+		{bufferRow{dirty: 1 << 20, rate: 1 << 10, eta: 1024, endless: true}, "b 1.0 MiB 0 B 0 1.0 KiB/s - - -"},
+		{bufferRow{}, "b 0 B 0 B 0 0 B/s - - -"},
+	} {
+		c.row.name = "b"
+		wantRow(t, strings.Join(view{}.buffers([]bufferRow{c.row}), "\n"), c.want)
+	}
+}
+
+// One of something has the words of one.
+func TestStatusOfOne(t *testing.T) {
+	var s daemonStatus
+	s.Waiting.Writers = 1
+	s.Buffers = []bufferStatus{{Name: "b", Stalled: 1, Lacking: 1, Held: 1, Store: &storeStatus{State: "silent", Waiting: 1}}}
+	out := strings.Join(s.single(view{}), "\n")
+	for _, want := range []string{
+		"1 writer waits for room", "1 flush waits for the store", "1 file of this node lacks its second copy", "1 name is held back", "1 call waits,",
+	} {
+		wantLine(t, out, want)
 	}
 }
 

@@ -79,7 +79,7 @@ func (s *daemonStatus) messages() (all []message) {
 		all = append(all, message{fmt.Sprintf(format, args...), st})
 	}
 	if s.Waiting.Writers > 0 {
-		add(warning, "%d writers wait for room, the longest for %s", s.Waiting.Writers, age(s.Waiting.Longest))
+		add(warning, "%s for room, the longest for %s", bb.Count(s.Waiting.Writers, "writer waits", "writers wait"), age(s.Waiting.Longest))
 	}
 	if t := s.NATS.Trouble; t != nil {
 		add(bad, "%s; %s", t.line(), oneLine(t.Remedy))
@@ -90,7 +90,7 @@ func (s *daemonStatus) messages() (all []message) {
 		add(bad, "foreign  %s: %s of node %s, namespace %s", f.Path, size(f.Bytes), f.Node, f.Namespace)
 	}
 	for _, w := range s.WithoutBuffer {
-		add(bad, "%s: %d files with %s are in memory, and the namespace does not have the buffer: %s", w.Buffer, w.Files, size(w.Bytes), w.Remedy)
+		add(bad, "%s: memory holds %s of %s, and the namespace does not have the buffer: %s", w.Buffer, bb.Count(w.Files, "file"), size(w.Bytes), w.Remedy)
 	}
 	for _, d := range s.Damaged {
 		add(bad, "damaged: %s", d)
@@ -115,13 +115,13 @@ func (s *daemonStatus) bufferMessages() (all []message) {
 			add(bad, "file %s (%s) has %s of dirty bytes that no entry explains: %s", u.File, orDash(bb.Printable(u.Path)), size(u.Bytes), u.Reason)
 		}
 		if b.Stalled > 0 {
-			add(warning, "%d flushes wait for the store, which has not answered for %s", b.Stalled, age(b.StalledFor))
+			add(warning, "%s for the store, which has not answered for %s", bb.Count(b.Stalled, "flush waits", "flushes wait"), age(b.StalledFor))
 		}
 		if b.Lacking > 0 {
-			add(warning, "%d files of this node lack their second copy", b.Lacking)
+			add(warning, "%s", bb.Count(b.Lacking, "file of this node lacks its second copy", "files of this node lack their second copy"))
 		}
 		if b.Held > 0 {
-			add(plain, "%d names are held back by a keep pattern", b.Held)
+			add(plain, "%s held back by a keep pattern", bb.Count(b.Held, "name is", "names are"))
 		}
 	}
 	return all
@@ -269,7 +269,7 @@ func (v view) cluster(asked string, nodes []nodeView, now time.Time) []string {
 	lines = append(lines, v.nodes(nodes, now)...)
 	for i := range nodes {
 		n := &nodes[i]
-		lines = append(lines, v.messages(n.Node, n.messages())...)
+		lines = append(lines, v.messages(n.Node, n.messages(now))...)
 		if n.Status != nil {
 			lines = append(lines, v.messages(n.Node, n.Status.messages())...)
 		}
@@ -347,7 +347,7 @@ func (n *nodeView) held() (bytes int64) {
 }
 
 // messages are what there is to know of a node that does not answer, or was not asked.
-func (n *nodeView) messages() (all []message) {
+func (n *nodeView) messages(now time.Time) (all []message) {
 	if n.Answers {
 		if n.Reason != "" {
 			all = append(all, message{oneLine(n.Reason), warning})
@@ -355,6 +355,9 @@ func (n *nodeView) messages() (all []message) {
 		return all
 	}
 	all = append(all, message{"does not answer: " + orDash(oneLine(n.Reason)), bad})
+	if n.Memory != nil && n.Status == nil && !n.Since.IsZero() {
+		all = append(all, message{"figures with ? are what it said last, more than " + age(now.Sub(n.Since).Seconds()) + " ago", warning})
+	}
 	if len(n.Holds) > 0 {
 		var files, seconds, open int64
 		var parts []string
@@ -362,7 +365,7 @@ func (n *nodeView) messages() (all []message) {
 			files, seconds, open = files+h.Files, seconds+h.Seconds, open+h.Open
 			parts = append(parts, fmt.Sprintf("%s %d of %s", h.Buffer, h.Files, size(h.Bytes)))
 		}
-		text := fmt.Sprintf("holds %d files of %s that are not on a store: %s", files, size(n.held()), strings.Join(parts, ", "))
+		text := fmt.Sprintf("holds %s of %s that no store has: %s", bb.Count(files, "file"), size(n.held()), strings.Join(parts, ", "))
 		if open > 0 {
 			text += fmt.Sprintf("; %d of them were being written", open)
 		}

@@ -97,7 +97,7 @@ func newTxnAbortCommand(a *app) *cobra.Command {
 
 func (a *app) printTxn(t *client.TxnInfo) {
 	fmt.Fprintf(a.out, "%s: into bb://%s/%s, by uid %d\n", t.ID, t.Buffer, bb.Printable(t.Destination), t.UID)
-	fmt.Fprintf(a.out, "%s, begun %s ago, %d tasks adopted, lease %s\n", t.State, age(time.Since(t.Created).Seconds()), t.Tasks, t.Lease)
+	fmt.Fprintf(a.out, "%s, begun %s ago, %s adopted, lease %s\n", t.State, age(time.Since(t.Created).Seconds()), bb.Count(t.Tasks, "task"), t.Lease)
 	if t.Key != "" {
 		fmt.Fprintln(a.out, "key:", t.Key)
 	}

@@ -60,8 +60,12 @@ memory stays there for the next start.`,
 	flags.StringVar(&o.file, "config", "", "YAML file (default "+config.DefaultFile+" if it is there)")
 	config.AddFlags(flags)
 	cmd.AddCommand(config.NewConfigCommand(), newFabricCommand(), newPurgeCommand(), newBenchPutCommand())
-	cli.RefuseUnknown(cmd, func(why string) error {
-		return bb.E(bb.Invalid, "command line", "", why).WithRemedy("see bbd --help")
-	})
+	cli.FlagErrors(cmd, usage)
+	cli.RefuseUnknown(cmd, usage)
 	return cmd
+}
+
+// usage makes an error of what is wrong with the command line.
+func usage(why string) error {
+	return bb.E(bb.Invalid, "command line", "", why).WithRemedy("see bbd --help")
 }

@@ -60,7 +60,7 @@ func SplitPath(p string) ([]string, error) {
 		names = append(names, name)
 	}
 	if len(names) > MaxDepth {
-		return nil, E(Invalid, "path", p[:min(64, len(p))]+"…", fmt.Sprintf("is %d names deep, at most %d are allowed", len(names), MaxDepth))
+		return nil, E(Invalid, "path", p[:min(64, len(p))]+"…", fmt.Sprintf("has a depth of %d, at most %d are allowed", len(names), MaxDepth))
 	}
 	return names, nil
 }

@@ -3,10 +3,14 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"forebay/internal/bb"
 )
 
 // RefuseUnknown makes root and every command below it fail with an error that usage makes
@@ -41,6 +45,27 @@ func RefuseUnknown(root *cobra.Command, usage func(why string) error) {
 		}
 		return usage(fmt.Sprintf("%s, but the usage is: %s", given(args), cmd.UseLine()))
 	}
+}
+
+// FlagErrors makes a mistyped flag of root, or of a command below it, an error that usage makes,
+// with the flags that may have been meant.
+func FlagErrors(root *cobra.Command, usage func(why string) error) {
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		why := err.Error() + "."
+		var unknown *pflag.NotExistError
+		if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+			var names []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) {
+				if !f.Hidden {
+					names = append(names, "--"+f.Name)
+				}
+			})
+			if near := bb.Nearest("--"+unknown.GetSpecifiedName(), names); len(near) > 0 {
+				why = err.Error() + "; did you mean " + strings.Join(near, " or ") + "?"
+			}
+		}
+		return usage(why + " The usage is: " + cmd.UseLine())
+	})
 }
 
 func given(args []string) string {

@@ -51,7 +51,7 @@ func Read(path string) ([][]byte, error) {
 		keys = append(keys, line)
 	}
 	if n := len(keys); n == 0 || n > Max {
-		return nil, bb.E(bb.Invalid, "cluster key", path, fmt.Sprintf("the file holds %d keys, not 1 to %d", n, Max)).
+		return nil, bb.E(bb.Invalid, "cluster key", path, fmt.Sprintf("the file holds %s, not 1 to %d", bb.Count(n, "key"), Max)).
 			WithRemedy("make one: bbctl cluster init DIR")
 	}
 	return keys, nil

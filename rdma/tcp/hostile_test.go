@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +55,30 @@ func newRawPeer(t *testing.T, opts Options) *rawPeer {
 	p.conn, err = l.Accept(t.Context())
 	must(t, err)
 	return p
+}
+
+// TestPortLookedAt: somebody who connects and closes at once, as who looks whether a port
+// answers, is no line for operators.
+func TestPortLookedAt(t *testing.T) {
+	lines := make(chan string, 16)
+	f, err := New(Options{Log: slog.New(slog.NewTextHandler(lineWriter(lines), &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	must(t, err)
+	defer func() { must(t, f.Close()) }()
+	l, err := f.Listen(t.Context(), "127.0.0.1:0")
+	must(t, err)
+	c, err := net.Dial("tcp", l.Addr())
+	must(t, err)
+	must(t, c.Close())
+	if line := <-lines; !strings.Contains(line, "level=DEBUG") || !strings.Contains(line, "closed before its handshake") {
+		t.Errorf("the log says %q", line)
+	}
+}
+
+type lineWriter chan string
+
+func (w lineWriter) Write(p []byte) (int, error) {
+	w <- string(p)
+	return len(p), nil
 }
 
 // newRawTarget is the other way round: a fabric dials, and the far ends of its streams are ours.

@@ -358,7 +358,7 @@ func TestTroubles(t *testing.T) {
 	l.Nodes[1].Late = l.Due.Add(time.Hour)
 	l.Nodes[0].Figures = client.Figures{Failures: 3, Blocked: 11}
 	lines := troubles(&l, 2)
-	for i, want := range []string{"2 files of bb://job-7-x are lost", "will be on its store at", "3 attempts", "waited 11 s"} {
+	for i, want := range []string{"bb://job-7-x: 2 files are lost", "will be on its store at", "3 attempts", "waited 11 s"} {
 		if len(lines) != 4 || !strings.Contains(lines[i], want) {
 			t.Errorf("%q is not said: %q", want, lines)
 		}

@@ -827,7 +827,7 @@ sleep 600
 	if out, err := s.Nodes[0].Bbctl("root", "orphans"); err != nil || !strings.Contains(out, "job-"+job+"-") || !strings.Contains(out, "n3") {
 		t.Errorf("orphans: %s (%v)", out, err)
 	}
-	if out, err := s.Nodes[0].Bbctl("root", "node", "forget", "n3", "--yes"); err == nil || !strings.Contains(out+err.Error(), "1 files of 977 KiB are lost") {
+	if out, err := s.Nodes[0].Bbctl("root", "node", "forget", "n3", "--yes"); err == nil || !strings.Contains(out+err.Error(), "1 file is lost, of 977 KiB") {
 		t.Fatalf("%s (%v)", out, err)
 	}
 	s.Until("nothing is left", func() bool { return s.runs(t, job)[0].State == client.LifetimeGone })

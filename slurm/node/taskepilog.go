@@ -85,14 +85,14 @@ func noteFigures(ctx context.Context, job, line string) error {
 func troubles(l *client.Lifetime, lost int) (lines []string) {
 	say := func(format string, args ...any) { lines = append(lines, "forebay: "+fmt.Sprintf(format, args...)) }
 	if lost > 0 {
-		say("%d files of bb://%s are lost with their node: bbctl lost %s", lost, l.Buffer, l.Buffer)
+		say("bb://%s: %s lost with a node: bbctl lost %s", l.Buffer, bb.Count(lost, "file is", "files are"), l.Buffer)
 	}
 	if by := l.Late(); !by.IsZero() {
 		say("what is in bb://%s will be on its store at %s, and should be at %s", l.Buffer, by.Local().Format(time.DateTime), l.Due.Local().Format(time.DateTime))
 	}
 	f := l.Total()
 	if f.Failures > 0 {
-		say("%d attempts to flush files of bb://%s have failed: bbctl status --job %s", f.Failures, l.Buffer, l.Job)
+		say("%s to flush files of bb://%s failed: bbctl status --job %s", bb.Count(f.Failures, "attempt"), l.Buffer, l.Job)
 	}
 	if f.Blocked > blockedLong.Seconds() {
 		say("writers of bb://%s have waited %.0f s for room, added up", l.Buffer, f.Blocked)

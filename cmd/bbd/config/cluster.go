@@ -89,7 +89,7 @@ func (c *Config) validateCluster(p *Problems) {
 	switch {
 	case c.NATS.Servers == "":
 	case n != 1 && n != 3 && n != 5:
-		p.add("nats.servers", c.NATS.Servers, fmt.Sprintf("%d servers agree no better than %d", n, n-1), "1, 3 or 5 of them")
+		p.add("nats.servers", c.NATS.Servers, fmt.Sprintf("a namespace of %d servers agrees no better than one of %d", n, n-1), "1, 3 or 5 of them")
 	case c.NATS.URL != "" || c.NATS.Embedded.Listen != "":
 		p.add("nats.servers", c.NATS.Servers, "nats.url or nats.embedded.listen is set too", "set one of them")
 	case c.KeyFile == "":

@@ -171,7 +171,11 @@ func nearest(key string) string {
 			return "did you mean " + f.key + "?"
 		}
 	}
-	return "`bbd config defaults` lists the keys"
+	keys := make([]string, 0, len(fields))
+	for _, f := range fields {
+		keys = append(keys, f.key)
+	}
+	return bb.DidYouMean(key, keys, "`bbd config defaults` lists the keys")
 }
 
 func strip(s string) string { return strings.NewReplacer("_", "", "-", "").Replace(s) }

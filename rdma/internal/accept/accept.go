@@ -4,6 +4,8 @@ package accept
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -85,7 +87,11 @@ func (l *Listener) admit(socket net.Conn) {
 	defer cancel()
 	conn, err := l.cfg.Handshake(ctx, socket)
 	if err != nil {
-		if l.ctx.Err() == nil {
+		switch {
+		case l.ctx.Err() != nil:
+		case errors.Is(err, io.EOF): // nothing was sent: somebody has looked whether the port answers
+			l.cfg.Log.Debug("connection closed before its handshake", "peer", socket.RemoteAddr())
+		default:
 			l.cfg.Log.Warn("handshake failed", "peer", socket.RemoteAddr(), "err", err)
 		}
 		return

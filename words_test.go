@@ -1,0 +1,71 @@
+package forebay_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// counted are nouns that messages count.
+const counted = `files|flushes|calls|requests|nodes|buffers|jobs|entries|names|writers|readers|findings|directories|folders|objects|` +
+	`transactions|tasks|servers|daemons|leases|sessions|links|lines|attempts|tries|operations|changes|events|hosts|users|copies|reasons|` +
+	`stages|contexts|retries|regions|segments|extents|uploads|pieces|others|tests|packages|keys|records`
+
+// uncounted matches a literal that puts a number before a plural by itself. After a bound
+// ("at most", "more than") and in "3 of %d files" the plural is right.
+var (
+	uncounted = regexp.MustCompile(`%d (?:[a-z]+ )?(?:` + counted + `)\b`)
+	bound     = regexp.MustCompile(`(?:\bof|at most|more than|fewer than|at least|\bto|the other|the first) $`)
+)
+
+// TestCountsAgree: what counts something calls it "1 file" and "2 files", by bb.Count.
+func TestCountsAgree(t *testing.T) {
+	err := filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() && (strings.HasPrefix(e.Name(), ".") && path != "." || e.Name() == "testdata" || uncountedDir(path)) {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".pb.go") {
+			return nil
+		}
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			lit, ok := n.(*ast.BasicLit)
+			if !ok || lit.Kind != token.STRING {
+				return true
+			}
+			text, err := strconv.Unquote(lit.Value)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, at := range uncounted.FindAllStringIndex(text, -1) {
+				if !bound.MatchString(text[:at[0]]) {
+					t.Errorf("%v: %q: count with bb.Count", files.Position(lit.Pos()), text[at[0]:at[1]])
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// uncountedDir reports whether no user reads what a folder's programs print: they are of tests
+// and measurements. Package rdma imports nothing of ours.
+func uncountedDir(path string) bool {
+	return strings.HasSuffix(path, "test") || path == "rdma" || path == "tools" || path == "cmd/demo" || path == "cmd/bbctl/bench" || path == "scripts"
+}
