@@ -93,9 +93,8 @@ func allocate(f *os.File, size int64) error {
 	return nil
 }
 
-// writePartDirect writes a range of the source, block by block; its unaligned end goes
-// through plain, which is the same file.
-func (s *Store) writePartDirect(ctx context.Context, direct, plain *os.File, name string, src backing.Source, off, n int64) (sum uint64, err error) {
+// writePartDirect writes a range of the source, block by block.
+func (p *Pending) writePartDirect(ctx context.Context, src backing.Source, off, n int64) (sum uint64, err error) {
 	block, err := takeBlock(ctx)
 	if err != nil {
 		return 0, err
@@ -103,14 +102,14 @@ func (s *Store) writePartDirect(ctx context.Context, direct, plain *os.File, nam
 	defer giveBlock(block)
 	var pieces [][]byte
 	for end := off + n; off < end; {
-		p := block[:min(blockSize, end-off)]
-		if pieces, err = backing.Pieces(name, src, pieces[:0], off, int64(len(p))); err != nil {
+		b := block[:min(blockSize, end-off)]
+		if pieces, err = backing.Pieces(p.name, src, pieces[:0], off, int64(len(b))); err != nil {
 			return 0, err
 		}
-		err = backing.Touch(name, func() error {
+		err = backing.Touch(p.name, func() error {
 			at := 0
 			for _, piece := range pieces {
-				sum = checksum.CopyOut(p[at:], piece, sum)
+				sum = checksum.Copy(b[at:], piece, sum)
 				at += len(piece)
 			}
 			return nil
@@ -118,25 +117,31 @@ func (s *Store) writePartDirect(ctx context.Context, direct, plain *os.File, nam
 		if err != nil {
 			return 0, err
 		}
-		whole := p[:len(p)/alignment*alignment]
-		err = syscall.EINVAL
-		if !s.buffered.Load() {
-			_, err = direct.WriteAt(whole, off)
-		}
-		if errors.Is(err, syscall.EINVAL) { // another alignment than ours
-			s.buffered.Store(true)
-			_, err = plain.WriteAt(whole, off)
-		}
-		if err == nil {
-			_, err = plain.WriteAt(p[len(whole):], off+int64(len(whole)))
-		}
-		if err != nil {
+		if err := p.writeDirect(b, off); err != nil {
 			return 0, err
 		}
-		off += int64(len(p))
+		off += int64(len(b))
 		if err := ctx.Err(); err != nil {
-			return 0, bb.Wrap("put", name, err)
+			return 0, bb.Wrap("put", p.name, err)
 		}
 	}
 	return sum, nil
+}
+
+// writeDirect writes bytes at an aligned offset; their unaligned end goes through the other
+// descriptor, which is the same file.
+func (p *Pending) writeDirect(b []byte, off int64) error {
+	whole := b[:len(b)/alignment*alignment]
+	err := error(syscall.EINVAL)
+	if !p.s.buffered.Load() {
+		_, err = p.direct.WriteAt(whole, off)
+	}
+	if errors.Is(err, syscall.EINVAL) { // another alignment than ours
+		p.s.buffered.Store(true)
+		_, err = p.f.WriteAt(whole, off)
+	}
+	if err == nil {
+		_, err = p.f.WriteAt(b[len(whole):], off+int64(len(whole)))
+	}
+	return err
 }

@@ -169,3 +169,6 @@ func (s *Store) checkRoot(dir *os.File) error {
 	}
 	return nil
 }
+
+// Identity returns which directory the store's root is, as Identify does.
+func (s *Store) Identity() string { return s.identity.String() }

@@ -70,14 +70,14 @@ func noFlags(err error) bool {
 
 // rename2 renames with flags of renameat2(2).
 func rename2(root *os.Root, old, newName string, flags uint) error {
-	from, err := root.Open(path.Dir(old))
+	from, err := openDir(root, path.Dir(old))
 	if err != nil {
 		return err
 	}
 	defer from.Close()
 	to := from
 	if path.Dir(old) != path.Dir(newName) {
-		if to, err = root.Open(path.Dir(newName)); err != nil {
+		if to, err = openDir(root, path.Dir(newName)); err != nil {
 			return err
 		}
 		defer to.Close()

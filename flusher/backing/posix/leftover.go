@@ -9,6 +9,7 @@ import (
 	"path"
 
 	"forebay/flusher/backing"
+	"forebay/internal/bb"
 )
 
 // Sweep removes the temporary files of daemons that have ended, in the whole tree.
@@ -70,15 +71,8 @@ func (s *Store) leftover(root *os.Root, name string, d fs.DirEntry, remove bool)
 	if !l.Ended || !remove {
 		return l, true, nil
 	}
-	if base, aside := backing.Aside(name); aside {
-		l.Removed, err = s.endAside(root, name, path.Join(path.Dir(name), base))
-		return l, true, err
-	}
-	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return l, true, err
-	}
-	l.Removed = true
-	return l, true, nil
+	l.Removed, err = s.discard(root, name)
+	return l, true, err
 }
 
 // walkTemps calls fn for all that is named like a temporary file at and below a directory.
@@ -86,6 +80,9 @@ func walkTemps(ctx context.Context, root *os.Root, top string, fn func(string, f
 	return fs.WalkDir(root.FS(), top, func(name string, d fs.DirEntry, err error) error {
 		if err = errors.Join(err, ctx.Err()); errors.Is(err, fs.ErrNotExist) {
 			return nil
+		}
+		if errors.Is(err, fs.ErrPermission) && d != nil && d.IsDir() && name != top {
+			return fs.SkipDir // another user's: nothing of ours is in it
 		}
 		if err != nil || d.IsDir() || !backing.IsTemp(name) {
 			return err
@@ -99,7 +96,7 @@ const namesAtOnce = 1024
 
 // eachTemp is walkTemps of one directory.
 func eachTemp(ctx context.Context, root *os.Root, dir string, fn func(string, fs.DirEntry) error) error {
-	f, err := root.Open(dir)
+	f, err := openDir(root, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -124,4 +121,36 @@ func eachTemp(ctx context.Context, root *os.Root, dir string, fn func(string, fs
 			return err
 		}
 	}
+}
+
+// Discard removes unfinished work by its names, as Leftovers does of daemons that have ended, and
+// returns which it removed. Names that no Owner made are refused.
+func (s *Store) Discard(ctx context.Context, names []string) (removed []string, err error) {
+	root, err := s.root(ctx)
+	if err != nil {
+		return nil, wrap("sweep", s.dir, err)
+	}
+	defer root.Close()
+	for _, name := range names {
+		if !backing.IsTemp(name) {
+			return removed, bb.E(bb.Invalid, "sweep", name, "is no name of unfinished work")
+		}
+		is, err := s.discard(root, name)
+		if err != nil {
+			return removed, wrap("sweep", name, err)
+		}
+		if is {
+			removed = append(removed, name)
+		}
+	}
+	return removed, nil
+}
+
+// discard removes what an ended daemon has left under a name; false: it is nobody's to remove.
+func (s *Store) discard(root *os.Root, name string) (bool, error) {
+	if base, aside := backing.Aside(name); aside {
+		return s.endAside(root, name, path.Join(path.Dir(name), base))
+	}
+	err := ignoreMissing(root.Remove(name))
+	return err == nil, err
 }

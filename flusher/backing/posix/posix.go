@@ -35,6 +35,8 @@ type Options struct {
 	Layouts []Layout
 	// Run runs a program (lfs) to its end; nil: with os/exec. Tests replace it.
 	Run func(ctx context.Context, program string, args ...string) error
+	// Group has a process that is not root's give files their group, where its user is in it.
+	Group bool
 	// Logger takes warnings; nil: none are written.
 	Logger *slog.Logger
 
@@ -203,20 +205,11 @@ func (s *Store) rootGone(err error) error {
 
 // Get opens a file at an offset.
 func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadCloser, error) {
-	if err := errors.Join(backing.CheckName("get", name), backing.CheckRange("get", name, off)); err != nil {
+	if err := backing.CheckRange("get", name, off); err != nil {
 		return nil, err
 	}
-	root, err := s.root(ctx)
+	f, err := s.Object(ctx, name)
 	if err != nil {
-		return nil, wrap("get", name, err)
-	}
-	defer root.Close()
-	f, err := root.Open(name)
-	if err != nil {
-		return nil, wrap("get", name, err)
-	}
-	if err := notDirectory(f, "get", name); err != nil {
-		f.Close()
 		return nil, err
 	}
 	if n < 0 {
@@ -226,15 +219,44 @@ func (s *Store) Get(ctx context.Context, name string, off, n int64) (io.ReadClos
 	return &fileReader{ctx: ctx, f: f, r: io.NewSectionReader(f, off, n), left: n}, nil
 }
 
-func notDirectory(f *os.File, op, name string) error {
-	info, err := f.Stat()
-	if err != nil {
-		return wrap(op, name, err)
+// Object opens a file for reading. What is no file is refused: to open a pipe would wait for
+// whoever writes into it.
+func (s *Store) Object(ctx context.Context, name string) (*os.File, error) {
+	if err := backing.CheckName("get", name); err != nil {
+		return nil, err
 	}
-	if info.IsDir() {
+	root, err := s.root(ctx)
+	if err != nil {
+		return nil, wrap("get", name, err)
+	}
+	defer root.Close()
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, wrap("get", name, err)
+	}
+	if err := isObject(f, "get", name); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func isObject(f *os.File, op, name string) error {
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return wrap(op, name, err)
+	case info.IsDir():
 		return bb.E(bb.NotFound, op, name, "is a directory, not an object")
+	case !info.Mode().IsRegular():
+		return bb.E(bb.Invalid, op, name, "is no file").WithRemedy("remove what lies there")
 	}
 	return nil
+}
+
+// openDir opens a directory, and nothing else that may lie there by now.
+func openDir(root *os.Root, dir string) (*os.File, error) {
+	return root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 }
 
 type fileReader struct {
@@ -394,3 +416,6 @@ func wrap(op, name string, err error) error {
 	}
 	return bb.Wrap(op, name, err)
 }
+
+// WrapRead returns an error of reading what Object opened as Get's reader does.
+func WrapRead(f *os.File, err error) error { return wrap("get", f.Name(), err) }

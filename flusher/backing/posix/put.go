@@ -22,91 +22,30 @@ import (
 //	name → write → compare checksums → attributes → fsync → close, checked →
 //	PutOptions.Last → the root is still there → rename → fsync the directory
 func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts backing.PutOptions) (backing.Object, error) {
-	if err := backing.CheckName("put", name); err != nil {
+	p, err := s.Begin(ctx, name, src.Size(), opts)
+	if err != nil {
 		return backing.Object{}, err
 	}
-	root, err := s.root(ctx)
-	if err != nil {
-		return backing.Object{}, wrap("put", name, err)
-	}
-	defer root.Close()
-	if err := checkExisting(root, name, &opts); err != nil { // before all bytes are written for nothing
-		return backing.Object{}, wrap("put", name, err)
-	}
-	dir := path.Dir(name)
-	if err := s.makeDirs(root, dir, opts.Attrs); err != nil {
-		return backing.Object{}, wrap("put", name, err)
-	}
-	temp := path.Join(dir, s.opts.Owner.TempName())
-	info, err := s.writeTemp(ctx, root, temp, name, src, opts)
-	if errors.Is(err, fs.ErrNotExist) && gone(root, dir) { // somebody removed a directory that we remembered
-		s.forgetDurable()
-		if err = s.makeDirs(root, dir, opts.Attrs); err == nil {
-			info, err = s.writeTemp(ctx, root, temp, name, src, opts)
-		}
-	}
-	if err == nil {
-		err = opts.LastStep(ctx)
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err == nil {
-		err = s.stillThere(root)
-	}
-	if err == nil {
-		err = s.place(root, temp, name, &opts)
-	}
-	if err != nil {
-		root.Remove(temp) // what stays after a failure here, Sweep finds
-		return backing.Object{}, wrap("put", name, withoutTemp(err, temp, name))
-	}
-	if err := syncDir(root, dir); err != nil {
-		return backing.Object{}, wrap("put", name, err)
-	}
-	o := object(name, info)
-	o.Checksum, o.HasChecksum = src.Checksum(), true
-	return o, nil
-}
-
-// writeTemp writes, checks and syncs the temporary file.
-func (s *Store) writeTemp(ctx context.Context, root *os.Root, temp, name string, src backing.Source, opts backing.PutOptions,
-) (info fs.FileInfo, err error) {
-	f, err := s.create(ctx, root, temp, src.Size())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }() // a network file system may report a lost write only here
-	direct := s.openDirect(root, temp, src.Size())
-	if direct != nil {
-		defer func() { err = errors.Join(err, direct.Close()) }()
-		if err := allocate(f, src.Size()); err != nil {
-			return nil, err
-		}
-	}
+	defer p.Abort()
 	sum, err := backing.InParts(ctx, src.Size(), s.opts.PartSize, s.opts.Parallel,
-		func(ctx context.Context, _ int, off, n int64) (uint64, error) {
-			if direct != nil {
-				return s.writePartDirect(ctx, direct, f, name, src, off, n)
-			}
-			return writePart(f, name, src, off, n)
-		})
+		func(ctx context.Context, _ int, off, n int64) (uint64, error) { return p.writePart(ctx, src, off, n) })
+	if err == nil {
+		err = backing.CheckSource(name, src, sum)
+	}
 	if err != nil {
-		return nil, err
+		return backing.Object{}, p.failed(err)
 	}
-	if err := backing.CheckSource(name, src, sum); err != nil {
-		return nil, err
+	if err := p.Finish(); err != nil {
+		return backing.Object{}, err
 	}
-	if err := setAttrs(root, temp, f, opts.Attrs); err != nil {
-		return nil, err
+	if err := opts.LastStep(ctx); err != nil {
+		return backing.Object{}, p.failed(err)
 	}
-	if err := f.Sync(); err != nil {
-		return nil, err
+	o, err := p.Commit(ctx)
+	if err == nil {
+		o.Checksum, o.HasChecksum = src.Checksum(), true
 	}
-	if info, err = f.Stat(); err == nil && info.Size() != src.Size() {
-		err = bb.E(bb.Checksum, "put", name, "file has another size than what was written to it")
-	}
-	return info, err
+	return o, err
 }
 
 // create makes the temporary file; on Lustre with the layout for its size.
@@ -155,12 +94,17 @@ func withoutTemp(err error, temp, name string) error {
 
 // setAttrs comes before the sync, so that it covers them. The times are set by the file's
 // name: by its descriptor that would need /proc of this process's own namespace.
-func setAttrs(root *os.Root, temp string, f *os.File, attrs *backing.Attrs) error {
+func setAttrs(root *os.Root, temp string, f *os.File, attrs *backing.Attrs, group bool) error {
 	if attrs == nil {
 		return nil
 	}
 	if os.Geteuid() == 0 {
 		if err := f.Chown(int(attrs.UID), int(attrs.GID)); err != nil {
+			return err
+		}
+	} else if group {
+		// The kernel refuses a group that the user is not in; the directory's own one stays.
+		if err := f.Chown(-1, int(attrs.GID)); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
 	}
@@ -173,13 +117,16 @@ func setAttrs(root *os.Root, temp string, f *os.File, attrs *backing.Attrs) erro
 	return root.Chtimes(temp, attrs.MTime, attrs.MTime)
 }
 
-// writePart writes a range straight from the source's memory.
-func writePart(f *os.File, name string, src backing.Source, off, n int64) (uint64, error) {
-	slices, sum, err := backing.ReadSource(name, src, nil, off, n)
+// writePart writes a range straight from the source's memory, or past the page cache.
+func (p *Pending) writePart(ctx context.Context, src backing.Source, off, n int64) (uint64, error) {
+	if p.direct != nil {
+		return p.writePartDirect(ctx, src, off, n)
+	}
+	slices, sum, err := backing.ReadSource(p.name, src, nil, off, n)
 	if err != nil {
 		return 0, err
 	}
-	return sum, writeAll(f, slices, off)
+	return sum, writeAll(p.f, slices, off)
 }
 
 const maxVectors = 1024 // IOV_MAX
@@ -312,7 +259,7 @@ func (s *Store) forgetDurable() {
 }
 
 func syncDir(root *os.Root, dir string) error {
-	d, err := root.Open(dir)
+	d, err := openDir(root, dir)
 	if err != nil {
 		return err
 	}

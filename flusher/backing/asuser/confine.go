@@ -1,0 +1,155 @@
+package asuser
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// fence is the directory that a worker is confined to; nil: it is not confined.
+type fence struct{ dev, ino uint64 }
+
+// moved reports whether another directory lies at the path by now: a file system was mounted
+// again. The worker cannot reach it, a new one can.
+func (f *fence) moved(dir string) bool {
+	if f == nil {
+		return false
+	}
+	var now unix.Stat_t
+	if unix.Stat(dir, &now) != nil {
+		return false // the call says what is wrong
+	}
+	return *f != fence{now.Dev, now.Ino}
+}
+
+func (f *fence) String() string {
+	if f == nil {
+		return "open"
+	}
+	return fmt.Sprintf("%x:%x", f.dev, f.ino)
+}
+
+func parseFence(s string) *fence {
+	f := new(fence)
+	if _, err := fmt.Sscanf(s, "%x:%x", &f.dev, &f.ino); err != nil {
+		return nil
+	}
+	return f
+}
+
+// rootKeeps are the capabilities of root's own worker: root may give its files to their owners,
+// and reach those that it made for them.
+var rootKeeps = uint64(1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID)
+
+// confine gives up all that a worker does without, and executes the binary again. It returns
+// only if that fails.
+func confine(dir string) error {
+	runtime.LockOSThread() // what follows is a thread's own, until the new image has one
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	if err := keepCapabilities(rootKeeps); err != nil {
+		return err
+	}
+	f, err := landlock(dir)
+	if err != nil {
+		return err
+	}
+	const exe = "/proc/self/exe"
+	return os.NewSyscallError("execve", syscall.Exec(exe, []string{os.Args[0], Command, dir, f.String()}, os.Environ()))
+}
+
+// keepCapabilities drops all capabilities of this thread but some. A user's worker has none.
+func keepCapabilities(keep uint64) error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&head, &caps[0]); err != nil {
+		return os.NewSyscallError("capget", err)
+	}
+	for i := range caps {
+		mask := uint32(keep >> (32 * i))
+		caps[i].Permitted &= mask
+		caps[i].Effective &= mask
+		caps[i].Inheritable = 0
+	}
+	return os.NewSyscallError("capset", unix.Capset(&head, &caps[0]))
+}
+
+// Rights of landlock(7).
+const (
+	landlockRead = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	landlockAll  = landlockRead | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR |
+		unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR |
+		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO |
+		unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_REFER
+	// referABI is the first version that lets a file be renamed into another directory.
+	referABI, truncateABI = 2, 3
+)
+
+// systemDirs may be read: libraries, and the program that gives Lustre's files their layout.
+var systemDirs = []string{"/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/dev"}
+
+// landlock confines this thread, and what it executes, to a directory; nil where the kernel
+// cannot. It returns which directory that is.
+func landlock(dir string) (*fence, error) {
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 || abi < referABI {
+		return nil, nil
+	}
+	rights := uint64(landlockAll)
+	if abi >= truncateABI {
+		rights |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: rights}
+	// A pointer to a local variable becomes a uintptr in the call itself (unsafe.Pointer, rule 4).
+	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0)
+	if errno != 0 {
+		return nil, os.NewSyscallError("landlock_create_ruleset", errno)
+	}
+	defer unix.Close(int(ruleset))
+	for _, system := range systemDirs {
+		if _, err := allow(int(ruleset), system, landlockRead); err != nil && !errors.Is(err, unix.ENOENT) {
+			return nil, err
+		}
+	}
+	const exeRights = unix.LANDLOCK_ACCESS_FS_READ_FILE // to be executed again
+	if _, err := allow(int(ruleset), "/proc/self/exe", exeRights); err != nil {
+		return nil, err
+	}
+	// A root that cannot be reached now is none that the worker may reach later: moved finds out.
+	f, err := allow(int(ruleset), dir, rights)
+	if err != nil {
+		f = &fence{}
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0); errno != 0 {
+		return nil, os.NewSyscallError("landlock_restrict_self", errno)
+	}
+	return f, nil
+}
+
+// allow grants rights below a path.
+func allow(ruleset int, path string, rights uint64) (*fence, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
+	// As above (unsafe.Pointer, rule 4).
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
+		return nil, &os.PathError{Op: "landlock_add_rule", Path: path, Err: errno}
+	}
+	var at unix.Stat_t
+	if err := unix.Fstat(fd, &at); err != nil {
+		return nil, &os.PathError{Op: "fstat", Path: path, Err: err}
+	}
+	return &fence{at.Dev, at.Ino}, nil
+}

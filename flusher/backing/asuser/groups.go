@@ -1,0 +1,139 @@
+package asuser
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"forebay/internal/bb"
+)
+
+// groupsWithin is how long the system may take to name a user's groups.
+const groupsWithin = 20 * time.Second
+
+// helperPath is where the helpers are looked for, whatever the daemon's environment says.
+const helperPath = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Groups returns the supplementary groups of a user, besides gid. A static binary knows
+// /etc/group alone, so the system's own programs are asked, which know LDAP and the rest of nss.
+// A user without a name has no other groups than gid.
+func Groups(ctx context.Context, uid, gid uint32) ([]uint32, error) {
+	ctx, cancel := context.WithTimeout(ctx, groupsWithin)
+	defer cancel()
+	name, err := nameOf(ctx, uid)
+	if err != nil || name == "" {
+		return nil, err
+	}
+	out, found, err := ask(ctx, "id", "-G", name)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		out = fromFiles(name)
+	}
+	return parseGroups(out, gid), nil
+}
+
+// nameOf returns a user's name; "": it has none.
+func nameOf(ctx context.Context, uid uint32) (string, error) {
+	id := strconv.FormatUint(uint64(uid), 10)
+	out, found, err := ask(ctx, "getent", "passwd", id)
+	if err != nil {
+		return "", err
+	}
+	if name, _, ok := strings.Cut(out, ":"); found && ok {
+		return name, nil
+	}
+	u, err := user.LookupId(id) // without getent, as with BusyBox and musl
+	if err != nil {
+		return "", nil
+	}
+	return u.Username, nil
+}
+
+// fromFiles returns a user's groups as far as /etc/group knows them.
+func fromFiles(name string) string {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return ""
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return ""
+	}
+	return strings.Join(ids, " ")
+}
+
+// ask returns what a program prints. found is false where there is no such program, or it knows
+// no answer; an answer that does not come in time is an error.
+func ask(ctx context.Context, program string, args ...string) (out string, found bool, err error) {
+	for dir := range strings.SplitSeq(helperPath, ":") {
+		cmd := exec.CommandContext(ctx, dir+"/"+program, args...)
+		cmd.Env = []string{"PATH=" + helperPath, "LC_ALL=C"}
+		b, err := cmd.Output()
+		if ctx.Err() != nil {
+			return "", false, bb.E(bb.Unavailable, "look up groups", strings.Join(args, " "), program+" does not answer").
+				WithRemedy("look after the system's user database")
+		}
+		if exit := (*exec.ExitError)(nil); err == nil || errors.As(err, &exit) {
+			return string(b), err == nil, nil
+		}
+	}
+	return "", false, nil
+}
+
+// parseGroups reads numbers of groups, without gid and without those that occur twice.
+func parseGroups(out string, gid uint32) []uint32 {
+	var groups []uint32
+	for field := range strings.FieldsSeq(out) {
+		n, err := strconv.ParseUint(field, 10, 32)
+		if err == nil && uint32(n) != gid && !slices.Contains(groups, uint32(n)) {
+			groups = append(groups, uint32(n))
+		}
+	}
+	return groups
+}
+
+// GroupCache remembers users' groups for a minute. The zero value is ready for use; its methods
+// may be called concurrently.
+type GroupCache struct {
+	mu    sync.Mutex
+	known map[User]cached
+}
+
+type cached struct {
+	groups []uint32
+	at     time.Time
+}
+
+const (
+	groupsKnown = time.Minute
+	maxCached   = 4096 // users
+)
+
+// Get is Groups, as it was at most a minute ago.
+func (c *GroupCache) Get(ctx context.Context, u User) ([]uint32, error) {
+	c.mu.Lock()
+	k, ok := c.known[u]
+	c.mu.Unlock()
+	if ok && time.Since(k.at) < groupsKnown {
+		return k.groups, nil
+	}
+	groups, err := Groups(ctx, u.UID, u.GID)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) >= maxCached {
+		c.known = make(map[User]cached)
+	}
+	c.known[u] = cached{groups, time.Now()}
+	return groups, nil
+}

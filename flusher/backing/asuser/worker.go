@@ -1,0 +1,448 @@
+package asuser
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+)
+
+// errGone is the error of a call to a worker that has ended.
+var errGone = errors.New("the store worker has ended")
+
+// worker is the daemon's side of one process.
+type worker struct {
+	p    *pool
+	conn *net.UnixConn
+	cmd  *exec.Cmd
+	mem  []byte
+
+	writes, reads *slots
+	gone          chan struct{} // closed when nothing comes any more
+	reaped        chan struct{} // closed when the process is gone
+
+	mu    sync.Mutex
+	err   error // why it is gone
+	next  uint64
+	calls map[uint64]*call
+	open  map[*Store]*opened
+	uses  int // by Stores, readers and listings; with none, it may end and its memory may go
+	ended bool
+}
+
+// call is a request on its way.
+type call struct {
+	reply chan *message // has room for it
+	late  func(*message)
+	timer *time.Timer // kills the worker, if nobody waits any more
+}
+
+// opened is a store that a worker has open, or is about to.
+type opened struct {
+	done chan struct{}
+	id   uint64
+	err  error
+}
+
+// start starts a worker's process.
+func (p *pool) start(groups []uint32) (*worker, error) {
+	memory, mem, err := newMemory()
+	if err != nil {
+		return nil, err
+	}
+	defer memory.Close()
+	conn, theirs, err := socketPair()
+	if err != nil {
+		unix.Munmap(mem)
+		return nil, err
+	}
+	defer theirs.Close()
+	w := &worker{
+		p: p, conn: conn, mem: mem, writes: newSlots(0, writeSlots), reads: newSlots(writeSlots, readSlots),
+		gone: make(chan struct{}), reaped: make(chan struct{}), calls: make(map[uint64]*call), open: make(map[*Store]*opened),
+	}
+	said, stderr, err := os.Pipe()
+	if err == nil {
+		defer stderr.Close()
+		w.cmd = p.command(groups, theirs, memory, stderr)
+		err = p.w.starter.start(w.cmd)
+	}
+	if err != nil {
+		if said != nil {
+			said.Close()
+		}
+		conn.Close()
+		unix.Munmap(mem)
+		return nil, err
+	}
+	p.w.wg.Go(func() { w.listen() })
+	p.w.wg.Go(func() { w.log(said) })
+	return w, nil
+}
+
+// command is the process to be started: it is the user from its first instruction on.
+func (p *pool) command(groups []uint32, files ...*os.File) *exec.Cmd {
+	program := p.w.o.Command
+	if len(program) == 0 {
+		program = []string{"/proc/self/exe", Command}
+	}
+	cmd := exec.Command(program[0], append(program[1:len(program):len(program)], p.key.dir)...)
+	cmd.Env = append([]string{"PATH=" + helperPath, "GOTRACEBACK=single"}, p.w.o.Env...)
+	cmd.Dir = "/"
+	cmd.ExtraFiles = files[:2:2]
+	if p.w.lock != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, p.w.lock) // held until the process is gone
+	}
+	cmd.Stderr = files[2]
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: p.key.uid, Gid: p.key.gid, Groups: groups}
+	}
+	return cmd
+}
+
+func socketPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "store worker"), os.NewFile(uintptr(fds[1]), "daemon")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}
+
+// listen hands replies to their calls until the connection ends, and then waits for the process.
+func (w *worker) listen() {
+	packet := make([]byte, maxMessage)
+	err := errGone
+	for {
+		n, readErr := w.conn.Read(packet)
+		if readErr != nil || n == 0 {
+			break
+		}
+		m := new(message)
+		if err = m.decode(packet[:n]); err != nil {
+			break
+		}
+		err = errGone
+		w.deliver(m)
+	}
+	w.p.retire(w) // nobody begins with it any more
+	w.conn.Close()
+	if err != errGone {
+		w.cmd.Process.Kill()
+	}
+	w.fail(err)
+	timer := time.AfterFunc(w.p.w.o.Grace, func() { w.cmd.Process.Kill() })
+	err = w.cmd.Wait()
+	timer.Stop()
+	w.p.reaped(w, err)
+}
+
+func (w *worker) deliver(m *message) {
+	w.mu.Lock()
+	c := w.calls[m.call]
+	delete(w.calls, m.call)
+	var late func(*message)
+	if c != nil {
+		if late = c.late; late == nil {
+			c.reply <- m
+		}
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+	}
+	w.mu.Unlock()
+	if late != nil {
+		late(m)
+	}
+}
+
+// fail ends all calls.
+func (w *worker) fail(err error) {
+	w.mu.Lock()
+	w.err = err
+	left := slices.Collect(maps.Values(w.calls))
+	clear(w.calls)
+	close(w.gone)
+	w.mu.Unlock()
+	for _, c := range left {
+		if c.late != nil {
+			c.timer.Stop()
+			c.late(nil)
+		}
+	}
+}
+
+// maxLines bounds what a worker may have the daemon log.
+const maxLines = 200
+
+// log logs what the process writes to its standard error.
+func (w *worker) log(said *os.File) {
+	defer said.Close()
+	lines := bufio.NewScanner(said)
+	for n := 0; n < maxLines && lines.Scan(); n++ {
+		w.p.w.o.Logger.Warn("store worker", "uid", w.p.key.uid, "root", w.p.key.dir, "says", lines.Text())
+	}
+	_, _ = io.Copy(io.Discard, said)
+}
+
+// call sends a request and waits for its reply. If ctx ends before, the request goes on alone,
+// and a worker that never answers it is killed. If call returns no reply, late gets it when it
+// comes, or nil when none will come: exactly once, and possibly before call returns.
+func (w *worker) call(ctx context.Context, m *message, late func(*message)) (*message, error) {
+	c, err := w.begin(ctx, m)
+	if err != nil {
+		late(nil)
+		return nil, err
+	}
+	return w.await(ctx, c, m, late)
+}
+
+// finalCall is call for a request that gives a file its name: it returns when the request has ended.
+// Whoever has cancelled it is about to remove or rename the file, and nothing late may be put in
+// its place. Only a daemon that stops does not wait.
+func (w *worker) finalCall(ctx context.Context, m *message, late func(*message)) (*message, error) {
+	c, err := w.begin(ctx, m)
+	if err != nil {
+		late(nil)
+		return nil, err
+	}
+	select {
+	case reply := <-c.reply:
+		return reply, nil
+	case <-w.gone:
+	case <-ctx.Done():
+		w.tell(&message{op: opCancel, handle: m.call, slot: noSlot})
+		timer := time.AfterFunc(w.p.w.o.Grace, func() { w.kill("a call does not end") })
+		defer timer.Stop()
+	}
+	select {
+	case reply := <-c.reply:
+		return reply, nil
+	case <-w.reaped:
+	case <-w.p.w.closing:
+	}
+	select {
+	case reply := <-c.reply:
+		return reply, nil
+	default:
+		w.forget(m.call)
+		late(nil)
+		return nil, w.goneError(m)
+	}
+}
+
+// begin sends a request.
+func (w *worker) begin(ctx context.Context, m *message) (*call, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c := &call{reply: make(chan *message, 1)}
+	w.mu.Lock()
+	if w.err != nil {
+		w.mu.Unlock()
+		return nil, w.goneError(m)
+	}
+	w.next++
+	m.call = w.next
+	w.calls[m.call] = c
+	w.mu.Unlock()
+	b := m.append(nil)
+	if len(b) > maxMessage {
+		w.forget(m.call)
+		return nil, bb.E(bb.Invalid, m.op.String(), m.name, fmt.Sprintf("a request of %d bytes is too large", len(b)))
+	}
+	if err := w.send(b); err != nil {
+		w.forget(m.call)
+		return nil, w.goneError(m)
+	}
+	return c, nil
+}
+
+// drop is what becomes of a late reply: what it has opened is closed.
+func (w *worker) drop(late *message) {
+	if late != nil {
+		w.close(late.handle)
+	}
+}
+
+func (w *worker) forget(id uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.calls, id)
+}
+
+// sendWithin is how long a worker may take no request before it counts as one that hangs: its
+// user may have stopped it.
+const sendWithin = time.Second
+
+func (w *worker) send(b []byte) error {
+	w.conn.SetWriteDeadline(time.Now().Add(sendWithin))
+	_, err := w.conn.Write(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		w.kill("it takes no requests")
+	}
+	return err
+}
+
+// await waits for the reply of a request.
+func (w *worker) await(ctx context.Context, c *call, m *message, late func(*message)) (*message, error) {
+	select {
+	case reply := <-c.reply:
+		return reply, nil
+	default:
+	}
+	select {
+	case reply := <-c.reply:
+		return reply, nil
+	case <-w.gone:
+		select {
+		case reply := <-c.reply:
+			return reply, nil
+		default:
+			late(nil)
+			return nil, w.goneError(m)
+		}
+	case <-ctx.Done():
+		w.abandon(m, c, late)
+		return nil, ctx.Err()
+	}
+}
+
+// abandon has the reply of a call go to late, which must not be nil.
+func (w *worker) abandon(m *message, c *call, late func(*message)) {
+	w.mu.Lock()
+	select {
+	case reply := <-c.reply:
+		w.mu.Unlock()
+		late(reply)
+		return
+	default:
+	}
+	if w.err != nil {
+		w.mu.Unlock()
+		late(nil)
+		return
+	}
+	c.late = late
+	c.timer = time.AfterFunc(w.p.w.o.Grace, func() { w.kill("a call does not end") })
+	w.mu.Unlock()
+	w.tell(&message{op: opCancel, handle: m.call, slot: noSlot})
+}
+
+// tell sends a request that has no reply.
+func (w *worker) tell(m *message) { _ = w.send(m.append(nil)) }
+
+// close releases a handle of the worker's.
+func (w *worker) close(handle uint64) {
+	if handle != 0 {
+		w.tell(&message{op: opClose, handle: handle, slot: noSlot})
+	}
+}
+
+// kill ends the process: at once, or when what it hangs in returns.
+func (w *worker) kill(why string) {
+	w.p.retire(w)
+	w.p.w.o.Logger.Warn("killing a store worker", "uid", w.p.key.uid, "root", w.p.key.dir, "why", why)
+	w.cmd.Process.Kill()
+	// The connection ends with the process, which may take as long as the file system does.
+	w.conn.Close()
+}
+
+func (w *worker) goneError(m *message) error {
+	return &bb.Error{
+		Kind: bb.Unavailable, Op: m.op.String(), Path: m.name, Err: errGone,
+		Remedy: "look after the file system; it goes on by itself",
+	}
+}
+
+// release gives up a use of the worker. The last one of a worker that is gone frees its memory.
+func (w *worker) release() {
+	w.mu.Lock()
+	w.uses--
+	idle, free := w.uses == 0, w.uses == 0 && w.ended
+	w.mu.Unlock()
+	if free {
+		unix.Munmap(w.mem)
+	} else if idle {
+		w.p.idle(w)
+	}
+}
+
+// used reports whether somebody uses the worker.
+func (w *worker) used() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.uses > 0
+}
+
+// use counts a use of the worker, which retire has not been called for.
+func (w *worker) use() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.uses++
+}
+
+// end is called when the process is gone.
+func (w *worker) end() {
+	w.mu.Lock()
+	w.ended = true
+	free := w.uses == 0
+	w.mu.Unlock()
+	close(w.reaped)
+	if free {
+		unix.Munmap(w.mem)
+	}
+}
+
+// String names an operation as adaptor posix does in its errors.
+func (o op) String() string {
+	switch o {
+	case opOpen:
+		return "open backing"
+	case opGet, opRead:
+		return "get"
+	case opStat:
+		return "stat"
+	case opList, opOthers, opNext:
+		return "list"
+	case opTemps, opDiscard:
+		return "sweep"
+	case opPut, opWrite, opFinish, opCommit:
+		return "put"
+	case opRename, opRenameIf:
+		return "rename"
+	case opRemove, opRemoveIf:
+		return "remove"
+	case opRemoveTree:
+		return "remove tree"
+	case opRemoveDir:
+		return "remove directory"
+	case opMakeDir:
+		return "make directory"
+	case opSetMode:
+		return "change mode"
+	case opCheck:
+		return "check"
+	}
+	return "store worker"
+}

@@ -1,0 +1,432 @@
+package asuser
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+)
+
+// Options configures Workers.
+type Options struct {
+	// Command starts a store worker, without its root; nil: this binary, with the argument Command.
+	Command []string
+	// Env is added to the environment of workers, which is else empty but for PATH.
+	Env []string
+	// Idle is how long a worker without work stays; 0: a minute.
+	Idle time.Duration
+	// Grace is how long a call that nobody waits for any more may take before its worker is
+	// killed; 0: 30 s.
+	Grace time.Duration
+	// LockFile is held as long as a worker lives: New waits a little for those of an earlier life
+	// of the daemon, which the kernel has killed with it. "": none.
+	LockFile string
+	// Logger takes what workers write to standard error; nil: nothing is written.
+	Logger *slog.Logger
+}
+
+// Workers are the store workers of a daemon: one for each user and root that has work. Its
+// methods may be called concurrently.
+type Workers struct {
+	o       Options
+	starter *starter
+	lock    *os.File       // nil: none
+	closing chan struct{}  // closed by Close
+	wg      sync.WaitGroup // of processes
+
+	mu     sync.Mutex
+	pools  map[key]*pool
+	closed bool
+}
+
+// key says whose worker one is, and for which root.
+type key struct {
+	uid, gid uint32
+	dir      string
+}
+
+// maxStuck bounds the processes of one user and root that were told to end and have not: the
+// one that hangs and its replacement.
+const maxStuck = 2
+
+// pool is the worker of a user and root, and those before it that have not ended.
+type pool struct {
+	w   *Workers
+	key key
+
+	mu        sync.Mutex
+	current   *worker
+	starting  *start      // nil: none is being started
+	stuck     int         // retired, and not gone
+	timer     *time.Timer // looks for a worker that is idle; nil: there is none
+	idleSince time.Time   // zero: the worker is in use
+	removed   bool        // of Workers
+}
+
+// start is the start of a process.
+type start struct {
+	done chan struct{} // closed when err is known
+	err  error
+}
+
+// New returns workers, none of which is started.
+func New(o Options) (*Workers, error) {
+	o.Idle, o.Grace = cmp.Or(o.Idle, time.Minute), cmp.Or(o.Grace, 30*time.Second)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	w := &Workers{o: o, closing: make(chan struct{}), pools: make(map[key]*pool)}
+	if o.LockFile != "" {
+		if err := w.waitForFormer(); err != nil {
+			return nil, bb.Wrap("start", o.LockFile, err)
+		}
+	}
+	w.starter = newStarter()
+	return w, nil
+}
+
+// formerWithin is how long a start waits for workers of an earlier life. Those that hang in a file
+// system are not waited for: they end before they can do anything else.
+const formerWithin = 3 * time.Second
+
+// waitForFormer takes the lock that workers inherit.
+func (w *Workers) waitForFormer() error {
+	f, err := os.OpenFile(w.o.LockFile, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	for end := time.Now().Add(formerWithin); ; time.Sleep(2 * time.Millisecond) {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		if time.Now().After(end) {
+			w.o.Logger.Warn("store workers of an earlier start have not ended: they hang in a file system, and are not waited for")
+			err = nil
+			break
+		}
+	}
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_SH)
+	}
+	if err != nil {
+		f.Close()
+		return os.NewSyscallError("flock", err)
+	}
+	w.lock = f
+	return nil
+}
+
+// closeWithin is how long Close waits for processes that were killed. One that hangs in a file
+// system ends when that answers, at the latest.
+const closeWithin = 2 * time.Second
+
+// Close kills all workers. Calls in progress fail.
+func (w *Workers) Close() error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return nil
+	}
+	close(w.closing)
+	w.closed = true
+	pools := w.pools
+	w.pools = make(map[key]*pool)
+	w.mu.Unlock()
+	for _, p := range pools {
+		p.close()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.wg.Wait()
+		w.starter.close()
+	}()
+	if w.lock != nil {
+		defer w.lock.Close()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-time.After(closeWithin):
+		return bb.E(bb.Busy, "stop", "", "store workers hang in a file system; they end when it answers")
+	}
+}
+
+// Status describes the workers of a user and root.
+type Status struct {
+	UID     uint32
+	Root    string
+	Running bool // it takes requests
+	Stuck   int  // processes that were killed and have not ended
+}
+
+// Status lists all users and roots that have processes.
+func (w *Workers) Status() []Status {
+	w.mu.Lock()
+	pools := make([]*pool, 0, len(w.pools))
+	for _, p := range w.pools {
+		pools = append(pools, p)
+	}
+	w.mu.Unlock()
+	var all []Status
+	for _, p := range pools {
+		p.mu.Lock()
+		if p.current != nil || p.stuck > 0 {
+			all = append(all, Status{p.key.uid, p.key.dir, p.current != nil, p.stuck})
+		}
+		p.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b Status) int { return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Root, b.Root)) })
+	return all
+}
+
+// get returns a worker, starting it where there is none. The caller releases it.
+func (w *Workers) get(ctx context.Context, k key) (*worker, error) {
+	for {
+		p, err := w.pool(k)
+		if err != nil {
+			return nil, err
+		}
+		one, starting, err := p.get()
+		if one != nil || err != nil {
+			return one, err
+		}
+		if starting == nil {
+			continue // the pool was removed
+		}
+		select {
+		case <-starting.done:
+			if starting.err != nil {
+				return nil, starting.err
+			}
+		case <-ctx.Done():
+			return nil, bb.Wrap("open backing", k.dir, ctx.Err())
+		}
+	}
+}
+
+func (w *Workers) pool(k key) (*pool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil, bb.E(bb.Unavailable, "open backing", k.dir, "the daemon stops")
+	}
+	p := w.pools[k]
+	if p == nil {
+		p = &pool{w: w, key: k}
+		w.pools[k] = p
+	}
+	return p, nil
+}
+
+// get returns the worker that there is, or the start to wait for.
+func (p *pool) get() (*worker, *start, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.removed:
+		return nil, nil, nil
+	case p.current != nil:
+		p.idleSince = time.Time{}
+		p.current.use()
+		return p.current, nil, nil
+	case p.starting == nil && p.stuck >= maxStuck:
+		return nil, nil, p.hangs()
+	case p.starting == nil:
+		p.starting = &start{done: make(chan struct{})}
+		p.w.wg.Go(p.begin)
+	}
+	return nil, p.starting, nil
+}
+
+func (p *pool) hangs() error {
+	return bb.E(bb.Unavailable, "open backing", p.key.dir, fmt.Sprintf("the store does not answer: %d store workers of uid %d hang in it", p.stuck, p.key.uid)).
+		WithRemedy("look after the file system or the store; it goes on when it answers")
+}
+
+// begin starts the worker that others wait for.
+func (p *pool) begin() {
+	p.w.makeRoom(p.key.uid)
+	groups, err := Groups(context.Background(), p.key.uid, p.key.gid)
+	var one *worker
+	if err == nil {
+		one, err = p.start(groups)
+	}
+	if err != nil {
+		err = &bb.Error{Kind: bb.Unavailable, Op: "open backing", Path: p.key.dir, Err: fmt.Errorf("starting a store worker for uid %d: %w", p.key.uid, err)}
+	}
+	p.mu.Lock()
+	p.current, p.starting.err, p.idleSince = one, err, time.Now()
+	close(p.starting.done)
+	p.starting = nil
+	p.mu.Unlock()
+	if err == nil {
+		p.look()
+	}
+	p.w.removeIdle(p)
+}
+
+// maxIdle bounds the workers of a user that have nothing to do when another one is started: each
+// folder that is staged in is a root of its own.
+const maxIdle = 4
+
+// makeRoom ends the worker of a user that has been idle longest, if there are many.
+func (w *Workers) makeRoom(uid uint32) {
+	w.mu.Lock()
+	pools := slices.Collect(maps.Values(w.pools))
+	w.mu.Unlock()
+	n, oldest, since := 0, (*pool)(nil), time.Time{}
+	for _, p := range pools {
+		if p.key.uid != uid {
+			continue
+		}
+		p.mu.Lock()
+		if p.current != nil && !p.idleSince.IsZero() {
+			if n++; oldest == nil || p.idleSince.Before(since) {
+				oldest, since = p, p.idleSince
+			}
+		}
+		p.mu.Unlock()
+	}
+	if n >= maxIdle {
+		oldest.endIdle(0)
+	}
+}
+
+// idle notes that nobody uses a worker any more.
+func (p *pool) idle(w *worker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current == w && !w.used() {
+		p.idleSince = time.Now()
+	}
+}
+
+// look ends the worker when it has been idle for long, and looks again otherwise.
+func (p *pool) look() {
+	left := p.endIdle(p.w.o.Idle)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current != nil {
+		p.timer = time.AfterFunc(left, p.look)
+	}
+}
+
+// endIdle ends the worker if it has been idle for so long, and returns how long that takes else.
+func (p *pool) endIdle(long time.Duration) (left time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.current
+	if w == nil || p.idleSince.IsZero() || w.used() {
+		return p.w.o.Idle
+	}
+	if left = long - time.Since(p.idleSince); left > 0 {
+		return left
+	}
+	p.retireLocked(w)
+	w.conn.Close() // which ends it
+	return p.w.o.Idle
+}
+
+// retire has nobody begin with a worker any more.
+func (p *pool) retire(w *worker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retireLocked(w)
+}
+
+func (p *pool) retireLocked(w *worker) {
+	if p.current == w {
+		p.current = nil
+		p.stuck++
+	}
+}
+
+// reaped is called when the process of a worker is gone.
+func (p *pool) reaped(w *worker, err error) {
+	p.mu.Lock()
+	p.stuck--
+	p.mu.Unlock()
+	w.end()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		p.w.o.Logger.Debug("a store worker ended", "uid", p.key.uid, "root", p.key.dir, "how", exit.String())
+	}
+	p.w.removeIdle(p)
+}
+
+// removeIdle forgets a pool without processes.
+func (w *Workers) removeIdle(p *pool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current == nil && p.starting == nil && p.stuck == 0 && !p.removed {
+		p.removed = true
+		if w.pools[p.key] == p {
+			delete(w.pools, p.key)
+		}
+	}
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	starting := p.starting
+	p.mu.Unlock()
+	if starting != nil {
+		<-starting.done
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	if w := p.current; w != nil {
+		p.retireLocked(w)
+		w.cmd.Process.Kill()
+		w.conn.Close()
+	}
+}
+
+// starter starts processes on a thread that lives as long as itself: the kernel ends a process
+// with PR_SET_PDEATHSIG when the thread that has started it ends.
+type starter struct {
+	jobs chan func()
+	done chan struct{}
+}
+
+func newStarter() *starter {
+	s := &starter{jobs: make(chan func()), done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		for job := range s.jobs {
+			job()
+		}
+	}()
+	return s
+}
+
+func (s *starter) start(cmd *exec.Cmd) error {
+	err := make(chan error, 1)
+	s.jobs <- func() { err <- cmd.Start() }
+	return <-err
+}
+
+func (s *starter) close() {
+	close(s.jobs)
+	<-s.done
+}
