@@ -62,16 +62,27 @@ class Memory:
 
 
 class Lease(Memory):
-    """A segment that this client may fill."""
+    """A segment that this client may fill.
+
+    Its memory is locked in the region's file until it is released, whatever becomes of the session
+    and the daemon: it goes to nobody else meanwhile.
+    """
 
     def __init__(self, session: Session, m: _wire.Lease, tier: int, region: Region) -> None:
+        """Lock it. Nothing may be written, and Broken is raised, if the session has ended by now."""
         begin = (m.data_start + _ALIGN - 1) & -_ALIGN
         super().__init__(region.writable[m.offset : m.offset + m.length], begin, m.record_floor)
         self.session = session
         self.id = m.id
         self.length = m.length
         self.tier = tier
+        self._region = region
+        self._offset = m.offset
+        self._locked = region.lock(m.offset, m.length)
         self._released = False
+        if not session.alive():
+            self.release()
+            raise Broken("the daemon closed it", sent=False)
 
     @staticmethod
     def cost_of(extents: int) -> int:
@@ -82,9 +93,11 @@ class Lease(Memory):
         return self.cost_of(extents)
 
     def release(self) -> None:
-        """Return the segment to the daemon. It may be called twice."""
+        """Unlock the segment and return it to the daemon. It may be called twice."""
         if not self._released:
             self._released = True
+            if self._locked:
+                self._region.unlock(self._offset, self.length)
             _give_back(self.session, self.id)
 
 
@@ -189,7 +202,7 @@ class Leases:
             raise
         try:
             lease = self._lease(session, got, tier)
-        except Error:
+        except (Error, OSError):
             _give_back(session, got.id)
             raise
         if lease.room(True) < need:

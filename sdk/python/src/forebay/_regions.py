@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
+import struct
 import threading
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _wire
+from . import _fork, _wire
 from ._errors import Unavailable
 
 Bytes = npt.NDArray[np.uint8]
+
+_FLOCK = struct.Struct("hhqqi0q")  # struct flock of 64-bit Linux
 
 
 class Region:
@@ -43,6 +47,13 @@ class Region:
             os.close(self._fd)
             raise
         self._writable: Bytes | None = None
+        self._locks = -1  # a descriptor of its own, that a child closes: see lock
+        _fork.register(self)
+
+    def _after_fork(self) -> None:
+        if self._locks >= 0:
+            os.close(self._locks)
+            self._locks = -1
 
     def _map(self, protection: int) -> Bytes:
         try:
@@ -59,6 +70,34 @@ class Region:
             self._writable = self._map(mmap.PROT_READ | mmap.PROT_WRITE)
         return self._writable
 
+    def lock(self, offset: int, n: int) -> bool:
+        """Mark bytes as memory that this process may be writing to; see internal/leaselock.
+
+        The kernel's lock outlives the session and the daemon, and goes with the process. It is one of
+        an open file, since a process loses its own when it closes any descriptor of the file. It
+        reports whether the lock could be had.
+        """
+        try:
+            if self._locks < 0:
+                fd = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                info = os.fstat(fd)
+                if (info.st_dev, info.st_ino) != self._identity:
+                    os.close(fd)
+                    return False
+                self._locks = fd
+            fcntl.fcntl(self._locks, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, offset, n, 0))
+        except OSError:
+            return False
+        return True
+
+    def unlock(self, offset: int, n: int) -> None:
+        """Take the mark away. In a child it does nothing: the mark is the parent's."""
+        if self._locks >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(
+                    self._locks, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, offset, n, 0)
+                )
+
     def is_current(self) -> bool:
         """Report whether the file is still there, and the same."""
         try:
@@ -70,6 +109,8 @@ class Region:
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
             os.close(self._fd)
+            if self._locks >= 0:
+                os.close(self._locks)
 
 
 class Atlas:

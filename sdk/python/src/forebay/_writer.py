@@ -367,23 +367,16 @@ class Writer:
         if self._inline in old:
             self._inline = None
         before = self._written
-        p = np.empty(_EXTENT, dtype=np.uint8)
         try:
-            for e in aside:
-                # A copy is checked, and then written: what lies in a lease that is void may change.
-                q = p[: e.length]
-                np.copyto(q, e.bytes)
-                if crc64(q.data, 0) != e.sum:
-                    raise Lost(
-                        "write",
-                        self.address,
-                        f"bytes {e.offset} to {e.offset + e.length}, which were written but not "
-                        "committed, went with the connection to the daemon",
-                        "write the file again",
-                    )
-                self._put(q, e.offset)
-                if not any(a is aside for a in self._asides):
-                    break  # it turned out to be committed when the connection broke on the way
+            for m in old:
+                mine = [e for e in aside if e.memory is m]
+                copies = self._copy_out(mine)
+                # It is given up first, since it may be all that the daemon can lease next.
+                _drop(m)
+                for e, data in zip(mine, copies, strict=True):
+                    self._put(data, e.offset)
+                    if not any(a is aside for a in self._asides):
+                        return  # it turned out to be committed when the connection broke on the way
         except BaseException as e:  # what was put aside is not all back
             if isinstance(e, Error):
                 self._broken = e
@@ -396,6 +389,22 @@ class Writer:
             self._asides = [a for a in self._asides if a is not aside]
             for m in old:
                 _drop(m)
+
+    def _copy_out(self, extents: list[_Extent]) -> list[Bytes]:
+        """Return checked copies of extents of a memory: what lies in a lease that is void may change."""
+        copies = []
+        for e in extents:
+            data = e.bytes.copy()
+            if crc64(data.data, 0) != e.sum:
+                raise Lost(
+                    "write",
+                    self.address,
+                    f"bytes {e.offset} to {e.offset + e.length}, which were written but not "
+                    "committed, went with the connection to the daemon",
+                    "write the file again",
+                )
+            copies.append(data)
+        return copies
 
     def check(self, op: str) -> None:
         """Raise an error if the file cannot be used."""
@@ -548,7 +557,11 @@ class Writer:
             return
         (m, at, n, offset), self._reserved = self._reserved, None
         if m.session is not self._session or not self._session.alive():
-            self._put(m.bytes[at : at + n].copy(), offset)
+            own = m.bytes[at : at + n].copy()
+            if m is self._memory and m.extents == 0:
+                self._memory = None
+                m.release()
+            self._put(own, offset)
             return
         while n > 0:
             k = min(n, _EXTENT - offset % _EXTENT)
