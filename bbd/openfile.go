@@ -247,7 +247,7 @@ func (f *openFile) close(ctx context.Context, id commitID, extents []store.NewEx
 	if err := f.usable("close"); err != nil {
 		return 0, err // the handle stays open until it is aborted
 	}
-	if len(extents) > 0 || !f.exists {
+	if len(extents) > 0 || !f.exists || f.fresh { // a file that was truncated is empty now
 		if err := f.recordOnce(ctx, id, extents); err != nil {
 			return 0, err
 		}
@@ -510,6 +510,9 @@ func (b *buffer) joinOpen(ctx context.Context, c cred, f *openFile, o openOption
 	case o.truncate && f.committed:
 		return false, bb.E(bb.Busy, "open", o.path, "others are writing the file: it cannot be truncated").
 			WithRemedy("open it without truncating, or when they have closed it")
+	}
+	if o.truncate && f.exists {
+		f.base, f.fresh = 0, true
 	}
 	f.writers++
 	return false, nil
