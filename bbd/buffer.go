@@ -37,7 +37,8 @@ type buffer struct {
 		writers   map[writerKey]*segmentWriter
 	}
 
-	restores sync.Mutex // one file is restored at a time
+	restores  sync.Mutex // one file is restored at a time
+	copyLocks nameLocks  // by file: see lockCopies
 
 	noted    *notedOps   // what the store has yet to follow
 	applying atomic.Bool // applyLater is on its way

@@ -458,6 +458,11 @@ func (r *request) discard(m *wire.Discard) (proto.Message, error) {
 		return nil, err
 	}
 	file := bb.FileID(m.File)
+	unlock, err := b.lockCopies(r.ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	if err := r.mayDiscard(b, file, bb.Generation(m.Generation)); err != nil {
 		return nil, err
 	}

@@ -833,6 +833,30 @@ func TestClusterLateDiscard(t *testing.T) {
 	}
 }
 
+// TestClusterDiscardMeetsPromotion: the home of files asks the node with the second copies to
+// discard them, while these become the files. What was promoted is there.
+func TestClusterDiscardMeetsPromotion(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	b, _ := nodes[0].buffer(nodes[0].dial(), client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	promoted := 0
+	for i := range 40 {
+		name, want := fmt.Sprint("f", i), random(4096)
+		write(t, b, name, want)
+		var both sync.WaitGroup
+		var failed error
+		both.Go(func() { _ = nodes[0].daemon.Discard(t.Context(), "n2", "two", name, false) })
+		both.Go(func() { failed = nodes[1].daemon.Promote(t.Context(), "two", name) })
+		both.Wait()
+		if failed != nil {
+			continue // the discard came first
+		}
+		promoted++
+		wantFile(t, nodes[1].dial().Buffer("two"), name, want)
+	}
+	t.Logf("%d of 40 files were promoted", promoted)
+}
+
 // TestClusterReadsBothHolders: what has two copies is read from both at once, and from
 // the home alone when the other one is gone.
 func TestClusterReadsBothHolders(t *testing.T) {

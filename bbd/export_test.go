@@ -53,6 +53,19 @@ func (d *Daemon) Discard(ctx context.Context, node bb.NodeID, name, path string,
 	return d.cluster.ask(ctx, node, daemonCred(), wire.Type_TYPE_DISCARD, m, nil)
 }
 
+// Promote makes this node the home of a file whose second copy it has.
+func (d *Daemon) Promote(ctx context.Context, name, path string) error {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return err
+	}
+	e, err := b.ns.Resolve(ctx, path)
+	if err != nil {
+		return err
+	}
+	return b.promote(ctx, &e, e.File, e.Generation)
+}
+
 // BeginNodeDrain is a drain of this node that does not end.
 func (d *Daemon) BeginNodeDrain() { d.draining.begin() }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -216,6 +217,11 @@ func (b *buffer) promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 	if e.File != file || e.Generation != n || replicaOf(e) != b.d.cfg.Node {
 		return errMoved("promote", b.address(e.Name))
 	}
+	unlock, err := b.lockCopies(ctx, file)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	sum, size, err := b.d.store.Checksum(file, n)
 	switch {
 	case err != nil:
@@ -244,6 +250,13 @@ func (b *buffer) promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 		b.requeue(ctx, &now)
 	}
 	return nil
+}
+
+// lockCopies waits for the lock that is held from the question what counts of a file's bytes on
+// this node until the answer is carried out: one request may discard a second copy that
+// another one makes the file.
+func (b *buffer) lockCopies(ctx context.Context, file bb.FileID) (unlock func(), err error) {
+	return b.copyLocks.lock(ctx, strconv.FormatUint(uint64(file), 16))
 }
 
 // recoverReplica keeps the second copy of a file that recovery found, if it counts.
