@@ -70,8 +70,9 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 }
 
 // renameHere renames a directory, or a file whose home is this node.
-func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, target place, replace bool) error {
+func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, target place, replace bool) (err error) {
 	const op = "rename"
+	defer func() { err = b.d.dropped(op, b.address(fromPath), err) }() // once nothing is held any more
 	from, to := clean(fromPath), clean(toPath)
 	if from == to {
 		_, err := b.ns.Lookup(ctx, at.dir, at.name)
@@ -217,6 +218,15 @@ func (b *buffer) moved(at, target place, path string, renamed *meta.Renamed) {
 	}
 }
 
+// dropped ends a removal, or a rename that may have replaced a file: what is on the disk tier does not
+// come back after a loss of power.
+func (d *Daemon) dropped(op, address string, err error) error {
+	if err != nil {
+		return err
+	}
+	return bb.MaybeDone(bb.Wrap(op, address, d.store.SyncDrops(d.ctx)))
+}
+
 // dropFile forgets the bytes of a file that has no entry any more. Those who have it
 // open for reading keep them.
 func (b *buffer) dropFile(e *bb.Entry) {
@@ -285,8 +295,9 @@ func (b *buffer) remove(ctx context.Context, c cred, path string) error {
 
 // removeHere removes an empty directory, or a file whose home is this node. Expect, if not
 // 0, is the id that it has to have.
-func (b *buffer) removeHere(ctx context.Context, path string, at place, expect uint64) error {
+func (b *buffer) removeHere(ctx context.Context, path string, at place, expect uint64) (err error) {
 	const op = "remove"
+	defer func() { err = b.d.dropped(op, b.address(path), err) }() // once nothing is held any more
 	p := clean(path)
 	held, err := b.d.flusher.Hold(ctx, b.name, p)
 	if err != nil {

@@ -350,7 +350,7 @@ func (s *Store) findOrigins() {
 			switch {
 			case h.ofOlder(f):
 				s.found.origins[f] = OriginOlder
-			case !hasLog:
+			case !hasLog && !s.wasDropped(f):
 				s.found.origins[f] = OriginForgotten
 			}
 		}

@@ -232,8 +232,11 @@ func (m *extentMap) markAll(state extentState) {
 	})
 }
 
-// Drop forgets a file. Snapshots keep what they show. Idempotent.
-func (s *Store) Drop(f bb.FileID) { s.drop(f, func(*generation) bool { return true }) }
+// Drop forgets a file. Snapshots keep what they show. Idempotent. See SyncDrops.
+func (s *Store) Drop(f bb.FileID) {
+	s.noteDrop(f)
+	s.drop(f, func(*generation) bool { return true })
+}
 
 // DropGeneration forgets a generation that a newer one has taken the place of,
 // and whose content the newer one may build on. Idempotent.

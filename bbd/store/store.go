@@ -70,6 +70,8 @@ type Store struct {
 		closed     bool
 	}
 
+	drops drops // of the disk tier
+
 	found struct { // by recovery, constant afterwards but for uncommitted, which mu guards
 		damage    []Damage
 		claimed   map[bb.FileID][]bb.Generation // by damaged records
@@ -202,6 +204,7 @@ func (s *Store) open(ctx context.Context) error {
 			return err
 		}
 	}
+	s.readDrops()
 	start := time.Now()
 	found, err := findRegions(s.memDir, bb.TierMemory)
 	if err != nil {
@@ -215,6 +218,9 @@ func (s *Store) open(ctx context.Context) error {
 		found = append(found, onDisk...)
 	}
 	if err := s.recover(ctx, s.leaveForeign(found)); err != nil {
+		return err
+	}
+	if err := s.openDrops(); err != nil {
 		return err
 	}
 	s.found.took = time.Since(start)
@@ -435,6 +441,7 @@ func (s *Store) letGo() error {
 		errs = append(errs, r.unmap())
 	}
 	s.mu.Unlock()
+	errs = append(errs, s.closeDrops())
 	for _, f := range s.locks {
 		errs = append(errs, f.Close())
 	}
@@ -455,7 +462,7 @@ func (s *Store) removeAll(paths []string) error {
 	}
 	errs = append(errs, os.Remove(s.memDir))
 	if s.o.DiskDir != "" && s.o.DiskDir != s.memDir {
-		errs = append(errs, os.Remove(filepath.Join(s.o.DiskDir, lockName)))
+		errs = append(errs, os.Remove(filepath.Join(s.o.DiskDir, lockName)), os.Remove(s.dropsPath()))
 	}
 	return bb.Wrap("remove regions", s.memDir, errors.Join(errs...))
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -209,6 +210,73 @@ func awaitSpilled(t *testing.T, d *bbdtest.Daemon, c *client.Client, f *powertes
 		if time.Now().After(deadline) {
 			t.Errorf("after 20 s the disk tier has %d bytes, after %d steps", statusOf(t, c).Disk.Live, steps)
 			return
+		}
+	}
+}
+
+// TestPowerCutAfterRemoval: a file of the disk tier that was removed, or replaced, before the node lost
+// power is not there afterwards, although the disk may have forgotten what was not synced.
+func TestPowerCutAfterRemoval(t *testing.T) {
+	if testing.Short() {
+		t.Skip("daemons are processes that the race detector does not see")
+	}
+	d := bbdtest.New(t)
+	d.Config = spillConfig
+	disk := filepath.Join(d.Dir, "disk")
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := powertest.Mount(t, disk)
+	d.Start()
+	ctx := t.Context()
+	c := dial(t, d)
+	spec := client.BufferSpec{Name: "spill", Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}}
+	if _, err := c.CreateBuffer(ctx, spec); err != nil {
+		t.Fatal(err)
+	}
+	b := c.Buffer("spill")
+	s := &spiller{past: durabletest.NewHistory(), b: b, all: map[string]bool{}}
+	if err := b.Mkdir(ctx, "d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"removed", "d/removed", "again", "moved", "kept", "replaced", "filler"}
+	for i, name := range names {
+		if err := s.put(ctx, name, 3<<20+i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The last file may stay in memory: its segment is not full.
+	for deadline := time.Now().Add(2 * time.Minute); statusOf(t, c).Disk.Live < 5*3<<20; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the disk tier has %d bytes", statusOf(t, c).Disk.Live)
+		}
+	}
+	if err := errors.Join(b.Remove(ctx, "removed"), b.RemoveAll(ctx, "d"), b.Rename(ctx, "moved", "replaced")); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Remove(ctx, "again"), b.WriteFile(ctx, "again", []byte("new"), 0o644), b.Mkdir(ctx, "d", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	f.Cut()
+	d.Crash()
+	c.Close()
+	f.Restart(1)
+	d.Start()
+	c = dial(t, d)
+	b = c.Buffer("spill")
+	found := map[string]int64{}
+	for e, err := range b.Walk(ctx, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[e.Path] = e.Size
+		if strings.HasPrefix(e.Path, ".lost+found/") {
+			t.Errorf("%s, %d bytes, has come back", e.Path, e.Size)
+		}
+	}
+	for name, want := range map[string]int64{"removed": -1, "d/removed": -1, "moved": -1, "again": 3, "replaced": 3<<20 + 3, "kept": 3<<20 + 4} {
+		if size, there := found[name]; there && size != want || !there && want >= 0 {
+			t.Errorf("%s: %d bytes, there: %v; want %d", name, size, there, want)
 		}
 	}
 }
