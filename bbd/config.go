@@ -97,6 +97,9 @@ type Limits struct {
 	Sessions  int   // of users other than the daemon's owner; each has a share (package share)
 	Unproven  int   // connections over TCP that have not proved who they are
 	InFlight  int   // requests of one session
+	Requests  int   // of all users' sessions, in flight
+	Bytes     int64 // that requests of users carry, and messages beyond the usual size
+	OpenFiles int   // of all users' sessions
 	Handles   int   // open files of one session
 	Leases    int   // of one session
 	Waiters   int   // writers that wait for room
@@ -111,7 +114,7 @@ type Limits struct {
 // DefaultLimits are the limits of a daemon that was told none.
 func DefaultLimits() Limits {
 	return Limits{
-		Sessions: 4096, Unproven: 256, InFlight: 1024, Handles: 65536, Leases: 256, Waiters: 65536,
+		Sessions: 4096, Unproven: 256, InFlight: 1024, Requests: 64 << 10, Bytes: 256 << 20, OpenFiles: 1 << 20, Handles: 65536, Leases: 256, Waiters: 65536,
 		LeaseMin: 1 << 20, LeaseMax: 32 << 20, Inline: 32 << 10, Handshake: 10 * time.Second,
 	}
 }

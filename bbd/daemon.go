@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"forebay/bbd/peer"
+	"forebay/bbd/share"
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -46,6 +47,7 @@ type Daemon struct {
 	flusher *flusher.Flusher
 	room    *room
 	places  *places
+	shares  *userShares
 	stores  *stores
 	observe *observe
 	cluster *cluster // nil: alone
@@ -105,7 +107,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d.cfg.Meta.Health = d.health
 	d.observe = newObserve(d)
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	d.places = newPlaces(&cfg.Limits)
+	d.places, d.shares = newPlaces(&cfg.Limits), newShares(&cfg.Limits)
 	d.buffers.byName = make(map[string]*buffer)
 	d.sessions.all = make(map[uint64]*session)
 	d.state.Store("starting")
@@ -164,6 +166,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	d.room, d.passing = newRoom(d), newPassing()
 	d.maxPinned = d.room.share()
+	d.shares.pins = share.NewPool(d.store.Stats().Memory.Capacity)
 	d.wg.Go(d.room.run)
 	if err := d.recover(ctx); err != nil {
 		return err

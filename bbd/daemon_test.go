@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 	if told := os.Getenv(stagerEnv); told != "" {
 		os.Exit(stageAll(told))
 	}
+	if path := os.Getenv(hoarderEnv); path != "" {
+		os.Exit(hoard(path))
+	}
 	if path := os.Getenv(flooderEnv); path != "" {
 		os.Exit(flood(path))
 	}

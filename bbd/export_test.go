@@ -415,3 +415,9 @@ func (d *Daemon) SetEntryBack(ctx context.Context, buffer, path string, was bb.E
 func (d *Daemon) EntryOf(ctx context.Context, buffer, path string) (bb.Entry, error) {
 	return d.buffers.byName[buffer].ns.Resolve(ctx, path)
 }
+
+// RequestBytes returns how much of the memory for requests a user has.
+func (d *Daemon) RequestBytes(uid uint32) int64 {
+	has, _ := d.shares.bytes.Of(uid)
+	return has
+}

@@ -25,6 +25,12 @@ func (s *session) openFile(r *request, m *wire.Open) {
 		refusal = "the handle is 0 or in use"
 	case len(s.mu.handles) >= s.d.cfg.Limits.Handles:
 		refusal = fmt.Sprintf("the session has %s open, no more are allowed", bb.Count(len(s.mu.handles), "file"))
+	case !s.take(s.d.shares.files, 1):
+		s.mu.Unlock()
+		r.fail(bb.E(bb.Busy, "open", m.Path, "this user has too many files open, and what is left is for others").
+			WithRemedy("close some, in this and other programs, or raise limits.open_files"))
+		r.done()
+		return
 	default:
 		s.mu.handles[m.Handle] = h
 	}
@@ -412,8 +418,12 @@ func (h *handle) forget() {
 		f.mu.Unlock()
 	}
 	h.s.mu.Lock()
+	_, there := h.s.mu.handles[h.id]
 	delete(h.s.mu.handles, h.id)
 	h.s.mu.Unlock()
+	if there {
+		h.s.give(h.s.d.shares.files, 1)
+	}
 }
 
 // mayCloseQuickly: closing what was read never waits.

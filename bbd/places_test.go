@@ -51,10 +51,11 @@ func flood(socket string) int {
 	return 0
 }
 
-// floodAs lets a user take all sessions that the user gets, until what it returns is called.
-func floodAs(t *testing.T, dir, socket string, uid uint32) (f flooded, end func()) {
+// holdAs runs this binary as a user, reads what it prints into result, and lets it go on until what
+// it returns is called.
+func holdAs(t *testing.T, dir string, uid uint32, env string, result any) (end func()) {
 	t.Helper()
-	cmd := otherUser(t, dir, uid, flooderEnv+"="+socket)
+	cmd := otherUser(t, dir, uid, env)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -68,12 +69,12 @@ func floodAs(t *testing.T, dir, socket string, uid uint32) (f flooded, end func(
 	}
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err == nil {
-		err = json.Unmarshal(line, &f)
+		err = json.Unmarshal(line, result)
 	}
 	if err != nil {
 		t.Fatalf("%v: %s", err, line)
 	}
-	return f, func() {
+	return func() {
 		t.Helper()
 		in.Close()
 		if err := cmd.Wait(); err != nil {
@@ -91,8 +92,8 @@ func TestSessionsOfAUser(t *testing.T) {
 	for round := range 2 { // what was given back is there again
 		var ends []func()
 		for i, want := range []int{8, 4, 2, 1} {
-			f, end := floodAs(t, open, n.socket, intruderUID-uint32(i))
-			ends = append(ends, end)
+			var f flooded
+			ends = append(ends, holdAs(t, open, intruderUID-uint32(i), flooderEnv+"="+n.socket, &f))
 			if f.Sessions != want || f.Kind != bb.Busy.String() || !strings.Contains(f.Text, fmt.Sprintf("this user has %d sessions", want)) {
 				t.Errorf("round %d: user %d of 4: %+v, want %d sessions", round, i+1, f, want)
 			}

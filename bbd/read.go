@@ -217,12 +217,13 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 		at.extents = at.extents[:min(len(at.extents), layoutPage)] // the client asks for the rest
 		last := &at.extents[len(at.extents)-1]
 		length = last.FileOffset + last.Length - offset
-		if !inline && length > h.s.d.cfg.Limits.Inline && h.mayReach(at.extents) {
+		bytes := at.pinned.Bytes()
+		if !inline && length > h.s.d.cfg.Limits.Inline && h.mayReach(at.extents) && h.s.take(h.s.d.shares.pins, bytes) {
 			if err := h.describeExtents(answer, at.extents); err != nil {
-				at.pinned.Release()
+				h.s.release(pin{h, at.pinned, bytes})
 				return nil, nil, err
 			}
-			answer.Pin = h.keepPin(at.pinned)
+			answer.Pin = h.keepPin(at.pinned, bytes)
 			h.s.d.observe.read(at.extents, length)
 			return answer, nil, nil
 		}
@@ -287,12 +288,12 @@ func (h *handle) gather(ctx context.Context, offset, length int64) ([]byte, erro
 	return gathered(make([]byte, 0, length), h.path, slices...)
 }
 
-func (h *handle) keepPin(held *store.Pinned) uint64 {
+func (h *handle) keepPin(held *store.Pinned, bytes int64) uint64 {
 	s := h.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.lastPin++
-	s.mu.pins[s.mu.lastPin] = pin{h, held}
+	s.mu.pins[s.mu.lastPin] = pin{h, held, bytes}
 	return s.mu.lastPin
 }
 
@@ -309,7 +310,7 @@ func (s *session) unpin(id uint64) {
 	delete(s.mu.pins, id)
 	s.mu.Unlock()
 	if ok {
-		p.held.Release()
+		s.release(p)
 	}
 }
 

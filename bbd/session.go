@@ -52,6 +52,7 @@ type session struct {
 	inline   *semaphore.Weighted // bytes that came with them
 	open     atomic.Bool         // the handshake is done: client and cred are set
 	place    placeKind           // of the goroutine that serves, once the session is in the daemon's list
+	messages int64               // bytes that the reader's buffer has beyond its usual size
 	refused  error               // why it is turned away; nil: it is not
 
 	mu struct {
@@ -69,6 +70,7 @@ type session struct {
 type pin struct {
 	handle *handle
 	held   *store.Pinned
+	bytes  int64 // of the segments that it keeps
 }
 
 // request is one frame that was read, on its way to a reply.
@@ -78,6 +80,7 @@ type request struct {
 	data []byte
 	ctx  context.Context
 
+	counted  bool // among the user's requests in flight
 	followed bool // another reply will follow soon, with which this one's may leave
 }
 
@@ -133,6 +136,7 @@ func (s *session) serve(ctx context.Context) error {
 	stop := context.AfterFunc(s.ctx, func() { s.conn.Close() })
 	defer stop()
 	in := wire.NewReader(s.conn)
+	in.Resize = s.resize
 	if err := s.handshake(in); err != nil {
 		return err
 	}
@@ -191,15 +195,17 @@ func (s *session) end() {
 	s.conn.Close()
 	s.wg.Wait()
 	s.reach.end()
+	s.giveMessages()
 	s.mu.Lock()
 	handles, pins, leases := s.mu.handles, s.mu.pins, s.mu.leases
 	s.mu.handles, s.mu.pins, s.mu.leases = nil, nil, nil
 	s.mu.Unlock()
 	for _, p := range pins {
-		p.held.Release()
+		s.release(p)
 	}
 	for _, h := range handles {
 		h.abandon()
+		s.give(s.d.shares.files, 1)
 	}
 	if s.d.isStopping() {
 		return // their writers copy out of the leases when the daemon is there again
@@ -216,13 +222,18 @@ func (s *session) start(in *wire.Reader, head wire.Header, message []byte) error
 	if err := s.inline.Acquire(s.ctx, int64(head.DataLength)); err != nil {
 		return nil // the session is over
 	}
+	if err := s.wait(s.d.shares.bytes, int64(head.DataLength)); err != nil {
+		return nil
+	}
 	if head.DataLength > 0 {
 		r.data = make([]byte, head.DataLength)
 		if err := in.ReadData(r.data); err != nil {
+			s.give(s.d.shares.bytes, int64(head.DataLength))
 			return err
 		}
 	}
 	s.requests.Add(1)
+	r.counted = s.take(s.d.shares.requests, 1)
 	if !known {
 		r.fail(bb.E(bb.Unsupported, "request", head.Type.String(), "this daemon does not know it").WithRemedy("upgrade it; see bbctl nodes"))
 		r.done()
@@ -230,6 +241,7 @@ func (s *session) start(in *wire.Reader, head wire.Header, message []byte) error
 	}
 	m := op.message()
 	if err := proto.Unmarshal(message, m); err != nil {
+		r.done()
 		return &wire.FrameError{Reason: fmt.Sprintf("%v holds no such message: %v", head.Type, err)}
 	}
 	s.d.observe.request(head.Type)
@@ -240,6 +252,12 @@ func (s *session) start(in *wire.Reader, head wire.Header, message []byte) error
 	if err != nil {
 		r.fail(err)
 		r.done()
+		return nil
+	}
+	if !r.counted && head.Type != wire.Type_TYPE_CANCEL {
+		defer r.done()
+		r.fail(bb.E(bb.Busy, "request", head.Type.String(), "too many requests of this user are in flight, and what is left is for others").
+			WithRemedy("wait for replies, in this and other programs"))
 		return nil
 	}
 	if s.requests.Load() > int64(s.d.cfg.Limits.InFlight) {
@@ -256,6 +274,10 @@ func (s *session) start(in *wire.Reader, head wire.Header, message []byte) error
 func (r *request) done() {
 	r.s.requests.Add(-1)
 	r.s.inline.Release(int64(r.head.DataLength))
+	r.s.give(r.s.d.shares.bytes, int64(r.head.DataLength))
+	if r.counted {
+		r.s.give(r.s.d.shares.requests, 1)
+	}
 }
 
 // maxInline bounds the bytes that a session's requests carry and that are not in

@@ -204,6 +204,18 @@ func (v *Snapshot) pin(off, n int64) (*Pinned, error) {
 	return p, nil
 }
 
+// Bytes returns how long the segments are together.
+func (p *Pinned) Bytes() (n int64) {
+	seen := make(map[*segment]bool, len(p.segs))
+	for _, g := range p.segs {
+		if !seen[g] {
+			seen[g] = true
+			n += g.length
+		}
+	}
+	return n
+}
+
 // Release ends it. Idempotent.
 func (p *Pinned) Release() {
 	p.once.Do(func() {

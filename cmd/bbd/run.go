@@ -268,7 +268,7 @@ func adapt(cfg config.Config, proofs *secrets, source meta.Options, log *slog.Lo
 		return bbd.Config{}, bb.Wrap("start", cfg.Listen.Socket, err)
 	}
 	limits := bbd.DefaultLimits()
-	limits.Unproven = cfg.Limits.Unproven
+	limits.Unproven, limits.Requests, limits.Bytes, limits.OpenFiles = cfg.Limits.Unproven, cfg.Limits.InFlight, cfg.Limits.RequestMemory.Bytes, cfg.Limits.OpenFiles
 	limits.Sessions, limits.InFlight, limits.Waiters = cfg.Limits.Sessions, cfg.Limits.InFlightPerSession, cfg.Limits.Waiters
 	limits.LeaseMin, limits.LeaseMax, limits.Inline = cfg.Limits.LeaseMin.Bytes, cfg.Limits.LeaseMax.Bytes, cfg.Limits.InlineThreshold.Bytes
 	c := bbd.Config{

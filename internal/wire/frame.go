@@ -105,6 +105,10 @@ type Reader struct {
 	buf   []byte // what has been read and not yet taken lies in buf[start:end]
 	start int
 	end   int
+
+	// Resize, if not nil, is called before the buffer for messages gets another size, in bytes. It
+	// may wait. An error ends the reading.
+	Resize func(from, to int) error
 }
 
 // readAhead is how much one read from the connection asks for: many pipelined
@@ -161,7 +165,9 @@ func (r *Reader) fill(n int) error {
 		return nil
 	}
 	if r.start+n > len(r.buf) {
-		r.shift(n)
+		if err := r.shift(n); err != nil {
+			return err
+		}
 	}
 	got, err := io.ReadAtLeast(r.r, r.buf[r.end:], n-(r.end-r.start))
 	r.end += got
@@ -176,14 +182,20 @@ func (r *Reader) fill(n int) error {
 
 // shift moves what is there to the front of a buffer that holds n bytes, and does
 // not keep a buffer that one large message needed.
-func (r *Reader) shift(n int) {
+func (r *Reader) shift(n int) error {
 	size := max(n, readAhead)
 	next := r.buf
 	if size != len(r.buf) {
+		if r.Resize != nil {
+			if err := r.Resize(len(r.buf), size); err != nil {
+				return err
+			}
+		}
 		next = make([]byte, size)
 	}
 	r.end = copy(next, r.buf[r.start:r.end])
 	r.buf, r.start = next, 0
+	return nil
 }
 
 // WriteFrame writes one frame with one system call. Scratch is reused and returned,

@@ -155,6 +155,9 @@ type Limits struct {
 	Sessions           int
 	Unproven           int
 	InFlightPerSession int
+	InFlight           int
+	RequestMemory      Size
+	OpenFiles          int
 	LeaseMin           Size
 	LeaseMax           Size
 	InlineThreshold    Size
@@ -186,7 +189,7 @@ func Default() Config {
 			{Count: -1, Size: Bytes(16 << 20)},
 		}},
 		Limits: Limits{
-			Sessions: 1024, Unproven: 256, InFlightPerSession: 256, LeaseMin: Bytes(1 << 20), LeaseMax: Bytes(32 << 20),
+			Sessions: 1024, Unproven: 256, InFlightPerSession: 256, InFlight: 64 << 10, RequestMemory: Bytes(256 << 20), OpenFiles: 1 << 20, LeaseMin: Bytes(1 << 20), LeaseMax: Bytes(32 << 20),
 			InlineThreshold: Bytes(16 << 10), Waiters: 4096,
 		},
 		Log: Log{Level: "info", Format: "text"},

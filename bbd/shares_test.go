@@ -1,0 +1,172 @@
+package bbd_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"forebay/bbd"
+	"forebay/client"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// hoarderEnv makes this binary a program of the other user that takes what it gets of all that
+// sessions hold, prints how much that was, and holds it until its standard input ends.
+const hoarderEnv = "FOREBAY_TEST_HOARDER"
+
+type hoarded struct {
+	Files, Requests int    // until the first refusal
+	Kinds           string // of the refusals
+}
+
+func hoard(socket string) int {
+	var h hoarded
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	c, err := client.Dial(ctx, client.Options{Address: "unix://" + socket})
+	if err == nil {
+		_, err = c.CreateBuffer(ctx, client.BufferSpec{Name: "hoard"})
+	}
+	if err == nil {
+		err = c.Buffer("hoard").WriteFile(ctx, "f", []byte("x"), 0o600)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer c.Close()
+	if err := h.files(socket); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	end, err := unfinished(socket)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer end()
+	if json.NewEncoder(os.Stdout).Encode(h) != nil {
+		return 1
+	}
+	io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// raw begins a session that the test speaks in itself.
+func raw(socket string) (net.Conn, *wire.Reader, error) {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	in := wire.NewReader(conn)
+	if _, err := wire.Handshake(conn, in, &wire.Hello{Client: "hoard"}); err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return conn, in, nil
+}
+
+// files opens one file again and again, and leaves requests without an end in flight.
+func (h *hoarded) files(socket string) error {
+	conn, in, err := raw(socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for id := uint64(1); id < 1000; id++ {
+		if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_OPEN, 0, id, &wire.Open{Handle: id, Buffer: "hoard", Path: "f"}, nil); err != nil {
+			return err
+		}
+		head, message, err := in.Next()
+		if err == nil && head.DataLength > 0 {
+			err = in.ReadData(make([]byte, head.DataLength))
+		}
+		if err != nil {
+			return err
+		}
+		if err := wire.DecodeReply(head, message, &wire.Opened{}); err != nil {
+			h.Kinds += bb.KindOf(err).String() + " "
+			break
+		}
+		h.Files++
+	}
+	for id := uint64(1); id <= 40; id++ { // few enough for their refusals to fit into the socket
+		if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_SUBSCRIBE, 0, id, &wire.Subscribe{Buffer: "hoard"}, nil); err != nil {
+			return err
+		}
+	}
+	for { // every refusal names its request; events may come between
+		head, message, err := in.Next()
+		if err != nil {
+			return err
+		}
+		if head.Has(wire.FlagError) {
+			h.Requests = int(head.Request) - 1
+			h.Kinds += bb.KindOf(wire.DecodeReply(head, message, nil)).String()
+			return nil
+		}
+	}
+}
+
+// unfinished leaves large requests unfinished in as many sessions, more than the daemon reads of.
+func unfinished(socket string) (end func(), err error) {
+	frame, err := wire.AppendFrame(nil, wire.Type_TYPE_COMMIT, 0, 9, &wire.Commit{Handle: 1}, wire.MaxData)
+	if err != nil {
+		return nil, err
+	}
+	frame = append(frame, make([]byte, wire.MaxData-100)...)
+	var (
+		all   sync.WaitGroup
+		conns []net.Conn
+	)
+	for range 8 {
+		conn, _, err := raw(socket)
+		if err != nil {
+			return nil, err
+		}
+		conns = append(conns, conn)
+		all.Go(func() { conn.Write(frame) }) // which never ends where nothing is read
+	}
+	return func() {
+		for _, conn := range conns {
+			conn.Close()
+		}
+		all.Wait()
+	}, nil
+}
+
+// TestHoarder bounds what one user's sessions have the daemon hold, and lets root go on.
+func TestHoarder(t *testing.T) {
+	t.Parallel()
+	open := openDir(t)
+	n := startNode(t, func(c *bbd.Config) {
+		c.Limits.OpenFiles, c.Limits.Requests, c.Limits.Bytes = 100, 60, 32<<20
+	})
+	chmod(t, n.dir, 0o755)
+	for range 2 { // what was given back is there again
+		var h hoarded
+		end := holdAs(t, open, intruderUID, hoarderEnv+"="+n.socket, &h)
+		if want := (hoarded{Files: 50, Requests: 30, Kinds: "busy busy"}); h != want {
+			t.Errorf("got %+v, want %+v", h, want)
+		}
+		// A user alone has half of the memory for requests, which are four of them.
+		eventually(t, "the user's share is used up", func() bool { return n.daemon.RequestBytes(intruderUID) == 16<<20 })
+		root := n.dial()
+		b, _ := n.buffer(root, client.BufferSpec{Name: "roots"})
+		write(t, b, "f", random(10<<20))
+		end()
+		eventually(t, "the user's share is given back", func() bool { return n.daemon.RequestBytes(intruderUID) == 0 })
+		for _, name := range []string{"hoard", "roots"} {
+			if err := root.DestroyBuffer(t.Context(), name, true); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
