@@ -137,6 +137,16 @@ build-python: ## Build the wheel of sdk/python, below sdk/python/dist
 	@env=$$(scripts/python-tools.sh) && cd sdk/python && rm -rf dist && \
 		$(PYTHON_ENV) "$$env"/bin/python -m build --no-isolation --wheel >/dev/null && ls dist
 
+.PHONY: demo-python
+demo-python: build-go ## Show a training loop in Python that is killed and loses nothing, with a plot below bin/
+	@env=$$(scripts/python-tools.sh) && cd sdk/python && \
+		"$$env"/bin/python -m pip --disable-pip-version-check -q install --only-binary :all: --require-hashes -r requirements-demo.txt && \
+		$(PYTHON_ENV) "$$env"/bin/python demo/training.py --plot $(BIN)/training.png
+
+.PHONY: bench-python
+bench-python: build-go ## Measure a write of 1 GiB from Python beside one pass of checksum and copy, tmpfs and fsync
+	@env=$$(scripts/python-tools.sh) && cd sdk/python && $(PYTHON_ENV) "$$env"/bin/python bench/copy.py
+
 # What the tests need beyond Go.
 .PHONY: test-tools
 test-tools:

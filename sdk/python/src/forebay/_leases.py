@@ -71,7 +71,7 @@ class Lease(Memory):
     def __init__(self, session: Session, m: _wire.Lease, tier: int, region: Region) -> None:
         """Lock it. Nothing may be written, and Broken is raised, if the session has ended by now."""
         begin = (m.data_start + _ALIGN - 1) & -_ALIGN
-        super().__init__(region.writable[m.offset : m.offset + m.length], begin, m.record_floor)
+        super().__init__(region.writable(m.offset, m.length), begin, m.record_floor)
         self.session = session
         self.id = m.id
         self.length = m.length

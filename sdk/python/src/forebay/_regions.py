@@ -17,6 +17,7 @@ from ._errors import Unavailable
 
 Bytes = npt.NDArray[np.uint8]
 
+_MADV_POPULATE_WRITE = 23  # of Linux 5.14
 _FLOCK = struct.Struct("hhqqi0q")  # struct flock of 64-bit Linux
 
 
@@ -42,11 +43,11 @@ class Region:
                 reason = f"the region has {m.length} bytes, its file only {info.st_size}"
                 raise Unavailable("map", m.path, reason)
             self._identity = (info.st_dev, info.st_ino)
-            self.readable = self._map(mmap.PROT_READ)
+            self.readable = _array(self._map(mmap.PROT_READ))
         except BaseException:
             os.close(self._fd)
             raise
-        self._writable: Bytes | None = None
+        self._writable: mmap.mmap | None = None
         self._locks = -1  # a descriptor of its own, that a child closes: see lock
         _fork.register(self)
 
@@ -55,20 +56,21 @@ class Region:
             os.close(self._locks)
             self._locks = -1
 
-    def _map(self, protection: int) -> Bytes:
+    def _map(self, protection: int) -> mmap.mmap:
         try:
-            return np.frombuffer(
-                mmap.mmap(self._fd, self.length, mmap.MAP_SHARED, protection), dtype=np.uint8
-            )
+            return mmap.mmap(self._fd, self.length, mmap.MAP_SHARED, protection)
         except OSError as e:
             raise Unavailable("map", self.path, str(e)) from e
 
-    @property
-    def writable(self) -> Bytes:
-        """The region's bytes, for those who hold a lease of a part."""
+    def writable(self, offset: int, n: int) -> Bytes:
+        """Return bytes that this process has a lease of."""
         if self._writable is None:
             self._writable = self._map(mmap.PROT_READ | mmap.PROT_WRITE)
-        return self._writable
+        # The pages are there: this only enters them into this process's page table at once, instead
+        # of one fault for each. Where the kernel does not know how, faults do it.
+        with contextlib.suppress(OSError, ValueError):
+            self._writable.madvise(_MADV_POPULATE_WRITE, offset, n)
+        return _array(self._writable)[offset : offset + n]
 
     def lock(self, offset: int, n: int) -> bool:
         """Mark bytes as memory that this process may be writing to; see internal/leaselock.
@@ -111,6 +113,10 @@ class Region:
             os.close(self._fd)
             if self._locks >= 0:
                 os.close(self._locks)
+
+
+def _array(m: mmap.mmap) -> Bytes:
+    return np.frombuffer(m, dtype=np.uint8)
 
 
 class Atlas:
