@@ -94,7 +94,7 @@ func TestSessionsOfAUser(t *testing.T) {
 		for i, want := range []int{8, 4, 2, 1} {
 			var f flooded
 			ends = append(ends, holdAs(t, open, intruderUID-uint32(i), flooderEnv+"="+n.socket, &f))
-			if f.Sessions != want || f.Kind != bb.Busy.String() || !strings.Contains(f.Text, fmt.Sprintf("this user has %d sessions", want)) {
+			if f.Sessions != want || f.Kind != bb.Busy.String() || !strings.Contains(f.Text, fmt.Sprintf("this user has %d session", want)) {
 				t.Errorf("round %d: user %d of 4: %+v, want %d sessions", round, i+1, f, want)
 			}
 		}
