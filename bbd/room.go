@@ -16,7 +16,7 @@ import (
 )
 
 // room gives writers segments. When none is free they wait in line, fairly among
-// buffers and then among clients, while one goroutine makes room: it evicts what is
+// users, then among buffers and then among clients, while one goroutine makes room: it evicts what is
 // clean, spills to disk, moves files to other nodes, and waits for the flusher (contract 14).
 type room struct {
 	d      *Daemon
@@ -246,7 +246,7 @@ func (r *room) line() ([]admit.Request, map[uint64]*waiter) {
 	for _, w := range r.mu.waiting {
 		waiting[w.id] = w
 		requests = append(requests, admit.Request{
-			ID: w.id, Buffer: w.buffer.name, Client: strconv.FormatUint(w.client, 10),
+			ID: w.id, User: strconv.FormatUint(uint64(w.uid), 10), Buffer: w.buffer.name, Client: strconv.FormatUint(w.client, 10),
 			Bytes: w.bytes, Age: now.Sub(w.since), NoWait: w.buffer.spec().NoWait,
 		})
 	}

@@ -15,6 +15,7 @@ const Unit = 1 << 20
 // Request is a writer that waits for a lease.
 type Request struct {
 	ID     uint64
+	User   string // whose bytes they will be: requests of one user share its turn
 	Buffer string
 	Client string        // who asks: requests of one client share its turn
 	Bytes  int64         // wanted; a grant may be of less, but not of less than a unit
@@ -83,8 +84,9 @@ type Action struct {
 
 // Decide returns what to do now, and the turns to pass to the next call.
 //
-// Free bytes go to the waiting buffer that has been given least, in it to the
-// client that has been given least, and there to the oldest request; see Served.
+// Free bytes go to the waiting user that has been given least; of the user's buffers to the one that
+// has been given least, in it to the client that has been given least, and there to the
+// oldest request; see Served.
 // Nobody starves: whoever waits stays where they are while all others move up,
 // and a request that does not fit whole is granted in part.
 func Decide(s State, before Served) ([]Action, Served) {

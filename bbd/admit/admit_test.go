@@ -28,8 +28,10 @@ func TestScripts(t *testing.T) {
 				}
 				s.Buffers[d.CmdArgs[0].Key] = Buffer{scriptMiB(t, d, "used"), scriptMiB(t, d, "capacity"), scriptMiB(t, d, "evictable")}
 			case "ask":
+				user := ""
+				d.MaybeScanArgs(t, "user", &user)
 				for line := range strings.Lines(d.Input) {
-					r := Request{Bytes: Unit}
+					r := Request{User: user, Bytes: Unit}
 					var mib int64
 					if _, err := fmt.Sscan(line, &r.Buffer, &r.Client, &mib); err != nil {
 						t.Fatal(err)

@@ -9,12 +9,13 @@ import (
 // value is ready; Decide returns a new one and does not change what it is given.
 //
 // It is start-time fair queueing (Goyal, Vin and Cheng, 1996) with equal weights,
-// among buffers and again among the clients of each: a tag counts the bytes given
+// among users, among the buffers of each and among the clients of these: a tag counts the bytes given
 // to somebody, the lowest tag is next, and whoever comes back after a pause starts
 // at the virtual time, the tag of the last one served, if that is later than where
 // they left. So a pause earns nothing and costs nothing.
 type Served struct {
-	buffers turns
+	users   turns
+	buffers map[string]turns // by user
 	clients map[string]turns // by buffer
 }
 
@@ -52,10 +53,10 @@ func (t turns) copy() turns {
 // copy returns a copy to work on, or an empty one when nobody waits: then there is
 // nothing to be fair about.
 func (v Served) copy(waiting bool) Served {
-	if !waiting || len(v.clients) > maxTags {
-		return Served{turns{tags: map[string]int64{}}, map[string]turns{}}
+	if !waiting || len(v.clients) > maxTags || len(v.buffers) > maxTags {
+		return Served{turns{tags: map[string]int64{}}, map[string]turns{}, map[string]turns{}}
 	}
-	return Served{v.buffers.copy(), maps.Clone(v.clients)}
+	return Served{v.users.copy(), maps.Clone(v.buffers), maps.Clone(v.clients)}
 }
 
 // next returns whose turn it is.
@@ -71,7 +72,9 @@ func (v Served) next(queue []Request) int {
 
 func (v Served) compare(a, b *Request) int {
 	return cmp.Or(
-		cmp.Compare(v.buffers.tag(a.Buffer), v.buffers.tag(b.Buffer)),
+		cmp.Compare(v.users.tag(a.User), v.users.tag(b.User)),
+		cmp.Compare(a.User, b.User),
+		cmp.Compare(v.buffers[a.User].tag(a.Buffer), v.buffers[b.User].tag(b.Buffer)),
 		cmp.Compare(a.Buffer, b.Buffer),
 		cmp.Compare(v.clients[a.Buffer].tag(a.Client), v.clients[b.Buffer].tag(b.Client)),
 		cmp.Compare(a.Client, b.Client),
@@ -81,7 +84,13 @@ func (v Served) compare(a, b *Request) int {
 }
 
 func (v *Served) add(r Request, bytes int64) {
-	v.buffers.add(r.Buffer, bytes)
+	v.users.add(r.User, bytes)
+	buffers := v.buffers[r.User].copy()
+	buffers.add(r.Buffer, bytes)
+	if v.buffers == nil {
+		v.buffers = map[string]turns{}
+	}
+	v.buffers[r.User] = buffers
 	clients := v.clients[r.Buffer].copy()
 	clients.add(r.Client, bytes)
 	if v.clients == nil {
