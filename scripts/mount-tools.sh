@@ -6,12 +6,12 @@ set -euo pipefail
 [ -e /dev/fuse ] || modprobe fuse 2>/dev/null || echo "note: there is no /dev/fuse: nothing can be mounted in tests."
 
 missing=()
-for tool in cmp dd diff find git sqlite3 tar; do
+for tool in cmp dd diff find findmnt git sqlite3 tar; do
 	command -v "$tool" >/dev/null || missing+=("$tool")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
-packages=(coreutils diffutils findutils git sqlite3 tar)
+packages=(coreutils diffutils findutils git sqlite3 tar util-linux)
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	export DEBIAN_FRONTEND=noninteractive
 	apt-get install -qq -y "${packages[@]}" >/dev/null || {

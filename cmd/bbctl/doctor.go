@@ -51,8 +51,8 @@ func newDoctorCommand(a *app) *cobra.Command {
 		Use: "doctor", Short: "Look whether this node is set up well, and say how to mend what is not", Args: cobra.NoArgs,
 		Long: `Looks at the daemon, its versions, memory limits and huge pages, the namespace, the
 cluster's addresses and fabric, the stores behind buffers (and those of --store, by making
-and destroying an empty buffer: reachable, writable, credentials), the clock, and how
-Slurm is wired. Each finding that is not ok says how to mend it. Exits with 7 if something
+and destroying an empty buffer: reachable, writable, credentials), the clock, what mounting
+buffers needs, and how Slurm is wired. Each finding that is not ok says how to mend it. Exits with 7 if something
 failed; what could not be looked at is skipped, and said.
 
 With --clean it looks only for the unfinished work of killed daemons, in the stores of all
@@ -118,6 +118,7 @@ func (a *app) examine(ctx context.Context, stores []string) []finding {
 	var clock unix.Timex
 	state, err := unix.Adjtimex(&clock)
 	all = append(all, clockFinding(state, err))
+	all = append(all, examineMounts()...)
 	wired := examineSlurm(ctx)
 	return append(append(all, wired...), aloneFindings(all, wired)...)
 }

@@ -72,6 +72,10 @@ func TestDoctorStatus(t *testing.T) {
 	}
 	wantStates(t, "versions", []finding{versionFinding("bbctl", "1", "1"), versionFinding("bbctl", "1", "2")}, 1, 1, 0)
 	wantStates(t, "memory", []finding{memoryFinding(80, 100), memoryFinding(81, 100)}, 1, 0, 1)
+	wantStates(t, "mounting", []finding{
+		mountFinding(true, true, true, false), mountFinding(true, true, false, true),
+		mountFinding(false, true, true, true), mountFinding(true, false, true, true), mountFinding(true, true, false, false),
+	}, 2, 3, 0)
 	wantStates(t, "clocks", []finding{skewFinding("x", time.Minute), skewFinding("x", -time.Hour), clockFinding(0, nil), clockFinding(unix.TIME_ERROR, nil)}, 2, 1, 1)
 }
 

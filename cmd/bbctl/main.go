@@ -116,17 +116,17 @@ func (o *output) Write(p []byte) (int, error) {
 
 // The exit codes. They are promised: see exitCodesHelp.
 const (
-	exitDone        = 0
-	exitError       = 1
-	exitUsage       = 2
-	exitNotFound    = 3
-	exitPermission  = 4
-	exitUnavailable = 5
-	exitDamaged     = 6
-	exitPartly      = 7
-	exitCancelled   = 8
-	exitConflict    = 9
-	exitNoSpace     = 10
+	exitDone        = cli.ExitDone
+	exitError       = cli.ExitError
+	exitUsage       = cli.ExitUsage
+	exitNotFound    = cli.ExitNotFound
+	exitPermission  = cli.ExitPermission
+	exitUnavailable = cli.ExitUnavailable
+	exitDamaged     = cli.ExitDamaged
+	exitPartly      = cli.ExitPartly
+	exitCancelled   = cli.ExitCancelled
+	exitConflict    = cli.ExitConflict
+	exitNoSpace     = cli.ExitNoSpace
 )
 
 const exitCodesHelp = `Exit codes:
@@ -150,28 +150,10 @@ func exitCode(err error) int {
 	if errors.As(err, &p) {
 		return exitPartly
 	}
-	switch client.KindOf(err) {
-	case client.ErrInvalid, client.ErrUnsupported:
-		return exitUsage
-	case client.ErrNotFound:
-		return exitNotFound
-	case client.ErrPermission:
-		return exitPermission
-	case client.ErrUnavailable:
-		return exitUnavailable
-	case client.ErrLost, client.ErrChecksum:
-		return exitDamaged
-	case client.ErrCancelled:
-		return exitCancelled
-	case client.ErrExists, client.ErrBusy, client.ErrNotEmpty, client.ErrIsDirectory, client.ErrNotDirectory:
-		return exitConflict
-	case client.ErrNoSpace:
-		return exitNoSpace
-	}
 	if strings.HasPrefix(err.Error(), "required flag(s)") {
 		return exitUsage // cobra's own words
 	}
-	return exitError
+	return cli.CodeOf(err)
 }
 
 func newCommand(a *app) *cobra.Command {
@@ -206,7 +188,7 @@ a JSON object. Names are printed as ls -b prints them, but for spaces.
 		newMvCommand(a), newRmCommand(a), newMkdirCommand(a), newDuCommand(a), newStageInCommand(a), newStageOutCommand(a),
 		newDrainCommand(a), newReceiptCommand(a), newVerifyCommand(a), newOrphansCommand(a), newLostCommand(a),
 		newNodesCommand(a), newNodeCommand(a), newClusterCommand(a), newTokenCommand(a), newJobsCommand(a), newTxnCommand(a),
-		newStatusCommand(a), newDoctorCommand(a), newEventsCommand(a), newSlurmCommand(a), newPlanCommand(a), newContextCommand(a), newManCommand(a), newVersionCommand(a), bench.NewCommand(),
+		newMountCommand(a), newUmountCommand(a), newStatusCommand(a), newDoctorCommand(a), newEventsCommand(a), newSlurmCommand(a), newPlanCommand(a), newContextCommand(a), newManCommand(a), newVersionCommand(a), bench.NewCommand(),
 	)
 	a.complete(cmd)
 	a.limitWaits(cmd)

@@ -2,8 +2,8 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"forebay/internal/bb"
+	"forebay/internal/cli"
 )
 
 // readyEnv says, in a mount's environment, that its parent waits on descriptor readyFD for a
@@ -55,10 +56,10 @@ func background(ctx context.Context, logFile string) error {
 	line, err := bufio.NewReader(r).ReadString('\n')
 	switch reason := strings.TrimSuffix(line, "\n"); {
 	case err != nil:
-		return fmt.Errorf("mount: it ended before it served: %w", cmd.Wait())
+		return bb.Wrap("mount", self, fmt.Errorf("it ended before it served: %w", cmp.Or(cmd.Wait(), err)))
 	case reason != "":
 		cmd.Wait()
-		return errors.New(reason)
+		return &cli.Failed{Code: cmp.Or(cmd.ProcessState.ExitCode(), cli.ExitError), Line: reason}
 	}
 	return cmd.Process.Release()
 }

@@ -4,18 +4,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"forebay/client"
-	"forebay/internal/bb"
 	"forebay/internal/cli"
+	"forebay/internal/mounts"
 )
 
 // version is set when a release is built (see the Makefile).
@@ -26,10 +24,7 @@ func main() {
 	defer stop()
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bbmount:", err)
-		if errors.Is(err, errUsage) || bb.KindOf(err) == bb.Invalid {
-			os.Exit(2)
-		}
-		os.Exit(1)
+		os.Exit(cli.CodeOf(err))
 	}
 }
 
@@ -45,8 +40,8 @@ written for Forebay read and write files there; close and fsync return when what
 written survives the death of the program, of the mount and of the daemon. While the daemon
 restarts, programs wait.
 
-It returns when the mount serves, and goes on in the background. umount DIR, or
-SIGTERM, ends it. Run by root, all users may enter, with the rights that owners and modes of
+It returns when the mount serves, and goes on in the background. bbctl umount
+DIR, or SIGTERM, ends it. Run by root, all users may enter, with the rights that owners and modes of
 the files give them; run by somebody else, that user alone.`,
 		Example:       "  bbmount bb://scratch /bb/scratch\n  bbmount --foreground bb://scratch /bb/scratch",
 		Args:          cobra.ExactArgs(2),
@@ -59,11 +54,11 @@ the files give them; run by somebody else, that user alone.`,
 				return err
 			}
 			if at.Path != "" {
-				return usage("%s: a whole buffer is mounted: bb://%s", args[0], at.Buffer)
+				return usage(args[0] + ": a whole buffer is mounted: bb://" + at.Buffer)
 			}
 			o.buffer = at.Buffer
-			if o.dir, err = filepath.Abs(args[1]); err != nil {
-				return bb.Wrap("mount", args[1], err)
+			if o.dir, err = mounts.Resolve(args[1]); err != nil {
+				return err
 			}
 			if !foreground {
 				return background(cmd.Context(), logFile)
@@ -77,7 +72,8 @@ the files give them; run by somebody else, that user alone.`,
 	flags.StringVar(&o.client.Address, "socket", "", "the daemon's address: unix:///path (default: the one of this node)")
 	flags.DurationVar(&o.retry, "retry", 0, "how long a program waits for a daemon that does not answer, until it gets EIO (default: until it answers)")
 	flags.BoolVar(&o.others, "allow-other", os.Geteuid() == 0, "let other users enter")
-	cli.RefuseUnknown(cmd, func(why string) error { return usage("%s", why) })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err.Error()) })
+	cli.RefuseUnknown(cmd, usage)
 	return cmd
 }
 

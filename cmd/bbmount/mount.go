@@ -3,21 +3,19 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	fusefs "github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 
 	"forebay/client"
 	"forebay/internal/bb"
+	"forebay/internal/mounts"
 )
 
 // options say what to mount, where, and how.
@@ -80,7 +78,7 @@ func (o *options) fuse() *fusefs.Options {
 		EntryTimeout: &keep, AttrTimeout: &keep, NullPermissions: true,
 		MountOptions: fuse.MountOptions{
 			AllowOther: o.others, DirectMountStrict: os.Geteuid() == 0, Options: []string{"default_permissions"},
-			FsName: "bb://" + o.buffer, Name: "forebay",
+			FsName: "bb://" + o.buffer, Name: mounts.Subtype,
 			MaxWrite: maxRequest, MaxReadAhead: maxRequest, MaxBackground: maxBackground,
 			DisableXAttrs: true,
 		},
@@ -89,25 +87,21 @@ func (o *options) fuse() *fusefs.Options {
 
 // checkDir reports why a buffer cannot be mounted on a directory.
 func checkDir(dir string) error {
+	there, mounted, err := mounts.At(dir)
+	if err != nil {
+		return err
+	}
+	if mounted {
+		return bb.E(bb.Busy, "mount", dir, there.Source+" is mounted there, or was, by a process that has ended").WithRemedy("bbctl umount " + dir)
+	}
 	info, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, syscall.ENOTCONN):
-		return bb.E(bb.Busy, "mount", dir, "a mount is there whose process has ended").WithRemedy("umount -l " + dir)
-	case err != nil:
+	if err != nil {
 		return bb.Wrap("mount", dir, err)
-	case !info.IsDir():
+	}
+	if !info.IsDir() {
 		return bb.E(bb.NotDirectory, "mount", dir, "not a directory")
 	}
-	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) == nil && st.Type == unix.FUSE_SUPER_MAGIC && isMountPoint(dir) {
-		return bb.E(bb.Busy, "mount", dir, "something is mounted there").WithRemedy("umount -l " + dir)
-	}
 	return nil
-}
-
-func isMountPoint(dir string) bool {
-	var own, above unix.Stat_t
-	return unix.Stat(dir, &own) == nil && unix.Stat(filepath.Dir(dir), &above) == nil && own.Dev != above.Dev
 }
 
 // mountError says what is missing.
@@ -126,20 +120,19 @@ func mountError(dir string, err error) error {
 
 // unmount takes the mount away. While programs have files open there, they keep them.
 func unmount(dir string, log *slog.Logger) {
-	err := unix.Unmount(dir, 0)
-	if errors.Is(err, unix.EBUSY) {
+	err := mounts.Unmount(dir, false)
+	if errors.Is(err, bb.Busy) {
 		log.Info("files are open on the mount: it is detached, and ends when they are closed", "dir", dir)
-		err = unix.Unmount(dir, unix.MNT_DETACH)
+		err = mounts.Unmount(dir, true)
 	}
 	if err != nil {
-		log.Error("unmounting", "dir", dir, "err", err)
+		log.Error("unmounting", "err", err)
 	}
 }
 
 func newLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
-var errUsage = errors.New("usage")
-
-func usage(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", errUsage, fmt.Sprintf(format, args...))
+// usage makes an error of what is wrong with the command line.
+func usage(why string) error {
+	return &bb.Error{Kind: bb.Invalid, Op: "command line", Err: errors.New(why), Remedy: "see bbmount --help"}
 }

@@ -62,7 +62,8 @@ func needRoot(t *testing.T) {
 	t.Skip(missing)
 }
 
-func newMount(t *testing.T, args ...string) *mounted {
+// newBuffer starts a daemon with a buffer that is not mounted.
+func newBuffer(t *testing.T, args ...string) *mounted {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("what works here are processes of their own")
@@ -79,6 +80,12 @@ func newMount(t *testing.T, args ...string) *mounted {
 	_, err = c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Mode: 0o777})
 	check(t, err)
 	m.b = c.Buffer("b")
+	return m
+}
+
+func newMount(t *testing.T, args ...string) *mounted {
+	t.Helper()
+	m := newBuffer(t, args...)
 	m.mount(t)
 	return m
 }

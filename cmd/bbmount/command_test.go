@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bbdtest"
+	"forebay/internal/mounts"
+)
+
+// bbctl runs bbctl, which has to exit with a code, and returns what it printed.
+func (m *mounted) bbctl(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	return exits(t, code, bbdtest.Bbctl(t), append([]string{"--socket", m.Socket}, args...)...)
+}
+
+func exits(t *testing.T, code int, program string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	text, err := cmd.CombinedOutput()
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		t.Errorf("%s: exit code %d, not %d (%v): %s", strings.Join(args, " "), got, code, err, text)
+	}
+	return string(text)
+}
+
+func says(t *testing.T, text, want string) {
+	t.Helper()
+	if !strings.Contains(text, want) {
+		t.Errorf("%q does not say %q", text, want)
+	}
+}
+
+// TestCommands mounts and unmounts with bbctl.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	needPrograms(t, "findmnt")
+	m := newBuffer(t)
+	bbdtest.Bbmount(t) // which bbctl finds beside itself
+	t.Cleanup(func() { unix.Unmount(m.dir, unix.MNT_DETACH) })
+	file := filepath.Join(m.dir, "f")
+	write(t, file, "below the mount")
+
+	says(t, m.bbctl(t, 3, "mount", "bb://none", m.dir), "none")
+	says(t, m.bbctl(t, 3, "mount", "bb://b", m.dir+"/none"), "not found")
+	says(t, m.bbctl(t, 9, "mount", "bb://b", file), "not a directory")
+	says(t, m.bbctl(t, 2, "mount", "bb://b/path", m.dir), "a whole buffer is mounted")
+	says(t, m.bbctl(t, 2, "mount", "bb://b"), "one argument")
+	says(t, m.bbctl(t, 3, "umount", m.dir), "no buffer is mounted there")
+	says(t, exits(t, 5, bbdtest.Bbctl(t), "--socket", "/nowhere", "mount", "bb://b", m.dir), "no daemon answers")
+	check(t, os.Remove(file))
+
+	if text := m.bbctl(t, 0, "mount", "bb://b", m.dir); text != "" {
+		t.Errorf("mounting printed %q", text)
+	}
+	says(t, m.bbctl(t, 9, "mount", "bb://b", m.dir), "bbctl umount "+m.dir)
+	says(t, exits(t, 0, "findmnt", "-n", "-o", "SOURCE,FSTYPE", m.dir), "bb://b fuse.forebay")
+	write(t, file, "on the mount")
+	m.inBuffer(t, file, "on the mount")
+	f := open(t, file, os.O_WRONLY|os.O_APPEND)
+	put(t, f, "!")
+	says(t, m.bbctl(t, 9, "umount", m.dir), "--lazy")
+	m.bbctl(t, 0, "umount", "--lazy", m.dir)
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the lazy umount: %v", err)
+	}
+	check(t, f.Close())
+	m.inBuffer(t, file, "on the mount!")
+	m.bbctl(t, 0, "mount", "--log", filepath.Join(t.TempDir(), "log"), "bb://b", m.dir)
+	holds(t, file, "on the mount!")
+	m.bbctl(t, 0, "umount", m.dir)
+	m.inBuffer(t, file, "on the mount!")
+}
+
+// TestMountKilled kills the mount's process: what was closed or synced is there, and the
+// remedy is named.
+func TestMountKilled(t *testing.T) {
+	t.Parallel()
+	m := newBuffer(t)
+	process := m.mount(t)
+	file, synced := filepath.Join(m.dir, "closed"), filepath.Join(m.dir, "synced")
+	write(t, file, "closed")
+	f := open(t, synced, os.O_CREATE|os.O_WRONLY)
+	put(t, f, "synced")
+	check(t, f.Sync())
+	put(t, f, " and not")
+	check(t, process.Kill())
+	waitFor(t, "the end of the mount's process", func() bool {
+		_, err := os.Stat(file)
+		return errors.Is(err, syscall.ENOTCONN)
+	})
+	refused(t, "closing what was not synced", f.Close(), syscall.ENOTCONN)
+	busy := open(t, m.dir, unix.O_PATH)
+	says(t, m.bbctl(t, 9, "mount", "bb://b", m.dir), "bbctl umount "+m.dir)
+	says(t, m.bbctl(t, 0, "doctor"), "mounted bb://b on "+m.dir+" has ended")
+	m.bbctl(t, 0, "umount", m.dir)
+	check(t, busy.Close())
+	if _, there, err := mounts.At(m.dir); there || err != nil {
+		t.Errorf("it is still mounted, %v", err)
+	}
+	m.mount(t)
+	holds(t, file, "closed")
+	holds(t, synced, "synced")
+}
+
+// TestTerminated: SIGTERM unmounts, and serves what is open until it is closed.
+func TestTerminated(t *testing.T) {
+	t.Parallel()
+	m := newBuffer(t)
+	process := m.mount(t)
+	file := filepath.Join(m.dir, "f")
+	f := open(t, file, os.O_CREATE|os.O_WRONLY)
+	put(t, f, "before")
+	check(t, process.Signal(syscall.SIGTERM))
+	waitFor(t, "unmounting", func() bool {
+		_, there, err := mounts.At(m.dir)
+		return !there && err == nil
+	})
+	put(t, f, " and after")
+	check(t, f.Close())
+	m.inBuffer(t, file, "before and after")
+}

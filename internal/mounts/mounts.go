@@ -1,0 +1,153 @@
+// Package mounts says where buffers are mounted on this machine, and takes such mounts away.
+// It asks the kernel alone: it never touches a mount, whose daemon may not answer.
+package mounts
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+)
+
+// Subtype is what the kernel shows of a mount after "fuse.".
+const Subtype = "forebay"
+
+// Mount is one mounted buffer.
+type Mount struct {
+	Dir    string
+	Source string // bb://BUFFER
+}
+
+// List returns the mounted buffers, the newest last.
+func List() ([]Mount, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, bb.Wrap("mounts", "/proc/self/mountinfo", err)
+	}
+	return parse(string(text)), nil
+}
+
+// Resolve returns the path of a directory as the kernel lists it, without looking into it:
+// into a dead mount nobody can look.
+func Resolve(name string) (string, error) {
+	dir, err := filepath.Abs(name)
+	if err != nil {
+		return "", bb.Wrap("mounts", name, err)
+	}
+	if above, err := filepath.EvalSymlinks(filepath.Dir(dir)); err == nil {
+		dir = filepath.Join(above, filepath.Base(dir))
+	}
+	return dir, nil
+}
+
+// At returns what is mounted on a directory, given by its resolved path.
+func At(dir string) (Mount, bool, error) {
+	all, err := List()
+	for _, m := range slices.Backward(all) {
+		if m.Dir == dir {
+			return m, true, nil
+		}
+	}
+	return Mount{}, false, err
+}
+
+// parse reads the text of proc_pid_mountinfo(5).
+func parse(mountinfo string) (all []Mount) {
+	for line := range strings.Lines(mountinfo) {
+		own, super, ok := strings.Cut(line, " - ")
+		o, s := strings.Fields(own), strings.Fields(super)
+		if ok && len(o) > 4 && len(s) > 1 && s[0] == "fuse."+Subtype {
+			all = append(all, Mount{Dir: unescape(o[4]), Source: unescape(s[1])})
+		}
+	}
+	return all
+}
+
+// unescape replaces \040 and the like.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// Dead reports whether the process that serves a mount has ended. A mount that does not
+// answer within the limit has one.
+func Dead(dir string, limit time.Duration) bool {
+	answer := make(chan error, 1)
+	go func() { // it may wait as long as the daemon is away
+		var st unix.Stat_t
+		answer <- unix.Stat(dir, &st)
+	}()
+	select {
+	case err := <-answer:
+		return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// deadLimit is how long Unmount looks whether a busy mount is dead.
+const deadLimit = 2 * time.Second
+
+// Unmount takes a mount away. Lazy does so while programs have files open there: the mount
+// ends when these are closed. Nobody can close those of a dead mount in order, so that it is
+// always taken away.
+func Unmount(dir string, lazy bool) error {
+	err := unmount(dir, lazy)
+	if errors.Is(err, unix.EBUSY) && Dead(dir, deadLimit) {
+		err = unmount(dir, true)
+	}
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return bb.E(bb.Busy, "umount", dir, "busy: programs have files open there, or are in it").WithRemedy("end them (fuser -m " + dir + " lists them), or bbctl umount --lazy " + dir)
+	case errors.Is(err, unix.EPERM):
+		return bb.E(bb.Permission, "umount", dir, "no permission: another user has mounted it").WithRemedy("run it as root, or as that user")
+	}
+	return bb.Wrap("umount", dir, err)
+}
+
+func unmount(dir string, lazy bool) error {
+	if os.Geteuid() != 0 {
+		return helper(dir, lazy)
+	}
+	flags := unix.UMOUNT_NOFOLLOW
+	if lazy {
+		flags |= unix.MNT_DETACH
+	}
+	return unix.Unmount(dir, flags)
+}
+
+// helper unmounts as an ordinary user may.
+func helper(dir string, lazy bool) error {
+	args := []string{"-u", "--", dir}
+	if lazy {
+		args = append([]string{"-z"}, args...)
+	}
+	text, err := exec.Command("fusermount3", args...).CombinedOutput()
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, exec.ErrNotFound):
+		return bb.E(bb.Unsupported, "umount", dir, "fusermount3 is missing").WithRemedy("install fuse3, or run it as root")
+	case strings.Contains(string(text), "busy"):
+		return unix.EBUSY
+	}
+	return errors.New(strings.TrimSpace(string(text)))
+}
