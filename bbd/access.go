@@ -48,6 +48,6 @@ func (c cred) permits(uid, gid uint32, mode fs.FileMode, w want) bool {
 // owns reports whether c may change the attributes of something of uid's.
 func (c cred) owns(uid uint32) bool { return c.system || c.uid == uid }
 
-func denied(op, path, right string) error {
+func denied(op, path, right string) *bb.Error {
 	return bb.E(bb.Permission, op, path, "this user has no right to "+right)
 }

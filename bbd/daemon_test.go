@@ -19,6 +19,7 @@ import (
 	"forebay/bbd"
 	"forebay/bbd/store"
 	"forebay/client"
+	"forebay/flusher/backing/asuser"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 	"forebay/meta"
@@ -26,6 +27,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asuser.Command {
+		os.Exit(asuser.Main(os.Args[2:]))
+	}
 	if os.Getenv(intruderEnv) != "" {
 		os.Exit(intrude())
 	}
@@ -57,8 +61,9 @@ type node struct {
 	shared  *embedded.Server // of a cluster; nil: each node has its own
 	members *directory
 
-	server *embedded.Server
-	daemon *bbd.Daemon
+	server  *embedded.Server
+	daemon  *bbd.Daemon
+	workers *asuser.Workers
 }
 
 // startNode starts a daemon with small memory, whose stores fail as the plan says.
@@ -108,6 +113,13 @@ func (n *node) tryStart(ctx context.Context) error {
 		Log:   slog.New(slog.NewTextHandler(n.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	cfg.Backing.Faults = n.faults
+	if os.Geteuid() == 0 {
+		var err error
+		if n.workers, err = asuser.New(asuser.Options{Logger: cfg.Log}); err != nil {
+			n.t.Fatal(err)
+		}
+		cfg.Backing.Workers = n.workers
+	}
 	if n.change != nil {
 		n.change(&cfg)
 	}
@@ -116,6 +128,7 @@ func (n *node) tryStart(ctx context.Context) error {
 		if n.shared == nil {
 			server.Shutdown()
 		}
+		n.closeWorkers()
 		return err
 	}
 	n.server, n.daemon = server, daemon
@@ -135,7 +148,18 @@ func (n *node) stop() {
 	if n.shared == nil {
 		n.server.Shutdown()
 	}
+	n.closeWorkers()
 	n.daemon = nil
+}
+
+func (n *node) closeWorkers() {
+	if n.workers == nil {
+		return
+	}
+	if err := n.workers.Close(); err != nil {
+		n.t.Errorf("stopping the store workers: %v", err)
+	}
+	n.workers = nil
 }
 
 func (n *node) dial() *client.Client {

@@ -1,20 +1,18 @@
 package bbd
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"io"
 	"net"
-	"os"
-	"os/user"
-	"strconv"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"forebay/flusher/backing/asuser"
 	"forebay/internal/bb"
 	"forebay/internal/clustercert"
 	"forebay/internal/wire"
@@ -164,42 +162,20 @@ func peerCred(conn *net.UnixConn) (*unix.Ucred, error) {
 	return ucred, failed
 }
 
-// credOf looks up the groups of a user. One whom the system does not know has the
-// group it came with.
+// groups are those of users who ask; one cache serves all daemons of a process.
+var groups asuser.GroupCache
+
+// credOf looks up the groups of a user, as the system knows them. One whom it does not know, or
+// of whom it does not say in time, has the group it came with.
 func credOf(uid, gid uint32) cred {
 	c := cred{uid: uid, gids: []uint32{gid}, system: isOwner(uid)}
-	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+	if c.system {
+		return c // no right of theirs depends on a group
+	}
+	others, err := groups.Get(context.Background(), asuser.User{UID: uid, GID: gid})
 	if err != nil {
 		return c
 	}
-	ids, err := u.GroupIds()
-	if err != nil {
-		return c
-	}
-	for _, id := range ids {
-		if n, err := strconv.ParseUint(id, 10, 32); err == nil && uint32(n) != gid {
-			c.gids = append(c.gids, uint32(n))
-		}
-	}
+	c.gids = append(c.gids, others...)
 	return c
-}
-
-// mayWriteDir reports whether a user may create files in a directory, which the
-// daemon, running as root, could in any case.
-func mayWriteDir(c cred, path string) error {
-	if err := mayReach(c, path); err != nil {
-		return bb.Wrap("backing", path, err)
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return bb.Wrap("backing", path, err)
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.IsDir() || !ok:
-		return bb.E(bb.NotDirectory, "backing", path, "it is not a directory")
-	case !c.permits(stat.Uid, stat.Gid, info.Mode(), wantWrite|wantExecute):
-		return denied("backing", path, "write this directory")
-	}
-	return nil
 }

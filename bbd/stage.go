@@ -115,19 +115,14 @@ func (b *buffer) newStaging(ctx context.Context, c cred, op, at, url string) (s 
 		return nil, "", "", bb.Wrap(op, url, err)
 	}
 	root, name := splitURL(where, url)
-	if where.Scheme == "file" {
-		if b.d.inside(where.Path) {
-			return nil, "", "", bb.E(bb.Invalid, op, url, "lies in the daemon's own folder")
-		}
-		if err := b.d.mayStage(c, where.Path, op == "stage-out"); err != nil {
-			return nil, "", "", bb.Wrap(op, url, err)
-		}
+	if where.Scheme == "file" && b.d.inside(where.Path) {
+		return nil, "", "", bb.E(bb.Invalid, op, url, "lies in the daemon's own folder")
 	}
 	remote, err := b.d.openURL(ctx, c, root, b.spec())
 	if err != nil {
 		return nil, "", "", bb.Wrap(op, url, err)
 	}
-	return &staging{b: b, cred: c, remote: guardReads(remote, c, root), url: url, root: root}, target, name, nil
+	return &staging{b: b, cred: c, remote: remote, url: url, root: root}, target, name, nil
 }
 
 // options tells the client how far a stage has got.

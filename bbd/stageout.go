@@ -165,24 +165,3 @@ func (b *buffer) walkTree(ctx context.Context, c cred, dir *bb.Entry, v meta.Vie
 func attrsOf(e *bb.Entry) *backing.Attrs {
 	return &backing.Attrs{Mode: e.Mode, UID: e.UID, GID: e.GID, MTime: e.MTime}
 }
-
-// mayStage checks that a user may read or write a path that the daemon, running as
-// root, could in any case. It walks up to what exists.
-func (d *Daemon) mayStage(c cred, p string, write bool) error {
-	if c.system {
-		return nil
-	}
-	wanted := wantRead
-	if write {
-		wanted = wantWrite
-	}
-	if err := mayReach(c, p); err != nil {
-		return err
-	}
-	err := mayUse(c, p, wanted)
-	for p != "/" && bb.KindOf(err) == bb.NotFound {
-		p = path.Dir(p)
-		err = mayUse(c, p, wanted)
-	}
-	return err
-}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/asuser"
 	"forebay/flusher/backing/detach"
 	"forebay/flusher/backing/health"
 	"forebay/flusher/backing/open"
@@ -237,16 +238,14 @@ func (s *stores) backing(name string) string {
 // probe opens a store for a user, to find out whether it can be used, which it is, and the
 // name of a file that it holds.
 func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Backing) (id, found string, err error) {
-	calls := s.callsTo(spec.Backing)
 	if where.Scheme == "file" {
-		_, err := detach.Do(ctx, calls, "backing", where.Path, func(context.Context) (struct{}, error) {
-			return struct{}{}, mayWriteDir(c, where.Path)
-		}, func(struct{}) {})
-		if err != nil {
+		if _, err := s.d.storeUser(c, "backing", where.Path); err != nil {
 			return "", "", err
 		}
 	}
-	if spec.BackingID, err = open.Identify(ctx, spec.Backing, calls); err != nil {
+	o := s.d.cfg.Backing
+	o.User, o.Calls = ownerOf(&spec), s.callsTo(spec.Backing)
+	if spec.BackingID, err = open.Identify(ctx, spec.Backing, o); err != nil {
 		return "", "", err
 	}
 	if err := s.d.mayUseStore(c, where); err != nil { // who asks is not always the buffer's owner
@@ -261,6 +260,9 @@ func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Bac
 		return "", "", err
 	}
 	found, err = anyObject(ctx, store)
+	if bb.KindOf(err) == bb.Permission && spec.Existing != bb.ExistingRefuse {
+		found, err = "", nil // a directory of another user's is in the tree
+	}
 	if err == nil && found != "" && spec.Existing == bb.ExistingRefuse {
 		err = bb.E(bb.Exists, "backing", spec.Backing, "it holds files already, among them "+bb.Printable(found)).
 			WithRemedy("choose an empty one; or keep these files, with --existing=keep, or have them replaced, with --existing=overwrite")
@@ -359,6 +361,7 @@ func (d *Daemon) openStore(ctx context.Context, spec bb.Buffer, watched *health.
 	o.POSIX.Root = spec.BackingID
 	o.S3.Changed = func(object string) { d.lateChange(spec.Name, object) }
 	o.Health = watched
+	o.User = ownerOf(&spec)
 	return d.openWith(ctx, ownerCred(&spec), spec.Backing, spec, o)
 }
 
@@ -378,9 +381,36 @@ func (d *Daemon) lateChange(name, object string) {
 	b.recheck(doubt{path: path}, true)
 }
 
+// ownerOf is whose rights a buffer's backing is reached with: whoever writes into another's
+// buffer hands the bytes to its owner.
+func ownerOf(spec *bb.Buffer) asuser.User { return asuser.User{UID: spec.UID, GID: spec.GID} }
+
+// storeUser is whose rights a path is reached with for a session. The kernel decides what they
+// are worth; a daemon that cannot act as others reaches its own user's files for that user alone.
+func (d *Daemon) storeUser(c cred, op, path string) (asuser.User, error) {
+	switch {
+	case c.system:
+	case c.uid == 0:
+		return asuser.User{}, denied(op, path, "act as root over the network").WithRemedy("use the socket of a daemon on this node")
+	case d.cfg.Backing.Workers == nil:
+		return asuser.User{}, denied(op, path, "use files with the rights of the daemon's user").WithRemedy("start a daemon of your own: bbd --dev")
+	}
+	return asuser.User{UID: c.uid, GID: c.gids[0]}, nil
+}
+
 // openURL opens a store for a user on behalf of a buffer, within the limits of both.
 func (d *Daemon) openURL(ctx context.Context, c cred, url string, spec bb.Buffer) (backing.Store, error) {
-	return d.openWith(ctx, c, url, spec, d.cfg.Backing)
+	where, err := bb.ParseBacking(url)
+	if err != nil {
+		return nil, err
+	}
+	o := d.cfg.Backing
+	if where.Scheme == "file" {
+		if o.User, err = d.storeUser(c, "use", where.Path); err != nil {
+			return nil, err
+		}
+	}
+	return d.openWith(ctx, c, url, spec, o)
 }
 
 func (d *Daemon) openWith(ctx context.Context, c cred, url string, spec bb.Buffer, o open.Options) (backing.Store, error) {

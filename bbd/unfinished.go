@@ -317,7 +317,11 @@ func (u *unfinished) sweepNote(file string) error {
 			if open != nil {
 				open.Close()
 			}
-			if open, err = u.d.openURL(u.d.ctx, n.cred(), n.Root, bb.Buffer{}); err != nil {
+			c := n.cred()
+			if n.For == nil && u.d.cfg.Backing.Workers == nil {
+				c = daemonCred() // whose files are its own user's
+			}
+			if open, err = u.d.openURL(u.d.ctx, c, n.Root, bb.Buffer{}); err != nil {
 				return err
 			}
 			root = n.Root

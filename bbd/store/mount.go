@@ -31,6 +31,22 @@ func memoryDir(o *Options) (dir string, mounted bool, err error) {
 	return o.ShmDir, false, PrivateDir(o.ShmDir)
 }
 
+// Mount mounts the tmpfs of the memory tier, where options ask for one, for a process that gives
+// the right to mount up before it calls Open. Where none can be had and need not, it does nothing.
+func Mount(o Options) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	if o.Mount == MountOff {
+		return nil
+	}
+	if err := os.MkdirAll(o.StateDir, 0o711); err != nil {
+		return bb.Wrap("open store", o.StateDir, err)
+	}
+	_, _, err := memoryDir(&o)
+	return err
+}
+
 func mountTmpfs(target string, size int64) error {
 	if err := os.MkdirAll(target, 0o711); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/cmd/bbd/config"
+	"forebay/flusher/backing/asuser"
 	"forebay/internal/bb"
 	"forebay/internal/cli"
 )
@@ -19,6 +20,9 @@ import (
 var version = "devel"
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == asuser.Command {
+		os.Exit(asuser.Main(os.Args[2:])) // started by a daemon, and no command for people
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := newCommand().ExecuteContext(ctx); err != nil {

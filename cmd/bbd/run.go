@@ -21,6 +21,8 @@ import (
 	"forebay/bbd/storerules"
 	"forebay/cmd/bbd/config"
 	"forebay/cmd/bbd/notify"
+	"forebay/cmd/bbd/privilege"
+	"forebay/flusher/backing/asuser"
 	"forebay/flusher/backing/posix"
 	"forebay/internal/bb"
 	"forebay/meta"
@@ -46,6 +48,9 @@ func defaultDevDir() string {
 func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	cfg, err := load(flags, o)
 	if err != nil {
+		return err
+	}
+	if err := privilege.Shed(func() error { return mountMemory(cfg) }); err != nil {
 		return err
 	}
 	log, err := logger(cfg.Log)
@@ -87,6 +92,14 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	if err != nil {
 		return err
 	}
+	if os.Geteuid() == 0 {
+		workers, err := asuser.New(asuser.Options{Logger: log, LockFile: filepath.Join(cfg.StateDir, "store-workers")})
+		if err != nil {
+			return err
+		}
+		defer func() { tellOf(log, "stopping store workers", workers.Close()) }()
+		daemonConfig.Backing.Workers = workers
+	}
 	members.configure(&daemonConfig)
 	began := time.Now()
 	d, err := bbd.New(ctx, daemonConfig)
@@ -116,11 +129,27 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	return errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
 }
 
+// tellOf logs what went wrong, if something did.
+func tellOf(log *slog.Logger, what string, err error) {
+	if err != nil {
+		log.Warn(what, "err", err)
+	}
+}
+
 // tell tells the service manager, where there is one.
 func tell(log *slog.Logger, what func() error) {
 	if err := what(); err != nil {
 		log.Warn("telling the service manager", "err", err)
 	}
+}
+
+// mountMemory mounts the memory tier's file system, which takes a right that the daemon does
+// without afterwards.
+func mountMemory(cfg config.Config) error {
+	if err := checkMemory(cfg.Memory.Size, totalMemory()); err != nil {
+		return err
+	}
+	return store.Mount(storeOptions(cfg))
 }
 
 func greet(cfg config.Config, admin string) {

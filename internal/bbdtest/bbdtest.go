@@ -302,6 +302,7 @@ func (d *Daemon) end(sig syscall.Signal) {
 		return
 	}
 	d.process = nil
+	defer d.awaitWorkers()
 	p.Signal(sig)
 	select {
 	case <-p.ended:
@@ -311,6 +312,25 @@ func (d *Daemon) end(sig syscall.Signal) {
 	d.tb.Errorf("%s did not end within %v of signal %v", d.name(), stopTime, sig)
 	p.Kill()
 	<-p.ended
+}
+
+// workersTime is how long store workers may take to end after their daemon.
+const workersTime = 10 * time.Second
+
+// awaitWorkers waits for the daemon's store workers, which the kernel ends with it: a system call
+// that one is in may still change the store. They hold a lock. What hangs is not waited for.
+func (d *Daemon) awaitWorkers() {
+	f, err := os.Open(filepath.Join(d.Dir, "store-workers"))
+	if err != nil {
+		return // it has had none
+	}
+	defer f.Close()
+	for end := time.Now().Add(workersTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			return
+		}
+	}
+	d.tb.Logf("store workers of %s hang", d.name())
 }
 
 // Log returns what the daemon has printed.

@@ -34,8 +34,18 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if outside := os.Getenv(probeOutside); outside != "" && len(os.Args) == 4 {
-		if err := probe(os.Args[2], os.Args[3], outside); err != nil {
+	if outside := os.Getenv(probeOutside); outside != "" {
+		var f *fence
+		var err error
+		if len(os.Args) == 4 { // confine has executed the binary again
+			f = parseFence(os.Args[3])
+		} else {
+			f, err = confine(os.Args[2])
+		}
+		if err == nil {
+			err = probe(os.Args[2], f, outside)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -395,11 +405,11 @@ func TestConfined(t *testing.T) {
 const probeOutside = "FOREBAY_TEST_PROBE_OUTSIDE"
 
 // probe tries what a worker that is confined must not do. It runs in place of one.
-func probe(dir, f, outside string) error {
+func probe(dir string, f *fence, outside string) error {
 	if err := os.WriteFile(filepath.Join(dir, "inside"), nil, 0o600); err != nil {
 		return err
 	}
-	if parseFence(f) == nil {
+	if f == nil {
 		return nil // this kernel has no Landlock
 	}
 	if _, err := os.ReadDir(outside); !errors.Is(err, os.ErrPermission) {

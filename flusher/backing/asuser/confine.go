@@ -46,29 +46,41 @@ func parseFence(s string) *fence {
 // and reach those that it made for them.
 var rootKeeps = uint64(1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID)
 
-// confine gives up all that a worker does without, and executes the binary again. It returns
-// only if that fails.
-func confine(dir string) error {
-	runtime.LockOSThread() // what follows is a thread's own, until the new image has one
+// confine gives up all that a worker does without: in all threads of this process, or, where the
+// runtime cannot reach them (cgo), in one that executes the binary again. It then returns only if
+// that fails.
+func confine(dir string) (*fence, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return os.NewSyscallError("prctl", err)
+		return nil, os.NewSyscallError("prctl", err)
 	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return os.NewSyscallError("prctl", err)
+	all := syscall.AllThreadsSyscall
+	_, _, errno := all(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
+	again := errno == unix.ENOTSUP
+	if again {
+		all = syscall.Syscall
+		_, _, errno = all(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
 	}
-	if err := keepCapabilities(rootKeeps); err != nil {
-		return err
+	if errno != 0 {
+		return nil, os.NewSyscallError("prctl", errno)
 	}
-	f, err := landlock(dir)
-	if err != nil {
-		return err
+	if err := keepCapabilities(!again, rootKeeps); err != nil {
+		return nil, err
+	}
+	f, err := landlock(all, dir)
+	if err != nil || !again {
+		return f, err
 	}
 	const exe = "/proc/self/exe"
-	return os.NewSyscallError("execve", syscall.Exec(exe, []string{os.Args[0], Command, dir, f.String()}, os.Environ()))
+	return nil, os.NewSyscallError("execve", syscall.Exec(exe, []string{os.Args[0], Command, dir, f.String()}, os.Environ()))
 }
 
-// keepCapabilities drops all capabilities of this thread but some. A user's worker has none.
-func keepCapabilities(keep uint64) error {
+// syscaller carries a system call out, in one thread or in all.
+type syscaller func(trap, a1, a2, a3 uintptr) (r1, r2 uintptr, err syscall.Errno)
+
+// keepCapabilities drops all capabilities but some, of this thread or of all. A user's worker has none.
+func keepCapabilities(all bool, keep uint64) error {
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData
 	if err := unix.Capget(&head, &caps[0]); err != nil {
@@ -80,7 +92,18 @@ func keepCapabilities(keep uint64) error {
 		caps[i].Effective &= mask
 		caps[i].Inheritable = 0
 	}
-	return os.NewSyscallError("capset", unix.Capset(&head, &caps[0]))
+	var errno syscall.Errno
+	if all {
+		// Pointers become uintptrs in the call itself (unsafe.Pointer, rule 4).
+		_, _, errno = syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&caps[0])), 0)
+	} else {
+		// As above (unsafe.Pointer, rule 4).
+		_, _, errno = syscall.Syscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&caps[0])), 0)
+	}
+	if errno != 0 {
+		return os.NewSyscallError("capset", errno)
+	}
+	return nil
 }
 
 // Rights of landlock(7).
@@ -97,9 +120,9 @@ const (
 // systemDirs may be read: libraries, and the program that gives Lustre's files their layout.
 var systemDirs = []string{"/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/dev"}
 
-// landlock confines this thread, and what it executes, to a directory; nil where the kernel
+// landlock confines a worker to a directory; nil where the kernel
 // cannot. It returns which directory that is.
-func landlock(dir string) (*fence, error) {
+func landlock(all syscaller, dir string) (*fence, error) {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 || abi < referABI {
 		return nil, nil
@@ -129,7 +152,7 @@ func landlock(dir string) (*fence, error) {
 	if err != nil {
 		f = &fence{}
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0); errno != 0 {
+	if _, _, errno := all(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0); errno != 0 {
 		return nil, os.NewSyscallError("landlock_restrict_self", errno)
 	}
 	return f, nil

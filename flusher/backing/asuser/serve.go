@@ -30,6 +30,7 @@ type openOptions struct {
 const (
 	socketFD = 3
 	memoryFD = 4
+	lockFD   = 5 // held, and nothing else
 )
 
 // server is a store worker's side.
@@ -471,20 +472,20 @@ const Command = "store-worker"
 
 // Main is what a binary does whose first argument is Command; args are the others. It returns
 // the status to exit with.
-//
-// The first start confines itself and executes the same binary again: what the kernel then knows
-// of one thread holds for all of them.
 func Main(args []string) int {
 	var err error
+	var f *fence
 	switch len(args) {
 	case 1:
-		err = confine(args[0])
-	case 2:
-		if err = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err == nil {
-			err = serve(args[0], parseFence(args[1]))
-		}
+		f, err = confine(args[0])
+	case 2: // executed again by confine
+		err = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+		f = parseFence(args[1])
 	default:
 		err = errors.New("started by a daemon alone")
+	}
+	if err == nil {
+		err = serve(args[0], f)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "store worker:", err)

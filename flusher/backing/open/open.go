@@ -4,10 +4,12 @@ package open
 
 import (
 	"context"
+	"os"
 
 	"golang.org/x/time/rate"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/asuser"
 	"forebay/flusher/backing/detach"
 	"forebay/flusher/backing/fault"
 	"forebay/flusher/backing/health"
@@ -31,12 +33,21 @@ type Options struct {
 	Calls *detach.Calls
 	// Health, if not nil, watches the calls.
 	Health *health.Health
+	// Workers, if not nil, reach file systems as User. Nil, or if this process is that user: it
+	// does so itself.
+	Workers *asuser.Workers
+	User    asuser.User
+}
+
+// byWorker reports whether a file system is reached by a store worker.
+func (o *Options) byWorker() bool {
+	return o.Workers != nil && o.User.UID != uint32(os.Geteuid())
 }
 
 // Open returns the store of file:///path or s3://bucket/prefix?…, as
 // bb.ParseBacking reads it:
 //
-//	caller → retry → limit → health → fault → detach → posix
+//	caller → retry → limit → health → fault → asuser (posix in a store worker), or detach → posix
 //	caller → retry → limit → health → fault → s3
 //
 // Retrying is outermost, so that a repeated attempt pays for its bytes again, and is a call of
@@ -69,10 +80,21 @@ func Open(ctx context.Context, url string, opts Options) (backing.Store, error) 
 
 // Identify says which root a backing URL leads to now, for posix.Options.Root; "" where the
 // URL says all there is. It returns when ctx ends.
-func Identify(ctx context.Context, url string, calls *detach.Calls) (string, error) {
+func Identify(ctx context.Context, url string, opts Options) (string, error) {
 	where, err := bb.ParseBacking(url)
 	if err != nil || where.Scheme != "file" {
 		return "", err
+	}
+	if opts.byWorker() {
+		store, err := asuser.Open(ctx, opts.Workers, opts.User, where.Path, posix.Options{})
+		if err != nil {
+			return "", err
+		}
+		return store.Identity(), store.Close()
+	}
+	calls := opts.Calls
+	if calls == nil {
+		calls = &detach.Calls{}
 	}
 	return detach.Do(ctx, calls, "open backing", where.Path, func(context.Context) (string, error) {
 		return posix.Identify(where.Path)
@@ -83,6 +105,13 @@ func adaptor(ctx context.Context, where bb.Backing, opts Options) (backing.Store
 	switch where.Scheme {
 	case "file":
 		opts.POSIX.Owner = opts.Owner
+		if opts.byWorker() {
+			store, err := asuser.Open(ctx, opts.Workers, opts.User, where.Path, opts.POSIX)
+			if err != nil {
+				return nil, err // not the nil *Store
+			}
+			return store, nil
+		}
 		calls := opts.Calls
 		if calls == nil {
 			calls = &detach.Calls{}

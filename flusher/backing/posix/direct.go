@@ -109,7 +109,7 @@ func (p *Pending) writePartDirect(ctx context.Context, src backing.Source, off, 
 		err = backing.Touch(p.name, func() error {
 			at := 0
 			for _, piece := range pieces {
-				sum = checksum.Copy(b[at:], piece, sum)
+				sum = checksum.CopyOut(b[at:], piece, sum)
 				at += len(piece)
 			}
 			return nil
