@@ -1,8 +1,10 @@
 package bbd_test
 
 import (
+	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -65,6 +67,26 @@ func TestStatusOfStore(t *testing.T) {
 			eventually(t, "it answers again", func() bool { return n.storeOf().State == "answers" })
 		})
 	}
+}
+
+// A file that is in the place of a store's directory is a store that fails, until the directory is
+// back.
+func TestStatusOfStoreThatIsAFile(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	b, dir := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	write(t, b, "g", random(10))
+	eventually(t, "the store answers", func() bool { return n.storeOf().State == "answers" })
+	away := dir + ".away"
+	if err := errors.Join(os.Rename(dir, away), os.WriteFile(dir, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, b, "f", random(10))
+	eventually(t, "the store is shown as failing", func() bool { return n.storeOf().State == "failing" })
+	if err := errors.Join(os.Remove(dir), os.Rename(away, dir)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it answers again", func() bool { return n.storeOf().State == "answers" })
 }
 
 // A drain that leaves something out is not done.

@@ -52,7 +52,7 @@ var fields = []field{
 
 	{"stores", "Which object stores users may have the daemon use, and with whose credentials: a list of {endpoints, buckets, profiles, ca, users}, of which one has to fit. Each is a list of patterns (*, ?, [a-z]); users are names, uids, @group or @gid. Left out, they mean: endpoints s3.endpoint, buckets all, profiles default (of s3.credentials_file; []: users bring credentials of their own), ca none but s3.ca, users everybody. http:// is used only where endpoints say so. Without the list: s3.endpoint with the site's credentials, and every https:// endpoint with the user's own (credentials=/path in the URL). Root and the daemon's user may use everything. See security.md.", func(c *Config) any { return &c.Stores }},
 
-	{"memory.dir", "Folder for the memory tier's regions, on a tmpfs. Empty: a mount below state_dir where the daemon may mount one, else a folder in /dev/shm.", func(c *Config) any { return &c.Memory.Dir }},
+	{"memory.dir", "Folder for the memory tier's regions, on a tmpfs. Empty: a folder in /dev/shm. It is not used for them where the daemon mounts a tmpfs of its own below state_dir, as root does with memory.mount auto: then set memory.mount to off.", func(c *Config) any { return &c.Memory.Dir }},
 	{"memory.size", "Size of the memory tier: bytes, or a share of the machine's memory.", func(c *Config) any { return &c.Memory.Size }},
 	{"memory.mount", "Mount a tmpfs with huge pages, which fills ten times as fast: auto (where the daemon may), off, or require (fail where it may not).", func(c *Config) any { return &c.Memory.Mount }},
 	{"memory.region_size", "Size of one region, the unit of registration: 64MiB to 1GiB, a multiple of 2MiB.", func(c *Config) any { return &c.Memory.RegionSize }},
