@@ -78,7 +78,7 @@ class Lease(Memory):
         self.tier = tier
         self._region = region
         self._offset = m.offset
-        self._locked = region.lock(m.offset, m.length)
+        self.locked = region.lock(m.offset, m.length)
         self._released = False
         if not session.alive():
             self.release()
@@ -92,11 +92,19 @@ class Lease(Memory):
     def cost(self, extents: int) -> int:
         return self.cost_of(extents)
 
+    def may_be_filled(self) -> bool:
+        """Report whether bytes that are put into it by now can be committed, or be copied out of it.
+
+        The memory is the client's as long as it is locked. Without a lock only the kernel knows, at
+        this moment, whether the session has ended.
+        """
+        return self.session.broken is None if self.locked else self.session.alive()
+
     def release(self) -> None:
         """Unlock the segment and return it to the daemon. It may be called twice."""
         if not self._released:
             self._released = True
-            if self._locked:
+            if self.locked:
                 self._region.unlock(self._offset, self.length)
             _give_back(self.session, self.id)
 

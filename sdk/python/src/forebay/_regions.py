@@ -17,6 +17,7 @@ from ._errors import Unavailable
 
 Bytes = npt.NDArray[np.uint8]
 
+_UNIT = 1 << 20
 _MADV_POPULATE_WRITE = 23  # of Linux 5.14
 _FLOCK = struct.Struct("hhqqi0q")  # struct flock of 64-bit Linux
 
@@ -48,6 +49,7 @@ class Region:
             os.close(self._fd)
             raise
         self._writable: mmap.mmap | None = None
+        self._populated = bytearray()
         self._locks = -1  # a descriptor of its own, that a child closes: see lock
         _fork.register(self)
 
@@ -66,11 +68,27 @@ class Region:
         """Return bytes that this process has a lease of."""
         if self._writable is None:
             self._writable = self._map(mmap.PROT_READ | mmap.PROT_WRITE)
-        # The pages are there: this only enters them into this process's page table at once, instead
-        # of one fault for each. Where the kernel does not know how, faults do it.
-        with contextlib.suppress(OSError, ValueError):
-            self._writable.madvise(_MADV_POPULATE_WRITE, offset, n)
+            self._populated = bytearray(self.length // _UNIT + 1)
+        self._populate(self._writable, offset // _UNIT, -(-(offset + n) // _UNIT))
         return _array(self._writable)[offset : offset + n]
+
+    def _populate(self, m: mmap.mmap, first: int, end: int) -> None:
+        """Enter the pages of units [first, end) into this process's page table, unless that was done.
+
+        The pages are there: it is one call instead of one fault for each. Where the kernel does not
+        know how, faults do it.
+        """
+        while first < end:
+            if self._populated[first]:
+                first += 1
+                continue
+            stop = self._populated.find(1, first, end)
+            stop = end if stop < 0 else stop
+            self._populated[first:stop] = b"\1" * (stop - first)
+            at = first * _UNIT
+            with contextlib.suppress(OSError, ValueError):
+                m.madvise(_MADV_POPULATE_WRITE, at, min(stop * _UNIT, self.length) - at)
+            first = stop
 
     def lock(self, offset: int, n: int) -> bool:
         """Mark bytes as memory that this process may be writing to; see internal/leaselock.

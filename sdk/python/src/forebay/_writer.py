@@ -456,9 +456,10 @@ class Writer:
     def _extent(self, length: int, offset: int) -> _Extent:
         """Return the extent to which bytes at an offset are added: the last one, or a new one."""
         while True:
-            if isinstance(self._memory, Lease) and not self._session.alive():
-                self._live(_nothing)  # goes to another lease
             m = self._memory
+            if isinstance(m, Lease) and not m.may_be_filled():
+                self._live(_nothing)  # goes to another lease
+                m = self._memory
             if m is not None and self._pending:
                 e = self._pending[-1]
                 if (
