@@ -47,6 +47,7 @@ func (s *session) identify(in *wire.Reader, r *request, hello *wire.Hello) error
 	// unless another daemon says so.
 	s.peer = bb.NodeID(hello.Node)
 	s.cred.governs = hello.Uid == 0
+	s.cred.noRoot = hello.Uid == 0 && proven < clustercert.Daemon
 	s.cred.relayed = s.peer != ""
 	s.cred.system = s.cred.relayed && hello.System
 	return nil

@@ -390,8 +390,9 @@ func ownerOf(spec *bb.Buffer) asuser.User { return asuser.User{UID: spec.UID, GI
 func (d *Daemon) storeUser(c cred, op, path string) (asuser.User, error) {
 	switch {
 	case c.system:
-	case c.uid == 0:
+	case c.noRoot:
 		return asuser.User{}, denied(op, path, "act as root over the network").WithRemedy("use the socket of a daemon on this node")
+	case c.uid == 0: // whoever knows the cluster key is trusted as a daemon is
 	case d.cfg.Backing.Workers == nil:
 		return asuser.User{}, denied(op, path, "use files with the rights of the daemon's user").WithRemedy("start a daemon of your own: bbd --dev")
 	}

@@ -166,3 +166,36 @@ func TestTLSCluster(t *testing.T) {
 	write(t, there, "g", content)
 	wantFile(t, b, "g", content)
 }
+
+// TestCertifiedRootUsesNoFiles: a client's certificate says that its holder is trusted to name
+// users, which makes nobody root on a file system.
+func TestCertifiedRootUsesNoFiles(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	address := freeAddress(t)
+	n := startNode(t, func(c *bbd.Config) { c.TCP, c.TLS = address, a.credentials(clustercert.Daemon) })
+	f := a.files(clustercert.Client)
+	c, err := client.Dial(t.Context(), client.Options{Address: "tcp://" + address, CA: f.CA, Cert: f.Cert, Key: f.Key, User: &client.User{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("root's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "there", Backing: "file://" + dir}); client.KindOf(err) != client.ErrPermission {
+		t.Errorf("a buffer on root's directory: %v", err)
+	}
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "scratch"}); err != nil {
+		t.Fatal(err)
+	}
+	stage := client.StageRequest{URL: "file://" + secret, Buffer: "scratch", Path: "f"}
+	if _, err := c.StageIn(t.Context(), stage, nil); client.KindOf(err) != client.ErrPermission {
+		t.Errorf("a stage-in of root's file: %v", err)
+	}
+	if _, err := n.dial().StageIn(t.Context(), stage, nil); err != nil {
+		t.Errorf("the same by root, on the node: %v", err)
+	}
+}
