@@ -11,6 +11,9 @@ import java.util.List;
  * @param durability when a close returns: "resident" or "flushed"; "": the daemon's choice
  * @param codec how files are compressed on the store; "": not
  * @param keep patterns of names that are not flushed; null in a create: the usual ones
+ * @param existing what becomes of files of the store that the buffer did not write: "refuse" (no
+ *     buffer is made on a store that holds something), "keep" (the buffer's file of the same name
+ *     stays dirty) or "overwrite"; "": overwrite
  * @param mode permission bits; 0 in a create: the daemon's choice
  */
 public record BufferSpec(
@@ -23,16 +26,24 @@ public record BufferSpec(
     String durability,
     String codec,
     List<String> keep,
-    int replicas) {
+    int replicas,
+    String existing) {
 
   /** Returns what makes a buffer with a backing store ("": none) and the daemon's choices else. */
   public static BufferSpec named(String name, String backing) {
-    return new BufferSpec(name, 0, 0, 0, 0, backing, "", "", null, 0);
+    return new BufferSpec(name, 0, 0, 0, 0, backing, "", "", null, 0, "");
   }
 
   /** Returns this with another durability. */
   public BufferSpec withDurability(String d) {
-    return new BufferSpec(name, uid, gid, mode, capacity, backing, d, codec, keep, replicas);
+    return new BufferSpec(
+        name, uid, gid, mode, capacity, backing, d, codec, keep, replicas, existing);
+  }
+
+  /** Returns this with another treatment of files that the buffer did not write. */
+  public BufferSpec withExisting(String e) {
+    return new BufferSpec(
+        name, uid, gid, mode, capacity, backing, durability, codec, keep, replicas, e);
   }
 
   Forebay.Buffer message() {
@@ -47,6 +58,7 @@ public record BufferSpec(
             .setDurability(durability)
             .setCodec(codec)
             .setReplicas(replicas)
+            .setExisting(existing)
             .setKeepDefault(keep == null);
     if (keep != null) {
       b.addAllKeep(keep);
@@ -65,6 +77,7 @@ public record BufferSpec(
         m.getDurability(),
         m.getCodec(),
         List.copyOf(m.getKeepList()),
-        m.getReplicas());
+        m.getReplicas(),
+        m.getExisting());
   }
 }

@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import forebay.client.testing.Daemon;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -178,6 +179,41 @@ class ClientTest {
     assertTrue(report.isComplete(), report.toString());
     assertArrayEquals(data, Files.readAllBytes(store().resolve("from-java")));
     assertEquals(Entry.State.CLEAN, buffer.stat("from-java").state());
+  }
+
+  /** A buffer that keeps what it did not write: both files stay, and the drain names the conflict. */
+  @Test
+  void keepsExisting() throws Exception {
+    Path store = Files.createDirectories(daemon.dir().resolve("keeps-" + name));
+    Files.writeString(store.resolve("results.csv"), "theirs");
+    String keeping = name + "-keeps";
+    BufferSpec spec = BufferSpec.named(keeping, "file://" + store);
+    kind(Kind.EXISTS, () -> client.createBuffer(spec.withExisting("refuse")));
+    kind(Kind.INVALID, () -> client.createBuffer(spec.withExisting("perhaps")));
+    assertEquals("keep", client.createBuffer(spec.withExisting("keep")).existing());
+    try {
+      Buffer b = client.buffer(keeping);
+      for (String file : List.of("results.csv", "other.csv")) {
+        try (Output out = b.create(file)) {
+          out.write(ByteBuffer.wrap("ours".getBytes(StandardCharsets.UTF_8)));
+        }
+      }
+      DrainReport report = b.drain();
+      assertFalse(report.isComplete(), report.toString());
+      assertEquals(1, report.failed().size(), report.toString());
+      String failed = report.failed().get(0);
+      assertTrue(failed.startsWith("results.csv: ") && failed.contains("conflict"), failed);
+      assertEquals("theirs", Files.readString(store.resolve("results.csv")));
+      assertEquals("ours", Files.readString(store.resolve("other.csv")));
+      assertEquals(Entry.State.DIRTY, b.stat("results.csv").state());
+      b.rename("results.csv", "results-2.csv", false);
+      report = b.drain();
+      assertTrue(report.isComplete(), report.toString());
+      assertEquals("theirs", Files.readString(store.resolve("results.csv")));
+      assertEquals("ours", Files.readString(store.resolve("results-2.csv")));
+    } finally {
+      client.destroyBuffer(keeping, true);
+    }
   }
 
   @Test
