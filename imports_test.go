@@ -67,6 +67,7 @@ var testLayers = []struct {
 	to   []string
 }{
 	{"internal/clustertest", []string{"client", "internal/..."}},
+	{"internal/hostiletest", []string{"client", "internal/..."}},
 	{"internal/slurmtest", []string{"client", "internal/..."}},
 	{"internal/...", []string{"internal/..."}},
 	{"rdma/...", []string{"rdma/...", "internal/..."}},

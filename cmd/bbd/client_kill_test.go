@@ -19,6 +19,7 @@ import (
 	"forebay/client"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clustertest"
+	"forebay/internal/hostiletest"
 )
 
 // Clients are killed at random moments while they write, sync, rename and remove. What a
@@ -33,6 +34,7 @@ const (
 
 func TestMain(m *testing.M) {
 	clustertest.Main()
+	hostiletest.Main()
 	if at := os.Getenv(victimEnv); at != "" {
 		socket, dir, _ := strings.Cut(at, " ")
 		fmt.Fprintln(os.Stderr, victim(context.Background(), socket, dir))

@@ -1,0 +1,32 @@
+//go:build soak
+
+package main
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// TestHostileUserForLong is TestHostileUser with other seeds for as long as FOREBAY_HOSTILE says, a
+// minute without it. FOREBAY_SEED is the first seed; a failure names its own.
+func TestHostileUserForLong(t *testing.T) {
+	length, seed := time.Minute, uint64(1)
+	if text := os.Getenv("FOREBAY_HOSTILE"); text != "" {
+		var err error
+		if length, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := os.Getenv("FOREBAY_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const rounds = 10
+	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); seed++ {
+		attackOnce(t, seed, rounds)
+	}
+}
