@@ -8,10 +8,9 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.MappedByteBuffer;
 import java.nio.channels.FileChannel;
-import java.nio.file.Files;
-import java.nio.file.LinkOption;
+import java.nio.channels.FileLock;
+import java.nio.channels.OverlappingFileLockException;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -32,14 +31,30 @@ final class Atlas {
     private final long id;
     private final Path path;
     private final Object file;
+    private final FileChannel channel;
     private int users = 1;
     private boolean stale;
 
-    private Region(long id, Path path, Object file, MappedByteBuffer bytes) {
+    private Region(
+        long id, Path path, Object file, FileChannel channel, MappedByteBuffer bytes) {
       this.id = id;
       this.path = path;
       this.file = file;
+      this.channel = channel;
       this.bytes = bytes;
+    }
+
+    /**
+     * Locks bytes for as long as this process may write them, whatever becomes of the session and the
+     * daemon (internal/leaselock). Null where the kernel refuses: then the memory is as safe as the
+     * daemon's grace for writers makes it.
+     */
+    FileLock lock(long at, long length) {
+      try {
+        return channel.tryLock(at, length, true);
+      } catch (IOException | OverlappingFileLockException e) {
+        return null;
+      }
     }
 
     /** Says that a user is done. */
@@ -86,12 +101,8 @@ final class Atlas {
           Kind.UNAVAILABLE, "map", "", "the daemon names no file for a region");
     }
     Path path = Path.of(m.getPath());
-    try (FileChannel f =
-        FileChannel.open(
-            path,
-            StandardOpenOption.READ,
-            StandardOpenOption.WRITE,
-            LinkOption.NOFOLLOW_LINKS)) {
+    try {
+      FileChannel f = RegionFile.at(path).channel;
       // Touching a page behind the file's end would be a fault.
       if (f.size() < m.getLength()) {
         throw new ForebayException(
@@ -102,17 +113,13 @@ final class Atlas {
       }
       MappedByteBuffer bytes = f.map(FileChannel.MapMode.READ_WRITE, 0, m.getLength());
       bytes.order(ByteOrder.LITTLE_ENDIAN);
-      return new Region(m.getId(), path, identity(path), bytes);
+      return new Region(m.getId(), path, RegionFile.identity(path), f, bytes);
     } catch (ForebayException e) {
       throw e;
     } catch (IOException e) {
       throw new ForebayException(
           Kind.UNAVAILABLE, "map", m.getPath(), "", String.valueOf(e.getMessage()), "", e);
     }
-  }
-
-  private static Object identity(Path path) throws IOException {
-    return Files.readAttributes(path, "unix:dev,ino", LinkOption.NOFOLLOW_LINKS);
   }
 
   /**
@@ -123,7 +130,7 @@ final class Atlas {
     synchronized (maps) {
       for (Region r : new ArrayList<>(maps.values())) {
         try {
-          if (identity(r.path).equals(r.file)) {
+          if (RegionFile.identity(r.path).equals(r.file)) {
             continue;
           }
         } catch (IOException e) {

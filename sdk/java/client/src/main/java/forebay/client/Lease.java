@@ -2,6 +2,8 @@ package forebay.client;
 
 import forebay.v1.Forebay;
 import forebay.v1.Forebay.Type;
+import java.io.IOException;
+import java.nio.channels.FileLock;
 
 /** A segment that this client may fill. */
 final class Lease extends Memory {
@@ -12,6 +14,7 @@ final class Lease extends Memory {
   final int length;
   final int tier; // where what is put into it belongs
   private final Atlas.Region region;
+  private final FileLock lock; // null: there is none
   private boolean released;
 
   Lease(Session session, Forebay.Lease m, int tier, Atlas.Region region) {
@@ -25,6 +28,19 @@ final class Lease extends Memory {
     this.length = (int) m.getLength();
     this.tier = tier;
     this.region = region;
+    this.lock = region.lock(m.getOffset(), m.getLength());
+  }
+
+  /**
+   * Asks whether the session has lived until it was locked. If not, the daemon may have leased the
+   * memory to others before, and nothing may be written to it.
+   */
+  void confirm() throws IOException {
+    session.ask(
+        Type.TYPE_CANCEL, // of no request
+        Forebay.Cancel.getDefaultInstance(),
+        Forebay.Empty.parser(),
+        Forebay.Empty.class);
   }
 
   @Override
@@ -38,6 +54,13 @@ final class Lease extends Memory {
       return;
     }
     released = true;
+    if (lock != null) {
+      try {
+        lock.release();
+      } catch (IOException e) {
+        // Its file is closed, because the region is gone.
+      }
+    }
     if (session.alive()) {
       session.post(
           Type.TYPE_RETURN, Forebay.ReturnLease.newBuilder().setId(id).build(), null);

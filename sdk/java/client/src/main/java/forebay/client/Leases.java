@@ -158,6 +158,12 @@ final class Leases {
       giveBack(s, got.getId());
       throw e;
     }
+    try {
+      l.confirm();
+    } catch (IOException e) {
+      l.release();
+      throw e;
+    }
     if (l.room(true) < need) {
       l.release();
       throw new ForebayException(

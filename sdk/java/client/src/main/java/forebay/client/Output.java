@@ -418,24 +418,17 @@ public final class Output implements Closeable {
       inline = null;
     }
     long before = written;
-    byte[] p = new byte[EXTENT];
+    byte[][] copies = new byte[aside.size()][];
     try {
-      for (Extent e : aside) {
-        // A copy is checked, and then written: what lies in a lease that is void may change.
-        e.memory.bytes.get(e.memory.base + e.at, p, 0, e.length);
-        if (Crc64Nvme.of(p, 0, e.length) != e.sum) {
-          throw new ForebayException(
-              Kind.LOST,
-              "write",
-              address(),
-              "bytes "
-                  + e.offset
-                  + " to "
-                  + (e.offset + e.length)
-                  + ", which were written but not committed, went with the connection to the daemon",
-              "write the file again");
+      for (int i = 0; i < copies.length; i++) {
+        Extent e = aside.get(i);
+        if (copies[i] == null) {
+          copyOut(aside, i, copies);
+          old.remove(e.memory);
+          drop(e.memory);
         }
-        put(p, null, 0, e.length, e.offset);
+        put(copies[i], null, 0, e.length, e.offset);
+        copies[i] = null;
         if (!asides.containsKey(aside)) {
           break; // it turned out to be committed when the connection broke on the way
         }
@@ -447,6 +440,35 @@ public final class Output implements Closeable {
       written = before;
       asides.remove(aside);
       old.forEach(this::drop);
+    }
+  }
+
+  /**
+   * Copies everything that is aside in the memory of extent i, and checks the copies: what lies in a
+   * lease that is void may change. The memory is not needed any more then, and may be the only one that
+   * the daemon can lease next.
+   */
+  private void copyOut(List<Extent> aside, int i, byte[][] copies) throws ForebayException {
+    Memory m = aside.get(i).memory;
+    for (int j = i; j < copies.length; j++) {
+      Extent e = aside.get(j);
+      if (e.memory != m) {
+        continue;
+      }
+      copies[j] = new byte[e.length];
+      m.bytes.get(m.base + e.at, copies[j]);
+      if (Crc64Nvme.of(copies[j], 0, e.length) != e.sum) {
+        throw new ForebayException(
+            Kind.LOST,
+            "write",
+            address(),
+            "bytes "
+                + e.offset
+                + " to "
+                + (e.offset + e.length)
+                + ", which were written but not committed, went with the connection to the daemon",
+            "write the file again");
+      }
     }
   }
 
