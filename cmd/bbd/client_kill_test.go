@@ -40,6 +40,14 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, victim(context.Background(), socket, dir))
 		os.Exit(1) // it writes until it is killed
 	}
+	if at := os.Getenv(stoppedEnv); at != "" {
+		socket, dir, _ := strings.Cut(at, " ")
+		if err := writeUntilTold(context.Background(), socket, dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
