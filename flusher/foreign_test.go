@@ -39,7 +39,7 @@ func TestForeignObjects(t *testing.T) {
 func foreignObjects(t *testing.T, store backing.Store, name, content string) {
 	w := newWorld(t)
 	f := w.start(store, func(o *Options) { o.Policy = func(string) Policy { return Policy{KeepExisting: true} } })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	has := func(want string) {
 		t.Helper()
