@@ -352,6 +352,7 @@ func TestWorkerHangs(t *testing.T) {
 	if err := syscall.Kill(stopped, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the process is stopped", func() bool { return strings.HasPrefix(procStatus(t, stopped, "State"), "T") })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := s.Check(ctx); err == nil {
