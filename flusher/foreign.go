@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 
 	"forebay/flusher/backing"
@@ -70,10 +71,8 @@ func (k *known) find(ctx context.Context, store backing.Store, object string, pr
 		return is, false, err
 	}
 	is = o.Version()
-	for _, v := range k.versions() {
-		if v == is {
-			return is, true, nil
-		}
+	if slices.Contains(k.versions(), is) {
+		return is, true, nil
 	}
 	stored := k.stored()
 	fits := false
@@ -87,7 +86,7 @@ func (k *known) find(ctx context.Context, store backing.Store, object string, pr
 				return is, false, err
 			}
 		}
-		if isOneOf(content, stored) {
+		if slices.Contains(stored, content) {
 			return is, true, nil
 		}
 	}
@@ -98,16 +97,7 @@ func (k *known) find(ctx context.Context, store backing.Store, object string, pr
 	if bb.KindOf(err) == bb.Checksum {
 		return is, false, nil // no such codec has made it
 	}
-	return is, isOneOf(content, k.attempts), err
-}
-
-func isOneOf(c bb.Content, list []bb.Content) bool {
-	for _, one := range list {
-		if one == c {
-			return true
-		}
-	}
-	return false
+	return is, slices.Contains(k.attempts, content), err
 }
 
 // contentOf reads an object, decompressed. What is not compressed like that is bb.Checksum.

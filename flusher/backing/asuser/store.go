@@ -72,9 +72,6 @@ func (w *Workers) forget(s *Store) {
 	delete(one.open, s)
 }
 
-// errMoved is the error of a worker that is confined to another directory than lies at its path.
-var errMoved = errors.New("another directory lies at the path")
-
 // each calls fn with a worker that has the store open, and again with a new one if the first is
 // confined to a directory that is not there any more.
 func (s *Store) each(ctx context.Context, fn func(w *worker, store uint64) error) error {
