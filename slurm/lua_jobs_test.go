@@ -436,7 +436,7 @@ func twoUsers(l *luaCluster) func() {
 	l.Run(slurmtest.Alice, "sh", "-c", l.text("umask 077; echo mine >STORE/secret"))
 	thief := l.Submit(slurmtest.Bob, l.text("#BB jobbb capacity=1MiB\n#BB stage_in source=STORE/secret destination=$BB_JOB_STRIPED/secret\nBBCTL cat $BB_JOB_STRIPED/secret\n"))
 	return func() {
-		l.shows(thief, "no_right_to_use")
+		l.shows(thief, "permission_denied")
 		l.Run(slurmtest.Bob, "scancel", thief)
 		l.Until("Alice's job runs", func() bool { _, err := os.Stat(l.Work + "/address"); return err == nil })
 		address := strings.TrimSpace(l.Run(slurmtest.Alice, "cat", l.Work+"/address"))
