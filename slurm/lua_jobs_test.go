@@ -486,7 +486,7 @@ func hurried(l *luaCluster) func() {
 		l.stage(job, "staging-out")
 		l.Until("bbstat says what is in the way", func() bool {
 			out, _ := l.Try(slurmtest.Alice, "scontrol", "show", "bbstat", job)
-			return strings.Contains(out, "not saved yet") && strings.Contains(out, "no right to use")
+			return strings.Contains(out, "not saved yet") && strings.Contains(out, "permission denied")
 		})
 		l.Run(slurmtest.Alice, "scancel", "--hurry", job)
 		l.ended(job, "COMPLETED")
