@@ -203,8 +203,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// RenameIf moves a file to a name that is free, or swaps the two, then compares what it has moved,
-// and moves it back or removes what was replaced. A crash before the comparison leaves a file that
+// RenameIf moves a file to a name that is free, or swaps a link of it with what it replaces, then
+// compares what it has moved, and moves it back or removes what was replaced. A crash before the comparison leaves a file that
 // another program had written at that moment under the new name.
 func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces backing.Version) error {
 	if err := backing.CheckMove(old, newName); err != nil {
@@ -258,17 +258,45 @@ func (s *Store) endRename(root *os.Root, old, newName string, from, is, replaces
 
 // renameVersion moves a file that a moment ago was a version, to a name that had another one, or none.
 func (s *Store) renameVersion(root *os.Root, old, newName string, is, replaces backing.Version) error {
-	if replaces == (backing.Version{}) {
-		err := s.moveNew(root, old, newName)
-		if errors.Is(err, fs.ErrExist) {
-			return backing.Foreign("rename", newName)
-		}
-		if err != nil {
+	if replaces != (backing.Version{}) {
+		return s.replaceVersion(root, old, newName, is, replaces)
+	}
+	err := s.moveNew(root, old, newName)
+	if errors.Is(err, fs.ErrExist) {
+		return backing.Foreign("rename", newName)
+	}
+	if err != nil {
+		return err
+	}
+	now, err := versionAt(root, newName)
+	if err != nil || now == is {
+		return err
+	}
+	if err := s.moveNew(root, newName, old); err != nil {
+		s.warnMoved(old, newName, err)
+	}
+	return backing.Foreign("rename", old)
+}
+
+// replaceVersion is renameVersion over another version. A second link of the file and what it
+// replaces are swapped, so that at no moment, and after no crash, the old name has what was under
+// the new one. Where there are no links, the two names themselves are swapped.
+func (s *Store) replaceVersion(root *os.Root, old, newName string, is, replaces backing.Version) error {
+	second := path.Join(path.Dir(newName), s.opts.Owner.TempName())
+	err := s.opts.link(root, old, second)
+	linked := err == nil
+	if !linked {
+		if !noFlags(err) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EMLINK) {
 			return err
 		}
-		return s.undo(root, old, newName, is, backing.Version{}, 0)
+		second = old
 	}
-	err := s.opts.rename2(root, old, newName, unix.RENAME_EXCHANGE)
+	err = s.opts.rename2(root, second, newName, unix.RENAME_EXCHANGE)
+	if err != nil && linked {
+		if err := ignoreMissing(root.Remove(second)); err != nil {
+			return err
+		}
+	}
 	switch {
 	case noFlags(err): // NFS: compared a moment ago
 		return root.Rename(old, newName)
@@ -277,23 +305,32 @@ func (s *Store) renameVersion(root *os.Root, old, newName string, is, replaces b
 	case err != nil:
 		return err
 	}
-	if err := s.undo(root, old, newName, is, replaces, unix.RENAME_EXCHANGE); err != nil {
+	if err := s.undo(root, second, old, newName, is, replaces); err != nil {
 		return err
 	}
-	return s.removeVersion(root, old, replaces)
+	if !linked {
+		return s.removeVersion(root, old, replaces)
+	}
+	if err := ignoreMissing(root.Remove(second)); err != nil {
+		return err
+	}
+	// What another program has put under the old name since is nobody's to remove.
+	if err := s.removeVersion(root, old, is); !errors.Is(err, backing.ErrForeign) {
+		return err
+	}
+	return nil
 }
 
-// undo moves two names back unless they are what they should be after a move.
-func (s *Store) undo(root *os.Root, old, newName string, is, replaced backing.Version, flags uint) error {
+// undo swaps two names again unless they have what they should have after a swap. One of them is
+// that of the file, or of a second link of it, which goes.
+func (s *Store) undo(root *os.Root, second, old, newName string, is, replaced backing.Version) error {
 	to, err := versionAt(root, newName)
 	if err != nil {
 		return err
 	}
-	from := replaced
-	if flags != 0 {
-		if from, err = versionAt(root, old); err != nil {
-			return err
-		}
+	from, err := versionAt(root, second)
+	if err != nil {
+		return err
 	}
 	wrong := newName // that what is not as it should be had before
 	switch {
@@ -302,13 +339,25 @@ func (s *Store) undo(root *os.Root, old, newName string, is, replaced backing.Ve
 	case to != is:
 		wrong = old
 	}
-	if flags == 0 {
-		err = s.moveNew(root, newName, old)
-	} else {
-		err = s.opts.rename2(root, newName, old, flags)
+	err = s.opts.rename2(root, newName, second, unix.RENAME_EXCHANGE)
+	if err == nil && second != old {
+		err = s.removeLink(root, second, to)
 	}
 	if err != nil {
-		s.opts.Logger.Warn("a file that another program has written was moved", "directory", s.dir, "from", old, "to", newName, "error", err)
+		s.warnMoved(second, newName, err)
 	}
 	return backing.Foreign("rename", wrong)
+}
+
+// removeLink removes a second link of a file, if it still is one.
+func (s *Store) removeLink(root *os.Root, second string, is backing.Version) error {
+	now, err := versionAt(root, second)
+	if err == nil && now != is {
+		return backing.Foreign("rename", second)
+	}
+	return errors.Join(err, ignoreMissing(root.Remove(second)))
+}
+
+func (s *Store) warnMoved(from, to string, err error) {
+	s.opts.Logger.Warn("a file that another program has written was moved", "directory", s.dir, "from", from, "to", to, "error", err)
 }

@@ -221,6 +221,69 @@ func TestCutRename(t *testing.T) {
 	}
 }
 
+// TestCutReplacingRename: whatever step of a rename over another file is the last before a crash,
+// the old name never has what was under the new one, and the next start ends the rename, in
+// whichever order Sweep and the rename come.
+func TestCutReplacingRename(t *testing.T) {
+	type crash struct{}
+	for _, sweepFirst := range []bool{true, false} {
+		for last := 1; ; last++ {
+			r := newRaced(t, kernels["flags"])
+			is, over := r.put("a", "ours"), r.put("b", "older")
+			step := func(err error) error {
+				r.mustNotHold("a", "older")
+				if last--; last == 0 {
+					panic(crash{})
+				}
+				return err
+			}
+			steps := last
+			r.opts.rename2 = func(root *os.Root, old, newName string, flags uint) error {
+				return step(rename2(root, old, newName, flags))
+			}
+			r.opts.link = func(root *os.Root, old, newName string) error { return step(root.Link(old, newName)) }
+			ended := func() (ended bool) {
+				defer func() { ended = recover() == nil }()
+				if err := r.RenameIf(t.Context(), "a", "b", is, over); err != nil {
+					t.Error(err)
+				}
+				return true
+			}()
+			if ended {
+				if steps < 3 {
+					t.Errorf("the rename has %d steps: the test does not test", steps-1)
+				}
+				break
+			}
+			r.opts = Options{Owner: backing.Owner{Instance: 7, Life: 99}}.withDefaults()
+			sweep := func() {
+				if _, err := r.Sweep(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if sweepFirst {
+				sweep()
+				r.mustNotHold("a", "older")
+			}
+			if err := r.RenameIf(t.Context(), "a", "b", is, over); err != nil {
+				t.Error(err)
+			}
+			if !sweepFirst {
+				sweep()
+			}
+			r.expect(map[string]string{"b": "ours"})
+			last = steps
+		}
+	}
+}
+
+func (r *raced) mustNotHold(name, content string) {
+	r.t.Helper()
+	if got, err := os.ReadFile(filepath.Join(r.dir, name)); err == nil && string(got) == content {
+		r.t.Errorf("%s holds %q", name, content)
+	}
+}
+
 func swap(dir string) error {
 	return unix.Renameat2(unix.AT_FDCWD, dir+"/a", unix.AT_FDCWD, dir+"/b", unix.RENAME_EXCHANGE)
 }
