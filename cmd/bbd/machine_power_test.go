@@ -169,7 +169,7 @@ func (m *machine) tryFiles() (map[string][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if h.Typeflag == tar.TypeReg && path.Ext(h.Name) != ".tmp" {
+		if h.Typeflag == tar.TypeReg && !strings.HasPrefix(path.Base(h.Name), ".forebay-") {
 			if files[path.Clean(h.Name)], err = io.ReadAll(r); err != nil {
 				return nil, err
 			}

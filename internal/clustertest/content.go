@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Content returns the bytes of a seed: the seed itself (8 bytes, little endian), then
@@ -74,7 +75,7 @@ func (v Version) String() string {
 func StoreFiles(root string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || filepath.Ext(path) == ".tmp" {
+		if err != nil || e.IsDir() || strings.HasPrefix(e.Name(), ".forebay-") {
 			return err
 		}
 		text, err := os.ReadFile(path)
