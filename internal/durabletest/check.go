@@ -422,8 +422,8 @@ func (j *judge) object(p string, f Found) {
 			j.wrong(Stored, p, "the store holds %v, which is no version of it: %s", f.Version, f.Text)
 			return
 		}
-		if looked && !had.version.There && j.onlyAbsent(p, had.at, j.End) {
-			j.wrong(Gone, p, "it was removed, had left the store, and is there again: %v", f.Version)
+		if looked && !had.version.There && j.onlyAbsent(p, had.at, j.End) && !j.comesBy(p, f.Version, had.at) {
+			j.wrong(Gone, p, "it was removed, had left the store, and is there again: %v: %s", f.Version, j.story(p, had.at))
 			return
 		}
 	}
@@ -514,6 +514,34 @@ func (j *judge) released(p string, since int64, visited map[string]bool) bool {
 func (j *judge) replaced(p string, after, before int64) bool {
 	return slices.ContainsFunc(j.effects[p], func(e effect) bool {
 		return (e.Op == Rename && e.to == p || e.Op == Txn) && e.Outcome != Failed && e.Begin > after && e.Begin < before
+	})
+}
+
+// comesBy reports whether a version may have come to a name of the store since a look at it, by
+// renames that were asked for before and that the store had yet to follow: one after the other
+// takes the version from where it was then to where it belongs. Once somebody has seen that the store
+// has followed a rename, it brings nothing any more.
+func (j *judge) comesBy(p string, v Version, look int64) bool {
+	followed := int64(0)
+	for _, e := range j.flushes {
+		if e.Outcome == Done && e.End < j.Begin && e.Below == "" {
+			followed = max(followed, e.Begin)
+		}
+	}
+	for _, e := range j.cleans {
+		followed = max(followed, e.Begin)
+	}
+	return j.broughtTo(p, v, look, followed, map[string]bool{})
+}
+
+// broughtTo is comesBy of renames that may not have been followed at a time.
+func (j *judge) broughtTo(p string, v Version, look, followed int64, visited map[string]bool) bool {
+	visited[p] = true
+	return slices.ContainsFunc(j.effects[p], func(e effect) bool {
+		if e.Op != Rename || e.to != p || e.Outcome == Failed || e.Begin > look || e.End < followed || visited[e.from] {
+			return false
+		}
+		return j.stored[e.from].version == v || j.broughtTo(e.from, v, look, followed, visited)
 	})
 }
 

@@ -157,6 +157,24 @@ var judgements = []struct {
 		[]Observation{store(10, nil), store(20, files{"a": is(v(1))})},
 		[]Rule{Gone},
 	},
+	{
+		"it passes through a name on the store, by renames that were queued",
+		[]Event{put(1, 2, "a", v(1)), rename(3, 4, "a", "b", v(1)), rename(5, 6, "b", "c", v(1)), remove(7, 8, "c")},
+		[]Observation{store(10, files{"a": is(v(1))}), store(20, files{"b": is(v(1))}), store(30, files{"c": is(v(1))}), store(40, nil)},
+		nil,
+	},
+	{
+		"it comes by a rename whose end was seen",
+		[]Event{put(1, 2, "a", v(1)), put(1, 2, "d", v(2)), rename(3, 4, "a", "b", v(1)), remove(7, 8, "b")},
+		[]Observation{store(10, files{"a": is(v(1))}), look(15, files{"d": isClean(v(2))}), store(20, files{"b": is(v(1)), "d": is(v(2))})},
+		[]Rule{Gone},
+	},
+	{
+		"it comes by a rename, from where it was not",
+		[]Event{put(1, 2, "a", v(1)), rename(3, 4, "a", "b", v(1)), remove(7, 8, "b")},
+		[]Observation{store(10, nil), store(20, files{"b": is(v(1))})},
+		[]Rule{Gone},
+	},
 
 	// What was called done is on the store.
 	{"drained", []Event{put(1, 2, "a", v(1)), drain(3, 4)}, []Observation{store(10, files{"a": is(v(1))})}, nil},
