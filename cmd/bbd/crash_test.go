@@ -279,8 +279,8 @@ func TestDaemonKilled(t *testing.T) {
 	r.stagedWhole(t)
 	// A loaded machine does fewer between two kills.
 	done := r.enough(t, kills/4, "write", "append", "overwrite", "rename", "remove", "read")
-	if done["stage-out"] < kills/10 {
-		t.Errorf("only %d of stage-out: the test does not test", done["stage-out"])
+	if n := done["stage-out"] + done["stage-out without some"]; n < kills/25 {
+		t.Errorf("only %d of stage-out: the test does not test", n)
 	}
 }
 
