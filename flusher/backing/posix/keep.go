@@ -204,8 +204,9 @@ func ignoreMissing(err error) error {
 }
 
 // RenameIf moves a file to a name that is free, or swaps a link of it with what it replaces, then
-// compares what it has moved, and moves it back or removes what was replaced. A crash before the comparison leaves a file that
-// another program had written at that moment under the new name.
+// compares what it has moved, and moves it back or removes what was replaced. A crash before the
+// comparison leaves a file that another program had written at that moment under the new name, or,
+// of a swap, under a temporary one, which Sweep removes.
 func (s *Store) RenameIf(ctx context.Context, old, newName string, is, replaces backing.Version) error {
 	if err := backing.CheckMove(old, newName); err != nil {
 		return err
