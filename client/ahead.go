@@ -89,7 +89,7 @@ func (r *reader) readAhead(ctx context.Context, w *window, dst []byte, off int64
 	if a.w != w || a.at() != w.at(off).off {
 		r.stopAhead()
 		r.mu.Lock()
-		w.users++
+		r.use(w)
 		r.mu.Unlock()
 		a.moving, a.w, a.next = newTransfers(), w, w.at(off).off
 	}

@@ -183,3 +183,32 @@ func TestDaemonOverTCP(t *testing.T) {
 	_, err = Dial(ctx, Options{Address: "/run/forebay/bbd.sock,tcp://" + address, KeyFile: key, User: ann})
 	wantKind(t, err, ErrInvalid)
 }
+
+// TestMappingOutlivesItsFile fills the daemon's memory several times over after a mapped file was
+// closed: what is mapped stays until it is released, and can be evicted then.
+func TestMappingOutlivesItsFile(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	_, c, _ := daemonClient(t, "--memory", "64MiB")
+	b := c.Buffer("b")
+	data := random(8 << 20)
+	check(t, b.WriteFile(ctx, "mapped", data, 0))
+	must[Report](t)(c.Drain(ctx, "b", time.Minute, nil))
+
+	r := must[*File](t)(b.Open(ctx, "mapped"))
+	m := must[*Mapping](t)(r.Map(0, int64(len(data))))
+	defer m.Release()
+	must[int](t)(r.ReadAt(make([]byte, 100), 1<<20)) // of a window in use, as reads that end before Close
+	check(t, r.Close())
+	for i := range 10 {
+		check(t, b.WriteFile(ctx, fmt.Sprintf("f%d", i), random(8<<20), 0))
+		must[Report](t)(c.Drain(ctx, "b", time.Minute, nil))
+	}
+	if !bytes.Equal(bytes.Join(m.Slices(), nil), data) {
+		t.Error("mapped bytes changed after the file was closed")
+	}
+	check(t, m.Verify())
+	check(t, m.Release())
+	// Nothing is pinned any more: a file as large as what all others left fits.
+	check(t, b.WriteFile(ctx, "large", random(40<<20), 0))
+}

@@ -36,6 +36,7 @@ type reader struct {
 	session *session
 	handle  uint64
 	windows []*window // oldest first
+	used    int       // windows with users, dropped ones too: the handle holds their pins, so it outlives them
 	flights []*flight
 	short   bool // the last answer reached less far than was asked
 
@@ -230,21 +231,35 @@ func (r *reader) find(off int64) *window {
 	}
 	for i := len(r.windows) - 1; i >= 0; i-- {
 		if w := r.windows[i]; w.off <= off && off < w.end {
-			w.users++
+			r.use(w)
 			return w
 		}
 	}
 	return nil
 }
 
-// done ends the use of a window.
+// use begins the use of a window. The reader is locked.
+func (r *reader) use(w *window) {
+	if w.users++; w.users == 1 {
+		r.used++
+	}
+}
+
+// done ends the use of a window. With the last one in use ends the handle of a closed reader.
 func (r *reader) done(w *window) {
 	r.mu.Lock()
 	w.users--
+	if w.users == 0 {
+		r.used--
+	}
 	last := w.dropped && w.users == 0
+	end := r.closed && w.users == 0 && r.used == 0
 	r.mu.Unlock()
 	if last {
 		w.release()
+	}
+	if end {
+		r.closeHandle()
 	}
 }
 
@@ -421,12 +436,21 @@ func (r *reader) close() {
 	r.closed = true
 	r.letGo(len(r.held))
 	release := r.forgetAll()
+	end := r.used == 0
 	r.mu.Unlock()
 	if closed {
 		return
 	}
 	r.dropAhead()
 	release()
+	if end {
+		r.closeHandle()
+	}
+}
+
+// closeHandle closes the handle of a closed reader of which nothing is in use: with a handle,
+// the daemon ends all its pins.
+func (r *reader) closeHandle() {
 	if !r.session.broken.Load() {
 		r.session.closeHandle(r.handle)
 	}

@@ -37,6 +37,7 @@ public final class Input implements Closeable {
 
   // Guarded by this.
   private final List<Window> windows = new ArrayList<>(MAX_WINDOWS + 1); // oldest first
+  private int used; // windows in use: the daemon ends their pins with the handle
   private Session session;
   private long handle;
   private boolean closed;
@@ -277,7 +278,7 @@ public final class Input implements Closeable {
     for (int i = windows.size() - 1; i >= 0; i--) { // an iterator would be garbage
       Window w = windows.get(i);
       if (w.start <= offset && offset < w.end) {
-        w.users++;
+        use(w);
         return w;
       }
     }
@@ -316,7 +317,7 @@ public final class Input implements Closeable {
           !windows.isEmpty() && windows.get(windows.size() - 1).end == w.start;
       int keep = sequential ? SEQUENTIAL_WINDOWS : MAX_WINDOWS;
       windows.add(w);
-      w.users++;
+      use(w);
       while (windows.size() > keep) {
         drop(windows.remove(0), unused);
       }
@@ -365,14 +366,36 @@ public final class Input implements Closeable {
     windows.clear();
   }
 
-  /** Ends the use of a window. */
+  /** Begins the use of a window. This object is locked. */
+  private void use(Window w) {
+    if (++w.users == 1) {
+      used++;
+    }
+  }
+
+  /** Ends the use of a window. With the last one in use ends the handle of a closed file. */
   void done(Window w) {
     boolean release;
+    boolean end;
     synchronized (this) {
-      release = --w.users == 0 && w.dropped;
+      if (--w.users == 0) {
+        used--;
+      }
+      release = w.users == 0 && w.dropped;
+      end = closed && w.users == 0 && used == 0;
     }
     if (release) {
       w.release();
+    }
+    if (end) {
+      closeHandle();
+    }
+  }
+
+  /** Closes the handle of a closed file of which nothing is in use: it ends all its pins. */
+  private void closeHandle() {
+    if (session.alive()) {
+      session.closeHandle(handle);
     }
   }
 
@@ -422,17 +445,19 @@ public final class Input implements Closeable {
   @Override
   public void close() {
     List<Window> unused = new ArrayList<>();
+    boolean end;
     synchronized (this) {
       if (closed) {
         return;
       }
       closed = true;
       forgetAll(unused);
+      end = used == 0;
     }
     client.forget(release);
     unused.forEach(Window::release);
-    if (session.alive()) {
-      session.closeHandle(handle);
+    if (end) {
+      closeHandle();
     }
   }
 }
