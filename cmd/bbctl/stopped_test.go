@@ -40,8 +40,10 @@ func TestStoppedServer(t *testing.T) {
 		return [][]string{{"buffer", "create", "new", "--backing", url}, {"stage-in", url, "bb://b/in"}, {"stage-out", "bb://b/f", url}}
 	}
 	for _, args := range asking(absent.URL(bucket, "absent")) {
-		if _, err := runsFor(t, d.Socket, "1m", args); err == nil || errors.Is(err, client.ErrUnknownOutcome) || !strings.Contains(err.Error(), "connection refused") {
-			t.Errorf("%s of an absent server: %v", strings.Join(args, " "), err)
+		// The reason is in the error, or beside the file in the list of those that failed.
+		out, _, err := runsFor(t, d.Socket, "1m", args)
+		if err == nil || errors.Is(err, client.ErrUnknownOutcome) || !strings.Contains(err.Error()+out, "connection refused") {
+			t.Errorf("%s of an absent server: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
 	var all sync.WaitGroup
@@ -49,7 +51,7 @@ func TestStoppedServer(t *testing.T) {
 	for _, args := range asking(url) {
 		all.Go(func() {
 			began := time.Now()
-			errs, err := runsFor(t, d.Socket, "5s", args)
+			_, errs, err := runsFor(t, d.Socket, "5s", args)
 			if err == nil || exitCode(err) != exitCancelled {
 				t.Errorf("%s: %v, want exit code %d", strings.Join(args, " "), err, exitCancelled)
 			}
@@ -64,13 +66,13 @@ func TestStoppedServer(t *testing.T) {
 	all.Wait()
 }
 
-// runsFor runs a command with a timeout, and returns what it printed besides its output.
-func runsFor(t *testing.T, socket, timeout string, args []string) (errs string, err error) {
-	var out, text strings.Builder
-	a := &app{in: strings.NewReader(""), out: &out, err: &text}
+// runsFor runs a command with a timeout, and returns its output and what it printed besides.
+func runsFor(t *testing.T, socket, timeout string, args []string) (out, errs string, err error) {
+	var list, text strings.Builder
+	a := &app{in: strings.NewReader(""), out: &list, err: &text}
 	defer a.close()
 	cmd := newCommand(a)
 	cmd.SetArgs(append(args, "--timeout", timeout, "--socket", socket))
 	err = cmd.ExecuteContext(t.Context())
-	return text.String(), err
+	return list.String(), text.String(), err
 }
