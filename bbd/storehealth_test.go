@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -43,9 +44,12 @@ func TestStatusOfStore(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			n := startNode(t, nil)
-			b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+			b, dir := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
 			write(t, b, "g", random(10))
-			eventually(t, "the store answers", func() bool { return n.storeOf().State == "answers" })
+			eventually(t, "the store has g", func() bool {
+				_, err := os.Stat(filepath.Join(dir, "g")) // else its put may be the one that hangs
+				return err == nil && n.storeOf().State == "answers"
+			})
 			n.faults.Set(c.rule)
 			began := time.Now()
 			write(t, b, "f", random(10))
@@ -197,7 +201,10 @@ func TestLogOfStore(t *testing.T) {
 			})
 			b, dir := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
 			write(t, b, "g", random(10))
-			eventually(t, "the store answers", func() bool { return n.storeOf().State == "answers" })
+			eventually(t, "the store has g", func() bool {
+				_, err := os.Stat(filepath.Join(dir, "g")) // else its put may be the one that hangs
+				return err == nil && n.storeOf().State == "answers"
+			})
 			n.faults.Set(c.rule)
 			write(t, b, "f", random(10))
 			eventually(t, "the log has it", func() bool { return len(log.lines(c.begins)) > 0 })
