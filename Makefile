@@ -4,6 +4,7 @@
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 BIN     := $(CURDIR)/bin
+DIST    := $(CURDIR)/dist
 CACHE   := $(CURDIR)/.cache
 
 PKG      ?= ./...
@@ -41,6 +42,11 @@ build: build-go ## Build bin/bbd, bin/bbctl and bin/bbmount, static; with libfab
 .PHONY: build-go
 build-go:
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl ./cmd/bbmount
+
+.PHONY: packages
+packages: build-go ## Build the deb and rpm packages and the OCI image archive, in DIST (dist)
+	@scripts/packages.sh '$(BIN)' '$(DIST)' "$$(scripts/package-version.sh '$(VERSION)' "$$(git rev-list --count HEAD 2>/dev/null || echo 0)")"
+	@ls -1 '$(DIST)'
 
 .PHONY: build-ofi
 build-ofi:
@@ -165,6 +171,11 @@ test-tools:
 test-verbs: ## Run the tests over verbs, on a software device in an emulated machine
 	@scripts/rxe.sh
 
+.PHONY: test-packages
+test-packages: ## Install the packages in bare roots and use them, as root; run the image archive
+	@scripts/package-tools.sh
+	@go test -tags packages -count 1 -timeout $(TIMEOUT) ./packaging
+
 .PHONY: test-power
 test-power: ## Cut the power of an emulated machine with one daemon, five times (three minutes; FOREBAY_SEED, FOREBAY_KILLS)
 	@scripts/power.sh
@@ -235,4 +246,4 @@ generate-check: ## Fail if generated files are not current
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf $(BIN) $(CACHE)
+	rm -rf $(BIN) $(DIST) $(CACHE)

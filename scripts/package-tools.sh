@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Makes sure of what the tests of packages need: dpkg, rpm, a static busybox for the bare root,
+# and skopeo, which reads image archives. Installs them where that is allowed, and else says what
+# is missing, and exits 1.
+set -euo pipefail
+
+missing=()
+for tool in dpkg dpkg-deb rpm busybox skopeo nsenter unshare; do
+	command -v "$tool" >/dev/null || missing+=("$tool")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+packages=(dpkg rpm busybox-static skopeo util-linux)
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
+		apt-get update -qq >/dev/null
+		apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null
+	}
+	exit 0
+fi
+echo "note: ${missing[*]} missing: install ${packages[*]} for the tests of packages."
+exit 1
