@@ -61,6 +61,8 @@ type bucket struct {
 	// gone, if not nil, confirms that the bucket is no more, which a server may say
 	// that has yet to learn of it.
 	gone func(context.Context) (bool, error)
+	// absent: of a bucket that the server does not find, gone need not be asked.
+	absent bool
 }
 
 // record is one value of a bucket.
@@ -242,9 +244,10 @@ func (b *bucket) retry(ctx context.Context, err error) error {
 		switch found, ferr := b.exists(ctx); {
 		case ferr != nil:
 			return ferr
-		case !found && b.gone == nil:
+		case !found && (b.gone == nil || b.absent):
 			return errNoBucket
-		case !found:
+		case !found || b.gone != nil && errors.Is(err, errUncertain):
+			// A stream that was made again while the server dropped it is found, and never answers.
 			if gone, err := b.gone(ctx); err != nil {
 				return err
 			} else if gone {

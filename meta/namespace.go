@@ -93,15 +93,19 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*Namespace, error)
 	if old := m.namespaceOf(buffer, ns.b.name); old != nil {
 		return old, nil
 	}
-	if err := ns.prepare(ctx, &b); err != nil {
-		return nil, opError(op, buffer, err)
+	prepared := ns.prepare(ctx, &b)
+	if prepared != nil && !errors.Is(prepared, errNoBucket) {
+		return nil, opError(op, buffer, prepared)
 	}
-	// The buffer may have been destroyed before its bucket was made above.
+	// The buffer may have been destroyed before its bucket was made above, or meanwhile.
 	if again, newID, err := m.buffer(ctx, op, buffer); err != nil || newID != id || again.State == bb.BufferDestroying {
 		if err != nil && !errors.Is(err, bb.NotFound) {
 			return nil, err
 		}
 		return nil, errors.Join(bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed"), ns.b.destroy(ctx))
+	}
+	if prepared != nil {
+		return nil, opError(op, buffer, prepared)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,14 +118,13 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*Namespace, error)
 
 func (m *Meta) newNamespace(buffer string, id uint64) *Namespace {
 	ns := &Namespace{m: m, b: m.bucket(bucketName(buffer, id)), buffer: buffer}
-	if m.opts.Replicas > 1 {
-		ns.b.gone = func(ctx context.Context) (bool, error) {
-			b, now, err := m.buffer(ctx, "namespace", buffer)
-			if errors.Is(err, bb.NotFound) {
-				return true, nil
-			}
-			return now != id || b.State == bb.BufferDestroying, err
+	ns.b.absent = m.opts.Replicas <= 1
+	ns.b.gone = func(ctx context.Context) (bool, error) {
+		b, now, err := m.buffer(ctx, "namespace", buffer)
+		if errors.Is(err, bb.NotFound) {
+			return true, nil
 		}
+		return now != id || b.State == bb.BufferDestroying, err
 	}
 	if m.opts.SoleWriter {
 		ns.entries = newCache[entryID, bb.Entry](m.opts.CacheEntries)
