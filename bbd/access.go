@@ -18,8 +18,8 @@ type cred struct {
 	// system's controller.
 	governs bool
 
-	// noRoot: uid 0 is the word of somebody elsewhere who has shown a client's certificate. It is no
-	// root's on a file system.
+	// noRoot: uid 0 is what a client elsewhere claims, with a certificate. On a file system it has
+	// no rights of root.
 	noRoot bool
 
 	relayed bool // another daemon asks for them: what is not for this node is refused

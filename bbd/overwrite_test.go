@@ -70,7 +70,7 @@ func closeNew(f *client.File, err error) error {
 	return f.Close()
 }
 
-// TestTruncateBesideAWriter: a file is truncated while another writer has it open, who has
+// TestTruncateBesideAWriter: a file is truncated while another writer has it open and has
 // committed nothing yet.
 func TestTruncateBesideAWriter(t *testing.T) {
 	t.Parallel()

@@ -399,7 +399,8 @@ func (r *room) pause() {
 	}
 }
 
-// status says who waits: how many and how long, and for which buffers that a user may enter.
+// status returns the number of waiting leases, the longest wait, and those of their buffers that
+// a user may enter.
 func (r *room) status(c cred) WaitStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()

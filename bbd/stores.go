@@ -248,7 +248,7 @@ func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Bac
 	if spec.BackingID, err = open.Identify(ctx, spec.Backing, o); err != nil {
 		return "", "", err
 	}
-	if err := s.d.mayUseStore(c, where); err != nil { // who asks is not always the buffer's owner
+	if err := s.d.mayUseStore(c, where); err != nil { // the caller is not always the buffer's owner
 		return "", "", err
 	}
 	store, err := s.d.openStore(ctx, spec, nil)

@@ -10,7 +10,7 @@ import (
 	"forebay/internal/bb"
 )
 
-// TestVacatedRegionIsReplaced: the only region is vacated for a user who waits, and nobody
+// TestVacatedRegionIsReplaced: the only region is vacated for a waiting user, and nobody
 // asks for a lease while nothing is free. Once the region is empty, there is free memory.
 func TestVacatedRegionIsReplaced(t *testing.T) {
 	o := folders(t)
@@ -64,7 +64,7 @@ type sharing struct {
 	last   bb.FileID
 }
 
-// give leases memory to a user who waits, and writes a file there. The lease may last.
+// give leases memory to a waiting user, and writes a file there. The lease may last.
 func (h *sharing) give(u *sharer) bool {
 	l, err := h.s.Lease(LeaseRequest{Buffer: "b", UID: u.uid, Bytes: u.need, Min: 1})
 	if errors.Is(err, ErrNoRoom) {
@@ -126,8 +126,8 @@ func (h *sharing) step() {
 	}
 }
 
-// TestSharing: three users share memory of one to three regions. Every user who asks for
-// memory gets some, as long as leases end and files are flushed.
+// TestSharing: three users share memory of one to three regions. Every request for
+// memory is granted in the end, as long as leases end and files are flushed.
 func TestSharing(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -26,7 +26,7 @@ const kept = uint64(1<<unix.CAP_CHOWN | // regions belong to the users who map t
 
 // Shed gives up all other capabilities, and the right to gain any, and executes the binary
 // again: what holds for a thread then holds for the process, before it opens anything. A device
-// that was opened before would refuse who has other capabilities than opened it (RDMA).
+// (RDMA) refuses requests with other capabilities than those that opened it.
 // Prepare runs before that, with all rights. In a process that has shed, or is not root's, Shed
 // does nothing.
 func Shed(prepare func() error) error {
