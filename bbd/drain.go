@@ -28,6 +28,9 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 	if m.Below, err = bb.CleanPath(m.Below); err != nil {
 		return nil, bb.Wrap("drain", m.Below, err)
 	}
+	if m.Overwrite && !r.s.cred.owns(b.spec().UID) {
+		return nil, denied("drain", b.address(m.Below), "replace files on this buffer's store")
+	}
 	of := drained{b, m.Below}
 	ctx := r.ctx
 	if m.TimeoutNs > 0 {
@@ -46,9 +49,9 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 	)
 	switch {
 	case m.Local:
-		answer, err = b.drainHere(ctx, m.Below, newProgress(r))
+		answer, err = b.drainShare(ctx, m, newProgress(r))
 	case b.d.cluster == nil:
-		answer, left, err = r.drainAlone(ctx, of)
+		answer, left, err = r.drainAlone(ctx, m, of)
 	default:
 		answer, left, err = r.drainAll(ctx, b, m)
 	}
@@ -89,6 +92,31 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 
 // saved reports whether a drain left nothing out.
 func saved(p *wire.Progress) bool { return p.FailedTotal == 0 && p.HeldTotal == 0 && p.OpenTotal == 0 }
+
+// drainShare is this daemon's share of a drain.
+func (b *buffer) drainShare(ctx context.Context, m *wire.Drain, p *progress) (*wire.Progress, error) {
+	if m.Overwrite {
+		if err := b.overwrite(ctx, m.Below); err != nil {
+			return nil, err
+		}
+	}
+	return b.drainHere(ctx, m.Below, p)
+}
+
+// overwrite lets what this daemon has yet to flush at a path and below it replace what is on the
+// store, whatever that is.
+func (b *buffer) overwrite(ctx context.Context, below string) error {
+	dirty, _, err := b.noteBelow(ctx, below)
+	if err != nil {
+		return err
+	}
+	keys := make([]flusher.Key, 0, len(dirty))
+	for _, f := range dirty {
+		keys = append(keys, b.key(&f.entry))
+	}
+	b.d.flusher.Overwrite(b.name, below, keys)
+	return nil
+}
 
 // drainHere flushes what this daemon is the home of, at a path and below it, or ("") all.
 func (b *buffer) drainHere(ctx context.Context, below string, p *progress) (*wire.Progress, error) {

@@ -301,9 +301,9 @@ func (l *rest) addLost(answer *wire.Progress) {
 
 // drainAlone flushes at a daemon that is alone, until ctx ends. The namespace has the last
 // word on a whole buffer: a file that is closed and not yet queued is waited for too.
-func (r *request) drainAlone(ctx context.Context, d drained) (*wire.Progress, rest, error) {
+func (r *request) drainAlone(ctx context.Context, m *wire.Drain, d drained) (*wire.Progress, rest, error) {
 	p := newProgress(r)
-	answer, err := d.b.drainHere(ctx, d.below, p)
+	answer, err := d.b.drainShare(ctx, m, p)
 	if err != nil {
 		return nil, rest{}, err
 	}

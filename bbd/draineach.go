@@ -27,7 +27,7 @@ func (r *request) drainEach(ctx context.Context, b *buffer, m *wire.Drain) (*wir
 	}
 	own := len(nodes)
 	here := &progress{tell: func(now *wire.Progress) error { return shares.set(own, now) }}
-	answer, err := b.drainHere(ctx, m.Below, here)
+	answer, err := b.drainShare(ctx, m, here)
 	group.Wait()
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (r *request) drainAt(b *buffer, node bb.NodeID, m *wire.Drain, tell func(*w
 	if err != nil {
 		return err
 	}
-	ask := &wire.Drain{Buffer: b.name, TimeoutNs: m.TimeoutNs, Local: true, Below: m.Below}
+	ask := &wire.Drain{Buffer: b.name, TimeoutNs: m.TimeoutNs, Local: true, Below: m.Below, Overwrite: m.Overwrite}
 	return s.Stream(ctx, wire.Type_TYPE_DRAIN, ask, nil, func(a peer.Answer) error {
 		now := new(wire.Progress)
 		if err := a.Decode(now); err != nil {

@@ -39,7 +39,7 @@ func (r *request) drainAll(ctx context.Context, b *buffer, m *wire.Drain) (answe
 	var before map[content]string
 	again := proto.CloneOf(m)
 	for round := range maxMoves {
-		if b.d.hasJobs() && m.Below == "" {
+		if b.d.hasJobs() && m.Below == "" && !m.Overwrite {
 			answer, err = r.drainOnce(b, again)
 		} else {
 			answer, err = r.drainEach(ctx, b, again)

@@ -71,6 +71,7 @@ type BufferStatus struct {
 	Stalled     int          `json:"stalled,omitempty"`     // of them, those that the store has not answered for long
 	StalledFor  float64      `json:"stalled_for,omitempty"` // seconds since it answered one of them
 	Held        int          `json:"held"`                  // files held back by a keep pattern
+	Conflicts   int          `json:"conflicts,omitempty"`   // files under whose name the store has what the buffer did not write
 	Rate        float64      `json:"rate"`                  // bytes a second to the store
 	ETA         float64      `json:"eta,omitempty"`
 	OldestDirty float64      `json:"oldest_dirty_age,omitempty"`
@@ -226,6 +227,7 @@ func (b *buffer) status(bytes store.BufferStats) BufferStatus {
 	}
 	f := b.d.flusher.BufferStats(b.name)
 	s.Queued, s.QueuedBytes, s.Flushing, s.Held = f.Queued, f.QueuedBytes, f.InFlight, f.Held
+	s.Conflicts = f.Conflicts
 	s.Rate, s.StoreOps, s.Lacking = f.Rate, f.StoreOps, len(b.underReplicated())
 	if s.Stalled = f.Stalled; f.Stalled > 0 {
 		s.StalledFor = time.Since(f.StalledAt).Seconds()

@@ -177,7 +177,20 @@ func (c *Client) Drain(ctx context.Context, buffer string, timeout time.Duration
 // DrainBelow is Drain of the file at a path, or of all that lies below a directory when it
 // begins, whatever else in the buffer is dirty; "" is all of it. ErrUnsupported if a daemon is too old.
 func (c *Client) DrainBelow(ctx context.Context, buffer, path string, timeout time.Duration, progress func(Progress)) (Report, error) {
+	return c.drain(ctx, &wire.Drain{Buffer: buffer, TimeoutNs: int64(timeout), Below: path}, progress)
+}
+
+// Overwrite is DrainBelow that also replaces on the store, at the path and below it, files that the
+// buffer did not write: what a Report's Conflicts name. Only the buffer's owner may. A daemon that is
+// too old replaces nothing, and names them again. The other way round, StageIn of such a file
+// from the store has the buffer take that content.
+func (c *Client) Overwrite(ctx context.Context, buffer, path string, timeout time.Duration, progress func(Progress)) (Report, error) {
+	return c.drain(ctx, &wire.Drain{Buffer: buffer, TimeoutNs: int64(timeout), Below: path, Overwrite: true}, progress)
+}
+
+func (c *Client) drain(ctx context.Context, m *wire.Drain, progress func(Progress)) (Report, error) {
 	const op = "drain"
+	buffer, path, timeout := m.Buffer, m.Below, time.Duration(m.TimeoutNs)
 	at := bb.Address{Buffer: buffer, Path: path}.String()
 	clean, err := checkPath(op, buffer, path)
 	if err != nil {
@@ -186,7 +199,7 @@ func (c *Client) DrainBelow(ctx context.Context, buffer, path string, timeout ti
 	if timeout < 0 {
 		return Report{}, bb.E(bb.Invalid, op, at, fmt.Sprintf("the timeout %v is negative", timeout))
 	}
-	m := &wire.Drain{Buffer: buffer, TimeoutNs: int64(timeout), Key: rand.Text(), Below: clean}
+	m.Key, m.Below = rand.Text(), clean
 	r, err := c.work(ctx, wire.Type_TYPE_DRAIN, m, nil, progress)
 	return r, bb.Wrap(op, at, r.complete(err))
 }

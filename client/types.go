@@ -94,6 +94,13 @@ const (
 	StateLost    = bb.StateLost
 )
 
+// What becomes of files on the store that a buffer did not write.
+const (
+	ExistingRefuse    = bb.ExistingRefuse
+	ExistingKeep      = bb.ExistingKeep
+	ExistingOverwrite = bb.ExistingOverwrite
+)
+
 // The durabilities and states of a buffer.
 const (
 	DurabilityResident = bb.DurabilityResident
@@ -187,6 +194,18 @@ type Report struct {
 	Open        []string // of a drain: names still open for writing, at most 1,000
 	OpenTotal   int64
 	TimedOut    bool // of a drain: its timeout passed before all was saved
+}
+
+// Conflicts returns the failures of a drain for which the store has a file that the buffer did not
+// write, and Existing keeps it. The bytes stay in the buffer until Client.Overwrite replaces that
+// file, StageIn takes its content, or either of the two gets another name.
+func (r *Report) Conflicts() (list []Failure) {
+	for _, f := range r.Failed {
+		if f.Kind == bb.Exists {
+			list = append(list, f)
+		}
+	}
+	return list
 }
 
 // Failure names one file that could not be done.

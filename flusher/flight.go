@@ -233,7 +233,7 @@ func (fl *flight) put(job Job, store backing.Store) outcome {
 	}
 	defer release()
 	out := fl.target(name, before)
-	opts := backing.PutOptions{Keep: policy.KeepExisting}
+	opts := backing.PutOptions{Keep: policy.KeepExisting && !fl.mayOverwrite()}
 	if a, ok := job.(Attributed); ok {
 		opts.Attrs = a.Attrs()
 	}

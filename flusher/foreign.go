@@ -277,7 +277,7 @@ func (q *queue) renameFile(store backing.Store, op *StoreOp) error {
 	if err != nil {
 		return err
 	}
-	if !ours && over != (backing.Version{}) && q.f.opts.Policy(q.buffer).KeepExisting {
+	if !ours && over != (backing.Version{}) && q.f.opts.Policy(q.buffer).KeepExisting && !op.overwrite {
 		return backing.Foreign("rename", newName)
 	}
 	if err = store.RenameIf(q.ctx, old, newName, is, over); errors.Is(err, backing.ErrForeign) {

@@ -109,6 +109,24 @@ func foreignObjects(t *testing.T, store backing.Store, name, content string) {
 	if _, err := store.Stat(ctx, name); bb.KindOf(err) != bb.NotFound {
 		t.Fatalf("an object of the buffer's stays after its removal: %v", err)
 	}
+
+	// A decision for one content replaces what is there; the next content is compared again.
+	put("theirs")
+	key := w.write(name, content)
+	refused()
+	if n := f.BufferStats(w.buffer).Conflicts; n != 1 {
+		t.Fatalf("%d files are in conflict, want 1", n)
+	}
+	f.Overwrite(w.buffer, "", []Key{key})
+	flushed(key)
+	has(content)
+	if n := f.BufferStats(w.buffer).Conflicts; n != 0 {
+		t.Fatalf("%d files are in conflict, want none", n)
+	}
+	put("theirs again")
+	w.write(name, content+content)
+	refused()
+	has("theirs again")
 }
 
 // TestForeignCompressed removes what a flush may have put, compressed, and nothing else.

@@ -38,7 +38,8 @@ type entry struct {
 	notBefore time.Time
 	err       error // of the last attempt
 	errAt     time.Time
-	gaveUp    bool // the last error will not pass by itself
+	gaveUp    bool          // the last error will not pass by itself
+	overwrite bb.Generation // the newest that may replace whatever the store has: see Overwrite
 
 	suspect string // an object that a Put of ours may have made, and nobody knows of
 	unsure  bool   // the catalog may know of the suspect all the same: whether it does is not known
@@ -287,6 +288,7 @@ func (e *entry) settle(generation bb.Generation, err error) {
 func (q *queue) setError(e *entry, err error, gaveUp bool) {
 	q.stats.failing += index(err != nil) - index(e.err != nil)
 	q.stats.gaveUp += index(gaveUp) - index(e.gaveUp)
+	q.stats.conflicts += index(isConflict(err)) - index(isConflict(e.err))
 	e.err, e.gaveUp = err, gaveUp
 	if err == nil {
 		e.attempts = 0

@@ -43,6 +43,7 @@ type BufferStats struct {
 	Held        int       // files kept back by a pattern
 	HeldBytes   int64
 	Failing     int       // files whose last attempt failed
+	Conflicts   int       // of them, those under whose name the store has what the buffer did not write
 	StoreOps    int       // renames and removals still to be carried out
 	OldestDirty time.Time // of the queued files; zero: there are none
 	Paused      bool
@@ -88,7 +89,7 @@ func (f *Flusher) Stats() map[string]BufferStats {
 func (q *queue) describe() BufferStats {
 	s := BufferStats{
 		Queued: len(q.entries) - q.held.Len(), QueuedBytes: q.stats.bytes, InFlight: len(q.flying),
-		Held: q.held.Len(), HeldBytes: q.stats.heldBytes, Failing: q.stats.failing, StoreOps: len(q.ops),
+		Held: q.held.Len(), HeldBytes: q.stats.heldBytes, Failing: q.stats.failing, Conflicts: q.stats.conflicts, StoreOps: len(q.ops),
 		Paused: q.paused || q.f.mu.paused, Draining: q.draining > 0,
 		Flushed: q.stats.flushed, FlushedBytes: q.stats.flushedBytes, Failures: q.stats.failures,
 		Rate:      q.stats.rate.at(q.f.opts.Now()),
@@ -116,6 +117,7 @@ type counters struct {
 	flushed, flushedBytes int64
 	failures              int64
 	failing, gaveUp       int
+	conflicts             int // of the failing ones
 	opsFailing            int // operations whose last attempt failed
 	last                  lastError
 	rate                  rate

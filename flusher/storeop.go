@@ -47,8 +47,9 @@ type StoreOp struct {
 	Was, Replaces              []bb.Flushed
 	Attempts, ReplacedAttempts []bb.Content
 
-	internal bool // the flusher's own: nobody has written it down
-	stray    bool // a removal of what no entry may know of: see Options.Stray
+	overwrite bool // what is under New may be replaced, whatever it is: see Overwrite
+	internal  bool // the flusher's own: nobody has written it down
+	stray     bool // a removal of what no entry may know of: see Options.Stray
 }
 
 // concerns reports whether a flush under the path must wait for the operation.

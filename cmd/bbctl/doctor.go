@@ -218,6 +218,9 @@ func statusFindings(s *daemonStatus) []finding {
 			all = append(all, finding{"store", isFailed, b.Name + ": " + line, "look after the store at " + b.Backing})
 		} else if b.Stalled > 0 {
 			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s: %s had no answer for %s", b.Name, bb.Count(b.Stalled, "flush has", "flushes have"), age(b.StalledFor)), "look after the store at " + b.Backing})
+		} else if b.Conflicts > 0 {
+			what := b.Name + ": " + bb.Count(b.Conflicts, "file is", "files are") + " in conflict with files of the store that the buffer did not write"
+			all = append(all, finding{"store", isFailed, what, "bbctl drain " + b.Name + " lists them; bbctl drain --overwrite bb://" + b.Name + "/PATH replaces the store's, bbctl stage-in takes it"})
 		} else if b.LastError != nil {
 			all = append(all, finding{"store", isFailed, fmt.Sprintf("%s, attempt %d: %s", b.Name, b.LastError.Attempts, b.LastError.Reason), "mend the store at " + b.Backing + ": flushes go on being tried"})
 		} else if b.Backing != "" {

@@ -120,7 +120,7 @@ func (a *app) reportText(what string, j *reportJSON) {
 
 func newDrainCommand(a *app) *cobra.Command {
 	var timeout time.Duration
-	var dryRun bool
+	var dryRun, overwrite bool
 	cmd := &cobra.Command{
 		Use: "drain BUFFER | bb://BUFFER/PATH", Short: "Flush a buffer and wait until all of it is on the store", Args: cobra.ExactArgs(1),
 		Long: `Flushes everything in a buffer, or what lies at a path and below it, and waits. Exit code 0
@@ -128,8 +128,13 @@ means that all of it is on the store, and would survive the loss of this node. W
 not be saved is listed. Files that are lost count as not saved until they are removed or
 written again.
 
+A file is in conflict if the store has one under its name that the buffer did not write, and
+the buffer was made with --existing=keep or refuse. It is listed, and stays in the buffer. Then
+--overwrite replaces the store's file with the buffer's; bbctl stage-in URL bb://BUFFER/PATH takes
+the store's instead; bbctl mv gives the buffer's another name, so that both are kept.
+
 ` + exitCodesHelp,
-		Example: "  bbctl drain ckpt --timeout 10m\n  bbctl drain bb://ckpt/step-7",
+		Example: "  bbctl drain ckpt --timeout 10m\n  bbctl drain bb://ckpt/step-7\n  bbctl drain --overwrite bb://ckpt/results.csv",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial(cmd.Context())
 			if err != nil {
@@ -143,12 +148,16 @@ written again.
 				return a.wouldFlush(cmd.Context(), found{c.Buffer(buffer), client.Address{Buffer: buffer, Path: below}})
 			}
 			return a.report("drain", func(show func(client.Progress)) (client.Report, error) {
+				if overwrite {
+					return c.Overwrite(cmd.Context(), buffer, below, timeout, show)
+				}
 				return c.DrainBelow(cmd.Context(), buffer, below, timeout, show)
 			})
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after so long; the daemon goes on flushing (default: wait)")
 	cmd.Flags().BoolVarP(&dryRun, "dry-run", "n", false, "only list what is not on the store")
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace files of the store that the buffer did not write, too")
 	return cmd
 }
 

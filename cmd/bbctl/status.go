@@ -79,6 +79,7 @@ type bufferStatus struct {
 	OpenFiles   int     `json:"open_files"`
 	Queued      int     `json:"queued"`
 	Held        int     `json:"held"`
+	Conflicts   int     `json:"conflicts"`
 	Rate        float64 `json:"rate"`
 	ETA         float64 `json:"eta"`
 	OldestDirty float64 `json:"oldest_dirty_age"`

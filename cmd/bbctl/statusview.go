@@ -120,6 +120,9 @@ func (s *daemonStatus) bufferMessages() (all []message) {
 		if b.Lacking > 0 {
 			add(warning, "%s", bb.Count(b.Lacking, "file of this node lacks its second copy", "files of this node lack their second copy"))
 		}
+		if b.Conflicts > 0 {
+			add(warning, "%s in conflict with files of the store that the buffer did not write: bbctl drain %s lists them", bb.Count(b.Conflicts, "file is", "files are"), b.Name)
+		}
 		if b.Held > 0 {
 			add(plain, "%s held back by a keep pattern", bb.Count(b.Held, "name is", "names are"))
 		}

@@ -13,7 +13,7 @@ var ErrForeign = errors.New("conflict: the store holds something that this buffe
 // Foreign returns the error of an operation that keeps what is under a name.
 func Foreign(op, name string) error {
 	return (&bb.Error{Kind: bb.Exists, Op: op, Path: name, Err: ErrForeign}).
-		WithRemedy("rename the file in the buffer (bbctl mv), or move what is on the store away; the bytes stay in the buffer")
+		WithRemedy("the bytes stay in the buffer: bbctl drain --overwrite PATH replaces what is on the store, bbctl stage-in takes it instead, bbctl mv gives the file another name")
 }
 
 // MayReplace reports whether a Put may go on over what is there; "": nothing is.

@@ -3449,9 +3449,10 @@ type Drain struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
 	TimeoutNs     int64                  `protobuf:"varint,2,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
-	Local         bool                   `protobuf:"varint,3,opt,name=local,proto3" json:"local,omitempty"` // what this daemon is the home of
-	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`      // of a request that may be repeated: the client's choice. See Stage
-	Below         string                 `protobuf:"bytes,5,opt,name=below,proto3" json:"below,omitempty"`  // only what lies at this path and below it; "": all
+	Local         bool                   `protobuf:"varint,3,opt,name=local,proto3" json:"local,omitempty"`         // what this daemon is the home of
+	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`              // of a request that may be repeated: the client's choice. See Stage
+	Below         string                 `protobuf:"bytes,5,opt,name=below,proto3" json:"below,omitempty"`          // only what lies at this path and below it; "": all
+	Overwrite     bool                   `protobuf:"varint,6,opt,name=overwrite,proto3" json:"overwrite,omitempty"` // also replace what the store has there and the buffer did not write. Older daemons report a conflict
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3519,6 +3520,13 @@ func (x *Drain) GetBelow() string {
 		return x.Below
 	}
 	return ""
+}
+
+func (x *Drain) GetOverwrite() bool {
+	if x != nil {
+		return x.Overwrite
+	}
+	return false
 }
 
 // Stage copies between a store and a buffer: stage-in from url to path, stage-out from path to url.
@@ -6183,14 +6191,15 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x05Unpin\x12\x12\n" +
 	"\x04pins\x18\x01 \x03(\x04R\x04pins\"\x1f\n" +
 	"\x05Close\x12\x16\n" +
-	"\x06handle\x18\x01 \x01(\x04R\x06handle\"|\n" +
+	"\x06handle\x18\x01 \x01(\x04R\x06handle\"\x9a\x01\n" +
 	"\x05Drain\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x1d\n" +
 	"\n" +
 	"timeout_ns\x18\x02 \x01(\x03R\ttimeoutNs\x12\x14\n" +
 	"\x05local\x18\x03 \x01(\bR\x05local\x12\x10\n" +
 	"\x03key\x18\x04 \x01(\tR\x03key\x12\x14\n" +
-	"\x05below\x18\x05 \x01(\tR\x05below\"\x8c\x01\n" +
+	"\x05below\x18\x05 \x01(\tR\x05below\x12\x1c\n" +
+	"\toverwrite\x18\x06 \x01(\bR\toverwrite\"\x8c\x01\n" +
 	"\x05Stage\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x10\n" +

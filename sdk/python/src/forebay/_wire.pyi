@@ -416,7 +416,8 @@ class Drain(Message):
     local: bool
     key: str
     below: str
-    def __init__(self, *, buffer: str | None = ..., timeout_ns: int | None = ..., local: bool | None = ..., key: str | None = ..., below: str | None = ...) -> None: ...
+    overwrite: bool
+    def __init__(self, *, buffer: str | None = ..., timeout_ns: int | None = ..., local: bool | None = ..., key: str | None = ..., below: str | None = ..., overwrite: bool | None = ...) -> None: ...
 
 class Stage(Message):
     buffer: str

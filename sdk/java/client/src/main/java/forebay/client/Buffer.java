@@ -272,4 +272,14 @@ public final class Buffer {
   public DrainReport drain(String path) throws IOException {
     return client.drain(name, path);
   }
+
+  /**
+   * Drains a file, or all below a directory, and also replaces files of the store there that the
+   * buffer did not write: those that {@link DrainReport#conflicts} names. Contents that are written
+   * later are compared again. The buffer's owner alone may.
+   */
+  public DrainReport overwrite(String path) throws IOException {
+    return client.drain(
+        Forebay.Drain.newBuilder().setBuffer(name).setBelow(path).setOverwrite(true));
+  }
 }

@@ -156,10 +156,13 @@ public final class Client implements Closeable {
    * which does nothing twice.
    */
   DrainReport drain(String buffer, String below) throws IOException {
+    return drain(Forebay.Drain.newBuilder().setBuffer(buffer).setBelow(below));
+  }
+
+  /** Drains what a request describes. */
+  DrainReport drain(Forebay.Drain.Builder request) throws IOException {
     Forebay.Drain m =
-        Forebay.Drain.newBuilder()
-            .setBuffer(buffer)
-            .setBelow(below)
+        request
             .setKey(UUID.randomUUID().toString())
             .build();
     try {
@@ -175,7 +178,7 @@ public final class Client implements Closeable {
             }
           });
     } catch (IOException e) {
-      throw ForebayException.about("drain", "bb://" + buffer + "/" + below, e);
+      throw ForebayException.about("drain", "bb://" + m.getBuffer() + "/" + m.getBelow(), e);
     }
   }
 

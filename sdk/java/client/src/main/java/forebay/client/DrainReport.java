@@ -9,9 +9,16 @@ import java.util.List;
  * @param failed names that could not be flushed, with the reasons, at most as many as the daemon names
  * @param held names held back by a keep pattern
  * @param open names still open for writing
+ * @param conflicts the paths, of those that failed, under which the store keeps a file that the buffer
+ *     did not write: see {@link Buffer#overwrite}
  */
 public record DrainReport(
-    long files, long bytes, List<String> failed, List<String> held, List<String> open) {
+    long files,
+    long bytes,
+    List<String> failed,
+    List<String> held,
+    List<String> open,
+    List<String> conflicts) {
 
   /** Reports whether everything is on the store that is to be there. */
   public boolean isComplete() {
@@ -24,6 +31,10 @@ public record DrainReport(
         m.getBytesDone(),
         m.getFailedList().stream().map(f -> f.getPath() + ": " + f.getReason()).toList(),
         List.copyOf(m.getHeldList()),
-        List.copyOf(m.getOpenList()));
+        List.copyOf(m.getOpenList()),
+        m.getFailedList().stream()
+            .filter(f -> Kind.of(f.getKind()) == Kind.EXISTS)
+            .map(Forebay.Failure::getPath)
+            .toList());
   }
 }

@@ -211,6 +211,15 @@ class ClientTest {
       assertTrue(report.isComplete(), report.toString());
       assertEquals("theirs", Files.readString(store.resolve("results.csv")));
       assertEquals("ours", Files.readString(store.resolve("results-2.csv")));
+
+      try (Output out = b.create("results.csv")) {
+        out.write(ByteBuffer.wrap("ours again".getBytes(StandardCharsets.UTF_8)));
+      }
+      assertEquals(List.of("results.csv"), b.drain().conflicts());
+      report = b.overwrite("results.csv");
+      assertTrue(report.isComplete(), report.toString());
+      assertEquals(List.of(), report.conflicts());
+      assertEquals("ours again", Files.readString(store.resolve("results.csv")));
     } finally {
       client.destroyBuffer(keeping, true);
     }
