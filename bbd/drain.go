@@ -148,6 +148,7 @@ func (b *buffer) drainHere(ctx context.Context, below string, p *progress) (*wir
 	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
+	b.nameUnsaved(ctx, &report)
 	answer := p.done()
 	answer.BytesDone = max(answer.BytesDone, report.FlushedBytes)
 	addReport(answer, &report)
@@ -166,11 +167,34 @@ func addUnexplained(m *wire.Progress, left []unexplained) {
 	}
 }
 
+// nameUnsaved finds the paths of files that never flew: the flusher asks for a path when a flush begins.
+// It goes on after ctx has ended, since the report of a drain that ran out of time needs them most.
+func (b *buffer) nameUnsaved(ctx context.Context, report *flusher.Report) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), nameTime)
+	defer cancel()
+	for i := range report.Unsaved[:min(len(report.Unsaved), maxNamed)] {
+		u := &report.Unsaved[i]
+		if u.Path != "" {
+			continue
+		}
+		u.Path = "file " + u.Key.File.String() // of a namespace that does not answer
+		if at, ok := b.dirtyAt(u.Key.File); ok {
+			u.Path = at.name
+			if path, err := b.pathAt(ctx, at); err == nil {
+				u.Path = path
+			}
+		}
+	}
+}
+
+// nameTime bounds the search for paths of a report.
+const nameTime = 5 * time.Second
+
 // addReport says what a drain did not save.
 func addReport(m *wire.Progress, report *flusher.Report) {
 	m.FailedTotal = int64(report.UnsavedCount + report.Ops)
 	for _, u := range report.Unsaved {
-		f := &wire.Failure{Path: u.Path, Kind: uint32(bb.Busy), Reason: "its flush has not ended", Bytes: u.Bytes}
+		f := &wire.Failure{Path: u.Path, Kind: uint32(bb.Busy), Reason: "it is not queued for its flush yet", Bytes: u.Bytes}
 		if u.Err != nil {
 			f.Kind, f.Reason = uint32(bb.KindOf(u.Err)), u.Err.Error()
 		}

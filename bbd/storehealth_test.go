@@ -2,6 +2,7 @@ package bbd_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -126,6 +127,48 @@ func TestDrainThatFailedIsNotDone(t *testing.T) {
 	}
 	if got := state(); got != "incomplete" {
 		t.Errorf("a drain that left a name out is %s", got)
+	}
+}
+
+// A drain that ends before a store answers names each file with a reason, also those that no flush was
+// begun for.
+func TestDrainNamesFilesThatNeverFlew(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c := n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "b"})
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Slow, Delay: time.Hour})
+	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]bool{}
+	for i := range 20 {
+		path := fmt.Sprintf("d/f%d", i)
+		write(t, b, path, random(10))
+		want[path] = true
+	}
+	eventually(t, "flushes stall", func() bool { s := n.daemon.Status().Buffers[0]; return s.Stalled > 0 && s.Stalled == s.Flushing })
+	report, err := c.Drain(t.Context(), "b", 100*time.Millisecond, nil)
+	if err == nil || len(report.Failed) != len(want) {
+		t.Fatalf("%d of %d named (%v)", len(report.Failed), len(want), err)
+	}
+	var begun, waiting int
+	for _, f := range report.Failed {
+		if !want[f.Path] {
+			t.Errorf("an unknown file: %+v", f)
+		}
+		delete(want, f.Path)
+		switch {
+		case strings.Contains(f.Reason, "the store has not answered for"):
+			begun++
+		case strings.Contains(f.Reason, "its flush has not begun:") && strings.Contains(f.Reason, "no answer of the store, the oldest, that of d/f"):
+			waiting++
+		default:
+			t.Errorf("%s: %q", f.Path, f.Reason)
+		}
+	}
+	if begun == 0 || waiting == 0 {
+		t.Errorf("%d flushes begun, %d waiting", begun, waiting)
 	}
 }
 

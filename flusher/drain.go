@@ -30,9 +30,11 @@ func (f *Flusher) Wait(ctx context.Context, key Key) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e.unwait(done)
-	reason := e.reason()
-	if reason == nil {
-		reason = errors.New("its flush has not ended yet")
+	reason := errors.New("its flush has not ended yet")
+	if now := f.mu.queues[key.Buffer]; now != nil && now.entries[key.File] == e {
+		reason = now.unsavedOf()(e).Err
+	} else if err := e.reason(); err != nil {
+		reason = err
 	}
 	return &bb.Error{Kind: bb.KindOf(ctx.Err()), Op: "flush", Path: key.Buffer + "/" + e.path, Err: fmt.Errorf("not durable after %s: %w", bb.Count(e.attempts, "failed attempt"), reason)}
 }
@@ -158,12 +160,13 @@ func (f *Flusher) unsettled(buffer string, keys []Key) (left []Unsaved, stuck in
 		return nil, 0, nil
 	}
 	ops := q.stuck()
+	describe := q.unsavedOf()
 	for _, k := range keys {
 		e := q.entries[k.File]
 		if e == nil || e.item.Generation > k.Generation {
 			continue
 		}
-		u := e.unsaved()
+		u := describe(e)
 		var behind error // the operation that it waits for
 		if e.state == stateParked {
 			behind = ops.at(e.path)
@@ -212,7 +215,7 @@ type Unsaved struct {
 	Path     string // "" if it was never looked at
 	Bytes    int64
 	Attempts int
-	Err      error     // why; nil if there was no attempt yet
+	Err      error     // why
 	Since    time.Time // dirty since
 }
 
@@ -315,10 +318,6 @@ func (q *queue) retry(e *entry) {
 	}
 }
 
-func (e *entry) unsaved() Unsaved {
-	return Unsaved{Key: e.item.Key, Path: e.path, Bytes: e.item.Size, Attempts: e.attempts, Err: e.reason(), Since: e.item.DirtySince}
-}
-
 // reason says why the entry is not durable; nil: nothing is known to be in its way.
 func (e *entry) reason() error {
 	if e.flight == nil {
@@ -330,7 +329,7 @@ func (e *entry) reason() error {
 		return e.err
 	}
 	return bb.E(bb.Unavailable, "flush", e.path, fmt.Sprintf("the store has not answered for %v", now.Sub(at).Round(time.Second))).
-		WithRemedy("look after the store; the file is flushed when it answers again")
+		WithRemedy(lookAfterStore)
 }
 
 // look reports whether nothing is left to wait for, and what tells of a change.
@@ -383,11 +382,12 @@ func (d *drain) end(ctx context.Context) (Report, error) {
 		r.Held = append(r.Held, e.path)
 		return len(r.Held) < MaxReported
 	})
+	describe := q.unsavedOf()
 	q.byAge.Scan(func(e *entry) bool {
 		r.UnsavedCount++
 		r.UnsavedBytes += e.item.Size
 		if len(r.Unsaved) < MaxReported {
-			r.Unsaved = append(r.Unsaved, e.unsaved())
+			r.Unsaved = append(r.Unsaved, describe(e))
 		}
 		return true
 	})

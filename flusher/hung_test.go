@@ -105,6 +105,18 @@ func TestHungStoresDoNotStopOthers(t *testing.T) {
 		if err == nil || !strings.Contains(report.Unsaved[0].Err.Error(), "not answered") {
 			t.Errorf("a drain that ends before the store answers: %v, %+v", err, report.Unsaved[0])
 		}
+		begun := 0
+		for _, u := range report.Unsaved {
+			if u.Err == nil {
+				t.Fatalf("a file without a reason: %+v", u)
+			}
+			if !strings.Contains(u.Err.Error(), "has not begun: 7 flushes have had no answer of the store") {
+				begun++
+			}
+		}
+		if len(report.Unsaved) != 20 || begun != a.InFlight || bb.KindOf(report.Unsaved[19].Err) != bb.Unavailable {
+			t.Errorf("%d files of 20, %d with a flush that began, of %d: %v", len(report.Unsaved), begun, a.InFlight, report.Unsaved[19].Err)
+		}
 		lustre.release()
 		nfs.release()
 		for _, b := range []string{"a", "b", "c"} {
