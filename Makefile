@@ -66,6 +66,7 @@ ifeq ($(PKG),./...)
 	@$(MAKE) --no-print-directory test-apps
 	@$(MAKE) --no-print-directory test-spark
 	@$(MAKE) --no-print-directory test-python
+	@$(MAKE) --no-print-directory test-packages
 endif
 
 # The packages that are something else with the build tag ofi.
@@ -176,9 +177,12 @@ test-verbs: ## Run the tests over verbs, on a software device in an emulated mac
 	@scripts/rxe.sh
 
 .PHONY: test-packages
-test-packages: ## Install the packages in bare roots and use them, as root; run the image archive
-	@scripts/package-tools.sh
-	@go test -tags packages -count 1 -timeout $(TIMEOUT) ./packaging
+test-packages: ## Install the packages in bare roots, follow docs/deploy.md and docs/operations.md, and run the image; as root (part of test)
+	@mkdir -p $(CACHE)/bin
+	@go build -C tools -o $(CACHE)/bin/ ./testrun
+	@if [ "$$(id -u)" != 0 ]; then echo "note: not root: packages are not tested."; \
+	elif scripts/package-tools.sh; then $(TESTRUN) -allow .ci/allowed-skips -- -tags packages -count 1 -timeout $(TIMEOUT) ./packaging; \
+	elif [ -n "$$CI" ]; then exit 1; else echo "note: packages are not tested."; fi
 
 .PHONY: test-power
 test-power: ## Cut the power of an emulated machine with one daemon, five times (three minutes; FOREBAY_SEED, FOREBAY_KILLS)

@@ -82,7 +82,14 @@ mount --rbind /dev "$1/dev"
 mount -t tmpfs -o size=1g tmpfs "$1/dev/shm"
 echo ready
 exec cat`
-	cmd := m.host.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", m.root)
+	m.hold(script)
+}
+
+// hold runs a script in new namespaces for mounts and the host's name, which are there until the
+// test ends. Its first argument is the root; it says when it is ready, and then reads its input.
+func (m *machine) hold(script string, args ...string) {
+	m.tb.Helper()
+	cmd := m.host.Command("unshare", append([]string{"--mount", "--uts", "--propagation", "private", "sh", "-c", script, "sh", m.root}, args...)...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		m.tb.Fatal(err)
@@ -114,7 +121,7 @@ func (m *machine) command(args ...string) *exec.Cmd {
 	if err != nil {
 		m.tb.Fatal(err)
 	}
-	cmd := exec.Command("nsenter", append([]string{"-t", fmt.Sprint(m.holder), "--mount", "--net", chroot, m.root}, args...)...)
+	cmd := exec.Command("nsenter", append([]string{"-t", fmt.Sprint(m.holder), "--mount", "--uts", "--net", chroot, m.root}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/"}
 	return cmd

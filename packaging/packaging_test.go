@@ -1,7 +1,5 @@
 //go:build packages
 
-// Package packaging tests what `make packages` makes: each package is installed in a bare root,
-// and its daemon is started there as docs/deploy.md and the unit say.
 package packaging
 
 import (
@@ -43,7 +41,7 @@ func run(cmd *exec.Cmd) (string, error) {
 }
 
 // tools are the commands that these tests run besides.
-var tools = []string{"dpkg", "dpkg-deb", "rpm", "busybox", "skopeo", "nsenter", "unshare", "chroot"}
+var tools = []string{"dpkg", "dpkg-deb", "rpm", "busybox", "skopeo", "crun", "openssl", "curl", "nsenter", "unshare", "chroot"}
 
 // require skips a test where a tool is missing. In CI, where nothing may be missing, it fails the test.
 func require(tb testing.TB) {
@@ -98,7 +96,9 @@ var build = sync.OnceValues(func() (r releases, err error) {
 	if r.now, err = find(dist); err != nil {
 		return r, err
 	}
-	if _, err := run(exec.CommandContext(ctx, filepath.Join(root, "scripts", "packages.sh"), bin, later, r.now.version+".1", "deb", "rpm")); err != nil {
+	cmd = exec.CommandContext(ctx, filepath.Join(root, "scripts", "packages.sh"), bin, later, r.now.version+".1", "deb", "rpm")
+	cmd.Env = append(os.Environ(), "PACKAGE_FAST=1")
+	if _, err := run(cmd); err != nil {
 		return r, err
 	}
 	r.next, err = find(later)
@@ -276,25 +276,9 @@ func TestImage(t *testing.T) {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
 	built, m := packages(t), newMachine(t)
-	unpacked := t.TempDir()
-	output(t, "skopeo", "copy", "--quiet", "--insecure-policy", "oci-archive:"+built.now.image, "dir:"+unpacked)
-	var manifest struct {
-		Config struct{ Digest string }
-		Layers []struct{ Digest string }
-	}
-	decode(t, filepath.Join(unpacked, "manifest.json"), &manifest)
-	var config struct {
-		Config struct {
-			Entrypoint, Cmd, Env []string
-			Labels               map[string]string
-		}
-	}
-	decode(t, filepath.Join(unpacked, strings.TrimPrefix(manifest.Config.Digest, "sha256:")), &config)
+	config := unpack(t, built.now.image, m.root)
 	if got := config.Config.Labels["org.opencontainers.image.version"]; got != built.now.version {
 		t.Errorf("the image's version is %s, want %s", got, built.now.version)
-	}
-	for _, layer := range manifest.Layers {
-		output(t, "tar", "-C", m.root, "-xzpf", filepath.Join(unpacked, strings.TrimPrefix(layer.Digest, "sha256:")))
 	}
 	m.mount()
 	if !x509.NewCertPool().AppendCertsFromPEM([]byte(m.read("etc/ssl/certs/ca-certificates.crt"))) {
@@ -304,6 +288,34 @@ func TestImage(t *testing.T) {
 	m.use("image")
 	d.stop()
 	m.run("/usr/bin/bbmount", "--version")
+}
+
+// imageConfig is what is here of an image's configuration.
+type imageConfig struct {
+	Config struct {
+		Entrypoint, Cmd, Env []string
+		Labels               map[string]string
+	}
+}
+
+// unpack unpacks an image archive into a folder, and returns its configuration.
+func unpack(t *testing.T, archive, dir string) (config imageConfig) {
+	t.Helper()
+	unpacked := t.TempDir()
+	output(t, "skopeo", "copy", "--quiet", "--insecure-policy", "oci-archive:"+archive, "dir:"+unpacked)
+	var manifest struct {
+		Config struct{ Digest string }
+		Layers []struct{ Digest string }
+	}
+	decode(t, filepath.Join(unpacked, "manifest.json"), &manifest)
+	decode(t, filepath.Join(unpacked, strings.TrimPrefix(manifest.Config.Digest, "sha256:")), &config)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, layer := range manifest.Layers {
+		output(t, "tar", "-C", dir, "-xzpf", filepath.Join(unpacked, strings.TrimPrefix(layer.Digest, "sha256:")))
+	}
+	return config
 }
 
 func decode(t *testing.T, file string, v any) {

@@ -3,6 +3,8 @@
 # that of packages (package-version.sh). The same commit gives the same bytes.
 #
 #	packages.sh BIN DIST VERSION [FORMAT...]	(deb rpm oci)
+#
+# PACKAGE_FAST=1 compresses deb and rpm hardly at all: for tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$(realpath "$1") version=$3
@@ -39,7 +41,9 @@ for shell in bash fish zsh; do "$bin/bbctl" completion "$shell" >"$stage/complet
 find "$stage" -exec touch -d "@$SOURCE_DATE_EPOCH" {} +
 
 rm -f "$dist"/forebay[_-]*.{deb,rpm,oci.tar} # of older versions
-config=$PWD/packaging/nfpm.yaml
+config=$stage/nfpm.yaml
+cp packaging/nfpm.yaml "$config"
+[ -z "${PACKAGE_FAST:-}" ] || sed -i -e '$adeb: {compression: none}' -e 's/^rpm:$/&\n  compression: gzip:1/' "$config"
 for format; do
 	case $format in
 	oci)
