@@ -15,6 +15,7 @@ type Fault struct {
 	Call  string        // as Calls names it
 	Errno syscall.Errno // what it fails with
 	Done  bool          // it is carried out all the same
+	Short bool          // of a write: half of its bytes are written, and it says so
 	Hold  chan struct{} // if not nil, the call waits until this is closed, and is carried out then
 }
 
@@ -66,7 +67,10 @@ func (s *faults) next(kind string) Fault {
 }
 
 func (s *faults) around(kind string, do func() syscall.Errno) fuse.Status {
-	fault := s.next(kind)
+	return s.next(kind).around(do)
+}
+
+func (fault Fault) around(do func() syscall.Errno) fuse.Status {
 	if fault.Hold != nil {
 		<-fault.Hold
 	}

@@ -308,6 +308,8 @@ func (c *faultCase) judgeAll(when string, done bool) {
 
 func (c *faultCase) what() string {
 	switch f := c.fault; {
+	case f.Short:
+		return f.Call + " is carried out in part"
 	case f.Hold != nil:
 		return f.Call + " hangs"
 	case f.Done:
@@ -332,10 +334,8 @@ func wantKind(errno syscall.Errno) bb.Kind {
 	switch errno {
 	case syscall.ENOSPC, syscall.EDQUOT:
 		return bb.NoSpace
-	case syscall.ESTALE:
-		return bb.Unavailable
 	default:
-		return bb.Internal
+		return bb.Unavailable
 	}
 }
 
@@ -445,6 +445,59 @@ func faultsOf(call string) []powertest.Fault {
 			powertest.Fault{Call: call, Errno: syscall.EIO, Done: true})
 	}
 	return all
+}
+
+// TestErrnos fails each system call of a put once with each errno of a file system whose servers are away, and has each
+// write carried out in part: the error is one that is tried again, and the put done again succeeds.
+func TestErrnos(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hundreds of calls through FUSE, of one goroutine")
+	}
+	mount := powertest.MountCaching(t, t.TempDir())
+	op := putOp("put over an object", tree{"d/f": other}, tree{"d/f": some})
+	count := newFaultCase(t, mount, op, 0)
+	mount.Inject(powertest.Fault{})
+	count.must(op.do(t.Context(), count.store))
+	calls := mount.Calls()
+	count.away()
+	cases := 0
+	run := func(fault powertest.Fault) {
+		cases++
+		c := newFaultCase(t, mount, op, cases)
+		c.fault = fault
+		c.fails()
+		c.away()
+	}
+	for _, call := range calls {
+		kind, _, _ := strings.Cut(call, " ")
+		if !slices.Contains(changing, kind) {
+			continue
+		}
+		for _, errno := range []syscall.Errno{
+			syscall.ENODEV, syscall.EIO, syscall.ESHUTDOWN, syscall.ENOTCONN, syscall.ESTALE, syscall.EAGAIN, syscall.EINTR, syscall.EFAULT,
+			syscall.ETIMEDOUT, syscall.EHOSTDOWN, syscall.ENOSPC, syscall.EDQUOT,
+		} {
+			run(powertest.Fault{Call: call, Errno: errno})
+		}
+		if kind == "write" {
+			run(powertest.Fault{Call: call, Short: true})
+		}
+	}
+	if cases < 70 {
+		t.Errorf("there were %d cases: the test does not test", cases)
+	}
+}
+
+// An error of a used up quota names the owners whose quotas a file counts against.
+func TestQuotaNamesOwners(t *testing.T) {
+	mount := powertest.MountCaching(t, t.TempDir())
+	c := newFaultCase(t, mount, putOp("put", tree{}, tree{"f": some}), 0)
+	mount.Inject(powertest.Fault{Call: "write 0", Errno: syscall.EDQUOT})
+	err := c.do(t.Context(), c.store)
+	mount.Calls()
+	if bb.KindOf(err) != bb.NoSpace || !strings.Contains(err.Error(), "quota is used up, of user 12, group 34,") || !backing.Passing(err) {
+		t.Errorf("%v, of kind %v", err, bb.KindOf(err))
+	}
 }
 
 // TestFaults fails each system call of each operation once with each errno, before it is

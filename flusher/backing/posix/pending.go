@@ -141,5 +141,7 @@ func (p *Pending) close() (err error) {
 
 // failed names the file in an error, and not its temporary one.
 func (p *Pending) failed(err error) error {
-	return wrap("put", p.name, withoutTemp(err, p.temp, p.name))
+	err = withoutTemp(err, p.temp, p.name)
+	uid, gid := owners(p.opts.Attrs, os.Geteuid(), os.Getegid())
+	return wrap("put", p.name, ofQuota("put", p.name, err, uid, gid))
 }

@@ -404,9 +404,10 @@ func (s *Store) probe(root *os.Root, name string) error {
 func wrap(op, name string, err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
-		switch errno {
-		case syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ETIMEDOUT, syscall.ENOTCONN, syscall.ESHUTDOWN, syscall.ESTALE, syscall.EAGAIN:
+		if passes(errno) {
 			return &bb.Error{Kind: bb.Unavailable, Op: op, Path: name, Err: err}
+		}
+		switch errno {
 		case syscall.EROFS:
 			return (&bb.Error{Kind: bb.Permission, Op: op, Path: name, Err: err}).
 				WithRemedy(mountForWriting)
