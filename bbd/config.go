@@ -49,6 +49,7 @@ type Config struct {
 	// They do not hold for root and the daemon's user.
 	StoreRules []storerules.Rule
 	Flush      FlushConfig
+	Lustre     LustreConfig
 	Limits     Limits
 
 	ResumeGrace time.Duration // how long a file waits for a writer that lost its daemon

@@ -144,6 +144,9 @@ func (d *Daemon) measure() metrics.Stats {
 		if !f.OldestDirty.IsZero() {
 			s.OldestDirty = time.Since(f.OldestDirty)
 		}
+		if !f.OldestFlight.IsZero() {
+			s.OldestFlight = time.Since(f.OldestFlight)
+		}
 		for _, u := range b.unexplained() {
 			s.Unexplained += u.Bytes
 		}

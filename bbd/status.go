@@ -58,28 +58,29 @@ type Tier struct {
 
 // BufferStatus is how one buffer stands towards its store.
 type BufferStatus struct {
-	Name        string       `json:"name"`
-	State       string       `json:"state"`
-	Backing     string       `json:"backing,omitempty"`
-	Capacity    int64        `json:"capacity,omitempty"`
-	Resident    int64        `json:"resident"`
-	Dirty       int64        `json:"dirty"`
-	OpenFiles   int          `json:"open_files"`
-	Queued      int          `json:"queued"`                // files that wait for their flush
-	QueuedBytes int64        `json:"queued_bytes"`          //
-	Flushing    int          `json:"flushing"`              // files on their way
-	Stalled     int          `json:"stalled,omitempty"`     // of them, those that the store has not answered for long
-	StalledFor  float64      `json:"stalled_for,omitempty"` // seconds since it answered one of them
-	Held        int          `json:"held"`                  // files held back by a keep pattern
-	Conflicts   int          `json:"conflicts,omitempty"`   // files under whose name the store has what the buffer did not write
-	Rate        float64      `json:"rate"`                  // bytes a second to the store
-	ETA         float64      `json:"eta,omitempty"`
-	OldestDirty float64      `json:"oldest_dirty_age,omitempty"`
-	StoreOps    int          `json:"store_ops_pending"`          // renames and removals that the store has not seen
-	Lacking     int          `json:"under_replicated,omitempty"` // files that want a second copy and have none
-	LastError   *FlushError  `json:"last_error,omitempty"`
-	Store       *StoreHealth `json:"store,omitempty"`       // how the backing store answers; nil: there is none, or it was not used
-	Unexplained []NoEntry    `json:"unexplained,omitempty"` // dirty bytes that no entry explains
+	Name         string       `json:"name"`
+	State        string       `json:"state"`
+	Backing      string       `json:"backing,omitempty"`
+	Capacity     int64        `json:"capacity,omitempty"`
+	Resident     int64        `json:"resident"`
+	Dirty        int64        `json:"dirty"`
+	OpenFiles    int          `json:"open_files"`
+	Queued       int          `json:"queued"`                      // files that wait for their flush
+	QueuedBytes  int64        `json:"queued_bytes"`                //
+	Flushing     int          `json:"flushing"`                    // files on their way
+	Stalled      int          `json:"stalled,omitempty"`           // of them, those that the store has not answered for long
+	StalledFor   float64      `json:"stalled_for,omitempty"`       // seconds since it answered one of them
+	OldestFlight float64      `json:"oldest_flight_age,omitempty"` // seconds since the oldest flush on its way began
+	Held         int          `json:"held"`                        // files held back by a keep pattern
+	Conflicts    int          `json:"conflicts,omitempty"`         // files under whose name the store has what the buffer did not write
+	Rate         float64      `json:"rate"`                        // bytes a second to the store
+	ETA          float64      `json:"eta,omitempty"`
+	OldestDirty  float64      `json:"oldest_dirty_age,omitempty"`
+	StoreOps     int          `json:"store_ops_pending"`          // renames and removals that the store has not seen
+	Lacking      int          `json:"under_replicated,omitempty"` // files that want a second copy and have none
+	LastError    *FlushError  `json:"last_error,omitempty"`
+	Store        *StoreHealth `json:"store,omitempty"`       // how the backing store answers; nil: there is none, or it was not used
+	Unexplained  []NoEntry    `json:"unexplained,omitempty"` // dirty bytes that no entry explains
 }
 
 // NoEntry is a file whose bytes are here, and that the namespace does not know.
@@ -103,6 +104,7 @@ type StoreHealth struct {
 	Attempts int       `json:"attempts,omitempty"` // that failed since
 	Waiting  int       `json:"waiting,omitempty"`  // calls without an answer
 	Tried    time.Time `json:"tried,omitzero"`     // when a call failed last
+	Targets  []string  `json:"targets,omitempty"`  // of Lustre, those that do not answer this node, while the store is silent
 }
 
 // FlushError is the newest failure of a buffer's store that has not been overcome.
@@ -232,6 +234,9 @@ func (b *buffer) status(bytes store.BufferStats) BufferStatus {
 	if s.Stalled = f.Stalled; f.Stalled > 0 {
 		s.StalledFor = time.Since(f.StalledAt).Seconds()
 	}
+	if !f.OldestFlight.IsZero() {
+		s.OldestFlight = time.Since(f.OldestFlight).Seconds()
+	}
 	if f.Rate > 0 {
 		s.ETA = float64(f.QueuedBytes) / f.Rate
 	}
@@ -243,6 +248,9 @@ func (b *buffer) status(bytes store.BufferStats) BufferStatus {
 	}
 	if spec.Backing != "" {
 		s.Store = storeHealth(b.d.stores.health(b.name).Status(), time.Now())
+		if s.Store != nil && s.Store.State == string(health.Silent) && b.d.stores.targets.about(spec.BackingID) {
+			s.Store.Targets = b.d.stores.targets.silent()
+		}
 	}
 	if f.LastError != nil {
 		s.LastError = &FlushError{

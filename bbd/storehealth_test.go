@@ -1,14 +1,17 @@
 package bbd_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -169,6 +172,69 @@ func TestDrainNamesFilesThatNeverFlew(t *testing.T) {
 	}
 	if begun == 0 || waiting == 0 {
 		t.Errorf("%d flushes begun, %d waiting", begun, waiting)
+	}
+}
+
+// A store that hangs is told by events, with the age of its oldest flush, and with the Lustre targets that
+// do not answer, for as long as it hangs.
+func TestHungLustreNamesTargets(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	n := startNode(t, func(cfg *bbd.Config) {
+		cfg.Lustre.Is = func(id string) bool { return id != "" }
+		cfg.Lustre.Check = func(context.Context) ([]byte, error) {
+			asked.Add(1)
+			return []byte("fs-OST0000-osc-ff active.\nfs-OST0001-osc-ff inactive.\n"), nil
+		}
+	})
+	c := n.dial()
+	b, dir := n.buffer(c, client.BufferSpec{Name: "b"})
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan client.Event, 1000)
+	var listens sync.WaitGroup
+	listens.Go(func() {
+		for e, err := range c.Events(ctx, "b") {
+			if err != nil {
+				return
+			}
+			told <- e
+		}
+	})
+	defer listens.Wait()
+	defer cancel()
+	next := func(kind client.EventKind) client.Event {
+		t.Helper()
+		for {
+			select {
+			case e := <-told:
+				if e.Kind == kind {
+					return e
+				}
+			case <-time.After(time.Minute):
+				t.Fatalf("no event %s", kind)
+			}
+		}
+	}
+	write(t, b, "g", random(10))
+	eventually(t, "the store has g", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "g"))
+		return err == nil && n.storeOf().State == "answers"
+	})
+	if asked.Load() != 0 {
+		t.Error("the targets of a store that answers are asked for")
+	}
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Slow, Delay: 12 * time.Second, Count: 1})
+	write(t, b, "f", random(10))
+	if e := next(client.EventStoreFails); !strings.Contains(e.Reason, "no answer to put f") {
+		t.Errorf("the event's reason: %q", e.Reason)
+	}
+	eventually(t, "the target is named", func() bool {
+		got := n.daemon.Status().Buffers[0]
+		return got.Store.State == "silent" && slices.Equal(got.Store.Targets, []string{"fs-OST0001"}) && got.OldestFlight >= 5
+	})
+	next(client.EventStoreWorks)
+	if got := n.storeOf(); got.Targets != nil {
+		t.Errorf("of a store that answers again: %q", got.Targets)
 	}
 }
 

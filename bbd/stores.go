@@ -32,6 +32,7 @@ type stores struct {
 	global  *rate.Limiter // nil: none
 	cluster *rate.Limiter // this daemon's share of what all may use together; nil: no limit
 	wg      sync.WaitGroup
+	targets *storeTargets
 	mu      struct {
 		sync.Mutex
 		byBuffer map[string]*opening
@@ -72,7 +73,7 @@ func answered(ctx context.Context, err error) error {
 const burst = 4 << 20
 
 func newStores(d *Daemon) *stores {
-	s := &stores{d: d, global: limiter(d.cfg.Flush.Limit), cluster: clusterLimiter(d.cfg.Flush.ClusterLimit)}
+	s := &stores{d: d, global: limiter(d.cfg.Flush.Limit), cluster: clusterLimiter(d.cfg.Flush.ClusterLimit), targets: newStoreTargets(d)}
 	s.mu.byBuffer, s.mu.shared, s.mu.calls = make(map[string]*opening), make(map[string]string), make(map[string]*detach.Calls)
 	s.mu.health, s.mu.reads = make(map[string]*health.Health), make(map[uint32]*detach.Calls)
 	return s
@@ -200,6 +201,7 @@ func (s *stores) logTrouble() {
 		s.mu.Lock()
 		all := maps.Clone(s.mu.health)
 		s.mu.Unlock()
+		lustre := false
 		now, still := time.Now(), make(map[*health.Health]*health.Notices, len(all))
 		for name, h := range all {
 			n := cmp.Or(seen[h], new(health.Notices))
@@ -207,13 +209,21 @@ func (s *stores) logTrouble() {
 			status := h.Status()
 			notice, lasted := n.Next(status, now)
 			s.log(name, notice, &status, lasted)
+			lustre = lustre || status.Condition == health.Silent && s.targets.about(s.spec(name).BackingID)
 		}
+		s.targets.step(lustre, now)
 		seen = still // without those of buffers that were destroyed
 	}
 }
 
 func (s *stores) log(name string, notice health.Notice, status *health.Status, lasted time.Duration) {
-	about := []any{"buffer", name, "backing", s.backing(name)}
+	about := []any{"buffer", name, "backing", s.spec(name).Backing}
+	switch notice {
+	case health.Ends:
+		s.d.emit(bb.Event{Kind: bb.EventStoreWorks, Buffer: name, Reason: "after " + lasted.Round(time.Second).String()})
+	case health.Begins:
+		s.d.emit(bb.Event{Kind: bb.EventStoreFails, Buffer: name, Path: status.Name, Reason: status.Reason})
+	}
 	switch {
 	case notice == health.Ends:
 		s.d.log.Info("a store answers again", append(about, "after", lasted.Round(time.Millisecond))...)
@@ -224,15 +234,15 @@ func (s *stores) log(name string, notice health.Notice, status *health.Status, l
 	}
 }
 
-// backing is the URL of a buffer's store, as far as this daemon knows the buffer.
-func (s *stores) backing(name string) string {
+// spec is what this daemon knows of a buffer; zero: it does not know the buffer.
+func (s *stores) spec(name string) bb.Buffer {
 	s.d.buffers.Lock()
 	b := s.d.buffers.byName[name]
 	s.d.buffers.Unlock()
 	if b == nil {
-		return ""
+		return bb.Buffer{}
 	}
-	return b.spec().Backing
+	return b.spec()
 }
 
 // probe opens a store for a user, to find out whether it can be used, which it is, and the

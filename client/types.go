@@ -128,6 +128,8 @@ const (
 	EventTxnBegun    = bb.EventTxnBegun
 	EventTxnDecided  = bb.EventTxnDecided
 	EventTxnAborted  = bb.EventTxnAborted
+	EventStoreFails  = bb.EventStoreFails
+	EventStoreWorks  = bb.EventStoreWorks
 )
 
 // ParseAddress reads bb://BUFFER/path.

@@ -26,6 +26,7 @@ const (
 
 	underReplicated = "forebay_buffer_under_replicated_files"
 	unexplained     = "forebay_buffer_unexplained_bytes"
+	oldestFlight    = "forebay_buffer_oldest_flight_seconds"
 	storeTrouble    = "forebay_buffer_store_trouble_seconds"
 
 	sessions       = "forebay_sessions"
@@ -82,6 +83,7 @@ var described = []struct {
 	{flushQueue, gauge, "Files of a buffer that wait for a flush or for another try.", []string{"buffer"}, nil},
 	{underReplicated, gauge, "Files of a buffer whose home this node is that should have a second copy on another one and do not.", []string{"buffer"}, nil},
 	{unexplained, gauge, "Dirty bytes on this node of files that the namespace has no entry of.", []string{"buffer"}, nil},
+	{oldestFlight, gauge, "Age of the oldest flush that is on its way to a buffer's store; 0 if none is.", []string{"buffer"}, nil},
 	{storeTrouble, gauge, "How long a buffer's store has failed or not answered this node; 0 while it does neither.", []string{"buffer"}, nil},
 	{storeOps, gauge, "Renames and removals that the backing stores have not seen yet.", nil, nil},
 

@@ -44,6 +44,7 @@ type Buffer struct {
 	UnderReplicated int   // files that should have a second copy and have none
 	Unexplained     int64 // dirty bytes of files that have no entry
 
+	OldestFlight time.Duration // since the oldest flush on its way began; 0: none is
 	StoreTrouble time.Duration // how long its store has failed or been silent; 0: it is not
 }
 
@@ -197,6 +198,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 		send(flushQueue, float64(b.FlushQueue), b.Name)
 		send(underReplicated, float64(b.UnderReplicated), b.Name)
 		send(unexplained, float64(b.Unexplained), b.Name)
+		send(oldestFlight, b.OldestFlight.Seconds(), b.Name)
 		send(storeTrouble, b.StoreTrouble.Seconds(), b.Name)
 	}
 	send(ready, one(stats.Ready))

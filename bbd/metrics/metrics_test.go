@@ -32,7 +32,7 @@ func everything() *Collector {
 				Tier: bb.TierMemory, Capacity: 100, Total: 80, Populated: 20, Free: 1, Leased: 2, Dirty: 3, Clean: 4,
 				Pinned: 5, Waste: 6,
 			}},
-			Buffers: []Buffer{{Name: "scratch", Resident: 7, Dirty: 8, OldestDirty: 9 * time.Second, FlushQueue: 10, UnderReplicated: 14, Unexplained: 15, StoreTrouble: 16 * time.Second}},
+			Buffers: []Buffer{{Name: "scratch", Resident: 7, Dirty: 8, OldestDirty: 9 * time.Second, FlushQueue: 10, UnderReplicated: 14, Unexplained: 15, StoreTrouble: 16 * time.Second, OldestFlight: 17 * time.Second}},
 			Ready:   true, Namespace: true,
 			Sessions: 11, LeasesWaiting: 12, StoreOps: 13,
 		}
@@ -75,6 +75,7 @@ func TestEveryMetricIsServed(t *testing.T) {
 		`forebay_buffer_oldest_dirty_seconds{buffer="scratch"} 9`,
 		`forebay_flush_queue_files{buffer="scratch"} 10`,
 		`forebay_buffer_store_trouble_seconds{buffer="scratch"} 16`,
+		`forebay_buffer_oldest_flight_seconds{buffer="scratch"} 17`,
 		`forebay_ready 1`,
 		`forebay_namespace_connected 1`,
 		`forebay_sessions 11`,

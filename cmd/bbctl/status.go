@@ -71,23 +71,24 @@ func (t *namespaceTrouble) line() string {
 }
 
 type bufferStatus struct {
-	Name        string  `json:"name"`
-	State       string  `json:"state"`
-	Backing     string  `json:"backing"`
-	Resident    int64   `json:"resident"`
-	Dirty       int64   `json:"dirty"`
-	OpenFiles   int     `json:"open_files"`
-	Queued      int     `json:"queued"`
-	Held        int     `json:"held"`
-	Conflicts   int     `json:"conflicts"`
-	Rate        float64 `json:"rate"`
-	ETA         float64 `json:"eta"`
-	OldestDirty float64 `json:"oldest_dirty_age"`
-	StoreOps    int     `json:"store_ops_pending"`
-	Lacking     int     `json:"under_replicated"`
-	Stalled     int     `json:"stalled"`
-	StalledFor  float64 `json:"stalled_for"`
-	Unexplained []struct {
+	Name         string  `json:"name"`
+	State        string  `json:"state"`
+	Backing      string  `json:"backing"`
+	Resident     int64   `json:"resident"`
+	Dirty        int64   `json:"dirty"`
+	OpenFiles    int     `json:"open_files"`
+	Queued       int     `json:"queued"`
+	Held         int     `json:"held"`
+	Conflicts    int     `json:"conflicts"`
+	Rate         float64 `json:"rate"`
+	ETA          float64 `json:"eta"`
+	OldestDirty  float64 `json:"oldest_dirty_age"`
+	StoreOps     int     `json:"store_ops_pending"`
+	Lacking      int     `json:"under_replicated"`
+	Stalled      int     `json:"stalled"`
+	StalledFor   float64 `json:"stalled_for"`
+	OldestFlight float64 `json:"oldest_flight_age"`
+	Unexplained  []struct {
 		File   string `json:"file"`
 		Path   string `json:"path"`
 		Bytes  int64  `json:"bytes"`
@@ -109,6 +110,7 @@ type storeStatus struct {
 	Reason   string    `json:"reason"`
 	Attempts int       `json:"attempts"`
 	Waiting  int       `json:"waiting"`
+	Targets  []string  `json:"targets"`
 }
 
 // line is what there is to know of a store that does not work; "": it works.
@@ -121,7 +123,11 @@ func (s *storeStatus) line() string {
 	case "failing":
 		return fmt.Sprintf("the store fails %s, %d times so far: %s", since, s.Attempts, oneLine(s.Reason))
 	case "silent":
-		return fmt.Sprintf("the store has not answered %s: %s, %s", since, bb.Count(s.Waiting, "call waits", "calls wait"), oneLine(s.Reason))
+		line := fmt.Sprintf("the store has not answered %s: %s, %s", since, bb.Count(s.Waiting, "call waits", "calls wait"), oneLine(s.Reason))
+		if len(s.Targets) > 0 {
+			line += "; no answer from " + oneLine(strings.Join(s.Targets, ", "))
+		}
+		return line
 	}
 	return ""
 }

@@ -193,10 +193,10 @@ func TestNoRateNoETA(t *testing.T) {
 func TestStatusOfOne(t *testing.T) {
 	var s daemonStatus
 	s.Waiting.Writers = 1
-	s.Buffers = []bufferStatus{{Name: "b", Stalled: 1, Lacking: 1, Held: 1, Store: &storeStatus{State: "silent", Waiting: 1}}}
+	s.Buffers = []bufferStatus{{Name: "b", Stalled: 1, OldestFlight: 61, Lacking: 1, Held: 1, Store: &storeStatus{State: "silent", Waiting: 1, Targets: []string{"fs-OST0001"}}}}
 	out := strings.Join(s.single(view{}), "\n")
 	for _, want := range []string{
-		"1 writer waits for room", "1 flush waits for the store", "1 file of this node lacks its second copy", "1 name is held back", "1 call waits,",
+		"1 writer waits for room", "1 flush waits for the store", "1 file of this node lacks its second copy", "1 name is held back", "1 call waits,", "the oldest began 1m1s ago", "no answer from fs-OST0001",
 	} {
 		wantLine(t, out, want)
 	}

@@ -115,7 +115,11 @@ func (s *daemonStatus) bufferMessages() (all []message) {
 			add(bad, "file %s (%s) has %s of dirty bytes that no entry explains: %s", u.File, orDash(bb.Printable(u.Path)), size(u.Bytes), u.Reason)
 		}
 		if b.Stalled > 0 {
-			add(warning, "%s for the store, which has not answered for %s", bb.Count(b.Stalled, "flush waits", "flushes wait"), age(b.StalledFor))
+			oldest := ""
+			if b.OldestFlight > 0 { // else the daemon is older
+				oldest = fmt.Sprintf("; the oldest began %s ago", age(b.OldestFlight))
+			}
+			add(warning, "%s for the store, which has not answered for %s%s", bb.Count(b.Stalled, "flush waits", "flushes wait"), age(b.StalledFor), oldest)
 		}
 		if b.Lacking > 0 {
 			add(warning, "%s", bb.Count(b.Lacking, "file of this node lacks its second copy", "files of this node lack their second copy"))

@@ -382,5 +382,7 @@ const (
 	EventTxnBegun    EventKind = "txn-begun"
 	EventTxnDecided  EventKind = "txn-committed"
 	EventTxnAborted  EventKind = "txn-aborted"
-	EventMissed      EventKind = "missed" // the one who listens was too slow; see Reason
+	EventStoreFails  EventKind = "store-fails"   // calls of the buffer's store fail, or have no answer, on that node; see Reason
+	EventStoreWorks  EventKind = "store-answers" // the store answers that node again
+	EventMissed      EventKind = "missed"        // the one who listens was too slow; see Reason
 )
