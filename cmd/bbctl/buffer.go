@@ -36,7 +36,10 @@ func newBufferCreateCommand(a *app) *cobra.Command {
 		Use: "create NAME", Short: "Create a buffer in front of a store", Args: cobra.ExactArgs(1),
 		Long: `Creates a buffer. Its store is checked now: reachable, writable, credentials.
 
-A buffer without --backing is scratch space: nothing in it is ever flushed.`,
+A buffer without --backing is scratch space: nothing in it is ever flushed.
+
+No buffer is made whose store is that of another buffer, or lies below or above it, unless
+--existing says what becomes of the files that the other writes there.`,
 		Example: "  bbctl buffer create ckpt --backing file:///lustre/me/ckpt --capacity 64GiB\n" +
 			"  bbctl buffer create hbase --backing file:///lustre/me/hbase --tier WALs/=memory --tier '*=disk'\n" +
 			"  bbctl buffer create out --backing 's3://bucket/run1?endpoint=http://127.0.0.1:7070&path_style=true' --codec zstd",
@@ -48,6 +51,11 @@ A buffer without --backing is scratch space: nothing in it is ever flushed.`,
 			c, err := a.dial(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if !cmd.Flags().Changed("existing") {
+				if err := apart(cmd.Context(), c, &spec); err != nil {
+					return err
+				}
 			}
 			made, err := c.CreateBuffer(cmd.Context(), spec)
 			if err != nil {
@@ -74,6 +82,27 @@ A buffer without --backing is scratch space: nothing in it is ever flushed.`,
 	f.StringVar(&o.mode, "mode", "0700", "who may use it, as for a directory")
 	f.StringVar(&o.job, "job", "", "the job that it belongs to")
 	return cmd
+}
+
+// apart fails if another buffer has the store of a new one, or a part of it: with the default of
+// --existing each would replace the other's files.
+func apart(ctx context.Context, c *client.Client, spec *client.BufferSpec) error {
+	own, err := bb.ParseBacking(spec.Backing)
+	if err != nil {
+		return nil // there is none, or the daemon refuses it
+	}
+	all, err := c.Buffers(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		other, err := bb.ParseBacking(all[i].Backing)
+		if err == nil && all[i].Name != spec.Name && own.Overlaps(other) {
+			return bb.E(bb.Exists, "buffer create", "bb://"+spec.Name+"/", "its store overlaps that of buffer "+all[i].Name+", "+all[i].Backing).
+				WithRemedy("choose another folder; or share it, with --existing=keep, so that neither buffer replaces the other's files, or with --existing=overwrite")
+		}
+	}
+	return nil
 }
 
 var tiers = map[string]client.Tier{client.TierMemory.String(): client.TierMemory, client.TierDisk.String(): client.TierDisk}

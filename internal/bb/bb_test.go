@@ -46,6 +46,35 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
+func TestBackingsOverlap(t *testing.T) {
+	for _, c := range []struct {
+		one, other string
+		want       bool
+	}{
+		{"file:///a/b", "file:///a/b/", true},
+		{"file:///a/b", "file:///a/b/c", true},
+		{"file:///a/b/c/..", "file:///a/b", true},
+		{"file:///a/b", "file:///a/bc", false},
+		{"file:///a/b", "file:///a/c", false},
+		{"s3://a/b", "s3://a/b/c", true},
+		{"s3://a", "s3://a/b", true},
+		{"s3://a/b", "s3://c/b", false},
+		{"s3://a/b", "file:///a/b", false},
+		{"s3://a/b?endpoint=http://h:1", "s3://a/b?endpoint=http://h:2", false},
+		{"s3://a/b?endpoint=http://h:1&region=x", "s3://a/b?region=y&endpoint=http://h:1", true},
+		{"s3://a/b?endpoint=http://h:1", "s3://a/b", true},
+	} {
+		one, err := ParseBacking(c.one)
+		other, err2 := ParseBacking(c.other)
+		if err = errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		if one.Overlaps(other) != c.want || other.Overlaps(one) != c.want {
+			t.Errorf("%s overlaps %s: %v, %v; want %v", c.one, c.other, one.Overlaps(other), other.Overlaps(one), c.want)
+		}
+	}
+}
+
 func TestParseBacking(t *testing.T) {
 	b, err := ParseBacking("s3://bucket/a/b/?endpoint=http://127.0.0.1:1")
 	if err != nil || b.Bucket != "bucket" || b.Prefix != "a/b" || b.Query.Get("endpoint") != "http://127.0.0.1:1" {

@@ -115,6 +115,17 @@ type Backing struct {
 	Query  url.Values
 }
 
+// Overlaps reports whether two backings are one place, or one of them lies below the other.
+// Of stores of objects the bucket and the endpoint count; one without an endpoint is like any other.
+func (b Backing) Overlaps(o Backing) bool {
+	below := func(root, path string) bool {
+		return root == "" || path == root || strings.HasPrefix(path, root+"/")
+	}
+	one, other := b.Query.Get("endpoint"), o.Query.Get("endpoint")
+	return b.Scheme == o.Scheme && b.Bucket == o.Bucket && (one == other || one == "" || other == "") &&
+		(below(b.Path+b.Prefix, o.Path+o.Prefix) || below(o.Path+o.Prefix, b.Path+b.Prefix))
+}
+
 // ParseBacking reads file:///path or s3://bucket/prefix?endpoint=…&region=….
 func ParseBacking(s string) (Backing, error) {
 	invalid := func(reason string) (Backing, error) {
