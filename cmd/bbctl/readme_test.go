@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"forebay/client"
 	"forebay/internal/bbdtest"
+	"forebay/internal/s3test"
 )
 
 // TestReadme pastes the README's first example into a shell, as it stands: the daemon starts in
@@ -87,6 +89,61 @@ func TestReadmeGo(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(store, "step-100.ckpt")); err != nil || info.Size() != 64<<20 {
 		t.Errorf("the store does not have the file: %+v (%v)", info, err)
+	}
+}
+
+// TestQuickStart pastes the blocks of docs/quickstart.md one after the other, as they stand, into
+// two terminals: a daemon runs in one, all else in the other. Left out are `make build`, whose
+// binaries are there; the bucket's S3 server is the test's; and folders below /tmp are.
+func TestQuickStart(t *testing.T) {
+	text, err := os.ReadFile("../../docs/quickstart.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string
+	for i, part := range strings.Split(string(text), "\n```") {
+		if i%2 == 1 {
+			blocks = append(blocks, strings.TrimPrefix(part, "sh\n"))
+		}
+	}
+	if len(blocks) != 7 || !strings.Contains(blocks[0], "bbd --dev") || !strings.Contains(blocks[6], "bbd purge --discard") {
+		t.Fatalf("the quick start has other blocks than this test: %q", blocks)
+	}
+	server := s3test.Start(t)
+	server.Bucket(t, "bucket")
+	dir, run := t.TempDir(), t.TempDir()
+	if err := os.Chmod(run, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"bin/bbd": bbdtest.Binary(t), "bin/bbctl": bbdtest.Bbctl(t), "docs": "../../docs", "README.md": "../../README.md"} {
+		target, err := filepath.Abs(target)
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		if err = errors.Join(err, os.Symlink(target, filepath.Join(dir, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { syscall.Unmount(filepath.Join(run, "forebay/mem"), syscall.MNT_DETACH) }) // root's daemon mounts it
+	script := "set -e -o pipefail\nmake() { :; }\n" + strings.Replace(blocks[0], "bbd --dev", "bbd --dev & daemon=$!\ntrap 'kill $daemon; wait $daemon || true' EXIT", 1)
+	for _, block := range blocks[1:6] {
+		script += "\n" + block
+	}
+	script += "\ntrap - EXIT\nkill $daemon; wait $daemon\n" + blocks[6] + "\n"
+	script = strings.NewReplacer("/tmp/", dir+"/", "http://127.0.0.1:7070", server.Endpoint).Replace(script)
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "FOREBAY_SOCKET=", "XDG_RUNTIME_DIR="+run, "TMPDIR="+run, "XDG_CACHE_HOME="+run, "FOREBAY_MEMORY_SIZE=256MiB",
+		"AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, want := range []string{"created bb://ckpt/", "created bb://out/", "# Forebay", "verify: 2 files", "stage-in: 2 files", "would remove bb://ckpt/kept/README.md", "purged"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q is not shown: %s", want, out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "elsewhere/README.md")); err != nil {
+		t.Errorf("stage-out has made no file: %v", err)
 	}
 }
 
