@@ -11,6 +11,10 @@ import (
 	"forebay/meta"
 )
 
+// smallPerWorker is how many small files are flushed at a time in place of one other: a journaling file system makes the
+// syncs that are under way together durable with one write of its journal.
+const smallPerWorker = 8
+
 // startFlusher starts the worker pool that carries dirty files to the stores.
 func (d *Daemon) startFlusher() error {
 	f := d.cfg.Flush
@@ -20,7 +24,7 @@ func (d *Daemon) startFlusher() error {
 	}
 	options := flusher.Options{
 		Catalog: catalog{d}, Stores: d.stores.get, Policy: d.policy, Pressure: d.pressure.Load,
-		Workers: f.Workers, DirtyAge: f.DirtyAge, Idle: f.Idle, Backoff: f.Backoff,
+		Workers: f.Workers, SmallPerWorker: smallPerWorker, DirtyAge: f.DirtyAge, Idle: f.Idle, Backoff: f.Backoff,
 		Observe: d.flushEvent, Applied: d.applied, Ours: d.ours, OurDirs: d.ourDirs,
 		Node: d.cfg.Node, SpoolDir: spool, Logger: d.log,
 	}

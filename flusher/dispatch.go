@@ -35,10 +35,10 @@ func (f *Flusher) next() (wake time.Time) {
 		return time.Time{} // Resume kicks
 	}
 	busy, stalls := f.busy(f.opts.Now())
-	if busy >= f.opts.Workers {
+	if busy >= f.opts.Workers*f.opts.SmallPerWorker {
 		return stalls // a landing kicks too
 	}
-	in, byID := f.candidates(pressure, f.opts.Workers-busy)
+	in, byID := f.candidates(pressure, f.opts.Workers*f.opts.SmallPerWorker-busy)
 	picks, fair, wake := plan.Next(in)
 	f.mu.fair = fair
 	for _, p := range picks {
@@ -47,12 +47,20 @@ func (f *Flusher) next() (wake time.Time) {
 	return soonest(wake, stalls)
 }
 
-// busy counts the flights that hold a worker, and says when the next of them gives its
+// limits are those of the options, in units; see plan.Limits.
+func (o *Options) limits(free int) plan.Limits {
+	return plan.Limits{
+		Free: free, PerBuffer: o.PerBuffer * o.SmallPerWorker, PerStore: o.PerStore * o.SmallPerWorker,
+		Small: o.Small, PerWorker: o.SmallPerWorker, DirtyAge: o.DirtyAge, Idle: max(0, o.Idle),
+	}
+}
+
+// busy counts the units of the flights that hold a worker, and says when the next of them gives its
 // worker back if its store goes on not answering; zero: none. mu is held.
 func (f *Flusher) busy(now time.Time) (n int, stalls time.Time) {
 	for fl := range f.mu.flying {
 		if until := fl.until(); until.After(now) {
-			n++
+			n += fl.units
 			stalls = soonest(stalls, until)
 		}
 	}
@@ -72,16 +80,14 @@ func soonest(a, b time.Time) time.Time {
 func (f *Flusher) candidates(pressure bool, free int) (plan.Input, map[uint64]*entry) {
 	in := plan.Input{
 		Buffers: map[string]plan.Buffer{}, Stuck: f.stuck(), Pressure: pressure, Fair: f.mu.fair, Now: f.opts.Now(),
-		Limits: plan.Limits{
-			Free: free, PerBuffer: f.opts.PerBuffer, PerStore: f.opts.PerStore, DirtyAge: f.opts.DirtyAge, Idle: max(0, f.opts.Idle),
-		},
+		Limits: f.opts.limits(free),
 	}
 	byID := map[uint64]*entry{}
 	for name, q := range f.mu.queues {
 		q.rest()
 		policy := f.opts.Policy(name)
 		b := plan.Buffer{
-			Draining: q.draining > 0, Paused: q.paused, DirtyAge: policy.DirtyAge, InFlight: len(q.flying),
+			Draining: q.draining > 0, Paused: q.paused, DirtyAge: policy.DirtyAge, InFlight: q.units(),
 			Due: policy.Due, Dirty: q.stats.bytes, Store: policy.Store,
 		}
 		b.Pace, _ = q.stats.pace.at(in.Now, q.stats.failing > 0)
@@ -103,12 +109,20 @@ func (f *Flusher) candidates(pressure bool, free int) (plan.Input, map[uint64]*e
 	return in, byID
 }
 
-// stuck counts, by store, the flights whose buffers were forgotten. mu is held.
+// units counts the units of the flights of a queue. mu is held.
+func (q *queue) units() (n int) {
+	for fl := range q.flying {
+		n += fl.units
+	}
+	return n
+}
+
+// stuck counts, by store, the units of the flights whose buffers were forgotten. mu is held.
 func (f *Flusher) stuck() map[string]int {
 	stores := map[string]int{}
 	for fl := range f.mu.flying {
 		if fl.store != "" && f.mu.queues[fl.q.buffer] != fl.q {
-			stores[fl.store]++
+			stores[fl.store] += fl.units
 		}
 	}
 	return stores
@@ -128,9 +142,10 @@ func (q *queue) retryDue(now time.Time) {
 // launch starts a flush. mu is held.
 func (f *Flusher) launch(q *queue, e *entry) {
 	q.move(e, stateFlying)
+	limits := f.opts.limits(0)
 	fl := &flight{
 		f: f, q: q, e: e, key: e.item.Key, size: e.item.Size, since: e.item.DirtySince, epoch: q.epoch, begun: f.opts.Now(),
-		store: f.opts.Policy(q.buffer).Store, ended: make(chan struct{}),
+		store: f.opts.Policy(q.buffer).Store, ended: make(chan struct{}), units: limits.Units(e.item.Size),
 	}
 	fl.progress()
 	fl.ctx, fl.cancel = context.WithCancelCause(q.ctx)

@@ -27,6 +27,7 @@ type flight struct {
 	e      *entry
 	key    Key
 	size   int64
+	units  int       // of its bounds that it takes
 	since  time.Time // dirty since
 	begun  time.Time
 	store  string // as its buffer's policy names it

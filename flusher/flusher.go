@@ -139,13 +139,17 @@ type Options struct {
 	// Pressure reports whether memory is short; nil: never. As Policy, it must be quick.
 	Pressure func() bool
 
-	Workers   int              // flushes at a time that get on; 0: 8
-	PerBuffer int              // flushes of one buffer at a time; 0: three quarters of Workers, at least 1
-	PerStore  int              // flushes to one store at a time, those that do not get on among them; 0: one less than Workers, at least 1
-	Patience  time.Duration    // after how long without any progress a flush gives its worker back; 0: 2 s
-	DirtyAge  time.Duration    // oldest a dirty byte may get before its flush begins; 0: 5 min
-	Idle      time.Duration    // how long a closed file is left alone when nothing presses; 0: 1 s; negative: not at all
-	Backoff   [2]time.Duration // shortest and longest wait after a failure; 0: 1 s, 1 min
+	Workers   int // flushes at a time that get on; 0: 8
+	PerBuffer int // flushes of one buffer at a time; 0: three quarters of Workers, at least 1
+	PerStore  int // flushes to one store at a time, those that do not get on among them; 0: one less than Workers, at least 1
+	// SmallPerWorker is how many flushes of small files, of at most Small bytes (0: 64 KiB), count as one in these three:
+	// nearly all of the time of such a flush is a wait for the store, which syncs many together about as fast as one. 0: 1.
+	SmallPerWorker int
+	Small          int64
+	Patience       time.Duration    // after how long without any progress a flush gives its worker back; 0: 2 s
+	DirtyAge       time.Duration    // oldest a dirty byte may get before its flush begins; 0: 5 min
+	Idle           time.Duration    // how long a closed file is left alone when nothing presses; 0: 1 s; negative: not at all
+	Backoff        [2]time.Duration // shortest and longest wait after a failure; 0: 1 s, 1 min
 
 	// Observe is told what happens. It may be called concurrently and must not block.
 	Observe func(Event)
@@ -190,6 +194,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.PerStore <= 0 {
 		o.PerStore = max(1, o.Workers-1)
+	}
+	if o.SmallPerWorker <= 0 {
+		o.SmallPerWorker = 1
+	}
+	if o.Small <= 0 {
+		o.Small = 64 << 10
 	}
 	if o.Patience <= 0 {
 		o.Patience = 2 * time.Second

@@ -127,6 +127,46 @@ func TestHungStoresDoNotStopOthers(t *testing.T) {
 	})
 }
 
+// TestSmallFilesShareWorkers has more small files than workers on their way at a time, and large files as many as there
+// are workers; a store that hangs leaves a worker to others.
+func TestSmallFilesShareWorkers(t *testing.T) {
+	for _, c := range []struct {
+		size int64
+		want int32
+	}{{4 << 10, 7 * 8}, {1 << 20, 7}} {
+		synctest.Test(t, func(t *testing.T) {
+			away, works := newHung(memStore()), memStore()
+			f := New(Options{
+				Catalog: plainCatalog{}, Idle: -1, SmallPerWorker: 8, PerBuffer: 8,
+				Stores: func(_ context.Context, b string) (backing.Store, error) {
+					if b == "away" {
+						return away, nil
+					}
+					return works, nil
+				},
+				Policy: func(b string) Policy { return Policy{Store: b} },
+			})
+			defer f.Close()
+			defer away.release()
+			for i := range 200 {
+				f.Enqueue(Item{Key: Key{Buffer: "away", File: bb.FileID(i + 1), Generation: 1}, Size: c.size})
+			}
+			synctest.Wait()
+			if n := away.begun.Load(); n != c.want {
+				t.Errorf("files of %d bytes: %d on their way, want %d", c.size, n, c.want)
+			}
+			enqueue(f, "works", 50)
+			if _, err := f.Drain(t.Context(), "works", nil); err != nil {
+				t.Error(err)
+			}
+			away.release()
+			if _, err := f.Drain(t.Context(), "away", nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestOvertaken renames and removes files whose stores do not answer, and puts others in
 // their places. What comes late changes nothing.
 func TestOvertaken(t *testing.T) {

@@ -26,7 +26,7 @@ type Buffer struct {
 	Draining bool
 	Paused   bool
 	DirtyAge time.Duration // 0: that of Limits
-	InFlight int           // files being flushed
+	InFlight int           // files being flushed, as Limits.Units counts them
 	Store    string        // where its files go; buffers that name the same store share its bound; "": a store of its own
 
 	// Due is by when it should be clean, since its job ends then; zero: no matter when.
@@ -37,13 +37,27 @@ type Buffer struct {
 
 // Limits bound the picks.
 type Limits struct {
-	Free      int           // workers that have nothing to do
-	PerBuffer int           // files that one buffer may have in flight; 0: any number
-	PerStore  int           // files that all buffers of one store may have in flight; 0: any number
+	Free      int // units of workers that have nothing to do
+	PerBuffer int // units of files that one buffer may have in flight; 0: any number
+	PerStore  int // units of files that all buffers of one store may have in flight; 0: any number
+	// Small files are those of at most so many bytes. Most of their flush is a wait for the store, so that PerWorker of
+	// them share one worker. 0 and 1: each has a worker.
+	Small     int64
+	PerWorker int
 	DirtyAge  time.Duration // oldest that a dirty byte may get before its flush begins
 	// Idle is how long a closed file is left alone when nothing presses: it may be
 	// renamed, removed or written again, and what comes with it goes with it.
 	Idle time.Duration
+}
+
+// Units returns how much of its bounds a file takes: a worker has PerWorker units, of which a small file takes one and any
+// other file all. A bound holds back what would begin while it is reached; the file that reaches it may take units
+// beyond it, so that small files cannot keep a large one waiting. Of large files alone, there are never more than the bound.
+func (l *Limits) Units(size int64) int {
+	if l.PerWorker > 1 && size > l.Small {
+		return l.PerWorker
+	}
+	return 1
 }
 
 // Fair is the memory of what each buffer has had: bytes, counted from where those
@@ -102,7 +116,7 @@ type Input struct {
 	Items   []Item
 	Buffers map[string]Buffer // those without an entry have nothing special
 	Limits  Limits
-	// Stuck are the files in flight by store that belong to none of the buffers any more.
+	// Stuck are the units in flight by store that belong to none of the buffers any more.
 	Stuck    map[string]int
 	Pressure bool // memory is short
 	Fair     Fair
@@ -119,8 +133,9 @@ func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 	queues, wake := classify(in)
 	fair = in.Fair.admit(in)
 	flying := in.load()
+	used := 0
 	for class := range NotYet {
-		for len(picks) < in.Limits.Free {
+		for used < in.Limits.Free {
 			name, ok := poorest(queues[class], fair, flying.hasRoom)
 			if !ok {
 				break
@@ -131,7 +146,9 @@ func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 			// An empty file costs its store a request too.
 			b := in.Buffers[name]
 			fair[name] += max(it.Size, requestCost) / b.urge(in.Now)
-			flying.add(name, 1)
+			units := in.Limits.Units(it.Size)
+			flying.add(name, units)
+			used += units
 		}
 	}
 	return picks, fair, wake

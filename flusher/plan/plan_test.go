@@ -19,7 +19,7 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // TestScripts runs testdata/*.txt. Run with -rewrite to write down what comes out.
 //
-//	plan [free=N] [per-buffer=N] [per-store=N] [stuck=STORE:N] [pressure] [at=DURATION]
+//	plan [free=N] [per-buffer=N] [per-store=N] [small=BYTES:PER-WORKER] [stuck=STORE:N] [pressure] [at=DURATION]
 //	item ID BUFFER SIZE dirty=AGO closed=AGO [retry=IN] [held] [urgent]
 //	buffer NAME [draining] [paused] [age=DURATION] [flying=N] [store=NAME]
 //
@@ -51,6 +51,10 @@ func parse(t *testing.T, d *datadriven.TestData) Input {
 			fmt.Sscan(arg.Vals[0], &in.Limits.PerBuffer)
 		case "per-store":
 			fmt.Sscan(arg.Vals[0], &in.Limits.PerStore)
+		case "small": // BYTES:PER-WORKER
+			size, n, _ := strings.Cut(arg.Vals[0], ":")
+			fmt.Sscan(size, &in.Limits.Small)
+			fmt.Sscan(n, &in.Limits.PerWorker)
 		case "stuck": // STORE:N
 			store, n, _ := strings.Cut(arg.Vals[0], ":")
 			count := 0

@@ -94,7 +94,7 @@ var fields = []field{
 	{"nats.embedded.listen", "host:port on which the embedded server takes other NATS clients. Empty: none.", func(c *Config) any { return &c.NATS.Embedded.Listen }},
 	{"nats.embedded.sync_interval", "How often the embedded server forces its files to disk. 0s: after every change. A crash of the machine, not of the daemon, can undo what is younger, and leave the last change of several entries half done.", func(c *Config) any { return &c.NATS.Embedded.SyncInterval }},
 
-	{"flush.workers", "Files flushed at the same time.", func(c *Config) any { return &c.Flush.Workers }},
+	{"flush.workers", "Files flushed at the same time. Eight of at most 64 KiB count as one.", func(c *Config) any { return &c.Flush.Workers }},
 	{"flush.dirty_age", "Age at which a dirty byte is flushed whatever else would be a reason to wait.", func(c *Config) any { return &c.Flush.DirtyAge }},
 	{"flush.limit", "Bytes a second to all stores together. 0: no limit.", func(c *Config) any { return &c.Flush.Limit }},
 	{"flush.cluster_limit", "Bytes a second to all stores of all daemons of the cluster together, the same in each one's configuration. 0: no limit.", func(c *Config) any { return &c.Flush.ClusterLimit }},

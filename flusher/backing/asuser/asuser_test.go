@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -329,6 +330,40 @@ func eventually(t *testing.T, what string, is func() bool) {
 			t.Fatalf("%s: not within two minutes", what)
 		}
 	}
+}
+
+// Many small files are on their way to a worker at a time, beside large ones, and each has its own bytes.
+func TestManySmallAtOnce(t *testing.T) {
+	uid := users()[0]
+	s := open(t, workers(t, Options{}), uid, home(t, int(uid)))
+	var puts sync.WaitGroup
+	for i := range 3 * smallSlots {
+		puts.Go(func() {
+			size := int64(i * smallSize / (2 * smallSlots)) // some are larger than a small slot
+			name, want := fmt.Sprint("f", i), backingtest.Data(size, uint64(i))
+			if _, err := s.Put(t.Context(), name, backing.NewBytes(want), backing.PutOptions{Last: func(context.Context) error { return nil }}); err != nil {
+				t.Error(err)
+				return
+			}
+			if got := content(t, s, name); !bytes.Equal(got, want) {
+				t.Errorf("%s: %d other bytes, want %d", name, len(got), len(want))
+			}
+		})
+	}
+	puts.Wait()
+}
+
+func content(t *testing.T, s *Store, name string) []byte {
+	r, err := s.Get(t.Context(), name, 0, -1)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	got, err := io.ReadAll(r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		t.Error(err)
+	}
+	return got
 }
 
 // A worker without work ends, and its store goes on with another one.

@@ -15,7 +15,11 @@ const (
 	slotSize   = 1 << 20
 	writeSlots = 8 // bytes on their way to the store
 	readSlots  = 8 // bytes that were read; readers without one get their bytes in messages
-	allSlots   = writeSlots + readSlots
+	// Small files have slots of their own, of which only the first smallSize bytes are ever touched: each waits in its
+	// slot for a sync, and many may be synced at a time.
+	smallSlots = 64
+	smallSize  = 64 << 10
+	allSlots   = writeSlots + readSlots + smallSlots
 )
 
 // newMemory makes the memory of a worker's slots: a file that nobody can make shorter.

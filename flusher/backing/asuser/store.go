@@ -541,7 +541,11 @@ func (p *put) send(ctx context.Context, m *message, off, n int64, late func(*mes
 	if err != nil {
 		return nil, 0, err
 	}
-	if m.slot, err = p.w.writes.take(ctx, p.w.gone); err != nil {
+	from := p.w.writes
+	if m.has(flagWhole) && n <= smallSize {
+		from = p.w.smalls
+	}
+	if m.slot, err = from.take(ctx, p.w.gone); err != nil {
 		return nil, 0, bb.Wrap("put", p.name, p.w.why(err))
 	}
 	slot := m.slot
@@ -549,15 +553,15 @@ func (p *put) send(ctx context.Context, m *message, off, n int64, late func(*mes
 		err = backing.CheckSource(p.name, p.src, sum)
 	}
 	if err != nil {
-		p.w.writes.give(slot)
+		from.give(slot)
 		return nil, 0, err
 	}
 	reply, err = p.w.ask(ctx, m, p.name, func(reply *message) {
-		p.w.writes.give(slot)
+		from.give(slot)
 		late(reply)
 	})
 	if reply != nil {
-		p.w.writes.give(slot)
+		from.give(slot)
 	}
 	return reply, sum, err
 }

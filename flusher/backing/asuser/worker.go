@@ -30,9 +30,9 @@ type worker struct {
 	cmd  *exec.Cmd
 	mem  []byte
 
-	writes, reads *slots
-	gone          chan struct{} // closed when nothing comes any more
-	reaped        chan struct{} // closed when the process is gone
+	writes, reads, smalls *slots
+	gone                  chan struct{} // closed when nothing comes any more
+	reaped                chan struct{} // closed when the process is gone
 
 	mu    sync.Mutex
 	err   error // why it is gone
@@ -72,7 +72,8 @@ func (p *pool) start(groups []uint32) (*worker, error) {
 	defer theirs.Close()
 	w := &worker{
 		p: p, conn: conn, mem: mem, writes: newSlots(0, writeSlots), reads: newSlots(writeSlots, readSlots),
-		gone: make(chan struct{}), reaped: make(chan struct{}), calls: make(map[uint64]*call), open: make(map[*Store]*opened),
+		smalls: newSlots(writeSlots+readSlots, smallSlots),
+		gone:   make(chan struct{}), reaped: make(chan struct{}), calls: make(map[uint64]*call), open: make(map[*Store]*opened),
 	}
 	said, stderr, err := os.Pipe()
 	if err == nil {
