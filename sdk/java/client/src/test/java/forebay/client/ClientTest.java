@@ -152,6 +152,45 @@ class ClientTest {
     }
   }
 
+  /** Fills a daemon's memory several times over after a mapped file was closed. */
+  @Test
+  void mappingOutlivesItsFile() throws Exception {
+    Daemon small = new Daemon("--memory", "64MiB");
+    try (Client c = Client.dial(ClientOptions.defaults().withAddress(small.socket()))) {
+      Path dir = Files.createDirectories(small.dir().resolve("store"));
+      c.createBuffer(BufferSpec.named("mapped", "file://" + dir));
+      Buffer b = c.buffer("mapped");
+      byte[] want = random(8 << 20, 1);
+      try (Output out = b.create("f")) {
+        out.write(want, 0, want.length);
+      }
+      b.drain();
+      Input in = b.open("f");
+      Mapping m = in.map(0, want.length);
+      assertEquals(100, in.read(1 << 20, new byte[100], 0, 100)); // of a window in use
+      in.close();
+      for (int i = 0; i < 10; i++) {
+        try (Output out = b.create("other" + i)) {
+          out.write(random(want.length, 2 + i), 0, want.length);
+        }
+        b.drain();
+      }
+      ByteBuffer got = ByteBuffer.allocate(want.length);
+      m.buffers().forEach(part -> got.put(part.duplicate()));
+      assertArrayEquals(want, got.array());
+      m.verify();
+      m.close();
+      // Nothing is pinned any more: a file as large as all memory but one region's rest fits.
+      byte[] large = random(40 << 20, 99);
+      try (Output out = b.create("large")) {
+        out.write(large, 0, large.length);
+      }
+      assertArrayEquals(large, readAll(b, "large"));
+    } finally {
+      small.kill();
+    }
+  }
+
   @Test
   void goAndJavaReadEachOther() throws Exception {
     byte[] data = random(5_000_001, 1);
