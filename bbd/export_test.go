@@ -374,6 +374,39 @@ func (d *Daemon) Reassert(ctx context.Context, name string) (remade, aside []str
 	return r.Remade, r.SetAside, len(r.Left), err
 }
 
+// AgeEntry lets an entry name an earlier generation, as a namespace does that was set back.
+func (d *Daemon) AgeEntry(ctx context.Context, name, path string) error {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return err
+	}
+	dir, last, err := b.ns.ResolveParent(ctx, path)
+	if err == nil {
+		_, err = b.ns.Update(ctx, dir, last, func(e *bb.Entry) error { e.Generation--; return nil })
+	}
+	return err
+}
+
+// RecoverStale settles what memory holds of a buffer as a start does, twice by one look at the
+// namespace: the second time is as after a repair whose answer was lost.
+func (d *Daemon) RecoverStale(ctx context.Context, name string) error {
+	b, err := d.buffer(ctx, name)
+	if err != nil {
+		return err
+	}
+	sv := newSurvey(d.heldFiles()[name])
+	if err := b.ns.ScanMarks(ctx, func(e bb.Entry) error { sv.see(&e); return nil }, sv.gone); err != nil {
+		return err
+	}
+	for range 2 {
+		var gone []bb.Entry
+		if err := b.recoverForgotten(ctx, sv, map[bb.FileID]struct{}{}, &gone); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ForgetQueue takes a file out of the flusher's queue, as a flush does that finds no entry.
 func (d *Daemon) ForgetQueue(name, path string) {
 	b, err := d.buffer(d.ctx, name)

@@ -286,6 +286,29 @@ func TestReassert(t *testing.T) {
 	}
 }
 
+// The namespace carries the repair of an entry out, and its answer is lost: the second attempt
+// finds the entry as it should be, and the daemon starts.
+func TestRepairWhoseAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	c := n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "b"})
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	content := random(1 << 20)
+	write(t, b, "f", random(1000))
+	write(t, b, "f", content)
+	if err := n.daemon.AgeEntry(t.Context(), "b", "f"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.daemon.RecoverStale(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, b, "f", content)
+	n.faults.Set()
+	drain(t, c, "b")
+	wantFile(t, b, "f", content)
+}
+
 // What memory holds of a buffer that the namespace has forgotten is kept and named.
 func TestForgottenBuffer(t *testing.T) {
 	t.Parallel()

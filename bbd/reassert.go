@@ -297,15 +297,7 @@ func (b *buffer) entryOf(h *held) bb.Entry {
 func (b *buffer) remakeEntry(ctx context.Context, sv *survey, h *held) (e bb.Entry, path string, err error) {
 	e, path = b.entryOf(h), h.identity.Path
 	if old, ok := sv.entries[h.file]; ok {
-		e, err = b.ns.Update(ctx, old.Parent, old.Name, func(now *bb.Entry) error {
-			if now.File != h.file || now.Generation >= h.acked {
-				return bb.E(bb.Busy, "reassert", now.Name, "it was changed meanwhile").WithRemedy("try again")
-			}
-			now.Supersede()
-			now.Generation, now.Size, now.Checksum, now.Open = e.Generation, e.Size, e.Checksum, e.Open
-			now.Holders, now.MTime, now.Lost, now.Reason = e.Holders, e.MTime, false, ""
-			return nil
-		})
+		e, err = b.ns.Update(ctx, old.Parent, old.Name, func(now *bb.Entry) error { return remake(now, &e) })
 		if now, err := b.pathAt(ctx, place{old.Parent, old.Name}); err == nil {
 			path = now
 		}
@@ -323,6 +315,21 @@ func (b *buffer) remakeEntry(ctx context.Context, sv *survey, h *held) (e bb.Ent
 		err = nil
 	}
 	return e, path, err
+}
+
+// remake lets an entry name the generation that memory holds. An entry that names it already
+// stays as it is: the namespace carried an earlier attempt out, and its answer was lost.
+func remake(now, e *bb.Entry) error {
+	switch {
+	case now.File != e.File || now.Generation > e.Generation:
+		return bb.E(bb.Busy, "reassert", now.Name, "it was changed meanwhile").WithRemedy("try again")
+	case now.Generation == e.Generation:
+		return nil
+	}
+	now.Supersede()
+	now.Generation, now.Size, now.Checksum, now.Open = e.Generation, e.Size, e.Checksum, e.Open
+	now.Holders, now.MTime, now.Lost, now.Reason = e.Holders, e.MTime, false, ""
+	return nil
 }
 
 // parentAgain makes the directories of a path that are not there.
@@ -492,6 +499,12 @@ func (b *buffer) recoverForgotten(ctx context.Context, sv *survey, known map[bb.
 			continue // it may be one whose entry cannot be read
 		}
 		e, err := b.settle(ctx, sv, h, fate, &r)
+		if bb.KindOf(err) == bb.Busy {
+			// No reason to end the start. The bytes are kept, and the next drain looks again.
+			b.d.log.Warn("an entry was changed while the daemon started", "buffer", b.name, "path", h.identity.Path, "file", file)
+			r.Left = append(r.Left, unexplained{File: file, Generation: h.acked, Bytes: h.resident, Path: h.identity.Path, Reason: "its entry was changed while the daemon started"})
+			e, err = nil, nil
+		}
 		if err != nil {
 			return err
 		}
