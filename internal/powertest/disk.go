@@ -55,6 +55,8 @@ type inode struct {
 	links    uint32
 	mtime    time.Time
 	target   string // of a symbolic link
+	bare     bool   // of Lustre: a file that waits for its layout
+	layout   []byte // of Lustre, if it was set
 
 	now, kept []byte   // of a file: what it holds, and what of that is on the disk
 	writes    []change // that are not

@@ -3,6 +3,7 @@ package powertest
 import (
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func (f *FS) Instead(seed uint64) {
 func (f *FS) mount() {
 	f.tb.Helper()
 	server, err := fuse.NewServer(&calls{RawFileSystem: fuse.NewDefaultRawFileSystem(), disk: f.disk, faults: &f.faults, attrs: f.attrs}, f.Dir, &fuse.MountOptions{
-		DirectMountStrict: true, AllowOther: true, FsName: "powertest", Name: "powertest", DisableXAttrs: true,
+		DirectMountStrict: true, AllowOther: true, FsName: "powertest", Name: "powertest",
 		DisableReadDirPlus: true, MaxWrite: 1 << 20, Options: []string{"default_permissions"},
 	})
 	if err != nil {
@@ -266,8 +267,42 @@ func (c *calls) Rename(_ <-chan struct{}, in *fuse.RenameIn, old, name string) f
 
 func (c *calls) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	return c.named("create", &out.EntryOut, func(d *disk) (*inode, syscall.Errno) {
-		return d.add(in.NodeId, name, syscall.S_IFREG|in.Mode, in.Uid, in.Gid, "")
+		n, errno := d.add(in.NodeId, name, syscall.S_IFREG|in.Mode, in.Uid, in.Gid, "")
+		if errno == 0 {
+			n.bare = in.Flags&syscall.O_ASYNC != 0
+		}
+		return n, errno
 	})
+}
+
+// SetXAttr keeps the layout of Lustre (lustre.lov) of a file that was made without objects, which is a file opened with
+// O_ASYNC here: the kernel does not pass O_NOCTTY on. It knows no other attribute.
+func (c *calls) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, value []byte) fuse.Status {
+	if attr != "lustre.lov" {
+		return fuse.ENOSYS
+	}
+	return c.locked("setxattr", func(d *disk) syscall.Errno {
+		n, errno := d.get(in.NodeId)
+		switch {
+		case errno != 0:
+			return errno
+		case !n.bare || len(n.now) > 0:
+			return syscall.EEXIST
+		}
+		n.layout, n.bare = slices.Clone(value), false
+		return 0
+	})
+}
+
+// Layout returns the layout that was set of a file of the root; nil: none was.
+func (f *FS) Layout(name string) []byte {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	id := uint64(rootID)
+	for part := range strings.SplitSeq(name, "/") {
+		id = f.disk.inodes[id].names[part]
+	}
+	return f.disk.inodes[id].layout
 }
 
 func (c *calls) Open(_ <-chan struct{}, in *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {

@@ -182,12 +182,8 @@ func Default() Config {
 			Workers: 8, DirtyAge: 5 * time.Minute, HighWatermark: 80, LowWatermark: 50,
 			DrainTimeout: 10 * time.Minute,
 		},
-		S3: S3{Region: "us-east-1"},
-		Lustre: Lustre{Stripes: []Stripe{
-			{Below: Bytes(1 << 30), Count: 1, Size: Bytes(1 << 20)},
-			{Below: Bytes(64 << 30), Count: 4, Size: Bytes(4 << 20)},
-			{Count: -1, Size: Bytes(16 << 20)},
-		}},
+		S3:     S3{Region: "us-east-1"},
+		Lustre: Lustre{Stripes: []Stripe{}},
 		Limits: Limits{
 			Sessions: 1024, Unproven: 256, InFlightPerSession: 256, InFlight: 64 << 10, RequestMemory: Bytes(256 << 20), OpenFiles: 1 << 20, LeaseMin: Bytes(1 << 20), LeaseMax: Bytes(32 << 20),
 			InlineThreshold: Bytes(16 << 10), Waiters: 4096,

@@ -1,15 +1,20 @@
 package posix
 
 import (
-	"context"
+	"encoding/binary"
 	"fmt"
-	"os/exec"
-	"strconv"
-	"strings"
+	"math"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // lustreMagic is what statfs(2) calls Lustre (LL_SUPER_MAGIC).
 const lustreMagic = 0x0BD00BD0
+
+// leastLaidOut is the size of the smallest file, in bytes, that gets a layout of its own.
+const leastLaidOut = 1 << 20
 
 // Layout is a row of the stripe table: how files of at least MinSize bytes are
 // spread over Lustre's storage targets.
@@ -19,56 +24,66 @@ type Layout struct {
 	StripeSize int64 // bytes, a multiple of 64 KiB; 0: the file system's default
 }
 
-// DefaultLayouts returns the table for when none is configured: small files on one
-// target, large ones on more, so that one file's flush is not one disk's speed.
-func DefaultLayouts() []Layout {
-	return []Layout{
-		{MinSize: 256 << 20, Count: 4, StripeSize: 4 << 20},
-		{MinSize: 4 << 30, Count: 8, StripeSize: 8 << 20},
-		{MinSize: 64 << 30, Count: 32, StripeSize: 16 << 20},
-	}
-}
-
 // CheckLayouts reports every fault of a table at once.
 func CheckLayouts(table []Layout) []error {
 	var errs []error
 	for i, l := range table {
-		if l.MinSize < 0 || l.Count == 0 || l.Count < -1 {
+		if l.MinSize < 0 || l.Count == 0 || l.Count < -1 || l.Count >= math.MaxUint16 {
 			errs = append(errs, fmt.Errorf("layout %d: size %d or stripe count %d is out of range", i, l.MinSize, l.Count))
 		}
-		if l.StripeSize < 0 || l.StripeSize%(64<<10) != 0 {
-			errs = append(errs, fmt.Errorf("layout %d: stripe size %d is not a multiple of 64 KiB", i, l.StripeSize))
+		if l.StripeSize < 0 || l.StripeSize > math.MaxUint32 || l.StripeSize%(64<<10) != 0 {
+			errs = append(errs, fmt.Errorf("layout %d: stripe size %d is not a multiple of 64 KiB below 4 GiB", i, l.StripeSize))
 		}
 	}
 	return errs
 }
 
 // LayoutFor returns the row with the largest MinSize that a file of that size
-// reaches, and whether there is one: without, the directory's own default holds.
+// reaches, and whether there is one: without, the directory's own layout holds. Files below leastLaidOut have none of
+// their own: it costs the metadata server a request, and gains nothing.
 func LayoutFor(table []Layout, size int64) (Layout, bool) {
 	best, found := Layout{}, false
 	for _, l := range table {
-		if size >= l.MinSize && (!found || l.MinSize > best.MinSize) {
+		if size >= max(l.MinSize, leastLaidOut) && (!found || l.MinSize > best.MinSize) {
 			best, found = l, true
 		}
 	}
 	return best, found
 }
 
-// setstripe returns the arguments of lfs that create a file with the layout.
-func (l Layout) setstripe(file string) []string {
-	args := []string{"setstripe", "-c", strconv.Itoa(l.Count)}
-	if l.StripeSize > 0 {
-		args = append(args, "-S", strconv.FormatInt(l.StripeSize, 10))
-	}
-	return append(args, file)
+// Bytes of struct lov_user_md_v1 (lustre_user.h), in the byte order of the machine: magic, pattern, id of the objects
+// (16 bytes), size of a stripe, count of stripes, first target.
+const (
+	lovMagic  = 0x0BD10BD0
+	lovRAID0  = 1
+	lovSize   = 32
+	anyTarget = 0xFFFF // the metadata server chooses the first
+)
+
+// layoutAttr is the attribute that sets a file's layout.
+const layoutAttr = "lustre.lov"
+
+// delayCreate are the flags of open(2) by which Lustre makes a file without objects, so that its layout can be set
+// (O_LOV_DELAY_CREATE of lustre_user.h). Other file systems ignore both for a regular file.
+const delayCreate = syscall.O_NOCTTY | syscall.O_ASYNC
+
+// attr returns the value of layoutAttr.
+func (l Layout) attr() []byte {
+	b := make([]byte, 0, lovSize)
+	b = binary.NativeEndian.AppendUint32(b, lovMagic)
+	b = binary.NativeEndian.AppendUint32(b, lovRAID0)
+	b = append(b, make([]byte, 16)...)
+	b = binary.NativeEndian.AppendUint32(b, uint32(l.StripeSize))
+	b = binary.NativeEndian.AppendUint16(b, uint16(l.Count)) // -1: all of them, 0xFFFF
+	return binary.NativeEndian.AppendUint16(b, anyTarget)
 }
 
-// run runs a program and puts what it said into the error.
-func run(ctx context.Context, program string, args ...string) error {
-	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+// set gives a file that was made with delayCreate its layout. Without, the first write gives it the directory's.
+func (l Layout) set(f *os.File) error {
+	for {
+		err := unix.Fsetxattr(int(f.Fd()), layoutAttr, l.attr(), 0)
+		if err != unix.EINTR {
+			return os.NewSyscallError("fsetxattr", err)
+		}
 	}
-	return nil
 }

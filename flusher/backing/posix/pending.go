@@ -39,7 +39,7 @@ func (s *Store) Begin(ctx context.Context, name string, size int64, opts backing
 	}
 	dir := path.Dir(name)
 	p := &Pending{s: s, root: root, dir: dir, temp: path.Join(dir, s.opts.Owner.TempName()), name: name, size: size, opts: opts}
-	if err := p.create(ctx); err != nil {
+	if err := p.create(); err != nil {
 		err = p.failed(err)
 		p.Abort()
 		return nil, err
@@ -47,7 +47,7 @@ func (s *Store) Begin(ctx context.Context, name string, size int64, opts backing
 	return p, nil
 }
 
-func (p *Pending) create(ctx context.Context) error {
+func (p *Pending) create() error {
 	if err := checkExisting(p.root, p.name, &p.opts); err != nil { // before all bytes are written for nothing
 		return err
 	}
@@ -55,11 +55,11 @@ func (p *Pending) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.f, err = p.s.create(ctx, p.root, p.temp, p.size)
+	p.f, err = p.s.create(p.root, p.temp, p.size)
 	if errors.Is(err, fs.ErrNotExist) && gone(p.root, p.dir) { // somebody removed a directory that we remembered
 		p.s.forgetDurable()
 		if err = p.s.makeDirs(p.root, p.dir, p.opts.Attrs); err == nil {
-			p.f, err = p.s.create(ctx, p.root, p.temp, p.size)
+			p.f, err = p.s.create(p.root, p.temp, p.size)
 		}
 	}
 	if err != nil {

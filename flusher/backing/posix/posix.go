@@ -31,10 +31,8 @@ type Options struct {
 	PartSize int64
 	// Parallel is how many workers write one large file; 0: 4.
 	Parallel int
-	// Layouts is the stripe table used on Lustre; nil: DefaultLayouts.
+	// Layouts is the stripe table used on Lustre; nil: each file has the layout of its directory.
 	Layouts []Layout
-	// Run runs a program (lfs) to its end; nil: with os/exec. Tests replace it.
-	Run func(ctx context.Context, program string, args ...string) error
 	// Group has a process that is not root's give files their group, where its user is in it.
 	Group bool
 	// Logger takes warnings; nil: none are written.
@@ -54,12 +52,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Parallel <= 0 {
 		o.Parallel = 4
-	}
-	if o.Layouts == nil {
-		o.Layouts = DefaultLayouts()
-	}
-	if o.Run == nil {
-		o.Run = run
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

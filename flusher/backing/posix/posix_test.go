@@ -1,7 +1,7 @@
 package posix
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +15,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/backingtest"
 	"forebay/internal/bb"
+	"forebay/internal/powertest"
 )
 
 const large = 5<<20 + 17
@@ -65,17 +66,17 @@ func flip(t *testing.T, file string) {
 }
 
 func TestLayoutFor(t *testing.T) {
-	table := []Layout{{MinSize: 100, Count: 8}, {MinSize: 10, Count: 4, StripeSize: 1 << 20}}
+	table := []Layout{{MinSize: 4 << 20, Count: 8}, {MinSize: 2 << 20, Count: 4, StripeSize: 1 << 20}}
 	for _, test := range []struct {
 		size  int64
 		count int
-	}{{0, 0}, {9, 0}, {10, 4}, {99, 4}, {100, 8}, {1 << 50, 8}} {
+	}{{0, 0}, {2<<20 - 1, 0}, {2 << 20, 4}, {4<<20 - 1, 4}, {4 << 20, 8}, {1 << 50, 8}} {
 		got, ok := LayoutFor(table, test.size)
 		if got.Count != test.count || ok != (test.count != 0) {
 			t.Errorf("size %d: %+v, %v", test.size, got, ok)
 		}
 	}
-	if errs := CheckLayouts(DefaultLayouts()); errs != nil {
+	if errs := CheckLayouts([]Layout{{Count: 1}, {MinSize: 1 << 30, Count: -1, StripeSize: 4 << 20}}); errs != nil {
 		t.Error(errs)
 	}
 	if errs := CheckLayouts([]Layout{{Count: 0}, {Count: -2}, {MinSize: -1, Count: 1}, {Count: 1, StripeSize: 1}}); len(errs) != 4 {
@@ -83,55 +84,50 @@ func TestLayoutFor(t *testing.T) {
 	}
 }
 
-// TestLustre shows what is asked of lfs, without a Lustre: the runner makes the file, as lfs does.
-func TestLustre(t *testing.T) {
-	dir := t.TempDir()
-	var calls [][]string
-	var fail error
+// TestLustreLayout puts files on a file system that keeps layouts as Lustre does: those of at least 1 MiB get that of
+// the table, by an attribute, and no other file has one of its own.
+func TestLustreLayout(t *testing.T) {
+	mount := powertest.MountCaching(t, t.TempDir())
 	opts := options()
-	opts.Layouts = []Layout{{MinSize: 1000, Count: 4, StripeSize: 1 << 20}}
-	opts.identify = func(*os.File) (identity, error) { return identity{kind: lustreMagic}, nil }
-	opts.Run = func(_ context.Context, program string, args ...string) error {
-		calls = append(calls, append([]string{program}, args...))
-		if fail != nil {
-			return fail
-		}
-		return os.WriteFile(args[len(args)-1], nil, 0o600)
-	}
-	s := open(t, dir, opts)
-	putFile := func(name string, size int64) {
+	opts.Layouts = []Layout{{Count: 1}, {MinSize: 2 << 20, Count: -1, StripeSize: 4 << 20}}
+	put := func(name string, size int64) {
 		t.Helper()
+		s := open(t, mount.Dir, opts)
 		if _, err := s.Put(t.Context(), name, backing.NewBytes(backingtest.Data(size, 1)), backing.PutOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() != size {
+		if info, err := os.Stat(filepath.Join(mount.Dir, name)); err != nil || info.Size() != size {
 			t.Fatal(info, err)
 		}
 	}
-	putFile("small", 999)
-	if len(calls) != 0 {
-		t.Fatalf("a small file got a layout: %q", calls)
+	put("elsewhere", 3<<20)
+	opts.identify = func(*os.File) (identity, error) { return identity{kind: lustreMagic}, nil }
+	put("small", 1<<20-1)
+	put("medium", 1<<20)
+	put("d/large", 5<<20) // written past the page cache, too
+	mount.Inject(powertest.Fault{Call: "setxattr 0", Errno: syscall.EDQUOT})
+	put("refused", 3<<20) // slower, but stored
+	if calls := mount.Calls(); !slices.Contains(calls, "setxattr 0") {
+		t.Errorf("the layout was not set: %q", calls)
 	}
-	putFile("d/large", 1000)
-	if len(calls) != 1 || !slices.Equal(calls[0][:6], []string{"lfs", "setstripe", "-c", "4", "-S", "1048576"}) ||
-		filepath.Dir(calls[0][6]) != filepath.Join(dir, "d") || !backing.IsTemp(calls[0][6]) {
-		t.Fatalf("asked for %q", calls)
+	opts.Layouts = nil
+	put("as the directory", 3<<20)
+	for name, want := range map[string][]byte{
+		"elsewhere": nil, "small": nil, "refused": nil, "as the directory": nil,
+		"medium":  lov(1, 0),
+		"d/large": lov(0xFFFF, 4<<20),
+	} {
+		if got := mount.Layout(name); !bytes.Equal(got, want) {
+			t.Errorf("%s has the layout %x, want %x", name, got, want)
+		}
 	}
-	fail = errors.New("no lfs here")
-	putFile("large without lfs", 1000) // slower, but stored
 }
 
-func TestNoLayoutElsewhere(t *testing.T) {
-	opts := options()
-	opts.Layouts = []Layout{{Count: 4}}
-	opts.Run = func(context.Context, string, ...string) error {
-		t.Error("a program was run")
-		return nil
-	}
-	s := open(t, t.TempDir(), opts)
-	if _, err := s.Put(t.Context(), "f", backing.NewBytes([]byte("x")), backing.PutOptions{}); err != nil {
-		t.Fatal(err)
-	}
+// lov is struct lov_user_md_v1 of lustre_user.h, on a little-endian machine.
+func lov(count uint16, size uint32) []byte {
+	b := append([]byte{0xD0, 0x0B, 0xD1, 0x0B, 1, 0, 0, 0}, make([]byte, 16)...)
+	b = append(b, byte(size), byte(size>>8), byte(size>>16), byte(size>>24))
+	return append(b, byte(count), byte(count>>8), 0xFF, 0xFF)
 }
 
 func TestOpenErrors(t *testing.T) {

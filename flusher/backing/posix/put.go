@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -49,23 +48,23 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 }
 
 // create makes the temporary file; on Lustre with the layout for its size.
-func (s *Store) create(ctx context.Context, root *os.Root, temp string, size int64) (*os.File, error) {
+func (s *Store) create(root *os.Root, temp string, size int64) (*os.File, error) {
 	flags := os.O_CREATE | os.O_EXCL | os.O_WRONLY
-	if layout, ok := LayoutFor(s.opts.Layouts, size); ok && s.identity.kind == lustreMagic {
-		file := filepath.Join(s.dir, filepath.FromSlash(temp))
-		if err := s.opts.Run(ctx, "lfs", layout.setstripe(file)...); err != nil {
-			// The file can be written all the same, only more slowly.
-			s.opts.Logger.Warn("no stripe layout", "file", file, "error", err)
-			flags &^= os.O_EXCL
-		} else {
-			flags &^= os.O_CREATE | os.O_EXCL
-		}
+	layout, striped := LayoutFor(s.opts.Layouts, size)
+	if striped = striped && s.identity.kind == lustreMagic; striped {
+		flags |= delayCreate
 	}
 	f, err := root.OpenFile(temp, flags, 0o666)
 	if errors.Is(err, fs.ErrExist) {
 		// Nobody else has this name: the kernel or the server has made the file, lost the
 		// answer and tried again (ESTALE, NFS).
 		return nil, &bb.Error{Kind: bb.Unavailable, Op: "put", Err: syscall.EEXIST}
+	}
+	if err == nil && striped {
+		if err := layout.set(f); err != nil {
+			// The file can be written all the same, only more slowly.
+			s.opts.Logger.Warn("no stripe layout", "directory", s.dir, "file", temp, "error", err)
+		}
 	}
 	return f, err
 }
