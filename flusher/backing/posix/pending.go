@@ -55,11 +55,11 @@ func (p *Pending) create() error {
 	if err != nil {
 		return err
 	}
-	p.f, err = p.s.create(p.root, p.temp, p.size)
+	p.f, err = p.s.create(p.root, p.temp, p.name, p.size)
 	if errors.Is(err, fs.ErrNotExist) && gone(p.root, p.dir) { // somebody removed a directory that we remembered
 		p.s.forgetDurable()
 		if err = p.s.makeDirs(p.root, p.dir, p.opts.Attrs); err == nil {
-			p.f, err = p.s.create(p.root, p.temp, p.size)
+			p.f, err = p.s.create(p.root, p.temp, p.name, p.size)
 		}
 	}
 	if err != nil {
@@ -108,6 +108,7 @@ func (p *Pending) Commit(ctx context.Context) (backing.Object, error) {
 		return backing.Object{}, p.failed(err)
 	}
 	p.done = true
+	p.s.full.forget(p.name)
 	if err := syncDir(p.root, p.dir); err != nil {
 		return backing.Object{}, p.failed(err)
 	}
@@ -141,7 +142,7 @@ func (p *Pending) close() (err error) {
 
 // failed names the file in an error, and not its temporary one.
 func (p *Pending) failed(err error) error {
-	err = withoutTemp(err, p.temp, p.name)
+	err = p.fullTarget(withoutTemp(err, p.temp, p.name))
 	uid, gid := owners(p.opts.Attrs, os.Geteuid(), os.Getegid())
 	return wrap("put", p.name, ofQuota("put", p.name, err, uid, gid))
 }

@@ -44,6 +44,7 @@ type Options struct {
 	rename2 func(root *os.Root, old, newName string, flags uint) error
 	link    func(root *os.Root, old, newName string) error
 	between func(name string)
+	room    func(root *os.Root) (int64, error) // what statfs says
 }
 
 func (o Options) withDefaults() Options {
@@ -65,6 +66,9 @@ func (o Options) withDefaults() Options {
 	if o.link == nil {
 		o.link = (*os.Root).Link
 	}
+	if o.room == nil {
+		o.room = room
+	}
 	if o.between == nil {
 		o.between = func(string) {}
 	}
@@ -80,6 +84,7 @@ type Store struct {
 	identity identity
 
 	buffered atomic.Bool // the file system refuses O_DIRECT
+	full     fullTargets
 
 	// durable holds the directories whose own entry is known to be on disk, so
 	// that a million small files do not sync their parents' parents each time.

@@ -123,6 +123,54 @@ func TestLustreLayout(t *testing.T) {
 	}
 }
 
+// A write that meets a full target, on a Lustre that has room, fails with that, and the next attempts ask for twice as
+// many targets each time, until one succeeds. One that has no room is just full.
+func TestFullTarget(t *testing.T) {
+	mount := powertest.MountCaching(t, t.TempDir())
+	opts := options()
+	opts.Layouts = []Layout{{MinSize: 1 << 20, Count: 3, StripeSize: 1 << 20}}
+	opts.identify = func(*os.File) (identity, error) { return identity{kind: lustreMagic}, nil }
+	free := int64(1 << 30)
+	opts.room = func(*os.Root) (int64, error) { return free, nil }
+	s := open(t, mount.Dir, opts)
+	put := func(name string, size int64) error {
+		_, err := s.Put(t.Context(), name, backing.NewBytes(backingtest.Data(size, 1)), backing.PutOptions{})
+		return err
+	}
+	fails := func(name string, size int64, full bool) {
+		t.Helper()
+		mount.Inject(powertest.Fault{Call: "write 0", Errno: syscall.ENOSPC})
+		err := put(name, size)
+		mount.Calls()
+		if bb.KindOf(err) != bb.NoSpace || !backing.Passing(err) || strings.Contains(err.Error(), "targets is full") != full {
+			t.Errorf("%s: %v, of kind %v", name, err, bb.KindOf(err))
+		}
+	}
+	succeeds := func(name string, size int64, want []byte) {
+		t.Helper()
+		if err := put(name, size); err != nil {
+			t.Fatal(err)
+		}
+		if got := mount.Layout(name); !bytes.Equal(got, want) {
+			t.Errorf("%s has the layout %x, want %x", name, got, want)
+		}
+	}
+	fails("large", 1<<20, true)
+	fails("large", 1<<20, true)
+	succeeds("large", 1<<20, lov(12, 1<<20))
+	succeeds("large", 1<<20, lov(3, 1<<20)) // the next content begins anew
+	fails("small", 100, true)
+	succeeds("small", 100, lov(2, 0))
+	free = 150
+	fails("full", 100, false)
+	succeeds("full", 100, nil)
+	for tries, want := range map[int]int{1: 200, 4: 1600, 5: -1, 40: -1} {
+		if got := (Layout{Count: 100}).other(true, tries); got.Count != want {
+			t.Errorf("after %d tries: %d targets, want %d", tries, got.Count, want)
+		}
+	}
+}
+
 // lov is struct lov_user_md_v1 of lustre_user.h, on a little-endian machine.
 func lov(count uint16, size uint32) []byte {
 	b := append([]byte{0xD0, 0x0B, 0xD1, 0x0B, 1, 0, 0, 0}, make([]byte, 16)...)

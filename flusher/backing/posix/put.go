@@ -48,9 +48,12 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 }
 
 // create makes the temporary file; on Lustre with the layout for its size.
-func (s *Store) create(root *os.Root, temp string, size int64) (*os.File, error) {
+func (s *Store) create(root *os.Root, temp, name string, size int64) (*os.File, error) {
 	flags := os.O_CREATE | os.O_EXCL | os.O_WRONLY
 	layout, striped := LayoutFor(s.opts.Layouts, size)
+	if tries := s.full.count(name); tries > 0 {
+		layout, striped = layout.other(striped, tries), true
+	}
 	if striped = striped && s.identity.kind == lustreMagic; striped {
 		flags |= delayCreate
 	}
