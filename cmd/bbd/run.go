@@ -93,7 +93,7 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 		return err
 	}
 	if os.Geteuid() == 0 {
-		workers, err := asuser.New(asuser.Options{Logger: log, LockFile: filepath.Join(cfg.StateDir, "store-workers")})
+		workers, err := asuser.New(asuser.Options{Logger: log, Dir: filepath.Join(cfg.StateDir, asuser.DirName)})
 		if err != nil {
 			return err
 		}

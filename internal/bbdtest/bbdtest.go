@@ -318,19 +318,24 @@ func (d *Daemon) end(sig syscall.Signal) {
 const workersTime = 10 * time.Second
 
 // awaitWorkers waits for the daemon's store workers, which the kernel ends with it: a system call
-// that one is in may still change the store. They hold a lock. What hangs is not waited for.
+// that one is in may still change the store. Each holds a lock. What hangs is not waited for.
 func (d *Daemon) awaitWorkers() {
-	f, err := os.Open(filepath.Join(d.Dir, "store-workers"))
-	if err != nil {
-		return // it has had none
-	}
-	defer f.Close()
-	for end := time.Now().Add(workersTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-			return
+	held, _ := filepath.Glob(filepath.Join(d.Dir, "store-workers.d", "*")) // asuser.DirName
+	end := time.Now().Add(workersTime)
+	for _, name := range held {
+		f, err := os.Open(name)
+		if err != nil {
+			continue // the daemon has removed it
 		}
+		for syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+			if time.Now().After(end) {
+				d.tb.Logf("store workers of %s hang", d.name())
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		f.Close()
 	}
-	d.tb.Logf("store workers of %s hang", d.name())
 }
 
 // Log returns what the daemon has printed.

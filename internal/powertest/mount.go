@@ -93,6 +93,16 @@ func (f *FS) Restart(seed uint64) {
 	f.Instead(seed)
 }
 
+// Remount mounts the file system again, over the first mount, as an administrator may when it does not
+// answer: calls of the first one that are held go on by themselves, and no call of the second
+// waits for them.
+func (f *FS) Remount() {
+	f.tb.Helper()
+	second := &FS{Dir: f.Dir, tb: f.tb, disk: f.disk, attrs: f.attrs}
+	second.mount()
+	f.tb.Cleanup(second.unmount)
+}
+
 // Instead mounts what another seed leaves of the last cut, in place of all that was done
 // since.
 func (f *FS) Instead(seed uint64) {

@@ -55,6 +55,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == Command {
 		os.Exit(Main(os.Args[2:]))
 	}
+	if at := os.Getenv(lateDaemon); at != "" {
+		fmt.Fprintln(os.Stderr, putUntilKilled(at))
+		os.Exit(1)
+	}
 	code := backingtest.Main(m, func(url string) (backing.Store, error) {
 		var uid uint32
 		var dir string
@@ -472,29 +476,6 @@ func TestCancelledPutEnds(t *testing.T) {
 		if _, err := s.Stat(t.Context(), "f"); !errors.Is(err, bb.NotFound) {
 			t.Fatalf("put %d came late: %v", i, err)
 		}
-	}
-}
-
-// A start waits for workers of a daemon that was killed.
-func TestFormerWorkersEnd(t *testing.T) {
-	lock := filepath.Join(t.TempDir(), "lock")
-	f, err := os.OpenFile(lock, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	time.AfterFunc(50*time.Millisecond, func() {
-		close(ended)
-		f.Close()
-	})
-	workers(t, Options{LockFile: lock})
-	select {
-	case <-ended:
-	default:
-		t.Error("a worker of an earlier life was not waited for")
 	}
 }
 

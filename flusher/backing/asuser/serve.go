@@ -30,7 +30,7 @@ type openOptions struct {
 const (
 	socketFD = 3
 	memoryFD = 4
-	lockFD   = 5 // held, and nothing else
+	heldFD   = 5 // held, and nothing else: see former
 )
 
 // server is a store worker's side.

@@ -29,6 +29,7 @@ type worker struct {
 	conn *net.UnixConn
 	cmd  *exec.Cmd
 	mem  []byte
+	held string // the file that the process holds
 
 	writes, reads, smalls *slots
 	gone                  chan struct{} // closed when nothing comes any more
@@ -76,15 +77,25 @@ func (p *pool) start(groups []uint32) (*worker, error) {
 		gone:   make(chan struct{}), reaped: make(chan struct{}), calls: make(map[uint64]*call), open: make(map[*Store]*opened),
 	}
 	said, stderr, err := os.Pipe()
+	files := []*os.File{theirs, memory}
 	if err == nil {
 		defer stderr.Close()
-		w.cmd = p.command(groups, theirs, memory, stderr)
+		held, holdErr := p.w.former.hold(p.key)
+		if err = holdErr; held != nil {
+			defer held.Close() // the worker has it
+			w.held = held.Name()
+			files = append(files, held)
+		}
+	}
+	if err == nil {
+		w.cmd = p.command(groups, stderr, files...)
 		err = p.w.starter.start(w.cmd)
 	}
 	if err != nil {
 		if said != nil {
 			said.Close()
 		}
+		p.w.former.release(w.held)
 		conn.Close()
 		unix.Munmap(mem)
 		return nil, err
@@ -95,7 +106,7 @@ func (p *pool) start(groups []uint32) (*worker, error) {
 }
 
 // command is the process to be started: it is the user from its first instruction on.
-func (p *pool) command(groups []uint32, files ...*os.File) *exec.Cmd {
+func (p *pool) command(groups []uint32, stderr *os.File, files ...*os.File) *exec.Cmd {
 	program := p.w.o.Command
 	if len(program) == 0 {
 		program = []string{"/proc/self/exe", Command}
@@ -103,11 +114,8 @@ func (p *pool) command(groups []uint32, files ...*os.File) *exec.Cmd {
 	cmd := exec.Command(program[0], append(program[1:len(program):len(program)], p.key.dir)...)
 	cmd.Env = append([]string{"PATH=" + helperPath, "GOTRACEBACK=single"}, p.w.o.Env...)
 	cmd.Dir = "/"
-	cmd.ExtraFiles = files[:2:2]
-	if p.w.lock != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, p.w.lock) // held until the process is gone
-	}
-	cmd.Stderr = files[2]
+	cmd.ExtraFiles = files
+	cmd.Stderr = stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: p.key.uid, Gid: p.key.gid, Groups: groups}

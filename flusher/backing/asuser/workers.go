@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"os/exec"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"forebay/internal/bb"
 )
@@ -30,9 +27,10 @@ type Options struct {
 	// Grace is how long a call that nobody waits for any more may take before its worker is
 	// killed; 0: 30 s.
 	Grace time.Duration
-	// LockFile is held as long as a worker lives: New waits a little for those of an earlier life
-	// of the daemon, which the kernel has killed with it. "": none.
-	LockFile string
+	// Dir is a directory of the daemon's, in which each worker holds a file as long as it lives: none is
+	// started for a user and root while one of an earlier life of the daemon, which the
+	// kernel has killed with it, has not ended (see former). "": nobody waits.
+	Dir string
 	// Logger takes what workers write to standard error; nil: nothing is written.
 	Logger *slog.Logger
 }
@@ -42,7 +40,7 @@ type Options struct {
 type Workers struct {
 	o       Options
 	starter *starter
-	lock    *os.File       // nil: none
+	former  *formers
 	closing chan struct{}  // closed by Close
 	wg      sync.WaitGroup // of processes
 
@@ -88,45 +86,12 @@ func New(o Options) (*Workers, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	w := &Workers{o: o, closing: make(chan struct{}), pools: make(map[key]*pool)}
-	if o.LockFile != "" {
-		if err := w.waitForFormer(); err != nil {
-			return nil, bb.Wrap("start", o.LockFile, err)
-		}
+	var err error
+	if w.former, err = findFormer(o.Dir); err != nil {
+		return nil, bb.Wrap("start", o.Dir, err)
 	}
 	w.starter = newStarter()
 	return w, nil
-}
-
-// formerWithin is how long a start waits for workers of an earlier life. Those that hang in a file
-// system are not waited for: they end before they can do anything else.
-const formerWithin = 3 * time.Second
-
-// waitForFormer takes the lock that workers inherit.
-func (w *Workers) waitForFormer() error {
-	f, err := os.OpenFile(w.o.LockFile, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	for end := time.Now().Add(formerWithin); ; time.Sleep(2 * time.Millisecond) {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			break
-		}
-		if time.Now().After(end) {
-			w.o.Logger.Warn("store workers of an earlier start have not ended: they hang in a file system, and are not waited for")
-			err = nil
-			break
-		}
-	}
-	if err == nil {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_SH)
-	}
-	if err != nil {
-		f.Close()
-		return os.NewSyscallError("flock", err)
-	}
-	w.lock = f
-	return nil
 }
 
 // closeWithin is how long Close waits for processes that were killed. One that hangs in a file
@@ -148,15 +113,13 @@ func (w *Workers) Close() error {
 	for _, p := range pools {
 		p.close()
 	}
+	w.former.close()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		w.wg.Wait()
 		w.starter.close()
 	}()
-	if w.lock != nil {
-		defer w.lock.Close()
-	}
 	select {
 	case <-done:
 		return nil
@@ -260,12 +223,16 @@ func (p *pool) hangs() error {
 // begin starts the worker that others wait for.
 func (p *pool) begin() {
 	p.w.makeRoom(p.key.uid)
-	groups, err := Groups(context.Background(), p.key.uid, p.key.gid)
 	var one *worker
+	var groups []uint32
+	err := p.w.former.wait(p.key, p.w.closing)
+	if err == nil {
+		groups, err = Groups(context.Background(), p.key.uid, p.key.gid)
+	}
 	if err == nil {
 		one, err = p.start(groups)
 	}
-	if err != nil {
+	if known := (*bb.Error)(nil); err != nil && !errors.As(err, &known) {
 		err = &bb.Error{Kind: bb.Unavailable, Op: "open backing", Path: p.key.dir, Err: fmt.Errorf("starting a store worker for uid %d: %w", p.key.uid, err)}
 	}
 	p.mu.Lock()
@@ -361,6 +328,7 @@ func (p *pool) reaped(w *worker, err error) {
 	p.stuck--
 	p.mu.Unlock()
 	w.end()
+	p.w.former.release(w.held)
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		p.w.o.Logger.Debug("a store worker ended", "uid", p.key.uid, "root", p.key.dir, "how", exit.String())
 	}

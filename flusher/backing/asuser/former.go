@@ -1,0 +1,207 @@
+package asuser
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/internal/bb"
+)
+
+// A killed daemon takes its workers along, but not at once: the kernel carries the system call that a
+// worker is in to its end, and a network file system may take as long over a rename as its
+// server is away. By then the next daemon may have written a newer file, which the old rename
+// would replace:
+//
+//	daemon 1   worker 1: rename(temporary, f) ─ ─ ─ ─ ─ ─ ─ ─ ─ ─▶ f is old
+//	   ✗ killed
+//	           daemon 2   worker 2: rename(temporary, f) ─▶ f is new
+//
+// So each worker holds a lock on a file of its own, which no other process has, and the kernel gives it up with
+// the process. The next daemon finds the files that are still locked, and starts no worker of
+// the same user for the same root, one below it or one above it until they are not. Other users and
+// stores go on.
+//
+// The file holds a holder as JSON. Its worker can read it and release the lock, and harms
+// its own user alone.
+
+// DirName is the name that Options.Dir has in a daemon's state folder.
+const DirName = "store-workers.d"
+
+// holder is the content of a file that a worker holds.
+type holder struct {
+	UID  uint32 `json:"uid"`
+	Root []byte `json:"root"` // bytes, since a path need be no text
+}
+
+// former is a worker of an earlier life of the daemon that had not ended when it was last looked at.
+type former struct {
+	holder
+	file *os.File
+}
+
+// formers are the workers of earlier lives. Its methods may be called concurrently.
+type formers struct {
+	dir    string        // "": nothing is held
+	within time.Duration // how long a call waits before it fails
+
+	mu   sync.Mutex
+	left []*former
+}
+
+// findFormer lists the workers that still hold a file of a directory, and removes the other files.
+func findFormer(dir string) (*formers, error) {
+	f := &formers{dir: dir, within: formerWithin}
+	if dir == "" {
+		return f, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		one, err := openFormer(filepath.Join(dir, e.Name()))
+		if err != nil {
+			f.close()
+			return nil, err
+		}
+		f.left = append(f.left, one)
+	}
+	f.look()
+	return f, nil
+}
+
+// openFormer reads a file that a worker holds, or has held. A daemon that was killed before it
+// had written the file has started no worker with it.
+func openFormer(name string) (*former, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	one := &former{file: file}
+	if err := json.NewDecoder(file).Decode(&one.holder); err != nil {
+		one.Root = []byte("/")
+	}
+	return one, nil
+}
+
+// look forgets those that have ended.
+func (f *formers) look() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var left []*former
+	for _, one := range f.left {
+		if errors.Is(unix.Flock(int(one.file.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+			left = append(left, one)
+			continue
+		}
+		os.Remove(one.file.Name())
+		one.file.Close()
+	}
+	f.left = left
+}
+
+// inTheWay returns how many workers have not ended that may reach what a new one would, and the root of one.
+func (f *formers) inTheWay(k key) (n int, root string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, one := range f.left {
+		if at := string(one.Root); one.UID == k.uid && overlap(at, k.dir) {
+			n, root = n+1, at
+		}
+	}
+	return n, root
+}
+
+// overlap reports whether two directories are one, or one lies in the other, by their paths.
+func overlap(a, b string) bool {
+	in := func(a, b string) bool { return strings.HasPrefix(a, strings.TrimSuffix(b, "/")+"/") }
+	a, b = filepath.Clean(a), filepath.Clean(b)
+	return a == b || in(a, b) || in(b, a)
+}
+
+// formerWithin is how long a call waits for workers of an earlier life before it fails. Those that
+// do not hang end in milliseconds.
+const formerWithin = 3 * time.Second
+
+// wait waits until no worker of an earlier life is in the way of a new one.
+func (f *formers) wait(k key, closing <-chan struct{}) error {
+	for end := time.Now().Add(f.within); ; {
+		if n, _ := f.inTheWay(k); n == 0 {
+			return nil
+		}
+		f.look()
+		n, root := f.inTheWay(k)
+		switch {
+		case n == 0:
+			return nil
+		case time.Now().After(end):
+			return bb.E(bb.Unavailable, "open backing", k.dir, fmt.Sprintf(
+				"the store does not answer: %s an earlier start of the daemon, of uid %d for %s, and may change it yet",
+				bb.Count(n, "store worker hangs in it since", "store workers hang in it since"), k.uid, bb.Printable(root))).
+				WithRemedy("look after the file system or the store; it goes on when it answers")
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-closing:
+			return bb.E(bb.Unavailable, "open backing", k.dir, "the daemon stops")
+		}
+	}
+}
+
+// hold makes the file that a new worker is to inherit, locked; nil if nothing is held.
+func (f *formers) hold(k key) (*os.File, error) {
+	if f.dir == "" {
+		return nil, nil
+	}
+	text, err := json.Marshal(holder{UID: k.uid, Root: []byte(k.dir)})
+	if err != nil {
+		return nil, err
+	}
+	made, err := os.CreateTemp(f.dir, "")
+	if err != nil {
+		return nil, err
+	}
+	defer made.Close()
+	var file *os.File
+	if _, err = made.Write(text); err == nil {
+		// The worker cannot write to it. No other process has it, so nothing else keeps the lock.
+		file, err = os.Open(made.Name())
+	}
+	if err == nil {
+		err = os.NewSyscallError("flock", unix.Flock(int(file.Fd()), unix.LOCK_EX))
+	}
+	if err != nil {
+		file.Close()
+		f.release(made.Name())
+		return nil, err
+	}
+	return file, nil
+}
+
+// release removes the file of a worker that has ended.
+func (f *formers) release(name string) {
+	if name != "" {
+		os.Remove(name)
+	}
+}
+
+// close gives up the files of those that are left.
+func (f *formers) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, one := range f.left {
+		one.file.Close()
+	}
+	f.left = nil
+}
