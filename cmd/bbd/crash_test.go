@@ -269,7 +269,7 @@ func TestDaemonKilled(t *testing.T) {
 	kills := crashKillsAsked()
 	d := bbdtest.Start(t, "--memory", crashMemory)
 	r := crashRounds(t, d, crashClients, func(i int) *rand.Rand { return rand.New(rand.NewPCG(uint64(i), 7)) })
-	r.stages(t, rand.New(rand.NewPCG(5, 6)))
+	r.stages(t.TempDir(), 0, rand.New(rand.NewPCG(5, 6)))
 	rng := rand.New(rand.NewPCG(1, 2))
 	for kill := range kills {
 		r.work(t, func() { killAfter(d, time.Duration(5+rng.IntN(120))*time.Millisecond) })

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,9 @@ type rounds struct {
 	store   func(t *testing.T) map[string][]byte // the files on the store; nil: there is none
 	walks   bool                                 // look at every name of the buffer, not at the workers' alone
 	staged  string                               // the folder to which a stager copies; "": there is none
+
+	stagedBy  int          // the stager's uid
+	stageEnds atomic.Int64 // stages that have ended
 }
 
 // newRounds returns rounds in a buffer of a daemon on this machine, which is yet to be made. Its store

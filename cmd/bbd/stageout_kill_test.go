@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"forebay/client"
@@ -16,20 +17,21 @@ import (
 type stager struct {
 	buffer string
 	to     string // the folder
+	uid    int    // who stages out
 	dirs   int    // of crashers
 	rng    *rand.Rand
 	past   *durabletest.History
 	ops    map[string]int
+	ends   *atomic.Int64 // counts stages that have ended
 
 	failure error // that a killed daemon does not explain
 }
 
-// stages adds to rounds of crashers a client that stages their directories out.
-func (r *rounds) stages(t *testing.T, rng *rand.Rand) {
-	t.Helper()
-	r.staged = t.TempDir()
+// stages adds to rounds of crashers a client that stages their directories out to a folder, as a user.
+func (r *rounds) stages(to string, uid int, rng *rand.Rand) {
+	r.staged, r.stagedBy = to, uid
 	r.workers = append(r.workers, &stager{
-		buffer: r.buffer, to: r.staged, dirs: len(r.workers), rng: rng, past: r.past, ops: map[string]int{},
+		buffer: r.buffer, to: r.staged, uid: uid, dirs: len(r.workers), rng: rng, past: r.past, ops: map[string]int{}, ends: &r.stageEnds,
 	})
 }
 
@@ -48,13 +50,18 @@ func (s *stager) run(ctx context.Context, c *client.Client) {
 		if !done {
 			return
 		}
+		s.ends.Add(1)
 	}
 }
 
 // stage stages one path out, and reports whether the daemon lives.
 func (s *stager) stage(ctx context.Context, c *client.Client, from string) (bool, error) {
 	ended := s.past.Begin(durabletest.Event{Op: durabletest.StageOut, Below: from, To: s.to})
-	report, err := c.StageOut(ctx, client.StageRequest{Buffer: s.buffer, Path: from, URL: "file://" + s.to + "/" + from}, nil)
+	var report client.Report
+	err := asUser(s.uid, func() (err error) {
+		report, err = c.StageOut(ctx, client.StageRequest{Buffer: s.buffer, Path: from, URL: "file://" + s.to + "/" + from}, nil)
+		return err
+	})
 	unsaved := make([]string, len(report.Failed))
 	for i, f := range report.Failed {
 		unsaved[i] = f.Path
@@ -107,7 +114,11 @@ func (r *rounds) stagedWhole(t *testing.T) {
 	c := r.dial(t)
 	defer c.Close()
 	ended := r.past.Begin(durabletest.Event{Op: durabletest.StageOut, To: r.staged})
-	if _, err := c.StageOut(t.Context(), client.StageRequest{Buffer: r.buffer, URL: "file://" + r.staged}, nil); err != nil {
+	err := asUser(r.stagedBy, func() error {
+		_, err := c.StageOut(t.Context(), client.StageRequest{Buffer: r.buffer, URL: "file://" + r.staged}, nil)
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	ended(durabletest.Done)
