@@ -215,3 +215,40 @@ func TestCloseWhileFormerHangs(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A worker is killed while it renames a file. The rename fails when it cannot be carried out any
+// more: who tries again is not overtaken. The store goes on meanwhile.
+func TestChangeOfKilledWorker(t *testing.T) {
+	needRoot(t)
+	fs := mountOf(t, alice)
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
+	w := workers(t, Options{Dir: t.TempDir()})
+	s := open(t, w, alice, fs.Dir)
+	if _, err := s.Put(t.Context(), "d/f", backing.NewBytes([]byte("x")), backing.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	one, err := w.get(t.Context(), s.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.release()
+	reached, renamed := fs.Inject(powertest.Fault{Call: "rename 0", Hold: hold}), make(chan error, 1)
+	go func() { renamed <- s.Rename(t.Context(), "d/f", "d/g") }()
+	<-reached
+	one.kill("a test")
+	if _, err := s.Put(t.Context(), "h", backing.NewBytes([]byte("x")), backing.PutOptions{}); err != nil {
+		t.Errorf("another worker: %v", err)
+	}
+	select {
+	case err := <-renamed:
+		t.Errorf("the rename was over before its worker: %v", err)
+		release()
+	default:
+		release()
+		if err := <-renamed; !errors.Is(err, bb.Unavailable) || !ended(one.cmd.Process.Pid) {
+			t.Errorf("%v, and the process has ended: %v", err, ended(one.cmd.Process.Pid))
+		}
+	}
+}

@@ -324,6 +324,7 @@ func (w *worker) await(ctx context.Context, c *call, m *message, late func(*mess
 	case reply := <-c.reply:
 		return reply, nil
 	case <-w.gone:
+		w.settled(ctx, m)
 		select {
 		case reply := <-c.reply:
 			return reply, nil
@@ -335,6 +336,28 @@ func (w *worker) await(ctx context.Context, c *call, m *message, late func(*mess
 		w.abandon(m, c, late)
 		return nil, ctx.Err()
 	}
+}
+
+// settled waits until a worker that answers no more carries out no change any more: a caller
+// that tries again may else be overtaken by the first try, which hangs in the file system.
+func (w *worker) settled(ctx context.Context, m *message) {
+	if !m.op.changes() {
+		return
+	}
+	select {
+	case <-w.reaped:
+	case <-ctx.Done():
+	case <-w.p.w.closing:
+	}
+}
+
+// changes reports whether a request changes names that files have.
+func (o op) changes() bool {
+	switch o {
+	case opRename, opRenameIf, opRemove, opRemoveIf, opRemoveTree, opRemoveDir, opMakeDir, opSetMode:
+		return true
+	}
+	return false
 }
 
 // abandon has the reply of a call go to late, which must not be nil.
