@@ -35,7 +35,7 @@ func TestFullTmpfsEndsNoDaemon(t *testing.T) {
 		}
 	})
 	d := bbdtest.New(t)
-	d.Config = "memory:\n  size: 128MiB\n  region_size: 64MiB\n"
+	d.Config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
 	d.Memory = filepath.Join(shm, "mem")
 	d.Start()
 	c := dialDaemon(t, d)

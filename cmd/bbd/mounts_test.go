@@ -97,7 +97,7 @@ func TestMountThatHangs(t *testing.T) { withOwnMounts(t, testMountThatHangs) }
 func testMountThatHangs(t *testing.T) {
 	hangs, works := t.TempDir(), t.TempDir()
 	d := bbdtest.New(t)
-	d.Config = "memory: {size: 128MiB, region_size: 64MiB}\n"
+	d.Config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
 	d.Start()
 	c := dial(t, d)
 	for name, dir := range map[string]string{"hangs": hangs, "works": works} {
@@ -159,7 +159,7 @@ func testStoreNotMounted(t *testing.T, restart, other bool) {
 	}
 	mount(t, "--bind", store, point)
 	d := bbdtest.New(t)
-	d.Config = "memory: {size: 128MiB, region_size: 64MiB}\n"
+	d.Config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
 	d.Start()
 	c := dial(t, d)
 	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Backing: "file://" + point}); err != nil {
