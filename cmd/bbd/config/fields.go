@@ -116,7 +116,7 @@ var fields = []field{
 	{"limits.in_flight_per_session", "Requests of one session that have no answer yet.", func(c *Config) any { return &c.Limits.InFlightPerSession }},
 	{"limits.in_flight", "Requests of all users that have no answer yet. Each user has a share, as of sessions; beyond it the kind of error is busy.", func(c *Config) any { return &c.Limits.InFlight }},
 	{"limits.request_memory", "Memory for what users' requests carry until it is where it belongs: 16MiB or more. Each user has a share, as of sessions; beyond it nothing more is read from the user until there is some.", func(c *Config) any { return &c.Limits.RequestMemory }},
-	{"limits.open_files", "Files that all users have open. Each user has a share, as of sessions; beyond it the kind of error is busy.", func(c *Config) any { return &c.Limits.OpenFiles }},
+	{"limits.open_files", "Files that all users have open. Each user has a share, as of sessions; beyond it the kind of error is busy. A client that creates a file does not wait for the answer: it gets the error from Sync or Close at the latest.", func(c *Config) any { return &c.Limits.OpenFiles }},
 	{"limits.lease_min", "Smallest lease: 1MiB to lease_max.", func(c *Config) any { return &c.Limits.LeaseMin }},
 	{"limits.lease_max", "Largest lease, to which leases grow with use: at most 64MiB.", func(c *Config) any { return &c.Limits.LeaseMax }},
 	{"limits.inline_threshold", "Reads of up to so many bytes are answered with the bytes themselves: at most 4MiB.", func(c *Config) any { return &c.Limits.InlineThreshold }},
