@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -112,7 +113,7 @@ func TestPowerCutOfDiskTier(t *testing.T) {
 	for seed := range seeds(8) {
 		cut := -1
 		if seed > 0 { // the first life is whole, and tells how many steps there are
-			cut = int(seed*7919) % max(1, steps)
+			cut = rand.New(rand.NewPCG(seed, 0)).IntN(max(1, steps))
 		}
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			n := powerCutOfDiskTier(t, seed, cut)
@@ -128,6 +129,7 @@ func powerCutOfDiskTier(t *testing.T, seed uint64, cut int) (steps int) {
 	t.Helper()
 	d := bbdtest.New(t)
 	d.Config = spillConfig
+	remote := byMessages(t, d)
 	disk := filepath.Join(d.Dir, "disk")
 	if err := os.Mkdir(disk, 0o700); err != nil {
 		t.Fatal(err)
@@ -136,7 +138,7 @@ func powerCutOfDiskTier(t *testing.T, seed uint64, cut int) (steps int) {
 	d.Start()
 	ctx := t.Context()
 	c := dial(t, d)
-	spec := client.BufferSpec{Name: "spill", Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}}
+	spec := client.BufferSpec{Name: "spill", Mode: 0o755, Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}}
 	if _, err := c.CreateBuffer(ctx, spec); err != nil {
 		t.Fatal(err)
 	}
@@ -161,9 +163,9 @@ func powerCutOfDiskTier(t *testing.T, seed uint64, cut int) (steps int) {
 	d.Start()
 	c = dial(t, d)
 	o := durabletest.Observation{Begin: s.past.Now(), Files: map[string]durabletest.Found{}, Lost: lostFiles(t, c, "spill")}
-	there := 0
+	there, b := 0, remote().Buffer("spill")
 	for name := range s.all {
-		o.Files[name], _ = seen(ctx, c.Buffer("spill"), name)
+		o.Files[name], _ = seen(ctx, b, name)
 		if o.Files[name].Version.There {
 			there++
 		}
@@ -174,6 +176,30 @@ func powerCutOfDiskTier(t *testing.T, seed uint64, cut int) (steps int) {
 		t.Errorf("of %d files only %d are there, and all had been spilled", len(s.all), there)
 	}
 	return len(story)
+}
+
+// byMessages lets a daemon that is not started yet serve TCP, and returns a function that
+// connects to it so that bytes come in messages. This process serves the disk: a mapped region
+// on it would be read by a fault that only this process answers, and a garbage collection that
+// begins meanwhile waits for the fault, with everything else.
+func byMessages(t *testing.T, d *bbdtest.Daemon) func() *client.Client {
+	t.Helper()
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := bbdtest.FreePort(t, "127.0.0.1")
+	d.Config += fmt.Sprintf("key_file: %q\n", key)
+	d.Config = strings.Replace(d.Config, "listen: {", fmt.Sprintf("listen: {tcp: %q, fabric: off, ", address), 1)
+	return func() *client.Client {
+		t.Helper()
+		c, err := client.Dial(t.Context(), client.Options{Address: "tcp://" + address, KeyFile: key, RetryFor: -1})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, d.Log())
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
 }
 
 func lostFiles(t *testing.T, c *client.Client, buffer string) (paths []string) {
