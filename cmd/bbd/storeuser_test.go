@@ -55,7 +55,7 @@ func startForUsers(t *testing.T, config string) *users {
 	return u
 }
 
-const smallDaemon = "memory: {size: 128MiB, region_size: 64MiB}\n"
+const smallDaemon = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
 
 // dir makes a directory of a user's.
 func (u *users) dir(name string, uid int, mode os.FileMode) string {
@@ -218,7 +218,7 @@ func TestSharedParent(t *testing.T) {
 	u.unchanged(read, "hers")
 	u.unchanged(data, "hers")
 	u.mustFail(bobUID, "permission", "stage-in", backingURL(read), "bb://out/in")
-	u.mustFail(bobUID, "permission", "buffer", "create", "hers", "--backing", backingURL(private))
+	u.mustFail(bobUID, "permission", "buffer", "create", "hers", "--backing", backingURL(private), "--existing", "overwrite")
 }
 
 // Pipes lie where files would go. Nothing waits for who writes into them, least of all others.

@@ -49,7 +49,7 @@ func TestDaemonKilledWithUsers(t *testing.T) {
 
 func daemonKilledWithUsers(t *testing.T, seed uint64, kills int) {
 	t.Helper()
-	u := startForUsers(t, fmt.Sprintf("memory: {size: %s, region_size: 64MiB}\n", crashMemory))
+	u := startForUsers(t, fmt.Sprintf("listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: %s, region_size: 64MiB}\n", crashMemory))
 	r := newRounds(t, u.d)
 	r.root = u.dir("store", aliceUID, 0o700)
 	r.dial = func(t *testing.T) *client.Client { t.Helper(); return dialAs(t, u.d, aliceUID) }
