@@ -289,6 +289,11 @@ func (s *Store) writeBatch(b *batch) error {
 			return err
 		}
 	}
+	for g, sp := range b.segments {
+		if err := g.reserve(sp.floor); err != nil {
+			return err
+		}
+	}
 	return guard("commit", "", func() error {
 		for i := range b.commits {
 			s.writeRecords(&b.commits[i])
@@ -343,12 +348,12 @@ func (s *Store) writeRecords(p *plan) {
 		g.lastUse.Store(s.clock.Add(1))
 		s.crash("record written")
 		if len(p.parts) > 1 {
-			setState(g.mem(), tops[k], recordPrepared, len(r.items))
+			setState(g.records(), tops[k], recordPrepared, len(r.items))
 			s.crash("part prepared")
 		}
 	}
 	for k := range p.parts {
-		setState(p.parts[k].seg.mem(), tops[k], recordComplete, len(p.parts[k].items))
+		setState(p.parts[k].seg.records(), tops[k], recordComplete, len(p.parts[k].items))
 		s.crash("part complete")
 	}
 }

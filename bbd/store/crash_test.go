@@ -31,6 +31,8 @@ type crashPlan struct {
 	Point string
 	Pass  int
 	Seed  uint64
+
+	OpenOnly bool
 }
 
 func TestMain(m *testing.M) {
@@ -79,6 +81,9 @@ func crashChild(env string) error {
 	s, err := Open(context.Background(), o)
 	if err != nil {
 		return err
+	}
+	if plan.OpenOnly {
+		return s.Close()
 	}
 	<-s.Ready()
 	r := rand.New(rand.NewPCG(plan.Seed, 1))

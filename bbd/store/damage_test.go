@@ -81,7 +81,7 @@ func TestDamagedRecord(t *testing.T) {
 	top := segment + length - RecordCost(1)
 	for i := range RecordCost(1) {
 		at := top - 1 - i
-		flip(t, path, at)
+		flip(t, journalOf(path), at)
 		s := open(t, o)
 		for f := range bb.FileID(5) {
 			if f+1 == 2 {
@@ -99,13 +99,13 @@ func TestDamagedRecord(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		flip(t, path, at)
+		flip(t, journalOf(path), at)
 	}
 }
 
 func TestAdoptNamesWhatADamagedRecordClaims(t *testing.T) {
 	o, path, segment, length := damagedStore(t)
-	flip(t, path, segment+length-RecordCost(1)*5+1) // of the last record, an extent's offset
+	flip(t, journalOf(path), segment+length-RecordCost(1)*5+1) // of the last record, an extent's offset
 	s := open(t, o)
 	w := newWriter(t, s)
 	w.commit(5, 2, 0, 0, []byte("x"))
@@ -122,10 +122,11 @@ func TestAdoptNamesWhatADamagedRecordClaims(t *testing.T) {
 
 func TestDamagedHeaders(t *testing.T) {
 	o, path, segment, _ := damagedStore(t)
-	slot := slotTable + segment/Unit*slotSize
+	path = journalOf(path)
+	slot, slotCopy := slotTable+segment/Unit*slotSize, slotCopies+segment/Unit*slotSize
 	for name, at := range map[string][]int64{
 		"region header": {3}, "region version": {9}, "region header's copy": {headerCopy + 20},
-		"slot": {slot + 20}, "slot's magic": {slot + 1}, "segment header": {segment + 30}, "segment's magic": {segment},
+		"slot": {slot + 20}, "slot's magic": {slot + 1}, "slot's copy": {slotCopy + 30}, "magic of the slot's copy": {slotCopy},
 	} {
 		for _, b := range at {
 			flip(t, path, b)
@@ -155,8 +156,8 @@ func TestDamagedHeaders(t *testing.T) {
 
 func TestDamagedBeyondMending(t *testing.T) {
 	o, path, segment, _ := damagedStore(t)
-	flip(t, path, slotTable+segment/Unit*slotSize+20)
-	flip(t, path, segment+20)
+	flip(t, journalOf(path), slotTable+segment/Unit*slotSize+20)
+	flip(t, journalOf(path), slotCopies+segment/Unit*slotSize+20)
 	s := open(t, o)
 	if d := s.Damage(); len(d) != 1 || d[0].Segment != segment {
 		t.Errorf("reported %+v", d)
@@ -164,9 +165,9 @@ func TestDamagedBeyondMending(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	flip(t, path, 3)
-	flip(t, path, headerCopy+3)
-	before, err := os.ReadFile(path)
+	flip(t, journalOf(path), 3)
+	flip(t, journalOf(path), headerCopy+3)
+	before, err := os.ReadFile(journalOf(path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,14 +175,14 @@ func TestDamagedBeyondMending(t *testing.T) {
 	if d := s.Damage(); len(d) != 1 || d[0].Segment != -1 || d[0].Path != path {
 		t.Errorf("reported %+v", d)
 	}
-	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+	if after, err := os.ReadFile(journalOf(path)); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("a region that cannot be read was changed: %v", err)
 	}
 }
 
 func TestUnknownVersionIsNotTouched(t *testing.T) {
 	o, path, _, _ := damagedStore(t)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := os.OpenFile(journalOf(path), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestUnknownVersionIsNotTouched(t *testing.T) {
 	}
 	before := folderSums(t, o.ShmDir)
 	_, err = Open(context.Background(), o)
-	if !errors.Is(err, bb.Unsupported) || !strings.Contains(err.Error(), "version 7 found, versions 1 and 2 supported") || !strings.Contains(err.Error(), path) {
+	if !errors.Is(err, bb.Unsupported) || !strings.Contains(err.Error(), "version 7 found, versions 1 to 3 supported") || !strings.Contains(err.Error(), path) {
 		t.Errorf("error is %v", err)
 	}
 	if after := folderSums(t, o.ShmDir); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -254,10 +255,20 @@ func TestTruncatedRegionIsAnError(t *testing.T) {
 	if err := v.Verify(context.Background(), 0, 1000); !errors.Is(err, bb.Lost) {
 		t.Errorf("verify: %v", err)
 	}
-	if err := s.Commit(Commit{File: 2, Generation: 1, Buffer: "b", Extents: []NewExtent{e}}); !errors.Is(err, bb.Lost) {
+	// The record is the store's own, and can be written; nobody is given bytes for it.
+	if err := s.Commit(Commit{File: 2, Generation: 1, Buffer: "b", Extents: []NewExtent{e}}); err != nil {
 		t.Errorf("commit: %v", err)
 	}
+	if v, err := s.Snapshot(2, 1); err != nil {
+		t.Error(err)
+	} else {
+		if err := v.Verify(context.Background(), 0, 4); !errors.Is(err, bb.Lost) {
+			t.Errorf("verify what was committed then: %v", err)
+		}
+		v.Close()
+	}
 	s.Drop(1)
+	s.Drop(2)
 	if _, err := s.Lease(LeaseRequest{Buffer: "b", UID: ownUID(), Bytes: 1}); !errors.Is(err, bb.Lost) {
 		t.Errorf("lease: %v", err)
 	}
@@ -279,7 +290,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		tail = tail[:min(len(tail), Unit-dataStart)]
 		copy(mem[Unit-len(tail):], tail)
 		g := &segment{nonce: nonce, length: Unit}
-		g.mu.region = &region{mem: mem}
+		g.mu.region = &region{journal: mem}
 		records := 0
 		floor, dataEnd := g.scan(func(r *record, top int64) {
 			records++
@@ -318,18 +329,4 @@ func FuzzDecodeHeaders(f *testing.F) {
 			}
 		}
 	})
-}
-
-// encodeVersion1 is encode as the first release had it.
-func (h regionHeader) encodeVersion1(p []byte) {
-	le := binary.LittleEndian
-	le.PutUint64(p, regionMagic)
-	le.PutUint32(p[8:], 1)
-	le.PutUint32(p[12:], h.flags)
-	le.PutUint64(p[16:], uint64(h.id))
-	le.PutUint64(p[24:], uint64(h.size))
-	le.PutUint32(p[32:], h.uid)
-	le.PutUint32(p[36:], uint32(h.tier))
-	le.PutUint64(p[40:], uint64(h.instance))
-	le.PutUint64(p[48:], checksum.Sum(p[:48]))
 }

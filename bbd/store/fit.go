@@ -23,6 +23,7 @@ import (
 // have all, something is left for others: the file system is seldom the store's alone.
 func fitIn(want, free, held, owed, log int64) int64 {
 	room := free - owed - log
+	room -= max(room, 0) / journalLeastShare
 	if want-held <= room {
 		return want
 	}
@@ -114,13 +115,26 @@ func (s *Store) memoryHeld(free int64) (held, owed, log int64) {
 	return held + s.foreignBytes(bb.TierMemory), owed, log
 }
 
-// owes returns what a region has still to take from its file system.
+// journalLeastShare is the part of a region's bytes that its journal takes at least, and more:
+// see journalLeast.
+const journalLeastShare = 64
+
+// owes returns what a region has still to take from its file system. The store's own records
+// are in the journal alone.
 func (r *region) owes() int64 {
+	size := int64(len(r.mem))
+	if r.log {
+		return owes(r.books, size)
+	}
+	return owes(r.file, size) + owes(r.books, journalLeast(size))
+}
+
+func owes(f *os.File, size int64) int64 {
 	var st unix.Stat_t
-	if unix.Fstat(int(r.file.Fd()), &st) != nil {
+	if unix.Fstat(int(f.Fd()), &st) != nil {
 		return 0
 	}
-	return max(0, int64(len(r.mem))-st.Blocks*512)
+	return max(0, size-st.Blocks*512)
 }
 
 // dropEmpty removes regions that hold nothing and were promised more than they got, until
@@ -131,7 +145,7 @@ func (s *Store) dropEmpty(bytes int64) {
 		if bytes <= 0 || r.tier != bb.TierMemory || r.log || r.used > 0 || r.owes() < n/2 {
 			return false
 		}
-		if err := os.Remove(r.path); err != nil {
+		if err := removeRegion(r.path); err != nil {
 			s.log.Error("delete a region that there is no memory for", "path", r.path, "error", err)
 			return false
 		}

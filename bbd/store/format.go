@@ -11,27 +11,40 @@ import (
 	"forebay/internal/checksum"
 )
 
-// The format of regions, version 2. All numbers are little-endian.
+// The format of regions, version 3. All numbers are little-endian.
 //
-// A region is a file of whole units of 1 MiB. The first unit describes it:
+// A region is two files of the same size, of whole units of 1 MiB: its pages, which its
+// user maps and writes, and its journal, which is the store's own and which no client ever
+// has. Nothing in the pages is believed: they are bytes, and the journal has their checksums.
+// An offset means the same place of the region in both. Units of data are used in the
+// pages, and records in the journal, so that neither is used in full:
 //
-//	0       region header          4096   its copy          8192  one slot per unit
-//	┌──────────────────┬────────┬──────────────────┬──────┬───────┬───────┬───────┬───
-//	│ header, 512 B    │   …    │ header, 512 B    │  …   │ slot0 │ slot1 │ slot2 │ …
-//	└──────────────────┴────────┴──────────────────┴──────┴───────┴───────┴───────┴───
+//	            0            1 MiB                                       size
+//	            ┌────────────┬──────────────────────┬──────────────────────┐
+//	pages       │            │ data ▶  │            │ data ▶   │           │   the user's
+//	            └────────────┴──────────────────────┴──────────────────────┘
+//	            ┌────────────┬──────────────────────┬──────────────────────┐
+//	journal     │ tables     │           │ ◀ records│           │ ◀ records│   mode 0600, sparse
+//	            └────────────┴──────────────────────┴──────────────────────┘
+//
+// The first unit of the journal describes the region:
+//
+//	0       region header       4096   its copy       8192  one slot per unit       512 KiB  their copies
+//	┌──────────────────┬─────┬──────────────────┬─────┬───────┬───────┬───────┬─────┬───────┬───────┬───
+//	│ header, 512 B    │  …  │ header, 512 B    │  …  │ slot0 │ slot1 │ slot2 │  …  │ slot0 │ slot1 │ …
+//	└──────────────────┴─────┴──────────────────┴─────┴───────┴───────┴───────┴─────┴───────┴───────┴───
 //
 //	region header:  magic 8 │ version 4 │ flags 4 │ id 8 │ size 8 │ uid 4 │ tier 4 │ instance 8 │ namespace 8 │ length of node 2 │ node │ … │ crc 8
-//	version 1:      magic 8 │ version 4 │ flags 4 │ id 8 │ size 8 │ uid 4 │ tier 4 │ instance 8 │ crc 8
 //	slot (128 B):   magic 8 │ version 4 │ units 4 │ nonce 8 │ sequence 8 │ uid 4 │ length of name 4 │ name 64 │ tier 1 │ … │ crc 8
 //
 // Slot i describes the segment that begins at unit i; its magic is 0 where none
-// does. The segment begins with a copy of its slot, for the day one is damaged:
+// does. The copy is for the day one is damaged. A segment, as its offsets go:
 //
 //	0            4096                                                      length
-//	┌──────┬─────┬───────┬───────┬───────┬──────────────┬───┬─────────┬─────────┐
-//	│ slot │  …  │ data  │ data  │ data ▶│     free     │ 0 │◀ record │ record  │
-//	└──────┴─────┴───────┴───────┴───────┴──────────────┴───┴─────────┴─────────┘
-//	                             data end           record floor
+//	┌────────────┬───────┬───────┬───────┬──────────────┬───┬─────────┬─────────┐
+//	│     …      │ data  │ data  │ data ▶│     free     │ 0 │◀ record │ record  │
+//	└────────────┴───────┴───────┴───────┴──────────────┴───┴─────────┴─────────┘
+//	                   of the pages   data end     record floor    of the journal
 //
 // Writers fill data from the front. The store writes commit records from the end
 // downward, each followed (below) by 8 bytes of zeros, which are where the next
@@ -46,30 +59,35 @@ import (
 // times 24 bytes with its padding. Only regions of the store's own records have such ones.
 //
 // The crc covers everything below it and starts from the segment's nonce, so that
-// what earlier users left in the memory never passes for a record. The word
+// what earlier segments left in the journal never passes for a record. The word
 // (state 4 │ length 4) is stored last, with one atomic store, and is all that
 // changes later: prepared → complete, or → void.
 //
-// Why that order is enough in memory: regions are page cache of a tmpfs. When the
-// process is killed, every store that it executed is there and none that it did
+// Why that order is enough in memory: regions and journals are page cache of a tmpfs. When
+// the process is killed, every store that it executed is there and none that it did
 // not; another process sees them in program order, since by the time it maps the
-// region the dead one's stores have drained. So a record whose word is there is
+// journal the dead one's stores have drained. So a record whose word is there is
 // whole, and one whose word is missing does not exist. On disk nothing is trusted
 // before fsync: see Store.Spill.
 //
 // A daemon that is upgraded adopts what its predecessor wrote. So whatever changes in a
-// region, a segment or a record, new flags too, is a new version: a release reads its
-// version and the one before, and refuses to start on others before it touches anything.
+// journal, a slot or a record, new flags too, is a new version: a release reads its
+// version and those before, and refuses to start on others before it touches anything.
 // Only the slot's tier came without one: it was 0, memory, and a release that does not read
 // it loses no more than that wish.
 //
-// A region of version 1 says nothing of its owner. It is taken for this daemon's own, once,
-// as the release that wrote it would, and its header is written again as version 2: were
-// it left as it is, a later start under another name would take it, too. Segments and
-// records are the same in both versions.
+// Versions 1 and 2 had no journal: header, slots and records lay in the pages, each at its
+// offset of today, and the copy of a slot at the beginning of its segment. A region of theirs
+// gets a journal once, see adoptOlder. Version 1 says nothing of the owner, too:
+//
+//	version 1:      magic 8 │ version 4 │ flags 4 │ id 8 │ size 8 │ uid 4 │ tier 4 │ instance 8 │ crc 8
+//
+// It is taken for this daemon's own, as the release that wrote it would. Releases before
+// version 3 take a journal for a region of a version that they do not read, and refuse to start.
 const (
-	version     = 2
-	oldVersion  = 1
+	version     = 3
+	pagesOnly   = 2 // the last version that had no journals
+	ownerless   = 1 // the version whose header names no owner
 	slotVersion = 1
 
 	regionMagic  = 0x4e4f494745524246 // "FBREGION"
@@ -80,6 +98,7 @@ const (
 	headerCopy    = 4096
 	ownerMax      = 256 // bytes of a node's name
 	slotTable     = 8192
+	slotCopies    = Unit / 2
 	slotSize      = 128
 	nameMax       = 64
 
@@ -169,11 +188,11 @@ func decodeOneHeader(p []byte) (h regionHeader, err error) {
 	v := le.Uint32(p[8:])
 	sum := headerSize - 8
 	switch v {
-	case version:
-	case oldVersion:
+	case version, pagesOnly:
+	case ownerless:
 		sum = oldHeaderSize - 8
 	default:
-		return h, bb.E(bb.Unsupported, "region", "", fmt.Sprintf("format version %d found, versions %d and %d supported", v, oldVersion, version)).
+		return h, bb.E(bb.Unsupported, "region", "", fmt.Sprintf("format version %d found, versions %d to %d supported", v, ownerless, version)).
 			WithRemedy("start the version of bbd that wrote it, drain and stop it; or delete the region")
 	}
 	if le.Uint64(p[sum:]) != checksum.Sum(p[:sum]) {
@@ -191,7 +210,7 @@ func decodeOneHeader(p []byte) (h regionHeader, err error) {
 	if h.size < 2*Unit || h.size > MaxRegion || h.size%Unit != 0 || h.tier > bb.TierDisk {
 		return h, fmt.Errorf("size %d, tier %d", h.size, h.tier)
 	}
-	if v == version {
+	if v > ownerless {
 		n := int(le.Uint16(p[56:]))
 		if n > ownerMax {
 			return h, fmt.Errorf("a node's name of %d bytes", n)
@@ -348,8 +367,8 @@ func decodeRecord(seg []byte, bottom, top int64, nonce uint64) (r record, low in
 	return r, top - cost, true, r.check(top - cost)
 }
 
-// check refuses a record whose checksum is right and whose content cannot be: the
-// writers that share the region could have made one.
+// check refuses a record whose checksum is right and whose content cannot be: in a region
+// of an older version its user could have made one.
 func (r *record) check(floor int64) error {
 	if r.generation == 0 || r.origin == 0 || r.origin > r.generation || r.base >= r.generation || r.part >= r.parts {
 		return fmt.Errorf("generation %d, base %d, origin %d, part %d of %d", r.generation, r.base, r.origin, r.part, r.parts)

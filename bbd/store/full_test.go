@@ -148,9 +148,9 @@ func TestFullTmpfsRefusesToOpen(t *testing.T) {
 	}
 }
 
-// Earlier releases left a region's slots without memory until the first segment. Such a
-// region is adopted on a full tmpfs, too.
-func TestSparseRegionIsAdoptedOnAFullTmpfs(t *testing.T) {
+// Regions of an older release are adopted with memory for their journals, or the start says
+// that there is none, and how much it wants; nothing is lost by that.
+func TestOlderRegionsOnAFullTmpfs(t *testing.T) {
 	c, ok := newCrowded(t, "64m")
 	if !ok {
 		return
@@ -161,31 +161,95 @@ func TestSparseRegionIsAdoptedOnAFullTmpfs(t *testing.T) {
 	want := content(1, 1000)
 	w := newWriter(t, s)
 	w.commit(1, 1, 0, 0, want)
-	used := w.lease.Region
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	found, err := findRegions(o.ShmDir, bb.TierMemory)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range found {
-		if r.header.id == used {
-			continue
-		}
-		f, err := os.OpenFile(r.path, os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, slotTable, r.header.size-slotTable); err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-	}
+	makeOlder(t, o, pagesOnly)
+	before := folderSums(t, o.ShmDir)
 	c.fill()
+	for range 2 {
+		if s, err := Open(context.Background(), o); !errors.Is(err, bb.NoSpace) || !strings.Contains(err.Error(), "other applications") {
+			if err == nil {
+				s.Close()
+			}
+			t.Fatalf("without room for a journal: %v", err)
+		}
+	}
+	for path, sum := range folderSums(t, o.ShmDir) {
+		if old, ok := before[path]; ok && old != sum {
+			t.Errorf("%s has changed", path)
+		}
+	}
+	c.empty()
 	s = open(t, o)
 	check(t, s, 1, 1, want)
 	if d := s.Damage(); len(d) > 0 {
 		t.Errorf("reported %+v", d)
 	}
+}
+
+// Records that there is no memory for are an error and no signal, whatever their lease has;
+// and a segment that is freed gives back what its records took.
+func TestJournalOnAFullTmpfs(t *testing.T) {
+	c, ok := newCrowded(t, "64m")
+	if !ok {
+		return
+	}
+	o := folders(t)
+	o.ShmDir, o.DiskDir, o.DiskBytes = filepath.Join(c.dir, "shm"), "", 0
+	s := open(t, o)
+	w := newWriter(t, s)
+	w.commit(1, 1, 0, 0, []byte("x"))
+	e := w.put(0, []byte("y"))
+	again := func() error { return s.Commit(Commit{File: 1, Generation: 1, Buffer: "b", Extents: []NewExtent{e}}) }
+	c.fill()
+	n := 0
+	for ; n < 100_000; n++ {
+		err := again()
+		if errors.Is(err, bb.NoSpace) && strings.Contains(err.Error(), "other applications") {
+			break
+		}
+		if err != nil {
+			t.Fatalf("commit %d: %v", n, err)
+		}
+	}
+	if least := int(journalTail/RecordCost(1)) - 3; n < least || n == 100_000 {
+		t.Errorf("%d commits found memory, at least %d should", n, least)
+	}
+	check(t, s, 1, 1, []byte("y"))
+	c.empty()
+	for range 3000 {
+		if err := again(); err != nil {
+			t.Fatalf("once there is room again: %v", err)
+		}
+	}
+	info, _, err := s.Region(w.lease.Region)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grown := blocks(t, journalOf(info.Path))
+	w.done()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, o)
+	check(t, s, 1, 1, []byte("y"))
+	s.Drop(1)
+	if now := blocks(t, journalOf(info.Path)); now > grown-3000*RecordCost(1)+journalStep {
+		t.Errorf("the journal takes %d bytes, and took %d with 3000 records", now, grown)
+	}
+	for _, r := range s.mu.regions { // what was punched is what a segment starts with, no more
+		if r.path == info.Path && blocks(t, journalOf(r.path)) < journalLeast(int64(len(r.mem)))-slotTable {
+			t.Errorf("the journal takes %d bytes, and at least %d are due", blocks(t, journalOf(r.path)), journalLeast(int64(len(r.mem))))
+		}
+	}
+}
+
+func blocks(t *testing.T, path string) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks * 512
 }

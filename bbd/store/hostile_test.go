@@ -73,15 +73,22 @@ func rewrite(t *testing.T, path string, change func(mem []byte)) {
 	change(mem)
 }
 
-// forge writes a header, and its copy, as the user of a region of version 2 can.
+// forge writes a header of version 2, and its copy, as the user of pages can.
 func forge(mem []byte, change func(*regionHeader)) {
 	h, _, err := decodeRegionHeader(mem)
 	if err != nil {
 		h = regionHeader{id: 1, size: int64(len(mem)), uid: bob}
 	}
 	change(&h)
-	h.encode(mem)
-	h.encode(mem[headerCopy:])
+	h.encodeOlder(mem, pagesOnly)
+	h.encodeOlder(mem[headerCopy:], pagesOnly)
+}
+
+// bothWays runs a test with regions of this release, and with ones of the release before,
+// which are adopted as they were forged.
+func bothWays(t *testing.T, name string, f func(t *testing.T, older bool)) {
+	t.Run(name, func(t *testing.T) { f(t, false) })
+	t.Run(name+", before its adoption", func(t *testing.T) { f(t, true) })
 }
 
 // stays checks that alice has what she had, and gets no memory that bob may have mapped.
@@ -130,7 +137,7 @@ func TestStartWithForgedHeaders(t *testing.T) {
 		"zeros":         func(mem []byte) { clear(mem) },
 	}
 	for name, change := range forgeries {
-		t.Run(name, func(t *testing.T) {
+		bothWays(t, name, func(t *testing.T, older bool) {
 			o := folders(t)
 			s, bobs, ok := sharedStore(t, o)
 			if !ok {
@@ -139,6 +146,9 @@ func TestStartWithForgedHeaders(t *testing.T) {
 			instance := s.Instance()
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
+			}
+			if older {
+				makeOlder(t, o, pagesOnly)
 			}
 			rewrite(t, bobs, change)
 			for range 2 { // the second time with what the first has made of it
@@ -150,12 +160,64 @@ func TestStartWithForgedHeaders(t *testing.T) {
 				if s.Instance() != instance {
 					t.Errorf("the memory is instance %v, was %v", s.Instance(), instance)
 				}
+				if !older && name != "zeros" {
+					check(t, s, 1, 1, content(1, 100_000))
+				}
+				if d := s.Damage(); !older && len(d) > 0 {
+					t.Errorf("what pages say was looked at: %+v", d)
+				}
 				stays(t, s, bobs)
 				if err := s.Close(); err != nil {
 					t.Fatal(err)
 				}
 			}
 		})
+	}
+}
+
+// Bob writes a commit record for alice's file into his pages, with a segment and a header
+// that fit it, each as the release before would have. After a restart her file has her bytes.
+func TestForgedRecordIsNotBelieved(t *testing.T) {
+	for _, generation := range []bb.Generation{1, 2} { // in place of her bytes, and as newer ones
+		o := folders(t)
+		s, bobs, ok := sharedStore(t, o)
+		if !ok {
+			return
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		rewrite(t, bobs, func(mem []byte) {
+			var id uint64
+			if _, err := fmt.Sscanf(filepath.Base(bobs), regionPrefix+"%x", &id); err != nil {
+				t.Fatal(err)
+			}
+			forge(mem, func(h *regionHeader) {
+				*h = regionHeader{flags: regionOwned, id: bb.RegionID(id), size: int64(len(mem)), uid: bob, instance: s.Instance()}
+			})
+			const unit = 4
+			h := segmentHeader{units: 1, nonce: 5, sequence: 1 << 40, uid: bob, buffer: "b"}
+			for _, at := range []int64{slotTable + unit*slotSize, unit * Unit} {
+				h.encode(mem[at:])
+				publish(mem, at, segmentMagic)
+			}
+			seg, body := mem[unit*Unit:(unit+1)*Unit], []byte("FORGED BY BOB")
+			copy(seg[dataStart:], body)
+			r := record{file: 2, generation: generation, origin: generation, sequence: 1 << 62, parts: 1, items: []recordExtent{
+				{length: uint32(len(body)), offset: dataStart, sum: checksum.Sum(body)},
+			}}
+			low := r.encode(seg, Unit, h.nonce)
+			clear(seg[low-recordEnd : low])
+			setState(seg, Unit, recordComplete, 1)
+		})
+		s = open(t, o)
+		stays(t, s, bobs)
+		check(t, s, 1, 1, content(1, 100_000))
+		for info := range s.Files() {
+			if len(info.Generations) != 1 {
+				t.Errorf("file %s has generations %+v", info.File, info.Generations)
+			}
+		}
 	}
 }
 
@@ -247,7 +309,7 @@ func scribbleRecords(r *rand.Rand, seg []byte, nonce uint64) {
 // TestStartWithScribbledRegions is that of TestStartWithForgedHeaders with nonsense.
 func TestStartWithScribbledRegions(t *testing.T) {
 	for seed := range uint64(24) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		bothWays(t, fmt.Sprint(seed), func(t *testing.T, older bool) {
 			o := folders(t)
 			s, bobs, ok := sharedStore(t, o)
 			if !ok {
@@ -255,6 +317,9 @@ func TestStartWithScribbledRegions(t *testing.T) {
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
+			}
+			if older {
+				makeOlder(t, o, pagesOnly)
 			}
 			rewrite(t, bobs, func(mem []byte) { scribble(rand.New(rand.NewPCG(seed, 1)), mem) })
 			s, err := Open(context.Background(), o)

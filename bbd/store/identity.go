@@ -198,7 +198,7 @@ func (h *shard) countIdentity(r *record, g *segment) {
 func (s *Store) strikeIdentity(id identityAt, d *dead) {
 	g := id.seg
 	g.mu.Lock()
-	err := guard("void", g.mu.region.path, func() error { voidAt(g.mem(), id.top); return nil })
+	err := guard("void", g.mu.region.path, func() error { voidAt(g.records(), id.top); return nil })
 	g.mu.identities--
 	g.mu.identityBytes -= id.bytes
 	g.mu.Unlock()
@@ -229,7 +229,7 @@ func (id identityAt) payload() (p []byte, err error) {
 	id.seg.mu.Lock()
 	defer id.seg.mu.Unlock()
 	err = guard("read identity", id.seg.mu.region.path, func() error {
-		p = append(p, id.seg.mem()[id.top-id.bytes:id.top-recordHead]...)
+		p = append(p, id.seg.records()[id.top-id.bytes:id.top-recordHead]...)
 		return nil
 	})
 	return p, err
@@ -317,7 +317,7 @@ func (s *Store) recoverIdentities(records []recovered) []recovered {
 		h := s.shard(r.file)
 		old, had := h.ids[r.file]
 		if had && old.sequence > r.sequence {
-			if err := guard("void", r.seg.mu.region.path, func() error { voidAt(r.seg.mem(), r.top); return nil }); err != nil {
+			if err := guard("void", r.seg.mu.region.path, func() error { voidAt(r.seg.records(), r.top); return nil }); err != nil {
 				s.log.Error("strike out an identity that does not count", "error", err)
 			}
 			continue

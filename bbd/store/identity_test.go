@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -209,13 +207,7 @@ func TestVersion1IsAdopted(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	paths, err := filepath.Glob(filepath.Join(o.ShmDir, regionPrefix+"*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range paths {
-		makeVersion1(t, path)
-	}
+	makeOlder(t, o, ownerless)
 	s = open(t, ownedBy(o, 5, "n1"))
 	check(t, s, 1, 1, want)
 	for info := range s.Files() {
@@ -229,30 +221,5 @@ func TestVersion1IsAdopted(t *testing.T) {
 	s = open(t, ownedBy(o, 6, "n1"))
 	if foreign := s.Foreign(); len(foreign) == 0 || foreign[0].Owner.Namespace != 5 {
 		t.Errorf("after that, foreign regions are %+v", foreign)
-	}
-}
-
-// makeVersion1 writes the headers of a region as the release before did.
-func makeVersion1(t *testing.T, path string) {
-	t.Helper()
-	c := candidate{path: path, tier: bb.TierMemory}
-	if strings.Contains(path, "disk") {
-		c.tier = bb.TierDisk
-	}
-	if c.read(); c.err != nil {
-		t.Fatal(c.err)
-	}
-	h := c.header
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for _, at := range []int64{0, headerCopy} {
-		p := make([]byte, headerSize)
-		h.encodeVersion1(p)
-		if _, err := f.WriteAt(p, at); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

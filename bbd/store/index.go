@@ -296,7 +296,7 @@ func (g *segment) strikeOut(f bb.FileID, n bb.Generation) error {
 	return guard("void", g.mu.region.path, func() error {
 		g.scan(func(r *record, top int64) {
 			if r.file == f && r.generation == n && r.state != recordVoid {
-				setState(g.mem(), top, recordVoid, r.length())
+				setState(g.records(), top, recordVoid, r.length())
 				g.mu.voids++
 			}
 		}, nil)

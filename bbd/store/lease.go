@@ -249,12 +249,12 @@ func (s *Store) remove(old *region) {
 	s.mu.Lock()
 	s.mu.regions = slices.DeleteFunc(s.mu.regions, func(r *region) bool { return r == old })
 	s.mu.Unlock()
-	if err := errors.Join(os.Remove(old.path), old.unmap()); err != nil {
+	if err := errors.Join(removeRegion(old.path), old.unmap()); err != nil {
 		s.log.Error("delete region", "path", old.path, "error", err)
 	}
 }
 
-// newSegment lays a segment out. The segment's own header and the end mark of its
+// newSegment lays a segment out. The copy of its slot and the end mark of its
 // log come before the slot's magic: a slot that is found names a valid segment.
 // A region that its owner has cut short is used no more.
 func (s *Store) newSegment(r *region, unit, units int64, key partialKey) (*segment, error) {
@@ -264,15 +264,12 @@ func (s *Store) newSegment(r *region, unit, units int64, key partialKey) (*segme
 		uid: key.uid, buffer: key.buffer, tier: key.tier,
 	}
 	g.mu.region, g.mu.offset = r, unit*Unit
-	g.mu.dataEnd, g.mu.floor = dataStart, g.length-recordEnd
-	h := g.header()
+	g.mu.dataEnd, g.mu.floor, g.mu.ready = dataStart, g.length-recordEnd, g.length-journalTail
 	err := guard("lease", r.path, func() error {
 		mem := g.mem()
-		clear(mem[g.mu.floor:])
-		h.encode(mem[:slotSize])
-		publish(mem, 0, segmentMagic)
-		h.encode(r.slot(unit))
-		publish(r.slot(unit), 0, segmentMagic)
+		publish(mem, g.length-recordEnd, 0) // no data lies there: are there pages at all?
+		clear(g.records()[g.mu.floor:])
+		r.writeSlot(unit, g.header())
 		return nil
 	})
 	if err != nil {
@@ -366,6 +363,7 @@ func (s *Store) freeIfDead(g *segment) {
 	}
 	g.to(segFree)
 	s.clearSlot(g.mu.region, g.mu.offset, g.length)
+	s.giveBack(g, g.mu.region, g.mu.offset)
 	delete(s.mu.segments, g)
 	delete(s.mu.occupied, g)
 }

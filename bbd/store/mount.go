@@ -16,7 +16,7 @@ import (
 func memoryDir(o *Options) (dir string, mounted bool, err error) {
 	target := filepath.Join(o.StateDir, "mem")
 	if o.Mount != MountOff {
-		err := mountTmpfs(target, o.MemoryBytes+o.mostLog()+4*Unit)
+		err := mountTmpfs(target, o.MemoryBytes+o.mostLog()+o.MemoryBytes/journalShare+8*Unit)
 		if err == nil {
 			return target, true, nil
 		}

@@ -55,7 +55,7 @@ func (g *segment) noteIn(s *Store, r *record) (ok bool, err error) {
 	r.sequence = s.sequence.Add(1)
 	err = guard("commit", g.mu.region.path, func() error {
 		r.top = g.append(r)
-		setState(g.mem(), r.top, recordComplete, r.length())
+		setState(g.records(), r.top, recordComplete, r.length())
 		return nil
 	})
 	if err != nil {
@@ -67,7 +67,7 @@ func (g *segment) noteIn(s *Store, r *record) (ok bool, err error) {
 }
 
 // newNotes takes, or makes, a segment for the store's own records. It is leased for as
-// long as records are written to it. The log's region is sparse, so the segment gets its
+// long as records are written to it. The journal is sparse, so the segment gets its
 // memory here: where the tmpfs is full, that is an error and no signal.
 //
 // The caller has the log, so nobody else takes units of its region or segments in it.
@@ -77,7 +77,7 @@ func (s *Store) newNotes() (*segment, error) {
 		return nil, err
 	}
 	at := unit * Unit
-	if err := r.populate(at, at+Unit); err != nil {
+	if err := r.populateJournal(at, at+Unit); err != nil {
 		if g != nil {
 			s.releaseNotes(g)
 		}

@@ -22,7 +22,7 @@ func (s *Store) leaveForeign(found []candidate) []candidate {
 		f := ForeignRegion{Path: c.path, Tier: c.tier, Bytes: c.header.size, Owner: c.header.owner}
 		empty, err := c.holds(&f)
 		if err == nil && empty {
-			if err = os.Remove(c.path); err == nil {
+			if err = removeRegion(c.path); err == nil {
 				s.log.Info("deleted an empty region of another owner", "path", c.path, "node", f.Owner.Node)
 				continue
 			}
@@ -37,7 +37,11 @@ func (s *Store) leaveForeign(found []candidate) []candidate {
 
 // holds finds out what segments a region has. Empty means that no slot has any trace of one.
 func (c *candidate) holds(f *ForeignRegion) (empty bool, err error) {
-	file, err := os.Open(c.path)
+	path := journalOf(c.path)
+	if c.older {
+		path = c.path
+	}
+	file, err := os.Open(path)
 	if err != nil {
 		return false, err
 	}

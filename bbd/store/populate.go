@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -87,7 +88,7 @@ func (p *populator) work() {
 			return
 		}
 		from := w.step * populateStep
-		p.done(w, w.r.populate(int64(from), int64(min(from+populateStep, len(w.r.mem)))))
+		p.done(w, w.r.populateStep(int64(from), int64(min(from+populateStep, len(w.r.mem)))))
 		p.mu.Lock()
 		p.mu.active[w.r]--
 		p.mu.idle.Broadcast()
@@ -115,18 +116,24 @@ func (p *populator) close() {
 	p.wg.Wait()
 }
 
-// populate gives bytes [from, to) of the region their pages and leaves what is in them as
-// it is. bb.NoSpace where the file system of the region has no pages left.
-func (r *region) populate(from, to int64) error {
-	err := populate(r.mem[from:to])
+// populateStep gives bytes [from, to) of the region their pages, and what the journal of their
+// units starts with. It leaves what is in them as it is. bb.NoSpace where the file system of
+// the region has no pages left.
+func (r *region) populateStep(from, to int64) error {
+	return cmpErr(r.populateIn(r.file, r.mem[from:to]), r.populateTails(from, to))
+}
+
+// populateIn gives mem, a mapping of one of the region's files, its pages.
+func (r *region) populateIn(f *os.File, mem []byte) error {
+	err := populate(mem)
 	if err == nil {
 		return nil
 	}
 	var fs unix.Statfs_t
-	if unix.Fstatfs(int(r.file.Fd()), &fs) != nil || int64(fs.Bavail)*fs.Bsize >= to-from {
+	if unix.Fstatfs(int(f.Fd()), &fs) != nil || int64(fs.Bavail)*fs.Bsize >= int64(len(mem)) {
 		return err
 	}
-	return fullFileSystem("populate", r.path, fmt.Sprintf("%d bytes were wanted", to-from))
+	return fullFileSystem("populate", r.path, fmt.Sprintf("%d bytes were wanted", len(mem)))
 }
 
 // fullFileSystem is the error of a store whose folder others have filled.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"iter"
 	"maps"
 	"math"
@@ -32,6 +33,9 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 	if i := foundInstance(found); i >= 0 {
 		s.instance = found[i].header.instance
 	}
+	if err := s.adoptAllOlder(ctx, found); err != nil {
+		return err
+	}
 	nonces := map[uint64]bool{}
 	var records []recovered
 	for i := range found {
@@ -59,8 +63,33 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 	return nil
 }
 
+// adoptAllOlder gives the regions of older versions journals, before anything else is
+// changed. Where there is no memory for one nothing is served: without its records the files
+// of a region would be taken for lost. For any other reason the region is set aside.
+func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
+	for i := range found {
+		c := &found[i]
+		if c.err != nil || !c.older {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return bb.Wrap("recover", s.memDir, err)
+		}
+		err := s.adoptOlder(c)
+		if bb.KindOf(err) == bb.NoSpace {
+			return err
+		}
+		c.err = err
+		if err == nil {
+			s.log.Info("gave a region of an older release a journal", "path", c.path, "version", c.header.version)
+		}
+	}
+	return nil
+}
+
 // foundInstance returns which region of the memory tier says what instance this memory
-// is; -1: none. Users cannot write to the region of the store's own records.
+// is; -1: none. In regions of older versions, users cannot write to that of the store's own
+// records.
 func foundInstance(found []candidate) int {
 	of := func(log bool) int {
 		return slices.IndexFunc(found, func(c candidate) bool {
@@ -109,6 +138,9 @@ func (s *Store) Settle() {
 // recoverRegion adopts one region. One that cannot be read is reported and left alone:
 // nothing that is found in memory keeps the rest from being served.
 func (s *Store) recoverRegion(c *candidate, nonces map[uint64]bool) []recovered {
+	if c.err == errNoPages && c.removeEmptyJournal() {
+		return nil
+	}
 	if c.err != nil {
 		s.found.aside++
 		s.damaged(Damage{Path: c.path, Segment: -1, To: headerCopy + headerSize, What: c.err.Error()})
@@ -168,30 +200,57 @@ func (s *Store) damaged(d Damage) {
 		"from", d.From, "to", d.To, "buffer", d.Buffer, "what", d.What)
 }
 
-// recoverSegment reads slot unit, or the segment's own header where the slot is
-// damaged; nil where neither can be read, or the segment was spilled.
+// removeEmptyJournal deletes a journal without pages and reports true, if it has no segment: a
+// region of it was being made, or removed, when the process before was killed.
+func (c *candidate) removeEmptyJournal() bool {
+	f, err := os.Open(journalOf(c.path))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	text := make([]byte, slotCopies)
+	if n, err := f.ReadAt(text, 0); err != nil && n > 0 { // none: it was not given its size
+		return false
+	}
+	for at := slotTable; at < slotCopies; at += slotSize {
+		if binary.LittleEndian.Uint64(text[at:]) != 0 {
+			return false
+		}
+	}
+	return os.Remove(journalOf(c.path)) == nil
+}
+
+// recoverSegment reads slot unit, or its copy where the slot is damaged; nil where neither
+// can be read, the segment was spilled, or it is not the region's user's.
 func (s *Store) recoverSegment(r *region, unit int64, nonces map[uint64]bool) *segment {
-	slot := r.slot(unit)
+	slot, other := r.slot(unit), r.slotCopy(unit)
 	h, err := decodeSegmentHeader(slot)
+	mend := func(p []byte) {
+		h.encode(p)
+		publish(p, 0, segmentMagic)
+	}
 	fits := func() bool { return unit+h.units <= int64(len(r.units)) }
+	report := func(mended bool, what string) {
+		s.damaged(Damage{Region: r.id, Path: r.path, Segment: unit * Unit, To: slotSize, Buffer: h.buffer, Mended: mended, What: what})
+	}
 	if err != nil || !fits() {
-		at := unit * Unit
-		if h, err = decodeSegmentHeader(r.mem[at : at+slotSize]); err != nil || !fits() {
-			s.damaged(Damage{Region: r.id, Path: r.path, Segment: at, To: slotSize, What: "slot and header of the segment are damaged: its content is lost"})
+		if h, err = decodeSegmentHeader(other); err != nil || !fits() {
+			h = segmentHeader{}
+			report(false, "slot of the segment and its copy are damaged: its content is lost")
 			return nil
 		}
-		s.damaged(Damage{Region: r.id, Path: r.path, Segment: at, To: slotSize, Buffer: h.buffer, Mended: true, What: "the slot was damaged and is mended from the segment's header"})
-		h.encode(slot)
-		publish(slot, 0, segmentMagic)
-	} else if copied, err := decodeSegmentHeader(r.mem[unit*Unit : unit*Unit+slotSize]); err == nil && copied.spilledWithoutTier(h) {
+		mend(slot)
+		report(true, "the slot was damaged and is mended from its copy")
+	} else if copied, err := decodeSegmentHeader(other); err == nil && copied.spilledWithoutTier(h) {
 		h = copied
-		h.encode(slot)
-		publish(slot, 0, segmentMagic)
+		mend(slot)
 	} else if err != nil || copied != h {
-		s.damaged(Damage{Region: r.id, Path: r.path, Segment: unit * Unit, To: slotSize, Buffer: h.buffer, Mended: true, What: "the segment's header was damaged and is mended from its slot"})
-		own := r.mem[unit*Unit : unit*Unit+slotSize]
-		h.encode(own)
-		publish(own, 0, segmentMagic)
+		mend(other)
+		report(true, "the slot's copy was damaged and is mended from the slot")
+	}
+	if !r.log && r.owned && h.uid != r.uid {
+		report(false, fmt.Sprintf("the segment is user %d's, in a region of user %d: it is left alone", h.uid, r.uid))
+		return nil
 	}
 	if nonces[h.nonce] { // spilled: both copies are whole; the one in memory came first
 		publish(slot, 0, 0)
@@ -215,6 +274,7 @@ func (s *Store) adoptSegment(r *region, unit int64, h segmentHeader) *segment {
 	g := &segment{sequence: h.sequence, nonce: h.nonce, length: h.units * Unit, uid: r.uid, buffer: unique.Make(h.buffer), tier: h.tier}
 	g.mu.region, g.mu.offset = r, unit*Unit
 	g.mu.state = segSealed
+	g.mu.ready = 0 // not known, so giveBack gives back all
 	g.mu.left = r.tier == bb.TierMemory && !r.log
 	if r.log { // only this process writes there
 		g.mu.state = segPartial
@@ -251,7 +311,11 @@ func (s *Store) recoverRecords(g *segment) (list []recovered) {
 // nil) for every run of bytes that should be records. It returns the floor and the
 // end of the data.
 func (g *segment) scan(each func(r *record, top int64), bad func(from, to int64, claim *record)) (floor, dataEnd int64) {
-	mem := g.mem()
+	return g.scanIn(g.records(), each, bad)
+}
+
+// scanIn is scan of records that lie elsewhere, too: of an older version, in the pages.
+func (g *segment) scanIn(mem []byte, each func(r *record, top int64), bad func(from, to int64, claim *record)) (floor, dataEnd int64) {
 	top, dataEnd := g.length, int64(dataStart)
 	budget := 64 * g.length // of bytes that resyncing may sum up, whatever writers put there
 	for {
@@ -260,7 +324,11 @@ func (g *segment) scan(each func(r *record, top int64), bad func(from, to int64,
 			return top - recordEnd, dataEnd
 		}
 		if err != nil {
-			next := resync(mem, dataEnd, top-8, g.nonce, &budget)
+			bottom := dataEnd
+			if &mem[0] == &g.records()[0] {
+				bottom = max(dataEnd, g.mu.region.writtenFrom(g.mu.offset, g.mu.offset+top)-g.mu.offset)
+			}
+			next := resync(mem, bottom, top-8, g.nonce, &budget)
 			if bad != nil {
 				claim := claimOf(mem, top)
 				bad(max(next, dataEnd), top, &claim)
@@ -340,7 +408,7 @@ func (s *Store) decide(records []recovered, found []candidate) []recovered {
 			continue
 		}
 		err := guard("recover", region.path, func() error {
-			setState(r.seg.mem(), r.top, r.state, r.length())
+			setState(r.seg.records(), r.top, r.state, r.length())
 			return nil
 		})
 		if err != nil {

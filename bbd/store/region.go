@@ -2,7 +2,9 @@ package store
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,22 +16,25 @@ import (
 )
 
 const (
-	regionPrefix = "region-"
-	unfinished   = ".new" // suffix of a region whose header is not written yet
+	regionPrefix  = "region-"
+	journalSuffix = ".journal"
+	unfinished    = ".new" // suffix of pages, or a journal, that are not whole yet
 )
 
-// region is one mapped file of segments. Guarded by Store.mu, but for what never
-// changes: id, path, file, mem and tier.
+// region is pages, mapped by the store and their user, and a journal, mapped by the store
+// alone. Guarded by Store.mu, but for what never changes: id, path, files, memory and tier.
 type region struct {
-	id   bb.RegionID
-	path string
-	file *os.File
-	mem  []byte
-	tier bb.Tier
-	log  bool // holds the store's own records
+	id      bb.RegionID
+	path    string // of the pages
+	file    *os.File
+	mem     []byte
+	books   *os.File // the journal's file
+	journal []byte
+	tier    bb.Tier
+	log     bool // holds the store's own records
 
 	owner Owner
-	older bool // it was of version 1 when it was found
+	older bool // its header named no owner when it was found
 
 	uid       uint32
 	owned     bool
@@ -77,18 +82,28 @@ func (r *region) writeHeader(instance bb.InstanceID) {
 		instance = r.outlived
 	}
 	h := r.header(instance)
-	h.encode(r.mem[:headerSize])
-	h.encode(r.mem[headerCopy : headerCopy+headerSize])
+	h.encode(r.journal[:headerSize])
+	h.encode(r.journal[headerCopy : headerCopy+headerSize])
 }
 
-func (r *region) slot(unit int64) []byte {
-	at := slotTable + unit*slotSize
-	return r.mem[at : at+slotSize : at+slotSize]
+func (r *region) slot(unit int64) []byte { return r.slotAt(slotTable + unit*slotSize) }
+
+func (r *region) slotCopy(unit int64) []byte { return r.slotAt(slotCopies + unit*slotSize) }
+
+func (r *region) slotAt(at int64) []byte { return r.journal[at : at+slotSize : at+slotSize] }
+
+// writeSlot makes a segment exist: the copy first, so that a slot that is found has one.
+func (r *region) writeSlot(unit int64, h segmentHeader) {
+	for _, slot := range [][]byte{r.slotCopy(unit), r.slot(unit)} {
+		h.encode(slot)
+		publish(slot, 0, segmentMagic)
+	}
 }
 
-// createRegion makes a region's file under a temporary name, maps it and gives it
-// its name once its header is whole. A disk region gets its blocks at once: a
-// store into a mapped hole of a full disk would be a signal, not an error.
+// createRegion makes a region's files under temporary names, maps them and gives them their
+// names once the header is whole: the pages last, since pages without a journal would be
+// set aside. Pages on disk get their blocks at once: a store into a mapped hole of a full
+// disk would be a signal, not an error.
 func createRegion(dir string, id bb.RegionID, size int64, tier bb.Tier, log bool, instance bb.InstanceID, owner Owner) (*region, error) {
 	path := filepath.Join(dir, regionPrefix+id.String())
 	f, err := os.OpenFile(path+unfinished, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
@@ -107,28 +122,42 @@ func createRegion(dir string, id bb.RegionID, size int64, tier bb.Tier, log bool
 		if err := r.mapFile(size); err != nil {
 			return err
 		}
-		// All slots too: recovery reads them, and what it reads must not want memory then.
-		if tier == bb.TierMemory {
-			if err := r.populate(0, slotTable+int64(len(r.units))*slotSize); err != nil {
-				return err
-			}
+		if err := r.newJournal(); err != nil {
+			return err
 		}
 		err := guard("create region", path, func() error { r.writeHeader(instance); return nil })
 		if err := cmpErr(err, r.sync(0, Unit)); err != nil {
 			return err
 		}
-		if err := os.Rename(path+unfinished, path); err != nil || tier != bb.TierDisk {
-			return err
+		for _, p := range []string{journalOf(path), path} {
+			if err := os.Rename(p+unfinished, p); err != nil {
+				return err
+			}
 		}
-		return syncDir(dir) // else a loss of power may take the name, and all that is spilled by then
+		if tier != bb.TierDisk {
+			return nil
+		}
+		return syncDir(dir) // else a loss of power may take the names, and all that is spilled by then
 	}()
 	if err != nil {
 		_ = r.unmap() // the first error is the one to tell
-		_ = os.Remove(path + unfinished)
-		_ = os.Remove(path) // it was renamed, and nothing is in it
+		for _, p := range []string{path, journalOf(path)} {
+			_ = os.Remove(p + unfinished)
+			_ = os.Remove(p) // it was renamed, and nothing is in it
+		}
 		return nil, bb.Wrap("create region", path, err)
 	}
 	return r, nil
+}
+
+// removeRegion deletes a region's files. The journal goes last: without pages it is found to
+// be empty, where pages without a journal would be set aside.
+func removeRegion(path string) error {
+	err := os.Remove(path)
+	if jerr := os.Remove(journalOf(path)); !errors.Is(jerr, fs.ErrNotExist) {
+		err = errors.Join(err, jerr)
+	}
+	return err
 }
 
 // syncDir makes the names in a directory durable.
@@ -151,27 +180,28 @@ func (r *region) mapFile(size int64) error {
 	return nil
 }
 
-// sync makes part of a disk region durable; memory needs nothing.
+// sync makes part of the journal of a disk region durable; memory needs nothing.
 func (r *region) sync(off, n int64) error {
 	if r.tier != bb.TierDisk {
 		return nil
 	}
-	if err := unix.Msync(r.mem[off:off+n], unix.MS_SYNC); err != nil {
+	if err := unix.Msync(r.journal[off:off+n], unix.MS_SYNC); err != nil {
 		return fmt.Errorf("msync: %w", err)
 	}
-	return unix.Fdatasync(int(r.file.Fd()))
+	return unix.Fdatasync(int(r.books.Fd()))
 }
 
-func (r *region) unmap() error {
-	var err error
-	if r.mem != nil {
-		err = unix.Munmap(r.mem)
-		r.mem = nil
+func (r *region) unmap() (err error) {
+	for _, mem := range []*[]byte{&r.mem, &r.journal} {
+		if *mem != nil {
+			err = cmpErr(err, unix.Munmap(*mem))
+			*mem = nil
+		}
 	}
-	if cerr := r.file.Close(); err == nil {
-		err = cerr
+	if r.books != nil {
+		err = cmpErr(err, r.books.Close())
 	}
-	return err
+	return cmpErr(err, r.file.Close())
 }
 
 // assign gives an unowned region to a user. The caller holds Store.mu; chown on a
@@ -235,7 +265,8 @@ type candidate struct {
 	header regionHeader
 	err    error // why it cannot be adopted
 	mended bool  // the header came from its copy
-	// fileUID is whose the file is.
+	older  bool  // it has no journal: header, slots and records are in the pages
+	// fileUID is whose the pages are.
 	fileUID uint32
 }
 
@@ -244,7 +275,7 @@ type candidate struct {
 // full tmpfs does not have.
 func (r *region) usedSlots() ([]bool, error) {
 	table := make([]byte, len(r.units)*slotSize)
-	if _, err := r.file.ReadAt(table, slotTable); err != nil {
+	if _, err := r.books.ReadAt(table, slotTable); err != nil {
 		return nil, bb.Wrap("adopt region", r.path, err)
 	}
 	used := make([]bool, len(r.units))
@@ -254,10 +285,10 @@ func (r *region) usedSlots() ([]bool, error) {
 	return used, nil
 }
 
-// findRegions reads the headers of all regions in dir and changes nothing. It
-// fails if a region of this process's own user has a version that is not known here:
-// another release wrote it. What the header of another user's region says, that user may
-// have written, so such a region is set aside.
+// findRegions reads the headers of all regions in dir and changes nothing. It fails if a
+// journal has a version that is not known here: another release wrote it. Pages without a
+// journal whose header is not one of an older version are set aside: their user may have
+// written it.
 func findRegions(dir string, tier bb.Tier) ([]candidate, error) {
 	names, err := os.ReadDir(dir)
 	if err != nil {
@@ -268,9 +299,15 @@ func findRegions(dir string, tier bb.Tier) ([]candidate, error) {
 		if !strings.HasPrefix(n.Name(), regionPrefix) || strings.HasSuffix(n.Name(), unfinished) {
 			continue
 		}
-		c := candidate{path: filepath.Join(dir, n.Name()), tier: tier}
+		path, isJournal := strings.CutSuffix(filepath.Join(dir, n.Name()), journalSuffix)
+		if isJournal {
+			if _, err := os.Lstat(path); err == nil {
+				continue // it is read with its pages
+			}
+		}
+		c := candidate{path: path, tier: tier}
 		c.read()
-		if bb.KindOf(c.err) == bb.Unsupported && c.fileUID == ownUID() {
+		if bb.KindOf(c.err) == bb.Unsupported {
 			return nil, bb.Wrap("open store", c.path, c.err)
 		}
 		found = append(found, c)
@@ -278,31 +315,75 @@ func findRegions(dir string, tier bb.Tier) ([]candidate, error) {
 	return found, nil
 }
 
-// read reads the header of a region's file.
+// read reads the header of a region: the journal's, or of pages without one their own.
 func (c *candidate) read() {
-	f, err := os.OpenFile(c.path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
+	pages, size, err := openFile(c.path, os.O_RDONLY, &c.fileUID)
+	if err == nil {
+		defer pages.Close()
+	}
+	var owner uint32
+	books, journalSize, jerr := openFile(journalOf(c.path), os.O_RDONLY, &owner)
+	if jerr == nil {
+		defer books.Close()
+	}
+	c.older = err == nil && errors.Is(jerr, fs.ErrNotExist)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && jerr == nil:
+		c.err = errNoPages
+		return
+	case err != nil:
 		c.err = err
 		return
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	if c.err = unix.Fstat(int(f.Fd()), &st); c.err != nil {
+	case c.older:
+		books, journalSize = pages, size
+	case jerr != nil:
+		c.err = jerr
+		return
+	case owner != ownUID():
+		c.err = fmt.Errorf("its journal belongs to user %d", owner)
 		return
 	}
-	c.fileUID = st.Uid
 	p := make([]byte, headerCopy+headerSize)
-	if _, err := f.ReadAt(p, 0); err != nil {
+	if _, err := books.ReadAt(p, 0); err != nil {
 		c.err = fmt.Errorf("read header: %w", err)
 		return
 	}
-	if c.header, c.mended, c.err = decodeRegionHeader(p); c.err == nil {
-		c.err = c.check(st.Size)
+	c.header, c.mended, c.err = decodeRegionHeader(p)
+	switch {
+	case c.older && (c.err != nil || c.header.version > pagesOnly):
+		c.err = fmt.Errorf("has no journal, and no header of a release that wrote none")
+	case c.err == nil && !c.older && c.header.version != version:
+		c.err = fmt.Errorf("its journal is of version %d, which has none", c.header.version)
+	case c.err == nil && journalSize != c.header.size:
+		c.err = fmt.Errorf("its journal has %d bytes, and says %d", journalSize, c.header.size)
+	case c.err == nil:
+		c.err = c.check(size)
 	}
 }
 
-// check refuses a header that does not fit its file. The user of a region can write the
-// header, but not change the file's name, its folder, or whose it is.
+// errNoPages is why a journal alone cannot be adopted.
+var errNoPages = errors.New("has a journal and no pages")
+
+// openFile opens a file that is no link and waits for nobody.
+func openFile(path string, how int, uid *uint32) (f *os.File, size int64, err error) {
+	f, err = os.OpenFile(path, how|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(int(f.Fd()), &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = fmt.Errorf("%s is no regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	*uid = st.Uid
+	return f, st.Size, nil
+}
+
+// check refuses a header that does not fit its pages. The user of pages of an older version
+// can write the header, but not change the file's name, its folder, or whose it is.
 func (c *candidate) check(size int64) error {
 	h, shared := &c.header, os.Geteuid() == 0 // only root can make regions other users' files
 	switch {
@@ -324,8 +405,29 @@ func (c *candidate) check(size int64) error {
 	return nil
 }
 
-// adopt maps a region that was found.
+// adopt maps a region that was found, and its journal.
 func (c *candidate) adopt() (*region, error) {
+	r, err := c.openPages()
+	if err != nil {
+		return nil, err
+	}
+	var uid uint32
+	var size int64
+	if r.books, size, err = openFile(journalOf(c.path), os.O_RDWR, &uid); err == nil && size != c.header.size {
+		err = fmt.Errorf("the journal has %d bytes", size)
+	}
+	if err == nil {
+		err = r.mapJournal(size)
+	}
+	if err != nil {
+		_ = r.unmap()
+		return nil, bb.Wrap("adopt region", c.path, err)
+	}
+	return r, nil
+}
+
+// openPages maps the pages of a region that was found.
+func (c *candidate) openPages() (*region, error) {
 	f, err := os.OpenFile(c.path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, bb.Wrap("adopt region", c.path, err)
@@ -333,7 +435,7 @@ func (c *candidate) adopt() (*region, error) {
 	h := c.header
 	r := &region{
 		id: h.id, path: c.path, file: f, tier: h.tier, log: h.flags&regionLog != 0,
-		uid: h.uid, owned: h.flags&regionOwned != 0, owner: h.owner, older: h.version == oldVersion,
+		uid: h.uid, owned: h.flags&regionOwned != 0, owner: h.owner, older: h.version == ownerless,
 	}
 	if err := r.mapFile(h.size); err != nil {
 		_ = r.unmap()

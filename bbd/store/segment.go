@@ -63,6 +63,7 @@ type segment struct {
 		start    int64 // first byte the present lease may fill
 		dataEnd  int64 // end of committed data
 		floor    int64 // end of the space for data; records and their end mark lie above
+		ready    int64 // from here on the journal has memory for records
 		pins     int32
 		voids    uint32      // records made void so far: Spill must not miss one
 		files    []bb.FileID // that have, or had, extents here
@@ -83,13 +84,18 @@ func (g *segment) to(next segState) {
 	panic(fmt.Sprintf("store: segment %d moves from state %d to %d", g.sequence, g.mu.state, next))
 }
 
-// mem returns the segment's bytes. The caller holds mu, has the segment leased or
+// mem returns the segment's pages. The caller holds mu, has the segment leased or
 // pinned, or is alone with it.
 func (g *segment) mem() []byte {
 	return g.mu.region.mem[g.mu.offset : g.mu.offset+g.length : g.mu.offset+g.length]
 }
 
-// header returns what the slot and the segment's copy of it hold, wherever the segment is.
+// records returns the segment's part of the journal. The caller holds mu, or is alone with it.
+func (g *segment) records() []byte {
+	return g.mu.region.journal[g.mu.offset : g.mu.offset+g.length : g.mu.offset+g.length]
+}
+
+// header returns what the slot and its copy hold, wherever the segment is.
 func (g *segment) header() segmentHeader {
 	return segmentHeader{units: g.length / Unit, nonce: g.nonce, sequence: g.sequence, uid: g.uid, buffer: g.buffer.Value(), tier: g.tier}
 }
@@ -149,9 +155,9 @@ func (g *segment) addFile(f bb.FileID) {
 func (g *segment) append(r *record) (top int64) {
 	top = g.mu.floor + recordEnd
 	low := top - RecordCost(r.length())
-	mem := g.mem()
-	clear(mem[low-recordEnd : low]) // the end of the log, before the record is part of it
-	r.encode(mem, top, g.nonce)
+	log := g.records()
+	clear(log[low-recordEnd : low]) // the end of the log, before the record is part of it
+	r.encode(log, top, g.nonce)
 	g.mu.floor = low - recordEnd
 	return top
 }

@@ -19,8 +19,8 @@ const spillStep = 8 << 20
 // disk tier is full, bb.Unsupported without one; what was moved before an error
 // stays moved.
 //
-// Why a crash or a loss of power anywhere in between is safe: a segment is written
-// and fsynced, read back and compared before its slot is published; that is
+// Why a crash or a loss of power anywhere in between is safe: a segment and its records are
+// written and fsynced, read back and compared before its slot is published; that is
 // fsynced before the index and, last, the slot in memory change. While both slots
 // are there, both copies are whole and equal, and recovery takes the one in memory.
 func (s *Store) Spill(ctx context.Context, bytes int64) (freed int64, err error) {
@@ -70,10 +70,15 @@ func (s *Store) spillOne(g *segment) (moved bool, err error) {
 	if ok {
 		g.to(segSpilling)
 	}
-	voids, mem, path := g.mu.voids, g.mem(), g.mu.region.path
+	voids, mem, log, floor, path := g.mu.voids, g.mem(), g.records(), g.mu.floor, g.mu.region.path
 	g.mu.Unlock()
 	if ok {
-		err = guard("spill", path, func() error { return to.writeSegment(mem, unit, s.crash) })
+		err = guard("spill", path, func() error {
+			if err := to.writeSegment(mem, unit, s.crash); err != nil {
+				return err
+			}
+			return to.writeRecords(log, floor, unit)
+		})
 		if err == nil {
 			err = to.publishSegment(g, unit)
 		}
@@ -112,6 +117,7 @@ func (s *Store) finishSpill(g *segment, to *region, unit int64, voids uint32, go
 	from, at := g.mu.region, g.mu.offset
 	g.mu.region, g.mu.offset = to, unit*Unit
 	s.clearSlot(from, at, g.length)
+	s.giveBack(g, from, at)
 	return true
 }
 
@@ -214,8 +220,7 @@ func (r *region) writeSegment(mem []byte, unit int64, crash func(string)) error 
 // publishSegment writes the slot and makes it durable.
 func (r *region) publishSegment(g *segment, unit int64) error {
 	err := guard("spill", r.path, func() error {
-		g.header().encode(r.slot(unit))
-		publish(r.slot(unit), 0, segmentMagic)
+		r.writeSlot(unit, g.header())
 		return nil
 	})
 	return cmpErr(err, r.sync(0, Unit))

@@ -454,7 +454,7 @@ func (s *Store) letGo() error {
 func (s *Store) removeAll(paths []string) error {
 	var errs []error
 	for _, p := range paths {
-		errs = append(errs, os.Remove(p))
+		errs = append(errs, removeRegion(p))
 	}
 	errs = append(errs, os.Remove(filepath.Join(s.memDir, lockName)))
 	if s.mounted {

@@ -158,7 +158,7 @@ func TestMemoryOfOlderRelease(t *testing.T) {
 	d.Kill()
 
 	d.Commit = formatRelease
-	if err := d.TryStart(); err == nil || !strings.Contains(d.Log(), "format version 2 found, version 1 supported") {
+	if err := d.TryStart(); err == nil || !strings.Contains(d.Log(), "format version 3 found, version 1 supported") {
 		t.Errorf("the older release started on it: %v", err)
 		d.Kill()
 	}
