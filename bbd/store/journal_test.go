@@ -415,3 +415,63 @@ func FuzzJournal(f *testing.F) {
 		}
 	})
 }
+
+// A journal has holes: on a tmpfs with huge pages, too, a page that is touched takes no 2 MiB.
+func TestJournalIsSparseOnHugePages(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("huge", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=256m,huge=always"); err != nil {
+		t.Logf("no tmpfs with huge pages: %v", err)
+		return
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	o := folders(t)
+	o.ShmDir, o.MemoryBytes, o.RegionBytes, o.DiskDir, o.DiskBytes = filepath.Join(dir, "shm"), 64<<20, 32<<20, "", 0
+	s := open(t, o)
+	w := newWriter(t, s)
+	w.commit(1, 1, 0, 0, content(1, 1000))
+	check := func() {
+		t.Helper()
+		for _, r := range s.mu.regions {
+			if most := 2 * journalLeast(int64(len(r.mem))); !r.log && blocks(t, journalOf(r.path)) > most {
+				t.Errorf("a journal takes %d bytes, not %d", blocks(t, journalOf(r.path)), most)
+			}
+		}
+	}
+	check()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, o)
+	check()
+}
+
+// The journal says whose a region is. Pages that are still the daemon's own are given to that
+// user again; pages of somebody else are set aside.
+func TestPagesOfAnotherUser(t *testing.T) {
+	for uid, aside := range map[int]bool{0: false, alice: true} {
+		o := folders(t)
+		s, bobs, ok := sharedStore(t, o)
+		if !ok {
+			return
+		}
+		if err := errors.Join(s.Close(), os.Chown(bobs, uid, -1)); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, o)
+		stays(t, s, bobs)
+		if d := s.Damage(); aside != (len(d) > 0) {
+			t.Errorf("pages of user %d: %+v", uid, d)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(bobs, &st); err != nil || !aside && st.Uid != bob {
+			t.Errorf("the pages are user %d's, %v", st.Uid, err)
+		}
+		if _, err := s.Size(1, 1); (err == nil) == aside {
+			t.Errorf("pages of user %d: %v", uid, err)
+		}
+	}
+}

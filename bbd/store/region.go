@@ -126,7 +126,10 @@ func createRegion(dir string, id bb.RegionID, size int64, tier bb.Tier, log bool
 			return err
 		}
 		err := guard("create region", path, func() error { r.writeHeader(instance); return nil })
-		if err := cmpErr(err, r.sync(0, Unit)); err != nil {
+		if err = cmpErr(err, r.sync(0, Unit)); err == nil && tier == bb.TierDisk {
+			err = f.Sync() // its size, and its blocks
+		}
+		if err != nil {
 			return err
 		}
 		for _, p := range []string{journalOf(path), path} {
@@ -396,6 +399,12 @@ func (c *candidate) check(size int64) error {
 	case h.flags&regionLog != 0 && (h.flags&regionOwned != 0 || shared && c.fileUID != ownUID()):
 		return fmt.Errorf("is of the store's own records by its header, and belongs to user %d", c.fileUID)
 	}
+	if !c.older && shared && h.flags&regionOwned != 0 && h.uid != c.fileUID {
+		if c.fileUID != ownUID() {
+			return fmt.Errorf("belongs to user %d, its journal says %d", c.fileUID, h.uid)
+		}
+		return nil // a loss of power took the change of owner: adopt makes it again
+	}
 	if shared && c.fileUID != ownUID() {
 		h.flags |= regionOwned
 	}
@@ -418,6 +427,9 @@ func (c *candidate) adopt() (*region, error) {
 	}
 	if err == nil {
 		err = r.mapJournal(size)
+	}
+	if err == nil && os.Geteuid() == 0 && r.owned && r.uid != c.fileUID {
+		err = r.file.Chown(int(r.uid), -1)
 	}
 	if err != nil {
 		_ = r.unmap()

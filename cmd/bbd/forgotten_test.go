@@ -91,20 +91,30 @@ func TestNamespaceSetBack(t *testing.T) {
 	}
 }
 
-// formatRelease is the last release whose regions say nothing of their owner and whose
-// files have no identity.
-const formatRelease = "5354c45"
+// formatReleases are the last ones of each older format of regions, and their answers to
+// memory of this release. The regions of version 1 say nothing of their owner, and its files
+// have no identity; version 2 has no journals.
+var formatReleases = map[string]string{
+	"5354c45": "format version 3 found, version 1 supported",
+	"0decbbf": "format version 3 found, versions 1 and 2 supported",
+}
 
-// What the release before wrote is adopted: dirty files, an open one, and the namespace.
+// The memory of an older release is adopted: dirty files, an open one, and the namespace.
 // From then on memory is this daemon's own, and the older release refuses it untouched.
 func TestMemoryOfOlderRelease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
+	for release, refusal := range formatReleases {
+		t.Run(release, func(t *testing.T) { memoryOfOlderRelease(t, release, refusal) })
+	}
+}
+
+func memoryOfOlderRelease(t *testing.T, release, refusal string) {
 	store := t.TempDir()
 	d := bbdtest.New(t)
 	d.Config = slowly
-	d.Commit = formatRelease
+	d.Commit = release
 	d.Start()
 	c := dial(t, d)
 	ctx := t.Context()
@@ -157,8 +167,8 @@ func TestMemoryOfOlderRelease(t *testing.T) {
 	c.Close()
 	d.Kill()
 
-	d.Commit = formatRelease
-	if err := d.TryStart(); err == nil || !strings.Contains(d.Log(), "format version 3 found, version 1 supported") {
+	d.Commit = release
+	if err := d.TryStart(); err == nil || !strings.Contains(d.Log(), refusal) {
 		t.Errorf("the older release started on it: %v", err)
 		d.Kill()
 	}

@@ -38,6 +38,7 @@ var attacks = map[string]struct {
 	"unfinished requests":   {run: (*attacker).unfinishedRequests},
 	"FIFOs":                 {run: (*attacker).fifos},
 	"a region's bytes":      {run: (*attacker).scribble},
+	"a region's journal":    {run: (*attacker).journal},
 	"a region that is cut":  {run: (*attacker).cut, once: true},
 	"endpoint of its own":   {run: (*attacker).endpoint},
 	"files open, left open": {run: (*attacker).openFiles},
@@ -271,6 +272,30 @@ func (a *attacker) scribble() error {
 		}
 		return nil
 	})
+}
+
+// journal opens what a restart believes of a region, and fails if it can.
+func (a *attacker) journal() error {
+	r, err := a.dial()
+	if err != nil || r == nil {
+		return err
+	}
+	defer r.Close()
+	path, err := r.region()
+	if err != nil || path == "" {
+		return nil // of memory that an earlier attack has damaged
+	}
+	for _, how := range []int{os.O_RDONLY, os.O_RDWR} {
+		f, err := os.OpenFile(path+".journal", how, 0)
+		if err == nil {
+			f.Close()
+			return fmt.Errorf("a user can open %s", f.Name())
+		}
+	}
+	if err := os.Rename(path, path+".journal"); err == nil {
+		return fmt.Errorf("a user can replace the journal of %s", path)
+	}
+	return nil
 }
 
 func (a *attacker) cut() error {
