@@ -149,7 +149,7 @@ func (f *Flusher) launch(q *queue, e *entry) {
 	}
 	fl.progress()
 	fl.ctx, fl.cancel = context.WithCancelCause(q.ctx)
-	e.flight = fl
+	e.flight, e.outdated = fl, false
 	q.flying[fl] = struct{}{}
 	f.mu.flying[fl] = struct{}{}
 	f.wg.Go(fl.run)

@@ -306,8 +306,10 @@ func (f *Flusher) beginDrain(buffer string) (*drain, error) {
 	return &drain{f: f, q: q, files: q.stats.flushed, bytes: q.stats.flushedBytes}, nil
 }
 
-// retry has an entry that failed tried at once.
+// retry has an entry that failed tried at once. The failure of a flight that is on its way is
+// of before: what did not pass by itself may have been mended since.
 func (q *queue) retry(e *entry) {
+	e.outdated = e.state == stateFlying
 	if e.gaveUp {
 		e.gaveUp = false
 		q.stats.gaveUp--

@@ -441,9 +441,13 @@ func (q *queue) failed(e *entry, err error) {
 		e.replace(*e.next)
 		e.next = nil
 	}
-	q.setError(e, err, !backing.Passing(err))
-	b := q.f.opts.Backoff
-	e.notBefore = e.errAt.Add(retry.Delay(b[0], b[1], e.attempts, rand.Float64()))
+	again := e.outdated && !backing.Passing(err)
+	q.setError(e, err, !again && !backing.Passing(err))
+	if b := q.f.opts.Backoff; again {
+		e.notBefore = e.errAt
+	} else {
+		e.notBefore = e.errAt.Add(retry.Delay(b[0], b[1], e.attempts, rand.Float64()))
+	}
 	q.move(e, stateWaiting)
 	q.f.opts.Logger.Warn("flush failed", "buffer", q.buffer, "path", e.path, "attempt", e.attempts, "next", e.notBefore, "error", err)
 }

@@ -19,6 +19,7 @@ type queuedOp struct {
 	notBefore time.Time
 	err       error // of the last attempt
 	gaveUp    bool  // it will not pass by itself
+	outdated  bool  // a drain has begun since the attempt that is on its way did
 }
 
 // Operations that concern the same names are carried out in their order. One that fails holds
@@ -113,8 +114,10 @@ func (op *StoreOp) paths() []string {
 func (op *queuedOp) failed(err error, until time.Time) {
 	op.attempts++
 	op.err = &bb.Error{Kind: bb.KindOf(err), Op: op.Kind.String(), Path: op.name(), Err: err}
-	op.gaveUp = !backing.Passing(err)
-	op.notBefore = until
+	op.gaveUp, op.notBefore = !backing.Passing(err), until
+	if op.gaveUp && op.outdated {
+		op.gaveUp, op.notBefore = false, time.Time{}
+	}
 }
 
 func (op *StoreOp) name() string {
@@ -124,10 +127,11 @@ func (op *StoreOp) name() string {
 	return op.Old
 }
 
-// retryOps has operations that failed tried at once.
+// retryOps has operations that failed tried at once. The failure of an attempt that is on its
+// way is of before: what did not pass by itself may have been mended since.
 func (q *queue) retryOps() {
 	for _, op := range q.ops {
-		op.gaveUp, op.notBefore = false, time.Time{}
+		op.gaveUp, op.notBefore, op.outdated = false, time.Time{}, op.carrying
 	}
 	q.broadcast()
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,5 +236,66 @@ func TestOperationsInAnyOrder(t *testing.T) {
 			t.Fatalf("seed %d: the store has %q, want %q, after %+v", seed, got, want, ops)
 		}
 		f.Close()
+	}
+}
+
+// A drain looks for itself: an attempt that was on its way when it began says nothing of now.
+func TestFailureOfBeforeADrain(t *testing.T) {
+	q := &queue{f: &Flusher{}, changed: make(chan struct{})}
+	later := time.Unix(100, 0)
+	for _, begun := range []bool{false, true} {
+		op := &queuedOp{carrying: true}
+		q.ops = []*queuedOp{op}
+		if begun {
+			q.retryOps()
+		}
+		op.failed(bb.E(bb.Exists, "rename", "a", "the store has another file there"), later)
+		if op.gaveUp == begun || op.notBefore.IsZero() != begun {
+			t.Errorf("a drain has begun: %v; given up: %v, tried again at %v", begun, op.gaveUp, op.notBefore)
+		}
+		if op.failed(bb.E(bb.Unavailable, "rename", "a", "no answer"), later); op.gaveUp || !op.notBefore.Equal(later) {
+			t.Errorf("a failure that passes: given up: %v, tried again at %v", op.gaveUp, op.notBefore)
+		}
+	}
+}
+
+// refusing is a store that refuses its first Put, when the test says so.
+type refusing struct {
+	backing.Store
+	first  atomic.Bool
+	asked  chan struct{}
+	refuse chan error
+}
+
+func (s *refusing) Put(ctx context.Context, name string, src backing.Source, opts backing.PutOptions) (backing.Object, error) {
+	if !s.first.CompareAndSwap(false, true) {
+		return s.Store.Put(ctx, name, src, opts)
+	}
+	s.asked <- struct{}{}
+	return backing.Object{}, <-s.refuse
+}
+
+// The same of a flush: what was in its way has gone before the drain began.
+func TestFlushRefusedBeforeADrain(t *testing.T) {
+	t.Parallel()
+	w, inner := newWorld(t), memStore()
+	store := &refusing{Store: inner, asked: make(chan struct{}), refuse: make(chan error)}
+	f := w.start(store, nil)
+	w.write("f", "content")
+	<-store.asked
+	drained := make(chan error)
+	go func() {
+		_, err := f.Drain(t.Context(), w.buffer, nil)
+		drained <- err
+	}()
+	for !f.BufferStats(w.buffer).Draining {
+		time.Sleep(time.Millisecond)
+	}
+	store.refuse <- backing.Foreign("put", "f")
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+	if got := string(inner.Contents()["f"]); got != "content" {
+		t.Errorf("the store has %q", got)
 	}
 }

@@ -39,6 +39,7 @@ type entry struct {
 	err       error // of the last attempt
 	errAt     time.Time
 	gaveUp    bool          // the last error will not pass by itself
+	outdated  bool          // a drain has begun since the flight did
 	overwrite bb.Generation // the newest that may replace whatever the store has: see Overwrite
 
 	suspect string // an object that a Put of ours may have made, and nobody knows of

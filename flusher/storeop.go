@@ -139,7 +139,7 @@ func (q *queue) applyAll() {
 			continue
 		}
 		op := q.ops[next]
-		op.carrying = true
+		op.carrying, op.outdated = true, false
 		f.mu.Unlock()
 		if err := q.carryOut(op.StoreOp); err != nil {
 			q.opFailed(op, err)

@@ -162,8 +162,10 @@ func (d *Daemon) TryStart() error {
 			d.process = nil
 			return fmt.Errorf("the daemon ended at its start: %v", p.err)
 		case <-deadline:
-			d.Kill()
-			return fmt.Errorf("the daemon does not serve after %v: %v", startTime, err)
+			p.Signal(syscall.SIGQUIT) // its goroutines go to the log
+			<-p.ended
+			d.process = nil
+			return fmt.Errorf("the daemon does not serve after %v: %v; its goroutines:\n%s", startTime, err, stacks(d.Log()))
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
@@ -369,6 +371,14 @@ func (d *Daemon) cleanup() {
 	if err := errors.Join(os.RemoveAll(d.Memory), os.RemoveAll(d.Dir)); err != nil {
 		d.tb.Error(err)
 	}
+}
+
+// stacks is what a program that got SIGQUIT has written last.
+func stacks(log string) string {
+	if at := strings.LastIndex(log, "SIGQUIT: quit"); at >= 0 {
+		return log[at:]
+	}
+	return "none"
 }
 
 // FreePort is porttest.Free for a test.
