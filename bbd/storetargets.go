@@ -20,7 +20,7 @@ type LustreConfig struct {
 }
 
 // storeTargets are the Lustre targets that do not answer this node, asked for while a store on Lustre is silent.
-// What cannot be read is left out: then no target is named.
+// Without an answer of lfs no target is named.
 type storeTargets struct {
 	d     *Daemon
 	calls detach.Calls // that hang; while one does, there is no other

@@ -94,7 +94,7 @@ const (
 	StateLost    = bb.StateLost
 )
 
-// What becomes of files on the store that a buffer did not write.
+// The rules for files on the store that a buffer did not write.
 const (
 	ExistingRefuse    = bb.ExistingRefuse
 	ExistingKeep      = bb.ExistingKeep

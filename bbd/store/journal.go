@@ -13,9 +13,9 @@ import (
 	"forebay/internal/checksum"
 )
 
-// What is believed after a restart lies in journals: files of the store's own beside the
-// pages, with the same life. They are sparse. Two parts have memory before anybody needs it,
-// so that a full tmpfs is an error of whoever makes a region and no signal later:
+// After a restart the store believes journals alone: files of its own beside the pages, with
+// the same life. They are sparse. Two parts have memory before anybody needs it,
+// so that a full tmpfs is an error when a region is made, and no signal later:
 //
 //	tables: when the region is made        the end of each unit: with the unit's pages
 //	        │                              │            │
@@ -191,8 +191,8 @@ func (r *region) writeRecords(log []byte, floor, unit int64) error {
 // adoptOlder gives a region of a version without journals one: its header, slots and
 // records are copied from the pages, once. The journal gets its name when it is whole, and
 // counts from then on; killed before that, the next start begins again. Until then the pages
-// stay as they are. What their user may have written there is believed as far as the release
-// that wrote them believed it, this once.
+// stay as they are. Records that their user may have written there are believed as far as the
+// release that wrote them believed them, this once.
 func (s *Store) adoptOlder(c *candidate) error {
 	r, err := c.openPages()
 	if err != nil {

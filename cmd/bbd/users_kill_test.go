@@ -137,7 +137,7 @@ func storeWorkers(daemon int) (all []*os.Process) {
 			if err != nil {
 				continue
 			}
-			// What is found holds the process, not its number; so it is looked at afterwards.
+			// The handle holds the process, not its number; so its command line is read afterwards.
 			p, err := os.FindProcess(n)
 			line, _ := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
 			if err == nil && slices.Contains(strings.Split(string(line), "\x00"), asuser.Command) {

@@ -320,7 +320,7 @@ func (d *Daemon) end(sig syscall.Signal) {
 const workersTime = 10 * time.Second
 
 // awaitWorkers waits for the daemon's store workers, which the kernel ends with it: a system call
-// that one is in may still change the store. Each holds a lock. What hangs is not waited for.
+// that one is in may still change the store. Each holds a lock. A worker that hangs is not waited for.
 func (d *Daemon) awaitWorkers() {
 	held, _ := filepath.Glob(filepath.Join(d.Dir, "store-workers.d", "*")) // asuser.DirName
 	end := time.Now().Add(workersTime)

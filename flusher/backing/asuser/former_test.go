@@ -138,7 +138,7 @@ func TestLateWorker(t *testing.T) {
 	}
 }
 
-// A worker that has not ended is named to those who wait for it, and nobody else waits.
+// A call that waits for a worker of before fails with its name; other users and stores do not wait.
 func TestFormerWorkers(t *testing.T) {
 	uid := users()[len(users())-1]
 	root := home(t, int(uid))
@@ -217,7 +217,7 @@ func TestCloseWhileFormerHangs(t *testing.T) {
 }
 
 // A worker is killed while it renames a file. The rename fails when it cannot be carried out any
-// more: who tries again is not overtaken. The store goes on meanwhile.
+// more: a second try is not overtaken. The store goes on meanwhile.
 func TestChangeOfKilledWorker(t *testing.T) {
 	needRoot(t)
 	fs := mountOf(t, alice)
