@@ -34,6 +34,9 @@ const (
 // TestDaemonKilledWithUsers is TestDaemonKilled of a user's buffer, whose store workers are killed,
 // too.
 func TestDaemonKilledWithUsers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("daemons are processes that the race detector does not see")
+	}
 	kills := userKills
 	if n, err := strconv.Atoi(os.Getenv("FOREBAY_KILLS")); err == nil {
 		kills = n
