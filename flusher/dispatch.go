@@ -34,16 +34,18 @@ func (f *Flusher) next() (wake time.Time) {
 	if f.mu.closed || f.mu.paused {
 		return time.Time{} // Resume kicks
 	}
+	units := f.opts.Workers * f.opts.SmallPerWorker
 	busy, stalls := f.busy(f.opts.Now())
-	if busy >= f.opts.Workers*f.opts.SmallPerWorker {
+	if busy >= units {
 		return stalls // a landing kicks too
 	}
-	in, byID := f.candidates(pressure, f.opts.Workers*f.opts.SmallPerWorker-busy)
+	in, byID := f.candidates(pressure, units-busy)
 	picks, fair, wake := plan.Next(in)
 	f.mu.fair = fair
 	for _, p := range picks {
 		f.launch(f.mu.queues[p.Buffer], byID[p.ID])
 	}
+	_, stalls = f.busy(f.opts.Now()) // of the flights begun just now, too: their stores may never answer
 	return soonest(wake, stalls)
 }
 

@@ -334,3 +334,37 @@ func TestLargeFilesAreNoHang(t *testing.T) {
 		})
 	}
 }
+
+// TestHungStoresOfOneRound has as many stores as there are workers that hang from the first
+// flush on, and one file of another: nothing but their silence makes the dispatcher look again.
+func TestHungStoresOfOneRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs, works := newHung(memStore()), memStore()
+		const workers = 4
+		f := New(Options{
+			Catalog: plainCatalog{}, Idle: -1, Workers: workers,
+			Stores: func(_ context.Context, b string) (backing.Store, error) {
+				if b == "works" {
+					return works, nil
+				}
+				return hangs, nil
+			},
+		})
+		defer f.Close()
+		defer hangs.release()
+		f.Pause("")
+		for i := range workers { // before "works", by name
+			enqueue(f, fmt.Sprint("hangs", i), 1)
+		}
+		enqueue(f, "works", 1)
+		synctest.Wait() // the dispatcher has looked at all of them
+		f.Resume("")
+		time.Sleep(time.Minute) // in the bubble
+		if n := f.BufferStats("works").Flushed; n != 1 {
+			t.Errorf("of the store that works, %d files are flushed after a minute, want 1", n)
+		}
+		if n := hangs.begun.Load(); n != workers {
+			t.Errorf("%d flushes hang, want %d: the test shows nothing", n, workers)
+		}
+	})
+}

@@ -45,6 +45,7 @@ var simFound = map[string]uint64{
 	"a file that was lost after its Put leaves its object":                                                   67,
 	"what a removed name had been put as before a kill is not known any more":                                3618,
 	"a rename whose obstacle has gone fails the drain, for an attempt that began before it":                  84174,
+	"a file waits for ever when the stores of all files that began with it hang":                             523529,
 }
 
 func TestSimulationFound(t *testing.T) {
