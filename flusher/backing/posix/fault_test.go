@@ -1,17 +1,7 @@
 package posix
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"maps"
-	"os"
-	"path"
-	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,522 +14,71 @@ import (
 	"forebay/internal/powertest"
 )
 
-// tree is what is under final names: of each the content.
-type tree map[string][]byte
-
-func content(seed uint64, size int64) []byte { return backingtest.Data(size, seed) }
-
-// faultOp is an operation of the store, what it finds and what it leaves.
-type faultOp struct {
-	name          string
-	large         bool
-	before, after tree
-	// moves names the files that must never be without both names.
-	moves map[string]string
-	// waits says that the operation cannot return before the file system does.
-	waits func(call string) bool
-	do    func(ctx context.Context, s backing.Store) error
-}
-
-func never(string) bool  { return false }
-func always(string) bool { return true }
-
-var faultOwner = Options{Owner: backing.Owner{Instance: 7, Life: 1}, PartSize: 1 << 20, Parallel: 1}
-
 // faultAttrs are given to what is put. The user is not the one that tests run as.
 var faultAttrs = &backing.Attrs{Mode: 0o640, UID: 12, GID: 34, MTime: time.Unix(1_700_000_000, 0)}
 
-func putOp(name string, before, after tree) faultOp {
-	return faultOp{name: name, before: before, after: after, waits: always, do: func(ctx context.Context, s backing.Store) error {
-		for name, p := range after {
-			if !bytes.Equal(before[name], p) {
-				o, err := s.Put(ctx, name, backing.NewBytes(p), backing.PutOptions{Attrs: faultAttrs})
-				if err == nil && o.Size != int64(len(p)) {
-					err = fmt.Errorf("the put says %d bytes", o.Size)
-				}
-				if err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}}
+func faultOptions(owner backing.Owner) Options {
+	return Options{Owner: owner, PartSize: 1 << 20, Parallel: 1}
 }
 
-func renameOp(name, from, to string, before, after tree, moves map[string]string) faultOp {
-	return faultOp{name: name, before: before, after: after, moves: moves, waits: never, do: func(ctx context.Context, s backing.Store) error {
-		return s.Rename(ctx, from, to)
-	}}
-}
-
-// versionsOf finds the versions of some and of other, wherever an earlier attempt has left them.
-func versionsOf(ctx context.Context, s backing.Store, names ...string) (is, replaces backing.Version, err error) {
-	for _, name := range names {
-		o, err := s.Stat(ctx, name)
-		switch {
-		case bb.KindOf(err) == bb.NotFound:
-		case err != nil:
-			return is, replaces, err
-		case o.Size == int64(len(some)):
-			is = o.Version()
-		default:
-			replaces = o.Version()
-		}
-	}
-	return is, replaces, nil
-}
-
-// renameIfOp is renameOp of a version.
-func renameIfOp(name, from, to string, before, after tree, moves map[string]string) faultOp {
-	return faultOp{name: name, before: before, after: after, moves: moves, waits: never, do: func(ctx context.Context, s backing.Store) error {
-		is, replaces, err := versionsOf(ctx, s, from, to)
-		if err != nil {
-			return err
-		}
-		return s.RenameIf(ctx, from, to, is, replaces)
-	}}
-}
-
-func readOp(name string, waits func(string) bool, do func(ctx context.Context, s backing.Store) error) faultOp {
-	return faultOp{name: name, before: readTree, after: readTree, waits: waits, do: do}
-}
-
-var (
-	some, other = content(1, 3000), content(2, 2000)
-	readTree    = tree{"f": some, "d/e/g": other}
-	abandoned   = path.Join("d", backing.Owner{Instance: 7, Life: 99}.TempName())
-)
-
-func faultOps() []faultOp {
-	largePut := putOp("put of a large object over another", tree{"f": other}, tree{"f": content(3, directMin+100)})
-	largePut.large = true
-	return []faultOp{
-		putOp("put", tree{}, tree{"f": some}),
-		putOp("put into new directories", tree{}, tree{"d/e/f": some}),
-		putOp("put over an object", tree{"f": other}, tree{"f": some}),
-		largePut,
-		renameOp("rename into a new directory", "f", "d/g", tree{"f": some}, tree{"d/g": some}, map[string]string{"f": "d/g"}),
-		renameOp("rename over an object", "f", "d/g", tree{"f": some, "d/g": other}, tree{"d/g": some}, map[string]string{"f": "d/g"}),
-		renameOp("rename of a tree into another", "a", "b",
-			tree{"a/s/g": other, "b/s/i": some},
-			tree{"b/s/g": other, "b/s/i": some},
-			map[string]string{"a/s/g": "b/s/g"}),
-		{name: "remove", before: tree{"d/f": some, "d/g": other}, after: tree{"d/g": other}, waits: never, do: func(ctx context.Context, s backing.Store) error {
-			return s.Remove(ctx, "d/f")
-		}},
-		renameIfOp("rename a version into a new directory", "f", "d/g", tree{"f": some}, tree{"d/g": some}, map[string]string{"f": "d/g"}),
-		renameIfOp("rename a version over an object", "f", "d/g", tree{"f": some, "d/g": other}, tree{"d/g": some}, map[string]string{"f": "d/g"}),
-		{name: "remove a version", before: tree{"d/f": some, "d/g": other}, after: tree{"d/g": other}, waits: never, do: func(ctx context.Context, s backing.Store) error {
-			is, _, err := versionsOf(ctx, s, "d/f")
+func faultHarness() backingtest.FaultHarness {
+	var calls detach.Calls
+	return backingtest.FaultHarness{
+		Open: func(_ context.Context, dir string, owner backing.Owner) (backing.Store, error) {
+			s, err := Open(dir, faultOptions(owner))
 			if err != nil {
+				return nil, err
+			}
+			return detach.Wrap(s, &calls), nil
+		},
+		Attrs: faultAttrs, Large: directMin + 100, Waits: true, Min: 800,
+		Settle: func() {
+			for calls.Left() > 0 {
+				time.Sleep(100 * time.Microsecond)
+			}
+		},
+		More: []backingtest.FaultRead{
+			{Name: "identify", Do: func(ctx context.Context, _ backing.Store, dir string) error {
+				_, err := detach.Do(ctx, &detach.Calls{}, "open backing", "", func(context.Context) (string, error) {
+					return Identify(dir)
+				}, func(string) {})
 				return err
-			}
-			return s.RemoveIf(ctx, "d/f", is)
-		}},
-		{name: "remove of a tree", before: tree{"t/f": some, "t/s/g": other, "h": other}, after: tree{"h": other}, waits: never, do: func(ctx context.Context, s backing.Store) error {
-			return s.RemoveTree(ctx, "t")
-		}},
-		{name: "remove of everything", before: tree{"t/f": some, "h": other}, after: tree{}, waits: never, do: func(ctx context.Context, s backing.Store) error {
-			return s.RemoveTree(ctx, "")
-		}},
-		readOp("get", func(call string) bool { return strings.HasPrefix(call, "read ") || strings.HasPrefix(call, "flush ") }, func(ctx context.Context, s backing.Store) error {
-			r, err := s.Get(ctx, "d/e/g", 100, 1500)
-			if err != nil {
+			}},
+			{Name: "open", Do: func(ctx context.Context, _ backing.Store, dir string) error {
+				_, err := detach.Do(ctx, &detach.Calls{}, "open backing", "", func(context.Context) (*Store, error) {
+					return Open(dir, faultOptions(backing.Owner{Instance: 7, Life: 1}))
+				}, func(*Store) {})
 				return err
-			}
-			p, err := io.ReadAll(r)
-			if err == nil && !bytes.Equal(p, other[100:1600]) {
-				return fmt.Errorf("it reads %d bytes that are not the object's", len(p))
-			}
-			return errors.Join(err, r.Close())
-		}),
-		readOp("stat", never, func(ctx context.Context, s backing.Store) error {
-			o, err := s.Stat(ctx, "d/e/g")
-			if err == nil && (o.Name != "d/e/g" || o.Size != int64(len(other))) {
-				return fmt.Errorf("it says %+v", o)
-			}
-			return err
-		}),
-		readOp("list", never, func(ctx context.Context, s backing.Store) error {
-			var names []string
-			err := s.List(ctx, "", func(o backing.Object) error {
-				names = append(names, o.Name)
-				return nil
-			})
-			if slices.Sort(names); err == nil && !slices.Equal(names, []string{"d/e/g", "f"}) {
-				return fmt.Errorf("it lists %q", names)
-			}
-			return err
-		}),
-		{name: "sweep", before: tree{"f": some, abandoned: other}, after: tree{"f": some}, waits: never, do: func(ctx context.Context, s backing.Store) error {
-			_, err := s.Sweep(ctx)
-			return err
-		}},
-		readOp("check", never, func(ctx context.Context, s backing.Store) error { return s.Check(ctx) }),
-		readOp("identify", never, func(ctx context.Context, s backing.Store) error {
-			_, err := detach.Do(ctx, &detach.Calls{}, "open backing", "", func(context.Context) (string, error) {
-				return Identify(s.(rooted).dir)
-			}, func(string) {})
-			return err
-		}),
-		readOp("open", never, func(ctx context.Context, s backing.Store) error {
-			_, err := detach.Do(ctx, &detach.Calls{}, "open backing", "", func(context.Context) (*Store, error) {
-				return Open(s.(rooted).dir, faultOwner)
-			}, func(*Store) {})
-			return err
-		}),
+			}},
+		},
 	}
 }
 
-// rooted is a store that an operation can be asked to open again.
-type rooted struct {
-	backing.Store
-	dir string
-}
-
-// faultCase is one operation on one directory, disturbed once.
-type faultCase struct {
-	faultOp
-	t     *testing.T
-	fs    *powertest.FS
-	dir   string // of the store, below the mount point
-	calls detach.Calls
-	store backing.Store
-	fault powertest.Fault
-}
-
-// must ends the test with an error of what no call disturbs.
-func (c *faultCase) must(err error) {
-	c.t.Helper()
-	if err != nil {
-		c.t.Fatalf("%s: %v", c.fault.Call, err)
-	}
-}
-
-func newFaultCase(t *testing.T, mount *powertest.FS, op faultOp, number int) *faultCase {
-	c := &faultCase{faultOp: op, t: t, fs: mount, dir: filepath.Join(mount.Dir, fmt.Sprint(number))}
-	c.must(os.Mkdir(c.dir, 0o755))
-	c.sync()
-	s, err := Open(c.dir, faultOwner)
-	c.must(err)
-	for name, p := range op.before {
-		if backing.IsTemp(name) { // no store puts that
-			c.must(os.MkdirAll(filepath.Join(c.dir, path.Dir(name)), 0o755))
-			c.must(os.WriteFile(filepath.Join(c.dir, name), p, 0o644))
-			continue
-		}
-		_, err := s.Put(t.Context(), name, backing.NewBytes(p), backing.PutOptions{})
-		c.must(err)
-	}
-	s, err = Open(c.dir, faultOwner) // it remembers no directory
-	c.must(err)
-	c.store = rooted{detach.Wrap(s, &c.calls), c.dir}
-	return c
-}
-
-// sync makes the names of the directories of all cases durable.
-func (c *faultCase) sync() {
-	root, err := os.Open(c.fs.Dir)
-	c.must(err)
-	c.must(errors.Join(root.Sync(), root.Close()))
-}
-
-// away removes the case's directory, so that the next has less to walk through.
-func (c *faultCase) away() {
-	c.must(os.RemoveAll(c.dir))
-	c.sync()
-}
-
-// visible returns what is there.
-func (c *faultCase) visible() tree {
-	found := tree{}
-	c.must(filepath.WalkDir(c.dir, func(file string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		p, err := os.ReadFile(file)
-		name, _ := filepath.Rel(c.dir, file)
-		found[name] = p
-		return err
-	}))
-	return found
-}
-
-// left returns what a cut of the power would leave, as a seed decides.
-func (c *faultCase) left(seed uint64) tree {
-	found, below := tree{}, filepath.Base(c.dir)+"/"
-	for name, p := range c.fs.Left(seed) {
-		if name, is := strings.CutPrefix(name, below); is {
-			found[name] = p
-		}
-	}
-	return found
-}
-
-// judge compares what is there with what may be. Done says that the operation has succeeded.
-func (c *faultCase) judge(when string, found tree, done bool) {
-	c.t.Helper()
-	names := maps.Clone(c.before)
-	maps.Copy(names, c.after)
-	maps.Copy(names, found)
-	is := func(p, want []byte) bool { return bytes.Equal(p, want) && (p == nil) == (want == nil) }
-	for name := range names {
-		switch p := found[name]; {
-		case backing.IsTemp(name) && name != abandoned:
-		case is(p, c.after[name]), !done && is(p, c.before[name]):
-		default:
-			c.t.Errorf("%s: %s: %s has %d bytes that are neither the old nor the new content (it succeeded: %v)", c.what(), when, name, len(p), done)
-		}
-	}
-	for from, to := range c.moves {
-		if !is(found[from], c.before[from]) && !is(found[to], c.after[to]) {
-			c.t.Errorf("%s: %s: neither %s nor %s has the content", c.what(), when, from, to)
-		}
-	}
-}
-
-func (c *faultCase) judgeAll(when string, done bool) {
-	c.t.Helper()
-	c.judge(when, c.visible(), done)
-	for seed := range uint64(2) { // nothing of what was not synced survives, or all of it
-		c.judge(fmt.Sprintf("%s, power cut %d", when, seed), c.left(seed), done)
-	}
-}
-
-func (c *faultCase) what() string {
-	switch f := c.fault; {
-	case f.Short:
-		return f.Call + " is carried out in part"
-	case f.Hold != nil:
-		return f.Call + " hangs"
-	case f.Done:
-		return fmt.Sprintf("%s is carried out and fails: %v", f.Call, f.Errno)
-	default:
-		return fmt.Sprintf("%s fails: %v", f.Call, f.Errno)
-	}
-}
-
-// temps counts temporary files of this life.
-func (c *faultCase) temps() (n int) {
-	for name := range c.visible() {
-		if backing.IsTemp(name) && name != abandoned {
-			n++
-		}
-	}
-	return n
-}
-
-// want is the kind of the error of a call that failed.
-func wantKind(errno syscall.Errno) bb.Kind {
-	switch errno {
-	case syscall.ENOSPC, syscall.EDQUOT:
-		return bb.NoSpace
-	default:
-		return bb.Unavailable
-	}
-}
-
-// fails does the operation while one call fails, and then again.
-func (c *faultCase) fails() {
-	reached := c.fs.Inject(c.fault)
-	err := c.do(c.t.Context(), c.store)
-	c.fs.Calls()
-	select {
-	case <-reached:
-	default:
-		c.t.Errorf("%s: the call did not come", c.what())
-	}
-	if kind := wantKind(c.fault.Errno); err != nil && bb.KindOf(err) != kind {
-		c.t.Errorf("%s: %v, of kind %v, want %v", c.what(), err, bb.KindOf(err), kind)
-	}
-	if err != nil && !backing.Passing(err) {
-		c.t.Errorf("%s: %v is not tried again", c.what(), err)
-	}
-	c.tail(err)
-}
-
-// hangs does the operation while one call is held, ends its context and lets the call go on.
-func (c *faultCase) hangs() {
-	ctx, cancel := context.WithCancel(c.t.Context())
-	defer cancel()
-	c.fault.Hold = make(chan struct{})
-	reached, ended := c.fs.Inject(c.fault), make(chan error, 1)
-	go func() { ended <- c.do(ctx, c.store) }()
-	select {
-	case <-reached:
-	case err := <-ended:
-		c.t.Fatalf("%s: the call did not come (%v)", c.what(), err)
-	}
-	cancel()
-	var err error
-	if c.waits(c.fault.Call) {
-		close(c.fault.Hold)
-		err = <-ended
-	} else {
-		select {
-		case err = <-ended:
-		case <-time.After(backingtest.WaitTime):
-			c.t.Errorf("%s: the operation does not end with its context", c.what())
-		}
-		close(c.fault.Hold)
-	}
-	for c.calls.Left() > 0 {
-		time.Sleep(100 * time.Microsecond)
-	}
-	c.fs.Calls()
-	if err != nil && !errors.Is(err, bb.Cancelled) {
-		c.t.Errorf("%s: %v, of kind %v", c.what(), err, bb.KindOf(err))
-	}
-	c.tail(err)
-}
-
-// tail looks at what an operation left, and does it again.
-func (c *faultCase) tail(err error) {
-	c.judgeAll("afterwards", err == nil)
-	if n := c.temps(); n > 0 && err == nil {
-		c.t.Errorf("%s: it succeeded and left %d temporary files", c.what(), n)
-	}
-	again := c.do(c.t.Context(), c.store)
-	if errors.Is(again, bb.NotFound) && c.moves != nil { // it was moved already: package retry looks at the new name
-		again = nil
-	}
-	if again != nil {
-		c.t.Errorf("%s: again: %v", c.what(), again)
-	}
-	c.judgeAll("again", true)
-	c.owned()
-	next := faultOwner
-	next.Owner.Life++
-	s, err := Open(c.dir, next)
-	c.must(err)
-	_, err = s.Sweep(c.t.Context())
-	c.must(err)
-	if n := c.temps(); n > 0 {
-		c.t.Errorf("%s: the next life's sweep leaves %d temporary files", c.what(), n)
-	}
-}
-
-// owned makes sure that new directories belong to the owner of what was put into them.
-// Of one that was made although the call failed, nobody knows who made it.
-func (c *faultCase) owned() {
-	if c.fault.Done && strings.HasPrefix(c.fault.Call, "mkdir") || !strings.Contains(c.name, "put into") {
-		return
-	}
-	for _, dir := range []string{"d", "d/e"} {
-		info, err := os.Stat(filepath.Join(c.dir, dir))
-		c.must(err)
-		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != faultAttrs.UID {
-			c.t.Errorf("%s: the directory %s belongs to %d", c.what(), dir, uid)
-		}
-	}
-}
-
-// changing are the calls of the kernel that change something, and may find no room for it.
-var changing = []string{"create", "mkdir", "setattr", "write", "fallocate", "fsync", "fsyncdir", "flush", "rename", "unlink", "rmdir"}
-
-// faultsOf returns all that is to happen to a call, but that it hangs.
-func faultsOf(call string) []powertest.Fault {
-	all := []powertest.Fault{{Call: call, Errno: syscall.EIO}, {Call: call, Errno: syscall.ESTALE}}
-	if kind, _, _ := strings.Cut(call, " "); slices.Contains(changing, kind) {
-		all = append(all, powertest.Fault{Call: call, Errno: syscall.ENOSPC}, powertest.Fault{Call: call, Errno: syscall.EDQUOT},
-			powertest.Fault{Call: call, Errno: syscall.EIO, Done: true})
-	}
-	return all
-}
-
-// TestErrnos fails each system call of a put once with each errno of a file system whose servers are away, and has each
-// write carried out in part: the error is one that is tried again, and the put done again succeeds.
 func TestErrnos(t *testing.T) {
 	if testing.Short() {
 		t.Skip("hundreds of calls through FUSE, of one goroutine")
 	}
-	mount := powertest.MountCaching(t, t.TempDir())
-	op := putOp("put over an object", tree{"d/f": other}, tree{"d/f": some})
-	count := newFaultCase(t, mount, op, 0)
-	mount.Inject(powertest.Fault{})
-	count.must(op.do(t.Context(), count.store))
-	calls := mount.Calls()
-	count.away()
-	cases := 0
-	run := func(fault powertest.Fault) {
-		cases++
-		c := newFaultCase(t, mount, op, cases)
-		c.fault = fault
-		c.fails()
-		c.away()
+	backingtest.Errnos(t, faultHarness())
+}
+
+func TestFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of calls through FUSE, of one goroutine")
 	}
-	for _, call := range calls {
-		kind, _, _ := strings.Cut(call, " ")
-		if !slices.Contains(changing, kind) {
-			continue
-		}
-		for _, errno := range []syscall.Errno{
-			syscall.ENODEV, syscall.EIO, syscall.ESHUTDOWN, syscall.ENOTCONN, syscall.ESTALE, syscall.EAGAIN, syscall.EINTR, syscall.EFAULT,
-			syscall.ETIMEDOUT, syscall.EHOSTDOWN, syscall.ENOSPC, syscall.EDQUOT,
-		} {
-			run(powertest.Fault{Call: call, Errno: errno})
-		}
-		if kind == "write" {
-			run(powertest.Fault{Call: call, Short: true})
-		}
-	}
-	if cases < 70 {
-		t.Errorf("there were %d cases: the test does not test", cases)
-	}
+	backingtest.Faults(t, faultHarness())
 }
 
 // An error of a used up quota names the owners whose quotas a file counts against.
 func TestQuotaNamesOwners(t *testing.T) {
 	mount := powertest.MountCaching(t, t.TempDir())
-	c := newFaultCase(t, mount, putOp("put", tree{}, tree{"f": some}), 0)
+	s, err := Open(mount.Dir, Options{Owner: backing.NewOwner(7)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	mount.Inject(powertest.Fault{Call: "write 0", Errno: syscall.EDQUOT})
-	err := c.do(t.Context(), c.store)
+	_, err = s.Put(t.Context(), "f", backing.NewBytes([]byte("x")), backing.PutOptions{Attrs: faultAttrs})
 	mount.Calls()
 	if bb.KindOf(err) != bb.NoSpace || !strings.Contains(err.Error(), "quota is used up, of user 12, group 34,") || !backing.Passing(err) {
 		t.Errorf("%v, of kind %v", err, bb.KindOf(err))
-	}
-}
-
-// TestFaults fails each system call of each operation once with each errno, before it is
-// carried out and after, and lets each hang once. What is under final names is never
-// damaged or lost, also if the power is cut then, and the operation done again succeeds.
-func TestFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("thousands of calls through FUSE, of one goroutine")
-	}
-	cases := 0
-	for _, op := range faultOps() {
-		t.Run(op.name, func(t *testing.T) {
-			mount := powertest.MountCaching(t, t.TempDir())
-			count := newFaultCase(t, mount, op, 0)
-			mount.Inject(powertest.Fault{})
-			count.must(op.do(t.Context(), count.store))
-			calls := mount.Calls()
-			count.judgeAll("undisturbed", true)
-			count.away()
-			for _, call := range calls {
-				if op.large { // what a mount was given stays in memory
-					mount = powertest.MountCaching(t, t.TempDir())
-				}
-				for _, fault := range faultsOf(call) {
-					if op.large && fault.Errno != syscall.EIO {
-						continue // the others differ in the kind alone, as for small ones
-					}
-					cases++
-					c := newFaultCase(t, mount, op, cases)
-					c.fault = fault
-					c.fails()
-					c.away()
-				}
-				cases++
-				c := newFaultCase(t, mount, op, cases)
-				c.fault = powertest.Fault{Call: call}
-				c.hangs()
-				c.away()
-			}
-		})
-	}
-	if cases < 800 {
-		t.Errorf("there were %d cases: the test does not test", cases)
 	}
 }

@@ -75,7 +75,7 @@ func (p *Pending) create() error {
 // faster if b and off are aligned to 4096 bytes.
 func (p *Pending) WriteAt(b []byte, off int64) error {
 	if p.direct != nil && off%alignment == 0 {
-		return p.writeDirect(b, off)
+		return p.failed(p.writeDirect(b, off))
 	}
 	_, err := p.f.WriteAt(b, off)
 	return p.failed(err)
