@@ -154,8 +154,8 @@ func (b *buffer) dirtyAt(file bb.FileID) (place, bool) {
 	return dirty.at, ok
 }
 
-// saveReaders brings back what readers of a file would need from the store's object,
-// before it is replaced by a newer generation or removed (0).
+// saveReaders brings back what readers of a file would need from the store's object, before it
+// is replaced by a newer generation or removed (0). It stays until they close the file.
 func (b *buffer) saveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error {
 	type view struct {
 		snap  *store.Snapshot
@@ -172,12 +172,34 @@ func (b *buffer) saveReaders(ctx context.Context, file bb.FileID, newer bb.Gener
 	}
 	b.mu.Unlock()
 	for _, v := range older {
-		pinned, _, err := b.pin(ctx, v.snap, &v.entry, 0, v.snap.Size())
-		switch {
-		case err == nil:
-			pinned.Release()
-		case b.reads(file, v.snap): // else the reader has closed it meanwhile, and needs nothing
+		if err := b.saveView(ctx, v.snap, &v.entry); err != nil && b.reads(file, v.snap) {
+			return err // unless the reader has closed it meanwhile, and needs nothing
+		}
+	}
+	return nil
+}
+
+// saveView brings all of a view into memory and keeps it there. Where there is a disk tier, a
+// large one goes there step by step, since it may not fit into memory at once. Else it is
+// kept in one step or not at all: one that does not fit takes nothing from others.
+func (b *buffer) saveView(ctx context.Context, snap *store.Snapshot, e *bb.Entry) error {
+	stats := b.d.store.Stats()
+	step := snap.Size()
+	if half := stats.Memory.Capacity / 2; step > half && stats.Disk.Capacity > 0 {
+		if step > half+stats.Disk.Capacity {
+			return errNoRoom
+		}
+		step = max(stats.Memory.Capacity/8, maxExtent)
+	}
+	for at := int64(0); at < snap.Size(); at += step {
+		pinned, _, err := b.pin(ctx, snap, e, at, step)
+		if err != nil {
 			return err
+		}
+		kept := snap.Keep(at, step) // what is pinned is not evicted before
+		pinned.Release()
+		if !kept {
+			return bb.E(bb.Busy, "read", b.address(e.Name), "its reader has closed it")
 		}
 	}
 	return nil

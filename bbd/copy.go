@@ -351,7 +351,7 @@ func (b *buffer) dropSurplusCopies() {
 // fetch brings extents of the copy in from those who hold it, in turns: several windows
 // at a time, each asked for with one request, read one-sided into this node's segments,
 // and checked. What the second copy's node cannot give, the home is asked for.
-func (c *fileCopy) fetch(ctx context.Context, t *tap, evicted []store.Extent) error {
+func (c *fileCopy) fetch(ctx context.Context, t *tap, snap *store.Snapshot, evicted []store.Extent) error {
 	holders, err := c.holders(ctx)
 	if err != nil {
 		return err
@@ -369,9 +369,9 @@ func (c *fileCopy) fetch(ctx context.Context, t *tap, evicted []store.Extent) er
 		evicted = evicted[n:]
 		from := holders[i%len(holders)]
 		group.Go(func() error {
-			err := c.fetchWindow(ctx, t, from, window)
+			err := c.fetchWindow(ctx, t, from, snap, window)
 			if err != nil && from != home && ctx.Err() == nil && bb.KindOf(err) != bb.NoSpace {
-				err = c.fetchWindow(ctx, t, home, window)
+				err = c.fetchWindow(ctx, t, home, snap, window)
 			}
 			return err
 		})
@@ -380,7 +380,7 @@ func (c *fileCopy) fetch(ctx context.Context, t *tap, evicted []store.Extent) er
 }
 
 // fetchWindow brings in a few extents that follow each other, perhaps with gaps.
-func (c *fileCopy) fetchWindow(ctx context.Context, t *tap, of remoteHandle, window []store.Extent) error {
+func (c *fileCopy) fetchWindow(ctx context.Context, t *tap, of remoteHandle, snap *store.Snapshot, window []store.Extent) error {
 	first, last := &window[0], &window[len(window)-1]
 	from, to := first.FileOffset-first.Cut, last.FileOffset-last.Cut+last.WholeLength
 	source, err := c.locate(ctx, of.session, of.handle, from, to)
@@ -389,7 +389,7 @@ func (c *fileCopy) fetchWindow(ctx context.Context, t *tap, of remoteHandle, win
 	}
 	defer source.release()
 	for _, x := range wholesOf(window) {
-		if err := c.fetchExtent(ctx, t, of.session, source, x); err != nil {
+		if err := c.fetchExtent(ctx, t, of.session, source, snap, x); err != nil {
 			return err
 		}
 	}
@@ -397,7 +397,7 @@ func (c *fileCopy) fetchWindow(ctx context.Context, t *tap, of remoteHandle, win
 }
 
 // fetchExtent brings one extent in.
-func (c *fileCopy) fetchExtent(ctx context.Context, t *tap, s *peer.Session, source *source, x run) error {
+func (c *fileCopy) fetchExtent(ctx context.Context, t *tap, s *peer.Session, source *source, snap *store.Snapshot, x run) error {
 	w := c.b.writer(c.b.spec().UID, bb.TierMemory)
 	room, err := t.reserve(ctx, w, x.to-x.from)
 	if err != nil {
@@ -422,7 +422,7 @@ func (c *fileCopy) fetchExtent(ctx context.Context, t *tap, s *peer.Session, sou
 			return &bb.Error{Kind: fabricKind(ctx), Op: "read", Path: c.b.address(c.entry.Name), Node: s.Node(), Err: err}
 		}
 	}
-	err = c.b.d.store.Fill(c.entry.File, c.generation, store.FillExtent{
+	err = snap.Fill(store.FillExtent{
 		Lease: room.lease, SegmentOffset: room.offset, FileOffset: x.from, Length: x.to - x.from,
 	})
 	if kind := bb.KindOf(err); kind == bb.Busy || kind == bb.Invalid {

@@ -22,16 +22,16 @@ var errNoName = errors.New("the file was removed, and its evicted bytes with it"
 func (b *buffer) fetch(ctx context.Context, t *tap, snap *store.Snapshot, e *bb.Entry, evicted []store.Extent) error {
 	file, generation := snap.File()
 	if c := b.copyOf(file, generation); c != nil {
-		there, err := b.orStored(ctx, c, func() error { return c.fetch(ctx, t, evicted) })
+		there, err := b.orStored(ctx, c, func() error { return c.fetch(ctx, t, snap, evicted) })
 		if there == nil {
 			return err
 		}
 		e = there
 	}
 	for _, x := range wholesOf(evicted) {
-		err := b.fill(ctx, t, e, file, generation, x)
+		err := b.fill(ctx, t, e, snap, x)
 		if bb.KindOf(err) == bb.Checksum {
-			err = b.fill(ctx, t, e, file, generation, x) // see tap
+			err = b.fill(ctx, t, e, snap, x) // see tap
 		}
 		if err != nil {
 			return err
@@ -57,7 +57,7 @@ func wholesOf(evicted []store.Extent) []run {
 }
 
 // fill brings one extent in from the store.
-func (b *buffer) fill(ctx context.Context, t *tap, e *bb.Entry, file bb.FileID, generation bb.Generation, x run) error {
+func (b *buffer) fill(ctx context.Context, t *tap, e *bb.Entry, snap *store.Snapshot, x run) error {
 	w := b.writer(b.spec().UID, bb.TierMemory)
 	room, err := t.reserve(ctx, w, x.to-x.from)
 	if err != nil {
@@ -67,7 +67,7 @@ func (b *buffer) fill(ctx context.Context, t *tap, e *bb.Entry, file bb.FileID, 
 	if err := t.read(ctx, b, e, room.mem, x.from); err != nil {
 		return err
 	}
-	err = b.d.store.Fill(file, generation, store.FillExtent{
+	err = snap.Fill(store.FillExtent{
 		Lease: room.lease, SegmentOffset: room.offset, FileOffset: x.from, Length: x.to - x.from,
 	})
 	switch bb.KindOf(err) {

@@ -305,6 +305,31 @@ func (s *Store) writeBatch(b *batch) error {
 	})
 }
 
+// takeData takes the space of a batch's extents without records of them: nothing else is
+// written there while the segments live, and a restart finds them empty there.
+func (s *Store) takeData(b *batch) error {
+	for _, g := range b.ordered {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		b.segments[g] = &space{g.mu.floor, g.mu.dataEnd}
+	}
+	for i := range b.commits {
+		if err := checkSpace(&b.commits[i], b); err != nil {
+			return err
+		}
+	}
+	for i := range b.commits {
+		for _, q := range b.commits[i].parts {
+			q.seg.addFile(b.commits[i].c.File)
+			q.seg.lastUse.Store(s.clock.Add(1))
+		}
+	}
+	for g, sp := range b.segments {
+		g.mu.dataEnd = sp.dataEnd
+	}
+	return nil
+}
+
 // checkSpace checks that a commit's extents lie within what its leases allow and
 // leave room for its records.
 func checkSpace(p *plan, b *batch) error {

@@ -9,6 +9,13 @@ import (
 	"forebay/internal/checksum"
 )
 
+// Two routes lead from the backing store back into memory:
+//
+//	Fill           a generation that counts: with records, so that a restart finds the bytes
+//	Snapshot.Fill  the same; and, of a generation that was dropped or for extents that a view
+//	               alone shows, into views, without a record. A restart ends all views: a
+//	               record would be that of an old generation, beside the newer one that counts
+
 // Fill puts bytes fetched from the backing store back in place of evicted extents.
 // The caller has copied them into segments it leases. Each evicted extent that a
 // FillExtent touches must be covered by it whole; see Extent for what that is
@@ -43,6 +50,89 @@ func (s *Store) Fill(f bb.FileID, n bb.Generation, fill ...FillExtent) error {
 		return nil
 	}
 	return s.commitFill(c, pieces)
+}
+
+// Fill is Store.Fill of what the view shows. It serves views of generations that were dropped,
+// too: their bytes are in memory until the last view of them is closed or they are evicted again.
+// bb.Invalid on a closed view.
+func (v *Snapshot) Fill(fill ...FillExtent) error {
+	f, n := v.File()
+	h := v.s.shard(f)
+	h.Lock()
+	if g := h.find(f, n); g != nil {
+		for _, e := range fill {
+			if len(g.ext.evictedIn(e.FileOffset, e.FileOffset+max(e.Length, 0))) > 0 {
+				h.Unlock()
+				return v.s.Fill(f, n, fill...)
+			}
+		}
+	}
+	wanted := make([][]extent, len(fill))
+	for i, e := range fill {
+		wanted[i] = v.ext.evictedIn(e.FileOffset, e.FileOffset+max(e.Length, 0))
+	}
+	closed := v.closed
+	h.Unlock()
+	if closed {
+		return bb.E(bb.Invalid, "fill", fileName(f, n), "the snapshot is closed")
+	}
+	c := &Commit{File: f, Generation: n}
+	var pieces []extent
+	for i := range fill {
+		if len(wanted[i]) == 0 {
+			continue // somebody else filled it
+		}
+		if err := v.s.checkFill(c, &fill[i], wanted[i]); err != nil {
+			return err
+		}
+		pieces = append(pieces, wanted[i]...)
+	}
+	if len(pieces) == 0 {
+		return nil
+	}
+	return v.showFilled(c, pieces)
+}
+
+// showFilled shows pieces in every view that has the same evicted extents. Not in generations:
+// those would lose the records of the evictions and get none of the bytes.
+func (v *Snapshot) showFilled(c *Commit, pieces []extent) error {
+	s := v.s
+	b := &batch{commits: []plan{{c: c}}, segments: map[*segment]*space{}}
+	if err := s.prepare(b); err != nil {
+		return err
+	}
+	var d dead
+	defer func() { s.reap(d) }()
+	defer s.lockShards(b)()
+	if v.closed || !v.ext.shows(pieces) {
+		return bb.E(bb.Busy, "fill", fileName(c.File, c.Generation), "the file changed meanwhile")
+	}
+	if err := s.takeData(b); err != nil {
+		return err
+	}
+	state := kept
+	if v.g.clean {
+		state = clean
+	}
+	for g := range s.shard(c.File).generations(c.File) {
+		for view := g.snaps; view != nil; view = view.next {
+			view.ext.fill(&b.commits[0], pieces, state, &d)
+		}
+	}
+	return nil
+}
+
+// fill shows what a commit has of those pieces that the map shows as evicted.
+func (m *extentMap) fill(p *plan, pieces []extent, state extentState, d *dead) {
+	for _, q := range p.parts {
+		for _, item := range q.items {
+			e := newExtent(q.seg, item, state)
+			k := slices.IndexFunc(pieces, func(p extent) bool { return p.off == e.off })
+			if m.shows(pieces[k : k+1]) {
+				m.put(e, d)
+			}
+		}
+	}
 }
 
 func (m *extentMap) evictedIn(from, to int64) (list []extent) {
@@ -118,17 +208,7 @@ func (s *Store) commitFill(c *Commit, pieces []extent) error {
 	if p.g.buffer.Value() == "" {
 		p.g.buffer = unique.Make(c.Buffer)
 	}
-	s.shard(c.File).views(c.File, func(m *extentMap) {
-		for _, q := range p.parts {
-			for _, item := range q.items {
-				e := newExtent(q.seg, item, clean)
-				k := slices.IndexFunc(pieces, func(p extent) bool { return p.off == e.off })
-				if m.shows(pieces[k : k+1]) {
-					m.put(e, &d)
-				}
-			}
-		}
-	})
+	s.shard(c.File).views(c.File, func(m *extentMap) { m.fill(p, pieces, clean, &d) })
 	return nil
 }
 

@@ -232,19 +232,35 @@ func (m *extentMap) markAll(state extentState) {
 	})
 }
 
-// Drop forgets a file. Snapshots keep what they show. Idempotent. See SyncDrops.
+// Drop forgets a file. Snapshots keep what they show, which is not evicted any more: the backing
+// store loses the file, too. Idempotent. See SyncDrops.
 func (s *Store) Drop(f bb.FileID) {
 	s.noteDrop(f)
-	s.drop(f, func(*generation) bool { return true })
+	s.drop(f, func(*generation) bool { return true }, (*shard).keepViews)
+}
+
+// keepViews excludes from eviction what views of dropped generations show. The caller holds the
+// shard.
+func (h *shard) keepViews(f bb.FileID) {
+	for g := range h.generations(f) {
+		if !g.gone {
+			continue
+		}
+		g.clean = false
+		for v := g.snaps; v != nil; v = v.next {
+			v.ext.keep()
+		}
+	}
 }
 
 // DropGeneration forgets a generation that a newer one has taken the place of,
 // and whose content the newer one may build on. Idempotent.
 func (s *Store) DropGeneration(f bb.FileID, n bb.Generation) {
-	s.drop(f, func(g *generation) bool { return g.number == n })
+	s.drop(f, func(g *generation) bool { return g.number == n }, func(*shard, bb.FileID) {})
 }
 
-func (s *Store) drop(f bb.FileID, which func(*generation) bool) {
+// drop forgets generations of a file, and then does what is to be done under the same lock.
+func (s *Store) drop(f bb.FileID, which func(*generation) bool, then func(*shard, bb.FileID)) {
 	var d dead
 	h := s.shard(f)
 	h.Lock()
@@ -257,6 +273,7 @@ func (s *Store) drop(f bb.FileID, which func(*generation) bool) {
 		delete(h.ids, f)
 		s.strikeIdentity(id, &d)
 	}
+	then(h, f)
 	h.Unlock()
 	s.reap(d)
 }

@@ -63,6 +63,37 @@ func (v *Snapshot) Close() {
 	v.s.reap(d)
 }
 
+// Keep excludes [off, off+n) from eviction for as long as the view is open: the backing store's
+// copy of it is about to be replaced or removed. It reports false, and changes nothing, where
+// something of the range is evicted, or the view is closed. Spilling moves the bytes all the same.
+func (v *Snapshot) Keep(off, n int64) bool {
+	var d dead
+	h := v.s.shard(v.g.file)
+	h.Lock()
+	defer func() { h.Unlock(); v.s.reap(d) }()
+	if v.closed {
+		return false
+	}
+	whole := true
+	var fresh []extent
+	from, to := v.clip(off, n)
+	v.ext.walk(from, to, func(e *extent) bool {
+		whole = e.state != evicted
+		if e.state == clean {
+			fresh = append(fresh, *e)
+		}
+		return whole
+	})
+	if !whole {
+		return false
+	}
+	for _, e := range fresh {
+		e.state = kept
+		v.ext.put(e, &d) // in this view alone: what others show may be evicted from them
+	}
+	return true
+}
+
 // run is an extent of a view, or a hole between two (no segment and not evicted).
 type run struct {
 	extent
