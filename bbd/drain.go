@@ -71,7 +71,7 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 			return nil, bb.Wrap("drain", b.address(m.Below), err)
 		}
 	}
-	if err := of.addDirs(ctx, answer); err != nil && ctx.Err() == nil {
+	if err := of.addDirs(ctx, answer); err != nil && (flushed || ctx.Err() == nil) {
 		return nil, bb.Wrap("drain", b.address(m.Below), err)
 	}
 	flushed = saved(answer)
@@ -145,8 +145,11 @@ func (b *buffer) drainHere(ctx context.Context, below string, p *progress) (*wir
 			err = nil
 		}
 	}
-	if err != nil && ctx.Err() == nil {
-		return nil, err
+	if err != nil {
+		// A drain whose time has ended in here names what it left, or is no success.
+		if left = b.unasked(err); ctx.Err() == nil || len(left) == 0 && report.Complete() {
+			return nil, err
+		}
 	}
 	b.nameUnsaved(ctx, &report)
 	answer := p.done()

@@ -78,6 +78,18 @@ func (b *buffer) mendForgotten(ctx context.Context) (left []unexplained, mended 
 	return left, mended, nil
 }
 
+// unasked returns what is dirty and in no queue when the namespace could not be asked about it.
+func (b *buffer) unasked(why error) (left []unexplained) {
+	for k, bytes := range b.unqueued() {
+		u := unexplained{File: k.file, Generation: k.generation, Bytes: bytes, Reason: "the namespace was not asked about them in time: " + why.Error()}
+		if id, ok := b.d.store.IdentityOf(k.file); ok {
+			u.Path = id.Path
+		}
+		left = append(left, u)
+	}
+	return left
+}
+
 // stillUnexplained leaves those that are suspects.
 func stillUnexplained(left []unexplained, suspects map[forgottenKey]int64) []unexplained {
 	return slices.DeleteFunc(slices.Clone(left), func(u unexplained) bool {

@@ -42,6 +42,32 @@ func TestDrainFindsForgottenFile(t *testing.T) {
 	}
 }
 
+// A drain whose time ends while it looks after a file that the namespace has forgotten is no
+// success, and names that file.
+func TestClusterDrainEndsBesideForgottenFile(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	n, there := nodes[0], nodes[1].dial()
+	c := n.dial()
+	b, _ := n.buffer(c, client.BufferSpec{Name: "b"})
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	write(t, b, "f", random(5000))
+	if err := metatest.Forget(t.Context(), n.shared, "b", "f"); err != nil {
+		t.Fatal(err)
+	}
+	n.daemon.ForgetQueue("b", "f")
+	write(t, there.Buffer("b"), "f", []byte("another"))
+	write(t, there.Buffer("b"), ".lost+found", []byte("in the way")) // so that the file is looked after again, after a second
+	n.faults.Set()
+	eventually(t, "the others are on the store", func() bool {
+		report, err := c.Drain(t.Context(), "b", 500*time.Millisecond, nil)
+		if err == nil {
+			t.Fatalf("the drain succeeds beside a file that is on no store: %+v", report)
+		}
+		return report.FailedTotal == 1 && report.Failed[0].Path == "f" && report.Failed[0].Bytes == 5000
+	})
+}
+
 // What the namespace has forgotten and cannot be told again stays, and is named: by
 // drains, status, an event and a metric. Once nothing is in the way it is flushed.
 func TestClusterUnexplainedBytesAreNamed(t *testing.T) {
