@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/flusher/backing"
+	"forebay/internal/bb"
 )
 
 // checkExisting fails if the options keep what is under a name.
@@ -24,8 +25,8 @@ func checkExisting(root *os.Root, name string, opts *backing.PutOptions) error {
 		return nil
 	case err != nil:
 		return err
-	case info.IsDir(): // the rename says what is wrong
-		return nil
+	case info.IsDir(): // an exchange would take it for a file
+		return bb.E(bb.Exists, "put", name, "the store has a directory there").WithRemedy("rename the file, or the directory on the store")
 	case info.Mode().IsRegular() && opts.MayReplace(object(name, info).ETag):
 		return nil
 	}
@@ -55,10 +56,10 @@ func (s *Store) place(root *os.Root, temp, name string, opts *backing.PutOptions
 		return err
 	}
 	if err := checkExisting(root, temp, opts); err != nil {
-		if !errors.Is(err, backing.ErrForeign) {
-			return err
+		if errors.Is(err, backing.ErrForeign) {
+			err = backing.Foreign("put", name)
 		}
-		return errors.Join(backing.Foreign("put", name), s.opts.rename2(root, temp, name, unix.RENAME_EXCHANGE))
+		return errors.Join(err, s.opts.rename2(root, temp, name, unix.RENAME_EXCHANGE))
 	}
 	return root.Remove(temp)
 }

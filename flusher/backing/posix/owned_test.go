@@ -149,6 +149,37 @@ func TestReplacedBeforeAPutReplacesIt(t *testing.T) {
 	r.expect(map[string]string{"a": "theirs"})
 }
 
+// TestPutOverADirectory: what has a file's name and is a directory stays, also if it comes in the
+// last moment.
+func TestPutOverADirectory(t *testing.T) {
+	for _, inside := range []string{"", "inside"} {
+		r := newRaced(t, kernels["flags"])
+		is := r.put("b", "ours")
+		over := func(name string) error {
+			return errors.Join(ignoreMissing(os.Remove(filepath.Join(r.dir, name))), os.MkdirAll(filepath.Join(r.dir, name, inside), 0o755))
+		}
+		if err := over("a"); err != nil {
+			t.Fatal(err)
+		}
+		r.opts.between = func(name string) {
+			r.opts.between = func(string) {}
+			if err := over(name); err != nil {
+				t.Error(err)
+			}
+		}
+		for name, replaces := range map[string]string{"a": "", "b": is.ETag} {
+			_, err := r.Put(t.Context(), name, backing.NewBytes([]byte("newer")), backing.PutOptions{Keep: true, Replaces: replaces})
+			if !errors.Is(err, bb.Exists) {
+				t.Errorf("over directory %s, which holds %q: %v", name, inside, err)
+			}
+		}
+		entries, err := os.ReadDir(r.dir)
+		if err != nil || len(entries) != 2 || !entries[0].IsDir() || !entries[1].IsDir() {
+			t.Errorf("the store has %v (%v), want two directories", entries, err)
+		}
+	}
+}
+
 // TestCutRemoval: a removal that a crash has cut after its first step is ended by Sweep, unless
 // what lies aside is not what its name says.
 func TestCutRemoval(t *testing.T) {
