@@ -26,10 +26,16 @@ func (s *Store) existing(ctx context.Context, name string, opts *backing.PutOpti
 		return condition{absent: true}, nil
 	case err != nil:
 		return condition{}, err
-	case !opts.MayReplace(there.ETag):
+	case !s.mayReplace(name, &there, opts):
 		return condition{}, backing.Foreign("put", name)
 	}
 	return condition{etag: there.ETag}, nil
+}
+
+// mayReplace reports whether a Put may go on over an object: one that a late request of this store
+// has put is its own.
+func (s *Store) mayReplace(name string, there *backing.Object, opts *backing.PutOptions) bool {
+	return opts.MayReplace(there.ETag) || s.isLate(name, there)
 }
 
 // keepExisting has an upload in parts completed only over what may be replaced. Stores that

@@ -138,6 +138,17 @@ func (s *Store) doubtful(name string, put *content) {
 	}
 }
 
+// doubtAgain goes on watching a name that a late request has changed, until it is put again.
+func (s *Store) doubtAgain(name string, one *doubt) {
+	d := &s.doubts
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.names[name] == nil {
+		d.forgetOldest()
+		d.names[name] = &doubt{until: time.Now().Add(s.opts.requestLife), puts: one.puts, gone: one.gone, etag: one.etag}
+	}
+}
+
 func (d *doubts) forgetOldest() {
 	if len(d.names) < maxDoubts {
 		return
@@ -149,6 +160,14 @@ func (d *doubts) forgetOldest() {
 		}
 	}
 	delete(d.names, oldest)
+}
+
+// isLate reports whether an object is one that a request of this store has put late.
+func (s *Store) isLate(name string, o *backing.Object) bool {
+	s.doubts.mu.Lock()
+	defer s.doubts.mu.Unlock()
+	one := s.doubts.names[name]
+	return one != nil && one.look(o) == changed
 }
 
 // confirmed notes what the store has said of a name after a request to it: the entity tag
@@ -223,6 +242,7 @@ func (s *Store) lookAt(ctx context.Context, name string, one *doubt) error {
 	case stale || found == asItShould:
 		return nil
 	case found == changed:
+		s.doubtAgain(name, one)
 		s.opts.Logger.Warn("a request that was carried out late has changed an object", "object", name)
 		s.opts.Changed(name)
 		return nil
@@ -392,7 +412,7 @@ func (s *Store) putOver(ctx context.Context, key, name string, slices [][]byte, 
 		case there.HasChecksum && there.Checksum == src.Checksum() && there.Size == src.Size():
 			// Put by an earlier attempt whose answer was lost.
 			return minio.UploadInfo{ETag: there.ETag, ChecksumCRC64NVME: encodeChecksum(there.Checksum), LastModified: there.MTime}, nil
-		case !opts.MayReplace(there.ETag):
+		case !s.mayReplace(name, &there, opts):
 			return minio.UploadInfo{}, backing.Foreign("put", name)
 		default:
 			c = condition{etag: there.ETag}
