@@ -173,7 +173,8 @@ type DirOptions struct {
 	// Holds says that something lies in it, or is about to: stores without directories, which
 	// know it by that, then do nothing.
 	Holds bool
-	// Keep leaves a directory that is there as it is. Without it, that is done only to
+	// Keep leaves a directory that is there as it is, unless the store has made it and has its mark
+	// on it. Without it, that is done only to
 	// directories that do not belong to Attrs.UID, or to this process if it is not root's.
 	Keep bool
 }

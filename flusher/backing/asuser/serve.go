@@ -24,6 +24,7 @@ type openOptions struct {
 	Instance bb.InstanceID
 	Life     uint64
 	Layouts  []posix.Layout
+	Mark     string
 }
 
 // The descriptors of a worker.
@@ -191,7 +192,7 @@ func (s *server) open(m, reply *message) error {
 		return err
 	}
 	store, err := posix.Open(s.dir, posix.Options{
-		Owner: backing.Owner{Instance: o.Instance, Life: o.Life}, Root: string(o.Root), Layouts: o.Layouts, Group: true,
+		Owner: backing.Owner{Instance: o.Instance, Life: o.Life}, Root: string(o.Root), Layouts: o.Layouts, Mark: o.Mark, Group: true,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {

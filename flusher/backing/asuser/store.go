@@ -26,6 +26,7 @@ type Store struct {
 	key     key
 	owner   backing.Owner
 	layouts []posix.Layout
+	mark    string
 
 	mu   sync.Mutex
 	root string // its identity
@@ -33,10 +34,10 @@ type Store struct {
 
 var _ backing.Store = (*Store)(nil)
 
-// Open returns the store of an existing directory, of which opts.Owner, Root and Layouts count.
+// Open returns the store of an existing directory, of which opts.Owner, Root, Layouts and Mark count.
 // Every call ends soon after its context does.
 func Open(ctx context.Context, w *Workers, u User, dir string, opts posix.Options) (*Store, error) {
-	s := &Store{w: w, key: key{u.UID, u.GID, dir}, owner: opts.Owner, layouts: opts.Layouts, root: opts.Root}
+	s := &Store{w: w, key: key{u.UID, u.GID, dir}, owner: opts.Owner, layouts: opts.Layouts, mark: opts.Mark, root: opts.Root}
 	return s, s.each(ctx, func(*worker, uint64) error { return nil })
 }
 
@@ -134,7 +135,7 @@ func (w *worker) openStore(ctx context.Context, s *Store) (uint64, error) {
 
 func (w *worker) openNow(ctx context.Context, s *Store) (uint64, error) {
 	options, err := json.Marshal(openOptions{
-		Root: []byte(s.Identity()), Instance: s.owner.Instance, Life: s.owner.Life, Layouts: s.layouts,
+		Root: []byte(s.Identity()), Instance: s.owner.Instance, Life: s.owner.Life, Layouts: s.layouts, Mark: s.mark,
 	})
 	if err != nil {
 		return 0, err

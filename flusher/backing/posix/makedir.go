@@ -41,7 +41,7 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 		fallthrough
 	case !info.IsDir():
 		return bb.E(bb.Exists, op, name, "the store has something there that is no directory").WithRemedy("rename the directory, or what lies there")
-	case !fresh && opts.Keep:
+	case !fresh && opts.Keep && !s.marked(root, name):
 		return nil
 	}
 	return wrap(op, name, setDirAttrs(root, name, &opts.Attrs))
@@ -62,6 +62,35 @@ func (s *Store) makeFresh(root *os.Root, name string, attrs *backing.Attrs) (fs.
 		return nil, err
 	}
 	return root.Lstat(name)
+}
+
+// markName is the attribute of a directory that says for whom the store has made it.
+const markName = "user.forebay.buffer"
+
+// mark marks a new directory, as far as the file system can.
+func (s *Store) mark(root *os.Root, dir string) {
+	if s.opts.Mark == "" {
+		return
+	}
+	if f, err := openDir(root, dir); err == nil {
+		unix.Fsetxattr(int(f.Fd()), markName, []byte(s.opts.Mark), 0)
+		f.Close()
+	}
+}
+
+// marked reports whether the store has made a directory, with the same Mark.
+func (s *Store) marked(root *os.Root, dir string) bool {
+	if s.opts.Mark == "" {
+		return false
+	}
+	f, err := openDir(root, dir)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	is := make([]byte, len(s.opts.Mark)+1)
+	n, err := unix.Fgetxattr(int(f.Fd()), markName, is)
+	return err == nil && string(is[:n]) == s.opts.Mark
 }
 
 // owned reports whether a directory belongs to a user whom its attributes come from. A process

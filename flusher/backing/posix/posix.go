@@ -33,6 +33,9 @@ type Options struct {
 	Parallel int
 	// Layouts is the stripe table used on Lustre; nil: each file has the layout of its directory.
 	Layouts []Layout
+	// Mark is set on directories that the store makes, where the file system has attributes of users
+	// (xattr(7)): DirOptions.Keep then concerns those without it. "": none is set.
+	Mark string
 	// Group has a process that is not root's give files their group, where its user is in it.
 	Group bool
 	// Logger takes warnings; nil: none are written.

@@ -194,6 +194,8 @@ func (s *Store) makeDirs(root *os.Root, dir string, attrs *backing.Attrs) error 
 	if err == nil {
 		if err = own(root, dir, attrs); err != nil {
 			root.Remove(dir) // the next try would find it made, and leave it to the daemon's user
+		} else {
+			s.mark(root, dir)
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {

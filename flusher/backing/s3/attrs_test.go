@@ -190,6 +190,28 @@ func TestMarkers(t *testing.T) {
 			t.Errorf("%q: got %q (%v), want %q", dir, got, err, want)
 		}
 	}
+	// A marker that is kept is not changed, unless it is one of the same buffer.
+	for _, c := range []struct {
+		mark string
+		mode fs.FileMode
+	}{{"b.1", 0o750}, {"other.1", 0o777}, {"b.1", 0o710}} {
+		o, kept := options(), opts
+		o.Mark, kept.Keep, kept.Attrs.Mode = c.mark, true, c.mode
+		marked := open(t, server.URL(s.bucket, "p"), o)
+		for _, name := range []string{"ours", "marked"} {
+			if err := marked.MakeDir(t.Context(), name, kept); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := c.mode
+		if c.mark != "b.1" {
+			want = 0o750
+		}
+		expect("marked", "marked "+(fs.ModeDir|want).String()+" 2017-07-14")
+	}
+	if err := s.RemoveDir(t.Context(), "marked"); err != nil {
+		t.Fatal(err)
+	}
 	expect("", "deep/er drwxr-x--- 2017-07-14", "foreign drwxr-xr-x bare", "ours drwx------ 2017-07-14", "s3fs drwx------ 2014-05-13")
 	expect("deep/er", "deep/er drwxr-x--- 2017-07-14")
 	own := errors.New("enough")

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -50,6 +51,7 @@ func (s *Store) Others(ctx context.Context, dir string, fn func(backing.Other) e
 type marker struct {
 	backing.Other
 	ours bool
+	mark string // of which Options
 }
 
 func (s *Store) marker(ctx context.Context, name string) (marker, error) {
@@ -60,8 +62,8 @@ func (s *Store) marker(ctx context.Context, name string) (marker, error) {
 		return marker{}, wrap("stat", name, err)
 	}
 	o := s.object(info)
-	_, ours := info.UserMetadata[keyOurs]
-	m := marker{backing.Other{Name: name, Mode: fs.ModeDir | o.Mode, MTime: o.MTime, Bare: !o.HasMode}, ours}
+	mark, ours := info.UserMetadata[keyOurs]
+	m := marker{backing.Other{Name: name, Mode: fs.ModeDir | o.Mode, MTime: o.MTime, Bare: !o.HasMode}, ours, mark}
 	if m.Bare {
 		m.Mode |= 0o755
 	}
@@ -85,13 +87,13 @@ func (s *Store) MakeDir(ctx context.Context, name string, opts backing.DirOption
 	if err != nil && !missing {
 		return err
 	}
-	if !missing && (!there.ours || opts.Keep || there.Mode.Perm() == opts.Attrs.Mode.Perm() && sameTime(there.MTime, opts.Attrs.MTime)) {
+	if !missing && (!there.ours || opts.Keep && (s.opts.Mark == "" || there.mark != s.opts.Mark) || there.Mode.Perm() == opts.Attrs.Mode.Perm() && sameTime(there.MTime, opts.Attrs.MTime)) {
 		return nil
 	}
 	ctx, done := s.call(ctx)
 	defer done()
 	to := minio.PutObjectOptions{
-		ContentType: markerType, UserMetadata: map[string]string{keyOurs: "1"},
+		ContentType: markerType, UserMetadata: map[string]string{keyOurs: cmp.Or(s.opts.Mark, "1")},
 		DisableContentSha256: true, // there is nothing to be signed in chunks
 	}
 	addMetadata(to.UserMetadata, &opts.Attrs, dirType)

@@ -67,6 +67,10 @@ type Options struct {
 	// concurrently. Nil: nobody is told.
 	Changed func(name string)
 
+	// Mark is kept with markers of directories that the store makes: DirOptions.Keep then concerns
+	// those without it. "": none is.
+	Mark string
+
 	requestLife time.Duration    // how long a request may be on its way; 0: the constant
 	watch       [2]time.Duration // shortest and longest pause between looks after late requests; 0: 1 s, 1 min
 	pageSize    int              // keys in a listing's page; 0: the store's default
