@@ -1,6 +1,7 @@
 package bbd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -50,58 +51,63 @@ func (r *request) bufferCreate(m *wire.Buffer) (proto.Message, error) {
 	if !c.system || spec.UID == 0 && spec.GID == 0 {
 		spec.UID, spec.GID = c.uid, c.gids[0]
 	}
+	complete(&spec, m)
+	b, held, err := r.s.d.createBuffer(r.ctx, c, spec, bb.MaxFound+1)
+	if err != nil {
+		return nil, bb.Wrap("buffer create", bb.Address{Buffer: spec.Name}.String(), err)
+	}
+	spec = b.spec()
+	spec.Found, spec.FoundTotal = held.name, held.files
+	return wire.FromBuffer(&spec), nil
+}
+
+// complete sets what the request for a new buffer leaves to the daemon. All of it is recorded: an
+// absent value in a record has the meaning of the release that made it.
+func complete(spec *bb.Buffer, m *wire.Buffer) {
+	spec.Created, spec.State = time.Now(), bb.BufferActive
 	if m.KeepDefault {
 		spec.Keep = bb.DefaultKeep()
 	}
 	if spec.Mode == 0 {
 		spec.Mode = 0o700
 	}
-	if spec.Durability == "" {
-		spec.Durability = bb.DurabilityResident
-	}
-	spec.Created, spec.State = time.Now(), bb.BufferActive
-	b, found, err := r.s.d.createBuffer(r.ctx, c, spec)
-	if err != nil {
-		return nil, bb.Wrap("buffer create", bb.Address{Buffer: spec.Name}.String(), err)
-	}
-	spec = b.spec()
-	spec.Found = found
-	return wire.FromBuffer(&spec), nil
+	spec.Durability = cmp.Or(spec.Durability, bb.DurabilityResident)
+	spec.Existing = cmp.Or(spec.Existing, bb.ExistingKeep)
 }
 
-// createBuffer checks everything that can be wrong before anything is changed. Found is a
-// file that the store holds already.
-func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer) (b *buffer, found string, err error) {
+// createBuffer checks everything that can be wrong before anything is changed. It returns too what
+// the store holds already, counted to count.
+func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer, count int) (b *buffer, held holding, err error) {
 	if err := checkBuffer(spec); err != nil {
-		return nil, "", err
+		return nil, held, err
 	}
 	if spec.Replicas > 1 && d.cluster == nil {
-		return nil, "", bb.E(bb.Unsupported, "replicas", fmt.Sprint(spec.Replicas), "this daemon is alone: there is no second node")
+		return nil, held, bb.E(bb.Unsupported, "replicas", fmt.Sprint(spec.Replicas), "this daemon is alone: there is no second node")
 	}
 	if spec.Replicas > 1 {
 		if err := d.cluster.allKnow("second copies", wire.VersionReplicas); err != nil {
-			return nil, "", err
+			return nil, held, err
 		}
 	}
-	if spec.BackingID, found, err = d.checkBacking(ctx, c, spec); err != nil {
-		return nil, "", err
+	if spec.BackingID, held, err = d.checkBacking(ctx, c, spec, count); err != nil {
+		return nil, held, err
 	}
 	unlock, err := d.buffers.changing.lock(ctx, spec.Name)
 	if err != nil {
-		return nil, "", bb.Wrap("buffer create", spec.Name, err)
+		return nil, held, bb.Wrap("buffer create", spec.Name, err)
 	}
 	defer unlock()
 	ctx = d.ctx // carried through: a buffer that exists must be taken up
 	made, err := d.meta.CreateBuffer(ctx, spec)
 	if err != nil {
-		return nil, "", maybeMade(err)
+		return nil, held, maybeMade(err)
 	}
 	b, err = d.takeUp(ctx, made)
 	if err != nil {
-		return nil, "", bb.MaybeDone(err)
+		return nil, held, bb.MaybeDone(err)
 	}
 	d.emit(bb.Event{Kind: bb.EventCreated, Buffer: spec.Name})
-	return b, found, nil
+	return b, held, nil
 }
 
 // maybeMade returns the namespace's error of a buffer that was to be made. The buffer may be
@@ -132,7 +138,7 @@ func checkBuffer(spec bb.Buffer) error {
 		return bad("durability", spec.Durability, "say resident or flushed")
 	case spec.Durability == bb.DurabilityFlushed && spec.Backing == "":
 		return bb.E(bb.Invalid, "durability", string(spec.Durability), "needs a backing store").WithRemedy("give --backing")
-	case spec.Existing != "" && spec.Existing != bb.ExistingOverwrite && !spec.Existing.Keeps():
+	case spec.Existing != bb.ExistingOverwrite && !spec.Existing.Keeps():
 		return bad("existing", spec.Existing, "say refuse, keep or overwrite")
 	case spec.Replicas < 0 || spec.Replicas > 2:
 		return bad("replicas", spec.Replicas, "give 1 or 2")
@@ -164,23 +170,23 @@ func checkBuffer(spec bb.Buffer) error {
 
 // checkBacking finds out now what would otherwise fail at the first flush. A daemon
 // that runs as root writes where the buffer's owner may, not where root may. It returns which
-// directory the backing is now. One that does not exist is refused, not made: most often
+// directory the backing is now, and what it holds. One that does not exist is refused, not made: most often
 // it is one whose file system is not mounted.
-func (d *Daemon) checkBacking(ctx context.Context, c cred, spec bb.Buffer) (id, found string, err error) {
+func (d *Daemon) checkBacking(ctx context.Context, c cred, spec bb.Buffer, count int) (id string, held holding, err error) {
 	if spec.Backing == "" {
-		return "", "", nil
+		return "", held, nil
 	}
 	where, err := bb.ParseBacking(spec.Backing)
 	if err != nil {
-		return "", "", err
+		return "", held, err
 	}
 	if where.Scheme == "file" && d.inside(where.Path) {
-		return "", "", bb.E(bb.Invalid, "backing", spec.Backing, "lies in the daemon's own folder").WithRemedy("choose another directory")
+		return "", held, bb.E(bb.Invalid, "backing", spec.Backing, "lies in the daemon's own folder").WithRemedy("choose another directory")
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, storePatience, notAnswered(spec.Backing))
 	defer cancel()
-	id, found, err = d.stores.probe(ctx, c, spec, where)
-	return id, found, answered(ctx, err)
+	id, held, err = d.stores.probe(ctx, c, spec, where, count)
+	return id, held, answered(ctx, err)
 }
 
 // inside reports whether a path is, is in, or holds one of the daemon's own folders.

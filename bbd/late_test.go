@@ -246,14 +246,41 @@ func slowFlush(t *testing.T) bool {
 // it could tell anybody.
 func TestClusterLateFlushAndRestart(t *testing.T) {
 	t.Parallel()
+	there, dir := lateBeforeRestart(t, client.ExistingOverwrite)
+	wantStored(t, dir, "f", []byte("NEW"))
+	drain(t, there, "shared")
+}
+
+// TestClusterLateFlushIsKept: a buffer that keeps what it does not know has both contents then, and
+// says so.
+func TestClusterLateFlushIsKept(t *testing.T) {
+	t.Parallel()
+	there, dir := lateBeforeRestart(t, client.ExistingKeep)
+	eventually(t, "the conflict is noticed", func() bool {
+		r, err := there.Drain(t.Context(), "shared", 0, nil)
+		list := r.Conflicts()
+		return err != nil && len(list) == 1 && list[0].Path == "f"
+	})
+	wantStored(t, dir, "f", []byte("old"))
+	wantFile(t, there.Buffer("shared"), "f", []byte("NEW"))
+	if _, err := there.Overwrite(t.Context(), "shared", "f", 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	wantStored(t, dir, "f", []byte("NEW"))
+}
+
+// lateBeforeRestart has a node start again whose flush has put an older content in place of a newer
+// one, as a file system can be made to that compares nothing in the step.
+func lateBeforeRestart(t *testing.T, existing client.Existing) (there *client.Client, dir string) {
+	t.Helper()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Existing: existing})
 	nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	write(t, b, "f", []byte("old"))
 	c.Close()
 	nodes[0].away()
-	there := nodes[1].dial()
+	there = nodes[1].dial()
 	ctx := limited(t, 20*time.Second)
 	if _, err := there.ForgetNode(ctx, "n1"); err != nil {
 		t.Fatal(err)
@@ -267,7 +294,7 @@ func TestClusterLateFlushAndRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes[0].start()
-	wantStored(t, dir, "f", []byte("NEW"))
+	return there, dir
 }
 
 // TestClusterLateEvicted: what a late flush replaces after memory has let go of it is

@@ -162,20 +162,12 @@ func (d *Daemon) makeBuffers(ctx context.Context, l *bb.Lifetime, create []*wire
 	c := userCred(l.UID, l.GID)
 	for _, m := range create {
 		spec := m.AsBuffer()
-		spec.UID, spec.GID, spec.Created, spec.State = l.UID, l.GID, time.Now(), bb.BufferActive
-		if spec.Mode == 0 {
-			spec.Mode = 0o700
-		}
-		if spec.Durability == "" {
-			spec.Durability = bb.DurabilityResident
-		}
-		if m.KeepDefault {
-			spec.Keep = bb.DefaultKeep()
-		}
+		spec.UID, spec.GID = l.UID, l.GID
+		complete(&spec, m)
 		if spec.Job = ""; spec.Name == l.Buffer {
 			spec.Job = l.Key
 		}
-		_, _, err := d.createBuffer(ctx, c, spec)
+		_, _, err := d.createBuffer(ctx, c, spec, 1) // on each node of the job: no more than is needed
 		if bb.KindOf(err) == bb.Exists {
 			err = d.sameBuffer(ctx, &spec)
 		}

@@ -245,52 +245,60 @@ func (s *stores) spec(name string) bb.Buffer {
 	return b.spec()
 }
 
-// probe opens a store for a user, to find out whether it can be used, which it is, and the
-// name of a file that it holds.
-func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Backing) (id, found string, err error) {
+// holding is what a store holds already when a buffer is made.
+type holding struct {
+	name  string // one of its files; "": there is none, or that is not known
+	files int    // as far as they were counted
+}
+
+// probe opens a store for a user, to find out whether it can be used, which it is, and its contents.
+func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Backing, count int) (id string, held holding, err error) {
 	if where.Scheme == "file" {
 		if _, err := s.d.storeUser(c, "backing", where.Path); err != nil {
-			return "", "", err
+			return "", held, err
 		}
 	}
 	o := s.d.cfg.Backing
 	o.User, o.Calls = ownerOf(&spec), s.callsTo(spec.Backing)
 	if spec.BackingID, err = open.Identify(ctx, spec.Backing, o); err != nil {
-		return "", "", err
+		return "", held, err
 	}
 	if err := s.d.mayUseStore(c, where); err != nil { // the caller is not always the buffer's owner
-		return "", "", err
+		return "", held, err
 	}
 	store, err := s.d.openStore(ctx, spec, nil)
 	if err != nil {
-		return "", "", err
+		return "", held, err
 	}
 	defer store.Close()
 	if err := store.Check(ctx); err != nil {
-		return "", "", err
+		return "", held, err
 	}
-	found, err = anyObject(ctx, store)
+	held, err = holdingOf(ctx, store, count)
 	if bb.KindOf(err) == bb.Permission && spec.Existing != bb.ExistingRefuse {
-		found, err = "", nil // a directory of another user's is in the tree
+		err = nil // a directory of another user's is in the tree
 	}
-	if err == nil && found != "" && spec.Existing == bb.ExistingRefuse {
-		err = bb.E(bb.Exists, "backing", spec.Backing, "it holds files already, among them "+bb.Printable(found)).
+	if err == nil && held.files > 0 && spec.Existing == bb.ExistingRefuse {
+		err = bb.E(bb.Exists, "backing", spec.Backing, "it holds files already: "+bb.FoundText(held.files, held.name)).
 			WithRemedy("choose an empty one; or keep these files, with --existing=keep, or have them replaced, with --existing=overwrite")
 	}
-	return spec.BackingID, found, err
+	return spec.BackingID, held, err
 }
 
-// anyObject returns the name of an object that a store holds, "" if it holds none.
-func anyObject(ctx context.Context, store backing.Store) (name string, err error) {
+// holdingOf counts the objects of a store to a limit.
+func holdingOf(ctx context.Context, store backing.Store, limit int) (held holding, err error) {
 	enough := errors.New("enough is known")
 	err = store.List(ctx, "", func(o backing.Object) error {
-		name = o.Name
-		return enough
+		held.name = cmp.Or(held.name, o.Name)
+		if held.files++; held.files == limit {
+			return enough
+		}
+		return nil
 	})
 	if errors.Is(err, enough) {
 		err = nil
 	}
-	return name, err
+	return held, err
 }
 
 // shared names what a backing URL leads to, for bounds that buffers of one store share: the
@@ -369,6 +377,10 @@ var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\13
 func (d *Daemon) openStore(ctx context.Context, spec bb.Buffer, watched *health.Health) (backing.Store, error) {
 	o := d.cfg.Backing
 	o.POSIX.Root = spec.BackingID
+	if spec.Existing.Keeps() {
+		o.POSIX.Mark = fmt.Sprint(spec.Name, ".", spec.Created.UnixNano())
+		o.S3.Mark = o.POSIX.Mark
+	}
 	o.S3.Changed = func(object string) { d.lateChange(spec.Name, object) }
 	o.Health = watched
 	o.User = ownerOf(&spec)

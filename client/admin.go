@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -19,18 +20,24 @@ import (
 )
 
 // CreateBuffer makes a buffer and returns it as the daemon completed it. A nil Keep
-// means the default patterns, an empty one none.
+// means the default patterns, an empty one none; no Existing means ExistingKeep.
 func (c *Client) CreateBuffer(ctx context.Context, spec BufferSpec) (BufferSpec, error) {
 	if err := bb.CheckBufferName(spec.Name); err != nil {
 		return BufferSpec{}, err
 	}
-	m := wire.FromBuffer(&spec)
-	m.KeepDefault = spec.Keep == nil
 	var reply wire.Buffer
-	if err := c.ask(ctx, wire.Type_TYPE_BUFFER_CREATE, m, &reply); err != nil {
+	if err := c.ask(ctx, wire.Type_TYPE_BUFFER_CREATE, newBuffer(spec), &reply); err != nil {
 		return BufferSpec{}, bb.Wrap("create buffer", spec.Name, err)
 	}
 	return reply.AsBuffer(), nil
+}
+
+// newBuffer makes the message that asks for a buffer.
+func newBuffer(spec BufferSpec) *wire.Buffer {
+	spec.Existing = cmp.Or(spec.Existing, ExistingKeep) // a daemon of an older release has another default
+	m := wire.FromBuffer(&spec)
+	m.KeepDefault = spec.Keep == nil
+	return m
 }
 
 // Buffers lists the buffers that this user may see, by name.

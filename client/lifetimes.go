@@ -65,9 +65,7 @@ func (c *Client) OpenLifetime(ctx context.Context, l Lifetime, o LifetimeOptions
 	}
 	m := &wire.LifetimeOpen{Json: text, Attach: o.Attach, Begin: o.Begin, Ran: o.Ran}
 	for i := range o.Create {
-		b := wire.FromBuffer(&o.Create[i])
-		b.KeepDefault = o.Create[i].Keep == nil
-		m.Create = append(m.Create, b)
+		m.Create = append(m.Create, newBuffer(o.Create[i]))
 	}
 	var now Lifetime
 	err = c.eachLifetime(ctx, wire.Type_TYPE_LIFETIME_OPEN, m, func(l Lifetime) { now = l })

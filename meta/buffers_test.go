@@ -17,7 +17,7 @@ func TestBuffers(t *testing.T) {
 	ctx := testContext(t)
 	b := bb.Buffer{
 		Name: "ckpt-1", UID: 1, GID: 2, Mode: 0o750, Capacity: 1 << 40, Backing: "file:///lustre/me", BackingID: "posix1:ef53:7:2:/scratch", Durability: bb.DurabilityFlushed,
-		Codec: "zstd", Keep: bb.DefaultKeep(), FlushLimit: 5, DirtyAge: time.Minute, NoWait: true, Receipt: true, Job: "42", Replicas: 2,
+		Codec: "zstd", Keep: bb.DefaultKeep(), FlushLimit: 5, DirtyAge: time.Minute, NoWait: true, Receipt: true, Job: "42", Replicas: 2, Existing: bb.ExistingKeep,
 	}
 	made, err := m.CreateBuffer(ctx, b)
 	if err != nil || made.State != bb.BufferActive || made.Created.IsZero() || made.Revision == 0 {
@@ -49,6 +49,21 @@ func TestBuffers(t *testing.T) {
 	all, err := m.Buffers(ctx)
 	if err != nil || len(all) != 2 || all[0].Name != "a" || !reflect.DeepEqual(all[1], newer) {
 		t.Errorf("%+v %v", all, err)
+	}
+}
+
+// TestBufferOfAnOlderRelease: a record without a choice means the default of the releases that wrote
+// such ones.
+func TestBufferOfAnOlderRelease(t *testing.T) {
+	t.Parallel()
+	for recorded, want := range map[bb.Existing]bb.Existing{"": bb.ExistingOverwrite, bb.ExistingKeep: bb.ExistingKeep} {
+		data, err := sealBuffer(bufferKey("b"), &bb.Buffer{Name: "b", Existing: recorded}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, _, err := openBuffer(bufferKey("b"), data, 1); err != nil || b.Existing != want {
+			t.Errorf("recorded %q: %q (%v), want %q", recorded, b.Existing, err, want)
+		}
 	}
 }
 

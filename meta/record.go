@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io/fs"
@@ -243,7 +244,8 @@ func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) 
 		Backing: m.GetBacking(), Durability: bb.Durability(m.GetDurability()), Codec: m.GetCodec(), Keep: m.GetKeep(),
 		FlushLimit: m.GetFlushLimit(), DirtyAge: time.Duration(m.GetDirtyAge()), NoWait: m.GetNoWait(), Receipt: m.GetReceipt(),
 		Job: m.GetJob(), Created: fromNanos(m.Created), State: bb.BufferState(m.GetState()), Revision: seq, Replicas: int(m.GetReplicas()),
-		BackingID: m.GetBackingId(), Existing: bb.Existing(m.GetExisting()), Rest: rest(&m),
+		BackingID: m.GetBackingId(), Rest: rest(&m),
+		Existing: cmp.Or(bb.Existing(m.GetExisting()), bb.ExistingOverwrite), // of a release without a choice, or with that default
 	}
 	for _, r := range m.GetTiers() {
 		if r.GetTier() > uint32(bb.TierDisk) {

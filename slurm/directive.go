@@ -77,6 +77,7 @@ type BufferOptions struct {
 	Backing     string // file:///path or s3://bucket/prefix with symbols such as %u; "": none
 	Compression string // "", zstd, s2
 	Durability  bb.Durability
+	Existing    bb.Existing
 	Replicas    int           // 0: not said
 	FlushLimit  int64         // bytes a second; 0: none
 	DirtyAge    time.Duration // 0: the daemon's default

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"forebay/internal/bb"
 )
 
 // visible are what a script of testdata has instead of characters that nobody sees.
@@ -71,11 +73,11 @@ func describe(r *Request, problems Problems) string {
 	}
 	if w.Job != nil {
 		fmt.Fprintf(&b, "job buffer %s name=%q pool=%q", w.Job.Name, r.Job.Name, r.Job.Pool)
-		describeBuffer(&b, w.Job.Capacity, w.Job.Backing, w.Job.Codec, string(w.Job.Durability), w.Job.Replicas, w.Job.FlushLimit, fmt.Sprint(w.Job.DirtyAge))
+		describeBuffer(&b, w.Job)
 	}
 	for _, c := range w.Creates {
 		fmt.Fprintf(&b, "create %s", c.Name)
-		describeBuffer(&b, c.Capacity, c.Backing, c.Codec, string(c.Durability), c.Replicas, c.FlushLimit, fmt.Sprint(c.DirtyAge))
+		describeBuffer(&b, &c)
 	}
 	for _, u := range w.Uses {
 		fmt.Fprintf(&b, "use %s\n", u)
@@ -98,8 +100,12 @@ func describe(r *Request, problems Problems) string {
 	return b.String()
 }
 
-func describeBuffer(b *strings.Builder, capacity int64, backing, codec, durability string, replicas int, limit int64, age string) {
-	fmt.Fprintf(b, " capacity=%d backing=%q codec=%q durability=%s replicas=%d limit=%d age=%s\n", capacity, backing, codec, durability, replicas, limit, age)
+func describeBuffer(b *strings.Builder, of *bb.Buffer) {
+	fmt.Fprintf(b, " capacity=%d backing=%q codec=%q durability=%s replicas=%d limit=%d age=%s", of.Capacity, of.Backing, of.Codec, of.Durability, of.Replicas, of.FlushLimit, of.DirtyAge)
+	if of.Existing != bb.ExistingKeep {
+		fmt.Fprintf(b, " existing=%s", of.Existing)
+	}
+	b.WriteString("\n")
 }
 
 func TestExpand(t *testing.T) {

@@ -84,6 +84,7 @@ func (p *parser) bufferOptions(s *said) BufferOptions {
 		b.Compression = c
 	}
 	b.Durability = bb.Durability(p.choice(s, "durability", "resident", "flushed"))
+	b.Existing = bb.Existing(p.choice(s, "existing", "keep", "overwrite", "refuse"))
 	if r := p.choice(s, "replicas", "", "1", "2"); r != "" {
 		b.Replicas = int(r[0] - '0')
 	}
@@ -113,7 +114,7 @@ func (p *parser) needBacking(s *said) {
 	if o, ok := s.get("durability"); ok && o.value == "flushed" {
 		p.report(o.column, "durability=flushed needs a store", "add backing=/path or backing=s3://bucket/prefix")
 	}
-	for _, key := range []string{"compression", "flush_limit", "dirty_age"} {
+	for _, key := range []string{"compression", "flush_limit", "dirty_age", "existing"} {
 		if o, ok := s.get(key); ok {
 			p.warn(o.column, key+" is ignored without backing", "")
 		}

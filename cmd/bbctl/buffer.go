@@ -74,7 +74,7 @@ No buffer is made whose store is that of another buffer, or lies below or above 
 	f.StringArrayVar(&o.tier, "tier", nil, "PATTERN=disk or PATTERN=memory: where files with such names go; the first that fits counts (default: memory)")
 	f.BoolVar(&o.keepNone, "keep-none", false, "flush every name")
 	f.StringVar(&o.limit, "flush-limit", "", "bytes a second to the store")
-	f.StringVar(&o.existing, "existing", "overwrite", "files of the store that the buffer did not write: refuse (no buffer is made), keep (the buffer's file stays dirty) or overwrite")
+	f.StringVar(&o.existing, "existing", string(client.ExistingKeep), "files of the store that the buffer did not write: keep (one of the same name in the buffer stays there, in conflict), overwrite, or refuse (no buffer is made)")
 	f.DurationVar(&o.dirtyAge, "dirty-age", 0, "oldest a dirty byte may get before its flush begins (default: the daemon's)")
 	f.BoolVar(&o.noWait, "no-wait", false, "writes without room fail instead of waiting")
 	f.BoolVar(&o.receipt, "receipt", false, "keep the receipt on the store beside the data")
@@ -159,7 +159,8 @@ type bufferJSON struct {
 	Codec      string    `json:"codec"`
 	Keep       []string  `json:"keep"`
 	Existing   string    `json:"existing,omitempty"`
-	Found      string    `json:"found,omitempty"` // a file that the store held when the buffer was made
+	Found      string    `json:"found,omitempty"`       // a file that the store held when the buffer was made
+	FoundTotal int       `json:"found_total,omitempty"` // such files, counted to 1,001
 	Tiers      []string  `json:"tiers,omitempty"`
 	FlushLimit int64     `json:"flush_limit"`
 	DirtyAge   float64   `json:"dirty_age"` // seconds; 0: the daemon's default
@@ -175,21 +176,32 @@ func describeBuffer(b *client.BufferSpec) bufferJSON {
 	return bufferJSON{
 		Name: b.Name, UID: b.UID, GID: b.GID, Mode: fmt.Sprintf("%04o", b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
 		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, Tiers: describeTiers(b.Tiers),
-		Existing: string(b.Existing), Found: b.Found, FlushLimit: b.FlushLimit, DirtyAge: b.DirtyAge.Seconds(),
+		Existing: string(b.Existing), Found: b.Found, FoundTotal: b.FoundTotal, FlushLimit: b.FlushLimit, DirtyAge: b.DirtyAge.Seconds(),
 		NoWait: b.NoWait, Receipt: b.Receipt, Replicas: max(b.Replicas, 1), Job: b.Job, Created: b.Created, State: string(b.State),
 	}
 }
 
-// sayExisting tells the maker of a buffer that its store holds something already.
+// sayExisting tells the maker of a buffer what its store holds already, and what becomes of it.
 func (a *app) sayExisting(b *client.BufferSpec) {
 	if b.Found == "" {
 		return
 	}
-	what := "files that the buffer did not write are replaced by those of the same name (--existing=keep keeps them)"
-	if b.Existing.Keeps() {
-		what = "files that the buffer did not write stay as they are"
+	at := client.Address{Buffer: b.Name}.String()
+	fmt.Fprintf(a.err, "bbctl: the store of %s holds %s\n", at, bb.FoundText(b.FoundTotal, b.Found))
+	if !b.Existing.Keeps() {
+		fmt.Fprintln(a.err, "bbctl: a flush replaces those that have the name of a file in the buffer (--existing=keep keeps them)")
+		return
 	}
-	fmt.Fprintf(a.err, "bbctl: the store of bb://%s/ holds files already, among them %s: %s\n", b.Name, bb.Printable(b.Found), what)
+	fmt.Fprintf(a.err, "bbctl: they stay as they are: a file of the same name stays in the buffer, in conflict, and bbctl drain %s lists it\n"+
+		"bbctl: to go on with them: bbctl stage-in %s %s; to replace them: make the buffer with --existing=overwrite\n", b.Name, shellWord(b.Backing), at)
+}
+
+// shellWord quotes a URL as a word of a command to be copied.
+func shellWord(url string) string {
+	if !strings.ContainsAny(url, "?&$;*'\"\\ ()<>|`") {
+		return url
+	}
+	return "'" + strings.ReplaceAll(url, "'", `'\''`) + "'"
 }
 
 // describeTiers returns rules as --tier takes them.

@@ -308,6 +308,7 @@ type Buffer struct {
 	Keep       []string      // patterns of names that are only passing and are not flushed
 	Existing   Existing      // what becomes of files of the store that the buffer did not write
 	Found      string        // a file that the store held when the buffer was made; only in the answer to its creation
+	FoundTotal int           // files that it held then, counted to MaxFound+1; only in that answer
 	Tiers      []TierRule    // which files go to disk rather than stay in memory; the first that fits counts
 	FlushLimit int64         // bytes a second to the store; 0: no limit
 	DirtyAge   time.Duration // oldest a dirty byte may get before a flush of it begins; 0: the daemon's default
@@ -324,12 +325,29 @@ type Buffer struct {
 // Existing says what becomes of files on the store that a buffer did not write.
 type Existing string
 
-// What may become of them. A buffer that says nothing overwrites.
+// What may become of them. ExistingKeep is the default of a new buffer; the record of an older one
+// without a value means ExistingOverwrite.
 const (
 	ExistingRefuse    Existing = "refuse"    // no buffer is made on a store that holds something, and it keeps what appears later
 	ExistingKeep      Existing = "keep"      // a file of the buffer that has the name of one stays in memory
 	ExistingOverwrite Existing = "overwrite" // it is replaced
 )
+
+// MaxFound is the number of files up to which those of a new buffer's store are counted.
+const MaxFound = 1000
+
+// FoundText says how many files a store held when a buffer was made, and names one.
+func FoundText(total int, name string) string {
+	switch {
+	case total > MaxFound:
+		return fmt.Sprintf("more than %d files, among them %s", MaxFound, Printable(name))
+	case total > 1:
+		return Count(total, "file") + ", among them " + Printable(name)
+	case total == 1:
+		return "1 file, " + Printable(name)
+	}
+	return "files, among them " + Printable(name) // a daemon of an older release does not count
+}
 
 // Keeps reports whether such files stay.
 func (e Existing) Keeps() bool { return e == ExistingKeep || e == ExistingRefuse }

@@ -1288,8 +1288,9 @@ type Buffer struct {
 	KeepDefault   bool                   `protobuf:"varint,17,opt,name=keep_default,json=keepDefault,proto3" json:"keep_default,omitempty"` // in a create: use the default patterns
 	Replicas      uint32                 `protobuf:"varint,18,opt,name=replicas,proto3" json:"replicas,omitempty"`                          // nodes that hold each committed byte: 0 or 1, or 2
 	Tiers         []*TierRule            `protobuf:"bytes,19,rep,name=tiers,proto3" json:"tiers,omitempty"`                                 // the first that fits counts; none: memory
-	Existing      string                 `protobuf:"bytes,20,opt,name=existing,proto3" json:"existing,omitempty"`                           // refuse, keep or overwrite, of files of the store that the buffer did not write; "": overwrite
+	Existing      string                 `protobuf:"bytes,20,opt,name=existing,proto3" json:"existing,omitempty"`                           // refuse, keep or overwrite, of files of the store that the buffer did not write; "": keep in a create, overwrite in an answer
 	Found         string                 `protobuf:"bytes,21,opt,name=found,proto3" json:"found,omitempty"`                                 // in the answer to a create: a file that the store held already; "": none
+	FoundTotal    uint32                 `protobuf:"varint,22,opt,name=found_total,json=foundTotal,proto3" json:"found_total,omitempty"`    // in the answer to a create: such files, counted to 1,001
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1469,6 +1470,13 @@ func (x *Buffer) GetFound() string {
 		return x.Found
 	}
 	return ""
+}
+
+func (x *Buffer) GetFoundTotal() uint32 {
+	if x != nil {
+		return x.FoundTotal
+	}
+	return 0
 }
 
 type TierRule struct {
@@ -5987,7 +5995,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\adiscard\x18\x02 \x01(\bR\adiscard\"7\n" +
 	"\aBuffers\x12,\n" +
-	"\abuffers\x18\x01 \x03(\v2\x12.forebay.v1.BufferR\abuffers\"\xae\x04\n" +
+	"\abuffers\x18\x01 \x03(\v2\x12.forebay.v1.BufferR\abuffers\"\xcf\x04\n" +
 	"\x06Buffer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -6015,7 +6023,9 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\breplicas\x18\x12 \x01(\rR\breplicas\x12*\n" +
 	"\x05tiers\x18\x13 \x03(\v2\x14.forebay.v1.TierRuleR\x05tiers\x12\x1a\n" +
 	"\bexisting\x18\x14 \x01(\tR\bexisting\x12\x14\n" +
-	"\x05found\x18\x15 \x01(\tR\x05found\"8\n" +
+	"\x05found\x18\x15 \x01(\tR\x05found\x12\x1f\n" +
+	"\vfound_total\x18\x16 \x01(\rR\n" +
+	"foundTotal\"8\n" +
 	"\bTierRule\x12\x18\n" +
 	"\apattern\x18\x01 \x01(\tR\apattern\x12\x12\n" +
 	"\x04tier\x18\x02 \x01(\rR\x04tier\"\x97\x03\n" +

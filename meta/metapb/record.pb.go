@@ -697,7 +697,7 @@ type Buffer struct {
 	Replicas      uint32                 `protobuf:"varint,18,opt,name=replicas,proto3" json:"replicas,omitempty"` // nodes that hold each committed byte: 0 or 1, or 2
 	Tiers         []*TierRule            `protobuf:"bytes,19,rep,name=tiers,proto3" json:"tiers,omitempty"`
 	BackingId     string                 `protobuf:"bytes,20,opt,name=backing_id,json=backingId,proto3" json:"backing_id,omitempty"` // which directory the backing was when the buffer was made
-	Existing      string                 `protobuf:"bytes,21,opt,name=existing,proto3" json:"existing,omitempty"`                    // what becomes of files of the store that the buffer did not write; "": overwrite
+	Existing      string                 `protobuf:"bytes,21,opt,name=existing,proto3" json:"existing,omitempty"`                    // what becomes of files of the store that the buffer did not write; "": overwrite, of a buffer that an older release made
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -168,7 +168,7 @@ class Client:
         mode: int = 0,
         replicas: int = 0,
         no_wait: bool = False,
-        existing: str = "",
+        existing: str = "keep",
     ) -> BufferInfo:
         """Make a buffer and return it as the daemon completed it.
 
@@ -182,7 +182,9 @@ class Client:
             mode: permission bits; 0: the daemon's choice.
             replicas: nodes that hold each committed byte: 1, or 2.
             no_wait: whether a write fails with NoSpace, instead of waiting for room.
-            existing: what becomes of files that the store holds already: refuse, keep or overwrite.
+            existing: what becomes of files of the store that the buffer did not write: "keep" (the
+                buffer's file of the same name stays dirty, in conflict), "overwrite" or "refuse" (no
+                buffer is made on a store that holds something).
         """
         m = buffer_message(
             name,

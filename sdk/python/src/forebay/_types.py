@@ -104,7 +104,10 @@ class BufferInfo:
         keep: patterns of names that are not flushed.
         replicas: nodes that hold each committed byte.
         job: of a batch system, for which the buffer lives.
+        existing: what becomes of files of the store that the buffer did not write: "keep",
+            "overwrite" or "refuse".
         found: in the answer to a create, a file that the store held already; "": none.
+        found_total: in the answer to a create, the number of such files, counted to 1,001.
     """
 
     name: str
@@ -118,7 +121,9 @@ class BufferInfo:
     keep: tuple[str, ...]
     replicas: int
     job: str
+    existing: str
     found: str
+    found_total: int
 
     @classmethod
     def of(cls, m: _wire.Buffer) -> BufferInfo:
@@ -135,7 +140,9 @@ class BufferInfo:
             keep=tuple(m.keep),
             replicas=m.replicas,
             job=m.job,
+            existing=m.existing,
             found=m.found,
+            found_total=m.found_total,
         )
 
 

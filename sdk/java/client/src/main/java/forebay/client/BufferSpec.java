@@ -11,9 +11,9 @@ import java.util.List;
  * @param durability when a close returns: "resident" or "flushed"; "": the daemon's choice
  * @param codec how files are compressed on the store; "": not
  * @param keep patterns of names that are not flushed; null in a create: the usual ones
- * @param existing what becomes of files of the store that the buffer did not write: "refuse" (no
- *     buffer is made on a store that holds something), "keep" (the buffer's file of the same name
- *     stays dirty) or "overwrite"; "": overwrite
+ * @param existing what becomes of files of the store that the buffer did not write: "keep" (the
+ *     buffer's file of the same name stays dirty, in conflict), "overwrite" or "refuse" (no buffer
+ *     is made on a store that holds something); "" in a create: keep
  * @param mode permission bits; 0 in a create: the daemon's choice
  */
 public record BufferSpec(
@@ -58,7 +58,8 @@ public record BufferSpec(
             .setDurability(durability)
             .setCodec(codec)
             .setReplicas(replicas)
-            .setExisting(existing)
+            // A daemon of an older release has another default.
+            .setExisting(existing.isEmpty() ? "keep" : existing)
             .setKeepDefault(keep == null);
     if (keep != null) {
       b.addAllKeep(keep);

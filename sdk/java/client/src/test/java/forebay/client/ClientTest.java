@@ -229,7 +229,7 @@ class ClientTest {
     BufferSpec spec = BufferSpec.named(keeping, "file://" + store);
     kind(Kind.EXISTS, () -> client.createBuffer(spec.withExisting("refuse")));
     kind(Kind.INVALID, () -> client.createBuffer(spec.withExisting("perhaps")));
-    assertEquals("keep", client.createBuffer(spec.withExisting("keep")).existing());
+    assertEquals("keep", client.createBuffer(spec).existing());
     try {
       Buffer b = client.buffer(keeping);
       for (String file : List.of("results.csv", "other.csv")) {
