@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -481,50 +484,83 @@ func (d *Daemon) withoutBuffer() (list []WithoutBuffer) {
 	return list
 }
 
+// repairsAtOnce bounds the repairs of entries that are in flight at a start.
+const repairsAtOnce = 16
+
 // recoverForgotten settles the files that no entry explains, and takes those up that get
 // one. Known gets all that may not be dropped.
+//
+// Many are settled at once: each costs some calls of the namespace, and all are settled before
+// the daemon serves anybody. They are not left for later: until then a client would find the
+// name of an acknowledged file absent, or could make another file of that name, neither with an
+// error (contract 9a). A file's directories are made by its own repair, before its entry; one that
+// another repair has made meanwhile is used.
 func (b *buffer) recoverForgotten(ctx context.Context, sv *survey, known map[bb.FileID]struct{}, gone *[]bb.Entry) error {
-	var r reassertion
-	older := 0
-	for file, h := range sv.held {
+	all := forgottenFiles{known: known, gone: gone}
+	repairs, repairing := errgroup.WithContext(ctx)
+	repairs.SetLimit(repairsAtOnce)
+	for _, h := range sv.held {
 		k := sv.known(b, h)
 		fate := decideFate(*h, k)
 		switch {
 		case fate == fateAdopt:
 			continue
 		case fate == fateDrop && k.entry == nil && h.origin == store.OriginOlder && h.dirty > 0:
-			older++
+			all.older++
 		}
 		if b.d.meta.Stats().Garbage > 0 && fate != fateKeep {
 			continue // it may be one whose entry cannot be read
 		}
-		e, err := b.settle(ctx, sv, h, fate, &r)
-		if bb.KindOf(err) == bb.Busy {
-			// No reason to end the start. The bytes are kept, and the next drain looks again.
-			b.d.log.Warn("an entry was changed while the daemon started", "buffer", b.name, "path", h.identity.Path, "file", file)
-			r.Left = append(r.Left, unexplained{File: file, Generation: h.acked, Bytes: h.resident, Path: h.identity.Path, Reason: "its entry was changed while the daemon started"})
-			e, err = nil, nil
-		}
-		if err != nil {
-			return err
-		}
-		if fate == fateDrop {
-			continue
-		}
-		known[file] = struct{}{}
-		if e == nil {
-			continue
-		}
-		if missing := b.recoverFile(ctx, e); missing != "" {
-			e.Reason = missing
-			*gone = append(*gone, *e)
-		}
+		repairs.Go(func() error { return b.recoverForgottenFile(repairing, sv, h, fate, &all) })
 	}
-	if len(r.Left) > 0 {
-		b.noteUnexplained(r.Left)
+	if err := repairs.Wait(); err != nil {
+		return err
 	}
-	if older > 0 {
-		b.d.log.Warn("dropped files without an entry that a release wrote which kept no identities", "buffer", b.name, "files", older)
+	if len(all.left) > 0 {
+		b.noteUnexplained(all.left)
+	}
+	if all.older > 0 {
+		b.d.log.Warn("dropped files without an entry that a release wrote which kept no identities", "buffer", b.name, "files", all.older)
+	}
+	return nil
+}
+
+// forgottenFiles is what comes of the files that no entry explains. Older is the caller's alone.
+type forgottenFiles struct {
+	older int
+
+	mu    sync.Mutex
+	known map[bb.FileID]struct{}
+	gone  *[]bb.Entry
+	left  []unexplained
+}
+
+// recoverForgottenFile settles one file, and takes it up if it gets an entry.
+func (b *buffer) recoverForgottenFile(ctx context.Context, sv *survey, h *held, fate fate, all *forgottenFiles) error {
+	var r reassertion
+	e, err := b.settle(ctx, sv, h, fate, &r)
+	if bb.KindOf(err) == bb.Busy {
+		// No reason to end the start. The bytes are kept, and the next drain looks again.
+		b.d.log.Warn("an entry was changed while the daemon started", "buffer", b.name, "path", h.identity.Path, "file", h.file)
+		r.Left = append(r.Left, unexplained{File: h.file, Generation: h.acked, Bytes: h.resident, Path: h.identity.Path, Reason: "its entry was changed while the daemon started"})
+		e, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	missing := ""
+	if e != nil && fate != fateDrop {
+		missing = b.recoverFile(ctx, e)
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.left = append(all.left, r.Left...)
+	if fate != fateDrop {
+		all.known[h.file] = struct{}{}
+	}
+	if missing != "" {
+		e.Reason = missing
+		*all.gone = append(*all.gone, *e)
 	}
 	return nil
 }
