@@ -268,3 +268,25 @@ func TestUnrecorded(t *testing.T) {
 		t.Errorf("%d attempts", n)
 	}
 }
+
+// TestErrorsSayNothingTwice wraps errors of the same operation, buffer or file, as daemon and client do.
+func TestErrorsSayNothingTwice(t *testing.T) {
+	t.Parallel()
+	path := func(op, path string) error { return &fs.PathError{Op: op, Path: path, Err: syscall.ENOENT} }
+	for want, err := range map[string]error{
+		"stage-in: bb://b/z: file:///no: not found: no such file or directory (make it)": Wrap("stage-in", "bb://b/z",
+			Wrap("stage-in", "file:///no", E(NotFound, "", "", "no such file or directory").WithRemedy("make it"))),
+		"receipt: b: not found: there is no such buffer": Wrap("receipt", "b", E(NotFound, "receipt", "bb://b/", "there is no such buffer")),
+		"create buffer: b: open backing: /no/y: not found: no such file or directory": Wrap("create buffer", "b",
+			Wrap("buffer create", "bb://b/", Wrap("open backing", "/no/y", path("open", "/no/y")))),
+		"stage-in: ftp://x: invalid: has an unknown scheme":                 Wrap("stage-in", "ftp://x", E(Invalid, "backing", `"ftp://x"`, "has an unknown scheme")),
+		"stat: hostname/a: not found: no such file or directory":            Wrap("stat", "hostname/a", path("statat", "hostname/a")),
+		"make: /a/b: not found: mkdir /a: no such file or directory":        Wrap("make", "/a/b", path("mkdir", "/a")),
+		"drain: b: stat: bb://other/: not found: there is no such buffer":   Wrap("drain", "b", E(NotFound, "stat", "bb://other/", "there is no such buffer")),
+		"stage-in: bb://b/z: file:///no: node n2: not found: there is none": Wrap("stage-in", "bb://b/z", &Error{Kind: NotFound, Op: "stage-in", Path: "file:///no", Node: "n2", Err: errors.New("there is none")}),
+	} {
+		if got := err.Error(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -145,14 +146,23 @@ func (e *Error) Error() string {
 }
 
 // Why returns the reason and the remedy, leaving out the operations and paths of
-// inner Errors about the same thing.
+// inner errors about the same thing, and the operation of one that names another.
 func (e *Error) Why() (reason, remedy string) {
+	var named *fs.PathError
 	inner, ok := e.Err.(*Error)
 	switch {
 	case e.Err == nil:
 		return "", e.Remedy
-	case !ok || !about(inner.Path, e.Path):
+	case !ok && errors.As(e.Err, &named) && e.Err == error(named) && same(named.Path, e.Path):
+		return named.Err.Error(), e.Remedy
+	case !ok:
 		return e.Err.Error(), e.Remedy
+	case !about(inner.Path, e.Path):
+		other := *inner
+		if other.Op == e.Op {
+			other.Op = ""
+		}
+		return other.Error(), e.Remedy
 	}
 	reason, remedy = inner.Why()
 	if reason == "" {
@@ -166,8 +176,14 @@ func (e *Error) Why() (reason, remedy string) {
 
 // about reports whether an inner path names what the outer one names, or a part of it.
 func about(inner, outer string) bool {
-	return inner == "" || inner == outer || strings.HasSuffix(outer, "/"+inner) || strings.HasPrefix(outer, strings.TrimSuffix(inner, "/")+"/") ||
+	return inner == "" || same(inner, outer) || strings.HasPrefix(outer, strings.TrimSuffix(inner, "/")+"/") ||
 		strings.TrimSuffix(outer, "/") == Scheme+"://"+inner
+}
+
+// same reports whether an inner path is the outer one, or the end of it. A buffer's name is its
+// root; an address may be quoted.
+func same(inner, outer string) bool {
+	return inner == outer || strings.HasSuffix(outer, "/"+inner) || inner == strconv.Quote(outer) || inner == Scheme+"://"+outer+"/"
 }
 
 // Unwrap returns the reason.
