@@ -27,10 +27,7 @@ func main() {
 	defer stop()
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bbd:", err)
-		if bb.KindOf(err) == bb.Invalid {
-			os.Exit(2)
-		}
-		os.Exit(1)
+		os.Exit(cli.CodeOf(err)) // as of bbctl: see its help
 	}
 }
 
@@ -48,7 +45,7 @@ On a laptop, without configuration, root or another server:
 keeps its state in one folder, listens on loopback only, and bbctl finds it.
 Otherwise it reads /etc/forebay/bbd.yaml (bbd config defaults prints one), then
 FOREBAY_* of the environment, then flags. SIGTERM stops it in order; what is in
-memory stays there for the next start.`,
+memory stays there for the next start. The exit codes are those of bbctl.`,
 		Args:          cobra.NoArgs,
 		Version:       version,
 		SilenceUsage:  true,

@@ -27,7 +27,7 @@ func TestSecondStart(t *testing.T) {
 	for range 3 {
 		out, err := exec.Command(bbdtest.Binary(t), "--dev", "--dir", d.Dir, "--listen-admin", "127.0.0.1:0").CombinedOutput()
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !bytes.Contains(out, []byte("has it (stop that process")) {
+		if !errors.As(err, &exit) || exit.ExitCode() != 9 || !bytes.Contains(out, []byte("has it (stop that process")) {
 			t.Errorf("the second daemon: %v: %s", err, out)
 		}
 	}

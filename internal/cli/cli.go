@@ -19,6 +19,10 @@ import (
 // that a script with a mistyped subcommand goes on as if it had worked. A group without a
 // name still prints its help. usage makes the error of a command line from its text.
 func RefuseUnknown(root *cobra.Command, usage func(why string) error) {
+	if !root.HasParent() {
+		root.InitDefaultCompletionCmd() // cobra adds both when a line is executed, too late for this
+		root.InitDefaultHelpCmd()
+	}
 	for _, c := range root.Commands() {
 		RefuseUnknown(c, usage)
 	}
@@ -34,6 +38,19 @@ func RefuseUnknown(root *cobra.Command, usage func(why string) error) {
 	}
 	takes := root.Args
 	if takes == nil {
+		if root.Name() == "help" {
+			root.Args = func(help *cobra.Command, args []string) error {
+				cmd, rest, err := help.Root().Find(args)
+				if err == nil && len(rest) == 0 {
+					return nil
+				}
+				why := unknown(cmd, append(rest, args...)[0])
+				if !strings.HasSuffix(why, "?") {
+					why += "."
+				}
+				return usage(why + " The usage is: " + help.UseLine())
+			}
+		}
 		return
 	}
 	root.Args = func(cmd *cobra.Command, args []string) error {

@@ -30,17 +30,23 @@ func TestRefuseUnknown(t *testing.T) {
 		done bool
 		err  string
 	}{
-		"node drain":  {done: true},
-		"node":        {},
-		"node drian":  {err: `root node has no command "drian"; did you mean drain?`},
-		"node zzzzzz": {err: `root node has no command "zzzzzz"`},
-		"jobs":        {done: true},
-		"jobs drain":  {done: true},
-		"jobs drian":  {err: `root jobs has no command "drian"; did you mean drain?`},
-		"nod":         {err: `root has no command "nod"; did you mean node?`},
-		"cat":         {err: `there is no argument, but the usage is: root cat FILE [flags]`},
-		"cat a b":     {err: `there are 2 arguments, but the usage is: root cat FILE [flags]`},
-		"cat a":       {done: true},
+		"node drain":   {done: true},
+		"node":         {},
+		"node drian":   {err: `root node has no command "drian"; did you mean drain?`},
+		"node zzzzzz":  {err: `root node has no command "zzzzzz"`},
+		"jobs":         {done: true},
+		"jobs drain":   {done: true},
+		"jobs drian":   {err: `root jobs has no command "drian"; did you mean drain?`},
+		"nod":          {err: `root has no command "nod"; did you mean node?`},
+		"help cat":     {},
+		"help node":    {},
+		"help cta":     {err: `root has no command "cta"; did you mean cat? The usage is: root help [command] [flags]`},
+		"help cat x":   {err: `root cat has no command "x". The usage is: root help [command] [flags]`},
+		"completion":   {},
+		"completion x": {err: `root completion has no command "x"`},
+		"cat":          {err: `there is no argument, but the usage is: root cat FILE [flags]`},
+		"cat a b":      {err: `there are 2 arguments, but the usage is: root cat FILE [flags]`},
+		"cat a":        {done: true},
 	} {
 		done = false
 		root := newRoot()
