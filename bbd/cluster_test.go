@@ -897,3 +897,60 @@ func TestClusterReadsBothHolders(t *testing.T) {
 	second.away()
 	wantFile(t, there, "g", want["g"])
 }
+
+// TestNodesAfterDrain: what a drain and its end have made of a node is what the node itself and the
+// daemon that was asked for them say at once, although gossip takes a moment.
+func TestNodesAfterDrain(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	nodes[0].members.set("n1", newLateMember(nodes[0].daemon.Self, 300*time.Millisecond).member)
+	here, there := nodes[0].dial(), nodes[1].dial()
+	want := func(state string) {
+		t.Helper()
+		for _, c := range []*client.Client{here, there} {
+			list, err := c.Nodes(t.Context())
+			if err != nil || len(list) != 2 || list[0].State != state {
+				t.Errorf("%+v (%v), want n1 %s", list, err, state)
+			}
+		}
+	}
+	want("ready")
+	if _, err := there.DrainNode(t.Context(), "n1", nil); err != nil {
+		t.Fatal(err)
+	}
+	want("draining")
+	if err := there.UndrainNode(t.Context(), "n1"); err != nil {
+		t.Fatal(err)
+	}
+	want("ready")
+}
+
+// lateMember is what gossip says of a node: its state of a time ago.
+type lateMember struct {
+	now func() gossip.Member
+	by  time.Duration
+
+	mu    sync.Mutex
+	shown gossip.State
+	since time.Time // when another state than the shown one was seen first
+}
+
+func newLateMember(now func() gossip.Member, by time.Duration) *lateMember {
+	return &lateMember{now: now, by: by, shown: now().State}
+}
+
+func (l *lateMember) member() gossip.Member {
+	m := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case m.State == l.shown:
+		l.since = time.Time{}
+	case l.since.IsZero():
+		l.since = time.Now()
+	case time.Since(l.since) >= l.by:
+		l.shown, l.since = m.State, time.Time{}
+	}
+	m.State = l.shown
+	return m
+}

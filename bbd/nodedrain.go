@@ -8,6 +8,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/wire"
+	"forebay/meta/gossip"
 )
 
 // nodeDrain says whether this node is being emptied, or was, and takes nothing in.
@@ -79,6 +80,9 @@ func (r *request) undrainNode(m *wire.NodeName) (proto.Message, error) {
 		s, err := d.cluster.session(r.ctx, node, r.s.cred.who())
 		if err == nil {
 			_, err = s.Ask(r.ctx, wire.Type_TYPE_NODE_UNDRAIN, m, nil, nil)
+		}
+		if err == nil {
+			d.awaitState(r.ctx, node, func(s gossip.State) bool { return s != gossip.Draining })
 		}
 		return &wire.Empty{}, err
 	case !d.draining.undo():

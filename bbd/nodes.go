@@ -12,6 +12,7 @@ import (
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
+	"forebay/meta/gossip"
 )
 
 // nodes says which daemons there are.
@@ -21,6 +22,9 @@ func (r *request) nodes(*wire.Empty) (proto.Message, error) {
 		return nil, bb.E(bb.Unsupported, "nodes", "", "this daemon is alone").WithRemedy("set cluster.listen to make it part of a cluster")
 	}
 	for _, m := range r.s.d.cluster.members.Members() {
+		if m.Node == r.s.d.cfg.Node {
+			m = r.s.d.Self() // gossip has what it was a moment ago
+		}
 		refused := ""
 		if e := r.s.d.refusal(&m); e != nil {
 			refused = e.Err.Error() + "; " + e.Remedy
@@ -332,5 +336,32 @@ func (r *request) drainOtherNode(m *wire.NodeDrain) (proto.Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	if saved(last) {
+		r.s.d.awaitState(r.ctx, bb.NodeID(m.Name), func(s gossip.State) bool { return s != gossip.Ready })
+	}
 	return last, nil
 }
+
+// awaitState returns when this daemon has heard of another one's state, so that `bbctl nodes` shows
+// what a command has just done. Gossip takes a moment: if it takes long, the command has worked all the same.
+func (d *Daemon) awaitState(ctx context.Context, node bb.NodeID, reached func(gossip.State) bool) {
+	ctx, cancel := context.WithTimeout(ctx, heardWithin)
+	defer cancel()
+	tick := time.NewTicker(heardEvery)
+	defer tick.Stop()
+	for {
+		if m, ok := d.cluster.members.Member(node); !ok || reached(m.State) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+const (
+	heardWithin = 3 * time.Second
+	heardEvery  = 20 * time.Millisecond
+)
