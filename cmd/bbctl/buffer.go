@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -109,11 +108,8 @@ var tiers = map[string]client.Tier{client.TierMemory.String(): client.TierMemory
 
 func (o *bufferOptions) spec(name string) (client.BufferSpec, error) {
 	spec := client.BufferSpec{
-		Name: name, Backing: o.backing, Durability: client.Durability(o.durability), Codec: o.codec, Keep: o.keep,
+		Name: name, Backing: storeURL(o.backing), Durability: client.Durability(o.durability), Codec: o.codec, Keep: o.keep,
 		DirtyAge: o.dirtyAge, NoWait: o.noWait, Receipt: o.receipt, Job: o.job, Replicas: o.replicas, Existing: client.Existing(o.existing),
-	}
-	if strings.HasPrefix(o.backing, "/") {
-		spec.Backing = (&url.URL{Scheme: "file", Path: o.backing}).String()
 	}
 	if o.keepNone {
 		spec.Keep = []string{}

@@ -112,6 +112,7 @@ func (a *app) clean(ctx context.Context, stores []string, dryRun bool) error {
 	}
 	all, failed, seen := []leftover{}, 0, map[string]bool{"": true}
 	for _, url := range stores {
+		url = storeURL(url)
 		if seen[url] {
 			continue
 		}
@@ -126,7 +127,7 @@ func (a *app) clean(ctx context.Context, stores []string, dryRun bool) error {
 		return err
 	}
 	if failed > 0 {
-		return partly{fmt.Errorf("doctor --clean: %d stores could not be looked at as a whole", failed)}
+		return partly{fmt.Errorf("doctor --clean: %s could not be looked at as a whole", bb.Count(int64(failed), "store"))}
 	}
 	return nil
 }

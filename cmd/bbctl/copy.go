@@ -415,6 +415,10 @@ func (t *transfer) get(e *client.Entry, target string) {
 	entry := *e
 	t.copyOf(t.there(e.Path), target, e.Size, func() error {
 		f, err := os.CreateTemp(filepath.Dir(target), ".bbctl-*.tmp")
+		var named *fs.PathError
+		if errors.As(err, &named) { // without the temporary name, which is another one each time
+			return &fs.PathError{Op: "create", Path: target, Err: named.Err}
+		}
 		if err != nil {
 			return err
 		}

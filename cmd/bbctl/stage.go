@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -187,6 +188,7 @@ func newStageInCommand(a *app) *cobra.Command {
 	return newStageCommand(a, &cobra.Command{
 		Use: "stage-in URL bb://BUFFER[/PATH]", Short: "Copy a file or a tree from a store into a buffer",
 		Long: `Copies a file, or everything below a directory or prefix, from a store into a buffer.
+URL is file:///path, /path or s3://bucket/prefix?endpoint=…&region=…&path_style=true.
 What is there already and equal is skipped, so that it can be repeated. Files and
 directories get the mode and time that they have on a POSIX store, or that S3 keeps with an
 object (see docs/durability.md), equal ones too; empty directories are made. Symbolic links,
@@ -200,7 +202,8 @@ copied for each, as with cp -r.`,
 func newStageOutCommand(a *app) *cobra.Command {
 	return newStageCommand(a, &cobra.Command{
 		Use: "stage-out bb://BUFFER[/PATH] URL", Short: "Copy a file or a tree of a buffer to a store",
-		Long: `Copies a file or a tree of a buffer to a store. What is there already and equal is
+		Long: `Copies a file or a tree of a buffer to a store. URL is file:///path, /path or
+s3://bucket/prefix?endpoint=…&region=…&path_style=true. What is there already and equal is
 skipped; nothing at the destination is deleted. Files and directories keep their mode and
 time, and empty directories are made (S3: see docs/durability.md). On a POSIX store, equal
 files that are there get the mode too; directories of other users stay as they are.`,
@@ -208,14 +211,22 @@ files that are there get the mode too; directories of other users stay as they a
 	}, 1, (*client.Client).StageOut)
 }
 
+// storeURL is the URL of a store that is given as one, or as an absolute path.
+func storeURL(s string) string {
+	if strings.HasPrefix(s, "/") {
+		return (&url.URL{Scheme: "file", Path: s}).String()
+	}
+	return s
+}
+
 type stageFunc func(*client.Client, context.Context, client.StageRequest, func(client.Progress)) (client.Report, error)
 
-func newStageCommand(a *app, cmd *cobra.Command, url int, do stageFunc) *cobra.Command {
+func newStageCommand(a *app, cmd *cobra.Command, store int, do stageFunc) *cobra.Command {
 	var dryRun bool
 	var parallel int
 	cmd.Args = cobra.ExactArgs(2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		at, err := client.ParseAddress(args[1-url])
+		at, err := client.ParseAddress(args[1-store])
 		if err != nil {
 			return err
 		}
@@ -225,7 +236,7 @@ func newStageCommand(a *app, cmd *cobra.Command, url int, do stageFunc) *cobra.C
 		}
 		return a.report(cmd.Name(), func(show func(client.Progress)) (client.Report, error) {
 			return do(c, cmd.Context(), client.StageRequest{
-				Buffer: at.Buffer, Path: at.Path, URL: args[url], DryRun: dryRun, Parallel: parallel,
+				Buffer: at.Buffer, Path: at.Path, URL: storeURL(args[store]), DryRun: dryRun, Parallel: parallel,
 			}, show)
 		})
 	}

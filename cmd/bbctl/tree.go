@@ -17,7 +17,7 @@ type drawing struct {
 	dirsOnly bool
 	sizes    bool
 
-	dirs, files, bytes int64
+	roots, dirs, files, bytes int64
 }
 
 // newTreeCommand prints a directory as a drawing.
@@ -35,6 +35,7 @@ func newTreeCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				d.roots++
 				fmt.Fprintln(a.out, bb.Printable(at.at.String())+d.size(&e))
 				if e.IsDir() {
 					return d.below(cmd.Context(), at.Buffer, e.Path, "", 1)
@@ -42,6 +43,9 @@ func newTreeCommand(a *app) *cobra.Command {
 				d.files, d.bytes = d.files+1, d.bytes+e.Size
 				return nil
 			})
+			if d.roots == 0 {
+				return err
+			}
 			fmt.Fprintf(a.out, "\n%s, %s, %s\n", count(d.dirs, "directory", "directories"), count(d.files, "file", "files"), size(d.bytes))
 			return err
 		},
