@@ -55,6 +55,9 @@ type Config struct {
 	ResumeGrace time.Duration // how long a file waits for a writer that lost its daemon
 
 	Log *slog.Logger
+	// Steps names in the log what the start waits for. It is the caller's, who may have begun it
+	// before and ends it. Nil: New makes one, which ends when New returns.
+	Steps *Steps
 }
 
 // OFI says whether and how one-sided transfers go over libfabric. The zero value: not at all.

@@ -111,7 +111,12 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d.buffers.byName = make(map[string]*buffer)
 	d.sessions.all = make(map[uint64]*session)
 	d.state.Store("starting")
+	if d.cfg.Steps == nil {
+		d.cfg.Steps = NewSteps(d.log, "")
+		defer d.cfg.Steps.End()
+	}
 	if err := d.start(ctx); err != nil {
+		d.cfg.Steps.At("what had been started to end", nil)
 		d.close()
 		return nil, err
 	}
@@ -126,29 +131,36 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if err := checkListeners(d.cfg); err != nil {
 		return err
 	}
+	step := d.cfg.Steps.At
+	step("the administrative listeners", nil)
 	if err := d.serveAdmin(); err != nil { // before anything that may wait: it says for what
 		return err
 	}
 	options := d.cfg.Store
 	options.Log, options.KeepUncommitted = d.log, true
+	step("the fabric's provider", nil)
 	if d.fabric, err = newFabric(&d.cfg); err != nil {
 		return err
 	}
 	options.RegionMade, options.RegionGone = d.fabric.made, d.fabric.gone
 	options.Owner = d.connect
+	step("the lock of the memory tier and the disk tier", nil)
 	if d.store, err = store.Open(ctx, options); err != nil {
 		return err
 	}
 	d.observe.metrics.Damaged(len(d.store.Damage()))
 	d.nameForeign()
+	step("the fabric to register memory", nil)
 	if err := d.fabric.register(&d.cfg, d.store); err != nil {
 		return err
 	}
 	d.cluster = newCluster(d)
 	d.census.d = d
+	step("another daemon that serves and that this one does not work with", d.waitsForWhat)
 	if err := d.waitForStrangers(ctx); err != nil {
 		return err
 	}
+	step("the namespace: ids of its own", d.silence)
 	if err := d.meta.RaiseIDs(ctx, d.newestBlock()); err != nil {
 		return err
 	}
@@ -156,10 +168,12 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	d.epoch = d.nextID()
+	step("the notes of unfinished uploads", nil)
 	d.unfinished = newUnfinished(d)
 	noted := d.unfinished.noted()
 	d.stores = newStores(d)
 	d.wg.Go(d.stores.logTrouble)
+	step("the flusher", nil)
 	d.shareLimit()
 	if err := d.startFlusher(); err != nil {
 		return err
@@ -168,9 +182,11 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.maxPinned = d.room.share()
 	d.shares.pins = share.NewPool(d.store.Stats().Memory.Capacity)
 	d.wg.Go(d.room.run)
+	step("the namespace: buffers and files", d.silence)
 	if err := d.recover(ctx); err != nil {
 		return err
 	}
+	step("the sockets", nil)
 	d.wg.Go(d.reapTxns) // not before: it moves entries that recover takes up
 	d.wg.Go(d.watchForgotten)
 	d.wg.Go(func() { d.unfinished.sweepNoted(noted) })
@@ -184,12 +200,31 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 // connect connects to the namespace, and says whose memory is this daemon's own. The
 // store has its folders locked by then, and has touched nothing in them.
 func (d *Daemon) connect(ctx context.Context) (o store.Owner, err error) {
+	d.cfg.Steps.At("the namespace to answer", d.silence)
 	if d.meta, err = meta.Connect(ctx, d.cfg.Meta); err != nil {
 		return o, err
 	}
 	o.Node, o.AnyNode = string(d.cfg.Node), d.cfg.Members == nil
 	o.Namespace, err = d.meta.Identity(ctx)
+	d.cfg.Steps.At("the regions in memory and on disk to be read", nil)
 	return o, err
+}
+
+// silence says why the namespace does not answer; "": it does, as far as is known.
+func (d *Daemon) silence() string {
+	status := d.health.Status()
+	if trouble := status.Trouble(); trouble != nil {
+		return trouble.String()
+	}
+	return ""
+}
+
+// waitsForWhat says why another daemon keeps this one from serving; "": none does.
+func (d *Daemon) waitsForWhat() string {
+	if e := d.waitsFor.Load(); e != nil {
+		return e.Error()
+	}
+	return ""
 }
 
 // Self returns this daemon as its peers should see it, now.

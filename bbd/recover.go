@@ -2,6 +2,7 @@ package bbd
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"forebay/flusher"
@@ -53,6 +54,9 @@ func (d *Daemon) recover(ctx context.Context) error {
 		old = d.dirtyGenerations()
 	}
 	for _, spec := range specs {
+		d.cfg.Steps.At("the namespace: buffers and files", func() string {
+			return strings.TrimSpace("buffer " + spec.Name + ", " + bb.Count(len(files[spec.Name]), "file") + " in memory. " + d.silence())
+		})
 		if err := d.recoverBuffer(ctx, spec, files[spec.Name], known, old); err != nil {
 			return err
 		}

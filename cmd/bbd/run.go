@@ -57,10 +57,13 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	if err != nil {
 		return err
 	}
+	steps := bbd.NewSteps(log, "the files of keys and certificates to be read")
+	defer steps.End()
 	proofs, err := readSecrets(cfg)
 	if err != nil {
 		return err
 	}
+	steps.At("the lock of "+cfg.StateDir, nil)
 	// Before anything below the folder is opened, and until all of it is closed: two servers
 	// on the files of one namespace destroy it.
 	lock, err := store.LockState(cfg.StateDir)
@@ -76,11 +79,13 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
 	}
+	steps.At("the cluster's gossip", nil)
 	members, err := joinCluster(ctx, cfg, proofs.keys.Keys(), log)
 	if err != nil {
 		return err
 	}
 	defer members.close()
+	steps.At("the namespace server of this daemon in "+natsDir(cfg), nil)
 	server, source, err := namespaceServer(ctx, cfg, proofs, log)
 	if err != nil {
 		return err
@@ -88,11 +93,14 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	if server != nil {
 		defer server.Shutdown()
 	}
+	steps.At("folders and file systems of the configuration", nil)
 	daemonConfig, err := adapt(cfg, proofs, source, log)
 	if err != nil {
 		return err
 	}
+	daemonConfig.Steps = steps
 	if os.Geteuid() == 0 {
+		steps.At("store workers of an earlier start", nil)
 		workers, err := asuser.New(asuser.Options{Logger: log, Dir: filepath.Join(cfg.StateDir, asuser.DirName)})
 		if err != nil {
 			return err
@@ -106,6 +114,7 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	if err != nil {
 		return err
 	}
+	steps.End()
 	members.follow(d)
 	log.Info("ready", "version", version, "socket", cfg.Listen.Socket, "admin", d.Admin(), "took", time.Since(began).Round(time.Millisecond))
 	if o.dev && term.IsTerminal(int(os.Stdout.Fd())) {
