@@ -257,6 +257,48 @@ def test_drain_and_stage(buffer: forebay.Buffer, store: Path) -> None:
             buffer.drain(timeout=60)
 
 
+def test_conflicts(client: forebay.Client, buffer: forebay.Buffer, store: Path) -> None:
+    assert client.buffer_info(buffer.name).existing == "keep"
+    for name in ("mine", "theirs", "both"):
+        (store / name).write_bytes(b"theirs")
+        buffer.write_bytes(name, b"ours")
+    buffer.write_bytes("other", b"ours")
+    with pytest.raises(forebay.Exists, match=r"3 files failed.*conflict") as raised:
+        buffer.drain()
+    for e in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+        assert e.report is not None
+        assert sorted(e.report.conflicts) == ["both", "mine", "theirs"]
+    assert (store / "mine").read_bytes() == b"theirs"
+    assert (store / "other").read_bytes() == b"ours"
+    assert buffer.read_bytes("mine") == b"ours"
+
+    report = buffer.overwrite("mine")
+    assert (report.done, report.conflicts) == (True, ())
+    assert (store / "mine").read_bytes() == b"ours"
+    assert (store / "theirs").read_bytes() == b"theirs"
+    buffer.stage_in("theirs", f"file://{store}/theirs")
+    assert buffer.read_bytes("theirs") == b"theirs"
+    buffer.rename("both", "both-ours")
+    assert buffer.drain().conflicts == ()
+    assert (store / "both").read_bytes() == b"theirs"
+    assert (store / "both-ours").read_bytes() == b"ours"
+
+
+def test_existing(client: forebay.Client, buffer: forebay.Buffer, store: Path) -> None:
+    folder = store.with_name(store.name + "-existing")
+    folder.mkdir()
+    (folder / "f").write_bytes(b"theirs")
+    with pytest.raises(forebay.Exists, match="1 file, f"):
+        client.create_buffer(buffer.name + "-refuses", f"file://{folder}", existing="refuse")
+    name = buffer.name + "-replaces"
+    made = client.create_buffer(name, f"file://{folder}", existing="overwrite")
+    assert (made.existing, made.found, made.found_total) == ("overwrite", "f", 1)
+    client.buffer(name).write_bytes("f", b"ours")
+    client.buffer(name).drain()
+    assert (folder / "f").read_bytes() == b"ours"
+    client.destroy_buffer(name)
+
+
 def test_events(client: forebay.Client, buffer: forebay.Buffer) -> None:
     seen = threading.Event()
 

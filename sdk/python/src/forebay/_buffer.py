@@ -240,8 +240,38 @@ class Buffer:
             timeout: seconds; 0: without limit.
             progress: called now and then, on this thread.
         """
+        return self._drain(path, timeout, progress, overwrite=False)
+
+    def overwrite(
+        self,
+        path: str = "",
+        *,
+        timeout: float = 0,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Progress:
+        """Drain a path, and also replace files of the store there that the buffer did not write.
+
+        Those are the ones that ``conflicts`` of a drain's report names. It concerns the contents that
+        are dirty now; later ones are compared again. The buffer's owner alone may.
+
+        Args:
+            path: a file, or all below a directory; "" is the whole buffer.
+            timeout: seconds; 0: without limit.
+            progress: called now and then, on this thread.
+        """
+        return self._drain(path, timeout, progress, overwrite=True)
+
+    def _drain(
+        self, path: str, timeout: float, progress: Callable[[Progress], None] | None, *, overwrite: bool
+    ) -> Progress:
         p = clean(path)
-        m = _wire.Drain(buffer=self.name, timeout_ns=int(timeout * 1e9), key=str(uuid.uuid4()), below=p)
+        m = _wire.Drain(
+            buffer=self.name,
+            timeout_ns=int(timeout * 1e9),
+            key=str(uuid.uuid4()),
+            below=p,
+            overwrite=overwrite,
+        )
         return self.client._work("drain", self.address(p), _wire.TYPE_DRAIN, m, progress)
 
     def stage_in(

@@ -414,19 +414,25 @@ class Client:
 
 
 def _check_complete(op: str, address: str, p: Progress) -> None:
-    """Raise an error if work ended and something was not done."""
+    """Raise an error, with the report, if work ended and something was not done."""
+    e = _incomplete(op, address, p)
+    if e is not None:
+        e.report = p
+        raise e
+
+
+def _incomplete(op: str, address: str, p: Progress) -> Error | None:
     if p.failed_total:
         first = p.failed[0] if p.failed else Failure("", Kind.INTERNAL, "which is not known", 0)
         reason = f"{p.failed_total} files failed, the first is {first.path}: {first.reason}"
-        raise of_kind(first.kind)(op, address, reason)
+        return of_kind(first.kind)(op, address, reason)
     if p.held_total or p.open_total:
         reason = (
             f"all else is saved, but {p.held_total} names are held back by a keep pattern and "
             f"{p.open_total} files are open for writing"
         )
-        raise Busy(op, address, reason, "rename or remove the former, close the latter")
-    if p.timed_out:
-        raise Cancelled(op, address, "the timeout passed")
+        return Busy(op, address, reason, "rename or remove the former, close the latter")
+    return Cancelled(op, address, "the timeout passed") if p.timed_out else None
 
 
 def connect(address: str | None = None, **options: Any) -> Client:

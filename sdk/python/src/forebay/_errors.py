@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 import io
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _wire
+
+if TYPE_CHECKING:
+    from ._types import Progress
 
 
 class Kind(IntEnum):
@@ -50,6 +53,7 @@ class Error(OSError):
         remedy: what to do about it; "" if nothing is known.
         outcome_unknown: of a change that failed, whether it may have been carried out, or may be
             yet. A change that failed with another ``Error`` was not carried out, and never will be.
+        report: of long work that has left something undone, what was done and what was not; else None.
     """
 
     kind = Kind.INTERNAL
@@ -71,6 +75,7 @@ class Error(OSError):
         self.reason = reason
         self.remedy = remedy
         self.outcome_unknown = outcome_unknown
+        self.report: Progress | None = None
         super().__init__(self._errno, self._text(), path or None)
 
     def _text(self) -> str:
@@ -85,7 +90,7 @@ class Error(OSError):
         return self._text()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {"node": self.node, "outcome_unknown": self.outcome_unknown}
+        state = {"node": self.node, "outcome_unknown": self.outcome_unknown, "report": self.report}
         return type(self), (self.op, self.path, self.reason, self.remedy), state
 
     def _about(self, op: str, path: str) -> Error:

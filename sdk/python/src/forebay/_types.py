@@ -220,6 +220,16 @@ class Progress:
     timed_out: bool = False
     done: bool = False
 
+    @property
+    def conflicts(self) -> tuple[str, ...]:
+        """The paths, of those that a drain could not save, under which the store has another file.
+
+        The buffer did not write that file, and keeps it ("existing" of the buffer). Each is decided
+        by itself: ``Buffer.overwrite`` replaces the store's file, ``Buffer.stage_in`` takes it,
+        ``Buffer.rename`` leaves both.
+        """
+        return tuple(f.path for f in self.failed if f.kind is Kind.EXISTS)
+
     @classmethod
     def of(cls, m: _wire.Progress, before: Progress) -> Progress:
         """Return what a message says, with the failures that earlier ones have named."""
