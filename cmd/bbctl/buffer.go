@@ -266,6 +266,7 @@ func newBufferShowCommand(a *app) *cobra.Command {
 					{"durability", b.Durability},
 					{"codec", b.Codec},
 					{"keep", fmt.Sprint(b.Keep)},
+					{"existing", b.Existing},
 					{"tiers", strings.Join(b.Tiers, " ")},
 					{"flush limit", size(b.FlushLimit) + "/s"},
 					{"created", b.Created.Format(time.RFC3339)},
