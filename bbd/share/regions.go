@@ -1,0 +1,150 @@
+package share
+
+import "slices"
+
+// Regions is the memory of a node as it is divided among users. A region belongs to one user at a
+// time, so all figures are whole regions, whatever their sizes.
+//
+//	│◀─────────────────────────────── Total ───────────────────────────────▶│
+//	├──────────────────────────┬──────────────────────────┬────────┬────────┤
+//	│ share of a               │ share of b               │ new-   │ root   │
+//	│                          │        borrowed by a ──▶ │ comer  │        │
+//	└──────────────────────────┴──────────────────────────┴────────┴────────┘
+//
+// One region stays free for a user without any, and from rootFrom regions on one for root. The rest
+// is divided by the number of active users: those with a region, or in the line for one. A user
+// borrows beyond the share as long as no user below it is in the line, and as long as the bytes
+// could be moved out again: what can neither be flushed nor spilled stays within the share. An
+// owner gets borrowed memory back by Vacate, one region at a time.
+type Regions struct {
+	Total int
+	Free  int // without any bytes, whoever was their last user
+	Users []Holding
+}
+
+// Holding is one user's part of the regions.
+type Holding struct {
+	User    uint32
+	Regions int  // with bytes of the user's
+	Waits   bool // in the line for memory
+}
+
+// Piece is a region with bytes, as Vacate looks at it.
+type Piece struct {
+	User  uint32
+	Move  int64 // bytes to flush or to spill before the region is empty; 0: eviction does
+	Held  int64 // bytes that writers or readers hold now
+	Fixed bool  // some bytes can be moved nowhere: the region cannot be emptied
+	Use   int64 // when it was last used, on any clock
+}
+
+const (
+	dividedFrom = 3 // fewer regions are not divided: a share of one region each has no reserve
+	rootFrom    = 8 // with fewer, a region of root's own would be too large a part
+	root        = 0
+)
+
+// Divided reports whether there are enough regions for shares.
+func (r *Regions) Divided() bool { return r.Total >= dividedFrom }
+
+func (r *Regions) of(user uint32) Holding {
+	if i := slices.IndexFunc(r.Users, func(h Holding) bool { return h.User == user }); i >= 0 {
+		return r.Users[i]
+	}
+	return Holding{User: user}
+}
+
+// Reserve returns how many regions have to stay free at least: one for a newcomer, one for root.
+func (r *Regions) Reserve() int {
+	if !r.Divided() {
+		return 0
+	}
+	return 1 + r.forRoot()
+}
+
+// forRoot is root's reserve, until root makes use of it.
+func (r *Regions) forRoot() int {
+	if r.Total < rootFrom || r.of(root).Regions > 0 {
+		return 0
+	}
+	return 1
+}
+
+// Share returns the regions that are guaranteed to each active user, if user is one of them.
+func (r *Regions) Share(user uint32) int {
+	active := 1
+	for _, h := range r.Users {
+		if h.User != user && (h.Regions > 0 || h.Waits) {
+			active++
+		}
+	}
+	return max(1, (r.Total-r.Reserve())/active)
+}
+
+// Below reports whether a user has less than the share.
+func (r *Regions) Below(user uint32) bool { return r.of(user).Regions < r.Share(user) }
+
+// MayTake reports whether a user may take a free region. Fixed: no other place is there for the
+// bytes that are to lie in it.
+func (r *Regions) MayTake(user uint32, fixed bool) bool {
+	if !r.Divided() {
+		return true
+	}
+	h, kept := r.of(user), 0
+	if h.Regions > 0 {
+		kept++ // for a newcomer
+	}
+	if user != root {
+		kept += r.forRoot()
+	}
+	return r.Free > kept && (r.Below(user) || r.mayBorrow(user, fixed))
+}
+
+// mayBorrow reports whether a user may have more than the share.
+func (r *Regions) mayBorrow(user uint32, fixed bool) bool {
+	return !slices.ContainsFunc(r.Users, func(h Holding) bool {
+		return h.User != user && (fixed && h.Regions > 0 || h.Waits && (fixed || r.Below(h.User)))
+	})
+}
+
+// Vacate returns the index of the region to empty for a user in the line, or -1. Below the share it is
+// the cheapest of those who have more than theirs. A user without any region gets one even where
+// everybody has a share at most, as there are more users than regions then. Others get memory that
+// its user has left idle: it has to be clean.
+func (r *Regions) Vacate(user uint32, fixed bool, pieces []Piece) int {
+	best := func(may func(*Piece) bool) int {
+		best := -1
+		for i := range pieces {
+			p := &pieces[i]
+			if p.User != user && !p.Fixed && may(p) && (best < 0 || p.cheaper(&pieces[best])) {
+				best = i
+			}
+		}
+		return best
+	}
+	h := r.of(user)
+	if r.Below(user) {
+		if i := best(func(p *Piece) bool { return r.of(p.User).Regions > r.Share(user) }); i >= 0 {
+			return i
+		}
+		if h.Regions == 0 {
+			return best(func(*Piece) bool { return true })
+		}
+	}
+	if !r.mayBorrow(user, fixed) {
+		return -1
+	}
+	return best(func(p *Piece) bool { return p.Move == 0 && p.Held == 0 && !r.of(p.User).Waits })
+}
+
+// cheaper reports whether p is emptied sooner than q: nobody holds bytes of it, then the fewest
+// bytes to move, then the longest unused.
+func (p *Piece) cheaper(q *Piece) bool {
+	switch {
+	case p.Held != q.Held:
+		return p.Held < q.Held
+	case p.Move != q.Move:
+		return p.Move < q.Move
+	}
+	return p.Use < q.Use
+}
