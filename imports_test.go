@@ -46,7 +46,7 @@ var layers = []struct {
 	{"bbd/share", nil},
 	{"bbd/storerules", []string{"internal/bb"}},
 	{"bbd/metrics", []string{"internal/..."}},
-	{"bbd/store/...", []string{"bbd/store/...", "internal/..."}},
+	{"bbd/store/...", []string{"bbd/store/...", "bbd/share", "internal/..."}},
 	{"bbd/...", []string{"bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
 
 	{"client/...", []string{"client/...", "rdma/...", "internal/..."}},

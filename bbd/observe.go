@@ -128,7 +128,8 @@ func (d *Daemon) measure() metrics.Stats {
 		return metrics.Stats{Namespace: answers}
 	}
 	stats := d.store.Stats()
-	m := metrics.Stats{Ready: true, Namespace: answers, LeasesWaiting: d.room.status(daemonCred()).Writers}
+	line := d.room.status(daemonCred())
+	m := metrics.Stats{Ready: true, Namespace: answers, LeasesWaiting: line.Writers, UsersWaiting: line.Users}
 	for tier, t := range map[bb.Tier]store.TierStats{bb.TierMemory: stats.Memory, bb.TierDisk: stats.Disk} {
 		m.Tiers = append(m.Tiers, metrics.Tier{
 			Tier: tier, Capacity: t.Capacity, Total: t.Total, Populated: t.Populated, Free: t.Free,

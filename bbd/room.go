@@ -56,6 +56,7 @@ type waiter struct {
 	id      uint64
 	since   time.Time
 	refused int64      // how often free memory was of no use to it
+	others  bool       // memory that others have is what it waits for; guarded by the room's mu
 	granted chan grant // holds one
 }
 
@@ -178,7 +179,7 @@ func (r *room) try(w *waiter) (store.Lease, error) {
 // small would come back, and be the next to be leased again. Who may wait gets one of those
 // only after fittingPatience.
 func (r *room) segment(w *waiter, bytes int64) (store.Lease, error) {
-	q := store.LeaseRequest{Buffer: w.buffer.name, UID: w.uid, Bytes: bytes, Min: w.min, Tier: w.tier}
+	q := store.LeaseRequest{Buffer: w.buffer.name, UID: w.uid, Bytes: bytes, Min: w.min, Tier: w.tier, Fixed: r.fixed(w.buffer)}
 	if q.Min < w.fits {
 		q.Min = w.fits
 		l, err := r.d.store.Lease(q)
@@ -213,9 +214,13 @@ func (r *room) run() {
 func (r *room) step() {
 	r.d.store.FreeOccupied()
 	requests, waiting := r.line()
+	shared := r.await(waiting)
 	state := r.state(requests, waiting)
 	var actions []admit.Action
 	actions, r.served = admit.Decide(state, r.served)
+	if shared {
+		actions = perUser(actions, &state)
+	}
 	for _, a := range actions {
 		w := waiting[a.Request]
 		switch a.Kind {
@@ -256,16 +261,20 @@ func (r *room) line() ([]admit.Request, map[uint64]*waiter) {
 func (r *room) state(requests []admit.Request, waiting map[uint64]*waiter) admit.State {
 	stats := r.d.store.Stats()
 	m := stats.Memory
-	short := len(waiting) > 0 || float64(m.Used) > r.d.cfg.Flush.High*float64(m.Capacity)
+	short := len(waiting) > 0 || float64(m.Used) > r.d.cfg.Flush.High*float64(m.Capacity-m.Kept)
 	if r.d.pressure.Swap(short) != short {
 		r.d.flusher.Kick()
+	}
+	marks := r.watermarks(m.Capacity)
+	if m.Kept > 0 && marks.Low > 0 { // is free for good
+		marks.Low, marks.High = marks.Low+m.Kept, marks.High+m.Kept
 	}
 	state := admit.State{
 		Pool: admit.Pool{
 			Free: m.Free, Evictable: m.Evictable, Spillable: m.Spillable, Misplaced: m.Misplaced, Populating: stats.Populating,
 			DiskFree: stats.Disk.Capacity - stats.Disk.Used + stats.Disk.Evictable, UnderWay: r.underWay.Load() + r.moving.Load(),
 		},
-		Watermarks: r.watermarks(m.Capacity),
+		Watermarks: marks,
 		Buffers:    map[string]admit.Buffer{},
 		Waiting:    requests,
 	}
@@ -306,6 +315,10 @@ func (r *room) grant(w *waiter, bytes int64) {
 	lease, err := r.segment(w, bytes)
 	if errors.Is(err, store.ErrPopulating) {
 		return // free memory is on its way: nothing has to make room
+	}
+	if errors.Is(err, store.ErrNoRoom) && r.d.store.Shared() {
+		r.claim(w, max(bytes, w.min))
+		return
 	}
 	if errors.Is(err, store.ErrNoRoom) {
 		// Free, but in pieces, or in another user's regions: more of it must become free.
@@ -405,11 +418,15 @@ func (r *room) status(c cred) WaitStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := WaitStatus{Writers: len(r.mu.waiting), Buffers: map[string]int{}}
+	users := make(map[uint32]bool)
 	for _, w := range r.mu.waiting {
+		users[w.uid] = true
+		s.count(w, c)
 		if spec := w.buffer.spec(); c.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
 			s.Buffers[w.buffer.name]++
 		}
 		s.Longest = max(s.Longest, time.Since(w.since).Seconds())
 	}
+	s.Users = len(users)
 	return s
 }

@@ -133,8 +133,10 @@ type SessionStatus struct {
 // WaitStatus is who waits for room.
 type WaitStatus struct {
 	Writers int            `json:"writers"`
+	Users   int            `json:"users,omitempty"` // with a writer in the line
 	Longest float64        `json:"longest,omitempty"`
 	Buffers map[string]int `json:"buffers,omitempty"`
+	For     map[string]int `json:"for,omitempty"` // writers by the memory that they wait for: "own data", "others' data"; without other users' writers, but for root
 }
 
 // NATSStatus is how the namespace's server stands.

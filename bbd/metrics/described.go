@@ -33,6 +33,7 @@ const (
 	requests       = "forebay_requests_total"
 	requestErrors  = "forebay_request_errors_total"
 	leasesWaiting  = "forebay_leases_waiting"
+	usersWaiting   = "forebay_users_waiting"
 	leaseWait      = "forebay_lease_wait_seconds"
 	commits        = "forebay_commits_total"
 	committedBytes = "forebay_committed_bytes_total"
@@ -91,6 +92,7 @@ var described = []struct {
 	{requests, counter, "Requests answered, by type.", []string{"type"}, nil},
 	{requestErrors, counter, "Requests answered with an error, by type and kind of error.", []string{"type", "kind"}, nil},
 	{leasesWaiting, gauge, "Writers that wait for a lease now.", nil, nil},
+	{usersWaiting, gauge, "Users whose writers wait for a lease now.", nil, nil},
 	{leaseWait, histogram, "How long writers waited for a lease.", nil, prometheus.ExponentialBuckets(0.001, 4, 10)},
 	{commits, counter, "Commits acknowledged.", nil, nil},
 	{committedBytes, counter, "Bytes committed.", nil, nil},

@@ -22,6 +22,7 @@ type Stats struct {
 	Buffers       []Buffer
 	Sessions      int
 	LeasesWaiting int // writers that wait for a lease
+	UsersWaiting  int // users with such writers
 	StoreOps      int // renames and removals that the stores have not seen yet
 }
 
@@ -205,6 +206,7 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	send(namespaceConnected, one(stats.Namespace))
 	send(sessions, float64(stats.Sessions))
 	send(leasesWaiting, float64(stats.LeasesWaiting))
+	send(usersWaiting, float64(stats.UsersWaiting))
 	send(storeOps, float64(stats.StoreOps))
 }
 

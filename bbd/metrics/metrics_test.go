@@ -34,7 +34,7 @@ func everything() *Collector {
 			}},
 			Buffers: []Buffer{{Name: "scratch", Resident: 7, Dirty: 8, OldestDirty: 9 * time.Second, FlushQueue: 10, UnderReplicated: 14, Unexplained: 15, StoreTrouble: 16 * time.Second, OldestFlight: 17 * time.Second}},
 			Ready:   true, Namespace: true,
-			Sessions: 11, LeasesWaiting: 12, StoreOps: 13,
+			Sessions: 11, LeasesWaiting: 12, UsersWaiting: 30, StoreOps: 13,
 		}
 	})
 	c.Request("commit")
@@ -80,6 +80,7 @@ func TestEveryMetricIsServed(t *testing.T) {
 		`forebay_namespace_connected 1`,
 		`forebay_sessions 11`,
 		`forebay_leases_waiting 12`,
+		`forebay_users_waiting 30`,
 		`forebay_store_operations_pending 13`,
 		`forebay_requests_total{type="commit"} 1`,
 		`forebay_request_errors_total{kind="no space",type="commit"} 1`,

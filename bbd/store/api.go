@@ -58,6 +58,7 @@ type Options struct {
 	DiskBytes       int64       // of the disk tier
 	RegionBytes     int64       // largest region, whole units, at most 1 GiB; default a sixteenth of MemoryBytes, from 64 MiB to 1 GiB
 	PopulateThreads int         // default half of the processors, at least 1
+	Shares          bool        // divide memory among users: see tenants.go
 	RemoveOnClose   bool        // Close destroys regions and mount: for temporary stores
 	// KeepUncommitted leaves segments in which recovery finds nothing committed as
 	// they are until FreeUncommitted: writers that lost their daemon copy out of them
@@ -116,6 +117,7 @@ type LeaseRequest struct {
 	UID    uint32
 	Bytes  int64   // wanted size of the segment; rounded up to units, at most MaxSegment. A smaller one may come
 	Min    int64   // bytes that the writer must be able to fill, records included; 0: any
+	Fixed  bool    // nothing can move the bytes out of memory later: no store to flush to, no disk tier
 	Tier   bb.Tier // where the bytes belong. The segment is in memory all the same: those of the disk tier are the first to be spilled and evicted
 }
 
@@ -283,6 +285,7 @@ type TierStats struct {
 	Pinned    int64 // in segments that are pinned
 	Occupied  int64 // in segments whose writers lost their leases and may still be writing: not to be freed yet
 	Free      int64 // populated and in no segment
+	Kept      int64 // part of Free that is for newcomers and root alone
 	Waste     int64 // used, and neither live, leased nor to be leased again: headers, records, alignment, overwritten and dropped bytes
 }
 

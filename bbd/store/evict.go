@@ -17,10 +17,15 @@ import (
 // or go piece by piece; reading them meanwhile is safe.
 func (s *Store) Evict(tier bb.Tier, bytes int64) (freed int64) {
 	s.tidyNotes()
+	return s.evictWhere(tier, bytes, func(*segment) bool { return true })
+}
+
+// evictWhere is Evict of some segments alone.
+func (s *Store) evictWhere(tier bb.Tier, bytes int64, which func(*segment) bool) (freed int64) {
 	victims := map[*segment]bool{}
 	var files []bb.FileID
 	var want int64
-	for _, g := range s.leastUsed(func(g *segment) bool { return g.evictable(tier) }) {
+	for _, g := range s.leastUsed(func(g *segment) bool { return g.evictable(tier) && which(g) }) {
 		if want >= bytes {
 			break
 		}

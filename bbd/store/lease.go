@@ -45,7 +45,7 @@ func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 	if err := s.allForeign(); err != nil {
 		return Lease{}, err
 	}
-	region, unit, n, err := s.findRoom(r.UID, want)
+	region, unit, n, err := s.findRoom(r.UID, want, r.Fixed)
 	if err == nil && n*Unit-dataStart-recordEnd < r.Min {
 		if err = ErrNoRoom; s.populate.busy() {
 			err = ErrPopulating
@@ -114,7 +114,10 @@ func (s *Store) addPartial(g *segment) {
 // findRoom finds units in a region of the user, or makes an unowned one theirs.
 // Failing both it has an empty region of somebody else replaced, or, for a user
 // who has none at all, sees to it that one becomes empty. The caller holds mu.
-func (s *Store) findRoom(uid uint32, want int64) (best *region, unit, n int64, err error) {
+func (s *Store) findRoom(uid uint32, want int64, fixed bool) (best *region, unit, n int64, err error) {
+	if s.shared() {
+		return s.findShared(uid, want, fixed)
+	}
 	has := slices.ContainsFunc(s.mu.regions, func(r *region) bool { return r.tier == bb.TierMemory && !r.log && r.owned && r.uid == uid })
 	var unowned *region
 	for _, r := range s.mu.regions {

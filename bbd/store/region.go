@@ -44,6 +44,7 @@ type region struct {
 	steps     []bool     // which steps of populating are done
 	retiring  bool       // is being deleted; nothing is allocated in it any more
 	vacating  bool       // is to become empty for another user; nothing is allocated in it any more
+	lent      bool       // vacating for the share of a user in the line, which may end: see Await
 	reserved  reservation
 	outlived  bb.InstanceID // of a disk region: the memory that it belonged to, which is gone, until Settle
 }

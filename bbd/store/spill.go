@@ -32,6 +32,19 @@ func (s *Store) SpillMisplaced(ctx context.Context, bytes int64) (freed int64, e
 	return s.spill(ctx, bytes, (*segment).misplaced)
 }
 
+// SpillFor is Spill for a user in the line: of the region that is being vacated first, then of the
+// user's own segments.
+func (s *Store) SpillFor(ctx context.Context, uid uint32, bytes int64) (freed int64, err error) {
+	return s.spill(ctx, bytes, func(g *segment) bool {
+		if !g.idle(bb.TierMemory) {
+			return false
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.uid == uid || g.mu.region.vacating
+	})
+}
+
 func (s *Store) spill(ctx context.Context, bytes int64, which func(*segment) bool) (freed int64, err error) {
 	if s.o.DiskDir == "" {
 		return 0, bb.E(bb.Unsupported, "spill", "", "there is no disk tier").WithRemedy("configure a folder for it")

@@ -28,6 +28,7 @@ func (s *Store) Stats() Stats {
 	for g := range s.mu.segments {
 		t.addSegment(g)
 	}
+	t.Memory.Kept = min(s.kept(), t.Memory.Free)
 	return t
 }
 

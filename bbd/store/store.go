@@ -65,6 +65,7 @@ type Store struct {
 		segmentSeq uint64
 		replacing  int // regions that are being deleted and made anew
 		ready      bool
+		awaiting   []uint32  // users in the line for memory, as Await was last called
 		short      bool      // memory could not be populated, which was logged
 		regrown    time.Time // when regrow looked last
 		closed     bool

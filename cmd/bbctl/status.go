@@ -34,6 +34,8 @@ type daemonStatus struct {
 	Waiting struct {
 		Writers int     `json:"writers"`
 		Longest float64 `json:"longest"`
+
+		For map[string]int `json:"for"`
 	} `json:"waiting"`
 	NATS struct {
 		Connected bool              `json:"connected"`

@@ -192,7 +192,7 @@ func TestNoRateNoETA(t *testing.T) {
 // One of something has the words of one.
 func TestStatusOfOne(t *testing.T) {
 	var s daemonStatus
-	s.Waiting.Writers = 1
+	s.Waiting.Writers, s.Waiting.For = 1, map[string]int{"others' data": 1}
 	s.Buffers = []bufferStatus{{Name: "b", Stalled: 1, OldestFlight: 61, Lacking: 1, Held: 1, Store: &storeStatus{State: "silent", Waiting: 1, Targets: []string{"fs-OST0001"}}}}
 	out := strings.Join(s.single(view{}), "\n")
 	for _, want := range []string{

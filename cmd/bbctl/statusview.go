@@ -79,7 +79,7 @@ func (s *daemonStatus) messages() (all []message) {
 		all = append(all, message{fmt.Sprintf(format, args...), st})
 	}
 	if s.Waiting.Writers > 0 {
-		add(warning, "%s for room, the longest for %s", bb.Count(s.Waiting.Writers, "writer waits", "writers wait"), age(s.Waiting.Longest))
+		add(warning, "%s for room, the longest for %s%s", bb.Count(s.Waiting.Writers, "writer waits", "writers wait"), age(s.Waiting.Longest), s.waitsFor())
 	}
 	if t := s.NATS.Trouble; t != nil {
 		add(bad, "%s; %s", t.line(), oneLine(t.Remedy))
@@ -385,4 +385,16 @@ func (n *nodeView) messages(now time.Time) (all []message) {
 		all = append(all, message{"what it holds may be more: " + oneLine(n.HoldsUnknown), warning})
 	}
 	return all
+}
+
+// waitsFor says for whose data writers wait, as far as the reader may know.
+func (s *daemonStatus) waitsFor() string {
+	var parts []string
+	for _, what := range slices.Sorted(maps.Keys(s.Waiting.For)) {
+		parts = append(parts, fmt.Sprintf("%d for %s", s.Waiting.For[what], what))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, ", ")
 }

@@ -366,6 +366,7 @@ func storeOptions(cfg config.Config) store.Options {
 		StateDir: cfg.StateDir, StateLocked: true, Mount: store.MountPolicy(cfg.Memory.Mount), ShmDir: cfg.Memory.Dir,
 		MemoryBytes: memory, RegionBytes: min(cfg.Memory.RegionSize.Bytes, memory/store.Unit*store.Unit),
 		PopulateThreads: cfg.Memory.PopulateThreads, DiskDir: cfg.Disk.Dir,
+		Shares: cfg.Memory.Shares == config.SharesOn || cfg.Memory.Shares == config.SharesAuto && os.Geteuid() == 0,
 	}
 	if cfg.Disk.Dir != "" {
 		o.DiskBytes = cfg.Disk.Size.Of(fileSystemSize(cfg.Disk.Dir))

@@ -81,12 +81,17 @@ func (u *users) as(uid int, within time.Duration, args ...string) (string, error
 	u.t.Helper()
 	ctx, cancel := context.WithTimeout(u.t.Context(), within)
 	defer cancel()
+	out, err := u.command(ctx, uid, args...).CombinedOutput()
+	return string(out), err
+}
+
+// command is bbctl as a user.
+func (u *users) command(ctx context.Context, uid int, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, u.bbctl, args...)
 	cmd.Dir = "/"
 	cmd.Env = []string{"FOREBAY_SOCKET=" + u.d.Socket, "HOME=" + u.top, "PATH=/usr/bin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return cmd
 }
 
 // must runs bbctl, which has to succeed.

@@ -34,7 +34,18 @@ type Memory struct {
 	Mount           Mount
 	RegionSize      Size
 	PopulateThreads int // 0: half as many as processors
+	Shares          Shares
 }
+
+// Shares says whether memory is divided among users.
+type Shares string
+
+// The values of memory.shares.
+const (
+	SharesAuto Shares = "auto" // where the daemon serves several users
+	SharesOn   Shares = "on"
+	SharesOff  Shares = "off"
+)
 
 // Mount says whether the daemon mounts a tmpfs with huge pages for its regions.
 type Mount string
@@ -174,7 +185,7 @@ type Log struct {
 func Default() Config {
 	return Config{
 		StateDir: "/var/lib/forebay",
-		Memory:   Memory{Size: Size{Share: 25}, Mount: MountAuto, RegionSize: Bytes(1 << 30)},
+		Memory:   Memory{Size: Size{Share: 25}, Mount: MountAuto, RegionSize: Bytes(1 << 30), Shares: SharesAuto},
 		Listen:   Listen{Socket: "/run/forebay/bbd.sock", Admin: "127.0.0.1:7480"},
 		Fabric:   Fabric{OFI: OFIAuto},
 		NATS:     NATS{Embedded: Embedded{SyncInterval: time.Second}},

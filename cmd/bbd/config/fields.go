@@ -56,6 +56,7 @@ var fields = []field{
 	{"memory.size", "Size of the memory tier: bytes, or a share of the machine's memory.", func(c *Config) any { return &c.Memory.Size }},
 	{"memory.mount", "Mount a tmpfs with huge pages, which fills ten times as fast: auto (where the daemon may), off, or require (fail where it may not).", func(c *Config) any { return &c.Memory.Mount }},
 	{"memory.region_size", "Size of one region, the unit of registration: 64MiB to 1GiB, a multiple of 2MiB.", func(c *Config) any { return &c.Memory.RegionSize }},
+	{"memory.shares", "Divide memory among users, in whole regions: auto (where the daemon runs as root, and so serves several), on, or off. With 3 regions or more one stays free for a user without any, with 8 or more another one for root.", func(c *Config) any { return &c.Memory.Shares }},
 	{"memory.populate_threads", "Threads that touch fresh memory in the background. 0: half as many as processors.", func(c *Config) any { return &c.Memory.PopulateThreads }},
 
 	{"disk.dir", "Folder for the disk tier's regions, on a local disk. Empty: no disk tier.", func(c *Config) any { return &c.Disk.Dir }},
@@ -146,6 +147,9 @@ func parse(target, from any) error {
 	case *string:
 		*t = text
 		return nil
+	case *Shares:
+		*t = Shares(text)
+		return nil
 	case *Mount:
 		*t = Mount(text)
 		return nil
@@ -232,6 +236,8 @@ func format(target any) string {
 			items[i] = fmt.Sprintf("{%scount: %d, size: %s}", below, s.Count, s.Size)
 		}
 		return "[" + strings.Join(items, ", ") + "]"
+	case *Shares:
+		return quote(string(*t))
 	case *Mount:
 		return quote(string(*t))
 	case *OFI:

@@ -95,6 +95,7 @@ func (c *Config) validateTiers(p *Problems) {
 	absolute(p, "memory.dir", m.Dir, false)
 	absolute(p, "disk.dir", d.Dir, false)
 	oneOf(p, "memory.mount", string(m.Mount), string(MountAuto), string(MountOff), string(MountRequire))
+	oneOf(p, "memory.shares", string(m.Shares), string(SharesAuto), string(SharesOn), string(SharesOff))
 	p.check(m.Size.Share <= 90, "memory.size", m.Size, "the operating system and the applications need memory too", "at most 90%")
 	p.check(m.Size.Share > 0 || m.Size.Bytes >= 64<<20, "memory.size", m.Size, "it is too small to be of use", "at least 64MiB")
 	within(p, "memory.region_size", m.RegionSize, 64<<20, 1<<30)
