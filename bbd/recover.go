@@ -2,8 +2,11 @@ package bbd
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -148,19 +151,19 @@ func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*held, known m
 		return err
 	}
 	b.recoverStrays(ctx, elsewhere, old)
+	reports, reporting := errgroup.WithContext(ctx)
+	reports.SetLimit(repairsAtOnce)
 	for i := range gone {
 		if replicaOf(&gone[i]) != "" {
 			if err := b.yield(&gone[i]); err != nil {
-				return err
+				return errors.Join(err, reports.Wait())
 			}
 			b.promoteLater(&gone[i])
 			continue
 		}
-		if err := b.reportLost(ctx, &gone[i]); err != nil {
-			return err
-		}
+		reports.Go(func() error { return b.reportLost(reporting, &gone[i]) })
 	}
-	return nil
+	return reports.Wait()
 }
 
 // recoverFile takes one file up and says what is missing of it; nothing: "".

@@ -3,6 +3,7 @@ package bbd_test
 import (
 	"fmt"
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,5 +118,41 @@ func TestForgottenFilesComeBackFromAfar(t *testing.T) {
 	}
 	if _, err := b.Stat(t.Context(), ".lost+found"); err == nil {
 		t.Error("something was set aside")
+	}
+}
+
+// TestLostFilesAreNamedFromAfar loses the memory of many dirty files, with a namespace that is 200 ms
+// away. All are named by the time that the daemon serves, which is not one after the other.
+func TestLostFilesAreNamedFromAfar(t *testing.T) {
+	t.Parallel()
+	const (
+		files = 100
+		away  = 200 * time.Millisecond
+	)
+	var delay atomic.Int64
+	n := startNode(t, func(c *bbd.Config) { c.Meta.InProcess = farServer{c.Meta.InProcess, &delay} })
+	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	for i := range files {
+		write(t, b, fmt.Sprint(i), random(100))
+	}
+	n.stop()
+	if err := os.RemoveAll(n.shm()); err != nil {
+		t.Fatal(err)
+	}
+	delay.Store(int64(away))
+	began := time.Now()
+	n.start()
+	took := time.Since(began)
+	delay.Store(0)
+	t.Logf("it served after %v", took)
+	if took >= files*away {
+		t.Errorf("it served after %v: %d calls one after the other take %v", took, files, files*away)
+	}
+	b = n.dial().Buffer("b")
+	for i := range files {
+		if e, err := b.Stat(t.Context(), fmt.Sprint(i)); err != nil || e.State != client.StateLost {
+			t.Errorf("%d is %v (%v), not lost", i, e.State, err)
+		}
 	}
 }
