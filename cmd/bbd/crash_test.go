@@ -324,13 +324,14 @@ func TestFoundOpenIsYounger(t *testing.T) {
 }
 
 // TestOpenAndFlushedAtACrash: the daemon is killed when it has put a file that was opened for
-// writing again, and has not recorded it. The object goes with the file's name.
+// writing again, and has not recorded it. The object goes with the file's name. No attempt is
+// recorded here either, so that a buffer that keeps what it does not know would leave it.
 func TestOpenAndFlushedAtACrash(t *testing.T) {
 	for _, then := range []string{"remove", "rename"} {
 		t.Run(then, func(t *testing.T) {
 			d, store := bbdtest.Start(t, "--memory", crashMemory), t.TempDir()
 			c := dial(t, d)
-			if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
+			if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Backing: "file://" + store, Existing: client.ExistingOverwrite}); err != nil {
 				t.Fatal(err)
 			}
 			w, err := c.Buffer("b").Create(t.Context(), "f")
