@@ -148,6 +148,7 @@ make the exit code 7.
 			if err := l.apply(t); err != nil {
 				return err
 			}
+			defer t.watchStall()()
 			for _, source := range sources {
 				if err := t.putAny(source, at.Path, into, recursive); err != nil {
 					t.note(err)

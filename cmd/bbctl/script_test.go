@@ -26,6 +26,9 @@ func TestScripts(t *testing.T) { runScripts(t, "testdata") }
 // stores fail.
 func TestScriptsAlone(t *testing.T) { runScripts(t, "testdata/alone") }
 
+// TestScriptsFull runs a scenario that fills the daemon's memory.
+func TestScriptsFull(t *testing.T) { runScripts(t, "testdata/full") }
+
 func runScripts(t *testing.T, folder string) {
 	t.Helper()
 	store := t.TempDir()
