@@ -73,6 +73,7 @@ type BufferStatus struct {
 	OldestFlight float64      `json:"oldest_flight_age,omitempty"` // seconds since the oldest flush on its way began
 	Held         int          `json:"held"`                        // files held back by a keep pattern
 	Conflicts    int          `json:"conflicts,omitempty"`         // files under whose name the store has what the buffer did not write
+	InConflict   []InConflict `json:"in_conflict,omitempty"`       // the first of them
 	Rate         float64      `json:"rate"`                        // bytes a second to the store
 	ETA          float64      `json:"eta,omitempty"`
 	OldestDirty  float64      `json:"oldest_dirty_age,omitempty"`
@@ -82,6 +83,16 @@ type BufferStatus struct {
 	Store        *StoreHealth `json:"store,omitempty"`       // how the backing store answers; nil: there is none, or it was not used
 	Unexplained  []NoEntry    `json:"unexplained,omitempty"` // dirty bytes that no entry explains
 }
+
+// InConflict is a file under whose name the store has what the buffer did not write.
+type InConflict struct {
+	Path   string `json:"path"`
+	Bytes  int64  `json:"bytes"`
+	Reason string `json:"reason"`
+}
+
+// maxConflicts bounds BufferStatus.InConflict: a status is asked for again and again.
+const maxConflicts = 100
 
 // NoEntry is a file whose bytes are here, and that the namespace does not know.
 type NoEntry struct {
@@ -232,6 +243,9 @@ func (b *buffer) status(bytes store.BufferStats) BufferStatus {
 	f := b.d.flusher.BufferStats(b.name)
 	s.Queued, s.QueuedBytes, s.Flushing, s.Held = f.Queued, f.QueuedBytes, f.InFlight, f.Held
 	s.Conflicts = f.Conflicts
+	for _, c := range b.d.flusher.Conflicts(b.name, maxConflicts) {
+		s.InConflict = append(s.InConflict, InConflict{c.Path, c.Bytes, c.Err.Error()})
+	}
 	s.Rate, s.StoreOps, s.Lacking = f.Rate, f.StoreOps, len(b.underReplicated())
 	if s.Stalled = f.Stalled; f.Stalled > 0 {
 		s.StalledFor = time.Since(f.StalledAt).Seconds()

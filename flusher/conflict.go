@@ -1,6 +1,9 @@
 package flusher
 
 import (
+	"slices"
+	"strings"
+
 	"forebay/internal/bb"
 )
 
@@ -10,6 +13,30 @@ import (
 
 // isConflict reports whether an attempt failed for such an object.
 func isConflict(err error) bool { return err != nil && bb.KindOf(err) == bb.Exists }
+
+// Conflict is a file in conflict.
+type Conflict struct {
+	Path  string
+	Bytes int64
+	Err   error
+}
+
+// Conflicts returns the files of a buffer that are in conflict, by path, at most limit of them.
+func (f *Flusher) Conflicts(buffer string, limit int) (found []Conflict) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q := f.mu.queues[buffer]
+	if q == nil || q.stats.conflicts == 0 {
+		return nil
+	}
+	for _, e := range q.entries {
+		if isConflict(e.err) {
+			found = append(found, Conflict{e.path, e.item.Size, e.err})
+		}
+	}
+	slices.SortFunc(found, func(a, b Conflict) int { return strings.Compare(a.Path, b.Path) })
+	return found[:min(len(found), limit)]
+}
 
 // Overwrite lets the flushes of some files replace whatever the store has under their names, and
 // the renames of files to a path, or to one below it, likewise. It holds for the generations of

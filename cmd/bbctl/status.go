@@ -73,15 +73,20 @@ func (t *namespaceTrouble) line() string {
 }
 
 type bufferStatus struct {
-	Name         string  `json:"name"`
-	State        string  `json:"state"`
-	Backing      string  `json:"backing"`
-	Resident     int64   `json:"resident"`
-	Dirty        int64   `json:"dirty"`
-	OpenFiles    int     `json:"open_files"`
-	Queued       int     `json:"queued"`
-	Held         int     `json:"held"`
-	Conflicts    int     `json:"conflicts"`
+	Name       string `json:"name"`
+	State      string `json:"state"`
+	Backing    string `json:"backing"`
+	Resident   int64  `json:"resident"`
+	Dirty      int64  `json:"dirty"`
+	OpenFiles  int    `json:"open_files"`
+	Queued     int    `json:"queued"`
+	Held       int    `json:"held"`
+	Conflicts  int    `json:"conflicts"`
+	InConflict []struct {
+		Path   string `json:"path"`
+		Bytes  int64  `json:"bytes"`
+		Reason string `json:"reason"`
+	} `json:"in_conflict"`
 	Rate         float64 `json:"rate"`
 	ETA          float64 `json:"eta"`
 	OldestDirty  float64 `json:"oldest_dirty_age"`
@@ -353,6 +358,30 @@ func (s *status) unexplained() (n int) {
 	return n
 }
 
+// inConflict returns the files of a buffer that are in conflict, on all nodes, as far as they are named, and their number.
+func (s *status) inConflict(buffer string) (list []entryJSON, n int) {
+	of := []*daemonStatus{&s.own}
+	if len(s.nodes) > 0 {
+		of = nil
+		for i := range s.nodes {
+			if s.nodes[i].Status != nil {
+				of = append(of, s.nodes[i].Status)
+			}
+		}
+	}
+	for _, d := range of {
+		for i := range d.Buffers {
+			if b := &d.Buffers[i]; b.Name == buffer {
+				n += b.Conflicts
+				for _, c := range b.InConflict {
+					list = append(list, entryJSON{Path: c.Path, Type: client.TypeFile.String(), Size: c.Bytes, State: "conflict", Reason: c.Reason})
+				}
+			}
+		}
+	}
+	return list, n
+}
+
 // printStatus prints one daemon's status.
 func (a *app) printStatus(s *daemonStatus) { a.printLines(s.single(a.viewOf())) }
 
@@ -396,7 +425,10 @@ func (s *daemonStatus) paths() string {
 
 func newLostCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "lost BUFFER", Short: "List the files whose bytes are lost, and why", Args: cobra.ExactArgs(1),
+		Use: "lost BUFFER", Short: "List the files whose bytes are lost or in conflict, and why", Args: cobra.ExactArgs(1),
+		Long: `Lists the files whose bytes are lost, and those that stay in the buffer since the store has a file of
+the same name that the buffer did not write (state conflict): bbctl drain --overwrite replaces that file,
+bbctl stage-in takes its content, bbctl mv keeps both.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, name, err := a.dialFor(cmd.Context(), args)
 			if err != nil {
@@ -410,11 +442,20 @@ func newLostCommand(a *app) *cobra.Command {
 			for i := range entries {
 				list = append(list, describeEntry(&entries[i]))
 			}
+			st, err := askStatus(cmd.Context(), c, name, "")
+			if err != nil {
+				return err
+			}
+			inConflict, conflicts := st.inConflict(name)
+			list = append(list, inConflict...)
 			return a.print(list, func() {
 				for _, e := range list {
 					fmt.Fprintf(a.out, "%s  %s  %s\n", bb.Printable(e.Path), size(e.Size), e.Reason)
 				}
-				fmt.Fprintln(a.out, bb.Count(len(list), "file is", "files are"), "lost")
+				fmt.Fprintln(a.out, bb.Count(len(entries), "file is", "files are"), "lost")
+				if conflicts > 0 {
+					fmt.Fprintln(a.out, bb.Count(conflicts, "file is", "files are"), "in conflict with files of the store that the buffer did not write")
+				}
 			})
 		},
 	}
