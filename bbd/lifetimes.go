@@ -169,7 +169,9 @@ func (d *Daemon) makeBuffers(ctx context.Context, l *bb.Lifetime, create []*wire
 		}
 		_, _, err := d.createBuffer(ctx, c, spec, 1) // on each node of the job: no more than is needed
 		if bb.KindOf(err) == bb.Exists {
-			err = d.sameBuffer(ctx, &spec)
+			if same := d.sameBuffer(ctx, &spec); bb.KindOf(same) != bb.NotFound { // else the store holds something
+				err = same
+			}
 		}
 		if err != nil {
 			return bb.Wrap("buffer create", bb.Address{Buffer: spec.Name}.String(), err)
@@ -187,7 +189,7 @@ func (d *Daemon) makeBuffers(ctx context.Context, l *bb.Lifetime, create []*wire
 	return nil
 }
 
-// sameBuffer takes it well that a buffer exists if it is the same user's, for the same job.
+// sameBuffer returns no error for a buffer that exists, if it is the same user's, for the same job.
 func (d *Daemon) sameBuffer(ctx context.Context, spec *bb.Buffer) error {
 	b, err := d.buffer(ctx, spec.Name)
 	if err != nil {

@@ -260,6 +260,14 @@ func TestLifetimeRefused(t *testing.T) {
 	if _, err := c.OpenLifetime(t.Context(), theirs, o); !errors.Is(err, client.ErrPermission) {
 		t.Errorf("a source that the job's user may not read: %v", err)
 	}
+	held, o := aJob("job-8", mine)
+	if err := os.WriteFile(filepath.Join(mine, "held"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Create[0].Existing = client.ExistingRefuse
+	if _, err := c.OpenLifetime(t.Context(), held, o); !errors.Is(err, client.ErrExists) || !strings.Contains(err.Error(), "it holds files already") {
+		t.Errorf("a store that holds a file, for a buffer that refuses one: %v", err)
+	}
 	if _, err := c.OpenLifetime(t.Context(), client.Lifetime{Key: "job-5", Job: "5"}, client.LifetimeOptions{}); !errors.Is(err, client.ErrExists) {
 		t.Errorf("another user's: %v", err)
 	}
