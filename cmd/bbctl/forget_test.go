@@ -34,7 +34,7 @@ func TestForgetNode(t *testing.T) {
 	unanswering(t, n2, "n1")
 
 	out := bbctl(t, exitDone, "node", "forget", "n1", "--dry-run")
-	wantLine(t, out, "lost: bb://ckpt/only.bin, 1000 B")
+	wantLine(t, out, "would be lost: bb://ckpt/only.bin, 1000 B")
 	wantLine(t, out, "would be lost: 1 file of 1000 B; would be kept: 0")
 	wantLine(t, bbctl(t, exitConflict, "node", "forget", "n1"), "1 file of 1000 B would be lost (--dry-run lists them, --yes loses them")
 	wantLine(t, bbctl(t, exitDone, "lost", "ckpt"), "0 files are lost") // nothing was changed
