@@ -29,7 +29,7 @@ func (r *room) await(waiting map[uint64]*waiter) bool {
 }
 
 // perUser changes a decision for memory that is divided. Bytes are not evicted by age from everybody:
-// each user in the line who is granted nothing has one attempt, in which the store makes room for
+// each user in the line without a grant has one attempt, in which the store makes room for
 // that user. Attempts come first, so that Spill begins with a region that is being vacated.
 func perUser(actions []admit.Action, state *admit.State) []admit.Action {
 	tried, asked := map[string]bool{}, map[uint64]*admit.Request{}

@@ -7,7 +7,7 @@ import (
 	"forebay/bbd/admit"
 )
 
-// TestPerUser gives each user who is granted nothing one attempt, before anything is spilled, and
+// TestPerUser gives each user without a grant one attempt, before anything is spilled, and
 // has nothing evicted by age.
 func TestPerUser(t *testing.T) {
 	const mib = admit.Unit

@@ -21,7 +21,7 @@ import (
 //
 // Nothing of this is kept: after a restart holdings are counted from the regions that were adopted.
 
-// Await names the users in the line for memory. It ends the emptying of a region for a user who has left.
+// Await names the users in the line for memory. The emptying of a region for a user outside the line ends.
 func (s *Store) Await(users []uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

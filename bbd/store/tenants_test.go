@@ -154,7 +154,7 @@ func TestNewcomer(t *testing.T) {
 	if m := h.room(carol); m.Freed != 0 || !m.Others {
 		t.Errorf("room from bytes that cannot be moved: %+v", m)
 	}
-	// What alice gives up is for the one who waits.
+	// Memory that alice gives up is for carol, in the line.
 	for _, f := range h.files[alice] {
 		h.s.Drop(f)
 	}
