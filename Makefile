@@ -166,6 +166,7 @@ test-tools:
 	@$(S3SERVER) >/dev/null
 	@scripts/netns-tools.sh
 	@scripts/mount-tools.sh
+	@scripts/nss-tools.sh
 	@scripts/slurm.sh tools || [ -z "$$CI" ]
 	@scripts/lua-tools.sh || [ -z "$$CI" ]
 	@scripts/prometheus.sh >/dev/null || [ -z "$$CI" ]

@@ -22,6 +22,7 @@ import (
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/internal/bb"
+	"forebay/internal/nss"
 	"forebay/internal/wire"
 	"forebay/meta"
 	"forebay/meta/gossip"
@@ -49,6 +50,7 @@ type Daemon struct {
 	places  *places
 	shares  *userShares
 	stores  *stores
+	names   *nss.Names // of users, in rules
 	observe *observe
 	cluster *cluster // nil: alone
 	census  censor
@@ -103,7 +105,7 @@ type Daemon struct {
 // New starts a daemon: it adopts what is in memory, reconciles it with the
 // namespace, and serves clients until Stop. An error says what to mend.
 func New(ctx context.Context, cfg Config) (*Daemon, error) {
-	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &meta.Health{}}
+	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &meta.Health{}, names: &nss.Names{Log: cfg.Log}}
 	d.cfg.Meta.Health = d.health
 	d.observe = newObserve(d)
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))

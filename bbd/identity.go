@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
-	"forebay/flusher/backing/asuser"
 	"forebay/internal/bb"
 	"forebay/internal/clustercert"
+	"forebay/internal/nss"
 	"forebay/internal/wire"
 )
 
@@ -164,7 +164,7 @@ func peerCred(conn *net.UnixConn) (*unix.Ucred, error) {
 }
 
 // groups are those of users who ask; one cache serves all daemons of a process.
-var groups asuser.GroupCache
+var groups nss.GroupCache
 
 // credOf looks up the groups of a user, as the system knows them. One whom it does not know, or
 // of whom it does not say in time, has the group it came with.
@@ -173,7 +173,7 @@ func credOf(uid, gid uint32) cred {
 	if c.system {
 		return c // no right of theirs depends on a group
 	}
-	others, err := groups.Get(context.Background(), asuser.User{UID: uid, GID: gid})
+	others, err := groups.Get(context.Background(), uid, gid)
 	if err != nil {
 		return c
 	}

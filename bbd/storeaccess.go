@@ -3,10 +3,9 @@ package bbd
 import (
 	"cmp"
 	"context"
-	"os/user"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
 	"forebay/bbd/storerules"
 	"forebay/flusher/backing/detach"
@@ -49,7 +48,9 @@ func (d *Daemon) storeUse(c cred, where bb.Backing) (use storerules.Use, err err
 	if rules == nil {
 		rules = storerules.Default()
 	}
-	return use, storerules.Check(rules, site, use, c.isUser)
+	ctx, cancel := context.WithTimeout(d.ctx, namesWithin)
+	defer cancel()
+	return use, storerules.Check(rules, site, use, func(name string) (bool, error) { return d.isUser(ctx, c, name) })
 }
 
 // guardStore checks that a user may use the store behind a URL, and has the files that the URL
@@ -95,20 +96,30 @@ func (s *stores) readsOf(uid uint32) *detach.Calls {
 	return c
 }
 
-// isUser reports whether a rule's name means this user: a user's name or number, or @ and a
-// group's. Names are those of the node's files; of users kept elsewhere, a rule gives the number.
-func (c cred) isUser(name string) bool {
+// namesWithin bounds how long the names of all rules may take to look up.
+const namesWithin = 10 * time.Second
+
+// isUser reports whether a rule's name means a user: a user's name or number, or @ and a group's. A name that
+// nobody has is nobody.
+func (d *Daemon) isUser(ctx context.Context, c cred, name string) (bool, error) {
 	if name == "*" {
-		return true
+		return true, nil
 	}
-	if group, ok := strings.CutPrefix(name, "@"); ok {
-		if g, err := user.LookupGroup(group); err == nil {
-			group = g.Gid
-		}
-		return slices.ContainsFunc(c.gids, func(gid uint32) bool { return strconv.FormatUint(uint64(gid), 10) == group })
+	gname, isGroup := strings.CutPrefix(name, "@")
+	var id uint32
+	var err error
+	if isGroup {
+		id, err = d.names.Group(ctx, gname)
+	} else {
+		id, err = d.names.User(ctx, name)
 	}
-	if u, err := user.Lookup(name); err == nil {
-		name = u.Uid
+	switch {
+	case bb.KindOf(err) == bb.NotFound:
+		return false, nil
+	case err != nil:
+		return false, err
+	case isGroup:
+		return slices.Contains(c.gids, id), nil
 	}
-	return strconv.FormatUint(uint64(c.uid), 10) == name
+	return c.uid == id, nil
 }

@@ -77,19 +77,26 @@ func Normalize(endpoint string) (string, error) {
 }
 
 // Check returns nil if one of the rules for this user lets the use be. The error names the part
-// that no rule has, and nothing of other users' rules.
-func Check(rules []Rule, site Site, u Use, isUser func(string) bool) error {
+// that no rule has, and nothing of other users' rules. IsUser reports whether an entry of Users means the
+// user. An entry that it fails for is nobody; if then no rule fits, the error is of kind Unavailable.
+func Check(rules []Rule, site Site, u Use, isUser func(string) (bool, error)) error {
 	home, err := Normalize(site.Endpoint)
 	if err != nil {
 		return err
 	}
 	left := slices.Clone(rules)
+	unsaid := false
+	means := func(name string) bool {
+		is, err := isUser(name)
+		unsaid = unsaid || err != nil
+		return is && err == nil
+	}
 	for _, step := range []struct {
 		what, value string
 		fits        func(*Rule) bool
 	}{
 		{"endpoint", u.Endpoint, func(r *Rule) bool {
-			return (r.Users == nil || slices.ContainsFunc(r.Users, isUser)) && fits(r.Endpoints, []string{literally(home)}, u.Endpoint)
+			return fits(r.Endpoints, []string{literally(home)}, u.Endpoint) && (r.Users == nil || slices.ContainsFunc(r.Users, means))
 		}},
 		{"bucket", u.Bucket, func(r *Rule) bool { return fits(r.Buckets, []string{"*"}, u.Bucket) }},
 		{"profile", orDefault(u.Profile), func(r *Rule) bool {
@@ -102,6 +109,10 @@ func Check(rules []Rule, site Site, u Use, isUser func(string) bool) error {
 		left = slices.DeleteFunc(left, func(r Rule) bool { return !step.fits(&r) })
 		if len(left) > 0 {
 			continue
+		}
+		if unsaid {
+			return bb.E(bb.Unavailable, "backing", step.what+"="+step.value, "the system does not say which users the administrator's rules are for").
+				WithRemedy("look after the system's user database; see the daemon's log")
 		}
 		return bb.E(bb.Permission, "backing", step.what+"="+step.value, why(u)).
 			WithRemedy(remedies[step.what])

@@ -1,6 +1,7 @@
 package storerules
 
 import (
+	"errors"
 	"net/url"
 	"slices"
 	"strings"
@@ -9,9 +10,45 @@ import (
 	"forebay/internal/bb"
 )
 
-// isAlice is a user with one group.
-func isAlice(name string) bool {
-	return slices.Contains([]string{"alice", "5001", "@staff", "@100"}, name)
+// isAlice is a user with one group, on a system that does not say who some others are.
+func isAlice(name string) (bool, error) {
+	if strings.HasSuffix(name, "unsaid") {
+		return true, errors.New("no answer")
+	}
+	return slices.Contains([]string{"alice", "5001", "@staff", "@100"}, name), nil
+}
+
+// A rule for users of whom the system says nothing lets nobody in, and the refusal is none for good.
+func TestUnsaid(t *testing.T) {
+	unsaid := Rule{Users: []string{"unsaid", "@unsaid"}}
+	site := Site{Endpoint: "https://s3.site.example"}
+	for _, c := range []struct {
+		about string
+		rules []Rule
+		want  bb.Kind // 0: it is let be
+	}{
+		{"alone", []Rule{unsaid}, bb.Unavailable},
+		{"before one that fits", []Rule{unsaid, {}}, 0},
+		{"in one that fits", []Rule{{Users: []string{"unsaid", "alice"}}}, 0},
+		{"beside one of others", []Rule{{Users: []string{"bob"}}, unsaid}, bb.Unavailable},
+		{"of another endpoint", []Rule{{Users: unsaid.Users, Endpoints: []string{"https://other.example"}}}, bb.Permission},
+		{"that nobody knows", []Rule{{Users: []string{"nobody-knows"}}}, bb.Permission},
+	} {
+		where, err := bb.ParseBacking("s3://bucket/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := UseOf(where, site)
+		if err == nil {
+			err = Check(c.rules, site, u, isAlice)
+		}
+		if (err == nil) != (c.want == 0) || err != nil && bb.KindOf(err) != c.want {
+			t.Errorf("%s: %v, want %v", c.about, err, c.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "unsaid") {
+			t.Errorf("%s: the error names others: %v", c.about, err)
+		}
+	}
 }
 
 func TestCheck(t *testing.T) {

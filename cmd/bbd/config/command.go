@@ -24,13 +24,17 @@ func newCheckCommand() *cobra.Command {
 		Use:   "check",
 		Short: "Report every problem of the configuration at once",
 		Long: "Reads the file, FOREBAY_* of the environment and flags as the daemon would, prints\n" +
-			"every problem on a line of its own, and exits non-zero if there is one.",
+			"every problem on a line of its own, and exits non-zero if there is one. A warning is none:\n" +
+			"a name of a user or group that the system does not know, which may come.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := Load(Source{Base: Default(), File: file, Flags: cmd.Flags()})
+			c, err := Load(Source{Base: Default(), File: file, Flags: cmd.Flags()})
 			if err == nil {
+				for _, w := range c.unknownUsers(cmd.Context()) {
+					fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
+				}
 				fmt.Fprintln(cmd.OutOrStdout(), "configuration: no problem found")
 				return nil
 			}

@@ -1,12 +1,17 @@
 package config
 
 import (
+	"context"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"forebay/internal/bb"
+	"forebay/internal/nss"
 )
 
 // storeList is one list of a Store under its name in the file.
@@ -126,4 +131,39 @@ func (c *Config) validateStores(p *Problems) {
 			p.check(strings.Trim(user, "@ ") != "", name+"users", user, "it is neither a user nor a group", "such as alice, 1001, @staff or @100")
 		}
 	}
+}
+
+// namesWithin bounds how long the system may take for all names.
+const namesWithin = 10 * time.Second
+
+// unknownUsers returns a warning for each name of a user or a group that the system does not know.
+func (c *Config) unknownUsers(ctx context.Context) Problems {
+	ctx, cancel := context.WithTimeout(ctx, namesWithin)
+	defer cancel()
+	var p Problems
+	var names nss.Names
+	for i, s := range c.Stores {
+		for _, name := range s.Users {
+			err := known(ctx, &names, name)
+			if err == nil {
+				continue
+			}
+			why, remedy := "the system does not know the name, so the rule is nobody's by it", "see getent passwd and getent group, or write a number"
+			if bb.KindOf(err) != bb.NotFound {
+				why, remedy = "the system does not say whether it knows the name; until it does, the rule is nobody's by it", "look after the system's user database"
+			}
+			p.add(fmt.Sprintf("stores[%d].users", i), name, why, remedy)
+		}
+	}
+	return p
+}
+
+// known returns why an entry of users is nobody's; nil: it is somebody's.
+func known(ctx context.Context, names *nss.Names, entry string) (err error) {
+	if group, ok := strings.CutPrefix(entry, "@"); ok {
+		_, err = names.Group(ctx, group)
+	} else if entry != "*" {
+		_, err = names.User(ctx, entry)
+	}
+	return err
 }

@@ -1,9 +1,12 @@
 package config
 
 import (
+	"bytes"
 	"reflect"
 	"strings"
 	"testing"
+
+	"forebay/internal/nsstest"
 )
 
 func TestStores(t *testing.T) {
@@ -45,4 +48,25 @@ func TestStores(t *testing.T) {
 	if p := c.Validate(); len(p) != 13 || !strings.HasPrefix(p[0].Key, "stores[0].") {
 		t.Errorf("%d problems: %v", len(p), p)
 	}
+}
+
+// Of a name that the system does not know, the check warns, and finds no problem.
+func TestUnknownUsers(t *testing.T) {
+	nsstest.Run(t, func(t *testing.T, s *nsstest.Source) {
+		s.Users("carol:x:50003:50003::/:/bin/sh\n")
+		s.Groups("lab:x:50011:carol\n")
+		file := write(t, `stores: [{users: [root, carol, 4711, "*"]}, {users: ["@lab", "@root", "@4711", nobody-has-this, "@nor-this", carol]}]`)
+		var out, stderr bytes.Buffer
+		cmd := NewConfigCommand()
+		cmd.SetOut(&out)
+		cmd.SetErr(&stderr)
+		cmd.SetArgs([]string{"check", "--config", file})
+		if err := cmd.Execute(); err != nil || !strings.Contains(out.String(), "no problem found") {
+			t.Errorf("%v\n%s%s", err, &out, &stderr)
+		}
+		const why = "the system does not know the name, so the rule is nobody's by it (see getent passwd and getent group, or write a number)\n"
+		if got, want := stderr.String(), "warning: stores[1].users: \"nobody-has-this\": "+why+"warning: stores[1].users: \"@nor-this\": "+why; got != want {
+			t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
+		}
+	})
 }

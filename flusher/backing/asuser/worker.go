@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/internal/bb"
+	"forebay/internal/nss"
 )
 
 // errGone is the error of a call to a worker that has ended.
@@ -112,7 +113,7 @@ func (p *pool) command(groups []uint32, stderr *os.File, files ...*os.File) *exe
 		program = []string{"/proc/self/exe", Command}
 	}
 	cmd := exec.Command(program[0], append(program[1:len(program):len(program)], p.key.dir)...)
-	cmd.Env = append([]string{"PATH=" + helperPath, "GOTRACEBACK=single"}, p.w.o.Env...)
+	cmd.Env = append([]string{"PATH=" + nss.Path, "GOTRACEBACK=single"}, p.w.o.Env...)
 	cmd.Dir = "/"
 	cmd.ExtraFiles = files
 	cmd.Stderr = stderr

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/internal/nss"
 )
 
 // Options configures Workers.
@@ -227,7 +228,7 @@ func (p *pool) begin() {
 	var groups []uint32
 	err := p.w.former.wait(p.key, p.w.closing)
 	if err == nil {
-		groups, err = Groups(context.Background(), p.key.uid, p.key.gid)
+		groups, err = nss.Groups(context.Background(), p.key.uid, p.key.gid)
 	}
 	if err == nil {
 		one, err = p.start(groups)

@@ -1,24 +1,17 @@
-package asuser
+package nss
 
 import (
 	"context"
-	"errors"
-	"os/exec"
 	"os/user"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"forebay/internal/bb"
 )
 
 // groupsWithin is how long the system may take to name a user's groups.
 const groupsWithin = 20 * time.Second
-
-// helperPath is where the helpers are looked for, whatever the daemon's environment says.
-const helperPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Groups returns the supplementary groups of a user, besides gid. A static binary knows
 // /etc/group alone, so the system's own programs are asked, which know LDAP and the rest of nss.
@@ -73,24 +66,6 @@ func fromFiles(name string) string {
 	return strings.Join(ids, " ")
 }
 
-// ask returns what a program prints. found is false where there is no such program, or it knows
-// no answer; an answer that does not come in time is an error.
-func ask(ctx context.Context, program string, args ...string) (out string, found bool, err error) {
-	for dir := range strings.SplitSeq(helperPath, ":") {
-		cmd := exec.CommandContext(ctx, dir+"/"+program, args...)
-		cmd.Env = []string{"PATH=" + helperPath, "LC_ALL=C"}
-		b, err := cmd.Output()
-		if ctx.Err() != nil {
-			return "", false, bb.E(bb.Unavailable, "look up groups", strings.Join(args, " "), program+" does not answer").
-				WithRemedy("look after the system's user database")
-		}
-		if exit := (*exec.ExitError)(nil); err == nil || errors.As(err, &exit) {
-			return string(b), err == nil, nil
-		}
-	}
-	return "", false, nil
-}
-
 // parseGroups reads numbers of groups, without gid and without those that occur twice.
 func parseGroups(out string, gid uint32) []uint32 {
 	var groups []uint32
@@ -107,8 +82,11 @@ func parseGroups(out string, gid uint32) []uint32 {
 // may be called concurrently.
 type GroupCache struct {
 	mu    sync.Mutex
-	known map[User]cached
+	known map[member]cached
 }
+
+// member is a user in the group that it came with.
+type member struct{ uid, gid uint32 }
 
 type cached struct {
 	groups []uint32
@@ -121,21 +99,22 @@ const (
 )
 
 // Get is Groups, as it was at most a minute ago.
-func (c *GroupCache) Get(ctx context.Context, u User) ([]uint32, error) {
+func (c *GroupCache) Get(ctx context.Context, uid, gid uint32) ([]uint32, error) {
+	u := member{uid, gid}
 	c.mu.Lock()
 	k, ok := c.known[u]
 	c.mu.Unlock()
 	if ok && time.Since(k.at) < groupsKnown {
 		return k.groups, nil
 	}
-	groups, err := Groups(ctx, u.UID, u.GID)
+	groups, err := Groups(ctx, uid, gid)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil || len(c.known) >= maxCached {
-		c.known = make(map[User]cached)
+		c.known = make(map[member]cached)
 	}
 	c.known[u] = cached{groups, time.Now()}
 	return groups, nil
