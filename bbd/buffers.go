@@ -192,16 +192,11 @@ func (d *Daemon) checkBacking(ctx context.Context, c cred, spec bb.Buffer, count
 // inside reports whether a path is, is in, or holds one of the daemon's own folders.
 func (d *Daemon) inside(p string) bool {
 	for _, own := range []string{d.cfg.StateDir, d.cfg.Store.ShmDir, d.cfg.Store.DiskDir} {
-		if own != "" && (within(p, own) || within(own, p)) {
+		if own != "" && bb.Overlaps(path.Clean(p), path.Clean(own)) {
 			return true
 		}
 	}
 	return false
-}
-
-func within(p, dir string) bool {
-	p, dir = path.Clean(p), path.Clean(dir)
-	return p == dir || len(p) > len(dir) && p[:len(dir)] == dir && p[len(dir)] == '/'
 }
 
 func (r *request) bufferGet(m *wire.BufferName) (proto.Message, error) {

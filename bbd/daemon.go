@@ -351,11 +351,9 @@ func checkListeners(cfg Config) error {
 		}
 		return bb.E(bb.Invalid, "listen", address, "one-sided transfers beyond loopback need a shared key or certificates").WithRemedy(remedy)
 	}
-	for _, address := range []string{cfg.Admin} {
-		if address != "" && !loopback(address) && !cfg.Insecure {
-			return bb.E(bb.Invalid, "listen", address, "the admin server has no authentication and would listen beyond loopback").
-				WithRemedy("listen on 127.0.0.1, or set --insecure where everybody on the network is trusted")
-		}
+	if cfg.Admin != "" && !loopback(cfg.Admin) && !cfg.Insecure {
+		return bb.E(bb.Invalid, "listen", cfg.Admin, "the admin server has no authentication and would listen beyond loopback").
+			WithRemedy("listen on 127.0.0.1, or set --insecure where everybody on the network is trusted")
 	}
 	return nil
 }

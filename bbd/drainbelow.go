@@ -26,7 +26,7 @@ type drained struct {
 
 // has reports whether a path is part of it, or leads to it.
 func (d drained) has(path string) bool {
-	return d.below == "" || within(path, d.below) || within(d.below, path)
+	return bb.Overlaps(path, d.below)
 }
 
 // each calls visit with its files, and with what finds the path of each, or bb.NotFound if

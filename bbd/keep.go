@@ -549,8 +549,7 @@ func isOf(x *bb.BillLine, buffer string) bool {
 // notCopiedOut reports whether a job that was given up had still to copy a file out.
 func notCopiedOut(l *bb.Lifetime, buffer, path string) bool {
 	return l.Hurry && (l.Ran || !l.Governed) && slices.ContainsFunc(l.Out, func(s bb.LifetimeStage) bool {
-		under := s.Path == "" || path == s.Path || strings.HasPrefix(path, s.Path+"/")
-		return s.Buffer == buffer && under && !s.Done && (l.Succeeded || !s.OnSuccess)
+		return s.Buffer == buffer && bb.Within(path, s.Path) && !s.Done && (l.Succeeded || !s.OnSuccess)
 	})
 }
 

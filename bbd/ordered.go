@@ -122,7 +122,7 @@ func (b *buffer) unrenamed(ctx context.Context, path string) (names []string, aw
 		return nil, "", err
 	}
 	for _, op := range slices.Backward(ops) {
-		if op.NewPath == "" || !within(path, op.NewPath) {
+		if op.NewPath == "" || !bb.Within(path, op.NewPath) {
 			continue
 		}
 		path = op.OldPath + strings.TrimPrefix(path, op.NewPath)

@@ -60,7 +60,7 @@ func (o *owned) trace(ops []meta.StoreOp) (now string) {
 
 // renamed is the name of what has a name before the rename of a directory.
 func renamed(name string, op *meta.StoreOp) string {
-	if within(name, op.OldPath) {
+	if bb.Within(name, op.OldPath) {
 		return op.NewPath + strings.TrimPrefix(name, op.OldPath)
 	}
 	return name

@@ -219,7 +219,7 @@ func (b *buffer) recheckHere(ctx context.Context, what doubt) error {
 			return nil
 		}
 		path, err := b.pathAt(ctx, place{e.Parent, e.Name})
-		if err != nil || !within(path, what.path) {
+		if err != nil || !bb.Within(path, what.path) {
 			return nil
 		}
 		return b.recheckFile(ctx, &e, path)

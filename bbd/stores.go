@@ -358,7 +358,7 @@ func deviceOf(mountinfo, path string) (device string) {
 			continue
 		}
 		// The last of several mounts at one place covers the others.
-		if point := unescape.Replace(fields[4]); (point == "/" || within(path, point)) && len(point) >= longest {
+		if point := unescape.Replace(fields[4]); bb.Within(path, point) && len(point) >= longest {
 			longest, device = len(point), fields[2]
 		}
 	}

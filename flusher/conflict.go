@@ -51,7 +51,7 @@ func (f *Flusher) Overwrite(buffer, path string, keys []Key) {
 			}
 		}
 		for _, op := range q.ops {
-			if op.Kind == OpRename && !op.Tree && covers(path, op.New) {
+			if op.Kind == OpRename && !op.Tree && bb.Within(op.New, path) {
 				op.overwrite = true
 			}
 		}

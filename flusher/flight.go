@@ -109,7 +109,7 @@ func (fl *flight) isOvertaken() bool {
 
 // blocks reports whether what concerns a path has to wait for the flight's end. mu is held.
 func (fl *flight) blocks(path string) bool {
-	return fl.overtaken && fl.path != "" && overlaps(fl.path, path)
+	return fl.overtaken && fl.path != "" && bb.Overlaps(fl.path, path)
 }
 
 // verdict is how a flight ended.

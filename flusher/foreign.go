@@ -204,7 +204,7 @@ func (q *queue) follow(op *StoreOp) {
 		return
 	}
 	for object, u := range maps.Clone(q.unrecorded) {
-		if op.Kind == OpRename && covers(op.Old, object) {
+		if op.Kind == OpRename && bb.Within(object, op.Old) {
 			delete(q.unrecorded, object)
 			q.note(op.New+strings.TrimPrefix(object, op.Old), u)
 		}

@@ -18,7 +18,7 @@ type hold struct {
 // concerns reports whether a flush under the path would collide: a file's own
 // path, or one below a held directory. A path "" holds all.
 func (h *hold) concerns(path string) bool {
-	return slices.ContainsFunc(h.paths, func(held string) bool { return overlaps(held, path) })
+	return slices.ContainsFunc(h.paths, func(held string) bool { return bb.Overlaps(held, path) })
 }
 
 // Hold keeps the files at and below clean paths ("": all of the buffer) from being

@@ -339,7 +339,7 @@ func (q *queue) heldBelow(p string) (found []*entry) {
 		if !strings.HasPrefix(e.path, p) {
 			return false
 		}
-		if covers(p, e.path) {
+		if bb.Within(e.path, p) {
 			found = append(found, e)
 		}
 		return true
@@ -347,10 +347,3 @@ func (q *queue) heldBelow(p string) (found []*entry) {
 	return found
 }
 
-// covers reports whether a path is at or below a root; "" covers all.
-func covers(root, path string) bool {
-	return root == "" || path == root || len(path) > len(root) && path[len(root)] == '/' && path[:len(root)] == root
-}
-
-// overlaps reports whether one of two paths covers the other.
-func overlaps(a, b string) bool { return covers(a, b) || covers(b, a) }

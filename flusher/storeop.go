@@ -54,7 +54,7 @@ type StoreOp struct {
 
 // concerns reports whether a flush under the path must wait for the operation.
 func (op *StoreOp) concerns(path string) bool {
-	return overlaps(op.Old, path) || op.Kind == OpRename && overlaps(op.New, path)
+	return bb.Overlaps(op.Old, path) || op.Kind == OpRename && bb.Overlaps(op.New, path)
 }
 
 // Apply queues an operation: operations of a buffer that concern the same names are carried

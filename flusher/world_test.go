@@ -185,7 +185,7 @@ func (w *world) rename(from, to string) {
 	defer w.mu.Unlock()
 	var moved []*file
 	for _, f := range w.mu.files {
-		if covers(from, f.path) {
+		if bb.Within(f.path, from) {
 			moved = append(moved, f)
 		}
 	}
@@ -232,7 +232,7 @@ func (w *world) remove(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for p, f := range w.mu.files {
-		if !covers(name, p) {
+		if !bb.Within(p, name) {
 			continue
 		}
 		delete(w.mu.files, p)

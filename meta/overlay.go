@@ -289,7 +289,7 @@ func (ns *Namespace) Replacing(ctx context.Context, path string) (bb.TxnID, erro
 			return 0, err
 		}
 		rel, below := strings.CutPrefix(path, destination+"/")
-		if below && slices.ContainsFunc(t.Replace, func(p string) bool { return p == "" || rel == p || strings.HasPrefix(rel, p+"/") }) {
+		if below && slices.ContainsFunc(t.Replace, func(p string) bool { return bb.Within(rel, p) }) {
 			return t.ID, nil
 		}
 	}

@@ -74,6 +74,15 @@ func CleanPath(p string) (string, error) {
 	return strings.Join(names, "/"), nil
 }
 
+// Within reports whether a clean path is dir or lies in it. Everything lies in "" and in "/".
+func Within(p, dir string) bool {
+	dir = strings.TrimSuffix(dir, "/")
+	return dir == "" || p == dir || len(p) > len(dir) && p[len(dir)] == '/' && p[:len(dir)] == dir
+}
+
+// Overlaps reports whether two clean paths are one, or one of them lies in the other.
+func Overlaps(a, b string) bool { return Within(a, b) || Within(b, a) }
+
 // Address is the parsed form of bb://BUFFER/path.
 type Address struct {
 	Buffer string
@@ -118,12 +127,9 @@ type Backing struct {
 // Overlaps reports whether two backings are one place, or one of them lies below the other.
 // Of stores of objects the bucket and the endpoint count; one without an endpoint is like any other.
 func (b Backing) Overlaps(o Backing) bool {
-	below := func(root, path string) bool {
-		return root == "" || path == root || strings.HasPrefix(path, root+"/")
-	}
 	one, other := b.Query.Get("endpoint"), o.Query.Get("endpoint")
 	return b.Scheme == o.Scheme && b.Bucket == o.Bucket && (one == other || one == "" || other == "") &&
-		(below(b.Path+b.Prefix, o.Path+o.Prefix) || below(o.Path+o.Prefix, b.Path+b.Prefix))
+		Overlaps(b.Path+b.Prefix, o.Path+o.Prefix)
 }
 
 // ParseBacking reads file:///path or s3://bucket/prefix?endpoint=…&region=….

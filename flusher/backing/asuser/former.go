@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -116,18 +115,11 @@ func (f *formers) inTheWay(k key) (n int, root string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, one := range f.left {
-		if at := string(one.Root); one.UID == k.uid && overlap(at, k.dir) {
+		if at := string(one.Root); one.UID == k.uid && bb.Overlaps(filepath.Clean(at), filepath.Clean(k.dir)) {
 			n, root = n+1, at
 		}
 	}
 	return n, root
-}
-
-// overlap reports whether two directories are one, or one lies in the other, by their paths.
-func overlap(a, b string) bool {
-	in := func(a, b string) bool { return strings.HasPrefix(a, strings.TrimSuffix(b, "/")+"/") }
-	a, b = filepath.Clean(a), filepath.Clean(b)
-	return a == b || in(a, b) || in(b, a)
 }
 
 // formerWithin is how long a call waits for workers of an earlier life before it fails. Those that
