@@ -43,6 +43,10 @@ build: build-go ## Build bin/bbd, bin/bbctl and bin/bbmount, static; with libfab
 build-go:
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl ./cmd/bbmount
 
+.PHONY: s3server
+s3server: ## Run a small S3 server at 127.0.0.1:7070, to try the quick start with
+	@scripts/s3server.sh
+
 .PHONY: packages
 packages: build-go ## Build the deb and rpm packages and the OCI image archive, in DIST (dist)
 	@scripts/packages.sh '$(BIN)' '$(DIST)' "$$(scripts/package-version.sh '$(VERSION)' "$$(git rev-list --count HEAD 2>/dev/null || echo 0)")"

@@ -16,9 +16,9 @@ guest_install() {
 		exit 1
 	fi
 	export DEBIAN_FRONTEND=noninteractive
-	apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null || {
+	apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null || {
 		apt-get update -qq >/dev/null
-		apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null
+		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
 	}
 }
 

@@ -12,9 +12,9 @@ done
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	export DEBIAN_FRONTEND=noninteractive
-	apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null 2>&1 || {
+	apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${missing[@]}" >/dev/null 2>&1 || {
 		apt-get update -qq >/dev/null
-		apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${missing[@]}" >/dev/null
 	}
 	exit 0
 fi

@@ -14,9 +14,9 @@ done
 packages=(coreutils diffutils findutils git sqlite3 tar util-linux)
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	export DEBIAN_FRONTEND=noninteractive
-	apt-get install -qq -y "${packages[@]}" >/dev/null || {
+	apt-get install -o DPkg::Lock::Timeout=600 -qq -y "${packages[@]}" >/dev/null || {
 		apt-get update -qq >/dev/null
-		apt-get install -qq -y "${packages[@]}" >/dev/null
+		apt-get install -o DPkg::Lock::Timeout=600 -qq -y "${packages[@]}" >/dev/null
 	}
 	exit 0
 fi

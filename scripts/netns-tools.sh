@@ -11,9 +11,9 @@ done
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	export DEBIAN_FRONTEND=noninteractive
-	apt-get install -qq -y iproute2 util-linux >/dev/null || {
+	apt-get install -o DPkg::Lock::Timeout=600 -qq -y iproute2 util-linux >/dev/null || {
 		apt-get update -qq >/dev/null
-		apt-get install -qq -y iproute2 util-linux >/dev/null
+		apt-get install -o DPkg::Lock::Timeout=600 -qq -y iproute2 util-linux >/dev/null
 	}
 	exit 0
 fi

@@ -14,9 +14,9 @@ have && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	export DEBIAN_FRONTEND=noninteractive
 	packages=(libfabric-dev gcc libc6-dev)
-	apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null || {
+	apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null || {
 		apt-get update -qq >/dev/null
-		apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null
+		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
 	}
 fi
 have && exit 0

@@ -13,9 +13,9 @@ done
 packages=(dpkg rpm busybox-static skopeo crun openssl curl util-linux)
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	export DEBIAN_FRONTEND=noninteractive
-	apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
+	apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
 		apt-get update -qq >/dev/null
-		apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null
+		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
 	}
 	exit 0
 fi

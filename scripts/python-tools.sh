@@ -12,9 +12,9 @@ have() {
 if ! have && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	export DEBIAN_FRONTEND=noninteractive
 	packages=(python3 python3-venv)
-	apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
+	apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
 		apt-get update -qq >/dev/null
-		apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null
+		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
 	} || true
 fi
 have || {

@@ -40,9 +40,9 @@ tools() {
 			chmod +x /usr/sbin/policy-rc.d
 			made=1
 		fi
-		apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
+		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
 			apt-get update -qq >/dev/null
-			apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null
+			apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
 		} || true
 		[ $made = 0 ] || rm -f /usr/sbin/policy-rc.d
 		for tool in "${missing[@]}"; do

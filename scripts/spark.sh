@@ -29,9 +29,9 @@ tools() {
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 		export DEBIAN_FRONTEND=noninteractive
 		local packages=(python3 python3-pip python3-setuptools python3-wheel)
-		apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
+		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
 			apt-get update -qq >/dev/null
-			apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null
+			apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
 		} || true
 	fi
 	have_python || { say "python3, 3.10 or later, is missing: install python3."; return 1; }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -24,6 +25,30 @@ const (
 var flagValues = map[string][]string{
 	"progress": progressModes, "state": stateNames(), "type": {"f", "d"},
 	"codec": {"zstd", "s2"}, "durability": {"resident", "flushed"}, "existing": {"refuse", "keep", "overwrite"},
+}
+
+// bashNeeds stands before the script of bash, which calls functions of the package bash-completion.
+// Without them each press of the tab key would print an error.
+const bashNeeds = `if ! declare -F _get_comp_words_by_ref >/dev/null; then
+    echo "bbctl: completion needs the package bash-completion: install it, and open a new shell" >&2
+    return 1 2>/dev/null || exit 1
+fi
+`
+
+// warnOfBash puts bashNeeds before what "completion bash" prints.
+func warnOfBash(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	cmd, _, err := root.Find([]string{"completion", "bash"})
+	if err != nil {
+		return
+	}
+	script := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if _, err := fmt.Fprint(root.OutOrStdout(), bashNeeds); err != nil {
+			return err
+		}
+		return script(cmd, args)
+	}
 }
 
 // complete makes a command and those below it complete what their usage says that they take.

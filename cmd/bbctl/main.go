@@ -191,6 +191,7 @@ a JSON object. Names are printed as ls -b prints them, but for spaces.
 		newMountCommand(a), newUmountCommand(a), newStatusCommand(a), newDoctorCommand(a), newEventsCommand(a), newSlurmCommand(a), newPlanCommand(a), newContextCommand(a), newManCommand(a), newVersionCommand(a), bench.NewCommand(),
 	)
 	a.complete(cmd)
+	warnOfBash(cmd)
 	a.limitWaits(cmd)
 	cli.RefuseUnknown(cmd, usage)
 	return cmd

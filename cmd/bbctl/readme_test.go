@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,10 +12,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"forebay/client"
 	"forebay/internal/bbdtest"
-	"forebay/internal/s3test"
+	"forebay/internal/porttest"
 )
 
 // TestReadme pastes the README's first example into a shell, as it stands: the daemon starts in
@@ -93,8 +97,9 @@ func TestReadmeGo(t *testing.T) {
 }
 
 // TestQuickStart pastes the blocks of docs/quickstart.md one after the other, as they stand, into
-// two terminals: a daemon runs in one, all else in the other. Left out are `make build`, whose
-// binaries are there; the bucket's S3 server is the test's; and folders below /tmp are.
+// terminals: a daemon runs in one, which starts again for the store's credentials, an S3 server in
+// another, all else in a third. Left out is `make build`, whose binaries are there; the server's
+// address and the folders below /tmp are the test's.
 func TestQuickStart(t *testing.T) {
 	text, err := os.ReadFile("../../docs/quickstart.md")
 	if err != nil {
@@ -106,11 +111,10 @@ func TestQuickStart(t *testing.T) {
 			blocks = append(blocks, strings.TrimPrefix(part, "sh\n"))
 		}
 	}
-	if len(blocks) != 7 || !strings.Contains(blocks[0], "bbd --dev") || !strings.Contains(blocks[6], "bbd purge --discard") {
+	if len(blocks) != 8 || !strings.Contains(blocks[0], "bbd --dev") || !strings.Contains(blocks[2], "bbd --dev") || !strings.Contains(blocks[7], "bbd purge --discard") {
 		t.Fatalf("the quick start has other blocks than this test: %q", blocks)
 	}
-	server := s3test.Start(t)
-	server.Bucket(t, "bucket")
+	address := startS3Server(t)
 	dir, run := t.TempDir(), t.TempDir()
 	if err := os.Chmod(run, 0o700); err != nil {
 		t.Fatal(err)
@@ -123,21 +127,23 @@ func TestQuickStart(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() { syscall.Unmount(filepath.Join(run, "forebay/mem"), syscall.MNT_DETACH) }) // root's daemon mounts it
-	script := "set -e -o pipefail\nmake() { :; }\n" + strings.Replace(blocks[0], "bbd --dev", "bbd --dev & daemon=$!\ntrap 'kill $daemon; wait $daemon || true' EXIT", 1)
-	for _, block := range blocks[1:6] {
-		script += "\n" + block
+	const stop = "kill $daemon; wait $daemon || true; daemon="
+	script := "set -e -o pipefail\nmake() { :; }\n_get_comp_words_by_ref() { :; }\ntrap 'test -z \"$daemon\" || kill $daemon' EXIT\n"
+	for i, block := range blocks {
+		if i == 2 || i == len(blocks)-1 { // ctrl-C
+			script += stop + "\n"
+		}
+		script += strings.Replace(block, "bbd --dev", "bbd --dev & daemon=$!", 1) + "\n"
 	}
-	script += "\ntrap - EXIT\nkill $daemon; wait $daemon\n" + blocks[6] + "\n"
-	script = strings.NewReplacer("/tmp/", dir+"/", "http://127.0.0.1:7070", server.Endpoint).Replace(script)
+	script = strings.NewReplacer("/tmp/", dir+"/", "127.0.0.1:7070", address).Replace(script)
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "FOREBAY_SOCKET=", "XDG_RUNTIME_DIR="+run, "TMPDIR="+run, "XDG_CACHE_HOME="+run, "FOREBAY_MEMORY_SIZE=256MiB",
-		"AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey)
+	cmd.Env = append(os.Environ(), "FOREBAY_SOCKET=", "XDG_RUNTIME_DIR="+run, "TMPDIR="+run, "XDG_CACHE_HOME="+run, "FOREBAY_MEMORY_SIZE=256MiB")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for _, want := range []string{"created bb://ckpt/", "created bb://out/", "# Forebay", "verify: 2 files", "stage-in: 2 files", "would remove bb://ckpt/kept/README.md", "purged"} {
+	for _, want := range []string{"created bb://ckpt/", "created bb://out/", "# Forebay", "drain: 1 file", "verify: 2 files", "stage-in: 2 files", "would remove bb://ckpt/kept/README.md", "purged"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is not shown: %s", want, out)
 		}
@@ -160,4 +166,35 @@ func readme(t *testing.T, after string, with ...string) string {
 		t.Fatalf("the README has no such example after %q: %q", after, block)
 	}
 	return block + "\n"
+}
+
+// startS3Server runs what `make s3server` runs, at an address of its own, until the test ends.
+func startS3Server(t *testing.T) (address string) {
+	t.Helper()
+	address, err := porttest.Free("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	cmd := exec.CommandContext(ctx, "../../scripts/s3server.sh", address, t.TempDir())
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { stop(); <-ended })
+	for {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			conn.Close()
+			return address
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("the S3 server has ended: %v: %s", err, &out)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
