@@ -346,4 +346,3 @@ func (q *queue) heldBelow(p string) (found []*entry) {
 	})
 	return found
 }
-
