@@ -85,6 +85,7 @@ func (c *Client) DestroyBuffer(ctx context.Context, name string, discard bool) e
 	if err := bb.CheckBufferName(name); err != nil {
 		return err
 	}
+	c.forgetSpaces(name)
 	m := &wire.BufferDestroy{Name: name, Discard: discard}
 	return bb.Wrap("destroy buffer", name, c.ask(ctx, wire.Type_TYPE_BUFFER_DESTROY, m, nil))
 }

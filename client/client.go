@@ -265,6 +265,23 @@ func (c *Client) space(key spaceKey) (*space, error) {
 	return sp, nil
 }
 
+// forgetSpaces returns the leases of a buffer that is about to be destroyed: they are none for
+// another buffer of its name.
+func (c *Client) forgetSpaces(buffer string) {
+	var of []*space
+	c.mu.Lock()
+	for key, sp := range c.mu.spaces {
+		if key.buffer == buffer {
+			of = append(of, sp)
+			delete(c.mu.spaces, key)
+		}
+	}
+	c.mu.Unlock()
+	for _, sp := range of {
+		sp.end()
+	}
+}
+
 // opened and forget keep account of the files that Close releases.
 func (c *Client) opened(f *File) error {
 	c.mu.Lock()

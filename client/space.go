@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -459,6 +460,17 @@ func (l *lease) giveUp() {
 	l.release()
 	if !l.session.broken.Load() {
 		l.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: l.id}, nil)
+	}
+}
+
+// end returns all leases, those in use as soon as they are not.
+func (sp *space) end() {
+	sp.letGo(0)
+	sp.mu.Lock()
+	leases := slices.Clone(sp.mu.leases)
+	sp.mu.Unlock()
+	for _, l := range leases {
+		sp.retire(l)
 	}
 }
 
