@@ -25,6 +25,7 @@ type options struct {
 	socket   string
 	bbd      string
 	dir      string
+	users    int
 	s3       string
 	s3Server string
 	json     bool
@@ -36,6 +37,9 @@ is measured in the same run, our result and their ratio.
 It starts a daemon of its own in a temporary folder (bbd beside bbctl, or on PATH) and
 removes it at the end. With --socket it uses a running one, for the rows that can, and
 leaves it as it was; then figures include what else that daemon does.
+
+With --users, rows 11 (POSIX) and 13 (POSIX) are measured with so many users at once, each
+with a buffer and a folder of its own: root's daemon then reaches the store by store workers.
 
 --dir is where rows 11, 13, 16 and 17 keep files: choose a folder on the disk or file
 system to be measured. Rows 12 and 13 need a bucket: --s3 with credentials in AWS_*, or
@@ -70,6 +74,7 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.socket, "socket", "", "socket of a running daemon to use instead of starting one")
 	flags.StringVar(&o.bbd, "bbd", "", "the daemon's binary (default beside bbctl, else on PATH)")
 	flags.StringVar(&o.dir, "dir", "", "folder on the file system to flush to (default a temporary one)")
+	flags.IntVar(&o.users, "users", 0, "measure rows 11 and 13 with so many users at once, of uids without names (default as yourself)")
 	flags.StringVar(&o.s3, "s3", "", "s3://bucket/prefix?endpoint=… for rows 12 and 13")
 	flags.StringVar(&o.s3Server, "s3-server", "", "binary of an S3 server (versitygw) to start for rows 12 and 13")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
@@ -85,6 +90,9 @@ func run(cmd *cobra.Command, o options) (err error) {
 	}
 	sizes, err := newSizes(o.quick, o.size)
 	if err != nil {
+		return err
+	}
+	if err := checkUsers(o); err != nil {
 		return err
 	}
 	e, err := newEnv(o, sizes, func(format string, args ...any) {

@@ -252,3 +252,35 @@ func command(t *testing.T, args ...string) (string, error) {
 	}
 	return out.String(), err
 }
+
+func TestUserSizes(t *testing.T) {
+	for _, x := range []struct {
+		total int64
+		users int
+		files int
+		size  int64
+	}{
+		{2 << 30, 1, 32, 64 << 20},
+		{2 << 30, 20, 4, 25 << 20},
+		{128 << 20, 3, 4, 10 << 20},
+		{32 << 20, 100, 1, 1 << 20},
+	} {
+		if files, size := userSizes(x.total, x.users); files != x.files || size != x.size {
+			t.Errorf("%d bytes by %d users: %d files of %d bytes", x.total, x.users, files, size)
+		}
+	}
+}
+
+func TestCheckUsers(t *testing.T) {
+	for _, bad := range []options{{users: -1}, {users: mostUsers + 1}, {users: 1, socket: "x"}} {
+		if err := checkUsers(bad); !errors.Is(err, bb.Invalid) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	if err := checkUsers(options{}); err != nil {
+		t.Error(err)
+	}
+	if err := checkUsers(options{users: 1}); (err == nil) != (os.Geteuid() == 0) {
+		t.Errorf("as uid %d: %v", os.Geteuid(), err)
+	}
+}

@@ -23,7 +23,7 @@ type env struct {
 	state string // folder of our daemons' state
 	store string // folder on the file system to flush to
 
-	fabric []string // further arguments of our daemons
+	further []string // arguments of our daemons
 	daemon *daemon  // ours, or the one at --socket; nil: not needed yet
 	client *client.Client
 	s3     *s3Server
@@ -107,7 +107,7 @@ func (e *env) startDaemon(ctx context.Context, memory int64) error {
 	if err != nil {
 		return err
 	}
-	d.args = e.fabric
+	d.args = e.further
 	e.daemon = d
 	return d.start(ctx)
 }

@@ -19,6 +19,9 @@ const (
 )
 
 func flushPOSIX(ctx context.Context, e *env) ([]Result, error) {
+	if e.opts.users > 0 {
+		return measured(flushByUsers(ctx, e))
+	}
 	if _, err := e.connect(ctx); err != nil {
 		return nil, err
 	}

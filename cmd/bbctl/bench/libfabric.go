@@ -35,8 +35,8 @@ func overLibfabric(ctx context.Context, e *env) ([]Result, error) {
 	if e.opts.socket != "" {
 		return nil, cannot("it needs a daemon of its own, which listens over libfabric: run it without --socket")
 	}
-	e.fabric = []string{"--fabric-ofi", "on", "--fabric-provider", overTCP.Provider, "--fabric-address", overTCP.Address}
-	defer func() { e.fabric = nil }()
+	e.further = []string{"--fabric-ofi", "on", "--fabric-provider", overTCP.Provider, "--fabric-address", overTCP.Address}
+	defer func() { e.further = nil }()
 	var results []Result
 	err := e.withMemory(ctx, e.sizes.memory(), func() (err error) {
 		results, err = libfabricFiles(ctx, e)

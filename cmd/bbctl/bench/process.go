@@ -30,7 +30,10 @@ func startProcess(cmd *exec.Cmd, env []string) (*process, error) {
 	if cmd.Stdout == nil {
 		cmd.Stdout = &p.output
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	started := make(chan error)
 	go p.run(started)
 	return p, <-started

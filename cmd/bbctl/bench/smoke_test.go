@@ -81,3 +81,20 @@ func TestRunningDaemon(t *testing.T) {
 		t.Errorf("row 14 on a running daemon: %v\n%s", err, out)
 	}
 }
+
+// TestUsers measures rows 11 and 13 by three users.
+func TestUsers(t *testing.T) {
+	out, err := command(t, "--quick", "--size", "16MiB", "--users", "3", "--bbd", bbdtest.Binary(t), "11,13") // below /tmp, where users may look
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Rows) != 2 {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	for _, r := range report.Rows {
+		if r.Ratio == nil || *r.Ratio <= 0 || !strings.Contains(r.Result.What, "by 3 users at once") && !strings.Contains(r.Limit.What, "by 3 users at once") {
+			t.Errorf("row %d: %+v", r.Row, r)
+		}
+	}
+}

@@ -18,6 +18,9 @@ import (
 const stageFiles = 8
 
 func stageIn(ctx context.Context, e *env) ([]Result, error) {
+	if e.opts.users > 0 {
+		return measured(stageByUsers(ctx, e))
+	}
 	if _, err := e.connect(ctx); err != nil {
 		return nil, err
 	}

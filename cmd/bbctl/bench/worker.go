@@ -26,12 +26,14 @@ const (
 	workStream  = "stream"   // sends or receives over plain TCP for each order
 	workTarget  = "target"   // has memory that is reached one-sided, and answers messages
 	workRaw     = "raw"      // the same over libfabric alone
+	workUser    = "user"     // has a buffer, and flushes or stages in for each order
 )
 
 // order tells a worker what to do; it answers each with an outcome.
 type order struct {
-	Path string `json:"path,omitempty"` // of the file to write
+	Path string `json:"path,omitempty"` // of the file to write; of a user, the URL of a store
 	Send bool   `json:"send,omitempty"` // rather than receive
+	Do   string `json:"do,omitempty"`   // of a user
 }
 
 type outcome struct {
@@ -49,7 +51,7 @@ type writer struct {
 
 func newWorkerCommand() *cobra.Command {
 	var w writer
-	var streams int
+	var streams, files int
 	var provider string
 	cmd := &cobra.Command{
 		Use: "worker KIND", Hidden: true, Args: cobra.ExactArgs(1), SilenceUsage: true, SilenceErrors: true,
@@ -67,6 +69,8 @@ func newWorkerCommand() *cobra.Command {
 				return serveTarget(cmd.Context(), provider, w.Bytes, cmd.OutOrStdout())
 			case workRaw:
 				return serveRaw(w.Bytes, cmd.OutOrStdout())
+			case workUser:
+				return w.serveUser(cmd.Context(), files, cmd.InOrStdin(), cmd.OutOrStdout())
 			default:
 				return invalid("worker", args[0], "there is no such kind")
 			}
@@ -74,6 +78,7 @@ func newWorkerCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&w.Address, "address", "", "of the daemon, or of the other end of streams")
 	cmd.Flags().IntVar(&streams, "streams", 1, "TCP connections")
+	cmd.Flags().IntVar(&files, "files", 1, "of a user")
 	cmd.Flags().StringVar(&provider, "provider", "", "of one-sided operations")
 	cmd.Flags().StringVar(&w.Buffer, "buffer", "", "to write to")
 	cmd.Flags().Int64Var(&w.Bytes, "bytes", 0, "of each file, or each time")
@@ -161,7 +166,11 @@ type crew struct {
 func startCrew(n int, kind string, args ...string) (*crew, error) {
 	c := &crew{}
 	for range n {
-		if err := c.add(kind, args); err != nil {
+		cmd, err := selfCommand(kind, args...)
+		if err == nil {
+			err = c.add(cmd)
+		}
+		if err != nil {
 			return nil, errors.Join(err, c.dismiss())
 		}
 	}
@@ -174,11 +183,7 @@ func (w writer) args() []string {
 	}
 }
 
-func (c *crew) add(kind string, args []string) error {
-	cmd, err := selfCommand(kind, args...)
-	if err != nil {
-		return err
-	}
+func (c *crew) add(cmd *exec.Cmd) error {
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
