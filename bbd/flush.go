@@ -44,7 +44,7 @@ func (d *Daemon) policy(name string) flusher.Policy {
 		return flusher.Policy{}
 	}
 	spec := b.spec()
-	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.shared(spec.Backing)}
+	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.shared(spec.Backing), User: spec.UID}
 	if due := b.due.Load(); due != 0 {
 		p.Due = time.Unix(0, due)
 	}

@@ -35,38 +35,42 @@ func (f *Flusher) next() (wake time.Time) {
 		return time.Time{} // Resume kicks
 	}
 	units := f.opts.Workers * f.opts.SmallPerWorker
-	busy, stalls := f.busy(f.opts.Now())
+	busy, holds, stalls := f.busy(f.opts.Now())
 	if busy >= units {
 		return stalls // a landing kicks too
 	}
 	in, byID := f.candidates(pressure, units-busy)
+	in.Holds = holds
 	picks, fair, wake := plan.Next(in)
 	f.mu.fair = fair
 	for _, p := range picks {
 		f.launch(f.mu.queues[p.Buffer], byID[p.ID])
 	}
-	_, stalls = f.busy(f.opts.Now()) // of the flights begun just now, too: their stores may never answer
+	_, _, stalls = f.busy(f.opts.Now()) // of the flights begun just now, too: their stores may never answer
 	return soonest(wake, stalls)
 }
 
 // limits are those of the options, in units; see plan.Limits.
 func (o *Options) limits(free int) plan.Limits {
 	return plan.Limits{
-		Free: free, PerBuffer: o.PerBuffer * o.SmallPerWorker, PerStore: o.PerStore * o.SmallPerWorker,
+		Free: free, Total: o.Workers * o.SmallPerWorker,
+		PerBuffer: o.PerBuffer * o.SmallPerWorker, PerStore: o.PerStore * o.SmallPerWorker, PerUser: o.PerUser * o.SmallPerWorker,
 		Small: o.Small, PerWorker: o.SmallPerWorker, DirtyAge: o.DirtyAge, Idle: max(0, o.Idle),
 	}
 }
 
-// busy counts the units of the flights that hold a worker, and says when the next of them gives its
-// worker back if its store goes on not answering; zero: none. mu is held.
-func (f *Flusher) busy(now time.Time) (n int, stalls time.Time) {
+// busy counts the units of the flights that hold a worker, of all and of each user, and says when the next of them
+// gives its worker back if its store goes on not answering; zero: none. mu is held.
+func (f *Flusher) busy(now time.Time) (n int, holds map[uint32]int, stalls time.Time) {
+	holds = map[uint32]int{}
 	for fl := range f.mu.flying {
 		if until := fl.until(); until.After(now) {
 			n += fl.units
+			holds[fl.user] += fl.units
 			stalls = soonest(stalls, until)
 		}
 	}
-	return n, stalls
+	return n, holds, stalls
 }
 
 // soonest returns the earlier of two times, of which zero ones do not count.
@@ -90,7 +94,7 @@ func (f *Flusher) candidates(pressure bool, free int) (plan.Input, map[uint64]*e
 		policy := f.opts.Policy(name)
 		b := plan.Buffer{
 			Draining: q.draining > 0, Paused: q.paused, DirtyAge: policy.DirtyAge, InFlight: q.units(),
-			Due: policy.Due, Dirty: q.stats.bytes, Store: policy.Store,
+			Due: policy.Due, Dirty: q.stats.bytes, Store: policy.Store, User: policy.User,
 		}
 		b.Pace, _ = q.stats.pace.at(in.Now, q.stats.failing > 0)
 		in.Buffers[name] = b
@@ -144,10 +148,10 @@ func (q *queue) retryDue(now time.Time) {
 // launch starts a flush. mu is held.
 func (f *Flusher) launch(q *queue, e *entry) {
 	q.move(e, stateFlying)
-	limits := f.opts.limits(0)
+	limits, policy := f.opts.limits(0), f.opts.Policy(q.buffer)
 	fl := &flight{
 		f: f, q: q, e: e, key: e.item.Key, size: e.item.Size, since: e.item.DirtySince, epoch: q.epoch, begun: f.opts.Now(),
-		store: f.opts.Policy(q.buffer).Store, ended: make(chan struct{}), units: limits.Units(e.item.Size),
+		store: policy.Store, user: policy.User, ended: make(chan struct{}), units: limits.Units(e.item.Size),
 	}
 	fl.progress()
 	fl.ctx, fl.cancel = context.WithCancelCause(q.ctx)

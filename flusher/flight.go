@@ -31,6 +31,7 @@ type flight struct {
 	since  time.Time // dirty since
 	begun  time.Time
 	store  string // as its buffer's policy names it
+	user   uint32 // likewise
 	epoch  uint64 // of the queue, before the catalog was asked
 	ctx    context.Context
 	cancel context.CancelCauseFunc

@@ -124,6 +124,8 @@ type Policy struct {
 	// Store names what the buffer flushes to. Buffers that name the same share its bound;
 	// "": no other buffer does.
 	Store string
+	// User is whose buffer it is: workers are shared among users.
+	User uint32
 }
 
 // Options configures a Flusher.
@@ -142,7 +144,8 @@ type Options struct {
 	Workers   int // flushes at a time that get on; 0: 8
 	PerBuffer int // flushes of one buffer at a time; 0: three quarters of Workers, at least 1
 	PerStore  int // flushes to one store at a time, those that do not get on among them; 0: one less than Workers, at least 1
-	// SmallPerWorker is how many flushes of small files, of at most Small bytes (0: 64 KiB), count as one in these three:
+	PerUser   int // flushes of one user's buffers at a time that get on; 0: one less than Workers, at least 1
+	// SmallPerWorker is how many flushes of small files, of at most Small bytes (0: 64 KiB), count as one in these four:
 	// nearly all of the time of such a flush is a wait for the store, which syncs many together about as fast as one. 0: 1.
 	SmallPerWorker int
 	Small          int64
@@ -194,6 +197,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.PerStore <= 0 {
 		o.PerStore = max(1, o.Workers-1)
+	}
+	if o.PerUser <= 0 {
+		o.PerUser = max(1, o.Workers-1)
 	}
 	if o.SmallPerWorker <= 0 {
 		o.SmallPerWorker = 1

@@ -107,8 +107,11 @@ const (
 	endWithin = 10 * time.Minute
 )
 
-// simBuffers are the buffers and their stores: two share one, and one store never fails.
-var simBuffers = []struct{ name, store string }{{"a", "shared"}, {"b", "shared"}, {"c", "own"}, {"healthy", "healthy"}}
+// simBuffers are the buffers, their stores and users: two share a store, three a user, and one store never fails.
+var simBuffers = []struct {
+	name, store string
+	user        uint32
+}{{"a", "shared", 1}, {"b", "shared", 1}, {"c", "own", 1}, {"healthy", "healthy", 2}}
 
 // simFile is a file of the namespace.
 type simFile struct {
@@ -218,7 +221,7 @@ func (s *sim) boot() {
 			p := flusher.Policy{Keep: []string{"*.tmp"}, KeepExisting: s.keeps}
 			for _, b := range simBuffers {
 				if b.name == buffer {
-					p.Store = b.store
+					p.Store, p.User = b.store, b.user
 				}
 			}
 			return p

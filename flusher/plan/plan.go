@@ -5,6 +5,7 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -28,6 +29,7 @@ type Buffer struct {
 	DirtyAge time.Duration // 0: that of Limits
 	InFlight int           // files being flushed, as Limits.Units counts them
 	Store    string        // where its files go; buffers that name the same store share its bound; "": a store of its own
+	User     uint32        // whose it is
 
 	// Due is by when it should be clean, since its job ends then; zero: no matter when.
 	Due   time.Time
@@ -38,8 +40,10 @@ type Buffer struct {
 // Limits bound the picks.
 type Limits struct {
 	Free      int // units of workers that have nothing to do
+	Total     int // units of all workers, which are shared among users; 0: they are not
 	PerBuffer int // units of files that one buffer may have in flight; 0: any number
 	PerStore  int // units of files that all buffers of one store may have in flight; 0: any number
+	PerUser   int // units of workers that all buffers of one user may hold; 0: any number
 	// Small files are those of at most so many bytes. Most of their flush is a wait for the store, so that PerWorker of
 	// them share one worker. 0 and 1: each has a worker.
 	Small     int64
@@ -60,10 +64,13 @@ func (l *Limits) Units(size int64) int {
 	return 1
 }
 
-// Fair is the memory of what each buffer has had: bytes, counted from where those
+// Fair is the memory of what each buffer and each user has had: bytes, counted from where those
 // stood that were active when it became active. It never shrinks a claim: a
 // buffer that was idle has not saved up for later.
-type Fair map[string]int64
+type Fair struct {
+	Buffers map[string]int64
+	Users   map[uint32]int64
+}
 
 // Class says why an item may be flushed now. Lower ones go first.
 type Class int
@@ -117,7 +124,9 @@ type Input struct {
 	Buffers map[string]Buffer // those without an entry have nothing special
 	Limits  Limits
 	// Stuck are the units in flight by store that belong to none of the buffers any more.
-	Stuck    map[string]int
+	Stuck map[string]int
+	// Holds are the units of workers that users hold. Flights that do not get on have given theirs back.
+	Holds    map[uint32]int
 	Pressure bool // memory is short
 	Fair     Fair
 	Now      time.Time
@@ -126,42 +135,101 @@ type Input struct {
 // Next returns the items to flush now, in order, the memory for the next call, and
 // when to call again if nothing changes until then (zero: never).
 //
-// All of a class go before any of the next. Within a class, each pick goes to the
-// buffer that has had the fewest bytes, and in it to the oldest item. Of a buffer that
-// would not be clean in time, only a part counts as had: it gets a larger share.
+// Each user with something to flush has an equal share of the workers. Users below their share
+// go first, whatever their classes: a user's haste is at that user's cost. What they leave is lent,
+// and taken back as flights end. Then all of a class go before any of the next. Within a class, each
+// pick goes to the user that has had the fewest bytes, of that user to the buffer that has, and in
+// it to the oldest item. Of a buffer that would not be clean in time, only a part counts as had: it
+// gets a larger share.
 func Next(in Input) (picks []Item, fair Fair, wake time.Time) {
 	queues, wake := classify(in)
 	fair = in.Fair.admit(in)
-	flying := in.load()
-	used := 0
-	for class := range NotYet {
-		for used < in.Limits.Free {
-			name, ok := poorest(queues[class], fair, flying.hasRoom)
-			if !ok {
-				break
-			}
-			it := queues[class][name][0]
-			queues[class][name] = queues[class][name][1:]
-			picks = append(picks, it)
-			// An empty file costs its store a request too.
-			b := in.Buffers[name]
-			fair[name] += max(it.Size, requestCost) / b.urge(in.Now)
-			units := in.Limits.Units(it.Size)
-			flying.add(name, units)
-			used += units
+	turns := turns{in: &in, queues: queues, fair: fair, flying: in.load()}
+	turns.share = turns.flying.share(queues)
+	for used := 0; used < in.Limits.Free; {
+		turn, ok := turns.next()
+		if !ok {
+			break
 		}
+		queue := queues[turn.class]
+		it := queue[turn.buffer][0]
+		queue[turn.buffer] = queue[turn.buffer][1:]
+		picks = append(picks, it)
+		// An empty file costs its store a request too.
+		b := in.Buffers[turn.buffer]
+		cost := max(it.Size, requestCost) / b.urge(in.Now)
+		fair.Buffers[turn.buffer] += cost
+		fair.Users[b.User] += cost
+		units := in.Limits.Units(it.Size)
+		turns.flying.add(turn.buffer, units)
+		turns.flying.byUser[b.User] += units
+		used += units
 	}
 	return picks, fair, wake
 }
 
-// load counts what is in flight, by buffer and by store.
+// turns finds out whose turn it is.
+type turns struct {
+	in     *Input
+	queues [NotYet]map[string][]Item
+	fair   Fair
+	flying *load
+	share  int // of each user, in units; 0: no bound
+}
+
+// turn is a buffer's claim to be next. Of two, the smaller one is.
+type turn struct {
+	borrows bool // its user has its share already
+	class   Class
+	user    int64 // bytes that its user has had
+	uid     uint32
+	had     int64 // and the buffer
+	buffer  string
+}
+
+func (a *turn) compare(b *turn) int {
+	if a.borrows != b.borrows {
+		if b.borrows {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(a.class, b.class), cmp.Compare(a.user, b.user), cmp.Compare(a.uid, b.uid),
+		cmp.Compare(a.had, b.had), cmp.Compare(a.buffer, b.buffer),
+	)
+}
+
+// next returns the first of the buffers with items and room.
+func (t *turns) next() (best turn, found bool) {
+	for class := range NotYet {
+		for name, items := range t.queues[class] {
+			if len(items) == 0 || !t.flying.hasRoom(name) {
+				continue
+			}
+			user := t.in.Buffers[name].User
+			one := turn{
+				borrows: t.share > 0 && t.flying.byUser[user] >= t.share, class: class,
+				user: t.fair.Users[user], uid: user, had: t.fair.Buffers[name], buffer: name,
+			}
+			if !found || one.compare(&best) < 0 {
+				best, found = one, true
+			}
+		}
+	}
+	return best, found
+}
+
+// load counts what is in flight, by buffer and by store, and the workers that users hold.
 type load struct {
 	in                *Input
 	byBuffer, byStore map[string]int
+	byUser            map[uint32]int
 }
 
 func (in *Input) load() *load {
-	l := &load{in: in, byBuffer: map[string]int{}, byStore: map[string]int{}}
+	l := &load{in: in, byBuffer: map[string]int{}, byStore: map[string]int{}, byUser: map[uint32]int{}}
+	maps.Copy(l.byUser, in.Holds)
 	for store, n := range in.Stuck {
 		l.byStore[store] += n
 	}
@@ -179,13 +247,34 @@ func (l *load) add(buffer string, n int) {
 }
 
 // hasRoom reports whether one more file of a buffer may be in flight. A store that does
-// not answer so never holds more than its bound, however many buffers flush to it.
+// not answer so never holds more than its bound, however many buffers flush to it, nor does a user,
+// however many stores there are.
 func (l *load) hasRoom(buffer string) bool {
-	lim, inStore := &l.in.Limits, l.byBuffer[buffer]
-	if store := l.in.Buffers[buffer].Store; store != "" {
-		inStore = l.byStore[store]
+	lim, b, inStore := &l.in.Limits, l.in.Buffers[buffer], l.byBuffer[buffer]
+	if b.Store != "" {
+		inStore = l.byStore[b.Store]
 	}
-	return (lim.PerBuffer <= 0 || l.byBuffer[buffer] < lim.PerBuffer) && (lim.PerStore <= 0 || inStore < lim.PerStore)
+	return (lim.PerBuffer <= 0 || l.byBuffer[buffer] < lim.PerBuffer) && (lim.PerStore <= 0 || inStore < lim.PerStore) &&
+		(lim.PerUser <= 0 || l.byUser[b.User] < lim.PerUser)
+}
+
+// share returns the units of each user that holds a worker or has something to flush now.
+func (l *load) share(queues [NotYet]map[string][]Item) int {
+	active := map[uint32]bool{}
+	for user, n := range l.byUser {
+		if n > 0 {
+			active[user] = true
+		}
+	}
+	for _, byBuffer := range queues {
+		for name := range byBuffer {
+			active[l.in.Buffers[name].User] = true
+		}
+	}
+	if l.in.Limits.Total <= 0 || len(active) == 0 {
+		return 0
+	}
+	return max(1, l.in.Limits.Total/len(active))
 }
 
 // requestCost is the number of bytes that a request counts for at least, so that a
@@ -219,45 +308,39 @@ func Older(a, b Item) int {
 	return cmp.Or(a.DirtySince.Compare(b.DirtySince), cmp.Compare(a.ID, b.ID))
 }
 
-// poorest returns the buffer with items and room that has had the fewest bytes; of
-// equals, the first by name.
-func poorest(queues map[string][]Item, fair Fair, hasRoom func(buffer string) bool) (best string, found bool) {
-	for name, items := range queues {
-		if len(items) == 0 || !hasRoom(name) {
-			continue
-		}
-		if !found || fair[name] < fair[best] || fair[name] == fair[best] && name < best {
-			best, found = name, true
-		}
-	}
-	return best, found
-}
-
-// admit returns a copy for the buffers that are active now: those that have items
-// or files in flight. One that becomes active starts level with the poorest of
-// those that were. Figures stay small by counting from the poorest.
+// admit returns a copy for the buffers and users that are active now: those that have items
+// or files in flight.
 func (f Fair) admit(in Input) Fair {
-	active := map[string]bool{}
+	buffers, users := map[string]bool{}, map[uint32]bool{}
 	for i := range in.Items {
-		active[in.Items[i].Buffer] = true
+		buffers[in.Items[i].Buffer] = true
 	}
 	for name, b := range in.Buffers {
 		if b.InFlight > 0 {
-			active[name] = true
+			buffers[name] = true
 		}
 	}
-	level, any := int64(0), false
-	for name := range active {
-		if had, known := f[name]; known && (!any || had < level) {
-			level, any = had, true
+	for name := range buffers {
+		users[in.Buffers[name].User] = true
+	}
+	return Fair{Buffers: level(f.Buffers, buffers), Users: level(f.Users, users)}
+}
+
+// level copies what those that are active have had. One that becomes active starts level with the poorest of
+// those that were. Figures stay small by counting from the poorest.
+func level[K comparable](have map[K]int64, active map[K]bool) map[K]int64 {
+	least, any := int64(0), false
+	for k := range active {
+		if had, known := have[k]; known && (!any || had < least) {
+			least, any = had, true
 		}
 	}
-	next := make(Fair, len(active))
-	for name := range active {
-		if had, known := f[name]; known {
-			next[name] = had - level
+	next := make(map[K]int64, len(active))
+	for k := range active {
+		if had, known := have[k]; known {
+			next[k] = had - least
 		} else {
-			next[name] = 0
+			next[k] = 0
 		}
 	}
 	return next

@@ -19,9 +19,9 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // TestScripts runs testdata/*.txt. Run with -rewrite to write down what comes out.
 //
-//	plan [free=N] [per-buffer=N] [per-store=N] [small=BYTES:PER-WORKER] [stuck=STORE:N] [pressure] [at=DURATION]
+//	plan [free=N] [total=N] [per-buffer=N] [per-store=N] [per-user=N] [small=BYTES:PER-WORKER] [stuck=STORE:N] [holds=USER:N] [pressure] [at=DURATION]
 //	item ID BUFFER SIZE dirty=AGO closed=AGO [retry=IN] [held] [urgent]
-//	buffer NAME [draining] [paused] [age=DURATION] [flying=N] [store=NAME]
+//	buffer NAME [draining] [paused] [age=DURATION] [flying=N] [store=NAME] [user=N]
 //
 // Each plan goes on with the memory of the one before; "reset" forgets it.
 func TestScripts(t *testing.T) {
@@ -51,6 +51,15 @@ func parse(t *testing.T, d *datadriven.TestData) Input {
 			fmt.Sscan(arg.Vals[0], &in.Limits.PerBuffer)
 		case "per-store":
 			fmt.Sscan(arg.Vals[0], &in.Limits.PerStore)
+		case "total":
+			fmt.Sscan(arg.Vals[0], &in.Limits.Total)
+		case "per-user":
+			fmt.Sscan(arg.Vals[0], &in.Limits.PerUser)
+		case "holds": // USER:N
+			var user uint32
+			count := 0
+			fmt.Sscanf(arg.Vals[0], "%d:%d", &user, &count)
+			in.Holds = map[uint32]int{user: count}
 		case "small": // BYTES:PER-WORKER
 			size, n, _ := strings.Cut(arg.Vals[0], ":")
 			fmt.Sscan(size, &in.Limits.Small)
@@ -126,6 +135,8 @@ func parseBuffer(t *testing.T, words []string) (b Buffer) {
 			fmt.Sscan(value, &b.InFlight)
 		case "store":
 			b.Store = value
+		case "user":
+			fmt.Sscan(value, &b.User)
 		case "due":
 			b.Due = epoch.Add(duration(t, value))
 		case "dirty":
@@ -144,8 +155,13 @@ func render(picks []Item, fair Fair, wake, now time.Time) string {
 	for _, p := range picks {
 		fmt.Fprintf(&b, "flush %d of %s\n", p.ID, p.Buffer)
 	}
-	for _, name := range slices.Sorted(maps.Keys(fair)) {
-		fmt.Fprintf(&b, "%s has had %d\n", name, fair[name])
+	for _, name := range slices.Sorted(maps.Keys(fair.Buffers)) {
+		fmt.Fprintf(&b, "%s has had %d\n", name, fair.Buffers[name])
+	}
+	for _, user := range slices.Sorted(maps.Keys(fair.Users)) {
+		if user != 0 {
+			fmt.Fprintf(&b, "user %d has had %d\n", user, fair.Users[user])
+		}
 	}
 	if wake.IsZero() {
 		b.WriteString("wait for a change\n")
@@ -158,7 +174,7 @@ func render(picks []Item, fair Fair, wake, now time.Time) string {
 // random makes an input that anything may be true of.
 func random(r *rand.Rand) Input {
 	in := Input{
-		Buffers: map[string]Buffer{}, Now: epoch, Pressure: r.IntN(2) == 0, Fair: Fair{},
+		Buffers: map[string]Buffer{}, Now: epoch, Pressure: r.IntN(2) == 0, Fair: Fair{Buffers: map[string]int64{}, Users: map[uint32]int64{}},
 		Limits: Limits{Free: r.IntN(6), PerBuffer: r.IntN(4), DirtyAge: time.Minute, Idle: time.Second},
 	}
 	names := []string{"a", "b", "c"}
@@ -171,7 +187,7 @@ func random(r *rand.Rand) Input {
 			in.Buffers[name] = b
 		}
 		if r.IntN(2) == 0 {
-			in.Fair[name] = r.Int64N(1 << 20)
+			in.Fair.Buffers[name] = r.Int64N(1 << 20)
 		}
 	}
 	for i := range r.IntN(12) {
@@ -188,13 +204,24 @@ func random(r *rand.Rand) Input {
 	return in
 }
 
-// oracle is Next, said plainly and slowly: sort everything that may go by (class,
-// what its buffer has had, buffer, age), take the first, and begin anew.
+// oracle is Next, said plainly and slowly: sort everything that may go by (user is at its share,
+// class, what its user has had, user, what its buffer has had, buffer, age), take the first, and begin anew.
 func oracle(in Input) (ids []uint64) {
-	had, flying := in.Fair.admit(in), map[string]int{}
+	had, flying, holds := in.Fair.admit(in), map[string]int{}, map[uint32]int{}
 	for name, b := range in.Buffers {
 		flying[name] = b.InFlight
 	}
+	active := map[uint32]bool{}
+	for user, n := range in.Holds {
+		holds[user] = n
+		active[user] = n > 0 || active[user]
+	}
+	for _, it := range in.Items {
+		if _, ok := mayGo(in, it); ok {
+			active[in.Buffers[it.Buffer].User] = true
+		}
+	}
+	maps.DeleteFunc(active, func(_ uint32, is bool) bool { return !is })
 	left := slices.Clone(in.Items)
 	for len(ids) < in.Limits.Free {
 		var best *Item
@@ -202,10 +229,13 @@ func oracle(in Input) (ids []uint64) {
 		for i := range left {
 			it := &left[i]
 			class, ok := mayGo(in, *it)
-			if !ok || in.Limits.PerBuffer > 0 && flying[it.Buffer] >= in.Limits.PerBuffer || storeIsFull(in, flying, it.Buffer) {
+			user := in.Buffers[it.Buffer].User
+			if !ok || in.Limits.PerBuffer > 0 && flying[it.Buffer] >= in.Limits.PerBuffer || storeIsFull(in, flying, it.Buffer) ||
+				in.Limits.PerUser > 0 && holds[user] >= in.Limits.PerUser {
 				continue
 			}
-			key := fmt.Sprintf("%d %020d %s %020d %020d", class, had[it.Buffer], it.Buffer, it.DirtySince.UnixNano(), it.ID)
+			atShare := in.Limits.Total > 0 && holds[user] >= max(1, in.Limits.Total/len(active))
+			key := fmt.Sprintf("%v %d %020d %d %020d %s %020d %020d", atShare, class, had.Users[user], user, had.Buffers[it.Buffer], it.Buffer, it.DirtySince.UnixNano(), it.ID)
 			if best == nil || key < bestKey {
 				best, bestKey = it, key
 			}
@@ -215,8 +245,11 @@ func oracle(in Input) (ids []uint64) {
 		}
 		picked := *best
 		ids = append(ids, picked.ID)
-		had[picked.Buffer] += max(picked.Size, requestCost) / shares(in.Buffers[picked.Buffer], in.Now)
+		b := in.Buffers[picked.Buffer]
+		had.Buffers[picked.Buffer] += max(picked.Size, requestCost) / shares(b, in.Now)
+		had.Users[b.User] += max(picked.Size, requestCost) / shares(b, in.Now)
 		flying[picked.Buffer]++
+		holds[b.User]++
 		left = slices.DeleteFunc(left, func(it Item) bool { return it.ID == picked.ID })
 	}
 	return ids
@@ -290,11 +323,26 @@ func withStores(in Input, r *rand.Rand) Input {
 	return in
 }
 
+// withUsers has the buffers belong to users, who hold workers already.
+func withUsers(in Input, r *rand.Rand) Input {
+	in.Limits.Total, in.Limits.PerUser = r.IntN(7), r.IntN(5)
+	in.Holds = map[uint32]int{}
+	for _, name := range []string{"a", "b", "c"} {
+		b := in.Buffers[name]
+		b.User = uint32(r.IntN(3))
+		in.Buffers[name] = b
+		if r.IntN(2) == 0 {
+			in.Holds[b.User], in.Fair.Users[b.User] = r.IntN(4), r.Int64N(1<<20)
+		}
+	}
+	return in
+}
+
 func TestAgainstOracle(t *testing.T) {
 	for seed := range uint64(20_000) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		in := withStores(random(r), r)
-		before := maps.Clone(in.Fair)
+		in := withUsers(withStores(random(r), r), r)
+		before, users := maps.Clone(in.Fair.Buffers), maps.Clone(in.Fair.Users)
 		picks, _, wake := Next(in)
 		var ids []uint64
 		for _, p := range picks {
@@ -303,7 +351,7 @@ func TestAgainstOracle(t *testing.T) {
 		if want := oracle(in); !slices.Equal(ids, want) {
 			t.Fatalf("seed %d: %v, want %v\n%+v", seed, ids, want, in)
 		}
-		if !maps.Equal(before, in.Fair) {
+		if !maps.Equal(before, in.Fair.Buffers) || !maps.Equal(users, in.Fair.Users) {
 			t.Fatalf("seed %d: the input was changed", seed)
 		}
 		if !wake.IsZero() && !wake.After(in.Now) {
@@ -384,7 +432,7 @@ func countOf(items []Item, name string) (n int) {
 
 // TestNobodySavesUp has a buffer come back after the other has had much.
 func TestNobodySavesUp(t *testing.T) {
-	in := Input{Now: epoch, Limits: Limits{Free: 1}, Fair: Fair{"a": 1 << 40}}
+	in := Input{Now: epoch, Limits: Limits{Free: 1}, Fair: Fair{Buffers: map[string]int64{"a": 1 << 40}}}
 	for i := range 10 {
 		in.Items = append(in.Items, Item{ID: uint64(i), Buffer: "a", Size: 1 << 20}, Item{ID: uint64(i), Buffer: "b", Size: 1 << 20})
 	}
