@@ -24,12 +24,12 @@ type env struct {
 	store string // folder on the file system to flush to
 
 	further []string // arguments of our daemons
-	daemon *daemon  // ours, or the one at --socket; nil: not needed yet
-	client *client.Client
-	s3     *s3Server
-	source memory
-	target memory
-	last   int // number of the newest buffer
+	daemon  *daemon  // ours, or the one at --socket; nil: not needed yet
+	client  *client.Client
+	s3      *s3Server
+	source  memory
+	target  memory
+	last    int // number of the newest buffer
 
 	version string // of the daemon
 	regions string // what limits were measured with, for the report
