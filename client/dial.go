@@ -173,6 +173,9 @@ func elsewhere(err error, addresses int) bool {
 func noDaemon(addresses []string, errs []error) error {
 	reasons := make([]string, len(errs))
 	remedy := "start one: bbd --dev"
+	if installed() {
+		remedy = "start the node's: systemctl start forebay-bbd; or one for you alone: bbd --dev"
+	}
 	for i, err := range errs {
 		if reasons[i] = strings.TrimPrefix(err.Error(), "dial: "); errors.Is(err, syscall.EACCES) {
 			remedy = "start your own: bbd --dev; or ask the administrator for the right to use the node's"
@@ -182,6 +185,16 @@ func noDaemon(addresses []string, errs []error) error {
 		Kind: bb.Unavailable, Op: "dial", Path: strings.Join(addresses, ", "),
 		Err: fmt.Errorf("no daemon answers: %s", strings.Join(reasons, "; ")), Remedy: remedy,
 	}
+}
+
+// installed reports whether the node has a unit of the daemon.
+func installed() bool {
+	for _, dir := range []string{"/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"} {
+		if _, err := os.Stat(filepath.Join(dir, "forebay-bbd.service")); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *dialer) dialOne(ctx context.Context, a string) (*session, error) {

@@ -68,7 +68,7 @@ func (a *app) dial(ctx context.Context) (*client.Client, error) {
 		if client.KindOf(err) != client.ErrUnavailable || a.atOnce || !a.local() || time.Since(began) > startTime {
 			atomic.StoreUint32(&a.starting, 0)
 			a.client = c
-			return c, err
+			return c, explainStart(ctx, err)
 		}
 		atomic.StoreUint32(&a.starting, 1)
 		if !a.json && time.Since(began) > saysAfter && atomic.CompareAndSwapUint32(&a.heard, 0, 1) {

@@ -110,7 +110,7 @@ func (a *app) examine(ctx context.Context, stores []string) []finding {
 	var all []finding
 	c, err := a.connect(ctx, 0)
 	if err != nil {
-		all = append(all, finding{"daemon", isFailed, oneLineOf(err), "start it: systemctl start bbd; if it runs, give --socket"})
+		all = append(all, finding{"daemon", isFailed, oneLineOf(explainStart(ctx, err)), "start it: systemctl start forebay-bbd; if it runs, give --socket"})
 	} else {
 		defer c.Close()
 		all = append(all, a.examineDaemon(ctx, c, stores)...)
