@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,6 +48,13 @@ func TestMain(m *testing.M) {
 			err = probe(os.Args[2], f, outside)
 		}
 		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if how := os.Getenv(probeCalls); how != "" {
+		if err := probeAll(os.Args[2], how); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -432,8 +440,18 @@ func TestRootReplaced(t *testing.T) {
 func TestConfined(t *testing.T) {
 	uid := users()[len(users())-1]
 	dir, outside := home(t, int(uid)), home(t, int(uid))
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	abstract, err := net.Listen("unix", "@asuser-"+filepath.Base(filepath.Dir(outside)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer abstract.Close()
 	cmd := exec.Command("/proc/self/exe", Command, dir)
-	cmd.Env = []string{probeOutside + "=" + outside}
+	cmd.Env = []string{probeOutside + "=" + outside, probePort + "=" + port.Addr().String(), probeAbstract + "=" + abstract.Addr().String()}
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	}
@@ -442,7 +460,11 @@ func TestConfined(t *testing.T) {
 	}
 }
 
-const probeOutside = "FOREBAY_TEST_PROBE_OUTSIDE"
+const (
+	probeOutside  = "FOREBAY_TEST_PROBE_OUTSIDE"
+	probePort     = "FOREBAY_TEST_PROBE_PORT"
+	probeAbstract = "FOREBAY_TEST_PROBE_ABSTRACT"
+)
 
 // probe tries what a worker that is confined must not do. It runs in place of one.
 func probe(dir string, f *fence, outside string) error {
@@ -457,6 +479,16 @@ func probe(dir string, f *fence, outside string) error {
 	}
 	if err := os.WriteFile(filepath.Join(outside, "f"), nil, 0o600); !errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("writing outside: %v", err)
+	}
+	abi, err := landlockABI()
+	if err != nil {
+		return err
+	}
+	if _, err := net.Dial("tcp", os.Getenv(probePort)); abi >= netABI && !errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("connecting to a port: %v", err)
+	}
+	if _, err := net.Dial("unix", os.Getenv(probeAbstract)); abi >= scopeABI && !errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("connecting to an abstract socket: %v", err)
 	}
 	return nil
 }

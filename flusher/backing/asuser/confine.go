@@ -114,26 +114,59 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO |
 		unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_REFER
 	// referABI is the first version that lets a file be renamed into another directory.
-	referABI, truncateABI = 2, 3
+	referABI, truncateABI, netABI, ioctlABI, scopeABI = 2, 3, 4, 5, 6
 )
 
 // systemDirs may be read: libraries, and the program that gives Lustre's files their layout.
 var systemDirs = []string{"/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/dev"}
 
+// errNoLandlock is the error of a kernel that confines no worker to a directory.
+var errNoLandlock = errors.New("no Landlock")
+
+// landlockABI returns the version of the kernel's Landlock.
+func landlockABI() (int, error) {
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	switch {
+	case errno != 0:
+		return 0, fmt.Errorf("%w: %w", errNoLandlock, errno)
+	case abi < referABI:
+		return 0, fmt.Errorf("%w: version %d lets no file be renamed into another directory", errNoLandlock, abi)
+	}
+	return int(abi), nil
+}
+
+// rightsOf returns what a ruleset of a version handles, all of which is denied but for what rules grant
+// below paths, and the size of the structure that the version knows. It is pure.
+func rightsOf(abi int) (attr unix.LandlockRulesetAttr, size uintptr) {
+	const field = 8 // each is a number of 64 bits
+	attr.Handled_access_fs, size = landlockAll, field
+	if abi >= truncateABI {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if abi >= netABI {
+		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+		size = 2 * field
+	}
+	if abi >= ioctlABI {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	if abi >= scopeABI {
+		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
+		size = 3 * field
+	}
+	return attr, size
+}
+
 // landlock confines a worker to a directory; nil where the kernel
 // cannot. It returns which directory that is.
 func landlock(all syscaller, dir string) (*fence, error) {
-	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 || abi < referABI {
+	abi, err := landlockABI()
+	if err != nil {
 		return nil, nil
 	}
-	rights := uint64(landlockAll)
-	if abi >= truncateABI {
-		rights |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
-	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: rights}
+	attr, size := rightsOf(abi)
 	// A pointer to a local variable becomes a uintptr in the call itself (unsafe.Pointer, rule 4).
-	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0)
+	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
 	if errno != 0 {
 		return nil, os.NewSyscallError("landlock_create_ruleset", errno)
 	}
@@ -148,7 +181,7 @@ func landlock(all syscaller, dir string) (*fence, error) {
 		return nil, err
 	}
 	// A root that cannot be reached now is none that the worker may reach later: moved finds out.
-	f, err := allow(int(ruleset), dir, rights)
+	f, err := allow(int(ruleset), dir, attr.Handled_access_fs)
 	if err != nil {
 		f = &fence{}
 	}

@@ -486,6 +486,9 @@ func Main(args []string) int {
 		err = errors.New("started by a daemon alone")
 	}
 	if err == nil {
+		err = filterCalls()
+	}
+	if err == nil || errors.Is(err, errNoFilter) { // the daemon has said so
 		err = serve(args[0], f)
 	}
 	if err != nil {

@@ -92,7 +92,18 @@ func New(o Options) (*Workers, error) {
 		return nil, bb.Wrap("start", o.Dir, err)
 	}
 	w.starter = newStarter()
+	w.sayUnconfined()
 	return w, nil
+}
+
+// sayUnconfined logs by what this kernel does not confine workers.
+func (w *Workers) sayUnconfined() {
+	if _, err := landlockABI(); err != nil {
+		w.o.Logger.Warn("store workers are not confined to the roots of their stores: their users' rights alone hold", "err", err)
+	}
+	if err := hasFilter(); err != nil {
+		w.o.Logger.Warn("the system calls of store workers are not filtered", "err", err)
+	}
 }
 
 // closeWithin is how long Close waits for processes that were killed. One that hangs in a file
