@@ -106,7 +106,7 @@ type Limits struct {
 	OpenFiles int   // of all users' sessions
 	Handles   int   // open files of one session
 	Leases    int   // of one session
-	Waiters   int   // writers that wait for room
+	Waiters   int   // writers of users that wait for room
 	LeaseMin  int64 // bytes
 	LeaseMax  int64
 	Inline    int64 // bytes: reads of up to so many are answered with data

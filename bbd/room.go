@@ -97,6 +97,7 @@ func (r *room) lease(ctx context.Context, q leaseRequest) (store.Lease, error) {
 	if err != errMustWait {
 		return lease, err
 	}
+	defer r.left(w)
 	r.kick()
 	select {
 	case g := <-w.granted:
@@ -124,13 +125,30 @@ func (r *room) enter(w *waiter) (store.Lease, error) {
 	if w.noWait || w.buffer.spec().NoWait {
 		return store.Lease{}, bb.E(bb.NoSpace, "lease", w.buffer.address(""), "no memory is free, and its writer does not wait")
 	}
-	if len(r.mu.waiting) >= r.d.cfg.Limits.Waiters {
-		return store.Lease{}, bb.E(bb.Busy, "lease", w.buffer.address(""), bb.Count(len(r.mu.waiting), "writer waits", "writers wait")+" for room already")
+	if err := r.joins(w); err != nil {
+		return store.Lease{}, err
 	}
 	r.mu.last++
 	w.id = r.mu.last
 	r.mu.waiting = append(r.mu.waiting, w)
 	return store.Lease{}, errMustWait
+}
+
+// joins counts a writer in the line, in its user's share of the places there.
+func (r *room) joins(w *waiter) error {
+	if isOwner(w.uid) || r.d.shares.waiters.Take(w.uid, 1) {
+		return nil
+	}
+	has, _ := r.d.shares.waiters.Of(w.uid)
+	return bb.E(bb.Busy, "lease", w.buffer.address(""), bb.Count(int(has), "writer of this user waits", "writers of this user wait")+" for room already").
+		WithRemedy("write with fewer at the same time, or raise limits.waiters")
+}
+
+// left ends what joins has begun.
+func (r *room) left(w *waiter) {
+	if !isOwner(w.uid) {
+		r.d.shares.waiters.Give(w.uid, 1)
+	}
 }
 
 // leave takes a waiter that gave up out of the line. What it was granted meanwhile goes back.

@@ -13,13 +13,15 @@ type userShares struct {
 	requests *share.Pool // in flight
 	bytes    *share.Pool // of what requests carry
 	files    *share.Pool // open
+	waiters  *share.Pool // writers in the line for memory
 	pins     *share.Pool // bytes of the segments that readers keep where they are; sized once the store is open
 }
 
 func newShares(l *Limits) *userShares {
 	return &userShares{
 		requests: share.NewPool(int64(l.Requests)), bytes: share.NewPool(l.Bytes), files: share.NewPool(int64(l.OpenFiles)),
-		pins: share.NewPool(math.MaxInt64 / 4),
+		waiters: share.NewPool(int64(l.Waiters)),
+		pins:    share.NewPool(math.MaxInt64 / 4),
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
+	"forebay/internal/checksum"
 	"forebay/internal/wire"
 )
 
@@ -169,4 +171,44 @@ func TestHoarder(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestWritersThatWait: one user's writers that wait for room do not keep another's from the line.
+func TestWritersThatWait(t *testing.T) {
+	t.Parallel()
+	const his, hers = 5001, 5002
+	open, address := openDir(t), freeAddress(t)
+	n := startNode(t, func(c *bbd.Config) {
+		c.TCP, c.Fabric, c.Keys, c.Limits.Waiters = address, "127.0.0.1:0", wire.NewKeyring(fabricKey), 8
+	})
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	sessions := map[uint32]*farSession{}
+	for uid, name := range map[uint32]string{his: "full", hers: "empty"} {
+		r, store := farDial(t, address, uid), mkdir(t, open, name, 0o700)
+		if err := os.Chown(store, int(uid), int(uid)); err != nil {
+			t.Fatal(err)
+		}
+		r.ok(wire.Type_TYPE_BUFFER_CREATE, &wire.Buffer{Name: name, Capacity: 1 << 20, Backing: "file://" + store}, nil, &wire.Buffer{})
+		sessions[uid] = r
+	}
+	r := sessions[his]
+	r.open(&wire.Open{Handle: 1, Buffer: "full", Path: "f", Write: true, Create: true, Mode: 0o600})
+	content := random(1 << 20)
+	r.ok(wire.Type_TYPE_COMMIT, &wire.Commit{Handle: 1, Extents: []*wire.NewExtent{{Length: 1 << 20, Checksum: checksum.Sum(content)}}}, content, &wire.Committed{})
+	lease := func(buffer string) *wire.LeaseRequest { return &wire.LeaseRequest{Buffer: buffer, Bytes: 1 << 20} }
+	tooMany := func(r *farSession) {
+		t.Helper()
+		for range 5 { // half of the places, as the user is alone in the line, and one more
+			r.send(wire.Type_TYPE_LEASE, lease("full"), nil)
+		}
+		if reply := r.receive(); !reply.head.Has(wire.FlagError) || reply.error(t).Kind != bb.Busy {
+			t.Errorf("one writer too many: %+v", reply)
+		}
+	}
+	tooMany(r)
+	sessions[hers].ok(wire.Type_TYPE_LEASE, lease("empty"), nil, &wire.Lease{})
+	r.conn.Close()
+	again := farDial(t, address, his)
+	eventually(t, "the user's places in the line are given back", func() bool { return n.status().Waiting.Writers == 0 })
+	tooMany(again)
 }

@@ -121,7 +121,7 @@ var fields = []field{
 	{"limits.lease_min", "Smallest lease: 1MiB to lease_max.", func(c *Config) any { return &c.Limits.LeaseMin }},
 	{"limits.lease_max", "Largest lease, to which leases grow with use: at most 64MiB.", func(c *Config) any { return &c.Limits.LeaseMax }},
 	{"limits.inline_threshold", "Reads of up to so many bytes are answered with the bytes themselves: at most 4MiB.", func(c *Config) any { return &c.Limits.InlineThreshold }},
-	{"limits.waiters", "Writers that wait for a lease at the same time. Beyond it, the kind of error is busy.", func(c *Config) any { return &c.Limits.Waiters }},
+	{"limits.waiters", "Writers of all users that wait for a lease at the same time. Each user has a share, as of sessions; beyond it the kind of error is busy.", func(c *Config) any { return &c.Limits.Waiters }},
 
 	{"log.level", "debug, info, warn or error.", func(c *Config) any { return &c.Log.Level }},
 	{"log.format", "text or json.", func(c *Config) any { return &c.Log.Format }},

@@ -269,7 +269,7 @@ func (c *Config) validateLimits(p *Problems) {
 	between(p, "limits.in_flight", l.InFlight, 2, 1<<24)
 	between(p, "limits.open_files", l.OpenFiles, 2, 1<<24)
 	within(p, "limits.request_memory", l.RequestMemory, 16<<20, 1<<40)
-	between(p, "limits.waiters", l.Waiters, 1, 1<<20)
+	between(p, "limits.waiters", l.Waiters, 2, 1<<20)
 	within(p, "limits.lease_max", l.LeaseMax, 1<<20, 64<<20)
 	within(p, "limits.lease_min", l.LeaseMin, 1<<20, 64<<20)
 	p.check(l.LeaseMin.Bytes <= l.LeaseMax.Bytes, "limits.lease_min", l.LeaseMin, "it is above limits.lease_max", "at most "+l.LeaseMax.String())
