@@ -11,7 +11,9 @@ import (
 
 // TestHostileUserForLong is TestHostileUser with other seeds for as long as FOREBAY_HOSTILE says, a
 // minute without it. FOREBAY_SEED is the first seed; a failure names its own.
-func TestHostileUserForLong(t *testing.T) {
+func TestHostileUserForLong(t *testing.T) { withOwnMounts(t, testHostileUserForLong) }
+
+func testHostileUserForLong(t *testing.T) {
 	length, seed := time.Minute, uint64(1)
 	if text := os.Getenv("FOREBAY_HOSTILE"); text != "" {
 		var err error
@@ -25,8 +27,8 @@ func TestHostileUserForLong(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const rounds = 10
+	const rounds = 3
 	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); seed++ {
-		attackOnce(t, seed, rounds)
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { attackOnce(t, seed, rounds) })
 	}
 }

@@ -30,10 +30,17 @@ func withOwnMounts(t *testing.T, test func(t *testing.T)) {
 		test(t)
 		return
 	}
+	var left time.Duration // none: as long as it takes
+	if end, ok := t.Deadline(); ok {
+		left = time.Until(end)
+	}
 	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--propagation", "private",
-		os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
+		os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout="+left.String())
 	cmd.Env = append(os.Environ(), ownMounts+"=1")
 	out, err := cmd.CombinedOutput()
+	if testing.Verbose() {
+		t.Logf("%s", out)
+	}
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Fatalf("with mounts of its own: %v\n%s", err, out)
 	}

@@ -1,7 +1,9 @@
 package hostiletest
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -15,68 +17,204 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/client"
-	"forebay/internal/checksum"
 	"forebay/internal/wire"
 )
 
 // attacker is the user who attacks. No attack depends on time: each is made whole, whatever the
-// daemon answers, and fails only where it could not be made.
+// daemon answers, and fails where it succeeds, or could not be made.
 type attacker struct {
 	*task
+	ctx  context.Context
+	c    *client.Client
+	far  *client.Client // has no memory mapped: what becomes of the attacker's regions does not end it
+	in   *bufio.Reader
 	rnd  *rand.Rand
 	fifo string
+	last int
+	held []mapping // regions that the attacker keeps mapped
 }
 
-// attacks are all kinds; those that take memory away for good are made once.
-var attacks = map[string]struct {
-	run  func(*attacker) error
-	once bool
-}{
-	"bad frames":            {run: (*attacker).badFrames},
-	"bad requests":          {run: (*attacker).badRequests},
-	"sessions":              {run: (*attacker).sessions},
-	"unfinished requests":   {run: (*attacker).unfinishedRequests},
-	"FIFOs":                 {run: (*attacker).fifos},
-	"a region's bytes":      {run: (*attacker).scribble},
-	"a region's journal":    {run: (*attacker).journal},
-	"a region that is cut":  {run: (*attacker).cut, once: true},
-	"endpoint of its own":   {run: (*attacker).endpoint},
-	"files open, left open": {run: (*attacker).openFiles},
+// kind is a kind of attack.
+type kind struct {
+	run      func(*attacker) error
+	tcp      bool // it needs a daemon with TCP
+	restarts bool // it needs restarts of the daemon
 }
+
+// errVoid is the error of an attack that found nothing to attack.
+var errVoid = errors.New("the daemon gave the attacker nothing to attack")
+
+// attacks are all kinds.
+var attacks = map[string]kind{
+	"bad frames":   {run: (*attacker).badFrames},
+	"bad requests": {run: (*attacker).badRequests},
+
+	"sessions":            {run: (*attacker).sessions},
+	"unfinished requests": {run: (*attacker).unfinishedRequests},
+	"open files":          {run: (*attacker).openFiles},
+	"leases":              {run: (*attacker).leases},
+	"memory":              {run: (*attacker).memory},
+	"writers that wait":   {run: (*attacker).waiters},
+
+	"FIFOs named by a URL":   {run: (*attacker).fifos},
+	"files named by a URL":   {run: (*attacker).namedFiles},
+	"endpoint of its own":    {run: (*attacker).endpoint},
+	"pipes in the store":     {run: (*attacker).pipes},
+	"store that is replaced": {run: (*attacker).replacedStore},
+	"directory that changes": {run: (*attacker).changingDirectory},
+	"directories of others":  {run: (*attacker).othersDirectories},
+
+	"a region's bytes":        {run: (*attacker).scribble},
+	"a region's journal":      {run: (*attacker).journal},
+	"a region that is cut":    {run: (*attacker).cut},
+	"forged headers":          {run: (*attacker).forgedHeaders, restarts: true},
+	"forged records":          {run: (*attacker).forgedRecords, restarts: true},
+	"regions of nobody":       {run: (*attacker).nobodysRegions, restarts: true},
+	"regions that stay held":  {run: (*attacker).heldRegions, restarts: true},
+	"TCP without proof":       {run: (*attacker).unproven, tcp: true},
+	"bad frames over TCP":     {run: (*attacker).badFramesOverTCP, tcp: true},
+	"proofs that are none":    {run: (*attacker).proofs, tcp: true},
+	"tokens that are changed": {run: (*attacker).tokens, tcp: true},
+}
+
+// Kinds returns the names of all kinds of attacks.
+func Kinds() []string { return slices.Sorted(maps.Keys(attacks)) }
+
+// scratchBuffer is the attacker's buffer without a store. Nothing waits for memory in it.
+const scratchBuffer = "attacker"
 
 // attack makes all attacks, in an order of the seed's.
 func attack(t *task) (r Result, err error) {
-	a := &attacker{task: t, rnd: rand.New(rand.NewPCG(t.Seed, 2)), fifo: filepath.Join(t.Dir, "fifo")}
-	r.Attacks = map[string]int{}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	a := &attacker{
+		task: t, ctx: ctx, in: bufio.NewReader(os.Stdin), rnd: rand.New(rand.NewPCG(t.Seed, 2)), fifo: filepath.Join(t.Dir, "fifo"),
+	}
+	defer a.letGo()
+	r.Attacks, r.Void, r.Why, r.Took = map[string]int{}, map[string]int{}, map[string]string{}, map[string]time.Duration{}
 	if err := syscall.Mkfifo(a.fifo, 0o600); err != nil {
 		return r, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	c, err := client.Dial(ctx, client.Options{Address: "unix://" + t.Socket})
+	if a.c, err = client.Dial(ctx, client.Options{Address: "unix://" + t.Socket}); err != nil {
+		return r, err
+	}
+	defer a.c.Close()
+	if _, err := a.c.CreateBuffer(ctx, client.BufferSpec{Name: scratchBuffer, NoWait: true}); err != nil {
+		return r, err
+	}
+	if err := a.dialFar(); err != nil {
+		return r, err
+	}
+	defer a.far.Close()
+	for _, name := range a.order() {
+		began := time.Now()
+		if err := a.make(&r, name); err != nil {
+			return r, fmt.Errorf("%s: %w", name, err)
+		}
+		r.Took[name] += time.Since(began)
+		r.Order = append(r.Order, name)
+		if err := a.searchHeld(); err != nil {
+			return r, fmt.Errorf("after %s: %w", name, err)
+		}
+	}
+	return r, nil
+}
+
+// isVoid reports whether an attack could not be made: the daemon had nothing for the attacker, an
+// earlier attack has cut the memory, or a restart came between.
+func isVoid(err error) bool {
+	for _, kind := range []error{errVoid, client.ErrBusy, client.ErrNoSpace, client.ErrLost, client.ErrUnavailable, client.ErrUnknownOutcome} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// dialFar begins a session over TCP for the files of the attacker's buffer, with a token.
+func (a *attacker) dialFar() error {
+	a.far = a.c
+	if a.TCP == "" {
+		return nil
+	}
+	text, _, err := a.c.Token(a.ctx, scratchBuffer, 24*time.Hour)
 	if err != nil {
-		return r, err
+		return err
 	}
-	defer c.Close()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "attacker"}); err != nil {
-		return r, err
+	file := filepath.Join(a.Dir, "token")
+	if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+		return err
 	}
-	var order []string
-	for _, name := range slices.Sorted(maps.Keys(attacks)) {
-		for i := range t.Rounds {
-			if i == 0 || !attacks[name].once {
-				order = append(order, name)
-			}
+	a.far, err = client.Dial(a.ctx, client.Options{Address: "tcp://" + a.TCP, TokenFile: file})
+	return err
+}
+
+// scratch is the attacker's buffer, for bytes.
+func (a *attacker) scratch() *client.Buffer { return a.far.Buffer(scratchBuffer) }
+
+// make makes one attack. One that finds nothing to attack is made again after the victim has worked.
+func (a *attacker) make(r *Result, name string) error {
+	const tries = 5
+	for range tries {
+		err := attacks[name].run(a)
+		if !isVoid(err) {
+			r.Attacks[name]++
+			return err
+		}
+		r.Void[name]++
+		r.Why[name] = err.Error()
+		if err := a.awaitVictim(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// order returns the kinds of the attacks to be made.
+func (a *attacker) order() (order []string) {
+	for _, name := range Kinds() {
+		k := attacks[name]
+		if len(a.Only) > 0 && !slices.Contains(a.Only, name) || k.tcp && a.TCP == "" || k.restarts && !a.Restarts {
+			continue
+		}
+		for range a.Rounds {
+			order = append(order, name)
 		}
 	}
 	a.rnd.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	for _, name := range order {
-		if err := attacks[name].run(a); err != nil {
-			return r, fmt.Errorf("%s: %w", name, err)
-		}
-		r.Attacks[name]++
+	return order
+}
+
+// ask sends an event to the test and waits for the answer.
+func (a *attacker) ask(e event) error {
+	if err := tell(e); err != nil {
+		return err
 	}
-	return r, nil
+	_, err := a.in.ReadString('\n')
+	return err
+}
+
+// awaitVictim waits until the victim has begun a round and ended it: whatever the attacker holds
+// now, the victim can work.
+func (a *attacker) awaitVictim() error {
+	if !a.HasVictim {
+		return nil
+	}
+	return a.ask(event{Await: true})
+}
+
+// restart has the daemon restarted, one way or the other.
+func (a *attacker) restart() error { return a.ask(event{Restart: true, Kill: a.rnd.IntN(2) == 0}) }
+
+// within returns a context for one step.
+func (a *attacker) within() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(a.ctx, patience)
+}
+
+// name returns a new name.
+func (a *attacker) name(what string) string {
+	a.last++
+	return fmt.Sprint(what, "-", a.last)
 }
 
 // bytes returns so many of the seed's.
@@ -91,8 +229,9 @@ func (a *attacker) bytes(n int) []byte {
 // raw is a session that says what a client would not.
 type raw struct {
 	net.Conn
-	in   *wire.Reader
-	last uint64
+	in       *wire.Reader
+	last     uint64
+	instance uint64 // of the daemon's memory
 }
 
 // dial begins a session; nil if it is turned away, which is the daemon's right.
@@ -102,12 +241,23 @@ func (a *attacker) dial() (*raw, error) {
 		return nil, err
 	}
 	r := &raw{Conn: conn, in: wire.NewReader(conn)}
-	if _, err := wire.Handshake(conn, r.in, &wire.Hello{Client: "hostile"}); err != nil {
+	w, err := wire.Handshake(conn, r.in, &wire.Hello{Client: "hostile"})
+	if err != nil {
 		conn.Close()
 		return nil, nil
 	}
+	r.instance = w.Instance
 	conn.SetDeadline(time.Now().Add(patience))
 	return r, nil
+}
+
+// session is dial where an attack needs one.
+func (a *attacker) session() (*raw, error) {
+	r, err := a.dial()
+	if err == nil && r == nil {
+		err = errVoid
+	}
+	return r, err
 }
 
 // call sends a request and waits for its answer, or for the end of the session.
@@ -130,9 +280,13 @@ func (r *raw) call(typ wire.Type, m, reply proto.Message, data []byte) error {
 	}
 }
 
-func (a *attacker) badFrames() error {
-	for range 10 {
-		conn, err := net.Dial("unix", a.Socket)
+func (a *attacker) badFrames() error { return a.noise("unix", a.Socket) }
+
+func (a *attacker) badFramesOverTCP() error { return a.noise("tcp", a.TCP) }
+
+func (a *attacker) noise(network, address string) error {
+	for range 20 {
+		conn, err := net.Dial(network, address)
 		if err != nil {
 			return err
 		}
@@ -144,175 +298,15 @@ func (a *attacker) badFrames() error {
 
 // badRequests are frames that are right, with messages that are noise.
 func (a *attacker) badRequests() error {
-	for range 10 {
-		r, err := a.dial()
-		if err != nil || r == nil {
+	for range 20 {
+		r, err := a.session()
+		if err != nil {
 			return err
 		}
 		var m wire.Empty
 		m.ProtoReflect().SetUnknown(a.bytes(a.rnd.IntN(200)))
-		_ = r.call(wire.Type(a.rnd.IntN(64)), &m, nil, a.bytes(a.rnd.IntN(100)))
+		_ = r.call(wire.Type(a.rnd.IntN(80)), &m, nil, a.bytes(a.rnd.IntN(100)))
 		r.Close()
-	}
-	return nil
-}
-
-// sessions takes what it gets.
-func (a *attacker) sessions() error {
-	var all []*raw
-	defer func() {
-		for _, r := range all {
-			r.Close()
-		}
-	}()
-	for range 600 {
-		r, err := a.dial()
-		if err != nil || r == nil {
-			return nil // no more descriptors, or turned away
-		}
-		all = append(all, r)
-	}
-	return nil
-}
-
-// unfinishedRequests announces large requests, and sends a part of each.
-func (a *attacker) unfinishedRequests() error {
-	frame, err := wire.AppendFrame(nil, wire.Type_TYPE_COMMIT, 0, 9, &wire.Commit{Handle: 1}, wire.MaxData)
-	if err != nil {
-		return err
-	}
-	for range 64 {
-		r, err := a.dial()
-		if err != nil || r == nil {
-			return err
-		}
-		defer r.Close()
-		if _, err := r.Write(append(slices.Clone(frame), 1, 2, 3)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// stage asks for a stage-in, which must be answered.
-func (a *attacker) stage(url string) error {
-	r, err := a.dial()
-	if err != nil || r == nil {
-		return err
-	}
-	defer r.Close()
-	if err := r.call(wire.Type_TYPE_STAGE_IN, &wire.Stage{Buffer: "attacker", Path: "x", Url: url}, nil, nil); err == nil {
-		return fmt.Errorf("%s was staged in", url)
-	}
-	return nil
-}
-
-func (a *attacker) fifos() error {
-	for _, query := range []string{"&ca=" + a.fifo, "&credentials=" + a.fifo, "&credentials=/dev/zero"} {
-		if err := a.stage("s3://bucket/x?endpoint=https://127.0.0.1:1" + query); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (a *attacker) endpoint() error {
-	return a.stage("s3://bucket/x?path_style=true&endpoint=http://127.0.0.1:1&profile=other")
-}
-
-// region returns the path of a region of the attacker's.
-func (r *raw) region() (string, error) {
-	var l wire.Lease
-	if err := r.call(wire.Type_TYPE_LEASE, &wire.LeaseRequest{Buffer: "attacker", Bytes: 1 << 20}, &l, nil); err != nil {
-		return "", err
-	}
-	return l.Region.GetPath(), r.call(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: l.Id}, nil, nil)
-}
-
-// onRegion does something to a region and then has the daemon copy into it.
-func (a *attacker) onRegion(do func(path string) error) error {
-	r, err := a.dial()
-	if err != nil || r == nil {
-		return err
-	}
-	defer r.Close()
-	path, err := r.region()
-	if err != nil || path == "" {
-		return nil // of memory that an earlier attack has damaged
-	}
-	if err := do(path); err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	name := fmt.Sprint("in", a.rnd.Uint64())
-	if r.call(wire.Type_TYPE_OPEN, &wire.Open{Handle: 1, Buffer: "attacker", Path: name, Write: true, Create: true, Mode: 0o644}, &wire.Opened{}, nil) != nil {
-		return nil
-	}
-	data := a.bytes(16 << 10)
-	for i := range 20 {
-		e := []*wire.NewExtent{{FileOffset: int64(i) << 14, Length: 16 << 10, Checksum: checksum.Sum(data)}}
-		if r.call(wire.Type_TYPE_COMMIT, &wire.Commit{Handle: 1, Extents: e}, &wire.Committed{}, data) != nil {
-			break
-		}
-	}
-	return nil
-}
-
-// scribble writes over where headers, tables and records are or once were.
-func (a *attacker) scribble() error {
-	return a.onRegion(func(path string) error {
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		for _, at := range []int64{0, 4096, 8192, 1 << 20, 2<<20 - 4096} {
-			if _, err := f.WriteAt(a.bytes(4096), at); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// journal opens what a restart believes of a region, and fails if it can.
-func (a *attacker) journal() error {
-	r, err := a.dial()
-	if err != nil || r == nil {
-		return err
-	}
-	defer r.Close()
-	path, err := r.region()
-	if err != nil || path == "" {
-		return nil // of memory that an earlier attack has damaged
-	}
-	for _, how := range []int{os.O_RDONLY, os.O_RDWR} {
-		f, err := os.OpenFile(path+".journal", how, 0)
-		if err == nil {
-			f.Close()
-			return fmt.Errorf("a user can open %s", f.Name())
-		}
-	}
-	if err := os.Rename(path, path+".journal"); err == nil {
-		return fmt.Errorf("a user can replace the journal of %s", path)
-	}
-	return nil
-}
-
-func (a *attacker) cut() error {
-	return a.onRegion(func(path string) error { return os.Truncate(path, 0) })
-}
-
-// openFiles opens one file again and again, and leaves the rest to the end of the session.
-func (a *attacker) openFiles() error {
-	r, err := a.dial()
-	if err != nil || r == nil {
-		return err
-	}
-	defer r.Close()
-	for id := range uint64(200) {
-		if r.call(wire.Type_TYPE_OPEN, &wire.Open{Handle: id + 1, Buffer: "attacker", Path: "o", Write: true, Create: true, Mode: 0o600}, &wire.Opened{}, nil) != nil {
-			break
-		}
 	}
 	return nil
 }

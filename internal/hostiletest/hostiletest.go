@@ -1,26 +1,20 @@
 // Package hostiletest runs two users of one daemon against each other: one attacks it in every way
 // that an attack is known for, while the other writes, drains and compares. Both are processes of
-// the test's own binary. It knows the wire and the client, never the daemon's inside.
+// the test's own binary. It knows the wire, the client and the layout of regions of releases that
+// believed them, never the daemon's inside.
 package hostiletest
 
 import (
-	"bytes"
-	"context"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
-
-	"forebay/client"
 )
 
-// env holds what a process that a test has started is to do.
+// env holds the task of a process that a test has started.
 const env = "FOREBAY_TEST_HOSTILE"
 
 // The users: neither is known to the system, and neither is in a group with the other.
@@ -29,20 +23,62 @@ const (
 	victimUID   = 65532
 )
 
+// Options describe a run.
+type Options struct {
+	Socket   string   // of the daemon, which is root's; everybody can reach it
+	TCP      string   // where it takes sessions of users with a token; "": nowhere
+	Regions  string   // the folder of its regions
+	Seed     uint64   // order and content of the attacks
+	Rounds   int      // attacks of each kind
+	Only     []string // kinds of attacks; none: all
+	NoVictim bool     // the attacker is alone
+	Tries    int      // how often a race is tried in one attack; 0: a few times
+
+	// Restart restarts the daemon: it is killed, or stopped in order. It is called on the
+	// test's goroutine. nil: attacks that need a restart are left out.
+	Restart func(kill bool)
+
+	// Alive fails the test where the daemon has ended by itself.
+	Alive func()
+
+	// Stuck fails the test, and shows what the daemon does: the victim has made no round for longer
+	// than any takes.
+	Stuck func()
+}
+
 // task is what a process is to do.
 type task struct {
-	Victim bool
-	Socket string
-	Dir    string // the user's own
-	Seed   uint64
-	Rounds int // attacks of each kind; the victim goes on until its standard input ends
+	Victim              bool
+	Socket, TCP         string
+	Regions             string
+	Dir                 string // the user's own
+	Roots, Scratch      string
+	Seed                uint64
+	Rounds, Tries       int // the victim goes on until its standard input ends
+	Only                []string
+	Restarts, HasVictim bool
 }
 
 // Result is what a user has done.
 type Result struct {
-	Files   int            // the victim's, each compared in the buffer and on the store
-	Attacks map[string]int // the attacker's, by kind
-	Failed  string         // what went wrong for the victim; of an attack only that it could not be made
+	Files   int               // the victim's, each compared in the buffer and on the store
+	Rounds  int               // the victim's
+	Tokens  int               // the victim's sessions over TCP
+	Attacks map[string]int    // the attacker's, by kind
+	Void    map[string]int    // those that found nothing to attack: the daemon had no memory or session for the attacker
+	Why     map[string]string // the last of these said
+	Took    map[string]time.Duration
+	Order   []string // of the attacks
+	Failed  string   // what went wrong for the victim; of an attack that it succeeded, or could not be made
+}
+
+// event is a line that a user's process writes.
+type event struct {
+	Round   bool    `json:",omitempty"` // the victim has ended a round
+	Await   bool    `json:",omitempty"` // the attacker waits for a round of the victim's that has yet to begin
+	Restart bool    `json:",omitempty"` // the attacker asks for a restart
+	Kill    bool    `json:",omitempty"` // by SIGKILL
+	Result  *Result `json:",omitempty"` // the process ends
 }
 
 // Main does what a test has started this process for, and ends it; otherwise it returns. TestMain
@@ -65,36 +101,144 @@ func Main() {
 	if err != nil {
 		r.Failed = err.Error()
 	}
-	if json.NewEncoder(os.Stdout).Encode(r) != nil {
+	if tell(event{Result: &r}) != nil {
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// Run lets the attacker make so many attacks of each kind, in an order that the seed says, while
-// the victim works. The daemon at the socket is root's; everybody can reach the socket.
-func Run(tb testing.TB, socket string, seed uint64, rounds int) (attacker, victim Result) {
+// tell writes an event.
+func tell(e event) error { return json.NewEncoder(os.Stdout).Encode(e) }
+
+// Run has the attacker make so many attacks of each kind, in an order of the seed's, while the
+// victim works, and fails the test where an attack has changed or read what is not the attacker's.
+func Run(tb testing.TB, o Options) (attacker, victim Result) {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "hostile")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { os.RemoveAll(dir) })
-	victims := start(tb, dir, victimUID, &task{Victim: true, Socket: socket, Seed: seed})
-	attackers := start(tb, dir, attackerUID, &task{Socket: socket, Seed: seed, Rounds: rounds})
-	attacker = attackers.end(tb)
-	victims.in.Close()
-	return attacker, victims.end(tb)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	roots, scratch := makeRoots(tb, dir), makeScratch(tb, dir)
+	before := snapshot(tb, roots, scratch)
+	r := &run{tb: tb, o: &o, since: time.Now()}
+	t := task{
+		Socket: o.Socket, TCP: o.TCP, Regions: o.Regions, Roots: roots, Scratch: scratch, Seed: o.Seed,
+		Rounds: o.Rounds, Tries: cmp.Or(o.Tries, 20), Only: o.Only, Restarts: o.Restart != nil, HasVictim: !o.NoVictim,
+	}
+	if !o.NoVictim {
+		v := t
+		v.Victim = true
+		r.victim = start(tb, dir, victimUID, v)
+	}
+	r.attacker = start(tb, dir, attackerUID, t)
+	attacker = r.attack()
+	if r.victim != nil {
+		victim = r.endVictim()
+	}
+	compare(tb, before, snapshot(tb, roots, scratch))
+	return attacker, victim
 }
 
-// user is a process of a user's.
-type user struct {
-	cmd         *exec.Cmd
-	in          io.Closer
-	out, failed bytes.Buffer
+// run is the test's side of both users.
+type run struct {
+	tb               testing.TB
+	o                *Options
+	attacker, victim *user
+	rounds           int // the victim's
+	since            time.Time
+	result           *Result
 }
 
-func start(tb testing.TB, base string, uid uint32, t *task) *user {
+// attack serves the attacker until its end.
+func (r *run) attack() Result {
+	r.tb.Helper()
+	for {
+		e := r.next(r.attacker)
+		switch {
+		case e.Result != nil:
+			return *e.Result
+		case e.Restart:
+			r.o.Alive()
+			r.o.Restart(e.Kill)
+		case e.Await && r.victim != nil:
+			r.awaitRounds(2) // the first one of them may have begun before
+		}
+		if _, err := r.attacker.in.Write([]byte{'\n'}); err != nil {
+			r.tb.Fatalf("the attacker's program does not go on: %v\n%s", err, r.attacker.failed.Bytes())
+		}
+	}
+}
+
+// awaitRounds waits until the victim has ended so many rounds more.
+func (r *run) awaitRounds(n int) {
+	r.tb.Helper()
+	r.heard()
+	for end := r.rounds + n; r.rounds < end && r.result == nil; {
+		r.count(r.next(r.victim))
+	}
+}
+
+// heard counts what the victim has said meanwhile.
+func (r *run) heard() {
+	for r.victim != nil && r.result == nil && len(r.victim.events) > 0 {
+		r.count(<-r.victim.events)
+	}
+}
+
+func (r *run) count(e event) {
+	if e.Round {
+		r.rounds++
+		r.since = time.Now()
+	}
+	if e.Result != nil {
+		r.result = e.Result
+	}
+}
+
+// endVictim has the victim end, and returns what came of it.
+func (r *run) endVictim() Result {
+	r.tb.Helper()
+	r.victim.in.Close()
+	for r.heard(); r.result == nil; {
+		r.count(r.next(r.victim))
+	}
+	return *r.result
+}
+
+// roundTime is longer than any round of the victim's takes.
+const roundTime = time.Minute
+
+// next returns what a user's process says next.
+func (r *run) next(u *user) event {
+	r.tb.Helper()
+	for {
+		select {
+		case e := <-u.events:
+			return e
+		case <-time.After(time.Second):
+		}
+		if u != r.victim {
+			r.heard()
+		}
+		if r.victim != nil && r.result == nil && time.Since(r.since) > roundTime {
+			r.o.Alive()
+			r.o.Stuck()
+		}
+	}
+}
+
+// Words of files that the attacker must neither read nor change.
+const (
+	rootsWords   = "ROOT'S OWN WORDS"
+	victimsWords = "THE VICTIM'S WORDS"
+)
+
+// place makes directories (those with a slash at the end) and files below dir, in this order.
+func place(tb testing.TB, dir string, entries []entry) string {
 	tb.Helper()
 	must := func(err error) {
 		tb.Helper()
@@ -102,109 +246,89 @@ func start(tb testing.TB, base string, uid uint32, t *task) *user {
 			tb.Fatal(err)
 		}
 	}
-	must(os.Chmod(base, 0o755))
-	t.Dir = filepath.Join(base, fmt.Sprint(uid))
-	must(os.Mkdir(t.Dir, 0o700))
-	self, err := os.Executable()
-	must(err)
-	program, err := os.ReadFile(self)
-	must(err)
-	file := filepath.Join(base, fmt.Sprint("program", uid)) // the tests' own folder is nobody else's
-	must(os.WriteFile(file, program, 0o755))
-	must(os.Chown(t.Dir, int(uid), int(uid)))
-	text, err := json.Marshal(t)
-	must(err)
-	u := &user{cmd: exec.Command(file)}
-	u.cmd.Dir, u.cmd.Env = t.Dir, append(os.Environ(), env+"="+string(text), "HOME="+t.Dir, "TMPDIR="+t.Dir)
-	u.cmd.Stdout, u.cmd.Stderr = &u.out, &u.failed
-	u.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Pdeathsig: syscall.SIGKILL}
-	u.in, err = u.cmd.StdinPipe()
-	must(err)
-	must(u.cmd.Start())
-	return u
+	for _, e := range entries {
+		path := filepath.Join(dir, e.name)
+		if e.text == "" {
+			must(os.Mkdir(path, 0o700))
+		} else {
+			must(os.WriteFile(path, []byte(e.text), 0o600))
+		}
+		must(os.Chown(path, e.uid, e.uid))
+		must(os.Chmod(path, e.mode)) // whatever the umask is
+	}
+	return filepath.Join(dir, entries[0].name)
 }
 
-// end waits for a user, and returns what came of it.
-func (u *user) end(tb testing.TB) (r Result) {
+// entry is a directory, or a file with a text.
+type entry struct {
+	name string
+	uid  int
+	mode os.FileMode
+	text string
+}
+
+// makeRoots makes a directory that everybody may enter and only root may write to.
+func makeRoots(tb testing.TB, dir string) string {
 	tb.Helper()
-	err := u.cmd.Wait()
-	if err == nil {
-		err = json.Unmarshal(u.out.Bytes(), &r)
-	}
-	if err != nil {
-		tb.Errorf("a user's program: %v\n%s%s", err, u.out.Bytes(), u.failed.Bytes())
-	}
-	return r
+	return place(tb, dir, []entry{
+		{"roots", 0, 0o755, ""},
+		{"roots/existing", 0, 0o600, rootsWords},
+		{"roots/closed", 0, 0o700, ""},
+		{"roots/closed/there", 0, 0o644, rootsWords},
+	})
 }
 
-// patience is how long the victim waits for one step; only the daemon's failure makes it as long.
-const patience = 2 * time.Minute
+// makeScratch makes a directory that all may write to, with one of the victim's that nobody else
+// may enter and one that everybody may read.
+func makeScratch(tb testing.TB, dir string) string {
+	tb.Helper()
+	return place(tb, dir, []entry{
+		{"scratch", 0, 0o777 | os.ModeSticky, ""},
+		{"scratch/private", victimUID, 0o700, ""},
+		{"scratch/private/data", victimUID, 0o600, victimsWords},
+		{"scratch/open", victimUID, 0o755, ""},
+		{"scratch/open/data", victimUID, 0o600, victimsWords},
+	})
+}
 
-// work writes files, drains and compares until standard input ends.
-func work(t *task) (r Result, err error) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = io.Copy(io.Discard, os.Stdin)
-	}()
-	store := filepath.Join(t.Dir, "store")
-	if err := os.Mkdir(store, 0o700); err != nil {
-		return r, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	c, err := client.Dial(ctx, client.Options{Address: "unix://" + t.Socket})
-	if err != nil {
-		return r, err
-	}
-	defer c.Close()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "victim", Backing: "file://" + store}); err != nil {
-		return r, err
-	}
-	rnd := rand.New(rand.NewPCG(t.Seed, 1))
-	for {
-		n, err := round(c, store, rnd, r.Files)
-		r.Files += n
+// snapshot describes all that lies in directories and is not the attacker's, by path.
+func snapshot(tb testing.TB, dirs ...string) map[string]string {
+	tb.Helper()
+	found := map[string]string{}
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil || uidOf(info) == attackerUID && filepath.Dir(path) != filepath.Join(dir, "closed") {
+				return err
+			}
+			var text []byte
+			if d.Type().IsRegular() {
+				text, err = os.ReadFile(path)
+			}
+			found[path] = fmt.Sprintf("%v of %d: %q", info.Mode(), uidOf(info), text)
+			return err
+		})
 		if err != nil {
-			return r, fmt.Errorf("after %d files: %w", r.Files, err)
-		}
-		select {
-		case <-ended:
-			return r, nil
-		default:
+			tb.Fatal(err)
 		}
 	}
+	return found
 }
 
-// round writes some files, reads them back, drains, and compares what the store has.
-func round(c *client.Client, store string, rnd *rand.Rand, first int) (n int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	b, wrote := c.Buffer("victim"), map[string][]byte{}
-	for i := range 8 {
-		name, content := fmt.Sprint(first+i), make([]byte, rnd.IntN(600_000))
-		for j := range content {
-			content[j] = byte(rnd.Uint32())
-		}
-		wrote[name] = content
-		if err := b.WriteFile(ctx, name, content, 0o600); err != nil {
-			return n, fmt.Errorf("write: %w", err)
-		}
-		if got, err := b.ReadFile(ctx, name); err != nil || !bytes.Equal(got, content) {
-			return n, fmt.Errorf("%s: %d bytes were read of %d, not what was written (%w)", name, len(got), len(content), err)
+// compare fails the test where something is not as it was.
+func compare(tb testing.TB, before, after map[string]string) {
+	tb.Helper()
+	for path, was := range before {
+		if after[path] != was {
+			tb.Errorf("%s is %q, was %q", path, after[path], was)
 		}
 	}
-	if _, err := c.Drain(ctx, "victim", 0, nil); err != nil {
-		return n, fmt.Errorf("drain: %w", err)
-	}
-	for name, content := range wrote {
-		if got, err := os.ReadFile(filepath.Join(store, name)); err != nil || !bytes.Equal(got, content) {
-			return n, fmt.Errorf("%s: the store has %d bytes of %d, not what was written (%w)", name, len(got), len(content), err)
+	for path, is := range after {
+		if _, ok := before[path]; !ok {
+			tb.Errorf("%s was put there: %s", path, is)
 		}
-		if err := b.Remove(ctx, name); err != nil {
-			return n, fmt.Errorf("remove: %w", err)
-		}
-		n++
 	}
-	return n, nil
 }

@@ -1,0 +1,326 @@
+package hostiletest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/client"
+)
+
+// Attacks with paths and URLs: of files that the attacker may not reach, and of files that are none.
+
+// briefly is the timeout of a drain that may never end.
+const briefly = 200 * time.Millisecond
+
+func fileURL(path string) string { return "file://" + path }
+
+// stageIn stages a URL in, which must be answered, and removes what came of it. It fails if that
+// has words which are not the attacker's.
+func (a *attacker) stageIn(url string) (failure error, err error) {
+	ctx, cancel := a.within()
+	defer cancel()
+	at, b := a.name("in"), a.scratch()
+	report, failure := a.c.StageIn(ctx, client.StageRequest{Buffer: scratchBuffer, Path: at, URL: url}, nil)
+	if ctx.Err() != nil {
+		return failure, fmt.Errorf("a stage-in of %s is not answered: %w", url, failure)
+	}
+	if failure == nil && len(report.Failed) > 0 {
+		failure = report.Failed[0].Kind
+	}
+	if got, readErr := b.ReadFile(ctx, at); readErr == nil {
+		if bytes.Contains(got, []byte(rootsWords)) || bytes.Contains(got, []byte(victimsWords)) {
+			return failure, fmt.Errorf("a stage-in of %s gave away %q", url, got[:min(len(got), 64)])
+		}
+	}
+	if err := b.RemoveAll(ctx, at); err != nil && !errors.Is(err, client.ErrNotFound) && !errors.Is(err, client.ErrUnknownOutcome) {
+		return failure, err
+	}
+	return failure, nil
+}
+
+// refused stages URLs in, none of which may be.
+func (a *attacker) refused(urls ...string) error {
+	for _, url := range urls {
+		failure, err := a.stageIn(url)
+		if err == nil && failure == nil {
+			err = fmt.Errorf("%s was staged in", url)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const someObject = "s3://bucket/x?endpoint=https://127.0.0.1:1"
+
+func (a *attacker) fifos() error {
+	pipe := filepath.Join(a.Dir, "pipe.zst")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return a.refused(someObject+"&ca="+a.fifo, someObject+"&credentials="+a.fifo, fileURL(a.fifo), fileURL(pipe))
+}
+
+// namedFiles has files read that are too large, are no end, or are root's: what is said of these
+// does not tell whether they are there.
+func (a *attacker) namedFiles() error {
+	large := filepath.Join(a.Dir, "large.pem")
+	f, err := os.Create(large)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Truncate(1500<<20), f.Close()); err != nil {
+		return err
+	}
+	if err := a.refused(someObject+"&ca="+large, someObject+"&ca=/dev/zero", someObject+"&credentials=/dev/zero"); err != nil {
+		return err
+	}
+	own := filepath.Join(a.Dir, "credentials")
+	if err := os.WriteFile(own, []byte("[default]\naws_access_key_id = MINE\naws_secret_access_key = MINE\n"), 0o600); err != nil {
+		return err
+	}
+	for _, query := range []string{"&ca=", "&credentials=", "&credentials=" + own + "&ca="} {
+		if err := a.saysNothing(query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// saysNothing compares what is said of a file of root's that is there, and of one that is not.
+func (a *attacker) saysNothing(query string) error {
+	var said []string
+	for _, name := range []string{"there", "absent"} {
+		path := filepath.Join(a.Roots, "closed", name)
+		failure, err := a.stageIn(someObject + query + path)
+		if err == nil && failure == nil {
+			err = fmt.Errorf("%s was staged in with %s", someObject, path)
+		}
+		if err != nil {
+			return err
+		}
+		text := strings.ReplaceAll(failure.Error(), path, "")
+		said = append(said, text[strings.Index(text, someObject):]) // after the name in the buffer
+	}
+	if said[0] != said[1] {
+		return fmt.Errorf("of a file that is there is said %q, of one that is not %q", said[0], said[1])
+	}
+	return nil
+}
+
+// endpoint has the daemon talk to a server of the attacker's, which must hear nothing.
+func (a *attacker) endpoint() error {
+	var heard atomic.Pointer[http.Request]
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { heard.Store(r) }))
+	defer server.Close()
+	url := "s3://bucket/x?path_style=true&endpoint=" + server.URL
+	if err := a.refused(url, url+"&profile=other", url+"&ca=/etc/shadow"); err != nil {
+		return err
+	}
+	if r := heard.Load(); r != nil {
+		return fmt.Errorf("the daemon has asked a server of the attacker's: %s %s %v", r.Method, r.URL, r.Header)
+	}
+	return nil
+}
+
+// backed makes a buffer with a store.
+func (a *attacker) backed(spec client.BufferSpec) (b *client.Buffer, end func() error, err error) {
+	ctx, cancel := a.within()
+	defer cancel()
+	spec.Name = a.name("backed")
+	if _, err := a.c.CreateBuffer(ctx, spec); err != nil {
+		return nil, nil, err
+	}
+	end = func() error {
+		ctx, cancel := a.within()
+		defer cancel()
+		return a.c.DestroyBuffer(ctx, spec.Name, true)
+	}
+	return a.c.Buffer(spec.Name), end, nil
+}
+
+// put writes a file of the attacker's; a daemon without memory for it makes the attack void.
+func (a *attacker) put(ctx context.Context, b *client.Buffer, name string) error {
+	err := b.WriteFile(ctx, name, []byte("the attacker's"), 0o644)
+	if errors.Is(err, client.ErrNoSpace) || errors.Is(err, client.ErrBusy) {
+		return errVoid
+	}
+	return err
+}
+
+// notDrained drains a buffer whose files cannot all be flushed.
+func (a *attacker) notDrained(ctx context.Context, b *client.Buffer) error {
+	if _, err := a.c.Drain(ctx, b.Name(), briefly, nil); err == nil {
+		return fmt.Errorf("%s was drained", b.Name())
+	}
+	return nil
+}
+
+// pipes lie where files and directories of a buffer would go.
+func (a *attacker) pipes() (err error) {
+	store := filepath.Join(a.Dir, a.name("pipes"))
+	if err := os.Mkdir(store, 0o700); err != nil {
+		return err
+	}
+	b, end, err := a.backed(client.BufferSpec{Backing: fileURL(store), Codec: "zstd", Existing: client.ExistingOverwrite})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	ctx, cancel := a.within()
+	defer cancel()
+	for i := range 20 {
+		dir := fmt.Sprint("d", i)
+		if err := b.MkdirAll(ctx, dir, 0o755); err != nil {
+			return err
+		}
+		if err := syscall.Mkfifo(filepath.Join(store, dir), 0o600); err != nil {
+			return err
+		}
+		if err := a.put(ctx, b, dir+"/f"); err != nil {
+			return err
+		}
+	}
+	if err := a.notDrained(ctx, b); err != nil {
+		return err
+	}
+	return a.awaitVictim()
+}
+
+// replacedStore has a link to root's directory in place of the store.
+func (a *attacker) replacedStore() (err error) {
+	store := filepath.Join(a.Dir, a.name("store"))
+	if err := os.Mkdir(store, 0o755); err != nil {
+		return err
+	}
+	b, end, err := a.backed(client.BufferSpec{Backing: fileURL(store), Existing: client.ExistingOverwrite})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	ctx, cancel := a.within()
+	defer cancel()
+	if err := a.put(ctx, b, "ok"); err != nil {
+		return err
+	}
+	if _, err := a.c.Drain(ctx, b.Name(), 0, nil); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Rename(store, store+".old"), os.Symlink(a.Roots, store)); err != nil {
+		return err
+	}
+	if err := b.MkdirAll(ctx, "closed", 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"planted", "existing", "closed/there"} {
+		if err := a.put(ctx, b, name); err != nil {
+			return err
+		}
+	}
+	if a.Restarts && a.rnd.IntN(2) == 0 {
+		if err := a.restart(); err != nil {
+			return err
+		}
+	}
+	return a.notDrained(ctx, b)
+}
+
+// changingDirectory stages a file in while its directory changes places with a link to root's.
+func (a *attacker) changingDirectory() error {
+	top := filepath.Join(a.Dir, a.name("race"))
+	d, l := filepath.Join(top, "d"), filepath.Join(top, "l")
+	mine := []byte(strings.Repeat("x", len(rootsWords)))
+	err := errors.Join(os.Mkdir(top, 0o755), os.Mkdir(d, 0o755), os.Symlink(a.Roots, l), os.WriteFile(filepath.Join(d, "existing"), mine, 0o644))
+	if err != nil {
+		return err
+	}
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() { stopped <- exchange(d, l, stop) }()
+	in := 0
+	for range a.Tries {
+		failure, err2 := a.stageIn(fileURL(filepath.Join(d, "existing")))
+		if failure == nil {
+			in++
+		}
+		if err = err2; err != nil {
+			break
+		}
+	}
+	close(stop)
+	if err := errors.Join(err, <-stopped); err != nil {
+		return err
+	}
+	if in == 0 {
+		return errVoid // memory was full, or the directory never was there when it was looked for
+	}
+	return nil
+}
+
+// exchange has two names change places again and again, at paces that differ: a check and a use of
+// the name that lie apart meet both.
+func exchange(a, b string, stop chan struct{}) error {
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
+			return err
+		}
+		time.Sleep(time.Duration(1<<(i/64%11)) * time.Microsecond)
+	}
+}
+
+// othersDirectories has a buffer, and stages out, where others have directories: no link, no race.
+func (a *attacker) othersDirectories() (err error) {
+	b, end, err := a.backed(client.BufferSpec{Backing: fileURL(a.Scratch), Existing: client.ExistingOverwrite})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	ctx, cancel := a.within()
+	defer cancel()
+	for _, name := range []string{"private/data", "private/new", "open/data", "open/new"} {
+		if err := b.MkdirAll(ctx, filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := a.put(ctx, b, name); err != nil {
+			return err
+		}
+	}
+	if err := a.notDrained(ctx, b); err != nil {
+		return err
+	}
+	if _, err := a.c.StageOut(ctx, client.StageRequest{Buffer: b.Name(), URL: fileURL(a.Scratch)}, nil); err == nil {
+		return errors.New("files were staged out into directories of others")
+	}
+	for _, dir := range []string{"private", "open"} {
+		if err := b.RemoveAll(ctx, dir); err != nil {
+			return err
+		}
+	}
+	_, _ = a.c.Drain(ctx, b.Name(), briefly, nil)
+	for _, path := range []string{"private/data", "open/data"} {
+		if err := a.refused(fileURL(filepath.Join(a.Scratch, path))); err != nil {
+			return err
+		}
+	}
+	if _, err := a.c.CreateBuffer(ctx, client.BufferSpec{Name: a.name("closed"), Backing: fileURL(filepath.Join(a.Scratch, "private"))}); err == nil {
+		return errors.New("a buffer was made on a directory that the attacker may not enter")
+	}
+	return nil
+}
