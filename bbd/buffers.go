@@ -92,6 +92,11 @@ func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer, count
 	if spec.BackingID, held, err = d.checkBacking(ctx, c, spec, count); err != nil {
 		return nil, held, err
 	}
+	shared := spec.Shared
+	spec.Shared = false // of the request alone
+	if err := d.checkOverlap(ctx, c, &spec, shared); err != nil {
+		return nil, held, err
+	}
 	unlock, err := d.buffers.changing.lock(ctx, spec.Name)
 	if err != nil {
 		return nil, held, bb.Wrap("buffer create", spec.Name, err)
@@ -101,6 +106,9 @@ func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer, count
 	made, err := d.meta.CreateBuffer(ctx, spec)
 	if err != nil {
 		return nil, held, maybeMade(err)
+	}
+	if err := d.withdrawOverlap(ctx, c, &made, shared); err != nil {
+		return nil, held, err
 	}
 	b, err = d.takeUp(ctx, made)
 	if err != nil {

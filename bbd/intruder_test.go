@@ -156,7 +156,7 @@ func wantText(got []byte, err error) error {
 }
 
 func create(ctx context.Context, c *client.Client, name, dir string) error {
-	_, err := c.CreateBuffer(ctx, client.BufferSpec{Name: name, Backing: "file://" + dir})
+	_, err := c.CreateBuffer(ctx, client.BufferSpec{Name: name, Backing: "file://" + dir, Shared: true})
 	return err
 }
 

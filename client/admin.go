@@ -21,6 +21,7 @@ import (
 
 // CreateBuffer makes a buffer and returns it as the daemon completed it. A nil Keep
 // means the default patterns, an empty one none; no Existing means ExistingKeep.
+// Without Shared it is refused (Exists) if its store overlaps that of another buffer.
 func (c *Client) CreateBuffer(ctx context.Context, spec BufferSpec) (BufferSpec, error) {
 	if err := bb.CheckBufferName(spec.Name); err != nil {
 		return BufferSpec{}, err

@@ -78,6 +78,7 @@ type BufferOptions struct {
 	Compression string // "", zstd, s2
 	Durability  bb.Durability
 	Existing    bb.Existing
+	Shared      bool          // its store may overlap those of other buffers
 	Replicas    int           // 0: not said
 	FlushLimit  int64         // bytes a second; 0: none
 	DirtyAge    time.Duration // 0: the daemon's default

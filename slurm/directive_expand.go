@@ -109,7 +109,7 @@ func (r *Request) Resolve(v *Vars) (*Work, error) {
 func (o *BufferOptions) buffer(name string, v *Vars, expanded bool) (bb.Buffer, error) {
 	b := bb.Buffer{
 		Name: name, UID: v.UID, GID: v.GID, Mode: 0o700, Capacity: o.Capacity, Durability: o.Durability, Codec: o.Compression,
-		FlushLimit: o.FlushLimit, DirtyAge: o.DirtyAge, Replicas: o.Replicas, Existing: o.Existing,
+		FlushLimit: o.FlushLimit, DirtyAge: o.DirtyAge, Replicas: o.Replicas, Existing: o.Existing, Shared: o.Shared,
 	}
 	if err := bb.CheckBufferName(name); err != nil {
 		return b, err

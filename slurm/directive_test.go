@@ -105,6 +105,9 @@ func describeBuffer(b *strings.Builder, of *bb.Buffer) {
 	if of.Existing != bb.ExistingKeep {
 		fmt.Fprintf(b, " existing=%s", of.Existing)
 	}
+	if of.Shared {
+		b.WriteString(" shared")
+	}
 	b.WriteString("\n")
 }
 

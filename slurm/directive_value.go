@@ -85,6 +85,7 @@ func (p *parser) bufferOptions(s *said) BufferOptions {
 	}
 	b.Durability = bb.Durability(p.choice(s, "durability", "resident", "flushed"))
 	b.Existing = bb.Existing(p.choice(s, "existing", "keep", "overwrite", "refuse"))
+	b.Shared = p.choice(s, "shared", "no", "yes") == "yes"
 	if r := p.choice(s, "replicas", "", "1", "2"); r != "" {
 		b.Replicas = int(r[0] - '0')
 	}
@@ -114,7 +115,7 @@ func (p *parser) needBacking(s *said) {
 	if o, ok := s.get("durability"); ok && o.value == "flushed" {
 		p.report(o.column, "durability=flushed needs a store", "add backing=/path or backing=s3://bucket/prefix")
 	}
-	for _, key := range []string{"compression", "flush_limit", "dirty_age", "existing"} {
+	for _, key := range []string{"compression", "flush_limit", "dirty_age", "existing", "shared"} {
 		if o, ok := s.get(key); ok {
 			p.warn(o.column, key+" is ignored without backing", "")
 		}

@@ -24,7 +24,7 @@ func newBufferCommand(a *app) *cobra.Command {
 type bufferOptions struct {
 	backing, capacity, durability, codec, existing, limit, mode, job string
 	keep, tier                                                       []string
-	keepNone, noWait, receipt                                        bool
+	keepNone, noWait, receipt, shared                                bool
 	dirtyAge                                                         time.Duration
 	replicas                                                         int
 }
@@ -38,7 +38,8 @@ func newBufferCreateCommand(a *app) *cobra.Command {
 A buffer without --backing is scratch space: nothing in it is ever flushed.
 
 No buffer is made whose store is that of another buffer, or lies below or above it, unless
---existing says what becomes of the files that the other writes there.`,
+the store is --shared: with --existing=keep for both neither replaces what the other has written,
+with overwrite the last flush wins. Buffers of one user's jobs that keep files need no --shared.`,
 		Example: "  bbctl buffer create ckpt --backing file:///lustre/me/ckpt --capacity 64GiB\n" +
 			"  bbctl buffer create hbase --backing file:///lustre/me/hbase --tier WALs/=memory --tier '*=disk'\n" +
 			"  bbctl buffer create out --backing 's3://bucket/run1?endpoint=http://127.0.0.1:7070&path_style=true' --codec zstd",
@@ -50,11 +51,6 @@ No buffer is made whose store is that of another buffer, or lies below or above 
 			c, err := a.dial(cmd.Context())
 			if err != nil {
 				return err
-			}
-			if !cmd.Flags().Changed("existing") {
-				if err := apart(cmd.Context(), c, &spec); err != nil {
-					return err
-				}
 			}
 			made, err := c.CreateBuffer(cmd.Context(), spec)
 			if err != nil {
@@ -74,6 +70,7 @@ No buffer is made whose store is that of another buffer, or lies below or above 
 	f.BoolVar(&o.keepNone, "keep-none", false, "flush every name")
 	f.StringVar(&o.limit, "flush-limit", "", "bytes a second to the store")
 	f.StringVar(&o.existing, "existing", string(client.ExistingKeep), "files of the store that the buffer did not write: keep (one of the same name in the buffer stays there, in conflict), overwrite, or refuse (no buffer is made)")
+	f.BoolVar(&o.shared, "shared", false, "other buffers may have the same store, or one below or above it")
 	f.DurationVar(&o.dirtyAge, "dirty-age", 0, "oldest a dirty byte may get before its flush begins (default: the daemon's)")
 	f.BoolVar(&o.noWait, "no-wait", false, "writes without room fail instead of waiting")
 	f.BoolVar(&o.receipt, "receipt", false, "keep the receipt on the store beside the data")
@@ -83,33 +80,13 @@ No buffer is made whose store is that of another buffer, or lies below or above 
 	return cmd
 }
 
-// apart fails if another buffer has the store of a new one, or a part of it: with the default of
-// --existing each would replace the other's files.
-func apart(ctx context.Context, c *client.Client, spec *client.BufferSpec) error {
-	own, err := bb.ParseBacking(spec.Backing)
-	if err != nil {
-		return nil // there is none, or the daemon refuses it
-	}
-	all, err := c.Buffers(ctx)
-	if err != nil {
-		return err
-	}
-	for i := range all {
-		other, err := bb.ParseBacking(all[i].Backing)
-		if err == nil && all[i].Name != spec.Name && own.Overlaps(other) {
-			return bb.E(bb.Exists, "buffer create", "bb://"+spec.Name+"/", "its store overlaps that of buffer "+all[i].Name+", "+all[i].Backing).
-				WithRemedy("choose another folder; or share it, with --existing=keep, so that neither buffer replaces the other's files, or with --existing=overwrite")
-		}
-	}
-	return nil
-}
-
 var tiers = map[string]client.Tier{client.TierMemory.String(): client.TierMemory, client.TierDisk.String(): client.TierDisk}
 
 func (o *bufferOptions) spec(name string) (client.BufferSpec, error) {
 	spec := client.BufferSpec{
 		Name: name, Backing: storeURL(o.backing), Durability: client.Durability(o.durability), Codec: o.codec, Keep: o.keep,
 		DirtyAge: o.dirtyAge, NoWait: o.noWait, Receipt: o.receipt, Job: o.job, Replicas: o.replicas, Existing: client.Existing(o.existing),
+		Shared: o.shared,
 	}
 	if o.keepNone {
 		spec.Keep = []string{}

@@ -399,7 +399,7 @@ func nodeFindings(nodes []client.Node, self string, reach func(string) error) []
 // examineStore has the daemon look at a store, as it does when a buffer is made.
 func examineStore(ctx context.Context, c *client.Client, url string) finding {
 	name := "doctor-" + strings.ToLower(rand.Text()[:12])
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: name, Backing: url}); err != nil {
+	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: name, Backing: url, Shared: true}); err != nil {
 		fix := "mend the store, or the credentials that the daemon finds: see docs/configuration.md, s3"
 		var e *bb.Error
 		if errors.As(err, &e) && e.Remedy != "" {

@@ -309,6 +309,7 @@ type Buffer struct {
 	Existing   Existing      // what becomes of files of the store that the buffer did not write
 	Found      string        // a file that the store held when the buffer was made; only in the answer to its creation
 	FoundTotal int           // files that it held then, counted to MaxFound+1; only in that answer
+	Shared     bool          // its store may overlap those of other buffers; only in the request to create it
 	Tiers      []TierRule    // which files go to disk rather than stay in memory; the first that fits counts
 	FlushLimit int64         // bytes a second to the store; 0: no limit
 	DirtyAge   time.Duration // oldest a dirty byte may get before a flush of it begins; 0: the daemon's default

@@ -1291,6 +1291,7 @@ type Buffer struct {
 	Existing      string                 `protobuf:"bytes,20,opt,name=existing,proto3" json:"existing,omitempty"`                           // refuse, keep or overwrite, of files of the store that the buffer did not write; "": keep in a create, overwrite in an answer
 	Found         string                 `protobuf:"bytes,21,opt,name=found,proto3" json:"found,omitempty"`                                 // in the answer to a create: a file that the store held already; "": none
 	FoundTotal    uint32                 `protobuf:"varint,22,opt,name=found_total,json=foundTotal,proto3" json:"found_total,omitempty"`    // in the answer to a create: such files, counted to 1,001
+	Shared        bool                   `protobuf:"varint,23,opt,name=shared,proto3" json:"shared,omitempty"`                              // in a create: its store may overlap those of other buffers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1477,6 +1478,13 @@ func (x *Buffer) GetFoundTotal() uint32 {
 		return x.FoundTotal
 	}
 	return 0
+}
+
+func (x *Buffer) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
 }
 
 type TierRule struct {
@@ -5995,7 +6003,7 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\adiscard\x18\x02 \x01(\bR\adiscard\"7\n" +
 	"\aBuffers\x12,\n" +
-	"\abuffers\x18\x01 \x03(\v2\x12.forebay.v1.BufferR\abuffers\"\xcf\x04\n" +
+	"\abuffers\x18\x01 \x03(\v2\x12.forebay.v1.BufferR\abuffers\"\xe7\x04\n" +
 	"\x06Buffer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -6025,7 +6033,8 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\bexisting\x18\x14 \x01(\tR\bexisting\x12\x14\n" +
 	"\x05found\x18\x15 \x01(\tR\x05found\x12\x1f\n" +
 	"\vfound_total\x18\x16 \x01(\rR\n" +
-	"foundTotal\"8\n" +
+	"foundTotal\x12\x16\n" +
+	"\x06shared\x18\x17 \x01(\bR\x06shared\"8\n" +
 	"\bTierRule\x12\x18\n" +
 	"\apattern\x18\x01 \x01(\tR\apattern\x12\x12\n" +
 	"\x04tier\x18\x02 \x01(\rR\x04tier\"\x97\x03\n" +

@@ -7,7 +7,7 @@ do
 
 local buffer_keys = {
 	"type", "access_mode", "capacity", "pool", "profile", "backing", "compression", "durability", "replicas", "flush_limit", "dirty_age",
-	"existing",
+	"existing", "shared",
 }
 
 local function list(first, rest)
@@ -346,6 +346,7 @@ function parser:buffer_options(said)
 	self:choice(said, "compression", { "none", "zstd", "s2" })
 	self:choice(said, "durability", { "resident", "flushed" })
 	self:choice(said, "existing", { "keep", "overwrite", "refuse" })
+	self:choice(said, "shared", { "no", "yes" })
 	self:choice(said, "replicas", { "1", "2" })
 	o = get(said, "flush_limit")
 	if o then
@@ -359,7 +360,7 @@ function parser:buffer_options(said)
 	if o and o.value == "flushed" then
 		self:report(o.column, "durability=flushed needs a store", "add backing=/path or backing=s3://bucket/prefix")
 	end
-	for _, key in ipairs { "compression", "flush_limit", "dirty_age", "existing" } do
+	for _, key in ipairs { "compression", "flush_limit", "dirty_age", "existing", "shared" } do
 		o = get(said, key)
 		if o then self:warn(o.column, key .. " is ignored without backing") end
 	end

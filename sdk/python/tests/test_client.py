@@ -284,6 +284,14 @@ def test_conflicts(client: forebay.Client, buffer: forebay.Buffer, store: Path) 
     assert (store / "both-ours").read_bytes() == b"ours"
 
 
+def test_shared_store(client: forebay.Client, buffer: forebay.Buffer, store: Path) -> None:
+    name = buffer.name + "-shares"
+    with pytest.raises(forebay.Exists, match=f"overlaps that of buffer {buffer.name}, .*shared in the clients"):
+        client.create_buffer(name, f"file://{store}")
+    client.create_buffer(name, f"file://{store}", shared=True)
+    client.destroy_buffer(name)
+
+
 def test_existing(client: forebay.Client, buffer: forebay.Buffer, store: Path) -> None:
     folder = store.with_name(store.name + "-existing")
     folder.mkdir()

@@ -169,6 +169,7 @@ class Client:
         replicas: int = 0,
         no_wait: bool = False,
         existing: str = "keep",
+        shared: bool = False,
     ) -> BufferInfo:
         """Make a buffer and return it as the daemon completed it.
 
@@ -185,6 +186,8 @@ class Client:
             existing: what becomes of files of the store that the buffer did not write: "keep" (the
                 buffer's file of the same name stays dirty, in conflict), "overwrite" or "refuse" (no
                 buffer is made on a store that holds something).
+            shared: whether the store may be that of another buffer, or lie below or above it, which
+                is refused (Exists) without.
         """
         m = buffer_message(
             name,
@@ -197,6 +200,7 @@ class Client:
             replicas=replicas,
             no_wait=no_wait,
             existing=existing,
+            shared=shared,
         )
         return BufferInfo.of(self._about("create buffer", name, _wire.TYPE_BUFFER_CREATE, m, _wire.Buffer))
 

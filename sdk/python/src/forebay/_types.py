@@ -158,6 +158,7 @@ def buffer_message(
     replicas: int,
     no_wait: bool,
     existing: str,
+    shared: bool,
 ) -> _wire.Buffer:
     """Return the message that makes a buffer."""
     return _wire.Buffer(
@@ -172,6 +173,7 @@ def buffer_message(
         replicas=replicas,
         no_wait=no_wait,
         existing=existing,
+        shared=shared,
     )
 
 

@@ -193,7 +193,8 @@ class Buffer(Message):
     existing: str
     found: str
     found_total: int
-    def __init__(self, *, name: str | None = ..., uid: int | None = ..., gid: int | None = ..., mode: int | None = ..., capacity: int | None = ..., backing: str | None = ..., durability: str | None = ..., codec: str | None = ..., keep: Iterable[str] | None = ..., flush_limit: int | None = ..., dirty_age_ns: int | None = ..., no_wait: bool | None = ..., receipt: bool | None = ..., job: str | None = ..., created_ns: int | None = ..., state: str | None = ..., keep_default: bool | None = ..., replicas: int | None = ..., tiers: Iterable[TierRule] | None = ..., existing: str | None = ..., found: str | None = ..., found_total: int | None = ...) -> None: ...
+    shared: bool
+    def __init__(self, *, name: str | None = ..., uid: int | None = ..., gid: int | None = ..., mode: int | None = ..., capacity: int | None = ..., backing: str | None = ..., durability: str | None = ..., codec: str | None = ..., keep: Iterable[str] | None = ..., flush_limit: int | None = ..., dirty_age_ns: int | None = ..., no_wait: bool | None = ..., receipt: bool | None = ..., job: str | None = ..., created_ns: int | None = ..., state: str | None = ..., keep_default: bool | None = ..., replicas: int | None = ..., tiers: Iterable[TierRule] | None = ..., existing: str | None = ..., found: str | None = ..., found_total: int | None = ..., shared: bool | None = ...) -> None: ...
 
 class TierRule(Message):
     pattern: str

@@ -14,6 +14,8 @@ import java.util.List;
  * @param existing what becomes of files of the store that the buffer did not write: "keep" (the
  *     buffer's file of the same name stays dirty, in conflict), "overwrite" or "refuse" (no buffer
  *     is made on a store that holds something); "" in a create: keep
+ * @param shared in a create: the store may be that of another buffer, or lie below or above it, which
+ *     is refused without; false in an answer
  * @param mode permission bits; 0 in a create: the daemon's choice
  */
 public record BufferSpec(
@@ -27,23 +29,30 @@ public record BufferSpec(
     String codec,
     List<String> keep,
     int replicas,
-    String existing) {
+    String existing,
+    boolean shared) {
 
   /** Returns what makes a buffer with a backing store ("": none) and the daemon's choices else. */
   public static BufferSpec named(String name, String backing) {
-    return new BufferSpec(name, 0, 0, 0, 0, backing, "", "", null, 0, "");
+    return new BufferSpec(name, 0, 0, 0, 0, backing, "", "", null, 0, "", false);
   }
 
   /** Returns this with another durability. */
   public BufferSpec withDurability(String d) {
     return new BufferSpec(
-        name, uid, gid, mode, capacity, backing, d, codec, keep, replicas, existing);
+        name, uid, gid, mode, capacity, backing, d, codec, keep, replicas, existing, shared);
   }
 
   /** Returns this with another treatment of files that the buffer did not write. */
   public BufferSpec withExisting(String e) {
     return new BufferSpec(
-        name, uid, gid, mode, capacity, backing, durability, codec, keep, replicas, e);
+        name, uid, gid, mode, capacity, backing, durability, codec, keep, replicas, e, shared);
+  }
+
+  /** Returns this with a store that other buffers may have too, or one below or above it. */
+  public BufferSpec withShared(boolean s) {
+    return new BufferSpec(
+        name, uid, gid, mode, capacity, backing, durability, codec, keep, replicas, existing, s);
   }
 
   Forebay.Buffer message() {
@@ -60,6 +69,7 @@ public record BufferSpec(
             .setReplicas(replicas)
             // A daemon of an older release has another default.
             .setExisting(existing.isEmpty() ? "keep" : existing)
+            .setShared(shared)
             .setKeepDefault(keep == null);
     if (keep != null) {
       b.addAllKeep(keep);
@@ -79,6 +89,7 @@ public record BufferSpec(
         m.getCodec(),
         List.copyOf(m.getKeepList()),
         m.getReplicas(),
-        m.getExisting());
+        m.getExisting(),
+        m.getShared());
   }
 }

@@ -220,6 +220,15 @@ class ClientTest {
     assertEquals(Entry.State.CLEAN, buffer.stat("from-java").state());
   }
 
+  /** A buffer on the store of another one is refused, unless the store is shared. */
+  @Test
+  void sharesStore() throws Exception {
+    BufferSpec spec = BufferSpec.named(name + "-shares", "file://" + store());
+    kind(Kind.EXISTS, () -> client.createBuffer(spec));
+    client.createBuffer(spec.withShared(true));
+    client.destroyBuffer(spec.name(), false);
+  }
+
   /** A buffer that keeps what it did not write: both files stay, and the drain names the conflict. */
   @Test
   void keepsExisting() throws Exception {
