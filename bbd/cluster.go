@@ -42,6 +42,8 @@ type Members interface {
 	Member(bb.NodeID) (gossip.Member, bool)
 	// Members returns all that are known, sorted by name.
 	Members() []gossip.Member
+	// Addr returns the address at which the others find this node, host:port.
+	Addr() string
 }
 
 // cluster is this daemon's view of the others; nil where it is alone.

@@ -46,6 +46,8 @@ func (d *directory) Member(node bb.NodeID) (gossip.Member, bool) {
 	return m(), true
 }
 
+func (d *directory) Addr() string { return "127.0.0.1:0" }
+
 func (d *directory) Members() []gossip.Member {
 	d.Lock()
 	defer d.Unlock()

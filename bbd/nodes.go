@@ -24,6 +24,7 @@ func (r *request) nodes(*wire.Empty) (proto.Message, error) {
 	for _, m := range r.s.d.cluster.members.Members() {
 		if m.Node == r.s.d.cfg.Node {
 			m = r.s.d.Self() // gossip has what it was a moment ago
+			m.Session, m.Fabric = advertised(m.Session, r.s.d.cluster.members.Addr()), advertised(m.Fabric, r.s.d.cluster.members.Addr())
 		}
 		refused := ""
 		if e := r.s.d.refusal(&m); e != nil {

@@ -268,7 +268,8 @@ func deployed(t *testing.T, p *page, built releases, nodes []walker, other walke
 	each(nodes, func(m walker) error { _, err := m.try(start); return err })
 	nodes[0].until(rest, "node1", "node2", "node3", "created bb://ckpt/")
 	nodes[2].says(p.code("curl http://127.0.0.1:7480/readyz"), "ready")
-	p.block("sh", "skopeo copy", "docker run") // TestContainer
+	nodes[0].sh("! bbctl nodes | grep -F '[::]'") // each line has an address that others can use
+	p.block("sh", "skopeo copy", "docker run")    // TestContainer
 }
 
 // copy copies a file of this machine to the folder where the reader stands.

@@ -45,7 +45,8 @@ func purge(cmd *cobra.Command, dir string) error {
 		return bb.Wrap("purge", dir, err)
 	}
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		return bb.E(bb.NotFound, "purge", dir, "there is no such folder")
+		return bb.E(bb.NotFound, "purge", dir, "there is no such folder").
+			WithRemedy("give --dir, the folder of bbd --dev; of the node's daemon, remove state_dir and memory.dir by hand")
 	}
 	if err := store.Purge(store.Options{StateDir: dir}); err != nil {
 		return err
