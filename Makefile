@@ -182,7 +182,7 @@ test-verbs: ## Run the tests over verbs, on a software device in an emulated mac
 	@scripts/rxe.sh
 
 .PHONY: test-packages
-test-packages: ## Install the packages in bare roots, follow docs/deploy.md and docs/operations.md, and run the image; as root (part of test)
+test-packages: ## Install the packages in bare roots, follow docs/deploy.md and docs/operations.md, boot the unit, and run the image; as root (part of test)
 	@mkdir -p $(CACHE)/bin
 	@go build -C tools -o $(CACHE)/bin/ ./testrun
 	@if [ "$$(id -u)" != 0 ]; then echo "note: not root: packages are not tested."; \

@@ -41,7 +41,7 @@ func run(cmd *exec.Cmd) (string, error) {
 }
 
 // tools are the commands that these tests run besides.
-var tools = []string{"dpkg", "dpkg-deb", "rpm", "busybox", "skopeo", "crun", "openssl", "curl", "nsenter", "unshare", "chroot"}
+var tools = []string{"dpkg", "dpkg-deb", "rpm", "busybox", "skopeo", "crun", "openssl", "curl", "nsenter", "unshare", "chroot", "systemd-analyze", "systemd-nspawn", "setpriv", "pgrep", "capsh"}
 
 // require skips a test where a tool is missing. In CI, where nothing may be missing, it fails the test.
 func require(tb testing.TB) {

@@ -29,7 +29,9 @@ stop() {
 }
 start() {
 	mkdir -p /var/lib/$(line StateDirectory) /run/$(line RuntimeDirectory)
-	$(line ExecStartPre) || exit 1
+	while read -r command; do
+		${command#+*-- } || exit 1
+	done < <(line ExecStartPre)
 	FOREBAY_MEMORY_SIZE=256MiB setsid $(line ExecStart) >>/run/bbd.log 2>&1 </dev/null &
 	echo $! >/run/bbd.pid
 	until curl -fsS http://127.0.0.1:7480/readyz >/dev/null 2>&1; do

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Makes sure of what the tests of packages need: dpkg, rpm, a static busybox for the bare root,
-# skopeo, which reads image archives, crun, which runs them, and what docs/deploy.md uses. Installs
-# them where that is allowed, and else says what is missing, and exits 1.
+# skopeo, which reads image archives, crun, which runs them, what docs/deploy.md uses, and systemd with the
+# container in which it is booted. Installs them where that is allowed, and else says what is missing, and exits 1.
 set -euo pipefail
 
 missing=()
-for tool in dpkg dpkg-deb rpm busybox skopeo crun openssl curl nsenter unshare; do
+for tool in dpkg dpkg-deb rpm busybox skopeo crun openssl curl nsenter unshare systemd-analyze systemd-nspawn setpriv pgrep capsh; do
 	command -v "$tool" >/dev/null || missing+=("$tool")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
-packages=(dpkg rpm busybox-static skopeo crun openssl curl util-linux)
+packages=(dpkg rpm busybox-static skopeo crun openssl curl util-linux systemd systemd-sysv systemd-container procps libcap2-bin)
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	export DEBIAN_FRONTEND=noninteractive
 	apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {

@@ -20,6 +20,12 @@ func memoryDir(o *Options) (dir string, mounted bool, err error) {
 		if err == nil {
 			return target, true, nil
 		}
+		if has, size, _ := isTmpfsRoot(target); has {
+			return "", false, &bb.Error{
+				Kind: bb.KindOf(err), Op: "mount", Path: target, Err: fmt.Errorf("it has %d bytes and cannot be made as large as memory.size asks for: %w", size, err),
+				Remedy: "run bbd mount with the daemon's configuration and flags, as root",
+			}
+		}
 		if o.Mount == MountRequire {
 			return "", false, &bb.Error{
 				Kind: bb.KindOf(err), Op: "mount", Path: target, Err: err,

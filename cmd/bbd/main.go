@@ -60,7 +60,7 @@ memory stays there for the next start. The exit codes are those of bbctl.`,
 	flags.StringVar(&o.memory, "memory", "", "short for --memory-size")
 	flags.StringVar(&o.file, "config", "", "YAML file (default "+config.DefaultFile+" if it is there)")
 	config.AddFlags(flags)
-	cmd.AddCommand(config.NewConfigCommand(), newFabricCommand(), newPurgeCommand(), newBenchPutCommand())
+	cmd.AddCommand(config.NewConfigCommand(), newFabricCommand(), newMountCommand(), newPurgeCommand(), newBenchPutCommand())
 	cli.FlagErrors(cmd, usage)
 	cli.RefuseUnknown(cmd, usage)
 	return cmd

@@ -50,11 +50,12 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := privilege.Shed(func() error { return mountMemory(cfg) }); err != nil {
-		return err
-	}
 	log, err := logger(cfg.Log)
 	if err != nil {
+		return err
+	}
+	quiet := slog.New(slog.DiscardHandler) // the start says once more where regions are
+	if err := privilege.Shed(func() error { return mountMemory(cfg, quiet) }); err != nil {
 		return err
 	}
 	steps := bbd.NewSteps(log, "the files of keys and certificates to be read")
@@ -154,11 +155,13 @@ func tell(log *slog.Logger, what func() error) {
 
 // mountMemory mounts the memory tier's file system, which takes a right that the daemon does
 // without afterwards.
-func mountMemory(cfg config.Config) error {
+func mountMemory(cfg config.Config, log *slog.Logger) error {
 	if err := checkMemory(cfg.Memory.Size, totalMemory()); err != nil {
 		return err
 	}
-	return store.Mount(storeOptions(cfg))
+	o := storeOptions(cfg)
+	o.Log = log
+	return store.Mount(o)
 }
 
 func greet(cfg config.Config, admin string) {

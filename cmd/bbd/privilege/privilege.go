@@ -15,7 +15,7 @@ import (
 )
 
 // kept are the capabilities of a daemon that runs (capabilities(7)). The unit's
-// CapabilityBoundingSet names the same, and what a start needs besides.
+// CapabilityBoundingSet names the same.
 const kept = uint64(1<<unix.CAP_CHOWN | // regions belong to the users who map them
 	1<<unix.CAP_DAC_OVERRIDE | // and are opened again at the next start
 	1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID | // root's own store worker gives files their owner and mode
