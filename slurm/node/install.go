@@ -26,7 +26,7 @@ func Unit(bbctl, path string) Wrapper {
 	const text = `# Made by "bbctl slurm install"; changes here are overwritten by the next.
 [Unit]
 Description=Keeps Forebay in step with Slurm
-After=network-online.target bbd.service
+After=network-online.target forebay-bbd.service
 
 [Service]
 Environment=PATH=%s
