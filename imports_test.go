@@ -262,7 +262,7 @@ func TestEdge(t *testing.T) {
 		{"bbd/store", "github.com/minio/crc64nvme", false, false},
 
 		{"rdma", module + "internal/bb", false, false},
-		{"rdma", module + "rdma/shm", false, false},
+		{"rdma", module + "rdma/tcp", false, false},
 		{"rdma", module + "rdma/internal/flow", false, true},
 		{"rdma", module + "rdma/rdmatest", true, true},
 		{"rdma/tcp", module + "rdma", false, true},
@@ -295,7 +295,7 @@ func TestEdge(t *testing.T) {
 		{"bbd/store", "net", false, false},
 		{"bbd/admit", module + "bbd/store", false, false},
 
-		{"client", module + "rdma/shm", false, true},
+		{"client", module + "rdma/tcp", false, true},
 		{"client", module + "bbd", false, false},
 		{"client", module + "flusher/plan", false, false},
 		{"client", module + "meta", false, false},

@@ -265,7 +265,7 @@ func (f *fabric) made(info store.RegionInfo, mem []byte) {
 
 // add makes a region reachable. A refusal says that it is, but not over libfabric.
 func (f *fabric) add(info *store.RegionInfo, mem []byte) error {
-	region, err := f.rdma.Register(rdma.Memory{Bytes: mem}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
+	region, err := f.rdma.Register(mem, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
 	if err != nil {
 		return bb.Wrap("register", info.ID.String(), err)
 	}

@@ -1,6 +1,6 @@
 // Package rdma is the fabric under Forebay: registered memory, one-sided reads and writes of a
-// peer's memory, and small messages. It hides what moves the bytes (a mapping on the same node,
-// TCP, libfabric) and must never know what they mean: no files, no leases, no checksums.
+// peer's memory, and small messages. It hides what moves the bytes (TCP,
+// libfabric) and must never know what they mean: no files, no leases, no checksums.
 //
 // The model is the one of verbs and libfabric, reduced to what every provider can give:
 //

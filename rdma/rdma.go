@@ -3,19 +3,18 @@ package rdma
 import (
 	"context"
 	"io"
-	"os"
 )
 
 // Fabric is one instance of a provider: a protection domain that owns regions, listeners and
 // connections. All methods may be called concurrently.
 type Fabric interface {
-	// Name is the provider's: "shm", "tcp", "ofi".
+	// Name is the provider's: "tcp", "ofi".
 	Name() string
 	// Limits tells what this instance accepts. It never changes.
 	Limits() Limits
 	// Register makes memory reachable for peers as access allows. The memory stays the caller's,
 	// must stay mapped until the region is closed, and may be registered more than once.
-	Register(mem Memory, access Access) (Region, error)
+	Register(mem []byte, access Access) (Region, error)
 	// Listen accepts connections at an address in the provider's own notation. The context
 	// bounds the call, not the listener.
 	Listen(ctx context.Context, addr string) (Listener, error)
@@ -34,25 +33,12 @@ type Limits struct {
 	MaxMessage int
 	// Depth is how many operations one Conn has in flight before Post waits.
 	Depth int
-	// NeedsFile: Register accepts only memory with a File behind it.
-	NeedsFile bool
 	// NeedsLocal: Op.Local must lie in a Region of the same Fabric (verbs and their like).
 	NeedsLocal bool
 	// ErrorEndsConn: an operation that the target refuses breaks its Conn; the operations
 	// behind it complete with ErrPeerGone, and ErrAccess may stand for ErrBounds and ErrRevoked,
 	// because hardware does not tell them apart.
 	ErrorEndsConn bool
-}
-
-// Memory is what can be registered.
-type Memory struct {
-	// Bytes is the memory itself.
-	Bytes []byte
-	// File, where not nil, is a file that the caller has mapped shared at Bytes, from Offset on.
-	// It lets peers on the same node map it too. A provider keeps its own descriptor.
-	File *os.File
-	// Offset of Bytes in File, a multiple of the page size.
-	Offset int64
 }
 
 // Access says what peers may do with a region. Its owner may always use it as Op.Local.
@@ -88,8 +74,8 @@ type Region interface {
 	Access() Access
 	// Close revokes the key. When it returns, no operation of any peer touches the memory any
 	// more; operations under way complete with ErrRevoked, or finished before. It waits for
-	// transfers on the wire, a bounded time, then disconnects the peers that stall them. An
-	// error says that a peer did not confirm (shm). It is idempotent.
+	// transfers on the wire, a bounded time, then disconnects the peers that stall them. It is
+	// idempotent.
 	io.Closer
 }
 

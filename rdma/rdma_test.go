@@ -155,21 +155,3 @@ func TestRemoteKeyEncoding(t *testing.T) {
 		}
 	}
 }
-
-func TestAllocate(t *testing.T) {
-	if _, err := Allocate(0); !errors.Is(err, ErrInvalid) {
-		t.Fatal(err)
-	}
-	m, err := Allocate(5000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Bytes[4999] = 7
-	var b [1]byte
-	if _, err := m.File.ReadAt(b[:], 4999); err != nil || b[0] != 7 {
-		t.Fatal("the file is not behind the memory:", b, err)
-	}
-	if err := m.Free(); err != nil {
-		t.Fatal(err)
-	}
-}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"forebay/rdma"
+	"forebay/rdma/rdmatest"
 )
 
 // link is two connected fabrics over libfabric's tcp, the far one with a region.
@@ -62,13 +63,13 @@ func (x *link) connect() {
 
 func registered(t *testing.T, f *Fabric, size int, access rdma.Access) *region {
 	t.Helper()
-	mem, err := rdma.Allocate(size)
+	mem, err := rdmatest.Allocate(size)
 	must(t, err)
 	r, err := f.Register(mem, access)
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, r.Close())
-		must(t, mem.Free())
+		must(t, rdmatest.Free(mem))
 	})
 	return r.(*region)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/rdma"
+	"forebay/rdma/rdmatest"
 )
 
 // TestSmallWritesNeedNoStage: what libfabric copies when it is posted is staged nowhere, though the
@@ -51,11 +52,11 @@ func benchLink(b *testing.B, name string) (near *Fabric, c, peer rdma.Conn, r rd
 	near, far := open(), open()
 	l, err := far.Listen(b.Context(), "127.0.0.1:0")
 	must(b, err)
-	mem, err := rdma.Allocate(1 << 20)
+	mem, err := rdmatest.Allocate(1 << 20)
 	must(b, err)
 	r, err = far.Register(mem, all)
 	must(b, err)
-	b.Cleanup(func() { must(b, r.Close()); must(b, mem.Free()) })
+	b.Cleanup(func() { must(b, r.Close()); must(b, rdmatest.Free(mem)) })
 	c, err = near.Dial(b.Context(), l.Addr())
 	must(b, err)
 	peer, err = l.Accept(b.Context())

@@ -38,8 +38,8 @@ type region struct {
 }
 
 // Register implements rdma.Fabric.
-func (f *Fabric) Register(mem rdma.Memory, access rdma.Access) (rdma.Region, error) {
-	t, err := f.regions.Add(mem.Bytes, access)
+func (f *Fabric) Register(mem []byte, access rdma.Access) (rdma.Region, error) {
+	t, err := f.regions.Add(mem, access)
 	if err != nil {
 		return nil, err
 	}

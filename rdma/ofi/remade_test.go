@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"forebay/rdma"
+	"forebay/rdma/rdmatest"
 )
 
 // TestPeerComesBack: a peer dies with operations in flight and comes back at its address. What was
@@ -157,11 +158,11 @@ func (x *link) peer(name, address string) *mortal {
 	m := &mortal{fabric: f}
 	m.listener, err = f.Listen(x.t.Context(), address)
 	must(x.t, err)
-	mem, err := rdma.Allocate(1 << 20)
+	mem, err := rdmatest.Allocate(1 << 20)
 	must(x.t, err)
 	m.region, err = f.Register(mem, all)
 	must(x.t, err)
-	m.die = sync.OnceFunc(func() { must(x.t, f.Close()); must(x.t, mem.Free()) })
+	m.die = sync.OnceFunc(func() { must(x.t, f.Close()); must(x.t, rdmatest.Free(mem)) })
 	x.t.Cleanup(m.die)
 	return m
 }

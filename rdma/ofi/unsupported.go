@@ -42,7 +42,7 @@ func (*Fabric) Offer() Offer { return Offer{} }
 func (*Fabric) Limits() rdma.Limits { return rdma.Limits{} }
 
 // Register implements rdma.Fabric.
-func (*Fabric) Register(rdma.Memory, rdma.Access) (rdma.Region, error) { return nil, errUnsupported }
+func (*Fabric) Register([]byte, rdma.Access) (rdma.Region, error) { return nil, errUnsupported }
 
 // RegisterAs fails.
 func (*Fabric) RegisterAs(rdma.Region) (rdma.Region, error) { return nil, errUnsupported }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/rdma"
+	"forebay/rdma/rdmatest"
 )
 
 // TestConformanceVerbs needs a verbs device: scripts/rxe.sh has one.
@@ -39,19 +40,19 @@ func TestVerbsMemoryAtTheSameAddress(t *testing.T) {
 	seen := map[*byte]bool{}
 	again := false
 	for round := range 8 {
-		mem, err := rdma.Allocate(1 << 20)
+		mem, err := rdmatest.Allocate(1 << 20)
 		must(t, err)
-		again = again || seen[&mem.Bytes[0]]
-		seen[&mem.Bytes[0]] = true
+		again = again || seen[&mem[0]]
+		seen[&mem[0]] = true
 		r, err := far.Register(mem, all)
 		must(t, err)
-		content := bytes.Repeat([]byte{byte(round + 1)}, len(mem.Bytes))
+		content := bytes.Repeat([]byte{byte(round + 1)}, len(mem))
 		must(t, rdma.Do(t.Context(), c, []rdma.Op{{Kind: rdma.OpWrite, Local: content, Remote: rdma.Remote{Key: r.Key()}}}))
-		if !bytes.Equal(mem.Bytes, content) {
+		if !bytes.Equal(mem, content) {
 			t.Fatalf("round %d: what was written is not there", round)
 		}
 		must(t, r.Close())
-		must(t, mem.Free())
+		must(t, rdmatest.Free(mem))
 	}
 	if !again {
 		t.Error("no memory came to lie where other memory was: the test proves nothing")
@@ -64,9 +65,9 @@ func TestVerbsLockedMemory(t *testing.T) {
 	f, err := New(configurations["verbs"].opts)
 	must(t, err)
 	defer f.Close()
-	mem, err := rdma.Allocate(8 << 20)
+	mem, err := rdmatest.Allocate(8 << 20)
 	must(t, err)
-	defer mem.Free()
+	defer rdmatest.Free(mem)
 	var before unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before))
 	limit := func(n uint64) { must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: n, Max: before.Max})) }

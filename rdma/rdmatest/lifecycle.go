@@ -351,9 +351,9 @@ func testFabricClosed(t *testing.T, p Provider) {
 	}, calls)
 	wantAll(t, errs, rdma.ErrClosed)
 	must(t, r.Close())
-	mem, err := rdma.Allocate(100)
+	mem, err := Allocate(100)
 	must(t, err)
-	defer func() { must(t, mem.Free()) }()
+	defer func() { must(t, Free(mem)) }()
 	late := map[string]error{}
 	_, late["Register"] = x.near.Register(mem, readWrite)
 	_, late["Listen"] = x.near.Listen(x.ctx, p.Addr(t))

@@ -200,7 +200,7 @@ func testMalformed(t *testing.T, p Provider) {
 	if n, err := x.conn.Post(x.ctx, q, nil); n != 0 || err != nil {
 		t.Fatalf("an empty batch: %d, %v", n, err)
 	}
-	if _, err := x.far.Register(rdma.Memory{Bytes: make([]byte, 8)}, 0x80); err == nil {
+	if _, err := x.far.Register(make([]byte, 8), 0x80); err == nil {
 		t.Fatal("an unknown access flag was accepted")
 	}
 }

@@ -96,7 +96,7 @@ func serveChild(p Provider, addr string) error {
 	if err != nil {
 		return err
 	}
-	mem, err := rdma.Allocate(childRegion)
+	mem, err := Allocate(childRegion)
 	if err != nil {
 		return err
 	}
@@ -243,13 +243,13 @@ func localMemory(t testing.TB, f rdma.Fabric, size int) []byte {
 
 func register(t testing.TB, f rdma.Fabric, size int, access rdma.Access) rdma.Region {
 	t.Helper()
-	mem, err := rdma.Allocate(size)
+	mem, err := Allocate(size)
 	must(t, err)
 	r, err := f.Register(mem, access)
 	must(t, err)
 	t.Cleanup(func() {
 		_ = r.Close() // a test that kills its peer gets an error here
-		must(t, mem.Free())
+		must(t, Free(mem))
 	})
 	return r
 }

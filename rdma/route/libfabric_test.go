@@ -11,6 +11,7 @@ import (
 
 	"forebay/rdma"
 	"forebay/rdma/ofi"
+	"forebay/rdma/rdmatest"
 )
 
 // serve is a peer over libfabric's tcp: where it is, what admits to it, and what closes it.
@@ -34,11 +35,11 @@ func serve(t *testing.T, ticket string) (Offer, rdma.Region, *ofi.Fabric) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mem, err := rdma.Allocate(1 << 20)
+	mem, err := rdmatest.Allocate(1 << 20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = mem.Free() })
+	t.Cleanup(func() { _ = rdmatest.Free(mem) })
 	r, err := f.Register(mem, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
 	if err != nil {
 		t.Fatal(err)

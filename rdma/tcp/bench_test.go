@@ -104,7 +104,7 @@ func newOps(b *testing.B, streams int, kind rdma.OpKind) func(n int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	far, near := benchFabric(b, streams), benchFabric(b, streams)
 	b.Cleanup(cancel)
-	r, err := far.Register(rdma.Memory{Bytes: make([]byte, 16*benchOp)}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
+	r, err := far.Register(make([]byte, 16*benchOp), rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -45,8 +45,8 @@ func (f *Fabric) Limits() rdma.Limits {
 }
 
 // Register implements rdma.Fabric. Any memory will do.
-func (f *Fabric) Register(mem rdma.Memory, access rdma.Access) (rdma.Region, error) {
-	r, err := f.regions.Add(mem.Bytes, access)
+func (f *Fabric) Register(mem []byte, access rdma.Access) (rdma.Region, error) {
+	r, err := f.regions.Add(mem, access)
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func FuzzConn(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data, control []byte) {
 		fabric, err := New(Options{Streams: 1, Depth: 2, Window: 4})
 		must(t, err)
-		region, err := fabric.Register(rdma.Memory{Bytes: make([]byte, 4096)}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
+		region, err := fabric.Register(make([]byte, 4096), rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
 		must(t, err)
 		key, _ := region.Key().AppendBinary(nil) // cannot fail
 		theirs := fabric.hello(1)

@@ -149,7 +149,7 @@ func (p *rawPeer) wantGone(t *testing.T) {
 
 func (p *rawPeer) register(t *testing.T, size int) rdma.Region {
 	t.Helper()
-	r, err := p.fabric.Register(rdma.Memory{Bytes: make([]byte, size)}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
+	r, err := p.fabric.Register(make([]byte, size), rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
 	must(t, err)
 	return r
 }
@@ -365,7 +365,7 @@ func TestWriteToMemoryCutShort(t *testing.T) {
 		must(t, err)
 		must(t, f.Truncate(0))
 		must(t, f.Close())
-		r, err := p.fabric.Register(rdma.Memory{Bytes: mem}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
+		r, err := p.fabric.Register(mem, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
 		must(t, err)
 		send(t, p.data, append(writeFrame(r.Key(), size), make([]byte, size)...))
 		p.wantGone(t)

@@ -279,7 +279,7 @@ func startFabricPair(ctx context.Context, provider string) (_ *fabricPair, err e
 		return nil, err
 	}
 	fill(p.memory.bytes)
-	if p.local, err = p.fabric.Register(rdma.Memory{Bytes: p.memory.bytes}, rdma.AccessLocal); err != nil {
+	if p.local, err = p.fabric.Register(p.memory.bytes, rdma.AccessLocal); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
@@ -389,7 +389,7 @@ func serveTarget(ctx context.Context, provider string, size int64, out io.Writer
 		return err
 	}
 	fill(m.bytes)
-	region, err := fabric.Register(rdma.Memory{Bytes: m.bytes}, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
+	region, err := fabric.Register(m.bytes, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
 	if err != nil {
 		return err
 	}

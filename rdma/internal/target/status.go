@@ -5,7 +5,7 @@ import "forebay/rdma"
 // Status is how a refusal crosses the wire.
 type Status uint8
 
-// The statuses. Their values are part of the wire format of tcp and shm.
+// The statuses. Their values are part of the wire format of tcp.
 const (
 	OK Status = iota
 	Denied
