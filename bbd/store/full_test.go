@@ -148,9 +148,48 @@ func TestFullTmpfsRefusesToOpen(t *testing.T) {
 	}
 }
 
-// Regions of an older release are adopted with memory for their journals, or the start says
-// that there is none, and how much it wants; nothing is lost by that.
+// Regions of an older release on a full tmpfs are adopted: units without a segment give their memory for journals.
 func TestOlderRegionsOnAFullTmpfs(t *testing.T) {
+	c, ok := newCrowded(t, "64m")
+	if !ok {
+		return
+	}
+	o := folders(t)
+	o.ShmDir, o.DiskDir, o.DiskBytes = filepath.Join(c.dir, "shm"), "", 0
+	s := open(t, o)
+	w := newWriter(t, s)
+	const files = 12
+	want := func(i int) []byte { return content(uint64(i), 1<<19) }
+	for i := 1; i <= files; i++ {
+		w.commit(bb.FileID(i), 1, 0, 0, want(i))
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	makeOlder(t, o, pagesOnly)
+	c.fill()
+	s = open(t, o)
+	for i := 1; i <= files; i++ {
+		check(t, s, bb.FileID(i), 1, want(i))
+	}
+	if d := s.Damage(); len(d) > 0 {
+		t.Errorf("reported %+v", d)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.empty()
+	s = open(t, o)
+	w = newWriter(t, s)
+	w.commit(files+1, 1, 0, 0, want(files+1))
+	for i := 1; i <= files+1; i++ {
+		check(t, s, bb.FileID(i), 1, want(i))
+	}
+}
+
+// Where no unit is free either, the start says that there is no memory for journals, and how much
+// it wants; nothing is lost by that.
+func TestFullOlderRegionsOnAFullTmpfs(t *testing.T) {
 	c, ok := newCrowded(t, "64m")
 	if !ok {
 		return
@@ -161,6 +200,18 @@ func TestOlderRegionsOnAFullTmpfs(t *testing.T) {
 	want := content(1, 1000)
 	w := newWriter(t, s)
 	w.commit(1, 1, 0, 0, want)
+	for file := bb.FileID(2); ; file++ { // a segment each
+		w.done()
+		l, err := s.Lease(LeaseRequest{Buffer: w.buffer, UID: w.uid, Bytes: Unit})
+		if errors.Is(err, ErrNoRoom) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.lease, w.next, w.floor = l, l.DataStart, l.RecordFloor
+		w.commit(file, 1, 0, 0, want)
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -64,8 +64,8 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 }
 
 // adoptAllOlder gives the regions of older versions journals, before anything else is
-// changed. Where there is no memory for one nothing is served: without its records the files
-// of a region would be taken for lost. For any other reason the region is set aside.
+// changed. Where there is no memory for one, and none in free units either, nothing is served: without
+// its records the files of a region would be taken for lost. For any other reason the region is set aside.
 func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 	for i := range found {
 		c := &found[i]
@@ -75,7 +75,7 @@ func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 		if err := ctx.Err(); err != nil {
 			return bb.Wrap("recover", s.memDir, err)
 		}
-		err := s.adoptOlder(c)
+		err := s.adoptInRoom(c, found)
 		if bb.KindOf(err) == bb.NoSpace {
 			return err
 		}
