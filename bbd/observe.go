@@ -157,6 +157,7 @@ func (d *Daemon) measure() metrics.Stats {
 		m.Buffers = append(m.Buffers, s)
 		m.StoreOps += f.StoreOps
 	}
+	d.workerStatus(daemonCred()).measure(&m)
 	d.sessions.Lock()
 	m.Sessions = len(d.sessions.all)
 	d.sessions.Unlock()

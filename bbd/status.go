@@ -36,6 +36,8 @@ type Status struct {
 	Foreign  []ForeignStatus `json:"foreign,omitempty"` // what is another node's, or of another namespace
 	Counters Counters        `json:"counters"`
 
+	// StoreWorkers are the processes that reach stores as their users; nil: this daemon has none.
+	StoreWorkers *WorkerStatus `json:"store_workers,omitempty"`
 	// WithoutBuffer is what memory holds of buffers that the namespace does not have.
 	WithoutBuffer []WithoutBuffer `json:"without_buffer,omitempty"`
 }
@@ -203,7 +205,7 @@ func (d *Daemon) statusFor(c cred, only string) Status {
 		s.Foreign = d.foreignStatus()
 		s.WithoutBuffer = d.withoutBuffer()
 	}
-	s.Sessions = d.sessionStatus(c)
+	s.Sessions, s.StoreWorkers = d.sessionStatus(c), d.workerStatus(c)
 	return s
 }
 

@@ -29,6 +29,10 @@ const (
 	oldestFlight    = "forebay_buffer_oldest_flight_seconds"
 	storeTrouble    = "forebay_buffer_store_trouble_seconds"
 
+	storeWorkers   = "forebay_store_workers"
+	workerRestarts = "forebay_store_worker_restarts_total"
+	workerKills    = "forebay_store_worker_kills_total"
+
 	sessions       = "forebay_sessions"
 	requests       = "forebay_requests_total"
 	requestErrors  = "forebay_request_errors_total"
@@ -88,6 +92,10 @@ var described = []struct {
 	{storeTrouble, gauge, "How long a buffer's store has failed or not answered this node; 0 while it does neither.", []string{"buffer"}, nil},
 	{storeOps, gauge, "Renames and removals that the backing stores have not seen yet.", nil, nil},
 
+	{storeWorkers, gauge, "Processes that reach stores as their users, by state: serving, idle, hanging (it has answered no request for 5 s, a request to it was given up, or it has not ended when it was to), ending.", []string{"state"}, nil},
+	{workerRestarts, counter, "Store workers that were started in place of one that was killed or ended by itself.", nil, nil},
+	{workerKills, counter, "Store workers that were killed, since a request did not end or since they took none.", nil, nil},
+
 	{sessions, gauge, "Open sessions.", nil, nil},
 	{requests, counter, "Requests answered, by type.", []string{"type"}, nil},
 	{requestErrors, counter, "Requests answered with an error, by type and kind of error.", []string{"type", "kind"}, nil},
@@ -112,6 +120,9 @@ var described = []struct {
 	{lostBytes, counter, "Bytes that were lost before they were durable.", nil, nil},
 	{checksumErrors, counter, "Extents whose bytes did not fit their checksum. None of these bytes was returned or flushed.", nil, nil},
 }
+
+// counted are the counters that Stats has, instead of events.
+var counted = []string{workerRestarts, workerKills}
 
 // Page returns docs/metrics.md.
 func Page() string {

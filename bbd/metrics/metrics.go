@@ -5,6 +5,7 @@ package metrics
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,10 @@ type Stats struct {
 	LeasesWaiting int // writers that wait for a lease
 	UsersWaiting  int // users with such writers
 	StoreOps      int // renames and removals that the stores have not seen yet
+
+	StoreWorkers   map[string]int // by state
+	WorkerRestarts int64
+	WorkerKills    int64
 }
 
 // Tier is the state of one tier, in bytes.
@@ -80,20 +85,20 @@ func New(version string, stats func() Stats) *Collector {
 		states:   map[string]*prometheus.Desc{},
 	}
 	for _, m := range described {
-		switch m.kind {
-		case counter:
+		switch {
+		case m.kind == gauge || slices.Contains(counted, m.name):
+			c.states[m.name] = prometheus.NewDesc(m.name, m.help, m.labels, nil)
+		case m.kind == counter:
 			v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.name, Help: m.help}, m.labels)
 			if len(m.labels) == 0 {
 				v.WithLabelValues() // shows as 0 before the first event
 			}
 			c.counters[m.name] = v
 			c.registry.MustRegister(v)
-		case histogram:
+		case m.kind == histogram:
 			h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: m.name, Help: m.help, Buckets: m.buckets})
 			c.times[m.name] = h
 			c.registry.MustRegister(h)
-		case gauge:
-			c.states[m.name] = prometheus.NewDesc(m.name, m.help, m.labels, nil)
 		}
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -173,7 +178,7 @@ func (c *Collector) count(name string, n int64, labels ...string) {
 	}
 }
 
-// stateCollector makes gauges of Stats, all of one moment.
+// stateCollector makes gauges of Stats, and those counters that it has, all of one moment.
 type stateCollector struct{ c *Collector }
 
 // Describe sends what Collect may send.
@@ -208,6 +213,12 @@ func (s stateCollector) Collect(out chan<- prometheus.Metric) {
 	send(leasesWaiting, float64(stats.LeasesWaiting))
 	send(usersWaiting, float64(stats.UsersWaiting))
 	send(storeOps, float64(stats.StoreOps))
+	for state, n := range stats.StoreWorkers {
+		send(storeWorkers, float64(n), state)
+	}
+	for name, n := range map[string]int64{workerRestarts: stats.WorkerRestarts, workerKills: stats.WorkerKills} {
+		out <- prometheus.MustNewConstMetric(s.c.states[name], prometheus.CounterValue, float64(n))
+	}
 }
 
 func one(yes bool) float64 {

@@ -35,6 +35,7 @@ func everything() *Collector {
 			Buffers: []Buffer{{Name: "scratch", Resident: 7, Dirty: 8, OldestDirty: 9 * time.Second, FlushQueue: 10, UnderReplicated: 14, Unexplained: 15, StoreTrouble: 16 * time.Second, OldestFlight: 17 * time.Second}},
 			Ready:   true, Namespace: true,
 			Sessions: 11, LeasesWaiting: 12, UsersWaiting: 30, StoreOps: 13,
+			StoreWorkers: map[string]int{"hanging": 31, "idle": 32}, WorkerRestarts: 33, WorkerKills: 34,
 		}
 	})
 	c.Request("commit")
@@ -82,6 +83,10 @@ func TestEveryMetricIsServed(t *testing.T) {
 		`forebay_leases_waiting 12`,
 		`forebay_users_waiting 30`,
 		`forebay_store_operations_pending 13`,
+		`forebay_store_workers{state="hanging"} 31`,
+		`forebay_store_workers{state="idle"} 32`,
+		`forebay_store_worker_restarts_total 33`,
+		`forebay_store_worker_kills_total 34`,
 		`forebay_requests_total{type="commit"} 1`,
 		`forebay_request_errors_total{kind="no space",type="commit"} 1`,
 		`forebay_commits_total 1`,

@@ -17,6 +17,13 @@ import (
 	"forebay/internal/bb"
 )
 
+// hungWorker is a store worker that does not answer, or does not end.
+type hungWorker struct {
+	UID  uint32  `json:"uid"`
+	Root string  `json:"root"`
+	For  float64 `json:"for"` // seconds
+}
+
 // daemonStatus is the part of the daemon's status that is printed for people; --json
 // prints all of it. See docs/operations.md.
 type daemonStatus struct {
@@ -42,6 +49,9 @@ type daemonStatus struct {
 		URL       string            `json:"url"`
 		Trouble   *namespaceTrouble `json:"trouble"` // older daemons do not report it
 	} `json:"nats"`
+	StoreWorkers struct { // older daemons do not report them
+		Hanging []hungWorker `json:"hanging"`
+	} `json:"store_workers"`
 	Damaged []string `json:"damaged"`
 	Foreign []struct {
 		Path      string   `json:"path"`

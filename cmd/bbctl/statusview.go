@@ -86,6 +86,10 @@ func (s *daemonStatus) messages() (all []message) {
 	} else if !s.NATS.Connected {
 		add(bad, "the namespace's server %s cannot be reached", s.NATS.URL)
 	}
+	if hung := s.StoreWorkers.Hanging; len(hung) > 0 {
+		longest := slices.MaxFunc(hung, func(a, b hungWorker) int { return cmp.Compare(a.For, b.For) })
+		add(warning, "%s, the longest for %s: of uid %d in %s", bb.Count(len(hung), "store worker hangs", "store workers hang"), age(longest.For), longest.UID, bb.Printable(longest.Root))
+	}
 	for _, f := range s.Foreign {
 		add(bad, "foreign  %s: %s of node %s, namespace %s", f.Path, size(f.Bytes), f.Node, f.Namespace)
 	}

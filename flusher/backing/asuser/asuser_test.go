@@ -412,6 +412,7 @@ func TestWorkerHangs(t *testing.T) {
 	if err := s.Check(t.Context()); err != nil {
 		t.Errorf("after it was replaced: %v", err)
 	}
+	eventually(t, "one worker was killed and replaced", func() bool { return w.Counts() == Counts{Restarts: 1, Kills: 1} })
 }
 
 // A directory that comes to lie at the root's path is reached, although the worker is confined

@@ -43,6 +43,10 @@ type worker struct {
 	open  map[*Store]*opened
 	uses  int // by Stores, readers and listings; with none, it may end and its memory may go
 	ended bool
+	heard time.Time // when the last reply came
+
+	// Guarded by the pool.
+	retired, killed bool
 }
 
 // call is a request on its way.
@@ -50,6 +54,8 @@ type call struct {
 	reply chan *message // has room for it
 	late  func(*message)
 	timer *time.Timer // kills the worker, if nobody waits any more
+	begun time.Time
+	left  time.Time // since when nobody waits
 }
 
 // opened is a store that a worker has open, or is about to.
@@ -155,7 +161,9 @@ func (w *worker) listen() {
 		err = errGone
 		w.deliver(m)
 	}
-	w.p.retire(w) // nobody begins with it any more
+	if w.p.retire(w) { // nobody begins with it any more
+		w.p.w.lose(w.p.key)
+	}
 	w.conn.Close()
 	if err != errGone {
 		w.cmd.Process.Kill()
@@ -171,6 +179,7 @@ func (w *worker) deliver(m *message) {
 	w.mu.Lock()
 	c := w.calls[m.call]
 	delete(w.calls, m.call)
+	w.heard = time.Now()
 	var late func(*message)
 	if c != nil {
 		if late = c.late; late == nil {
@@ -266,7 +275,7 @@ func (w *worker) begin(ctx context.Context, m *message) (*call, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c := &call{reply: make(chan *message, 1)}
+	c := &call{reply: make(chan *message, 1), begun: time.Now()}
 	w.mu.Lock()
 	if w.err != nil {
 		w.mu.Unlock()
@@ -376,7 +385,7 @@ func (w *worker) abandon(m *message, c *call, late func(*message)) {
 		late(nil)
 		return
 	}
-	c.late = late
+	c.late, c.left = late, time.Now()
 	c.timer = time.AfterFunc(w.p.w.o.Grace, func() { w.kill("a call does not end") })
 	w.mu.Unlock()
 	w.tell(&message{op: opCancel, handle: m.call, slot: noSlot})
@@ -394,7 +403,15 @@ func (w *worker) close(handle uint64) {
 
 // kill ends the process: at once, or when what it hangs in returns.
 func (w *worker) kill(why string) {
-	w.p.retire(w)
+	w.p.mu.Lock()
+	w.p.retireLocked(w)
+	again := w.killed
+	w.killed = true
+	w.p.mu.Unlock()
+	if !again {
+		w.p.w.countKill()
+		w.p.w.lose(w.p.key)
+	}
 	w.p.w.o.Logger.Warn("killing a store worker", "uid", w.p.key.uid, "root", w.p.key.dir, "why", why)
 	w.cmd.Process.Kill()
 	// The connection ends with the process, which may take as long as the file system does.

@@ -48,6 +48,8 @@ type Workers struct {
 	mu     sync.Mutex
 	pools  map[key]*pool
 	closed bool
+	counts Counts
+	lost   map[key]struct{} // whose worker ended and should not have
 }
 
 // key says whose worker one is, and for which root.
@@ -67,11 +69,11 @@ type pool struct {
 
 	mu        sync.Mutex
 	current   *worker
-	starting  *start      // nil: none is being started
-	stuck     int         // retired, and not gone
-	timer     *time.Timer // looks for a worker that is idle; nil: there is none
-	idleSince time.Time   // zero: the worker is in use
-	removed   bool        // of Workers
+	starting  *start                // nil: none is being started
+	left      map[*worker]time.Time // retired, and not gone: since when
+	timer     *time.Timer           // looks for a worker that is idle; nil: there is none
+	idleSince time.Time             // zero: the worker is in use
+	removed   bool                  // of Workers
 }
 
 // start is the start of a process.
@@ -86,7 +88,7 @@ func New(o Options) (*Workers, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	w := &Workers{o: o, closing: make(chan struct{}), pools: make(map[key]*pool)}
+	w := &Workers{o: o, closing: make(chan struct{}), pools: make(map[key]*pool), lost: make(map[key]struct{})}
 	var err error
 	if w.former, err = findFormer(o.Dir); err != nil {
 		return nil, bb.Wrap("start", o.Dir, err)
@@ -140,34 +142,6 @@ func (w *Workers) Close() error {
 	}
 }
 
-// Status describes the workers of a user and root.
-type Status struct {
-	UID     uint32
-	Root    string
-	Running bool // it takes requests
-	Stuck   int  // processes that were killed and have not ended
-}
-
-// Status lists all users and roots that have processes.
-func (w *Workers) Status() []Status {
-	w.mu.Lock()
-	pools := make([]*pool, 0, len(w.pools))
-	for _, p := range w.pools {
-		pools = append(pools, p)
-	}
-	w.mu.Unlock()
-	var all []Status
-	for _, p := range pools {
-		p.mu.Lock()
-		if p.current != nil || p.stuck > 0 {
-			all = append(all, Status{p.key.uid, p.key.dir, p.current != nil, p.stuck})
-		}
-		p.mu.Unlock()
-	}
-	slices.SortFunc(all, func(a, b Status) int { return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Root, b.Root)) })
-	return all
-}
-
 // get returns a worker, starting it where there is none. The caller releases it.
 func (w *Workers) get(ctx context.Context, k key) (*worker, error) {
 	for {
@@ -201,7 +175,7 @@ func (w *Workers) pool(k key) (*pool, error) {
 	}
 	p := w.pools[k]
 	if p == nil {
-		p = &pool{w: w, key: k}
+		p = &pool{w: w, key: k, left: make(map[*worker]time.Time)}
 		w.pools[k] = p
 	}
 	return p, nil
@@ -218,7 +192,7 @@ func (p *pool) get() (*worker, *start, error) {
 		p.idleSince = time.Time{}
 		p.current.use()
 		return p.current, nil, nil
-	case p.starting == nil && p.stuck >= maxStuck:
+	case p.starting == nil && len(p.left) >= maxStuck:
 		return nil, nil, p.hangs()
 	case p.starting == nil:
 		p.starting = &start{done: make(chan struct{})}
@@ -228,7 +202,7 @@ func (p *pool) get() (*worker, *start, error) {
 }
 
 func (p *pool) hangs() error {
-	return bb.E(bb.Unavailable, "open backing", p.key.dir, fmt.Sprintf("the store does not answer: %d store workers of uid %d hang in it", p.stuck, p.key.uid)).
+	return bb.E(bb.Unavailable, "open backing", p.key.dir, fmt.Sprintf("the store does not answer: %d store workers of uid %d hang in it", len(p.left), p.key.uid)).
 		WithRemedy("look after the file system or the store; it goes on when it answers")
 }
 
@@ -248,11 +222,18 @@ func (p *pool) begin() {
 		err = &bb.Error{Kind: bb.Unavailable, Op: "open backing", Path: p.key.dir, Err: fmt.Errorf("starting a store worker for uid %d: %w", p.key.uid, err)}
 	}
 	p.mu.Lock()
-	p.current, p.starting.err, p.idleSince = one, err, time.Now()
+	if err == nil && one.retired {
+		err = one.goneError(&message{op: opOpen, name: p.key.dir})
+	}
+	if err == nil {
+		p.current = one
+	}
+	p.starting.err, p.idleSince = err, time.Now()
 	close(p.starting.done)
 	p.starting = nil
 	p.mu.Unlock()
 	if err == nil {
+		p.w.begun(p.key)
 		p.look()
 	}
 	p.w.removeIdle(p)
@@ -320,24 +301,30 @@ func (p *pool) endIdle(long time.Duration) (left time.Duration) {
 	return p.w.o.Idle
 }
 
-// retire has nobody begin with a worker any more.
-func (p *pool) retire(w *worker) {
+// retire has nobody begin with a worker any more. It reports whether it is the first to do so.
+func (p *pool) retire(w *worker) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	first = !w.retired
 	p.retireLocked(w)
+	return first
 }
 
 func (p *pool) retireLocked(w *worker) {
-	if p.current == w {
+	if w.retired {
+		return
+	}
+	w.retired = true
+	p.left[w] = time.Now()
+	if p.current == w { // else it is about to be, and will not
 		p.current = nil
-		p.stuck++
 	}
 }
 
 // reaped is called when the process of a worker is gone.
 func (p *pool) reaped(w *worker, err error) {
 	p.mu.Lock()
-	p.stuck--
+	delete(p.left, w)
 	p.mu.Unlock()
 	w.end()
 	p.w.former.release(w.held)
@@ -353,7 +340,7 @@ func (w *Workers) removeIdle(p *pool) {
 	defer w.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.current == nil && p.starting == nil && p.stuck == 0 && !p.removed {
+	if p.current == nil && p.starting == nil && len(p.left) == 0 && !p.removed {
 		p.removed = true
 		if w.pools[p.key] == p {
 			delete(w.pools, p.key)
