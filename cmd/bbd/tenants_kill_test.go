@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const sharedMemory = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 512MiB, region_size: 64MiB}\n"
+
+// startShared starts a daemon whose memory users share.
+func startShared(t *testing.T) *users {
+	t.Helper()
+	u := startForUsers(t, sharedMemory)
+	u.mapped()
+	return u
+}
+
+// mapped lets users map regions.
+func (u *users) mapped() {
+	u.t.Helper()
+	if err := os.Chmod(u.d.Memory, 0o711); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// hoard has a user put more than there is memory, and returns when it waits for the user's own memory. end ends
+// that, and wait returns how it ended.
+func (u *users) hoard(uid int, url string) (end func(), wait func() error) {
+	u.t.Helper()
+	ctx, cancel := context.WithCancel(u.t.Context())
+	ended := make(chan error, 1)
+	file := u.sparse(fmt.Sprint("hoard", time.Now().UnixNano()), uid, 600<<20)
+	go func() {
+		out, err := u.command(ctx, uid, "put", file, url).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		ended <- err
+	}()
+	for u.line(uid).Waiting.For["own data"] == 0 {
+		select {
+		case err := <-ended:
+			cancel()
+			u.t.Fatalf("memory is not full: %v", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return cancel, func() error { return <-ended }
+}
+
+// works has a user write more than a region through a buffer with a store that answers.
+func (u *users) works(uid int, buffer, round string) {
+	u.t.Helper()
+	work := u.sparse("work"+round, uid, 20<<20)
+	for i := range 6 {
+		u.must(uid, "put", work, fmt.Sprintf("bb://%s/%s-%d", buffer, round, i))
+	}
+	u.must(uid, "drain", buffer, "--timeout", "1m")
+}
+
+// TestSharesAfterKill: the daemon is killed again and again while two users write more than there is memory. What was
+// written is there, a user who hoards memory takes no other's share, and one who has left gets in again.
+func TestSharesAfterKill(t *testing.T) {
+	t.Parallel()
+	u := startShared(t)
+	for uid, name := range map[int]string{aliceUID: "a", bobUID: "b"} {
+		u.must(uid, "buffer", "create", name, "--backing", backingURL(u.dir("store-"+name, uid, 0o700)))
+	}
+	for round := range 3 {
+		for url, content := range u.killedAmid(round) {
+			out, err := u.command(t.Context(), 0, "cat", url).Output()
+			if err != nil || !bytes.Equal(out, content) {
+				t.Fatalf("kill %d: %s has %d bytes, want %d: %v", round, url, len(out), len(content), err)
+			}
+		}
+		u.must(aliceUID, "buffer", "create", "hoard") // comes back
+		end, wait := u.hoard(aliceUID, "bb://hoard/all")
+		u.works(bobUID, "b", fmt.Sprint("after-", round))
+		end()
+		if err := wait(); err == nil {
+			t.Error("more was put than there is memory")
+		}
+		u.must(aliceUID, "buffer", "destroy", "hoard", "--discard", "--yes")
+	}
+}
+
+// What users write before each kill, together more than there is memory.
+const (
+	amidBytes = 8 << 20
+	amidFiles = 35
+)
+
+// killedAmid kills the daemon while two users write, starts it again, and returns what was written before.
+func (u *users) killedAmid(round int) map[string][]byte {
+	u.t.Helper()
+	var mu sync.Mutex
+	written := map[string][]byte{}
+	var counts [2]atomic.Int64
+	ctx, cancel := context.WithCancel(u.t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	write := func(uid, n int, url string) error {
+		content := bytes.Repeat(fmt.Appendf(nil, "%8d of %8d in %8d; ", n, uid, round), amidBytes/32)
+		file := filepath.Join(u.top, fmt.Sprintf("w%d", uid))
+		if err := errors.Join(os.WriteFile(file, content, 0o600), os.Chown(file, uid, uid)); err != nil {
+			return err
+		}
+		out, err := u.command(ctx, uid, "put", file, url).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		written[url] = content
+		return nil
+	}
+	for i, uid := range []int{aliceUID, bobUID} {
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				err := write(uid, n, fmt.Sprintf("bb://%s/w%d-%d", []string{"a", "b"}[i], round, n))
+				if err != nil && ctx.Err() == nil && counts[i].Load() < amidFiles {
+					u.t.Errorf("uid %d: %v", uid, err)
+					cancel()
+				}
+				counts[i].Add(1)
+			}
+		})
+	}
+	for ctx.Err() == nil && (counts[0].Load() < amidFiles || counts[1].Load() < amidFiles) {
+		time.Sleep(time.Millisecond)
+	}
+	u.d.Kill()
+	cancel()
+	wg.Wait()
+	u.d.Start()
+	u.mapped()
+	return written
+}
