@@ -11,6 +11,7 @@ import (
 	"testing/iotest"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"forebay/internal/bb"
 )
@@ -272,20 +273,36 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
+// FuzzMessages reads messages of all kinds, as requests of programs and of other daemons carry them.
 func FuzzMessages(f *testing.F) {
 	seed, _ := proto.Marshal(&Open{Handle: 1, Buffer: "b", Path: "p"})
 	f.Add(seed)
+	take, _ := proto.Marshal(&Take{Buffer: "b"})
+	f.Add(take)
+	kinds := File_internal_wire_forebay_proto.Messages()
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, m := range []proto.Message{&Open{}, &Commit{}, &Hello{}, &Entry{}, &Buffer{}, &Extents{}, &Progress{}} {
-			if proto.Unmarshal(text, m) == nil {
-				switch m := m.(type) {
-				case *Entry:
-					e := m.AsEntry()
-					FromEntry(&e)
-				case *Buffer:
-					b := m.AsBuffer()
-					FromBuffer(&b)
-				}
+		for i := range kinds.Len() {
+			kind, err := protoregistry.GlobalTypes.FindMessageByName(kinds.Get(i).FullName())
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := kind.New().Interface()
+			if proto.Unmarshal(text, m) != nil {
+				continue
+			}
+			again, err := proto.Marshal(m)
+			if err != nil || proto.Unmarshal(again, kind.New().Interface()) != nil {
+				t.Fatalf("%s does not come back: %v", kind.Descriptor().Name(), err)
+			}
+			switch m := m.(type) {
+			case *Entry:
+				e := m.AsEntry()
+				FromEntry(&e)
+			case *Buffer:
+				b := m.AsBuffer()
+				FromBuffer(&b)
+			case *Error:
+				FromError(m.AsError())
 			}
 		}
 	})
