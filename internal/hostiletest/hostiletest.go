@@ -32,7 +32,7 @@ type Options struct {
 	Rounds   int      // attacks of each kind
 	Only     []string // kinds of attacks; none: all
 	NoVictim bool     // the attacker is alone
-	Tries    int      // how often a race is tried in one attack; 0: a few times
+	Tries    int      // of each racer in one attack; 0: a few
 
 	// Restart restarts the daemon: it is killed, or stopped in order. It is called on the
 	// test's goroutine. nil: attacks that need a restart are left out.
@@ -127,7 +127,7 @@ func Run(tb testing.TB, o Options) (attacker, victim Result) {
 	r := &run{tb: tb, o: &o, since: time.Now()}
 	t := task{
 		Socket: o.Socket, TCP: o.TCP, Regions: o.Regions, Roots: roots, Scratch: scratch, Seed: o.Seed,
-		Rounds: o.Rounds, Tries: cmp.Or(o.Tries, 20), Only: o.Only, Restarts: o.Restart != nil, HasVictim: !o.NoVictim,
+		Rounds: o.Rounds, Tries: cmp.Or(o.Tries, 5), Only: o.Only, Restarts: o.Restart != nil, HasVictim: !o.NoVictim,
 	}
 	if !o.NoVictim {
 		v := t

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -29,9 +30,14 @@ func fileURL(path string) string { return "file://" + path }
 // stageIn stages a URL in, which must be answered, and removes what came of it. It fails if that
 // has words which are not the attacker's.
 func (a *attacker) stageIn(url string) (failure error, err error) {
+	return a.stageInAs(a.name("in"), url)
+}
+
+// stageInAs is stageIn to a name.
+func (a *attacker) stageInAs(at, url string) (failure error, err error) {
 	ctx, cancel := a.within()
 	defer cancel()
-	at, b := a.name("in"), a.scratch()
+	b := a.scratch()
 	report, failure := a.c.StageIn(ctx, client.StageRequest{Buffer: scratchBuffer, Path: at, URL: url}, nil)
 	if ctx.Err() != nil {
 		return failure, fmt.Errorf("a stage-in of %s is not answered: %w", url, failure)
@@ -249,28 +255,41 @@ func (a *attacker) changingDirectory() error {
 	}
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() { stopped <- exchange(d, l, stop) }()
-	in := 0
-	for range a.Tries {
-		failure, err2 := a.stageIn(fileURL(filepath.Join(d, "existing")))
-		if failure == nil {
-			in++
-		}
-		if err = err2; err != nil {
-			break
-		}
+	var (
+		all   sync.WaitGroup
+		in    atomic.Int64
+		fails = make([]error, racers)
+	)
+	for i := range fails {
+		all.Go(func() {
+			for range a.Tries {
+				failure, err := a.stageInAs(fmt.Sprint("race-", i), fileURL(filepath.Join(d, "existing")))
+				if fails[i] = err; err != nil {
+					return
+				}
+				if failure == nil {
+					in.Add(1)
+				}
+			}
+		})
 	}
+	all.Wait()
 	close(stop)
-	if err := errors.Join(err, <-stopped); err != nil {
+	if err := errors.Join(errors.Join(fails...), <-stopped); err != nil {
 		return err
 	}
-	if in == 0 {
+	if in.Load() == 0 {
 		return errVoid // memory was full, or the directory never was there when it was looked for
 	}
 	return nil
 }
 
-// exchange has two names change places again and again, at paces that differ: a check and a use of
-// the name that lie apart meet both.
+// racers is how many try at a time: where there is little time for each of them, one finds the
+// name changed between two looks at it.
+const racers = 8
+
+// exchange has two names change places again and again, for a time as fast as that goes, and for a
+// time at paces that differ: a check and a use of the name that lie apart meet both.
 func exchange(a, b string, stop chan struct{}) error {
 	for i := 0; ; i++ {
 		select {
@@ -281,7 +300,9 @@ func exchange(a, b string, stop chan struct{}) error {
 		if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
 			return err
 		}
-		time.Sleep(time.Duration(1<<(i/64%11)) * time.Microsecond)
+		if i%4096 > 3968 {
+			time.Sleep(time.Duration(1<<(i%11)) * time.Microsecond)
+		}
 	}
 }
 
