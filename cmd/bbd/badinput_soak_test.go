@@ -1,0 +1,455 @@
+//go:build soak
+
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"forebay/client"
+	"forebay/internal/bbdtest"
+	"forebay/internal/clusterkey"
+	"forebay/internal/clustertest"
+	"forebay/internal/hostiletest"
+	"forebay/internal/wire"
+	"forebay/rdma"
+	"forebay/rdma/tcp"
+)
+
+// flood is a daemon with all its listeners, and bad input for each.
+type flood struct {
+	t                 *testing.T
+	d                 *bbdtest.Daemon
+	tcp, gossip, nats string
+	key               []byte
+}
+
+const floodedDaemon = `
+name: n1
+key_file: {{.Dir}}/key
+listen: {tcp: "%s", admin: "127.0.0.1:0"}
+cluster: {listen: "%s", join: "%[2]s", advertise: 127.0.0.1}
+nats: {servers: "%s"}
+memory: {size: 256MiB, region_size: 64MiB}
+`
+
+// The user whose bad input it is, and that user's buffer.
+const (
+	floodUID    = 5002
+	floodBuffer = "flood"
+)
+
+func startFlooded(t *testing.T) *flood {
+	t.Helper()
+	f := &flood{t: t, d: bbdtest.New(t), tcp: bbdtest.FreePort(t, "127.0.0.1"), gossip: bbdtest.FreePort(t, "127.0.0.1"), nats: bbdtest.FreePort(t, "127.0.0.1")}
+	f.d.Config = fmt.Sprintf(floodedDaemon, f.tcp, f.gossip, f.nats)
+	file := filepath.Join(f.d.Dir, "key")
+	err := errors.Join(os.WriteFile(file, clusterkey.New(), 0o600), os.Chmod(f.d.Dir, 0o711))
+	keys, keyErr := clusterkey.Read(file)
+	if err := errors.Join(err, keyErr); err != nil {
+		t.Fatal(err)
+	}
+	f.key = keys[0]
+	f.d.Start()
+	return f
+}
+
+// floodUsage is what the daemon holds.
+type floodUsage struct{ goroutines, files, memory int } // memory in KiB, without the regions
+
+func (f *flood) usage() (u floodUsage) {
+	f.t.Helper()
+	h := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", filepath.Join(f.d.Dir, "bbd-admin.sock"))
+	}}}
+	r, err := h.Get("http://bbd/debug/pprof/goroutine?debug=1")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if _, scanErr := fmt.Sscanf(string(text), "goroutine profile: total %d", &u.goroutines); err != nil || scanErr != nil {
+		f.t.Fatal(err, scanErr)
+	}
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", f.d.Pid()))
+	status, statusErr := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.d.Pid()))
+	if err := errors.Join(err, statusErr); err != nil {
+		f.t.Fatal(err)
+	}
+	u.files = len(files)
+	_, anonymous, _ := strings.Cut(string(status), "RssAnon:")
+	fmt.Sscan(anonymous, &u.memory)
+	return u
+}
+
+// settles waits until the daemon holds about what it held before, and returns what it holds.
+func (f *flood) settles(before floodUsage) floodUsage {
+	f.t.Helper()
+	const goroutines, files, memory = 10, 10, 256 << 10
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		now := f.usage()
+		if now.goroutines <= before.goroutines+goroutines && now.files <= before.files+files && now.memory <= before.memory+memory {
+			return now
+		}
+		if time.Now().After(end) {
+			f.t.Errorf("the daemon holds %+v, and held %+v before", now, before)
+			return now
+		}
+	}
+}
+
+// dialUnix connects as the user: the kernel takes the rights of the thread that connects.
+func (f *flood) dialUnix() (conn net.Conn, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, floodUID, floodUID, floodUID); errno != 0 {
+			err = errno
+			return
+		}
+		fd, dialErr := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err = dialErr; err != nil {
+			return
+		}
+		file := os.NewFile(uintptr(fd), "session")
+		defer file.Close()
+		if err = unix.Connect(fd, &unix.SockaddrUnix{Name: f.d.Socket}); err == nil {
+			conn, err = net.FileConn(file)
+		}
+	}()
+	<-done
+	return conn, err
+}
+
+func (f *flood) dialTCP() (net.Conn, error) { return net.Dial("tcp", f.tcp) }
+
+// session begins a session of the user's.
+func (f *flood) session(dial func() (net.Conn, error), hello *wire.Hello, keys ...[]byte) (net.Conn, *wire.Reader, *wire.Welcome, error) {
+	conn, err := dial()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	in := wire.NewReader(conn)
+	w, err := wire.Handshake(conn, in, hello, keys...)
+	if err != nil {
+		conn.Close()
+		return nil, nil, nil, err
+	}
+	return conn, in, w, nil
+}
+
+func noise(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rand.Uint32())
+	}
+	return b
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// badFrame is noise, or a frame of which something is right.
+func badFrame() []byte {
+	b := noise(24 + rand.IntN(200))
+	switch rand.IntN(5) {
+	case 0: // of a great length
+		binary.LittleEndian.PutUint32(b, []uint32{1 << 20, 1<<20 + 1, 1<<32 - 1, 1 << 31}[rand.IntN(4)])
+		binary.LittleEndian.PutUint32(b[4:], []uint32{4 << 20, 4<<20 + 1, 1<<32 - 1}[rand.IntN(3)])
+	case 1: // with its checksum, of a message that is none
+		binary.LittleEndian.PutUint32(b, uint32(len(b)-24))
+		binary.LittleEndian.PutUint32(b[4:], uint32(rand.IntN(2)*rand.IntN(4<<20)))
+		binary.LittleEndian.PutUint16(b[16:], uint16(rand.IntN(80)))
+		binary.LittleEndian.PutUint32(b[20:], crc32.Update(crc32.Checksum(b[:20], castagnoli), castagnoli, b[24:]))
+	case 2:
+		b = b[:rand.IntN(24)]
+	case 3:
+		b = []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	return b
+}
+
+// fabricHello begins like a stream of one-sided transfers.
+func fabricHello() []byte {
+	b := append([]byte("FBYRDMA\x00"), noise(56)...)
+	b[8], b[9] = 1, 1
+	return b[:8+rand.IntN(len(b)-7)]
+}
+
+// send sends so many of what make returns, each over a connection of its own, and returns how many
+// were answered with anything but an error.
+func (f *flood) send(n int, dial func() (net.Conn, error), bad func() []byte) (answered int) {
+	f.t.Helper()
+	for i := range n {
+		conn, err := dial()
+		if err != nil {
+			f.t.Fatalf("connection %d: %v", i, err)
+		}
+		conn.SetDeadline(time.Now().Add(time.Minute))
+		_, _ = conn.Write(bad())
+		if half, ok := conn.(interface{ CloseWrite() error }); ok && i%3 == 0 {
+			_ = half.CloseWrite()
+			if head, _, err := wire.NewReader(conn).Next(); err == nil && !head.Has(wire.FlagError) {
+				answered++
+			}
+		}
+		conn.Close()
+	}
+	return answered
+}
+
+// packets sends so many packets to the gossip's port.
+func (f *flood) packets(n int) {
+	f.t.Helper()
+	conn, err := net.Dial("udp", f.gossip)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer conn.Close()
+	for range n {
+		b := noise(1 + rand.IntN(1400))
+		if rand.IntN(2) == 0 {
+			b[0] = byte(rand.IntN(16))
+		}
+		_, _ = conn.Write(b)
+	}
+}
+
+// requests sends so many bad requests, in four sessions at a time. Of a session that the daemon ends
+// it does not read the rest.
+func (f *flood) requests(n int, dial func() (net.Conn, error), keys ...[]byte) string {
+	f.t.Helper()
+	var (
+		sent, answered atomic.Int64
+		all            sync.WaitGroup
+	)
+	for range 4 {
+		all.Go(func() {
+			for sent.Load() < int64(n) {
+				conn, in, _, err := f.session(dial, &wire.Hello{Client: "flood", Uid: floodUID, Gid: floodUID}, keys...)
+				if err != nil {
+					f.t.Errorf("after %d requests: %v", sent.Load(), err)
+					return
+				}
+				f.inSession(conn, in, func() bool { return sent.Add(1) <= int64(n) }, &answered)
+			}
+		})
+	}
+	all.Wait()
+	return fmt.Sprintf("%d, of which %d were answered", n, answered.Load())
+}
+
+// inSession sends bad requests until the daemon has had enough of the session, or there were many.
+func (f *flood) inSession(conn net.Conn, in *wire.Reader, more func() bool, answered *atomic.Int64) {
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		for {
+			head, _, err := in.Next()
+			if err != nil || head.DataLength > 0 && in.ReadData(make([]byte, head.DataLength)) != nil {
+				return
+			}
+			if !head.Has(wire.FlagMore) {
+				answered.Add(1)
+			}
+		}
+	}()
+	conn.SetWriteDeadline(time.Now().Add(time.Minute))
+	for i := 0; i < 100 && more(); i++ {
+		typ, m, data := hostiletest.BadRequest(floodBuffer)
+		var frame *wire.FrameError
+		if _, err := wire.WriteFrame(conn, nil, typ, uint16(rand.IntN(8))&^1, uint64(rand.IntN(1000)), m, data); err != nil && !errors.As(err, &frame) {
+			break
+		}
+	}
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	conn.SetReadDeadline(time.Now().Add(time.Second)) // a request may have no end
+	<-heard
+	conn.Close()
+}
+
+// tokens shows tokens of which something was changed, and returns how many, and how many were let in.
+func (f *flood) tokens(text string) (tried, in int) {
+	f.t.Helper()
+	public, secret, err := wire.ParseToken([]byte(text))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	try := func(public, secret []byte) {
+		tried++
+		if conn, _, _, err := f.session(f.dialTCP, &wire.Hello{Client: "flood", Token: public}, secret); err == nil {
+			in++
+			conn.Close()
+		}
+	}
+	whole := slices.Concat(public, secret)
+	for i := range whole {
+		for _, x := range []byte{1, 0x80, 0xff} {
+			b := slices.Clone(whole)
+			b[i] ^= x
+			try(b[:len(public)], b[len(public):])
+		}
+	}
+	for _, p := range [][]byte{append(slices.Clone(public), 'x'), public[:len(public)-1], {1}, make([]byte, 1<<19), append(slices.Clone(public[:len(public)-3]), "other"...)} {
+		try(p, secret)
+	}
+	return tried, in
+}
+
+// oneSided reaches for memory with keys and offsets that are not the session's, and returns how
+// many times, and how many succeeded.
+func (f *flood) oneSided(n int) (tried, went int) {
+	f.t.Helper()
+	conn, in, w, err := f.session(f.dialTCP, &wire.Hello{Client: "flood", Uid: floodUID, Gid: floodUID}, f.key)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer conn.Close()
+	var lease wire.Lease
+	if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_LEASE, 0, 10, &wire.LeaseRequest{Buffer: floodBuffer, Bytes: 1 << 20}, nil); err != nil {
+		f.t.Fatal(err)
+	}
+	head, message, err := in.Next()
+	if err := errors.Join(err, wire.DecodeReply(head, message, &lease)); err != nil {
+		f.t.Fatal(err)
+	}
+	fabric, err := tcp.New(tcp.Options{Authenticate: func(_ context.Context, s net.Conn, _ bool) (*tcp.Admission, error) {
+		return nil, wire.ShowTicket(s, w.Session, w.DataTicket)
+	}})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer fabric.Close()
+	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Minute)
+	defer cancel()
+	c, err := fabric.Dial(ctx, w.DataAddress)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	do := func(kind rdma.OpKind, key []byte, at uint64) error {
+		k, err := rdma.DecodeRemoteKey(key)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		return rdma.Do(ctx, c, []rdma.Op{{Kind: kind, Local: make([]byte, 4096), Remote: rdma.Remote{Key: k, Offset: at}}})
+	}
+	own, size := lease.Region.Key, uint64(lease.Region.Length)
+	if err := do(rdma.OpWrite, own, uint64(lease.Offset+lease.DataStart)); err != nil {
+		f.t.Fatalf("the session's own lease: %v", err)
+	}
+	try := func(kind rdma.OpKind, key []byte, at uint64) {
+		if tried++; do(kind, key, at) == nil {
+			went++
+		}
+	}
+	for _, at := range []uint64{size, size - 1, size + 1, 1 << 63, 1<<64 - 1, 1<<64 - 4096, 1 << 40} {
+		try(rdma.OpRead, own, at)
+		try(rdma.OpWrite, own, at)
+	}
+	for i := 0; tried < n; i++ {
+		key := slices.Clone(own)
+		if i%2 == 0 {
+			binary.BigEndian.PutUint64(key, uint64(i/2+1)) // another region, with this one's secret
+		} else {
+			key[8+i%(len(key)-8)] ^= byte(1 + i%255)
+		}
+		if !slices.Equal(key, own) {
+			try(rdma.OpRead, key, 0)
+		}
+	}
+	return tried, went
+}
+
+// TestManyBadInputs sends to each listener what no client would: the daemon ends nothing but the
+// sessions of it, lets nobody in, and holds no more afterwards than before.
+func TestManyBadInputs(t *testing.T) {
+	f := startFlooded(t)
+	c := dial(t, f.d)
+	store, content := t.TempDir(), clustertest.Content(7, 300_000)
+	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "good", Backing: "file://" + store}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Buffer("good").WriteFile(t.Context(), "f", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	user, err := client.Dial(t.Context(), client.Options{
+		Address: "tcp://" + f.tcp, KeyFile: filepath.Join(f.d.Dir, "key"), User: &client.User{UID: floodUID, GID: floodUID},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := user.CreateBuffer(t.Context(), client.BufferSpec{Name: floodBuffer}); err != nil {
+		t.Fatal(err)
+	}
+	text, _, err := user.Token(t.Context(), floodBuffer, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user.Close()
+	_, _, w, err := f.session(f.dialTCP, &wire.Hello{Client: "flood", Uid: floodUID, Gid: floodUID}, f.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fabric := func() (net.Conn, error) { return net.Dial("tcp", w.DataAddress) }
+	before := f.usage()
+	t.Logf("before: %+v", before)
+	step := func(what string, do func() string) {
+		t.Helper()
+		began := time.Now()
+		said := do()
+		select {
+		case <-f.d.Ended():
+			t.Fatalf("after %s the daemon has ended\n%s", what, f.d.Log())
+		default:
+		}
+		t.Logf("%s: %s, in %v; then %+v", what, said, time.Since(began).Round(time.Millisecond), f.settles(before))
+	}
+	none := func(n, answered int) string {
+		t.Helper()
+		if answered > 0 {
+			t.Errorf("%d of %d went through", answered, n)
+		}
+		return fmt.Sprintf("%d, of which %d went through", n, answered)
+	}
+	step("one-sided keys and offsets", func() string { return none(f.oneSided(2013)) })
+	step("changed tokens", func() string { return none(f.tokens(text)) })
+	step("bad frames over the unix socket", func() string { return none(6000, f.send(6000, f.dialUnix, badFrame)) })
+	step("bad frames over TCP", func() string { return none(5000, f.send(5000, f.dialTCP, badFrame)) })
+	step("fabric hellos", func() string { return none(3000, f.send(3000, fabric, fabricHello)) })
+	step("gossip packets", func() string { f.packets(21500); return "21500" })
+	step("frames on the namespace server's port", func() string {
+		return none(1500, f.send(1500, func() (net.Conn, error) { return net.Dial("tcp", f.nats) }, badFrame))
+	})
+	step("bad requests over the unix socket", func() string { return f.requests(20072, f.dialUnix) })
+	step("bad requests over TCP", func() string { return f.requests(10081, f.dialTCP, f.key) })
+	if strings.Contains(f.d.Log(), "panic") {
+		t.Error("the daemon's log tells of a panic")
+	}
+	if got, err := c.Buffer("good").ReadFile(t.Context(), "f"); err != nil || string(got) != string(content) {
+		t.Errorf("another's file: %d bytes, %v", len(got), err)
+	}
+	if _, err := c.Drain(t.Context(), "good", time.Minute, nil); err != nil {
+		t.Error(err)
+	}
+	f.d.Stop()
+}
