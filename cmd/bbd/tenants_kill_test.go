@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -31,19 +32,47 @@ func (u *users) mapped() {
 	}
 }
 
-// hoard has a user put more than there is memory, and returns when it waits for the user's own memory. end ends
-// that, and wait returns how it ended.
-func (u *users) hoard(uid int, url string) (end func(), wait func() error) {
+// hang stops all store workers of a user, those that are started meanwhile, too, until the returned function is called.
+func (u *users) hang(uid uint32) (undo func()) {
+	ctx, cancel := context.WithCancel(u.t.Context())
+	var wg sync.WaitGroup
+	signal := func(sig os.Signal) {
+		for _, w := range storeWorkers(u.d.Pid()) {
+			if info, err := os.Stat(fmt.Sprint("/proc/", w.Pid)); err == nil && info.Sys().(*syscall.Stat_t).Uid == uid {
+				w.Signal(sig)
+			}
+		}
+	}
+	signal(syscall.SIGSTOP)
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			signal(syscall.SIGSTOP)
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+		signal(syscall.SIGCONT)
+	}
+}
+
+// hoard has a user put files, one after the other, and returns when that waits for the user's own memory. end ends
+// it, and wait returns how it ended.
+func (u *users) hoard(uid int, url string, files int, bytes int64) (end func(), wait func() error) {
 	u.t.Helper()
 	ctx, cancel := context.WithCancel(u.t.Context())
 	ended := make(chan error, 1)
-	file := u.sparse(fmt.Sprint("hoard", time.Now().UnixNano()), uid, 600<<20)
+	file := u.sparse(fmt.Sprint("hoard", time.Now().UnixNano()), uid, bytes)
 	go func() {
-		out, err := u.command(ctx, uid, "put", file, url).CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("%w\n%s", err, out)
+		for i := range files {
+			out, err := u.command(ctx, uid, "put", file, fmt.Sprint(url, i)).CombinedOutput()
+			if err != nil {
+				ended <- fmt.Errorf("%w\n%s", err, out)
+				return
+			}
 		}
-		ended <- err
+		ended <- nil
 	}()
 	for u.line(uid).Waiting.For["own data"] == 0 {
 		select {
@@ -66,6 +95,28 @@ func (u *users) works(uid int, buffer, round string) {
 	u.must(uid, "drain", buffer, "--timeout", "1m")
 }
 
+// TestMemoryBehindAHungStore: a user's store hangs with all memory full of what it should take. Another user
+// works, and so does root; when the store answers, the first one's write ends.
+func TestMemoryBehindAHungStore(t *testing.T) {
+	t.Parallel()
+	u := startShared(t)
+	for uid, name := range map[int]string{aliceUID: "a", bobUID: "b"} {
+		u.must(uid, "buffer", "create", name, "--backing", backingURL(u.dir("store-"+name, uid, 0o700)))
+	}
+	u.must(0, "buffer", "create", "roots")
+	u.works(aliceUID, "a", "before")
+	answers := u.hang(aliceUID)
+	end, wait := u.hoard(aliceUID, "bb://a/hoard", 30, 20<<20)
+	defer end()
+	u.works(bobUID, "b", "meanwhile")
+	u.must(0, "put", u.sparse("root", 0, 40<<20), "bb://roots/f")
+	answers()
+	if err := wait(); err != nil {
+		t.Errorf("when the store answers again: %v", err)
+	}
+	u.must(aliceUID, "drain", "a", "--timeout", "2m")
+}
+
 // TestSharesAfterKill: the daemon is killed again and again while two users write more than there is memory. What was
 // written is there, a user who hoards memory takes no other's share, and one who has left gets in again.
 func TestSharesAfterKill(t *testing.T) {
@@ -82,7 +133,7 @@ func TestSharesAfterKill(t *testing.T) {
 			}
 		}
 		u.must(aliceUID, "buffer", "create", "hoard") // comes back
-		end, wait := u.hoard(aliceUID, "bb://hoard/all")
+		end, wait := u.hoard(aliceUID, "bb://hoard/all", 1, 600<<20)
 		u.works(bobUID, "b", fmt.Sprint("after-", round))
 		end()
 		if err := wait(); err == nil {
