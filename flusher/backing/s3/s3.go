@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
@@ -47,6 +48,10 @@ var _ backing.Store = (*Store)(nil)
 // The URL's query may say endpoint, region, path_style, ca, verify, profile and credentials;
 // it wins over Options.
 func Open(where bb.Backing, opts Options) (*Store, error) {
+	if err := s3utils.CheckValidBucketName(where.Bucket); err != nil {
+		return nil, bb.E(bb.Invalid, "open backing", "s3://"+where.Bucket, "there can be no such bucket: "+err.Error()).
+			WithRemedy("write s3://BUCKET/PREFIX: a bucket's name has 3 to 63 of a-z, 0-9, - and .")
+	}
 	opts, err := opts.withQuery(where)
 	if err != nil {
 		return nil, err

@@ -126,8 +126,8 @@ func TestCheckSaysWhatToDo(t *testing.T) {
 
 func TestBadOptions(t *testing.T) {
 	for _, url := range []string{
-		"s3://b?endpoint=ftp://h", "s3://b?endpoint=h:1", "s3://b?endpoint=http://h/path", "s3://b?path_style=maybe",
-		"s3://b?unknown=1", "s3://b?verify=perhaps", "s3://b?endpoint=http://user:secret@h",
+		"s3://bucket?endpoint=ftp://h", "s3://bucket?endpoint=h:1", "s3://bucket?endpoint=http://h/path", "s3://bucket?path_style=maybe",
+		"s3://bucket?unknown=1", "s3://bucket?verify=perhaps", "s3://bucket?endpoint=http://user:secret@h",
 	} {
 		where, err := bb.ParseBacking(url)
 		if err != nil {
@@ -137,7 +137,14 @@ func TestBadOptions(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
-	where, _ := bb.ParseBacking("s3://b?ca=/none")
+	for _, bucket := range []string{"ab", "a..b", strings.Repeat("a", 64), "10.0.0.1"} {
+		_, err := Open(bb.Backing{Scheme: "s3", Bucket: bucket}, Options{})
+		var e *bb.Error
+		if !errors.Is(err, bb.Invalid) || !strings.Contains(err.Error(), "s3://"+bucket) || !errors.As(err, &e) || e.Remedy == "" {
+			t.Errorf("bucket %s: %v", bucket, err)
+		}
+	}
+	where, _ := bb.ParseBacking("s3://bucket?ca=/none")
 	if _, err := Open(where, Options{}); !errors.Is(err, bb.NotFound) {
 		t.Error(err)
 	}
