@@ -13,6 +13,7 @@ import (
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
+	"forebay/meta/gossip"
 )
 
 // buffer finds a buffer that the session's user may enter.
@@ -79,6 +80,9 @@ func complete(spec *bb.Buffer, m *wire.Buffer) {
 // the store holds already, counted to count.
 func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer, count int) (b *buffer, held holding, err error) {
 	if err := checkBuffer(spec); err != nil {
+		return nil, held, err
+	}
+	if err := checkTiers(spec.Tiers, d.hasDisk()); err != nil {
 		return nil, held, err
 	}
 	if spec.Replicas > 1 && d.cluster == nil {
@@ -172,6 +176,22 @@ func checkBuffer(spec bb.Buffer) error {
 	if spec.Backing != "" {
 		_, err := bb.ParseBacking(spec.Backing)
 		return err
+	}
+	return nil
+}
+
+// hasDisk reports whether this daemon or another one of the cluster has a disk tier.
+func (d *Daemon) hasDisk() bool {
+	return d.cfg.Store.DiskDir != "" || d.cluster != nil && slices.ContainsFunc(d.cluster.members.Members(), func(m gossip.Member) bool { return m.Disk.Capacity > 0 })
+}
+
+// checkTiers refuses rules for a disk tier where there is none: their files would stay in memory.
+func checkTiers(rules []bb.TierRule, disk bool) error {
+	for _, r := range rules {
+		if r.Tier == bb.TierDisk && !disk {
+			return bb.E(bb.Unsupported, "tier", r.Pattern+"="+r.Tier.String(), "no daemon here has a disk tier").
+				WithRemedy("leave the rule out; or set disk.dir, and start the daemon again")
+		}
 	}
 	return nil
 }

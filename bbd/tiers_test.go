@@ -2,15 +2,31 @@ package bbd_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"forebay/bbd"
 	"forebay/client"
 	"forebay/flusher/backing/fault"
 )
+
+// TestTierWithoutDisk: a rule for a tier that no daemon has is refused, with what to do.
+func TestTierWithoutDisk(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func() *node{
+		"alone": func() *node { return startNode(t, nil) }, "cluster": func() *node { return startCluster(t, 2)[1] },
+	} {
+		spec := client.BufferSpec{Name: "tiers", Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}}
+		_, err := start().dial().CreateBuffer(t.Context(), spec)
+		if !errors.Is(err, client.ErrUnsupported) || !strings.Contains(err.Error(), "*=disk") || !strings.Contains(err.Error(), "disk.dir") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
 
 // TestTiers: files of one client that belong on disk go there though memory has room, and those
 // beside them stay in memory; so it is after a restart.
