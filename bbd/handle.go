@@ -14,6 +14,8 @@ type handle struct {
 	s  *session
 	id uint64
 
+	writes string // the buffer that it is opened for writing in; "": it is for reading
+
 	queue struct {
 		sync.Mutex
 		busy    bool // a goroutine is carrying requests out

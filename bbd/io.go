@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -18,6 +19,9 @@ import (
 // so that what the client has sent behind it waits for it.
 func (s *session) openFile(r *request, m *wire.Open) {
 	h := &handle{s: s, id: m.Handle}
+	if m.Write {
+		h.writes = m.Buffer
+	}
 	s.mu.Lock()
 	refusal := ""
 	switch {
@@ -486,7 +490,13 @@ func (r *request) lease(m *wire.LeaseRequest) (proto.Message, error) {
 		return nil, bb.E(bb.Invalid, "lease", b.address(""), fmt.Sprintf("there is no tier %d", m.Tier))
 	}
 	size := min(max(m.Bytes, s.d.cfg.Limits.LeaseMin), s.d.cfg.Limits.LeaseMax, s.d.room.share())
-	l, err := s.d.room.lease(r.ctx, leaseRequest{buffer: b, uid: s.cred.uid, client: s.id, bytes: size, fits: min(max(m.Fits, 0), size), tier: bb.Tier(m.Tier)})
+	files, said := int(min(m.Files, math.MaxInt32)), m.Files > 0
+	if !said && m.Fits > 0 {
+		files = 1 // of a client that does not say
+	}
+	l, err := s.d.room.lease(r.ctx, leaseRequest{
+		buffer: b, uid: s.cred.uid, client: s.id, session: s, bytes: size, fits: min(max(m.Fits, 0), size), tier: bb.Tier(m.Tier), files: files, said: said, commits: m.Commits,
+	})
 	if err != nil {
 		return nil, bb.Wrap("lease", b.address(""), err)
 	}

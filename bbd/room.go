@@ -33,21 +33,27 @@ type room struct {
 		bytes int64
 		at    time.Time
 	}
-	underWay atomic.Int64 // bytes being spilled
-	moving   atomic.Int64 // bytes being moved to other nodes
+	looked   time.Time         // when unstick last looked; of step alone
+	claims   map[claimKey]seen // what it saw, likewise
+	underWay atomic.Int64      // bytes being spilled
+	moving   atomic.Int64      // bytes being moved to other nodes
 	spilling sync.WaitGroup
 }
 
 // leaseRequest is what a writer asks for.
 type leaseRequest struct {
-	buffer *buffer
-	uid    uint32
-	client uint64  // the session; 0: the daemon itself
-	bytes  int64   // wanted: a segment of this size or less
-	min    int64   // bytes that must fit into it
-	fits   int64   // bytes that should
-	noWait bool    // fail rather than wait
-	tier   bb.Tier // where the bytes belong
+	buffer  *buffer
+	uid     uint32
+	client  uint64   // the session; 0: the daemon itself
+	session *session // likewise; nil
+	bytes   int64    // wanted: a segment of this size or less
+	min     int64    // bytes that must fit into it
+	fits    int64    // bytes that should
+	noWait  bool     // fail rather than wait
+	tier    bb.Tier  // where the bytes belong
+	files   int      // open for writing, that cannot go on without it
+	said    bool     // by the client: files are all that wait
+	commits bool     // the client commits what it has, and asks again, when asked to
 }
 
 // waiter is a writer that waits for a segment.
@@ -234,6 +240,7 @@ func (r *room) step() {
 	requests, waiting := r.line()
 	shared := r.await(waiting)
 	state := r.state(requests, waiting)
+	r.unstick(waiting, &state)
 	var actions []admit.Action
 	actions, r.served = admit.Decide(state, r.served)
 	if shared {

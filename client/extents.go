@@ -83,6 +83,9 @@ func (b *backlog) comesTooEarly(mem *memory, off, n int64) bool {
 // a record is owed. Its space may be locked.
 func (b *backlog) holdsIn(mem *memory) bool { return b.hold(mem) != nil }
 
+// hasPending reports whether anything is not committed.
+func (b *backlog) hasPending() bool { return len(b.pending) > 0 }
+
 func (b *backlog) hold(mem *memory) *hold {
 	for i := range b.holds {
 		if b.holds[i].mem == mem {

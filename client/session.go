@@ -168,8 +168,8 @@ func (s *session) begin(ctx context.Context, send sendFrame, typ wire.Type, m pr
 }
 
 // post sends a request that nobody waits for, beyond the limit if need be. Late, if
-// there is one, is told the outcome by whoever reads it.
-func (s *session) post(typ wire.Type, m proto.Message, late func(*call)) {
+// there is one, is told the outcome by whoever reads it: see heed.
+func (s *session) post(typ wire.Type, m proto.Message, late func(*call)) *call {
 	c := &call{done: make(chan struct{}), late: late}
 	entered, err := s.enter(c, s.limit+spareRequests)
 	switch {
@@ -182,6 +182,18 @@ func (s *session) post(typ wire.Type, m proto.Message, late func(*call)) {
 		}
 		late(c)
 	}
+	return c
+}
+
+// heedFor is how long heed waits.
+const heedFor = time.Second
+
+// heed reads until the outcome of a posted request has come, but not for long: replies are read by those
+// who wait for one, and after this request there may be nobody for hours.
+func (s *session) heed(c *call) {
+	ctx, cancel := context.WithTimeout(context.Background(), heedFor)
+	defer cancel()
+	_ = s.await(ctx, c)
 }
 
 func (s *session) enter(c *call, limit int) (bool, error) {

@@ -35,6 +35,8 @@ const (
 	leaseOverhead = 64 << 10
 	maxOpenLeases = 8
 	maxGrants     = 64 // that one take tries before it gives up
+	// longWait is how long a lease is waited for before the daemon hears what waits for it.
+	longWait = 200 * time.Millisecond
 )
 
 // space is where the writers of one buffer get memory from: leases of one session,
@@ -52,6 +54,8 @@ type space struct {
 		leases  []*lease // not full, oldest first
 		next    *grant   // asked for
 		writers int      // files open for writing
+		blocked int      // files that wait for next
+		laden   int      // those of them with something to commit
 		burst   int64    // bytes handed out since there was none
 		idle    *time.Timer
 	}
@@ -94,6 +98,8 @@ type grant struct {
 	bytes   int64
 	fits    int64 // that somebody waits for, records included; 0: nobody does
 	ahead   bool  // nobody needs it yet
+	files   int   // that cannot go on without it, as the daemon knows; 0: that was not said
+	commits bool  // some of them commit, and ask again, if the daemon says so
 
 	asked  sync.Once
 	call   *call
@@ -112,8 +118,11 @@ type claim struct {
 	credits int64 // extents that room for records is set aside for
 }
 
-// holder knows whether it has something in a memory already, whose record base is owed.
-type holder interface{ holdsIn(*memory) bool }
+// holder is a writer as its space knows it.
+type holder interface {
+	holdsIn(*memory) bool // something already, whose record base is owed
+	hasPending() bool     // anything that is not committed
+}
 
 func (sp *space) enter() {
 	sp.mu.Lock()
@@ -186,7 +195,7 @@ func (sp *space) take(ctx context.Context, s *session, h holder, want, least, cr
 		if c.mem != nil {
 			return c, nil
 		}
-		if err := sp.wait(ctx, next); err != nil {
+		if err := sp.wait(ctx, next, h, fitsIn(least, credits)); err != nil {
 			return claim{}, err
 		}
 	}
@@ -220,10 +229,13 @@ func (sp *space) tryTake(s *session, h holder, want, least, credits int64) (clai
 		return got, sp.used(s, at.len())
 	}
 	if sp.mu.next == nil {
-		sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, least), fits: least + recordBase + credits*recordItem + dataAlign}
+		sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, least), fits: fitsIn(least, credits)}
 	}
 	return got, sp.mu.next
 }
+
+// fitsIn is the room that a segment needs for so many bytes and the records of so many extents.
+func fitsIn(least, credits int64) int64 { return least + recordBase + credits*recordItem + dataAlign }
 
 // used counts bytes that were handed out, and returns the grant to ask for when what is
 // left may not last until it comes. The space is locked.
@@ -281,15 +293,17 @@ func (sp *space) nextSize(s *session, need int64) int64 {
 // ask sends the request, once.
 func (g *grant) ask(ctx context.Context, sp *space) {
 	g.asked.Do(func() {
-		g.call, g.unsent = g.session.start(ctx, wire.Type_TYPE_LEASE, &wire.LeaseRequest{Buffer: sp.buffer, Bytes: g.bytes, Fits: g.fits, Tier: uint32(sp.tier)}, nil, &g.reply)
+		g.call, g.unsent = g.session.start(ctx, wire.Type_TYPE_LEASE, &wire.LeaseRequest{
+			Buffer: sp.buffer, Bytes: g.bytes, Fits: g.fits, Tier: uint32(sp.tier), Files: uint32(g.files), Commits: g.commits,
+		}, nil, &g.reply)
 	})
 }
 
 // wait waits for a grant and makes it one of the leases.
-func (sp *space) wait(ctx context.Context, g *grant) error {
+func (sp *space) wait(ctx context.Context, g *grant, h holder, fits int64) error {
 	err := g.unsent
 	if err == nil {
-		err = g.session.await(ctx, g.call)
+		err = sp.await(ctx, g, h, fits)
 		if err != nil && !g.call.finished() {
 			return err // this waiter's context ended; others may go on waiting
 		}
@@ -307,6 +321,55 @@ func (sp *space) wait(ctx context.Context, g *grant) error {
 		return nil // an answer of another time, or for another: ask again
 	}
 	return err
+}
+
+// await waits for the answer. After longWait it asks again, if there is more to say to the daemon
+// about what waits: that makes it cancel this request, whose other waiters go on with the new one.
+func (sp *space) await(ctx context.Context, g *grant, h holder, fits int64) error {
+	if g.call.finished() {
+		return g.session.await(ctx, g.call)
+	}
+	laden := 0
+	if h.hasPending() {
+		laden = 1
+	}
+	sp.block(1, laden)
+	defer sp.block(-1, -laden)
+	for {
+		short, cancel := context.WithTimeout(ctx, longWait)
+		err := g.session.await(short, g.call)
+		cancel()
+		if err == nil || g.call.finished() || ctx.Err() != nil || isBroken(err) {
+			return err
+		}
+		sp.retireFull() // what a file that was given up had there, nobody fills again
+		if next := sp.askAgain(g, fits); next != nil {
+			next.ask(ctx, sp)
+			g.session.post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: g.call.id}, nil)
+		}
+	}
+}
+
+func (sp *space) block(files, laden int) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.mu.blocked += files
+	sp.mu.laden += laden
+}
+
+// askAgain puts another grant in the place of one that says less of what waits for it: that no file
+// can go on, or that one of them has something to commit. nil: there is nothing to add.
+func (sp *space) askAgain(g *grant, fits int64) *grant {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	all := sp.mu.blocked == sp.mu.writers && g.files != sp.mu.blocked
+	if sp.mu.next != g || !all && (g.commits || sp.mu.laden == 0) {
+		return nil
+	}
+	sp.mu.next = &grant{
+		session: g.session, bytes: max(g.bytes, fits), fits: max(g.fits, fits), files: sp.mu.blocked, commits: sp.mu.laden > 0,
+	}
+	return sp.mu.next
 }
 
 // install replaces the grant by its lease, and returns a lease that is nearly full.
@@ -442,6 +505,21 @@ func (sp *space) remove(l *lease) (done bool) {
 		}
 	}
 	return false
+}
+
+// retireFull takes leases without room out of use: once they are returned, they can be spilled.
+func (sp *space) retireFull() {
+	var full []*lease
+	sp.mu.Lock()
+	for _, l := range sp.mu.leases {
+		if l.free() < worthKeeping {
+			full = append(full, l)
+		}
+	}
+	sp.mu.Unlock()
+	for _, l := range full {
+		sp.retire(l)
+	}
 }
 
 // leave ends a file's use of a lease: what it had there is committed, or void.

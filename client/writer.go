@@ -335,18 +335,26 @@ func (w *writer) take(ctx context.Context, want, least int64) (claim, error) {
 		case isNoFabric(err):
 			w.inline()
 			continue
-		case !isFull(err) || committed:
+		case committed || !isFull(err) && !w.mayCommit(err):
 			return claim{}, err
 		case w.access == access(w.small) && w.session.leases():
 			err = w.outgrow(ctx)
 		default:
 			committed = true
-			err = w.commit(ctx, false)
+			if err = w.commit(ctx, false); err == nil {
+				w.sp.retireFull()
+			}
 		}
 		if err != nil {
 			return claim{}, err
 		}
 	}
+}
+
+// mayCommit reports whether the daemon, which has no room, could make some of what is not committed
+// yet, with an error of a lease.
+func (w *writer) mayCommit(err error) bool {
+	return w.access == access(leased{}) && bb.KindOf(err) == bb.Busy && w.hasPending()
 }
 
 // outgrow goes over to leases with what is in the file's own buffer.
@@ -563,10 +571,11 @@ func (w *writer) end(abort bool) {
 		release(nil)
 		return
 	}
-	w.session.post(wire.Type_TYPE_COMMIT, &wire.Commit{Handle: w.handle, Close: true, Abort: true}, release)
+	c := w.session.post(wire.Type_TYPE_COMMIT, &wire.Commit{Handle: w.handle, Close: true, Abort: true}, release)
 	if w.opening != nil {
 		w.session.closeHandle(w.handle) // an open that failed leaves a handle, too
 	}
+	w.session.heed(c)
 }
 
 // closeBase forgets what was committed before.

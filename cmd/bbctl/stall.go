@@ -61,6 +61,6 @@ func (a *app) stallLine(ctx context.Context) string {
 	if s.Disk.Capacity > 0 {
 		of = "memory and disk"
 	}
-	return fmt.Sprintf("nothing is written for %v: %s for room in %s of %s%s. It goes on when files there are flushed or removed; a file that is larger than all of it never fits (see bbctl status; --timeout limits it)",
+	return fmt.Sprintf("nothing is written for %v: %s for room in %s of %s%s. It goes on when files there are flushed or removed; a file that does not fit beside them waits (see bbctl status; --timeout limits it)",
 		saysAfter, bb.Count(s.Waiting.Writers, "writer waits", "writers wait"), size(s.Memory.Capacity+s.Disk.Capacity), of, s.waitsFor())
 }

@@ -2629,8 +2629,10 @@ type LeaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Buffer        string                 `protobuf:"bytes,1,opt,name=buffer,proto3" json:"buffer,omitempty"`
 	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Fits          int64                  `protobuf:"varint,3,opt,name=fits,proto3" json:"fits,omitempty"` // bytes for which a segment should have room, records included
-	Tier          uint32                 `protobuf:"varint,4,opt,name=tier,proto3" json:"tier,omitempty"` // bb.Tier: where the bytes of the files belong that will fill it
+	Fits          int64                  `protobuf:"varint,3,opt,name=fits,proto3" json:"fits,omitempty"`       // bytes for which a segment should have room, records included
+	Tier          uint32                 `protobuf:"varint,4,opt,name=tier,proto3" json:"tier,omitempty"`       // bb.Tier: where the bytes of the files belong that will fill it
+	Files         uint32                 `protobuf:"varint,5,opt,name=files,proto3" json:"files,omitempty"`     // open for writing, that cannot go on without it; 0: none, or that is not said
+	Commits       bool                   `protobuf:"varint,6,opt,name=commits,proto3" json:"commits,omitempty"` // they commit what they have, and ask again, if the answer is BUSY
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2691,6 +2693,20 @@ func (x *LeaseRequest) GetTier() uint32 {
 		return x.Tier
 	}
 	return 0
+}
+
+func (x *LeaseRequest) GetFiles() uint32 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetCommits() bool {
+	if x != nil {
+		return x.Commits
+	}
+	return false
 }
 
 type Lease struct {
@@ -6142,12 +6158,14 @@ const file_internal_wire_forebay_proto_rawDesc = "" +
 	"\aextents\x18\x03 \x01(\v2\x13.forebay.v1.ExtentsR\aextents\x12%\n" +
 	"\x0ealready_closed\x18\x04 \x01(\bR\ralreadyClosed\x12\x1c\n" +
 	"\tcommitted\x18\x05 \x01(\x04R\tcommitted\x12\x12\n" +
-	"\x04tier\x18\x06 \x01(\rR\x04tier\"d\n" +
+	"\x04tier\x18\x06 \x01(\rR\x04tier\"\x94\x01\n" +
 	"\fLeaseRequest\x12\x16\n" +
 	"\x06buffer\x18\x01 \x01(\tR\x06buffer\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x12\n" +
 	"\x04fits\x18\x03 \x01(\x03R\x04fits\x12\x12\n" +
-	"\x04tier\x18\x04 \x01(\rR\x04tier\"\xcd\x01\n" +
+	"\x04tier\x18\x04 \x01(\rR\x04tier\x12\x14\n" +
+	"\x05files\x18\x05 \x01(\rR\x05files\x12\x18\n" +
+	"\acommits\x18\x06 \x01(\bR\acommits\"\xcd\x01\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12*\n" +
 	"\x06region\x18\x02 \x01(\v2\x12.forebay.v1.RegionR\x06region\x12\x16\n" +

@@ -326,7 +326,9 @@ class LeaseRequest(Message):
     bytes: int
     fits: int
     tier: int
-    def __init__(self, *, buffer: str | None = ..., bytes: int | None = ..., fits: int | None = ..., tier: int | None = ...) -> None: ...
+    files: int
+    commits: bool
+    def __init__(self, *, buffer: str | None = ..., bytes: int | None = ..., fits: int | None = ..., tier: int | None = ..., files: int | None = ..., commits: bool | None = ...) -> None: ...
 
 class Lease(Message):
     id: int
