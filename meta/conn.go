@@ -147,6 +147,7 @@ func (c *conn) connect(ctx context.Context, opts Options) error {
 		options = append(options, nats.Secure(secure))
 	}
 	said := time.Now()
+	var refused time.Time // since when servers refuse the certificate; zero: they do not
 	for {
 		nc, err := nats.Connect(strings.Join(opts.URLs, ","), options...)
 		if err == nil {
@@ -157,6 +158,17 @@ func (c *conn) connect(ctx context.Context, opts Options) error {
 		if c.setDown(err); time.Since(said) >= remindEvery {
 			said = time.Now()
 			c.log.Warn("still no connection to a namespace server", "server", c.server, "err", err)
+		}
+		switch {
+		case !refusesCertificate(err) || len(opts.ClusterKey) > 0: // the cluster's key may be being rotated
+			refused = time.Time{}
+		case refused.IsZero():
+			refused = time.Now()
+		case time.Since(refused) >= refusedFor:
+			return &bb.Error{
+				Kind: bb.Permission, Op: "connect", Path: c.server, Err: fmt.Errorf("the namespace server refuses this daemon's certificate: %w", err),
+				Remedy: "set nats.tls.cert and nats.tls.key to a certificate of an authority that the server trusts, and look at the server's log",
+			}
 		}
 		if kind := dialKind(err); kind != bb.Unavailable {
 			return &bb.Error{Kind: kind, Op: "connect", Path: c.server, Err: err, Remedy: "check the URL, the credentials and the TLS files"}
@@ -200,6 +212,21 @@ func (c *conn) options(o Options) []nats.Option {
 		options = append(options, nats.ClientCert(o.Cert, o.Key))
 	}
 	return options
+}
+
+// refusedFor is how long servers refuse a certificate before that counts as certain: one that is being
+// given another authority may refuse for a moment.
+const refusedFor = 5 * time.Second
+
+// refusesCertificate reports whether a server has refused the client's certificate, or that there is none. With
+// TLS 1.3 it does so after the handshake, and what is written then may find the connection closed before
+// the alert is read.
+func refusesCertificate(err error) bool {
+	var alert *net.OpError // crypto/tls does not export the alert in it
+	if errors.As(err, &alert) && alert.Op == "remote error" {
+		return strings.Contains(alert.Err.Error(), "certificate") || strings.Contains(alert.Err.Error(), "access denied")
+	}
+	return errors.Is(err, nats.ErrTLS) && strings.Contains(err.Error(), "after TLS handshake")
 }
 
 // dialKind tells what cannot get better by waiting from what can.
