@@ -91,11 +91,17 @@ func TestTiers(t *testing.T) {
 	settled("after a restart", logged+4096)
 }
 
-// TestTiersWithoutDisk: a node without a disk tier keeps in memory what belongs on disk.
+// TestTiersWithoutDisk: a node that has lost its disk tier keeps in memory what belongs on disk.
 func TestTiersWithoutDisk(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, nil)
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "tiers", Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}})
+	n := startNode(t, func(c *bbd.Config) { c.Store.DiskDir, c.Store.DiskBytes = t.TempDir(), 128<<20 })
+	c := n.dial()
+	n.buffer(c, client.BufferSpec{Name: "tiers", Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}})
+	c.Close()
+	n.stop()
+	n.change = nil
+	n.start()
+	b := n.dial().Buffer("tiers")
 	content := random(9 << 20)
 	write(t, b, "f", content)
 	wantFile(t, b, "f", content)
