@@ -389,7 +389,7 @@ func TestClusterBufferMadeAgain(t *testing.T) {
 		if _, err := there.Buffer("shared").Stat(t.Context(), "f"); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
-		if err := c.DestroyBuffer(t.Context(), "shared", true); err != nil {
+		if err := c.DiscardBuffer(t.Context(), "shared"); err != nil {
 			t.Fatal(err)
 		}
 		content := random(50_000)
@@ -399,7 +399,7 @@ func TestClusterBufferMadeAgain(t *testing.T) {
 		if err != nil || !bytes.Equal(got, content) {
 			t.Fatalf("round %d: %d bytes, %v", i, len(got), err)
 		}
-		if err := there.DestroyBuffer(t.Context(), "shared", true); err != nil {
+		if err := there.DiscardBuffer(t.Context(), "shared"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -802,7 +802,7 @@ func TestClusterBufferMadeAgainAtOnce(t *testing.T) {
 				}
 			})
 		}
-		if err := c.DestroyBuffer(t.Context(), "shared", true); err != nil {
+		if err := c.DiscardBuffer(t.Context(), "shared"); err != nil {
 			t.Fatal(err)
 		}
 		made.Wait()
@@ -814,7 +814,7 @@ func TestClusterBufferMadeAgainAtOnce(t *testing.T) {
 		if err != nil || !bytes.Equal(got, content) {
 			t.Fatalf("round %d: %d bytes, %v", i, len(got), err)
 		}
-		if err := last.DestroyBuffer(t.Context(), "shared", true); err != nil {
+		if err := last.DiscardBuffer(t.Context(), "shared"); err != nil {
 			t.Fatal(err)
 		}
 	}

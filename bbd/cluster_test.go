@@ -646,10 +646,10 @@ func TestClusterDestroyedElsewhere(t *testing.T) {
 	nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
 	there := nodes[1].dial()
 	write(t, there.Buffer("shared"), "f", random(3<<20))
-	if err := c.DestroyBuffer(t.Context(), "shared", false); !errors.Is(err, client.ErrBusy) {
+	if err := c.DestroyBuffer(t.Context(), "shared"); !errors.Is(err, client.ErrBusy) {
 		t.Errorf("destroying a buffer that is dirty elsewhere: %v", err)
 	}
-	if err := c.DestroyBuffer(t.Context(), "shared", true); err != nil {
+	if err := c.DiscardBuffer(t.Context(), "shared"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the other daemon drops its bytes", func() bool {

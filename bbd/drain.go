@@ -315,7 +315,11 @@ func (r *request) verify(m *wire.Verify) (proto.Message, error) {
 	}
 	defer store.Close()
 	p := newProgress(r)
-	_, err = flusher.Verify(r.ctx, store, bytes.NewReader(lines), m.Deep, func(f flusher.Finding) {
+	depth := flusher.VerifyNames
+	if m.Deep {
+		depth = flusher.VerifyDeep
+	}
+	_, err = flusher.Verify(r.ctx, store, bytes.NewReader(lines), depth, func(f flusher.Finding) {
 		if f.Err != nil {
 			p.failed(f.Receipt.Path, f.Receipt.Size, f.Err)
 		}

@@ -42,14 +42,14 @@ func TestDrainNamesLostFiles(t *testing.T) {
 	if report, err := c.DrainBelow(t.Context(), "lossy", "other", 20*time.Second, nil); err != nil {
 		t.Errorf("draining a directory without lost files: %v (%+v)", err, report)
 	}
-	if err := c.DestroyBuffer(t.Context(), "lossy", false); !errors.Is(err, client.ErrLost) {
+	if err := c.DestroyBuffer(t.Context(), "lossy"); !errors.Is(err, client.ErrLost) {
 		t.Errorf("destroying a buffer with a lost file: %v", err)
 	}
 	if err := b.Remove(t.Context(), "d/unsaved"); err != nil {
 		t.Fatal(err)
 	}
 	drain(t, c, "lossy")
-	if err := c.DestroyBuffer(t.Context(), "lossy", false); err != nil {
+	if err := c.DestroyBuffer(t.Context(), "lossy"); err != nil {
 		t.Errorf("destroying the buffer once the lost file is removed: %v", err)
 	}
 }
@@ -81,10 +81,10 @@ func TestClusterDrainNamesLostFiles(t *testing.T) {
 	}
 	wantLostInDrain(t, there, "shared", "", "unsaved")
 	wantLostInDrain(t, there, "shared", "unsaved", "unsaved")
-	if err := there.DestroyBuffer(t.Context(), "shared", false); !errors.Is(err, client.ErrLost) {
+	if err := there.DestroyBuffer(t.Context(), "shared"); !errors.Is(err, client.ErrLost) {
 		t.Errorf("destroying a buffer with a lost file: %v", err)
 	}
-	if err := there.DestroyBuffer(t.Context(), "shared", true); err != nil {
+	if err := there.DiscardBuffer(t.Context(), "shared"); err != nil {
 		t.Error(err)
 	}
 }

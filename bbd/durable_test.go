@@ -44,7 +44,7 @@ func TestFlushedRename(t *testing.T) {
 				here, there := nodes[0], nodes[len(nodes)-1]
 				c := here.dial()
 				b, dir := here.buffer(c, safeBuffer())
-				defer c.DestroyBuffer(t.Context(), "safe", true)
+				defer c.DiscardBuffer(t.Context(), "safe")
 				for _, n := range nodes {
 					n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 				}

@@ -37,7 +37,7 @@ func TestDestroyMeetsAChange(t *testing.T) {
 				t.Run(fmt.Sprint(name, ", ", where, ", ", verdict), func(t *testing.T) {
 					c, there := nodes[0].dial(), nodes[len(nodes)-1]
 					b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "b"})
-					defer c.DestroyBuffer(t.Context(), "b", true)
+					defer c.DiscardBuffer(t.Context(), "b")
 					changed := there.dial().Buffer("b")
 					write(t, changed, "saved", []byte("on the store"))
 					drain(t, c, "b")
@@ -103,7 +103,7 @@ func TestBuffersDoNotWaitForADestroy(t *testing.T) {
 		other, _ := nodes[0].buffer(c, client.BufferSpec{Name: "other"})
 		write(t, nodes[1].dial().Buffer("other"), "f", []byte("content"))
 		wantFile(t, other, "f", []byte("content"))
-		return c.DestroyBuffer(t.Context(), "other", true)
+		return c.DiscardBuffer(t.Context(), "other")
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestDestroyRace(t *testing.T) {
 		nodes[0].buffer(c, client.BufferSpec{Name: name})
 		wrote := make(chan error, 1)
 		go func() { wrote <- w.Buffer(name).WriteFile(t.Context(), "result", []byte("precious"), 0o644) }()
-		destroyed := c.DestroyBuffer(t.Context(), name, false)
+		destroyed := c.DestroyBuffer(t.Context(), name)
 		if err := <-wrote; err == nil && destroyed == nil {
 			t.Fatalf("trial %d: the file was acknowledged, and its buffer destroyed without discarding anything", trial)
 		}
@@ -129,7 +129,7 @@ func TestDestroyRace(t *testing.T) {
 			if !errors.Is(destroyed, client.ErrBusy) {
 				t.Errorf("destroying: %v", destroyed)
 			}
-			if err := c.DestroyBuffer(t.Context(), name, true); err != nil {
+			if err := c.DiscardBuffer(t.Context(), name); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -93,7 +93,7 @@ func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func
 		"receipt":    func() error { return c.Receipt(ctx, "private", &bytes.Buffer{}) },
 		"lost":       func() error { _, err := c.Lost(ctx, "private"); return err },
 		"status":     func() error { _, err := c.Status(ctx, "private"); return err },
-		"destroy":    func() error { return c.DestroyBuffer(ctx, "private", true) },
+		"destroy":    func() error { return c.DiscardBuffer(ctx, "private") },
 
 		"shared: read what is not": func() error { _, err := shared.ReadFile(ctx, "secret"); return err },
 		"shared: write":            func() error { return shared.WriteFile(ctx, "f", []byte("mine"), 0o644) },
@@ -104,7 +104,7 @@ func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func
 			_, err := shared.SetAttr(ctx, "f", client.Attr{Mode: &m})
 			return err
 		},
-		"shared: destroy":  func() error { return c.DestroyBuffer(ctx, "shared", true) },
+		"shared: destroy":  func() error { return c.DiscardBuffer(ctx, "shared") },
 		"shared: may read": func() error { return wantText(shared.ReadFile(ctx, "f")) },
 
 		"backing of another's":      func() error { return create(ctx, c, "i1", at.Store) },

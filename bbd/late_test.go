@@ -515,7 +515,7 @@ func TestClusterStartsAmongDestruction(t *testing.T) {
 	destroyed := make(chan error, 1)
 	go func() {
 		for _, name := range names[1:] {
-			if err := c.DestroyBuffer(t.Context(), name, true); err != nil {
+			if err := c.DiscardBuffer(t.Context(), name); err != nil {
 				destroyed <- err
 				return
 			}

@@ -47,7 +47,7 @@ func comeTo(t *testing.T, nodes []*node, l client.Lifetime, o client.LifetimeOpt
 func leave(t *testing.T, nodes []*node, key string) {
 	t.Helper()
 	for _, n := range nodes {
-		if _, err := n.dial().LeaveLifetime(t.Context(), key, "", false); err != nil {
+		if _, err := n.dial().LeaveLifetime(t.Context(), key, client.LeaveOptions{}); err != nil {
 			t.Fatalf("%s: %v", n.name, err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestLifetime(t *testing.T) {
 	if now, err := c.Lifetime(t.Context(), l.Key); err != nil || now.State != client.LifetimeOpen || len(now.Nodes) != 3 || now.Nodes[0].Attached || !now.Nodes[2].Attached {
 		t.Fatalf("with a node to leave: %+v (%v)", now, err)
 	}
-	if _, err := nodes[2].dial().LeaveLifetime(t.Context(), l.Key, "", true); err != nil {
+	if _, err := nodes[2].dial().LeaveLifetime(t.Context(), l.Key, client.LeaveOptions{Failed: true}); err != nil {
 		t.Fatal(err)
 	}
 	leave(t, nodes, l.Key) // again
@@ -288,7 +288,7 @@ func TestLifetimeRefused(t *testing.T) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	if _, err := c.LeaveLifetime(t.Context(), "job-9", "", false); !errors.Is(err, client.ErrNotFound) {
+	if _, err := c.LeaveLifetime(t.Context(), "job-9", client.LeaveOptions{}); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("one that never was: %v", err)
 	}
 }

@@ -19,7 +19,7 @@ func TestBufferMadeAgain(t *testing.T) {
 				t.Fatalf("%s of buffer %d: %v", name, i, err)
 			}
 		}
-		if err := c.DestroyBuffer(t.Context(), "again", true); err != nil {
+		if err := c.DiscardBuffer(t.Context(), "again"); err != nil {
 			t.Fatal(err)
 		}
 	}

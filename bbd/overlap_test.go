@@ -51,11 +51,11 @@ func TestOverlappingStores(t *testing.T) {
 				if made, err := c.CreateBuffer(t.Context(), spec); err != nil || made.Shared {
 					t.Errorf("%s, shared: %+v (%v)", path, made, err)
 				}
-				if err := c.DestroyBuffer(t.Context(), spec.Name, false); err != nil {
+				if err := c.DestroyBuffer(t.Context(), spec.Name); err != nil {
 					t.Error(err)
 				}
 			}
-			if err := c.DestroyBuffer(t.Context(), "first", false); err != nil {
+			if err := c.DestroyBuffer(t.Context(), "first"); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "second", Backing: "file://" + dir}); err != nil {

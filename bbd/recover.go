@@ -202,7 +202,11 @@ func (b *buffer) recoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 func (b *buffer) missing(e *bb.Entry) string {
 	s := b.d.store
 	f := survived{node: b.d.cfg.Node, memoryLost: s.MemoryLost(), damage: b.d.damageIn(b.name)}
-	f.adopted = s.Adopt(e.File, e.Generation, e.State() == bb.StateClean)
+	adopt := s.Adopt
+	if e.State() == bb.StateClean {
+		adopt = s.AdoptClean
+	}
+	f.adopted = adopt(e.File, e.Generation)
 	if f.adopted == nil || bb.KindOf(f.adopted) == bb.Lost {
 		f.sum, f.size, f.unsummed = s.Checksum(e.File, e.Generation)
 	}

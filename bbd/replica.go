@@ -271,7 +271,7 @@ func (b *buffer) recoverReplica(e *bb.Entry) bool {
 			err = errors.Join(errors.New(missing), b.yield(e))
 		}
 	} else {
-		err = b.d.store.Adopt(e.File, e.Generation, false) // promote compares it with the entry
+		err = b.d.store.Adopt(e.File, e.Generation) // promote compares it with the entry
 	}
 	if err != nil {
 		b.d.log.Warn("the second copy of a file was lost with this node's memory", "file", e.File, "home", b.home(e), "err", err)

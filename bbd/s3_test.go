@@ -229,13 +229,13 @@ func TestS3VerifyFindsDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, deep := range []bool{false, true} {
-		report, err := c.Verify(t.Context(), bytes.NewReader(receipt.Bytes()), "", deep, nil)
+		report, err := c.Verify(t.Context(), bytes.NewReader(receipt.Bytes()), client.VerifyOptions{Deep: deep})
 		if err != nil || report.FilesDone != 3 || report.FailedTotal != 0 {
 			t.Errorf("verify (deep %v): %+v (%v)", deep, report, err)
 		}
 	}
 	flipByte(t, server.File(bucket, "p/b"), 6<<20)
-	report, _ := c.Verify(t.Context(), bytes.NewReader(receipt.Bytes()), "", true, nil)
+	report, _ := c.Verify(t.Context(), bytes.NewReader(receipt.Bytes()), client.VerifyOptions{Deep: true})
 	if report.FailedTotal != 1 || len(report.Failed) != 1 || report.Failed[0].Path != "b" || report.Failed[0].Kind != client.ErrChecksum {
 		t.Errorf("verify of a damaged object: %+v", report)
 	}
@@ -302,7 +302,7 @@ func TestS3BadBackings(t *testing.T) {
 		_, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "bad", Backing: backing})
 		if !errors.Is(err, kind) {
 			t.Errorf("%s (%s): %v, want kind %v", what, backing, err, kind)
-			c.DestroyBuffer(ctx, "bad", true)
+			c.DiscardBuffer(ctx, "bad")
 		} else {
 			t.Logf("%s: %v", what, err)
 		}

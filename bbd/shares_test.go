@@ -166,7 +166,7 @@ func TestHoarder(t *testing.T) {
 		end()
 		eventually(t, "the user's share is given back", func() bool { return n.daemon.RequestBytes(intruderUID) == 0 })
 		for _, name := range []string{"hoard", "roots"} {
-			if err := root.DestroyBuffer(t.Context(), name, true); err != nil {
+			if err := root.DiscardBuffer(t.Context(), name); err != nil {
 				t.Error(err)
 			}
 		}

@@ -71,7 +71,7 @@ func TestToken(t *testing.T) {
 		"absent":  func() error { _, err := c.BufferInfo(ctx, "nothing"); return err },
 		"status":  func() error { _, err := c.Status(ctx, ""); return err },
 		"create":  func() error { _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "new"}); return err },
-		"destroy": func() error { return c.DestroyBuffer(ctx, "mine", true) },
+		"destroy": func() error { return c.DiscardBuffer(ctx, "mine") },
 		"nodes":   func() error { _, err := c.Nodes(ctx); return err },
 		"forget":  func() error { _, err := c.ForgetNode(ctx, "n2"); return err },
 		"token":   func() error { _, _, err := c.Token(ctx, "mine", time.Hour); return err },
@@ -82,7 +82,7 @@ func TestToken(t *testing.T) {
 	}
 	// Another buffer of the same name is not what the token was made for.
 	own := n.dial()
-	if err := own.DestroyBuffer(ctx, "mine", true); err != nil {
+	if err := own.DiscardBuffer(ctx, "mine"); err != nil {
 		t.Fatal(err)
 	}
 	n.buffer(own, client.BufferSpec{Name: "mine", Mode: 0o777})

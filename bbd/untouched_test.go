@@ -101,7 +101,7 @@ func TestRemovedTreeLeavesFilesOfOthers(t *testing.T) {
 		mkdirs(t, first, "out")
 		write(t, first, "out/epoch1.pt", []byte("one"))
 		drain(t, c, "job1")
-		if err := c.DestroyBuffer(t.Context(), "job1", false); err != nil {
+		if err := c.DestroyBuffer(t.Context(), "job1"); err != nil {
 			t.Fatal(err)
 		}
 		s.put(t, "data/deep/theirs", "theirs")

@@ -187,6 +187,6 @@ func TestReceiptOfALaterRelease(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	lines := strings.NewReader(`{"forebay_receipt":2,"buffer":"b","backing":"file:///nowhere"}` + "\n")
-	_, err := n.dial().Verify(t.Context(), lines, "", false, nil)
+	_, err := n.dial().Verify(t.Context(), lines, client.VerifyOptions{})
 	wantSaid(t, "verify", err, bb.Unsupported, "the receipt is of version 2, this daemon knows 1", "upgrade it")
 }

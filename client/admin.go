@@ -80,14 +80,23 @@ func (c *Client) Token(ctx context.Context, buffer string, lifetime time.Duratio
 	return wire.TokenText(reply.Token), time.Unix(0, reply.ExpiresNs), nil
 }
 
-// DestroyBuffer removes a buffer and all it holds. Without discard it fails with
-// ErrBusy while anything in it is dirty.
-func (c *Client) DestroyBuffer(ctx context.Context, name string, discard bool) error {
+// DestroyBuffer removes a buffer and all it holds. It fails with ErrBusy while anything in it
+// is dirty; see DiscardBuffer.
+func (c *Client) DestroyBuffer(ctx context.Context, name string) error {
+	return c.destroyBuffer(ctx, &wire.BufferDestroy{Name: name})
+}
+
+// DiscardBuffer removes a buffer and all it holds, with the dirty bytes, which are lost.
+func (c *Client) DiscardBuffer(ctx context.Context, name string) error {
+	return c.destroyBuffer(ctx, &wire.BufferDestroy{Name: name, Discard: true})
+}
+
+func (c *Client) destroyBuffer(ctx context.Context, m *wire.BufferDestroy) error {
+	name := m.Name
 	if err := bb.CheckBufferName(name); err != nil {
 		return err
 	}
 	c.forgetSpaces(name)
-	m := &wire.BufferDestroy{Name: name, Discard: discard}
 	return bb.Wrap("destroy buffer", name, c.ask(ctx, wire.Type_TYPE_BUFFER_DESTROY, m, nil))
 }
 
@@ -273,11 +282,17 @@ func (c *Client) stage(ctx context.Context, op string, typ wire.Type, r StageReq
 	return report, bb.Wrap(op, bb.Address{Buffer: r.Buffer, Path: path}.String(), report.complete(err))
 }
 
-// Verify checks a store against a receipt (JSON lines, as Receipt writes them): sizes
-// and the store's own checksums, or, if deep, the bytes read back. The url is where
-// the files lie; "": where the receipt says.
-func (c *Client) Verify(ctx context.Context, receipt io.Reader, url string, deep bool, progress func(Progress)) (Report, error) {
+// VerifyOptions say how a store is checked against a receipt.
+type VerifyOptions struct {
+	URL      string         // where the files lie; "": where the receipt says
+	Deep     bool           // read every byte back, and compare checksums; else sizes and the store's own checksums
+	Progress func(Progress) // nil: none
+}
+
+// Verify checks a store against a receipt (JSON lines, as Receipt writes them).
+func (c *Client) Verify(ctx context.Context, receipt io.Reader, o VerifyOptions) (Report, error) {
 	const op = "verify"
+	url, progress := o.URL, o.Progress
 	if url != "" {
 		if _, err := bb.ParseBacking(url); err != nil {
 			return Report{}, bb.Wrap(op, url, err)
@@ -294,7 +309,7 @@ func (c *Client) Verify(ctx context.Context, receipt io.Reader, url string, deep
 			return total, bb.Wrap(op, url, total.complete(nil))
 		}
 		before := total
-		part, err := c.work(ctx, wire.Type_TYPE_VERIFY, &wire.Verify{Url: url, Deep: deep}, lines, func(p Progress) {
+		part, err := c.work(ctx, wire.Type_TYPE_VERIFY, &wire.Verify{Url: url, Deep: o.Deep}, lines, func(p Progress) {
 			if progress != nil {
 				progress(before.plus(p))
 			}

@@ -100,7 +100,7 @@ func TestDaemon(t *testing.T) {
 		if !bytes.Contains(receipt.Bytes(), []byte("\"k\"")) {
 			t.Errorf("the receipt does not name k: %s", receipt.Bytes())
 		}
-		must[Report](t)(c.Verify(ctx, &receipt, "", true, nil))
+		must[Report](t)(c.Verify(ctx, &receipt, VerifyOptions{Deep: true}))
 	})
 }
 

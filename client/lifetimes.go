@@ -75,11 +75,16 @@ func (c *Client) OpenLifetime(ctx context.Context, l Lifetime, o LifetimeOptions
 	return now, bb.Wrap("open lifetime", l.Key, err)
 }
 
-// LeaveLifetime says that a job has left a node ("": the daemon's own), and whether it
-// failed there. When it has left all, what is dirty is drained, what it asked for is
+// LeaveOptions say which node a job has left, and how.
+type LeaveOptions struct {
+	Node   NodeID // "": the daemon's own
+	Failed bool   // the job failed there
+}
+
+// LeaveLifetime says that a job has left a node. When it has left all, what is dirty is drained, what it asked for is
 // copied out, and its buffers go; nobody waits for that.
-func (c *Client) LeaveLifetime(ctx context.Context, key string, node NodeID, failed bool) (Lifetime, error) {
-	return c.askLifetime(ctx, "leave lifetime", key, wire.Type_TYPE_LIFETIME_LEAVE, &wire.LifetimeLeave{Key: key, Node: string(node), Failed: failed})
+func (c *Client) LeaveLifetime(ctx context.Context, key string, o LeaveOptions) (Lifetime, error) {
+	return c.askLifetime(ctx, "leave lifetime", key, wire.Type_TYPE_LIFETIME_LEAVE, &wire.LifetimeLeave{Key: key, Node: string(o.Node), Failed: o.Failed})
 }
 
 // EndLifetime says that a job is over, wherever it still seems to be.
@@ -89,14 +94,22 @@ func (c *Client) EndLifetime(ctx context.Context, key string, o EndOptions) (Lif
 }
 
 // SetDue says by when the buffer of a job that runs should be on its store (zero: its job
-// has no end), and, if warned, that the job is being warned that it will not: ErrExists if
-// it was before, so that only one does it.
-func (c *Client) SetDue(ctx context.Context, key string, due time.Time, warned bool) (Lifetime, error) {
-	m := &wire.LifetimeDue{Key: key, Warned: warned}
+// has no end).
+func (c *Client) SetDue(ctx context.Context, key string, due time.Time) (Lifetime, error) {
+	return c.setDue(ctx, due, &wire.LifetimeDue{Key: key})
+}
+
+// WarnDue is SetDue of a job that is being warned that its buffer will not be on its store by
+// then. ErrExists if it was warned before, so that only one caller does it.
+func (c *Client) WarnDue(ctx context.Context, key string, due time.Time) (Lifetime, error) {
+	return c.setDue(ctx, due, &wire.LifetimeDue{Key: key, Warned: true})
+}
+
+func (c *Client) setDue(ctx context.Context, due time.Time, m *wire.LifetimeDue) (Lifetime, error) {
 	if !due.IsZero() {
 		m.DueNs = due.UnixNano()
 	}
-	return c.askLifetime(ctx, "change lifetime", key, wire.Type_TYPE_LIFETIME_DUE, m)
+	return c.askLifetime(ctx, "change lifetime", m.Key, wire.Type_TYPE_LIFETIME_DUE, m)
 }
 
 func (c *Client) askLifetime(ctx context.Context, op, key string, typ wire.Type, m proto.Message) (l Lifetime, err error) {

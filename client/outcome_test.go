@@ -46,7 +46,7 @@ var changes = map[string]struct {
 		return err
 	}},
 	"buffer destroy": {wire.Type_TYPE_BUFFER_DESTROY, func(ctx context.Context, c *Client, _ *Buffer) error {
-		return c.DestroyBuffer(ctx, "b", true)
+		return c.DiscardBuffer(ctx, "b")
 	}},
 	"undrain": {wire.Type_TYPE_NODE_UNDRAIN, func(ctx context.Context, c *Client, _ *Buffer) error {
 		return c.UndrainNode(ctx, "n")
@@ -56,7 +56,7 @@ var changes = map[string]struct {
 		return err
 	}},
 	"due": {wire.Type_TYPE_LIFETIME_DUE, func(ctx context.Context, c *Client, _ *Buffer) error {
-		_, err := c.SetDue(ctx, "job", time.Time{}, true)
+		_, err := c.WarnDue(ctx, "job", time.Time{})
 		return err
 	}},
 	"begin without a key": {wire.Type_TYPE_TXN_BEGIN, func(ctx context.Context, _ *Client, b *Buffer) error {

@@ -281,7 +281,7 @@ func TestAdmin(t *testing.T) {
 	if got := must[[]BufferSpec](t)(c.Buffers(ctx)); len(got) != 2 {
 		t.Errorf("%d buffers", len(got))
 	}
-	check(t, c.DestroyBuffer(ctx, "new", true))
+	check(t, c.DiscardBuffer(ctx, "new"))
 	_, err = c.BufferInfo(ctx, "new")
 	wantKind(t, err, ErrNotFound)
 

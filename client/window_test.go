@@ -271,12 +271,12 @@ func TestVerifySendsWholeLines(t *testing.T) {
 	for i := range 100_000 {
 		fmt.Fprintf(&receipt, `{"path":"file%d","size":%d,"checksum":"0123456789abcdef"}`+"\n", i, i)
 	}
-	r := must[Report](t)(c.Verify(ctx, strings.NewReader(receipt.String()), "", false, nil))
+	r := must[Report](t)(c.Verify(ctx, strings.NewReader(receipt.String()), VerifyOptions{}))
 	if r.FilesDone != 100_000 || f.count(wire.Type_TYPE_VERIFY) < 2 {
 		t.Errorf("%d files in %d messages", r.FilesDone, f.count(wire.Type_TYPE_VERIFY))
 	}
 	receipt.WriteString("bad\n")
-	r, err := c.Verify(ctx, strings.NewReader(receipt.String()), "", false, nil)
+	r, err := c.Verify(ctx, strings.NewReader(receipt.String()), VerifyOptions{})
 	wantKind(t, err, ErrChecksum)
 	if len(r.Failed) != 1 || r.FailedTotal != 1 {
 		t.Errorf("failed: %+v", r.Failed)

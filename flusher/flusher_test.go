@@ -883,9 +883,9 @@ func TestReceipts(t *testing.T) {
 	if _, err := drainAll(t, w.f); err != nil {
 		t.Fatal(err)
 	}
-	verify := func(deep bool) (bad []string) {
+	verify := func(depth Depth) (bad []string) {
 		t.Helper()
-		verdict, err := Verify(t.Context(), store, bytes.NewReader(lines), deep, func(f Finding) {
+		verdict, err := Verify(t.Context(), store, bytes.NewReader(lines), depth, func(f Finding) {
 			if f.Err != nil {
 				bad = append(bad, f.Receipt.Path+": "+bb.KindOf(f.Err).String())
 			}
@@ -895,21 +895,21 @@ func TestReceipts(t *testing.T) {
 		}
 		return bad
 	}
-	if bad := slices.Concat(verify(false), verify(true)); len(bad) != 0 {
+	if bad := slices.Concat(verify(VerifyNames), verify(VerifyDeep)); len(bad) != 0 {
 		t.Fatal(bad)
 	}
 	if err := errors.Join(store.Damage("f1.zst"), store.Remove(t.Context(), "f2.zst")); err != nil {
 		t.Fatal(err)
 	}
-	if bad := verify(false); !slices.Equal(bad, []string{"f2: not found"}) {
+	if bad := verify(VerifyNames); !slices.Equal(bad, []string{"f2: not found"}) {
 		t.Fatal(bad)
 	}
-	if bad := verify(true); len(bad) != 2 || !slices.Contains(bad, "f1: checksum") || !slices.Contains(bad, "f2: not found") {
+	if bad := verify(VerifyDeep); len(bad) != 2 || !slices.Contains(bad, "f1: checksum") || !slices.Contains(bad, "f2: not found") {
 		t.Fatal(bad)
 	}
 	lines = append(lines, "not a receipt\n{\"path\":"...)
 	var invalid int
-	if _, err := Verify(t.Context(), store, bytes.NewReader(lines), false, func(f Finding) {
+	if _, err := Verify(t.Context(), store, bytes.NewReader(lines), VerifyNames, func(f Finding) {
 		if errors.Is(f.Err, bb.Invalid) {
 			invalid++
 		}

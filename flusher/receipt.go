@@ -139,6 +139,14 @@ type Finding struct {
 	Err     error // nil: the store has it; bb.NotFound, bb.Checksum: it has not, or something else; others: it could not be found out
 }
 
+// Depth is how much of a store Verify reads.
+type Depth int
+
+const (
+	VerifyNames Depth = iota // what the store says of its objects
+	VerifyDeep               // the bytes too
+)
+
 // Verdict counts findings.
 type Verdict struct {
 	Good, Bad int
@@ -146,12 +154,12 @@ type Verdict struct {
 }
 
 // Verify checks a store against receipts, with nothing but the two. It compares
-// sizes, and checksums where the store keeps them, else entity tags; if deep is
-// set, it reads every object and computes its checksum, and that of the file in it.
+// sizes, and checksums where the store keeps them, else entity tags; VerifyDeep
+// reads every object and computes its checksum, and that of the file in it.
 // Each line's finding is told to each, in order; of several lines for a path only
 // the last is checked. The error is about reading the receipts, or the end of
 // ctx: findings that are bad are counted, not errors.
-func Verify(ctx context.Context, store backing.Reader, receipts io.Reader, deep bool, each func(Finding)) (Verdict, error) {
+func Verify(ctx context.Context, store backing.Reader, receipts io.Reader, depth Depth, each func(Finding)) (Verdict, error) {
 	last, err := readReceipts(receipts)
 	if err != nil {
 		return Verdict{}, err
@@ -161,7 +169,7 @@ func Verify(ctx context.Context, store backing.Reader, receipts io.Reader, deep 
 		if err := ctx.Err(); err != nil {
 			return v, bb.Wrap("verify", "", err)
 		}
-		last[i].check(ctx, store, deep)
+		last[i].check(ctx, store, depth == VerifyDeep)
 		if last[i].Err == nil {
 			v.Good++
 			v.Bytes += last[i].Receipt.StoredSize

@@ -353,15 +353,23 @@ func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Ans
 	})
 }
 
-// Teardown ends what belongs to the job. Hurry is that data need not be kept: its user
-// has said so (scancel --hurry), or the job did not run. Without that, the daemons go on
-// with what is still to be saved.
-func (h *Hooks) Teardown(ctx context.Context, job string, hurry bool) Answer {
+// Teardown ends what belongs to the job. The daemons go on with what is still to be saved.
+func (h *Hooks) Teardown(ctx context.Context, job string) Answer {
+	return h.teardown(ctx, job, client.EndOptions{WhenLeft: true})
+}
+
+// TeardownNow is Teardown of a job whose data need not be kept: its user has said so (scancel
+// --hurry), or the job did not run.
+func (h *Hooks) TeardownNow(ctx context.Context, job string) Answer {
+	return h.teardown(ctx, job, client.EndOptions{Hurry: true})
+}
+
+func (h *Hooks) teardown(ctx context.Context, job string, how client.EndOptions) Answer {
 	defer h.attend(job)()
 	limited, cancel := context.WithTimeout(ctx, teardownLimit)
 	defer cancel()
 	said, told := "", false
-	err := h.follow(limited, job, "teardown", client.EndOptions{Hurry: hurry, WhenLeft: !hurry}, func(l *client.Lifetime) bool {
+	err := h.follow(limited, job, "teardown", how, func(l *client.Lifetime) bool {
 		told = true
 		return l.State == client.LifetimeGone
 	})

@@ -757,7 +757,7 @@ func TestEvictedExtentsAreJoined(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open(t, o)
-	if err := s.Adopt(1, 1, true); err != nil {
+	if err := s.AdoptClean(1, 1); err != nil {
 		t.Fatal(err)
 	}
 	if again, size, err := s.Checksum(1, 1); again != sum || size != 6<<20 || err != nil {

@@ -214,7 +214,11 @@ func checkCrash(t *testing.T, dir string, acked, begun, clean map[bb.FileID]int)
 		}
 	}
 	for f, step := range acked {
-		if err := s.Adopt(f, bb.Generation(step), clean[f] == step); err != nil {
+		adopt := s.Adopt
+		if clean[f] == step {
+			adopt = s.AdoptClean
+		}
+		if err := adopt(f, bb.Generation(step)); err != nil {
 			t.Errorf("adopt file %s: %v", f, err)
 		}
 		checkCrashFile(t, s, f, step, clean[f] == step)

@@ -109,13 +109,13 @@ func TestAdoptNamesWhatADamagedRecordClaims(t *testing.T) {
 	s := open(t, o)
 	w := newWriter(t, s)
 	w.commit(5, 2, 0, 0, []byte("x"))
-	if err := s.Adopt(5, 2, false); err != nil { // starts from nothing: does not need generation 1
+	if err := s.Adopt(5, 2); err != nil { // starts from nothing: does not need generation 1
 		t.Error(err)
 	}
 	if d := s.Damage(); len(d) != 1 || d[0].File != 5 || d[0].Generation != 1 {
 		t.Errorf("reported %+v", d)
 	}
-	if err := s.Adopt(5, 1, false); !errors.Is(err, bb.NotFound) {
+	if err := s.Adopt(5, 1); !errors.Is(err, bb.NotFound) {
 		t.Errorf("adopting what is damaged: %v", err)
 	}
 }

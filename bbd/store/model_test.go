@@ -440,7 +440,11 @@ func (m *model) restart() {
 			continue
 		}
 		sealed := file.sealed
-		if err := m.s.Adopt(info.File, file.gen, file.clean); err != nil {
+		adopt := m.s.Adopt
+		if file.clean {
+			adopt = m.s.AdoptClean
+		}
+		if err := adopt(info.File, file.gen); err != nil {
 			m.t.Fatal(err)
 		}
 		if err := m.s.Seal(info.File, file.gen); err != nil {

@@ -510,13 +510,17 @@ func (s *Store) removeUnfinished() {
 	}
 }
 
-// Adopt says, after a restart, which generation of a file is the truth, and whether
-// the backing store holds it; then it is sealed. Older ones are dropped,
+// Adopt says, after a restart, which generation of a file is the truth. Older ones are dropped,
 // and those that are not part of the true one are void: they belong to commits
 // that were never acknowledged. bb.NotFound: nothing of the generation is here.
 // bb.Lost: a damaged record claims to be of it. Whether all of a closed file is
 // here, Size and Checksum tell, compared with the namespace's entry.
-func (s *Store) Adopt(f bb.FileID, n bb.Generation, isClean bool) error {
+func (s *Store) Adopt(f bb.FileID, n bb.Generation) error { return s.adoptAs(f, n, false) }
+
+// AdoptClean is Adopt of a generation that the backing store holds: it is sealed.
+func (s *Store) AdoptClean(f bb.FileID, n bb.Generation) error { return s.adoptAs(f, n, true) }
+
+func (s *Store) adoptAs(f bb.FileID, n bb.Generation, isClean bool) error {
 	h := s.shard(f)
 	h.Lock()
 	g := h.find(f, n)

@@ -179,7 +179,7 @@ func TestCommitReadRestart(t *testing.T) {
 	}
 	check(t, s, 1, 2, want2)
 	check(t, s, 1, 1, want)
-	if err := s.Adopt(1, 2, false); err != nil {
+	if err := s.Adopt(1, 2); err != nil {
 		t.Fatal(err)
 	}
 	check(t, s, 1, 2, want2)

@@ -56,7 +56,7 @@ func TestBuildOnWhatWasNeverInMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		s = open(t, o)
-		if err := s.Adopt(1, 2, false); err != nil {
+		if err := s.Adopt(1, 2); err != nil {
 			t.Fatal(err)
 		}
 	}

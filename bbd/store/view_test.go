@@ -126,7 +126,7 @@ func TestFillOfADroppedGenerationLeavesNoRecord(t *testing.T) {
 				}
 			}
 		}
-		if err := s.Adopt(1, 2, false); err != nil {
+		if err := s.Adopt(1, 2); err != nil {
 			t.Error(err)
 		}
 		if _, err := s.Size(1, 1); bb.KindOf(err) != bb.NotFound {

@@ -64,7 +64,7 @@ func TestWholeCommit(t *testing.T) {
 			check(t, s, 1, 7, want)
 			must(t, s.Close())
 			s = open(t, o)
-			must(t, s.Adopt(1, 7, false))
+			must(t, s.Adopt(1, 7))
 			check(t, s, 1, 7, want)
 		})
 	}

@@ -274,7 +274,11 @@ drain the buffer, and remove the files that bbctl lost lists, or give --discard.
 			if err != nil {
 				return err
 			}
-			if err := c.DestroyBuffer(cmd.Context(), args[0], discard); err != nil {
+			destroy := c.DestroyBuffer
+			if discard {
+				destroy = c.DiscardBuffer
+			}
+			if err := destroy(cmd.Context(), args[0]); err != nil {
 				return err
 			}
 			return a.print(map[string]string{"destroyed": args[0]}, func() { fmt.Fprintln(a.out, "destroyed", args[0]) })

@@ -407,7 +407,7 @@ func examineStore(ctx context.Context, c *client.Client, url string) finding {
 		}
 		return finding{"store", isFailed, oneLineOf(err), fix}
 	}
-	if err := c.DestroyBuffer(ctx, name, false); err != nil {
+	if err := c.DestroyBuffer(ctx, name); err != nil {
 		return finding{"store", isFailed, oneLineOf(err), "bbctl buffer destroy " + name}
 	}
 	return finding{"store", isOK, url + ": reachable and writable", ""}

@@ -107,7 +107,10 @@ closed or synced is in the buffer. While programs have files open there it fails
 			if err != nil {
 				return err
 			}
-			return mounts.Unmount(dir, lazy)
+			if lazy {
+				return mounts.Detach(dir)
+			}
+			return mounts.Unmount(dir)
 		},
 	}
 	cmd.Flags().BoolVarP(&lazy, "lazy", "z", false, "also while programs have files open there")

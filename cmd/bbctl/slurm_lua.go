@@ -165,7 +165,12 @@ func readScript(file string) ([]byte, error) {
 
 func (l *luaApp) newTeardown() *cobra.Command {
 	var hurry bool
-	cmd := l.newVerb("teardown", "End what belongs to a job", func(ctx context.Context, h *slurm.Hooks) slurm.Answer { return h.Teardown(ctx, l.job, hurry) })
+	cmd := l.newVerb("teardown", "End what belongs to a job", func(ctx context.Context, h *slurm.Hooks) slurm.Answer {
+		if hurry {
+			return h.TeardownNow(ctx, l.job)
+		}
+		return h.Teardown(ctx, l.job)
+	})
 	cmd.Flags().BoolVar(&hurry, "hurry", false, "drop what is not on the store")
 	return cmd
 }

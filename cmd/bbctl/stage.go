@@ -290,7 +290,7 @@ the daemon that flushed the files. "-" reads the receipt from standard input.`,
 				return err
 			}
 			return a.report("verify", func(show func(client.Progress)) (client.Report, error) {
-				return c.Verify(cmd.Context(), bytes.NewReader(text), url, deep, show)
+				return c.Verify(cmd.Context(), bytes.NewReader(text), client.VerifyOptions{URL: url, Deep: deep, Progress: show})
 			})
 		},
 	}

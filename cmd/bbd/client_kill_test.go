@@ -208,7 +208,7 @@ func TestClientsKilled(t *testing.T) {
 		t.Errorf("after all clients are gone: %+v, %+v", s.Sessions, s.Buffers[0])
 	}
 	// What is still leased is the segment that the daemon itself fills for the buffer.
-	if err := c.DestroyBuffer(ctx, "kills", false); err != nil {
+	if err := c.DestroyBuffer(ctx, "kills"); err != nil {
 		t.Fatal(err)
 	}
 	if m := statusOf(t, c).Memory; m.Leased != 0 || m.Live != 0 {

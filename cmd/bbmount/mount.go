@@ -120,10 +120,10 @@ func mountError(dir string, err error) error {
 
 // unmount takes the mount away. While programs have files open there, they keep them.
 func unmount(dir string, log *slog.Logger) {
-	err := mounts.Unmount(dir, false)
+	err := mounts.Unmount(dir)
 	if errors.Is(err, bb.Busy) {
 		log.Info("files are open on the mount: it is detached, and ends when they are closed", "dir", dir)
-		err = mounts.Unmount(dir, true)
+		err = mounts.Detach(dir)
 	}
 	if err != nil {
 		log.Error("unmounting", "err", err)

@@ -144,7 +144,7 @@ func (a *attacker) waiters() error {
 	if err != nil {
 		return err
 	}
-	return a.c.DestroyBuffer(ctx, name, true)
+	return a.c.DiscardBuffer(ctx, name)
 }
 
 // unproven opens connections that say nothing, as many as it can.

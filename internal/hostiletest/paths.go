@@ -153,7 +153,7 @@ func (a *attacker) backed(spec client.BufferSpec) (b *client.Buffer, end func() 
 	end = func() error {
 		ctx, cancel := a.within()
 		defer cancel()
-		return a.c.DestroyBuffer(ctx, spec.Name, true)
+		return a.c.DiscardBuffer(ctx, spec.Name)
 	}
 	return a.c.Buffer(spec.Name), end, nil
 }

@@ -106,10 +106,14 @@ func Dead(dir string, limit time.Duration) bool {
 // deadLimit is how long Unmount looks whether a busy mount is dead.
 const deadLimit = 2 * time.Second
 
-// Unmount takes a mount away. Lazy does so while programs have files open there: the mount
-// ends when these are closed. Nobody can close those of a dead mount in order, so that it is
-// always taken away.
-func Unmount(dir string, lazy bool) error {
+// Unmount takes a mount away. It fails with Busy while programs have files open there, unless
+// the mount is dead: nobody can close those in order.
+func Unmount(dir string) error { return takeAway(dir, false) }
+
+// Detach takes a mount away while programs have files open there: it ends when these are closed.
+func Detach(dir string) error { return takeAway(dir, true) }
+
+func takeAway(dir string, lazy bool) error {
 	err := unmount(dir, lazy)
 	if errors.Is(err, unix.EBUSY) && Dead(dir, deadLimit) {
 		err = unmount(dir, true)

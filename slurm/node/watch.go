@@ -136,7 +136,11 @@ func (w *watcher) tell(ctx context.Context, d *client.Client, l *client.Lifetime
 		return nil
 	}
 	// First the note, then the signal: what a job does when it is warned it may not do twice.
-	_, err := d.SetDue(ctx, l.Key, due, warn)
+	set := d.SetDue
+	if warn {
+		set = d.WarnDue
+	}
+	_, err := set(ctx, l.Key, due)
 	if kind := bb.KindOf(err); kind == bb.Busy || kind == bb.Exists {
 		return nil // it is over, or another watch was faster
 	}

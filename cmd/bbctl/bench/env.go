@@ -199,7 +199,7 @@ func (e *env) buffer(ctx context.Context, spec client.BufferSpec) (b *client.Buf
 		if err != nil {
 			return err
 		}
-		return c.DestroyBuffer(ctx, spec.Name, true)
+		return c.DiscardBuffer(ctx, spec.Name)
 	}
 	return c.Buffer(spec.Name), done, nil
 }

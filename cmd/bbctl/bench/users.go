@@ -300,7 +300,7 @@ func (w writer) serveUser(ctx context.Context, files int, in io.Reader, out io.W
 		case doStage:
 			return w.stage(ctx, c, files, o.Path)
 		case doDestroy:
-			return c.DestroyBuffer(ctx, w.Buffer, true)
+			return c.DiscardBuffer(ctx, w.Buffer)
 		}
 		return invalid("order", o.Do, "is not known")
 	})
