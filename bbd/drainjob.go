@@ -95,7 +95,7 @@ func (r *request) drainOnce(b *buffer, m *wire.Drain) (*wire.Progress, error) {
 	}
 	j := r.newJob(meta.Drain, b, m.Key)
 	j.Options[optionTimeout] = time.Duration(m.TimeoutNs).String()
-	if _, err := b.d.meta.SubmitJob(r.ctx, j, tasks...); err != nil {
+	if _, err := b.d.meta.Operations().SubmitJob(r.ctx, j, tasks...); err != nil {
 		return nil, err
 	}
 	ctx, cancel := r.drainEnds(m)

@@ -85,7 +85,7 @@ func (d *Daemon) doTasks(of bb.NodeID, atOnce int64) {
 			}
 			continue
 		}
-		l, err := d.meta.NextTask(d.ctx, of, d.cfg.Node)
+		l, err := d.meta.Operations().NextTask(d.ctx, of, d.cfg.Node)
 		if err != nil {
 			slots.Release(1)
 			if !d.pause(time.Second) {
@@ -143,7 +143,7 @@ func (d *Daemon) standIn() {
 		}
 		if time.Since(cleaned) > housekeeping {
 			cleaned = time.Now()
-			if _, err := d.meta.Jobs(d.ctx); err != nil {
+			if _, err := d.meta.Operations().Jobs(d.ctx); err != nil {
 				d.log.Debug("forgetting old jobs", "err", err)
 			}
 		}
@@ -153,7 +153,7 @@ func (d *Daemon) standIn() {
 // doTasksOf does what there is to do of a node that is gone.
 func (d *Daemon) doTasksOf(node bb.NodeID) {
 	for {
-		l, err := d.meta.NextTaskWithin(d.ctx, node, d.cfg.Node, standInLook)
+		l, err := d.meta.Operations().NextTaskWithin(d.ctx, node, d.cfg.Node, standInLook)
 		if l == nil || err != nil {
 			return
 		}
@@ -245,7 +245,7 @@ func (r *request) newJob(kind meta.JobKind, b *buffer, key string) meta.Job {
 // follow tells the client how far a job is until it ends.
 func (r *request) follow(ctx context.Context, id string) (meta.JobStatus, error) {
 	var last meta.JobStatus
-	err := r.s.d.meta.WatchJob(ctx, id, func(s meta.JobStatus) {
+	err := r.s.d.meta.Operations().WatchJob(ctx, id, func(s meta.JobStatus) {
 		last = s
 		if s.State == meta.JobRunning {
 			_ = r.more(progressOf(&s), nil) // if the client is gone, the request ends
@@ -328,7 +328,7 @@ func (r *request) jobs(*wire.Empty) (proto.Message, error) {
 	if r.s.d.cluster == nil {
 		return nil, errNoJobs
 	}
-	all, err := r.s.d.meta.Jobs(r.ctx)
+	all, err := r.s.d.meta.Operations().Jobs(r.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -351,7 +351,7 @@ func (r *request) job(m *wire.JobRequest) (proto.Message, error) {
 		return nil, err
 	}
 	if m.Watch {
-		err := r.s.d.meta.WatchJob(r.ctx, m.Id, func(now meta.JobStatus) {
+		err := r.s.d.meta.Operations().WatchJob(r.ctx, m.Id, func(now meta.JobStatus) {
 			s = now
 			if text, err := json.Marshal(asJob(&now)); err == nil && now.State == meta.JobRunning {
 				_ = r.more(&wire.JobReply{Json: text}, nil)
@@ -374,14 +374,14 @@ func (r *request) cancelJob(m *wire.JobRequest) (proto.Message, error) {
 	if !r.s.cred.owns(s.UID) {
 		return nil, denied("cancel job", m.Id, "cancel what another user has asked for")
 	}
-	return &wire.Empty{}, r.s.d.meta.CancelJob(r.ctx, m.Id)
+	return &wire.Empty{}, r.s.d.meta.Operations().CancelJob(r.ctx, m.Id)
 }
 
 func (r *request) visibleJob(id string) (meta.JobStatus, error) {
 	if r.s.d.cluster == nil {
 		return meta.JobStatus{}, errNoJobs
 	}
-	s, err := r.s.d.meta.Job(r.ctx, id)
+	s, err := r.s.d.meta.Operations().Job(r.ctx, id)
 	if err == nil && !r.s.maySee(r.ctx, s.Buffer) {
 		err = denied("job", id, "enter its buffer")
 	}

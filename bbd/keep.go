@@ -46,7 +46,7 @@ func (d *Daemon) keepLifetimes() {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), lastWords)
 		defer cancel()
-		if now, err := d.meta.Lifetimes(ctx); err == nil {
+		if now, err := d.meta.BatchJobs().Lifetimes(ctx); err == nil {
 			d.noteFigures(ctx, now)
 		}
 	}()
@@ -97,7 +97,7 @@ func (e stalledError) Unwrap() error { return e.error }
 // follow hands on what the watch tells.
 func (k *keeper) follow() {
 	for k.d.ctx.Err() == nil {
-		err := k.d.meta.WatchLifetimes(k.d.ctx, func(all []bb.Lifetime) {
+		err := k.d.meta.BatchJobs().WatchLifetimes(k.d.ctx, func(all []bb.Lifetime) {
 			select {
 			case k.changed <- all:
 			case <-k.d.ctx.Done():
@@ -189,7 +189,7 @@ func (k *keeper) step(l bb.Lifetime) (bb.Lifetime, bool) {
 		})
 	case bb.LifetimeGone:
 		if now.Sub(l.Gone) > lifetimeKept {
-			if err := d.meta.ForgetLifetime(ctx, l.Key); err != nil {
+			if err := d.meta.BatchJobs().ForgetLifetime(ctx, l.Key); err != nil {
 				d.log.Warn("forgetting a job", "job", l.Key, "err", err)
 			}
 		}
@@ -219,7 +219,7 @@ func (k *keeper) step(l bb.Lifetime) (bb.Lifetime, bool) {
 }
 
 func (k *keeper) change(ctx context.Context, l *bb.Lifetime, change func(*bb.Lifetime)) (bb.Lifetime, bool) {
-	now, err := k.d.meta.ChangeLifetime(ctx, l.Key, func(l *bb.Lifetime) error { change(l); return nil })
+	now, err := k.d.meta.BatchJobs().ChangeLifetime(ctx, l.Key, func(l *bb.Lifetime) error { change(l); return nil })
 	if err != nil {
 		k.d.log.Warn("noting what became of a job", "job", l.Key, "err", err)
 		return *l, false
@@ -372,9 +372,9 @@ func (k *keeper) stagedOut(ctx context.Context, l *bb.Lifetime, i int, status *m
 
 // ran submits a job, or returns how it ended. errNotYet: it is under way.
 func (k *keeper) ran(ctx context.Context, j meta.Job, tasks []meta.Task) (meta.JobStatus, error) {
-	status, err := k.d.meta.Job(ctx, j.ID)
+	status, err := k.d.meta.Operations().Job(ctx, j.ID)
 	if bb.KindOf(err) == bb.NotFound {
-		if _, err := k.d.meta.SubmitJob(ctx, j, tasks...); err != nil {
+		if _, err := k.d.meta.Operations().SubmitJob(ctx, j, tasks...); err != nil {
 			return status, err
 		}
 		return status, errNotYet
@@ -564,7 +564,7 @@ func (k *keeper) mayDestroy(ctx context.Context, l *bb.Lifetime, name string) er
 	if spec := b.spec(); spec.UID != l.UID && l.UID != 0 || spec.Job != "" {
 		return denied("buffer destroy", b.address(""), "destroy another user's buffer")
 	}
-	all, err := k.d.meta.Lifetimes(ctx)
+	all, err := k.d.meta.BatchJobs().Lifetimes(ctx)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (r *request) lifetimeOpen(m *wire.LifetimeOpen) (proto.Message, error) {
 		return nil, err
 	}
 	if m.Ran && !now.Ran {
-		if now, err = r.s.d.meta.ChangeLifetime(r.ctx, l.Key, stillOpen(func(l *bb.Lifetime) { l.Ran = true })); err != nil {
+		if now, err = r.s.d.meta.BatchJobs().ChangeLifetime(r.ctx, l.Key, stillOpen(func(l *bb.Lifetime) { l.Ran = true })); err != nil {
 			return nil, bb.Wrap(op, l.Key, err)
 		}
 	}
@@ -118,7 +118,7 @@ func (d *Daemon) beginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifetime,
 	l.Warned = time.Time{}
 	l.Ended, l.Gone, l.Next, l.Reason, l.Attempt, l.Bill, l.Hurry = time.Time{}, time.Time{}, time.Time{}, "", 0, bb.Bill{}, false
 	l.Ran, l.Over = false, time.Time{}
-	now, err := d.meta.BeginLifetime(ctx, l)
+	now, err := d.meta.BatchJobs().BeginLifetime(ctx, l)
 	switch {
 	case err != nil:
 		return now, err
@@ -147,7 +147,7 @@ func stillOpen(change func(*bb.Lifetime)) func(*bb.Lifetime) error {
 
 // attach notes that the job has come to this node.
 func (d *Daemon) attach(ctx context.Context, key string) error {
-	return d.meta.ChangeStay(ctx, key, d.cfg.Node, func(n *bb.LifetimeNode) error {
+	return d.meta.BatchJobs().ChangeStay(ctx, key, d.cfg.Node, func(n *bb.LifetimeNode) error {
 		if !n.Attached {
 			n.Since = time.Now().Round(0).UTC()
 		}
@@ -235,7 +235,7 @@ func (d *Daemon) stageInAll(ctx context.Context, l *bb.Lifetime) ([]string, erro
 		if err != nil {
 			return nil, bb.Wrap("stage-in", l.In[i].URL, err)
 		}
-		if _, err := d.meta.SubmitJob(ctx, j, meta.Task{ID: planTask}); err != nil {
+		if _, err := d.meta.Operations().SubmitJob(ctx, j, meta.Task{ID: planTask}); err != nil {
 			return nil, bb.Wrap("stage-in", l.In[i].URL, err)
 		}
 		ids = append(ids, j.ID)
@@ -262,7 +262,7 @@ func (r *request) awaitStageIns(l *bb.Lifetime, ids []string) error {
 	}
 	for i, id := range ids {
 		var last meta.JobStatus
-		err := r.s.d.meta.WatchJob(r.ctx, id, func(s meta.JobStatus) {
+		err := r.s.d.meta.Operations().WatchJob(r.ctx, id, func(s meta.JobStatus) {
 			last = s
 			_ = r.more(text, nil) // who waits sees that this lives; if it is gone, the request ends
 		})
@@ -288,7 +288,7 @@ func (r *request) awaitStageIns(l *bb.Lifetime, ids []string) error {
 // noteStageIn notes why a stage-in failed (nil: it did not, after all). Whoever did so first has.
 func (d *Daemon) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why error) {
 	attempt := l.In[i].Attempt
-	_, err := d.meta.ChangeLifetime(ctx, l.Key, stillOpen(func(now *bb.Lifetime) {
+	_, err := d.meta.BatchJobs().ChangeLifetime(ctx, l.Key, stillOpen(func(now *bb.Lifetime) {
 		s := &now.In[i]
 		if s.Attempt != attempt {
 			return
@@ -348,7 +348,7 @@ func (r *request) lifetimeLeave(m *wire.LifetimeLeave) (proto.Message, error) {
 		return nil, err
 	}
 	d := r.s.d
-	l, err := d.meta.Lifetime(r.ctx, m.Key)
+	l, err := d.meta.BatchJobs().Lifetime(r.ctx, m.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -356,7 +356,7 @@ func (r *request) lifetimeLeave(m *wire.LifetimeLeave) (proto.Message, error) {
 	if node == "" {
 		node = d.cfg.Node
 	}
-	err = d.meta.ChangeStay(r.ctx, m.Key, node, func(n *bb.LifetimeNode) error {
+	err = d.meta.BatchJobs().ChangeStay(r.ctx, m.Key, node, func(n *bb.LifetimeNode) error {
 		n.Failed = n.Failed || m.Failed
 		if n.Attached || n.Since.IsZero() {
 			n.Since = time.Now().Round(0).UTC()
@@ -380,7 +380,7 @@ func (r *request) lifetimeEnd(m *wire.LifetimeEnd) (proto.Message, error) {
 	if err := r.mayGovern(op, m.Key); err != nil {
 		return nil, err
 	}
-	_, err := r.s.d.meta.ChangeLifetime(r.ctx, m.Key, func(l *bb.Lifetime) error {
+	_, err := r.s.d.meta.BatchJobs().ChangeLifetime(r.ctx, m.Key, func(l *bb.Lifetime) error {
 		if l.State == bb.LifetimeOpen {
 			now := time.Now().Round(0).UTC()
 			if l.Over.IsZero() {
@@ -403,7 +403,7 @@ func (r *request) lifetimeEnd(m *wire.LifetimeEnd) (proto.Message, error) {
 }
 
 func (r *request) lifetimeNow(key string) (proto.Message, error) {
-	l, err := r.s.d.meta.Lifetime(r.ctx, key)
+	l, err := r.s.d.meta.BatchJobs().Lifetime(r.ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -418,10 +418,10 @@ func (r *request) lifetimes(m *wire.Lifetimes) (proto.Message, error) {
 	var all []bb.Lifetime
 	var err error
 	if m.Key == "" {
-		all, err = r.s.d.meta.Lifetimes(r.ctx)
+		all, err = r.s.d.meta.BatchJobs().Lifetimes(r.ctx)
 	} else {
 		all = make([]bb.Lifetime, 1)
-		all[0], err = r.s.d.meta.Lifetime(r.ctx, m.Key)
+		all[0], err = r.s.d.meta.BatchJobs().Lifetime(r.ctx, m.Key)
 	}
 	if err != nil {
 		return nil, err

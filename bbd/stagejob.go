@@ -51,7 +51,7 @@ func (r *request) stageJob(kind meta.JobKind, s *staging, at, name string, m *wi
 	if m.Parallel > 0 {
 		j.Options[optionParallel] = fmt.Sprint(m.Parallel)
 	}
-	running, err := r.s.d.meta.RunningJob(r.ctx, func(o *meta.Job) bool {
+	running, err := r.s.d.meta.Operations().RunningJob(r.ctx, func(o *meta.Job) bool {
 		return o.Kind == kind && o.Buffer == j.Buffer && o.Path == j.Path && o.URL == j.URL && o.UID == j.UID && o.System == j.System
 	})
 	switch {
@@ -62,7 +62,7 @@ func (r *request) stageJob(kind meta.JobKind, s *staging, at, name string, m *wi
 	case err != nil && bb.KindOf(err) != bb.NotFound:
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
-	if _, err := r.s.d.meta.SubmitJob(r.ctx, j, meta.Task{ID: planTask}); err != nil {
+	if _, err := r.s.d.meta.Operations().SubmitJob(r.ctx, j, meta.Task{ID: planTask}); err != nil {
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
 	status, err := r.follow(r.ctx, j.ID)
@@ -144,7 +144,7 @@ func (p *planner) submit(ctx context.Context, node bb.NodeID, t *planned) error 
 		return &bb.Error{Kind: bb.Internal, Op: "plan", Err: err}
 	}
 	id := idOf(append(t.ids, string(node))...)
-	return p.d.meta.AddTasks(ctx, p.job, []meta.Task{{ID: id, Node: node, Data: data, Files: t.files, Bytes: t.bytes}})
+	return p.d.meta.Operations().AddTasks(ctx, p.job, []meta.Task{{ID: id, Node: node, Data: data, Files: t.files, Bytes: t.bytes}})
 }
 
 // taskOptions has a stage tell of a task's progress.

@@ -109,7 +109,7 @@ func (b *bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, 
 			lost = true
 		}
 		if errors.Is(err, errBusy) || errors.Is(err, errInProcess) {
-			b.c.pause(ctx, try)
+			pause(ctx, try)
 			err = b.c.wait(ctx)
 		} else {
 			err = b.retry(ctx, err)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -48,21 +49,17 @@ var (
 // data until that expires, then none.
 type bucket struct {
 	c        *conn
-	counters *counters
 	replicas int           // copies that it gets when it is made
 	copies   atomic.Int32  // that it has, once that is known
-	age      time.Duration // of its oldest record; 0: any
+	age      time.Duration // see bucketOptions
 	name     string
 	subject  string // prefix of its subjects
 	get1     string // prefix of direct gets
 	batches  chan struct{}
 	barriers barriers
 	server   BatchesInMemory // nil: it is not in this process, or cannot
-	// gone, if not nil, confirms that the bucket is no more, which a server may say
-	// that has yet to learn of it.
-	gone func(context.Context) (bool, error)
-	// absent: of a bucket that the server does not find, gone need not be asked.
-	absent bool
+	gone     func(context.Context) (bool, error)
+	absent   bool
 }
 
 // record is one value of a bucket.
@@ -76,15 +73,47 @@ type record struct {
 
 func (r *record) live() bool { return len(r.data) > 0 }
 
-func (m *Meta) bucket(name string) *bucket {
-	server, _ := m.opts.InProcess.(BatchesInMemory)
+// bucketOptions say what is special about a bucket.
+type bucketOptions struct {
+	Age time.Duration // of its oldest record; 0: any
+	// Gone, if not nil, confirms that the bucket is no more, which a server may say that has
+	// yet to learn of it.
+	Gone func(context.Context) (bool, error)
+	// Absent: of a bucket that the server does not find, Gone need not be asked.
+	Absent bool
+}
+
+// neverGone is for buckets that nobody deletes.
+func neverGone(context.Context) (bool, error) { return false, nil }
+
+// bucket returns a bucket, which need not exist.
+func (c *conn) bucket(name string, o bucketOptions) *bucket {
+	server, _ := c.inProcess.(BatchesInMemory)
 	return &bucket{
-		c: m.conn, counters: &m.counters, replicas: m.opts.Replicas, name: name, server: server,
+		c: c, replicas: c.replicas, name: name, server: server, age: o.Age, gone: o.Gone, absent: o.Absent,
 		subject: "$KV." + name + ".",
 		get1:    "$JS.API.DIRECT.GET.KV_" + name + ".$KV." + name + ".",
 		batches: make(chan struct{}, maxBatchesAtOnce),
 	}
 }
+
+// bucketName returns the bucket's name.
+func (b *bucket) bucketName() string { return b.name }
+
+// logger returns the log of the connection.
+func (b *bucket) logger() *slog.Logger { return b.c.log }
+
+// unreadable counts and logs a record that cannot be decoded; a nil error is none.
+func (b *bucket) unreadable(key string, err error) { b.c.unreadable(key, err) }
+
+// unavailable is the error of an operation whose context ended while the server did not
+// answer: Cancelled if somebody cancelled it, else Unavailable.
+func (b *bucket) unavailable(ctx context.Context, op string, cause error) error {
+	return b.c.unavailable(ctx, op, cause)
+}
+
+// reconnects counts how often the connection came back.
+func (b *bucket) reconnects() uint64 { return b.c.currentStatus().Reconnects }
 
 // ensure makes the bucket if it is not there, and gives it more copies if it has
 // fewer than it should.
@@ -149,6 +178,7 @@ func (b *bucket) raise(ctx context.Context) error {
 	})
 }
 
+// exists reports whether the server has the bucket.
 func (b *bucket) exists(ctx context.Context) (bool, error) {
 	found := true
 	err := b.manage(ctx, func(ctx context.Context) error {
@@ -161,6 +191,7 @@ func (b *bucket) exists(ctx context.Context) (bool, error) {
 	return found, err
 }
 
+// destroy deletes the bucket with all that it holds. It may be gone already.
 func (b *bucket) destroy(ctx context.Context) error {
 	return b.manage(ctx, func(ctx context.Context) error {
 		err := b.c.admin.DeleteStream(ctx, "KV_"+b.name)
@@ -171,13 +202,47 @@ func (b *bucket) destroy(ctx context.Context) error {
 	})
 }
 
+// created returns when the bucket was made. It does not try again.
+func (b *bucket) created(ctx context.Context) (at time.Time, found bool, err error) {
+	s, err := b.c.admin.Stream(ctx, "KV_"+b.name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return time.Time{}, false, nil
+	case err != nil:
+		return time.Time{}, false, err
+	}
+	return s.CachedInfo().Created, true, nil
+}
+
+// buckets returns the names of the buckets that begin with a prefix. It does not try again.
+func (c *conn) buckets(ctx context.Context, prefix string) ([]string, error) {
+	var found []string
+	// Names alone: for more the server asks the leader of each stream, and waits for 4 s if
+	// one has none.
+	list := c.admin.StreamNames(ctx, jetstream.WithStreamListSubject("$KV.>"))
+	for stream := range list.Name() {
+		if name, ok := strings.CutPrefix(stream, "KV_"); ok && strings.HasPrefix(name, prefix) {
+			found = append(found, name)
+		}
+	}
+	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+		return nil, err
+	}
+	return found, nil
+}
+
 // manageTimeout is how long the first answer of the stream API is waited for, the next
 // one twice as long, up to attemptTimeout: what is asked before the servers have elected
 // a leader is never answered, and a daemon that starts with them asks then.
 const manageTimeout = time.Second
 
-// manage calls an idempotent function of the stream API until the server answers.
 func (b *bucket) manage(ctx context.Context, do func(context.Context) error) error {
+	return b.c.manage(ctx, "bucket", b.name, do)
+}
+
+// manage calls an idempotent function of the stream API until the server answers. What it
+// is about is a bucket or a queue of a name.
+func (c *conn) manage(ctx context.Context, what, name string, do func(context.Context) error) error {
 	for try := 0; ; try++ {
 		attempt, cancel := context.WithTimeout(ctx, min(manageTimeout<<min(try, 8), attemptTimeout))
 		err := do(attempt)
@@ -186,20 +251,20 @@ func (b *bucket) manage(ctx context.Context, do func(context.Context) error) err
 		switch {
 		case err == nil:
 			if try > 0 {
-				b.c.prober.answered(apiName)
+				c.prober.answered(apiName)
 			}
 			return nil
 		case errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == codeNotClustered:
-			return bb.E(bb.Invalid, "bucket", b.name, api.APIError().Error()).WithRemedy("ask for one replica, or use a cluster of servers")
+			return bb.E(bb.Invalid, what, name, api.APIError().Error()).WithRemedy("ask for one replica, or use a cluster of servers")
 		case errors.As(err, &api) && api.APIError() != nil && final(api.APIError()):
-			return bb.E(bb.Internal, "bucket", b.name, api.APIError().Error())
+			return bb.E(bb.Internal, what, name, api.APIError().Error())
 		}
 		if ctx.Err() != nil {
-			return b.c.unavailable(ctx, "bucket "+b.name, err)
+			return c.unavailable(ctx, what+" "+name, err)
 		}
-		b.c.apiSuspected(err)
-		b.c.pause(ctx, try)
-		if err := b.c.again(ctx); err != nil {
+		c.apiSuspected(err)
+		pause(ctx, try)
+		if err := c.again(ctx); err != nil {
 			return err
 		}
 	}
@@ -255,7 +320,7 @@ func (b *bucket) retry(ctx context.Context, err error) error {
 			}
 		}
 		if errors.Is(err, nats.ErrNoResponders) {
-			b.c.pause(ctx, 5)
+			pause(ctx, 5)
 		}
 		return b.c.again(ctx)
 	case !errors.Is(err, errNoServer):
@@ -336,7 +401,7 @@ func (b *bucket) create(ctx context.Context, key string, data []byte, tombstone 
 		if !errors.Is(err, errConflict) {
 			return seq, record{}, err
 		}
-		b.c.pause(ctx, try)
+		pause(ctx, try)
 		r, err := b.get(ctx, key)
 		if err != nil {
 			return 0, record{}, err
@@ -414,7 +479,7 @@ func (b *bucket) publish(ctx context.Context, key string, data []byte, h nats.He
 			lost = true
 		}
 		if errors.Is(err, errInProcess) {
-			b.c.pause(ctx, try)
+			pause(ctx, try)
 			err = b.c.wait(ctx)
 		} else {
 			err = b.retry(ctx, err)

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"forebay/internal/bb"
 )
 
@@ -52,7 +50,7 @@ func (m *Meta) CreateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 	if b.State == "" {
 		b.State = bb.BufferActive
 	}
-	id, err := m.newID(ctx)
+	id, err := m.ids.newID(ctx)
 	if err != nil {
 		return bb.Buffer{}, err
 	}
@@ -142,18 +140,12 @@ func (m *Meta) eachBuffer(ctx context.Context, fn func(bb.Buffer, uint64)) error
 		}
 		b, id, err := openBuffer(key, r.data, r.seq)
 		if err != nil {
-			m.garbage(key, err)
+			m.conn.unreadable(key, err)
 			continue
 		}
 		fn(b, id)
 	}
 	return nil
-}
-
-// garbage counts and logs a record that cannot be decoded.
-func (m *Meta) garbage(key string, err error) {
-	m.counters.garbage.Add(1)
-	m.log.Error("a record of the namespace cannot be read and is left out", "key", key, "err", err)
 }
 
 // UpdateBuffer stores changed attributes of a buffer and returns it with its new
@@ -222,7 +214,7 @@ func (m *Meta) DestroyBuffer(ctx context.Context, name string) error {
 // finishDestroy deletes the bucket and then the record of a buffer marked for it.
 func (m *Meta) finishDestroy(ctx context.Context, b bb.Buffer, id uint64) error {
 	bucket := bucketName(b.Name, id)
-	if err := m.bucket(bucket).destroy(ctx); err != nil {
+	if err := m.conn.bucket(bucket, bucketOptions{}).destroy(ctx); err != nil {
 		return err
 	}
 	m.forget(b.Name, bucket)
@@ -233,7 +225,7 @@ func (m *Meta) finishDestroy(ctx context.Context, b bb.Buffer, id uint64) error 
 func (m *Meta) forget(buffer, bucket string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.name == bucket {
+	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.bucketName() == bucket {
 		ns.destroyed.Store(true)
 		delete(m.mu.namespaces, buffer)
 	}
@@ -245,7 +237,7 @@ func (m *Meta) Repair(ctx context.Context) error {
 	known := map[string]bool{}
 	var destroying []func() error
 	err := m.eachBuffer(ctx, func(b bb.Buffer, id uint64) {
-		known["KV_"+bucketName(b.Name, id)] = true
+		known[bucketName(b.Name, id)] = true
 		if b.State == bb.BufferDestroying {
 			destroying = append(destroying, func() error { return m.finishDestroy(ctx, b, id) })
 		}
@@ -274,31 +266,25 @@ func (m *Meta) usesBucket(ctx context.Context, name string) (bool, error) {
 // deleteOrphans deletes buckets without a record that are too old to be of a buffer
 // that is just being made.
 func (m *Meta) deleteOrphans(ctx context.Context, known map[string]bool) error {
-	if m.counters.garbage.Load() > 0 {
+	if m.conn.unreadableRecords() > 0 {
 		return nil // a record that cannot be read may be theirs
 	}
-	var unknown []string
-	// Names alone: for more the server asks the leader of each stream, and waits for 4 s if
-	// one has none.
-	list := m.conn.admin.StreamNames(ctx, jetstream.WithStreamListSubject("$KV.>"))
-	for name := range list.Name() {
-		if strings.HasPrefix(name, "KV_"+systemBucket+"-") && !known[name] {
-			unknown = append(unknown, strings.TrimPrefix(name, "KV_"))
-		}
-	}
-	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
+	made, err := m.conn.buckets(ctx, systemBucket+"-")
+	if err != nil {
 		m.log.Warn("could not look for buckets without a buffer", "err", err)
 		return nil
 	}
-	for _, name := range unknown {
-		s, err := m.conn.admin.Stream(ctx, "KV_"+name)
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
+	for _, name := range made {
+		if known[name] {
 			continue
-		case err != nil:
+		}
+		b := m.conn.bucket(name, bucketOptions{})
+		created, found, err := b.created(ctx)
+		if err != nil {
 			m.log.Warn("could not look for buckets without a buffer", "err", err)
 			return nil
-		case time.Since(s.CachedInfo().Created) <= orphanAge:
+		}
+		if !found || time.Since(created) <= orphanAge {
 			continue
 		}
 		// Its record was put before it was made, so it can be looked for now, whatever
@@ -309,9 +295,50 @@ func (m *Meta) deleteOrphans(ctx context.Context, known map[string]bool) error {
 			continue
 		}
 		m.log.Warn("deleting a bucket that no buffer has", "bucket", name)
-		if err := m.bucket(name).destroy(ctx); err != nil {
+		if err := b.destroy(ctx); err != nil {
 			return fmt.Errorf("repair: %w", err)
 		}
 	}
 	return nil
+}
+
+// BufferChange says how a buffer is now.
+type BufferChange struct {
+	Name   string
+	Buffer *bb.Buffer // nil: it has been destroyed
+}
+
+// WatchBuffers calls fn with every buffer that there is, then with those of known that
+// there are not, and from then on with each that was made, changed or destroyed by anybody,
+// until ctx ends; it returns why. fn runs on the caller's goroutine and sees the revisions
+// of a buffer in their order, but not every one of them.
+func (m *Meta) WatchBuffers(ctx context.Context, known []string, fn func(BufferChange)) error {
+	exist := map[string]bool{}
+	listed := func() bool {
+		for _, name := range known {
+			if !exist[name] {
+				fn(BufferChange{Name: name})
+			}
+		}
+		known = nil
+		return false
+	}
+	err := m.system.watch(ctx, bufferPrefix+"*", func(r *record) {
+		name := r.key[len(bufferPrefix):]
+		if !r.live() {
+			if exist[name] {
+				delete(exist, name)
+				fn(BufferChange{Name: name})
+			}
+			return
+		}
+		b, _, err := openBuffer(r.key, r.data, r.seq)
+		if err != nil {
+			m.conn.unreadable(r.key, err)
+			return
+		}
+		exist[name] = true
+		fn(BufferChange{name, &b})
+	}, listed)
+	return opError("watch buffers", "", err)
 }

@@ -126,7 +126,7 @@ func TestRepairBuffers(t *testing.T) {
 	m := connectTo(t, Options{InProcess: s})
 	ctx := testContext(t)
 	half := func(name string, state bb.BufferState, bucket bool) {
-		id, err := m.newID(ctx)
+		id, err := m.ids.newID(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestRepairBuffers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bucket {
-			if err := m.bucket(bucketName(name, id)).ensure(ctx); err != nil {
+			if err := m.conn.bucket(bucketName(name, id), bucketOptions{}).ensure(ctx); err != nil {
 				t.Fatal(err)
 			}
 		}

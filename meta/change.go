@@ -57,7 +57,7 @@ func exists(op, name string) error {
 // confirm is step C2 of the creation of an entry.
 func (ns *Namespace) confirm(ctx context.Context, op string, id entryID) error {
 	for try := range maxTries {
-		ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		switch _, gone, err := ns.settledDir(ctx, id.dir); {
 		case errors.Is(err, errConflict):
 			continue
@@ -93,7 +93,7 @@ func (ns *Namespace) settledDir(ctx context.Context, dir bb.DirID) (seq uint64, 
 func (ns *Namespace) withdraw(ctx context.Context, id entryID) error {
 	key := entryKey(id.dir, id.name)
 	for try := range maxTries {
-		ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		r, err := ns.b.get(ctx, key)
 		if err != nil {
 			return err
@@ -159,7 +159,7 @@ func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o 
 	if c, ok := ns.entries.get(entryID{parent, name}); ok && c.live {
 		return bb.Entry{}, exists("mkdir", name)
 	}
-	dir, err := ns.m.NewDirID(ctx)
+	dir, err := ns.m.ids.NewDirID(ctx)
 	if err != nil {
 		return bb.Entry{}, err
 	}
@@ -208,7 +208,7 @@ func (ns *Namespace) MkdirAll(ctx context.Context, path string, o Owner) (bb.Ent
 // enter returns the directory of a name, made if it is not there.
 func (ns *Namespace) enter(ctx context.Context, parent bb.DirID, name string, o Owner) (bb.Entry, error) {
 	for try := range maxTries {
-		ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		c, err := ns.load(ctx, parent, name)
 		switch {
 		case err != nil:
@@ -244,7 +244,7 @@ func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o
 		return bb.Entry{}, err
 	}
 	for try := range maxTries {
-		ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		c, err := ns.load(ctx, parent, name)
 		switch {
 		case err != nil:

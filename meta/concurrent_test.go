@@ -268,11 +268,11 @@ func TestNextIDs(t *testing.T) {
 		m := connectTo(t, Options{InProcess: s})
 		wg.Go(func() {
 			for range 20 {
-				block, err := m.NextIDs(testContext(t))
+				block, err := m.IDs().NextIDs(testContext(t))
 				if err != nil {
 					t.Error(err)
 				}
-				id, err := m.NewFileID(testContext(t))
+				id, err := m.IDs().NewFileID(testContext(t))
 				if err != nil {
 					t.Error(err)
 				}

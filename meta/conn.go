@@ -29,6 +29,10 @@ const (
 	callShards     = 16
 )
 
+// maxTries bounds how often a change is tried again because others keep changing
+// the same thing; then it fails with Busy.
+const maxTries = 200
+
 var (
 	// errUncertain: the connection broke, or the server was silent, after a request
 	// was sent; it may have been carried out.
@@ -70,6 +74,10 @@ type conn struct {
 	health *Health // of this connection and, by the prober, of the namespace
 	prober *prober
 
+	inProcess InProcess
+	replicas  int           // copies that buckets and the queue get
+	garbage   atomic.Uint64 // records that could not be decoded
+
 	mu struct {
 		sync.Mutex
 		up chan struct{} // closed while connected
@@ -83,8 +91,13 @@ type call struct {
 	timer   *time.Timer
 }
 
-func dial(ctx context.Context, opts Options) (*conn, error) {
-	c := &conn{log: opts.Logger, health: opts.Health, closed: make(chan struct{})}
+// dial connects to the server.
+func dial(ctx context.Context, opts connOptions) (*conn, error) {
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	opts.setDefaults()
+	c := &conn{log: opts.Logger, health: opts.Health, closed: make(chan struct{}), inProcess: opts.InProcess, replicas: opts.Replicas}
 	c.prober = &prober{log: opts.Logger, health: opts.Health, remedy: remedyFor(&opts), suspect: map[string]*suspicion{}}
 	c.server = strings.Join(redacted(opts.URLs), ",")
 	if opts.InProcess != nil {
@@ -133,7 +146,7 @@ func redacted(urls []string) []string {
 }
 
 // connect tries until the context ends, unless trying again cannot help.
-func (c *conn) connect(ctx context.Context, opts Options) error {
+func (c *conn) connect(ctx context.Context, opts connOptions) error {
 	options := c.options(opts)
 	if len(opts.ClusterKey) > 0 && opts.InProcess == nil {
 		keys := opts.ClusterKeys
@@ -181,7 +194,7 @@ func (c *conn) connect(ctx context.Context, opts Options) error {
 	}
 }
 
-func (c *conn) options(o Options) []nats.Option {
+func (c *conn) options(o connOptions) []nats.Option {
 	options := []nats.Option{
 		nats.Name(o.Name),
 		nats.MaxReconnects(-1),
@@ -246,6 +259,7 @@ func dialKind(err error) bb.Kind {
 	return bb.Invalid
 }
 
+// close ends the connection: requests in flight fail.
 func (c *conn) close() {
 	if c.nc == nil {
 		return
@@ -309,7 +323,29 @@ func (c *conn) setDown(err error) {
 	}
 }
 
+// currentStatus returns how the connection stands, and whether the server answers.
 func (c *conn) currentStatus() Status { return c.health.Status() }
+
+// logger returns the log of the connection.
+func (c *conn) logger() *slog.Logger { return c.log }
+
+// unreadable counts and logs a record that cannot be decoded; a nil error is none.
+func (c *conn) unreadable(key string, err error) {
+	if err == nil {
+		return
+	}
+	c.countUnreadable()
+	c.log.Error("a record of the namespace cannot be read and is left out", "key", key, "err", err)
+}
+
+// countUnreadable counts something that cannot be decoded.
+func (c *conn) countUnreadable() { c.garbage.Add(1) }
+
+// unreadableRecords returns how much could not be decoded.
+func (c *conn) unreadableRecords() uint64 { return c.garbage.Load() }
+
+// probe asks the server from time to time whether it answers, until ctx ends.
+func (c *conn) probe(ctx context.Context) { c.prober.run(ctx) }
 
 // wait returns when there is a connection, or why there was none until ctx ended.
 func (c *conn) wait(ctx context.Context) error {
@@ -343,13 +379,13 @@ func (c *conn) again(ctx context.Context) error {
 
 // pause waits a moment before the n-th next try, longer each time and never as long
 // as others that try the same.
-func (c *conn) pause(ctx context.Context, n int) {
+func pause(ctx context.Context, n int) {
 	most := 250 * time.Microsecond << min(n, 8)
-	c.rest(ctx, most/2+mathrand.N(most/2))
+	sleep(ctx, most/2+mathrand.N(most/2))
 }
 
-// rest waits for a while, or until ctx ends.
-func (c *conn) rest(ctx context.Context, d time.Duration) {
+// sleep waits for a while, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -360,9 +396,9 @@ func (c *conn) rest(ctx context.Context, d time.Duration) {
 
 // yield pauses before another try of a change that others were ahead of, so that
 // many who want the same get their turns.
-func (c *conn) yield(ctx context.Context, try int) {
+func yield(ctx context.Context, try int) {
 	if try > 1 {
-		c.pause(ctx, min(try-2, 5))
+		pause(ctx, min(try-2, 5))
 	}
 }
 
@@ -449,6 +485,7 @@ func (c *conn) request(ctx context.Context, msgs ...*nats.Msg) (*nats.Msg, error
 	return c.deliver(ctx, msgs)
 }
 
+// deliver is request without what stands before it.
 func (c *conn) deliver(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
 	call := c.pool.Get().(*call)
 	id := c.register(call)

@@ -61,7 +61,7 @@ func child() int {
 // has ten.
 func churn(ctx context.Context, ns *Namespace, g int) error {
 	for n := 0; ; n++ {
-		id, err := ns.m.NewDirID(ctx)
+		id, err := ns.m.IDs().NewDirID(ctx)
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func churn(ctx context.Context, ns *Namespace, g int) error {
 			return err
 		}
 		for i := range 10 {
-			f, err := ns.m.NewFileID(ctx)
+			f, err := ns.m.IDs().NewFileID(ctx)
 			if err != nil {
 				return err
 			}
@@ -223,7 +223,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := create(t, ns, d.Dir, "f")
-	id, err := m.NewFileID(testContext(t))
+	id, err := m.IDs().NewFileID(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestRestart(t *testing.T) {
 	if err != nil || got.File != e.File || got.Revision != e.Revision {
 		t.Errorf("%+v %v", got, err)
 	}
-	if again, err := m.NewFileID(testContext(t)); err != nil || again>>32 <= id>>32 {
+	if again, err := m.IDs().NewFileID(testContext(t)); err != nil || again>>32 <= id>>32 {
 		t.Errorf("id %v after %v: %v", again, id, err)
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"forebay/internal/bb"
 )
@@ -23,18 +22,19 @@ const (
 
 // publisher sends events without holding up who publishes them.
 type publisher struct {
-	c        *conn
-	counters *counters
-	queue    chan bb.Event
-	done     chan struct{}
-	mu       struct {
+	c       *conn
+	dropped atomic.Uint64
+	queue   chan bb.Event
+	done    chan struct{}
+	mu      struct {
 		sync.RWMutex
 		closed bool
 	}
 }
 
-func newPublisher(c *conn, n *counters) *publisher {
-	p := &publisher{c: c, counters: n, queue: make(chan bb.Event, eventsWaiting), done: make(chan struct{})}
+// newPublisher returns a publisher over a connection. It has to be closed.
+func newPublisher(c *conn) *publisher {
+	p := &publisher{c: c, queue: make(chan bb.Event, eventsWaiting), done: make(chan struct{})}
 	go p.run()
 	return p
 }
@@ -44,14 +44,15 @@ func (p *publisher) run() {
 	for e := range p.queue {
 		data, err := json.Marshal(e)
 		if err == nil {
-			err = p.c.nc.Publish(eventSubject+e.Buffer+"."+string(e.Kind), data)
+			err = p.c.broadcast(eventSubject+e.Buffer+"."+string(e.Kind), data)
 		}
 		if err != nil {
-			p.counters.dropped.Add(1)
+			p.dropped.Add(1)
 		}
 	}
 }
 
+// close sends what waits and ends the publisher. It may be called again.
 func (p *publisher) close() {
 	p.mu.Lock()
 	closed := p.mu.closed
@@ -61,27 +62,27 @@ func (p *publisher) close() {
 	}
 	p.mu.Unlock()
 	<-p.done
-	if p.c.nc.IsConnected() {
-		_ = p.c.nc.FlushTimeout(flushTimeout) // best effort: events are not stored
-	}
+	p.c.flush(flushTimeout)
 }
 
-// Publish sends an event to subject forebay.events.BUFFER.KIND as JSON. It never
-// waits: an event that cannot be sent is dropped and counted in Stats.
-func (m *Meta) Publish(e bb.Event) {
-	p := m.events
+// publish sends an event to subject forebay.events.BUFFER.KIND as JSON. It never
+// waits: an event that cannot be sent is dropped and counted.
+func (p *publisher) publish(e bb.Event) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.mu.closed || bb.CheckBufferName(e.Buffer) != nil || e.Kind == "" {
-		m.counters.dropped.Add(1)
+		p.dropped.Add(1)
 		return
 	}
 	select {
 	case p.queue <- e:
 	default:
-		m.counters.dropped.Add(1)
+		p.dropped.Add(1)
 	}
 }
+
+// droppedEvents returns how many events could not be sent.
+func (p *publisher) droppedEvents() uint64 { return p.dropped.Load() }
 
 // MissedError is what Next returns once when events came faster than they were
 // read, or while the server was away. Events that follow are complete again.
@@ -99,20 +100,14 @@ func (e *MissedError) Error() string {
 
 // Subscription receives the events of a buffer, or of all.
 type Subscription struct {
-	c          *conn
-	counters   *counters
-	sub        *nats.Subscription
-	msgs       chan *nats.Msg
-	reading    sync.Mutex
-	dropped    int
-	reconnects uint64
-	closed     chan struct{}
-	once       sync.Once
+	c       *conn
+	sub     *subscription
+	reading sync.Mutex
 }
 
-// Subscribe returns a subscription to the events of a buffer, or of all for "".
+// subscribe returns a subscription to the events of a buffer, or of all for "".
 // Events published after it returns are received.
-func (m *Meta) Subscribe(ctx context.Context, buffer string) (*Subscription, error) {
+func subscribe(ctx context.Context, c *conn, buffer string) (*Subscription, error) {
 	subject := eventSubject + ">"
 	if buffer != "" {
 		if err := bb.CheckBufferName(buffer); err != nil {
@@ -120,29 +115,11 @@ func (m *Meta) Subscribe(ctx context.Context, buffer string) (*Subscription, err
 		}
 		subject = eventSubject + buffer + ".*"
 	}
-	s := &Subscription{c: m.conn, counters: &m.counters, msgs: make(chan *nats.Msg, eventsUnread), closed: make(chan struct{})}
-	for {
-		if err := m.conn.wait(ctx); err != nil {
-			return nil, err
-		}
-		s.reconnects = m.conn.currentStatus().Reconnects
-		sub, err := m.conn.nc.ChanSubscribe(subject, s.msgs)
-		if err != nil {
-			return nil, bb.Wrap("subscribe", subject, err)
-		}
-		// nats.go flushes only with a deadline; without an answer by then it is asked again.
-		flushing, cancel := context.WithTimeout(ctx, attemptTimeout)
-		err = m.conn.nc.FlushWithContext(flushing)
-		cancel()
-		if err == nil {
-			s.sub = sub
-			return s, nil
-		}
-		_ = sub.Unsubscribe()
-		if ctx.Err() != nil {
-			return nil, m.conn.unavailable(ctx, "subscribe", err)
-		}
+	sub, err := c.subscribe(ctx, subject, eventsUnread)
+	if err != nil {
+		return nil, err
 	}
+	return &Subscription{c: c, sub: sub}, nil
 }
 
 // Next waits for the next event. A *MissedError says that some are missing before
@@ -150,47 +127,27 @@ func (m *Meta) Subscribe(ctx context.Context, buffer string) (*Subscription, err
 func (s *Subscription) Next(ctx context.Context) (bb.Event, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	if missed := s.missed(); missed != nil {
-		return bb.Event{}, missed
+	if n, missed := s.sub.missed(); missed {
+		return bb.Event{}, &MissedError{Events: n}
 	}
 	for {
-		select {
-		case msg := <-s.msgs:
-			var e bb.Event
-			if len(msg.Data) > maxEventLength || json.Unmarshal(msg.Data, &e) != nil {
-				s.counters.garbage.Add(1)
-				continue
-			}
-			return e, nil
-		case <-s.closed:
+		data, err := s.sub.receive(ctx)
+		switch {
+		case errors.Is(err, errUnsubscribed):
 			return bb.Event{}, bb.E(bb.Cancelled, "events", "", "the subscription was closed")
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return bb.Event{}, bb.Wrap("events", "", ctx.Err())
-			}
-			return bb.Event{}, &bb.Error{Kind: bb.Cancelled, Op: "events", Err: ctx.Err()}
+		case errors.Is(err, context.DeadlineExceeded):
+			return bb.Event{}, bb.Wrap("events", "", err)
+		case err != nil:
+			return bb.Event{}, &bb.Error{Kind: bb.Cancelled, Op: "events", Err: err}
 		}
+		var e bb.Event
+		if len(data) > maxEventLength || json.Unmarshal(data, &e) != nil {
+			s.c.countUnreadable()
+			continue
+		}
+		return e, nil
 	}
-}
-
-// missed returns what was missed since it was last called.
-func (s *Subscription) missed() error {
-	if n, err := s.sub.Dropped(); err == nil && n > s.dropped {
-		missed := n - s.dropped
-		s.dropped = n
-		return &MissedError{Events: missed}
-	}
-	if n := s.c.currentStatus().Reconnects; n > s.reconnects {
-		s.reconnects = n
-		return &MissedError{}
-	}
-	return nil
 }
 
 // Close ends the subscription and unblocks Next. It may be called again.
-func (s *Subscription) Close() {
-	s.once.Do(func() {
-		_ = s.sub.Unsubscribe()
-		close(s.closed)
-	})
-}
+func (s *Subscription) Close() { s.sub.unsubscribe() }

@@ -120,7 +120,7 @@ func (f *folder) merge(ctx context.Context, from, to bb.DirID) error {
 
 func (f *folder) mergeEntry(ctx context.Context, e *bb.Entry, to bb.DirID) error {
 	for try := range maxTries {
-		f.ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		err := f.tryMerge(ctx, e, to)
 		switch bb.KindOf(err) {
 		case bb.Exists, bb.IsDirectory, bb.NotEmpty:
@@ -176,7 +176,7 @@ func (f *folder) tryMerge(ctx context.Context, e *bb.Entry, to bb.DirID) error {
 // clear removes an entry with all that it holds.
 func (f *folder) clear(ctx context.Context, e *bb.Entry) error {
 	for try := range maxTries {
-		f.ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		if e.IsDir() {
 			if err := f.each(ctx, e.Dir, f.clear); err != nil {
 				return err
@@ -256,7 +256,7 @@ func (ns *Namespace) MergeTasks(ctx context.Context, id bb.TxnID, mv Mover) erro
 func (ns *Namespace) FoldTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
 	f := ns.folder(mv)
 	for try := range maxTries {
-		ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		t, err := ns.Txn(ctx, id)
 		if errors.Is(err, bb.NotFound) {
 			return nil

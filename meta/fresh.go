@@ -114,7 +114,7 @@ func (b *bucket) newest(ctx context.Context, filters ...string) ([]record, bool,
 			return slices.DeleteFunc(records, func(r record) bool { return isBarrier(r.key) }), all, nil
 		}
 		if err == nil {
-			b.c.pause(ctx, try)
+			pause(ctx, try)
 			err = b.c.wait(ctx)
 		} else {
 			err = b.retry(ctx, err)

@@ -7,29 +7,29 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/metatest"
 )
 
 // Readers that wait for a barrier share the next one, and one that gives up holds up
 // none of the others.
 func TestBarriersAreShared(t *testing.T) {
 	t.Parallel()
-	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
-	b := newBuffer(t, m, "buf").b
-	before, err := b.barrier(testContext(t))
+	b := testBucket(t)
+	before, err := b.barrier(metatest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	under, end := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { // one is under way
-		_, _ = b.barriers.Do(testContext(t), func(context.Context) (uint64, error) {
+		_, _ = b.barriers.Do(metatest.Context(t), func(context.Context) (uint64, error) {
 			close(under)
 			<-end
 			return 0, nil
 		})
 	})
 	<-under
-	impatient, cancel := context.WithTimeout(testContext(t), 20*time.Millisecond)
+	impatient, cancel := context.WithTimeout(metatest.Context(t), 20*time.Millisecond)
 	defer cancel()
 	const readers = 50
 	wg.Go(func() {
@@ -40,7 +40,7 @@ func TestBarriersAreShared(t *testing.T) {
 	time.Sleep(5 * time.Millisecond)
 	for range readers {
 		wg.Go(func() {
-			if seq, err := b.barrier(testContext(t)); err != nil || seq <= before {
+			if seq, err := b.barrier(metatest.Context(t)); err != nil || seq <= before {
 				t.Errorf("barrier %d after %d: %v", seq, before, err)
 			}
 		})
@@ -49,7 +49,7 @@ func TestBarriersAreShared(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 	close(end)
 	wg.Wait()
-	if after, err := b.barrier(testContext(t)); err != nil || after > before+10 {
+	if after, err := b.barrier(metatest.Context(t)); err != nil || after > before+10 {
 		t.Errorf("%d readers put %d barriers: %v", readers, after-before, err)
 	}
 }
@@ -72,25 +72,24 @@ func TestPassed(t *testing.T) {
 // nothing: what is stored does.
 func TestRefusalIsChecked(t *testing.T) {
 	t.Parallel()
-	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
-	ns := newBuffer(t, m, "buf")
-	ctx := testContext(t)
-	seq, err := ns.b.put(ctx, "k", []byte("1"), 0)
+	b := testBucket(t)
+	ctx := metatest.Context(t)
+	seq, err := b.put(ctx, "k", []byte("1"), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	changes := []change{{key: "k", data: []byte("2"), expected: seq}, {key: "l", data: []byte("2")}}
-	became := func(id string, lost bool) error { _, err := ns.b.becameOf(ctx, id, changes, lost); return err }
+	became := func(id string, lost bool) error { _, err := b.becameOf(ctx, id, changes, lost); return err }
 	if err := became("id", false); err != errInProcess {
 		t.Errorf("all that it expects holds: %v", err)
 	}
-	if _, err := ns.b.put(ctx, "l", []byte("other"), 0); err != nil {
+	if _, err := b.put(ctx, "l", []byte("other"), 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := became("id", true); err != errConflict {
 		t.Errorf("it can never be carried out, and was not: %v", err)
 	}
-	if _, err := ns.b.put(ctx, "k", []byte("other"), seq); err != nil {
+	if _, err := b.put(ctx, "k", []byte("other"), seq); err != nil {
 		t.Fatal(err)
 	}
 	if err := became("id", true); bb.KindOf(opError("x", "", err)) != bb.Unavailable {

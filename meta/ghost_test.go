@@ -70,7 +70,7 @@ func TestRemovedStaysRemoved(t *testing.T) {
 // removeAndWait removes, renames and carries out, and then waits to be killed.
 func removeAndWait(ctx context.Context, ns *Namespace) error {
 	for i := range 20 {
-		f, err := ns.m.NewFileID(ctx)
+		f, err := ns.m.IDs().NewFileID(ctx)
 		if err != nil {
 			return err
 		}

@@ -290,7 +290,7 @@ func silenceOf(err error) string {
 }
 
 // remedyFor is what to do when the namespace does not answer.
-func remedyFor(o *Options) string {
+func remedyFor(o *connOptions) string {
 	if o.InProcess != nil && o.Replicas <= 1 {
 		return "see the errors of the server (nats:) in this daemon's log, and whether the disk of its folder is full"
 	}
@@ -313,6 +313,9 @@ func (b *bucket) probe(ctx context.Context) error {
 	}
 	return err
 }
+
+// probeAlways makes the connection's probe ask the bucket in every round.
+func (b *bucket) probeAlways() { b.c.prober.always("stream KV_"+b.name, b.probe) }
 
 // probeOrGone is probe of a bucket that may have been deleted since: then nobody waits for it.
 func (b *bucket) probeOrGone(ctx context.Context) error {

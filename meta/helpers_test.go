@@ -90,7 +90,7 @@ var modes = map[string]mode{"sole writer": {true, 1}, "several writers": {false,
 
 // in makes a namespace answer as its mode says.
 func (m mode) in(ns *Namespace) *Namespace {
-	ns.b.copies.Store(m.copies)
+	ns.b.assumeCopies(m.copies)
 	return ns
 }
 
@@ -120,7 +120,7 @@ func newBuffer(t testing.TB, m *Meta, name string) *Namespace {
 // file makes an entry that can be created.
 func file(t testing.TB, ns *Namespace, dir bb.DirID, name string) bb.Entry {
 	t.Helper()
-	id, err := ns.m.NewFileID(testContext(t))
+	id, err := ns.m.IDs().NewFileID(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,15 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"forebay/internal/bb"
 )
 
 const (
-	anyConsumer = "any"
-	pullWait    = 4 * time.Second // of one request to the server
-	maxPulls    = 1 << 14         // workers that wait at a time
+	anyWorker   = "any"
 	tallyBytes  = 32 << 10
 	reasonBytes = 512
 )
@@ -34,7 +30,7 @@ type TaskLease struct {
 	Attempt uint64 // 1 at first, more if it was begun before
 
 	b      *bucket
-	msg    jetstream.Msg
+	msg    *delivery
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	beat   chan struct{} // closed when the heartbeat has ended
@@ -55,48 +51,48 @@ type TaskLease struct {
 }
 
 // NextTaskWithin is NextTask that waits no longer than patience: nil if there is none.
-func (m *Meta) NextTaskWithin(ctx context.Context, of, node bb.NodeID, patience time.Duration) (*TaskLease, error) {
+func (o *Operations) NextTaskWithin(ctx context.Context, of, node bb.NodeID, patience time.Duration) (*TaskLease, error) {
 	const op = "next task"
-	b, err := m.jobs(ctx)
+	b, err := o.records(ctx)
 	if err != nil {
 		return nil, opError(op, string(node), err)
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	msg, err := m.pull(waiting, of)
+	msg, err := o.pull(waiting, of)
 	if msg == nil || err != nil {
 		return nil, opError(op, string(node), err)
 	}
-	l, err := m.lease(ctx, b, msg, node)
+	l, err := o.lease(ctx, b, msg, node)
 	return l, opError(op, string(node), err)
 }
 
 // NextTask waits for a task of those that a node has to do, or, if of is "", of those
 // that anybody may, and leases it to a node: the same one, or one that stands in for it.
 // The lease's context ends with ctx, and the caller must call Done, Nak or Release.
-func (m *Meta) NextTask(ctx context.Context, of, node bb.NodeID) (*TaskLease, error) {
+func (o *Operations) NextTask(ctx context.Context, of, node bb.NodeID) (*TaskLease, error) {
 	const op = "next task"
 	if node == "" {
 		return nil, bb.E(bb.Invalid, op, "", "the node has no name")
 	}
-	b, err := m.jobs(ctx)
+	b, err := o.records(ctx)
 	if err != nil {
 		return nil, opError(op, string(node), err)
 	}
 	for try := 0; ; try++ {
-		if err := b.c.wait(ctx); err != nil {
+		if err := o.c.wait(ctx); err != nil {
 			return nil, opError(op, string(node), err)
 		}
-		msg, err := m.pull(ctx, of)
+		msg, err := o.pull(ctx, of)
 		if err != nil {
-			m.log.Debug("no tasks can be had", "node", node, "err", err)
-			b.c.pause(ctx, 8)
+			o.c.logger().Debug("no tasks can be had", "node", node, "err", err)
+			pause(ctx, 8)
 			continue
 		}
 		if msg == nil {
 			continue
 		}
-		l, err := m.lease(ctx, b, msg, node)
+		l, err := o.lease(ctx, b, msg, node)
 		if l != nil || err != nil {
 			return l, opError(op, string(node), err)
 		}
@@ -105,87 +101,33 @@ func (m *Meta) NextTask(ctx context.Context, of, node bb.NodeID) (*TaskLease, er
 
 // pull returns the next message for a node ("": for anybody), nil if there was none for
 // a while.
-func (m *Meta) pull(ctx context.Context, of bb.NodeID) (jetstream.Msg, error) {
-	name := anyConsumer
+func (o *Operations) pull(ctx context.Context, of bb.NodeID) (*delivery, error) {
+	worker := anyWorker
 	if of != "" {
 		sum := sha256.Sum256([]byte(of))
-		name = "node-" + hex.EncodeToString(sum[:16])
+		worker = "node-" + hex.EncodeToString(sum[:16])
 	}
-	from, err := m.consumer(ctx, name, taskSubject+nodeToken(of)+".>")
-	if err != nil {
-		return nil, err
-	}
-	waiting, cancel := context.WithTimeout(ctx, pullWait)
-	defer cancel()
-	batch, err := from.Fetch(1, jetstream.FetchContext(waiting))
-	return m.first(batch, err, from)
-}
-
-func (m *Meta) first(batch jetstream.MessageBatch, err error, from jetstream.Consumer) (jetstream.Msg, error) {
-	if err == nil {
-		for msg := range batch.Messages() {
-			return msg, nil
-		}
-		err = batch.Error()
-	}
-	switch {
-	case errors.Is(err, jetstream.ErrNoMessages), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return nil, nil
-	case err != nil: // it may be gone with what the server had
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.mu.consumers, from.CachedInfo().Name)
-	}
-	return nil, err
-}
-
-// consumer returns a consumer of the queue, which is made when first needed. It
-// stays, so that how often a task was delivered can be relied on.
-func (m *Meta) consumer(ctx context.Context, name, filter string) (jetstream.Consumer, error) {
-	m.mu.Lock()
-	c := m.mu.consumers[name]
-	m.mu.Unlock()
-	if c != nil {
-		return c, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	c, err := m.conn.admin.CreateOrUpdateConsumer(ctx, tasksStream, jetstream.ConsumerConfig{
-		Durable: name, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait,
-		MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: maxPulls,
-	})
-	if err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.mu.consumers == nil {
-		m.mu.consumers = map[string]jetstream.Consumer{}
-	}
-	m.mu.consumers[name] = c
-	return c, nil
+	return o.queue.next(ctx, worker, nodeToken(of)+".>")
 }
 
 // lease makes a message's task this node's; nil if there is nothing to do for it.
-func (m *Meta) lease(ctx context.Context, b *bucket, msg jetstream.Msg, node bb.NodeID) (*TaskLease, error) {
-	deliveries := uint64(1)
-	if md, err := msg.Metadata(); err == nil {
-		deliveries = md.NumDelivered
-	}
-	tokens := strings.Split(strings.TrimPrefix(msg.Subject(), taskSubject), ".")
+func (o *Operations) lease(ctx context.Context, b *bucket, msg *delivery, node bb.NodeID) (*TaskLease, error) {
+	deliveries := msg.count()
+	tokens := strings.Split(msg.subject(), ".")
 	if len(tokens) != 3 {
-		return nil, msg.Term()
+		return nil, msg.drop()
 	}
 	for try := range maxTries {
-		b.c.yield(ctx, try)
-		job, t, err := m.taskToDo(ctx, b, tokens[1], tokens[2])
+		yield(ctx, try)
+		job, t, err := o.taskToDo(ctx, b, tokens[1], tokens[2])
 		if err != nil {
 			return nil, err
 		}
 		// One that runs and was never delivered before is a second message of it: the
 		// first one stays in the queue until the task is done.
 		if job == nil || t.state == taskRunning && deliveries == 1 {
-			return nil, ackTask(ctx, msg)
+			msg.ack(ctx)
+			return nil, nil
 		}
 		t.state, t.by, t.tally = taskRunning, node, Tally{}
 		t.attempt++
@@ -205,7 +147,7 @@ func (m *Meta) lease(ctx context.Context, b *bucket, msg jetstream.Msg, node bb.
 }
 
 // taskToDo returns a task and its job; nil if there is nothing to do.
-func (m *Meta) taskToDo(ctx context.Context, b *bucket, job, task string) (*Job, *taskRecord, error) {
+func (o *Operations) taskToDo(ctx context.Context, b *bucket, job, task string) (*Job, *taskRecord, error) {
 	records, _, err := b.newest(ctx, jobKey(job), taskKey(job, task))
 	if err != nil {
 		return nil, nil, err
@@ -221,25 +163,19 @@ func (m *Meta) taskToDo(ctx context.Context, b *bucket, job, task string) (*Job,
 			if err == nil && cancelled.IsZero() {
 				j = &found
 			}
-			m.unreadable(r.key, err)
+			o.c.unreadable(r.key, err)
 		default:
 			found, err := openTask(r)
 			if err == nil && found.state != taskDone {
 				t = &found
 			}
-			m.unreadable(r.key, err)
+			o.c.unreadable(r.key, err)
 		}
 	}
 	if j == nil || t == nil {
 		return nil, nil, nil
 	}
 	return j, t, nil
-}
-
-func (m *Meta) unreadable(key string, err error) {
-	if err != nil {
-		m.garbage(key, err)
-	}
 }
 
 // putTask stores a task's record and sets its revision.
@@ -255,15 +191,6 @@ func putTask(ctx context.Context, b *bucket, job string, t *taskRecord) error {
 		t.seq = seq
 	}
 	return err
-}
-
-// ackTask takes a message out of the queue. If that is not confirmed, it comes again
-// and is found to be done.
-func ackTask(ctx context.Context, msg jetstream.Msg) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	_ = msg.DoubleAck(ctx)
-	return nil
 }
 
 // Context ends when the task is not this worker's any more: the job was cancelled, or
@@ -308,7 +235,7 @@ func (l *TaskLease) heartbeat() {
 		case <-l.ctx.Done():
 			return
 		}
-		if err := l.msg.InProgress(); err != nil {
+		if err := l.msg.extend(); err != nil {
 			continue // the server is away: whether it gave the task away shows later
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, heartbeat)
@@ -376,7 +303,7 @@ func (l *TaskLease) Done(ctx context.Context, result Tally) error {
 	}
 	const op = "task"
 	for try := range maxTries {
-		l.b.c.yield(ctx, try)
+		yield(ctx, try)
 		r, err := l.b.get(ctx, taskKey(l.Job.ID, l.Task.ID))
 		if err != nil {
 			return opError(op, l.Task.ID, err)
@@ -404,7 +331,8 @@ func (l *TaskLease) Done(ctx context.Context, result Tally) error {
 		}
 		break
 	}
-	return ackTask(ctx, l.msg)
+	l.msg.ack(ctx) // if that is not confirmed, it comes again and is found to be done
+	return nil
 }
 
 // Nak gives the task back, to be done by somebody, this worker perhaps, after a delay.
@@ -418,7 +346,7 @@ func (l *TaskLease) Nak(ctx context.Context, delay time.Duration) error {
 	} else if errors.Is(err, errTaken) {
 		return nil // its message is somebody else's business
 	}
-	if err := l.msg.NakWithDelay(delay); err != nil {
+	if err := l.msg.giveBack(delay); err != nil {
 		return &bb.Error{Kind: bb.Unavailable, Op: "task", Path: l.Task.ID, Err: err}
 	}
 	return nil

@@ -8,10 +8,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
 	"forebay/internal/bb"
@@ -48,7 +47,6 @@ const (
 	jobsPrefix  = "jobs."
 	tasksStream = "forebay_tasks"
 	taskSubject = "forebay.jobs."
-	anyNode     = "=any" // no node's name is encoded like that
 
 	jobKept     = 24 * time.Hour     // after it ended
 	jobAge      = 7 * 24 * time.Hour // of records: a job must not take longer
@@ -168,62 +166,52 @@ func jobOf(key string) string {
 	return id
 }
 
-func nodeToken(node bb.NodeID) string {
-	if node == "" {
-		return anyNode
+// Operations are the operations of a cluster, in a bucket and a queue that are made when
+// first needed. It is safe for concurrent use.
+type Operations struct {
+	c     *conn
+	newID func(context.Context) (uint64, error)
+	queue *queue
+	mu    struct {
+		sync.Mutex
+		records *bucket // nil until it is needed
 	}
-	return string(appendToken(nil, string(node)))
 }
 
-func checkID(op, id string) error {
-	bad := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
-	if id == "" || len(id) > 128 || strings.ContainsFunc(id, bad) {
-		return bb.E(bb.Invalid, op, id, "is not an id: 1 to 128 of a-z, 0-9 and -")
-	}
-	return nil
+// newOperations returns the operations on a server. IDs gives ids that are used nowhere else.
+func newOperations(c *conn, ids func(context.Context) (uint64, error)) *Operations {
+	return &Operations{c: c, newID: ids, queue: c.queue(tasksStream, taskSubject, queueOptions{Age: jobAge, AckWait: ackWait})}
 }
 
-// jobs returns the bucket of jobs; it and the queue are made when first needed.
-func (m *Meta) jobs(ctx context.Context) (*bucket, error) {
-	m.mu.Lock()
-	b := m.mu.jobs
-	m.mu.Unlock()
+// records returns the bucket; it and the queue are made when first needed.
+func (o *Operations) records(ctx context.Context) (*bucket, error) {
+	o.mu.Lock()
+	b := o.mu.records
+	o.mu.Unlock()
 	if b != nil {
 		return b, nil
 	}
-	b = m.bucket(jobsBucket)
-	b.age = jobAge
-	b.gone = m.system.gone
+	b = o.c.bucket(jobsBucket, bucketOptions{Age: jobAge, Gone: neverGone})
 	if err := b.ensure(ctx); err != nil {
 		return nil, err
 	}
-	err := b.manage(ctx, func(ctx context.Context) error {
-		_, err := m.conn.admin.CreateStream(ctx, jetstream.StreamConfig{
-			Name: tasksStream, Subjects: []string{taskSubject + ">"}, Storage: jetstream.FileStorage,
-			Retention: jetstream.WorkQueuePolicy, Replicas: m.opts.Replicas, MaxAge: jobAge, Duplicates: 30 * time.Minute,
-		})
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return nil
-		}
-		return err
-	})
-	if err != nil {
+	if err := o.queue.ensure(ctx); err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.mu.jobs == nil {
-		m.mu.jobs = b
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.records == nil {
+		o.mu.records = b
 	}
-	return m.mu.jobs, nil
+	return o.mu.records, nil
 }
 
 // SubmitJob stores a job with its first tasks, of which there must be one, and returns
 // its id. Called again with the same id it adds what is missing.
-func (m *Meta) SubmitJob(ctx context.Context, j Job, first ...Task) (string, error) {
+func (o *Operations) SubmitJob(ctx context.Context, j Job, first ...Task) (string, error) {
 	const op = "submit job"
 	if j.ID == "" {
-		id, err := m.newID(ctx)
+		id, err := o.newID(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -238,7 +226,7 @@ func (m *Meta) SubmitJob(ctx context.Context, j Job, first ...Task) (string, err
 	if j.Created.IsZero() {
 		j.Created = time.Now().Round(0).UTC()
 	}
-	b, err := m.jobs(ctx)
+	b, err := o.records(ctx)
 	if err != nil {
 		return "", opError(op, j.ID, err)
 	}
@@ -249,18 +237,18 @@ func (m *Meta) SubmitJob(ctx context.Context, j Job, first ...Task) (string, err
 	if _, _, err := b.create(ctx, jobKey(j.ID), data, 0); err != nil && !errors.Is(err, errConflict) {
 		return "", opError(op, j.ID, err)
 	}
-	return j.ID, m.AddTasks(ctx, j.ID, first)
+	return j.ID, o.AddTasks(ctx, j.ID, first)
 }
 
 // AddTasks adds tasks to a job. Those that it has are left as they are. Cancelled if
 // the job was cancelled.
-func (m *Meta) AddTasks(ctx context.Context, job string, tasks []Task) error {
+func (o *Operations) AddTasks(ctx context.Context, job string, tasks []Task) error {
 	const op = "add tasks"
-	b, err := m.jobs(ctx)
+	b, err := o.records(ctx)
 	if err != nil {
 		return opError(op, job, err)
 	}
-	_, cancelled, err := m.job(ctx, b, op, job)
+	_, cancelled, err := o.job(ctx, b, op, job)
 	switch {
 	case err != nil:
 		return err
@@ -275,12 +263,12 @@ func (m *Meta) AddTasks(ctx context.Context, job string, tasks []Task) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(tasksAtOnce)
 	for i := range tasks {
-		g.Go(func() error { return m.addTask(gctx, b, job, tasks[i]) })
+		g.Go(func() error { return o.addTask(gctx, b, job, tasks[i]) })
 	}
 	return opError(op, job, g.Wait())
 }
 
-func (m *Meta) addTask(ctx context.Context, b *bucket, job string, t Task) error {
+func (o *Operations) addTask(ctx context.Context, b *bucket, job string, t Task) error {
 	key := taskKey(job, t.ID)
 	data, err := sealTask(key, &taskRecord{Task: t, state: taskPending, changed: time.Now()})
 	if err != nil {
@@ -296,15 +284,11 @@ func (m *Meta) addTask(ctx context.Context, b *bucket, job string, t Task) error
 	}
 	// The server drops a message that comes again soon, and a worker one of a task
 	// that is done.
-	subject := taskSubject + nodeToken(t.Node) + "." + job + "." + t.ID
-	return b.manage(ctx, func(ctx context.Context) error {
-		_, err := m.conn.admin.PublishMsg(ctx, &nats.Msg{Subject: subject}, jetstream.WithMsgID(job+"."+t.ID))
-		return err
-	})
+	return o.queue.add(ctx, nodeToken(t.Node)+"."+job+"."+t.ID, job+"."+t.ID)
 }
 
 // job returns a job and when it was cancelled.
-func (m *Meta) job(ctx context.Context, b *bucket, op, id string) (Job, time.Time, error) {
+func (o *Operations) job(ctx context.Context, b *bucket, op, id string) (Job, time.Time, error) {
 	if err := checkID(op, id); err != nil {
 		return Job{}, time.Time{}, err
 	}
@@ -324,15 +308,15 @@ func noJob(op, id string) error {
 
 // CancelJob ends a job: tasks that wait are dropped, and who does one learns of it
 // within seconds. A job that has ended stays as it is.
-func (m *Meta) CancelJob(ctx context.Context, id string) error {
+func (o *Operations) CancelJob(ctx context.Context, id string) error {
 	const op = "cancel job"
-	b, err := m.jobs(ctx)
+	b, err := o.records(ctx)
 	if err != nil {
 		return opError(op, id, err)
 	}
 	for try := range maxTries {
-		b.c.yield(ctx, try)
-		status, seq, err := m.jobStatus(ctx, b, op, id)
+		yield(ctx, try)
+		status, seq, err := o.jobStatus(ctx, b, op, id)
 		if err != nil {
 			return err
 		}
@@ -350,11 +334,8 @@ func (m *Meta) CancelJob(ctx context.Context, id string) error {
 			return opError(op, id, err)
 		}
 		// What is left in the queue is dropped by who gets it, so this may fail.
-		if stream, err := m.conn.admin.Stream(ctx, tasksStream); err == nil {
-			err = stream.Purge(ctx, jetstream.WithPurgeSubject(taskSubject+"*."+id+".>"))
-			if err != nil {
-				m.log.Warn("the tasks of a cancelled job stay in the queue for now", "job", id, "err", err)
-			}
+		if err := o.queue.purge(ctx, "*."+id+".>"); err != nil {
+			o.c.logger().Warn("the tasks of a cancelled job stay in the queue for now", "job", id, "err", err)
 		}
 		return nil
 	}
@@ -362,21 +343,21 @@ func (m *Meta) CancelJob(ctx context.Context, id string) error {
 }
 
 // Job returns a job and how far it is. NotFound if there is none.
-func (m *Meta) Job(ctx context.Context, id string) (JobStatus, error) {
+func (o *Operations) Job(ctx context.Context, id string) (JobStatus, error) {
 	const op = "job"
-	b, err := m.jobs(ctx)
+	b, err := o.records(ctx)
 	if err != nil {
 		return JobStatus{}, opError(op, id, err)
 	}
-	status, _, err := m.jobStatus(ctx, b, op, id)
+	status, _, err := o.jobStatus(ctx, b, op, id)
 	return status, err
 }
 
-func (m *Meta) jobStatus(ctx context.Context, b *bucket, op, id string) (JobStatus, uint64, error) {
+func (o *Operations) jobStatus(ctx context.Context, b *bucket, op, id string) (JobStatus, uint64, error) {
 	if err := checkID(op, id); err != nil {
 		return JobStatus{}, 0, err
 	}
-	v := jobView{m: m}
+	v := jobView{b: b}
 	err := b.scan(ctx, keysOfJob(id), func(r *record) error { v.add(r); return nil })
 	if err != nil {
 		return JobStatus{}, 0, opError(op, id, err)
@@ -389,9 +370,9 @@ func (m *Meta) jobStatus(ctx context.Context, b *bucket, op, id string) (JobStat
 }
 
 // Jobs returns all jobs, the newest first, and forgets those that ended a day ago.
-func (m *Meta) Jobs(ctx context.Context) ([]JobStatus, error) {
+func (o *Operations) Jobs(ctx context.Context) ([]JobStatus, error) {
 	const op = "jobs"
-	b, err := m.jobs(ctx)
+	b, err := o.records(ctx)
 	if err != nil {
 		return nil, opError(op, "", err)
 	}
@@ -399,7 +380,7 @@ func (m *Meta) Jobs(ctx context.Context) ([]JobStatus, error) {
 	err = b.scan(ctx, jobsPrefix+">", func(r *record) error {
 		id := jobOf(r.key)
 		if views[id] == nil {
-			views[id] = &jobView{m: m}
+			views[id] = &jobView{b: b}
 		}
 		views[id].add(r)
 		return nil
@@ -414,7 +395,7 @@ func (m *Meta) Jobs(ctx context.Context) ([]JobStatus, error) {
 		}
 		s, err := v.status()
 		if err != nil {
-			m.garbage(v.job.key, err)
+			o.c.unreadable(v.job.key, err)
 			continue
 		}
 		if s.State != JobRunning && time.Since(s.Ended) > jobKept {
@@ -431,9 +412,9 @@ func (m *Meta) Jobs(ctx context.Context) ([]JobStatus, error) {
 
 // RunningJob returns the newest job that fits and has not ended; bb.NotFound if there is
 // none. Who asks takes it that none is begun while an older one that fits runs.
-func (m *Meta) RunningJob(ctx context.Context, fits func(*Job) bool) (Job, error) {
+func (o *Operations) RunningJob(ctx context.Context, fits func(*Job) bool) (Job, error) {
 	const op = "running job"
-	b, err := m.jobs(ctx)
+	b, err := o.records(ctx)
 	if err != nil {
 		return Job{}, opError(op, "", err)
 	}
@@ -443,7 +424,7 @@ func (m *Meta) RunningJob(ctx context.Context, fits func(*Job) bool) (Job, error
 			return nil
 		}
 		j, cancelled, err := openJob(r)
-		m.unreadable(r.key, err)
+		o.c.unreadable(r.key, err)
 		if err == nil && cancelled.IsZero() && fits(&j) && j.Created.After(newest.Created) {
 			newest = j
 		}
@@ -455,7 +436,7 @@ func (m *Meta) RunningJob(ctx context.Context, fits func(*Job) bool) (Job, error
 	if newest.ID == "" {
 		return Job{}, bb.E(bb.NotFound, op, "", "no such job runs")
 	}
-	s, _, err := m.jobStatus(ctx, b, op, newest.ID)
+	s, _, err := o.jobStatus(ctx, b, op, newest.ID)
 	if err == nil && s.State != JobRunning {
 		err = bb.E(bb.NotFound, op, "", "no such job runs")
 	}
@@ -465,16 +446,16 @@ func (m *Meta) RunningJob(ctx context.Context, fits func(*Job) bool) (Job, error
 // WatchJob calls fn with how far a job is, now and whenever that changes, at most ten
 // times a second, and returns nil after it ended, or why the watch did. fn runs on the
 // caller's goroutine.
-func (m *Meta) WatchJob(ctx context.Context, id string, fn func(JobStatus)) error {
+func (o *Operations) WatchJob(ctx context.Context, id string, fn func(JobStatus)) error {
 	const op = "watch job"
-	b, err := m.jobs(ctx)
+	b, err := o.records(ctx)
 	if err != nil {
 		return opError(op, id, err)
 	}
 	if err := checkID(op, id); err != nil {
 		return err
 	}
-	v := jobView{m: m}
+	v := jobView{b: b}
 	var failed error
 	err = b.watch(ctx, keysOfJob(id), v.add, func() bool {
 		if !v.job.live() {
@@ -496,7 +477,7 @@ func (m *Meta) WatchJob(ctx context.Context, id string, fn func(JobStatus)) erro
 
 // jobView is what is known of a job.
 type jobView struct {
-	m     *Meta
+	b     *bucket
 	job   record
 	tasks map[string]taskRecord // by key
 	keys  map[string]uint64     // all, and their revisions
@@ -521,7 +502,7 @@ func (v *jobView) add(r *record) {
 	}
 	t, err := openTask(r)
 	if err != nil {
-		v.m.garbage(r.key, err)
+		v.b.unreadable(r.key, err)
 		return
 	}
 	v.tasks[r.key] = t
@@ -546,14 +527,6 @@ func (v *jobView) forget(ctx context.Context, b *bucket) error {
 		return err
 	}
 	return taken(b.remove(ctx, v.job.key, v.job.seq))
-}
-
-// taken takes it well that somebody else deleted a key.
-func taken(_ uint64, err error) error {
-	if errors.Is(err, errConflict) {
-		return nil
-	}
-	return err
 }
 
 // summary is how far a job is, by its tasks.

@@ -23,7 +23,7 @@ func someTasks(n int) []Task {
 
 func submit(t *testing.T, m *Meta, j Job, tasks ...Task) string {
 	t.Helper()
-	id, err := m.SubmitJob(testContext(t), j, tasks...)
+	id, err := m.Operations().SubmitJob(testContext(t), j, tasks...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func submit(t *testing.T, m *Meta, j Job, tasks ...Task) string {
 
 func nextTask(t *testing.T, m *Meta, node bb.NodeID) *TaskLease {
 	t.Helper()
-	l, err := m.NextTask(testContext(t), "", node)
+	l, err := m.Operations().NextTask(testContext(t), "", node)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func nextTask(t *testing.T, m *Meta, node bb.NodeID) *TaskLease {
 
 func wantJob(t *testing.T, m *Meta, id string, state JobState, done int, bytes int64) JobStatus {
 	t.Helper()
-	s, err := m.Job(testContext(t), id)
+	s, err := m.Operations().Job(testContext(t), id)
 	if err != nil || s.State != state || s.TasksDone != done || s.Tally.Bytes != bytes {
 		t.Errorf("%+v, want %s with %d tasks done and %d bytes (%v)", s, state, done, bytes, err)
 	}
@@ -61,7 +61,7 @@ func TestJob(t *testing.T) {
 		t.Errorf("submitted again it is %q", again)
 	}
 	watched, seen := make(chan error, 1), make(chan JobStatus, 1000)
-	go func() { watched <- m.WatchJob(testContext(t), id, func(s JobStatus) { seen <- s }) }()
+	go func() { watched <- m.Operations().WatchJob(testContext(t), id, func(s JobStatus) { seen <- s }) }()
 
 	planner := nextTask(t, m, "a/strange node.name")
 	j.ID, j.Created = id, planner.Job.Created
@@ -75,7 +75,7 @@ func TestJob(t *testing.T) {
 		}
 	}
 	for range 2 { // a planner that is told to do it again
-		if err := m.AddTasks(testContext(t), id, tasks); err != nil {
+		if err := m.Operations().AddTasks(testContext(t), id, tasks); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -90,7 +90,7 @@ func TestJob(t *testing.T) {
 		t.Cleanup(cancel)
 		go func() {
 			for {
-				l, err := w.NextTask(ctx, of, node)
+				l, err := w.Operations().NextTask(ctx, of, node)
 				if err != nil {
 					done <- err
 					return
@@ -134,29 +134,29 @@ func TestJob(t *testing.T) {
 	if b := last.ByNode["b"]; b.Files != 5 || b.Files+last.ByNode["a"].Files != 20 {
 		t.Errorf("%+v", last.ByNode)
 	}
-	jobs, err := m.Jobs(testContext(t))
+	jobs, err := m.Operations().Jobs(testContext(t))
 	if err != nil || len(jobs) != 1 || jobs[0].ID != id || jobs[0].State != JobDone {
 		t.Errorf("%+v %v", jobs, err)
 	}
-	_, err = m.RunningJob(testContext(t), func(j *Job) bool { return j.Kind == StageIn })
+	_, err = m.Operations().RunningJob(testContext(t), func(j *Job) bool { return j.Kind == StageIn })
 	wantKind(t, "a job that has ended", err, bb.NotFound)
 	other := submit(t, m, Job{Kind: StageIn, Buffer: "other"}, Task{ID: "t", Node: "gone"})
-	running, err := m.RunningJob(testContext(t), func(j *Job) bool { return j.Kind == StageIn })
+	running, err := m.Operations().RunningJob(testContext(t), func(j *Job) bool { return j.Kind == StageIn })
 	if err != nil || running.ID != other || running.Buffer != "other" {
 		t.Errorf("running: %+v (%v)", running, err)
 	}
 	if s := wantJob(t, m, other, JobRunning, 0, 0); len(s.Left) != 1 || s.Left[0] != "gone" {
 		t.Errorf("%+v", s)
 	}
-	_, err = m.Job(testContext(t), "none")
+	_, err = m.Operations().Job(testContext(t), "none")
 	wantKind(t, "unknown job", err, bb.NotFound)
-	wantKind(t, "watch of an unknown job", m.WatchJob(testContext(t), "none", nil), bb.NotFound)
-	wantKind(t, "tasks for an unknown job", m.AddTasks(testContext(t), "none", tasks), bb.NotFound)
-	_, err = m.SubmitJob(testContext(t), Job{ID: "has.dot"}, Task{ID: "t"})
+	wantKind(t, "watch of an unknown job", m.Operations().WatchJob(testContext(t), "none", nil), bb.NotFound)
+	wantKind(t, "tasks for an unknown job", m.Operations().AddTasks(testContext(t), "none", tasks), bb.NotFound)
+	_, err = m.Operations().SubmitJob(testContext(t), Job{ID: "has.dot"}, Task{ID: "t"})
 	wantKind(t, "bad id", err, bb.Invalid)
-	_, err = m.SubmitJob(testContext(t), Job{})
+	_, err = m.Operations().SubmitJob(testContext(t), Job{})
 	wantKind(t, "no task", err, bb.Invalid)
-	if err := m.CancelJob(testContext(t), id); err != nil {
+	if err := m.Operations().CancelJob(testContext(t), id); err != nil {
 		t.Error(err)
 	}
 	wantJob(t, m, id, JobDone, 21, 200)
@@ -171,7 +171,7 @@ func TestWorkerDies(t *testing.T) {
 	m, dies := connectTo(t, o), connectTo(t, o)
 	id := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
 	ctx, kill := context.WithCancel(testContext(t))
-	dead, err := dies.NextTask(ctx, "", "dead")
+	dead, err := dies.Operations().NextTask(ctx, "", "dead")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestCancelJob(t *testing.T) {
 	l := nextTask(t, m, "n")
 	defer l.Release(testContext(t))
 	for range 2 {
-		if err := m.CancelJob(testContext(t), id); err != nil {
+		if err := m.Operations().CancelJob(testContext(t), id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -247,10 +247,10 @@ func TestCancelJob(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(testContext(t), 2*time.Second)
 	defer cancel()
-	if l, err := m.NextTask(short, "", "n"); err == nil {
+	if l, err := m.Operations().NextTask(short, "", "n"); err == nil {
 		t.Errorf("a task of a cancelled job: %+v", l.Task)
 	}
-	wantKind(t, "more tasks", m.AddTasks(testContext(t), id, someTasks(9)), bb.Cancelled)
+	wantKind(t, "more tasks", m.Operations().AddTasks(testContext(t), id, someTasks(9)), bb.Cancelled)
 }
 
 // A task survives the server, and its worker goes on with it.
@@ -263,7 +263,7 @@ func TestJobOverRestart(t *testing.T) {
 	id := submit(t, m, Job{Kind: Drain}, someTasks(3)...)
 	l := nextTask(t, m, "n")
 	watched := make(chan error, 1)
-	go func() { watched <- m.WatchJob(testContext(t), id, func(JobStatus) {}) }()
+	go func() { watched <- m.Operations().WatchJob(testContext(t), id, func(JobStatus) {}) }()
 	s.Shutdown()
 	startListening(t, dir, strings.TrimPrefix(url, "nats://"))
 	if err := l.Done(testContext(t), Tally{Files: 1, Bytes: 10}); err != nil {
@@ -287,7 +287,7 @@ func TestOldJobs(t *testing.T) {
 	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
 	id := submit(t, m, Job{Kind: Drain}, someTasks(3)...)
 	kept := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
-	b, err := m.jobs(testContext(t))
+	b, err := m.Operations().records(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,11 +306,11 @@ func TestOldJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	jobs, err := m.Jobs(testContext(t))
+	jobs, err := m.Operations().Jobs(testContext(t))
 	if err != nil || len(jobs) != 1 || jobs[0].ID != kept {
 		t.Errorf("%+v %v", jobs, err)
 	}
-	_, err = m.Job(testContext(t), id)
+	_, err = m.Operations().Job(testContext(t), id)
 	wantKind(t, "an old job", err, bb.NotFound)
 	// Messages of it that are still in the queue lead to nothing.
 	if l := nextTask(t, m, "n"); l.Job.ID != kept {

@@ -111,7 +111,7 @@ func TestNewerFieldsOfJobsStay(t *testing.T) {
 	m := connectTo(t, Options{InProcess: s})
 	ctx := testContext(t)
 	id := submit(t, m, Job{Kind: Drain, Buffer: "buf"}, Task{ID: "t"})
-	b, err := m.jobs(ctx)
+	b, err := m.Operations().records(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestNewerFieldsOfJobsStay(t *testing.T) {
 	wantLater(t, b, taskKey(id, "t"), &task)
 	id = submit(t, m, Job{Kind: Drain, Buffer: "buf"}, Task{ID: "t"})
 	addLater(t, b, jobKey(id), &job)
-	if err := m.CancelJob(ctx, id); err != nil {
+	if err := m.Operations().CancelJob(ctx, id); err != nil {
 		t.Fatal(err)
 	}
 	wantLater(t, b, jobKey(id), &job)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -34,8 +33,9 @@ const (
 	evenAtOnce = 8
 )
 
-// keepEven has leaders handed over while the server in this process leads its cluster.
-func (m *Meta) keepEven(ctx context.Context, server Leads) {
+// keepEven evens out who leads the streams, of which ours tells by their names, while the
+// server in this process leads its cluster.
+func (c *conn) keepEven(ctx context.Context, server Leads, ours func(stream string) bool) {
 	tick := time.NewTicker(evenEvery)
 	defer tick.Stop()
 	for {
@@ -47,20 +47,20 @@ func (m *Meta) keepEven(ctx context.Context, server Leads) {
 		if !server.Leads() {
 			continue
 		}
-		if moved, err := m.EvenLeaders(ctx); err != nil && ctx.Err() == nil {
-			m.log.Debug("spreading what servers lead", "moved", moved, "err", err)
+		if moved, err := c.evenLeaders(ctx, ours); err != nil && ctx.Err() == nil {
+			c.log.Debug("spreading what servers lead", "moved", moved, "err", err)
 		}
 	}
 }
 
-// EvenLeaders has servers that lead more than twice their share of the streams hand some
+// evenLeaders has servers that lead more than twice their share of the streams hand some
 // over to others that have copies of them, and returns how many it asked for. Nothing is
 // lost by that, nor if two do it at once.
-func (m *Meta) EvenLeaders(ctx context.Context) (moved int, err error) {
+func (c *conn) evenLeaders(ctx context.Context, ours func(stream string) bool) (moved int, err error) {
 	var streams []ledStream
-	list := m.conn.admin.ListStreams(ctx)
+	list := c.admin.ListStreams(ctx)
 	for s := range list.Info() {
-		if s.Cluster == nil || !strings.HasPrefix(s.Config.Name, "KV_"+systemBucket) && s.Config.Name != tasksStream {
+		if s.Cluster == nil || !ours(s.Config.Name) {
 			continue
 		}
 		led := ledStream{name: s.Config.Name, leader: s.Cluster.Leader}
@@ -75,7 +75,7 @@ func (m *Meta) EvenLeaders(ctx context.Context) (moved int, err error) {
 		return 0, opError("list streams", "", err)
 	}
 	for _, h := range evenOut(streams, evenAtOnce) {
-		if err := m.handOver(ctx, h); err != nil {
+		if err := c.handOver(ctx, h); err != nil {
 			return moved, err
 		}
 		moved++
@@ -83,12 +83,12 @@ func (m *Meta) EvenLeaders(ctx context.Context) (moved int, err error) {
 	return moved, nil
 }
 
-func (m *Meta) handOver(ctx context.Context, h handOver) error {
+func (c *conn) handOver(ctx context.Context, h handOver) error {
 	body, err := json.Marshal(map[string]any{"placement": map[string]string{"preferred": h.to}})
 	if err != nil {
 		return err
 	}
-	answer, err := m.conn.request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.LEADER.STEPDOWN." + h.stream, Data: body})
+	answer, err := c.request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.LEADER.STEPDOWN." + h.stream, Data: body})
 	if err != nil {
 		return opError("hand over", h.stream, err)
 	}
@@ -101,7 +101,7 @@ func (m *Meta) handOver(ctx context.Context, h handOver) error {
 	if reply.Error != nil {
 		return opError("hand over", h.stream, fmt.Errorf("to %s: %w", h.to, reply.Error))
 	}
-	m.log.Info("a namespace server hands over", "stream", h.stream, "from", h.from, "to", h.to)
+	c.log.Info("a namespace server hands over", "stream", h.stream, "from", h.from, "to", h.to)
 	return nil
 }
 

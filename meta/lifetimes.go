@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"forebay/internal/bb"
@@ -38,26 +39,36 @@ func lifeOf(key string) string {
 	return id
 }
 
-// lifetimes returns the bucket, which is made when first needed.
-func (m *Meta) lifetimes(ctx context.Context) (*bucket, error) {
-	m.mu.Lock()
-	b := m.mu.lifetimes
-	m.mu.Unlock()
+// BatchJobs are the batch jobs of a cluster, in a bucket that is made when first needed. It
+// is safe for concurrent use.
+type BatchJobs struct {
+	c  *conn
+	mu struct {
+		sync.Mutex
+		records *bucket // nil until it is needed
+	}
+}
+
+// newBatchJobs returns the batch jobs on a server.
+func newBatchJobs(c *conn) *BatchJobs { return &BatchJobs{c: c} }
+
+func (j *BatchJobs) records(ctx context.Context) (*bucket, error) {
+	j.mu.Lock()
+	b := j.mu.records
+	j.mu.Unlock()
 	if b != nil {
 		return b, nil
 	}
-	b = m.bucket(lifetimesBucket)
-	b.age = lifetimesAge
-	b.gone = m.system.gone
+	b = j.c.bucket(lifetimesBucket, bucketOptions{Age: lifetimesAge, Gone: neverGone})
 	if err := b.ensure(ctx); err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.mu.lifetimes == nil {
-		m.mu.lifetimes = b
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.mu.records == nil {
+		j.mu.records = b
 	}
-	return m.mu.lifetimes, nil
+	return j.mu.records, nil
 }
 
 func sealLife(key string, v any) ([]byte, error) {
@@ -81,12 +92,12 @@ func openLife[T any](r *record) (v T, err error) {
 
 // BeginLifetime stores a lifetime, which has no nodes yet, if there is none of its key,
 // and returns the one that there is.
-func (m *Meta) BeginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
+func (j *BatchJobs) BeginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
 	const op = "begin lifetime"
 	if err := checkID(op, l.Key); err != nil {
 		return bb.Lifetime{}, err
 	}
-	b, err := m.lifetimes(ctx)
+	b, err := j.records(ctx)
 	if err != nil {
 		return bb.Lifetime{}, opError(op, l.Key, err)
 	}
@@ -98,16 +109,16 @@ func (m *Meta) BeginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifetime, e
 	if _, _, err := b.create(ctx, runKey(l.Key), data, 0); err != nil && !errors.Is(err, errConflict) {
 		return bb.Lifetime{}, opError(op, l.Key, err)
 	}
-	return m.Lifetime(ctx, l.Key)
+	return j.Lifetime(ctx, l.Key)
 }
 
 // Lifetime returns a lifetime with its nodes. NotFound if there is none.
-func (m *Meta) Lifetime(ctx context.Context, key string) (bb.Lifetime, error) {
+func (j *BatchJobs) Lifetime(ctx context.Context, key string) (bb.Lifetime, error) {
 	const op = "lifetime"
 	if err := checkID(op, key); err != nil {
 		return bb.Lifetime{}, err
 	}
-	all, err := m.lives(ctx, op, livesPrefix+key+".>")
+	all, err := j.lives(ctx, op, livesPrefix+key+".>")
 	if err != nil {
 		return bb.Lifetime{}, err
 	}
@@ -122,16 +133,16 @@ func noLifetime(op, key string) error {
 }
 
 // Lifetimes returns all lifetimes, the newest first.
-func (m *Meta) Lifetimes(ctx context.Context) ([]bb.Lifetime, error) {
-	return m.lives(ctx, "lifetimes", livesPrefix+">")
+func (j *BatchJobs) Lifetimes(ctx context.Context) ([]bb.Lifetime, error) {
+	return j.lives(ctx, "lifetimes", livesPrefix+">")
 }
 
-func (m *Meta) lives(ctx context.Context, op, filter string) ([]bb.Lifetime, error) {
-	b, err := m.lifetimes(ctx)
+func (j *BatchJobs) lives(ctx context.Context, op, filter string) ([]bb.Lifetime, error) {
+	b, err := j.records(ctx)
 	if err != nil {
 		return nil, opError(op, "", err)
 	}
-	v := livesView{m: m}
+	v := livesView{b: b}
 	if err := b.scan(ctx, filter, func(r *record) error { v.add(r); return nil }); err != nil {
 		return nil, opError(op, "", err)
 	}
@@ -140,7 +151,7 @@ func (m *Meta) lives(ctx context.Context, op, filter string) ([]bb.Lifetime, err
 
 // livesView is what is known of lifetimes.
 type livesView struct {
-	m     *Meta
+	b     *bucket
 	seqs  map[string]uint64
 	runs  map[string]bb.Lifetime
 	stays map[string]map[string]bb.LifetimeNode // by lifetime and key
@@ -165,7 +176,7 @@ func (v *livesView) add(r *record) {
 		v.seqs[r.key] = r.seq
 		l, err := openLife[bb.Lifetime](r)
 		if err != nil {
-			v.m.garbage(r.key, err)
+			v.b.unreadable(r.key, err)
 			return
 		}
 		v.runs[id] = l
@@ -179,7 +190,7 @@ func (v *livesView) add(r *record) {
 	v.seqs[r.key] = r.seq
 	n, err := openLife[bb.LifetimeNode](r)
 	if err != nil {
-		v.m.garbage(r.key, err)
+		v.b.unreadable(r.key, err)
 		return
 	}
 	if v.stays[id] == nil {
@@ -206,12 +217,12 @@ func (v *livesView) all() []bb.Lifetime {
 
 // WatchLifetimes calls fn with all lifetimes, now and soon after any of them has changed,
 // until ctx ends; it returns why. fn runs on the caller's goroutine.
-func (m *Meta) WatchLifetimes(ctx context.Context, fn func([]bb.Lifetime)) error {
-	b, err := m.lifetimes(ctx)
+func (j *BatchJobs) WatchLifetimes(ctx context.Context, fn func([]bb.Lifetime)) error {
+	b, err := j.records(ctx)
 	if err != nil {
 		return opError("watch lifetimes", "", err)
 	}
-	v := livesView{m: m}
+	v := livesView{b: b}
 	err = b.watch(ctx, livesPrefix+">", v.add, func() bool {
 		fn(v.all())
 		return false
@@ -221,12 +232,12 @@ func (m *Meta) WatchLifetimes(ctx context.Context, fn func([]bb.Lifetime)) error
 
 // ChangeLifetime changes a lifetime as change says, which may be called again and does not
 // see its nodes, and returns it, without these. An error of change ends it.
-func (m *Meta) ChangeLifetime(ctx context.Context, key string, change func(*bb.Lifetime) error) (l bb.Lifetime, err error) {
+func (j *BatchJobs) ChangeLifetime(ctx context.Context, key string, change func(*bb.Lifetime) error) (l bb.Lifetime, err error) {
 	const op = "change lifetime"
 	if err := checkID(op, key); err != nil {
 		return l, err
 	}
-	err = m.changeLife(ctx, op, runKey(key), func(r *record) (any, error) {
+	err = j.changeLife(ctx, op, runKey(key), func(r *record) (any, error) {
 		if !r.live() {
 			return nil, noLifetime(op, key)
 		}
@@ -243,12 +254,12 @@ func (m *Meta) ChangeLifetime(ctx context.Context, key string, change func(*bb.L
 }
 
 // ChangeStay changes a job's stay on a node, which need not have begun.
-func (m *Meta) ChangeStay(ctx context.Context, key string, node bb.NodeID, change func(*bb.LifetimeNode) error) error {
+func (j *BatchJobs) ChangeStay(ctx context.Context, key string, node bb.NodeID, change func(*bb.LifetimeNode) error) error {
 	const op = "change lifetime"
 	if err := checkID(op, key); err != nil {
 		return err
 	}
-	return m.changeLife(ctx, op, stayKey(key, node), func(r *record) (v any, err error) {
+	return j.changeLife(ctx, op, stayKey(key, node), func(r *record) (v any, err error) {
 		n := bb.LifetimeNode{Node: node}
 		if r.live() {
 			if n, err = openLife[bb.LifetimeNode](r); err != nil {
@@ -259,13 +270,13 @@ func (m *Meta) ChangeStay(ctx context.Context, key string, node bb.NodeID, chang
 	})
 }
 
-func (m *Meta) changeLife(ctx context.Context, op, key string, change func(*record) (any, error)) error {
-	b, err := m.lifetimes(ctx)
+func (j *BatchJobs) changeLife(ctx context.Context, op, key string, change func(*record) (any, error)) error {
+	b, err := j.records(ctx)
 	if err != nil {
 		return opError(op, key, err)
 	}
 	for try := range maxTries {
-		b.c.yield(ctx, try)
+		yield(ctx, try)
 		r, err := b.get(ctx, key)
 		if err != nil {
 			return opError(op, key, err)
@@ -286,12 +297,12 @@ func (m *Meta) changeLife(ctx context.Context, op, key string, change func(*reco
 }
 
 // ForgetLifetime deletes what is known of a lifetime. Nobody may change it any more.
-func (m *Meta) ForgetLifetime(ctx context.Context, key string) error {
+func (j *BatchJobs) ForgetLifetime(ctx context.Context, key string) error {
 	const op = "forget lifetime"
 	if err := checkID(op, key); err != nil {
 		return err
 	}
-	b, err := m.lifetimes(ctx)
+	b, err := j.records(ctx)
 	if err != nil {
 		return opError(op, key, err)
 	}

@@ -23,7 +23,7 @@ const (
 // It holds about 60 bytes more an entry than its name and record take (150 bytes
 // together for ordinary files), never changes, and may be used concurrently.
 type Lister struct {
-	m     *Meta
+	b     *bucket
 	dir   bb.DirID
 	begun time.Time
 	names []listed
@@ -43,12 +43,12 @@ func (ns *Namespace) NewLister(ctx context.Context, dir bb.DirID) (*Lister, erro
 	if err := ns.checkDir(ctx, dir); err != nil {
 		return nil, err
 	}
-	l := &Lister{m: ns.m, dir: dir, begun: time.Now()}
+	l := &Lister{b: ns.b, dir: dir, begun: time.Now()}
 	var chunk []byte
 	err := ns.b.scan(ctx, entriesOf(dir), func(r *record) error {
 		_, name, ok := parseEntryKey(r.key)
 		if !ok {
-			ns.m.garbage(r.key, bb.E(bb.Checksum, "decode", r.key, "is not an entry's key"))
+			ns.b.unreadable(r.key, bb.E(bb.Checksum, "decode", r.key, "is not an entry's key"))
 			return nil
 		}
 		if dir == bb.RootDir && name == bb.HiddenDir {
@@ -112,7 +112,7 @@ func (l *Lister) Page(after string, limit int) (entries []bb.Entry, more bool) {
 		key := entryKey(n.dir, string(n.name))
 		e, err := openEntry(key, n.record, n.seq)
 		if err != nil {
-			l.m.garbage(key, err)
+			l.b.unreadable(key, err)
 			continue
 		}
 		entries = append(entries, e)
@@ -256,7 +256,7 @@ func (ns *Namespace) scanRecords(ctx context.Context, filter string, fn func(bb.
 		}
 		e, err := openEntry(r.key, r.data, r.seq)
 		if err != nil {
-			ns.m.garbage(r.key, err)
+			ns.b.unreadable(r.key, err)
 			return nil
 		}
 		if failed = fn(e); failed != nil {

@@ -5,29 +5,12 @@ package meta
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net"
+	"strings"
 	"sync"
-	"sync/atomic"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"forebay/internal/bb"
 )
-
-// InProcess makes connections to a server in this process: embedded.Server is one.
-type InProcess interface {
-	InProcessConn() (net.Conn, error)
-}
-
-// BatchesInMemory is what an InProcess server may be able to do besides: to have the
-// batches of one of its streams pass through memory rather than through files that it
-// syncs. It may be called again, and concurrently.
-type BatchesInMemory interface {
-	BatchInMemory(stream string) error
-}
 
 // Options say which server holds the namespace and how to use it.
 type Options struct {
@@ -52,41 +35,19 @@ type Options struct {
 	Logger *slog.Logger // default: discard
 }
 
-func (o *Options) setDefaults() {
-	if o.Name == "" {
-		o.Name = "forebay"
-	}
-	if o.Replicas == 0 {
-		o.Replicas = 1
-	}
-	if o.CacheEntries <= 0 {
-		o.CacheEntries = 1 << 15
-	}
-	if o.Health == nil {
-		o.Health = &Health{}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-}
-
 // Validate reports every problem at once.
 func (o *Options) Validate() error {
-	var errs []error
-	add := func(value, why string) { errs = append(errs, bb.E(bb.Invalid, "namespace server", value, why)) }
-	if o.InProcess == nil && len(o.URLs) == 0 {
-		add("", "has neither a URL nor a server in this process")
+	c := o.connection()
+	return c.Validate()
+}
+
+// connection returns what the connection has to know.
+func (o *Options) connection() connOptions {
+	return connOptions{
+		URLs: o.URLs, Credentials: o.Credentials, CA: o.CA, Cert: o.Cert, Key: o.Key,
+		ClusterKey: o.ClusterKey, ClusterKeys: o.ClusterKeys, InProcess: o.InProcess,
+		Name: o.Name, Replicas: o.Replicas, Health: o.Health, Logger: o.Logger,
 	}
-	if o.Replicas != 0 && o.Replicas != 1 && o.Replicas != 3 && o.Replicas != 5 {
-		add(fmt.Sprint(o.Replicas), "replicas must be 1, 3 or 5")
-	}
-	if (o.Cert == "") != (o.Key == "") {
-		add(o.Cert+o.Key, "a certificate and its key go together")
-	}
-	if len(o.ClusterKey) > 0 && (o.Cert != "" || o.CA != "") {
-		add(o.Cert+o.CA, "a cluster key stands for certificates, and none go with it")
-	}
-	return errors.Join(errs...)
 }
 
 // Meta is a connection to the server that holds the namespace. It is safe for
@@ -97,20 +58,18 @@ type Meta struct {
 	log    *slog.Logger
 	conn   *conn
 	system *bucket
-	ids    idBlock
+	ids    *IDs
 	events *publisher
+	ops    *Operations
+	batch  *BatchJobs
 
-	counters counters
-	stop     context.CancelFunc // what tends does
-	tends    sync.WaitGroup
+	stop  context.CancelFunc // what tends does
+	tends sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
 		closed     bool
 		namespaces map[string]*Namespace // by buffer: all users share one cache
-		jobs       *bucket               // nil until it is needed
-		lifetimes  *bucket               // the same
-		consumers  map[string]jetstream.Consumer
 	}
 }
 
@@ -120,29 +79,61 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	opts.setDefaults()
-	c, err := dial(ctx, opts)
+	if opts.CacheEntries <= 0 {
+		opts.CacheEntries = 1 << 15
+	}
+	c, err := dial(ctx, opts.connection())
 	if err != nil {
 		return nil, err
 	}
-	m := &Meta{opts: opts, log: opts.Logger, conn: c}
+	m := &Meta{opts: opts, log: c.logger(), conn: c}
 	// The life of what tends to the connection is from here to Close; ctx bounds only the connecting.
 	var tending context.Context
 	tending, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.mu.namespaces = map[string]*Namespace{}
-	m.system = m.bucket(systemBucket)
-	m.system.gone = func(context.Context) (bool, error) { return false, nil } // nobody deletes it
-	m.events = newPublisher(c, &m.counters)
-	c.prober.always("stream KV_"+systemBucket, m.system.probe)
-	m.tends.Go(func() { c.prober.run(tending) })
+	m.system = c.bucket(systemBucket, bucketOptions{Gone: neverGone})
+	m.events, m.ids = newPublisher(c), newIDs(m.system)
+	m.ops, m.batch = newOperations(c, m.ids.newID), newBatchJobs(c)
+	m.system.probeAlways()
+	m.tends.Go(func() { c.probe(tending) })
 	if err := m.start(ctx); err != nil {
 		m.Close()
 		return nil, err
 	}
 	if server, ok := opts.InProcess.(Leads); ok && opts.Replicas > 1 {
-		m.tends.Go(func() { m.keepEven(tending, server) })
+		m.tends.Go(func() { c.keepEven(tending, server, ourStream) })
 	}
 	return m, nil
+}
+
+// ourStream reports whether a stream belongs to the namespace or to what goes with it.
+func ourStream(name string) bool {
+	return strings.HasPrefix(name, "KV_"+systemBucket) || name == tasksStream
+}
+
+// EvenLeaders has servers that lead more than twice their share of the streams hand some
+// over to others that have copies of them, and returns how many it asked for.
+func (m *Meta) EvenLeaders(ctx context.Context) (moved int, err error) {
+	return m.conn.evenLeaders(ctx, ourStream)
+}
+
+// IDs returns the source of ids.
+func (m *Meta) IDs() *IDs { return m.ids }
+
+// Operations returns the operations of the cluster.
+func (m *Meta) Operations() *Operations { return m.ops }
+
+// BatchJobs returns the batch jobs of the cluster.
+func (m *Meta) BatchJobs() *BatchJobs { return m.batch }
+
+// Publish sends an event to all who subscribe to the events of its buffer. It never waits:
+// an event that cannot be sent is dropped and counted in Stats.
+func (m *Meta) Publish(e bb.Event) { m.events.publish(e) }
+
+// Subscribe returns a subscription to the events of a buffer, or of all for "".
+// Events published after it returns are received.
+func (m *Meta) Subscribe(ctx context.Context, buffer string) (*Subscription, error) {
+	return subscribe(ctx, m.conn, buffer)
 }
 
 func (m *Meta) start(ctx context.Context) error {
@@ -174,34 +165,10 @@ type Stats struct {
 	EventsDropped uint64 // events that were published faster than the server took them
 }
 
-type counters struct {
-	garbage, dropped atomic.Uint64
-}
-
 // Stats returns the counters since Connect.
 func (m *Meta) Stats() Stats {
-	return Stats{Garbage: m.counters.garbage.Load(), EventsDropped: m.counters.dropped.Load()}
+	return Stats{Garbage: m.conn.unreadableRecords(), EventsDropped: m.events.droppedEvents()}
 }
 
 // Status says how the connection stands, and whether the namespace answers.
 func (m *Meta) Status() Status { return m.conn.currentStatus() }
-
-// opError translates what the connection says into the errors of an operation.
-func opError(op, path string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, errConflict):
-		return &bb.Error{Kind: bb.Busy, Op: op, Path: path, Err: ErrConflict, Remedy: "look it up and try again"}
-	case errors.Is(err, errNoBucket):
-		return bb.E(bb.NotFound, op, path, "the namespace has no entries of the buffer: it has been destroyed, or the namespace's server has lost them").
-			WithRemedy("if bbctl buffer list shows the buffer, put a copy of the server's folder back: nodes keep what they hold")
-	case errors.Is(err, errUncertain) && bb.KindOf(err) == bb.Internal:
-		return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Err: err, Remedy: "look whether it was done"}
-	}
-	return bb.Wrap(op, path, err)
-}
-
-// ErrConflict is in the chain of the bb.Busy error of a change that was refused
-// because somebody else changed the same thing first.
-var ErrConflict = errors.New("it was changed by somebody else meanwhile")

@@ -12,10 +12,6 @@ import (
 	"forebay/meta/metapb"
 )
 
-// maxTries bounds how often a change is tried again because others keep changing
-// the same thing; then it fails with Busy.
-const maxTries = 200
-
 // maxAncestors bounds the way up from a directory. Paths are shorter (bb.MaxDepth),
 // but renames can hang a deep tree below another.
 const maxAncestors = 16 * bb.MaxDepth
@@ -90,7 +86,7 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*Namespace, error)
 		return nil, bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed")
 	}
 	ns := m.newNamespace(buffer, id)
-	if old := m.namespaceOf(buffer, ns.b.name); old != nil {
+	if old := m.namespaceOf(buffer, ns.b.bucketName()); old != nil {
 		return old, nil
 	}
 	prepared := ns.prepare(ctx, &b)
@@ -109,7 +105,7 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*Namespace, error)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if old := m.mu.namespaces[buffer]; old != nil && old.b.name == ns.b.name {
+	if old := m.mu.namespaces[buffer]; old != nil && old.b.bucketName() == ns.b.bucketName() {
 		return old, nil
 	}
 	m.mu.namespaces[buffer] = ns
@@ -117,15 +113,7 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*Namespace, error)
 }
 
 func (m *Meta) newNamespace(buffer string, id uint64) *Namespace {
-	ns := &Namespace{m: m, b: m.bucket(bucketName(buffer, id)), buffer: buffer}
-	ns.b.absent = m.opts.Replicas <= 1
-	ns.b.gone = func(ctx context.Context) (bool, error) {
-		b, now, err := m.buffer(ctx, "namespace", buffer)
-		if errors.Is(err, bb.NotFound) {
-			return true, nil
-		}
-		return now != id || b.State == bb.BufferDestroying, err
-	}
+	ns := &Namespace{m: m, b: m.bufferBucket(buffer, id), buffer: buffer}
 	if m.opts.SoleWriter {
 		ns.entries = newCache[entryID, bb.Entry](m.opts.CacheEntries)
 		ns.dirs = newCache[bb.DirID, directory](m.opts.CacheEntries)
@@ -133,10 +121,24 @@ func (m *Meta) newNamespace(buffer string, id uint64) *Namespace {
 	return ns
 }
 
+// bufferBucket returns the bucket of the namespace of a buffer.
+func (m *Meta) bufferBucket(buffer string, id uint64) *bucket {
+	return m.conn.bucket(bucketName(buffer, id), bucketOptions{
+		Absent: m.opts.Replicas <= 1,
+		Gone: func(ctx context.Context) (bool, error) {
+			b, now, err := m.buffer(ctx, "namespace", buffer)
+			if errors.Is(err, bb.NotFound) {
+				return true, nil
+			}
+			return now != id || b.State == bb.BufferDestroying, err
+		},
+	})
+}
+
 func (m *Meta) namespaceOf(buffer, bucket string) *Namespace {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.name == bucket {
+	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.bucketName() == bucket {
 		return ns
 	}
 	return nil
@@ -187,7 +189,7 @@ func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cache
 	c := cached[bb.Entry]{seq: r.seq, live: r.live()}
 	if c.live {
 		if c.value, err = openEntry(key, r.data, r.seq); err != nil {
-			ns.m.garbage(key, err)
+			ns.b.unreadable(key, err)
 			return c, err
 		}
 	}
@@ -220,7 +222,7 @@ func (ns *Namespace) fetchDir(ctx context.Context, dir bb.DirID) (cached[directo
 	if c.live {
 		var m metapb.Directory
 		if err := open(key, r.data, &m); err != nil {
-			ns.m.garbage(key, err)
+			ns.b.unreadable(key, err)
 			return c, err
 		}
 		c.value = directory{parent: bb.DirID(m.GetParent()), name: m.GetName(), removing: m.GetRemoving(), rest: rest(&m)}
@@ -410,7 +412,7 @@ func (ns *Namespace) Update(ctx context.Context, dir bb.DirID, name string, fn f
 		}
 	}
 	for try := range maxTries {
-		ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		c, err := ns.load(ctx, dir, name)
 		if err != nil {
 			return bb.Entry{}, opError("update", name, err)

@@ -190,7 +190,7 @@ func (ns *Namespace) ListView(ctx context.Context, v View, after string, limit i
 
 // listUnion reads the directories of a view, one after the other.
 func (ns *Namespace) listUnion(ctx context.Context, v View) (*Lister, error) {
-	all := &Lister{m: ns.m, dir: v.dir}
+	all := &Lister{b: ns.b, dir: v.dir}
 	byName := map[string]int{}
 	for i, l := range v.layers {
 		one, err := ns.NewLister(ctx, l.dir)

@@ -93,7 +93,7 @@ func (ns *Namespace) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
 // always asks the server.
 func (ns *Namespace) pathOf(ctx context.Context, dir bb.DirID) (string, uint64, error) {
 	for try := range maxTries {
-		ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		before, err := ns.paths(ctx)
 		if err != nil {
 			return "", 0, err

@@ -22,7 +22,7 @@ type PendingOps struct {
 type trust struct{ distrusted, reconnects uint64 }
 
 func (ns *Namespace) trust() trust {
-	return trust{ns.distrusted.Load(), ns.m.conn.currentStatus().Reconnects}
+	return trust{ns.distrusted.Load(), ns.b.reconnects()}
 }
 
 // PendingOps returns a follower that has read nothing yet.

@@ -8,8 +8,6 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"forebay/internal/bb"
 )
 
@@ -124,12 +122,12 @@ func TestPendingOpsCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		asked := 0
-		ns.m.conn.intercept = func(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
+		ns.m.conn.interceptBy(func(ctx context.Context, msgs []*Message) (*Message, error) {
 			asked += len(msgs)
 			return ns.m.conn.deliver(ctx, msgs)
-		}
+		})
 		came, went, err := f.Read(ctx)
-		ns.m.conn.intercept = nil
+		ns.m.conn.interceptBy(nil)
 		if err != nil || len(came) != 1 || len(went) != 0 {
 			t.Errorf("%d came, %d went: %v", len(came), len(went), err)
 		}
@@ -154,17 +152,17 @@ func TestPendingOpsFailed(t *testing.T) {
 		}
 		short, cancel := context.WithCancelCause(ctx)
 		asked, stopped := 0, errors.New("stopped half way")
-		ns.m.conn.intercept = func(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
+		ns.m.conn.interceptBy(func(ctx context.Context, msgs []*Message) (*Message, error) {
 			if asked++; asked == 3 {
 				cancel(stopped)
 				return nil, errUncertain
 			}
 			return ns.m.conn.deliver(ctx, msgs)
-		}
+		})
 		if _, _, err := f.Read(short); !errors.Is(err, stopped) {
 			t.Errorf("a read that was stopped: %v", err)
 		}
-		ns.m.conn.intercept = nil
+		ns.m.conn.interceptBy(nil)
 		f.read(ctx, t)
 	})
 }
@@ -182,7 +180,7 @@ func TestPendingOpsSetBack(t *testing.T) {
 		}
 		f.from += 1000 // as if it had read what the server has forgotten
 		if !ns.b.replicated() {
-			ns.m.conn.setUp("") // after a server of one copy was set back, there is a new connection
+			ns.m.conn.reconnected() // after a server of one copy was set back, there is a new connection
 		}
 		f.read(ctx, t)
 		if len(f.ops) != 1 {

@@ -1,85 +1,15 @@
 package meta
 
 import (
-	"cmp"
-	"encoding/binary"
 	"fmt"
 	"io/fs"
 	"math"
-	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"forebay/internal/bb"
-	"forebay/internal/checksum"
 	"forebay/meta/metapb"
 )
 
-// The format of a record is drawn in metapb/record.proto.
-const (
-	formatFirst  = 1
-	formatSecond = 2 // of what older daemons must not ignore
-	newestFormat = formatSecond
-
-	recordHeader = 9
-	maxRecord    = 256 << 10 // bytes
-	maxHolders   = 1024
-	maxText      = 4096 // bytes in a reason, an entity tag, a backing URL, …
-)
-
-// seal encodes a message as the record of a key.
-func seal(key string, m proto.Message) ([]byte, error) { return sealAs(formatFirst, key, m) }
-
-// sealAs is seal in a format that older daemons refuse.
-func sealAs(format byte, key string, m proto.Message) ([]byte, error) {
-	b := make([]byte, recordHeader, recordHeader+proto.Size(m))
-	b, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, m)
-	if err != nil {
-		return nil, bb.E(bb.Invalid, "encode", key, err.Error())
-	}
-	if len(b) > maxRecord {
-		return nil, bb.E(bb.Invalid, "encode", key, fmt.Sprintf("takes %d bytes, at most %d are allowed", len(b), maxRecord))
-	}
-	b[0] = format
-	binary.LittleEndian.PutUint64(b[1:], recordSum(key, b[recordHeader:]))
-	return b, nil
-}
-
-// open decodes the record of a key into m. The kind of its error is Unsupported for
-// an unknown format and Checksum for garbage.
-func open(key string, b []byte, m proto.Message) error {
-	if len(b) < recordHeader || len(b) > maxRecord {
-		return bb.E(bb.Checksum, "decode", key, fmt.Sprintf("a record of %d bytes", len(b)))
-	}
-	if b[0] < formatFirst || b[0] > newestFormat {
-		return bb.E(bb.Unsupported, "decode", key, fmt.Sprintf("record format %d, this release knows %d to %d", b[0], formatFirst, newestFormat)).
-			WithRemedy("use the release that wrote it, or a newer one")
-	}
-	if binary.LittleEndian.Uint64(b[1:]) != recordSum(key, b[recordHeader:]) {
-		return bb.E(bb.Checksum, "decode", key, "the record does not match its checksum")
-	}
-	if err := proto.Unmarshal(b[recordHeader:], m); err != nil {
-		return bb.E(bb.Checksum, "decode", key, err.Error())
-	}
-	return nil
-}
-
-// rest are the fields of a record that only newer releases know: who changes the record
-// stores them again.
-func rest(m proto.Message) string { return string(m.ProtoReflect().GetUnknown()) }
-
-// withRest puts them back.
-func withRest[M proto.Message](m M, rest string) M {
-	if rest != "" {
-		m.ProtoReflect().SetUnknown([]byte(rest))
-	}
-	return m
-}
-
-func recordSum(key string, message []byte) uint64 {
-	var small [64]byte
-	return checksum.Update(checksum.Update(0, append(small[:0], key...)), message)
-}
+const maxHolders = 1024
 
 func sealEntry(key string, e *bb.Entry) ([]byte, error) {
 	if err := checkEntry(e); err != nil {
@@ -212,72 +142,4 @@ func fromFlushed(m *metapb.Flushed) bb.Flushed {
 		Codec: m.GetCodec(), At: fromNanos(m.At), By: bb.NodeID(m.GetBy()),
 		Rest: rest(m),
 	}
-}
-
-func sealBuffer(key string, b *bb.Buffer, bucket uint64) ([]byte, error) {
-	format := byte(formatFirst)
-	if b.Replicas > 1 {
-		format = formatSecond
-	}
-	return sealAs(format, key, withRest(&metapb.Buffer{
-		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
-		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: int64(b.DirtyAge),
-		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: nanos(b.Created), State: string(b.State), Bucket: bucket, Replicas: uint32(b.Replicas),
-		Tiers: tierRules(b.Tiers), BackingId: b.BackingID, Existing: string(b.Existing),
-	}, b.Rest))
-}
-
-func tierRules(rules []bb.TierRule) (list []*metapb.TierRule) {
-	for _, r := range rules {
-		list = append(list, &metapb.TierRule{Pattern: r.Pattern, Tier: uint32(r.Tier)})
-	}
-	return list
-}
-
-func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) {
-	var m metapb.Buffer
-	if err := open(key, data, &m); err != nil {
-		return bb.Buffer{}, 0, err
-	}
-	b := bb.Buffer{
-		Name: m.GetName(), UID: m.GetUid(), GID: m.GetGid(), Mode: fs.FileMode(m.GetMode()).Perm(), Capacity: m.GetCapacity(),
-		Backing: m.GetBacking(), Durability: bb.Durability(m.GetDurability()), Codec: m.GetCodec(), Keep: m.GetKeep(),
-		FlushLimit: m.GetFlushLimit(), DirtyAge: time.Duration(m.GetDirtyAge()), NoWait: m.GetNoWait(), Receipt: m.GetReceipt(),
-		Job: m.GetJob(), Created: fromNanos(m.Created), State: bb.BufferState(m.GetState()), Revision: seq, Replicas: int(m.GetReplicas()),
-		BackingID: m.GetBackingId(), Rest: rest(&m),
-		Existing: cmp.Or(bb.Existing(m.GetExisting()), bb.ExistingOverwrite), // of a release without a choice, or with that default
-	}
-	for _, r := range m.GetTiers() {
-		if r.GetTier() > uint32(bb.TierDisk) {
-			continue // a tier of a newer release: these files are in memory here
-		}
-		b.Tiers = append(b.Tiers, bb.TierRule{Pattern: r.GetPattern(), Tier: bb.Tier(r.GetTier())})
-	}
-	if b.Replicas > maxReplicas {
-		return bb.Buffer{}, 0, bb.E(bb.Checksum, "decode", key, fmt.Sprintf("wants %d replicas", b.Replicas))
-	}
-	if bufferKey(b.Name) != key || bb.CheckBufferName(b.Name) != nil {
-		return bb.Buffer{}, 0, bb.E(bb.Checksum, "decode", key, "the record is of another buffer")
-	}
-	return b, m.GetBucket(), nil
-}
-
-// nanos is nil for the zero time, which nanoseconds since 1970 cannot express.
-func nanos(t time.Time) *int64 {
-	if t.IsZero() {
-		return nil
-	}
-	n := t.UnixNano()
-	return &n
-}
-
-func fromNanos(n *int64) time.Time {
-	if n == nil {
-		return time.Time{}
-	}
-	return time.Unix(0, *n).UTC()
-}
-
-func representable(t time.Time) bool {
-	return t.IsZero() || t.Year() >= 1678 && t.Year() <= 2261
 }

@@ -76,7 +76,7 @@ func TestRefusedCertificate(t *testing.T) {
 		}
 	})
 	for _, file := range []string{"client", ""} {
-		o := Options{
+		o := connOptions{
 			URLs: []string{"tls://" + listener.Addr().String()}, CA: filepath.Join(dir, "server.pem"), Logger: slog.New(slog.DiscardHandler), Health: &Health{},
 		}
 		if file != "" {

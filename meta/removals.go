@@ -75,9 +75,9 @@ func (ns *Namespace) removeFollowed(ctx context.Context, e *bb.Entry) error {
 	case err == nil:
 		err = r.err
 	case ns.removals.withdraw(r):
-		return ns.b.c.unavailable(ctx, "remove", errNoServer)
+		return ns.b.unavailable(ctx, "remove", errNoServer)
 	default:
-		return ns.b.c.unavailable(ctx, "remove", errMaybeDone)
+		return ns.b.unavailable(ctx, "remove", errMaybeDone)
 	}
 	if errors.Is(err, errAlone) {
 		return ns.removeBatch(ctx, []*bb.Entry{e})

@@ -29,7 +29,7 @@ func holdRemovals(ctx context.Context, ns *Namespace) (release func()) {
 // queued waits until n removals wait for a batch.
 func queued(ctx context.Context, t *testing.T, ns *Namespace, n int) {
 	t.Helper()
-	for there := -1; there != n; ns.b.c.pause(ctx, 1) {
+	for there := -1; there != n; pause(ctx, 1) {
 		ns.removals.mu.Lock()
 		there = len(ns.removals.queue)
 		ns.removals.mu.Unlock()

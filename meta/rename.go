@@ -39,7 +39,7 @@ func (ns *Namespace) Rename(ctx context.Context, srcDir bb.DirID, srcName string
 	}
 	src, dst := entryID{srcDir, srcName}, entryID{dstDir, dstName}
 	for try := range maxTries {
-		ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		r, err := ns.tryRename(ctx, src, dst, o)
 		if !errors.Is(err, errConflict) {
 			return r, opError("rename", srcName, err)

@@ -210,7 +210,7 @@ func (b *bucket) rest(ctx context.Context, filter string, from uint64, fn func(*
 		case all && seen:
 			return nil
 		case !seen:
-			b.c.pause(ctx, try)
+			pause(ctx, try)
 		}
 	}
 }
@@ -243,7 +243,7 @@ func (b *bucket) changedSince(ctx context.Context, filter string, from uint64, f
 		case r.seq == 0 && seen:
 			return nil
 		case r.seq == 0: // that copy lacks the barrier
-			b.c.pause(ctx, try)
+			pause(ctx, try)
 			try++
 			if err := b.c.wait(ctx); err != nil {
 				return err

@@ -209,7 +209,7 @@ func (ns *Namespace) Txns(ctx context.Context) ([]bb.Txn, error) {
 		}
 		t, err := openTxn(r)
 		if err != nil {
-			ns.m.garbage(r.key, err)
+			ns.b.unreadable(r.key, err)
 			return nil
 		}
 		found[id] = t
@@ -242,7 +242,7 @@ func (ns *Namespace) eachTask(ctx context.Context, id bb.TxnID, fn func(string, 
 		}
 		var m metapb.TxnTask
 		if err := open(r.key, r.data, &m); err != nil {
-			ns.m.garbage(r.key, err)
+			ns.b.unreadable(r.key, err)
 			return nil
 		}
 		fn(task, &m)
@@ -329,7 +329,7 @@ func (ns *Namespace) AdoptTxn(ctx context.Context, id bb.TxnID, task, attempt st
 		return "", err
 	}
 	for try := range maxTries {
-		ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		t, err := ns.Txn(ctx, id)
 		if err != nil {
 			return "", err
@@ -422,7 +422,7 @@ func (ns *Namespace) AbortTxn(ctx context.Context, id bb.TxnID, reason string) (
 // changeTxn changes a transaction's record by compare-and-set, if change says so.
 func (ns *Namespace) changeTxn(ctx context.Context, op string, id bb.TxnID, change func(*bb.Txn) (bool, error)) (bb.Txn, error) {
 	for try := range maxTries {
-		ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		t, err := ns.Txn(ctx, id)
 		if err != nil {
 			return t, err
@@ -459,7 +459,7 @@ func (e *Unfolded) Is(target error) bool { return target == bb.Busy }
 func (ns *Namespace) DecideTxn(ctx context.Context, id bb.TxnID) (bb.Txn, error) {
 	const op = "commit transaction"
 	for try := range maxTries {
-		ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		t, err := ns.tryDecide(ctx, id)
 		if !errors.Is(err, errConflict) {
 			return t, opError(op, id.String(), err)
@@ -533,7 +533,7 @@ func (ns *Namespace) tryDecide(ctx context.Context, id bb.TxnID) (bb.Txn, error)
 // was removed.
 func (ns *Namespace) EntryOf(ctx context.Context, dir bb.DirID) (bb.Entry, error) {
 	for try := range maxTries {
-		ns.b.c.yield(ctx, try)
+		yield(ctx, try)
 		d, err := ns.fetchDir(ctx, dir)
 		if err != nil {
 			return bb.Entry{}, opError("lookup", dir.String(), err)

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"forebay/internal/bb"
 )
 
@@ -42,7 +40,7 @@ type losing struct {
 	at      int    // the change that it happens to, from 1 on
 	seen    int    // changes so far
 	cancel  func()
-	held    []*nats.Msg
+	held    []*Message
 }
 
 // arm makes a fault happen to the n-th change from now on; 0: none.
@@ -52,7 +50,7 @@ func (l *losing) arm(f *fault, n int, cancel func()) {
 	l.fault, l.at, l.seen, l.cancel, l.held = f, n, 0, cancel, nil
 }
 
-func (l *losing) intercept(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
+func (l *losing) intercept(ctx context.Context, msgs []*Message) (*Message, error) {
 	l.mu.Lock()
 	key, changes := strings.CutPrefix(msgs[0].Subject, l.subject)
 	hit := false
@@ -63,7 +61,7 @@ func (l *losing) intercept(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, er
 	f, cancel := l.fault, l.cancel
 	if hit && f.late {
 		for _, m := range msgs {
-			l.held = append(l.held, &nats.Msg{Subject: m.Subject, Header: maps.Clone(m.Header), Data: m.Data})
+			l.held = append(l.held, &Message{Subject: m.Subject, Header: maps.Clone(m.Header), Data: m.Data})
 		}
 	}
 	l.mu.Unlock()
@@ -359,8 +357,8 @@ func TestUnanswered(t *testing.T) {
 			s := startServer(t, t.TempDir())
 			m := connectTo(t, Options{InProcess: s, SoleWriter: mode.sole})
 			ns := mode.in(newBuffer(t, m, "buf"))
-			l := &losing{c: m.conn, subject: ns.b.subject}
-			m.conn.intercept = l.intercept
+			l := &losing{c: m.conn, subject: ns.b.subjects()}
+			m.conn.interceptBy(l.intercept)
 			other, err := connectTo(t, Options{InProcess: s}).Namespace(testContext(t), "buf")
 			if err != nil {
 				t.Fatal(err)
@@ -499,26 +497,5 @@ func checkRecords(t *testing.T, ns *Namespace) {
 	}
 	if len(entries) < 100 {
 		t.Errorf("only %d entries: the test does not test", len(entries))
-	}
-}
-
-// TestSilentAfterRemoval: a server that has dropped a bucket may answer nobody who writes to
-// it. A change, or a read, ends all the same: the bucket is gone.
-func TestSilentAfterRemoval(t *testing.T) {
-	t.Parallel()
-	s := startServer(t, t.TempDir())
-	m := connectTo(t, Options{InProcess: s})
-	ns := newBuffer(t, m, "buf")
-	if err := ns.b.destroy(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
-	m.conn.intercept = func(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
-		return nil, errUncertain
-	}
-	if _, _, err := ns.b.create(testContext(t), "x", []byte("x"), 0); !errors.Is(err, errNoBucket) {
-		t.Errorf("a change: %v", err)
-	}
-	if _, err := ns.b.get(testContext(t), "x"); !errors.Is(err, errNoBucket) {
-		t.Errorf("a read: %v", err)
 	}
 }

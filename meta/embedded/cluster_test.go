@@ -143,7 +143,7 @@ type writer struct {
 func (w *writer) run(ctx context.Context, t *testing.T) {
 	for i := 0; ctx.Err() == nil; i++ {
 		name := fmt.Sprintf("%s-%d", w.name, i)
-		id, err := w.m.NewFileID(ctx)
+		id, err := w.m.IDs().NewFileID(ctx)
 		if err == nil {
 			_, err = w.ns.Create(ctx, bb.Entry{Parent: bb.RootDir, Name: name, Type: bb.TypeFile, File: id})
 		}
@@ -366,11 +366,11 @@ func checkJob(t *testing.T, c *trio, clients [3]*meta.Meta) {
 	for i := range 6 {
 		tasks = append(tasks, meta.Task{ID: fmt.Sprint("t", i), Bytes: 10})
 	}
-	id, err := clients[0].SubmitJob(ctx, meta.Job{Kind: meta.Drain, Buffer: "buf"}, tasks...)
+	id, err := clients[0].Operations().SubmitJob(ctx, meta.Job{Kind: meta.Drain, Buffer: "buf"}, tasks...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, err := clients[1].NextTask(ctx, "", "n1")
+	held, err := clients[1].Operations().NextTask(ctx, "", "n1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +380,7 @@ func checkJob(t *testing.T, c *trio, clients [3]*meta.Meta) {
 		t.Fatal(err)
 	}
 	for n := 1; n < len(tasks); n++ {
-		l, err := clients[n%3].NextTask(ctx, "", bb.NodeID(fmt.Sprint("n", n%3)))
+		l, err := clients[n%3].Operations().NextTask(ctx, "", bb.NodeID(fmt.Sprint("n", n%3)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -388,7 +388,7 @@ func checkJob(t *testing.T, c *trio, clients [3]*meta.Meta) {
 			t.Fatal(err)
 		}
 	}
-	if s, err := clients[2].Job(ctx, id); err != nil || s.State != meta.JobDone || s.Tally.Bytes != 60 {
+	if s, err := clients[2].Operations().Job(ctx, id); err != nil || s.State != meta.JobDone || s.Tally.Bytes != 60 {
 		t.Errorf("%+v %v", s, err)
 	}
 	c.start(i)

@@ -76,7 +76,7 @@ func use(t *testing.T, o meta.Options, buffer string) *meta.Meta {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"f", "g"} {
-		id, err := m.NewFileID(ctx)
+		id, err := m.IDs().NewFileID(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -119,7 +119,7 @@ func (r *recorder) run(ctx context.Context, t *testing.T) {
 	for ctx.Err() == nil {
 		a := action{what: []string{"create", "create", "rename", "remove", "lookup"}[r.rnd.IntN(5)], from: r.rnd.IntN(len(files{}))}
 		a.to = (a.from + 1 + r.rnd.IntN(len(files{})-1)) % len(files{})
-		id, err := r.m.NewFileID(t.Context())
+		id, err := r.m.IDs().NewFileID(t.Context())
 		if err != nil {
 			t.Error(err)
 			return

@@ -1,0 +1,59 @@
+package meta
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"forebay/internal/bb"
+	"forebay/meta/metapb"
+)
+
+func sealBuffer(key string, b *bb.Buffer, bucket uint64) ([]byte, error) {
+	format := byte(formatFirst)
+	if b.Replicas > 1 {
+		format = formatSecond
+	}
+	return sealAs(format, key, withRest(&metapb.Buffer{
+		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
+		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: int64(b.DirtyAge),
+		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: nanos(b.Created), State: string(b.State), Bucket: bucket, Replicas: uint32(b.Replicas),
+		Tiers: tierRules(b.Tiers), BackingId: b.BackingID, Existing: string(b.Existing),
+	}, b.Rest))
+}
+
+func tierRules(rules []bb.TierRule) (list []*metapb.TierRule) {
+	for _, r := range rules {
+		list = append(list, &metapb.TierRule{Pattern: r.Pattern, Tier: uint32(r.Tier)})
+	}
+	return list
+}
+
+func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) {
+	var m metapb.Buffer
+	if err := open(key, data, &m); err != nil {
+		return bb.Buffer{}, 0, err
+	}
+	b := bb.Buffer{
+		Name: m.GetName(), UID: m.GetUid(), GID: m.GetGid(), Mode: fs.FileMode(m.GetMode()).Perm(), Capacity: m.GetCapacity(),
+		Backing: m.GetBacking(), Durability: bb.Durability(m.GetDurability()), Codec: m.GetCodec(), Keep: m.GetKeep(),
+		FlushLimit: m.GetFlushLimit(), DirtyAge: time.Duration(m.GetDirtyAge()), NoWait: m.GetNoWait(), Receipt: m.GetReceipt(),
+		Job: m.GetJob(), Created: fromNanos(m.Created), State: bb.BufferState(m.GetState()), Revision: seq, Replicas: int(m.GetReplicas()),
+		BackingID: m.GetBackingId(), Rest: rest(&m),
+		Existing: cmp.Or(bb.Existing(m.GetExisting()), bb.ExistingOverwrite), // of a release without a choice, or with that default
+	}
+	for _, r := range m.GetTiers() {
+		if r.GetTier() > uint32(bb.TierDisk) {
+			continue // a tier of a newer release: these files are in memory here
+		}
+		b.Tiers = append(b.Tiers, bb.TierRule{Pattern: r.GetPattern(), Tier: bb.Tier(r.GetTier())})
+	}
+	if b.Replicas > maxReplicas {
+		return bb.Buffer{}, 0, bb.E(bb.Checksum, "decode", key, fmt.Sprintf("wants %d replicas", b.Replicas))
+	}
+	if bufferKey(b.Name) != key || bb.CheckBufferName(b.Name) != nil {
+		return bb.Buffer{}, 0, bb.E(bb.Checksum, "decode", key, "the record is of another buffer")
+	}
+	return b, m.GetBucket(), nil
+}

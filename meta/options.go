@@ -1,0 +1,75 @@
+package meta
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"forebay/internal/bb"
+)
+
+// InProcess makes connections to a server in this process: embedded.Server is one.
+type InProcess interface {
+	InProcessConn() (net.Conn, error)
+}
+
+// BatchesInMemory is what an InProcess server may be able to do besides: to have the
+// batches of one of its streams pass through memory rather than through files that it
+// syncs. It may be called again, and concurrently.
+type BatchesInMemory interface {
+	BatchInMemory(stream string) error
+}
+
+// connOptions name the server and the connection to it.
+type connOptions struct {
+	URLs        []string // nats://host:port or tls://host:port; ignored with InProcess
+	Credentials string   // file with a user's JWT and key; "" for none
+	CA          string   // file with the certificates that the server's must descend from; "" for the system's
+	Cert, Key   string   // files of the client's own certificate; "" for none
+	ClusterKey  []byte   // that the servers are embedded in daemons with (see clustertls); nil: they are not
+	// ClusterKeys, if not nil, returns the keys that are in use now, ClusterKey at first.
+	ClusterKeys func() [][]byte
+	InProcess   InProcess
+
+	Name     string // of this client, as the server's administrators see it; default "forebay"
+	Replicas int    // copies of each bucket: 1, 3 or 5; default 1
+	// Health, if not nil, keeps how the server answers. It can be read while dial waits for
+	// an answer.
+	Health *Health
+	Logger *slog.Logger // default: discard
+}
+
+func (o *connOptions) setDefaults() {
+	if o.Name == "" {
+		o.Name = "forebay"
+	}
+	if o.Replicas == 0 {
+		o.Replicas = 1
+	}
+	if o.Health == nil {
+		o.Health = &Health{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Validate reports every problem at once.
+func (o *connOptions) Validate() error {
+	var errs []error
+	add := func(value, why string) { errs = append(errs, bb.E(bb.Invalid, "namespace server", value, why)) }
+	if o.InProcess == nil && len(o.URLs) == 0 {
+		add("", "has neither a URL nor a server in this process")
+	}
+	if o.Replicas != 0 && o.Replicas != 1 && o.Replicas != 3 && o.Replicas != 5 {
+		add(fmt.Sprint(o.Replicas), "replicas must be 1, 3 or 5")
+	}
+	if (o.Cert == "") != (o.Key == "") {
+		add(o.Cert+o.Key, "a certificate and its key go together")
+	}
+	if len(o.ClusterKey) > 0 && (o.Cert != "" || o.CA != "") {
+		add(o.Cert+o.CA, "a cluster key stands for certificates, and none go with it")
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,169 @@
+package meta
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	pullWait   = 4 * time.Second // of one request to the server
+	maxPulls   = 1 << 14         // workers that wait at a time
+	queueDedup = 30 * time.Minute
+)
+
+// queue is a work queue: a stream of messages without data, each of which the server gives
+// to one worker, and to another if the first is silent for ackWait. A message is gone once
+// it was acknowledged.
+type queue struct {
+	c       *conn
+	name    string
+	subject string // prefix of its subjects
+	age     time.Duration
+	ackWait time.Duration
+	mu      struct {
+		sync.Mutex
+		consumers map[string]jetstream.Consumer
+	}
+}
+
+// queueOptions say how long a queue's messages stay, and when they are given to another worker.
+type queueOptions struct {
+	Age     time.Duration // of its oldest message
+	AckWait time.Duration
+}
+
+// queue returns a queue, which need not exist, of subjects with a prefix.
+func (c *conn) queue(name, prefix string, o queueOptions) *queue {
+	return &queue{c: c, name: name, subject: prefix, age: o.Age, ackWait: o.AckWait}
+}
+
+// ensure makes the queue if it is not there.
+func (q *queue) ensure(ctx context.Context) error {
+	return q.manage(ctx, func(ctx context.Context) error {
+		_, err := q.c.admin.CreateStream(ctx, jetstream.StreamConfig{
+			Name: q.name, Subjects: []string{q.subject + ">"}, Storage: jetstream.FileStorage,
+			Retention: jetstream.WorkQueuePolicy, Replicas: q.c.replicas, MaxAge: q.age, Duplicates: queueDedup,
+		})
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return nil
+		}
+		return err
+	})
+}
+
+func (q *queue) manage(ctx context.Context, do func(context.Context) error) error {
+	return q.c.manage(ctx, "queue", q.name, do)
+}
+
+// add puts a message into the queue. One with the same id within half an hour is dropped.
+func (q *queue) add(ctx context.Context, subject, id string) error {
+	return q.manage(ctx, func(ctx context.Context) error {
+		_, err := q.c.admin.PublishMsg(ctx, &nats.Msg{Subject: q.subject + subject}, jetstream.WithMsgID(id))
+		return err
+	})
+}
+
+// purge drops the messages whose subjects match a filter. It does not try again.
+func (q *queue) purge(ctx context.Context, filter string) error {
+	stream, err := q.c.admin.Stream(ctx, q.name)
+	if err != nil {
+		return err
+	}
+	return stream.Purge(ctx, jetstream.WithPurgeSubject(q.subject+filter))
+}
+
+// next returns a message that matches a filter, which all users of a worker's name share;
+// nil if there was none for a while.
+func (q *queue) next(ctx context.Context, worker, filter string) (*delivery, error) {
+	from, err := q.consumer(ctx, worker, q.subject+filter)
+	if err != nil {
+		return nil, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, pullWait)
+	defer cancel()
+	batch, err := from.Fetch(1, jetstream.FetchContext(waiting))
+	return q.first(batch, err, from)
+}
+
+func (q *queue) first(batch jetstream.MessageBatch, err error, from jetstream.Consumer) (*delivery, error) {
+	if err == nil {
+		for msg := range batch.Messages() {
+			return &delivery{msg, q.subject}, nil
+		}
+		err = batch.Error()
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrNoMessages), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return nil, nil
+	case err != nil: // it may be gone with what the server had
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		delete(q.mu.consumers, from.CachedInfo().Name)
+	}
+	return nil, err
+}
+
+// consumer returns a consumer of the queue, which is made when first needed. It
+// stays, so that how often a message was delivered can be relied on.
+func (q *queue) consumer(ctx context.Context, name, filter string) (jetstream.Consumer, error) {
+	q.mu.Lock()
+	c := q.mu.consumers[name]
+	q.mu.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	c, err := q.c.admin.CreateOrUpdateConsumer(ctx, q.name, jetstream.ConsumerConfig{
+		Durable: name, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: q.ackWait,
+		MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: maxPulls,
+	})
+	if err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.consumers == nil {
+		q.mu.consumers = map[string]jetstream.Consumer{}
+	}
+	q.mu.consumers[name] = c
+	return c, nil
+}
+
+// delivery is a message of a queue that one worker was given.
+type delivery struct {
+	msg    jetstream.Msg
+	prefix string
+}
+
+// subject returns the message's subject, without the queue's prefix.
+func (d *delivery) subject() string { return d.msg.Subject()[len(d.prefix):] }
+
+// count returns how often the message was delivered, with this one.
+func (d *delivery) count() uint64 {
+	if md, err := d.msg.Metadata(); err == nil {
+		return md.NumDelivered
+	}
+	return 1
+}
+
+// ack takes the message out of the queue. If that is not confirmed, it comes again.
+func (d *delivery) ack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	_ = d.msg.DoubleAck(ctx)
+}
+
+// extend begins the time anew after which the message is given to another worker.
+func (d *delivery) extend() error { return d.msg.InProgress() }
+
+// giveBack has the message delivered to a worker after a delay.
+func (d *delivery) giveBack(delay time.Duration) error { return d.msg.NakWithDelay(delay) }
+
+// drop takes a message out of the queue that nobody can make sense of.
+func (d *delivery) drop() error { return d.msg.Term() }
