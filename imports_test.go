@@ -35,6 +35,7 @@ var layers = []struct {
 	{"rdma", []string{"rdma/internal/..."}},
 	{"rdma/...", []string{"rdma/..."}},
 
+	{"meta/kv", []string{"meta/clustertls", "internal/..."}},
 	{"meta/...", []string{"meta/...", "internal/..."}},
 
 	{"flusher/plan", []string{"internal/bb"}},
@@ -83,8 +84,7 @@ var libraries = []struct {
 	path string
 	by   []string
 }{
-	{"github.com/nats-io/nats.go/...", []string{"meta", "meta/metatest"}},
-	{"github.com/nats-io/nkeys", []string{"meta"}},
+	{"github.com/nats-io/nats.go/...", []string{"meta/kv", "meta/metatest"}},
 	{"github.com/nats-io/nats-server/v2/...", []string{"meta/embedded"}},
 	{"github.com/hashicorp/memberlist", []string{"meta/gossip"}},
 	{"github.com/minio/minio-go/v7/...", []string{"flusher/backing/s3"}},
@@ -311,7 +311,9 @@ func TestEdge(t *testing.T) {
 		{"cmd/demo", module + "flusher", false, false},
 		{"somewhere", module + "internal/bb", false, false},
 
-		{"meta", "github.com/nats-io/nats.go/jetstream", false, true},
+		{"meta/kv", "github.com/nats-io/nats.go/jetstream", false, true},
+		{"meta", "github.com/nats-io/nats.go/jetstream", false, false},
+		{"meta/kv", module + "meta/metapb", false, false},
 		{"bbd", "github.com/nats-io/nats.go", false, false},
 		{"bbd", "github.com/nats-io/nats.go", true, false},
 		{"meta", "github.com/nats-io/nats-server/v2/server", false, false},

@@ -10,6 +10,7 @@ import (
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/meta"
+	"forebay/meta/kv"
 )
 
 type fileMode = fs.FileMode
@@ -229,7 +230,7 @@ func (b *buffer) look(ctx context.Context, c cred, op, path string) (e bb.Entry,
 	}
 	for range maxMoves {
 		e, v, err = b.lookOnce(ctx, c, op, path, names)
-		if !errors.Is(err, meta.ErrConflict) {
+		if !errors.Is(err, kv.ErrConflict) {
 			break
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"forebay/internal/wire"
 	"forebay/meta"
 	"forebay/meta/gossip"
+	"forebay/meta/kv"
 )
 
 // Daemon is one running bbd.
@@ -44,7 +45,7 @@ type Daemon struct {
 	store   *store.Store
 	fabric  *fabric // nil: none
 	meta    *meta.Meta
-	health  *meta.Health // of the namespace, before meta is there too
+	health  *kv.Health // of the namespace, before meta is there too
 	flusher *flusher.Flusher
 	room    *room
 	places  *places
@@ -105,7 +106,7 @@ type Daemon struct {
 // New starts a daemon: it adopts what is in memory, reconciles it with the
 // namespace, and serves clients until Stop. An error says what to mend.
 func New(ctx context.Context, cfg Config) (*Daemon, error) {
-	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &meta.Health{}, names: &nss.Names{Log: cfg.Log}}
+	d := &Daemon{cfg: cfg, log: cfg.Log, since: time.Now(), health: &kv.Health{}, names: &nss.Names{Log: cfg.Log}}
 	d.cfg.Meta.Health = d.health
 	d.observe = newObserve(d)
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))

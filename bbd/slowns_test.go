@@ -11,13 +11,13 @@ import (
 	"forebay/bbd"
 	"forebay/client"
 	"forebay/flusher/backing/fault"
-	"forebay/meta"
+	"forebay/meta/kv"
 )
 
 // farServer makes connections to a namespace's server whose answers take some time on their way.
 // Any number is on its way at once.
 type farServer struct {
-	meta.InProcess
+	kv.InProcess
 	delay *atomic.Int64 // time.Duration
 }
 

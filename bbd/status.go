@@ -14,6 +14,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta"
+	"forebay/meta/kv"
 )
 
 // Status is what GET /status and bbctl status show. Sizes are bytes, ages seconds.
@@ -225,7 +226,7 @@ func (d *Daemon) statusOfStart() Status {
 	}
 }
 
-func natsStatus(s meta.Status) NATSStatus {
+func natsStatus(s kv.Status) NATSStatus {
 	n := NATSStatus{Connected: s.Connected, URL: s.Server, LastError: s.LastError}
 	if t := s.Trouble(); t != nil {
 		n.Trouble = &NamespaceTrouble{Since: t.Since, For: time.Since(t.Since).Seconds(), Reason: t.Reason, Remedy: t.Remedy}

@@ -34,7 +34,7 @@ func BenchmarkPut(b *testing.B) {
 	ns := benchNamespace(b)
 	data := make([]byte, 100)
 	for i := 0; b.Loop(); i++ {
-		if _, err := ns.b.put(b.Context(), "p."+strconv.Itoa(i), data, 0); err != nil {
+		if _, err := ns.b.Put(b.Context(), "p."+strconv.Itoa(i), data, 0); err != nil {
 			b.Fatal(err)
 		}
 	}

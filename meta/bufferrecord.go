@@ -7,18 +7,19 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metapb"
 )
 
 func sealBuffer(key string, b *bb.Buffer, bucket uint64) ([]byte, error) {
-	format := byte(formatFirst)
+	format := byte(kv.FormatFirst)
 	if b.Replicas > 1 {
-		format = formatSecond
+		format = kv.FormatSecond
 	}
-	return sealAs(format, key, withRest(&metapb.Buffer{
+	return kv.SealAs(format, key, kv.WithRest(&metapb.Buffer{
 		Name: b.Name, Uid: b.UID, Gid: b.GID, Mode: uint32(b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
 		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, FlushLimit: b.FlushLimit, DirtyAge: int64(b.DirtyAge),
-		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: nanos(b.Created), State: string(b.State), Bucket: bucket, Replicas: uint32(b.Replicas),
+		NoWait: b.NoWait, Receipt: b.Receipt, Job: b.Job, Created: kv.Nanos(b.Created), State: string(b.State), Bucket: bucket, Replicas: uint32(b.Replicas),
 		Tiers: tierRules(b.Tiers), BackingId: b.BackingID, Existing: string(b.Existing),
 	}, b.Rest))
 }
@@ -32,15 +33,15 @@ func tierRules(rules []bb.TierRule) (list []*metapb.TierRule) {
 
 func openBuffer(key string, data []byte, seq uint64) (bb.Buffer, uint64, error) {
 	var m metapb.Buffer
-	if err := open(key, data, &m); err != nil {
+	if err := kv.Open(key, data, &m); err != nil {
 		return bb.Buffer{}, 0, err
 	}
 	b := bb.Buffer{
 		Name: m.GetName(), UID: m.GetUid(), GID: m.GetGid(), Mode: fs.FileMode(m.GetMode()).Perm(), Capacity: m.GetCapacity(),
 		Backing: m.GetBacking(), Durability: bb.Durability(m.GetDurability()), Codec: m.GetCodec(), Keep: m.GetKeep(),
 		FlushLimit: m.GetFlushLimit(), DirtyAge: time.Duration(m.GetDirtyAge()), NoWait: m.GetNoWait(), Receipt: m.GetReceipt(),
-		Job: m.GetJob(), Created: fromNanos(m.Created), State: bb.BufferState(m.GetState()), Revision: seq, Replicas: int(m.GetReplicas()),
-		BackingID: m.GetBackingId(), Rest: rest(&m),
+		Job: m.GetJob(), Created: kv.FromNanos(m.Created), State: bb.BufferState(m.GetState()), Revision: seq, Replicas: int(m.GetReplicas()),
+		BackingID: m.GetBackingId(), Rest: kv.Rest(&m),
 		Existing: cmp.Or(bb.Existing(m.GetExisting()), bb.ExistingOverwrite), // of a release without a choice, or with that default
 	}
 	for _, r := range m.GetTiers() {

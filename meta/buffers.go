@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 // Buckets. A buffer's bucket carries an id that is never used again, so that
@@ -59,12 +60,12 @@ func (m *Meta) CreateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 	if err != nil {
 		return bb.Buffer{}, err
 	}
-	seq, _, err := m.system.create(ctx, key, data, 0)
-	if errors.Is(err, errConflict) {
+	seq, _, err := m.system.Create(ctx, key, data, 0)
+	if errors.Is(err, kv.ErrRevision) {
 		return bb.Buffer{}, bb.E(bb.Exists, op, b.Name, "there is a buffer of that name")
 	}
 	if err != nil {
-		return bb.Buffer{}, opError(op, b.Name, err)
+		return bb.Buffer{}, kv.Wrap(op, b.Name, err)
 	}
 	b.Revision = seq
 	b.Created = b.Created.Round(0).UTC()
@@ -78,8 +79,8 @@ func checkBuffer(op string, b *bb.Buffer) error {
 	if err := bb.CheckBufferName(b.Name); err != nil {
 		return err
 	}
-	long := len(b.Backing) > maxText || len(b.BackingID) > 2*maxText || len(b.Job) > maxText || len(b.Codec) > maxText || len(b.Keep) > maxText
-	if long || b.Capacity < 0 || b.FlushLimit < 0 || b.DirtyAge < 0 || !representable(b.Created) {
+	long := len(b.Backing) > kv.MaxText || len(b.BackingID) > 2*kv.MaxText || len(b.Job) > kv.MaxText || len(b.Codec) > kv.MaxText || len(b.Keep) > kv.MaxText
+	if long || b.Capacity < 0 || b.FlushLimit < 0 || b.DirtyAge < 0 || !kv.Representable(b.Created) {
 		return bb.E(bb.Invalid, op, b.Name, "has a value that is negative, too long or out of range")
 	}
 	if b.Replicas < 0 || b.Replicas > maxReplicas {
@@ -97,8 +98,8 @@ func (m *Meta) Buffer(ctx context.Context, name string) (bb.Buffer, error) {
 // BufferGone reports whether the namespace keeps the mark of the destruction of the last
 // buffer of a name. Without one it may have forgotten the buffer.
 func (m *Meta) BufferGone(ctx context.Context, name string) (bool, error) {
-	r, err := m.system.get(ctx, bufferKey(name))
-	return r.seq != 0 && !r.live(), opError("buffer", name, err)
+	r, err := m.system.Get(ctx, bufferKey(name))
+	return r.Seq != 0 && !r.Live(), kv.Wrap("buffer", name, err)
 }
 
 func (m *Meta) buffer(ctx context.Context, op, name string) (bb.Buffer, uint64, error) {
@@ -106,14 +107,14 @@ func (m *Meta) buffer(ctx context.Context, op, name string) (bb.Buffer, uint64, 
 		return bb.Buffer{}, 0, err
 	}
 	key := bufferKey(name)
-	r, err := m.system.get(ctx, key)
+	r, err := m.system.Get(ctx, key)
 	if err != nil {
-		return bb.Buffer{}, 0, opError(op, name, err)
+		return bb.Buffer{}, 0, kv.Wrap(op, name, err)
 	}
-	if !r.live() {
+	if !r.Live() {
 		return bb.Buffer{}, 0, bb.E(bb.NotFound, op, name, "there is no such buffer")
 	}
-	return openBuffer(key, r.data, r.seq)
+	return openBuffer(key, r.Data, r.Seq)
 }
 
 // Buffers returns all buffers sorted by name. Records that cannot be decoded are
@@ -126,21 +127,21 @@ func (m *Meta) Buffers(ctx context.Context) ([]bb.Buffer, error) {
 }
 
 func (m *Meta) eachBuffer(ctx context.Context, fn func(bb.Buffer, uint64)) error {
-	found := map[string]record{} // one that changes during the scan is seen twice
-	err := m.system.scan(ctx, bufferPrefix+"*", func(r *record) error {
-		found[r.key] = *r
+	found := map[string]kv.Record{} // one that changes during the scan is seen twice
+	err := m.system.Scan(ctx, bufferPrefix+"*", func(r *kv.Record) error {
+		found[r.Key] = *r
 		return nil
 	})
 	if err != nil {
-		return opError("buffers", "", err)
+		return kv.Wrap("buffers", "", err)
 	}
 	for key, r := range found {
-		if !r.live() {
+		if !r.Live() {
 			continue
 		}
-		b, id, err := openBuffer(key, r.data, r.seq)
+		b, id, err := openBuffer(key, r.Data, r.Seq)
 		if err != nil {
-			m.conn.unreadable(key, err)
+			m.conn.Unreadable(key, err)
 			continue
 		}
 		fn(b, id)
@@ -160,7 +161,7 @@ func (m *Meta) UpdateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 		return bb.Buffer{}, err
 	}
 	if old.Revision != b.Revision {
-		return bb.Buffer{}, opError(op, b.Name, errConflict)
+		return bb.Buffer{}, kv.Wrap(op, b.Name, kv.ErrRevision)
 	}
 	b.Created, b.Rest = old.Created, old.Rest
 	return m.putBuffer(ctx, op, b, id)
@@ -172,9 +173,9 @@ func (m *Meta) putBuffer(ctx context.Context, op string, b bb.Buffer, id uint64)
 	if err != nil {
 		return bb.Buffer{}, err
 	}
-	seq, err := m.system.put(ctx, key, data, b.Revision)
+	seq, err := m.system.Put(ctx, key, data, b.Revision)
 	if err != nil {
-		return bb.Buffer{}, opError(op, b.Name, err)
+		return bb.Buffer{}, kv.Wrap(op, b.Name, err)
 	}
 	b.Revision = seq
 	return b, nil
@@ -195,7 +196,7 @@ func (m *Meta) DestroyBuffer(ctx context.Context, name string) error {
 		if b.State != bb.BufferDestroying {
 			b.State = bb.BufferDestroying
 			b, err = m.putBuffer(ctx, op, b, id)
-			if errors.Is(err, ErrConflict) {
+			if errors.Is(err, kv.ErrConflict) {
 				continue
 			}
 			if err != nil {
@@ -204,28 +205,28 @@ func (m *Meta) DestroyBuffer(ctx context.Context, name string) error {
 			marked = id
 		}
 		err = m.finishDestroy(ctx, b, id)
-		if errors.Is(err, errConflict) {
+		if errors.Is(err, kv.ErrRevision) {
 			continue // somebody else finished it, or is about to
 		}
-		return opError(op, name, err)
+		return kv.Wrap(op, name, err)
 	}
 }
 
 // finishDestroy deletes the bucket and then the record of a buffer marked for it.
 func (m *Meta) finishDestroy(ctx context.Context, b bb.Buffer, id uint64) error {
 	bucket := bucketName(b.Name, id)
-	if err := m.conn.bucket(bucket, bucketOptions{}).destroy(ctx); err != nil {
+	if err := m.conn.Bucket(bucket, kv.BucketOptions{}).Destroy(ctx); err != nil {
 		return err
 	}
 	m.forget(b.Name, bucket)
-	_, err := m.system.remove(ctx, bufferKey(b.Name), b.Revision)
+	_, err := m.system.Remove(ctx, bufferKey(b.Name), b.Revision)
 	return err
 }
 
 func (m *Meta) forget(buffer, bucket string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.bucketName() == bucket {
+	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.Name() == bucket {
 		ns.destroyed.Store(true)
 		delete(m.mu.namespaces, buffer)
 	}
@@ -246,8 +247,8 @@ func (m *Meta) Repair(ctx context.Context) error {
 		return err
 	}
 	for _, finish := range destroying {
-		if err := finish(); err != nil && !errors.Is(err, errConflict) {
-			return opError("repair", "", err)
+		if err := finish(); err != nil && !errors.Is(err, kv.ErrRevision) {
+			return kv.Wrap("repair", "", err)
 		}
 	}
 	return m.deleteOrphans(ctx, known)
@@ -266,10 +267,10 @@ func (m *Meta) usesBucket(ctx context.Context, name string) (bool, error) {
 // deleteOrphans deletes buckets without a record that are too old to be of a buffer
 // that is just being made.
 func (m *Meta) deleteOrphans(ctx context.Context, known map[string]bool) error {
-	if m.conn.unreadableRecords() > 0 {
+	if m.conn.UnreadableCount() > 0 {
 		return nil // a record that cannot be read may be theirs
 	}
-	made, err := m.conn.buckets(ctx, systemBucket+"-")
+	made, err := m.conn.Buckets(ctx, systemBucket+"-")
 	if err != nil {
 		m.log.Warn("could not look for buckets without a buffer", "err", err)
 		return nil
@@ -278,8 +279,8 @@ func (m *Meta) deleteOrphans(ctx context.Context, known map[string]bool) error {
 		if known[name] {
 			continue
 		}
-		b := m.conn.bucket(name, bucketOptions{})
-		created, found, err := b.created(ctx)
+		b := m.conn.Bucket(name, kv.BucketOptions{})
+		created, found, err := b.Created(ctx)
 		if err != nil {
 			m.log.Warn("could not look for buckets without a buffer", "err", err)
 			return nil
@@ -295,7 +296,7 @@ func (m *Meta) deleteOrphans(ctx context.Context, known map[string]bool) error {
 			continue
 		}
 		m.log.Warn("deleting a bucket that no buffer has", "bucket", name)
-		if err := b.destroy(ctx); err != nil {
+		if err := b.Destroy(ctx); err != nil {
 			return fmt.Errorf("repair: %w", err)
 		}
 	}
@@ -323,22 +324,22 @@ func (m *Meta) WatchBuffers(ctx context.Context, known []string, fn func(BufferC
 		known = nil
 		return false
 	}
-	err := m.system.watch(ctx, bufferPrefix+"*", func(r *record) {
-		name := r.key[len(bufferPrefix):]
-		if !r.live() {
+	err := m.system.Watch(ctx, bufferPrefix+"*", func(r *kv.Record) {
+		name := r.Key[len(bufferPrefix):]
+		if !r.Live() {
 			if exist[name] {
 				delete(exist, name)
 				fn(BufferChange{Name: name})
 			}
 			return
 		}
-		b, _, err := openBuffer(r.key, r.data, r.seq)
+		b, _, err := openBuffer(r.Key, r.Data, r.Seq)
 		if err != nil {
-			m.conn.unreadable(r.key, err)
+			m.conn.Unreadable(r.Key, err)
 			return
 		}
 		exist[name] = true
 		fn(BufferChange{name, &b})
 	}, listed)
-	return opError("watch buffers", "", err)
+	return kv.Wrap("watch buffers", "", err)
 }

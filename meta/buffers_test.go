@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 func TestBuffers(t *testing.T) {
@@ -135,11 +136,11 @@ func TestRepairBuffers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.system.put(ctx, bufferKey(name), data, 0); err != nil {
+		if _, err := m.system.Put(ctx, bufferKey(name), data, 0); err != nil {
 			t.Fatal(err)
 		}
 		if bucket {
-			if err := m.conn.bucket(bucketName(name, id), bucketOptions{}).ensure(ctx); err != nil {
+			if err := m.conn.Bucket(bucketName(name, id), kv.BucketOptions{}).Ensure(ctx); err != nil {
 				t.Fatal(err)
 			}
 		}

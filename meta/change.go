@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 // Create stores an entry whose name must not be taken, and returns its revision:
@@ -33,15 +34,15 @@ func (ns *Namespace) create(ctx context.Context, op string, e *bb.Entry) (uint64
 		return 0, exists(op, e.Name)
 	}
 	t := ns.entries.begin(id)
-	seq, _, err := ns.b.create(ctx, key, data, known.seq)
+	seq, _, err := ns.b.Create(ctx, key, data, known.seq)
 	stored := *e
 	stored.Revision = seq
 	ns.entries.settle(id, cached[bb.Entry]{value: stored, seq: seq, live: true}, t, err)
-	if errors.Is(err, errConflict) {
+	if errors.Is(err, kv.ErrRevision) {
 		return 0, exists(op, e.Name)
 	}
 	if err != nil {
-		return 0, opError(op, e.Name, err)
+		return 0, kv.Wrap(op, e.Name, err)
 	}
 	err = ns.confirm(ctx, op, id)
 	if err != nil && !errors.Is(err, bb.NotFound) {
@@ -56,19 +57,19 @@ func exists(op, name string) error {
 
 // confirm is step C2 of the creation of an entry.
 func (ns *Namespace) confirm(ctx context.Context, op string, id entryID) error {
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		switch _, gone, err := ns.settledDir(ctx, id.dir); {
-		case errors.Is(err, errConflict):
+		case errors.Is(err, kv.ErrRevision):
 			continue
 		case err != nil:
-			return opError(op, id.name, err)
+			return kv.Wrap(op, id.name, err)
 		case gone:
-			return errors.Join(dirGone(op, id.name), opError(op, id.name, ns.withdraw(ctx, id)))
+			return errors.Join(dirGone(op, id.name), kv.Wrap(op, id.name, ns.withdraw(ctx, id)))
 		}
 		return nil
 	}
-	return opError(op, id.name, errConflict)
+	return kv.Wrap(op, id.name, kv.ErrRevision)
 }
 
 func dirGone(op, name string) error {
@@ -92,25 +93,25 @@ func (ns *Namespace) settledDir(ctx context.Context, dir bb.DirID) (seq uint64, 
 // had it from its creator, and its directory is gone for them too.
 func (ns *Namespace) withdraw(ctx context.Context, id entryID) error {
 	key := entryKey(id.dir, id.name)
-	for try := range maxTries {
-		yield(ctx, try)
-		r, err := ns.b.get(ctx, key)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
+		r, err := ns.b.Get(ctx, key)
 		if err != nil {
 			return err
 		}
-		if !r.live() {
+		if !r.Live() {
 			return nil
 		}
-		if err := ns.removeEntry(ctx, id, r.seq, 0); !errors.Is(err, errConflict) {
+		if err := ns.removeEntry(ctx, id, r.Seq, 0); !errors.Is(err, kv.ErrRevision) {
 			return err
 		}
 	}
-	return errConflict
+	return kv.ErrRevision
 }
 
 func (ns *Namespace) removeEntry(ctx context.Context, id entryID, expected uint64, file bb.FileID) error {
 	t := ns.entries.begin(id)
-	seq, err := ns.b.removeFile(ctx, entryKey(id.dir, id.name), expected, file)
+	seq, err := ns.b.RemoveFile(ctx, entryKey(id.dir, id.name), expected, file)
 	ns.entries.settle(id, cached[bb.Entry]{seq: seq}, t, err)
 	return err
 }
@@ -127,7 +128,7 @@ func (ns *Namespace) Put(ctx context.Context, e bb.Entry) (uint64, error) {
 		return 0, bb.E(bb.Invalid, "put", e.Name, "has no revision").WithRemedy("use Create")
 	}
 	seq, err := ns.put(ctx, &e)
-	return seq, opError("put", e.Name, err)
+	return seq, kv.Wrap("put", e.Name, err)
 }
 
 func (ns *Namespace) put(ctx context.Context, e *bb.Entry) (uint64, error) {
@@ -137,7 +138,7 @@ func (ns *Namespace) put(ctx context.Context, e *bb.Entry) (uint64, error) {
 		return 0, err
 	}
 	t := ns.entries.begin(id)
-	seq, err := ns.b.put(ctx, key, data, e.Revision)
+	seq, err := ns.b.Put(ctx, key, data, e.Revision)
 	stored := *e
 	stored.Revision = seq
 	ns.entries.settle(id, cached[bb.Entry]{value: stored, seq: seq, live: true}, t, err)
@@ -171,12 +172,12 @@ func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o 
 	// batch. A crash in between leaves a record that nothing leads to.
 	record, err := ns.putDir(ctx, dir, directory{parent: parent, name: name}, 0)
 	if err != nil {
-		return bb.Entry{}, opError("mkdir", name, err)
+		return bb.Entry{}, kv.Wrap("mkdir", name, err)
 	}
 	e.Revision, err = ns.create(ctx, "mkdir", &e)
 	if err != nil {
 		if errors.Is(err, bb.Exists) || errors.Is(err, bb.NotFound) {
-			ns.b.discard(dirKey(dir), record)
+			ns.b.Discard(dirKey(dir), record)
 			ns.dirs.forget(dir)
 		}
 		return bb.Entry{}, err
@@ -207,12 +208,12 @@ func (ns *Namespace) MkdirAll(ctx context.Context, path string, o Owner) (bb.Ent
 
 // enter returns the directory of a name, made if it is not there.
 func (ns *Namespace) enter(ctx context.Context, parent bb.DirID, name string, o Owner) (bb.Entry, error) {
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		c, err := ns.load(ctx, parent, name)
 		switch {
 		case err != nil:
-			return bb.Entry{}, opError("mkdir", name, err)
+			return bb.Entry{}, kv.Wrap("mkdir", name, err)
 		case c.live && !c.value.IsDir():
 			return bb.Entry{}, bb.E(bb.NotDirectory, "mkdir", name, "is a file")
 		case c.live:
@@ -224,7 +225,7 @@ func (ns *Namespace) enter(ctx context.Context, parent bb.DirID, name string, o 
 		}
 		ns.entries.forget(entryID{parent, name})
 	}
-	return bb.Entry{}, opError("mkdir", name, errConflict)
+	return bb.Entry{}, kv.Wrap("mkdir", name, kv.ErrRevision)
 }
 
 // RemoveOptions say how Remove and RemoveAll go about it.
@@ -243,28 +244,28 @@ func (ns *Namespace) Remove(ctx context.Context, parent bb.DirID, name string, o
 	if err := checkPlace(parent, name); err != nil {
 		return bb.Entry{}, err
 	}
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		c, err := ns.load(ctx, parent, name)
 		switch {
 		case err != nil:
-			return bb.Entry{}, opError("remove", name, err)
+			return bb.Entry{}, kv.Wrap("remove", name, err)
 		case !c.live:
 			return bb.Entry{}, bb.E(bb.NotFound, "remove", name, "there is no such file or directory")
 		case o.Revision != 0 && o.Revision != c.seq:
-			return bb.Entry{}, opError("remove", name, errConflict)
+			return bb.Entry{}, kv.Wrap("remove", name, kv.ErrRevision)
 		}
 		if c.value.IsDir() {
 			err = ns.removeDir(ctx, &c.value, o)
 		} else {
 			err = ns.removeFile(ctx, &c.value, o)
 		}
-		if !errors.Is(err, errConflict) {
-			return c.value, opError("remove", name, err)
+		if !errors.Is(err, kv.ErrRevision) {
+			return c.value, kv.Wrap("remove", name, err)
 		}
 		ns.entries.forget(entryID{parent, name})
 	}
-	return bb.Entry{}, opError("remove", name, errConflict)
+	return bb.Entry{}, kv.Wrap("remove", name, kv.ErrRevision)
 }
 
 func (ns *Namespace) removeFile(ctx context.Context, e *bb.Entry, o RemoveOptions) error {
@@ -283,7 +284,7 @@ func (ns *Namespace) removeDir(ctx context.Context, e *bb.Entry, o RemoveOptions
 	if err != nil {
 		return err
 	}
-	var changes []change
+	var changes []kv.Change
 	if o.StoreOp {
 		op, err := ns.removalOp(ctx, e)
 		if err != nil {
@@ -294,8 +295,8 @@ func (ns *Namespace) removeDir(ctx context.Context, e *bb.Entry, o RemoveOptions
 	n := len(changes)
 	changes = append(
 		changes,
-		change{key: dirKey(e.Dir), expected: marked},
-		change{key: entryKey(e.Parent, e.Name), expected: e.Revision},
+		kv.Change{Key: dirKey(e.Dir), Expected: marked},
+		kv.Change{Key: entryKey(e.Parent, e.Name), Expected: e.Revision},
 	)
 	return ns.commit(ctx, changes, []entryChange{{id: entryID{e.Parent, e.Name}, change: n + 1}}, []dirChange{{dir: e.Dir, change: n}})
 }
@@ -309,7 +310,7 @@ func (ns *Namespace) markEmpty(ctx context.Context, op string, e *bb.Entry) (uin
 	}
 	if !c.live {
 		ns.dirs.forget(e.Dir)
-		return 0, errConflict // removed a moment ago: its entry is gone too
+		return 0, kv.ErrRevision // removed a moment ago: its entry is gone too
 	}
 	marked, d := c.seq, c.value
 	if !d.removing {
@@ -318,12 +319,12 @@ func (ns *Namespace) markEmpty(ctx context.Context, op string, e *bb.Entry) (uin
 			return 0, err
 		}
 	}
-	empty, err := ns.b.empty(ctx, entriesOf(e.Dir))
+	empty, err := ns.b.Empty(ctx, entriesOf(e.Dir))
 	if err != nil || empty {
 		return marked, err
 	}
 	d.removing = false
-	if _, err := ns.putDir(ctx, e.Dir, d, marked); err != nil && !errors.Is(err, errConflict) {
+	if _, err := ns.putDir(ctx, e.Dir, d, marked); err != nil && !errors.Is(err, kv.ErrRevision) {
 		return 0, err
 	}
 	return 0, bb.E(bb.NotEmpty, op, e.Name, "the directory holds something").WithRemedy("remove what it holds first")
@@ -343,7 +344,7 @@ type dirChange struct {
 }
 
 // commit carries out a batch and keeps what became of it in the caches.
-func (ns *Namespace) commit(ctx context.Context, changes []change, entries []entryChange, dirs []dirChange) error {
+func (ns *Namespace) commit(ctx context.Context, changes []kv.Change, entries []entryChange, dirs []dirChange) error {
 	entryTickets, dirTickets := make([]ticket, len(entries)), make([]ticket, len(dirs))
 	for i, c := range entries {
 		entryTickets[i] = ns.entries.begin(c.id)
@@ -351,11 +352,11 @@ func (ns *Namespace) commit(ctx context.Context, changes []change, entries []ent
 	for i, c := range dirs {
 		dirTickets[i] = ns.dirs.begin(c.dir)
 	}
-	seqs, err := ns.b.commit(ctx, changes)
+	seqs, err := ns.b.Commit(ctx, changes)
 	if err != nil {
 		seqs = make([]uint64, len(changes))
 	}
-	if errors.Is(err, errConflict) && !errors.Is(err, errUncertain) {
+	if errors.Is(err, kv.ErrRevision) && !errors.Is(err, kv.ErrUncertain) {
 		ns.giveBackOps(changes)
 	}
 	for i, c := range entries {

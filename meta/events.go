@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 
 // publisher sends events without holding up who publishes them.
 type publisher struct {
-	c       *conn
+	c       *kv.Conn
 	dropped atomic.Uint64
 	queue   chan bb.Event
 	done    chan struct{}
@@ -33,7 +34,7 @@ type publisher struct {
 }
 
 // newPublisher returns a publisher over a connection. It has to be closed.
-func newPublisher(c *conn) *publisher {
+func newPublisher(c *kv.Conn) *publisher {
 	p := &publisher{c: c, queue: make(chan bb.Event, eventsWaiting), done: make(chan struct{})}
 	go p.run()
 	return p
@@ -44,7 +45,7 @@ func (p *publisher) run() {
 	for e := range p.queue {
 		data, err := json.Marshal(e)
 		if err == nil {
-			err = p.c.broadcast(eventSubject+e.Buffer+"."+string(e.Kind), data)
+			err = p.c.Broadcast(eventSubject+e.Buffer+"."+string(e.Kind), data)
 		}
 		if err != nil {
 			p.dropped.Add(1)
@@ -62,7 +63,7 @@ func (p *publisher) close() {
 	}
 	p.mu.Unlock()
 	<-p.done
-	p.c.flush(flushTimeout)
+	p.c.Flush(flushTimeout)
 }
 
 // publish sends an event to subject forebay.events.BUFFER.KIND as JSON. It never
@@ -100,14 +101,14 @@ func (e *MissedError) Error() string {
 
 // Subscription receives the events of a buffer, or of all.
 type Subscription struct {
-	c       *conn
-	sub     *subscription
+	c       *kv.Conn
+	sub     *kv.Subscription
 	reading sync.Mutex
 }
 
 // subscribe returns a subscription to the events of a buffer, or of all for "".
 // Events published after it returns are received.
-func subscribe(ctx context.Context, c *conn, buffer string) (*Subscription, error) {
+func subscribe(ctx context.Context, c *kv.Conn, buffer string) (*Subscription, error) {
 	subject := eventSubject + ">"
 	if buffer != "" {
 		if err := bb.CheckBufferName(buffer); err != nil {
@@ -115,7 +116,7 @@ func subscribe(ctx context.Context, c *conn, buffer string) (*Subscription, erro
 		}
 		subject = eventSubject + buffer + ".*"
 	}
-	sub, err := c.subscribe(ctx, subject, eventsUnread)
+	sub, err := c.Subscribe(ctx, subject, eventsUnread)
 	if err != nil {
 		return nil, err
 	}
@@ -127,13 +128,13 @@ func subscribe(ctx context.Context, c *conn, buffer string) (*Subscription, erro
 func (s *Subscription) Next(ctx context.Context) (bb.Event, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	if n, missed := s.sub.missed(); missed {
+	if n, missed := s.sub.Missed(); missed {
 		return bb.Event{}, &MissedError{Events: n}
 	}
 	for {
-		data, err := s.sub.receive(ctx)
+		data, err := s.sub.Receive(ctx)
 		switch {
-		case errors.Is(err, errUnsubscribed):
+		case errors.Is(err, kv.ErrUnsubscribed):
 			return bb.Event{}, bb.E(bb.Cancelled, "events", "", "the subscription was closed")
 		case errors.Is(err, context.DeadlineExceeded):
 			return bb.Event{}, bb.Wrap("events", "", err)
@@ -142,7 +143,7 @@ func (s *Subscription) Next(ctx context.Context) (bb.Event, error) {
 		}
 		var e bb.Event
 		if len(data) > maxEventLength || json.Unmarshal(data, &e) != nil {
-			s.c.countUnreadable()
+			s.c.CountUnreadable()
 			continue
 		}
 		return e, nil
@@ -150,4 +151,4 @@ func (s *Subscription) Next(ctx context.Context) (bb.Event, error) {
 }
 
 // Close ends the subscription and unblocks Next. It may be called again.
-func (s *Subscription) Close() { s.sub.unsubscribe() }
+func (s *Subscription) Close() { s.sub.Close() }

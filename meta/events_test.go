@@ -61,7 +61,7 @@ func TestMissedEvents(t *testing.T) {
 	}
 	defer sub.Close()
 	sent := 0
-	for sub.sub.lost() == 0 {
+	for sub.sub.Dropped() == 0 {
 		if ctx.Err() != nil {
 			t.Fatal(ctx.Err())
 		}

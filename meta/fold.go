@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metapb"
 )
 
@@ -119,8 +120,8 @@ func (f *folder) merge(ctx context.Context, from, to bb.DirID) error {
 }
 
 func (f *folder) mergeEntry(ctx context.Context, e *bb.Entry, to bb.DirID) error {
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		err := f.tryMerge(ctx, e, to)
 		switch bb.KindOf(err) {
 		case bb.Exists, bb.IsDirectory, bb.NotEmpty:
@@ -134,7 +135,7 @@ func (f *folder) mergeEntry(ctx context.Context, e *bb.Entry, to bb.DirID) error
 				return errors.Join(err, errNoTarget)
 			}
 		default:
-			if !errors.Is(err, errNoTarget) && !errors.Is(err, ErrConflict) {
+			if !errors.Is(err, errNoTarget) && !errors.Is(err, kv.ErrConflict) {
 				return err
 			}
 		}
@@ -150,7 +151,7 @@ func (f *folder) tryMerge(ctx context.Context, e *bb.Entry, to bb.DirID) error {
 	target, err := f.ns.Lookup(ctx, to, e.Name)
 	switch {
 	case errors.Is(err, bb.NotFound):
-		return opError("transaction", e.Name, errConflict)
+		return kv.Wrap("transaction", e.Name, kv.ErrRevision)
 	case err != nil || same(&target, e): // another one has moved it
 		return err
 	case target.IsDir() && e.IsDir() && target.Txn != 0:
@@ -175,15 +176,15 @@ func (f *folder) tryMerge(ctx context.Context, e *bb.Entry, to bb.DirID) error {
 
 // clear removes an entry with all that it holds.
 func (f *folder) clear(ctx context.Context, e *bb.Entry) error {
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		if e.IsDir() {
 			if err := f.each(ctx, e.Dir, f.clear); err != nil {
 				return err
 			}
 		}
 		err := f.remove(ctx, e)
-		if bb.KindOf(err) != bb.NotEmpty && !errors.Is(err, ErrConflict) {
+		if bb.KindOf(err) != bb.NotEmpty && !errors.Is(err, kv.ErrConflict) {
 			return err
 		}
 	}
@@ -255,8 +256,8 @@ func (ns *Namespace) MergeTasks(ctx context.Context, id bb.TxnID, mv Mover) erro
 // *Unfolded names another transaction that has to be folded first.
 func (ns *Namespace) FoldTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
 	f := ns.folder(mv)
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		t, err := ns.Txn(ctx, id)
 		if errors.Is(err, bb.NotFound) {
 			return nil
@@ -272,11 +273,11 @@ func (ns *Namespace) FoldTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
 		default:
 			return nil
 		}
-		if err != nil && !errors.Is(err, errConflict) {
-			return opError("transaction", t.Destination, err)
+		if err != nil && !errors.Is(err, kv.ErrRevision) {
+			return kv.Wrap("transaction", t.Destination, err)
 		}
 	}
-	return opError("transaction", id.String(), errConflict)
+	return kv.Wrap("transaction", id.String(), kv.ErrRevision)
 }
 
 // replace removes what a transaction replaces, and has it folded then.
@@ -289,7 +290,7 @@ func (f *folder) replace(ctx context.Context, t *bb.Txn) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	decided, err := f.ns.b.get(ctx, decidedKey)
+	decided, err := f.ns.b.Get(ctx, decidedKey)
 	if err != nil {
 		return err
 	}
@@ -299,9 +300,9 @@ func (f *folder) replace(ctx context.Context, t *bb.Txn) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.ns.b.commit(ctx, []change{
-		{key: txnKey(t.ID), data: data, expected: t.Revision},
-		{key: decidedKey, data: []byte("-"), expected: decided.seq},
+	_, err = f.ns.b.Commit(ctx, []kv.Change{
+		{Key: txnKey(t.ID), Data: data, Expected: t.Revision},
+		{Key: decidedKey, Data: []byte("-"), Expected: decided.Seq},
 	})
 	f.ns.decisions.Add(1)
 	return err
@@ -376,7 +377,7 @@ func (f *folder) displace(ctx context.Context, t *bb.Txn, old, by *bb.Entry) (st
 	}
 	// It was found before this, while nothing had been folded.
 	if now, err := f.ns.Txn(ctx, t.ID); err != nil || now.Revision != t.Revision {
-		return false, errors.Join(err, errConflict)
+		return false, errors.Join(err, kv.ErrRevision)
 	}
 	if what == removedWhole {
 		return false, f.clear(ctx, old)
@@ -442,7 +443,7 @@ func (f *folder) fold(ctx context.Context, t *bb.Txn) error {
 	case e.Txn == t.ID:
 		_, err = f.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 			if now.Dir != t.Dir {
-				return errConflict // it was renamed meanwhile
+				return kv.ErrRevision // it was renamed meanwhile
 			}
 			if now.Txn == t.ID {
 				now.Txn = 0
@@ -450,7 +451,7 @@ func (f *folder) fold(ctx context.Context, t *bb.Txn) error {
 			return nil
 		})
 		if errors.Is(err, bb.NotFound) {
-			return errConflict
+			return kv.ErrRevision
 		}
 		if err != nil {
 			return err

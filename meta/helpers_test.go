@@ -90,7 +90,7 @@ var modes = map[string]mode{"sole writer": {true, 1}, "several writers": {false,
 
 // in makes a namespace answer as its mode says.
 func (m mode) in(ns *Namespace) *Namespace {
-	ns.b.assumeCopies(m.copies)
+	ns.b.AssumeCopies(m.copies)
 	return ns
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"forebay/meta/kv"
 	"forebay/meta/metapb"
 )
 
@@ -15,24 +16,24 @@ const identityKey = "namespace.id"
 func (m *Meta) Identity(ctx context.Context) (uint64, error) {
 	const op = "identity of the namespace"
 	for {
-		r, err := m.system.get(ctx, identityKey)
+		r, err := m.system.Get(ctx, identityKey)
 		if err != nil {
-			return 0, opError(op, "", err)
+			return 0, kv.Wrap(op, "", err)
 		}
-		if r.live() {
+		if r.Live() {
 			var made metapb.Counter
-			if err := open(identityKey, r.data, &made); err != nil {
+			if err := kv.Open(identityKey, r.Data, &made); err != nil {
 				return 0, err
 			}
 			return made.GetNonce(), nil
 		}
-		data, err := seal(identityKey, &metapb.Counter{Nonce: random64() | 1})
+		data, err := kv.Seal(identityKey, &metapb.Counter{Nonce: kv.Random64() | 1})
 		if err != nil {
 			return 0, err
 		}
 		// The first daemon has made it: the next look finds it.
-		if _, _, err := m.system.create(ctx, identityKey, data, r.seq); err != nil && !errors.Is(err, errConflict) && !isUncertainNow(ctx, err) {
-			return 0, opError(op, "", err)
+		if _, _, err := m.system.Create(ctx, identityKey, data, r.Seq); err != nil && !errors.Is(err, kv.ErrRevision) && !kv.MayRepeat(ctx, err) {
+			return 0, kv.Wrap(op, "", err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metapb"
 )
 
@@ -20,7 +21,7 @@ const (
 // IDs hands out ids that are used nowhere else, ever: those of one block after the other,
 // each of which is claimed when it is needed. It is safe for concurrent use.
 type IDs struct {
-	b        *bucket    // with the counter of blocks
+	b        *kv.Bucket // with the counter of blocks
 	claiming sync.Mutex // one claim at a time
 	mu       struct {
 		sync.Mutex
@@ -30,7 +31,7 @@ type IDs struct {
 }
 
 // newIDs returns the ids of a namespace, whose counter is in a bucket.
-func newIDs(b *bucket) *IDs { return &IDs{b: b} }
+func newIDs(b *kv.Bucket) *IDs { return &IDs{b: b} }
 
 // NextIDs claims a block of 2^32 ids for the caller alone: block<<32 | n, for any n,
 // is nobody else's, now or ever. Blocks are numbered from 1, so no id is as small
@@ -42,31 +43,31 @@ func newIDs(b *bucket) *IDs { return &IDs{b: b} }
 func (s *IDs) NextIDs(ctx context.Context) (uint64, error) {
 	for try := 0; ; try++ {
 		if try > 0 {
-			sleep(ctx, mathrand.N(claimPause<<min(try, 9)))
+			kv.Sleep(ctx, mathrand.N(claimPause<<min(try, 9)))
 		}
-		r, err := s.b.get(ctx, countersKey)
+		r, err := s.b.Get(ctx, countersKey)
 		if err != nil {
-			return 0, opError("claim ids", "", err)
+			return 0, kv.Wrap("claim ids", "", err)
 		}
 		var last metapb.Counter
-		if r.live() {
-			if err := open(countersKey, r.data, &last); err != nil {
+		if r.Live() {
+			if err := kv.Open(countersKey, r.Data, &last); err != nil {
 				return 0, err
 			}
 		}
 		if last.GetBlock() >= math.MaxUint32 {
 			return 0, bb.E(bb.NoSpace, "claim ids", "", "all blocks of ids are used up")
 		}
-		next := &metapb.Counter{Block: last.GetBlock() + 1, Nonce: random64()}
-		data, err := seal(countersKey, next)
+		next := &metapb.Counter{Block: last.GetBlock() + 1, Nonce: kv.Random64()}
+		data, err := kv.Seal(countersKey, next)
 		if err != nil {
 			return 0, err
 		}
-		switch _, err := s.b.put(ctx, countersKey, data, r.seq); {
+		switch _, err := s.b.Put(ctx, countersKey, data, r.Seq); {
 		case err == nil:
 			return next.GetBlock(), nil
-		case !errors.Is(err, errConflict) && !isUncertainNow(ctx, err):
-			return 0, opError("claim ids", "", err)
+		case !errors.Is(err, kv.ErrRevision) && !kv.MayRepeat(ctx, err):
+			return 0, kv.Wrap("claim ids", "", err)
 		}
 	}
 }
@@ -75,29 +76,29 @@ func (s *IDs) NextIDs(ctx context.Context) (uint64, error) {
 // claims would hand them out again, and ids that are in use would be those of other files.
 func (s *IDs) RaiseIDs(ctx context.Context, block uint64) error {
 	for try := 0; ; try++ {
-		r, err := s.b.get(ctx, countersKey)
+		r, err := s.b.Get(ctx, countersKey)
 		if err != nil {
-			return opError("claim ids", "", err)
+			return kv.Wrap("claim ids", "", err)
 		}
 		var last metapb.Counter
-		if r.live() {
-			if err := open(countersKey, r.data, &last); err != nil {
+		if r.Live() {
+			if err := kv.Open(countersKey, r.Data, &last); err != nil {
 				return err
 			}
 		}
 		if last.GetBlock() >= block {
 			return nil
 		}
-		s.b.logger().Error("the namespace has forgotten that ids are in use: an older copy of its files may have been put back", "block", last.GetBlock(), "in use", block)
-		data, err := seal(countersKey, &metapb.Counter{Block: block, Nonce: random64()})
+		s.b.Logger().Error("the namespace has forgotten that ids are in use: an older copy of its files may have been put back", "block", last.GetBlock(), "in use", block)
+		data, err := kv.Seal(countersKey, &metapb.Counter{Block: block, Nonce: kv.Random64()})
 		if err != nil {
 			return err
 		}
-		_, err = s.b.put(ctx, countersKey, data, r.seq)
-		if err != nil && !errors.Is(err, errConflict) && !isUncertainNow(ctx, err) {
-			return opError("claim ids", "", err)
+		_, err = s.b.Put(ctx, countersKey, data, r.Seq)
+		if err != nil && !errors.Is(err, kv.ErrRevision) && !kv.MayRepeat(ctx, err) {
+			return kv.Wrap("claim ids", "", err)
 		}
-		yield(ctx, try)
+		kv.Yield(ctx, try)
 	}
 }
 

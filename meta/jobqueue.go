@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 const (
@@ -29,8 +30,8 @@ type TaskLease struct {
 	Task    Task
 	Attempt uint64 // 1 at first, more if it was begun before
 
-	b      *bucket
-	msg    *delivery
+	b      *kv.Bucket
+	msg    *kv.Delivery
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	beat   chan struct{} // closed when the heartbeat has ended
@@ -55,16 +56,16 @@ func (o *Operations) NextTaskWithin(ctx context.Context, of, node bb.NodeID, pat
 	const op = "next task"
 	b, err := o.records(ctx)
 	if err != nil {
-		return nil, opError(op, string(node), err)
+		return nil, kv.Wrap(op, string(node), err)
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	msg, err := o.pull(waiting, of)
 	if msg == nil || err != nil {
-		return nil, opError(op, string(node), err)
+		return nil, kv.Wrap(op, string(node), err)
 	}
 	l, err := o.lease(ctx, b, msg, node)
-	return l, opError(op, string(node), err)
+	return l, kv.Wrap(op, string(node), err)
 }
 
 // NextTask waits for a task of those that a node has to do, or, if of is "", of those
@@ -77,16 +78,16 @@ func (o *Operations) NextTask(ctx context.Context, of, node bb.NodeID) (*TaskLea
 	}
 	b, err := o.records(ctx)
 	if err != nil {
-		return nil, opError(op, string(node), err)
+		return nil, kv.Wrap(op, string(node), err)
 	}
 	for try := 0; ; try++ {
-		if err := o.c.wait(ctx); err != nil {
-			return nil, opError(op, string(node), err)
+		if err := o.c.Wait(ctx); err != nil {
+			return nil, kv.Wrap(op, string(node), err)
 		}
 		msg, err := o.pull(ctx, of)
 		if err != nil {
-			o.c.logger().Debug("no tasks can be had", "node", node, "err", err)
-			pause(ctx, 8)
+			o.c.Logger().Debug("no tasks can be had", "node", node, "err", err)
+			kv.Pause(ctx, 8)
 			continue
 		}
 		if msg == nil {
@@ -94,31 +95,31 @@ func (o *Operations) NextTask(ctx context.Context, of, node bb.NodeID) (*TaskLea
 		}
 		l, err := o.lease(ctx, b, msg, node)
 		if l != nil || err != nil {
-			return l, opError(op, string(node), err)
+			return l, kv.Wrap(op, string(node), err)
 		}
 	}
 }
 
 // pull returns the next message for a node ("": for anybody), nil if there was none for
 // a while.
-func (o *Operations) pull(ctx context.Context, of bb.NodeID) (*delivery, error) {
+func (o *Operations) pull(ctx context.Context, of bb.NodeID) (*kv.Delivery, error) {
 	worker := anyWorker
 	if of != "" {
 		sum := sha256.Sum256([]byte(of))
 		worker = "node-" + hex.EncodeToString(sum[:16])
 	}
-	return o.queue.next(ctx, worker, nodeToken(of)+".>")
+	return o.queue.Next(ctx, worker, kv.NodeToken(of)+".>")
 }
 
 // lease makes a message's task this node's; nil if there is nothing to do for it.
-func (o *Operations) lease(ctx context.Context, b *bucket, msg *delivery, node bb.NodeID) (*TaskLease, error) {
-	deliveries := msg.count()
-	tokens := strings.Split(msg.subject(), ".")
+func (o *Operations) lease(ctx context.Context, b *kv.Bucket, msg *kv.Delivery, node bb.NodeID) (*TaskLease, error) {
+	deliveries := msg.Count()
+	tokens := strings.Split(msg.Subject(), ".")
 	if len(tokens) != 3 {
-		return nil, msg.drop()
+		return nil, msg.Drop()
 	}
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		job, t, err := o.taskToDo(ctx, b, tokens[1], tokens[2])
 		if err != nil {
 			return nil, err
@@ -126,13 +127,13 @@ func (o *Operations) lease(ctx context.Context, b *bucket, msg *delivery, node b
 		// One that runs and was never delivered before is a second message of it: the
 		// first one stays in the queue until the task is done.
 		if job == nil || t.state == taskRunning && deliveries == 1 {
-			msg.ack(ctx)
+			msg.Ack(ctx)
 			return nil, nil
 		}
 		t.state, t.by, t.tally = taskRunning, node, Tally{}
 		t.attempt++
 		switch err := putTask(ctx, b, job.ID, t); {
-		case errors.Is(err, errConflict):
+		case errors.Is(err, kv.ErrRevision):
 			continue
 		case err != nil:
 			return nil, err
@@ -143,12 +144,12 @@ func (o *Operations) lease(ctx context.Context, b *bucket, msg *delivery, node b
 		go l.heartbeat()
 		return l, nil
 	}
-	return nil, errConflict
+	return nil, kv.ErrRevision
 }
 
 // taskToDo returns a task and its job; nil if there is nothing to do.
-func (o *Operations) taskToDo(ctx context.Context, b *bucket, job, task string) (*Job, *taskRecord, error) {
-	records, _, err := b.newest(ctx, jobKey(job), taskKey(job, task))
+func (o *Operations) taskToDo(ctx context.Context, b *kv.Bucket, job, task string) (*Job, *taskRecord, error) {
+	records, _, err := b.Newest(ctx, jobKey(job), taskKey(job, task))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -157,19 +158,19 @@ func (o *Operations) taskToDo(ctx context.Context, b *bucket, job, task string) 
 	for i := range records {
 		r := &records[i]
 		switch {
-		case !r.live():
-		case r.key == jobKey(job):
+		case !r.Live():
+		case r.Key == jobKey(job):
 			found, cancelled, err := openJob(r)
 			if err == nil && cancelled.IsZero() {
 				j = &found
 			}
-			o.c.unreadable(r.key, err)
+			o.c.Unreadable(r.Key, err)
 		default:
 			found, err := openTask(r)
 			if err == nil && found.state != taskDone {
 				t = &found
 			}
-			o.c.unreadable(r.key, err)
+			o.c.Unreadable(r.Key, err)
 		}
 	}
 	if j == nil || t == nil {
@@ -179,14 +180,14 @@ func (o *Operations) taskToDo(ctx context.Context, b *bucket, job, task string) 
 }
 
 // putTask stores a task's record and sets its revision.
-func putTask(ctx context.Context, b *bucket, job string, t *taskRecord) error {
+func putTask(ctx context.Context, b *kv.Bucket, job string, t *taskRecord) error {
 	key := taskKey(job, t.ID)
 	t.changed = time.Now()
 	data, err := sealTask(key, t)
 	if err != nil {
 		return err
 	}
-	seq, err := b.put(ctx, key, data, t.seq)
+	seq, err := b.Put(ctx, key, data, t.seq)
 	if err == nil {
 		t.seq = seq
 	}
@@ -235,7 +236,7 @@ func (l *TaskLease) heartbeat() {
 		case <-l.ctx.Done():
 			return
 		}
-		if err := l.msg.extend(); err != nil {
+		if err := l.msg.Extend(); err != nil {
 			continue // the server is away: whether it gave the task away shows later
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, heartbeat)
@@ -256,7 +257,7 @@ func (l *TaskLease) tell(ctx context.Context) error {
 	l.mu.Lock()
 	t := l.mu.record
 	l.mu.Unlock()
-	r, err := l.b.get(ctx, jobKey(l.Job.ID))
+	r, err := l.b.Get(ctx, jobKey(l.Job.ID))
 	if err != nil {
 		return err
 	}
@@ -266,7 +267,7 @@ func (l *TaskLease) tell(ctx context.Context) error {
 	t.tally = now
 	l.expect(&t)
 	err = putTask(ctx, l.b, l.Job.ID, &t)
-	if errors.Is(err, errConflict) || errors.Is(err, errUncertain) {
+	if errors.Is(err, kv.ErrRevision) || errors.Is(err, kv.ErrUncertain) {
 		if t, err = l.current(ctx); err != nil {
 			return err
 		}
@@ -281,11 +282,11 @@ func (l *TaskLease) tell(ctx context.Context) error {
 
 // current returns the task's record if it is still this worker's.
 func (l *TaskLease) current(ctx context.Context) (taskRecord, error) {
-	r, err := l.b.get(ctx, taskKey(l.Job.ID, l.Task.ID))
+	r, err := l.b.Get(ctx, taskKey(l.Job.ID, l.Task.ID))
 	if err != nil {
 		return taskRecord{}, err
 	}
-	if !r.live() {
+	if !r.Live() {
 		return taskRecord{}, errTaken
 	}
 	t, err := openTask(&r)
@@ -302,13 +303,13 @@ func (l *TaskLease) Done(ctx context.Context, result Tally) error {
 		return nil
 	}
 	const op = "task"
-	for try := range maxTries {
-		yield(ctx, try)
-		r, err := l.b.get(ctx, taskKey(l.Job.ID, l.Task.ID))
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
+		r, err := l.b.Get(ctx, taskKey(l.Job.ID, l.Task.ID))
 		if err != nil {
-			return opError(op, l.Task.ID, err)
+			return kv.Wrap(op, l.Task.ID, err)
 		}
-		if !r.live() {
+		if !r.Live() {
 			break // the job was forgotten
 		}
 		t, err := openTask(&r)
@@ -323,15 +324,15 @@ func (l *TaskLease) Done(ctx context.Context, result Tally) error {
 		t.Paths, t.Data = nil, nil
 		l.expect(&t)
 		err = putTask(ctx, l.b, l.Job.ID, &t)
-		if errors.Is(err, errConflict) || errors.Is(err, errUncertain) && ctx.Err() == nil {
+		if errors.Is(err, kv.ErrRevision) || errors.Is(err, kv.ErrUncertain) && ctx.Err() == nil {
 			continue
 		}
 		if err != nil {
-			return opError(op, l.Task.ID, err)
+			return kv.Wrap(op, l.Task.ID, err)
 		}
 		break
 	}
-	l.msg.ack(ctx) // if that is not confirmed, it comes again and is found to be done
+	l.msg.Ack(ctx) // if that is not confirmed, it comes again and is found to be done
 	return nil
 }
 
@@ -346,7 +347,7 @@ func (l *TaskLease) Nak(ctx context.Context, delay time.Duration) error {
 	} else if errors.Is(err, errTaken) {
 		return nil // its message is somebody else's business
 	}
-	if err := l.msg.giveBack(delay); err != nil {
+	if err := l.msg.GiveBack(delay); err != nil {
 		return &bb.Error{Kind: bb.Unavailable, Op: "task", Path: l.Task.ID, Err: err}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metapb"
 )
 
@@ -169,33 +170,33 @@ func jobOf(key string) string {
 // Operations are the operations of a cluster, in a bucket and a queue that are made when
 // first needed. It is safe for concurrent use.
 type Operations struct {
-	c     *conn
+	c     *kv.Conn
 	newID func(context.Context) (uint64, error)
-	queue *queue
+	queue *kv.Queue
 	mu    struct {
 		sync.Mutex
-		records *bucket // nil until it is needed
+		records *kv.Bucket // nil until it is needed
 	}
 }
 
 // newOperations returns the operations on a server. IDs gives ids that are used nowhere else.
-func newOperations(c *conn, ids func(context.Context) (uint64, error)) *Operations {
-	return &Operations{c: c, newID: ids, queue: c.queue(tasksStream, taskSubject, queueOptions{Age: jobAge, AckWait: ackWait})}
+func newOperations(c *kv.Conn, ids func(context.Context) (uint64, error)) *Operations {
+	return &Operations{c: c, newID: ids, queue: c.Queue(tasksStream, taskSubject, kv.QueueOptions{Age: jobAge, AckWait: ackWait})}
 }
 
 // records returns the bucket; it and the queue are made when first needed.
-func (o *Operations) records(ctx context.Context) (*bucket, error) {
+func (o *Operations) records(ctx context.Context) (*kv.Bucket, error) {
 	o.mu.Lock()
 	b := o.mu.records
 	o.mu.Unlock()
 	if b != nil {
 		return b, nil
 	}
-	b = o.c.bucket(jobsBucket, bucketOptions{Age: jobAge, Gone: neverGone})
-	if err := b.ensure(ctx); err != nil {
+	b = o.c.Bucket(jobsBucket, kv.BucketOptions{Age: jobAge, Gone: kv.NeverGone})
+	if err := b.Ensure(ctx); err != nil {
 		return nil, err
 	}
-	if err := o.queue.ensure(ctx); err != nil {
+	if err := o.queue.Ensure(ctx); err != nil {
 		return nil, err
 	}
 	o.mu.Lock()
@@ -217,7 +218,7 @@ func (o *Operations) SubmitJob(ctx context.Context, j Job, first ...Task) (strin
 		}
 		j.ID = fmt.Sprintf("%x", id)
 	}
-	if err := checkID(op, j.ID); err != nil {
+	if err := kv.CheckID(op, j.ID); err != nil {
 		return "", err
 	}
 	if len(first) == 0 {
@@ -228,14 +229,14 @@ func (o *Operations) SubmitJob(ctx context.Context, j Job, first ...Task) (strin
 	}
 	b, err := o.records(ctx)
 	if err != nil {
-		return "", opError(op, j.ID, err)
+		return "", kv.Wrap(op, j.ID, err)
 	}
 	data, err := sealJob(&j, time.Time{})
 	if err != nil {
 		return "", err
 	}
-	if _, _, err := b.create(ctx, jobKey(j.ID), data, 0); err != nil && !errors.Is(err, errConflict) {
-		return "", opError(op, j.ID, err)
+	if _, _, err := b.Create(ctx, jobKey(j.ID), data, 0); err != nil && !errors.Is(err, kv.ErrRevision) {
+		return "", kv.Wrap(op, j.ID, err)
 	}
 	return j.ID, o.AddTasks(ctx, j.ID, first)
 }
@@ -246,7 +247,7 @@ func (o *Operations) AddTasks(ctx context.Context, job string, tasks []Task) err
 	const op = "add tasks"
 	b, err := o.records(ctx)
 	if err != nil {
-		return opError(op, job, err)
+		return kv.Wrap(op, job, err)
 	}
 	_, cancelled, err := o.job(ctx, b, op, job)
 	switch {
@@ -256,7 +257,7 @@ func (o *Operations) AddTasks(ctx context.Context, job string, tasks []Task) err
 		return bb.E(bb.Cancelled, op, job, "the job was cancelled")
 	}
 	for i := range tasks {
-		if err := checkID(op, tasks[i].ID); err != nil {
+		if err := kv.CheckID(op, tasks[i].ID); err != nil {
 			return err
 		}
 	}
@@ -265,17 +266,17 @@ func (o *Operations) AddTasks(ctx context.Context, job string, tasks []Task) err
 	for i := range tasks {
 		g.Go(func() error { return o.addTask(gctx, b, job, tasks[i]) })
 	}
-	return opError(op, job, g.Wait())
+	return kv.Wrap(op, job, g.Wait())
 }
 
-func (o *Operations) addTask(ctx context.Context, b *bucket, job string, t Task) error {
+func (o *Operations) addTask(ctx context.Context, b *kv.Bucket, job string, t Task) error {
 	key := taskKey(job, t.ID)
 	data, err := sealTask(key, &taskRecord{Task: t, state: taskPending, changed: time.Now()})
 	if err != nil {
 		return err
 	}
-	_, old, err := b.create(ctx, key, data, 0)
-	if errors.Is(err, errConflict) {
+	_, old, err := b.Create(ctx, key, data, 0)
+	if errors.Is(err, kv.ErrRevision) {
 		if r, err := openTask(&old); err != nil || r.state != taskPending {
 			return err // it was delivered, and so it had been sent
 		}
@@ -284,19 +285,19 @@ func (o *Operations) addTask(ctx context.Context, b *bucket, job string, t Task)
 	}
 	// The server drops a message that comes again soon, and a worker one of a task
 	// that is done.
-	return o.queue.add(ctx, nodeToken(t.Node)+"."+job+"."+t.ID, job+"."+t.ID)
+	return o.queue.Add(ctx, kv.NodeToken(t.Node)+"."+job+"."+t.ID, job+"."+t.ID)
 }
 
 // job returns a job and when it was cancelled.
-func (o *Operations) job(ctx context.Context, b *bucket, op, id string) (Job, time.Time, error) {
-	if err := checkID(op, id); err != nil {
+func (o *Operations) job(ctx context.Context, b *kv.Bucket, op, id string) (Job, time.Time, error) {
+	if err := kv.CheckID(op, id); err != nil {
 		return Job{}, time.Time{}, err
 	}
-	r, err := b.get(ctx, jobKey(id))
+	r, err := b.Get(ctx, jobKey(id))
 	if err != nil {
-		return Job{}, time.Time{}, opError(op, id, err)
+		return Job{}, time.Time{}, kv.Wrap(op, id, err)
 	}
-	if !r.live() {
+	if !r.Live() {
 		return Job{}, time.Time{}, noJob(op, id)
 	}
 	return openJob(&r)
@@ -312,10 +313,10 @@ func (o *Operations) CancelJob(ctx context.Context, id string) error {
 	const op = "cancel job"
 	b, err := o.records(ctx)
 	if err != nil {
-		return opError(op, id, err)
+		return kv.Wrap(op, id, err)
 	}
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		status, seq, err := o.jobStatus(ctx, b, op, id)
 		if err != nil {
 			return err
@@ -327,19 +328,19 @@ func (o *Operations) CancelJob(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		switch _, err := b.put(ctx, jobKey(id), data, seq); {
-		case errors.Is(err, errConflict):
+		switch _, err := b.Put(ctx, jobKey(id), data, seq); {
+		case errors.Is(err, kv.ErrRevision):
 			continue
 		case err != nil:
-			return opError(op, id, err)
+			return kv.Wrap(op, id, err)
 		}
 		// What is left in the queue is dropped by who gets it, so this may fail.
-		if err := o.queue.purge(ctx, "*."+id+".>"); err != nil {
-			o.c.logger().Warn("the tasks of a cancelled job stay in the queue for now", "job", id, "err", err)
+		if err := o.queue.Purge(ctx, "*."+id+".>"); err != nil {
+			o.c.Logger().Warn("the tasks of a cancelled job stay in the queue for now", "job", id, "err", err)
 		}
 		return nil
 	}
-	return opError(op, id, errConflict)
+	return kv.Wrap(op, id, kv.ErrRevision)
 }
 
 // Job returns a job and how far it is. NotFound if there is none.
@@ -347,26 +348,26 @@ func (o *Operations) Job(ctx context.Context, id string) (JobStatus, error) {
 	const op = "job"
 	b, err := o.records(ctx)
 	if err != nil {
-		return JobStatus{}, opError(op, id, err)
+		return JobStatus{}, kv.Wrap(op, id, err)
 	}
 	status, _, err := o.jobStatus(ctx, b, op, id)
 	return status, err
 }
 
-func (o *Operations) jobStatus(ctx context.Context, b *bucket, op, id string) (JobStatus, uint64, error) {
-	if err := checkID(op, id); err != nil {
+func (o *Operations) jobStatus(ctx context.Context, b *kv.Bucket, op, id string) (JobStatus, uint64, error) {
+	if err := kv.CheckID(op, id); err != nil {
 		return JobStatus{}, 0, err
 	}
 	v := jobView{b: b}
-	err := b.scan(ctx, keysOfJob(id), func(r *record) error { v.add(r); return nil })
+	err := b.Scan(ctx, keysOfJob(id), func(r *kv.Record) error { v.add(r); return nil })
 	if err != nil {
-		return JobStatus{}, 0, opError(op, id, err)
+		return JobStatus{}, 0, kv.Wrap(op, id, err)
 	}
-	if !v.job.live() {
+	if !v.job.Live() {
 		return JobStatus{}, 0, noJob(op, id)
 	}
 	status, err := v.status()
-	return status, v.job.seq, err
+	return status, v.job.Seq, err
 }
 
 // Jobs returns all jobs, the newest first, and forgets those that ended a day ago.
@@ -374,11 +375,11 @@ func (o *Operations) Jobs(ctx context.Context) ([]JobStatus, error) {
 	const op = "jobs"
 	b, err := o.records(ctx)
 	if err != nil {
-		return nil, opError(op, "", err)
+		return nil, kv.Wrap(op, "", err)
 	}
 	views := map[string]*jobView{}
-	err = b.scan(ctx, jobsPrefix+">", func(r *record) error {
-		id := jobOf(r.key)
+	err = b.Scan(ctx, jobsPrefix+">", func(r *kv.Record) error {
+		id := jobOf(r.Key)
 		if views[id] == nil {
 			views[id] = &jobView{b: b}
 		}
@@ -386,21 +387,21 @@ func (o *Operations) Jobs(ctx context.Context) ([]JobStatus, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, opError(op, "", err)
+		return nil, kv.Wrap(op, "", err)
 	}
 	var jobs []JobStatus
 	for _, v := range views {
-		if !v.job.live() {
+		if !v.job.Live() {
 			continue
 		}
 		s, err := v.status()
 		if err != nil {
-			o.c.unreadable(v.job.key, err)
+			o.c.Unreadable(v.job.Key, err)
 			continue
 		}
 		if s.State != JobRunning && time.Since(s.Ended) > jobKept {
 			if err := v.forget(ctx, b); err != nil {
-				return nil, opError(op, s.ID, err)
+				return nil, kv.Wrap(op, s.ID, err)
 			}
 			continue
 		}
@@ -416,22 +417,22 @@ func (o *Operations) RunningJob(ctx context.Context, fits func(*Job) bool) (Job,
 	const op = "running job"
 	b, err := o.records(ctx)
 	if err != nil {
-		return Job{}, opError(op, "", err)
+		return Job{}, kv.Wrap(op, "", err)
 	}
 	var newest Job
-	err = b.scan(ctx, jobKey("*"), func(r *record) error {
-		if !r.live() {
+	err = b.Scan(ctx, jobKey("*"), func(r *kv.Record) error {
+		if !r.Live() {
 			return nil
 		}
 		j, cancelled, err := openJob(r)
-		o.c.unreadable(r.key, err)
+		o.c.Unreadable(r.Key, err)
 		if err == nil && cancelled.IsZero() && fits(&j) && j.Created.After(newest.Created) {
 			newest = j
 		}
 		return nil
 	})
 	if err != nil {
-		return Job{}, opError(op, "", err)
+		return Job{}, kv.Wrap(op, "", err)
 	}
 	if newest.ID == "" {
 		return Job{}, bb.E(bb.NotFound, op, "", "no such job runs")
@@ -450,15 +451,15 @@ func (o *Operations) WatchJob(ctx context.Context, id string, fn func(JobStatus)
 	const op = "watch job"
 	b, err := o.records(ctx)
 	if err != nil {
-		return opError(op, id, err)
+		return kv.Wrap(op, id, err)
 	}
-	if err := checkID(op, id); err != nil {
+	if err := kv.CheckID(op, id); err != nil {
 		return err
 	}
 	v := jobView{b: b}
 	var failed error
-	err = b.watch(ctx, keysOfJob(id), v.add, func() bool {
-		if !v.job.live() {
+	err = b.Watch(ctx, keysOfJob(id), v.add, func() bool {
+		if !v.job.Live() {
 			failed = noJob(op, id)
 			return true
 		}
@@ -472,40 +473,40 @@ func (o *Operations) WatchJob(ctx context.Context, id string, fn func(JobStatus)
 	if err == nil {
 		err = failed
 	}
-	return opError(op, id, err)
+	return kv.Wrap(op, id, err)
 }
 
 // jobView is what is known of a job.
 type jobView struct {
-	b     *bucket
-	job   record
+	b     *kv.Bucket
+	job   kv.Record
 	tasks map[string]taskRecord // by key
 	keys  map[string]uint64     // all, and their revisions
 }
 
 // add takes a record of the job, unless it knows a newer one.
-func (v *jobView) add(r *record) {
+func (v *jobView) add(r *kv.Record) {
 	if v.keys == nil {
 		v.keys, v.tasks = map[string]uint64{}, map[string]taskRecord{}
 	}
-	if r.seq <= v.keys[r.key] {
+	if r.Seq <= v.keys[r.Key] {
 		return
 	}
-	v.keys[r.key] = r.seq
-	if strings.HasSuffix(r.key, ".job") {
+	v.keys[r.Key] = r.Seq
+	if strings.HasSuffix(r.Key, ".job") {
 		v.job = *r
 		return
 	}
-	delete(v.tasks, r.key)
-	if !r.live() {
+	delete(v.tasks, r.Key)
+	if !r.Live() {
 		return
 	}
 	t, err := openTask(r)
 	if err != nil {
-		v.b.unreadable(r.key, err)
+		v.b.Unreadable(r.Key, err)
 		return
 	}
-	v.tasks[r.key] = t
+	v.tasks[r.Key] = t
 }
 
 func (v *jobView) status() (JobStatus, error) {
@@ -517,16 +518,16 @@ func (v *jobView) status() (JobStatus, error) {
 }
 
 // forget deletes what is stored of a job, the job last.
-func (v *jobView) forget(ctx context.Context, b *bucket) error {
+func (v *jobView) forget(ctx context.Context, b *kv.Bucket) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(tasksAtOnce)
 	for _, t := range v.tasks {
-		g.Go(func() error { return taken(b.remove(gctx, taskKey(jobOf(v.job.key), t.ID), t.seq)) })
+		g.Go(func() error { return kv.IgnoreConflict(b.Remove(gctx, taskKey(jobOf(v.job.Key), t.ID), t.seq)) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return taken(b.remove(ctx, v.job.key, v.job.seq))
+	return kv.IgnoreConflict(b.Remove(ctx, v.job.Key, v.job.Seq))
 }
 
 // summary is how far a job is, by its tasks.
@@ -591,22 +592,22 @@ func appendSome[T any](to, more []T) []T {
 }
 
 func sealJob(j *Job, cancelled time.Time) ([]byte, error) {
-	return seal(jobKey(j.ID), withRest(&metapb.Job{
+	return kv.Seal(jobKey(j.ID), kv.WithRest(&metapb.Job{
 		Id: j.ID, Kind: string(j.Kind), Buffer: j.Buffer, Path: j.Path, Url: j.URL, Node: string(j.Node), Uid: j.UID, Gid: j.GID,
-		System: j.System, Options: j.Options, Created: nanos(j.Created), Cancelled: nanos(cancelled),
+		System: j.System, Options: j.Options, Created: kv.Nanos(j.Created), Cancelled: kv.Nanos(cancelled),
 	}, j.rest))
 }
 
-func openJob(r *record) (Job, time.Time, error) {
+func openJob(r *kv.Record) (Job, time.Time, error) {
 	var m metapb.Job
-	if err := open(r.key, r.data, &m); err != nil {
+	if err := kv.Open(r.Key, r.Data, &m); err != nil {
 		return Job{}, time.Time{}, err
 	}
 	return Job{
 		ID: m.GetId(), Kind: JobKind(m.GetKind()), Buffer: m.GetBuffer(), Path: m.GetPath(), URL: m.GetUrl(), Node: bb.NodeID(m.GetNode()),
-		UID: m.GetUid(), GID: m.GetGid(), System: m.GetSystem(), Options: m.GetOptions(), Created: fromNanos(m.Created),
-		rest: rest(&m),
-	}, fromNanos(m.Cancelled), nil
+		UID: m.GetUid(), GID: m.GetGid(), System: m.GetSystem(), Options: m.GetOptions(), Created: kv.FromNanos(m.Created),
+		rest: kv.Rest(&m),
+	}, kv.FromNanos(m.Cancelled), nil
 }
 
 func sealTask(key string, t *taskRecord) ([]byte, error) {
@@ -617,15 +618,15 @@ func sealTask(key string, t *taskRecord) ([]byte, error) {
 	for _, f := range t.tally.Failed {
 		tally.Failed = append(tally.Failed, &metapb.Failure{Path: f.Path, Kind: uint32(f.Kind), Reason: f.Reason, Bytes: f.Bytes})
 	}
-	return seal(key, withRest(&metapb.Task{
+	return kv.Seal(key, kv.WithRest(&metapb.Task{
 		Id: t.ID, Node: string(t.Node), Paths: t.Paths, Data: t.Data, Files: t.Files, Bytes: t.Bytes,
-		State: string(t.state), By: string(t.by), Attempt: t.attempt, Changed: nanos(t.changed), Tally: tally,
+		State: string(t.state), By: string(t.by), Attempt: t.attempt, Changed: kv.Nanos(t.changed), Tally: tally,
 	}, t.rest))
 }
 
-func openTask(r *record) (taskRecord, error) {
+func openTask(r *kv.Record) (taskRecord, error) {
 	var m metapb.Task
-	if err := open(r.key, r.data, &m); err != nil {
+	if err := kv.Open(r.Key, r.Data, &m); err != nil {
 		return taskRecord{}, err
 	}
 	t := m.GetTally()
@@ -638,7 +639,7 @@ func openTask(r *record) (taskRecord, error) {
 	}
 	return taskRecord{
 		Task:  Task{ID: m.GetId(), Node: bb.NodeID(m.GetNode()), Paths: m.GetPaths(), Data: m.GetData(), Files: m.GetFiles(), Bytes: m.GetBytes()},
-		state: taskState(m.GetState()), by: bb.NodeID(m.GetBy()), attempt: m.GetAttempt(), changed: fromNanos(m.Changed), tally: tally, seq: r.seq,
-		rest: rest(&m),
+		state: taskState(m.GetState()), by: bb.NodeID(m.GetBy()), attempt: m.GetAttempt(), changed: kv.FromNanos(m.Changed), tally: tally, seq: r.Seq,
+		rest: kv.Rest(&m),
 	}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 func someTasks(n int) []Task {
@@ -293,7 +294,7 @@ func TestOldJobs(t *testing.T) {
 	}
 	for i := range 3 {
 		key := taskKey(id, fmt.Sprint("t", i))
-		r, err := b.get(testContext(t), key)
+		r, err := b.Get(testContext(t), key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +303,7 @@ func TestOldJobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.put(testContext(t), key, data, r.seq); err != nil {
+		if _, err := b.Put(testContext(t), key, data, r.Seq); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -334,7 +335,7 @@ func TestBoundedTally(t *testing.T) {
 	if out.HeldTotal != 5000 || out.OpenTotal != 5000 || out.FailedTotal != 5000 || len(out.Held) == 0 || len(out.Failed) == 0 {
 		t.Errorf("%d %d %d names of %d", len(out.Held), len(out.Open), len(out.Failed), out.HeldTotal)
 	}
-	if data, err := sealTask("k", &taskRecord{Task: Task{ID: "t"}, tally: out}); err != nil || len(data) > maxRecord {
+	if data, err := sealTask("k", &taskRecord{Task: Task{ID: "t"}, tally: out}); err != nil || len(data) > kv.MaxRecord {
 		t.Errorf("%d bytes: %v", len(data), err)
 	}
 	var sum Tally

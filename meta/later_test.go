@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metapb"
 )
 
@@ -17,12 +18,12 @@ var later = protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.Byte
 
 // addLater rewrites a record as a newer release would have: with fields that this one
 // does not know, in the message and in each inner one that change names.
-func addLater(t *testing.T, b *bucket, key string, m proto.Message, inner ...func() proto.Message) {
+func addLater(t *testing.T, b *kv.Bucket, key string, m proto.Message, inner ...func() proto.Message) {
 	t.Helper()
 	ctx := testContext(t)
-	r, err := b.get(ctx, key)
+	r, err := b.Get(ctx, key)
 	if err == nil {
-		err = open(key, r.data, m)
+		err = kv.Open(key, r.Data, m)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -31,20 +32,20 @@ func addLater(t *testing.T, b *bucket, key string, m proto.Message, inner ...fun
 	for _, of := range inner {
 		of().ProtoReflect().SetUnknown(later)
 	}
-	data, err := seal(key, m)
+	data, err := kv.Seal(key, m)
 	if err == nil {
-		_, err = b.put(ctx, key, data, r.seq)
+		_, err = b.Put(ctx, key, data, r.Seq)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func wantLater(t *testing.T, b *bucket, key string, m proto.Message, inner ...func() proto.Message) {
+func wantLater(t *testing.T, b *kv.Bucket, key string, m proto.Message, inner ...func() proto.Message) {
 	t.Helper()
-	r, err := b.get(testContext(t), key)
+	r, err := b.Get(testContext(t), key)
 	if err == nil {
-		err = open(key, r.data, m)
+		err = kv.Open(key, r.Data, m)
 	}
 	if err != nil {
 		t.Fatalf("%s: %v", key, err)
@@ -136,13 +137,13 @@ func TestNewerFieldsOfJobsStay(t *testing.T) {
 }
 
 // relabel rewrites a record as one of another format.
-func relabel(ctx context.Context, b *bucket, key string, format byte) error {
-	r, err := b.get(ctx, key)
+func relabel(ctx context.Context, b *kv.Bucket, key string, format byte) error {
+	r, err := b.Get(ctx, key)
 	if err != nil {
 		return err
 	}
-	r.data[0] = format
-	_, err = b.put(ctx, key, r.data, r.seq)
+	r.Data[0] = format
+	_, err = b.Put(ctx, key, r.Data, r.Seq)
 	return err
 }
 
@@ -156,12 +157,12 @@ func TestRecordsOfNewerFormats(t *testing.T) {
 		if _, err := m.CreateBuffer(ctx, bb.Buffer{Name: name, Replicas: replicas}); err != nil {
 			t.Fatal(err)
 		}
-		r, err := m.system.get(ctx, bufferKey(name))
-		if err != nil || int(r.data[0]) != replicas {
-			t.Errorf("%s: a record of format %d: %v", name, r.data[0], err)
+		r, err := m.system.Get(ctx, bufferKey(name))
+		if err != nil || int(r.Data[0]) != replicas {
+			t.Errorf("%s: a record of format %d: %v", name, r.Data[0], err)
 		}
 	}
-	if err := relabel(ctx, m.system, bufferKey("two"), newestFormat+1); err != nil {
+	if err := relabel(ctx, m.system, bufferKey("two"), kv.NewestFormat+1); err != nil {
 		t.Fatal(err)
 	}
 	_, err := m.Buffer(ctx, "two")
@@ -182,18 +183,18 @@ func TestRecordsOfNewerFormats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ns.b.put(ctx, op.key, op.data, op.own); err != nil {
+	if _, err := ns.b.Put(ctx, op.Key, op.Data, op.Own); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := ns.TakeOverStoreOps(ctx, ns.m.opts.Node); err != nil || n != 1 {
 		t.Fatalf("took over %d: %v", n, err)
 	}
-	taken, err := ns.b.get(ctx, op.key)
-	if err != nil || op.data[0] != formatFirst || taken.data[0] != formatSecond {
-		t.Errorf("an operation has format %d, and %d when another node has taken it over: %v", op.data[0], taken.data[0], err)
+	taken, err := ns.b.Get(ctx, op.Key)
+	if err != nil || op.Data[0] != kv.FormatFirst || taken.Data[0] != kv.FormatSecond {
+		t.Errorf("an operation has format %d, and %d when another node has taken it over: %v", op.Data[0], taken.Data[0], err)
 	}
-	op.data[0], op.own = newestFormat+1, taken.seq
-	if _, err := ns.b.put(ctx, op.key, op.data, op.own); err != nil {
+	op.Data[0], op.Own = kv.NewestFormat+1, taken.Seq
+	if _, err := ns.b.Put(ctx, op.Key, op.Data, op.Own); err != nil {
 		t.Fatal(err)
 	}
 	_, err = ns.StoreOps(ctx)

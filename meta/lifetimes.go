@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metapb"
 )
 
@@ -30,7 +31,7 @@ const (
 func runKey(key string) string { return livesPrefix + key + ".run" }
 
 func stayKey(key string, node bb.NodeID) string {
-	return livesPrefix + key + ".node." + nodeToken(node)
+	return livesPrefix + key + ".node." + kv.NodeToken(node)
 }
 
 // lifeOf returns the lifetime that a record belongs to.
@@ -42,25 +43,25 @@ func lifeOf(key string) string {
 // BatchJobs are the batch jobs of a cluster, in a bucket that is made when first needed. It
 // is safe for concurrent use.
 type BatchJobs struct {
-	c  *conn
+	c  *kv.Conn
 	mu struct {
 		sync.Mutex
-		records *bucket // nil until it is needed
+		records *kv.Bucket // nil until it is needed
 	}
 }
 
 // newBatchJobs returns the batch jobs on a server.
-func newBatchJobs(c *conn) *BatchJobs { return &BatchJobs{c: c} }
+func newBatchJobs(c *kv.Conn) *BatchJobs { return &BatchJobs{c: c} }
 
-func (j *BatchJobs) records(ctx context.Context) (*bucket, error) {
+func (j *BatchJobs) records(ctx context.Context) (*kv.Bucket, error) {
 	j.mu.Lock()
 	b := j.mu.records
 	j.mu.Unlock()
 	if b != nil {
 		return b, nil
 	}
-	b = j.c.bucket(lifetimesBucket, bucketOptions{Age: lifetimesAge, Gone: neverGone})
-	if err := b.ensure(ctx); err != nil {
+	b = j.c.Bucket(lifetimesBucket, kv.BucketOptions{Age: lifetimesAge, Gone: kv.NeverGone})
+	if err := b.Ensure(ctx); err != nil {
 		return nil, err
 	}
 	j.mu.Lock()
@@ -76,16 +77,16 @@ func sealLife(key string, v any) ([]byte, error) {
 	if err != nil {
 		return nil, &bb.Error{Kind: bb.Internal, Op: "encode", Path: key, Err: err}
 	}
-	return seal(key, &metapb.Lifetime{Json: text})
+	return kv.Seal(key, &metapb.Lifetime{Json: text})
 }
 
-func openLife[T any](r *record) (v T, err error) {
+func openLife[T any](r *kv.Record) (v T, err error) {
 	var m metapb.Lifetime
-	if err := open(r.key, r.data, &m); err != nil {
+	if err := kv.Open(r.Key, r.Data, &m); err != nil {
 		return v, err
 	}
 	if err := json.Unmarshal(m.GetJson(), &v); err != nil {
-		return v, bb.E(bb.Checksum, "decode", r.key, err.Error())
+		return v, bb.E(bb.Checksum, "decode", r.Key, err.Error())
 	}
 	return v, nil
 }
@@ -94,20 +95,20 @@ func openLife[T any](r *record) (v T, err error) {
 // and returns the one that there is.
 func (j *BatchJobs) BeginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
 	const op = "begin lifetime"
-	if err := checkID(op, l.Key); err != nil {
+	if err := kv.CheckID(op, l.Key); err != nil {
 		return bb.Lifetime{}, err
 	}
 	b, err := j.records(ctx)
 	if err != nil {
-		return bb.Lifetime{}, opError(op, l.Key, err)
+		return bb.Lifetime{}, kv.Wrap(op, l.Key, err)
 	}
 	l.Nodes = nil
 	data, err := sealLife(runKey(l.Key), &l)
 	if err != nil {
 		return bb.Lifetime{}, err
 	}
-	if _, _, err := b.create(ctx, runKey(l.Key), data, 0); err != nil && !errors.Is(err, errConflict) {
-		return bb.Lifetime{}, opError(op, l.Key, err)
+	if _, _, err := b.Create(ctx, runKey(l.Key), data, 0); err != nil && !errors.Is(err, kv.ErrRevision) {
+		return bb.Lifetime{}, kv.Wrap(op, l.Key, err)
 	}
 	return j.Lifetime(ctx, l.Key)
 }
@@ -115,7 +116,7 @@ func (j *BatchJobs) BeginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifeti
 // Lifetime returns a lifetime with its nodes. NotFound if there is none.
 func (j *BatchJobs) Lifetime(ctx context.Context, key string) (bb.Lifetime, error) {
 	const op = "lifetime"
-	if err := checkID(op, key); err != nil {
+	if err := kv.CheckID(op, key); err != nil {
 		return bb.Lifetime{}, err
 	}
 	all, err := j.lives(ctx, op, livesPrefix+key+".>")
@@ -140,63 +141,63 @@ func (j *BatchJobs) Lifetimes(ctx context.Context) ([]bb.Lifetime, error) {
 func (j *BatchJobs) lives(ctx context.Context, op, filter string) ([]bb.Lifetime, error) {
 	b, err := j.records(ctx)
 	if err != nil {
-		return nil, opError(op, "", err)
+		return nil, kv.Wrap(op, "", err)
 	}
 	v := livesView{b: b}
-	if err := b.scan(ctx, filter, func(r *record) error { v.add(r); return nil }); err != nil {
-		return nil, opError(op, "", err)
+	if err := b.Scan(ctx, filter, func(r *kv.Record) error { v.add(r); return nil }); err != nil {
+		return nil, kv.Wrap(op, "", err)
 	}
 	return v.all(), nil
 }
 
 // livesView is what is known of lifetimes.
 type livesView struct {
-	b     *bucket
+	b     *kv.Bucket
 	seqs  map[string]uint64
 	runs  map[string]bb.Lifetime
 	stays map[string]map[string]bb.LifetimeNode // by lifetime and key
 }
 
 // add takes a record, unless it knows a newer one.
-func (v *livesView) add(r *record) {
+func (v *livesView) add(r *kv.Record) {
 	if v.seqs == nil {
 		v.seqs, v.runs, v.stays = map[string]uint64{}, map[string]bb.Lifetime{}, map[string]map[string]bb.LifetimeNode{}
 	}
-	if r.seq <= v.seqs[r.key] {
+	if r.Seq <= v.seqs[r.Key] {
 		return
 	}
-	id := lifeOf(r.key)
-	if strings.HasSuffix(r.key, ".run") {
+	id := lifeOf(r.Key)
+	if strings.HasSuffix(r.Key, ".run") {
 		delete(v.runs, id)
-		if !r.live() {
+		if !r.Live() {
 			delete(v.stays, id)
-			delete(v.seqs, r.key)
+			delete(v.seqs, r.Key)
 			return
 		}
-		v.seqs[r.key] = r.seq
+		v.seqs[r.Key] = r.Seq
 		l, err := openLife[bb.Lifetime](r)
 		if err != nil {
-			v.b.unreadable(r.key, err)
+			v.b.Unreadable(r.Key, err)
 			return
 		}
 		v.runs[id] = l
 		return
 	}
-	delete(v.stays[id], r.key)
-	if !r.live() {
-		delete(v.seqs, r.key)
+	delete(v.stays[id], r.Key)
+	if !r.Live() {
+		delete(v.seqs, r.Key)
 		return
 	}
-	v.seqs[r.key] = r.seq
+	v.seqs[r.Key] = r.Seq
 	n, err := openLife[bb.LifetimeNode](r)
 	if err != nil {
-		v.b.unreadable(r.key, err)
+		v.b.Unreadable(r.Key, err)
 		return
 	}
 	if v.stays[id] == nil {
 		v.stays[id] = map[string]bb.LifetimeNode{}
 	}
-	v.stays[id][r.key] = n
+	v.stays[id][r.Key] = n
 }
 
 func (v *livesView) all() []bb.Lifetime {
@@ -220,25 +221,25 @@ func (v *livesView) all() []bb.Lifetime {
 func (j *BatchJobs) WatchLifetimes(ctx context.Context, fn func([]bb.Lifetime)) error {
 	b, err := j.records(ctx)
 	if err != nil {
-		return opError("watch lifetimes", "", err)
+		return kv.Wrap("watch lifetimes", "", err)
 	}
 	v := livesView{b: b}
-	err = b.watch(ctx, livesPrefix+">", v.add, func() bool {
+	err = b.Watch(ctx, livesPrefix+">", v.add, func() bool {
 		fn(v.all())
 		return false
 	})
-	return opError("watch lifetimes", "", err)
+	return kv.Wrap("watch lifetimes", "", err)
 }
 
 // ChangeLifetime changes a lifetime as change says, which may be called again and does not
 // see its nodes, and returns it, without these. An error of change ends it.
 func (j *BatchJobs) ChangeLifetime(ctx context.Context, key string, change func(*bb.Lifetime) error) (l bb.Lifetime, err error) {
 	const op = "change lifetime"
-	if err := checkID(op, key); err != nil {
+	if err := kv.CheckID(op, key); err != nil {
 		return l, err
 	}
-	err = j.changeLife(ctx, op, runKey(key), func(r *record) (any, error) {
-		if !r.live() {
+	err = j.changeLife(ctx, op, runKey(key), func(r *kv.Record) (any, error) {
+		if !r.Live() {
 			return nil, noLifetime(op, key)
 		}
 		if l, err = openLife[bb.Lifetime](r); err != nil {
@@ -256,12 +257,12 @@ func (j *BatchJobs) ChangeLifetime(ctx context.Context, key string, change func(
 // ChangeStay changes a job's stay on a node, which need not have begun.
 func (j *BatchJobs) ChangeStay(ctx context.Context, key string, node bb.NodeID, change func(*bb.LifetimeNode) error) error {
 	const op = "change lifetime"
-	if err := checkID(op, key); err != nil {
+	if err := kv.CheckID(op, key); err != nil {
 		return err
 	}
-	return j.changeLife(ctx, op, stayKey(key, node), func(r *record) (v any, err error) {
+	return j.changeLife(ctx, op, stayKey(key, node), func(r *kv.Record) (v any, err error) {
 		n := bb.LifetimeNode{Node: node}
-		if r.live() {
+		if r.Live() {
 			if n, err = openLife[bb.LifetimeNode](r); err != nil {
 				return nil, err
 			}
@@ -270,16 +271,16 @@ func (j *BatchJobs) ChangeStay(ctx context.Context, key string, node bb.NodeID, 
 	})
 }
 
-func (j *BatchJobs) changeLife(ctx context.Context, op, key string, change func(*record) (any, error)) error {
+func (j *BatchJobs) changeLife(ctx context.Context, op, key string, change func(*kv.Record) (any, error)) error {
 	b, err := j.records(ctx)
 	if err != nil {
-		return opError(op, key, err)
+		return kv.Wrap(op, key, err)
 	}
-	for try := range maxTries {
-		yield(ctx, try)
-		r, err := b.get(ctx, key)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
+		r, err := b.Get(ctx, key)
 		if err != nil {
-			return opError(op, key, err)
+			return kv.Wrap(op, key, err)
 		}
 		v, err := change(&r)
 		if err != nil {
@@ -289,35 +290,35 @@ func (j *BatchJobs) changeLife(ctx context.Context, op, key string, change func(
 		if err != nil {
 			return err
 		}
-		if _, err = b.put(ctx, key, data, r.seq); !errors.Is(err, errConflict) {
-			return opError(op, key, err)
+		if _, err = b.Put(ctx, key, data, r.Seq); !errors.Is(err, kv.ErrRevision) {
+			return kv.Wrap(op, key, err)
 		}
 	}
-	return opError(op, key, errConflict)
+	return kv.Wrap(op, key, kv.ErrRevision)
 }
 
 // ForgetLifetime deletes what is known of a lifetime. Nobody may change it any more.
 func (j *BatchJobs) ForgetLifetime(ctx context.Context, key string) error {
 	const op = "forget lifetime"
-	if err := checkID(op, key); err != nil {
+	if err := kv.CheckID(op, key); err != nil {
 		return err
 	}
 	b, err := j.records(ctx)
 	if err != nil {
-		return opError(op, key, err)
+		return kv.Wrap(op, key, err)
 	}
-	var keys []record
-	if err := b.scan(ctx, livesPrefix+key+".>", func(r *record) error { keys = append(keys, *r); return nil }); err != nil {
-		return opError(op, key, err)
+	var keys []kv.Record
+	if err := b.Scan(ctx, livesPrefix+key+".>", func(r *kv.Record) error { keys = append(keys, *r); return nil }); err != nil {
+		return kv.Wrap(op, key, err)
 	}
 	// The run's comes last: stays without it are nobody's.
-	slices.SortFunc(keys, func(a, b record) int { return strings.Compare(a.key, b.key) })
+	slices.SortFunc(keys, func(a, b kv.Record) int { return strings.Compare(a.Key, b.Key) })
 	for i := range keys {
-		if !keys[i].live() {
+		if !keys[i].Live() {
 			continue
 		}
-		if err := taken(b.remove(ctx, keys[i].key, keys[i].seq)); err != nil {
-			return opError(op, key, err)
+		if err := kv.IgnoreConflict(b.Remove(ctx, keys[i].Key, keys[i].Seq)); err != nil {
+			return kv.Wrap(op, key, err)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 // It holds about 60 bytes more an entry than its name and record take (150 bytes
 // together for ordinary files), never changes, and may be used concurrently.
 type Lister struct {
-	b     *bucket
+	b     *kv.Bucket
 	dir   bb.DirID
 	begun time.Time
 	names []listed
@@ -45,27 +46,27 @@ func (ns *Namespace) NewLister(ctx context.Context, dir bb.DirID) (*Lister, erro
 	}
 	l := &Lister{b: ns.b, dir: dir, begun: time.Now()}
 	var chunk []byte
-	err := ns.b.scan(ctx, entriesOf(dir), func(r *record) error {
-		_, name, ok := parseEntryKey(r.key)
+	err := ns.b.Scan(ctx, entriesOf(dir), func(r *kv.Record) error {
+		_, name, ok := parseEntryKey(r.Key)
 		if !ok {
-			ns.b.unreadable(r.key, bb.E(bb.Checksum, "decode", r.key, "is not an entry's key"))
+			ns.b.Unreadable(r.Key, bb.E(bb.Checksum, "decode", r.Key, "is not an entry's key"))
 			return nil
 		}
 		if dir == bb.RootDir && name == bb.HiddenDir {
 			return nil
 		}
-		n := len(name) + len(r.data)
+		n := len(name) + len(r.Data)
 		if cap(chunk)-len(chunk) < n {
 			chunk = make([]byte, 0, max(chunkSize, n))
 			l.bytes += cap(chunk)
 		}
 		at := len(chunk)
-		chunk = append(append(chunk, name...), r.data...)
-		l.names = append(l.names, listed{chunk[at : at+len(name)], chunk[at+len(name) : at+n], r.seq, dir})
+		chunk = append(append(chunk, name...), r.Data...)
+		l.names = append(l.names, listed{chunk[at : at+len(name)], chunk[at+len(name) : at+n], r.Seq, dir})
 		return nil
 	})
 	if err != nil {
-		return nil, opError("list", dir.String(), err)
+		return nil, kv.Wrap("list", dir.String(), err)
 	}
 	l.sort()
 	l.bytes += cap(l.names) * 64
@@ -90,7 +91,7 @@ func (l *Lister) sort() {
 func (ns *Namespace) checkDir(ctx context.Context, dir bb.DirID) error {
 	c, err := ns.loadDir(ctx, dir)
 	if err != nil {
-		return opError("list", dir.String(), err)
+		return kv.Wrap("list", dir.String(), err)
 	}
 	if !c.live {
 		return bb.E(bb.NotFound, "list", dir.String(), "there is no such directory")
@@ -112,7 +113,7 @@ func (l *Lister) Page(after string, limit int) (entries []bb.Entry, more bool) {
 		key := entryKey(n.dir, string(n.name))
 		e, err := openEntry(key, n.record, n.seq)
 		if err != nil {
-			l.b.unreadable(key, err)
+			l.b.Unreadable(key, err)
 			continue
 		}
 		entries = append(entries, e)
@@ -210,7 +211,7 @@ func (ns *Namespace) page(dir bb.DirID, after string, limit int, check func() er
 	if err != nil {
 		return nil, false, err
 	}
-	if l.Len() > smallScan {
+	if l.Len() > kv.SmallScan {
 		ns.listings.put(l)
 	}
 	entries, more = l.Page(after, limit)
@@ -247,25 +248,25 @@ func (ns *Namespace) scanEntries(ctx context.Context, filter string, fn func(bb.
 
 func (ns *Namespace) scanRecords(ctx context.Context, filter string, fn func(bb.Entry) error, gone func(bb.FileID)) error {
 	var failed error
-	err := ns.b.scan(ctx, filter, func(r *record) error {
-		if !r.live() && r.gone != 0 {
-			gone(r.gone)
+	err := ns.b.Scan(ctx, filter, func(r *kv.Record) error {
+		if !r.Live() && r.Gone != 0 {
+			gone(r.Gone)
 		}
-		if !r.live() || r.key == rootKey {
+		if !r.Live() || r.Key == rootKey {
 			return nil
 		}
-		e, err := openEntry(r.key, r.data, r.seq)
+		e, err := openEntry(r.Key, r.Data, r.Seq)
 		if err != nil {
-			ns.b.unreadable(r.key, err)
+			ns.b.Unreadable(r.Key, err)
 			return nil
 		}
 		if failed = fn(e); failed != nil {
-			return errStop
+			return kv.ErrStop
 		}
 		return nil
 	})
 	if failed != nil {
 		return failed
 	}
-	return opError("scan", ns.buffer, err)
+	return kv.Wrap("scan", ns.buffer, err)
 }

@@ -1,6 +1,6 @@
 // Package meta keeps what the daemons agree on: buffers, the namespace of each, ids
-// and events, over NATS JetStream key-value buckets. It is the only importer of
-// nats.go, and must never know where a file's bytes lie or how they are flushed.
+// and events, in the buckets of meta/kv. It must never know where a file's bytes lie or how
+// they are flushed.
 package meta
 
 import (
@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 // Options say which server holds the namespace and how to use it.
@@ -21,7 +22,7 @@ type Options struct {
 	ClusterKey  []byte   // that the servers are embedded in daemons with (see clustertls); nil: they are not
 	// ClusterKeys, if not nil, returns the keys that are in use now, ClusterKey at first.
 	ClusterKeys func() [][]byte
-	InProcess   InProcess
+	InProcess   kv.InProcess
 
 	Name       string    // of this client, as the server's administrators see it; default "forebay"
 	Node       bb.NodeID // that the StoreOps of this Meta's changes name as theirs
@@ -31,7 +32,7 @@ type Options struct {
 	CacheEntries int
 	// Health, if not nil, keeps how the namespace answers. So it can be read while Connect
 	// waits for an answer.
-	Health *Health
+	Health *kv.Health
 	Logger *slog.Logger // default: discard
 }
 
@@ -42,8 +43,8 @@ func (o *Options) Validate() error {
 }
 
 // connection returns what the connection has to know.
-func (o *Options) connection() connOptions {
-	return connOptions{
+func (o *Options) connection() kv.Options {
+	return kv.Options{
 		URLs: o.URLs, Credentials: o.Credentials, CA: o.CA, Cert: o.Cert, Key: o.Key,
 		ClusterKey: o.ClusterKey, ClusterKeys: o.ClusterKeys, InProcess: o.InProcess,
 		Name: o.Name, Replicas: o.Replicas, Health: o.Health, Logger: o.Logger,
@@ -56,8 +57,8 @@ func (o *Options) connection() connOptions {
 type Meta struct {
 	opts   Options
 	log    *slog.Logger
-	conn   *conn
-	system *bucket
+	conn   *kv.Conn
+	system *kv.Bucket
 	ids    *IDs
 	events *publisher
 	ops    *Operations
@@ -82,26 +83,26 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	if opts.CacheEntries <= 0 {
 		opts.CacheEntries = 1 << 15
 	}
-	c, err := dial(ctx, opts.connection())
+	c, err := kv.Dial(ctx, opts.connection())
 	if err != nil {
 		return nil, err
 	}
-	m := &Meta{opts: opts, log: c.logger(), conn: c}
+	m := &Meta{opts: opts, log: c.Logger(), conn: c}
 	// The life of what tends to the connection is from here to Close; ctx bounds only the connecting.
 	var tending context.Context
 	tending, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.mu.namespaces = map[string]*Namespace{}
-	m.system = c.bucket(systemBucket, bucketOptions{Gone: neverGone})
+	m.system = c.Bucket(systemBucket, kv.BucketOptions{Gone: kv.NeverGone})
 	m.events, m.ids = newPublisher(c), newIDs(m.system)
 	m.ops, m.batch = newOperations(c, m.ids.newID), newBatchJobs(c)
-	m.system.probeAlways()
-	m.tends.Go(func() { c.probe(tending) })
+	m.system.ProbeAlways()
+	m.tends.Go(func() { c.Probe(tending) })
 	if err := m.start(ctx); err != nil {
 		m.Close()
 		return nil, err
 	}
-	if server, ok := opts.InProcess.(Leads); ok && opts.Replicas > 1 {
-		m.tends.Go(func() { c.keepEven(tending, server, ourStream) })
+	if server, ok := opts.InProcess.(kv.Leads); ok && opts.Replicas > 1 {
+		m.tends.Go(func() { c.KeepEven(tending, server, ourStream) })
 	}
 	return m, nil
 }
@@ -114,7 +115,7 @@ func ourStream(name string) bool {
 // EvenLeaders has servers that lead more than twice their share of the streams hand some
 // over to others that have copies of them, and returns how many it asked for.
 func (m *Meta) EvenLeaders(ctx context.Context) (moved int, err error) {
-	return m.conn.evenLeaders(ctx, ourStream)
+	return m.conn.EvenLeaders(ctx, ourStream)
 }
 
 // IDs returns the source of ids.
@@ -137,7 +138,7 @@ func (m *Meta) Subscribe(ctx context.Context, buffer string) (*Subscription, err
 }
 
 func (m *Meta) start(ctx context.Context) error {
-	if err := m.system.ensure(ctx); err != nil {
+	if err := m.system.Ensure(ctx); err != nil {
 		return err
 	}
 	return m.Repair(ctx)
@@ -156,7 +157,7 @@ func (m *Meta) Close() {
 	m.stop()
 	m.tends.Wait()
 	m.events.close()
-	m.conn.close()
+	m.conn.Close()
 }
 
 // Stats counts what went wrong without failing an operation.
@@ -167,8 +168,8 @@ type Stats struct {
 
 // Stats returns the counters since Connect.
 func (m *Meta) Stats() Stats {
-	return Stats{Garbage: m.conn.unreadableRecords(), EventsDropped: m.events.droppedEvents()}
+	return Stats{Garbage: m.conn.UnreadableCount(), EventsDropped: m.events.droppedEvents()}
 }
 
 // Status says how the connection stands, and whether the namespace answers.
-func (m *Meta) Status() Status { return m.conn.currentStatus() }
+func (m *Meta) Status() kv.Status { return m.conn.Status() }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 // Keys of a namespace bucket. NATS lets a key hold only [-/_=.a-zA-Z0-9], and "."
@@ -35,7 +36,7 @@ func entryKey(dir bb.DirID, name string) string {
 	b = append(b, entryPrefix...)
 	b = strconv.AppendUint(b, uint64(dir), 16)
 	b = append(b, '.')
-	return string(appendToken(b, name))
+	return string(kv.AppendToken(b, name))
 }
 
 func entriesOf(dir bb.DirID) string { return entryPrefix + strconv.FormatUint(uint64(dir), 16) + ".*" }
@@ -54,10 +55,10 @@ func parseEntryKey(key string) (bb.DirID, string, bool) {
 	if !ok {
 		return 0, "", false
 	}
-	dir, ok := parseID(id)
+	dir, ok := kv.ParseID(id)
 	if !ok {
 		return 0, "", false
 	}
-	name, ok := decodeToken(token)
+	name, ok := kv.DecodeToken(token)
 	return bb.DirID(dir), name, ok && bb.CheckName(name) == nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metapb"
 )
 
@@ -44,7 +45,7 @@ const maxAncestors = 16 * bb.MaxDepth
 // the revision that was read, unmarked; a mark is taken off first.
 type Namespace struct {
 	m       *Meta
-	b       *bucket
+	b       *kv.Bucket
 	buffer  string
 	entries *cache[entryID, bb.Entry]
 	dirs    *cache[bb.DirID, directory]
@@ -86,26 +87,26 @@ func (m *Meta) Namespace(ctx context.Context, buffer string) (*Namespace, error)
 		return nil, bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed")
 	}
 	ns := m.newNamespace(buffer, id)
-	if old := m.namespaceOf(buffer, ns.b.bucketName()); old != nil {
+	if old := m.namespaceOf(buffer, ns.b.Name()); old != nil {
 		return old, nil
 	}
 	prepared := ns.prepare(ctx, &b)
-	if prepared != nil && !errors.Is(prepared, errNoBucket) {
-		return nil, opError(op, buffer, prepared)
+	if prepared != nil && !errors.Is(prepared, kv.ErrNoBucket) {
+		return nil, kv.Wrap(op, buffer, prepared)
 	}
 	// The buffer may have been destroyed before its bucket was made above, or meanwhile.
 	if again, newID, err := m.buffer(ctx, op, buffer); err != nil || newID != id || again.State == bb.BufferDestroying {
 		if err != nil && !errors.Is(err, bb.NotFound) {
 			return nil, err
 		}
-		return nil, errors.Join(bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed"), ns.b.destroy(ctx))
+		return nil, errors.Join(bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed"), ns.b.Destroy(ctx))
 	}
 	if prepared != nil {
-		return nil, opError(op, buffer, prepared)
+		return nil, kv.Wrap(op, buffer, prepared)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if old := m.mu.namespaces[buffer]; old != nil && old.b.bucketName() == ns.b.bucketName() {
+	if old := m.mu.namespaces[buffer]; old != nil && old.b.Name() == ns.b.Name() {
 		return old, nil
 	}
 	m.mu.namespaces[buffer] = ns
@@ -122,8 +123,8 @@ func (m *Meta) newNamespace(buffer string, id uint64) *Namespace {
 }
 
 // bufferBucket returns the bucket of the namespace of a buffer.
-func (m *Meta) bufferBucket(buffer string, id uint64) *bucket {
-	return m.conn.bucket(bucketName(buffer, id), bucketOptions{
+func (m *Meta) bufferBucket(buffer string, id uint64) *kv.Bucket {
+	return m.conn.Bucket(bucketName(buffer, id), kv.BucketOptions{
 		Absent: m.opts.Replicas <= 1,
 		Gone: func(ctx context.Context) (bool, error) {
 			b, now, err := m.buffer(ctx, "namespace", buffer)
@@ -138,7 +139,7 @@ func (m *Meta) bufferBucket(buffer string, id uint64) *bucket {
 func (m *Meta) namespaceOf(buffer, bucket string) *Namespace {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.bucketName() == bucket {
+	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.Name() == bucket {
 		return ns
 	}
 	return nil
@@ -146,11 +147,11 @@ func (m *Meta) namespaceOf(buffer, bucket string) *Namespace {
 
 // prepare makes the bucket and the root directory where they are not there.
 func (ns *Namespace) prepare(ctx context.Context, b *bb.Buffer) error {
-	if found, err := ns.b.exists(ctx); err != nil {
+	if found, err := ns.b.Exists(ctx); err != nil {
 		return err
 	} else if found {
-		ns.b.batchInMemory()
-	} else if err := ns.b.ensure(ctx); err != nil {
+		ns.b.BatchInMemory()
+	} else if err := ns.b.Ensure(ctx); err != nil {
 		return err
 	}
 	root := bb.Entry{Type: bb.TypeDirectory, Dir: bb.RootDir, Mode: b.Mode.Perm(), UID: b.UID, GID: b.GID, MTime: b.Created}
@@ -158,7 +159,7 @@ func (ns *Namespace) prepare(ctx context.Context, b *bb.Buffer) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := ns.b.create(ctx, rootKey, data, 0); err != nil && !errors.Is(err, errConflict) {
+	if _, _, err := ns.b.Create(ctx, rootKey, data, 0); err != nil && !errors.Is(err, kv.ErrRevision) {
 		return err
 	}
 	return nil
@@ -174,7 +175,7 @@ func (ns *Namespace) address(names ...string) string {
 // load returns what is known of an entry, from the cache or the server.
 func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cached[bb.Entry], error) {
 	if ns.destroyed.Load() {
-		return cached[bb.Entry]{}, errNoBucket
+		return cached[bb.Entry]{}, kv.ErrNoBucket
 	}
 	id := entryID{dir, name}
 	if c, ok := ns.entries.get(id); ok {
@@ -182,14 +183,14 @@ func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cache
 	}
 	t := ns.entries.begin(id)
 	key := entryKey(dir, name)
-	r, err := ns.b.get(ctx, key)
+	r, err := ns.b.Get(ctx, key)
 	if err != nil {
 		return cached[bb.Entry]{}, err
 	}
-	c := cached[bb.Entry]{seq: r.seq, live: r.live()}
+	c := cached[bb.Entry]{seq: r.Seq, live: r.Live()}
 	if c.live {
-		if c.value, err = openEntry(key, r.data, r.seq); err != nil {
-			ns.b.unreadable(key, err)
+		if c.value, err = openEntry(key, r.Data, r.Seq); err != nil {
+			ns.b.Unreadable(key, err)
 			return c, err
 		}
 	}
@@ -199,7 +200,7 @@ func (ns *Namespace) load(ctx context.Context, dir bb.DirID, name string) (cache
 
 func (ns *Namespace) loadDir(ctx context.Context, dir bb.DirID) (cached[directory], error) {
 	if ns.destroyed.Load() {
-		return cached[directory]{}, errNoBucket
+		return cached[directory]{}, kv.ErrNoBucket
 	}
 	if dir == bb.RootDir {
 		return cached[directory]{live: true}, nil
@@ -214,25 +215,25 @@ func (ns *Namespace) loadDir(ctx context.Context, dir bb.DirID) (cached[director
 func (ns *Namespace) fetchDir(ctx context.Context, dir bb.DirID) (cached[directory], error) {
 	t := ns.dirs.begin(dir)
 	key := dirKey(dir)
-	r, err := ns.b.get(ctx, key)
+	r, err := ns.b.Get(ctx, key)
 	if err != nil {
 		return cached[directory]{}, err
 	}
-	c := cached[directory]{seq: r.seq, live: r.live()}
+	c := cached[directory]{seq: r.Seq, live: r.Live()}
 	if c.live {
 		var m metapb.Directory
-		if err := open(key, r.data, &m); err != nil {
-			ns.b.unreadable(key, err)
+		if err := kv.Open(key, r.Data, &m); err != nil {
+			ns.b.Unreadable(key, err)
 			return c, err
 		}
-		c.value = directory{parent: bb.DirID(m.GetParent()), name: m.GetName(), removing: m.GetRemoving(), rest: rest(&m)}
+		c.value = directory{parent: bb.DirID(m.GetParent()), name: m.GetName(), removing: m.GetRemoving(), rest: kv.Rest(&m)}
 	}
 	ns.dirs.store(dir, c, t)
 	return c, nil
 }
 
 func sealDir(dir bb.DirID, d directory) ([]byte, error) {
-	return seal(dirKey(dir), withRest(&metapb.Directory{Parent: uint64(d.parent), Name: d.name, Removing: d.removing}, d.rest))
+	return kv.Seal(dirKey(dir), kv.WithRest(&metapb.Directory{Parent: uint64(d.parent), Name: d.name, Removing: d.removing}, d.rest))
 }
 
 // putDir stores a directory's record if its revision is expected.
@@ -242,7 +243,7 @@ func (ns *Namespace) putDir(ctx context.Context, dir bb.DirID, d directory, expe
 		return 0, err
 	}
 	t := ns.dirs.begin(dir)
-	seq, err := ns.b.put(ctx, dirKey(dir), data, expected)
+	seq, err := ns.b.Put(ctx, dirKey(dir), data, expected)
 	ns.dirs.settle(dir, cached[directory]{value: d, seq: seq, live: true}, t, err)
 	return seq, err
 }
@@ -252,9 +253,9 @@ func (c *cache[K, V]) settle(key K, known cached[V], t ticket, err error) {
 	switch {
 	case err == nil:
 		c.store(key, known, t)
-	case errors.Is(err, errUncertain):
+	case errors.Is(err, kv.ErrUncertain):
 		c.doubts(key)
-	case errors.Is(err, errConflict):
+	case errors.Is(err, kv.ErrRevision):
 		c.forget(key)
 	}
 }
@@ -270,9 +271,9 @@ func (ns *Namespace) Distrust() {
 func (ns *Namespace) Root(ctx context.Context) (bb.Entry, error) {
 	c, err := ns.load(ctx, 0, "")
 	if err == nil && !c.live {
-		err = errNoBucket
+		err = kv.ErrNoBucket
 	}
-	return c.value, opError("stat", ns.address(), err)
+	return c.value, kv.Wrap("stat", ns.address(), err)
 }
 
 // Lookup returns the entry of a name in a directory; NotFound if there is none. The
@@ -283,7 +284,7 @@ func (ns *Namespace) Lookup(ctx context.Context, dir bb.DirID, name string) (bb.
 	}
 	c, err := ns.load(ctx, dir, name)
 	if err != nil {
-		return bb.Entry{}, opError("lookup", name, err)
+		return bb.Entry{}, kv.Wrap("lookup", name, err)
 	}
 	if !c.live {
 		return bb.Entry{}, bb.E(bb.NotFound, "lookup", name, "there is no such file or directory")
@@ -304,11 +305,11 @@ func (ns *Namespace) Removed(ctx context.Context, dir bb.DirID, name string, fil
 	if err := checkPlace(dir, name); err != nil {
 		return false, err
 	}
-	r, err := ns.b.get(ctx, entryKey(dir, name))
+	r, err := ns.b.Get(ctx, entryKey(dir, name))
 	if err != nil {
-		return false, opError("lookup", name, err)
+		return false, kv.Wrap("lookup", name, err)
 	}
-	return !r.live() && r.seq != 0 && (r.gone == file || r.seq > revision), nil
+	return !r.Live() && r.Seq != 0 && (r.Gone == file || r.Seq > revision), nil
 }
 
 func checkPlace(dir bb.DirID, name string) error {
@@ -335,7 +336,7 @@ func (ns *Namespace) Resolve(ctx context.Context, path string) (bb.Entry, error)
 	c, err := ns.load(ctx, dir, names[len(names)-1])
 	switch {
 	case err != nil:
-		return bb.Entry{}, opError("lookup", ns.address(names...), err)
+		return bb.Entry{}, kv.Wrap("lookup", ns.address(names...), err)
 	case !c.live:
 		return bb.Entry{}, bb.E(bb.NotFound, "lookup", ns.address(names...), "there is no such file or directory")
 	}
@@ -363,7 +364,7 @@ func (ns *Namespace) walk(ctx context.Context, names []string) (bb.DirID, error)
 		c, err := ns.load(ctx, dir, name)
 		switch {
 		case err != nil:
-			return 0, opError("lookup", ns.address(names[:i+1]...), err)
+			return 0, kv.Wrap("lookup", ns.address(names[:i+1]...), err)
 		case !c.live:
 			return 0, bb.E(bb.NotFound, "lookup", ns.address(names[:i+1]...), "there is no such directory")
 		case !c.value.IsDir():
@@ -411,11 +412,11 @@ func (ns *Namespace) Update(ctx context.Context, dir bb.DirID, name string, fn f
 			return bb.Entry{}, err
 		}
 	}
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		c, err := ns.load(ctx, dir, name)
 		if err != nil {
-			return bb.Entry{}, opError("update", name, err)
+			return bb.Entry{}, kv.Wrap("update", name, err)
 		}
 		if !c.live {
 			return bb.Entry{}, bb.E(bb.NotFound, "update", name, "there is no such file or directory")
@@ -425,9 +426,9 @@ func (ns *Namespace) Update(ctx context.Context, dir bb.DirID, name string, fn f
 			return bb.Entry{}, err
 		}
 		e.Revision, err = ns.put(ctx, &e)
-		if !errors.Is(err, errConflict) {
-			return e, opError("update", name, err)
+		if !errors.Is(err, kv.ErrRevision) {
+			return e, kv.Wrap("update", name, err)
 		}
 	}
-	return bb.Entry{}, opError("update", name, errConflict)
+	return bb.Entry{}, kv.Wrap("update", name, kv.ErrRevision)
 }

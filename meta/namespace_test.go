@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 func TestCreateLookupPut(t *testing.T) {
@@ -30,7 +31,7 @@ func TestCreateLookupPut(t *testing.T) {
 		}
 		_, err = ns.Put(ctx, stale)
 		wantKind(t, "put of an old revision", err, bb.Busy)
-		if !errors.Is(err, ErrConflict) {
+		if !errors.Is(err, kv.ErrConflict) {
 			t.Errorf("no conflict: %v", err)
 		}
 		again, err := ns.Lookup(ctx, bb.RootDir, e.Name)

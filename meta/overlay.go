@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 // A directory into which a transaction is committed, and not folded yet, is shown as a
@@ -96,7 +97,7 @@ func (ns *Namespace) Look(ctx context.Context, v View, name string) (bb.Entry, V
 	for _, l := range v.layers {
 		c, err := ns.load(ctx, l.dir, name)
 		if err != nil {
-			return bb.Entry{}, View{}, opError("lookup", name, err)
+			return bb.Entry{}, View{}, kv.Wrap("lookup", name, err)
 		}
 		switch {
 		case c.live && c.value.IsDir():
@@ -174,7 +175,7 @@ func (ns *Namespace) missing(ctx context.Context, v View, name string) error {
 			continue
 		}
 		if now, err := ns.Txn(ctx, l.over.id); err != nil || now.Revision != l.over.revision {
-			return opError("lookup", name, errConflict)
+			return kv.Wrap("lookup", name, kv.ErrRevision)
 		}
 	}
 	return bb.E(bb.NotFound, "lookup", name, "there is no such file or directory")
@@ -239,13 +240,13 @@ func (ns *Namespace) Decisions(ctx context.Context) (uint64, error) {
 	if ns.m.opts.SoleWriter {
 		return ns.decisions.Load(), nil
 	}
-	r, err := ns.b.get(ctx, decidedKey)
+	r, err := ns.b.Get(ctx, decidedKey)
 	if err != nil {
-		return 0, opError("list", ns.buffer, err)
+		return 0, kv.Wrap("list", ns.buffer, err)
 	}
-	for old := ns.decided.Load(); r.seq > old && !ns.decided.CompareAndSwap(old, r.seq); old = ns.decided.Load() {
+	for old := ns.decided.Load(); r.Seq > old && !ns.decided.CompareAndSwap(old, r.Seq); old = ns.decided.Load() {
 	}
-	return r.seq, nil
+	return r.Seq, nil
 }
 
 // KnownDecisions is what Decisions has returned last, without asking.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 // Paths of directories follow from their reverse records, of which several must be
@@ -61,7 +62,7 @@ func (k *knownPaths) renaming() func(error) {
 		k.renames--
 		k.version++
 		clear(k.paths)
-		if errors.Is(err, errUncertain) {
+		if errors.Is(err, kv.ErrUncertain) {
 			k.doubt = time.Now().Add(doubtTime)
 		}
 	}
@@ -73,7 +74,7 @@ func (k *knownPaths) renaming() func(error) {
 func (ns *Namespace) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
 	if !ns.m.opts.SoleWriter {
 		path, _, err := ns.pathOf(ctx, dir)
-		return path, opError("path", dir.String(), err)
+		return path, kv.Wrap("path", dir.String(), err)
 	}
 	known, version, ok := ns.known.get(dir)
 	if ok {
@@ -86,14 +87,14 @@ func (ns *Namespace) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
 	if err == nil {
 		ns.known.put(dir, path, version)
 	}
-	return path, opError("path", dir.String(), err)
+	return path, kv.Wrap("path", dir.String(), err)
 }
 
 // pathOf also returns the revision of the paths key at which the path is right. It
 // always asks the server.
 func (ns *Namespace) pathOf(ctx context.Context, dir bb.DirID) (string, uint64, error) {
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		before, err := ns.paths(ctx)
 		if err != nil {
 			return "", 0, err
@@ -110,13 +111,13 @@ func (ns *Namespace) pathOf(ctx context.Context, dir bb.DirID) (string, uint64, 
 			return strings.Join(names, "/"), before, err
 		}
 	}
-	return "", 0, errConflict
+	return "", 0, kv.ErrRevision
 }
 
 // paths returns the revision of the paths key.
 func (ns *Namespace) paths(ctx context.Context) (uint64, error) {
-	r, err := ns.b.get(ctx, pathsKey)
-	return r.seq, err
+	r, err := ns.b.Get(ctx, pathsKey)
+	return r.Seq, err
 }
 
 // ancestors returns the names from the root down to a directory.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+
+	"forebay/meta/kv"
 )
 
 // PendingOps follows the operations of a namespace that are pending (StoreOp): what it reads
@@ -22,7 +24,7 @@ type PendingOps struct {
 type trust struct{ distrusted, reconnects uint64 }
 
 func (ns *Namespace) trust() trust {
-	return trust{ns.distrusted.Load(), ns.b.reconnects()}
+	return trust{ns.distrusted.Load(), ns.b.Reconnects()}
 }
 
 // PendingOps returns a follower that has read nothing yet.
@@ -41,12 +43,12 @@ func (p *PendingOps) Read(ctx context.Context) (came, went []StoreOp, err error)
 		read = p.all
 	}
 	changed, from, err := read(ctx)
-	if errors.Is(err, errSetBack) || err == nil && p.ns.trust() != now {
+	if errors.Is(err, kv.ErrSetBack) || err == nil && p.ns.trust() != now {
 		now = p.ns.trust() // older than what all reads: at worst it is read once more
 		changed, from, err = p.all(ctx)
 	}
 	if err != nil {
-		return nil, nil, opError("store operations", p.ns.buffer, err)
+		return nil, nil, kv.Wrap("store operations", p.ns.buffer, err)
 	}
 	p.valid, p.from = now, from
 	for key, op := range changed {
@@ -76,7 +78,7 @@ func (p *PendingOps) all(ctx context.Context) (now map[string]*StoreOp, from uin
 	}
 	for key := range p.byKey {
 		if _, ok := records[key]; !ok {
-			records[key] = record{key: key}
+			records[key] = kv.Record{Key: key}
 		}
 	}
 	now, err = p.ns.openOps(records)
@@ -86,9 +88,9 @@ func (p *PendingOps) all(ctx context.Context) (now map[string]*StoreOp, from uin
 // changes is all of those keys alone that have changed.
 func (p *PendingOps) changes(ctx context.Context) (now map[string]*StoreOp, from uint64, err error) {
 	from = p.from
-	records := map[string]record{}
-	err = p.ns.b.changedSince(ctx, opPrefix+"*", from, func(r *record) {
-		records[r.key], from = *r, r.seq+1
+	records := map[string]kv.Record{}
+	err = p.ns.b.ChangedSince(ctx, opPrefix+"*", from, func(r *kv.Record) {
+		records[r.Key], from = *r, r.Seq+1
 	})
 	if err != nil {
 		return nil, 0, err

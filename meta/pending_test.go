@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 // followed keeps what a follower has returned, as its user would.
@@ -122,12 +123,12 @@ func TestPendingOpsCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		asked := 0
-		ns.m.conn.interceptBy(func(ctx context.Context, msgs []*Message) (*Message, error) {
+		ns.m.conn.Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
 			asked += len(msgs)
-			return ns.m.conn.deliver(ctx, msgs)
+			return ns.m.conn.Deliver(ctx, msgs)
 		})
 		came, went, err := f.Read(ctx)
-		ns.m.conn.interceptBy(nil)
+		ns.m.conn.Intercept(nil)
 		if err != nil || len(came) != 1 || len(went) != 0 {
 			t.Errorf("%d came, %d went: %v", len(came), len(went), err)
 		}
@@ -152,17 +153,17 @@ func TestPendingOpsFailed(t *testing.T) {
 		}
 		short, cancel := context.WithCancelCause(ctx)
 		asked, stopped := 0, errors.New("stopped half way")
-		ns.m.conn.interceptBy(func(ctx context.Context, msgs []*Message) (*Message, error) {
+		ns.m.conn.Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
 			if asked++; asked == 3 {
 				cancel(stopped)
-				return nil, errUncertain
+				return nil, kv.ErrUncertain
 			}
-			return ns.m.conn.deliver(ctx, msgs)
+			return ns.m.conn.Deliver(ctx, msgs)
 		})
 		if _, _, err := f.Read(short); !errors.Is(err, stopped) {
 			t.Errorf("a read that was stopped: %v", err)
 		}
-		ns.m.conn.interceptBy(nil)
+		ns.m.conn.Intercept(nil)
 		f.read(ctx, t)
 	})
 }
@@ -179,8 +180,8 @@ func TestPendingOpsSetBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.from += 1000 // as if it had read what the server has forgotten
-		if !ns.b.replicated() {
-			ns.m.conn.reconnected() // after a server of one copy was set back, there is a new connection
+		if !ns.b.Replicated() {
+			ns.m.conn.Reconnected() // after a server of one copy was set back, there is a new connection
 		}
 		f.read(ctx, t)
 		if len(f.ops) != 1 {

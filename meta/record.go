@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metapb"
 )
 
@@ -18,17 +19,17 @@ func sealEntry(key string, e *bb.Entry) ([]byte, error) {
 	m := &metapb.Entry{
 		Type: uint32(e.Type), Dir: uint64(e.Dir), File: uint64(e.File), Generation: uint64(e.Generation),
 		Size: e.Size, Checksum: e.Checksum, Open: e.Open, Mode: uint32(e.Mode.Perm()), Uid: e.UID, Gid: e.GID,
-		Mtime: nanos(e.MTime), Flushed: flushedRecord(e.Flushed), Lost: e.Lost, Reason: e.Reason, Txn: uint64(e.Txn),
+		Mtime: kv.Nanos(e.MTime), Flushed: flushedRecord(e.Flushed), Lost: e.Lost, Reason: e.Reason, Txn: uint64(e.Txn),
 		Replaced: replacedRecord(key, e), Attempts: contentRecords(e.Attempts),
 	}
 	for _, h := range e.Holders {
 		m.Holders = append(m.Holders, string(h))
 	}
-	format := byte(formatFirst)
+	format := byte(kv.FormatFirst)
 	if e.Txn != 0 {
-		format = formatSecond
+		format = kv.FormatSecond
 	}
-	return sealAs(format, key, withRest(m, e.Rest))
+	return kv.SealAs(format, key, kv.WithRest(m, e.Rest))
 }
 
 // openEntry decodes an entry's record; seq is its revision.
@@ -38,15 +39,15 @@ func openEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
 		return bb.Entry{}, bb.E(bb.Checksum, "decode", fmt.Sprintf("%q", key), "is not an entry's key")
 	}
 	var m metapb.Entry
-	if err := open(key, b, &m); err != nil {
+	if err := kv.Open(key, b, &m); err != nil {
 		return bb.Entry{}, err
 	}
 	e := bb.Entry{
 		Parent: parent, Name: name, Type: bb.EntryType(m.GetType()), Dir: bb.DirID(m.GetDir()),
 		File: bb.FileID(m.GetFile()), Generation: bb.Generation(m.GetGeneration()), Size: m.GetSize(), Checksum: m.GetChecksum(),
-		Open: m.GetOpen(), Mode: fs.FileMode(m.GetMode()).Perm(), UID: m.GetUid(), GID: m.GetGid(), MTime: fromNanos(m.Mtime),
+		Open: m.GetOpen(), Mode: fs.FileMode(m.GetMode()).Perm(), UID: m.GetUid(), GID: m.GetGid(), MTime: kv.FromNanos(m.Mtime),
 		Flushed: fromFlushed(m.GetFlushed()), Lost: m.GetLost(), Reason: m.GetReason(), Revision: seq,
-		Rest: rest(&m), Txn: bb.TxnID(m.GetTxn()),
+		Rest: kv.Rest(&m), Txn: bb.TxnID(m.GetTxn()),
 	}
 	e.Replaced, e.Attempts = fromReplaced(key, &m), fromContents(m.GetAttempts())
 	if n := len(m.GetHolders()); n > 0 {
@@ -80,28 +81,28 @@ func checkEntry(e *bb.Entry) error {
 		return invalid(fmt.Sprintf("has %s to flush it, at most %d are allowed", bb.Count(len(e.Attempts), "attempt"), bb.MaxAttempts))
 	case len(e.Holders) > maxHolders:
 		return invalid(fmt.Sprintf("has %d holders, at most %d are allowed", len(e.Holders), maxHolders))
-	case len(e.Reason) > maxText || tooLong(&e.Flushed) || tooLong(&e.Replaced):
+	case len(e.Reason) > kv.MaxText || tooLong(&e.Flushed) || tooLong(&e.Replaced):
 		return invalid("has a text that is too long")
-	case !representable(e.MTime) || !representable(e.Flushed.At) || !representable(e.Replaced.At):
+	case !kv.Representable(e.MTime) || !kv.Representable(e.Flushed.At) || !kv.Representable(e.Replaced.At):
 		return invalid("has a time before 1678 or after 2261")
 	}
 	return nil
 }
 
-func tooLong(f *bb.Flushed) bool { return len(f.ETag) > maxText || len(f.Codec) > maxText }
+func tooLong(f *bb.Flushed) bool { return len(f.ETag) > kv.MaxText || len(f.Codec) > kv.MaxText }
 
 func replacedRecord(key string, e *bb.Entry) *metapb.Replaced {
 	if e.Replaced.Generation == 0 || e.Flushed.Generation != 0 {
 		return nil
 	}
-	return &metapb.Replaced{Flushed: flushedRecord(e.Replaced), Key: recordSum(key, nil)}
+	return &metapb.Replaced{Flushed: flushedRecord(e.Replaced), Key: kv.Sum(key, nil)}
 }
 
 // fromReplaced leaves out what an older daemon, which does not know of it, has renamed
 // or flushed.
 func fromReplaced(key string, m *metapb.Entry) bb.Flushed {
 	r := m.GetReplaced()
-	if r == nil || r.GetKey() != recordSum(key, nil) || m.GetFlushed().GetGeneration() != 0 {
+	if r == nil || r.GetKey() != kv.Sum(key, nil) || m.GetFlushed().GetGeneration() != 0 {
 		return bb.Flushed{}
 	}
 	return fromFlushed(r.GetFlushed())
@@ -127,9 +128,9 @@ func flushedRecord(f bb.Flushed) *metapb.Flushed {
 	if f == (bb.Flushed{}) {
 		return nil
 	}
-	return withRest(&metapb.Flushed{
+	return kv.WithRest(&metapb.Flushed{
 		Generation: uint64(f.Generation), Etag: f.ETag, Size: f.Size, Checksum: f.Checksum,
-		Codec: f.Codec, At: nanos(f.At), By: string(f.By),
+		Codec: f.Codec, At: kv.Nanos(f.At), By: string(f.By),
 	}, f.Rest)
 }
 
@@ -139,7 +140,7 @@ func fromFlushed(m *metapb.Flushed) bb.Flushed {
 	}
 	return bb.Flushed{
 		Generation: bb.Generation(m.GetGeneration()), ETag: m.GetEtag(), Size: m.GetSize(), Checksum: m.GetChecksum(),
-		Codec: m.GetCodec(), At: fromNanos(m.At), By: bb.NodeID(m.GetBy()),
-		Rest: rest(m),
+		Codec: m.GetCodec(), At: kv.FromNanos(m.At), By: bb.NodeID(m.GetBy()),
+		Rest: kv.Rest(m),
 	}
 }

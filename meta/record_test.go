@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metapb"
 )
 
@@ -75,7 +76,7 @@ func TestReplacedCounts(t *testing.T) {
 			Type: uint32(bb.TypeFile), File: 7, Flushed: flushedRecord(test.flushed),
 			Replaced: replacedRecord(key, &bb.Entry{Replaced: was}),
 		}
-		b, err := seal(test.key, m)
+		b, err := kv.Seal(test.key, m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +121,7 @@ func TestGarbageInTheBucket(t *testing.T) {
 			opPrefix + "5":                "garbage",
 			entryKey(bb.RootDir, "good2"): "",
 		} {
-			if _, err := ns.b.put(ctx, key, []byte(data), 0); err != nil {
+			if _, err := ns.b.Put(ctx, key, []byte(data), 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -149,16 +150,16 @@ func FuzzToken(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		token := string(appendToken(nil, s))
+		token := string(kv.AppendToken(nil, s))
 		if !strings.Contains(s, "/") {
-			if got, ok := decodeToken(token); s != "" && (!ok || got != s) {
+			if got, ok := kv.DecodeToken(token); s != "" && (!ok || got != s) {
 				t.Fatalf("%q became %q and then %q", s, token, got)
 			}
 			if strings.ContainsAny(token, ".*> \x00") {
 				t.Fatalf("%q became %q", s, token)
 			}
 		}
-		if name, ok := decodeToken(s); ok && string(appendToken(nil, name)) != s {
+		if name, ok := kv.DecodeToken(s); ok && string(kv.AppendToken(nil, name)) != s {
 			t.Fatalf("%q was taken for %q", s, name)
 		}
 	})
@@ -172,12 +173,12 @@ func FuzzEntryRecord(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(key, b, false)
-	f.Add(key, b[recordHeader:], true)
+	f.Add(key, b[kv.RecordHeader:], true)
 	f.Add("e.1.x", []byte{}, true)
 	f.Fuzz(func(t *testing.T, key string, b []byte, sum bool) {
 		if sum { // past the checksum
-			b = append(make([]byte, recordHeader), b...)
-			b[0] = formatFirst
+			b = append(make([]byte, kv.RecordHeader), b...)
+			b[0] = kv.FormatFirst
 			putSum(key, b)
 		}
 		e, err := openEntry(key, b, 5)
@@ -207,12 +208,12 @@ func FuzzOtherRecords(f *testing.F) {
 			t.Fatalf("%+v", buffer)
 		}
 		var d metapb.Directory
-		if err := open(key, b, &d); err == nil && len(b) < recordHeader {
+		if err := kv.Open(key, b, &d); err == nil && len(b) < kv.RecordHeader {
 			t.Fatal("too short")
 		}
 	})
 }
 
 func putSum(key string, b []byte) {
-	binary.LittleEndian.PutUint64(b[1:], recordSum(key, b[recordHeader:]))
+	binary.LittleEndian.PutUint64(b[1:], kv.Sum(key, b[kv.RecordHeader:]))
 }

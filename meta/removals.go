@@ -9,6 +9,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/rounds"
+	"forebay/meta/kv"
 )
 
 // removals gathers the files that callers remove at one time, each with a StoreOp, into shared
@@ -75,9 +76,9 @@ func (ns *Namespace) removeFollowed(ctx context.Context, e *bb.Entry) error {
 	case err == nil:
 		err = r.err
 	case ns.removals.withdraw(r):
-		return ns.b.unavailable(ctx, "remove", errNoServer)
+		return ns.b.Unavailable(ctx, "remove", kv.ErrNoServer)
 	default:
-		return ns.b.unavailable(ctx, "remove", errMaybeDone)
+		return ns.b.Unavailable(ctx, "remove", kv.ErrMaybeDone)
 	}
 	if errors.Is(err, errAlone) {
 		return ns.removeBatch(ctx, []*bb.Entry{e})
@@ -99,7 +100,7 @@ func (ns *Namespace) removeTogether(batch []*removal) {
 		}
 	}
 	err := ns.removeBatch(ctx, files)
-	if len(batch) > 1 && errors.Is(err, errConflict) && !errors.Is(err, errUncertain) {
+	if len(batch) > 1 && errors.Is(err, kv.ErrRevision) && !errors.Is(err, kv.ErrUncertain) {
 		err = errAlone
 	}
 	for _, r := range batch {
@@ -139,7 +140,7 @@ func (ns *Namespace) removeBatch(ctx context.Context, files []*bb.Entry) error {
 		paths uint64
 	}
 	dirs := map[bb.DirID]located{}
-	changes := make([]change, 0, 2*len(files))
+	changes := make([]kv.Change, 0, 2*len(files))
 	entries := make([]entryChange, 0, len(files))
 	for _, e := range files {
 		dir, ok := dirs[e.Parent]
@@ -158,7 +159,7 @@ func (ns *Namespace) removeBatch(ctx context.Context, files []*bb.Entry) error {
 			return err
 		}
 		entries = append(entries, entryChange{id: entryID{e.Parent, e.Name}, change: len(changes) + 1})
-		changes = append(changes, op, change{key: entryKey(e.Parent, e.Name), expected: e.Revision, gone: e.File})
+		changes = append(changes, op, kv.Change{Key: entryKey(e.Parent, e.Name), Expected: e.Revision, Gone: e.File})
 	}
 	return ns.commit(ctx, changes, entries, nil)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 // holdRemovals keeps batches of removals from beginning until the function that it returns is
@@ -29,7 +30,7 @@ func holdRemovals(ctx context.Context, ns *Namespace) (release func()) {
 // queued waits until n removals wait for a batch.
 func queued(ctx context.Context, t *testing.T, ns *Namespace, n int) {
 	t.Helper()
-	for there := -1; there != n; pause(ctx, 1) {
+	for there := -1; there != n; kv.Pause(ctx, 1) {
 		ns.removals.mu.Lock()
 		there = len(ns.removals.queue)
 		ns.removals.mu.Unlock()
@@ -68,7 +69,7 @@ func TestRemovalsAreGrouped(t *testing.T) {
 		}
 		batches := map[string]bool{}
 		for _, r := range records {
-			batches[r.by] = true
+			batches[r.By] = true
 		}
 		if len(batches) != 1 {
 			t.Errorf("%d changes of the server for %d removals at one time", len(batches), files)
@@ -101,7 +102,7 @@ func TestRemovalsApart(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, e := range []*bb.Entry{&stale, &homeless} {
 			wg.Go(func() {
-				if err := ns.removeFile(ctx, e, RemoveOptions{StoreOp: true}); !errors.Is(err, errConflict) {
+				if err := ns.removeFile(ctx, e, RemoveOptions{StoreOp: true}); !errors.Is(err, kv.ErrRevision) {
 					t.Errorf("%s: %v", e.Name, err)
 				}
 			})
@@ -114,7 +115,7 @@ func TestRemovalsApart(t *testing.T) {
 		queued(ctx, t, ns, 5)
 		release()
 		wg.Wait()
-		if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs[:]...), errConflict) {
+		if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs[:]...), kv.ErrRevision) {
 			t.Errorf("removed twice at one time: %v, %v", errs[0], errs[1])
 		}
 		if got := tree(t, ns); len(got) != 1 || got["changed"] == "" {
@@ -141,7 +142,7 @@ func TestRemovalGivenUp(t *testing.T) {
 			if ctx == impatient {
 				wg.Go(func() {
 					err := ns.removeFile(ctx, &e, RemoveOptions{StoreOp: true})
-					if bb.KindOf(err) != bb.Cancelled || errors.Is(err, errUncertain) {
+					if bb.KindOf(err) != bb.Cancelled || errors.Is(err, kv.ErrUncertain) {
 						t.Errorf("a removal that was given up: %v", err)
 					}
 				})

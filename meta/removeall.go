@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 const (
@@ -29,7 +30,7 @@ func (ns *Namespace) RemoveAll(ctx context.Context, parent bb.DirID, name string
 		return err
 	}
 	o.Revision = 0
-	for range maxTries {
+	for range kv.MaxTries {
 		if e.IsDir() {
 			if err := ns.removeTree(ctx, e.Dir, o, fn, 0); err != nil {
 				return err
@@ -89,11 +90,11 @@ func (ns *Namespace) somePage(ctx context.Context, dir bb.DirID) ([]bb.Entry, er
 	err := ns.scanEntries(ctx, entriesOf(dir), func(e bb.Entry) error {
 		found[e.Name] = e
 		if len(found) == removePage {
-			return errStop
+			return kv.ErrStop
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errStop) {
+	if err != nil && !errors.Is(err, kv.ErrStop) {
 		return nil, err
 	}
 	page := make([]bb.Entry, 0, len(found))
@@ -122,8 +123,8 @@ func (ns *Namespace) removeFiles(ctx context.Context, dir bb.DirID, files []bb.E
 			}
 			return nil
 		}
-		if !errors.Is(err, errConflict) {
-			return opError("remove", dir.String(), err)
+		if !errors.Is(err, kv.ErrRevision) {
+			return kv.Wrap("remove", dir.String(), err)
 		}
 	}
 	return ns.removeEach(ctx, files, o, fn)
@@ -137,7 +138,7 @@ func (ns *Namespace) removeEach(ctx context.Context, files []bb.Entry, o RemoveO
 		g.Go(func() error {
 			_, err := ns.Remove(gctx, files[i].Parent, files[i].Name, RemoveOptions{StoreOp: o.StoreOp, Revision: files[i].Revision})
 			removed[i] = err == nil
-			if errors.Is(err, bb.NotFound) || errors.Is(err, ErrConflict) {
+			if errors.Is(err, bb.NotFound) || errors.Is(err, kv.ErrConflict) {
 				return nil
 			}
 			return err

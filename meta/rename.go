@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 // RenameOptions say how Rename goes about it.
@@ -38,17 +39,17 @@ func (ns *Namespace) Rename(ctx context.Context, srcDir bb.DirID, srcName string
 		return Renamed{}, err
 	}
 	src, dst := entryID{srcDir, srcName}, entryID{dstDir, dstName}
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		r, err := ns.tryRename(ctx, src, dst, o)
-		if !errors.Is(err, errConflict) {
-			return r, opError("rename", srcName, err)
+		if !errors.Is(err, kv.ErrRevision) {
+			return r, kv.Wrap("rename", srcName, err)
 		}
 		ns.entries.forget(src)
 		ns.entries.forget(dst)
 		ns.dirs.forget(dstDir)
 	}
-	return Renamed{}, opError("rename", srcName, errConflict)
+	return Renamed{}, kv.Wrap("rename", srcName, kv.ErrRevision)
 }
 
 // rename is one attempt: what was read, and the batch that it leads to.
@@ -59,7 +60,7 @@ type rename struct {
 	moved    bb.Entry
 	dstSeq   uint64 // revision of the record of the directory that it goes to
 
-	changes []change
+	changes []kv.Change
 	entries []entryChange
 	dirs    []dirChange
 }
@@ -158,9 +159,9 @@ func (r *rename) plan(ctx context.Context, o RenameOptions) error {
 		return err
 	}
 	r.entries = append(r.entries, entryChange{r.dst, len(r.changes), &r.moved})
-	r.changes = append(r.changes, change{key: key, data: data, expected: r.to.seq})
+	r.changes = append(r.changes, kv.Change{Key: key, Data: data, Expected: r.to.seq})
 	if r.dst.dir != bb.RootDir {
-		r.changes = append(r.changes, change{key: checkKey, data: []byte("-"), check: dirKey(r.dst.dir), expected: r.dstSeq})
+		r.changes = append(r.changes, kv.Change{Key: checkKey, Data: []byte("-"), Check: dirKey(r.dst.dir), Expected: r.dstSeq})
 	}
 	if r.moved.IsDir() {
 		if err := r.planDir(ctx, o); err != nil {
@@ -176,7 +177,7 @@ func (r *rename) plan(ctx context.Context, o RenameOptions) error {
 	}
 	r.entries = append(r.entries, entryChange{r.src, len(r.changes), nil})
 	// What is replaced leaves no marker of its own.
-	r.changes = append(r.changes, change{key: entryKey(r.src.dir, r.src.name), expected: r.from.seq, gone: r.to.value.File})
+	r.changes = append(r.changes, kv.Change{Key: entryKey(r.src.dir, r.src.name), Expected: r.from.seq, Gone: r.to.value.File})
 	return nil
 }
 
@@ -212,7 +213,7 @@ func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
 	if r.src.dir != r.dst.dir {
 		below, err := r.ns.within(ctx, r.dst.dir, dir)
 		if errors.Is(err, bb.NotFound) {
-			return errConflict // removed meanwhile: the next attempt says so
+			return kv.ErrRevision // removed meanwhile: the next attempt says so
 		}
 		if err != nil {
 			return err
@@ -226,7 +227,7 @@ func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
 		return err
 	}
 	if !c.live {
-		return errConflict
+		return kv.ErrRevision
 	}
 	record := directory{parent: r.dst.dir, name: r.dst.name, rest: c.value.rest}
 	data, err := sealDir(dir, record)
@@ -236,8 +237,8 @@ func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
 	r.dirs = append(r.dirs, dirChange{dir, len(r.changes), &record})
 	r.changes = append(
 		r.changes,
-		change{key: dirKey(dir), data: data, expected: c.seq},
-		change{key: pathsKey, data: strconv.AppendUint(nil, uint64(dir), 16), expected: paths},
+		kv.Change{Key: dirKey(dir), Data: data, Expected: c.seq},
+		kv.Change{Key: pathsKey, Data: strconv.AppendUint(nil, uint64(dir), 16), Expected: paths},
 	)
 	if !r.to.live {
 		return nil
@@ -247,23 +248,23 @@ func (r *rename) planDir(ctx context.Context, o RenameOptions) error {
 		return err
 	}
 	r.dirs = append(r.dirs, dirChange{r.to.value.Dir, len(r.changes), nil})
-	r.changes = append(r.changes, change{key: dirKey(r.to.value.Dir), expected: marked})
+	r.changes = append(r.changes, kv.Change{Key: dirKey(r.to.value.Dir), Expected: marked})
 	return nil
 }
 
 // renameOp makes the StoreOp of a rename. Of a directory, the batch itself expects
 // the paths key as it was before; the paths are then checked against that.
-func (ns *Namespace) renameOp(ctx context.Context, r *rename) (change, error) {
+func (ns *Namespace) renameOp(ctx context.Context, r *rename) (kv.Change, error) {
 	from, paths, err := ns.pathOf(ctx, r.src.dir)
 	if err != nil {
-		return change{}, gone(err)
+		return kv.Change{}, gone(err)
 	}
 	to, again, err := ns.pathOf(ctx, r.dst.dir)
 	if err != nil {
-		return change{}, gone(err)
+		return kv.Change{}, gone(err)
 	}
 	if paths != again {
-		return change{}, errConflict
+		return kv.Change{}, kv.ErrRevision
 	}
 	op := StoreOp{
 		Op: OpRename, OldPath: join(from, r.src.name), NewPath: join(to, r.dst.name),
@@ -278,18 +279,18 @@ func (ns *Namespace) renameOp(ctx context.Context, r *rename) (change, error) {
 		return c, err
 	}
 	for _, other := range r.changes {
-		if other.key == pathsKey && other.expected != paths {
-			return change{}, errConflict
+		if other.Key == pathsKey && other.Expected != paths {
+			return kv.Change{}, kv.ErrRevision
 		}
 	}
-	c.check, c.expected = "", c.own
+	c.Check, c.Expected = "", c.Own
 	return c, nil
 }
 
 // gone makes a conflict of a directory that was removed while it was used.
 func gone(err error) error {
 	if errors.Is(err, bb.NotFound) {
-		return fmt.Errorf("%w: %w", errConflict, err)
+		return fmt.Errorf("%w: %w", kv.ErrRevision, err)
 	}
 	return err
 }

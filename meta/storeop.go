@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metapb"
 )
 
@@ -86,48 +87,48 @@ func (k *opKeys) giveBack(key string, marker uint64) {
 }
 
 // giveBackOps takes the keys of operations back whose batch changed nothing.
-func (ns *Namespace) giveBackOps(changes []change) {
+func (ns *Namespace) giveBackOps(changes []kv.Change) {
 	for i := range changes {
-		if strings.HasPrefix(changes[i].key, opPrefix) {
-			ns.opKeys.giveBack(changes[i].key, changes[i].own)
+		if strings.HasPrefix(changes[i].Key, opPrefix) {
+			ns.opKeys.giveBack(changes[i].Key, changes[i].Own)
 		}
 	}
 }
 
 // storeOp makes the change that stores an operation, if paths is still the revision
 // of the paths key.
-func (ns *Namespace) storeOp(ctx context.Context, op StoreOp, paths uint64) (change, error) {
+func (ns *Namespace) storeOp(ctx context.Context, op StoreOp, paths uint64) (kv.Change, error) {
 	key, marker, err := ns.opKeys.take(ctx, ns.m)
 	if err != nil {
-		return change{}, err
+		return kv.Change{}, err
 	}
 	op.By = ns.m.opts.Node
 	data, err := sealOp(key, &op)
-	return change{key: key, data: data, check: pathsKey, expected: paths, own: marker}, err
+	return kv.Change{Key: key, Data: data, Check: pathsKey, Expected: paths, Own: marker}, err
 }
 
 func sealOp(key string, op *StoreOp) ([]byte, error) {
-	format := byte(formatFirst)
+	format := byte(kv.FormatFirst)
 	if op.Seq != 0 {
-		format = formatSecond
+		format = kv.FormatSecond
 	}
-	return sealAs(format, key, withRest(&metapb.StoreOp{
+	return kv.SealAs(format, key, kv.WithRest(&metapb.StoreOp{
 		Op: uint32(op.Op), OldPath: op.OldPath, NewPath: op.NewPath, File: uint64(op.File), IsDir: op.IsDir,
 		Flushed: flushedRecord(op.Flushed), Replaced: flushedRecord(op.Replaced), By: string(op.By), Seq: op.Seq,
 		Left: flushedRecord(op.Left), Attempts: contentRecords(op.Attempts), ReplacedAttempts: contentRecords(op.ReplacedAttempts),
 	}, op.rest))
 }
 
-func (ns *Namespace) removalOp(ctx context.Context, e *bb.Entry) (change, error) {
+func (ns *Namespace) removalOp(ctx context.Context, e *bb.Entry) (kv.Change, error) {
 	dir, paths, err := ns.pathOf(ctx, e.Parent)
 	if err != nil {
-		return change{}, gone(err)
+		return kv.Change{}, gone(err)
 	}
 	return ns.removalOpIn(ctx, dir, paths, e)
 }
 
 // removalOpIn is removalOp for an entry of the directory that has a path.
-func (ns *Namespace) removalOpIn(ctx context.Context, dir string, paths uint64, e *bb.Entry) (change, error) {
+func (ns *Namespace) removalOpIn(ctx context.Context, dir string, paths uint64, e *bb.Entry) (kv.Change, error) {
 	op := StoreOp{
 		Op: OpRemove, OldPath: join(dir, e.Name), File: e.File, IsDir: e.IsDir(), Flushed: e.Flushed, Left: e.Replaced,
 		Attempts: e.Unrecorded(),
@@ -145,11 +146,11 @@ func (ns *Namespace) StoreOps(ctx context.Context) ([]StoreOp, error) {
 
 // opRecords returns the newest records of all operations by their keys, those that are done
 // too, and the last sequence among them.
-func (ns *Namespace) opRecords(ctx context.Context) (found map[string]record, last uint64, err error) {
-	found = map[string]record{}
-	err = ns.b.scan(ctx, opPrefix+"*", func(r *record) error {
-		found[r.key] = *r
-		last = max(last, r.seq)
+func (ns *Namespace) opRecords(ctx context.Context) (found map[string]kv.Record, last uint64, err error) {
+	found = map[string]kv.Record{}
+	err = ns.b.Scan(ctx, opPrefix+"*", func(r *kv.Record) error {
+		found[r.Key] = *r
+		last = max(last, r.Seq)
 		return nil
 	})
 	return found, last, err
@@ -158,28 +159,28 @@ func (ns *Namespace) opRecords(ctx context.Context) (found map[string]record, la
 // openOps decodes records of operations, by their keys: nil for those that are done or cannot
 // be decoded. One that only newer releases know is an error, since what comes after it must not
 // overtake it.
-func (ns *Namespace) openOps(records map[string]record) (map[string]*StoreOp, error) {
+func (ns *Namespace) openOps(records map[string]kv.Record) (map[string]*StoreOp, error) {
 	ops := make(map[string]*StoreOp, len(records))
 	for key, r := range records {
 		ops[key] = nil
-		if !r.live() {
+		if !r.Live() {
 			continue
 		}
 		var m metapb.StoreOp
-		err := open(key, r.data, &m)
+		err := kv.Open(key, r.Data, &m)
 		if bb.KindOf(err) == bb.Unsupported {
 			return nil, err
 		}
 		if err != nil {
-			ns.b.unreadable(key, err)
+			ns.b.Unreadable(key, err)
 			continue
 		}
 		ops[key] = &StoreOp{
-			Seq: cmp.Or(m.GetSeq(), r.seq), Revision: r.seq, Op: Op(m.GetOp()), OldPath: m.GetOldPath(), NewPath: m.GetNewPath(),
+			Seq: cmp.Or(m.GetSeq(), r.Seq), Revision: r.Seq, Op: Op(m.GetOp()), OldPath: m.GetOldPath(), NewPath: m.GetNewPath(),
 			File: bb.FileID(m.GetFile()), IsDir: m.GetIsDir(), Flushed: fromFlushed(m.GetFlushed()),
 			Replaced: fromFlushed(m.GetReplaced()), Left: fromFlushed(m.GetLeft()), By: bb.NodeID(m.GetBy()),
 			Attempts: fromContents(m.GetAttempts()), ReplacedAttempts: fromContents(m.GetReplacedAttempts()),
-			rest: rest(&m),
+			rest: kv.Rest(&m),
 		}
 	}
 	return ops, nil
@@ -202,13 +203,13 @@ func (ns *Namespace) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (take
 		op.By = ns.m.opts.Node
 		data, err := sealOp(key, &op)
 		if err == nil {
-			_, err = ns.b.put(ctx, key, data, op.Revision)
+			_, err = ns.b.Put(ctx, key, data, op.Revision)
 		}
-		if errors.Is(err, errConflict) {
+		if errors.Is(err, kv.ErrRevision) {
 			continue
 		}
 		if err != nil {
-			return taken, opError(what, ns.buffer, err)
+			return taken, kv.Wrap(what, ns.buffer, err)
 		}
 		taken++
 	}
@@ -219,30 +220,30 @@ func (ns *Namespace) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (take
 // has carried it out or taken it over.
 func (ns *Namespace) StoreOpPending(ctx context.Context, revision uint64) (bool, error) {
 	r, err := ns.opAt(ctx, revision)
-	return err == nil && r.live(), err
+	return err == nil && r.Live(), err
 }
 
-func (ns *Namespace) opAt(ctx context.Context, revision uint64) (record, error) {
-	r, err := ns.b.getSeq(ctx, opPrefix+"*", revision)
-	if err == nil && r.live() && !strings.HasPrefix(r.key, opPrefix) {
-		return record{}, bb.E(bb.Invalid, "store operation", strconv.FormatUint(revision, 10), "is not one")
+func (ns *Namespace) opAt(ctx context.Context, revision uint64) (kv.Record, error) {
+	r, err := ns.b.GetSeq(ctx, opPrefix+"*", revision)
+	if err == nil && r.Live() && !strings.HasPrefix(r.Key, opPrefix) {
+		return kv.Record{}, bb.E(bb.Invalid, "store operation", strconv.FormatUint(revision, 10), "is not one")
 	}
-	return r, opError("store operation", strconv.FormatUint(revision, 10), err)
+	return r, kv.Wrap("store operation", strconv.FormatUint(revision, 10), err)
 }
 
 // DoneStoreOp deletes a pending operation at a revision, and reports whether it was
 // there: it is not if this was done before, or if another node has taken it over.
 func (ns *Namespace) DoneStoreOp(ctx context.Context, revision uint64) (bool, error) {
 	r, err := ns.opAt(ctx, revision)
-	if err != nil || !r.live() {
+	if err != nil || !r.Live() {
 		return false, err
 	}
-	marker, err := ns.b.remove(ctx, r.key, revision)
-	if errors.Is(err, errConflict) {
+	marker, err := ns.b.Remove(ctx, r.Key, revision)
+	if errors.Is(err, kv.ErrRevision) {
 		return false, nil
 	}
 	if err == nil {
-		ns.opKeys.giveBack(r.key, marker)
+		ns.opKeys.giveBack(r.Key, marker)
 	}
-	return err == nil, opError("store operation", strconv.FormatUint(revision, 10), err)
+	return err == nil, kv.Wrap("store operation", strconv.FormatUint(revision, 10), err)
 }

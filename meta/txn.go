@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/metapb"
 )
 
@@ -52,7 +53,7 @@ func txnKey(id bb.TxnID) string      { return txnPrefix + id.String() + ".run" }
 func txnLeaseKey(id bb.TxnID) string { return txnPrefix + id.String() + ".lease" }
 
 func txnTaskKey(id bb.TxnID, task string) string {
-	return string(appendToken([]byte(txnPrefix+id.String()+".task."), task))
+	return string(kv.AppendToken([]byte(txnPrefix+id.String()+".task."), task))
 }
 
 func parseTxnKey(key string) (bb.TxnID, bool) {
@@ -65,25 +66,25 @@ func parseTxnKey(key string) (bb.TxnID, bool) {
 }
 
 func sealTxn(t *bb.Txn) ([]byte, error) {
-	return seal(txnKey(t.ID), withRest(&metapb.Txn{
+	return kv.Seal(txnKey(t.ID), kv.WithRest(&metapb.Txn{
 		State: string(t.State), Destination: t.Destination, Dir: uint64(t.Dir), Key: t.Key, Uid: t.UID, Gid: t.GID,
-		Lease: int64(t.Lease), Created: nanos(t.Created), Ended: nanos(t.Ended), Replace: t.Replace, Output: uint64(t.Output), Reason: t.Reason,
+		Lease: int64(t.Lease), Created: kv.Nanos(t.Created), Ended: kv.Nanos(t.Ended), Replace: t.Replace, Output: uint64(t.Output), Reason: t.Reason,
 	}, t.Rest))
 }
 
-func openTxn(r *record) (bb.Txn, error) {
-	id, ok := parseTxnKey(r.key)
+func openTxn(r *kv.Record) (bb.Txn, error) {
+	id, ok := parseTxnKey(r.Key)
 	if !ok {
-		return bb.Txn{}, bb.E(bb.Checksum, "decode", r.key, "is not a transaction's key")
+		return bb.Txn{}, bb.E(bb.Checksum, "decode", r.Key, "is not a transaction's key")
 	}
 	var m metapb.Txn
-	if err := open(r.key, r.data, &m); err != nil {
+	if err := kv.Open(r.Key, r.Data, &m); err != nil {
 		return bb.Txn{}, err
 	}
 	return bb.Txn{
 		ID: id, State: bb.TxnState(m.GetState()), Destination: m.GetDestination(), Dir: bb.DirID(m.GetDir()), Key: m.GetKey(),
-		UID: m.GetUid(), GID: m.GetGid(), Lease: time.Duration(m.GetLease()), Created: fromNanos(m.Created), Ended: fromNanos(m.Ended),
-		Replace: m.GetReplace(), Output: bb.DirID(m.GetOutput()), Reason: m.GetReason(), Revision: r.seq, Rest: rest(&m),
+		UID: m.GetUid(), GID: m.GetGid(), Lease: time.Duration(m.GetLease()), Created: kv.FromNanos(m.Created), Ended: kv.FromNanos(m.Ended),
+		Replace: m.GetReplace(), Output: bb.DirID(m.GetOutput()), Reason: m.GetReason(), Revision: r.Seq, Rest: kv.Rest(&m),
 	}, nil
 }
 
@@ -107,12 +108,12 @@ func (ns *Namespace) BeginTxn(ctx context.Context, t bb.Txn) (bb.Txn, error) {
 		t.Lease = defaultLease
 	}
 	if t.ID = bb.TxnIDOf(t.UID, t.Key); t.Key == "" {
-		t.ID = bb.TxnID(max(random64(), 1))
+		t.ID = bb.TxnID(max(kv.Random64(), 1))
 	}
 	t.State, t.Created = bb.TxnOpen, time.Now().Round(0).UTC()
 	now, err := ns.createTxn(ctx, t)
 	if err != nil {
-		return t, opError(op, t.Destination, err)
+		return t, kv.Wrap(op, t.Destination, err)
 	}
 	if now.Dir != t.Dir && !now.State.Decided() {
 		return now, otherTxn(&t, &now)
@@ -158,8 +159,8 @@ func (ns *Namespace) createTxn(ctx context.Context, t bb.Txn) (bb.Txn, error) {
 	if err != nil {
 		return t, err
 	}
-	seq, there, err := ns.b.create(ctx, txnKey(t.ID), data, 0)
-	if errors.Is(err, errConflict) {
+	seq, there, err := ns.b.Create(ctx, txnKey(t.ID), data, 0)
+	if errors.Is(err, kv.ErrRevision) {
 		return openTxn(&there)
 	}
 	t.Revision = seq
@@ -182,11 +183,11 @@ func (ns *Namespace) makeTxnDirs(ctx context.Context, t *bb.Txn) error {
 // Txn returns a transaction. NotFound if there is none, or it was forgotten.
 func (ns *Namespace) Txn(ctx context.Context, id bb.TxnID) (bb.Txn, error) {
 	const op = "transaction"
-	r, err := ns.b.get(ctx, txnKey(id))
+	r, err := ns.b.Get(ctx, txnKey(id))
 	if err != nil {
-		return bb.Txn{}, opError(op, id.String(), err)
+		return bb.Txn{}, kv.Wrap(op, id.String(), err)
 	}
-	if !r.live() {
+	if !r.Live() {
 		return bb.Txn{}, bb.E(bb.NotFound, op, id.String(), "there is no such transaction").
 			WithRemedy("one that is over is forgotten after a day")
 	}
@@ -197,26 +198,26 @@ func (ns *Namespace) Txn(ctx context.Context, id bb.TxnID) (bb.Txn, error) {
 func (ns *Namespace) Txns(ctx context.Context) ([]bb.Txn, error) {
 	found := map[bb.TxnID]bb.Txn{}
 	seqs := map[string]uint64{}
-	err := ns.b.scan(ctx, txnPrefix+"*.run", func(r *record) error {
-		id, ok := parseTxnKey(r.key)
-		if !ok || r.seq < seqs[r.key] {
+	err := ns.b.Scan(ctx, txnPrefix+"*.run", func(r *kv.Record) error {
+		id, ok := parseTxnKey(r.Key)
+		if !ok || r.Seq < seqs[r.Key] {
 			return nil
 		}
-		seqs[r.key] = r.seq
+		seqs[r.Key] = r.Seq
 		delete(found, id)
-		if !r.live() {
+		if !r.Live() {
 			return nil
 		}
 		t, err := openTxn(r)
 		if err != nil {
-			ns.b.unreadable(r.key, err)
+			ns.b.Unreadable(r.Key, err)
 			return nil
 		}
 		found[id] = t
 		return nil
 	})
 	if err != nil {
-		return nil, opError("transactions", ns.buffer, err)
+		return nil, kv.Wrap("transactions", ns.buffer, err)
 	}
 	all := make([]bb.Txn, 0, len(found))
 	for _, t := range found {
@@ -235,20 +236,20 @@ func (ns *Namespace) TxnTasks(ctx context.Context, id bb.TxnID) (map[string]stri
 
 // eachTask calls fn with the adopted tasks. One may come again, with a newer record.
 func (ns *Namespace) eachTask(ctx context.Context, id bb.TxnID, fn func(string, *metapb.TxnTask)) error {
-	err := ns.b.scan(ctx, txnPrefix+id.String()+".task.*", func(r *record) error {
-		task, ok := decodeToken(r.key[strings.LastIndexByte(r.key, '.')+1:])
-		if !ok || !r.live() {
+	err := ns.b.Scan(ctx, txnPrefix+id.String()+".task.*", func(r *kv.Record) error {
+		task, ok := kv.DecodeToken(r.Key[strings.LastIndexByte(r.Key, '.')+1:])
+		if !ok || !r.Live() {
 			return nil
 		}
 		var m metapb.TxnTask
-		if err := open(r.key, r.data, &m); err != nil {
-			ns.b.unreadable(r.key, err)
+		if err := kv.Open(r.Key, r.Data, &m); err != nil {
+			ns.b.Unreadable(r.Key, err)
 			return nil
 		}
 		fn(task, &m)
 		return nil
 	})
-	return opError("transaction", id.String(), err)
+	return kv.Wrap("transaction", id.String(), err)
 }
 
 // noteMerged notes that all of a task is in the output.
@@ -259,12 +260,12 @@ func (ns *Namespace) noteMerged(ctx context.Context, id bb.TxnID, task string) e
 	}
 	key := txnTaskKey(id, task)
 	t.Merged = true
-	data, err := seal(key, t)
+	data, err := kv.Seal(key, t)
 	if err != nil {
 		return err
 	}
 	// Whoever was faster has noted the same, or has forgotten the task.
-	return opError("transaction", id.String(), taken(ns.b.put(ctx, key, data, seq)))
+	return kv.Wrap("transaction", id.String(), kv.IgnoreConflict(ns.b.Put(ctx, key, data, seq)))
 }
 
 // TxnTask returns the adopted attempt of a task, "" if none is.
@@ -276,11 +277,11 @@ func (ns *Namespace) TxnTask(ctx context.Context, id bb.TxnID, task string) (str
 func (ns *Namespace) txnTask(ctx context.Context, id bb.TxnID, task string) (t *metapb.TxnTask, seq uint64, err error) {
 	key := txnTaskKey(id, task)
 	t = &metapb.TxnTask{}
-	r, err := ns.b.get(ctx, key)
-	if err != nil || !r.live() {
-		return t, r.seq, opError("transaction", id.String(), err)
+	r, err := ns.b.Get(ctx, key)
+	if err != nil || !r.Live() {
+		return t, r.Seq, kv.Wrap("transaction", id.String(), err)
 	}
-	return t, r.seq, open(key, r.data, t)
+	return t, r.Seq, kv.Open(key, r.Data, t)
 }
 
 // RenewTxn says that a transaction's client lives. Cancelled if it was aborted.
@@ -293,18 +294,18 @@ func (ns *Namespace) RenewTxn(ctx context.Context, id bb.TxnID) (bb.Txn, error) 
 	if t.State == bb.TxnAborted {
 		return t, aborted(op, &t)
 	}
-	r, err := ns.b.get(ctx, txnLeaseKey(id))
+	r, err := ns.b.Get(ctx, txnLeaseKey(id))
 	if err == nil {
 		// Whoever was faster has renewed it as well.
-		err = taken(ns.b.put(ctx, txnLeaseKey(id), []byte("-"), r.seq))
+		err = kv.IgnoreConflict(ns.b.Put(ctx, txnLeaseKey(id), []byte("-"), r.Seq))
 	}
-	return t, opError(op, id.String(), err)
+	return t, kv.Wrap(op, id.String(), err)
 }
 
 // TxnLease returns a number that changes whenever a transaction's lease is renewed.
 func (ns *Namespace) TxnLease(ctx context.Context, id bb.TxnID) (uint64, error) {
-	r, err := ns.b.get(ctx, txnLeaseKey(id))
-	return r.seq, opError("transaction", id.String(), err)
+	r, err := ns.b.Get(ctx, txnLeaseKey(id))
+	return r.Seq, kv.Wrap("transaction", id.String(), err)
 }
 
 func aborted(op string, t *bb.Txn) error {
@@ -324,12 +325,12 @@ func (ns *Namespace) AdoptTxn(ctx context.Context, id bb.TxnID, task, attempt st
 		return "", err
 	}
 	key := txnTaskKey(id, task)
-	data, err := seal(key, &metapb.TxnTask{Attempt: attempt})
+	data, err := kv.Seal(key, &metapb.TxnTask{Attempt: attempt})
 	if err != nil {
 		return "", err
 	}
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		t, err := ns.Txn(ctx, id)
 		if err != nil {
 			return "", err
@@ -344,18 +345,18 @@ func (ns *Namespace) AdoptTxn(ctx context.Context, id bb.TxnID, task, attempt st
 		if t.State != bb.TxnOpen {
 			return "", bb.E(bb.Busy, op, task, "the transaction is "+string(t.State)+", and no task is adopted any more")
 		}
-		_, err = ns.b.commit(ctx, []change{
-			{key: checkKey, data: []byte("-"), check: txnKey(id), expected: t.Revision},
-			{key: key, data: data, expected: seq},
+		_, err = ns.b.Commit(ctx, []kv.Change{
+			{Key: checkKey, Data: []byte("-"), Check: txnKey(id), Expected: t.Revision},
+			{Key: key, Data: data, Expected: seq},
 		})
 		if err == nil {
 			return attempt, nil
 		}
-		if !errors.Is(err, errConflict) {
-			return "", opError(op, task, err)
+		if !errors.Is(err, kv.ErrRevision) {
+			return "", kv.Wrap(op, task, err)
 		}
 	}
-	return "", opError(op, task, errConflict)
+	return "", kv.Wrap(op, task, kv.ErrRevision)
 }
 
 // CommitTxn has no attempt adopted any more, if the transaction is open, and returns it.
@@ -421,8 +422,8 @@ func (ns *Namespace) AbortTxn(ctx context.Context, id bb.TxnID, reason string) (
 
 // changeTxn changes a transaction's record by compare-and-set, if change says so.
 func (ns *Namespace) changeTxn(ctx context.Context, op string, id bb.TxnID, change func(*bb.Txn) (bool, error)) (bb.Txn, error) {
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		t, err := ns.Txn(ctx, id)
 		if err != nil {
 			return t, err
@@ -435,11 +436,11 @@ func (ns *Namespace) changeTxn(ctx context.Context, op string, id bb.TxnID, chan
 		if err != nil {
 			return t, err
 		}
-		if t.Revision, err = ns.b.put(ctx, txnKey(id), data, t.Revision); !errors.Is(err, errConflict) {
-			return t, opError(op, id.String(), err)
+		if t.Revision, err = ns.b.Put(ctx, txnKey(id), data, t.Revision); !errors.Is(err, kv.ErrRevision) {
+			return t, kv.Wrap(op, id.String(), err)
 		}
 	}
-	return bb.Txn{}, opError(op, id.String(), errConflict)
+	return bb.Txn{}, kv.Wrap(op, id.String(), kv.ErrRevision)
 }
 
 // Unfolded is the error of what has to wait until another transaction, which is committed
@@ -458,14 +459,14 @@ func (e *Unfolded) Is(target error) bool { return target == bb.Busy }
 // the destination is gone; Cancelled: it was aborted.
 func (ns *Namespace) DecideTxn(ctx context.Context, id bb.TxnID) (bb.Txn, error) {
 	const op = "commit transaction"
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		t, err := ns.tryDecide(ctx, id)
-		if !errors.Is(err, errConflict) {
-			return t, opError(op, id.String(), err)
+		if !errors.Is(err, kv.ErrRevision) {
+			return t, kv.Wrap(op, id.String(), err)
 		}
 	}
-	return bb.Txn{}, opError(op, id.String(), errConflict)
+	return bb.Txn{}, kv.Wrap(op, id.String(), kv.ErrRevision)
 }
 
 func (ns *Namespace) tryDecide(ctx context.Context, id bb.TxnID) (bb.Txn, error) {
@@ -493,7 +494,7 @@ func (ns *Namespace) tryDecide(ctx context.Context, id bb.TxnID) (bb.Txn, error)
 	if err != nil {
 		return t, err
 	}
-	decided, err := ns.b.get(ctx, decidedKey)
+	decided, err := ns.b.Get(ctx, decidedKey)
 	if err != nil {
 		return t, err
 	}
@@ -512,14 +513,14 @@ func (ns *Namespace) tryDecide(ctx context.Context, id bb.TxnID) (bb.Txn, error)
 	if err != nil {
 		return t, err
 	}
-	changes := []change{
-		{key: txnKey(id), data: run, expected: t.Revision},
-		{key: decidedKey, data: []byte("-"), expected: decided.seq},
-		{key: key, data: entry, expected: e.Revision},
+	changes := []kv.Change{
+		{Key: txnKey(id), Data: run, Expected: t.Revision},
+		{Key: decidedKey, Data: []byte("-"), Expected: decided.Seq},
+		{Key: key, Data: entry, Expected: e.Revision},
 	}
 	err = ns.commit(ctx, changes, []entryChange{{entryID{e.Parent, e.Name}, 2, &marked}}, nil)
 	ns.decisions.Add(1)
-	if errors.Is(err, errConflict) {
+	if errors.Is(err, kv.ErrRevision) {
 		ns.entries.forget(entryID{e.Parent, e.Name})
 		ns.dirs.forget(t.Dir)
 	}
@@ -532,18 +533,18 @@ func (ns *Namespace) tryDecide(ctx context.Context, id bb.TxnID) (bb.Txn, error)
 // EntryOf returns the entry of a directory below the root, wherever it is. NotFound if it
 // was removed.
 func (ns *Namespace) EntryOf(ctx context.Context, dir bb.DirID) (bb.Entry, error) {
-	for try := range maxTries {
-		yield(ctx, try)
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
 		d, err := ns.fetchDir(ctx, dir)
 		if err != nil {
-			return bb.Entry{}, opError("lookup", dir.String(), err)
+			return bb.Entry{}, kv.Wrap("lookup", dir.String(), err)
 		}
 		if !d.live {
 			return bb.Entry{}, bb.E(bb.NotFound, "lookup", dir.String(), "the directory has been removed")
 		}
 		c, err := ns.load(ctx, d.value.parent, d.value.name)
 		if err != nil {
-			return bb.Entry{}, opError("lookup", dir.String(), err)
+			return bb.Entry{}, kv.Wrap("lookup", dir.String(), err)
 		}
 		if c.live && c.value.Dir == dir {
 			return c.value, nil
@@ -554,7 +555,7 @@ func (ns *Namespace) EntryOf(ctx context.Context, dir bb.DirID) (bb.Entry, error
 			return bb.Entry{}, bb.E(bb.NotFound, "lookup", dir.String(), "the directory has been removed")
 		}
 	}
-	return bb.Entry{}, opError("lookup", dir.String(), errConflict)
+	return bb.Entry{}, kv.Wrap("lookup", dir.String(), kv.ErrRevision)
 }
 
 // ForgetTxn deletes the records of a transaction that is over and of which nothing is left.
@@ -573,20 +574,20 @@ func (ns *Namespace) ForgetTxn(ctx context.Context, id bb.TxnID) error {
 	if err := ns.forgetTasks(ctx, id); err != nil {
 		return err
 	}
-	return opError(op, id.String(), taken(ns.b.remove(ctx, txnKey(id), t.Revision)))
+	return kv.Wrap(op, id.String(), kv.IgnoreConflict(ns.b.Remove(ctx, txnKey(id), t.Revision)))
 }
 
 // forgetTasks deletes the records that only a transaction which is not over needs.
 func (ns *Namespace) forgetTasks(ctx context.Context, id bb.TxnID) error {
-	var keys []record
-	err := ns.b.scan(ctx, txnPrefix+id.String()+".>", func(r *record) error {
-		if r.live() && r.key != txnKey(id) {
+	var keys []kv.Record
+	err := ns.b.Scan(ctx, txnPrefix+id.String()+".>", func(r *kv.Record) error {
+		if r.Live() && r.Key != txnKey(id) {
 			keys = append(keys, *r)
 		}
 		return nil
 	})
 	for i := 0; i < len(keys) && err == nil; i++ {
-		err = taken(ns.b.remove(ctx, keys[i].key, keys[i].seq))
+		err = kv.IgnoreConflict(ns.b.Remove(ctx, keys[i].Key, keys[i].Seq))
 	}
-	return opError("forget transaction", id.String(), err)
+	return kv.Wrap("forget transaction", id.String(), err)
 }

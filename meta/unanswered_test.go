@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 )
 
 // fault is what happens to one request of an operation.
@@ -34,13 +35,13 @@ var faults = []fault{
 // losing stands between a namespace and the server.
 type losing struct {
 	mu      sync.Mutex
-	c       *conn
+	c       *kv.Conn
 	subject string // prefix of the subjects of the bucket's keys
 	fault   *fault // nil: none
 	at      int    // the change that it happens to, from 1 on
 	seen    int    // changes so far
 	cancel  func()
-	held    []*Message
+	held    []*kv.Message
 }
 
 // arm makes a fault happen to the n-th change from now on; 0: none.
@@ -50,33 +51,33 @@ func (l *losing) arm(f *fault, n int, cancel func()) {
 	l.fault, l.at, l.seen, l.cancel, l.held = f, n, 0, cancel, nil
 }
 
-func (l *losing) intercept(ctx context.Context, msgs []*Message) (*Message, error) {
+func (l *losing) intercept(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
 	l.mu.Lock()
 	key, changes := strings.CutPrefix(msgs[0].Subject, l.subject)
 	hit := false
-	if changes && !isBarrier(key) {
+	if changes && !kv.IsBarrier(key) {
 		l.seen++
 		hit = l.seen == l.at
 	}
 	f, cancel := l.fault, l.cancel
 	if hit && f.late {
 		for _, m := range msgs {
-			l.held = append(l.held, &Message{Subject: m.Subject, Header: maps.Clone(m.Header), Data: m.Data})
+			l.held = append(l.held, &kv.Message{Subject: m.Subject, Header: maps.Clone(m.Header), Data: m.Data})
 		}
 	}
 	l.mu.Unlock()
 	if !hit {
-		return l.c.deliver(ctx, msgs)
+		return l.c.Deliver(ctx, msgs)
 	}
 	if f.carries {
-		if _, err := l.c.deliver(ctx, msgs); err != nil {
+		if _, err := l.c.Deliver(ctx, msgs); err != nil {
 			return nil, err
 		}
 	}
 	if f.ends {
 		cancel()
 	}
-	return nil, errUncertain
+	return nil, kv.ErrUncertain
 }
 
 // release sends what was held back, and disarms. It returns how many changes there were.
@@ -86,7 +87,7 @@ func (l *losing) release(t *testing.T) int {
 	held, seen := l.held, l.seen
 	l.mu.Unlock()
 	if len(held) > 0 {
-		if _, err := l.c.deliver(testContext(t), held); err != nil {
+		if _, err := l.c.Deliver(testContext(t), held); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -357,8 +358,8 @@ func TestUnanswered(t *testing.T) {
 			s := startServer(t, t.TempDir())
 			m := connectTo(t, Options{InProcess: s, SoleWriter: mode.sole})
 			ns := mode.in(newBuffer(t, m, "buf"))
-			l := &losing{c: m.conn, subject: ns.b.subjects()}
-			m.conn.interceptBy(l.intercept)
+			l := &losing{c: m.conn, subject: ns.b.Subjects()}
+			m.conn.Intercept(l.intercept)
 			other, err := connectTo(t, Options{InProcess: s}).Namespace(testContext(t), "buf")
 			if err != nil {
 				t.Fatal(err)
@@ -472,14 +473,14 @@ func (u *unanswered) goesOn(what string, dir bb.Entry) {
 // checkRecords checks the records of a bucket against each other.
 func checkRecords(t *testing.T, ns *Namespace) {
 	t.Helper()
-	dirs, entries := map[string]bool{}, []record{}
-	err := ns.b.scan(testContext(t), ">", func(r *record) error {
+	dirs, entries := map[string]bool{}, []kv.Record{}
+	err := ns.b.Scan(testContext(t), ">", func(r *kv.Record) error {
 		switch {
-		case !r.live():
-		case strings.HasPrefix(r.key, dirPrefix):
-			dirs[r.key] = true
-		case strings.HasPrefix(r.key, entryPrefix) && r.key != rootKey:
-			entries = append(entries, record{key: r.key, seq: r.seq, data: slices.Clone(r.data)})
+		case !r.Live():
+		case strings.HasPrefix(r.Key, dirPrefix):
+			dirs[r.Key] = true
+		case strings.HasPrefix(r.Key, entryPrefix) && r.Key != rootKey:
+			entries = append(entries, kv.Record{Key: r.Key, Seq: r.Seq, Data: slices.Clone(r.Data)})
 		}
 		return nil
 	})
@@ -487,11 +488,11 @@ func checkRecords(t *testing.T, ns *Namespace) {
 		t.Fatal(err)
 	}
 	for _, r := range entries {
-		dir, name, _ := parseEntryKey(r.key)
+		dir, name, _ := parseEntryKey(r.Key)
 		if dir != bb.RootDir && !dirs[dirKey(dir)] {
 			t.Errorf("%q lies in directory %v, which is gone", name, dir)
 		}
-		if e, err := openEntry(r.key, r.data, r.seq); err != nil || e.IsDir() && !dirs[dirKey(e.Dir)] {
+		if e, err := openEntry(r.Key, r.Data, r.Seq); err != nil || e.IsDir() && !dirs[dirKey(e.Dir)] {
 			t.Errorf("directory %q has no record (%v)", name, err)
 		}
 	}

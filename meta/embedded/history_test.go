@@ -16,6 +16,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta"
+	"forebay/meta/kv"
 )
 
 // files is the state of the model: which file each of the names leads to, 0 for none.
@@ -137,7 +138,7 @@ func (r *recorder) run(ctx context.Context, t *testing.T) {
 		o := outcome{file: file}
 		switch {
 		case err == nil:
-		case errors.Is(err, meta.ErrConflict):
+		case errors.Is(err, kv.ErrConflict):
 			continue // refused, and nothing was changed
 		case errors.Is(err, bb.Unavailable):
 			o.kind, end = bb.Unavailable, math.MaxInt64

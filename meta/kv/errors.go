@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"context"
@@ -7,17 +7,17 @@ import (
 	"forebay/internal/bb"
 )
 
-// opError translates what the connection says into the errors of an operation.
-func opError(op, path string, err error) error {
+// Wrap translates what the connection says into the errors of an operation.
+func Wrap(op, path string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errConflict):
+	case errors.Is(err, ErrRevision):
 		return &bb.Error{Kind: bb.Busy, Op: op, Path: path, Err: ErrConflict, Remedy: "look it up and try again"}
-	case errors.Is(err, errNoBucket):
+	case errors.Is(err, ErrNoBucket):
 		return bb.E(bb.NotFound, op, path, "the namespace has no entries of the buffer: it has been destroyed, or the namespace's server has lost them").
 			WithRemedy("if bbctl buffer list shows the buffer, put a copy of the server's folder back: nodes keep what they hold")
-	case errors.Is(err, errUncertain) && bb.KindOf(err) == bb.Internal:
+	case errors.Is(err, ErrUncertain) && bb.KindOf(err) == bb.Internal:
 		return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Err: err, Remedy: "look whether it was done"}
 	}
 	return bb.Wrap(op, path, err)
@@ -27,16 +27,16 @@ func opError(op, path string, err error) error {
 // because somebody else changed the same thing first.
 var ErrConflict = errors.New("it was changed by somebody else meanwhile")
 
-// taken ignores a conflict: somebody else has changed or deleted the key.
-func taken(_ uint64, err error) error {
-	if errors.Is(err, errConflict) {
+// IgnoreConflict ignores a conflict: somebody else has changed or deleted the key.
+func IgnoreConflict(_ uint64, err error) error {
+	if errors.Is(err, ErrRevision) {
 		return nil
 	}
 	return err
 }
 
-// isUncertainNow reports whether a change of unknown outcome may simply be made
+// MayRepeat reports whether a change of unknown outcome may simply be made
 // anew: as where what was done twice is as good as what was done once.
-func isUncertainNow(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && errors.Is(err, errUncertain)
+func MayRepeat(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && errors.Is(err, ErrUncertain)
 }

@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"crypto/ecdsa"
@@ -76,13 +76,13 @@ func TestRefusedCertificate(t *testing.T) {
 		}
 	})
 	for _, file := range []string{"client", ""} {
-		o := connOptions{
+		o := Options{
 			URLs: []string{"tls://" + listener.Addr().String()}, CA: filepath.Join(dir, "server.pem"), Logger: slog.New(slog.DiscardHandler), Health: &Health{},
 		}
 		if file != "" {
 			o.Cert, o.Key = filepath.Join(dir, file+".pem"), filepath.Join(dir, file+".key")
 		}
-		_, err = dial(t.Context(), o)
+		_, err = Dial(t.Context(), o)
 		var e *bb.Error
 		if !errors.Is(err, bb.Permission) || !errors.As(err, &e) || !strings.Contains(e.Remedy, "nats.tls.cert") {
 			t.Errorf("certificate %q: %v", file, err)

@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"bytes"
@@ -42,7 +42,7 @@ func (p *probed) ask(ctx context.Context) error {
 		return nil
 	}
 	<-ctx.Done()
-	return fmt.Errorf("%w: %w", errUncertain, ctx.Err())
+	return fmt.Errorf("%w: %w", ErrUncertain, ctx.Err())
 }
 
 func (p *probed) trouble() *Trouble {
@@ -98,7 +98,7 @@ func TestSilenceOfMoments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startProber(t)
 		for range 10 {
-			p.suspects("a stream", errUncertain, func(context.Context) error { return nil })
+			p.suspects("a stream", ErrUncertain, func(context.Context) error { return nil })
 			p.dead.Store(true)
 			pass(1500 * time.Millisecond)
 			p.dead.Store(false)
@@ -128,7 +128,7 @@ func TestSuspects(t *testing.T) {
 		}
 		dead.Store(true)
 		for i := range 2 * maxSuspects {
-			p.suspects(fmt.Sprint("stream ", i), errUncertain, ask)
+			p.suspects(fmt.Sprint("stream ", i), ErrUncertain, ask)
 		}
 		pass(10 * time.Second)
 		got := p.trouble()

@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"bytes"
@@ -35,20 +35,20 @@ const (
 )
 
 var (
-	errConflict = errors.New("the key has another revision")
-	errNoBucket = errors.New("the bucket does not exist")
+	ErrRevision = errors.New("the key has another revision")
+	ErrNoBucket = errors.New("the bucket does not exist")
 	// errInProcess: another change of the key is on its way to the copies. Nothing was
 	// changed, nor is it known yet whether the other change will be.
 	errInProcess = errors.New("the key is being changed")
 )
 
-// bucket is one key-value bucket: a stream KV_name with one message per subject
+// Bucket is one key-value bucket: a stream KV_name with one message per subject
 // $KV.name.KEY. Tools that know NATS's key-value buckets can read it.
 //
 // A value's revision is its message's sequence. A deleted key has a message without
 // data until that expires, then none.
-type bucket struct {
-	c        *conn
+type Bucket struct {
+	c        *Conn
 	replicas int           // copies that it gets when it is made
 	copies   atomic.Int32  // that it has, once that is known
 	age      time.Duration // see bucketOptions
@@ -62,19 +62,20 @@ type bucket struct {
 	absent   bool
 }
 
-// record is one value of a bucket.
-type record struct {
-	key  string
-	seq  uint64    // 0: the key does not exist
-	data []byte    // nil: it was deleted
-	by   string    // the batch id or the nonce of the change that wrote it
-	gone bb.FileID // the file that this deletion removed, or whose name its rename took; 0: none
+// Record is one value of a bucket.
+type Record struct {
+	Key  string
+	Seq  uint64    // 0: the key does not exist
+	Data []byte    // nil: it was deleted
+	By   string    // the batch id or the nonce of the change that wrote it
+	Gone bb.FileID // the file that this deletion removed, or whose name its rename took; 0: none
 }
 
-func (r *record) live() bool { return len(r.data) > 0 }
+// Live reports whether the key exists.
+func (r *Record) Live() bool { return len(r.Data) > 0 }
 
-// bucketOptions say what is special about a bucket.
-type bucketOptions struct {
+// BucketOptions say what is special about a bucket.
+type BucketOptions struct {
 	Age time.Duration // of its oldest record; 0: any
 	// Gone, if not nil, confirms that the bucket is no more, which a server may say that has
 	// yet to learn of it.
@@ -83,13 +84,13 @@ type bucketOptions struct {
 	Absent bool
 }
 
-// neverGone is for buckets that nobody deletes.
-func neverGone(context.Context) (bool, error) { return false, nil }
+// NeverGone is for buckets that nobody deletes.
+func NeverGone(context.Context) (bool, error) { return false, nil }
 
-// bucket returns a bucket, which need not exist.
-func (c *conn) bucket(name string, o bucketOptions) *bucket {
+// Bucket returns a bucket, which need not exist.
+func (c *Conn) Bucket(name string, o BucketOptions) *Bucket {
 	server, _ := c.inProcess.(BatchesInMemory)
-	return &bucket{
+	return &Bucket{
 		c: c, replicas: c.replicas, name: name, server: server, age: o.Age, gone: o.Gone, absent: o.Absent,
 		subject: "$KV." + name + ".",
 		get1:    "$JS.API.DIRECT.GET.KV_" + name + ".$KV." + name + ".",
@@ -97,27 +98,27 @@ func (c *conn) bucket(name string, o bucketOptions) *bucket {
 	}
 }
 
-// bucketName returns the bucket's name.
-func (b *bucket) bucketName() string { return b.name }
+// Name returns the bucket's name.
+func (b *Bucket) Name() string { return b.name }
 
-// logger returns the log of the connection.
-func (b *bucket) logger() *slog.Logger { return b.c.log }
+// Logger returns the log of the connection.
+func (b *Bucket) Logger() *slog.Logger { return b.c.log }
 
-// unreadable counts and logs a record that cannot be decoded; a nil error is none.
-func (b *bucket) unreadable(key string, err error) { b.c.unreadable(key, err) }
+// Unreadable counts and logs a record that cannot be decoded; a nil error is none.
+func (b *Bucket) Unreadable(key string, err error) { b.c.Unreadable(key, err) }
 
-// unavailable is the error of an operation whose context ended while the server did not
+// Unavailable is the error of an operation whose context ended while the server did not
 // answer: Cancelled if somebody cancelled it, else Unavailable.
-func (b *bucket) unavailable(ctx context.Context, op string, cause error) error {
+func (b *Bucket) Unavailable(ctx context.Context, op string, cause error) error {
 	return b.c.unavailable(ctx, op, cause)
 }
 
-// reconnects counts how often the connection came back.
-func (b *bucket) reconnects() uint64 { return b.c.currentStatus().Reconnects }
+// Reconnects counts how often the connection came back.
+func (b *Bucket) Reconnects() uint64 { return b.c.Status().Reconnects }
 
-// ensure makes the bucket if it is not there, and gives it more copies if it has
+// Ensure makes the bucket if it is not there, and gives it more copies if it has
 // fewer than it should.
-func (b *bucket) ensure(ctx context.Context) error {
+func (b *Bucket) Ensure(ctx context.Context) error {
 	err := b.manage(ctx, func(ctx context.Context) error {
 		s, err := b.c.admin.CreateStream(ctx, jetstream.StreamConfig{
 			Name: "KV_" + b.name, Subjects: []string{b.subject + ">"}, Storage: jetstream.FileStorage,
@@ -136,15 +137,15 @@ func (b *bucket) ensure(ctx context.Context) error {
 		err = b.raise(ctx)
 	}
 	if err == nil {
-		b.batchInMemory()
+		b.BatchInMemory()
 	}
 	return err
 }
 
-// batchInMemory makes atomic changes quick where the server is in this process. They are
+// BatchInMemory makes atomic changes quick where the server is in this process. They are
 // as right without it, so what fails is said and not returned.
-func (b *bucket) batchInMemory() {
-	if b.server == nil || b.replicated() {
+func (b *Bucket) BatchInMemory() {
+	if b.server == nil || b.Replicated() {
 		return
 	}
 	if err := b.server.BatchInMemory("KV_" + b.name); err != nil {
@@ -153,7 +154,7 @@ func (b *bucket) batchInMemory() {
 }
 
 // find learns how many copies the bucket has.
-func (b *bucket) find(ctx context.Context) error {
+func (b *Bucket) find(ctx context.Context) error {
 	s, err := b.c.admin.Stream(ctx, "KV_"+b.name)
 	if err == nil {
 		b.copies.Store(int32(s.CachedInfo().Config.Replicas))
@@ -162,7 +163,7 @@ func (b *bucket) find(ctx context.Context) error {
 }
 
 // raise gives a bucket that was made for fewer servers its copies.
-func (b *bucket) raise(ctx context.Context) error {
+func (b *Bucket) raise(ctx context.Context) error {
 	return b.manage(ctx, func(ctx context.Context) error {
 		s, err := b.c.admin.Stream(ctx, "KV_"+b.name)
 		if err != nil {
@@ -178,8 +179,8 @@ func (b *bucket) raise(ctx context.Context) error {
 	})
 }
 
-// exists reports whether the server has the bucket.
-func (b *bucket) exists(ctx context.Context) (bool, error) {
+// Exists reports whether the server has the bucket.
+func (b *Bucket) Exists(ctx context.Context) (bool, error) {
 	found := true
 	err := b.manage(ctx, func(ctx context.Context) error {
 		err := b.find(ctx)
@@ -191,8 +192,8 @@ func (b *bucket) exists(ctx context.Context) (bool, error) {
 	return found, err
 }
 
-// destroy deletes the bucket with all that it holds. It may be gone already.
-func (b *bucket) destroy(ctx context.Context) error {
+// Destroy deletes the bucket with all that it holds. It may be gone already.
+func (b *Bucket) Destroy(ctx context.Context) error {
 	return b.manage(ctx, func(ctx context.Context) error {
 		err := b.c.admin.DeleteStream(ctx, "KV_"+b.name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -202,8 +203,8 @@ func (b *bucket) destroy(ctx context.Context) error {
 	})
 }
 
-// created returns when the bucket was made. It does not try again.
-func (b *bucket) created(ctx context.Context) (at time.Time, found bool, err error) {
+// Created returns when the bucket was made. It does not try again.
+func (b *Bucket) Created(ctx context.Context) (at time.Time, found bool, err error) {
 	s, err := b.c.admin.Stream(ctx, "KV_"+b.name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -214,8 +215,8 @@ func (b *bucket) created(ctx context.Context) (at time.Time, found bool, err err
 	return s.CachedInfo().Created, true, nil
 }
 
-// buckets returns the names of the buckets that begin with a prefix. It does not try again.
-func (c *conn) buckets(ctx context.Context, prefix string) ([]string, error) {
+// Buckets returns the names of the buckets that begin with a prefix. It does not try again.
+func (c *Conn) Buckets(ctx context.Context, prefix string) ([]string, error) {
 	var found []string
 	// Names alone: for more the server asks the leader of each stream, and waits for 4 s if
 	// one has none.
@@ -236,13 +237,13 @@ func (c *conn) buckets(ctx context.Context, prefix string) ([]string, error) {
 // a leader is never answered, and a daemon that starts with them asks then.
 const manageTimeout = time.Second
 
-func (b *bucket) manage(ctx context.Context, do func(context.Context) error) error {
+func (b *Bucket) manage(ctx context.Context, do func(context.Context) error) error {
 	return b.c.manage(ctx, "bucket", b.name, do)
 }
 
 // manage calls an idempotent function of the stream API until the server answers. What it
 // is about is a bucket or a queue of a name.
-func (c *conn) manage(ctx context.Context, what, name string, do func(context.Context) error) error {
+func (c *Conn) manage(ctx context.Context, what, name string, do func(context.Context) error) error {
 	for try := 0; ; try++ {
 		attempt, cancel := context.WithTimeout(ctx, min(manageTimeout<<min(try, 8), attemptTimeout))
 		err := do(attempt)
@@ -263,7 +264,7 @@ func (c *conn) manage(ctx context.Context, what, name string, do func(context.Co
 			return c.unavailable(ctx, what+" "+name, err)
 		}
 		c.apiSuspected(err)
-		pause(ctx, try)
+		Pause(ctx, try)
 		if err := c.again(ctx); err != nil {
 			return err
 		}
@@ -276,13 +277,13 @@ func final(err *jetstream.APIError) bool {
 	return err.Code < 500 && err.ErrorCode != codeNoPeers
 }
 
-// get returns what is stored under a key: never less than what was acknowledged to
+// Get returns what is stored under a key: never less than what was acknowledged to
 // anybody before it was called (see barriers).
-func (b *bucket) get(ctx context.Context, key string) (record, error) {
-	if b.replicated() {
-		records, _, err := b.newest(ctx, key)
+func (b *Bucket) Get(ctx context.Context, key string) (Record, error) {
+	if b.Replicated() {
+		records, _, err := b.Newest(ctx, key)
 		if err != nil || len(records) == 0 {
-			return record{key: key}, err
+			return Record{Key: key}, err
 		}
 		return records[0], nil
 	}
@@ -292,38 +293,38 @@ func (b *bucket) get(ctx context.Context, key string) (record, error) {
 			return r, nil
 		}
 		if err := b.retry(ctx, err); err != nil {
-			return record{}, err
+			return Record{}, err
 		}
 	}
 }
 
 // retry returns nil if a request that failed with err should be sent again.
-func (b *bucket) retry(ctx context.Context, err error) error {
+func (b *Bucket) retry(ctx context.Context, err error) error {
 	switch {
-	case ctx.Err() != nil && errors.Is(err, errUncertain):
+	case ctx.Err() != nil && errors.Is(err, ErrUncertain):
 		return b.c.unavailable(ctx, "namespace server", err)
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, errUncertain):
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, ErrUncertain):
 		// Either the bucket is gone or the server is not ready. What is sent while a server
 		// drops the bucket is not answered, and it may keep its subscription for good.
 		b.suspected(err)
-		switch found, ferr := b.exists(ctx); {
+		switch found, ferr := b.Exists(ctx); {
 		case ferr != nil:
 			return ferr
 		case !found && (b.gone == nil || b.absent):
-			return errNoBucket
-		case !found || b.gone != nil && errors.Is(err, errUncertain):
+			return ErrNoBucket
+		case !found || b.gone != nil && errors.Is(err, ErrUncertain):
 			// A stream that was made again while the server dropped it is found, and never answers.
 			if gone, err := b.gone(ctx); err != nil {
 				return err
 			} else if gone {
-				return errNoBucket
+				return ErrNoBucket
 			}
 		}
 		if errors.Is(err, nats.ErrNoResponders) {
-			pause(ctx, 5)
+			Pause(ctx, 5)
 		}
 		return b.c.again(ctx)
-	case !errors.Is(err, errNoServer):
+	case !errors.Is(err, ErrNoServer):
 		return err
 	case ctx.Err() != nil:
 		return b.c.unavailable(ctx, "namespace server", err)
@@ -331,34 +332,34 @@ func (b *bucket) retry(ctx context.Context, err error) error {
 	return b.c.again(ctx)
 }
 
-func (b *bucket) getDirect(ctx context.Context, key string) (record, error) {
+func (b *Bucket) getDirect(ctx context.Context, key string) (Record, error) {
 	msg, err := b.c.request(ctx, &nats.Msg{Subject: b.get1 + key})
 	if err != nil {
-		return record{}, err
+		return Record{}, err
 	}
 	switch status := msg.Header.Get("Status"); status {
 	case "":
 		return b.message(msg)
 	case "404":
-		return record{key: key}, nil
+		return Record{Key: key}, nil
 	default:
-		return record{}, bb.E(bb.Internal, "get", key, "server status "+status)
+		return Record{}, bb.E(bb.Internal, "get", key, "server status "+status)
 	}
 }
 
 // message reads the answer to a direct get.
-func (b *bucket) message(msg *nats.Msg) (record, error) {
+func (b *Bucket) message(msg *nats.Msg) (Record, error) {
 	seq, err := strconv.ParseUint(msg.Header.Get(hdrSequence), 10, 64)
 	key, ok := strings.CutPrefix(msg.Header.Get(hdrSubject), b.subject)
 	if err != nil || !ok {
-		return record{}, bb.E(bb.Internal, "get", msg.Header.Get(hdrSubject), "the server's answer is malformed")
+		return Record{}, bb.E(bb.Internal, "get", msg.Header.Get(hdrSubject), "the server's answer is malformed")
 	}
-	return record{key: key, seq: seq, data: msg.Data, by: writer(msg.Header), gone: goneFile(msg.Header)}, nil
+	return Record{Key: key, Seq: seq, Data: msg.Data, By: writer(msg.Header), Gone: goneFile(msg.Header)}, nil
 }
 
 // goneFile reads which file a deletion removed.
 func goneFile(h nats.Header) bb.FileID {
-	id, _ := parseID(h.Get(hdrGone))
+	id, _ := ParseID(h.Get(hdrGone))
 	return bb.FileID(id)
 }
 
@@ -385,46 +386,46 @@ func (e *apiError) Error() string {
 	return fmt.Sprintf("server error %d: %s", e.ErrCode, e.Description)
 }
 
-// put stores data under a key if its revision is expected (0: it does not exist),
+// Put stores data under a key if its revision is expected (0: it does not exist),
 // and returns the new revision; else errConflict. If the answer is lost, it finds
 // out what became of the change.
-func (b *bucket) put(ctx context.Context, key string, data []byte, expected uint64) (uint64, error) {
+func (b *Bucket) Put(ctx context.Context, key string, data []byte, expected uint64) (uint64, error) {
 	id := b.c.nonce()
 	h := nats.Header{hdrExpected: {strconv.FormatUint(expected, 10)}, hdrNonce: {id}}
 	return b.publish(ctx, key, data, h, expected, id)
 }
 
-// create stores data under a key that must not exist; else errConflict and what is there.
-func (b *bucket) create(ctx context.Context, key string, data []byte, tombstone uint64) (uint64, record, error) {
+// Create stores data under a key that must not exist; else errConflict and what is there.
+func (b *Bucket) Create(ctx context.Context, key string, data []byte, tombstone uint64) (uint64, Record, error) {
 	for try := 0; ; try++ {
-		seq, err := b.put(ctx, key, data, tombstone)
-		if !errors.Is(err, errConflict) {
-			return seq, record{}, err
+		seq, err := b.Put(ctx, key, data, tombstone)
+		if !errors.Is(err, ErrRevision) {
+			return seq, Record{}, err
 		}
-		pause(ctx, try)
-		r, err := b.get(ctx, key)
+		Pause(ctx, try)
+		r, err := b.Get(ctx, key)
 		if err != nil {
-			return 0, record{}, err
+			return 0, Record{}, err
 		}
-		if r.live() {
-			return 0, r, errConflict
+		if r.Live() {
+			return 0, r, ErrRevision
 		}
-		tombstone = r.seq
+		tombstone = r.Seq
 	}
 }
 
-// remove deletes a key if its revision is expected; else errConflict. The marker that it
+// Remove deletes a key if its revision is expected; else errConflict. The marker that it
 // leaves stays for good, or until the key is used again. The server drops a version that
 // another one replaces from its index, not from its log: were the marker to expire
 // (Nats-TTL), or to be deleted, a server that is killed would find the version before it
 // in the log and take it for the newest (nats-server 2.15, TestRemovedStaysRemoved).
-func (b *bucket) remove(ctx context.Context, key string, expected uint64) (uint64, error) {
-	return b.removeFile(ctx, key, expected, 0)
+func (b *Bucket) Remove(ctx context.Context, key string, expected uint64) (uint64, error) {
+	return b.RemoveFile(ctx, key, expected, 0)
 }
 
-// removeFile is remove of a file's key: the marker names the file, so that whoever holds
+// RemoveFile is remove of a file's key: the marker names the file, so that whoever holds
 // its bytes can tell that it was removed from that the namespace has forgotten it.
-func (b *bucket) removeFile(ctx context.Context, key string, expected uint64, file bb.FileID) (uint64, error) {
+func (b *Bucket) RemoveFile(ctx context.Context, key string, expected uint64, file bb.FileID) (uint64, error) {
 	id := b.c.nonce()
 	h := nats.Header{
 		hdrExpected: {strconv.FormatUint(expected, 10)}, hdrOperation: {"DEL"}, hdrNonce: {id},
@@ -433,8 +434,8 @@ func (b *bucket) removeFile(ctx context.Context, key string, expected uint64, fi
 	return b.publish(ctx, key, nil, h, expected, id)
 }
 
-// discard is remove for what does no harm if it stays: it does not wait.
-func (b *bucket) discard(key string, expected uint64) {
+// Discard is remove for what does no harm if it stays: it does not wait.
+func (b *Bucket) Discard(key string, expected uint64) {
 	_ = b.c.nc.PublishMsg(&nats.Msg{Subject: b.subject + key, Header: nats.Header{
 		hdrExpected: {strconv.FormatUint(expected, 10)}, hdrOperation: {"DEL"},
 	}})
@@ -447,7 +448,7 @@ func (b *bucket) discard(key string, expected uint64) {
 // leader that is none any more and has old revisions, or be owed to a change that
 // its leader took with it. So what is stored is read then, by a read that is never
 // old; if that still has the expected revision, the change is sent again.
-func (b *bucket) publish(ctx context.Context, key string, data []byte, h nats.Header, expected uint64, id string) (uint64, error) {
+func (b *Bucket) publish(ctx context.Context, key string, data []byte, h nats.Header, expected uint64, id string) (uint64, error) {
 	lost := false
 	for try := 0; ; try++ {
 		ack, err := b.c.request(ctx, &nats.Msg{Subject: b.subject + key, Header: h, Data: data})
@@ -458,29 +459,29 @@ func (b *bucket) publish(ctx context.Context, key string, data []byte, h nats.He
 		switch {
 		case err == nil:
 			return seq, nil
-		case errors.Is(err, errConflict) && !lost && !b.replicated():
+		case errors.Is(err, ErrRevision) && !lost && !b.Replicated():
 			return 0, err
-		case errors.Is(err, errConflict):
-			r, gerr := b.get(ctx, key)
+		case errors.Is(err, ErrRevision):
+			r, gerr := b.Get(ctx, key)
 			switch {
 			case gerr != nil && lost:
-				return 0, fmt.Errorf("%w: %w", errMaybeDone, gerr)
+				return 0, fmt.Errorf("%w: %w", ErrMaybeDone, gerr)
 			case gerr != nil:
 				return 0, gerr
-			case r.by == id:
-				return r.seq, nil
-			case r.seq != expected && lost:
-				return 0, fmt.Errorf("%w: another change of it was found", errMaybeDone)
-			case r.seq != expected:
+			case r.By == id:
+				return r.Seq, nil
+			case r.Seq != expected && lost:
+				return 0, fmt.Errorf("%w: another change of it was found", ErrMaybeDone)
+			case r.Seq != expected:
 				return 0, err
 			}
 			err = errInProcess
-		case errors.Is(err, errUncertain):
+		case errors.Is(err, ErrUncertain):
 			lost = true
 		}
 		if errors.Is(err, errInProcess) {
-			pause(ctx, try)
-			err = b.c.wait(ctx)
+			Pause(ctx, try)
+			err = b.c.Wait(ctx)
 		} else {
 			err = b.retry(ctx, err)
 		}
@@ -493,10 +494,10 @@ func (b *bucket) publish(ctx context.Context, key string, data []byte, h nats.He
 // afterLoss is the error of a change that is not sent again. If the answer to it was lost
 // before, it may have been carried out.
 func afterLoss(lost bool, err error) error {
-	if !lost || errors.Is(err, errNoBucket) || errors.Is(err, errMaybeDone) {
+	if !lost || errors.Is(err, ErrNoBucket) || errors.Is(err, ErrMaybeDone) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", errMaybeDone, err)
+	return fmt.Errorf("%w: %w", ErrMaybeDone, err)
 }
 
 // parseAck reads the acknowledgement of a publish.
@@ -523,13 +524,13 @@ func parseAck(data []byte) (uint64, error) {
 	}
 	switch {
 	case ack.Error.ErrCode == codeWrongSequence:
-		return 0, errConflict
+		return 0, ErrRevision
 	case ack.Error.ErrCode == codeWrongSequenceOfIt:
 		return 0, errInProcess
 	case ack.Error.ErrCode == codeStreamNotFound:
-		return 0, errNoBucket
+		return 0, ErrNoBucket
 	case ack.Error.Code == 503:
-		return 0, fmt.Errorf("%w: %w", errUncertain, ack.Error)
+		return 0, fmt.Errorf("%w: %w", ErrUncertain, ack.Error)
 	}
 	return 0, &bb.Error{Kind: bb.Internal, Op: "put", Err: ack.Error, Remedy: "see the NATS server's limits and log"}
 }

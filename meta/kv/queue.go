@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"context"
@@ -16,11 +16,11 @@ const (
 	queueDedup = 30 * time.Minute
 )
 
-// queue is a work queue: a stream of messages without data, each of which the server gives
+// Queue is a work queue: a stream of messages without data, each of which the server gives
 // to one worker, and to another if the first is silent for ackWait. A message is gone once
 // it was acknowledged.
-type queue struct {
-	c       *conn
+type Queue struct {
+	c       *Conn
 	name    string
 	subject string // prefix of its subjects
 	age     time.Duration
@@ -31,19 +31,19 @@ type queue struct {
 	}
 }
 
-// queueOptions say how long a queue's messages stay, and when they are given to another worker.
-type queueOptions struct {
+// QueueOptions say how long a queue's messages stay, and when they are given to another worker.
+type QueueOptions struct {
 	Age     time.Duration // of its oldest message
 	AckWait time.Duration
 }
 
-// queue returns a queue, which need not exist, of subjects with a prefix.
-func (c *conn) queue(name, prefix string, o queueOptions) *queue {
-	return &queue{c: c, name: name, subject: prefix, age: o.Age, ackWait: o.AckWait}
+// Queue returns a queue, which need not exist, of subjects with a prefix.
+func (c *Conn) Queue(name, prefix string, o QueueOptions) *Queue {
+	return &Queue{c: c, name: name, subject: prefix, age: o.Age, ackWait: o.AckWait}
 }
 
-// ensure makes the queue if it is not there.
-func (q *queue) ensure(ctx context.Context) error {
+// Ensure makes the queue if it is not there.
+func (q *Queue) Ensure(ctx context.Context) error {
 	return q.manage(ctx, func(ctx context.Context) error {
 		_, err := q.c.admin.CreateStream(ctx, jetstream.StreamConfig{
 			Name: q.name, Subjects: []string{q.subject + ">"}, Storage: jetstream.FileStorage,
@@ -56,20 +56,20 @@ func (q *queue) ensure(ctx context.Context) error {
 	})
 }
 
-func (q *queue) manage(ctx context.Context, do func(context.Context) error) error {
+func (q *Queue) manage(ctx context.Context, do func(context.Context) error) error {
 	return q.c.manage(ctx, "queue", q.name, do)
 }
 
-// add puts a message into the queue. One with the same id within half an hour is dropped.
-func (q *queue) add(ctx context.Context, subject, id string) error {
+// Add puts a message into the queue. One with the same id within half an hour is dropped.
+func (q *Queue) Add(ctx context.Context, subject, id string) error {
 	return q.manage(ctx, func(ctx context.Context) error {
 		_, err := q.c.admin.PublishMsg(ctx, &nats.Msg{Subject: q.subject + subject}, jetstream.WithMsgID(id))
 		return err
 	})
 }
 
-// purge drops the messages whose subjects match a filter. It does not try again.
-func (q *queue) purge(ctx context.Context, filter string) error {
+// Purge drops the messages whose subjects match a filter. It does not try again.
+func (q *Queue) Purge(ctx context.Context, filter string) error {
 	stream, err := q.c.admin.Stream(ctx, q.name)
 	if err != nil {
 		return err
@@ -77,9 +77,9 @@ func (q *queue) purge(ctx context.Context, filter string) error {
 	return stream.Purge(ctx, jetstream.WithPurgeSubject(q.subject+filter))
 }
 
-// next returns a message that matches a filter, which all users of a worker's name share;
+// Next returns a message that matches a filter, which all users of a worker's name share;
 // nil if there was none for a while.
-func (q *queue) next(ctx context.Context, worker, filter string) (*delivery, error) {
+func (q *Queue) Next(ctx context.Context, worker, filter string) (*Delivery, error) {
 	from, err := q.consumer(ctx, worker, q.subject+filter)
 	if err != nil {
 		return nil, err
@@ -90,10 +90,10 @@ func (q *queue) next(ctx context.Context, worker, filter string) (*delivery, err
 	return q.first(batch, err, from)
 }
 
-func (q *queue) first(batch jetstream.MessageBatch, err error, from jetstream.Consumer) (*delivery, error) {
+func (q *Queue) first(batch jetstream.MessageBatch, err error, from jetstream.Consumer) (*Delivery, error) {
 	if err == nil {
 		for msg := range batch.Messages() {
-			return &delivery{msg, q.subject}, nil
+			return &Delivery{msg, q.subject}, nil
 		}
 		err = batch.Error()
 	}
@@ -110,7 +110,7 @@ func (q *queue) first(batch jetstream.MessageBatch, err error, from jetstream.Co
 
 // consumer returns a consumer of the queue, which is made when first needed. It
 // stays, so that how often a message was delivered can be relied on.
-func (q *queue) consumer(ctx context.Context, name, filter string) (jetstream.Consumer, error) {
+func (q *Queue) consumer(ctx context.Context, name, filter string) (jetstream.Consumer, error) {
 	q.mu.Lock()
 	c := q.mu.consumers[name]
 	q.mu.Unlock()
@@ -135,35 +135,35 @@ func (q *queue) consumer(ctx context.Context, name, filter string) (jetstream.Co
 	return c, nil
 }
 
-// delivery is a message of a queue that one worker was given.
-type delivery struct {
+// Delivery is a message of a queue that one worker was given.
+type Delivery struct {
 	msg    jetstream.Msg
 	prefix string
 }
 
-// subject returns the message's subject, without the queue's prefix.
-func (d *delivery) subject() string { return d.msg.Subject()[len(d.prefix):] }
+// Subject returns the message's subject, without the queue's prefix.
+func (d *Delivery) Subject() string { return d.msg.Subject()[len(d.prefix):] }
 
-// count returns how often the message was delivered, with this one.
-func (d *delivery) count() uint64 {
+// Count returns how often the message was delivered, with this one.
+func (d *Delivery) Count() uint64 {
 	if md, err := d.msg.Metadata(); err == nil {
 		return md.NumDelivered
 	}
 	return 1
 }
 
-// ack takes the message out of the queue. If that is not confirmed, it comes again.
-func (d *delivery) ack(ctx context.Context) {
+// Ack takes the message out of the queue. If that is not confirmed, it comes again.
+func (d *Delivery) Ack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	_ = d.msg.DoubleAck(ctx)
 }
 
-// extend begins the time anew after which the message is given to another worker.
-func (d *delivery) extend() error { return d.msg.InProgress() }
+// Extend begins the time anew after which the message is given to another worker.
+func (d *Delivery) Extend() error { return d.msg.InProgress() }
 
-// giveBack has the message delivered to a worker after a delay.
-func (d *delivery) giveBack(delay time.Duration) error { return d.msg.NakWithDelay(delay) }
+// GiveBack has the message delivered to a worker after a delay.
+func (d *Delivery) GiveBack(delay time.Duration) error { return d.msg.NakWithDelay(delay) }
 
-// drop takes a message out of the queue that nobody can make sense of.
-func (d *delivery) drop() error { return d.msg.Term() }
+// Drop takes a message out of the queue that nobody can make sense of.
+func (d *Delivery) Drop() error { return d.msg.Term() }

@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"context"
@@ -9,15 +9,15 @@ import (
 	"forebay/internal/bb"
 )
 
-// getSeq returns the record of a key that matches a filter and has a revision, if
+// GetSeq returns the record of a key that matches a filter and has a revision, if
 // there still is one.
-func (b *bucket) getSeq(ctx context.Context, filter string, seq uint64) (record, error) {
+func (b *Bucket) GetSeq(ctx context.Context, filter string, seq uint64) (Record, error) {
 	query := map[string]any{"seq": seq}
 	for {
 		r, err := b.askDirect(ctx, query)
-		if err == nil && r.seq == 0 && b.replicated() {
-			err = b.scan(ctx, filter, func(other *record) error { // that copy may lack it
-				if other.seq == seq {
+		if err == nil && r.Seq == 0 && b.Replicated() {
+			err = b.Scan(ctx, filter, func(other *Record) error { // that copy may lack it
+				if other.Seq == seq {
 					r = *other
 				}
 				return nil
@@ -27,27 +27,27 @@ func (b *bucket) getSeq(ctx context.Context, filter string, seq uint64) (record,
 			return r, nil
 		}
 		if err := b.retry(ctx, err); err != nil {
-			return record{}, err
+			return Record{}, err
 		}
 	}
 }
 
 // askDirect sends a get to the server that holds the bucket.
-func (b *bucket) askDirect(ctx context.Context, query map[string]any) (record, error) {
+func (b *Bucket) askDirect(ctx context.Context, query map[string]any) (Record, error) {
 	body, err := json.Marshal(query)
 	if err != nil {
-		return record{}, err
+		return Record{}, err
 	}
 	msg, err := b.c.request(ctx, &nats.Msg{Subject: "$JS.API.DIRECT.GET.KV_" + b.name, Data: body})
 	if err != nil {
-		return record{}, err
+		return Record{}, err
 	}
 	switch status := msg.Header.Get("Status"); status {
 	case "":
 		return b.message(msg)
 	case "404":
-		return record{}, nil
+		return Record{}, nil
 	default:
-		return record{}, bb.E(bb.Internal, "get", b.name, "server status "+status)
+		return Record{}, bb.E(bb.Internal, "get", b.name, "server status "+status)
 	}
 }

@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"context"
@@ -40,18 +40,19 @@ type barriers struct{ rounds.Group[uint64] }
 // barrierToken is the last token of the keys of barriers. No name is encoded like that.
 const barrierToken = "="
 
-func isBarrier(key string) bool { return strings.HasSuffix(key, "."+barrierToken) }
+// IsBarrier reports whether a key is a barrier's, which has no meaning.
+func IsBarrier(key string) bool { return strings.HasSuffix(key, "."+barrierToken) }
 
 // barrierOf is a key that a filter matches.
 func barrierOf(filter string) string {
 	return filter[:strings.LastIndexByte(filter, '.')+1] + barrierToken
 }
 
-// replicated reports whether a copy may lack what was acknowledged.
-func (b *bucket) replicated() bool { return b.replicas > 1 || b.copies.Load() > 1 }
+// Replicated reports whether a copy may lack what was acknowledged.
+func (b *Bucket) Replicated() bool { return b.replicas > 1 || b.copies.Load() > 1 }
 
 // barrier returns the sequence of a barrier that was put after it was called.
-func (b *bucket) barrier(ctx context.Context) (uint64, error) {
+func (b *Bucket) barrier(ctx context.Context) (uint64, error) {
 	for {
 		seq, err := b.barriers.Do(ctx, func(ctx context.Context) (uint64, error) {
 			return b.tryBarrier(ctx, "x."+barrierToken)
@@ -60,7 +61,7 @@ func (b *bucket) barrier(ctx context.Context) (uint64, error) {
 			return seq, nil
 		}
 		if ctx.Err() != nil {
-			return 0, b.c.unavailable(ctx, "namespace server", errUncertain)
+			return 0, b.c.unavailable(ctx, "namespace server", ErrUncertain)
 		}
 		if err := b.retry(ctx, err); err != nil {
 			return 0, err
@@ -68,7 +69,7 @@ func (b *bucket) barrier(ctx context.Context) (uint64, error) {
 	}
 }
 
-func (b *bucket) tryBarrier(ctx context.Context, key string) (uint64, error) {
+func (b *Bucket) tryBarrier(ctx context.Context, key string) (uint64, error) {
 	ack, err := b.c.request(ctx, &nats.Msg{Subject: b.subject + key, Data: []byte("-")})
 	if err != nil {
 		return 0, err
@@ -77,7 +78,7 @@ func (b *bucket) tryBarrier(ctx context.Context, key string) (uint64, error) {
 }
 
 // putBarrier puts a barrier under a key of its own.
-func (b *bucket) putBarrier(ctx context.Context, key string) (uint64, error) {
+func (b *Bucket) putBarrier(ctx context.Context, key string) (uint64, error) {
 	for {
 		seq, err := b.tryBarrier(ctx, key)
 		if err == nil {
@@ -89,33 +90,33 @@ func (b *bucket) putBarrier(ctx context.Context, key string) (uint64, error) {
 	}
 }
 
-// newest returns the records of all keys that match filters, as of one moment after
+// Newest returns the records of all keys that match filters, as of one moment after
 // newest was called, or false if they are too many for that.
-func (b *bucket) newest(ctx context.Context, filters ...string) ([]record, bool, error) {
+func (b *Bucket) Newest(ctx context.Context, filters ...string) ([]Record, bool, error) {
 	subjects := make([]string, 0, len(filters)+1)
 	for _, f := range filters {
 		subjects = append(subjects, b.subject+f)
 	}
 	since := uint64(0)
-	if b.replicated() {
+	if b.Replicated() {
 		var err error
 		if since, err = b.barrier(ctx); err != nil {
 			return nil, false, err
 		}
 		subjects = append(subjects, b.subject+"x."+barrierToken)
 	}
-	body, err := json.Marshal(map[string]any{"multi_last": subjects, "batch": smallScan})
+	body, err := json.Marshal(map[string]any{"multi_last": subjects, "batch": SmallScan})
 	if err != nil {
 		return nil, false, err
 	}
 	for try := 0; ; try++ {
 		records, all, err := b.newestOnce(ctx, body)
 		if err == nil && (since == 0 || !all || passed(records, since)) {
-			return slices.DeleteFunc(records, func(r record) bool { return isBarrier(r.key) }), all, nil
+			return slices.DeleteFunc(records, func(r Record) bool { return IsBarrier(r.Key) }), all, nil
 		}
 		if err == nil {
-			pause(ctx, try)
-			err = b.c.wait(ctx)
+			Pause(ctx, try)
+			err = b.c.Wait(ctx)
 		} else {
 			err = b.retry(ctx, err)
 		}
@@ -126,6 +127,6 @@ func (b *bucket) newest(ctx context.Context, filters ...string) ([]record, bool,
 }
 
 // passed reports whether records were read from a copy that has a barrier.
-func passed(records []record, barrier uint64) bool {
-	return slices.ContainsFunc(records, func(r record) bool { return r.seq >= barrier && r.key == "x."+barrierToken })
+func passed(records []Record, barrier uint64) bool {
+	return slices.ContainsFunc(records, func(r Record) bool { return r.Seq >= barrier && r.Key == "x."+barrierToken })
 }

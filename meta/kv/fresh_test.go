@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func TestBarriersAreShared(t *testing.T) {
 // What a copy answers that has not got the barrier is not believed.
 func TestPassed(t *testing.T) {
 	t.Parallel()
-	records := []record{{key: "e.1.a", seq: 9}, {key: "x.=", seq: 7}}
+	records := []Record{{Key: "e.1.a", Seq: 9}, {Key: "x.=", Seq: 7}}
 	for seq, want := range map[uint64]bool{6: true, 7: true, 8: false} {
 		if passed(records, seq) != want {
 			t.Errorf("a barrier of %d in an answer of 7: %v", seq, !want)
@@ -74,28 +74,28 @@ func TestRefusalIsChecked(t *testing.T) {
 	t.Parallel()
 	b := testBucket(t)
 	ctx := metatest.Context(t)
-	seq, err := b.put(ctx, "k", []byte("1"), 0)
+	seq, err := b.Put(ctx, "k", []byte("1"), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	changes := []change{{key: "k", data: []byte("2"), expected: seq}, {key: "l", data: []byte("2")}}
+	changes := []Change{{Key: "k", Data: []byte("2"), Expected: seq}, {Key: "l", Data: []byte("2")}}
 	became := func(id string, lost bool) error { _, err := b.becameOf(ctx, id, changes, lost); return err }
 	if err := became("id", false); err != errInProcess {
 		t.Errorf("all that it expects holds: %v", err)
 	}
-	if _, err := b.put(ctx, "l", []byte("other"), 0); err != nil {
+	if _, err := b.Put(ctx, "l", []byte("other"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := became("id", true); err != errConflict {
+	if err := became("id", true); err != ErrRevision {
 		t.Errorf("it can never be carried out, and was not: %v", err)
 	}
-	if _, err := b.put(ctx, "k", []byte("other"), seq); err != nil {
+	if _, err := b.Put(ctx, "k", []byte("other"), seq); err != nil {
 		t.Fatal(err)
 	}
-	if err := became("id", true); bb.KindOf(opError("x", "", err)) != bb.Unavailable {
+	if err := became("id", true); bb.KindOf(Wrap("x", "", err)) != bb.Unavailable {
 		t.Errorf("nobody knows: %v", err)
 	}
-	if err := became("id", false); err != errConflict {
+	if err := became("id", false); err != ErrRevision {
 		t.Errorf("it was sent once, and refused: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"context"
@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	smallScan   = 1024 // most keys that the server returns the last value of in one answer
+	SmallScan   = 1024 // most keys that the server returns the last value of in one answer
 	scanBuffer  = 8192 // messages between the server's pace and ours
 	scanSilence = 500 * time.Millisecond
 )
 
-// errStop ends a scan early.
-var errStop = errors.New("stop")
+// ErrStop ends a scan early.
+var ErrStop = errors.New("stop")
 
-// scan calls fn with every record whose key matches a filter, deleted ones too,
+// Scan calls fn with every record whose key matches a filter, deleted ones too,
 // until it has caught up with the bucket. A key that changes meanwhile comes again,
 // with its newer revision; one that exists throughout comes at least once. fn may
 // keep the record's data but not the record. An error of fn ends the scan; errStop
 // ends it well.
 //
 // Few keys come in one answer; many through an ordered consumer, at the pace of fn.
-func (b *bucket) scan(ctx context.Context, filter string, fn func(*record) error) error {
-	records, all, err := b.newest(ctx, filter)
+func (b *Bucket) Scan(ctx context.Context, filter string, fn func(*Record) error) error {
+	records, all, err := b.Newest(ctx, filter)
 	if err != nil {
 		return err
 	}
@@ -46,14 +46,14 @@ func (b *bucket) scan(ctx context.Context, filter string, fn func(*record) error
 }
 
 func stopped(err error) error {
-	if errors.Is(err, errStop) {
+	if errors.Is(err, ErrStop) {
 		return nil
 	}
 	return err
 }
 
-func (b *bucket) newestOnce(ctx context.Context, body []byte) (records []record, all bool, err error) {
-	err = b.many(ctx, body, smallScan, func(r *record) error {
+func (b *Bucket) newestOnce(ctx context.Context, body []byte) (records []Record, all bool, err error) {
+	err = b.many(ctx, body, SmallScan, func(r *Record) error {
 		records = append(records, *r)
 		return nil
 	}, &all)
@@ -68,14 +68,14 @@ var errTooMany = errors.New("too many keys")
 
 // many sends a direct get that has up to n answers, all of one moment, and calls fn
 // with each; all tells whether there are no more.
-func (b *bucket) many(ctx context.Context, query []byte, n int, fn func(*record) error, all *bool) error {
+func (b *Bucket) many(ctx context.Context, query []byte, n int, fn func(*Record) error, all *bool) error {
 	call := &call{answers: make(chan *nats.Msg, n+2), timer: time.NewTimer(attemptTimeout)}
 	defer call.timer.Stop()
 	id := b.c.register(call)
 	defer b.c.unregister(id)
 	err := b.c.nc.PublishMsg(&nats.Msg{Subject: "$JS.API.DIRECT.GET.KV_" + b.name, Reply: b.c.reply(id), Data: query})
 	if err != nil {
-		return errNoServer
+		return ErrNoServer
 	}
 	for some := false; ; some = true {
 		msg, err := b.c.answer(ctx, call)
@@ -96,7 +96,7 @@ func (b *bucket) many(ctx context.Context, query []byte, n int, fn func(*record)
 			return nil
 		case "404":
 			if some {
-				return errUncertain // one of the records went away meanwhile
+				return ErrUncertain // one of the records went away meanwhile
 			}
 			*all = true
 			return nil
@@ -109,7 +109,7 @@ func (b *bucket) many(ctx context.Context, query []byte, n int, fn func(*record)
 }
 
 // consume is scan through an ordered consumer.
-func (b *bucket) consume(ctx context.Context, filter string, fn func(*record) error) error {
+func (b *Bucket) consume(ctx context.Context, filter string, fn func(*Record) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	msgs := make(chan *nats.Msg, scanBuffer)
@@ -126,7 +126,7 @@ func (b *bucket) consume(ctx context.Context, filter string, fn func(*record) er
 	return stopped(b.drain(ctx, filter, msgs, fn))
 }
 
-func (b *bucket) subscribe(ctx context.Context, filter string, handler nats.MsgHandler, options ...nats.SubOpt) (*nats.Subscription, error) {
+func (b *Bucket) subscribe(ctx context.Context, filter string, handler nats.MsgHandler, options ...nats.SubOpt) (*nats.Subscription, error) {
 	options = append(options, nats.OrderedConsumer(), nats.BindStream("KV_"+b.name))
 	for {
 		sub, err := b.c.push.Subscribe(b.subject+filter, handler, options...)
@@ -134,7 +134,7 @@ func (b *bucket) subscribe(ctx context.Context, filter string, handler nats.MsgH
 		case err == nil:
 			return sub, nil
 		case errors.Is(err, nats.ErrStreamNotFound):
-			return nil, errNoBucket
+			return nil, ErrNoBucket
 		case ctx.Err() != nil:
 			return nil, b.c.unavailable(ctx, "list", err)
 		}
@@ -148,7 +148,7 @@ func (b *bucket) subscribe(ctx context.Context, filter string, handler nats.MsgH
 // silent, and then the rest. The consumer cannot be believed about having caught up:
 // its count of pending messages goes wrong when keys change while it is at work,
 // which moves their messages to the end.
-func (b *bucket) drain(ctx context.Context, filter string, msgs <-chan *nats.Msg, fn func(*record) error) error {
+func (b *Bucket) drain(ctx context.Context, filter string, msgs <-chan *nats.Msg, fn func(*Record) error) error {
 	silence := time.NewTimer(scanSilence)
 	defer silence.Stop()
 	last := uint64(0)
@@ -159,17 +159,17 @@ func (b *bucket) drain(ctx context.Context, filter string, msgs <-chan *nats.Msg
 			if !ok {
 				return bb.E(bb.Internal, "list", b.name, "the server's message is malformed")
 			}
-			if !isBarrier(r.key) {
+			if !IsBarrier(r.Key) {
 				if err := fn(&r); err != nil {
 					return err
 				}
 			}
-			last, caughtUp = r.seq, pending == 0
+			last, caughtUp = r.Seq, pending == 0
 			silence.Reset(scanSilence)
 		case <-silence.C:
 			caughtUp = true
 		case <-ctx.Done():
-			return b.c.unavailable(ctx, "list", errUncertain)
+			return b.c.unavailable(ctx, "list", ErrUncertain)
 		}
 	}
 	return b.rest(ctx, filter, last+1, fn)
@@ -178,30 +178,30 @@ func (b *bucket) drain(ctx context.Context, filter string, msgs <-chan *nats.Msg
 // rest calls fn with the records from a sequence on. Each answer is of one moment, so
 // the one after which nothing is left has caught up, however fast others write; where
 // there are several copies, if it also holds a barrier that was put for it.
-func (b *bucket) rest(ctx context.Context, filter string, from uint64, fn func(*record) error) error {
+func (b *Bucket) rest(ctx context.Context, filter string, from uint64, fn func(*Record) error) error {
 	for try := 0; ; try++ {
 		barrier := uint64(0)
-		if b.replicated() {
+		if b.Replicated() {
 			var err error
 			if barrier, err = b.putBarrier(ctx, barrierOf(filter)); err != nil {
 				return err
 			}
 		}
-		query, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": b.subject + filter, "batch": smallScan})
+		query, err := json.Marshal(map[string]any{"seq": from, "next_by_subj": b.subject + filter, "batch": SmallScan})
 		if err != nil {
 			return err
 		}
 		all, seen := false, barrier == 0
-		err = b.many(ctx, query, smallScan, func(r *record) error {
-			from = r.seq + 1
-			if isBarrier(r.key) {
-				seen = seen || r.seq >= barrier
+		err = b.many(ctx, query, SmallScan, func(r *Record) error {
+			from = r.Seq + 1
+			if IsBarrier(r.Key) {
+				seen = seen || r.Seq >= barrier
 				return nil
 			}
 			return fn(r)
 		}, &all)
 		switch {
-		case errors.Is(err, errUncertain) || errors.Is(err, errNoServer) || errors.Is(err, nats.ErrNoResponders):
+		case errors.Is(err, ErrUncertain) || errors.Is(err, ErrNoServer) || errors.Is(err, nats.ErrNoResponders):
 			if err := b.retry(ctx, err); err != nil {
 				return err
 			}
@@ -210,27 +210,27 @@ func (b *bucket) rest(ctx context.Context, filter string, from uint64, fn func(*
 		case all && seen:
 			return nil
 		case !seen:
-			pause(ctx, try)
+			Pause(ctx, try)
 		}
 	}
 }
 
-// errSetBack: the server has forgotten what it had acknowledged.
-var errSetBack = errors.New("the server was set back")
+// ErrSetBack: the server has forgotten what it had acknowledged.
+var ErrSetBack = errors.New("the server was set back")
 
-// changedSince calls fn with the newest record of each key that matches a filter and was changed
+// ChangedSince calls fn with the newest record of each key that matches a filter and was changed
 // at a sequence or after it, deleted ones too, in the order of their changes. It asks for one at
 // a time: an answer of several counts all keys that match, so that its cost grows with those
 // that did not change (nats-server 2.15). errSetBack if the server gives sequences again.
-func (b *bucket) changedSince(ctx context.Context, filter string, from uint64, fn func(*record)) error {
+func (b *Bucket) ChangedSince(ctx context.Context, filter string, from uint64, fn func(*Record)) error {
 	barrier := uint64(0)
-	if b.replicated() {
+	if b.Replicated() {
 		var err error
 		if barrier, err = b.putBarrier(ctx, barrierOf(filter)); err != nil {
 			return err
 		}
 		if barrier < from {
-			return errSetBack
+			return ErrSetBack
 		}
 	}
 	for try, seen := 0, barrier == 0; ; {
@@ -240,18 +240,18 @@ func (b *bucket) changedSince(ctx context.Context, filter string, from uint64, f
 			if err := b.retry(ctx, err); err != nil {
 				return err
 			}
-		case r.seq == 0 && seen:
+		case r.Seq == 0 && seen:
 			return nil
-		case r.seq == 0: // that copy lacks the barrier
-			pause(ctx, try)
+		case r.Seq == 0: // that copy lacks the barrier
+			Pause(ctx, try)
 			try++
-			if err := b.c.wait(ctx); err != nil {
+			if err := b.c.Wait(ctx); err != nil {
 				return err
 			}
-		case isBarrier(r.key):
-			from, seen = r.seq+1, seen || r.seq >= barrier
+		case IsBarrier(r.Key):
+			from, seen = r.Seq+1, seen || r.Seq >= barrier
 		default:
-			from = r.seq + 1
+			from = r.Seq + 1
 			fn(&r)
 		}
 	}
@@ -260,28 +260,28 @@ func (b *bucket) changedSince(ctx context.Context, filter string, from uint64, f
 // pushed reads a consumer's message, whose reply subject tells where it stands:
 //
 //	$JS.ACK.[DOMAIN.ACCOUNT.]STREAM.CONSUMER.DELIVERED.SEQUENCE.N.TIME.PENDING[.RANDOM]
-func (b *bucket) pushed(msg *nats.Msg) (r record, pending uint64, ok bool) {
+func (b *Bucket) pushed(msg *nats.Msg) (r Record, pending uint64, ok bool) {
 	tokens := strings.Split(msg.Reply, ".")
 	at := 2
 	if len(tokens) >= 11 {
 		at = 4
 	}
 	if len(tokens) < at+7 {
-		return record{}, 0, false
+		return Record{}, 0, false
 	}
 	seq, err := strconv.ParseUint(tokens[at+3], 10, 64)
 	pending, perr := strconv.ParseUint(tokens[at+6], 10, 64)
 	key, ok := strings.CutPrefix(msg.Subject, b.subject)
-	return record{key: key, seq: seq, data: msg.Data, gone: goneFile(msg.Header)}, pending, ok && err == nil && perr == nil
+	return Record{Key: key, Seq: seq, Data: msg.Data, Gone: goneFile(msg.Header)}, pending, ok && err == nil && perr == nil
 }
 
-// empty reports whether no key that matches a filter exists.
-func (b *bucket) empty(ctx context.Context, filter string) (bool, error) {
+// Empty reports whether no key that matches a filter exists.
+func (b *Bucket) Empty(ctx context.Context, filter string) (bool, error) {
 	empty := true
-	err := b.scan(ctx, filter, func(r *record) error {
-		if r.live() {
+	err := b.Scan(ctx, filter, func(r *Record) error {
+		if r.Live() {
 			empty = false
-			return errStop
+			return ErrStop
 		}
 		return nil
 	})

@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"context"
@@ -53,6 +53,7 @@ type Trouble struct {
 	Remedy string
 }
 
+// String says since when, why, and what to do.
 func (t *Trouble) String() string {
 	return fmt.Sprintf("the namespace does not answer since %s (%v): %s: %s", t.Since.Format(time.TimeOnly),
 		time.Since(t.Since).Round(time.Second), t.Reason, t.Remedy)
@@ -281,16 +282,16 @@ func (p *prober) report(said time.Time) time.Time {
 // silenceOf says in a few words what a probe's error means.
 func silenceOf(err error) string {
 	switch {
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, errNoBucket):
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, ErrNoBucket):
 		return "no server serves it"
-	case errors.Is(err, errUncertain), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+	case errors.Is(err, ErrUncertain), errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return fmt.Sprintf("no answer within %v: fewer than half of its servers work, or they have no leader", probeTimeout)
 	}
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
 // remedyFor is what to do when the namespace does not answer.
-func remedyFor(o *connOptions) string {
+func remedyFor(o *Options) string {
 	if o.InProcess != nil && o.Replicas <= 1 {
 		return "see the errors of the server (nats:) in this daemon's log, and whether the disk of its folder is full"
 	}
@@ -301,26 +302,26 @@ const apiName = "JetStream's API"
 
 // probe asks the bucket for something that needs all that a change needs: with copies, a
 // leader that a majority follows.
-func (b *bucket) probe(ctx context.Context) error {
+func (b *Bucket) probe(ctx context.Context) error {
 	const key = "x." + barrierToken
-	if !b.replicated() {
-		_, err := b.c.deliver(ctx, []*nats.Msg{{Subject: b.get1 + key}}) // that there is no such key is an answer
+	if !b.Replicated() {
+		_, err := b.c.Deliver(ctx, []*nats.Msg{{Subject: b.get1 + key}}) // that there is no such key is an answer
 		return err
 	}
-	ack, err := b.c.deliver(ctx, []*nats.Msg{{Subject: b.subject + key, Data: []byte("-")}})
+	ack, err := b.c.Deliver(ctx, []*nats.Msg{{Subject: b.subject + key, Data: []byte("-")}})
 	if err == nil {
 		_, err = parseAck(ack.Data)
 	}
 	return err
 }
 
-// probeAlways makes the connection's probe ask the bucket in every round.
-func (b *bucket) probeAlways() { b.c.prober.always("stream KV_"+b.name, b.probe) }
+// ProbeAlways makes the connection's probe ask the bucket in every round.
+func (b *Bucket) ProbeAlways() { b.c.prober.always("stream KV_"+b.name, b.probe) }
 
 // probeOrGone is probe of a bucket that may have been deleted since: then nobody waits for it.
-func (b *bucket) probeOrGone(ctx context.Context) error {
+func (b *Bucket) probeOrGone(ctx context.Context) error {
 	err := b.probe(ctx)
-	if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, errNoBucket) {
+	if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, ErrNoBucket) {
 		return err
 	}
 	if errors.Is(b.find(ctx), jetstream.ErrStreamNotFound) {
@@ -330,12 +331,12 @@ func (b *bucket) probeOrGone(ctx context.Context) error {
 }
 
 // suspected notes that the bucket has left a request without an answer.
-func (b *bucket) suspected(err error) {
+func (b *Bucket) suspected(err error) {
 	b.c.prober.suspects("stream KV_"+b.name, err, b.probeOrGone)
 }
 
 // apiSuspected notes that the stream API has left a request without an answer.
-func (c *conn) apiSuspected(err error) {
+func (c *Conn) apiSuspected(err error) {
 	c.prober.suspects(apiName, err, func(ctx context.Context) error {
 		_, err := c.admin.AccountInfo(ctx)
 		return err

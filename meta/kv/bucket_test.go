@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 func TestSilentAfterRemoval(t *testing.T) {
 	t.Parallel()
 	b := testBucket(t)
-	if err := b.destroy(metatest.Context(t)); err != nil {
+	if err := b.Destroy(metatest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	b.c.interceptBy(func(ctx context.Context, msgs []*Message) (*Message, error) {
-		return nil, errUncertain
+	b.c.Intercept(func(ctx context.Context, msgs []*Message) (*Message, error) {
+		return nil, ErrUncertain
 	})
-	if _, _, err := b.create(metatest.Context(t), "x", []byte("x"), 0); !errors.Is(err, errNoBucket) {
+	if _, _, err := b.Create(metatest.Context(t), "x", []byte("x"), 0); !errors.Is(err, ErrNoBucket) {
 		t.Errorf("a change: %v", err)
 	}
-	if _, err := b.get(metatest.Context(t), "x"); !errors.Is(err, errNoBucket) {
+	if _, err := b.Get(metatest.Context(t), "x"); !errors.Is(err, ErrNoBucket) {
 		t.Errorf("a read: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"context"
@@ -22,9 +22,9 @@ const (
 // then on of each that changes. It sees the revisions of a key in their order, but not
 // every one of them.
 type watch struct {
-	b      *bucket
+	b      *Bucket
 	filter string
-	tell   func(*record)
+	tell   func(*Record)
 	round  func() bool // after some were told; true ends it
 	newest map[string]uint64
 	told   bool // since the last round
@@ -32,9 +32,9 @@ type watch struct {
 	missed atomic.Bool // there were more than msgs holds
 }
 
-// watch runs until round says that it is enough, or ctx ends. It costs one consumer on
+// Watch runs until round says that it is enough, or ctx ends. It costs one consumer on
 // the server.
-func (b *bucket) watch(ctx context.Context, filter string, tell func(*record), round func() bool) error {
+func (b *Bucket) Watch(ctx context.Context, filter string, tell func(*Record), round func() bool) error {
 	w := &watch{b: b, filter: filter, tell: tell, round: round, newest: map[string]uint64{}, msgs: make(chan *nats.Msg, watchWaiting)}
 	for {
 		// First the consumer, then the list: what comes after the list is not missed.
@@ -58,7 +58,7 @@ func (b *bucket) watch(ctx context.Context, filter string, tell func(*record), r
 
 // follow lists the records and then tells changes, until the next list is due.
 func (w *watch) follow(ctx context.Context) error {
-	reconnects := w.b.c.currentStatus().Reconnects
+	reconnects := w.b.c.Status().Reconnects
 	w.missed.Store(false)
 	if err := w.list(ctx); err != nil {
 		return err
@@ -70,15 +70,15 @@ func (w *watch) follow(ctx context.Context) error {
 	for {
 		select {
 		case msg := <-w.msgs:
-			if r, _, ok := w.b.pushed(msg); ok && !isBarrier(r.key) {
+			if r, _, ok := w.b.pushed(msg); ok && !IsBarrier(r.Key) {
 				w.see(&r)
 			}
 		case <-pace.C:
 			if w.told && w.round() {
-				return errStop
+				return ErrStop
 			}
 			w.told = false
-			if w.missed.Load() || w.b.c.currentStatus().Reconnects != reconnects {
+			if w.missed.Load() || w.b.c.Status().Reconnects != reconnects {
 				return nil
 			}
 		case <-due.C:
@@ -92,10 +92,10 @@ func (w *watch) follow(ctx context.Context) error {
 }
 
 func (w *watch) list(ctx context.Context) error {
-	found := map[string]record{}
-	err := w.b.scan(ctx, w.filter, func(r *record) error {
-		if old, seen := found[r.key]; !seen || old.seq < r.seq {
-			found[r.key] = *r
+	found := map[string]Record{}
+	err := w.b.Scan(ctx, w.filter, func(r *Record) error {
+		if old, seen := found[r.Key]; !seen || old.Seq < r.Seq {
+			found[r.Key] = *r
 		}
 		return nil
 	})
@@ -106,16 +106,16 @@ func (w *watch) list(ctx context.Context) error {
 		w.see(&r)
 	}
 	if w.round() {
-		return errStop
+		return ErrStop
 	}
 	w.told = false
 	return nil
 }
 
 // see passes on a record that is newer than what is known.
-func (w *watch) see(r *record) {
-	if r.seq > w.newest[r.key] {
-		w.newest[r.key] = r.seq
+func (w *watch) see(r *Record) {
+	if r.Seq > w.newest[r.Key] {
+		w.newest[r.Key] = r.Seq
 		w.told = true
 		w.tell(r)
 	}

@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"errors"
@@ -21,8 +21,8 @@ type BatchesInMemory interface {
 	BatchInMemory(stream string) error
 }
 
-// connOptions name the server and the connection to it.
-type connOptions struct {
+// Options name the server and the connection to it.
+type Options struct {
 	URLs        []string // nats://host:port or tls://host:port; ignored with InProcess
 	Credentials string   // file with a user's JWT and key; "" for none
 	CA          string   // file with the certificates that the server's must descend from; "" for the system's
@@ -40,7 +40,7 @@ type connOptions struct {
 	Logger *slog.Logger // default: discard
 }
 
-func (o *connOptions) setDefaults() {
+func (o *Options) setDefaults() {
 	if o.Name == "" {
 		o.Name = "forebay"
 	}
@@ -56,7 +56,7 @@ func (o *connOptions) setDefaults() {
 }
 
 // Validate reports every problem at once.
-func (o *connOptions) Validate() error {
+func (o *Options) Validate() error {
 	var errs []error
 	add := func(value, why string) { errs = append(errs, bb.E(bb.Invalid, "namespace server", value, why)) }
 	if o.InProcess == nil && len(o.URLs) == 0 {

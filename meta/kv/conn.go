@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"context"
@@ -29,27 +29,27 @@ const (
 	callShards     = 16
 )
 
-// maxTries bounds how often a change is tried again because others keep changing
+// MaxTries bounds how often a change is tried again because others keep changing
 // the same thing; then it fails with Busy.
-const maxTries = 200
+const MaxTries = 200
 
 var (
-	// errUncertain: the connection broke, or the server was silent, after a request
+	// ErrUncertain: the connection broke, or the server was silent, after a request
 	// was sent; it may have been carried out.
-	errUncertain = errors.New("the server did not answer")
-	errNoServer  = errors.New("no connection to the server")
+	ErrUncertain = errors.New("the server did not answer")
+	ErrNoServer  = errors.New("no connection to the server")
 	errClosed    = errors.New("the connection was closed")
-	// errMaybeDone is errUncertain of a change.
-	errMaybeDone = fmt.Errorf("%w: %w", errUncertain, bb.ErrUnknownOutcome)
+	// ErrMaybeDone is errUncertain of a change.
+	ErrMaybeDone = fmt.Errorf("%w: %w", ErrUncertain, bb.ErrUnknownOutcome)
 )
 
-// conn is one connection to the server with all requests multiplexed over one
+// Conn is one connection to the server with all requests multiplexed over one
 // subscription.
 //
 // Request-reply of nats.go waits for its context when the connection breaks; here
 // a break fails the requests in flight at once, so that they can be asked again
 // when the server is back.
-type conn struct {
+type Conn struct {
 	nc     *nats.Conn
 	push   nats.JetStreamContext // ordered consumers
 	admin  jetstream.JetStream   // streams
@@ -91,13 +91,13 @@ type call struct {
 	timer   *time.Timer
 }
 
-// dial connects to the server.
-func dial(ctx context.Context, opts connOptions) (*conn, error) {
+// Dial connects to the server.
+func Dial(ctx context.Context, opts Options) (*Conn, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
 	opts.setDefaults()
-	c := &conn{log: opts.Logger, health: opts.Health, closed: make(chan struct{}), inProcess: opts.InProcess, replicas: opts.Replicas}
+	c := &Conn{log: opts.Logger, health: opts.Health, closed: make(chan struct{}), inProcess: opts.InProcess, replicas: opts.Replicas}
 	c.prober = &prober{log: opts.Logger, health: opts.Health, remedy: remedyFor(&opts), suspect: map[string]*suspicion{}}
 	c.server = strings.Join(redacted(opts.URLs), ",")
 	if opts.InProcess != nil {
@@ -126,7 +126,7 @@ func dial(ctx context.Context, opts connOptions) (*conn, error) {
 		c.admin, err = jetstream.New(c.nc)
 	}
 	if err != nil {
-		c.close()
+		c.Close()
 		return nil, bb.Wrap("connect", c.server, err)
 	}
 	return c, nil
@@ -146,7 +146,7 @@ func redacted(urls []string) []string {
 }
 
 // connect tries until the context ends, unless trying again cannot help.
-func (c *conn) connect(ctx context.Context, opts connOptions) error {
+func (c *Conn) connect(ctx context.Context, opts Options) error {
 	options := c.options(opts)
 	if len(opts.ClusterKey) > 0 && opts.InProcess == nil {
 		keys := opts.ClusterKeys
@@ -194,7 +194,7 @@ func (c *conn) connect(ctx context.Context, opts connOptions) error {
 	}
 }
 
-func (c *conn) options(o connOptions) []nats.Option {
+func (c *Conn) options(o Options) []nats.Option {
 	options := []nats.Option{
 		nats.Name(o.Name),
 		nats.MaxReconnects(-1),
@@ -259,8 +259,8 @@ func dialKind(err error) bb.Kind {
 	return bb.Invalid
 }
 
-// close ends the connection: requests in flight fail.
-func (c *conn) close() {
+// Close ends the connection: requests in flight fail.
+func (c *Conn) Close() {
 	if c.nc == nil {
 		return
 	}
@@ -271,7 +271,7 @@ func (c *conn) close() {
 	c.failCalls()
 }
 
-func (c *conn) setUp(server string) {
+func (c *Conn) setUp(server string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.server
@@ -294,7 +294,7 @@ func (c *conn) setUp(server string) {
 
 // setDown notes that there is no connection. The log has a line of each that was lost; of
 // tries to connect that fail, it has the first.
-func (c *conn) setDown(err error) {
+func (c *Conn) setDown(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
@@ -303,7 +303,7 @@ func (c *conn) setDown(err error) {
 	default:
 	}
 	if err == nil {
-		err = errNoServer
+		err = ErrNoServer
 	}
 	first := false
 	var server string
@@ -323,38 +323,38 @@ func (c *conn) setDown(err error) {
 	}
 }
 
-// currentStatus returns how the connection stands, and whether the server answers.
-func (c *conn) currentStatus() Status { return c.health.Status() }
+// Status returns how the connection stands, and whether the server answers.
+func (c *Conn) Status() Status { return c.health.Status() }
 
-// logger returns the log of the connection.
-func (c *conn) logger() *slog.Logger { return c.log }
+// Logger returns the log of the connection.
+func (c *Conn) Logger() *slog.Logger { return c.log }
 
-// unreadable counts and logs a record that cannot be decoded; a nil error is none.
-func (c *conn) unreadable(key string, err error) {
+// Unreadable counts and logs a record that cannot be decoded; a nil error is none.
+func (c *Conn) Unreadable(key string, err error) {
 	if err == nil {
 		return
 	}
-	c.countUnreadable()
+	c.CountUnreadable()
 	c.log.Error("a record of the namespace cannot be read and is left out", "key", key, "err", err)
 }
 
-// countUnreadable counts something that cannot be decoded.
-func (c *conn) countUnreadable() { c.garbage.Add(1) }
+// CountUnreadable counts something that cannot be decoded.
+func (c *Conn) CountUnreadable() { c.garbage.Add(1) }
 
-// unreadableRecords returns how much could not be decoded.
-func (c *conn) unreadableRecords() uint64 { return c.garbage.Load() }
+// UnreadableCount returns how much could not be decoded.
+func (c *Conn) UnreadableCount() uint64 { return c.garbage.Load() }
 
-// probe asks the server from time to time whether it answers, until ctx ends.
-func (c *conn) probe(ctx context.Context) { c.prober.run(ctx) }
+// Probe asks the server from time to time whether it answers, until ctx ends.
+func (c *Conn) Probe(ctx context.Context) { c.prober.run(ctx) }
 
-// wait returns when there is a connection, or why there was none until ctx ended.
-func (c *conn) wait(ctx context.Context) error {
+// Wait returns when there is a connection, or why there was none until ctx ended.
+func (c *Conn) Wait(ctx context.Context) error {
 	c.mu.Lock()
 	up := c.mu.up
 	c.mu.Unlock()
 	select {
 	case <-ctx.Done():
-		return c.unavailable(ctx, "namespace server", errNoServer)
+		return c.unavailable(ctx, "namespace server", ErrNoServer)
 	default:
 	}
 	select {
@@ -363,29 +363,29 @@ func (c *conn) wait(ctx context.Context) error {
 	case <-c.closed:
 		return &bb.Error{Kind: bb.Unavailable, Op: "namespace server", Path: c.server, Err: errClosed}
 	case <-ctx.Done():
-		return c.unavailable(ctx, "namespace server", errNoServer)
+		return c.unavailable(ctx, "namespace server", ErrNoServer)
 	}
 }
 
 // again returns when it makes sense to ask again, or why not. It pauses a little:
 // a broken connection is noticed a moment after requests begin to fail.
-func (c *conn) again(ctx context.Context) error {
+func (c *Conn) again(ctx context.Context) error {
 	select {
 	case <-time.After(5 * time.Millisecond):
 	case <-ctx.Done():
 	}
-	return c.wait(ctx)
+	return c.Wait(ctx)
 }
 
-// pause waits a moment before the n-th next try, longer each time and never as long
+// Pause waits a moment before the n-th next try, longer each time and never as long
 // as others that try the same.
-func pause(ctx context.Context, n int) {
+func Pause(ctx context.Context, n int) {
 	most := 250 * time.Microsecond << min(n, 8)
-	sleep(ctx, most/2+mathrand.N(most/2))
+	Sleep(ctx, most/2+mathrand.N(most/2))
 }
 
-// sleep waits for a while, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
+// Sleep waits for a while, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -394,26 +394,26 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// yield pauses before another try of a change that others were ahead of, so that
+// Yield pauses before another try of a change that others were ahead of, so that
 // many who want the same get their turns.
-func yield(ctx context.Context, try int) {
+func Yield(ctx context.Context, try int) {
 	if try > 1 {
-		pause(ctx, min(try-2, 5))
+		Pause(ctx, min(try-2, 5))
 	}
 }
 
 // nonce returns an id that nobody else's change has, ever.
-func (c *conn) nonce() string {
+func (c *Conn) nonce() string {
 	return c.name + strconv.FormatUint(c.nonces.Add(1), 36)
 }
 
 // unavailable is the error of an operation whose context ended while the server
 // did not answer: Cancelled if somebody cancelled it, else Unavailable.
-func (c *conn) unavailable(ctx context.Context, op string, cause error) error {
+func (c *Conn) unavailable(ctx context.Context, op string, cause error) error {
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return &bb.Error{Kind: bb.Cancelled, Op: op, Path: c.server, Err: fmt.Errorf("%w: %w", err, cause)}
 	}
-	s := c.currentStatus()
+	s := c.Status()
 	why := cause
 	if s.LastError != "" && !s.Connected {
 		why = fmt.Errorf("%w since %s: %s", cause, s.Since.Format(time.TimeOnly), s.LastError)
@@ -422,7 +422,7 @@ func (c *conn) unavailable(ctx context.Context, op string, cause error) error {
 }
 
 // dispatch hands an answer to its call. It runs on the subscription's goroutine.
-func (c *conn) dispatch(msg *nats.Msg) {
+func (c *Conn) dispatch(msg *nats.Msg) {
 	id, err := strconv.ParseUint(msg.Subject[len(c.prefix):], 36, 64)
 	if err != nil {
 		return
@@ -443,7 +443,7 @@ func (c *call) push(msg *nats.Msg) {
 }
 
 // failCalls tells every call in flight that its answer will not come.
-func (c *conn) failCalls() {
+func (c *Conn) failCalls() {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.Lock()
@@ -454,7 +454,7 @@ func (c *conn) failCalls() {
 	}
 }
 
-func (c *conn) register(call *call) uint64 {
+func (c *Conn) register(call *call) uint64 {
 	id := c.last.Add(1)
 	s := &c.shards[id%callShards]
 	s.Lock()
@@ -463,14 +463,14 @@ func (c *conn) register(call *call) uint64 {
 	return id
 }
 
-func (c *conn) unregister(id uint64) {
+func (c *Conn) unregister(id uint64) {
 	s := &c.shards[id%callShards]
 	s.Lock()
 	delete(s.calls, id)
 	s.Unlock()
 }
 
-func (c *conn) reply(id uint64) string {
+func (c *Conn) reply(id uint64) string {
 	b := make([]byte, 0, len(c.prefix)+13)
 	return string(strconv.AppendUint(append(b, c.prefix...), id, 36))
 }
@@ -478,15 +478,15 @@ func (c *conn) reply(id uint64) string {
 // request sends messages, of which the last is answered, and returns the answer.
 // It does not try again: errUncertain means that the server may have acted on it,
 // errNoServer that it cannot have, nats.ErrNoResponders that nobody listens.
-func (c *conn) request(ctx context.Context, msgs ...*nats.Msg) (*nats.Msg, error) {
+func (c *Conn) request(ctx context.Context, msgs ...*nats.Msg) (*nats.Msg, error) {
 	if c.intercept != nil {
 		return c.intercept(ctx, msgs)
 	}
-	return c.deliver(ctx, msgs)
+	return c.Deliver(ctx, msgs)
 }
 
-// deliver is request without what stands before it.
-func (c *conn) deliver(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
+// Deliver is request without what stands before it.
+func (c *Conn) Deliver(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error) {
 	call := c.pool.Get().(*call)
 	id := c.register(call)
 	defer func() {
@@ -501,9 +501,9 @@ func (c *conn) deliver(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error)
 	for i, msg := range msgs {
 		if err := c.nc.PublishMsg(msg); err != nil {
 			if i > 0 || !notSent(err) {
-				return nil, fmt.Errorf("%w: %w", errUncertain, err)
+				return nil, fmt.Errorf("%w: %w", ErrUncertain, err)
 			}
-			return nil, fmt.Errorf("%w: %w", errNoServer, err)
+			return nil, fmt.Errorf("%w: %w", ErrNoServer, err)
 		}
 	}
 	call.timer.Reset(attemptTimeout)
@@ -511,20 +511,20 @@ func (c *conn) deliver(ctx context.Context, msgs []*nats.Msg) (*nats.Msg, error)
 }
 
 // answer waits for the next answer to a call.
-func (c *conn) answer(ctx context.Context, call *call) (*nats.Msg, error) {
+func (c *Conn) answer(ctx context.Context, call *call) (*nats.Msg, error) {
 	select {
 	case msg := <-call.answers:
 		if msg == nil {
-			return nil, errUncertain
+			return nil, ErrUncertain
 		}
 		if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
 			return nil, nats.ErrNoResponders
 		}
 		return msg, nil
 	case <-call.timer.C:
-		return nil, errUncertain
+		return nil, ErrUncertain
 	case <-ctx.Done():
-		return nil, c.unavailable(ctx, "namespace server", errUncertain)
+		return nil, c.unavailable(ctx, "namespace server", ErrUncertain)
 	}
 }
 

@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"context"
@@ -27,25 +27,25 @@ const (
 	codeBatchTooMany    = 10210
 )
 
-// change is one message of a batch: an atomic change of several keys.
-type change struct {
-	key      string
-	data     []byte // nil deletes the key
-	expected uint64 // its revision before
+// Change is one message of a batch: an atomic change of several keys.
+type Change struct {
+	Key      string
+	Data     []byte // nil deletes the key
+	Expected uint64 // its revision before
 	// check is another key, which the batch does not write, whose revision must be
 	// expected. The change's own key may then have any.
-	check string
-	own   uint64 // then: what the key's own revision is known to be
+	Check string
+	Own   uint64 // then: what the key's own revision is known to be
 
-	gone bb.FileID // of a deletion: the file that is removed with it; 0: none
+	Gone bb.FileID // of a deletion: the file that is removed with it; 0: none
 }
 
-// commit carries out all changes, or none and errConflict if one of them does not
+// Commit carries out all changes, or none and errConflict if one of them does not
 // find what it expects. It returns the revision of each change.
 //
 // The server writes a batch message by message; killed in between, it finishes when
 // it starts again.
-func (b *bucket) commit(ctx context.Context, changes []change) ([]uint64, error) {
+func (b *Bucket) Commit(ctx context.Context, changes []Change) ([]uint64, error) {
 	id := b.c.nonce()
 	msgs := make([]*nats.Msg, len(changes))
 	for i, c := range changes {
@@ -62,31 +62,31 @@ func (b *bucket) commit(ctx context.Context, changes []change) ([]uint64, error)
 	return seqs, nil
 }
 
-func (b *bucket) batchMessage(id string, i, n int, c change) *nats.Msg {
+func (b *Bucket) batchMessage(id string, i, n int, c Change) *nats.Msg {
 	h := nats.Header{
 		hdrBatchID: {id}, hdrBatchSeq: {strconv.Itoa(i + 1)},
-		hdrExpected: {strconv.FormatUint(c.expected, 10)},
+		hdrExpected: {strconv.FormatUint(c.Expected, 10)},
 	}
-	if c.check != "" {
-		h[hdrExpectedSubject] = []string{b.subject + c.check}
+	if c.Check != "" {
+		h[hdrExpectedSubject] = []string{b.subject + c.Check}
 	}
-	if len(c.data) == 0 {
+	if len(c.Data) == 0 {
 		h[hdrOperation] = []string{"DEL"}
-		markGone(h, c.gone)
+		markGone(h, c.Gone)
 	}
 	if i == n-1 {
 		h[hdrBatchCommit] = []string{"1"}
 	}
-	return &nats.Msg{Subject: b.subject + c.key, Header: h, Data: c.data}
+	return &nats.Msg{Subject: b.subject + c.Key, Header: h, Data: c.Data}
 }
 
 // publishBatch sends a batch until the server says what became of it.
-func (b *bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, changes []change) (uint64, error) {
+func (b *Bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, changes []Change) (uint64, error) {
 	select {
 	case b.batches <- struct{}{}:
 		defer func() { <-b.batches }()
 	case <-ctx.Done():
-		return 0, b.c.unavailable(ctx, "batch", errNoServer)
+		return 0, b.c.unavailable(ctx, "batch", ErrNoServer)
 	}
 	lost := false
 	for try := 0; ; try++ {
@@ -98,19 +98,19 @@ func (b *bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, 
 		switch {
 		case err == nil:
 			return seq, nil
-		case errors.Is(err, errConflict) && !lost && !b.replicated():
+		case errors.Is(err, ErrRevision) && !lost && !b.Replicated():
 			return 0, err
-		case errors.Is(err, errConflict):
+		case errors.Is(err, ErrRevision):
 			seq, err = b.becameOf(ctx, id, changes, lost)
 			if !errors.Is(err, errInProcess) {
 				return seq, err
 			}
-		case errors.Is(err, errUncertain):
+		case errors.Is(err, ErrUncertain):
 			lost = true
 		}
 		if errors.Is(err, errBusy) || errors.Is(err, errInProcess) {
-			pause(ctx, try)
-			err = b.c.wait(ctx)
+			Pause(ctx, try)
+			err = b.c.Wait(ctx)
 		} else {
 			err = b.retry(ctx, err)
 		}
@@ -143,54 +143,54 @@ func parseBatchAck(data []byte) (uint64, error) {
 // sent again (errInProcess). If something that it expects holds no more, it can
 // never be carried out; and it never was, if one of the keys that it would have
 // written is as it was before.
-func (b *bucket) becameOf(ctx context.Context, id string, changes []change, lost bool) (uint64, error) {
+func (b *Bucket) becameOf(ctx context.Context, id string, changes []Change, lost bool) (uint64, error) {
 	found, err := b.revisions(ctx, changes)
 	if err != nil {
 		if lost {
-			err = fmt.Errorf("%w: %w", errMaybeDone, err)
+			err = fmt.Errorf("%w: %w", ErrMaybeDone, err)
 		}
 		return 0, err
 	}
 	holds, untouched := true, false
 	for i, c := range changes {
-		r := found[c.key]
-		if r.by == id {
-			return r.seq + uint64(len(changes)-1-i), nil
+		r := found[c.Key]
+		if r.By == id {
+			return r.Seq + uint64(len(changes)-1-i), nil
 		}
-		if c.check != "" {
-			holds = holds && found[c.check].seq == c.expected
+		if c.Check != "" {
+			holds = holds && found[c.Check].Seq == c.Expected
 			continue
 		}
-		holds = holds && r.seq == c.expected
-		untouched = untouched || r.seq == c.expected
+		holds = holds && r.Seq == c.Expected
+		untouched = untouched || r.Seq == c.Expected
 	}
 	switch {
 	case holds:
 		return 0, errInProcess
 	case !lost || untouched:
-		return 0, errConflict
+		return 0, ErrRevision
 	}
-	return 0, fmt.Errorf("%w: others changed the same since", errMaybeDone)
+	return 0, fmt.Errorf("%w: others changed the same since", ErrMaybeDone)
 }
 
 // revisions returns the records of all keys that a batch writes or checks.
-func (b *bucket) revisions(ctx context.Context, changes []change) (map[string]record, error) {
+func (b *Bucket) revisions(ctx context.Context, changes []Change) (map[string]Record, error) {
 	keys := make([]string, 0, len(changes)+1)
 	for _, c := range changes {
-		keys = append(keys, c.key)
-		if c.check != "" {
-			keys = append(keys, c.check)
+		keys = append(keys, c.Key)
+		if c.Check != "" {
+			keys = append(keys, c.Check)
 		}
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
-	records, all, err := b.newest(ctx, keys...)
+	records, all, err := b.Newest(ctx, keys...)
 	if err == nil && !all {
 		err = errTooMany
 	}
-	found := make(map[string]record, len(records))
+	found := make(map[string]Record, len(records))
 	for _, r := range records {
-		found[r.key] = r
+		found[r.Key] = r
 	}
 	return found, err
 }

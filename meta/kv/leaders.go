@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"cmp"
@@ -33,9 +33,9 @@ const (
 	evenAtOnce = 8
 )
 
-// keepEven evens out who leads the streams, of which ours tells by their names, while the
+// KeepEven evens out who leads the streams, of which ours tells by their names, while the
 // server in this process leads its cluster.
-func (c *conn) keepEven(ctx context.Context, server Leads, ours func(stream string) bool) {
+func (c *Conn) KeepEven(ctx context.Context, server Leads, ours func(stream string) bool) {
 	tick := time.NewTicker(evenEvery)
 	defer tick.Stop()
 	for {
@@ -47,16 +47,16 @@ func (c *conn) keepEven(ctx context.Context, server Leads, ours func(stream stri
 		if !server.Leads() {
 			continue
 		}
-		if moved, err := c.evenLeaders(ctx, ours); err != nil && ctx.Err() == nil {
+		if moved, err := c.EvenLeaders(ctx, ours); err != nil && ctx.Err() == nil {
 			c.log.Debug("spreading what servers lead", "moved", moved, "err", err)
 		}
 	}
 }
 
-// evenLeaders has servers that lead more than twice their share of the streams hand some
+// EvenLeaders has servers that lead more than twice their share of the streams hand some
 // over to others that have copies of them, and returns how many it asked for. Nothing is
 // lost by that, nor if two do it at once.
-func (c *conn) evenLeaders(ctx context.Context, ours func(stream string) bool) (moved int, err error) {
+func (c *Conn) EvenLeaders(ctx context.Context, ours func(stream string) bool) (moved int, err error) {
 	var streams []ledStream
 	list := c.admin.ListStreams(ctx)
 	for s := range list.Info() {
@@ -72,7 +72,7 @@ func (c *conn) evenLeaders(ctx context.Context, ours func(stream string) bool) (
 		streams = append(streams, led)
 	}
 	if err := list.Err(); err != nil && !errors.Is(err, jetstream.ErrEndOfData) {
-		return 0, opError("list streams", "", err)
+		return 0, Wrap("list streams", "", err)
 	}
 	for _, h := range evenOut(streams, evenAtOnce) {
 		if err := c.handOver(ctx, h); err != nil {
@@ -83,23 +83,23 @@ func (c *conn) evenLeaders(ctx context.Context, ours func(stream string) bool) (
 	return moved, nil
 }
 
-func (c *conn) handOver(ctx context.Context, h handOver) error {
+func (c *Conn) handOver(ctx context.Context, h handOver) error {
 	body, err := json.Marshal(map[string]any{"placement": map[string]string{"preferred": h.to}})
 	if err != nil {
 		return err
 	}
 	answer, err := c.request(ctx, &nats.Msg{Subject: "$JS.API.STREAM.LEADER.STEPDOWN." + h.stream, Data: body})
 	if err != nil {
-		return opError("hand over", h.stream, err)
+		return Wrap("hand over", h.stream, err)
 	}
 	var reply struct {
 		Error *apiError `json:"error"`
 	}
 	if err := json.Unmarshal(answer.Data, &reply); err != nil {
-		return opError("hand over", h.stream, err)
+		return Wrap("hand over", h.stream, err)
 	}
 	if reply.Error != nil {
-		return opError("hand over", h.stream, fmt.Errorf("to %s: %w", h.to, reply.Error))
+		return Wrap("hand over", h.stream, fmt.Errorf("to %s: %w", h.to, reply.Error))
 	}
 	c.log.Info("a namespace server hands over", "stream", h.stream, "from", h.from, "to", h.to)
 	return nil

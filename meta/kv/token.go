@@ -1,4 +1,4 @@
-package meta
+package kv
 
 import (
 	"crypto/rand"
@@ -9,16 +9,16 @@ import (
 	"forebay/internal/bb"
 )
 
-// parseID reads what strconv.FormatUint(id, 16) writes, and nothing else.
-func parseID(s string) (uint64, bool) {
+// ParseID reads what strconv.FormatUint(id, 16) writes, and nothing else.
+func ParseID(s string) (uint64, bool) {
 	id, err := strconv.ParseUint(s, 16, 64)
 	return id, err == nil && id != 0 && strconv.FormatUint(id, 16) == s
 }
 
-// appendToken encodes a name as one token of a NATS subject: letters, digits, "-"
+// AppendToken encodes a name as one token of a NATS subject: letters, digits, "-"
 // and "_" stand for themselves, "/" (which no name holds) for ".", and "=XX" for
 // any other byte. The longest name becomes 765 bytes.
-func appendToken(b []byte, name string) []byte {
+func AppendToken(b []byte, name string) []byte {
 	const hex = "0123456789ABCDEF"
 	for i := range len(name) {
 		switch c := name[i]; {
@@ -33,8 +33,8 @@ func appendToken(b []byte, name string) []byte {
 	return b
 }
 
-// decodeToken reads what appendToken wrote, and nothing else.
-func decodeToken(token string) (string, bool) {
+// DecodeToken reads what appendToken wrote, and nothing else.
+func DecodeToken(token string) (string, bool) {
 	b := make([]byte, 0, len(token))
 	for i := 0; i < len(token); i++ {
 		switch c := token[i]; {
@@ -77,16 +77,16 @@ func unhex(c byte) int {
 // anyNode stands for any node in a key. No node's name is encoded like that.
 const anyNode = "=any"
 
-// nodeToken encodes a node's name as one token; "" stands for any node.
-func nodeToken(node bb.NodeID) string {
+// NodeToken encodes a node's name as one token; "" stands for any node.
+func NodeToken(node bb.NodeID) string {
 	if node == "" {
 		return anyNode
 	}
-	return string(appendToken(nil, string(node)))
+	return string(AppendToken(nil, string(node)))
 }
 
-// checkID refuses what is not an id of an operation, a task or a batch job.
-func checkID(op, id string) error {
+// CheckID refuses what is not an id of an operation, a task or a batch job.
+func CheckID(op, id string) error {
 	bad := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
 	if id == "" || len(id) > 128 || strings.ContainsFunc(id, bad) {
 		return bb.E(bb.Invalid, op, id, "is not an id: 1 to 128 of a-z, 0-9 and -")
@@ -94,8 +94,8 @@ func checkID(op, id string) error {
 	return nil
 }
 
-// random64 returns a number that nobody can guess.
-func random64() uint64 {
+// Random64 returns a number that nobody can guess.
+func Random64() uint64 {
 	var b [8]byte
 	rand.Read(b[:]) // never fails
 	return binary.LittleEndian.Uint64(b[:])
