@@ -353,13 +353,13 @@ func (r *request) subscribe(m *wire.Subscribe) (proto.Message, error) {
 			return nil, err
 		}
 	}
-	events, err := r.s.d.meta.Subscribe(r.ctx, m.Buffer)
+	sub, err := r.s.d.meta.Subscribe(r.ctx, m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	defer events.Close()
+	defer sub.Close()
 	for {
-		e, err := events.Next(r.ctx)
+		e, err := sub.Next(r.ctx)
 		var missed *meta.MissedError
 		switch {
 		case errors.As(err, &missed):

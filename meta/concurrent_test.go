@@ -257,33 +257,3 @@ func checkScan(t *testing.T, ns *Namespace, stay int) {
 		t.Errorf("scanned %d of %d that stay: %v", len(seen), stay, err)
 	}
 }
-
-func TestNextIDs(t *testing.T) {
-	t.Parallel()
-	s := startServer(t, t.TempDir())
-	var mu sync.Mutex
-	seen := map[uint64]bool{}
-	var wg sync.WaitGroup
-	for range 4 {
-		m := connectTo(t, Options{InProcess: s})
-		wg.Go(func() {
-			for range 20 {
-				block, err := m.IDs().NextIDs(testContext(t))
-				if err != nil {
-					t.Error(err)
-				}
-				id, err := m.IDs().NewFileID(testContext(t))
-				if err != nil {
-					t.Error(err)
-				}
-				mu.Lock()
-				if seen[block<<32] || seen[uint64(id)] || block == 0 {
-					t.Errorf("block %d or id %v came twice", block, id)
-				}
-				seen[block<<32], seen[uint64(id)] = true, true
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-}

@@ -7,25 +7,36 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/kv/kvtest"
+	"forebay/meta/metatest"
 )
+
+// publisherOn returns a publisher over a connection of its own.
+func publisherOn(t *testing.T, server kv.InProcess) *publisher {
+	t.Helper()
+	p := newPublisher(kvtest.Dial(t, kv.Options{InProcess: server}))
+	t.Cleanup(p.close)
+	return p
+}
 
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir())
-	m, other := connectTo(t, Options{InProcess: s}), connectTo(t, Options{InProcess: s})
-	ctx := testContext(t)
-	one, err := other.Subscribe(ctx, "one")
+	s := metatest.StartServer(t, t.TempDir())
+	m, other := publisherOn(t, s), kvtest.Dial(t, kv.Options{InProcess: s})
+	ctx := metatest.Context(t)
+	one, err := subscribe(ctx, other, "one")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer one.Close()
-	all, err := other.Subscribe(ctx, "")
+	all, err := subscribe(ctx, other, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := bb.Event{Time: time.Unix(3, 4).UTC(), Kind: bb.EventFlushed, Buffer: "one", Path: "a/b", Generation: 2, Bytes: 5, Node: "n"}
-	m.Publish(bb.Event{Kind: bb.EventCommitted, Buffer: "two"})
-	m.Publish(want)
+	m.publish(bb.Event{Kind: bb.EventCommitted, Buffer: "two"})
+	m.publish(want)
 	if got, err := one.Next(ctx); err != nil || got != want {
 		t.Errorf("%+v %v", got, err)
 	}
@@ -34,28 +45,28 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%+v %v", got, err)
 		}
 	}
-	m.Publish(bb.Event{Kind: bb.EventFlushed, Buffer: "not a name"})
-	if m.Stats().EventsDropped != 1 {
-		t.Errorf("%+v", m.Stats())
+	m.publish(bb.Event{Kind: bb.EventFlushed, Buffer: "not a name"})
+	if m.droppedEvents() != 1 {
+		t.Errorf("%+v", m.droppedEvents())
 	}
 	short, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err = all.Next(short)
-	wantKind(t, "next when cancelled", err, bb.Cancelled)
+	metatest.WantKind(t, "next when cancelled", err, bb.Cancelled)
 	go all.Close()
 	_, err = all.Next(ctx)
-	wantKind(t, "next when closed", err, bb.Cancelled)
+	metatest.WantKind(t, "next when closed", err, bb.Cancelled)
 	all.Close()
-	_, err = other.Subscribe(ctx, "no.name")
-	wantKind(t, "subscribe to a bad name", err, bb.Invalid)
+	_, err = subscribe(ctx, other, "no.name")
+	metatest.WantKind(t, "subscribe to a bad name", err, bb.Invalid)
 }
 
 func TestMissedEvents(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir())
-	m := connectTo(t, Options{InProcess: s})
-	ctx := testContext(t)
-	sub, err := m.Subscribe(ctx, "b")
+	s := metatest.StartServer(t, t.TempDir())
+	m := publisherOn(t, s)
+	ctx := metatest.Context(t)
+	sub, err := subscribe(ctx, m.c, "b")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,11 +76,11 @@ func TestMissedEvents(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatal(ctx.Err())
 		}
-		m.Publish(bb.Event{Kind: bb.EventEvicted, Buffer: "b"})
+		m.publish(bb.Event{Kind: bb.EventEvicted, Buffer: "b"})
 		sent++
 	}
 	received, missed := 0, 0
-	m.Publish(bb.Event{Kind: bb.EventDrained, Buffer: "b"})
+	m.publish(bb.Event{Kind: bb.EventDrained, Buffer: "b"})
 	for {
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		_, err := sub.Next(short)
@@ -83,7 +94,7 @@ func TestMissedEvents(t *testing.T) {
 			received++
 		}
 	}
-	if missed == 0 || received == 0 || received+missed+int(m.Stats().EventsDropped) != sent+1 {
-		t.Errorf("sent %d, received %d, told of %d missed, dropped %d", sent+1, received, missed, m.Stats().EventsDropped)
+	if missed == 0 || received == 0 || received+missed+int(m.droppedEvents()) != sent+1 {
+		t.Errorf("sent %d, received %d, told of %d missed, dropped %d", sent+1, received, missed, m.droppedEvents())
 	}
 }

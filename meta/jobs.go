@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
-	"forebay/meta/metapb"
 )
 
 // Jobs. A job is split into tasks, each of which one daemon does. What is known of them
@@ -474,172 +472,4 @@ func (o *Operations) WatchJob(ctx context.Context, id string, fn func(JobStatus)
 		err = failed
 	}
 	return kv.Wrap(op, id, err)
-}
-
-// jobView is what is known of a job.
-type jobView struct {
-	b     *kv.Bucket
-	job   kv.Record
-	tasks map[string]taskRecord // by key
-	keys  map[string]uint64     // all, and their revisions
-}
-
-// add takes a record of the job, unless it knows a newer one.
-func (v *jobView) add(r *kv.Record) {
-	if v.keys == nil {
-		v.keys, v.tasks = map[string]uint64{}, map[string]taskRecord{}
-	}
-	if r.Seq <= v.keys[r.Key] {
-		return
-	}
-	v.keys[r.Key] = r.Seq
-	if strings.HasSuffix(r.Key, ".job") {
-		v.job = *r
-		return
-	}
-	delete(v.tasks, r.Key)
-	if !r.Live() {
-		return
-	}
-	t, err := openTask(r)
-	if err != nil {
-		v.b.Unreadable(r.Key, err)
-		return
-	}
-	v.tasks[r.Key] = t
-}
-
-func (v *jobView) status() (JobStatus, error) {
-	j, cancelled, err := openJob(&v.job)
-	if err != nil {
-		return JobStatus{}, err
-	}
-	return summary(j, cancelled, slices.Collect(maps.Values(v.tasks))), nil
-}
-
-// forget deletes what is stored of a job, the job last.
-func (v *jobView) forget(ctx context.Context, b *kv.Bucket) error {
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(tasksAtOnce)
-	for _, t := range v.tasks {
-		g.Go(func() error { return kv.IgnoreConflict(b.Remove(gctx, taskKey(jobOf(v.job.Key), t.ID), t.seq)) })
-	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	return kv.IgnoreConflict(b.Remove(ctx, v.job.Key, v.job.Seq))
-}
-
-// summary is how far a job is, by its tasks.
-func summary(j Job, cancelled time.Time, tasks []taskRecord) JobStatus {
-	s := JobStatus{Job: j, State: JobRunning, Tasks: len(tasks), ByNode: map[bb.NodeID]Tally{}}
-	slices.SortFunc(tasks, func(a, b taskRecord) int { return strings.Compare(a.ID, b.ID) })
-	var last time.Time
-	for i := range tasks {
-		t := &tasks[i]
-		s.FilesTotal += t.Files
-		s.BytesTotal += t.Bytes
-		s.Tally.add(&t.tally)
-		switch t.state {
-		case taskRunning:
-			s.Running++
-		case taskDone:
-			s.TasksDone++
-		}
-		if t.state != taskDone && t.Node != "" && !slices.Contains(s.Left, t.Node) {
-			s.Left = append(s.Left, t.Node)
-		}
-		if t.by != "" {
-			n := s.ByNode[t.by]
-			n.count(&t.tally)
-			s.ByNode[t.by] = n
-		}
-		if t.changed.After(last) {
-			last = t.changed
-		}
-	}
-	slices.Sort(s.Left)
-	switch {
-	case !cancelled.IsZero():
-		s.State, s.Ended = JobCancelled, cancelled
-	case s.TasksDone == s.Tasks && s.Tasks > 0:
-		s.State, s.Ended = JobDone, last
-	}
-	return s
-}
-
-func (t *Tally) count(o *Tally) {
-	t.Files += o.Files
-	t.Bytes += o.Bytes
-	t.Skipped += o.Skipped
-	t.NotCopied += o.NotCopied
-	t.FailedTotal += o.FailedTotal
-	t.HeldTotal += o.HeldTotal
-	t.OpenTotal += o.OpenTotal
-	t.LastError = cmp.Or(o.LastError, t.LastError)
-}
-
-// add adds counts, and names as far as there is room.
-func (t *Tally) add(o *Tally) {
-	t.count(o)
-	t.Failed = appendSome(t.Failed, o.Failed)
-	t.Held = appendSome(t.Held, o.Held)
-	t.Open = appendSome(t.Open, o.Open)
-}
-
-func appendSome[T any](to, more []T) []T {
-	return append(to, more[:min(len(more), max(0, maxNamed-len(to)))]...)
-}
-
-func sealJob(j *Job, cancelled time.Time) ([]byte, error) {
-	return kv.Seal(jobKey(j.ID), kv.WithRest(&metapb.Job{
-		Id: j.ID, Kind: string(j.Kind), Buffer: j.Buffer, Path: j.Path, Url: j.URL, Node: string(j.Node), Uid: j.UID, Gid: j.GID,
-		System: j.System, Options: j.Options, Created: kv.Nanos(j.Created), Cancelled: kv.Nanos(cancelled),
-	}, j.rest))
-}
-
-func openJob(r *kv.Record) (Job, time.Time, error) {
-	var m metapb.Job
-	if err := kv.Open(r.Key, r.Data, &m); err != nil {
-		return Job{}, time.Time{}, err
-	}
-	return Job{
-		ID: m.GetId(), Kind: JobKind(m.GetKind()), Buffer: m.GetBuffer(), Path: m.GetPath(), URL: m.GetUrl(), Node: bb.NodeID(m.GetNode()),
-		UID: m.GetUid(), GID: m.GetGid(), System: m.GetSystem(), Options: m.GetOptions(), Created: kv.FromNanos(m.Created),
-		rest: kv.Rest(&m),
-	}, kv.FromNanos(m.Cancelled), nil
-}
-
-func sealTask(key string, t *taskRecord) ([]byte, error) {
-	tally := &metapb.Tally{
-		Files: t.tally.Files, Bytes: t.tally.Bytes, Skipped: t.tally.Skipped, NotCopied: t.tally.NotCopied, FailedTotal: t.tally.FailedTotal,
-		Held: t.tally.Held, HeldTotal: t.tally.HeldTotal, Open: t.tally.Open, OpenTotal: t.tally.OpenTotal, LastError: t.tally.LastError,
-	}
-	for _, f := range t.tally.Failed {
-		tally.Failed = append(tally.Failed, &metapb.Failure{Path: f.Path, Kind: uint32(f.Kind), Reason: f.Reason, Bytes: f.Bytes})
-	}
-	return kv.Seal(key, kv.WithRest(&metapb.Task{
-		Id: t.ID, Node: string(t.Node), Paths: t.Paths, Data: t.Data, Files: t.Files, Bytes: t.Bytes,
-		State: string(t.state), By: string(t.by), Attempt: t.attempt, Changed: kv.Nanos(t.changed), Tally: tally,
-	}, t.rest))
-}
-
-func openTask(r *kv.Record) (taskRecord, error) {
-	var m metapb.Task
-	if err := kv.Open(r.Key, r.Data, &m); err != nil {
-		return taskRecord{}, err
-	}
-	t := m.GetTally()
-	tally := Tally{
-		Files: t.GetFiles(), Bytes: t.GetBytes(), Skipped: t.GetSkipped(), NotCopied: t.GetNotCopied(), FailedTotal: t.GetFailedTotal(),
-		Held: t.GetHeld(), HeldTotal: t.GetHeldTotal(), Open: t.GetOpen(), OpenTotal: t.GetOpenTotal(), LastError: t.GetLastError(),
-	}
-	for _, f := range t.GetFailed() {
-		tally.Failed = append(tally.Failed, TaskFailure{Path: f.GetPath(), Kind: bb.Kind(min(f.GetKind(), 255)), Reason: f.GetReason(), Bytes: f.GetBytes()})
-	}
-	return taskRecord{
-		Task:  Task{ID: m.GetId(), Node: bb.NodeID(m.GetNode()), Paths: m.GetPaths(), Data: m.GetData(), Files: m.GetFiles(), Bytes: m.GetBytes()},
-		state: taskState(m.GetState()), by: bb.NodeID(m.GetBy()), attempt: m.GetAttempt(), changed: kv.FromNanos(m.Changed), tally: tally, seq: r.Seq,
-		rest: kv.Rest(&m),
-	}, nil
 }

@@ -7,12 +7,23 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/kv/kvtest"
+	"forebay/meta/metatest"
 )
+
+// operationsOn returns operations over a connection of their own.
+func operationsOn(t *testing.T, o kv.Options) *Operations {
+	t.Helper()
+	var last atomic.Uint64
+	base := kv.Random64()
+	return newOperations(kvtest.Dial(t, o), func(context.Context) (uint64, error) { return base + last.Add(1), nil })
+}
 
 func someTasks(n int) []Task {
 	var tasks []Task
@@ -22,27 +33,27 @@ func someTasks(n int) []Task {
 	return tasks
 }
 
-func submit(t *testing.T, m *Meta, j Job, tasks ...Task) string {
+func submit(t *testing.T, m *Operations, j Job, tasks ...Task) string {
 	t.Helper()
-	id, err := m.Operations().SubmitJob(testContext(t), j, tasks...)
+	id, err := m.SubmitJob(metatest.Context(t), j, tasks...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return id
 }
 
-func nextTask(t *testing.T, m *Meta, node bb.NodeID) *TaskLease {
+func nextTask(t *testing.T, m *Operations, node bb.NodeID) *TaskLease {
 	t.Helper()
-	l, err := m.Operations().NextTask(testContext(t), "", node)
+	l, err := m.NextTask(metatest.Context(t), "", node)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func wantJob(t *testing.T, m *Meta, id string, state JobState, done int, bytes int64) JobStatus {
+func wantJob(t *testing.T, m *Operations, id string, state JobState, done int, bytes int64) JobStatus {
 	t.Helper()
-	s, err := m.Operations().Job(testContext(t), id)
+	s, err := m.Job(metatest.Context(t), id)
 	if err != nil || s.State != state || s.TasksDone != done || s.Tally.Bytes != bytes {
 		t.Errorf("%+v, want %s with %d tasks done and %d bytes (%v)", s, state, done, bytes, err)
 	}
@@ -53,16 +64,16 @@ func wantJob(t *testing.T, m *Meta, id string, state JobState, done int, bytes i
 // for one of them, while somebody watches.
 func TestJob(t *testing.T) {
 	t.Parallel()
-	s := startListening(t, t.TempDir(), "127.0.0.1:0")
-	o := Options{URLs: []string{s.URL()}}
-	m := connectTo(t, o)
+	s := metatest.StartListening(t, t.TempDir(), "127.0.0.1:0")
+	o := kv.Options{URLs: []string{s.URL()}}
+	m := operationsOn(t, o)
 	j := Job{Kind: StageIn, Buffer: "buf", Path: "in", URL: "file:///data", UID: 7, GID: 8, Options: map[string]string{"parallel": "4"}}
 	id := submit(t, m, j, Task{ID: "plan"})
 	if again := submit(t, m, Job{ID: id, Kind: Drain}, Task{ID: "plan"}); again != id {
 		t.Errorf("submitted again it is %q", again)
 	}
 	watched, seen := make(chan error, 1), make(chan JobStatus, 1000)
-	go func() { watched <- m.Operations().WatchJob(testContext(t), id, func(s JobStatus) { seen <- s }) }()
+	go func() { watched <- m.WatchJob(metatest.Context(t), id, func(s JobStatus) { seen <- s }) }()
 
 	planner := nextTask(t, m, "a/strange node.name")
 	j.ID, j.Created = id, planner.Job.Created
@@ -76,22 +87,22 @@ func TestJob(t *testing.T) {
 		}
 	}
 	for range 2 { // a planner that is told to do it again
-		if err := m.Operations().AddTasks(testContext(t), id, tasks); err != nil {
+		if err := m.AddTasks(metatest.Context(t), id, tasks); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := planner.Done(testContext(t), Tally{}); err != nil {
+	if err := planner.Done(metatest.Context(t), Tally{}); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error)
 	for _, of := range []bb.NodeID{"", "b", ""} {
 		node := cmp.Or(of, "a")
-		w := connectTo(t, o)
-		ctx, cancel := context.WithCancel(testContext(t))
+		w := operationsOn(t, o)
+		ctx, cancel := context.WithCancel(metatest.Context(t))
 		t.Cleanup(cancel)
 		go func() {
 			for {
-				l, err := w.Operations().NextTask(ctx, of, node)
+				l, err := w.NextTask(ctx, of, node)
 				if err != nil {
 					done <- err
 					return
@@ -135,29 +146,29 @@ func TestJob(t *testing.T) {
 	if b := last.ByNode["b"]; b.Files != 5 || b.Files+last.ByNode["a"].Files != 20 {
 		t.Errorf("%+v", last.ByNode)
 	}
-	jobs, err := m.Operations().Jobs(testContext(t))
+	jobs, err := m.Jobs(metatest.Context(t))
 	if err != nil || len(jobs) != 1 || jobs[0].ID != id || jobs[0].State != JobDone {
 		t.Errorf("%+v %v", jobs, err)
 	}
-	_, err = m.Operations().RunningJob(testContext(t), func(j *Job) bool { return j.Kind == StageIn })
-	wantKind(t, "a job that has ended", err, bb.NotFound)
+	_, err = m.RunningJob(metatest.Context(t), func(j *Job) bool { return j.Kind == StageIn })
+	metatest.WantKind(t, "a job that has ended", err, bb.NotFound)
 	other := submit(t, m, Job{Kind: StageIn, Buffer: "other"}, Task{ID: "t", Node: "gone"})
-	running, err := m.Operations().RunningJob(testContext(t), func(j *Job) bool { return j.Kind == StageIn })
+	running, err := m.RunningJob(metatest.Context(t), func(j *Job) bool { return j.Kind == StageIn })
 	if err != nil || running.ID != other || running.Buffer != "other" {
 		t.Errorf("running: %+v (%v)", running, err)
 	}
 	if s := wantJob(t, m, other, JobRunning, 0, 0); len(s.Left) != 1 || s.Left[0] != "gone" {
 		t.Errorf("%+v", s)
 	}
-	_, err = m.Operations().Job(testContext(t), "none")
-	wantKind(t, "unknown job", err, bb.NotFound)
-	wantKind(t, "watch of an unknown job", m.Operations().WatchJob(testContext(t), "none", nil), bb.NotFound)
-	wantKind(t, "tasks for an unknown job", m.Operations().AddTasks(testContext(t), "none", tasks), bb.NotFound)
-	_, err = m.Operations().SubmitJob(testContext(t), Job{ID: "has.dot"}, Task{ID: "t"})
-	wantKind(t, "bad id", err, bb.Invalid)
-	_, err = m.Operations().SubmitJob(testContext(t), Job{})
-	wantKind(t, "no task", err, bb.Invalid)
-	if err := m.Operations().CancelJob(testContext(t), id); err != nil {
+	_, err = m.Job(metatest.Context(t), "none")
+	metatest.WantKind(t, "unknown job", err, bb.NotFound)
+	metatest.WantKind(t, "watch of an unknown job", m.WatchJob(metatest.Context(t), "none", nil), bb.NotFound)
+	metatest.WantKind(t, "tasks for an unknown job", m.AddTasks(metatest.Context(t), "none", tasks), bb.NotFound)
+	_, err = m.SubmitJob(metatest.Context(t), Job{ID: "has.dot"}, Task{ID: "t"})
+	metatest.WantKind(t, "bad id", err, bb.Invalid)
+	_, err = m.SubmitJob(metatest.Context(t), Job{})
+	metatest.WantKind(t, "no task", err, bb.Invalid)
+	if err := m.CancelJob(metatest.Context(t), id); err != nil {
 		t.Error(err)
 	}
 	wantJob(t, m, id, JobDone, 21, 200)
@@ -167,12 +178,12 @@ func TestJob(t *testing.T) {
 // first one comes back and ends it too.
 func TestWorkerDies(t *testing.T) {
 	t.Parallel()
-	s := startListening(t, t.TempDir(), "127.0.0.1:0")
-	o := Options{URLs: []string{s.URL()}}
-	m, dies := connectTo(t, o), connectTo(t, o)
+	s := metatest.StartListening(t, t.TempDir(), "127.0.0.1:0")
+	o := kv.Options{URLs: []string{s.URL()}}
+	m, dies := operationsOn(t, o), operationsOn(t, o)
 	id := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
-	ctx, kill := context.WithCancel(testContext(t))
-	dead, err := dies.Operations().NextTask(ctx, "", "dead")
+	ctx, kill := context.WithCancel(metatest.Context(t))
+	dead, err := dies.NextTask(ctx, "", "dead")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,13 +200,13 @@ func TestWorkerDies(t *testing.T) {
 	if d := time.Since(began); heir.Attempt != 2 || heir.Task.ID != "t0" || d > ackWait+5*time.Second {
 		t.Errorf("%+v after %v", heir, d)
 	}
-	if _, err := dead.current(testContext(t)); !errors.Is(err, errTaken) {
+	if _, err := dead.current(metatest.Context(t)); !errors.Is(err, errTaken) {
 		t.Errorf("the first worker still has it: %v", err)
 	}
-	if err := heir.Done(testContext(t), Tally{Files: 1, Bytes: 10}); err != nil {
+	if err := heir.Done(metatest.Context(t), Tally{Files: 1, Bytes: 10}); err != nil {
 		t.Fatal(err)
 	}
-	if err := dead.Done(testContext(t), Tally{Files: 1, Bytes: 10}); err != nil {
+	if err := dead.Done(metatest.Context(t), Tally{Files: 1, Bytes: 10}); err != nil {
 		t.Fatal(err)
 	}
 	if s := wantJob(t, m, id, JobDone, 1, 10); len(s.ByNode) != 1 {
@@ -205,11 +216,11 @@ func TestWorkerDies(t *testing.T) {
 
 func TestNak(t *testing.T) {
 	t.Parallel()
-	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
+	m := operationsOn(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
 	id := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
 	l := nextTask(t, m, "n")
 	began := time.Now()
-	if err := l.Nak(testContext(t), 500*time.Millisecond); err != nil {
+	if err := l.Nak(metatest.Context(t), 500*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	if s := wantJob(t, m, id, JobRunning, 0, 0); s.Running != 0 {
@@ -219,9 +230,9 @@ func TestNak(t *testing.T) {
 	if d := time.Since(began); d < 400*time.Millisecond || again.Attempt != 2 {
 		t.Errorf("%+v after %v", again, d)
 	}
-	again.Release(testContext(t))
+	again.Release(metatest.Context(t))
 	last := nextTask(t, m, "n")
-	if err := last.Done(testContext(t), Tally{}); err != nil {
+	if err := last.Done(metatest.Context(t), Tally{}); err != nil {
 		t.Fatal(err)
 	}
 	wantJob(t, m, id, JobDone, 1, 0)
@@ -229,12 +240,12 @@ func TestNak(t *testing.T) {
 
 func TestCancelJob(t *testing.T) {
 	t.Parallel()
-	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
+	m := operationsOn(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
 	id := submit(t, m, Job{Kind: StageOut}, someTasks(5)...)
 	l := nextTask(t, m, "n")
-	defer l.Release(testContext(t))
+	defer l.Release(metatest.Context(t))
 	for range 2 {
-		if err := m.Operations().CancelJob(testContext(t), id); err != nil {
+		if err := m.CancelJob(metatest.Context(t), id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -246,33 +257,33 @@ func TestCancelJob(t *testing.T) {
 	if s := wantJob(t, m, id, JobCancelled, 0, 0); s.Ended.IsZero() {
 		t.Errorf("%+v", s)
 	}
-	short, cancel := context.WithTimeout(testContext(t), 2*time.Second)
+	short, cancel := context.WithTimeout(metatest.Context(t), 2*time.Second)
 	defer cancel()
-	if l, err := m.Operations().NextTask(short, "", "n"); err == nil {
+	if l, err := m.NextTask(short, "", "n"); err == nil {
 		t.Errorf("a task of a cancelled job: %+v", l.Task)
 	}
-	wantKind(t, "more tasks", m.Operations().AddTasks(testContext(t), id, someTasks(9)), bb.Cancelled)
+	metatest.WantKind(t, "more tasks", m.AddTasks(metatest.Context(t), id, someTasks(9)), bb.Cancelled)
 }
 
 // A task survives the server, and its worker goes on with it.
 func TestJobOverRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := startListening(t, dir, "127.0.0.1:0")
+	s := metatest.StartListening(t, dir, "127.0.0.1:0")
 	url := s.URL()
-	m := connectTo(t, Options{URLs: []string{url}})
+	m := operationsOn(t, kv.Options{URLs: []string{url}})
 	id := submit(t, m, Job{Kind: Drain}, someTasks(3)...)
 	l := nextTask(t, m, "n")
 	watched := make(chan error, 1)
-	go func() { watched <- m.Operations().WatchJob(testContext(t), id, func(JobStatus) {}) }()
+	go func() { watched <- m.WatchJob(metatest.Context(t), id, func(JobStatus) {}) }()
 	s.Shutdown()
-	startListening(t, dir, strings.TrimPrefix(url, "nats://"))
-	if err := l.Done(testContext(t), Tally{Files: 1, Bytes: 10}); err != nil {
+	metatest.StartListening(t, dir, strings.TrimPrefix(url, "nats://"))
+	if err := l.Done(metatest.Context(t), Tally{Files: 1, Bytes: 10}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		l := nextTask(t, m, "n")
-		if err := l.Done(testContext(t), Tally{Files: 1, Bytes: 10}); err != nil {
+		if err := l.Done(metatest.Context(t), Tally{Files: 1, Bytes: 10}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -285,16 +296,16 @@ func TestJobOverRestart(t *testing.T) {
 // Jobs that ended a day ago are forgotten.
 func TestOldJobs(t *testing.T) {
 	t.Parallel()
-	m := connectTo(t, Options{InProcess: startServer(t, t.TempDir())})
+	m := operationsOn(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
 	id := submit(t, m, Job{Kind: Drain}, someTasks(3)...)
 	kept := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
-	b, err := m.Operations().records(testContext(t))
+	b, err := m.records(metatest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
 		key := taskKey(id, fmt.Sprint("t", i))
-		r, err := b.Get(testContext(t), key)
+		r, err := b.Get(metatest.Context(t), key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,21 +314,21 @@ func TestOldJobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Put(testContext(t), key, data, r.Seq); err != nil {
+		if _, err := b.Put(metatest.Context(t), key, data, r.Seq); err != nil {
 			t.Fatal(err)
 		}
 	}
-	jobs, err := m.Operations().Jobs(testContext(t))
+	jobs, err := m.Jobs(metatest.Context(t))
 	if err != nil || len(jobs) != 1 || jobs[0].ID != kept {
 		t.Errorf("%+v %v", jobs, err)
 	}
-	_, err = m.Operations().Job(testContext(t), id)
-	wantKind(t, "an old job", err, bb.NotFound)
+	_, err = m.Job(metatest.Context(t), id)
+	metatest.WantKind(t, "an old job", err, bb.NotFound)
 	// Messages of it that are still in the queue lead to nothing.
 	if l := nextTask(t, m, "n"); l.Job.ID != kept {
 		t.Errorf("%+v", l)
 	} else {
-		l.Release(testContext(t))
+		l.Release(metatest.Context(t))
 	}
 }
 

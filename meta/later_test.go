@@ -5,57 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/kv/kvtest"
 	"forebay/meta/metapb"
 )
-
-// later is what a newer release adds to any message, here.
-var later = protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "of a newer release")
-
-// addLater rewrites a record as a newer release would have: with fields that this one
-// does not know, in the message and in each inner one that change names.
-func addLater(t *testing.T, b *kv.Bucket, key string, m proto.Message, inner ...func() proto.Message) {
-	t.Helper()
-	ctx := testContext(t)
-	r, err := b.Get(ctx, key)
-	if err == nil {
-		err = kv.Open(key, r.Data, m)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.ProtoReflect().SetUnknown(later)
-	for _, of := range inner {
-		of().ProtoReflect().SetUnknown(later)
-	}
-	data, err := kv.Seal(key, m)
-	if err == nil {
-		_, err = b.Put(ctx, key, data, r.Seq)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func wantLater(t *testing.T, b *kv.Bucket, key string, m proto.Message, inner ...func() proto.Message) {
-	t.Helper()
-	r, err := b.Get(testContext(t), key)
-	if err == nil {
-		err = kv.Open(key, r.Data, m)
-	}
-	if err != nil {
-		t.Fatalf("%s: %v", key, err)
-	}
-	for _, m := range append([]func() proto.Message{func() proto.Message { return m }}, inner...) {
-		if string(m().ProtoReflect().GetUnknown()) != string(later) {
-			t.Errorf("%s: what a newer release stored in %T is gone", key, m())
-		}
-	}
-}
 
 // A daemon that changes a record keeps what it does not know of it.
 func TestNewerFieldsStay(t *testing.T) {
@@ -73,28 +29,28 @@ func TestNewerFieldsStay(t *testing.T) {
 
 	var entry metapb.Entry
 	flushed := func() proto.Message { return entry.Flushed }
-	addLater(t, ns.b, entryKey(bb.RootDir, "f"), &entry, flushed)
+	kvtest.AddUnknown(t, ns.b, entryKey(bb.RootDir, "f"), &entry, flushed)
 	var dir, other metapb.Directory
-	addLater(t, ns.b, dirKey(d.Dir), &dir)
+	kvtest.AddUnknown(t, ns.b, dirKey(d.Dir), &dir)
 	var spec metapb.Buffer
-	addLater(t, m.system, bufferKey("buf"), &spec)
+	kvtest.AddUnknown(t, m.system, bufferKey("buf"), &spec)
 
 	if _, err := ns.Update(ctx, bb.RootDir, "f", func(e *bb.Entry) error { e.Mode = 0o600; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	wantLater(t, ns.b, entryKey(bb.RootDir, "f"), &entry, flushed)
+	kvtest.WantUnknown(t, ns.b, entryKey(bb.RootDir, "f"), &entry, flushed)
 	if _, err := ns.Rename(ctx, bb.RootDir, "f", d.Dir, "g", RenameOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	wantLater(t, ns.b, entryKey(d.Dir, "g"), &entry, flushed)
+	kvtest.WantUnknown(t, ns.b, entryKey(d.Dir, "g"), &entry, flushed)
 	if _, err := ns.Remove(ctx, bb.RootDir, "d", RemoveOptions{}); bb.KindOf(err) != bb.NotEmpty {
 		t.Fatalf("removing a directory with a file: %v", err)
 	}
-	wantLater(t, ns.b, dirKey(d.Dir), &dir)
+	kvtest.WantUnknown(t, ns.b, dirKey(d.Dir), &dir)
 	if _, err := ns.Rename(ctx, bb.RootDir, "d", bb.RootDir, "e", RenameOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	wantLater(t, ns.b, dirKey(d.Dir), &other)
+	kvtest.WantUnknown(t, ns.b, dirKey(d.Dir), &other)
 	b, err := m.Buffer(ctx, "buf")
 	if err != nil {
 		t.Fatal(err)
@@ -103,37 +59,7 @@ func TestNewerFieldsStay(t *testing.T) {
 	if _, err := m.UpdateBuffer(ctx, b); err != nil {
 		t.Fatal(err)
 	}
-	wantLater(t, m.system, bufferKey("buf"), &spec)
-}
-
-func TestNewerFieldsOfJobsStay(t *testing.T) {
-	t.Parallel()
-	s := startServer(t, t.TempDir())
-	m := connectTo(t, Options{InProcess: s})
-	ctx := testContext(t)
-	id := submit(t, m, Job{Kind: Drain, Buffer: "buf"}, Task{ID: "t"})
-	b, err := m.Operations().records(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var (
-		job  metapb.Job
-		task metapb.Task
-	)
-	addLater(t, b, jobKey(id), &job)
-	addLater(t, b, taskKey(id, "t"), &task)
-	l := nextTask(t, m, "n1")
-	wantLater(t, b, taskKey(id, "t"), &task)
-	if err := l.Done(ctx, Tally{Files: 1}); err != nil {
-		t.Fatal(err)
-	}
-	wantLater(t, b, taskKey(id, "t"), &task)
-	id = submit(t, m, Job{Kind: Drain, Buffer: "buf"}, Task{ID: "t"})
-	addLater(t, b, jobKey(id), &job)
-	if err := m.Operations().CancelJob(ctx, id); err != nil {
-		t.Fatal(err)
-	}
-	wantLater(t, b, jobKey(id), &job)
+	kvtest.WantUnknown(t, m.system, bufferKey("buf"), &spec)
 }
 
 // relabel rewrites a record as one of another format.

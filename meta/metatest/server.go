@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"forebay/internal/bb"
 	"forebay/meta/embedded"
 )
 
@@ -27,6 +28,25 @@ func StartServer(t testing.TB, dir string) *embedded.Server {
 	}
 	t.Cleanup(s.Shutdown)
 	return s
+}
+
+// StartListening is StartServer of one that listens on an address.
+func StartListening(t testing.TB, dir, listen string) *embedded.Server {
+	t.Helper()
+	s, err := embedded.Start(Context(t), embedded.Options{Dir: dir, Listen: listen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Shutdown)
+	return s
+}
+
+// WantKind fails unless an error is of a kind; 0: unless there is none.
+func WantKind(t testing.TB, what string, err error, kind bb.Kind) {
+	t.Helper()
+	if kind == 0 && err != nil || kind != 0 && bb.KindOf(err) != kind {
+		t.Errorf("%s: %v, want kind %v", what, err, kind)
+	}
 }
 
 // Logger returns a log of errors that goes to the test's.

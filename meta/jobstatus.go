@@ -1,0 +1,130 @@
+package meta
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+)
+
+// jobView is what is known of a job.
+type jobView struct {
+	b     *kv.Bucket
+	job   kv.Record
+	tasks map[string]taskRecord // by key
+	keys  map[string]uint64     // all, and their revisions
+}
+
+// add takes a record of the job, unless it knows a newer one.
+func (v *jobView) add(r *kv.Record) {
+	if v.keys == nil {
+		v.keys, v.tasks = map[string]uint64{}, map[string]taskRecord{}
+	}
+	if r.Seq <= v.keys[r.Key] {
+		return
+	}
+	v.keys[r.Key] = r.Seq
+	if strings.HasSuffix(r.Key, ".job") {
+		v.job = *r
+		return
+	}
+	delete(v.tasks, r.Key)
+	if !r.Live() {
+		return
+	}
+	t, err := openTask(r)
+	if err != nil {
+		v.b.Unreadable(r.Key, err)
+		return
+	}
+	v.tasks[r.Key] = t
+}
+
+func (v *jobView) status() (JobStatus, error) {
+	j, cancelled, err := openJob(&v.job)
+	if err != nil {
+		return JobStatus{}, err
+	}
+	return summary(j, cancelled, slices.Collect(maps.Values(v.tasks))), nil
+}
+
+// forget deletes what is stored of a job, the job last.
+func (v *jobView) forget(ctx context.Context, b *kv.Bucket) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(tasksAtOnce)
+	for _, t := range v.tasks {
+		g.Go(func() error { return kv.IgnoreConflict(b.Remove(gctx, taskKey(jobOf(v.job.Key), t.ID), t.seq)) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return kv.IgnoreConflict(b.Remove(ctx, v.job.Key, v.job.Seq))
+}
+
+// summary is how far a job is, by its tasks.
+func summary(j Job, cancelled time.Time, tasks []taskRecord) JobStatus {
+	s := JobStatus{Job: j, State: JobRunning, Tasks: len(tasks), ByNode: map[bb.NodeID]Tally{}}
+	slices.SortFunc(tasks, func(a, b taskRecord) int { return strings.Compare(a.ID, b.ID) })
+	var last time.Time
+	for i := range tasks {
+		t := &tasks[i]
+		s.FilesTotal += t.Files
+		s.BytesTotal += t.Bytes
+		s.Tally.add(&t.tally)
+		switch t.state {
+		case taskRunning:
+			s.Running++
+		case taskDone:
+			s.TasksDone++
+		}
+		if t.state != taskDone && t.Node != "" && !slices.Contains(s.Left, t.Node) {
+			s.Left = append(s.Left, t.Node)
+		}
+		if t.by != "" {
+			n := s.ByNode[t.by]
+			n.count(&t.tally)
+			s.ByNode[t.by] = n
+		}
+		if t.changed.After(last) {
+			last = t.changed
+		}
+	}
+	slices.Sort(s.Left)
+	switch {
+	case !cancelled.IsZero():
+		s.State, s.Ended = JobCancelled, cancelled
+	case s.TasksDone == s.Tasks && s.Tasks > 0:
+		s.State, s.Ended = JobDone, last
+	}
+	return s
+}
+
+func (t *Tally) count(o *Tally) {
+	t.Files += o.Files
+	t.Bytes += o.Bytes
+	t.Skipped += o.Skipped
+	t.NotCopied += o.NotCopied
+	t.FailedTotal += o.FailedTotal
+	t.HeldTotal += o.HeldTotal
+	t.OpenTotal += o.OpenTotal
+	t.LastError = cmp.Or(o.LastError, t.LastError)
+}
+
+// add adds counts, and names as far as there is room.
+func (t *Tally) add(o *Tally) {
+	t.count(o)
+	t.Failed = appendSome(t.Failed, o.Failed)
+	t.Held = appendSome(t.Held, o.Held)
+	t.Open = appendSome(t.Open, o.Open)
+}
+
+func appendSome[T any](to, more []T) []T {
+	return append(to, more[:min(len(more), max(0, maxNamed-len(to)))]...)
+}
