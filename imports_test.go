@@ -36,6 +36,10 @@ var layers = []struct {
 	{"rdma/...", []string{"rdma/..."}},
 
 	{"meta/kv", []string{"meta/clustertls", "internal/..."}},
+	{"meta/ids", []string{"meta/kv", "meta/metapb", "internal/..."}},
+	{"meta/events", []string{"meta/kv", "internal/..."}},
+	{"meta/ops", []string{"meta/kv", "meta/metapb", "internal/..."}},
+	{"meta/batch", []string{"meta/kv", "meta/metapb", "internal/..."}},
 	{"meta/...", []string{"meta/...", "internal/..."}},
 
 	{"flusher/plan", []string{"internal/bb"}},
@@ -314,6 +318,7 @@ func TestEdge(t *testing.T) {
 		{"meta/kv", "github.com/nats-io/nats.go/jetstream", false, true},
 		{"meta", "github.com/nats-io/nats.go/jetstream", false, false},
 		{"meta/kv", module + "meta/metapb", false, false},
+		{"meta/ops", module + "meta/batch", false, false},
 		{"bbd", "github.com/nats-io/nats.go", false, false},
 		{"bbd", "github.com/nats-io/nats.go", true, false},
 		{"meta", "github.com/nats-io/nats-server/v2/server", false, false},

@@ -164,7 +164,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	step("the namespace: ids of its own", d.silence)
-	if err := d.meta.IDs().RaiseIDs(ctx, d.newestBlock()); err != nil {
+	if err := d.meta.IDs().Raise(ctx, d.newestBlock()); err != nil {
 		return err
 	}
 	if err := d.claimIDs(ctx); err != nil {
@@ -299,7 +299,7 @@ func (d *Daemon) resident(e *bb.Entry) bool {
 
 // claimIDs takes a block of ids that nobody ever had or will have.
 func (d *Daemon) claimIDs(ctx context.Context) error {
-	block, err := d.meta.IDs().NextIDs(ctx)
+	block, err := d.meta.IDs().Claim(ctx)
 	if err != nil {
 		return err
 	}

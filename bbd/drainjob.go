@@ -13,7 +13,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
+	"forebay/meta/ops"
 )
 
 // A drain is a task for each node, which flushes what it is the home of, and one for
@@ -77,12 +77,12 @@ type content struct {
 }
 
 // tasksOfDrain are the tasks of a drain on nodes.
-func tasksOfDrain(nodes []bb.NodeID) ([]meta.Task, error) {
+func tasksOfDrain(nodes []bb.NodeID) ([]ops.Task, error) {
 	slices.Sort(nodes)
 	data, err := json.Marshal(awayTask{nodes})
-	tasks := []meta.Task{{ID: "away", Data: data}}
+	tasks := []ops.Task{{ID: "away", Data: data}}
 	for _, node := range nodes {
-		tasks = append(tasks, meta.Task{ID: idOf("node", string(node)), Node: node})
+		tasks = append(tasks, ops.Task{ID: idOf("node", string(node)), Node: node})
 	}
 	return tasks, err
 }
@@ -93,9 +93,9 @@ func (r *request) drainOnce(b *buffer, m *wire.Drain) (*wire.Progress, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := r.newJob(meta.Drain, b, m.Key)
+	j := r.newJob(ops.Drain, b, m.Key)
 	j.Options[optionTimeout] = time.Duration(m.TimeoutNs).String()
-	if _, err := b.d.meta.Operations().SubmitJob(r.ctx, j, tasks...); err != nil {
+	if _, err := b.d.meta.Operations().Submit(r.ctx, j, tasks...); err != nil {
 		return nil, err
 	}
 	ctx, cancel := r.drainEnds(m)
@@ -122,9 +122,9 @@ func (r *request) drainEnds(m *wire.Drain) (context.Context, context.CancelFunc)
 }
 
 // drainTask does one task of a drain.
-func (b *buffer) drainTask(l *meta.TaskLease) (meta.Tally, error) {
+func (b *buffer) drainTask(l *ops.Lease) (ops.Tally, error) {
 	ctx := l.Context()
-	if t, err := time.ParseDuration(l.Job.Options[optionTimeout]); err == nil && t > 0 {
+	if t, err := time.ParseDuration(l.Operation.Options[optionTimeout]); err == nil && t > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t)
 		defer cancel()
@@ -139,7 +139,7 @@ func (b *buffer) drainTask(l *meta.TaskLease) (meta.Tally, error) {
 		}}
 		answer, err := b.drainHere(ctx, "", p)
 		if err != nil {
-			return meta.Tally{}, err
+			return ops.Tally{}, err
 		}
 		l.Expect(answer.FilesTotal, answer.BytesTotal)
 		return tallyOf(answer), nil
@@ -148,7 +148,7 @@ func (b *buffer) drainTask(l *meta.TaskLease) (meta.Tally, error) {
 	default:
 		var t awayTask
 		if err := json.Unmarshal(l.Task.Data, &t); err != nil {
-			return meta.Tally{}, &bb.Error{Kind: bb.Internal, Op: "drain", Err: err}
+			return ops.Tally{}, &bb.Error{Kind: bb.Internal, Op: "drain", Err: err}
 		}
 		isAway = func(home bb.NodeID) bool { return !slices.Contains(t.Asked, home) }
 	}

@@ -71,7 +71,7 @@ func (k *keeper) forecast(b *buffer, l *bb.Lifetime) {
 	}
 	ctx, cancel := context.WithTimeout(k.d.ctx, keepStepLimit)
 	defer cancel()
-	err := k.d.meta.BatchJobs().ChangeStay(ctx, l.Key, k.d.cfg.Node, func(n *bb.LifetimeNode) error {
+	err := k.d.meta.BatchJobs().ChangeAttachment(ctx, l.Key, k.d.cfg.Node, func(n *bb.LifetimeNode) error {
 		if !n.Attached {
 			return errNotConcerned
 		}
@@ -100,7 +100,7 @@ func (r *request) lifetimeDue(m *wire.LifetimeDue) (proto.Message, error) {
 	if err := r.mayGovern(op, m.Key); err != nil {
 		return nil, err
 	}
-	_, err := r.s.d.meta.BatchJobs().ChangeLifetime(r.ctx, m.Key, func(l *bb.Lifetime) error {
+	_, err := r.s.d.meta.BatchJobs().Change(r.ctx, m.Key, func(l *bb.Lifetime) error {
 		if l.State != bb.LifetimeOpen {
 			return bb.E(bb.Busy, op, m.Key, "the job has left all its nodes")
 		}

@@ -118,7 +118,7 @@ func (d *Daemon) noteFiguresOf(ctx context.Context, b *buffer) error {
 	if now == f.noted {
 		return nil
 	}
-	err := d.meta.BatchJobs().ChangeStay(ctx, b.spec().Job, d.cfg.Node, func(n *bb.LifetimeNode) error {
+	err := d.meta.BatchJobs().ChangeAttachment(ctx, b.spec().Job, d.cfg.Node, func(n *bb.LifetimeNode) error {
 		n.Figures = f.onto(n.Figures)
 		return nil
 	})

@@ -15,8 +15,8 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
 	"forebay/meta/gossip"
+	"forebay/meta/ops"
 )
 
 // In a cluster, stage-ins, stage-outs and drains are jobs of all daemons (meta/jobs.go):
@@ -85,7 +85,7 @@ func (d *Daemon) doTasks(of bb.NodeID, atOnce int64) {
 			}
 			continue
 		}
-		l, err := d.meta.Operations().NextTask(d.ctx, of, d.cfg.Node)
+		l, err := d.meta.Operations().Next(d.ctx, of, d.cfg.Node)
 		if err != nil {
 			slots.Release(1)
 			if !d.pause(time.Second) {
@@ -143,7 +143,7 @@ func (d *Daemon) standIn() {
 		}
 		if time.Since(cleaned) > housekeeping {
 			cleaned = time.Now()
-			if _, err := d.meta.Operations().Jobs(d.ctx); err != nil {
+			if _, err := d.meta.Operations().List(d.ctx); err != nil {
 				d.log.Debug("forgetting old jobs", "err", err)
 			}
 		}
@@ -153,7 +153,7 @@ func (d *Daemon) standIn() {
 // doTasksOf does what there is to do of a node that is gone.
 func (d *Daemon) doTasksOf(node bb.NodeID) {
 	for {
-		l, err := d.meta.Operations().NextTaskWithin(d.ctx, node, d.cfg.Node, standInLook)
+		l, err := d.meta.Operations().NextWithin(d.ctx, node, d.cfg.Node, standInLook)
 		if l == nil || err != nil {
 			return
 		}
@@ -171,7 +171,7 @@ func firstReady(members []gossip.Member) bb.NodeID {
 }
 
 // do does one task.
-func (d *Daemon) do(l *meta.TaskLease) {
+func (d *Daemon) do(l *ops.Lease) {
 	last := func() (context.Context, context.CancelFunc) {
 		return context.WithTimeout(context.WithoutCancel(d.ctx), lastWords)
 	}
@@ -185,80 +185,80 @@ func (d *Daemon) do(l *meta.TaskLease) {
 		return // it is another's now, or will be
 	}
 	if err != nil && bb.KindOf(err) == bb.Unavailable && l.Attempt < maxAttempts {
-		d.log.Info("a task of a job is put off", "job", l.Job.ID, "task", l.Task.ID, "err", err)
+		d.log.Info("a task of a job is put off", "job", l.Operation.ID, "task", l.Task.ID, "err", err)
 		ctx, cancel := last()
 		defer cancel()
 		if err := l.Nak(ctx, againAfter); err != nil {
-			d.log.Warn("giving a task back", "job", l.Job.ID, "err", err)
+			d.log.Warn("giving a task back", "job", l.Operation.ID, "err", err)
 		}
 		return
 	}
 	if err != nil {
 		// A failure without a path is the whole task's.
-		tally.Failed = append(tally.Failed, meta.TaskFailure{Kind: bb.KindOf(err), Reason: err.Error()})
+		tally.Failed = append(tally.Failed, ops.Failure{Kind: bb.KindOf(err), Reason: err.Error()})
 		tally.FailedTotal++
 	}
 	if err := l.Done(d.ctx, tally); err != nil {
-		d.log.Warn("ending a task of a job", "job", l.Job.ID, "task", l.Task.ID, "err", err)
+		d.log.Warn("ending a task of a job", "job", l.Operation.ID, "task", l.Task.ID, "err", err)
 	}
 }
 
 // perform does what a task says, with the rights of who submitted the job.
-func (d *Daemon) perform(l *meta.TaskLease) (meta.Tally, error) {
-	j := &l.Job
+func (d *Daemon) perform(l *ops.Lease) (ops.Tally, error) {
+	j := &l.Operation
 	b, err := d.buffer(l.Context(), j.Buffer)
 	if err != nil {
-		return meta.Tally{}, err
+		return ops.Tally{}, err
 	}
 	spec := b.spec()
 	if j.Options[optionCreated] != fmt.Sprint(spec.Created.UnixNano()) {
-		return meta.Tally{}, bb.E(bb.NotFound, string(j.Kind), b.address(""), "the buffer was destroyed, and another one has its name")
+		return ops.Tally{}, bb.E(bb.NotFound, string(j.Kind), b.address(""), "the buffer was destroyed, and another one has its name")
 	}
 	c := credOf(j.UID, j.GID)
 	c.system = j.System
 	if !c.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
-		return meta.Tally{}, denied(string(j.Kind), b.address(""), "enter this buffer")
+		return ops.Tally{}, denied(string(j.Kind), b.address(""), "enter this buffer")
 	}
 	switch j.Kind {
-	case meta.Drain:
+	case ops.Drain:
 		return b.drainTask(l)
-	case meta.StageIn:
+	case ops.StageIn:
 		return b.stageInTask(l, c)
-	case meta.StageOut:
+	case ops.StageOut:
 		return b.stageOutTask(l, c)
 	}
-	return meta.Tally{}, bb.E(bb.Unsupported, "job", string(j.Kind), "this daemon does not know such jobs")
+	return ops.Tally{}, bb.E(bb.Unsupported, "job", string(j.Kind), "this daemon does not know such jobs")
 }
 
 // newJob makes a job of a request. The same key of the same user is the same job.
-func (r *request) newJob(kind meta.JobKind, b *buffer, key string) meta.Job {
+func (r *request) newJob(kind ops.Kind, b *buffer, key string) ops.Operation {
 	if key == "" {
 		key = fmt.Sprintf("%s.%d.%d.%d", r.s.d.cfg.Node, r.s.d.epoch, r.s.id, r.head.Request)
 	}
 	c := &r.s.cred
-	return meta.Job{
+	return ops.Operation{
 		ID: idOf(string(kind), fmt.Sprint(c.uid, c.system), key), Kind: kind, Buffer: b.name, UID: c.uid, GID: c.gids[0], System: c.system,
 		Options: map[string]string{optionCreated: fmt.Sprint(b.spec().Created.UnixNano())}, Created: time.Now().Round(0).UTC(),
 	}
 }
 
 // follow tells the client how far a job is until it ends.
-func (r *request) follow(ctx context.Context, id string) (meta.JobStatus, error) {
-	var last meta.JobStatus
-	err := r.s.d.meta.Operations().WatchJob(ctx, id, func(s meta.JobStatus) {
+func (r *request) follow(ctx context.Context, id string) (ops.Status, error) {
+	var last ops.Status
+	err := r.s.d.meta.Operations().Watch(ctx, id, func(s ops.Status) {
 		last = s
-		if s.State == meta.JobRunning {
+		if s.State == ops.Running {
 			_ = r.more(progressOf(&s), nil) // if the client is gone, the request ends
 		}
 	})
-	if err == nil && last.State == meta.JobCancelled {
+	if err == nil && last.State == ops.Cancelled {
 		err = bb.E(bb.Cancelled, string(last.Kind), last.ID, "the job was cancelled")
 	}
 	return last, err
 }
 
 // progressOf is how far a job is, without names.
-func progressOf(s *meta.JobStatus) *wire.Progress {
+func progressOf(s *ops.Status) *wire.Progress {
 	t := &s.Tally
 	return &wire.Progress{
 		Job: s.ID, FilesTotal: max(s.FilesTotal, t.Files+t.FailedTotal), FilesDone: t.Files, FilesSkipped: t.Skipped,
@@ -271,7 +271,7 @@ func progressOf(s *meta.JobStatus) *wire.Progress {
 const namesBytes = wire.MaxMessage / 2
 
 // endOf is the last message about a job.
-func endOf(s *meta.JobStatus) *wire.Progress {
+func endOf(s *ops.Status) *wire.Progress {
 	p, t, room := progressOf(s), &s.Tally, namesBytes
 	p.Done = true
 	for _, f := range t.Failed {
@@ -292,13 +292,13 @@ func endOf(s *meta.JobStatus) *wire.Progress {
 }
 
 // tallyOf is what a task has come to.
-func tallyOf(p *wire.Progress) meta.Tally {
-	t := meta.Tally{
+func tallyOf(p *wire.Progress) ops.Tally {
+	t := ops.Tally{
 		Files: p.FilesDone, Bytes: p.BytesDone, NotCopied: p.BytesNotCopied, Skipped: p.FilesSkipped, FailedTotal: p.FailedTotal,
 		Held: p.Held, HeldTotal: p.HeldTotal, Open: p.Open, OpenTotal: p.OpenTotal, LastError: p.LastError,
 	}
 	for _, f := range p.Failed {
-		t.Failed = append(t.Failed, meta.TaskFailure{Path: f.Path, Kind: bb.Kind(f.Kind), Reason: f.Reason, Bytes: f.Bytes})
+		t.Failed = append(t.Failed, ops.Failure{Path: f.Path, Kind: bb.Kind(f.Kind), Reason: f.Reason, Bytes: f.Bytes})
 	}
 	return t
 }
@@ -328,7 +328,7 @@ func (r *request) jobs(*wire.Empty) (proto.Message, error) {
 	if r.s.d.cluster == nil {
 		return nil, errNoJobs
 	}
-	all, err := r.s.d.meta.Operations().Jobs(r.ctx)
+	all, err := r.s.d.meta.Operations().List(r.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -351,9 +351,9 @@ func (r *request) job(m *wire.JobRequest) (proto.Message, error) {
 		return nil, err
 	}
 	if m.Watch {
-		err := r.s.d.meta.Operations().WatchJob(r.ctx, m.Id, func(now meta.JobStatus) {
+		err := r.s.d.meta.Operations().Watch(r.ctx, m.Id, func(now ops.Status) {
 			s = now
-			if text, err := json.Marshal(asJob(&now)); err == nil && now.State == meta.JobRunning {
+			if text, err := json.Marshal(asJob(&now)); err == nil && now.State == ops.Running {
 				_ = r.more(&wire.JobReply{Json: text}, nil)
 			}
 		})
@@ -374,14 +374,14 @@ func (r *request) cancelJob(m *wire.JobRequest) (proto.Message, error) {
 	if !r.s.cred.owns(s.UID) {
 		return nil, denied("cancel job", m.Id, "cancel what another user has asked for")
 	}
-	return &wire.Empty{}, r.s.d.meta.Operations().CancelJob(r.ctx, m.Id)
+	return &wire.Empty{}, r.s.d.meta.Operations().Cancel(r.ctx, m.Id)
 }
 
-func (r *request) visibleJob(id string) (meta.JobStatus, error) {
+func (r *request) visibleJob(id string) (ops.Status, error) {
 	if r.s.d.cluster == nil {
-		return meta.JobStatus{}, errNoJobs
+		return ops.Status{}, errNoJobs
 	}
-	s, err := r.s.d.meta.Operations().Job(r.ctx, id)
+	s, err := r.s.d.meta.Operations().Status(r.ctx, id)
 	if err == nil && !r.s.maySee(r.ctx, s.Buffer) {
 		err = denied("job", id, "enter its buffer")
 	}
@@ -390,21 +390,21 @@ func (r *request) visibleJob(id string) (meta.JobStatus, error) {
 
 // jobState is a job's state as users see it: one whose tasks have ended is done only if they
 // have left nothing out.
-func jobState(s *meta.JobStatus) string {
+func jobState(s *ops.Status) string {
 	t := &s.Tally
 	switch {
-	case s.State != meta.JobDone:
+	case s.State != ops.Done:
 		return string(s.State)
 	case t.FailedTotal > 0:
 		return bb.JobFailed
 	case t.HeldTotal+t.OpenTotal > 0:
 		return bb.JobIncomplete
 	}
-	return string(meta.JobDone)
+	return string(ops.Done)
 }
 
 // asJob is a job as users see it.
-func asJob(s *meta.JobStatus) bb.Job {
+func asJob(s *ops.Status) bb.Job {
 	p := endOf(s)
 	j := bb.Job{
 		ID: s.ID, Kind: string(s.Kind), Buffer: s.Buffer, Path: s.Path, URL: s.URL, UID: s.UID, State: jobState(s),

@@ -10,8 +10,8 @@ import (
 
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
-	"forebay/meta"
 	"forebay/meta/gossip"
+	"forebay/meta/ops"
 )
 
 // What is done after a job's end. One daemon does it: the first of those that are ready,
@@ -46,7 +46,7 @@ func (d *Daemon) keepLifetimes() {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), lastWords)
 		defer cancel()
-		if now, err := d.meta.BatchJobs().Lifetimes(ctx); err == nil {
+		if now, err := d.meta.BatchJobs().List(ctx); err == nil {
 			d.noteFigures(ctx, now)
 		}
 	}()
@@ -97,7 +97,7 @@ func (e stalledError) Unwrap() error { return e.error }
 // follow hands on what the watch tells.
 func (k *keeper) follow() {
 	for k.d.ctx.Err() == nil {
-		err := k.d.meta.BatchJobs().WatchLifetimes(k.d.ctx, func(all []bb.Lifetime) {
+		err := k.d.meta.BatchJobs().Watch(k.d.ctx, func(all []bb.Lifetime) {
 			select {
 			case k.changed <- all:
 			case <-k.d.ctx.Done():
@@ -189,7 +189,7 @@ func (k *keeper) step(l bb.Lifetime) (bb.Lifetime, bool) {
 		})
 	case bb.LifetimeGone:
 		if now.Sub(l.Gone) > lifetimeKept {
-			if err := d.meta.BatchJobs().ForgetLifetime(ctx, l.Key); err != nil {
+			if err := d.meta.BatchJobs().Forget(ctx, l.Key); err != nil {
 				d.log.Warn("forgetting a job", "job", l.Key, "err", err)
 			}
 		}
@@ -219,7 +219,7 @@ func (k *keeper) step(l bb.Lifetime) (bb.Lifetime, bool) {
 }
 
 func (k *keeper) change(ctx context.Context, l *bb.Lifetime, change func(*bb.Lifetime)) (bb.Lifetime, bool) {
-	now, err := k.d.meta.BatchJobs().ChangeLifetime(ctx, l.Key, func(l *bb.Lifetime) error { change(l); return nil })
+	now, err := k.d.meta.BatchJobs().Change(ctx, l.Key, func(l *bb.Lifetime) error { change(l); return nil })
 	if err != nil {
 		k.d.log.Warn("noting what became of a job", "job", l.Key, "err", err)
 		return *l, false
@@ -304,7 +304,7 @@ func (k *keeper) stageOut(ctx context.Context, l *bb.Lifetime) error {
 		if s.Done || s.OnSuccess && !l.Succeeded {
 			continue
 		}
-		j, err := k.d.stageOf(ctx, l, meta.StageOut, s, fmt.Sprint(i), fmt.Sprint(l.Attempt))
+		j, err := k.d.stageOf(ctx, l, ops.StageOut, s, fmt.Sprint(i), fmt.Sprint(l.Attempt))
 		if bb.KindOf(err) == bb.NotFound {
 			continue // somebody has destroyed the buffer: nothing of it is left to copy
 		}
@@ -316,12 +316,12 @@ func (k *keeper) stageOut(ctx context.Context, l *bb.Lifetime) error {
 			return err
 		}
 		if note != "" {
-			if !k.stagedOut(ctx, l, i, &meta.JobStatus{}, note) {
+			if !k.stagedOut(ctx, l, i, &ops.Status{}, note) {
 				return errNotYet
 			}
 			continue
 		}
-		status, err := k.ran(ctx, j, []meta.Task{{ID: planTask}})
+		status, err := k.ran(ctx, j, []ops.Task{{ID: planTask}})
 		if err != nil {
 			return err
 		}
@@ -352,13 +352,13 @@ func (k *keeper) nothingAt(ctx context.Context, l *bb.Lifetime, s *bb.LifetimeSt
 
 // onlyLost reports whether nothing but lost bytes is in the way: trying again does not
 // bring them back. They will be in the bill.
-func onlyLost(t *meta.Tally) bool {
+func onlyLost(t *ops.Tally) bool {
 	return len(t.Failed) > 0 && int64(len(t.Failed)) == t.FailedTotal &&
-		!slices.ContainsFunc(t.Failed, func(f meta.TaskFailure) bool { return f.Kind != bb.Lost || f.Path == "" })
+		!slices.ContainsFunc(t.Failed, func(f ops.Failure) bool { return f.Kind != bb.Lost || f.Path == "" })
 }
 
 // stagedOut notes that a stage-out has ended.
-func (k *keeper) stagedOut(ctx context.Context, l *bb.Lifetime, i int, status *meta.JobStatus, note string) bool {
+func (k *keeper) stagedOut(ctx context.Context, l *bb.Lifetime, i int, status *ops.Status, note string) bool {
 	now, ok := k.change(ctx, l, func(now *bb.Lifetime) {
 		s := &now.Out[i]
 		s.Done, s.Note, s.Bytes, s.Seconds = true, note, status.Tally.Bytes, status.Ended.Sub(status.Created).Seconds()
@@ -371,15 +371,15 @@ func (k *keeper) stagedOut(ctx context.Context, l *bb.Lifetime, i int, status *m
 }
 
 // ran submits a job, or returns how it ended. errNotYet: it is under way.
-func (k *keeper) ran(ctx context.Context, j meta.Job, tasks []meta.Task) (meta.JobStatus, error) {
-	status, err := k.d.meta.Operations().Job(ctx, j.ID)
+func (k *keeper) ran(ctx context.Context, j ops.Operation, tasks []ops.Task) (ops.Status, error) {
+	status, err := k.d.meta.Operations().Status(ctx, j.ID)
 	if bb.KindOf(err) == bb.NotFound {
-		if _, err := k.d.meta.Operations().SubmitJob(ctx, j, tasks...); err != nil {
+		if _, err := k.d.meta.Operations().Submit(ctx, j, tasks...); err != nil {
 			return status, err
 		}
 		return status, errNotYet
 	}
-	if err == nil && status.State == meta.JobRunning {
+	if err == nil && status.State == ops.Running {
 		if t := status.Tally.LastError; t != "" {
 			return status, stalledError{bb.E(bb.Unavailable, string(j.Kind), bb.Address{Buffer: j.Buffer}.String(), t)}
 		}
@@ -417,7 +417,7 @@ func (k *keeper) drain(ctx context.Context, l *bb.Lifetime, b *buffer) error {
 	if err := all.fold(ctx); err != nil {
 		return err
 	}
-	j := k.d.lifetimeJob(l, meta.Drain, b, b.name, fmt.Sprint(l.Attempt))
+	j := k.d.lifetimeJob(l, ops.Drain, b, b.name, fmt.Sprint(l.Attempt))
 	j.System = true
 	tasks, err := tasksOfDrain(append(k.d.cluster.others(), k.d.cfg.Node))
 	if err != nil {
@@ -564,7 +564,7 @@ func (k *keeper) mayDestroy(ctx context.Context, l *bb.Lifetime, name string) er
 	if spec := b.spec(); spec.UID != l.UID && l.UID != 0 || spec.Job != "" {
 		return denied("buffer destroy", b.address(""), "destroy another user's buffer")
 	}
-	all, err := k.d.meta.BatchJobs().Lifetimes(ctx)
+	all, err := k.d.meta.BatchJobs().List(ctx)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
+	"forebay/meta/ops"
 )
 
 // Lifetimes of batch jobs (internal/bb/lifetime.go draws their states). The batch system's
@@ -65,7 +65,7 @@ func (r *request) lifetimeOpen(m *wire.LifetimeOpen) (proto.Message, error) {
 		return nil, err
 	}
 	if m.Ran && !now.Ran {
-		if now, err = r.s.d.meta.BatchJobs().ChangeLifetime(r.ctx, l.Key, stillOpen(func(l *bb.Lifetime) { l.Ran = true })); err != nil {
+		if now, err = r.s.d.meta.BatchJobs().Change(r.ctx, l.Key, stillOpen(func(l *bb.Lifetime) { l.Ran = true })); err != nil {
 			return nil, bb.Wrap(op, l.Key, err)
 		}
 	}
@@ -118,7 +118,7 @@ func (d *Daemon) beginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifetime,
 	l.Warned = time.Time{}
 	l.Ended, l.Gone, l.Next, l.Reason, l.Attempt, l.Bill, l.Hurry = time.Time{}, time.Time{}, time.Time{}, "", 0, bb.Bill{}, false
 	l.Ran, l.Over = false, time.Time{}
-	now, err := d.meta.BatchJobs().BeginLifetime(ctx, l)
+	now, err := d.meta.BatchJobs().Begin(ctx, l)
 	switch {
 	case err != nil:
 		return now, err
@@ -147,7 +147,7 @@ func stillOpen(change func(*bb.Lifetime)) func(*bb.Lifetime) error {
 
 // attach notes that the job has come to this node.
 func (d *Daemon) attach(ctx context.Context, key string) error {
-	return d.meta.BatchJobs().ChangeStay(ctx, key, d.cfg.Node, func(n *bb.LifetimeNode) error {
+	return d.meta.BatchJobs().ChangeAttachment(ctx, key, d.cfg.Node, func(n *bb.LifetimeNode) error {
 		if !n.Attached {
 			n.Since = time.Now().Round(0).UTC()
 		}
@@ -209,17 +209,17 @@ func userCred(uid, gid uint32) cred {
 }
 
 // lifetimeJob is a job for a lifetime, as its user. The same about is the same job.
-func (d *Daemon) lifetimeJob(l *bb.Lifetime, kind meta.JobKind, b *buffer, about ...string) meta.Job {
-	return meta.Job{
+func (d *Daemon) lifetimeJob(l *bb.Lifetime, kind ops.Kind, b *buffer, about ...string) ops.Operation {
+	return ops.Operation{
 		ID: idOf(append([]string{"lifetime", l.Key, string(kind)}, about...)...), Kind: kind, Buffer: b.name, UID: l.UID, GID: l.GID,
 		System: l.UID == 0, Options: map[string]string{optionCreated: fmt.Sprint(b.spec().Created.UnixNano())}, Created: time.Now().Round(0).UTC(),
 	}
 }
 
-func (d *Daemon) stageOf(ctx context.Context, l *bb.Lifetime, kind meta.JobKind, s *bb.LifetimeStage, about ...string) (meta.Job, error) {
+func (d *Daemon) stageOf(ctx context.Context, l *bb.Lifetime, kind ops.Kind, s *bb.LifetimeStage, about ...string) (ops.Operation, error) {
 	b, err := d.buffer(ctx, s.Buffer)
 	if err != nil {
-		return meta.Job{}, err
+		return ops.Operation{}, err
 	}
 	j := d.lifetimeJob(l, kind, b, about...)
 	j.Path, j.URL = s.Path, s.URL
@@ -231,11 +231,11 @@ func (d *Daemon) stageOf(ctx context.Context, l *bb.Lifetime, kind meta.JobKind,
 func (d *Daemon) stageInAll(ctx context.Context, l *bb.Lifetime) ([]string, error) {
 	var ids []string
 	for i := range l.In {
-		j, err := d.stageOf(ctx, l, meta.StageIn, &l.In[i], attemptOf(i, l.In[i].Attempt)...)
+		j, err := d.stageOf(ctx, l, ops.StageIn, &l.In[i], attemptOf(i, l.In[i].Attempt)...)
 		if err != nil {
 			return nil, bb.Wrap("stage-in", l.In[i].URL, err)
 		}
-		if _, err := d.meta.Operations().SubmitJob(ctx, j, meta.Task{ID: planTask}); err != nil {
+		if _, err := d.meta.Operations().Submit(ctx, j, ops.Task{ID: planTask}); err != nil {
 			return nil, bb.Wrap("stage-in", l.In[i].URL, err)
 		}
 		ids = append(ids, j.ID)
@@ -261,12 +261,12 @@ func (r *request) awaitStageIns(l *bb.Lifetime, ids []string) error {
 		return err
 	}
 	for i, id := range ids {
-		var last meta.JobStatus
-		err := r.s.d.meta.Operations().WatchJob(r.ctx, id, func(s meta.JobStatus) {
+		var last ops.Status
+		err := r.s.d.meta.Operations().Watch(r.ctx, id, func(s ops.Status) {
 			last = s
 			_ = r.more(text, nil) // who waits sees that this lives; if it is gone, the request ends
 		})
-		if err == nil && last.State == meta.JobDone {
+		if err == nil && last.State == ops.Done {
 			err = r.s.d.jobStagedAway(r.ctx, userCred(l.UID, l.GID), &last)
 		}
 		if err == nil {
@@ -288,7 +288,7 @@ func (r *request) awaitStageIns(l *bb.Lifetime, ids []string) error {
 // noteStageIn notes why a stage-in failed (nil: it did not, after all). Whoever did so first has.
 func (d *Daemon) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why error) {
 	attempt := l.In[i].Attempt
-	_, err := d.meta.BatchJobs().ChangeLifetime(ctx, l.Key, stillOpen(func(now *bb.Lifetime) {
+	_, err := d.meta.BatchJobs().Change(ctx, l.Key, stillOpen(func(now *bb.Lifetime) {
 		s := &now.In[i]
 		if s.Attempt != attempt {
 			return
@@ -309,7 +309,7 @@ func (d *Daemon) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why err
 const maxOthers = 20
 
 // othersOf names the files that failed besides the first, as far as an error has room for.
-func othersOf(t *meta.Tally) string {
+func othersOf(t *ops.Tally) string {
 	var names []string
 	for _, f := range t.Failed[1:min(len(t.Failed), 1+maxOthers)] {
 		names = append(names, f.Path)
@@ -324,10 +324,10 @@ func othersOf(t *meta.Tally) string {
 }
 
 // stageFailure is what is wrong with a stage that has ended.
-func stageFailure(s *meta.JobStatus) error {
+func stageFailure(s *ops.Status) error {
 	t := &s.Tally
 	switch {
-	case s.State == meta.JobCancelled:
+	case s.State == ops.Cancelled:
 		return bb.E(bb.Cancelled, string(s.Kind), s.URL, "it was cancelled")
 	case len(t.Failed) > 0 && t.Failed[0].Path == "":
 		return bb.E(t.Failed[0].Kind, string(s.Kind), s.URL, t.Failed[0].Reason)
@@ -348,7 +348,7 @@ func (r *request) lifetimeLeave(m *wire.LifetimeLeave) (proto.Message, error) {
 		return nil, err
 	}
 	d := r.s.d
-	l, err := d.meta.BatchJobs().Lifetime(r.ctx, m.Key)
+	l, err := d.meta.BatchJobs().Get(r.ctx, m.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -356,7 +356,7 @@ func (r *request) lifetimeLeave(m *wire.LifetimeLeave) (proto.Message, error) {
 	if node == "" {
 		node = d.cfg.Node
 	}
-	err = d.meta.BatchJobs().ChangeStay(r.ctx, m.Key, node, func(n *bb.LifetimeNode) error {
+	err = d.meta.BatchJobs().ChangeAttachment(r.ctx, m.Key, node, func(n *bb.LifetimeNode) error {
 		n.Failed = n.Failed || m.Failed
 		if n.Attached || n.Since.IsZero() {
 			n.Since = time.Now().Round(0).UTC()
@@ -380,7 +380,7 @@ func (r *request) lifetimeEnd(m *wire.LifetimeEnd) (proto.Message, error) {
 	if err := r.mayGovern(op, m.Key); err != nil {
 		return nil, err
 	}
-	_, err := r.s.d.meta.BatchJobs().ChangeLifetime(r.ctx, m.Key, func(l *bb.Lifetime) error {
+	_, err := r.s.d.meta.BatchJobs().Change(r.ctx, m.Key, func(l *bb.Lifetime) error {
 		if l.State == bb.LifetimeOpen {
 			now := time.Now().Round(0).UTC()
 			if l.Over.IsZero() {
@@ -403,7 +403,7 @@ func (r *request) lifetimeEnd(m *wire.LifetimeEnd) (proto.Message, error) {
 }
 
 func (r *request) lifetimeNow(key string) (proto.Message, error) {
-	l, err := r.s.d.meta.BatchJobs().Lifetime(r.ctx, key)
+	l, err := r.s.d.meta.BatchJobs().Get(r.ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -418,10 +418,10 @@ func (r *request) lifetimes(m *wire.Lifetimes) (proto.Message, error) {
 	var all []bb.Lifetime
 	var err error
 	if m.Key == "" {
-		all, err = r.s.d.meta.BatchJobs().Lifetimes(r.ctx)
+		all, err = r.s.d.meta.BatchJobs().List(r.ctx)
 	} else {
 		all = make([]bb.Lifetime, 1)
-		all[0], err = r.s.d.meta.BatchJobs().Lifetime(r.ctx, m.Key)
+		all[0], err = r.s.d.meta.BatchJobs().Get(r.ctx, m.Key)
 	}
 	if err != nil {
 		return nil, err

@@ -176,7 +176,7 @@ func (d *Daemon) raiseIDs(ctx context.Context) error {
 	d.ids.Lock()
 	block := d.ids.end >> 32
 	d.ids.Unlock()
-	return d.meta.IDs().RaiseIDs(ctx, max(block, d.newestBlock()))
+	return d.meta.IDs().Raise(ctx, max(block, d.newestBlock()))
 }
 
 // reassertFile settles one file, unless somebody has changed or removed it since it was

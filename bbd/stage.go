@@ -19,7 +19,7 @@ import (
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
+	"forebay/meta/ops"
 )
 
 // maxParallel bounds the pieces that a client may have copied at a time.
@@ -176,7 +176,7 @@ func (r *request) stageIn(m *wire.Stage) (proto.Message, error) {
 	}
 	defer s.remote.Close()
 	if r.s.d.hasJobs() && !m.DryRun {
-		return r.stageJob(meta.StageIn, s, target, name, m)
+		return r.stageJob(ops.StageIn, s, target, name, m)
 	}
 	s.direct = r.s.d.cluster != nil
 	p := newProgress(r)

@@ -7,8 +7,8 @@ import (
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
 	"forebay/meta/gossip"
+	"forebay/meta/ops"
 )
 
 // A stage-in that daemons do together may end after one of them has gone, with files that
@@ -25,7 +25,7 @@ func inDoubt(m *gossip.Member, known bool, since time.Time) bool {
 
 // takenPart returns the nodes that took part in a job and may not have what they copied any
 // more, and of each whether it does not answer now. Gossip alone notices that later.
-func (d *Daemon) takenPart(ctx context.Context, s *meta.JobStatus) map[bb.NodeID]bool {
+func (d *Daemon) takenPart(ctx context.Context, s *ops.Status) map[bb.NodeID]bool {
 	doubtful := map[bb.NodeID]bool{}
 	for node := range s.ByNode {
 		if node == d.cfg.Node {
@@ -42,7 +42,7 @@ func (d *Daemon) takenPart(ctx context.Context, s *meta.JobStatus) map[bb.NodeID
 }
 
 // stagedAway adds to what a stage-in has come to the files that went with a node.
-func (s *staging) stagedAway(ctx context.Context, status *meta.JobStatus, target, name string) error {
+func (s *staging) stagedAway(ctx context.Context, status *ops.Status, target, name string) error {
 	doubtful := s.b.d.takenPart(ctx, status)
 	if len(doubtful) == 0 {
 		return nil
@@ -52,7 +52,7 @@ func (s *staging) stagedAway(ctx context.Context, status *meta.JobStatus, target
 
 // jobStagedAway is stagedAway for a stage-in that a batch job waits for. It opens the store
 // only where a node is in doubt.
-func (d *Daemon) jobStagedAway(ctx context.Context, c cred, status *meta.JobStatus) error {
+func (d *Daemon) jobStagedAway(ctx context.Context, c cred, status *ops.Status) error {
 	doubtful := d.takenPart(ctx, status)
 	if len(doubtful) == 0 {
 		return nil
@@ -70,7 +70,7 @@ func (d *Daemon) jobStagedAway(ctx context.Context, c cred, status *meta.JobStat
 }
 
 // nameAway looks at all files that were to be staged in, and names those that cannot be read.
-func (s *staging) nameAway(ctx context.Context, status *meta.JobStatus, doubtful map[bb.NodeID]bool, target, name string) error {
+func (s *staging) nameAway(ctx context.Context, status *ops.Status, doubtful map[bb.NodeID]bool, target, name string) error {
 	failed := map[string]bool{}
 	for _, f := range status.Tally.Failed {
 		failed[f.Path] = true
@@ -90,7 +90,7 @@ func (s *staging) nameAway(ctx context.Context, status *meta.JobStatus, doubtful
 		t := &status.Tally
 		t.Files, t.FailedTotal = max(0, t.Files-1), t.FailedTotal+1
 		if len(t.Failed) < maxNamed {
-			t.Failed = append(t.Failed, meta.TaskFailure{Path: at, Kind: bb.KindOf(err), Reason: err.Error(), Bytes: e.Size})
+			t.Failed = append(t.Failed, ops.Failure{Path: at, Kind: bb.KindOf(err), Reason: err.Error(), Bytes: e.Size})
 		}
 		return nil
 	})

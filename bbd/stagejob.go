@@ -14,7 +14,7 @@ import (
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
+	"forebay/meta/ops"
 )
 
 // A stage begins with one task, planning, for anybody: it lists what there is to copy
@@ -45,13 +45,13 @@ func idOf(parts ...string) string {
 // stageJob submits a stage and follows it. One that runs already, of the same files to
 // or from the same place, is followed first: what it has copied is not copied again, but
 // looked at, since it may have begun before something was put there.
-func (r *request) stageJob(kind meta.JobKind, s *staging, at, name string, m *wire.Stage) (proto.Message, error) {
+func (r *request) stageJob(kind ops.Kind, s *staging, at, name string, m *wire.Stage) (proto.Message, error) {
 	j := r.newJob(kind, s.b, m.Key)
 	j.Path, j.URL = m.Path, m.Url
 	if m.Parallel > 0 {
 		j.Options[optionParallel] = fmt.Sprint(m.Parallel)
 	}
-	running, err := r.s.d.meta.Operations().RunningJob(r.ctx, func(o *meta.Job) bool {
+	running, err := r.s.d.meta.Operations().Running(r.ctx, func(o *ops.Operation) bool {
 		return o.Kind == kind && o.Buffer == j.Buffer && o.Path == j.Path && o.URL == j.URL && o.UID == j.UID && o.System == j.System
 	})
 	switch {
@@ -62,7 +62,7 @@ func (r *request) stageJob(kind meta.JobKind, s *staging, at, name string, m *wi
 	case err != nil && bb.KindOf(err) != bb.NotFound:
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
-	if _, err := r.s.d.meta.Operations().SubmitJob(r.ctx, j, meta.Task{ID: planTask}); err != nil {
+	if _, err := r.s.d.meta.Operations().Submit(r.ctx, j, ops.Task{ID: planTask}); err != nil {
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
 	status, err := r.follow(r.ctx, j.ID)
@@ -74,12 +74,12 @@ func (r *request) stageJob(kind meta.JobKind, s *staging, at, name string, m *wi
 			return nil, bb.E(f.Kind, string(kind), m.Url, f.Reason)
 		}
 	}
-	if kind == meta.StageOut {
+	if kind == ops.StageOut {
 		if err := s.endOut(r.ctx, at, s.outName(r.ctx, at, name)); err != nil {
 			return nil, bb.Wrap(string(kind), m.Url, err)
 		}
 	}
-	if kind == meta.StageIn {
+	if kind == ops.StageIn {
 		if err := s.end(r.ctx, name, s.inTarget(r.ctx, at, name)); err != nil {
 			return nil, bb.Wrap(string(kind), m.Url, err)
 		}
@@ -144,36 +144,36 @@ func (p *planner) submit(ctx context.Context, node bb.NodeID, t *planned) error 
 		return &bb.Error{Kind: bb.Internal, Op: "plan", Err: err}
 	}
 	id := idOf(append(t.ids, string(node))...)
-	return p.d.meta.Operations().AddTasks(ctx, p.job, []meta.Task{{ID: id, Node: node, Data: data, Files: t.files, Bytes: t.bytes}})
+	return p.d.meta.Operations().AddTasks(ctx, p.job, []ops.Task{{ID: id, Node: node, Data: data, Files: t.files, Bytes: t.bytes}})
 }
 
 // taskOptions has a stage tell of a task's progress.
-func taskOptions(l *meta.TaskLease) stage.Options {
-	parallel, _ := strconv.Atoi(l.Job.Options[optionParallel])
+func taskOptions(l *ops.Lease) stage.Options {
+	parallel, _ := strconv.Atoi(l.Operation.Options[optionParallel])
 	return stage.Options{Parallel: min(parallel, maxParallel), Progress: func(now stage.Progress) { l.Progress(tallyOfStage(&now)) }}
 }
 
-func tallyOfStage(p *stage.Progress) meta.Tally {
-	return meta.Tally{
+func tallyOfStage(p *stage.Progress) ops.Tally {
+	return ops.Tally{
 		Files: p.FilesDone - p.Failed, Bytes: p.BytesDone, NotCopied: p.BytesNotCopied, Skipped: p.Skipped, FailedTotal: p.Failed,
 	}
 }
 
 // tallyOfReport is what a task of a stage has come to.
-func tallyOfReport(report *stage.Report) meta.Tally {
+func tallyOfReport(report *stage.Report) ops.Tally {
 	t := tallyOfStage(&report.Progress)
 	for _, f := range report.Failures {
-		t.Failed = append(t.Failed, meta.TaskFailure{Path: f.Name, Kind: bb.KindOf(f.Err), Reason: f.Err.Error(), Bytes: f.Bytes})
+		t.Failed = append(t.Failed, ops.Failure{Path: f.Name, Kind: bb.KindOf(f.Err), Reason: f.Err.Error(), Bytes: f.Bytes})
 	}
 	return t
 }
 
-func (b *buffer) stageInTask(l *meta.TaskLease, c cred) (meta.Tally, error) {
+func (b *buffer) stageInTask(l *ops.Lease, c cred) (ops.Tally, error) {
 	b.d.staging.Add(1)
 	defer b.d.staging.Add(-1)
-	s, target, name, err := b.newStaging(l.Context(), c, "stage-in", l.Job.Path, l.Job.URL)
+	s, target, name, err := b.newStaging(l.Context(), c, "stage-in", l.Operation.Path, l.Operation.URL)
 	if err != nil {
-		return meta.Tally{}, err
+		return ops.Tally{}, err
 	}
 	defer s.remote.Close()
 	if l.Task.ID == planTask {
@@ -181,26 +181,26 @@ func (b *buffer) stageInTask(l *meta.TaskLease, c cred) (meta.Tally, error) {
 	}
 	t, err := taskOf(l)
 	if err != nil {
-		return meta.Tally{}, err
+		return ops.Tally{}, err
 	}
 	// Its error is the report's, or the context's.
 	report, _ := stage.InFound(l.Context(), s.remote, t.In, s, stage.InOptions{Options: taskOptions(l), Codec: s.b.spec().Codec})
 	if err := s.sendHome(l, t.In, &report); err != nil {
-		return meta.Tally{}, err
+		return ops.Tally{}, err
 	}
 	return tallyOfReport(&report), nil
 }
 
-func taskOf(l *meta.TaskLease) (t stageTask, err error) {
+func taskOf(l *ops.Lease) (t stageTask, err error) {
 	if err = json.Unmarshal(l.Task.Data, &t); err != nil {
-		err = &bb.Error{Kind: bb.Internal, Op: string(l.Job.Kind), Path: l.Task.ID, Err: err}
+		err = &bb.Error{Kind: bb.Internal, Op: string(l.Operation.Kind), Path: l.Task.ID, Err: err}
 	}
 	return t, err
 }
 
 // planIn lists the source.
-func (s *staging) planIn(l *meta.TaskLease, target, name string) (meta.Tally, error) {
-	ctx, p := l.Context(), s.b.d.newPlanner(l.Job.ID)
+func (s *staging) planIn(l *ops.Lease, target, name string) (ops.Tally, error) {
+	ctx, p := l.Context(), s.b.d.newPlanner(l.Operation.ID)
 	target = s.inTarget(ctx, target, name)
 	dirs, odd, err := s.begin(ctx, name, target, false)
 	if err != nil || dirs == 0 && len(odd) > 0 {
@@ -222,8 +222,8 @@ func (s *staging) planIn(l *meta.TaskLease, target, name string) (meta.Tally, er
 
 // sendHome makes tasks of the files that take the place of dirty ones whose homes are
 // other nodes: only these can replace them.
-func (s *staging) sendHome(l *meta.TaskLease, found []stage.Found, report *stage.Report) error {
-	p, left := s.b.d.newPlanner(l.Job.ID), report.Failures[:0:0]
+func (s *staging) sendHome(l *ops.Lease, found []stage.Found, report *stage.Report) error {
+	p, left := s.b.d.newPlanner(l.Operation.ID), report.Failures[:0:0]
 	targets := make(map[string]stage.Found, len(found))
 	for _, f := range found {
 		target, _ := stage.Plain(f.Target, s.b.spec().Codec)
@@ -254,10 +254,10 @@ func (s *staging) sendHome(l *meta.TaskLease, found []stage.Found, report *stage
 	return p.end(l.Context())
 }
 
-func (b *buffer) stageOutTask(l *meta.TaskLease, c cred) (meta.Tally, error) {
-	s, source, name, err := b.newStaging(l.Context(), c, "stage-out", l.Job.Path, l.Job.URL)
+func (b *buffer) stageOutTask(l *ops.Lease, c cred) (ops.Tally, error) {
+	s, source, name, err := b.newStaging(l.Context(), c, "stage-out", l.Operation.Path, l.Operation.URL)
 	if err != nil {
-		return meta.Tally{}, err
+		return ops.Tally{}, err
 	}
 	defer func() { s.remote.Close() }()
 	if l.Task.ID == planTask {
@@ -265,17 +265,17 @@ func (b *buffer) stageOutTask(l *meta.TaskLease, c cred) (meta.Tally, error) {
 	}
 	t, err := taskOf(l)
 	if err != nil {
-		return meta.Tally{}, err
+		return ops.Tally{}, err
 	}
-	s.sweeps(l.Job.ID, l.Attempt > 1)
+	s.sweeps(l.Operation.ID, l.Attempt > 1)
 	report, _ := stage.OutFiles(l.Context(), s, t.Out, s.remote, taskOptions(l))
 	return tallyOfReport(&report), nil
 }
 
 // planOut walks the tree, and gives each file to its home. Of a home that does not
 // answer, clean files go to anybody, and the others cannot be copied.
-func (s *staging) planOut(l *meta.TaskLease, source, name string) (t meta.Tally, err error) {
-	ctx, p, found := l.Context(), s.b.d.newPlanner(l.Job.ID), false
+func (s *staging) planOut(l *ops.Lease, source, name string) (t ops.Tally, err error) {
+	ctx, p, found := l.Context(), s.b.d.newPlanner(l.Operation.ID), false
 	name = s.outName(ctx, source, name)
 	dirs, odd, err := s.beginOut(ctx, source, name, false)
 	if err != nil {
@@ -289,7 +289,7 @@ func (s *staging) planOut(l *meta.TaskLease, source, name string) (t meta.Tally,
 			if !adoptable(e) {
 				t.FailedTotal++
 				if len(t.Failed) < maxNamed {
-					t.Failed = append(t.Failed, meta.TaskFailure{Path: at, Kind: bb.Unavailable, Reason: awayReason(node), Bytes: e.Size})
+					t.Failed = append(t.Failed, ops.Failure{Path: at, Kind: bb.Unavailable, Reason: awayReason(node), Bytes: e.Size})
 				}
 				return nil
 			}

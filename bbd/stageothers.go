@@ -11,6 +11,7 @@ import (
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/meta"
+	"forebay/meta/ops"
 )
 
 // others calls dir for each directory of a source, with the path that it has in the buffer,
@@ -164,10 +165,10 @@ func withOdd(r stage.Report, odd []stage.Failure) stage.Report {
 }
 
 // tallyOfOdd is what a task has come to that found what cannot be held.
-func tallyOfOdd(odd []stage.Failure) (t meta.Tally) {
+func tallyOfOdd(odd []stage.Failure) (t ops.Tally) {
 	t.FailedTotal = int64(len(odd))
 	for _, f := range odd[:min(len(odd), maxNamed)] {
-		t.Failed = append(t.Failed, meta.TaskFailure{Path: f.Name, Kind: bb.KindOf(f.Err), Reason: f.Err.Error()})
+		t.Failed = append(t.Failed, ops.Failure{Path: f.Name, Kind: bb.KindOf(f.Err), Reason: f.Err.Error()})
 	}
 	return t
 }

@@ -12,6 +12,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta"
+	"forebay/meta/ops"
 )
 
 // stageOut copies a file or a tree of the buffer to a store.
@@ -22,7 +23,7 @@ func (r *request) stageOut(m *wire.Stage) (proto.Message, error) {
 	}
 	defer func() { s.remote.Close() }()
 	if r.s.d.hasJobs() && !m.DryRun {
-		return r.stageJob(meta.StageOut, s, source, name, m)
+		return r.stageJob(ops.StageOut, s, source, name, m)
 	}
 	if !m.DryRun {
 		s.sweeps("", true)

@@ -13,7 +13,7 @@ import (
 	"forebay/flusher/backing/health"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
+	"forebay/meta/events"
 	"forebay/meta/kv"
 )
 
@@ -360,7 +360,7 @@ func (r *request) subscribe(m *wire.Subscribe) (proto.Message, error) {
 	defer sub.Close()
 	for {
 		e, err := sub.Next(r.ctx)
-		var missed *meta.MissedError
+		var missed *events.MissedError
 		switch {
 		case errors.As(err, &missed):
 			e = bb.Event{Time: time.Now(), Kind: bb.EventMissed, Buffer: m.Buffer, Reason: err.Error()}

@@ -51,7 +51,7 @@ func (m *Meta) CreateBuffer(ctx context.Context, b bb.Buffer) (bb.Buffer, error)
 	if b.State == "" {
 		b.State = bb.BufferActive
 	}
-	id, err := m.ids.newID(ctx)
+	id, err := m.ids.Next(ctx)
 	if err != nil {
 		return bb.Buffer{}, err
 	}

@@ -127,7 +127,7 @@ func TestRepairBuffers(t *testing.T) {
 	m := connectTo(t, Options{InProcess: s})
 	ctx := testContext(t)
 	half := func(name string, state bb.BufferState, bucket bool) {
-		id, err := m.ids.newID(ctx)
+		id, err := m.ids.Next(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,11 @@ import (
 	"sync"
 
 	"forebay/internal/bb"
+	"forebay/meta/batch"
+	"forebay/meta/events"
+	"forebay/meta/ids"
 	"forebay/meta/kv"
+	"forebay/meta/ops"
 )
 
 // Options say which server holds the namespace and how to use it.
@@ -59,10 +63,10 @@ type Meta struct {
 	log    *slog.Logger
 	conn   *kv.Conn
 	system *kv.Bucket
-	ids    *IDs
-	events *publisher
-	ops    *Operations
-	batch  *BatchJobs
+	ids    *ids.Source
+	events *events.Publisher
+	ops    *ops.Operations
+	batch  *batch.Jobs
 
 	stop  context.CancelFunc // what tends does
 	tends sync.WaitGroup
@@ -93,8 +97,8 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	tending, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.mu.namespaces = map[string]*Namespace{}
 	m.system = c.Bucket(systemBucket, kv.BucketOptions{Gone: kv.NeverGone})
-	m.events, m.ids = newPublisher(c), newIDs(m.system)
-	m.ops, m.batch = newOperations(c, m.ids.newID), newBatchJobs(c)
+	m.events, m.ids = events.NewPublisher(c), ids.New(m.system)
+	m.ops, m.batch = ops.New(c, m.ids.Next), batch.New(c)
 	m.system.ProbeAlways()
 	m.tends.Go(func() { c.Probe(tending) })
 	if err := m.start(ctx); err != nil {
@@ -109,7 +113,7 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 
 // ourStream reports whether a stream belongs to the namespace or to what goes with it.
 func ourStream(name string) bool {
-	return strings.HasPrefix(name, "KV_"+systemBucket) || name == tasksStream
+	return strings.HasPrefix(name, "KV_"+systemBucket) || name == ops.Stream
 }
 
 // EvenLeaders has servers that lead more than twice their share of the streams hand some
@@ -119,22 +123,22 @@ func (m *Meta) EvenLeaders(ctx context.Context) (moved int, err error) {
 }
 
 // IDs returns the source of ids.
-func (m *Meta) IDs() *IDs { return m.ids }
+func (m *Meta) IDs() *ids.Source { return m.ids }
 
 // Operations returns the operations of the cluster.
-func (m *Meta) Operations() *Operations { return m.ops }
+func (m *Meta) Operations() *ops.Operations { return m.ops }
 
 // BatchJobs returns the batch jobs of the cluster.
-func (m *Meta) BatchJobs() *BatchJobs { return m.batch }
+func (m *Meta) BatchJobs() *batch.Jobs { return m.batch }
 
 // Publish sends an event to all who subscribe to the events of its buffer. It never waits:
 // an event that cannot be sent is dropped and counted in Stats.
-func (m *Meta) Publish(e bb.Event) { m.events.publish(e) }
+func (m *Meta) Publish(e bb.Event) { m.events.Publish(e) }
 
 // Subscribe returns a subscription to the events of a buffer, or of all for "".
 // Events published after it returns are received.
-func (m *Meta) Subscribe(ctx context.Context, buffer string) (*Subscription, error) {
-	return subscribe(ctx, m.conn, buffer)
+func (m *Meta) Subscribe(ctx context.Context, buffer string) (*events.Subscription, error) {
+	return events.Subscribe(ctx, m.conn, buffer)
 }
 
 func (m *Meta) start(ctx context.Context) error {
@@ -156,7 +160,7 @@ func (m *Meta) Close() {
 	}
 	m.stop()
 	m.tends.Wait()
-	m.events.close()
+	m.events.Close()
 	m.conn.Close()
 }
 
@@ -168,7 +172,7 @@ type Stats struct {
 
 // Stats returns the counters since Connect.
 func (m *Meta) Stats() Stats {
-	return Stats{Garbage: m.conn.UnreadableCount(), EventsDropped: m.events.droppedEvents()}
+	return Stats{Garbage: m.conn.UnreadableCount(), EventsDropped: m.events.Dropped()}
 }
 
 // Status says how the connection stands, and whether the namespace answers.

@@ -67,7 +67,7 @@ func (k *opKeys) take(ctx context.Context, m *Meta) (key string, marker uint64, 
 		return key, marker, nil
 	}
 	if k.prefix == "" {
-		id, err := m.ids.newID(ctx)
+		id, err := m.ids.Next(ctx)
 		if err != nil {
 			return "", 0, err
 		}

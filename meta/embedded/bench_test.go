@@ -315,7 +315,7 @@ func BenchmarkServers(b *testing.B) {
 						all := s.connect(b, many)
 						var group errgroup.Group
 						for _, m := range all {
-							group.Go(func() error { _, err := m.IDs().NextIDs(b.Context()); return err })
+							group.Go(func() error { _, err := m.IDs().Claim(b.Context()); return err })
 						}
 						if err := group.Wait(); err != nil {
 							b.Fatal(err)
@@ -455,7 +455,7 @@ func (s *bench) queue(b *testing.B, m *meta.Meta) {
 			for i := range daemons {
 				node := bb.NodeID(fmt.Sprint("n", s.files.Add(1), "-", i))
 				for _, of := range []bb.NodeID{"", node} {
-					waiting.Go(func() { _, _ = m.Operations().NextTask(ctx, of, node) })
+					waiting.Go(func() { _, _ = m.Operations().Next(ctx, of, node) })
 				}
 			}
 			time.Sleep(first)

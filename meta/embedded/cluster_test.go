@@ -18,6 +18,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/internal/porttest"
 	"forebay/meta"
+	"forebay/meta/ops"
 )
 
 var clusterKey = bytes.Repeat([]byte("k"), 32)
@@ -362,33 +363,33 @@ func TestClusterLeaders(t *testing.T) {
 func checkJob(t *testing.T, c *trio, clients [3]*meta.Meta) {
 	t.Helper()
 	ctx := longContext(t)
-	var tasks []meta.Task
+	var tasks []ops.Task
 	for i := range 6 {
-		tasks = append(tasks, meta.Task{ID: fmt.Sprint("t", i), Bytes: 10})
+		tasks = append(tasks, ops.Task{ID: fmt.Sprint("t", i), Bytes: 10})
 	}
-	id, err := clients[0].Operations().SubmitJob(ctx, meta.Job{Kind: meta.Drain, Buffer: "buf"}, tasks...)
+	id, err := clients[0].Operations().Submit(ctx, ops.Operation{Kind: ops.Drain, Buffer: "buf"}, tasks...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	held, err := clients[1].Operations().NextTask(ctx, "", "n1")
+	held, err := clients[1].Operations().Next(ctx, "", "n1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := c.leader("forebay_tasks")
 	c.stop(i)
-	if err := held.Done(ctx, meta.Tally{Bytes: 10}); err != nil {
+	if err := held.Done(ctx, ops.Tally{Bytes: 10}); err != nil {
 		t.Fatal(err)
 	}
 	for n := 1; n < len(tasks); n++ {
-		l, err := clients[n%3].Operations().NextTask(ctx, "", bb.NodeID(fmt.Sprint("n", n%3)))
+		l, err := clients[n%3].Operations().Next(ctx, "", bb.NodeID(fmt.Sprint("n", n%3)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Done(ctx, meta.Tally{Bytes: 10}); err != nil {
+		if err := l.Done(ctx, ops.Tally{Bytes: 10}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if s, err := clients[2].Operations().Job(ctx, id); err != nil || s.State != meta.JobDone || s.Tally.Bytes != 60 {
+	if s, err := clients[2].Operations().Status(ctx, id); err != nil || s.State != ops.Done || s.Tally.Bytes != 60 {
 		t.Errorf("%+v %v", s, err)
 	}
 	c.start(i)

@@ -1,4 +1,6 @@
-package meta
+// Package events sends events to all who subscribe to them now, and receives them. It must
+// never know what an event is about, and never hold up its publisher.
+package events
 
 import (
 	"context"
@@ -14,15 +16,15 @@ import (
 )
 
 const (
-	eventSubject   = "forebay.events."
+	subjects       = "forebay.events."
 	eventsWaiting  = 8192 // to be sent
 	eventsUnread   = 4096 // by one subscriber
 	maxEventLength = 64 << 10
 	flushTimeout   = 2 * time.Second
 )
 
-// publisher sends events without holding up who publishes them.
-type publisher struct {
+// Publisher sends events without holding up who publishes them.
+type Publisher struct {
 	c       *kv.Conn
 	dropped atomic.Uint64
 	queue   chan bb.Event
@@ -33,19 +35,19 @@ type publisher struct {
 	}
 }
 
-// newPublisher returns a publisher over a connection. It has to be closed.
-func newPublisher(c *kv.Conn) *publisher {
-	p := &publisher{c: c, queue: make(chan bb.Event, eventsWaiting), done: make(chan struct{})}
+// NewPublisher returns a publisher over a connection. It has to be closed.
+func NewPublisher(c *kv.Conn) *Publisher {
+	p := &Publisher{c: c, queue: make(chan bb.Event, eventsWaiting), done: make(chan struct{})}
 	go p.run()
 	return p
 }
 
-func (p *publisher) run() {
+func (p *Publisher) run() {
 	defer close(p.done)
 	for e := range p.queue {
 		data, err := json.Marshal(e)
 		if err == nil {
-			err = p.c.Broadcast(eventSubject+e.Buffer+"."+string(e.Kind), data)
+			err = p.c.Broadcast(subjects+e.Buffer+"."+string(e.Kind), data)
 		}
 		if err != nil {
 			p.dropped.Add(1)
@@ -53,8 +55,8 @@ func (p *publisher) run() {
 	}
 }
 
-// close sends what waits and ends the publisher. It may be called again.
-func (p *publisher) close() {
+// Close sends what waits and ends the publisher. It may be called again.
+func (p *Publisher) Close() {
 	p.mu.Lock()
 	closed := p.mu.closed
 	p.mu.closed = true
@@ -66,9 +68,9 @@ func (p *publisher) close() {
 	p.c.Flush(flushTimeout)
 }
 
-// publish sends an event to subject forebay.events.BUFFER.KIND as JSON. It never
+// Publish sends an event to subject forebay.events.BUFFER.KIND as JSON. It never
 // waits: an event that cannot be sent is dropped and counted.
-func (p *publisher) publish(e bb.Event) {
+func (p *Publisher) Publish(e bb.Event) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.mu.closed || bb.CheckBufferName(e.Buffer) != nil || e.Kind == "" {
@@ -82,8 +84,8 @@ func (p *publisher) publish(e bb.Event) {
 	}
 }
 
-// droppedEvents returns how many events could not be sent.
-func (p *publisher) droppedEvents() uint64 { return p.dropped.Load() }
+// Dropped returns how many events could not be sent.
+func (p *Publisher) Dropped() uint64 { return p.dropped.Load() }
 
 // MissedError is what Next returns once when events came faster than they were
 // read, or while the server was away. Events that follow are complete again.
@@ -106,15 +108,15 @@ type Subscription struct {
 	reading sync.Mutex
 }
 
-// subscribe returns a subscription to the events of a buffer, or of all for "".
+// Subscribe returns a subscription to the events of a buffer, or of all for "".
 // Events published after it returns are received.
-func subscribe(ctx context.Context, c *kv.Conn, buffer string) (*Subscription, error) {
-	subject := eventSubject + ">"
+func Subscribe(ctx context.Context, c *kv.Conn, buffer string) (*Subscription, error) {
+	subject := subjects + ">"
 	if buffer != "" {
 		if err := bb.CheckBufferName(buffer); err != nil {
 			return nil, err
 		}
-		subject = eventSubject + buffer + ".*"
+		subject = subjects + buffer + ".*"
 	}
 	sub, err := c.Subscribe(ctx, subject, eventsUnread)
 	if err != nil {

@@ -1,4 +1,6 @@
-package meta
+// Package ids hands out numbers that are used nowhere else, ever: for files, directories,
+// generations and whatever else needs one. It must never know what they are for.
+package ids
 
 import (
 	"context"
@@ -18,9 +20,9 @@ const (
 	claimPause  = 8 * time.Millisecond
 )
 
-// IDs hands out ids that are used nowhere else, ever: those of one block after the other,
+// Source hands out ids that are used nowhere else, ever: those of one block after the other,
 // each of which is claimed when it is needed. It is safe for concurrent use.
-type IDs struct {
+type Source struct {
 	b        *kv.Bucket // with the counter of blocks
 	claiming sync.Mutex // one claim at a time
 	mu       struct {
@@ -30,17 +32,17 @@ type IDs struct {
 	}
 }
 
-// newIDs returns the ids of a namespace, whose counter is in a bucket.
-func newIDs(b *kv.Bucket) *IDs { return &IDs{b: b} }
+// New returns the ids of a namespace, whose counter is in a bucket.
+func New(b *kv.Bucket) *Source { return &Source{b: b} }
 
-// NextIDs claims a block of 2^32 ids for the caller alone: block<<32 | n, for any n,
+// Claim claims a block of 2^32 ids for the caller alone: block<<32 | n, for any n,
 // is nobody else's, now or ever. Blocks are numbered from 1, so no id is as small
 // as bb.RootDir.
 //
 // One claim succeeds at a time, and thousands of daemons may start at once: who was not
 // first waits at random, up to twice as long each time, so that what is asked in vain
 // does not keep the servers from what is not.
-func (s *IDs) NextIDs(ctx context.Context) (uint64, error) {
+func (s *Source) Claim(ctx context.Context) (uint64, error) {
 	for try := 0; ; try++ {
 		if try > 0 {
 			kv.Sleep(ctx, mathrand.N(claimPause<<min(try, 9)))
@@ -72,9 +74,9 @@ func (s *IDs) NextIDs(ctx context.Context) (uint64, error) {
 	}
 }
 
-// RaiseIDs has the blocks up to one count as claimed. A namespace that has forgotten
+// Raise has the blocks up to one count as claimed. A namespace that has forgotten
 // claims would hand them out again, and ids that are in use would be those of other files.
-func (s *IDs) RaiseIDs(ctx context.Context, block uint64) error {
+func (s *Source) Raise(ctx context.Context, block uint64) error {
 	for try := 0; ; try++ {
 		r, err := s.b.Get(ctx, countersKey)
 		if err != nil {
@@ -102,7 +104,7 @@ func (s *IDs) RaiseIDs(ctx context.Context, block uint64) error {
 	}
 }
 
-func (s *IDs) take() (uint64, bool) {
+func (s *Source) take() (uint64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.block == 0 || s.mu.next > math.MaxUint32 {
@@ -113,8 +115,8 @@ func (s *IDs) take() (uint64, bool) {
 	return id, true
 }
 
-func (s *IDs) claim(ctx context.Context) error {
-	block, err := s.NextIDs(ctx)
+func (s *Source) refill(ctx context.Context) error {
+	block, err := s.Claim(ctx)
 	if err != nil {
 		return err
 	}
@@ -124,8 +126,8 @@ func (s *IDs) claim(ctx context.Context) error {
 	return nil
 }
 
-// newID returns an id that nobody had before. It asks the server once in 2^32 times.
-func (s *IDs) newID(ctx context.Context) (uint64, error) {
+// Next returns an id that nobody had before. It asks the server once in 2^32 times.
+func (s *Source) Next(ctx context.Context) (uint64, error) {
 	for {
 		if id, ok := s.take(); ok {
 			return id, nil
@@ -134,7 +136,7 @@ func (s *IDs) newID(ctx context.Context) (uint64, error) {
 		id, ok := s.take()
 		var err error
 		if !ok {
-			err = s.claim(ctx)
+			err = s.refill(ctx)
 		}
 		s.claiming.Unlock()
 		if ok || err != nil {
@@ -144,20 +146,20 @@ func (s *IDs) newID(ctx context.Context) (uint64, error) {
 }
 
 // NewFileID returns a file's id that is used nowhere else, ever.
-func (s *IDs) NewFileID(ctx context.Context) (bb.FileID, error) {
-	id, err := s.newID(ctx)
+func (s *Source) NewFileID(ctx context.Context) (bb.FileID, error) {
+	id, err := s.Next(ctx)
 	return bb.FileID(id), err
 }
 
 // NewDirID returns a directory's id that is used nowhere else, ever.
-func (s *IDs) NewDirID(ctx context.Context) (bb.DirID, error) {
-	id, err := s.newID(ctx)
+func (s *Source) NewDirID(ctx context.Context) (bb.DirID, error) {
+	id, err := s.Next(ctx)
 	return bb.DirID(id), err
 }
 
-// NewGeneration returns a generation larger than any that these IDs returned before,
+// NewGeneration returns a generation larger than any that this Source returned before,
 // and used nowhere else.
-func (s *IDs) NewGeneration(ctx context.Context) (bb.Generation, error) {
-	id, err := s.newID(ctx)
+func (s *Source) NewGeneration(ctx context.Context) (bb.Generation, error) {
+	id, err := s.Next(ctx)
 	return bb.Generation(id), err
 }

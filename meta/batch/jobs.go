@@ -1,4 +1,13 @@
-package meta
+// Package batch has the records of batch jobs: what a job asked for, its state, and its
+// attachment to each node. It must never know when a job ends or what has to be done then.
+//
+// Thousands of nodes may come to a job at once, so each has a record of its own:
+//
+//	bucket forebay_lifetimes    lives.KEY.run          the job's, without its nodes
+//	                            lives.KEY.node.NODE    its attachment to a node
+//
+// Each is changed by compare-and-set alone. A job's record is made first and deleted last.
+package batch
 
 import (
 	"cmp"
@@ -15,34 +24,27 @@ import (
 	"forebay/meta/metapb"
 )
 
-// Lifetimes of batch jobs, in a bucket of their own: thousands of nodes may come to a job
-// at once, so each has a record of its own.
-//
-//	bucket forebay_lifetimes    lives.KEY.run          the job's, without its nodes
-//	                            lives.KEY.node.NODE    its stay on a node
-//
-// Each is changed by compare-and-set alone. A run's record is made first and deleted last.
 const (
-	lifetimesBucket = "forebay_lifetimes"
-	livesPrefix     = "lives."
-	lifetimesAge    = 90 * 24 * time.Hour // of records and of markers of deleted ones: no job takes longer
+	bucketName = "forebay_lifetimes"
+	prefix     = "lives."
+	age        = 90 * 24 * time.Hour // of records and of markers of deleted ones: no job takes longer
 )
 
-func runKey(key string) string { return livesPrefix + key + ".run" }
+func runKey(key string) string { return prefix + key + ".run" }
 
-func stayKey(key string, node bb.NodeID) string {
-	return livesPrefix + key + ".node." + kv.NodeToken(node)
+func attachmentKey(key string, node bb.NodeID) string {
+	return prefix + key + ".node." + kv.NodeToken(node)
 }
 
-// lifeOf returns the lifetime that a record belongs to.
-func lifeOf(key string) string {
-	id, _, _ := strings.Cut(strings.TrimPrefix(key, livesPrefix), ".")
+// jobOf returns the batch job that a record belongs to.
+func jobOf(key string) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(key, prefix), ".")
 	return id
 }
 
-// BatchJobs are the batch jobs of a cluster, in a bucket that is made when first needed. It
+// Jobs are the batch jobs of a cluster, in a bucket that is made when first needed. It
 // is safe for concurrent use.
-type BatchJobs struct {
+type Jobs struct {
 	c  *kv.Conn
 	mu struct {
 		sync.Mutex
@@ -50,17 +52,17 @@ type BatchJobs struct {
 	}
 }
 
-// newBatchJobs returns the batch jobs on a server.
-func newBatchJobs(c *kv.Conn) *BatchJobs { return &BatchJobs{c: c} }
+// New returns the batch jobs on a server.
+func New(c *kv.Conn) *Jobs { return &Jobs{c: c} }
 
-func (j *BatchJobs) records(ctx context.Context) (*kv.Bucket, error) {
+func (j *Jobs) records(ctx context.Context) (*kv.Bucket, error) {
 	j.mu.Lock()
 	b := j.mu.records
 	j.mu.Unlock()
 	if b != nil {
 		return b, nil
 	}
-	b = j.c.Bucket(lifetimesBucket, kv.BucketOptions{Age: lifetimesAge, Gone: kv.NeverGone})
+	b = j.c.Bucket(bucketName, kv.BucketOptions{Age: age, Gone: kv.NeverGone})
 	if err := b.Ensure(ctx); err != nil {
 		return nil, err
 	}
@@ -72,7 +74,7 @@ func (j *BatchJobs) records(ctx context.Context) (*kv.Bucket, error) {
 	return j.mu.records, nil
 }
 
-func sealLife(key string, v any) ([]byte, error) {
+func seal(key string, v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, &bb.Error{Kind: bb.Internal, Op: "encode", Path: key, Err: err}
@@ -80,7 +82,7 @@ func sealLife(key string, v any) ([]byte, error) {
 	return kv.Seal(key, &metapb.Lifetime{Json: text})
 }
 
-func openLife[T any](r *kv.Record) (v T, err error) {
+func open[T any](r *kv.Record) (v T, err error) {
 	var m metapb.Lifetime
 	if err := kv.Open(r.Key, r.Data, &m); err != nil {
 		return v, err
@@ -91,9 +93,9 @@ func openLife[T any](r *kv.Record) (v T, err error) {
 	return v, nil
 }
 
-// BeginLifetime stores a lifetime, which has no nodes yet, if there is none of its key,
+// Begin stores a batch job, which has no nodes yet, if there is none of its key,
 // and returns the one that there is.
-func (j *BatchJobs) BeginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
+func (j *Jobs) Begin(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
 	const op = "begin lifetime"
 	if err := kv.CheckID(op, l.Key); err != nil {
 		return bb.Lifetime{}, err
@@ -103,79 +105,79 @@ func (j *BatchJobs) BeginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifeti
 		return bb.Lifetime{}, kv.Wrap(op, l.Key, err)
 	}
 	l.Nodes = nil
-	data, err := sealLife(runKey(l.Key), &l)
+	data, err := seal(runKey(l.Key), &l)
 	if err != nil {
 		return bb.Lifetime{}, err
 	}
 	if _, _, err := b.Create(ctx, runKey(l.Key), data, 0); err != nil && !errors.Is(err, kv.ErrRevision) {
 		return bb.Lifetime{}, kv.Wrap(op, l.Key, err)
 	}
-	return j.Lifetime(ctx, l.Key)
+	return j.Get(ctx, l.Key)
 }
 
-// Lifetime returns a lifetime with its nodes. NotFound if there is none.
-func (j *BatchJobs) Lifetime(ctx context.Context, key string) (bb.Lifetime, error) {
+// Get returns a lifetime with its nodes. NotFound if there is none.
+func (j *Jobs) Get(ctx context.Context, key string) (bb.Lifetime, error) {
 	const op = "lifetime"
 	if err := kv.CheckID(op, key); err != nil {
 		return bb.Lifetime{}, err
 	}
-	all, err := j.lives(ctx, op, livesPrefix+key+".>")
+	all, err := j.list(ctx, op, prefix+key+".>")
 	if err != nil {
 		return bb.Lifetime{}, err
 	}
 	if len(all) == 0 {
-		return bb.Lifetime{}, noLifetime(op, key)
+		return bb.Lifetime{}, notFound(op, key)
 	}
 	return all[0], nil
 }
 
-func noLifetime(op, key string) error {
+func notFound(op, key string) error {
 	return bb.E(bb.NotFound, op, key, "no such job is known").WithRemedy("what is known of a job is forgotten a week after its buffers are gone")
 }
 
-// Lifetimes returns all lifetimes, the newest first.
-func (j *BatchJobs) Lifetimes(ctx context.Context) ([]bb.Lifetime, error) {
-	return j.lives(ctx, "lifetimes", livesPrefix+">")
+// List returns all batch jobs, the newest first.
+func (j *Jobs) List(ctx context.Context) ([]bb.Lifetime, error) {
+	return j.list(ctx, "lifetimes", prefix+">")
 }
 
-func (j *BatchJobs) lives(ctx context.Context, op, filter string) ([]bb.Lifetime, error) {
+func (j *Jobs) list(ctx context.Context, op, filter string) ([]bb.Lifetime, error) {
 	b, err := j.records(ctx)
 	if err != nil {
 		return nil, kv.Wrap(op, "", err)
 	}
-	v := livesView{b: b}
+	v := view{b: b}
 	if err := b.Scan(ctx, filter, func(r *kv.Record) error { v.add(r); return nil }); err != nil {
 		return nil, kv.Wrap(op, "", err)
 	}
 	return v.all(), nil
 }
 
-// livesView is what is known of lifetimes.
-type livesView struct {
-	b     *kv.Bucket
-	seqs  map[string]uint64
-	runs  map[string]bb.Lifetime
-	stays map[string]map[string]bb.LifetimeNode // by lifetime and key
+// view is what is known of batch jobs.
+type view struct {
+	b           *kv.Bucket
+	seqs        map[string]uint64
+	runs        map[string]bb.Lifetime
+	attachments map[string]map[string]bb.LifetimeNode // by job and key
 }
 
 // add takes a record, unless it knows a newer one.
-func (v *livesView) add(r *kv.Record) {
+func (v *view) add(r *kv.Record) {
 	if v.seqs == nil {
-		v.seqs, v.runs, v.stays = map[string]uint64{}, map[string]bb.Lifetime{}, map[string]map[string]bb.LifetimeNode{}
+		v.seqs, v.runs, v.attachments = map[string]uint64{}, map[string]bb.Lifetime{}, map[string]map[string]bb.LifetimeNode{}
 	}
 	if r.Seq <= v.seqs[r.Key] {
 		return
 	}
-	id := lifeOf(r.Key)
+	id := jobOf(r.Key)
 	if strings.HasSuffix(r.Key, ".run") {
 		delete(v.runs, id)
 		if !r.Live() {
-			delete(v.stays, id)
+			delete(v.attachments, id)
 			delete(v.seqs, r.Key)
 			return
 		}
 		v.seqs[r.Key] = r.Seq
-		l, err := openLife[bb.Lifetime](r)
+		l, err := open[bb.Lifetime](r)
 		if err != nil {
 			v.b.Unreadable(r.Key, err)
 			return
@@ -183,28 +185,28 @@ func (v *livesView) add(r *kv.Record) {
 		v.runs[id] = l
 		return
 	}
-	delete(v.stays[id], r.Key)
+	delete(v.attachments[id], r.Key)
 	if !r.Live() {
 		delete(v.seqs, r.Key)
 		return
 	}
 	v.seqs[r.Key] = r.Seq
-	n, err := openLife[bb.LifetimeNode](r)
+	n, err := open[bb.LifetimeNode](r)
 	if err != nil {
 		v.b.Unreadable(r.Key, err)
 		return
 	}
-	if v.stays[id] == nil {
-		v.stays[id] = map[string]bb.LifetimeNode{}
+	if v.attachments[id] == nil {
+		v.attachments[id] = map[string]bb.LifetimeNode{}
 	}
-	v.stays[id][r.Key] = n
+	v.attachments[id][r.Key] = n
 }
 
-func (v *livesView) all() []bb.Lifetime {
+func (v *view) all() []bb.Lifetime {
 	list := make([]bb.Lifetime, 0, len(v.runs))
 	for id, l := range v.runs {
 		l.Nodes = []bb.LifetimeNode{}
-		for _, n := range v.stays[id] {
+		for _, n := range v.attachments[id] {
 			l.Nodes = append(l.Nodes, n)
 		}
 		slices.SortFunc(l.Nodes, func(a, b bb.LifetimeNode) int { return cmp.Compare(a.Node, b.Node) })
@@ -216,33 +218,33 @@ func (v *livesView) all() []bb.Lifetime {
 	return list
 }
 
-// WatchLifetimes calls fn with all lifetimes, now and soon after any of them has changed,
+// Watch calls fn with all batch jobs, now and soon after any of them has changed,
 // until ctx ends; it returns why. fn runs on the caller's goroutine.
-func (j *BatchJobs) WatchLifetimes(ctx context.Context, fn func([]bb.Lifetime)) error {
+func (j *Jobs) Watch(ctx context.Context, fn func([]bb.Lifetime)) error {
 	b, err := j.records(ctx)
 	if err != nil {
 		return kv.Wrap("watch lifetimes", "", err)
 	}
-	v := livesView{b: b}
-	err = b.Watch(ctx, livesPrefix+">", v.add, func() bool {
+	v := view{b: b}
+	err = b.Watch(ctx, prefix+">", v.add, func() bool {
 		fn(v.all())
 		return false
 	})
 	return kv.Wrap("watch lifetimes", "", err)
 }
 
-// ChangeLifetime changes a lifetime as change says, which may be called again and does not
+// Change changes a batch job as change says, which may be called again and does not
 // see its nodes, and returns it, without these. An error of change ends it.
-func (j *BatchJobs) ChangeLifetime(ctx context.Context, key string, change func(*bb.Lifetime) error) (l bb.Lifetime, err error) {
+func (j *Jobs) Change(ctx context.Context, key string, change func(*bb.Lifetime) error) (l bb.Lifetime, err error) {
 	const op = "change lifetime"
 	if err := kv.CheckID(op, key); err != nil {
 		return l, err
 	}
-	err = j.changeLife(ctx, op, runKey(key), func(r *kv.Record) (any, error) {
+	err = j.change(ctx, op, runKey(key), func(r *kv.Record) (any, error) {
 		if !r.Live() {
-			return nil, noLifetime(op, key)
+			return nil, notFound(op, key)
 		}
-		if l, err = openLife[bb.Lifetime](r); err != nil {
+		if l, err = open[bb.Lifetime](r); err != nil {
 			return nil, err
 		}
 		if err := change(&l); err != nil {
@@ -254,16 +256,16 @@ func (j *BatchJobs) ChangeLifetime(ctx context.Context, key string, change func(
 	return l, err
 }
 
-// ChangeStay changes a job's stay on a node, which need not have begun.
-func (j *BatchJobs) ChangeStay(ctx context.Context, key string, node bb.NodeID, change func(*bb.LifetimeNode) error) error {
+// ChangeAttachment changes a job's stay on a node, which need not have begun.
+func (j *Jobs) ChangeAttachment(ctx context.Context, key string, node bb.NodeID, change func(*bb.LifetimeNode) error) error {
 	const op = "change lifetime"
 	if err := kv.CheckID(op, key); err != nil {
 		return err
 	}
-	return j.changeLife(ctx, op, stayKey(key, node), func(r *kv.Record) (v any, err error) {
+	return j.change(ctx, op, attachmentKey(key, node), func(r *kv.Record) (v any, err error) {
 		n := bb.LifetimeNode{Node: node}
 		if r.Live() {
-			if n, err = openLife[bb.LifetimeNode](r); err != nil {
+			if n, err = open[bb.LifetimeNode](r); err != nil {
 				return nil, err
 			}
 		}
@@ -271,7 +273,7 @@ func (j *BatchJobs) ChangeStay(ctx context.Context, key string, node bb.NodeID, 
 	})
 }
 
-func (j *BatchJobs) changeLife(ctx context.Context, op, key string, change func(*kv.Record) (any, error)) error {
+func (j *Jobs) change(ctx context.Context, op, key string, change func(*kv.Record) (any, error)) error {
 	b, err := j.records(ctx)
 	if err != nil {
 		return kv.Wrap(op, key, err)
@@ -286,7 +288,7 @@ func (j *BatchJobs) changeLife(ctx context.Context, op, key string, change func(
 		if err != nil {
 			return err
 		}
-		data, err := sealLife(key, v)
+		data, err := seal(key, v)
 		if err != nil {
 			return err
 		}
@@ -297,8 +299,8 @@ func (j *BatchJobs) changeLife(ctx context.Context, op, key string, change func(
 	return kv.Wrap(op, key, kv.ErrRevision)
 }
 
-// ForgetLifetime deletes what is known of a lifetime. Nobody may change it any more.
-func (j *BatchJobs) ForgetLifetime(ctx context.Context, key string) error {
+// Forget deletes what is known of a batch job. Nobody may change it any more.
+func (j *Jobs) Forget(ctx context.Context, key string) error {
 	const op = "forget lifetime"
 	if err := kv.CheckID(op, key); err != nil {
 		return err
@@ -308,10 +310,10 @@ func (j *BatchJobs) ForgetLifetime(ctx context.Context, key string) error {
 		return kv.Wrap(op, key, err)
 	}
 	var keys []kv.Record
-	if err := b.Scan(ctx, livesPrefix+key+".>", func(r *kv.Record) error { keys = append(keys, *r); return nil }); err != nil {
+	if err := b.Scan(ctx, prefix+key+".>", func(r *kv.Record) error { keys = append(keys, *r); return nil }); err != nil {
 		return kv.Wrap(op, key, err)
 	}
-	// The run's comes last: stays without it are nobody's.
+	// The run's comes last: attachments without it are nobody's.
 	slices.SortFunc(keys, func(a, b kv.Record) int { return strings.Compare(a.Key, b.Key) })
 	for i := range keys {
 		if !keys[i].Live() {

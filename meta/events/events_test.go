@@ -1,4 +1,4 @@
-package meta
+package events
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 )
 
 // publisherOn returns a publisher over a connection of its own.
-func publisherOn(t *testing.T, server kv.InProcess) *publisher {
+func publisherOn(t *testing.T, server kv.InProcess) *Publisher {
 	t.Helper()
-	p := newPublisher(kvtest.Dial(t, kv.Options{InProcess: server}))
-	t.Cleanup(p.close)
+	p := NewPublisher(kvtest.Dial(t, kv.Options{InProcess: server}))
+	t.Cleanup(p.Close)
 	return p
 }
 
@@ -25,18 +25,18 @@ func TestEvents(t *testing.T) {
 	s := metatest.StartServer(t, t.TempDir())
 	m, other := publisherOn(t, s), kvtest.Dial(t, kv.Options{InProcess: s})
 	ctx := metatest.Context(t)
-	one, err := subscribe(ctx, other, "one")
+	one, err := Subscribe(ctx, other, "one")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer one.Close()
-	all, err := subscribe(ctx, other, "")
+	all, err := Subscribe(ctx, other, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := bb.Event{Time: time.Unix(3, 4).UTC(), Kind: bb.EventFlushed, Buffer: "one", Path: "a/b", Generation: 2, Bytes: 5, Node: "n"}
-	m.publish(bb.Event{Kind: bb.EventCommitted, Buffer: "two"})
-	m.publish(want)
+	m.Publish(bb.Event{Kind: bb.EventCommitted, Buffer: "two"})
+	m.Publish(want)
 	if got, err := one.Next(ctx); err != nil || got != want {
 		t.Errorf("%+v %v", got, err)
 	}
@@ -45,9 +45,9 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%+v %v", got, err)
 		}
 	}
-	m.publish(bb.Event{Kind: bb.EventFlushed, Buffer: "not a name"})
-	if m.droppedEvents() != 1 {
-		t.Errorf("%+v", m.droppedEvents())
+	m.Publish(bb.Event{Kind: bb.EventFlushed, Buffer: "not a name"})
+	if m.Dropped() != 1 {
+		t.Errorf("%+v", m.Dropped())
 	}
 	short, cancel := context.WithCancel(ctx)
 	cancel()
@@ -57,7 +57,7 @@ func TestEvents(t *testing.T) {
 	_, err = all.Next(ctx)
 	metatest.WantKind(t, "next when closed", err, bb.Cancelled)
 	all.Close()
-	_, err = subscribe(ctx, other, "no.name")
+	_, err = Subscribe(ctx, other, "no.name")
 	metatest.WantKind(t, "subscribe to a bad name", err, bb.Invalid)
 }
 
@@ -66,7 +66,7 @@ func TestMissedEvents(t *testing.T) {
 	s := metatest.StartServer(t, t.TempDir())
 	m := publisherOn(t, s)
 	ctx := metatest.Context(t)
-	sub, err := subscribe(ctx, m.c, "b")
+	sub, err := Subscribe(ctx, m.c, "b")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +76,11 @@ func TestMissedEvents(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatal(ctx.Err())
 		}
-		m.publish(bb.Event{Kind: bb.EventEvicted, Buffer: "b"})
+		m.Publish(bb.Event{Kind: bb.EventEvicted, Buffer: "b"})
 		sent++
 	}
 	received, missed := 0, 0
-	m.publish(bb.Event{Kind: bb.EventDrained, Buffer: "b"})
+	m.Publish(bb.Event{Kind: bb.EventDrained, Buffer: "b"})
 	for {
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		_, err := sub.Next(short)
@@ -94,7 +94,7 @@ func TestMissedEvents(t *testing.T) {
 			received++
 		}
 	}
-	if missed == 0 || received == 0 || received+missed+int(m.droppedEvents()) != sent+1 {
-		t.Errorf("sent %d, received %d, told of %d missed, dropped %d", sent+1, received, missed, m.droppedEvents())
+	if missed == 0 || received == 0 || received+missed+int(m.Dropped()) != sent+1 {
+		t.Errorf("sent %d, received %d, told of %d missed, dropped %d", sent+1, received, missed, m.Dropped())
 	}
 }

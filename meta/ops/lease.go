@@ -1,4 +1,4 @@
-package meta
+package ops
 
 import (
 	"context"
@@ -20,15 +20,15 @@ const (
 	reasonBytes = 512
 )
 
-// errTaken: somebody else has the task, or it is done, or its job was cancelled.
+// errTaken: somebody else has the task, or it is done, or its operation was cancelled.
 var errTaken = errors.New("the task is not this worker's any more")
 
-// TaskLease is a task that this worker does. While it is held, the server is told that
+// Lease is a task that this worker does. While it is held, the server is told that
 // the worker lives; the task is given to another if that stops for ten seconds.
-type TaskLease struct {
-	Job     Job
-	Task    Task
-	Attempt uint64 // 1 at first, more if it was begun before
+type Lease struct {
+	Operation Operation
+	Task      Task
+	Attempt   uint64 // 1 at first, more if it was begun before
 
 	b      *kv.Bucket
 	msg    *kv.Delivery
@@ -51,8 +51,8 @@ type TaskLease struct {
 	}
 }
 
-// NextTaskWithin is NextTask that waits no longer than patience: nil if there is none.
-func (o *Operations) NextTaskWithin(ctx context.Context, of, node bb.NodeID, patience time.Duration) (*TaskLease, error) {
+// NextWithin is Next that waits no longer than patience: nil if there is none.
+func (o *Operations) NextWithin(ctx context.Context, of, node bb.NodeID, patience time.Duration) (*Lease, error) {
 	const op = "next task"
 	b, err := o.records(ctx)
 	if err != nil {
@@ -68,10 +68,10 @@ func (o *Operations) NextTaskWithin(ctx context.Context, of, node bb.NodeID, pat
 	return l, kv.Wrap(op, string(node), err)
 }
 
-// NextTask waits for a task of those that a node has to do, or, if of is "", of those
+// Next waits for a task of those that a node has to do, or, if of is "", of those
 // that anybody may, and leases it to a node: the same one, or one that stands in for it.
 // The lease's context ends with ctx, and the caller must call Done, Nak or Release.
-func (o *Operations) NextTask(ctx context.Context, of, node bb.NodeID) (*TaskLease, error) {
+func (o *Operations) Next(ctx context.Context, of, node bb.NodeID) (*Lease, error) {
 	const op = "next task"
 	if node == "" {
 		return nil, bb.E(bb.Invalid, op, "", "the node has no name")
@@ -112,7 +112,7 @@ func (o *Operations) pull(ctx context.Context, of bb.NodeID) (*kv.Delivery, erro
 }
 
 // lease makes a message's task this node's; nil if there is nothing to do for it.
-func (o *Operations) lease(ctx context.Context, b *kv.Bucket, msg *kv.Delivery, node bb.NodeID) (*TaskLease, error) {
+func (o *Operations) lease(ctx context.Context, b *kv.Bucket, msg *kv.Delivery, node bb.NodeID) (*Lease, error) {
 	deliveries := msg.Count()
 	tokens := strings.Split(msg.Subject(), ".")
 	if len(tokens) != 3 {
@@ -138,7 +138,7 @@ func (o *Operations) lease(ctx context.Context, b *kv.Bucket, msg *kv.Delivery, 
 		case err != nil:
 			return nil, err
 		}
-		l := &TaskLease{Job: *job, Task: t.Task, Attempt: t.attempt, b: b, msg: msg, beat: make(chan struct{}), stop: make(chan struct{})}
+		l := &Lease{Operation: *job, Task: t.Task, Attempt: t.attempt, b: b, msg: msg, beat: make(chan struct{}), stop: make(chan struct{})}
 		l.mu.record = *t
 		l.ctx, l.cancel = context.WithCancelCause(ctx)
 		go l.heartbeat()
@@ -147,20 +147,20 @@ func (o *Operations) lease(ctx context.Context, b *kv.Bucket, msg *kv.Delivery, 
 	return nil, kv.ErrRevision
 }
 
-// taskToDo returns a task and its job; nil if there is nothing to do.
-func (o *Operations) taskToDo(ctx context.Context, b *kv.Bucket, job, task string) (*Job, *taskRecord, error) {
-	records, _, err := b.Newest(ctx, jobKey(job), taskKey(job, task))
+// taskToDo returns a task and its operation; nil if there is nothing to do.
+func (o *Operations) taskToDo(ctx context.Context, b *kv.Bucket, job, task string) (*Operation, *taskRecord, error) {
+	records, _, err := b.Newest(ctx, operationKey(job), taskKey(job, task))
 	if err != nil {
 		return nil, nil, err
 	}
-	var j *Job
+	var j *Operation
 	var t *taskRecord
 	for i := range records {
 		r := &records[i]
 		switch {
 		case !r.Live():
-		case r.Key == jobKey(job):
-			found, cancelled, err := openJob(r)
+		case r.Key == operationKey(job):
+			found, cancelled, err := openOperation(r)
 			if err == nil && cancelled.IsZero() {
 				j = &found
 			}
@@ -187,19 +187,19 @@ func putTask(ctx context.Context, b *kv.Bucket, job string, t *taskRecord) error
 	if err != nil {
 		return err
 	}
-	seq, err := b.Put(ctx, key, data, t.seq)
+	seq, err := b.Put(ctx, key, data, t.revision)
 	if err == nil {
-		t.seq = seq
+		t.revision = seq
 	}
 	return err
 }
 
-// Context ends when the task is not this worker's any more: the job was cancelled, or
+// Context ends when the task is not this worker's any more: the operation was cancelled, or
 // another one was given the task. context.Cause says why.
-func (l *TaskLease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context { return l.ctx }
 
 // Progress says how far the task is. Watchers see it within seconds, without names.
-func (l *TaskLease) Progress(now Tally) {
+func (l *Lease) Progress(now Tally) {
 	now.Failed, now.Held, now.Open = nil, nil, nil
 	l.tally.Lock()
 	defer l.tally.Unlock()
@@ -207,14 +207,14 @@ func (l *TaskLease) Progress(now Tally) {
 }
 
 // Expect says what the task will come to, if that was not known when it was added.
-func (l *TaskLease) Expect(files, bytes int64) {
+func (l *Lease) Expect(files, bytes int64) {
 	l.tally.Lock()
 	defer l.tally.Unlock()
 	l.tally.expected, l.tally.files, l.tally.bytes = true, files, bytes
 }
 
 // expect puts what Expect said into the record.
-func (l *TaskLease) expect(t *taskRecord) {
+func (l *Lease) expect(t *taskRecord) {
 	l.tally.Lock()
 	defer l.tally.Unlock()
 	if l.tally.expected {
@@ -224,7 +224,7 @@ func (l *TaskLease) expect(t *taskRecord) {
 
 // heartbeat tells the server that the worker lives, and others how far it is, and
 // finds out whether it should stop.
-func (l *TaskLease) heartbeat() {
+func (l *Lease) heartbeat() {
 	defer close(l.beat)
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
@@ -250,23 +250,23 @@ func (l *TaskLease) heartbeat() {
 }
 
 // tell stores how far the task is; errTaken if it is not this worker's any more.
-func (l *TaskLease) tell(ctx context.Context) error {
+func (l *Lease) tell(ctx context.Context) error {
 	l.tally.Lock()
 	now := l.tally.Tally
 	l.tally.Unlock()
 	l.mu.Lock()
 	t := l.mu.record
 	l.mu.Unlock()
-	r, err := l.b.Get(ctx, jobKey(l.Job.ID))
+	r, err := l.b.Get(ctx, operationKey(l.Operation.ID))
 	if err != nil {
 		return err
 	}
-	if _, cancelled, err := openJob(&r); err != nil || !cancelled.IsZero() {
+	if _, cancelled, err := openOperation(&r); err != nil || !cancelled.IsZero() {
 		return fmt.Errorf("%w: the job was cancelled", errTaken)
 	}
 	t.tally = now
 	l.expect(&t)
-	err = putTask(ctx, l.b, l.Job.ID, &t)
+	err = putTask(ctx, l.b, l.Operation.ID, &t)
 	if errors.Is(err, kv.ErrRevision) || errors.Is(err, kv.ErrUncertain) {
 		if t, err = l.current(ctx); err != nil {
 			return err
@@ -281,8 +281,8 @@ func (l *TaskLease) tell(ctx context.Context) error {
 }
 
 // current returns the task's record if it is still this worker's.
-func (l *TaskLease) current(ctx context.Context) (taskRecord, error) {
-	r, err := l.b.Get(ctx, taskKey(l.Job.ID, l.Task.ID))
+func (l *Lease) current(ctx context.Context) (taskRecord, error) {
+	r, err := l.b.Get(ctx, taskKey(l.Operation.ID, l.Task.ID))
 	if err != nil {
 		return taskRecord{}, err
 	}
@@ -298,19 +298,19 @@ func (l *TaskLease) current(ctx context.Context) (taskRecord, error) {
 
 // Done ends the task with what came of it. It is no error if another worker ended it
 // before: what it said counts. If Done fails, the task may be given to another.
-func (l *TaskLease) Done(ctx context.Context, result Tally) error {
+func (l *Lease) Done(ctx context.Context, result Tally) error {
 	if !l.settle() {
 		return nil
 	}
 	const op = "task"
 	for try := range kv.MaxTries {
 		kv.Yield(ctx, try)
-		r, err := l.b.Get(ctx, taskKey(l.Job.ID, l.Task.ID))
+		r, err := l.b.Get(ctx, taskKey(l.Operation.ID, l.Task.ID))
 		if err != nil {
 			return kv.Wrap(op, l.Task.ID, err)
 		}
 		if !r.Live() {
-			break // the job was forgotten
+			break // the operation was forgotten
 		}
 		t, err := openTask(&r)
 		if err != nil {
@@ -323,7 +323,7 @@ func (l *TaskLease) Done(ctx context.Context, result Tally) error {
 		t.state, t.by, t.tally = taskDone, l.mu.record.by, bounded(result)
 		t.Paths, t.Data = nil, nil
 		l.expect(&t)
-		err = putTask(ctx, l.b, l.Job.ID, &t)
+		err = putTask(ctx, l.b, l.Operation.ID, &t)
 		if errors.Is(err, kv.ErrRevision) || errors.Is(err, kv.ErrUncertain) && ctx.Err() == nil {
 			continue
 		}
@@ -337,13 +337,13 @@ func (l *TaskLease) Done(ctx context.Context, result Tally) error {
 }
 
 // Nak gives the task back, to be done by somebody, this worker perhaps, after a delay.
-func (l *TaskLease) Nak(ctx context.Context, delay time.Duration) error {
+func (l *Lease) Nak(ctx context.Context, delay time.Duration) error {
 	if !l.settle() {
 		return nil
 	}
 	if t, err := l.current(ctx); err == nil {
 		t.state, t.by, t.tally = taskPending, "", Tally{}
-		_ = putTask(ctx, l.b, l.Job.ID, &t) // else it is found running, and taken over
+		_ = putTask(ctx, l.b, l.Operation.ID, &t) // else it is found running, and taken over
 	} else if errors.Is(err, errTaken) {
 		return nil // its message is somebody else's business
 	}
@@ -354,10 +354,10 @@ func (l *TaskLease) Nak(ctx context.Context, delay time.Duration) error {
 }
 
 // Release is Nak at once, unless Done or Nak was called. It is for defer.
-func (l *TaskLease) Release(ctx context.Context) { _ = l.Nak(ctx, 0) }
+func (l *Lease) Release(ctx context.Context) { _ = l.Nak(ctx, 0) }
 
 // settle ends the heartbeat and reports whether the caller is the first to.
-func (l *TaskLease) settle() bool {
+func (l *Lease) settle() bool {
 	l.once.Do(func() { close(l.stop) })
 	<-l.beat
 	l.cancel(errTaken)
@@ -374,7 +374,7 @@ func bounded(t Tally) Tally {
 	t.HeldTotal = max(t.HeldTotal, int64(len(t.Held)))
 	t.OpenTotal = max(t.OpenTotal, int64(len(t.Open)))
 	t.LastError = t.LastError[:min(len(t.LastError), reasonBytes)]
-	failed, room := []TaskFailure(nil), tallyBytes
+	failed, room := []Failure(nil), tallyBytes
 	for _, f := range t.Failed {
 		f.Reason = f.Reason[:min(len(f.Reason), reasonBytes)]
 		if room -= len(f.Path) + len(f.Reason); room < 0 {

@@ -1,4 +1,4 @@
-package meta
+package ops
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ func operationsOn(t *testing.T, o kv.Options) *Operations {
 	t.Helper()
 	var last atomic.Uint64
 	base := kv.Random64()
-	return newOperations(kvtest.Dial(t, o), func(context.Context) (uint64, error) { return base + last.Add(1), nil })
+	return New(kvtest.Dial(t, o), func(context.Context) (uint64, error) { return base + last.Add(1), nil })
 }
 
 func someTasks(n int) []Task {
@@ -33,51 +33,51 @@ func someTasks(n int) []Task {
 	return tasks
 }
 
-func submit(t *testing.T, m *Operations, j Job, tasks ...Task) string {
+func submit(t *testing.T, m *Operations, j Operation, tasks ...Task) string {
 	t.Helper()
-	id, err := m.SubmitJob(metatest.Context(t), j, tasks...)
+	id, err := m.Submit(metatest.Context(t), j, tasks...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return id
 }
 
-func nextTask(t *testing.T, m *Operations, node bb.NodeID) *TaskLease {
+func nextTask(t *testing.T, m *Operations, node bb.NodeID) *Lease {
 	t.Helper()
-	l, err := m.NextTask(metatest.Context(t), "", node)
+	l, err := m.Next(metatest.Context(t), "", node)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func wantJob(t *testing.T, m *Operations, id string, state JobState, done int, bytes int64) JobStatus {
+func wantOperation(t *testing.T, m *Operations, id string, state State, done int, bytes int64) Status {
 	t.Helper()
-	s, err := m.Job(metatest.Context(t), id)
+	s, err := m.Status(metatest.Context(t), id)
 	if err != nil || s.State != state || s.TasksDone != done || s.Tally.Bytes != bytes {
 		t.Errorf("%+v, want %s with %d tasks done and %d bytes (%v)", s, state, done, bytes, err)
 	}
 	return s
 }
 
-// Workers on two nodes do a job whose first task plans the others, some of which are
+// Workers on two nodes do an operation whose first task plans the others, some of which are
 // for one of them, while somebody watches.
-func TestJob(t *testing.T) {
+func TestOperation(t *testing.T) {
 	t.Parallel()
 	s := metatest.StartListening(t, t.TempDir(), "127.0.0.1:0")
 	o := kv.Options{URLs: []string{s.URL()}}
 	m := operationsOn(t, o)
-	j := Job{Kind: StageIn, Buffer: "buf", Path: "in", URL: "file:///data", UID: 7, GID: 8, Options: map[string]string{"parallel": "4"}}
+	j := Operation{Kind: StageIn, Buffer: "buf", Path: "in", URL: "file:///data", UID: 7, GID: 8, Options: map[string]string{"parallel": "4"}}
 	id := submit(t, m, j, Task{ID: "plan"})
-	if again := submit(t, m, Job{ID: id, Kind: Drain}, Task{ID: "plan"}); again != id {
+	if again := submit(t, m, Operation{ID: id, Kind: Drain}, Task{ID: "plan"}); again != id {
 		t.Errorf("submitted again it is %q", again)
 	}
-	watched, seen := make(chan error, 1), make(chan JobStatus, 1000)
-	go func() { watched <- m.WatchJob(metatest.Context(t), id, func(s JobStatus) { seen <- s }) }()
+	watched, seen := make(chan error, 1), make(chan Status, 1000)
+	go func() { watched <- m.Watch(metatest.Context(t), id, func(s Status) { seen <- s }) }()
 
 	planner := nextTask(t, m, "a/strange node.name")
-	j.ID, j.Created = id, planner.Job.Created
-	if got := planner.Job; got.Kind != StageIn || got.URL != j.URL || got.UID != 7 || got.Options["parallel"] != "4" || planner.Attempt != 1 {
+	j.ID, j.Created = id, planner.Operation.Created
+	if got := planner.Operation; got.Kind != StageIn || got.URL != j.URL || got.UID != 7 || got.Options["parallel"] != "4" || planner.Attempt != 1 {
 		t.Errorf("%+v", planner)
 	}
 	tasks := someTasks(20)
@@ -102,7 +102,7 @@ func TestJob(t *testing.T) {
 		t.Cleanup(cancel)
 		go func() {
 			for {
-				l, err := w.NextTask(ctx, of, node)
+				l, err := w.Next(ctx, of, node)
 				if err != nil {
 					done <- err
 					return
@@ -111,7 +111,7 @@ func TestJob(t *testing.T) {
 					t.Errorf("%s got %+v", node, l.Task)
 				}
 				err = l.Done(ctx, Tally{
-					Files: 1, Bytes: 10, Failed: []TaskFailure{{Path: l.Task.Paths[0], Kind: bb.Busy, Reason: "because"}}, Held: []string{"h"},
+					Files: 1, Bytes: 10, Failed: []Failure{{Path: l.Task.Paths[0], Kind: bb.Busy, Reason: "because"}}, Held: []string{"h"},
 				})
 				if err != nil {
 					t.Error(err)
@@ -130,14 +130,14 @@ func TestJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(seen)
-	var last JobStatus
+	var last Status
 	for s := range seen {
 		if s.TasksDone < last.TasksDone {
 			t.Errorf("%d tasks were done after %d", s.TasksDone, last.TasksDone)
 		}
 		last = s
 	}
-	if last.State != JobDone || last.Tasks != 21 || last.BytesTotal != 200 || last.Tally.Bytes != 200 || last.Ended.IsZero() {
+	if last.State != Done || last.Tasks != 21 || last.BytesTotal != 200 || last.Tally.Bytes != 200 || last.Ended.IsZero() {
 		t.Errorf("%+v", last)
 	}
 	if len(last.Tally.Failed) != 20 || last.Tally.FailedTotal != 20 || last.Tally.HeldTotal != 20 || last.Tally.Failed[0].Kind != bb.Busy {
@@ -146,32 +146,32 @@ func TestJob(t *testing.T) {
 	if b := last.ByNode["b"]; b.Files != 5 || b.Files+last.ByNode["a"].Files != 20 {
 		t.Errorf("%+v", last.ByNode)
 	}
-	jobs, err := m.Jobs(metatest.Context(t))
-	if err != nil || len(jobs) != 1 || jobs[0].ID != id || jobs[0].State != JobDone {
+	jobs, err := m.List(metatest.Context(t))
+	if err != nil || len(jobs) != 1 || jobs[0].ID != id || jobs[0].State != Done {
 		t.Errorf("%+v %v", jobs, err)
 	}
-	_, err = m.RunningJob(metatest.Context(t), func(j *Job) bool { return j.Kind == StageIn })
+	_, err = m.Running(metatest.Context(t), func(j *Operation) bool { return j.Kind == StageIn })
 	metatest.WantKind(t, "a job that has ended", err, bb.NotFound)
-	other := submit(t, m, Job{Kind: StageIn, Buffer: "other"}, Task{ID: "t", Node: "gone"})
-	running, err := m.RunningJob(metatest.Context(t), func(j *Job) bool { return j.Kind == StageIn })
+	other := submit(t, m, Operation{Kind: StageIn, Buffer: "other"}, Task{ID: "t", Node: "gone"})
+	running, err := m.Running(metatest.Context(t), func(j *Operation) bool { return j.Kind == StageIn })
 	if err != nil || running.ID != other || running.Buffer != "other" {
 		t.Errorf("running: %+v (%v)", running, err)
 	}
-	if s := wantJob(t, m, other, JobRunning, 0, 0); len(s.Left) != 1 || s.Left[0] != "gone" {
+	if s := wantOperation(t, m, other, Running, 0, 0); len(s.Left) != 1 || s.Left[0] != "gone" {
 		t.Errorf("%+v", s)
 	}
-	_, err = m.Job(metatest.Context(t), "none")
+	_, err = m.Status(metatest.Context(t), "none")
 	metatest.WantKind(t, "unknown job", err, bb.NotFound)
-	metatest.WantKind(t, "watch of an unknown job", m.WatchJob(metatest.Context(t), "none", nil), bb.NotFound)
+	metatest.WantKind(t, "watch of an unknown job", m.Watch(metatest.Context(t), "none", nil), bb.NotFound)
 	metatest.WantKind(t, "tasks for an unknown job", m.AddTasks(metatest.Context(t), "none", tasks), bb.NotFound)
-	_, err = m.SubmitJob(metatest.Context(t), Job{ID: "has.dot"}, Task{ID: "t"})
+	_, err = m.Submit(metatest.Context(t), Operation{ID: "has.dot"}, Task{ID: "t"})
 	metatest.WantKind(t, "bad id", err, bb.Invalid)
-	_, err = m.SubmitJob(metatest.Context(t), Job{})
+	_, err = m.Submit(metatest.Context(t), Operation{})
 	metatest.WantKind(t, "no task", err, bb.Invalid)
-	if err := m.CancelJob(metatest.Context(t), id); err != nil {
+	if err := m.Cancel(metatest.Context(t), id); err != nil {
 		t.Error(err)
 	}
-	wantJob(t, m, id, JobDone, 21, 200)
+	wantOperation(t, m, id, Done, 21, 200)
 }
 
 // The task of a worker that dies is given to another, and counts once, even if the
@@ -181,9 +181,9 @@ func TestWorkerDies(t *testing.T) {
 	s := metatest.StartListening(t, t.TempDir(), "127.0.0.1:0")
 	o := kv.Options{URLs: []string{s.URL()}}
 	m, dies := operationsOn(t, o), operationsOn(t, o)
-	id := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
+	id := submit(t, m, Operation{Kind: Drain}, someTasks(1)...)
 	ctx, kill := context.WithCancel(metatest.Context(t))
-	dead, err := dies.NextTask(ctx, "", "dead")
+	dead, err := dies.Next(ctx, "", "dead")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestWorkerDies(t *testing.T) {
 	if err := dead.tell(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if s := wantJob(t, m, id, JobRunning, 0, 3); s.Running != 1 {
+	if s := wantOperation(t, m, id, Running, 0, 3); s.Running != 1 {
 		t.Errorf("%+v", s)
 	}
 	kill() // its heartbeat ends
@@ -209,7 +209,7 @@ func TestWorkerDies(t *testing.T) {
 	if err := dead.Done(metatest.Context(t), Tally{Files: 1, Bytes: 10}); err != nil {
 		t.Fatal(err)
 	}
-	if s := wantJob(t, m, id, JobDone, 1, 10); len(s.ByNode) != 1 {
+	if s := wantOperation(t, m, id, Done, 1, 10); len(s.ByNode) != 1 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -217,13 +217,13 @@ func TestWorkerDies(t *testing.T) {
 func TestNak(t *testing.T) {
 	t.Parallel()
 	m := operationsOn(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
-	id := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
+	id := submit(t, m, Operation{Kind: Drain}, someTasks(1)...)
 	l := nextTask(t, m, "n")
 	began := time.Now()
 	if err := l.Nak(metatest.Context(t), 500*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	if s := wantJob(t, m, id, JobRunning, 0, 0); s.Running != 0 {
+	if s := wantOperation(t, m, id, Running, 0, 0); s.Running != 0 {
 		t.Errorf("%+v", s)
 	}
 	again := nextTask(t, m, "n")
@@ -235,17 +235,17 @@ func TestNak(t *testing.T) {
 	if err := last.Done(metatest.Context(t), Tally{}); err != nil {
 		t.Fatal(err)
 	}
-	wantJob(t, m, id, JobDone, 1, 0)
+	wantOperation(t, m, id, Done, 1, 0)
 }
 
-func TestCancelJob(t *testing.T) {
+func TestCancel(t *testing.T) {
 	t.Parallel()
 	m := operationsOn(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
-	id := submit(t, m, Job{Kind: StageOut}, someTasks(5)...)
+	id := submit(t, m, Operation{Kind: StageOut}, someTasks(5)...)
 	l := nextTask(t, m, "n")
 	defer l.Release(metatest.Context(t))
 	for range 2 {
-		if err := m.CancelJob(metatest.Context(t), id); err != nil {
+		if err := m.Cancel(metatest.Context(t), id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -254,28 +254,28 @@ func TestCancelJob(t *testing.T) {
 	case <-time.After(3 * heartbeat):
 		t.Error("the worker does not learn of it")
 	}
-	if s := wantJob(t, m, id, JobCancelled, 0, 0); s.Ended.IsZero() {
+	if s := wantOperation(t, m, id, Cancelled, 0, 0); s.Ended.IsZero() {
 		t.Errorf("%+v", s)
 	}
 	short, cancel := context.WithTimeout(metatest.Context(t), 2*time.Second)
 	defer cancel()
-	if l, err := m.NextTask(short, "", "n"); err == nil {
+	if l, err := m.Next(short, "", "n"); err == nil {
 		t.Errorf("a task of a cancelled job: %+v", l.Task)
 	}
 	metatest.WantKind(t, "more tasks", m.AddTasks(metatest.Context(t), id, someTasks(9)), bb.Cancelled)
 }
 
 // A task survives the server, and its worker goes on with it.
-func TestJobOverRestart(t *testing.T) {
+func TestOverRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := metatest.StartListening(t, dir, "127.0.0.1:0")
 	url := s.URL()
 	m := operationsOn(t, kv.Options{URLs: []string{url}})
-	id := submit(t, m, Job{Kind: Drain}, someTasks(3)...)
+	id := submit(t, m, Operation{Kind: Drain}, someTasks(3)...)
 	l := nextTask(t, m, "n")
 	watched := make(chan error, 1)
-	go func() { watched <- m.WatchJob(metatest.Context(t), id, func(JobStatus) {}) }()
+	go func() { watched <- m.Watch(metatest.Context(t), id, func(Status) {}) }()
 	s.Shutdown()
 	metatest.StartListening(t, dir, strings.TrimPrefix(url, "nats://"))
 	if err := l.Done(metatest.Context(t), Tally{Files: 1, Bytes: 10}); err != nil {
@@ -290,15 +290,15 @@ func TestJobOverRestart(t *testing.T) {
 	if err := <-watched; err != nil {
 		t.Error(err)
 	}
-	wantJob(t, m, id, JobDone, 3, 30)
+	wantOperation(t, m, id, Done, 3, 30)
 }
 
-// Jobs that ended a day ago are forgotten.
-func TestOldJobs(t *testing.T) {
+// Operations that ended a day ago are forgotten.
+func TestOldOperations(t *testing.T) {
 	t.Parallel()
 	m := operationsOn(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
-	id := submit(t, m, Job{Kind: Drain}, someTasks(3)...)
-	kept := submit(t, m, Job{Kind: Drain}, someTasks(1)...)
+	id := submit(t, m, Operation{Kind: Drain}, someTasks(3)...)
+	stays := submit(t, m, Operation{Kind: Drain}, someTasks(1)...)
 	b, err := m.records(metatest.Context(t))
 	if err != nil {
 		t.Fatal(err)
@@ -309,7 +309,7 @@ func TestOldJobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		old := taskRecord{Task: Task{ID: fmt.Sprint("t", i)}, state: taskDone, by: "n", changed: time.Now().Add(-jobKept - time.Minute)}
+		old := taskRecord{Task: Task{ID: fmt.Sprint("t", i)}, state: taskDone, by: "n", changed: time.Now().Add(-kept - time.Minute)}
 		data, err := sealTask(key, &old)
 		if err != nil {
 			t.Fatal(err)
@@ -318,14 +318,14 @@ func TestOldJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	jobs, err := m.Jobs(metatest.Context(t))
-	if err != nil || len(jobs) != 1 || jobs[0].ID != kept {
+	jobs, err := m.List(metatest.Context(t))
+	if err != nil || len(jobs) != 1 || jobs[0].ID != stays {
 		t.Errorf("%+v %v", jobs, err)
 	}
-	_, err = m.Job(metatest.Context(t), id)
+	_, err = m.Status(metatest.Context(t), id)
 	metatest.WantKind(t, "an old job", err, bb.NotFound)
 	// Messages of it that are still in the queue lead to nothing.
-	if l := nextTask(t, m, "n"); l.Job.ID != kept {
+	if l := nextTask(t, m, "n"); l.Operation.ID != stays {
 		t.Errorf("%+v", l)
 	} else {
 		l.Release(metatest.Context(t))
@@ -339,7 +339,7 @@ func TestBoundedTally(t *testing.T) {
 	for range 5000 {
 		in.Held = append(in.Held, long)
 		in.Open = append(in.Open, long)
-		in.Failed = append(in.Failed, TaskFailure{Path: long, Reason: long})
+		in.Failed = append(in.Failed, Failure{Path: long, Reason: long})
 	}
 	in.LastError = long
 	out := bounded(in)

@@ -1,4 +1,33 @@
-package meta
+// Package ops has the operations of a cluster (stage-ins, stage-outs, drains): their records,
+// their tasks, and the queue from which daemons lease tasks. It must never know what a task
+// does: that is between those who add it and those who do it.
+//
+// An operation is split into tasks, each of which one daemon does. What is known of them
+// lies in a bucket of its own; that a task is to be done is a message in a work queue,
+// which the server gives to one daemon, and to another if it does not hear of the
+// first for ackWait.
+//
+//	bucket forebay_jobs         jobs.ID.job         the operation, as it was submitted
+//	                            jobs.ID.task.TASK   a task and how far it is
+//	stream forebay_tasks        forebay.jobs.NODE.ID.TASK    a task that a node has to do
+//	                            forebay.jobs.=any.ID.TASK    one that anybody may do
+//
+// A task's record is changed only by compare-and-set:
+//
+//	             Next               Done
+//	pending ────────────▶ running ────────▶ done
+//	   ▲                   │   │ ▲
+//	   └───────────────────┘   └─┘ Next of another, when the first was silent:
+//	           Nak                 the first finds out with its next heartbeat
+//
+// A task that is done stays so, and its message is acknowledged after that. So a task
+// that is delivered again counts once, whoever died when; and what a task does must
+// bear being done twice. Records come before messages: whoever was stopped between the
+// two submits the same again, or plans it again, under the same names.
+//
+// No record says that an operation is done. It is done when all its tasks are, and a task
+// that plans others ends after it has added them.
+package ops
 
 import (
 	"cmp"
@@ -16,61 +45,37 @@ import (
 	"forebay/meta/kv"
 )
 
-// Jobs. A job is split into tasks, each of which one daemon does. What is known of them
-// lies in a bucket of its own; that a task is to be done is a message in a work queue,
-// which the server gives to one daemon, and to another if it does not hear of the
-// first for ackWait.
-//
-//	bucket forebay_jobs         jobs.ID.job         the job, as it was submitted
-//	                            jobs.ID.task.TASK   a task and how far it is
-//	stream forebay_tasks        forebay.jobs.NODE.ID.TASK    a task that a node has to do
-//	                            forebay.jobs.=any.ID.TASK    one that anybody may do
-//
-// A task's record is changed only by compare-and-set:
-//
-//	           NextTask             Done
-//	pending ────────────▶ running ────────▶ done
-//	   ▲                   │   │ ▲
-//	   └───────────────────┘   └─┘ NextTask of another, when the first was silent:
-//	           Nak                 the first finds out with its next heartbeat
-//
-// A task that is done stays so, and its message is acknowledged after that. So a task
-// that is delivered again counts once, whoever died when; and what a task does must
-// bear being done twice. Records come before messages: whoever was stopped between the
-// two submits the same again, or plans it again, under the same names.
-//
-// Nobody marks a job as done. It is when all its tasks are, and a task that plans
-// others ends after it has added them.
 const (
-	jobsBucket  = "forebay_jobs"
-	jobsPrefix  = "jobs."
-	tasksStream = "forebay_tasks"
+	bucketName = "forebay_jobs"
+	prefix     = "jobs."
+	// Stream is the queue's stream, as servers name it.
+	Stream      = "forebay_tasks"
 	taskSubject = "forebay.jobs."
 
-	jobKept     = 24 * time.Hour     // after it ended
-	jobAge      = 7 * 24 * time.Hour // of records: a job must not take longer
+	kept        = 24 * time.Hour     // after it ended
+	age         = 7 * 24 * time.Hour // of records: an operation must not take longer
 	tasksAtOnce = 64
-	maxNamed    = 1000 // files that a job names as failed, held or open
+	maxNamed    = 1000 // files that an operation names as failed, held or open
 
 	ackWait   = 10 * time.Second
 	heartbeat = 3 * time.Second
 )
 
-// JobKind says what a job does.
-type JobKind string
+// Kind says what an operation does.
+type Kind string
 
-// The kinds of jobs.
+// The kinds of operations.
 const (
-	StageIn   JobKind = "stage-in"
-	StageOut  JobKind = "stage-out"
-	Drain     JobKind = "drain"
-	NodeDrain JobKind = "node-drain"
+	StageIn   Kind = "stage-in"
+	StageOut  Kind = "stage-out"
+	Drain     Kind = "drain"
+	NodeDrain Kind = "node-drain"
 )
 
-// Job is what was submitted.
-type Job struct {
-	ID       string // [a-z0-9-]; "" for a new one. The same ID again is the same job
-	Kind     JobKind
+// Operation is what was submitted.
+type Operation struct {
+	ID       string // [a-z0-9-]; "" for a new one. The same ID again is the same operation
+	Kind     Kind
 	Buffer   string
 	Path     string
 	URL      string
@@ -82,9 +87,9 @@ type Job struct {
 	rest     string
 }
 
-// Task is a part of a job. What it means is between those who add and those who do it.
+// Task is a part of an operation. What it means is between those who add and those who do it.
 type Task struct {
-	ID    string    // [a-z0-9-], of this job
+	ID    string    // [a-z0-9-], of this operation
 	Node  bb.NodeID // who has to do it; "": anybody
 	Paths []string
 	Data  []byte
@@ -92,8 +97,8 @@ type Task struct {
 	Files, Bytes int64
 }
 
-// TaskFailure is a file that could not be dealt with.
-type TaskFailure struct {
+// Failure is a file that could not be dealt with.
+type Failure struct {
 	Path   string
 	Kind   bb.Kind
 	Reason string
@@ -105,26 +110,26 @@ type TaskFailure struct {
 type Tally struct {
 	Files, Bytes, Skipped             int64
 	NotCopied                         int64 // bytes of files that were skipped or have failed
-	Failed                            []TaskFailure
+	Failed                            []Failure
 	Held, Open                        []string
 	FailedTotal, HeldTotal, OpenTotal int64
 	LastError                         string
 }
 
-// JobState is a job's place in its life.
-type JobState string
+// State is an operation's place in its life.
+type State string
 
-// The states of a job.
+// The states of an operation.
 const (
-	JobRunning   JobState = "running" // some tasks are not done
-	JobDone      JobState = "done"
-	JobCancelled JobState = "cancelled" // tasks that were running may have come to an end
+	Running   State = "running" // some tasks are not done
+	Done      State = "done"
+	Cancelled State = "cancelled" // tasks that were running may have come to an end
 )
 
-// JobStatus is a job and how far it is.
-type JobStatus struct {
-	Job
-	State                     JobState
+// Status is an operation and how far it is.
+type Status struct {
+	Operation
+	State                     State
 	Ended                     time.Time // zero while it runs
 	Tasks, Running, TasksDone int
 	// FilesTotal and BytesTotal are what the tasks that are known were expected to
@@ -146,22 +151,22 @@ const (
 // taskRecord is what is stored of a task.
 type taskRecord struct {
 	Task
-	state   taskState
-	by      bb.NodeID
-	attempt uint64
-	changed time.Time
-	tally   Tally
-	seq     uint64
-	rest    string
+	state    taskState
+	by       bb.NodeID
+	attempt  uint64
+	changed  time.Time
+	tally    Tally
+	revision uint64
+	rest     string
 }
 
-func jobKey(id string) string         { return jobsPrefix + id + ".job" }
-func taskKey(job, task string) string { return jobsPrefix + job + ".task." + task }
-func keysOfJob(id string) string      { return jobsPrefix + id + ".>" }
+func operationKey(id string) string   { return prefix + id + ".job" }
+func taskKey(job, task string) string { return prefix + job + ".task." + task }
+func keysOf(id string) string         { return prefix + id + ".>" }
 
-// jobOf returns the job that a key belongs to.
-func jobOf(key string) string {
-	id, _, _ := strings.Cut(strings.TrimPrefix(key, jobsPrefix), ".")
+// operationOf returns the operation that a key belongs to.
+func operationOf(key string) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(key, prefix), ".")
 	return id
 }
 
@@ -177,9 +182,9 @@ type Operations struct {
 	}
 }
 
-// newOperations returns the operations on a server. IDs gives ids that are used nowhere else.
-func newOperations(c *kv.Conn, ids func(context.Context) (uint64, error)) *Operations {
-	return &Operations{c: c, newID: ids, queue: c.Queue(tasksStream, taskSubject, kv.QueueOptions{Age: jobAge, AckWait: ackWait})}
+// New returns the operations on a server. IDs gives ids that are used nowhere else.
+func New(c *kv.Conn, ids func(context.Context) (uint64, error)) *Operations {
+	return &Operations{c: c, newID: ids, queue: c.Queue(Stream, taskSubject, kv.QueueOptions{Age: age, AckWait: ackWait})}
 }
 
 // records returns the bucket; it and the queue are made when first needed.
@@ -190,7 +195,7 @@ func (o *Operations) records(ctx context.Context) (*kv.Bucket, error) {
 	if b != nil {
 		return b, nil
 	}
-	b = o.c.Bucket(jobsBucket, kv.BucketOptions{Age: jobAge, Gone: kv.NeverGone})
+	b = o.c.Bucket(bucketName, kv.BucketOptions{Age: age, Gone: kv.NeverGone})
 	if err := b.Ensure(ctx); err != nil {
 		return nil, err
 	}
@@ -205,9 +210,9 @@ func (o *Operations) records(ctx context.Context) (*kv.Bucket, error) {
 	return o.mu.records, nil
 }
 
-// SubmitJob stores a job with its first tasks, of which there must be one, and returns
+// Submit stores an operation with its first tasks, of which there must be one, and returns
 // its id. Called again with the same id it adds what is missing.
-func (o *Operations) SubmitJob(ctx context.Context, j Job, first ...Task) (string, error) {
+func (o *Operations) Submit(ctx context.Context, j Operation, first ...Task) (string, error) {
 	const op = "submit job"
 	if j.ID == "" {
 		id, err := o.newID(ctx)
@@ -229,25 +234,25 @@ func (o *Operations) SubmitJob(ctx context.Context, j Job, first ...Task) (strin
 	if err != nil {
 		return "", kv.Wrap(op, j.ID, err)
 	}
-	data, err := sealJob(&j, time.Time{})
+	data, err := sealOperation(&j, time.Time{})
 	if err != nil {
 		return "", err
 	}
-	if _, _, err := b.Create(ctx, jobKey(j.ID), data, 0); err != nil && !errors.Is(err, kv.ErrRevision) {
+	if _, _, err := b.Create(ctx, operationKey(j.ID), data, 0); err != nil && !errors.Is(err, kv.ErrRevision) {
 		return "", kv.Wrap(op, j.ID, err)
 	}
 	return j.ID, o.AddTasks(ctx, j.ID, first)
 }
 
-// AddTasks adds tasks to a job. Those that it has are left as they are. Cancelled if
-// the job was cancelled.
+// AddTasks adds tasks to an operation. Those that it has are left as they are. Cancelled if
+// the operation was cancelled.
 func (o *Operations) AddTasks(ctx context.Context, job string, tasks []Task) error {
 	const op = "add tasks"
 	b, err := o.records(ctx)
 	if err != nil {
 		return kv.Wrap(op, job, err)
 	}
-	_, cancelled, err := o.job(ctx, b, op, job)
+	_, cancelled, err := o.operation(ctx, b, op, job)
 	switch {
 	case err != nil:
 		return err
@@ -286,28 +291,28 @@ func (o *Operations) addTask(ctx context.Context, b *kv.Bucket, job string, t Ta
 	return o.queue.Add(ctx, kv.NodeToken(t.Node)+"."+job+"."+t.ID, job+"."+t.ID)
 }
 
-// job returns a job and when it was cancelled.
-func (o *Operations) job(ctx context.Context, b *kv.Bucket, op, id string) (Job, time.Time, error) {
+// operation returns an operation and when it was cancelled.
+func (o *Operations) operation(ctx context.Context, b *kv.Bucket, op, id string) (Operation, time.Time, error) {
 	if err := kv.CheckID(op, id); err != nil {
-		return Job{}, time.Time{}, err
+		return Operation{}, time.Time{}, err
 	}
-	r, err := b.Get(ctx, jobKey(id))
+	r, err := b.Get(ctx, operationKey(id))
 	if err != nil {
-		return Job{}, time.Time{}, kv.Wrap(op, id, err)
+		return Operation{}, time.Time{}, kv.Wrap(op, id, err)
 	}
 	if !r.Live() {
-		return Job{}, time.Time{}, noJob(op, id)
+		return Operation{}, time.Time{}, notFound(op, id)
 	}
-	return openJob(&r)
+	return openOperation(&r)
 }
 
-func noJob(op, id string) error {
+func notFound(op, id string) error {
 	return bb.E(bb.NotFound, op, id, "there is no such job").WithRemedy("jobs are forgotten a day after they ended")
 }
 
-// CancelJob ends a job: tasks that wait are dropped, and who does one learns of it
-// within seconds. A job that has ended stays as it is.
-func (o *Operations) CancelJob(ctx context.Context, id string) error {
+// Cancel ends an operation: tasks that wait are dropped, and who does one learns of it
+// within seconds. An operation that has ended stays as it is.
+func (o *Operations) Cancel(ctx context.Context, id string) error {
 	const op = "cancel job"
 	b, err := o.records(ctx)
 	if err != nil {
@@ -315,18 +320,18 @@ func (o *Operations) CancelJob(ctx context.Context, id string) error {
 	}
 	for try := range kv.MaxTries {
 		kv.Yield(ctx, try)
-		status, seq, err := o.jobStatus(ctx, b, op, id)
+		status, seq, err := o.status(ctx, b, op, id)
 		if err != nil {
 			return err
 		}
-		if status.State != JobRunning {
+		if status.State != Running {
 			return nil
 		}
-		data, err := sealJob(&status.Job, time.Now())
+		data, err := sealOperation(&status.Operation, time.Now())
 		if err != nil {
 			return err
 		}
-		switch _, err := b.Put(ctx, jobKey(id), data, seq); {
+		switch _, err := b.Put(ctx, operationKey(id), data, seq); {
 		case errors.Is(err, kv.ErrRevision):
 			continue
 		case err != nil:
@@ -341,45 +346,45 @@ func (o *Operations) CancelJob(ctx context.Context, id string) error {
 	return kv.Wrap(op, id, kv.ErrRevision)
 }
 
-// Job returns a job and how far it is. NotFound if there is none.
-func (o *Operations) Job(ctx context.Context, id string) (JobStatus, error) {
+// Status returns an operation and how far it is. NotFound if there is none.
+func (o *Operations) Status(ctx context.Context, id string) (Status, error) {
 	const op = "job"
 	b, err := o.records(ctx)
 	if err != nil {
-		return JobStatus{}, kv.Wrap(op, id, err)
+		return Status{}, kv.Wrap(op, id, err)
 	}
-	status, _, err := o.jobStatus(ctx, b, op, id)
+	status, _, err := o.status(ctx, b, op, id)
 	return status, err
 }
 
-func (o *Operations) jobStatus(ctx context.Context, b *kv.Bucket, op, id string) (JobStatus, uint64, error) {
+func (o *Operations) status(ctx context.Context, b *kv.Bucket, op, id string) (Status, uint64, error) {
 	if err := kv.CheckID(op, id); err != nil {
-		return JobStatus{}, 0, err
+		return Status{}, 0, err
 	}
-	v := jobView{b: b}
-	err := b.Scan(ctx, keysOfJob(id), func(r *kv.Record) error { v.add(r); return nil })
+	v := view{b: b}
+	err := b.Scan(ctx, keysOf(id), func(r *kv.Record) error { v.add(r); return nil })
 	if err != nil {
-		return JobStatus{}, 0, kv.Wrap(op, id, err)
+		return Status{}, 0, kv.Wrap(op, id, err)
 	}
-	if !v.job.Live() {
-		return JobStatus{}, 0, noJob(op, id)
+	if !v.operation.Live() {
+		return Status{}, 0, notFound(op, id)
 	}
 	status, err := v.status()
-	return status, v.job.Seq, err
+	return status, v.operation.Seq, err
 }
 
-// Jobs returns all jobs, the newest first, and forgets those that ended a day ago.
-func (o *Operations) Jobs(ctx context.Context) ([]JobStatus, error) {
+// List returns all operations, the newest first, and forgets those that ended a day ago.
+func (o *Operations) List(ctx context.Context) ([]Status, error) {
 	const op = "jobs"
 	b, err := o.records(ctx)
 	if err != nil {
 		return nil, kv.Wrap(op, "", err)
 	}
-	views := map[string]*jobView{}
-	err = b.Scan(ctx, jobsPrefix+">", func(r *kv.Record) error {
-		id := jobOf(r.Key)
+	views := map[string]*view{}
+	err = b.Scan(ctx, prefix+">", func(r *kv.Record) error {
+		id := operationOf(r.Key)
 		if views[id] == nil {
-			views[id] = &jobView{b: b}
+			views[id] = &view{b: b}
 		}
 		views[id].add(r)
 		return nil
@@ -387,17 +392,17 @@ func (o *Operations) Jobs(ctx context.Context) ([]JobStatus, error) {
 	if err != nil {
 		return nil, kv.Wrap(op, "", err)
 	}
-	var jobs []JobStatus
+	var jobs []Status
 	for _, v := range views {
-		if !v.job.Live() {
+		if !v.operation.Live() {
 			continue
 		}
 		s, err := v.status()
 		if err != nil {
-			o.c.Unreadable(v.job.Key, err)
+			o.c.Unreadable(v.operation.Key, err)
 			continue
 		}
-		if s.State != JobRunning && time.Since(s.Ended) > jobKept {
+		if s.State != Running && time.Since(s.Ended) > kept {
 			if err := v.forget(ctx, b); err != nil {
 				return nil, kv.Wrap(op, s.ID, err)
 			}
@@ -405,24 +410,24 @@ func (o *Operations) Jobs(ctx context.Context) ([]JobStatus, error) {
 		}
 		jobs = append(jobs, s)
 	}
-	slices.SortFunc(jobs, func(a, b JobStatus) int { return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID)) })
+	slices.SortFunc(jobs, func(a, b Status) int { return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID)) })
 	return jobs, nil
 }
 
-// RunningJob returns the newest job that fits and has not ended; bb.NotFound if there is
+// Running returns the newest operation that fits and has not ended; bb.NotFound if there is
 // none. Who asks takes it that none is begun while an older one that fits runs.
-func (o *Operations) RunningJob(ctx context.Context, fits func(*Job) bool) (Job, error) {
+func (o *Operations) Running(ctx context.Context, fits func(*Operation) bool) (Operation, error) {
 	const op = "running job"
 	b, err := o.records(ctx)
 	if err != nil {
-		return Job{}, kv.Wrap(op, "", err)
+		return Operation{}, kv.Wrap(op, "", err)
 	}
-	var newest Job
-	err = b.Scan(ctx, jobKey("*"), func(r *kv.Record) error {
+	var newest Operation
+	err = b.Scan(ctx, operationKey("*"), func(r *kv.Record) error {
 		if !r.Live() {
 			return nil
 		}
-		j, cancelled, err := openJob(r)
+		j, cancelled, err := openOperation(r)
 		o.c.Unreadable(r.Key, err)
 		if err == nil && cancelled.IsZero() && fits(&j) && j.Created.After(newest.Created) {
 			newest = j
@@ -430,22 +435,22 @@ func (o *Operations) RunningJob(ctx context.Context, fits func(*Job) bool) (Job,
 		return nil
 	})
 	if err != nil {
-		return Job{}, kv.Wrap(op, "", err)
+		return Operation{}, kv.Wrap(op, "", err)
 	}
 	if newest.ID == "" {
-		return Job{}, bb.E(bb.NotFound, op, "", "no such job runs")
+		return Operation{}, bb.E(bb.NotFound, op, "", "no such job runs")
 	}
-	s, _, err := o.jobStatus(ctx, b, op, newest.ID)
-	if err == nil && s.State != JobRunning {
+	s, _, err := o.status(ctx, b, op, newest.ID)
+	if err == nil && s.State != Running {
 		err = bb.E(bb.NotFound, op, "", "no such job runs")
 	}
-	return s.Job, err
+	return s.Operation, err
 }
 
-// WatchJob calls fn with how far a job is, now and whenever that changes, at most ten
+// Watch calls fn with how far an operation is, now and whenever that changes, at most ten
 // times a second, and returns nil after it ended, or why the watch did. fn runs on the
 // caller's goroutine.
-func (o *Operations) WatchJob(ctx context.Context, id string, fn func(JobStatus)) error {
+func (o *Operations) Watch(ctx context.Context, id string, fn func(Status)) error {
 	const op = "watch job"
 	b, err := o.records(ctx)
 	if err != nil {
@@ -454,19 +459,19 @@ func (o *Operations) WatchJob(ctx context.Context, id string, fn func(JobStatus)
 	if err := kv.CheckID(op, id); err != nil {
 		return err
 	}
-	v := jobView{b: b}
+	v := view{b: b}
 	var failed error
-	err = b.Watch(ctx, keysOfJob(id), v.add, func() bool {
-		if !v.job.Live() {
-			failed = noJob(op, id)
+	err = b.Watch(ctx, keysOf(id), v.add, func() bool {
+		if !v.operation.Live() {
+			failed = notFound(op, id)
 			return true
 		}
-		var s JobStatus
+		var s Status
 		if s, failed = v.status(); failed != nil {
 			return true
 		}
 		fn(s)
-		return s.State != JobRunning
+		return s.State != Running
 	})
 	if err == nil {
 		err = failed

@@ -1,4 +1,4 @@
-package meta
+package ops
 
 import (
 	"time"
@@ -8,20 +8,20 @@ import (
 	"forebay/meta/metapb"
 )
 
-func sealJob(j *Job, cancelled time.Time) ([]byte, error) {
-	return kv.Seal(jobKey(j.ID), kv.WithRest(&metapb.Job{
+func sealOperation(j *Operation, cancelled time.Time) ([]byte, error) {
+	return kv.Seal(operationKey(j.ID), kv.WithRest(&metapb.Job{
 		Id: j.ID, Kind: string(j.Kind), Buffer: j.Buffer, Path: j.Path, Url: j.URL, Node: string(j.Node), Uid: j.UID, Gid: j.GID,
 		System: j.System, Options: j.Options, Created: kv.Nanos(j.Created), Cancelled: kv.Nanos(cancelled),
 	}, j.rest))
 }
 
-func openJob(r *kv.Record) (Job, time.Time, error) {
+func openOperation(r *kv.Record) (Operation, time.Time, error) {
 	var m metapb.Job
 	if err := kv.Open(r.Key, r.Data, &m); err != nil {
-		return Job{}, time.Time{}, err
+		return Operation{}, time.Time{}, err
 	}
-	return Job{
-		ID: m.GetId(), Kind: JobKind(m.GetKind()), Buffer: m.GetBuffer(), Path: m.GetPath(), URL: m.GetUrl(), Node: bb.NodeID(m.GetNode()),
+	return Operation{
+		ID: m.GetId(), Kind: Kind(m.GetKind()), Buffer: m.GetBuffer(), Path: m.GetPath(), URL: m.GetUrl(), Node: bb.NodeID(m.GetNode()),
 		UID: m.GetUid(), GID: m.GetGid(), System: m.GetSystem(), Options: m.GetOptions(), Created: kv.FromNanos(m.Created),
 		rest: kv.Rest(&m),
 	}, kv.FromNanos(m.Cancelled), nil
@@ -52,11 +52,11 @@ func openTask(r *kv.Record) (taskRecord, error) {
 		Held: t.GetHeld(), HeldTotal: t.GetHeldTotal(), Open: t.GetOpen(), OpenTotal: t.GetOpenTotal(), LastError: t.GetLastError(),
 	}
 	for _, f := range t.GetFailed() {
-		tally.Failed = append(tally.Failed, TaskFailure{Path: f.GetPath(), Kind: bb.Kind(min(f.GetKind(), 255)), Reason: f.GetReason(), Bytes: f.GetBytes()})
+		tally.Failed = append(tally.Failed, Failure{Path: f.GetPath(), Kind: bb.Kind(min(f.GetKind(), 255)), Reason: f.GetReason(), Bytes: f.GetBytes()})
 	}
 	return taskRecord{
 		Task:  Task{ID: m.GetId(), Node: bb.NodeID(m.GetNode()), Paths: m.GetPaths(), Data: m.GetData(), Files: m.GetFiles(), Bytes: m.GetBytes()},
-		state: taskState(m.GetState()), by: bb.NodeID(m.GetBy()), attempt: m.GetAttempt(), changed: kv.FromNanos(m.Changed), tally: tally, seq: r.Seq,
+		state: taskState(m.GetState()), by: bb.NodeID(m.GetBy()), attempt: m.GetAttempt(), changed: kv.FromNanos(m.Changed), tally: tally, revision: r.Seq,
 		rest: kv.Rest(&m),
 	}, nil
 }

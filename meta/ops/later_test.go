@@ -1,4 +1,4 @@
-package meta
+package ops
 
 import (
 	"testing"
@@ -9,12 +9,12 @@ import (
 	"forebay/meta/metatest"
 )
 
-func TestNewerFieldsOfJobsStay(t *testing.T) {
+func TestNewerFieldsStay(t *testing.T) {
 	t.Parallel()
 	s := metatest.StartServer(t, t.TempDir())
 	m := operationsOn(t, kv.Options{InProcess: s})
 	ctx := metatest.Context(t)
-	id := submit(t, m, Job{Kind: Drain, Buffer: "buf"}, Task{ID: "t"})
+	id := submit(t, m, Operation{Kind: Drain, Buffer: "buf"}, Task{ID: "t"})
 	b, err := m.records(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func TestNewerFieldsOfJobsStay(t *testing.T) {
 		job  metapb.Job
 		task metapb.Task
 	)
-	kvtest.AddUnknown(t, b, jobKey(id), &job)
+	kvtest.AddUnknown(t, b, operationKey(id), &job)
 	kvtest.AddUnknown(t, b, taskKey(id, "t"), &task)
 	l := nextTask(t, m, "n1")
 	kvtest.WantUnknown(t, b, taskKey(id, "t"), &task)
@@ -31,10 +31,10 @@ func TestNewerFieldsOfJobsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	kvtest.WantUnknown(t, b, taskKey(id, "t"), &task)
-	id = submit(t, m, Job{Kind: Drain, Buffer: "buf"}, Task{ID: "t"})
-	kvtest.AddUnknown(t, b, jobKey(id), &job)
-	if err := m.CancelJob(ctx, id); err != nil {
+	id = submit(t, m, Operation{Kind: Drain, Buffer: "buf"}, Task{ID: "t"})
+	kvtest.AddUnknown(t, b, operationKey(id), &job)
+	if err := m.Cancel(ctx, id); err != nil {
 		t.Fatal(err)
 	}
-	kvtest.WantUnknown(t, b, jobKey(id), &job)
+	kvtest.WantUnknown(t, b, operationKey(id), &job)
 }

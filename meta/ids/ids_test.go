@@ -1,4 +1,4 @@
-package meta
+package ids
 
 import (
 	"sync"
@@ -16,10 +16,10 @@ func TestNextIDs(t *testing.T) {
 	seen := map[uint64]bool{}
 	var wg sync.WaitGroup
 	for range 4 {
-		ids := newIDs(kvtest.Bucket(t, kvtest.Dial(t, kv.Options{InProcess: s}), "ids"))
+		ids := New(kvtest.Bucket(t, kvtest.Dial(t, kv.Options{InProcess: s}), "ids"))
 		wg.Go(func() {
 			for range 20 {
-				block, err := ids.NextIDs(metatest.Context(t))
+				block, err := ids.Claim(metatest.Context(t))
 				if err != nil {
 					t.Error(err)
 				}

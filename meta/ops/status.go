@@ -1,4 +1,4 @@
-package meta
+package ops
 
 import (
 	"cmp"
@@ -14,16 +14,16 @@ import (
 	"forebay/meta/kv"
 )
 
-// jobView is what is known of a job.
-type jobView struct {
-	b     *kv.Bucket
-	job   kv.Record
-	tasks map[string]taskRecord // by key
-	keys  map[string]uint64     // all, and their revisions
+// view is what is known of an operation.
+type view struct {
+	b         *kv.Bucket
+	operation kv.Record
+	tasks     map[string]taskRecord // by key
+	keys      map[string]uint64     // all, and their revisions
 }
 
-// add takes a record of the job, unless it knows a newer one.
-func (v *jobView) add(r *kv.Record) {
+// add takes a record of the operation, unless it knows a newer one.
+func (v *view) add(r *kv.Record) {
 	if v.keys == nil {
 		v.keys, v.tasks = map[string]uint64{}, map[string]taskRecord{}
 	}
@@ -32,7 +32,7 @@ func (v *jobView) add(r *kv.Record) {
 	}
 	v.keys[r.Key] = r.Seq
 	if strings.HasSuffix(r.Key, ".job") {
-		v.job = *r
+		v.operation = *r
 		return
 	}
 	delete(v.tasks, r.Key)
@@ -47,30 +47,32 @@ func (v *jobView) add(r *kv.Record) {
 	v.tasks[r.Key] = t
 }
 
-func (v *jobView) status() (JobStatus, error) {
-	j, cancelled, err := openJob(&v.job)
+func (v *view) status() (Status, error) {
+	j, cancelled, err := openOperation(&v.operation)
 	if err != nil {
-		return JobStatus{}, err
+		return Status{}, err
 	}
 	return summary(j, cancelled, slices.Collect(maps.Values(v.tasks))), nil
 }
 
-// forget deletes what is stored of a job, the job last.
-func (v *jobView) forget(ctx context.Context, b *kv.Bucket) error {
+// forget deletes what is stored of an operation, the operation last.
+func (v *view) forget(ctx context.Context, b *kv.Bucket) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(tasksAtOnce)
 	for _, t := range v.tasks {
-		g.Go(func() error { return kv.IgnoreConflict(b.Remove(gctx, taskKey(jobOf(v.job.Key), t.ID), t.seq)) })
+		g.Go(func() error {
+			return kv.IgnoreConflict(b.Remove(gctx, taskKey(operationOf(v.operation.Key), t.ID), t.revision))
+		})
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return kv.IgnoreConflict(b.Remove(ctx, v.job.Key, v.job.Seq))
+	return kv.IgnoreConflict(b.Remove(ctx, v.operation.Key, v.operation.Seq))
 }
 
-// summary is how far a job is, by its tasks.
-func summary(j Job, cancelled time.Time, tasks []taskRecord) JobStatus {
-	s := JobStatus{Job: j, State: JobRunning, Tasks: len(tasks), ByNode: map[bb.NodeID]Tally{}}
+// summary is how far an operation is, by its tasks.
+func summary(j Operation, cancelled time.Time, tasks []taskRecord) Status {
+	s := Status{Operation: j, State: Running, Tasks: len(tasks), ByNode: map[bb.NodeID]Tally{}}
 	slices.SortFunc(tasks, func(a, b taskRecord) int { return strings.Compare(a.ID, b.ID) })
 	var last time.Time
 	for i := range tasks {
@@ -99,9 +101,9 @@ func summary(j Job, cancelled time.Time, tasks []taskRecord) JobStatus {
 	slices.Sort(s.Left)
 	switch {
 	case !cancelled.IsZero():
-		s.State, s.Ended = JobCancelled, cancelled
+		s.State, s.Ended = Cancelled, cancelled
 	case s.TasksDone == s.Tasks && s.Tasks > 0:
-		s.State, s.Ended = JobDone, last
+		s.State, s.Ended = Done, last
 	}
 	return s
 }
