@@ -40,6 +40,8 @@ var layers = []struct {
 	{"meta/events", []string{"meta/kv", "internal/..."}},
 	{"meta/ops", []string{"meta/kv", "meta/metapb", "internal/..."}},
 	{"meta/batch", []string{"meta/kv", "meta/metapb", "internal/..."}},
+	{"meta/namespace", []string{"meta/kv", "meta/metapb", "internal/..."}},
+	{"meta/txn", []string{"meta/namespace", "meta/kv", "meta/metapb", "internal/..."}},
 	{"meta/...", []string{"meta/...", "internal/..."}},
 
 	{"flusher/plan", []string{"internal/bb"}},
@@ -319,6 +321,9 @@ func TestEdge(t *testing.T) {
 		{"meta", "github.com/nats-io/nats.go/jetstream", false, false},
 		{"meta/kv", module + "meta/metapb", false, false},
 		{"meta/ops", module + "meta/batch", false, false},
+		{"meta/txn", module + "meta/namespace", false, true},
+		{"meta/namespace", module + "meta/txn", false, false},
+		{"meta/namespace", module + "meta/namespace/namespacetest", false, false},
 		{"bbd", "github.com/nats-io/nats.go", false, false},
 		{"bbd", "github.com/nats-io/nats.go", true, false},
 		{"meta", "github.com/nats-io/nats-server/v2/server", false, false},

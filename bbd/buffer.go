@@ -9,8 +9,8 @@ import (
 
 	"forebay/flusher"
 	"forebay/internal/bb"
-	"forebay/meta"
-	"forebay/meta/kv"
+	"forebay/meta/namespace"
+	"forebay/meta/txn"
 )
 
 type fileMode = fs.FileMode
@@ -20,7 +20,7 @@ type fileMode = fs.FileMode
 type buffer struct {
 	d    *Daemon
 	name string
-	ns   *meta.Namespace
+	ns   *txn.Tree
 
 	mu struct {
 		sync.Mutex
@@ -65,8 +65,8 @@ type dirtyFile struct {
 	second     holder    // of its second copy; zero: there is none
 }
 
-func newBuffer(d *Daemon, spec bb.Buffer, ns *meta.Namespace) *buffer {
-	b := &buffer{d: d, name: spec.Name, ns: ns, noted: newNotedOps(ns), freezer: newFreezer()}
+func newBuffer(d *Daemon, spec bb.Buffer, ns *txn.Tree) *buffer {
+	b := &buffer{d: d, name: spec.Name, ns: ns, noted: newNotedOps(ns.PendingOps()), freezer: newFreezer()}
 	b.mu.spec = spec
 	b.mu.open = make(map[place]*openFile)
 	b.mu.byFile = make(map[bb.FileID]*openFile)
@@ -223,24 +223,24 @@ func (b *buffer) lookup(ctx context.Context, c cred, op, path string) (bb.Entry,
 }
 
 // look is lookup that also returns how a directory's entries are to be looked for.
-func (b *buffer) look(ctx context.Context, c cred, op, path string) (e bb.Entry, v meta.View, err error) {
+func (b *buffer) look(ctx context.Context, c cred, op, path string) (e bb.Entry, v txn.UnionDir, err error) {
 	names, err := bb.SplitPath(path)
 	if err != nil {
 		return bb.Entry{}, v, bb.Wrap(op, b.address(path), err)
 	}
 	for range maxMoves {
 		e, v, err = b.lookOnce(ctx, c, op, path, names)
-		if !errors.Is(err, kv.ErrConflict) {
+		if !errors.Is(err, namespace.ErrConflict) {
 			break
 		}
 	}
 	return e, v, err
 }
 
-func (b *buffer) lookOnce(ctx context.Context, c cred, op, path string, names []string) (bb.Entry, meta.View, error) {
+func (b *buffer) lookOnce(ctx context.Context, c cred, op, path string, names []string) (bb.Entry, txn.UnionDir, error) {
 	root := b.root()
 	e := bb.Entry{Type: bb.TypeDirectory, Dir: root.id, UID: root.uid, GID: root.gid, Mode: root.mode, MTime: b.spec().Created}
-	v := meta.RootView()
+	v := txn.RootUnion()
 	for i, name := range names {
 		switch {
 		case !e.IsDir():
@@ -249,7 +249,7 @@ func (b *buffer) lookOnce(ctx context.Context, c cred, op, path string, names []
 			return e, v, denied(op, b.address(path), "search the directory")
 		}
 		var err error
-		if e, v, err = b.ns.Look(ctx, v, name); err != nil {
+		if e, v, err = b.ns.LookupUnion(ctx, v, name); err != nil {
 			return e, v, bb.Wrap(op, b.address(path), err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"forebay/bbd/peer"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
+	"forebay/meta/namespace"
 )
 
 // Renames and removals change the backing store too (contract 8). Each holds the
@@ -111,7 +111,7 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 	}
 	ctx = b.d.ctx
 	concerned := b.spec().Backing != "" && storeFollows(&e, from, held.Stray)
-	renamed, err := b.ns.Rename(ctx, at.dir, at.name, target.dir, target.name, meta.RenameOptions{Replace: replace, StoreOp: concerned})
+	renamed, err := b.ns.Rename(ctx, at.dir, at.name, target.dir, target.name, namespace.RenameOptions{Replace: replace, StoreOp: concerned})
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
@@ -188,7 +188,7 @@ func (b *buffer) lockPlace(p place) *openFile {
 }
 
 // moved follows a rename in what the daemon knows of places. Open files at both are locked.
-func (b *buffer) moved(at, target place, path string, renamed *meta.Renamed) {
+func (b *buffer) moved(at, target place, path string, renamed *namespace.Renamed) {
 	e := &renamed.Entry
 	b.mu.Lock()
 	if f := b.mu.open[target]; f != nil && !f.stub() {
@@ -323,7 +323,7 @@ func (b *buffer) removeHere(ctx context.Context, path string, at place, expect u
 	}
 	ctx = b.d.ctx
 	concerned := b.spec().Backing != "" && storeFollows(&e, p, held.Stray)
-	o := meta.RemoveOptions{StoreOp: concerned}
+	o := namespace.RemoveOptions{StoreOp: concerned}
 	if expect != 0 {
 		o.Revision = e.Revision
 	}
@@ -378,7 +378,7 @@ func (b *buffer) removeAll(ctx context.Context, c cred, path string, p *removePa
 		if room == 0 {
 			return errPage
 		}
-		entries, more, err := b.ns.ListView(ctx, v, "", room)
+		entries, more, err := b.ns.ListUnion(ctx, v, "", room)
 		if err != nil {
 			return bb.Wrap("remove", b.address(path), err)
 		}

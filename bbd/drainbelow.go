@@ -11,7 +11,7 @@ import (
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
+	"forebay/meta/namespace"
 )
 
 // A drain below a path goes by the namespace: it waits for the contents that files have
@@ -346,7 +346,7 @@ func (d drained) addAway(ctx context.Context, answer *wire.Progress, isAway func
 }
 
 // operations returns those that concern it.
-func (d drained) operations(ctx context.Context) ([]meta.StoreOp, error) {
+func (d drained) operations(ctx context.Context) ([]namespace.StoreOp, error) {
 	all, err := d.b.ns.StoreOps(ctx)
 	ours := all[:0]
 	for _, op := range all {

@@ -14,7 +14,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
+	"forebay/meta/namespace"
 )
 
 // ownWho is whom sessions with peers act for that serve clients of this process's user.
@@ -339,7 +339,7 @@ func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut
 	if err != nil {
 		return nil, err
 	}
-	op := meta.StoreOp{Op: meta.OpRename, OldPath: "before.tmp", NewPath: path, File: e.File, Replaced: e.Replaced, Revision: e.Revision}
+	op := namespace.StoreOp{Op: namespace.OpRename, OldPath: "before.tmp", NewPath: path, File: e.File, Replaced: e.Replaced, Revision: e.Revision}
 	_, err = b.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		now.Replaced = bb.Flushed{}
 		return nil
@@ -359,7 +359,7 @@ func (d *Daemon) RemoveEntryAlone(ctx context.Context, name, path string) error 
 	}
 	dir, last, err := b.ns.ResolveParent(ctx, path)
 	if err == nil {
-		_, err = b.ns.Remove(ctx, dir, last, meta.RemoveOptions{})
+		_, err = b.ns.Remove(ctx, dir, last, namespace.RemoveOptions{})
 	}
 	return err
 }

@@ -8,7 +8,7 @@ import (
 
 	"forebay/flusher"
 	"forebay/internal/bb"
-	"forebay/meta"
+	"forebay/meta/namespace"
 )
 
 // smallPerWorker is how many small files are flushed at a time in place of one other: a journaling file system makes the
@@ -158,16 +158,16 @@ func (b *buffer) handNoted(ctx context.Context) error {
 
 // storeOps says what the store has to do for a rename or removal, in a buffer that
 // flushes with a codec. Only the last operation carries the id by which it is struck out.
-func storeOps(op *meta.StoreOp, codec string) []flusher.StoreOp {
+func storeOps(op *namespace.StoreOp, codec string) []flusher.StoreOp {
 	var ops []flusher.StoreOp
 	switch {
-	case op.IsDir && op.Op == meta.OpRemove:
+	case op.IsDir && op.Op == namespace.OpRemove:
 		ops = []flusher.StoreOp{{Kind: flusher.OpRemove, Old: op.OldPath, Tree: true}}
 	case op.IsDir:
 		ops = []flusher.StoreOp{{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Tree: true}}
 	case op.Flushed.Generation == 0:
 		ops = unflushedOps(op, codec)
-	case op.Op == meta.OpRemove:
+	case op.Op == namespace.OpRemove:
 		ops = []flusher.StoreOp{removal(op.OldPath, op.Flushed.Codec)}
 	default:
 		ops = []flusher.StoreOp{{Kind: flusher.OpRename, Old: op.OldPath, New: op.NewPath, Codec: op.Flushed.Codec}}
@@ -194,8 +194,8 @@ func storeOps(op *meta.StoreOp, codec string) []flusher.StoreOp {
 // unflushedOps is storeOps of a file that the store does not have. It may have under the old
 // name what the file had replaced, and what an attempt to flush it has left. What the file
 // replaces under the new name stays until its flush.
-func unflushedOps(op *meta.StoreOp, codec string) []flusher.StoreOp {
-	if op.Op == meta.OpRename && op.Replaced.Generation != 0 { // of an older release: see keepReplaced
+func unflushedOps(op *namespace.StoreOp, codec string) []flusher.StoreOp {
+	if op.Op == namespace.OpRename && op.Replaced.Generation != 0 { // of an older release: see keepReplaced
 		return []flusher.StoreOp{removal(op.NewPath, op.Replaced.Codec)}
 	}
 	ops := []flusher.StoreOp{removal(op.OldPath, codec)}
@@ -212,8 +212,8 @@ func removal(path, codec string) flusher.StoreOp {
 // keepReplaced carries out a rename that an older release has noted: a file that was never
 // flushed has replaced a flushed one. That release removed the old object then; it stays until
 // the flush of what has the name now. False: nothing has the name that would replace it.
-func (b *buffer) keepReplaced(ctx context.Context, op *meta.StoreOp) (done bool, err error) {
-	if op.Op != meta.OpRename || op.IsDir || op.Flushed.Generation != 0 || op.Replaced.Generation == 0 {
+func (b *buffer) keepReplaced(ctx context.Context, op *namespace.StoreOp) (done bool, err error) {
+	if op.Op != namespace.OpRename || op.IsDir || op.Flushed.Generation != 0 || op.Replaced.Generation == 0 {
 		return false, nil
 	}
 	e, err := b.ns.Resolve(ctx, op.NewPath)

@@ -10,8 +10,9 @@ import (
 	"forebay/bbd/peer"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
 	"forebay/meta/gossip"
+	"forebay/meta/namespace"
+	"forebay/meta/txn"
 )
 
 // A transaction's files are moved by their homes, like all files (cluster.go), but named by
@@ -21,7 +22,7 @@ import (
 // mover moves entries for transactions.
 type mover struct{ b *buffer }
 
-var _ meta.Mover = mover{}
+var _ txn.Mover = mover{}
 
 // Rename has an entry's home give it another place.
 func (m mover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
@@ -132,11 +133,11 @@ func (b *buffer) moveHere(ctx context.Context, at, target place, expect uint64) 
 		return bb.Wrap(op, at.name, err)
 	}
 	if e.IsDir() {
-		// They go one after the other in any case (meta.Namespace.Rename).
+		// They go one after the other in any case (namespace.Namespace.Rename).
 		b.folds.directories.Lock()
 		defer b.folds.directories.Unlock()
 	}
-	renamed, err := b.ns.Rename(b.d.ctx, at.dir, at.name, target.dir, target.name, meta.RenameOptions{})
+	renamed, err := b.ns.Rename(b.d.ctx, at.dir, at.name, target.dir, target.name, namespace.RenameOptions{})
 	if err == nil {
 		b.moved(at, target, target.name, &renamed)
 	}
@@ -192,7 +193,7 @@ func (b *buffer) startFold(id bb.TxnID) *foldRun {
 	}
 	b.folds.running[id] = run
 	b.d.wg.Go(func() {
-		run.err = b.folding(b.d.ctx, func() error { return b.ns.FoldTxn(b.d.ctx, id, mover{b}) })
+		run.err = b.folding(b.d.ctx, func() error { return b.ns.MaterializeTxn(b.d.ctx, id, mover{b}) })
 		if run.err != nil && b.d.ctx.Err() == nil {
 			b.d.log.Warn("folding a transaction", "buffer", b.name, "transaction", id, "err", run.err)
 		}
@@ -219,7 +220,7 @@ func (b *buffer) fold(ctx context.Context, id bb.TxnID) error {
 func (b *buffer) folding(ctx context.Context, do func() error) error {
 	for {
 		err := do()
-		var other *meta.Unfolded
+		var other *namespace.Unfolded
 		if !errors.As(err, &other) {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
+	"forebay/meta/namespace"
 )
 
 const permissionBits = fs.FileMode(0o777)
@@ -99,7 +99,7 @@ func (b *buffer) list(ctx context.Context, c cred, path, after string, limit int
 		case !c.permits(e.UID, e.GID, e.Mode, wantRead):
 			return nil, false, denied(op, b.address(path), "read the directory")
 		}
-		entries, more, err = b.ns.ListView(ctx, v, after, limit)
+		entries, more, err = b.ns.ListUnion(ctx, v, after, limit)
 		if bb.KindOf(err) == bb.NotFound && !v.Plain() {
 			continue // it was folded meanwhile
 		}
@@ -178,7 +178,7 @@ func (b *buffer) mkdir(ctx context.Context, c cred, path string, mode uint32) (b
 	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite) {
 		return bb.Entry{}, denied("mkdir", b.address(path), "write the directory")
 	}
-	e, err := b.ns.Mkdir(ctx, dir.id, name, meta.Owner{UID: c.uid, GID: c.gids[0], Mode: fs.FileMode(mode) & permissionBits})
+	e, err := b.ns.Mkdir(ctx, dir.id, name, namespace.Owner{UID: c.uid, GID: c.gids[0], Mode: fs.FileMode(mode) & permissionBits})
 	return e, bb.Wrap("mkdir", b.address(path), err)
 }
 
@@ -214,8 +214,8 @@ func (r *request) setAttr(m *wire.SetAttr) (proto.Message, error) {
 	return b.describe(&e), nil
 }
 
-func attributes(m *wire.SetAttr) meta.Attr {
-	var a meta.Attr
+func attributes(m *wire.SetAttr) namespace.Attr {
+	var a namespace.Attr
 	if m.Mode != nil {
 		mode := fs.FileMode(*m.Mode) & permissionBits
 		a.Mode = &mode

@@ -9,7 +9,7 @@ import (
 
 	"forebay/flusher/plan"
 	"forebay/internal/rounds"
-	"forebay/meta"
+	"forebay/meta/namespace"
 )
 
 // notedOps is what a daemon knows of the renames and removals of a buffer that the namespace has
@@ -20,21 +20,21 @@ type notedOps struct {
 	reads rounds.Group[struct{}] // of follower
 	hands rounds.Group[struct{}] // of this daemon's own to the flusher
 
-	follower *meta.PendingOps // used in a read alone
+	follower namespace.OpReader // used in a read alone
 
 	mu    sync.Mutex
-	ahead map[uint64]*meta.StoreOp // not handed, by revision
-	mine  map[uint64]*meta.StoreOp // those of ahead that this daemon carries out
-	names plan.Index[uint64]       // of ahead
+	ahead map[uint64]*namespace.StoreOp // not handed, by revision
+	mine  map[uint64]*namespace.StoreOp // those of ahead that this daemon carries out
+	names plan.Index[uint64]            // of ahead
 }
 
-func newNotedOps(ns *meta.Namespace) *notedOps {
-	return &notedOps{follower: ns.PendingOps(), ahead: map[uint64]*meta.StoreOp{}, mine: map[uint64]*meta.StoreOp{}}
+func newNotedOps(follower namespace.OpReader) *notedOps {
+	return &notedOps{follower: follower, ahead: map[uint64]*namespace.StoreOp{}, mine: map[uint64]*namespace.StoreOp{}}
 }
 
 // read brings in all that was noted, carried out or taken over before it was called. Mine says
 // which of those that were noted this daemon carries out.
-func (n *notedOps) read(ctx context.Context, mine func(*meta.StoreOp) bool) error {
+func (n *notedOps) read(ctx context.Context, mine func(*namespace.StoreOp) bool) error {
 	_, err := n.reads.Do(ctx, func(ctx context.Context) (struct{}, error) {
 		came, went, err := n.follower.Read(ctx)
 		n.mu.Lock()
@@ -50,7 +50,7 @@ func (n *notedOps) read(ctx context.Context, mine func(*meta.StoreOp) bool) erro
 	return err
 }
 
-func (n *notedOps) add(op *meta.StoreOp, mine bool) {
+func (n *notedOps) add(op *namespace.StoreOp, mine bool) {
 	n.ahead[op.Revision] = op
 	n.names.Add(op.Revision, pathsOf(op)...)
 	if mine {
@@ -71,7 +71,7 @@ func (n *notedOps) strike(revision uint64) {
 }
 
 // handed strikes an operation out that the flusher has: it keeps the order from then on.
-func (n *notedOps) handed(op *meta.StoreOp) {
+func (n *notedOps) handed(op *namespace.StoreOp) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.strike(op.Revision)
@@ -80,11 +80,11 @@ func (n *notedOps) handed(op *meta.StoreOp) {
 // handable returns this daemon's operations that are not behind one that is another daemon's, or
 // that waits for such a one, and concerns the same names; in their order. Wait says that others
 // are. The flusher keeps the order among those that it was handed.
-func (n *notedOps) handable() (next []*meta.StoreOp, wait bool) {
+func (n *notedOps) handable() (next []*namespace.StoreOp, wait bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var waiting plan.Names
-	for _, op := range slices.SortedFunc(maps.Values(n.mine), func(a, b *meta.StoreOp) int { return cmp.Compare(a.Seq, b.Seq) }) {
+	for _, op := range slices.SortedFunc(maps.Values(n.mine), func(a, b *namespace.StoreOp) int { return cmp.Compare(a.Seq, b.Seq) }) {
 		if paths := pathsOf(op); waiting.Overlap(paths...) || n.behindOthers(op) {
 			waiting.Add(paths...)
 			wait = true
@@ -96,7 +96,7 @@ func (n *notedOps) handable() (next []*meta.StoreOp, wait bool) {
 }
 
 // behindOthers reports whether another daemon has to carry something out first.
-func (n *notedOps) behindOthers(op *meta.StoreOp) bool {
+func (n *notedOps) behindOthers(op *namespace.StoreOp) bool {
 	for revision := range n.names.Overlapping(pathsOf(op)...) {
 		if n.mine[revision] == nil && n.ahead[revision].Seq < op.Seq {
 			return true
@@ -107,7 +107,7 @@ func (n *notedOps) behindOthers(op *meta.StoreOp) bool {
 
 // concerning returns an operation that concerns what is in the store at a path; nil: there is
 // none, or the flusher has it.
-func (n *notedOps) concerning(path string) *meta.StoreOp {
+func (n *notedOps) concerning(path string) *namespace.StoreOp {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for revision := range n.names.Overlapping(path) {

@@ -9,11 +9,11 @@ import (
 
 	"forebay/flusher"
 	"forebay/internal/bb"
-	"forebay/meta"
+	"forebay/meta/namespace"
 )
 
 // What renames and removals have to do on the store is carried out by the daemon that
-// made them (meta.StoreOp.By), or that has taken them over from one that was declared
+// made them (namespace.StoreOp.By), or that has taken them over from one that was declared
 // dead. Daemons do not tell each other; the namespace keeps them in order:
 //
 //   - a file is not flushed under a name that a pending operation of another daemon
@@ -34,11 +34,11 @@ func (b *buffer) carriesOut(by bb.NodeID) bool {
 
 // readNoted brings in what the namespace has noted for the store.
 func (b *buffer) readNoted(ctx context.Context) error {
-	return b.noted.read(ctx, func(op *meta.StoreOp) bool { return b.carriesOut(op.By) })
+	return b.noted.read(ctx, func(op *namespace.StoreOp) bool { return b.carriesOut(op.By) })
 }
 
 // pathsOf returns the paths of which an operation changes what is in the store.
-func pathsOf(op *meta.StoreOp) []string {
+func pathsOf(op *namespace.StoreOp) []string {
 	if op.NewPath == "" {
 		return []string{op.OldPath}
 	}

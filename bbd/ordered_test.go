@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"forebay/internal/bb"
-	"forebay/meta"
+	"forebay/meta/namespace"
 )
 
 // TestStoreOps: what the store does for a rename or a removal never removes what is durable
@@ -17,38 +17,38 @@ func TestStoreOps(t *testing.T) {
 	t.Parallel()
 	plain, packed := bb.Flushed{Generation: 1}, bb.Flushed{Generation: 2, Codec: "zstd"}
 	for name, test := range map[string]struct {
-		op   meta.StoreOp
+		op   namespace.StoreOp
 		want []string
 	}{
-		"rename": {meta.StoreOp{Op: meta.OpRename, Flushed: packed}, []string{"rename a b zstd"}},
+		"rename": {namespace.StoreOp{Op: namespace.OpRename, Flushed: packed}, []string{"rename a b zstd"}},
 		"rename over a flushed one": {
-			meta.StoreOp{Op: meta.OpRename, Flushed: packed, Replaced: packed},
+			namespace.StoreOp{Op: namespace.OpRename, Flushed: packed, Replaced: packed},
 			[]string{"rename a b zstd"},
 		},
 		"rename over one with another suffix": {
-			meta.StoreOp{Op: meta.OpRename, Flushed: plain, Replaced: packed},
+			namespace.StoreOp{Op: namespace.OpRename, Flushed: plain, Replaced: packed},
 			[]string{"rename a b ", "remove b  zstd"},
 		},
-		"rename after an attempt": {meta.StoreOp{Op: meta.OpRename}, []string{"remove a  s2"}},
+		"rename after an attempt": {namespace.StoreOp{Op: namespace.OpRename}, []string{"remove a  s2"}},
 		"rename of what had replaced a flushed one": {
-			meta.StoreOp{Op: meta.OpRename, Left: bb.Flushed{Generation: 1, Codec: "s2"}},
+			namespace.StoreOp{Op: namespace.OpRename, Left: bb.Flushed{Generation: 1, Codec: "s2"}},
 			[]string{"remove a  s2"},
 		},
-		"and that with another suffix": {meta.StoreOp{Op: meta.OpRename, Left: packed}, []string{"remove a  s2", "remove a  zstd"}},
-		"removal":                      {meta.StoreOp{Op: meta.OpRemove, Flushed: packed}, []string{"remove a  zstd"}},
-		"removal after an attempt":     {meta.StoreOp{Op: meta.OpRemove}, []string{"remove a  s2"}},
+		"and that with another suffix": {namespace.StoreOp{Op: namespace.OpRename, Left: packed}, []string{"remove a  s2", "remove a  zstd"}},
+		"removal":                      {namespace.StoreOp{Op: namespace.OpRemove, Flushed: packed}, []string{"remove a  zstd"}},
+		"removal after an attempt":     {namespace.StoreOp{Op: namespace.OpRemove}, []string{"remove a  s2"}},
 		"removal of what had replaced a flushed one": {
-			meta.StoreOp{Op: meta.OpRemove, Left: packed}, []string{"remove a  s2", "remove a  zstd"},
+			namespace.StoreOp{Op: namespace.OpRemove, Left: packed}, []string{"remove a  s2", "remove a  zstd"},
 		},
-		"directory":              {meta.StoreOp{Op: meta.OpRename, IsDir: true}, []string{"rename a b  tree"}},
-		"removal of a directory": {meta.StoreOp{Op: meta.OpRemove, IsDir: true}, []string{"remove a   tree"}},
+		"directory":              {namespace.StoreOp{Op: namespace.OpRename, IsDir: true}, []string{"rename a b  tree"}},
+		"removal of a directory": {namespace.StoreOp{Op: namespace.OpRemove, IsDir: true}, []string{"remove a   tree"}},
 		"noted by an older release": {
-			meta.StoreOp{Op: meta.OpRename, Replaced: packed}, []string{"remove b  zstd"},
+			namespace.StoreOp{Op: namespace.OpRename, Replaced: packed}, []string{"remove b  zstd"},
 		},
 	} {
 		op := test.op
 		op.Revision, op.OldPath = 7, "a"
-		if op.Op == meta.OpRename {
+		if op.Op == namespace.OpRename {
 			op.NewPath = "b"
 		}
 		var got []string
@@ -95,8 +95,8 @@ func TestStoreFollows(t *testing.T) {
 }
 
 // noting notes operations at the node "me", of which some were handed to its flusher.
-func noting(ops []meta.StoreOp, handed ...*meta.StoreOp) *notedOps {
-	n := newNotedOps(new(meta.Namespace))
+func noting(ops []namespace.StoreOp, handed ...*namespace.StoreOp) *notedOps {
+	n := newNotedOps(nil)
 	for i := range ops {
 		n.add(&ops[i], ops[i].By == "me")
 	}
@@ -110,26 +110,26 @@ func noting(ops []meta.StoreOp, handed ...*meta.StoreOp) *notedOps {
 // same names, and for whatever waits for such a one; nothing else waits.
 func TestNotBehind(t *testing.T) {
 	t.Parallel()
-	remove := func(by bb.NodeID, path string) meta.StoreOp {
-		return meta.StoreOp{Op: meta.OpRemove, OldPath: path, By: by}
+	remove := func(by bb.NodeID, path string) namespace.StoreOp {
+		return namespace.StoreOp{Op: namespace.OpRemove, OldPath: path, By: by}
 	}
-	rename := func(by bb.NodeID, from, to string) meta.StoreOp {
-		return meta.StoreOp{Op: meta.OpRename, OldPath: from, NewPath: to, By: by}
+	rename := func(by bb.NodeID, from, to string) namespace.StoreOp {
+		return namespace.StoreOp{Op: namespace.OpRename, OldPath: from, NewPath: to, By: by}
 	}
 	for name, test := range map[string]struct {
-		ops  []meta.StoreOp
+		ops  []namespace.StoreOp
 		next []int
 		wait bool
 	}{
 		"nothing":          {nil, nil, false},
-		"one's own":        {[]meta.StoreOp{remove("me", "a"), remove("me", "a")}, []int{0, 1}, false},
-		"another's before": {[]meta.StoreOp{remove("other", "a"), remove("me", "a"), remove("me", "b")}, []int{2}, true},
-		"another's after":  {[]meta.StoreOp{remove("me", "a"), remove("other", "a")}, []int{0}, false},
-		"below":            {[]meta.StoreOp{remove("other", "d/e/f"), remove("me", "d/e/g"), remove("me", "d")}, []int{1}, true},
-		"above":            {[]meta.StoreOp{remove("other", "d"), remove("me", "d/e/f"), remove("me", "dd")}, []int{2}, true},
-		"by the new name":  {[]meta.StoreOp{rename("other", "x", "a"), rename("me", "b", "a"), rename("me", "b", "c")}, nil, true},
+		"one's own":        {[]namespace.StoreOp{remove("me", "a"), remove("me", "a")}, []int{0, 1}, false},
+		"another's before": {[]namespace.StoreOp{remove("other", "a"), remove("me", "a"), remove("me", "b")}, []int{2}, true},
+		"another's after":  {[]namespace.StoreOp{remove("me", "a"), remove("other", "a")}, []int{0}, false},
+		"below":            {[]namespace.StoreOp{remove("other", "d/e/f"), remove("me", "d/e/g"), remove("me", "d")}, []int{1}, true},
+		"above":            {[]namespace.StoreOp{remove("other", "d"), remove("me", "d/e/f"), remove("me", "dd")}, []int{2}, true},
+		"by the new name":  {[]namespace.StoreOp{rename("other", "x", "a"), rename("me", "b", "a"), rename("me", "b", "c")}, nil, true},
 		"behind one that waits": {
-			[]meta.StoreOp{remove("other", "a"), rename("me", "a", "b"), rename("me", "b", "c"), remove("me", "c"), remove("me", "d")},
+			[]namespace.StoreOp{remove("other", "a"), rename("me", "a", "b"), rename("me", "b", "c"), remove("me", "c"), remove("me", "d")},
 			[]int{4},
 			true,
 		},
@@ -154,16 +154,16 @@ func TestNotBehindAny(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 14))
 	paths := []string{"a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "dd", "d/ee", "b/a"}
 	for range 3000 {
-		ops := make([]meta.StoreOp, rnd.IntN(12))
+		ops := make([]namespace.StoreOp, rnd.IntN(12))
 		for i := range ops {
-			op := meta.StoreOp{Op: meta.OpRemove, Revision: uint64(i), Seq: uint64(i), OldPath: paths[rnd.IntN(len(paths))], By: []bb.NodeID{"me", "me", "other"}[rnd.IntN(3)]}
+			op := namespace.StoreOp{Op: namespace.OpRemove, Revision: uint64(i), Seq: uint64(i), OldPath: paths[rnd.IntN(len(paths))], By: []bb.NodeID{"me", "me", "other"}[rnd.IntN(3)]}
 			if rnd.IntN(2) == 0 {
-				op.Op, op.NewPath = meta.OpRename, paths[rnd.IntN(len(paths))]
+				op.Op, op.NewPath = namespace.OpRename, paths[rnd.IntN(len(paths))]
 			}
 			ops[i] = op
 		}
 		var want []uint64
-		var handed []*meta.StoreOp
+		var handed []*namespace.StoreOp
 		blocked := map[int]bool{}
 		for i := range ops {
 			behind := false
@@ -190,9 +190,9 @@ func TestNotBehindAny(t *testing.T) {
 			t.Fatalf("%+v, handed %v: %v, want %v; wait %v", ops, handed, got, want, wait)
 		}
 		for _, path := range paths {
-			busy := slices.ContainsFunc(ops, func(op meta.StoreOp) bool {
-				known := slices.ContainsFunc(handed, func(h *meta.StoreOp) bool { return h.Revision == op.Revision })
-				return !known && concern(&op, &meta.StoreOp{OldPath: path})
+			busy := slices.ContainsFunc(ops, func(op namespace.StoreOp) bool {
+				known := slices.ContainsFunc(handed, func(h *namespace.StoreOp) bool { return h.Revision == op.Revision })
+				return !known && concern(&op, &namespace.StoreOp{OldPath: path})
 			})
 			if op := noted.concerning(path); (op != nil) != busy {
 				t.Fatalf("%+v, handed %v: %+v concerns %s, want one: %v", ops, handed, op, path, busy)
@@ -202,7 +202,7 @@ func TestNotBehindAny(t *testing.T) {
 }
 
 // concern reports whether two operations concern the same names.
-func concern(a, b *meta.StoreOp) bool {
+func concern(a, b *namespace.StoreOp) bool {
 	for _, p := range pathsOf(a) {
 		for _, q := range pathsOf(b) {
 			if p == q || strings.HasPrefix(p, q+"/") || strings.HasPrefix(q, p+"/") {

@@ -7,7 +7,7 @@ import (
 	"forebay/flusher"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
-	"forebay/meta"
+	"forebay/meta/namespace"
 )
 
 // A directory's rename moves on the store what the buffer has flushed and nothing else. What that
@@ -38,16 +38,16 @@ func (o *owned) any() bool { return len(o.Was)+len(o.Attempts) > 0 }
 
 // trace follows an object's name through operations in their order, up to one that says that the
 // object may be this buffer's, and returns the name that it has then.
-func (o *owned) trace(ops []meta.StoreOp) (now string) {
+func (o *owned) trace(ops []namespace.StoreOp) (now string) {
 	now = o.Object
 	for i := range ops {
 		op := &ops[i]
 		switch {
-		case op.IsDir && op.Op == meta.OpRename:
+		case op.IsDir && op.Op == namespace.OpRename:
 			now = renamed(now, op)
 		case !op.IsDir:
 			o.add(now, op.OldPath, []bb.Flushed{op.Flushed, op.Left}, op.Attempts)
-			if op.Op == meta.OpRename {
+			if op.Op == namespace.OpRename {
 				o.add(now, op.NewPath, []bb.Flushed{op.Replaced}, op.ReplacedAttempts)
 			}
 		}
@@ -59,7 +59,7 @@ func (o *owned) trace(ops []meta.StoreOp) (now string) {
 }
 
 // renamed is the name of what has a name before the rename of a directory.
-func renamed(name string, op *meta.StoreOp) string {
+func renamed(name string, op *namespace.StoreOp) string {
 	if bb.Within(name, op.OldPath) {
 		return op.NewPath + strings.TrimPrefix(name, op.OldPath)
 	}
@@ -144,7 +144,7 @@ func (d *Daemon) ourDirs(ctx context.Context, name string, op flusher.StoreOp, d
 	for _, dir := range dirs {
 		now := dir
 		for i := range ops {
-			if ops[i].IsDir && ops[i].Op == meta.OpRename {
+			if ops[i].IsDir && ops[i].Op == namespace.OpRename {
 				now = renamed(now, &ops[i])
 			}
 		}

@@ -12,7 +12,7 @@ import (
 
 	"forebay/bbd/store"
 	"forebay/internal/bb"
-	"forebay/meta"
+	"forebay/meta/namespace"
 )
 
 // survey is what memory holds of a buffer's files beside what the namespace says of them,
@@ -346,9 +346,9 @@ func (b *buffer) parentAgain(ctx context.Context, path string) (bb.DirID, error)
 }
 
 // owner is whose directories are that are made again: the buffer's.
-func (b *buffer) owner() meta.Owner {
+func (b *buffer) owner() namespace.Owner {
 	spec := b.spec()
-	return meta.Owner{UID: spec.UID, GID: spec.GID, Mode: spec.Mode.Perm()}
+	return namespace.Owner{UID: spec.UID, GID: spec.GID, Mode: spec.Mode.Perm()}
 }
 
 // setAside gives a file an entry below bb.LostDir. Its name there has its id, so nothing

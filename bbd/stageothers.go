@@ -10,7 +10,7 @@ import (
 	"forebay/flusher/backing"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
-	"forebay/meta"
+	"forebay/meta/namespace"
 	"forebay/meta/ops"
 )
 
@@ -123,7 +123,7 @@ func (s *staging) keep(ctx context.Context, at string, mode fs.FileMode, when ti
 	if err != nil {
 		return err
 	}
-	attr := meta.Attr{Mode: &mode}
+	attr := namespace.Attr{Mode: &mode}
 	if !when.IsZero() {
 		attr.MTime = &when
 	}

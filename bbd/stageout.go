@@ -11,8 +11,8 @@ import (
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta"
 	"forebay/meta/ops"
+	"forebay/meta/txn"
 )
 
 // stageOut copies a file or a tree of the buffer to a store.
@@ -116,12 +116,12 @@ type visitor struct {
 }
 
 // walk calls fn for every file below a directory that the user may read.
-func (b *buffer) walk(ctx context.Context, c cred, dir *bb.Entry, v meta.View, p string, fn func(string, *bb.Entry) error) error {
+func (b *buffer) walk(ctx context.Context, c cred, dir *bb.Entry, v txn.UnionDir, p string, fn func(string, *bb.Entry) error) error {
 	return b.walkTree(ctx, c, dir, v, p, visitor{file: fn})
 }
 
 // walkTree visits what lies in a directory that the user may read, and the directory itself.
-func (b *buffer) walkTree(ctx context.Context, c cred, dir *bb.Entry, v meta.View, p string, visit visitor) error {
+func (b *buffer) walkTree(ctx context.Context, c cred, dir *bb.Entry, v txn.UnionDir, p string, visit visitor) error {
 	if !c.permits(dir.UID, dir.GID, dir.Mode, wantRead|wantExecute) {
 		return denied("walk", b.address(p), "read the directory")
 	}
@@ -132,7 +132,7 @@ func (b *buffer) walkTree(ctx context.Context, c cred, dir *bb.Entry, v meta.Vie
 	}
 	held := 0
 	for after := ""; ; {
-		entries, more, err := b.ns.ListView(ctx, v, after, maxListPage)
+		entries, more, err := b.ns.ListUnion(ctx, v, after, maxListPage)
 		if err != nil {
 			return err
 		}
@@ -142,8 +142,8 @@ func (b *buffer) walkTree(ctx context.Context, c cred, dir *bb.Entry, v meta.Vie
 			child := strings.TrimPrefix(p+"/"+e.Name, "/")
 			after = e.Name
 			if e.IsDir() {
-				var below meta.View
-				if below, err = b.ns.Below(ctx, v, e); err == nil {
+				var below txn.UnionDir
+				if below, err = b.ns.UnionBelow(ctx, v, e); err == nil {
 					err = b.walkTree(ctx, c, e, below, child, visit)
 				}
 			} else if visit.file != nil {

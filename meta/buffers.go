@@ -226,9 +226,9 @@ func (m *Meta) finishDestroy(ctx context.Context, b bb.Buffer, id uint64) error 
 func (m *Meta) forget(buffer, bucket string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.Name() == bucket {
-		ns.destroyed.Store(true)
-		delete(m.mu.namespaces, buffer)
+	if s := m.mu.spaces[buffer]; s != nil && s.ns.Bucket().Name() == bucket {
+		s.ns.MarkDestroyed()
+		delete(m.mu.spaces, buffer)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/namespace/namespacetest"
 )
 
 func TestBuffers(t *testing.T) {
@@ -70,25 +71,25 @@ func TestBufferOfAnOlderRelease(t *testing.T) {
 
 func TestDestroyBuffer(t *testing.T) {
 	t.Parallel()
-	for name, mode := range modes {
+	for name, sole := range map[string]bool{"sole writer": true, "several writers": false} {
 		t.Run(name, func(t *testing.T) {
 			s := startServer(t, t.TempDir())
-			m := connectTo(t, Options{InProcess: s, SoleWriter: mode.sole})
+			m := connectTo(t, Options{InProcess: s, SoleWriter: sole})
 			ctx := testContext(t)
 			old := newBuffer(t, m, "buf")
-			create(t, old, bb.RootDir, "f")
+			namespacetest.Create(t, old, bb.RootDir, "f")
 			if err := m.DestroyBuffer(ctx, "buf"); err != nil {
 				t.Fatal(err)
 			}
 			wantKind(t, "destroy again", m.DestroyBuffer(ctx, "buf"), bb.NotFound)
 			_, err := old.Lookup(ctx, bb.RootDir, "f")
 			wantKind(t, "lookup in a destroyed buffer", err, bb.NotFound)
-			_, err = old.Create(ctx, file(t, old, bb.RootDir, "late"))
+			_, err = old.Create(ctx, namespacetest.File(bb.RootDir, "late"))
 			wantKind(t, "create in a destroyed buffer", err, bb.NotFound)
 			next := newBuffer(t, m, "buf")
-			_, err = old.Create(ctx, file(t, old, bb.RootDir, "late"))
+			_, err = old.Create(ctx, namespacetest.File(bb.RootDir, "late"))
 			wantKind(t, "create through the old namespace", err, bb.NotFound)
-			if got := names(t, next, bb.RootDir); len(got) != 0 {
+			if got := namespacetest.Names(t, next, bb.RootDir); len(got) != 0 {
 				t.Errorf("the new buffer holds %q", got)
 			}
 		})
@@ -162,7 +163,7 @@ func TestRepairBuffers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		create(t, ns, bb.RootDir, "f")
+		namespacetest.Create(t, ns, bb.RootDir, "f")
 		if _, err := ns.Root(ctx); err != nil {
 			t.Error(err)
 		}

@@ -16,6 +16,10 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/embedded"
+	"forebay/meta/ids"
+	"forebay/meta/namespace"
+	"forebay/meta/namespace/namespacetest"
+	"forebay/meta/txn"
 )
 
 // child is a process that holds the namespace in the directory that it is told, and
@@ -42,13 +46,13 @@ func child() int {
 		return 1
 	}
 	if os.Getenv("FOREBAY_META_REMOVE") != "" {
-		fmt.Fprintln(os.Stderr, removeAndWait(ctx, ns))
+		fmt.Fprintln(os.Stderr, removeAndWait(ctx, m.IDs(), ns))
 		return 1
 	}
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
-			if err := churn(ctx, ns, g); err != nil {
+			if err := churn(ctx, m.IDs(), ns, g); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}
 		})
@@ -59,19 +63,19 @@ func child() int {
 
 // churn fills directories, renames some of the files, and every directory when it
 // has ten.
-func churn(ctx context.Context, ns *Namespace, g int) error {
+func churn(ctx context.Context, ids *ids.Source, ns *txn.Tree, g int) error {
 	for n := 0; ; n++ {
-		id, err := ns.m.IDs().NewDirID(ctx)
+		id, err := ids.NewDirID(ctx)
 		if err != nil {
 			return err
 		}
 		name := fmt.Sprintf("g%d-%v", g, id)
-		d, err := ns.Mkdir(ctx, bb.RootDir, name, Owner{})
+		d, err := ns.Mkdir(ctx, bb.RootDir, name, namespace.Owner{})
 		if err != nil {
 			return err
 		}
 		for i := range 10 {
-			f, err := ns.m.IDs().NewFileID(ctx)
+			f, err := ids.NewFileID(ctx)
 			if err != nil {
 				return err
 			}
@@ -82,7 +86,7 @@ func churn(ctx context.Context, ns *Namespace, g int) error {
 			fmt.Printf("+ %s/%s %v\n", name, at, f)
 			if i%5 == 0 {
 				fmt.Printf("> %s/%s %v %s/new%d\n", name, at, f, name, i)
-				if _, err := ns.Rename(ctx, d.Dir, at, d.Dir, fmt.Sprintf("new%d", i), RenameOptions{StoreOp: true}); err != nil {
+				if _, err := ns.Rename(ctx, d.Dir, at, d.Dir, fmt.Sprintf("new%d", i), namespace.RenameOptions{StoreOp: true}); err != nil {
 					return err
 				}
 				fmt.Printf("= %s/%s %v %s/new%d\n", name, at, f, name, i)
@@ -128,7 +132,7 @@ func testKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := map[string][]string{}
-	for path, id := range tree(t, ns) {
+	for path, id := range namespacetest.Paths(t, ns) {
 		if id != "/" {
 			found[id] = append(found[id], path)
 		}
@@ -145,13 +149,13 @@ func testKilled(t *testing.T) {
 }
 
 // checkStoreOps checks that every rename that took effect left its operation.
-func checkStoreOps(t *testing.T, ns *Namespace, files map[string]acknowledged, found map[string][]string) {
+func checkStoreOps(t *testing.T, ns *txn.Tree, files map[string]acknowledged, found map[string][]string) {
 	t.Helper()
 	ops, err := ns.StoreOps(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	byFile := map[string]StoreOp{}
+	byFile := map[string]namespace.StoreOp{}
 	for _, op := range ops {
 		byFile[op.File.String()] = op
 	}
@@ -218,11 +222,11 @@ func TestRestart(t *testing.T) {
 	s := startServer(t, dir)
 	m := connectTo(t, Options{InProcess: s, SoleWriter: true})
 	ns := newBuffer(t, m, "buf")
-	d, err := ns.MkdirAll(testContext(t), "a/b", Owner{})
+	d, err := ns.MkdirAll(testContext(t), "a/b", namespace.Owner{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := create(t, ns, d.Dir, "f")
+	e := namespacetest.Create(t, ns, d.Dir, "f")
 	id, err := m.IDs().NewFileID(testContext(t))
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +266,7 @@ func TestServerAway(t *testing.T) {
 	url := s.URL()
 	m := connectTo(t, Options{URLs: []string{url}, SoleWriter: true})
 	ns := newBuffer(t, m, "buf")
-	create(t, ns, bb.RootDir, "before")
+	namespacetest.Create(t, ns, bb.RootDir, "before")
 	if st := m.Status(); !st.Connected || !strings.Contains(st.Server, "127.0.0.1") || st.Since.IsZero() {
 		t.Errorf("%+v", st)
 	}
@@ -270,7 +274,7 @@ func TestServerAway(t *testing.T) {
 
 	short, cancel := context.WithTimeout(testContext(t), 200*time.Millisecond)
 	defer cancel()
-	_, err := ns.Create(short, file(t, ns, bb.RootDir, "unanswered"))
+	_, err := ns.Create(short, namespacetest.File(bb.RootDir, "unanswered"))
 	wantKind(t, "create while the server is away", err, bb.Unavailable)
 	if err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(url, "nats://")) {
 		t.Errorf("the error does not name the server: %v", err)
@@ -283,11 +287,11 @@ func TestServerAway(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(testContext(t))
 	cancel()
-	_, err = ns.Remove(cancelled, bb.RootDir, "before", RemoveOptions{})
+	_, err = ns.Remove(cancelled, bb.RootDir, "before", namespace.RemoveOptions{})
 	wantKind(t, "remove when cancelled", err, bb.Cancelled)
 
 	waiting := make(chan error, 1)
-	e := file(t, ns, bb.RootDir, "waited")
+	e := namespacetest.File(bb.RootDir, "waited")
 	go func() { _, err := ns.Create(testContext(t), e); waiting <- err }()
 	time.Sleep(50 * time.Millisecond)
 	start(strings.TrimPrefix(url, "nats://"))

@@ -12,6 +12,10 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/ids"
+	"forebay/meta/namespace"
+	"forebay/meta/namespace/namespacetest"
+	"forebay/meta/txn"
 )
 
 // A server that is killed reads its log again when it starts. What was removed must not
@@ -53,7 +57,7 @@ func TestRemovedStaysRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path := range tree(t, ns) {
+	for path := range namespacetest.Paths(t, ns) {
 		if path != "kept" && path != "new" {
 			t.Errorf("%s came back", path)
 		}
@@ -68,9 +72,9 @@ func TestRemovedStaysRemoved(t *testing.T) {
 }
 
 // removeAndWait removes, renames and carries out, and then waits to be killed.
-func removeAndWait(ctx context.Context, ns *Namespace) error {
+func removeAndWait(ctx context.Context, ids *ids.Source, ns *txn.Tree) error {
 	for i := range 20 {
-		f, err := ns.m.IDs().NewFileID(ctx)
+		f, err := ids.NewFileID(ctx)
 		if err != nil {
 			return err
 		}
@@ -85,11 +89,11 @@ func removeAndWait(ctx context.Context, ns *Namespace) error {
 		}
 		switch i % 3 {
 		case 0:
-			_, err = ns.Remove(ctx, bb.RootDir, name, RemoveOptions{})
+			_, err = ns.Remove(ctx, bb.RootDir, name, namespace.RemoveOptions{})
 		case 1:
-			_, err = ns.Remove(ctx, bb.RootDir, name, RemoveOptions{StoreOp: true})
+			_, err = ns.Remove(ctx, bb.RootDir, name, namespace.RemoveOptions{StoreOp: true})
 		default:
-			_, err = ns.Rename(ctx, bb.RootDir, name, bb.RootDir, "new", RenameOptions{Replace: true, StoreOp: true})
+			_, err = ns.Rename(ctx, bb.RootDir, name, bb.RootDir, "new", namespace.RenameOptions{Replace: true, StoreOp: true})
 		}
 		if err != nil {
 			return err

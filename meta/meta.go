@@ -73,8 +73,8 @@ type Meta struct {
 
 	mu struct {
 		sync.Mutex
-		closed     bool
-		namespaces map[string]*Namespace // by buffer: all users share one cache
+		closed bool
+		spaces map[string]*space // by buffer: all users share one cache
 	}
 }
 
@@ -84,9 +84,6 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	if opts.CacheEntries <= 0 {
-		opts.CacheEntries = 1 << 15
-	}
 	c, err := kv.Dial(ctx, opts.connection())
 	if err != nil {
 		return nil, err
@@ -95,7 +92,7 @@ func Connect(ctx context.Context, opts Options) (*Meta, error) {
 	// The life of what tends to the connection is from here to Close; ctx bounds only the connecting.
 	var tending context.Context
 	tending, m.stop = context.WithCancel(context.WithoutCancel(ctx))
-	m.mu.namespaces = map[string]*Namespace{}
+	m.mu.spaces = map[string]*space{}
 	m.system = c.Bucket(systemBucket, kv.BucketOptions{Gone: kv.NeverGone})
 	m.events, m.ids = events.NewPublisher(c), ids.New(m.system)
 	m.ops, m.batch = ops.New(c, m.ids.Next), batch.New(c)

@@ -23,6 +23,8 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta"
+	"forebay/meta/namespace"
+	"forebay/meta/txn"
 )
 
 // bench is servers, each a process of its own, so that the processor time of each can
@@ -199,7 +201,7 @@ func (s *bench) buffers(b *testing.B, m *meta.Meta, name string, many int) (name
 	return names
 }
 
-func (s *bench) create(ctx context.Context, ns *meta.Namespace, dir bb.DirID) (name string, err error) {
+func (s *bench) create(ctx context.Context, ns *txn.Tree, dir bb.DirID) (name string, err error) {
 	n := s.files.Add(1)
 	e := bb.Entry{
 		Parent: dir, Name: "part-" + strconv.FormatUint(n, 10) + ".parquet", Type: bb.TypeFile, File: bb.FileID(n),
@@ -228,12 +230,12 @@ func alone(b *testing.B, do func() error) {
 // together measures an operation of many daemons at once, 64 under way, and the
 // processor time that it costs the servers: the one that leads the first buffer, and
 // each of the others in the mean.
-func (s *bench) together(b *testing.B, buffers []string, do func(ctx context.Context, ns *meta.Namespace) error) {
+func (s *bench) together(b *testing.B, buffers []string, do func(ctx context.Context, ns *txn.Tree) error) {
 	b.Helper()
 	const daemons, underWay = 16, 64
 	all := s.connect(b, daemons)
 	defer closeAll(all)
-	var spaces []*meta.Namespace
+	var spaces []*txn.Tree
 	for i := range underWay {
 		ns, err := all[i%daemons].Namespace(b.Context(), buffers[i%len(buffers)])
 		if err != nil {
@@ -359,7 +361,7 @@ func BenchmarkSync(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				create := func(ctx context.Context, ns *meta.Namespace) error {
+				create := func(ctx context.Context, ns *txn.Tree) error {
 					_, err := s.create(ctx, ns, bb.RootDir)
 					return err
 				}
@@ -372,7 +374,7 @@ func BenchmarkSync(b *testing.B) {
 	}
 }
 
-func (s *bench) latencies(b *testing.B, ns *meta.Namespace) {
+func (s *bench) latencies(b *testing.B, ns *txn.Tree) {
 	b.Run("create", func(b *testing.B) {
 		alone(b, func() error { _, err := s.create(b.Context(), ns, bb.RootDir); return err })
 	})
@@ -388,7 +390,7 @@ func (s *bench) latencies(b *testing.B, ns *meta.Namespace) {
 			path, dir := "", bb.RootDir
 			if depth > 1 {
 				path = strings.Repeat("d/", depth-1)
-				d, err := ns.MkdirAll(b.Context(), strings.TrimSuffix(path, "/"), meta.Owner{})
+				d, err := ns.MkdirAll(b.Context(), strings.TrimSuffix(path, "/"), namespace.Owner{})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -409,14 +411,14 @@ func (s *bench) rates(b *testing.B, one, many []string) {
 		buffers []string
 	}{{"buffers=1", one}, {"buffers=12", many}} {
 		b.Run("creates/"+on.name, func(b *testing.B) {
-			s.together(b, on.buffers, func(ctx context.Context, ns *meta.Namespace) error {
+			s.together(b, on.buffers, func(ctx context.Context, ns *txn.Tree) error {
 				_, err := s.create(ctx, ns, bb.RootDir)
 				return err
 			})
 		})
 		b.Run("lookups/"+on.name, func(b *testing.B) {
 			var names sync.Map // by namespace
-			s.together(b, on.buffers, func(ctx context.Context, ns *meta.Namespace) error {
+			s.together(b, on.buffers, func(ctx context.Context, ns *txn.Tree) error {
 				name, ok := names.Load(ns)
 				if !ok {
 					made, err := s.create(ctx, ns, bb.RootDir)

@@ -19,6 +19,7 @@ import (
 	"forebay/internal/porttest"
 	"forebay/meta"
 	"forebay/meta/ops"
+	"forebay/meta/txn"
 )
 
 var clusterKey = bytes.Repeat([]byte("k"), 32)
@@ -123,7 +124,7 @@ func longContext(t *testing.T) context.Context {
 	return ctx
 }
 
-func mustNamespace(t *testing.T, m *meta.Meta, buffer string) *meta.Namespace {
+func mustNamespace(t *testing.T, m *meta.Meta, buffer string) *txn.Tree {
 	t.Helper()
 	ns, err := m.Namespace(longContext(t), buffer)
 	if err != nil {
@@ -134,7 +135,7 @@ func mustNamespace(t *testing.T, m *meta.Meta, buffer string) *meta.Namespace {
 
 // writer creates files one after the other, and knows which were acknowledged.
 type writer struct {
-	ns    *meta.Namespace
+	ns    *txn.Tree
 	m     *meta.Meta
 	name  string
 	acked []string
@@ -395,7 +396,7 @@ func checkJob(t *testing.T, c *trio, clients [3]*meta.Meta) {
 	c.start(i)
 }
 
-func mustNamespaceOf(writers []*writer, m *meta.Meta) *meta.Namespace {
+func mustNamespaceOf(writers []*writer, m *meta.Meta) *txn.Tree {
 	return writers[slices.IndexFunc(writers, func(w *writer) bool { return w.m == m })].ns
 }
 
@@ -412,7 +413,7 @@ func (e *Server) streams() (names []string) {
 	return names
 }
 
-func names(t *testing.T, ns *meta.Namespace) map[string]bool {
+func names(t *testing.T, ns *txn.Tree) map[string]bool {
 	t.Helper()
 	got := map[string]bool{}
 	if err := ns.Scan(longContext(t), bb.RootDir, func(e bb.Entry) error { got[e.Name] = true; return nil }); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta"
+	"forebay/meta/namespace"
 )
 
 func TestMain(m *testing.M) {
@@ -71,7 +72,7 @@ func use(t *testing.T, o meta.Options, buffer string) *meta.Meta {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := ns.MkdirAll(ctx, "a/b", meta.Owner{Mode: 0o755})
+	d, err := ns.MkdirAll(ctx, "a/b", namespace.Owner{Mode: 0o755})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,15 +92,15 @@ func use(t *testing.T, o meta.Options, buffer string) *meta.Meta {
 		_, err = ns.Create(ctx, e)
 		wantKind(t, err, bb.Exists)
 	}
-	if _, err := ns.Rename(ctx, bb.RootDir, "a", bb.RootDir, "z", meta.RenameOptions{StoreOp: true}); err != nil {
+	if _, err := ns.Rename(ctx, bb.RootDir, "a", bb.RootDir, "z", namespace.RenameOptions{StoreOp: true}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = ns.Remove(ctx, d.Parent, "b", meta.RemoveOptions{})
+	_, err = ns.Remove(ctx, d.Parent, "b", namespace.RemoveOptions{})
 	wantKind(t, err, bb.NotEmpty)
 	if e, err := ns.Resolve(ctx, "z/b/f"); err != nil || e.Size != 5 {
 		t.Errorf("%+v %v", e, err)
 	}
-	if err := ns.RemoveAll(ctx, d.Parent, "b", meta.RemoveOptions{StoreOp: true}, nil); err != nil {
+	if err := ns.RemoveAll(ctx, d.Parent, "b", namespace.RemoveOptions{StoreOp: true}, nil); err != nil {
 		t.Fatal(err)
 	}
 	return m

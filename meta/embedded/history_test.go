@@ -17,6 +17,8 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta"
 	"forebay/meta/kv"
+	"forebay/meta/namespace"
+	"forebay/meta/txn"
 )
 
 // files is the state of the model: which file each of the names leads to, 0 for none.
@@ -109,7 +111,7 @@ func TestHistoryCheck(t *testing.T) {
 // recorder is one client of the history.
 type recorder struct {
 	id    int
-	ns    *meta.Namespace
+	ns    *txn.Tree
 	m     *meta.Meta
 	rnd   *rand.Rand
 	began time.Time
@@ -160,13 +162,13 @@ func (r *recorder) do(ctx context.Context, a action) (bb.FileID, error) {
 		_, err := r.ns.Create(ctx, bb.Entry{Parent: bb.RootDir, Name: name(a.from), Type: bb.TypeFile, File: a.file})
 		return 0, err
 	case "remove":
-		e, err := r.ns.Remove(ctx, bb.RootDir, name(a.from), meta.RemoveOptions{StoreOp: r.rnd.IntN(2) == 0})
+		e, err := r.ns.Remove(ctx, bb.RootDir, name(a.from), namespace.RemoveOptions{StoreOp: r.rnd.IntN(2) == 0})
 		return e.File, err
 	case "lookup":
 		e, err := r.ns.Lookup(ctx, bb.RootDir, name(a.from))
 		return e.File, err
 	default:
-		moved, err := r.ns.Rename(ctx, bb.RootDir, name(a.from), bb.RootDir, name(a.to), meta.RenameOptions{StoreOp: r.rnd.IntN(2) == 0})
+		moved, err := r.ns.Rename(ctx, bb.RootDir, name(a.from), bb.RootDir, name(a.to), namespace.RenameOptions{StoreOp: r.rnd.IntN(2) == 0})
 		return moved.Entry.File, err
 	}
 }

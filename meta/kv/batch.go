@@ -40,6 +40,15 @@ type Change struct {
 	Gone bb.FileID // of a deletion: the file that is removed with it; 0: none
 }
 
+// checkKey carries a batch's check of a key that the batch does not write.
+const checkKey = "x.check"
+
+// Check is a change of nothing that a bucket's users look at: it makes a batch expect the
+// revision of a key.
+func Check(key string, revision uint64) Change {
+	return Change{Key: checkKey, Data: []byte("-"), Check: key, Expected: revision}
+}
+
 // Commit carries out all changes, or none and errConflict if one of them does not
 // find what it expects. It returns the revision of each change.
 //

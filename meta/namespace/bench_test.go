@@ -1,4 +1,4 @@
-package meta
+package namespace
 
 import (
 	"fmt"
@@ -10,16 +10,17 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/embedded"
+	"forebay/meta/metatest"
 )
 
 func benchNamespace(b *testing.B) *Namespace {
 	b.Helper()
-	s, err := embedded.Start(testContext(b), embedded.Options{Dir: b.TempDir(), BatchDir: memoryDir(b)})
+	s, err := embedded.Start(metatest.Context(b), embedded.Options{Dir: b.TempDir(), BatchDir: memoryDir(b)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(s.Shutdown)
-	return newBuffer(b, connectTo(b, Options{InProcess: s, SoleWriter: true}), "buf")
+	return start(b, s, modes[0], "me")
 }
 
 func benchFile(i uint64) bb.Entry {

@@ -1,4 +1,4 @@
-package meta
+package namespace
 
 import (
 	"cmp"
@@ -59,7 +59,7 @@ type opKeys struct {
 	free   map[string]uint64 // and the revisions of their markers
 }
 
-func (k *opKeys) take(ctx context.Context, m *Meta) (key string, marker uint64, err error) {
+func (k *opKeys) take(ctx context.Context, ids IDs) (key string, marker uint64, err error) {
 	k.Lock()
 	defer k.Unlock()
 	for key, marker := range k.free {
@@ -67,7 +67,7 @@ func (k *opKeys) take(ctx context.Context, m *Meta) (key string, marker uint64, 
 		return key, marker, nil
 	}
 	if k.prefix == "" {
-		id, err := m.ids.Next(ctx)
+		id, err := ids.Next(ctx)
 		if err != nil {
 			return "", 0, err
 		}
@@ -98,11 +98,11 @@ func (ns *Namespace) giveBackOps(changes []kv.Change) {
 // storeOp makes the change that stores an operation, if paths is still the revision
 // of the paths key.
 func (ns *Namespace) storeOp(ctx context.Context, op StoreOp, paths uint64) (kv.Change, error) {
-	key, marker, err := ns.opKeys.take(ctx, ns.m)
+	key, marker, err := ns.opKeys.take(ctx, ns.ids)
 	if err != nil {
 		return kv.Change{}, err
 	}
-	op.By = ns.m.opts.Node
+	op.By = ns.node
 	data, err := sealOp(key, &op)
 	return kv.Change{Key: key, Data: data, Check: pathsKey, Expected: paths, Own: marker}, err
 }
@@ -186,13 +186,13 @@ func (ns *Namespace) openOps(records map[string]kv.Record) (map[string]*StoreOp,
 	return ops, nil
 }
 
-// TakeOverStoreOps makes the pending operations of another node this Meta's node's own,
+// TakeOverStoreOps makes the pending operations of another node this node's own,
 // each by compare-and-set, and returns how many. Their order stays. Those that the other
 // one strikes out first, or somebody else takes over, are left to them. After an error
 // it is repeated.
 func (ns *Namespace) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken int, err error) {
 	const what = "take over store operations"
-	follower := ns.PendingOps()
+	follower := ns.pendingOps()
 	if _, _, err := follower.Read(ctx); err != nil {
 		return 0, bb.Wrap(what, ns.buffer, err)
 	}
@@ -200,7 +200,7 @@ func (ns *Namespace) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (take
 		if op.By != from {
 			continue
 		}
-		op.By = ns.m.opts.Node
+		op.By = ns.node
 		data, err := sealOp(key, &op)
 		if err == nil {
 			_, err = ns.b.Put(ctx, key, data, op.Revision)

@@ -1,4 +1,4 @@
-package meta
+package namespacetest
 
 import (
 	"maps"
@@ -9,13 +9,15 @@ import (
 	"testing"
 
 	"forebay/internal/bb"
+	"forebay/meta/metatest"
+	"forebay/meta/namespace"
 )
 
-// oracle is a namespace so simple that it is plainly right: a map from path to a
+// Oracle is a namespace so simple that it is plainly right: a map from path to a
 // file's id, or "/" for a directory.
-type oracle map[string]string
+type Oracle map[string]string
 
-func (o oracle) dir(p string) bb.Kind {
+func (o Oracle) dir(p string) bb.Kind {
 	switch {
 	case p == "." || o[p] == "/":
 		return 0
@@ -29,7 +31,8 @@ func (o oracle) dir(p string) bb.Kind {
 	}
 }
 
-func (o oracle) add(p, what string) bb.Kind {
+// Add adds a file, or a directory for "/".
+func (o Oracle) Add(p, what string) bb.Kind {
 	if k := o.dir(path.Dir(p)); k != 0 {
 		return k
 	}
@@ -40,7 +43,7 @@ func (o oracle) add(p, what string) bb.Kind {
 	return 0
 }
 
-func (o oracle) holds(p string) bool {
+func (o Oracle) holds(p string) bool {
 	for other := range o {
 		if strings.HasPrefix(other, p+"/") {
 			return true
@@ -49,7 +52,7 @@ func (o oracle) holds(p string) bool {
 	return false
 }
 
-func (o oracle) remove(p string) bb.Kind {
+func (o Oracle) remove(p string) bb.Kind {
 	if k := o.dir(path.Dir(p)); k != 0 {
 		return k
 	}
@@ -63,7 +66,8 @@ func (o oracle) remove(p string) bb.Kind {
 	return 0
 }
 
-func (o oracle) removeAll(p string) bb.Kind {
+// RemoveAll removes a path with all that is below.
+func (o Oracle) RemoveAll(p string) bb.Kind {
 	if k := o.dir(path.Dir(p)); k != 0 {
 		return k
 	}
@@ -74,7 +78,7 @@ func (o oracle) removeAll(p string) bb.Kind {
 	return 0
 }
 
-func (o oracle) rename(from, to string, replace bool) bb.Kind {
+func (o Oracle) rename(from, to string, replace bool) bb.Kind {
 	for _, p := range []string{from, to} {
 		if k := o.dir(path.Dir(p)); k != 0 {
 			return k
@@ -97,7 +101,7 @@ func (o oracle) rename(from, to string, replace bool) bb.Kind {
 	case dst == "/" && o.holds(to):
 		return bb.NotEmpty
 	}
-	moved := oracle{to: src}
+	moved := Oracle{to: src}
 	for p, what := range o {
 		if strings.HasPrefix(p, from+"/") {
 			moved[to+strings.TrimPrefix(p, from)] = what
@@ -108,7 +112,7 @@ func (o oracle) rename(from, to string, replace bool) bb.Kind {
 	return 0
 }
 
-func (o oracle) list(p string) []string {
+func (o Oracle) list(p string) []string {
 	var out []string
 	for other := range o {
 		if path.Dir(other) == p {
@@ -119,46 +123,53 @@ func (o oracle) list(p string) []string {
 	return out
 }
 
-// subject does to a namespace what an oracle does to a map.
-type subject struct {
-	t  *testing.T
-	ns *Namespace
+// Subject does to a namespace what an Oracle does to a map.
+type Subject struct {
+	T  *testing.T
+	NS namespace.Tree
 }
 
-func (s subject) place(p string) (bb.DirID, string, error) {
-	return s.ns.ResolveParent(testContext(s.t), p)
+func (s Subject) place(p string) (bb.DirID, string, error) {
+	return s.NS.ResolveParent(metatest.Context(s.T), p)
 }
 
-func (s subject) add(p, what string) error {
+// Add makes a file of an id, or a directory for "/".
+func (s Subject) Add(p, what string) error {
 	dir, name, err := s.place(p)
 	if err != nil {
 		return err
 	}
 	if what == "/" {
-		_, err = s.ns.Mkdir(testContext(s.t), dir, name, Owner{Mode: 0o700})
+		_, err = s.NS.Mkdir(metatest.Context(s.T), dir, name, namespace.Owner{Mode: 0o700})
 		return err
 	}
 	id, err := bb.ParseFileID(what)
 	if err != nil {
 		return err
 	}
-	_, err = s.ns.Create(testContext(s.t), bb.Entry{Parent: dir, Name: name, Type: bb.TypeFile, File: id})
+	_, err = s.NS.Create(metatest.Context(s.T), bb.Entry{Parent: dir, Name: name, Type: bb.TypeFile, File: id})
 	return err
 }
 
-func (s subject) remove(p string, all bool, o RemoveOptions) error {
+// Remove removes a file or an empty directory.
+func (s Subject) Remove(p string, o namespace.RemoveOptions) error {
 	dir, name, err := s.place(p)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = s.NS.Remove(metatest.Context(s.T), dir, name, o)
 	}
-	if all {
-		return s.ns.RemoveAll(testContext(s.t), dir, name, o, nil)
-	}
-	_, err = s.ns.Remove(testContext(s.t), dir, name, o)
 	return err
 }
 
-func (s subject) rename(from, to string, o RenameOptions) error {
+// RemoveAll removes a file or a directory with all that it holds.
+func (s Subject) RemoveAll(p string, o namespace.RemoveOptions) error {
+	dir, name, err := s.place(p)
+	if err == nil {
+		err = s.NS.RemoveAll(metatest.Context(s.T), dir, name, o, nil)
+	}
+	return err
+}
+
+func (s Subject) rename(from, to string, o namespace.RenameOptions) error {
 	sd, sn, err := s.place(from)
 	if err != nil {
 		return err
@@ -167,21 +178,20 @@ func (s subject) rename(from, to string, o RenameOptions) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.ns.Rename(testContext(s.t), sd, sn, dd, dn, o)
+	_, err = s.NS.Rename(metatest.Context(s.T), sd, sn, dd, dn, o)
 	return err
 }
 
-// TestModel makes thousands of random changes to a namespace and to the oracle, and
+// testModel makes thousands of random changes to a namespace and to the oracle, and
 // compares each answer, and now and then the whole tree.
-func TestModel(t *testing.T) {
-	t.Parallel()
+func testModel(t *testing.T, factory Factory) {
 	steps := 3000
 	if testing.Short() {
 		steps = 500
 	}
-	eachMode(t, func(t *testing.T, ns *Namespace) {
+	factory.one(t, func(t *testing.T, ns namespace.Tree) {
 		rnd := rand.New(rand.NewPCG(1, uint64(steps)))
-		want, got := oracle{}, subject{t, ns}
+		want, got := Oracle{}, Subject{t, ns}
 		names := []string{"a", "b", "ü", "x.y", "long name, with=signs"}
 		randomPath := func() string {
 			var p strings.Builder
@@ -191,7 +201,7 @@ func TestModel(t *testing.T) {
 			}
 			return p.String()
 		}
-		stored := oracle{} // what a store has that follows the operations
+		stored := Oracle{} // what a store has that follows the operations
 		for i := range steps {
 			p, q, replace := randomPath(), randomPath(), rnd.IntN(2) == 0
 			var k bb.Kind
@@ -201,34 +211,34 @@ func TestModel(t *testing.T) {
 			case n < 5:
 				what = "create " + p
 				id := bb.FileID(i + 1).String()
-				k, err = want.add(p, id), got.add(p, id)
+				k, err = want.Add(p, id), got.Add(p, id)
 				if k == 0 {
 					stored[p] = id
 				}
 			case n < 10:
 				what = "mkdir " + p
-				k, err = want.add(p, "/"), got.add(p, "/")
+				k, err = want.Add(p, "/"), got.Add(p, "/")
 				if k == 0 {
 					stored[p] = "/"
 				}
 			case n < 13:
 				what = "remove " + p
-				k, err = want.remove(p), got.remove(p, false, RemoveOptions{StoreOp: true})
+				k, err = want.remove(p), got.Remove(p, namespace.RemoveOptions{StoreOp: true})
 			case n < 14:
 				what = "remove all " + p
-				k, err = want.removeAll(p), got.remove(p, true, RemoveOptions{StoreOp: true})
+				k, err = want.RemoveAll(p), got.RemoveAll(p, namespace.RemoveOptions{StoreOp: true})
 			case n < 18:
 				what = "rename " + p + " " + q
-				k, err = want.rename(p, q, replace), got.rename(p, q, RenameOptions{Replace: replace, StoreOp: true})
+				k, err = want.rename(p, q, replace), got.rename(p, q, namespace.RenameOptions{Replace: replace, StoreOp: true})
 			default:
 				what = "list " + p
 				k = want.dir(p)
-				e, lerr := ns.Resolve(testContext(t), p)
+				e, lerr := ns.Resolve(metatest.Context(t), p)
 				if lerr == nil && !e.IsDir() {
 					lerr = bb.NotDirectory
 				}
-				if err = lerr; err == nil && !slices.Equal(namesOf(t, ns, e.Dir), want.list(p)) {
-					t.Fatalf("step %d: %s: %q, want %q", i, what, namesOf(t, ns, e.Dir), want.list(p))
+				if err = lerr; err == nil && !slices.Equal(Names(t, ns, e.Dir), want.list(p)) {
+					t.Fatalf("step %d: %s: %q, want %q", i, what, Names(t, ns, e.Dir), want.list(p))
 				}
 			}
 			if bb.KindOf(err) != k {
@@ -236,42 +246,30 @@ func TestModel(t *testing.T) {
 			}
 			follow(t, ns, stored, what)
 			if i%250 == 0 || i == steps-1 {
-				if tree := tree(t, ns); !maps.Equal(tree, map[string]string(want)) {
+				if tree := Paths(t, ns); !maps.Equal(tree, map[string]string(want)) {
 					t.Fatalf("step %d: %v, want %v", i, tree, want)
 				}
 				if !maps.Equal(stored, want) {
 					t.Fatalf("step %d: the store has %v, want %v", i, stored, want)
 				}
-				checkPaths(t, ns)
+				CheckPaths(t, ns)
 			}
 		}
 	})
 }
 
-func namesOf(t *testing.T, ns *Namespace, dir bb.DirID) []string {
-	entries, more, err := ns.List(testContext(t), dir, "", 1000)
-	if err != nil || more {
-		t.Fatal(err, more)
-	}
-	var out []string
-	for _, e := range entries {
-		out = append(out, e.Name)
-	}
-	return out
-}
-
 // follow carries out the pending operations on what the store has.
-func follow(t *testing.T, ns *Namespace, stored oracle, what string) {
+func follow(t *testing.T, ns namespace.Tree, stored Oracle, what string) {
 	if strings.HasPrefix(what, "list") || strings.HasPrefix(what, "create") || strings.HasPrefix(what, "mkdir") {
 		return
 	}
-	ops, err := ns.StoreOps(testContext(t))
+	ops, err := ns.StoreOps(metatest.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, op := range ops {
 		k := bb.Kind(0)
-		if op.Op == OpRename {
+		if op.Op == namespace.OpRename {
 			k = stored.rename(op.OldPath, op.NewPath, true)
 		} else {
 			k = stored.remove(op.OldPath)
@@ -279,7 +277,7 @@ func follow(t *testing.T, ns *Namespace, stored oracle, what string) {
 		if k != 0 {
 			t.Fatalf("after %s: the store cannot follow %+v: %v", what, op, k)
 		}
-		if _, err := ns.DoneStoreOp(testContext(t), op.Revision); err != nil {
+		if _, err := ns.DoneStoreOp(metatest.Context(t), op.Revision); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package meta
+package namespace
 
 import (
 	"context"
@@ -160,10 +160,11 @@ func (ns *Namespace) Mkdir(ctx context.Context, parent bb.DirID, name string, o 
 	if c, ok := ns.entries.get(entryID{parent, name}); ok && c.live {
 		return bb.Entry{}, exists("mkdir", name)
 	}
-	dir, err := ns.m.ids.NewDirID(ctx)
+	id, err := ns.ids.Next(ctx)
 	if err != nil {
 		return bb.Entry{}, err
 	}
+	dir := bb.DirID(id)
 	e := bb.Entry{
 		Parent: parent, Name: name, Type: bb.TypeDirectory, Dir: dir,
 		Mode: o.Mode.Perm(), UID: o.UID, GID: o.GID, MTime: time.Now().Round(0).UTC(),

@@ -1,4 +1,4 @@
-package meta
+package txn
 
 import (
 	"context"
@@ -14,12 +14,15 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/metatest"
+	"forebay/meta/namespace"
+	"forebay/meta/namespace/namespacetest"
 )
 
 // plainMover moves entries with the namespace's own changes. It dies after its n-th change,
 // as a process does: with all that it was about to do.
 type plainMover struct {
-	ns  *Namespace
+	ns  *process
 	mu  sync.Mutex
 	n   int    // changes until then
 	die func() // nil: it lives
@@ -40,14 +43,14 @@ func (m *plainMover) step(do func() error) error {
 
 func (m *plainMover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
 	return m.step(func() error {
-		_, err := m.ns.Rename(ctx, e.Parent, e.Name, dir, name, RenameOptions{})
+		_, err := m.ns.Rename(ctx, e.Parent, e.Name, dir, name, namespace.RenameOptions{})
 		return err
 	})
 }
 
 func (m *plainMover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
 	return m.step(func() error {
-		_, err := m.ns.Rename(ctx, e.Parent, e.Name, dir, name, RenameOptions{Replace: true})
+		_, err := m.ns.Rename(ctx, e.Parent, e.Name, dir, name, namespace.RenameOptions{Replace: true})
 		return err
 	})
 }
@@ -65,13 +68,13 @@ func (m *plainMover) Remove(ctx context.Context, e *bb.Entry) error {
 		if !same(&now, e) {
 			return bb.E(bb.NotFound, "remove", e.Name, "it has been replaced")
 		}
-		_, err = m.ns.Remove(ctx, e.Parent, e.Name, RemoveOptions{Revision: now.Revision})
+		_, err = m.ns.Remove(ctx, e.Parent, e.Name, namespace.RemoveOptions{Revision: now.Revision})
 		return err
 	})
 }
 
 // foldAll folds all that is decided.
-func foldAll(ctx context.Context, ns *Namespace, mv Mover) error {
+func foldAll(ctx context.Context, ns *process, mv Mover) error {
 	all, err := ns.Txns(ctx)
 	for i := 0; i < len(all) && err == nil; i++ {
 		if all[i].State.Decided() && !all[i].State.Over() {
@@ -81,10 +84,10 @@ func foldAll(ctx context.Context, ns *Namespace, mv Mover) error {
 	return err
 }
 
-func foldOne(ctx context.Context, ns *Namespace, id bb.TxnID, mv Mover) error {
+func foldOne(ctx context.Context, ns *process, id bb.TxnID, mv Mover) error {
 	for {
-		err := ns.FoldTxn(ctx, id, mv)
-		var other *Unfolded
+		err := ns.MaterializeTxn(ctx, id, mv)
+		var other *namespace.Unfolded
 		if !errors.As(err, &other) {
 			return err
 		}
@@ -95,7 +98,7 @@ func foldOne(ctx context.Context, ns *Namespace, id bb.TxnID, mv Mover) error {
 }
 
 // commitTxn does what a daemon does that is asked to commit.
-func commitTxn(ctx context.Context, ns *Namespace, id bb.TxnID, replace []string, mv Mover) error {
+func commitTxn(ctx context.Context, ns *process, id bb.TxnID, replace []string, mv Mover) error {
 	t, err := ns.CommitTxn(ctx, id, replace)
 	if err != nil || t.State.Decided() {
 		return err
@@ -118,7 +121,7 @@ func commitTxn(ctx context.Context, ns *Namespace, id bb.TxnID, replace []string
 	}
 	for {
 		_, err := ns.DecideTxn(ctx, id)
-		var other *Unfolded
+		var other *namespace.Unfolded
 		if !errors.As(err, &other) {
 			return err
 		}
@@ -129,30 +132,30 @@ func commitTxn(ctx context.Context, ns *Namespace, id bb.TxnID, replace []string
 }
 
 // seen returns what readers see below a directory: paths with files' ids, or "/".
-func seen(t testing.TB, ns *Namespace, dir string) map[string]string {
+func seen(t testing.TB, ns *process, dir string) map[string]string {
 	t.Helper()
-	ctx := testContext(t)
-	v := RootView()
+	ctx := metatest.Context(t)
+	v := RootUnion()
 	for name := range strings.SplitSeq(dir, "/") {
 		if name == "" {
 			continue
 		}
 		var err error
-		if _, v, err = ns.Look(ctx, v, name); err != nil {
+		if _, v, err = ns.LookupUnion(ctx, v, name); err != nil {
 			t.Fatalf("%s: %v", dir, err)
 		}
 	}
 	out := map[string]string{}
-	var walk func(v View, at string)
-	walk = func(v View, at string) {
-		entries, more, err := ns.ListView(ctx, v, "", bb.MaxPageSize)
+	var walk func(v UnionDir, at string)
+	walk = func(v UnionDir, at string) {
+		entries, more, err := ns.ListUnion(ctx, v, "", bb.MaxPageSize)
 		if err != nil || more {
 			t.Fatalf("%s: %v %v", at, err, more)
 		}
 		for i := range entries {
 			e := &entries[i]
-			p := join(at, e.Name)
-			found, below, err := ns.Look(ctx, v, e.Name)
+			p := path.Join(at, e.Name)
+			found, below, err := ns.LookupUnion(ctx, v, e.Name)
 			if err != nil || !same(&found, e) {
 				t.Fatalf("%s is listed as %v and looked up as %v (%v)", p, e, found, err)
 			}
@@ -168,15 +171,15 @@ func seen(t testing.TB, ns *Namespace, dir string) map[string]string {
 }
 
 // clearPath takes a path, with what is below, out of an oracle.
-func (o oracle) clearPath(p string) {
+func clearPath(o map[string]string, p string) {
 	maps.DeleteFunc(o, func(other, _ string) bool { return other == p || strings.HasPrefix(other, p+"/") })
 }
 
-// commit applies the output of a transaction.
-func (o oracle) commit(dest string, output map[string]string, replace []string) {
+// commitInto applies the output of a transaction.
+func commitInto(o map[string]string, dest string, output map[string]string, replace []string) {
 	for _, r := range replace {
 		p := path.Join(dest, r)
-		o.clearPath(p)
+		clearPath(o, p)
 		if r == "." {
 			o[p] = "/"
 		}
@@ -190,7 +193,7 @@ func (o oracle) commit(dest string, output map[string]string, replace []string) 
 		}
 		switch {
 		case output[rel] != "/":
-			o.clearPath(p)
+			clearPath(o, p)
 			o[p] = output[rel]
 		case o[p] != "/":
 			o[p] = "/"
@@ -214,29 +217,25 @@ func TestTxnModel(t *testing.T) {
 	if testing.Short() {
 		steps = 50
 	}
-	for name, mode := range map[string]mode{"sole writer": {true, 1}, "several writers": {false, 1}} {
-		t.Run(name, func(t *testing.T) {
+	for _, mode := range []mode{{"sole writer", true, 1}, {"several writers", false, 1}} {
+		t.Run(mode.name, func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, t.TempDir())
-			ns := mode.in(newBuffer(t, connectTo(t, Options{InProcess: s, SoleWriter: mode.sole}), "buf"))
+			s := metatest.StartServer(t, t.TempDir())
+			ns := start(t, s, mode)
 			other := ns
 			if !mode.sole {
-				m := connectTo(t, Options{InProcess: s})
-				var err error
-				if other, err = m.Namespace(testContext(t), "buf"); err != nil {
-					t.Fatal(err)
-				}
+				other = start(t, s, mode)
 			}
-			(&txnModel{t: t, clients: []*Namespace{ns, other}, rnd: rand.New(rand.NewPCG(7, uint64(steps))), want: oracle{}}).run(steps)
+			(&txnModel{t: t, clients: []*process{ns, other}, rnd: rand.New(rand.NewPCG(7, uint64(steps))), want: namespacetest.Oracle{}}).run(steps)
 		})
 	}
 }
 
 type txnModel struct {
 	t       *testing.T
-	clients []*Namespace
+	clients []*process
 	rnd     *rand.Rand
-	want    oracle
+	want    namespacetest.Oracle
 	open    []*modelTxn
 	files   int
 }
@@ -245,7 +244,7 @@ var txnDirs = []string{"d", "d/a", "e"}
 
 func (m *txnModel) run(steps int) {
 	for _, dir := range txnDirs {
-		if err := (subject{m.t, m.clients[0]}).add(dir, "/"); err != nil {
+		if err := (namespacetest.Subject{T: m.t, NS: m.clients[0]}).Add(dir, "/"); err != nil {
 			m.t.Fatal(err)
 		}
 		m.want[dir] = "/"
@@ -274,7 +273,7 @@ func (m *txnModel) run(steps int) {
 	for len(m.open) > 0 {
 		m.abort(m.clients[0], 0)
 	}
-	ctx := testContext(m.t)
+	ctx := metatest.Context(m.t)
 	mv := &plainMover{ns: m.clients[0]}
 	if err := foldAll(ctx, m.clients[0], mv); err != nil {
 		m.t.Fatal(err)
@@ -291,21 +290,21 @@ func (m *txnModel) run(steps int) {
 			m.t.Fatal(err)
 		}
 	}
-	if got := tree(m.t, m.clients[0]); !maps.Equal(got, map[string]string(m.want)) {
+	if got := namespacetest.Paths(m.t, m.clients[0]); !maps.Equal(got, map[string]string(m.want)) {
 		m.t.Fatalf("folded: %v, want %v", got, m.want)
 	}
 	if left, err := m.clients[0].HiddenTxns(ctx); err != nil || len(left) > 0 {
 		m.t.Fatalf("hidden trees are left: %v %v", left, err)
 	}
-	checkPaths(m.t, m.clients[0])
+	namespacetest.CheckPaths(m.t, m.clients[0])
 }
 
-func (m *txnModel) begin(ns *Namespace) string {
+func (m *txnModel) begin(ns *process) string {
 	dest := txnDirs[m.rnd.IntN(len(txnDirs))]
 	if m.want[dest] != "/" {
 		return "nothing"
 	}
-	ctx := testContext(m.t)
+	ctx := metatest.Context(m.t)
 	if err := foldAll(ctx, ns, &plainMover{ns: ns}); err != nil {
 		m.t.Fatal(err)
 	}
@@ -323,34 +322,34 @@ func (m *txnModel) begin(ns *Namespace) string {
 }
 
 // write has two attempts of a task write, and adopts both: the first wins.
-func (m *txnModel) write(ns *Namespace, x *modelTxn) string {
+func (m *txnModel) write(ns *process, x *modelTxn) string {
 	if x.asked {
 		return "nothing"
 	}
-	ctx := testContext(m.t)
+	ctx := metatest.Context(m.t)
 	m.files++
 	task := fmt.Sprint("task", m.files)
 	for attempt := range 2 {
 		base := path.Join(x.Path(), attemptDir, task, fmt.Sprint(attempt))
-		if _, err := ns.MkdirAll(ctx, base, Owner{Mode: 0o700}); err != nil {
+		if _, err := ns.MkdirAll(ctx, base, namespace.Owner{Mode: 0o700}); err != nil {
 			m.t.Fatal(err)
 		}
 		for range 1 + m.rnd.IntN(4) {
 			rel := m.randomDir()
-			if _, err := ns.MkdirAll(ctx, path.Join(base, rel), Owner{Mode: 0o700}); err != nil {
+			if _, err := ns.MkdirAll(ctx, path.Join(base, rel), namespace.Owner{Mode: 0o700}); err != nil {
 				m.t.Fatal(err)
 			}
 			name := fmt.Sprint("f", m.rnd.IntN(4))
 			m.files++
 			id := bb.FileID(m.files).String()
-			if err := (subject{m.t, ns}).add(path.Join(base, rel, name), id); err != nil {
+			if err := (namespacetest.Subject{T: m.t, NS: ns}).Add(path.Join(base, rel, name), id); err != nil {
 				if errors.Is(err, bb.Exists) {
 					continue
 				}
 				m.t.Fatal(err)
 			}
 			if attempt == 0 {
-				oracle(x.output).commit("", map[string]string{path.Join(rel, name): id}, nil)
+				commitInto(x.output, "", map[string]string{path.Join(rel, name): id}, nil)
 			}
 		}
 	}
@@ -362,7 +361,7 @@ func (m *txnModel) write(ns *Namespace, x *modelTxn) string {
 	}
 	mv, ctx := m.mortal(ctx, ns)
 	_ = ns.MergeTask(ctx, x.ID, task, "0", mv) // the commit finishes what is left
-	if err := m.clients[0].MergeTask(testContext(m.t), x.ID, task, "0", &plainMover{ns: m.clients[0]}); err != nil {
+	if err := m.clients[0].MergeTask(metatest.Context(m.t), x.ID, task, "0", &plainMover{ns: m.clients[0]}); err != nil {
 		m.t.Fatal(err) // at once, since the oracle lets the later task win
 	}
 	return "write " + task
@@ -378,7 +377,7 @@ func (m *txnModel) randomDir() string {
 }
 
 // mortal returns a mover that dies now and then.
-func (m *txnModel) mortal(ctx context.Context, ns *Namespace) (*plainMover, context.Context) {
+func (m *txnModel) mortal(ctx context.Context, ns *process) (*plainMover, context.Context) {
 	if m.rnd.IntN(3) == 0 {
 		return &plainMover{ns: ns}, ctx
 	}
@@ -387,18 +386,18 @@ func (m *txnModel) mortal(ctx context.Context, ns *Namespace) (*plainMover, cont
 	return &plainMover{ns: ns, n: m.rnd.IntN(12), die: cancel}, ctx
 }
 
-func (m *txnModel) abort(ns *Namespace, i int) string {
+func (m *txnModel) abort(ns *process, i int) string {
 	x := m.open[i]
 	m.open = slices.Delete(m.open, i, i+1)
-	if _, err := ns.AbortTxn(testContext(m.t), x.ID, "test"); err != nil {
+	if _, err := ns.AbortTxn(metatest.Context(m.t), x.ID, "test"); err != nil {
 		m.t.Fatal(err)
 	}
-	mv, ctx := m.mortal(testContext(m.t), ns)
+	mv, ctx := m.mortal(metatest.Context(m.t), ns)
 	_ = ns.CleanTxn(ctx, x.ID, mv)
 	return "abort of " + x.Destination
 }
 
-func (m *txnModel) commit(ns *Namespace, i int) string {
+func (m *txnModel) commit(ns *process, i int) string {
 	x := m.open[i]
 	if !x.asked {
 		x.asked = true
@@ -410,24 +409,24 @@ func (m *txnModel) commit(ns *Namespace, i int) string {
 			x.replace = append(x.replace, r)
 		}
 	}
-	mv, ctx := m.mortal(testContext(m.t), ns)
+	mv, ctx := m.mortal(metatest.Context(m.t), ns)
 	err := commitTxn(ctx, ns, x.ID, x.replace, mv)
 	if err == nil && m.rnd.IntN(2) == 0 {
 		_ = foldOne(ctx, ns, x.ID, mv)
 	}
-	now, lookErr := m.clients[0].Txn(testContext(m.t), x.ID)
+	now, lookErr := m.clients[0].Txn(metatest.Context(m.t), x.ID)
 	switch {
 	case lookErr != nil:
 		m.t.Fatal(lookErr)
 	case now.State.Decided():
 		m.open = slices.Delete(m.open, i, i+1)
-		m.want.commit(x.Destination, x.output, x.replace)
-		if err := commitTxn(testContext(m.t), m.clients[0], x.ID, x.replace, mv); err != nil {
+		commitInto(m.want, x.Destination, x.output, x.replace)
+		if err := commitTxn(metatest.Context(m.t), m.clients[0], x.ID, x.replace, mv); err != nil {
 			m.t.Fatalf("a commit that is repeated: %v", err)
 		}
 	case bb.KindOf(err) == bb.NotFound: // its destination was removed
 		m.open = slices.Delete(m.open, i, i+1)
-		if _, err := ns.AbortTxn(testContext(m.t), x.ID, "test"); err != nil {
+		if _, err := ns.AbortTxn(metatest.Context(m.t), x.ID, "test"); err != nil {
 			m.t.Fatal(err)
 		}
 	case err == nil:
@@ -437,8 +436,8 @@ func (m *txnModel) commit(ns *Namespace, i int) string {
 }
 
 // change is one by somebody who knows of no transaction: what is decided is folded first.
-func (m *txnModel) change(ns *Namespace) string {
-	ctx := testContext(m.t)
+func (m *txnModel) change(ns *process) string {
+	ctx := metatest.Context(m.t)
 	if err := foldAll(ctx, ns, &plainMover{ns: ns}); err != nil {
 		m.t.Fatal(err)
 	}
@@ -454,14 +453,14 @@ func (m *txnModel) change(ns *Namespace) string {
 	var k bb.Kind
 	var err error
 	what := ""
-	s := subject{m.t, ns}
+	s := namespacetest.Subject{T: m.t, NS: ns}
 	switch m.rnd.IntN(4) {
 	case 0:
-		what, k, err = "mkdir "+p, m.want.add(p, "/"), s.add(p, "/")
+		what, k, err = "mkdir "+p, m.want.Add(p, "/"), s.Add(p, "/")
 	case 1:
-		what, k, err = "remove "+p, m.want.removeAll(p), s.remove(p, true, RemoveOptions{})
+		what, k, err = "remove "+p, m.want.RemoveAll(p), s.RemoveAll(p, namespace.RemoveOptions{})
 	default:
-		what, k, err = "create "+p, m.want.add(p, id), s.add(p, id)
+		what, k, err = "create "+p, m.want.Add(p, id), s.Add(p, id)
 	}
 	if bb.KindOf(err) != k {
 		m.t.Fatalf("%s: %v, want kind %v", what, err, k)
@@ -472,10 +471,10 @@ func (m *txnModel) change(ns *Namespace) string {
 // TestTxnRules is what the model does not ask for.
 func TestTxnRules(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir())
-	ns := newBuffer(t, connectTo(t, Options{InProcess: s}), "buf")
-	ctx := testContext(t)
-	d := mkdir(t, ns, bb.RootDir, "d")
+	s := metatest.StartServer(t, t.TempDir())
+	ns := start(t, s, mode{})
+	ctx := metatest.Context(t)
+	d := namespacetest.Mkdir(t, ns, bb.RootDir, "d")
 	begin := func(key string) bb.Txn {
 		t.Helper()
 		x, err := ns.BeginTxn(ctx, bb.Txn{Destination: "d", Dir: d.Dir, Key: key, UID: 7})
@@ -491,12 +490,12 @@ func TestTxnRules(t *testing.T) {
 	if other, err := ns.BeginTxn(ctx, bb.Txn{Destination: "d", Dir: d.Dir, Key: "job", UID: 8}); err != nil || other.ID == x.ID {
 		t.Errorf("another user's: %v %v", other.ID, err)
 	}
-	e := mkdir(t, ns, bb.RootDir, "e")
+	e := namespacetest.Mkdir(t, ns, bb.RootDir, "e")
 	_, err := ns.BeginTxn(ctx, bb.Txn{Destination: "e", Dir: e.Dir, Key: "job", UID: 7})
-	wantKind(t, "the key of another destination", err, bb.Exists)
+	metatest.WantKind(t, "the key of another destination", err, bb.Exists)
 	_, err = ns.BeginTxn(ctx, bb.Txn{Destination: "", Dir: bb.RootDir, UID: 7})
-	wantKind(t, "into the root", err, bb.Invalid)
-	if got := names(t, ns, bb.RootDir); !slices.Equal(got, []string{"d", "e"}) {
+	metatest.WantKind(t, "into the root", err, bb.Invalid)
+	if got := namespacetest.Names(t, ns, bb.RootDir); !slices.Equal(got, []string{"d", "e"}) {
 		t.Errorf("the root shows %v", got)
 	}
 
@@ -506,7 +505,7 @@ func TestTxnRules(t *testing.T) {
 		}
 	}
 	lease, err := ns.TxnLease(ctx, x.ID)
-	wantKind(t, "lease", err, 0)
+	metatest.WantKind(t, "lease", err, 0)
 	if _, err := ns.RenewTxn(ctx, x.ID); err != nil {
 		t.Error(err)
 	}
@@ -517,7 +516,7 @@ func TestTxnRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = ns.AdoptTxn(ctx, x.ID, "late", "a")
-	wantKind(t, "a task that is too late", err, bb.Busy)
+	metatest.WantKind(t, "a task that is too late", err, bb.Busy)
 	if winner, err := ns.AdoptTxn(ctx, x.ID, "task", "a"); winner != "a" || err != nil {
 		t.Errorf("adopted before: %q %v", winner, err)
 	}
@@ -525,18 +524,18 @@ func TestTxnRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = ns.AbortTxn(ctx, x.ID, "")
-	wantKind(t, "abort of a committed one", err, bb.Busy)
-	_, err = ns.Remove(ctx, bb.RootDir, "d", RemoveOptions{})
-	var unfolded *Unfolded
+	metatest.WantKind(t, "abort of a committed one", err, bb.Busy)
+	_, err = ns.Remove(ctx, bb.RootDir, "d", namespace.RemoveOptions{})
+	var unfolded *namespace.Unfolded
 	if !errors.As(err, &unfolded) || unfolded.ID != x.ID {
 		t.Errorf("removing what is not folded: %v", err)
 	}
-	_, err = ns.Rename(ctx, bb.RootDir, "e", bb.RootDir, "d", RenameOptions{Replace: true})
+	_, err = ns.Rename(ctx, bb.RootDir, "e", bb.RootDir, "d", namespace.RenameOptions{Replace: true})
 	if !errors.As(err, &unfolded) {
 		t.Errorf("replacing what is not folded: %v", err)
 	}
 	// The mark follows the directory.
-	if _, err := ns.Rename(ctx, bb.RootDir, "d", e.Dir, "moved", RenameOptions{}); err != nil {
+	if _, err := ns.Rename(ctx, bb.RootDir, "d", e.Dir, "moved", namespace.RenameOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := foldOne(ctx, ns, x.ID, &plainMover{ns: ns}); err != nil {
@@ -553,45 +552,45 @@ func TestTxnRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ns.RemoveAll(ctx, bb.RootDir, "e", RemoveOptions{}, nil); err != nil {
+	if err := ns.RemoveAll(ctx, bb.RootDir, "e", namespace.RemoveOptions{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, "into a directory that was removed", commitTxn(ctx, ns, y.ID, nil, &plainMover{ns: ns}), bb.NotFound)
+	metatest.WantKind(t, "into a directory that was removed", commitTxn(ctx, ns, y.ID, nil, &plainMover{ns: ns}), bb.NotFound)
 	if _, err := ns.AbortTxn(ctx, y.ID, "why"); err != nil {
 		t.Fatal(err)
 	}
 	_, err = ns.RenewTxn(ctx, y.ID)
-	wantKind(t, "renewing an aborted one", err, bb.Cancelled)
+	metatest.WantKind(t, "renewing an aborted one", err, bb.Cancelled)
 	_, err = ns.CommitTxn(ctx, y.ID, nil)
-	wantKind(t, "committing an aborted one", err, bb.Cancelled)
+	metatest.WantKind(t, "committing an aborted one", err, bb.Cancelled)
 	if err := ns.ForgetTxn(ctx, y.ID); err != nil {
 		t.Fatal(err)
 	}
 	_, err = ns.Txn(ctx, y.ID)
-	wantKind(t, "a forgotten one", err, bb.NotFound)
+	metatest.WantKind(t, "a forgotten one", err, bb.NotFound)
 }
 
 // TestTxnFolders has several processes fold one transaction at once, and a destination
 // change between them: none of them removes what another one has folded.
 func TestTxnFolders(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir())
-	ns := newBuffer(t, connectTo(t, Options{InProcess: s}), "buf")
-	ctx := testContext(t)
-	d := mkdir(t, ns, bb.RootDir, "d")
+	s := metatest.StartServer(t, t.TempDir())
+	ns := start(t, s, mode{})
+	ctx := metatest.Context(t)
+	d := namespacetest.Mkdir(t, ns, bb.RootDir, "d")
 	for round := range 5 {
 		x, err := ns.BeginTxn(ctx, bb.Txn{Destination: "d", Dir: d.Dir, UID: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := oracle{}
+		want := namespacetest.Oracle{}
 		for i := range 30 {
 			p := fmt.Sprintf("p%d/f%d", i%6, i)
 			id := bb.FileID(1000*(round+1) + i)
-			if _, err := ns.MkdirAll(ctx, path.Join(x.Path(), attemptDir, "t", "a", path.Dir(p)), Owner{Mode: 0o700}); err != nil {
+			if _, err := ns.MkdirAll(ctx, path.Join(x.Path(), attemptDir, "t", "a", path.Dir(p)), namespace.Owner{Mode: 0o700}); err != nil {
 				t.Fatal(err)
 			}
-			if err := (subject{t, ns}).add(path.Join(x.Path(), attemptDir, "t", "a", p), id.String()); err != nil {
+			if err := (namespacetest.Subject{T: t, NS: ns}).Add(path.Join(x.Path(), attemptDir, "t", "a", p), id.String()); err != nil {
 				t.Fatal(err)
 			}
 			want["d/"+path.Dir(p)], want["d/"+p] = "/", id.String()
@@ -609,11 +608,7 @@ func TestTxnFolders(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		for i := range 4 {
-			m := connectTo(t, Options{InProcess: s})
-			other, err := m.Namespace(ctx, "buf")
-			if err != nil {
-				t.Fatal(err)
-			}
+			other := start(t, s, mode{})
 			wg.Go(func() {
 				time.Sleep(time.Duration(i) * 3 * time.Millisecond)
 				if err := foldOne(ctx, other, x.ID, &plainMover{ns: other}); err != nil {
@@ -622,7 +617,7 @@ func TestTxnFolders(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		got := tree(t, ns)
+		got := namespacetest.Paths(t, ns)
 		maps.DeleteFunc(got, func(p, _ string) bool { return p == "d" })
 		if !maps.Equal(got, map[string]string(want)) {
 			t.Fatalf("round %d: %v, want %v", round, got, want)
@@ -682,16 +677,16 @@ func TestTxnReplacesDurable(t *testing.T) {
 	for _, replace := range []string{".", "p", "p/q"} {
 		t.Run(replace, func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, t.TempDir())
-			ns := newBuffer(t, connectTo(t, Options{InProcess: s}), "buf")
-			ctx := testContext(t)
-			q, err := ns.MkdirAll(ctx, "d/p/q", Owner{})
+			s := metatest.StartServer(t, t.TempDir())
+			ns := start(t, s, mode{})
+			ctx := metatest.Context(t)
+			q, err := ns.MkdirAll(ctx, "d/p/q", namespace.Owner{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			was := bb.Flushed{Generation: 1, ETag: "e", By: "n1"}
 			for _, name := range []string{"same", "other", "dirty"} {
-				e := create(t, ns, q.Dir, name)
+				e := namespacetest.Create(t, ns, q.Dir, name)
 				if name == "dirty" {
 					continue
 				}
@@ -708,24 +703,21 @@ func TestTxnReplacesDurable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			to, err := ns.MkdirAll(ctx, path.Join(x.Path(), attemptDir, "t", "a", "p/q"), Owner{Mode: 0o700})
+			to, err := ns.MkdirAll(ctx, path.Join(x.Path(), attemptDir, "t", "a", "p/q"), namespace.Owner{Mode: 0o700})
 			if err != nil {
 				t.Fatal(err)
 			}
 			want := map[string]string{"d": "/", "d/p": "/", "d/p/q": "/"}
 			for _, name := range []string{"same", "dirty", "new"} {
-				want["d/p/q/"+name] = create(t, ns, to.Dir, name).File.String()
+				want["d/p/q/"+name] = namespacetest.Create(t, ns, to.Dir, name).File.String()
 			}
 			if _, err := ns.AdoptTxn(ctx, x.ID, "t", "a"); err != nil {
 				t.Fatal(err)
 			}
-			other, err := connectTo(t, Options{InProcess: s}).Namespace(ctx, "buf")
-			if err != nil {
-				t.Fatal(err)
-			}
+			other := start(t, s, mode{})
 			wantReplacing := func(p string, want bb.TxnID) {
 				t.Helper()
-				for _, ns := range []*Namespace{ns, other} {
+				for _, ns := range []*process{ns, other} {
 					if id, err := ns.Replacing(ctx, p); err != nil || id != want {
 						t.Errorf("%s is being replaced by %v (%v), want %v", p, id, err, want)
 					}
@@ -747,7 +739,7 @@ func TestTxnReplacesDurable(t *testing.T) {
 			if err := foldAll(ctx, ns, mv); err != nil {
 				t.Fatal(err)
 			}
-			if got := tree(t, ns); !maps.Equal(got, want) {
+			if got := namespacetest.Paths(t, ns); !maps.Equal(got, want) {
 				t.Errorf("folded: %v, want %v", got, want)
 			}
 			wantReplacing("d/p/q/same", 0)

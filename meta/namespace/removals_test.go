@@ -1,4 +1,4 @@
-package meta
+package namespace
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/metatest"
 )
 
 // holdRemovals keeps batches of removals from beginning until the function that it returns is
@@ -45,7 +46,7 @@ func queued(ctx context.Context, t *testing.T, ns *Namespace, n int) {
 func TestRemovalsAreGrouped(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
-		ctx := testContext(t)
+		ctx := metatest.Context(t)
 		const files = 40
 		dir := mkdir(t, ns, bb.RootDir, "d")
 		for i := range files {
@@ -58,7 +59,7 @@ func TestRemovalsAreGrouped(t *testing.T) {
 		release := holdRemovals(ctx, ns)
 		var wg sync.WaitGroup
 		for i := range files {
-			wg.Go(func() { wantKind(t, "remove", remove(i), 0) })
+			wg.Go(func() { metatest.WantKind(t, "remove", remove(i), 0) })
 		}
 		queued(ctx, t, ns, files)
 		release()
@@ -74,7 +75,7 @@ func TestRemovalsAreGrouped(t *testing.T) {
 		if len(batches) != 1 {
 			t.Errorf("%d changes of the server for %d removals at one time", len(batches), files)
 		}
-		if got := tree(t, ns); len(got) != 1 {
+		if got := all(t, ns); len(got) != 1 {
 			t.Errorf("left %v", got)
 		}
 	})
@@ -85,7 +86,7 @@ func TestRemovalsAreGrouped(t *testing.T) {
 func TestRemovalsApart(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
-		ctx := testContext(t)
+		ctx := metatest.Context(t)
 		good, twice := create(t, ns, bb.RootDir, "good"), create(t, ns, bb.RootDir, "twice")
 		changed := create(t, ns, bb.RootDir, "changed")
 		stale := changed
@@ -107,7 +108,7 @@ func TestRemovalsApart(t *testing.T) {
 				}
 			})
 		}
-		wg.Go(func() { wantKind(t, "good", ns.removeFile(ctx, &good, RemoveOptions{StoreOp: true}), 0) })
+		wg.Go(func() { metatest.WantKind(t, "good", ns.removeFile(ctx, &good, RemoveOptions{StoreOp: true}), 0) })
 		var errs [2]error
 		for i := range errs {
 			wg.Go(func() { errs[i] = ns.removeFile(ctx, &twice, RemoveOptions{StoreOp: true}) })
@@ -118,7 +119,7 @@ func TestRemovalsApart(t *testing.T) {
 		if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs[:]...), kv.ErrRevision) {
 			t.Errorf("removed twice at one time: %v, %v", errs[0], errs[1])
 		}
-		if got := tree(t, ns); len(got) != 1 || got["changed"] == "" {
+		if got := all(t, ns); len(got) != 1 || got["changed"] == "" {
 			t.Errorf("left %v", got)
 		}
 		ops, err := ns.StoreOps(ctx)
@@ -133,7 +134,7 @@ func TestRemovalsApart(t *testing.T) {
 func TestRemovalGivenUp(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
-		ctx := testContext(t)
+		ctx := metatest.Context(t)
 		release := holdRemovals(ctx, ns)
 		impatient, cancel := context.WithCancel(ctx)
 		var others, wg sync.WaitGroup
@@ -147,7 +148,7 @@ func TestRemovalGivenUp(t *testing.T) {
 					}
 				})
 			} else {
-				others.Go(func() { wantKind(t, "remove", ns.removeFile(ctx, &e, RemoveOptions{StoreOp: true}), 0) })
+				others.Go(func() { metatest.WantKind(t, "remove", ns.removeFile(ctx, &e, RemoveOptions{StoreOp: true}), 0) })
 			}
 			queued(ctx, t, ns, i+1) // the first one leads
 		}
@@ -155,7 +156,7 @@ func TestRemovalGivenUp(t *testing.T) {
 		wg.Wait()
 		release()
 		others.Wait()
-		if got := tree(t, ns); len(got) != 2 || got["0"] == "" || got["2"] == "" {
+		if got := all(t, ns); len(got) != 2 || got["0"] == "" || got["2"] == "" {
 			t.Errorf("left %v", got)
 		}
 	})

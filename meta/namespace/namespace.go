@@ -1,4 +1,9 @@
-package meta
+// Package namespace is the tree of directories and files of one buffer, and the renames and
+// removals that its backing store has yet to follow. It is given a bucket and ids, and must
+// never know buffers, transactions or the connection to the server.
+//
+// Tree is what its callers use; namespacetest holds every engine to that.
+package namespace
 
 import (
 	"context"
@@ -18,7 +23,7 @@ import (
 const maxAncestors = 16 * bb.MaxDepth
 
 // Namespace is the tree of directories and files of one buffer. It is safe for
-// concurrent use; all users of one Meta share one Namespace a buffer.
+// concurrent use; all users of one process share one Namespace a buffer.
 //
 // # Why a directory cannot vanish under a new entry
 //
@@ -44,15 +49,13 @@ const maxAncestors = 16 * bb.MaxDepth
 // Rename puts an entry into its new directory in a batch that checks that d.D has
 // the revision that was read, unmarked; a mark is taken off first.
 type Namespace struct {
-	m       *Meta
 	b       *kv.Bucket
+	ids     IDs
 	buffer  string
+	node    bb.NodeID
+	sole    bool
 	entries *cache[entryID, bb.Entry]
 	dirs    *cache[bb.DirID, directory]
-
-	decisions atomic.Uint64 // of transactions, by this process
-	decided   atomic.Uint64 // a revision that the decided key has had
-	replacing atomic.Pointer[replacements]
 
 	known      knownPaths
 	opKeys     opKeys
@@ -61,6 +64,39 @@ type Namespace struct {
 	distrusted atomic.Uint64 // how often the server has been found to have gone back
 	destroyed  atomic.Bool   // by this process: the caches must not answer any more
 }
+
+// IDs gives ids that are used nowhere else, ever.
+type IDs interface {
+	Next(ctx context.Context) (uint64, error)
+}
+
+// Options say whose namespace it is and how to use it.
+type Options struct {
+	Buffer string    // its name
+	Node   bb.NodeID // that StoreOps of its changes name as theirs
+	// SoleWriter: nobody but this Namespace changes what the bucket holds. It answers from a
+	// write-through cache.
+	SoleWriter bool
+	// CacheEntries bounds that cache, about 600 bytes each; default 32,768.
+	CacheEntries int
+}
+
+// Open returns the namespace in a bucket, which need not exist: see Prepare.
+func Open(b *kv.Bucket, ids IDs, o Options) *Namespace {
+	ns := &Namespace{b: b, ids: ids, buffer: o.Buffer, node: o.Node, sole: o.SoleWriter}
+	if o.SoleWriter {
+		entries := o.CacheEntries
+		if entries <= 0 {
+			entries = 1 << 15
+		}
+		ns.entries = newCache[entryID, bb.Entry](entries)
+		ns.dirs = newCache[bb.DirID, directory](entries)
+	}
+	return ns
+}
+
+// MarkDestroyed makes the namespace answer that it is gone, whatever is cached.
+func (ns *Namespace) MarkDestroyed() { ns.destroyed.Store(true) }
 
 type entryID struct {
 	dir  bb.DirID
@@ -75,78 +111,9 @@ type directory struct {
 	rest     string
 }
 
-// Namespace returns the namespace of a buffer. NotFound if there is no such buffer,
-// or if it is being destroyed.
-func (m *Meta) Namespace(ctx context.Context, buffer string) (*Namespace, error) {
-	const op = "namespace"
-	b, id, err := m.buffer(ctx, op, buffer)
-	if err != nil {
-		return nil, err
-	}
-	if b.State == bb.BufferDestroying {
-		return nil, bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed")
-	}
-	ns := m.newNamespace(buffer, id)
-	if old := m.namespaceOf(buffer, ns.b.Name()); old != nil {
-		return old, nil
-	}
-	prepared := ns.prepare(ctx, &b)
-	if prepared != nil && !errors.Is(prepared, kv.ErrNoBucket) {
-		return nil, kv.Wrap(op, buffer, prepared)
-	}
-	// The buffer may have been destroyed before its bucket was made above, or meanwhile.
-	if again, newID, err := m.buffer(ctx, op, buffer); err != nil || newID != id || again.State == bb.BufferDestroying {
-		if err != nil && !errors.Is(err, bb.NotFound) {
-			return nil, err
-		}
-		return nil, errors.Join(bb.E(bb.NotFound, op, buffer, "the buffer is being destroyed"), ns.b.Destroy(ctx))
-	}
-	if prepared != nil {
-		return nil, kv.Wrap(op, buffer, prepared)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if old := m.mu.namespaces[buffer]; old != nil && old.b.Name() == ns.b.Name() {
-		return old, nil
-	}
-	m.mu.namespaces[buffer] = ns
-	return ns, nil
-}
-
-func (m *Meta) newNamespace(buffer string, id uint64) *Namespace {
-	ns := &Namespace{m: m, b: m.bufferBucket(buffer, id), buffer: buffer}
-	if m.opts.SoleWriter {
-		ns.entries = newCache[entryID, bb.Entry](m.opts.CacheEntries)
-		ns.dirs = newCache[bb.DirID, directory](m.opts.CacheEntries)
-	}
-	return ns
-}
-
-// bufferBucket returns the bucket of the namespace of a buffer.
-func (m *Meta) bufferBucket(buffer string, id uint64) *kv.Bucket {
-	return m.conn.Bucket(bucketName(buffer, id), kv.BucketOptions{
-		Absent: m.opts.Replicas <= 1,
-		Gone: func(ctx context.Context) (bool, error) {
-			b, now, err := m.buffer(ctx, "namespace", buffer)
-			if errors.Is(err, bb.NotFound) {
-				return true, nil
-			}
-			return now != id || b.State == bb.BufferDestroying, err
-		},
-	})
-}
-
-func (m *Meta) namespaceOf(buffer, bucket string) *Namespace {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if ns := m.mu.namespaces[buffer]; ns != nil && ns.b.Name() == bucket {
-		return ns
-	}
-	return nil
-}
-
-// prepare makes the bucket and the root directory where they are not there.
-func (ns *Namespace) prepare(ctx context.Context, b *bb.Buffer) error {
+// Prepare makes the bucket and the root directory, with the attributes of a buffer, where
+// they are not there.
+func (ns *Namespace) Prepare(ctx context.Context, b *bb.Buffer) error {
 	if found, err := ns.b.Exists(ctx); err != nil {
 		return err
 	} else if found {

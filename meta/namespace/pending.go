@@ -1,4 +1,4 @@
-package meta
+package namespace
 
 import (
 	"cmp"
@@ -10,10 +10,10 @@ import (
 	"forebay/meta/kv"
 )
 
-// PendingOps follows the operations of a namespace that are pending (StoreOp): what it reads
+// pendingOps follows the operations of a namespace that are pending (StoreOp): what it reads
 // grows with what changed, not with what is pending. A server that may have been set back is
 // read from the start. It is used by one goroutine at a time.
-type PendingOps struct {
+type pendingOps struct {
 	ns    *Namespace
 	valid trust
 	from  uint64             // the sequence to go on from; 0: nothing was read
@@ -28,15 +28,19 @@ func (ns *Namespace) trust() trust {
 }
 
 // PendingOps returns a follower that has read nothing yet.
-func (ns *Namespace) PendingOps() *PendingOps {
-	return &PendingOps{ns: ns, byKey: map[string]StoreOp{}}
+func (ns *Namespace) PendingOps() OpReader {
+	return ns.pendingOps()
+}
+
+func (ns *Namespace) pendingOps() *pendingOps {
+	return &pendingOps{ns: ns, byKey: map[string]StoreOp{}}
 }
 
 // Read returns the operations that are pending and were not when it was called before, in the
 // order in which they happened, and those that were and are not any more. One that another node
 // has taken over went at its old revision and came at its new one. What is acknowledged before
 // Read is called is read. Nothing is lost by an error: the next call returns it.
-func (p *PendingOps) Read(ctx context.Context) (came, went []StoreOp, err error) {
+func (p *pendingOps) Read(ctx context.Context) (came, went []StoreOp, err error) {
 	now := p.ns.trust()
 	read := p.changes
 	if p.from == 0 || p.valid != now {
@@ -71,7 +75,7 @@ func (p *PendingOps) Read(ctx context.Context) (came, went []StoreOp, err error)
 
 // all reads everything. It returns the operations that are pending, nil for the keys of those
 // that were, and the sequence to go on from.
-func (p *PendingOps) all(ctx context.Context) (now map[string]*StoreOp, from uint64, err error) {
+func (p *pendingOps) all(ctx context.Context) (now map[string]*StoreOp, from uint64, err error) {
 	records, last, err := p.ns.opRecords(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -86,7 +90,7 @@ func (p *PendingOps) all(ctx context.Context) (now map[string]*StoreOp, from uin
 }
 
 // changes is all of those keys alone that have changed.
-func (p *PendingOps) changes(ctx context.Context) (now map[string]*StoreOp, from uint64, err error) {
+func (p *pendingOps) changes(ctx context.Context) (now map[string]*StoreOp, from uint64, err error) {
 	from = p.from
 	records := map[string]kv.Record{}
 	err = p.ns.b.ChangedSince(ctx, opPrefix+"*", from, func(r *kv.Record) {

@@ -1,4 +1,4 @@
-package meta
+package namespacetest
 
 import (
 	"context"
@@ -12,44 +12,23 @@ import (
 	"testing"
 
 	"forebay/internal/bb"
+	"forebay/meta/metatest"
+	"forebay/meta/namespace"
 )
 
-// eachPair runs a test with two namespaces of one buffer: of one sole writer, or of
-// two that do not know of each other.
-func eachPair(t *testing.T, test func(t *testing.T, a, b *Namespace)) {
-	t.Helper()
-	for name, mode := range modes {
-		t.Run(name, func(t *testing.T) {
-			s := startServer(t, t.TempDir())
-			m := connectTo(t, Options{InProcess: s, SoleWriter: mode.sole})
-			a := mode.in(newBuffer(t, m, "buf"))
-			b := a
-			if !mode.sole {
-				var err error
-				if b, err = connectTo(t, Options{InProcess: s}).Namespace(testContext(t), "buf"); err != nil {
-					t.Fatal(err)
-				}
-				mode.in(b)
-			}
-			test(t, a, b)
-		})
-	}
-}
-
-func TestConcurrentCreate(t *testing.T) {
-	t.Parallel()
-	eachPair(t, func(t *testing.T, a, b *Namespace) {
+func testConcurrentCreate(t *testing.T, factory Factory) {
+	factory.pair(t, func(t *testing.T, a, b namespace.Tree) {
 		for round := range 20 {
 			var won atomic.Int32
 			var wg sync.WaitGroup
 			for i := range 16 {
-				ns := []*Namespace{a, b}[i%2]
+				ns := []namespace.Tree{a, b}[i%2]
 				wg.Go(func() {
 					var err error
 					if i%4 == 3 {
-						_, err = ns.Mkdir(testContext(t), bb.RootDir, fmt.Sprint("same", round), Owner{})
+						_, err = ns.Mkdir(metatest.Context(t), bb.RootDir, fmt.Sprint("same", round), namespace.Owner{})
 					} else {
-						_, err = ns.Create(testContext(t), file(t, ns, bb.RootDir, fmt.Sprint("same", round)))
+						_, err = ns.Create(metatest.Context(t), File(bb.RootDir, fmt.Sprint("same", round)))
 					}
 					if err == nil {
 						won.Add(1)
@@ -66,16 +45,15 @@ func TestConcurrentCreate(t *testing.T) {
 	})
 }
 
-func TestConcurrentUpdate(t *testing.T) {
-	t.Parallel()
-	eachPair(t, func(t *testing.T, a, b *Namespace) {
-		create(t, a, bb.RootDir, "f")
+func testConcurrentUpdate(t *testing.T, factory Factory) {
+	factory.pair(t, func(t *testing.T, a, b namespace.Tree) {
+		Create(t, a, bb.RootDir, "f")
 		var wg sync.WaitGroup
 		for i := range 8 {
-			ns := []*Namespace{a, b}[i%2]
+			ns := []namespace.Tree{a, b}[i%2]
 			wg.Go(func() {
 				for range 20 {
-					_, err := ns.Update(testContext(t), bb.RootDir, "f", func(e *bb.Entry) error { e.Size++; return nil })
+					_, err := ns.Update(metatest.Context(t), bb.RootDir, "f", func(e *bb.Entry) error { e.Size++; return nil })
 					if err != nil {
 						t.Error(err)
 					}
@@ -83,7 +61,7 @@ func TestConcurrentUpdate(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if e, err := b.Lookup(testContext(t), bb.RootDir, "f"); err != nil || e.Size != 10+160 {
+		if e, err := b.Lookup(metatest.Context(t), bb.RootDir, "f"); err != nil || e.Size != 10+160 {
 			t.Errorf("%d %v", e.Size, err)
 		}
 	})
@@ -91,16 +69,15 @@ func TestConcurrentUpdate(t *testing.T) {
 
 // Two directories are moved into each other at the same time, over and over: one of
 // the two must be refused, and nothing may be cut off from the root.
-func TestConcurrentRenameIntoEachOther(t *testing.T) {
-	t.Parallel()
-	eachPair(t, func(t *testing.T, a, b *Namespace) {
-		ctx := testContext(t)
+func testConcurrentRenameIntoEachOther(t *testing.T, factory Factory) {
+	factory.pair(t, func(t *testing.T, a, b namespace.Tree) {
+		ctx := metatest.Context(t)
 		for round := range 15 {
-			x, err := a.MkdirAll(ctx, fmt.Sprintf("%d/x/sub", round), Owner{})
+			x, err := a.MkdirAll(ctx, fmt.Sprintf("%d/x/sub", round), namespace.Owner{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			y, err := a.MkdirAll(ctx, fmt.Sprintf("%d/y/sub", round), Owner{})
+			y, err := a.MkdirAll(ctx, fmt.Sprintf("%d/y/sub", round), namespace.Owner{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,8 +87,8 @@ func TestConcurrentRenameIntoEachOther(t *testing.T) {
 			}
 			var wg sync.WaitGroup
 			var errs [2]error
-			wg.Go(func() { _, errs[0] = a.Rename(ctx, top.Dir, "x", y.Dir, "x", RenameOptions{}) })
-			wg.Go(func() { _, errs[1] = b.Rename(ctx, top.Dir, "y", x.Dir, "y", RenameOptions{}) })
+			wg.Go(func() { _, errs[0] = a.Rename(ctx, top.Dir, "x", y.Dir, "x", namespace.RenameOptions{}) })
+			wg.Go(func() { _, errs[1] = b.Rename(ctx, top.Dir, "y", x.Dir, "y", namespace.RenameOptions{}) })
 			wg.Wait()
 			refused := errors.Is(errs[0], bb.Invalid) != errors.Is(errs[1], bb.Invalid)
 			if !refused || errs[0] != nil && errs[1] != nil {
@@ -119,7 +96,7 @@ func TestConcurrentRenameIntoEachOther(t *testing.T) {
 			}
 		}
 		directories := 0
-		for _, what := range tree(t, b) {
+		for _, what := range Paths(t, b) {
 			if what == "/" {
 				directories++
 			}
@@ -127,29 +104,28 @@ func TestConcurrentRenameIntoEachOther(t *testing.T) {
 		if directories != 15*5 {
 			t.Errorf("%d directories can be reached, want %d", directories, 15*5)
 		}
-		checkPaths(t, a)
-		checkPaths(t, b)
+		CheckPaths(t, a)
+		CheckPaths(t, b)
 	})
 }
 
 // Files are created and renamed into a directory while it is being removed: what
 // succeeded must be there.
-func TestConcurrentRemoveDirectory(t *testing.T) {
-	t.Parallel()
-	eachPair(t, func(t *testing.T, a, b *Namespace) {
-		ctx := testContext(t)
+func testConcurrentRemoveDirectory(t *testing.T, factory Factory) {
+	factory.pair(t, func(t *testing.T, a, b namespace.Tree) {
+		ctx := metatest.Context(t)
 		for round := range 40 {
-			d := mkdir(t, a, bb.RootDir, "d")
-			create(t, a, bb.RootDir, fmt.Sprint("from", round))
+			d := Mkdir(t, a, bb.RootDir, "d")
+			Create(t, a, bb.RootDir, fmt.Sprint("from", round))
 			var wg sync.WaitGroup
 			var removed, created, moved, made error
 			start := make(chan struct{})
 			run := func(fn func()) { wg.Go(func() { <-start; fn() }) }
-			run(func() { _, removed = a.Remove(ctx, bb.RootDir, "d", RemoveOptions{StoreOp: round%2 == 0}) })
-			run(func() { _, created = b.Create(ctx, file(t, b, d.Dir, "created")) })
-			run(func() { _, made = b.Mkdir(ctx, d.Dir, "made", Owner{}) })
+			run(func() { _, removed = a.Remove(ctx, bb.RootDir, "d", namespace.RemoveOptions{StoreOp: round%2 == 0}) })
+			run(func() { _, created = b.Create(ctx, File(d.Dir, "created")) })
+			run(func() { _, made = b.Mkdir(ctx, d.Dir, "made", namespace.Owner{}) })
 			run(func() {
-				_, moved = b.Rename(ctx, bb.RootDir, fmt.Sprint("from", round), d.Dir, "moved", RenameOptions{})
+				_, moved = b.Rename(ctx, bb.RootDir, fmt.Sprint("from", round), d.Dir, "moved", namespace.RenameOptions{})
 			})
 			close(start)
 			wg.Wait()
@@ -162,11 +138,11 @@ func TestConcurrentRemoveDirectory(t *testing.T) {
 				}
 			}
 			if removed != nil {
-				wantKind(t, "remove", removed, bb.NotEmpty)
-				if got := names(t, b, d.Dir); !slices.Equal(got, []string{"created", "made", "moved"}) {
+				metatest.WantKind(t, "remove", removed, bb.NotEmpty)
+				if got := Names(t, b, d.Dir); !slices.Equal(got, []string{"created", "made", "moved"}) {
 					t.Errorf("it holds %q", got)
 				}
-				if err := a.RemoveAll(ctx, bb.RootDir, "d", RemoveOptions{}, nil); err != nil {
+				if err := a.RemoveAll(ctx, bb.RootDir, "d", namespace.RemoveOptions{}, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -176,20 +152,19 @@ func TestConcurrentRemoveDirectory(t *testing.T) {
 
 // A directory of some files that stay, some that are updated and some that come and
 // go is listed over and over.
-func TestListDuringChanges(t *testing.T) {
-	t.Parallel()
+func testListDuringChanges(t *testing.T, factory Factory) {
 	for _, stay := range []int{50, 1500} {
-		eachPair(t, func(t *testing.T, a, b *Namespace) {
-			ctx, stop := context.WithCancel(testContext(t))
+		factory.pair(t, func(t *testing.T, a, b namespace.Tree) {
+			ctx, stop := context.WithCancel(metatest.Context(t))
 			defer stop()
 			for i := range stay {
-				create(t, a, bb.RootDir, fmt.Sprintf("stay%04d", i))
+				Create(t, a, bb.RootDir, fmt.Sprintf("stay%04d", i))
 			}
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				for ctx.Err() == nil {
 					name := fmt.Sprintf("stay%04d", rand.IntN(stay))
-					_, err := b.Update(testContext(t), bb.RootDir, name, func(e *bb.Entry) error { e.Size++; return nil })
+					_, err := b.Update(metatest.Context(t), bb.RootDir, name, func(e *bb.Entry) error { e.Size++; return nil })
 					if err != nil {
 						t.Error(err)
 					}
@@ -197,8 +172,8 @@ func TestListDuringChanges(t *testing.T) {
 			})
 			wg.Go(func() {
 				for i := 0; ctx.Err() == nil; i++ {
-					create(t, b, bb.RootDir, fmt.Sprintf("go%d", i%20))
-					if _, err := b.Remove(testContext(t), bb.RootDir, fmt.Sprintf("go%d", i%20), RemoveOptions{}); err != nil {
+					Create(t, b, bb.RootDir, fmt.Sprintf("go%d", i%20))
+					if _, err := b.Remove(metatest.Context(t), bb.RootDir, fmt.Sprintf("go%d", i%20), namespace.RemoveOptions{}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -213,14 +188,14 @@ func TestListDuringChanges(t *testing.T) {
 	}
 }
 
-func checkListing(t *testing.T, ns *Namespace, stay int) {
+func checkListing(t *testing.T, ns namespace.Tree, stay int) {
 	t.Helper()
 	var all []string
 	after, more := "", true
 	for more {
 		var page []bb.Entry
 		var err error
-		page, more, err = ns.List(testContext(t), bb.RootDir, after, 300)
+		page, more, err = ns.List(metatest.Context(t), bb.RootDir, after, 300)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,10 +220,10 @@ func checkListing(t *testing.T, ns *Namespace, stay int) {
 	}
 }
 
-func checkScan(t *testing.T, ns *Namespace, stay int) {
+func checkScan(t *testing.T, ns namespace.Tree, stay int) {
 	t.Helper()
 	seen := map[string]bool{}
-	if err := ns.Scan(testContext(t), bb.RootDir, func(e bb.Entry) error {
+	if err := ns.Scan(metatest.Context(t), bb.RootDir, func(e bb.Entry) error {
 		if strings.HasPrefix(e.Name, "stay") {
 			seen[e.Name] = true
 		}

@@ -1,4 +1,4 @@
-package meta
+package namespace
 
 import (
 	"context"
@@ -72,7 +72,7 @@ func (k *knownPaths) renaming() func(error) {
 // moment, even while its ancestors are being renamed. NotFound if it has been
 // removed.
 func (ns *Namespace) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
-	if !ns.m.opts.SoleWriter {
+	if !ns.sole {
 		path, _, err := ns.pathOf(ctx, dir)
 		return path, kv.Wrap("path", dir.String(), err)
 	}

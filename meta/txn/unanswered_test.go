@@ -1,17 +1,23 @@
-package meta
+package txn
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/metapb"
+	"forebay/meta/metatest"
+	"forebay/meta/namespace"
+	"forebay/meta/namespace/namespacetest"
 )
 
 // fault is what happens to one request of an operation.
@@ -87,7 +93,7 @@ func (l *losing) release(t *testing.T) int {
 	held, seen := l.held, l.seen
 	l.mu.Unlock()
 	if len(held) > 0 {
-		if _, err := l.c.Deliver(testContext(t), held); err != nil {
+		if _, err := l.c.Deliver(metatest.Context(t), held); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,22 +103,22 @@ func (l *losing) release(t *testing.T) int {
 
 // mutation is one operation of a namespace, carried out in a directory of its own.
 type mutation struct {
-	prepare func(t *testing.T, ns *Namespace, dir bb.Entry)
-	do      func(ctx context.Context, ns *Namespace, dir bb.Entry) error
+	prepare func(t *testing.T, ns *process, dir bb.Entry)
+	do      func(ctx context.Context, ns *process, dir bb.Entry) error
 	steps   bool // it consists of several changes, each of which can be seen
 }
 
 // calls are the operations that change a namespace.
 var calls = map[string]mutation{
-	"create": {nil, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
+	"create": {nil, func(ctx context.Context, ns *process, dir bb.Entry) error {
 		_, err := ns.Create(ctx, bb.Entry{Parent: dir.Dir, Name: "f", Type: bb.TypeFile, File: bb.FileID(dir.Dir), Mode: 0o644})
 		return err
 	}, false},
-	"create in a marked directory": {marked, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
+	"create in a marked directory": {marked, func(ctx context.Context, ns *process, dir bb.Entry) error {
 		_, err := ns.Create(ctx, bb.Entry{Parent: dir.Dir, Name: "f", Type: bb.TypeFile, File: bb.FileID(dir.Dir), Mode: 0o644})
 		return err
 	}, false},
-	"put": {withFile, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
+	"put": {withFile, func(ctx context.Context, ns *process, dir bb.Entry) error {
 		e, err := ns.Lookup(ctx, dir.Dir, "f")
 		if err != nil {
 			return err
@@ -121,131 +127,137 @@ var calls = map[string]mutation{
 		_, err = ns.Put(ctx, e)
 		return err
 	}, false},
-	"set attributes": {withFile, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
+	"set attributes": {withFile, func(ctx context.Context, ns *process, dir bb.Entry) error {
 		uid := uint32(9)
-		_, err := ns.SetAttr(ctx, dir.Dir, "f", Attr{UID: &uid})
+		_, err := ns.SetAttr(ctx, dir.Dir, "f", namespace.Attr{UID: &uid})
 		return err
 	}, false},
-	"mkdir": {nil, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
-		_, err := ns.Mkdir(ctx, dir.Dir, "d", Owner{Mode: 0o755})
+	"mkdir": {nil, func(ctx context.Context, ns *process, dir bb.Entry) error {
+		_, err := ns.Mkdir(ctx, dir.Dir, "d", namespace.Owner{Mode: 0o755})
 		return err
 	}, false},
-	"mkdirall": {nil, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
-		_, err := ns.MkdirAll(ctx, dir.Name+"/a/b", Owner{Mode: 0o755})
+	"mkdirall": {nil, func(ctx context.Context, ns *process, dir bb.Entry) error {
+		_, err := ns.MkdirAll(ctx, dir.Name+"/a/b", namespace.Owner{Mode: 0o755})
 		return err
 	}, true},
-	"remove a file":                {withFile, removing("f", RemoveOptions{}), false},
-	"remove a file of the store":   {withFile, removing("f", RemoveOptions{StoreOp: true}), false},
-	"remove a directory":           {withDirs, removing("d", RemoveOptions{}), false},
-	"remove a directory and note":  {withDirs, removing("d", RemoveOptions{StoreOp: true}), false},
-	"remove a full directory":      {withTree, removing("d", RemoveOptions{}), false},
-	"rename a file":                {withFile, renaming("f", "g", RenameOptions{}), false},
-	"rename a file of the store":   {withFile, renaming("f", "g", RenameOptions{StoreOp: true}), false},
-	"replace a file":               {withFiles, renaming("f", "g", RenameOptions{Replace: true, StoreOp: true}), false},
-	"rename a file to a directory": {withDirsAndFile, renaming("f", "d/f", RenameOptions{}), false},
-	"rename a directory":           {withTree, renaming("d", "e", RenameOptions{StoreOp: true}), false},
-	"replace a directory":          {withDirs, renaming("d", "e", RenameOptions{Replace: true}), false},
-	"move a directory":             {withDirs, renaming("d", "e/d", RenameOptions{StoreOp: true}), false},
-	"replace a full directory": {func(t *testing.T, ns *Namespace, dir bb.Entry) {
+	"remove a file":                {withFile, removing("f", namespace.RemoveOptions{}), false},
+	"remove a file of the store":   {withFile, removing("f", namespace.RemoveOptions{StoreOp: true}), false},
+	"remove a directory":           {withDirs, removing("d", namespace.RemoveOptions{}), false},
+	"remove a directory and note":  {withDirs, removing("d", namespace.RemoveOptions{StoreOp: true}), false},
+	"remove a full directory":      {withTree, removing("d", namespace.RemoveOptions{}), false},
+	"rename a file":                {withFile, renaming("f", "g", namespace.RenameOptions{}), false},
+	"rename a file of the store":   {withFile, renaming("f", "g", namespace.RenameOptions{StoreOp: true}), false},
+	"replace a file":               {withFiles, renaming("f", "g", namespace.RenameOptions{Replace: true, StoreOp: true}), false},
+	"rename a file to a directory": {withDirsAndFile, renaming("f", "d/f", namespace.RenameOptions{}), false},
+	"rename a directory":           {withTree, renaming("d", "e", namespace.RenameOptions{StoreOp: true}), false},
+	"replace a directory":          {withDirs, renaming("d", "e", namespace.RenameOptions{Replace: true}), false},
+	"move a directory":             {withDirs, renaming("d", "e/d", namespace.RenameOptions{StoreOp: true}), false},
+	"replace a full directory": {func(t *testing.T, ns *process, dir bb.Entry) {
 		withDirs(t, ns, dir)
-		create(t, ns, resolve(t, ns, dir.Name+"/e").Dir, "f")
-	}, renaming("d", "e", RenameOptions{Replace: true}), false},
-	"remove all": {withTree, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
-		return ns.RemoveAll(ctx, dir.Dir, "d", RemoveOptions{}, nil)
+		namespacetest.Create(t, ns, resolve(t, ns, dir.Name+"/e").Dir, "f")
+	}, renaming("d", "e", namespace.RenameOptions{Replace: true}), false},
+	"remove all": {withTree, func(ctx context.Context, ns *process, dir bb.Entry) error {
+		return ns.RemoveAll(ctx, dir.Dir, "d", namespace.RemoveOptions{}, nil)
 	}, true},
-	"remove all of the store": {withTree, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
-		return ns.RemoveAll(ctx, dir.Dir, "d", RemoveOptions{StoreOp: true}, nil)
+	"remove all of the store": {withTree, func(ctx context.Context, ns *process, dir bb.Entry) error {
+		return ns.RemoveAll(ctx, dir.Dir, "d", namespace.RemoveOptions{StoreOp: true}, nil)
 	}, true},
-	"begin": {nil, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
+	"begin": {nil, func(ctx context.Context, ns *process, dir bb.Entry) error {
 		_, err := ns.BeginTxn(ctx, txnIn(dir))
 		return err
 	}, true},
-	"renew": {begun, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
+	"renew": {begun, func(ctx context.Context, ns *process, dir bb.Entry) error {
 		_, err := ns.RenewTxn(ctx, txnIn(dir).ID)
 		return err
 	}, false},
-	"adopt": {begun, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
+	"adopt": {begun, func(ctx context.Context, ns *process, dir bb.Entry) error {
 		winner, err := ns.AdoptTxn(ctx, txnIn(dir).ID, "task", "1")
 		if err == nil && winner != "1" {
 			err = fmt.Errorf("attempt %q was adopted", winner)
 		}
 		return err
 	}, false},
-	"abort": {begun, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
+	"abort": {begun, func(ctx context.Context, ns *process, dir bb.Entry) error {
 		_, err := ns.AbortTxn(ctx, txnIn(dir).ID, "no reason")
 		return err
 	}, false},
-	"commit": {adopted, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
+	"commit": {adopted, func(ctx context.Context, ns *process, dir bb.Entry) error {
 		return commitTxn(ctx, ns, txnIn(dir).ID, nil, &plainMover{ns: ns})
 	}, true},
-	"fold": {func(t *testing.T, ns *Namespace, dir bb.Entry) {
+	"fold": {func(t *testing.T, ns *process, dir bb.Entry) {
 		adopted(t, ns, dir)
-		if err := commitTxn(testContext(t), ns, txnIn(dir).ID, nil, &plainMover{ns: ns}); err != nil {
+		if err := commitTxn(metatest.Context(t), ns, txnIn(dir).ID, nil, &plainMover{ns: ns}); err != nil {
 			t.Fatal(err)
 		}
-	}, func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
+	}, func(ctx context.Context, ns *process, dir bb.Entry) error {
 		mv := &plainMover{ns: ns}
-		if err := ns.FoldTxn(ctx, txnIn(dir).ID, mv); err != nil {
+		if err := ns.MaterializeTxn(ctx, txnIn(dir).ID, mv); err != nil {
 			return err
 		}
 		return ns.CleanTxn(ctx, txnIn(dir).ID, mv)
 	}, true},
 }
 
-func resolve(t *testing.T, ns *Namespace, path string) bb.Entry {
+func resolve(t *testing.T, ns *process, path string) bb.Entry {
 	t.Helper()
-	e, err := ns.Resolve(testContext(t), path)
+	e, err := ns.Resolve(metatest.Context(t), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return e
 }
 
-func withFile(t *testing.T, ns *Namespace, dir bb.Entry) { create(t, ns, dir.Dir, "f") }
+func withFile(t *testing.T, ns *process, dir bb.Entry) { namespacetest.Create(t, ns, dir.Dir, "f") }
 
-func withFiles(t *testing.T, ns *Namespace, dir bb.Entry) {
-	create(t, ns, dir.Dir, "f")
-	create(t, ns, dir.Dir, "g")
+func withFiles(t *testing.T, ns *process, dir bb.Entry) {
+	namespacetest.Create(t, ns, dir.Dir, "f")
+	namespacetest.Create(t, ns, dir.Dir, "g")
 }
 
-func withDirs(t *testing.T, ns *Namespace, dir bb.Entry) {
-	mkdir(t, ns, dir.Dir, "d")
-	mkdir(t, ns, dir.Dir, "e")
+func withDirs(t *testing.T, ns *process, dir bb.Entry) {
+	namespacetest.Mkdir(t, ns, dir.Dir, "d")
+	namespacetest.Mkdir(t, ns, dir.Dir, "e")
 }
 
-func withDirsAndFile(t *testing.T, ns *Namespace, dir bb.Entry) {
+func withDirsAndFile(t *testing.T, ns *process, dir bb.Entry) {
 	withDirs(t, ns, dir)
 	withFile(t, ns, dir)
 }
 
-func withTree(t *testing.T, ns *Namespace, dir bb.Entry) {
-	d := mkdir(t, ns, dir.Dir, "d")
-	create(t, ns, d.Dir, "f")
-	create(t, ns, mkdir(t, ns, d.Dir, "deep").Dir, "g")
+func withTree(t *testing.T, ns *process, dir bb.Entry) {
+	d := namespacetest.Mkdir(t, ns, dir.Dir, "d")
+	namespacetest.Create(t, ns, d.Dir, "f")
+	namespacetest.Create(t, ns, namespacetest.Mkdir(t, ns, d.Dir, "deep").Dir, "g")
 }
 
 // marked leaves a mark of removal, as a remover that died does.
-func marked(t *testing.T, ns *Namespace, dir bb.Entry) {
-	c, err := ns.loadDir(testContext(t), dir.Dir)
+func marked(t *testing.T, ns *process, dir bb.Entry) {
+	ctx, key := metatest.Context(t), "d."+strconv.FormatUint(uint64(dir.Dir), 16)
+	var record metapb.Directory
+	r, err := ns.bucket.Get(ctx, key)
 	if err == nil {
-		d := c.value
-		d.removing = true
-		_, err = ns.putDir(testContext(t), dir.Dir, d, c.seq)
+		err = kv.Open(key, r.Data, &record)
 	}
-	if err != nil {
+	record.Removing = true
+	data, serr := kv.Seal(key, &record)
+	if err == nil && serr == nil {
+		_, err = ns.bucket.Put(ctx, key, data, r.Seq)
+	}
+	if err := errors.Join(err, serr); err != nil {
 		t.Fatal(err)
 	}
+	ns.Distrust() // it is not the process's own change
 }
 
-func removing(name string, o RemoveOptions) func(context.Context, *Namespace, bb.Entry) error {
-	return func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
+func removing(name string, o namespace.RemoveOptions) func(context.Context, *process, bb.Entry) error {
+	return func(ctx context.Context, ns *process, dir bb.Entry) error {
 		_, err := ns.Remove(ctx, dir.Dir, name, o)
 		return err
 	}
 }
 
-func renaming(from, to string, o RenameOptions) func(context.Context, *Namespace, bb.Entry) error {
-	return func(ctx context.Context, ns *Namespace, dir bb.Entry) error {
+func renaming(from, to string, o namespace.RenameOptions) func(context.Context, *process, bb.Entry) error {
+	return func(ctx context.Context, ns *process, dir bb.Entry) error {
 		parent, name := dir.Dir, to
 		if above, below, ok := strings.Cut(to, "/"); ok {
 			e, err := ns.Lookup(ctx, dir.Dir, above)
@@ -264,43 +276,43 @@ func txnIn(dir bb.Entry) bb.Txn {
 	return bb.Txn{ID: bb.TxnIDOf(7, dir.Name), Destination: dir.Name, Dir: dir.Dir, Key: dir.Name, UID: 7}
 }
 
-func begun(t *testing.T, ns *Namespace, dir bb.Entry) {
-	if _, err := ns.BeginTxn(testContext(t), txnIn(dir)); err != nil {
+func begun(t *testing.T, ns *process, dir bb.Entry) {
+	if _, err := ns.BeginTxn(metatest.Context(t), txnIn(dir)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func adopted(t *testing.T, ns *Namespace, dir bb.Entry) {
+func adopted(t *testing.T, ns *process, dir bb.Entry) {
 	begun(t, ns, dir)
 	x := txnIn(dir)
-	e, err := ns.MkdirAll(testContext(t), x.Path()+"/"+attemptDir+"/task/1/sub", Owner{Mode: 0o700})
+	e, err := ns.MkdirAll(metatest.Context(t), x.Path()+"/"+attemptDir+"/task/1/sub", namespace.Owner{Mode: 0o700})
 	if err != nil {
 		t.Fatal(err)
 	}
-	create(t, ns, e.Dir, "part")
-	if _, err := ns.AdoptTxn(testContext(t), x.ID, "task", "1"); err != nil {
+	namespacetest.Create(t, ns, e.Dir, "part")
+	if _, err := ns.AdoptTxn(metatest.Context(t), x.ID, "task", "1"); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // state is what there is of a directory: its tree, the operations that the store owes it,
 // and its transaction. Each item is a line.
-func state(t *testing.T, ns *Namespace, dir bb.Entry) []string {
+func state(t *testing.T, ns *process, dir bb.Entry) []string {
 	t.Helper()
-	ctx := testContext(t)
+	ctx := metatest.Context(t)
 	var items []string
 	var walk func(dir bb.DirID, at string) error
 	walk = func(dir bb.DirID, at string) error {
 		var below []bb.Entry
 		err := ns.Scan(ctx, dir, func(e bb.Entry) error {
-			items = append(items, fmt.Sprintf("%s %v %d", join(at, e.Name), e.Mode, e.UID))
+			items = append(items, fmt.Sprintf("%s %v %d", path.Join(at, e.Name), e.Mode, e.UID))
 			if e.IsDir() {
 				below = append(below, e)
 			}
 			return nil
 		})
 		for i := 0; i < len(below) && err == nil; i++ {
-			err = walk(below[i].Dir, join(at, below[i].Name))
+			err = walk(below[i].Dir, path.Join(at, below[i].Name))
 		}
 		return err
 	}
@@ -327,11 +339,11 @@ func state(t *testing.T, ns *Namespace, dir bb.Entry) []string {
 }
 
 // subdirs returns a directory and all below it.
-func subdirs(t *testing.T, ns *Namespace, dir bb.Entry) []bb.Entry {
+func subdirs(t *testing.T, ns *process, dir bb.Entry) []bb.Entry {
 	t.Helper()
 	all := []bb.Entry{dir}
 	for i := 0; i < len(all); i++ {
-		err := ns.Scan(testContext(t), all[i].Dir, func(e bb.Entry) error {
+		err := ns.Scan(metatest.Context(t), all[i].Dir, func(e bb.Entry) error {
 			if e.IsDir() {
 				all = append(all, e)
 			}
@@ -352,24 +364,19 @@ func TestUnanswered(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a thousand cases, which take minutes under the race detector")
 	}
-	for name, mode := range modes {
-		t.Run(name, func(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(mode.name, func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, t.TempDir())
-			m := connectTo(t, Options{InProcess: s, SoleWriter: mode.sole})
-			ns := mode.in(newBuffer(t, m, "buf"))
-			l := &losing{c: m.conn, subject: ns.b.Subjects()}
-			m.conn.Intercept(l.intercept)
-			other, err := connectTo(t, Options{InProcess: s}).Namespace(testContext(t), "buf")
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := metatest.StartServer(t, t.TempDir())
+			ns, other := start(t, s, mode), start(t, s, modes[1])
+			l := &losing{c: ns.conn, subject: ns.bucket.Subjects()}
+			ns.conn.Intercept(l.intercept)
 			for _, name := range slices.Sorted(maps.Keys(calls)) {
 				u := unanswered{t: t, ns: ns, other: other, l: l, name: name, call: calls[name]}
 				u.each()
 			}
 			checkRecords(t, other)
-			checkPaths(t, other)
+			namespacetest.CheckPaths(t, other)
 		})
 	}
 }
@@ -377,7 +384,7 @@ func TestUnanswered(t *testing.T) {
 // unanswered is one operation, under every fault at every request.
 type unanswered struct {
 	t             *testing.T
-	ns, other     *Namespace // other: of another process, without a cache and without faults
+	ns, other     *process // other: of another process, without a cache and without faults
 	l             *losing
 	name          string
 	call          mutation
@@ -389,7 +396,7 @@ type unanswered struct {
 func (u *unanswered) begin() bb.Entry {
 	u.t.Helper()
 	u.dirs++
-	dir := mkdir(u.t, u.ns, bb.RootDir, fmt.Sprintf("%s %d", u.name, u.dirs))
+	dir := namespacetest.Mkdir(u.t, u.ns, bb.RootDir, fmt.Sprintf("%s %d", u.name, u.dirs))
 	if u.call.prepare != nil {
 		u.call.prepare(u.t, u.ns, dir)
 	}
@@ -400,7 +407,7 @@ func (u *unanswered) each() {
 	dir := u.begin()
 	u.before = state(u.t, u.other, dir)
 	u.l.arm(nil, 0, nil)
-	clean := u.call.do(testContext(u.t), u.ns, dir)
+	clean := u.call.do(metatest.Context(u.t), u.ns, dir)
 	n := u.l.release(u.t)
 	u.after = state(u.t, u.other, dir)
 	if n == 0 {
@@ -416,7 +423,7 @@ func (u *unanswered) each() {
 // one carries the operation out with a fault. Clean is its error without any.
 func (u *unanswered) one(f *fault, at int, clean error) {
 	dir := u.begin()
-	ctx, cancel := context.WithCancel(testContext(u.t))
+	ctx, cancel := context.WithCancel(metatest.Context(u.t))
 	defer cancel()
 	u.l.arm(f, at, cancel)
 	err := u.call.do(ctx, u.ns, dir)
@@ -446,21 +453,21 @@ func (u *unanswered) one(f *fault, at int, clean error) {
 
 // goesOn checks that what is left does not stand in the way of the next operations.
 func (u *unanswered) goesOn(what string, dir bb.Entry) {
-	for _, ns := range []*Namespace{u.ns, u.other} {
+	for _, ns := range []*process{u.ns, u.other} {
 		for _, d := range subdirs(u.t, ns, dir) {
 			if d.Txn != 0 {
-				if err := foldOne(testContext(u.t), ns, d.Txn, &plainMover{ns: ns}); err != nil {
+				if err := foldOne(metatest.Context(u.t), ns, d.Txn, &plainMover{ns: ns}); err != nil {
 					u.t.Errorf("%s: folding: %v", what, err)
 				}
 				continue
 			}
-			e := create(u.t, ns, d.Dir, "probe")
-			if _, err := ns.Remove(testContext(u.t), d.Dir, e.Name, RemoveOptions{Revision: e.Revision}); err != nil {
+			e := namespacetest.Create(u.t, ns, d.Dir, "probe")
+			if _, err := ns.Remove(metatest.Context(u.t), d.Dir, e.Name, namespace.RemoveOptions{Revision: e.Revision}); err != nil {
 				u.t.Errorf("%s: removing a new file: %v", what, err)
 			}
 		}
 	}
-	if err := u.call.do(testContext(u.t), u.ns, dir); u.call.steps && err != nil && bb.KindOf(err) != bb.NotFound {
+	if err := u.call.do(metatest.Context(u.t), u.ns, dir); u.call.steps && err != nil && bb.KindOf(err) != bb.NotFound {
 		u.t.Errorf("%s: again: %v", what, err)
 	}
 	if u.call.steps {
@@ -470,16 +477,17 @@ func (u *unanswered) goesOn(what string, dir bb.Entry) {
 	}
 }
 
-// checkRecords checks the records of a bucket against each other.
-func checkRecords(t *testing.T, ns *Namespace) {
+// checkRecords checks the records of a bucket against each other: e.PARENT.NAME are entries,
+// d.DIR are directories (namespace/names.go).
+func checkRecords(t *testing.T, ns *process) {
 	t.Helper()
 	dirs, entries := map[string]bool{}, []kv.Record{}
-	err := ns.b.Scan(testContext(t), ">", func(r *kv.Record) error {
+	err := ns.bucket.Scan(metatest.Context(t), ">", func(r *kv.Record) error {
 		switch {
 		case !r.Live():
-		case strings.HasPrefix(r.Key, dirPrefix):
-			dirs[r.Key] = true
-		case strings.HasPrefix(r.Key, entryPrefix) && r.Key != rootKey:
+		case strings.HasPrefix(r.Key, "d."):
+			dirs[r.Key[len("d."):]] = true
+		case strings.HasPrefix(r.Key, "e.") && r.Key != "e.0.root":
 			entries = append(entries, kv.Record{Key: r.Key, Seq: r.Seq, Data: slices.Clone(r.Data)})
 		}
 		return nil
@@ -488,11 +496,13 @@ func checkRecords(t *testing.T, ns *Namespace) {
 		t.Fatal(err)
 	}
 	for _, r := range entries {
-		dir, name, _ := parseEntryKey(r.Key)
-		if dir != bb.RootDir && !dirs[dirKey(dir)] {
-			t.Errorf("%q lies in directory %v, which is gone", name, dir)
+		parent, name, _ := strings.Cut(r.Key[len("e."):], ".")
+		if parent != "1" && !dirs[parent] {
+			t.Errorf("%q lies in directory %v, which is gone", name, parent)
 		}
-		if e, err := openEntry(r.Key, r.Data, r.Seq); err != nil || e.IsDir() && !dirs[dirKey(e.Dir)] {
+		var e metapb.Entry
+		err := kv.Open(r.Key, r.Data, &e)
+		if err != nil || e.GetDir() != 0 && !dirs[strconv.FormatUint(e.GetDir(), 16)] {
 			t.Errorf("directory %q has no record (%v)", name, err)
 		}
 	}

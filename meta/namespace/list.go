@@ -1,4 +1,4 @@
-package meta
+package namespace
 
 import (
 	"bytes"
@@ -71,6 +71,44 @@ func (ns *Namespace) NewLister(ctx context.Context, dir bb.DirID) (*Lister, erro
 	l.sort()
 	l.bytes += cap(l.names) * 64
 	return l, nil
+}
+
+// Union is the listing of several directories as one, of which the first has the say: a name
+// of a later one is left out if hidden reports so, or if an earlier one has it, unless both are
+// directories: then the attributes are the later one's. A nil listing is empty.
+func Union(dir bb.DirID, lists []*Lister, hidden func(list int, name string) bool) *Lister {
+	all := &Lister{dir: dir}
+	byName := map[string]int{}
+	for i, one := range lists {
+		if one == nil {
+			continue
+		}
+		all.b = one.b
+		if i == 0 {
+			all.begun = one.begun
+		}
+		all.bytes += one.bytes
+		for _, n := range one.names {
+			if hidden(i, string(n.name)) {
+				continue
+			}
+			at, known := byName[string(n.name)]
+			switch {
+			case !known:
+				byName[string(n.name)] = len(all.names)
+				all.names = append(all.names, n)
+			case isDirRecord(&all.names[at]) && isDirRecord(&n):
+				all.names[at] = n // the lower one's attributes will stay
+			}
+		}
+	}
+	slices.SortFunc(all.names, func(a, b listed) int { return bytes.Compare(a.name, b.name) })
+	return all
+}
+
+func isDirRecord(n *listed) bool {
+	e, err := openEntry(entryKey(n.dir, string(n.name)), n.record, n.seq)
+	return err == nil && e.IsDir()
 }
 
 // sort orders by name, keeps the newest record of each, and drops what was deleted.
@@ -190,6 +228,11 @@ func (ls *listings) prune() {
 // pages that follow. NewLister gives the caller that hold instead.
 func (ns *Namespace) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	return ns.page(dir, after, limit, func() error { return ns.checkDir(ctx, dir) }, func() (*Lister, error) { return ns.NewLister(ctx, dir) })
+}
+
+// ListWith is List of what read reads, or has read for the page before.
+func (ns *Namespace) ListWith(dir bb.DirID, after string, limit int, read func() (*Lister, error)) (entries []bb.Entry, more bool, err error) {
+	return ns.page(dir, after, limit, func() error { return nil }, read)
 }
 
 // page returns a page of what read reads, or of what was read for the page before if check

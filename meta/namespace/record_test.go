@@ -1,4 +1,4 @@
-package meta
+package namespace
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
+	"forebay/meta/metatest"
 )
 
 func fullEntry() bb.Entry {
@@ -45,15 +46,15 @@ func TestEntryRecord(t *testing.T) {
 			bad[i] ^= 0x10
 			_, err := openEntry(key, bad, 77)
 			if i == 0 {
-				wantKind(t, what+": another format", err, bb.Unsupported)
+				metatest.WantKind(t, what+": another format", err, bb.Unsupported)
 			} else {
-				wantKind(t, what+": a flipped bit", err, bb.Checksum)
+				metatest.WantKind(t, what+": a flipped bit", err, bb.Checksum)
 			}
 			_, err = openEntry(key, b[:i], 77)
-			wantKind(t, what+": truncated", err, bb.Checksum)
+			metatest.WantKind(t, what+": truncated", err, bb.Checksum)
 		}
 		_, err = openEntry(entryKey(e.Parent, "other"), b, 77)
-		wantKind(t, what+": under another key", err, bb.Checksum)
+		metatest.WantKind(t, what+": under another key", err, bb.Checksum)
 	}
 }
 
@@ -112,7 +113,7 @@ func TestKeys(t *testing.T) {
 func TestGarbageInTheBucket(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
-		ctx := testContext(t)
+		ctx := metatest.Context(t)
 		create(t, ns, bb.RootDir, "good")
 		for key, data := range map[string]string{
 			entryKey(bb.RootDir, "bad"):   "\x01garbage, not a record",
@@ -133,14 +134,14 @@ func TestGarbageInTheBucket(t *testing.T) {
 			t.Errorf("scanned %d: %v", n, err)
 		}
 		_, err := ns.Lookup(ctx, bb.RootDir, "bad")
-		wantKind(t, "lookup of garbage", err, bb.Checksum)
+		metatest.WantKind(t, "lookup of garbage", err, bb.Checksum)
 		_, err = ns.Lookup(ctx, bb.RootDir, "new")
-		wantKind(t, "lookup of a later version", err, bb.Unsupported)
+		metatest.WantKind(t, "lookup of a later version", err, bb.Unsupported)
 		if ops, err := ns.StoreOps(ctx); err != nil || len(ops) != 0 {
 			t.Errorf("%v %v", ops, err)
 		}
-		if ns.m.Stats().Garbage < 6 {
-			t.Errorf("counted %d", ns.m.Stats().Garbage)
+		if connOf(ns).UnreadableCount() < 6 {
+			t.Errorf("counted %d", connOf(ns).UnreadableCount())
 		}
 	})
 }
@@ -196,17 +197,9 @@ func FuzzEntryRecord(f *testing.F) {
 	})
 }
 
-func FuzzOtherRecords(f *testing.F) {
-	b, err := sealBuffer("buffer.b", &bb.Buffer{Name: "b", Keep: bb.DefaultKeep(), Created: time.Unix(1, 0)}, 3)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add("buffer.b", b)
+func FuzzDirectoryRecord(f *testing.F) {
 	f.Add("d.5", []byte{1})
 	f.Fuzz(func(t *testing.T, key string, b []byte) {
-		if buffer, _, err := openBuffer(key, b, 1); err == nil && bb.CheckBufferName(buffer.Name) != nil {
-			t.Fatalf("%+v", buffer)
-		}
 		var d metapb.Directory
 		if err := kv.Open(key, b, &d); err == nil && len(b) < kv.RecordHeader {
 			t.Fatal("too short")

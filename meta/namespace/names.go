@@ -1,4 +1,4 @@
-package meta
+package namespace
 
 import (
 	"strconv"
@@ -24,7 +24,6 @@ const (
 	dirPrefix   = "d."
 	opPrefix    = "o."
 	pathsKey    = "x.paths"
-	checkKey    = "x.check"
 	rootKey     = "e.0.root"
 )
 

@@ -1,4 +1,4 @@
-package meta
+package txn
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
+	"forebay/meta/namespace"
 )
 
 // What is adopted is merged into a transaction's output, and the output of one that is
@@ -28,8 +29,9 @@ import (
 //   - Directories are removed by their ids, and files if they are still the same: no removal
 //     that comes late meets what has the same name by then.
 const (
-	foldAtOnce  = 64 // renames and removals
-	foldBreadth = 32 // entries of one directory
+	movesAtOnce = 64   // renames and removals
+	breadth     = 32   // entries of one directory
+	maxPasses   = 1000 // over a directory that others keep filling
 )
 
 // Mover changes the places of entries. It may be called concurrently.
@@ -46,34 +48,34 @@ type Mover interface {
 	Folded(ctx context.Context, id bb.TxnID) error
 }
 
-// folder carries out what one transaction has to have moved.
-type folder struct {
-	ns   *Namespace
+// materializer carries out what one transaction has to have moved.
+type materializer struct {
+	x    *Transactions
 	mv   Mover
 	slot chan struct{}
 }
 
-func (ns *Namespace) folder(mv Mover) *folder {
-	return &folder{ns: ns, mv: mv, slot: make(chan struct{}, foldAtOnce)}
+func (x *Transactions) materializer(mv Mover) *materializer {
+	return &materializer{x: x, mv: mv, slot: make(chan struct{}, movesAtOnce)}
 }
 
 // errNoTarget: the directory that something was to be merged into has been removed.
 var errNoTarget = errors.New("the directory has been removed")
 
-func (f *folder) rename(ctx context.Context, e *bb.Entry, dir bb.DirID) error {
+func (f *materializer) rename(ctx context.Context, e *bb.Entry, dir bb.DirID) error {
 	f.slot <- struct{}{}
 	defer func() { <-f.slot }()
 	return f.mv.Rename(ctx, e, dir, e.Name)
 }
 
-func (f *folder) replaceFile(ctx context.Context, e *bb.Entry, dir bb.DirID) error {
+func (f *materializer) replaceFile(ctx context.Context, e *bb.Entry, dir bb.DirID) error {
 	f.slot <- struct{}{}
 	defer func() { <-f.slot }()
 	return f.mv.Replace(ctx, e, dir, e.Name)
 }
 
 // remove takes it well that the entry is gone.
-func (f *folder) remove(ctx context.Context, e *bb.Entry) error {
+func (f *materializer) remove(ctx context.Context, e *bb.Entry) error {
 	f.slot <- struct{}{}
 	defer func() { <-f.slot }()
 	err := f.mv.Remove(ctx, e)
@@ -85,14 +87,14 @@ func (f *folder) remove(ctx context.Context, e *bb.Entry) error {
 
 // each calls fn for the entries of a directory, several at a time, until it is empty or gone.
 // Fn has to take its entry away.
-func (f *folder) each(ctx context.Context, dir bb.DirID, fn func(context.Context, *bb.Entry) error) error {
-	for range maxRemovePass {
-		page, err := f.ns.somePage(ctx, dir)
+func (f *materializer) each(ctx context.Context, dir bb.DirID, fn func(context.Context, *bb.Entry) error) error {
+	for range maxPasses {
+		page, err := f.x.ns.Sample(ctx, dir)
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		g, gctx := errgroup.WithContext(ctx)
-		g.SetLimit(foldBreadth)
+		g.SetLimit(breadth)
 		for i := range page {
 			g.Go(func() error { return fn(gctx, &page[i]) })
 		}
@@ -104,8 +106,8 @@ func (f *folder) each(ctx context.Context, dir bb.DirID, fn func(context.Context
 }
 
 // there reports whether an entry is still at its place.
-func (f *folder) there(ctx context.Context, e *bb.Entry) (bool, error) {
-	now, err := f.ns.Lookup(ctx, e.Parent, e.Name)
+func (f *materializer) there(ctx context.Context, e *bb.Entry) (bool, error) {
+	now, err := f.x.ns.Lookup(ctx, e.Parent, e.Name)
 	if errors.Is(err, bb.NotFound) {
 		return false, nil
 	}
@@ -115,11 +117,11 @@ func (f *folder) there(ctx context.Context, e *bb.Entry) (bool, error) {
 func same(a, b *bb.Entry) bool { return a.File == b.File && a.Dir == b.Dir }
 
 // merge moves what a directory holds into another one.
-func (f *folder) merge(ctx context.Context, from, to bb.DirID) error {
+func (f *materializer) merge(ctx context.Context, from, to bb.DirID) error {
 	return f.each(ctx, from, func(ctx context.Context, e *bb.Entry) error { return f.mergeEntry(ctx, e, to) })
 }
 
-func (f *folder) mergeEntry(ctx context.Context, e *bb.Entry, to bb.DirID) error {
+func (f *materializer) mergeEntry(ctx context.Context, e *bb.Entry, to bb.DirID) error {
 	for try := range kv.MaxTries {
 		kv.Yield(ctx, try)
 		err := f.tryMerge(ctx, e, to)
@@ -130,8 +132,7 @@ func (f *folder) mergeEntry(ctx context.Context, e *bb.Entry, to bb.DirID) error
 			if err != nil || !there {
 				return err
 			}
-			c, err := f.ns.fetchDir(ctx, to)
-			if to != bb.RootDir && (err != nil || !c.live) {
+			if gone, err := f.x.ns.DirGone(ctx, to); err != nil || gone {
 				return errors.Join(err, errNoTarget)
 			}
 		default:
@@ -139,23 +140,23 @@ func (f *folder) mergeEntry(ctx context.Context, e *bb.Entry, to bb.DirID) error
 				return err
 			}
 		}
-		f.ns.entries.forget(entryID{to, e.Name})
+		f.x.ns.Refresh(to, e.Name)
 	}
 	return bb.E(bb.Busy, "transaction", e.Name, "others keep changing what it is merged with")
 }
 
-func (f *folder) tryMerge(ctx context.Context, e *bb.Entry, to bb.DirID) error {
+func (f *materializer) tryMerge(ctx context.Context, e *bb.Entry, to bb.DirID) error {
 	if err := f.rename(ctx, e, to); !errors.Is(err, bb.Exists) {
 		return err
 	}
-	target, err := f.ns.Lookup(ctx, to, e.Name)
+	target, err := f.x.ns.Lookup(ctx, to, e.Name)
 	switch {
 	case errors.Is(err, bb.NotFound):
 		return kv.Wrap("transaction", e.Name, kv.ErrRevision)
 	case err != nil || same(&target, e): // another one has moved it
 		return err
 	case target.IsDir() && e.IsDir() && target.Txn != 0:
-		return &Unfolded{target.Txn}
+		return &namespace.Unfolded{ID: target.Txn}
 	case target.IsDir() && e.IsDir():
 		if err := f.merge(ctx, e.Dir, target.Dir); err != nil {
 			return err
@@ -175,7 +176,7 @@ func (f *folder) tryMerge(ctx context.Context, e *bb.Entry, to bb.DirID) error {
 }
 
 // clear removes an entry with all that it holds.
-func (f *folder) clear(ctx context.Context, e *bb.Entry) error {
+func (f *materializer) clear(ctx context.Context, e *bb.Entry) error {
 	for try := range kv.MaxTries {
 		kv.Yield(ctx, try)
 		if e.IsDir() {
@@ -193,34 +194,34 @@ func (f *folder) clear(ctx context.Context, e *bb.Entry) error {
 
 // MergeTask moves what the adopted attempt of a task has written into the output, notes
 // that, and removes what other attempts have. None of them can be begun any more.
-func (ns *Namespace) MergeTask(ctx context.Context, id bb.TxnID, task, attempt string, mv Mover) error {
-	f := ns.folder(mv)
-	output, err := ns.Resolve(ctx, (&bb.Txn{ID: id}).Path()+"/"+outputDir)
+func (x *Transactions) MergeTask(ctx context.Context, id bb.TxnID, task, attempt string, mv Mover) error {
+	f := x.materializer(mv)
+	output, err := x.ns.Resolve(ctx, (&bb.Txn{ID: id}).Path()+"/"+outputDir)
 	if errors.Is(err, bb.NotFound) {
 		return nil // it was over before this
 	}
 	if err != nil {
 		return err
 	}
-	of, err := ns.Resolve(ctx, (&bb.Txn{ID: id}).Path()+"/"+attemptDir+"/"+task)
+	of, err := x.ns.Resolve(ctx, (&bb.Txn{ID: id}).Path()+"/"+attemptDir+"/"+task)
 	if errors.Is(err, bb.NotFound) {
-		return ns.noteMerged(ctx, id, task) // it has written nothing
+		return x.noteMerged(ctx, id, task) // it has written nothing
 	}
 	if err != nil {
 		return err
 	}
-	e, err := ns.Lookup(ctx, of.Dir, attempt)
+	e, err := x.ns.Lookup(ctx, of.Dir, attempt)
 	if err == nil {
 		err = f.merge(ctx, e.Dir, output.Dir)
 	}
 	if err != nil && !errors.Is(err, bb.NotFound) {
 		return err
 	}
-	if err := ns.noteMerged(ctx, id, task); err != nil {
+	if err := x.noteMerged(ctx, id, task); err != nil {
 		return err
 	}
 	// The winner's own directories are empty, and go with the transaction.
-	return ns.Scan(ctx, of.Dir, func(e bb.Entry) error {
+	return x.ns.Scan(ctx, of.Dir, func(e bb.Entry) error {
 		if e.Name == attempt {
 			return nil
 		}
@@ -229,10 +230,10 @@ func (ns *Namespace) MergeTask(ctx context.Context, id bb.TxnID, task, attempt s
 }
 
 // DropAttempt removes what an attempt that is not a task's output has written.
-func (ns *Namespace) DropAttempt(ctx context.Context, id bb.TxnID, task, attempt string, mv Mover) error {
-	e, err := ns.Resolve(ctx, strings.Join([]string{bb.HiddenDir, id.String(), attemptDir, task, attempt}, "/"))
+func (x *Transactions) DropAttempt(ctx context.Context, id bb.TxnID, task, attempt string, mv Mover) error {
+	e, err := x.ns.Resolve(ctx, strings.Join([]string{bb.HiddenDir, id.String(), attemptDir, task, attempt}, "/"))
 	if err == nil {
-		err = ns.folder(mv).clear(ctx, &e)
+		err = x.materializer(mv).clear(ctx, &e)
 	}
 	if errors.Is(err, bb.NotFound) {
 		return nil
@@ -241,24 +242,24 @@ func (ns *Namespace) DropAttempt(ctx context.Context, id bb.TxnID, task, attempt
 }
 
 // MergeTasks is MergeTask of all tasks that were adopted and are not merged.
-func (ns *Namespace) MergeTasks(ctx context.Context, id bb.TxnID, mv Mover) error {
+func (x *Transactions) MergeTasks(ctx context.Context, id bb.TxnID, mv Mover) error {
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(foldBreadth)
-	err := ns.eachTask(ctx, id, func(task string, t *metapb.TxnTask) {
+	g.SetLimit(breadth)
+	err := x.eachTask(ctx, id, func(task string, t *metapb.TxnTask) {
 		if !t.GetMerged() {
-			g.Go(func() error { return ns.MergeTask(gctx, id, task, t.GetAttempt(), mv) })
+			g.Go(func() error { return x.MergeTask(gctx, id, task, t.GetAttempt(), mv) })
 		}
 	})
 	return errors.Join(g.Wait(), err)
 }
 
-// FoldTxn gives the output of a decided transaction its final places. An error of type
+// MaterializeTxn gives the output of a decided transaction its final places. An error of type
 // *Unfolded names another transaction that has to be folded first.
-func (ns *Namespace) FoldTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
-	f := ns.folder(mv)
+func (x *Transactions) MaterializeTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
+	f := x.materializer(mv)
 	for try := range kv.MaxTries {
 		kv.Yield(ctx, try)
-		t, err := ns.Txn(ctx, id)
+		t, err := x.Txn(ctx, id)
 		if errors.Is(err, bb.NotFound) {
 			return nil
 		}
@@ -269,7 +270,7 @@ func (ns *Namespace) FoldTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
 		case bb.TxnReplacing:
 			err = f.replace(ctx, &t)
 		case bb.TxnFolding:
-			err = f.fold(ctx, &t)
+			err = f.materialize(ctx, &t)
 		default:
 			return nil
 		}
@@ -281,16 +282,16 @@ func (ns *Namespace) FoldTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
 }
 
 // replace removes what a transaction replaces, and has it folded then.
-func (f *folder) replace(ctx context.Context, t *bb.Txn) error {
+func (f *materializer) replace(ctx context.Context, t *bb.Txn) error {
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(foldBreadth)
+	g.SetLimit(breadth)
 	for _, p := range t.Replace {
 		g.Go(func() error { return f.replacePath(gctx, t, p) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	decided, err := f.ns.b.Get(ctx, decidedKey)
+	decided, err := f.x.b.Get(ctx, decidedKey)
 	if err != nil {
 		return err
 	}
@@ -300,11 +301,11 @@ func (f *folder) replace(ctx context.Context, t *bb.Txn) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.ns.b.Commit(ctx, []kv.Change{
+	_, err = f.x.b.Commit(ctx, []kv.Change{
 		{Key: txnKey(t.ID), Data: data, Expected: t.Revision},
 		{Key: decidedKey, Data: []byte("-"), Expected: decided.Seq},
 	})
-	f.ns.decisions.Add(1)
+	f.x.decisions.Add(1)
 	return err
 }
 
@@ -312,7 +313,7 @@ func (f *folder) replace(ctx context.Context, t *bb.Txn) error {
 // what it holds. Files stay where the output has a file of the same name: folding puts that in
 // their place in one step, so that what is durable under a name stays durable until the flush of
 // the new file.
-func (f *folder) replacePath(ctx context.Context, t *bb.Txn, p string) error {
+func (f *materializer) replacePath(ctx context.Context, t *bb.Txn, p string) error {
 	old := &bb.Entry{Type: bb.TypeDirectory, Dir: t.Dir}
 	by := &bb.Entry{Type: bb.TypeDirectory, Dir: t.Output}
 	if p != "" {
@@ -331,11 +332,11 @@ func (f *folder) replacePath(ctx context.Context, t *bb.Txn, p string) error {
 }
 
 // below returns the entry of a name in a directory; nil if there is none.
-func (f *folder) below(ctx context.Context, dir *bb.Entry, name string) (*bb.Entry, error) {
+func (f *materializer) below(ctx context.Context, dir *bb.Entry, name string) (*bb.Entry, error) {
 	if dir == nil || !dir.IsDir() {
 		return nil, nil
 	}
-	e, err := f.ns.Lookup(ctx, dir.Dir, name)
+	e, err := f.x.ns.Lookup(ctx, dir.Dir, name)
 	if errors.Is(err, bb.NotFound) {
 		return nil, nil
 	}
@@ -366,7 +367,7 @@ func displacement(old, by *bb.Entry) displaced {
 
 // displace removes an entry that is replaced, as displacement decides, and reports whether it
 // is still there. The root of the destination always is.
-func (f *folder) displace(ctx context.Context, t *bb.Txn, old, by *bb.Entry) (stay bool, err error) {
+func (f *materializer) displace(ctx context.Context, t *bb.Txn, old, by *bb.Entry) (stay bool, err error) {
 	what := displacement(old, by)
 	if what == removedPart {
 		stay, err = f.displaceBelow(ctx, t, old, by)
@@ -376,7 +377,7 @@ func (f *folder) displace(ctx context.Context, t *bb.Txn, old, by *bb.Entry) (st
 		return true, err
 	}
 	// It was found before this, while nothing had been folded.
-	if now, err := f.ns.Txn(ctx, t.ID); err != nil || now.Revision != t.Revision {
+	if now, err := f.x.Txn(ctx, t.ID); err != nil || now.Revision != t.Revision {
 		return false, errors.Join(err, kv.ErrRevision)
 	}
 	if what == removedWhole {
@@ -390,12 +391,12 @@ func (f *folder) displace(ctx context.Context, t *bb.Txn, old, by *bb.Entry) (st
 }
 
 // displaceBelow is displace of all that a directory holds, until a pass finds nothing to remove.
-func (f *folder) displaceBelow(ctx context.Context, t *bb.Txn, old, by *bb.Entry) (stay bool, err error) {
-	for range maxRemovePass {
+func (f *materializer) displaceBelow(ctx context.Context, t *bb.Txn, old, by *bb.Entry) (stay bool, err error) {
+	for range maxPasses {
 		var staying, gone atomic.Int64
 		g, gctx := errgroup.WithContext(ctx)
-		g.SetLimit(foldBreadth)
-		err := f.ns.Scan(ctx, old.Dir, func(e bb.Entry) error {
+		g.SetLimit(breadth)
+		err := f.x.ns.Scan(ctx, old.Dir, func(e bb.Entry) error {
 			g.Go(func() error {
 				stay, err := f.displaceEntry(gctx, t, &e, by)
 				if stay {
@@ -417,7 +418,7 @@ func (f *folder) displaceBelow(ctx context.Context, t *bb.Txn, old, by *bb.Entry
 	return false, bb.E(bb.Busy, "transaction", old.Name, "others keep adding entries")
 }
 
-func (f *folder) displaceEntry(ctx context.Context, t *bb.Txn, old, dir *bb.Entry) (stay bool, err error) {
+func (f *materializer) displaceEntry(ctx context.Context, t *bb.Txn, old, dir *bb.Entry) (stay bool, err error) {
 	by, err := f.below(ctx, dir, old.Name)
 	if err != nil {
 		return false, err
@@ -425,8 +426,8 @@ func (f *folder) displaceEntry(ctx context.Context, t *bb.Txn, old, dir *bb.Entr
 	return f.displace(ctx, t, old, by)
 }
 
-// fold merges the output into the destination, and takes the mark off.
-func (f *folder) fold(ctx context.Context, t *bb.Txn) error {
+// materialize merges the output into the destination, and takes the mark off.
+func (f *materializer) materialize(ctx context.Context, t *bb.Txn) error {
 	err := f.merge(ctx, t.Output, t.Dir)
 	if err != nil && !errors.Is(err, errNoTarget) {
 		return err
@@ -434,14 +435,14 @@ func (f *folder) fold(ctx context.Context, t *bb.Txn) error {
 	if err := f.mv.Folded(ctx, t.ID); err != nil {
 		return err
 	}
-	e, err := f.ns.EntryOf(ctx, t.Dir)
+	e, err := f.x.ns.EntryOf(ctx, t.Dir)
 	switch {
 	case errors.Is(err, bb.NotFound):
 		// The mark is off already, and the directory was removed since.
 	case err != nil:
 		return err
 	case e.Txn == t.ID:
-		_, err = f.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
+		_, err = f.x.ns.Update(ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 			if now.Dir != t.Dir {
 				return kv.ErrRevision // it was renamed meanwhile
 			}
@@ -457,7 +458,7 @@ func (f *folder) fold(ctx context.Context, t *bb.Txn) error {
 			return err
 		}
 	}
-	_, err = f.ns.changeTxn(ctx, "transaction", t.ID, func(now *bb.Txn) (bool, error) {
+	_, err = f.x.changeTxn(ctx, "transaction", t.ID, func(now *bb.Txn) (bool, error) {
 		folding := now.State == bb.TxnFolding
 		now.State = bb.TxnFolded
 		return folding, nil
@@ -465,32 +466,32 @@ func (f *folder) fold(ctx context.Context, t *bb.Txn) error {
 	if err != nil {
 		return err
 	}
-	return f.ns.CleanTxn(ctx, t.ID, f.mv)
+	return f.x.CleanTxn(ctx, t.ID, f.mv)
 }
 
 // CleanTxn removes what is left of a transaction that is over, but for its record: that
 // answers whoever repeats a commit or an abort.
-func (ns *Namespace) CleanTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
-	t, err := ns.Txn(ctx, id)
+func (x *Transactions) CleanTxn(ctx context.Context, id bb.TxnID, mv Mover) error {
+	t, err := x.Txn(ctx, id)
 	if err != nil && !errors.Is(err, bb.NotFound) {
 		return err
 	}
 	if err == nil && !t.State.Over() {
 		return bb.E(bb.Busy, "transaction", id.String(), "it is "+string(t.State))
 	}
-	e, err := ns.Resolve(ctx, (&bb.Txn{ID: id}).Path())
+	e, err := x.ns.Resolve(ctx, (&bb.Txn{ID: id}).Path())
 	if err == nil {
-		err = ns.folder(mv).clear(ctx, &e)
+		err = x.materializer(mv).clear(ctx, &e)
 	}
 	if err != nil && !errors.Is(err, bb.NotFound) {
 		return err
 	}
-	return ns.forgetTasks(ctx, id)
+	return x.forgetTasks(ctx, id)
 }
 
 // HiddenTxns returns the ids of transactions that have a hidden tree.
-func (ns *Namespace) HiddenTxns(ctx context.Context) ([]bb.TxnID, error) {
-	e, err := ns.Lookup(ctx, bb.RootDir, bb.HiddenDir)
+func (x *Transactions) HiddenTxns(ctx context.Context) ([]bb.TxnID, error) {
+	e, err := x.ns.Lookup(ctx, bb.RootDir, bb.HiddenDir)
 	if errors.Is(err, bb.NotFound) {
 		return nil, nil
 	}
@@ -498,7 +499,7 @@ func (ns *Namespace) HiddenTxns(ctx context.Context) ([]bb.TxnID, error) {
 		return nil, err
 	}
 	var ids []bb.TxnID
-	err = ns.Scan(ctx, e.Dir, func(e bb.Entry) error {
+	err = x.ns.Scan(ctx, e.Dir, func(e bb.Entry) error {
 		if id, err := bb.ParseTxnID(e.Name); err == nil {
 			ids = append(ids, id)
 		}

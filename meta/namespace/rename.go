@@ -1,4 +1,4 @@
-package meta
+package namespace
 
 import (
 	"context"
@@ -161,7 +161,7 @@ func (r *rename) plan(ctx context.Context, o RenameOptions) error {
 	r.entries = append(r.entries, entryChange{r.dst, len(r.changes), &r.moved})
 	r.changes = append(r.changes, kv.Change{Key: key, Data: data, Expected: r.to.seq})
 	if r.dst.dir != bb.RootDir {
-		r.changes = append(r.changes, kv.Change{Key: checkKey, Data: []byte("-"), Check: dirKey(r.dst.dir), Expected: r.dstSeq})
+		r.changes = append(r.changes, kv.Check(dirKey(r.dst.dir), r.dstSeq))
 	}
 	if r.moved.IsDir() {
 		if err := r.planDir(ctx, o); err != nil {

@@ -1,4 +1,4 @@
-package meta
+package namespace
 
 import (
 	"context"
@@ -10,15 +10,16 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
+	"forebay/meta/metatest"
 )
 
 // followed keeps what a follower has returned, as its user would.
 type followed struct {
-	*PendingOps
+	*pendingOps
 	ops map[uint64]StoreOp // by revision
 }
 
-func following(ns *Namespace) *followed { return &followed{ns.PendingOps(), map[uint64]StoreOp{}} }
+func following(ns *Namespace) *followed { return &followed{ns.pendingOps(), map[uint64]StoreOp{}} }
 
 // read reads on, and compares with all that is pending.
 func (f *followed) read(ctx context.Context, t *testing.T) {
@@ -59,23 +60,20 @@ func (f *followed) read(ctx context.Context, t *testing.T) {
 // and a server that is said to have gone back.
 func TestPendingOpsAny(t *testing.T) {
 	t.Parallel()
-	for name, mode := range modes {
+	for _, mode := range modes {
 		if mode.sole {
 			continue
 		}
-		t.Run(name, func(t *testing.T) {
-			s := startServer(t, t.TempDir())
-			ctx := testContext(t)
-			ours := mode.in(newBuffer(t, connectTo(t, Options{InProcess: s, Node: "a"}), "buf"))
-			theirs, err := connectTo(t, Options{InProcess: s, Node: "b"}).Namespace(ctx, "buf")
-			if err != nil {
-				t.Fatal(err)
-			}
-			nodes := []*Namespace{ours, mode.in(theirs)}
+		t.Run(mode.name, func(t *testing.T) {
+			s := metatest.StartServer(t, t.TempDir())
+			ctx := metatest.Context(t)
+			ours := start(t, s, mode, "a")
+			nodes := []*Namespace{ours, start(t, s, mode, "b")}
 			rnd := rand.New(rand.NewPCG(15, 14))
 			f := following(ours)
 			for i := range 150 {
 				ns := nodes[rnd.IntN(2)]
+				var err error
 				switch rnd.IntN(8) {
 				case 0, 1, 2, 3:
 					create(t, ns, bb.RootDir, fmt.Sprint(i))
@@ -108,7 +106,7 @@ func TestPendingOpsAny(t *testing.T) {
 func TestPendingOpsCost(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
-		ctx := testContext(t)
+		ctx := metatest.Context(t)
 		dir := mkdir(t, ns, bb.RootDir, "d")
 		for i := range 200 {
 			create(t, ns, dir.Dir, fmt.Sprint(i))
@@ -123,12 +121,12 @@ func TestPendingOpsCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		asked := 0
-		ns.m.conn.Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+		connOf(ns).Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
 			asked += len(msgs)
-			return ns.m.conn.Deliver(ctx, msgs)
+			return connOf(ns).Deliver(ctx, msgs)
 		})
 		came, went, err := f.Read(ctx)
-		ns.m.conn.Intercept(nil)
+		connOf(ns).Intercept(nil)
 		if err != nil || len(came) != 1 || len(went) != 0 {
 			t.Errorf("%d came, %d went: %v", len(came), len(went), err)
 		}
@@ -142,7 +140,7 @@ func TestPendingOpsCost(t *testing.T) {
 func TestPendingOpsFailed(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
-		ctx := testContext(t)
+		ctx := metatest.Context(t)
 		f := following(ns)
 		f.read(ctx, t)
 		for i := range 3 {
@@ -153,17 +151,17 @@ func TestPendingOpsFailed(t *testing.T) {
 		}
 		short, cancel := context.WithCancelCause(ctx)
 		asked, stopped := 0, errors.New("stopped half way")
-		ns.m.conn.Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+		connOf(ns).Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
 			if asked++; asked == 3 {
 				cancel(stopped)
 				return nil, kv.ErrUncertain
 			}
-			return ns.m.conn.Deliver(ctx, msgs)
+			return connOf(ns).Deliver(ctx, msgs)
 		})
 		if _, _, err := f.Read(short); !errors.Is(err, stopped) {
 			t.Errorf("a read that was stopped: %v", err)
 		}
-		ns.m.conn.Intercept(nil)
+		connOf(ns).Intercept(nil)
 		f.read(ctx, t)
 	})
 }
@@ -172,7 +170,7 @@ func TestPendingOpsFailed(t *testing.T) {
 func TestPendingOpsSetBack(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, ns *Namespace) {
-		ctx := testContext(t)
+		ctx := metatest.Context(t)
 		f := following(ns)
 		f.read(ctx, t)
 		create(t, ns, bb.RootDir, "f")
@@ -181,7 +179,7 @@ func TestPendingOpsSetBack(t *testing.T) {
 		}
 		f.from += 1000 // as if it had read what the server has forgotten
 		if !ns.b.Replicated() {
-			ns.m.conn.Reconnected() // after a server of one copy was set back, there is a new connection
+			connOf(ns).Reconnected() // after a server of one copy was set back, there is a new connection
 		}
 		f.read(ctx, t)
 		if len(f.ops) != 1 {

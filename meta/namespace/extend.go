@@ -1,0 +1,104 @@
+package namespace
+
+import (
+	"context"
+	"errors"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+)
+
+// What follows is for packages that keep records of their own in a namespace's bucket, as
+// transactions do. Callers of a namespace use Tree.
+
+// Unfolded is the error of a change that has to wait until a transaction, which is committed
+// into the same directory, is folded: the directory's entry names it.
+type Unfolded struct{ ID bb.TxnID }
+
+// Error says so.
+func (e *Unfolded) Error() string { return "transaction " + e.ID.String() + " has to be folded first" }
+
+// Is makes it one of kind Busy.
+func (e *Unfolded) Is(target error) bool { return target == bb.Busy }
+
+// ErrConflict is in the chain of the bb.Busy error of a change that was refused because
+// somebody else changed the same thing first.
+var ErrConflict = kv.ErrConflict
+
+// Bucket returns the bucket of the namespace. Its keys are drawn in names.go: others' begin
+// differently.
+func (ns *Namespace) Bucket() *kv.Bucket { return ns.b }
+
+// SoleWriter reports whether nobody but this Namespace changes what the bucket holds.
+func (ns *Namespace) SoleWriter() bool { return ns.sole }
+
+// Find is Lookup that says whether there is an entry, and not with an error.
+func (ns *Namespace) Find(ctx context.Context, dir bb.DirID, name string) (e bb.Entry, found bool, err error) {
+	if err := checkPlace(dir, name); err != nil {
+		return bb.Entry{}, false, err
+	}
+	c, err := ns.load(ctx, dir, name)
+	return c.value, c.live, kv.Wrap("lookup", name, err)
+}
+
+// Refresh makes the next look at a name ask the server, whatever is cached.
+func (ns *Namespace) Refresh(dir bb.DirID, name string) { ns.entries.forget(entryID{dir, name}) }
+
+// DirGone asks the server whether a directory has been removed.
+func (ns *Namespace) DirGone(ctx context.Context, dir bb.DirID) (bool, error) {
+	if dir == bb.RootDir {
+		return false, nil
+	}
+	c, err := ns.fetchDir(ctx, dir)
+	return err == nil && !c.live, err
+}
+
+// Sample returns some entries of a directory; none if it is empty or gone.
+func (ns *Namespace) Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error) {
+	return ns.somePage(ctx, dir)
+}
+
+// PutWith is Put that also changes records of another package in the same atomic change. A
+// conflict is kv.ErrRevision, after which the entry is looked up anew.
+func (ns *Namespace) PutWith(ctx context.Context, e *bb.Entry, records ...kv.Change) error {
+	id, key := entryID{e.Parent, e.Name}, entryKey(e.Parent, e.Name)
+	data, err := sealEntry(key, e)
+	if err != nil {
+		return err
+	}
+	changes := append(records, kv.Change{Key: key, Data: data, Expected: e.Revision})
+	err = ns.commit(ctx, changes, []entryChange{{id, len(changes) - 1, e}}, nil)
+	if errors.Is(err, kv.ErrRevision) {
+		ns.entries.forget(id)
+		ns.dirs.forget(e.Dir)
+	}
+	return err
+}
+
+// EntryOf returns the entry of a directory below the root, wherever it is. NotFound if it
+// was removed.
+func (ns *Namespace) EntryOf(ctx context.Context, dir bb.DirID) (bb.Entry, error) {
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
+		d, err := ns.fetchDir(ctx, dir)
+		if err != nil {
+			return bb.Entry{}, kv.Wrap("lookup", dir.String(), err)
+		}
+		if !d.live {
+			return bb.Entry{}, bb.E(bb.NotFound, "lookup", dir.String(), "the directory has been removed")
+		}
+		c, err := ns.load(ctx, d.value.parent, d.value.name)
+		if err != nil {
+			return bb.Entry{}, kv.Wrap("lookup", dir.String(), err)
+		}
+		if c.live && c.value.Dir == dir {
+			return c.value, nil
+		}
+		// It was renamed or removed between the two reads, or lies in a directory that was removed.
+		ns.entries.forget(entryID{d.value.parent, d.value.name})
+		if up, err := ns.fetchDir(ctx, d.value.parent); err == nil && d.value.parent != bb.RootDir && !up.live {
+			return bb.Entry{}, bb.E(bb.NotFound, "lookup", dir.String(), "the directory has been removed")
+		}
+	}
+	return bb.Entry{}, kv.Wrap("lookup", dir.String(), kv.ErrRevision)
+}
