@@ -1,10 +1,12 @@
 package forebay_test
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -68,4 +70,41 @@ func TestCountsAgree(t *testing.T) {
 // and measurements. Package rdma imports nothing of ours.
 func uncountedDir(path string) bool {
 	return strings.HasSuffix(path, "test") || path == "rdma" || path == "tools" || path == "cmd/demo" || path == "cmd/bbctl/bench" || path == "scripts"
+}
+
+var (
+	citedContract = regexp.MustCompile(`\(contract (\d+)([a-z]?)`)
+	saidContract  = regexp.MustCompile(`(?m)^(?:\s+- )?(\d+)([a-z]?)\. `)
+)
+
+// TestContractsExist: a comment cites a contract by a number that docs/contracts.md has.
+func TestContractsExist(t *testing.T) {
+	text, err := os.ReadFile("docs/contracts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]bool{}
+	for _, m := range saidContract.FindAllStringSubmatch(string(text), -1) {
+		said[m[1]+m[2]] = true
+	}
+	cited := 0
+	err = filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() && strings.HasPrefix(e.Name(), ".") && path != "." {
+			return cmp.Or(err, filepath.SkipDir)
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range citedContract.FindAllStringSubmatch(string(source), -1) {
+			cited++
+			if !said[m[1]+m[2]] {
+				t.Errorf("%s: docs/contracts.md has no contract %s", path, m[1]+m[2])
+			}
+		}
+		return err
+	})
+	if err != nil || cited == 0 {
+		t.Errorf("%d contracts are cited: %v", cited, err)
+	}
 }
