@@ -69,7 +69,6 @@ var overBudget = map[string]over{
 	"struct internal/bb.Entry":                                 {22, "a record, a field for each stored or printed value"},
 	"struct internal/bb.Job":                                   {24, "a record, a field for each stored or printed value"},
 	"struct internal/bb.Lifetime":                              {31, "a record, a field for each stored or printed value"},
-	"struct meta/kv.Conn":                                      {21, ""},
 	"struct rdma/ofi.conn":                                     {21, ""},
 }
 

@@ -89,9 +89,9 @@ func NeverGone(context.Context) (bool, error) { return false, nil }
 
 // Bucket returns a bucket, which need not exist.
 func (c *Conn) Bucket(name string, o BucketOptions) *Bucket {
-	server, _ := c.inProcess.(BatchesInMemory)
+	server, _ := c.opts.InProcess.(BatchesInMemory)
 	return &Bucket{
-		c: c, replicas: c.replicas, name: name, server: server, age: o.Age, gone: o.Gone, absent: o.Absent,
+		c: c, replicas: c.opts.Replicas, name: name, server: server, age: o.Age, gone: o.Gone, absent: o.Absent,
 		subject: "$KV." + name + ".",
 		get1:    "$JS.API.DIRECT.GET.KV_" + name + ".$KV." + name + ".",
 		batches: make(chan struct{}, maxBatchesAtOnce),

@@ -74,9 +74,8 @@ type Conn struct {
 	health *Health // of this connection and, by the prober, of the namespace
 	prober *prober
 
-	inProcess InProcess
-	replicas  int           // copies that buckets and the queue get
-	garbage   atomic.Uint64 // records that could not be decoded
+	opts    Options       // with defaults
+	garbage atomic.Uint64 // records that could not be decoded
 
 	mu struct {
 		sync.Mutex
@@ -97,7 +96,7 @@ func Dial(ctx context.Context, opts Options) (*Conn, error) {
 		return nil, err
 	}
 	opts.setDefaults()
-	c := &Conn{log: opts.Logger, health: opts.Health, closed: make(chan struct{}), inProcess: opts.InProcess, replicas: opts.Replicas}
+	c := &Conn{log: opts.Logger, health: opts.Health, closed: make(chan struct{}), opts: opts}
 	c.prober = &prober{log: opts.Logger, health: opts.Health, remedy: remedyFor(&opts), suspect: map[string]*suspicion{}}
 	c.server = strings.Join(redacted(opts.URLs), ",")
 	if opts.InProcess != nil {

@@ -47,7 +47,7 @@ func (q *Queue) Ensure(ctx context.Context) error {
 	return q.manage(ctx, func(ctx context.Context) error {
 		_, err := q.c.admin.CreateStream(ctx, jetstream.StreamConfig{
 			Name: q.name, Subjects: []string{q.subject + ">"}, Storage: jetstream.FileStorage,
-			Retention: jetstream.WorkQueuePolicy, Replicas: q.c.replicas, MaxAge: q.age, Duplicates: queueDedup,
+			Retention: jetstream.WorkQueuePolicy, Replicas: q.c.opts.Replicas, MaxAge: q.age, Duplicates: queueDedup,
 		})
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil
