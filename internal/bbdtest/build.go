@@ -154,7 +154,7 @@ func versionOverlay(v wire.Versions) (map[string]string, error) {
 		{"internal/wire/version.go", "MaxVersion", fmt.Sprint(v.Max)},
 	}
 	if v.Max < wire.VersionReplicas {
-		edits = append(edits, edit{"meta/record.go", "newestFormat", "formatFirst"})
+		edits = append(edits, edit{"meta/kv/codec.go", "NewestFormat", "FormatFirst"})
 	}
 	changed := map[string]string{}
 	for _, e := range edits {
