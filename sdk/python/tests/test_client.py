@@ -286,7 +286,9 @@ def test_conflicts(client: forebay.Client, buffer: forebay.Buffer, store: Path) 
 
 def test_shared_store(client: forebay.Client, buffer: forebay.Buffer, store: Path) -> None:
     name = buffer.name + "-shares"
-    with pytest.raises(forebay.Exists, match=f"overlaps that of buffer {buffer.name}, .*shared in the clients"):
+    with pytest.raises(
+        forebay.Exists, match=f"overlaps that of buffer {buffer.name}, .*shared in the clients"
+    ):
         client.create_buffer(name, f"file://{store}")
     client.create_buffer(name, f"file://{store}", shared=True)
     client.destroy_buffer(name)
