@@ -241,17 +241,30 @@ func queries(t *testing.T) (all []string) {
 	return all
 }
 
+// adminOf returns where a daemon's metrics are, from its log, which has that a moment after the daemon
+// serves.
+func adminOf(t *testing.T, d *bbdtest.Daemon) string {
+	t.Helper()
+	says := regexp.MustCompile(`admin=(\S+)`)
+	for {
+		if at := says.FindStringSubmatch(d.Log()); at != nil {
+			return at[1]
+		}
+		select {
+		case <-d.Ended():
+			t.Fatal("the daemon has ended")
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
 // TestEveryQuery runs every query of the dashboard and of the alerts in a Prometheus that scrapes a
 // daemon at work. Alerts find nothing there; everything else finds something.
 func TestEveryQuery(t *testing.T) {
 	t.Parallel()
 	tools := prometheusTools(t)
 	d := bbdtest.Start(t, "--memory", "128MiB", "--disk-dir", t.TempDir(), "--disk-size", "512MiB")
-	admin := regexp.MustCompile(`admin=(\S+)`).FindStringSubmatch(d.Log())
-	if admin == nil {
-		t.Fatal("the daemon does not say where its metrics are")
-	}
-	address := startPrometheus(t, tools, admin[1])
+	address := startPrometheus(t, tools, adminOf(t, d))
 	stop := keepBusy(t, d)
 	defer stop()
 	quiet := map[string]bool{}
