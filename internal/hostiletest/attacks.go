@@ -80,8 +80,11 @@ var attacks = map[string]kind{
 // Kinds returns the names of all kinds of attacks.
 func Kinds() []string { return slices.Sorted(maps.Keys(attacks)) }
 
-// scratchBuffer is the attacker's buffer without a store. Nothing waits for memory in it.
-const scratchBuffer = "attacker"
+// Buffers of the attacker's without a store: nothing waits for memory in the one.
+const (
+	scratchBuffer = "attacker"
+	patientBuffer = "patient"
+)
 
 // attack makes all attacks, in an order of the seed's.
 func attack(t *task) (r Result, err error) {
@@ -99,8 +102,10 @@ func attack(t *task) (r Result, err error) {
 		return r, err
 	}
 	defer a.c.Close()
-	if _, err := a.c.CreateBuffer(ctx, client.BufferSpec{Name: scratchBuffer, NoWait: true}); err != nil {
-		return r, err
+	for _, name := range []string{scratchBuffer, patientBuffer} {
+		if _, err := a.c.CreateBuffer(ctx, client.BufferSpec{Name: name, NoWait: name == scratchBuffer}); err != nil {
+			return r, err
+		}
 	}
 	if err := a.dialFar(); err != nil {
 		return r, err

@@ -69,7 +69,7 @@ func (a *attacker) searchHeld() error {
 }
 
 // leased takes leases until it knows so many regions, or the daemon refuses, gives them back, and
-// returns the regions.
+// returns the regions. It waits for the first one.
 func (a *attacker) leased(most int) (paths []string, err error) {
 	r, err := a.session()
 	if err != nil {
@@ -77,9 +77,9 @@ func (a *attacker) leased(most int) (paths []string, err error) {
 	}
 	defer r.Close()
 	seen := map[string]bool{}
-	for len(seen) < most {
+	for buffer := patientBuffer; len(seen) < most; buffer = scratchBuffer {
 		var l wire.Lease
-		if err = r.call(wire.Type_TYPE_LEASE, &wire.LeaseRequest{Buffer: scratchBuffer, Bytes: 32 << 20}, &l, nil); err != nil {
+		if err = r.call(wire.Type_TYPE_LEASE, &wire.LeaseRequest{Buffer: buffer, Bytes: 32 << 20}, &l, nil); err != nil {
 			break
 		}
 		if path := l.Region.GetPath(); path != "" && !seen[path] {
