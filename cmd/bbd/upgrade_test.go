@@ -38,6 +38,7 @@ type mixedCluster struct {
 
 func newMixedCluster(t *testing.T, size int) *mixedCluster {
 	t.Helper()
+	bbdtest.Binary(t) // built now, not while a daemon that is upgraded is down
 	server, err := embedded.Start(t.Context(), embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
