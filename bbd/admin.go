@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/internal/unixsocket"
 )
 
 // The admin server speaks HTTP at two places:
@@ -33,7 +34,7 @@ func (d *Daemon) serveAdmin() error {
 		d.serveHTTP(l, d.publicMux())
 	}
 	if d.cfg.AdminSocket != "" {
-		l, err := listenUnix(d.cfg.AdminSocket, 0o600)
+		l, err := unixsocket.Listen(d.cfg.AdminSocket, 0o600)
 		if err != nil {
 			return err
 		}
@@ -60,7 +61,7 @@ func (d *Daemon) serveHTTP(l net.Listener, handler http.Handler) {
 }
 
 // ownersListener accepts connections of root and of the daemon's user. The socket's mode keeps
-// the others out already, except between bind(2) and chmod(2).
+// the others out already, from the beginning (unixsocket.Listen).
 type ownersListener struct{ net.Listener }
 
 // Accept returns the next connection of the daemon's owner.

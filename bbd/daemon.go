@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/nss"
+	"forebay/internal/unixsocket"
 	"forebay/internal/wire"
 	"forebay/meta"
 	"forebay/meta/gossip"
@@ -385,7 +385,7 @@ func (d *Daemon) listen() error {
 		return err
 	}
 	// Anybody on the node may connect: the kernel says who it is, and that decides.
-	unix, err := listenUnix(d.cfg.Socket, 0o666)
+	unix, err := unixsocket.Listen(d.cfg.Socket, 0o666)
 	if err != nil {
 		return err
 	}
@@ -394,27 +394,6 @@ func (d *Daemon) listen() error {
 		d.wg.Go(func() { d.accept(l) })
 	}
 	return nil
-}
-
-// listenUnix takes the socket over from a daemon that died, never from one that lives.
-func listenUnix(path string, mode os.FileMode) (net.Listener, error) {
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		conn.Close()
-		return nil, bb.E(bb.Busy, "listen", path, "another daemon serves this socket").
-			WithRemedy("stop it, or give this one a socket of its own")
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, bb.Wrap("listen", path, err)
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, bb.Wrap("listen", path, err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		l.Close()
-		return nil, bb.Wrap("listen", path, err)
-	}
-	return l, nil
 }
 
 func (d *Daemon) accept(l net.Listener) {
