@@ -7,7 +7,7 @@ import (
 	"forebay/flusher/backing/asuser"
 )
 
-// WorkerStatus describes the store workers of all users, or of the one who asks.
+// WorkerStatus describes the store workers of all users (to root), or of the user of the request.
 type WorkerStatus struct {
 	Serving  int          `json:"serving"` // with requests
 	Idle     int          `json:"idle"`

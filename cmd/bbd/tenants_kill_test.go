@@ -117,8 +117,8 @@ func TestMemoryBehindAHungStore(t *testing.T) {
 	u.must(aliceUID, "drain", "a", "--timeout", "2m")
 }
 
-// TestSharesAfterKill: the daemon is killed again and again while two users write more than there is memory. What was
-// written is there, a user who hoards memory takes no other's share, and one who has left gets in again.
+// TestSharesAfterKill: the daemon is killed again and again while two users write more than there is memory. All acknowledged
+// files are there, a hoarder of memory takes no other user's share, and a user that left is admitted again.
 func TestSharesAfterKill(t *testing.T) {
 	t.Parallel()
 	u := startShared(t)

@@ -337,8 +337,8 @@ func (a *attacker) forgeRecord(mem []byte, at int, e *client.Entry) {
 	}.write(segment, unit, s.nonce)
 }
 
-// nobodysRegions says in the attacker's regions that they are nobody's, and keeps them mapped for
-// whoever gets them next.
+// nobodysRegions says in the attacker's regions that they are nobody's, and keeps them mapped while
+// they go to their next users.
 func (a *attacker) nobodysRegions() error {
 	all, err := a.ownRegions()
 	if err != nil {

@@ -39,9 +39,9 @@ func New(b *kv.Bucket) *Source { return &Source{b: b} }
 // is nobody else's, now or ever. Blocks are numbered from 1, so no id is as small
 // as bb.RootDir.
 //
-// One claim succeeds at a time, and thousands of daemons may start at once: who was not
-// first waits at random, up to twice as long each time, so that what is asked in vain
-// does not keep the servers from what is not.
+// One claim succeeds at a time, and thousands of daemons may start at once. A daemon
+// that was not first waits at random, up to twice as long each time, so that claims that fail
+// do not keep the servers from the one that succeeds.
 func (s *Source) Claim(ctx context.Context) (uint64, error) {
 	for try := 0; ; try++ {
 		if try > 0 {

@@ -22,7 +22,7 @@
 //
 // A task that is done stays so, and its message is acknowledged after that. So a task
 // that is delivered again counts once, whoever died when; and what a task does must
-// bear being done twice. Records come before messages: whoever was stopped between the
+// bear being done twice. Records come before messages: a daemon that was stopped between the
 // two submits the same again, or plans it again, under the same names.
 //
 // No record says that an operation is done. It is done when all its tasks are, and a task
