@@ -181,7 +181,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s.SetLoggerV2(&logger{log}, false, false, false)
+	s.SetLoggerV2(&logger{log: log}, false, false, false)
 	e := &Server{s: s}
 	if !o.SyncAlways {
 		e.batchDir = o.BatchDir
@@ -286,15 +286,41 @@ func (e *Server) Shutdown() {
 	e.removeEmptyBatches()
 }
 
-// logger turns the server's log into ours.
-type logger struct{ log *slog.Logger }
+// repeatEvery is how often the log has a warning of the server that repeats: one that waits for
+// others says so every two seconds.
+const repeatEvery = 30 * time.Second
+
+// logger turns the server's log into ours. It is safe for concurrent use.
+type logger struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	last   string // the warning before
+	logged time.Time
+}
 
 func (l *logger) Noticef(format string, v ...any) { l.log.Debug(message(format, v)) }
 func (l *logger) Warnf(format string, v ...any) {
-	if text := message(format, v); !strings.Contains(text, "routes will not be verified") { // clustertls does it
+	text := message(format, v)
+	if strings.Contains(text, "routes will not be verified") { // clustertls does it
+		return
+	}
+	if l.isNew(text) {
 		l.log.Warn(text)
 	}
 }
+
+// isNew reports whether a warning differs from the one before, or is due again.
+func (l *logger) isNew(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if text == l.last && time.Since(l.logged) < repeatEvery {
+		return false
+	}
+	l.last, l.logged = text, time.Now()
+	return true
+}
+
 func (l *logger) Errorf(format string, v ...any) { l.log.Error(message(format, v)) }
 
 // Fatalf logs too: what is fatal to the server must not end the daemon.

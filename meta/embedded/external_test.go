@@ -47,7 +47,7 @@ func startExternal(t *testing.T, o *server.Options) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.SetLoggerV2(&logger{slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}, false, false, false)
+	s.SetLoggerV2(&logger{log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}, false, false, false)
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(10 * time.Second) {
