@@ -11,14 +11,9 @@ guest_install() {
 		[ -e "${n%%:*}" ] || command -v "${n%%:*}" >/dev/null || packages+=("${n##*:}")
 	done
 	[ ${#packages[@]} -gt 0 ] || return 0
-	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+	scripts/apt-install.sh "${packages[@]}" || {
 		echo "missing: install ${packages[*]}" >&2
 		exit 1
-	fi
-	export DEBIAN_FRONTEND=noninteractive
-	apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null || {
-		apt-get update -qq >/dev/null
-		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
 	}
 }
 

@@ -10,14 +10,7 @@ have() {
 }
 have && exit 0
 
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-	export DEBIAN_FRONTEND=noninteractive
-	packages=(default-jdk-headless maven)
-	apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
-		apt-get update -qq >/dev/null
-		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
-	}
-fi
+"$(dirname "$0")"/apt-install.sh default-jdk-headless maven || true
 have && exit 0
 echo "a JDK, 17 or later, or Maven is missing: install default-jdk-headless and maven." >&2
 exit 1

@@ -10,13 +10,6 @@ for version in 5.1 5.4; do
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-	export DEBIAN_FRONTEND=noninteractive
-	apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${missing[@]}" >/dev/null 2>&1 || {
-		apt-get update -qq >/dev/null
-		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${missing[@]}" >/dev/null
-	}
-	exit 0
-fi
+"$(dirname "$0")"/apt-install.sh "${missing[@]}" && exit 0
 echo "note: ${missing[*]} missing: install them for the tests of burst_buffer.lua."
 exit 1

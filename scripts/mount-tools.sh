@@ -12,12 +12,5 @@ done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 packages=(coreutils diffutils findutils git sqlite3 tar util-linux)
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-	export DEBIAN_FRONTEND=noninteractive
-	apt-get install -o DPkg::Lock::Timeout=600 -qq -y "${packages[@]}" >/dev/null || {
-		apt-get update -qq >/dev/null
-		apt-get install -o DPkg::Lock::Timeout=600 -qq -y "${packages[@]}" >/dev/null
-	}
-	exit 0
-fi
+"$(dirname "$0")"/apt-install.sh "${packages[@]}" && exit 0
 echo "note: ${missing[*]} missing: install ${packages[*]} for the tests of bbmount."

@@ -9,12 +9,5 @@ for tool in ip tc nsenter; do
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-	export DEBIAN_FRONTEND=noninteractive
-	apt-get install -o DPkg::Lock::Timeout=600 -qq -y iproute2 util-linux >/dev/null || {
-		apt-get update -qq >/dev/null
-		apt-get install -o DPkg::Lock::Timeout=600 -qq -y iproute2 util-linux >/dev/null
-	}
-	exit 0
-fi
+"$(dirname "$0")"/apt-install.sh iproute2 util-linux && exit 0
 echo "note: ${missing[*]} missing: install iproute2 and util-linux for the tests on network namespaces."

@@ -5,12 +5,5 @@ set -euo pipefail
 
 [ -e /var/lib/extrausers ] && command -v getent >/dev/null && exit 0
 
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-	export DEBIAN_FRONTEND=noninteractive
-	apt-get install -qq -y --no-install-recommends libnss-extrausers libc-bin >/dev/null || {
-		apt-get update -qq >/dev/null
-		apt-get install -qq -y --no-install-recommends libnss-extrausers libc-bin >/dev/null
-	}
-	exit 0
-fi
+"$(dirname "$0")"/apt-install.sh libnss-extrausers libc-bin && exit 0
 echo "note: install libnss-extrausers for the tests of users' names."

@@ -11,14 +11,7 @@ have() {
 }
 have && exit 0
 
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-	export DEBIAN_FRONTEND=noninteractive
-	packages=(libfabric-dev gcc libc6-dev)
-	apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null || {
-		apt-get update -qq >/dev/null
-		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
-	}
-fi
+"$(dirname "$0")"/apt-install.sh libfabric-dev gcc libc6-dev || true
 have && exit 0
 echo "libfabric 1.17 or later, or a C compiler, is missing: install libfabric-dev and gcc." >&2
 exit 1

@@ -11,13 +11,6 @@ done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 packages=(dpkg rpm busybox-static skopeo crun openssl curl util-linux systemd systemd-sysv systemd-container procps libcap2-bin)
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-	export DEBIAN_FRONTEND=noninteractive
-	apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
-		apt-get update -qq >/dev/null
-		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
-	}
-	exit 0
-fi
+"$(dirname "$0")"/apt-install.sh "${packages[@]}" && exit 0
 echo "note: ${missing[*]} missing: install ${packages[*]} for the tests of packages."
 exit 1

@@ -9,14 +9,7 @@ cd "$(dirname "$0")/.."
 have() {
 	command -v python3 >/dev/null && python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
-if ! have && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-	export DEBIAN_FRONTEND=noninteractive
-	packages=(python3 python3-venv)
-	apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
-		apt-get update -qq >/dev/null
-		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
-	} || true
-fi
+have || scripts/apt-install.sh python3 python3-venv || true
 have || {
 	echo "Python, 3.11 or later, or its venv module is missing: install python3 and python3-venv." >&2
 	exit 1

@@ -32,7 +32,6 @@ tools() {
 	done
 	[ ${#missing[@]} -eq 0 ] && return
 	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-		export DEBIAN_FRONTEND=noninteractive
 		local packages=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 util-linux) made=0
 		# The packages would start daemons: not on this machine.
 		if [ ! -e /usr/sbin/policy-rc.d ]; then
@@ -40,10 +39,7 @@ tools() {
 			chmod +x /usr/sbin/policy-rc.d
 			made=1
 		fi
-		apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 || {
-			apt-get update -qq >/dev/null
-			apt-get install -o DPkg::Lock::Timeout=600 -qq -y --no-install-recommends "${packages[@]}" >/dev/null
-		} || true
+		"$(dirname "${BASH_SOURCE[0]}")"/apt-install.sh "${packages[@]}" || true
 		[ $made = 0 ] || rm -f /usr/sbin/policy-rc.d
 		for tool in "${missing[@]}"; do
 			command -v "$tool" >/dev/null || die "$tool is still missing"
