@@ -130,8 +130,8 @@ type timed struct {
 
 // A run ends with a list of its longest tests: its time is mostly theirs.
 const (
-	longest = 12 // so many are listed,
-	isLong  = 10 // of those that took longer than this, in seconds
+	longest = 20 // so many are listed,
+	isLong  = 5  // of those that took longer than this, in seconds
 )
 
 func newResult(allowed map[string]bool) *result {
