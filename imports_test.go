@@ -57,6 +57,8 @@ var layers = []struct {
 	{"bbd/...", []string{"bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
 
 	{"client/...", []string{"client/...", "rdma/...", "internal/..."}},
+	{"slurm/slurmctl", []string{"internal/bb"}},
+	{"slurm/directive", []string{"client", "internal/bb"}},
 	{"slurm/...", []string{"slurm/...", "client/...", "internal/..."}},
 
 	// bbctl verify checks receipts against the store when no daemon is left.

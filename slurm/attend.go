@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/slurm/slurmctl"
 )
 
 // Slurm 22.05 saves the state of jobs every 5 seconds, and that of burst buffers every 30. A
@@ -30,7 +31,7 @@ const atSuffix = ".at"
 // attend says that a hook is at work for a job, until it ends or calls leave. A lock that
 // cannot be had is nothing to fail for.
 func (h *Hooks) attend(job string) (leave func()) {
-	if CheckJobID(job) != nil {
+	if slurmctl.CheckID(job) != nil {
 		return func() {}
 	}
 	f, err := os.OpenFile(h.atFile(job), os.O_RDWR|os.O_CREATE, 0o644)
@@ -90,7 +91,7 @@ func (h *Hooks) attended(job string, within time.Duration) bool {
 
 // waitsForHook reports whether a job waits for something that a hook does, and with what
 // stage Slurm is.
-func (j *JobInfo) waitsForHook() bool {
+func waitsForHook(j *slurmctl.Job) bool {
 	if j.State != "PENDING" {
 		return false // of jobs that are over, lifetimes are ended
 	}
@@ -107,11 +108,11 @@ const abandonedNote = "Slurm has lost track of this job's buffer since slurmctld
 // abandoned are the jobs that have waited for quiet for a hook that nobody runs, since is
 // when that was first seen of each by id and time of submission, and what is to be
 // remembered for the next look.
-func abandoned(jobs []JobInfo, attended func(job string) bool, since map[string]time.Time, now time.Time, quiet time.Duration) (list []*JobInfo, next map[string]time.Time) {
+func abandoned(jobs []slurmctl.Job, attended func(job string) bool, since map[string]time.Time, now time.Time, quiet time.Duration) (list []*slurmctl.Job, next map[string]time.Time) {
 	next = map[string]time.Time{}
 	for i := range jobs {
 		j := &jobs[i]
-		if !j.waitsForHook() || attended(j.ID) {
+		if !waitsForHook(j) || attended(j.ID) {
 			continue
 		}
 		run := j.ID + " " + j.Submitted + " " + j.Buffers
@@ -127,13 +128,13 @@ func abandoned(jobs []JobInfo, attended func(job string) bool, since map[string]
 }
 
 // dropFiles removes what is remembered of jobs that Slurm does not know, if it is older.
-func (h *Hooks) dropFiles(known map[string]*JobInfo, before time.Time) (err error) {
+func (h *Hooks) dropFiles(known map[string]*slurmctl.Job, before time.Time) (err error) {
 	for _, suffix := range []string{envSuffix, atSuffix} {
 		files, _ := filepath.Glob(filepath.Join(h.Settings.Folder, "*"+suffix))
 		for _, file := range files {
 			job := strings.TrimSuffix(filepath.Base(file), suffix)
 			info, bad := os.Stat(file)
-			if CheckJobID(job) == nil && known[job] == nil && bad == nil && info.ModTime().Before(before) {
+			if slurmctl.CheckID(job) == nil && known[job] == nil && bad == nil && info.ModTime().Before(before) {
 				err = errors.Join(err, removeIfThere(file))
 			}
 		}

@@ -1,23 +1,19 @@
 package slurm
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"os/exec"
 	"strings"
-	"time"
 
 	"forebay/internal/bb"
+	"forebay/slurm/slurmctl"
 )
 
 // Controller is what the hooks ask of Slurm. Its methods may be called concurrently.
 type Controller interface {
 	// Job describes a job; bb.NotFound if Slurm does not know it (any more).
-	Job(ctx context.Context, id string) (JobInfo, error)
+	Job(ctx context.Context, id string) (slurmctl.Job, error)
 	// Jobs describes all jobs that Slurm knows.
-	Jobs(ctx context.Context) ([]JobInfo, error)
+	Jobs(ctx context.Context) ([]slurmctl.Job, error)
 	// Note shows a line in the job's record, where its user looks. What is gone is no error.
 	Note(ctx context.Context, id, text string) error
 	// Figures shows FiguresLine's in the record of a job that runs, in front of its notes.
@@ -29,55 +25,22 @@ type Controller interface {
 // Commands is the Controller that runs Slurm's own commands.
 type Commands struct{}
 
-// commandTime bounds how long a command of Slurm may take: it tries again itself.
-const commandTime = 30 * time.Second
-
-// slurmCommand runs a command of Slurm and returns what it prints.
-func slurmCommand(ctx context.Context, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandTime)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.WaitDelay = time.Second
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	if err == nil {
-		return out.String(), nil
-	}
-	text := strings.TrimSpace(errs.String())
-	kind := bb.Unavailable
-	switch {
-	// slurm_strerror of ESLURM_INVALID_JOB_ID and ESLURM_ALREADY_DONE
-	case strings.Contains(text, "Invalid job id"), strings.Contains(text, "Job has already finished"):
-		kind = bb.NotFound
-	case errors.Is(err, exec.ErrNotFound):
-		kind = bb.Unsupported
-	}
-	return "", &bb.Error{Kind: kind, Op: strings.Join(args, " "), Err: fmt.Errorf("%w: %s", err, strings.ReplaceAll(text, "\n", "; "))}
-}
-
 // Job describes a job.
-func (Commands) Job(ctx context.Context, id string) (JobInfo, error) {
-	if err := CheckJobID(id); err != nil {
-		return JobInfo{}, err
+func (Commands) Job(ctx context.Context, id string) (slurmctl.Job, error) {
+	if err := slurmctl.CheckID(id); err != nil {
+		return slurmctl.Job{}, err
 	}
-	text, err := slurmCommand(ctx, "scontrol", "show", "job", id)
+	text, err := slurmctl.Run(ctx, "scontrol", "show", "job", id)
 	if err != nil {
-		return JobInfo{}, err
+		return slurmctl.Job{}, err
 	}
-	// The id of an array stands for all of its tasks.
-	for _, j := range ParseJobs(text) {
-		if j.ID == id {
-			return j, nil
-		}
-	}
-	return JobInfo{}, bb.E(bb.NotFound, "job", id, "Slurm does not know it")
+	return slurmctl.Find(text, id)
 }
 
 // Jobs describes all jobs.
-func (Commands) Jobs(ctx context.Context) ([]JobInfo, error) {
-	text, err := slurmCommand(ctx, "scontrol", "show", "job")
-	return ParseJobs(text), err
+func (Commands) Jobs(ctx context.Context) ([]slurmctl.Job, error) {
+	text, err := slurmctl.Run(ctx, "scontrol", "show", "job")
+	return slurmctl.ParseJobs(text), err
 }
 
 // notePrefix begins what Note has written.
@@ -88,7 +51,7 @@ const notePrefix = "forebay: "
 func (c Commands) Note(ctx context.Context, id, text string) error {
 	j, err := c.Job(ctx, id)
 	if err == nil && (j.AdminComment == "" || strings.HasPrefix(j.AdminComment, notePrefix)) {
-		_, err = slurmCommand(ctx, "scontrol", "update", "JobId="+id, "AdminComment="+notePrefix+OneLine(text))
+		_, err = slurmctl.Run(ctx, "scontrol", "update", "JobId="+id, "AdminComment="+notePrefix+slurmctl.OneLine(text))
 	}
 	if bb.KindOf(err) == bb.NotFound {
 		return nil
@@ -104,7 +67,7 @@ func (c Commands) Figures(ctx context.Context, id, line string) error {
 	}
 	if err == nil {
 		if text, ours := WithFigures(j.AdminComment, line); ours && text != j.AdminComment {
-			_, err = slurmCommand(ctx, "scontrol", "update", "JobId="+id, "AdminComment="+text)
+			_, err = slurmctl.Run(ctx, "scontrol", "update", "JobId="+id, "AdminComment="+text)
 		}
 	}
 	if bb.KindOf(err) == bb.NotFound {
@@ -115,7 +78,7 @@ func (c Commands) Figures(ctx context.Context, id, line string) error {
 
 // Finish ends what Slurm still does for the buffer of a job that is over, by a teardown.
 func (Commands) Finish(ctx context.Context, id string) error {
-	_, err := slurmCommand(ctx, "scancel", "--hurry", id)
+	_, err := slurmctl.Run(ctx, "scancel", "--hurry", id)
 	if bb.KindOf(err) == bb.NotFound {
 		return nil
 	}
@@ -135,20 +98,5 @@ func WithFigures(comment, line string) (string, bool) {
 	if notes != "" {
 		line += "; " + notes
 	}
-	return notePrefix + OneLine(line), true
-}
-
-// OneLine makes text fit for a field of Slurm's: of at most 400 bytes, without control characters.
-func OneLine(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, text)
-	const most = 400
-	if len(text) > most {
-		text = text[:most-3] + "..."
-	}
-	return text
+	return notePrefix + slurmctl.OneLine(line), true
 }

@@ -12,6 +12,8 @@ import (
 
 	"forebay/client"
 	"forebay/internal/bb"
+	"forebay/slurm/directive"
+	"forebay/slurm/slurmctl"
 )
 
 // Hooks does what burst_buffer.lua asks for: a verb for each function that runs outside
@@ -37,10 +39,10 @@ type Hooks struct {
 	// Log takes what happens besides, one line each; nil: nobody.
 	Log func(string)
 
-	unknown   map[string]time.Time // Reap's: since when Slurm knows nothing of what belongs to a lifetime
-	abandoned map[string]time.Time // since when no hook has been at work for jobs that wait for one
-	finished  map[string]bool      // lifetimes whose jobs Slurm was told to end
-	figured   map[string]time.Time // Figures's: when a lifetime's were written into its job's record
+	reconciler Reconciler           // Reap's
+	abandoned  map[string]time.Time // since when no hook has been at work for jobs that wait for one
+	finished   map[string]bool      // lifetimes whose jobs Slurm was told to end
+	figured    map[string]time.Time // Figures's: when a lifetime's were written into its job's record
 }
 
 // Answer is how a verb has ended. Message is one line, and its first words say it all:
@@ -94,7 +96,7 @@ func (h *Hooks) Setup(ctx context.Context, q *SetupRequest) Answer {
 	info.UID, info.GID = q.UID, q.GID
 	o := h.Settings.options()
 	o.Expanded = q.Expanded
-	req, problems := Parse(q.Script, o)
+	req, problems := directive.Parse(q.Script, o)
 	if err := problems.Err(); err != nil {
 		return failed(err)
 	}
@@ -106,7 +108,7 @@ func (h *Hooks) Setup(ctx context.Context, q *SetupRequest) Answer {
 		if err := h.rememberKey(info.ID, key); err != nil {
 			return err
 		}
-		v := info.vars(key)
+		v := varsOf(&info, key)
 		l := client.Lifetime{
 			Key: key, Cluster: h.Settings.Cluster, Job: info.ID, User: info.User, UID: q.UID, GID: q.GID,
 			Governed: true, Pool: q.Pool, Granted: q.Bytes,
@@ -124,7 +126,7 @@ func (h *Hooks) Setup(ctx context.Context, q *SetupRequest) Answer {
 	return h.answer(ctx, q.Job, "setup", warningsOf(problems), err)
 }
 
-func warningsOf(problems Problems) string {
+func warningsOf(problems directive.Problems) string {
 	var lines []string
 	for _, p := range problems.Warnings() {
 		lines = append(lines, p.String())
@@ -134,8 +136,8 @@ func warningsOf(problems Problems) string {
 
 // nextKey is that of the lifetime that a job has, or of the one that it is to get: a run
 // of a job that was held and released has another one.
-func (h *Hooks) nextKey(ctx context.Context, c *client.Client, j *JobInfo) (string, error) {
-	base := j.key(h.Settings.Cluster)
+func (h *Hooks) nextKey(ctx context.Context, c *client.Client, j *slurmctl.Job) (string, error) {
+	base := keyOf(j, h.Settings.Cluster)
 	l, err := LatestOf(ctx, c, base)
 	switch {
 	case bb.KindOf(err) == bb.NotFound:
@@ -263,7 +265,7 @@ func (h *Hooks) RealSize(ctx context.Context, job string) Answer {
 
 // Paths are the variables of the job as NAME=value lines, as slurm_bb_paths finds them.
 func (h *Hooks) Paths(job string) Answer {
-	if err := CheckJobID(job); err != nil {
+	if err := slurmctl.CheckID(job); err != nil {
 		return failed(err)
 	}
 	text, err := os.ReadFile(h.envFile(job))
@@ -332,8 +334,8 @@ func (h *Hooks) PostRun(ctx context.Context, job string) Answer {
 
 // endOf is how a job has ended that Slurm says is over. One that it does not know (ID "")
 // is not known to have failed.
-func endOf(j *JobInfo) client.EndOptions {
-	return client.EndOptions{WhenLeft: true, Failed: j.ID != "" && !j.endedWell()}
+func endOf(j *slurmctl.Job) client.EndOptions {
+	return client.EndOptions{WhenLeft: true, Failed: j.ID != "" && !j.Succeeded()}
 }
 
 // DataOut waits until what the job has asked for is copied out, and its buffer is drained
@@ -466,7 +468,7 @@ func (h *Hooks) note(ctx context.Context, job, text string) {
 // persist does something with the daemons, as root, and again for as long as that may help
 // (again says so of an error), and shows the job's user what is in the way.
 func (h *Hooks) persist(ctx context.Context, job, verb string, again func(error) bool, do func(*client.Client) error) error {
-	if err := CheckJobID(job); err != nil {
+	if err := slurmctl.CheckID(job); err != nil {
 		return err
 	}
 	for wait := firstPause; ; wait = min(2*wait, lastPause) {
@@ -513,7 +515,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 func failed(err error) Answer {
 	var outer *bb.Error
 	if !errors.As(err, &outer) {
-		return Answer{State: stateFailed, Message: OneLine(err.Error())}
+		return Answer{State: stateFailed, Message: slurmctl.OneLine(err.Error())}
 	}
 	inner, remedy := outer, outer.Remedy
 	for next := outer; errors.As(next.Err, &next); {
@@ -535,5 +537,5 @@ func failed(err error) Answer {
 	if remedy != "" && !strings.Contains(message, remedy) {
 		message += " (" + remedy + ")"
 	}
-	return Answer{State: stateFailed, Message: OneLine(message)}
+	return Answer{State: stateFailed, Message: slurmctl.OneLine(message)}
 }

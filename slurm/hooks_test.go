@@ -13,62 +13,23 @@ import (
 
 	"forebay/client"
 	"forebay/internal/bb"
+	"forebay/slurm/slurmctl"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const shown = `JobId=12 ArrayJobId=10 ArrayTaskId=2 JobName=my job = x
-   UserId=ann(1000) GroupId=staff(50) MCS_label=N/A
-   JobState=STAGE_OUT Reason=burst_buffer/lua:_Stage-out_in_progress Dependency=(null)
-   Requeue=1 Restarts=3 BatchFlag=1 Reboot=0 ExitCode=0:0
-   RunTime=1-00:00:05 TimeLimit=2-00:00:00 TimeMin=N/A
-   SubmitTime=2026-11-21T17:46:58 EligibleTime=2026-11-21T17:46:58
-   WorkDir=/home/ann/a b
-   BurstBuffer=#BB jobbb capacity=1G pool=memory
-   BurstBufferState=staging-out
-
-JobId=13 JobName=x
-   UserId=bob(1001) GroupId=bob(1001) MCS_label=N/A
-   RunTime=00:01:00 TimeLimit=00:01:00 TimeMin=N/A
-   JobState=COMPLETING Reason=None Dependency=(null)
-   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0
-`
-
-func TestParseJobs(t *testing.T) {
-	jobs := ParseJobs(shown)
-	want := []JobInfo{
-		{
-			ID: "12", ArrayJob: "10", ArrayTask: "2", Name: "my job = x", User: "ann", UID: 1000, GID: 50, WorkDir: "/home/ann/a b",
-			State: "STAGE_OUT", Submitted: "2026-11-21T17:46:58", Restarts: 3, ExitCode: "0:0",
-			RunTime: 24*time.Hour + 5*time.Second, TimeLimit: 48 * time.Hour, Buffers: "staging-out",
-		},
-		{
-			ID: "13", Name: "x", User: "bob", UID: 1001, GID: 1001, State: "COMPLETING", ExitCode: "0:0", RunTime: time.Minute, TimeLimit: time.Minute,
-		},
-	}
-	if !reflect.DeepEqual(jobs, want) {
-		t.Errorf("%+v", jobs)
-	}
-	if !jobs[0].endedWell() || jobs[1].endedWell() {
-		t.Error("who ended well? one whose time was up did not")
-	}
-	if none := ParseJobs("No jobs in the system\n"); len(none) != 0 {
-		t.Errorf("%+v", none)
-	}
-}
-
 // TestKeys shows that each run of a job has another key, and each of its lifetimes.
 func TestKeys(t *testing.T) {
-	a := JobInfo{ID: "7", Submitted: "t1"}
-	names := map[string]bool{a.key("other"): true}
-	for _, j := range []JobInfo{a, {ID: "7", Submitted: "t2"}, {ID: "7", Submitted: "t1", Restarts: 1}, {ID: "8", Submitted: "t1"}} {
-		names[j.key("c")] = true
+	a := slurmctl.Job{ID: "7", Submitted: "t1"}
+	names := map[string]bool{keyOf(&a, "other"): true}
+	for _, j := range []slurmctl.Job{a, {ID: "7", Submitted: "t2"}, {ID: "7", Submitted: "t1", Restarts: 1}, {ID: "8", Submitted: "t1"}} {
+		names[keyOf(&j, "c")] = true
 	}
 	if len(names) != 5 {
 		t.Errorf("two runs have the same key: %v", names)
 	}
-	base := a.key("c")
-	for key, want := range map[string]int{base: 1, base + "-2": 2, base + "-12": 12, base + "-1": 0, base + "2": 0, base + "-": 0, base + "-x": 0, "": 0, a.key("d"): 0} {
+	base := keyOf(&a, "c")
+	for key, want := range map[string]int{base: 1, base + "-2": 2, base + "-12": 12, base + "-1": 0, base + "2": 0, base + "-": 0, base + "-x": 0, "": 0, keyOf(&a, "d"): 0} {
 		if got := attemptOf(key, base); got != want {
 			t.Errorf("%s is %d, not %d", key, got, want)
 		}
@@ -77,51 +38,6 @@ func TestKeys(t *testing.T) {
 		}
 		if want > 0 && bb.CheckBufferName(key) != nil {
 			t.Errorf("%s is no buffer's name", key)
-		}
-	}
-}
-
-func TestCheckJobID(t *testing.T) {
-	for _, id := range []string{"", "0", "07", "-1", "1_2", "../1", "1 ", "99999999999"} {
-		if CheckJobID(id) == nil {
-			t.Errorf("%q was taken", id)
-		}
-	}
-	if err := CheckJobID("4294967295"); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestVerdict(t *testing.T) {
-	now := time.Now()
-	job := func(submitted, state string) *JobInfo { return &JobInfo{ID: "7", Submitted: submitted, State: state} }
-	first := job("a", "").key("c")
-	of := func(state bb.LifetimeState, over time.Time) *client.Lifetime {
-		return &client.Lifetime{Key: first, Job: "7", State: state, Over: over}
-	}
-	never := time.Time{}
-	for name, c := range map[string]struct {
-		l    *client.Lifetime
-		j    *JobInfo
-		want fate
-	}{
-		"waits":                   {of(client.LifetimeOpen, never), job("a", "PENDING"), leave},
-		"runs":                    {of(client.LifetimeOpen, never), job("a", "RUNNING"), leave},
-		"epilogs run":             {of(client.LifetimeOpen, never), job("a", "COMPLETING"), leave},
-		"another's epilogs run":   {of(client.LifetimeOpen, never), job("b", "COMPLETING"), leave},
-		"gone":                    {of(client.LifetimeOpen, never), nil, end},
-		"another one":             {of(client.LifetimeOpen, never), job("b", "RUNNING"), end},
-		"cancelled":               {of(client.LifetimeOpen, never), job("a", "CANCELLED"), end},
-		"lost stage-out":          {of(client.LifetimeOpen, never), job("a", "STAGE_OUT"), end},
-		"leaves its nodes":        {of(client.LifetimeOpen, now), job("a", "STAGE_OUT"), leave},
-		"never leaves its nodes":  {of(client.LifetimeOpen, now.Add(-2*stayed)), job("a", "STAGE_OUT"), endHere},
-		"runs, said to be over":   {of(client.LifetimeOpen, now.Add(-2*stayed)), job("a", "RUNNING"), leave},
-		"is being saved":          {of(client.LifetimeDraining, now.Add(-2*stayed)), nil, leave},
-		"cannot be saved":         {of(client.LifetimeOrphan, now.Add(-2*stayed)), nil, leave},
-		"is gone with everything": {of(client.LifetimeGone, now), nil, leave},
-	} {
-		if got := verdict(c.l, c.j, "c", now); got != c.want {
-			t.Errorf("%s: %v, not %v", name, got, c.want)
 		}
 	}
 }
@@ -151,7 +67,7 @@ func TestAbandoned(t *testing.T) {
 	if attended(0) || !attended(time.Hour) {
 		t.Error("a job is attended for ever, or not between two hooks")
 	}
-	jobs := []JobInfo{
+	jobs := []slurmctl.Job{
 		{ID: "1", State: "PENDING", Buffers: "staging-in"},
 		{ID: "2", State: "PENDING", Buffers: "teardown"},
 		{ID: "3", State: "PENDING", Buffers: "staged-in"},
@@ -171,7 +87,7 @@ func TestAbandoned(t *testing.T) {
 	if len(list) != 1 || list[0].ID != "1" || len(since) != 1 {
 		t.Errorf("after a minute: %v, %v", list, since)
 	}
-	if err := h.dropFiles(map[string]*JobInfo{"1": nil}, now.Add(time.Hour)); err != nil {
+	if err := h.dropFiles(map[string]*slurmctl.Job{"1": nil}, now.Add(time.Hour)); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(h.atFile("1")); err == nil {
@@ -181,8 +97,8 @@ func TestAbandoned(t *testing.T) {
 
 func TestFinishable(t *testing.T) {
 	now := time.Now()
-	job := JobInfo{ID: "7", Submitted: "a", State: "STAGE_OUT"}
-	key := job.key("c")
+	job := slurmctl.Job{ID: "7", Submitted: "a", State: "STAGE_OUT"}
+	key := keyOf(&job, "c")
 	gone := client.Lifetime{Key: key, Job: "7", Cluster: "c", Governed: true, State: client.LifetimeGone, Gone: now.Add(-time.Minute)}
 	open, other := gone, gone
 	open.Key, open.State = key+"-2", client.LifetimeOpen
@@ -191,7 +107,7 @@ func TestFinishable(t *testing.T) {
 	completing.State = "COMPLETING"
 	at := func(yes bool) func(string) bool { return func(string) bool { return yes } }
 	for name, c := range map[string]struct {
-		job      JobInfo
+		job      slurmctl.Job
 		lives    []client.Lifetime
 		attended bool
 		quiet    time.Duration
@@ -205,7 +121,7 @@ func TestFinishable(t *testing.T) {
 		"that of another run":  {job, []client.Lifetime{other}, false, time.Minute, 0},
 		"nothing is known yet": {job, nil, false, time.Minute, 0},
 	} {
-		if got := finishable([]JobInfo{c.job}, c.lives, "c", at(c.attended), now, c.quiet); len(got) != c.want || c.want == 1 && got[key] != "7" {
+		if got := finishable([]slurmctl.Job{c.job}, c.lives, "c", at(c.attended), now, c.quiet); len(got) != c.want || c.want == 1 && got[key] != "7" {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -326,17 +242,4 @@ func TestFailedSaysWhyFirst(t *testing.T) {
 	if a := failed(errors.New("a\nb\x00" + strings.Repeat("x", 1000))); strings.ContainsAny(a.Message, "\n\x00") || len(a.Message) > 400 {
 		t.Errorf("%+v", a)
 	}
-}
-
-func FuzzParseJobs(f *testing.F) {
-	f.Add(shown)
-	f.Add("JobId=1 RunTime=-1-00:00:00 TimeLimit=9999999999-1:1:1\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		for _, j := range ParseJobs(text) {
-			if j.ID == "" {
-				t.Fatal("a job without an id")
-			}
-			_ = j.endedWell()
-		}
-	})
 }

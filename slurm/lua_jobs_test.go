@@ -17,6 +17,7 @@ import (
 	"forebay/internal/slurmtest"
 	"forebay/slurm"
 	"forebay/slurm/node"
+	"forebay/slurm/slurmctl"
 )
 
 // luaCluster is a real Slurm with burst_buffer/lua, and folders of a user's.
@@ -207,7 +208,7 @@ func (l *luaCluster) shows(job, text string) {
 // have lines.
 func (l *luaCluster) buffersOf(job string) string {
 	out, _ := l.Try("root", "scontrol", "show", "job", job)
-	for _, j := range slurm.ParseJobs(out) {
+	for _, j := range slurmctl.ParseJobs(out) {
 		return j.Buffers
 	}
 	return ""

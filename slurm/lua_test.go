@@ -10,8 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
+
+	"forebay/slurm/directive"
+	"forebay/slurm/directive/directivetest"
 )
 
 // forLua runs a test with the oldest and the newest Lua that Slurm may have been built with.
@@ -46,53 +48,40 @@ func runLua(t *testing.T, lua, program string) string {
 	return string(out)
 }
 
-// script is what both parsers are to read.
-type script struct {
-	text string
-	o    Options
-}
-
-func corpus(t *testing.T) []script {
+func corpus(t *testing.T) []directivetest.Script {
 	t.Helper()
-	var all []script
-	datadriven.Walk(t, "testdata/directives", func(t *testing.T, path string) {
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			all = append(all, script{visible.Replace(d.Input) + "\n", optionsOf(t, d)})
-			return d.Expected
-		})
-	})
-	return all
+	return directivetest.Corpus(t, "directive/testdata/directives")
 }
 
 // problemsOfLua has the Lua parser read scripts.
-func problemsOfLua(t *testing.T, lua string, scripts []script) []string {
+func problemsOfLua(t *testing.T, lua string, scripts []directivetest.Script) []string {
 	t.Helper()
 	var p strings.Builder
 	p.WriteString(directivesLua)
 	p.WriteString("local function show(text, options)\nfor _, p in ipairs((directives.check(text, options))) do\n" +
 		"io.write(p.warning and 'warning: ' or 'error: ', directives.describe(p), '\\n')\nend\nio.write('\\1')\nend\n")
 	for _, s := range scripts {
-		words := s.o.Words
+		words := s.Options.Words
 		if len(words) == 0 {
 			words = []string{"BB"}
 		}
 		pools := "nil"
-		if s.o.Pools != nil {
-			pools = luaList(s.o.Pools)
+		if s.Options.Pools != nil {
+			pools = luaList(s.Options.Pools)
 		}
 		var profiles strings.Builder
-		for name, text := range s.o.Profiles {
+		for name, text := range s.Options.Profiles {
 			fmt.Fprintf(&profiles, "[%s] = %s, ", luaString(name), luaString(text))
 		}
 		fmt.Fprintf(&p, "show(%s, { words = %s, need_pool = %t, pools = %s, expanded = %t, profiles = { %s } })\n",
-			luaString(s.text), luaList(words), s.o.NeedPool, pools, s.o.Expanded, profiles.String())
+			luaString(s.Text), luaList(words), s.Options.NeedPool, pools, s.Options.Expanded, profiles.String())
 	}
 	out := strings.Split(runLua(t, lua, p.String()), "\x01")
 	return out[:len(out)-1]
 }
 
-func problemsOfGo(s script) string {
-	_, problems := Parse([]byte(s.text), s.o)
+func problemsOfGo(s directivetest.Script) string {
+	_, problems := directive.Parse([]byte(s.Text), s.Options)
 	var b strings.Builder
 	for _, p := range problems {
 		kind := "error"
@@ -110,7 +99,7 @@ func TestLuaReadsAlike(t *testing.T) {
 		scripts := corpus(t)
 		for i, got := range problemsOfLua(t, lua, scripts) {
 			if diff := cmp.Diff(problemsOfGo(scripts[i]), got); diff != "" {
-				t.Errorf("%q: Go (-), Lua (+):\n%s", scripts[i].text, diff)
+				t.Errorf("%q: Go (-), Lua (+):\n%s", scripts[i].Text, diff)
 			}
 		}
 	})
@@ -122,11 +111,11 @@ func TestLuaReadsAlikeMangled(t *testing.T) {
 	forLua(t, func(t *testing.T, lua string) {
 		r := rand.New(rand.NewPCG(1, 2))
 		good := corpus(t)
-		var scripts []script
+		var scripts []directivetest.Script
 		for range 3000 {
 			s := good[r.IntN(len(good))]
-			other := good[r.IntN(len(good))].text
-			text := []byte(s.text)
+			other := good[r.IntN(len(good))].Text
+			text := []byte(s.Text)
 			for range 1 + r.IntN(4) {
 				if len(text) == 0 {
 					break
@@ -146,7 +135,7 @@ func TestLuaReadsAlikeMangled(t *testing.T) {
 					text[at] = byte(r.IntN(256))
 				}
 			}
-			s.text = string(text)
+			s.Text = string(text)
 			scripts = append(scripts, s)
 		}
 		differ := 0
@@ -156,7 +145,7 @@ func TestLuaReadsAlikeMangled(t *testing.T) {
 				continue
 			}
 			if differ++; differ < 4 {
-				t.Errorf("%q: Go (-), Lua (+):\n%s", scripts[i].text, cmp.Diff(want, got))
+				t.Errorf("%q: Go (-), Lua (+):\n%s", scripts[i].Text, cmp.Diff(want, got))
 			}
 		}
 		if differ > 0 {

@@ -8,11 +8,12 @@ import (
 
 	"forebay/client"
 	"forebay/internal/bb"
+	"forebay/slurm/directive"
 )
 
 // PlanInput is what Plan is made of.
 type PlanInput struct {
-	Work  *Work
+	Work  *directive.Work
 	Pool  string        // that the capacity is taken from: memory, disk
 	Nodes []client.Node // the daemons
 	Jobs  []client.Job  // stage-ins, stage-outs and drains of the last day

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/slurm/directive"
 )
 
 func TestPlan(t *testing.T) {
@@ -13,11 +14,11 @@ func TestPlan(t *testing.T) {
 #BB stage_in source=s3://b/in?endpoint=http://h destination=$BB_JOB_STRIPED/b
 #BB stage_out source=$BB_JOB_STRIPED destination=/other/out
 `
-	r, problems := Parse([]byte(script), Options{})
+	r, problems := directive.Parse([]byte(script), directive.Options{})
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
-	w, err := r.Resolve(testVars)
+	w, err := r.Resolve(&directive.Vars{Buffer: "job-7-x", Job: "7", User: "ann", UID: 1000, GID: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/slurm/directive"
 )
 
 // Settings are what a site has chosen for burst_buffer/lua. They lie in the folder, as
@@ -40,8 +41,8 @@ func (s *Settings) stageInLimit() time.Duration {
 	return time.Duration(s.StageInLimit) * time.Second
 }
 
-func (s *Settings) options() Options {
-	return Options{Words: s.Words, NeedPool: true, Pools: s.Pools, Profiles: s.Profiles}
+func (s *Settings) options() directive.Options {
+	return directive.Options{Words: s.Words, NeedPool: true, Pools: s.Pools, Profiles: s.Profiles}
 }
 
 const settingsFile = "settings.json"
@@ -109,12 +110,12 @@ func (s *Settings) Validate() error {
 		bad("stage_in_limit is negative")
 	}
 	for _, e := range s.Env {
-		if name, _, ok := strings.Cut(e, "="); !ok || !plainName(name) || strings.ContainsAny(e, "\n\r\x00") {
+		if name, _, ok := strings.Cut(e, "="); !ok || !directive.PlainName(name) || strings.ContainsAny(e, "\n\r\x00") {
 			bad("%q is not NAME=value", e)
 		}
 	}
 	for name, text := range s.Profiles {
-		if _, problems := Parse([]byte("#BB jobbb profile="+name+"\n"), Options{Profiles: s.Profiles}); problems.Err() != nil {
+		if _, problems := directive.Parse([]byte("#BB jobbb profile="+name+"\n"), directive.Options{Profiles: s.Profiles}); problems.Err() != nil {
 			bad("profile %s (%s): %s", name, text, problems.Errors()[0].Reason)
 		}
 	}

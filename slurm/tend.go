@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/slurm/slurmctl"
 )
 
 // Pool is a pool as Slurm wants it: counts of granules.
@@ -100,10 +101,6 @@ type Reaped struct {
 // is ended. Between a job's end and its hooks Slurm may take its time.
 const Quiet = 2 * time.Minute
 
-// stayed is how long a job is waited for that Slurm says is over, and that has not left
-// its nodes: an epilog that never ran says nothing.
-const stayed = 10 * time.Minute
-
 // Reap compares what the daemons know of jobs with what Slurm does, and ends what Slurm has
 // forgotten: it gives up after three teardowns, loses one when a job is cancelled at the
 // wrong moment, all of them with its state, and those of the last half minute when
@@ -124,52 +121,27 @@ func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error)
 	if err != nil {
 		return nil, err // without its word, everything would look forgotten
 	}
-	known := map[string]*JobInfo{}
-	for i := range jobs {
-		known[jobs[i].ID] = &jobs[i]
-	}
-	now, unknown, done := time.Now(), map[string]time.Time{}, []Reaped{}
-	for i := range lives {
-		l := &lives[i]
-		if !h.governs(l) {
-			continue
-		}
-		j := known[l.Job]
-		what := verdict(l, j, h.Settings.Cluster, now)
-		if what == leave {
-			continue
-		}
-		since, ok := h.unknown[l.Key]
-		if !ok {
-			since = now
-		}
-		unknown[l.Key] = since
-		if now.Sub(since) < quiet {
-			continue
-		}
-		o := client.EndOptions{WhenLeft: what == end}
-		if j != nil && l.Over.IsZero() && ofRun(l, j, h.Settings.Cluster) {
-			o.Failed = !j.endedWell()
-		}
+	now, done := time.Now(), []Reaped{}
+	h.reconciler.Cluster, h.reconciler.Governed = h.Settings.Cluster, true
+	for _, e := range h.reconciler.Compare(lives, jobs, now, quiet) {
 		a := Answer{State: stateDone, Message: "ended"}
-		if _, err := c.EndLifetime(ctx, l.Key, o); err != nil {
+		if _, err := c.EndLifetime(ctx, e.Key, e.EndOptions); err != nil {
 			a = failed(err)
 		}
-		h.log("job %s (%s) is over for Slurm, and was not for the daemons: %s", l.Job, l.Key, a.Message)
-		done = append(done, Reaped{Job: l.Job, Buffer: l.Buffer, Answer: a})
+		h.log("job %s (%s) is over for Slurm, and was not for the daemons: %s", e.Job, e.Key, a.Message)
+		done = append(done, Reaped{Job: e.Job, Buffer: e.Buffer, Answer: a})
 	}
-	h.unknown = unknown
 	if quiet > 0 { // one look tells nothing
 		h.tellAbandoned(ctx, jobs, now, quiet)
 		err = h.finish(ctx, jobs, lives, now, quiet)
 	}
-	return done, errors.Join(err, h.dropFiles(known, now.Add(-quiet)))
+	return done, errors.Join(err, h.dropFiles(jobsByID(jobs), now.Add(-quiet)))
 }
 
 // tellAbandoned tells the users of jobs that Slurm may never go on with.
-func (h *Hooks) tellAbandoned(ctx context.Context, jobs []JobInfo, now time.Time, quiet time.Duration) {
+func (h *Hooks) tellAbandoned(ctx context.Context, jobs []slurmctl.Job, now time.Time, quiet time.Duration) {
 	attended := func(job string) bool { return h.attended(job, quiet) }
-	var list []*JobInfo
+	var list []*slurmctl.Job
 	list, h.abandoned = abandoned(jobs, attended, h.abandoned, now, quiet)
 	for _, j := range list {
 		if strings.Contains(j.AdminComment, abandonedNote) {
@@ -182,7 +154,7 @@ func (h *Hooks) tellAbandoned(ctx context.Context, jobs []JobInfo, now time.Time
 
 // finish has Slurm end the stage-outs of jobs with which there is nothing left to do, each
 // once. Of one whose buffer it has forgotten when it was killed, 22.05 takes no notice of that.
-func (h *Hooks) finish(ctx context.Context, jobs []JobInfo, lives []client.Lifetime, now time.Time, quiet time.Duration) (err error) {
+func (h *Hooks) finish(ctx context.Context, jobs []slurmctl.Job, lives []client.Lifetime, now time.Time, quiet time.Duration) (err error) {
 	attended := func(job string) bool { return h.attended(job, quiet) }
 	finished := map[string]bool{}
 	for key, job := range finishable(jobs, lives, h.Settings.Cluster, attended, now, quiet) {
@@ -200,8 +172,8 @@ func (h *Hooks) finish(ctx context.Context, jobs []JobInfo, lives []client.Lifet
 // finishable are the jobs, by the keys of their lifetimes, that Slurm takes for staging out,
 // though all of that has been over for quiet and no hook is at work. Slurm has not noticed
 // that the hook has ended.
-func finishable(jobs []JobInfo, lives []client.Lifetime, cluster string, attended func(job string) bool, now time.Time, quiet time.Duration) map[string]string {
-	staging := map[string]*JobInfo{}
+func finishable(jobs []slurmctl.Job, lives []client.Lifetime, cluster string, attended func(job string) bool, now time.Time, quiet time.Duration) map[string]string {
+	staging := map[string]*slurmctl.Job{}
 	for i := range jobs {
 		if jobs[i].State == "STAGE_OUT" {
 			staging[jobs[i].ID] = &jobs[i]
@@ -220,37 +192,6 @@ func finishable(jobs []JobInfo, lives []client.Lifetime, cluster string, attende
 		}
 	}
 	return found
-}
-
-type fate int
-
-const (
-	leave   fate = iota
-	end          // when it has left its nodes
-	endHere      // wherever it still seems to be
-)
-
-// verdict says what is to become of a lifetime, by what Slurm says of the job with its id
-// (nil: nothing).
-func verdict(l *client.Lifetime, j *JobInfo, cluster string, now time.Time) fate {
-	switch {
-	case l.State != client.LifetimeOpen:
-		return leave // the daemons are at it
-	case j != nil && strings.Contains(j.State, "COMPLETING"):
-		return leave
-	case j != nil && ofRun(l, j, cluster) && !j.over():
-		return leave
-	case l.Over.IsZero():
-		return end
-	case now.Sub(l.Over) > stayed:
-		return endHere
-	}
-	return leave
-}
-
-// ofRun reports whether a lifetime is that of a job's present run.
-func ofRun(l *client.Lifetime, j *JobInfo, cluster string) bool {
-	return attemptOf(l.Key, j.key(cluster)) > 0
 }
 
 // Figures writes into the records of jobs that run what their buffers have done for them so

@@ -15,6 +15,7 @@ import (
 	"forebay/client"
 	"forebay/internal/bb"
 	"forebay/slurm"
+	"forebay/slurm/directive"
 )
 
 func newPlanCommand(a *app) *cobra.Command {
@@ -66,7 +67,7 @@ func (a *app) plan(ctx context.Context, script, word string) error {
 	if word != "" {
 		words = []string{word}
 	}
-	r, problems := slurm.Parse(text, slurm.Options{Words: words})
+	r, problems := directive.Parse(text, directive.Options{Words: words})
 	if err := problems.Err(); err != nil {
 		return err
 	}
@@ -108,13 +109,13 @@ func (a *app) plan(ctx context.Context, script, word string) error {
 }
 
 // ownVars stand for what a job of this user's would have; its ids are not known yet.
-func ownVars(script string) (*slurm.Vars, error) {
+func ownVars(script string) (*directive.Vars, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
-	v := &slurm.Vars{
-		Buffer: slurm.JobBufferPrefix + "0", Job: "0", User: fmt.Sprint(os.Getuid()), UID: uint32(os.Getuid()), GID: uint32(os.Getgid()),
+	v := &directive.Vars{
+		Buffer: directive.JobBufferPrefix + "0", Job: "0", User: fmt.Sprint(os.Getuid()), UID: uint32(os.Getuid()), GID: uint32(os.Getgid()),
 		Name: filepath.Base(script), WorkDir: dir,
 	}
 	if u, err := user.Current(); err == nil {

@@ -14,6 +14,8 @@ import (
 	"forebay/client"
 	"forebay/internal/bb"
 	"forebay/slurm"
+	"forebay/slurm/directive"
+	"forebay/slurm/slurmctl"
 )
 
 // Config is what a site has chosen, by the flags in its prolog and epilog.
@@ -92,20 +94,20 @@ func (e *Env) wants(feature string) bool {
 }
 
 // lifetime makes what the daemon is asked for of a job's directives.
-func lifetime(e *Env, j *jobInfo, r *slurm.Request, v *slurm.Vars) (client.Lifetime, []client.BufferSpec, error) {
+func lifetime(e *Env, j *slurmctl.Job, r *directive.Request, v *directive.Vars) (client.Lifetime, []client.BufferSpec, error) {
 	l := client.Lifetime{
 		Key: v.Buffer, Cluster: e.Cluster, Job: e.Job, User: e.User, UID: e.UID, GID: e.GID, Expect: e.Nodes,
 	}
 	create, err := r.Fill(&l, v)
-	l.Due = due(j.limit, j.ran, l.Warn, time.Now())
+	l.Due = due(j, l.Warn, time.Now())
 	return l, create, err
 }
 
 // vars are what symbols stand for in a job.
-func vars(e *Env, j *jobInfo) *slurm.Vars {
-	return &slurm.Vars{
-		Buffer: slurm.RunKey(e.Cluster, e.Job, e.Restarts, j.submitted), Job: e.Job, ArrayJob: j.arrayJob, ArrayTask: j.arrayTask,
-		User: e.User, UID: e.UID, GID: e.GID, Name: j.name, WorkDir: j.workDir,
+func vars(e *Env, j *slurmctl.Job) *directive.Vars {
+	return &directive.Vars{
+		Buffer: slurm.RunKey(e.Cluster, e.Job, e.Restarts, j.Submitted), Job: e.Job, ArrayJob: j.ArrayJob, ArrayTask: j.ArrayTask,
+		User: e.User, UID: e.UID, GID: e.GID, Name: j.Name, WorkDir: j.WorkDir,
 	}
 }
 

@@ -17,74 +17,16 @@ import (
 	"forebay/internal/bb"
 	"forebay/internal/bbdtest"
 	"forebay/slurm"
+	"forebay/slurm/directive"
+	"forebay/slurm/slurmctl"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const shown = `JobId=12 ArrayJobId=11 ArrayTaskId=3 JobName=my job=x SubmitTime=no
-   UserId=alice(20001) GroupId=alice(20001) MCS_label=N/A
-   JobState=RUNNING Reason=Prolog Dependency=(null)
-   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0
-   RunTime=00:00:01 TimeLimit=2-01:02:03 TimeMin=N/A
-   SubmitTime=2026-11-21T17:42:42 EligibleTime=2026-11-21T17:42:42
-   WorkDir=/home/a b/c
-   Comment=BatchFlag=0 
-   BurstBuffer=#BB jobbb type=scratch
-#BB stage_in type=file source=/a destination=$BB_JOB_STRIPED/a
-   Power=
-
-JobId=13 JobName=other
-   Requeue=1 Restarts=0 BatchFlag=0 Reboot=0 ExitCode=0:0
-   SubmitTime=2026-11-21T17:42:43
-   BurstBuffer=#BB jobbb
-   BurstBufferState=running
-   Power=
-
-`
-
-func TestParseJob(t *testing.T) {
-	j, ok := parseJob(shown, "12")
-	want := jobInfo{
-		ran: "00:00:01", name: "my job=x SubmitTime=no", arrayJob: "11", arrayTask: "3", workDir: "/home/a b/c", submitted: "2026-11-21T17:42:42", limit: "2-01:02:03", batch: true,
-		comment: "BatchFlag=0",
-		request: "#BB jobbb type=scratch\n#BB stage_in type=file source=/a destination=$BB_JOB_STRIPED/a",
-	}
-	if !ok || j != want {
-		t.Errorf("%+v", j)
-	}
-	if j, ok := parseJob(shown, "13"); !ok || !j.plugin || j.batch {
-		t.Errorf("%+v", j)
-	}
-	if _, ok := parseJob(shown, "1"); ok {
-		t.Error("a job that is not there was found")
-	}
+func TestJoined(t *testing.T) {
 	if got := joined("#BB a", "#!/bin/sh\n#BB b\n"); got != "#!/bin/sh\n#BB a\n#BB b\n" {
 		t.Errorf("with what --bb says: %q", got)
 	}
-}
-
-func TestRunsOf(t *testing.T) {
-	runs := runsOf("lab", shown)
-	if want := (run{name: "11_3", state: "RUNNING", limit: "2-01:02:03", ran: "00:00:01"}); len(runs) != 2 || runs[slurm.RunKey("lab", "12", 0, "2026-11-21T17:42:42")] != want {
-		t.Errorf("%v", runs)
-	}
-	requeued := strings.Replace(strings.Replace(shown, "RUNNING", "COMPLETING", 1), "Restarts=0", "Restarts=1", 1)
-	if runs := runsOf("lab", requeued); len(runs) != 3 || !runs[slurm.RunKey("lab", "12", 0, "2026-11-21T17:42:42")].open() {
-		t.Errorf("of a job that is being requeued: %v", runs)
-	}
-	if got := clusterName("Configuration data as of x\nClusterName             = lab\nOther = x\n"); got != "lab" {
-		t.Errorf("%q", got)
-	}
-}
-
-func FuzzParseJob(f *testing.F) {
-	f.Add(shown, "12")
-	f.Fuzz(func(t *testing.T, text, job string) {
-		j, ok := parseJob(text, job)
-		if !ok && j != (jobInfo{}) {
-			t.Errorf("a job that was not found is %+v", j)
-		}
-	})
 }
 
 func env(t *testing.T, more map[string]string) Env {
@@ -124,21 +66,20 @@ func TestReadEnv(t *testing.T) {
 func TestDue(t *testing.T) {
 	now := time.Now().Round(0)
 	for _, x := range []struct {
-		limit, ran, warn string
-		want             time.Duration // 0: none
+		limit, ran time.Duration
+		warn       string
+		want       time.Duration // 0: none
 	}{
-		{"01:00:00", "00:10:00", "", 50 * time.Minute},
-		{"01:00:00", "00:10:00", "B:USR1@60", 49 * time.Minute},
-		{"2-00:00:00", "1-00:00:01", "", 24*time.Hour - time.Second},
-		{"00:01:00", "00:02:00", "", -time.Minute},
-		{"UNLIMITED", "00:10:00", "USR1@60", 0},
-		{"", "", "", 0},
+		{time.Hour, 10 * time.Minute, "", 50 * time.Minute},
+		{time.Hour, 10 * time.Minute, "B:USR1@60", 49 * time.Minute},
+		{time.Minute, 2 * time.Minute, "", -time.Minute},
+		{0, 10 * time.Minute, "USR1@60", 0},
 	} {
 		want := time.Time{}
 		if x.want != 0 {
 			want = now.Add(x.want)
 		}
-		if got := due(x.limit, x.ran, x.warn, now); !got.Equal(want) {
+		if got := due(&slurmctl.Job{TimeLimit: x.limit, RunTime: x.ran}, x.warn, now); !got.Equal(want) {
 			t.Errorf("%+v: %v", x, got.Sub(now))
 		}
 	}
@@ -161,7 +102,7 @@ func TestKey(t *testing.T) {
 }
 
 func TestLifetime(t *testing.T) {
-	e, j := env(t, nil), jobInfo{submitted: "now", name: "run"}
+	e, j := env(t, nil), slurmctl.Job{Submitted: "now", Name: "run"}
 	const script = `#!/bin/sh
 #BB jobbb type=scratch capacity=1GiB pool=memory backing=/lustre/%u
 #BB create_persistent name=made type=scratch
@@ -170,7 +111,7 @@ func TestLifetime(t *testing.T) {
 #BB stage_in type=file source=/a destination=$BB_JOB_STRIPED/a on_error=continue
 #BB stage_out type=file source=$BB_PERSISTENT_STRIPED_used/b destination=/b.%j on=success
 `
-	r, problems := slurm.Parse([]byte(script), slurm.Options{})
+	r, problems := directive.Parse([]byte(script), directive.Options{})
 	if err := problems.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -197,12 +138,11 @@ func TestLifetime(t *testing.T) {
 }
 
 func TestTokenLife(t *testing.T) {
-	for limit, want := range map[string]time.Duration{
-		"01:00:00": time.Hour + afterTheEnd, "1-00:00:01": 24*time.Hour + time.Second + afterTheEnd, "UNLIMITED": longestToken,
-		"365-00:00:00": longestToken, "": longestToken, "-1-00:00:00": longestToken, "30-00:00:00": longestToken,
+	for limit, want := range map[time.Duration]time.Duration{
+		time.Hour: time.Hour + afterTheEnd, 30 * 24 * time.Hour: longestToken, 365 * 24 * time.Hour: longestToken, 0: longestToken,
 	} {
 		if got := tokenLife(limit); got != want {
-			t.Errorf("%q: %v, want %v", limit, got, want)
+			t.Errorf("%v: %v, want %v", limit, got, want)
 		}
 	}
 }

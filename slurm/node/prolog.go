@@ -12,6 +12,8 @@ import (
 	"forebay/client"
 	"forebay/internal/bb"
 	"forebay/slurm"
+	"forebay/slurm/directive"
+	"forebay/slurm/slurmctl"
 )
 
 // Dial connects to the node's daemon.
@@ -39,19 +41,19 @@ func (c *Config) prolog(ctx context.Context, e *Env, dial Dial) error {
 		return c.leaveEnv(e, nil)
 	}
 	j, script, err := askJob(ctx, e.Job)
-	if err == errGone {
+	if bb.KindOf(err) == bb.NotFound {
 		c.Log("job %s is gone already", e.Job)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if j.plugin {
-		return c.join(ctx, e, slurm.RunKey(e.Cluster, e.Job, e.Restarts, j.submitted), dial)
+	if hasPlugin(&j) {
+		return c.join(ctx, e, slurm.RunKey(e.Cluster, e.Job, e.Restarts, j.Submitted), dial)
 	}
-	r, problems := slurm.Parse(script, slurm.Options{Words: c.Words})
+	r, problems := directive.Parse(script, directive.Options{Words: c.Words})
 	if r.Empty() && problems.Err() == nil && wants {
-		r, problems = slurm.Parse([]byte("#"+c.Words[0]+" jobbb "+c.Default+"\n"), slurm.Options{Words: c.Words})
+		r, problems = directive.Parse([]byte("#"+c.Words[0]+" jobbb "+c.Default+"\n"), directive.Options{Words: c.Words})
 		if err := problems.Err(); err != nil {
 			return bb.Wrap("prolog", "--default", err)
 		}
@@ -95,7 +97,7 @@ func (c *Config) join(ctx context.Context, e *Env, run string, dial Dial) error 
 }
 
 // open has the daemon open what a job asks for.
-func (c *Config) open(ctx context.Context, e *Env, j *jobInfo, r *slurm.Request, dial Dial) error {
+func (c *Config) open(ctx context.Context, e *Env, j *slurmctl.Job, r *directive.Request, dial Dial) error {
 	v := vars(e, j)
 	l, create, err := lifetime(e, j, r, v)
 	if err != nil {
@@ -154,7 +156,7 @@ func (c *Config) noteRun(e *Env, key string) error {
 }
 
 // leaveForTasks leaves the job's variables and token, readable by its user alone.
-func (c *Config) leaveForTasks(ctx context.Context, e *Env, j *jobInfo, r *slurm.Request, v *slurm.Vars, d *client.Client) error {
+func (c *Config) leaveForTasks(ctx context.Context, e *Env, j *slurmctl.Job, r *directive.Request, v *directive.Vars, d *client.Client) error {
 	env := r.Env(v)
 	socket := c.Socket
 	if socket == "" {
@@ -162,7 +164,7 @@ func (c *Config) leaveForTasks(ctx context.Context, e *Env, j *jobInfo, r *slurm
 	}
 	env = append(env, "FOREBAY_SOCKET="+socket)
 	if r.Job != nil {
-		token, _, err := d.Token(ctx, v.Buffer, tokenLife(j.limit))
+		token, _, err := d.Token(ctx, v.Buffer, tokenLife(j.TimeLimit))
 		switch {
 		case err == nil:
 			file := c.file(e.Job, tokenSuffix)
@@ -196,20 +198,19 @@ const (
 	afterTheEnd  = time.Hour // stage-outs of a program of the user's own
 )
 
-// tokenLife is how long a job's token holds: its time limit, and some more.
-func tokenLife(limit string) time.Duration {
-	t, ok := parseTime(limit)
-	if !ok || t > longestToken {
+// tokenLife is how long a job's token holds: its time limit (0: none), and some more.
+func tokenLife(limit time.Duration) time.Duration {
+	if limit == 0 {
 		return longestToken
 	}
-	return min(longestToken, t+afterTheEnd)
+	return min(longestToken, limit+afterTheEnd)
 }
 
 // holdJob holds a job for a reason of its own. If Slurm cannot be told, that is an error:
 // the job must not run without what it asked for.
-func (c *Config) holdJob(ctx context.Context, e *Env, j *jobInfo, why error) error {
+func (c *Config) holdJob(ctx context.Context, e *Env, j *slurmctl.Job, why error) error {
 	c.Log("job %s is held: %v", e.Job, why)
-	return hold(ctx, e.Job, j.batch, why.Error())
+	return hold(ctx, e.Job, j.Batch, why.Error())
 }
 
 // How long a task waits for the prolog to begin. When that has begun, it waits as long as

@@ -2,12 +2,12 @@ package node
 
 import (
 	"context"
-	"strconv"
-	"strings"
+	"time"
 
 	"forebay/client"
 	"forebay/internal/bb"
 	"forebay/slurm"
+	"forebay/slurm/slurmctl"
 )
 
 // Sweep ends what jobs have left whose epilog never said so and that Slurm does not know
@@ -23,7 +23,7 @@ func Sweep(ctx context.Context, c *Config, d *client.Client) (ended []string, er
 	if err != nil {
 		return nil, err
 	}
-	cluster := clusterName(config)
+	cluster := slurmctl.ClusterName(config)
 	if cluster == "" {
 		return nil, bb.E(bb.Invalid, "scontrol", "show config", "it names no cluster")
 	}
@@ -31,91 +31,21 @@ func Sweep(ctx context.Context, c *Config, d *client.Client) (ended []string, er
 	if err != nil {
 		return nil, err
 	}
-	runs := runsOf(cluster, jobs)
-	for i := range lives {
-		l := &lives[i]
-		if l.State != client.LifetimeOpen || l.Governed || l.Cluster != cluster || runs[l.Key].open() {
-			continue
-		}
-		if err := c.end(ctx, d, l, runs[l.Key]); err != nil {
+	r := slurm.Reconciler{Cluster: cluster}
+	for _, e := range r.Compare(lives, slurmctl.ParseJobs(jobs), time.Now(), 0) {
+		if err := c.end(ctx, d, e); err != nil {
 			return ended, err
 		}
-		ended = append(ended, l.Key)
+		ended = append(ended, e.Key)
 	}
 	return ended, nil
 }
 
-// end ends what Slurm does not know any more, or knows to be over.
-func (c *Config) end(ctx context.Context, d *client.Client, l *client.Lifetime, r run) error {
-	failed := r.state != "" && r.state != "COMPLETED"
-	if _, err := d.EndLifetime(ctx, l.Key, client.EndOptions{Failed: failed}); err != nil {
+// end ends a lifetime that Slurm is done with.
+func (c *Config) end(ctx context.Context, d *client.Client, e slurm.Ending) error {
+	if _, err := d.EndLifetime(ctx, e.Key, e.EndOptions); err != nil {
 		return err
 	}
-	c.Log("job %s (%s) is over for Slurm, and not all of its nodes have said so: what it has left is being saved", l.Job, l.Key)
+	c.Log("job %s (%s) is over for Slurm, and not all of its nodes have said so: what it has left is being saved", e.Job, e.Key)
 	return nil
-}
-
-func clusterName(config string) string {
-	for line := range strings.Lines(config) {
-		if name, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(name) == "ClusterName" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
-
-// run is a run of a job, as Slurm knows it. The zero value is one that it does not know.
-type run struct {
-	name       string // that scancel takes for this job alone
-	state      string
-	limit, ran string
-}
-
-// open reports whether Slurm has something to do for a run.
-func (r run) open() bool {
-	switch r.state {
-	case "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT":
-		return true
-	}
-	return false
-}
-
-// runsOf are the runs that Slurm knows, by their keys and by what "scontrol show job"
-// prints of all jobs.
-func runsOf(cluster, text string) map[string]run {
-	runs := map[string]run{}
-	for record := range strings.SplitSeq(text, "\n\n") {
-		if strings.TrimSpace(record) == "" {
-			continue
-		}
-		var r run
-		var j jobInfo
-		id, restarts := "", 0
-		for line := range strings.Lines(record) {
-			line = strings.TrimSpace(line)
-			if strings.HasPrefix(line, "JobId=") {
-				id = j.identity(line)
-				continue
-			}
-			j.fields(line)
-			for field := range strings.FieldsSeq(line) {
-				switch name, value, _ := strings.Cut(field, "="); name {
-				case "Restarts":
-					restarts, _ = strconv.Atoi(value)
-				case "JobState":
-					r.state = value
-				}
-			}
-		}
-		r.name, r.limit, r.ran = id, j.limit, j.ran
-		if _, err := strconv.Atoi(j.arrayTask); err == nil {
-			r.name = j.arrayJob + "_" + j.arrayTask // the id of one task is that of the array too
-		}
-		runs[slurm.RunKey(cluster, id, restarts, j.submitted)] = r
-		// The tasks of a run that is requeued may still write, but have the number of the next.
-		if r.state == "COMPLETING" && restarts > 0 {
-			runs[slurm.RunKey(cluster, id, restarts-1, j.submitted)] = r
-		}
-	}
-	return runs
 }

@@ -11,6 +11,7 @@ import (
 	"forebay/client"
 	"forebay/internal/bb"
 	"forebay/slurm"
+	"forebay/slurm/slurmctl"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 // those that TaskProlog exports to the task, and not to its TaskEpilog.
 func TaskEnv(c *Config, job string) map[string]string {
 	env := map[string]string{}
-	if slurm.CheckJobID(job) != nil {
+	if slurmctl.CheckID(job) != nil {
 		return env
 	}
 	text, _ := os.ReadFile(c.file(job, envSuffix)) // there is none for a job without a buffer
@@ -65,16 +66,12 @@ func TaskEpilog(ctx context.Context, job, buffer string, dial Dial) ([]string, e
 
 // noteFigures writes them into a job's Comment, unless there is another one.
 func noteFigures(ctx context.Context, job, line string) error {
-	text, err := scontrol(ctx, "show", "job", job)
+	j, err := showJob(ctx, job)
 	if err != nil {
 		return err
 	}
-	j, ok := parseJob(text, job)
-	if !ok {
-		return errGone
-	}
-	comment, ours := slurm.WithFigures(j.comment, line)
-	if !ours || comment == j.comment {
+	comment, ours := slurm.WithFigures(j.Comment, line)
+	if !ours || comment == j.Comment {
 		return nil
 	}
 	_, err = scontrol(ctx, "update", "JobId="+job, "Comment="+comment)

@@ -1,16 +1,16 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"os/exec"
+	"slices"
 	"time"
 
 	"forebay/client"
 	"forebay/internal/bb"
 	"forebay/slurm"
+	"forebay/slurm/directive"
+	"forebay/slurm/slurmctl"
 )
 
 // Watch keeps what the daemons know of jobs in step with slurmctld until ctx ends: it tells
@@ -19,7 +19,7 @@ import (
 // the one whose daemon is the first that is ready does it, and asks slurmctld only while
 // jobs have buffers.
 func Watch(ctx context.Context, c *Config, every time.Duration, dial Dial) error {
-	w := watcher{c: c, missed: map[string]int{}}
+	w := watcher{c: c}
 	var failed error
 	for {
 		err := w.look(ctx, every, dial)
@@ -36,9 +36,8 @@ func Watch(ctx context.Context, c *Config, every time.Duration, dial Dial) error
 }
 
 type watcher struct {
-	c       *Config
-	cluster string         // ClusterName
-	missed  map[string]int // looks in which a run was over for Slurm
+	c          *Config
+	reconciler slurm.Reconciler // its Cluster is "" until slurmctld was asked
 }
 
 const (
@@ -63,28 +62,23 @@ func (w *watcher) look(ctx context.Context, every time.Duration, dial Dial) erro
 	if err != nil {
 		return err
 	}
-	var open []*client.Lifetime
-	for i := range lives {
-		if lives[i].State == client.LifetimeOpen {
-			open = append(open, &lives[i])
-		}
-	}
+	open := slices.DeleteFunc(lives, func(l client.Lifetime) bool { return l.State != client.LifetimeOpen })
 	if len(open) == 0 {
-		clear(w.missed)
+		w.reconciler.Compare(nil, nil, time.Now(), 0)
 		return nil
 	}
-	if w.cluster == "" {
+	if w.reconciler.Cluster == "" {
 		config, err := scontrol(ctx, "show", "config")
 		if err != nil {
 			return err
 		}
-		w.cluster = clusterName(config)
+		w.reconciler.Cluster = slurmctl.ClusterName(config)
 	}
 	jobs, err := scontrol(ctx, "show", "job")
 	if err != nil {
 		return err
 	}
-	return w.compare(ctx, d, open, runsOf(w.cluster, jobs))
+	return w.compare(ctx, d, open, slurmctl.ParseJobs(jobs), (looksToEnd-1)*every)
 }
 
 // firstOfReady reports whether the daemon is the first by name of those that are ready.
@@ -105,32 +99,26 @@ func firstOfReady(ctx context.Context, d *client.Client) (bool, error) {
 }
 
 // compare does for each run what Slurm's word of it asks for.
-func (w *watcher) compare(ctx context.Context, d *client.Client, open []*client.Lifetime, runs map[string]run) error {
+func (w *watcher) compare(ctx context.Context, d *client.Client, open []client.Lifetime, jobs []slurmctl.Job, quiet time.Duration) error {
 	var errs []error
-	missed := map[string]int{}
-	for _, l := range open {
-		if l.Cluster != w.cluster {
-			continue
-		}
-		r := runs[l.Key]
-		switch {
-		case r.open():
-			errs = append(errs, w.tell(ctx, d, l, r))
-		case !l.Governed: // else burst_buffer/lua ends it
-			if missed[l.Key] = w.missed[l.Key] + 1; missed[l.Key] >= looksToEnd {
-				errs = append(errs, w.c.end(ctx, d, l, r))
-			}
+	cluster := w.reconciler.Cluster
+	runs := slurm.Runs(cluster, jobs)
+	for i := range open {
+		if l := &open[i]; l.Cluster == cluster && runs[l.Key].Active() {
+			errs = append(errs, w.tell(ctx, d, l, runs[l.Key]))
 		}
 	}
-	w.missed = missed
+	for _, e := range w.reconciler.Compare(open, jobs, time.Now(), quiet) {
+		errs = append(errs, w.c.end(ctx, d, e))
+	}
 	return errors.Join(errs...)
 }
 
 // tell tells the daemons when a job will end, and the job if that is too soon.
-func (w *watcher) tell(ctx context.Context, d *client.Client, l *client.Lifetime, r run) error {
-	due := due(r.limit, r.ran, l.Warn, time.Now())
+func (w *watcher) tell(ctx context.Context, d *client.Client, l *client.Lifetime, j *slurmctl.Job) error {
+	due := due(j, l.Warn, time.Now())
 	moved := due.IsZero() != l.Due.IsZero() || due.Sub(l.Due).Abs() > slack
-	warning, wants := slurm.ParseWarning(l.Warn)
+	warning, wants := directive.ParseWarning(l.Warn)
 	warn := wants && l.Warned.IsZero() && l.Late().After(due) && !due.IsZero()
 	if !moved && !warn {
 		return nil
@@ -147,20 +135,16 @@ func (w *watcher) tell(ctx context.Context, d *client.Client, l *client.Lifetime
 	if err != nil || !warn {
 		return err
 	}
-	w.c.Log("job %s is warned (%s): what it has written will be saved by %s, and its time is up before", r.name, l.Warn, l.Late().Format(time.DateTime))
-	return warnJob(ctx, r.name, warning)
+	w.c.Log("job %s is warned (%s): what it has written will be saved by %s, and its time is up before", j.Ref(), l.Warn, l.Late().Format(time.DateTime))
+	return warnJob(ctx, j.Ref(), warning)
 }
 
 // warnJob sends a job its signal.
-func warnJob(ctx context.Context, job string, w slurm.Warning) error {
-	args := []string{"--signal=" + w.Signal}
+func warnJob(ctx context.Context, job string, w directive.Warning) error {
+	args := []string{"scancel", "--signal=" + w.Signal}
 	if w.Batch {
 		args = append(args, "--batch")
 	}
-	cmd := exec.CommandContext(ctx, "scancel", append(args, job)...)
-	cmd.WaitDelay = time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return &bb.Error{Kind: bb.Unavailable, Op: "scancel", Path: job, Err: fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))}
-	}
-	return nil
+	_, err := slurmctl.Run(ctx, append(args, job)...)
+	return err
 }

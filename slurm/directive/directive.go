@@ -1,4 +1,6 @@
-package slurm
+// Package directive reads the directives of job scripts: which buffers a job asks for, and what is to be staged
+// in and out. It must never know how Slurm is asked, or how daemons do what a directive says.
+package directive
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package slurm
+package directive
 
 import (
 	"slices"
@@ -234,7 +234,7 @@ func (p *parser) jobBuffer(s *said) {
 	j := &JobBuffer{BufferOptions: p.bufferOptions(s)}
 	if o, ok := s.get("name"); ok {
 		j.Name = o.value
-		if !plainName(o.value) {
+		if !PlainName(o.value) {
 			p.report(o.valueAt, `"`+o.value+`" cannot be a part of a variable's name`,
 				"use letters, digits, - and _, at most "+itoa(maxNameLength))
 		}
@@ -280,7 +280,7 @@ func ParseWarning(text string) (w Warning, ok bool) {
 func (p *parser) persistentName(s *said) string {
 	o, _ := s.get("name")
 	switch {
-	case !plainName(o.value) || bb.CheckBufferName(o.value) != nil:
+	case !PlainName(o.value) || bb.CheckBufferName(o.value) != nil:
 		p.report(o.valueAt, `"`+o.value+`" cannot be a buffer's name`, "use a-z, 0-9, - and _, at most "+itoa(maxNameLength))
 	case strings.HasPrefix(o.value, JobBufferPrefix):
 		p.report(o.valueAt, `names with "`+JobBufferPrefix+`" are those of jobs' own buffers`, "use another name")
@@ -293,8 +293,8 @@ func (p *parser) persistentName(s *said) string {
 	return ""
 }
 
-// plainName reports whether a name can be a part of that of a variable.
-func plainName(name string) bool {
+// PlainName reports whether a name can be a part of that of a variable.
+func PlainName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
 		word := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'

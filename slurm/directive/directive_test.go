@@ -1,4 +1,4 @@
-package slurm
+package directive_test
 
 import (
 	"fmt"
@@ -8,53 +8,26 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"forebay/internal/bb"
+	"forebay/slurm/directive"
+	"forebay/slurm/directive/directivetest"
 )
-
-// visible are what a script of testdata has instead of characters that nobody sees.
-var visible = strings.NewReplacer("⇥", "\t", "␍", "\r", "␈", "\b", "␠", " ")
-
-// optionsOf are the options that an entry of testdata gives.
-func optionsOf(t testing.TB, d *datadriven.TestData) Options {
-	t.Helper()
-	var o Options
-	for _, a := range d.CmdArgs {
-		switch a.Key {
-		case "words":
-			o.Words = a.Vals
-		case "need-pool":
-			o.NeedPool = true
-		case "pools":
-			o.Pools = a.Vals
-		case "expanded":
-			o.Expanded = true
-		case "profile":
-			o.Profiles = map[string]string{a.Vals[0]: strings.Join(a.Vals[1:], " ")}
-		default:
-			t.Fatalf("%s: option %s is not known", d.Pos, a.Key)
-		}
-	}
-	return o
-}
 
 func TestDirectives(t *testing.T) {
 	datadriven.Walk(t, "testdata/directives", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			if d.Cmd != "parse" {
-				t.Fatalf("%s: command %s is not known", d.Pos, d.Cmd)
-			}
-			r, problems := Parse([]byte(visible.Replace(d.Input)+"\n"), optionsOf(t, d))
-			return describe(r, problems)
+			s := directivetest.Read(t, d)
+			return describe(directive.Parse([]byte(s.Text), s.Options))
 		})
 	})
 }
 
 // testVars are the job of the tests.
-var testVars = &Vars{
+var testVars = &directive.Vars{
 	Buffer: "job-7-x", Job: "7", ArrayJob: "5", ArrayTask: "2", User: "ann", UID: 1000, GID: 100, Name: "my job", WorkDir: "/home/ann",
 }
 
 // describe prints a request as the daemons would be asked for it.
-func describe(r *Request, problems Problems) string {
+func describe(r *directive.Request, problems directive.Problems) string {
 	var b strings.Builder
 	for _, p := range problems {
 		kind := "error"
@@ -111,34 +84,12 @@ func describeBuffer(b *strings.Builder, of *bb.Buffer) {
 	b.WriteString("\n")
 }
 
-func TestExpand(t *testing.T) {
-	for in, want := range map[string]string{
-		"": "", "plain": "plain", "%j.%A.%a.%u.%x.%d": "7.5.2.ann.my job./home/ann", "%%j": "%j", "%": "%", "%z": "%z", "a%": "a%",
-	} {
-		if got := testVars.expand(in); got != want {
-			t.Errorf("%q: %q", in, got)
-		}
-	}
-	alone := &Vars{Job: "9"}
-	if got := alone.expand("%A/%a"); got != "9/0" {
-		t.Errorf("of a job without array: %q", got)
-	}
-}
-
 // TestProfilesAreRead shows that a profile is no way around what a line is refused for.
 func TestProfilesAreRead(t *testing.T) {
-	o := Options{Profiles: map[string]string{"p": "backing=nowhere replicas=7"}}
-	_, problems := Parse([]byte("#BB jobbb profile=p\n"), o)
+	o := directive.Options{Profiles: map[string]string{"p": "backing=nowhere replicas=7"}}
+	_, problems := directive.Parse([]byte("#BB jobbb profile=p\n"), o)
 	if len(problems.Errors()) != 2 {
 		t.Errorf("a profile's bad options were taken: %v", problems)
-	}
-}
-
-func TestManyDirectives(t *testing.T) {
-	_, problems := Parse([]byte(strings.Repeat("#BB destroy_persistent name=x\n", 2*maxDirectives)), Options{})
-	last := problems[len(problems)-1]
-	if last.Line != maxDirectives+1 || !strings.Contains(last.Reason, "more than") {
-		t.Errorf("%v", last)
 	}
 }
 
@@ -154,8 +105,8 @@ func FuzzParse(f *testing.F) {
 		f.Add(s, false)
 	}
 	f.Fuzz(func(t *testing.T, script string, expanded bool) {
-		o := Options{Words: []string{"BB", "DW"}, Profiles: map[string]string{"p": "backing=/b replicas=2"}, Expanded: expanded}
-		r, problems := Parse([]byte(script), o)
+		o := directive.Options{Words: []string{"BB", "DW"}, Profiles: map[string]string{"p": "backing=/b replicas=2"}, Expanded: expanded}
+		r, problems := directive.Parse([]byte(script), o)
 		lines := strings.Split(script, "\n")
 		for _, p := range problems {
 			if p.Line < 1 || p.Line > len(lines) || p.Column < 1 || p.Column > len(lines[p.Line-1])+1 {

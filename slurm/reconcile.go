@@ -1,0 +1,113 @@
+package slurm
+
+import (
+	"strings"
+	"time"
+
+	"forebay/client"
+	"forebay/slurm/slurmctl"
+)
+
+// Reconciler compares the lifetimes that daemons have with the jobs that Slurm has, and finds those
+// that Slurm is done with and nobody has ended: a node was down, a teardown was given up or lost,
+// slurmctld has lost its state. It is for one goroutine.
+type Reconciler struct {
+	Cluster  string
+	Governed bool // of lifetimes that burst_buffer/lua opens; else of those that prologs open
+
+	done map[string]time.Time // since when Slurm is done, by the lifetime's key
+}
+
+// Ending is a lifetime that is to be ended, and how.
+type Ending struct {
+	*client.Lifetime
+	client.EndOptions
+}
+
+// Compare returns the lifetimes that Slurm was done with in each comparison of the last time
+// quiet; 0: in this one. The lifetimes have to be read before the jobs: Slurm knows a job before
+// its lifetime is opened.
+func (r *Reconciler) Compare(lives []client.Lifetime, jobs []slurmctl.Job, now time.Time, quiet time.Duration) []Ending {
+	known, runs := jobsByID(jobs), Runs(r.Cluster, jobs)
+	var endings []Ending
+	done := map[string]time.Time{}
+	for i := range lives {
+		l := &lives[i]
+		if l.Cluster != r.Cluster || l.Governed != r.Governed || l.State != client.LifetimeOpen {
+			continue // another reconciler's, or the daemons are at it
+		}
+		var o client.EndOptions
+		is := false
+		if r.Governed {
+			o, is = governedEnd(l, known[l.Job], r.Cluster, now)
+		} else {
+			o, is = prologEnd(runs[l.Key])
+		}
+		if !is {
+			continue
+		}
+		since, seen := r.done[l.Key]
+		if !seen {
+			since = now
+		}
+		if done[l.Key] = since; now.Sub(since) >= quiet {
+			endings = append(endings, Ending{l, o})
+		}
+	}
+	r.done = done
+	return endings
+}
+
+func jobsByID(jobs []slurmctl.Job) map[string]*slurmctl.Job {
+	known := map[string]*slurmctl.Job{}
+	for i := range jobs {
+		known[jobs[i].ID] = &jobs[i]
+	}
+	return known
+}
+
+// Runs are the runs of jobs that Slurm knows, by their keys.
+func Runs(cluster string, jobs []slurmctl.Job) map[string]*slurmctl.Job {
+	runs := map[string]*slurmctl.Job{}
+	for i := range jobs {
+		j := &jobs[i]
+		runs[keyOf(j, cluster)] = j
+		// The tasks of a run that is requeued may still write, but have the number of the next.
+		if j.State == "COMPLETING" && j.Restarts > 0 {
+			runs[RunKey(cluster, j.ID, j.Restarts-1, j.Submitted)] = j
+		}
+	}
+	return runs
+}
+
+// stayed is how long a job is waited for that Slurm says is over, and that has not left
+// its nodes: an epilog that never ran says nothing.
+const stayed = 10 * time.Minute
+
+// governedEnd decides whether and how an open lifetime of burst_buffer/lua's ends, by the job
+// that has its id now (nil: none). It ends when it has left its nodes, and wherever it
+// still seems to be if it was over for long.
+func governedEnd(l *client.Lifetime, j *slurmctl.Job, cluster string, now time.Time) (o client.EndOptions, is bool) {
+	its := j != nil && ofRun(l, j, cluster)
+	switch {
+	case j != nil && strings.Contains(j.State, "COMPLETING"), its && !j.Over():
+		return o, false
+	case l.Over.IsZero():
+		return client.EndOptions{WhenLeft: true, Failed: its && !j.Succeeded()}, true
+	}
+	return o, now.Sub(l.Over) > stayed
+}
+
+// prologEnd decides whether and how an open lifetime of a prolog's ends, by its run (nil: Slurm does
+// not know it).
+func prologEnd(j *slurmctl.Job) (o client.EndOptions, is bool) {
+	if j.Active() {
+		return o, false
+	}
+	return client.EndOptions{Failed: j != nil && j.State != "COMPLETED"}, true
+}
+
+// ofRun reports whether a lifetime is that of a job's present run.
+func ofRun(l *client.Lifetime, j *slurmctl.Job, cluster string) bool {
+	return attemptOf(l.Key, keyOf(j, cluster)) > 0
+}

@@ -1,0 +1,36 @@
+package slurm
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+
+	"forebay/slurm/directive"
+	"forebay/slurm/slurmctl"
+)
+
+// RunKey is what a run of a job is known by, a name of a buffer. Slurm uses the ids of jobs
+// again when slurmctld has lost its state, and that of one that is requeued: when it was
+// submitted and how often it was started tell its runs apart. All nodes of one make the
+// same of it.
+func RunKey(cluster, job string, restarts int, submitted string) string {
+	h := sha256.New()
+	for _, part := range []string{cluster, job, strconv.Itoa(restarts), submitted} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return directive.JobBufferPrefix + job + "-" + hex.EncodeToString(h.Sum(nil)[:5])
+}
+
+// keyOf is the key of the run of a job that Slurm describes.
+func keyOf(j *slurmctl.Job, cluster string) string {
+	return RunKey(cluster, j.ID, j.Restarts, j.Submitted)
+}
+
+// varsOf are what symbols stand for in a job.
+func varsOf(j *slurmctl.Job, buffer string) *directive.Vars {
+	return &directive.Vars{
+		Buffer: buffer, Job: j.ID, ArrayJob: j.ArrayJob, ArrayTask: j.ArrayTask, User: j.User, UID: j.UID, GID: j.GID,
+		Name: j.Name, WorkDir: j.WorkDir,
+	}
+}
