@@ -395,8 +395,9 @@ func late(t *testing.T, s *site) {
 	})
 	job := s.Submit(slurmtest.Alice, fmt.Sprintf(`#BB jobbb type=scratch backing=%[1]s flush_limit=200KB warn=B:USR1@5
 trap 'date >>%[1]s/.warned; srun -n1 true' USR1
-head -c 1000000 /dev/zero >%[1]s/.data
-for i in $(seq 60); do bbctl put %[1]s/.data $BB_JOB_STRIPED/f$i || exit; done
+mkdir %[1]s/.data
+for i in $(seq 60); do head -c 1000000 /dev/zero >%[1]s/.data/f$i; done
+bbctl put -r %[1]s/.data $BB_JOB_STRIPED/data || exit
 while :; do sleep 0.2; done
 `, store), "--time=2")
 	warned := func() int {
