@@ -14,6 +14,7 @@ import (
 	"forebay/internal/checksum"
 	"forebay/internal/wire"
 	"forebay/rdma"
+	"forebay/rdma/rdmatest"
 	"forebay/rdma/tcp"
 )
 
@@ -151,11 +152,7 @@ func (r *farSession) extents(path string, n int64) (*wire.Extents, []byte) {
 // wantFarGone waits until the daemon has closed a connection of the fabric.
 func wantFarGone(t *testing.T, c rdma.Conn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if _, err := c.Recv(ctx, make([]byte, 1)); !errors.Is(err, rdma.ErrPeerGone) {
-		t.Errorf("the connection is still there: %v", err)
-	}
+	rdmatest.WantEnd(t, c, rdma.ErrPeerGone)
 }
 
 func TestFabric(t *testing.T) {

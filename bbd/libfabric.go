@@ -56,7 +56,6 @@ func newLibfabric(cfg *Config, authenticate func(way string) func(context.Contex
 	}
 	if err == nil {
 		l.rdma, err = ofi.New(ofi.Options{
-			MaxMessage: 64, Messages: 1, // nobody sends any: a page for each connection instead of 152 KiB, registered
 			Want: want, TLS: cfg.TLS.Server(), Authenticate: authenticate("ofi/" + offer.Provider), PeerTimeout: fabricTimeout, Log: cfg.Log,
 		})
 	}

@@ -1,6 +1,6 @@
-// Package rdma is the fabric under Forebay: registered memory, one-sided reads and writes of a
-// peer's memory, and small messages. It hides what moves the bytes (TCP,
-// libfabric) and must never know what they mean: no files, no leases, no checksums.
+// Package rdma is the fabric under Forebay: registered memory, and one-sided reads and writes of a
+// peer's memory. It hides what moves the bytes (TCP, libfabric) and must never know what they mean:
+// no files, no leases, no checksums, no messages.
 //
 // The model is the one of verbs and libfabric, reduced to what every provider can give:
 //
@@ -15,6 +15,6 @@
 // Memory belongs to the caller. A provider touches Op.Local from Post until the operation's
 // completion is delivered, and a registered Region until Region.Close returns.
 //
-// Nothing orders operations among each other or against messages: who needs an order waits for
-// a completion. A write completes at the initiator after its bytes are in the target's region.
+// Nothing orders operations among each other: a caller that needs an order waits for a completion. A
+// write completes at the initiator after its bytes are in the target's region.
 package rdma

@@ -16,7 +16,7 @@ var (
 	ErrPeerGone = errors.New("rdma: peer gone")
 	// ErrClosed: this side closed the object it was asked to use.
 	ErrClosed = errors.New("rdma: closed")
-	// ErrTooLarge: an operation or message exceeds Limits, or a message exceeds the buffer.
+	// ErrTooLarge: an operation exceeds Limits.
 	ErrTooLarge = errors.New("rdma: too large")
 	// ErrInvalid: the caller passed something no provider accepts.
 	ErrInvalid = errors.New("rdma: invalid argument")

@@ -29,8 +29,6 @@ type Fabric interface {
 type Limits struct {
 	// MaxOp is the largest length in bytes of one operation.
 	MaxOp int
-	// MaxMessage is the largest message in bytes.
-	MaxMessage int
 	// Depth is how many operations one Conn has in flight before Post waits.
 	Depth int
 	// NeedsLocal: Op.Local must lie in a Region of the same Fabric (verbs and their like).
@@ -99,19 +97,17 @@ type Conn interface {
 	// order, into q; until then Op.Local belongs to the provider. The slice ops stays the
 	// caller's. A malformed operation is refused here, with ErrInvalid or ErrTooLarge.
 	Post(ctx context.Context, q *Queue, ops []Op) (n int, err error)
-	// Send hands over a message of at most Limits.MaxMessage bytes, and copies it. It waits
-	// while the peer has too many messages unread. Messages arrive in order. A return of nil
-	// says that the message is on its way, not that it arrived.
-	Send(ctx context.Context, msg []byte) error
-	// Recv waits for the next message and copies it to dst. If dst is too short, the message
-	// stays, n is its length and the error ErrTooLarge. After the peer is gone, the messages
-	// that arrived can still be received.
-	Recv(ctx context.Context, dst []byte) (n int, err error)
+	// Done is closed when the connection has ended, by a Close of either side or because the peer
+	// cannot be reached any more. From then on every posted operation has completed, and the
+	// provider touches no memory of the caller's for this connection.
+	Done() <-chan struct{}
+	// Err is the reason of the end: ErrPeerGone, or ErrClosed if this side closed first. It is
+	// nil until Done is closed, and never changes after that.
+	Err() error
 	// Peer names the other side, for logs.
 	Peer() string
 	// Close breaks the connection at once: blocked calls return ErrClosed, what was posted and
-	// has not completed does so with ErrClosed. When it returns, the provider touches no memory
-	// of the caller's for this connection. It is idempotent.
+	// has not completed does so with ErrClosed. When it returns, Done is closed. It is idempotent.
 	io.Closer
 }
 

@@ -107,7 +107,10 @@ func (w *way) run() {
 			return
 		}
 		since := time.Now()
-		untilGone(w.ctx, conn)
+		select {
+		case <-conn.Done():
+		case <-w.ctx.Done():
+		}
 		more := w.ended(conn)
 		_ = conn.Close() // it has ended
 		if !more {
@@ -144,16 +147,6 @@ func (w *way) dialled(conn rdma.Conn, err error) bool {
 		_ = conn.Close()
 	}
 	return err == nil
-}
-
-// untilGone returns when a connection has ended. Daemons send each other no messages on it.
-func untilGone(ctx context.Context, conn rdma.Conn) {
-	b := make([]byte, 1)
-	for {
-		if _, err := conn.Recv(ctx, b); err != nil {
-			return
-		}
-	}
 }
 
 // rest waits, unless somebody does already.

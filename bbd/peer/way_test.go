@@ -23,14 +23,7 @@ type fakeConn struct {
 
 func (c *fakeConn) kill() { c.once.Do(func() { close(c.gone) }) }
 
-func (c *fakeConn) Recv(ctx context.Context, _ []byte) (int, error) {
-	select {
-	case <-c.gone:
-		return 0, rdma.ErrPeerGone
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-}
+func (c *fakeConn) Done() <-chan struct{} { return c.gone }
 
 func (c *fakeConn) Close() error {
 	c.shut.Store(true)

@@ -7,7 +7,7 @@
 //
 //	        ┌── lifeline: TCP, TLS where wanted: who is there, regions asked for and revoked ──┐
 //	Conn A ─┤                                                                                  ├─ Conn B
-//	        └── endpoint: libfabric: one-sided operations, messages ───────────────────────────┘
+//	        └── endpoint: libfabric: one-sided operations ─────────────────────────────────────┘
 //
 // The lifeline carries what must be private, and what libfabric leaves open: it authenticates the
 // peer before anything else, exchanges the addresses of the endpoints, hands out the fabric's own

@@ -101,7 +101,7 @@ const maxOp = 1 << 31
 // memory that is not registered is staged where the fabric asks for registration; so there are no
 // more limits than the options'.
 func (f *Fabric) Limits() rdma.Limits {
-	return rdma.Limits{MaxOp: maxOp, MaxMessage: f.opts.MaxMessage, Depth: f.opts.Depth}
+	return rdma.Limits{MaxOp: maxOp, Depth: f.opts.Depth}
 }
 
 // Close implements rdma.Fabric. Connections go first: what peers have opened ends with them.
@@ -135,26 +135,50 @@ func (f *Fabric) within(ctx context.Context, limit time.Duration) (context.Conte
 	return ctx, func() { stop(); cancel() }
 }
 
-// sight is a page that every peer may read. Where a fabric does not promise that a completed write
-// is visible to the target's processor, reading anything of the target's behind it makes it so;
-// see posts.
+// sight makes writes visible where a fabric does not promise that a completed write is visible to the
+// target's processor: a read of anything of the target's behind the write does; see posts. Connections
+// share both pages: nobody looks at what is read.
 type sight struct {
+	page page // of zeros, which every peer may read
+	sink page // where this side's reads go, which no peer reaches
+}
+
+// sightSize is how many bytes such a read takes.
+const sightSize = 64
+
+// page is registered memory of its own.
+type page struct {
 	mem []byte
 	reg *registration
 }
 
 func newSight(d *device) (*sight, error) {
-	mem, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return nil, fmt.Errorf("map a page: %w", err)
+	s := &sight{}
+	var err error
+	if s.page, err = newPage(d, rdma.AccessRemoteRead); err != nil {
+		return nil, err
 	}
-	reg, err := d.register(mem, rdma.AccessRemoteRead)
-	if err != nil {
-		return nil, errors.Join(err, unix.Munmap(mem))
+	if s.sink, err = newPage(d, rdma.AccessLocal); err != nil {
+		return nil, errors.Join(err, s.page.close())
 	}
-	return &sight{mem: mem, reg: reg}, nil
+	return s, nil
 }
 
-func (s *sight) close() error {
-	return errors.Join(s.reg.close(), unix.Munmap(s.mem))
+func (s *sight) close() error { return errors.Join(s.page.close(), s.sink.close()) }
+
+func newPage(d *device, access rdma.Access) (page, error) {
+	mem, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return page{}, fmt.Errorf("map a page: %w", err)
+	}
+	reg := &registration{}
+	if d.local || access != rdma.AccessLocal {
+		reg, err = d.register(mem, access)
+	}
+	if err != nil {
+		return page{}, errors.Join(err, unix.Munmap(mem))
+	}
+	return page{mem: mem, reg: reg}, nil
 }
+
+func (p page) close() error { return errors.Join(p.reg.close(), unix.Munmap(p.mem)) }

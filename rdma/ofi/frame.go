@@ -23,22 +23,22 @@ const (
 //
 //	0       8         10     11     12         16        20         24      40      48      56       58  72
 //	┌───────┬─────────┬──────┬──────┬──────────┬─────────┬──────────┬───────┬───────┬───────┬────────┬───┐
-//	│ magic │ version │ kind │ zero │ protocol │ message │ messages │ token │ sight │ sight │ length │ 0 │
+//	│ magic │ version │ kind │ zero │ protocol │ 1       │ 1        │ token │ sight │ sight │ length │ 0 │
 //	│       │         │      │      │          │         │          │       │ addr  │ key   │        │   │
 //	└───────┴─────────┴──────┴──────┴──────────┴─────────┴──────────┴───────┴───────┴───────┴────────┴───┘
 //	  followed by length bytes: the address of the endpoint, in the provider's own form
 //
 // kind is 1 for message and 2 for datagram endpoints, protocol the fabric's (FI_PROTO_*): they must
 // be the same on both sides. The listener's token is random: a message endpoint quotes it when it
-// connects, and every message its first half. message and messages are what the mailbox takes. The
-// sight is the page to read behind writes, where those do not complete by delivery.
+// connects. The sight is the page to read behind writes, where those do not complete by delivery. The
+// two ones were limits of messages: older releases refuse zeros there, and say something else, which
+// is ignored.
 type hello struct {
-	datagram             bool
-	protocol             uint32
-	maxMessage, messages uint32
-	token                [tokenSize]byte
-	sightAddr, sightKey  uint64
-	address              []byte
+	datagram            bool
+	protocol            uint32
+	token               [tokenSize]byte
+	sightAddr, sightKey uint64
+	address             []byte
 }
 
 func (h *hello) encode() []byte {
@@ -50,8 +50,8 @@ func (h *hello) encode() []byte {
 		b[10] = 2
 	}
 	binary.LittleEndian.PutUint32(b[12:], h.protocol)
-	binary.LittleEndian.PutUint32(b[16:], h.maxMessage)
-	binary.LittleEndian.PutUint32(b[20:], h.messages)
+	binary.LittleEndian.PutUint32(b[16:], 1)
+	binary.LittleEndian.PutUint32(b[20:], 1)
 	copy(b[24:], h.token[:])
 	binary.LittleEndian.PutUint64(b[40:], h.sightAddr)
 	binary.LittleEndian.PutUint64(b[48:], h.sightKey)
@@ -71,18 +71,14 @@ func readHello(r io.Reader) (hello, error) {
 		return hello{}, fmt.Errorf("peer speaks version %d, this side %d: %w", v, version, rdma.ErrProtocol)
 	}
 	h := hello{
-		datagram:   b[10] == 2,
-		protocol:   binary.LittleEndian.Uint32(b[12:]),
-		maxMessage: binary.LittleEndian.Uint32(b[16:]),
-		messages:   binary.LittleEndian.Uint32(b[20:]),
-		token:      [tokenSize]byte(b[24:40]),
-		sightAddr:  binary.LittleEndian.Uint64(b[40:]),
-		sightKey:   binary.LittleEndian.Uint64(b[48:]),
+		datagram:  b[10] == 2,
+		protocol:  binary.LittleEndian.Uint32(b[12:]),
+		token:     [tokenSize]byte(b[24:40]),
+		sightAddr: binary.LittleEndian.Uint64(b[40:]),
+		sightKey:  binary.LittleEndian.Uint64(b[48:]),
 	}
 	n := int(binary.LittleEndian.Uint16(b[56:]))
-	sane := b[10] >= 1 && b[10] <= 2 && n <= maxAddress &&
-		h.maxMessage >= 1 && h.maxMessage <= maxMessage && h.messages >= 1 && h.messages <= maxMessages
-	if !sane {
+	if b[10] < 1 || b[10] > 2 || n > maxAddress {
 		return hello{}, fmt.Errorf("hello with values out of range: %w", rdma.ErrProtocol)
 	}
 	h.address = make([]byte, n)
@@ -142,38 +138,4 @@ func decodeFrame(b []byte) (frame, error) {
 		return frame{}, rdma.ErrProtocol
 	}
 	return f, nil
-}
-
-// Messages on the endpoint begin with a header, little endian:
-//
-//	0       8      9      12        16
-//	┌───────┬──────┬──────┬─────────┬─────────┐
-//	│ token │ kind │ zero │ credits │ payload │
-//	└───────┴──────┴──────┴─────────┴─────────┘
-//
-// credits is how many messages the sender has received since it last said so. A message of kind
-// messageCredits carries nothing else.
-const (
-	messageHeader  = 16
-	messagePayload = 1
-	messageCredits = 2
-)
-
-func putHeader(b []byte, token uint64, kind byte, credits int) {
-	binary.LittleEndian.PutUint64(b, token)
-	b[8], b[9], b[10], b[11] = kind, 0, 0, 0
-	binary.LittleEndian.PutUint32(b[12:], uint32(credits))
-}
-
-// parseMessage returns what a message carries. A wrong token is that of a stray: ok is false.
-func parseMessage(b []byte, token uint64) (payload []byte, carries bool, credits int, ok bool, err error) {
-	if len(b) < messageHeader || binary.LittleEndian.Uint64(b) != token {
-		return nil, false, 0, false, nil
-	}
-	credits = int(binary.LittleEndian.Uint32(b[12:]))
-	carries = b[8] == messagePayload
-	if b[8] != messagePayload && b[8] != messageCredits || credits > maxMessages {
-		return nil, false, 0, true, rdma.ErrProtocol
-	}
-	return b[messageHeader:], carries, credits, true, nil
 }

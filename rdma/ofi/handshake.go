@@ -29,7 +29,7 @@ const pendingHandshakes = 1024
 //	  ├── ready ────────────────────────────────────▶│
 //	  │◀── ready ────────────────────────────────────┤
 //
-// Whoever says ready can take messages: its receives are posted, and it knows the token.
+// A side that says ready has its end of the connection on the fabric.
 type listener struct{ *accept.Listener }
 
 // Listen implements rdma.Fabric. The address is the lifeline's, "host:port"; port 0 picks a free
@@ -106,7 +106,7 @@ func (f *Fabric) accept(ctx context.Context, c *conn, socket net.Conn) error {
 	}
 	mine := f.hello()
 	_, _ = rand.Read(mine.token[:]) // never fails
-	c.meet(theirs, mine.token)
+	c.meet(theirs)
 	if err := f.compatible(theirs); err != nil {
 		// The dialer has the same to say, and is told what it needs for that.
 		_, _ = socket.Write(mine.encode())
@@ -245,7 +245,7 @@ func (f *Fabric) connect(ctx context.Context, c *conn, socket net.Conn) error {
 	if err != nil {
 		return err
 	}
-	c.meet(theirs, theirs.token)
+	c.meet(theirs)
 	if f.dev.message {
 		err = f.connectMessage(ctx, c, &theirs)
 	} else {
@@ -314,8 +314,7 @@ func expectReady(r io.Reader) error {
 func (f *Fabric) hello() hello {
 	return hello{
 		datagram: !f.dev.message, protocol: f.dev.protocol,
-		maxMessage: uint32(f.opts.MaxMessage), messages: uint32(f.opts.Messages),
-		sightAddr: f.sight.reg.base, sightKey: f.sight.reg.key,
+		sightAddr: f.sight.page.reg.base, sightKey: f.sight.page.reg.key,
 	}
 }
 

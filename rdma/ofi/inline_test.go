@@ -4,7 +4,10 @@ package ofi
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -38,11 +41,10 @@ func smallWritesNeedNoStage(t *testing.T, name string) {
 	}
 }
 
-// benchLink is newLinkOf for benchmarks, with the largest messages.
-func benchLink(b *testing.B, name string) (near *Fabric, c, peer rdma.Conn, r rdma.Region) {
+// benchLink is newLinkOf for benchmarks.
+func benchLink(b *testing.B, name string) (near *Fabric, c rdma.Conn, r rdma.Region) {
 	b.Helper()
 	conf := configurations[name]
-	conf.opts.MaxMessage = maxMessage
 	open := func() *Fabric {
 		f, err := newFabric(conf.opts, conf.rules)
 		must(b, err)
@@ -59,9 +61,7 @@ func benchLink(b *testing.B, name string) (near *Fabric, c, peer rdma.Conn, r rd
 	b.Cleanup(func() { must(b, r.Close()); must(b, rdmatest.Free(mem)) })
 	c, err = near.Dial(b.Context(), l.Addr())
 	must(b, err)
-	peer, err = l.Accept(b.Context())
-	must(b, err)
-	return near, c, peer, r
+	return near, c, r
 }
 
 // turns runs two ways of the same thing in short turns, so that a noisy machine is noisy to both,
@@ -88,37 +88,20 @@ func turns(b *testing.B, names [2]string, ways [2]func()) {
 
 // BenchmarkInline compares the two ways of handing bytes to a peer that is to answer when it has
 // them: inside the message that asks for the answer, from which the peer copies them to their
-// place, or with a one-sided write before it. Where ratio exceeds 1, bytes should no longer travel
-// in messages.
+// place, or with a one-sided write before it. Messages go over TCP, as those of sessions do. Where
+// ratio exceeds 1, bytes should no longer travel in messages.
 func BenchmarkInline(b *testing.B) {
 	for _, name := range []string{"tcp", "sockets", "hardware"} {
-		for n := 64; n <= maxMessage; n *= 4 {
+		for n := 64; n <= 64<<10; n *= 4 {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) { benchInline(b, name, n) })
 		}
 	}
 }
 
 func benchInline(b *testing.B, name string, n int) {
-	_, c, peer, r := benchLink(b, name)
-	data, in := make([]byte, n), make([]byte, maxMessage)
-	go func() { // ends with the connection
-		got := make([]byte, maxMessage)
-		for {
-			k, err := peer.Recv(b.Context(), got)
-			if err != nil {
-				return
-			}
-			copy(r.Bytes(), got[:k])
-			if peer.Send(b.Context(), got[:1]) != nil {
-				return
-			}
-		}
-	}()
-	ask := func(msg []byte) {
-		must(b, c.Send(b.Context(), msg))
-		_, err := c.Recv(b.Context(), in)
-		must(b, err)
-	}
+	_, c, r := benchLink(b, name)
+	ask := asker(b, r.Bytes())
+	data := make([]byte, n)
 	ops := []rdma.Op{{Kind: rdma.OpWrite, Local: data, Remote: rdma.Remote{Key: r.Key()}}}
 	turns(b, [2]string{"message", "onesided"}, [2]func(){
 		func() { ask(data) },
@@ -129,10 +112,50 @@ func benchInline(b *testing.B, name string, n int) {
 	})
 }
 
+// asker returns a function that sends a message to a peer over TCP and waits until the peer has copied
+// it to a place and answered.
+func asker(b *testing.B, place []byte) func(msg []byte) {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(b, err)
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	must(b, err)
+	peer, err := l.Accept()
+	must(b, err)
+	answered := make(chan struct{})
+	b.Cleanup(func() { _, _ = c.Close(), peer.Close(); <-answered })
+	go func() {
+		defer close(answered)
+		got := make([]byte, 4+len(place))
+		for {
+			if _, err := io.ReadFull(peer, got[:4]); err != nil {
+				return
+			}
+			n := binary.LittleEndian.Uint32(got)
+			if _, err := io.ReadFull(peer, got[4:4+n]); err != nil {
+				return
+			}
+			copy(place, got[4:4+n])
+			if _, err := peer.Write(got[:1]); err != nil {
+				return
+			}
+		}
+	}()
+	out, in := make([]byte, 4+len(place)), make([]byte, 1)
+	return func(msg []byte) {
+		binary.LittleEndian.PutUint32(out, uint32(len(msg)))
+		_, err := c.Write(out[:4+copy(out[4:], msg)])
+		must(b, err)
+		_, err = io.ReadFull(c, in)
+		must(b, err)
+	}
+}
+
 // BenchmarkInject compares writes of as much as the fabric copies when they are posted with the
 // same staged, 64 at once, from memory that is in no region.
 func BenchmarkInject(b *testing.B) {
-	near, c, _, r := benchLink(b, "hardware")
+	near, c, r := benchLink(b, "hardware")
 	n := near.dev.inject
 	ops := make([]rdma.Op, 64)
 	for i := range ops {

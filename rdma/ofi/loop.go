@@ -155,9 +155,8 @@ func (l *loop) take() int {
 		if c == nil {
 			continue // of a connection that has ended
 		}
-		if c.complete(int(uint32(d.tag)), d) {
-			l.touched = append(l.touched, c)
-		}
+		c.complete(int(uint32(d.tag)), d)
+		l.touched = append(l.touched, c)
 	}
 	for i, c := range l.touched {
 		c.advance()

@@ -9,9 +9,6 @@ package ofi
 // #cgo nocallback fb_post
 // #cgo nocallback fb_read
 // #cgo nocallback fb_read_event
-// #cgo nocallback fb_inject
-// #cgo nocallback fb_send
-// #cgo nocallback fb_recv
 // #include <stdlib.h>
 // #include "shim.h"
 import "C"
@@ -201,7 +198,7 @@ type device struct {
 	providerKey bool // FI_MR_PROV_KEY: the provider chooses keys
 	keyMask     uint64
 	verbs       bool
-	inject      int    // bytes of a message or a write that libfabric copies when it is posted
+	inject      int    // bytes of a write that libfabric copies when it is posted
 	protocol    uint32 // of the endpoints: both sides must have the same
 	pieces      int    // one-sided operations that an endpoint takes at once
 	maxPiece    int
@@ -291,7 +288,7 @@ type registration struct {
 
 // register makes memory reachable for this side's operations, and for peers as access allows.
 func (d *device) register(mem []byte, access rdma.Access) (*registration, error) {
-	flags := C.uint64_t(C.FI_READ | C.FI_WRITE | C.FI_SEND | C.FI_RECV)
+	flags := C.uint64_t(C.FI_READ | C.FI_WRITE)
 	if access&rdma.AccessRemoteRead != 0 {
 		flags |= C.FI_REMOTE_READ
 	}
@@ -433,9 +430,8 @@ func (d *device) failure(c *completion) error {
 
 // endpoint is one end of a connection. Its methods are serialised by its owner.
 type endpoint struct {
-	dev      *device
-	e        C.struct_fb_endpoint
-	contexts contexts
+	dev *device
+	e   C.struct_fb_endpoint
 }
 
 // contexts are the operations that one connection may have under way, by index.
@@ -530,21 +526,8 @@ func inline(w wire) wire {
 	return w
 }
 
-// inject hands over a message that may be overwritten at once and completes silently.
-func (e *endpoint) inject(msg []byte) error {
-	return check("fi_inject", C.fb_inject(&e.e, address(msg), C.size_t(len(msg))))
-}
-
 // injects: a request's info may allow less than the device's.
 func (e *endpoint) injects(n int) bool { return n <= min(e.dev.inject, int(e.e.inject)) }
-
-func (e *endpoint) send(msg []byte, desc C.uintptr_t, context int) error {
-	return check("fi_send", C.fb_send(&e.e, address(msg), C.size_t(len(msg)), desc, e.contexts.at(context)))
-}
-
-func (e *endpoint) recv(buf []byte, desc C.uintptr_t, context int) error {
-	return check("fi_recv", C.fb_recv(&e.e, address(buf), C.size_t(len(buf)), desc, e.contexts.at(context)))
-}
 
 // room is how many completions the queue holds.
 func (d *device) room() int { return int(d.d.cq_size) }

@@ -26,7 +26,7 @@ var configurations = map[string]struct {
 	"small": {
 		opts: Options{
 			Want:  Want{Provider: "tcp", Address: "127.0.0.1"},
-			Chunk: 64 << 10, Depth: 3, Window: 2, MaxMessage: 100, Messages: 1, Spin: -1,
+			Chunk: 64 << 10, Depth: 3, Window: 2, Spin: -1,
 		},
 	},
 	// The device is emulated: what is in flight when a region is revoked takes its time.

@@ -27,11 +27,6 @@ type Options struct {
 	// Window is how many pieces per Conn the fabric holds at once, 1 to 1024, or fewer where it
 	// takes fewer. Default 64.
 	Window int
-	// MaxMessage is the largest message in bytes, 64 to 64 KiB. Both sides of a connection must
-	// agree. It costs about MaxMessage × Messages × 2 of registered memory per Conn. Default 4 KiB.
-	MaxMessage int
-	// Messages is how many messages may wait to be received, 1 to 128. Default 16.
-	Messages int
 	// Kept is how many bytes of memory that was handed to Keep are registered at once, where the
 	// fabric asks for registered memory. Default 1 GiB.
 	Kept int
@@ -71,17 +66,10 @@ type Dialer struct {
 // BufferSize is the size in bytes of a Buffer.
 const BufferSize = 256 << 10
 
-const (
-	maxMessage  = 64 << 10
-	maxMessages = 128
-)
-
 func (o Options) withDefaults() Options {
 	option.Default(&o.Depth, 1024)
 	option.Default(&o.Chunk, 1<<20)
 	option.Default(&o.Window, 64)
-	option.Default(&o.MaxMessage, 4<<10)
-	option.Default(&o.Messages, 16)
 	option.Default(&o.Kept, 1<<30)
 	option.Default(&o.Spin, 50*time.Microsecond)
 	option.Default(&o.PeerTimeout, 10*time.Second)
@@ -101,8 +89,6 @@ func (o Options) Validate() error {
 		option.Within("ofi", "Depth", o.Depth, 1, 1<<16),
 		option.Within("ofi", "Chunk", o.Chunk, 4<<10, 1<<30),
 		option.Within("ofi", "Window", o.Window, 1, 1024),
-		option.Within("ofi", "MaxMessage", o.MaxMessage, 64, maxMessage),
-		option.Within("ofi", "Messages", o.Messages, 1, maxMessages),
 		option.Within("ofi", "Kept", o.Kept, 0, 1<<40),
 		option.Within("ofi", "Spin", o.Spin, -time.Second, time.Second),
 		option.Within("ofi", "PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),

@@ -369,7 +369,8 @@ func (p *posts) seeThrough(c *conn) {
 		return
 	}
 	p.seeing, p.unseen = p.unseen, p.seeing
-	p.ready = append(p.ready, newWire(c.contexts.at(len(p.pieces)), c.mu.messages.scratch(), c.mu.messages.reg.desc,
+	sink := &c.fabric.sight.sink
+	p.ready = append(p.ready, newWire(c.contexts.at(len(p.pieces)), sink.mem[:sightSize], sink.reg.desc,
 		c.theirs.sightAddr, c.theirs.sightKey, false))
 }
 

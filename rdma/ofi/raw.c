@@ -335,11 +335,6 @@ int64_t raw_run(struct raw *r, int what, uint64_t size, int depth, int64_t count
 
 	if (size > r->size || depth < 1 || depth > DEPTH)
 		return -FI_EINVAL;
-	if (what == RAW_ECHO) {
-		for (int64_t i = 0; i < count && !ret; i++)
-			ret = echo(r);
-		return ret ? ret : nanoseconds() - began;
-	}
 	for (int64_t done = 0; done < count && !ret; done++) {
 		while (posted < count && posted - done < depth && !ret)
 			ret = post(r, what, size, posted++, depth);

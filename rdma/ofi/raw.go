@@ -49,7 +49,7 @@ func (r *Raw) Connect(address string) error {
 }
 
 // Run does count operations of size bytes, depth in flight, at most 64, and returns the time until
-// the last has arrived. An echo is a message of 64 bytes and its answer, one by one.
+// the last has arrived.
 func (r *Raw) Run(what RawOp, size, depth int, count int64) (time.Duration, error) {
 	ns := C.raw_run(r.raw, C.int(what), C.uint64_t(size), C.int(depth), C.int64_t(count))
 	if ns < 0 {

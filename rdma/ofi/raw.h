@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 // RAW_DELIVER is a write that completes when it is in the target's memory, not when it is sent.
-enum { RAW_WRITE, RAW_DELIVER, RAW_READ, RAW_ECHO };
+enum { RAW_WRITE, RAW_DELIVER, RAW_READ };
 
 struct raw; // one end of a connection of message endpoints
 
@@ -20,11 +20,11 @@ void raw_free_string(char *s);
 
 // raw_listen writes where it listens, in hexadecimal.
 int raw_listen(struct raw *r, char *address, int len);
-// raw_serve takes one connection, gives it the memory, and echoes messages until it ends.
+// raw_serve takes one connection, gives it the memory, and answers until it ends.
 int raw_serve(struct raw *r);
 int raw_connect(struct raw *r, const char *address);
 // raw_run does count operations of size bytes, depth in flight, and returns the nanoseconds until
-// the last has arrived. Echoes go one by one.
+// the last has arrived.
 int64_t raw_run(struct raw *r, int what, uint64_t size, int depth, int64_t count);
 
 #endif

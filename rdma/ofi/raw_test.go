@@ -28,7 +28,7 @@ func TestRaw(t *testing.T) {
 	if err := near.Connect(address); err != nil {
 		t.Fatal(err)
 	}
-	for _, what := range []RawOp{RawWrite, RawDeliver, RawRead, RawEcho} {
+	for _, what := range []RawOp{RawWrite, RawDeliver, RawRead} {
 		if took, err := near.Run(what, 4096, 4, 100); err != nil || took <= 0 {
 			t.Errorf("%s: %v, %v", what, took, err)
 		}

@@ -9,7 +9,6 @@ const (
 	RawWrite RawOp = iota
 	RawDeliver
 	RawRead
-	RawEcho
 )
 
-func (o RawOp) String() string { return [...]string{"write", "deliver", "read", "echo"}[o] }
+func (o RawOp) String() string { return [...]string{"write", "deliver", "read"}[o] }

@@ -81,9 +81,9 @@ func localMemoryIsNotOffered(t *testing.T, name string) {
 				mem []byte
 				reg *registration
 			}{
-				"messages of another session": {victim.mu.messages.mem, victim.mu.messages.reg},
-				"stages":                      {stages.mem, stages.reg},
-				"a region without access":     {own.Bytes(), own.reg},
+				"where reads behind writes go": {x.near.sight.sink.mem, x.near.sight.sink.reg},
+				"stages":                       {stages.mem, stages.reg},
+				"a region without access":      {own.Bytes(), own.reg},
 			} {
 				before := bytes.Clone(m.mem[:100])
 				g := grant{key: keyOf(77), access: all, size: 100, addr: m.reg.base, rkey: m.reg.key}

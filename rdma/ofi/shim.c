@@ -32,7 +32,7 @@ int fb_getinfo(int endpoint, uint64_t write_flags, const char *provider, struct 
 	struct fi_info *hints = fi_allocinfo();
 	if (!hints)
 		return -FI_ENOMEM;
-	hints->caps = FI_MSG | FI_RMA;
+	hints->caps = FI_RMA;
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;
 	hints->ep_attr->type = endpoint;
 	hints->tx_attr->op_flags = write_flags;
@@ -105,7 +105,7 @@ static int wait_fd(struct fid *f, int *fd)
 int fb_open(struct fb_device *d, const char **what)
 {
 	struct fi_eq_attr eq = {.wait_obj = FI_WAIT_FD};
-	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
+	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_FD};
 	int ret;
 
 	d->cq_fd = d->eq_fd = -1;
@@ -276,21 +276,6 @@ struct fb_posted fb_post(struct fb_device *d, struct fb_endpoint *e, struct fb_p
 	return (struct fb_posted){.n = n};
 }
 
-int fb_send(struct fb_endpoint *e, uintptr_t buf, size_t len, uintptr_t desc, uintptr_t context)
-{
-	return (int)fi_send(e->ep, (void *)buf, len, (void *)desc, e->peer, (void *)context);
-}
-
-int fb_inject(struct fb_endpoint *e, uintptr_t buf, size_t len)
-{
-	return (int)fi_inject(e->ep, (void *)buf, len, e->peer);
-}
-
-int fb_recv(struct fb_endpoint *e, uintptr_t buf, size_t len, uintptr_t desc, uintptr_t context)
-{
-	return (int)fi_recv(e->ep, (void *)buf, len, (void *)desc, FI_ADDR_UNSPEC, (void *)context);
-}
-
 static uint64_t tag_of(void *context)
 {
 	return context ? ((struct fb_context *)context)->tag : 0;
@@ -298,17 +283,17 @@ static uint64_t tag_of(void *context)
 
 #define BATCH 64
 
-static int report(const struct fi_cq_msg_entry *entries, ssize_t n, struct fb_done *done)
+static int report(const struct fi_cq_entry *entries, ssize_t n, struct fb_done *done)
 {
 	for (ssize_t i = 0; i < n; i++)
-		done[i] = (struct fb_done){.tag = tag_of(entries[i].op_context), .len = entries[i].len};
+		done[i] = (struct fb_done){.tag = tag_of(entries[i].op_context)};
 	return (int)n;
 }
 
 // fb_read takes what completions there are.
 int fb_read(struct fb_device *d, struct fb_done *done, int max)
 {
-	struct fi_cq_msg_entry entries[BATCH];
+	struct fi_cq_entry entries[BATCH];
 	ssize_t n = fi_cq_read(d->cq, entries, max < BATCH ? max : BATCH);
 
 	if (n > 0)
@@ -319,7 +304,7 @@ int fb_read(struct fb_device *d, struct fb_done *done, int max)
 		n = fi_cq_readerr(d->cq, &e, 0);
 		if (n > 0) {
 			*done = (struct fb_done){
-				.tag = tag_of(e.op_context), .len = e.len,
+				.tag = tag_of(e.op_context),
 				.err = e.err ? e.err : FI_EOTHER, .prov = e.prov_errno,
 			};
 			return 1;

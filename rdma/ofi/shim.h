@@ -59,7 +59,7 @@ struct fb_posted {
 
 // fb_done is one completion: of the context with this tag.
 struct fb_done {
-	uint64_t tag, len;
+	uint64_t tag;
 	int32_t err, prov;
 };
 
@@ -106,9 +106,6 @@ int fb_accept(struct fb_endpoint *e);
 int fb_insert(struct fb_endpoint *e, const void *addr);
 
 struct fb_posted fb_post(struct fb_device *d, struct fb_endpoint *e, struct fb_piece *p, int n);
-int fb_send(struct fb_endpoint *e, uintptr_t buf, size_t len, uintptr_t desc, uintptr_t context);
-int fb_inject(struct fb_endpoint *e, uintptr_t buf, size_t len);
-int fb_recv(struct fb_endpoint *e, uintptr_t buf, size_t len, uintptr_t desc, uintptr_t context);
 
 int fb_read(struct fb_device *d, struct fb_done *done, int max);
 int fb_read_event(struct fb_device *d, struct fb_event *e);

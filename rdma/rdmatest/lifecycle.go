@@ -12,56 +12,46 @@ import (
 	"forebay/rdma"
 )
 
-// testMessages: they arrive in order, while the sender runs ahead as far as it may.
-func testMessages(t *testing.T, p Provider) {
+// testDone: a connection says when it has ended, and why, and not before.
+func testDone(t *testing.T, p Provider) {
 	x := newPair(t, p)
-	const n = 2000
-	sent := make(chan error, 1)
-	go func() {
-		buf := make([]byte, x.limit.MaxMessage)
-		for i := range n {
-			if err := x.conn.Send(x.ctx, fill(buf[:i*7%len(buf)], i)); err != nil {
-				sent <- err
-				return
-			}
-		}
-		sent <- nil
-	}()
-	got, want := make([]byte, x.limit.MaxMessage), make([]byte, x.limit.MaxMessage)
-	for i := range n {
-		k, err := x.farConn.Recv(x.ctx, got)
-		must(t, err)
-		if !bytes.Equal(got[:k], fill(want[:i*7%len(want)], i)) {
-			t.Fatalf("message %d differs", i)
-		}
+	second, farSecond := x.connect()
+	for _, c := range []rdma.Conn{x.conn, x.farConn, second, farSecond} {
+		wantOpen(t, c)
 	}
-	must(t, <-sent)
+	must(t, x.farConn.Close())
+	wantEnded(t, x.farConn, rdma.ErrClosed)
+	WantEnd(t, x.conn, rdma.ErrPeerGone)
+	must(t, x.conn.Close())
+	wantEnded(t, x.conn, rdma.ErrPeerGone) // the first reason stays
+	for _, c := range []rdma.Conn{second, farSecond} {
+		wantOpen(t, c)
+	}
+	must(t, x.near.Close())
+	wantEnded(t, second, rdma.ErrClosed)
+	WantEnd(t, farSecond, rdma.ErrPeerGone)
 }
 
-func testMessageBounds(t *testing.T, p Provider) {
-	x := newPair(t, p)
-	if err := x.conn.Send(x.ctx, make([]byte, x.limit.MaxMessage+1)); !errors.Is(err, rdma.ErrTooLarge) {
-		t.Fatalf("a message too large: %v", err)
+func ended(c rdma.Conn) bool {
+	select {
+	case <-c.Done():
+		return true
+	default:
+		return false
 	}
-	must(t, x.conn.Send(x.ctx, []byte("hello")))
-	buf := make([]byte, 8)
-	if n, err := x.farConn.Recv(x.ctx, buf[:4]); n != 5 || !errors.Is(err, rdma.ErrTooLarge) {
-		t.Fatalf("into a short buffer: %d, %v", n, err)
+}
+
+func wantOpen(t *testing.T, c rdma.Conn) {
+	t.Helper()
+	if err := c.Err(); ended(c) || err != nil {
+		t.Fatalf("a connection to %s that nobody closed has ended: %v", c.Peer(), err)
 	}
-	if n, err := x.farConn.Recv(x.ctx, buf); string(buf[:n]) != "hello" || err != nil {
-		t.Fatalf("the message did not stay: %q, %v", buf[:n], err)
-	}
-	// Nobody receives, so at some point Send waits, and can be cancelled.
-	ctx, cancel := context.WithTimeout(x.ctx, 200*time.Millisecond)
-	defer cancel()
-	count := 0
-	var err error
-	for err == nil && count < 100_000 {
-		err = x.conn.Send(ctx, buf)
-		count++
-	}
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("after %d messages that nobody received: %v", count, err)
+}
+
+func wantEnded(t *testing.T, c rdma.Conn, want error) {
+	t.Helper()
+	if err := c.Err(); !ended(c) || !errors.Is(err, want) {
+		t.Fatalf("ended: %v, %v; want %v", ended(c), err, want)
 	}
 }
 
@@ -179,34 +169,24 @@ func wantAll(t *testing.T, errs map[string]error, want error) {
 	}
 }
 
-// stuck returns calls on the connection that wait: for a message, for room in a full queue, for
-// credits.
+// stuck returns calls on the connection that wait: for its end, and for room in a full queue.
 func (x *pair) stuck() map[string]func() error {
 	r := x.region(100, readWrite)
 	q := rdma.NewQueue(1)
 	op := []rdma.Op{write(x.local(100), r.Key(), 0, 1)}
 	postAll(x.t, x, q, op)
-	buf := make([]byte, 100)
 	return map[string]func() error{
-		"Recv": func() error { _, err := x.conn.Recv(x.ctx, buf); return err },
+		"Done": func() error { <-x.conn.Done(); return x.conn.Err() },
 		"Post": func() error { _, err := x.conn.Post(x.ctx, q, op); return err },
-		"Send": func() error {
-			for {
-				if err := x.conn.Send(x.ctx, []byte("x")); err != nil {
-					return err
-				}
-			}
-		},
 	}
 }
 
 func testCloseUnblocks(t *testing.T, p Provider) {
 	x := newPair(t, p)
 	wantAll(t, blocked(t, func() { must(t, x.conn.Close()) }, x.stuck()), rdma.ErrClosed)
-	for name, call := range x.stuckAfterClose() {
-		if err := call(); !errors.Is(err, rdma.ErrClosed) {
-			t.Errorf("%s after Close: %v", name, err)
-		}
+	late := []rdma.Op{write(x.local(1), rdma.RemoteKey{}, 0, 0)}
+	if n, err := x.conn.Post(x.ctx, rdma.NewQueue(1), late); n != 0 || !errors.Is(err, rdma.ErrClosed) {
+		t.Errorf("Post after Close: %d, %v", n, err)
 	}
 	must(t, x.conn.Close())
 
@@ -219,19 +199,6 @@ func testCloseUnblocks(t *testing.T, p Provider) {
 	wantAll(t, blocked(t, q.Close, map[string]func() error{
 		"Wait": func() error { _, err := q.Wait(x.ctx, make([]rdma.Completion, 1)); return err },
 	}), rdma.ErrClosed)
-}
-
-func (x *pair) stuckAfterClose() map[string]func() error {
-	q := rdma.NewQueue(1)
-	buf := make([]byte, 10)
-	return map[string]func() error{
-		"Recv": func() error { _, err := x.conn.Recv(x.ctx, buf); return err },
-		"Send": func() error { return x.conn.Send(x.ctx, buf) },
-		"Post": func() error {
-			_, err := x.conn.Post(x.ctx, q, []rdma.Op{write(x.local(1), rdma.RemoteKey{}, 0, 0)})
-			return err
-		},
-	}
 }
 
 // testCloseCompletesAll closes the connection under a thousand operations.
@@ -277,18 +244,11 @@ func testPeerCloses(t *testing.T, p Provider) {
 		t.Fatal(err)
 	}
 	x.conn, x.farConn = x.connect() // the fabrics live on
-	must(t, x.farConn.Send(x.ctx, []byte("last words")))
-	buf := make([]byte, 100)
-	must(t, x.conn.Send(x.ctx, []byte("ready")))
-	_, err := x.farConn.Recv(x.ctx, buf)
-	must(t, err)
-	n, err := x.conn.Recv(x.ctx, buf)
-	if string(buf[:n]) != "last words" || err != nil {
-		t.Fatalf("%q, %v", buf[:n], err)
-	}
+	r := x.region(10, readWrite)
+	must(t, x.do(write(x.local(10), r.Key(), 0, 0)))
 }
 
-// testPeerKilled kills a second process with SIGKILL while operations and messages are under way.
+// testPeerKilled kills a second process with SIGKILL while operations are under way.
 func testPeerKilled(t *testing.T, p Provider) {
 	peer := startChild(t, p)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -306,10 +266,7 @@ func testPeerKilled(t *testing.T, p Provider) {
 	errs := blocked(t, func() { must(t, peer.cmd.Process.Kill()) }, map[string]func() error{
 		"writes": func() error { return untilError(func() error { return x.do(write(src, peer.key, 0, 0)) }) },
 		"reads":  func() error { return untilError(func() error { return x.do(read(dst, peer.key, 0, 0)) }) },
-		"receive": func() error {
-			_, err := conn.Recv(ctx, make([]byte, 10))
-			return err
-		},
+		"end":    func() error { <-conn.Done(); return conn.Err() },
 	})
 	wantAll(t, errs, rdma.ErrPeerGone)
 	must(t, conn.Close())

@@ -57,7 +57,7 @@ func TestFallsBack(t *testing.T) {
 	if err := errors.Join(r.Close(), r.Close()); err != nil {
 		t.Error(err)
 	}
-	if err := c.Send(t.Context(), nil); !errors.Is(err, rdma.ErrClosed) {
+	if err := c.Err(); !errors.Is(err, rdma.ErrClosed) {
 		t.Error(err)
 	}
 	if _, _, err := r.Dial(t.Context()); !errors.Is(err, rdma.ErrClosed) {

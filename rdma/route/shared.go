@@ -83,8 +83,7 @@ func (s *shared) use(want ofi.Want, log *slog.Logger) (*use, error) {
 	u.users++
 	s.mu.Unlock()
 	if first {
-		// Who takes a route sends no messages: a page for each connection will do.
-		u.fabric, u.err = s.open(ofi.Options{Want: want, Log: log, MaxMessage: 64, Messages: 1})
+		u.fabric, u.err = s.open(ofi.Options{Want: want, Log: log})
 		if u.err == nil {
 			u.err = s.opened(u)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/rdma"
+	"forebay/rdma/rdmatest"
 )
 
 // doorman admits streams by whatever is named at the moment.
@@ -48,8 +49,8 @@ func TestAdmissionEnds(t *testing.T) {
 	must(t, err)
 
 	by.Load().End()
-	if err := accepted[1].Send(t.Context(), []byte("x")); !errors.Is(err, rdma.ErrClosed) {
-		t.Errorf("after the end, sending fails with %v", err)
+	if err := accepted[1].Err(); !errors.Is(err, rdma.ErrClosed) {
+		t.Errorf("when End has returned, the connection's end is %v", err)
 	}
 	wantGone(t, dialled[1])
 	wantGone(t, third)
@@ -67,11 +68,7 @@ func TestAdmissionEnds(t *testing.T) {
 // wantGone waits until the other side has closed a connection.
 func wantGone(t *testing.T, c rdma.Conn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	if _, err := c.Recv(ctx, make([]byte, 8)); !errors.Is(err, rdma.ErrPeerGone) {
-		t.Errorf("the connection is still there: %v", err)
-	}
+	rdmatest.WantEnd(t, c, rdma.ErrPeerGone)
 }
 
 // TestAdmissionsAreNotMixed: a stream that was admitted by something else than its

@@ -10,7 +10,6 @@ import (
 
 	"forebay/rdma"
 	"forebay/rdma/internal/flow"
-	"forebay/rdma/internal/mailbox"
 	"forebay/rdma/internal/target"
 )
 
@@ -26,7 +25,6 @@ type conn struct {
 
 	control *control
 	streams []*stream
-	inbox   *mailbox.Box
 	slots   *flow.Credits // free slots of the table
 
 	dying chan struct{}
@@ -44,11 +42,11 @@ type conn struct {
 func newConn(f *Fabric, sockets []socket, theirs hello) (*conn, error) {
 	c := &conn{
 		fabric: f, opts: f.opts, theirs: theirs, peer: sockets[0].RemoteAddr().String(), by: sockets[0].by,
-		inbox: mailbox.New(f.opts.Messages), slots: flow.NewCredits(f.opts.Depth),
+		slots: flow.NewCredits(f.opts.Depth),
 		dying: make(chan struct{}), done: make(chan struct{}),
 	}
 	c.mu.table = newTable(f.opts.Depth, f.opts.Chunk)
-	c.control = newControl(c, sockets[0])
+	c.control = &control{conn: c, socket: sockets[0]}
 	for _, s := range sockets[1:] {
 		c.streams = append(c.streams, newStream(c, s))
 	}
@@ -102,10 +100,8 @@ func (c *conn) gone(err error) error {
 func (c *conn) bury() {
 	c.work.Wait()
 	c.mu.Lock()
-	err := c.mu.err
-	c.mu.table.sweep(err)
+	c.mu.table.sweep(c.mu.err)
 	c.mu.Unlock()
-	c.inbox.Fail(err, errors.Is(err, rdma.ErrClosed))
 	c.by.Leave(c)
 	c.fabric.conns.Remove(c)
 	close(c.done)
@@ -189,21 +185,17 @@ func (c *conn) wakeIdle(n int) {
 	}
 }
 
-// Send implements rdma.Conn.
-func (c *conn) Send(ctx context.Context, msg []byte) error {
-	if len(msg) > min(c.opts.MaxMessage, int(c.theirs.maxMessage)) {
-		return fmt.Errorf("message of %d bytes: %w", len(msg), rdma.ErrTooLarge)
-	}
-	return c.control.send(ctx, msg)
-}
+// Done implements rdma.Conn.
+func (c *conn) Done() <-chan struct{} { return c.done }
 
-// Recv implements rdma.Conn.
-func (c *conn) Recv(ctx context.Context, dst []byte) (int, error) {
-	n, err := c.inbox.Take(ctx, dst)
-	if err == nil {
-		c.control.received()
+// Err implements rdma.Conn.
+func (c *conn) Err() error {
+	select {
+	case <-c.done:
+		return c.reason()
+	default:
+		return nil
 	}
-	return n, err
 }
 
 // Peer implements rdma.Conn.

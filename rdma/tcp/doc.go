@@ -3,13 +3,13 @@
 //
 // A connection is one control stream and a number of data streams:
 //
-//	        ┌── control: messages, credits for messages, pings ──┐
+//	        ┌── control: pings ──────────────────────────────────┐
 //	Conn A ─┼── data 1: requests and replies, both directions ───┼─ Conn B
 //	        └── data N ──────────────────────────────────────────┘
 //
 // Operations are cut into chunks. Chunks of different operations take turns, and every idle data
 // stream takes the next one, so a large transfer neither starves a small one nor is limited to
-// one stream. Messages have a stream of their own and never wait behind bulk.
+// one stream. Pings have a stream of their own and never wait behind bulk.
 //
 // Payload moves without a copy in user space: the sender hands header and payload to writev from
 // the caller's memory, the receiver checks the header and reads from the socket into the region.
@@ -17,7 +17,7 @@
 //
 // Threads of one side of a connection, all ended and waited for by Close:
 //
-//	control reader ─▶ mailbox            control writer ◀─ outbox, pings
+//	control reader: the peer lives       control writer: so does this side
 //	data reader    ─▶ region memory,     data writer    ◀─ replies, next chunk
 //	                  replies, completions
 //

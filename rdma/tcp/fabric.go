@@ -41,7 +41,7 @@ func (f *Fabric) Name() string { return "tcp" }
 
 // Limits implements rdma.Fabric.
 func (f *Fabric) Limits() rdma.Limits {
-	return rdma.Limits{MaxOp: maxOp, MaxMessage: f.opts.MaxMessage, Depth: f.opts.Depth}
+	return rdma.Limits{MaxOp: maxOp, Depth: f.opts.Depth}
 }
 
 // Register implements rdma.Fabric. Any memory will do.

@@ -271,10 +271,7 @@ func (f *Fabric) dialStream(ctx context.Context, addr string, mine *hello) (sock
 }
 
 func (f *Fabric) hello(streams uint16) hello {
-	return hello{
-		streams: streams, chunk: uint32(f.opts.Chunk), window: uint32(f.opts.Window),
-		maxMessage: uint32(f.opts.MaxMessage), mailboxSlots: uint32(f.opts.Messages),
-	}
+	return hello{streams: streams, chunk: uint32(f.opts.Chunk), window: uint32(f.opts.Window)}
 }
 
 func readHello(r io.Reader) (hello, error) {

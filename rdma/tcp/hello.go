@@ -13,29 +13,27 @@ const (
 	helloSize    = 64
 	sessionBytes = 16
 
-	maxStreams  = 64
-	maxChunk    = 16 << 20
-	maxWindow   = 4096
-	maxMessage  = 1 << 20
-	maxMessages = 4096
+	maxStreams = 64
+	maxChunk   = 16 << 20
+	maxWindow  = 4096
 )
 
 // hello opens every stream, from the dialer and then from the listener; all integers big endian:
 //
 //	 0        8       10      12       14       16      20      24       28       32        48     64
 //	┌────────┬───────┬───────┬────────┬────────┬───────┬───────┬────────┬────────┬─────────┬──────┐
-//	│ magic  │version│ index │streams │reserved│ chunk │window │message │messages│ session │ zero │
+//	│ magic  │version│ index │streams │reserved│ chunk │window │ 1      │ 1      │ session │ zero │
 //	└────────┴───────┴───────┴────────┴────────┴───────┴───────┴────────┴────────┴─────────┴──────┘
 //
 // Index 0 is the control stream, 1 to streams are data streams. The listener's answer on the
 // control stream carries a random session, which the dialer's data streams quote to join. chunk is
 // the largest payload of a frame that the sender of the hello will use, window the number of
-// unanswered requests per stream it accepts, message and messages what its mailbox takes.
+// unanswered requests per stream it accepts. The two ones were limits of messages: older releases
+// refuse zeros there, and say something else, which is ignored.
 type hello struct {
-	index, streams           uint16
-	chunk, window            uint32
-	maxMessage, mailboxSlots uint32
-	session                  [sessionBytes]byte
+	index, streams uint16
+	chunk, window  uint32
+	session        [sessionBytes]byte
 }
 
 func (h *hello) encode() []byte {
@@ -46,8 +44,8 @@ func (h *hello) encode() []byte {
 	binary.BigEndian.PutUint16(b[12:], h.streams)
 	binary.BigEndian.PutUint32(b[16:], h.chunk)
 	binary.BigEndian.PutUint32(b[20:], h.window)
-	binary.BigEndian.PutUint32(b[24:], h.maxMessage)
-	binary.BigEndian.PutUint32(b[28:], h.mailboxSlots)
+	binary.BigEndian.PutUint32(b[24:], 1)
+	binary.BigEndian.PutUint32(b[28:], 1)
 	copy(b[32:], h.session[:])
 	return b
 }
@@ -60,18 +58,14 @@ func decodeHello(b []byte) (hello, error) {
 		return hello{}, fmt.Errorf("peer speaks version %d, this side %d: %w", v, version, rdma.ErrProtocol)
 	}
 	h := hello{
-		index:        binary.BigEndian.Uint16(b[10:]),
-		streams:      binary.BigEndian.Uint16(b[12:]),
-		chunk:        binary.BigEndian.Uint32(b[16:]),
-		window:       binary.BigEndian.Uint32(b[20:]),
-		maxMessage:   binary.BigEndian.Uint32(b[24:]),
-		mailboxSlots: binary.BigEndian.Uint32(b[28:]),
-		session:      [sessionBytes]byte(b[32:48]),
+		index:   binary.BigEndian.Uint16(b[10:]),
+		streams: binary.BigEndian.Uint16(b[12:]),
+		chunk:   binary.BigEndian.Uint32(b[16:]),
+		window:  binary.BigEndian.Uint32(b[20:]),
+		session: [sessionBytes]byte(b[32:48]),
 	}
 	sane := h.streams >= 1 && h.streams <= maxStreams && h.index <= h.streams &&
-		h.chunk >= 1 && h.chunk <= maxChunk && h.window >= 1 && h.window <= maxWindow &&
-		h.maxMessage >= 1 && h.maxMessage <= maxMessage &&
-		h.mailboxSlots >= 1 && h.mailboxSlots <= maxMessages
+		h.chunk >= 1 && h.chunk <= maxChunk && h.window >= 1 && h.window <= maxWindow
 	if !sane {
 		return hello{}, fmt.Errorf("hello with values out of range: %w", rdma.ErrProtocol)
 	}

@@ -24,11 +24,6 @@ type Options struct {
 	// Window is the number of unanswered chunks per data stream that this side allows its peer,
 	// 1 to 4096; the memory it costs is about 100 bytes each. Default 128.
 	Window int
-	// MaxMessage is the largest message in bytes, 64 to 1 MiB. Both sides of a connection must
-	// agree. Default 16 KiB.
-	MaxMessage int
-	// Messages is how many messages may wait to be received, 1 to 4096. Default 32.
-	Messages int
 	// PeerTimeout: a peer from which nothing is heard for so long is gone. Pings are sent three
 	// times as often. At least 10 ms. Default 10 s.
 	PeerTimeout time.Duration
@@ -61,8 +56,6 @@ func (o Options) withDefaults() Options {
 	option.Default(&o.Chunk, 1<<20)
 	option.Default(&o.Depth, 1024)
 	option.Default(&o.Window, 128)
-	option.Default(&o.MaxMessage, 16<<10)
-	option.Default(&o.Messages, 32)
 	option.Default(&o.PeerTimeout, 10*time.Second)
 	option.Default(&o.HandshakeTimeout, 5*time.Second)
 	option.Default(&o.RevokeTimeout, time.Second)
@@ -80,8 +73,6 @@ func (o Options) Validate() error {
 		option.Within("tcp", "Chunk", o.Chunk, 4<<10, maxChunk),
 		option.Within("tcp", "Depth", o.Depth, 1, 1<<16),
 		option.Within("tcp", "Window", o.Window, 1, maxWindow),
-		option.Within("tcp", "MaxMessage", o.MaxMessage, 64, maxMessage),
-		option.Within("tcp", "Messages", o.Messages, 1, maxMessages),
 		option.Within("tcp", "PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
 		option.Within("tcp", "HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
 		option.Within("tcp", "RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),

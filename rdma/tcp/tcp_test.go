@@ -21,6 +21,6 @@ func TestConformance(t *testing.T) { rdmatest.Suite(t, provider(Options{})) }
 // TestConformanceWithSmallBounds makes everything wait for everything.
 func TestConformanceWithSmallBounds(t *testing.T) {
 	rdmatest.SuiteInProcess(t, provider(Options{
-		Streams: 3, Chunk: 64 << 10, Depth: 3, Window: 1, MaxMessage: 100, Messages: 1,
+		Streams: 3, Chunk: 64 << 10, Depth: 3, Window: 1,
 	}))
 }

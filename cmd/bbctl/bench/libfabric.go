@@ -15,7 +15,7 @@ import (
 )
 
 // Row 6: bytes between two processes over libfabric, by its own provider over TCP on
-// loopback: files as in row 5, and below them one-sided operations and messages.
+// loopback: files as in row 5, and below them one-sided operations.
 
 // overTCP is the libfabric that the row is about, which every machine has.
 var overTCP = ofi.Want{Provider: "tcp", Endpoint: ofi.Message, Address: "127.0.0.1"}
@@ -24,7 +24,6 @@ const (
 	fabricMemory = 64 << 20 // bytes that one-sided operations go round in
 	large        = 1 << 20
 	small        = 4 << 10
-	message      = 64
 	window       = 64 // of the limit for large operations: the window of fi_rma_bw
 )
 
@@ -96,7 +95,6 @@ func oneSided(ctx context.Context, e *env) (_ []Result, err error) {
 	defer func() { err = errors.Join(err, plain.stop()) }()
 	cases := []fabricCase{
 		{"write of 1 MiB", BytesPerSecond, ofi.RawWrite, large, window, e.sizes.File / large},
-		{"message of 64 B, one way", Seconds, ofi.RawEcho, message, 1, int64(e.sizes.Small)},
 		{"write of 4 KiB, until it is there", Seconds, ofi.RawDeliver, small, 1, int64(e.sizes.Small)},
 		{"read of 4 KiB", Seconds, ofi.RawRead, small, 1, int64(e.sizes.Small)},
 		{"writes of 4 KiB, 1 in flight", PerSecond, ofi.RawDeliver, small, 1, int64(e.sizes.Small)},
@@ -167,8 +165,6 @@ func (c fabricCase) value(took time.Duration) float64 {
 		return rate(c.count*int64(c.size), took)
 	case c.unit == PerSecond:
 		return rate(c.count, took)
-	case c.op == ofi.RawEcho: // there and back
-		return took.Seconds() / float64(2*c.count)
 	default:
 		return took.Seconds() / float64(c.count)
 	}
@@ -184,7 +180,7 @@ func (raw) run(op ofi.RawOp, size, depth int, count int64) (_ time.Duration, err
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, worker.dismiss()) }()
-	address, err := worker.address()
+	there, err := worker.ready()
 	if err != nil {
 		return 0, err
 	}
@@ -193,7 +189,7 @@ func (raw) run(op ofi.RawOp, size, depth int, count int64) (_ time.Duration, err
 		return 0, err
 	}
 	defer near.Close()
-	if err := near.Connect(address); err != nil {
+	if err := near.Connect(there.Address); err != nil {
 		return 0, err
 	}
 	if _, err := near.Run(op, size, depth, max(1, count/10)); err != nil { // warms up
@@ -228,13 +224,12 @@ func serveRaw(size int64, out io.Writer) error {
 	return r.Serve()
 }
 
-// address takes the address that the only worker answers with when it is ready.
-func (c *crew) address() (string, error) {
-	var o outcome
+// ready returns the first answer of the only worker: where it is.
+func (c *crew) ready() (o outcome, err error) {
 	if err := c.answers[0].Decode(&o); err != nil {
-		return "", fmt.Errorf("worker: %w: %s", err, c.processes[0].said())
+		return outcome{}, fmt.Errorf("worker: %w: %s", err, c.processes[0].said())
 	}
-	return o.Address, nil
+	return o, nil
 }
 
 // newFabric opens a provider of package rdma.
@@ -268,8 +263,11 @@ func startFabricPair(ctx context.Context, provider string) (_ *fabricPair, err e
 	if p.worker, err = startCrew(1, workTarget, "--provider", provider, "--bytes", fmt.Sprint(fabricMemory)); err != nil {
 		return nil, err
 	}
-	address, err := p.worker.address()
+	there, err := p.worker.ready()
 	if err != nil {
+		return nil, err
+	}
+	if p.key, err = rdma.DecodeRemoteKey(there.Key); err != nil {
 		return nil, err
 	}
 	if p.fabric, err = newFabric(provider); err != nil {
@@ -284,28 +282,13 @@ func startFabricPair(ctx context.Context, provider string) (_ *fabricPair, err e
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	if p.conn, err = p.fabric.Dial(ctx, address); err != nil {
-		return nil, err
-	}
-	var key [rdma.RemoteKeySize]byte
-	if _, err = p.conn.Recv(ctx, key[:]); err != nil {
-		return nil, err
-	}
-	p.key, err = rdma.DecodeRemoteKey(key[:])
+	p.conn, err = p.fabric.Dial(ctx, there.Address)
 	return p, err
 }
 
 // run is what Raw.Run is of libfabric alone.
 func (p *fabricPair) run(ctx context.Context, op ofi.RawOp, size, depth int, count int64) (time.Duration, error) {
 	began := time.Now()
-	if op == ofi.RawEcho {
-		for range count {
-			if err := p.echo(ctx, size); err != nil {
-				return 0, err
-			}
-		}
-		return time.Since(began), nil
-	}
 	kind := rdma.OpWrite
 	if op == ofi.RawRead {
 		kind = rdma.OpRead
@@ -329,14 +312,6 @@ func (p *fabricPair) run(ctx context.Context, op ofi.RawOp, size, depth int, cou
 		done += int64(n)
 	}
 	return time.Since(began), nil
-}
-
-func (p *fabricPair) echo(ctx context.Context, size int) error {
-	if err := p.conn.Send(ctx, p.memory.bytes[:size]); err != nil {
-		return err
-	}
-	_, err := p.conn.Recv(ctx, p.memory.bytes[:size])
-	return err
 }
 
 // processorTime returns the processor seconds per GiB of both processes while n bytes
@@ -376,8 +351,8 @@ func (p *fabricPair) stop() error {
 	return errors.Join(append(errs, p.memory.free())...)
 }
 
-// serveTarget is the worker at the other end: it takes one connection, gives away the
-// key to its memory, and answers messages until the connection ends.
+// serveTarget is the worker at the other end: it prints its address and the key to its memory, and
+// takes one connection, until that ends.
 func serveTarget(ctx context.Context, provider string, size int64, out io.Writer) (err error) {
 	fabric, err := newFabric(provider)
 	if err != nil {
@@ -397,25 +372,21 @@ func serveTarget(ctx context.Context, provider string, size int64, out io.Writer
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(out).Encode(outcome{Address: l.Addr()}); err != nil {
+	key, _ := region.Key().AppendBinary(nil) // cannot fail
+	if err := json.NewEncoder(out).Encode(outcome{Address: l.Addr(), Key: key}); err != nil {
 		return err
 	}
 	conn, err := l.Accept(ctx)
 	if err != nil {
 		return err
 	}
-	key, err := region.Key().AppendBinary(nil)
-	if err == nil {
-		err = conn.Send(ctx, key)
-	}
-	for buf := make([]byte, small); err == nil; {
-		var n int
-		if n, err = conn.Recv(ctx, buf); err == nil {
-			err = conn.Send(ctx, buf[:n])
+	select {
+	case <-conn.Done():
+		if err := conn.Err(); !errors.Is(err, rdma.ErrPeerGone) {
+			return err
 		}
-	}
-	if errors.Is(err, rdma.ErrPeerGone) {
 		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return err
 }

@@ -24,7 +24,7 @@ const (
 	workEchoNet = "echo-net" // the same through package net, as a Go daemon would
 	workWrite   = "write"    // writes a file for each order
 	workStream  = "stream"   // sends or receives over plain TCP for each order
-	workTarget  = "target"   // has memory that is reached one-sided, and answers messages
+	workTarget  = "target"   // has memory that is reached one-sided
 	workRaw     = "raw"      // the same over libfabric alone
 	workUser    = "user"     // has a buffer, and flushes or stages in for each order
 )
@@ -39,6 +39,7 @@ type order struct {
 type outcome struct {
 	Error   string `json:"error,omitempty"`
 	Address string `json:"address,omitempty"` // of a worker that others connect to, once
+	Key     []byte `json:"key,omitempty"`     // to the memory of such a worker
 }
 
 // writer is how a writing worker is started.
