@@ -32,7 +32,10 @@ var layers = []struct {
 	{"internal/checksum", nil},
 	{"internal/...", []string{"internal/..."}},
 
-	{"rdma", []string{"rdma/internal/..."}},
+	{"rdma", nil},
+	{"rdma/internal/...", []string{"rdma"}},
+	{"rdma/tcp", []string{"rdma", "rdma/internal/..."}},
+	{"rdma/ofi", []string{"rdma", "rdma/internal/..."}},
 	{"rdma/...", []string{"rdma/..."}},
 
 	{"meta/kv", []string{"meta/clustertls", "internal/..."}},
@@ -271,7 +274,7 @@ func TestEdge(t *testing.T) {
 
 		{"rdma", module + "internal/bb", false, false},
 		{"rdma", module + "rdma/tcp", false, false},
-		{"rdma", module + "rdma/internal/flow", false, true},
+		{"rdma", module + "rdma/internal/target", false, false},
 		{"rdma", module + "rdma/rdmatest", true, true},
 		{"rdma/tcp", module + "rdma", false, true},
 		{"rdma/tcp", module + "internal/checksum", false, false},

@@ -76,7 +76,7 @@ func newFabric(cfg *Config) (*fabric, error) {
 	if f.ofi, err = newLibfabric(cfg, f.authenticate); err != nil {
 		return nil, err
 	}
-	f.rdma, err = tcp.New(tcp.Options{TLS: cfg.TLS.Server(), Authenticate: f.authenticate("tcp"), PeerTimeout: fabricTimeout, Log: cfg.Log})
+	f.rdma, err = tcp.New(tcp.Options{TLS: cfg.TLS.Server(), Admit: f.authenticate("tcp"), PeerTimeout: fabricTimeout, Log: cfg.Log})
 	return f, bb.Wrap("listen", cfg.Fabric, err)
 }
 
@@ -124,8 +124,8 @@ func (f *fabric) close() error {
 }
 
 // authenticate lets in the streams of live sessions, which come by the way of that name.
-func (f *fabric) authenticate(way string) func(context.Context, net.Conn, bool) (*tcp.Admission, error) {
-	return func(_ context.Context, stream net.Conn, _ bool) (*tcp.Admission, error) {
+func (f *fabric) authenticate(way string) func(context.Context, net.Conn) (*tcp.Admission, error) {
+	return func(_ context.Context, stream net.Conn) (*tcp.Admission, error) {
 		var of *reach
 		_, err := wire.CheckTicket(stream, func(session uint64) []byte {
 			f.mu.Lock()

@@ -76,8 +76,8 @@ func dialFabric(t *testing.T, w *wire.Welcome) (rdma.Conn, error) {
 	t.Helper()
 	f, err := tcp.New(tcp.Options{
 		HandshakeTimeout: 5 * time.Second,
-		Authenticate: func(_ context.Context, stream net.Conn, _ bool) (*tcp.Admission, error) {
-			return nil, wire.ShowTicket(stream, w.Session, w.DataTicket)
+		Authenticate: func(_ context.Context, stream net.Conn) error {
+			return wire.ShowTicket(stream, w.Session, w.DataTicket)
 		},
 	})
 	if err != nil {

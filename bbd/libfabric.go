@@ -41,7 +41,7 @@ type libfabric struct {
 }
 
 // newLibfabric opens what the configuration asks for; nil if that is nothing.
-func newLibfabric(cfg *Config, authenticate func(way string) func(context.Context, net.Conn, bool) (*tcp.Admission, error)) (*libfabric, error) {
+func newLibfabric(cfg *Config, authenticate func(way string) func(context.Context, net.Conn) (*tcp.Admission, error)) (*libfabric, error) {
 	use := cfg.OFI.Use
 	if use == "" || use == OFIAuto && (!ofi.Supported || cfg.TLS != nil) {
 		return nil, nil
@@ -56,7 +56,7 @@ func newLibfabric(cfg *Config, authenticate func(way string) func(context.Contex
 	}
 	if err == nil {
 		l.rdma, err = ofi.New(ofi.Options{
-			Want: want, TLS: cfg.TLS.Server(), Authenticate: authenticate("ofi/" + offer.Provider), PeerTimeout: fabricTimeout, Log: cfg.Log,
+			Want: want, TLS: cfg.TLS.Server(), Admit: authenticate("ofi/" + offer.Provider), PeerTimeout: fabricTimeout, Log: cfg.Log,
 		})
 	}
 	switch {

@@ -2,26 +2,24 @@ package rdma
 
 import (
 	"context"
-	"errors"
 	"sync"
-
-	"forebay/rdma/internal/flow"
 )
 
 // Queue is a completion queue of fixed depth. Operations of one or several connections complete
 // into it; Post waits while depth operations are posted and not yet drained, so it never
 // overflows. All methods may be called concurrently; a completion goes to one caller.
 type Queue struct {
-	depth   int
-	credits *flow.Credits // depth, less what is posted, less what is not drained
-	ready   chan struct{} // holds a token when completions may be there
-	closed  chan struct{}
+	depth  int
+	ready  chan struct{} // holds a token when completions may be there
+	space  chan struct{} // holds a token when there may be room
+	closed chan struct{}
 
 	mu struct {
 		sync.Mutex
 		ring   []Completion
 		head   int
 		count  int
+		room   int // depth, less what is posted, less what is not drained
 		closed bool
 	}
 
@@ -32,12 +30,12 @@ type Queue struct {
 func NewQueue(depth int) *Queue {
 	depth = max(depth, 1)
 	q := &Queue{
-		depth:   depth,
-		credits: flow.NewCredits(depth),
-		ready:   make(chan struct{}, 1),
-		closed:  make(chan struct{}),
+		depth:  depth,
+		ready:  make(chan struct{}, 1),
+		space:  make(chan struct{}, 1),
+		closed: make(chan struct{}),
 	}
-	q.mu.ring = make([]Completion, depth)
+	q.mu.ring, q.mu.room = make([]Completion, depth), depth
 	return q
 }
 
@@ -51,12 +49,15 @@ func (q *Queue) Poll(dst []Completion) int {
 		q.mu.head = (q.mu.head + 1) % q.depth
 	}
 	q.mu.count -= n
+	q.mu.room += n
 	left := q.mu.count
 	q.mu.Unlock()
 	if left > 0 {
-		flow.Wake(q.ready)
+		wake(q.ready)
 	}
-	q.credits.Give(n)
+	if n > 0 {
+		wake(q.space)
+	}
 	return n
 }
 
@@ -101,20 +102,45 @@ func (q *Queue) Close() {
 // Reserve is for providers: it takes room for up to limit completions, waiting for at least one,
 // until the context ends, the queue is closed, or done is closed (both ErrClosed).
 func (q *Queue) Reserve(ctx context.Context, done <-chan struct{}, limit int) (int, error) {
-	select {
-	case <-q.closed:
-		return 0, ErrClosed
-	default:
+	for {
+		if n, err := q.tryReserve(limit); n > 0 || err != nil {
+			return n, err
+		}
+		select {
+		case <-q.space:
+		case <-q.closed:
+		case <-done:
+			return 0, ErrClosed
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
 	}
-	n, err := q.credits.Take(ctx, done, q.closed, limit)
-	if errors.Is(err, flow.ErrDone) {
+}
+
+func (q *Queue) tryReserve(limit int) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.closed {
 		return 0, ErrClosed
 	}
-	return n, err
+	n := min(q.mu.room, limit)
+	q.mu.room -= n
+	if q.mu.room > 0 {
+		wake(q.space) // the token that this caller consumed may have been meant for several
+	}
+	return n, nil
 }
 
 // Unreserve is for providers: it gives back room that Reserve took and no operation needs.
-func (q *Queue) Unreserve(n int) { q.credits.Give(n) }
+func (q *Queue) Unreserve(n int) {
+	if n == 0 {
+		return
+	}
+	q.mu.Lock()
+	q.mu.room += n
+	q.mu.Unlock()
+	wake(q.space)
+}
 
 // Complete is for providers: it delivers the completion of one operation that has room reserved.
 // It never waits.
@@ -127,5 +153,13 @@ func (q *Queue) Complete(c Completion) {
 	q.mu.ring[(q.mu.head+q.mu.count)%q.depth] = c
 	q.mu.count++
 	q.mu.Unlock()
-	flow.Wake(q.ready)
+	wake(q.ready)
+}
+
+// wake leaves a token in a channel of capacity one, if none is there.
+func wake(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
 }

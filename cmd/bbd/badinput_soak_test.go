@@ -342,8 +342,8 @@ func (f *flood) oneSided(n int) (tried, went int) {
 	if err := errors.Join(err, wire.DecodeReply(head, message, &lease)); err != nil {
 		f.t.Fatal(err)
 	}
-	fabric, err := tcp.New(tcp.Options{Authenticate: func(_ context.Context, s net.Conn, _ bool) (*tcp.Admission, error) {
-		return nil, wire.ShowTicket(s, w.Session, w.DataTicket)
+	fabric, err := tcp.New(tcp.Options{Authenticate: func(_ context.Context, s net.Conn) error {
+		return wire.ShowTicket(s, w.Session, w.DataTicket)
 	}})
 	if err != nil {
 		f.t.Fatal(err)

@@ -8,5 +8,5 @@ import (
 	"forebay/rdma/rdmatest"
 )
 
-func TestAllocations(t *testing.T)              { rdmatest.Allocations(t, provider("tcp")) }
-func TestAllocationsHardwareRules(t *testing.T) { rdmatest.Allocations(t, provider("hardware")) }
+func TestAllocations(t *testing.T)              { rdmatest.Allocations(t, suiteProvider("tcp")) }
+func TestAllocationsHardwareRules(t *testing.T) { rdmatest.Allocations(t, suiteProvider("hardware")) }

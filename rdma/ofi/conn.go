@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"forebay/rdma"
-	"forebay/rdma/internal/flow"
+	"forebay/rdma/internal/provider"
 )
 
 var errShutdown = errors.New("the fabric's connection was shut down")
@@ -33,7 +33,7 @@ type conn struct {
 	contexts contexts // of libfabric's, for what it holds of this connection
 
 	line  *lifeline
-	slots *flow.Credits // operations
+	slots *provider.Credits // operations
 
 	connected chan struct{} // closed when the fabric says so
 	joinOnce  sync.Once
@@ -56,7 +56,7 @@ func newConn(f *Fabric, raw net.Conn, by *Admission, own *Dialer) (*conn, error)
 	c := &conn{
 		fabric: f, id: f.lastConn.Add(1), raw: raw, peer: raw.RemoteAddr().String(), by: by,
 		log: own.Log, patience: own.PeerTimeout,
-		slots: flow.NewCredits(f.opts.Depth), connected: make(chan struct{}), dying: make(chan struct{}), done: make(chan struct{}),
+		slots: provider.NewCredits(f.opts.Depth), connected: make(chan struct{}), dying: make(chan struct{}), done: make(chan struct{}),
 	}
 	c.mu.grants.init()
 	c.line = newLifeline(c)

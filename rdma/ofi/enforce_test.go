@@ -190,7 +190,7 @@ func TestKindsOfEndpointsDoNotMix(t *testing.T) {
 func TestAdmission(t *testing.T) {
 	by := make(chan *Admission, 3)
 	far := newTestFabric(t, func(o *Options) {
-		o.Authenticate = func(_ context.Context, s net.Conn, dialed bool) (*Admission, error) {
+		o.Admit = func(_ context.Context, s net.Conn) (*Admission, error) {
 			b := make([]byte, 1)
 			if _, err := s.Read(b); err != nil || b[0] != 'y' {
 				return nil, rdma.ErrAccess
@@ -202,9 +202,9 @@ func TestAdmission(t *testing.T) {
 	must(t, err)
 	show := func(b string) *Fabric {
 		return newTestFabric(t, func(o *Options) {
-			o.Authenticate = func(_ context.Context, s net.Conn, _ bool) (*Admission, error) {
+			o.Authenticate = func(_ context.Context, s net.Conn) error {
 				_, err := s.Write([]byte(b))
-				return nil, err
+				return err
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/rdma"
-	"forebay/rdma/internal/lifetime"
+	"forebay/rdma/internal/provider"
 	"forebay/rdma/internal/target"
 )
 
@@ -24,9 +24,9 @@ type Fabric struct {
 	dev       *device
 	loop      *loop
 	regions   target.Registry
-	listeners lifetime.Set[*listener]
-	conns     lifetime.Set[*conn]
-	owned     lifetime.Set[*region]
+	listeners provider.Set[*listener]
+	conns     provider.Set[*conn]
+	owned     provider.Set[*region]
 	local     locals
 	kept      target.Registry // of memory that no peer can reach
 	cache     cache

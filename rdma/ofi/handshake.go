@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"forebay/rdma"
-	"forebay/rdma/internal/accept"
-	"forebay/rdma/internal/greet"
+	"forebay/rdma/internal/provider"
 )
 
 // pendingHandshakes bounds the sockets between arrival and Accept.
@@ -30,7 +29,7 @@ const pendingHandshakes = 1024
 //	  │◀── ready ────────────────────────────────────┤
 //
 // A side that says ready has its end of the connection on the fabric.
-type listener struct{ *accept.Listener }
+type listener struct{ *provider.Listener }
 
 // Listen implements rdma.Fabric. The address is the lifeline's, "host:port"; port 0 picks a free
 // one. The endpoint listens where Offer says, on a port of its own.
@@ -49,7 +48,7 @@ func (f *Fabric) Listen(ctx context.Context, addr string) (rdma.Listener, error)
 		return nil, fmt.Errorf("ofi listen on %s: %w", addr, err)
 	}
 	l := &listener{}
-	l.Listener = accept.New(ctx, accept.Config{
+	l.Listener = provider.NewListener(ctx, provider.ListenerConfig{
 		Raw: raw, Handshake: f.welcome, Timeout: f.opts.HandshakeTimeout,
 		Pending: pendingHandshakes, Log: f.opts.Log,
 	}, func() { f.listeners.Remove(l) })
@@ -83,7 +82,7 @@ func (f *Fabric) passiveAddress() []byte {
 // welcome is the listener's side. It owns the socket.
 func (f *Fabric) welcome(ctx context.Context, raw net.Conn) (rdma.Conn, error) {
 	own := f.opts.dialer()
-	socket, by, err := own.greet(ctx, raw, false)
+	socket, by, err := f.admit(ctx, raw)
 	if err != nil {
 		_ = raw.Close()
 		return nil, err
@@ -92,7 +91,7 @@ func (f *Fabric) welcome(ctx context.Context, raw net.Conn) (rdma.Conn, error) {
 	if err != nil {
 		return nil, err // not a nil *conn in an interface
 	}
-	defer greet.CloseOnEnd(ctx, raw)()
+	defer provider.CloseOnEnd(ctx, raw)()
 	if err := f.accept(ctx, c, socket); err != nil {
 		return nil, c.abandon(err)
 	}
@@ -207,16 +206,16 @@ func (f *Fabric) dial(ctx context.Context, addr string, own *Dialer) (*conn, err
 	if err != nil {
 		return nil, err
 	}
-	socket, by, err := own.greet(ctx, raw, true)
+	socket, err := own.greet(ctx, raw)
 	if err != nil {
 		_ = raw.Close()
 		return nil, err
 	}
-	c, err := newConn(f, raw, by, own)
+	c, err := newConn(f, raw, nil, own)
 	if err != nil {
 		return nil, err
 	}
-	defer greet.CloseOnEnd(ctx, raw)()
+	defer provider.CloseOnEnd(ctx, raw)()
 	if err := f.connect(ctx, c, socket); err != nil {
 		return nil, c.abandon(err)
 	}
@@ -341,13 +340,23 @@ func (d Dialer) withDefaults() Dialer {
 	return d
 }
 
-// greet does what comes before the hello: the deadline, TLS, authentication.
-func (d *Dialer) greet(ctx context.Context, raw net.Conn, dialed bool) (net.Conn, *Admission, error) {
-	defer greet.CloseOnEnd(ctx, raw)()
-	socket, err := greet.Prepare(ctx, raw, d.PeerTimeout, d.TLS, dialed)
+// admit does what comes before the hello of a peer that has dialled: the deadline, TLS, authentication.
+func (f *Fabric) admit(ctx context.Context, raw net.Conn) (net.Conn, *Admission, error) {
+	defer provider.CloseOnEnd(ctx, raw)()
+	socket, err := provider.Server(ctx, raw, f.opts.PeerTimeout, f.opts.TLS)
 	if err != nil {
 		return nil, nil, err
 	}
-	by, err := greet.Check(d.Authenticate).Authenticate(ctx, socket, dialed)
+	by, err := provider.Admit(ctx, socket, f.opts.Admit)
 	return socket, by, err
+}
+
+// greet does the same on a lifeline that this side has dialled.
+func (d *Dialer) greet(ctx context.Context, raw net.Conn) (net.Conn, error) {
+	defer provider.CloseOnEnd(ctx, raw)()
+	socket, err := provider.Client(ctx, raw, d.PeerTimeout, d.TLS)
+	if err != nil {
+		return nil, err
+	}
+	return socket, provider.Authenticate(ctx, socket, d.Authenticate)
 }

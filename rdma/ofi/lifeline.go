@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"forebay/rdma"
-	"forebay/rdma/internal/flow"
+	"forebay/rdma/internal/provider"
 	"forebay/rdma/internal/target"
 )
 
@@ -28,7 +28,7 @@ type lifeline struct {
 	conn   *conn
 	socket net.Conn
 	wake   chan struct{}
-	asks   *flow.Credits
+	asks   *provider.Credits
 
 	mu struct {
 		sync.Mutex
@@ -40,7 +40,7 @@ type lifeline struct {
 }
 
 func newLifeline(c *conn) *lifeline {
-	l := &lifeline{conn: c, wake: make(chan struct{}, 1), asks: flow.NewCredits(asksAtOnce)}
+	l := &lifeline{conn: c, wake: make(chan struct{}, 1), asks: provider.NewCredits(asksAtOnce)}
 	l.mu.asked = make(map[uint32]chan frame)
 	l.mu.granted = make(map[uint64]*region)
 	return l
@@ -60,7 +60,7 @@ func (c *conn) tell(f frame) {
 		go c.fail(c.gone(fmt.Errorf("it reads nothing: %w", rdma.ErrProtocol)))
 		return
 	}
-	flow.Wake(l.wake)
+	provider.Wake(l.wake)
 }
 
 // write is the writer's thread. It ticks three times within the peer's time limit.
@@ -189,7 +189,7 @@ func (l *lifeline) held() []*region {
 // there was.
 func (c *conn) ask(ctx context.Context, key rdma.RemoteKey) (refused, err error) {
 	l := c.line
-	if _, err := l.asks.Take(ctx, c.dying, nil, 1); err != nil {
+	if _, err := l.asks.Take(ctx, c.dying, 1); err != nil {
 		return nil, c.orDying(err)
 	}
 	answer := make(chan frame, 1)

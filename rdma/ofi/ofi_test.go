@@ -35,7 +35,7 @@ var configurations = map[string]struct {
 
 const variable = "FOREBAY_OFI_TEST"
 
-func provider(name string) rdmatest.Provider {
+func suiteProvider(name string) rdmatest.Provider {
 	c := configurations[name]
 	return rdmatest.Provider{
 		New:  func() (rdma.Fabric, error) { return newFabric(c.opts, c.rules) },
@@ -43,11 +43,11 @@ func provider(name string) rdmatest.Provider {
 	}
 }
 
-func TestMain(m *testing.M) { rdmatest.Main(m, provider(os.Getenv(variable))) }
+func TestMain(m *testing.M) { rdmatest.Main(m, suiteProvider(os.Getenv(variable))) }
 
 func suite(t *testing.T, name string) {
 	t.Setenv(variable, name)
-	rdmatest.Suite(t, provider(name))
+	rdmatest.Suite(t, suiteProvider(name))
 }
 
 func TestConformanceTCP(t *testing.T)           { suite(t, "tcp") }

@@ -8,12 +8,11 @@ import (
 	"net"
 	"time"
 
-	"forebay/rdma/internal/admission"
-	"forebay/rdma/internal/option"
+	"forebay/rdma/internal/provider"
 )
 
-// Admission is a peer's permission to be connected; see Options.Authenticate.
-type Admission = admission.Admission
+// Admission is a peer's permission to be connected; see Options.Admit.
+type Admission = provider.Admission
 
 // Options configure a Fabric. The zero value means the defaults given below.
 type Options struct {
@@ -44,11 +43,13 @@ type Options struct {
 	// TLS, where not nil, encrypts the lifeline, not the endpoint. A dialer needs ServerName or
 	// InsecureSkipVerify in it, a listener a certificate.
 	TLS *tls.Config
-	// Authenticate, where not nil, runs on the lifeline, inside TLS, before anything is exchanged.
-	// It may read and write the stream; the stream's deadline is set. An error ends the
-	// connection. The connection lives no longer than what it was admitted by; nil admits it for
-	// good.
-	Authenticate func(ctx context.Context, stream net.Conn, dialed bool) (*Admission, error)
+	// Authenticate, where not nil, runs on the lifeline that Dial opens, inside TLS, before
+	// anything is exchanged. It may read and write the stream; the stream's deadline is set. An
+	// error ends the connection.
+	Authenticate func(ctx context.Context, stream net.Conn) error
+	// Admit is Authenticate for the lifelines that a listener accepts. The connection lives no
+	// longer than what it was admitted by; nil admits it for good.
+	Admit func(ctx context.Context, stream net.Conn) (*Admission, error)
 	// Log receives refused and broken connections. Default: discard.
 	Log *slog.Logger
 }
@@ -59,7 +60,7 @@ type Options struct {
 type Dialer struct {
 	PeerTimeout  time.Duration
 	TLS          *tls.Config
-	Authenticate func(ctx context.Context, stream net.Conn, dialed bool) (*Admission, error)
+	Authenticate func(ctx context.Context, stream net.Conn) error
 	Log          *slog.Logger
 }
 
@@ -67,14 +68,14 @@ type Dialer struct {
 const BufferSize = 256 << 10
 
 func (o Options) withDefaults() Options {
-	option.Default(&o.Depth, 1024)
-	option.Default(&o.Chunk, 1<<20)
-	option.Default(&o.Window, 64)
-	option.Default(&o.Kept, 1<<30)
-	option.Default(&o.Spin, 50*time.Microsecond)
-	option.Default(&o.PeerTimeout, 10*time.Second)
-	option.Default(&o.HandshakeTimeout, 5*time.Second)
-	option.Default(&o.RevokeTimeout, time.Second)
+	provider.Default(&o.Depth, 1024)
+	provider.Default(&o.Chunk, 1<<20)
+	provider.Default(&o.Window, 64)
+	provider.Default(&o.Kept, 1<<30)
+	provider.Default(&o.Spin, 50*time.Microsecond)
+	provider.Default(&o.PeerTimeout, 10*time.Second)
+	provider.Default(&o.HandshakeTimeout, 5*time.Second)
+	provider.Default(&o.RevokeTimeout, time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -86,16 +87,16 @@ func (o Options) Validate() error {
 	o = o.withDefaults()
 	return errors.Join(
 		o.Want.Validate(),
-		option.Within("ofi", "Depth", o.Depth, 1, 1<<16),
-		option.Within("ofi", "Chunk", o.Chunk, 4<<10, 1<<30),
-		option.Within("ofi", "Window", o.Window, 1, 1024),
-		option.Within("ofi", "Kept", o.Kept, 0, 1<<40),
-		option.Within("ofi", "Spin", o.Spin, -time.Second, time.Second),
-		option.Within("ofi", "PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
-		option.Within("ofi", "HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
-		option.Within("ofi", "RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),
+		provider.Within("ofi", "Depth", o.Depth, 1, 1<<16),
+		provider.Within("ofi", "Chunk", o.Chunk, 4<<10, 1<<30),
+		provider.Within("ofi", "Window", o.Window, 1, 1024),
+		provider.Within("ofi", "Kept", o.Kept, 0, 1<<40),
+		provider.Within("ofi", "Spin", o.Spin, -time.Second, time.Second),
+		provider.Within("ofi", "PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
+		provider.Within("ofi", "HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
+		provider.Within("ofi", "RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),
 	)
 }
 
 // NewAdmission admits so many connections at once.
-func NewAdmission(conns int) *Admission { return admission.New(conns) }
+func NewAdmission(conns int) *Admission { return provider.NewAdmission(conns) }

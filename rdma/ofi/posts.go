@@ -94,7 +94,7 @@ func (c *conn) Post(ctx context.Context, q *rdma.Queue, ops []rdma.Op) (int, err
 	if err != nil {
 		return 0, c.orDying(err)
 	}
-	took, err := c.slots.Take(ctx, c.dying, nil, room)
+	took, err := c.slots.Take(ctx, c.dying, room)
 	q.Unreserve(room - took)
 	if err != nil {
 		return 0, c.orDying(err)

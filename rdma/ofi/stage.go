@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/rdma"
-	"forebay/rdma/internal/flow"
+	"forebay/rdma/internal/provider"
 )
 
 const (
@@ -36,7 +36,7 @@ const (
 // holds more than its window, which bounds the whole.
 type stages struct {
 	dev     *device
-	buffers *flow.Credits // for callers, so that there are stages for the others
+	buffers *provider.Credits // for callers, so that there are stages for the others
 
 	mu struct {
 		sync.Mutex
@@ -49,7 +49,7 @@ type stages struct {
 // maxBuffers is how many stages callers hold at once.
 const maxBuffers = slabStages / 2
 
-func newStages(d *device) *stages { return &stages{dev: d, buffers: flow.NewCredits(maxBuffers)} }
+func newStages(d *device) *stages { return &stages{dev: d, buffers: provider.NewCredits(maxBuffers)} }
 
 // slab is memory for slabStages stages.
 type slab struct {
@@ -82,7 +82,7 @@ type Buffer struct {
 // while callers hold too many. The buffer holds anything.
 func (f *Fabric) Buffer(ctx context.Context) (*Buffer, error) {
 	s := f.stages
-	if _, err := s.buffers.Take(ctx, f.ctx.Done(), nil, 1); err != nil {
+	if _, err := s.buffers.Take(ctx, f.ctx.Done(), 1); err != nil {
 		if f.ctx.Err() != nil {
 			err = rdma.ErrClosed
 		}

@@ -19,7 +19,7 @@ func serve(t *testing.T, ticket string) (Offer, rdma.Region, *ofi.Fabric) {
 	t.Helper()
 	f, err := ofi.New(ofi.Options{
 		Want: ofi.Want{Provider: "tcp", Address: "127.0.0.1"},
-		Authenticate: func(_ context.Context, s net.Conn, _ bool) (*ofi.Admission, error) {
+		Admit: func(_ context.Context, s net.Conn) (*ofi.Admission, error) {
 			b := make([]byte, len(ticket))
 			if _, err := s.Read(b); err != nil || string(b) != ticket {
 				return nil, rdma.ErrAccess

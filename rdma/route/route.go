@@ -101,7 +101,7 @@ func (r *Route) dial(ctx context.Context) (rdma.Conn, string, error) {
 		r.opts.Log.Warn("no connection over libfabric: TCP is used", "address", r.offer.OFI, "provider", r.offer.Provider, "err", err)
 	}
 	f, err := tcp.New(tcp.Options{
-		PeerTimeout: r.opts.PeerTimeout, TLS: r.opts.TLS, Log: r.opts.Log, Authenticate: r.authenticate,
+		PeerTimeout: r.opts.PeerTimeout, TLS: r.opts.TLS, Log: r.opts.Log, Authenticate: r.opts.Authenticate,
 	})
 	if err != nil {
 		return nil, "", err
@@ -137,7 +137,7 @@ func (r *Route) dialOver(ctx context.Context, want ofi.Want) (rdma.Conn, error) 
 		return nil, err
 	}
 	c, err := u.fabric.DialWith(ctx, r.offer.OFI, ofi.Dialer{
-		PeerTimeout: r.opts.PeerTimeout, TLS: r.opts.TLS, Log: r.opts.Log, Authenticate: r.authenticate,
+		PeerTimeout: r.opts.PeerTimeout, TLS: r.opts.TLS, Log: r.opts.Log, Authenticate: r.opts.Authenticate,
 	})
 	if err != nil {
 		return nil, errors.Join(err, u.Close())
@@ -145,10 +145,6 @@ func (r *Route) dialOver(ctx context.Context, want ofi.Want) (rdma.Conn, error) 
 	r.keep(u) // is closed after c: in the opposite order
 	r.keep(c)
 	return c, nil
-}
-
-func (r *Route) authenticate(ctx context.Context, stream net.Conn, _ bool) (*tcp.Admission, error) {
-	return nil, r.opts.Authenticate(ctx, stream)
 }
 
 // keep has something closed with the route, which waits for dials under way.

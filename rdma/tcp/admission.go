@@ -1,10 +1,10 @@
 package tcp
 
-import "forebay/rdma/internal/admission"
+import "forebay/rdma/internal/provider"
 
-// Admission is a peer's permission to be connected, which Authenticate hands out and whoever
-// gave it may end. All providers share the type, so that one may count the connections of all.
-type Admission = admission.Admission
+// Admission is a peer's permission to be connected, which Options.Admit returns and its owner may end.
+// All providers share the type, so that one may count the connections of all.
+type Admission = provider.Admission
 
 // NewAdmission admits so many connections at once.
-func NewAdmission(conns int) *Admission { return admission.New(conns) }
+func NewAdmission(conns int) *Admission { return provider.NewAdmission(conns) }

@@ -15,7 +15,7 @@ import (
 // doorman admits streams by whatever is named at the moment.
 func doorman(t *testing.T, by *atomic.Pointer[Admission]) rdma.Listener {
 	t.Helper()
-	far := benchFabricOf(t, Options{Authenticate: func(context.Context, net.Conn, bool) (*Admission, error) {
+	far := benchFabricOf(t, Options{Admit: func(context.Context, net.Conn) (*Admission, error) {
 		return by.Load(), nil
 	}})
 	l, err := far.Listen(t.Context(), "127.0.0.1:0")
@@ -74,7 +74,7 @@ func wantGone(t *testing.T, c rdma.Conn) {
 // TestAdmissionsAreNotMixed: a stream that was admitted by something else than its
 // connection's first one does not join it.
 func TestAdmissionsAreNotMixed(t *testing.T) {
-	far := benchFabricOf(t, Options{Authenticate: func(context.Context, net.Conn, bool) (*Admission, error) {
+	far := benchFabricOf(t, Options{Admit: func(context.Context, net.Conn) (*Admission, error) {
 		return NewAdmission(1), nil
 	}, HandshakeTimeout: 200 * time.Millisecond})
 	l, err := far.Listen(t.Context(), "127.0.0.1:0")

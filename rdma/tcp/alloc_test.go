@@ -8,4 +8,4 @@ import (
 	"forebay/rdma/rdmatest"
 )
 
-func TestAllocations(t *testing.T) { rdmatest.Allocations(t, provider(Options{})) }
+func TestAllocations(t *testing.T) { rdmatest.Allocations(t, suiteProvider(Options{})) }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"forebay/rdma"
-	"forebay/rdma/internal/flow"
+	"forebay/rdma/internal/provider"
 	"forebay/rdma/internal/target"
 )
 
@@ -25,7 +25,7 @@ type conn struct {
 
 	control *control
 	streams []*stream
-	slots   *flow.Credits // free slots of the table
+	slots   *provider.Credits // free slots of the table
 
 	dying chan struct{}
 	done  chan struct{}
@@ -42,7 +42,7 @@ type conn struct {
 func newConn(f *Fabric, sockets []socket, theirs hello) (*conn, error) {
 	c := &conn{
 		fabric: f, opts: f.opts, theirs: theirs, peer: sockets[0].RemoteAddr().String(), by: sockets[0].by,
-		slots: flow.NewCredits(f.opts.Depth),
+		slots: provider.NewCredits(f.opts.Depth),
 		dying: make(chan struct{}), done: make(chan struct{}),
 	}
 	c.mu.table = newTable(f.opts.Depth, f.opts.Chunk)
@@ -123,7 +123,7 @@ func (c *conn) Post(ctx context.Context, q *rdma.Queue, ops []rdma.Op) (int, err
 	if err != nil {
 		return 0, c.orDying(err)
 	}
-	took, err := c.slots.Take(ctx, c.dying, nil, room)
+	took, err := c.slots.Take(ctx, c.dying, room)
 	q.Unreserve(room - took)
 	if err != nil {
 		return 0, c.orDying(err)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"forebay/rdma"
-	"forebay/rdma/internal/lifetime"
+	"forebay/rdma/internal/provider"
 	"forebay/rdma/internal/target"
 )
 
@@ -16,9 +16,9 @@ import (
 type Fabric struct {
 	opts      Options
 	regions   target.Registry
-	listeners lifetime.Set[*listener]
-	conns     lifetime.Set[*conn]
-	owned     lifetime.Set[*region]
+	listeners provider.Set[*listener]
+	conns     provider.Set[*conn]
+	owned     provider.Set[*region]
 
 	ctx    context.Context // ends with Close, and with it the calls under way
 	cancel context.CancelFunc

@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"forebay/rdma"
-	"forebay/rdma/internal/accept"
-	"forebay/rdma/internal/greet"
+	"forebay/rdma/internal/provider"
 )
 
 // pendingHandshakes bounds the sockets between arrival and Accept.
@@ -21,7 +20,7 @@ const pendingHandshakes = 1024
 // listener implements rdma.Listener. A connection's streams arrive one by one: the control stream
 // opens a session, and its handshake waits for the data streams that quote the session.
 type listener struct {
-	*accept.Listener
+	*provider.Listener
 	fabric *Fabric
 
 	mu struct {
@@ -52,7 +51,7 @@ func (f *Fabric) Listen(ctx context.Context, addr string) (rdma.Listener, error)
 	}
 	l := &listener{fabric: f}
 	l.mu.sessions = make(map[[sessionBytes]byte]*session)
-	l.Listener = accept.New(ctx, accept.Config{
+	l.Listener = provider.NewListener(ctx, provider.ListenerConfig{
 		Raw: raw, Handshake: l.handshake, Timeout: f.opts.HandshakeTimeout,
 		Pending: pendingHandshakes, Log: f.opts.Log,
 	}, func() { f.listeners.Remove(l) })
@@ -79,9 +78,9 @@ func (l *listener) handshake(ctx context.Context, raw net.Conn) (rdma.Conn, erro
 
 // greet does what every stream begins with.
 func (l *listener) greet(ctx context.Context, raw net.Conn) (socket, hello, error) {
-	defer greet.CloseOnEnd(ctx, raw)()
+	defer provider.CloseOnEnd(ctx, raw)()
 	opts := &l.fabric.opts
-	stream, err := greet.Prepare(ctx, raw, opts.PeerTimeout, opts.TLS, false)
+	stream, err := provider.Server(ctx, raw, opts.PeerTimeout, opts.TLS)
 	if err != nil {
 		return socket{}, hello{}, err
 	}
@@ -90,7 +89,7 @@ func (l *listener) greet(ctx context.Context, raw net.Conn) (socket, hello, erro
 	if err != nil {
 		return s, hello{}, err
 	}
-	s.by, err = greet.Check(opts.Authenticate).Authenticate(ctx, stream, false)
+	s.by, err = provider.Admit(ctx, stream, opts.Admit)
 	return s, theirs, err
 }
 
@@ -124,7 +123,7 @@ func (l *listener) gather(ctx context.Context, ctl socket, theirs hello) (rdma.C
 	l.open(mine.session, sess)
 	sockets := make([]socket, theirs.streams+1)
 	sockets[0] = ctl
-	stop := greet.CloseOnEnd(ctx, ctl.raw)
+	stop := provider.CloseOnEnd(ctx, ctl.raw)
 	_, err := ctl.Write(mine.encode())
 	for range theirs.streams {
 		if err != nil {
@@ -227,7 +226,7 @@ func (f *Fabric) dialAll(ctx context.Context, addr string, sockets []socket) (he
 			return hello{}, err
 		}
 		sockets[i] = s
-		defer greet.CloseOnEnd(ctx, s.raw)() // one per stream, until all are through
+		defer provider.CloseOnEnd(ctx, s.raw)() // one per stream, until all are through
 		if i == 0 {
 			if theirs, err = readHello(s); err != nil {
 				return hello{}, err
@@ -254,14 +253,14 @@ func (f *Fabric) dialStream(ctx context.Context, addr string, mine *hello) (sock
 	if err != nil {
 		return socket{}, err
 	}
-	defer greet.CloseOnEnd(ctx, raw)()
+	defer provider.CloseOnEnd(ctx, raw)()
 	s := socket{raw: raw}
-	s.Conn, err = greet.Prepare(ctx, raw, f.opts.PeerTimeout, f.opts.TLS, true)
+	s.Conn, err = provider.Client(ctx, raw, f.opts.PeerTimeout, f.opts.TLS)
 	if err == nil {
 		_, err = s.Write(mine.encode())
 	}
 	if err == nil {
-		s.by, err = greet.Check(f.opts.Authenticate).Authenticate(ctx, s.Conn, true)
+		err = provider.Authenticate(ctx, s.Conn, f.opts.Authenticate)
 	}
 	if err != nil {
 		_ = raw.Close()

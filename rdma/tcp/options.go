@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"forebay/rdma/internal/option"
+	"forebay/rdma/internal/provider"
 )
 
 // Options configure a Fabric. The zero value means the defaults given below.
@@ -35,12 +35,14 @@ type Options struct {
 	// TLS, where not nil, encrypts every stream. A dialer needs ServerName or InsecureSkipVerify
 	// in it, a listener a certificate.
 	TLS *tls.Config
-	// Authenticate, where not nil, runs on every stream of a connection, inside TLS, before
+	// Authenticate, where not nil, runs on every stream that Dial opens, inside TLS, before
 	// anything else but a hello is exchanged. It may read and write the stream; the stream's
-	// deadline is set. An error ends the connection. The connection lives no longer than what
-	// it was admitted by, which must be the same for all streams that a listener accepts for it;
-	// nil admits it for good.
-	Authenticate func(ctx context.Context, stream net.Conn, dialed bool) (*Admission, error)
+	// deadline is set. An error ends the connection.
+	Authenticate func(ctx context.Context, stream net.Conn) error
+	// Admit is Authenticate for the streams that a listener accepts. The connection lives no
+	// longer than what it was admitted by, which must be the same for all its streams; nil admits
+	// it for good.
+	Admit func(ctx context.Context, stream net.Conn) (*Admission, error)
 	// Log receives refused and broken connections. Default: discard.
 	Log *slog.Logger
 }
@@ -52,13 +54,13 @@ const DefaultStreams = 2
 const maxOp = 1 << 31
 
 func (o Options) withDefaults() Options {
-	option.Default(&o.Streams, DefaultStreams)
-	option.Default(&o.Chunk, 1<<20)
-	option.Default(&o.Depth, 1024)
-	option.Default(&o.Window, 128)
-	option.Default(&o.PeerTimeout, 10*time.Second)
-	option.Default(&o.HandshakeTimeout, 5*time.Second)
-	option.Default(&o.RevokeTimeout, time.Second)
+	provider.Default(&o.Streams, DefaultStreams)
+	provider.Default(&o.Chunk, 1<<20)
+	provider.Default(&o.Depth, 1024)
+	provider.Default(&o.Window, 128)
+	provider.Default(&o.PeerTimeout, 10*time.Second)
+	provider.Default(&o.HandshakeTimeout, 5*time.Second)
+	provider.Default(&o.RevokeTimeout, time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -69,12 +71,12 @@ func (o Options) withDefaults() Options {
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	return errors.Join(
-		option.Within("tcp", "Streams", o.Streams, 1, maxStreams),
-		option.Within("tcp", "Chunk", o.Chunk, 4<<10, maxChunk),
-		option.Within("tcp", "Depth", o.Depth, 1, 1<<16),
-		option.Within("tcp", "Window", o.Window, 1, maxWindow),
-		option.Within("tcp", "PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
-		option.Within("tcp", "HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
-		option.Within("tcp", "RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),
+		provider.Within("tcp", "Streams", o.Streams, 1, maxStreams),
+		provider.Within("tcp", "Chunk", o.Chunk, 4<<10, maxChunk),
+		provider.Within("tcp", "Depth", o.Depth, 1, 1<<16),
+		provider.Within("tcp", "Window", o.Window, 1, maxWindow),
+		provider.Within("tcp", "PeerTimeout", o.PeerTimeout, 10*time.Millisecond, time.Hour),
+		provider.Within("tcp", "HandshakeTimeout", o.HandshakeTimeout, time.Millisecond, time.Hour),
+		provider.Within("tcp", "RevokeTimeout", o.RevokeTimeout, time.Millisecond, time.Hour),
 	)
 }

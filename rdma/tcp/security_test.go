@@ -39,36 +39,40 @@ func mutualTLS(t *testing.T) *tls.Config {
 	}
 }
 
-// password is a toy, to show that the hook can talk: each side sends one byte and checks one.
-func password(mine byte) func(context.Context, net.Conn, bool) (*Admission, error) {
-	return func(_ context.Context, s net.Conn, _ bool) (*Admission, error) {
+// password is a toy, to show that the hooks can talk: each side sends one byte and checks one.
+func password(mine byte, opts Options) Options {
+	opts.Authenticate = func(_ context.Context, s net.Conn) error {
 		if _, err := s.Write([]byte{mine}); err != nil {
-			return nil, err
+			return err
 		}
 		var theirs [1]byte
 		if _, err := io.ReadFull(s, theirs[:]); err != nil {
-			return nil, err
+			return err
 		}
 		if theirs[0] != mine {
-			return nil, rdma.ErrAccess
+			return rdma.ErrAccess
 		}
-		return nil, nil
+		return nil
 	}
+	opts.Admit = func(ctx context.Context, s net.Conn) (*Admission, error) {
+		return nil, opts.Authenticate(ctx, s)
+	}
+	return opts
 }
 
 func TestConformanceWithTLS(t *testing.T) {
-	rdmatest.SuiteInProcess(t, provider(Options{TLS: mutualTLS(t), Authenticate: password(1)}))
+	rdmatest.SuiteInProcess(t, suiteProvider(password(1, Options{TLS: mutualTLS(t)})))
 }
 
 func TestStrangersAreRefused(t *testing.T) {
 	config := mutualTLS(t)
-	far := benchFabricOf(t, Options{TLS: config, Authenticate: password(1)})
+	far := benchFabricOf(t, password(1, Options{TLS: config}))
 	l, err := far.Listen(t.Context(), "127.0.0.1:0")
 	must(t, err)
 	for name, opts := range map[string]Options{
-		"wrong password":    {TLS: config, Authenticate: password(2)},
-		"other certificate": {TLS: mutualTLS(t), Authenticate: password(1)},
-		"no TLS":            {Authenticate: password(1), HandshakeTimeout: 200 * time.Millisecond},
+		"wrong password":    password(2, Options{TLS: config}),
+		"other certificate": password(1, Options{TLS: mutualTLS(t)}),
+		"no TLS":            password(1, Options{HandshakeTimeout: 200 * time.Millisecond}),
 	} {
 		near := benchFabricOf(t, opts)
 		if c, err := near.Dial(t.Context(), l.Addr()); err == nil {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"forebay/rdma"
-	"forebay/rdma/internal/flow"
+	"forebay/rdma/internal/provider"
 	"forebay/rdma/internal/target"
 )
 
@@ -180,7 +180,7 @@ func (s *stream) owe(r reply) error {
 func (s *stream) rouse() {
 	if s.idle {
 		s.idle = false
-		flow.Wake(s.wake)
+		provider.Wake(s.wake)
 	}
 }
 

@@ -7,20 +7,20 @@ import (
 	"forebay/rdma/rdmatest"
 )
 
-func provider(opts Options) rdmatest.Provider {
+func suiteProvider(opts Options) rdmatest.Provider {
 	return rdmatest.Provider{
 		New:  func() (rdma.Fabric, error) { return New(opts) },
 		Addr: func(testing.TB) string { return "127.0.0.1:0" },
 	}
 }
 
-func TestMain(m *testing.M) { rdmatest.Main(m, provider(Options{})) }
+func TestMain(m *testing.M) { rdmatest.Main(m, suiteProvider(Options{})) }
 
-func TestConformance(t *testing.T) { rdmatest.Suite(t, provider(Options{})) }
+func TestConformance(t *testing.T) { rdmatest.Suite(t, suiteProvider(Options{})) }
 
 // TestConformanceWithSmallBounds makes everything wait for everything.
 func TestConformanceWithSmallBounds(t *testing.T) {
-	rdmatest.SuiteInProcess(t, provider(Options{
+	rdmatest.SuiteInProcess(t, suiteProvider(Options{
 		Streams: 3, Chunk: 64 << 10, Depth: 3, Window: 1,
 	}))
 }

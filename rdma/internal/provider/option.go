@@ -1,6 +1,4 @@
-// Package option is what the options of all providers have in common: zero values mean defaults,
-// and what is out of range is named.
-package option
+package provider
 
 import (
 	"fmt"
@@ -8,7 +6,7 @@ import (
 	"forebay/rdma"
 )
 
-// Default sets a zero value.
+// Default sets an option that is zero.
 func Default[T ~int | ~int64](v *T, def T) {
 	if *v == 0 {
 		*v = def

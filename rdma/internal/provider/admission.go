@@ -1,25 +1,23 @@
-// Package admission is a peer's permission to be connected, whatever the provider.
-package admission
+package provider
 
 import (
 	"fmt"
 	"sync"
 
 	"forebay/rdma"
-	"forebay/rdma/internal/lifetime"
 )
 
-// Admission is a peer's permission to be connected, which Authenticate hands out and whoever
-// gave it may end. It counts the connections of all providers that were given it. It may be used
+// Admission is a peer's permission to be connected, whatever the provider: Options.Admit returns it, and
+// its owner may end it. It counts the connections of all providers that were given it. It may be used
 // concurrently.
 type Admission struct {
 	limit int
-	conns lifetime.Set[rdma.Conn]
+	conns Set[rdma.Conn]
 	enter sync.Mutex // keeps those who enter together within the limit
 }
 
-// New admits so many connections at once.
-func New(conns int) *Admission { return &Admission{limit: conns} }
+// NewAdmission admits so many connections at once.
+func NewAdmission(conns int) *Admission { return &Admission{limit: conns} }
 
 // End closes the connections that were admitted, and admits no more. When it returns, no fabric
 // touches any region's memory for any of them: not even those whose handshake was under way can

@@ -1,6 +1,4 @@
-// Package accept is the listener of providers that stand on sockets: it takes connections in,
-// shakes hands with a bounded number of them at once, and hands out those that passed.
-package accept
+package provider
 
 import (
 	"context"
@@ -14,8 +12,8 @@ import (
 	"forebay/rdma"
 )
 
-// Config says how to take connections in.
-type Config struct {
+// ListenerConfig says how a Listener turns sockets into connections.
+type ListenerConfig struct {
 	Raw net.Listener
 	// Handshake turns a socket into a connection. It owns the socket from then on, and closes it
 	// when it fails. A nil connection without an error means that the socket became part of
@@ -28,10 +26,10 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Listener implements rdma.Listener. One goroutine accepts, one per pending socket shakes hands;
-// Close waits for all.
+// Listener implements rdma.Listener over a socket. One goroutine accepts, one per pending socket shakes
+// hands, at most ListenerConfig.Pending of them at once; Close waits for all.
 type Listener struct {
-	cfg    Config
+	cfg    ListenerConfig
 	ctx    context.Context
 	cancel context.CancelFunc
 	room   chan struct{}
@@ -40,9 +38,9 @@ type Listener struct {
 	closed func() // run once, after everything has stopped
 }
 
-// New starts to accept. The function closed is called when the listener has stopped; Close does
-// not return before.
-func New(ctx context.Context, cfg Config, closed func()) *Listener {
+// NewListener starts to accept. The function closed is called when the listener has stopped; Close
+// does not return before.
+func NewListener(ctx context.Context, cfg ListenerConfig, closed func()) *Listener {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := &Listener{
 		cfg: cfg, ctx: ctx, cancel: cancel, closed: sync.OnceFunc(closed),

@@ -1,5 +1,4 @@
-// Package lifetime keeps track of what an object has given out and must close.
-package lifetime
+package provider
 
 import (
 	"errors"
@@ -9,7 +8,8 @@ import (
 	"forebay/rdma"
 )
 
-// Set holds open children. It may be used concurrently. The zero value is empty.
+// Set holds what an object has given out and must close: its open children. It may be used
+// concurrently. The zero value is empty.
 type Set[C interface {
 	comparable
 	io.Closer

@@ -1,5 +1,4 @@
-// Package flow bounds what is in flight. It knows nothing of what is counted.
-package flow
+package provider
 
 import (
 	"context"
@@ -7,10 +6,11 @@ import (
 	"sync"
 )
 
-// ErrDone is returned by Take when one of its done channels was closed.
-var ErrDone = errors.New("flow: done")
+// ErrDone is the error of Take when its channel was closed.
+var ErrDone = errors.New("done")
 
-// Credits is a counter that makes takers wait while it is zero. It may be used concurrently.
+// Credits bounds what is in flight: a counter that makes takers wait while it is zero. It may be used
+// concurrently.
 type Credits struct {
 	mu struct {
 		sync.Mutex
@@ -27,9 +27,8 @@ func NewCredits(n int) *Credits {
 }
 
 // Take waits until it can take at least one credit and takes up to limit, which is at least 1.
-// It gives up with the context's error, or with ErrDone once done or done2 (either may be nil) is
-// closed.
-func (c *Credits) Take(ctx context.Context, done, done2 <-chan struct{}, limit int) (int, error) {
+// It gives up with the context's error, or with ErrDone once done is closed.
+func (c *Credits) Take(ctx context.Context, done <-chan struct{}, limit int) (int, error) {
 	for {
 		if n := c.tryTake(limit); n > 0 {
 			return n, nil
@@ -37,8 +36,6 @@ func (c *Credits) Take(ctx context.Context, done, done2 <-chan struct{}, limit i
 		select {
 		case <-c.wake:
 		case <-done:
-			return 0, ErrDone
-		case <-done2:
 			return 0, ErrDone
 		case <-ctx.Done():
 			return 0, ctx.Err()
