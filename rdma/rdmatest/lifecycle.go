@@ -96,6 +96,7 @@ func testRevokedDuring(t *testing.T, p Provider) {
 		const size = 4 << 20
 		r := x.region(size, readWrite)
 		var wg sync.WaitGroup
+		defer wg.Wait()
 		var good atomic.Int64
 		for i := range 4 {
 			local := fill(x.local(size), round*4+i)
@@ -116,6 +117,9 @@ func testRevokedDuring(t *testing.T, p Provider) {
 			})
 		}
 		for good.Load() < 8 {
+			if err := x.conn.Err(); err != nil {
+				t.Fatalf("the connection has ended: %v", err)
+			}
 			time.Sleep(time.Millisecond)
 		}
 		must(t, r.Close())

@@ -2,12 +2,14 @@ package tcp
 
 import (
 	"testing"
+	"time"
 
 	"forebay/rdma"
 	"forebay/rdma/rdmatest"
 )
 
 func suiteProvider(opts Options) rdmatest.Provider {
+	opts.RevokeTimeout = time.Minute // what is in flight takes its time on a busy machine
 	return rdmatest.Provider{
 		New:  func() (rdma.Fabric, error) { return New(opts) },
 		Addr: func(testing.TB) string { return "127.0.0.1:0" },
