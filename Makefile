@@ -74,7 +74,7 @@ ifeq ($(PKG),./...)
 endif
 
 # The packages that are something else with the build tag ofi.
-OFI := ./rdma/ofi ./rdma/route
+OFI := ./rdma/ofi/... ./rdma/route
 
 .PHONY: test-ofi
 test-ofi: ## Run the tests that need libfabric (part of test)

@@ -46,7 +46,6 @@ var overBudget = map[string]over{
 	"lines of meta/gossip":                        {2100, ""},
 	"lines of meta/kv":                            {3100, ""},
 	"lines of meta/namespace":                     {2800, ""},
-	"lines of rdma/ofi":                           {3900, ""},
 	"struct bbd.BufferStatus":                     {24, "a record, a field for each stored or printed value"},
 	"struct bbd.Config":                           {24, "options, a field for each setting"},
 	"struct bbd.Daemon":                           {36, ""},

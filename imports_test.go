@@ -35,7 +35,11 @@ var layers = []struct {
 	{"rdma", nil},
 	{"rdma/internal/...", []string{"rdma"}},
 	{"rdma/tcp", []string{"rdma", "rdma/internal/..."}},
-	{"rdma/ofi", []string{"rdma", "rdma/internal/..."}},
+	{"rdma/ofi", []string{"rdma", "rdma/internal/...", "rdma/ofi/..."}},
+	{"rdma/ofi/fi", []string{"rdma"}},
+	{"rdma/ofi/internal/lifeline", []string{"rdma", "rdma/internal/..."}},
+	{"rdma/ofi/internal/local", []string{"rdma", "rdma/internal/...", "rdma/ofi/fi"}},
+	{"rdma/ofi/internal/progress", []string{"rdma/ofi/fi"}},
 	{"rdma/...", []string{"rdma/..."}},
 
 	{"meta/kv", []string{"meta/clustertls", "internal/..."}},
@@ -154,11 +158,11 @@ var unsafeFiles = []string{
 	"bbd/store/format.go",
 	"flusher/backing/asuser/confine.go",
 	"flusher/backing/asuser/seccomp.go",
-	"rdma/ofi/native.go",
+	"rdma/ofi/fi/native.go",
 }
 
 // cgoPackage is the only package that may import "C".
-const cgoPackage = "rdma/ofi"
+const cgoPackage = "rdma/ofi/fi"
 
 // edge returns why the package from may not import to; nil if it may. Packages of
 // ours are given relative to the module, others by their import path; ours tells
@@ -281,7 +285,8 @@ func TestEdge(t *testing.T) {
 		{"rdma/tcp", module + "rdma/rdmatest", false, false},
 		{"rdma/tcp", module + "rdma/rdmatest", true, true},
 		{"rdma/rdmatest", "go.uber.org/goleak", false, true},
-		{"rdma/ofi", "C", false, true},
+		{"rdma/ofi/fi", "C", false, true},
+		{"rdma/ofi", "C", false, false},
 		{"rdma/tcp", "C", false, false},
 		{"rdma/tcp", "C", true, false},
 

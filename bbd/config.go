@@ -13,7 +13,7 @@ import (
 	"forebay/internal/clustercert"
 	"forebay/internal/wire"
 	"forebay/meta"
-	"forebay/rdma/ofi"
+	"forebay/rdma/ofi/fi"
 )
 
 // Config is what a daemon needs to run. cmd/bbd makes it from files, environment
@@ -63,8 +63,8 @@ type Config struct {
 // OFI says whether and how one-sided transfers go over libfabric. The zero value: not at all.
 type OFI struct {
 	Use    OFIUse
-	Listen string   // host:port of the lifelines; "": any port at the host of Fabric
-	Want   ofi.Want // which of the machine's fabrics
+	Listen string  // host:port of the lifelines; "": any port at the host of Fabric
+	Want   fi.Want // which of the machine's fabrics
 
 	faults struct { // in tests
 		hardware bool               // whatever is used counts as hardware

@@ -13,6 +13,7 @@ import (
 	"forebay/internal/wire"
 	"forebay/rdma"
 	"forebay/rdma/ofi"
+	"forebay/rdma/ofi/fi"
 	"forebay/rdma/tcp"
 )
 
@@ -43,7 +44,7 @@ type libfabric struct {
 // newLibfabric opens what the configuration asks for; nil if that is nothing.
 func newLibfabric(cfg *Config, authenticate func(way string) func(context.Context, net.Conn) (*tcp.Admission, error)) (*libfabric, error) {
 	use := cfg.OFI.Use
-	if use == "" || use == OFIAuto && (!ofi.Supported || cfg.TLS != nil) {
+	if use == "" || use == OFIAuto && (!fi.Supported || cfg.TLS != nil) {
 		return nil, nil
 	}
 	l := &libfabric{log: cfg.Log}
@@ -70,14 +71,14 @@ func newLibfabric(cfg *Config, authenticate func(way string) func(context.Contex
 }
 
 // chosen returns what ofi.New would take.
-func chosen(want ofi.Want) (ofi.Offer, error) {
-	offers, err := ofi.List()
+func chosen(want fi.Want) (fi.Offer, error) {
+	offers, err := fi.List()
 	if err != nil {
-		return ofi.Offer{}, err
+		return fi.Offer{}, err
 	}
-	i, _ := ofi.Choose(offers, want)
+	i, _ := fi.Choose(offers, want)
 	if i < 0 {
-		return ofi.Offer{}, errors.New("none of what libfabric offers will do")
+		return fi.Offer{}, errors.New("none of what libfabric offers will do")
 	}
 	return offers[i], nil
 }
@@ -93,7 +94,7 @@ func (l *libfabric) listen(ctx context.Context, cfg *Config) (err error) {
 		return bb.Wrap("listen", address, err)
 	}
 	o := l.rdma.Offer()
-	l.log.Info("listening for one-sided transfers over libfabric", "address", l.listener.Addr(), "libfabric", ofi.Version(),
+	l.log.Info("listening for one-sided transfers over libfabric", "address", l.listener.Addr(), "libfabric", fi.Version(),
 		"provider", o.Provider, "domain", o.Domain, "network", o.Fabric, "endpoints", o.Endpoint)
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"forebay/client"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/rdma/ofi"
+	"forebay/rdma/ofi/fi"
 )
 
 // registeringNode is a node that serves over libfabric, after change.
@@ -25,7 +25,7 @@ func registeringNode(t *testing.T, change func(*bbd.Config)) (start func() (*nod
 	address = freeAddress(t)
 	set := func(c *bbd.Config) {
 		c.TCP, c.Fabric, c.Keys = address, "127.0.0.1:0", wire.NewKeyring(fabricKey)
-		c.OFI = bbd.OFI{Use: bbd.OFIOn, Want: ofi.Want{Provider: "tcp", Address: "127.0.0.1"}}
+		c.OFI = bbd.OFI{Use: bbd.OFIOn, Want: fi.Want{Provider: "tcp", Address: "127.0.0.1"}}
 		change(c)
 	}
 	return func() (n *node, err error) {

@@ -2,7 +2,7 @@
 
 package bbd_test
 
-import "forebay/rdma/ofi"
+import "forebay/rdma/ofi/fi"
 
 // clusterWant is what daemons of clusters reach each other over.
-var clusterWant = ofi.Want{Provider: "tcp", Address: "127.0.0.1"}
+var clusterWant = fi.Want{Provider: "tcp", Address: "127.0.0.1"}

@@ -14,14 +14,14 @@ import (
 	"forebay/client"
 	"forebay/internal/wire"
 	"forebay/rdma"
-	"forebay/rdma/ofi"
+	"forebay/rdma/ofi/fi"
 	"forebay/rdma/route"
 )
 
 func init() { clusterOFI = bbd.OFI{Use: bbd.OFIOn, Want: clusterWant} }
 
 // libfabricNode is a node that others reach over libfabric, by one of its providers in software.
-func libfabricNode(t *testing.T, want ofi.Want) (n *node, address string) {
+func libfabricNode(t *testing.T, want fi.Want) (n *node, address string) {
 	t.Helper()
 	address = freeAddress(t)
 	want.Address = "127.0.0.1"
@@ -44,9 +44,9 @@ func wantPath(t *testing.T, n *node, uid uint32, path string) {
 
 // TestLibfabric: what a client wrote over libfabric is what others read, and the other way round.
 func TestLibfabric(t *testing.T) {
-	for name, want := range map[string]ofi.Want{
+	for name, want := range map[string]fi.Want{
 		"message endpoints":  {Provider: "tcp"},
-		"datagram endpoints": {Provider: "sockets", Endpoint: ofi.Datagram},
+		"datagram endpoints": {Provider: "sockets", Endpoint: fi.Datagram},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, address := libfabricNode(t, want)

@@ -2,7 +2,7 @@
 
 package bbd_test
 
-import "forebay/rdma/ofi"
+import "forebay/rdma/ofi/fi"
 
 // clusterWant needs a verbs device: scripts/rxe.sh has one.
-var clusterWant = ofi.Want{Provider: "verbs"}
+var clusterWant = fi.Want{Provider: "verbs"}

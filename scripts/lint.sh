@@ -32,7 +32,7 @@ check 'go vet' go vet ./...
 check 'go vet (tools)' go vet -C tools ./...
 # With libfabric, where it is: without, none of these files is looked at.
 ofi() {
-	CGO_ENABLED=1 "$@" -tags ofi ./rdma/ofi ./rdma/route ./bbd
+	CGO_ENABLED=1 "$@" -tags ofi ./rdma/ofi/... ./rdma/route ./bbd
 }
 if scripts/ofi-tools.sh 2>/dev/null; then
 	check 'go vet (ofi)' ofi go vet

@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/cmd/bbd/config"
-	"forebay/rdma/ofi"
+	"forebay/rdma/ofi/fi"
 )
 
 // want is what the configuration says of the choice among the machine's fabrics.
-func want(f config.Fabric) ofi.Want {
-	return ofi.Want{Provider: f.Provider, Domain: f.Domain, Address: f.Address, Endpoint: ofi.Endpoint(f.Endpoint)}
+func want(f config.Fabric) fi.Want {
+	return fi.Want{Provider: f.Provider, Domain: f.Domain, Address: f.Address, Endpoint: fi.EndpointKind(f.Endpoint)}
 }
 
 // newFabricCommand returns `bbd fabric`, with the subcommand list.
@@ -33,11 +33,11 @@ func newFabricCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			offers, err := ofi.List()
+			offers, err := fi.List()
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "libfabric %s\n", ofi.Version())
+			fmt.Fprintf(cmd.OutOrStdout(), "libfabric %s\n", fi.Version())
 			return printOffers(cmd, offers, cfg.Fabric)
 		},
 	}
@@ -47,10 +47,10 @@ func newFabricCommand() *cobra.Command {
 	return cmd
 }
 
-func printOffers(cmd *cobra.Command, offers []ofi.Offer, f config.Fabric) error {
+func printOffers(cmd *cobra.Command, offers []fi.Offer, f config.Fabric) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, " \tPROVIDER\tDOMAIN\tNETWORK\tADDRESS\tENDPOINTS\tDEVICE\tREGISTRATION\tWHY")
-	chosen, verdicts := ofi.Choose(offers, want(f))
+	chosen, verdicts := fi.Choose(offers, want(f))
 	for _, v := range verdicts {
 		o := v.Offer
 		mark, registration := " ", strings.Join(o.Registration, ", ")

@@ -8,31 +8,30 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"time"
 
 	"forebay/rdma"
 	"forebay/rdma/internal/provider"
+	"forebay/rdma/ofi/fi"
+	"forebay/rdma/ofi/internal/lifeline"
 )
-
-var errShutdown = errors.New("the fabric's connection was shut down")
 
 // conn implements rdma.Conn.
 //
 //	made ──open──▶ open ──fail(ErrClosed | ErrPeerGone …)──▶ dying ──endpoint closed, threads
 //	  └────────────fail───────────────────────────────────────▲      ended, operations swept──▶ done
 type conn struct {
-	fabric   *Fabric
-	id       uint32   // in the tags of its operations
-	raw      net.Conn // under the lifeline
-	peer     string
-	by       *Admission // nil: for good
-	log      *slog.Logger
-	patience time.Duration // with a silent peer: Options.PeerTimeout
-	theirs   hello
+	fabric *Fabric
+	id     uint32   // in the tags of its operations
+	raw    net.Conn // under the lifeline
+	peer   string
+	by     *Admission // nil: for good
+	log    *slog.Logger
+	theirs lifeline.Hello
 
-	contexts contexts // of libfabric's, for what it holds of this connection
+	contexts fi.Contexts // for what libfabric holds of this connection
 
-	line  *lifeline
+	line  *lifeline.Line
+	loans loans
 	slots *provider.Credits // operations
 
 	connected chan struct{} // closed when the fabric says so
@@ -44,7 +43,7 @@ type conn struct {
 	mu struct {
 		sync.Mutex
 		err      error
-		endpoint *endpoint // nil before it is attached, and after it is closed
+		endpoint *fi.Endpoint // nil before it is attached, and after it is closed
 		posts    posts
 		grants   grants
 	}
@@ -55,11 +54,11 @@ type conn struct {
 func newConn(f *Fabric, raw net.Conn, by *Admission, own *Dialer) (*conn, error) {
 	c := &conn{
 		fabric: f, id: f.lastConn.Add(1), raw: raw, peer: raw.RemoteAddr().String(), by: by,
-		log: own.Log, patience: own.PeerTimeout,
+		log:   own.Log,
 		slots: provider.NewCredits(f.opts.Depth), connected: make(chan struct{}), dying: make(chan struct{}), done: make(chan struct{}),
 	}
 	c.mu.grants.init()
-	c.line = newLifeline(c)
+	c.line = lifeline.New(c, own.PeerTimeout, c.dying)
 	if err := f.conns.Add(c); err != nil {
 		_ = raw.Close()
 		return nil, err
@@ -80,7 +79,7 @@ func (c *conn) abandon(err error) error {
 }
 
 // attach makes the endpoint, and has the loop know it.
-func (c *conn) attach(make func() (*endpoint, error)) error {
+func (c *conn) attach(make func() (*fi.Endpoint, error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.err != nil {
@@ -92,13 +91,13 @@ func (c *conn) attach(make func() (*endpoint, error)) error {
 		return err
 	}
 	c.mu.posts.init(c.fabric)
-	c.contexts = newContexts(c.id, c.mu.posts.contexts())
-	c.fabric.loop.route(c, e)
+	c.contexts = fi.NewContexts(c.id, c.mu.posts.contexts())
+	c.fabric.loop.Route(c.id, e, c)
 	return nil
 }
 
 // with runs something on the endpoint.
-func (c *conn) with(f func(e *endpoint) error) error {
+func (c *conn) with(f func(e *fi.Endpoint) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.err != nil {
@@ -108,7 +107,7 @@ func (c *conn) with(f func(e *endpoint) error) error {
 }
 
 // meet takes in what the peer said of itself. It comes before the peer may use the endpoint.
-func (c *conn) meet(theirs hello) {
+func (c *conn) meet(theirs lifeline.Hello) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.theirs = theirs
@@ -122,14 +121,12 @@ func (c *conn) open(socket net.Conn) error {
 		return c.mu.err
 	}
 	c.mu.posts.opened = true
-	c.line.socket = socket
-	c.work.Go(c.line.read)
-	c.work.Go(c.line.write)
+	c.line.Start(socket, &c.work)
 	return nil
 }
 
-// joined is told that the fabric has connected the endpoint.
-func (c *conn) joined() { c.joinOnce.Do(func() { close(c.connected) }) }
+// Connected implements progress.Conn.
+func (c *conn) Connected() { c.joinOnce.Do(func() { close(c.connected) }) }
 
 // fail is the only way to dying. The first reason stays.
 func (c *conn) fail(reason error) {
@@ -147,6 +144,9 @@ func (c *conn) failLocked(reason error) {
 	_ = c.raw.Close() // without a farewell, which could block
 }
 
+// Fail implements progress.Conn and lifeline.Handler.
+func (c *conn) Fail(cause error) { c.fail(c.gone(cause)) }
+
 // gone translates an error of the lifeline or the fabric.
 func (c *conn) gone(err error) error {
 	if errors.Is(err, rdma.ErrProtocol) {
@@ -158,18 +158,29 @@ func (c *conn) gone(err error) error {
 // bury waits until nobody touches the caller's memory any more, then ends what is left.
 func (c *conn) bury() {
 	<-c.dying
-	c.fabric.loop.detach(c)
+	if err := c.fabric.loop.Detach(c.id, c.takeEndpoint); err != nil {
+		c.log.Warn("closing an endpoint failed", "peer", c.peer, "err", err)
+	}
 	c.work.Wait()
 	c.mu.Lock()
 	c.mu.posts.sweep(c, c.mu.err)
 	c.mu.Unlock()
-	c.contexts.release()
-	for _, r := range c.line.held() {
+	c.contexts.Release()
+	for _, r := range c.loans.all() {
 		r.letGo(c)
 	}
 	c.by.Leave(c)
 	c.fabric.conns.Remove(c)
 	close(c.done)
+}
+
+// takeEndpoint returns the endpoint, and nothing is posted to it any more.
+func (c *conn) takeEndpoint() *fi.Endpoint {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.mu.endpoint
+	c.mu.endpoint = nil
+	return e
 }
 
 func (c *conn) reason() error {
@@ -209,12 +220,15 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// advance posts what there is to post.
-func (c *conn) advance() {
+// Advance implements progress.Conn.
+func (c *conn) Advance() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.advanceLocked()
 }
+
+// Retry implements local.Waiter.
+func (c *conn) Retry() { c.fabric.loop.Stall(c) }
 
 func (c *conn) advanceLocked() {
 	if c.mu.endpoint == nil || c.mu.err != nil || !c.mu.posts.opened {
@@ -222,21 +236,21 @@ func (c *conn) advanceLocked() {
 	}
 	switch err := c.mu.posts.post(c); {
 	case err == nil:
-	case retry(err):
-		c.fabric.loop.stall(c)
+	case fi.Retry(err):
+		c.fabric.loop.Stall(c)
 	default:
 		c.failLocked(c.gone(err))
 	}
 }
 
-// complete takes one completion.
-func (c *conn) complete(context int, d *completion) {
+// Complete implements progress.Conn.
+func (c *conn) Complete(d *fi.Completion) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var failure error
-	if d.err != 0 {
-		failure = c.fabric.dev.failure(d)
+	if d.Failed() {
+		failure = c.fabric.dev.Failure(d)
 		defer func() { c.failLocked(c.gone(failure)) }() // what it was may say why first
 	}
-	c.mu.posts.complete(c, context, failure)
+	c.mu.posts.complete(c, d.Context(), failure)
 }

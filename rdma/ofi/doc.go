@@ -33,7 +33,7 @@
 //
 // Threads: one per Fabric, for all its connections, that polls the completion queue and the event
 // queue while there is something to do and sleeps on their wait objects when there is not
-// (loop.go); who dials many peers does so with one Fabric (DialWith). Per connection a
+// (internal/progress); a caller that dials many peers does so with one Fabric (DialWith). Per connection a
 // reader and a writer of the lifeline, and one that waits for the connection's end. Posting is
 // done by the caller's own thread.
 //
@@ -41,12 +41,12 @@
 //
 // Connections of a Fabric share its domain and its loop, and nothing else: the end of a peer ends
 // its own connection, and one that stands still keeps no other from its share of the buffers
-// (stage.go). The domain of a Fabric that registers no regions offers peers nothing, however many
+// (internal/local). The domain of a Fabric that registers no regions offers peers nothing, however many
 // have endpoints in it: buffers are registered without remote access. One that serves regions of
 // several users is shared by them all, which leaves the following.
 //
 // Bytes on the endpoint are not encrypted, and the fabric's keys are all that protects a region
-// against those with an endpoint in the same domain: 32 bits on verbs, 64 elsewhere. Who has
+// against those with an endpoint in the same domain: 32 bits on verbs, 64 elsewhere. A peer that has
 // opened a region and keeps the key can use it until the region is closed. So a region must belong
 // to one user, and be replaced rather than handed to another.
 package ofi

@@ -14,6 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"forebay/rdma"
+	"forebay/rdma/ofi/fi"
+	"forebay/rdma/ofi/internal/progress"
 	"forebay/rdma/rdmatest"
 )
 
@@ -121,7 +123,7 @@ func TestFabricEnforces(t *testing.T) {
 		"read beyond":          {all, rdma.OpRead, 1 << 20, func(g *grant) { g.size *= 2 }},
 		"write to read-only":   {rdma.AccessRemoteRead, rdma.OpWrite, 0, func(g *grant) { g.access = all }},
 		"read from write-only": {rdma.AccessRemoteWrite, rdma.OpRead, 0, func(g *grant) { g.access = all }},
-		"another key":          {all, rdma.OpWrite, 0, func(g *grant) { g.rkey ^= 0x10 }},
+		"another key":          {all, rdma.OpWrite, 0, func(g *grant) { g.at.Key ^= 0x10 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newLink(t, c.access, nil)
@@ -233,41 +235,46 @@ func TestAdmission(t *testing.T) {
 // the next announced one is not disturbed.
 func TestStrangersOnTheFabric(t *testing.T) {
 	x := newLink(t, all, nil)
-	e, err := x.near.dev.newEndpoint(x.far.passiveAddress())
+	e, err := x.near.dev.NewEndpoint(x.far.passiveAddress())
 	must(t, err)
-	must(t, e.connect(x.far.passiveAddress(), make([]byte, tokenSize)))
+	must(t, e.Connect(x.far.passiveAddress(), make([]byte, len(progress.Token{}))))
 	x.connect()
 	must(t, x.do(rdma.OpWrite, 0, make([]byte, 10)))
-	must(t, e.close())
+	must(t, e.Close())
 }
 
 // TestIdleLoopSleeps: a loop with connections that do nothing does nothing.
 func TestIdleLoopSleeps(t *testing.T) {
 	x := newLink(t, all, nil)
 	must(t, x.do(rdma.OpWrite, 0, make([]byte, 1000)))
+	rounds := func() uint64 {
+		_, near := x.near.loop.Idle()
+		_, far := x.far.loop.Idle()
+		return near + far
+	}
 	for _, f := range []*Fabric{x.near, x.far} {
-		for !f.loop.sleeping.Load() {
+		for sleeps := false; !sleeps; sleeps, _ = f.loop.Idle() {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	before := x.near.loop.rounds.Load() + x.far.loop.rounds.Load()
+	before := rounds()
 	time.Sleep(300 * time.Millisecond)
-	if n := x.near.loop.rounds.Load() + x.far.loop.rounds.Load() - before; n > 20 {
+	if n := rounds() - before; n > 20 {
 		t.Errorf("two idle loops looked %d times", n)
 	}
 }
 
 func TestListAndChoose(t *testing.T) {
-	offers, err := List()
+	offers, err := fi.List()
 	must(t, err)
 	found := false
 	for _, o := range offers {
-		found = found || o.Provider == "tcp" && o.Address == "127.0.0.1" && o.Endpoint == Message && o.Domain != ""
+		found = found || o.Provider == "tcp" && o.Address == "127.0.0.1" && o.Endpoint == fi.Message && o.Domain != ""
 	}
-	if !found || Version() == "" {
-		t.Errorf("libfabric %s offers no tcp on the loopback: %+v", Version(), offers)
+	if !found || fi.Version() == "" {
+		t.Errorf("libfabric %s offers no tcp on the loopback: %+v", fi.Version(), offers)
 	}
-	_, err = New(Options{Want: Want{Provider: "tcp", Domain: "nothing0"}})
+	_, err = New(Options{Want: fi.Want{Provider: "tcp", Domain: "nothing0"}})
 	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "nothing0") {
 		t.Errorf("a domain that is not there: %v", err)
 	}

@@ -6,31 +6,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"forebay/rdma"
 	"forebay/rdma/internal/provider"
 	"forebay/rdma/internal/target"
+	"forebay/rdma/ofi/fi"
+	"forebay/rdma/ofi/internal/local"
+	"forebay/rdma/ofi/internal/progress"
 )
 
 // Fabric implements rdma.Fabric.
 type Fabric struct {
 	opts      Options
-	dev       *device
-	loop      *loop
+	dev       *fi.Device
+	loop      *progress.Loop
 	regions   target.Registry
 	listeners provider.Set[*listener]
 	conns     provider.Set[*conn]
 	owned     provider.Set[*region]
-	local     locals
-	kept      target.Registry // of memory that no peer can reach
-	cache     cache
-	stages    *stages
+	local     *local.Memory
 	sight     *sight
 	lastConn  atomic.Uint32
 
@@ -54,33 +52,25 @@ var _ rdma.Fabric = (*Fabric)(nil)
 
 // New opens one of the machine's fabrics, as Options.Want and Choose say, and starts its loop. It
 // fails with errors.ErrUnsupported where libfabric has none that will do.
-func New(opts Options) (*Fabric, error) { return newFabric(opts, rules{}) }
+func New(opts Options) (*Fabric, error) { return newFabric(opts, fi.Rules{}) }
 
-// rules make a provider stricter than it is, for tests of what only hardware asks for.
-type rules struct {
-	hardwareKeys bool // virtual addresses, and keys chosen by the provider
-	localKeys    bool // FI_MR_LOCAL
-	noDelivery   bool // without FI_DELIVERY_COMPLETE
-}
-
-func newFabric(opts Options, rules rules) (_ *Fabric, err error) {
+func newFabric(opts Options, rules fi.Rules) (_ *Fabric, err error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
 	f := &Fabric{opts: opts.withDefaults()}
 	f.byID.regions = make(map[uint64]*region)
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	if f.dev, err = openDevice(opts.Want, rules); err != nil {
+	if f.dev, err = fi.Open(opts.Want, rules); err != nil {
 		return nil, fmt.Errorf("ofi: %w", err)
 	}
-	f.stages = newStages(f.dev)
-	f.cache.dev, f.cache.limit, f.cache.log = f.dev, f.opts.Kept, f.opts.Log
+	f.local = local.New(f.dev, f.opts.Kept, f.opts.Log)
 	if f.sight, err = newSight(f.dev); err != nil {
-		f.dev.close()
+		f.dev.Close()
 		return nil, fmt.Errorf("ofi: %w", err)
 	}
-	f.loop = newLoop(f.dev, f.opts)
-	go f.loop.run()
+	f.loop = progress.New(f.dev, f.opts.Spin, f.opts.Log)
+	f.loop.Start()
 	return f, nil
 }
 
@@ -88,11 +78,11 @@ func newFabric(opts Options, rules rules) (_ *Fabric, err error) {
 func (f *Fabric) Name() string { return "ofi" }
 
 // Offer is the way that was chosen.
-func (f *Fabric) Offer() Offer { return f.dev.offer }
+func (f *Fabric) Offer() fi.Offer { return f.dev.Offer }
 
 // Broken reports whether libfabric's own queues have failed: no connection can be made any more,
 // and another Fabric may do better.
-func (f *Fabric) Broken() bool { return f.loop.broken.Load() }
+func (f *Fabric) Broken() bool { return f.loop.Broken() }
 
 // maxOp is the largest operation: the largest region (architecture) and some room.
 const maxOp = 1 << 31
@@ -111,9 +101,9 @@ func (f *Fabric) Close() error {
 		f.err = errors.Join(f.listeners.Close(), f.conns.Close(), f.owned.Close())
 		f.life.Lock() // waits for calls that use the device
 		defer f.life.Unlock()
-		f.loop.stop()
-		f.err = errors.Join(f.err, f.stages.close(), f.sight.close())
-		f.dev.close()
+		f.loop.Stop()
+		f.err = errors.Join(f.err, f.local.Stages.Close(), f.sight.close())
+		f.dev.Close()
 	})
 	return f.err
 }
@@ -128,6 +118,47 @@ func (f *Fabric) use() (done func(), err error) {
 	return f.life.RUnlock, nil
 }
 
+// Keep says that memory stays mapped where it is, until what is returned is closed: where the
+// fabric asks for registered memory, operations on it need no copy. It is registered when it is
+// first used, and may be unregistered between uses when other memory needs room. It must not be of
+// the Go heap, and must not overlap with other memory that is kept: ErrInvalid. Operations on it
+// must have completed before it is closed; Close waits for those that have not.
+func (f *Fabric) Keep(mem []byte) (io.Closer, error) {
+	done, err := f.use()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	kept, err := f.local.Keep(mem)
+	if err != nil {
+		return nil, fmt.Errorf("ofi: %w", err)
+	}
+	r := newRegion(f, kept)
+	if err := f.owned.Add(r); err != nil {
+		_ = r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Buffer is memory of BufferSize bytes that is registered: operations on it need no copy.
+type Buffer = local.Buffer
+
+// Buffer returns a buffer out of those through which operations on other memory are copied. It waits while
+// callers hold too many. The buffer holds anything.
+func (f *Fabric) Buffer(ctx context.Context) (*Buffer, error) {
+	done, err := f.use()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	b, err := f.local.Stages.Buffer(ctx, f.ctx.Done())
+	if err != nil {
+		return nil, fmt.Errorf("ofi: %w", err)
+	}
+	return b, nil
+}
+
 // within joins the caller's context with the fabric's and a time limit.
 func (f *Fabric) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -139,46 +170,23 @@ func (f *Fabric) within(ctx context.Context, limit time.Duration) (context.Conte
 // target's processor: a read of anything of the target's behind the write does; see posts. Connections
 // share both pages: nobody looks at what is read.
 type sight struct {
-	page page // of zeros, which every peer may read
-	sink page // where this side's reads go, which no peer reaches
+	page local.Page // of zeros, which every peer may read
+	sink local.Page // where this side's reads go, which no peer reaches
 }
 
 // sightSize is how many bytes such a read takes.
 const sightSize = 64
 
-// page is registered memory of its own.
-type page struct {
-	mem []byte
-	reg *registration
-}
-
-func newSight(d *device) (*sight, error) {
+func newSight(d *fi.Device) (*sight, error) {
 	s := &sight{}
 	var err error
-	if s.page, err = newPage(d, rdma.AccessRemoteRead); err != nil {
+	if s.page, err = local.NewPage(d, rdma.AccessRemoteRead); err != nil {
 		return nil, err
 	}
-	if s.sink, err = newPage(d, rdma.AccessLocal); err != nil {
-		return nil, errors.Join(err, s.page.close())
+	if s.sink, err = local.NewPage(d, rdma.AccessLocal); err != nil {
+		return nil, errors.Join(err, s.page.Close())
 	}
 	return s, nil
 }
 
-func (s *sight) close() error { return errors.Join(s.page.close(), s.sink.close()) }
-
-func newPage(d *device, access rdma.Access) (page, error) {
-	mem, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return page{}, fmt.Errorf("map a page: %w", err)
-	}
-	reg := &registration{}
-	if d.local || access != rdma.AccessLocal {
-		reg, err = d.register(mem, access)
-	}
-	if err != nil {
-		return page{}, errors.Join(err, unix.Munmap(mem))
-	}
-	return page{mem: mem, reg: reg}, nil
-}
-
-func (p page) close() error { return errors.Join(p.reg.close(), unix.Munmap(p.mem)) }
+func (s *sight) close() error { return errors.Join(s.page.Close(), s.sink.Close()) }

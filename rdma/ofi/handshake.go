@@ -13,6 +13,8 @@ import (
 
 	"forebay/rdma"
 	"forebay/rdma/internal/provider"
+	"forebay/rdma/ofi/fi"
+	"forebay/rdma/ofi/internal/lifeline"
 )
 
 // pendingHandshakes bounds the sockets between arrival and Accept.
@@ -40,7 +42,7 @@ func (f *Fabric) Listen(ctx context.Context, addr string) (rdma.Listener, error)
 	}
 	defer done()
 	if err := f.listenOnFabric(); err != nil {
-		return nil, fmt.Errorf("ofi listen on %s: %w", f.dev.offer.Domain, err)
+		return nil, fmt.Errorf("ofi listen on %s: %w", f.dev.Offer.Domain, err)
 	}
 	var lc net.ListenConfig
 	raw, err := lc.Listen(ctx, "tcp", addr)
@@ -62,13 +64,13 @@ func (f *Fabric) Listen(ctx context.Context, addr string) (rdma.Listener, error)
 func (f *Fabric) listenOnFabric() error {
 	f.passive.Lock()
 	defer f.passive.Unlock()
-	if !f.dev.message || f.passive.address != nil {
+	if !f.dev.Message || f.passive.address != nil {
 		return nil
 	}
-	if err := f.dev.listen(); err != nil {
+	if err := f.dev.Listen(); err != nil {
 		return err
 	}
-	address, err := f.dev.listening()
+	address, err := f.dev.Listening()
 	f.passive.address = address
 	return err
 }
@@ -99,28 +101,28 @@ func (f *Fabric) welcome(ctx context.Context, raw net.Conn) (rdma.Conn, error) {
 }
 
 func (f *Fabric) accept(ctx context.Context, c *conn, socket net.Conn) error {
-	theirs, err := readHello(socket)
+	theirs, err := lifeline.ReadHello(socket)
 	if err != nil {
 		return err
 	}
 	mine := f.hello()
-	_, _ = rand.Read(mine.token[:]) // never fails
+	_, _ = rand.Read(mine.Token[:]) // never fails
 	c.meet(theirs)
 	if err := f.compatible(theirs); err != nil {
 		// The dialer has the same to say, and is told what it needs for that.
-		_, _ = socket.Write(mine.encode())
+		_, _ = socket.Write(mine.Encode())
 		return err
 	}
-	if f.dev.message {
+	if f.dev.Message {
 		err = f.acceptMessage(ctx, c, socket, &mine)
 	} else {
 		err = f.acceptDatagram(c, socket, &mine)
 	}
 	if err == nil {
-		err = expectReady(socket)
+		err = lifeline.ExpectReady(socket)
 	}
 	if err == nil {
-		err = sayReady(socket)
+		err = lifeline.SayReady(socket)
 	}
 	if err != nil {
 		return err
@@ -128,14 +130,14 @@ func (f *Fabric) accept(ctx context.Context, c *conn, socket net.Conn) error {
 	return c.start(socket)
 }
 
-func (f *Fabric) acceptMessage(ctx context.Context, c *conn, socket io.Writer, mine *hello) error {
-	mine.address = f.passiveAddress()
-	requests := f.loop.expect(mine.token)
-	defer f.loop.forget(mine.token, requests)
-	if _, err := socket.Write(mine.encode()); err != nil {
+func (f *Fabric) acceptMessage(ctx context.Context, c *conn, socket io.Writer, mine *lifeline.Hello) error {
+	mine.Address = f.passiveAddress()
+	requests := f.loop.Expect(mine.Token)
+	defer f.loop.Forget(mine.Token, requests)
+	if _, err := socket.Write(mine.Encode()); err != nil {
 		return err
 	}
-	var request event
+	var request fi.Event
 	select {
 	case request = <-requests:
 	case <-ctx.Done():
@@ -144,15 +146,15 @@ func (f *Fabric) acceptMessage(ctx context.Context, c *conn, socket io.Writer, m
 		return c.reason()
 	}
 	taken := false
-	err := c.attach(func() (*endpoint, error) {
+	err := c.attach(func() (*fi.Endpoint, error) {
 		taken = true
-		return f.dev.newAccepting(request.info)
+		return f.dev.NewAccepting(request)
 	})
 	if !taken {
-		f.dev.reject(request.info)
+		f.dev.Reject(request)
 	}
 	if err == nil {
-		err = c.with(func(e *endpoint) error { return e.accept() })
+		err = c.with(func(e *fi.Endpoint) error { return e.Accept() })
 	}
 	if err != nil {
 		return err
@@ -160,19 +162,19 @@ func (f *Fabric) acceptMessage(ctx context.Context, c *conn, socket io.Writer, m
 	return c.join(ctx)
 }
 
-func (f *Fabric) acceptDatagram(c *conn, socket io.Writer, mine *hello) error {
-	err := c.attach(func() (*endpoint, error) { return f.dev.newEndpoint(nil) })
+func (f *Fabric) acceptDatagram(c *conn, socket io.Writer, mine *lifeline.Hello) error {
+	err := c.attach(func() (*fi.Endpoint, error) { return f.dev.NewEndpoint(nil) })
 	if err != nil {
 		return err
 	}
-	err = c.with(func(e *endpoint) (err error) {
-		if mine.address, err = e.name(); err == nil {
-			err = e.address(c.theirs.address)
+	err = c.with(func(e *fi.Endpoint) (err error) {
+		if mine.Address, err = e.Name(); err == nil {
+			err = e.SetPeer(c.theirs.Address)
 		}
 		return err
 	})
 	if err == nil {
-		_, err = socket.Write(mine.encode())
+		_, err = socket.Write(mine.Encode())
 	}
 	return err
 }
@@ -224,20 +226,20 @@ func (f *Fabric) dial(ctx context.Context, addr string, own *Dialer) (*conn, err
 
 func (f *Fabric) connect(ctx context.Context, c *conn, socket net.Conn) error {
 	mine := f.hello()
-	if !f.dev.message {
-		err := c.attach(func() (*endpoint, error) { return f.dev.newEndpoint(nil) })
+	if !f.dev.Message {
+		err := c.attach(func() (*fi.Endpoint, error) { return f.dev.NewEndpoint(nil) })
 		if err != nil {
 			return err
 		}
-		err = c.with(func(e *endpoint) (err error) { mine.address, err = e.name(); return err })
+		err = c.with(func(e *fi.Endpoint) (err error) { mine.Address, err = e.Name(); return err })
 		if err != nil {
 			return err
 		}
 	}
-	if _, err := socket.Write(mine.encode()); err != nil {
+	if _, err := socket.Write(mine.Encode()); err != nil {
 		return err
 	}
-	theirs, err := readHello(socket)
+	theirs, err := lifeline.ReadHello(socket)
 	if err == nil {
 		err = f.compatible(theirs)
 	}
@@ -245,16 +247,16 @@ func (f *Fabric) connect(ctx context.Context, c *conn, socket net.Conn) error {
 		return err
 	}
 	c.meet(theirs)
-	if f.dev.message {
+	if f.dev.Message {
 		err = f.connectMessage(ctx, c, &theirs)
 	} else {
-		err = c.with(func(e *endpoint) error { return e.address(theirs.address) })
+		err = c.with(func(e *fi.Endpoint) error { return e.SetPeer(theirs.Address) })
 	}
 	if err == nil {
-		err = sayReady(socket)
+		err = lifeline.SayReady(socket)
 	}
 	if err == nil {
-		err = expectReady(socket)
+		err = lifeline.ExpectReady(socket)
 	}
 	if err != nil {
 		return err
@@ -262,10 +264,10 @@ func (f *Fabric) connect(ctx context.Context, c *conn, socket net.Conn) error {
 	return c.start(socket)
 }
 
-func (f *Fabric) connectMessage(ctx context.Context, c *conn, theirs *hello) error {
-	err := c.attach(func() (*endpoint, error) { return f.dev.newEndpoint(theirs.address) })
+func (f *Fabric) connectMessage(ctx context.Context, c *conn, theirs *lifeline.Hello) error {
+	err := c.attach(func() (*fi.Endpoint, error) { return f.dev.NewEndpoint(theirs.Address) })
 	if err == nil {
-		err = c.with(func(e *endpoint) error { return e.connect(theirs.address, theirs.token[:]) })
+		err = c.with(func(e *fi.Endpoint) error { return e.Connect(theirs.Address, theirs.Token[:]) })
 	}
 	if err != nil {
 		return err
@@ -293,37 +295,21 @@ func (c *conn) start(socket net.Conn) error {
 	return c.open(socket)
 }
 
-func sayReady(w io.Writer) error {
-	_, err := w.Write((&frame{kind: kindReady}).append(nil))
-	return err
-}
-
-func expectReady(r io.Reader) error {
-	f, err := readFrame(r, make([]byte, frameSize))
-	if err == nil && f.kind != kindReady {
-		err = rdma.ErrProtocol
-	}
-	if err != nil {
-		return fmt.Errorf("waiting for the peer to be ready: %w", err)
-	}
-	return nil
-}
-
 // hello says what this side is.
-func (f *Fabric) hello() hello {
-	return hello{
-		datagram: !f.dev.message, protocol: f.dev.protocol,
-		sightAddr: f.sight.page.reg.base, sightKey: f.sight.page.reg.key,
+func (f *Fabric) hello() lifeline.Hello {
+	return lifeline.Hello{
+		Datagram: !f.dev.Message, Protocol: f.dev.Protocol,
+		Sight: lifeline.Place{Addr: f.sight.page.Reg.Base, Key: f.sight.page.Reg.Key},
 	}
 }
 
 // compatible refuses a peer whose endpoints cannot talk to ours.
-func (f *Fabric) compatible(theirs hello) error {
-	if theirs.datagram == f.dev.message || theirs.protocol != f.dev.protocol {
+func (f *Fabric) compatible(theirs lifeline.Hello) error {
+	if theirs.Datagram == f.dev.Message || theirs.Protocol != f.dev.Protocol {
 		return fmt.Errorf("the peer's endpoints are not of this side's kind, %s with %s endpoints: %w",
-			f.dev.offer.Provider, f.dev.offer.Endpoint, rdma.ErrProtocol)
+			f.dev.Offer.Provider, f.dev.Offer.Endpoint, rdma.ErrProtocol)
 	}
-	if len(theirs.address) == 0 && (theirs.datagram || theirs.token != [tokenSize]byte{}) {
+	if len(theirs.Address) == 0 && (theirs.Datagram || theirs.Token != [lifeline.TokenSize]byte{}) {
 		return fmt.Errorf("the peer has no address on the fabric: %w", rdma.ErrProtocol)
 	}
 	return nil

@@ -21,7 +21,7 @@ func TestSmallWritesNeedNoStage(t *testing.T) { smallWritesNeedNoStage(t, "hardw
 
 func smallWritesNeedNoStage(t *testing.T, name string) {
 	x := newLinkOf(t, name, all)
-	inject := x.near.dev.inject
+	inject := x.near.dev.Inject
 	if inject < 2 {
 		t.Fatalf("this provider copies %d bytes: this proves nothing", inject)
 	}
@@ -32,11 +32,11 @@ func smallWritesNeedNoStage(t *testing.T, name string) {
 			t.Errorf("a write of %d bytes is not there", n)
 		}
 	}
-	if n := len(x.near.stages.mu.slabs); n != 0 {
+	if n := x.slabs(); n != 0 {
 		t.Error("small writes were staged")
 	}
 	must(t, x.do(rdma.OpRead, 0, make([]byte, 1)))
-	if n := len(x.near.stages.mu.slabs); n != 1 {
+	if n := x.slabs(); n != 1 {
 		t.Error("what was read was not staged: this proves nothing")
 	}
 }
@@ -156,14 +156,14 @@ func asker(b *testing.B, place []byte) func(msg []byte) {
 // same staged, 64 at once, from memory that is in no region.
 func BenchmarkInject(b *testing.B) {
 	near, c, r := benchLink(b, "hardware")
-	n := near.dev.inject
+	n := near.dev.Inject
 	ops := make([]rdma.Op, 64)
 	for i := range ops {
 		ops[i] = rdma.Op{Kind: rdma.OpWrite, Local: make([]byte, n), Remote: rdma.Remote{Key: r.Key(), Offset: uint64(i * n)}}
 	}
 	write := func(inject int) func() {
 		return func() {
-			near.dev.inject = inject // nothing is under way
+			near.dev.Inject = inject // nothing is under way
 			must(b, rdma.Do(b.Context(), c, ops))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/rdma"
+	"forebay/rdma/ofi/fi"
 	"forebay/rdma/rdmatest"
 )
 
@@ -15,21 +16,21 @@ import (
 // binary again, which finds here what it was.
 var configurations = map[string]struct {
 	opts  Options
-	rules rules
+	rules fi.Rules
 }{
-	"tcp":     {opts: Options{Want: Want{Provider: "tcp", Address: "127.0.0.1"}}},
-	"sockets": {opts: Options{Want: Want{Provider: "sockets", Endpoint: Datagram, Address: "127.0.0.1"}}},
+	"tcp":     {opts: Options{Want: fi.Want{Provider: "tcp", Address: "127.0.0.1"}}},
+	"sockets": {opts: Options{Want: fi.Want{Provider: "sockets", Endpoint: fi.Datagram, Address: "127.0.0.1"}}},
 	"hardware": {
-		opts:  Options{Want: Want{Provider: "tcp", Address: "127.0.0.1"}},
-		rules: rules{hardwareKeys: true, localKeys: true, noDelivery: true},
+		opts:  Options{Want: fi.Want{Provider: "tcp", Address: "127.0.0.1"}},
+		rules: fi.Rules{HardwareKeys: true, LocalKeys: true, NoDelivery: true},
 	},
 	"small": {
 		opts: Options{
-			Want:  Want{Provider: "tcp", Address: "127.0.0.1"},
+			Want:  fi.Want{Provider: "tcp", Address: "127.0.0.1"},
 			Chunk: 64 << 10, Depth: 3, Window: 2, Spin: -1,
 		},
 	},
-	"verbs": {opts: Options{Want: Want{Provider: "verbs"}}},
+	"verbs": {opts: Options{Want: fi.Want{Provider: "verbs"}}},
 }
 
 const variable = "FOREBAY_OFI_TEST"

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"forebay/rdma/internal/provider"
+	"forebay/rdma/ofi/fi"
+	"forebay/rdma/ofi/internal/local"
 )
 
 // Admission is a peer's permission to be connected; see Options.Admit.
@@ -17,7 +19,7 @@ type Admission = provider.Admission
 // Options configure a Fabric. The zero value means the defaults given below.
 type Options struct {
 	// Want says which of the machine's fabrics to use. Default: see Choose.
-	Want Want
+	Want fi.Want
 	// Depth is the number of operations in flight per Conn, up to 65536. Default 1024.
 	Depth int
 	// Chunk is the size in bytes of the pieces into which operations are cut, 4 KiB to 1 GiB, or
@@ -65,7 +67,7 @@ type Dialer struct {
 }
 
 // BufferSize is the size in bytes of a Buffer.
-const BufferSize = 256 << 10
+const BufferSize = local.StageSize
 
 func (o Options) withDefaults() Options {
 	provider.Default(&o.Depth, 1024)

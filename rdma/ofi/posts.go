@@ -9,6 +9,8 @@ import (
 
 	"forebay/rdma"
 	"forebay/rdma/internal/target"
+	"forebay/rdma/ofi/fi"
+	"forebay/rdma/ofi/internal/local"
 )
 
 // posts are a connection's one-sided operations. The connection's lock guards them. One
@@ -38,9 +40,9 @@ type posts struct {
 	turn   ring // operations with something left to cut, taking turns
 
 	pieces []piece
-	spare  []uint32 // pieces not in use
-	ready  []wire   // cut, not yet posted; in order
-	staged int      // pieces with a stage
+	spare  []uint32   // pieces not in use
+	ready  []fi.Piece // cut, not yet posted; in order
+	staged int        // pieces with a stage
 
 	unseen []uint32 // completed writes that no read is behind yet
 	seeing []uint32 // those that the read under way is behind
@@ -50,8 +52,8 @@ type pending struct {
 	op     rdma.Op
 	queue  *rdma.Queue
 	grant  *grant
-	local  *region       // that holds op.Local, acquired; nil: none needed, staged, or in a Buffer
-	reg    *registration // of op.Local, unless it is staged
+	local  *local.Region    // that holds op.Local, in use; nil: none needed, staged, or in a Buffer
+	reg    *fi.Registration // of op.Local, unless it is staged
 	staged bool
 	inline bool // a write that is copied when it is posted: needs neither region nor stage
 	pinner runtime.Pinner
@@ -65,15 +67,15 @@ type piece struct {
 	slot  uint32
 	off   int
 	n     int
-	stage stage // staged: which
+	stage local.Stage // staged: which
 }
 
 // init sizes what is fixed.
 func (p *posts) init(f *Fabric) {
-	n := min(f.opts.Window, f.dev.pieces)
-	p.chunk = min(f.opts.Chunk, f.dev.maxPiece)
+	n := min(f.opts.Window, f.dev.Pieces)
+	p.chunk = min(f.opts.Chunk, f.dev.MaxPiece)
 	p.pieces = make([]piece, n)
-	p.ready = make([]wire, 0, n+1)
+	p.ready = make([]fi.Piece, 0, n+1)
 	p.spare = make([]uint32, 0, n)
 	for i := range n {
 		p.spare = append(p.spare, uint32(i))
@@ -102,7 +104,7 @@ func (c *conn) Post(ctx context.Context, q *rdma.Queue, ops []rdma.Op) (int, err
 	posted, err := c.enqueue(ctx, q, ops[:took])
 	q.Unreserve(took - posted)
 	c.slots.Give(took - posted)
-	c.fabric.loop.wake()
+	c.fabric.loop.Wake()
 	if err == nil && posted == n {
 		err = bad
 	}
@@ -130,9 +132,9 @@ func (c *conn) enqueue(ctx context.Context, q *rdma.Queue, ops []rdma.Op) (int, 
 		if c.mu.err != nil {
 			return i, c.mu.err
 		}
-		local := c.localOf(op)
+		in := c.localOf(op)
 		if c.mu.err != nil {
-			local.release()
+			in.EndUse()
 			return i, c.mu.err
 		}
 		g := c.mu.grants.find(op.Remote.Key)
@@ -142,59 +144,48 @@ func (c *conn) enqueue(ctx context.Context, q *rdma.Queue, ops []rdma.Op) (int, 
 			refused, err := c.ask(ctx, op.Remote.Key)
 			c.mu.Lock()
 			if err != nil {
-				local.release()
+				in.EndUse()
 				return i, err
 			}
 			if g = c.mu.grants.find(op.Remote.Key); g == nil {
 				if refused == nil {
 					refused = rdma.ErrRevoked // between the answer and now
 				}
-				local.release()
+				in.EndUse()
 				c.refuse(q, op, refused)
 				continue
 			}
 		}
 		if err := target.Check(g.access, g.size, op.Kind, op.Remote.Offset, len(op.Local)); err != nil || len(op.Local) == 0 {
-			local.release()
+			in.EndUse()
 			c.refuse(q, op, err)
 			continue
 		}
-		c.mu.posts.add(c, op, q, g, local)
+		c.mu.posts.add(c, op, q, g, in)
 	}
 	c.advanceLocked()
 	return len(ops), nil
 }
 
-// localOf returns the region that an operation's local memory lies in, acquired, or nil. It gives
+// localOf returns the region that an operation's local memory lies in, in use, or nil. It gives
 // the connection's lock away while it registers memory that was kept and is not registered now.
-func (c *conn) localOf(op *rdma.Op) *region {
+func (c *conn) localOf(op *rdma.Op) *local.Region {
 	f := c.fabric
-	if !f.dev.local || len(op.Local) == 0 {
+	if !f.dev.Local || len(op.Local) == 0 {
 		return nil
 	}
-	r := f.local.find(op.Local)
-	if r == nil || r.cached == nil || f.cache.pin(r) {
+	r, ready := f.local.Find(op.Local)
+	if ready {
 		return r
 	}
 	c.mu.Unlock()
-	registered := f.cache.register(r)
+	ready = r.Ready()
 	c.mu.Lock()
-	if registered {
+	if ready {
 		return r
 	}
 	r.Release()
 	return nil
-}
-
-// release ends an operation's use of a region, nil for none.
-func (r *region) release() {
-	if r == nil {
-		return
-	}
-	if r.cached != nil {
-		r.fabric.cache.unpin(r)
-	}
-	r.Release()
 }
 
 // refuse completes an operation that is not posted.
@@ -205,7 +196,7 @@ func (c *conn) refuse(q *rdma.Queue, op *rdma.Op, err error) {
 
 // add takes in an operation, whose local memory lies in a region or in none. The caller holds a
 // slot for it.
-func (p *posts) add(c *conn, op *rdma.Op, q *rdma.Queue, g *grant, local *region) {
+func (p *posts) add(c *conn, op *rdma.Op, q *rdma.Queue, g *grant, in *local.Region) {
 	var slot uint32
 	if last := len(p.free) - 1; last >= 0 {
 		slot, p.free = p.free[last], p.free[:last]
@@ -216,18 +207,18 @@ func (p *posts) add(c *conn, op *rdma.Op, q *rdma.Queue, g *grant, local *region
 	o := &p.ops[slot]
 	o.op, o.queue, o.grant, o.live = *op, q, g, true
 	g.users++
-	if c.fabric.dev.local {
-		o.local = local
-		if local != nil {
-			o.reg = local.reg // stays while it is acquired
+	if c.fabric.dev.Local {
+		o.local = in
+		if in != nil {
+			o.reg = in.Registration() // stays while it is in use
 		} else {
-			o.reg = c.fabric.stages.find(op.Local)
+			o.reg = c.fabric.local.Stages.Registration(op.Local)
 		}
-		o.inline = o.reg == nil && op.Kind == rdma.OpWrite && c.mu.endpoint != nil && c.mu.endpoint.injects(len(op.Local))
+		o.inline = o.reg == nil && op.Kind == rdma.OpWrite && c.mu.endpoint != nil && c.mu.endpoint.Injects(len(op.Local))
 		o.staged = o.reg == nil && !o.inline
 	}
-	if !c.fabric.dev.local || o.inline {
-		pin(&o.pinner, op.Local)
+	if !c.fabric.dev.Local || o.inline {
+		fi.Pin(&o.pinner, op.Local)
 	}
 	p.turn.push(slot)
 }
@@ -240,7 +231,7 @@ func (p *posts) post(c *conn) error {
 		if len(p.ready) == 0 {
 			return nil
 		}
-		n, err := c.mu.endpoint.post(p.ready)
+		n, err := c.mu.endpoint.Post(p.ready)
 		p.ready = p.ready[:copy(p.ready, p.ready[n:])]
 		if err != nil {
 			return err
@@ -288,7 +279,7 @@ func (p *posts) abort(c *conn, g *grant) {
 }
 
 // unregistered memory has no name where the fabric asks for none.
-var unregistered registration
+var unregistered fi.Registration
 
 // cutOne makes one piece. It reports false where no stage is free.
 func (p *posts) cutOne(c *conn, slot uint32, o *pending) bool {
@@ -298,29 +289,29 @@ func (p *posts) cutOne(c *conn, slot uint32, o *pending) bool {
 	reg := &unregistered
 	switch {
 	case o.staged:
-		stage, err := c.fabric.stages.take(c, p.staged)
+		stage, err := c.fabric.local.Stages.Take(c, p.staged)
 		if err != nil {
 			c.failLocked(err)
 			return false
 		}
-		if stage.mem == nil {
+		if stage.Mem == nil {
 			return false
 		}
 		p.staged++
-		s.stage, s.n, reg = stage, min(s.n, len(stage.mem)), stage.reg
+		s.stage, s.n, reg = stage, min(s.n, len(stage.Mem)), stage.Reg
 		if o.op.Kind == rdma.OpWrite {
-			copy(stage.mem, mem[:s.n])
+			copy(stage.Mem, mem[:s.n])
 		}
-		mem = stage.mem[:s.n]
+		mem = stage.Mem[:s.n]
 	case o.reg != nil:
 		reg = o.reg
 	}
 	p.spare = p.spare[:len(p.spare)-1]
 	p.pieces[i] = s
-	remote := o.grant.addr + o.op.Remote.Offset + uint64(s.off)
-	w := newWire(c.contexts.at(int(i)), mem, reg.desc, remote, o.grant.rkey, o.op.Kind == rdma.OpWrite)
+	remote := fi.Place{Addr: o.grant.at.Addr + o.op.Remote.Offset + uint64(s.off), Key: o.grant.at.Key}
+	w := c.contexts.NewPiece(int(i), o.op.Kind, mem, reg, remote)
 	if o.inline {
-		w = inline(w)
+		w.Inject()
 	}
 	p.ready = append(p.ready, w)
 	o.cut += s.n
@@ -341,12 +332,12 @@ func (p *posts) complete(c *conn, context int, failure error) {
 	p.pieces[context] = piece{}
 	p.spare = append(p.spare, uint32(context))
 	o := &p.ops[s.slot]
-	if s.stage.mem != nil {
+	if s.stage.Mem != nil {
 		if o.op.Kind == rdma.OpRead && failure == nil {
-			copy(o.op.Local[s.off:s.off+s.n], s.stage.mem)
+			copy(o.op.Local[s.off:s.off+s.n], s.stage.Mem)
 		}
 		p.staged--
-		c.fabric.stages.give(s.stage)
+		c.fabric.local.Stages.Give(s.stage)
 	}
 	o.flying--
 	if o.err == nil {
@@ -355,7 +346,7 @@ func (p *posts) complete(c *conn, context int, failure error) {
 	if o.flying > 0 || o.cut < len(o.op.Local) {
 		return
 	}
-	if o.err == nil && o.op.Kind == rdma.OpWrite && !c.fabric.dev.delivers() {
+	if o.err == nil && o.op.Kind == rdma.OpWrite && !c.fabric.dev.Delivers {
 		p.unseen = append(p.unseen, s.slot)
 		p.seeThrough(c)
 		return
@@ -370,8 +361,8 @@ func (p *posts) seeThrough(c *conn) {
 	}
 	p.seeing, p.unseen = p.unseen, p.seeing
 	sink := &c.fabric.sight.sink
-	p.ready = append(p.ready, newWire(c.contexts.at(len(p.pieces)), sink.mem[:sightSize], sink.reg.desc,
-		c.theirs.sightAddr, c.theirs.sightKey, false))
+	at := fi.Place(c.theirs.Sight)
+	p.ready = append(p.ready, c.contexts.NewPiece(len(p.pieces), rdma.OpRead, sink.Mem[:sightSize], sink.Reg, at))
 }
 
 // seen ends the writes that the read was behind.
@@ -388,9 +379,9 @@ func (p *posts) end(c *conn, slot uint32, err error) {
 	o := &p.ops[slot]
 	o.queue.Complete(rdma.Completion{ID: o.op.ID, Err: err})
 	o.pinner.Unpin()
-	o.local.release()
+	o.local.EndUse()
 	o.grant.users--
-	c.mu.grants.settle(c, o.grant)
+	c.settle(o.grant)
 	pinner := o.pinner
 	p.ops[slot] = pending{pinner: pinner}
 	p.free = append(p.free, slot)
@@ -400,10 +391,10 @@ func (p *posts) end(c *conn, slot uint32, err error) {
 // sweep completes everything that is left, after the endpoint is closed.
 func (p *posts) sweep(c *conn, err error) {
 	for i := range p.pieces {
-		if s := &p.pieces[i]; s.stage.mem != nil {
+		if s := &p.pieces[i]; s.stage.Mem != nil {
 			p.staged--
-			c.fabric.stages.give(s.stage)
-			s.stage = stage{}
+			c.fabric.local.Stages.Give(s.stage)
+			s.stage = local.Stage{}
 		}
 	}
 	for slot := range p.ops {
@@ -418,7 +409,7 @@ func (c *conn) uses(r *region) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.mu.posts.ops {
-		if c.mu.posts.ops[i].local == r {
+		if c.mu.posts.ops[i].local == r.Region {
 			return true
 		}
 	}

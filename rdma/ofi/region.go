@@ -3,15 +3,14 @@
 package ofi
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"forebay/rdma"
 	"forebay/rdma/internal/target"
+	"forebay/rdma/ofi/internal/lifeline"
+	"forebay/rdma/ofi/internal/local"
 )
 
 // region implements rdma.Region. Peers that have opened it are its holders:
@@ -21,10 +20,8 @@ import (
 //	                  ▼
 //	                deregistered ──▶ closed
 type region struct {
-	*target.Region
+	*local.Region
 	fabric *Fabric
-	reg    *registration // nil: neither peers nor the provider need one; cached: not now
-	cached *cached       // nil: registered as long as it lives
 	begin  sync.Once
 	done   chan struct{}
 	err    error // of the deregistration; read after done
@@ -64,15 +61,19 @@ func (f *Fabric) own(t *target.Region) (rdma.Region, error) {
 		return nil, err
 	}
 	defer done()
-	r := newRegion(f, t)
-	if err := r.register(); err != nil {
+	start := time.Now()
+	registered, err := f.local.Register(t)
+	if err != nil {
 		t.Revoke()
 		return nil, fmt.Errorf("ofi: %w", err)
 	}
+	if registered.Registration() != nil {
+		f.opts.Log.Debug("registered", "region", t.Key(), "bytes", len(t.Bytes()), "took", time.Since(start))
+	}
+	r := newRegion(f, registered)
 	f.byID.Lock()
 	f.byID.regions[t.Key().ID()] = r
 	f.byID.Unlock()
-	f.local.add(r)
 	if err := f.owned.Add(r); err != nil {
 		_ = r.Close()
 		return nil, err
@@ -80,23 +81,11 @@ func (f *Fabric) own(t *target.Region) (rdma.Region, error) {
 	return r, nil
 }
 
-func newRegion(f *Fabric, t *target.Region) *region {
-	r := &region{Region: t, fabric: f, done: make(chan struct{})}
+func newRegion(f *Fabric, l *local.Region) *region {
+	r := &region{Region: l, fabric: f, done: make(chan struct{})}
 	r.mu.holders = make(map[*conn]struct{})
 	r.mu.left = make(chan struct{}, 1)
 	return r
-}
-
-func (r *region) register() (err error) {
-	if len(r.Bytes()) == 0 || r.Access() == rdma.AccessLocal && !r.fabric.dev.local {
-		return nil
-	}
-	start := time.Now()
-	r.reg, err = r.fabric.dev.register(r.Bytes(), r.Access())
-	if err == nil {
-		r.fabric.opts.Log.Debug("registered", "region", r.Key(), "bytes", len(r.Bytes()), "took", time.Since(start))
-	}
-	return err
 }
 
 // Close implements rdma.Region.
@@ -104,14 +93,10 @@ func (r *region) Close() error {
 	r.begin.Do(func() {
 		r.revoke()
 		f := r.fabric
-		f.local.remove(r)
-		if r.cached != nil {
-			f.cache.forget(r)
-		}
-		r.err = r.reg.close()
+		r.err = r.Region.Close()
 		f.byID.Lock()
-		if r.cached == nil {
-			delete(f.byID.regions, r.Key().ID())
+		if id := r.Key().ID(); f.byID.regions[id] == r { // not one that is kept
+			delete(f.byID.regions, id)
 		}
 		f.byID.Unlock()
 		f.owned.Remove(r)
@@ -128,7 +113,7 @@ func (r *region) revoke() {
 	r.mu.revoking = true
 	r.mu.Unlock()
 	for _, c := range r.holders() {
-		c.tell(frame{kind: kindRevoke, key: r.Key()})
+		c.line.Tell(lifeline.ForRegion(lifeline.KindRevoke, r.Key().ID()))
 	}
 	timer := time.NewTimer(r.fabric.opts.RevokeTimeout)
 	defer timer.Stop()
@@ -178,14 +163,14 @@ func (r *region) heldBy(c *conn) bool {
 }
 
 // grant gives a peer the region, and answers it before anybody can tell it of the revocation.
-func (r *region) grant(c *conn, answer frame) bool {
+func (r *region) grant(c *conn, answer lifeline.Frame) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.revoking {
 		return false
 	}
 	r.mu.holders[c] = struct{}{}
-	c.tell(answer)
+	c.line.Tell(answer)
 	return true
 }
 
@@ -204,93 +189,4 @@ func (f *Fabric) region(id uint64) *region {
 	f.byID.Lock()
 	defer f.byID.Unlock()
 	return f.byID.regions[id]
-}
-
-// locals finds the registered region that a piece of local memory lies in.
-type locals struct {
-	write  sync.Mutex
-	sorted atomic.Pointer[[]*region] // by address; replaced whole
-}
-
-func (l *locals) add(r *region) {
-	if r.reg == nil {
-		return
-	}
-	l.replace(func(all []*region) []*region { return append(all, r) })
-}
-
-func (l *locals) remove(r *region) {
-	l.replace(func(all []*region) []*region {
-		return slices.DeleteFunc(all, func(other *region) bool { return other == r })
-	})
-}
-
-// addApart adds a region that is kept, unless it overlaps with another that is.
-func (l *locals) addApart(r *region) bool {
-	l.write.Lock()
-	defer l.write.Unlock()
-	if l.overlaps(r.Bytes()) {
-		return false
-	}
-	l.replaceLocked(func(all []*region) []*region { return append(all, r) })
-	return true
-}
-
-func (l *locals) replace(change func([]*region) []*region) {
-	l.write.Lock()
-	defer l.write.Unlock()
-	l.replaceLocked(change)
-}
-
-func (l *locals) replaceLocked(change func([]*region) []*region) {
-	var all []*region
-	if old := l.sorted.Load(); old != nil {
-		all = slices.Clone(*old)
-	}
-	all = change(all)
-	slices.SortFunc(all, func(a, b *region) int { return cmp.Compare(address(a.Bytes()), address(b.Bytes())) })
-	l.sorted.Store(&all)
-}
-
-// overlaps reports whether a region that was kept has some of the memory.
-func (l *locals) overlaps(b []byte) bool {
-	all := l.sorted.Load()
-	if all == nil {
-		return false
-	}
-	from := uint64(address(b))
-	return slices.ContainsFunc(*all, func(r *region) bool {
-		at := uint64(address(r.Bytes()))
-		return r.cached != nil && at < from+uint64(len(b)) && from < at+uint64(len(r.Bytes()))
-	})
-}
-
-// maxRegion bounds how far before an address a region that holds it may begin: the largest region
-// of the architecture, several times over.
-const maxRegion = 16 << 30
-
-// find returns a region that holds all of b, acquired, or nil.
-func (l *locals) find(b []byte) *region {
-	all := l.sorted.Load()
-	if all == nil {
-		return nil
-	}
-	at := uint64(address(b))
-	i, _ := slices.BinarySearchFunc(*all, at, func(r *region, at uint64) int {
-		if uint64(address(r.Bytes())) <= at {
-			return -1
-		}
-		return 1
-	})
-	for i--; i >= 0; i-- {
-		r := (*all)[i]
-		off := at - uint64(address(r.Bytes()))
-		if off+uint64(len(b)) <= uint64(len(r.Bytes())) && r.Acquire() == nil {
-			return r
-		}
-		if off > maxRegion {
-			return nil
-		}
-	}
-	return nil
 }

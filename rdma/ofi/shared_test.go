@@ -4,7 +4,9 @@ package ofi
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/rdma"
+	"forebay/rdma/ofi/fi"
+	"forebay/rdma/ofi/internal/lifeline"
+	"forebay/rdma/ofi/internal/local"
 )
 
 // processorTime is what this process has used.
@@ -48,10 +53,15 @@ func idleUsesNoProcessor(t *testing.T, name string) {
 // newLinkOf is newLink over a configuration.
 func newLinkOf(t *testing.T, name string, access rdma.Access) *link {
 	t.Helper()
+	return newLinkWith(t, configurations[name].opts, configurations[name].rules, access)
+}
+
+func newLinkWith(t *testing.T, opts Options, rules fi.Rules, access rdma.Access) *link {
+	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) }) // runs last
 	x := &link{t: t}
 	for _, f := range []**Fabric{&x.near, &x.far} {
-		made, err := newFabric(configurations[name].opts, configurations[name].rules)
+		made, err := newFabric(opts, rules)
 		must(t, err)
 		t.Cleanup(func() { must(t, made.Close()) })
 		*f = made
@@ -76,17 +86,21 @@ func localMemoryIsNotOffered(t *testing.T, name string) {
 			x.connect()                                     // another session, whose peer is up to something
 			must(t, x.do(rdma.OpRead, 0, make([]byte, 10))) // needs a stage
 			own := registered(t, x.near, 1<<16, rdma.AccessLocal)
-			stages := x.near.stages.mu.slabs[0]
+			stages := takeStages(t, x.near, x.conn)
+			first := slices.MinFunc(stages, func(a, b local.Stage) int { return cmp.Compare(fi.Address(a.Mem), fi.Address(b.Mem)) })
+			for _, s := range stages {
+				x.near.local.Stages.Give(s)
+			}
 			for what, m := range map[string]struct {
 				mem []byte
-				reg *registration
+				at  fi.Place
 			}{
-				"where reads behind writes go": {x.near.sight.sink.mem, x.near.sight.sink.reg},
-				"stages":                       {stages.mem, stages.reg},
-				"a region without access":      {own.Bytes(), own.reg},
+				"where reads behind writes go": {x.near.sight.sink.Mem, fi.Place{Addr: x.near.sight.sink.Reg.Base, Key: x.near.sight.sink.Reg.Key}},
+				"stages":                       {first.Mem, fi.Place{Addr: first.Reg.Base, Key: first.Reg.Key}},
+				"a region without access":      {own.Bytes(), own.Grant()},
 			} {
 				before := bytes.Clone(m.mem[:100])
-				g := grant{key: keyOf(77), access: all, size: 100, addr: m.reg.base, rkey: m.reg.key}
+				g := grant{key: lifeline.ForRegion(lifeline.KindOpen, 77).Key, access: all, size: 100, at: m.at}
 				x.target.mu.Lock()
 				x.target.mu.grants.byKey[g.key], x.target.mu.grants.byID[77] = &g, &g
 				x.target.mu.Unlock()
@@ -113,30 +127,30 @@ func TestStagesAreShared(t *testing.T) {
 	must(t, err)
 	defer f.Close()
 	greedy, modest := &conn{fabric: f}, &conn{fabric: f}
-	var held []stage
+	var held []local.Stage
 	for n := 0; ; n++ {
-		s, err := f.stages.take(greedy, n)
+		s, err := f.local.Stages.Take(greedy, n)
 		must(t, err)
-		if s.mem == nil {
+		if s.Mem == nil {
 			break
 		}
 		held = append(held, s)
 	}
-	if len(held) != slabStages {
+	if len(held) != local.SlabStages {
 		t.Errorf("one connection got %d stages", len(held))
 	}
-	for n := range stageShare {
-		s, err := f.stages.take(modest, n)
+	for n := range local.Share {
+		s, err := f.local.Stages.Take(modest, n)
 		must(t, err)
-		if s.mem == nil {
+		if s.Mem == nil {
 			t.Fatalf("the other one got %d stages", n)
 		}
 		held = append(held, s)
 	}
 	for _, s := range held {
-		f.stages.give(s)
+		f.local.Stages.Give(s)
 	}
-	if n := len(f.stages.mu.slabs); n != 2 {
-		t.Errorf("%d slabs", n)
+	if n, free := f.local.Stages.Count(); n != 2*local.SlabStages || free != n {
+		t.Errorf("%d stages, %d of them free", n, free)
 	}
 }

@@ -7,13 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"forebay/rdma"
+	"forebay/rdma/ofi/fi"
 )
-
-// Supported reports whether this program was built with libfabric.
-const Supported = false
 
 // errUnsupported is the answer to everything.
 var errUnsupported = fmt.Errorf("ofi: built without libfabric (build tag ofi): %w", errors.ErrUnsupported)
@@ -26,17 +23,11 @@ var _ rdma.Fabric = (*Fabric)(nil)
 // New fails with an error wrapping errors.ErrUnsupported.
 func New(Options) (*Fabric, error) { return nil, errUnsupported }
 
-// List fails with an error wrapping errors.ErrUnsupported.
-func List() ([]Offer, error) { return nil, errUnsupported }
-
-// Version of libfabric: there is none.
-func Version() string { return "" }
-
 // Name implements rdma.Fabric.
 func (*Fabric) Name() string { return "ofi" }
 
 // Offer is the way that was chosen: none.
-func (*Fabric) Offer() Offer { return Offer{} }
+func (*Fabric) Offer() fi.Offer { return fi.Offer{} }
 
 // Limits implements rdma.Fabric.
 func (*Fabric) Limits() rdma.Limits { return rdma.Limits{} }
@@ -78,24 +69,3 @@ func (*Fabric) Broken() bool { return true }
 
 // Close implements rdma.Fabric.
 func (*Fabric) Close() error { return nil }
-
-// Raw is one end of a connection over libfabric alone. Here nobody can make one.
-type Raw struct{}
-
-// OpenRaw fails with an error wrapping errors.ErrUnsupported.
-func OpenRaw(string, string, int64) (*Raw, error) { return nil, errUnsupported }
-
-// Listen fails.
-func (*Raw) Listen() (string, error) { return "", errUnsupported }
-
-// Serve fails.
-func (*Raw) Serve() error { return errUnsupported }
-
-// Connect fails.
-func (*Raw) Connect(string) error { return errUnsupported }
-
-// Run fails.
-func (*Raw) Run(RawOp, int, int, int64) (time.Duration, error) { return 0, errUnsupported }
-
-// Close does nothing.
-func (*Raw) Close() {}

@@ -11,6 +11,7 @@ import (
 
 	"forebay/rdma"
 	"forebay/rdma/ofi"
+	"forebay/rdma/ofi/fi"
 	"forebay/rdma/rdmatest"
 )
 
@@ -18,7 +19,7 @@ import (
 func serve(t *testing.T, ticket string) (Offer, rdma.Region, *ofi.Fabric) {
 	t.Helper()
 	f, err := ofi.New(ofi.Options{
-		Want: ofi.Want{Provider: "tcp", Address: "127.0.0.1"},
+		Want: fi.Want{Provider: "tcp", Address: "127.0.0.1"},
 		Admit: func(_ context.Context, s net.Conn) (*ofi.Admission, error) {
 			b := make([]byte, len(ticket))
 			if _, err := s.Read(b); err != nil || string(b) != ticket {

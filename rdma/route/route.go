@@ -18,6 +18,7 @@ import (
 
 	"forebay/rdma"
 	"forebay/rdma/ofi"
+	"forebay/rdma/ofi/fi"
 	"forebay/rdma/tcp"
 )
 
@@ -27,7 +28,7 @@ type Offer struct {
 	TCP string
 	// OFI is the address of its ofi fabric's lifeline, "" where it has none.
 	OFI string
-	// Provider, Endpoint and Network say what its ofi fabric stands on: ofi.Offer's Provider,
+	// Provider, Endpoint and Network say what its ofi fabric stands on: fi.Offer's Provider,
 	// Endpoint and Fabric.
 	Provider, Endpoint, Network string
 }
@@ -90,7 +91,7 @@ func (r *Route) begin() error {
 }
 
 func (r *Route) dial(ctx context.Context) (rdma.Conn, string, error) {
-	if r.offer.OFI != "" && ofi.Supported {
+	if r.offer.OFI != "" && fi.Supported {
 		c, err := r.dialOFI(ctx)
 		if err == nil {
 			return c, "ofi/" + r.offer.Provider, nil
@@ -119,7 +120,7 @@ func (r *Route) dial(ctx context.Context) (rdma.Conn, string, error) {
 func (r *Route) dialOFI(ctx context.Context) (rdma.Conn, error) {
 	var errs []error
 	for _, network := range []string{r.offer.Network, ""} {
-		c, err := r.dialOver(ctx, ofi.Want{Provider: r.offer.Provider, Endpoint: ofi.Endpoint(r.offer.Endpoint), Network: network})
+		c, err := r.dialOver(ctx, fi.Want{Provider: r.offer.Provider, Endpoint: fi.EndpointKind(r.offer.Endpoint), Network: network})
 		if err == nil {
 			return c, nil
 		}
@@ -131,7 +132,7 @@ func (r *Route) dialOFI(ctx context.Context) (rdma.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-func (r *Route) dialOver(ctx context.Context, want ofi.Want) (rdma.Conn, error) {
+func (r *Route) dialOver(ctx context.Context, want fi.Want) (rdma.Conn, error) {
 	u, err := r.shared.use(want, r.opts.Log)
 	if err != nil {
 		return nil, err

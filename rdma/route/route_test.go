@@ -13,6 +13,7 @@ import (
 
 	"forebay/rdma"
 	"forebay/rdma/ofi"
+	"forebay/rdma/ofi/fi"
 	"forebay/rdma/tcp"
 )
 
@@ -42,7 +43,7 @@ func options() Options {
 // TestFallsBack: what libfabric cannot reach is reached over TCP, and Close ends everything.
 func TestFallsBack(t *testing.T) {
 	r := New(Offer{TCP: listen(t), OFI: "127.0.0.1:1", Provider: "tcp", Network: "127.0.0.1/32"}, options())
-	var wanted []ofi.Want
+	var wanted []fi.Want
 	r.shared = &shared{open: func(o ofi.Options) (fabric, error) {
 		wanted = append(wanted, o.Want)
 		return nil, errors.ErrUnsupported
@@ -51,7 +52,7 @@ func TestFallsBack(t *testing.T) {
 	if err != nil || name != "tcp" {
 		t.Fatal(name, err)
 	}
-	if ofi.Supported && (len(wanted) != 2 || wanted[0].Network != "127.0.0.1/32" || wanted[1].Network != "") {
+	if fi.Supported && (len(wanted) != 2 || wanted[0].Network != "127.0.0.1/32" || wanted[1].Network != "") {
 		t.Errorf("looked for %+v", wanted)
 	}
 	if err := errors.Join(r.Close(), r.Close()); err != nil {
@@ -108,7 +109,7 @@ func TestShared(t *testing.T) {
 	}}
 	use := func(provider string) *use {
 		t.Helper()
-		u, err := s.use(ofi.Want{Provider: provider}, nil)
+		u, err := s.use(fi.Want{Provider: provider}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +142,7 @@ func TestShared(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if _, err := s.use(ofi.Want{Provider: "none"}, nil); !errors.Is(err, errors.ErrUnsupported) {
+		if _, err := s.use(fi.Want{Provider: "none"}, nil); !errors.Is(err, errors.ErrUnsupported) {
 			t.Error(err)
 		}
 	}
@@ -176,11 +177,11 @@ func TestKeep(t *testing.T) {
 	}
 	mem := make([]byte, 300)
 	first := keep(mem[:100])
-	a, _ := s.use(ofi.Want{Provider: "a"}, nil)
+	a, _ := s.use(fi.Want{Provider: "a"}, nil)
 	want(1)
 	second := keep(mem[100:200])
 	want(2)
-	b, _ := s.use(ofi.Want{Provider: "b"}, nil)
+	b, _ := s.use(fi.Want{Provider: "b"}, nil)
 	want(2, 2)
 	for _, bad := range [][]byte{mem[50:60], mem[199:201], mem, {}} {
 		if _, err := s.keep(bad); !errors.Is(err, rdma.ErrInvalid) {
@@ -201,7 +202,7 @@ func TestKeep(t *testing.T) {
 
 // TestCloseWhileDialling: Close ends a dial that would take long, and waits for it.
 func TestCloseWhileDialling(t *testing.T) {
-	if !ofi.Supported {
+	if !fi.Supported {
 		hang, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
 		if err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"forebay/rdma"
 	"forebay/rdma/ofi"
+	"forebay/rdma/ofi/fi"
 )
 
 // shared are the fabrics of libfabric's that the routes of a process have in use: one domain and
@@ -28,7 +29,7 @@ type shared struct {
 
 	mu struct {
 		sync.Mutex
-		inUse map[ofi.Want]*use
+		inUse map[fi.Want]*use
 		open  map[*use]struct{} // those with a fabric, broken ones too
 		kept  map[*kept]struct{}
 	}
@@ -45,7 +46,7 @@ type fabric interface {
 // use is a fabric, and how many routes use it.
 type use struct {
 	of     *shared
-	want   ofi.Want
+	want   fi.Want
 	ready  chan struct{} // closed when what follows is there
 	fabric fabric
 	err    error
@@ -66,7 +67,7 @@ func openOFI(o ofi.Options) (fabric, error) {
 
 // use returns the fabric that is wanted, opened if nobody has it yet, or if what they have is
 // broken. Whoever gets it closes the use. The first one's log hears of the fabric.
-func (s *shared) use(want ofi.Want, log *slog.Logger) (*use, error) {
+func (s *shared) use(want fi.Want, log *slog.Logger) (*use, error) {
 	s.mu.Lock()
 	u := s.mu.inUse[want]
 	if u != nil && u.opened() && u.fabric.Broken() {
@@ -76,7 +77,7 @@ func (s *shared) use(want ofi.Want, log *slog.Logger) (*use, error) {
 	if first {
 		u = &use{of: s, want: want, ready: make(chan struct{})}
 		if s.mu.inUse == nil {
-			s.mu.inUse = make(map[ofi.Want]*use)
+			s.mu.inUse = make(map[fi.Want]*use)
 		}
 		s.mu.inUse[want] = u
 	}

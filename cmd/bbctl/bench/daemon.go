@@ -18,7 +18,7 @@ import (
 
 	"forebay/client"
 	"forebay/internal/bb"
-	"forebay/rdma/ofi"
+	"forebay/rdma/ofi/fi"
 )
 
 // daemon is a bbd that rows talk to: a process of ours, or a running one.
@@ -80,7 +80,7 @@ func findDaemon(path string) (string, error) {
 	}
 	if self, err := os.Executable(); err == nil {
 		name := "bbd"
-		if ofi.Supported {
+		if fi.Supported {
 			name = "bbd-ofi"
 		}
 		beside := filepath.Join(filepath.Dir(self), name)

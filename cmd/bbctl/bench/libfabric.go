@@ -11,6 +11,7 @@ import (
 
 	"forebay/rdma"
 	"forebay/rdma/ofi"
+	"forebay/rdma/ofi/fi"
 	"forebay/rdma/tcp"
 )
 
@@ -18,7 +19,7 @@ import (
 // loopback: files as in row 5, and below them one-sided operations.
 
 // overTCP is the libfabric that the row is about, which every machine has.
-var overTCP = ofi.Want{Provider: "tcp", Endpoint: ofi.Message, Address: "127.0.0.1"}
+var overTCP = fi.Want{Provider: "tcp", Endpoint: fi.Message, Address: "127.0.0.1"}
 
 const (
 	fabricMemory = 64 << 20 // bytes that one-sided operations go round in
@@ -28,7 +29,7 @@ const (
 )
 
 func overLibfabric(ctx context.Context, e *env) ([]Result, error) {
-	if !ofi.Supported {
+	if !fi.Supported {
 		return nil, cannot("this bbctl was built without libfabric: bbctl-ofi measures it")
 	}
 	if e.opts.socket != "" {
@@ -94,12 +95,12 @@ func oneSided(ctx context.Context, e *env) (_ []Result, err error) {
 	}
 	defer func() { err = errors.Join(err, plain.stop()) }()
 	cases := []fabricCase{
-		{"write of 1 MiB", BytesPerSecond, ofi.RawWrite, large, window, e.sizes.File / large},
-		{"write of 4 KiB, until it is there", Seconds, ofi.RawDeliver, small, 1, int64(e.sizes.Small)},
-		{"read of 4 KiB", Seconds, ofi.RawRead, small, 1, int64(e.sizes.Small)},
-		{"writes of 4 KiB, 1 in flight", PerSecond, ofi.RawDeliver, small, 1, int64(e.sizes.Small)},
-		{"writes of 4 KiB, 4 in flight", PerSecond, ofi.RawDeliver, small, 4, int64(e.sizes.Small)},
-		{"writes of 4 KiB, 16 in flight", PerSecond, ofi.RawDeliver, small, 16, int64(e.sizes.Small)},
+		{"write of 1 MiB", BytesPerSecond, fi.RawWrite, large, window, e.sizes.File / large},
+		{"write of 4 KiB, until it is there", Seconds, fi.RawDeliver, small, 1, int64(e.sizes.Small)},
+		{"read of 4 KiB", Seconds, fi.RawRead, small, 1, int64(e.sizes.Small)},
+		{"writes of 4 KiB, 1 in flight", PerSecond, fi.RawDeliver, small, 1, int64(e.sizes.Small)},
+		{"writes of 4 KiB, 4 in flight", PerSecond, fi.RawDeliver, small, 4, int64(e.sizes.Small)},
+		{"writes of 4 KiB, 16 in flight", PerSecond, fi.RawDeliver, small, 16, int64(e.sizes.Small)},
 	}
 	var results []Result
 	for _, c := range cases {
@@ -130,7 +131,7 @@ func oneSided(ctx context.Context, e *env) (_ []Result, err error) {
 type fabricCase struct {
 	what  string
 	unit  Unit
-	op    ofi.RawOp
+	op    fi.RawOp
 	size  int
 	depth int
 	count int64
@@ -174,7 +175,7 @@ func (c fabricCase) value(took time.Duration) float64 {
 // live, so each measurement has a pair of its own.
 type raw struct{}
 
-func (raw) run(op ofi.RawOp, size, depth int, count int64) (_ time.Duration, err error) {
+func (raw) run(op fi.RawOp, size, depth int, count int64) (_ time.Duration, err error) {
 	worker, err := startCrew(1, workRaw, "--bytes", fmt.Sprint(fabricMemory))
 	if err != nil {
 		return 0, err
@@ -184,7 +185,7 @@ func (raw) run(op ofi.RawOp, size, depth int, count int64) (_ time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	near, err := ofi.OpenRaw(overTCP.Provider, overTCP.Address, fabricMemory)
+	near, err := fi.OpenRaw(overTCP.Provider, overTCP.Address, fabricMemory)
 	if err != nil {
 		return 0, err
 	}
@@ -200,16 +201,16 @@ func (raw) run(op ofi.RawOp, size, depth int, count int64) (_ time.Duration, err
 
 // move is what plain connections do in row 5: as many bytes, there or back.
 func (r raw) move(b []byte, send bool) (time.Duration, error) {
-	op := ofi.RawRead
+	op := fi.RawRead
 	if send {
-		op = ofi.RawWrite
+		op = fi.RawWrite
 	}
 	return r.run(op, large, window, int64(len(b)/large))
 }
 
 // serveRaw is the worker at the other end.
 func serveRaw(size int64, out io.Writer) error {
-	r, err := ofi.OpenRaw(overTCP.Provider, overTCP.Address, size)
+	r, err := fi.OpenRaw(overTCP.Provider, overTCP.Address, size)
 	if err != nil {
 		return err
 	}
@@ -287,10 +288,10 @@ func startFabricPair(ctx context.Context, provider string) (_ *fabricPair, err e
 }
 
 // run is what Raw.Run is of libfabric alone.
-func (p *fabricPair) run(ctx context.Context, op ofi.RawOp, size, depth int, count int64) (time.Duration, error) {
+func (p *fabricPair) run(ctx context.Context, op fi.RawOp, size, depth int, count int64) (time.Duration, error) {
 	began := time.Now()
 	kind := rdma.OpWrite
-	if op == ofi.RawRead {
+	if op == fi.RawRead {
 		kind = rdma.OpRead
 	}
 	posted := int64(0)
@@ -321,7 +322,7 @@ func (p *fabricPair) processorTime(ctx context.Context, n int64) (float64, error
 	if err != nil {
 		return 0, err
 	}
-	if _, err := p.run(ctx, ofi.RawDeliver, large, window, n/large); err != nil {
+	if _, err := p.run(ctx, fi.RawDeliver, large, window, n/large); err != nil {
 		return 0, err
 	}
 	after, err := p.used()

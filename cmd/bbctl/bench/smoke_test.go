@@ -8,7 +8,7 @@ import (
 
 	"forebay/internal/bbdtest"
 	"forebay/internal/s3test"
-	"forebay/rdma/ofi"
+	"forebay/rdma/ofi/fi"
 )
 
 // TestQuick measures every row against real daemons and a real S3 server.
@@ -41,7 +41,7 @@ func checkReport(t *testing.T, report *Report) {
 	for _, r := range report.Rows {
 		seen[r.Row]++
 		switch {
-		case r.Row == 6 && !ofi.Supported: // TestLibfabricRow measures it
+		case r.Row == 6 && !fi.Supported: // TestLibfabricRow measures it
 			if r.NotMeasured == "" || r.Failed {
 				t.Errorf("row 6 without libfabric: %+v", r)
 			}
@@ -53,7 +53,7 @@ func checkReport(t *testing.T, report *Report) {
 	}
 	for _, r := range rows() {
 		want := map[int]int{5: 2, 6: 10, 7: 2, 13: 2, 17: 3}[r.number]
-		if r.number == 6 && !ofi.Supported {
+		if r.number == 6 && !fi.Supported {
 			want = 1
 		}
 		if got := seen[r.number]; got != max(1, want) {

@@ -13,7 +13,7 @@ import (
 type Admission struct {
 	limit int
 	conns Set[rdma.Conn]
-	enter sync.Mutex // keeps those who enter together within the limit
+	enter sync.Mutex // keeps connections that enter together within the limit
 }
 
 // NewAdmission admits so many connections at once.

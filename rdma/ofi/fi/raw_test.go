@@ -1,6 +1,6 @@
 //go:build ofi && cgo
 
-package ofi
+package fi
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package ofi
+package fi
 
 import (
 	"fmt"
@@ -9,14 +9,14 @@ import (
 	"forebay/rdma"
 )
 
-// Endpoint is a kind of libfabric endpoint.
-type Endpoint string
+// EndpointKind is a kind of libfabric endpoint.
+type EndpointKind string
 
 const (
 	// Message endpoints are connected (FI_EP_MSG): verbs, tcp.
-	Message Endpoint = "message"
+	Message EndpointKind = "message"
 	// Datagram endpoints are reliable and unconnected (FI_EP_RDM): efa, opx, psm2, sockets.
-	Datagram Endpoint = "datagram"
+	Datagram EndpointKind = "datagram"
 )
 
 // Offer is one way that libfabric has on this machine: one entry of fi_getinfo(3).
@@ -27,7 +27,7 @@ type Offer struct {
 	Fabric string
 	// Domain is the device: "mlx5_0", "rxe0", "eth0".
 	Domain   string
-	Endpoint Endpoint
+	Endpoint EndpointKind
 	// Address is this machine's on that network, without a port, or "" where it is no IP address.
 	Address string
 	// Device describes the hardware where libfabric knows of any ("" for providers in software).
@@ -98,7 +98,7 @@ type Want struct {
 	// Address is one of this machine's IP addresses, or a prefix that holds one: "10.1.0.0/16".
 	Address string
 	// Endpoint is the kind of endpoint.
-	Endpoint Endpoint
+	Endpoint EndpointKind
 	// Network is an Offer's Fabric: what stands on the same one can talk to each other.
 	Network string
 }

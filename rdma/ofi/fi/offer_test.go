@@ -1,4 +1,4 @@
-package ofi
+package fi
 
 import (
 	"errors"
@@ -96,17 +96,5 @@ func TestWantValidate(t *testing.T) {
 	}
 	if err := (Want{Address: "fd00::/8", Endpoint: Datagram}).Validate(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestOptionsValidate(t *testing.T) {
-	if err := (Options{}).Validate(); err != nil {
-		t.Fatal(err)
-	}
-	err := Options{Depth: -1, Chunk: 1, Window: 4096, Want: Want{Endpoint: "x"}}.Validate()
-	for _, name := range []string{"Depth", "Chunk", "Window", "endpoint"} {
-		if err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s is missing in %v", name, err)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package ofi
+package fi
 
 // RawOp is what Raw.Run does.
 type RawOp int

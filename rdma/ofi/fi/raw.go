@@ -1,6 +1,6 @@
 //go:build ofi && cgo
 
-package ofi
+package fi
 
 // #include "raw.h"
 import "C"
@@ -24,7 +24,7 @@ func OpenRaw(provider, address string, size int64) (*Raw, error) {
 	var why [200]C.char
 	r := C.raw_open(name, at, C.uint64_t(size), &why[0], C.int(len(why)))
 	if r == nil {
-		return nil, fmt.Errorf("ofi: %s", C.GoString(&why[0]))
+		return nil, fmt.Errorf("libfabric: %s", C.GoString(&why[0]))
 	}
 	return &Raw{r}, nil
 }

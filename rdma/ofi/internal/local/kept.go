@@ -1,19 +1,19 @@
 //go:build ofi && cgo
 
-package ofi
+package local
 
 import (
 	"container/list"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 
 	"forebay/rdma"
+	"forebay/rdma/ofi/fi"
 )
 
 // cache decides which of the memory that was handed to Keep is registered now: what was used last,
-// up to a limit. It is keyed by address, through locals.
+// up to a limit. It is keyed by address, through the index.
 //
 //	kept ──first operation──▶ registered ◀──▶ in use
 //	  ▲                           │
@@ -34,79 +34,67 @@ import (
 // Memory of the Go heap must not be kept: once it is free, the runtime takes its pages away and
 // puts others in their place, under a registration that lives on.
 type cache struct {
-	dev   *device
+	dev   *fi.Device
 	limit int // bytes
 	log   *slog.Logger
 
 	mu struct {
 		sync.Mutex
 		bytes   int       // registered, or being registered
-		entries list.List // *region, those that are registered, the one that was used last at the back
+		entries list.List // *Region, those that are registered, the one that was used last at the back
 		refused bool      // it was said that memory could not be registered
 	}
 	making sync.Mutex // one registration at a time; taken before mu
 }
 
-// cached is what the cache knows of a region. The lock of the cache guards it, and the region's
-// reg as well; but who has pinned the region may read reg.
-type cached struct {
+// kept is the cache's part of a region. The lock of the cache guards it, and the region's reg as well; but
+// a caller that has pinned the region may read reg.
+type kept struct {
 	users int
 	entry *list.Element // nil: not registered
 }
 
-// Keep says that memory stays mapped where it is, until what is returned is closed: where the
-// fabric asks for registered memory, operations on it need no copy. It is registered when it is
-// first used, and may be unregistered between uses when other memory needs room. It must not be of
-// the Go heap, and must not overlap with other memory that is kept: ErrInvalid. Operations on it
-// must have completed before it is closed; Close waits for those that have not.
-func (f *Fabric) Keep(mem []byte) (io.Closer, error) {
-	done, err := f.use()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
+// Keep takes memory in that stays mapped where it is until the region is closed. It is registered when it
+// is first used, and may be unregistered between uses when other memory needs room. It must not be of the
+// Go heap, and must not overlap with other memory that is kept: ErrInvalid.
+func (m *Memory) Keep(mem []byte) (*Region, error) {
 	if len(mem) == 0 {
-		return nil, fmt.Errorf("ofi: keep nothing: %w", rdma.ErrInvalid)
+		return nil, fmt.Errorf("keep nothing: %w", rdma.ErrInvalid)
 	}
-	t, err := f.kept.Add(mem, rdma.AccessLocal)
+	t, err := m.kept.Add(mem, rdma.AccessLocal)
 	if err != nil {
 		return nil, err
 	}
-	r := newRegion(f, t)
-	r.cached = &cached{}
-	if !f.local.addApart(r) {
+	r := &Region{Region: t, of: m, kept: &kept{}}
+	if !m.index.addApart(r) {
 		t.Revoke()
-		return nil, fmt.Errorf("ofi: keep %d bytes of which some are kept already: %w", len(mem), rdma.ErrInvalid)
-	}
-	if err := f.owned.Add(r); err != nil {
-		_ = r.Close()
-		return nil, err
+		return nil, fmt.Errorf("keep %d bytes of which some are kept already: %w", len(mem), rdma.ErrInvalid)
 	}
 	return r, nil
 }
 
 // pin begins a use. If it returns false, the memory is not registered, and the use has not begun.
-func (h *cache) pin(r *region) bool {
+func (h *cache) pin(r *Region) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.cached.entry == nil {
+	if r.kept.entry == nil {
 		return false
 	}
-	r.cached.users++
-	h.mu.entries.MoveToBack(r.cached.entry)
+	r.kept.users++
+	h.mu.entries.MoveToBack(r.kept.entry)
 	return true
 }
 
 // unpin ends a use.
-func (h *cache) unpin(r *region) {
+func (h *cache) unpin(r *Region) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r.cached.users--
+	r.kept.users--
 }
 
 // register is pin for memory that is not registered: it is now, unless there is no room for it, or
 // the kernel allows no more. It takes as long as that takes.
-func (h *cache) register(r *region) bool {
+func (h *cache) register(r *Region) bool {
 	h.making.Lock()
 	defer h.making.Unlock()
 	if h.pin(r) { // somebody else was faster
@@ -114,14 +102,14 @@ func (h *cache) register(r *region) bool {
 	}
 	old, room := h.makeRoom(len(r.Bytes()))
 	for _, reg := range old {
-		if err := reg.close(); err != nil {
+		if err := reg.Close(); err != nil {
 			h.log.Warn("memory that was kept could not be unregistered", "err", err)
 		}
 	}
 	if !room {
 		return false
 	}
-	reg, err := h.dev.register(r.Bytes(), rdma.AccessLocal)
+	reg, err := h.dev.Register(r.Bytes(), rdma.AccessLocal)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
@@ -133,22 +121,22 @@ func (h *cache) register(r *region) bool {
 		return false
 	}
 	r.reg = reg
-	r.cached.entry = h.mu.entries.PushBack(r)
-	r.cached.users++
+	r.kept.entry = h.mu.entries.PushBack(r)
+	r.kept.users++
 	return true
 }
 
 // makeRoom takes the registrations away that were used longest ago, as many as need be, and
 // reserves n bytes if there is room for them now.
-func (h *cache) makeRoom(n int) (old []*registration, room bool) {
+func (h *cache) makeRoom(n int) (old []*fi.Registration, room bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n > h.limit {
 		return nil, false
 	}
 	for e := h.mu.entries.Front(); e != nil && h.mu.bytes+n > h.limit; {
-		r, next := e.Value.(*region), e.Next()
-		if r.cached.users == 0 {
+		r, next := e.Value.(*Region), e.Next()
+		if r.kept.users == 0 {
 			old = append(old, h.drop(r))
 		}
 		e = next
@@ -161,20 +149,34 @@ func (h *cache) makeRoom(n int) (old []*registration, room bool) {
 }
 
 // drop takes a region's registration, which the caller closes. The lock is held.
-func (h *cache) drop(r *region) *registration {
+func (h *cache) drop(r *Region) *fi.Registration {
 	reg := r.reg
-	h.mu.entries.Remove(r.cached.entry)
+	h.mu.entries.Remove(r.kept.entry)
 	h.mu.bytes -= len(r.Bytes())
-	r.reg, r.cached.entry = nil, nil
+	r.reg, r.kept.entry = nil, nil
 	return reg
 }
 
 // forget takes a region out that nobody uses any more, and leaves it its registration, which the
 // caller closes.
-func (h *cache) forget(r *region) {
+func (h *cache) forget(r *Region) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.cached.entry != nil {
+	if r.kept.entry != nil {
 		r.reg = h.drop(r)
 	}
+}
+
+// Registered is how much of what is kept is registered now, in bytes and in regions.
+func (m *Memory) Registered() (bytes, regions int) {
+	m.cache.mu.Lock()
+	defer m.cache.mu.Unlock()
+	return m.cache.mu.bytes, m.cache.mu.entries.Len()
+}
+
+// IsRegistered reports whether a region that is kept is registered now.
+func (r *Region) IsRegistered() bool {
+	r.of.cache.mu.Lock()
+	defer r.of.cache.mu.Unlock()
+	return r.kept.entry != nil
 }

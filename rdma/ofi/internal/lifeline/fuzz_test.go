@@ -1,6 +1,4 @@
-//go:build ofi && cgo
-
-package ofi
+package lifeline
 
 import (
 	"bytes"
@@ -10,19 +8,20 @@ import (
 
 // FuzzFrames: what a peer sends is refused, or means what it says.
 func FuzzFrames(f *testing.F) {
-	h := hello{protocol: 7, address: []byte("here")}
-	f.Add(h.encode())
-	f.Add((&frame{kind: kindOpen, request: 5, key: keyOf(9)}).append(nil))
+	h := Hello{Protocol: 7, Address: []byte("here")}
+	f.Add(h.Encode())
+	open := ForRegion(KindOpen, 9)
+	f.Add(open.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if h, err := readHello(bytes.NewReader(b)); err == nil {
-			again, err := readHello(bytes.NewReader(h.encode()))
-			if err != nil || !bytes.Equal(again.address, h.address) || again.token != h.token || again.protocol != h.protocol {
+		if h, err := ReadHello(bytes.NewReader(b)); err == nil {
+			again, err := ReadHello(bytes.NewReader(h.Encode()))
+			if err != nil || !bytes.Equal(again.Address, h.Address) || again.Token != h.Token || again.Protocol != h.Protocol {
 				t.Errorf("hello %+v came back as %+v, %v", h, again, err)
 			}
 		}
 		if len(b) == frameSize {
 			if got, err := decodeFrame(b); err == nil {
-				if again, err := decodeFrame(got.append(nil)); err != nil || again != got {
+				if again, err := decodeFrame(got.Append(nil)); err != nil || again != got {
 					t.Errorf("frame %+v came back as %+v, %v", got, again, err)
 				}
 			}
@@ -33,8 +32,8 @@ func FuzzFrames(f *testing.F) {
 // TestHelloFitsOlderReleases: releases with messages refuse a hello whose limits of messages, at 16 and
 // 20, are not within 1 and 64 KiB, and 1 and 128; what they say there themselves is ignored.
 func TestHelloFitsOlderReleases(t *testing.T) {
-	h := hello{protocol: 7, address: []byte("here")}
-	b := h.encode()
+	h := Hello{Protocol: 7, Address: []byte("here")}
+	b := h.Encode()
 	for _, at := range []int{16, 20} {
 		if n := binary.LittleEndian.Uint32(b[at:]); n < 1 || n > 128 {
 			t.Errorf("the limit at %d is %d", at, n)
@@ -42,8 +41,8 @@ func TestHelloFitsOlderReleases(t *testing.T) {
 	}
 	binary.LittleEndian.PutUint32(b[16:], 4<<10)
 	binary.LittleEndian.PutUint32(b[20:], 16)
-	got, err := readHello(bytes.NewReader(b))
-	if err != nil || got.protocol != h.protocol || !bytes.Equal(got.address, h.address) {
+	got, err := ReadHello(bytes.NewReader(b))
+	if err != nil || got.Protocol != h.Protocol || !bytes.Equal(got.Address, h.Address) {
 		t.Errorf("the hello of an older release is %+v, %v", got, err)
 	}
 }

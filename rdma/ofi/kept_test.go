@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/rdma"
+	"forebay/rdma/ofi/internal/local"
 )
 
 // mapped returns anonymous memory.
@@ -31,18 +32,10 @@ func (x *link) keep(mem []byte) io.Closer {
 	return k
 }
 
-// registeredNow is what the cache has registered.
-func (x *link) registeredNow() (bytes, entries int) {
-	h := &x.near.cache
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mu.bytes, h.mu.entries.Len()
-}
-
+// slabs is how many slabs of stages there are.
 func (x *link) slabs() int {
-	x.near.stages.mu.Lock()
-	defer x.near.stages.mu.Unlock()
-	return len(x.near.stages.mu.slabs)
+	all, _ := x.near.local.Stages.Count()
+	return all / local.SlabStages
 }
 
 // wantWritten writes memory to the region, and checks that it is what arrives.
@@ -56,9 +49,23 @@ func (x *link) wantWritten(mem []byte) {
 
 // newKeepingLink is a link over a configuration whose cache has room for so many bytes.
 func newKeepingLink(t *testing.T, name string, room int) *link {
-	x := newLinkOf(t, name, all)
-	x.near.cache.limit = room
-	return x
+	t.Helper()
+	conf := configurations[name]
+	conf.opts.Kept = room
+	return newLinkWith(t, conf.opts, conf.rules, all)
+}
+
+// takeStages takes all stages that are free.
+func takeStages(t *testing.T, f *Fabric, w local.Waiter) (all []local.Stage) {
+	t.Helper()
+	for {
+		s, err := f.local.Stages.Take(w, local.Share)
+		must(t, err)
+		if s.Mem == nil {
+			return all
+		}
+		all = append(all, s)
+	}
 }
 
 const keptSize = 256 << 10
@@ -81,16 +88,16 @@ func TestKept(t *testing.T) {
 			if x.slabs() != 0 {
 				t.Error("it was staged")
 			}
-			if n, _ := x.registeredNow(); x.near.dev.local && n != keptSize {
+			if n, _ := x.near.local.Registered(); x.near.dev.Local && n != keptSize {
 				t.Errorf("%d bytes are registered", n)
 			}
 			must(t, k.Close())
 			must(t, k.Close())
-			if n, entries := x.registeredNow(); n != 0 || entries != 0 {
+			if n, entries := x.near.local.Registered(); n != 0 || entries != 0 {
 				t.Errorf("after Close, %d bytes are registered", n)
 			}
 			x.wantWritten(mem)
-			if x.near.dev.local && x.slabs() == 0 {
+			if x.near.dev.Local && x.slabs() == 0 {
 				t.Error("it was not staged: what was closed is used")
 			}
 			must(t, unix.Munmap(mem))
@@ -146,10 +153,8 @@ func TestKeptIsBounded(t *testing.T) {
 	}
 	wantRegistered := func(want ...int) {
 		t.Helper()
-		x.near.cache.mu.Lock()
-		defer x.near.cache.mu.Unlock()
 		for i, r := range kept {
-			is, should := r.cached.entry != nil, false
+			is, should := r.IsRegistered(), false
 			for _, w := range want {
 				should = should || w == i
 			}
@@ -159,6 +164,13 @@ func TestKeptIsBounded(t *testing.T) {
 		}
 	}
 	use := func(i int) { t.Helper(); x.wantWritten(mems[i]) }
+	begin := func(i int) *local.Region {
+		r, ready := x.near.local.Find(mems[i])
+		if !ready {
+			t.Fatalf("%d is not registered", i)
+		}
+		return r
+	}
 	wantRegistered()
 	use(0)
 	use(1)
@@ -169,23 +181,19 @@ func TestKeptIsBounded(t *testing.T) {
 	if x.slabs() != 0 {
 		t.Error("something was staged")
 	}
-	if !x.near.cache.pin(kept[0]) {
-		t.Fatal("0 is not registered")
-	}
+	zero := begin(0)
 	use(3)
 	wantRegistered(0, 3)
 	use(1)
 	wantRegistered(0, 1)
-	if !x.near.cache.pin(kept[1]) {
-		t.Fatal("1 is not registered")
-	}
+	one := begin(1)
 	use(2) // all others are in use
 	wantRegistered(0, 1)
 	if x.slabs() != 1 {
 		t.Error("what found no room was not staged")
 	}
-	x.near.cache.unpin(kept[0])
-	x.near.cache.unpin(kept[1])
+	zero.EndUse()
+	one.EndUse()
 	use(2)
 	wantRegistered(1, 2)
 	large := mapped(t, 3*keptSize)
@@ -224,7 +232,7 @@ func TestKeptByMany(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n, entries := x.registeredNow(); n != 0 || entries != 0 {
+	if n, entries := x.near.local.Registered(); n != 0 || entries != 0 {
 		t.Errorf("%d bytes in %d registrations are left", n, entries)
 	}
 }
@@ -240,26 +248,22 @@ func TestBuffers(t *testing.T) {
 				t.Fatalf("%d bytes", len(b.Bytes()))
 			}
 			free := func() int {
-				x.near.stages.mu.Lock()
-				defer x.near.stages.mu.Unlock()
-				return len(x.near.stages.mu.free)
+				_, n := x.near.local.Stages.Count()
+				return n
 			}
 			before := free()
 			copy(b.Bytes(), bytes.Repeat([]byte("buffer"), BufferSize/6))
-			x.near.stages.mu.Lock() // all others are taken: who stages now, waits
-			rest := x.near.stages.mu.free
-			x.near.stages.mu.free = nil
-			x.near.stages.mu.Unlock()
+			rest := takeStages(t, x.near, x.conn) // who stages now, waits
 			x.wantWritten(b.Bytes()[:BufferSize-7])
 			must(t, x.do(rdma.OpRead, 5, b.Bytes()[1000:2000]))
 			if x.slabs() != 1 || free() != 0 {
 				t.Error("it was staged")
 			}
 			for _, s := range rest {
-				x.near.stages.give(s)
+				x.near.local.Stages.Give(s)
 			}
 			held := []*Buffer{b}
-			for len(held) < maxBuffers {
+			for len(held) < local.MaxBuffers {
 				b, err := x.near.Buffer(t.Context())
 				must(t, err)
 				held = append(held, b)

@@ -1,16 +1,37 @@
 //go:build ofi && cgo
 
-package ofi
+package progress
 
 import (
+	"errors"
 	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"forebay/rdma/ofi/fi"
 )
 
-// loop is the one thread that takes completions and events from libfabric, for all connections of
+// Conn is a connection as the loop sees it. Its methods run in the loop's thread: they must not wait for
+// the peer, nor for the loop.
+type Conn interface {
+	// Complete takes the completion of one operation.
+	Complete(d *fi.Completion)
+	// Advance posts what there is to post: operations have completed, or there may be room again.
+	Advance()
+	// Connected says that the fabric has connected the endpoint.
+	Connected()
+	// Fail ends the connection.
+	Fail(cause error)
+}
+
+// Token is what a dialer quotes when it connects on the fabric.
+type Token [16]byte
+
+var errShutdown = errors.New("the fabric's connection was shut down")
+
+// Loop is the one thread that takes completions and events from libfabric, for all connections of
 // a fabric:
 //
 //	       ┌── something happened ──┐
@@ -19,25 +40,25 @@ import (
 //	└─────────── woken: a completion, an event, a Post, a job ──────────┘
 //
 // It owns the closing of endpoints too, so that no completion of a closed one is met later.
-type loop struct {
-	dev      *device
+type Loop struct {
+	dev      *fi.Device
 	spin     time.Duration
 	log      *slog.Logger
 	sleeping atomic.Bool
 	rounds   atomic.Uint64 // how often it looked
 	broken   atomic.Bool   // a queue failed, and with it all connections
 	ended    chan struct{}
-	done     []completion
-	touched  []*conn // connections with completions of this round; the loop's own
-	retried  []*conn // room for those that are tried again; the loop's own
+	done     []fi.Completion
+	touched  []Conn // with completions of this round; the loop's own
+	retried  []Conn // room for those that are tried again; the loop's own
 
 	mu struct {
 		sync.Mutex
-		conns    map[uint32]*conn
-		fids     map[uintptr]*conn
-		requests map[[tokenSize]byte]chan event // dialers that are expected; capacity 1
+		conns    map[uint32]Conn
+		ids      map[uintptr]Conn        // by endpoint
+		requests map[Token]chan fi.Event // dialers that are expected; capacity 1
 		jobs     []func()
-		stalled  []*conn
+		stalled  []Conn
 		stopped  bool
 	}
 }
@@ -48,15 +69,26 @@ const stallPause = time.Millisecond
 // eventRounds is how many busy rounds may pass before events are looked at.
 const eventRounds = 64
 
-func newLoop(d *device, opts Options) *loop {
-	l := &loop{dev: d, spin: max(opts.Spin, 0), log: opts.Log, ended: make(chan struct{}), done: make([]completion, 64)}
-	l.mu.conns = make(map[uint32]*conn)
-	l.mu.fids = make(map[uintptr]*conn)
-	l.mu.requests = make(map[[tokenSize]byte]chan event)
+// New returns a loop over a device, which polls for so long after the last thing that happened before it
+// sleeps. Start starts it.
+func New(d *fi.Device, spin time.Duration, log *slog.Logger) *Loop {
+	l := &Loop{dev: d, spin: max(spin, 0), log: log, ended: make(chan struct{}), done: make([]fi.Completion, 64)}
+	l.mu.conns = make(map[uint32]Conn)
+	l.mu.ids = make(map[uintptr]Conn)
+	l.mu.requests = make(map[Token]chan fi.Event)
 	return l
 }
 
-func (l *loop) run() {
+// Start starts the thread.
+func (l *Loop) Start() { go l.run() }
+
+// Broken reports whether one of libfabric's queues has failed: no connection can be made any more.
+func (l *Loop) Broken() bool { return l.broken.Load() }
+
+// Idle reports whether the loop sleeps, and how often it has looked for something to do.
+func (l *Loop) Idle() (sleeps bool, rounds uint64) { return l.sleeping.Load(), l.rounds.Load() }
+
+func (l *Loop) run() {
 	defer close(l.ended)
 	last := time.Now() // that something happened
 	for round := 0; l.work(); round++ {
@@ -71,7 +103,7 @@ func (l *loop) run() {
 			last = time.Now()
 			fallthrough
 		case time.Since(last) < l.spin:
-			// Who has waited for what has come goes on here and now, not when another
+			// A caller that waits for what has come goes on here and now, not when another
 			// thread has woken.
 			runtime.Gosched()
 		default:
@@ -81,8 +113,8 @@ func (l *loop) run() {
 	}
 }
 
-// sleep waits, unless somebody came meanwhile.
-func (l *loop) sleep(stalled bool) {
+// sleep waits, unless there is something to do already.
+func (l *Loop) sleep(stalled bool) {
 	limit := time.Duration(-1)
 	if stalled {
 		limit = stallPause
@@ -95,21 +127,21 @@ func (l *loop) sleep(stalled bool) {
 	if busy {
 		return
 	}
-	if err := l.dev.sleep(limit); err != nil {
+	if err := l.dev.Sleep(limit); err != nil {
 		l.log.Error("waiting for the fabric failed", "err", err)
 		time.Sleep(stallPause)
 	}
 }
 
-// wake makes the loop look again. It is cheap while the loop is busy.
-func (l *loop) wake() {
+// Wake makes the loop look again. It is cheap while the loop is busy.
+func (l *Loop) Wake() {
 	if l.sleeping.Load() {
-		l.dev.wake()
+		l.dev.Wake()
 	}
 }
 
 // work runs the jobs. It returns false when the loop is to end.
-func (l *loop) work() bool {
+func (l *Loop) work() bool {
 	l.mu.Lock()
 	jobs, stopped := l.mu.jobs, l.mu.stopped
 	l.mu.jobs = nil
@@ -121,27 +153,27 @@ func (l *loop) work() bool {
 }
 
 // do runs a job in the loop and waits for it. The loop must not have been stopped.
-func (l *loop) do(job func()) {
+func (l *Loop) do(job func()) {
 	finished := make(chan struct{})
 	l.mu.Lock()
 	l.mu.jobs = append(l.mu.jobs, func() { job(); close(finished) })
 	l.mu.Unlock()
-	l.wake()
+	l.Wake()
 	<-finished
 }
 
-// stop ends the loop and waits for it.
-func (l *loop) stop() {
+// Stop ends the loop and waits for it. Every connection is detached.
+func (l *Loop) Stop() {
 	l.mu.Lock()
 	l.mu.stopped = true
 	l.mu.Unlock()
-	l.wake()
+	l.Wake()
 	<-l.ended
 }
 
 // take handles completions, and returns how many.
-func (l *loop) take() int {
-	n, err := l.dev.read(l.done)
+func (l *Loop) take() int {
+	n, err := l.dev.Read(l.done)
 	if err != nil {
 		l.log.Error("the fabric's completion queue failed, all connections end", "err", err)
 		l.broken.Store(true)
@@ -151,49 +183,49 @@ func (l *loop) take() int {
 	}
 	for i := range n {
 		d := &l.done[i]
-		c := l.conn(uint32(d.tag >> 32))
+		c := l.conn(d.Conn())
 		if c == nil {
 			continue // of a connection that has ended
 		}
-		c.complete(int(uint32(d.tag)), d)
+		c.Complete(d)
 		l.touched = append(l.touched, c)
 	}
 	for i, c := range l.touched {
-		c.advance()
+		c.Advance()
 		l.touched[i] = nil
 	}
 	l.touched = l.touched[:0]
 	return n
 }
 
-func (l *loop) failAll(err error) {
+func (l *Loop) failAll(err error) {
 	l.mu.Lock()
-	all := make([]*conn, 0, len(l.mu.conns))
+	all := make([]Conn, 0, len(l.mu.conns))
 	for _, c := range l.mu.conns {
 		all = append(all, c)
 	}
 	l.mu.Unlock()
 	for _, c := range all {
-		c.fail(c.gone(err))
+		c.Fail(err)
 	}
 }
 
-// stall has a connection tried again, which waits for room in libfabric or in the stages.
-func (l *loop) stall(c *conn) {
+// Stall makes the loop advance a connection that waits for room in libfabric or in the stages.
+func (l *Loop) Stall(c Conn) {
 	l.mu.Lock()
 	l.mu.stalled = append(l.mu.stalled, c)
 	l.mu.Unlock()
-	l.wake()
+	l.Wake()
 }
 
 // retry lets the stalled connections go on, and reports whether one still cannot.
-func (l *loop) retry() bool {
+func (l *Loop) retry() bool {
 	l.mu.Lock()
 	stalled := l.mu.stalled
 	l.mu.stalled, l.retried = l.retried[:0], stalled
 	l.mu.Unlock()
 	for i, c := range stalled {
-		c.advance()
+		c.Advance()
 		stalled[i] = nil
 	}
 	l.mu.Lock()
@@ -201,43 +233,38 @@ func (l *loop) retry() bool {
 	return len(l.mu.stalled) > 0
 }
 
-func (l *loop) conn(id uint32) *conn {
+func (l *Loop) conn(id uint32) Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mu.conns[id]
 }
 
-// route sends what happens to an endpoint to its connection.
-func (l *loop) route(c *conn, e *endpoint) {
+// Route sends what happens to an endpoint to its connection, whose contexts have the number id.
+func (l *Loop) Route(id uint32, e *fi.Endpoint, c Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.conns[c.id] = c
-	if l.dev.message {
-		l.mu.fids[e.fid()] = c
+	l.mu.conns[id] = c
+	if l.dev.Message {
+		l.mu.ids[e.ID()] = c
 	}
 }
 
-// detach closes a connection's endpoint. When it returns, nothing touches the connection's memory,
-// and no completion of it will be met.
-func (l *loop) detach(c *conn) {
+// Detach closes a connection's endpoint, which take returns in the loop's thread; nil for none. When it
+// returns, nothing touches the connection's memory, and no completion of it will be met.
+func (l *Loop) Detach(id uint32, take func() *fi.Endpoint) (err error) {
 	l.do(func() {
-		c.mu.Lock()
-		e := c.mu.endpoint
-		c.mu.endpoint = nil
-		c.mu.Unlock()
+		e := take()
 		if e == nil {
 			return
 		}
-		if l.dev.message {
+		if l.dev.Message {
 			l.mu.Lock()
-			delete(l.mu.fids, e.fid())
+			delete(l.mu.ids, e.ID())
 			l.mu.Unlock()
 		}
-		if err := e.close(); err != nil {
-			l.log.Warn("closing an endpoint failed", "peer", c.peer, "err", err)
-		}
+		err = e.Close()
 		// What it completed before stands in the queue, among others': no more than fit there.
-		for left := l.dev.room(); left > 0; {
+		for left := l.dev.Room; left > 0; {
 			n := l.take()
 			if n == 0 {
 				break
@@ -245,15 +272,16 @@ func (l *loop) detach(c *conn) {
 			left -= n
 		}
 		l.mu.Lock()
-		delete(l.mu.conns, c.id)
+		delete(l.mu.conns, id)
 		l.mu.Unlock()
 	})
+	return err
 }
 
 // events handles events of connection management, and returns how many.
-func (l *loop) events() int {
+func (l *Loop) events() int {
 	for n := 0; ; n++ {
-		e, ok, err := l.dev.nextEvent()
+		e, ok, err := l.dev.NextEvent()
 		if err != nil {
 			if !l.broken.Swap(true) {
 				l.log.Error("the fabric's event queue failed: no connections can be made any more", "err", err)
@@ -268,63 +296,64 @@ func (l *loop) events() int {
 	}
 }
 
-func (l *loop) handle(e event) {
-	if e.kind == eventRequest {
+func (l *Loop) handle(e fi.Event) {
+	if e.Kind == fi.EventRequest {
 		l.request(e)
 		return
 	}
 	l.mu.Lock()
-	c := l.mu.fids[e.fid]
+	c := l.mu.ids[e.ID]
 	l.mu.Unlock()
 	if c == nil {
 		return
 	}
-	switch e.kind {
-	case eventConnected:
-		c.joined()
-	case eventShutdown:
-		c.fail(c.gone(errShutdown))
-	case eventFailed:
-		c.fail(c.gone(e.err))
+	switch e.Kind {
+	case fi.EventConnected:
+		c.Connected()
+	case fi.EventShutdown:
+		c.Fail(errShutdown)
+	case fi.EventFailed:
+		c.Fail(e.Err)
 	}
 }
 
-// expect announces a dialer that is going to quote the token.
-func (l *loop) expect(token [tokenSize]byte) <-chan event {
-	ch := make(chan event, 1)
+// Expect announces a dialer that is going to quote the token. The receiver of the event accepts or rejects
+// the request.
+func (l *Loop) Expect(token Token) <-chan fi.Event {
+	ch := make(chan fi.Event, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.requests[token] = ch
 	return ch
 }
 
-// forget takes an expectation back, and returns the request if it came meanwhile.
-func (l *loop) forget(token [tokenSize]byte, ch <-chan event) {
+// Forget takes an expectation back, and rejects the request if it came meanwhile.
+func (l *Loop) Forget(token Token, ch <-chan fi.Event) {
 	l.mu.Lock()
 	delete(l.mu.requests, token)
 	l.mu.Unlock()
 	select {
 	case e := <-ch:
-		l.dev.reject(e.info)
+		l.dev.Reject(e)
 	default:
 	}
 }
 
 // request gives a request to the handshake that expects it.
-func (l *loop) request(e event) {
+func (l *Loop) request(e fi.Event) {
 	if l.announced(e) {
 		return
 	}
 	l.log.Warn("a connection on the fabric that nobody announced, refused")
-	l.dev.reject(e.info)
+	l.dev.Reject(e)
 }
 
 // announced hands a request over, if it was expected.
-func (l *loop) announced(e event) bool {
-	if len(e.data) < tokenSize { // verbs fills up what room there is for private data
+func (l *Loop) announced(e fi.Event) bool {
+	if len(e.Data) < len(Token{}) { // verbs fills up what room there is for private data
 		return false
 	}
-	token := [tokenSize]byte(e.data[:tokenSize])
+	token := Token(e.Data[:len(Token{})])
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ch := l.mu.requests[token]
