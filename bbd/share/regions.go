@@ -84,26 +84,31 @@ func (r *Regions) Share(user uint32) int {
 // Below reports whether a user has less than the share.
 func (r *Regions) Below(user uint32) bool { return r.of(user).Regions < r.Share(user) }
 
-// MayTake reports whether a user may take a free region. Fixed: no other place is there for the
-// bytes that are to lie in it.
-func (r *Regions) MayTake(user uint32, fixed bool) bool {
+// Demand is a user's demand for a region.
+type Demand struct {
+	User  uint32
+	Fixed bool // no other place is there for the bytes that are to lie in it
+}
+
+// MayTake reports whether a user may take a free region.
+func (r *Regions) MayTake(d Demand) bool {
 	if !r.Divided() {
 		return true
 	}
-	h, kept := r.of(user), 0
+	h, kept := r.of(d.User), 0
 	if h.Regions > 0 {
 		kept++ // for a newcomer
 	}
-	if user != root {
+	if d.User != root {
 		kept += r.forRoot()
 	}
-	return r.Free > kept && (r.Below(user) || r.mayBorrow(user, fixed))
+	return r.Free > kept && (r.Below(d.User) || r.mayBorrow(d))
 }
 
 // mayBorrow reports whether a user may have more than the share.
-func (r *Regions) mayBorrow(user uint32, fixed bool) bool {
+func (r *Regions) mayBorrow(d Demand) bool {
 	return !slices.ContainsFunc(r.Users, func(h Holding) bool {
-		return h.User != user && (fixed && h.Regions > 0 || h.Waits && (fixed || r.Below(h.User)))
+		return h.User != d.User && (d.Fixed && h.Regions > 0 || h.Waits && (d.Fixed || r.Below(h.User)))
 	})
 }
 
@@ -111,27 +116,27 @@ func (r *Regions) mayBorrow(user uint32, fixed bool) bool {
 // the cheapest of those who have more than theirs. A user without any region gets one even where
 // everybody has a share at most, as there are more users than regions then. Others get memory that
 // its user has left idle: it has to be clean.
-func (r *Regions) Vacate(user uint32, fixed bool, pieces []Piece) int {
+func (r *Regions) Vacate(d Demand, pieces []Piece) int {
 	best := func(may func(*Piece) bool) int {
 		best := -1
 		for i := range pieces {
 			p := &pieces[i]
-			if p.User != user && !p.Fixed && may(p) && (best < 0 || p.cheaper(&pieces[best])) {
+			if p.User != d.User && !p.Fixed && may(p) && (best < 0 || p.cheaper(&pieces[best])) {
 				best = i
 			}
 		}
 		return best
 	}
-	h := r.of(user)
-	if r.Below(user) {
-		if i := best(func(p *Piece) bool { return r.of(p.User).Regions > r.Share(user) }); i >= 0 {
+	h := r.of(d.User)
+	if r.Below(d.User) {
+		if i := best(func(p *Piece) bool { return r.of(p.User).Regions > r.Share(d.User) }); i >= 0 {
 			return i
 		}
 		if h.Regions == 0 {
 			return best(func(*Piece) bool { return true })
 		}
 	}
-	if !r.mayBorrow(user, fixed) {
+	if !r.mayBorrow(d) {
 		return -1
 	}
 	return best(func(p *Piece) bool { return p.Move == 0 && p.Held == 0 && !r.of(p.User).Waits })

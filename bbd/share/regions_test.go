@@ -35,7 +35,7 @@ func TestMayTake(t *testing.T) {
 		{"what cannot be moved, with a newcomer in the line", Regions{10, 4, []Holding{has(alice, 4), waits(bob, 0)}}, alice, true, false},
 		{"what cannot be moved, alone", Regions{10, 4, []Holding{has(alice, 5), has(bob, 0)}}, alice, true, true},
 	} {
-		if got := c.r.MayTake(c.user, c.fixed); got != c.want {
+		if got := c.r.MayTake(Demand{c.user, c.fixed}); got != c.want {
 			t.Errorf("%s: got %v", c.name, got)
 		}
 	}
@@ -57,7 +57,7 @@ func TestVacate(t *testing.T) {
 		{"none for a borrower while one below waits", alice, []Piece{{carol, 0, 0, false, 0}}, -1},
 		{"anybody's for a newcomer", 1004, []Piece{{alice, 1, 0, true, 0}, {carol, 5, 0, false, 0}}, 1},
 	} {
-		if got := r.Vacate(c.user, false, c.pieces); got != c.want {
+		if got := r.Vacate(Demand{User: c.user}, c.pieces); got != c.want {
 			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
 		}
 	}
@@ -90,12 +90,12 @@ func (w *world) regions() Regions {
 // serve lets a waiting user take a region, or has one emptied for the user.
 func (w *world) serve(user uint32) {
 	r := w.regions()
-	if r.MayTake(user, w.fixed[user]) {
+	if r.MayTake(Demand{user, w.fixed[user]}) {
 		w.used = append(w.used, Piece{User: user, Move: w.r.Int64N(9), Held: w.r.Int64N(2), Fixed: w.fixed[user]})
 		delete(w.line, user)
 		return
 	}
-	i := r.Vacate(user, w.fixed[user], w.used)
+	i := r.Vacate(Demand{user, w.fixed[user]}, w.used)
 	if i >= 0 {
 		p := w.used[i]
 		if p.Fixed || p.User == user {

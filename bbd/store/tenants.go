@@ -90,7 +90,7 @@ func (s *Store) tenancy() share.Regions {
 // mayTake reports whether a user may take a region in which nothing lies. The caller holds mu.
 func (s *Store) mayTake(uid uint32, fixed bool) bool {
 	t := s.tenancy()
-	return t.MayTake(uid, fixed)
+	return t.MayTake(share.Demand{User: uid, Fixed: fixed})
 }
 
 // kept returns the free bytes that stay free for newcomers and root. The caller holds mu.
@@ -126,7 +126,7 @@ func (s *Store) MakeRoom(q RoomRequest) (m Room) {
 	t := s.tenancy()
 	pieces, regions := s.pieces(&q)
 	current := slices.IndexFunc(regions, func(r *region) bool { return r.lent })
-	choice := t.Vacate(q.UID, q.Fixed, pieces)
+	choice := t.Vacate(share.Demand{User: q.UID, Fixed: q.Fixed}, pieces)
 	if current >= 0 && (choice < 0 || !pieces[current].Fixed && pieces[choice].Move >= pieces[current].Move/2) {
 		choice = current
 	}

@@ -75,11 +75,8 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	if err := checkMemory(cfg.Memory.Size, totalMemory()); err != nil {
 		return err
 	}
-	hangups := make(chan os.Signal, 1)
-	if cfg.KeyFile != "" || cfg.TLS.CA != "" { // else it ends the daemon with its terminal
-		signal.Notify(hangups, syscall.SIGHUP)
-		defer signal.Stop(hangups)
-	}
+	hangups, unfollow := followHangups(cfg)
+	defer unfollow()
 	steps.At("the cluster's gossip", nil)
 	members, err := joinCluster(ctx, cfg, proofs.keys.Keys(), log)
 	if err != nil {
@@ -122,21 +119,38 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 		greet(cfg, d.Admin())
 	}
 	tell(log, notify.Ready)
-	for running := true; running; {
-		select {
-		case <-hangups:
-			proofs.reread(cfg, members, log)
-		case <-ctx.Done():
-			running = false
-		case <-members.done():
-			running, err = false, members.failed()
-			log.Error("this daemon has to leave the cluster", "err", err)
-		}
-	}
+	err = awaitEnd(ctx, members, log, hangups, func() { proofs.reread(cfg, members, log) })
 	tell(log, notify.Stopping)
 	log.Info("stopping")
 	members.leave(context.WithoutCancel(ctx))
 	return errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
+}
+
+// followHangups returns the hangups on which keys and certificates are read again, until stop. Without
+// any a hangup ends the daemon with its terminal.
+func followHangups(cfg config.Config) (hangups <-chan os.Signal, stop func()) {
+	c := make(chan os.Signal, 1)
+	if cfg.KeyFile == "" && cfg.TLS.CA == "" {
+		return c, func() {}
+	}
+	signal.Notify(c, syscall.SIGHUP)
+	return c, func() { signal.Stop(c) }
+}
+
+// awaitEnd waits until ctx ends, or until the daemon has to leave the cluster, which is an error.
+func awaitEnd(ctx context.Context, m *membership, log *slog.Logger, hangups <-chan os.Signal, reread func()) error {
+	for {
+		select {
+		case <-hangups:
+			reread()
+		case <-ctx.Done():
+			return nil
+		case <-m.done():
+			err := m.failed()
+			log.Error("this daemon has to leave the cluster", "err", err)
+			return err
+		}
+	}
 }
 
 // tellOf logs what went wrong, if something did.
