@@ -10,6 +10,7 @@ import (
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
+	"forebay/internal/segment"
 	"forebay/internal/wire"
 	"forebay/rdma"
 )
@@ -30,13 +31,11 @@ type remoteSpace struct {
 
 // remoteLease is a segment of another daemon's memory. Guarded by its space.
 type remoteLease struct {
-	id    uint64
-	key   rdma.RemoteKey
-	base  int64 // of the segment in its region
-	pos   int64 // next free byte of the segment
-	floor int64 // end of what may be filled
-	users int   // placements that are not committed yet
-	full  bool  // returned when it has no users
+	id   uint64
+	key  rdma.RemoteKey
+	base int64 // of the segment in its region
+	segment.Cursor
+	users segment.Users // placements that are not committed yet
 }
 
 // placement is bytes in leases of another daemon, until they are committed or given up.
@@ -166,7 +165,7 @@ func (r *remoteSpace) reserve(ctx context.Context, n int64) (l *remoteLease, at,
 			return nil, 0, 0, &bb.Error{Kind: bb.Internal, Op: "lease", Path: r.b.address(""), Node: r.session.Node(), Err: err}
 		}
 		r.mu.Lock()
-		r.now = &remoteLease{id: reply.Id, key: key, base: reply.Offset, pos: align(reply.DataStart), floor: reply.RecordFloor}
+		r.now = &remoteLease{id: reply.Id, key: key, base: reply.Offset, Cursor: segment.NewCursor(reply.DataStart, reply.RecordFloor)}
 		r.mu.Unlock()
 	}
 }
@@ -178,30 +177,26 @@ func (r *remoteSpace) take(n int64) (l *remoteLease, at, length int64) {
 	if l = r.now; l == nil {
 		return nil, 0, 0
 	}
-	room := l.floor - l.pos - wire.RecordCost(1)
-	if room < min(n, leastPiece) {
+	got, ok := l.TakeExtent(n, min(n, leastPiece))
+	if !ok {
 		r.letGo()
 		return nil, 0, 0
 	}
-	at, length = l.pos, min(n, room)
-	l.pos = align(l.pos + length)
-	l.floor -= wire.RecordCost(1)
-	l.users++
-	return l, at, length
+	l.users.Enter()
+	return l, got.Off, got.Len()
 }
 
 // letGo ends the filling of the lease there is. mu is held.
 func (r *remoteSpace) letGo() {
 	l := r.now
-	r.now, l.full = nil, true
-	r.giveBack(l)
+	r.now = nil
+	if l.users.Retire() {
+		r.giveBack(l)
+	}
 }
 
-// giveBack returns a lease that is full and in which nothing is uncommitted. mu is held.
+// giveBack returns a lease that is not filled any more and in which nothing is uncommitted.
 func (r *remoteSpace) giveBack(l *remoteLease) {
-	if !l.full || l.users > 0 {
-		return
-	}
 	r.b.d.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(r.b.d.ctx, relayPatience)
 		defer cancel()
@@ -219,8 +214,9 @@ func (p *placement) done() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range p.leases {
-		l.users--
-		r.giveBack(l)
+		if l.users.Leave() {
+			r.giveBack(l)
+		}
 	}
 	p.leases = nil
 	if r.idle != nil {
@@ -229,7 +225,7 @@ func (p *placement) done() {
 	r.idle = time.AfterFunc(remoteIdle, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.now != nil && r.now.users == 0 && r.b.d.ctx.Err() == nil {
+		if r.now != nil && r.now.users.Idle() && r.b.d.ctx.Err() == nil {
 			r.letGo()
 		}
 	})

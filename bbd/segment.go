@@ -9,6 +9,7 @@ import (
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
+	"forebay/internal/segment"
 	"forebay/internal/wire"
 )
 
@@ -37,10 +38,8 @@ type segmentWriter struct {
 // filling is a leased segment. What follows the lease is guarded by the writer's mu.
 type filling struct {
 	lease store.Lease
-	pos   int64 // next free byte of the segment
-	floor int64 // end of what may be filled
-	users int   // pieces handed out and not yet committed
-	full  bool  // released when it has no users
+	segment.Cursor
+	users segment.Users // pieces handed out and not yet committed
 }
 
 // piece is room for bytes in a leased segment.
@@ -90,31 +89,24 @@ func (w *segmentWriter) reserve(ctx context.Context, n int64) (piece, error) {
 func (w *segmentWriter) take(n int64) (piece, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f, cost := w.now, wire.RecordCost(1)
+	f := w.now
 	if f == nil {
 		return piece{}, false
 	}
-	if f.pos+n+cost > f.floor {
+	at, ok := f.TakeExtent(n, n)
+	if !ok {
 		w.letGo()
 		return piece{}, false
 	}
-	p := piece{f, f.lease.ID, f.pos, f.lease.Mem[f.pos : f.pos+n : f.pos+n]}
-	f.pos = align(f.pos + n)
-	f.floor -= cost
-	f.users++
-	return p, true
+	f.users.Enter()
+	return piece{f, f.lease.ID, at.Off, f.lease.Mem[at.Off:at.End:at.End]}, true
 }
 
 // letGo ends the filling of the segment there is. mu is held.
 func (w *segmentWriter) letGo() {
 	f := w.now
-	w.now, w.last, f.full = nil, f.lease.Length, true
-	w.release(f)
-}
-
-// release gives a segment back that is full and in which nothing is uncommitted. mu is held.
-func (w *segmentWriter) release(f *filling) {
-	if f.full && f.users == 0 {
+	w.now, w.last = nil, f.lease.Length
+	if f.users.Retire() {
 		w.b.d.releaseLease(w.b, f.lease.ID)
 	}
 }
@@ -123,8 +115,9 @@ func (w *segmentWriter) release(f *filling) {
 func (w *segmentWriter) done(p piece) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p.of.users--
-	w.release(p.of)
+	if p.of.users.Leave() {
+		w.b.d.releaseLease(w.b, p.of.lease.ID)
+	}
 }
 
 // renew gets the next segment. Its caller has the turn.
@@ -147,7 +140,7 @@ func (w *segmentWriter) renew(ctx context.Context, n int64) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.now = &filling{lease: lease, pos: align(lease.DataStart), floor: lease.RecordFloor}
+	w.now = &filling{lease: lease, Cursor: segment.NewCursor(lease.DataStart, lease.RecordFloor)}
 	return nil
 }
 
@@ -158,12 +151,10 @@ const segmentOverhead = 16 << 10
 func (w *segmentWriter) relinquish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.now != nil && w.now.users == 0 {
+	if w.now != nil && w.now.users.Idle() {
 		w.letGo()
 	}
 }
-
-func align(n int64) int64 { return (n + store.DataAlign - 1) &^ (store.DataAlign - 1) }
 
 // write copies p into segments and returns its extents for a commit at an offset of
 // a file. After the commit done is called for each of the pieces.

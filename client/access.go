@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"forebay/internal/bb"
+	"forebay/internal/segment"
 )
 
 // access is a writer's way to memory from which the daemon takes its bytes when they
@@ -85,24 +86,24 @@ const smallChunk = 64 << 10
 var chunkPool = sync.Pool{New: func() any { return newChunk(smallChunk) }}
 
 func newChunk(n int64) *memory {
-	return &memory{bytes: make([]byte, n), mu: new(sync.Mutex), arena: arena{floor: n}}
+	return &memory{bytes: make([]byte, n), mu: new(sync.Mutex), Cursor: segment.NewCursor(0, n)}
 }
 
 func (a *inlined) take(_ context.Context, _ *writer, want, least, _ int64) (claim, error) {
 	if n := len(a.chunks); n > 0 {
-		if at, ok := a.chunks[n-1].take(want, least, 0); ok {
-			return claim{mem: a.chunks[n-1], span: at}, nil
+		if at, ok := a.chunks[n-1].Take(want, least, 0); ok {
+			return claim{mem: a.chunks[n-1], Span: at}, nil
 		}
 	}
 	if a.limit-a.total < least {
 		return claim{}, errFull
 	}
 	m := a.grow(want)
-	at, ok := m.take(want, least, 0)
+	at, ok := m.Take(want, least, 0)
 	if !ok {
 		return claim{}, errFull
 	}
-	return claim{mem: m, span: at}, nil
+	return claim{mem: m, Span: at}, nil
 }
 
 // grow adds a chunk, larger with each.
@@ -111,7 +112,7 @@ func (a *inlined) grow(want int64) *memory {
 	var m *memory
 	if size <= smallChunk {
 		m = chunkPool.Get().(*memory)
-		m.arena = arena{floor: size}
+		m.Cursor = segment.NewCursor(0, size)
 	} else {
 		m = newChunk(size)
 	}

@@ -136,7 +136,7 @@ func (c *Client) Buffer(name string) *Buffer { return &Buffer{c: c, name: name} 
 
 // session returns a live session, connecting again if need be.
 func (c *Client) session(ctx context.Context) (*session, error) {
-	if s := c.current.Load(); !s.broken.Load() {
+	if s := c.current.Load(); !s.isBroken() {
 		return s, nil
 	}
 	select {
@@ -146,7 +146,7 @@ func (c *Client) session(ctx context.Context) (*session, error) {
 		return nil, cancelled(ctx)
 	}
 	old := c.current.Load()
-	if !old.broken.Load() {
+	if !old.isBroken() {
 		return old, nil
 	}
 	if c.isClosed() {
@@ -223,7 +223,7 @@ func (c *Client) ask(ctx context.Context, typ wire.Type, m, reply proto.Message)
 func (c *Client) change(ctx context.Context, typ wire.Type, m, reply proto.Message) error {
 	return c.retry(ctx, func(s *session) error {
 		if !s.alive() { // the daemon went while nobody asked for anything
-			return &brokenError{reason: net.ErrClosed}
+			return &brokenError{Reason: net.ErrClosed}
 		}
 		_, err := s.ask(ctx, typ, m, nil, reply, nil)
 		return unknown(err)

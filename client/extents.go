@@ -4,6 +4,7 @@ import (
 	"iter"
 
 	"forebay/internal/checksum"
+	"forebay/internal/segment"
 )
 
 // extentSize is the longest run of bytes under one checksum that a writer makes, ending
@@ -111,9 +112,9 @@ func (b *backlog) drop(c *claim) {
 		return
 	}
 	mem.mu.Lock()
-	mem.giveBack(c.span)
+	mem.GiveBack(c.Span)
 	if mem.lease != nil {
-		mem.forgive(c.credits * recordItem)
+		mem.Forgive(c.credits * segment.RecordItem)
 	}
 	mem.mu.Unlock()
 	*c = claim{}
@@ -133,13 +134,13 @@ func (b *backlog) settle(mem *memory) {
 		return
 	}
 	mem.mu.Lock()
-	mem.forgive(recordBase)
+	mem.Forgive(segment.RecordBase)
 	mem.mu.Unlock()
 	mem.lease.leave()
 }
 
 // bytes is the memory of the claim.
-func (c *claim) bytes() []byte { return c.mem.bytes[c.off:c.end:c.end] }
+func (c *claim) bytes() []byte { return c.mem.bytes[c.Off:c.End:c.End] }
 
 // pay makes sure that room for the record of a further extent of the claim is set aside.
 func (c *claim) pay() bool {
@@ -148,7 +149,7 @@ func (c *claim) pay() bool {
 	}
 	c.mem.mu.Lock()
 	defer c.mem.mu.Unlock()
-	if !c.mem.owe(recordItem) {
+	if !c.mem.Owe(segment.RecordItem) {
 		return false
 	}
 	c.credits++
@@ -163,8 +164,8 @@ func (c *claim) lengthen(want int64) (next *grant) {
 	}
 	c.mem.mu.Lock()
 	defer c.mem.mu.Unlock()
-	n := c.mem.extend(c.end, want)
-	c.end += n
+	n := c.mem.Extend(c.End, want)
+	c.End += n
 	if l := c.mem.lease; l != nil && n > 0 {
 		next = l.space.used(l.session, n)
 	}
@@ -175,8 +176,8 @@ func (c *claim) lengthen(want int64) (next *grant) {
 // on, and returns the extent that they are in, whose checksum is of what it held before.
 // They must not cross a multiple of extentSize in the file.
 func (b *backlog) add(c *claim, off, n int64) *extent {
-	if last := len(b.pending) - 1; last < 0 || !b.pending[last].continues(c.mem, c.off, off) {
-		b.pending = append(b.pending, extent{mem: c.mem, seg: c.off, off: off})
+	if last := len(b.pending) - 1; last < 0 || !b.pending[last].continues(c.mem, c.Off, off) {
+		b.pending = append(b.pending, extent{mem: c.mem, seg: c.Off, off: off})
 		if h := b.hold(c.mem); h.extents == 0 {
 			b.newest = c.mem
 		}
@@ -185,14 +186,14 @@ func (b *backlog) add(c *claim, off, n int64) *extent {
 	}
 	e := &b.pending[len(b.pending)-1]
 	e.length += n
-	c.off += n
+	c.Off += n
 	return e
 }
 
 // isNext reports whether bytes at off of the file would make the last extent longer.
 func (b *backlog) isNext(c *claim, off int64) bool {
 	n := len(b.pending)
-	return n > 0 && b.pending[n-1].continues(c.mem, c.off, off)
+	return n > 0 && b.pending[n-1].continues(c.mem, c.Off, off)
 }
 
 // committed says that the records of everything pending are written. Leases in which
@@ -204,11 +205,11 @@ func (b *backlog) committed() {
 		cost := h.cost()
 		h.extents = 0
 		h.mem.mu.Lock()
-		h.mem.spent(cost)
+		h.mem.Spend(cost)
 		if cost > 0 {
-			h.mem.owed += recordBase // for the record of what comes next
+			h.mem.MustOwe(segment.RecordBase) // for the record of what comes next
 		}
-		h.tight = h.mem.free() < 0
+		h.tight = h.mem.Free() < 0
 		h.mem.mu.Unlock()
 	}
 	if h := b.hold(b.claim.mem); h != nil && (h.tight || h.mem.lease == nil) {
@@ -217,7 +218,7 @@ func (b *backlog) committed() {
 	for i := len(b.holds) - 1; i >= 0; i-- {
 		h := &b.holds[i]
 		h.mem.mu.Lock()
-		h.tight = h.mem.free() < 0
+		h.tight = h.mem.Free() < 0
 		h.mem.mu.Unlock()
 		b.settle(h.mem)
 	}
@@ -228,7 +229,7 @@ func (h *hold) cost() int64 {
 	if h.mem.lease == nil || h.extents == 0 {
 		return 0
 	}
-	return recordBase + h.extents*recordItem
+	return segment.RecordBase + h.extents*segment.RecordItem
 }
 
 // mayBeWritten says that a commit of everything pending failed, or its outcome is
@@ -239,8 +240,8 @@ func (b *backlog) mayBeWritten() (again bool) {
 	for i := range b.holds {
 		m, cost := b.holds[i].mem, b.holds[i].cost()
 		m.mu.Lock()
-		m.floor -= cost
-		again = again && m.free() >= 0
+		m.Waste(cost)
+		again = again && m.Free() >= 0
 		m.mu.Unlock()
 	}
 	return again
@@ -260,8 +261,8 @@ func (b *backlog) putAside() (a *aside, release func()) {
 		b.holds = append(b.holds, hold{mem: mem, pieces: 1, tight: true})
 		if mem.lease != nil {
 			mem.mu.Lock()
-			mem.lease.users++
-			mem.owed += recordBase
+			mem.lease.users.Enter()
+			mem.MustOwe(segment.RecordBase)
 			mem.mu.Unlock()
 		}
 	}
@@ -346,7 +347,7 @@ func (b *backlog) unhold(mem *memory) {
 	h := b.hold(mem)
 	mem.mu.Lock()
 	if mem.lease != nil {
-		mem.forgive(h.extents * recordItem)
+		mem.Forgive(h.extents * segment.RecordItem)
 	}
 	mem.mu.Unlock()
 	h.extents = 0

@@ -94,8 +94,8 @@ func (f *far) dial(ctx context.Context) (rdma.Conn, error) {
 		f.log.Debug("one-sided transfers", "address", f.address, "way", way)
 		f.conn.Store(&c)
 		return c, nil
-	case f.session.broken.Load():
-		return nil, &brokenError{reason: err}
+	case f.session.isBroken():
+		return nil, &brokenError{Reason: err}
 	case ctx.Err() != nil:
 		return nil, cancelled(ctx)
 	}
@@ -110,7 +110,7 @@ func (f *far) broke(err error) error {
 	f.health.broke()
 	err = fmt.Errorf("one-sided transfers: %w", err)
 	f.session.fail(err)
-	return &brokenError{reason: err}
+	return &brokenError{Reason: err}
 }
 
 // close ends the connection. When it returns, nothing touches the memory of transfers

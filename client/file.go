@@ -344,7 +344,7 @@ func (w *writer) readFrom(ctx context.Context, r io.Reader, off, step int64) (in
 	if err := w.ready(ctx, step, off); err != nil {
 		return 0, err
 	}
-	from := w.claim.off
+	from := w.claim.Off
 	room := w.claim.mem.bytes[from : from+w.fits(step, off)]
 	n, err := r.Read(room)
 	if n < 0 || n > len(room) {
@@ -383,8 +383,8 @@ func (f *File) Publish(n int) error {
 		return err
 	}
 	defer f.turn.Unlock()
-	if int64(n) < 0 || int64(n) > f.w.reserved.len() {
-		return bb.E(bb.Invalid, "publish", f.b.address(f.path), fmt.Sprintf("%d bytes were named, %d are reserved", n, f.w.reserved.len()))
+	if int64(n) < 0 || int64(n) > f.w.reserved.Len() {
+		return bb.E(bb.Invalid, "publish", f.b.address(f.path), fmt.Sprintf("%d bytes were named, %d are reserved", n, f.w.reserved.Len()))
 	}
 	if err := f.toEnd(); err != nil {
 		return err

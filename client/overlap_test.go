@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"forebay/internal/segment"
 )
 
 func TestComesTooEarly(t *testing.T) {
@@ -15,7 +17,7 @@ func TestComesTooEarly(t *testing.T) {
 	var log backlog
 	add := func(mem *memory, off, n int64) {
 		log.took(mem)
-		at := claim{mem: mem, span: span{log.at(mem), 1 << 20}}
+		at := claim{mem: mem, Span: segment.Span{Off: log.at(mem), End: 1 << 20}}
 		log.add(&at, off, n)
 	}
 	add(a, 0, 1000)
@@ -51,10 +53,34 @@ func TestComesTooEarly(t *testing.T) {
 func (b *backlog) at(mem *memory) (end int64) {
 	for i := range b.pending {
 		if e := &b.pending[i]; e.mem == mem {
-			end = max(end, e.seg+e.length+dataAlign)
+			end = max(end, e.seg+e.length+segment.Align)
 		}
 	}
 	return end
+}
+
+func TestContinues(t *testing.T) {
+	t.Parallel()
+	m, other := new(memory), new(memory)
+	e := extent{mem: m, seg: 100, off: 1000, length: 50}
+	for _, c := range []struct {
+		mem      *memory
+		seg, off int64
+		want     bool
+	}{
+		{m, 150, 1050, true},
+		{m, 151, 1050, false},     // not in a row in the segment
+		{m, 150, 1051, false},     // nor in the file
+		{other, 150, 1050, false}, // nor in the same segment
+	} {
+		if got := e.continues(c.mem, c.seg, c.off); got != c.want {
+			t.Errorf("continues(%d, %d) is %v", c.seg, c.off, got)
+		}
+	}
+	full := extent{mem: m, seg: 0, off: 0, length: extentSize}
+	if full.continues(m, extentSize, extentSize) {
+		t.Error("an extent grows beyond its bound")
+	}
 }
 
 // TestOverlaps writes over what is not committed yet, in several leases at once: later

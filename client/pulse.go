@@ -63,7 +63,7 @@ func (p *pulse) beatsNow() bool {
 // alive reports whether what the daemon granted in this session is still ours. It
 // breaks a session whose daemon went.
 func (s *session) alive() bool {
-	if s.broken.Load() {
+	if s.isBroken() {
 		return false
 	}
 	if s.pulse.beats() {

@@ -19,7 +19,7 @@ func (w *writer) push(ctx context.Context, e *extent, all bool) error {
 		return nil
 	}
 	for n := e.length - e.sent; n > 0 && (all || (e.off+e.length)%extentSize == 0); n = e.length - e.sent {
-		if l.session.broken.Load() {
+		if l.session.isBroken() {
 			return nil
 		}
 		if w.moving == nil {

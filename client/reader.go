@@ -226,7 +226,7 @@ func (r *reader) window(ctx context.Context, off int64) (*window, error) {
 func (r *reader) find(off int64) *window {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.session.broken.Load() {
+	if r.closed || r.session.isBroken() {
 		return nil
 	}
 	for i := len(r.windows) - 1; i >= 0; i-- {
@@ -297,7 +297,7 @@ func (r *reader) flight(s *session, off int64) (*flight, error) {
 	case r.closed:
 		return nil, closedFile("read", r.b.address(r.path))
 	case r.session != s:
-		return nil, &brokenError{reason: errors.New("another session took over")}
+		return nil, &brokenError{Reason: errors.New("another session took over")}
 	}
 	for _, f := range r.flights {
 		if f.off <= off && off < f.end {
@@ -421,7 +421,7 @@ func (r *reader) ahead(ctx context.Context, off int64) {
 		known = known || w.off <= off && off < w.end
 	}
 	r.mu.Unlock()
-	if known || s.broken.Load() {
+	if known || s.isBroken() {
 		return
 	}
 	if f, err := r.flight(s, off); err == nil {
@@ -451,7 +451,7 @@ func (r *reader) close() {
 // closeHandle closes the handle of a closed reader of which nothing is in use: with a handle,
 // the daemon ends all its pins.
 func (r *reader) closeHandle() {
-	if !r.session.broken.Load() {
+	if !r.session.isBroken() {
 		r.session.closeHandle(r.handle)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
+	"forebay/internal/segment"
 )
 
 // reserve hands out n bytes in a row, after giving up those that were reserved before.
@@ -29,10 +30,10 @@ func (w *writer) reserve(ctx context.Context, n int64) ([]byte, error) {
 	}
 	// A reservation may end at any place of the file: one extent more than fit evenly.
 	credits := (n+extentSize-1)/extentSize + 1
-	if w.claim.len() < n {
-		w.lengthen(ctx, n-w.claim.len())
+	if w.claim.Len() < n {
+		w.lengthen(ctx, n-w.claim.Len())
 	}
-	if w.claim.len() < n || !w.claim.payAll(credits) {
+	if w.claim.Len() < n || !w.claim.payAll(credits) {
 		w.drop(&w.claim)
 		c, err := w.take(ctx, n, n)
 		if isFull(err) {
@@ -45,11 +46,11 @@ func (w *writer) reserve(ctx context.Context, n int64) ([]byte, error) {
 		w.claim = c
 	}
 	w.reserved = w.claim
-	w.reserved.end = w.claim.off + n
+	w.reserved.End = w.claim.Off + n
 	w.reserved.credits, w.claim.credits = credits, max(0, w.claim.credits-credits)
-	w.claim.off += n
+	w.claim.Off += n
 	w.took(w.claim.mem)
-	return w.reserved.mem.bytes[w.reserved.off:w.reserved.end:w.reserved.end], nil
+	return w.reserved.mem.bytes[w.reserved.Off:w.reserved.End:w.reserved.End], nil
 }
 
 // payAll is pay for several extents.
@@ -60,7 +61,7 @@ func (c *claim) payAll(credits int64) bool {
 	c.mem.mu.Lock()
 	defer c.mem.mu.Unlock()
 	if missing := credits - c.credits; missing > 0 {
-		if !c.mem.owe(missing * recordItem) {
+		if !c.mem.Owe(missing * segment.RecordItem) {
 			return false
 		}
 		c.credits = credits
@@ -71,10 +72,10 @@ func (c *claim) payAll(credits int64) bool {
 // unreserve gives back what is reserved, to the claim if that follows it.
 func (w *writer) unreserve() {
 	r := &w.reserved
-	if r.mem != nil && r.mem == w.claim.mem && r.end == w.claim.off {
-		w.claim.off = r.off
+	if r.mem != nil && r.mem == w.claim.mem && r.End == w.claim.Off {
+		w.claim.Off = r.Off
 		w.claim.credits += r.credits
-		r.off, r.credits = r.end, 0
+		r.Off, r.credits = r.End, 0
 	}
 	w.drop(r)
 }
@@ -93,14 +94,14 @@ func (w *writer) publish(ctx context.Context, n, off int64) error {
 	if n > 0 && (w.hold(r.mem).tight || r.mem.lease != nil && r.mem.lease.session != w.session) {
 		// The lease has no room for the record, or is void: the one copy that is left. Its
 		// memory is let go first, since it may be what the daemon leases next.
-		own := bytes.Clone(r.mem.bytes[r.off : r.off+n])
+		own := bytes.Clone(r.mem.bytes[r.Off : r.Off+n])
 		w.drop(r)
 		_, err := w.write(ctx, own, off)
 		return err
 	}
 	for n > 0 {
 		k := min(n, extentSize-off%extentSize)
-		from := r.off
+		from := r.Off
 		e := w.add(r, off, k)
 		e.sum = checksum.Update(e.sum, r.mem.bytes[from:from+k])
 		w.grew(off, k)

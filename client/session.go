@@ -14,6 +14,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/wire"
+	"forebay/internal/wire/mux"
 )
 
 // session is one connection to a daemon, with many requests in flight. It has no
@@ -26,7 +27,7 @@ import (
 // (handles, leases, pins) is void then.
 type session struct {
 	conn    net.Conn
-	out     *wire.Writer
+	calls   *mux.Mux[*call]
 	welcome *wire.Welcome
 	limit   int  // of requests in flight
 	far     *far // nil: regions are mapped, or bytes travel in messages
@@ -35,16 +36,9 @@ type session struct {
 	src  *resumable
 	in   *wire.Reader
 
-	broken atomic.Bool
 	pulse  pulse
 	handle atomic.Uint64 // the last one chosen
-
-	mu struct {
-		sync.Mutex
-		calls map[uint64]*call
-		last  uint64
-		err   error
-	}
+	ending sync.Mutex    // guards how calls end
 }
 
 // call is one request in flight. Reply, data and err may be read when done is closed.
@@ -54,22 +48,11 @@ type call struct {
 	data  []byte
 	err   error
 	done  chan struct{}
-	late  func(*call) // told the outcome when nobody waits for it any more; guarded by session.mu
+	late  func(*call) // told the outcome when nobody waits for it any more; guarded by session.ending
 }
 
 // brokenError says that a session ended before a reply came.
-type brokenError struct {
-	reason error
-	sent   bool // the request may have been carried out
-}
-
-func (e *brokenError) Error() string { return "the connection broke: " + e.reason.Error() }
-
-// Unwrap makes it one of kind unavailable.
-func (e *brokenError) Unwrap() []error { return []error{bb.Unavailable, e.reason} }
-
-// Is makes one whose request was sent one of unknown outcome.
-func (e *brokenError) Is(target error) bool { return e.sent && target == bb.ErrUnknownOutcome }
+type brokenError = mux.BrokenError
 
 // isBroken reports whether err came from a session that broke.
 func isBroken(err error) bool {
@@ -82,7 +65,7 @@ func isBroken(err error) bool {
 
 func wasSent(err error) bool {
 	var b *brokenError
-	return errors.As(err, &b) && b.sent
+	return errors.As(err, &b) && b.Sent
 }
 
 // spareRequests is kept free of the daemon's bound for what is sent on the way out:
@@ -91,9 +74,9 @@ const spareRequests = 64
 
 // newSession makes a session of a connection on which the handshake is done.
 func newSession(conn net.Conn, src *resumable, in *wire.Reader, welcome *wire.Welcome) *session {
-	s := &session{conn: conn, out: wire.NewWriter(conn), welcome: welcome, turn: make(chan struct{}, 1), src: src, in: in}
+	s := &session{conn: conn, welcome: welcome, turn: make(chan struct{}, 1), src: src, in: in}
+	s.calls = mux.New[*call](wire.NewWriter(conn), welcome, s.fail)
 	s.limit = max(int(welcome.MaxInFlight)-spareRequests, 1)
-	s.mu.calls = make(map[uint64]*call)
 	s.turn <- struct{}{}
 	s.pulse.init(conn)
 	return s
@@ -140,26 +123,21 @@ func (s *session) overdue(ctx context.Context, c *call) bool {
 // start sends a request. Its reply is decoded into reply; await waits for it. Ctx
 // bounds only the waiting for fewer requests to be in flight.
 func (s *session) start(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message) (*call, error) {
-	return s.begin(ctx, s.out.Send, typ, m, data, reply)
+	return s.begin(ctx, mux.Frame{Type: typ, Message: m, Data: data}, reply)
 }
 
-// sendFrame is a Writer's Send, or its Queue for a request that leaves with the next one, or
-// when its reply is awaited.
-type sendFrame func(typ wire.Type, flags uint16, request uint64, m proto.Message, data []byte) error
-
-func (s *session) begin(ctx context.Context, send sendFrame, typ wire.Type, m proto.Message, data []byte, reply proto.Message) (*call, error) {
-	if err := wire.Speakable(s.welcome.Version, s.welcome.Server+" of node "+s.welcome.Node, typ, m); err != nil {
+func (s *session) begin(ctx context.Context, f mux.Frame, reply proto.Message) (*call, error) {
+	if err := s.calls.Speaks(f.Type, f.Message); err != nil {
 		return nil, err
 	}
 	c := &call{reply: reply, done: make(chan struct{})}
 	for {
-		entered, err := s.enter(c, s.limit)
-		if err != nil {
+		err := s.enter(ctx, c, s.limit, f)
+		switch {
+		case c.id != 0:
+			return c, err
+		case !errors.Is(err, mux.ErrFull):
 			return nil, err
-		}
-		if entered {
-			defer s.boundWrite(ctx, data)()
-			return c, s.send(c, send, typ, m, data)
 		}
 		if err := s.readOne(ctx); err != nil {
 			return nil, err
@@ -167,21 +145,28 @@ func (s *session) begin(ctx context.Context, send sendFrame, typ wire.Type, m pr
 	}
 }
 
+// enter sends the request of a call.
+func (s *session) enter(ctx context.Context, c *call, limit int, f mux.Frame) (err error) {
+	defer s.boundWrite(ctx, f.Data)()
+	c.id, err = s.calls.Start(c, limit, f)
+	if tooLarge := (*wire.FrameError)(nil); errors.As(err, &tooLarge) {
+		return &bb.Error{Kind: bb.Invalid, Op: "request", Path: f.Type.String(), Err: err}
+	}
+	return err
+}
+
 // post sends a request that nobody waits for, beyond the limit if need be. Late, if
 // there is one, is told the outcome by whoever reads it: see heed.
 func (s *session) post(typ wire.Type, m proto.Message, late func(*call)) *call {
 	c := &call{done: make(chan struct{}), late: late}
-	entered, err := s.enter(c, s.limit+spareRequests)
-	switch {
-	case err == nil && entered:
-		// A session that breaks here tells late, and has forgotten what others undo.
-		_ = s.send(c, s.out.Send, typ, m, nil)
-	case late != nil:
-		if c.err = err; err == nil {
-			c.err = bb.E(bb.Busy, "request", typ.String(), "too many requests are in flight")
-		}
-		late(c)
+	err := s.enter(context.Background(), c, s.limit+spareRequests, mux.Frame{Type: typ, Message: m})
+	if c.id != 0 || err == nil || late == nil {
+		return c // a session that breaks here tells late, and has forgotten what others undo
 	}
+	if c.err = err; errors.Is(err, mux.ErrFull) {
+		c.err = bb.E(bb.Busy, "request", typ.String(), err.Error())
+	}
+	late(c)
 	return c
 }
 
@@ -196,38 +181,6 @@ func (s *session) heed(c *call) {
 	_ = s.await(ctx, c)
 }
 
-func (s *session) enter(c *call, limit int) (bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.err != nil {
-		return false, &brokenError{reason: s.mu.err}
-	}
-	if len(s.mu.calls) >= limit {
-		return false, nil
-	}
-	s.mu.last++
-	c.id = s.mu.last
-	s.mu.calls[c.id] = c
-	return true, nil
-}
-
-func (s *session) send(c *call, send sendFrame, typ wire.Type, m proto.Message, data []byte) error {
-	err := send(typ, 0, c.id, m, data)
-	var tooLarge *wire.FrameError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &tooLarge):
-		s.mu.Lock()
-		delete(s.mu.calls, c.id)
-		s.mu.Unlock()
-		return &bb.Error{Kind: bb.Invalid, Op: "request", Path: typ.String(), Err: err}
-	}
-	s.fail(err)
-	var unsent *wire.UnsentError
-	return &brokenError{reason: err, sent: !errors.As(err, &unsent)}
-}
-
 // await waits for a call's reply. Several may await one call. When ctx ends, the call
 // is still in flight: see abandon.
 func (s *session) await(ctx context.Context, c *call) error {
@@ -237,8 +190,7 @@ func (s *session) await(ctx context.Context, c *call) error {
 			return c.err
 		default:
 		}
-		// Whatever is wrong with the connection, reading finds out too.
-		_ = s.out.Flush()
+		s.calls.Flush()
 		select {
 		case <-c.done:
 			return c.err
@@ -265,21 +217,15 @@ func (c *call) finished() bool {
 
 // readOne waits until one reply has come, for whomever.
 func (s *session) readOne(ctx context.Context) error {
-	_ = s.out.Flush()
+	s.calls.Flush()
 	select {
 	case <-s.turn:
 	case <-ctx.Done():
 		return cancelled(ctx)
 	}
 	defer func() { s.turn <- struct{}{} }()
-	before := s.inFlight()
-	return s.read(ctx, func() bool { return s.broken.Load() || s.inFlight() < before })
-}
-
-func (s *session) inFlight() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.mu.calls)
+	before := s.calls.InFlight()
+	return s.read(ctx, func() bool { return s.isBroken() || s.calls.InFlight() < before })
 }
 
 // read reads replies until enough says so; the caller has the turn. A session that
@@ -351,11 +297,9 @@ func (s *session) boundWrite(ctx context.Context, data []byte) (stop func()) {
 
 // dispatch hands a reply to its call.
 func (s *session) dispatch(head wire.Header, message []byte) error {
-	s.mu.Lock()
-	c := s.mu.calls[head.Request]
-	delete(s.mu.calls, head.Request) // from here on, it is this goroutine that finishes it
-	s.mu.Unlock()
+	c, _ := s.calls.Answered(head)
 	if c == nil || !head.Has(wire.FlagReply) || head.Has(wire.FlagMore) {
+		s.calls.Forget(head.Request)
 		return s.broke(c, &wire.FrameError{Reason: fmt.Sprintf("a reply of type %v to request %d, which is not in flight", head.Type, head.Request)})
 	}
 	if err := wire.DecodeReply(head, message, c.reply); head.DataLength == 0 {
@@ -374,7 +318,7 @@ func (s *session) dispatch(head wire.Header, message []byte) error {
 
 // broke finishes a call whose reply did not come whole.
 func (s *session) broke(c *call, err error) error {
-	s.finish(c, &brokenError{reason: err, sent: true})
+	s.finish(c, &brokenError{Reason: err, Sent: true})
 	return err
 }
 
@@ -383,11 +327,11 @@ func (s *session) finish(c *call, err error) {
 	if c == nil {
 		return
 	}
-	s.mu.Lock()
+	s.ending.Lock()
 	c.err = err
 	late := c.late
 	close(c.done)
-	s.mu.Unlock()
+	s.ending.Unlock()
 	if late != nil {
 		late(c)
 	}
@@ -396,12 +340,12 @@ func (s *session) finish(c *call, err error) {
 // abandon says that nobody waits for a call any more: it is cancelled, and late is
 // told the outcome, once, by whoever learns it. Late must not wait.
 func (s *session) abandon(c *call, late func(*call)) {
-	s.mu.Lock()
+	s.ending.Lock()
 	finished := c.finished()
 	if !finished {
 		c.late = late
 	}
-	s.mu.Unlock()
+	s.ending.Unlock()
 	switch {
 	case !finished:
 		s.post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: c.id}, nil)
@@ -410,20 +354,16 @@ func (s *session) abandon(c *call, late func(*call)) {
 	}
 }
 
+// isBroken reports whether the session has ended.
+func (s *session) isBroken() bool { return s.calls.Broken() }
+
 // fail ends the session: every call in flight fails, and so does every later one.
 func (s *session) fail(err error) {
-	s.mu.Lock()
-	calls := s.mu.calls
-	if s.mu.err == nil {
-		s.mu.err = err
-	}
-	s.mu.calls = make(map[uint64]*call)
-	s.broken.Store(true)
-	s.mu.Unlock()
+	calls := s.calls.Break(err)
 	s.conn.Close()
 	s.far.close()
 	for _, c := range calls {
-		s.finish(c, &brokenError{reason: err, sent: true})
+		s.finish(c, &brokenError{Reason: err, Sent: true})
 	}
 }
 

@@ -163,7 +163,7 @@ func TestRequestsInFlight(t *testing.T) {
 	s := c.current.Load()
 	eventually(t, "requests are left in flight", func() bool {
 		_, err := c.Status(context.Background(), "x")
-		return err == nil && s.inFlight() == 0
+		return err == nil && s.calls.InFlight() == 0
 	})
 }
 

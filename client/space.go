@@ -14,6 +14,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/leaselock"
+	"forebay/internal/segment"
 	"forebay/internal/wire"
 	"forebay/rdma"
 )
@@ -68,7 +69,7 @@ type memory struct {
 	lease *lease // nil: a chunk
 
 	mu *sync.Mutex // of a segment: its space's
-	arena
+	segment.Cursor
 }
 
 // lease is a segment that this client may fill.
@@ -88,8 +89,7 @@ type lease struct {
 	own  []byte // all of the memory
 
 	// Guarded by the space.
-	users   int  // files that have something in it which is not committed, or are filling it
-	retired bool // not in the space any more: returned when the last user is done
+	users segment.Users // files; retired: it is not in the space any more
 }
 
 // grant is a lease that was asked for. Several may wait for it.
@@ -114,7 +114,7 @@ type grant struct {
 // claim is a piece of memory that one file fills, from its start on.
 type claim struct {
 	mem *memory // nil: none
-	span
+	segment.Span
 	credits int64 // extents that room for records is set aside for
 }
 
@@ -185,8 +185,8 @@ func (sp *space) letGo(keep int64) {
 // that lease so far, it becomes a user of it.
 func (sp *space) take(ctx context.Context, s *session, h holder, want, least, credits int64) (claim, error) {
 	for range maxGrants {
-		if s.broken.Load() {
-			return claim{}, &brokenError{reason: errors.New("it broke before a lease was taken")}
+		if s.isBroken() {
+			return claim{}, &brokenError{Reason: errors.New("it broke before a lease was taken")}
 		}
 		c, next := sp.tryTake(s, h, want, least, credits)
 		if next != nil {
@@ -214,19 +214,19 @@ func (sp *space) tryTake(s *session, h holder, want, least, credits int64) (clai
 		if l.session != s {
 			continue // of a session that came after s broke
 		}
-		cost, first := credits*recordItem, !h.holdsIn(&l.memory)
+		cost, first := credits*segment.RecordItem, !h.holdsIn(&l.memory)
 		if first {
-			cost += recordBase
+			cost += segment.RecordBase
 		}
-		at, ok := l.take(want, least, cost)
+		at, ok := l.Take(want, least, cost)
 		if !ok {
 			continue
 		}
 		if first {
-			l.users++
+			l.users.Enter()
 		}
-		got = claim{mem: &l.memory, span: at, credits: credits}
-		return got, sp.used(s, at.len())
+		got = claim{mem: &l.memory, Span: at, credits: credits}
+		return got, sp.used(s, at.Len())
 	}
 	if sp.mu.next == nil {
 		sp.mu.next = &grant{session: s, bytes: sp.nextSize(s, least), fits: fitsIn(least, credits)}
@@ -235,7 +235,9 @@ func (sp *space) tryTake(s *session, h holder, want, least, credits int64) (clai
 }
 
 // fitsIn is the room that a segment needs for so many bytes and the records of so many extents.
-func fitsIn(least, credits int64) int64 { return least + recordBase + credits*recordItem + dataAlign }
+func fitsIn(least, credits int64) int64 {
+	return least + segment.RecordBase + credits*segment.RecordItem + segment.Align
+}
 
 // used counts bytes that were handed out, and returns the grant to ask for when what is
 // left may not last until it comes. The space is locked.
@@ -250,12 +252,12 @@ func (sp *space) used(s *session, n int64) (next *grant) {
 
 // drop forgets the leases of sessions that broke: they are void. The space is locked.
 func (sp *space) drop() {
-	if sp.mu.next != nil && sp.mu.next.session.broken.Load() {
+	if sp.mu.next != nil && sp.mu.next.session.isBroken() {
 		sp.mu.next, sp.mu.burst = nil, 0
 	}
 	for i := 0; i < len(sp.mu.leases); {
 		l := sp.mu.leases[i]
-		if !l.session.broken.Load() {
+		if !l.session.isBroken() {
 			i++
 			continue
 		}
@@ -269,7 +271,7 @@ func (sp *space) drop() {
 // room is how much is left in all leases. The space is locked.
 func (sp *space) room() (n int64) {
 	for _, l := range sp.mu.leases {
-		n += max(0, l.free())
+		n += max(0, l.Free())
 	}
 	return n
 }
@@ -382,7 +384,7 @@ func (sp *space) install(g *grant) {
 	var full []*lease
 	if wanted && g.lease != nil {
 		for _, l := range sp.mu.leases {
-			if l.free() < worthKeeping {
+			if l.Free() < worthKeeping {
 				full = append(full, l)
 			}
 		}
@@ -431,7 +433,7 @@ func (sp *space) newLease(g *grant) (*lease, error) {
 	}
 	l := &lease{space: sp, session: g.session, id: m.Id, region: r, at: m.Offset}
 	mem := r.mem[m.Offset : m.Offset+m.Length : m.Offset+m.Length]
-	l.memory = memory{bytes: mem, lease: l, mu: &sp.mu.Mutex, arena: arena{pos: align(m.DataStart), floor: m.RecordFloor}}
+	l.memory = memory{bytes: mem, lease: l, mu: &sp.mu.Mutex, Cursor: segment.NewCursor(m.DataStart, m.RecordFloor)}
 	if err := l.lock(); err != nil {
 		return nil, err
 	}
@@ -451,7 +453,7 @@ func (l *lease) lock() error {
 		return nil
 	}
 	l.release()
-	return &brokenError{reason: net.ErrClosed}
+	return &brokenError{Reason: net.ErrClosed}
 }
 
 // newFarLease makes a lease of what was granted and cannot be mapped. It has memory of
@@ -463,11 +465,11 @@ func (sp *space) newFarLease(g *grant) (*lease, error) {
 		g.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: m.Id}, nil)
 		return nil, &bb.Error{Kind: bb.Internal, Op: "lease", Path: sp.buffer, Err: fmt.Errorf("the daemon granted a segment that cannot be reached: %w", err)}
 	}
-	base := min(align(m.DataStart), m.RecordFloor)
+	base := min(segment.AlignUp(m.DataStart), m.RecordFloor)
 	n := m.RecordFloor - base
 	own := sp.staged.get(n)
 	l := &lease{space: sp, session: g.session, id: m.Id, key: key, base: base, at: m.Offset + base, own: own}
-	l.memory = memory{bytes: own[:n:n], lease: l, mu: &sp.mu.Mutex, arena: arena{floor: n}}
+	l.memory = memory{bytes: own[:n:n], lease: l, mu: &sp.mu.Mutex, Cursor: segment.NewCursor(0, n)}
 	return l, nil
 }
 
@@ -479,7 +481,7 @@ func (l *lease) release() {
 			_ = leaselock.Release(l.region.file, l.at, int64(len(l.bytes))) // fails for closed files alone
 		}
 		l.region.release()
-	case !l.session.broken.Load():
+	case !l.session.isBroken():
 		// All that was posted from it has completed, or it would have users.
 		l.space.staged.put(l.own)
 	}
@@ -500,8 +502,7 @@ func (sp *space) remove(l *lease) (done bool) {
 	for i, other := range sp.mu.leases {
 		if other == l {
 			sp.mu.leases = append(sp.mu.leases[:i:i], sp.mu.leases[i+1:]...)
-			l.retired = true
-			return l.users == 0
+			return l.users.Retire()
 		}
 	}
 	return false
@@ -512,7 +513,7 @@ func (sp *space) retireFull() {
 	var full []*lease
 	sp.mu.Lock()
 	for _, l := range sp.mu.leases {
-		if l.free() < worthKeeping {
+		if l.Free() < worthKeeping {
 			full = append(full, l)
 		}
 	}
@@ -525,8 +526,7 @@ func (sp *space) retireFull() {
 // leave ends a file's use of a lease: what it had there is committed, or void.
 func (l *lease) leave() {
 	l.space.mu.Lock()
-	l.users--
-	done := l.retired && l.users == 0
+	done := l.users.Leave()
 	l.space.mu.Unlock()
 	if done {
 		l.giveUp()
@@ -536,7 +536,7 @@ func (l *lease) leave() {
 // giveUp returns a lease that nobody uses.
 func (l *lease) giveUp() {
 	l.release()
-	if !l.session.broken.Load() {
+	if !l.session.isBroken() {
 		l.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: l.id}, nil)
 	}
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/internal/wire"
+	"forebay/internal/wire/mux"
 )
 
 // stream carries out one request that has many replies, or takes long, on a connection
@@ -32,13 +34,18 @@ func (c *Client) stream(ctx context.Context, typ wire.Type, m proto.Message, dat
 
 // follow sends a request on a session that nobody else uses and reads its replies.
 func (s *session) follow(typ wire.Type, m proto.Message, data []byte, each func(message, data []byte) error) error {
-	if err := s.out.Send(typ, 0, 1, m, data); err != nil {
-		return &brokenError{reason: err, sent: true}
+	c := &call{done: make(chan struct{})}
+	err := s.enter(context.Background(), c, 0, mux.Frame{Type: typ, Message: m, Data: data})
+	if b := (*brokenError)(nil); errors.As(err, &b) {
+		return &brokenError{Reason: b.Reason, Sent: true}
+	}
+	if err != nil {
+		return err
 	}
 	for {
 		head, message, err := s.in.Next()
 		if err != nil {
-			return &brokenError{reason: err, sent: true}
+			return &brokenError{Reason: err, Sent: true}
 		}
 		if head.Has(wire.FlagError) {
 			return wire.DecodeReply(head, message, nil)
@@ -47,7 +54,7 @@ func (s *session) follow(typ wire.Type, m proto.Message, data []byte, each func(
 			message = append([]byte(nil), message...) // ReadData may use the buffer that it lies in
 			data = make([]byte, head.DataLength)
 			if err := s.in.ReadData(data); err != nil {
-				return &brokenError{reason: err, sent: true}
+				return &brokenError{Reason: err, Sent: true}
 			}
 		} else {
 			data = nil

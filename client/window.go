@@ -9,6 +9,11 @@ import (
 	"forebay/internal/wire"
 )
 
+// span is a run of bytes [off, end) of a file.
+type span struct{ off, end int64 }
+
+func (s span) len() int64 { return s.end - s.off }
+
 // window is a part [off, end) of a file as the daemon answered it: where its extents
 // lie in mapped regions, pinned, or the bytes themselves.
 type window struct {
@@ -187,7 +192,7 @@ func (w *window) release() {
 		r.release()
 	}
 	w.regions = nil
-	if w.pin != 0 && !w.session.broken.Load() {
+	if w.pin != 0 && !w.session.isBroken() {
 		w.session.post(wire.Type_TYPE_UNPIN, &wire.Unpin{Pins: []uint64{w.pin}}, nil)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 	"forebay/internal/wire"
+	"forebay/internal/wire/mux"
 )
 
 // Bounds of what one file keeps uncommitted, and of how much more than asked for a
@@ -93,7 +94,7 @@ func openWriter(ctx context.Context, b *Buffer, path string, o OpenOptions) (*wr
 // open sends Open in a session.
 func (w *writer) open(ctx context.Context, s *session) error {
 	if w.opensOnce() && !s.alive() { // the daemon went while nobody asked for anything
-		return &brokenError{reason: net.ErrClosed}
+		return &brokenError{Reason: net.ErrClosed}
 	}
 	handle := s.handle.Add(1)
 	m := &wire.Open{
@@ -103,11 +104,8 @@ func (w *writer) open(ctx context.Context, s *session) error {
 		Fence: w.o.fence && w.id == 0,
 	}
 	opened := new(wire.Opened)
-	send := s.out.Queue
-	if w.opensOnce() {
-		send = s.out.Send // it tells whether anything has left
-	}
-	c, err := s.begin(ctx, send, wire.Type_TYPE_OPEN, m, nil, opened)
+	// Sending at once tells whether anything has left.
+	c, err := s.begin(ctx, mux.Frame{Type: wire.Type_TYPE_OPEN, Message: m, Queue: !w.opensOnce()}, opened)
 	if wasSent(err) && w.opensOnce() {
 		return w.unknown()
 	}
@@ -258,7 +256,7 @@ func (w *writer) check(off, n int64) error {
 
 // fits is how many of n bytes at off the claim and one extent take.
 func (w *writer) fits(n, off int64) int64 {
-	return min(n, w.claim.len(), extentSize-off%extentSize)
+	return min(n, w.claim.Len(), extentSize-off%extentSize)
 }
 
 func (w *writer) grew(off, n int64) {
@@ -290,10 +288,10 @@ func (w *writer) claimRoom(ctx context.Context, n, off int64) error {
 		}
 	}
 	want := n + w.slack(n)
-	if w.claim.len() == 0 {
+	if w.claim.Len() == 0 {
 		w.lengthen(ctx, want)
 	}
-	if w.claim.len() == 0 || !w.isNext(&w.claim, off) && !w.claim.pay() {
+	if w.claim.Len() == 0 || !w.isNext(&w.claim, off) && !w.claim.pay() {
 		w.drop(&w.claim)
 		c, err := w.take(ctx, want, min(n, worthKeeping))
 		if err != nil {
@@ -567,7 +565,7 @@ func (w *writer) end(abort bool) {
 			w.small.free()
 		}
 	}
-	if !abort || w.handle == 0 || w.session.broken.Load() {
+	if !abort || w.handle == 0 || w.session.isBroken() {
 		release(nil)
 		return
 	}

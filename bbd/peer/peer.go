@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"forebay/internal/bb"
 	"forebay/internal/clustercert"
 	"forebay/internal/wire"
+	"forebay/internal/wire/mux"
 	"forebay/rdma"
 )
 
@@ -56,17 +56,10 @@ type Session struct {
 	node    bb.NodeID
 	address string
 	conn    net.Conn
-	out     *wire.Writer
+	calls   *mux.Mux[*call]
 	welcome *wire.Welcome
 	handles atomic.Uint64
 	done    chan struct{} // closed when the session is broken and nothing reads any more
-
-	mu struct {
-		sync.Mutex
-		calls map[uint64]*call
-		last  uint64
-		err   error // why it broke
-	}
 
 	fabric   *way                // nil: neither side has any
 	inFlight *semaphore.Weighted // requests that the peer takes at a time
@@ -109,7 +102,7 @@ func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, w
 		plain.Close()
 		return nil, refusal(node, address, err)
 	}
-	s := &Session{node: node, address: address, conn: conn, out: wire.NewWriter(conn), done: make(chan struct{})}
+	s := &Session{node: node, address: address, conn: conn, done: make(chan struct{})}
 	s.watch.session = s
 	in := wire.NewReader(&s.watch)
 	hello := &wire.Hello{ // Handshake adds the versions
@@ -130,7 +123,7 @@ func Dial(ctx context.Context, node bb.NodeID, address string, self *Identity, w
 	}
 	conn.SetDeadline(time.Time{})
 	s.welcome, s.inFlight = welcome, semaphore.NewWeighted(max(int64(welcome.MaxInFlight)-spareRequests, 1))
-	s.mu.calls = make(map[uint64]*call)
+	s.calls = mux.New[*call](wire.NewWriter(conn), welcome, s.fail)
 	if welcome.DataAddress != "" && fabric != nil {
 		s.fabric = newWay(func(ctx context.Context) (rdma.Conn, error) { return fabric(ctx, welcome, welcome.DataAddress) })
 	}
@@ -183,11 +176,7 @@ func (s *Session) Welcome() *wire.Welcome { return s.welcome }
 func (s *Session) NewHandle() uint64 { return s.handles.Add(1) }
 
 // Broken reports whether the connection has ended.
-func (s *Session) Broken() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.err != nil
-}
+func (s *Session) Broken() bool { return s.calls.Broken() }
 
 // Close ends the session and waits for its goroutine.
 func (s *Session) Close() {
@@ -226,7 +215,7 @@ func (a *Answer) Decode(m proto.Message) error { return proto.Unmarshal(a.messag
 // Stream makes a request that has several answers and calls each with every one. An
 // error of each ends it and cancels the request.
 func (s *Session) Stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(Answer) error) error {
-	if err := wire.Speakable(s.welcome.Version, s.welcome.Server+" of node "+string(s.node), typ, m); err != nil {
+	if err := s.calls.Speaks(typ, m); err != nil {
 		return err
 	}
 	if err := s.inFlight.Acquire(ctx, 1); err != nil {
@@ -234,19 +223,11 @@ func (s *Session) Stream(ctx context.Context, typ wire.Type, m proto.Message, da
 	}
 	defer s.inFlight.Release(1)
 	defer s.watch.used()
-	c := &call{answers: make(chan answer, 1), gone: make(chan struct{})}
-	id, err := s.register(c)
-	if err != nil {
-		return err
-	}
+	c := newCall()
 	defer close(c.gone)
-	if err := s.out.Send(typ, 0, id, m, data); err != nil {
-		var tooLarge *wire.FrameError
-		if errors.As(err, &tooLarge) {
-			s.unregister(id)
-			return &bb.Error{Kind: bb.Invalid, Op: "ask", Path: typ.String(), Node: s.node, Err: err}
-		}
-		s.fail(err)
+	id, err := s.calls.Start(c, 0, mux.Frame{Type: typ, Message: m, Data: data})
+	if err != nil && id == 0 {
+		return s.unsent(typ, err)
 	}
 	for {
 		select {
@@ -287,33 +268,24 @@ func (s *Session) failure(a *answer) error {
 	return m.AsErrorOf(a.head.Type)
 }
 
+// unsent is the error of a request that was not sent.
+func (s *Session) unsent(typ wire.Type, err error) error {
+	if broken := (*mux.BrokenError)(nil); errors.As(err, &broken) {
+		return unreachable(s.node, s.address, broken.Reason)
+	}
+	return &bb.Error{Kind: bb.Invalid, Op: "ask", Path: typ.String(), Node: s.node, Err: err}
+}
+
 // cancel tells the peer that nobody waits for a request any more.
 func (s *Session) cancel(id uint64) {
-	s.unregister(id)
-	c := &call{answers: make(chan answer, 1), gone: make(chan struct{})}
+	s.calls.Forget(id)
+	c := newCall()
 	close(c.gone)
-	if n, err := s.register(c); err == nil {
-		// If it cannot be sent, the session breaks, which cancels everything.
-		_ = s.out.Send(wire.Type_TYPE_CANCEL, 0, n, &wire.Cancel{Request: id}, nil)
-	}
+	// If it cannot be sent, the session breaks, which cancels everything.
+	_, _ = s.calls.Start(c, 0, mux.Frame{Type: wire.Type_TYPE_CANCEL, Message: &wire.Cancel{Request: id}})
 }
 
-func (s *Session) register(c *call) (uint64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.err != nil {
-		return 0, unreachable(s.node, s.address, s.mu.err)
-	}
-	s.mu.last++
-	s.mu.calls[s.mu.last] = c
-	return s.mu.last, nil
-}
-
-func (s *Session) unregister(id uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.mu.calls, id)
-}
+func newCall() *call { return &call{answers: make(chan answer, 1), gone: make(chan struct{})} }
 
 // read hands answers out until the connection ends.
 func (s *Session) read(in *wire.Reader) {
@@ -336,13 +308,8 @@ func (s *Session) read(in *wire.Reader) {
 			s.watch.pulse(a.message)
 			continue
 		}
-		s.mu.Lock()
-		c := s.mu.calls[head.Request]
-		if !head.Has(wire.FlagMore) {
-			delete(s.mu.calls, head.Request)
-		}
-		s.mu.Unlock()
-		if c == nil {
+		c, ok := s.calls.Answered(head)
+		if !ok {
 			continue // cancelled
 		}
 		s.watch.handing.Store(true)
@@ -356,13 +323,7 @@ func (s *Session) read(in *wire.Reader) {
 
 // fail ends the session: every request in flight fails, and so does every later one.
 func (s *Session) fail(err error) {
-	s.mu.Lock()
-	if s.mu.err == nil {
-		s.mu.err = err
-	}
-	calls := s.mu.calls
-	s.mu.calls = make(map[uint64]*call)
-	s.mu.Unlock()
+	calls := s.calls.Break(err)
 	s.watch.stop()
 	s.conn.Close()
 	if s.fabric != nil {

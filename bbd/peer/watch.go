@@ -109,9 +109,7 @@ func (w *watch) used() {
 // idle reports whether nobody has used the session for a while, and the peer keeps
 // nothing in it. Its last pulse said so, which came since then, or it would be silent.
 func (w *watch) idle(long time.Duration) bool {
-	w.session.mu.Lock()
-	calls := len(w.session.mu.calls)
-	w.session.mu.Unlock()
+	calls := w.session.calls.InFlight()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return calls == 0 && w.held == 0 && time.Since(w.lastUse) > max(long, looks*w.every)

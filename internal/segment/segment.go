@@ -1,0 +1,177 @@
+// Package segment divides a leased segment among the files whose bytes are written into it: the
+// same arithmetic for clients, for a daemon that fills segments of its own and for one that fills
+// another's. It must never know whose memory a segment is, nor how bytes get there.
+package segment
+
+import "forebay/internal/wire"
+
+// Align is the alignment of what begins in a segment, in bytes: a cache line.
+const Align = 64
+
+// AlignUp returns the first aligned offset at or behind n.
+func AlignUp(n int64) int64 { return (n + Align - 1) &^ (Align - 1) }
+
+// The room that is owed for the record of a commit: for the first extent of a file in a segment,
+// and for each further one.
+var (
+	RecordItem = wire.RecordCost(2) - wire.RecordCost(1)
+	RecordBase = wire.RecordCost(1) - RecordItem
+)
+
+// Span is a run of bytes [Off, End).
+type Span struct{ Off, End int64 }
+
+// Len is how many bytes a span has.
+func (s Span) Len() int64 { return s.End - s.Off }
+
+// Cursor is where a segment is filled next. It is pure arithmetic: offsets are in the segment,
+// and its owner guards it.
+//
+//	data_start             pos                    floor - owed        floor
+//	    ├── handed out, holes ──┤ never handed out ────┤ owed to records ┤ records written ─▶
+//
+// Data never crosses floor - owed: each commit's record takes wire.RecordCost of its
+// extents in this segment below the records before it, and that much is owed for
+// everything that was handed out and is not committed.
+type Cursor struct {
+	pos   int64 // everything from here on was never handed out, or was given back
+	floor int64
+	owed  int64
+	holes []Span // given back behind pos, at most maxHoles, for small files
+}
+
+const (
+	maxHoles = 16
+	minHole  = 256
+)
+
+// NewCursor returns the cursor of a segment that nothing was written to: data from start on,
+// records below floor.
+func NewCursor(start, floor int64) Cursor { return Cursor{pos: AlignUp(start), floor: floor} }
+
+// Free is how many bytes were never handed out. It is negative if records have no room.
+func (c *Cursor) Free() int64 { return c.floor - c.owed - c.pos }
+
+// Owe sets room for records aside, if there is.
+func (c *Cursor) Owe(cost int64) bool {
+	if c.Free() < cost {
+		return false
+	}
+	c.owed += cost
+	return true
+}
+
+// MustOwe sets room for records aside that may not be there: Free is negative then.
+func (c *Cursor) MustOwe(cost int64) { c.owed += cost }
+
+// Forgive gives back what was owed and will not be needed.
+func (c *Cursor) Forgive(cost int64) { c.owed -= cost }
+
+// Spend takes owed room for a record that is being written.
+func (c *Cursor) Spend(cost int64) {
+	c.owed -= cost
+	c.floor -= cost
+}
+
+// Waste takes room that is not owed for a record that may have been written.
+func (c *Cursor) Waste(cost int64) { c.floor -= cost }
+
+// Take hands out up to want bytes, at least least, and owes cost.
+func (c *Cursor) Take(want, least, cost int64) (Span, bool) {
+	for i, h := range c.holes {
+		if h.Len() >= want && c.Owe(cost) {
+			got := Span{h.Off, h.Off + want}
+			c.dropHole(i, AlignUp(got.End))
+			return got, true
+		}
+	}
+	off := AlignUp(c.pos)
+	n := min(want, c.floor-c.owed-cost-off)
+	if n < least || n <= 0 {
+		return Span{}, false
+	}
+	c.pos = off + n
+	c.owed += cost
+	return Span{off, off + n}, true
+}
+
+// TakeExtent is Take of one extent that will have a record of its own: its room is spent at once.
+func (c *Cursor) TakeExtent(want, least int64) (Span, bool) {
+	cost := wire.RecordCost(1)
+	s, ok := c.Take(want, least, cost)
+	if ok {
+		c.Spend(cost)
+	}
+	return s, ok
+}
+
+// dropHole keeps what is left of a hole from off on, if it is worth it.
+func (c *Cursor) dropHole(i int, off int64) {
+	if c.holes[i].Off = off; c.holes[i].Len() >= minHole {
+		return
+	}
+	last := len(c.holes) - 1
+	c.holes[i] = c.holes[last]
+	c.holes = c.holes[:last]
+}
+
+// Extend hands out up to want bytes that follow end, which is where something ends that
+// was handed out. It is 0 when something else follows there.
+func (c *Cursor) Extend(end, want int64) int64 {
+	if end != c.pos {
+		return 0
+	}
+	n := max(0, min(want, c.Free()))
+	c.pos += n
+	return n
+}
+
+// GiveBack returns what was handed out and holds nothing.
+func (c *Cursor) GiveBack(s Span) {
+	switch {
+	case s.Len() <= 0:
+	case s.End == c.pos:
+		c.pos = s.Off
+		c.joinTail()
+	case s.Len() >= minHole+Align && len(c.holes) < maxHoles:
+		c.holes = append(c.holes, Span{AlignUp(s.Off), s.End})
+	}
+}
+
+// joinTail makes holes that now lie at the end part of what was never handed out.
+func (c *Cursor) joinTail() {
+	for i := 0; i < len(c.holes); i++ {
+		if c.holes[i].End == c.pos {
+			c.pos = c.holes[i].Off
+			c.holes[i] = c.holes[len(c.holes)-1]
+			c.holes = c.holes[:len(c.holes)-1]
+			i = -1
+		}
+	}
+}
+
+// Users counts what uses a leased segment: files that fill it, or have something in it that is
+// not committed. The segment is returned once it is retired and nothing uses it. Its owner guards
+// it.
+type Users struct {
+	n       int
+	retired bool
+}
+
+// Enter adds a user.
+func (u *Users) Enter() { u.n++ }
+
+// Leave ends a user. It reports whether the segment has to be returned now.
+func (u *Users) Leave() (last bool) {
+	u.n--
+	return u.retired && u.n == 0
+}
+
+// Retire ends the filling of the segment. It reports whether the segment has to be returned now.
+func (u *Users) Retire() (last bool) {
+	u.retired = true
+	return u.n == 0
+}
+
+// Idle reports whether nothing uses the segment.
+func (u *Users) Idle() bool { return u.n == 0 }
