@@ -63,10 +63,17 @@ var layers = []struct {
 	{"bbd/store/...", []string{"bbd/store/...", "bbd/share", "internal/..."}},
 	{"bbd/...", []string{"bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
 
-	{"client/...", []string{"client/...", "rdma/...", "internal/..."}},
+	{"client/internal/session", []string{"rdma/...", "internal/..."}},
+	{"client/internal/region", []string{"internal/..."}},
+	{"client/internal/remote", []string{"client/internal/session", "rdma", "internal/..."}},
+	{"client/internal/lease", []string{"client/internal/session", "client/internal/region", "client/internal/remote", "rdma", "internal/..."}},
+	{"client/internal/reader", []string{"client/internal/session", "client/internal/region", "client/internal/remote", "rdma", "internal/..."}},
+	{"client/internal/writer", []string{"client/internal/session", "client/internal/remote", "client/internal/lease", "client/internal/reader", "internal/..."}},
+	{"client/admin", []string{"client", "internal/..."}},
+	{"client", []string{"client/internal/...", "rdma/...", "internal/..."}},
 	{"slurm/slurmctl", []string{"internal/bb"}},
-	{"slurm/directive", []string{"client", "internal/bb"}},
-	{"slurm/...", []string{"slurm/...", "client/...", "internal/..."}},
+	{"slurm/directive", []string{"client", "client/admin", "internal/bb"}},
+	{"slurm/...", []string{"slurm/...", "client", "client/admin", "internal/..."}},
 
 	// bbctl verify checks receipts against the store when no daemon is left.
 	{"cmd/bbctl/...", []string{"cmd/bbctl/...", "client/...", "slurm/...", "flusher/...", "rdma/...", "internal/..."}},
@@ -82,9 +89,9 @@ var testLayers = []struct {
 	from string
 	to   []string
 }{
-	{"internal/clustertest", []string{"client", "internal/..."}},
-	{"internal/hostiletest", []string{"client", "internal/..."}},
-	{"internal/slurmtest", []string{"client", "internal/..."}},
+	{"internal/clustertest", []string{"client", "client/admin", "internal/..."}},
+	{"internal/hostiletest", []string{"client", "client/admin", "internal/..."}},
+	{"internal/slurmtest", []string{"client", "client/admin", "internal/..."}},
 	{"internal/...", []string{"internal/..."}},
 	{"rdma/...", []string{"rdma/...", "internal/..."}},
 	{"meta/...", []string{"meta/...", "internal/...", "scripts/..."}},
@@ -311,7 +318,14 @@ func TestEdge(t *testing.T) {
 		{"bbd/store", "net", false, false},
 		{"bbd/admit", module + "bbd/store", false, false},
 
-		{"client", module + "rdma/tcp", false, true},
+		{"client", module + "rdma/route", false, true},
+		{"client", module + "client/admin", false, false},
+		{"client/admin", module + "client", false, true},
+		{"client/admin", module + "client/internal/session", false, false},
+		{"client/internal/session", module + "client/internal/reader", false, false},
+		{"client/internal/reader", module + "client/internal/lease", false, false},
+		{"client/internal/writer", module + "client/internal/reader", false, true},
+		{"client/internal/writer", module + "client", false, false},
 		{"client", module + "bbd", false, false},
 		{"client", module + "flusher/plan", false, false},
 		{"client", module + "meta", false, false},

@@ -491,7 +491,7 @@ func TestLongAnswers(t *testing.T) {
 	})
 	n.loseMemory()
 	c = n.dial()
-	lost, err := c.Lost(t.Context(), "long")
+	lost, err := c.Buffer("long").Lost(t.Context())
 	if err != nil || len(lost) != files {
 		t.Errorf("%d files are lost, %d should be (%v)", len(lost), files, err)
 	}

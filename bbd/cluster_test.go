@@ -472,7 +472,7 @@ func TestClusterNodeDrain(t *testing.T) {
 		wantFile(t, there.Buffer("scratch"), name, content)
 		wantFile(t, nodes[2].dial().Buffer("scratch"), name, content)
 	}
-	lost, err := there.Lost(t.Context(), "scratch")
+	lost, err := there.Buffer("scratch").Lost(t.Context())
 	if err != nil || len(lost) != 0 {
 		t.Errorf("lost: %v (%v)", lost, err)
 	}
@@ -593,12 +593,12 @@ func TestClusterForget(t *testing.T) {
 	}
 	for range 2 { // the first look changes nothing
 		loss, err := there.NodeLoss(t.Context(), "n1")
-		if err != nil || len(loss.Lost) != 1 || loss.Lost[0].Path != "bb://shared/dirty.tmp" || loss.LostBytes != 1<<20 || loss.Kept != 1 {
+		if err != nil || len(loss.Lost) != 1 || loss.Lost[0].Address != "bb://shared/dirty.tmp" || loss.LostBytes != 1<<20 || loss.Kept != 1 {
 			t.Errorf("would be forgotten: %+v (%v)", loss, err)
 		}
 	}
 	forgotten, err := there.ForgetNode(t.Context(), "n1")
-	if err != nil || len(forgotten.Lost) != 1 || forgotten.Lost[0].Path != "bb://shared/dirty.tmp" || forgotten.LostBytes != 1<<20 || forgotten.Kept != 1 {
+	if err != nil || len(forgotten.Lost) != 1 || forgotten.Lost[0].Address != "bb://shared/dirty.tmp" || forgotten.LostBytes != 1<<20 || forgotten.Kept != 1 {
 		t.Errorf("forgotten: %+v (%v)", forgotten, err)
 	}
 	if _, err := there.Buffer("shared").ReadFile(t.Context(), "dirty.tmp"); !errors.Is(err, client.ErrLost) || !strings.Contains(err.Error(), "n1") {
@@ -630,7 +630,7 @@ func TestClusterNewInstance(t *testing.T) {
 	nodes[0].away()
 	nodes[0].wipe()
 	nodes[0].start()
-	lost, err := there.Lost(t.Context(), "shared")
+	lost, err := there.Buffer("shared").Lost(t.Context())
 	if err != nil || len(lost) != 1 || !strings.HasSuffix(lost[0].Path, "dirty.tmp") {
 		t.Errorf("lost: %+v (%v)", lost, err)
 	}

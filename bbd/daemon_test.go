@@ -453,7 +453,7 @@ func TestLostMemoryIsNamed(t *testing.T) {
 	if _, err := b.ReadFile(t.Context(), "unsaved"); !errors.Is(err, client.ErrLost) {
 		t.Errorf("reading what was lost: %v", err)
 	}
-	lost, err := c.Lost(t.Context(), "lossy")
+	lost, err := c.Buffer("lossy").Lost(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Name != "unsaved" || lost[0].Reason == "" {
 		t.Errorf("lost: %+v (%v)", lost, err)
 	}

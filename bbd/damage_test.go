@@ -139,7 +139,7 @@ func TestDamagedRecord(t *testing.T) {
 	if got := n.metric("forebay_damaged_records_total"); got != float64(len(spots)) {
 		t.Errorf("%v damaged records are counted, want %d", got, len(spots))
 	}
-	lost, err := c.Lost(t.Context(), "hurt")
+	lost, err := c.Buffer("hurt").Lost(t.Context())
 	names := map[string]bool{}
 	for _, e := range lost {
 		names[e.Path] = e.Reason != "" && e.State == client.StateLost

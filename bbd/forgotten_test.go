@@ -138,7 +138,7 @@ func TestForgottenFileIsSetAside(t *testing.T) {
 	n.change = change
 	n.start()
 	c = n.dial()
-	lost, err := c.Lost(t.Context(), "b")
+	lost, err := c.Buffer("b").Lost(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

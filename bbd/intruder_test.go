@@ -91,7 +91,7 @@ func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func
 		"attributes": func() error { _, err := private.SetAttr(ctx, "f", client.Attr{}); return err },
 		"drain":      func() error { _, err := c.Drain(ctx, "private", time.Second, nil); return err },
 		"receipt":    func() error { return c.Receipt(ctx, "private", &bytes.Buffer{}) },
-		"lost":       func() error { _, err := c.Lost(ctx, "private"); return err },
+		"lost":       func() error { _, err := c.Buffer("private").Lost(ctx); return err },
 		"status":     func() error { _, err := c.Status(ctx, "private"); return err },
 		"destroy":    func() error { return c.DiscardBuffer(ctx, "private") },
 

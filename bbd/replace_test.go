@@ -164,7 +164,7 @@ func TestReplacedOutlivesTheNode(t *testing.T) {
 	if p, err := b.ReadFile(t.Context(), "d/latest"); !errors.Is(err, client.ErrLost) || !strings.Contains(err.Error(), older) {
 		t.Errorf("reading what was lost: %q, %v", p, err)
 	}
-	lost, err := c.Lost(t.Context(), "ckpt")
+	lost, err := c.Buffer("ckpt").Lost(t.Context())
 	if err != nil || len(lost) != 1 || !strings.Contains(lost[0].Reason, older) {
 		t.Errorf("lost: %+v, %v", lost, err)
 	}

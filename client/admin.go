@@ -27,7 +27,7 @@ func (c *Client) CreateBuffer(ctx context.Context, spec BufferSpec) (BufferSpec,
 		return BufferSpec{}, err
 	}
 	var reply wire.Buffer
-	if err := c.ask(ctx, wire.Type_TYPE_BUFFER_CREATE, newBuffer(spec), &reply); err != nil {
+	if err := c.conn.Ask(ctx, wire.Type_TYPE_BUFFER_CREATE, newBuffer(spec), &reply); err != nil {
 		return BufferSpec{}, bb.Wrap("create buffer", spec.Name, err)
 	}
 	return reply.AsBuffer(), nil
@@ -44,7 +44,7 @@ func newBuffer(spec BufferSpec) *wire.Buffer {
 // Buffers lists the buffers that this user may see, by name.
 func (c *Client) Buffers(ctx context.Context) ([]BufferSpec, error) {
 	var reply wire.Buffers
-	if err := c.ask(ctx, wire.Type_TYPE_BUFFER_LIST, &wire.Empty{}, &reply); err != nil {
+	if err := c.conn.Ask(ctx, wire.Type_TYPE_BUFFER_LIST, &wire.Empty{}, &reply); err != nil {
 		return nil, bb.Wrap("list buffers", "", err)
 	}
 	list := make([]BufferSpec, 0, len(reply.Buffers))
@@ -60,7 +60,7 @@ func (c *Client) BufferInfo(ctx context.Context, name string) (BufferSpec, error
 		return BufferSpec{}, err
 	}
 	var reply wire.Buffer
-	if err := c.ask(ctx, wire.Type_TYPE_BUFFER_GET, &wire.BufferName{Name: name}, &reply); err != nil {
+	if err := c.conn.Ask(ctx, wire.Type_TYPE_BUFFER_GET, &wire.BufferName{Name: name}, &reply); err != nil {
 		return BufferSpec{}, bb.Wrap("buffer", name, err)
 	}
 	return reply.AsBuffer(), nil
@@ -74,7 +74,7 @@ func (c *Client) Token(ctx context.Context, buffer string, lifetime time.Duratio
 		return "", time.Time{}, err
 	}
 	var reply wire.Token
-	if err := c.ask(ctx, wire.Type_TYPE_TOKEN, &wire.TokenRequest{Buffer: buffer, LifetimeNs: int64(lifetime)}, &reply); err != nil {
+	if err := c.conn.Ask(ctx, wire.Type_TYPE_TOKEN, &wire.TokenRequest{Buffer: buffer, LifetimeNs: int64(lifetime)}, &reply); err != nil {
 		return "", time.Time{}, bb.Wrap("token", buffer, err)
 	}
 	return wire.TokenText(reply.Token), time.Unix(0, reply.ExpiresNs), nil
@@ -96,14 +96,14 @@ func (c *Client) destroyBuffer(ctx context.Context, m *wire.BufferDestroy) error
 	if err := bb.CheckBufferName(name); err != nil {
 		return err
 	}
-	c.forgetSpaces(name)
-	return bb.Wrap("destroy buffer", name, c.ask(ctx, wire.Type_TYPE_BUFFER_DESTROY, m, nil))
+	c.Buffer(name).ReturnLeases() // they are none for another buffer of its name
+	return bb.Wrap("destroy buffer", name, c.conn.Ask(ctx, wire.Type_TYPE_BUFFER_DESTROY, m, nil))
 }
 
 // Status returns the daemon's status as JSON, as GET /status does: of one buffer, or of all for "".
 func (c *Client) Status(ctx context.Context, buffer string) (json.RawMessage, error) {
 	var reply wire.StatusReply
-	if err := c.ask(ctx, wire.Type_TYPE_STATUS, &wire.StatusRequest{Buffer: buffer}, &reply); err != nil {
+	if err := c.conn.Ask(ctx, wire.Type_TYPE_STATUS, &wire.StatusRequest{Buffer: buffer}, &reply); err != nil {
 		return nil, bb.Wrap("status", buffer, err)
 	}
 	return json.RawMessage(reply.Json), nil
@@ -113,7 +113,7 @@ func (c *Client) Status(ctx context.Context, buffer string) (json.RawMessage, er
 // ErrUnsupported if that daemon is too old to ask another one.
 func (c *Client) NodeStatus(ctx context.Context, node NodeID, buffer string) (json.RawMessage, error) {
 	var reply wire.StatusReply
-	if err := c.ask(ctx, wire.Type_TYPE_STATUS, &wire.StatusRequest{Buffer: buffer, Node: string(node)}, &reply); err != nil {
+	if err := c.conn.Ask(ctx, wire.Type_TYPE_STATUS, &wire.StatusRequest{Buffer: buffer, Node: string(node)}, &reply); err != nil {
 		return nil, bb.Wrap("status", string(node), err)
 	}
 	var of struct {
@@ -133,9 +133,9 @@ func (c *Client) NodeStatus(ctx context.Context, node NodeID, buffer string) (js
 // object for each node of its cluster: how it stands, its own status, and what a node holds that
 // does not answer. No nodes: the daemon is alone, or too old.
 func (c *Client) ClusterStatus(ctx context.Context, buffer string) (own json.RawMessage, nodes []json.RawMessage, err error) {
-	err = c.retry(ctx, func(*session) error {
+	err = c.conn.Repeat(ctx, func() error {
 		own, nodes = nil, nil
-		return c.stream(ctx, wire.Type_TYPE_STATUS, &wire.StatusRequest{Buffer: buffer, Cluster: true}, nil, func(message, _ []byte) error {
+		return c.conn.Stream(ctx, wire.Type_TYPE_STATUS, &wire.StatusRequest{Buffer: buffer, Cluster: true}, nil, func(message, _ []byte) error {
 			var m wire.StatusReply
 			if err := proto.Unmarshal(message, &m); err != nil {
 				return &bb.Error{Kind: bb.Internal, Err: err}
@@ -156,7 +156,7 @@ func (c *Client) ClusterStatus(ctx context.Context, buffer string) (own json.Raw
 // consumer that is too slow misses events.
 func (c *Client) Events(ctx context.Context, buffer string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		err := c.stream(ctx, wire.Type_TYPE_SUBSCRIBE, &wire.Subscribe{Buffer: buffer}, nil, func(message, _ []byte) error {
+		err := c.conn.Stream(ctx, wire.Type_TYPE_SUBSCRIBE, &wire.Subscribe{Buffer: buffer}, nil, func(message, _ []byte) error {
 			var (
 				m wire.Event
 				e Event
@@ -210,7 +210,7 @@ func (c *Client) drain(ctx context.Context, m *wire.Drain, progress func(Progres
 	const op = "drain"
 	buffer, path, timeout := m.Buffer, m.Below, time.Duration(m.TimeoutNs)
 	at := bb.Address{Buffer: buffer, Path: path}.String()
-	clean, err := checkPath(op, buffer, path)
+	clean, err := bb.CheckPath(op, buffer, path)
 	if err != nil {
 		return Report{}, err
 	}
@@ -267,7 +267,7 @@ func (c *Client) StageOut(ctx context.Context, r StageRequest, progress func(Pro
 }
 
 func (c *Client) stage(ctx context.Context, op string, typ wire.Type, r StageRequest, progress func(Progress)) (Report, error) {
-	path, err := checkPath(op, r.Buffer, r.Path)
+	path, err := bb.CheckPath(op, r.Buffer, r.Path)
 	if err != nil {
 		return Report{}, err
 	}
@@ -380,31 +380,9 @@ func (c *Client) Receipt(ctx context.Context, buffer string, w io.Writer) error 
 	if err := bb.CheckBufferName(buffer); err != nil {
 		return err
 	}
-	err := c.stream(ctx, wire.Type_TYPE_RECEIPT, &wire.BufferName{Name: buffer}, nil, func(_, data []byte) error {
+	err := c.conn.Stream(ctx, wire.Type_TYPE_RECEIPT, &wire.BufferName{Name: buffer}, nil, func(_, data []byte) error {
 		_, err := w.Write(data)
 		return err
 	})
 	return bb.Wrap("receipt", buffer, err)
-}
-
-// Lost lists the files of a buffer whose bytes are lost, with reasons.
-func (c *Client) Lost(ctx context.Context, buffer string) ([]Entry, error) {
-	if err := bb.CheckBufferName(buffer); err != nil {
-		return nil, err
-	}
-	var list []Entry
-	err := c.retry(ctx, func(*session) error {
-		list = nil
-		return c.stream(ctx, wire.Type_TYPE_LOST, &wire.BufferName{Name: buffer}, nil, func(message, _ []byte) error {
-			var m wire.Entries
-			if err := proto.Unmarshal(message, &m); err != nil {
-				return &bb.Error{Kind: bb.Internal, Err: err}
-			}
-			for _, e := range m.Entries {
-				list = append(list, asEntry(e.Path, e))
-			}
-			return nil
-		})
-	})
-	return list, bb.Wrap("lost", buffer, err)
 }

@@ -10,6 +10,10 @@ import (
 	"path"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"forebay/client/internal/reader"
+	"forebay/client/internal/session"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -51,10 +55,19 @@ const (
 // Name returns the buffer's name.
 func (b *Buffer) Name() string { return b.name }
 
+// source is where readers find the buffer's files.
+func (b *Buffer) source() reader.Source {
+	return reader.Source{Conn: b.c.conn, Buffer: b.name, Regions: &b.c.atlas, Staged: b.c.staged, VerifyAll: b.c.o.VerifyAll}
+}
+
 // address is bb://BUFFER/path, for messages.
 func (b *Buffer) address(path string) string {
 	return bb.Address{Buffer: b.name, Path: path}.String()
 }
+
+// ReturnLeases returns the memory that this client has leased for the buffer's files, that of files
+// which are open as soon as they are closed. Otherwise it is kept for a second after the last write.
+func (b *Buffer) ReturnLeases() { b.c.spaces.End(b.name) }
 
 // Open opens a file for reading. What it holds at this moment is what the File reads
 // until it is closed, whatever happens to the name.
@@ -72,7 +85,7 @@ func (b *Buffer) Create(ctx context.Context, path string) (*File, error) {
 // OpenFile opens a file. Opening for reading, Exclusive and opening without Create
 // wait for the daemon's answer.
 func (b *Buffer) OpenFile(ctx context.Context, path string, o OpenOptions) (*File, error) {
-	clean, err := checkPath("open", b.name, path)
+	clean, err := bb.CheckPath("open", b.name, path)
 	if err != nil {
 		return nil, err
 	}
@@ -142,12 +155,12 @@ func (b *Buffer) Recover(ctx context.Context, path string) error {
 
 // Stat describes a file or directory.
 func (b *Buffer) Stat(ctx context.Context, path string) (Entry, error) {
-	clean, err := checkPath("stat", b.name, path)
+	clean, err := bb.CheckPath("stat", b.name, path)
 	if err != nil {
 		return Entry{}, err
 	}
 	var reply wire.Entry
-	if err := b.c.ask(ctx, wire.Type_TYPE_STAT, &wire.PathRequest{Buffer: b.name, Path: clean}, &reply); err != nil {
+	if err := b.c.conn.Ask(ctx, wire.Type_TYPE_STAT, &wire.PathRequest{Buffer: b.name, Path: clean}, &reply); err != nil {
 		return Entry{}, bb.Wrap("stat", b.address(clean), err)
 	}
 	return asEntry(clean, &reply), nil
@@ -156,7 +169,7 @@ func (b *Buffer) Stat(ctx context.Context, path string) (Entry, error) {
 // List returns one page of a directory, by name: names greater than after, at most
 // limit (0: the daemon chooses). More says whether further ones follow.
 func (b *Buffer) List(ctx context.Context, dir, after string, limit int) (entries []Entry, more bool, err error) {
-	clean, err := checkPath("list", b.name, dir)
+	clean, err := bb.CheckPath("list", b.name, dir)
 	if err != nil {
 		return nil, false, err
 	}
@@ -165,7 +178,7 @@ func (b *Buffer) List(ctx context.Context, dir, after string, limit int) (entrie
 	}
 	var reply wire.ListReply
 	m := &wire.ListRequest{Buffer: b.name, Path: clean, After: after, Limit: uint32(limit)}
-	if err := b.c.ask(ctx, wire.Type_TYPE_LIST, m, &reply); err != nil {
+	if err := b.c.conn.Ask(ctx, wire.Type_TYPE_LIST, m, &reply); err != nil {
 		return nil, false, bb.Wrap("list", b.address(clean), err)
 	}
 	entries = make([]Entry, 0, len(reply.Entries))
@@ -235,7 +248,7 @@ func (b *Buffer) Mkdir(ctx context.Context, path string, mode fs.FileMode) error
 		return err
 	}
 	m := &wire.Mkdir{Buffer: b.name, Path: clean, Mode: uint32(mode)}
-	return bb.Wrap("mkdir", b.address(clean), b.c.ask(ctx, wire.Type_TYPE_MKDIR, m, nil))
+	return bb.Wrap("mkdir", b.address(clean), b.c.conn.Ask(ctx, wire.Type_TYPE_MKDIR, m, nil))
 }
 
 // MkdirAll makes a directory and those above it; it is no error if they exist.
@@ -245,11 +258,11 @@ func (b *Buffer) MkdirAll(ctx context.Context, path string, mode fs.FileMode) er
 		return err
 	}
 	m := &wire.Mkdir{Buffer: b.name, Path: clean, Mode: uint32(mode), Parents: true}
-	return bb.Wrap("mkdir", b.address(clean), b.c.ask(ctx, wire.Type_TYPE_MKDIR, m, nil))
+	return bb.Wrap("mkdir", b.address(clean), b.c.conn.Ask(ctx, wire.Type_TYPE_MKDIR, m, nil))
 }
 
 func (b *Buffer) checkMkdir(path string, mode fs.FileMode) (string, error) {
-	clean, err := checkPath("mkdir", b.name, path)
+	clean, err := bb.CheckPath("mkdir", b.name, path)
 	if err == nil && mode&^permissionBits != 0 {
 		err = bb.E(bb.Invalid, "mkdir", b.address(clean), fmt.Sprintf("the mode %v has more than permission bits", mode))
 	}
@@ -268,41 +281,42 @@ func (b *Buffer) RenameNoReplace(ctx context.Context, from, to string) error {
 
 func (b *Buffer) rename(ctx context.Context, m *wire.Rename) (err error) {
 	m.Buffer = b.name
-	if m.From, err = checkPath("rename", b.name, m.From); err != nil {
+	if m.From, err = bb.CheckPath("rename", b.name, m.From); err != nil {
 		return err
 	}
-	if m.To, err = checkPath("rename", b.name, m.To); err != nil {
+	if m.To, err = bb.CheckPath("rename", b.name, m.To); err != nil {
 		return err
 	}
-	return bb.Wrap("rename", b.address(m.From), b.c.ask(ctx, wire.Type_TYPE_RENAME, m, nil))
+	return bb.Wrap("rename", b.address(m.From), b.c.conn.Ask(ctx, wire.Type_TYPE_RENAME, m, nil))
 }
 
 // Remove removes a file or an empty directory.
 func (b *Buffer) Remove(ctx context.Context, path string) error {
-	clean, err := checkPath("remove", b.name, path)
+	clean, err := bb.CheckPath("remove", b.name, path)
 	if err != nil {
 		return err
 	}
 	m := &wire.Remove{Buffer: b.name, Path: clean}
-	return bb.Wrap("remove", b.address(clean), b.c.ask(ctx, wire.Type_TYPE_REMOVE, m, nil))
+	return bb.Wrap("remove", b.address(clean), b.c.conn.Ask(ctx, wire.Type_TYPE_REMOVE, m, nil))
 }
 
 // RemoveAll removes a file or directory and everything below it. It is no error if
 // there is nothing.
 func (b *Buffer) RemoveAll(ctx context.Context, path string) error {
-	clean, err := checkPath("remove", b.name, path)
+	clean, err := bb.CheckPath("remove", b.name, path)
 	if err != nil {
 		return err
 	}
 	m := &wire.Remove{Buffer: b.name, Path: clean, Recursive: true}
-	err = b.c.ask(ctx, wire.Type_TYPE_REMOVE, m, nil)
+	err = b.c.conn.Ask(ctx, wire.Type_TYPE_REMOVE, m, nil)
 	return bb.Wrap("remove", b.address(clean), b.removed(ctx, err))
 }
 
 // removed is the error of a tree's removal: none if there is no such tree, but a buffer.
 func (b *Buffer) removed(ctx context.Context, err error) error {
 	if bb.KindOf(err) == bb.NotFound {
-		if _, missing := b.c.BufferInfo(ctx, b.name); missing == nil {
+		var reply wire.Buffer
+		if b.c.conn.Ask(ctx, wire.Type_TYPE_BUFFER_GET, &wire.BufferName{Name: b.name}, &reply) == nil {
 			return nil
 		}
 	}
@@ -324,7 +338,7 @@ const (
 // than a few seconds. A daemon of an older release removes all at once, and counts nothing.
 func (b *Buffer) RemoveTree(ctx context.Context, path string, tell func(Removed)) (Removed, error) {
 	var gone Removed
-	clean, err := checkPath("remove", b.name, path)
+	clean, err := bb.CheckPath("remove", b.name, path)
 	if err != nil {
 		return gone, err
 	}
@@ -336,7 +350,7 @@ func (b *Buffer) RemoveTree(ctx context.Context, path string, tell func(Removed)
 	m := &wire.Remove{Buffer: b.name, Path: clean, Recursive: true, Page: removePage}
 	for ctx.Err() == nil {
 		var now wire.Removed
-		err := b.c.ask(page, wire.Type_TYPE_REMOVE, m, &now)
+		err := b.c.conn.Ask(page, wire.Type_TYPE_REMOVE, m, &now)
 		if err != nil {
 			return gone, bb.Wrap("remove", b.address(clean), b.removed(page, err))
 		}
@@ -348,12 +362,12 @@ func (b *Buffer) RemoveTree(ctx context.Context, path string, tell func(Removed)
 			return gone, nil
 		}
 	}
-	return gone, bb.Wrap("remove", b.address(clean), cancelled(ctx))
+	return gone, bb.Wrap("remove", b.address(clean), session.Cancelled(ctx))
 }
 
 // SetAttr changes attributes and returns the entry as it is then.
 func (b *Buffer) SetAttr(ctx context.Context, path string, a Attr) (Entry, error) {
-	clean, err := checkPath("setattr", b.name, path)
+	clean, err := bb.CheckPath("setattr", b.name, path)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -370,8 +384,30 @@ func (b *Buffer) SetAttr(ctx context.Context, path string, a Attr) (Entry, error
 		m.MtimeNs = &ns
 	}
 	var reply wire.Entry
-	if err := b.c.ask(ctx, wire.Type_TYPE_SETATTR, m, &reply); err != nil {
+	if err := b.c.conn.Ask(ctx, wire.Type_TYPE_SETATTR, m, &reply); err != nil {
 		return Entry{}, bb.Wrap("setattr", b.address(clean), err)
 	}
 	return asEntry(clean, &reply), nil
+}
+
+// Lost lists the files of the buffer whose bytes are lost, with reasons.
+func (b *Buffer) Lost(ctx context.Context) ([]Entry, error) {
+	if err := bb.CheckBufferName(b.name); err != nil {
+		return nil, err
+	}
+	var list []Entry
+	err := b.c.conn.Repeat(ctx, func() error {
+		list = nil
+		return b.c.conn.Stream(ctx, wire.Type_TYPE_LOST, &wire.BufferName{Name: b.name}, nil, func(message, _ []byte) error {
+			var m wire.Entries
+			if err := proto.Unmarshal(message, &m); err != nil {
+				return &bb.Error{Kind: bb.Internal, Err: err}
+			}
+			for _, e := range m.Entries {
+				list = append(list, asEntry(e.Path, e))
+			}
+			return nil
+		})
+	})
+	return list, bb.Wrap("lost", b.name, err)
 }

@@ -2,23 +2,18 @@ package client
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
+	"forebay/client/internal/lease"
+	"forebay/client/internal/region"
+	"forebay/client/internal/remote"
+	"forebay/client/internal/session"
+	"forebay/client/internal/writer"
 	"forebay/internal/bb"
-	"forebay/internal/wire"
 )
-
-// defaultRetry is how long an operation tries to connect again unless Options say otherwise.
-const defaultRetry = time.Minute
 
 // Options say which daemon to talk to and how. The zero value is the daemon of this node.
 type Options struct {
@@ -52,45 +47,46 @@ type Options struct {
 type User struct{ UID, GID uint32 }
 
 // Client talks to one daemon. It may be used concurrently.
+//
+// Every call that may wait takes a context. When that ends, the call returns an error of
+// kind ErrCancelled; of kind ErrUnavailable if its deadline came while the daemon waited
+// for another daemon or the namespace's server, which the error names.
+//
+// When a connection breaks, operations go on in a new one. A change that may have reached
+// the daemon is not sent again: its error matches ErrUnknownOutcome.
+//
+// On the daemon's node, bytes are copied once, into its memory. Over TCP they wait in
+// this process's, while they are transferred and until they are committed: up to 32 MiB
+// for each file, after which it commits of itself, and leases of up to 8 MiB that files
+// share. A reader keeps up to 4 MiB of what it read parts of, and fetches as much ahead.
 type Client struct {
 	o      Options
-	log    *slog.Logger
-	dialer *dialer
-	atlas  atlas
-	staged staging
-
-	current atomic.Pointer[session]
-	dialing chan struct{} // holds one token: who has it may replace current
+	conn   *session.Connection
+	atlas  region.Map
+	staged *remote.Staging
+	spaces *lease.Pools
 
 	mu struct {
 		sync.Mutex
-		closed  bool
-		address string
-		spaces  map[spaceKey]*space
-		files   map[*File]struct{}
+		closed bool
+		files  map[*File]struct{}
 	}
 }
 
 // Dial connects to a daemon. Without one it fails with ErrUnavailable, naming the
 // sockets that it tried; it does not wait for a daemon to come.
 func Dial(ctx context.Context, o Options) (*Client, error) {
-	d, err := newDialer(&o)
-	if err != nil {
-		return nil, err
-	}
-	if o.RetryFor == 0 {
-		o.RetryFor = defaultRetry
-	}
-	c := &Client{o: o, log: d.log, dialer: d, dialing: make(chan struct{}, 1)}
-	c.mu.spaces = make(map[spaceKey]*space)
+	c := &Client{o: o, staged: remote.NewStaging(writer.MaxStaged + 2*lease.MaxRemote)}
+	c.spaces = lease.NewPools(&c.atlas, c.staged)
 	c.mu.files = make(map[*File]struct{})
-	s, address, err := d.dial(ctx)
+	conn, err := session.Connect(ctx, &session.Options{
+		Address: o.Address, Name: o.Name, Logger: o.Logger, KeyFile: o.KeyFile, RetryFor: o.RetryFor,
+		TokenFile: o.TokenFile, CA: o.CA, Cert: o.Cert, Key: o.Key, User: (*session.User)(o.User),
+	}, c.atlas.Sweep)
 	if err != nil {
 		return nil, err
 	}
-	c.mu.address = address
-	c.current.Store(s)
-	c.dialing <- struct{}{}
+	c.conn = conn
 	return c, nil
 }
 
@@ -104,29 +100,23 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.mu.closed = true
-	files, spaces := c.mu.files, c.mu.spaces
-	c.mu.files, c.mu.spaces = nil, nil
+	files := c.mu.files
+	c.mu.files = nil
 	c.mu.Unlock()
-	c.current.Load().fail(errClosed)
+	c.conn.Close()
 	for f := range files {
 		f.release()
 	}
-	for _, sp := range spaces {
-		sp.close()
-	}
-	c.atlas.close()
+	c.spaces.Close()
+	c.atlas.Close()
 	return nil
 }
 
-var errClosed = &bb.Error{Kind: bb.Invalid, Op: "client", Err: errors.New("it is closed")}
-
 // Server says which daemon the client talks to, or last did.
 func (c *Client) Server() ServerInfo {
-	w := c.current.Load().welcome
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	w := c.conn.Now().Welcome
 	return ServerInfo{
-		Address: c.mu.address, Node: NodeID(w.Node), Version: w.Server, Protocol: w.Version, Instance: w.Instance, Epoch: w.Epoch,
+		Address: c.conn.Address(), Node: bb.NodeID(w.Node), Version: w.Server, Protocol: w.Version, Instance: w.Instance, Epoch: w.Epoch,
 		UID: w.Uid, GID: w.Gid, Mapped: w.MapRegions,
 	}
 }
@@ -134,160 +124,15 @@ func (c *Client) Server() ServerInfo {
 // Buffer returns a handle of a buffer, which need not exist. It does no I/O.
 func (c *Client) Buffer(name string) *Buffer { return &Buffer{c: c, name: name} }
 
-// session returns a live session, connecting again if need be.
-func (c *Client) session(ctx context.Context) (*session, error) {
-	if s := c.current.Load(); !s.isBroken() {
-		return s, nil
-	}
-	select {
-	case <-c.dialing:
-		defer func() { c.dialing <- struct{}{} }()
-	case <-ctx.Done():
-		return nil, cancelled(ctx)
-	}
-	old := c.current.Load()
-	if !old.isBroken() {
-		return old, nil
-	}
-	if c.isClosed() {
-		return nil, errClosed
-	}
-	s, address, err := c.dialer.redial(ctx, time.Now().Add(c.o.RetryFor))
-	if err != nil {
-		return nil, err
-	}
-	if err := c.adopt(s, address); err != nil {
-		s.fail(err)
-		return nil, err
-	}
-	c.log.Info("connected again", "address", address, "node", s.welcome.Node,
-		"restarted", s.welcome.Epoch != old.welcome.Epoch, "memory lost", s.welcome.Instance != old.welcome.Instance)
-	c.atlas.sweep()
-	return s, nil
-}
-
-func (c *Client) adopt(s *session, address string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.closed {
-		return errClosed
-	}
-	c.mu.address = address
-	c.current.Store(s)
-	return nil
-}
-
-func (c *Client) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.closed
-}
-
-// retry runs op on a live session, and again on a new one as long as sessions break
-// under it, for at most RetryFor. What op does must be safe to do twice.
-func (c *Client) retry(ctx context.Context, op func(*session) error) error {
-	var deadline time.Time
-	for {
-		s, err := c.session(ctx)
-		if err != nil {
-			return err
-		}
-		err = op(s)
-		if !isBroken(err) || c.isClosed() {
-			return err
-		}
-		now := time.Now()
-		if deadline.IsZero() {
-			deadline = now.Add(c.o.RetryFor)
-		}
-		if !now.Before(deadline) {
-			return err
-		}
-	}
-}
-
-// ask sends a request and waits for the reply. If the connection breaks meanwhile, it sends
-// the request again, unless that may have been sent before and must not be carried out
-// twice: then the error says that the outcome is unknown.
-func (c *Client) ask(ctx context.Context, typ wire.Type, m, reply proto.Message) error {
-	if !wire.MayRepeat(typ, m) {
-		return c.change(ctx, typ, m, reply)
-	}
-	return c.retry(ctx, func(s *session) error {
-		_, err := s.ask(ctx, typ, m, nil, reply, nil)
-		return err
-	})
-}
-
-// change is ask for a request that is carried out at most once.
-func (c *Client) change(ctx context.Context, typ wire.Type, m, reply proto.Message) error {
-	return c.retry(ctx, func(s *session) error {
-		if !s.alive() { // the daemon went while nobody asked for anything
-			return &brokenError{Reason: net.ErrClosed}
-		}
-		_, err := s.ask(ctx, typ, m, nil, reply, nil)
-		return unknown(err)
-	})
-}
-
-// unknown returns the error of a change, made one that says so if the change may have been
-// carried out.
-func unknown(err error) error {
-	if !errors.Is(err, bb.ErrUnknownOutcome) {
-		return err
-	}
-	e := &bb.Error{Kind: bb.KindOf(err), Err: fmt.Errorf("outcome unknown: it may have been carried out: %w", err), Remedy: "look whether it was done", Unknown: true}
-	if b := (*brokenError)(nil); errors.As(err, &b) {
-		// No broken session: the request is not sent again.
-		e.Err = fmt.Errorf("outcome unknown: it may have been carried out: %s before the answer came", b.Error())
-	}
-	return e
-}
-
-// spaceKey is what a space is for: bytes of a buffer's files that belong in a tier.
-type spaceKey struct {
-	buffer string
-	tier   bb.Tier
-}
-
-// space returns where writers of a buffer get memory from.
-func (c *Client) space(key spaceKey) (*space, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.closed {
-		return nil, errClosed
-	}
-	sp := c.mu.spaces[key]
-	if sp == nil {
-		sp = &space{atlas: &c.atlas, staged: &c.staged, buffer: key.buffer, tier: key.tier}
-		c.mu.spaces[key] = sp
-	}
-	return sp, nil
-}
-
-// forgetSpaces returns the leases of a buffer that is about to be destroyed: they are none for
-// another buffer of its name.
-func (c *Client) forgetSpaces(buffer string) {
-	var of []*space
-	c.mu.Lock()
-	for key, sp := range c.mu.spaces {
-		if key.buffer == buffer {
-			of = append(of, sp)
-			delete(c.mu.spaces, key)
-		}
-	}
-	c.mu.Unlock()
-	for _, sp := range of {
-		sp.end()
-	}
-}
+// Connection returns what package admin asks the daemon through.
+func (c *Client) Connection() *session.Connection { return c.conn }
 
 // opened and forget keep account of the files that Close releases.
 func (c *Client) opened(f *File) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.closed {
-		return errClosed
+		return session.ErrClosed
 	}
 	c.mu.files[f] = struct{}{}
 	return nil
@@ -297,18 +142,6 @@ func (c *Client) forget(f *File) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.mu.files, f)
-}
-
-// checkPath refuses what cannot be a path in a buffer, and returns it clean.
-func checkPath(op, buffer, path string) (string, error) {
-	if err := bb.CheckBufferName(buffer); err != nil {
-		return "", bb.Wrap(op, buffer, err)
-	}
-	clean, err := bb.CleanPath(path)
-	if err != nil {
-		return "", bb.Wrap(op, path, err)
-	}
-	return clean, nil
 }
 
 // closedFile is the error of operations on a closed file.

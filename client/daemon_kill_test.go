@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"forebay/client"
 )
 
 // TestDaemonKilledAfterSync: a file of which something was committed goes on after
@@ -17,10 +19,10 @@ func TestDaemonKilledAfterSync(t *testing.T) {
 	d, c, _ := daemonClient(t)
 	b := c.Buffer("b")
 	data := random(6 << 20)
-	w := must[*File](t)(b.Create(ctx, "k"))
+	w := must[*client.File](t)(b.Create(ctx, "k"))
 	must[int](t)(w.Write(data[:2<<20]))
 	check(t, w.Sync())
-	generation := w.w.generation
+	generation := w.Writer().Generation()
 	must[int](t)(w.Write(data[2<<20 : 4<<20]))
 	d.Kill()
 	d.Start()
@@ -32,7 +34,7 @@ func TestDaemonKilledAfterSync(t *testing.T) {
 	if got := readAll(t, b, "k"); !bytes.Equal(got, data) {
 		t.Error("content differs")
 	}
-	if e := must[Entry](t)(b.Stat(ctx, "k")); e.Generation != generation {
+	if e := must[client.Entry](t)(b.Stat(ctx, "k")); e.Generation != generation {
 		t.Errorf("generation is %d, was %d", e.Generation, generation)
 	}
 }
@@ -45,7 +47,7 @@ func TestDaemonKilledWhileGrowing(t *testing.T) {
 	b := c.Buffer("b")
 	data := random(6 << 20)
 	check(t, b.WriteFile(ctx, "k", data[:2<<20], 0))
-	w := must[*File](t)(b.OpenFile(ctx, "k", OpenOptions{Write: true, Append: true}))
+	w := must[*client.File](t)(b.OpenFile(ctx, "k", client.OpenOptions{Write: true, Append: true}))
 	must[int](t)(w.Write(data[2<<20 : 4<<20]))
 	check(t, w.Sync())
 	d.Kill()
@@ -64,16 +66,16 @@ func TestDaemonKilledDuringDrain(t *testing.T) {
 	ctx := t.Context()
 	d, c, _ := daemonClient(t)
 	store := t.TempDir()
-	must[BufferSpec](t)(c.CreateBuffer(ctx, BufferSpec{Name: "slow", Backing: "file://" + store, FlushLimit: 4 << 20}))
+	must[client.BufferSpec](t)(c.CreateBuffer(ctx, client.BufferSpec{Name: "slow", Backing: "file://" + store, FlushLimit: 4 << 20}))
 	data := random(24 << 20)
 	check(t, c.Buffer("slow").WriteFile(ctx, "k", data, 0))
 	type end struct {
-		report Report
+		report client.Report
 		err    error
 	}
 	ended, began := make(chan end, 1), make(chan struct{}, 1000)
 	go func() {
-		r, err := c.Drain(ctx, "slow", 0, func(Progress) { began <- struct{}{} })
+		r, err := c.Drain(ctx, "slow", 0, func(client.Progress) { began <- struct{}{} })
 		ended <- end{r, err}
 	}()
 	<-began

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -14,21 +14,22 @@ import (
 	"testing/fstest"
 	"time"
 
+	"forebay/client"
 	"forebay/internal/bbdtest"
 )
 
 // daemonClient starts a real daemon with a buffer b in front of a directory.
-func daemonClient(t *testing.T, args ...string) (*bbdtest.Daemon, *Client, string) {
+func daemonClient(t *testing.T, args ...string) (*bbdtest.Daemon, *client.Client, string) {
 	t.Helper()
 	store := filepath.Join(t.TempDir(), "store") // deleted after the daemon has ended
 	d := bbdtest.Start(t, args...)
-	c, err := Dial(context.Background(), Options{Address: "unix://" + d.Socket, RetryFor: 30 * time.Second})
+	c, err := client.Dial(context.Background(), client.Options{Address: "unix://" + d.Socket, RetryFor: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	check(t, os.Mkdir(store, 0o755))
-	must[BufferSpec](t)(c.CreateBuffer(context.Background(), BufferSpec{Name: "b", Backing: "file://" + store}))
+	must[client.BufferSpec](t)(c.CreateBuffer(context.Background(), client.BufferSpec{Name: "b", Backing: "file://" + store}))
 	return d, c, store
 }
 
@@ -58,7 +59,7 @@ func TestDaemon(t *testing.T) {
 		check(t, fstest.TestFS(sub, "sub/file"))
 	})
 	t.Run("sync", func(t *testing.T) {
-		w := must[*File](t)(b.Create(ctx, "log"))
+		w := must[*client.File](t)(b.Create(ctx, "log"))
 		var want []byte
 		for i := range 500 {
 			line := fmt.Appendf(nil, "line %d %s\n", i, bytes.Repeat([]byte("x"), i))
@@ -73,8 +74,8 @@ func TestDaemon(t *testing.T) {
 	})
 	t.Run("kill", func(t *testing.T) {
 		data := random(6 << 20)
-		w := must[*File](t)(b.Create(ctx, "k"))
-		r := must[*File](t)(b.Open(ctx, "log"))
+		w := must[*client.File](t)(b.Create(ctx, "k"))
+		r := must[*client.File](t)(b.Open(ctx, "log"))
 		must[int](t)(w.Write(data[:4<<20]))
 		d.Kill()
 		d.Start()
@@ -87,7 +88,7 @@ func TestDaemon(t *testing.T) {
 		check(t, r.Close())
 	})
 	t.Run("drain", func(t *testing.T) {
-		report := must[Report](t)(c.Drain(ctx, "b", time.Minute, nil))
+		report := must[client.Report](t)(c.Drain(ctx, "b", time.Minute, nil))
 		if len(report.Failed) > 0 {
 			t.Errorf("failed: %+v", report.Failed)
 		}
@@ -100,7 +101,7 @@ func TestDaemon(t *testing.T) {
 		if !bytes.Contains(receipt.Bytes(), []byte("\"k\"")) {
 			t.Errorf("the receipt does not name k: %s", receipt.Bytes())
 		}
-		must[Report](t)(c.Verify(ctx, &receipt, VerifyOptions{Deep: true}))
+		must[client.Report](t)(c.Verify(ctx, &receipt, client.VerifyOptions{Deep: true}))
 	})
 }
 
@@ -112,14 +113,14 @@ func TestDaemonManyWriters(t *testing.T) {
 	d, _, _ := daemonClient(t)
 	var wg sync.WaitGroup
 	for g := range 4 {
-		c := must[*Client](t)(Dial(ctx, Options{Address: "unix://" + d.Socket, RetryFor: 30 * time.Second}))
+		c := must[*client.Client](t)(client.Dial(ctx, client.Options{Address: "unix://" + d.Socket, RetryFor: 30 * time.Second}))
 		wg.Go(func() {
 			defer c.Close()
 			b := c.Buffer("b")
 			for i := range 25 {
 				name, data := fmt.Sprintf("w%d-%d", g, i), random(1+i*40_000)
 				err := b.WriteFile(ctx, name, data, 0)
-				for errors.Is(err, ErrLost) {
+				for errors.Is(err, client.ErrLost) {
 					// Others got the memory before what lay there uncommitted was written again.
 					err = b.WriteFile(ctx, name, data, 0)
 				}
@@ -150,8 +151,8 @@ func TestDaemonOverTCP(t *testing.T) {
 	address := bbdtest.FreePort(t, "127.0.0.1")
 	_, local, _ := daemonClient(t, "--listen-tcp", address, "--key-file", key)
 	// Remote users are not root: they get a buffer that is open to all.
-	must[BufferSpec](t)(local.CreateBuffer(ctx, BufferSpec{Name: "open", Mode: 0o777}))
-	c := must[*Client](t)(Dial(ctx, Options{Address: "tcp://" + address, KeyFile: key}))
+	must[client.BufferSpec](t)(local.CreateBuffer(ctx, client.BufferSpec{Name: "open", Mode: 0o777}))
+	c := must[*client.Client](t)(client.Dial(ctx, client.Options{Address: "tcp://" + address, KeyFile: key}))
 	defer c.Close()
 	if c.Server().Mapped {
 		t.Error("regions are mapped over TCP")
@@ -164,24 +165,24 @@ func TestDaemonOverTCP(t *testing.T) {
 			t.Errorf("%d bytes: content differs", n)
 		}
 	}
-	_, err := Dial(ctx, Options{Address: "tcp://" + address})
-	wantKind(t, err, ErrPermission)
+	_, err := client.Dial(ctx, client.Options{Address: "tcp://" + address})
+	wantKind(t, err, client.ErrPermission)
 
 	// Whoever has the key may act for another user, with any daemon that answers.
-	ann := &User{UID: 4711, GID: 4712}
+	ann := &client.User{UID: 4711, GID: 4712}
 	for _, addresses := range []string{"tcp://" + address, "tcp://127.0.0.1:1,tcp://" + address} {
-		other := must[*Client](t)(Dial(ctx, Options{Address: addresses, KeyFile: key, User: ann}))
+		other := must[*client.Client](t)(client.Dial(ctx, client.Options{Address: addresses, KeyFile: key, User: ann}))
 		defer other.Close()
 		if got := other.Server(); got.UID != ann.UID || got.GID != ann.GID || got.Address != "tcp://"+address {
 			t.Errorf("with %s: %+v", addresses, got)
 		}
-		made := must[BufferSpec](t)(other.CreateBuffer(ctx, BufferSpec{Name: fmt.Sprintf("anns%d", len(addresses))}))
+		made := must[client.BufferSpec](t)(other.CreateBuffer(ctx, client.BufferSpec{Name: fmt.Sprintf("anns%d", len(addresses))}))
 		if made.UID != ann.UID || made.GID != ann.GID {
 			t.Errorf("made for %+v: %+v", ann, made)
 		}
 	}
-	_, err = Dial(ctx, Options{Address: "/run/forebay/bbd.sock,tcp://" + address, KeyFile: key, User: ann})
-	wantKind(t, err, ErrInvalid)
+	_, err = client.Dial(ctx, client.Options{Address: "/run/forebay/bbd.sock,tcp://" + address, KeyFile: key, User: ann})
+	wantKind(t, err, client.ErrInvalid)
 }
 
 // TestMappingOutlivesItsFile fills the daemon's memory several times over after a mapped file was
@@ -193,16 +194,16 @@ func TestMappingOutlivesItsFile(t *testing.T) {
 	b := c.Buffer("b")
 	data := random(8 << 20)
 	check(t, b.WriteFile(ctx, "mapped", data, 0))
-	must[Report](t)(c.Drain(ctx, "b", time.Minute, nil))
+	must[client.Report](t)(c.Drain(ctx, "b", time.Minute, nil))
 
-	r := must[*File](t)(b.Open(ctx, "mapped"))
-	m := must[*Mapping](t)(r.Map(0, int64(len(data))))
+	r := must[*client.File](t)(b.Open(ctx, "mapped"))
+	m := must[*client.Mapping](t)(r.Map(0, int64(len(data))))
 	defer m.Release()
 	must[int](t)(r.ReadAt(make([]byte, 100), 1<<20)) // of a window in use, as reads that end before Close
 	check(t, r.Close())
 	for i := range 10 {
 		check(t, b.WriteFile(ctx, fmt.Sprintf("f%d", i), random(8<<20), 0))
-		must[Report](t)(c.Drain(ctx, "b", time.Minute, nil))
+		must[client.Report](t)(c.Drain(ctx, "b", time.Minute, nil))
 	}
 	if !bytes.Equal(bytes.Join(m.Slices(), nil), data) {
 		t.Error("mapped bytes changed after the file was closed")

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"forebay/client"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 	"forebay/internal/wire"
@@ -846,10 +847,10 @@ func (c *fakeConn) end() {
 }
 
 // connect dials the fake, and checks at the end that nothing of the client is left.
-func (f *fake) connect(o Options) *Client {
+func (f *fake) connect(o client.Options) *client.Client {
 	f.t.Helper()
 	o.Address = f.address()
-	c, err := Dial(context.Background(), o)
+	c, err := client.Dial(context.Background(), o)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -884,7 +885,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-func wantKind(t testing.TB, err error, kind Kind) {
+func wantKind(t testing.TB, err error, kind client.Kind) {
 	t.Helper()
 	if !errors.Is(err, kind) {
 		t.Fatalf("error is %v, want kind %v", err, kind)
@@ -899,9 +900,9 @@ func random(n int) []byte {
 	return p
 }
 
-func readAll(t testing.TB, b *Buffer, path string) []byte {
+func readAll(t testing.TB, b *client.Buffer, path string) []byte {
 	t.Helper()
-	f := must[*File](t)(b.Open(context.Background(), path))
+	f := must[*client.File](t)(b.Open(context.Background(), path))
 	defer f.Close()
 	return must[[]byte](t)(io.ReadAll(f))
 }

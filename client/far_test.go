@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -15,29 +15,35 @@ import (
 	"testing"
 	"time"
 
+	"forebay/client"
+	"forebay/client/internal/lease"
+	"forebay/client/internal/reader"
+	"forebay/client/internal/remote"
+	"forebay/client/internal/session"
+	"forebay/client/internal/writer"
 	"forebay/internal/bbdtest"
 	"forebay/rdma"
 	"forebay/rdma/route"
 )
 
 // farDaemon starts a real daemon that serves TCP, with a buffer that is open to all.
-func farDaemon(t *testing.T, args ...string) (d *bbdtest.Daemon, dial func() *Client) {
+func farDaemon(t *testing.T, args ...string) (d *bbdtest.Daemon, dial func() *client.Client) {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
 	check(t, os.WriteFile(key, []byte("0123456789abcdef0123456789abcdef\n"), 0o600))
 	address := bbdtest.FreePort(t, "127.0.0.1")
 	d, local, _ := daemonClient(t, slices.Concat([]string{"--listen-tcp", address, "--key-file", key}, fabricArgs, args)...)
-	must[BufferSpec](t)(local.CreateBuffer(context.Background(), BufferSpec{Name: "open", Mode: 0o777}))
-	return d, func() *Client {
+	must[client.BufferSpec](t)(local.CreateBuffer(context.Background(), client.BufferSpec{Name: "open", Mode: 0o777}))
+	return d, func() *client.Client {
 		t.Helper()
-		c := must[*Client](t)(Dial(context.Background(), Options{Address: "tcp://" + address, KeyFile: key, RetryFor: 30 * time.Second}))
+		c := must[*client.Client](t)(client.Dial(context.Background(), client.Options{Address: "tcp://" + address, KeyFile: key, RetryFor: 30 * time.Second}))
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
 }
 
 // farBuffer is that buffer, and a client elsewhere.
-func farBuffer(t *testing.T) (*Client, *Buffer) {
+func farBuffer(t *testing.T) (*client.Client, *client.Buffer) {
 	t.Helper()
 	_, dial := farDaemon(t)
 	c := dial()
@@ -45,12 +51,12 @@ func farBuffer(t *testing.T) (*Client, *Buffer) {
 }
 
 // wantFar fails unless the client's session moves bytes one-sided.
-func wantFar(t *testing.T, c *Client) {
+func wantFar(t *testing.T, c *client.Client) {
 	t.Helper()
-	f := c.current.Load().far
-	if f == nil || f.failed.Load() || f.conn.Load() == nil {
+	f := c.Connection().Now().Remote
+	if f == nil || f.Dialled() == nil {
 		t.Error("bytes did not travel one-sided")
-	} else if got := fmt.Sprintf("%T", *f.conn.Load()); !strings.HasPrefix(got, fabricConn) {
+	} else if got := fmt.Sprintf("%T", f.Dialled()); !strings.HasPrefix(got, fabricConn) {
 		t.Errorf("bytes travelled by a %s, want a %s", got, fabricConn)
 	}
 }
@@ -59,7 +65,7 @@ func TestFarSizes(t *testing.T) {
 	t.Parallel()
 	c, b := farBuffer(t)
 	ctx := context.Background()
-	for _, n := range []int{0, 1, 16 << 10, 16<<10 + 1, 100_000, transferSize, 1 << 20, 1<<20 + 1, 40<<20 + 7} {
+	for _, n := range []int{0, 1, 16 << 10, 16<<10 + 1, 100_000, remote.MaxTransfer, 1 << 20, 1<<20 + 1, 40<<20 + 7} {
 		data, name := random(n), fmt.Sprintf("f%d", n)
 		check(t, b.WriteFile(ctx, name, data, 0))
 		if got := readAll(t, b, name); !bytes.Equal(got, data) {
@@ -77,7 +83,7 @@ func TestFarWays(t *testing.T) {
 	t.Parallel()
 	c, b := farBuffer(t)
 	ctx := context.Background()
-	f := must[*File](t)(b.Create(ctx, "f"))
+	f := must[*client.File](t)(b.Create(ctx, "f"))
 	var want []byte
 	append_ := func(p []byte) { want = append(want, p...) }
 
@@ -88,7 +94,7 @@ func TestFarWays(t *testing.T) {
 	append_(p[:700_000])
 	must[int64](t)(f.ReadFrom(bytes.NewReader(p[:2_000_001])))
 	append_(p[:2_000_001])
-	for _, n := range []int{10, 5 << 20, MaxReserve, 300_000} {
+	for _, n := range []int{10, 5 << 20, client.MaxReserve, 300_000} {
 		room := must[[]byte](t)(f.Reserve(n))
 		copy(room, random(n))
 		append_(room)
@@ -121,7 +127,7 @@ func TestFarWays(t *testing.T) {
 	check(t, f.Close())
 	wantFar(t, c)
 
-	r := must[*File](t)(b.Open(ctx, "f"))
+	r := must[*client.File](t)(b.Open(ctx, "f"))
 	defer r.Close()
 	var out bytes.Buffer
 	if n := must[int64](t)(r.WriteTo(&out)); n != int64(len(want)) || !bytes.Equal(out.Bytes(), want) {
@@ -138,7 +144,7 @@ func TestFarWays(t *testing.T) {
 		if !bytes.Equal(p, want[off:off+n]) {
 			t.Fatalf("%d bytes at %d differ", n, off)
 		}
-		m := must[*Mapping](t)(r.Map(int64(off), int64(n)))
+		m := must[*client.Mapping](t)(r.Map(int64(off), int64(n)))
 		if got := bytes.Join(m.Slices(), nil); m.Len() != int64(n) || !bytes.Equal(got, p) {
 			t.Fatalf("%d bytes mapped at %d differ", n, off)
 		}
@@ -149,8 +155,8 @@ func TestFarWays(t *testing.T) {
 	if got := must[[]byte](t)(io.ReadAll(onlyReader{r})); !bytes.Equal(got, want) {
 		t.Error("small reads in a row yield other bytes")
 	}
-	if r.r.heldBytes > maxHeld {
-		t.Errorf("the reader keeps %d bytes", r.r.heldBytes)
+	if r.Reader().Kept() > reader.MaxKept {
+		t.Errorf("the reader keeps %d bytes", r.Reader().Kept())
 	}
 }
 
@@ -173,19 +179,15 @@ func TestFarIsBounded(t *testing.T) {
 	_, dial := farDaemon(t)
 	ctx := context.Background()
 	c := dial()
-	f := must[*File](t)(c.Buffer("open").Create(ctx, "f"))
+	f := must[*client.File](t)(c.Buffer("open").Create(ctx, "f"))
 	defer f.Abort()
 	p := random(1 << 20)
 	for range 100 {
 		must[int](t)(f.Write(p))
-		if f.w.staged > maxStaged+int64(len(p)) {
-			t.Fatalf("%d bytes are staged", f.w.staged)
+		if f.Writer().Staged() > writer.MaxStaged+int64(len(p)) {
+			t.Fatalf("%d bytes are staged", f.Writer().Staged())
 		}
-		held := int64(0)
-		for _, h := range f.w.holds {
-			held += int64(len(h.mem.bytes))
-		}
-		if held > maxStaged+2*maxFarLease {
+		if held := f.Writer().Held(); held > writer.MaxStaged+2*lease.MaxRemote {
 			t.Fatalf("%d bytes of memory are held", held)
 		}
 	}
@@ -195,7 +197,7 @@ func TestFarIsBounded(t *testing.T) {
 func TestFarSteadyPathAllocatesNothing(t *testing.T) {
 	c, b := farBuffer(t)
 	ctx := context.Background()
-	w := must[*File](t)(b.Create(ctx, "x"))
+	w := must[*client.File](t)(b.Create(ctx, "x"))
 	p := random(1 << 20)
 	for range 40 {
 		must[int](t)(w.Write(p))
@@ -204,7 +206,7 @@ func TestFarSteadyPathAllocatesNothing(t *testing.T) {
 		t.Errorf("a write of 1 MiB allocates %v times", n)
 	}
 	check(t, w.Close())
-	r := must[*File](t)(b.Open(ctx, "x"))
+	r := must[*client.File](t)(b.Open(ctx, "x"))
 	defer r.Close()
 	if n := fewestAllocs(func() { must[int](t)(io.ReadFull(r, p)) }); n != 0 {
 		t.Errorf("a read of 1 MiB allocates %v times", n)
@@ -222,8 +224,8 @@ func TestFarResume(t *testing.T) {
 	old := random(12 << 20)
 	check(t, b.WriteFile(ctx, "old", old, 0))
 	data := random(30 << 20)
-	w := must[*File](t)(b.Create(ctx, "new"))
-	r := must[*File](t)(b.Open(ctx, "old"))
+	w := must[*client.File](t)(b.Create(ctx, "new"))
+	r := must[*client.File](t)(b.Open(ctx, "old"))
 	got := make([]byte, len(old))
 	half := len(old) / 2
 	must[int](t)(w.Write(data[:9<<20]))
@@ -260,7 +262,7 @@ func TestFarBreaks(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(15 * time.Millisecond):
-				c.current.Load().far.close()
+				c.Connection().Now().Remote.Close()
 			}
 		}
 	})
@@ -283,7 +285,7 @@ func TestFarBreaks(t *testing.T) {
 func TestFarDown(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	roundTrip := func(t *testing.T, c *Client) {
+	roundTrip := func(t *testing.T, c *client.Client) {
 		t.Helper()
 		b, data := c.Buffer("open"), random(9<<20)
 		check(t, b.WriteFile(ctx, "f", data, 0))
@@ -298,16 +300,16 @@ func TestFarDown(t *testing.T) {
 		_, dial := farDaemon(t, "--listen-fabric", "off", "--fabric-ofi", "off")
 		c := dial()
 		roundTrip(t, c)
-		if c.current.Load().far != nil {
+		if c.Connection().Now().Remote != nil {
 			t.Error("there is a fabric")
 		}
 	})
 	_, dial := farDaemon(t)
 	t.Run("unreachable for a writer", func(t *testing.T) {
 		c := dial()
-		c.current.Load().far.route = route.New(route.Offer{TCP: "127.0.0.1:1"}, route.Options{})
+		c.Connection().Now().Remote.Route = route.New(route.Offer{TCP: "127.0.0.1:1"}, route.Options{})
 		roundTrip(t, c)
-		if c.current.Load().leases() {
+		if c.Connection().Now().Leases() {
 			t.Error("the session takes leases still")
 		}
 	})
@@ -316,35 +318,35 @@ func TestFarDown(t *testing.T) {
 		data := random(5 << 20)
 		check(t, c.Buffer("open").WriteFile(ctx, "g", data, 0))
 		c = dial()
-		r := must[*File](t)(c.Buffer("open").Open(ctx, "g"))
+		r := must[*client.File](t)(c.Buffer("open").Open(ctx, "g"))
 		defer r.Close()
-		c.current.Load().far.route = route.New(route.Offer{TCP: "127.0.0.1:1"}, route.Options{})
+		c.Connection().Now().Remote.Route = route.New(route.Offer{TCP: "127.0.0.1:1"}, route.Options{})
 		if got := must[[]byte](t)(io.ReadAll(r)); !bytes.Equal(got, data) {
 			t.Error("content differs")
 		}
-		if c.current.Load().leases() {
+		if c.Connection().Now().Leases() {
 			t.Error("the session takes leases still")
 		}
 	})
 	t.Run("a wrong ticket", func(t *testing.T) {
 		c := dial()
-		c.current.Load().welcome.DataTicket[0] ^= 1
+		c.Connection().Now().Welcome.DataTicket[0] ^= 1
 		roundTrip(t, c)
-		if c.current.Load().leases() {
+		if c.Connection().Now().Leases() {
 			t.Error("the session takes leases still")
 		}
 	})
 	t.Run("useless", func(t *testing.T) {
 		c := dial()
-		for range maxBreaks {
-			s := must[*session](t)(c.session(ctx))
-			err := s.far.broke(errors.New("for a test"))
-			if !isBroken(err) || s.alive() {
+		for range session.MaxBreaks {
+			s := must[*session.Session](t)(c.Connection().Session(ctx))
+			err := s.Remote.Fail(errors.New("for a test"))
+			if !session.IsBroken(err) || s.Alive() {
 				t.Errorf("the session outlives its connection: %v", err)
 			}
 		}
 		roundTrip(t, c)
-		if c.current.Load().far != nil {
+		if c.Connection().Now().Remote != nil {
 			t.Error("it is tried again at once")
 		}
 	})
@@ -355,7 +357,7 @@ func TestFarAbort(t *testing.T) {
 	c, b := farBuffer(t)
 	for i := range 20 {
 		ctx, cancel := context.WithCancel(context.Background())
-		f := must[*File](t)(b.Create(ctx, fmt.Sprintf("f%d", i)))
+		f := must[*client.File](t)(b.Create(ctx, fmt.Sprintf("f%d", i)))
 		must[int](t)(f.Write(random(3 << 20)))
 		if i%2 == 0 {
 			cancel()
@@ -363,8 +365,8 @@ func TestFarAbort(t *testing.T) {
 		check(t, f.Abort())
 		cancel()
 	}
-	s := c.current.Load()
-	if !s.alive() {
+	s := c.Connection().Now()
+	if !s.Alive() {
 		t.Error("an abort broke the session")
 	}
 	list, _, err := b.List(context.Background(), "", "", 100)
@@ -412,7 +414,7 @@ func TestFarReadAhead(t *testing.T) {
 	t.Parallel()
 	c, b := farBuffer(t)
 	ctx := context.Background()
-	f := must[*File](t)(b.Create(ctx, "f"))
+	f := must[*client.File](t)(b.Create(ctx, "f"))
 	want := random(37<<20 + 11)
 	must[int](t)(f.Write(want))
 	must[int](t)(f.WriteAt(want[:100], int64(len(want))+5<<20)) // a hole, and extents that are short
@@ -428,11 +430,11 @@ func TestFarReadAhead(t *testing.T) {
 	check(t, f.Close())
 	want = append(append(want, make([]byte, 5<<20)...), want[:100]...)
 
-	shared := must[*File](t)(b.Open(ctx, "f"))
+	shared := must[*client.File](t)(b.Open(ctx, "f"))
 	var wg sync.WaitGroup
 	for _, step := range []int{100_000, 1 << 20, 3_000_000} {
 		wg.Go(func() {
-			r := must[*File](t)(b.Open(ctx, "f"))
+			r := must[*client.File](t)(b.Open(ctx, "f"))
 			defer r.Close()
 			p := make([]byte, step)
 			for off := 0; off < len(want); {
@@ -466,7 +468,7 @@ func TestFarReadAhead(t *testing.T) {
 	}
 	wg.Wait()
 	check(t, shared.Close())
-	if shared.r.coming.moving != nil {
+	if shared.Reader().IsAhead() {
 		t.Error("the reader still fetches")
 	}
 	wantFar(t, c)
@@ -480,39 +482,37 @@ func TestFarChecksum(t *testing.T) {
 	ctx := context.Background()
 	data := random(6 << 20)
 	check(t, b.WriteFile(ctx, "f", data, 0))
-	r := must[*File](t)(b.Open(ctx, "f"))
+	r := must[*client.File](t)(b.Open(ctx, "f"))
 	defer r.Close()
 	must[int](t)(r.ReadAt(make([]byte, 10), 0))
-	w := must[*window](t)(r.r.window(ctx, 4<<20))
-	place := w.at(4 << 20).far
-	conn := must[rdma.Conn](t)(c.current.Load().far.dial(ctx))
+	place := must[rdma.Remote](t)(r.Reader().Place(ctx, 4<<20+77))
+	conn := must[rdma.Conn](t)(c.Connection().Now().Remote.Dial(ctx))
 	flip := []rdma.Op{{
-		Kind: rdma.OpWrite, Local: []byte{data[4<<20+77] ^ 1}, Remote: rdma.Remote{Key: place.key, Offset: uint64(place.off + 77)},
+		Kind: rdma.OpWrite, Local: []byte{data[4<<20+77] ^ 1}, Remote: place,
 	}}
 	check(t, rdma.Do(ctx, conn, flip))
-	r.r.done(w)
 
 	p := make([]byte, 1<<20)
 	_, err := r.ReadAt(p, 4<<20) // straight
-	wantKind(t, err, ErrChecksum)
+	wantKind(t, err, client.ErrChecksum)
 	_, err = r.ReadAt(p[:1000], 4<<20+5000) // a part
-	wantKind(t, err, ErrChecksum)
+	wantKind(t, err, client.ErrChecksum)
 	_, err = r.Map(3<<20, 2<<20)
-	wantKind(t, err, ErrChecksum)
+	wantKind(t, err, client.ErrChecksum)
 	var got, out bytes.Buffer
 	_, err = io.CopyBuffer(struct{ io.Writer }{&got}, onlyReader{r}, make([]byte, 10_000)) // ahead
-	wantKind(t, err, ErrChecksum)
+	wantKind(t, err, client.ErrChecksum)
 	if !bytes.HasPrefix(data, got.Bytes()) || got.Len() > 4<<20 || got.Len() <= 4<<20-10_000 {
 		t.Errorf("%d bytes were read before it, or others", got.Len())
 	}
 	must[int64](t)(r.Seek(0, io.SeekStart))
 	_, err = r.WriteTo(&out)
-	wantKind(t, err, ErrChecksum)
+	wantKind(t, err, client.ErrChecksum)
 	// What is wrong may show when the next extent is fetched, before the last one is written.
 	if !bytes.HasPrefix(data, out.Bytes()) || out.Len() > 4<<20 || out.Len() < 2<<20 {
 		t.Errorf("%d bytes were written before it, or others", out.Len())
 	}
-	if !c.current.Load().alive() {
+	if !c.Connection().Now().Alive() {
 		t.Error("the session broke")
 	}
 }

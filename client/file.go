@@ -10,8 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"forebay/client/internal/reader"
+	"forebay/client/internal/session"
+	"forebay/client/internal/writer"
 	"forebay/internal/bb"
-	"forebay/internal/checksum"
+	"forebay/internal/segment"
 )
 
 // MaxReserve is the largest reservation, in bytes. Where bytes travel in messages it is
@@ -23,6 +26,19 @@ const MaxReserve = 16 << 20
 // Publish, …) are carried out one after the other.
 //
 // A file opened for writing reads what it wrote, committed or not.
+//
+// # What survives
+//
+// A write that returned survives nothing yet. Once Sync or Close returned, the bytes
+// survive this process and the daemon's restarts, and every other process sees them.
+// When the connection breaks, the next operation connects again, for up to
+// Options.RetryFor, opens files again where they were, and writes again what had not
+// been acknowledged.
+//
+// # Contexts
+//
+// A File keeps the context of its Open. When that ends, blocked and later operations on
+// the file fail, and what it had not committed is forgotten.
 type File struct {
 	b    *Buffer
 	path string
@@ -30,9 +46,9 @@ type File struct {
 	ctx  context.Context // of Open: what it bounds is in the file's documentation
 
 	closed atomic.Bool
-	r      *reader    // of a file opened for reading
-	turn   sync.Mutex // held by one operation that uses what follows, while it waits too: all end with ctx
-	w      *writer    // of a file opened for writing
+	r      *reader.Reader // of a file opened for reading
+	turn   sync.Mutex     // held by one operation that uses what follows, while it waits too: all end with ctx
+	w      *writer.Writer // of a file opened for writing
 	pos    int64
 }
 
@@ -40,9 +56,11 @@ type File struct {
 func openFile(ctx context.Context, b *Buffer, path string, o OpenOptions) (f *File, err error) {
 	f = &File{b: b, path: path, o: o, ctx: ctx}
 	if o.Write {
-		f.w, err = openWriter(ctx, b, path, o)
+		f.w, err = writer.Open(ctx, writer.Target{Source: b.source(), Pools: b.c.spaces}, path, writer.Options{
+			Create: o.Create, Exclusive: o.Exclusive, Truncate: o.Truncate, Fence: o.fence, Mode: o.Mode, ModTime: o.ModTime,
+		})
 	} else {
-		f.r, err = openReader(ctx, b, path)
+		f.r, err = reader.Open(ctx, b.source(), path)
 	}
 	if err != nil {
 		return nil, err
@@ -63,7 +81,7 @@ func (f *File) use(op string) error {
 		return closedFile(op, f.b.address(f.path))
 	}
 	if f.ctx.Err() != nil {
-		return bb.Wrap(op, f.b.address(f.path), cancelled(f.ctx))
+		return bb.Wrap(op, f.b.address(f.path), session.Cancelled(f.ctx))
 	}
 	return nil
 }
@@ -90,16 +108,16 @@ func (f *File) beginWrite(op string) error {
 // Entry describes the file as it was when it was opened.
 func (f *File) Entry() (Entry, error) {
 	if f.w == nil {
-		return f.r.entry, nil
+		return asEntry(f.path, f.r.Entry), nil
 	}
 	if err := f.begin("stat"); err != nil {
 		return Entry{}, err
 	}
 	defer f.turn.Unlock()
-	if err := f.w.settled(f.ctx); err != nil {
+	if err := f.w.Settled(f.ctx); err != nil {
 		return Entry{}, err
 	}
-	return f.w.entry, nil
+	return asEntry(f.path, f.w.Entry()), nil
 }
 
 // Stat describes the file; its size is that of this File, with what it wrote.
@@ -121,7 +139,7 @@ func (f *File) Stat() (fs.FileInfo, error) {
 // Size returns the size in bytes as this File sees it.
 func (f *File) Size() (int64, error) {
 	if f.w == nil {
-		return f.r.size, f.use("stat")
+		return f.r.Size, f.use("stat")
 	}
 	if err := f.begin("stat"); err != nil {
 		return 0, err
@@ -133,14 +151,14 @@ func (f *File) Size() (int64, error) {
 // sizeNow is the size; the caller has the turn.
 func (f *File) sizeNow() (int64, error) {
 	if f.w == nil {
-		return f.r.size, nil
+		return f.r.Size, nil
 	}
 	if !f.o.Truncate {
-		if err := f.w.settled(f.ctx); err != nil {
+		if err := f.w.Settled(f.ctx); err != nil {
 			return 0, err
 		}
 	}
-	return f.w.size, nil
+	return f.w.Size, nil
 }
 
 // Read reads the bytes at the file's position.
@@ -166,7 +184,7 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 		if err := f.use("read"); err != nil {
 			return 0, err
 		}
-		return f.r.readAt(f.ctx, p, off)
+		return f.r.ReadAt(f.ctx, p, off)
 	}
 	if err := f.begin("read"); err != nil {
 		return 0, err
@@ -182,7 +200,7 @@ func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (int, err
 		if err := f.use("read"); err != nil {
 			return 0, err
 		}
-		return f.r.readAt(ctx, p, off)
+		return f.r.ReadAt(ctx, p, off)
 	}
 	if err := f.begin("read"); err != nil {
 		return 0, err
@@ -191,18 +209,18 @@ func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (int, err
 	if off < 0 {
 		return 0, bb.E(bb.Invalid, "read", f.b.address(f.path), "the offset is negative")
 	}
-	return f.w.readAt(ctx, p, off)
+	return f.w.ReadAt(ctx, p, off)
 }
 
 // readAt reads; the caller has the turn.
 func (f *File) readAt(p []byte, off int64) (int, error) {
 	if f.w == nil {
-		return f.r.readAt(f.ctx, p, off)
+		return f.r.ReadAt(f.ctx, p, off)
 	}
 	if off < 0 {
 		return 0, bb.E(bb.Invalid, "read", f.b.address(f.path), "the offset is negative")
 	}
-	return f.w.readAt(f.ctx, p, off)
+	return f.w.ReadAt(f.ctx, p, off)
 }
 
 // Seek sets the file's position.
@@ -242,7 +260,7 @@ func (f *File) Write(p []byte) (int, error) {
 	if err := f.toEnd(); err != nil {
 		return 0, err
 	}
-	n, err := f.w.write(f.ctx, p, f.pos)
+	n, err := f.w.Write(f.ctx, p, f.pos)
 	f.pos += int64(n)
 	return n, err
 }
@@ -268,7 +286,7 @@ func (f *File) WriteString(s string) (int, error) {
 	if err := f.toEnd(); err != nil {
 		return 0, err
 	}
-	n, err := f.w.writeString(f.ctx, s, f.pos)
+	n, err := f.w.WriteString(f.ctx, s, f.pos)
 	f.pos += int64(n)
 	return n, err
 }
@@ -282,7 +300,7 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	defer f.turn.Unlock()
-	return f.w.write(f.ctx, p, off)
+	return f.w.Write(f.ctx, p, off)
 }
 
 // WriteAtContext is WriteAt that waits until ctx ends, in place of the context of Open. When
@@ -295,7 +313,7 @@ func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (n int, 
 		return 0, err
 	}
 	defer f.turn.Unlock()
-	return f.w.write(ctx, p, off)
+	return f.w.Write(ctx, p, off)
 }
 
 // The steps in which ReadFrom reads: small at first, since small files need no lease.
@@ -316,7 +334,7 @@ func (f *File) ReadFrom(r io.Reader) (int64, error) {
 	}
 	total := int64(0)
 	for step, idle := int64(firstStep), 0; ; step = nextStep {
-		n, err := f.w.readFrom(f.ctx, r, f.pos, step)
+		n, err := f.w.ReadFrom(f.ctx, r, f.pos, step)
 		f.pos += n
 		total += n
 		if idle++; n > 0 {
@@ -336,31 +354,6 @@ func (f *File) ReadFrom(r io.Reader) (int64, error) {
 // maxIdleReads is how often in a row a reader may return neither bytes nor an error.
 const maxIdleReads = 100
 
-// readFrom reads once from r, up to step bytes.
-func (w *writer) readFrom(ctx context.Context, r io.Reader, off, step int64) (int64, error) {
-	if err := w.check(off, step); err != nil {
-		return 0, err
-	}
-	if err := w.ready(ctx, step, off); err != nil {
-		return 0, err
-	}
-	from := w.claim.Off
-	room := w.claim.mem.bytes[from : from+w.fits(step, off)]
-	n, err := r.Read(room)
-	if n < 0 || n > len(room) {
-		return 0, bb.E(bb.Invalid, "write", w.b.address(w.path), fmt.Sprintf("the reader returned a count of %d for %d bytes", n, len(room)))
-	}
-	if n > 0 {
-		e := w.add(&w.claim, off, int64(n))
-		e.sum = checksum.Update(e.sum, room[:n])
-		w.grew(off, int64(n))
-		if perr := w.push(ctx, e, false); perr != nil {
-			return int64(n), perr
-		}
-	}
-	return int64(n), err
-}
-
 // Reserve returns n bytes of memory, at most MaxReserve, that will be the file's next
 // ones: fill them and call Publish. The memory holds anything at first. It belongs to
 // the caller until Publish, the next Reserve or Close. Writes in between go elsewhere.
@@ -372,7 +365,7 @@ func (f *File) Reserve(n int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.turn.Unlock()
-	return f.w.reserve(f.ctx, int64(n))
+	return f.w.Reserve(f.ctx, int64(n))
 }
 
 // Publish writes the first n bytes of what Reserve returned at the file's position, or
@@ -383,13 +376,13 @@ func (f *File) Publish(n int) error {
 		return err
 	}
 	defer f.turn.Unlock()
-	if int64(n) < 0 || int64(n) > f.w.reserved.Len() {
-		return bb.E(bb.Invalid, "publish", f.b.address(f.path), fmt.Sprintf("%d bytes were named, %d are reserved", n, f.w.reserved.Len()))
+	if reserved := f.w.ReservedLen(); int64(n) < 0 || int64(n) > reserved {
+		return bb.E(bb.Invalid, "publish", f.b.address(f.path), fmt.Sprintf("%d bytes were named, %d are reserved", n, reserved))
 	}
 	if err := f.toEnd(); err != nil {
 		return err
 	}
-	if err := f.w.publish(f.ctx, int64(n), f.pos); err != nil {
+	if err := f.w.Publish(f.ctx, int64(n), f.pos); err != nil {
 		return err
 	}
 	f.pos += int64(n)
@@ -410,7 +403,11 @@ func (f *File) Map(off, n int64) (*Mapping, error) {
 	if off < 0 || n < 0 {
 		return nil, bb.E(bb.Invalid, "map", f.b.address(f.path), fmt.Sprintf("%d bytes at offset %d are out of bounds", n, off))
 	}
-	return f.r.mapRange(f.ctx, off, n)
+	m, err := f.r.Map(f.ctx, off, n)
+	if err != nil {
+		return nil, err
+	}
+	return &Mapping{m}, nil
 }
 
 // WriteTo writes the rest of the file to w, straight from mapped memory where it can.
@@ -422,14 +419,14 @@ func (f *File) WriteTo(w io.Writer) (int64, error) {
 	if f.w != nil {
 		return f.copyTo(w)
 	}
-	n, err := f.r.writeTo(f.ctx, w, f.pos)
+	n, err := f.r.WriteTo(f.ctx, w, f.pos)
 	f.pos += n
 	return n, err
 }
 
 // copyTo is WriteTo of a file that is being written; the caller has the turn.
 func (f *File) copyTo(w io.Writer) (total int64, err error) {
-	p := make([]byte, extentSize)
+	p := make([]byte, segment.ExtentSize)
 	for {
 		n, err := f.readAt(p, f.pos)
 		if n > 0 {
@@ -456,7 +453,7 @@ func (f *File) Sync() error {
 		return err
 	}
 	defer f.turn.Unlock()
-	return f.w.sync(f.ctx)
+	return f.w.Sync(f.ctx)
 }
 
 // SyncContext is Sync that waits until ctx ends, in place of the context of Open. When ctx
@@ -466,7 +463,7 @@ func (f *File) SyncContext(ctx context.Context) error {
 		return err
 	}
 	defer f.turn.Unlock()
-	return f.w.sync(ctx)
+	return f.w.Sync(ctx)
 }
 
 // SetModTime sets the modification time that later commits of the file record, as
@@ -476,7 +473,7 @@ func (f *File) SetModTime(t time.Time) error {
 		return err
 	}
 	defer f.turn.Unlock()
-	f.w.o.ModTime = t
+	f.w.SetModTime(t)
 	return nil
 }
 
@@ -488,7 +485,7 @@ func (f *File) Close() error {
 		if f.closed.Swap(true) {
 			return closedFile("close", f.b.address(f.path))
 		}
-		f.r.close()
+		f.r.Close()
 		f.b.c.forget(f)
 		return nil
 	}
@@ -499,10 +496,10 @@ func (f *File) Close() error {
 	}
 	defer f.b.c.forget(f)
 	if f.ctx.Err() != nil {
-		f.w.end(true)
-		return bb.Wrap("close", f.b.address(f.path), cancelled(f.ctx))
+		f.w.Abort()
+		return bb.Wrap("close", f.b.address(f.path), session.Cancelled(f.ctx))
 	}
-	return f.w.close(f.ctx)
+	return f.w.Close(f.ctx)
 }
 
 // Abort closes the file and forgets what was not committed. After Close it does
@@ -517,12 +514,12 @@ func (f *File) Abort() error {
 func (f *File) release() {
 	if f.w == nil {
 		f.closed.Store(true)
-		f.r.close()
+		f.r.Close()
 		return
 	}
 	f.turn.Lock()
 	defer f.turn.Unlock()
 	if !f.closed.Swap(true) {
-		f.w.end(true)
+		f.w.Abort()
 	}
 }

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -13,15 +13,16 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"forebay/client"
 	"forebay/internal/wire"
 )
 
-func eachAccess(t *testing.T, run func(t *testing.T, f *fake, b *Buffer)) {
+func eachAccess(t *testing.T, run func(t *testing.T, f *fake, b *client.Buffer)) {
 	for _, inline := range []bool{false, true} {
 		t.Run(fmt.Sprintf("inlined=%v", inline), func(t *testing.T) {
 			f := newFake(t)
 			f.inlineOnly = inline
-			run(t, f, f.connect(Options{}).Buffer("b"))
+			run(t, f, f.connect(client.Options{}).Buffer("b"))
 		})
 	}
 }
@@ -29,7 +30,7 @@ func eachAccess(t *testing.T, run func(t *testing.T, f *fake, b *Buffer)) {
 func TestWriteThenRead(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
+	eachAccess(t, func(t *testing.T, f *fake, b *client.Buffer) {
 		for _, n := range []int{0, 1, 100, 32 << 10, 32<<10 + 1, 100_000, 1 << 20, 3<<20 + 7, 40 << 20} {
 			data := random(n)
 			name := fmt.Sprintf("f%d", n)
@@ -40,7 +41,7 @@ func TestWriteThenRead(t *testing.T) {
 			if got := must[[]byte](t)(b.ReadFile(ctx, name)); !bytes.Equal(got, data) {
 				t.Fatalf("%d bytes: ReadFile differs", n)
 			}
-			if e := must[Entry](t)(b.Stat(ctx, name)); e.Size != int64(n) {
+			if e := must[client.Entry](t)(b.Stat(ctx, name)); e.Size != int64(n) {
 				t.Fatalf("size is %d, want %d", e.Size, n)
 			}
 		}
@@ -51,7 +52,7 @@ func TestWriteThenRead(t *testing.T) {
 func TestSmallFileIsOneMessage(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	b := f.connect(Options{}).Buffer("b")
+	b := f.connect(client.Options{}).Buffer("b")
 	check(t, b.WriteFile(context.Background(), "x", random(4096), 0))
 	if n := f.count(wire.Type_TYPE_LEASE); n != 0 {
 		t.Errorf("%d leases were asked for", n)
@@ -66,8 +67,8 @@ func TestStreamMakesLongExtents(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
-	b := f.connect(Options{}).Buffer("b")
-	w := must[*File](t)(b.Create(ctx, "big"))
+	b := f.connect(client.Options{}).Buffer("b")
+	w := must[*client.File](t)(b.Create(ctx, "big"))
 	chunk := random(100_000)
 	for range 400 {
 		must[int](t)(w.Write(chunk))
@@ -89,7 +90,7 @@ func TestStreamMakesLongExtents(t *testing.T) {
 func TestManyFilesShareLeases(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
+	eachAccess(t, func(t *testing.T, f *fake, b *client.Buffer) {
 		var wg sync.WaitGroup
 		for g := range 8 {
 			wg.Go(func() {
@@ -130,11 +131,11 @@ func TestManyFilesShareLeases(t *testing.T) {
 func TestModel(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
+	eachAccess(t, func(t *testing.T, f *fake, b *client.Buffer) {
 		for seed := range uint64(6) {
 			rnd := rand.New(rand.NewPCG(seed, 2))
 			name := fmt.Sprintf("m%d", seed)
-			w := must[*File](t)(b.OpenFile(ctx, name, OpenOptions{Write: true, Create: true}))
+			w := must[*client.File](t)(b.OpenFile(ctx, name, client.OpenOptions{Write: true, Create: true}))
 			var model []byte
 			put := func(p []byte, off int) {
 				if off+len(p) > len(model) {
@@ -211,15 +212,15 @@ func TestModel(t *testing.T) {
 func TestAppend(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
+	eachAccess(t, func(t *testing.T, f *fake, b *client.Buffer) {
 		check(t, b.WriteFile(ctx, "log", []byte("one "), 0))
-		w := must[*File](t)(b.OpenFile(ctx, "log", OpenOptions{Write: true, Append: true}))
+		w := must[*client.File](t)(b.OpenFile(ctx, "log", client.OpenOptions{Write: true, Append: true}))
 		must[int](t)(w.WriteString("two "))
 		check(t, w.Sync())
 		must[int64](t)(w.Seek(0, io.SeekStart))
 		must[int](t)(w.WriteString("three"))
 		_, err := w.WriteAt([]byte("x"), 0)
-		wantKind(t, err, ErrInvalid)
+		wantKind(t, err, client.ErrInvalid)
 		check(t, w.Close())
 		if got := string(readAll(t, b, "log")); got != "one two three" {
 			t.Errorf("content is %q", got)
@@ -230,15 +231,15 @@ func TestAppend(t *testing.T) {
 func TestHolesReadAsZeros(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
-		w := must[*File](t)(b.Create(ctx, "h"))
+	eachAccess(t, func(t *testing.T, f *fake, b *client.Buffer) {
+		w := must[*client.File](t)(b.Create(ctx, "h"))
 		must[int](t)(w.WriteAt([]byte("end"), 3<<20))
 		check(t, w.Close())
 		want := append(make([]byte, 3<<20), "end"...)
 		if got := readAll(t, b, "h"); !bytes.Equal(got, want) {
 			t.Error("content differs")
 		}
-		r := must[*File](t)(b.Open(ctx, "h"))
+		r := must[*client.File](t)(b.Open(ctx, "h"))
 		defer r.Close()
 		var out bytes.Buffer
 		must[int64](t)(r.WriteTo(&out))
@@ -251,11 +252,11 @@ func TestHolesReadAsZeros(t *testing.T) {
 func TestMap(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
+	eachAccess(t, func(t *testing.T, f *fake, b *client.Buffer) {
 		data := random(5 << 20)
 		check(t, b.WriteFile(ctx, "x", data, 0))
-		r := must[*File](t)(b.Open(ctx, "x"))
-		m := must[*Mapping](t)(r.Map(1000, 4<<20))
+		r := must[*client.File](t)(b.Open(ctx, "x"))
+		m := must[*client.Mapping](t)(r.Map(1000, 4<<20))
 		check(t, r.Close())
 		if got := bytes.Join(m.Slices(), nil); !bytes.Equal(got, data[1000:1000+4<<20]) || m.Len() != 4<<20 {
 			t.Error("the mapping differs")
@@ -277,14 +278,14 @@ func TestDamageIsFound(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
-	b := f.connect(Options{}).Buffer("b")
+	b := f.connect(client.Options{}).Buffer("b")
 	data := random(3 << 20)
 	check(t, b.WriteFile(ctx, "x", data, 0))
 	visible := f.entries["b/x"].visible
 	e := visible[len(visible)-1]
 	f.region(e.Region).mem[e.Offset+77] ^= 1
 
-	r := must[*File](t)(b.Open(ctx, "x"))
+	r := must[*client.File](t)(b.Open(ctx, "x"))
 	defer r.Close()
 	var got []byte
 	p := make([]byte, 100_000)
@@ -292,7 +293,7 @@ func TestDamageIsFound(t *testing.T) {
 		n, err := r.Read(p)
 		got = append(got, p[:n]...)
 		if err != nil {
-			wantKind(t, err, ErrChecksum)
+			wantKind(t, err, client.ErrChecksum)
 			if !strings.Contains(err.Error(), "bb://b/x") || !strings.Contains(err.Error(), fmt.Sprint(e.FileOffset)) {
 				t.Errorf("the error does not name the file and range: %v", err)
 			}
@@ -303,84 +304,84 @@ func TestDamageIsFound(t *testing.T) {
 		t.Errorf("%d bytes came, not all of them right", len(got))
 	}
 	_, err := r.WriteTo(io.Discard)
-	wantKind(t, err, ErrChecksum)
+	wantKind(t, err, client.ErrChecksum)
 	_, err = r.ReadAt(make([]byte, e.Length), e.FileOffset) // a whole extent, in one pass
-	wantKind(t, err, ErrChecksum)
-	m := must[*Mapping](t)(r.Map(0, 3<<20))
-	wantKind(t, m.Verify(), ErrChecksum)
+	wantKind(t, err, client.ErrChecksum)
+	m := must[*client.Mapping](t)(r.Map(0, 3<<20))
+	wantKind(t, m.Verify(), client.ErrChecksum)
 	check(t, m.Release())
 
-	all := f.connect(Options{VerifyAll: true}).Buffer("b")
-	r2 := must[*File](t)(all.Open(ctx, "x"))
+	all := f.connect(client.Options{VerifyAll: true}).Buffer("b")
+	r2 := must[*client.File](t)(all.Open(ctx, "x"))
 	defer r2.Close()
 	_, err = r2.ReadAt(p[:10], e.FileOffset+5000)
-	wantKind(t, err, ErrChecksum)
+	wantKind(t, err, client.ErrChecksum)
 }
 
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
-	c := f.connect(Options{})
+	c := f.connect(client.Options{})
 	b := c.Buffer("b")
 
 	_, err := b.Open(ctx, "missing")
-	wantKind(t, err, ErrNotFound)
+	wantKind(t, err, client.ErrNotFound)
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Error("the standard library's error does not match")
 	}
-	_, err = b.OpenFile(ctx, "missing", OpenOptions{Write: true})
-	wantKind(t, err, ErrNotFound)
+	_, err = b.OpenFile(ctx, "missing", client.OpenOptions{Write: true})
+	wantKind(t, err, client.ErrNotFound)
 
 	// Create does not wait; the error comes at the first need.
-	w := must[*File](t)(c.Buffer("none").Create(ctx, "x"))
+	w := must[*client.File](t)(c.Buffer("none").Create(ctx, "x"))
 	must[int](t)(w.Write([]byte("x")))
-	wantKind(t, w.Sync(), ErrNotFound)
-	wantKind(t, w.Close(), ErrNotFound)
-	wantKind(t, w.Close(), ErrInvalid)
+	wantKind(t, w.Sync(), client.ErrNotFound)
+	wantKind(t, w.Close(), client.ErrNotFound)
+	wantKind(t, w.Close(), client.ErrInvalid)
 
 	check(t, b.WriteFile(ctx, "there", nil, 0))
-	_, err = b.OpenFile(ctx, "there", OpenOptions{Write: true, Create: true, Exclusive: true})
-	wantKind(t, err, ErrExists)
+	_, err = b.OpenFile(ctx, "there", client.OpenOptions{Write: true, Create: true, Exclusive: true})
+	wantKind(t, err, client.ErrExists)
 
 	for _, path := range []string{"../x", "a/../../x", "a\x00b", strings.Repeat("n", 300), strings.Repeat("d/", 1000)} {
 		_, err = b.Open(ctx, path)
-		wantKind(t, err, ErrInvalid)
+		wantKind(t, err, client.ErrInvalid)
 	}
 	_, err = c.Buffer("No Such").Open(ctx, "x")
-	wantKind(t, err, ErrInvalid)
+	wantKind(t, err, client.ErrInvalid)
 
-	r := must[*File](t)(b.Open(ctx, "there"))
+	r := must[*client.File](t)(b.Open(ctx, "there"))
 	_, err = r.Write([]byte("x"))
-	wantKind(t, err, ErrPermission)
+	wantKind(t, err, client.ErrPermission)
 	_, err = r.ReadAt(make([]byte, 1), -1)
-	wantKind(t, err, ErrInvalid)
+	wantKind(t, err, client.ErrInvalid)
 	_, err = r.Seek(-1, io.SeekStart)
-	wantKind(t, err, ErrInvalid)
+	wantKind(t, err, client.ErrInvalid)
 	check(t, r.Close())
 	_, err = r.Read(make([]byte, 1))
 	if !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("reading a closed file: %v", err)
 	}
 
-	w = must[*File](t)(b.Create(ctx, "w"))
+	w = must[*client.File](t)(b.Create(ctx, "w"))
 	_, err = w.WriteAt([]byte("x"), 1<<60)
-	wantKind(t, err, ErrInvalid)
-	wantKind(t, w.Publish(1), ErrInvalid)
-	_, err = w.Reserve(MaxReserve + 1)
-	wantKind(t, err, ErrInvalid)
+	wantKind(t, err, client.ErrInvalid)
+	wantKind(t, w.Publish(1), client.ErrInvalid)
+	_, err = w.Reserve(client.MaxReserve + 1)
+	wantKind(t, err, client.ErrInvalid)
 	check(t, w.Abort())
 	_, err = b.Stat(ctx, "w")
-	wantKind(t, err, ErrNotFound)
+	wantKind(t, err, client.ErrNotFound)
 }
 
 // TestAbortForgets: what was not committed never becomes part of the file.
 func TestAbortForgets(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	eachAccess(t, func(t *testing.T, f *fake, b *Buffer) {
+	eachAccess(t, func(t *testing.T, f *fake, b *client.Buffer) {
 		check(t, b.WriteFile(ctx, "x", []byte("old"), 0))
-		w := must[*File](t)(b.Create(ctx, "x"))
+		w := must[*client.File](t)(b.Create(ctx, "x"))
 		must[int](t)(w.Write(random(200_000)))
 		check(t, w.Abort())
 		if got := string(readAll(t, b, "x")); got != "old" {
@@ -393,7 +394,7 @@ func TestFS(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
-	b := f.connect(Options{}).Buffer("b")
+	b := f.connect(client.Options{}).Buffer("b")
 	check(t, b.MkdirAll(ctx, "dir/sub", 0o755))
 	check(t, b.WriteFile(ctx, "dir/small", []byte("hello"), 0))
 	check(t, b.WriteFile(ctx, "dir/sub/large", random(100_000), 0))
@@ -414,14 +415,14 @@ func TestFS(t *testing.T) {
 func TestSteadyPathAllocatesNothing(t *testing.T) {
 	ctx := context.Background()
 	f := newFake(t)
-	b := f.connect(Options{}).Buffer("b")
-	w := must[*File](t)(b.Create(ctx, "x"))
+	b := f.connect(client.Options{}).Buffer("b")
+	w := must[*client.File](t)(b.Create(ctx, "x"))
 	p := random(1 << 20)
 	if n := fewestAllocs(func() { must[int](t)(w.Write(p)) }); n != 0 {
 		t.Errorf("a write of 1 MiB allocates %v times", n)
 	}
 	check(t, w.Close())
-	r := must[*File](t)(b.Open(ctx, "x"))
+	r := must[*client.File](t)(b.Open(ctx, "x"))
 	defer r.Close()
 	if n := fewestAllocs(func() { must[int](t)(r.Read(p)) }); n != 0 {
 		t.Errorf("a read of 1 MiB allocates %v times", n)

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"forebay/client"
 )
 
 // TestWriteAtContext ends the context of a write that waits for room: what it says to be
@@ -14,9 +16,9 @@ import (
 func TestWriteAtContext(t *testing.T) {
 	t.Parallel()
 	_, c, _ := daemonClient(t, "--memory", "64MiB")
-	must[BufferSpec](t)(c.CreateBuffer(t.Context(), BufferSpec{Name: "scratch"})) // nothing is flushed, so there will be no room
+	must[client.BufferSpec](t)(c.CreateBuffer(t.Context(), client.BufferSpec{Name: "scratch"})) // nothing is flushed, so there will be no room
 	b := c.Buffer("scratch")
-	f := must[*File](t)(b.Create(t.Context(), "f"))
+	f := must[*client.File](t)(b.Create(t.Context(), "f"))
 	data := random(128 << 20)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -26,7 +28,7 @@ func TestWriteAtContext(t *testing.T) {
 		cancel()
 	}()
 	n, err := f.WriteAtContext(ctx, data, 0)
-	if !errors.Is(err, ErrCancelled) || n == 0 || n == len(data) {
+	if !errors.Is(err, client.ErrCancelled) || n == 0 || n == len(data) {
 		t.Fatalf("%d bytes, %v", n, err)
 	}
 	got := make([]byte, 100)
@@ -41,13 +43,13 @@ func TestWriteAtContext(t *testing.T) {
 	if got := readAll(t, b, "f"); !bytes.Equal(got, data[:n]) {
 		t.Errorf("the file has %d bytes, or others than the %d that were written", len(got), n)
 	}
-	if e := must[Entry](t)(b.Stat(t.Context(), "f")); !e.ModTime.Equal(when) {
+	if e := must[client.Entry](t)(b.Stat(t.Context(), "f")); !e.ModTime.Equal(when) {
 		t.Errorf("its time is %v", e.ModTime)
 	}
 }
 
 // waiting reports whether somebody waits for room.
-func waiting(c *Client) bool {
+func waiting(c *client.Client) bool {
 	text, err := c.Status(context.Background(), "")
 	if err != nil {
 		return true // the test ends, and says why

@@ -18,7 +18,7 @@ type Job = bb.Job
 // that run, and those that ended in the last day. ErrUnsupported if the daemon is alone.
 func (c *Client) Jobs(ctx context.Context) ([]Job, error) {
 	var reply wire.JobReply
-	if err := c.ask(ctx, wire.Type_TYPE_JOBS, &wire.Empty{}, &reply); err != nil {
+	if err := c.conn.Ask(ctx, wire.Type_TYPE_JOBS, &wire.Empty{}, &reply); err != nil {
 		return nil, bb.Wrap("jobs", "", err)
 	}
 	var list []Job
@@ -31,7 +31,7 @@ func (c *Client) Jobs(ctx context.Context) ([]Job, error) {
 // Job describes one job, by its id.
 func (c *Client) Job(ctx context.Context, id string) (Job, error) {
 	var reply wire.JobReply
-	if err := c.ask(ctx, wire.Type_TYPE_JOB, &wire.JobRequest{Id: id}, &reply); err != nil {
+	if err := c.conn.Ask(ctx, wire.Type_TYPE_JOB, &wire.JobRequest{Id: id}, &reply); err != nil {
 		return Job{}, bb.Wrap("job", id, err)
 	}
 	var j Job
@@ -45,8 +45,8 @@ func (c *Client) Job(ctx context.Context, id string) (Job, error) {
 // that changes, until it has ended, and returns how. Any daemon will do.
 func (c *Client) WatchJob(ctx context.Context, id string, show func(Job)) (Job, error) {
 	var last Job
-	err := c.retry(ctx, func(*session) error {
-		return c.stream(ctx, wire.Type_TYPE_JOB, &wire.JobRequest{Id: id, Watch: true}, nil, func(message, _ []byte) error {
+	err := c.conn.Repeat(ctx, func() error {
+		return c.conn.Stream(ctx, wire.Type_TYPE_JOB, &wire.JobRequest{Id: id, Watch: true}, nil, func(message, _ []byte) error {
 			var m wire.JobReply
 			if err := proto.Unmarshal(message, &m); err != nil {
 				return &bb.Error{Kind: bb.Internal, Err: err}
@@ -67,5 +67,5 @@ func (c *Client) WatchJob(ctx context.Context, id string, show func(Job)) (Job, 
 // CancelJob ends a job: what of it waits is not done, what is under way ends within
 // seconds, and what is done stays. One that has ended stays as it is.
 func (c *Client) CancelJob(ctx context.Context, id string) error {
-	return bb.Wrap("cancel job", id, c.ask(ctx, wire.Type_TYPE_JOB_CANCEL, &wire.JobRequest{Id: id}, nil))
+	return bb.Wrap("cancel job", id, c.conn.Ask(ctx, wire.Type_TYPE_JOB_CANCEL, &wire.JobRequest{Id: id}, nil))
 }

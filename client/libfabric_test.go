@@ -1,6 +1,6 @@
 //go:build ofi && cgo
 
-package client
+package client_test
 
 import (
 	"bytes"
@@ -19,17 +19,17 @@ const fabricConn = "*ofi."
 func TestFarFallsBack(t *testing.T) {
 	t.Parallel()
 	c, b := farBuffer(t)
-	far := c.current.Load().far
-	far.route = newRoute(far, "127.0.0.1:1")
+	far := c.Connection().Now().Remote
+	far.Route = far.NewRoute("127.0.0.1:1")
 	data := random(5 << 20)
 	check(t, b.WriteFile(context.Background(), "f", data, 0))
 	if got := must[[]byte](t)(b.ReadFile(context.Background(), "f")); !bytes.Equal(got, data) {
 		t.Error("content differs")
 	}
-	if far.conn.Load() == nil {
+	if far.Dialled() == nil {
 		t.Fatal("bytes did not travel one-sided")
 	}
-	if way := fmt.Sprintf("%T", *far.conn.Load()); !strings.HasPrefix(way, "*tcp.") {
+	if way := fmt.Sprintf("%T", far.Dialled()); !strings.HasPrefix(way, "*tcp.") {
 		t.Errorf("bytes travelled by a %s", way)
 	}
 }

@@ -114,7 +114,7 @@ func (c *Client) setDue(ctx context.Context, due time.Time, m *wire.LifetimeDue)
 
 func (c *Client) askLifetime(ctx context.Context, op, key string, typ wire.Type, m proto.Message) (l Lifetime, err error) {
 	var reply wire.Lifetime
-	if err = c.ask(ctx, typ, m, &reply); err == nil {
+	if err = c.conn.Ask(ctx, typ, m, &reply); err == nil {
 		err = decodeLifetime(reply.Json, &l)
 	}
 	return l, bb.Wrap(op, key, err)
@@ -145,8 +145,8 @@ func (c *Client) listLifetimes(ctx context.Context, m *wire.Lifetimes) (list []L
 
 // eachLifetime calls each with those that come in answer to a request.
 func (c *Client) eachLifetime(ctx context.Context, typ wire.Type, m proto.Message, each func(Lifetime)) error {
-	return c.retry(ctx, func(*session) error {
-		return c.stream(ctx, typ, m, nil, func(message, _ []byte) error {
+	return c.conn.Repeat(ctx, func() error {
+		return c.conn.Stream(ctx, typ, m, nil, func(message, _ []byte) error {
 			var reply wire.Lifetime
 			if err := proto.Unmarshal(message, &reply); err != nil {
 				return &bb.Error{Kind: bb.Internal, Err: err}

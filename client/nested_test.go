@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/client"
 	"forebay/internal/wire"
 )
 
@@ -130,10 +131,10 @@ func breakWhileResuming(t *testing.T, k *breaker) {
 	ctx := context.Background()
 	f := newFake(t)
 	f.hook(k.see)
-	b := f.connect(Options{}).Buffer("b")
+	b := f.connect(client.Options{}).Buffer("b")
 	data := random(2<<20 + 9)
 	const synced, piece = 200_000, 600_000
-	w := must[*File](t)(b.Create(ctx, "x"))
+	w := must[*client.File](t)(b.Create(ctx, "x"))
 	must[int](t)(w.Write(data[:synced]))
 	check(t, w.Sync())
 	for p := data[synced:]; len(p) > 0; {
@@ -152,7 +153,7 @@ func breakWhileResuming(t *testing.T, k *breaker) {
 	if !k.lost {
 		t.Error("no answer was lost")
 	}
-	reader := f.connect(Options{}).Buffer("b")
+	reader := f.connect(client.Options{}).Buffer("b")
 	if got := readAll(t, reader, "x"); !bytes.Equal(got, data) {
 		t.Errorf("content differs: %d bytes, want %d", len(got), len(data))
 	}
@@ -188,9 +189,9 @@ func TestSyncAfterTruncatedAgain(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
-	b, other := f.connect(Options{}).Buffer("b"), f.connect(Options{}).Buffer("b")
+	b, other := f.connect(client.Options{}).Buffer("b"), f.connect(client.Options{}).Buffer("b")
 	var lost, joined bool
-	var second *File
+	var second *client.File
 	f.hook(func(c *fakeConn, _ wire.Header, m proto.Message) (handled bool) {
 		if !lost {
 			handled, lost = loseFirst(c, m)
@@ -199,14 +200,14 @@ func TestSyncAfterTruncatedAgain(t *testing.T) {
 		if open, ok := m.(*wire.Open); ok && !open.Write && !joined {
 			joined = true
 			var err error
-			if second, err = other.OpenFile(ctx, "x", OpenOptions{Write: true}); err != nil {
+			if second, err = other.OpenFile(ctx, "x", client.OpenOptions{Write: true}); err != nil {
 				t.Errorf("the second writer: %v", err)
 			}
 		}
 		return false
 	})
 	data := random(100_000)
-	w := must[*File](t)(b.OpenFile(ctx, "x", OpenOptions{Write: true, Create: true, Truncate: true}))
+	w := must[*client.File](t)(b.OpenFile(ctx, "x", client.OpenOptions{Write: true, Create: true, Truncate: true}))
 	must[int](t)(w.Write(data))
 	check(t, w.Sync())
 	if second == nil {
@@ -215,7 +216,7 @@ func TestSyncAfterTruncatedAgain(t *testing.T) {
 	check(t, second.Close())
 	check(t, w.Close())
 	f.hook(nil)
-	if got := readAll(t, f.connect(Options{}).Buffer("b"), "x"); !bytes.Equal(got, data) {
+	if got := readAll(t, f.connect(client.Options{}).Buffer("b"), "x"); !bytes.Equal(got, data) {
 		t.Errorf("the file has %d bytes, and %d were synced", len(got), len(data))
 	}
 }
@@ -226,8 +227,8 @@ func TestGoesOnWithItsFile(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
-	b, other := f.connect(Options{}).Buffer("b"), f.connect(Options{}).Buffer("b")
-	w := must[*File](t)(b.Create(ctx, "x"))
+	b, other := f.connect(client.Options{}).Buffer("b"), f.connect(client.Options{}).Buffer("b")
+	w := must[*client.File](t)(b.Create(ctx, "x"))
 	must[int](t)(w.Write(random(100_000)))
 	check(t, w.Sync())
 	must[int](t)(w.Write(random(100_000)))

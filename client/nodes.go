@@ -35,7 +35,7 @@ type TierUsage struct {
 // Nodes lists the daemons of the cluster by name. ErrUnsupported if the daemon is alone.
 func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 	var reply wire.Nodes
-	if err := c.ask(ctx, wire.Type_TYPE_NODES, &wire.Empty{}, &reply); err != nil {
+	if err := c.conn.Ask(ctx, wire.Type_TYPE_NODES, &wire.Empty{}, &reply); err != nil {
 		return nil, bb.Wrap("nodes", "", err)
 	}
 	nodes := make([]Node, 0, len(reply.Nodes))
@@ -65,15 +65,22 @@ func (c *Client) DrainNode(ctx context.Context, node NodeID, progress func(Progr
 // UndrainNode lets a node that was drained take files in again. ErrBusy while it is being
 // drained; ErrUnsupported if its daemon is too old.
 func (c *Client) UndrainNode(ctx context.Context, node NodeID) error {
-	return bb.Wrap("node undrain", string(node), c.ask(ctx, wire.Type_TYPE_NODE_UNDRAIN, &wire.NodeName{Name: string(node)}, nil))
+	return bb.Wrap("node undrain", string(node), c.conn.Ask(ctx, wire.Type_TYPE_NODE_UNDRAIN, &wire.NodeName{Name: string(node)}, nil))
 }
 
 // Forgotten is what became of the files of a node that was declared dead.
 type Forgotten struct {
-	Lost      []Entry // at most 1,000; the path is a bb:// address
+	Lost      []LostFile // at most 1,000
 	LostTotal int64
 	LostBytes int64
 	Kept      int64 // files that the store, or a second node, has
+}
+
+// LostFile is a file whose bytes went with a node.
+type LostFile struct {
+	Address string // bb://BUFFER/path
+	Size    int64  // bytes
+	Reason  string
 }
 
 // ForgetNode declares a node dead: files that it alone held are lost from now on, and
@@ -90,12 +97,12 @@ func (c *Client) NodeLoss(ctx context.Context, node NodeID) (Forgotten, error) {
 
 func (c *Client) forgotten(ctx context.Context, typ wire.Type, node NodeID) (Forgotten, error) {
 	var reply wire.NodeForgotten
-	if err := c.ask(ctx, typ, &wire.NodeName{Name: string(node)}, &reply); err != nil {
+	if err := c.conn.Ask(ctx, typ, &wire.NodeName{Name: string(node)}, &reply); err != nil {
 		return Forgotten{}, bb.Wrap("node forget", string(node), err)
 	}
 	f := Forgotten{LostTotal: reply.LostTotal, LostBytes: reply.LostBytes, Kept: reply.KeptTotal}
 	for _, m := range reply.Lost {
-		f.Lost = append(f.Lost, asEntry(m.Path, m))
+		f.Lost = append(f.Lost, LostFile{Address: m.Path, Size: m.Size, Reason: m.Reason})
 	}
 	return f, nil
 }

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/client"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -17,61 +18,65 @@ import (
 // changes are calls that send a request which must not be carried out twice.
 var changes = map[string]struct {
 	typ  wire.Type
-	call func(ctx context.Context, c *Client, b *Buffer) error
+	call func(ctx context.Context, c *client.Client, b *client.Buffer) error
 }{
-	"mkdir":     {wire.Type_TYPE_MKDIR, func(ctx context.Context, _ *Client, b *Buffer) error { return b.Mkdir(ctx, "d", 0o755) }},
-	"mkdirall":  {wire.Type_TYPE_MKDIR, func(ctx context.Context, _ *Client, b *Buffer) error { return b.MkdirAll(ctx, "d", 0o755) }},
-	"rename":    {wire.Type_TYPE_RENAME, func(ctx context.Context, _ *Client, b *Buffer) error { return b.Rename(ctx, "f", "g") }},
-	"noreplace": {wire.Type_TYPE_RENAME, func(ctx context.Context, _ *Client, b *Buffer) error { return b.RenameNoReplace(ctx, "f", "g") }},
-	"remove":    {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *Client, b *Buffer) error { return b.Remove(ctx, "f") }},
-	"removeall": {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *Client, b *Buffer) error { return b.RemoveAll(ctx, "f") }},
-	"removetree": {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *Client, b *Buffer) error {
+	"mkdir": {wire.Type_TYPE_MKDIR, func(ctx context.Context, _ *client.Client, b *client.Buffer) error { return b.Mkdir(ctx, "d", 0o755) }},
+	"mkdirall": {wire.Type_TYPE_MKDIR, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
+		return b.MkdirAll(ctx, "d", 0o755)
+	}},
+	"rename": {wire.Type_TYPE_RENAME, func(ctx context.Context, _ *client.Client, b *client.Buffer) error { return b.Rename(ctx, "f", "g") }},
+	"noreplace": {wire.Type_TYPE_RENAME, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
+		return b.RenameNoReplace(ctx, "f", "g")
+	}},
+	"remove":    {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *client.Client, b *client.Buffer) error { return b.Remove(ctx, "f") }},
+	"removeall": {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *client.Client, b *client.Buffer) error { return b.RemoveAll(ctx, "f") }},
+	"removetree": {wire.Type_TYPE_REMOVE, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
 		_, err := b.RemoveTree(ctx, "f", nil)
 		return err
 	}},
-	"setattr": {wire.Type_TYPE_SETATTR, func(ctx context.Context, _ *Client, b *Buffer) error {
-		_, err := b.SetAttr(ctx, "f", Attr{})
+	"setattr": {wire.Type_TYPE_SETATTR, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
+		_, err := b.SetAttr(ctx, "f", client.Attr{})
 		return err
 	}},
-	"exclusive": {wire.Type_TYPE_OPEN, func(ctx context.Context, _ *Client, b *Buffer) error {
-		f, err := b.OpenFile(ctx, "x", OpenOptions{Write: true, Create: true, Exclusive: true})
+	"exclusive": {wire.Type_TYPE_OPEN, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
+		f, err := b.OpenFile(ctx, "x", client.OpenOptions{Write: true, Create: true, Exclusive: true})
 		if err == nil {
 			f.Abort()
 		}
 		return err
 	}},
-	"recover": {wire.Type_TYPE_OPEN, func(ctx context.Context, _ *Client, b *Buffer) error { return b.Recover(ctx, "f") }},
-	"buffer create": {wire.Type_TYPE_BUFFER_CREATE, func(ctx context.Context, c *Client, _ *Buffer) error {
-		_, err := c.CreateBuffer(ctx, BufferSpec{Name: "new"})
+	"recover": {wire.Type_TYPE_OPEN, func(ctx context.Context, _ *client.Client, b *client.Buffer) error { return b.Recover(ctx, "f") }},
+	"buffer create": {wire.Type_TYPE_BUFFER_CREATE, func(ctx context.Context, c *client.Client, _ *client.Buffer) error {
+		_, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "new"})
 		return err
 	}},
-	"buffer destroy": {wire.Type_TYPE_BUFFER_DESTROY, func(ctx context.Context, c *Client, _ *Buffer) error {
+	"buffer destroy": {wire.Type_TYPE_BUFFER_DESTROY, func(ctx context.Context, c *client.Client, _ *client.Buffer) error {
 		return c.DiscardBuffer(ctx, "b")
 	}},
-	"undrain": {wire.Type_TYPE_NODE_UNDRAIN, func(ctx context.Context, c *Client, _ *Buffer) error {
+	"undrain": {wire.Type_TYPE_NODE_UNDRAIN, func(ctx context.Context, c *client.Client, _ *client.Buffer) error {
 		return c.UndrainNode(ctx, "n")
 	}},
-	"forget": {wire.Type_TYPE_NODE_FORGET, func(ctx context.Context, c *Client, _ *Buffer) error {
+	"forget": {wire.Type_TYPE_NODE_FORGET, func(ctx context.Context, c *client.Client, _ *client.Buffer) error {
 		_, err := c.ForgetNode(ctx, "n")
 		return err
 	}},
-	"due": {wire.Type_TYPE_LIFETIME_DUE, func(ctx context.Context, c *Client, _ *Buffer) error {
+	"due": {wire.Type_TYPE_LIFETIME_DUE, func(ctx context.Context, c *client.Client, _ *client.Buffer) error {
 		_, err := c.WarnDue(ctx, "job", time.Time{})
 		return err
 	}},
-	"begin without a key": {wire.Type_TYPE_TXN_BEGIN, func(ctx context.Context, _ *Client, b *Buffer) error {
-		_, err := b.Begin(ctx, TxnSpec{Destination: "d"})
+	"begin without a key": {wire.Type_TYPE_TXN_BEGIN, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {
+		_, err := b.Begin(ctx, client.TxnSpec{Destination: "d"})
 		return err
 	}},
 }
 
 // eachChange runs a test of each call, on a daemon with a file "f".
-func eachChange(t *testing.T, run func(t *testing.T, f *fake, c *Client, typ wire.Type, call func(context.Context) error)) {
+func eachChange(t *testing.T, retryFor time.Duration, run func(t *testing.T, f *fake, c *client.Client, typ wire.Type, call func(context.Context) error)) {
 	t.Parallel()
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
-			c := f.connect(Options{RetryFor: 5 * time.Second})
+			c := f.connect(client.Options{RetryFor: retryFor})
 			b := c.Buffer("b")
 			check(t, b.WriteFile(context.Background(), "f", []byte("content"), 0))
 			run(t, f, c, change.typ, func(ctx context.Context) error { return change.call(ctx, c, b) })
@@ -92,7 +97,7 @@ func (c *fakeConn) carryOut(h wire.Header, m proto.Message) {
 // TestChangeWithoutAnswer: a change that the daemon has carried out, and whose answer is
 // lost, is not sent again, and its error says that the outcome is unknown.
 func TestChangeWithoutAnswer(t *testing.T) {
-	eachChange(t, func(t *testing.T, f *fake, c *Client, typ wire.Type, call func(context.Context) error) {
+	eachChange(t, 5*time.Second, func(t *testing.T, f *fake, c *client.Client, typ wire.Type, call func(context.Context) error) {
 		before := f.count(typ)
 		f.hook(func(c *fakeConn, h wire.Header, m proto.Message) bool {
 			if h.Type == typ {
@@ -102,10 +107,10 @@ func TestChangeWithoutAnswer(t *testing.T) {
 			return h.Type == typ
 		})
 		err := call(context.Background())
-		if !errors.Is(err, ErrUnknownOutcome) || KindOf(err) != ErrUnavailable || !strings.Contains(err.Error(), "outcome unknown") {
+		if !errors.Is(err, client.ErrUnknownOutcome) || client.KindOf(err) != client.ErrUnavailable || !strings.Contains(err.Error(), "outcome unknown") {
 			t.Errorf("the error is %v", err)
 		}
-		var e *Error
+		var e *client.Error
 		if !errors.As(err, &e) || e.Remedy == "" {
 			if _, remedy := e.Why(); remedy == "" {
 				t.Errorf("no remedy: %v", err)
@@ -115,14 +120,14 @@ func TestChangeWithoutAnswer(t *testing.T) {
 			t.Errorf("the request was sent %d times", n)
 		}
 		f.hook(nil)
-		must[Entry](t)(c.Buffer("b").Stat(context.Background(), "")) // the client goes on
+		must[client.Entry](t)(c.Buffer("b").Stat(context.Background(), "")) // the client goes on
 	})
 }
 
 // TestChangeNotSent: a change that finds the connection broken is sent, once, when there
 // is a new one.
 func TestChangeNotSent(t *testing.T) {
-	eachChange(t, func(t *testing.T, f *fake, c *Client, typ wire.Type, call func(context.Context) error) {
+	eachChange(t, 5*time.Second, func(t *testing.T, f *fake, c *client.Client, typ wire.Type, call func(context.Context) error) {
 		before := f.count(typ)
 		var sent atomic.Int32
 		f.hook(func(c *fakeConn, h wire.Header, m proto.Message) bool {
@@ -133,7 +138,7 @@ func TestChangeNotSent(t *testing.T) {
 			return true
 		})
 		f.restart()
-		if err := call(context.Background()); KindOf(err) != ErrPermission || errors.Is(err, ErrUnknownOutcome) {
+		if err := call(context.Background()); client.KindOf(err) != client.ErrPermission || errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("the error is %v", err)
 		}
 		if n := f.count(typ) - before; n != 1 {
@@ -145,10 +150,9 @@ func TestChangeNotSent(t *testing.T) {
 // TestChangeWithoutDaemon: a change that no daemon takes was not carried out, and the
 // error does not say that it may have been.
 func TestChangeWithoutDaemon(t *testing.T) {
-	eachChange(t, func(t *testing.T, f *fake, c *Client, typ wire.Type, call func(context.Context) error) {
-		c.o.RetryFor = 10 * time.Millisecond
+	eachChange(t, 10*time.Millisecond, func(t *testing.T, f *fake, c *client.Client, typ wire.Type, call func(context.Context) error) {
 		f.kill()
-		if err := call(context.Background()); KindOf(err) != ErrUnavailable || errors.Is(err, ErrUnknownOutcome) {
+		if err := call(context.Background()); client.KindOf(err) != client.ErrUnavailable || errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("the error is %v", err)
 		}
 	})
@@ -158,7 +162,7 @@ func TestChangeWithoutDaemon(t *testing.T) {
 func TestChangeCancelled(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	b := f.connect(Options{}).Buffer("b")
+	b := f.connect(client.Options{}).Buffer("b")
 	ctx, cancel := context.WithCancel(context.Background())
 	f.hook(func(_ *fakeConn, h wire.Header, _ proto.Message) bool {
 		if h.Type == wire.Type_TYPE_MKDIR {
@@ -166,10 +170,10 @@ func TestChangeCancelled(t *testing.T) {
 		}
 		return h.Type == wire.Type_TYPE_MKDIR
 	})
-	if err := b.Mkdir(ctx, "d", 0o755); KindOf(err) != ErrCancelled || !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
+	if err := b.Mkdir(ctx, "d", 0o755); client.KindOf(err) != client.ErrCancelled || !errors.Is(err, client.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
 	}
-	if err := b.Mkdir(ctx, "d", 0o755); KindOf(err) != ErrCancelled {
+	if err := b.Mkdir(ctx, "d", 0o755); client.KindOf(err) != client.ErrCancelled {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -179,7 +183,7 @@ func TestChangeCancelled(t *testing.T) {
 func TestChangeRefused(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	b := f.connect(Options{}).Buffer("b")
+	b := f.connect(client.Options{}).Buffer("b")
 	var reply *wire.Error
 	f.hook(func(c *fakeConn, h wire.Header, _ proto.Message) bool {
 		if h.Type == wire.Type_TYPE_REMOVE {
@@ -202,7 +206,7 @@ func TestChangeRefused(t *testing.T) {
 	} {
 		reply = &wire.Error{Kind: uint32(c.kind), Outcome: c.outcome, Reason: "a reason"}
 		err := b.Remove(context.Background(), "f")
-		if KindOf(err) != c.kind || errors.Is(err, ErrUnknownOutcome) != c.unknown {
+		if client.KindOf(err) != c.kind || errors.Is(err, client.ErrUnknownOutcome) != c.unknown {
 			t.Errorf("%+v: the error is %v", c, err)
 		}
 	}
@@ -223,39 +227,41 @@ func (c *fakeConn) giveUp() {
 func TestCommitWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	const ours, theirs, old = "ours", "theirs", "old content"
-	type others func(t *testing.T, b *Buffer)
+	type others func(t *testing.T, b *client.Buffer)
 	replace := func(text string) others {
-		return func(t *testing.T, b *Buffer) { check(t, b.WriteFile(context.Background(), "x", []byte(text), 0)) }
+		return func(t *testing.T, b *client.Buffer) {
+			check(t, b.WriteFile(context.Background(), "x", []byte(text), 0))
+		}
 	}
 	for name, c := range map[string]struct {
-		exists  bool        // the file, before
-		open    OpenOptions // besides Write
+		exists  bool               // the file, before
+		open    client.OpenOptions // besides Write
 		landed  bool
 		others  others
 		unknown bool
 		want    string // content in the end; "": there is no file
 	}{
-		"new, landed":                      {false, OpenOptions{Create: true, Truncate: true}, true, nil, false, ours},
-		"new, not landed":                  {false, OpenOptions{Create: true, Truncate: true}, false, nil, false, ours},
-		"new, landed, replaced":            {false, OpenOptions{Create: true, Truncate: true}, true, replace(theirs), true, theirs},
-		"new, landed, replaced by longer":  {false, OpenOptions{Create: true, Truncate: true}, true, replace(ours + theirs), true, ours + theirs},
-		"new, landed, replaced by equal":   {false, OpenOptions{Create: true, Truncate: true}, true, replace(ours), false, ours},
-		"new, not landed, made by another": {false, OpenOptions{Create: true, Truncate: true}, false, replace(theirs), true, theirs},
-		"old, landed":                      {true, OpenOptions{Truncate: true}, true, nil, false, ours},
-		"old, not landed":                  {true, OpenOptions{Truncate: true}, false, nil, false, ours},
-		"old, landed, replaced":            {true, OpenOptions{Truncate: true}, true, replace(theirs), true, theirs},
-		"old, not landed, replaced":        {true, OpenOptions{Truncate: true}, false, replace(theirs), true, theirs},
-		"old, landed, removed": {true, OpenOptions{Truncate: true}, true, func(t *testing.T, b *Buffer) {
+		"new, landed":                      {false, client.OpenOptions{Create: true, Truncate: true}, true, nil, false, ours},
+		"new, not landed":                  {false, client.OpenOptions{Create: true, Truncate: true}, false, nil, false, ours},
+		"new, landed, replaced":            {false, client.OpenOptions{Create: true, Truncate: true}, true, replace(theirs), true, theirs},
+		"new, landed, replaced by longer":  {false, client.OpenOptions{Create: true, Truncate: true}, true, replace(ours + theirs), true, ours + theirs},
+		"new, landed, replaced by equal":   {false, client.OpenOptions{Create: true, Truncate: true}, true, replace(ours), false, ours},
+		"new, not landed, made by another": {false, client.OpenOptions{Create: true, Truncate: true}, false, replace(theirs), true, theirs},
+		"old, landed":                      {true, client.OpenOptions{Truncate: true}, true, nil, false, ours},
+		"old, not landed":                  {true, client.OpenOptions{Truncate: true}, false, nil, false, ours},
+		"old, landed, replaced":            {true, client.OpenOptions{Truncate: true}, true, replace(theirs), true, theirs},
+		"old, not landed, replaced":        {true, client.OpenOptions{Truncate: true}, false, replace(theirs), true, theirs},
+		"old, landed, removed": {true, client.OpenOptions{Truncate: true}, true, func(t *testing.T, b *client.Buffer) {
 			check(t, b.Remove(context.Background(), "x"))
 		}, true, ""},
-		"exclusive, landed":           {false, OpenOptions{Create: true, Exclusive: true}, true, nil, false, ours},
-		"exclusive, landed, replaced": {false, OpenOptions{Create: true, Exclusive: true}, true, replace(theirs), true, theirs},
+		"exclusive, landed":           {false, client.OpenOptions{Create: true, Exclusive: true}, true, nil, false, ours},
+		"exclusive, landed, replaced": {false, client.OpenOptions{Create: true, Exclusive: true}, true, replace(theirs), true, theirs},
 	} {
 		for _, closing := range []bool{true, false} {
 			t.Run(strings.ReplaceAll(name, ",", "")+map[bool]string{true: " close", false: " sync"}[closing], func(t *testing.T) {
 				ctx := context.Background()
 				f := newFake(t)
-				b, other := f.connect(Options{}).Buffer("b"), f.connect(Options{}).Buffer("b")
+				b, other := f.connect(client.Options{}).Buffer("b"), f.connect(client.Options{}).Buffer("b")
 				if c.exists {
 					check(t, b.WriteFile(ctx, "x", []byte(old), 0))
 				}
@@ -281,7 +287,7 @@ func TestCommitWithoutAnswer(t *testing.T) {
 					return true
 				})
 				c.open.Write = true
-				w := must[*File](t)(b.OpenFile(ctx, "x", c.open))
+				w := must[*client.File](t)(b.OpenFile(ctx, "x", c.open))
 				must[int](t)(w.Write([]byte(ours)))
 				var err error
 				if !closing {
@@ -291,12 +297,12 @@ func TestCommitWithoutAnswer(t *testing.T) {
 					err = w.Close()
 				}
 				w.Abort()
-				if errors.Is(err, ErrUnknownOutcome) != c.unknown || (err != nil) != c.unknown {
+				if errors.Is(err, client.ErrUnknownOutcome) != c.unknown || (err != nil) != c.unknown {
 					t.Errorf("it ended with %v", err)
 				}
 				if c.want == "" {
 					_, err := other.Stat(ctx, "x")
-					wantKind(t, err, ErrNotFound)
+					wantKind(t, err, client.ErrNotFound)
 				} else if got := string(readAll(t, other, "x")); got != c.want {
 					t.Errorf("the file holds %q, want %q", got, c.want)
 				}
@@ -309,7 +315,7 @@ func TestCommitWithoutAnswer(t *testing.T) {
 func TestRemoveTreeOfOlder(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	b := f.connect(Options{}).Buffer("b")
+	b := f.connect(client.Options{}).Buffer("b")
 	asked := 0
 	f.hook(func(c *fakeConn, h wire.Header, _ proto.Message) bool {
 		if h.Type == wire.Type_TYPE_REMOVE {
@@ -318,12 +324,12 @@ func TestRemoveTreeOfOlder(t *testing.T) {
 		}
 		return h.Type == wire.Type_TYPE_REMOVE
 	})
-	gone, err := b.RemoveTree(t.Context(), "x", func(now Removed) {
-		if now != (Removed{}) {
+	gone, err := b.RemoveTree(t.Context(), "x", func(now client.Removed) {
+		if now != (client.Removed{}) {
 			t.Errorf("told %+v", now)
 		}
 	})
-	if err != nil || gone != (Removed{}) || asked != 1 {
+	if err != nil || gone != (client.Removed{}) || asked != 1 {
 		t.Errorf("removed %+v with %d requests (%v)", gone, asked, err)
 	}
 }

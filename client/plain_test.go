@@ -1,6 +1,6 @@
 //go:build !ofi || !cgo
 
-package client
+package client_test
 
 var fabricArgs []string
 

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -14,19 +14,20 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/client"
 	"forebay/internal/wire"
 )
 
 // each way in which a session ends.
 var breaks = map[string]func(*fake){"cut": (*fake).cut, "restart": (*fake).restart}
 
-func eachBreak(t *testing.T, run func(t *testing.T, f *fake, b *Buffer, end func())) {
+func eachBreak(t *testing.T, run func(t *testing.T, f *fake, b *client.Buffer, end func())) {
 	for name, end := range breaks {
 		for _, inline := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/inlined=%v", name, inline), func(t *testing.T) {
 				f := newFake(t)
 				f.inlineOnly = inline
-				c := f.connect(Options{RetryFor: 5 * time.Second})
+				c := f.connect(client.Options{RetryFor: 5 * time.Second})
 				run(t, f, c.Buffer("b"), func() { end(f) })
 			})
 		}
@@ -38,15 +39,15 @@ func eachBreak(t *testing.T, run func(t *testing.T, f *fake, b *Buffer, end func
 func TestWriterResumes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	eachBreak(t, func(t *testing.T, f *fake, b *Buffer, end func()) {
-		for _, o := range []OpenOptions{
+	eachBreak(t, func(t *testing.T, f *fake, b *client.Buffer, end func()) {
+		for _, o := range []client.OpenOptions{
 			{Write: true, Create: true, Truncate: true},
 			{Write: true, Create: true, Exclusive: true},
 			{Write: true, Create: true, Append: true},
 		} {
 			name := fmt.Sprintf("x%v%v", o.Exclusive, o.Append)
 			data := random(5<<20 + 9)
-			w := must[*File](t)(b.OpenFile(ctx, name, o))
+			w := must[*client.File](t)(b.OpenFile(ctx, name, o))
 			end()
 			must[int](t)(w.Write(data[:1000]))
 			end()
@@ -82,14 +83,14 @@ func TestLostBytesAreReported(t *testing.T) {
 	ctx := context.Background()
 	f := newFake(t)
 	f.spoil = true
-	b := f.connect(Options{}).Buffer("b")
-	w := must[*File](t)(b.Create(ctx, "x"))
+	b := f.connect(client.Options{}).Buffer("b")
+	w := must[*client.File](t)(b.Create(ctx, "x"))
 	must[int](t)(w.Write(random(300_000)))
 	f.restart()
-	wantKind(t, w.Sync(), ErrLost)
-	wantKind(t, w.Close(), ErrLost)
+	wantKind(t, w.Sync(), client.ErrLost)
+	wantKind(t, w.Close(), client.ErrLost)
 	_, err := b.Stat(ctx, "x")
-	wantKind(t, err, ErrNotFound)
+	wantKind(t, err, client.ErrNotFound)
 }
 
 // TestLostReply: commits whose replies are lost, before or after they were carried
@@ -102,7 +103,7 @@ func TestLostReply(t *testing.T) {
 			for _, size := range []int{100, 500_000} {
 				t.Run(fmt.Sprintf("landed=%v/closing=%v/%d", landed, closing, size), func(t *testing.T) {
 					f := newFake(t)
-					b := f.connect(Options{}).Buffer("b")
+					b := f.connect(client.Options{}).Buffer("b")
 					var lose atomic.Int32
 					f.onRequest = func(c *fakeConn, h wire.Header, m proto.Message) bool {
 						commit, ok := m.(*wire.Commit)
@@ -121,7 +122,7 @@ func TestLostReply(t *testing.T) {
 						return true
 					}
 					data := random(2 * size)
-					w := must[*File](t)(b.Create(ctx, "x"))
+					w := must[*client.File](t)(b.Create(ctx, "x"))
 					must[int](t)(w.Write(data[:size]))
 					check(t, w.Sync()) // from now on, bytes are in leases
 					must[int](t)(w.Write(data[size:]))
@@ -145,10 +146,10 @@ func TestLostReply(t *testing.T) {
 func TestReaderResumes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	eachBreak(t, func(t *testing.T, f *fake, b *Buffer, end func()) {
+	eachBreak(t, func(t *testing.T, f *fake, b *client.Buffer, end func()) {
 		data := random(3 << 20)
 		check(t, b.WriteFile(ctx, "x", data, 0))
-		r := must[*File](t)(b.Open(ctx, "x"))
+		r := must[*client.File](t)(b.Open(ctx, "x"))
 		defer r.Close()
 		got := make([]byte, len(data))
 		for off := 0; off < len(data); off += 1 << 18 {
@@ -161,7 +162,7 @@ func TestReaderResumes(t *testing.T) {
 		end()
 		check(t, b.WriteFile(ctx, "x", random(100), 0))
 		_, err := r.ReadAt(got[:100_000], 0)
-		wantKind(t, err, ErrUnavailable)
+		wantKind(t, err, client.ErrUnavailable)
 	})
 }
 
@@ -169,20 +170,20 @@ func TestReaderResumes(t *testing.T) {
 func TestNoDaemonForLong(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	c := f.connect(Options{RetryFor: 30 * time.Millisecond})
-	slow := f.connect(Options{})
+	c := f.connect(client.Options{RetryFor: 30 * time.Millisecond})
+	slow := f.connect(client.Options{})
 	f.kill()
 	_, err := c.Buffer("b").Stat(context.Background(), "")
-	wantKind(t, err, ErrUnavailable)
+	wantKind(t, err, client.ErrUnavailable)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
 	_, err = slow.Buffer("b").Stat(ctx, "")
-	wantKind(t, err, ErrCancelled)
+	wantKind(t, err, client.ErrCancelled)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the deadline is not named: %v", err)
 	}
 	f.start()
-	must[Entry](t)(slow.Buffer("b").Stat(context.Background(), ""))
+	must[client.Entry](t)(slow.Buffer("b").Stat(context.Background(), ""))
 }
 
 // TestBreaksUnderLoad cuts connections and restarts the daemon while several files are
@@ -191,7 +192,7 @@ func TestBreaksUnderLoad(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
-	c := f.connect(Options{RetryFor: 20 * time.Second})
+	c := f.connect(client.Options{RetryFor: 20 * time.Second})
 	b := c.Buffer("b")
 	stop := make(chan struct{})
 	var breaker, wg sync.WaitGroup

@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -8,15 +8,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/client"
+	"forebay/client/internal/session"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -24,60 +23,15 @@ import (
 func TestDialWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "none.sock")
-	_, err := Dial(context.Background(), Options{Address: "unix://" + socket})
-	wantKind(t, err, ErrUnavailable)
-	var e *Error
+	_, err := client.Dial(context.Background(), client.Options{Address: "unix://" + socket})
+	wantKind(t, err, client.ErrUnavailable)
+	var e *client.Error
 	if !errors.As(err, &e) || e.Remedy == "" || e.Path != "unix://"+socket {
 		t.Errorf("the error names neither socket nor remedy: %v", err)
 	}
 	for _, bad := range []string{"http://x", "unix://", "somewhere"} {
-		_, err := Dial(context.Background(), Options{Address: bad})
-		wantKind(t, err, ErrInvalid)
-	}
-}
-
-func TestWellKnownAddresses(t *testing.T) {
-	t.Setenv("FOREBAY_SOCKET", "")
-	t.Setenv("XDG_RUNTIME_DIR", "/run/user/1")
-	if got := addresses(""); len(got) != 2 || got[0] != "unix:///run/user/1/forebay/bbd.sock" || got[1] != "unix:///run/forebay/bbd.sock" {
-		t.Errorf("addresses are %v", got)
-	}
-	t.Setenv("FOREBAY_SOCKET", "/x.sock")
-	if got := addresses(""); len(got) != 1 || got[0] != "unix:///x.sock" {
-		t.Errorf("addresses are %v", got)
-	}
-}
-
-// A socket that the user may not use does not hide that the user's own daemon is not there, or
-// not yet: that is the error, and it may pass. A daemon that refuses is the end.
-func TestNoDaemon(t *testing.T) {
-	own, nodes := "unix:///own", "unix:///node's"
-	absent := &net.OpError{Op: "dial", Err: syscall.ENOENT}
-	denied := bb.Wrap("dial", nodes, &net.OpError{Op: "dial", Err: syscall.EACCES})
-	for _, c := range []struct {
-		err       error
-		addresses int
-		on        bool
-	}{
-		{absent, 1, true},
-		{denied, 1, false},
-		{denied, 2, true},
-		{bb.E(bb.Permission, "hello", nodes, "another key"), 2, false},
-		{bb.E(bb.Invalid, "dial", "x", "is no address"), 2, false},
-	} {
-		if on := elsewhere(c.err, c.addresses); on != c.on {
-			t.Errorf("%v, of %d addresses: goes on: %v", c.err, c.addresses, on)
-		}
-	}
-	err := noDaemon([]string{own, nodes}, []error{absent, denied})
-	wantKind(t, err, ErrUnavailable)
-	for _, part := range []string{own, nodes, "no such file", "permission denied", "start your own", "administrator"} {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q is not in %q", part, err)
-		}
-	}
-	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("several lines: %q", err)
+		_, err := client.Dial(context.Background(), client.Options{Address: bad})
+		wantKind(t, err, client.ErrInvalid)
 	}
 }
 
@@ -87,16 +41,16 @@ func TestSharedKey(t *testing.T) {
 	f.key = []byte("secret secret secret secret secret")
 	file := filepath.Join(t.TempDir(), "key")
 	check(t, os.WriteFile(file, append(f.key, '\n'), 0o600))
-	f.connect(Options{KeyFile: file})
-	_, err := Dial(context.Background(), Options{Address: f.address()})
-	wantKind(t, err, ErrPermission)
+	f.connect(client.Options{KeyFile: file})
+	_, err := client.Dial(context.Background(), client.Options{Address: f.address()})
+	wantKind(t, err, client.ErrPermission)
 	check(t, os.Chmod(file, 0o640))
-	_, err = Dial(context.Background(), Options{Address: f.address(), KeyFile: file})
-	wantKind(t, err, ErrPermission)
+	_, err = client.Dial(context.Background(), client.Options{Address: f.address(), KeyFile: file})
+	wantKind(t, err, client.ErrPermission)
 	check(t, os.Chmod(file, 0o600))
 	check(t, os.WriteFile(file, []byte("other other other other other other"), 0o600))
-	_, err = Dial(context.Background(), Options{Address: f.address(), KeyFile: file})
-	wantKind(t, err, ErrPermission)
+	_, err = client.Dial(context.Background(), client.Options{Address: f.address(), KeyFile: file})
+	wantKind(t, err, client.ErrPermission)
 }
 
 // TestNotADaemon: something else that answers is told from a daemon.
@@ -114,8 +68,8 @@ func TestNotADaemon(t *testing.T) {
 		conn.Read(make([]byte, 1000))
 		conn.Write([]byte("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\r\nno"))
 	}()
-	_, err := Dial(context.Background(), Options{Address: "unix://" + l.Addr().String()})
-	wantKind(t, err, ErrInvalid)
+	_, err := client.Dial(context.Background(), client.Options{Address: "unix://" + l.Addr().String()})
+	wantKind(t, err, client.ErrInvalid)
 	l.Close()
 	<-done
 }
@@ -125,7 +79,7 @@ func TestNotADaemon(t *testing.T) {
 func TestRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	f.maxInFlight = spareRequests + 16
+	f.maxInFlight = session.SpareRequests + 16
 	f.onRequest = func(c *fakeConn, h wire.Header, m proto.Message) bool {
 		r, ok := m.(*wire.StatusRequest)
 		if !ok {
@@ -138,7 +92,7 @@ func TestRequestsInFlight(t *testing.T) {
 		})
 		return true
 	}
-	c := f.connect(Options{})
+	c := f.connect(client.Options{})
 	var wg sync.WaitGroup
 	for g := range 64 {
 		wg.Go(func() {
@@ -150,7 +104,7 @@ func TestRequestsInFlight(t *testing.T) {
 				name := fmt.Sprintf("%d-%d", g, i)
 				got, err := c.Status(ctx, name)
 				switch {
-				case err != nil && (ctx.Err() == nil || !errors.Is(err, ErrCancelled)):
+				case err != nil && (ctx.Err() == nil || !errors.Is(err, client.ErrCancelled)):
 					t.Errorf("status: %v", err)
 				case err == nil && string(got) != `"`+name+`"`:
 					t.Errorf("asked for %s, got %s", name, got)
@@ -160,10 +114,10 @@ func TestRequestsInFlight(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	s := c.current.Load()
+	s := c.Connection().Now()
 	eventually(t, "requests are left in flight", func() bool {
 		_, err := c.Status(context.Background(), "x")
-		return err == nil && s.calls.InFlight() == 0
+		return err == nil && s.InFlight() == 0
 	})
 }
 
@@ -172,10 +126,10 @@ func TestCancelledWait(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.leaseGate = make(chan struct{})
-	c := f.connect(Options{})
+	c := f.connect(client.Options{})
 	b := c.Buffer("b")
 	ctx, cancel := context.WithCancel(context.Background())
-	w := must[*File](t)(b.Create(ctx, "x"))
+	w := must[*client.File](t)(b.Create(ctx, "x"))
 	blocked := make(chan error)
 	go func() {
 		_, err := w.Write(random(1 << 20))
@@ -183,18 +137,18 @@ func TestCancelledWait(t *testing.T) {
 	}()
 	eventually(t, "no lease was asked for", func() bool { return f.count(wire.Type_TYPE_LEASE) == 1 })
 	// The blocked one reads for others, too.
-	must[Entry](t)(b.Stat(context.Background(), ""))
+	must[client.Entry](t)(b.Stat(context.Background(), ""))
 	cancel()
 	select {
 	case err := <-blocked:
-		wantKind(t, err, ErrCancelled)
+		wantKind(t, err, client.ErrCancelled)
 	case <-time.After(5 * time.Second):
 		t.Fatal("the write is still blocked")
 	}
-	wantKind(t, w.Sync(), ErrCancelled)
-	wantKind(t, w.Close(), ErrCancelled)
+	wantKind(t, w.Sync(), client.ErrCancelled)
+	wantKind(t, w.Close(), client.ErrCancelled)
 	_, err := b.Stat(context.Background(), "x")
-	wantKind(t, err, ErrNotFound)
+	wantKind(t, err, client.ErrNotFound)
 	// The lease that was asked for serves the next.
 	close(f.leaseGate)
 	check(t, b.WriteFile(context.Background(), "y", random(100_000), 0))
@@ -206,8 +160,8 @@ func TestCloseUnblocks(t *testing.T) {
 	f := newFake(t)
 	f.leaseGate = make(chan struct{})
 	defer close(f.leaseGate)
-	c := f.connect(Options{})
-	w := must[*File](t)(c.Buffer("b").Create(context.Background(), "x"))
+	c := f.connect(client.Options{})
+	w := must[*client.File](t)(c.Buffer("b").Create(context.Background(), "x"))
 	blocked := make(chan error)
 	go func() {
 		_, err := w.Write(random(1 << 20))
@@ -220,7 +174,7 @@ func TestCloseUnblocks(t *testing.T) {
 	}
 	check(t, c.Close())
 	_, err := c.Buffer("b").Open(context.Background(), "x")
-	wantKind(t, err, ErrInvalid)
+	wantKind(t, err, client.ErrInvalid)
 }
 
 // TestDaemonHangs: a daemon that takes nothing does not hold up whom its context ends.
@@ -235,13 +189,13 @@ func TestDaemonHangs(t *testing.T) {
 		}
 		return false
 	}
-	c := f.connect(Options{})
+	c := f.connect(client.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w := must[*File](t)(c.Buffer("b").Create(ctx, "x"))
+	w := must[*client.File](t)(c.Buffer("b").Create(ctx, "x"))
 	must[int](t)(w.Write(random(3 << 20)))
 	time.AfterFunc(50*time.Millisecond, cancel) // not before it waits: a busy machine takes that long to write
-	if err := w.Close(); !errors.Is(err, ErrCancelled) && !errors.Is(err, ErrUnavailable) {
+	if err := w.Close(); !errors.Is(err, client.ErrCancelled) && !errors.Is(err, client.ErrUnavailable) {
 		t.Errorf("close: %v", err)
 	}
 	close(hang)
@@ -251,7 +205,7 @@ func TestDaemonHangs(t *testing.T) {
 func TestMalformedReply(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	c := f.connect(Options{RetryFor: time.Second})
+	c := f.connect(client.Options{RetryFor: time.Second})
 	bad := true
 	f.onRequest = func(c *fakeConn, h wire.Header, m proto.Message) bool {
 		if h.Type != wire.Type_TYPE_STATUS || !bad {
@@ -271,22 +225,22 @@ func TestAdmin(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	f := newFake(t)
-	c := f.connect(Options{})
-	must[BufferSpec](t)(c.CreateBuffer(ctx, BufferSpec{Name: "new"}))
+	c := f.connect(client.Options{})
+	must[client.BufferSpec](t)(c.CreateBuffer(ctx, client.BufferSpec{Name: "new"}))
 	if !f.buffers["new"].KeepDefault {
 		t.Error("a nil Keep does not ask for the default patterns")
 	}
-	_, err := c.CreateBuffer(ctx, BufferSpec{Name: "new"})
-	wantKind(t, err, ErrExists)
-	if got := must[[]BufferSpec](t)(c.Buffers(ctx)); len(got) != 2 {
+	_, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "new"})
+	wantKind(t, err, client.ErrExists)
+	if got := must[[]client.BufferSpec](t)(c.Buffers(ctx)); len(got) != 2 {
 		t.Errorf("%d buffers", len(got))
 	}
 	check(t, c.DiscardBuffer(ctx, "new"))
 	_, err = c.BufferInfo(ctx, "new")
-	wantKind(t, err, ErrNotFound)
+	wantKind(t, err, client.ErrNotFound)
 
 	calls := 0
-	r := must[Report](t)(c.Drain(ctx, "b", 0, func(Progress) { calls++ }))
+	r := must[client.Report](t)(c.Drain(ctx, "b", 0, func(client.Progress) { calls++ }))
 	if calls != 2 || r.FilesDone != 2 {
 		t.Errorf("drain: %d calls, %+v", calls, r)
 	}
@@ -300,31 +254,15 @@ func TestAdmin(t *testing.T) {
 	stopping, cancel := context.WithCancel(ctx)
 	for _, err := range c.Events(stopping, "b") {
 		if err != nil {
-			wantKind(t, err, ErrCancelled)
+			wantKind(t, err, client.ErrCancelled)
 		}
 		cancel()
 	}
 	cancel()
-	lost := must[[]Entry](t)(c.Lost(ctx, "b"))
-	if len(lost) != 1 || lost[0].Path != "gone" || lost[0].State != StateLost {
+	lost := must[[]client.Entry](t)(c.Buffer("b").Lost(ctx))
+	if len(lost) != 1 || lost[0].Path != "gone" || lost[0].State != client.StateLost {
 		t.Errorf("lost: %+v", lost)
 	}
-	_, err = c.StageIn(ctx, StageRequest{Buffer: "b", URL: "ftp://x"}, nil)
+	_, err = c.StageIn(ctx, client.StageRequest{Buffer: "b", URL: "ftp://x"}, nil)
 	wantKind(t, err, bb.Invalid)
-}
-
-// A user's own daemon is asked before that of the node.
-func TestOwnDaemonFirst(t *testing.T) {
-	base := t.TempDir()
-	t.Setenv("TMPDIR", base)
-	t.Setenv("FOREBAY_SOCKET", "")
-	t.Setenv("XDG_RUNTIME_DIR", "")
-	dir := filepath.Join(base, fmt.Sprintf("forebay-%d", os.Getuid()))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"unix://" + dir + "/bbd.sock", "unix:///run/forebay/bbd.sock"}
-	if got := addresses(""); !slices.Equal(got, want) {
-		t.Errorf("addresses: %v, want %v", got, want)
-	}
 }

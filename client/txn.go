@@ -73,13 +73,13 @@ func asTxn(m *wire.Txn) TxnInfo {
 // Begin begins a transaction, or returns the one of the same key, in whatever state it is.
 // ErrUnsupported if a daemon of the cluster is too old.
 func (b *Buffer) Begin(ctx context.Context, spec TxnSpec) (*Txn, error) {
-	clean, err := checkPath("begin transaction", b.name, spec.Destination)
+	clean, err := bb.CheckPath("begin transaction", b.name, spec.Destination)
 	if err != nil {
 		return nil, err
 	}
 	m := &wire.TxnBegin{Buffer: b.name, Destination: clean, Key: spec.Key, LeaseNs: int64(spec.Lease)}
 	var reply wire.Txn
-	if err := b.c.ask(ctx, wire.Type_TYPE_TXN_BEGIN, m, &reply); err != nil {
+	if err := b.c.conn.Ask(ctx, wire.Type_TYPE_TXN_BEGIN, m, &reply); err != nil {
 		return nil, bb.Wrap("begin transaction", b.address(clean), err)
 	}
 	return b.Txn(reply.Id), nil
@@ -91,7 +91,7 @@ func (b *Buffer) Txn(id string) *Txn { return &Txn{b: b, id: id} }
 // Txns lists the user's transactions, the newest first; the system sees all.
 func (b *Buffer) Txns(ctx context.Context) ([]TxnInfo, error) {
 	var reply wire.Txns
-	if err := b.c.ask(ctx, wire.Type_TYPE_TXN_LIST, &wire.BufferName{Name: b.name}, &reply); err != nil {
+	if err := b.c.conn.Ask(ctx, wire.Type_TYPE_TXN_LIST, &wire.BufferName{Name: b.name}, &reply); err != nil {
 		return nil, bb.Wrap("transactions", b.address(""), err)
 	}
 	all := make([]TxnInfo, 0, len(reply.Txns))
@@ -112,7 +112,7 @@ func (t *Txn) Path(task, attempt string) string {
 
 func (t *Txn) ask(ctx context.Context, op string, typ wire.Type) (TxnInfo, error) {
 	var reply wire.Txn
-	err := t.b.c.ask(ctx, typ, &wire.TxnName{Buffer: t.b.name, Id: t.id}, &reply)
+	err := t.b.c.conn.Ask(ctx, typ, &wire.TxnName{Buffer: t.b.name, Id: t.id}, &reply)
 	return asTxn(&reply), bb.Wrap(op, t.id, err)
 }
 
@@ -128,7 +128,7 @@ func (t *Txn) Info(ctx context.Context) (TxnInfo, error) {
 func (t *Txn) Adopt(ctx context.Context, task, attempt string) (winner string, err error) {
 	var reply wire.TxnAdopted
 	m := &wire.TxnAdopt{Buffer: t.b.name, Id: t.id, Task: task, Attempt: attempt}
-	err = t.b.c.ask(ctx, wire.Type_TYPE_TXN_ADOPT, m, &reply)
+	err = t.b.c.conn.Ask(ctx, wire.Type_TYPE_TXN_ADOPT, m, &reply)
 	return reply.Winner, bb.Wrap("adopt", task, err)
 }
 
@@ -148,7 +148,7 @@ type CommitOptions struct {
 func (t *Txn) Commit(ctx context.Context, o CommitOptions) (TxnInfo, error) {
 	var reply wire.Txn
 	m := &wire.TxnCommit{Buffer: t.b.name, Id: t.id, Replace: o.Replace, Wait: o.Wait}
-	err := t.b.c.ask(ctx, wire.Type_TYPE_TXN_COMMIT, m, &reply)
+	err := t.b.c.conn.Ask(ctx, wire.Type_TYPE_TXN_COMMIT, m, &reply)
 	return asTxn(&reply), bb.Wrap("commit transaction", t.id, err)
 }
 

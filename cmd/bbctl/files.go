@@ -87,7 +87,7 @@ func (l *lister) buffers(ctx context.Context, a *app) error {
 		return err
 	}
 	for _, b := range all {
-		e := client.Entry{Path: client.Address{Buffer: b.Name}.String(), Name: b.Name, Type: client.TypeDirectory, Mode: b.Mode, UID: b.UID, GID: b.GID, ModTime: b.Created}
+		e := client.Entry{Path: client.Address{Buffer: b.Name}.String(), Name: b.Name, Type: bb.TypeDirectory, Mode: b.Mode, UID: b.UID, GID: b.GID, ModTime: b.Created}
 		if err := l.print(a, &e, b.Name); err != nil {
 			return err
 		}

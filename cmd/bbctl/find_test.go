@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/internal/bb"
 )
 
 func TestSought(t *testing.T) {
 	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
-	file := client.Entry{Name: "Step-7.pt", Path: "run/Step-7.pt", Type: client.TypeFile, Size: 100, State: client.StateDirty, ModTime: now.Add(-time.Hour)}
-	dir := client.Entry{Name: "run", Path: "run", Type: client.TypeDirectory, ModTime: now.Add(-time.Hour)}
+	file := client.Entry{Name: "Step-7.pt", Path: "run/Step-7.pt", Type: bb.TypeFile, Size: 100, State: client.StateDirty, ModTime: now.Add(-time.Hour)}
+	dir := client.Entry{Name: "run", Path: "run", Type: bb.TypeDirectory, ModTime: now.Add(-time.Hour)}
 	any := sought{over: -1, under: -1}
 	with := func(change func(*sought)) sought { q := any; change(&q); return q }
 	for name, test := range map[string]struct {

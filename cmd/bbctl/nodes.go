@@ -164,7 +164,7 @@ something would be lost, unless --yes is given. The exit code is 6 if something 
 
 func (a *app) printForgotten(f *client.Forgotten, lost, kept string) {
 	for _, e := range f.Lost {
-		fmt.Fprintf(a.out, "%s: %s, %s\n", lost, bb.Printable(e.Path), size(e.Size))
+		fmt.Fprintf(a.out, "%s: %s, %s\n", lost, bb.Printable(e.Address), size(e.Size))
 	}
 	if more := f.LostTotal - int64(len(f.Lost)); more > 0 {
 		fmt.Fprintf(a.out, "and %d more\n", more)

@@ -384,7 +384,7 @@ func (s *status) inConflict(buffer string) (list []entryJSON, n int) {
 			if b := &d.Buffers[i]; b.Name == buffer {
 				n += b.Conflicts
 				for _, c := range b.InConflict {
-					list = append(list, entryJSON{Path: c.Path, Type: client.TypeFile.String(), Size: c.Bytes, State: "conflict", Reason: c.Reason})
+					list = append(list, entryJSON{Path: c.Path, Type: bb.TypeFile.String(), Size: c.Bytes, State: "conflict", Reason: c.Reason})
 				}
 			}
 		}
@@ -444,7 +444,7 @@ bbctl stage-in takes its content, bbctl mv keeps both.`,
 			if err != nil {
 				return err
 			}
-			entries, err := c.Lost(cmd.Context(), name)
+			entries, err := c.Buffer(name).Lost(cmd.Context())
 			if err != nil {
 				return err
 			}

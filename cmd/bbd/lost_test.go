@@ -56,7 +56,7 @@ memory: {size: 128MiB, region_size: 64MiB}
 	if p, err := b.ReadFile(ctx, "empty"); err != nil || len(p) != 0 {
 		t.Errorf("the empty file: %d bytes, %v", len(p), err)
 	}
-	lost, err := c.Lost(ctx, "lost")
+	lost, err := c.Buffer("lost").Lost(ctx)
 	if err != nil || len(lost) != 1 || !slices.ContainsFunc(lost, func(e client.Entry) bool { return e.Path == "open" }) {
 		t.Errorf("lost are %+v (%v)", lost, err)
 	}

@@ -204,7 +204,7 @@ func byMessages(t *testing.T, d *bbdtest.Daemon) func() *client.Client {
 
 func lostFiles(t *testing.T, c *client.Client, buffer string) (paths []string) {
 	t.Helper()
-	lost, err := c.Lost(t.Context(), buffer)
+	lost, err := c.Buffer(buffer).Lost(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

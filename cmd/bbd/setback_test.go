@@ -366,7 +366,7 @@ func (o *owed) look(t *testing.T, c *client.Client) *view {
 	if text, err := c.Status(ctx, ""); err != nil || strings.Contains(string(text), `"foreign":[`) {
 		v.errs = append(v.errs, fmt.Errorf("status: memory of another namespace, or an error: %v", err))
 	}
-	lost, err := c.Lost(ctx, "b")
+	lost, err := c.Buffer("b").Lost(ctx)
 	if err != nil {
 		v.errs = append(v.errs, fmt.Errorf("lost: %w", err))
 	}

@@ -36,8 +36,8 @@ type fsys struct {
 
 	mu struct {
 		sync.Mutex
-		files map[client.FileID]*node // files that the kernel knows
-		open  map[*node]struct{}      // files that have a content
+		files map[bb.FileID]*node // files that the kernel knows
+		open  map[*node]struct{}  // files that have a content
 	}
 }
 
@@ -50,7 +50,7 @@ func newFsys(ctx context.Context, c *client.Client, buffer string, log *slog.Log
 		self:  fuse.Owner{Uid: info.UID, Gid: info.GID},
 		names: semaphore.NewWeighted(allNames),
 	}
-	f.mu.files = map[client.FileID]*node{}
+	f.mu.files = map[bb.FileID]*node{}
 	f.mu.open = map[*node]struct{}{}
 	return f
 }

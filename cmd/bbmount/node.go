@@ -19,7 +19,7 @@ import (
 type node struct {
 	fusefs.Inode
 	fsys *fsys
-	id   client.FileID // of a file
+	id   bb.FileID // of a file
 
 	// Guarded by fsys.mu.
 	parent   *node
@@ -30,7 +30,7 @@ type node struct {
 	file
 }
 
-func (f *fsys) newNode(id client.FileID) *node {
+func (f *fsys) newNode(id bb.FileID) *node {
 	n := &node{fsys: f, id: id}
 	n.use = semaphore.NewWeighted(exclusively)
 	return n

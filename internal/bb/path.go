@@ -65,6 +65,19 @@ func SplitPath(p string) ([]string, error) {
 	return names, nil
 }
 
+// CheckPath returns a path in a buffer clean, as CleanPath does. The error of an operation on it says
+// which of the two names is wrong.
+func CheckPath(op, buffer, path string) (string, error) {
+	if err := CheckBufferName(buffer); err != nil {
+		return "", Wrap(op, buffer, err)
+	}
+	clean, err := CleanPath(path)
+	if err != nil {
+		return "", Wrap(op, path, err)
+	}
+	return clean, nil
+}
+
 // CleanPath checks a path and returns it without leading slash or doubled slashes; the root is "".
 func CleanPath(p string) (string, error) {
 	names, err := SplitPath(p)

@@ -48,7 +48,7 @@ func Observe(ctx context.Context, o client.Options, buffer string, journals []Jo
 	}
 	work.Wait()
 	return v.o, v.timed(ctx, "listing what is lost", func(ctx context.Context) error {
-		lost, err := c.Lost(ctx, buffer)
+		lost, err := c.Buffer(buffer).Lost(ctx)
 		for _, e := range lost {
 			v.o.Lost = append(v.o.Lost, e.Path)
 		}

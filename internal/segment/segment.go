@@ -11,6 +11,12 @@ const Align = 64
 // AlignUp returns the first aligned offset at or behind n.
 func AlignUp(n int64) int64 { return (n + Align - 1) &^ (Align - 1) }
 
+// ExtentSize is the longest run of bytes under one checksum that a client writes, ending
+// at multiples of it in the file. A reader that wants a part of an extent has to look
+// at all of it to verify it: at this size that stays in the cache that it is copied
+// from next, and a reader in steps of 1 MiB gets whole ones.
+const ExtentSize = 1 << 20
+
 // The room that is owed for the record of a commit: for the first extent of a file in a segment,
 // and for each further one.
 var (

@@ -57,7 +57,7 @@ func TaskEpilog(ctx context.Context, job, buffer string, dial Dial) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	lost, err := d.Lost(ctx, buffer)
+	lost, err := d.Buffer(buffer).Lost(ctx)
 	if job != "" && l.Total() != (client.Figures{}) {
 		err = errors.Join(err, noteFigures(ctx, job, slurm.FiguresLine(&l)))
 	}

@@ -1,12 +1,12 @@
-package client
+package writer
 
 import (
 	"context"
 	"errors"
 	"sync"
 
+	"forebay/client/internal/lease"
 	"forebay/internal/bb"
-	"forebay/internal/segment"
 )
 
 // access is a writer's way to memory from which the daemon takes its bytes when they
@@ -16,10 +16,10 @@ type access interface {
 	// take returns between least and want bytes for w to fill, with room for the records
 	// of so many extents set aside. It may wait for room until ctx ends. ErrFull means
 	// that there is none before the next commit.
-	take(ctx context.Context, w *writer, want, least, credits int64) (claim, error)
+	take(ctx context.Context, w *Writer, want, least, credits int64) (lease.Claim, error)
 	// committed says that nothing of what was handed out waits for a commit any more,
 	// but for w's claim and reservation.
-	committed(w *writer)
+	committed(w *Writer)
 }
 
 var errFull = bb.E(bb.Busy, "write", "", "what waits for a commit fills its bound")
@@ -28,93 +28,89 @@ var errFull = bb.E(bb.Busy, "write", "", "what waits for a commit fills its boun
 // they are mapped at once, else when they have been transferred.
 type leased struct{}
 
-func (leased) take(ctx context.Context, w *writer, want, least, credits int64) (claim, error) {
-	if err := w.session.reach(ctx); err != nil {
-		return claim{}, err
+func (leased) take(ctx context.Context, w *Writer, want, least, credits int64) (lease.Claim, error) {
+	if err := w.session.DialRemote(ctx); err != nil {
+		return lease.Claim{}, err
 	}
 	if err := w.placed(ctx); err != nil {
-		return claim{}, err
+		return lease.Claim{}, err
 	}
-	c, err := w.sp.take(ctx, w.session, w, want, least, credits)
-	if err != nil || w.tierKnown || !w.sp.tiered.Load() {
+	c, err := w.sp.Take(ctx, w.session, w, want, least, credits)
+	if err != nil || w.tierKnown || !w.sp.Tiered() {
 		return c, err
 	}
 	// The lease that came first says that it may be the wrong one.
-	w.took(c.mem)
+	w.took(c.Mem)
 	w.drop(&c)
 	if err := w.placed(ctx); err != nil {
-		return claim{}, err
+		return lease.Claim{}, err
 	}
-	return w.sp.take(ctx, w.session, w, want, least, credits)
+	return w.sp.Take(ctx, w.session, w, want, least, credits)
 }
 
 // placed has the file take its memory where its bytes belong. The daemon's answer to Open says
 // where that is, and is waited for only in buffers in which it matters.
-func (w *writer) placed(ctx context.Context) error {
-	if w.tierKnown || !w.sp.tiered.Load() {
+func (w *Writer) placed(ctx context.Context) error {
+	if w.tierKnown || !w.sp.Tiered() {
 		return nil
 	}
 	if err := w.settle(ctx); err != nil {
 		return err
 	}
-	sp, err := w.b.c.space(spaceKey{w.b.name, bb.Tier(w.opened.Tier)})
+	sp, err := w.Pools.Pool(w.Buffer, bb.Tier(w.opening.reply.Tier))
 	if err != nil {
 		return err
 	}
 	w.tierKnown = true
 	if sp != w.sp {
-		sp.enter()
-		w.sp.leave()
+		sp.Enter()
+		w.sp.Leave()
 		w.sp = sp
 	}
 	return nil
 }
 
-func (leased) committed(*writer) {}
+func (leased) committed(*Writer) {}
 
 // inlined is access through messages: bytes wait in this process's own memory and
 // travel with the commit. It serves what is too small for a lease to be worth it, and
 // clients that cannot reach regions.
 type inlined struct {
 	limit  int64 // bytes that may wait for one commit
-	chunks []*memory
+	chunks []*lease.Memory
 	total  int64 // bytes of all chunks
 }
 
 const smallChunk = 64 << 10
 
-var chunkPool = sync.Pool{New: func() any { return newChunk(smallChunk) }}
+var chunkPool = sync.Pool{New: func() any { return lease.NewChunk(smallChunk) }}
 
-func newChunk(n int64) *memory {
-	return &memory{bytes: make([]byte, n), mu: new(sync.Mutex), Cursor: segment.NewCursor(0, n)}
-}
-
-func (a *inlined) take(_ context.Context, _ *writer, want, least, _ int64) (claim, error) {
+func (a *inlined) take(_ context.Context, _ *Writer, want, least, _ int64) (lease.Claim, error) {
 	if n := len(a.chunks); n > 0 {
-		if at, ok := a.chunks[n-1].Take(want, least, 0); ok {
-			return claim{mem: a.chunks[n-1], Span: at}, nil
+		if c, ok := a.chunks[n-1].Claim(want, least); ok {
+			return c, nil
 		}
 	}
 	if a.limit-a.total < least {
-		return claim{}, errFull
+		return lease.Claim{}, errFull
 	}
 	m := a.grow(want)
-	at, ok := m.Take(want, least, 0)
+	c, ok := m.Claim(want, least)
 	if !ok {
-		return claim{}, errFull
+		return lease.Claim{}, errFull
 	}
-	return claim{mem: m, Span: at}, nil
+	return c, nil
 }
 
 // grow adds a chunk, larger with each.
-func (a *inlined) grow(want int64) *memory {
+func (a *inlined) grow(want int64) *lease.Memory {
 	size := min(max(2*a.total, want, smallChunk), a.limit-a.total)
-	var m *memory
+	var m *lease.Memory
 	if size <= smallChunk {
-		m = chunkPool.Get().(*memory)
-		m.Cursor = segment.NewCursor(0, size)
+		m = chunkPool.Get().(*lease.Memory)
+		m.Reset(size)
 	} else {
-		m = newChunk(size)
+		m = lease.NewChunk(size)
 	}
 	a.chunks = append(a.chunks, m)
 	a.total += size
@@ -122,9 +118,9 @@ func (a *inlined) grow(want int64) *memory {
 }
 
 // committed frees the chunks, unless something is being filled in them still.
-func (a *inlined) committed(w *writer) {
-	for _, c := range []*claim{&w.claim, &w.reserved} {
-		if c.mem != nil && c.mem.lease == nil {
+func (a *inlined) committed(w *Writer) {
+	for _, c := range []*lease.Claim{&w.claim, &w.reserved} {
+		if c.Mem != nil && !c.Mem.Leased() {
 			return
 		}
 	}
@@ -134,7 +130,7 @@ func (a *inlined) committed(w *writer) {
 // free forgets all chunks, and keeps the small ones for others.
 func (a *inlined) free() {
 	for _, m := range a.chunks {
-		if len(m.bytes) == smallChunk {
+		if len(m.Bytes) == smallChunk {
 			chunkPool.Put(m)
 		}
 	}

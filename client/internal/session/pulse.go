@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"net"
@@ -39,14 +39,14 @@ func (p *pulse) init(conn net.Conn) {
 	}
 }
 
-// beats reports whether the other end is there, or was within pulseEvery.
-func (p *pulse) beats() bool {
+// isAlive reports whether the other end is there, or was within pulseEvery.
+func (p *pulse) isAlive() bool {
 	now := int64(time.Since(p.began))
-	return now-p.seen.Load() < int64(pulseEvery) || p.beatsNow()
+	return now-p.seen.Load() < int64(pulseEvery) || p.isAliveNow()
 }
 
-// beatsNow reports whether the other end is there at this moment.
-func (p *pulse) beatsNow() bool {
+// isAliveNow reports whether the other end is there at this moment.
+func (p *pulse) isAliveNow() bool {
 	now := int64(time.Since(p.began))
 	if p.raw == nil {
 		return true
@@ -60,18 +60,18 @@ func (p *pulse) beatsNow() bool {
 	return true
 }
 
-// alive reports whether what the daemon granted in this session is still ours. It
+// Alive reports whether what the daemon granted in this session is still ours. It
 // breaks a session whose daemon went.
-func (s *session) alive() bool {
-	if s.isBroken() {
+func (s *Session) Alive() bool {
+	if s.Broken() {
 		return false
 	}
-	if s.pulse.beats() {
+	if s.pulse.isAlive() {
 		return true
 	}
 	s.fail(net.ErrClosed)
 	return false
 }
 
-// aliveNow is alive without what was seen a moment ago.
-func (s *session) aliveNow() bool { return s.pulse.beatsNow() && s.alive() }
+// AliveNow is alive without what was seen a moment ago.
+func (s *Session) AliveNow() bool { return s.pulse.isAliveNow() && s.Alive() }

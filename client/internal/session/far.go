@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"context"
@@ -17,17 +17,17 @@ import (
 	"forebay/rdma/route"
 )
 
-// far is the way of a session over TCP to the daemon's memory: a connection of the
+// Remote is the way of a session over TCP to the daemon's memory: a connection of the
 // one-sided fabric, dialled when it is first needed. It lives no longer than the
 // session. When it breaks, so does the session: what it carried may arrive until the
 // daemon has closed its end, which it does before it gives the memory to others.
 //
 // A nil far, or one that cannot be dialled, means that bytes travel in messages.
-type far struct {
-	session *session
+type Remote struct {
+	session *Session
 	secure  *clustercert.Credentials
 	address string
-	route   *route.Route
+	Route   *route.Route
 	health  *health
 	log     *slog.Logger
 
@@ -42,21 +42,21 @@ const farTimeout = 30 * time.Second
 // errNoFabric says that the daemon's memory cannot be reached in this session.
 var errNoFabric = bb.E(bb.Unavailable, "dial", "", "one-sided transfers cannot be used")
 
-// newFar returns the way to the memory of a session's daemon; nil if there is none.
-func newFar(s *session, secure *clustercert.Credentials, h *health, log *slog.Logger) *far {
-	w := s.welcome
+// newRemote returns the way to the memory of a session's daemon; nil if there is none.
+func newRemote(s *Session, secure *clustercert.Credentials, h *health, log *slog.Logger) *Remote {
+	w := s.Welcome
 	if w.MapRegions || w.DataAddress == "" || !h.good() {
 		return nil
 	}
-	f := &far{session: s, secure: secure, address: w.DataAddress, health: h, log: log, turn: make(chan struct{}, 1)}
+	f := &Remote{session: s, secure: secure, address: w.DataAddress, health: h, log: log, turn: make(chan struct{}, 1)}
 	f.turn <- struct{}{}
-	f.route = newRoute(f, w.OfiAddress)
+	f.Route = f.NewRoute(w.OfiAddress)
 	return f
 }
 
-// newRoute is the way to the memory of far's daemon, which has libfabric at an address.
-func newRoute(f *far, ofi string) *route.Route {
-	w := f.session.welcome
+// NewRoute returns a way to the memory of the daemon, which has libfabric at an address.
+func (f *Remote) NewRoute(ofi string) *route.Route {
+	w := f.session.Welcome
 	offer := route.Offer{
 		TCP: w.DataAddress, OFI: ofi, Provider: w.OfiProvider, Endpoint: w.OfiEndpoint, Network: w.OfiNetwork,
 	}
@@ -69,10 +69,10 @@ func newRoute(f *far, ofi string) *route.Route {
 }
 
 // usable reports whether the memory is reachable, as far as is known.
-func (f *far) usable() bool { return f != nil && !f.failed.Load() }
+func (f *Remote) usable() bool { return f != nil && !f.failed.Load() }
 
-// dial returns the connection, dialling it if need be. ErrNoFabric means that it cannot be.
-func (f *far) dial(ctx context.Context) (rdma.Conn, error) {
+// Dial returns the connection, dialling it if need be. ErrNoFabric means that it cannot be.
+func (f *Remote) Dial(ctx context.Context) (rdma.Conn, error) {
 	if c := f.conn.Load(); c != nil {
 		return *c, nil
 	}
@@ -80,7 +80,7 @@ func (f *far) dial(ctx context.Context) (rdma.Conn, error) {
 	case <-f.turn:
 		defer func() { f.turn <- struct{}{} }()
 	case <-ctx.Done():
-		return nil, cancelled(ctx)
+		return nil, Cancelled(ctx)
 	}
 	if c := f.conn.Load(); c != nil {
 		return *c, nil
@@ -88,55 +88,66 @@ func (f *far) dial(ctx context.Context) (rdma.Conn, error) {
 	if f.failed.Load() {
 		return nil, errNoFabric
 	}
-	c, way, err := f.route.Dial(ctx)
+	c, way, err := f.Route.Dial(ctx)
 	switch {
 	case err == nil:
 		f.log.Debug("one-sided transfers", "address", f.address, "way", way)
 		f.conn.Store(&c)
 		return c, nil
-	case f.session.isBroken():
-		return nil, &brokenError{Reason: err}
+	case f.session.Broken():
+		return nil, &BrokenError{Reason: err}
 	case ctx.Err() != nil:
-		return nil, cancelled(ctx)
+		return nil, Cancelled(ctx)
 	}
 	f.failed.Store(true)
 	f.log.Warn("one-sided transfers cannot be used: bytes travel in messages", "address", f.address, "err", err)
 	return nil, errNoFabric
 }
 
-// broke ends the session of a connection that failed, and returns the error of what
+// Fail ends the session of a connection that failed, and returns the error of what
 // was under way.
-func (f *far) broke(err error) error {
+func (f *Remote) Fail(err error) error {
 	f.health.broke()
 	err = fmt.Errorf("one-sided transfers: %w", err)
 	f.session.fail(err)
-	return &brokenError{Reason: err}
+	return &BrokenError{Reason: err}
 }
 
-// close ends the connection. When it returns, nothing touches the memory of transfers
+// Dialled returns the connection if it was dialled; nil if not, or if that failed.
+func (f *Remote) Dialled() rdma.Conn {
+	if c := f.conn.Load(); c != nil {
+		return *c
+	}
+	return nil
+}
+
+// Worked says that something was carried to its end.
+func (f *Remote) Worked() { f.health.worked() }
+
+// Close ends the connection. When it returns, nothing touches the memory of transfers
 // that were under way: they have all completed.
-func (f *far) close() {
+func (f *Remote) Close() {
 	if f != nil {
-		_ = f.route.Close() // a connection that failed to end well has ended all the same
+		_ = f.Route.Close() // a connection that failed to end well has ended all the same
 	}
 }
 
-// leases reports whether the daemon lends this client its memory.
-func (s *session) leases() bool { return s.welcome.MapRegions || s.far.usable() }
+// Leases reports whether the daemon lends this client its memory.
+func (s *Session) Leases() bool { return s.Welcome.MapRegions || s.Remote.usable() }
 
-// reach makes sure that the memory of leases can be reached.
-func (s *session) reach(ctx context.Context) error {
-	if s.welcome.MapRegions {
+// DialRemote makes sure that the memory of leases can be reached.
+func (s *Session) DialRemote(ctx context.Context) error {
+	if s.Welcome.MapRegions {
 		return nil
 	}
-	if s.far == nil {
+	if s.Remote == nil {
 		return errNoFabric
 	}
-	_, err := s.far.dial(ctx)
+	_, err := s.Remote.Dial(ctx)
 	return err
 }
 
-func isNoFabric(err error) bool { return errors.Is(err, error(errNoFabric)) }
+func IsNoFabric(err error) bool { return errors.Is(err, error(errNoFabric)) }
 
 // health remembers, for all sessions of a client, whether connections of the fabric
 // last. Where something lets them be dialled and then breaks them again and again,
@@ -148,14 +159,14 @@ type health struct {
 }
 
 const (
-	maxBreaks = 3
+	MaxBreaks = 3
 	breakRest = time.Minute // after which it is tried again
 )
 
 func (h *health) good() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.times < maxBreaks || time.Since(h.last) > breakRest
+	return h.times < MaxBreaks || time.Since(h.last) > breakRest
 }
 
 func (h *health) broke() {

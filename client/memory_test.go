@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"bytes"
@@ -8,11 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/client"
 	"forebay/internal/bb"
 )
 
-// TestKeep: what is read into memory that is kept is what was written; memory is kept once.
-func TestKeep(t *testing.T) {
+// TestRegisterMemory: what is read into memory that is kept is what was written; memory is kept once.
+func TestRegisterMemory(t *testing.T) {
 	t.Parallel()
 	_, dial := farDaemon(t)
 	ctx := context.Background()
@@ -20,20 +21,20 @@ func TestKeep(t *testing.T) {
 	b, data := c.Buffer("open"), random(5<<20)
 	check(t, b.WriteFile(ctx, "f", data, 0))
 	mem := must[[]byte](t)(unix.Mmap(-1, 0, len(data), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS))
-	kept, err := Keep(mem)
+	kept, err := client.RegisterMemory(mem)
 	check(t, err)
-	f := must[*File](t)(b.Open(ctx, "f"))
+	f := must[*client.File](t)(b.Open(ctx, "f"))
 	if n, err := f.ReadAt(mem, 0); err != nil || n != len(data) || !bytes.Equal(mem, data) {
 		t.Errorf("%d bytes that differ (%v)", n, err)
 	}
 	wantFar(t, c)
 	check(t, f.Close())
 	var e *bb.Error
-	if _, err := Keep(mem[4096:]); !errors.As(err, &e) || e.Kind != bb.Invalid || e.Op != "keep" || e.Remedy == "" {
+	if _, err := client.RegisterMemory(mem[4096:]); !errors.As(err, &e) || e.Kind != bb.Invalid || e.Op != "keep" || e.Remedy == "" {
 		t.Errorf("kept twice: %v", err)
 	}
 	check(t, kept.Close())
-	again, err := Keep(mem[4096:])
+	again, err := client.RegisterMemory(mem[4096:])
 	check(t, err)
 	check(t, again.Close())
 	check(t, unix.Munmap(mem))

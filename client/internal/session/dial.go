@@ -1,4 +1,4 @@
-package client
+package session
 
 import (
 	"cmp"
@@ -18,6 +18,26 @@ import (
 	"forebay/internal/clusterkey"
 	"forebay/internal/wire"
 )
+
+// Options say which daemon to talk to and how. The zero value is the daemon of this node.
+type Options struct {
+	Address  string        // unix:///path or tcp://host:port, or several with commas, tried in order; "": $FOREBAY_SOCKET, else the well-known sockets
+	Name     string        // of the program; "": its file name
+	Logger   *slog.Logger  // for reconnections; nil: none
+	RetryFor time.Duration // how long an operation tries to connect again; 0: a minute, negative: once
+
+	// What is proved over TCP: see client.Options. "": what the environment says.
+	KeyFile, TokenFile string
+	CA, Cert, Key      string
+
+	User *User // who the client acts for; nil: this process's user
+}
+
+// User is a user of the daemons' machines.
+type User struct{ UID, GID uint32 }
+
+// defaultRetry is how long an operation tries to connect again unless Options say otherwise.
+const defaultRetry = time.Minute
 
 // dialer opens sessions with the daemon that Options name.
 type dialer struct {
@@ -147,7 +167,7 @@ func splitAddress(a string) (network, address string, err error) {
 }
 
 // dial opens a session with the first daemon that answers, and says where that was.
-func (d *dialer) dial(ctx context.Context) (*session, string, error) {
+func (d *dialer) dial(ctx context.Context) (*Session, string, error) {
 	errs := make([]error, 0, len(d.addresses))
 	for _, a := range d.addresses {
 		s, err := d.dialOne(ctx, a)
@@ -197,7 +217,7 @@ func installed() bool {
 	return false
 }
 
-func (d *dialer) dialOne(ctx context.Context, a string) (*session, error) {
+func (d *dialer) dialOne(ctx context.Context, a string) (*Session, error) {
 	network, address, err := splitAddress(a)
 	if err != nil {
 		return nil, err
@@ -205,7 +225,7 @@ func (d *dialer) dialOne(ctx context.Context, a string) (*session, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, cancelled(ctx)
+			return nil, Cancelled(ctx)
 		}
 		if errors.Is(err, os.ErrPermission) {
 			return nil, bb.Wrap("dial", a, err)
@@ -216,7 +236,7 @@ func (d *dialer) dialOne(ctx context.Context, a string) (*session, error) {
 	s, err := d.handshake(ctx, conn)
 	if !stop() {
 		conn.Close()
-		return nil, cancelled(ctx)
+		return nil, Cancelled(ctx)
 	}
 	if err != nil {
 		conn.Close()
@@ -226,7 +246,7 @@ func (d *dialer) dialOne(ctx context.Context, a string) (*session, error) {
 }
 
 // handshake introduces the client, and proves that it knows the key if asked to.
-func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*session, error) {
+func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*Session, error) {
 	var token []byte
 	if conn.LocalAddr().Network() == "tcp" {
 		var err error
@@ -245,7 +265,7 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*session, error)
 		return nil, err
 	}
 	s := newSession(conn, src, in, welcome)
-	s.far = newFar(s, d.tls, &d.health, d.log)
+	s.Remote = newRemote(s, d.tls, &d.health, d.log)
 	return s, nil
 }
 
@@ -256,7 +276,7 @@ const (
 )
 
 // redial dials until a daemon answers, ctx ends, or the deadline is over.
-func (d *dialer) redial(ctx context.Context, deadline time.Time) (*session, string, error) {
+func (d *dialer) redial(ctx context.Context, deadline time.Time) (*Session, string, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		s, address, err := d.dial(ctx)
 		if err == nil || bb.KindOf(err) != bb.Unavailable || !time.Now().Before(deadline) {
@@ -267,7 +287,7 @@ func (d *dialer) redial(ctx context.Context, deadline time.Time) (*session, stri
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, "", cancelled(ctx)
+			return nil, "", Cancelled(ctx)
 		}
 	}
 }

@@ -1,8 +1,9 @@
-package client
+package reader
 
 import (
 	"context"
 
+	"forebay/client/internal/remote"
 	"forebay/internal/checksum"
 	"forebay/rdma"
 )
@@ -15,9 +16,9 @@ const maxAhead = 4 << 20
 // ahead is what a reader fetches of memory that is far, while a file is read from front
 // to back: extents of one window, in order, on their way or here.
 type ahead struct {
-	moving *transfers // nil: nothing is fetched
-	w      *window    // in use meanwhile
-	next   int64      // where in the file fetching goes on
+	moving *remote.Transfers // nil: nothing is fetched
+	w      *window           // in use meanwhile
+	next   int64             // where in the file fetching goes on
 	queue  []fetched
 	bytes  int64 // of the queue
 }
@@ -30,8 +31,11 @@ type fetched struct {
 	checked bool   // it is verified
 }
 
+// IsAhead reports whether anything is fetched ahead. Nothing may be read meanwhile.
+func (r *Reader) IsAhead() bool { return r.coming.moving != nil }
+
 // tryAhead takes the right to use what is fetched ahead, unless somebody has it.
-func (r *reader) tryAhead() bool {
+func (r *Reader) tryAhead() bool {
 	select {
 	case <-r.fetching:
 		return true
@@ -42,7 +46,7 @@ func (r *reader) tryAhead() bool {
 
 // doneAhead gives the right back. Whoever closed the reader meanwhile could not let go
 // of what is fetched.
-func (r *reader) doneAhead() {
+func (r *Reader) doneAhead() {
 	r.fetching <- struct{}{}
 	r.mu.Lock()
 	closed := r.closed
@@ -53,7 +57,7 @@ func (r *reader) doneAhead() {
 }
 
 // dropAhead lets go of what is fetched ahead, unless somebody uses it, who will.
-func (r *reader) dropAhead() {
+func (r *Reader) dropAhead() {
 	if r.tryAhead() {
 		r.stopAhead()
 		r.fetching <- struct{}{}
@@ -61,13 +65,13 @@ func (r *reader) dropAhead() {
 }
 
 // stopAhead lets go of what is fetched ahead. It has the right.
-func (r *reader) stopAhead() {
+func (r *Reader) stopAhead() {
 	a := &r.coming
 	if a.moving == nil {
 		return
 	}
-	_ = a.moving.drain() // nobody wants it any more
-	a.moving.free()
+	_ = a.moving.Drain() // nobody wants it any more
+	a.moving.Free()
 	for i := range a.queue {
 		r.putBack(&a.queue[i])
 	}
@@ -75,23 +79,23 @@ func (r *reader) stopAhead() {
 	*a = ahead{queue: a.queue[:0]}
 }
 
-func (r *reader) putBack(f *fetched) {
+func (r *Reader) putBack(f *fetched) {
 	if f.p != nil {
-		r.b.c.staged.put(f.p)
+		r.Staged.Put(f.p)
 	}
 	*f = fetched{}
 }
 
 // readAhead is copyTo of a window that is far, for who reads on where the last read
 // ended. It has the right.
-func (r *reader) readAhead(ctx context.Context, w *window, dst []byte, off int64) (n int, err error) {
+func (r *Reader) readAhead(ctx context.Context, w *window, dst []byte, off int64) (n int, err error) {
 	a := &r.coming
 	if a.w != w || a.at() != w.at(off).off {
 		r.stopAhead()
 		r.mu.Lock()
 		r.use(w)
 		r.mu.Unlock()
-		a.moving, a.w, a.next = newTransfers(), w, w.at(off).off
+		a.moving, a.w, a.next = remote.NewTransfers(), w, w.at(off).off
 	}
 	for n < len(dst) && off < w.end {
 		if err := r.fetchAhead(ctx); err != nil {
@@ -126,7 +130,7 @@ func (a *ahead) at() int64 {
 }
 
 // fetchAhead starts to fetch what comes next, as far as that is allowed.
-func (r *reader) fetchAhead(ctx context.Context) error {
+func (r *Reader) fetchAhead(ctx context.Context) error {
 	a := &r.coming
 	for a.next < a.w.end {
 		p := a.w.at(a.next)
@@ -135,7 +139,7 @@ func (r *reader) fetchAhead(ctx context.Context) error {
 		}
 		f := fetched{part: p}
 		if p.far != nil {
-			f.p = r.b.c.staged.get(p.far.length)
+			f.p = r.Staged.Get(p.far.length)
 		}
 		a.queue = append(a.queue, f)
 		a.bytes += p.len()
@@ -143,10 +147,10 @@ func (r *reader) fetchAhead(ctx context.Context) error {
 		if p.far == nil {
 			continue
 		}
-		for at := int64(0); at < p.far.length; at += transferSize {
-			piece := f.p[at:min(at+transferSize, p.far.length)]
-			a.queue[len(a.queue)-1].last = a.moving.next
-			if err := a.moving.post(ctx, a.w.session.far, rdma.OpRead, piece, p.far.key, p.far.off+at); err != nil {
+		for at := int64(0); at < p.far.length; at += remote.MaxTransfer {
+			piece := f.p[at:min(at+remote.MaxTransfer, p.far.length)]
+			a.queue[len(a.queue)-1].last = a.moving.Next
+			if err := a.moving.Post(ctx, a.w.session.Remote, rdma.OpRead, piece, p.far.key, p.far.off+at); err != nil {
 				return err
 			}
 		}
@@ -160,7 +164,7 @@ func (a *ahead) copyTo(ctx context.Context, f *fetched, dst []byte, off int64) e
 		clear(dst)
 		return nil
 	}
-	if err := a.moving.await(ctx, f.last); err != nil {
+	if err := a.moving.Await(ctx, f.last); err != nil {
 		return err
 	}
 	whole := f.p[:f.far.length]
@@ -171,13 +175,13 @@ func (a *ahead) copyTo(ctx context.Context, f *fetched, dst []byte, off int64) e
 			return f.mismatch()
 		}
 		f.checked = true
-		a.w.session.far.health.worked()
+		a.w.session.Remote.Worked()
 		return nil
 	case checksum.Sum(whole) != f.sum:
 		return f.mismatch()
 	default:
 		f.checked = true
-		a.w.session.far.health.worked()
+		a.w.session.Remote.Worked()
 	}
 	copy(dst, whole[f.far.cut+off-f.off:])
 	return nil

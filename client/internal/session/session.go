@@ -1,4 +1,7 @@
-package client
+// Package session keeps the connection to one daemon: it dials it and proves who the client is,
+// keeps many requests in flight, finds out when the daemon is gone, and dials again. Over TCP the
+// one-sided way to the daemon's memory belongs to it. It must never know files and buffers.
+package session
 
 import (
 	"context"
@@ -17,7 +20,7 @@ import (
 	"forebay/internal/wire/mux"
 )
 
-// session is one connection to a daemon, with many requests in flight. It has no
+// Session is one connection to a daemon, with many requests in flight. It has no
 // goroutine of its own: whoever waits for a reply and finds nobody reading reads the
 // connection itself, handing out what comes for others, until its own reply is there;
 // then the next who waits goes on reading. So a lone request costs no switch between
@@ -25,12 +28,12 @@ import (
 //
 // A session that broke stays broken. Everything that the daemon granted in it
 // (handles, leases, pins) is void then.
-type session struct {
+type Session struct {
 	conn    net.Conn
-	calls   *mux.Mux[*call]
-	welcome *wire.Welcome
-	limit   int  // of requests in flight
-	far     *far // nil: regions are mapped, or bytes travel in messages
+	calls   *mux.Mux[*Call]
+	Welcome *wire.Welcome
+	limit   int     // of requests in flight
+	Remote  *Remote // nil: regions are mapped, or bytes travel in messages
 
 	turn chan struct{} // holds one token: who has it may use what follows
 	src  *resumable
@@ -41,66 +44,66 @@ type session struct {
 	ending sync.Mutex    // guards how calls end
 }
 
-// call is one request in flight. Reply, data and err may be read when done is closed.
-type call struct {
-	id    uint64
+// Call is one request in flight. Reply, data and err may be read when done is closed.
+type Call struct {
+	ID    uint64
 	reply proto.Message // nil: not wanted
-	data  []byte
-	err   error
+	Data  []byte
+	Err   error
 	done  chan struct{}
-	late  func(*call) // told the outcome when nobody waits for it any more; guarded by session.ending
+	late  func(*Call) // told the outcome when nobody waits for it any more; guarded by session.ending
 }
 
-// brokenError says that a session ended before a reply came.
-type brokenError = mux.BrokenError
+// BrokenError says that a session ended before a reply came.
+type BrokenError = mux.BrokenError
 
-// isBroken reports whether err came from a session that broke.
-func isBroken(err error) bool {
+// IsBroken reports whether err came from a session that broke.
+func IsBroken(err error) bool {
 	if err == nil {
 		return false // without an allocation
 	}
-	var b *brokenError
+	var b *BrokenError
 	return errors.As(err, &b)
 }
 
-func wasSent(err error) bool {
-	var b *brokenError
+func WasSent(err error) bool {
+	var b *BrokenError
 	return errors.As(err, &b) && b.Sent
 }
 
-// spareRequests is kept free of the daemon's bound for what is sent on the way out:
+// SpareRequests is kept free of the daemon's bound for what is sent on the way out:
 // cancellations, unpinning, closing.
-const spareRequests = 64
+const SpareRequests = 64
 
 // newSession makes a session of a connection on which the handshake is done.
-func newSession(conn net.Conn, src *resumable, in *wire.Reader, welcome *wire.Welcome) *session {
-	s := &session{conn: conn, welcome: welcome, turn: make(chan struct{}, 1), src: src, in: in}
-	s.calls = mux.New[*call](wire.NewWriter(conn), welcome, s.fail)
-	s.limit = max(int(welcome.MaxInFlight)-spareRequests, 1)
+func newSession(conn net.Conn, src *resumable, in *wire.Reader, welcome *wire.Welcome) *Session {
+	s := &Session{conn: conn, Welcome: welcome, turn: make(chan struct{}, 1), src: src, in: in}
+	s.calls = mux.New[*Call](wire.NewWriter(conn), welcome, s.fail)
+	s.limit = max(int(welcome.MaxInFlight)-SpareRequests, 1)
 	s.turn <- struct{}{}
 	s.pulse.init(conn)
 	return s
 }
 
-// ask sends a request and waits for its reply, which it returns the data of. When ctx
+// Ask sends a request and waits for its reply, which it returns the data of. When ctx
 // ends first, the request is cancelled; should it have succeeded nevertheless, late
 // (if there is one) is told.
-func (s *session) ask(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message, late func(*call)) ([]byte, error) {
-	c, err := s.start(ctx, typ, m, data, reply)
+func (s *Session) Ask(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message, late func(*Call)) ([]byte, error) {
+	c, err := s.Start(ctx, typ, m, data, reply)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.await(ctx, c); err != nil && !s.overdue(ctx, c) {
-		if !c.finished() {
+	if err := s.Await(ctx, c); err != nil && !s.overdue(ctx, c) {
+		if !c.Finished() {
 			err = bb.MaybeDone(err)
 		}
-		s.abandon(c, late)
+		s.Abandon(c, late)
 		return nil, err
 	}
-	if c.err != nil {
-		return nil, c.err
+	if c.Err != nil {
+		return nil, c.Err
 	}
-	return c.data, nil
+	return c.Data, nil
 }
 
 // lastWord is how long a request whose deadline has come waits for the daemon to say what
@@ -109,32 +112,32 @@ const lastWord = 250 * time.Millisecond
 
 // overdue asks what a call waits for whose deadline has come, and reports whether the
 // answer is more than that the call was cancelled.
-func (s *session) overdue(ctx context.Context, c *call) bool {
+func (s *Session) overdue(ctx context.Context, c *Call) bool {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return false
 	}
-	s.post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: c.id, Overdue: true}, nil)
+	s.Post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: c.ID, Overdue: true}, nil)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
 	defer cancel()
-	_ = s.await(last, c) // c knows how it ended
-	return c.finished() && bb.KindOf(c.err) != bb.Cancelled
+	_ = s.Await(last, c) // c knows how it ended
+	return c.Finished() && bb.KindOf(c.Err) != bb.Cancelled
 }
 
-// start sends a request. Its reply is decoded into reply; await waits for it. Ctx
+// Start sends a request. Its reply is decoded into reply; await waits for it. Ctx
 // bounds only the waiting for fewer requests to be in flight.
-func (s *session) start(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message) (*call, error) {
-	return s.begin(ctx, mux.Frame{Type: typ, Message: m, Data: data}, reply)
+func (s *Session) Start(ctx context.Context, typ wire.Type, m proto.Message, data []byte, reply proto.Message) (*Call, error) {
+	return s.Begin(ctx, mux.Frame{Type: typ, Message: m, Data: data}, reply)
 }
 
-func (s *session) begin(ctx context.Context, f mux.Frame, reply proto.Message) (*call, error) {
+func (s *Session) Begin(ctx context.Context, f mux.Frame, reply proto.Message) (*Call, error) {
 	if err := s.calls.Speaks(f.Type, f.Message); err != nil {
 		return nil, err
 	}
-	c := &call{reply: reply, done: make(chan struct{})}
+	c := &Call{reply: reply, done: make(chan struct{})}
 	for {
 		err := s.enter(ctx, c, s.limit, f)
 		switch {
-		case c.id != 0:
+		case c.ID != 0:
 			return c, err
 		case !errors.Is(err, mux.ErrFull):
 			return nil, err
@@ -146,25 +149,25 @@ func (s *session) begin(ctx context.Context, f mux.Frame, reply proto.Message) (
 }
 
 // enter sends the request of a call.
-func (s *session) enter(ctx context.Context, c *call, limit int, f mux.Frame) (err error) {
+func (s *Session) enter(ctx context.Context, c *Call, limit int, f mux.Frame) (err error) {
 	defer s.boundWrite(ctx, f.Data)()
-	c.id, err = s.calls.Start(c, limit, f)
+	c.ID, err = s.calls.Start(c, limit, f)
 	if tooLarge := (*wire.FrameError)(nil); errors.As(err, &tooLarge) {
 		return &bb.Error{Kind: bb.Invalid, Op: "request", Path: f.Type.String(), Err: err}
 	}
 	return err
 }
 
-// post sends a request that nobody waits for, beyond the limit if need be. Late, if
+// Post sends a request that nobody waits for, beyond the limit if need be. Late, if
 // there is one, is told the outcome by whoever reads it: see heed.
-func (s *session) post(typ wire.Type, m proto.Message, late func(*call)) *call {
-	c := &call{done: make(chan struct{}), late: late}
-	err := s.enter(context.Background(), c, s.limit+spareRequests, mux.Frame{Type: typ, Message: m})
-	if c.id != 0 || err == nil || late == nil {
+func (s *Session) Post(typ wire.Type, m proto.Message, late func(*Call)) *Call {
+	c := &Call{done: make(chan struct{}), late: late}
+	err := s.enter(context.Background(), c, s.limit+SpareRequests, mux.Frame{Type: typ, Message: m})
+	if c.ID != 0 || err == nil || late == nil {
 		return c // a session that breaks here tells late, and has forgotten what others undo
 	}
-	if c.err = err; errors.Is(err, mux.ErrFull) {
-		c.err = bb.E(bb.Busy, "request", typ.String(), err.Error())
+	if c.Err = err; errors.Is(err, mux.ErrFull) {
+		c.Err = bb.E(bb.Busy, "request", typ.String(), err.Error())
 	}
 	late(c)
 	return c
@@ -173,40 +176,40 @@ func (s *session) post(typ wire.Type, m proto.Message, late func(*call)) *call {
 // heedFor is how long heed waits.
 const heedFor = time.Second
 
-// heed reads until the outcome of a posted request has come, but not for long: replies are read by those
+// Heed reads until the outcome of a posted request has come, but not for long: replies are read by those
 // who wait for one, and after this request there may be nobody for hours.
-func (s *session) heed(c *call) {
+func (s *Session) Heed(c *Call) {
 	ctx, cancel := context.WithTimeout(context.Background(), heedFor)
 	defer cancel()
-	_ = s.await(ctx, c)
+	_ = s.Await(ctx, c)
 }
 
-// await waits for a call's reply. Several may await one call. When ctx ends, the call
+// Await waits for a call's reply. Several may await one call. When ctx ends, the call
 // is still in flight: see abandon.
-func (s *session) await(ctx context.Context, c *call) error {
+func (s *Session) Await(ctx context.Context, c *Call) error {
 	for {
 		select {
 		case <-c.done:
-			return c.err
+			return c.Err
 		default:
 		}
 		s.calls.Flush()
 		select {
 		case <-c.done:
-			return c.err
+			return c.Err
 		case <-s.turn:
-			err := s.read(ctx, func() bool { return c.finished() })
+			err := s.read(ctx, func() bool { return c.Finished() })
 			s.turn <- struct{}{}
 			if err != nil {
 				return err
 			}
 		case <-ctx.Done():
-			return cancelled(ctx)
+			return Cancelled(ctx)
 		}
 	}
 }
 
-func (c *call) finished() bool {
+func (c *Call) Finished() bool {
 	select {
 	case <-c.done:
 		return true
@@ -216,21 +219,21 @@ func (c *call) finished() bool {
 }
 
 // readOne waits until one reply has come, for whomever.
-func (s *session) readOne(ctx context.Context) error {
+func (s *Session) readOne(ctx context.Context) error {
 	s.calls.Flush()
 	select {
 	case <-s.turn:
 	case <-ctx.Done():
-		return cancelled(ctx)
+		return Cancelled(ctx)
 	}
 	defer func() { s.turn <- struct{}{} }()
 	before := s.calls.InFlight()
-	return s.read(ctx, func() bool { return s.isBroken() || s.calls.InFlight() < before })
+	return s.read(ctx, func() bool { return s.Broken() || s.calls.InFlight() < before })
 }
 
 // read reads replies until enough says so; the caller has the turn. A session that
 // breaks is no error: all calls are finished then.
-func (s *session) read(ctx context.Context, enough func() bool) error {
+func (s *Session) read(ctx context.Context, enough func() bool) error {
 	defer s.interrupt(ctx)()
 	for !enough() {
 		head, message, err := s.in.Next()
@@ -240,7 +243,7 @@ func (s *session) read(ctx context.Context, enough func() bool) error {
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil:
-			return cancelled(ctx)
+			return Cancelled(ctx)
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			s.conn.SetReadDeadline(time.Time{})
 		default:
@@ -253,7 +256,7 @@ func (s *session) read(ctx context.Context, enough func() bool) error {
 var longAgo = time.Unix(1, 0)
 
 // interrupt has the end of ctx wake up a blocked read, until stop is called.
-func (s *session) interrupt(ctx context.Context) (stop func()) {
+func (s *Session) interrupt(ctx context.Context) (stop func()) {
 	if ctx.Done() == nil {
 		return func() {}
 	}
@@ -278,7 +281,7 @@ const (
 	writeGrace = time.Second
 )
 
-func (s *session) boundWrite(ctx context.Context, data []byte) (stop func()) {
+func (s *Session) boundWrite(ctx context.Context, data []byte) (stop func()) {
 	if len(data) < muchData || ctx.Done() == nil {
 		return func() {}
 	}
@@ -296,7 +299,7 @@ func (s *session) boundWrite(ctx context.Context, data []byte) (stop func()) {
 }
 
 // dispatch hands a reply to its call.
-func (s *session) dispatch(head wire.Header, message []byte) error {
+func (s *Session) dispatch(head wire.Header, message []byte) error {
 	c, _ := s.calls.Answered(head)
 	if c == nil || !head.Has(wire.FlagReply) || head.Has(wire.FlagMore) {
 		s.calls.Forget(head.Request)
@@ -308,8 +311,8 @@ func (s *session) dispatch(head wire.Header, message []byte) error {
 	} else if err != nil {
 		return s.broke(c, &wire.FrameError{Reason: "an error that comes with data"})
 	}
-	c.data = make([]byte, head.DataLength)
-	if err := s.src.whole(func() error { return s.in.ReadData(c.data) }); err != nil {
+	c.Data = make([]byte, head.DataLength)
+	if err := s.src.whole(func() error { return s.in.ReadData(c.Data) }); err != nil {
 		return s.broke(c, err)
 	}
 	s.finish(c, nil)
@@ -317,18 +320,18 @@ func (s *session) dispatch(head wire.Header, message []byte) error {
 }
 
 // broke finishes a call whose reply did not come whole.
-func (s *session) broke(c *call, err error) error {
-	s.finish(c, &brokenError{Reason: err, Sent: true})
+func (s *Session) broke(c *Call, err error) error {
+	s.finish(c, &BrokenError{Reason: err, Sent: true})
 	return err
 }
 
 // finish tells whoever waits for a call how it ended. It is not in flight any more.
-func (s *session) finish(c *call, err error) {
+func (s *Session) finish(c *Call, err error) {
 	if c == nil {
 		return
 	}
 	s.ending.Lock()
-	c.err = err
+	c.Err = err
 	late := c.late
 	close(c.done)
 	s.ending.Unlock()
@@ -337,38 +340,49 @@ func (s *session) finish(c *call, err error) {
 	}
 }
 
-// abandon says that nobody waits for a call any more: it is cancelled, and late is
+// Abandon says that nobody waits for a call any more: it is cancelled, and late is
 // told the outcome, once, by whoever learns it. Late must not wait.
-func (s *session) abandon(c *call, late func(*call)) {
+func (s *Session) Abandon(c *Call, late func(*Call)) {
 	s.ending.Lock()
-	finished := c.finished()
+	finished := c.Finished()
 	if !finished {
 		c.late = late
 	}
 	s.ending.Unlock()
 	switch {
 	case !finished:
-		s.post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: c.id}, nil)
+		s.Post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: c.ID}, nil)
 	case late != nil:
 		late(c)
 	}
 }
 
-// isBroken reports whether the session has ended.
-func (s *session) isBroken() bool { return s.calls.Broken() }
+// NewHandle returns a handle that is free in this session.
+func (s *Session) NewHandle() uint64 { return s.handle.Add(1) }
+
+// CloseHandle closes a handle without waiting for the answer.
+func (s *Session) CloseHandle(handle uint64) {
+	s.Post(wire.Type_TYPE_CLOSE, &wire.Close{Handle: handle}, nil)
+}
+
+// InFlight is how many requests are.
+func (s *Session) InFlight() int { return s.calls.InFlight() }
+
+// Broken reports whether the session has ended.
+func (s *Session) Broken() bool { return s.calls.Broken() }
 
 // fail ends the session: every call in flight fails, and so does every later one.
-func (s *session) fail(err error) {
+func (s *Session) fail(err error) {
 	calls := s.calls.Break(err)
 	s.conn.Close()
-	s.far.close()
+	s.Remote.Close()
 	for _, c := range calls {
-		s.finish(c, &brokenError{Reason: err, Sent: true})
+		s.finish(c, &BrokenError{Reason: err, Sent: true})
 	}
 }
 
-// cancelled is the error of a wait that its context ended.
-func cancelled(ctx context.Context) error {
+// Cancelled is the error of a wait that its context ended.
+func Cancelled(ctx context.Context) error {
 	return &bb.Error{Kind: bb.Cancelled, Op: "wait", Err: context.Cause(ctx)}
 }
 

@@ -1,4 +1,7 @@
-package client
+// Package lease keeps the segments that a daemon has leased to this client and shares them among
+// the files that are written: who waits for one, how large the next one is, when one goes back. It
+// must never know what is written to them.
+package lease
 
 import (
 	"context"
@@ -12,6 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"forebay/client/internal/region"
+	"forebay/client/internal/remote"
+	"forebay/client/internal/session"
 	"forebay/internal/bb"
 	"forebay/internal/leaselock"
 	"forebay/internal/segment"
@@ -23,15 +29,15 @@ import (
 const (
 	minLease = 1 << 20
 	maxLease = 32 << 20
-	// maxFarLease bounds leases that are filled from here: each takes as much of this
+	// MaxRemote bounds leases that are filled from here: each takes as much of this
 	// process's memory, which the next one finds in the caches still if it is not much.
-	maxFarLease = 8 << 20
-	// worthKeeping is the room below which a lease is returned rather than looked at again.
-	worthKeeping = 64 << 10
-	// keepIdle is the size that a leased segment may have to be kept while nobody writes,
+	MaxRemote = 8 << 20
+	// WorthKeeping is the room below which a lease is returned rather than looked at again.
+	WorthKeeping = 64 << 10
+	// KeepIdle is the size that a leased segment may have to be kept while nobody writes,
 	// and idleFor for how long: a region with a leased segment cannot go to another user.
-	keepIdle = 4 << 20
-	idleFor  = time.Second
+	KeepIdle = 4 << 20
+	IdleFor  = time.Second
 	// leaseOverhead is what a segment needs besides one large reservation.
 	leaseOverhead = 64 << 10
 	maxOpenLeases = 8
@@ -40,12 +46,12 @@ const (
 	longWait = 200 * time.Millisecond
 )
 
-// space is where the writers of one buffer get memory from: leases of one session,
+// Pool is where the writers of one buffer get memory from: leases of one session,
 // shared by all files that this client writes there. It asks for the next lease before
 // the present one is used up. It may be used concurrently.
-type space struct {
-	atlas  *atlas
-	staged *staging
+type Pool struct {
+	atlas  *region.Map
+	staged *remote.Staging
 	buffer string
 	tier   bb.Tier     // where the bytes belong
 	tiered atomic.Bool // the daemon says that not all files of the buffer belong in one tier
@@ -62,25 +68,15 @@ type space struct {
 	}
 }
 
-// memory is where bytes wait to be committed: a leased segment, or a chunk of this
-// process's own memory whose bytes travel in the commit. What follows mu is guarded by it.
-type memory struct {
-	bytes []byte
-	lease *lease // nil: a chunk
-
-	mu *sync.Mutex // of a segment: its space's
-	segment.Cursor
-}
-
 // lease is a segment that this client may fill.
 type lease struct {
-	memory
-	space   *space
-	session *session
+	Memory
+	space   *Pool
+	session *session.Session
 	id      uint64
-	region  *region // nil: it is far
-	at      int64   // in the region: of bytes
-	locked  bool    // in the region's file, until release
+	region  *region.Region // nil: it is far
+	at      int64          // in the region: of bytes
+	locked  bool           // in the region's file, until release
 
 	// Of a segment that is far: the memory is this process's own, and holds what the
 	// segment is to hold from base on until that is transferred and committed.
@@ -94,7 +90,7 @@ type lease struct {
 
 // grant is a lease that was asked for. Several may wait for it.
 type grant struct {
-	session *session
+	session *session.Session
 	bytes   int64
 	fits    int64 // that somebody waits for, records included; 0: nobody does
 	ahead   bool  // nobody needs it yet
@@ -102,7 +98,7 @@ type grant struct {
 	commits bool  // some of them commit, and ask again, if the daemon says so
 
 	asked  sync.Once
-	call   *call
+	call   *session.Call
 	reply  wire.Lease
 	unsent error // why it could not be asked
 
@@ -111,20 +107,83 @@ type grant struct {
 	failed error // why the answer is of no use
 }
 
-// claim is a piece of memory that one file fills, from its start on.
-type claim struct {
-	mem *memory // nil: none
-	segment.Span
-	credits int64 // extents that room for records is set aside for
-}
-
 // holder is a writer as its space knows it.
 type holder interface {
-	holdsIn(*memory) bool // something already, whose record base is owed
-	hasPending() bool     // anything that is not committed
+	HoldsIn(*Memory) bool // something already, whose record base is owed
+	HasPending() bool     // anything that is not committed
 }
 
-func (sp *space) enter() {
+// poolKey is what a space is for: bytes of a buffer's files that belong in a tier.
+type poolKey struct {
+	buffer string
+	tier   bb.Tier
+}
+
+// Pools are those of one client. They may be used concurrently.
+type Pools struct {
+	atlas  *region.Map
+	staged *remote.Staging
+
+	mu struct {
+		sync.Mutex
+		closed bool
+		spaces map[poolKey]*Pool
+	}
+}
+
+func NewPools(a *region.Map, g *remote.Staging) *Pools {
+	sps := &Pools{atlas: a, staged: g}
+	sps.mu.spaces = make(map[poolKey]*Pool)
+	return sps
+}
+
+// Pool returns where writers of a buffer get memory from for bytes that belong in a tier.
+func (sps *Pools) Pool(buffer string, tier bb.Tier) (*Pool, error) {
+	sps.mu.Lock()
+	defer sps.mu.Unlock()
+	if sps.mu.closed {
+		return nil, session.ErrClosed
+	}
+	key := poolKey{buffer, tier}
+	sp := sps.mu.spaces[key]
+	if sp == nil {
+		sp = &Pool{atlas: sps.atlas, staged: sps.staged, buffer: buffer, tier: tier}
+		sps.mu.spaces[key] = sp
+	}
+	return sp, nil
+}
+
+// End returns the leases of a buffer, those in use as soon as they are not.
+func (sps *Pools) End(buffer string) {
+	var of []*Pool
+	sps.mu.Lock()
+	for key, sp := range sps.mu.spaces {
+		if key.buffer == buffer {
+			of = append(of, sp)
+			delete(sps.mu.spaces, key)
+		}
+	}
+	sps.mu.Unlock()
+	for _, sp := range of {
+		sp.end()
+	}
+}
+
+// Close forgets all leases; the session that they are of has ended or is about to.
+func (sps *Pools) Close() {
+	sps.mu.Lock()
+	all := sps.mu.spaces
+	sps.mu.closed, sps.mu.spaces = true, nil
+	sps.mu.Unlock()
+	for _, sp := range all {
+		sp.close()
+	}
+}
+
+// Tiered reports whether not all files of the buffer belong in one tier, as far as is known.
+func (sp *Pool) Tiered() bool { return sp.tiered.Load() }
+
+func (sp *Pool) Enter() {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	sp.mu.writers++
@@ -133,28 +192,28 @@ func (sp *space) enter() {
 	}
 }
 
-// leave ends a writer. The last one returns what a burst has left over.
-func (sp *space) leave() {
+// Leave ends a writer. The last one returns what a burst has left over.
+func (sp *Pool) Leave() {
 	sp.mu.Lock()
 	sp.mu.writers--
 	last := sp.mu.writers == 0
 	if last {
 		sp.mu.burst = 0
 		if sp.mu.idle == nil {
-			sp.mu.idle = time.AfterFunc(idleFor, func() { sp.letGo(0) })
+			sp.mu.idle = time.AfterFunc(IdleFor, func() { sp.letGo(0) })
 		} else {
-			sp.mu.idle.Reset(idleFor)
+			sp.mu.idle.Reset(IdleFor)
 		}
 	}
 	sp.mu.Unlock()
 	if last {
-		sp.letGo(keepIdle)
+		sp.letGo(KeepIdle)
 	}
 }
 
 // letGo returns leases of more than so many bytes, unless somebody writes: a leased
 // segment can be neither evicted nor spilled, however full it is.
-func (sp *space) letGo(keep int64) {
+func (sp *Pool) letGo(keep int64) {
 	var idle []*lease
 	var unwanted *grant
 	sp.mu.Lock()
@@ -163,7 +222,7 @@ func (sp *space) letGo(keep int64) {
 			unwanted, sp.mu.next = g, nil
 		}
 		for _, l := range sp.mu.leases {
-			if int64(len(l.bytes)) > keep {
+			if int64(len(l.Bytes)) > keep {
 				idle = append(idle, l)
 			}
 		}
@@ -176,56 +235,56 @@ func (sp *space) letGo(keep int64) {
 		sp.retire(l)
 	}
 	if keep == 0 {
-		sp.staged.clear()
+		sp.staged.Clear()
 	}
 }
 
-// take returns between least and want bytes of a lease of the session, with room for so
+// Take returns between least and want bytes of a lease of the session, with room for so
 // many extents' records set aside, waiting for a lease if need be. If h has nothing in
 // that lease so far, it becomes a user of it.
-func (sp *space) take(ctx context.Context, s *session, h holder, want, least, credits int64) (claim, error) {
+func (sp *Pool) Take(ctx context.Context, s *session.Session, h holder, want, least, credits int64) (Claim, error) {
 	for range maxGrants {
-		if s.isBroken() {
-			return claim{}, &brokenError{Reason: errors.New("it broke before a lease was taken")}
+		if s.Broken() {
+			return Claim{}, &session.BrokenError{Reason: errors.New("it broke before a lease was taken")}
 		}
 		c, next := sp.tryTake(s, h, want, least, credits)
 		if next != nil {
 			next.ask(ctx, sp)
 		}
-		if c.mem != nil {
+		if c.Mem != nil {
 			return c, nil
 		}
 		if err := sp.wait(ctx, next, h, fitsIn(least, credits)); err != nil {
-			return claim{}, err
+			return Claim{}, err
 		}
 	}
-	return claim{}, bb.E(bb.NoSpace, "lease", sp.buffer, "the daemon grants only segments that are too small").
+	return Claim{}, bb.E(bb.NoSpace, "lease", sp.buffer, "the daemon grants only segments that are too small").
 		WithRemedy("reserve less at once")
 }
 
 // tryTake takes from the leases there are. It also returns the grant to ask for, or to
 // wait for, if there should be one.
-func (sp *space) tryTake(s *session, h holder, want, least, credits int64) (claim, *grant) {
+func (sp *Pool) tryTake(s *session.Session, h holder, want, least, credits int64) (Claim, *grant) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	sp.drop()
-	var got claim
+	var got Claim
 	for _, l := range sp.mu.leases {
 		if l.session != s {
 			continue // of a session that came after s broke
 		}
-		cost, first := credits*segment.RecordItem, !h.holdsIn(&l.memory)
+		cost, first := credits*segment.RecordItem, !h.HoldsIn(&l.Memory)
 		if first {
 			cost += segment.RecordBase
 		}
-		at, ok := l.Take(want, least, cost)
+		at, ok := l.cursor.Take(want, least, cost)
 		if !ok {
 			continue
 		}
 		if first {
 			l.users.Enter()
 		}
-		got = claim{mem: &l.memory, Span: at, credits: credits}
+		got = Claim{Mem: &l.Memory, Span: at, credits: credits}
 		return got, sp.used(s, at.Len())
 	}
 	if sp.mu.next == nil {
@@ -241,7 +300,7 @@ func fitsIn(least, credits int64) int64 {
 
 // used counts bytes that were handed out, and returns the grant to ask for when what is
 // left may not last until it comes. The space is locked.
-func (sp *space) used(s *session, n int64) (next *grant) {
+func (sp *Pool) used(s *session.Session, n int64) (next *grant) {
 	sp.mu.burst += n
 	if sp.mu.next != nil || sp.room() >= sp.nextSize(s, 0)/2 {
 		return nil
@@ -251,13 +310,13 @@ func (sp *space) used(s *session, n int64) (next *grant) {
 }
 
 // drop forgets the leases of sessions that broke: they are void. The space is locked.
-func (sp *space) drop() {
-	if sp.mu.next != nil && sp.mu.next.session.isBroken() {
+func (sp *Pool) drop() {
+	if sp.mu.next != nil && sp.mu.next.session.Broken() {
 		sp.mu.next, sp.mu.burst = nil, 0
 	}
 	for i := 0; i < len(sp.mu.leases); {
 		l := sp.mu.leases[i]
-		if !l.session.isBroken() {
+		if !l.session.Broken() {
 			i++
 			continue
 		}
@@ -269,19 +328,19 @@ func (sp *space) drop() {
 }
 
 // room is how much is left in all leases. The space is locked.
-func (sp *space) room() (n int64) {
+func (sp *Pool) room() (n int64) {
 	for _, l := range sp.mu.leases {
-		n += max(0, l.Free())
+		n += max(0, l.cursor.Free())
 	}
 	return n
 }
 
 // nextSize is as much again as the burst has taken so far, so that leases grow with
 // use, and at least what somebody needs now.
-func (sp *space) nextSize(s *session, need int64) int64 {
+func (sp *Pool) nextSize(s *session.Session, need int64) int64 {
 	size, limit := int64(minLease), int64(maxLease)
-	if !s.welcome.MapRegions {
-		limit = maxFarLease
+	if !s.Welcome.MapRegions {
+		limit = MaxRemote
 	}
 	for size < limit && size < sp.mu.burst {
 		size *= 2
@@ -293,20 +352,20 @@ func (sp *space) nextSize(s *session, need int64) int64 {
 }
 
 // ask sends the request, once.
-func (g *grant) ask(ctx context.Context, sp *space) {
+func (g *grant) ask(ctx context.Context, sp *Pool) {
 	g.asked.Do(func() {
-		g.call, g.unsent = g.session.start(ctx, wire.Type_TYPE_LEASE, &wire.LeaseRequest{
+		g.call, g.unsent = g.session.Start(ctx, wire.Type_TYPE_LEASE, &wire.LeaseRequest{
 			Buffer: sp.buffer, Bytes: g.bytes, Fits: g.fits, Tier: uint32(sp.tier), Files: uint32(g.files), Commits: g.commits,
 		}, nil, &g.reply)
 	})
 }
 
 // wait waits for a grant and makes it one of the leases.
-func (sp *space) wait(ctx context.Context, g *grant, h holder, fits int64) error {
+func (sp *Pool) wait(ctx context.Context, g *grant, h holder, fits int64) error {
 	err := g.unsent
 	if err == nil {
 		err = sp.await(ctx, g, h, fits)
-		if err != nil && !g.call.finished() {
+		if err != nil && !g.call.Finished() {
 			return err // this waiter's context ended; others may go on waiting
 		}
 	}
@@ -319,7 +378,7 @@ func (sp *space) wait(ctx context.Context, g *grant, h holder, fits int64) error
 	if err == nil {
 		err = g.failed
 	}
-	if g.ahead && !isBroken(err) || bb.KindOf(err) == bb.Cancelled && ctx.Err() == nil {
+	if g.ahead && !session.IsBroken(err) || bb.KindOf(err) == bb.Cancelled && ctx.Err() == nil {
 		return nil // an answer of another time, or for another: ask again
 	}
 	return err
@@ -327,32 +386,32 @@ func (sp *space) wait(ctx context.Context, g *grant, h holder, fits int64) error
 
 // await waits for the answer. After longWait it asks again, if there is more to say to the daemon
 // about what waits: that makes it cancel this request, whose other waiters go on with the new one.
-func (sp *space) await(ctx context.Context, g *grant, h holder, fits int64) error {
-	if g.call.finished() {
-		return g.session.await(ctx, g.call)
+func (sp *Pool) await(ctx context.Context, g *grant, h holder, fits int64) error {
+	if g.call.Finished() {
+		return g.session.Await(ctx, g.call)
 	}
 	laden := 0
-	if h.hasPending() {
+	if h.HasPending() {
 		laden = 1
 	}
 	sp.block(1, laden)
 	defer sp.block(-1, -laden)
 	for {
 		short, cancel := context.WithTimeout(ctx, longWait)
-		err := g.session.await(short, g.call)
+		err := g.session.Await(short, g.call)
 		cancel()
-		if err == nil || g.call.finished() || ctx.Err() != nil || isBroken(err) {
+		if err == nil || g.call.Finished() || ctx.Err() != nil || session.IsBroken(err) {
 			return err
 		}
-		sp.retireFull() // what a file that was given up had there, nobody fills again
+		sp.RetireFull() // what a file that was given up had there, nobody fills again
 		if next := sp.askAgain(g, fits); next != nil {
 			next.ask(ctx, sp)
-			g.session.post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: g.call.id}, nil)
+			g.session.Post(wire.Type_TYPE_CANCEL, &wire.Cancel{Request: g.call.ID}, nil)
 		}
 	}
 }
 
-func (sp *space) block(files, laden int) {
+func (sp *Pool) block(files, laden int) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	sp.mu.blocked += files
@@ -361,7 +420,7 @@ func (sp *space) block(files, laden int) {
 
 // askAgain puts another grant in the place of one that says less of what waits for it: that no file
 // can go on, or that one of them has something to commit. nil: there is nothing to add.
-func (sp *space) askAgain(g *grant, fits int64) *grant {
+func (sp *Pool) askAgain(g *grant, fits int64) *grant {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	all := sp.mu.blocked == sp.mu.writers && g.files != sp.mu.blocked
@@ -375,7 +434,7 @@ func (sp *space) askAgain(g *grant, fits int64) *grant {
 }
 
 // install replaces the grant by its lease, and returns a lease that is nearly full.
-func (sp *space) install(g *grant) {
+func (sp *Pool) install(g *grant) {
 	sp.mu.Lock()
 	wanted := sp.mu.next == g
 	if wanted {
@@ -384,7 +443,7 @@ func (sp *space) install(g *grant) {
 	var full []*lease
 	if wanted && g.lease != nil {
 		for _, l := range sp.mu.leases {
-			if l.Free() < worthKeeping {
+			if l.cursor.Free() < WorthKeeping {
 				full = append(full, l)
 			}
 		}
@@ -403,37 +462,37 @@ func (sp *space) install(g *grant) {
 }
 
 // giveUp says that nobody wants a grant any more.
-func (g *grant) giveUp(sp *space) {
+func (g *grant) giveUp(sp *Pool) {
 	g.asked.Do(func() { g.unsent = bb.Cancelled })
 	if g.call == nil {
 		return
 	}
-	g.session.abandon(g.call, func(c *call) {
-		if c.err == nil {
-			g.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: g.reply.Id}, nil)
+	g.session.Abandon(g.call, func(c *session.Call) {
+		if c.Err == nil {
+			g.session.Post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: g.reply.Id}, nil)
 		}
 	})
 }
 
 // newLease maps what was granted.
-func (sp *space) newLease(g *grant) (*lease, error) {
+func (sp *Pool) newLease(g *grant) (*lease, error) {
 	m := &g.reply
 	if m.Region == nil || m.Offset < 0 || m.Length <= 0 || m.Offset > m.Region.Length-m.Length ||
 		m.DataStart < 0 || m.DataStart > m.RecordFloor || m.RecordFloor > m.Length {
 		return nil, bb.E(bb.Internal, "lease", sp.buffer, "the daemon granted a segment that is not within its region")
 	}
 	sp.tiered.Store(m.Tiered)
-	if !g.session.welcome.MapRegions {
+	if !g.session.Welcome.MapRegions {
 		return sp.newFarLease(g)
 	}
-	r, err := sp.atlas.acquire(m.Region)
+	r, err := sp.atlas.Acquire(m.Region)
 	if err != nil {
-		g.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: m.Id}, nil)
+		g.session.Post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: m.Id}, nil)
 		return nil, err
 	}
 	l := &lease{space: sp, session: g.session, id: m.Id, region: r, at: m.Offset}
-	mem := r.mem[m.Offset : m.Offset+m.Length : m.Offset+m.Length]
-	l.memory = memory{bytes: mem, lease: l, mu: &sp.mu.Mutex, Cursor: segment.NewCursor(m.DataStart, m.RecordFloor)}
+	mem := r.Mem[m.Offset : m.Offset+m.Length : m.Offset+m.Length]
+	l.Memory = Memory{Bytes: mem, lease: l, mu: &sp.mu.Mutex, cursor: segment.NewCursor(m.DataStart, m.RecordFloor)}
 	if err := l.lock(); err != nil {
 		return nil, err
 	}
@@ -448,28 +507,28 @@ func (sp *space) newLease(g *grant) (*lease, error) {
 // lease, if the session has ended by now. Where the kernel refuses the lock, the memory is as
 // safe as the daemon's grace for writers makes it.
 func (l *lease) lock() error {
-	l.locked = leaselock.Hold(l.region.file, l.at, int64(len(l.bytes))) == nil
-	if l.session.aliveNow() {
+	l.locked = leaselock.Hold(l.region.File, l.at, int64(len(l.Bytes))) == nil
+	if l.session.AliveNow() {
 		return nil
 	}
 	l.release()
-	return &brokenError{Reason: net.ErrClosed}
+	return &session.BrokenError{Reason: net.ErrClosed}
 }
 
 // newFarLease makes a lease of what was granted and cannot be mapped. It has memory of
 // its own for the part that may be filled.
-func (sp *space) newFarLease(g *grant) (*lease, error) {
+func (sp *Pool) newFarLease(g *grant) (*lease, error) {
 	m := &g.reply
 	key, err := rdma.DecodeRemoteKey(m.Region.Key)
 	if err != nil {
-		g.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: m.Id}, nil)
+		g.session.Post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: m.Id}, nil)
 		return nil, &bb.Error{Kind: bb.Internal, Op: "lease", Path: sp.buffer, Err: fmt.Errorf("the daemon granted a segment that cannot be reached: %w", err)}
 	}
 	base := min(segment.AlignUp(m.DataStart), m.RecordFloor)
 	n := m.RecordFloor - base
-	own := sp.staged.get(n)
+	own := sp.staged.Get(n)
 	l := &lease{space: sp, session: g.session, id: m.Id, key: key, base: base, at: m.Offset + base, own: own}
-	l.memory = memory{bytes: own[:n:n], lease: l, mu: &sp.mu.Mutex, Cursor: segment.NewCursor(0, n)}
+	l.Memory = Memory{Bytes: own[:n:n], lease: l, mu: &sp.mu.Mutex, cursor: segment.NewCursor(0, n)}
 	return l, nil
 }
 
@@ -478,17 +537,17 @@ func (l *lease) release() {
 	switch {
 	case l.region != nil:
 		if l.locked {
-			_ = leaselock.Release(l.region.file, l.at, int64(len(l.bytes))) // fails for closed files alone
+			_ = leaselock.Release(l.region.File, l.at, int64(len(l.Bytes))) // fails for closed files alone
 		}
-		l.region.release()
-	case !l.session.isBroken():
+		l.region.Release()
+	case !l.session.Broken():
 		// All that was posted from it has completed, or it would have users.
-		l.space.staged.put(l.own)
+		l.space.staged.Put(l.own)
 	}
 }
 
 // retire takes a lease out of use. It is returned to the daemon when its last user is done.
-func (sp *space) retire(l *lease) {
+func (sp *Pool) retire(l *lease) {
 	sp.mu.Lock()
 	done := sp.remove(l)
 	sp.mu.Unlock()
@@ -498,7 +557,7 @@ func (sp *space) retire(l *lease) {
 }
 
 // remove takes a lease out of the list and reports whether it is without users. The space is locked.
-func (sp *space) remove(l *lease) (done bool) {
+func (sp *Pool) remove(l *lease) (done bool) {
 	for i, other := range sp.mu.leases {
 		if other == l {
 			sp.mu.leases = append(sp.mu.leases[:i:i], sp.mu.leases[i+1:]...)
@@ -508,12 +567,12 @@ func (sp *space) remove(l *lease) (done bool) {
 	return false
 }
 
-// retireFull takes leases without room out of use: once they are returned, they can be spilled.
-func (sp *space) retireFull() {
+// RetireFull takes leases without room out of use: once they are returned, they can be spilled.
+func (sp *Pool) RetireFull() {
 	var full []*lease
 	sp.mu.Lock()
 	for _, l := range sp.mu.leases {
-		if l.Free() < worthKeeping {
+		if l.cursor.Free() < WorthKeeping {
 			full = append(full, l)
 		}
 	}
@@ -536,13 +595,13 @@ func (l *lease) leave() {
 // giveUp returns a lease that nobody uses.
 func (l *lease) giveUp() {
 	l.release()
-	if !l.session.isBroken() {
-		l.session.post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: l.id}, nil)
+	if !l.session.Broken() {
+		l.session.Post(wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: l.id}, nil)
 	}
 }
 
 // end returns all leases, those in use as soon as they are not.
-func (sp *space) end() {
+func (sp *Pool) end() {
 	sp.letGo(0)
 	sp.mu.Lock()
 	leases := slices.Clone(sp.mu.leases)
@@ -553,7 +612,7 @@ func (sp *space) end() {
 }
 
 // close forgets all leases; the session that they are of has ended or is about to.
-func (sp *space) close() {
+func (sp *Pool) close() {
 	sp.mu.Lock()
 	leases := append([]*lease(nil), sp.mu.leases...)
 	sp.mu.next = nil

@@ -9,7 +9,7 @@ import (
 	"forebay/rdma/route"
 )
 
-// Keep says that memory stays mapped where it is until what is returned is closed. What is read
+// RegisterMemory says that memory stays mapped where it is until what is returned is closed. What is read
 // into it from other nodes (whole extents of a File that is read with ReadAt) is put there by the
 // network card itself, where libfabric is used and the card wants memory to be registered for that;
 // into other memory it is copied. It is registered when it is first read into, and may be
@@ -19,7 +19,7 @@ import (
 // of the Go heap, whose pages the runtime takes away and replaces. bb.Invalid if it overlaps with
 // memory that is kept already: the one who had it has unmapped it without closing, perhaps. Close
 // waits for reads that are under way, and is idempotent.
-func Keep(mem []byte) (io.Closer, error) {
+func RegisterMemory(mem []byte) (io.Closer, error) {
 	k, err := route.Keep(mem)
 	if errors.Is(err, rdma.ErrInvalid) {
 		return nil, (&bb.Error{Kind: bb.Invalid, Op: "keep", Err: err}).WithRemedy("close what is kept before its memory is unmapped")

@@ -1,4 +1,4 @@
-package client
+package reader
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 // Mapping is a part of a file where it lies in memory. It may be used concurrently.
 type Mapping struct {
-	r       *reader
+	r       *Reader
 	windows []*window
 	slices  [][]byte
 	parts   []*part
@@ -17,10 +17,10 @@ type Mapping struct {
 	release sync.Once
 }
 
-// mapRange pins a range and says where it lies.
-func (r *reader) mapRange(ctx context.Context, off, n int64) (*Mapping, error) {
+// Map pins a range and says where it lies.
+func (r *Reader) Map(ctx context.Context, off, n int64) (*Mapping, error) {
 	m := &Mapping{r: r}
-	for end := off + min(n, max(0, r.size-off)); off < end; {
+	for end := off + min(n, max(0, r.Size-off)); off < end; {
 		w, err := r.window(ctx, off)
 		if err != nil {
 			m.Release()
@@ -32,7 +32,7 @@ func (r *reader) mapRange(ctx context.Context, off, n int64) (*Mapping, error) {
 			r.done(w)
 			if err != nil && !elsewhere {
 				m.Release()
-				return nil, bb.Wrap("map", r.b.address(r.path), err)
+				return nil, bb.Wrap("map", r.Address(r.path), err)
 			}
 			off += n
 			continue
@@ -40,7 +40,7 @@ func (r *reader) mapRange(ctx context.Context, off, n int64) (*Mapping, error) {
 		m.windows = append(m.windows, w)
 		off = m.add(w, off, min(end, w.end))
 	}
-	if r.b.c.o.VerifyAll {
+	if r.VerifyAll {
 		if err := m.Verify(); err != nil {
 			m.Release()
 			return nil, err
@@ -80,8 +80,8 @@ func (m *Mapping) fetch(ctx context.Context, w *window, off, end int64) (int64, 
 }
 
 // Slices returns the bytes, in order. They must not be written, nor touched after
-// Release. Should the connection to the daemon break, what they hold is only known
-// after Verify.
+// close. Should the connection to the daemon break, what they hold is only known
+// after verify.
 func (m *Mapping) Slices() [][]byte { return m.slices }
 
 // Len returns how many bytes there are.
@@ -94,7 +94,7 @@ func (m *Mapping) Verify() error {
 			continue // came with the answer, verified by the daemon
 		}
 		if err := p.verifyNow(); err != nil {
-			return bb.Wrap("verify", m.r.b.address(m.r.path), err)
+			return bb.Wrap("verify", m.r.Address(m.r.path), err)
 		}
 	}
 	return nil

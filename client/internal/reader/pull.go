@@ -1,4 +1,4 @@
-package client
+package reader
 
 import (
 	"context"
@@ -7,8 +7,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"forebay/client/internal/remote"
+	"forebay/client/internal/session"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
+	"forebay/internal/segment"
 	"forebay/internal/wire"
 	"forebay/rdma"
 )
@@ -25,9 +28,9 @@ type place struct {
 	held atomic.Pointer[[]byte]
 }
 
-// maxHeld is how many bytes of extents a reader keeps of which parts were read. One that
+// MaxKept is how many bytes of extents a reader keeps of which parts were read. One that
 // is larger is kept until the next one comes.
-const maxHeld = 4 << 20
+const MaxKept = 4 << 20
 
 // setFar fills a window from an answer about memory that cannot be mapped.
 func (w *window) setFar(m *wire.Extents) error {
@@ -67,11 +70,11 @@ func (w *window) setFar(m *wire.Extents) error {
 // pull is one read of memory that is far: transfers, and what their bytes are verified
 // against, in their order.
 type pull struct {
-	*transfers
-	far     *far
+	*remote.Transfers
+	far     *session.Remote
 	checked uint64 // transfers before this one have been verified
 	sum     uint64 // of the verified bytes of the extent that they are in the middle of
-	pieces  [transferDepth]piece
+	pieces  [remote.Depth]piece
 }
 
 // piece is the bytes of one transfer. The last one of an extent says which.
@@ -82,27 +85,27 @@ type piece struct {
 
 var pullPool = sync.Pool{New: func() any { return new(pull) }}
 
-func newPull(f *far) *pull {
+func newPull(f *session.Remote) *pull {
 	g := pullPool.Get().(*pull)
-	g.transfers, g.far, g.sum = newTransfers(), f, 0
-	g.checked = g.next
+	g.Transfers, g.far, g.sum = remote.NewTransfers(), f, 0
+	g.checked = g.Next
 	return g
 }
 
 // end waits until nothing is in flight and gives the pull back.
 func (g *pull) end() {
-	_ = g.drain() // what went wrong was told already
+	_ = g.Drain() // what went wrong was told already
 	clear(g.pieces[:])
-	g.transfers.free()
-	g.transfers, g.far = nil, nil
+	g.Transfers.Free()
+	g.Transfers, g.far = nil, nil
 	pullPool.Put(g)
 }
 
 // extent starts to fetch all of an extent into p, and verifies meanwhile what has come.
 func (g *pull) extent(ctx context.Context, of *part, p []byte) error {
-	for at := int64(0); at < of.far.length; at += transferSize {
-		end := min(at+transferSize, of.far.length)
-		if g.next-g.checked == transferDepth {
+	for at := int64(0); at < of.far.length; at += remote.MaxTransfer {
+		end := min(at+remote.MaxTransfer, of.far.length)
+		if g.Next-g.checked == remote.Depth {
 			if err := g.settle(ctx, g.checked); err != nil {
 				return err
 			}
@@ -111,12 +114,12 @@ func (g *pull) extent(ctx context.Context, of *part, p []byte) error {
 		if end == of.far.length {
 			c.last = of
 		}
-		number := g.next
-		if err := g.post(ctx, g.far, rdma.OpRead, c.p, of.far.key, of.far.off+at); err != nil {
+		number := g.Next
+		if err := g.Post(ctx, g.far, rdma.OpRead, c.p, of.far.key, of.far.off+at); err != nil {
 			return err
 		}
-		g.pieces[number%transferDepth] = c
-		g.poll()
+		g.pieces[number%remote.Depth] = c
+		g.Poll()
 		if err := g.verify(); err != nil {
 			return err
 		}
@@ -127,7 +130,7 @@ func (g *pull) extent(ctx context.Context, of *part, p []byte) error {
 // settle waits until a transfer and all before it have come, and verifies them.
 func (g *pull) settle(ctx context.Context, number uint64) error {
 	for g.checked <= number {
-		if err := g.await(ctx, g.checked); err != nil {
+		if err := g.Await(ctx, g.checked); err != nil {
 			return err
 		}
 		if err := g.verify(); err != nil {
@@ -139,23 +142,23 @@ func (g *pull) settle(ctx context.Context, number uint64) error {
 
 // finish is settle of everything.
 func (g *pull) finish(ctx context.Context) error {
-	if g.next == g.checked {
+	if g.Next == g.checked {
 		return nil
 	}
-	err := g.settle(ctx, g.next-1)
+	err := g.settle(ctx, g.Next-1)
 	if err == nil {
-		g.far.health.worked()
+		g.far.Worked()
 	}
 	return err
 }
 
 // verify verifies what has come.
 func (g *pull) verify() error {
-	if g.err != nil {
-		return g.err
+	if g.Err != nil {
+		return g.Err
 	}
-	for ; g.checked < g.low; g.checked++ {
-		c := &g.pieces[g.checked%transferDepth]
+	for ; g.checked < g.Low; g.checked++ {
+		c := &g.pieces[g.checked%remote.Depth]
 		g.sum = checksum.Update(g.sum, c.p)
 		if c.last != nil {
 			if g.sum != c.last.sum {
@@ -170,8 +173,8 @@ func (g *pull) verify() error {
 
 // pull is copyTo of a window that is far. Whole extents go straight into dst. It returns
 // how much of dst holds verified bytes: all that the window has, or nothing.
-func (r *reader) pull(ctx context.Context, w *window, dst []byte, off int64) (n int, err error) {
-	g := newPull(w.session.far)
+func (r *Reader) pull(ctx context.Context, w *window, dst []byte, off int64) (n int, err error) {
+	g := newPull(w.session.Remote)
 	defer g.end()
 	for len(dst) > 0 && off < w.end {
 		p := w.at(off)
@@ -189,7 +192,7 @@ func (r *reader) pull(ctx context.Context, w *window, dst []byte, off int64) (n 
 	return n, nil
 }
 
-func (r *reader) pullPart(ctx context.Context, g *pull, p *part, dst []byte, off int64) error {
+func (r *Reader) pullPart(ctx context.Context, g *pull, p *part, dst []byte, off int64) error {
 	if p.far == nil {
 		clear(dst)
 		return nil
@@ -214,18 +217,25 @@ func (r *reader) pullPart(ctx context.Context, g *pull, p *part, dst []byte, off
 }
 
 // hold keeps an extent, and lets go of the oldest ones if there are too many.
-func (r *reader) hold(p *part, whole []byte) {
+func (r *Reader) hold(p *part, whole []byte) {
 	p.far.held.Store(&whole)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held = append(r.held, p.far)
-	for r.heldBytes += p.far.length; r.heldBytes > maxHeld && len(r.held) > 1; {
+	for r.heldBytes += p.far.length; r.heldBytes > MaxKept && len(r.held) > 1; {
 		r.letGo(1)
 	}
 }
 
+// Kept is how many bytes of extents of which parts were read the reader keeps.
+func (r *Reader) Kept() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heldBytes
+}
+
 // letGo lets go of the n oldest extents that are held. The reader is locked.
-func (r *reader) letGo(n int) {
+func (r *Reader) letGo(n int) {
 	for _, p := range r.held[:n] {
 		p.held.Store(nil)
 		r.heldBytes -= p.length
@@ -235,11 +245,11 @@ func (r *reader) letGo(n int) {
 
 // elsewhere reports whether what a window of memory that is far failed with means that
 // the bytes have to be asked for again: its session broke, or they have to come in messages.
-func (r *reader) elsewhere(w *window, err error) bool {
+func (r *Reader) elsewhere(w *window, err error) bool {
 	if err == nil {
 		return false
 	}
-	if isNoFabric(err) {
+	if session.IsNoFabric(err) {
 		r.mu.Lock()
 		release := func() {}
 		if r.session == w.session {
@@ -249,21 +259,21 @@ func (r *reader) elsewhere(w *window, err error) bool {
 		release()
 		return true
 	}
-	return isBroken(err)
+	return session.IsBroken(err)
 }
 
 // pullOut is writeTo of a window that is far: it fetches the next extent while the
 // consumer has one.
-func (r *reader) pullOut(ctx context.Context, w *window, dst io.Writer, off int64) (total int64, err error) {
-	staged := &r.b.c.staged
-	g := newPull(w.session.far)
+func (r *Reader) pullOut(ctx context.Context, w *window, dst io.Writer, off int64) (total int64, err error) {
+	staged := r.Staged
+	g := newPull(w.session.Remote)
 	var now, next []byte
 	ahead := off // up to where it was fetched
 	defer func() {
 		g.end() // before the memory goes to others
 		for _, p := range [][]byte{now, next} {
 			if p != nil {
-				staged.put(p)
+				staged.Put(p)
 			}
 		}
 	}()
@@ -271,7 +281,7 @@ func (r *reader) pullOut(ctx context.Context, w *window, dst io.Writer, off int6
 		if p.far == nil {
 			return nil, nil
 		}
-		into = staged.get(p.far.length)
+		into = staged.Get(p.far.length)
 		return into, g.extent(ctx, p, into)
 	}
 	if off < w.end {
@@ -281,14 +291,14 @@ func (r *reader) pullOut(ctx context.Context, w *window, dst io.Writer, off int6
 		ahead = w.at(off).end
 	}
 	for off < w.end {
-		p, number := w.at(off), g.next
+		p, number := w.at(off), g.Next
 		if ahead == p.end && p.end < w.end {
 			ahead = w.at(p.end).end
 			if next, err = fetch(w.at(p.end)); err != nil {
 				return total, err
 			}
 		}
-		chunk := zeros[:min(p.end-off, extentSize)]
+		chunk := zeros[:min(p.end-off, segment.ExtentSize)]
 		if p.far != nil {
 			if err := g.settle(ctx, number-1); err != nil {
 				return total, err
@@ -305,11 +315,26 @@ func (r *reader) pullOut(ctx context.Context, w *window, dst io.Writer, off int6
 		}
 		if off == p.end {
 			if now != nil {
-				staged.put(now)
+				staged.Put(now)
 			}
 			now, next = next, nil
 		}
 	}
-	g.far.health.worked()
+	g.far.Worked()
 	return total, nil
+}
+
+// Place returns where a byte of the file lies in the daemon's memory; the zero value if it is in a
+// hole, or came in a message.
+func (r *Reader) Place(ctx context.Context, off int64) (rdma.Remote, error) {
+	w, err := r.window(ctx, off)
+	if err != nil {
+		return rdma.Remote{}, err
+	}
+	defer r.done(w)
+	p := w.at(off)
+	if p.far == nil {
+		return rdma.Remote{}, nil
+	}
+	return rdma.Remote{Key: p.far.key, Offset: uint64(p.far.off + p.far.cut + off - p.off)}, nil
 }

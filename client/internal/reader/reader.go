@@ -1,4 +1,7 @@
-package client
+// Package reader reads one generation of a file, verified, from wherever its bytes are: in mapped
+// memory, in messages, or in a daemon's memory, which they are fetched from one-sided. It must never
+// know of bytes that are not committed.
+package reader
 
 import (
 	"context"
@@ -8,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"forebay/client/internal/session"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -17,23 +21,23 @@ const (
 	mappedWindow  = 32 << 20 // they are pinned meanwhile
 	inlinedWindow = 1 << 20  // the bytes travel, and are kept
 	maxWindows    = 8
-	seqWindows    = 2 // while reading from front to back
+	SeqWindows    = 2 // while reading from front to back
 )
 
-// reader reads one generation of a file. It may be used concurrently. After a
+// Reader reads one generation of a file. It may be used concurrently. After a
 // connection broke it opens the file again and makes sure that it is still the same.
-type reader struct {
-	b    *Buffer
+type Reader struct {
+	Source
 	path string
 
-	entry Entry // as it was opened
-	size  int64
+	Entry *wire.Entry // as it was opened
+	Size  int64
 
 	last    atomic.Int64  // where the last read ended: what begins there is sequential
 	turn    chan struct{} // holds one token: who has it may open the file again
 	mu      sync.Mutex    // guards what follows
 	closed  bool
-	session *session
+	session *session.Session
 	handle  uint64
 	windows []*window // oldest first
 	used    int       // windows with users, dropped ones too: the handle holds their pins, so it outlives them
@@ -50,10 +54,10 @@ type reader struct {
 // flight is a window that was asked for. Several may wait for it.
 type flight struct {
 	span
-	session *session
+	session *session.Session
 
 	asked  sync.Once
-	call   *call
+	call   *session.Call
 	reply  wire.Extents
 	unsent error // why it could not be asked
 
@@ -61,25 +65,25 @@ type flight struct {
 	failed error // why the answer is of no use
 }
 
-// openReader opens a file's committed content.
-func openReader(ctx context.Context, b *Buffer, path string) (*reader, error) {
-	r := &reader{b: b, path: path, turn: make(chan struct{}, 1), fetching: make(chan struct{}, 1)}
+// Open opens a file's committed content.
+func Open(ctx context.Context, from Source, path string) (*Reader, error) {
+	r := &Reader{Source: from, path: path, turn: make(chan struct{}, 1), fetching: make(chan struct{}, 1)}
 	r.turn <- struct{}{}
 	r.fetching <- struct{}{}
-	err := b.c.retry(ctx, func(s *session) error { return r.bind(ctx, s) })
+	err := r.Conn.Retry(ctx, func(s *session.Session) error { return r.bind(ctx, s) })
 	if err != nil {
-		return nil, bb.Wrap("open", b.address(path), err)
+		return nil, bb.Wrap("open", r.Address(path), err)
 	}
 	return r, nil
 }
 
 // bind makes sure that the file is open in a session.
-func (r *reader) bind(ctx context.Context, s *session) error {
+func (r *Reader) bind(ctx context.Context, s *session.Session) error {
 	select {
 	case <-r.turn:
 		defer func() { r.turn <- struct{}{} }()
 	case <-ctx.Done():
-		return cancelled(ctx)
+		return session.Cancelled(ctx)
 	}
 	r.mu.Lock()
 	bound := r.session == s
@@ -88,17 +92,17 @@ func (r *reader) bind(ctx context.Context, s *session) error {
 	if bound {
 		return nil
 	}
-	handle := s.handle.Add(1)
-	m := &wire.Open{Handle: handle, Buffer: r.b.name, Path: r.path, Want: uint32(windowSize(s))}
+	handle := s.NewHandle()
+	m := &wire.Open{Handle: handle, Buffer: r.Buffer, Path: r.path, Want: uint32(windowSize(s))}
 	var opened wire.Opened
-	data, err := s.ask(ctx, wire.Type_TYPE_OPEN, m, nil, &opened, func(c *call) {
-		if c.err == nil {
-			s.closeHandle(handle)
+	data, err := s.Ask(ctx, wire.Type_TYPE_OPEN, m, nil, &opened, func(c *session.Call) {
+		if c.Err == nil {
+			s.CloseHandle(handle)
 		}
 	})
 	if err != nil {
-		if !isBroken(err) && ctx.Err() == nil {
-			s.closeHandle(handle) // of an open that failed, too
+		if !session.IsBroken(err) && ctx.Err() == nil {
+			s.CloseHandle(handle) // of an open that failed, too
 		}
 		return err
 	}
@@ -106,25 +110,25 @@ func (r *reader) bind(ctx context.Context, s *session) error {
 }
 
 // adopt takes the answer to Open over, unless it is about another content than before.
-func (r *reader) adopt(s *session, handle uint64, m *wire.Opened, data []byte, first bool) error {
+func (r *Reader) adopt(s *session.Session, handle uint64, m *wire.Opened, data []byte, first bool) error {
 	if m.Entry == nil {
-		s.closeHandle(handle)
+		s.CloseHandle(handle)
 		return bb.E(bb.Internal, "open", "", "the daemon answered without an entry")
 	}
-	e := asEntry(r.path, m.Entry)
-	e.Generation = Generation(m.Generation)
-	if !first && (e.File != r.entry.File || e.Generation != r.entry.Generation || e.Size < r.size) {
-		s.closeHandle(handle)
-		return bb.E(bb.Unavailable, "read", r.b.address(r.path), "the connection broke, and meanwhile the file got other content").
+	e := m.Entry
+	e.Generation = m.Generation
+	if !first && (e.File != r.Entry.File || e.Generation != r.Entry.Generation || e.Size < r.Size) {
+		s.CloseHandle(handle)
+		return bb.E(bb.Unavailable, "read", r.Address(r.path), "the connection broke, and meanwhile the file got other content").
 			WithRemedy("open it again")
 	}
 	if first {
-		r.entry, r.size = e, e.Size
+		r.Entry, r.Size = e, e.Size
 	}
 	var w *window
-	if m.Extents != nil && r.size > 0 {
+	if m.Extents != nil && r.Size > 0 {
 		// If what came with the open is of no use, reading asks again and tells why.
-		w, _ = newWindow(&r.b.c.atlas, s, 0, m.Extents, data)
+		w, _ = newWindow(r.Regions, s, 0, m.Extents, data)
 	}
 	r.mu.Lock()
 	release, closed := r.forgetAll(), r.closed
@@ -141,35 +145,30 @@ func (r *reader) adopt(s *session, handle uint64, m *wire.Opened, data []byte, f
 		w.release()
 	}
 	if closed {
-		s.closeHandle(handle)
-		return closedFile("read", r.b.address(r.path))
+		s.CloseHandle(handle)
+		return errClosedFile("read", r.Address(r.path))
 	}
 	return nil
 }
 
-func windowSize(s *session) int64 {
-	if s.leases() {
+func windowSize(s *session.Session) int64 {
+	if s.Leases() {
 		return mappedWindow
 	}
 	return inlinedWindow
 }
 
-// closeHandle closes a handle without waiting for the answer.
-func (s *session) closeHandle(handle uint64) {
-	s.post(wire.Type_TYPE_CLOSE, &wire.Close{Handle: handle}, nil)
-}
-
-// readAt reads bytes, as io.ReaderAt does.
-func (r *reader) readAt(ctx context.Context, p []byte, off int64) (n int, err error) {
+// ReadAt reads bytes, as io.ReaderAt does.
+func (r *Reader) ReadAt(ctx context.Context, p []byte, off int64) (n int, err error) {
 	if off < 0 {
-		return 0, bb.E(bb.Invalid, "read", r.b.address(r.path), "the offset is negative")
+		return 0, bb.E(bb.Invalid, "read", r.Address(r.path), "the offset is negative")
 	}
 	eof := false
-	if left := max(0, r.size-off); int64(len(p)) > left {
+	if left := max(0, r.Size-off); int64(len(p)) > left {
 		p, eof = p[:left], true
 	}
 	goesOn := r.last.Swap(off+int64(len(p))) == off
-	check := goesOn || r.b.c.o.VerifyAll
+	check := goesOn || r.VerifyAll
 	for len(p) > 0 {
 		w, err := r.window(ctx, off)
 		if err != nil {
@@ -185,8 +184,8 @@ func (r *reader) readAt(ctx context.Context, p []byte, off int64) (n int, err er
 		default:
 			k, err = r.pull(ctx, w, p, off)
 		}
-		lost := w.pin != 0 && !w.session.alive() || r.elsewhere(w, err)
-		if !lost && err == nil && check && off+int64(k) > w.off+w.len()/2 && w.end < r.size {
+		lost := w.pin != 0 && !w.session.Alive() || r.elsewhere(w, err)
+		if !lost && err == nil && check && off+int64(k) > w.off+w.len()/2 && w.end < r.Size {
 			r.ahead(ctx, w.end)
 		}
 		r.done(w)
@@ -194,7 +193,7 @@ func (r *reader) readAt(ctx context.Context, p []byte, off int64) (n int, err er
 			continue // the pin was void: what was copied may be anything
 		}
 		if err != nil {
-			return n, bb.Wrap("read", r.b.address(r.path), err)
+			return n, bb.Wrap("read", r.Address(r.path), err)
 		}
 		n, off, p = n+k, off+int64(k), p[k:]
 	}
@@ -205,28 +204,28 @@ func (r *reader) readAt(ctx context.Context, p []byte, off int64) (n int, err er
 }
 
 // window returns the window that holds off, which lies in the file. Call done after use.
-func (r *reader) window(ctx context.Context, off int64) (*window, error) {
+func (r *Reader) window(ctx context.Context, off int64) (*window, error) {
 	if w := r.find(off); w != nil {
 		return w, nil
 	}
 	var found *window
-	err := r.b.c.retry(ctx, func(s *session) (err error) {
+	err := r.Conn.Retry(ctx, func(s *session.Session) (err error) {
 		if err = r.bind(ctx, s); err == nil {
 			found, err = r.fetch(ctx, s, off)
 		}
 		return err
 	})
 	if err != nil {
-		return nil, bb.Wrap("read", r.b.address(r.path), err)
+		return nil, bb.Wrap("read", r.Address(r.path), err)
 	}
 	return found, nil
 }
 
 // find looks among the windows that are there.
-func (r *reader) find(off int64) *window {
+func (r *Reader) find(off int64) *window {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.session.isBroken() {
+	if r.closed || r.session.Broken() {
 		return nil
 	}
 	for i := len(r.windows) - 1; i >= 0; i-- {
@@ -239,14 +238,14 @@ func (r *reader) find(off int64) *window {
 }
 
 // use begins the use of a window. The reader is locked.
-func (r *reader) use(w *window) {
+func (r *Reader) use(w *window) {
 	if w.users++; w.users == 1 {
 		r.used++
 	}
 }
 
 // done ends the use of a window. With the last one in use ends the handle of a closed reader.
-func (r *reader) done(w *window) {
+func (r *Reader) done(w *window) {
 	r.mu.Lock()
 	w.users--
 	if w.users == 0 {
@@ -264,7 +263,7 @@ func (r *reader) done(w *window) {
 }
 
 // fetch asks for the window that holds off, or waits for it if it was asked for.
-func (r *reader) fetch(ctx context.Context, s *session, off int64) (*window, error) {
+func (r *Reader) fetch(ctx context.Context, s *session.Session, off int64) (*window, error) {
 	for {
 		if w := r.find(off); w != nil {
 			return w, nil
@@ -275,7 +274,7 @@ func (r *reader) fetch(ctx context.Context, s *session, off int64) (*window, err
 		}
 		r.ask(ctx, f)
 		if err = f.unsent; err == nil {
-			if err = s.await(ctx, f.call); err != nil && !f.call.finished() {
+			if err = s.Await(ctx, f.call); err != nil && !f.call.Finished() {
 				return nil, err // this reader's context ended; others may go on waiting
 			}
 		}
@@ -290,14 +289,14 @@ func (r *reader) fetch(ctx context.Context, s *session, off int64) (*window, err
 }
 
 // flight finds or makes the flight for the window that holds off.
-func (r *reader) flight(s *session, off int64) (*flight, error) {
+func (r *Reader) flight(s *session.Session, off int64) (*flight, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.closed:
-		return nil, closedFile("read", r.b.address(r.path))
+		return nil, errClosedFile("read", r.Address(r.path))
 	case r.session != s:
-		return nil, &brokenError{Reason: errors.New("another session took over")}
+		return nil, &session.BrokenError{Reason: errors.New("another session took over")}
 	}
 	for _, f := range r.flights {
 		if f.off <= off && off < f.end {
@@ -320,21 +319,21 @@ func (r *reader) flight(s *session, off int64) (*flight, error) {
 }
 
 // ask sends the question, once.
-func (r *reader) ask(ctx context.Context, f *flight) {
+func (r *Reader) ask(ctx context.Context, f *flight) {
 	f.asked.Do(func() {
 		r.mu.Lock()
 		handle := r.handle
 		r.mu.Unlock()
-		m := &wire.ExtentsRequest{Handle: handle, Offset: f.off, Length: f.len(), Inline: !f.session.leases()}
-		f.call, f.unsent = f.session.start(ctx, wire.Type_TYPE_EXTENTS, m, nil, &f.reply)
+		m := &wire.ExtentsRequest{Handle: handle, Offset: f.off, Length: f.len(), Inline: !f.session.Leases()}
+		f.call, f.unsent = f.session.Start(ctx, wire.Type_TYPE_EXTENTS, m, nil, &f.reply)
 	})
 }
 
 // land makes a window of a flight's answer.
-func (r *reader) land(f *flight, err error) {
+func (r *Reader) land(f *flight, err error) {
 	var w *window
 	if err == nil {
-		w, f.failed = newWindow(&r.b.c.atlas, f.session, f.off, &f.reply, f.call.data)
+		w, f.failed = newWindow(r.Regions, f.session, f.off, &f.reply, f.call.Data)
 	}
 	if w != nil && w.len() == 0 {
 		f.failed = bb.E(bb.Internal, "read", "", "the daemon answered a question for bytes with none")
@@ -348,7 +347,7 @@ func (r *reader) land(f *flight, err error) {
 		unused = append(unused, w)
 	default:
 		r.windows = append(r.windows, w)
-		r.short = w.end < min(f.end, r.size)
+		r.short = w.end < min(f.end, r.Size)
 		unused = r.prune(w)
 	}
 	r.mu.Unlock()
@@ -359,10 +358,10 @@ func (r *reader) land(f *flight, err error) {
 
 // prune drops the oldest windows beyond the number worth keeping, and returns those
 // that nobody uses. The reader is locked.
-func (r *reader) prune(newest *window) (unused []*window) {
+func (r *Reader) prune(newest *window) (unused []*window) {
 	keep := maxWindows
 	if n := len(r.windows); n > 1 && r.windows[n-2].end == newest.off {
-		keep = seqWindows
+		keep = SeqWindows
 	}
 	for n := len(r.windows) - keep; n > 0; n-- {
 		unused = drop(r.windows[0], unused)
@@ -380,7 +379,7 @@ func drop(w *window, unused []*window) []*window {
 
 // forgetAll empties the reader, and returns what lets go of it. The reader is locked,
 // and the returned function called when it is not.
-func (r *reader) forgetAll() (release func()) {
+func (r *Reader) forgetAll() (release func()) {
 	var unused []*window
 	for _, w := range r.windows {
 		unused = drop(w, unused)
@@ -405,23 +404,23 @@ func (f *flight) abandon() {
 	}
 	f.taken.Do(func() {
 		f.failed = bb.Cancelled
-		f.session.abandon(f.call, func(c *call) {
-			if c.err == nil && f.reply.Pin != 0 {
-				f.session.post(wire.Type_TYPE_UNPIN, &wire.Unpin{Pins: []uint64{f.reply.Pin}}, nil)
+		f.session.Abandon(f.call, func(c *session.Call) {
+			if c.Err == nil && f.reply.Pin != 0 {
+				f.session.Post(wire.Type_TYPE_UNPIN, &wire.Unpin{Pins: []uint64{f.reply.Pin}}, nil)
 			}
 		})
 	})
 }
 
 // ahead asks for the window that holds off before somebody needs it.
-func (r *reader) ahead(ctx context.Context, off int64) {
+func (r *Reader) ahead(ctx context.Context, off int64) {
 	r.mu.Lock()
 	s, known := r.session, r.closed || len(r.flights) > 0
 	for _, w := range r.windows {
 		known = known || w.off <= off && off < w.end
 	}
 	r.mu.Unlock()
-	if known || s.isBroken() {
+	if known || s.Broken() {
 		return
 	}
 	if f, err := r.flight(s, off); err == nil {
@@ -429,8 +428,8 @@ func (r *reader) ahead(ctx context.Context, off int64) {
 	}
 }
 
-// close lets go of the file. Reads that are under way finish.
-func (r *reader) close() {
+// Close lets go of the file. Reads that are under way finish.
+func (r *Reader) Close() {
 	r.mu.Lock()
 	closed := r.closed
 	r.closed = true
@@ -450,8 +449,8 @@ func (r *reader) close() {
 
 // closeHandle closes the handle of a closed reader of which nothing is in use: with a handle,
 // the daemon ends all its pins.
-func (r *reader) closeHandle() {
-	if !r.session.isBroken() {
-		r.session.closeHandle(r.handle)
+func (r *Reader) closeHandle() {
+	if !r.session.Broken() {
+		r.session.CloseHandle(r.handle)
 	}
 }

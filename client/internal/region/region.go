@@ -1,4 +1,6 @@
-package client
+// Package region maps the files in which a daemon on this node keeps its memory, each once for all
+// who use it. It must never know what lies in them.
+package region
 
 import (
 	"fmt"
@@ -12,25 +14,25 @@ import (
 	"forebay/internal/wire"
 )
 
-// atlas holds the region files that this client has mapped, each once. It may be used
+// Map holds the region files that this client has mapped, each once. It may be used
 // concurrently.
-type atlas struct {
+type Map struct {
 	mu struct {
 		sync.Mutex
-		maps   map[uint64]*region
+		maps   map[uint64]*Region
 		closed bool
 	}
 }
 
-// region is one mapped region file. It stays mapped as long as somebody uses it, and
+// Region is one mapped region file. It stays mapped as long as somebody uses it, and
 // after that while the file is there and the client is not closed.
-type region struct {
-	atlas *atlas
+type Region struct {
+	atlas *Map
 	id    uint64
 	path  string
 	is    fileID
-	file  *os.File // open as long as it is mapped: locks of leases are on it
-	mem   []byte
+	File  *os.File // open as long as it is mapped: locks of leases are on it
+	Mem   []byte
 
 	users int  // guarded by atlas.mu
 	stale bool // guarded by atlas.mu: not in the atlas any more
@@ -38,12 +40,12 @@ type region struct {
 
 type fileID struct{ dev, ino uint64 }
 
-// acquire maps a region, unless it is mapped already. Release it after use.
-func (a *atlas) acquire(m *wire.Region) (*region, error) {
+// Acquire maps a region, unless it is mapped already. Release it after use.
+func (a *Map) Acquire(m *wire.Region) (*Region, error) {
 	if r := a.find(m); r != nil {
 		return r, nil
 	}
-	a.sweep()
+	a.Sweep()
 	r, err := mapRegion(m)
 	if err != nil {
 		return nil, &bb.Error{Kind: bb.Unavailable, Op: "map", Path: m.Path, Err: err}
@@ -52,7 +54,7 @@ func (a *atlas) acquire(m *wire.Region) (*region, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.mu.maps == nil {
-		a.mu.maps = make(map[uint64]*region)
+		a.mu.maps = make(map[uint64]*Region)
 	}
 	if other := a.mu.maps[r.id]; other != nil {
 		if other.is == r.is {
@@ -67,11 +69,11 @@ func (a *atlas) acquire(m *wire.Region) (*region, error) {
 	return r, nil
 }
 
-func (a *atlas) find(m *wire.Region) *region {
+func (a *Map) find(m *wire.Region) *Region {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.mu.maps[m.Id]
-	if r == nil || r.path != m.Path || int64(len(r.mem)) < m.Length {
+	if r == nil || r.path != m.Path || int64(len(r.Mem)) < m.Length {
 		return nil
 	}
 	r.users++
@@ -80,7 +82,7 @@ func (a *atlas) find(m *wire.Region) *region {
 
 // mapRegion maps a region's file for reading and writing. It checks the file's length,
 // for touching a page behind its end is a fault.
-func mapRegion(m *wire.Region) (*region, error) {
+func mapRegion(m *wire.Region) (*Region, error) {
 	if m.Path == "" || m.Length <= 0 {
 		return nil, fmt.Errorf("the daemon names no file for region %016x", m.Id)
 	}
@@ -88,7 +90,7 @@ func mapRegion(m *wire.Region) (*region, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &region{id: m.Id, path: m.Path, file: f}
+	r := &Region{id: m.Id, path: m.Path, File: f}
 	if err := r.mapFile(m.Length); err != nil {
 		f.Close()
 		return nil, err
@@ -96,30 +98,30 @@ func mapRegion(m *wire.Region) (*region, error) {
 	return r, nil
 }
 
-func (r *region) mapFile(length int64) error {
+func (r *Region) mapFile(length int64) error {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(r.file.Fd()), &st); err != nil {
+	if err := unix.Fstat(int(r.File.Fd()), &st); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
 	if st.Size < length {
 		return fmt.Errorf("region %016x has %d bytes, its file only %d", r.id, length, st.Size)
 	}
-	mem, err := unix.Mmap(int(r.file.Fd()), 0, int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(int(r.File.Fd()), 0, int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
-	r.is, r.mem = fileID{st.Dev, st.Ino}, mem
+	r.is, r.Mem = fileID{st.Dev, st.Ino}, mem
 	return nil
 }
 
 // unmap ends the use of a region. It fails only for memory that is not mapped.
-func (r *region) unmap() {
-	unix.Munmap(r.mem) //nolint:errcheck // see above
-	r.file.Close()
+func (r *Region) unmap() {
+	unix.Munmap(r.Mem) //nolint:errcheck // see above
+	r.File.Close()
 }
 
-// release says that a user is done.
-func (r *region) release() {
+// Release says that a user is done.
+func (r *Region) Release() {
 	r.atlas.mu.Lock()
 	defer r.atlas.mu.Unlock()
 	if r.users--; r.users == 0 && r.stale {
@@ -128,18 +130,18 @@ func (r *region) release() {
 }
 
 // retire takes a region out of the atlas; its last user unmaps it. The atlas is locked.
-func (r *region) retire() {
+func (r *Region) retire() {
 	delete(r.atlas.mu.maps, r.id)
 	if r.stale = true; r.users == 0 {
 		r.unmap()
 	}
 }
 
-// sweep retires regions whose files are gone or are others now: their pages would
+// Sweep retires regions whose files are gone or are others now: their pages would
 // stay in memory for as long as they are mapped.
-func (a *atlas) sweep() {
+func (a *Map) Sweep() {
 	a.mu.Lock()
-	all := make([]*region, 0, len(a.mu.maps))
+	all := make([]*Region, 0, len(a.mu.maps))
 	for _, r := range a.mu.maps {
 		all = append(all, r)
 	}
@@ -157,8 +159,15 @@ func (a *atlas) sweep() {
 	}
 }
 
-// close unmaps what nobody uses, and the rest when its last user is done.
-func (a *atlas) close() {
+// Len is how many regions are mapped, but for those that only wait for their last user.
+func (a *Map) Len() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.mu.maps)
+}
+
+// Close unmaps what nobody uses, and the rest when its last user is done.
+func (a *Map) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, r := range a.mu.maps {

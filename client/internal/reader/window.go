@@ -1,9 +1,11 @@
-package client
+package reader
 
 import (
 	"fmt"
 	"sync/atomic"
 
+	"forebay/client/internal/region"
+	"forebay/client/internal/session"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 	"forebay/internal/wire"
@@ -18,10 +20,10 @@ func (s span) len() int64 { return s.end - s.off }
 // lie in mapped regions, pinned, or the bytes themselves.
 type window struct {
 	span
-	session *session
+	session *session.Session
 	pin     uint64 // 0: the bytes came with the answer
 	parts   []part // ascending, without gaps
-	regions []*region
+	regions []*region.Region
 	far     bool // what is not a hole is in the daemon's memory only: see fetch
 
 	users   int  // guarded by the reader
@@ -43,7 +45,7 @@ type part struct {
 
 // newWindow checks an answer to the question for the bytes from off on, and maps what
 // it names.
-func newWindow(a *atlas, s *session, off int64, m *wire.Extents, data []byte) (*window, error) {
+func newWindow(a *region.Map, s *session.Session, off int64, m *wire.Extents, data []byte) (*window, error) {
 	w := &window{span: span{off, off}, session: s, pin: m.Pin}
 	if m.DataLength > 0 || len(data) > 0 {
 		w.end = off + int64(len(data))
@@ -52,16 +54,16 @@ func newWindow(a *atlas, s *session, off int64, m *wire.Extents, data []byte) (*
 		w.parts[0].verified.Store(true) // by the daemon
 		return w, nil
 	}
-	if s != nil && s.far != nil {
+	if s != nil && s.Remote != nil {
 		if err := w.setFar(m); err != nil {
 			w.release()
 			return nil, err
 		}
 		return w, nil
 	}
-	regions := make(map[uint64]*region, len(m.Regions))
+	regions := make(map[uint64]*region.Region, len(m.Regions))
 	for _, g := range m.Regions {
-		r, err := a.acquire(g)
+		r, err := a.Acquire(g)
 		if err != nil {
 			w.release()
 			return nil, err
@@ -81,16 +83,16 @@ func newWindow(a *atlas, s *session, off int64, m *wire.Extents, data []byte) (*
 }
 
 // set fills a part from an extent, which must continue at off.
-func (p *part) set(e *wire.Extent, off int64, r *region) error {
+func (p *part) set(e *wire.Extent, off int64, r *region.Region) error {
 	length := int64(-1)
 	if r != nil {
-		length = int64(len(r.mem))
+		length = int64(len(r.Mem))
 	}
 	if hole, err := p.place(e, off, length); hole || err != nil {
 		return err
 	}
-	p.whole = r.mem[e.CheckOffset : e.CheckOffset+e.CheckLength]
-	p.mem = r.mem[e.Offset : e.Offset+e.Length : e.Offset+e.Length]
+	p.whole = r.Mem[e.CheckOffset : e.CheckOffset+e.CheckLength]
+	p.mem = r.Mem[e.Offset : e.Offset+e.Length : e.Offset+e.Length]
 	return nil
 }
 
@@ -189,10 +191,10 @@ func (p *part) mismatch() error {
 // release lets go of what the window holds, when nobody uses it any more.
 func (w *window) release() {
 	for _, r := range w.regions {
-		r.release()
+		r.Release()
 	}
 	w.regions = nil
-	if w.pin != 0 && !w.session.isBroken() {
-		w.session.post(wire.Type_TYPE_UNPIN, &wire.Unpin{Pins: []uint64{w.pin}}, nil)
+	if w.pin != 0 && !w.session.Broken() {
+		w.session.Post(wire.Type_TYPE_UNPIN, &wire.Unpin{Pins: []uint64{w.pin}}, nil)
 	}
 }

@@ -1,21 +1,16 @@
-package client
+package writer
 
 import (
 	"iter"
 
+	"forebay/client/internal/lease"
 	"forebay/internal/checksum"
 	"forebay/internal/segment"
 )
 
-// extentSize is the longest run of bytes under one checksum that a writer makes, ending
-// at multiples of it in the file. A reader that wants a part of an extent has to look
-// at all of it to verify it: at this size that stays in the cache that it is copied
-// from next, and a reader in steps of 1 MiB gets whole ones.
-const extentSize = 1 << 20
-
 // extent is a run of a file's bytes that waits for a commit.
 type extent struct {
-	mem    *memory
+	mem    *lease.Memory
 	seg    int64 // in the memory
 	off    int64 // in the file
 	length int64
@@ -23,17 +18,17 @@ type extent struct {
 	sent   int64 // bytes from the front that are on their way to a segment that is far
 }
 
-func (e *extent) bytes() []byte { return e.mem.bytes[e.seg : e.seg+e.length : e.seg+e.length] }
+func (e *extent) bytes() []byte { return e.mem.Bytes[e.seg : e.seg+e.length : e.seg+e.length] }
 
 // continues reports whether n more bytes at seg of mem and off of the file make the
 // extent longer.
-func (e *extent) continues(mem *memory, seg, off int64) bool {
-	return e.mem == mem && e.seg+e.length == seg && e.off+e.length == off && off%extentSize != 0
+func (e *extent) continues(mem *lease.Memory, seg, off int64) bool {
+	return e.mem == mem && e.seg+e.length == seg && e.off+e.length == off && off%segment.ExtentSize != 0
 }
 
 // hold is what a writer has in one memory.
 type hold struct {
-	mem     *memory
+	mem     *lease.Memory
 	extents int64 // that wait for a commit
 	pieces  int   // its claim and its reservation, as far as they are in it
 	tight   bool  // there is no room for another record: nothing may be committed from it
@@ -45,9 +40,9 @@ type hold struct {
 type backlog struct {
 	pending  []extent // in the order written: where they overlap, later ones win
 	holds    []hold
-	claim    claim   // being filled
-	reserved claim   // handed out by Reserve
-	newest   *memory // among those that pending is in, the one that came last
+	claim    lease.Claim   // being filled
+	reserved lease.Claim   // handed out by Reserve
+	newest   *lease.Memory // among those that pending is in, the one that came last
 	asides   []*aside
 }
 
@@ -65,7 +60,7 @@ type aside struct {
 // over something pending in another one that came later: a commit is recorded segment by
 // segment, in the order in which it first names them, and for a second record of a
 // segment, which would keep the order, no room is set aside.
-func (b *backlog) comesTooEarly(mem *memory, off, n int64) bool {
+func (b *backlog) comesTooEarly(mem *lease.Memory, off, n int64) bool {
 	if h := b.hold(mem); b.newest == nil || b.newest == mem || h == nil || h.extents == 0 {
 		return false
 	}
@@ -80,14 +75,14 @@ func (b *backlog) comesTooEarly(mem *memory, off, n int64) bool {
 	return false
 }
 
-// holdsIn reports whether there is something in a memory already, for which the base of
+// HoldsIn reports whether there is something in a memory already, for which the base of
 // a record is owed. Its space may be locked.
-func (b *backlog) holdsIn(mem *memory) bool { return b.hold(mem) != nil }
+func (b *backlog) HoldsIn(mem *lease.Memory) bool { return b.hold(mem) != nil }
 
-// hasPending reports whether anything is not committed.
-func (b *backlog) hasPending() bool { return len(b.pending) > 0 }
+// HasPending reports whether anything is not committed.
+func (b *backlog) HasPending() bool { return len(b.pending) > 0 }
 
-func (b *backlog) hold(mem *memory) *hold {
+func (b *backlog) hold(mem *lease.Memory) *hold {
 	for i := range b.holds {
 		if b.holds[i].mem == mem {
 			return &b.holds[i]
@@ -97,7 +92,7 @@ func (b *backlog) hold(mem *memory) *hold {
 }
 
 // took notes that a claim was taken.
-func (b *backlog) took(mem *memory) {
+func (b *backlog) took(mem *lease.Memory) {
 	if h := b.hold(mem); h != nil {
 		h.pieces++
 		return
@@ -106,94 +101,49 @@ func (b *backlog) took(mem *memory) {
 }
 
 // drop gives the rest of a claim back.
-func (b *backlog) drop(c *claim) {
-	mem := c.mem
+func (b *backlog) drop(c *lease.Claim) {
+	mem := c.Mem
 	if mem == nil {
 		return
 	}
-	mem.mu.Lock()
-	mem.GiveBack(c.Span)
-	if mem.lease != nil {
-		mem.Forgive(c.credits * segment.RecordItem)
-	}
-	mem.mu.Unlock()
-	*c = claim{}
+	c.GiveBack()
 	b.hold(mem).pieces--
 	b.settle(mem)
 }
 
 // settle ends the hold on a memory in which nothing is left.
-func (b *backlog) settle(mem *memory) {
+func (b *backlog) settle(mem *lease.Memory) {
 	h := b.hold(mem)
 	if h.pieces > 0 || h.extents > 0 {
 		return
 	}
 	*h = b.holds[len(b.holds)-1]
 	b.holds = b.holds[:len(b.holds)-1]
-	if mem.lease == nil {
-		return
-	}
-	mem.mu.Lock()
-	mem.Forgive(segment.RecordBase)
-	mem.mu.Unlock()
-	mem.lease.leave()
-}
-
-// bytes is the memory of the claim.
-func (c *claim) bytes() []byte { return c.mem.bytes[c.Off:c.End:c.End] }
-
-// pay makes sure that room for the record of a further extent of the claim is set aside.
-func (c *claim) pay() bool {
-	if c.mem.lease == nil || c.credits > 0 {
-		return true
-	}
-	c.mem.mu.Lock()
-	defer c.mem.mu.Unlock()
-	if !c.mem.Owe(segment.RecordItem) {
-		return false
-	}
-	c.credits++
-	return true
-}
-
-// lengthen makes a claim longer, if nothing else follows it. It returns the grant to
-// ask for, if it is time.
-func (c *claim) lengthen(want int64) (next *grant) {
-	if c.mem == nil {
-		return nil
-	}
-	c.mem.mu.Lock()
-	defer c.mem.mu.Unlock()
-	n := c.mem.Extend(c.End, want)
-	c.End += n
-	if l := c.mem.lease; l != nil && n > 0 {
-		next = l.space.used(l.session, n)
-	}
-	return next
+	mem.Leave()
 }
 
 // add makes the first n bytes of a claim, which was paid for, the file's bytes from off
 // on, and returns the extent that they are in, whose checksum is of what it held before.
-// They must not cross a multiple of extentSize in the file.
-func (b *backlog) add(c *claim, off, n int64) *extent {
-	if last := len(b.pending) - 1; last < 0 || !b.pending[last].continues(c.mem, c.Off, off) {
-		b.pending = append(b.pending, extent{mem: c.mem, seg: c.Off, off: off})
-		if h := b.hold(c.mem); h.extents == 0 {
-			b.newest = c.mem
+// They must not cross a multiple of segment.ExtentSize in the file.
+func (b *backlog) add(c *lease.Claim, off, n int64) *extent {
+	if last := len(b.pending) - 1; last < 0 || !b.pending[last].continues(c.Mem, c.Off, off) {
+		b.pending = append(b.pending, extent{mem: c.Mem, seg: c.Off, off: off})
+		if h := b.hold(c.Mem); h.extents == 0 {
+			b.newest = c.Mem
 		}
-		b.hold(c.mem).extents++
-		c.credits = max(0, c.credits-1)
+		b.hold(c.Mem).extents++
+		c.SpendCredit()
 	}
 	e := &b.pending[len(b.pending)-1]
 	e.length += n
-	c.Off += n
+	c.Advance(n)
 	return e
 }
 
 // isNext reports whether bytes at off of the file would make the last extent longer.
-func (b *backlog) isNext(c *claim, off int64) bool {
+func (b *backlog) isNext(c *lease.Claim, off int64) bool {
 	n := len(b.pending)
-	return n > 0 && b.pending[n-1].continues(c.mem, c.Off, off)
+	return n > 0 && b.pending[n-1].continues(c.Mem, c.Off, off)
 }
 
 // committed says that the records of everything pending are written. Leases in which
@@ -202,34 +152,18 @@ func (b *backlog) committed() {
 	b.pending, b.newest = b.pending[:0], nil
 	for i := range b.holds {
 		h := &b.holds[i]
-		cost := h.cost()
+		h.mem.Committed(h.extents)
 		h.extents = 0
-		h.mem.mu.Lock()
-		h.mem.Spend(cost)
-		if cost > 0 {
-			h.mem.MustOwe(segment.RecordBase) // for the record of what comes next
-		}
-		h.tight = h.mem.Free() < 0
-		h.mem.mu.Unlock()
+		h.tight = h.mem.Tight()
 	}
-	if h := b.hold(b.claim.mem); h != nil && (h.tight || h.mem.lease == nil) {
+	if h := b.hold(b.claim.Mem); h != nil && (h.tight || !h.mem.Leased()) {
 		b.drop(&b.claim)
 	}
 	for i := len(b.holds) - 1; i >= 0; i-- {
 		h := &b.holds[i]
-		h.mem.mu.Lock()
-		h.tight = h.mem.Free() < 0
-		h.mem.mu.Unlock()
+		h.tight = h.mem.Tight()
 		b.settle(h.mem)
 	}
-}
-
-// cost is what the record of a commit of all of a hold's extents takes.
-func (h *hold) cost() int64 {
-	if h.mem.lease == nil || h.extents == 0 {
-		return 0
-	}
-	return segment.RecordBase + h.extents*segment.RecordItem
 }
 
 // mayBeWritten says that a commit of everything pending failed, or its outcome is
@@ -238,11 +172,8 @@ func (h *hold) cost() int64 {
 func (b *backlog) mayBeWritten() (again bool) {
 	again = true
 	for i := range b.holds {
-		m, cost := b.holds[i].mem, b.holds[i].cost()
-		m.mu.Lock()
-		m.Waste(cost)
-		again = again && m.Free() >= 0
-		m.mu.Unlock()
+		room := b.holds[i].mem.MayBeCommitted(b.holds[i].extents)
+		again = again && room
 	}
 	return again
 }
@@ -255,16 +186,11 @@ func (b *backlog) putAside() (a *aside, release func()) {
 	b.asides = append(b.asides, a)
 	b.pending, b.newest = nil, nil
 	b.holds = nil
-	if mem := b.reserved.mem; mem != nil {
+	if mem := b.reserved.Mem; mem != nil {
 		h := a.from.hold(mem)
 		h.pieces--
 		b.holds = append(b.holds, hold{mem: mem, pieces: 1, tight: true})
-		if mem.lease != nil {
-			mem.mu.Lock()
-			mem.lease.users.Enter()
-			mem.MustOwe(segment.RecordBase)
-			mem.mu.Unlock()
-		}
+		mem.Enter()
 	}
 	return a, func() {
 		if !a.landed {
@@ -343,13 +269,9 @@ func (b *backlog) forget() {
 }
 
 // unhold gives up what is pending in a memory.
-func (b *backlog) unhold(mem *memory) {
+func (b *backlog) unhold(mem *lease.Memory) {
 	h := b.hold(mem)
-	mem.mu.Lock()
-	if mem.lease != nil {
-		mem.Forgive(h.extents * segment.RecordItem)
-	}
-	mem.mu.Unlock()
+	mem.Forgive(h.extents)
 	h.extents = 0
 	b.settle(mem)
 }

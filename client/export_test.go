@@ -1,0 +1,15 @@
+package client
+
+import (
+	"forebay/client/internal/reader"
+	"forebay/client/internal/region"
+	"forebay/client/internal/writer"
+)
+
+// What tests look at besides.
+
+func (f *File) Reader() *reader.Reader { return f.r }
+
+func (f *File) Writer() *writer.Writer { return f.w }
+
+func (c *Client) Regions() *region.Map { return &c.atlas }

@@ -1,0 +1,220 @@
+package lease
+
+import (
+	"context"
+	"sync"
+
+	"forebay/client/internal/remote"
+	"forebay/client/internal/session"
+	"forebay/internal/segment"
+	"forebay/rdma"
+)
+
+// Memory is where bytes wait to be committed: a leased segment, or a chunk of this
+// process's own memory whose bytes travel in the commit. Its methods may be used concurrently.
+type Memory struct {
+	Bytes []byte
+	lease *lease // nil: a chunk
+
+	mu     *sync.Mutex    // of a segment: its space's
+	cursor segment.Cursor // guarded by mu
+}
+
+// NewChunk returns n bytes of this process's own memory.
+func NewChunk(n int64) *Memory {
+	return &Memory{Bytes: make([]byte, n), mu: new(sync.Mutex), cursor: segment.NewCursor(0, n)}
+}
+
+// Reset makes the first n bytes of a chunk free again.
+func (m *Memory) Reset(n int64) { m.cursor = segment.NewCursor(0, n) }
+
+// Claim hands out between least and want bytes of a chunk.
+func (m *Memory) Claim(want, least int64) (Claim, bool) {
+	at, ok := m.cursor.Take(want, least, 0)
+	return Claim{Mem: m, Span: at}, ok
+}
+
+// Leased reports whether the memory is a leased segment, and no chunk.
+func (m *Memory) Leased() bool { return m.lease != nil }
+
+// Of reports whether the memory may be committed from in a session: a lease is void in any other
+// than its own.
+func (m *Memory) Of(s *session.Session) bool { return m.lease == nil || m.lease.session == s }
+
+// Far reports whether bytes have to be transferred to the daemon's memory before they are committed.
+func (m *Memory) Far() bool { return m.lease != nil && m.lease.region == nil }
+
+// Void reports whether the memory belongs to a session that broke.
+func (m *Memory) Void() bool { return m.lease != nil && m.lease.session.Broken() }
+
+// Place returns by which lease, and where in its segment, the daemon finds what lies at off. Lease 0: nowhere, the
+// bytes have to travel.
+func (m *Memory) Place(off int64) (lease uint64, at int64) {
+	if m.lease == nil {
+		return 0, 0
+	}
+	return m.lease.id, m.lease.base + off
+}
+
+// Store begins to transfer n bytes from off on, at most transferSize, to where they belong. The
+// memory is far.
+func (m *Memory) Store(ctx context.Context, t *remote.Transfers, off, n int64) error {
+	l := m.lease
+	return t.Post(ctx, l.session.Remote, rdma.OpWrite, l.Bytes[off:off+n], l.key, l.at+off)
+}
+
+// Enter makes a file that has nothing in the memory so far a user of it, though there may be no room for its
+// record.
+func (m *Memory) Enter() {
+	if m.lease == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lease.users.Enter()
+	m.cursor.MustOwe(segment.RecordBase)
+}
+
+// Leave ends a file's use of the memory: what it had there is committed, or void.
+func (m *Memory) Leave() {
+	if m.lease == nil {
+		return
+	}
+	m.mu.Lock()
+	m.cursor.Forgive(segment.RecordBase)
+	m.mu.Unlock()
+	m.lease.leave()
+}
+
+// cost is what the record of a commit of so many extents takes.
+func (m *Memory) cost(extents int64) int64 {
+	if m.lease == nil || extents == 0 {
+		return 0
+	}
+	return segment.RecordBase + extents*segment.RecordItem
+}
+
+// Committed says that the record of a file's extents, which was owed, is written. The base of the
+// next one is owed from then on.
+func (m *Memory) Committed(extents int64) {
+	cost := m.cost(extents)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cursor.Spend(cost)
+	if cost > 0 {
+		m.cursor.MustOwe(segment.RecordBase)
+	}
+}
+
+// MayBeCommitted says that the record of a file's extents may be written, or not. It reports
+// whether there is room for it again.
+func (m *Memory) MayBeCommitted(extents int64) (again bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cursor.Waste(m.cost(extents))
+	return m.cursor.Free() >= 0
+}
+
+// Forgive gives back what is owed to the records of extents that will not be committed.
+func (m *Memory) Forgive(extents int64) {
+	if m.lease == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cursor.Forgive(extents * segment.RecordItem)
+}
+
+// Tight reports whether there is no room for the records that are owed: nothing may be committed
+// from the memory.
+func (m *Memory) Tight() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cursor.Free() < 0
+}
+
+// Claim is a piece of memory that one file fills, from its start on. It is used by one goroutine
+// at a time.
+type Claim struct {
+	Mem *Memory // nil: none
+	segment.Span
+	credits int64 // extents that room for records is set aside for
+}
+
+// Bytes is the memory of the claim.
+func (c *Claim) Bytes() []byte { return c.Mem.Bytes[c.Off:c.End:c.End] }
+
+// Advance takes n bytes from the front, which are part of an extent now. It has a record of its own
+// if it is new.
+func (c *Claim) Advance(n int64) { c.Off += n }
+
+// SpendCredit takes the room that is set aside for the record of one extent.
+func (c *Claim) SpendCredit() { c.credits = max(0, c.credits-1) }
+
+// Pay makes sure that room for the records of so many further extents of the claim is set aside.
+func (c *Claim) Pay(extents int64) bool {
+	if c.Mem == nil || c.Mem.lease == nil {
+		return c.Mem != nil
+	}
+	missing := extents - c.credits
+	if missing <= 0 {
+		return true
+	}
+	c.Mem.mu.Lock()
+	defer c.Mem.mu.Unlock()
+	if !c.Mem.cursor.Owe(missing * segment.RecordItem) {
+		return false
+	}
+	c.credits = extents
+	return true
+}
+
+// Lengthen makes a claim longer, if nothing else follows it, and asks for the next lease in time.
+func (c *Claim) Lengthen(ctx context.Context, want int64) {
+	if c.Mem == nil {
+		return
+	}
+	c.Mem.mu.Lock()
+	n := c.Mem.cursor.Extend(c.End, want)
+	c.End += n
+	var next *grant
+	if l := c.Mem.lease; l != nil && n > 0 {
+		next = l.space.used(l.session, n)
+	}
+	c.Mem.mu.Unlock()
+	if next != nil {
+		next.ask(ctx, c.Mem.lease.space)
+	}
+}
+
+// Split takes the first n bytes off, with the room for the records of so many extents.
+func (c *Claim) Split(n, extents int64) Claim {
+	front := *c
+	front.End = c.Off + n
+	front.credits, c.credits = extents, max(0, c.credits-extents)
+	c.Off += n
+	return front
+}
+
+// Join gives the rest of front back to the claim, if that follows it. It reports whether it does.
+func (c *Claim) Join(front *Claim) bool {
+	if front.Mem == nil || front.Mem != c.Mem || front.End != c.Off {
+		return false
+	}
+	c.Off = front.Off
+	c.credits += front.credits
+	front.Off, front.credits = front.End, 0
+	return true
+}
+
+// GiveBack returns the rest of a claim to its memory, with the room for records.
+func (c *Claim) GiveBack() {
+	m := c.Mem
+	m.mu.Lock()
+	m.cursor.GiveBack(c.Span)
+	if m.lease != nil {
+		m.cursor.Forgive(c.credits * segment.RecordItem)
+	}
+	m.mu.Unlock()
+	*c = Claim{}
+}

@@ -1,0 +1,59 @@
+package writer
+
+import (
+	"context"
+
+	"forebay/client/internal/remote"
+	"forebay/client/internal/session"
+	"forebay/internal/segment"
+)
+
+// isLaden reports whether so much lies in this process's memory that it has to be
+// committed, and let go, before more comes.
+func (w *Writer) isLaden() bool { return w.session.Remote != nil && w.staged >= MaxStaged }
+
+// push sends what an extent holds to its segment, if that is far: when nothing can be
+// added to it any more, or all of it. A connection that breaks is no error here: what was written
+// is written again elsewhere when the file is resumed.
+func (w *Writer) push(ctx context.Context, e *extent, all bool) error {
+	if !e.mem.Far() {
+		return nil
+	}
+	for n := e.length - e.sent; n > 0 && (all || (e.off+e.length)%segment.ExtentSize == 0); n = e.length - e.sent {
+		if e.mem.Void() {
+			return nil
+		}
+		if w.moving == nil {
+			w.moving = remote.NewTransfers()
+		}
+		n := min(n, remote.MaxTransfer)
+		err := e.mem.Store(ctx, w.moving, e.seg+e.sent, n)
+		if session.IsBroken(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		e.sent += n
+	}
+	return nil
+}
+
+// transferred waits until all that is pending is where the daemon commits it from.
+func (w *Writer) transferred(ctx context.Context) error {
+	if w.session.Remote == nil {
+		return nil
+	}
+	for i := range w.pending {
+		if err := w.push(ctx, &w.pending[i], true); err != nil {
+			return err
+		}
+	}
+	if w.moving == nil || !w.moving.Flying() && w.moving.Err == nil {
+		return nil
+	}
+	if w.moving.Of != w.session.Remote {
+		return nil // of a session that broke
+	}
+	return w.moving.Await(ctx, w.moving.Next-1)
+}

@@ -1,0 +1,95 @@
+package writer
+
+import (
+	"bytes"
+	"context"
+
+	"forebay/client/internal/session"
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+	"forebay/internal/segment"
+)
+
+// Reserve hands out n bytes in a row, after giving up those that were reserved before.
+func (w *Writer) Reserve(ctx context.Context, n int64) ([]byte, error) {
+	if w.err != nil {
+		return nil, w.err
+	}
+	w.unreserve()
+	if n == 0 {
+		return nil, nil
+	}
+	if m := w.claim.Mem; m != nil && m.Leased() && !w.session.Alive() {
+		if err := w.live(ctx, func(*session.Session) error { return nil }); err != nil {
+			return nil, err
+		}
+	}
+	if w.isLaden() {
+		if err := w.commit(ctx, false); err != nil {
+			return nil, err
+		}
+	}
+	// A reservation may end at any place of the file: one extent more than fit evenly.
+	credits := (n+segment.ExtentSize-1)/segment.ExtentSize + 1
+	if w.claim.Len() < n {
+		w.claim.Lengthen(ctx, n-w.claim.Len())
+	}
+	if w.claim.Len() < n || !w.claim.Pay(credits) {
+		w.drop(&w.claim)
+		c, err := w.take(ctx, n, n)
+		if isFull(err) {
+			return nil, bb.E(bb.Invalid, "reserve", w.Address(w.path), "one message does not carry so many bytes")
+		}
+		if err != nil {
+			return nil, err
+		}
+		w.drop(&w.claim)
+		w.claim = c
+	}
+	w.reserved = w.claim.Split(n, credits)
+	w.took(w.claim.Mem)
+	return w.reserved.Bytes(), nil
+}
+
+// unreserve gives back what is reserved, to the claim if that follows it.
+func (w *Writer) unreserve() {
+	w.claim.Join(&w.reserved)
+	w.drop(&w.reserved)
+}
+
+// ReservedLen is how many bytes are reserved.
+func (w *Writer) ReservedLen() int64 { return w.reserved.Len() }
+
+// Publish makes the first n reserved bytes the file's from off on.
+func (w *Writer) Publish(ctx context.Context, n, off int64) error {
+	if err := w.check(off, n); err != nil {
+		return err
+	}
+	r := &w.reserved
+	if n > 0 && w.comesTooEarly(r.Mem, off, n) {
+		if err := w.commit(ctx, false); err != nil {
+			return err
+		}
+	}
+	if n > 0 && (w.hold(r.Mem).tight || !r.Mem.Of(w.session)) {
+		// The lease has no room for the record, or is void: the one copy that is left. Its
+		// memory is let go first, since it may be what the daemon leases next.
+		own := bytes.Clone(r.Bytes()[:n])
+		w.drop(r)
+		_, err := w.Write(ctx, own, off)
+		return err
+	}
+	for n > 0 {
+		k := min(n, segment.ExtentSize-off%segment.ExtentSize)
+		p := r.Bytes()[:k]
+		e := w.add(r, off, k)
+		e.sum = checksum.Update(e.sum, p)
+		w.grew(off, k)
+		n, off = n-k, off+k
+		if err := w.push(ctx, e, true); err != nil {
+			return err
+		}
+	}
+	w.unreserve()
+	return nil
+}
