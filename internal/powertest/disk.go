@@ -45,6 +45,8 @@ type disk struct {
 	off    bool
 
 	journaled bool // a sync of anything makes all names durable
+
+	redirect func(name string) string // of lookups in the root directory; nil: none
 }
 
 // inode is a file, a directory or a symbolic link.

@@ -39,6 +39,14 @@ func (f *FS) Inject(fault Fault) (reached <-chan struct{}) {
 	return s.reached
 }
 
+// Redirect makes lookups in the root directory find what another name leads to, which to returns. It
+// is called once for each lookup, one at a time. The kernel looks a name up whenever it walks a path.
+func (f *FS) Redirect(to func(name string) string) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	f.disk.redirect = to
+}
+
 // Calls ends what Inject began, and returns the calls that came: their kind and how many of
 // that kind came before.
 func (f *FS) Calls() []string {

@@ -189,7 +189,12 @@ func (c *calls) named(call string, out *fuse.EntryOut, f func(d *disk) (*inode, 
 }
 
 func (c *calls) Lookup(_ <-chan struct{}, in *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	return c.named("lookup", out, func(d *disk) (*inode, syscall.Errno) { return d.lookup(in.NodeId, name) })
+	return c.named("lookup", out, func(d *disk) (*inode, syscall.Errno) {
+		if d.redirect != nil && in.NodeId == rootID {
+			name = d.redirect(name)
+		}
+		return d.lookup(in.NodeId, name)
+	})
 }
 
 func (c *calls) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
