@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -187,9 +188,16 @@ func TestOlderRegionsOnAFullTmpfs(t *testing.T) {
 	}
 }
 
-// Where no unit is free either, the start says that there is no memory for journals, and how much
-// it wants; nothing is lost by that.
+// Where no unit is free either, what lies behind the tables of older regions is enough for journals. Without that,
+// too, the files are served from journals that end with the process, the pages stay as they
+// are, and the first start with room makes journals that stay.
 func TestFullOlderRegionsOnAFullTmpfs(t *testing.T) {
+	for _, behind := range []bool{true, false} {
+		t.Run(fmt.Sprintf("memory behind the tables: %v", behind), func(t *testing.T) { testFullOlderRegions(t, behind) })
+	}
+}
+
+func testFullOlderRegions(t *testing.T, behind bool) {
 	c, ok := newCrowded(t, "64m")
 	if !ok {
 		return
@@ -200,7 +208,8 @@ func TestFullOlderRegionsOnAFullTmpfs(t *testing.T) {
 	want := content(1, 1000)
 	w := newWriter(t, s)
 	w.commit(1, 1, 0, 0, want)
-	for file := bb.FileID(2); ; file++ { // a segment each
+	files := bb.FileID(1)
+	for ; ; files++ { // a segment each
 		w.done()
 		l, err := s.Lease(LeaseRequest{Buffer: w.buffer, UID: w.uid, Bytes: Unit})
 		if errors.Is(err, ErrNoRoom) {
@@ -210,33 +219,80 @@ func TestFullOlderRegionsOnAFullTmpfs(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.lease, w.next, w.floor = l, l.DataStart, l.RecordFloor
-		w.commit(file, 1, 0, 0, want)
+		w.commit(files+1, 1, 0, 0, want)
 	}
+	instance := s.Instance()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	makeOlder(t, o, pagesOnly)
+	if !behind {
+		found, err := findRegions(o.ShmDir, bb.TierMemory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range found { // and no unit without a segment, as in that of the store's own records
+			giveFree(found[i:i+1], bb.TierMemory, 1<<40)
+		}
+	}
 	before := folderSums(t, o.ShmDir)
 	c.fill()
+	all := func() {
+		t.Helper()
+		if s.Instance() != instance {
+			t.Errorf("the memory is instance %v, was %v", s.Instance(), instance)
+		}
+		for f := bb.FileID(1); f <= files; f++ {
+			check(t, s, f, 1, want)
+		}
+		if d := s.Damage(); len(d) > 0 {
+			t.Errorf("reported %+v", d)
+		}
+	}
+	journals := func() (n int) {
+		t.Helper()
+		paths, err := filepath.Glob(filepath.Join(o.ShmDir, "*"+journalSuffix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(paths)
+	}
 	for range 2 {
-		if s, err := Open(context.Background(), o); !errors.Is(err, bb.NoSpace) || !strings.Contains(err.Error(), "other applications") {
-			if err == nil {
-				s.Close()
+		s = open(t, o)
+		all()
+		if (journals() > 0) != behind {
+			t.Errorf("%d regions have journals that stay", journals())
+		}
+		if !behind {
+			if l, err := s.Lease(LeaseRequest{Buffer: w.buffer, UID: w.uid, Bytes: Unit}); err == nil {
+				t.Errorf("%+v is leased where nothing can be recorded for good", l)
 			}
-			t.Fatalf("without room for a journal: %v", err)
+			s.Drop(1) // of this life alone: the namespace knows that it is gone
+			if _, err := s.Size(1, 1); !errors.Is(err, bb.NotFound) {
+				t.Errorf("a file that was dropped: %v", err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 	for path, sum := range folderSums(t, o.ShmDir) {
-		if old, ok := before[path]; ok && old != sum {
+		if old, ok := before[path]; ok && old != sum && !behind {
 			t.Errorf("%s has changed", path)
 		}
 	}
 	c.empty()
 	s = open(t, o)
-	check(t, s, 1, 1, want)
-	if d := s.Damage(); len(d) > 0 {
-		t.Errorf("reported %+v", d)
+	all()
+	if journals() == 0 {
+		t.Error("no journals were made when there was room")
 	}
+	for f := bb.FileID(2); f <= files; f++ {
+		s.Drop(f)
+	}
+	w = newWriter(t, s)
+	w.commit(files+1, 1, 0, 0, want)
+	check(t, s, files+1, 1, want)
 }
 
 // Records that there is no memory for are an error and no signal, whatever their lease has;

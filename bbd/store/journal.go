@@ -50,6 +50,11 @@ func (r *region) newJournal() error {
 	if err != nil {
 		return err
 	}
+	return r.begin(f)
+}
+
+// begin makes an empty file the journal, and its tables.
+func (r *region) begin(f *os.File) error {
 	r.books = f
 	size := int64(len(r.mem))
 	if err := f.Truncate(size); err != nil {
@@ -207,11 +212,7 @@ func (s *Store) adoptOlder(c *candidate) error {
 		_ = os.Remove(temp)
 		return err
 	}
-	h := c.header
-	if s.owner.Namespace != 0 {
-		h.owner = s.owner
-	}
-	err = guard("adopt region", c.path, func() error { return r.copyOlder(h, s.crash) })
+	err = s.copyOlder(c, r)
 	if err == nil && r.tier == bb.TierDisk {
 		err = cmpErr(unix.Msync(r.journal, unix.MS_SYNC), unix.Fdatasync(int(r.books.Fd())))
 	}
@@ -236,6 +237,14 @@ func (s *Store) adoptOlder(c *candidate) error {
 		clear(r.mem[headerCopy : headerCopy+headerSize])
 		return nil
 	})
+}
+
+func (s *Store) copyOlder(c *candidate, r *region) error {
+	h := c.header
+	if s.owner.Namespace != 0 {
+		h.owner = s.owner
+	}
+	return guard("adopt region", c.path, func() error { return r.copyOlder(h, s.crash) })
 }
 
 // copyOlder fills a new journal from pages of an older version.

@@ -177,7 +177,7 @@ func (s *Store) replaceEmpty(uid uint32) bool {
 func (s *Store) vacate(uid uint32) {
 	var choice *region
 	for _, r := range s.mu.regions {
-		if r.vacating && !r.retiring {
+		if r.vacating && !r.retiring && !r.log {
 			return
 		}
 		if r.leasable() && r.owned && r.uid != uid && (choice == nil || r.used < choice.used) {
@@ -194,7 +194,7 @@ func (s *Store) vacate(uid uint32) {
 // free, so a caller that leases only where something is free would never ask for it.
 // The caller holds mu.
 func (s *Store) replaceVacated(r *region) {
-	if r.vacating && !r.retiring && r.used == 0 && !s.mu.closed {
+	if r.vacating && !r.retiring && !r.log && r.used == 0 && !s.mu.closed {
 		s.startReplace(r, r.reserved.uid)
 	}
 }

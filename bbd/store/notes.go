@@ -108,7 +108,7 @@ func (s *Store) findNotes() (g *segment, r *region, unit int64, err error) {
 		return g, g.mu.region, g.mu.offset / Unit, nil
 	}
 	for _, r := range s.mu.regions {
-		if !r.log {
+		if !r.log || r.vacating {
 			continue
 		}
 		if r.used+2 >= len(r.units) { // this one is the last but one, with the header

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -9,8 +10,9 @@ import (
 )
 
 // A release without journals has given all of a tmpfs to its pages, perhaps, or other applications
-// have filled it since. Units without a segment are nobody's: their memory is given back for the
-// journal, and taken again later where there is some.
+// have filled it since. Units without a segment, and the first one behind its table, are nobody's: their
+// memory is given back for the journal, and taken again later where there is some. Without any,
+// the journal lies in memory of the process's own: the next start finds the pages as they are.
 
 // adoptInRoom is adoptOlder that makes room for the journal where the file system has none.
 func (s *Store) adoptInRoom(c *candidate, found []candidate) error {
@@ -18,7 +20,34 @@ func (s *Store) adoptInRoom(c *candidate, found []candidate) error {
 	for want := 2 * journalLeast(c.header.size); bb.KindOf(err) == bb.NoSpace && giveFree(found, c.tier, want) > 0; want *= 2 {
 		err = s.adoptOlder(c)
 	}
-	return err
+	if bb.KindOf(err) != bb.NoSpace {
+		return err
+	}
+	s.log.Error("a region of an older release has no room for its journal: its files are served, and nothing is added to it until the next start with room", "path", c.path, "error", err)
+	return s.adoptWithout(c)
+}
+
+// adoptWithout maps a region with a journal that ends with the process. Nothing may be added to the region,
+// which would be lost with it. What is struck out there counts again at the next start, as
+// after a kill right before it: the namespace says which generations there are.
+func (s *Store) adoptWithout(c *candidate) error {
+	r, err := c.openPages()
+	if err != nil {
+		return err
+	}
+	fd, err := unix.MemfdCreate("journal", unix.MFD_CLOEXEC)
+	if err == nil {
+		err = r.begin(os.NewFile(uintptr(fd), journalOf(c.path)))
+	}
+	if err == nil {
+		err = s.copyOlder(c, r)
+	}
+	if err != nil {
+		_ = r.unmap()
+		return err
+	}
+	r.vacating, r.reserved.uid, c.without = true, r.uid, r
+	return nil
 }
 
 // giveFree gives back memory of free units in regions without journals, until it is so many bytes, and returns
@@ -43,12 +72,17 @@ func (r *region) giveFree(want int64) (freed int64) {
 		return 0
 	}
 	before := r.blocks()
-	for i := len(free) - 1; i >= 0 && before-r.blocks() < want; i-- {
-		if unix.Fallocate(int(r.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, free[i]*Unit, Unit) != nil {
-			break
-		}
+	behind := (slotTable + int64(len(r.units))*slotSize + journalTail - 1) / journalTail * journalTail
+	ok := r.punch(behind, Unit)
+	for i := len(free) - 1; i >= 0 && ok && before-r.blocks() < want; i-- {
+		ok = r.punch(free[i]*Unit, (free[i]+1)*Unit)
 	}
 	return before - r.blocks()
+}
+
+// punch gives back the memory of [from, to) of the pages.
+func (r *region) punch(from, to int64) (ok bool) {
+	return unix.Fallocate(int(r.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, from, to-from) == nil
 }
 
 // blocks returns the bytes that the pages take.

@@ -64,9 +64,11 @@ func (s *Store) recover(ctx context.Context, found []candidate) error {
 }
 
 // adoptAllOlder gives the regions of older versions journals, before anything else is
-// changed. Where there is no memory for one, and none in free units either, nothing is served: without
-// its records the files of a region would be taken for lost. For any other reason the region is set aside.
+// changed: first that of the store's own records, which grows. One that cannot have any is set aside.
 func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
+	slices.SortStableFunc(found, func(a, b candidate) int {
+		return cmp.Compare(b.header.flags&regionLog, a.header.flags&regionLog)
+	})
 	for i := range found {
 		c := &found[i]
 		if c.err != nil || !c.older {
@@ -75,12 +77,7 @@ func (s *Store) adoptAllOlder(ctx context.Context, found []candidate) error {
 		if err := ctx.Err(); err != nil {
 			return bb.Wrap("recover", s.memDir, err)
 		}
-		err := s.adoptInRoom(c, found)
-		if bb.KindOf(err) == bb.NoSpace {
-			return err
-		}
-		c.err = err
-		if err == nil {
+		if c.err = s.adoptInRoom(c, found); c.err == nil && c.without == nil {
 			s.log.Info("gave a region of an older release a journal", "path", c.path, "version", c.header.version)
 		}
 	}
@@ -276,7 +273,7 @@ func (s *Store) adoptSegment(r *region, unit int64, h segmentHeader) *segment {
 	g.mu.state = segSealed
 	g.mu.ready = 0 // not known, so giveBack gives back all
 	g.mu.left = r.tier == bb.TierMemory && !r.log
-	if r.log { // only this process writes there
+	if r.log && !r.vacating { // only this process writes there
 		g.mu.state = segPartial
 		s.mu.partial[notesKey()] = append(s.mu.partial[notesKey()], g)
 	}

@@ -270,6 +270,8 @@ type candidate struct {
 	err    error // why it cannot be adopted
 	mended bool  // the header came from its copy
 	older  bool  // it has no journal: header, slots and records are in the pages
+	// without is the region with a journal that ends with the process: see adoptWithout.
+	without *region
 	// fileUID is whose the pages are.
 	fileUID uint32
 }
@@ -417,6 +419,9 @@ func (c *candidate) check(size int64) error {
 
 // adopt maps a region that was found, and its journal.
 func (c *candidate) adopt() (*region, error) {
+	if c.without != nil {
+		return c.without, nil
+	}
 	r, err := c.openPages()
 	if err != nil {
 		return nil, err

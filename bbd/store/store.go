@@ -281,7 +281,7 @@ func (s *Store) createRegions(ctx context.Context) error {
 			total += int64(len(r.mem))
 			any = true
 		}
-		hasLog = hasLog || r.log
+		hasLog = hasLog || r.log && !r.vacating
 	}
 	any = any || hasLog // there was memory before, and there may be some again: see regrow
 	if !hasLog {
