@@ -467,10 +467,18 @@ func (h *handle) abandon() {
 	h.release(h.s.d.ctx)
 }
 
+// holds reports whether the session has a lease for a buffer. A segment is of a buffer's name: a client
+// that keeps one for the next file, while another destroys the buffer and makes it again,
+// fills it for the new one.
 func (s *session) holds(id bb.LeaseID, b *buffer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.leases[id] == b
+	of := s.mu.leases[id]
+	if of == nil || of.name != b.name {
+		return false
+	}
+	s.mu.leases[id] = b
+	return true
 }
 
 func (r *request) lease(m *wire.LeaseRequest) (proto.Message, error) {

@@ -24,3 +24,27 @@ func TestBufferMadeAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestBufferMadeAgainElsewhere is TestBufferMadeAgain where another process destroys the buffer and makes
+// it again, while the writer keeps memory for its next file.
+func TestBufferMadeAgainElsewhere(t *testing.T) {
+	n := startNode(t, nil)
+	c, other := n.dial(), n.dial()
+	content := random(2 << 20)
+	b, _ := n.buffer(other, client.BufferSpec{Name: "again"})
+	for i := range 3 {
+		for _, name := range []string{"a", "b"} {
+			if err := c.Buffer("again").WriteFile(t.Context(), name, content, 0o644); err != nil {
+				t.Fatalf("%s of buffer %d: %v", name, i, err)
+			}
+		}
+		if err := other.DiscardBuffer(t.Context(), "again"); err != nil {
+			t.Fatal(err)
+		}
+		b, _ = n.buffer(other, client.BufferSpec{Name: "again"})
+	}
+	if err := c.Buffer("again").WriteFile(t.Context(), "a", content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, b, "a", content)
+}
