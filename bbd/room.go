@@ -100,7 +100,15 @@ func (r *room) lease(ctx context.Context, q leaseRequest) (store.Lease, error) {
 	}
 	w := &waiter{leaseRequest: q, since: time.Now(), granted: make(chan grant, 1)}
 	lease, err := r.enter(w)
-	if err != errMustWait {
+	if err == errNoWait && !w.noWait {
+		r.clear(w, max(w.bytes, w.min))
+		lease, err = r.enter(w)
+	}
+	switch err {
+	case errMustWait:
+	case errNoWait:
+		return store.Lease{}, bb.E(bb.NoSpace, "lease", w.buffer.address(""), "no memory is free, and its writer does not wait")
+	default:
 		return lease, err
 	}
 	defer r.left(w)
@@ -116,20 +124,24 @@ func (r *room) lease(ctx context.Context, q leaseRequest) (store.Lease, error) {
 	return r.leave(ctx, w)
 }
 
-var errMustWait = errors.New("must wait")
+var (
+	errMustWait = errors.New("must wait")
+	errNoWait   = errors.New("must wait, and does not")
+)
 
 // enter takes a segment at once when nobody is in line, or joins it.
 func (r *room) enter(w *waiter) (store.Lease, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.mu.waiting) == 0 {
+	noWait := w.noWait || w.buffer.spec().NoWait
+	if len(r.mu.waiting) == 0 || noWait && r.ownTurn(w) {
 		lease, err := r.try(w)
 		if !errors.Is(err, store.ErrNoRoom) && err != errMustWait {
 			return lease, err
 		}
 	}
-	if w.noWait || w.buffer.spec().NoWait {
-		return store.Lease{}, bb.E(bb.NoSpace, "lease", w.buffer.address(""), "no memory is free, and its writer does not wait")
+	if noWait {
+		return store.Lease{}, errNoWait
 	}
 	if err := r.joins(w); err != nil {
 		return store.Lease{}, err
@@ -138,6 +150,12 @@ func (r *room) enter(w *waiter) (store.Lease, error) {
 	w.id = r.mu.last
 	r.mu.waiting = append(r.mu.waiting, w)
 	return store.Lease{}, errMustWait
+}
+
+// ownTurn reports whether no writer of the user's waits, where users have shares: the others in the line wait
+// for memory that this user does not get.
+func (r *room) ownTurn(w *waiter) bool {
+	return r.d.store.Shared() && !slices.ContainsFunc(r.mu.waiting, func(x *waiter) bool { return x.uid == w.uid })
 }
 
 // joins counts a writer in the line, in its user's share of the places there.
@@ -374,6 +392,30 @@ func (r *room) finish(w *waiter, g grant) {
 	}
 	r.mu.waiting = slices.Delete(r.mu.waiting, i, i+1)
 	w.granted <- g
+}
+
+// clear frees what nobody has to wait for: clean memory, of the writer's user where users have shares, and
+// idle leases of the daemon's own.
+func (r *room) clear(w *waiter, bytes int64) (made store.Room) {
+	if !r.d.store.Shared() {
+		made.Freed = r.evict(bytes)
+		return made
+	}
+	flushes := make(map[string]bool)
+	for _, b := range r.d.allBuffers() {
+		flushes[b.name] = r.flushes(b)
+	}
+	made = r.d.store.MakeRoom(store.RoomRequest{UID: w.uid, Bytes: bytes, Fixed: r.fixed(w.buffer), Flushes: flushes})
+	r.d.observe.evicted(bb.TierMemory, made.Freed)
+	r.mu.Lock()
+	w.others = made.Others
+	r.mu.Unlock()
+	if made.Freed < bytes {
+		for _, b := range r.d.allBuffers() {
+			b.relinquish()
+		}
+	}
+	return made
 }
 
 // evict frees clean memory; where that is not enough, idle leases of the daemon's own go

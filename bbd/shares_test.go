@@ -212,3 +212,66 @@ func TestWritersThatWait(t *testing.T) {
 	eventually(t, "the user's places in the line are given back", func() bool { return n.status().Waiting.Writers == 0 })
 	tooMany(again)
 }
+
+// TestNoWaitTakesWhatIsClean: a writer that does not wait gets clean memory of its user's while another user waits in the
+// line, when nothing is evicted ahead of requests.
+func TestNoWaitTakesWhatIsClean(t *testing.T) {
+	t.Parallel()
+	const his, hers = 5001, 5002
+	address := freeAddress(t)
+	n := startNode(t, func(c *bbd.Config) {
+		c.Store.MemoryBytes, c.Store.RegionBytes, c.Store.Shares = 128<<20, 16<<20, true
+		c.TCP, c.Fabric, c.Keys = address, "127.0.0.1:0", wire.NewKeyring(fabricKey)
+	})
+	store := mkdir(t, openDir(t), "store", 0o700)
+	if err := os.Chown(store, hers, hers); err != nil {
+		t.Fatal(err)
+	}
+	root := n.dial()
+	for _, spec := range []client.BufferSpec{
+		{Name: "clean", Backing: "file://" + store, UID: hers, GID: hers},
+		{Name: "urgent", UID: hers, GID: hers, NoWait: true},
+		{Name: "waits", UID: his, GID: his},
+	} {
+		if _, err := root.CreateBuffer(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, other := farDial(t, address, hers), farDial(t, address, his)
+	for _, conn := range []net.Conn{r.conn, other.conn} {
+		conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	}
+	content := random(1 << 20)
+	put := func(handle uint64, buffer string) rawReply {
+		t.Helper()
+		r.open(&wire.Open{Handle: handle, Buffer: buffer, Path: fmt.Sprint("f", handle), Write: true, Create: true, Mode: 0o600})
+		m := &wire.Commit{Handle: handle, Close: true, Extents: []*wire.NewExtent{{Length: 1 << 20, Checksum: checksum.Sum(content)}}}
+		return r.call(wire.Type_TYPE_COMMIT, m, content)
+	}
+	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
+	files := uint64(1)
+	if reply := put(files, "urgent"); reply.head.Has(wire.FlagError) { // she stays a user with memory, whatever is clean
+		t.Fatalf("%+v", reply.error(t))
+	}
+	for files < 30 {
+		files++
+		if reply := put(files, "clean"); reply.head.Has(wire.FlagError) {
+			t.Fatalf("file %d: %+v", files, reply.error(t))
+		}
+	}
+	for range 60 { // more than a user's share
+		other.send(wire.Type_TYPE_LEASE, &wire.LeaseRequest{Buffer: "waits", Bytes: 1 << 20}, nil)
+	}
+	eventually(t, "the other user waits", func() bool { return !n.status().Memory.Populating && n.status().Waiting.Writers > 0 })
+	n.faults.Set()
+	drain(t, root, "clean")
+	for range 24 {
+		files++
+		if reply := put(files, "urgent"); reply.head.Has(wire.FlagError) {
+			t.Fatalf("beside memory of the same user that is clean: %+v", reply.error(t))
+		}
+	}
+	if n.status().Waiting.Writers == 0 {
+		t.Error("the other user does not wait any more: the test does not test")
+	}
+}

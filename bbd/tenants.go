@@ -5,9 +5,7 @@ import (
 	"slices"
 
 	"forebay/bbd/admit"
-	"forebay/bbd/store"
 	"forebay/flusher/backing/health"
-	"forebay/internal/bb"
 )
 
 // Where several users share memory, free bytes may lie in regions that are not for everybody: the
@@ -61,20 +59,9 @@ func perUser(actions []admit.Action, state *admit.State) []admit.Action {
 func (r *room) claim(w *waiter, bytes int64) {
 	w.refused++
 	bytes = min(bytes*w.refused, r.d.store.Stats().Memory.Capacity)
-	flushes := make(map[string]bool)
-	for _, b := range r.d.allBuffers() {
-		flushes[b.name] = r.flushes(b)
-	}
-	made := r.d.store.MakeRoom(store.RoomRequest{UID: w.uid, Bytes: bytes, Fixed: r.fixed(w.buffer), Flushes: flushes})
-	r.d.observe.evicted(bb.TierMemory, made.Freed)
-	r.mu.Lock()
-	w.others = made.Others
-	r.mu.Unlock()
+	made := r.clear(w, bytes)
 	if made.Freed >= bytes {
 		return
-	}
-	for _, b := range r.d.allBuffers() {
-		b.relinquish()
 	}
 	switch bytes = max(bytes, made.Moves); {
 	case r.d.cfg.Store.DiskDir != "":
