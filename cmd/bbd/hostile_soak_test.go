@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestHostileUserForLong is TestHostileUser with other seeds for as long as FOREBAY_HOSTILE says, a
-// minute without it. FOREBAY_SEED is the first seed; a failure names its own.
+// TestHostileUserForLong is TestHostileUser with other seeds, over TCP and TLS in turn, for as long as
+// FOREBAY_HOSTILE says, a minute without it. FOREBAY_SEED is the first seed; a failure names its own.
 func TestHostileUserForLong(t *testing.T) { withOwnMounts(t, testHostileUserForLong) }
 
 func testHostileUserForLong(t *testing.T) {
@@ -29,6 +29,8 @@ func testHostileUserForLong(t *testing.T) {
 	}
 	const rounds = 3
 	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); seed++ {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { attackOnce(t, seed, rounds) })
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			attackOnce(t, seed, rounds, transport(seed%2))
+		})
 	}
 }

@@ -47,7 +47,7 @@ func withOwnMounts(t *testing.T, test func(t *testing.T)) {
 }
 
 // mount mounts something until the test ends.
-func mount(t *testing.T, args ...string) {
+func mount(t testing.TB, args ...string) {
 	t.Helper()
 	if out, err := exec.Command("mount", args...).CombinedOutput(); err != nil {
 		t.Fatalf("mount %v: %v %s", args, err, out)

@@ -40,6 +40,7 @@ type Daemon struct {
 	Clock  time.Duration   // how far its clock is ahead of the machine's, in whole seconds
 	Speaks wire.Versions   // the versions of the control protocol; zero: this release's. Not together with Clock
 	Commit string          // of this repository's history: that release's binary is run; "": this one's
+	Edits  []Edit          // this release's binary is run with these changes of its source
 	Behind []string        // a command that becomes the one that follows it (nsenter(1)): the daemon is started by it
 
 	tb      testing.TB
@@ -227,6 +228,8 @@ func (d *Daemon) binary() string {
 		return versionBinary(d.tb, d.Speaks)
 	case d.Commit != "":
 		return releaseBinary(d.tb, d.Commit)
+	case len(d.Edits) > 0:
+		return editedBinary(d.tb, d.Edits)
 	}
 	return Binary(d.tb)
 }

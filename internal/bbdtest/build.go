@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/crc64"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -276,5 +277,52 @@ func releaseBinary(tb testing.TB, commit string) string {
 			return "", fmt.Errorf("the source of commit %s: %w\n%s", commit, err, text)
 		}
 		return compileAt(dir, root, "bbd-"+commit, "./cmd/bbd")
+	})
+}
+
+// Edit is a change of this release's source, for a daemon without one of its guards.
+type Edit struct {
+	File     string // in the repository
+	Old, New string // Old is there once
+}
+
+var (
+	editedMu sync.Mutex
+	edited   = map[string]*binary{}
+)
+
+// editedBinary is bbd built with changes of its source.
+func editedBinary(tb testing.TB, edits []Edit) string {
+	tb.Helper()
+	name := fmt.Sprintf("bbd-edited-%016x", crc64.Checksum(fmt.Append(nil, edits), crc64.MakeTable(crc64.ECMA)))
+	editedMu.Lock()
+	b := edited[name]
+	if b == nil {
+		b = new(binary)
+		edited[name] = b
+	}
+	editedMu.Unlock()
+	return b.get(tb, func() (string, error) {
+		root, err := moduleRoot()
+		if err != nil {
+			return "", err
+		}
+		changed := map[string]string{}
+		for _, e := range edits {
+			path := filepath.Join(root, e.File)
+			source := changed[path]
+			if source == "" {
+				text, err := os.ReadFile(path)
+				if err != nil {
+					return "", err
+				}
+				source = string(text)
+			}
+			if strings.Count(source, e.Old) != 1 {
+				return "", fmt.Errorf("%s has %q %d times: the edit needs another place", path, e.Old, strings.Count(source, e.Old))
+			}
+			changed[path] = strings.Replace(source, e.Old, e.New, 1)
+		}
+		return compileChanged(name, changed)
 	})
 }

@@ -5,18 +5,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"forebay/client"
+	"forebay/internal/clustercert"
 	"forebay/internal/wire"
 )
 
@@ -31,13 +34,21 @@ type attacker struct {
 	rnd  *rand.Rand
 	fifo string
 	last int
-	held []mapping // regions that the attacker keeps mapped
+	held []mapping              // regions that the attacker keeps mapped
+	done atomic.Pointer[string] // what succeeded() was first told
+}
+
+// succeeded notes from any goroutine that an attack has succeeded.
+func (a *attacker) succeeded(format string, args ...any) {
+	what := fmt.Sprintf(format, args...)
+	a.done.CompareAndSwap(nil, &what)
 }
 
 // kind is a kind of attack.
 type kind struct {
 	run      func(*attacker) error
 	tcp      bool // it needs a daemon with TCP
+	tls      bool // it needs TLS there
 	restarts bool // it needs restarts of the daemon
 }
 
@@ -50,6 +61,7 @@ var attacks = map[string]kind{
 	"bad requests": {run: (*attacker).badRequests},
 
 	"sessions":            {run: (*attacker).sessions},
+	"silent connections":  {run: (*attacker).silent},
 	"unfinished requests": {run: (*attacker).unfinishedRequests},
 	"open files":          {run: (*attacker).openFiles},
 	"leases":              {run: (*attacker).leases},
@@ -75,10 +87,14 @@ var attacks = map[string]kind{
 	"bad frames over TCP":     {run: (*attacker).badFramesOverTCP, tcp: true},
 	"proofs that are none":    {run: (*attacker).proofs, tcp: true},
 	"tokens that are changed": {run: (*attacker).tokens, tcp: true},
+	"root by a certificate":   {run: (*attacker).rootByCertificate, tcp: true, tls: true},
 }
 
 // Kinds returns the names of all kinds of attacks.
 func Kinds() []string { return slices.Sorted(maps.Keys(attacks)) }
+
+// Over reports whether a kind of attack can be made over TCP with TLS, or without it.
+func Over(name string, tls bool) bool { return tls || !attacks[name].tls }
 
 // Buffers of the attacker's without a store: nothing waits for memory in the one.
 const (
@@ -113,7 +129,11 @@ func attack(t *task) (r Result, err error) {
 	defer a.far.Close()
 	for _, name := range a.order() {
 		began := time.Now()
-		if err := a.make(&r, name); err != nil {
+		err := a.make(&r, name)
+		if what := a.done.Load(); what != nil {
+			err = errors.Join(err, errors.New(*what))
+		}
+		if err != nil {
 			return r, fmt.Errorf("%s: %w", name, err)
 		}
 		r.Took[name] += time.Since(began)
@@ -150,7 +170,7 @@ func (a *attacker) dialFar() error {
 	if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
 		return err
 	}
-	a.far, err = client.Dial(a.ctx, client.Options{Address: "tcp://" + a.TCP, TokenFile: file})
+	a.far, err = client.Dial(a.ctx, client.Options{Address: "tcp://" + a.TCP, TokenFile: file, CA: a.TLS.CA})
 	return err
 }
 
@@ -179,7 +199,7 @@ func (a *attacker) make(r *Result, name string) error {
 func (a *attacker) order() (order []string) {
 	for _, name := range Kinds() {
 		k := attacks[name]
-		if len(a.Only) > 0 && !slices.Contains(a.Only, name) || k.tcp && a.TCP == "" || k.restarts && !a.Restarts {
+		if len(a.Only) > 0 && !slices.Contains(a.Only, name) || k.tcp && a.TCP == "" || k.tls && a.TLS.CA == "" || k.restarts && !a.Restarts {
 			continue
 		}
 		for range a.Rounds {
@@ -207,6 +227,9 @@ func (a *attacker) awaitVictim() error {
 	}
 	return a.ask(event{Await: true})
 }
+
+// probe has the test find out whether root gets in, whatever the attacker holds now.
+func (a *attacker) probe() error { return a.ask(event{Probe: true}) }
 
 // restart has the daemon restarted, one way or the other.
 func (a *attacker) restart() error { return a.ask(event{Restart: true, Kill: a.rnd.IntN(2) == 0}) }
@@ -285,24 +308,64 @@ func (r *raw) call(typ wire.Type, m, reply proto.Message, data []byte) error {
 	}
 }
 
-func (a *attacker) badFrames() error { return a.noise("unix", a.Socket) }
+func (a *attacker) badFrames() error { return a.noise(a.dialUnix) }
 
-func (a *attacker) badFramesOverTCP() error { return a.noise("tcp", a.TCP) }
+func (a *attacker) badFramesOverTCP() error {
+	bare := func() (net.Conn, error) { return net.Dial("tcp", a.TCP) }
+	return errors.Join(a.noise(bare), a.noise(a.dialTCP)) // where there is TLS, before it and in it
+}
 
-func (a *attacker) noise(network, address string) error {
-	for range 20 {
-		conn, err := net.Dial(network, address)
+func (a *attacker) dialUnix() (net.Conn, error) { return net.Dial("unix", a.Socket) }
+
+// dialTCP connects, with TLS and no certificate of its own where there is TLS.
+func (a *attacker) dialTCP() (net.Conn, error) {
+	return secured(a.TCP, clustercert.Files{CA: a.TLS.CA})
+}
+
+// secured connects over TCP, with TLS if there are certificates for it.
+func secured(address string, files clustercert.Files) (net.Conn, error) {
+	conn, err := net.Dial("tcp", address)
+	if err != nil || files.CA == "" {
+		return conn, err
+	}
+	c, err := clustercert.Load(files)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, err := c.Secure(ctx, conn)
+	if err != nil {
+		conn.Close()
+	}
+	return s, err
+}
+
+func (a *attacker) noise(dial func() (net.Conn, error)) error {
+	for range 40 {
+		conn, err := dial()
 		if err != nil {
 			return err
 		}
-		_, _ = conn.Write(a.bytes(1 + a.rnd.IntN(4096)))
+		_, _ = conn.Write(BadFrame(a.rnd))
+		if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+			conn.SetDeadline(time.Now().Add(patience))
+			_, _ = io.Copy(io.Discard, conn) // until the daemon has had enough of it
+		}
 		conn.Close()
 	}
 	return nil
 }
 
-// badRequests are frames that are right, with messages that are noise.
+// badRequests are frames that are right, with messages that are noise, or have wrong values.
 func (a *attacker) badRequests() error {
+	ctx, cancel := a.within()
+	defer cancel()
+	name := a.name("bad")
+	if _, err := a.c.CreateBuffer(ctx, client.BufferSpec{Name: name, NoWait: true}); err != nil {
+		return err
+	}
 	for range 20 {
 		r, err := a.session()
 		if err != nil {
@@ -311,7 +374,17 @@ func (a *attacker) badRequests() error {
 		var m wire.Empty
 		m.ProtoReflect().SetUnknown(a.bytes(a.rnd.IntN(200)))
 		_ = r.call(wire.Type(a.rnd.IntN(80)), &m, nil, a.bytes(a.rnd.IntN(100)))
+		for id := range uint64(20) { // the session ends before some are answered
+			typ, m, data := BadRequest(a.rnd, name)
+			var frame *wire.FrameError // a value that no message can have
+			if _, err := wire.WriteFrame(r, nil, typ, 0, 100+id, m, data); err != nil && !errors.As(err, &frame) {
+				break
+			}
+		}
 		r.Close()
+	}
+	if err := a.c.DiscardBuffer(ctx, name); err != nil && !errors.Is(err, client.ErrNotFound) {
+		return err // one of the requests may have done it
 	}
 	return nil
 }

@@ -4,7 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"forebay/client"
@@ -27,7 +28,7 @@ func (h hoard) Close() {
 func (a *attacker) hoard(most int, do func(r *raw) error) error {
 	all, err := a.take(most, do)
 	if err == nil {
-		err = a.awaitVictim()
+		err = errors.Join(a.probe(), a.awaitVictim())
 	}
 	all.Close()
 	return errors.Join(err, a.settled())
@@ -67,26 +68,51 @@ func (a *attacker) take(most int, do func(r *raw) error) (all hoard, err error) 
 // sessions takes what it gets.
 func (a *attacker) sessions() error { return a.hoard(600, func(*raw) error { return nil }) }
 
-// unfinishedRequests announces large requests, and sends a part of each.
+// unfinishedRequests sends large requests without their ends. What the daemon reads of them is bounded; the
+// rest, but for what sockets hold, does not leave the attacker.
 func (a *attacker) unfinishedRequests() error {
+	const sockets = 1 << 20 // more than both ends of one hold
 	frame, err := wire.AppendFrame(nil, wire.Type_TYPE_COMMIT, 0, 9, &wire.Commit{Handle: 1}, wire.MaxData)
 	if err != nil {
 		return err
 	}
-	part := append(slices.Clone(frame), a.bytes(1<<16)...)
+	part := append(frame, make([]byte, wire.MaxData-100)...)
+	var (
+		took atomic.Int64
+		held atomic.Int64
+		all  sync.WaitGroup
+	)
+	defer all.Wait()
 	return a.hoard(64, func(r *raw) error {
-		_, err := r.Write(part)
-		return err
+		r.SetDeadline(time.Time{}) // it ends when the session does
+		held.Add(1)
+		all.Go(func() {
+			for sent := 0; sent < len(part); {
+				n, err := r.Write(part[sent:min(len(part), sent+32<<10)])
+				sent += n
+				if most := MaxRequestMemory + held.Load()*sockets; took.Add(int64(n)) > most {
+					a.succeeded("the daemon holds more than %d bytes of requests without an end", most)
+				}
+				if err != nil {
+					return
+				}
+			}
+		})
+		return nil
 	})
 }
 
 // openFiles opens one file again and again, until the daemon refuses.
 func (a *attacker) openFiles() error {
+	open := 0
 	return a.hoard(8, func(r *raw) error {
 		for id := range uint64(1000) {
 			m := &wire.Open{Handle: id + 1, Buffer: scratchBuffer, Path: "o", Write: true, Create: true, Mode: 0o600}
 			if r.call(wire.Type_TYPE_OPEN, m, &wire.Opened{}, nil) != nil {
 				return nil
+			}
+			if open++; open > MaxOpenFiles {
+				a.succeeded("one user has %d files open", open)
 			}
 		}
 		return nil
@@ -147,8 +173,15 @@ func (a *attacker) waiters() error {
 	return a.c.DiscardBuffer(ctx, name)
 }
 
-// unproven opens connections that say nothing, as many as it can.
+// silent opens connections that say nothing, as many as it can.
+func (a *attacker) silent() error { return a.connections(a.dialUnix) }
+
+// unproven is silent over TCP.
 func (a *attacker) unproven() error {
+	return a.connections(func() (net.Conn, error) { return net.Dial("tcp", a.TCP) })
+}
+
+func (a *attacker) connections(dial func() (net.Conn, error)) error {
 	var all []net.Conn
 	defer func() {
 		for _, conn := range all {
@@ -156,7 +189,7 @@ func (a *attacker) unproven() error {
 		}
 	}()
 	for i := range 300 {
-		conn, err := net.Dial("tcp", a.TCP)
+		conn, err := dial()
 		if err != nil {
 			break
 		}
@@ -168,5 +201,5 @@ func (a *attacker) unproven() error {
 	if len(all) == 0 {
 		return errVoid
 	}
-	return a.awaitVictim()
+	return errors.Join(a.probe(), a.awaitVictim())
 }

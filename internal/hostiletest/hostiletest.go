@@ -5,13 +5,16 @@
 package hostiletest
 
 import (
-	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"forebay/client"
+	"forebay/internal/clustercert"
 )
 
 // env holds the task of a process that a test has started.
@@ -32,7 +35,10 @@ type Options struct {
 	Rounds   int      // attacks of each kind
 	Only     []string // kinds of attacks; none: all
 	NoVictim bool     // the attacker is alone
-	Tries    int      // of each racer in one attack; 0: a few
+
+	// TLS has what clients need where TCP is with TLS: the authority's certificate, and a client's
+	// certificate and key, which the attacker has. Zero: there is no TLS.
+	TLS clustercert.Files
 
 	// Restart restarts the daemon: it is killed, or stopped in order. It is called on the
 	// test's goroutine. nil: attacks that need a restart are left out.
@@ -50,11 +56,13 @@ type Options struct {
 type task struct {
 	Victim              bool
 	Socket, TCP         string
+	TLS                 clustercert.Files
 	Regions             string
 	Dir                 string // the user's own
 	Roots, Scratch      string
+	Swaps               string // see mountSwaps
 	Seed                uint64
-	Rounds, Tries       int // the victim goes on until its standard input ends
+	Rounds              int // the victim goes on until its standard input ends
 	Only                []string
 	Restarts, HasVictim bool
 }
@@ -76,6 +84,7 @@ type Result struct {
 type event struct {
 	Round   bool    `json:",omitempty"` // the victim has ended a round
 	Await   bool    `json:",omitempty"` // the attacker waits for a round of the victim's that has yet to begin
+	Probe   bool    `json:",omitempty"` // the attacker asks whether root gets in
 	Restart bool    `json:",omitempty"` // the attacker asks for a restart
 	Kill    bool    `json:",omitempty"` // by SIGKILL
 	Result  *Result `json:",omitempty"` // the process ends
@@ -126,8 +135,8 @@ func Run(tb testing.TB, o Options) (attacker, victim Result) {
 	before := snapshot(tb, roots, scratch)
 	r := &run{tb: tb, o: &o, since: time.Now()}
 	t := task{
-		Socket: o.Socket, TCP: o.TCP, Regions: o.Regions, Roots: roots, Scratch: scratch, Seed: o.Seed,
-		Rounds: o.Rounds, Tries: cmp.Or(o.Tries, 5), Only: o.Only, Restarts: o.Restart != nil, HasVictim: !o.NoVictim,
+		Socket: o.Socket, TCP: o.TCP, TLS: o.TLS, Regions: o.Regions, Roots: roots, Scratch: scratch, Swaps: mountSwaps(tb, dir, roots),
+		Seed: o.Seed, Rounds: o.Rounds, Only: o.Only, Restarts: o.Restart != nil, HasVictim: !o.NoVictim,
 	}
 	if !o.NoVictim {
 		v := t
@@ -166,11 +175,26 @@ func (r *run) attack() Result {
 			r.o.Restart(e.Kill)
 		case e.Await && r.victim != nil:
 			r.awaitRounds(2) // the first one of them may have begun before
+		case e.Probe:
+			r.probe()
 		}
 		if _, err := r.attacker.in.Write([]byte{'\n'}); err != nil {
 			r.tb.Fatalf("the attacker's program does not go on: %v\n%s", err, r.attacker.failed.Bytes())
 		}
 	}
+}
+
+// probe begins a session as root, which the daemon never refuses, at the first attempt.
+func (r *run) probe() {
+	r.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := client.Dial(ctx, client.Options{Address: "unix://" + r.o.Socket, RetryFor: -1})
+	if err != nil {
+		r.tb.Errorf("root is turned away: %v", err)
+		return
+	}
+	c.Close()
 }
 
 // awaitRounds waits until the victim has ended so many rounds more.
@@ -230,6 +254,13 @@ func (r *run) next(u *user) event {
 		}
 	}
 }
+
+// MaxOpenFiles and MaxRequestMemory are the limits that the daemon has to have for open files, and for bytes
+// of requests that are not whole.
+const (
+	MaxOpenFiles     = 4000
+	MaxRequestMemory = 16 << 20
+)
 
 // Words of files that the attacker must neither read nor change.
 const (

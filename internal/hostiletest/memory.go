@@ -116,6 +116,7 @@ func (a *attacker) onRegion(do func(path string) error) error {
 		return errVoid
 	}
 	data := a.bytes(16 << 10)
+	var want []byte // what the daemon has acknowledged
 	for i := range 40 {
 		if i == 20 {
 			if err := do(paths[0]); err != nil && !os.IsNotExist(err) {
@@ -123,12 +124,24 @@ func (a *attacker) onRegion(do func(path string) error) error {
 			}
 		}
 		e := []*wire.NewExtent{{FileOffset: int64(i) << 14, Length: 16 << 10, Checksum: checksum.Sum(data)}}
-		_ = r.call(wire.Type_TYPE_COMMIT, &wire.Commit{Handle: 1, Extents: e}, &wire.Committed{}, data)
+		if r.call(wire.Type_TYPE_COMMIT, &wire.Commit{Handle: 1, Extents: e}, &wire.Committed{}, data) == nil {
+			want = append(append(want, make([]byte, i<<14-len(want))...), data...)
+		}
 	}
 	_ = r.call(wire.Type_TYPE_COMMIT, &wire.Commit{Handle: 1, Close: true}, &wire.Committed{}, nil)
-	b := a.scratch()
-	_, _ = b.ReadFile(ctx, dir+"/in")
-	_, _ = a.c.StageOut(ctx, client.StageRequest{Buffer: scratchBuffer, Path: dir, URL: fileURL(a.Dir)}, nil)
+	b, out := a.scratch(), filepath.Join(a.Dir, dir)
+	if err := os.Mkdir(out, 0o700); err != nil {
+		return err
+	}
+	_, _ = a.c.StageOut(ctx, client.StageRequest{Buffer: scratchBuffer, Path: dir, URL: fileURL(out)}, nil)
+	for what, read := range map[string]func() ([]byte, error){
+		"a read":      func() ([]byte, error) { return b.ReadFile(ctx, dir+"/in") },
+		"a stage-out": func() ([]byte, error) { return os.ReadFile(filepath.Join(out, "in")) },
+	} {
+		if got, err := read(); err == nil && !bytes.Equal(got, want) {
+			return fmt.Errorf("%s gave %d bytes that are not the %d of the file, and no error", what, len(got), len(want))
+		}
+	}
 	if err := b.RemoveAll(ctx, dir); err != nil {
 		return err
 	}

@@ -10,12 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"forebay/client"
 )
@@ -29,15 +26,10 @@ func fileURL(path string) string { return "file://" + path }
 
 // stageIn stages a URL in, which must be answered, and removes what came of it. It fails if that
 // has words which are not the attacker's.
-func (a *attacker) stageIn(url string) (failure error, err error) {
-	return a.stageInAs(a.name("in"), url)
-}
-
-// stageInAs is stageIn to a name.
-func (a *attacker) stageInAs(at, url string) (failure error, err error) {
+func (a *attacker) stageIn(url string) (failure, err error) {
 	ctx, cancel := a.within()
 	defer cancel()
-	b := a.scratch()
+	at, b := a.name("in"), a.scratch()
 	report, failure := a.c.StageIn(ctx, client.StageRequest{Buffer: scratchBuffer, Path: at, URL: url}, nil)
 	if ctx.Err() != nil {
 		return failure, fmt.Errorf("a stage-in of %s is not answered: %w", url, failure)
@@ -242,68 +234,6 @@ func (a *attacker) replacedStore() (err error) {
 		}
 	}
 	return a.notDrained(ctx, b)
-}
-
-// changingDirectory stages a file in while its directory changes places with a link to root's.
-func (a *attacker) changingDirectory() error {
-	top := filepath.Join(a.Dir, a.name("race"))
-	d, l := filepath.Join(top, "d"), filepath.Join(top, "l")
-	mine := []byte(strings.Repeat("x", len(rootsWords)))
-	err := errors.Join(os.Mkdir(top, 0o755), os.Mkdir(d, 0o755), os.Symlink(a.Roots, l), os.WriteFile(filepath.Join(d, "existing"), mine, 0o644))
-	if err != nil {
-		return err
-	}
-	stop, stopped := make(chan struct{}), make(chan error, 1)
-	go func() { stopped <- exchange(d, l, stop) }()
-	var (
-		all   sync.WaitGroup
-		in    atomic.Int64
-		fails = make([]error, racers)
-	)
-	for i := range fails {
-		all.Go(func() {
-			for range a.Tries {
-				failure, err := a.stageInAs(fmt.Sprint("race-", i), fileURL(filepath.Join(d, "existing")))
-				if fails[i] = err; err != nil {
-					return
-				}
-				if failure == nil {
-					in.Add(1)
-				}
-			}
-		})
-	}
-	all.Wait()
-	close(stop)
-	if err := errors.Join(errors.Join(fails...), <-stopped); err != nil {
-		return err
-	}
-	if in.Load() == 0 {
-		return errVoid // memory was full, or the directory never was there when it was looked for
-	}
-	return nil
-}
-
-// racers is how many try at a time: where there is little time for each of them, one finds the
-// name changed between two looks at it.
-const racers = 8
-
-// exchange has two names change places again and again, for a time as fast as that goes, and for a
-// time at paces that differ: a check and a use of the name that lie apart meet both.
-func exchange(a, b string, stop chan struct{}) error {
-	for i := 0; ; i++ {
-		select {
-		case <-stop:
-			return nil
-		default:
-		}
-		if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
-			return err
-		}
-		if i%4096 > 3968 {
-			time.Sleep(time.Duration(1<<(i%11)) * time.Microsecond)
-		}
-	}
 }
 
 // othersDirectories has a buffer, and stages out, where others have directories: no link, no race.

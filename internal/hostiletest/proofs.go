@@ -4,57 +4,29 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/client"
 	"forebay/internal/wire"
 )
 
 // Attacks with proofs, over TCP.
 
-// introduce begins a session over TCP.
-func (a *attacker) introduce(hello *wire.Hello, keys ...[]byte) error {
-	conn, err := net.Dial("tcp", a.TCP)
+// introduce begins a session over TCP, and proves that it knows a key, or what it takes for one. Unlike a
+// client it does not ask whether the daemon knows the key. It fails where it is let in.
+func (a *attacker) introduce(hello *wire.Hello, key []byte) error {
+	return introduce(a.dialTCP, hello, func(x wire.Exchange, _ []byte) []byte { return x.ClientProof(key, hello) })
+}
+
+// introduce shows a proof, which has the daemon's own to look at.
+func introduce(dial func() (net.Conn, error), hello *wire.Hello, prove func(x wire.Exchange, theirs []byte) []byte) error {
+	conn, err := dial()
 	if err != nil {
 		return nil // it gets no connection
-	}
-	defer conn.Close()
-	w, err := wire.Handshake(conn, wire.NewReader(conn), hello, keys...)
-	if err == nil {
-		return fmt.Errorf("let in with %v", w)
-	}
-	return nil
-}
-
-// proofs shows keys that are none, sends the daemon's own proof back, and speaks before it is asked.
-func (a *attacker) proofs() error {
-	for range 20 {
-		if err := a.introduce(&wire.Hello{Client: "hostile", Uid: victimUID}, a.bytes(32)); err != nil {
-			return err
-		}
-	}
-	for _, hello := range []*wire.Hello{{Uid: victimUID}, {}, {Node: "n2", System: true}, {Nonce: []byte{1}}} {
-		for _, prove := range []func(theirs []byte) []byte{
-			func(theirs []byte) []byte { return theirs },
-			func([]byte) []byte { return nil },
-			func([]byte) []byte { return make([]byte, 32) },
-			func([]byte) []byte { return make([]byte, wire.MaxMessage/2) },
-		} {
-			if err := a.answer(proto.CloneOf(hello), prove); err != nil {
-				return err
-			}
-		}
-	}
-	return a.unasked()
-}
-
-// answer proves what it likes.
-func (a *attacker) answer(hello *wire.Hello, prove func(theirs []byte) []byte) error {
-	conn, err := net.Dial("tcp", a.TCP)
-	if err != nil {
-		return nil
 	}
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(patience))
@@ -71,13 +43,17 @@ func (a *attacker) answer(hello *wire.Hello, prove func(theirs []byte) []byte) e
 		return nil
 	}
 	if !head.Has(wire.FlagMore) {
-		return errors.New("let in at once")
+		return fmt.Errorf("let in at once, as %v", hello)
 	}
 	var c wire.Challenge
 	if err := proto.Unmarshal(message, &c); err != nil {
 		return err
 	}
-	if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_PROVE, 0, 2, &wire.Prove{Proof: prove(c.Proof)}, nil); err != nil {
+	x, err := wire.NewExchange(conn, hello.Nonce, c.Nonce)
+	if err != nil {
+		return err
+	}
+	if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_PROVE, 0, 2, &wire.Prove{Proof: prove(x, c.Proof)}, nil); err != nil {
 		return nil
 	}
 	if head, _, err = in.Next(); err == nil && !head.Has(wire.FlagError) {
@@ -86,10 +62,33 @@ func (a *attacker) answer(hello *wire.Hello, prove func(theirs []byte) []byte) e
 	return nil
 }
 
+// proofs shows keys that are none, sends the daemon's own proof back, and speaks before it is asked.
+func (a *attacker) proofs() error {
+	for range 20 {
+		if err := a.introduce(&wire.Hello{Client: "hostile", Uid: victimUID}, a.bytes(32)); err != nil {
+			return err
+		}
+	}
+	for _, hello := range []*wire.Hello{{Uid: victimUID}, {}, {Node: "n2", System: true}, {Nonce: []byte{1}}} {
+		for _, proof := range []func(theirs []byte) []byte{
+			func(theirs []byte) []byte { return theirs },
+			func([]byte) []byte { return nil },
+			func([]byte) []byte { return make([]byte, 32) },
+			func([]byte) []byte { return make([]byte, wire.MaxMessage/2) },
+		} {
+			prove := func(_ wire.Exchange, theirs []byte) []byte { return proof(theirs) }
+			if err := introduce(a.dialTCP, proto.CloneOf(hello), prove); err != nil {
+				return err
+			}
+		}
+	}
+	return a.unasked()
+}
+
 // unasked makes each request before the handshake.
 func (a *attacker) unasked() error {
 	for number := range wire.Type_name {
-		conn, err := net.Dial("tcp", a.TCP)
+		conn, err := a.dialTCP()
 		if err != nil {
 			return nil
 		}
@@ -130,4 +129,51 @@ func (a *attacker) tokens() error {
 		}
 	}
 	return nil
+}
+
+// rootByCertificate acts as uid 0 with a client's certificate, whose holder is trusted with the word of
+// every user but root, on files of root's and of others.
+func (a *attacker) rootByCertificate() (err error) {
+	ctx, cancel := a.within()
+	defer cancel()
+	c, err := client.Dial(ctx, client.Options{
+		Address: "tcp://" + a.TCP, CA: a.TLS.CA, Cert: a.TLS.Cert, Key: a.TLS.Key, User: &client.User{},
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	spec := client.BufferSpec{Name: a.name("certified"), NoWait: true}
+	if _, err := c.CreateBuffer(ctx, spec); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.DiscardBuffer(ctx, spec.Name)) }()
+	if err := c.Buffer(spec.Name).WriteFile(ctx, "planted", []byte("the attacker's"), 0o600); err != nil {
+		return err
+	}
+	denied := func(what string, err error) error {
+		if errors.Is(err, client.ErrPermission) {
+			return nil
+		}
+		return fmt.Errorf("%s by uid 0 with a client's certificate: %v, want %v", what, err, client.ErrPermission)
+	}
+	for _, path := range []string{filepath.Join(a.Roots, "existing"), filepath.Join(a.Scratch, "private/data")} {
+		_, err := c.StageIn(ctx, client.StageRequest{Buffer: spec.Name, Path: "in", URL: fileURL(path)}, nil)
+		if err := denied("a stage-in of "+path, err); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{filepath.Join(a.Roots, "closed"), filepath.Join(a.Scratch, "private")} {
+		_, err := c.StageOut(ctx, client.StageRequest{Buffer: spec.Name, URL: fileURL(dir)}, nil)
+		if err := denied("a stage-out to "+dir, err); err != nil {
+			return err
+		}
+		_, err = c.CreateBuffer(ctx, client.BufferSpec{Name: a.name("certified"), Backing: fileURL(dir)})
+		if err := denied("a buffer on "+dir, err); err != nil {
+			return err
+		}
+	}
+	certified := func() (net.Conn, error) { return secured(a.TCP, a.TLS) }
+	none := func(wire.Exchange, []byte) []byte { return nil }
+	return introduce(certified, &wire.Hello{Client: "hostile", Node: "n2", System: true}, none) // that is no daemon's certificate
 }

@@ -41,6 +41,16 @@ func start(tb testing.TB, base string, uid uint32, t task) *user {
 	t.Dir = filepath.Join(base, fmt.Sprint(uid))
 	must(os.Mkdir(t.Dir, 0o700))
 	must(os.Chown(t.Dir, int(uid), int(uid)))
+	for _, name := range []*string{&t.TLS.CA, &t.TLS.Cert, &t.TLS.Key} {
+		if *name == "" || t.Victim && name != &t.TLS.CA {
+			continue
+		}
+		text, err := os.ReadFile(*name)
+		must(err)
+		*name = filepath.Join(t.Dir, filepath.Base(*name))
+		must(os.WriteFile(*name, text, 0o600))
+		must(os.Chown(*name, int(uid), int(uid)))
+	}
 	self, err := os.Executable()
 	must(err)
 	program, err := os.ReadFile(self)

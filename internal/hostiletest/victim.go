@@ -188,7 +188,7 @@ func (v *victim) overTCP(ctx context.Context, wrote map[string][]byte) error {
 	for name, content := range wrote {
 		var c *client.Client
 		err := again(ctx, "a session over TCP", func() (err error) {
-			c, err = client.Dial(ctx, client.Options{Address: "tcp://" + v.TCP, TokenFile: v.token})
+			c, err = client.Dial(ctx, client.Options{Address: "tcp://" + v.TCP, TokenFile: v.token, CA: v.TLS.CA})
 			return err
 		})
 		if err != nil {
