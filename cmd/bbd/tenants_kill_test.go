@@ -16,10 +16,10 @@ import (
 
 const sharedMemory = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 512MiB, region_size: 64MiB}\n"
 
-// startShared starts a daemon whose memory users share.
-func startShared(t *testing.T) *users {
+// startShared starts a daemon whose memory users share, with more configuration.
+func startShared(t *testing.T, more string) *users {
 	t.Helper()
-	u := startForUsers(t, sharedMemory)
+	u := startForUsers(t, sharedMemory+more)
 	u.mapped()
 	return u
 }
@@ -99,7 +99,7 @@ func (u *users) works(uid int, buffer, round string) {
 // works, and so does root; when the store answers, the first one's write ends.
 func TestMemoryBehindAHungStore(t *testing.T) {
 	t.Parallel()
-	u := startShared(t)
+	u := startShared(t, "")
 	for uid, name := range map[int]string{aliceUID: "a", bobUID: "b"} {
 		u.must(uid, "buffer", "create", name, "--backing", backingURL(u.dir("store-"+name, uid, 0o700)))
 	}
@@ -121,7 +121,7 @@ func TestMemoryBehindAHungStore(t *testing.T) {
 // files are there, a hoarder of memory takes no other user's share, and a user that left is admitted again.
 func TestSharesAfterKill(t *testing.T) {
 	t.Parallel()
-	u := startShared(t)
+	u := startShared(t, "")
 	for uid, name := range map[int]string{aliceUID: "a", bobUID: "b"} {
 		u.must(uid, "buffer", "create", name, "--backing", backingURL(u.dir("store-"+name, uid, 0o700)))
 	}
@@ -141,6 +141,95 @@ func TestSharesAfterKill(t *testing.T) {
 		}
 		u.must(aliceUID, "buffer", "destroy", "hoard", "--discard", "--yes")
 	}
+}
+
+// TestSharesAfterKillWithDisk: with a disk tier one user fills more than memory with what no store takes, before the
+// daemon is killed and after it. All acknowledged files are there, and the other user gets the
+// guaranteed share of memory each time: three regions of eight, of which one is kept for a newcomer and
+// one for root.
+func TestSharesAfterKillWithDisk(t *testing.T) {
+	t.Parallel()
+	u := startShared(t, "disk: {dir: \"{{.Dir}}/disk\", size: 3GiB}\n")
+	const share, size = 3, 40 << 20
+	for round := range 3 {
+		for uid, name := range map[int]string{aliceUID: "a", bobUID: "b"} {
+			u.must(uid, "buffer", "create", name)
+		}
+		for url, content := range u.killedAmid(round) {
+			out, err := u.command(t.Context(), 0, "cat", url).Output()
+			if err != nil || !bytes.Equal(out, content) {
+				t.Fatalf("kill %d: %s has %d bytes, want %d: %v", round, url, len(out), len(content), err)
+			}
+		}
+		u.must(bobUID, "buffer", "destroy", "b", "--discard", "--yes")
+		u.must(bobUID, "buffer", "create", "b")
+		full := u.fills(aliceUID, "bb://a/fill")
+		file, most := u.sparse(fmt.Sprint("share-", round), bobUID, size), 0
+		for i := range share {
+			u.must(bobUID, "put", file, fmt.Sprint("bb://b/share-", i))
+			most = max(most, u.regions(bobUID))
+		}
+		if err := full(); err != nil {
+			t.Errorf("kill %d: the user who fills memory: %v", round, err)
+		}
+		if most < share-1 { // what a share holds may be spilled before all of it is written
+			t.Errorf("kill %d: the other user had %d regions, want %d of a share of %d", round, most, share-1, share)
+		}
+		for _, name := range []string{"a", "b"} {
+			u.must(0, "buffer", "destroy", name, "--discard", "--yes")
+		}
+	}
+}
+
+// fills has a user put files, more than there is memory, again and again. It returns when memory is full for
+// the first time; the returned function ends it.
+func (u *users) fills(uid int, url string) (end func() error) {
+	u.t.Helper()
+	const files, size = 40, 20 << 20
+	file := u.sparse(fmt.Sprint("fill", time.Now().UnixNano()), uid, size)
+	ctx, cancel := context.WithCancel(u.t.Context())
+	full, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for i := 0; ; i++ {
+			if i == files {
+				close(full)
+			}
+			out, err := u.command(ctx, uid, "put", file, fmt.Sprint(url, i%files)).CombinedOutput()
+			if err != nil && ctx.Err() == nil {
+				ended <- fmt.Errorf("%w\n%s", err, out)
+				return
+			}
+			if ctx.Err() != nil {
+				ended <- nil
+				return
+			}
+		}
+	}()
+	select {
+	case <-full:
+	case err := <-ended:
+		cancel()
+		u.t.Fatal(err)
+	}
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+// regions counts the regions of memory that are a user's.
+func (u *users) regions(uid int) (n int) {
+	u.t.Helper()
+	list, err := os.ReadDir(u.d.Memory)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	for _, e := range list {
+		if info, err := e.Info(); err == nil && info.Sys().(*syscall.Stat_t).Uid == uint32(uid) {
+			n++
+		}
+	}
+	return n
 }
 
 // What users write before each kill, together more than there is memory.
