@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +25,42 @@ func TestBrokenPipes(t *testing.T) {
 		}
 		if code := a.exit(t.Context(), broken, closed); code != want {
 			t.Errorf("standard output closed %t: exit code %d, want %d", closed, code, want)
+		}
+	}
+}
+
+// A daemon that hangs up at once, whether it has read something by then or not, is no success.
+func TestDaemonHangsUp(t *testing.T) {
+	dir := t.TempDir()
+	file, socket := filepath.Join(dir, "f"), filepath.Join(dir, "s")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 0; ; i++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if i%2 == 0 {
+				_, _ = conn.Read(make([]byte, 1))
+			}
+			conn.Close()
+		}
+	}()
+	defer func() {
+		l.Close()
+		<-ended
+	}()
+	for range 2 { // each waits for a daemon that may be starting
+		if code := run(t.Context(), []string{"--socket", socket, "put", file, "bb://x/y"}); code != exitUnavailable {
+			t.Fatalf("exit code %d, want %d", code, exitUnavailable)
 		}
 	}
 }
