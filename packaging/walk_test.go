@@ -309,6 +309,8 @@ func looked(t *testing.T, p *page, m walker) {
 		m.sh("curl -fsS http://127.0.0.1:7480/" + path)
 	}
 	m.sh("timeout 2 " + p.code("bbctl events -f") + " || [ $? = 124 ]")
+	m.file("/release/open.yaml", p.block("yaml", `admin: "0.0.0.0:7480"`))
+	m.sh("bbd --config open.yaml config check")
 	p.block("yaml", "rule_files: [alerts.yaml]") // TestAlerts and TestDashboard of cmd/bbd
 	m.sh("bbctl drain ckpt")
 	m.says(p.code("bbctl jobs"), "drain")

@@ -24,3 +24,19 @@ func TestAdminSocketPath(t *testing.T) {
 		}
 	}
 }
+
+// TestBeyondLoopback: metrics are for everybody, and open nothing else.
+func TestBeyondLoopback(t *testing.T) {
+	for text, want := range map[string]bool{
+		`listen: {admin: "0.0.0.0:7480"}`:                      true,
+		`listen: {admin: "somewhere"}`:                         false,
+		`listen: {admin: "0.0.0.0:7480", tcp: "0.0.0.0:7481"}`: false,
+		`{listen: {admin: "0.0.0.0:7480"}, insecure: true}`:    true,
+		`nats: {embedded: {listen: "0.0.0.0:4222"}}`:           false,
+		`cluster: {listen: "0.0.0.0:7483"}`:                    false,
+	} {
+		if _, problems := load(t, text); (len(problems) == 0) != want {
+			t.Errorf("%s: %v", text, problems)
+		}
+	}
+}

@@ -126,7 +126,7 @@ func (c *Config) validateListen(p *Problems) {
 	p.check(fabric == "" || l.TCP != "", "listen.fabric", fabric, "only clients that come over TCP use it", "set listen.tcp, or leave it empty")
 	c.address(p, "listen.ofi", l.OFI, withCertificates)
 	c.validateFabric(p)
-	c.address(p, "listen.admin", l.Admin, withNothing)
+	c.address(p, "listen.admin", l.Admin, public)
 	seen := map[string]string{}
 	for _, a := range []struct{ key, address string }{
 		{"listen.tcp", l.TCP},
@@ -165,6 +165,7 @@ const (
 	withKey          guarded = iota // the cluster key alone
 	withCertificates                // the cluster key or certificates
 	withNothing                     // whoever reaches it is let in
+	public                          // it serves what everybody may have
 )
 
 // address checks a host:port to listen on and that it is loopback, unless it is
@@ -180,7 +181,7 @@ func (c *Config) address(p *Problems, key, address string, with guarded) {
 		return
 	}
 	switch {
-	case !beyondLoopback(address) || c.Insecure:
+	case !beyondLoopback(address) || c.Insecure || with == public:
 	case with == withNothing:
 		p.add(key, address, "it is beyond loopback and asks nobody who they are", "listen on 127.0.0.1, or set insecure: true")
 	case with == withKey:
