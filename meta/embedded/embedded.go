@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -286,8 +288,8 @@ func (e *Server) Shutdown() {
 	e.removeEmptyBatches()
 }
 
-// repeatEvery is how often the log has a warning of the server that repeats: one that waits for
-// others says so every two seconds.
+// repeatEvery is how often the log has a message of the server that repeats: one that waits for
+// others says so every two seconds, and one that cannot reach them more often, for each of its routes.
 const repeatEvery = 30 * time.Second
 
 // logger turns the server's log into ours. It is safe for concurrent use.
@@ -295,8 +297,7 @@ type logger struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	last   string // the warning before
-	logged time.Time
+	logged map[string]time.Time // messages of the last repeatEvery, without the number of an attempt
 }
 
 func (l *logger) Noticef(format string, v ...any) { l.log.Debug(message(format, v)) }
@@ -310,18 +311,31 @@ func (l *logger) Warnf(format string, v ...any) {
 	}
 }
 
-// isNew reports whether a warning differs from the one before, or is due again.
+// isNew reports whether a message was not logged lately.
 func (l *logger) isNew(text string) bool {
+	text = attempt.ReplaceAllString(text, "")
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if text == l.last && time.Since(l.logged) < repeatEvery {
+	now := time.Now()
+	maps.DeleteFunc(l.logged, func(_ string, at time.Time) bool { return now.Sub(at) >= repeatEvery })
+	if _, lately := l.logged[text]; lately {
 		return false
 	}
-	l.last, l.logged = text, time.Now()
+	if l.logged == nil {
+		l.logged = map[string]time.Time{}
+	}
+	l.logged[text] = now
 	return true
 }
 
-func (l *logger) Errorf(format string, v ...any) { l.log.Error(message(format, v)) }
+// attempt is what differs in the messages of a server that tries again.
+var attempt = regexp.MustCompile(` \(attempt \d+\)`)
+
+func (l *logger) Errorf(format string, v ...any) {
+	if text := message(format, v); l.isNew(text) {
+		l.log.Error(text)
+	}
+}
 
 // Fatalf logs too: what is fatal to the server must not end the daemon.
 func (l *logger) Fatalf(format string, v ...any) { l.log.Error(message(format, v)) }
