@@ -72,7 +72,7 @@ var layers = []struct {
 	{"client/admin", []string{"client", "internal/..."}},
 	{"client", []string{"client/internal/...", "rdma/...", "internal/..."}},
 	{"slurm/slurmctl", []string{"internal/bb"}},
-	{"slurm/directive", []string{"client", "client/admin", "internal/bb"}},
+	{"slurm/directive", []string{"client/admin", "internal/bb"}},
 	{"slurm/...", []string{"slurm/...", "client", "client/admin", "internal/..."}},
 
 	// bbctl verify checks receipts against the store when no daemon is left.

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"forebay/bbd"
-	"forebay/client"
+	"forebay/client/admin"
 )
 
 // knockerEnv makes this binary a program of the other user that asks the admin socket of that
@@ -49,7 +49,7 @@ func TestAdminServer(t *testing.T) {
 	open := openDir(t)
 	socket := filepath.Join(mkdir(t, open, "run", 0o755), "admin.sock")
 	n := startNode(t, func(c *bbd.Config) { c.AdminSocket = socket })
-	n.buffer(n.dial(), client.BufferSpec{Name: "private"})
+	n.buffer(n.dial(), admin.BufferSpec{Name: "private"})
 
 	public := func(path string) (int, string) {
 		t.Helper()

@@ -15,6 +15,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
@@ -141,7 +142,7 @@ func (r *rawSession) ends(what string) {
 // listing is all that there is, as text.
 func listing(t *testing.T, c *client.Client) string {
 	t.Helper()
-	buffers, err := c.Buffers(t.Context())
+	buffers, err := admin.Buffers(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func badNode(t *testing.T, change func(*bbd.Config)) (n *node, unchanged func())
 	t.Helper()
 	n = startNode(t, change)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "good"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "good"})
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -460,7 +461,7 @@ func TestLongAnswers(t *testing.T) {
 	n := startNode(t, func(cfg *bbd.Config) { cfg.Flush.DirtyAge, cfg.Flush.Workers = time.Millisecond, 16 })
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "long"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "long"})
 	const files = 2500
 	names := map[string]bool{}
 	for i := range files {

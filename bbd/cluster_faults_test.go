@@ -17,6 +17,7 @@ import (
 	"forebay/bbd"
 	"forebay/bbd/peer"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 	"forebay/meta/gossip"
@@ -33,7 +34,7 @@ func limited(t *testing.T, d time.Duration) context.Context {
 // scratch makes a buffer that is never flushed.
 func scratch(t *testing.T, c *client.Client, name string) *client.Buffer {
 	t.Helper()
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: name}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: name}); err != nil {
 		t.Fatal(err)
 	}
 	return c.Buffer(name)
@@ -79,7 +80,7 @@ func TestClusterOpenAfterReplacedElsewhere(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	there := nodes[1].dial().Buffer("shared")
 	ctx := limited(t, 30*time.Second)
 	f, err := there.Create(ctx, "f")
@@ -111,7 +112,7 @@ func TestClusterOpenAfterForgotten(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	there := nodes[1].dial()
 	ctx := limited(t, 30*time.Second)
 	f, err := b.Create(ctx, "f")
@@ -123,7 +124,7 @@ func TestClusterOpenAfterForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes[0].dead()
-	if _, err := there.ForgetNode(ctx, "n1"); err != nil {
+	if _, err := admin.ForgetNode(ctx, there, "n1"); err != nil {
 		t.Fatal(err)
 	}
 	f.Write(random(100_000))
@@ -196,7 +197,7 @@ func TestClusterCopyOfMovedFile(t *testing.T) {
 	// The reader's node must not be who takes it.
 	self := nodes[2].daemon.Self
 	nodes[2].members.set("n3", func() gossip.Member { m := self(); m.Memory.Free = 0; return m })
-	if p, err := nodes[1].dial().DrainNode(ctx, "n1", nil); err != nil {
+	if p, err := admin.DrainNode(ctx, nodes[1].dial(), "n1", nil); err != nil {
 		t.Fatalf("%v (%+v)", err, p)
 	}
 	got, err := there.ReadFile(ctx, "f")
@@ -225,7 +226,7 @@ func TestClusterWriterOfMovedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is open", func() bool { n, _ := nodes[0].daemon.OpenFiles("shared"); return n == 1 })
-	p, err := nodes[1].dial().DrainNode(ctx, "n1", nil)
+	p, err := admin.DrainNode(ctx, nodes[1].dial(), "n1", nil)
 	t.Logf("node drain: %v (%+v)", err, p)
 	if _, err := f.WriteAt([]byte("more"), 1<<20); err != nil {
 		t.Error(err)
@@ -312,10 +313,10 @@ func TestClusterDrainTimeout(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	write(t, b, "f", random(1000))
-	report, err := c.Drain(limited(t, 30*time.Second), "shared", time.Second, nil)
+	report, err := admin.Drain(limited(t, 30*time.Second), c, "shared", time.Second, nil)
 	if err == nil || len(report.Failed) != 1 || report.Failed[0].Path != "f" {
 		t.Errorf("a drain of what cannot be saved: %v (%+v)", err, report)
 	}
@@ -327,18 +328,18 @@ func TestClusterDrainOfMovedFile(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	nodes[1].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	write(t, b, "f", random(100_000))
 	var (
-		report   client.Report
+		report   admin.Report
 		drainErr error
 		wg       sync.WaitGroup
 	)
-	wg.Go(func() { report, drainErr = c.Drain(t.Context(), "shared", 10*time.Second, nil) })
+	wg.Go(func() { report, drainErr = admin.Drain(t.Context(), c, "shared", 10*time.Second, nil) })
 	time.Sleep(500 * time.Millisecond)
-	p, err := nodes[1].dial().DrainNode(limited(t, 20*time.Second), "n1", nil)
+	p, err := admin.DrainNode(limited(t, 20*time.Second), nodes[1].dial(), "n1", nil)
 	t.Logf("node drain: %v (%+v)", err, p)
 	wg.Wait()
 	if _, err := os.Stat(filepath.Join(dir, "f")); err != nil && drainErr == nil {
@@ -361,7 +362,7 @@ func TestClusterTakeCancelled(t *testing.T) {
 	cancelled := 0
 	for i := range 600 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(8000+i*137%12000)*time.Microsecond)
-		_, err := there.DrainNode(ctx, "n1", nil)
+		_, err := admin.DrainNode(ctx, there, "n1", nil)
 		cancel()
 		if err == nil {
 			break
@@ -389,7 +390,7 @@ func TestClusterBufferMadeAgain(t *testing.T) {
 		if _, err := there.Buffer("shared").Stat(t.Context(), "f"); !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
-		if err := c.DiscardBuffer(t.Context(), "shared"); err != nil {
+		if err := admin.DiscardBuffer(t.Context(), c, "shared"); err != nil {
 			t.Fatal(err)
 		}
 		content := random(50_000)
@@ -399,7 +400,7 @@ func TestClusterBufferMadeAgain(t *testing.T) {
 		if err != nil || !bytes.Equal(got, content) {
 			t.Fatalf("round %d: %d bytes, %v", i, len(got), err)
 		}
-		if err := there.DiscardBuffer(t.Context(), "shared"); err != nil {
+		if err := admin.DiscardBuffer(t.Context(), there, "shared"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -443,7 +444,7 @@ func TestClusterRenameRacesMove(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
 	there := nodes[1].dial()
 	want := map[string][]byte{}
 	const files = 40
@@ -455,7 +456,7 @@ func TestClusterRenameRacesMove(t *testing.T) {
 	ctx := limited(t, 60*time.Second)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		p, err := there.DrainNode(ctx, "n1", nil)
+		p, err := admin.DrainNode(ctx, there, "n1", nil)
 		t.Logf("node drain: %v (%d of %d, failed %d)", err, p.FilesDone, p.FilesTotal, len(p.Failed))
 	})
 	for i := range files {
@@ -467,7 +468,7 @@ func TestClusterRenameRacesMove(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	report, err := c.Drain(ctx, "shared", 20*time.Second, nil)
+	report, err := admin.Drain(ctx, c, "shared", 20*time.Second, nil)
 	if err != nil {
 		t.Errorf("drain: %v (%+v)", err, report)
 	}
@@ -532,7 +533,7 @@ func TestClusterStageInElsewhere(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("staged"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	report, err := there.StageIn(limited(t, 20*time.Second), client.StageRequest{Buffer: "shared", URL: "file://" + dir}, nil)
+	report, err := admin.StageIn(limited(t, 20*time.Second), there, admin.StageRequest{Buffer: "shared", URL: "file://" + dir}, nil)
 	if err != nil {
 		t.Errorf("stage-in: %v (%+v)", err, report)
 	}
@@ -544,7 +545,7 @@ func TestClusterRenameWhileStarting(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -567,7 +568,7 @@ func TestClusterDrainedNodeTakesNothing(t *testing.T) {
 	b := scratch(t, c, "shared")
 	write(t, b, "before", random(100_000))
 	there := nodes[1].dial()
-	if p, err := there.DrainNode(limited(t, 20*time.Second), "n1", nil); err != nil {
+	if p, err := admin.DrainNode(limited(t, 20*time.Second), there, "n1", nil); err != nil {
 		t.Fatalf("%v (%+v)", err, p)
 	}
 	err := b.WriteFile(t.Context(), "after", []byte("late"), 0o644)
@@ -590,7 +591,7 @@ func TestClusterRemoveRacesMove(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	slow := fault.Rule{Op: "put", Kind: fault.Slow, Delay: 500 * time.Millisecond}
 	nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	nodes[1].faults.Set(slow)
@@ -602,7 +603,7 @@ func TestClusterRemoveRacesMove(t *testing.T) {
 	ctx := limited(t, 60*time.Second)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		p, err := there.DrainNode(ctx, "n1", nil)
+		p, err := admin.DrainNode(ctx, there, "n1", nil)
 		t.Logf("node drain: %v (%d of %d, failed %d)", err, p.FilesDone, p.FilesTotal, len(p.Failed))
 	})
 	for i := range files {
@@ -676,7 +677,7 @@ func TestClusterReturnedNodeMemory(t *testing.T) {
 	nodes[0].away()
 	there := nodes[1].dial()
 	ctx := limited(t, 20*time.Second)
-	if _, err := there.ForgetNode(ctx, "n1"); err != nil {
+	if _, err := admin.ForgetNode(ctx, there, "n1"); err != nil {
 		t.Fatal(err)
 	}
 	nodes[0].start()
@@ -748,7 +749,7 @@ func TestClusterReadersFallBack(t *testing.T) {
 		n.larger(192 << 20)
 	}
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	content := random(47 << 20)
 	pieces(t, b, "f", content, 4<<20)
 	drain(t, c, "shared")
@@ -796,13 +797,13 @@ func TestClusterBufferMadeAgainAtOnce(t *testing.T) {
 			again := nodes[1].dial()
 			made.Go(func() {
 				for ctx.Err() == nil && !exists.Load() {
-					if _, err := again.CreateBuffer(ctx, client.BufferSpec{Name: "shared"}); err == nil {
+					if _, err := admin.CreateBuffer(ctx, again, admin.BufferSpec{Name: "shared"}); err == nil {
 						exists.Store(true)
 					}
 				}
 			})
 		}
-		if err := c.DiscardBuffer(t.Context(), "shared"); err != nil {
+		if err := admin.DiscardBuffer(t.Context(), c, "shared"); err != nil {
 			t.Fatal(err)
 		}
 		made.Wait()
@@ -814,7 +815,7 @@ func TestClusterBufferMadeAgainAtOnce(t *testing.T) {
 		if err != nil || !bytes.Equal(got, content) {
 			t.Fatalf("round %d: %d bytes, %v", i, len(got), err)
 		}
-		if err := last.DiscardBuffer(t.Context(), "shared"); err != nil {
+		if err := admin.DiscardBuffer(t.Context(), last, "shared"); err != nil {
 			t.Fatal(err)
 		}
 	}

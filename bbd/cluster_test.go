@@ -17,6 +17,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 	"forebay/meta"
@@ -108,7 +109,7 @@ func TestClusterReadElsewhere(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	contents := map[string][]byte{}
 	for _, size := range []int{0, 1, 4096, 70_000, 1 << 20, 9<<20 + 7} {
 		name := fmt.Sprintf("file%d", size)
@@ -147,7 +148,7 @@ func TestClusterReaderKeepsGeneration(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	there := nodes[1].dial().Buffer("shared")
 	first, second := random(5<<20), random(5<<20)
 	write(t, b, "f", first)
@@ -176,7 +177,7 @@ func TestClusterSharedFile(t *testing.T) {
 	t.Run("posix", func(t *testing.T) {
 		nodes := startCluster(t, 4)
 		c := nodes[0].dial()
-		_, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+		_, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 		want := writeShared(t, nodes)
 		drain(t, c, "shared")
 		got, err := os.ReadFile(filepath.Join(dir, "checkpoint"))
@@ -189,7 +190,7 @@ func TestClusterSharedFile(t *testing.T) {
 		nodes := startCluster(t, 4)
 		c := nodes[0].dial()
 		bucket := server.Bucket(t, "results")
-		nodes[0].buffer(c, client.BufferSpec{Name: "shared", Backing: server.URL(bucket, "run")})
+		nodes[0].buffer(c, admin.BufferSpec{Name: "shared", Backing: server.URL(bucket, "run")})
 		want := writeShared(t, nodes)
 		drain(t, c, "shared")
 		wantObjects(t, objects(t, server, bucket, "run"), map[string][]byte{"checkpoint": want})
@@ -246,7 +247,7 @@ func TestClusterOpenFileSeenElsewhere(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	there := nodes[1].dial().Buffer("shared")
 	f, err := b.Create(t.Context(), "log")
 	if err != nil {
@@ -291,7 +292,7 @@ func TestClusterUnavailable(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
 	clean, dirty := random(2<<20), random(1<<20)
 	write(t, b, "clean", clean)
 	write(t, b, "dirty.tmp", dirty)
@@ -317,7 +318,7 @@ func TestClusterDrain(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	_, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	_, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	want := map[string][]byte{}
 	for i, n := range nodes {
 		there := n.dial().Buffer("shared")
@@ -327,7 +328,7 @@ func TestClusterDrain(t *testing.T) {
 			write(t, there, name, want[name])
 		}
 	}
-	report, err := c.Drain(t.Context(), "shared", 30*time.Second, nil)
+	report, err := admin.Drain(t.Context(), c, "shared", 30*time.Second, nil)
 	if err != nil {
 		t.Fatalf("drain: %v (%+v)", err, report)
 	}
@@ -340,7 +341,7 @@ func TestClusterDrain(t *testing.T) {
 	// What a daemon that is away holds is named.
 	write(t, nodes[2].dial().Buffer("shared"), "late", want["node0-0"])
 	nodes[2].away()
-	report, err = c.Drain(t.Context(), "shared", 30*time.Second, nil)
+	report, err = admin.Drain(t.Context(), c, "shared", 30*time.Second, nil)
 	if err == nil || len(report.Failed) != 1 || report.Failed[0].Path != "late" || !strings.Contains(report.Failed[0].Reason, "n3") {
 		t.Errorf("a drain without a home: %v (%+v)", err, report)
 	}
@@ -366,7 +367,7 @@ func TestClusterDirectoryRename(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	there := nodes[1].dial().Buffer("shared")
 	want := map[string][]byte{}
 	for round := range 5 {
@@ -408,8 +409,8 @@ func TestClusterNodeDrainTo(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	for _, spec := range []client.BufferSpec{{Name: "scratch"}, {Name: "backed", Backing: "file://" + t.TempDir(), DirtyAge: time.Hour, FlushLimit: 1}} {
-		if _, err := c.CreateBuffer(t.Context(), spec); err != nil {
+	for _, spec := range []admin.BufferSpec{{Name: "scratch"}, {Name: "backed", Backing: "file://" + t.TempDir(), DirtyAge: time.Hour, FlushLimit: 1}} {
+		if _, err := admin.CreateBuffer(t.Context(), c, spec); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -421,10 +422,10 @@ func TestClusterNodeDrainTo(t *testing.T) {
 		write(t, c.Buffer("backed"), name, want[name])
 	}
 	there := nodes[1].dial()
-	if _, err := there.DrainNode(t.Context(), "n1", nil, "n1", "n7"); bb.KindOf(err) != bb.Unavailable {
+	if _, err := admin.DrainNode(t.Context(), there, "n1", nil, "n1", "n7"); bb.KindOf(err) != bb.Unavailable {
 		t.Errorf("to nodes that are not there: %v", err)
 	}
-	p, err := there.DrainNode(t.Context(), "n1", nil, "n3", "n7")
+	p, err := admin.DrainNode(t.Context(), there, "n1", nil, "n3", "n7")
 	if err != nil || p.FilesDone < 3 {
 		t.Fatalf("node drain: %v (%+v)", err, p)
 	}
@@ -450,7 +451,7 @@ func TestClusterNodeDrain(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "scratch"}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "scratch"}); err != nil {
 		t.Fatal(err)
 	}
 	b := c.Buffer("scratch")
@@ -461,7 +462,7 @@ func TestClusterNodeDrain(t *testing.T) {
 		write(t, b, name, want[name])
 	}
 	there := nodes[1].dial()
-	p, err := there.DrainNode(t.Context(), "n1", nil)
+	p, err := admin.DrainNode(t.Context(), there, "n1", nil)
 	if err != nil {
 		t.Fatalf("node drain: %v (%+v)", err, p)
 	}
@@ -485,7 +486,7 @@ func TestClusterNodeUndrain(t *testing.T) {
 	nodes := startCluster(t, 2)
 	here, there := nodes[0].dial(), nodes[1].dial()
 	b := scratch(t, here, "scratch")
-	home := func(name string) client.NodeID {
+	home := func(name string) admin.NodeID {
 		t.Helper()
 		write(t, b, name, random(1000))
 		e, err := b.Stat(t.Context(), name)
@@ -494,18 +495,18 @@ func TestClusterNodeUndrain(t *testing.T) {
 		}
 		return e.Holders[0]
 	}
-	if _, err := there.DrainNode(t.Context(), "n1", nil); err != nil {
+	if _, err := admin.DrainNode(t.Context(), there, "n1", nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := home("drained"); got != "n2" {
 		t.Errorf("a drained node took a file in: %s", got)
 	}
-	if err := there.UndrainNode(t.Context(), "n1"); err != nil {
+	if err := admin.UndrainNode(t.Context(), there, "n1"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the node is ready to all", func() bool {
 		ready := 0
-		list, err := there.Nodes(t.Context())
+		list, err := admin.Nodes(t.Context(), there)
 		for _, n := range list {
 			if n.State == "ready" {
 				ready++
@@ -517,7 +518,7 @@ func TestClusterNodeUndrain(t *testing.T) {
 		t.Errorf("a node that was undrained takes nothing in: %s", got)
 	}
 	nodes[0].daemon.BeginNodeDrain()
-	if err := there.UndrainNode(t.Context(), "n1"); client.KindOf(err) != client.ErrBusy {
+	if err := admin.UndrainNode(t.Context(), there, "n1"); client.KindOf(err) != client.ErrBusy {
 		t.Errorf("undrained while it is being drained: %v", err)
 	}
 }
@@ -551,10 +552,10 @@ func TestClusterDrainedToUser(t *testing.T) {
 			}
 		}
 	}
-	if p, err := nodes[1].dial().DrainNode(t.Context(), "n1", nil); err != nil {
+	if p, err := admin.DrainNode(t.Context(), nodes[1].dial(), "n1", nil); err != nil {
 		t.Fatalf("node drain: %v (%+v)", err, p)
 	}
-	homes := map[client.NodeID]int{}
+	homes := map[admin.NodeID]int{}
 	for i := range files {
 		e, err := b.Stat(t.Context(), fmt.Sprint("f", i))
 		if err != nil {
@@ -574,7 +575,7 @@ func TestClusterForget(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
 	there := nodes[1].dial()
 	clean, dirty := random(2<<20), random(1<<20)
 	write(t, b, "clean", clean)
@@ -583,7 +584,7 @@ func TestClusterForget(t *testing.T) {
 		e, err := b.Stat(t.Context(), "clean")
 		return err == nil && e.State == client.StateClean
 	})
-	if _, err := there.ForgetNode(t.Context(), "n1"); !errors.Is(err, client.ErrBusy) {
+	if _, err := admin.ForgetNode(t.Context(), there, "n1"); !errors.Is(err, client.ErrBusy) {
 		t.Errorf("forgetting a node that answers: %v", err)
 	}
 	c.Close()
@@ -592,12 +593,12 @@ func TestClusterForget(t *testing.T) {
 		t.Errorf("before it is declared dead: %v", err)
 	}
 	for range 2 { // the first look changes nothing
-		loss, err := there.NodeLoss(t.Context(), "n1")
+		loss, err := admin.NodeLoss(t.Context(), there, "n1")
 		if err != nil || len(loss.Lost) != 1 || loss.Lost[0].Address != "bb://shared/dirty.tmp" || loss.LostBytes != 1<<20 || loss.Kept != 1 {
 			t.Errorf("would be forgotten: %+v (%v)", loss, err)
 		}
 	}
-	forgotten, err := there.ForgetNode(t.Context(), "n1")
+	forgotten, err := admin.ForgetNode(t.Context(), there, "n1")
 	if err != nil || len(forgotten.Lost) != 1 || forgotten.Lost[0].Address != "bb://shared/dirty.tmp" || forgotten.LostBytes != 1<<20 || forgotten.Kept != 1 {
 		t.Errorf("forgotten: %+v (%v)", forgotten, err)
 	}
@@ -620,7 +621,7 @@ func TestClusterNewInstance(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", Keep: []string{"*.tmp"}})
 	there := nodes[1].dial()
 	write(t, b, "dirty.tmp", random(1<<20))
 	mine := random(1 << 20)
@@ -643,20 +644,20 @@ func TestClusterDestroyedElsewhere(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	there := nodes[1].dial()
 	write(t, there.Buffer("shared"), "f", random(3<<20))
-	if err := c.DestroyBuffer(t.Context(), "shared"); !errors.Is(err, client.ErrBusy) {
+	if err := admin.DestroyBuffer(t.Context(), c, "shared"); !errors.Is(err, client.ErrBusy) {
 		t.Errorf("destroying a buffer that is dirty elsewhere: %v", err)
 	}
-	if err := c.DiscardBuffer(t.Context(), "shared"); err != nil {
+	if err := admin.DiscardBuffer(t.Context(), c, "shared"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the other daemon drops its bytes", func() bool {
 		s := nodes[1].status()
 		return len(s.Buffers) == 0 && s.Memory.Dirty == 0
 	})
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	if _, err := there.Buffer("shared").Stat(t.Context(), "f"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file of the destroyed buffer: %v", err)
 	}
@@ -670,7 +671,7 @@ func TestClusterOverflow(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "scratch"}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "scratch"}); err != nil {
 		t.Fatal(err)
 	}
 	b := c.Buffer("scratch")
@@ -700,7 +701,7 @@ func TestClusterReplicas(t *testing.T) {
 		t.Run(lost, func(t *testing.T) {
 			nodes := startCluster(t, 3)
 			c := nodes[0].dial()
-			if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "two", Replicas: 2}); err != nil {
+			if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "two", Replicas: 2}); err != nil {
 				t.Fatal(err)
 			}
 			b := c.Buffer("two")
@@ -756,7 +757,7 @@ func TestClusterReplicas(t *testing.T) {
 			for name, content := range want { // before anybody says that the node is dead
 				wantFile(t, there.Buffer("two"), name, content)
 			}
-			forgotten, err := there.ForgetNode(t.Context(), gone.name)
+			forgotten, err := admin.ForgetNode(t.Context(), there, gone.name)
 			if err != nil || forgotten.LostTotal != 0 {
 				t.Errorf("forgotten: %+v (%v)", forgotten, err)
 			}
@@ -773,7 +774,7 @@ func TestClusterReplicaTakesOver(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	spec := client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*.tmp"}}
+	spec := admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*.tmp"}}
 	b, dir := nodes[0].buffer(c, spec)
 	want := random(3 << 20)
 	write(t, b, "f.tmp", want)
@@ -806,13 +807,13 @@ func TestClusterLateDiscard(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*.tmp"}})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*.tmp"}})
 	want := random(3 << 20)
 	write(t, b, "f.tmp", want)
 	c.Close()
 	nodes[0].away()
 	there := nodes[1].dial()
-	if forgotten, err := there.ForgetNode(t.Context(), "n1"); err != nil || forgotten.LostTotal != 0 {
+	if forgotten, err := admin.ForgetNode(t.Context(), there, "n1"); err != nil || forgotten.LostTotal != 0 {
 		t.Fatalf("forgotten: %+v (%v)", forgotten, err)
 	}
 	nodes[0].start()
@@ -840,7 +841,7 @@ func TestClusterLateDiscard(t *testing.T) {
 func TestClusterDiscardMeetsPromotion(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
-	b, _ := nodes[0].buffer(nodes[0].dial(), client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
 	promoted := 0
 	for i := range 40 {
 		name, want := fmt.Sprint("f", i), random(4096)
@@ -864,7 +865,7 @@ func TestClusterDiscardMeetsPromotion(t *testing.T) {
 func TestClusterReadsBothHolders(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
-	b, _ := nodes[0].buffer(nodes[0].dial(), client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
 	want := map[string][]byte{"f": random(20 << 20), "g": random(20 << 20)}
 	for name, content := range want {
 		write(t, b, name, content)
@@ -910,18 +911,18 @@ func TestNodesAfterDrain(t *testing.T) {
 	want := func(state string) {
 		t.Helper()
 		for _, c := range []*client.Client{here, there} {
-			list, err := c.Nodes(t.Context())
+			list, err := admin.Nodes(t.Context(), c)
 			if err != nil || len(list) != 2 || list[0].State != state {
 				t.Errorf("%+v (%v), want n1 %s", list, err, state)
 			}
 		}
 	}
 	want("ready")
-	if _, err := there.DrainNode(t.Context(), "n1", nil); err != nil {
+	if _, err := admin.DrainNode(t.Context(), there, "n1", nil); err != nil {
 		t.Fatal(err)
 	}
 	want("draining")
-	if err := there.UndrainNode(t.Context(), "n1"); err != nil {
+	if err := admin.UndrainNode(t.Context(), there, "n1"); err != nil {
 		t.Fatal(err)
 	}
 	want("ready")

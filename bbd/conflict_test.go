@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"forebay/client"
+	"forebay/client/admin"
 )
 
 // TestOverwriteInACluster decides conflicts of files whose home is another node: the client finds
@@ -29,8 +29,8 @@ func TestOverwriteInACluster(t *testing.T) {
 	theirs("mine", "theirs")
 	theirs("yours", "theirs")
 	one, other := nodes[0].dial(), nodes[1].dial()
-	spec := client.BufferSpec{Name: "b", Backing: "file://" + store, Existing: client.ExistingKeep}
-	if _, err := one.CreateBuffer(t.Context(), spec); err != nil {
+	spec := admin.BufferSpec{Name: "b", Backing: "file://" + store, Existing: admin.ExistingKeep}
+	if _, err := admin.CreateBuffer(t.Context(), one, spec); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"mine", "yours"} {
@@ -38,7 +38,7 @@ func TestOverwriteInACluster(t *testing.T) {
 	}
 	conflicts := func(want ...string) {
 		t.Helper()
-		r, err := one.Drain(t.Context(), "b", 0, nil)
+		r, err := admin.Drain(t.Context(), one, "b", 0, nil)
 		found := map[string]bool{}
 		for _, c := range r.Conflicts() {
 			found[c.Path] = true
@@ -52,14 +52,14 @@ func TestOverwriteInACluster(t *testing.T) {
 		}
 	}
 	conflicts("mine", "yours")
-	if _, err := one.Overwrite(t.Context(), "b", "mine", 0, nil); err != nil {
+	if _, err := admin.Overwrite(t.Context(), one, "b", "mine", 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	has("mine", "ours")
 	has("yours", "theirs")
 	conflicts("yours")
-	in := client.StageRequest{Buffer: "b", Path: "yours", URL: "file://" + filepath.Join(store, "yours")}
-	if _, err := one.StageIn(t.Context(), in, nil); err != nil {
+	in := admin.StageRequest{Buffer: "b", Path: "yours", URL: "file://" + filepath.Join(store, "yours")}
+	if _, err := admin.StageIn(t.Context(), one, in, nil); err != nil {
 		t.Fatal(err)
 	}
 	wantFile(t, other.Buffer("b"), "yours", []byte("theirs"))
@@ -69,7 +69,7 @@ func TestOverwriteInACluster(t *testing.T) {
 	theirs("mine", "theirs again")
 	write(t, other.Buffer("b"), "mine", []byte("ours again"))
 	conflicts("mine")
-	if _, err := one.Overwrite(t.Context(), "b", "", 0, nil); err != nil {
+	if _, err := admin.Overwrite(t.Context(), one, "b", "", 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	has("mine", "ours again")

@@ -10,6 +10,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
@@ -25,8 +26,8 @@ func TestRegionsCutShortBeforeTheFlush(t *testing.T) {
 					cfg.Flush.Backoff = [2]time.Duration{10 * time.Millisecond, 50 * time.Millisecond}
 				})
 				c := n.dial()
-				b, _ := n.buffer(c, client.BufferSpec{Name: "short", Codec: codec})
-				other, dir := n.buffer(c, client.BufferSpec{Name: "other"})
+				b, _ := n.buffer(c, admin.BufferSpec{Name: "short", Codec: codec})
+				other, dir := n.buffer(c, admin.BufferSpec{Name: "other"})
 				n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 				content := random(size)
 				write(t, b, "first", content)
@@ -36,11 +37,11 @@ func TestRegionsCutShortBeforeTheFlush(t *testing.T) {
 					t.Fatal(err)
 				}
 				n.faults.Set()
-				if report, err := c.Drain(t.Context(), "short", time.Second, nil); err == nil || report.FailedTotal != 2 {
+				if report, err := admin.Drain(t.Context(), c, "short", time.Second, nil); err == nil || report.FailedTotal != 2 {
 					t.Errorf("drain: %+v (%v)", report, err)
 				}
-				out := client.StageRequest{URL: "file://" + t.TempDir(), Buffer: "short"}
-				if report, err := c.StageOut(t.Context(), out, nil); err == nil {
+				out := admin.StageRequest{URL: "file://" + t.TempDir(), Buffer: "short"}
+				if report, err := admin.StageOut(t.Context(), c, out, nil); err == nil {
 					t.Errorf("stage-out: %+v", report)
 				}
 				for _, name := range []string{"first", "second"} {

@@ -19,6 +19,7 @@ import (
 	"forebay/bbd"
 	"forebay/bbd/store"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/asuser"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
@@ -173,7 +174,7 @@ func (n *node) dial() *client.Client {
 }
 
 // buffer makes a buffer in front of a fresh directory.
-func (n *node) buffer(c *client.Client, spec client.BufferSpec) (*client.Buffer, string) {
+func (n *node) buffer(c *client.Client, spec admin.BufferSpec) (*client.Buffer, string) {
 	n.t.Helper()
 	dir, err := os.MkdirTemp(n.base, "store")
 	if err != nil {
@@ -182,7 +183,7 @@ func (n *node) buffer(c *client.Client, spec client.BufferSpec) (*client.Buffer,
 	if spec.Backing == "" {
 		spec.Backing = "file://" + dir
 	}
-	if _, err := c.CreateBuffer(n.t.Context(), spec); err != nil {
+	if _, err := admin.CreateBuffer(n.t.Context(), c, spec); err != nil {
 		n.t.Fatal(err)
 	}
 	return c.Buffer(spec.Name), dir
@@ -230,7 +231,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 
 func drain(t *testing.T, c *client.Client, buffer string) {
 	t.Helper()
-	if report, err := c.Drain(t.Context(), buffer, 2*time.Minute, nil); err != nil {
+	if report, err := admin.Drain(t.Context(), c, buffer, 2*time.Minute, nil); err != nil {
 		t.Fatalf("drain: %v (%+v)", err, report)
 	}
 }
@@ -239,7 +240,7 @@ func TestWriteReadDrain(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "one"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "one"})
 	contents := map[string][]byte{}
 	for _, size := range []int{0, 1, 100, 4096, 70_000, 1 << 20, 9<<20 + 7} {
 		name := fmt.Sprintf("d%d/file", size)
@@ -267,7 +268,7 @@ func TestVisibility(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c, other := n.dial(), n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "vis"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "vis"})
 	seen := other.Buffer("vis")
 	ctx := t.Context()
 
@@ -323,13 +324,13 @@ func TestStoreFaults(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			n := startNode(t, nil)
 			c := n.dial()
-			b, dir := n.buffer(c, client.BufferSpec{Name: "faulty"})
+			b, dir := n.buffer(c, admin.BufferSpec{Name: "faulty"})
 			n.faults.Set(fault.Rule{Op: "put", Kind: kind, Delay: 200 * time.Millisecond})
 			content := random(300_000)
 			write(t, b, "f", content)
 			progress := make(chan error, 1)
 			go func() {
-				_, err := c.Drain(context.WithoutCancel(t.Context()), "faulty", 30*time.Second, nil)
+				_, err := admin.Drain(context.WithoutCancel(t.Context()), c, "faulty", 30*time.Second, nil)
 				progress <- err
 			}()
 			eventually(t, "the fault strikes", func() bool { return n.faults.Hits() > 0 })
@@ -369,7 +370,7 @@ func TestPressure(t *testing.T) {
 	for w := range writers {
 		c := n.dial()
 		name := fmt.Sprintf("p%d", w)
-		_, stores[name] = n.buffer(c, client.BufferSpec{Name: name, FlushLimit: 60 << 20})
+		_, stores[name] = n.buffer(c, admin.BufferSpec{Name: name, FlushLimit: 60 << 20})
 		contents[name], clients[name] = random(size), c
 	}
 	errs := make(chan error, writers)
@@ -410,7 +411,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	n := startNode(t, nil)
 	n.faults.Set(fault.Rule{Op: "put", Name: "dirty", Kind: fault.Refused})
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "again"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "again"})
 	clean, dirty := random(100_000), random(200_000)
 	write(t, b, "clean", clean)
 	drain(t, c, "again")
@@ -435,7 +436,7 @@ func TestLostMemoryIsNamed(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "lossy"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "lossy"})
 	saved := random(100_000)
 	write(t, b, "saved", saved)
 	drain(t, c, "lossy")
@@ -463,7 +464,7 @@ func TestRenameAndRemoveReachTheStore(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "names"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "names"})
 	ctx := t.Context()
 	for _, d := range []string{"a", "keep"} {
 		if err := b.Mkdir(ctx, d, 0o755); err != nil {
@@ -474,7 +475,7 @@ func TestRenameAndRemoveReachTheStore(t *testing.T) {
 	write(t, b, "a/2", []byte("two"))
 	write(t, b, "x", []byte("ex"))
 	write(t, b, "result.tmp", []byte("passing"))
-	report, err := c.Drain(ctx, "names", 30*time.Second, nil)
+	report, err := admin.Drain(ctx, c, "names", 30*time.Second, nil)
 	if err == nil || report.HeldTotal != 1 {
 		t.Errorf("a drain that held a name back: %+v (%v)", report, err)
 	}
@@ -509,12 +510,12 @@ func TestEventsTellWhatHappens(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c, listener := n.dial(), n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "told"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "told"})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	seen, done := map[client.EventKind]bool{}, make(chan error, 1)
+	seen, done := map[admin.EventKind]bool{}, make(chan error, 1)
 	go func() {
-		for e, err := range listener.Events(ctx, "told") {
+		for e, err := range admin.Events(ctx, listener, "told") {
 			if err != nil {
 				done <- err
 				return
@@ -522,7 +523,7 @@ func TestEventsTellWhatHappens(t *testing.T) {
 			if e.Path == "f" {
 				seen[e.Kind] = true
 			}
-			if seen[client.EventCommitted] && seen[client.EventFlushed] && seen[client.EventRemoved] {
+			if seen[admin.EventCommitted] && seen[admin.EventFlushed] && seen[admin.EventRemoved] {
 				done <- nil
 				return
 			}
@@ -556,7 +557,7 @@ func TestUncommittedOutlivesShortage(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
 	c, ctx := n.dial(), t.Context()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b"})
 	content := random(24 << 20)
 	w, err := b.Create(ctx, "w")
 	if err != nil {
@@ -584,7 +585,7 @@ func TestUncommittedOutlivesShortage(t *testing.T) {
 func TestUncommittedOutlivesStop(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.ResumeGrace = time.Minute })
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	write(t, b, "kept", random(1<<20)) // by which their region stays
 	contents := [][]byte{random(6 << 20), random(6 << 20)}
 	var writers []*client.File

@@ -13,6 +13,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
@@ -46,7 +47,7 @@ func TestDamagedMemory(t *testing.T) {
 				cfg.Flush.Backoff = [2]time.Duration{10 * time.Millisecond, 50 * time.Millisecond}
 			})
 			c := n.dial()
-			b, dir := n.buffer(c, client.BufferSpec{Name: "hurt"})
+			b, dir := n.buffer(c, admin.BufferSpec{Name: "hurt"})
 			n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused}) // nothing is flushed before the damage
 			contents := map[string][]byte{"before": random(size), "victim": random(size), "after": random(size)}
 			for _, name := range []string{"before", "victim", "after"} {
@@ -62,7 +63,7 @@ func TestDamagedMemory(t *testing.T) {
 			wantFile(t, b, "after", contents["after"])
 
 			n.faults.Set()
-			report, err := c.Drain(t.Context(), "hurt", time.Second, nil)
+			report, err := admin.Drain(t.Context(), c, "hurt", time.Second, nil)
 			if err == nil || report.FailedTotal != 1 || report.Failed[0].Path != "victim" || report.Failed[0].Kind != client.ErrChecksum {
 				t.Errorf("drain: %+v (%v)", report, err)
 			}
@@ -95,7 +96,7 @@ func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "hurt"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "hurt"})
 	contents := map[string][]byte{}
 	put := func(name string) {
 		contents[name] = random(10_000)
@@ -165,7 +166,7 @@ func TestDamagedRecord(t *testing.T) {
 func TestRegionCutShort(t *testing.T) {
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "short", Keep: []string{"*"}})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "short", Keep: []string{"*"}})
 	content := random(5000)
 	write(t, b, "first", content)
 	path, at := n.find(content[:100])

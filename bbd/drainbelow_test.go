@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
@@ -19,7 +20,7 @@ func TestDrainBelow(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "part", Keep: []string{"*.tmp"}})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "part", Keep: []string{"*.tmp"}})
 	for _, d := range []string{"out/d", "other"} {
 		if err := b.MkdirAll(t.Context(), d, 0o755); err != nil {
 			t.Fatal(err)
@@ -29,9 +30,9 @@ func TestDrainBelow(t *testing.T) {
 	for _, name := range []string{"other/x", "out/a", "out/d/b"} {
 		write(t, b, name, []byte(name))
 	}
-	below := func(path string) (client.Report, error) {
+	below := func(path string) (admin.Report, error) {
 		t.Helper()
-		return c.DrainBelow(t.Context(), "part", path, time.Minute, nil)
+		return admin.DrainBelow(t.Context(), c, "part", path, time.Minute, nil)
 	}
 	wantStored := func(name, content string) {
 		t.Helper()
@@ -74,7 +75,7 @@ func TestDrainBelow(t *testing.T) {
 	}
 
 	// What does not pass by itself, and what takes too long, is said.
-	r, err = c.DrainBelow(t.Context(), "part", "other", 300*time.Millisecond, nil)
+	r, err = admin.DrainBelow(t.Context(), c, "part", "other", 300*time.Millisecond, nil)
 	if err == nil || len(r.Failed) != 1 || r.Failed[0].Path != "other/x" {
 		t.Errorf("what the store refuses: %+v %v", r, err)
 	}
@@ -97,7 +98,7 @@ func TestDrainBelow(t *testing.T) {
 func TestClusterDrainBelow(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
-	b, dir := nodes[0].buffer(nodes[0].dial(), client.BufferSpec{Name: "part"})
+	b, dir := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "part"})
 	if err := b.MkdirAll(t.Context(), "out", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +108,7 @@ func TestClusterDrainBelow(t *testing.T) {
 	}
 	write(t, b, "beside", []byte("x"))
 	c := nodes[0].dial()
-	if r, err := c.DrainBelow(t.Context(), "part", "out", time.Minute, nil); err != nil {
+	if r, err := admin.DrainBelow(t.Context(), c, "part", "out", time.Minute, nil); err != nil {
 		t.Errorf("%+v %v", r, err)
 	}
 	for i := range nodes {
@@ -120,7 +121,7 @@ func TestClusterDrainBelow(t *testing.T) {
 	nodes[1].faults.Set(fault.Rule{Op: "put", Name: "out/hangs", Kind: fault.Slow, Delay: time.Hour})
 	write(t, nodes[1].dial().Buffer("part"), "out/hangs", []byte("x"))
 	for _, timeout := range []time.Duration{100 * time.Millisecond, time.Second} {
-		r, err := c.DrainBelow(t.Context(), "part", "out", timeout, nil)
+		r, err := admin.DrainBelow(t.Context(), c, "part", "out", timeout, nil)
 		if err == nil || len(r.Failed) != 1 || r.Failed[0].Path != "out/hangs" || !errors.Is(err, client.ErrBusy) {
 			t.Errorf("with a store that hangs: %+v %v", r, err)
 		}
@@ -132,7 +133,7 @@ func TestClusterDrainBelow(t *testing.T) {
 	nodes[2].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	write(t, nodes[2].dial().Buffer("part"), "out/away", []byte("x"))
 	nodes[2].dead()
-	r, err := c.DrainBelow(t.Context(), "part", "out", time.Minute, nil)
+	r, err := admin.DrainBelow(t.Context(), c, "part", "out", time.Minute, nil)
 	if err == nil || len(r.Failed) != 1 || r.Failed[0].Path != "out/away" {
 		t.Errorf("with a home that does not answer: %+v %v", r, err)
 	}

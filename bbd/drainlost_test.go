@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
@@ -16,7 +17,7 @@ func TestDrainNamesLostFiles(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "lossy", Receipt: true})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "lossy", Receipt: true})
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -39,17 +40,17 @@ func TestDrainNamesLostFiles(t *testing.T) {
 	for _, path := range []string{"", "d", "d/unsaved"} {
 		wantLostInDrain(t, c, "lossy", path, "d/unsaved")
 	}
-	if report, err := c.DrainBelow(t.Context(), "lossy", "other", 20*time.Second, nil); err != nil {
+	if report, err := admin.DrainBelow(t.Context(), c, "lossy", "other", 20*time.Second, nil); err != nil {
 		t.Errorf("draining a directory without lost files: %v (%+v)", err, report)
 	}
-	if err := c.DestroyBuffer(t.Context(), "lossy"); !errors.Is(err, client.ErrLost) {
+	if err := admin.DestroyBuffer(t.Context(), c, "lossy"); !errors.Is(err, client.ErrLost) {
 		t.Errorf("destroying a buffer with a lost file: %v", err)
 	}
 	if err := b.Remove(t.Context(), "d/unsaved"); err != nil {
 		t.Fatal(err)
 	}
 	drain(t, c, "lossy")
-	if err := c.DestroyBuffer(t.Context(), "lossy"); err != nil {
+	if err := admin.DestroyBuffer(t.Context(), c, "lossy"); err != nil {
 		t.Errorf("destroying the buffer once the lost file is removed: %v", err)
 	}
 }
@@ -57,7 +58,7 @@ func TestDrainNamesLostFiles(t *testing.T) {
 // wantLostInDrain drains at a path and below it, and wants one file named as lost.
 func wantLostInDrain(t *testing.T, c *client.Client, buffer, below, lost string) {
 	t.Helper()
-	report, err := c.DrainBelow(t.Context(), buffer, below, 20*time.Second, nil)
+	report, err := admin.DrainBelow(t.Context(), c, buffer, below, 20*time.Second, nil)
 	if !errors.Is(err, client.ErrLost) || report.FailedTotal != 1 || len(report.Failed) != 1 {
 		t.Fatalf("drain of %q with a lost file: %v (%+v)", below, err, report)
 	}
@@ -71,20 +72,20 @@ func TestClusterDrainNamesLostFiles(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	write(t, b, "unsaved", random(50_000))
 	nodes[0].dead()
 	there := nodes[1].dial()
-	if f, err := there.ForgetNode(t.Context(), "n1"); err != nil || f.LostTotal != 1 {
+	if f, err := admin.ForgetNode(t.Context(), there, "n1"); err != nil || f.LostTotal != 1 {
 		t.Fatalf("%+v (%v)", f, err)
 	}
 	wantLostInDrain(t, there, "shared", "", "unsaved")
 	wantLostInDrain(t, there, "shared", "unsaved", "unsaved")
-	if err := there.DestroyBuffer(t.Context(), "shared"); !errors.Is(err, client.ErrLost) {
+	if err := admin.DestroyBuffer(t.Context(), there, "shared"); !errors.Is(err, client.ErrLost) {
 		t.Errorf("destroying a buffer with a lost file: %v", err)
 	}
-	if err := there.DiscardBuffer(t.Context(), "shared"); err != nil {
+	if err := admin.DiscardBuffer(t.Context(), there, "shared"); err != nil {
 		t.Error(err)
 	}
 }

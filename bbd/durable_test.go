@@ -10,11 +10,12 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
-func safeBuffer() client.BufferSpec {
-	return client.BufferSpec{Name: "safe", Durability: "flushed", Keep: []string{"*.tmp", "_temporary/"}}
+func safeBuffer() admin.BufferSpec {
+	return admin.BufferSpec{Name: "safe", Durability: "flushed", Keep: []string{"*.tmp", "_temporary/"}}
 }
 
 // wantOnStore fails if the store has not got a file with a content.
@@ -44,7 +45,7 @@ func TestFlushedRename(t *testing.T) {
 				here, there := nodes[0], nodes[len(nodes)-1]
 				c := here.dial()
 				b, dir := here.buffer(c, safeBuffer())
-				defer c.DiscardBuffer(t.Context(), "safe")
+				defer admin.DiscardBuffer(t.Context(), c, "safe")
 				for _, n := range nodes {
 					n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 				}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
@@ -38,7 +39,7 @@ func TestOpenWhileReplaced(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "ev"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "ev"})
 	contents := map[string]string{"one": "the first", "two": "another"}
 	for name, content := range contents {
 		write(t, b, name, []byte(content))
@@ -73,8 +74,8 @@ func TestReserveWaits(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "b"})
-	full, _ := n.buffer(c, client.BufferSpec{Name: "full"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b"})
+	full, _ := n.buffer(c, admin.BufferSpec{Name: "full"})
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	for i := range 4 {
 		write(t, n.dial().Buffer("b"), fmt.Sprint(i), random(1_150_000))
@@ -108,7 +109,7 @@ func TestOverwriteEvicted(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "ev"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "ev"})
 	contents := map[string][]byte{}
 	name := n.evicted(c, b, contents)
 	f, err := b.OpenFile(t.Context(), name, client.OpenOptions{Write: true})
@@ -146,7 +147,7 @@ func TestManyReadEvicted(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "ev"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "ev"})
 	contents := map[string][]byte{}
 	name := n.evicted(c, b, contents)
 	for range 2 {
@@ -176,7 +177,7 @@ func TestReadReplacedObject(t *testing.T) {
 		t.Run("codec "+codec, func(t *testing.T) {
 			n := startNode(t, nil)
 			c := n.dial()
-			b, _ := n.buffer(c, client.BufferSpec{Name: "ev", Codec: codec})
+			b, _ := n.buffer(c, admin.BufferSpec{Name: "ev", Codec: codec})
 			contents := map[string][]byte{}
 			name := n.evicted(c, b, contents)
 			bytes, err := n.daemon.ReadOn(t.Context(), "ev", name, func() {
@@ -203,7 +204,7 @@ func TestReadRenamedOverFlushed(t *testing.T) {
 			t.Run(fmt.Sprintf("shorter=%d/restart=%v", missing, restart), func(t *testing.T) {
 				n := startNode(t, nil)
 				c := n.dial()
-				b, dir := n.buffer(c, client.BufferSpec{Name: "ev"})
+				b, dir := n.buffer(c, admin.BufferSpec{Name: "ev"})
 				contents := map[string][]byte{}
 				write(t, b, "over", random(9<<20-missing))
 				name := n.evicted(c, b, contents)

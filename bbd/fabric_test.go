@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"forebay/bbd"
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 	"forebay/internal/wire"
@@ -38,7 +38,7 @@ func fabricNode(t *testing.T) (n *node, address string) {
 	n = startNode(t, func(c *bbd.Config) {
 		c.TCP, c.Fabric, c.Keys = address, "127.0.0.1:0", wire.NewKeyring(fabricKey)
 	})
-	n.buffer(n.dial(), client.BufferSpec{Name: "open", Mode: 0o777})
+	n.buffer(n.dial(), admin.BufferSpec{Name: "open", Mode: 0o777})
 	return n, address
 }
 
@@ -330,7 +330,7 @@ func TestOnlyRegionChangesHands(t *testing.T) {
 		c.TCP, c.Fabric, c.Keys = address, "127.0.0.1:0", wire.NewKeyring(fabricKey)
 		c.Store.MemoryBytes, c.Store.RegionBytes = 8<<20, 8<<20
 	})
-	n.buffer(n.dial(), client.BufferSpec{Name: "open", Mode: 0o777})
+	n.buffer(n.dial(), admin.BufferSpec{Name: "open", Mode: 0o777})
 	first, second := farDial(t, address, 1001), farDial(t, address, 1002)
 	var all []*wire.Lease
 	for range 8 - 1 { // the first MiB is the header's

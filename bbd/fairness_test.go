@@ -9,6 +9,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // While memory is short, a buffer with one writer gets its share beside a buffer with
@@ -35,7 +36,7 @@ func TestSingleWriterIsNotStarved(t *testing.T) {
 		}
 	}
 	for which, writers := range []int{4, 1} {
-		n.buffer(n.dial(), client.BufferSpec{Name: fmt.Sprint("b", which)})
+		n.buffer(n.dial(), admin.BufferSpec{Name: fmt.Sprint("b", which)})
 		for w := range writers {
 			c := n.dial()
 			wg.Go(func() { writer(c, which, w) })

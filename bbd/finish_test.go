@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestClosingFileIsNotMissed(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	defer n.daemon.PauseFlushes("b")()
 	until, missed := make(chan struct{}), make(chan int)
 	go func() { missed <- n.daemon.Missed("b", until) }()
@@ -33,7 +34,7 @@ func TestFinishedAgain(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b"})
 	contents := map[string][]byte{}
 	name := n.evicted(c, b, contents)
 	writer := n.dial()

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"forebay/bbd"
-	"forebay/client"
+	"forebay/client/admin"
 )
 
 // A daemon of a cluster that is started once under another name, which is the host's where
@@ -17,7 +17,7 @@ func TestOtherNameLeavesMemory(t *testing.T) {
 	nodes := startCluster(t, 2)
 	n := nodes[0]
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "b", Keep: []string{"*"}})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"*"}})
 	write(t, b, "f", []byte("precious"))
 	c.Close()
 	n.stop()
@@ -55,7 +55,7 @@ func TestOtherNamespaceLeavesMemory(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "b", Keep: []string{"*"}})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"*"}})
 	want := random(1 << 20)
 	write(t, b, "f", want)
 	c.Close()
@@ -88,7 +88,7 @@ func TestAloneUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "b", Keep: []string{"*"}})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"*"}})
 	write(t, b, "f", []byte("precious"))
 	c.Close()
 	n.stop()

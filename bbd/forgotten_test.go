@@ -11,6 +11,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/meta/metatest"
 )
@@ -47,7 +48,7 @@ func TestForgottenFilesComeBack(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "b"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "b"})
 	if err := b.MkdirAll(t.Context(), "was", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func TestForgottenFileIsSetAside(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	_, dir := n.buffer(c, client.BufferSpec{Name: "b", Keep: []string{"f"}})
+	_, dir := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"f"}})
 	c.Close()
 	copied := n.copyNamespace()
 	b := n.dial().Buffer("b")
@@ -160,7 +161,7 @@ func TestKeptSinceTheStart(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	_, dir := n.buffer(c, client.BufferSpec{Name: "b"})
+	_, dir := n.buffer(c, admin.BufferSpec{Name: "b"})
 	c.Close()
 	copied := n.copyNamespace()
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
@@ -189,7 +190,7 @@ func TestKeptSinceTheStart(t *testing.T) {
 	if err := b.Remove(t.Context(), ".lost+found"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Drain(t.Context(), "b", 2*time.Minute, nil); err != nil && client.KindOf(err) != client.ErrLost {
+	if _, err := admin.Drain(t.Context(), c, "b", 2*time.Minute, nil); err != nil && client.KindOf(err) != client.ErrLost {
 		t.Errorf("drain: %v", err)
 	}
 	found, err := filepath.Glob(filepath.Join(dir, ".lost+found", "f~*"))
@@ -212,7 +213,7 @@ func TestRemovedStaysRemovedAfterRestart(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "b", Keep: []string{"*"}})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"*"}})
 	for _, path := range []string{"kept", "cut short", "removed", "over", "replaced"} {
 		write(t, b, path, random(1000))
 	}
@@ -247,7 +248,7 @@ func TestReassert(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "b"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "b"})
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	contents := map[string][]byte{"f": random(1 << 20), "empty": nil, "open": random(300)}
 	write(t, b, "f", contents["f"])
@@ -292,7 +293,7 @@ func TestRepairWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b"})
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	content := random(1 << 20)
 	write(t, b, "f", random(1000))
@@ -314,7 +315,7 @@ func TestForgottenBuffer(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	copied := n.copyNamespace()
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b", Keep: []string{"*"}})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b", Keep: []string{"*"}})
 	write(t, b, "f", random(1000))
 	full := n.copyNamespace()
 	n.setBack(copied)
@@ -336,7 +337,7 @@ func TestClusterForgottenOpenFile(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	n, other := nodes[0], nodes[1].dial().Buffer("b")
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	synced := random(100_000)
 	files := map[string]*client.File{}
 	for _, name := range []string{"kept", "removed"} {
@@ -388,7 +389,7 @@ func TestReadOfForgottenVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := startNode(t, nil)
 			c := n.dial()
-			b, dir := n.buffer(c, client.BufferSpec{Name: "b"})
+			b, dir := n.buffer(c, admin.BufferSpec{Name: "b"})
 			write(t, b, "f", random(1000))
 			drain(t, c, "b")
 			was, err := n.daemon.EntryOf(t.Context(), "b", "f")

@@ -10,6 +10,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // changes are those that clients believe in once they are acknowledged.
@@ -36,8 +37,8 @@ func TestDestroyMeetsAChange(t *testing.T) {
 			for _, verdict := range []error{nil, refused} {
 				t.Run(fmt.Sprint(name, ", ", where, ", ", verdict), func(t *testing.T) {
 					c, there := nodes[0].dial(), nodes[len(nodes)-1]
-					b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "b"})
-					defer c.DiscardBuffer(t.Context(), "b")
+					b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "b"})
+					defer admin.DiscardBuffer(t.Context(), c, "b")
 					changed := there.dial().Buffer("b")
 					write(t, changed, "saved", []byte("on the store"))
 					drain(t, c, "b")
@@ -74,7 +75,7 @@ func TestDestroyWhoseSessionBreaks(t *testing.T) {
 	t.Parallel()
 	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.Limits.Silence = 200 * time.Millisecond })
 	c := nodes[0].dial()
-	nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	nodes[0].buffer(c, admin.BufferSpec{Name: "b"})
 	there := nodes[1].dial().Buffer("b")
 	if err := there.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)
@@ -98,12 +99,12 @@ func TestBuffersDoNotWaitForADestroy(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	nodes[0].buffer(c, admin.BufferSpec{Name: "b"})
 	err := nodes[0].daemon.Destroy(t.Context(), "b", func() error {
-		other, _ := nodes[0].buffer(c, client.BufferSpec{Name: "other"})
+		other, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "other"})
 		write(t, nodes[1].dial().Buffer("other"), "f", []byte("content"))
 		wantFile(t, other, "f", []byte("content"))
-		return c.DiscardBuffer(t.Context(), "other")
+		return admin.DiscardBuffer(t.Context(), c, "other")
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -118,10 +119,10 @@ func TestDestroyRace(t *testing.T) {
 	c, w := nodes[0].dial(), nodes[1].dial()
 	for trial := range 20 {
 		name := fmt.Sprintf("b%d", trial)
-		nodes[0].buffer(c, client.BufferSpec{Name: name})
+		nodes[0].buffer(c, admin.BufferSpec{Name: name})
 		wrote := make(chan error, 1)
 		go func() { wrote <- w.Buffer(name).WriteFile(t.Context(), "result", []byte("precious"), 0o644) }()
-		destroyed := c.DestroyBuffer(t.Context(), name)
+		destroyed := admin.DestroyBuffer(t.Context(), c, name)
 		if err := <-wrote; err == nil && destroyed == nil {
 			t.Fatalf("trial %d: the file was acknowledged, and its buffer destroyed without discarding anything", trial)
 		}
@@ -129,7 +130,7 @@ func TestDestroyRace(t *testing.T) {
 			if !errors.Is(destroyed, client.ErrBusy) {
 				t.Errorf("destroying: %v", destroyed)
 			}
-			if err := c.DiscardBuffer(t.Context(), name); err != nil {
+			if err := admin.DiscardBuffer(t.Context(), c, name); err != nil {
 				t.Fatal(err)
 			}
 		}

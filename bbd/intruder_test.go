@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -58,7 +59,7 @@ func intrude() int {
 			results[name] = client.KindOf(err).String()
 		}
 	}
-	buffers, err := c.Buffers(ctx)
+	buffers, err := admin.Buffers(ctx, c)
 	seen := 0
 	for _, spec := range buffers {
 		if spec.UID != intruderUID {
@@ -66,7 +67,7 @@ func intrude() int {
 		}
 	}
 	results["buffers seen"] = fmt.Sprint(seen, err)
-	text, err := c.Status(ctx, "")
+	text, err := admin.Status(ctx, c, "")
 	results["status tells"] = fmt.Sprint(strings.Contains(string(text), "private") || strings.Contains(string(text), `"uid":0`), err)
 	if err := json.NewEncoder(os.Stdout).Encode(results); err != nil {
 		return 1
@@ -78,7 +79,7 @@ func intrude() int {
 func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func() error {
 	private, shared := c.Buffer("private"), c.Buffer("shared")
 	all := map[string]func() error{
-		"info":       func() error { _, err := c.BufferInfo(ctx, "private"); return err },
+		"info":       func() error { _, err := admin.BufferInfo(ctx, c, "private"); return err },
 		"stat":       func() error { _, err := private.Stat(ctx, "f"); return err },
 		"list":       func() error { _, _, err := private.List(ctx, "", "", 10); return err },
 		"read":       func() error { _, err := private.ReadFile(ctx, "f"); return err },
@@ -89,11 +90,11 @@ func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func
 		"remove":     func() error { return private.Remove(ctx, "f") },
 		"remove all": func() error { return private.RemoveAll(ctx, "d") },
 		"attributes": func() error { _, err := private.SetAttr(ctx, "f", client.Attr{}); return err },
-		"drain":      func() error { _, err := c.Drain(ctx, "private", time.Second, nil); return err },
-		"receipt":    func() error { return c.Receipt(ctx, "private", &bytes.Buffer{}) },
+		"drain":      func() error { _, err := admin.Drain(ctx, c, "private", time.Second, nil); return err },
+		"receipt":    func() error { return admin.Receipt(ctx, c, "private", &bytes.Buffer{}) },
 		"lost":       func() error { _, err := c.Buffer("private").Lost(ctx); return err },
-		"status":     func() error { _, err := c.Status(ctx, "private"); return err },
-		"destroy":    func() error { return c.DiscardBuffer(ctx, "private") },
+		"status":     func() error { _, err := admin.Status(ctx, c, "private"); return err },
+		"destroy":    func() error { return admin.DiscardBuffer(ctx, c, "private") },
 
 		"shared: read what is not": func() error { _, err := shared.ReadFile(ctx, "secret"); return err },
 		"shared: write":            func() error { return shared.WriteFile(ctx, "f", []byte("mine"), 0o644) },
@@ -104,7 +105,7 @@ func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func
 			_, err := shared.SetAttr(ctx, "f", client.Attr{Mode: &m})
 			return err
 		},
-		"shared: destroy":  func() error { return c.DiscardBuffer(ctx, "shared") },
+		"shared: destroy":  func() error { return admin.DiscardBuffer(ctx, c, "shared") },
 		"shared: may read": func() error { return wantText(shared.ReadFile(ctx, "f")) },
 
 		"backing of another's":      func() error { return create(ctx, c, "i1", at.Store) },
@@ -116,7 +117,7 @@ func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func
 			return c.Buffer("own").WriteFile(ctx, "f", make([]byte, 2<<20), 0o644)
 		},
 		"events": func() error {
-			for _, err := range c.Events(ctx, "private") {
+			for _, err := range admin.Events(ctx, c, "private") {
 				return err
 			}
 			return nil
@@ -126,7 +127,7 @@ func tries(ctx context.Context, c *client.Client, at *intrusion) map[string]func
 		all["stage-in of "+name] = func() error { return stageIn(ctx, c, url) }
 	}
 	all["stage-out of another's"] = func() error {
-		_, err := c.StageOut(ctx, client.StageRequest{Buffer: "private", URL: "file://" + at.Own + "/out"}, nil)
+		_, err := admin.StageOut(ctx, c, admin.StageRequest{Buffer: "private", URL: "file://" + at.Own + "/out"}, nil)
 		return err
 	}
 	all["giving away"] = func() error {
@@ -156,7 +157,7 @@ func wantText(got []byte, err error) error {
 }
 
 func create(ctx context.Context, c *client.Client, name, dir string) error {
-	_, err := c.CreateBuffer(ctx, client.BufferSpec{Name: name, Backing: "file://" + dir, Shared: true})
+	_, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: name, Backing: "file://" + dir, Shared: true})
 	return err
 }
 
@@ -174,10 +175,10 @@ const marker = "root's own words, which nobody else is to read"
 // stageIn fails with the first failure when the stage as a whole does not.
 func stageIn(ctx context.Context, c *client.Client, url string) error {
 	name := fmt.Sprintf("in%d", time.Now().UnixNano())
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: name}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: name}); err != nil {
 		return err
 	}
-	report, err := c.StageIn(ctx, client.StageRequest{Buffer: name, Path: "x", URL: "file://" + url}, nil)
+	report, err := admin.StageIn(ctx, c, admin.StageRequest{Buffer: name, Path: "x", URL: "file://" + url}, nil)
 	if err == nil && len(report.Failed) > 0 {
 		return report.Failed[0].Kind
 	}
@@ -193,13 +194,13 @@ func TestAnotherUser(t *testing.T) {
 	c := n.dial()
 	ctx := t.Context()
 	var private *client.Buffer
-	private, at.Store = n.buffer(c, client.BufferSpec{Name: "private"})
+	private, at.Store = n.buffer(c, admin.BufferSpec{Name: "private"})
 	content := append(random(100_000), marker...)
 	if err := private.Mkdir(ctx, "d", 0o777); err != nil {
 		t.Fatal(err)
 	}
 	write(t, private, "f", content)
-	shared, _ := n.buffer(c, client.BufferSpec{Name: "shared", Mode: 0o755})
+	shared, _ := n.buffer(c, admin.BufferSpec{Name: "shared", Mode: 0o755})
 	write(t, shared, "f", []byte("for all"))
 	if err := shared.WriteFile(ctx, "secret", []byte("not for all"), 0o600); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 	"forebay/meta/gossip"
@@ -39,9 +40,9 @@ func (n *node) slowly(op string, delay time.Duration) {
 	n.faults.Set(fault.Rule{Op: op, Kind: fault.Slow, Delay: delay})
 }
 
-func onlyJob(t *testing.T, c *client.Client) client.Job {
+func onlyJob(t *testing.T, c *client.Client) admin.Job {
 	t.Helper()
-	jobs, err := c.Jobs(t.Context())
+	jobs, err := admin.Jobs(t.Context(), c)
 	if err != nil || len(jobs) != 1 {
 		t.Fatalf("jobs: %+v (%v)", jobs, err)
 	}
@@ -54,17 +55,17 @@ func TestStageInJob(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "in"})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "in"})
 	from := t.TempDir()
 	content := source(t, from, 500)
 	for _, n := range nodes {
 		n.slowly("get", 2*time.Millisecond)
 	}
-	r, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}, nil)
+	r, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}, nil)
 	if err != nil || r.FilesDone != 500 || r.FilesTotal != 500 || r.FilesSkipped != 0 {
 		t.Fatalf("stage-in: %+v (%v)", r, err)
 	}
-	j, err := nodes[2].dial().Job(t.Context(), onlyJob(t, c).ID)
+	j, err := admin.JobByID(t.Context(), nodes[2].dial(), onlyJob(t, c).ID)
 	if err != nil || j.State != "done" || j.Kind != "stage-in" || j.FilesDone != 500 || j.BytesDone != r.BytesDone || len(j.Nodes) != 3 {
 		t.Errorf("the job: %+v (%v)", j, err)
 	}
@@ -73,7 +74,7 @@ func TestStageInJob(t *testing.T) {
 			t.Errorf("%s did nothing", node)
 		}
 	}
-	homes := map[client.NodeID]int{}
+	homes := map[admin.NodeID]int{}
 	for name, want := range content {
 		wantFile(t, b, "x/"+name, want)
 		e, err := b.Stat(t.Context(), "x/"+name)
@@ -85,13 +86,13 @@ func TestStageInJob(t *testing.T) {
 	if len(homes) != 3 {
 		t.Errorf("the files are at %v", homes)
 	}
-	r, err = nodes[1].dial().StageIn(t.Context(), client.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}, nil)
+	r, err = admin.StageIn(t.Context(), nodes[1].dial(), admin.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}, nil)
 	if err != nil || r.FilesDone != 500 || r.FilesSkipped != 500 {
 		t.Errorf("again: %+v (%v)", r, err)
 	}
 	// Out again, from wherever they are, and while some are dirty.
 	to := t.TempDir()
-	r, err = nodes[1].dial().StageOut(t.Context(), client.StageRequest{Buffer: "in", Path: "x", URL: "file://" + to + "/out"}, nil)
+	r, err = admin.StageOut(t.Context(), nodes[1].dial(), admin.StageRequest{Buffer: "in", Path: "x", URL: "file://" + to + "/out"}, nil)
 	if err != nil || r.FilesDone != 500 {
 		t.Fatalf("stage-out: %+v (%v)", r, err)
 	}
@@ -112,7 +113,7 @@ func TestStageInJobReplaces(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "in", Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "in", Keep: []string{"*"}})
 	from := t.TempDir()
 	content := source(t, from, 20)
 	for i := range 7 {
@@ -123,7 +124,7 @@ func TestStageInJobReplaces(t *testing.T) {
 	for name := range content {
 		write(t, nodes[len(content[name])%2].dial().Buffer("in"), name, []byte("old"))
 	}
-	r, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "in", URL: "file://" + from}, nil)
+	r, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "in", URL: "file://" + from}, nil)
 	if err != nil || r.FilesDone != 20 || r.FilesTotal != 20 {
 		t.Fatalf("stage-in: %+v (%v)", r, err)
 	}
@@ -139,35 +140,35 @@ func TestJobOutlivesDaemon(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	_, dir := nodes[0].buffer(c, client.BufferSpec{Name: "in"})
+	_, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "in"})
 	content := source(t, dir, 300) // where the buffer flushes to: the files are clean
 	for _, n := range nodes {
 		n.slowly("get", 10*time.Millisecond)
 	}
 	asked := make(chan error, 1)
 	go func() {
-		_, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "in", URL: "file://" + dir}, nil)
+		_, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "in", URL: "file://" + dir}, nil)
 		asked <- err
 	}()
 	there := nodes[1].dial()
 	eventually(t, "the job is under way", func() bool {
-		jobs, err := there.Jobs(t.Context())
+		jobs, err := admin.Jobs(t.Context(), there)
 		return err == nil && len(jobs) == 1 && jobs[0].TasksDone > 0 && jobs[0].Tasks > 4
 	})
 	c.Close()
 	nodes[0].away()
 	<-asked
 	id := onlyJob(t, there).ID
-	again := make(chan client.Report, 1)
+	again := make(chan admin.Report, 1)
 	go func() {
-		r, err := nodes[2].dial().StageIn(t.Context(), client.StageRequest{Buffer: "in", URL: "file://" + dir}, nil)
+		r, err := admin.StageIn(t.Context(), nodes[2].dial(), admin.StageRequest{Buffer: "in", URL: "file://" + dir}, nil)
 		if err != nil {
 			t.Error(err)
 		}
 		again <- r
 	}()
 	seen := 0
-	j, err := there.WatchJob(t.Context(), id, func(client.Job) { seen++ })
+	j, err := admin.WatchJob(t.Context(), there, id, func(admin.Job) { seen++ })
 	if r := <-again; r.FilesDone != 300 || r.FilesSkipped != 300 {
 		t.Errorf("asked for again: %+v", r)
 	}
@@ -184,7 +185,7 @@ func TestCancelJob(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	nodes[0].buffer(c, client.BufferSpec{Name: "in"})
+	nodes[0].buffer(c, admin.BufferSpec{Name: "in"})
 	from := t.TempDir()
 	source(t, from, 300)
 	for _, n := range nodes {
@@ -192,25 +193,25 @@ func TestCancelJob(t *testing.T) {
 	}
 	asked := make(chan error, 1)
 	go func() {
-		_, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "in", URL: "file://" + from}, nil)
+		_, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "in", URL: "file://" + from}, nil)
 		asked <- err
 	}()
 	there := nodes[1].dial()
 	eventually(t, "the job is under way", func() bool {
-		jobs, err := there.Jobs(t.Context())
+		jobs, err := admin.Jobs(t.Context(), there)
 		return err == nil && len(jobs) == 1 && jobs[0].Running > 0 && jobs[0].Tasks > 2
 	})
 	id := onlyJob(t, there).ID
-	if err := there.CancelJob(t.Context(), id); err != nil {
+	if err := admin.CancelJob(t.Context(), there, id); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-asked; !errors.Is(err, client.ErrCancelled) {
 		t.Errorf("who asked for it: %v", err)
 	}
-	if j, err := c.Job(t.Context(), id); err != nil || j.State != "cancelled" {
+	if j, err := admin.JobByID(t.Context(), c, id); err != nil || j.State != "cancelled" {
 		t.Errorf("%+v (%v)", j, err)
 	}
-	if err := c.CancelJob(t.Context(), "none"); !errors.Is(err, client.ErrNotFound) {
+	if err := admin.CancelJob(t.Context(), c, "none"); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("cancelling a job that there is not: %v", err)
 	}
 }
@@ -220,16 +221,16 @@ func TestStageJobNothing(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	nodes[0].buffer(c, client.BufferSpec{Name: "in"})
+	nodes[0].buffer(c, admin.BufferSpec{Name: "in"})
 	empty := t.TempDir()
-	if _, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "in", URL: "file://" + empty + "/none"}, nil); !errors.Is(err, client.ErrNotFound) {
+	if _, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "in", URL: "file://" + empty + "/none"}, nil); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("from nowhere: %v", err)
 	}
-	if _, err := c.StageOut(t.Context(), client.StageRequest{Buffer: "in", Path: "none", URL: "file://" + empty}, nil); !errors.Is(err, client.ErrNotFound) {
+	if _, err := admin.StageOut(t.Context(), c, admin.StageRequest{Buffer: "in", Path: "none", URL: "file://" + empty}, nil); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("of nothing: %v", err)
 	}
 	alone := startNode(t, nil)
-	if _, err := alone.dial().Jobs(t.Context()); !errors.Is(err, client.ErrUnsupported) {
+	if _, err := admin.Jobs(t.Context(), alone.dial()); !errors.Is(err, client.ErrUnsupported) {
 		t.Errorf("jobs of a daemon alone: %v", err)
 	}
 }
@@ -240,17 +241,17 @@ func TestDrainJobHomeDies(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	nodes[0].buffer(c, admin.BufferSpec{Name: "b"})
 	nodes[2].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	write(t, c.Buffer("b"), "here", random(1000))
 	write(t, nodes[2].dial().Buffer("b"), "there", random(1000))
 	type result struct {
-		client.Report
+		admin.Report
 		error
 	}
 	asked := make(chan result, 1)
 	go func() {
-		r, err := c.Drain(t.Context(), "b", 0, nil)
+		r, err := admin.Drain(t.Context(), c, "b", 0, nil)
 		asked <- result{r, err}
 	}()
 	eventually(t, "two of three have done their part", func() bool {
@@ -264,11 +265,11 @@ func TestDrainJobHomeDies(t *testing.T) {
 	}
 }
 
-func onlyJobOrNone(t *testing.T, c *client.Client) client.Job {
-	if jobs, err := c.Jobs(t.Context()); err == nil && len(jobs) == 1 {
+func onlyJobOrNone(t *testing.T, c *client.Client) admin.Job {
+	if jobs, err := admin.Jobs(t.Context(), c); err == nil && len(jobs) == 1 {
 		return jobs[0]
 	}
-	return client.Job{}
+	return admin.Job{}
 }
 
 // TestClusterLimit: together, daemons do not write more than the cluster's limit.
@@ -277,7 +278,7 @@ func TestClusterLimit(t *testing.T) {
 	const limit = 16 << 20
 	nodes := startClusterWith(t, 3, func(c *bbd.Config) { c.Flush.ClusterLimit = limit })
 	c := nodes[0].dial()
-	nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	nodes[0].buffer(c, admin.BufferSpec{Name: "b"})
 	began, size := time.Now(), 0
 	for i, n := range nodes {
 		there := n.dial().Buffer("b")
@@ -300,7 +301,7 @@ func TestStageInJobNodeGone(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "in", Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "in", Keep: []string{"*"}})
 	from := t.TempDir()
 	content := source(t, from, 500)
 	// The others cannot end before the node is gone: what it publishes while it stops is there then.
@@ -310,9 +311,9 @@ func TestStageInJobNodeGone(t *testing.T) {
 	}
 	nodes[2].slowly("get", 5*time.Millisecond)
 	var once sync.Once
-	request := client.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}
+	request := admin.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}
 	stageIn := func(c *client.Client) map[string]bool {
-		r, err := c.StageIn(t.Context(), request, func(p client.Progress) {
+		r, err := admin.StageIn(t.Context(), c, request, func(p admin.Progress) {
 			if p.FilesDone >= 200 {
 				once.Do(func() {
 					nodes[2].away()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/flusher/codec"
 )
@@ -68,7 +69,7 @@ func TestClusterLateFlush(t *testing.T) {
 			c := nodes[0].dial()
 			delay := 2 * time.Second
 			nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Slow, Delay: delay})
-			b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+			b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 			there := nodes[1].dial()
 			if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 				t.Fatal(err)
@@ -76,11 +77,11 @@ func TestClusterLateFlush(t *testing.T) {
 			write(t, b, "d/f", old)
 			ctx := limited(t, 40*time.Second)
 			var flushing sync.WaitGroup
-			flushing.Go(func() { c.Drain(ctx, "shared", 10*time.Second, nil) })
+			flushing.Go(func() { admin.Drain(ctx, c, "shared", 10*time.Second, nil) })
 			eventually(t, "the flush has begun", func() bool { return nodes[0].faults.Hits() > 0 })
 			began := time.Now()
 			nodes[0].dead()
-			if f, err := there.ForgetNode(ctx, "n1"); err != nil || len(f.Lost) != 1 {
+			if f, err := admin.ForgetNode(ctx, there, "n1"); err != nil || len(f.Lost) != 1 {
 				t.Fatalf("%+v (%v)", f, err)
 			}
 			if test.meanwhile == nil { // its whole directory goes
@@ -90,7 +91,7 @@ func TestClusterLateFlush(t *testing.T) {
 			} else {
 				test.meanwhile(t, there.Buffer("shared"))
 			}
-			report, err := there.Drain(ctx, "shared", 10*time.Second, nil)
+			report, err := admin.Drain(ctx, there, "shared", 10*time.Second, nil)
 			t.Logf("drain: %v (%+v)", err, report.Progress)
 			if time.Since(began) > delay {
 				t.Fatal("the flush was not late")
@@ -122,7 +123,7 @@ func TestClusterTakenOver(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	write(t, b, "a", []byte("first"))
 	drain(t, c, "shared")
 	nodes[0].faults.Set(fault.Rule{Op: "rename", Kind: fault.Refused})
@@ -132,12 +133,12 @@ func TestClusterTakenOver(t *testing.T) {
 	}
 	nodes[0].dead() // and goes on
 	there := nodes[1].dial()
-	if _, err := there.ForgetNode(ctx, "n1"); err != nil {
+	if _, err := admin.ForgetNode(ctx, there, "n1"); err != nil {
 		t.Fatal(err)
 	}
 	wantStored(t, dir, "b", []byte("first"))
 	write(t, there.Buffer("shared"), "a", []byte("second"))
-	if report, err := there.Drain(ctx, "shared", 10*time.Second, nil); err != nil {
+	if report, err := admin.Drain(ctx, there, "shared", 10*time.Second, nil); err != nil {
 		t.Fatalf("%v (%+v)", err, report)
 	}
 	nodes[0].faults.Set()
@@ -154,7 +155,7 @@ func TestClusterLateRename(t *testing.T) {
 	for _, tree := range []bool{false, true} {
 		nodes := startCluster(t, 2)
 		c := nodes[0].dial()
-		b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+		b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 		there := nodes[1].dial()
 		ctx := limited(t, 60*time.Second)
 		from, to, file := "a", "b", ""
@@ -174,7 +175,7 @@ func TestClusterLateRename(t *testing.T) {
 		eventually(t, "the rename has begun", func() bool { return nodes[0].faults.Hits() > hits })
 		began := time.Now()
 		nodes[0].dead()
-		if _, err := there.ForgetNode(ctx, "n1"); err != nil {
+		if _, err := admin.ForgetNode(ctx, there, "n1"); err != nil {
 			t.Fatal(err)
 		}
 		wantStored(t, dir, to+file, []byte("first"))
@@ -185,7 +186,7 @@ func TestClusterLateRename(t *testing.T) {
 			}
 		}
 		write(t, there.Buffer("shared"), from+file, []byte("second"))
-		if report, err := there.Drain(ctx, "shared", 10*time.Second, nil); err != nil {
+		if report, err := admin.Drain(ctx, there, "shared", 10*time.Second, nil); err != nil {
 			t.Fatalf("%v (%+v)", err, report)
 		}
 		if time.Since(began) > 3*time.Second {
@@ -215,15 +216,15 @@ func TestClusterSlowFlush(t *testing.T) {
 func slowFlush(t *testing.T) bool {
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared", FlushLimit: 2 << 20})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", FlushLimit: 2 << 20})
 	there := nodes[1].dial()
 	write(t, b, "f", random(10<<20)) // 4 MiB at once, 3 s for the rest
 	ctx := limited(t, 40*time.Second)
 	var flushing sync.WaitGroup
-	flushing.Go(func() { c.Drain(ctx, "shared", 10*time.Second, nil) })
+	flushing.Go(func() { admin.Drain(ctx, c, "shared", 10*time.Second, nil) })
 	eventually(t, "the flush has begun", func() bool { return nodes[0].status().Buffers[0].Flushing > 0 })
 	nodes[0].dead()
-	if f, err := there.ForgetNode(ctx, "n1"); err != nil || len(f.Lost) != 1 {
+	if f, err := admin.ForgetNode(ctx, there, "n1"); err != nil || len(f.Lost) != 1 {
 		t.Fatalf("%+v (%v)", f, err)
 	}
 	fresh := []byte("fresh")
@@ -246,7 +247,7 @@ func slowFlush(t *testing.T) bool {
 // it could tell anybody.
 func TestClusterLateFlushAndRestart(t *testing.T) {
 	t.Parallel()
-	there, dir := lateBeforeRestart(t, client.ExistingOverwrite)
+	there, dir := lateBeforeRestart(t, admin.ExistingOverwrite)
 	wantStored(t, dir, "f", []byte("NEW"))
 	drain(t, there, "shared")
 }
@@ -255,15 +256,15 @@ func TestClusterLateFlushAndRestart(t *testing.T) {
 // says so.
 func TestClusterLateFlushIsKept(t *testing.T) {
 	t.Parallel()
-	there, dir := lateBeforeRestart(t, client.ExistingKeep)
+	there, dir := lateBeforeRestart(t, admin.ExistingKeep)
 	eventually(t, "the conflict is noticed", func() bool {
-		r, err := there.Drain(t.Context(), "shared", 0, nil)
+		r, err := admin.Drain(t.Context(), there, "shared", 0, nil)
 		list := r.Conflicts()
 		return err != nil && len(list) == 1 && list[0].Path == "f"
 	})
 	wantStored(t, dir, "f", []byte("old"))
 	wantFile(t, there.Buffer("shared"), "f", []byte("NEW"))
-	if _, err := there.Overwrite(t.Context(), "shared", "f", 0, nil); err != nil {
+	if _, err := admin.Overwrite(t.Context(), there, "shared", "f", 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	wantStored(t, dir, "f", []byte("NEW"))
@@ -271,18 +272,18 @@ func TestClusterLateFlushIsKept(t *testing.T) {
 
 // lateBeforeRestart has a node start again whose flush has put an older content in place of a newer
 // one, as a file system can be made to that compares nothing in the step.
-func lateBeforeRestart(t *testing.T, existing client.Existing) (there *client.Client, dir string) {
+func lateBeforeRestart(t *testing.T, existing admin.Existing) (there *client.Client, dir string) {
 	t.Helper()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Existing: existing})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", Existing: existing})
 	nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	write(t, b, "f", []byte("old"))
 	c.Close()
 	nodes[0].away()
 	there = nodes[1].dial()
 	ctx := limited(t, 20*time.Second)
-	if _, err := there.ForgetNode(ctx, "n1"); err != nil {
+	if _, err := admin.ForgetNode(ctx, there, "n1"); err != nil {
 		t.Fatal(err)
 	}
 	write(t, there.Buffer("shared"), "f", []byte("NEW"))
@@ -303,7 +304,7 @@ func TestClusterLateEvicted(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	write(t, b, "f", []byte("content"))
 	drain(t, c, "shared")
 	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("other"), 0o644); err != nil {
@@ -343,7 +344,7 @@ func TestClusterInheritorRestarts(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +360,7 @@ func TestClusterInheritorRestarts(t *testing.T) {
 	c.Close()
 	nodes[0].away()
 	there := nodes[1].dial()
-	if _, err := there.ForgetNode(limited(t, 20*time.Second), "n1"); err != nil {
+	if _, err := admin.ForgetNode(limited(t, 20*time.Second), there, "n1"); err != nil {
 		t.Fatal(err)
 	}
 	there.Close()
@@ -368,7 +369,7 @@ func TestClusterInheritorRestarts(t *testing.T) {
 	nodes[1].start()
 	there = nodes[1].dial()
 	write(t, there.Buffer("shared"), "e/g", []byte("new"))
-	report, err := there.Drain(limited(t, 20*time.Second), "shared", 5*time.Second, nil)
+	report, err := admin.Drain(limited(t, 20*time.Second), there, "shared", 5*time.Second, nil)
 	if err != nil {
 		t.Errorf("drain: %v (%+v)", err, report)
 	}
@@ -382,7 +383,7 @@ func TestClusterInheritorRestarts(t *testing.T) {
 func TestClusterDeadNodesOperations(t *testing.T) {
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	there := nodes[1].dial().Buffer("shared")
 	if err := b.MkdirAll(t.Context(), "d/sub", 0o755); err != nil {
 		t.Fatal(err)
@@ -434,7 +435,7 @@ func TestClusterFlushedUnrecorded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			nodes := startCluster(t, 2)
 			c := nodes[0].dial()
-			b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "shared", Codec: test.codec})
+			b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "shared", Codec: test.codec})
 			nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 			write(t, b, "f", content)
 			c.Close()
@@ -457,7 +458,7 @@ func TestClusterFlushedUnrecorded(t *testing.T) {
 			}
 			there := nodes[1].dial()
 			ctx := limited(t, 20*time.Second)
-			f, err := there.ForgetNode(ctx, "n1")
+			f, err := admin.ForgetNode(ctx, there, "n1")
 			if err != nil || f.LostTotal != test.lost || f.Kept != 1-test.lost {
 				t.Fatalf("%+v (%v)", f, err)
 			}
@@ -478,7 +479,7 @@ func TestClusterReadUnrenamed(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	ctx := limited(t, 20*time.Second)
 	if err := b.Mkdir(ctx, "d", 0o755); err != nil {
 		t.Fatal(err)
@@ -504,7 +505,7 @@ func TestClusterStartsAmongDestruction(t *testing.T) {
 	var names []string
 	for i := range 40 {
 		names = append(names, fmt.Sprint("passing", i))
-		if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: names[i]}); err != nil {
+		if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: names[i]}); err != nil {
 			t.Fatal(err)
 		}
 		write(t, theirs.Buffer(names[i]), "f", []byte("content"))
@@ -515,7 +516,7 @@ func TestClusterStartsAmongDestruction(t *testing.T) {
 	destroyed := make(chan error, 1)
 	go func() {
 		for _, name := range names[1:] {
-			if err := c.DiscardBuffer(t.Context(), name); err != nil {
+			if err := admin.DiscardBuffer(t.Context(), c, name); err != nil {
 				destroyed <- err
 				return
 			}

@@ -15,6 +15,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/rdma/ofi/fi"
@@ -101,7 +102,7 @@ func TestLibfabricRegionsMadeLater(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := dialFar(t, address)
-			if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "spills"}); err != nil {
+			if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "spills"}); err != nil {
 				t.Fatal(err)
 			}
 			b := c.Buffer("spills")
@@ -177,7 +178,7 @@ func wantServed(t *testing.T, n *node, address, path string) {
 	t.Helper()
 	c := dialFar(t, address)
 	name := "b" + strings.ReplaceAll(path, "/", "-")
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: name}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: name}); err != nil {
 		t.Fatal(err)
 	}
 	content := random(3 << 20)
@@ -208,7 +209,7 @@ func TestLibfabricRefusedLater(t *testing.T) {
 	}
 	wantServed(t, n, address, "ofi/tcp")
 	refuse.Store(true)
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "spills"})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "spills"})
 	for i := range 10 { // more than memory holds
 		write(t, b, fmt.Sprint("f", i), random(9<<20))
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"forebay/bbd"
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/wire"
 	"forebay/rdma"
 	"forebay/rdma/ofi/fi"
@@ -29,7 +29,7 @@ func libfabricNode(t *testing.T, want fi.Want) (n *node, address string) {
 		c.TCP, c.Fabric, c.Keys = address, "127.0.0.1:0", wire.NewKeyring(fabricKey)
 		c.OFI = bbd.OFI{Use: bbd.OFIOn, Want: want}
 	})
-	n.buffer(n.dial(), client.BufferSpec{Name: "open", Mode: 0o777})
+	n.buffer(n.dial(), admin.BufferSpec{Name: "open", Mode: 0o777})
 	return n, address
 }
 
@@ -88,7 +88,7 @@ func TestLibfabric(t *testing.T) {
 func TestClusterOverLibfabric(t *testing.T) {
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "shared"})
 	content := random(5<<20 + 3)
 	write(t, b, "f", content)
 	wantFile(t, nodes[1].dial().Buffer("shared"), "f", content)

@@ -10,30 +10,31 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 )
 
 // aJob is a lifetime with a buffer of its own in front of a directory.
-func aJob(key, store string) (client.Lifetime, client.LifetimeOptions) {
-	l := client.Lifetime{Key: key, Cluster: "c", Job: strings.TrimPrefix(key, "job-"), Buffer: key}
-	spec := client.BufferSpec{Name: key}
+func aJob(key, store string) (admin.Lifetime, admin.LifetimeOptions) {
+	l := admin.Lifetime{Key: key, Cluster: "c", Job: strings.TrimPrefix(key, "job-"), Buffer: key}
+	spec := admin.BufferSpec{Name: key}
 	if store != "" {
 		spec.Backing = "file://" + store
 	}
-	return l, client.LifetimeOptions{Create: []client.BufferSpec{spec}, Attach: true}
+	return l, admin.LifetimeOptions{Create: []admin.BufferSpec{spec}, Attach: true}
 }
 
 // comeTo has a job come to all nodes at once.
-func comeTo(t *testing.T, nodes []*node, l client.Lifetime, o client.LifetimeOptions) {
+func comeTo(t *testing.T, nodes []*node, l admin.Lifetime, o admin.LifetimeOptions) {
 	t.Helper()
 	l.Expect = len(nodes)
 	var all sync.WaitGroup
 	for _, n := range nodes {
 		c := n.dial()
 		all.Go(func() {
-			now, err := c.OpenLifetime(t.Context(), l, o)
-			if err != nil || now.State != client.LifetimeOpen {
+			now, err := admin.OpenLifetime(t.Context(), c, l, o)
+			if err != nil || now.State != admin.LifetimeOpen {
 				t.Errorf("%s: %+v (%v)", n.name, now, err)
 			}
 		})
@@ -47,17 +48,17 @@ func comeTo(t *testing.T, nodes []*node, l client.Lifetime, o client.LifetimeOpt
 func leave(t *testing.T, nodes []*node, key string) {
 	t.Helper()
 	for _, n := range nodes {
-		if _, err := n.dial().LeaveLifetime(t.Context(), key, client.LeaveOptions{}); err != nil {
+		if _, err := admin.LeaveLifetime(t.Context(), n.dial(), key, admin.LeaveOptions{}); err != nil {
 			t.Fatalf("%s: %v", n.name, err)
 		}
 	}
 }
 
-func wantState(t *testing.T, c *client.Client, key string, state bb.LifetimeState) (l client.Lifetime) {
+func wantState(t *testing.T, c *client.Client, key string, state bb.LifetimeState) (l admin.Lifetime) {
 	t.Helper()
 	eventually(t, key+" is "+string(state), func() bool {
 		var err error
-		l, err = c.Lifetime(t.Context(), key)
+		l, err = admin.LifetimeByKey(t.Context(), c, key)
 		return err == nil && l.State == state
 	})
 	return l
@@ -80,8 +81,8 @@ func TestLifetime(t *testing.T) {
 	store, from, to := t.TempDir(), t.TempDir(), t.TempDir()
 	content := source(t, from, 20)
 	l, o := aJob("job-12", store)
-	l.In = []client.LifetimeStage{{Buffer: l.Key, Path: "in", URL: "file://" + from}}
-	l.Out = []client.LifetimeStage{
+	l.In = []admin.LifetimeStage{{Buffer: l.Key, Path: "in", URL: "file://" + from}}
+	l.Out = []admin.LifetimeStage{
 		{Buffer: l.Key, Path: "result", URL: "file://" + to + "/result"},
 		{Buffer: l.Key, Path: "nothing", URL: "file://" + to + "/failed", OnSuccess: true},
 	}
@@ -95,17 +96,17 @@ func TestLifetime(t *testing.T) {
 
 	leave(t, nodes[:2], l.Key)
 	time.Sleep(3 * keepEvery)
-	if now, err := c.Lifetime(t.Context(), l.Key); err != nil || now.State != client.LifetimeOpen || len(now.Nodes) != 3 || now.Nodes[0].Attached || !now.Nodes[2].Attached {
+	if now, err := admin.LifetimeByKey(t.Context(), c, l.Key); err != nil || now.State != admin.LifetimeOpen || len(now.Nodes) != 3 || now.Nodes[0].Attached || !now.Nodes[2].Attached {
 		t.Fatalf("with a node to leave: %+v (%v)", now, err)
 	}
-	if _, err := nodes[2].dial().LeaveLifetime(t.Context(), l.Key, client.LeaveOptions{Failed: true}); err != nil {
+	if _, err := admin.LeaveLifetime(t.Context(), nodes[2].dial(), l.Key, admin.LeaveOptions{Failed: true}); err != nil {
 		t.Fatal(err)
 	}
 	leave(t, nodes, l.Key) // again
-	now := wantState(t, c, l.Key, client.LifetimeGone)
+	now := wantState(t, c, l.Key, admin.LifetimeGone)
 	wantInStore(t, store, "result", result)
 	wantInStore(t, to, "result", result)
-	if _, err := c.BufferInfo(t.Context(), l.Key); !errors.Is(err, client.ErrNotFound) {
+	if _, err := admin.BufferInfo(t.Context(), c, l.Key); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("its buffer: %v", err)
 	}
 	if now.Succeeded || now.Total().Absorbed < 101_000 || now.Total().PeakDirty < 100_000 {
@@ -114,10 +115,10 @@ func TestLifetime(t *testing.T) {
 	if b := now.Bill; b.Total != 1 || b.Bytes != 1000 || len(b.Files) != 1 || b.Files[0].Path != "bb://job-12/passing.tmp" || !strings.Contains(b.Files[0].Reason, "*.tmp") {
 		t.Errorf("its bill: %+v", b)
 	}
-	if _, err := c.OpenLifetime(t.Context(), l, o); !errors.Is(err, client.ErrBusy) {
+	if _, err := admin.OpenLifetime(t.Context(), c, l, o); !errors.Is(err, client.ErrBusy) {
 		t.Errorf("coming back: %v", err)
 	}
-	if list, err := c.Lifetimes(t.Context(), "12"); err != nil || len(list) != 1 || list[0].Key != l.Key {
+	if list, err := admin.Lifetimes(t.Context(), c, "12"); err != nil || len(list) != 1 || list[0].Key != l.Key {
 		t.Errorf("by its id: %+v (%v)", list, err)
 	}
 }
@@ -139,7 +140,7 @@ func TestLifetimeOrphan(t *testing.T) {
 	content := random(50_000)
 	write(t, c.Buffer(l.Key), "f", content)
 	leave(t, nodes, l.Key)
-	now := wantState(t, c, l.Key, client.LifetimeOrphan)
+	now := wantState(t, c, l.Key, admin.LifetimeOrphan)
 	if now.Reason == "" {
 		t.Errorf("an orphan without a reason: %+v", now)
 	}
@@ -148,8 +149,8 @@ func TestLifetimeOrphan(t *testing.T) {
 		t.Errorf("the drain: %+v", j)
 	}
 	eventually(t, "the buffer is an orphan", func() bool {
-		spec, err := c.BufferInfo(t.Context(), l.Key)
-		return err == nil && spec.State == client.BufferOrphan
+		spec, err := admin.BufferInfo(t.Context(), c, l.Key)
+		return err == nil && spec.State == admin.BufferOrphan
 	})
 	wantFile(t, nodes[1].dial().Buffer(l.Key), "f", content)
 	nodes[0].stop() // who keeps it changes
@@ -157,7 +158,7 @@ func TestLifetimeOrphan(t *testing.T) {
 	for _, n := range nodes {
 		n.faults.Set()
 	}
-	now = wantState(t, nodes[0].dial(), l.Key, client.LifetimeGone)
+	now = wantState(t, nodes[0].dial(), l.Key, admin.LifetimeGone)
 	wantInStore(t, store, "f", content)
 	if now.Bill.Total != 0 || now.Reason != "" {
 		t.Errorf("the bill of what was saved: %+v", now)
@@ -176,11 +177,11 @@ func TestLifetimeWithLostFile(t *testing.T) {
 	write(t, nodes[1].dial().Buffer(l.Key), "lost", random(1234))
 	write(t, c.Buffer(l.Key), "saved", []byte("saved"))
 	nodes[1].dead()
-	if f, err := c.ForgetNode(t.Context(), "n2"); err != nil || f.LostTotal != 1 {
+	if f, err := admin.ForgetNode(t.Context(), c, "n2"); err != nil || f.LostTotal != 1 {
 		t.Fatalf("%+v (%v)", f, err)
 	}
 	leave(t, nodes[:1], l.Key)
-	now := wantState(t, c, l.Key, client.LifetimeGone)
+	now := wantState(t, c, l.Key, admin.LifetimeGone)
 	if b := now.Bill; b.Total != 1 || b.Bytes != 1234 || len(b.Files) != 1 || b.Files[0].Path != "bb://job-15/lost" || !strings.Contains(b.Files[0].Reason, "n2") {
 		t.Errorf("the bill: %+v", b)
 	}
@@ -198,14 +199,14 @@ func TestLifetimeHurry(t *testing.T) {
 		n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	}
 	write(t, c.Buffer(l.Key), "f", random(1234))
-	if now, err := c.EndLifetime(t.Context(), l.Key, client.EndOptions{}); err != nil || now.State == client.LifetimeOpen {
+	if now, err := admin.EndLifetime(t.Context(), c, l.Key, admin.EndOptions{}); err != nil || now.State == admin.LifetimeOpen {
 		t.Fatalf("ended: %+v (%v)", now, err)
 	}
-	wantState(t, c, l.Key, client.LifetimeOrphan)
-	if _, err := c.EndLifetime(t.Context(), l.Key, client.EndOptions{Hurry: true}); err != nil {
+	wantState(t, c, l.Key, admin.LifetimeOrphan)
+	if _, err := admin.EndLifetime(t.Context(), c, l.Key, admin.EndOptions{Hurry: true}); err != nil {
 		t.Fatal(err)
 	}
-	now := wantState(t, c, l.Key, client.LifetimeGone)
+	now := wantState(t, c, l.Key, admin.LifetimeGone)
 	if now.Bill.Total != 1 || now.Bill.Bytes != 1234 || !strings.Contains(now.Bill.Files[0].Reason, "given up") {
 		t.Errorf("the bill: %+v", now.Bill)
 	}
@@ -217,27 +218,27 @@ func TestLifetimePersistent(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c, store := nodes[0].dial(), t.TempDir()
-	first := client.Lifetime{Key: "job-1", Job: "1"}
-	shared := client.LifetimeOptions{Create: []client.BufferSpec{{Name: "shared", Backing: "file://" + store}}, Attach: true}
+	first := admin.Lifetime{Key: "job-1", Job: "1"}
+	shared := admin.LifetimeOptions{Create: []admin.BufferSpec{{Name: "shared", Backing: "file://" + store}}, Attach: true}
 	comeTo(t, nodes, first, shared)
 	comeTo(t, nodes, first, shared) // again
 	content := random(4096)
 	write(t, c.Buffer("shared"), "f", content)
 	leave(t, nodes, "job-1")
-	wantState(t, c, "job-1", client.LifetimeGone)
+	wantState(t, c, "job-1", admin.LifetimeGone)
 
-	user := client.Lifetime{Key: "job-2", Job: "2", Uses: []string{"shared"}}
-	last := client.Lifetime{Key: "job-3", Job: "3", Uses: []string{"shared"}, Destroys: []client.LifetimeEnd{{Buffer: "shared"}}}
-	comeTo(t, nodes[:1], user, client.LifetimeOptions{Attach: true})
-	comeTo(t, nodes[1:], last, client.LifetimeOptions{Attach: true})
+	user := admin.Lifetime{Key: "job-2", Job: "2", Uses: []string{"shared"}}
+	last := admin.Lifetime{Key: "job-3", Job: "3", Uses: []string{"shared"}, Destroys: []admin.LifetimeEnd{{Buffer: "shared"}}}
+	comeTo(t, nodes[:1], user, admin.LifetimeOptions{Attach: true})
+	comeTo(t, nodes[1:], last, admin.LifetimeOptions{Attach: true})
 	wantFile(t, c.Buffer("shared"), "f", content)
 	leave(t, nodes[1:], "job-3")
-	if now := wantState(t, c, "job-3", client.LifetimeOrphan); !strings.Contains(now.Reason, "job 2 still uses it") {
+	if now := wantState(t, c, "job-3", admin.LifetimeOrphan); !strings.Contains(now.Reason, "job 2 still uses it") {
 		t.Errorf("it waits for %q", now.Reason)
 	}
 	leave(t, nodes[:1], "job-2")
-	wantState(t, c, "job-3", client.LifetimeGone)
-	if _, err := c.BufferInfo(t.Context(), "shared"); !errors.Is(err, client.ErrNotFound) {
+	wantState(t, c, "job-3", admin.LifetimeGone)
+	if _, err := admin.BufferInfo(t.Context(), c, "shared"); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("the buffer: %v", err)
 	}
 	wantInStore(t, store, "f", content)
@@ -251,44 +252,44 @@ func TestLifetimeRefused(t *testing.T) {
 	mine := t.TempDir() // which nobody else may enter
 	theirs, o := aJob("job-4", mine)
 	theirs.UID, theirs.GID = intruderUID, intruderUID
-	if _, err := c.OpenLifetime(t.Context(), theirs, o); !errors.Is(err, client.ErrPermission) {
+	if _, err := admin.OpenLifetime(t.Context(), c, theirs, o); !errors.Is(err, client.ErrPermission) {
 		t.Errorf("a store that the job's user may not write: %v", err)
 	}
 	theirs, o = aJob("job-5", "")
 	theirs.UID, theirs.GID = intruderUID, intruderUID
-	theirs.In = []client.LifetimeStage{{Buffer: "job-5", URL: "file://" + mine}}
-	if _, err := c.OpenLifetime(t.Context(), theirs, o); !errors.Is(err, client.ErrPermission) {
+	theirs.In = []admin.LifetimeStage{{Buffer: "job-5", URL: "file://" + mine}}
+	if _, err := admin.OpenLifetime(t.Context(), c, theirs, o); !errors.Is(err, client.ErrPermission) {
 		t.Errorf("a source that the job's user may not read: %v", err)
 	}
 	held, o := aJob("job-8", mine)
 	if err := os.WriteFile(filepath.Join(mine, "held"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.Create[0].Existing = client.ExistingRefuse
-	if _, err := c.OpenLifetime(t.Context(), held, o); !errors.Is(err, client.ErrExists) || !strings.Contains(err.Error(), "it holds files already") {
+	o.Create[0].Existing = admin.ExistingRefuse
+	if _, err := admin.OpenLifetime(t.Context(), c, held, o); !errors.Is(err, client.ErrExists) || !strings.Contains(err.Error(), "it holds files already") {
 		t.Errorf("a store that holds a file, for a buffer that refuses one: %v", err)
 	}
-	if _, err := c.OpenLifetime(t.Context(), client.Lifetime{Key: "job-5", Job: "5"}, client.LifetimeOptions{}); !errors.Is(err, client.ErrExists) {
+	if _, err := admin.OpenLifetime(t.Context(), c, admin.Lifetime{Key: "job-5", Job: "5"}, admin.LifetimeOptions{}); !errors.Is(err, client.ErrExists) {
 		t.Errorf("another user's: %v", err)
 	}
-	nodes[0].buffer(c, client.BufferSpec{Name: "own"})
-	theirs = client.Lifetime{Key: "job-6", Job: "6", UID: intruderUID, GID: intruderUID, Uses: []string{"own"}}
-	if _, err := c.OpenLifetime(t.Context(), theirs, client.LifetimeOptions{}); !errors.Is(err, client.ErrPermission) {
+	nodes[0].buffer(c, admin.BufferSpec{Name: "own"})
+	theirs = admin.Lifetime{Key: "job-6", Job: "6", UID: intruderUID, GID: intruderUID, Uses: []string{"own"}}
+	if _, err := admin.OpenLifetime(t.Context(), c, theirs, admin.LifetimeOptions{}); !errors.Is(err, client.ErrPermission) {
 		t.Errorf("another user's buffer: %v", err)
 	}
-	for _, bad := range []client.Lifetime{
+	for _, bad := range []admin.Lifetime{
 		{},
 		{Key: "A"},
 		{Key: "job-7", Buffer: "other"},
 		{Key: "job-7", Uses: []string{"../x"}},
-		{Key: "job-7", In: []client.LifetimeStage{{Buffer: "b", Path: "../..", URL: "file:///x"}}},
-		{Key: "job-7", Out: []client.LifetimeStage{{Buffer: "b", URL: "ftp://x"}}},
+		{Key: "job-7", In: []admin.LifetimeStage{{Buffer: "b", Path: "../..", URL: "file:///x"}}},
+		{Key: "job-7", Out: []admin.LifetimeStage{{Buffer: "b", URL: "ftp://x"}}},
 	} {
-		if _, err := c.OpenLifetime(t.Context(), bad, client.LifetimeOptions{}); !errors.Is(err, client.ErrInvalid) {
+		if _, err := admin.OpenLifetime(t.Context(), c, bad, admin.LifetimeOptions{}); !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	if _, err := c.LeaveLifetime(t.Context(), "job-9", client.LeaveOptions{}); !errors.Is(err, client.ErrNotFound) {
+	if _, err := admin.LeaveLifetime(t.Context(), c, "job-9", admin.LeaveOptions{}); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("one that never was: %v", err)
 	}
 }
@@ -302,13 +303,13 @@ func TestLifetimeGoverned(t *testing.T) {
 	store, to := t.TempDir(), t.TempDir()
 	l, o := aJob("job-20", store)
 	l.Governed, l.Pool, l.Granted = true, "memory", 1<<20
-	l.Out = []client.LifetimeStage{
+	l.Out = []admin.LifetimeStage{
 		{Buffer: l.Key, Path: "never", URL: "file://" + to + "/never"},
 		{Buffer: l.Key, Path: "f", URL: "file://" + to + "/f"},
 	}
 	o.Attach = false // it waits in the queue
 	comeTo(t, nodes[:1], l, o)
-	comeTo(t, nodes, l, client.LifetimeOptions{Attach: true, Ran: true})
+	comeTo(t, nodes, l, admin.LifetimeOptions{Attach: true, Ran: true})
 	first, second := random(300_000), random(200_000)
 	write(t, nodes[0].dial().Buffer(l.Key), "f", first)
 	nodes[0].stop()
@@ -317,7 +318,7 @@ func TestLifetimeGoverned(t *testing.T) {
 	wantAbsorbed := func(bytes int64) {
 		t.Helper()
 		eventually(t, "what was absorbed is known", func() bool {
-			now, err := nodes[0].dial().Lifetime(t.Context(), l.Key)
+			now, err := admin.LifetimeByKey(t.Context(), nodes[0].dial(), l.Key)
 			return err == nil && now.Total().Absorbed >= bytes
 		})
 	}
@@ -325,22 +326,22 @@ func TestLifetimeGoverned(t *testing.T) {
 	write(t, nodes[0].dial().Buffer(l.Key), "g", second)
 	wantAbsorbed(500_000)
 	leave(t, nodes[:1], l.Key)
-	if now, err := c.EndLifetime(t.Context(), l.Key, client.EndOptions{WhenLeft: true, Failed: true}); err != nil || now.Over.IsZero() {
+	if now, err := admin.EndLifetime(t.Context(), c, l.Key, admin.EndOptions{WhenLeft: true, Failed: true}); err != nil || now.Over.IsZero() {
 		t.Fatalf("%+v (%v)", now, err)
 	}
 	time.Sleep(3 * keepEvery)
-	if now, err := c.Lifetime(t.Context(), l.Key); err != nil || now.State != client.LifetimeOpen {
+	if now, err := admin.LifetimeByKey(t.Context(), c, l.Key); err != nil || now.State != admin.LifetimeOpen {
 		t.Fatalf("with a node to leave: %+v (%v)", now, err)
 	}
 	leave(t, nodes[1:], l.Key)
-	now := wantState(t, c, l.Key, client.LifetimeGone)
+	now := wantState(t, c, l.Key, admin.LifetimeGone)
 	wantInStore(t, store, "g", second)
 	wantInStore(t, to, "f", first)
 	if now.Succeeded || !now.Ran || now.Granted != 1<<20 || now.Bill.Total != 0 {
 		t.Errorf("%+v", now)
 	}
 	eventually(t, "what was flushed is known", func() bool {
-		now, err := c.Lifetime(t.Context(), l.Key)
+		now, err := admin.LifetimeByKey(t.Context(), c, l.Key)
 		f := now.Total()
 		return err == nil && f.Absorbed >= 500_000 && f.Flushed >= 500_000 && f.Flushing > 0
 	})
@@ -355,29 +356,29 @@ func TestLifetimeNotRun(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 1)
 	c, to := nodes[0].dial(), t.TempDir()
-	nodes[0].buffer(c, client.BufferSpec{Name: "kept"})
+	nodes[0].buffer(c, admin.BufferSpec{Name: "kept"})
 	l, o := aJob("job-21", "")
-	l.Governed, l.Destroys = true, []client.LifetimeEnd{{Buffer: "kept", Discard: true}}
-	l.Out = []client.LifetimeStage{{Buffer: l.Key, Path: "", URL: "file://" + to + "/out"}}
+	l.Governed, l.Destroys = true, []admin.LifetimeEnd{{Buffer: "kept", Discard: true}}
+	l.Out = []admin.LifetimeStage{{Buffer: l.Key, Path: "", URL: "file://" + to + "/out"}}
 	o.Attach = false
-	if _, err := c.OpenLifetime(t.Context(), l, o); err != nil {
+	if _, err := admin.OpenLifetime(t.Context(), c, l, o); err != nil {
 		t.Fatal(err)
 	}
 	write(t, c.Buffer(l.Key), "staged-in", random(100))
-	if _, err := c.EndLifetime(t.Context(), l.Key, client.EndOptions{WhenLeft: true}); err != nil {
+	if _, err := admin.EndLifetime(t.Context(), c, l.Key, admin.EndOptions{WhenLeft: true}); err != nil {
 		t.Fatal(err)
 	}
-	wantState(t, c, l.Key, client.LifetimeGone)
-	if _, err := c.BufferInfo(t.Context(), "kept"); err != nil {
+	wantState(t, c, l.Key, admin.LifetimeGone)
+	if _, err := admin.BufferInfo(t.Context(), c, "kept"); err != nil {
 		t.Errorf("a buffer that it was to destroy: %v", err)
 	}
 	if _, err := os.Stat(to + "/out"); err == nil {
 		t.Error("it was copied out")
 	}
-	if _, err := c.BufferInfo(t.Context(), l.Key); !errors.Is(err, client.ErrNotFound) {
+	if _, err := admin.BufferInfo(t.Context(), c, l.Key); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("its buffer: %v", err)
 	}
-	if _, err := c.OpenLifetime(t.Context(), l, client.LifetimeOptions{Ran: true}); !errors.Is(err, client.ErrBusy) {
+	if _, err := admin.OpenLifetime(t.Context(), c, l, admin.LifetimeOptions{Ran: true}); !errors.Is(err, client.ErrBusy) {
 		t.Errorf("running now: %v", err)
 	}
 }
@@ -396,10 +397,10 @@ func TestLifetimeStageInNodeGone(t *testing.T) {
 	}
 	nodes[2].slowly("get", 5*time.Millisecond)
 	l, o := aJob("job-7", "")
-	l.In = []client.LifetimeStage{{Buffer: l.Key, Path: "x", URL: "file://" + from}}
+	l.In = []admin.LifetimeStage{{Buffer: l.Key, Path: "x", URL: "file://" + from}}
 	opened := make(chan error, 1)
 	go func() {
-		_, err := c.OpenLifetime(t.Context(), l, o)
+		_, err := admin.OpenLifetime(t.Context(), c, l, o)
 		opened <- err
 	}()
 	eventually(t, "the node has copied files", func() bool { return onlyJobOrNone(t, nodes[1].dial()).FilesDone >= 200 })
@@ -415,10 +416,10 @@ func TestLifetimeStageInNodeGone(t *testing.T) {
 		}
 	}
 	want(<-opened)
-	now, err := c.Lifetime(t.Context(), l.Key)
+	now, err := admin.LifetimeByKey(t.Context(), c, l.Key)
 	if err != nil || len(now.In) != 1 || !strings.Contains(now.In[0].Note, "files failed") {
 		t.Errorf("what is noted of it: %+v (%v)", now.In, err)
 	}
-	_, err = nodes[1].dial().OpenLifetime(t.Context(), l, o) // the job comes to another node, later
+	_, err = admin.OpenLifetime(t.Context(), nodes[1].dial(), l, o) // the job comes to another node, later
 	want(err)
 }

@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // What daemons read from each other's memory and write there is counted.
 func TestClusterCountsFabricBytes(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
-	b, _ := nodes[0].buffer(nodes[0].dial(), client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "shared"})
 	content := random(3 << 20)
 	write(t, b, "f", content)
 	there := nodes[1].dial().Buffer("shared")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
@@ -24,7 +25,7 @@ func TestOverlappingStores(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			one, other := nodes(t)
-			_, dir := one.buffer(one.dial(), client.BufferSpec{Name: "first"})
+			_, dir := one.buffer(one.dial(), admin.BufferSpec{Name: "first"})
 			link := filepath.Join(one.base, "link")
 			if err := os.Symlink(dir, link); err != nil {
 				t.Fatal(err)
@@ -36,29 +37,29 @@ func TestOverlappingStores(t *testing.T) {
 			one.start()
 			c := other.dial()
 			for i, path := range []string{dir, dir + "/below", filepath.Dir(dir), link} {
-				spec := client.BufferSpec{Name: fmt.Sprint("second-", i), Backing: "file://" + path}
-				for _, existing := range []client.Existing{client.ExistingKeep, client.ExistingOverwrite} {
+				spec := admin.BufferSpec{Name: fmt.Sprint("second-", i), Backing: "file://" + path}
+				for _, existing := range []admin.Existing{admin.ExistingKeep, admin.ExistingOverwrite} {
 					spec.Existing = existing
-					_, err := c.CreateBuffer(t.Context(), spec)
+					_, err := admin.CreateBuffer(t.Context(), c, spec)
 					if !errors.Is(err, client.ErrExists) || !strings.Contains(err.Error(), "overlaps that of buffer first") || !strings.Contains(err.Error(), "--shared") {
 						t.Errorf("%s: %v", path, err)
 					}
 				}
-				if _, err := c.BufferInfo(t.Context(), spec.Name); !errors.Is(err, client.ErrNotFound) {
+				if _, err := admin.BufferInfo(t.Context(), c, spec.Name); !errors.Is(err, client.ErrNotFound) {
 					t.Errorf("%s was created: %v", spec.Name, err)
 				}
 				spec.Shared = true
-				if made, err := c.CreateBuffer(t.Context(), spec); err != nil || made.Shared {
+				if made, err := admin.CreateBuffer(t.Context(), c, spec); err != nil || made.Shared {
 					t.Errorf("%s, shared: %+v (%v)", path, made, err)
 				}
-				if err := c.DestroyBuffer(t.Context(), spec.Name); err != nil {
+				if err := admin.DestroyBuffer(t.Context(), c, spec.Name); err != nil {
 					t.Error(err)
 				}
 			}
-			if err := c.DestroyBuffer(t.Context(), "first"); err != nil {
+			if err := admin.DestroyBuffer(t.Context(), c, "first"); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "second", Backing: "file://" + dir}); err != nil {
+			if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "second", Backing: "file://" + dir}); err != nil {
 				t.Errorf("after the end of the other buffer: %v", err)
 			}
 		})
@@ -78,13 +79,13 @@ func TestOverlappingAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for i, c := range clients {
 			all.Go(func() {
-				_, errs[i] = c.CreateBuffer(t.Context(), client.BufferSpec{Name: name(i), Backing: backing})
+				_, errs[i] = admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: name(i), Backing: backing})
 			})
 		}
 		all.Wait()
 		made := 0
 		for i, err := range errs {
-			_, there := clients[0].BufferInfo(t.Context(), name(i))
+			_, there := admin.BufferInfo(t.Context(), clients[0], name(i))
 			switch {
 			case err == nil && there == nil:
 				made++
@@ -114,15 +115,15 @@ func TestOverlappingJobs(t *testing.T) {
 	content := random(100_000)
 	write(t, nodes[1].dial().Buffer("job-1"), "step-1", content)
 	leave(t, nodes, "job-1")
-	wantState(t, c, "job-1", client.LifetimeOrphan)
+	wantState(t, c, "job-1", admin.LifetimeOrphan)
 
 	next, o := aJob("job-2", store)
 	comeTo(t, nodes, next, o)
 	write(t, nodes[0].dial().Buffer("job-2"), "step-2", content)
 
 	over, o := aJob("job-3", store)
-	o.Create[0].Existing = client.ExistingOverwrite
-	_, err := c.OpenLifetime(t.Context(), over, o)
+	o.Create[0].Existing = admin.ExistingOverwrite
+	_, err := admin.OpenLifetime(t.Context(), c, over, o)
 	if !errors.Is(err, client.ErrExists) || !strings.Contains(err.Error(), "overlaps that of buffer job-1") || !strings.Contains(err.Error(), "shared=yes") {
 		t.Errorf("a job that overwrites: %v", err)
 	}
@@ -137,7 +138,7 @@ func TestOverlappingJobs(t *testing.T) {
 	}
 	theirs, o := aJob("job-4", store)
 	theirs.UID, theirs.GID = intruderUID, intruderUID
-	_, err = c.OpenLifetime(t.Context(), theirs, o)
+	_, err = admin.OpenLifetime(t.Context(), c, theirs, o)
 	if !errors.Is(err, client.ErrExists) || !strings.Contains(err.Error(), "overlaps that of a buffer that you may not enter") {
 		t.Errorf("another user's job: %v", err)
 	}
@@ -148,7 +149,7 @@ func TestOverlappingJobs(t *testing.T) {
 	leave(t, nodes, "job-2")
 	leave(t, nodes, "job-3")
 	for _, key := range []string{"job-1", "job-2", "job-3"} {
-		wantState(t, c, key, client.LifetimeGone)
+		wantState(t, c, key, admin.LifetimeGone)
 	}
 	wantInStore(t, store, "step-1", content)
 	wantInStore(t, store, "step-2", content)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // TestOverwriteWithNothing: an empty file that is written over another one replaces it, wherever
@@ -22,7 +23,7 @@ func TestOverwriteWithNothing(t *testing.T) {
 		"write": func(b *client.Buffer, name string) error { return b.WriteFile(ctx, name, nil, 0o644) },
 	}
 	n := startNode(t, nil)
-	b, dir := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	b, dir := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	var names []string
 	each := func(state string, f func(name, way string, size int)) {
 		for _, size := range []int{1, 4096, 3 << 20} {
@@ -75,7 +76,7 @@ func closeNew(f *client.File, err error) error {
 func TestTruncateBesideAWriter(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	write(t, b, "f", random(4096))
 	first, err := b.OpenFile(t.Context(), "f", client.OpenOptions{Write: true})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -99,7 +100,7 @@ func TestSessionsOfAUser(t *testing.T) {
 			}
 		}
 		for range 40 {
-			if _, err := n.dial().Status(t.Context(), ""); err != nil {
+			if _, err := admin.Status(t.Context(), n.dial(), ""); err != nil {
 				t.Fatalf("root: %v", err)
 			}
 		}
@@ -139,7 +140,7 @@ func TestUnprovenConnections(t *testing.T) {
 		t.Fatalf("who proves it is not let in: %v", err)
 	}
 	defer c.Close()
-	if _, err := c.Buffers(t.Context()); err != nil {
+	if _, err := admin.Buffers(t.Context(), c); err != nil {
 		t.Error(err)
 	}
 	for i, conn := range all[:100-8] {

@@ -12,6 +12,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
@@ -78,7 +79,7 @@ func TestClusterTwoReadersOneLargeFile(t *testing.T) {
 const tooLarge = 90 << 20
 
 // storedAlone writes a file larger than memory and leaves it on the store alone.
-func storedAlone(t *testing.T, n *node, spec client.BufferSpec, content []byte) (b *client.Buffer, dir string) {
+func storedAlone(t *testing.T, n *node, spec admin.BufferSpec, content []byte) (b *client.Buffer, dir string) {
 	t.Helper()
 	before := n.change
 	n.larger(256 << 20)
@@ -102,7 +103,7 @@ func TestFileLargerThanMemory(t *testing.T) {
 		t.Run("codec "+codec, func(t *testing.T) {
 			n := startNode(t, func(*bbd.Config) {})
 			content := random(tooLarge)
-			b, dir := storedAlone(t, n, client.BufferSpec{Name: "huge", Codec: codec}, content)
+			b, dir := storedAlone(t, n, admin.BufferSpec{Name: "huge", Codec: codec}, content)
 			var wg sync.WaitGroup
 			for range 3 {
 				b := n.dial().Buffer("huge")
@@ -148,7 +149,7 @@ func TestClusterFileLargerThanMemory(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	content := random(tooLarge)
-	b, _ := storedAlone(t, nodes[0], client.BufferSpec{Name: "huge"}, content)
+	b, _ := storedAlone(t, nodes[0], admin.BufferSpec{Name: "huge"}, content)
 	there := nodes[1].dial()
 	wantFile(t, there.Buffer("huge"), "large", content)
 	f, err := there.Buffer("huge").OpenFile(t.Context(), "large", client.OpenOptions{Write: true})
@@ -174,7 +175,7 @@ func TestReadWhileMemoryIsHeld(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "ev"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "ev"})
 	contents := map[string][]byte{}
 	n.evicted(c, b, contents)
 	ctx := limited(t, 60*time.Second)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // tree makes a tree of files in nested directories, and returns how many of both there are.
@@ -55,7 +56,7 @@ func count(t *testing.T, b *client.Buffer, dir string) (left client.Removed) {
 func TestRemoveTree(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b", Keep: []string{"*"}})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b", Keep: []string{"*"}})
 	want := tree(t, b, "x")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

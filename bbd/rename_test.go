@@ -11,6 +11,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // Renames and removals of one name meet while the file is being written. One of them
@@ -21,7 +22,7 @@ func TestRenamesMeet(t *testing.T) {
 	n := startNode(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "meet"})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "meet"})
 	others := make([]*client.Buffer, 4)
 	for i := range others {
 		others[i] = n.dial().Buffer("meet")
@@ -83,7 +84,7 @@ func TestRenamesMeetFlushes(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Flush.Idle = -1 })
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "meet"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "meet"})
 	const writers, files = 8, 100
 	var wg sync.WaitGroup
 	for w := range writers {
@@ -100,7 +101,7 @@ func TestRenamesMeetFlushes(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if report, err := c.Drain(t.Context(), "meet", time.Minute, nil); err != nil {
+	if report, err := admin.Drain(t.Context(), c, "meet", time.Minute, nil); err != nil {
 		t.Errorf("drain: %v (%+v)", err, report)
 	}
 	for w := range writers {
@@ -117,7 +118,7 @@ func TestRenamesMeetFlushes(t *testing.T) {
 func TestOpensMeetReplacements(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "meet", Keep: []string{"*"}})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "meet", Keep: []string{"*"}})
 	ctx, cancel := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
 	for range 4 {

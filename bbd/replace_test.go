@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher"
 	"forebay/flusher/backing/fault"
 )
@@ -51,7 +52,7 @@ func (n *node) refusing() {
 func replaced(t *testing.T, n *node) (c *client.Client, b *client.Buffer, dir string) {
 	t.Helper()
 	c = n.dial()
-	b, dir = n.buffer(c, client.BufferSpec{Name: "ckpt", Keep: []string{"*.tmp"}})
+	b, dir = n.buffer(c, admin.BufferSpec{Name: "ckpt", Keep: []string{"*.tmp"}})
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestTxnReplacedStaysDurable(t *testing.T) {
 			t.Parallel()
 			n := startNode(t, nil)
 			c := n.dial()
-			b, dir := n.buffer(c, client.BufferSpec{Name: "buf"})
+			b, dir := n.buffer(c, admin.BufferSpec{Name: "buf"})
 			for _, name := range []string{"out/p=1/same", "out/p=1/other", "out/p=2/gone", "out/kept"} {
 				if err := b.MkdirAll(t.Context(), filepath.Dir(name), 0o755); err != nil {
 					t.Fatal(err)
@@ -274,7 +275,7 @@ func TestClusterReplacedStaysDurable(t *testing.T) {
 	put := func(t *testing.T) (nodes []*node, bs []*client.Buffer, dir string) {
 		nodes = startCluster(t, 3)
 		c := nodes[0].dial()
-		b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "ckpt", Keep: []string{"*.tmp"}})
+		b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "ckpt", Keep: []string{"*.tmp"}})
 		bs = []*client.Buffer{b, nodes[1].dial().Buffer("ckpt"), nodes[2].dial().Buffer("ckpt")}
 		write(t, b, "latest", []byte("version 1"))
 		drain(t, c, "ckpt")
@@ -340,7 +341,7 @@ func TestClusterReplacedStaysDurable(t *testing.T) {
 		rename(t, bs[0], "latest", "final")
 		eventually(t, "the store refuses the rename", func() bool { return nodes[0].faults.Hits() > 0 })
 		rename(t, bs[2], "latest.tmp", "final")
-		if _, err := nodes[1].dial().Drain(t.Context(), "ckpt", 300*time.Millisecond, nil); err == nil {
+		if _, err := admin.Drain(t.Context(), nodes[1].dial(), "ckpt", 300*time.Millisecond, nil); err == nil {
 			t.Error("drained although an operation is pending")
 		}
 		wantStore(t, dir, old)

@@ -16,6 +16,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/codec"
 	"forebay/internal/s3test"
 )
@@ -85,7 +86,7 @@ func wantObjects(t *testing.T, have map[string]string, want map[string][]byte) {
 func TestS3WriteDrainRenameRemove(t *testing.T) {
 	n, server, bucket := s3Node(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "s3", Backing: server.URL(bucket, "run/7")})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "s3", Backing: server.URL(bucket, "run/7")})
 	ctx := t.Context()
 	want := map[string][]byte{}
 	for _, size := range []int{0, 1, 5000, 5 << 20, 12<<20 + 345} {
@@ -146,7 +147,7 @@ func (n *node) loseMemory() {
 func TestS3Codec(t *testing.T) {
 	n, server, bucket := s3Node(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "packed", Codec: codec.Zstd, Backing: server.URL(bucket, "z")})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "packed", Codec: codec.Zstd, Backing: server.URL(bucket, "z")})
 	contents := map[string][]byte{
 		"empty": {}, "small": []byte("hello"), "noise": random(1 << 20),
 		"text": bytes.Repeat([]byte("all work and no play "), 600_000),
@@ -180,7 +181,7 @@ func TestS3Codec(t *testing.T) {
 func TestS3Eviction(t *testing.T) {
 	n, server, bucket := s3Node(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "ev", Backing: server.URL(bucket, "")})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "ev", Backing: server.URL(bucket, "")})
 	contents := map[string][]byte{}
 	evicted := n.evicted(c, b, contents)
 	for at := range int64(9) { // a part of it may be in memory still
@@ -218,24 +219,24 @@ func flipByte(t *testing.T, path string, at int64) {
 func TestS3VerifyFindsDamage(t *testing.T) {
 	n, server, bucket := s3Node(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "sure", Backing: server.URL(bucket, "p")})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "sure", Backing: server.URL(bucket, "p")})
 	contents := map[string][]byte{"a": random(3000), "b": random(7 << 20), "c": random(11)}
 	for name, content := range contents {
 		write(t, b, name, content)
 	}
 	drain(t, c, "sure")
 	var receipt bytes.Buffer
-	if err := c.Receipt(t.Context(), "sure", &receipt); err != nil {
+	if err := admin.Receipt(t.Context(), c, "sure", &receipt); err != nil {
 		t.Fatal(err)
 	}
 	for _, deep := range []bool{false, true} {
-		report, err := c.Verify(t.Context(), bytes.NewReader(receipt.Bytes()), client.VerifyOptions{Deep: deep})
+		report, err := admin.Verify(t.Context(), c, bytes.NewReader(receipt.Bytes()), admin.VerifyOptions{Deep: deep})
 		if err != nil || report.FilesDone != 3 || report.FailedTotal != 0 {
 			t.Errorf("verify (deep %v): %+v (%v)", deep, report, err)
 		}
 	}
 	flipByte(t, server.File(bucket, "p/b"), 6<<20)
-	report, _ := c.Verify(t.Context(), bytes.NewReader(receipt.Bytes()), client.VerifyOptions{Deep: true})
+	report, _ := admin.Verify(t.Context(), c, bytes.NewReader(receipt.Bytes()), admin.VerifyOptions{Deep: true})
 	if report.FailedTotal != 1 || len(report.Failed) != 1 || report.Failed[0].Path != "b" || report.Failed[0].Kind != client.ErrChecksum {
 		t.Errorf("verify of a damaged object: %+v", report)
 	}
@@ -265,26 +266,26 @@ func TestS3Stage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b, _ := n.buffer(c, client.BufferSpec{Name: "st", Backing: server.URL(bucket, "own")})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "st", Backing: server.URL(bucket, "own")})
 	ctx := t.Context()
-	request := client.StageRequest{Buffer: "st", Path: "data", URL: server.URL(bucket, "in")}
-	first, err := c.StageIn(ctx, request, nil)
+	request := admin.StageRequest{Buffer: "st", Path: "data", URL: server.URL(bucket, "in")}
+	first, err := admin.StageIn(ctx, c, request, nil)
 	if err != nil || first.FilesDone != 3 || first.FilesSkipped != 0 {
 		t.Fatalf("stage-in: %+v (%v)", first, err)
 	}
 	for name, content := range in {
 		wantFile(t, b, "data/"+name, content)
 	}
-	second, err := c.StageIn(ctx, request, nil)
+	second, err := admin.StageIn(ctx, c, request, nil)
 	if err != nil || second.FilesSkipped != 3 || second.BytesDone != 0 && second.FilesDone != second.FilesSkipped {
 		t.Errorf("the second stage-in: %+v (%v)", second, err)
 	}
-	out, err := c.StageOut(ctx, client.StageRequest{Buffer: "st", Path: "data", URL: server.URL(bucket, "out")}, nil)
+	out, err := admin.StageOut(ctx, c, admin.StageRequest{Buffer: "st", Path: "data", URL: server.URL(bucket, "out")}, nil)
 	if err != nil || out.FilesDone != 3 {
 		t.Errorf("stage-out: %+v (%v)", out, err)
 	}
 	wantObjects(t, objects(t, server, bucket, "out"), in)
-	_, err = c.StageIn(ctx, client.StageRequest{Buffer: "st", Path: "q", URL: server.URL(bucket, "nothing-here")}, nil)
+	_, err = admin.StageIn(ctx, c, admin.StageRequest{Buffer: "st", Path: "q", URL: server.URL(bucket, "nothing-here")}, nil)
 	if !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("stage-in from a prefix that is empty: %v", err)
 	}
@@ -299,14 +300,14 @@ func TestS3BadBackings(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		_, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "bad", Backing: backing})
+		_, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "bad", Backing: backing})
 		if !errors.Is(err, kind) {
 			t.Errorf("%s (%s): %v, want kind %v", what, backing, err, kind)
-			c.DiscardBuffer(ctx, "bad")
+			admin.DiscardBuffer(ctx, c, "bad")
 		} else {
 			t.Logf("%s: %v", what, err)
 		}
-		if all, err := c.Buffers(ctx); err != nil || len(all) != 0 {
+		if all, err := admin.Buffers(ctx, c); err != nil || len(all) != 0 {
 			t.Errorf("%s left %+v (%v)", what, all, err)
 		}
 		if have := objects(t, server, bucket, ""); len(have) != 0 {
@@ -348,7 +349,7 @@ func TestS3KeepsAttributes(t *testing.T) {
 	n, server, bucket := s3Node(t, nil)
 	c := n.dial()
 	from := server.URL(bucket, "run")
-	b, _ := n.buffer(c, client.BufferSpec{Name: "s3", Backing: from})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "s3", Backing: from})
 	ctx, when := t.Context(), time.Unix(1_600_000_000, 123_456_789)
 	mode, dirMode := fs.FileMode(0o751), fs.FileMode(0o700)
 	content := map[string][]byte{"small": random(10), "empty": nil, "dir/large": random(12 << 20)}
@@ -370,10 +371,10 @@ func TestS3KeepsAttributes(t *testing.T) {
 		t.Fatal(err)
 	}
 	drain(t, c, "s3")
-	into, _ := n.buffer(c, client.BufferSpec{Name: "into"})
+	into, _ := n.buffer(c, admin.BufferSpec{Name: "into"})
 	stageIn := func(url string, skipped int64) {
 		t.Helper()
-		r, err := c.StageIn(ctx, client.StageRequest{Buffer: "into", Path: "x", URL: url}, nil)
+		r, err := admin.StageIn(ctx, c, admin.StageRequest{Buffer: "into", Path: "x", URL: url}, nil)
 		if err != nil || r.FailedTotal != 0 || r.FilesDone != 3 || r.FilesSkipped != skipped {
 			t.Fatalf("stage-in: %+v (%v)", r, err)
 		}
@@ -398,7 +399,7 @@ func TestS3KeepsAttributes(t *testing.T) {
 
 	// Staged out again, to another place; and an empty directory that goes takes its marker along.
 	out := server.URL(bucket, "copy")
-	if r, err := c.StageOut(ctx, client.StageRequest{Buffer: "into", Path: "x", URL: out}, nil); err != nil || r.FilesDone != 3 {
+	if r, err := admin.StageOut(ctx, c, admin.StageRequest{Buffer: "into", Path: "x", URL: out}, nil); err != nil || r.FilesDone != 3 {
 		t.Fatalf("stage-out: %+v (%v)", r, err)
 	}
 	if err := into.RemoveAll(ctx, "x"); err != nil {

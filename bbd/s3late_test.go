@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"forebay/bbd"
-	"forebay/client"
+	"forebay/client/admin"
 )
 
 // lateRequest loses the connection of the first PUT of an object, after it has left, and
@@ -51,12 +51,12 @@ func TestS3LateRequestIsUndone(t *testing.T) {
 	late := &lateRequest{object: "/f"}
 	n, server, bucket := s3Node(t, func(cfg *bbd.Config) { cfg.Backing.S3.Transport = late })
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "s3", Backing: server.URL(bucket, "p")})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "s3", Backing: server.URL(bucket, "p")})
 	for _, content := range []string{"older", "newer"} {
 		if err := b.WriteFile(t.Context(), "f", []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Drain(t.Context(), "s3", time.Minute, nil); err != nil {
+		if _, err := admin.Drain(t.Context(), c, "s3", time.Minute, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

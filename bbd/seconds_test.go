@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"forebay/bbd"
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 )
@@ -34,7 +34,7 @@ func TestClusterSecondCopyAgain(t *testing.T) {
 			}
 			home := nodes[0]
 			c := home.dial()
-			b, _ := home.buffer(c, client.BufferSpec{Name: "two", Replicas: 2})
+			b, _ := home.buffer(c, admin.BufferSpec{Name: "two", Replicas: 2})
 			want := map[string][]byte{}
 			for name, size := range map[string]int{"empty": 0, "small": 100, "large": 5<<20 + 3} {
 				want[name] = random(size)
@@ -97,7 +97,7 @@ func TestClusterSecondCopyAgain(t *testing.T) {
 			}
 			there := left.dial()
 			ctx := limited(t, 30*time.Second)
-			forgotten, err := there.ForgetNode(ctx, "n1")
+			forgotten, err := admin.ForgetNode(ctx, there, "n1")
 			if err != nil || forgotten.LostTotal != 0 {
 				t.Errorf("forgotten: %+v (%v)", forgotten, err)
 			}
@@ -116,7 +116,7 @@ func TestClusterSecondCopyTooLate(t *testing.T) {
 	home := nodes[0]
 	c := home.dial()
 	home.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
-	b, _ := home.buffer(c, client.BufferSpec{Name: "two", Replicas: 2})
+	b, _ := home.buffer(c, admin.BufferSpec{Name: "two", Replicas: 2})
 	const files = 30
 	for i := range files {
 		write(t, b, string(rune('a'+i)), random(300_000))
@@ -153,7 +153,7 @@ func TestClusterSecondCopyMoves(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "two", Replicas: 2}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "two", Replicas: 2}); err != nil {
 		t.Fatal(err)
 	}
 	b := c.Buffer("two")
@@ -164,7 +164,7 @@ func TestClusterSecondCopyMoves(t *testing.T) {
 		write(t, b, name, want[name])
 	}
 	ctx := limited(t, 30*time.Second)
-	if p, err := nodes[1].dial().DrainNode(ctx, "n1", nil); err != nil {
+	if p, err := admin.DrainNode(ctx, nodes[1].dial(), "n1", nil); err != nil {
 		t.Fatalf("%v (%+v)", err, p)
 	}
 	c.Close()
@@ -174,7 +174,7 @@ func TestClusterSecondCopyMoves(t *testing.T) {
 	nodes[1].away()
 	nodes[1].wipe()
 	there := nodes[2].dial()
-	forgotten, err := there.ForgetNode(ctx, "n2")
+	forgotten, err := admin.ForgetNode(ctx, there, "n2")
 	if err != nil || forgotten.LostTotal != 0 {
 		t.Errorf("forgotten: %+v (%v)", forgotten, err)
 	}
@@ -189,7 +189,7 @@ func TestClusterSecondCopyOfManyExtents(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
 	f, err := b.Create(t.Context(), "wal")
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func TestClusterSecondCopyOfManyExtents(t *testing.T) {
 	nodes[0].wipe()
 	there := nodes[1].dial()
 	ctx := limited(t, 30*time.Second)
-	if forgotten, err := there.ForgetNode(ctx, "n1"); err != nil || forgotten.LostTotal != 0 {
+	if forgotten, err := admin.ForgetNode(ctx, there, "n1"); err != nil || forgotten.LostTotal != 0 {
 		t.Errorf("forgotten: %+v (%v)", forgotten, err)
 	}
 	wantFile(t, there.Buffer("two"), "wal", want)

@@ -13,6 +13,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
@@ -34,7 +35,7 @@ func hoard(socket string) int {
 	defer cancel()
 	c, err := client.Dial(ctx, client.Options{Address: "unix://" + socket})
 	if err == nil {
-		_, err = c.CreateBuffer(ctx, client.BufferSpec{Name: "hoard"})
+		_, err = admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "hoard"})
 	}
 	if err == nil {
 		err = c.Buffer("hoard").WriteFile(ctx, "f", []byte("x"), 0o600)
@@ -161,12 +162,12 @@ func TestHoarder(t *testing.T) {
 		// A user alone has half of the memory for requests, which are four of them.
 		eventually(t, "the user's share is used up", func() bool { return n.daemon.RequestBytes(intruderUID) == 16<<20 })
 		root := n.dial()
-		b, _ := n.buffer(root, client.BufferSpec{Name: "roots"})
+		b, _ := n.buffer(root, admin.BufferSpec{Name: "roots"})
 		write(t, b, "f", random(10<<20))
 		end()
 		eventually(t, "the user's share is given back", func() bool { return n.daemon.RequestBytes(intruderUID) == 0 })
 		for _, name := range []string{"hoard", "roots"} {
-			if err := root.DiscardBuffer(t.Context(), name); err != nil {
+			if err := admin.DiscardBuffer(t.Context(), root, name); err != nil {
 				t.Error(err)
 			}
 		}
@@ -228,12 +229,12 @@ func TestNoWaitTakesWhatIsClean(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := n.dial()
-	for _, spec := range []client.BufferSpec{
+	for _, spec := range []admin.BufferSpec{
 		{Name: "clean", Backing: "file://" + store, UID: hers, GID: hers},
 		{Name: "urgent", UID: hers, GID: hers, NoWait: true},
 		{Name: "waits", UID: his, GID: his},
 	} {
-		if _, err := root.CreateBuffer(t.Context(), spec); err != nil {
+		if _, err := admin.CreateBuffer(t.Context(), root, spec); err != nil {
 			t.Fatal(err)
 		}
 	}

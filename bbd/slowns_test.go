@@ -10,6 +10,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/meta/kv"
 )
@@ -87,7 +88,7 @@ func TestForgottenFilesComeBackFromAfar(t *testing.T) {
 	var delay atomic.Int64
 	n := startNode(t, func(c *bbd.Config) { c.Meta.InProcess = farServer{c.Meta.InProcess, &delay} })
 	c := n.dial()
-	n.buffer(c, client.BufferSpec{Name: "b"})
+	n.buffer(c, admin.BufferSpec{Name: "b"})
 	c.Close()
 	copied := n.copyNamespace()
 	b := n.dial().Buffer("b")
@@ -131,7 +132,7 @@ func TestLostFilesAreNamedFromAfar(t *testing.T) {
 	)
 	var delay atomic.Int64
 	n := startNode(t, func(c *bbd.Config) { c.Meta.InProcess = farServer{c.Meta.InProcess, &delay} })
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	for i := range files {
 		write(t, b, fmt.Sprint(i), random(100))

@@ -3,7 +3,7 @@ package bbd_test
 import (
 	"testing"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 	"forebay/internal/wire"
@@ -15,7 +15,7 @@ import (
 func TestSplitExtentKeepsItsChecksum(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
-	b, _ := nodes[0].buffer(nodes[0].dial(), client.BufferSpec{Name: "b"})
+	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "b"})
 	const n = 1536 << 10 // a segment has room for one and a half
 	zeros := make([]byte, n)
 	names := []string{"right", "wrong"}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // TestStageInJobOthers stages in a tree with what is no file, as a job of two nodes.
@@ -14,7 +15,7 @@ func TestStageInJobOthers(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "in"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "in"})
 	from, when := t.TempDir(), time.Unix(1_600_000_000, 0)
 	content := source(t, from, 20)
 	for _, err := range []error{
@@ -28,7 +29,7 @@ func TestStageInJobOthers(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() { os.Chmod(filepath.Join(from, "d0"), 0o700) })
-	r, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}, nil)
+	r, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "in", Path: "x", URL: "file://" + from}, nil)
 	if err == nil || r.FilesDone != 20 || r.FailedTotal != 2 || len(r.Failed) != 2 || r.Failed[0].Kind != client.ErrUnsupported {
 		t.Fatalf("stage-in: %+v (%v)", r, err)
 	}
@@ -42,7 +43,7 @@ func TestStageInJobOthers(t *testing.T) {
 		t.Errorf("the directory: %+v (%v)", e, err)
 	}
 	// A tree of nothing but an empty directory.
-	r, err = c.StageIn(t.Context(), client.StageRequest{Buffer: "in", Path: "y", URL: "file://" + from + "/empty"}, nil)
+	r, err = admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "in", Path: "y", URL: "file://" + from + "/empty"}, nil)
 	if err != nil || r.FailedTotal != 0 {
 		t.Fatalf("of an empty directory: %+v (%v)", r, err)
 	}
@@ -56,7 +57,7 @@ func TestStageOutDirectories(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	_, store := nodes[0].buffer(c, client.BufferSpec{Name: "out"})
+	_, store := nodes[0].buffer(c, admin.BufferSpec{Name: "out"})
 	from, to, when := t.TempDir(), t.TempDir(), time.Unix(1_600_000_000, 987_654_321)
 	content := source(t, from, 20)
 	for _, err := range []error{
@@ -67,13 +68,13 @@ func TestStageOutDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "out", Path: "x", URL: "file://" + from}, nil); err != nil {
+	if _, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "out", Path: "x", URL: "file://" + from}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := c.StageOut(t.Context(), client.StageRequest{Buffer: "out", Path: "x", URL: "file://" + to + "/y"}, nil); err != nil || r.FilesDone != 20 {
+	if r, err := admin.StageOut(t.Context(), c, admin.StageRequest{Buffer: "out", Path: "x", URL: "file://" + to + "/y"}, nil); err != nil || r.FilesDone != 20 {
 		t.Fatalf("stage-out: %+v (%v)", r, err)
 	}
-	if r, err := c.Drain(t.Context(), "out", 0, nil); err != nil || r.FailedTotal != 0 {
+	if r, err := admin.Drain(t.Context(), c, "out", 0, nil); err != nil || r.FailedTotal != 0 {
 		t.Fatalf("drain: %+v (%v)", r, err)
 	}
 	for _, root := range []string{to + "/y", store + "/x"} {
@@ -90,7 +91,7 @@ func TestStageOutDirectories(t *testing.T) {
 		}
 	}
 	// Of nothing but an empty directory.
-	if r, err := c.StageOut(t.Context(), client.StageRequest{Buffer: "out", Path: "x/empty", URL: "file://" + to + "/alone"}, nil); err != nil || r.FailedTotal != 0 {
+	if r, err := admin.StageOut(t.Context(), c, admin.StageRequest{Buffer: "out", Path: "x/empty", URL: "file://" + to + "/alone"}, nil); err != nil || r.FailedTotal != 0 {
 		t.Fatalf("of an empty directory: %+v (%v)", r, err)
 	}
 	if info, err := os.Stat(to + "/alone"); err != nil || info.Mode() != os.ModeDir|0o750 {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"forebay/bbd"
-	"forebay/client"
+	"forebay/client/admin"
 )
 
 // startLog is a log in which a text is looked for.
@@ -63,7 +63,7 @@ func (n *node) tryStartHearing(text string) (log string, err error) {
 func TestStartSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
-	n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	n.stop()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"forebay/bbd"
 	"forebay/bbd/storerules"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -47,7 +48,7 @@ func stageAll(told string) int {
 		return 1
 	}
 	defer c.Close()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "into"}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "into"}); err != nil {
 		fmt.Println(err)
 		return 1
 	}
@@ -61,9 +62,9 @@ func stageAll(told string) int {
 	n := 0
 	for name, url := range s.URLs {
 		n++
-		_, err := c.StageIn(ctx, client.StageRequest{Buffer: "into", Path: "x", URL: url}, nil)
+		_, err := admin.StageIn(ctx, c, admin.StageRequest{Buffer: "into", Path: "x", URL: url}, nil)
 		note(name, err)
-		_, err = c.CreateBuffer(ctx, client.BufferSpec{Name: fmt.Sprint("on", n), Backing: url})
+		_, err = admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: fmt.Sprint("on", n), Backing: url})
 		note("a buffer: "+name, err)
 	}
 	if json.NewEncoder(os.Stdout).Encode(came) != nil {
@@ -220,7 +221,7 @@ func TestStoreRules(t *testing.T) {
 	if sent := seen.all(); !strings.Contains(sent, "SITEKEY") {
 		t.Errorf("the store was sent %q", sent)
 	}
-	_, err = n.dial().CreateBuffer(t.Context(), client.BufferSpec{Name: "roots", Backing: "s3://others" + query})
+	_, err = admin.CreateBuffer(t.Context(), n.dial(), admin.BufferSpec{Name: "roots", Backing: "s3://others" + query})
 	if client.KindOf(err) != client.ErrNotFound {
 		t.Errorf("the daemon's owner: %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"forebay/bbd"
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
@@ -48,7 +48,7 @@ func TestStatusOfStore(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			n := startNode(t, nil)
-			b, dir := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+			b, dir := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 			write(t, b, "g", random(10))
 			eventually(t, "the store has g", func() bool {
 				_, err := os.Stat(filepath.Join(dir, "g")) // else its put may be the one that hangs
@@ -82,7 +82,7 @@ func TestStatusOfStore(t *testing.T) {
 func TestStatusOfStoreThatIsAFile(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
-	b, dir := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	b, dir := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	write(t, b, "g", random(10))
 	eventually(t, "the store answers", func() bool { return n.storeOf().State == "answers" })
 	away := dir + ".away"
@@ -102,10 +102,10 @@ func TestDrainThatFailedIsNotDone(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "b", Keep: []string{"kept"}})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "b", Keep: []string{"kept"}})
 	state := func() string {
 		t.Helper()
-		jobs, err := c.Jobs(t.Context())
+		jobs, err := admin.Jobs(t.Context(), c)
 		if err != nil || len(jobs) == 0 {
 			t.Fatalf("jobs: %v (%v)", jobs, err)
 		}
@@ -113,19 +113,19 @@ func TestDrainThatFailedIsNotDone(t *testing.T) {
 	}
 	nodes[0].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	write(t, b, "f", random(10))
-	if _, err := c.Drain(t.Context(), "b", time.Second, nil); err == nil {
+	if _, err := admin.Drain(t.Context(), c, "b", time.Second, nil); err == nil {
 		t.Fatal("the drain succeeded")
 	}
 	eventually(t, "the drain has failed", func() bool { return state() == "failed" })
 	nodes[0].faults.Set()
-	if _, err := c.Drain(t.Context(), "b", 0, nil); err != nil {
+	if _, err := admin.Drain(t.Context(), c, "b", 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := state(); got != "done" {
 		t.Errorf("a drain that saved everything is %s", got)
 	}
 	write(t, b, "kept", random(10))
-	if _, err := c.Drain(t.Context(), "b", 0, nil); err == nil {
+	if _, err := admin.Drain(t.Context(), c, "b", 0, nil); err == nil {
 		t.Fatal("a drain of a name that is held back succeeded")
 	}
 	if got := state(); got != "incomplete" {
@@ -139,7 +139,7 @@ func TestDrainNamesFilesThatNeverFlew(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b"})
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Slow, Delay: time.Hour})
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestDrainNamesFilesThatNeverFlew(t *testing.T) {
 		want[path] = true
 	}
 	eventually(t, "flushes stall", func() bool { s := n.daemon.Status().Buffers[0]; return s.Stalled > 0 && s.Stalled == s.Flushing })
-	report, err := c.Drain(t.Context(), "b", 100*time.Millisecond, nil)
+	report, err := admin.Drain(t.Context(), c, "b", 100*time.Millisecond, nil)
 	if err == nil || len(report.Failed) != len(want) {
 		t.Fatalf("%d of %d named (%v)", len(report.Failed), len(want), err)
 	}
@@ -188,12 +188,12 @@ func TestHungLustreNamesTargets(t *testing.T) {
 		}
 	})
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "b"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "b"})
 	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan client.Event, 1000)
+	told := make(chan admin.Event, 1000)
 	var listens sync.WaitGroup
 	listens.Go(func() {
-		for e, err := range c.Events(ctx, "b") {
+		for e, err := range admin.Events(ctx, c, "b") {
 			if err != nil {
 				return
 			}
@@ -202,7 +202,7 @@ func TestHungLustreNamesTargets(t *testing.T) {
 	})
 	defer listens.Wait()
 	defer cancel()
-	next := func(kind client.EventKind) client.Event {
+	next := func(kind admin.EventKind) admin.Event {
 		t.Helper()
 		for {
 			select {
@@ -225,14 +225,14 @@ func TestHungLustreNamesTargets(t *testing.T) {
 	}
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Slow, Delay: 12 * time.Second, Count: 1})
 	write(t, b, "f", random(10))
-	if e := next(client.EventStoreFails); !strings.Contains(e.Reason, "no answer to put f") {
+	if e := next(admin.EventStoreFails); !strings.Contains(e.Reason, "no answer to put f") {
 		t.Errorf("the event's reason: %q", e.Reason)
 	}
 	eventually(t, "the target is named", func() bool {
 		got := n.daemon.Status().Buffers[0]
 		return got.Store.State == "silent" && slices.Equal(got.Store.Targets, []string{"fs-OST0001"}) && got.OldestFlight >= 5
 	})
-	next(client.EventStoreWorks)
+	next(admin.EventStoreWorks)
 	if got := n.storeOf(); got.Targets != nil {
 		t.Errorf("of a store that answers again: %q", got.Targets)
 	}
@@ -242,7 +242,7 @@ func TestHungLustreNamesTargets(t *testing.T) {
 func TestStatusOfStoppedS3(t *testing.T) {
 	n, server, bucket := s3Node(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "s3", Backing: server.URL(bucket, "p")})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "s3", Backing: server.URL(bucket, "p")})
 	write(t, b, "before", random(10))
 	drain(t, c, "s3")
 	if got := n.storeOf(); got.State != "answers" {
@@ -308,7 +308,7 @@ func TestLogOfStore(t *testing.T) {
 				cfg.Log = slog.New(slog.NewTextHandler(log, nil))
 				cfg.Flush.Backoff = [2]time.Duration{10 * time.Millisecond, 20 * time.Millisecond}
 			})
-			b, dir := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+			b, dir := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 			write(t, b, "g", random(10))
 			eventually(t, "the store has g", func() bool {
 				_, err := os.Stat(filepath.Join(dir, "g")) // else its put may be the one that hangs

@@ -9,6 +9,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -18,7 +19,7 @@ func TestLargerThanMemory(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Store.DiskDir, c.Store.DiskBytes = t.TempDir(), 512<<20 })
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "large"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "large"})
 	contents := [][]byte{random(150 << 20), random(50 << 20), random(50 << 20)}
 	write(t, b, "f0", contents[0])
 	var all sync.WaitGroup
@@ -54,7 +55,7 @@ func TestNeverFits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := startNode(t, func(c *bbd.Config) { c.Store.RegionBytes, c.Store.Shares = 16<<20, shares })
 			c := n.dial()
-			b, _ := n.buffer(c, client.BufferSpec{Name: "large"})
+			b, _ := n.buffer(c, admin.BufferSpec{Name: "large"})
 			wantNoRoom(t, b.WriteFile(t.Context(), "f", random(100<<20), 0o644), "fill all that they can have of 64 MiB of memory, and an open file is not flushed (write smaller files")
 			content := random(30 << 20)
 			write(t, b, "g", content)
@@ -72,7 +73,7 @@ func TestNeverFitsTogether(t *testing.T) {
 	for name, clients := range map[string]int{"two clients": 2, "one client": 1} {
 		t.Run(name, func(t *testing.T) {
 			n := startNode(t, nil)
-			n.buffer(n.dial(), client.BufferSpec{Name: "large"})
+			n.buffer(n.dial(), admin.BufferSpec{Name: "large"})
 			const files = 2
 			errs := make([]error, files)
 			// Both are open before either is written.
@@ -127,7 +128,7 @@ func TestWaitsForOthers(t *testing.T) {
 		t.Run(fmt.Sprint("the same client: ", same), func(t *testing.T) {
 			n := startNode(t, nil)
 			c := n.dial()
-			b, _ := n.buffer(c, client.BufferSpec{Name: "large"})
+			b, _ := n.buffer(c, admin.BufferSpec{Name: "large"})
 			holder := b
 			if !same {
 				holder = n.dial().Buffer("large")
@@ -165,7 +166,7 @@ func TestNeverFitsCapacity(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "small", Capacity: 8 << 20})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "small", Capacity: 8 << 20})
 	write(t, b, "other", random(6<<20))
 	f, err := b.Create(t.Context(), "f")
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
@@ -31,7 +32,7 @@ func (n *node) press() {
 	c := n.dial()
 	b := c.Buffer("pressure")
 	if _, err := b.Stat(n.t.Context(), "0"); err != nil {
-		n.buffer(c, client.BufferSpec{Name: "pressure"})
+		n.buffer(c, admin.BufferSpec{Name: "pressure"})
 	}
 	for i := range 10 {
 		write(n.t, b, fmt.Sprint(i), random(9<<20))
@@ -91,7 +92,7 @@ func TestReaderOfSupersededEvicted(t *testing.T) {
 					}
 				})
 				c := n.dial()
-				b, dir := n.buffer(c, client.BufferSpec{Name: "ev"})
+				b, dir := n.buffer(c, admin.BufferSpec{Name: "ev"})
 				contents := map[string][]byte{}
 				name := n.evicted(c, b, contents)
 				f, err := b.Open(t.Context(), name)
@@ -104,7 +105,7 @@ func TestReaderOfSupersededEvicted(t *testing.T) {
 				if err := change(ctx, n, b, name, fresh); err != nil {
 					t.Fatal(err)
 				}
-				if report, err := c.Drain(ctx, "ev", 30*time.Second, nil); err != nil {
+				if report, err := admin.Drain(ctx, c, "ev", 30*time.Second, nil); err != nil {
 					t.Fatalf("drain: %v (%+v)", err, report)
 				}
 				if on, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(on, fresh) {

@@ -11,6 +11,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
@@ -20,8 +21,8 @@ func TestTierWithoutDisk(t *testing.T) {
 	for name, start := range map[string]func() *node{
 		"alone": func() *node { return startNode(t, nil) }, "cluster": func() *node { return startCluster(t, 2)[1] },
 	} {
-		spec := client.BufferSpec{Name: "tiers", Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}}
-		_, err := start().dial().CreateBuffer(t.Context(), spec)
+		spec := admin.BufferSpec{Name: "tiers", Tiers: []admin.TierRule{{Pattern: "*", Tier: admin.TierDisk}}}
+		_, err := admin.CreateBuffer(t.Context(), start().dial(), spec)
 		if !errors.Is(err, client.ErrUnsupported) || !strings.Contains(err.Error(), "*=disk") || !strings.Contains(err.Error(), "disk.dir") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -39,8 +40,8 @@ func TestTiers(t *testing.T) {
 	eventually(t, "memory is populated: nobody waits for room", func() bool { s := n.status(); return s.Memory.Free >= 200<<20 })
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused}) // what is clean could be evicted
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "tiers", Tiers: []client.TierRule{
-		{Pattern: "WALs/", Tier: client.TierMemory}, {Pattern: "*", Tier: client.TierDisk},
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "tiers", Tiers: []admin.TierRule{
+		{Pattern: "WALs/", Tier: admin.TierMemory}, {Pattern: "*", Tier: admin.TierDisk},
 	}})
 	const logged = 8 << 20
 	contents := map[string][]byte{"WALs/w": random(logged), "h": random(60 << 20)}
@@ -96,7 +97,7 @@ func TestTiersWithoutDisk(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Store.DiskDir, c.Store.DiskBytes = t.TempDir(), 128<<20 })
 	c := n.dial()
-	n.buffer(c, client.BufferSpec{Name: "tiers", Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}})
+	n.buffer(c, admin.BufferSpec{Name: "tiers", Tiers: []admin.TierRule{{Pattern: "*", Tier: admin.TierDisk}}})
 	c.Close()
 	n.stop()
 	n.change = nil
@@ -122,7 +123,7 @@ func TestTiersElsewhere(t *testing.T) {
 	}
 	nodes[0].start()
 	c := nodes[0].dial()
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "shared", Tiers: []client.TierRule{{Pattern: "cold/", Tier: client.TierDisk}}}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "shared", Tiers: []admin.TierRule{{Pattern: "cold/", Tier: admin.TierDisk}}}); err != nil {
 		t.Fatal(err)
 	}
 	b := c.Buffer("shared")
@@ -155,7 +156,7 @@ func TestTiersOfAttempts(t *testing.T) {
 	for _, destination := range []string{"warm", "cold/out"} {
 		t.Run(destination, func(t *testing.T) {
 			n := startNode(t, func(c *bbd.Config) { c.Store.DiskDir, c.Store.DiskBytes = t.TempDir(), 128<<20 })
-			b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "tiers", Tiers: []client.TierRule{{Pattern: "cold/", Tier: client.TierDisk}}})
+			b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "tiers", Tiers: []admin.TierRule{{Pattern: "cold/", Tier: admin.TierDisk}}})
 			x := begin(t, b, client.TxnSpec{Destination: destination})
 			dir := x.Path("t", "a")
 			if err := b.MkdirAll(t.Context(), dir, 0o755); err != nil {
@@ -232,8 +233,8 @@ func TestClusterReplicaOutlivedByDiskTier(t *testing.T) {
 			}
 			home.start()
 			c := home.dial()
-			if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{
-				Name: "two", Replicas: 2, Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}},
+			if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{
+				Name: "two", Replicas: 2, Tiers: []admin.TierRule{{Pattern: "*", Tier: admin.TierDisk}},
 			}); err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/internal/clustercert"
 	"forebay/internal/wire"
@@ -133,7 +134,7 @@ func TestTLSClient(t *testing.T) {
 	n := startNode(t, func(c *bbd.Config) {
 		c.TCP, c.Fabric, c.TLS = address, "127.0.0.1:0", a.credentials(clustercert.Daemon)
 	})
-	n.buffer(n.dial(), client.BufferSpec{Name: "open", Mode: 0o777})
+	n.buffer(n.dial(), admin.BufferSpec{Name: "open", Mode: 0o777})
 	f := a.files(clustercert.Client)
 	c, err := client.Dial(t.Context(), client.Options{Address: "tcp://" + address, CA: f.CA, Cert: f.Cert, Key: f.Key})
 	if err != nil {
@@ -158,7 +159,7 @@ func TestTLSCluster(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
 	nodes := startClusterWith(t, 2, func(c *bbd.Config) { c.Insecure, c.TLS = false, a.credentials(clustercert.Daemon) })
-	b, _ := nodes[0].buffer(nodes[0].dial(), client.BufferSpec{Name: "shared"})
+	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "shared"})
 	there := nodes[1].dial().Buffer("shared")
 	content := random(5 << 20)
 	write(t, b, "f", content)
@@ -185,17 +186,17 @@ func TestCertifiedRootUsesNoFiles(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("root's"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "there", Backing: "file://" + dir}); client.KindOf(err) != client.ErrPermission {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "there", Backing: "file://" + dir}); client.KindOf(err) != client.ErrPermission {
 		t.Errorf("a buffer on root's directory: %v", err)
 	}
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "scratch"}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "scratch"}); err != nil {
 		t.Fatal(err)
 	}
-	stage := client.StageRequest{URL: "file://" + secret, Buffer: "scratch", Path: "f"}
-	if _, err := c.StageIn(t.Context(), stage, nil); client.KindOf(err) != client.ErrPermission {
+	stage := admin.StageRequest{URL: "file://" + secret, Buffer: "scratch", Path: "f"}
+	if _, err := admin.StageIn(t.Context(), c, stage, nil); client.KindOf(err) != client.ErrPermission {
 		t.Errorf("a stage-in of root's file: %v", err)
 	}
-	if _, err := n.dial().StageIn(t.Context(), stage, nil); err != nil {
+	if _, err := admin.StageIn(t.Context(), n.dial(), stage, nil); err != nil {
 		t.Errorf("the same by root, on the node: %v", err)
 	}
 }

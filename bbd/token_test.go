@@ -13,6 +13,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -24,9 +25,9 @@ func tokenNode(t *testing.T) (n *node, address, token string) {
 	n = startNode(t, func(c *bbd.Config) { c.TCP, c.Fabric, c.Keys = address, "127.0.0.1:0", wire.NewKeyring(fabricKey) })
 	c := n.dial()
 	for _, name := range []string{"mine", "other"} {
-		n.buffer(c, client.BufferSpec{Name: name, Mode: 0o777})
+		n.buffer(c, admin.BufferSpec{Name: name, Mode: 0o777})
 	}
-	token, _, err := c.Token(t.Context(), "mine", time.Hour)
+	token, _, err := admin.Token(t.Context(), c, "mine", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func TestToken(t *testing.T) {
 	write(t, c.Buffer("mine"), "f", content)
 	wantFile(t, c.Buffer("mine"), "f", content)
 	wantFile(t, n.dial().Buffer("mine"), "f", content)
-	buffers, err := c.Buffers(t.Context())
+	buffers, err := admin.Buffers(t.Context(), c)
 	if err != nil || len(buffers) != 1 || buffers[0].Name != "mine" {
 		t.Errorf("it sees %v, %v", buffers, err)
 	}
@@ -67,14 +68,14 @@ func TestToken(t *testing.T) {
 		"read":    func() error { _, err := c.Buffer("other").ReadFile(ctx, "f"); return err },
 		"write":   func() error { return c.Buffer("other").WriteFile(ctx, "g", []byte("x"), 0o644) },
 		"rename":  func() error { return c.Buffer("other").Rename(ctx, "f", "g") },
-		"info":    func() error { _, err := c.BufferInfo(ctx, "other"); return err },
-		"absent":  func() error { _, err := c.BufferInfo(ctx, "nothing"); return err },
-		"status":  func() error { _, err := c.Status(ctx, ""); return err },
-		"create":  func() error { _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "new"}); return err },
-		"destroy": func() error { return c.DiscardBuffer(ctx, "mine") },
-		"nodes":   func() error { _, err := c.Nodes(ctx); return err },
-		"forget":  func() error { _, err := c.ForgetNode(ctx, "n2"); return err },
-		"token":   func() error { _, _, err := c.Token(ctx, "mine", time.Hour); return err },
+		"info":    func() error { _, err := admin.BufferInfo(ctx, c, "other"); return err },
+		"absent":  func() error { _, err := admin.BufferInfo(ctx, c, "nothing"); return err },
+		"status":  func() error { _, err := admin.Status(ctx, c, ""); return err },
+		"create":  func() error { _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "new"}); return err },
+		"destroy": func() error { return admin.DiscardBuffer(ctx, c, "mine") },
+		"nodes":   func() error { _, err := admin.Nodes(ctx, c); return err },
+		"forget":  func() error { _, err := admin.ForgetNode(ctx, c, "n2"); return err },
+		"token":   func() error { _, _, err := admin.Token(ctx, c, "mine", time.Hour); return err },
 	} {
 		if err := try(); client.KindOf(err) != client.ErrPermission {
 			t.Errorf("%s: %v", what, err)
@@ -82,11 +83,11 @@ func TestToken(t *testing.T) {
 	}
 	// Another buffer of the same name is not what the token was made for.
 	own := n.dial()
-	if err := own.DiscardBuffer(ctx, "mine"); err != nil {
+	if err := admin.DiscardBuffer(ctx, own, "mine"); err != nil {
 		t.Fatal(err)
 	}
-	n.buffer(own, client.BufferSpec{Name: "mine", Mode: 0o777})
-	if _, err := c.BufferInfo(ctx, "mine"); client.KindOf(err) != client.ErrPermission {
+	n.buffer(own, admin.BufferSpec{Name: "mine", Mode: 0o777})
+	if _, err := admin.BufferInfo(ctx, c, "mine"); client.KindOf(err) != client.ErrPermission {
 		t.Errorf("a buffer that was made later: %v", err)
 	}
 }
@@ -141,7 +142,7 @@ func TestTokenIsNeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		_, err = c.BufferInfo(t.Context(), "mine") // the connection breaks, and the next is refused
+		_, err = admin.BufferInfo(t.Context(), c, "mine") // the connection breaks, and the next is refused
 		if client.KindOf(err) == client.ErrPermission || time.Now().After(deadline) {
 			break
 		}

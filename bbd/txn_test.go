@@ -17,6 +17,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // begin begins a transaction for a test.
@@ -100,7 +101,7 @@ func TestTxn(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, store := n.buffer(c, client.BufferSpec{Name: "buf"})
+	b, store := n.buffer(c, admin.BufferSpec{Name: "buf"})
 	ctx := t.Context()
 	write(t, b, "top", []byte("x"))
 	if err := b.MkdirAll(ctx, "out/p=1", 0o755); err != nil {
@@ -254,10 +255,10 @@ func TestTxnBegunAgain(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "buf"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "buf"})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	events := n.dial().Events(ctx, "buf")
+	events := admin.Events(ctx, n.dial(), "buf")
 	var heard, aborted atomic.Bool
 	var begun atomic.Int32
 	var listener sync.WaitGroup
@@ -266,11 +267,11 @@ func TestTxnBegunAgain(t *testing.T) {
 			switch {
 			case err != nil:
 				return
-			case e.Kind == client.EventCommitted:
+			case e.Kind == admin.EventCommitted:
 				heard.Store(true)
-			case e.Kind == client.EventTxnBegun:
+			case e.Kind == admin.EventTxnBegun:
 				begun.Add(1)
-			case e.Kind == client.EventTxnAborted:
+			case e.Kind == admin.EventTxnAborted:
 				aborted.Store(true)
 			}
 		}
@@ -315,7 +316,7 @@ func TestTxnBegunAgain(t *testing.T) {
 func TestTxnLease(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Limits.Reap = 50 * time.Millisecond })
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "buf"})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "buf"})
 	dead := begin(t, b, client.TxnSpec{Destination: "out", Lease: 5 * time.Second})
 	attempt(t, b, dead, "t", "a", "f")
 	adopt(t, dead, "t", "a")
@@ -343,7 +344,7 @@ func TestTxnLease(t *testing.T) {
 func TestTxnLeaseElsewhere(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 2)
-	b, _ := nodes[1].buffer(nodes[1].dial(), client.BufferSpec{Name: "buf"})
+	b, _ := nodes[1].buffer(nodes[1].dial(), admin.BufferSpec{Name: "buf"})
 	dead := begin(t, b, client.TxnSpec{Destination: "out", Lease: 200 * time.Millisecond})
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		info, err := dead.Info(t.Context())
@@ -361,7 +362,7 @@ func TestTxnRestart(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, func(c *bbd.Config) { c.Limits.Reap = 100 * time.Millisecond })
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "buf"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "buf"})
 	x := begin(t, b, client.TxnSpec{Destination: "out"})
 	var all []string
 	for i := range 60 {
@@ -396,7 +397,7 @@ func TestTxnReaders(t *testing.T) {
 	}
 	nodes := startCluster(t, 2)
 	c1, c2 := nodes[0].dial(), nodes[1].dial()
-	first, _ := nodes[0].buffer(c1, client.BufferSpec{Name: "buf"})
+	first, _ := nodes[0].buffer(c1, admin.BufferSpec{Name: "buf"})
 	bs := []*client.Buffer{first, c2.Buffer("buf")}
 	x := begin(t, bs[0], client.TxnSpec{Destination: "out"})
 	var g errgroup.Group

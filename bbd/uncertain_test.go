@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"forebay/client"
+	"forebay/client/admin"
 )
 
 // TestFlushRecordedAndItsAnswerLost has the namespace record a flush that the daemon does
@@ -15,7 +15,7 @@ func TestFlushRecordedAndItsAnswerLost(t *testing.T) {
 	for _, renamed := range []bool{false, true} {
 		n := startNode(t, nil)
 		c := n.dial()
-		b, dir := n.buffer(c, client.BufferSpec{Name: "b", Capacity: 8 << 20})
+		b, dir := n.buffer(c, admin.BufferSpec{Name: "b", Capacity: 8 << 20})
 		resume := n.daemon.PauseFlushes("b")
 		content, name := random(8<<20), "f"
 		write(t, b, name, content)

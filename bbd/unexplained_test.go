@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/meta/metatest"
 )
@@ -20,7 +21,7 @@ func TestDrainFindsForgottenFile(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "b"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "b"})
 	write(t, b, "old", random(1000))
 	drain(t, c, "b")
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
@@ -49,7 +50,7 @@ func TestClusterDrainEndsBesideForgottenFile(t *testing.T) {
 	nodes := startCluster(t, 2)
 	n, there := nodes[0], nodes[1].dial()
 	c := n.dial()
-	b, _ := n.buffer(c, client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(c, admin.BufferSpec{Name: "b"})
 	n.faults.Set(fault.Rule{Op: "put", Kind: fault.Refused})
 	write(t, b, "f", random(5000))
 	if err := metatest.Forget(t.Context(), n.shared, "b", "f"); err != nil {
@@ -60,7 +61,7 @@ func TestClusterDrainEndsBesideForgottenFile(t *testing.T) {
 	write(t, there.Buffer("b"), ".lost+found", []byte("in the way")) // so that the file is looked after again, after a second
 	n.faults.Set()
 	eventually(t, "the others are on the store", func() bool {
-		report, err := c.Drain(t.Context(), "b", 500*time.Millisecond, nil)
+		report, err := admin.Drain(t.Context(), c, "b", 500*time.Millisecond, nil)
 		if err == nil {
 			t.Fatalf("the drain succeeds beside a file that is on no store: %+v", report)
 		}
@@ -75,12 +76,12 @@ func TestClusterUnexplainedBytesAreNamed(t *testing.T) {
 	nodes := startCluster(t, 2)
 	n, there := nodes[0], nodes[1].dial()
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "b"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "b"})
 	var live, named atomic.Bool
 	go func() {
-		for e, err := range c.Events(t.Context(), "b") {
+		for e, err := range admin.Events(t.Context(), c, "b") {
 			live.Store(true)
-			named.Store(named.Load() || err == nil && e.Kind == client.EventUnexplained && e.Bytes == 5000)
+			named.Store(named.Load() || err == nil && e.Kind == admin.EventUnexplained && e.Bytes == 5000)
 		}
 	}()
 	eventually(t, "events arrive", func() bool {
@@ -100,7 +101,7 @@ func TestClusterUnexplainedBytesAreNamed(t *testing.T) {
 	n.faults.Set()
 	for _, from := range []*client.Client{c, there} {
 		eventually(t, "the drain names it", func() bool {
-			report, err := from.Drain(t.Context(), "b", 20*time.Second, nil)
+			report, err := admin.Drain(t.Context(), from, "b", 20*time.Second, nil)
 			return errors.Is(err, client.ErrInternal) && report.FailedTotal == 1 &&
 				report.Failed[0].Path == "f" && report.Failed[0].Bytes == 5000 && strings.Contains(report.Failed[0].Reason, "no entry explains")
 		})

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
 	"forebay/meta/gossip"
@@ -51,7 +51,7 @@ func TestUnfinishedOfDeadNode(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	b, store := nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	b, store := nodes[0].buffer(c, admin.BufferSpec{Name: "b"})
 	out := filepath.Join(t.TempDir(), "out")
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
 		t.Fatal(err)
@@ -67,9 +67,9 @@ func TestUnfinishedOfDeadNode(t *testing.T) {
 		staged = append(staged, leftBehind(t, filepath.Join(out, "d"), o))
 	}
 	nodes[2].die()
-	request := client.StageRequest{Buffer: "b", Path: "d", URL: "file://" + out + "/d"}
+	request := admin.StageRequest{Buffer: "b", Path: "d", URL: "file://" + out + "/d"}
 	for try := range 3 {
-		if _, err := c.StageOut(t.Context(), request, nil); err != nil {
+		if _, err := admin.StageOut(t.Context(), c, request, nil); err != nil {
 			t.Fatal(err)
 		}
 		if isThere(staged[0]) || !isThere(staged[1]) || !isThere(staged[2]) {

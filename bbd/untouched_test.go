@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 )
@@ -97,16 +98,16 @@ func mkdirs(t *testing.T, b *client.Buffer, dirs ...string) {
 // backing removes a directory of the same name.
 func TestRemovedTreeLeavesFilesOfOthers(t *testing.T) {
 	onEachStore(t, func(t *testing.T, n *node, s storeSide, c *client.Client) {
-		first, _ := n.buffer(c, client.BufferSpec{Name: "job1", Backing: s.url})
+		first, _ := n.buffer(c, admin.BufferSpec{Name: "job1", Backing: s.url})
 		mkdirs(t, first, "out")
 		write(t, first, "out/epoch1.pt", []byte("one"))
 		drain(t, c, "job1")
-		if err := c.DestroyBuffer(t.Context(), "job1"); err != nil {
+		if err := admin.DestroyBuffer(t.Context(), c, "job1"); err != nil {
 			t.Fatal(err)
 		}
 		s.put(t, "data/deep/theirs", "theirs")
 
-		b, _ := n.buffer(c, client.BufferSpec{Name: "job2", Backing: s.url})
+		b, _ := n.buffer(c, admin.BufferSpec{Name: "job2", Backing: s.url})
 		mkdirs(t, b, "out/deep", "data")
 		write(t, b, "out/epoch2.pt", []byte("two"))
 		write(t, b, "out/deep/epoch3.pt", []byte("three"))
@@ -127,7 +128,7 @@ func TestRemovedTreeLeavesNoEmptyDirectories(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "empty"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "empty"})
 	mkdirs(t, b, "out/a/b")
 	write(t, b, "out/a/b/f", []byte("f"))
 	write(t, b, "out/a/g", []byte("g"))
@@ -147,7 +148,7 @@ func TestRemovedTreeAfterRestart(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	c := n.dial()
-	b, dir := n.buffer(c, client.BufferSpec{Name: "again"})
+	b, dir := n.buffer(c, admin.BufferSpec{Name: "again"})
 	mkdirs(t, b, "out", "moved")
 	write(t, b, "out/mine", []byte("mine"))
 	write(t, b, "moved/mine", []byte("mine"))
@@ -179,7 +180,7 @@ func TestRemovedTreeAfterRestart(t *testing.T) {
 // flushed, under whatever names later changes gave it, and nothing else.
 func TestRenamedTreeLeavesFilesOfOthers(t *testing.T) {
 	onEachStore(t, func(t *testing.T, n *node, s storeSide, c *client.Client) {
-		b, _ := n.buffer(c, client.BufferSpec{Name: "moves", Backing: s.url})
+		b, _ := n.buffer(c, admin.BufferSpec{Name: "moves", Backing: s.url})
 		mkdirs(t, b, "a/sub")
 		for _, name := range []string{"a/1", "a/2", "a/3", "a/sub/4"} {
 			write(t, b, name, []byte(name))
@@ -208,7 +209,7 @@ func TestRenamedTreeLeavesFilesOfOthers(t *testing.T) {
 // stays, and a drain fails for as long as it does.
 func TestRenamedTreeReplacesNothingOfOthers(t *testing.T) {
 	onEachStore(t, func(t *testing.T, n *node, s storeSide, c *client.Client) {
-		b, _ := n.buffer(c, client.BufferSpec{Name: "taken", Backing: s.url})
+		b, _ := n.buffer(c, admin.BufferSpec{Name: "taken", Backing: s.url})
 		mkdirs(t, b, "a")
 		write(t, b, "a/f", []byte("mine"))
 		write(t, b, "a/g", []byte("g"))

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
@@ -48,13 +49,13 @@ func TestOlderMember(t *testing.T) {
 	older := wire.Versions{Min: 1, Max: wire.VersionJobs - 1}
 	nodes[1].speaking(older)
 	c := nodes[0].dial()
-	b, dir := nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	b, dir := nodes[0].buffer(c, admin.BufferSpec{Name: "b"})
 	for _, n := range nodes {
 		write(t, n.dial().Buffer("b"), "f"+string(n.name), random(100_000))
 	}
-	_, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "two", Replicas: 2})
+	_, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "two", Replicas: 2})
 	wantSaid(t, "second copies", err, bb.Unsupported, "came with protocol version 2", "bbd test of node n2 speaks version 1", "upgrade", "bbctl nodes")
-	r, err := c.Drain(t.Context(), "b", time.Minute, nil)
+	r, err := admin.Drain(t.Context(), c, "b", time.Minute, nil)
 	if err != nil || r.FilesDone != r.FilesTotal {
 		t.Errorf("drained %+v %v", r, err)
 	}
@@ -64,37 +65,37 @@ func TestOlderMember(t *testing.T) {
 		}
 	}
 	to := t.TempDir()
-	if _, err := c.StageOut(t.Context(), client.StageRequest{Buffer: "b", URL: "file://" + to + "/out"}, nil); err != nil {
+	if _, err := admin.StageOut(t.Context(), c, admin.StageRequest{Buffer: "b", URL: "file://" + to + "/out"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "b", Path: "in", URL: "file://" + to + "/out"}, nil); err != nil {
+	if _, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "b", Path: "in", URL: "file://" + to + "/out"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	// What is dirty elsewhere cannot be replaced now, and says why.
-	keep, _ := nodes[0].buffer(c, client.BufferSpec{Name: "kept", Keep: []string{"*"}})
+	keep, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "kept", Keep: []string{"*"}})
 	if err := keep.Mkdir(t.Context(), "in", 0o755); err != nil {
 		t.Fatal(err)
 	}
 	write(t, nodes[2].dial().Buffer("kept"), "in/fn1", []byte("dirty"))
-	report, err := c.StageIn(t.Context(), client.StageRequest{Buffer: "kept", Path: "in", URL: "file://" + to + "/out"}, nil)
+	report, err := admin.StageIn(t.Context(), c, admin.StageRequest{Buffer: "kept", Path: "in", URL: "file://" + to + "/out"}, nil)
 	if len(report.Failed) != 1 || report.Failed[0].Kind != client.ErrBusy || !strings.Contains(report.Failed[0].Reason, "its home, node n3, and only a job can replace it there (drain the buffer first, or upgrade") {
 		t.Errorf("stage-in over what is dirty elsewhere: %+v %v", report, err)
 	}
-	if jobs, err := c.Jobs(t.Context()); err != nil || len(jobs) != 0 {
+	if jobs, err := admin.Jobs(t.Context(), c); err != nil || len(jobs) != 0 {
 		t.Errorf("jobs that an older member would never end: %+v %v", jobs, err)
 	}
-	if ns, err := c.Nodes(t.Context()); err != nil || len(ns) != 3 || ns[1].Refused != "" || ns[1].MaxVersion != older.Max {
+	if ns, err := admin.Nodes(t.Context(), c); err != nil || len(ns) != 3 || ns[1].Refused != "" || ns[1].MaxVersion != older.Max {
 		t.Errorf("%+v %v", ns, err)
 	}
 	wantFile(t, b, "in/fn2", must(b.ReadFile(t.Context(), "fn2")))
 
 	// It is upgraded.
 	nodes[1].speaking(wire.Own())
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "two", Replicas: 2}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "two", Replicas: 2}); err != nil {
 		t.Error(err)
 	}
 	drain(t, c, "b")
-	if jobs, err := c.Jobs(t.Context()); err != nil || len(jobs) != 1 {
+	if jobs, err := admin.Jobs(t.Context(), c); err != nil || len(jobs) != 1 {
 		t.Errorf("jobs: %+v %v", jobs, err)
 	}
 }
@@ -112,7 +113,7 @@ func TestStrangerAmongMembers(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t, 3)
 	c := nodes[0].dial()
-	b, _ := nodes[0].buffer(c, client.BufferSpec{Name: "b"})
+	b, _ := nodes[0].buffer(c, admin.BufferSpec{Name: "b"})
 	nodes[1].faults.Set(fault.Rule{Op: "put", Kind: fault.Refused}) // what it holds is to be missing in the drain
 	write(t, nodes[1].dial().Buffer("b"), "theirs", random(1000))
 	if err := b.Mkdir(t.Context(), "d", 0o755); err != nil {
@@ -124,9 +125,9 @@ func TestStrangerAmongMembers(t *testing.T) {
 	wantSaid(t, "reading its file", err, bb.Unsupported, said...)
 	wantSaid(t, "renaming its file", b.Rename(t.Context(), "theirs", "ours"), bb.Unsupported, said...)
 	wantSaid(t, "renaming a directory, of which it might flush something", b.Rename(t.Context(), "d", "e"), bb.Unsupported, said...)
-	_, err = c.DrainNode(t.Context(), "n2", nil)
+	_, err = admin.DrainNode(t.Context(), c, "n2", nil)
 	wantSaid(t, "draining its node", err, bb.Unsupported, said...)
-	ns, err := c.Nodes(t.Context())
+	ns, err := admin.Nodes(t.Context(), c)
 	if err != nil || len(ns) != 3 || ns[0].Refused != "" || ns[2].Refused != "" {
 		t.Fatalf("%+v %v", ns, err)
 	}
@@ -137,10 +138,10 @@ func TestStrangerAmongMembers(t *testing.T) {
 	}
 	write(t, b, "ours", random(1000))
 	wantFile(t, nodes[2].dial().Buffer("b"), "ours", must(b.ReadFile(t.Context(), "ours")))
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "two", Replicas: 2}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "two", Replicas: 2}); err != nil {
 		t.Errorf("it counts for what the others can do: %v", err)
 	}
-	r, err := c.Drain(t.Context(), "b", time.Minute, nil)
+	r, err := admin.Drain(t.Context(), c, "b", time.Minute, nil)
 	if err == nil || len(r.Failed) != 1 || r.Failed[0].Path != "theirs" {
 		t.Errorf("a drain without it: %+v %v", r, err)
 	}
@@ -164,7 +165,7 @@ func TestStrangerAmongMembers(t *testing.T) {
 func TestClientOfThePreviousVersion(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
-	n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	r := n.connect()
 	var welcome wire.Welcome
 	r.ok(wire.Type_TYPE_HELLO, &wire.Hello{MinVersion: 1, MaxVersion: 1, Client: "bbctl 0.9"}, nil, &welcome)
@@ -187,6 +188,6 @@ func TestReceiptOfALaterRelease(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
 	lines := strings.NewReader(`{"forebay_receipt":2,"buffer":"b","backing":"file:///nowhere"}` + "\n")
-	_, err := n.dial().Verify(t.Context(), lines, client.VerifyOptions{})
+	_, err := admin.Verify(t.Context(), n.dial(), lines, admin.VerifyOptions{})
 	wantSaid(t, "verify", err, bb.Unsupported, "the receipt is of version 2, this daemon knows 1", "upgrade it")
 }

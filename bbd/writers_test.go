@@ -11,6 +11,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // crowd writes files of other clients, more than memory holds, and checks them.
@@ -64,7 +65,7 @@ func keepWriting(t *testing.T, mem, p []byte) (end func()) {
 func TestReservationOutlivesTheDaemon(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, briefGrace)
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	content := random(512 << 10)
 	w := openNew(t, b, "w")
 	mem := reserve(t, w, len(content))
@@ -85,7 +86,7 @@ func TestReservationOutlivesTheDaemon(t *testing.T) {
 func TestReservationOutlivesTheSession(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, littleMemory)
-	n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	way := proxyOn(t, "unix", n.socket+".way", func() string { return n.socket })
 	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + way.Addr().String()})
 	if err != nil {
@@ -128,7 +129,7 @@ func reserve(t *testing.T, w *client.File, n int) []byte {
 func TestUncommittedMemoryOutlivesTheGrace(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, briefGrace)
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	content := random(4 << 20)
 	w := openNew(t, b, "w")
 	put(t, w, content)
@@ -146,7 +147,7 @@ func TestUncommittedMemoryOutlivesTheGrace(t *testing.T) {
 func TestAllMemoryUncommitted(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, endlessGrace)
-	b, _ := n.buffer(n.dial(), client.BufferSpec{Name: "b"})
+	b, _ := n.buffer(n.dial(), admin.BufferSpec{Name: "b"})
 	contents := [][]byte{random(4 << 20), random(4 << 20)}
 	var writers []*client.File
 	for i, content := range contents {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // TestDaemonKilledAfterSync: a file of which something was committed goes on after
@@ -66,16 +67,16 @@ func TestDaemonKilledDuringDrain(t *testing.T) {
 	ctx := t.Context()
 	d, c, _ := daemonClient(t)
 	store := t.TempDir()
-	must[client.BufferSpec](t)(c.CreateBuffer(ctx, client.BufferSpec{Name: "slow", Backing: "file://" + store, FlushLimit: 4 << 20}))
+	must[admin.BufferSpec](t)(admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "slow", Backing: "file://" + store, FlushLimit: 4 << 20}))
 	data := random(24 << 20)
 	check(t, c.Buffer("slow").WriteFile(ctx, "k", data, 0))
 	type end struct {
-		report client.Report
+		report admin.Report
 		err    error
 	}
 	ended, began := make(chan end, 1), make(chan struct{}, 1000)
 	go func() {
-		r, err := c.Drain(ctx, "slow", 0, func(client.Progress) { began <- struct{}{} })
+		r, err := admin.Drain(ctx, c, "slow", 0, func(admin.Progress) { began <- struct{}{} })
 		ended <- end{r, err}
 	}()
 	<-began

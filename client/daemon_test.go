@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 )
 
@@ -29,7 +30,7 @@ func daemonClient(t *testing.T, args ...string) (*bbdtest.Daemon, *client.Client
 	}
 	t.Cleanup(func() { c.Close() })
 	check(t, os.Mkdir(store, 0o755))
-	must[client.BufferSpec](t)(c.CreateBuffer(context.Background(), client.BufferSpec{Name: "b", Backing: "file://" + store}))
+	must[admin.BufferSpec](t)(admin.CreateBuffer(context.Background(), c, admin.BufferSpec{Name: "b", Backing: "file://" + store}))
 	return d, c, store
 }
 
@@ -88,7 +89,7 @@ func TestDaemon(t *testing.T) {
 		check(t, r.Close())
 	})
 	t.Run("drain", func(t *testing.T) {
-		report := must[client.Report](t)(c.Drain(ctx, "b", time.Minute, nil))
+		report := must[admin.Report](t)(admin.Drain(ctx, c, "b", time.Minute, nil))
 		if len(report.Failed) > 0 {
 			t.Errorf("failed: %+v", report.Failed)
 		}
@@ -97,11 +98,11 @@ func TestDaemon(t *testing.T) {
 			t.Error("the store has other content")
 		}
 		var receipt bytes.Buffer
-		check(t, c.Receipt(ctx, "b", &receipt))
+		check(t, admin.Receipt(ctx, c, "b", &receipt))
 		if !bytes.Contains(receipt.Bytes(), []byte("\"k\"")) {
 			t.Errorf("the receipt does not name k: %s", receipt.Bytes())
 		}
-		must[client.Report](t)(c.Verify(ctx, &receipt, client.VerifyOptions{Deep: true}))
+		must[admin.Report](t)(admin.Verify(ctx, c, &receipt, admin.VerifyOptions{Deep: true}))
 	})
 }
 
@@ -151,7 +152,7 @@ func TestDaemonOverTCP(t *testing.T) {
 	address := bbdtest.FreePort(t, "127.0.0.1")
 	_, local, _ := daemonClient(t, "--listen-tcp", address, "--key-file", key)
 	// Remote users are not root: they get a buffer that is open to all.
-	must[client.BufferSpec](t)(local.CreateBuffer(ctx, client.BufferSpec{Name: "open", Mode: 0o777}))
+	must[admin.BufferSpec](t)(admin.CreateBuffer(ctx, local, admin.BufferSpec{Name: "open", Mode: 0o777}))
 	c := must[*client.Client](t)(client.Dial(ctx, client.Options{Address: "tcp://" + address, KeyFile: key}))
 	defer c.Close()
 	if c.Server().Mapped {
@@ -176,7 +177,7 @@ func TestDaemonOverTCP(t *testing.T) {
 		if got := other.Server(); got.UID != ann.UID || got.GID != ann.GID || got.Address != "tcp://"+address {
 			t.Errorf("with %s: %+v", addresses, got)
 		}
-		made := must[client.BufferSpec](t)(other.CreateBuffer(ctx, client.BufferSpec{Name: fmt.Sprintf("anns%d", len(addresses))}))
+		made := must[admin.BufferSpec](t)(admin.CreateBuffer(ctx, other, admin.BufferSpec{Name: fmt.Sprintf("anns%d", len(addresses))}))
 		if made.UID != ann.UID || made.GID != ann.GID {
 			t.Errorf("made for %+v: %+v", ann, made)
 		}
@@ -194,7 +195,7 @@ func TestMappingOutlivesItsFile(t *testing.T) {
 	b := c.Buffer("b")
 	data := random(8 << 20)
 	check(t, b.WriteFile(ctx, "mapped", data, 0))
-	must[client.Report](t)(c.Drain(ctx, "b", time.Minute, nil))
+	must[admin.Report](t)(admin.Drain(ctx, c, "b", time.Minute, nil))
 
 	r := must[*client.File](t)(b.Open(ctx, "mapped"))
 	m := must[*client.Mapping](t)(r.Map(0, int64(len(data))))
@@ -203,7 +204,7 @@ func TestMappingOutlivesItsFile(t *testing.T) {
 	check(t, r.Close())
 	for i := range 10 {
 		check(t, b.WriteFile(ctx, fmt.Sprintf("f%d", i), random(8<<20), 0))
-		must[client.Report](t)(c.Drain(ctx, "b", time.Minute, nil))
+		must[admin.Report](t)(admin.Drain(ctx, c, "b", time.Minute, nil))
 	}
 	if !bytes.Equal(bytes.Join(m.Slices(), nil), data) {
 		t.Error("mapped bytes changed after the file was closed")

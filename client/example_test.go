@@ -4,15 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log"
 	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 )
 
@@ -52,7 +52,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "scratch"}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "scratch"}); err != nil {
 		log.Fatal(err)
 	}
 	b := c.Buffer("scratch")
@@ -84,7 +84,7 @@ func ExampleFile_Reserve() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "scratch"}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "scratch"}); err != nil {
 		log.Fatal(err)
 	}
 	f, err := c.Buffer("scratch").Create(ctx, "numbers")
@@ -132,7 +132,7 @@ func ExampleFile_Sync() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "scratch"}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "scratch"}); err != nil {
 		log.Fatal(err)
 	}
 	b := c.Buffer("scratch")
@@ -158,49 +158,6 @@ func ExampleFile_Sync() {
 	// step 2
 }
 
-// A burst that is drained to a directory, and walked through package fs.
-func ExampleClient_Drain() {
-	defer daemon()()
-	dir, err := os.MkdirTemp("", "store")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-
-	ctx := context.Background()
-	c, err := client.Dial(ctx, client.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer c.Close()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "job", Backing: "file://" + dir}); err != nil {
-		log.Fatal(err)
-	}
-	b := c.Buffer("job")
-	if err := b.MkdirAll(ctx, "out", 0o755); err != nil {
-		log.Fatal(err)
-	}
-	for i := range 3 {
-		if err := b.WriteFile(ctx, fmt.Sprintf("out/rank%d", i), []byte("result"), 0o644); err != nil {
-			log.Fatal(err)
-		}
-	}
-	if _, err := c.Drain(ctx, "job", time.Minute, nil); err != nil {
-		log.Fatal(err) // the report, which is ignored here, names what is not safe
-	}
-	fs.WalkDir(b.FS(ctx), "out", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			stored, _ := os.ReadFile(filepath.Join(dir, path))
-			fmt.Println(path, string(stored))
-		}
-		return err
-	})
-	// Output:
-	// out/rank0 result
-	// out/rank1 result
-	// out/rank2 result
-}
-
 // A job whose tasks write many files that become part of one directory in one step. The
 // second attempt of the task was too late: what it has written is gone.
 func ExampleBuffer_Begin() {
@@ -211,7 +168,7 @@ func ExampleBuffer_Begin() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "scratch"}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "scratch"}); err != nil {
 		log.Fatal(err)
 	}
 	b := c.Buffer("scratch")
@@ -247,4 +204,122 @@ func ExampleBuffer_Begin() {
 	// second attempt: the output is that of the first
 	// before: not found
 	// after: first <nil>
+}
+
+// A file's content, straight from memory, without a copy.
+func ExampleFile_Map() {
+	defer daemon()()
+	ctx := context.Background()
+	c, err := client.Dial(ctx, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "scratch"}); err != nil {
+		log.Fatal(err)
+	}
+	b := c.Buffer("scratch")
+	if err := b.WriteFile(ctx, "data", []byte("head body tail"), 0o644); err != nil {
+		log.Fatal(err)
+	}
+	f, err := b.Open(ctx, "data")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	m, err := f.Map(5, 4)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Release()
+	if err := m.Verify(); err != nil { // against the checksum that it was written with
+		log.Fatal(err)
+	}
+	for _, p := range m.Slices() {
+		fmt.Println(string(p))
+	}
+	// Output: body
+}
+
+// Errors have kinds, and those of package fs match too.
+func ExampleKindOf() {
+	defer daemon()()
+	ctx := context.Background()
+	c, err := client.Dial(ctx, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "scratch"}); err != nil {
+		log.Fatal(err)
+	}
+	_, err = c.Buffer("scratch").ReadFile(ctx, "none")
+	fmt.Println(client.KindOf(err))
+	fmt.Println(errors.Is(err, client.ErrNotFound), errors.Is(err, fs.ErrNotExist))
+	// Output:
+	// not found
+	// true true
+}
+
+// A tree that is listed, moved and removed.
+func ExampleBuffer_Walk() {
+	defer daemon()()
+	ctx := context.Background()
+	c, err := client.Dial(ctx, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "scratch"}); err != nil {
+		log.Fatal(err)
+	}
+	b := c.Buffer("scratch")
+	if err := b.MkdirAll(ctx, "run/1", 0o755); err != nil {
+		log.Fatal(err)
+	}
+	if err := b.WriteFile(ctx, "run/1/out", []byte("12345"), 0o644); err != nil {
+		log.Fatal(err)
+	}
+	if err := b.Rename(ctx, "run/1", "run/final"); err != nil {
+		log.Fatal(err)
+	}
+	for e, err := range b.Walk(ctx, "run") {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Path, e.IsDir(), e.Size)
+	}
+	if err := b.RemoveAll(ctx, "run"); err != nil {
+		log.Fatal(err)
+	}
+	_, err = b.Stat(ctx, "run")
+	fmt.Println(client.KindOf(err))
+	// Output:
+	// run true 0
+	// run/final true 0
+	// run/final/out false 5
+	// not found
+}
+
+// The buffer as a file system, for all that reads an fs.FS.
+func ExampleBuffer_FS() {
+	defer daemon()()
+	ctx := context.Background()
+	c, err := client.Dial(ctx, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "scratch"}); err != nil {
+		log.Fatal(err)
+	}
+	b := c.Buffer("scratch")
+	for _, name := range []string{"a.txt", "b.log", "c.txt"} {
+		if err := b.WriteFile(ctx, name, []byte(name), 0o644); err != nil {
+			log.Fatal(err)
+		}
+	}
+	names, err := fs.Glob(b.FS(ctx), "*.txt")
+	fmt.Println(names, err)
+	// Output: [a.txt c.txt] <nil>
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/client/internal/lease"
 	"forebay/client/internal/reader"
 	"forebay/client/internal/remote"
@@ -33,7 +34,7 @@ func farDaemon(t *testing.T, args ...string) (d *bbdtest.Daemon, dial func() *cl
 	check(t, os.WriteFile(key, []byte("0123456789abcdef0123456789abcdef\n"), 0o600))
 	address := bbdtest.FreePort(t, "127.0.0.1")
 	d, local, _ := daemonClient(t, slices.Concat([]string{"--listen-tcp", address, "--key-file", key}, fabricArgs, args)...)
-	must[client.BufferSpec](t)(local.CreateBuffer(context.Background(), client.BufferSpec{Name: "open", Mode: 0o777}))
+	must[admin.BufferSpec](t)(admin.CreateBuffer(context.Background(), local, admin.BufferSpec{Name: "open", Mode: 0o777}))
 	return d, func() *client.Client {
 		t.Helper()
 		c := must[*client.Client](t)(client.Dial(context.Background(), client.Options{Address: "tcp://" + address, KeyFile: key, RetryFor: 30 * time.Second}))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // TestWriteAtContext ends the context of a write that waits for room: what it says to be
@@ -16,7 +17,7 @@ import (
 func TestWriteAtContext(t *testing.T) {
 	t.Parallel()
 	_, c, _ := daemonClient(t, "--memory", "64MiB")
-	must[client.BufferSpec](t)(c.CreateBuffer(t.Context(), client.BufferSpec{Name: "scratch"})) // nothing is flushed, so there will be no room
+	must[admin.BufferSpec](t)(admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "scratch"})) // nothing is flushed, so there will be no room
 	b := c.Buffer("scratch")
 	f := must[*client.File](t)(b.Create(t.Context(), "f"))
 	data := random(128 << 20)
@@ -50,7 +51,7 @@ func TestWriteAtContext(t *testing.T) {
 
 // waiting reports whether somebody waits for room.
 func waiting(c *client.Client) bool {
-	text, err := c.Status(context.Background(), "")
+	text, err := admin.Status(context.Background(), c, "")
 	if err != nil {
 		return true // the test ends, and says why
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -47,21 +48,21 @@ var changes = map[string]struct {
 	}},
 	"recover": {wire.Type_TYPE_OPEN, func(ctx context.Context, _ *client.Client, b *client.Buffer) error { return b.Recover(ctx, "f") }},
 	"buffer create": {wire.Type_TYPE_BUFFER_CREATE, func(ctx context.Context, c *client.Client, _ *client.Buffer) error {
-		_, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "new"})
+		_, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "new"})
 		return err
 	}},
 	"buffer destroy": {wire.Type_TYPE_BUFFER_DESTROY, func(ctx context.Context, c *client.Client, _ *client.Buffer) error {
-		return c.DiscardBuffer(ctx, "b")
+		return admin.DiscardBuffer(ctx, c, "b")
 	}},
 	"undrain": {wire.Type_TYPE_NODE_UNDRAIN, func(ctx context.Context, c *client.Client, _ *client.Buffer) error {
-		return c.UndrainNode(ctx, "n")
+		return admin.UndrainNode(ctx, c, "n")
 	}},
 	"forget": {wire.Type_TYPE_NODE_FORGET, func(ctx context.Context, c *client.Client, _ *client.Buffer) error {
-		_, err := c.ForgetNode(ctx, "n")
+		_, err := admin.ForgetNode(ctx, c, "n")
 		return err
 	}},
 	"due": {wire.Type_TYPE_LIFETIME_DUE, func(ctx context.Context, c *client.Client, _ *client.Buffer) error {
-		_, err := c.WarnDue(ctx, "job", time.Time{})
+		_, err := admin.WarnDue(ctx, c, "job", time.Time{})
 		return err
 	}},
 	"begin without a key": {wire.Type_TYPE_TXN_BEGIN, func(ctx context.Context, _ *client.Client, b *client.Buffer) error {

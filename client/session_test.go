@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/client/internal/session"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -102,7 +103,7 @@ func TestRequestsInFlight(t *testing.T) {
 					time.AfterFunc(time.Duration(rand.IntN(300))*time.Microsecond, cancel)
 				}
 				name := fmt.Sprintf("%d-%d", g, i)
-				got, err := c.Status(ctx, name)
+				got, err := admin.Status(ctx, c, name)
 				switch {
 				case err != nil && (ctx.Err() == nil || !errors.Is(err, client.ErrCancelled)):
 					t.Errorf("status: %v", err)
@@ -116,7 +117,7 @@ func TestRequestsInFlight(t *testing.T) {
 	wg.Wait()
 	s := c.Connection().Now()
 	eventually(t, "requests are left in flight", func() bool {
-		_, err := c.Status(context.Background(), "x")
+		_, err := admin.Status(context.Background(), c, "x")
 		return err == nil && s.InFlight() == 0
 	})
 }
@@ -215,7 +216,7 @@ func TestMalformedReply(t *testing.T) {
 		c.conn.Write(make([]byte, wire.HeaderSize))
 		return true
 	}
-	must[any](t)(c.Status(context.Background(), ""))
+	must[any](t)(admin.Status(context.Background(), c, ""))
 	if bad {
 		t.Error("nothing malformed was sent")
 	}
@@ -226,33 +227,33 @@ func TestAdmin(t *testing.T) {
 	ctx := context.Background()
 	f := newFake(t)
 	c := f.connect(client.Options{})
-	must[client.BufferSpec](t)(c.CreateBuffer(ctx, client.BufferSpec{Name: "new"}))
+	must[admin.BufferSpec](t)(admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "new"}))
 	if !f.buffers["new"].KeepDefault {
 		t.Error("a nil Keep does not ask for the default patterns")
 	}
-	_, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "new"})
+	_, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "new"})
 	wantKind(t, err, client.ErrExists)
-	if got := must[[]client.BufferSpec](t)(c.Buffers(ctx)); len(got) != 2 {
+	if got := must[[]admin.BufferSpec](t)(admin.Buffers(ctx, c)); len(got) != 2 {
 		t.Errorf("%d buffers", len(got))
 	}
-	check(t, c.DiscardBuffer(ctx, "new"))
-	_, err = c.BufferInfo(ctx, "new")
+	check(t, admin.DiscardBuffer(ctx, c, "new"))
+	_, err = admin.BufferInfo(ctx, c, "new")
 	wantKind(t, err, client.ErrNotFound)
 
 	calls := 0
-	r := must[client.Report](t)(c.Drain(ctx, "b", 0, func(client.Progress) { calls++ }))
+	r := must[admin.Report](t)(admin.Drain(ctx, c, "b", 0, func(admin.Progress) { calls++ }))
 	if calls != 2 || r.FilesDone != 2 {
 		t.Errorf("drain: %d calls, %+v", calls, r)
 	}
 	n := 0
-	for e, err := range c.Events(ctx, "b") {
+	for e, err := range admin.Events(ctx, c, "b") {
 		check(t, err)
 		if n++; e.Path != "x" || n == 2 {
 			break
 		}
 	}
 	stopping, cancel := context.WithCancel(ctx)
-	for _, err := range c.Events(stopping, "b") {
+	for _, err := range admin.Events(stopping, c, "b") {
 		if err != nil {
 			wantKind(t, err, client.ErrCancelled)
 		}
@@ -263,6 +264,6 @@ func TestAdmin(t *testing.T) {
 	if len(lost) != 1 || lost[0].Path != "gone" || lost[0].State != client.StateLost {
 		t.Errorf("lost: %+v", lost)
 	}
-	_, err = c.StageIn(ctx, client.StageRequest{Buffer: "b", URL: "ftp://x"}, nil)
+	_, err = admin.StageIn(ctx, c, admin.StageRequest{Buffer: "b", URL: "ftp://x"}, nil)
 	wantKind(t, err, bb.Invalid)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/client/internal/lease"
 	"forebay/client/internal/reader"
 	"forebay/client/internal/writer"
@@ -185,12 +186,12 @@ func TestVerifySendsWholeLines(t *testing.T) {
 	for i := range 100_000 {
 		fmt.Fprintf(&receipt, `{"path":"file%d","size":%d,"checksum":"0123456789abcdef"}`+"\n", i, i)
 	}
-	r := must[client.Report](t)(c.Verify(ctx, strings.NewReader(receipt.String()), client.VerifyOptions{}))
+	r := must[admin.Report](t)(admin.Verify(ctx, c, strings.NewReader(receipt.String()), admin.VerifyOptions{}))
 	if r.FilesDone != 100_000 || f.count(wire.Type_TYPE_VERIFY) < 2 {
 		t.Errorf("%d files in %d messages", r.FilesDone, f.count(wire.Type_TYPE_VERIFY))
 	}
 	receipt.WriteString("bad\n")
-	r, err := c.Verify(ctx, strings.NewReader(receipt.String()), client.VerifyOptions{})
+	r, err := admin.Verify(ctx, c, strings.NewReader(receipt.String()), admin.VerifyOptions{})
 	wantKind(t, err, client.ErrChecksum)
 	if len(r.Failed) != 1 || r.FailedTotal != 1 {
 		t.Errorf("failed: %+v", r.Failed)

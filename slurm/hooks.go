@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/slurm/directive"
 	"forebay/slurm/slurmctl"
@@ -109,7 +110,7 @@ func (h *Hooks) Setup(ctx context.Context, q *SetupRequest) Answer {
 			return err
 		}
 		v := varsOf(&info, key)
-		l := client.Lifetime{
+		l := admin.Lifetime{
 			Key: key, Cluster: h.Settings.Cluster, Job: info.ID, User: info.User, UID: q.UID, GID: q.GID,
 			Governed: true, Pool: q.Pool, Granted: q.Bytes,
 		}
@@ -120,7 +121,7 @@ func (h *Hooks) Setup(ctx context.Context, q *SetupRequest) Answer {
 		if err := h.writeEnv(info.ID, append(req.Env(v), h.Settings.Env...)); err != nil {
 			return err
 		}
-		_, err = c.OpenLifetime(ctx, l, client.LifetimeOptions{Create: create, Begin: true})
+		_, err = admin.OpenLifetime(ctx, c, l, admin.LifetimeOptions{Create: create, Begin: true})
 		return err
 	})
 	return h.answer(ctx, q.Job, "setup", warningsOf(problems), err)
@@ -144,7 +145,7 @@ func (h *Hooks) nextKey(ctx context.Context, c *client.Client, j *slurmctl.Job) 
 		return base, nil
 	case err != nil:
 		return "", err
-	case l.State == client.LifetimeOpen && l.Over.IsZero():
+	case l.State == admin.LifetimeOpen && l.Over.IsZero():
 		return l.Key, nil
 	}
 	return attemptKey(base, attemptOf(l.Key, base)+1), nil
@@ -153,9 +154,9 @@ func (h *Hooks) nextKey(ctx context.Context, c *client.Client, j *slurmctl.Job) 
 // LatestOf returns the latest of a run's lifetimes, by what the run is known by (RunKey);
 // ErrNotFound if it has none. It asks for each by its key: there may be a week's of other
 // jobs.
-func LatestOf(ctx context.Context, c *client.Client, run string) (l client.Lifetime, err error) {
+func LatestOf(ctx context.Context, c *client.Client, run string) (l admin.Lifetime, err error) {
 	for n := 1; ; n++ {
-		next, err := c.Lifetime(ctx, attemptKey(run, n))
+		next, err := admin.LifetimeByKey(ctx, c, attemptKey(run, n))
 		if bb.KindOf(err) == bb.NotFound && n > 1 {
 			return l, nil
 		}
@@ -188,9 +189,9 @@ func attemptOf(key, base string) int {
 }
 
 // present returns a job's latest lifetime; NotFound if there is none.
-func (h *Hooks) present(ctx context.Context, c *client.Client, job string) (client.Lifetime, error) {
+func (h *Hooks) present(ctx context.Context, c *client.Client, job string) (admin.Lifetime, error) {
 	if key := h.rememberedKey(job); key != "" {
-		l, err := c.Lifetime(ctx, key)
+		l, err := admin.LifetimeByKey(ctx, c, key)
 		if err == nil && l.Job == job && h.governs(&l) {
 			return l, nil
 		}
@@ -198,19 +199,19 @@ func (h *Hooks) present(ctx context.Context, c *client.Client, job string) (clie
 			return l, err
 		}
 	}
-	list, err := c.Lifetimes(ctx, job) // setup was ended before it had opened it, say
+	list, err := admin.Lifetimes(ctx, c, job) // setup was ended before it had opened it, say
 	if err != nil {
-		return client.Lifetime{}, err
+		return admin.Lifetime{}, err
 	}
 	for i := range list {
 		if h.governs(&list[i]) {
 			return list[i], nil
 		}
 	}
-	return client.Lifetime{}, bb.E(bb.NotFound, "job", job, "nothing is known of it: slurm_bb_setup has not run")
+	return admin.Lifetime{}, bb.E(bb.NotFound, "job", job, "nothing is known of it: slurm_bb_setup has not run")
 }
 
-func (h *Hooks) governs(l *client.Lifetime) bool {
+func (h *Hooks) governs(l *admin.Lifetime) bool {
 	return l.Governed && l.Cluster == h.Settings.Cluster
 }
 
@@ -219,17 +220,17 @@ func (h *Hooks) governs(l *client.Lifetime) bool {
 func (h *Hooks) DataIn(ctx context.Context, job string, wait time.Duration) Answer {
 	defer h.attend(job)()
 	return h.waiting(ctx, wait, func(limited context.Context) Answer {
-		var l client.Lifetime
+		var l admin.Lifetime
 		limit := h.Settings.stageInLimit()
 		again := func(err error) bool { return transient(err) && (l.Created.IsZero() || time.Since(l.Created) < limit) }
 		err := h.persist(limited, job, "data-in", again, func(c *client.Client) (err error) {
 			if l, err = h.present(limited, c, job); err != nil {
 				return err
 			}
-			if _, err = c.OpenLifetime(limited, l, client.LifetimeOptions{}); err != nil {
+			if _, err = admin.OpenLifetime(limited, c, l, admin.LifetimeOptions{}); err != nil {
 				return aboutStage(&l, err)
 			}
-			l, err = c.Lifetime(limited, l.Key)
+			l, err = admin.LifetimeByKey(limited, c, l.Key)
 			return err
 		})
 		var skipped []string
@@ -243,7 +244,7 @@ func (h *Hooks) DataIn(ctx context.Context, job string, wait time.Duration) Answ
 }
 
 // aboutStage says which stage-in failed, around why it did.
-func aboutStage(l *client.Lifetime, err error) error {
+func aboutStage(l *admin.Lifetime, err error) error {
 	for i := range l.In {
 		if url := l.In[i].URL; strings.Contains(err.Error(), url) {
 			return &bb.Error{Kind: bb.KindOf(err), Op: "stage_in", Path: url, Err: err}
@@ -255,7 +256,7 @@ func aboutStage(l *client.Lifetime, err error) error {
 // RealSize is how many bytes of the pool the job has: what Slurm has counted.
 func (h *Hooks) RealSize(ctx context.Context, job string) Answer {
 	defer h.attend(job)()
-	var l client.Lifetime
+	var l admin.Lifetime
 	err := h.persist(ctx, job, "real-size", within(preRunLimit), func(c *client.Client) (err error) {
 		l, err = h.present(ctx, c, job)
 		return err
@@ -283,7 +284,7 @@ func (h *Hooks) PreRun(ctx context.Context, job string) Answer {
 		if err != nil {
 			return err
 		}
-		if _, err := c.OpenLifetime(ctx, l, client.LifetimeOptions{Ran: true}); err != nil {
+		if _, err := admin.OpenLifetime(ctx, c, l, admin.LifetimeOptions{Ran: true}); err != nil {
 			return err
 		}
 		return h.lookFor(ctx, &l)
@@ -292,7 +293,7 @@ func (h *Hooks) PreRun(ctx context.Context, job string) Answer {
 }
 
 // lookFor looks for a job's buffers, as its user.
-func (h *Hooks) lookFor(ctx context.Context, l *client.Lifetime) error {
+func (h *Hooks) lookFor(ctx context.Context, l *admin.Lifetime) error {
 	c, err := h.Dial(ctx, client.User{UID: l.UID, GID: l.GID})
 	if err != nil {
 		return err
@@ -303,7 +304,7 @@ func (h *Hooks) lookFor(ctx context.Context, l *client.Lifetime) error {
 		names = append([]string{l.Buffer}, names...)
 	}
 	for _, name := range names {
-		if _, err := c.BufferInfo(ctx, name); err != nil {
+		if _, err := admin.BufferInfo(ctx, c, name); err != nil {
 			return err
 		}
 	}
@@ -323,7 +324,7 @@ func (h *Hooks) PostRun(ctx context.Context, job string) Answer {
 		case err != nil && bb.KindOf(err) != bb.NotFound && !transient(err):
 			return failed(err)
 		case err == nil && !strings.Contains(info.State, "COMPLETING"), bb.KindOf(err) == bb.NotFound:
-			err := h.follow(ctx, job, "post-run", endOf(&info), func(l *client.Lifetime) bool { return l.State != client.LifetimeOpen })
+			err := h.follow(ctx, job, "post-run", endOf(&info), func(l *admin.Lifetime) bool { return l.State != admin.LifetimeOpen })
 			return h.answer(ctx, job, "post-run", "", err)
 		}
 		if !pause(ctx, fenceLook) {
@@ -334,8 +335,8 @@ func (h *Hooks) PostRun(ctx context.Context, job string) Answer {
 
 // endOf is how a job has ended that Slurm says is over. One that it does not know (ID "")
 // is not known to have failed.
-func endOf(j *slurmctl.Job) client.EndOptions {
-	return client.EndOptions{WhenLeft: true, Failed: j.ID != "" && !j.Succeeded()}
+func endOf(j *slurmctl.Job) admin.EndOptions {
+	return admin.EndOptions{WhenLeft: true, Failed: j.ID != "" && !j.Succeeded()}
 }
 
 // DataOut waits until what the job has asked for is copied out, and its buffer is drained
@@ -345,11 +346,11 @@ func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Ans
 	return h.waiting(ctx, wait, func(ctx context.Context) Answer {
 		// Its end was said by post-run, which knows how it was.
 		said := ""
-		err := h.follow(ctx, job, "data-out", client.EndOptions{WhenLeft: true}, func(l *client.Lifetime) bool {
+		err := h.follow(ctx, job, "data-out", admin.EndOptions{WhenLeft: true}, func(l *admin.Lifetime) bool {
 			if l.Bill.Total > 0 {
 				said = fmt.Sprintf("%s not saved, of %s: see bbctl status --job %s", bb.Count(l.Bill.Total, "file was", "files were"), bb.Count(l.Bill.Bytes, "byte"), job)
 			}
-			return l.State == client.LifetimeGone
+			return l.State == admin.LifetimeGone
 		})
 		return h.answer(ctx, job, "data-out", said, err)
 	})
@@ -357,23 +358,23 @@ func (h *Hooks) DataOut(ctx context.Context, job string, wait time.Duration) Ans
 
 // Teardown ends what belongs to the job. The daemons go on with what is still to be saved.
 func (h *Hooks) Teardown(ctx context.Context, job string) Answer {
-	return h.teardown(ctx, job, client.EndOptions{WhenLeft: true})
+	return h.teardown(ctx, job, admin.EndOptions{WhenLeft: true})
 }
 
 // TeardownNow is Teardown of a job whose data need not be kept: its user has said so (scancel
 // --hurry), or the job did not run.
 func (h *Hooks) TeardownNow(ctx context.Context, job string) Answer {
-	return h.teardown(ctx, job, client.EndOptions{Hurry: true})
+	return h.teardown(ctx, job, admin.EndOptions{Hurry: true})
 }
 
-func (h *Hooks) teardown(ctx context.Context, job string, how client.EndOptions) Answer {
+func (h *Hooks) teardown(ctx context.Context, job string, how admin.EndOptions) Answer {
 	defer h.attend(job)()
 	limited, cancel := context.WithTimeout(ctx, teardownLimit)
 	defer cancel()
 	said, told := "", false
-	err := h.follow(limited, job, "teardown", how, func(l *client.Lifetime) bool {
+	err := h.follow(limited, job, "teardown", how, func(l *admin.Lifetime) bool {
 		told = true
-		return l.State == client.LifetimeGone
+		return l.State == admin.LifetimeGone
 	})
 	switch {
 	case bb.KindOf(err) == bb.NotFound:
@@ -385,7 +386,7 @@ func (h *Hooks) teardown(ctx context.Context, job string, how client.EndOptions)
 }
 
 // follow has a job's lifetime end, and waits until it is as it should be.
-func (h *Hooks) follow(ctx context.Context, job, verb string, o client.EndOptions, there func(*client.Lifetime) bool) error {
+func (h *Hooks) follow(ctx context.Context, job, verb string, o admin.EndOptions, there func(*admin.Lifetime) bool) error {
 	key := ""
 	return h.persist(ctx, job, verb, transient, func(c *client.Client) error {
 		if key == "" { // a new run's may come meanwhile
@@ -395,7 +396,7 @@ func (h *Hooks) follow(ctx context.Context, job, verb string, o client.EndOption
 			}
 			key = l.Key
 		}
-		l, err := c.EndLifetime(ctx, key, o)
+		l, err := admin.EndLifetime(ctx, c, key, o)
 		for look := firstLook; ; look = min(2*look, lastLook) {
 			if err != nil {
 				return err
@@ -406,7 +407,7 @@ func (h *Hooks) follow(ctx context.Context, job, verb string, o client.EndOption
 			if !pause(ctx, look) {
 				return context.Cause(ctx)
 			}
-			l, err = c.Lifetime(ctx, key)
+			l, err = admin.LifetimeByKey(ctx, c, key)
 		}
 	})
 }

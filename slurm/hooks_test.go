@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/slurm/slurmctl"
 )
@@ -99,26 +99,26 @@ func TestFinishable(t *testing.T) {
 	now := time.Now()
 	job := slurmctl.Job{ID: "7", Submitted: "a", State: "STAGE_OUT"}
 	key := keyOf(&job, "c")
-	gone := client.Lifetime{Key: key, Job: "7", Cluster: "c", Governed: true, State: client.LifetimeGone, Gone: now.Add(-time.Minute)}
+	gone := admin.Lifetime{Key: key, Job: "7", Cluster: "c", Governed: true, State: admin.LifetimeGone, Gone: now.Add(-time.Minute)}
 	open, other := gone, gone
-	open.Key, open.State = key+"-2", client.LifetimeOpen
+	open.Key, open.State = key+"-2", admin.LifetimeOpen
 	other.Key = "job-7-0badcafe"
 	completing := job
 	completing.State = "COMPLETING"
 	at := func(yes bool) func(string) bool { return func(string) bool { return yes } }
 	for name, c := range map[string]struct {
 		job      slurmctl.Job
-		lives    []client.Lifetime
+		lives    []admin.Lifetime
 		attended bool
 		quiet    time.Duration
 		want     int
 	}{
-		"over":                 {job, []client.Lifetime{gone}, false, time.Minute, 1},
-		"just over":            {job, []client.Lifetime{gone}, false, time.Hour, 0},
-		"a hook is at work":    {job, []client.Lifetime{gone}, true, time.Minute, 0},
-		"its epilogs run":      {completing, []client.Lifetime{gone}, false, time.Minute, 0},
-		"a later one is open":  {job, []client.Lifetime{open, gone}, false, time.Minute, 0},
-		"that of another run":  {job, []client.Lifetime{other}, false, time.Minute, 0},
+		"over":                 {job, []admin.Lifetime{gone}, false, time.Minute, 1},
+		"just over":            {job, []admin.Lifetime{gone}, false, time.Hour, 0},
+		"a hook is at work":    {job, []admin.Lifetime{gone}, true, time.Minute, 0},
+		"its epilogs run":      {completing, []admin.Lifetime{gone}, false, time.Minute, 0},
+		"a later one is open":  {job, []admin.Lifetime{open, gone}, false, time.Minute, 0},
+		"that of another run":  {job, []admin.Lifetime{other}, false, time.Minute, 0},
 		"nothing is known yet": {job, nil, false, time.Minute, 0},
 	} {
 		if got := finishable([]slurmctl.Job{c.job}, c.lives, "c", at(c.attended), now, c.quiet); len(got) != c.want || c.want == 1 && got[key] != "7" {
@@ -128,12 +128,12 @@ func TestFinishable(t *testing.T) {
 }
 
 func TestGranted(t *testing.T) {
-	got := grantedOf([]client.Lifetime{
-		{Governed: true, Pool: "memory", Granted: 5, State: client.LifetimeOpen},
-		{Governed: true, Pool: "memory", Granted: 7, State: client.LifetimeOrphan},
-		{Governed: true, Pool: "disk", Granted: 1, State: client.LifetimeDraining},
-		{Governed: true, Pool: "disk", Granted: 100, State: client.LifetimeGone},
-		{Pool: "disk", Granted: 100, State: client.LifetimeOpen},
+	got := grantedOf([]admin.Lifetime{
+		{Governed: true, Pool: "memory", Granted: 5, State: admin.LifetimeOpen},
+		{Governed: true, Pool: "memory", Granted: 7, State: admin.LifetimeOrphan},
+		{Governed: true, Pool: "disk", Granted: 1, State: admin.LifetimeDraining},
+		{Governed: true, Pool: "disk", Granted: 100, State: admin.LifetimeGone},
+		{Pool: "disk", Granted: 100, State: admin.LifetimeOpen},
 	})
 	if want := map[string]int64{"memory": 12, "disk": 1}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v", got)
@@ -142,7 +142,7 @@ func TestGranted(t *testing.T) {
 
 // TestFiguresInComments shows that figures replace figures alone, and nobody else's words.
 func TestFiguresInComments(t *testing.T) {
-	l := client.Lifetime{Nodes: []client.LifetimeNode{{Figures: client.Figures{Absorbed: 4 << 20, Blocked: 0.25, PeakDirty: 3, Failures: 2}}}}
+	l := admin.Lifetime{Nodes: []admin.LifetimeNode{{Figures: admin.Figures{Absorbed: 4 << 20, Blocked: 0.25, PeakDirty: 3, Failures: 2}}}}
 	line := FiguresLine(&l)
 	if want := "absorbed=4194304 peak_dirty=3 blocked_seconds=0.2 flush_failures=2 saved_seconds=unknown"; line != want {
 		t.Errorf("%s", line)
@@ -166,11 +166,11 @@ func TestFiguresInComments(t *testing.T) {
 
 func TestPools(t *testing.T) {
 	s := &Settings{Pools: []string{"memory", "disk"}, Granule: 10}
-	nodes := []client.Node{
-		{State: "ready", Memory: client.TierUsage{Capacity: 100, Dirty: 25}, Disk: client.TierUsage{Capacity: 1005}},
-		{State: "ready", Memory: client.TierUsage{Capacity: 100}},
-		{State: "dead", Memory: client.TierUsage{Capacity: 1000}},
-		{State: "ready", Refused: "too old", Memory: client.TierUsage{Capacity: 1000}},
+	nodes := []admin.Node{
+		{State: "ready", Memory: admin.TierUsage{Capacity: 100, Dirty: 25}, Disk: admin.TierUsage{Capacity: 1005}},
+		{State: "ready", Memory: admin.TierUsage{Capacity: 100}},
+		{State: "dead", Memory: admin.TierUsage{Capacity: 1000}},
+		{State: "ready", Refused: "too old", Memory: admin.TierUsage{Capacity: 1000}},
 	}
 	for _, c := range []struct {
 		granted int64

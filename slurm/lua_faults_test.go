@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/slurmtest"
 )
 
@@ -69,14 +70,14 @@ func (l *luaCluster) saved(job string) {
 }
 
 // lives are what the daemons know of a job's runs, the newest first.
-func (l *luaCluster) lives(job string) []client.Lifetime {
+func (l *luaCluster) lives(job string) []admin.Lifetime {
 	l.t.Helper()
 	c, err := client.Dial(l.t.Context(), client.Options{Address: "unix://" + l.Nodes[0].Daemon.Socket})
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	defer c.Close()
-	list, err := c.Lifetimes(l.t.Context(), job)
+	list, err := admin.Lifetimes(l.t.Context(), c, job)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ func TestLuaFaults(t *testing.T) {
 	idsAgain(c, first)
 	lostWithJob(c)
 	// It is tried again within a minute.
-	for deadline := time.Now().Add(2 * time.Minute); c.lives(first)[1].State != client.LifetimeGone; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); c.lives(first)[1].State != admin.LifetimeGone; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("what the first job has left is not saved: %+v", c.lives(first)[1])
 		}
@@ -214,14 +215,14 @@ func restarts(c *luaCluster) (first string) {
 		c.whole(verb)
 	}
 	for _, verb := range []string{"post-run", "data-out"} {
-		c.Until("the reaper has ended what Slurm has forgotten", func() bool { return c.lives(lost[verb])[0].State == client.LifetimeGone })
+		c.Until("the reaper has ended what Slurm has forgotten", func() bool { return c.lives(lost[verb])[0].State == admin.LifetimeGone })
 		c.whole("lost." + verb)
 	}
 	c.shows(lost["data-in"], "Slurm has lost track")
 	c.Run(slurmtest.Alice, "scancel", lost["data-in"])
 	// Slurm may end its own teardown with the job, and not begin it again.
 	c.Wait(lost["data-in"], "CANCELLED")
-	c.Until("nothing is left of the cancelled job", func() bool { return c.lives(lost["data-in"])[0].State == client.LifetimeGone })
+	c.Until("nothing is left of the cancelled job", func() bool { return c.lives(lost["data-in"])[0].State == admin.LifetimeGone })
 
 	c.sound()
 	return first
@@ -250,7 +251,7 @@ func idsAgain(c *luaCluster, first string) {
 	if again != first {
 		c.t.Fatalf("the next job has id %s, not %s", again, first)
 	}
-	if l := c.lives(first); l[len(l)-1].Key != old || l[len(l)-1].State != client.LifetimeOrphan {
+	if l := c.lives(first); l[len(l)-1].Key != old || l[len(l)-1].State != admin.LifetimeOrphan {
 		c.t.Fatalf("the first job is %+v", l)
 	}
 	c.Run("root", "chown", slurmtest.Alice, c.store+"/locked")
@@ -258,12 +259,12 @@ func idsAgain(c *luaCluster, first string) {
 		out, _ := os.ReadFile(c.Work + "/again.out")
 		c.t.Fatalf("%v: %s", info, out)
 	}
-	c.Until("what it has left is gone", func() bool { return c.lives(again)[0].State == client.LifetimeGone })
+	c.Until("what it has left is gone", func() bool { return c.lives(again)[0].State == admin.LifetimeGone })
 	c.whole("again")
 	if list := c.lives(first); len(list) != 2 || list[1].Key != old {
 		c.t.Fatalf("what is known of the two jobs of one id: %+v", list)
 	}
-	c.Until("the job that Slurm does not know any more is saved", func() bool { return c.lives(unknown)[0].State == client.LifetimeGone })
+	c.Until("the job that Slurm does not know any more is saved", func() bool { return c.lives(unknown)[0].State == admin.LifetimeGone })
 	c.whole("unknown")
 	c.sound()
 }
@@ -283,7 +284,7 @@ sleep 600
 	c.Run("root", "scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=lost")
 	c.Until("what it has left is an orphan", func() bool {
 		l := c.lives(job)[0]
-		return l.State == client.LifetimeOrphan && strings.Contains(l.Reason, "n3")
+		return l.State == admin.LifetimeOrphan && strings.Contains(l.Reason, "n3")
 	})
 	if out := c.orphans(); !strings.Contains(out, c.lives(job)[0].Key) || !strings.Contains(out, "n3") {
 		c.t.Errorf("orphans: %s", out)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/slurmtest"
 	"forebay/slurm"
@@ -517,10 +518,10 @@ func reaped(t *testing.T, l *luaCluster) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_, err = c.OpenLifetime(t.Context(), client.Lifetime{
+	_, err = admin.OpenLifetime(t.Context(), c, admin.Lifetime{
 		Key: key, Cluster: "test", Job: "4000000", UID: slurmtest.AliceUID, GID: slurmtest.AliceUID, Buffer: key, Governed: true,
-		Out: []client.LifetimeStage{{Buffer: key, Path: "out", URL: "file://" + l.store + "/reaped"}},
-	}, client.LifetimeOptions{Create: []client.BufferSpec{{Name: key}}, Ran: true})
+		Out: []admin.LifetimeStage{{Buffer: key, Path: "out", URL: "file://" + l.store + "/reaped"}},
+	}, admin.LifetimeOptions{Create: []admin.BufferSpec{{Name: key}}, Ran: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/slurm/directive"
 )
@@ -14,11 +14,11 @@ import (
 // PlanInput is what Plan is made of.
 type PlanInput struct {
 	Work  *directive.Work
-	Pool  string        // that the capacity is taken from: memory, disk
-	Nodes []client.Node // the daemons
-	Jobs  []client.Job  // stage-ins, stage-outs and drains of the last day
-	Flows []Flow        // what buffers flush now, and to where
-	Sizes []int64       // of each stage-in in bytes; negative: not known
+	Pool  string       // that the capacity is taken from: memory, disk
+	Nodes []admin.Node // the daemons
+	Jobs  []admin.Job  // stage-ins, stage-outs and drains of the last day
+	Flows []Flow       // what buffers flush now, and to where
+	Sizes []int64      // of each stage-in in bytes; negative: not known
 }
 
 // Flow is what a buffer has behind it.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/slurm/directive"
 )
 
@@ -23,17 +23,17 @@ func TestPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	job := func(kind, url, buffer string, mib int64, took time.Duration) client.Job {
-		return client.Job{Kind: kind, URL: url, Buffer: buffer, State: "done", BytesDone: mib << 20, Created: now.Add(-took), Ended: now}
+	job := func(kind, url, buffer string, mib int64, took time.Duration) admin.Job {
+		return admin.Job{Kind: kind, URL: url, Buffer: buffer, State: "done", BytesDone: mib << 20, Created: now.Add(-took), Ended: now}
 	}
 	in := &PlanInput{
 		Work: w, Pool: "memory", Sizes: []int64{10 << 20, -1},
-		Nodes: []client.Node{
-			{State: "ready", Memory: client.TierUsage{Capacity: 150, Free: 60}},
-			{State: "ready", Memory: client.TierUsage{Capacity: 50, Free: 30}},
-			{State: "dead", Memory: client.TierUsage{Capacity: 5000, Free: 5000}},
+		Nodes: []admin.Node{
+			{State: "ready", Memory: admin.TierUsage{Capacity: 150, Free: 60}},
+			{State: "ready", Memory: admin.TierUsage{Capacity: 50, Free: 30}},
+			{State: "dead", Memory: admin.TierUsage{Capacity: 5000, Free: 5000}},
 		},
-		Jobs: []client.Job{
+		Jobs: []admin.Job{
 			job("stage-in", "file:///lustre/x", "", 10, time.Second), job("stage-in", "file:///lustre/y", "", 20, time.Second),
 			job("stage-in", "file:///lustre/z", "", 90, time.Second), job("stage-in", "file:///other/z", "", 500, time.Second),
 			job("stage-in", "s3://b/x?endpoint=http://another", "", 500, time.Second), job("stage-in", "s3://b/x?endpoint=http://h", "", 0, time.Second),

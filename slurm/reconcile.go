@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/slurm/slurmctl"
 )
 
@@ -20,23 +20,23 @@ type Reconciler struct {
 
 // Ending is a lifetime that is to be ended, and how.
 type Ending struct {
-	*client.Lifetime
-	client.EndOptions
+	*admin.Lifetime
+	admin.EndOptions
 }
 
 // Compare returns the lifetimes that Slurm was done with in each comparison of the last time
 // quiet; 0: in this one. The lifetimes have to be read before the jobs: Slurm knows a job before
 // its lifetime is opened.
-func (r *Reconciler) Compare(lives []client.Lifetime, jobs []slurmctl.Job, now time.Time, quiet time.Duration) []Ending {
+func (r *Reconciler) Compare(lives []admin.Lifetime, jobs []slurmctl.Job, now time.Time, quiet time.Duration) []Ending {
 	known, runs := jobsByID(jobs), Runs(r.Cluster, jobs)
 	var endings []Ending
 	done := map[string]time.Time{}
 	for i := range lives {
 		l := &lives[i]
-		if l.Cluster != r.Cluster || l.Governed != r.Governed || l.State != client.LifetimeOpen {
+		if l.Cluster != r.Cluster || l.Governed != r.Governed || l.State != admin.LifetimeOpen {
 			continue // another reconciler's, or the daemons are at it
 		}
-		var o client.EndOptions
+		var o admin.EndOptions
 		is := false
 		if r.Governed {
 			o, is = governedEnd(l, known[l.Job], r.Cluster, now)
@@ -87,27 +87,27 @@ const stayed = 10 * time.Minute
 // governedEnd decides whether and how an open lifetime of burst_buffer/lua's ends, by the job
 // that has its id now (nil: none). It ends when it has left its nodes, and wherever it
 // still seems to be if it was over for long.
-func governedEnd(l *client.Lifetime, j *slurmctl.Job, cluster string, now time.Time) (o client.EndOptions, is bool) {
+func governedEnd(l *admin.Lifetime, j *slurmctl.Job, cluster string, now time.Time) (o admin.EndOptions, is bool) {
 	its := j != nil && ofRun(l, j, cluster)
 	switch {
 	case j != nil && strings.Contains(j.State, "COMPLETING"), its && !j.Over():
 		return o, false
 	case l.Over.IsZero():
-		return client.EndOptions{WhenLeft: true, Failed: its && !j.Succeeded()}, true
+		return admin.EndOptions{WhenLeft: true, Failed: its && !j.Succeeded()}, true
 	}
 	return o, now.Sub(l.Over) > stayed
 }
 
 // prologEnd decides whether and how an open lifetime of a prolog's ends, by its run (nil: Slurm does
 // not know it).
-func prologEnd(j *slurmctl.Job) (o client.EndOptions, is bool) {
+func prologEnd(j *slurmctl.Job) (o admin.EndOptions, is bool) {
 	if j.Active() {
 		return o, false
 	}
-	return client.EndOptions{Failed: j != nil && j.State != "COMPLETED"}, true
+	return admin.EndOptions{Failed: j != nil && j.State != "COMPLETED"}, true
 }
 
 // ofRun reports whether a lifetime is that of a job's present run.
-func ofRun(l *client.Lifetime, j *slurmctl.Job, cluster string) bool {
+func ofRun(l *admin.Lifetime, j *slurmctl.Job, cluster string) bool {
 	return attemptOf(l.Key, keyOf(j, cluster)) > 0
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/slurm/slurmctl"
 )
@@ -26,34 +26,34 @@ func TestEndings(t *testing.T) {
 		j        *slurmctl.Job
 		want     string
 	}{
-		"waits":                   {true, client.LifetimeOpen, never, job("a", "PENDING"), leave},
-		"runs":                    {true, client.LifetimeOpen, never, job("a", "RUNNING"), leave},
-		"epilogs run":             {true, client.LifetimeOpen, never, job("a", "COMPLETING"), leave},
-		"another's epilogs run":   {true, client.LifetimeOpen, never, job("b", "COMPLETING"), leave},
-		"gone":                    {true, client.LifetimeOpen, never, nil, endLeft},
-		"another one":             {true, client.LifetimeOpen, never, job("b", "RUNNING"), endLeft},
-		"cancelled":               {true, client.LifetimeOpen, never, &slurmctl.Job{ID: "7", Submitted: "a", State: "CANCELLED", ExitCode: "0:15"}, failedLeft},
-		"lost stage-out":          {true, client.LifetimeOpen, never, job("a", "STAGE_OUT"), endLeft},
-		"leaves its nodes":        {true, client.LifetimeOpen, now, job("a", "STAGE_OUT"), leave},
-		"never leaves its nodes":  {true, client.LifetimeOpen, long, job("a", "STAGE_OUT"), end},
-		"runs, said to be over":   {true, client.LifetimeOpen, long, job("a", "RUNNING"), leave},
-		"is being saved":          {true, client.LifetimeDraining, long, nil, leave},
-		"cannot be saved":         {true, client.LifetimeOrphan, long, nil, leave},
-		"is gone with everything": {true, client.LifetimeGone, now, nil, leave},
+		"waits":                   {true, admin.LifetimeOpen, never, job("a", "PENDING"), leave},
+		"runs":                    {true, admin.LifetimeOpen, never, job("a", "RUNNING"), leave},
+		"epilogs run":             {true, admin.LifetimeOpen, never, job("a", "COMPLETING"), leave},
+		"another's epilogs run":   {true, admin.LifetimeOpen, never, job("b", "COMPLETING"), leave},
+		"gone":                    {true, admin.LifetimeOpen, never, nil, endLeft},
+		"another one":             {true, admin.LifetimeOpen, never, job("b", "RUNNING"), endLeft},
+		"cancelled":               {true, admin.LifetimeOpen, never, &slurmctl.Job{ID: "7", Submitted: "a", State: "CANCELLED", ExitCode: "0:15"}, failedLeft},
+		"lost stage-out":          {true, admin.LifetimeOpen, never, job("a", "STAGE_OUT"), endLeft},
+		"leaves its nodes":        {true, admin.LifetimeOpen, now, job("a", "STAGE_OUT"), leave},
+		"never leaves its nodes":  {true, admin.LifetimeOpen, long, job("a", "STAGE_OUT"), end},
+		"runs, said to be over":   {true, admin.LifetimeOpen, long, job("a", "RUNNING"), leave},
+		"is being saved":          {true, admin.LifetimeDraining, long, nil, leave},
+		"cannot be saved":         {true, admin.LifetimeOrphan, long, nil, leave},
+		"is gone with everything": {true, admin.LifetimeGone, now, nil, leave},
 
-		"prolog's, runs":         {false, client.LifetimeOpen, never, job("a", "RUNNING"), leave},
-		"prolog's, epilogs run":  {false, client.LifetimeOpen, never, job("a", "COMPLETING"), leave},
-		"prolog's, gone":         {false, client.LifetimeOpen, never, nil, end},
-		"prolog's, another one":  {false, client.LifetimeOpen, never, job("b", "RUNNING"), end},
-		"prolog's, completed":    {false, client.LifetimeOpen, never, job("a", "COMPLETED"), end},
-		"prolog's, failed":       {false, client.LifetimeOpen, never, job("a", "NODE_FAIL"), failed},
-		"prolog's, was requeued": {false, client.LifetimeOpen, never, job("a", "PENDING"), failed},
-		"prolog's, being saved":  {false, client.LifetimeDraining, never, nil, leave},
+		"prolog's, runs":         {false, admin.LifetimeOpen, never, job("a", "RUNNING"), leave},
+		"prolog's, epilogs run":  {false, admin.LifetimeOpen, never, job("a", "COMPLETING"), leave},
+		"prolog's, gone":         {false, admin.LifetimeOpen, never, nil, end},
+		"prolog's, another one":  {false, admin.LifetimeOpen, never, job("b", "RUNNING"), end},
+		"prolog's, completed":    {false, admin.LifetimeOpen, never, job("a", "COMPLETED"), end},
+		"prolog's, failed":       {false, admin.LifetimeOpen, never, job("a", "NODE_FAIL"), failed},
+		"prolog's, was requeued": {false, admin.LifetimeOpen, never, job("a", "PENDING"), failed},
+		"prolog's, being saved":  {false, admin.LifetimeDraining, never, nil, leave},
 	} {
-		lives := []client.Lifetime{
+		lives := []admin.Lifetime{
 			{Key: key, Job: "7", Cluster: "c", Governed: c.governed, State: c.state, Over: c.over},
-			{Key: key, Job: "7", Cluster: "other", Governed: c.governed, State: client.LifetimeOpen},
-			{Key: key, Job: "7", Cluster: "c", Governed: !c.governed, State: client.LifetimeOpen},
+			{Key: key, Job: "7", Cluster: "other", Governed: c.governed, State: admin.LifetimeOpen},
+			{Key: key, Job: "7", Cluster: "c", Governed: !c.governed, State: admin.LifetimeOpen},
 		}
 		var jobs []slurmctl.Job
 		if c.j != nil {
@@ -66,7 +66,7 @@ func TestEndings(t *testing.T) {
 			if len(endings) > 1 || e.Lifetime != &lives[0] {
 				t.Errorf("%s: others' end: %v", name, endings)
 			}
-			got = map[client.EndOptions]string{{}: end, {WhenLeft: true}: endLeft, {Failed: true}: failed, {WhenLeft: true, Failed: true}: failedLeft}[e.EndOptions]
+			got = map[admin.EndOptions]string{{}: end, {WhenLeft: true}: endLeft, {Failed: true}: failed, {WhenLeft: true, Failed: true}: failedLeft}[e.EndOptions]
 		}
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
@@ -78,7 +78,7 @@ func TestEndings(t *testing.T) {
 func TestQuiet(t *testing.T) {
 	now := time.Now()
 	running := []slurmctl.Job{{ID: "7", Submitted: "a", State: "RUNNING"}}
-	l := []client.Lifetime{{Key: keyOf(&running[0], "c"), Job: "7", Cluster: "c", State: client.LifetimeOpen}}
+	l := []admin.Lifetime{{Key: keyOf(&running[0], "c"), Job: "7", Cluster: "c", State: admin.LifetimeOpen}}
 	r := Reconciler{Cluster: "c"}
 	var got strings.Builder
 	for i, jobs := range [][]slurmctl.Job{nil, nil, running, nil, nil, nil, nil} {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/slurm/slurmctl"
 )
 
@@ -36,11 +37,11 @@ func (h *Hooks) Pools(ctx context.Context) ([]Pool, error) {
 		return nil, err
 	}
 	defer c.Close()
-	nodes, err := c.Nodes(ctx)
+	nodes, err := admin.Nodes(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	lives, err := c.Lifetimes(ctx, "")
+	lives, err := admin.Lifetimes(ctx, c, "")
 	if err != nil {
 		return nil, err
 	}
@@ -55,10 +56,10 @@ func (h *Hooks) Pools(ctx context.Context) ([]Pool, error) {
 }
 
 // grantedOf counts by pool what jobs were promised whose buffers are there.
-func grantedOf(lives []client.Lifetime) map[string]int64 {
+func grantedOf(lives []admin.Lifetime) map[string]int64 {
 	granted := map[string]int64{}
 	for i := range lives {
-		if l := &lives[i]; l.Governed && l.State != client.LifetimeGone {
+		if l := &lives[i]; l.Governed && l.State != admin.LifetimeGone {
 			granted[l.Pool] += l.Granted
 		}
 	}
@@ -66,7 +67,7 @@ func grantedOf(lives []client.Lifetime) map[string]int64 {
 }
 
 // poolsOf counts what the daemons that take writes have.
-func poolsOf(nodes []client.Node, granted map[string]int64, s *Settings) []Pool {
+func poolsOf(nodes []admin.Node, granted map[string]int64, s *Settings) []Pool {
 	var pools []Pool
 	for _, name := range s.Pools {
 		var total, used int64
@@ -113,7 +114,7 @@ func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error)
 	}
 	defer c.Close()
 	// In this order: a job is known to Slurm before its setup runs.
-	lives, err := c.Lifetimes(ctx, "")
+	lives, err := admin.Lifetimes(ctx, c, "")
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +126,7 @@ func (h *Hooks) Reap(ctx context.Context, quiet time.Duration) ([]Reaped, error)
 	h.reconciler.Cluster, h.reconciler.Governed = h.Settings.Cluster, true
 	for _, e := range h.reconciler.Compare(lives, jobs, now, quiet) {
 		a := Answer{State: stateDone, Message: "ended"}
-		if _, err := c.EndLifetime(ctx, e.Key, e.EndOptions); err != nil {
+		if _, err := admin.EndLifetime(ctx, c, e.Key, e.EndOptions); err != nil {
 			a = failed(err)
 		}
 		h.log("job %s (%s) is over for Slurm, and was not for the daemons: %s", e.Job, e.Key, a.Message)
@@ -154,7 +155,7 @@ func (h *Hooks) tellAbandoned(ctx context.Context, jobs []slurmctl.Job, now time
 
 // finish has Slurm end the stage-outs of jobs with which there is nothing left to do, each
 // once. Of one whose buffer it has forgotten when it was killed, 22.05 takes no notice of that.
-func (h *Hooks) finish(ctx context.Context, jobs []slurmctl.Job, lives []client.Lifetime, now time.Time, quiet time.Duration) (err error) {
+func (h *Hooks) finish(ctx context.Context, jobs []slurmctl.Job, lives []admin.Lifetime, now time.Time, quiet time.Duration) (err error) {
 	attended := func(job string) bool { return h.attended(job, quiet) }
 	finished := map[string]bool{}
 	for key, job := range finishable(jobs, lives, h.Settings.Cluster, attended, now, quiet) {
@@ -172,7 +173,7 @@ func (h *Hooks) finish(ctx context.Context, jobs []slurmctl.Job, lives []client.
 // finishable are the jobs, by the keys of their lifetimes, that Slurm takes for staging out,
 // though all of that has been over for quiet and no hook is at work. Slurm has not noticed
 // that the hook has ended.
-func finishable(jobs []slurmctl.Job, lives []client.Lifetime, cluster string, attended func(job string) bool, now time.Time, quiet time.Duration) map[string]string {
+func finishable(jobs []slurmctl.Job, lives []admin.Lifetime, cluster string, attended func(job string) bool, now time.Time, quiet time.Duration) map[string]string {
 	staging := map[string]*slurmctl.Job{}
 	for i := range jobs {
 		if jobs[i].State == "STAGE_OUT" {
@@ -187,7 +188,7 @@ func finishable(jobs []slurmctl.Job, lives []client.Lifetime, cluster string, at
 			continue
 		}
 		delete(staging, l.Job)
-		if l.State == client.LifetimeGone && now.Sub(l.Gone) >= quiet && !attended(l.Job) {
+		if l.State == admin.LifetimeGone && now.Sub(l.Gone) >= quiet && !attended(l.Job) {
 			found[l.Key] = l.Job
 		}
 	}
@@ -203,14 +204,14 @@ func (h *Hooks) Figures(ctx context.Context, every time.Duration) error {
 		return err
 	}
 	defer c.Close()
-	lives, err := c.Lifetimes(ctx, "")
+	lives, err := admin.Lifetimes(ctx, c, "")
 	if err != nil {
 		return err
 	}
 	figured := map[string]time.Time{}
 	for i := range lives {
 		l := &lives[i]
-		if l.Cluster != h.Settings.Cluster || l.State != client.LifetimeOpen || l.Total() == (client.Figures{}) {
+		if l.Cluster != h.Settings.Cluster || l.State != admin.LifetimeOpen || l.Total() == (admin.Figures{}) {
 			continue
 		}
 		if last, was := h.figured[l.Key]; was && time.Since(last) < every {
@@ -230,7 +231,7 @@ func (h *Hooks) Figures(ctx context.Context, every time.Duration) error {
 // absorbed, most bytes that were not on the store, seconds that writers were blocked, flushes
 // that failed, and seconds that it saved at least against writing straight to the store
 // ("unknown" until the store's speed is known).
-func FiguresLine(l *client.Lifetime) string {
+func FiguresLine(l *admin.Lifetime) string {
 	f, saved := l.Total(), "unknown"
 	if s, measured := l.Saved(); measured {
 		saved = strconv.FormatFloat(s, 'f', 1, 64)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -52,7 +53,7 @@ with overwrite the last flush wins. Buffers of one user's jobs that keep files n
 			if err != nil {
 				return err
 			}
-			made, err := c.CreateBuffer(cmd.Context(), spec)
+			made, err := admin.CreateBuffer(cmd.Context(), c, spec)
 			if err != nil {
 				return err
 			}
@@ -69,7 +70,7 @@ with overwrite the last flush wins. Buffers of one user's jobs that keep files n
 	f.StringArrayVar(&o.tier, "tier", nil, "PATTERN=disk or PATTERN=memory: where files with such names go; the first that fits counts (default: memory)")
 	f.BoolVar(&o.keepNone, "keep-none", false, "flush every name")
 	f.StringVar(&o.limit, "flush-limit", "", "bytes a second to the store")
-	f.StringVar(&o.existing, "existing", string(client.ExistingKeep), "files of the store that the buffer did not write: keep (one of the same name in the buffer stays there, in conflict), overwrite, or refuse (no buffer is made)")
+	f.StringVar(&o.existing, "existing", string(admin.ExistingKeep), "files of the store that the buffer did not write: keep (one of the same name in the buffer stays there, in conflict), overwrite, or refuse (no buffer is made)")
 	f.BoolVar(&o.shared, "shared", false, "other buffers may have the same store, or one below or above it")
 	f.DurationVar(&o.dirtyAge, "dirty-age", 0, "oldest a dirty byte may get before its flush begins (default: the daemon's)")
 	f.BoolVar(&o.noWait, "no-wait", false, "writes without room fail instead of waiting")
@@ -80,12 +81,12 @@ with overwrite the last flush wins. Buffers of one user's jobs that keep files n
 	return cmd
 }
 
-var tiers = map[string]client.Tier{client.TierMemory.String(): client.TierMemory, client.TierDisk.String(): client.TierDisk}
+var tiers = map[string]admin.Tier{admin.TierMemory.String(): admin.TierMemory, admin.TierDisk.String(): admin.TierDisk}
 
-func (o *bufferOptions) spec(name string) (client.BufferSpec, error) {
-	spec := client.BufferSpec{
-		Name: name, Backing: storeURL(o.backing), Durability: client.Durability(o.durability), Codec: o.codec, Keep: o.keep,
-		DirtyAge: o.dirtyAge, NoWait: o.noWait, Receipt: o.receipt, Job: o.job, Replicas: o.replicas, Existing: client.Existing(o.existing),
+func (o *bufferOptions) spec(name string) (admin.BufferSpec, error) {
+	spec := admin.BufferSpec{
+		Name: name, Backing: storeURL(o.backing), Durability: admin.Durability(o.durability), Codec: o.codec, Keep: o.keep,
+		DirtyAge: o.dirtyAge, NoWait: o.noWait, Receipt: o.receipt, Job: o.job, Replicas: o.replicas, Existing: admin.Existing(o.existing),
 		Shared: o.shared,
 	}
 	if o.keepNone {
@@ -97,7 +98,7 @@ func (o *bufferOptions) spec(name string) (client.BufferSpec, error) {
 		if !ok || !known {
 			return spec, usage("--tier " + rule + " is not PATTERN=disk or PATTERN=memory")
 		}
-		spec.Tiers = append(spec.Tiers, client.TierRule{Pattern: pattern, Tier: tier})
+		spec.Tiers = append(spec.Tiers, admin.TierRule{Pattern: pattern, Tier: tier})
 	}
 	for _, s := range []struct {
 		what, text string
@@ -145,7 +146,7 @@ type bufferJSON struct {
 	State      string    `json:"state"`
 }
 
-func describeBuffer(b *client.BufferSpec) bufferJSON {
+func describeBuffer(b *admin.BufferSpec) bufferJSON {
 	return bufferJSON{
 		Name: b.Name, UID: b.UID, GID: b.GID, Mode: fmt.Sprintf("%04o", b.Mode.Perm()), Capacity: b.Capacity, Backing: b.Backing,
 		Durability: string(b.Durability), Codec: b.Codec, Keep: b.Keep, Tiers: describeTiers(b.Tiers),
@@ -155,7 +156,7 @@ func describeBuffer(b *client.BufferSpec) bufferJSON {
 }
 
 // sayExisting tells the maker of a buffer what its store holds already, and what becomes of it.
-func (a *app) sayExisting(b *client.BufferSpec) {
+func (a *app) sayExisting(b *admin.BufferSpec) {
 	if b.Found == "" {
 		return
 	}
@@ -178,7 +179,7 @@ func shellWord(url string) string {
 }
 
 // describeTiers returns rules as --tier takes them.
-func describeTiers(rules []client.TierRule) (list []string) {
+func describeTiers(rules []admin.TierRule) (list []string) {
 	for _, r := range rules {
 		list = append(list, r.Pattern+"="+r.Tier.String())
 	}
@@ -199,7 +200,7 @@ func (a *app) listBuffers(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	all, err := c.Buffers(cmd.Context())
+	all, err := admin.Buffers(cmd.Context(), c)
 	if err != nil {
 		return err
 	}
@@ -228,7 +229,7 @@ func newBufferShowCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			spec, err := c.BufferInfo(cmd.Context(), args[0])
+			spec, err := admin.BufferInfo(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
@@ -274,11 +275,11 @@ drain the buffer, and remove the files that bbctl lost lists, or give --discard.
 			if err != nil {
 				return err
 			}
-			destroy := c.DestroyBuffer
+			destroy := admin.DestroyBuffer
 			if discard {
-				destroy = c.DiscardBuffer
+				destroy = admin.DiscardBuffer
 			}
-			if err := destroy(cmd.Context(), args[0]); err != nil {
+			if err := destroy(cmd.Context(), c, args[0]); err != nil {
 				return err
 			}
 			return a.print(map[string]string{"destroyed": args[0]}, func() { fmt.Fprintln(a.out, "destroyed", args[0]) })

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/open"
 	"forebay/internal/bb"
@@ -66,7 +67,7 @@ func endsOf(ctx context.Context, c *client.Client) (*ends, error) {
 		Instance, Life string
 		Earlier        []string
 	}
-	text, err := c.Status(ctx, "")
+	text, err := admin.Status(ctx, c, "")
 	if err == nil {
 		err = json.Unmarshal(text, &s)
 	}
@@ -77,7 +78,7 @@ func endsOf(ctx context.Context, c *client.Client) (*ends, error) {
 	for _, id := range s.Earlier {
 		e.earlier[id] = true
 	}
-	nodes, err := c.Nodes(ctx)
+	nodes, err := admin.Nodes(ctx, c)
 	if err != nil && bb.KindOf(err) != bb.Unsupported { // a daemon that is alone
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func (a *app) clean(ctx context.Context, stores []string, dryRun bool) error {
 	if err != nil {
 		return err
 	}
-	specs, err := c.Buffers(ctx)
+	specs, err := admin.Buffers(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
 	"forebay/internal/bbdtest"
@@ -74,7 +75,7 @@ func killedIn(t *testing.T, d *bbdtest.Daemon, dir string) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b"}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Buffer("b").WriteFile(t.Context(), "f", make([]byte, 48<<20), 0o644); err != nil {
@@ -84,7 +85,7 @@ func killedIn(t *testing.T, d *bbdtest.Daemon, dir string) string {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := c.StageOut(ctx, client.StageRequest{Buffer: "b", Path: "f", URL: "file://" + dir + "/f"}, nil)
+		_, err := admin.StageOut(ctx, c, admin.StageRequest{Buffer: "b", Path: "f", URL: "file://" + dir + "/f"}, nil)
 		ended <- err
 	}()
 	left := ""

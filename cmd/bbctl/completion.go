@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -162,7 +163,7 @@ func completeContext(*cobra.Command, []string, string) ([]string, cobra.ShellCom
 }
 
 func bufferNames(ctx context.Context, c *client.Client) (names []string) {
-	all, _ := c.Buffers(ctx)
+	all, _ := admin.Buffers(ctx, c)
 	for _, b := range all {
 		names = append(names, b.Name)
 	}
@@ -170,7 +171,7 @@ func bufferNames(ctx context.Context, c *client.Client) (names []string) {
 }
 
 func nodeNames(ctx context.Context, c *client.Client) (names []string) {
-	all, _ := c.Nodes(ctx)
+	all, _ := admin.Nodes(ctx, c)
 	for _, n := range all {
 		names = append(names, string(n.Name))
 	}
@@ -178,7 +179,7 @@ func nodeNames(ctx context.Context, c *client.Client) (names []string) {
 }
 
 func jobIDs(ctx context.Context, c *client.Client) (ids []string) {
-	all, _ := c.Jobs(ctx)
+	all, _ := admin.Jobs(ctx, c)
 	for _, j := range all {
 		ids = append(ids, j.ID)
 	}

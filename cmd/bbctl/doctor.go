@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/slurm/node"
 )
@@ -137,7 +138,7 @@ func (a *app) examineDaemon(ctx context.Context, c *client.Client, stores []stri
 	info := c.Server()
 	all := []finding{versionFinding("bbctl", version, strings.TrimPrefix(info.Version, "bbd "))}
 	var s daemonStatus
-	text, err := c.Status(ctx, "")
+	text, err := admin.Status(ctx, c, "")
 	if err == nil {
 		err = json.Unmarshal(text, &s)
 	}
@@ -152,7 +153,7 @@ func (a *app) examineDaemon(ctx context.Context, c *client.Client, stores []stri
 	pid := daemonPid(info.Address)
 	all = append(all, limitFindings(pid, os.ReadFile)...)
 	all = append(all, hugeFinding(pid, os.ReadFile))
-	nodes, err := c.Nodes(ctx)
+	nodes, err := admin.Nodes(ctx, c)
 	switch {
 	case errors.Is(err, client.ErrUnsupported):
 		all = append(all, finding{"cluster", isSkipped, "the daemon is alone", ""})
@@ -164,11 +165,11 @@ func (a *app) examineDaemon(ctx context.Context, c *client.Client, stores []stri
 	for _, url := range stores {
 		all = append(all, examineStore(ctx, c, url))
 	}
-	specs, err := c.Buffers(ctx)
+	specs, err := admin.Buffers(ctx, c)
 	if err == nil {
 		all = append(all, storeClocks(ctx, specs, stores)...)
 	}
-	if lives, err := c.Lifetimes(ctx, ""); err == nil {
+	if lives, err := admin.Lifetimes(ctx, c, ""); err == nil {
 		if list := orphans(lives, specs); len(list) > 0 {
 			all = append(all, finding{"orphans", isWarning, bb.Count(len(list), "buffer") + " of jobs that are gone cannot be saved yet", "see bbctl orphans for the reasons"})
 		}
@@ -357,7 +358,7 @@ func reach(address string) error {
 }
 
 // nodeFindings look at the cluster as the daemon sees it, and at how its members are reached.
-func nodeFindings(nodes []client.Node, self string, reach func(string) error) []finding {
+func nodeFindings(nodes []admin.Node, self string, reach func(string) error) []finding {
 	var all []finding
 	own := ""
 	for _, n := range nodes {
@@ -399,7 +400,7 @@ func nodeFindings(nodes []client.Node, self string, reach func(string) error) []
 // examineStore has the daemon look at a store, as it does when a buffer is made.
 func examineStore(ctx context.Context, c *client.Client, url string) finding {
 	name := "doctor-" + strings.ToLower(rand.Text()[:12])
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: name, Backing: url, Shared: true}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: name, Backing: url, Shared: true}); err != nil {
 		fix := "mend the store, or the credentials that the daemon finds: see docs/configuration.md, s3"
 		var e *bb.Error
 		if errors.As(err, &e) && e.Remedy != "" {
@@ -407,7 +408,7 @@ func examineStore(ctx context.Context, c *client.Client, url string) finding {
 		}
 		return finding{"store", isFailed, oneLineOf(err), fix}
 	}
-	if err := c.DestroyBuffer(ctx, name); err != nil {
+	if err := admin.DestroyBuffer(ctx, c, name); err != nil {
 		return finding{"store", isFailed, oneLineOf(err), "bbctl buffer destroy " + name}
 	}
 	return finding{"store", isOK, url + ": reachable and writable", ""}
@@ -418,7 +419,7 @@ func examineStore(ctx context.Context, c *client.Client, url string) finding {
 const maxSkew = 5 * time.Minute
 
 // storeClocks compare this node's clock with those of object stores.
-func storeClocks(ctx context.Context, specs []client.BufferSpec, more []string) []finding {
+func storeClocks(ctx context.Context, specs []admin.BufferSpec, more []string) []finding {
 	seen := map[string]bool{}
 	var all []finding
 	for i := range specs {

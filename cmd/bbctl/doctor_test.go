@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"forebay/client"
+	"forebay/client/admin"
 )
 
 // states returns how often each state occurs, and all that was said.
@@ -107,8 +107,8 @@ func TestDoctorLimits(t *testing.T) {
 }
 
 func TestDoctorNodes(t *testing.T) {
-	node := func(name, state, server string) client.Node {
-		return client.Node{Name: client.NodeID(name), State: state, Server: server, Session: name + ":1", Fabric: name + ":2"}
+	node := func(name, state, server string) admin.Node {
+		return admin.Node{Name: admin.NodeID(name), State: state, Server: server, Session: name + ":1", Fabric: name + ":2"}
 	}
 	reach := func(address string) error {
 		if strings.HasPrefix(address, "far") {
@@ -116,12 +116,12 @@ func TestDoctorNodes(t *testing.T) {
 		}
 		return nil
 	}
-	wantStates(t, "good ones", nodeFindings([]client.Node{node("n1", "ready", "bbd 1"), node("n2", "ready", "bbd 1")}, "n1", reach), 1, 0, 0)
+	wantStates(t, "good ones", nodeFindings([]admin.Node{node("n1", "ready", "bbd 1"), node("n2", "ready", "bbd 1")}, "n1", reach), 1, 0, 0)
 	refused := node("n4", "ready", "bbd 0")
 	refused.Refused = "too old"
 	none := node("n5", "ready", "bbd 1")
 	none.Fabric = ""
-	wantStates(t, "bad ones", nodeFindings([]client.Node{
+	wantStates(t, "bad ones", nodeFindings([]admin.Node{
 		node("n1", "ready", "bbd 1"), node("n2", "dead", "bbd 1"), node("n3", "ready", "bbd 2"), refused, none, node("far", "ready", "bbd 1"),
 	}, "n1", reach), 1, 2, 4)
 }

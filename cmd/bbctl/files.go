@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -82,7 +83,7 @@ func (l *lister) buffers(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	all, err := c.Buffers(ctx)
+	all, err := admin.Buffers(ctx, c)
 	if err != nil {
 		return err
 	}

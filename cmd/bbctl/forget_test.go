@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clusterkey"
 )
@@ -45,7 +46,7 @@ func TestForgetNode(t *testing.T) {
 
 // A command line that would lose bytes asks on a terminal, and only "y" or "yes" is consent.
 func TestForgetConfirmed(t *testing.T) {
-	loss := &client.Forgotten{LostTotal: 2, LostBytes: 1 << 20}
+	loss := &admin.Forgotten{LostTotal: 2, LostBytes: 1 << 20}
 	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "": false, "n\n": false, "yep\n": false} {
 		var out strings.Builder
 		a := &app{in: strings.NewReader(answer), out: &out, err: &out}
@@ -85,7 +86,7 @@ func cancelEnded(t *testing.T) {
 	}
 	bbctl(t, exitDone, "buffer", "create", "staged")
 	bbctl(t, exitDone, "stage-in", "file://"+from, "bb://staged/")
-	var jobs []client.Job
+	var jobs []admin.Job
 	if err := json.Unmarshal([]byte(bbctl(t, exitDone, "jobs", "list", "--json")), &jobs); err != nil || len(jobs) != 1 {
 		t.Fatalf("%+v %v", jobs, err)
 	}
@@ -160,7 +161,7 @@ func nodesOf(t *testing.T, releases ...string) (n1, n2 *bbdtest.Daemon) {
 }
 
 // unanswering waits until a daemon knows that a node does not answer any more.
-func unanswering(t *testing.T, d *bbdtest.Daemon, node client.NodeID) {
+func unanswering(t *testing.T, d *bbdtest.Daemon, node admin.NodeID) {
 	t.Helper()
 	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + d.Socket})
 	if err != nil {
@@ -168,7 +169,7 @@ func unanswering(t *testing.T, d *bbdtest.Daemon, node client.NodeID) {
 	}
 	defer c.Close()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		_, err := c.NodeLoss(t.Context(), node)
+		_, err := admin.NodeLoss(t.Context(), c, node)
 		if err == nil {
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -35,7 +36,7 @@ func newJobsListCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			jobs, err := c.Jobs(cmd.Context())
+			jobs, err := admin.Jobs(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
@@ -62,7 +63,7 @@ func newJobsShowCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			j, err := c.Job(cmd.Context(), args[0])
+			j, err := admin.JobByID(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
@@ -71,7 +72,7 @@ func newJobsShowCommand(a *app) *cobra.Command {
 	}
 }
 
-func (a *app) printJob(j *client.Job) {
+func (a *app) printJob(j *admin.Job) {
 	fmt.Fprintf(a.out, "%s: %s of bb://%s/%s", j.ID, j.Kind, j.Buffer, j.Path)
 	if j.URL != "" {
 		fmt.Fprintf(a.out, ", %s", j.URL)
@@ -123,7 +124,7 @@ was cancelled.`,
 			}
 			bar := a.progress("job " + args[0])
 			lines := json.NewEncoder(a.out)
-			j, err := c.WatchJob(cmd.Context(), args[0], func(j client.Job) {
+			j, err := admin.WatchJob(cmd.Context(), c, args[0], func(j admin.Job) {
 				bar.set(figures{j.FilesDone, j.Files, j.BytesDone, j.Bytes})
 				if a.json {
 					lines.Encode(j)
@@ -155,14 +156,14 @@ func newJobsCancelCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			j, err := c.Job(cmd.Context(), args[0])
+			j, err := admin.JobByID(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
 			if j.State != "running" && j.State != "cancelled" {
 				return &client.Error{Kind: client.ErrBusy, Op: "cancel job", Path: j.ID, Err: errors.New("it has ended already: " + j.State)}
 			}
-			if err := c.CancelJob(cmd.Context(), args[0]); err != nil {
+			if err := admin.CancelJob(cmd.Context(), c, args[0]); err != nil {
 				return err
 			}
 			return a.print(map[string]string{"cancelled": j.ID}, func() { fmt.Fprintln(a.out, "cancelled", j.ID) })

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -35,11 +36,11 @@ lose what is in one: bbctl buffer destroy NAME --discard.`,
 			if err != nil {
 				return err
 			}
-			lives, err := c.Lifetimes(cmd.Context(), "")
+			lives, err := admin.Lifetimes(cmd.Context(), c, "")
 			if err != nil {
 				return err
 			}
-			buffers, err := c.Buffers(cmd.Context())
+			buffers, err := admin.Buffers(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
@@ -57,17 +58,17 @@ lose what is in one: bbctl buffer destroy NAME --discard.`,
 
 // orphans joins what the two lists say: a lifetime says why, and a buffer may be an orphan
 // without one.
-func orphans(lives []client.Lifetime, buffers []client.BufferSpec) []orphan {
+func orphans(lives []admin.Lifetime, buffers []admin.BufferSpec) []orphan {
 	list, known := []orphan{}, map[string]bool{}
 	for i := range lives {
 		l := &lives[i]
-		if l.State == client.LifetimeOrphan {
+		if l.State == admin.LifetimeOrphan {
 			known[l.Buffer] = true
 			list = append(list, orphan{Buffer: l.Buffer, Job: l.Job, Key: l.Key, UID: l.UID, Since: l.Ended, Reason: l.Reason})
 		}
 	}
 	for i := range buffers {
-		if b := &buffers[i]; b.State == client.BufferOrphan && !known[b.Name] {
+		if b := &buffers[i]; b.State == admin.BufferOrphan && !known[b.Name] {
 			list = append(list, orphan{Buffer: b.Name, Job: b.Job, UID: b.UID, Since: b.Created})
 		}
 	}
@@ -80,7 +81,7 @@ func (a *app) jobStatus(cmd *cobra.Command, job string) error {
 	if err != nil {
 		return err
 	}
-	list, err := c.Lifetimes(cmd.Context(), job)
+	list, err := admin.Lifetimes(cmd.Context(), c, job)
 	if err != nil {
 		return err
 	}
@@ -107,11 +108,11 @@ func noRuns(job string) error {
 }
 
 // printProgress prints what the daemons copy for a job now.
-func (a *app) printProgress(ctx context.Context, c *client.Client, l *client.Lifetime) error {
-	if l.State == client.LifetimeGone {
+func (a *app) printProgress(ctx context.Context, c *client.Client, l *admin.Lifetime) error {
+	if l.State == admin.LifetimeGone {
 		return nil
 	}
-	all, err := c.Jobs(ctx)
+	all, err := admin.Jobs(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (a *app) printProgress(ctx context.Context, c *client.Client, l *client.Lif
 	return nil
 }
 
-func (a *app) printLifetime(l *client.Lifetime) {
+func (a *app) printLifetime(l *admin.Lifetime) {
 	fmt.Fprintf(a.out, "job %s of %s (%s), since %s: %s\n", l.Job, cmp.Or(l.User, fmt.Sprint("uid ", l.UID)), cmp.Or(l.Cluster, "-"), l.Created.Format(time.DateTime), standing(l))
 	if l.Reason != "" {
 		attempts := ""
@@ -136,7 +137,7 @@ func (a *app) printLifetime(l *client.Lifetime) {
 		}
 		fmt.Fprintf(a.out, "not saved yet%s: %s\n", attempts, l.Reason)
 	}
-	if l.State == client.LifetimeOpen && !l.Due.IsZero() {
+	if l.State == admin.LifetimeOpen && !l.Due.IsZero() {
 		fmt.Fprintf(a.out, "to be saved by %s", l.Due.Local().Format(time.DateTime))
 		if late := l.Late(); !late.IsZero() {
 			fmt.Fprintf(a.out, ", but at the present pace it will be at %s", late.Local().Format(time.DateTime))
@@ -176,7 +177,7 @@ func (a *app) printLifetime(l *client.Lifetime) {
 		fmt.Fprintln(a.out)
 	}
 	rows := [][]string{{"NODE", "JOB", "SINCE", "ABSORBED", "BLOCKED", "PEAK DIRTY", "FLUSH FAILURES"}}
-	row := func(name, state, since string, f client.Figures) {
+	row := func(name, state, since string, f admin.Figures) {
 		rows = append(rows, []string{name, state, since, size(f.Absorbed), age(f.Blocked), size(f.PeakDirty), fmt.Sprint(f.Failures)})
 	}
 	for _, n := range l.Nodes {
@@ -205,9 +206,9 @@ func (a *app) printLifetime(l *client.Lifetime) {
 }
 
 // standing is how a lifetime stands, for people.
-func standing(l *client.Lifetime) string {
+func standing(l *admin.Lifetime) string {
 	switch l.State {
-	case client.LifetimeOpen:
+	case admin.LifetimeOpen:
 		switch {
 		case !l.Over.IsZero():
 			return "it is over, and has not left all its nodes"
@@ -215,11 +216,11 @@ func standing(l *client.Lifetime) string {
 			return "it waits"
 		}
 		return "it runs, or is about to"
-	case client.LifetimeDraining:
+	case admin.LifetimeDraining:
 		return "it is over, and what it left is being saved"
-	case client.LifetimeOrphan:
+	case admin.LifetimeOrphan:
 		return "it is over, and what it left is an orphan"
-	case client.LifetimeGone:
+	case admin.LifetimeGone:
 		if l.Bill.Total > 0 {
 			return "it is over, and its buffers are gone"
 		}

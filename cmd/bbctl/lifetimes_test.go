@@ -6,21 +6,21 @@ import (
 	"testing"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 )
 
 func TestOrphans(t *testing.T) {
 	ended := time.Unix(1000, 0)
-	lives := []client.Lifetime{
-		{Key: "job-1-a", Job: "1", Buffer: "job-1-a", State: client.LifetimeOrphan, Reason: "the store is away", Ended: ended},
-		{Key: "job-2-a", Job: "2", State: client.LifetimeOrphan, Reason: "it is still used"},
-		{Key: "job-3-a", Job: "3", Buffer: "job-3-a", State: client.LifetimeOpen},
-		{Key: "job-4-a", Job: "4", Buffer: "job-4-a", State: client.LifetimeGone},
+	lives := []admin.Lifetime{
+		{Key: "job-1-a", Job: "1", Buffer: "job-1-a", State: admin.LifetimeOrphan, Reason: "the store is away", Ended: ended},
+		{Key: "job-2-a", Job: "2", State: admin.LifetimeOrphan, Reason: "it is still used"},
+		{Key: "job-3-a", Job: "3", Buffer: "job-3-a", State: admin.LifetimeOpen},
+		{Key: "job-4-a", Job: "4", Buffer: "job-4-a", State: admin.LifetimeGone},
 	}
-	buffers := []client.BufferSpec{
-		{Name: "job-1-a", State: client.BufferOrphan},
-		{Name: "job-3-a", State: client.BufferActive},
-		{Name: "other", State: client.BufferOrphan, Job: "9"},
+	buffers := []admin.BufferSpec{
+		{Name: "job-1-a", State: admin.BufferOrphan},
+		{Name: "job-3-a", State: admin.BufferActive},
+		{Name: "other", State: admin.BufferOrphan, Job: "9"},
 	}
 	list := orphans(lives, buffers)
 	if len(list) != 3 || list[0].Buffer != "job-1-a" || list[0].Reason != "the store is away" || !list[0].Since.Equal(ended) || list[1].Job != "2" || list[2].Buffer != "other" {
@@ -34,15 +34,15 @@ func TestOrphans(t *testing.T) {
 func TestPrintLifetime(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{out: &out}
-	a.printLifetime(&client.Lifetime{
-		Key: "job-12-a", Job: "12", Cluster: "lab", User: "alice", Buffer: "job-12-a", Uses: []string{"shared"}, State: client.LifetimeOrphan,
+	a.printLifetime(&admin.Lifetime{
+		Key: "job-12-a", Job: "12", Cluster: "lab", User: "alice", Buffer: "job-12-a", Uses: []string{"shared"}, State: admin.LifetimeOrphan,
 		Reason: "the store is away", Attempt: 3,
-		Out: []client.LifetimeStage{{Buffer: "job-12-a", Path: "r", URL: "file:///r", OnSuccess: true}},
-		In:  []client.LifetimeStage{{Buffer: "job-12-a", Path: "i", URL: "file:///i", Note: "it is away"}},
-		Nodes: []client.LifetimeNode{
-			{Node: "n1", Since: time.Unix(1, 0), Figures: client.Figures{Absorbed: 1 << 30, Blocked: 1.5, Failures: 2, Flushed: 64 << 20, Flushing: 2}}, {Node: "n2", Attached: true},
+		Out: []admin.LifetimeStage{{Buffer: "job-12-a", Path: "r", URL: "file:///r", OnSuccess: true}},
+		In:  []admin.LifetimeStage{{Buffer: "job-12-a", Path: "i", URL: "file:///i", Note: "it is away"}},
+		Nodes: []admin.LifetimeNode{
+			{Node: "n1", Since: time.Unix(1, 0), Figures: admin.Figures{Absorbed: 1 << 30, Blocked: 1.5, Failures: 2, Flushed: 64 << 20, Flushing: 2}}, {Node: "n2", Attached: true},
 		},
-		Bill: client.Bill{Total: 2, Bytes: 10},
+		Bill: admin.Bill{Total: 2, Bytes: 10},
 	})
 	for _, want := range []string{
 		"job 12 of alice (lab)", "orphan", "after 3 attempts: the store is away", "bb://job-12-a, bb://shared (outlives it)",

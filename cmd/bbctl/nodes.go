@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -21,7 +22,7 @@ asked, is not asked anything, and is named with the reason and what to upgrade.`
 			if err != nil {
 				return err
 			}
-			nodes, err := c.Nodes(cmd.Context())
+			nodes, err := admin.Nodes(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
@@ -30,11 +31,11 @@ asked, is not asked anything, and is named with the reason and what to upgrade.`
 	}
 }
 
-func (a *app) printNodes(nodes []client.Node) {
+func (a *app) printNodes(nodes []admin.Node) {
 	rows := [][]string{{"NODE", "STATE", "FOR", "MEMORY", "FREE", "DIRTY", "DISK", "FREE", "DIRTY", "VERSION", "PROTOCOL", "ADDRESS"}}
 	for _, n := range nodes {
 		row := []string{string(n.Name), n.State, age(time.Since(n.Since).Seconds())}
-		for _, t := range []client.TierUsage{n.Memory, n.Disk} {
+		for _, t := range []admin.TierUsage{n.Memory, n.Disk} {
 			if t.Capacity == 0 {
 				row = append(row, "-", "-", "-")
 			} else {
@@ -52,7 +53,7 @@ func (a *app) printNodes(nodes []client.Node) {
 }
 
 // protocol is the range of versions that a node speaks.
-func protocol(n client.Node) string {
+func protocol(n admin.Node) string {
 	text := fmt.Sprint(n.MinVersion)
 	if n.MaxVersion != n.MinVersion {
 		text = fmt.Sprintf("%d-%d", n.MinVersion, n.MaxVersion)
@@ -83,8 +84,8 @@ may be stopped. What could not be saved is listed, and the exit code says so.`,
 			if err != nil {
 				return err
 			}
-			return a.report("node drain", func(show func(client.Progress)) (client.Report, error) {
-				return c.DrainNode(cmd.Context(), client.NodeID(args[0]), show, nodeIDs(to)...)
+			return a.report("node drain", func(show func(admin.Progress)) (admin.Report, error) {
+				return admin.DrainNode(cmd.Context(), c, admin.NodeID(args[0]), show, nodeIDs(to)...)
 			})
 		},
 	}
@@ -102,7 +103,7 @@ it is. A restart of its daemon does the same.`,
 			if err != nil {
 				return err
 			}
-			if err := c.UndrainNode(cmd.Context(), client.NodeID(args[0])); err != nil {
+			if err := admin.UndrainNode(cmd.Context(), c, admin.NodeID(args[0])); err != nil {
 				return err
 			}
 			return a.print(map[string]string{"undrained": args[0]}, func() { fmt.Fprintln(a.out, args[0], "takes files in again") })
@@ -110,10 +111,10 @@ it is. A restart of its daemon does the same.`,
 	}
 }
 
-func nodeIDs(names []string) []client.NodeID {
-	var ids []client.NodeID
+func nodeIDs(names []string) []admin.NodeID {
+	var ids []admin.NodeID
 	for _, n := range names {
-		ids = append(ids, client.NodeID(n))
+		ids = append(ids, admin.NodeID(n))
 	}
 	return ids
 }
@@ -134,9 +135,9 @@ something would be lost, unless --yes is given. The exit code is 6 if something 
 			if err != nil {
 				return err
 			}
-			node := client.NodeID(args[0])
+			node := admin.NodeID(args[0])
 			if !yes || dryRun {
-				loss, err := c.NodeLoss(cmd.Context(), node)
+				loss, err := admin.NodeLoss(cmd.Context(), c, node)
 				if err != nil {
 					return err
 				}
@@ -147,7 +148,7 @@ something would be lost, unless --yes is given. The exit code is 6 if something 
 					return err
 				}
 			}
-			f, err := c.ForgetNode(cmd.Context(), node)
+			f, err := admin.ForgetNode(cmd.Context(), c, node)
 			if err != nil {
 				return err
 			}
@@ -162,7 +163,7 @@ something would be lost, unless --yes is given. The exit code is 6 if something 
 	return cmd
 }
 
-func (a *app) printForgotten(f *client.Forgotten, lost, kept string) {
+func (a *app) printForgotten(f *admin.Forgotten, lost, kept string) {
 	for _, e := range f.Lost {
 		fmt.Fprintf(a.out, "%s: %s, %s\n", lost, bb.Printable(e.Address), size(e.Size))
 	}
@@ -173,7 +174,7 @@ func (a *app) printForgotten(f *client.Forgotten, lost, kept string) {
 }
 
 // lossOf is the error of a node that took files along; nil if it took none.
-func lossOf(node client.NodeID, f *client.Forgotten) error {
+func lossOf(node admin.NodeID, f *admin.Forgotten) error {
 	if f.LostTotal == 0 {
 		return nil
 	}
@@ -185,7 +186,7 @@ func lossOf(node client.NodeID, f *client.Forgotten) error {
 
 // mayLose asks whether a node may be given up with what it holds. Where there is nobody to
 // ask, it may if nothing is lost.
-func (a *app) mayLose(node client.NodeID, loss *client.Forgotten) error {
+func (a *app) mayLose(node admin.NodeID, loss *admin.Forgotten) error {
 	if !a.interactive() {
 		if loss.LostTotal == 0 {
 			return nil
@@ -200,7 +201,7 @@ func (a *app) mayLose(node client.NodeID, loss *client.Forgotten) error {
 }
 
 // confirmLoss lists what would be lost, and asks.
-func (a *app) confirmLoss(node client.NodeID, loss *client.Forgotten) error {
+func (a *app) confirmLoss(node admin.NodeID, loss *admin.Forgotten) error {
 	a.printForgotten(loss, "would be lost", "would be kept")
 	if !a.ask(fmt.Sprintf("Declare %s dead?", node)) {
 		return refused("node forget", string(node))

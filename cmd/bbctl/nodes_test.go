@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 )
 
 // Which versions daemons speak, and why one is not asked, is seen at a glance.
 func TestNodesSayVersions(t *testing.T) {
 	var out strings.Builder
 	a := &app{out: &out}
-	a.printNodes([]client.Node{
+	a.printNodes([]admin.Node{
 		{Name: "n1", State: "ready", Since: time.Now(), MinVersion: 1, MaxVersion: 2, Server: "bbd 1.2", Session: "10.0.0.1:7481"},
 		{Name: "n2", State: "ready", Since: time.Now(), MinVersion: 1, MaxVersion: 1, Server: "bbd 1.1", Session: "10.0.0.2:7481"},
 		{Name: "n9", State: "starting", Since: time.Now(), MinVersion: 3, MaxVersion: 4, Server: "bbd 2.0", Refused: "it speaks others; upgrade n1"},

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/slurm"
 	"forebay/slurm/directive"
@@ -183,7 +184,7 @@ func (a *app) look(ctx context.Context, in *slurm.PlanInput) error {
 		return err
 	}
 	var s daemonStatus
-	text, err := c.Status(ctx, "")
+	text, err := admin.Status(ctx, c, "")
 	if err != nil {
 		return err
 	}
@@ -197,17 +198,17 @@ func (a *app) look(ctx context.Context, in *slurm.PlanInput) error {
 		}
 		in.Flows = append(in.Flows, f)
 	}
-	in.Nodes, err = c.Nodes(ctx)
+	in.Nodes, err = admin.Nodes(ctx, c)
 	if client.KindOf(err) == client.ErrUnsupported { // the daemon is alone
-		free := func(t tier) client.TierUsage {
-			return client.TierUsage{Capacity: t.Capacity, Free: t.Capacity - t.Dirty, Dirty: t.Dirty}
+		free := func(t tier) admin.TierUsage {
+			return admin.TierUsage{Capacity: t.Capacity, Free: t.Capacity - t.Dirty, Dirty: t.Dirty}
 		}
-		in.Nodes, err = []client.Node{{State: "ready", Memory: free(s.Memory), Disk: free(s.Disk)}}, nil
+		in.Nodes, err = []admin.Node{{State: "ready", Memory: free(s.Memory), Disk: free(s.Disk)}}, nil
 	}
 	if err != nil {
 		return err
 	}
-	in.Jobs, err = c.Jobs(ctx)
+	in.Jobs, err = admin.Jobs(ctx, c)
 	if client.KindOf(err) == client.ErrUnsupported {
 		err = nil
 	}

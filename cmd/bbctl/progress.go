@@ -12,7 +12,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -120,7 +120,7 @@ func filesLine(what string, f figures) string {
 }
 
 // update shows what the daemon reports.
-func (p *progress) update(now client.Progress) {
+func (p *progress) update(now admin.Progress) {
 	p.set(figures{now.FilesDone, now.FilesTotal, now.BytesDone, now.BytesTotal})
 }
 

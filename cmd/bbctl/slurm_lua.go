@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/slurm"
 )
 
@@ -190,7 +191,7 @@ func (l *luaApp) statusText(ctx context.Context, h *slurm.Hooks) (string, error)
 		return "", err
 	}
 	defer c.Close()
-	list, err := c.Lifetimes(ctx, l.job)
+	list, err := admin.Lifetimes(ctx, c, l.job)
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
 )
@@ -46,9 +47,9 @@ type failureJSON struct {
 
 // report runs long work and prints what came of it. What could not be done is listed,
 // and makes the exit code exitPartly.
-func (a *app) report(what string, work func(func(client.Progress)) (client.Report, error)) error {
+func (a *app) report(what string, work func(func(admin.Progress)) (admin.Report, error)) error {
 	began, bar := time.Now(), a.progress(what)
-	r, err := work(func(p client.Progress) {
+	r, err := work(func(p admin.Progress) {
 		a.job = p.Job
 		bar.update(p)
 	})
@@ -148,11 +149,11 @@ the store's instead; bbctl mv gives the buffer's another name, so that both are 
 			if dryRun {
 				return a.wouldFlush(cmd.Context(), found{c.Buffer(buffer), client.Address{Buffer: buffer, Path: below}})
 			}
-			return a.report("drain", func(show func(client.Progress)) (client.Report, error) {
+			return a.report("drain", func(show func(admin.Progress)) (admin.Report, error) {
 				if overwrite {
-					return c.Overwrite(cmd.Context(), buffer, below, timeout, show)
+					return admin.Overwrite(cmd.Context(), c, buffer, below, timeout, show)
 				}
-				return c.DrainBelow(cmd.Context(), buffer, below, timeout, show)
+				return admin.DrainBelow(cmd.Context(), c, buffer, below, timeout, show)
 			})
 		},
 	}
@@ -164,7 +165,7 @@ the store's instead; bbctl mv gives the buffer's another name, so that both are 
 
 // wouldFlush lists what a drain would flush.
 func (a *app) wouldFlush(ctx context.Context, at found) error {
-	spec, err := a.client.BufferInfo(ctx, at.at.Buffer)
+	spec, err := admin.BufferInfo(ctx, a.client, at.at.Buffer)
 	if err != nil {
 		return err
 	}
@@ -196,7 +197,7 @@ pipes, sockets and devices are listed, and make the exit code 7. If a link leads
 below the source, a copy of that file is staged. A file with several names (hard links) is
 copied for each, as with cp -r.`,
 		Example: "  bbctl stage-in file:///lustre/me/in bb://job/in\n  bbctl stage-in s3://bucket/data bb://job/ --dry-run",
-	}, 0, (*client.Client).StageIn)
+	}, 0, admin.StageIn)
 }
 
 func newStageOutCommand(a *app) *cobra.Command {
@@ -208,7 +209,7 @@ skipped; nothing at the destination is deleted. Files and directories keep their
 time, and empty directories are made (S3: see docs/durability.md). On a POSIX store, equal
 files that are there get the mode too; directories of other users stay as they are.`,
 		Example: "  bbctl stage-out bb://job/out s3://bucket/run1",
-	}, 1, (*client.Client).StageOut)
+	}, 1, admin.StageOut)
 }
 
 // storeURL is the URL of a store that is given as one, or as an absolute path.
@@ -219,7 +220,7 @@ func storeURL(s string) string {
 	return s
 }
 
-type stageFunc func(*client.Client, context.Context, client.StageRequest, func(client.Progress)) (client.Report, error)
+type stageFunc func(context.Context, *client.Client, admin.StageRequest, func(admin.Progress)) (admin.Report, error)
 
 func newStageCommand(a *app, cmd *cobra.Command, store int, do stageFunc) *cobra.Command {
 	var dryRun bool
@@ -234,8 +235,8 @@ func newStageCommand(a *app, cmd *cobra.Command, store int, do stageFunc) *cobra
 		if err != nil {
 			return err
 		}
-		return a.report(cmd.Name(), func(show func(client.Progress)) (client.Report, error) {
-			return do(c, cmd.Context(), client.StageRequest{
+		return a.report(cmd.Name(), func(show func(admin.Progress)) (admin.Report, error) {
+			return do(cmd.Context(), c, admin.StageRequest{
 				Buffer: at.Buffer, Path: at.Path, URL: storeURL(args[store]), DryRun: dryRun, Parallel: parallel,
 			}, show)
 		})
@@ -254,7 +255,7 @@ func newReceiptCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Receipt(cmd.Context(), bufferName(args[0]), a.out)
+			return admin.Receipt(cmd.Context(), c, bufferName(args[0]), a.out)
 		},
 	}
 }
@@ -289,8 +290,8 @@ the daemon that flushed the files. "-" reads the receipt from standard input.`,
 			if err != nil {
 				return err
 			}
-			return a.report("verify", func(show func(client.Progress)) (client.Report, error) {
-				return c.Verify(cmd.Context(), bytes.NewReader(text), client.VerifyOptions{URL: url, Deep: deep, Progress: show})
+			return a.report("verify", func(show func(admin.Progress)) (admin.Report, error) {
+				return admin.Verify(cmd.Context(), c, bytes.NewReader(text), admin.VerifyOptions{URL: url, Deep: deep, Progress: show})
 			})
 		},
 	}

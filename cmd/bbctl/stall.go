@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -54,7 +55,7 @@ func (a *app) stallLine(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	if text, err := c.Status(ctx, ""); err != nil || json.Unmarshal(text, &s) != nil || s.Waiting.Writers == 0 {
+	if text, err := admin.Status(ctx, c, ""); err != nil || json.Unmarshal(text, &s) != nil || s.Waiting.Writers == 0 {
 		return ""
 	}
 	of := "memory"

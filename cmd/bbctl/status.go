@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -240,9 +241,9 @@ func askStatus(ctx context.Context, c *client.Client, buffer, node string) (*sta
 		err   error
 	)
 	if node != "" {
-		s.text, err = c.NodeStatus(ctx, client.NodeID(node), buffer)
+		s.text, err = admin.NodeStatus(ctx, c, admin.NodeID(node), buffer)
 	} else {
-		s.text, nodes, err = c.ClusterStatus(ctx, buffer)
+		s.text, nodes, err = admin.ClusterStatus(ctx, c, buffer)
 	}
 	if err == nil {
 		err = json.Unmarshal(s.text, &s.own)
@@ -274,7 +275,7 @@ func askStatus(ctx context.Context, c *client.Client, buffer, node string) (*sta
 
 // askGossip asks an older daemon which nodes there are: it does not ask them.
 func (s *status) askGossip(ctx context.Context, c *client.Client) error {
-	nodes, err := c.Nodes(ctx)
+	nodes, err := admin.Nodes(ctx, c)
 	if client.KindOf(err) == client.ErrUnsupported {
 		return nil // it is alone
 	}
@@ -288,8 +289,8 @@ func (s *status) askGossip(ctx context.Context, c *client.Client) error {
 }
 
 // gossipView is what an older daemon knows of a node.
-func gossipView(n *client.Node, own *daemonStatus) nodeView {
-	last := func(t client.TierUsage) *lastTier {
+func gossipView(n *admin.Node, own *daemonStatus) nodeView {
+	last := func(t admin.TierUsage) *lastTier {
 		if t.Capacity == 0 {
 			return nil
 		}
@@ -482,7 +483,7 @@ func newEventsCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for e, err := range c.Events(cmd.Context(), name) {
+			for e, err := range admin.Events(cmd.Context(), c, name) {
 				if err != nil {
 					return err
 				}
@@ -500,7 +501,7 @@ func newEventsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) printEvent(e *client.Event) error {
+func (a *app) printEvent(e *admin.Event) error {
 	return a.print(e, func() {
 		fmt.Fprintf(a.out, "%s  %-13s %s", e.Time.Format(time.TimeOnly), e.Kind, bb.Printable(client.Address{Buffer: e.Buffer, Path: e.Path}.String()))
 		if e.Bytes > 0 {

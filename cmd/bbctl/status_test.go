@@ -10,7 +10,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"forebay/client"
+	"forebay/client/admin"
 )
 
 // The status shows the whole cluster, with what a dead node holds; --node shows one.
@@ -112,10 +112,10 @@ func TestStatusOfOlderDaemon(t *testing.T) {
 	out := strings.Join(s.lines(view{}, time.Now()), "\n")
 	wantRow(t, out, "b active 10 B - file:///s")
 	wantLine(t, out, "b: 2 flushes wait for the store, which has not answered for 7s")
-	for _, n := range []client.Node{
+	for _, n := range []admin.Node{
 		{Name: "n1", State: "ready"},
-		{Name: "n2", State: "dead", Memory: client.TierUsage{Capacity: 4 << 20, Free: 1 << 20, Dirty: 2 << 20}},
-		{Name: "n3", State: "ready", Memory: client.TierUsage{Capacity: 4 << 20, Free: 4 << 20}},
+		{Name: "n2", State: "dead", Memory: admin.TierUsage{Capacity: 4 << 20, Free: 1 << 20, Dirty: 2 << 20}},
+		{Name: "n3", State: "ready", Memory: admin.TierUsage{Capacity: 4 << 20, Free: 4 << 20}},
 	} {
 		s.nodes = append(s.nodes, gossipView(&n, &s.own))
 	}

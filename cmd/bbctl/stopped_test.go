@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/s3test"
 )
@@ -28,7 +29,7 @@ func TestStoppedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Backing: "file://" + t.TempDir()}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Backing: "file://" + t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Buffer("b").WriteFile(t.Context(), "f", []byte("content"), 0o644); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -27,7 +28,7 @@ treat it like a key.`,
 			if err != nil {
 				return err
 			}
-			text, expires, err := c.Token(cmd.Context(), args[0], lifetime)
+			text, expires, err := admin.Token(cmd.Context(), c, args[0], lifetime)
 			if err != nil {
 				return err
 			}

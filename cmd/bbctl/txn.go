@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -31,7 +32,7 @@ func newTxnListCommand(a *app) *cobra.Command {
 				return err
 			}
 			if len(args) == 0 {
-				buffers, err := c.Buffers(cmd.Context())
+				buffers, err := admin.Buffers(cmd.Context(), c)
 				if err != nil {
 					return err
 				}

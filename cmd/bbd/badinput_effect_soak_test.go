@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/clustertest"
 	"forebay/meta/gossip"
 )
@@ -43,13 +44,13 @@ func (f *flood) standing(c *client.Client, store string) map[string]string {
 		must(err)
 		all[name] = string(text)
 	}
-	nodes, err := c.Nodes(ctx)
+	nodes, err := admin.Nodes(ctx, c)
 	must(err)
 	for _, n := range nodes {
-		n.Memory, n.Disk, n.Since = client.TierUsage{}, client.TierUsage{}, time.Time{}
+		n.Memory, n.Disk, n.Since = admin.TierUsage{}, admin.TierUsage{}, time.Time{}
 		note("node "+string(n.Name), n)
 	}
-	buffers, err := c.Buffers(ctx)
+	buffers, err := admin.Buffers(ctx, c)
 	must(err)
 	for _, spec := range buffers {
 		if spec.UID == floodUID {
@@ -67,14 +68,14 @@ func (f *flood) standing(c *client.Client, store string) map[string]string {
 			note("transaction "+x.ID, x)
 		}
 	}
-	jobs, err := c.Jobs(ctx)
+	jobs, err := admin.Jobs(ctx, c)
 	must(err)
 	for _, j := range jobs {
 		if j.UID != floodUID {
 			note("job "+j.ID, j)
 		}
 	}
-	lifetimes, err := c.Lifetimes(ctx, "")
+	lifetimes, err := admin.Lifetimes(ctx, c, "")
 	must(err)
 	for _, l := range lifetimes {
 		if l.UID != floodUID {
@@ -90,7 +91,7 @@ func (f *flood) standing(c *client.Client, store string) map[string]string {
 // owns counts what the flood's user has come to have.
 func (f *flood) owns(c *client.Client) (n, entries int) {
 	f.t.Helper()
-	buffers, err := c.Buffers(f.t.Context())
+	buffers, err := admin.Buffers(f.t.Context(), c)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -171,7 +172,7 @@ func (f *flood) packets(c *client.Client, n int) string {
 	}
 	join := func(node string, key []byte) *gossip.Gossip {
 		f.t.Helper()
-		o := gossip.Options{Node: client.NodeID(node), Listen: "127.0.0.1:0", Join: []string{f.gossip}, JoinWait: time.Second, Keys: [][]byte{key}}
+		o := gossip.Options{Node: admin.NodeID(node), Listen: "127.0.0.1:0", Join: []string{f.gossip}, JoinWait: time.Second, Keys: [][]byte{key}}
 		g, err := gossip.Start(f.t.Context(), o, gossip.Member{State: gossip.Starting})
 		if err != nil {
 			f.t.Fatal(err)
@@ -239,7 +240,7 @@ func (f *flood) packets(c *client.Client, n int) string {
 // members returns the states of the members that the daemon knows, by name.
 func (f *flood) members(c *client.Client) map[string]string {
 	f.t.Helper()
-	nodes, err := c.Nodes(f.t.Context())
+	nodes, err := admin.Nodes(f.t.Context(), c)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -302,17 +303,17 @@ func (f *flood) furnish(c *client.Client, store string) {
 			f.t.Fatal(err)
 		}
 	}
-	_, err := c.CreateBuffer(ctx, client.BufferSpec{Name: goodBuffer, Backing: "file://" + store})
+	_, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: goodBuffer, Backing: "file://" + store})
 	must(err)
 	for _, dir := range []string{"a", "b"} { // names that bad requests have
 		must(b.MkdirAll(ctx, dir, 0o755))
 	}
 	must(b.WriteFile(ctx, "b/c", clustertest.Content(8, 10_000), 0o600))
 	must(b.WriteFile(ctx, "f", clustertest.Content(7, 300_000), 0o600))
-	_, err = c.Drain(ctx, goodBuffer, time.Minute, nil)
+	_, err = admin.Drain(ctx, c, goodBuffer, time.Minute, nil)
 	must(err)
 	_, err = b.Begin(ctx, client.TxnSpec{Destination: "a", Lease: 24 * time.Hour})
 	must(err)
-	_, err = c.OpenLifetime(ctx, client.Lifetime{Key: "good-job", Cluster: "c", Job: "7", UID: floodUID + 1, GID: floodUID + 1}, client.LifetimeOptions{})
+	_, err = admin.OpenLifetime(ctx, c, admin.Lifetime{Key: "good-job", Cluster: "c", Job: "7", UID: floodUID + 1, GID: floodUID + 1}, admin.LifetimeOptions{})
 	must(err)
 }

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clusterkey"
 	"forebay/internal/hostiletest"
@@ -383,10 +384,10 @@ func TestManyBadInputs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := user.CreateBuffer(t.Context(), client.BufferSpec{Name: floodBuffer}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), user, admin.BufferSpec{Name: floodBuffer}); err != nil {
 		t.Fatal(err)
 	}
-	text, _, err := user.Token(t.Context(), floodBuffer, time.Hour)
+	text, _, err := admin.Token(t.Context(), user, floodBuffer, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -435,7 +436,7 @@ func TestManyBadInputs(t *testing.T) {
 	if strings.Contains(f.d.Log(), "panic") {
 		t.Error("the daemon's log tells of a panic")
 	}
-	if _, err := c.Drain(t.Context(), goodBuffer, time.Minute, nil); err != nil {
+	if _, err := admin.Drain(t.Context(), c, goodBuffer, time.Minute, nil); err != nil {
 		t.Error(err)
 	}
 	f.d.Stop()

@@ -17,6 +17,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clustertest"
 	"forebay/internal/hostiletest"
@@ -162,7 +163,7 @@ func TestClientsKilled(t *testing.T) {
 	c := dial(t, d)
 	defer c.Close()
 	ctx := t.Context()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "kills", Backing: "file://" + store}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "kills", Backing: "file://" + store}); err != nil {
 		t.Fatal(err)
 	}
 	b := c.Buffer("kills")
@@ -190,7 +191,7 @@ func TestClientsKilled(t *testing.T) {
 	if len(files) < clientKills {
 		t.Errorf("%d files in %d kills: the test does not test", len(files), clientKills)
 	}
-	if _, err := c.Drain(ctx, "kills", time.Minute, nil); err != nil {
+	if _, err := admin.Drain(ctx, c, "kills", time.Minute, nil); err != nil {
 		t.Fatal(err)
 	}
 	have := tree(t, store)
@@ -208,7 +209,7 @@ func TestClientsKilled(t *testing.T) {
 		t.Errorf("after all clients are gone: %+v, %+v", s.Sessions, s.Buffers[0])
 	}
 	// What is still leased is the segment that the daemon itself fills for the buffer.
-	if err := c.DestroyBuffer(ctx, "kills"); err != nil {
+	if err := admin.DestroyBuffer(ctx, c, "kills"); err != nil {
 		t.Fatal(err)
 	}
 	if m := statusOf(t, c).Memory; m.Leased != 0 || m.Live != 0 {
@@ -275,7 +276,7 @@ func closedEntry(ctx context.Context, b *client.Buffer, name string) (client.Ent
 
 func statusOf(t *testing.T, c *client.Client) (s bbd.Status) {
 	t.Helper()
-	text, err := c.Status(t.Context(), "")
+	text, err := admin.Status(t.Context(), c, "")
 	if err == nil {
 		err = json.Unmarshal(text, &s)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clustertest"
 	"forebay/internal/durabletest"
@@ -289,7 +290,7 @@ func TestDaemonKilled(t *testing.T) {
 func TestFoundOpenIsYounger(t *testing.T) {
 	d := bbdtest.Start(t, "--memory", crashMemory)
 	c := dial(t, d)
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Backing: "file://" + t.TempDir()}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Backing: "file://" + t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 	w, err := c.Buffer("b").Create(t.Context(), "f")
@@ -312,7 +313,7 @@ func TestFoundOpenIsYounger(t *testing.T) {
 	d.Kill()
 	d.Start()
 	c = dial(t, d)
-	if report, err := c.Drain(t.Context(), "b", drainTime, nil); err != nil {
+	if report, err := admin.Drain(t.Context(), c, "b", drainTime, nil); err != nil {
 		t.Fatalf("%v: %+v", err, report)
 	}
 	if now := stat(t, c, "f").ModTime; now.Equal(first) {
@@ -331,7 +332,7 @@ func TestOpenAndFlushedAtACrash(t *testing.T) {
 		t.Run(then, func(t *testing.T) {
 			d, store := bbdtest.Start(t, "--memory", crashMemory), t.TempDir()
 			c := dial(t, d)
-			if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Backing: "file://" + store, Existing: client.ExistingOverwrite}); err != nil {
+			if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Backing: "file://" + store, Existing: admin.ExistingOverwrite}); err != nil {
 				t.Fatal(err)
 			}
 			w, err := c.Buffer("b").Create(t.Context(), "f")
@@ -361,7 +362,7 @@ func TestOpenAndFlushedAtACrash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if report, err := c.Drain(t.Context(), "b", drainTime, nil); err != nil {
+			if report, err := admin.Drain(t.Context(), c, "b", drainTime, nil); err != nil {
 				t.Fatalf("%v: %+v", err, report)
 			}
 			if got := tree(t, store); !maps.EqualFunc(got, want, bytes.Equal) {
@@ -390,7 +391,7 @@ func crashRounds(t *testing.T, d *bbdtest.Daemon, clients int, rng func(i int) *
 		crashers[i].rng = rng(i)
 		r.workers = append(r.workers, crashers[i])
 	}
-	r.make(t, client.BufferSpec{Backing: "file://" + r.root}, crashers)
+	r.make(t, admin.BufferSpec{Backing: "file://" + r.root}, crashers)
 	return r
 }
 

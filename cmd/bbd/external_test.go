@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/internal/bbdtest"
 )
@@ -53,7 +53,7 @@ func TestExternalServer(t *testing.T) {
 	c := dialDaemon(t, d)
 	defer c.Close()
 	b := c.Buffer("b")
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b"}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	want := func(name string) {

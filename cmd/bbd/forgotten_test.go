@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clustertest"
 )
@@ -52,7 +53,7 @@ func TestNamespaceSetBack(t *testing.T) {
 	d.Start()
 	c := dial(t, d)
 	ctx := t.Context()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
 		t.Fatal(err)
 	}
 	old, fresh := clustertest.Content(1, 1<<20), clustertest.Content(2, 19<<20)
@@ -83,7 +84,7 @@ func TestNamespaceSetBack(t *testing.T) {
 	if !strings.Contains(d.Log(), "a file has an entry again that the namespace had forgotten") {
 		t.Error("the log does not name the file")
 	}
-	if report, err := c.Drain(ctx, "b", time.Minute, nil); err != nil {
+	if report, err := admin.Drain(ctx, c, "b", time.Minute, nil); err != nil {
 		t.Fatalf("drain: %v (%+v)", err, report)
 	}
 	if got, err := os.ReadFile(filepath.Join(store, "new")); err != nil || !bytes.Equal(got, fresh) {
@@ -118,7 +119,7 @@ func memoryOfOlderRelease(t *testing.T, release, refusal string) {
 	d.Start()
 	c := dial(t, d)
 	ctx := t.Context()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
 		t.Fatal(err)
 	}
 	b := c.Buffer("b")
@@ -181,7 +182,7 @@ func memoryOfOlderRelease(t *testing.T, release, refusal string) {
 	}
 	d.Start()
 	c = dial(t, d)
-	if text, err := c.Status(ctx, ""); err != nil || !bytes.Contains(text, []byte(`"foreign":[`)) {
+	if text, err := admin.Status(ctx, c, ""); err != nil || !bytes.Contains(text, []byte(`"foreign":[`)) {
 		t.Errorf("with another namespace the status is %s (%v)", text, err)
 	}
 	c.Close()
@@ -191,7 +192,7 @@ func memoryOfOlderRelease(t *testing.T, release, refusal string) {
 	d.Start()
 	c = dial(t, d)
 	check(c)
-	if report, err := c.Drain(ctx, "b", time.Minute, nil); err != nil {
+	if report, err := admin.Drain(ctx, c, "b", time.Minute, nil); err != nil {
 		t.Fatalf("drain: %v (%+v)", err, report)
 	}
 	for name, content := range want {

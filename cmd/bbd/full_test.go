@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 )
 
@@ -39,7 +40,7 @@ func TestFullTmpfsEndsNoDaemon(t *testing.T) {
 	d.Memory = filepath.Join(shm, "mem")
 	d.Start()
 	c := dialDaemon(t, d)
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b"}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := create(t, c, "first"); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clustertest"
 )
@@ -24,7 +25,7 @@ memory: {size: 128MiB, region_size: 64MiB}
 	d.Start()
 	c := dial(t, d)
 	ctx := t.Context()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "lost"}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "lost"}); err != nil {
 		t.Fatal(err)
 	}
 	b := c.Buffer("lost")
@@ -78,8 +79,8 @@ disk: {dir: "{{.Dir}}/disk", size: 256MiB}
 	t.Cleanup(func() { c.Close() })
 	ctx := t.Context()
 	b := c.Buffer("b")
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{
-		Name: "b", Backing: "file://" + backing, Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}},
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{
+		Name: "b", Backing: "file://" + backing, Tiers: []admin.TierRule{{Pattern: "*", Tier: admin.TierDisk}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ disk: {dir: "{{.Dir}}/disk", size: 256MiB}
 		if p, err := b.ReadFile(ctx, "ckpt"); !errors.Is(err, client.ErrLost) {
 			t.Errorf("reading it: %d bytes, %v", len(p), err)
 		}
-		if report, err := c.Drain(ctx, "b", time.Minute, nil); !errors.Is(err, client.ErrLost) || report.FailedTotal != 1 {
+		if report, err := admin.Drain(ctx, c, "b", time.Minute, nil); !errors.Is(err, client.ErrLost) || report.FailedTotal != 1 {
 			t.Errorf("draining it: %+v (%v)", report, err)
 		}
 		if _, err := os.Stat(filepath.Join(backing, "ckpt")); !errors.Is(err, os.ErrNotExist) {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/durabletest"
 	"forebay/internal/powertest"
@@ -199,7 +200,7 @@ type drainer struct {
 func (d *drainer) run(ctx context.Context, c *client.Client) {
 	for ctx.Err() == nil {
 		begin := d.past.Now()
-		report, err := c.Drain(ctx, d.buffer, drainTime, nil)
+		report, err := admin.Drain(ctx, c, d.buffer, drainTime, nil)
 		if err != nil && (client.KindOf(err) != client.ErrBusy || report.OpenTotal != int64(len(report.Open)) || report.HeldTotal > 0) {
 			return
 		}
@@ -218,10 +219,10 @@ func (d *drainer) counts() map[string]int { return map[string]int{"drain": d.don
 // flushed at each close, one whose files belong on the disk tier.
 func machineRounds(t *testing.T, m *machine, seed uint64, found map[string]map[string][]byte) []*rounds {
 	t.Helper()
-	specs := []client.BufferSpec{
+	specs := []admin.BufferSpec{
 		{Name: "crash", Backing: "file:///disk/store/crash"},
-		{Name: "flushed", Backing: "file:///disk/store/flushed", Durability: client.DurabilityFlushed},
-		{Name: "tier", Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}},
+		{Name: "flushed", Backing: "file:///disk/store/flushed", Durability: admin.DurabilityFlushed},
+		{Name: "tier", Tiers: []admin.TierRule{{Pattern: "*", Tier: admin.TierDisk}}},
 	}
 	var all []*rounds
 	for n, spec := range specs {
@@ -233,7 +234,7 @@ func machineRounds(t *testing.T, m *machine, seed uint64, found map[string]map[s
 		for i := range crashers {
 			crashers[i] = newCrasher(t, i, r.past)
 			crashers[i].rng = rand.New(rand.NewPCG(seed, uint64(n*10+i)))
-			if spec.Durability == client.DurabilityFlushed {
+			if spec.Durability == admin.DurabilityFlushed {
 				crashers[i].keeps = durabletest.OnStore
 			}
 			r.workers = append(r.workers, crashers[i])

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clustertest"
 )
@@ -33,7 +34,7 @@ func TestManySmallFiles(t *testing.T) {
 	c := dial(t, d)
 	defer c.Close()
 	ctx := t.Context()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "many"}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "many"}); err != nil {
 		t.Fatal(err)
 	}
 	b := c.Buffer("many")

@@ -17,7 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/porttest"
 )
@@ -378,7 +378,7 @@ func keepBusy(t *testing.T, d *bbdtest.Daemon) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	c := dial(t, d)
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "busy", Backing: "file://" + t.TempDir()}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "busy", Backing: "file://" + t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 )
 
@@ -90,7 +91,7 @@ func drain(t *testing.T, c *client.Client, buffer string, patience time.Duration
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience+time.Minute)
 	defer cancel()
-	_, err := c.Drain(ctx, buffer, patience, nil)
+	_, err := admin.Drain(ctx, c, buffer, patience, nil)
 	if ctx.Err() != nil {
 		t.Errorf("a drain of %s that was given %v did not end", buffer, patience)
 	}
@@ -108,7 +109,7 @@ func testMountThatHangs(t *testing.T) {
 	d.Start()
 	c := dial(t, d)
 	for name, dir := range map[string]string{"hangs": hangs, "works": works} {
-		if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: name, Backing: "file://" + dir}); err != nil {
+		if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: name, Backing: "file://" + dir}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,7 +127,7 @@ func testMountThatHangs(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "another", Backing: "file://" + hangs})
+	_, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "another", Backing: "file://" + hangs})
 	if !errors.Is(err, client.ErrUnavailable) || ctx.Err() != nil {
 		t.Errorf("a buffer with a store that hangs is made: %v", err)
 	}
@@ -169,7 +170,7 @@ func testStoreNotMounted(t *testing.T, restart, other bool) {
 	d.Config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
 	d.Start()
 	c := dial(t, d)
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Backing: "file://" + point}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Backing: "file://" + point}); err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, c, "b", "first")

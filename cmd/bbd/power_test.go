@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/durabletest"
 	"forebay/internal/powertest"
@@ -138,8 +139,8 @@ func powerCutOfDiskTier(t *testing.T, seed uint64, cut int) (steps int) {
 	d.Start()
 	ctx := t.Context()
 	c := dial(t, d)
-	spec := client.BufferSpec{Name: "spill", Mode: 0o755, Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}}
-	if _, err := c.CreateBuffer(ctx, spec); err != nil {
+	spec := admin.BufferSpec{Name: "spill", Mode: 0o755, Tiers: []admin.TierRule{{Pattern: "*", Tier: admin.TierDisk}}}
+	if _, err := admin.CreateBuffer(ctx, c, spec); err != nil {
 		t.Fatal(err)
 	}
 	if cut >= 0 {
@@ -256,8 +257,8 @@ func TestPowerCutAfterRemoval(t *testing.T) {
 	d.Start()
 	ctx := t.Context()
 	c := dial(t, d)
-	spec := client.BufferSpec{Name: "spill", Tiers: []client.TierRule{{Pattern: "*", Tier: client.TierDisk}}}
-	if _, err := c.CreateBuffer(ctx, spec); err != nil {
+	spec := admin.BufferSpec{Name: "spill", Tiers: []admin.TierRule{{Pattern: "*", Tier: admin.TierDisk}}}
+	if _, err := admin.CreateBuffer(ctx, c, spec); err != nil {
 		t.Fatal(err)
 	}
 	b := c.Buffer("spill")

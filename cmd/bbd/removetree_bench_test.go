@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 )
 
@@ -33,7 +34,7 @@ func BenchmarkRemoveTree(b *testing.B) {
 	if err := os.Mkdir(store, 0o755); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "tree", Backing: "file://" + store}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "tree", Backing: "file://" + store}); err != nil {
 		b.Fatal(err)
 	}
 	buffer := c.Buffer("tree")
@@ -51,7 +52,7 @@ func BenchmarkRemoveTree(b *testing.B) {
 		}
 		must(writers.Wait())
 	}
-	drain := func() { _, err := c.Drain(ctx, "tree", time.Hour, nil); must(err) }
+	drain := func() { _, err := admin.Drain(ctx, c, "tree", time.Hour, nil); must(err) }
 	var call, drained, alone time.Duration
 	for b.Loop() {
 		must(buffer.Mkdir(ctx, "t", 0o755))

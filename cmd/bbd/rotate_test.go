@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clusterkey"
 )
@@ -63,7 +64,7 @@ func TestKeyIsReplaced(t *testing.T) {
 		clients = append(clients, c)
 	}
 	all := func() bool {
-		nodes, err := clients[0].Nodes(ctx)
+		nodes, err := admin.Nodes(ctx, clients[0])
 		ready := 0
 		for _, n := range nodes {
 			if n.State == "ready" {
@@ -78,7 +79,7 @@ func TestKeyIsReplaced(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	if _, err := clients[0].CreateBuffer(ctx, client.BufferSpec{Name: "load", Mode: 0o777}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, clients[0], admin.BufferSpec{Name: "load", Mode: 0o777}); err != nil {
 		t.Fatal(err)
 	}
 	var stop atomic.Bool

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/durabletest"
 )
@@ -54,12 +55,12 @@ type worker interface {
 }
 
 // make creates the buffer, and a directory for each crasher.
-func (r *rounds) make(t *testing.T, spec client.BufferSpec, crashers []*crasher) {
+func (r *rounds) make(t *testing.T, spec admin.BufferSpec, crashers []*crasher) {
 	t.Helper()
 	c := r.dial(t)
 	defer c.Close()
 	spec.Name = r.buffer
-	if _, err := c.CreateBuffer(t.Context(), spec); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, spec); err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range crashers {
@@ -161,7 +162,7 @@ func (r *rounds) clean(t *testing.T, c *client.Client, files map[string]durablet
 		f.Clean = err == nil && e.State == client.StateClean
 		clean[name] = f
 	}
-	text, err := c.Status(t.Context(), r.buffer)
+	text, err := admin.Status(t.Context(), c, r.buffer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func (r *rounds) drained(t *testing.T) {
 	c := r.dial(t)
 	defer c.Close()
 	begin := r.past.Now()
-	report, err := c.Drain(t.Context(), r.buffer, drainTime, nil)
+	report, err := admin.Drain(t.Context(), c, r.buffer, drainTime, nil)
 	if err != nil {
 		t.Fatalf("%v: %+v", err, report)
 	}

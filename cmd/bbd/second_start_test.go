@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 )
 
@@ -19,7 +19,7 @@ import (
 func TestSecondStart(t *testing.T) {
 	d := bbdtest.Start(t)
 	c := dial(t, d)
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b"}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	d.Pause()

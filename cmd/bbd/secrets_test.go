@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clustercert"
 	"forebay/internal/clusterkey"
@@ -50,7 +51,7 @@ func TestSecretsStayInFiles(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = c.Nodes(t.Context())
+		_, err = admin.Nodes(t.Context(), c)
 		c.Close()
 		return err
 	}

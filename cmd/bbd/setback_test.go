@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clustertest"
@@ -356,14 +357,14 @@ func (o *owed) look(t *testing.T, c *client.Client) *view {
 	defer cancel()
 	v := &view{}
 	named := map[string]bool{}
-	report, err := c.Drain(ctx, "b", 15*time.Second, nil)
+	report, err := admin.Drain(ctx, c, "b", 15*time.Second, nil)
 	for _, f := range report.Failed {
 		named[f.Path] = true
 	}
 	if err != nil && len(report.Failed) == 0 {
 		v.errs = append(v.errs, fmt.Errorf("drain: %w", err))
 	}
-	if text, err := c.Status(ctx, ""); err != nil || strings.Contains(string(text), `"foreign":[`) {
+	if text, err := admin.Status(ctx, c, ""); err != nil || strings.Contains(string(text), `"foreign":[`) {
 		v.errs = append(v.errs, fmt.Errorf("status: memory of another namespace, or an error: %v", err))
 	}
 	lost, err := c.Buffer("b").Lost(ctx)
@@ -435,7 +436,7 @@ func damageNamespace(t *testing.T, binary string, seed uint64, n int) {
 	d.Start()
 	ctx := t.Context()
 	c := dial(t, d)
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "b", Backing: "file://" + t.TempDir()}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "b", Backing: "file://" + t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 	o := &owed{rng: rng, b: c.Buffer("b"), ever: map[clustertest.Version]bool{}}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/cmd/bbd/config"
 	"forebay/internal/bb"
 	"forebay/internal/bbdtest"
@@ -29,7 +29,7 @@ func inSmallShm(t *testing.T, size int) {
 	d.Config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 25%}\n"
 	d.Start()
 	c := dial(t, d)
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
 		t.Fatal(err)
 	}
 	b := c.Buffer("b")

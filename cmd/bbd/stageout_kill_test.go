@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/durabletest"
 )
 
@@ -57,9 +58,9 @@ func (s *stager) run(ctx context.Context, c *client.Client) {
 // stage stages one path out, and reports whether the daemon lives.
 func (s *stager) stage(ctx context.Context, c *client.Client, from string) (bool, error) {
 	ended := s.past.Begin(durabletest.Event{Op: durabletest.StageOut, Below: from, To: s.to})
-	var report client.Report
+	var report admin.Report
 	err := asUser(s.uid, func() (err error) {
-		report, err = c.StageOut(ctx, client.StageRequest{Buffer: s.buffer, Path: from, URL: "file://" + s.to + "/" + from}, nil)
+		report, err = admin.StageOut(ctx, c, admin.StageRequest{Buffer: s.buffer, Path: from, URL: "file://" + s.to + "/" + from}, nil)
 		return err
 	})
 	unsaved := make([]string, len(report.Failed))
@@ -115,7 +116,7 @@ func (r *rounds) stagedWhole(t *testing.T) {
 	defer c.Close()
 	ended := r.past.Begin(durabletest.Event{Op: durabletest.StageOut, To: r.staged})
 	err := asUser(r.stagedBy, func() error {
-		_, err := c.StageOut(t.Context(), client.StageRequest{Buffer: r.buffer, URL: "file://" + r.staged}, nil)
+		_, err := admin.StageOut(t.Context(), c, admin.StageRequest{Buffer: r.buffer, URL: "file://" + r.staged}, nil)
 		return err
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 )
 
@@ -96,7 +97,7 @@ func TestStoppedWriters(t *testing.T) {
 	d := bbdtest.Start(t, "--memory", "64MiB")
 	c := dial(t, d)
 	ctx := t.Context()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "stops", Backing: "file://" + store}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "stops", Backing: "file://" + store}); err != nil {
 		t.Fatal(err)
 	}
 	var writers []*stoppedWriter
@@ -136,7 +137,7 @@ func TestStoppedWriters(t *testing.T) {
 	c = dial(t, d)
 	defer c.Close()
 	checkStopped(t, c.Buffer("stops"), writers)
-	if _, err := c.Drain(ctx, "stops", drainTime, nil); err != nil {
+	if _, err := admin.Drain(ctx, c, "stops", drainTime, nil); err != nil {
 		t.Fatal(err)
 	}
 	have := tree(t, store)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/durabletest"
 )
@@ -220,7 +221,7 @@ func TestDaemonKilledInTransactions(t *testing.T) {
 		workers[i] = &txnWorker{crasher: crashers[i]}
 		r.workers = append(r.workers, workers[i])
 	}
-	r.make(t, client.BufferSpec{Backing: "file://" + r.root}, crashers)
+	r.make(t, admin.BufferSpec{Backing: "file://" + r.root}, crashers)
 	rng := rand.New(rand.NewPCG(3, 4))
 	for kill := range kills {
 		r.work(t, func() { killAfter(d, time.Duration(20+rng.IntN(150))*time.Millisecond) })

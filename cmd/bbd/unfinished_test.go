@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clustertest"
@@ -69,7 +69,7 @@ func killedStagingOut(t *testing.T) (d *bbdtest.Daemon, dir string, want []byte)
 	d.Config = inBits
 	d.Start()
 	c := dial(t, d)
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b"}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	want = clustertest.Content(1, 48<<20)
@@ -78,7 +78,7 @@ func killedStagingOut(t *testing.T) (d *bbdtest.Daemon, dir string, want []byte)
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := c.StageOut(t.Context(), client.StageRequest{Buffer: "b", Path: "f", URL: "file://" + dir + "/f"}, nil)
+		_, err := admin.StageOut(t.Context(), c, admin.StageRequest{Buffer: "b", Path: "f", URL: "file://" + dir + "/f"}, nil)
 		ended <- err
 	}()
 	waitFor(t, "a file is being written", func() bool { return len(temps(t, dir)) > 0 })
@@ -98,7 +98,7 @@ func stageOutAgain(t *testing.T, d *bbdtest.Daemon, dir string, want []byte) {
 	t.Helper()
 	c := dial(t, d)
 	defer c.Close()
-	if _, err := c.StageOut(t.Context(), client.StageRequest{Buffer: "b", Path: "f", URL: "file://" + dir + "/f"}, nil); err != nil {
+	if _, err := admin.StageOut(t.Context(), c, admin.StageRequest{Buffer: "b", Path: "f", URL: "file://" + dir + "/f"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || string(got) != string(want) {
@@ -158,7 +158,7 @@ func TestKilledFlushIsSwept(t *testing.T) {
 			d.Config = inBits
 			d.Start()
 			c := dial(t, d)
-			if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Backing: "file://" + dir}); err != nil {
+			if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Backing: "file://" + dir}); err != nil {
 				t.Fatal(err)
 			}
 			want := clustertest.Content(1, 48<<20)

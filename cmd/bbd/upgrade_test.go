@@ -13,6 +13,7 @@ import (
 
 	"forebay/bbd/peer"
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/internal/bbdtest"
 	"forebay/internal/clusterkey"
@@ -73,12 +74,12 @@ func (m *mixedCluster) upgrade(d *bbdtest.Daemon) {
 }
 
 // seen waits until one daemon sees another in a state, and returns what it sees.
-func (m *mixedCluster) seen(from *client.Client, name string, fits func(client.Node) bool) client.Node {
+func (m *mixedCluster) seen(from *client.Client, name string, fits func(admin.Node) bool) admin.Node {
 	m.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		nodes, err := from.Nodes(m.t.Context())
-		i := slices.IndexFunc(nodes, func(n client.Node) bool { return string(n.Name) == name && fits(n) })
+		nodes, err := admin.Nodes(m.t.Context(), from)
+		i := slices.IndexFunc(nodes, func(n admin.Node) bool { return string(n.Name) == name && fits(n) })
 		if i >= 0 {
 			return nodes[i]
 		}
@@ -89,8 +90,8 @@ func (m *mixedCluster) seen(from *client.Client, name string, fits func(client.N
 	}
 }
 
-func ready(max uint32) func(client.Node) bool {
-	return func(n client.Node) bool { return n.State == "ready" && n.MaxVersion == max }
+func ready(max uint32) func(admin.Node) bool {
+	return func(n admin.Node) bool { return n.State == "ready" && n.MaxVersion == max }
 }
 
 // lasting is a client that outlives its daemon's upgrade.
@@ -159,14 +160,14 @@ func drains(t *testing.T, what string, by *client.Client, store string) {
 	ctx := t.Context()
 	for _, step := range []struct {
 		name string
-		do   func() (client.Report, error)
+		do   func() (admin.Report, error)
 	}{
-		{"drain", func() (client.Report, error) { return by.Drain(ctx, "mixed", time.Minute, nil) }},
-		{"stage-out", func() (client.Report, error) {
-			return by.StageOut(ctx, client.StageRequest{Buffer: "mixed", URL: "file://" + store + "/" + what}, nil)
+		{"drain", func() (admin.Report, error) { return admin.Drain(ctx, by, "mixed", time.Minute, nil) }},
+		{"stage-out", func() (admin.Report, error) {
+			return admin.StageOut(ctx, by, admin.StageRequest{Buffer: "mixed", URL: "file://" + store + "/" + what}, nil)
 		}},
-		{"stage-in", func() (client.Report, error) {
-			return by.StageIn(ctx, client.StageRequest{Buffer: "mixed", Path: what, URL: "file://" + store + "/" + what}, nil)
+		{"stage-in", func() (admin.Report, error) {
+			return admin.StageIn(ctx, by, admin.StageRequest{Buffer: "mixed", Path: what, URL: "file://" + store + "/" + what}, nil)
 		}},
 	} {
 		if r, err := step.do(); err != nil || r.FilesTotal == 0 && step.name != "drain" {
@@ -217,11 +218,11 @@ func TestRollingUpgrade(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(store, name), 0o777); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := clients[0].CreateBuffer(ctx, client.BufferSpec{Name: name, Backing: "file://" + filepath.Join(store, name)}); err != nil {
+		if _, err := admin.CreateBuffer(ctx, clients[0], admin.BufferSpec{Name: name, Backing: "file://" + filepath.Join(store, name)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := clients[0].CreateBuffer(ctx, client.BufferSpec{Name: "scratch"}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, clients[0], admin.BufferSpec{Name: "scratch"}); err != nil {
 		t.Fatal(err)
 	}
 	write := func(at int, buffer, name string, seed uint64, size int) {
@@ -247,10 +248,10 @@ func TestRollingUpgrade(t *testing.T) {
 			Name: peers[i], Address: "unix://" + d.Socket, Buffer: "work", Peers: peers, Seed: uint64(i), MaxSize: 256 << 10,
 		}))
 	}
-	_, err := clients[0].Jobs(ctx)
+	_, err := admin.Jobs(ctx, clients[0])
 	wantUnsupported(t, "jobs of the previous version", err, "came with protocol version 2", "of node n1 speaks version 1", "upgrade")
-	two := client.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}}
-	_, err = clients[0].CreateBuffer(ctx, two)
+	two := admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}}
+	_, err = admin.CreateBuffer(ctx, clients[0], two)
 	wantUnsupported(t, "second copies asked of the previous version", err, "of node n1 speaks version 1")
 
 	// The first is stopped and started.
@@ -269,13 +270,13 @@ func TestRollingUpgrade(t *testing.T) {
 		write(1, "mixed", fmt.Sprintf("old%d", i), 8, 100_000)
 		drains(t, fmt.Sprintf("by%d", i+1), c, store)
 	}
-	_, err = clients[0].CreateBuffer(ctx, two)
+	_, err = admin.CreateBuffer(ctx, clients[0], two)
 	wantUnsupported(t, "second copies in a mixed cluster", err, "came with protocol version 2", "speaks version 1", "upgrade")
 	want(0, "scratch", "f1", 1, 2<<20)
 	want(1, "scratch", "f0", 0, 2<<20)
 
 	// The second is drained first, by one of the other version; the third is killed.
-	if r, err := clients[0].DrainNode(ctx, "n2", nil); err != nil {
+	if r, err := admin.DrainNode(ctx, clients[0], "n2", nil); err != nil {
 		t.Logf("draining n2 under load: %+v %v", r, err) // files may be open
 	}
 	daemons[1].Stop()
@@ -293,14 +294,14 @@ func TestRollingUpgrade(t *testing.T) {
 	clustertest.StopAll(load...)
 
 	// Now there are jobs and second copies.
-	if _, err := clients[0].CreateBuffer(ctx, two); err != nil {
+	if _, err := admin.CreateBuffer(ctx, clients[0], two); err != nil {
 		t.Fatal(err)
 	}
 	const kept = 32 << 20
 	write(2, "two", "f", 9, kept)
 	write(0, "mixed", "new", 7, 100_000)
 	drains(t, "after", clients[1], store)
-	if jobs, err := clients[2].Jobs(ctx); err != nil || len(jobs) < 3 {
+	if jobs, err := admin.Jobs(ctx, clients[2]); err != nil || len(jobs) < 3 {
 		t.Errorf("jobs after the upgrade: %+v %v", jobs, err)
 	}
 	for i := range daemons {
@@ -337,7 +338,7 @@ func (m *mixedCluster) judge(load []*clustertest.Client, daemons []*bbdtest.Daem
 		}
 		seen = append(seen, o)
 	}
-	if r, err := dial(t, daemons[0]).Drain(t.Context(), "work", time.Minute, nil); err != nil {
+	if r, err := admin.Drain(t.Context(), dial(t, daemons[0]), "work", time.Minute, nil); err != nil {
 		t.Fatalf("%+v %v", r, err)
 	}
 	files, err := clustertest.StoreFiles(filepath.Join(store, "work"))
@@ -381,7 +382,7 @@ func TestStranger(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	store := t.TempDir()
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
 		t.Fatal(err)
 	}
 	b := c.Buffer("b")
@@ -406,7 +407,7 @@ func TestStranger(t *testing.T) {
 	}
 	started := starts(n9)
 	waits(n9, "of node n9 speaks protocol version 7", "of node n1 speaks protocol versions 1 to 2", "upgrade bbd", "to a release that speaks version 7")
-	n := m.seen(c, "n9", func(n client.Node) bool { return n.State == "starting" && n.MaxVersion == stranger.Max })
+	n := m.seen(c, "n9", func(n admin.Node) bool { return n.State == "starting" && n.MaxVersion == stranger.Max })
 	if !strings.Contains(n.Refused, "speaks protocol version 7") || !strings.Contains(n.Refused, "of node n1 to a release that speaks version 7") {
 		t.Errorf("n1 says of it: %q", n.Refused)
 	}
@@ -414,13 +415,13 @@ func TestStranger(t *testing.T) {
 	if err := errors.Join(b.Mkdir(ctx, "d", 0o755), b.WriteFile(ctx, "d/f", clustertest.Content(1, 1<<20), 0), b.Rename(ctx, "d", "e")); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := c.Drain(ctx, "b", time.Minute, nil); err != nil {
+	if r, err := admin.Drain(ctx, c, "b", time.Minute, nil); err != nil {
 		t.Fatalf("%+v %v", r, err)
 	}
-	if _, err := c.StageOut(ctx, client.StageRequest{Buffer: "b", URL: "file://" + store + "/out"}, nil); err != nil {
+	if _, err := admin.StageOut(ctx, c, admin.StageRequest{Buffer: "b", URL: "file://" + store + "/out"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CreateBuffer(ctx, client.BufferSpec{Name: "two", Replicas: 2}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: "two", Replicas: 2}); err != nil {
 		t.Errorf("it keeps others from their version: %v", err)
 	}
 	select {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/asuser"
 	"forebay/internal/bbdtest"
 	"forebay/internal/durabletest"
@@ -66,7 +67,7 @@ func daemonKilledWithUsers(t *testing.T, seed uint64, kills int) {
 	in := &inStager{crasher: newCrasher(t, userClients, r.past), from: u.dir("in", aliceUID, 0o700), ends: &r.stageEnds}
 	in.rng = rand.New(rand.NewPCG(userClients, seed))
 	r.workers = append(r.workers, in)
-	r.make(t, client.BufferSpec{Backing: backingURL(r.root)}, append(crashers, in.crasher))
+	r.make(t, admin.BufferSpec{Backing: backingURL(r.root)}, append(crashers, in.crasher))
 
 	rng, victims := rand.New(rand.NewPCG(1, seed)), 0
 	for kill := range kills {
@@ -191,7 +192,7 @@ func (s *inStager) stageIn(ctx context.Context, _ *client.Buffer) error {
 	}
 	return s.commit(durabletest.Close, name, v, func() error {
 		return asUser(aliceUID, func() error {
-			_, err := s.c.StageIn(ctx, client.StageRequest{Buffer: s.buffer, Path: name, URL: backingURL(from)}, nil)
+			_, err := admin.StageIn(ctx, s.c, admin.StageRequest{Buffer: s.buffer, Path: name, URL: backingURL(from)}, nil)
 			return err
 		})
 	})

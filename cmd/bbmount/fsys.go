@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -50,8 +51,7 @@ func newFsys(ctx context.Context, c *client.Client, buffer string, log *slog.Log
 		self:  fuse.Owner{Uid: info.UID, Gid: info.GID},
 		names: semaphore.NewWeighted(allNames),
 	}
-	f.mu.files = map[bb.FileID]*node{}
-	f.mu.open = map[*node]struct{}{}
+	f.mu.files, f.mu.open = map[bb.FileID]*node{}, map[*node]struct{}{}
 	return f
 }
 
@@ -139,7 +139,7 @@ const blockSize = 4096
 // statfs returns the capacity of the buffer and what of it is not dirty. A buffer without a
 // limit of its own has the memory of the node.
 func (f *fsys) statfs(ctx context.Context, out *fuse.StatfsOut) error {
-	text, err := f.c.Status(ctx, f.b.Name())
+	text, err := admin.Status(ctx, f.c, f.b.Name())
 	if err != nil {
 		return err
 	}

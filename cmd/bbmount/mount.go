@@ -14,6 +14,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/internal/mounts"
 )
@@ -55,7 +56,7 @@ func serve(ctx context.Context, o options) error {
 		return err
 	}
 	defer c.Close()
-	if _, err := c.BufferInfo(ctx, o.buffer); err != nil {
+	if _, err := admin.BufferInfo(ctx, c, o.buffer); err != nil {
 		return err
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 )
 
@@ -77,7 +78,7 @@ func newBuffer(t *testing.T, args ...string) *mounted {
 	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + m.Socket})
 	check(t, err)
 	t.Cleanup(func() { c.Close() })
-	_, err = c.CreateBuffer(t.Context(), client.BufferSpec{Name: "b", Mode: 0o777})
+	_, err = admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Mode: 0o777})
 	check(t, err)
 	m.b = c.Buffer("b")
 	return m

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // burst is a set of files like a job's: many small ones, a few large ones.
@@ -173,7 +174,7 @@ func (s *status) dirty() (n int64) {
 }
 
 func daemonStatus(ctx context.Context, c *client.Client) (s status, err error) {
-	text, err := c.Status(ctx, "")
+	text, err := admin.Status(ctx, c, "")
 	if err != nil {
 		return s, err
 	}

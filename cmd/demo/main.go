@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 func main() {
@@ -165,7 +166,7 @@ func (d *demo) start(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = c.CreateBuffer(ctx, client.BufferSpec{Name: bufferName, Backing: "file://" + d.store()})
+	_, err = admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: bufferName, Backing: "file://" + d.store()})
 	say("bbd --dev is up, its memory ready, a buffer in front of the directory: %s", seconds(time.Since(began)))
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/netnstest"
 )
@@ -39,7 +40,7 @@ func daemonWithKey(t *testing.T, h *netnstest.Host) (d *bbdtest.Daemon, key, sto
 	d.Start()
 	c := dial(t, d)
 	defer c.Close()
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "work", Backing: "file://" + store}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "work", Backing: "file://" + store}); err != nil {
 		t.Fatal(err)
 	}
 	return d, key, store
@@ -90,7 +91,7 @@ func TestWorkload(t *testing.T) {
 	journals := Journals(clients...)
 	c := dial(t, d)
 	defer c.Close()
-	report, err := c.Drain(t.Context(), "work", time.Minute, nil)
+	report, err := admin.Drain(t.Context(), c, "work", time.Minute, nil)
 	if err != nil {
 		t.Fatalf("%v: %+v", err, report)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 	"forebay/internal/netnstest"
 )
@@ -89,18 +90,18 @@ func (s *scenario) start(config string, change func(i int, d *bbdtest.Daemon)) {
 	c := dial(t, s.daemons[0])
 	defer c.Close()
 	deadline := time.Now().Add(20 * time.Second)
-	for nodes, err := c.Nodes(t.Context()); len(nodes) < len(hosts) || !allReady(nodes); nodes, err = c.Nodes(t.Context()) {
+	for nodes, err := admin.Nodes(t.Context(), c); len(nodes) < len(hosts) || !allReady(nodes); nodes, err = admin.Nodes(t.Context(), c) {
 		if err != nil || time.Now().After(deadline) {
 			t.Fatalf("members after 20 s: %+v (%v)", nodes, err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	if _, err := c.CreateBuffer(t.Context(), client.BufferSpec{Name: "work", Backing: "file://" + s.store}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "work", Backing: "file://" + s.store}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func allReady(nodes []client.Node) bool {
+func allReady(nodes []admin.Node) bool {
 	for _, n := range nodes {
 		if n.State != "ready" {
 			return false
@@ -142,7 +143,7 @@ func (s *scenario) settle(w World, gone ...int) Verdict {
 			continue
 		}
 		c := dial(s.t, d)
-		report, err := c.Drain(s.t.Context(), "work", 2*time.Minute, nil)
+		report, err := admin.Drain(s.t.Context(), c, "work", 2*time.Minute, nil)
 		if len(w.Gone) == 0 && err != nil || len(w.Gone) > 0 && !onlyLost(report, err) {
 			s.t.Errorf("draining from %s: %v: %+v", s.net.Hosts[i].Name, err, report)
 		}
@@ -194,13 +195,13 @@ const enough = 100
 
 // forget declares a node dead as soon as the others believe it: until they do, the answer
 // is busy.
-func (s *scenario) forget(node client.NodeID) {
+func (s *scenario) forget(node admin.NodeID) {
 	s.t.Helper()
 	c := dial(s.t, s.daemons[0])
 	defer c.Close()
 	deadline := time.Now().Add(time.Minute)
 	for {
-		_, err := c.ForgetNode(s.t.Context(), node)
+		_, err := admin.ForgetNode(s.t.Context(), c, node)
 		if err == nil {
 			return
 		}
@@ -212,9 +213,9 @@ func (s *scenario) forget(node client.NodeID) {
 }
 
 // onlyLost reports whether a drain saved everything but files that are lost, and named those.
-func onlyLost(r client.Report, err error) bool {
+func onlyLost(r admin.Report, err error) bool {
 	return errors.Is(err, client.ErrLost) && len(r.Failed) > 0 && r.HeldTotal == 0 && r.OpenTotal == 0 &&
-		!slices.ContainsFunc(r.Failed, func(f client.Failure) bool { return f.Kind != client.ErrLost })
+		!slices.ContainsFunc(r.Failed, func(f admin.Failure) bool { return f.Kind != client.ErrLost })
 }
 
 func TestNodeKilledForGood(t *testing.T) {
@@ -334,7 +335,7 @@ func TestSharedFile(t *testing.T) {
 			t.Errorf("host %d reads %d bytes, want %d (%v)", i+1, len(got), len(want), err)
 		}
 	}
-	if report, err := clients[3].Drain(t.Context(), "work", time.Minute, nil); err != nil {
+	if report, err := admin.Drain(t.Context(), clients[3], "work", time.Minute, nil); err != nil {
 		t.Errorf("drain: %v (%+v)", err, report)
 	}
 	files, err := StoreFiles(s.store)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/clustercert"
 	"forebay/internal/wire"
 )
@@ -119,7 +120,7 @@ func attack(t *task) (r Result, err error) {
 	}
 	defer a.c.Close()
 	for _, name := range []string{scratchBuffer, patientBuffer} {
-		if _, err := a.c.CreateBuffer(ctx, client.BufferSpec{Name: name, NoWait: name == scratchBuffer}); err != nil {
+		if _, err := admin.CreateBuffer(ctx, a.c, admin.BufferSpec{Name: name, NoWait: name == scratchBuffer}); err != nil {
 			return r, err
 		}
 	}
@@ -162,7 +163,7 @@ func (a *attacker) dialFar() error {
 	if a.TCP == "" {
 		return nil
 	}
-	text, _, err := a.c.Token(a.ctx, scratchBuffer, 24*time.Hour)
+	text, _, err := admin.Token(a.ctx, a.c, scratchBuffer, 24*time.Hour)
 	if err != nil {
 		return err
 	}
@@ -363,7 +364,7 @@ func (a *attacker) badRequests() error {
 	ctx, cancel := a.within()
 	defer cancel()
 	name := a.name("bad")
-	if _, err := a.c.CreateBuffer(ctx, client.BufferSpec{Name: name, NoWait: true}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, a.c, admin.BufferSpec{Name: name, NoWait: true}); err != nil {
 		return err
 	}
 	for range 20 {
@@ -383,7 +384,7 @@ func (a *attacker) badRequests() error {
 		}
 		r.Close()
 	}
-	if err := a.c.DiscardBuffer(ctx, name); err != nil && !errors.Is(err, client.ErrNotFound) {
+	if err := admin.DiscardBuffer(ctx, a.c, name); err != nil && !errors.Is(err, client.ErrNotFound) {
 		return err // one of the requests may have done it
 	}
 	return nil

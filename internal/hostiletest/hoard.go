@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/wire"
 )
 
@@ -39,7 +40,7 @@ func (a *attacker) settled() error {
 	ctx, cancel := a.within()
 	defer cancel()
 	for {
-		_, err := a.c.BufferInfo(ctx, scratchBuffer)
+		_, err := admin.BufferInfo(ctx, a.c, scratchBuffer)
 		if !errors.Is(err, client.ErrBusy) {
 			return err
 		}
@@ -156,7 +157,7 @@ func (a *attacker) waiters() error {
 	ctx, cancel := a.within()
 	defer cancel()
 	name := a.name("waits")
-	if _, err := a.c.CreateBuffer(ctx, client.BufferSpec{Name: name}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, a.c, admin.BufferSpec{Name: name}); err != nil {
 		return err
 	}
 	err := a.hoard(16, func(r *raw) error {
@@ -170,7 +171,7 @@ func (a *attacker) waiters() error {
 	if err != nil {
 		return err
 	}
-	return a.c.DiscardBuffer(ctx, name)
+	return admin.DiscardBuffer(ctx, a.c, name)
 }
 
 // silent opens connections that say nothing, as many as it can.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/checksum"
 	"forebay/internal/mapped"
 	"forebay/internal/wire"
@@ -133,7 +134,7 @@ func (a *attacker) onRegion(do func(path string) error) error {
 	if err := os.Mkdir(out, 0o700); err != nil {
 		return err
 	}
-	_, _ = a.c.StageOut(ctx, client.StageRequest{Buffer: scratchBuffer, Path: dir, URL: fileURL(out)}, nil)
+	_, _ = admin.StageOut(ctx, a.c, admin.StageRequest{Buffer: scratchBuffer, Path: dir, URL: fileURL(out)}, nil)
 	for what, read := range map[string]func() ([]byte, error){
 		"a read":      func() ([]byte, error) { return b.ReadFile(ctx, dir+"/in") },
 		"a stage-out": func() ([]byte, error) { return os.ReadFile(filepath.Join(out, "in")) },

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // Attacks with paths and URLs: of files that the attacker may not reach, and of files that are none.
@@ -30,7 +31,7 @@ func (a *attacker) stageIn(url string) (failure, err error) {
 	ctx, cancel := a.within()
 	defer cancel()
 	at, b := a.name("in"), a.scratch()
-	report, failure := a.c.StageIn(ctx, client.StageRequest{Buffer: scratchBuffer, Path: at, URL: url}, nil)
+	report, failure := admin.StageIn(ctx, a.c, admin.StageRequest{Buffer: scratchBuffer, Path: at, URL: url}, nil)
 	if ctx.Err() != nil {
 		return failure, fmt.Errorf("a stage-in of %s is not answered: %w", url, failure)
 	}
@@ -135,17 +136,17 @@ func (a *attacker) endpoint() error {
 }
 
 // backed makes a buffer with a store.
-func (a *attacker) backed(spec client.BufferSpec) (b *client.Buffer, end func() error, err error) {
+func (a *attacker) backed(spec admin.BufferSpec) (b *client.Buffer, end func() error, err error) {
 	ctx, cancel := a.within()
 	defer cancel()
 	spec.Name = a.name("backed")
-	if _, err := a.c.CreateBuffer(ctx, spec); err != nil {
+	if _, err := admin.CreateBuffer(ctx, a.c, spec); err != nil {
 		return nil, nil, err
 	}
 	end = func() error {
 		ctx, cancel := a.within()
 		defer cancel()
-		return a.c.DiscardBuffer(ctx, spec.Name)
+		return admin.DiscardBuffer(ctx, a.c, spec.Name)
 	}
 	return a.c.Buffer(spec.Name), end, nil
 }
@@ -161,7 +162,7 @@ func (a *attacker) put(ctx context.Context, b *client.Buffer, name string) error
 
 // notDrained drains a buffer whose files cannot all be flushed.
 func (a *attacker) notDrained(ctx context.Context, b *client.Buffer) error {
-	if _, err := a.c.Drain(ctx, b.Name(), briefly, nil); err == nil {
+	if _, err := admin.Drain(ctx, a.c, b.Name(), briefly, nil); err == nil {
 		return fmt.Errorf("%s was drained", b.Name())
 	}
 	return nil
@@ -173,7 +174,7 @@ func (a *attacker) pipes() (err error) {
 	if err := os.Mkdir(store, 0o700); err != nil {
 		return err
 	}
-	b, end, err := a.backed(client.BufferSpec{Backing: fileURL(store), Codec: "zstd", Existing: client.ExistingOverwrite})
+	b, end, err := a.backed(admin.BufferSpec{Backing: fileURL(store), Codec: "zstd", Existing: admin.ExistingOverwrite})
 	if err != nil {
 		return err
 	}
@@ -204,7 +205,7 @@ func (a *attacker) replacedStore() (err error) {
 	if err := os.Mkdir(store, 0o755); err != nil {
 		return err
 	}
-	b, end, err := a.backed(client.BufferSpec{Backing: fileURL(store), Existing: client.ExistingOverwrite})
+	b, end, err := a.backed(admin.BufferSpec{Backing: fileURL(store), Existing: admin.ExistingOverwrite})
 	if err != nil {
 		return err
 	}
@@ -214,7 +215,7 @@ func (a *attacker) replacedStore() (err error) {
 	if err := a.put(ctx, b, "ok"); err != nil {
 		return err
 	}
-	if _, err := a.c.Drain(ctx, b.Name(), 0, nil); err != nil {
+	if _, err := admin.Drain(ctx, a.c, b.Name(), 0, nil); err != nil {
 		return err
 	}
 	if err := errors.Join(os.Rename(store, store+".old"), os.Symlink(a.Roots, store)); err != nil {
@@ -238,7 +239,7 @@ func (a *attacker) replacedStore() (err error) {
 
 // othersDirectories has a buffer, and stages out, where others have directories: no link, no race.
 func (a *attacker) othersDirectories() (err error) {
-	b, end, err := a.backed(client.BufferSpec{Backing: fileURL(a.Scratch), Existing: client.ExistingOverwrite})
+	b, end, err := a.backed(admin.BufferSpec{Backing: fileURL(a.Scratch), Existing: admin.ExistingOverwrite})
 	if err != nil {
 		return err
 	}
@@ -256,7 +257,7 @@ func (a *attacker) othersDirectories() (err error) {
 	if err := a.notDrained(ctx, b); err != nil {
 		return err
 	}
-	if _, err := a.c.StageOut(ctx, client.StageRequest{Buffer: b.Name(), URL: fileURL(a.Scratch)}, nil); err == nil {
+	if _, err := admin.StageOut(ctx, a.c, admin.StageRequest{Buffer: b.Name(), URL: fileURL(a.Scratch)}, nil); err == nil {
 		return errors.New("files were staged out into directories of others")
 	}
 	for _, dir := range []string{"private", "open"} {
@@ -264,13 +265,13 @@ func (a *attacker) othersDirectories() (err error) {
 			return err
 		}
 	}
-	_, _ = a.c.Drain(ctx, b.Name(), briefly, nil)
+	_, _ = admin.Drain(ctx, a.c, b.Name(), briefly, nil)
 	for _, path := range []string{"private/data", "open/data"} {
 		if err := a.refused(fileURL(filepath.Join(a.Scratch, path))); err != nil {
 			return err
 		}
 	}
-	if _, err := a.c.CreateBuffer(ctx, client.BufferSpec{Name: a.name("closed"), Backing: fileURL(filepath.Join(a.Scratch, "private"))}); err == nil {
+	if _, err := admin.CreateBuffer(ctx, a.c, admin.BufferSpec{Name: a.name("closed"), Backing: fileURL(filepath.Join(a.Scratch, "private"))}); err == nil {
 		return errors.New("a buffer was made on a directory that the attacker may not enter")
 	}
 	return nil

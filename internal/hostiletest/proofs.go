@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/wire"
 )
 
@@ -107,7 +108,7 @@ func (a *attacker) unasked() error {
 func (a *attacker) tokens() error {
 	ctx, cancel := a.within()
 	defer cancel()
-	text, _, err := a.c.Token(ctx, scratchBuffer, time.Hour)
+	text, _, err := admin.Token(ctx, a.c, scratchBuffer, time.Hour)
 	if err != nil {
 		return err
 	}
@@ -143,11 +144,11 @@ func (a *attacker) rootByCertificate() (err error) {
 		return err
 	}
 	defer c.Close()
-	spec := client.BufferSpec{Name: a.name("certified"), NoWait: true}
-	if _, err := c.CreateBuffer(ctx, spec); err != nil {
+	spec := admin.BufferSpec{Name: a.name("certified"), NoWait: true}
+	if _, err := admin.CreateBuffer(ctx, c, spec); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.DiscardBuffer(ctx, spec.Name)) }()
+	defer func() { err = errors.Join(err, admin.DiscardBuffer(ctx, c, spec.Name)) }()
 	if err := c.Buffer(spec.Name).WriteFile(ctx, "planted", []byte("the attacker's"), 0o600); err != nil {
 		return err
 	}
@@ -158,17 +159,17 @@ func (a *attacker) rootByCertificate() (err error) {
 		return fmt.Errorf("%s by uid 0 with a client's certificate: %v, want %v", what, err, client.ErrPermission)
 	}
 	for _, path := range []string{filepath.Join(a.Roots, "existing"), filepath.Join(a.Scratch, "private/data")} {
-		_, err := c.StageIn(ctx, client.StageRequest{Buffer: spec.Name, Path: "in", URL: fileURL(path)}, nil)
+		_, err := admin.StageIn(ctx, c, admin.StageRequest{Buffer: spec.Name, Path: "in", URL: fileURL(path)}, nil)
 		if err := denied("a stage-in of "+path, err); err != nil {
 			return err
 		}
 	}
 	for _, dir := range []string{filepath.Join(a.Roots, "closed"), filepath.Join(a.Scratch, "private")} {
-		_, err := c.StageOut(ctx, client.StageRequest{Buffer: spec.Name, URL: fileURL(dir)}, nil)
+		_, err := admin.StageOut(ctx, c, admin.StageRequest{Buffer: spec.Name, URL: fileURL(dir)}, nil)
 		if err := denied("a stage-out to "+dir, err); err != nil {
 			return err
 		}
-		_, err = c.CreateBuffer(ctx, client.BufferSpec{Name: a.name("certified"), Backing: fileURL(dir)})
+		_, err = admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: a.name("certified"), Backing: fileURL(dir)})
 		if err := denied("a buffer on "+dir, err); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/powertest"
 )
 
@@ -128,7 +129,7 @@ func (a *attacker) fillOut() error {
 func (a *attacker) stageOut(dir string) (failure, err error) {
 	ctx, cancel := a.within()
 	defer cancel()
-	report, failure := a.c.StageOut(ctx, client.StageRequest{Buffer: scratchBuffer, Path: outDir, URL: fileURL(dir)}, nil)
+	report, failure := admin.StageOut(ctx, a.c, admin.StageRequest{Buffer: scratchBuffer, Path: outDir, URL: fileURL(dir)}, nil)
 	if ctx.Err() != nil {
 		return failure, fmt.Errorf("a stage-out to %s is not answered: %w", dir, failure)
 	}

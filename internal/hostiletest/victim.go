@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // victim is the user who works.
@@ -71,13 +72,13 @@ func (v *victim) begin() error {
 	if v.c, err = client.Dial(ctx, client.Options{Address: "unix://" + v.Socket, VerifyAll: true}); err != nil {
 		return err
 	}
-	if _, err := v.c.CreateBuffer(ctx, client.BufferSpec{Name: victimsBuffer, Backing: "file://" + v.store}); err != nil {
+	if _, err := admin.CreateBuffer(ctx, v.c, admin.BufferSpec{Name: victimsBuffer, Backing: "file://" + v.store}); err != nil {
 		return err
 	}
-	if _, err := v.c.CreateBuffer(ctx, client.BufferSpec{Name: openBuffer, Mode: 0o755}); err != nil || v.TCP == "" {
+	if _, err := admin.CreateBuffer(ctx, v.c, admin.BufferSpec{Name: openBuffer, Mode: 0o755}); err != nil || v.TCP == "" {
 		return err
 	}
-	text, _, err := v.c.Token(ctx, victimsBuffer, 24*time.Hour)
+	text, _, err := admin.Token(ctx, v.c, victimsBuffer, 24*time.Hour)
 	if err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (v *victim) round() error {
 	if err := v.overTCP(ctx, wrote); err != nil {
 		return err
 	}
-	if err := again(ctx, "drain", func() error { _, err := v.c.Drain(ctx, victimsBuffer, 0, nil); return err }); err != nil {
+	if err := again(ctx, "drain", func() error { _, err := admin.Drain(ctx, v.c, victimsBuffer, 0, nil); return err }); err != nil {
 		return err
 	}
 	for name, content := range wrote {

@@ -1,10 +1,12 @@
 package directive
 
-import "forebay/client"
+import (
+	"forebay/client/admin"
+)
 
 // Fill adds what a job asks for to its lifetime, and returns the buffers that are to be
 // made for it.
-func (r *Request) Fill(l *client.Lifetime, v *Vars) (create []client.BufferSpec, err error) {
+func (r *Request) Fill(l *admin.Lifetime, v *Vars) (create []admin.BufferSpec, err error) {
 	w, err := r.Resolve(v)
 	if err != nil {
 		return nil, err
@@ -19,13 +21,13 @@ func (r *Request) Fill(l *client.Lifetime, v *Vars) (create []client.BufferSpec,
 		l.Uses = append(l.Uses, w.Creates[i].Name) // as long as the job runs
 	}
 	for _, d := range w.Destroys {
-		l.Destroys = append(l.Destroys, client.LifetimeEnd{Buffer: d.Name, Discard: d.Hurry})
+		l.Destroys = append(l.Destroys, admin.LifetimeEnd{Buffer: d.Name, Discard: d.Hurry})
 	}
 	for _, s := range w.In {
-		l.In = append(l.In, client.LifetimeStage{Buffer: s.Buffer, Path: s.Path, URL: s.URL, ContinueOnError: s.ContinueOnError})
+		l.In = append(l.In, admin.LifetimeStage{Buffer: s.Buffer, Path: s.Path, URL: s.URL, ContinueOnError: s.ContinueOnError})
 	}
 	for _, s := range w.Out {
-		l.Out = append(l.Out, client.LifetimeStage{Buffer: s.Buffer, Path: s.Path, URL: s.URL, OnSuccess: s.OnSuccess})
+		l.Out = append(l.Out, admin.LifetimeStage{Buffer: s.Buffer, Path: s.Path, URL: s.URL, OnSuccess: s.OnSuccess})
 	}
 	return create, nil
 }

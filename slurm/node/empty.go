@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -17,7 +18,7 @@ const emptyAtOnce = 16
 // Empty drains nodes that are about to go, by a list as Slurm writes it (n[1-3],n7); "":
 // the daemon's own. It returns those that hold nothing any more that is on no store, and
 // logs why the others do. To are nodes that are to have what is not.
-func Empty(ctx context.Context, c *Config, d *client.Client, list string, to []client.NodeID) (empty []string, err error) {
+func Empty(ctx context.Context, c *Config, d *client.Client, list string, to []admin.NodeID) (empty []string, err error) {
 	nodes := []string{string(d.Server().Node)}
 	if list != "" {
 		text, err := scontrol(ctx, "show", "hostnames", list)
@@ -31,7 +32,7 @@ func Empty(ctx context.Context, c *Config, d *client.Client, list string, to []c
 	group.SetLimit(emptyAtOnce)
 	for _, n := range nodes {
 		group.Go(func() error {
-			_, err := d.DrainNode(ctx, client.NodeID(n), nil, to...)
+			_, err := admin.DrainNode(ctx, d, admin.NodeID(n), nil, to...)
 			if err != nil {
 				c.Log("node %s is not to go yet: %v", n, err)
 				return nil

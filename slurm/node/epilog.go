@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -75,7 +76,7 @@ func (c *Config) epilog(ctx context.Context, e *Env, dial Dial) (later bool) {
 
 // tell tells the daemon of a run that has left; true: it could not.
 func (c *Config) tell(ctx context.Context, d *client.Client, n *note) (later bool) {
-	_, err := d.LeaveLifetime(ctx, n.Key, client.LeaveOptions{Failed: n.Failed})
+	_, err := admin.LeaveLifetime(ctx, d, n.Key, admin.LeaveOptions{Failed: n.Failed})
 	switch kind := bb.KindOf(err); {
 	case err == nil:
 		c.Log("detached: job %s (%s)", n.Job, n.Key)

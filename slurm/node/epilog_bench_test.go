@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bbdtest"
 )
 
@@ -47,10 +48,10 @@ flush: {dirty_age: 24h}
 	bbctl, dir, store := bbdtest.Bbctl(b), b.TempDir(), b.TempDir()
 	open := func(job string) string {
 		key := "job-" + job
-		l := client.Lifetime{Key: key, Cluster: "lab", Job: job, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Buffer: key, Expect: 1}
+		l := admin.Lifetime{Key: key, Cluster: "lab", Job: job, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Buffer: key, Expect: 1}
 		// One byte a second: what it has stays dirty.
-		spec := client.BufferSpec{Name: key, Backing: "file://" + store, FlushLimit: 1}
-		if _, err := c.OpenLifetime(b.Context(), l, client.LifetimeOptions{Create: []client.BufferSpec{spec}, Attach: true}); err != nil {
+		spec := admin.BufferSpec{Name: key, Backing: "file://" + store, FlushLimit: 1}
+		if _, err := admin.OpenLifetime(b.Context(), c, l, admin.LifetimeOptions{Create: []admin.BufferSpec{spec}, Attach: true}); err != nil {
 			b.Fatal(err)
 		}
 		note := fmt.Sprintf(`{"key":%q,"job":%q}`, key, job)
@@ -102,7 +103,7 @@ flush: {dirty_age: 24h}
 			took = append(took, epilog(job))
 		}
 		slices.Sort(took)
-		nodes, err := c.Nodes(b.Context())
+		nodes, err := admin.Nodes(b.Context(), c)
 		if err != nil || len(nodes) != 1 {
 			b.Fatal(nodes, err)
 		}

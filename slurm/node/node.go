@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/slurm"
 	"forebay/slurm/directive"
@@ -94,8 +94,8 @@ func (e *Env) wants(feature string) bool {
 }
 
 // lifetime makes what the daemon is asked for of a job's directives.
-func lifetime(e *Env, j *slurmctl.Job, r *directive.Request, v *directive.Vars) (client.Lifetime, []client.BufferSpec, error) {
-	l := client.Lifetime{
+func lifetime(e *Env, j *slurmctl.Job, r *directive.Request, v *directive.Vars) (admin.Lifetime, []admin.BufferSpec, error) {
+	l := admin.Lifetime{
 		Key: v.Buffer, Cluster: e.Cluster, Job: e.Job, User: e.User, UID: e.UID, GID: e.GID, Expect: e.Nodes,
 	}
 	create, err := r.Fill(&l, v)

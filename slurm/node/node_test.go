@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/internal/bbdtest"
 	"forebay/slurm"
@@ -126,13 +127,13 @@ func TestLifetime(t *testing.T) {
 	if len(create) != 2 || create[0].Name != l.Key || create[0].Backing != "file:///lustre/alice" || create[0].Capacity != 1<<30 || create[1].Name != "made" {
 		t.Errorf("to create: %+v", create)
 	}
-	if len(l.In) != 1 || l.In[0] != (client.LifetimeStage{Buffer: l.Key, Path: "a", URL: "file:///a", ContinueOnError: true}) {
+	if len(l.In) != 1 || l.In[0] != (admin.LifetimeStage{Buffer: l.Key, Path: "a", URL: "file:///a", ContinueOnError: true}) {
 		t.Errorf("in: %+v", l.In)
 	}
-	if len(l.Out) != 1 || l.Out[0] != (client.LifetimeStage{Buffer: "used", Path: "b", URL: "file:///b.12", OnSuccess: true}) {
+	if len(l.Out) != 1 || l.Out[0] != (admin.LifetimeStage{Buffer: "used", Path: "b", URL: "file:///b.12", OnSuccess: true}) {
 		t.Errorf("out: %+v", l.Out)
 	}
-	if len(l.Destroys) != 1 || l.Destroys[0] != (client.LifetimeEnd{Buffer: "old", Discard: true}) {
+	if len(l.Destroys) != 1 || l.Destroys[0] != (admin.LifetimeEnd{Buffer: "old", Discard: true}) {
 		t.Errorf("to destroy: %+v", l.Destroys)
 	}
 }
@@ -291,12 +292,12 @@ func TestTaskProlog(t *testing.T) {
 }
 
 func TestTroubles(t *testing.T) {
-	l := client.Lifetime{Job: "7", Buffer: "job-7-x", Due: time.Now(), Nodes: []client.LifetimeNode{{Node: "a", Attached: true}, {Node: "b", Attached: true}}}
+	l := admin.Lifetime{Job: "7", Buffer: "job-7-x", Due: time.Now(), Nodes: []admin.LifetimeNode{{Node: "a", Attached: true}, {Node: "b", Attached: true}}}
 	if lines := troubles(&l, 0); len(lines) != 0 {
 		t.Errorf("nothing is wrong: %q", lines)
 	}
 	l.Nodes[1].Late = l.Due.Add(time.Hour)
-	l.Nodes[0].Figures = client.Figures{Failures: 3, Blocked: 11}
+	l.Nodes[0].Figures = admin.Figures{Failures: 3, Blocked: 11}
 	lines := troubles(&l, 2)
 	for i, want := range []string{"bb://job-7-x: 2 files are lost", "will be on its store at", "3 attempts", "waited 11 s"} {
 		if len(lines) != 4 || !strings.Contains(lines[i], want) {

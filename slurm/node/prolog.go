@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/slurm"
 	"forebay/slurm/directive"
@@ -82,14 +83,14 @@ func (c *Config) join(ctx context.Context, e *Env, run string, dial Dial) error 
 	if err != nil && bb.KindOf(err) != bb.NotFound {
 		return bb.Wrap("prolog", e.Job, err)
 	}
-	if err != nil || !l.Governed || l.UID != e.UID || l.State != client.LifetimeOpen || !l.Over.IsZero() {
+	if err != nil || !l.Governed || l.UID != e.UID || l.State != admin.LifetimeOpen || !l.Over.IsZero() {
 		c.Log("job %s has a buffer of burst_buffer/lua's that no daemon knows: is its --cluster %s?", e.Job, e.Cluster)
 		return c.leaveEnv(e, nil)
 	}
 	if err := c.noteRun(e, l.Key); err != nil {
 		return err
 	}
-	_, err = d.OpenLifetime(ctx, l, client.LifetimeOptions{Attach: true, Begin: true})
+	_, err = admin.OpenLifetime(ctx, d, l, admin.LifetimeOptions{Attach: true, Begin: true})
 	if err == nil || bb.KindOf(err) == bb.Busy && gone(ctx, d, l.Key) {
 		return c.leaveEnv(e, nil)
 	}
@@ -112,7 +113,7 @@ func (c *Config) open(ctx context.Context, e *Env, j *slurmctl.Job, r *directive
 		return bb.Wrap("prolog", e.Job, err)
 	}
 	defer d.Close()
-	_, err = d.OpenLifetime(ctx, l, client.LifetimeOptions{Create: create, Attach: true})
+	_, err = admin.OpenLifetime(ctx, d, l, admin.LifetimeOptions{Create: create, Attach: true})
 	for _, n := range c.left() {
 		c.tell(ctx, d, n) // what an epilog could not say
 	}
@@ -128,7 +129,7 @@ func (c *Config) open(ctx context.Context, e *Env, j *slurmctl.Job, r *directive
 		return err // that of the daemon's configuration
 	}
 	// Does the daemon answer? Then it is not the node's fault, nor its administrator's.
-	if _, asking := d.Lifetime(ctx, l.Key); bb.KindOf(asking) == bb.Unavailable {
+	if _, asking := admin.LifetimeByKey(ctx, d, l.Key); bb.KindOf(asking) == bb.Unavailable {
 		return bb.Wrap("prolog", e.Job, err)
 	}
 	return c.holdJob(ctx, e, j, err)
@@ -136,8 +137,8 @@ func (c *Config) open(ctx context.Context, e *Env, j *slurmctl.Job, r *directive
 
 // gone reports whether a run has left all its nodes.
 func gone(ctx context.Context, d *client.Client, key string) bool {
-	l, err := d.Lifetime(ctx, key)
-	return err == nil && l.State != client.LifetimeOpen
+	l, err := admin.LifetimeByKey(ctx, d, key)
+	return err == nil && l.State != admin.LifetimeOpen
 }
 
 // noteRun notes which run of a job has come. An older one, which left without an epilog, is
@@ -164,7 +165,7 @@ func (c *Config) leaveForTasks(ctx context.Context, e *Env, j *slurmctl.Job, r *
 	}
 	env = append(env, "FOREBAY_SOCKET="+socket)
 	if r.Job != nil {
-		token, _, err := d.Token(ctx, v.Buffer, tokenLife(j.TimeLimit))
+		token, _, err := admin.Token(ctx, d, v.Buffer, tokenLife(j.TimeLimit))
 		switch {
 		case err == nil:
 			file := c.file(e.Job, tokenSuffix)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/slurmtest"
 	"forebay/slurm/node"
 )
@@ -88,9 +89,9 @@ func (s *site) folder(t *testing.T, user string, files map[string]string) string
 }
 
 // runs returns what the daemons know of a job's runs, the newest first.
-func (s *site) runs(t *testing.T, job string) []client.Lifetime {
+func (s *site) runs(t *testing.T, job string) []admin.Lifetime {
 	t.Helper()
-	list, err := s.admin.Lifetimes(t.Context(), job)
+	list, err := admin.Lifetimes(t.Context(), s.admin, job)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,22 +99,22 @@ func (s *site) runs(t *testing.T, job string) []client.Lifetime {
 }
 
 // over waits until nothing of a job's runs is left, which are so many, and returns them.
-func (s *site) over(t *testing.T, job string, count int) []client.Lifetime {
+func (s *site) over(t *testing.T, job string, count int) []admin.Lifetime {
 	t.Helper()
-	var list []client.Lifetime
+	var list []admin.Lifetime
 	s.Until(fmt.Sprintf("nothing is left of job %s", job), func() bool {
 		list = s.runs(t, job)
 		for _, l := range list {
 			// A node may say that the job has left it after the watch has said that it is over.
-			attached := slices.ContainsFunc(l.Nodes, func(n client.LifetimeNode) bool { return n.Attached })
-			if l.State != client.LifetimeGone || attached {
+			attached := slices.ContainsFunc(l.Nodes, func(n admin.LifetimeNode) bool { return n.Attached })
+			if l.State != admin.LifetimeGone || attached {
 				return false
 			}
 		}
 		return len(list) == count
 	})
 	for _, l := range list {
-		if _, err := s.admin.BufferInfo(t.Context(), l.Key); client.KindOf(err) != client.ErrNotFound {
+		if _, err := admin.BufferInfo(t.Context(), s.admin, l.Key); client.KindOf(err) != client.ErrNotFound {
 			t.Errorf("the buffer of job %s is still there (%v)", job, err)
 		}
 	}
@@ -366,7 +367,7 @@ echo x | bbctl put - $BB_JOB_STRIPED/f
 	s.completed(t, job)
 	s.Until("what it has left is an orphan, that was tried again", func() bool {
 		list := s.runs(t, job)
-		return len(list) == 1 && list[0].State == client.LifetimeOrphan && list[0].Attempt > 1 && strings.Contains(list[0].Reason, "store")
+		return len(list) == 1 && list[0].State == admin.LifetimeOrphan && list[0].Attempt > 1 && strings.Contains(list[0].Reason, "store")
 	})
 	if text, err := s.Nodes[2].Bbctl("root", "orphans"); err != nil || !strings.Contains(text, "job-"+job+"-") {
 		t.Errorf("orphans: %s (%v)", text, err)
@@ -380,14 +381,14 @@ echo x | bbctl put - $BB_JOB_STRIPED/f
 // and is late no more when it gets more time.
 func late(t *testing.T, s *site) {
 	store := s.folder(t, slurmtest.Alice, nil)
-	told := make(chan client.Event, 1)
+	told := make(chan admin.Event, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	var listening sync.WaitGroup
 	defer listening.Wait()
 	defer cancel()
 	listening.Go(func() {
-		for e, err := range s.admin.Events(ctx, "") {
-			if err == nil && e.Kind == client.EventLate {
+		for e, err := range admin.Events(ctx, s.admin, "") {
+			if err == nil && e.Kind == admin.EventLate {
 				told <- e
 				return
 			}
@@ -427,7 +428,7 @@ while :; do sleep 0.2; done
 		t.Errorf("it was warned %d times", n)
 	}
 	s.Run(slurmtest.Alice, "scancel", "--full", job)
-	if _, err := s.admin.EndLifetime(t.Context(), l.Key, client.EndOptions{Hurry: true}); err != nil {
+	if _, err := admin.EndLifetime(t.Context(), s.admin, l.Key, admin.EndOptions{Hurry: true}); err != nil {
 		t.Error(err)
 	}
 	if l := s.over(t, job, 1)[0]; l.Bill.Total == 0 {
@@ -488,7 +489,7 @@ func wrong(t *testing.T, s *site) {
 		s.Run(slurmtest.Alice, "scancel", job)
 		s.Until("nothing is left of job "+job, func() bool {
 			for _, l := range s.runs(t, job) {
-				if l.State != client.LifetimeGone {
+				if l.State != admin.LifetimeGone {
 					return false
 				}
 			}
@@ -522,7 +523,7 @@ func persistent(t *testing.T, s *site) {
 	last := s.Submit(slurmtest.Alice, "#BB persistentbb name=kept\n#BB destroy_persistent name=kept\nbbctl cat $BB_PERSISTENT_STRIPED_kept/f\n")
 	s.completed(t, last)
 	s.over(t, last, 1)
-	if _, err := s.admin.BufferInfo(t.Context(), "kept"); client.KindOf(err) != client.ErrNotFound {
+	if _, err := admin.BufferInfo(t.Context(), s.admin, "kept"); client.KindOf(err) != client.ErrNotFound {
 		t.Errorf("it is still there: %v", err)
 	}
 	want(t, filepath.Join(store, "f"), "x\n")
@@ -557,7 +558,7 @@ func prologFails(t *testing.T, s *site) {
 	}
 	s.Until("nothing is left of it", func() bool {
 		for _, l := range s.runs(t, job) {
-			if l.State != client.LifetimeGone {
+			if l.State != admin.LifetimeGone {
 				return false
 			}
 		}
@@ -716,7 +717,7 @@ func heldInBoth(t *testing.T, s *site) {
 	epilog(ends)
 	s.Until("the daemons know that the third job has left", func() bool {
 		list := s.runs(t, ends)
-		return len(list) == 1 && list[0].State != client.LifetimeOpen
+		return len(list) == 1 && list[0].State != admin.LifetimeOpen
 	})
 	s.StartController()
 	epilog(starts)
@@ -729,7 +730,7 @@ func heldInBoth(t *testing.T, s *site) {
 	wantNothing(t, filepath.Join(store, "cancelled"))
 	s.Until("nothing is left of the first job", func() bool {
 		list := s.runs(t, cancelled)
-		return len(list) == 0 || list[0].State == client.LifetimeGone
+		return len(list) == 0 || list[0].State == admin.LifetimeGone
 	})
 	s.Until("the nodes are idle", func() bool {
 		return strings.Count(s.Run("root", "sinfo", "-h", "-N", "-o", "%N %T"), " idle") == 3
@@ -755,12 +756,12 @@ func epilogLost(t *testing.T, s *site) {
 	}
 	runs := s.Submit(slurmtest.Bob, fmt.Sprintf("#BB jobbb type=scratch\ntouch %[1]s/runs\nwhile [ ! -e %[1]s/go ]; do sleep 0.1; done\nbbctl ls $BB_JOB_STRIPED\n", s.folder(t, slurmtest.Bob, nil)))
 	s.Until("it runs", func() bool { list := s.runs(t, runs); return len(list) == 1 && s.Job(runs)["Reason"] == "None" })
-	s.Until("nothing is left of job "+lost, func() bool { return s.runs(t, lost)[0].State == client.LifetimeGone })
+	s.Until("nothing is left of job "+lost, func() bool { return s.runs(t, lost)[0].State == admin.LifetimeGone })
 	want(t, filepath.Join(store, "f"), "x\n")
 	if out, err := s.Nodes[1].Bbctl("root", "slurm", "sweep"); err != nil || !strings.HasSuffix(out, "0 jobs ended\n") {
 		t.Errorf("the sweep: %s (%v)", out, err)
 	}
-	if l := s.runs(t, runs)[0]; l.State != client.LifetimeOpen {
+	if l := s.runs(t, runs)[0]; l.State != admin.LifetimeOpen {
 		t.Errorf("a job that runs is %s", l.State)
 	}
 	s.Run(slurmtest.Bob, "scancel", runs)
@@ -793,7 +794,7 @@ func idsAgain(t *testing.T, s *site) {
 	want(t, filepath.Join(s.Work, "again."+job), "ran\n")
 	s.Until("it is over", func() bool {
 		list := s.runs(t, job)
-		return len(list) == old+1 && list[0].State == client.LifetimeGone && list[0].UID == slurmtest.BobUID
+		return len(list) == old+1 && list[0].State == admin.LifetimeGone && list[0].UID == slurmtest.BobUID
 	})
 }
 
@@ -823,7 +824,7 @@ sleep 600
 	}
 	s.Until("what it has left is an orphan", func() bool {
 		list := s.runs(t, job)
-		return list[0].State == client.LifetimeOrphan && strings.Contains(list[0].Reason, "n3")
+		return list[0].State == admin.LifetimeOrphan && strings.Contains(list[0].Reason, "n3")
 	})
 	if out, err := s.Nodes[0].Bbctl("root", "orphans"); err != nil || !strings.Contains(out, "job-"+job+"-") || !strings.Contains(out, "n3") {
 		t.Errorf("orphans: %s (%v)", out, err)
@@ -831,7 +832,7 @@ sleep 600
 	if out, err := s.Nodes[0].Bbctl("root", "node", "forget", "n3", "--yes"); err == nil || !strings.Contains(out+err.Error(), "1 file is lost, of 977 KiB") {
 		t.Fatalf("%s (%v)", out, err)
 	}
-	s.Until("nothing is left", func() bool { return s.runs(t, job)[0].State == client.LifetimeGone })
+	s.Until("nothing is left", func() bool { return s.runs(t, job)[0].State == admin.LifetimeGone })
 	l := s.runs(t, job)[0]
 	if l.Succeeded || l.Bill.Total != 1 || l.Bill.Bytes != 1000000 || !strings.HasSuffix(l.Bill.Files[0].Path, "/there") || !strings.Contains(l.Bill.Files[0].Reason, "n3") {
 		t.Errorf("what is known of it: %+v", l)
@@ -847,7 +848,7 @@ sleep 600
 // and only then is it handed to the site's program.
 func nodeEmptied(t *testing.T, s *site) {
 	there := s.dial(t, 1)
-	if _, err := there.CreateBuffer(t.Context(), client.BufferSpec{Name: "left"}); err != nil {
+	if _, err := admin.CreateBuffer(t.Context(), there, admin.BufferSpec{Name: "left"}); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := s.Nodes[1].Try("root", "sh", "-c", "hostname | "+s.Bbctl+" put - bb://left/f"); err != nil {

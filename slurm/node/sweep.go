@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/slurm"
 	"forebay/slurm/slurmctl"
@@ -15,7 +16,7 @@ import (
 // returns their keys. What was not saved is drained then, as after any job.
 func Sweep(ctx context.Context, c *Config, d *client.Client) (ended []string, err error) {
 	// In this order: a job is known to Slurm before its prolog runs.
-	lives, err := d.Lifetimes(ctx, "")
+	lives, err := admin.Lifetimes(ctx, d, "")
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +44,7 @@ func Sweep(ctx context.Context, c *Config, d *client.Client) (ended []string, er
 
 // end ends a lifetime that Slurm is done with.
 func (c *Config) end(ctx context.Context, d *client.Client, e slurm.Ending) error {
-	if _, err := d.EndLifetime(ctx, e.Key, e.EndOptions); err != nil {
+	if _, err := admin.EndLifetime(ctx, d, e.Key, e.EndOptions); err != nil {
 		return err
 	}
 	c.Log("job %s (%s) is over for Slurm, and not all of its nodes have said so: what it has left is being saved", e.Job, e.Key)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/slurm"
 	"forebay/slurm/slurmctl"
@@ -53,12 +53,12 @@ func TaskEpilog(ctx context.Context, job, buffer string, dial Dial) ([]string, e
 		return nil, err
 	}
 	defer d.Close()
-	l, err := d.Lifetime(ctx, buffer)
+	l, err := admin.LifetimeByKey(ctx, d, buffer)
 	if err != nil {
 		return nil, err
 	}
 	lost, err := d.Buffer(buffer).Lost(ctx)
-	if job != "" && l.Total() != (client.Figures{}) {
+	if job != "" && l.Total() != (admin.Figures{}) {
 		err = errors.Join(err, noteFigures(ctx, job, slurm.FiguresLine(&l)))
 	}
 	return troubles(&l, len(lost)), err
@@ -79,7 +79,7 @@ func noteFigures(ctx context.Context, job, line string) error {
 }
 
 // troubles says what is wrong with a job's buffer.
-func troubles(l *client.Lifetime, lost int) (lines []string) {
+func troubles(l *admin.Lifetime, lost int) (lines []string) {
 	say := func(format string, args ...any) { lines = append(lines, "forebay: "+fmt.Sprintf(format, args...)) }
 	if lost > 0 {
 		say("bb://%s: %s lost with a node: bbctl lost %s", l.Buffer, bb.Count(lost, "file is", "files are"), l.Buffer)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 	"forebay/slurm"
 	"forebay/slurm/directive"
@@ -58,11 +59,11 @@ func (w *watcher) look(ctx context.Context, every time.Duration, dial Dial) erro
 		return err
 	}
 	// In this order: a job is known to Slurm before its prolog runs.
-	lives, err := d.Lifetimes(ctx, "")
+	lives, err := admin.Lifetimes(ctx, d, "")
 	if err != nil {
 		return err
 	}
-	open := slices.DeleteFunc(lives, func(l client.Lifetime) bool { return l.State != client.LifetimeOpen })
+	open := slices.DeleteFunc(lives, func(l admin.Lifetime) bool { return l.State != admin.LifetimeOpen })
 	if len(open) == 0 {
 		w.reconciler.Compare(nil, nil, time.Now(), 0)
 		return nil
@@ -83,7 +84,7 @@ func (w *watcher) look(ctx context.Context, every time.Duration, dial Dial) erro
 
 // firstOfReady reports whether the daemon is the first by name of those that are ready.
 func firstOfReady(ctx context.Context, d *client.Client) (bool, error) {
-	nodes, err := d.Nodes(ctx)
+	nodes, err := admin.Nodes(ctx, d)
 	if bb.KindOf(err) == bb.Unsupported {
 		return true, nil // it is alone
 	}
@@ -99,7 +100,7 @@ func firstOfReady(ctx context.Context, d *client.Client) (bool, error) {
 }
 
 // compare does for each run what Slurm's word of it asks for.
-func (w *watcher) compare(ctx context.Context, d *client.Client, open []client.Lifetime, jobs []slurmctl.Job, quiet time.Duration) error {
+func (w *watcher) compare(ctx context.Context, d *client.Client, open []admin.Lifetime, jobs []slurmctl.Job, quiet time.Duration) error {
 	var errs []error
 	cluster := w.reconciler.Cluster
 	runs := slurm.Runs(cluster, jobs)
@@ -115,7 +116,7 @@ func (w *watcher) compare(ctx context.Context, d *client.Client, open []client.L
 }
 
 // tell tells the daemons when a job will end, and the job if that is too soon.
-func (w *watcher) tell(ctx context.Context, d *client.Client, l *client.Lifetime, j *slurmctl.Job) error {
+func (w *watcher) tell(ctx context.Context, d *client.Client, l *admin.Lifetime, j *slurmctl.Job) error {
 	due := due(j, l.Warn, time.Now())
 	moved := due.IsZero() != l.Due.IsZero() || due.Sub(l.Due).Abs() > slack
 	warning, wants := directive.ParseWarning(l.Warn)
@@ -124,11 +125,11 @@ func (w *watcher) tell(ctx context.Context, d *client.Client, l *client.Lifetime
 		return nil
 	}
 	// First the note, then the signal: what a job does when it is warned it may not do twice.
-	set := d.SetDue
+	set := admin.SetDue
 	if warn {
-		set = d.WarnDue
+		set = admin.WarnDue
 	}
-	_, err := set(ctx, l.Key, due)
+	_, err := set(ctx, d, l.Key, due)
 	if kind := bb.KindOf(err); kind == bb.Busy || kind == bb.Exists {
 		return nil // it is over, or another watch was faster
 	}

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -169,7 +169,7 @@ func (e *env) burstOnce(ctx context.Context, source []byte, size int64) (went, d
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b, done, err := e.buffer(ctx, client.BufferSpec{Backing: url})
+	b, done, err := e.buffer(ctx, admin.BufferSpec{Backing: url})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -188,6 +188,6 @@ func (e *env) burstOnce(ctx context.Context, source []byte, size int64) (went, d
 		}
 	}
 	went = time.Since(began)
-	_, err = c.Drain(ctx, b.Name(), 10*time.Minute, nil)
+	_, err = admin.Drain(ctx, c, b.Name(), 10*time.Minute, nil)
 	return went, time.Since(began), err
 }

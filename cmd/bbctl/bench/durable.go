@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // Row 17: from Close until the bytes are safe on the store.
@@ -82,7 +83,7 @@ func (e *env) durableAt(ctx context.Context, source []byte, bandwidth int64, loa
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b, done, err := e.buffer(ctx, client.BufferSpec{Backing: url, FlushLimit: bandwidth})
+	b, done, err := e.buffer(ctx, admin.BufferSpec{Backing: url, FlushLimit: bandwidth})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -100,7 +101,7 @@ func (e *env) durableAt(ctx context.Context, source []byte, bandwidth int64, loa
 	if err != nil {
 		return nil, 0, err
 	}
-	if _, err := e.client.Drain(ctx, b.Name(), 10*time.Minute, nil); err != nil {
+	if _, err := admin.Drain(ctx, e.client, b.Name(), 10*time.Minute, nil); err != nil {
 		return nil, 0, err
 	}
 	if err := sleep(ctx, 200*time.Millisecond); err != nil { // the last events are under way
@@ -159,7 +160,7 @@ func (e *env) watchFlushed(ctx context.Context, b *client.Buffer) (*watch, error
 		}
 		select {
 		case <-w.heard:
-			_, err := e.client.Drain(ctx, b.Name(), time.Minute, nil)
+			_, err := admin.Drain(ctx, e.client, b.Name(), time.Minute, nil)
 			return w, err
 		case <-time.After(50 * time.Millisecond):
 		}
@@ -170,12 +171,12 @@ func (e *env) watchFlushed(ctx context.Context, b *client.Buffer) (*watch, error
 
 func (w *watch) listen(ctx context.Context, c *client.Client, buffer string) {
 	first := true
-	for event, err := range c.Events(ctx, buffer) {
+	for event, err := range admin.Events(ctx, c, buffer) {
 		if err != nil {
 			w.err = err
 			return
 		}
-		if event.Kind == client.EventFlushed {
+		if event.Kind == admin.EventFlushed {
 			w.flushed[event.Path] = time.Now()
 		}
 		if first {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -156,7 +157,7 @@ func (e *env) status(ctx context.Context) (status, error) {
 	if err != nil {
 		return s, err
 	}
-	text, err := c.Status(ctx, "")
+	text, err := admin.Status(ctx, c, "")
 	if err != nil {
 		return s, err
 	}
@@ -181,14 +182,14 @@ func (e *env) waitPopulated(ctx context.Context) error {
 
 // buffer creates a buffer for a row; done destroys it and what is in it. A backing of
 // "" makes one that is never flushed.
-func (e *env) buffer(ctx context.Context, spec client.BufferSpec) (b *client.Buffer, done func() error, err error) {
+func (e *env) buffer(ctx context.Context, spec admin.BufferSpec) (b *client.Buffer, done func() error, err error) {
 	c, err := e.connect(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	e.last++
 	spec.Name = fmt.Sprintf("bench-%d-%d", os.Getpid(), e.last)
-	if _, err := c.CreateBuffer(ctx, spec); err != nil {
+	if _, err := admin.CreateBuffer(ctx, c, spec); err != nil {
 		return nil, nil, err
 	}
 	done = func() error {
@@ -199,7 +200,7 @@ func (e *env) buffer(ctx context.Context, spec client.BufferSpec) (b *client.Buf
 		if err != nil {
 			return err
 		}
-		return c.DiscardBuffer(ctx, spec.Name)
+		return admin.DiscardBuffer(ctx, c, spec.Name)
 	}
 	return c.Buffer(spec.Name), done, nil
 }

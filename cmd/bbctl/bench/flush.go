@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 )
 
 // Rows 11 and 12: from regions to the store.
@@ -78,7 +78,7 @@ func (e *env) flushRound(ctx context.Context, source []byte) (_ float64, err err
 // drained writes n files into a fresh buffer in front of a store and returns the time
 // from the first write until all are safe on the store.
 func (e *env) drained(ctx context.Context, url string, source []byte, n int, size int64) (_ time.Duration, err error) {
-	b, done, err := e.buffer(ctx, client.BufferSpec{Backing: url})
+	b, done, err := e.buffer(ctx, admin.BufferSpec{Backing: url})
 	if err != nil {
 		return 0, err
 	}
@@ -96,7 +96,7 @@ func (e *env) drained(ctx context.Context, url string, source []byte, n int, siz
 			return 0, err
 		}
 	}
-	_, err = c.Drain(ctx, b.Name(), 10*time.Minute, nil)
+	_, err = admin.Drain(ctx, c, b.Name(), 10*time.Minute, nil)
 	return time.Since(began), err
 }
 

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // Rows 7 to 10: small operations.
@@ -28,7 +29,7 @@ const (
 )
 
 func syncAppended(ctx context.Context, e *env) (_ []Result, err error) {
-	b, done, err := e.buffer(ctx, client.BufferSpec{})
+	b, done, err := e.buffer(ctx, admin.BufferSpec{})
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +180,7 @@ func createSmall(ctx context.Context, e *env, parallel int) (_ []Result, err err
 	if err != nil {
 		return nil, err
 	}
-	b, done, err := e.buffer(ctx, client.BufferSpec{})
+	b, done, err := e.buffer(ctx, admin.BufferSpec{})
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +296,7 @@ func (p *putter) measure(ctx context.Context, n, parallel int, where ...string) 
 }
 
 func statWarm(ctx context.Context, e *env) (_ []Result, err error) {
-	b, done, err := e.buffer(ctx, client.BufferSpec{})
+	b, done, err := e.buffer(ctx, admin.BufferSpec{})
 	if err != nil {
 		return nil, err
 	}

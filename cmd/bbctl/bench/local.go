@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 )
 
 // Rows 1 to 4 and 15: bytes between an application's memory and regions.
@@ -40,7 +41,7 @@ func newLocalPair(ctx context.Context, e *env) (*localPair, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, done, err := e.buffer(ctx, client.BufferSpec{})
+	b, done, err := e.buffer(ctx, admin.BufferSpec{})
 	return &localPair{e: e, buffer: b, done: done, source: source, target: target}, err
 }
 

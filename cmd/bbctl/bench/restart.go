@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/checksum"
 )
 
@@ -24,7 +25,7 @@ func restart(ctx context.Context, e *env) (_ []Result, err error) {
 		return nil, cannot("it kills the daemon, and the one at --socket is not ours")
 	}
 	size := 4 * e.sizes.File / int64(e.sizes.Files)
-	b, done, err := e.buffer(ctx, client.BufferSpec{})
+	b, done, err := e.buffer(ctx, admin.BufferSpec{})
 	if err != nil {
 		return nil, err
 	}

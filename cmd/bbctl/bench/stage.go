@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"forebay/client"
+	"forebay/client/admin"
 	"forebay/flusher/backing/s3"
 )
 
@@ -101,7 +101,7 @@ func cat(ctx context.Context, files []string) error {
 // staged stages a tree into a fresh buffer and checks that it copied so many bytes.
 // The stage-in is timed by its caller, who may have something to prepare.
 func (e *env) staged(ctx context.Context, url string, bytes int64, timed func(func() error) (time.Duration, error)) (_ time.Duration, err error) {
-	b, done, err := e.buffer(ctx, client.BufferSpec{})
+	b, done, err := e.buffer(ctx, admin.BufferSpec{})
 	if err != nil {
 		return 0, err
 	}
@@ -110,9 +110,9 @@ func (e *env) staged(ctx context.Context, url string, bytes int64, timed func(fu
 	if err != nil {
 		return 0, err
 	}
-	var report client.Report
+	var report admin.Report
 	took, err := timed(func() (err error) {
-		report, err = c.StageIn(ctx, client.StageRequest{Buffer: b.Name(), URL: url}, nil)
+		report, err = admin.StageIn(ctx, c, admin.StageRequest{Buffer: b.Name(), URL: url}, nil)
 		return err
 	})
 	if err == nil && report.BytesDone != bytes {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/bb"
 )
 
@@ -293,14 +294,14 @@ func (w writer) serveUser(ctx context.Context, files int, in io.Reader, out io.W
 	err = obey(in, out, func(o order) error {
 		switch o.Do {
 		case doMake:
-			_, err := c.CreateBuffer(ctx, client.BufferSpec{Name: w.Buffer, Backing: o.Path})
+			_, err := admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: w.Buffer, Backing: o.Path})
 			return err
 		case doFlush:
 			return w.flush(ctx, c, files, source.bytes)
 		case doStage:
 			return w.stage(ctx, c, files, o.Path)
 		case doDestroy:
-			return c.DiscardBuffer(ctx, w.Buffer)
+			return admin.DiscardBuffer(ctx, c, w.Buffer)
 		}
 		return invalid("order", o.Do, "is not known")
 	})
@@ -314,12 +315,12 @@ func (w writer) flush(ctx context.Context, c *client.Client, files int, source [
 			return err
 		}
 	}
-	_, err := c.Drain(ctx, w.Buffer, 10*time.Minute, nil)
+	_, err := admin.Drain(ctx, c, w.Buffer, 10*time.Minute, nil)
 	return err
 }
 
 func (w writer) stage(ctx context.Context, c *client.Client, files int, url string) error {
-	report, err := c.StageIn(ctx, client.StageRequest{Buffer: w.Buffer, URL: url}, nil)
+	report, err := admin.StageIn(ctx, c, admin.StageRequest{Buffer: w.Buffer, URL: url}, nil)
 	if want := int64(files) * w.Bytes; err == nil && report.BytesDone != want {
 		err = fmt.Errorf("stage-in copied %d of %d bytes", report.BytesDone, want)
 	}

@@ -1,12 +1,16 @@
-package client
+package admin
 
 import (
 	"context"
 	"time"
 
+	"forebay/client"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
+
+// NodeID names a node.
+type NodeID = bb.NodeID
 
 // Node is a daemon as the one that was asked knows it from gossip: hints, a moment old.
 type Node struct {
@@ -33,9 +37,9 @@ type TierUsage struct {
 }
 
 // Nodes lists the daemons of the cluster by name. ErrUnsupported if the daemon is alone.
-func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
+func Nodes(ctx context.Context, c *client.Client) ([]Node, error) {
 	var reply wire.Nodes
-	if err := c.conn.Ask(ctx, wire.Type_TYPE_NODES, &wire.Empty{}, &reply); err != nil {
+	if err := of(c).Ask(ctx, wire.Type_TYPE_NODES, &wire.Empty{}, &reply); err != nil {
 		return nil, bb.Wrap("nodes", "", err)
 	}
 	nodes := make([]Node, 0, len(reply.Nodes))
@@ -53,19 +57,19 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 // nothing in any more: afterwards its daemon may be stopped. It fails unless nothing is
 // left there; the report names what is. What the nodes in to have room for is moved there
 // through the fabric, without waiting for a store.
-func (c *Client) DrainNode(ctx context.Context, node NodeID, progress func(Progress), to ...NodeID) (Report, error) {
+func DrainNode(ctx context.Context, c *client.Client, node NodeID, progress func(Progress), to ...NodeID) (Report, error) {
 	m := &wire.NodeDrain{Name: string(node)}
 	for _, name := range to {
 		m.To = append(m.To, string(name))
 	}
-	r, err := c.work(ctx, wire.Type_TYPE_NODE_DRAIN, m, nil, progress)
+	r, err := work(ctx, c, wire.Type_TYPE_NODE_DRAIN, m, nil, progress)
 	return r, bb.Wrap("node drain", string(node), r.complete(err))
 }
 
 // UndrainNode lets a node that was drained take files in again. ErrBusy while it is being
 // drained; ErrUnsupported if its daemon is too old.
-func (c *Client) UndrainNode(ctx context.Context, node NodeID) error {
-	return bb.Wrap("node undrain", string(node), c.conn.Ask(ctx, wire.Type_TYPE_NODE_UNDRAIN, &wire.NodeName{Name: string(node)}, nil))
+func UndrainNode(ctx context.Context, c *client.Client, node NodeID) error {
+	return bb.Wrap("node undrain", string(node), of(c).Ask(ctx, wire.Type_TYPE_NODE_UNDRAIN, &wire.NodeName{Name: string(node)}, nil))
 }
 
 // Forgotten is what became of the files of a node that was declared dead.
@@ -85,19 +89,19 @@ type LostFile struct {
 
 // ForgetNode declares a node dead: files that it alone held are lost from now on, and
 // named. ErrBusy while its daemon answers.
-func (c *Client) ForgetNode(ctx context.Context, node NodeID) (Forgotten, error) {
-	return c.forgotten(ctx, wire.Type_TYPE_NODE_FORGET, node)
+func ForgetNode(ctx context.Context, c *client.Client, node NodeID) (Forgotten, error) {
+	return forgotten(ctx, c, wire.Type_TYPE_NODE_FORGET, node)
 }
 
 // NodeLoss is what ForgetNode would return now. It changes nothing. ErrUnsupported if the
 // daemon is too old to tell.
-func (c *Client) NodeLoss(ctx context.Context, node NodeID) (Forgotten, error) {
-	return c.forgotten(ctx, wire.Type_TYPE_NODE_LOSS, node)
+func NodeLoss(ctx context.Context, c *client.Client, node NodeID) (Forgotten, error) {
+	return forgotten(ctx, c, wire.Type_TYPE_NODE_LOSS, node)
 }
 
-func (c *Client) forgotten(ctx context.Context, typ wire.Type, node NodeID) (Forgotten, error) {
+func forgotten(ctx context.Context, c *client.Client, typ wire.Type, node NodeID) (Forgotten, error) {
 	var reply wire.NodeForgotten
-	if err := c.conn.Ask(ctx, typ, &wire.NodeName{Name: string(node)}, &reply); err != nil {
+	if err := of(c).Ask(ctx, typ, &wire.NodeName{Name: string(node)}, &reply); err != nil {
 		return Forgotten{}, bb.Wrap("node forget", string(node), err)
 	}
 	f := Forgotten{LostTotal: reply.LostTotal, LostBytes: reply.LostBytes, Kept: reply.KeptTotal}

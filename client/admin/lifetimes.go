@@ -1,4 +1,4 @@
-package client
+package admin
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/client"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -58,7 +59,7 @@ type EndOptions struct {
 // at any daemon, is the same, and may be opened again after any failure. It fails if a
 // stage-in does that the job cannot do without; ErrBusy if the job has left all its nodes.
 // For the system alone: buffers and stages are the job's user's, with that one's rights.
-func (c *Client) OpenLifetime(ctx context.Context, l Lifetime, o LifetimeOptions) (Lifetime, error) {
+func OpenLifetime(ctx context.Context, c *client.Client, l Lifetime, o LifetimeOptions) (Lifetime, error) {
 	text, err := json.Marshal(&l)
 	if err != nil {
 		return l, &bb.Error{Kind: bb.Internal, Op: "open lifetime", Path: l.Key, Err: err}
@@ -68,7 +69,7 @@ func (c *Client) OpenLifetime(ctx context.Context, l Lifetime, o LifetimeOptions
 		m.Create = append(m.Create, newBuffer(o.Create[i]))
 	}
 	var now Lifetime
-	err = c.eachLifetime(ctx, wire.Type_TYPE_LIFETIME_OPEN, m, func(l Lifetime) { now = l })
+	err = eachLifetime(ctx, c, wire.Type_TYPE_LIFETIME_OPEN, m, func(l Lifetime) { now = l })
 	if err == nil && now.Key == "" {
 		err = bb.E(bb.Unavailable, "", "", "the daemon went away")
 	}
@@ -83,38 +84,38 @@ type LeaveOptions struct {
 
 // LeaveLifetime says that a job has left a node. When it has left all, what is dirty is drained, what it asked for is
 // copied out, and its buffers go; nobody waits for that.
-func (c *Client) LeaveLifetime(ctx context.Context, key string, o LeaveOptions) (Lifetime, error) {
-	return c.askLifetime(ctx, "leave lifetime", key, wire.Type_TYPE_LIFETIME_LEAVE, &wire.LifetimeLeave{Key: key, Node: string(o.Node), Failed: o.Failed})
+func LeaveLifetime(ctx context.Context, c *client.Client, key string, o LeaveOptions) (Lifetime, error) {
+	return askLifetime(ctx, c, "leave lifetime", key, wire.Type_TYPE_LIFETIME_LEAVE, &wire.LifetimeLeave{Key: key, Node: string(o.Node), Failed: o.Failed})
 }
 
 // EndLifetime says that a job is over, wherever it still seems to be.
-func (c *Client) EndLifetime(ctx context.Context, key string, o EndOptions) (Lifetime, error) {
+func EndLifetime(ctx context.Context, c *client.Client, key string, o EndOptions) (Lifetime, error) {
 	m := &wire.LifetimeEnd{Key: key, Hurry: o.Hurry, Failed: o.Failed, WhenLeft: o.WhenLeft}
-	return c.askLifetime(ctx, "end lifetime", key, wire.Type_TYPE_LIFETIME_END, m)
+	return askLifetime(ctx, c, "end lifetime", key, wire.Type_TYPE_LIFETIME_END, m)
 }
 
 // SetDue says by when the buffer of a job that runs should be on its store (zero: its job
 // has no end).
-func (c *Client) SetDue(ctx context.Context, key string, due time.Time) (Lifetime, error) {
-	return c.setDue(ctx, due, &wire.LifetimeDue{Key: key})
+func SetDue(ctx context.Context, c *client.Client, key string, due time.Time) (Lifetime, error) {
+	return setDue(ctx, c, due, &wire.LifetimeDue{Key: key})
 }
 
 // WarnDue is SetDue of a job that is being warned that its buffer will not be on its store by
 // then. ErrExists if it was warned before, so that only one caller does it.
-func (c *Client) WarnDue(ctx context.Context, key string, due time.Time) (Lifetime, error) {
-	return c.setDue(ctx, due, &wire.LifetimeDue{Key: key, Warned: true})
+func WarnDue(ctx context.Context, c *client.Client, key string, due time.Time) (Lifetime, error) {
+	return setDue(ctx, c, due, &wire.LifetimeDue{Key: key, Warned: true})
 }
 
-func (c *Client) setDue(ctx context.Context, due time.Time, m *wire.LifetimeDue) (Lifetime, error) {
+func setDue(ctx context.Context, c *client.Client, due time.Time, m *wire.LifetimeDue) (Lifetime, error) {
 	if !due.IsZero() {
 		m.DueNs = due.UnixNano()
 	}
-	return c.askLifetime(ctx, "change lifetime", m.Key, wire.Type_TYPE_LIFETIME_DUE, m)
+	return askLifetime(ctx, c, "change lifetime", m.Key, wire.Type_TYPE_LIFETIME_DUE, m)
 }
 
-func (c *Client) askLifetime(ctx context.Context, op, key string, typ wire.Type, m proto.Message) (l Lifetime, err error) {
+func askLifetime(ctx context.Context, c *client.Client, op, key string, typ wire.Type, m proto.Message) (l Lifetime, err error) {
 	var reply wire.Lifetime
-	if err = c.conn.Ask(ctx, typ, m, &reply); err == nil {
+	if err = of(c).Ask(ctx, typ, m, &reply); err == nil {
 		err = decodeLifetime(reply.Json, &l)
 	}
 	return l, bb.Wrap(op, key, err)
@@ -122,13 +123,13 @@ func (c *Client) askLifetime(ctx context.Context, op, key string, typ wire.Type,
 
 // Lifetimes lists those of this user's jobs, the newest first; the system sees all. An id
 // of the batch system ("": any) may be that of several runs.
-func (c *Client) Lifetimes(ctx context.Context, job string) ([]Lifetime, error) {
-	return c.listLifetimes(ctx, &wire.Lifetimes{Job: job})
+func Lifetimes(ctx context.Context, c *client.Client, job string) ([]Lifetime, error) {
+	return listLifetimes(ctx, c, &wire.Lifetimes{Job: job})
 }
 
-// Lifetime returns one by its key. ErrNotFound if there is none that this user may see.
-func (c *Client) Lifetime(ctx context.Context, key string) (Lifetime, error) {
-	list, err := c.listLifetimes(ctx, &wire.Lifetimes{Key: key})
+// LifetimeByKey returns one. ErrNotFound if there is none that this user may see.
+func LifetimeByKey(ctx context.Context, c *client.Client, key string) (Lifetime, error) {
+	list, err := listLifetimes(ctx, c, &wire.Lifetimes{Key: key})
 	if err == nil && len(list) == 0 {
 		err = bb.E(bb.NotFound, "lifetimes", key, "no such job is known to this user")
 	}
@@ -138,15 +139,15 @@ func (c *Client) Lifetime(ctx context.Context, key string) (Lifetime, error) {
 	return list[0], nil
 }
 
-func (c *Client) listLifetimes(ctx context.Context, m *wire.Lifetimes) (list []Lifetime, err error) {
-	err = c.eachLifetime(ctx, wire.Type_TYPE_LIFETIMES, m, func(l Lifetime) { list = append(list, l) })
+func listLifetimes(ctx context.Context, c *client.Client, m *wire.Lifetimes) (list []Lifetime, err error) {
+	err = eachLifetime(ctx, c, wire.Type_TYPE_LIFETIMES, m, func(l Lifetime) { list = append(list, l) })
 	return list, bb.Wrap("lifetimes", m.Key, err)
 }
 
 // eachLifetime calls each with those that come in answer to a request.
-func (c *Client) eachLifetime(ctx context.Context, typ wire.Type, m proto.Message, each func(Lifetime)) error {
-	return c.conn.Repeat(ctx, func() error {
-		return c.conn.Stream(ctx, typ, m, nil, func(message, _ []byte) error {
+func eachLifetime(ctx context.Context, c *client.Client, typ wire.Type, m proto.Message, each func(Lifetime)) error {
+	return of(c).Repeat(ctx, func() error {
+		return of(c).Stream(ctx, typ, m, nil, func(message, _ []byte) error {
 			var reply wire.Lifetime
 			if err := proto.Unmarshal(message, &reply); err != nil {
 				return &bb.Error{Kind: bb.Internal, Err: err}

@@ -1,4 +1,4 @@
-package client
+package admin
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/client"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -16,9 +17,9 @@ type Job = bb.Job
 
 // Jobs lists the jobs of the buffers that this user may enter, the newest first: those
 // that run, and those that ended in the last day. ErrUnsupported if the daemon is alone.
-func (c *Client) Jobs(ctx context.Context) ([]Job, error) {
+func Jobs(ctx context.Context, c *client.Client) ([]Job, error) {
 	var reply wire.JobReply
-	if err := c.conn.Ask(ctx, wire.Type_TYPE_JOBS, &wire.Empty{}, &reply); err != nil {
+	if err := of(c).Ask(ctx, wire.Type_TYPE_JOBS, &wire.Empty{}, &reply); err != nil {
 		return nil, bb.Wrap("jobs", "", err)
 	}
 	var list []Job
@@ -28,10 +29,10 @@ func (c *Client) Jobs(ctx context.Context) ([]Job, error) {
 	return list, nil
 }
 
-// Job describes one job, by its id.
-func (c *Client) Job(ctx context.Context, id string) (Job, error) {
+// JobByID describes one job.
+func JobByID(ctx context.Context, c *client.Client, id string) (Job, error) {
 	var reply wire.JobReply
-	if err := c.conn.Ask(ctx, wire.Type_TYPE_JOB, &wire.JobRequest{Id: id}, &reply); err != nil {
+	if err := of(c).Ask(ctx, wire.Type_TYPE_JOB, &wire.JobRequest{Id: id}, &reply); err != nil {
 		return Job{}, bb.Wrap("job", id, err)
 	}
 	var j Job
@@ -43,10 +44,10 @@ func (c *Client) Job(ctx context.Context, id string) (Job, error) {
 
 // WatchJob calls show, on the calling goroutine, with how far a job is, now and whenever
 // that changes, until it has ended, and returns how. Any daemon will do.
-func (c *Client) WatchJob(ctx context.Context, id string, show func(Job)) (Job, error) {
+func WatchJob(ctx context.Context, c *client.Client, id string, show func(Job)) (Job, error) {
 	var last Job
-	err := c.conn.Repeat(ctx, func() error {
-		return c.conn.Stream(ctx, wire.Type_TYPE_JOB, &wire.JobRequest{Id: id, Watch: true}, nil, func(message, _ []byte) error {
+	err := of(c).Repeat(ctx, func() error {
+		return of(c).Stream(ctx, wire.Type_TYPE_JOB, &wire.JobRequest{Id: id, Watch: true}, nil, func(message, _ []byte) error {
 			var m wire.JobReply
 			if err := proto.Unmarshal(message, &m); err != nil {
 				return &bb.Error{Kind: bb.Internal, Err: err}
@@ -66,6 +67,6 @@ func (c *Client) WatchJob(ctx context.Context, id string, show func(Job)) (Job, 
 
 // CancelJob ends a job: what of it waits is not done, what is under way ends within
 // seconds, and what is done stays. One that has ended stays as it is.
-func (c *Client) CancelJob(ctx context.Context, id string) error {
-	return bb.Wrap("cancel job", id, c.conn.Ask(ctx, wire.Type_TYPE_JOB_CANCEL, &wire.JobRequest{Id: id}, nil))
+func CancelJob(ctx context.Context, c *client.Client, id string) error {
+	return bb.Wrap("cancel job", id, of(c).Ask(ctx, wire.Type_TYPE_JOB_CANCEL, &wire.JobRequest{Id: id}, nil))
 }

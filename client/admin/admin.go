@@ -1,0 +1,32 @@
+// Package admin manages what a cluster of daemons keeps: buffers and their lifetimes, copies between
+// them and stores, operations that daemons carry out together, nodes, batch jobs. It is for tools; programs that only read
+// and write files need package client alone. It asks through a client's connection, and must never know
+// how that is kept.
+package admin
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/client"
+	"forebay/internal/wire"
+)
+
+// connection is what this package needs of a client's connection to its daemon. It may be used
+// concurrently.
+type connection interface {
+	// Ask sends a request and waits for its reply. If the connection breaks, it asks again in a
+	// new one, unless the request must not be carried out twice: then the error is one of unknown
+	// outcome.
+	Ask(ctx context.Context, typ wire.Type, m, reply proto.Message) error
+	// Repeat runs op, and again as long as connections break under it, for as long as the
+	// client's options say.
+	Repeat(ctx context.Context, op func() error) error
+	// Stream carries out one request that has many replies, or takes long, on a connection of its
+	// own. Each is called for every reply, on the calling goroutine; it must not keep what it
+	// gets, and its error ends the request.
+	Stream(ctx context.Context, typ wire.Type, m proto.Message, data []byte, each func(message, data []byte) error) error
+}
+
+func of(c *client.Client) connection { return c.Connection() }

@@ -1,0 +1,130 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"forebay/client"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// What a buffer is made of.
+type (
+	// BufferSpec describes a buffer: what to create, and what is there.
+	BufferSpec = bb.Buffer
+	// BufferState is a buffer's place in its lifetime.
+	BufferState = bb.BufferState
+	// Existing says what becomes of files on the store that a buffer did not write.
+	Existing = bb.Existing
+	// Durability says what closing a file waits for.
+	Durability = bb.Durability
+	// TierRule places the files of a buffer that a pattern is about in a Tier.
+	TierRule = bb.TierRule
+	// Tier is where bytes lie: in memory or on the node's disk.
+	Tier = bb.Tier
+)
+
+// The tiers.
+const (
+	TierMemory = bb.TierMemory
+	TierDisk   = bb.TierDisk
+)
+
+// The rules for files on the store that a buffer did not write.
+const (
+	ExistingRefuse    = bb.ExistingRefuse
+	ExistingKeep      = bb.ExistingKeep
+	ExistingOverwrite = bb.ExistingOverwrite
+)
+
+// The durabilities and states of a buffer.
+const (
+	DurabilityResident = bb.DurabilityResident
+	DurabilityFlushed  = bb.DurabilityFlushed
+	BufferActive       = bb.BufferActive
+	BufferOrphan       = bb.BufferOrphan
+	BufferDestroying   = bb.BufferDestroying
+)
+
+// CreateBuffer makes a buffer and returns it as the daemon completed it. A nil Keep
+// means the default patterns, an empty one none; no Existing means ExistingKeep.
+// Without Shared it is refused (Exists) if its store overlaps that of another buffer.
+func CreateBuffer(ctx context.Context, c *client.Client, spec BufferSpec) (BufferSpec, error) {
+	if err := bb.CheckBufferName(spec.Name); err != nil {
+		return BufferSpec{}, err
+	}
+	var reply wire.Buffer
+	if err := of(c).Ask(ctx, wire.Type_TYPE_BUFFER_CREATE, newBuffer(spec), &reply); err != nil {
+		return BufferSpec{}, bb.Wrap("create buffer", spec.Name, err)
+	}
+	return reply.AsBuffer(), nil
+}
+
+// newBuffer makes the message that asks for a buffer.
+func newBuffer(spec BufferSpec) *wire.Buffer {
+	spec.Existing = cmp.Or(spec.Existing, ExistingKeep) // a daemon of an older release has another default
+	m := wire.FromBuffer(&spec)
+	m.KeepDefault = spec.Keep == nil
+	return m
+}
+
+// Buffers lists the buffers that this user may see, by name.
+func Buffers(ctx context.Context, c *client.Client) ([]BufferSpec, error) {
+	var reply wire.Buffers
+	if err := of(c).Ask(ctx, wire.Type_TYPE_BUFFER_LIST, &wire.Empty{}, &reply); err != nil {
+		return nil, bb.Wrap("list buffers", "", err)
+	}
+	list := make([]BufferSpec, 0, len(reply.Buffers))
+	for _, m := range reply.Buffers {
+		list = append(list, m.AsBuffer())
+	}
+	return list, nil
+}
+
+// BufferInfo describes one buffer.
+func BufferInfo(ctx context.Context, c *client.Client, name string) (BufferSpec, error) {
+	if err := bb.CheckBufferName(name); err != nil {
+		return BufferSpec{}, err
+	}
+	var reply wire.Buffer
+	if err := of(c).Ask(ctx, wire.Type_TYPE_BUFFER_GET, &wire.BufferName{Name: name}, &reply); err != nil {
+		return BufferSpec{}, bb.Wrap("buffer", name, err)
+	}
+	return reply.AsBuffer(), nil
+}
+
+// Token makes a token, as text: who has it can use this buffer's files over TCP as the
+// buffer's owner, until it expires. The buffer's owner and the system may make one. Keep
+// it as secret as a key.
+func Token(ctx context.Context, c *client.Client, buffer string, lifetime time.Duration) (text string, expires time.Time, err error) {
+	if err := bb.CheckBufferName(buffer); err != nil {
+		return "", time.Time{}, err
+	}
+	var reply wire.Token
+	if err := of(c).Ask(ctx, wire.Type_TYPE_TOKEN, &wire.TokenRequest{Buffer: buffer, LifetimeNs: int64(lifetime)}, &reply); err != nil {
+		return "", time.Time{}, bb.Wrap("token", buffer, err)
+	}
+	return wire.TokenText(reply.Token), time.Unix(0, reply.ExpiresNs), nil
+}
+
+// DestroyBuffer removes a buffer and all it holds. It fails with ErrBusy while anything in it
+// is dirty; see DiscardBuffer.
+func DestroyBuffer(ctx context.Context, c *client.Client, name string) error {
+	return destroyBuffer(ctx, c, &wire.BufferDestroy{Name: name})
+}
+
+// DiscardBuffer removes a buffer and all it holds, with the dirty bytes, which are lost.
+func DiscardBuffer(ctx context.Context, c *client.Client, name string) error {
+	return destroyBuffer(ctx, c, &wire.BufferDestroy{Name: name, Discard: true})
+}
+
+func destroyBuffer(ctx context.Context, c *client.Client, m *wire.BufferDestroy) error {
+	name := m.Name
+	if err := bb.CheckBufferName(name); err != nil {
+		return err
+	}
+	c.Buffer(name).ReturnLeases() // they are none for another buffer of its name
+	return bb.Wrap("destroy buffer", name, of(c).Ask(ctx, wire.Type_TYPE_BUFFER_DESTROY, m, nil))
+}

@@ -1,0 +1,75 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/client"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// Event says that something happened to a file or a buffer, EventKind what.
+type (
+	Event     = bb.Event
+	EventKind = bb.EventKind
+)
+
+// The kinds of events.
+const (
+	EventCommitted   = bb.EventCommitted
+	EventFlushed     = bb.EventFlushed
+	EventFlushFailed = bb.EventFlushFailed
+	EventEvicted     = bb.EventEvicted
+	EventRenamed     = bb.EventRenamed
+	EventRemoved     = bb.EventRemoved
+	EventLost        = bb.EventLost
+	EventFound       = bb.EventFound
+	EventUnexplained = bb.EventUnexplained
+	EventDrained     = bb.EventDrained
+	EventLate        = bb.EventLate
+	EventCreated     = bb.EventCreated
+	EventDestroyed   = bb.EventDestroyed
+	EventTxnBegun    = bb.EventTxnBegun
+	EventTxnDecided  = bb.EventTxnDecided
+	EventTxnAborted  = bb.EventTxnAborted
+	EventStoreFails  = bb.EventStoreFails
+	EventStoreWorks  = bb.EventStoreWorks
+)
+
+// Events yields what happens to a buffer ("": to all) from now on, until ctx ends,
+// the loop is left, or the connection breaks: then it yields an error and ends. A
+// consumer that is too slow misses events.
+func Events(ctx context.Context, c *client.Client, buffer string) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		err := of(c).Stream(ctx, wire.Type_TYPE_SUBSCRIBE, &wire.Subscribe{Buffer: buffer}, nil, func(message, _ []byte) error {
+			var (
+				m wire.Event
+				e Event
+			)
+			if err := proto.Unmarshal(message, &m); err != nil {
+				return &bb.Error{Kind: bb.Internal, Err: err}
+			}
+			if len(m.Json) == 0 {
+				return nil // the subscription holds from now on
+			}
+			if err := json.Unmarshal(m.Json, &e); err != nil {
+				return &bb.Error{Kind: bb.Internal, Err: err}
+			}
+			if !yield(e, nil) {
+				return errLeft
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errLeft) {
+			yield(Event{}, bb.Wrap("events", buffer, err))
+		}
+	}
+}
+
+// errLeft says that a loop over a stream was left.
+var errLeft = errors.New("left")

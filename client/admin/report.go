@@ -1,0 +1,104 @@
+package admin
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/client"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// Progress tells how far long work has come.
+type Progress struct {
+	FilesTotal   int64
+	FilesDone    int64
+	FilesSkipped int64 // already there and equal
+	BytesTotal   int64
+	BytesDone    int64
+	// BytesNotCopied are those of BytesDone of files that were skipped or have failed; an older
+	// daemon says 0.
+	BytesNotCopied int64
+	LastError      string   // the newest passing failure of the store; the work goes on
+	Names          []string // of a dry run: what would be copied, those new since the last call
+	Job            string   // that goes on when the context ends; "": the work ends with it
+}
+
+// Report is the outcome of long work. It is valid beside an error too: it says how
+// much was done and names what could not be.
+type Report struct {
+	Progress
+	Failed      []Failure // what could not be done, at most as many as the daemon names
+	FailedTotal int64
+	Held        []string // of a drain: names held back by a keep pattern, at most 1,000
+	HeldTotal   int64
+	Open        []string // of a drain: names still open for writing, at most 1,000
+	OpenTotal   int64
+	TimedOut    bool // of a drain: its timeout passed before all was saved
+}
+
+// Conflicts returns the failures of a drain for which the store has a file that the buffer did not
+// write, and Existing keeps it. The bytes stay in the buffer until Client.Overwrite replaces that
+// file, StageIn takes its content, or either of the two gets another name.
+func (r *Report) Conflicts() (list []Failure) {
+	for _, f := range r.Failed {
+		if f.Kind == bb.Exists {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// Failure names one file that could not be done.
+type Failure struct {
+	Path   string
+	Kind   bb.Kind
+	Reason string
+	Bytes  int64
+}
+
+// StageRequest says what to copy between a store and a buffer.
+type StageRequest struct {
+	Buffer   string
+	Path     string // in the buffer; "" is the root
+	URL      string // file:///path or s3://bucket/prefix
+	DryRun   bool   // only name what would be copied
+	Parallel int    // files at the same time; 0: the daemon chooses
+}
+
+// work carries out long work that may safely be done again from the beginning.
+func work(ctx context.Context, c *client.Client, typ wire.Type, m proto.Message, data []byte, progress func(Progress)) (Report, error) {
+	var last Report
+	err := of(c).Repeat(ctx, func() error {
+		last = Report{}
+		return of(c).Stream(ctx, typ, m, data, func(message, _ []byte) error {
+			var p wire.Progress
+			if err := proto.Unmarshal(message, &p); err != nil {
+				return &bb.Error{Kind: bb.Internal, Op: "progress", Err: err}
+			}
+			last.update(&p)
+			if progress != nil {
+				progress(last.Progress)
+			}
+			return nil
+		})
+	})
+	return last, err
+}
+
+// update takes over what the newest message says.
+func (r *Report) update(p *wire.Progress) {
+	r.Progress = Progress{
+		FilesTotal: p.FilesTotal, FilesDone: p.FilesDone, FilesSkipped: p.FilesSkipped, Job: p.Job,
+		BytesTotal: p.BytesTotal, BytesDone: p.BytesDone, BytesNotCopied: p.BytesNotCopied, LastError: p.LastError, Names: p.Names,
+	}
+	if !p.Done && len(p.Failed) == 0 {
+		return
+	}
+	r.Held, r.HeldTotal, r.Open, r.OpenTotal = p.Held, p.HeldTotal, p.Open, p.OpenTotal
+	r.FailedTotal, r.TimedOut = max(r.FailedTotal, p.FailedTotal), p.TimedOut
+	for _, f := range p.Failed {
+		r.Failed = append(r.Failed, Failure{Path: f.Path, Kind: bb.Kind(f.Kind), Reason: f.Reason, Bytes: f.Bytes})
+	}
+}
