@@ -61,6 +61,8 @@ func benchLink(b *testing.B, name string) (near *Fabric, c rdma.Conn, r rdma.Reg
 	b.Cleanup(func() { must(b, r.Close()); must(b, rdmatest.Free(mem)) })
 	c, err = near.Dial(b.Context(), l.Addr())
 	must(b, err)
+	_, err = l.Accept(b.Context())
+	must(b, err)
 	return near, c, r
 }
 
