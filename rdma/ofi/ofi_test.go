@@ -37,7 +37,8 @@ const variable = "FOREBAY_OFI_TEST"
 
 func suiteProvider(name string) rdmatest.Provider {
 	c := configurations[name]
-	c.opts.RevokeTimeout = time.Minute // what is in flight takes its time on an emulated device, or a busy machine
+	// What is in flight takes its time on an emulated device or a busy machine, and so do pings.
+	c.opts.RevokeTimeout, c.opts.PeerTimeout = time.Minute, time.Minute
 	return rdmatest.Provider{
 		New:  func() (rdma.Fabric, error) { return newFabric(c.opts, c.rules) },
 		Addr: func(testing.TB) string { return "127.0.0.1:0" },

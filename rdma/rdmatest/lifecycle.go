@@ -157,7 +157,7 @@ func blocked(t *testing.T, end func(), calls map[string]func() error) map[string
 		select {
 		case r := <-results:
 			errs[r.name] = r.err
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("still blocked; ended: %v", errs)
 		}
 	}

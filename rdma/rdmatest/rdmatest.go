@@ -166,7 +166,7 @@ type pair struct {
 	limit         rdma.Limits // the target's
 }
 
-const patience = 60 * time.Second
+const patience = 10 * time.Minute
 
 func newPair(t testing.TB, p Provider) *pair {
 	t.Helper()

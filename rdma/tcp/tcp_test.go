@@ -9,7 +9,8 @@ import (
 )
 
 func suiteProvider(opts Options) rdmatest.Provider {
-	opts.RevokeTimeout = time.Minute // what is in flight takes its time on a busy machine
+	// What is in flight takes its time on a busy machine, and so do pings.
+	opts.RevokeTimeout, opts.PeerTimeout = time.Minute, time.Minute
 	return rdmatest.Provider{
 		New:  func() (rdma.Fabric, error) { return New(opts) },
 		Addr: func(testing.TB) string { return "127.0.0.1:0" },
