@@ -19,7 +19,7 @@ func TestLibfabricRow(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Rows) != 10 {
+	if len(report.Rows) != 9 {
 		t.Errorf("%d lines", len(report.Rows))
 	}
 	for _, r := range report.Rows {
