@@ -1,0 +1,128 @@
+//go:build lockorder
+
+package lockorder
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Checked reports whether the order is checked in this build.
+const Checked = true
+
+// Mutex is a mutex with a place in the order. The zero value is unlocked. Lock and TryLock panic
+// if the goroutine holds a mutex of the same or a higher place; Unlock panics in a goroutine that
+// has not locked it.
+type Mutex[R Rank] struct{ mu sync.Mutex }
+
+// Lock checks the place before it waits, so that a deadlock is reported and not entered.
+func (m *Mutex[R]) Lock() {
+	h := ofGoroutine()
+	h.check(rankOf[R]())
+	m.mu.Lock()
+	h.add(m, rankOf[R]())
+}
+
+// TryLock is checked too, though it cannot wait: its caller would wait elsewhere.
+func (m *Mutex[R]) TryLock() bool {
+	h := ofGoroutine()
+	h.check(rankOf[R]())
+	locked := m.mu.TryLock()
+	if locked {
+		h.add(m, rankOf[R]())
+	}
+	return locked
+}
+
+func (m *Mutex[R]) Unlock() {
+	ofGoroutine().remove(m, rankOf[R]())
+	m.mu.Unlock()
+}
+
+type rank struct {
+	place int
+	name  string
+}
+
+func rankOf[R Rank]() rank {
+	var r R
+	place, name := r.Rank()
+	return rank{place, name}
+}
+
+// held are the mutexes of one goroutine, in the order in which it took them. That goroutine alone
+// uses them.
+type held struct {
+	id  uint64
+	all []taken
+}
+
+type taken struct {
+	mutex any
+	rank  rank
+}
+
+// goroutines has the held of each goroutine that holds some: uint64 to *held.
+var goroutines sync.Map
+
+func ofGoroutine() *held {
+	id := goroutineID()
+	if h, ok := goroutines.Load(id); ok {
+		return h.(*held)
+	}
+	return &held{id: id}
+}
+
+func (h *held) check(next rank) {
+	for _, t := range h.all {
+		if t.rank.place >= next.place {
+			panic(fmt.Sprintf("lock order: %s (%d) is taken while %s are held", next.name, next.place, h))
+		}
+	}
+}
+
+func (h *held) add(mutex any, r rank) {
+	if len(h.all) == 0 {
+		goroutines.Store(h.id, h)
+	}
+	h.all = append(h.all, taken{mutex, r})
+}
+
+func (h *held) remove(mutex any, r rank) {
+	for i := len(h.all) - 1; i >= 0; i-- {
+		if h.all[i].mutex != mutex {
+			continue
+		}
+		h.all = append(h.all[:i], h.all[i+1:]...)
+		if len(h.all) == 0 {
+			goroutines.Delete(h.id)
+		}
+		return
+	}
+	panic(fmt.Sprintf("lock order: %s (%d) is unlocked by a goroutine that has not locked it", r.name, r.place))
+}
+
+func (h *held) String() string {
+	var names []string
+	for _, t := range h.all {
+		names = append(names, fmt.Sprintf("%s (%d)", t.rank.name, t.rank.place))
+	}
+	return strings.Join(names, ", ")
+}
+
+// goroutineID reads the number from the first line of a stack, "goroutine 7 [running]:". The
+// runtime offers no other way, and this one is slow: it is for tests.
+func goroutineID() uint64 {
+	var buf [64]byte
+	line := buf[:runtime.Stack(buf[:], false)]
+	line = bytes.TrimPrefix(line, []byte("goroutine "))
+	id, err := strconv.ParseUint(string(line[:bytes.IndexByte(line, ' ')]), 10, 64)
+	if err != nil {
+		panic("lock order: no number of a goroutine in " + string(line))
+	}
+	return id
+}
