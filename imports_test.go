@@ -61,6 +61,7 @@ var layers = []struct {
 	{"bbd/storerules", []string{"internal/bb"}},
 	{"bbd/metrics", []string{"internal/..."}},
 	{"bbd/store/...", []string{"bbd/store/...", "bbd/share", "internal/..."}},
+	{"bbd/fabric", []string{"bbd/store", "rdma/...", "internal/..."}},
 	{"bbd/...", []string{"bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
 
 	{"client/internal/session", []string{"rdma/...", "internal/..."}},
@@ -317,6 +318,9 @@ func TestEdge(t *testing.T) {
 		{"bbd/store", module + "rdma", false, false},
 		{"bbd/store", "net", false, false},
 		{"bbd/admit", module + "bbd/store", false, false},
+		{"bbd/fabric", module + "bbd/store", false, true},
+		{"bbd/fabric", module + "bbd", false, false},
+		{"bbd/fabric", module + "meta/gossip", false, false},
 
 		{"client", module + "rdma/route", false, true},
 		{"client", module + "client/admin", false, false},

@@ -1,10 +1,13 @@
 package bbd
 
 import (
+	"context"
 	"io/fs"
+	"os"
 	"slices"
 
 	"forebay/internal/bb"
+	"forebay/internal/nss"
 )
 
 // cred is who a session acts for.
@@ -52,6 +55,31 @@ func (c cred) permits(uid, gid uint32, mode fs.FileMode, w want) bool {
 // owns reports whether c may change the attributes of something of uid's.
 func (c cred) owns(uid uint32) bool { return c.system || c.uid == uid }
 
+// denied is the error of a caller without a right.
 func denied(op, path, right string) *bb.Error {
 	return bb.E(bb.Permission, op, path, "this user has no right to "+right)
+}
+
+// isOwner reports whether a user of this node may do everything: root, and the daemon's user.
+func isOwner(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
+
+// daemonCred is the daemon's own.
+func daemonCred() cred { return cred{gids: []uint32{0}, system: true} }
+
+// groups are those of users who ask; one cache serves all daemons of a process.
+var groups nss.GroupCache
+
+// credOf looks up the groups of a user, as the system knows them. One whom it does not know, or
+// of whom it does not say in time, has the group it came with.
+func credOf(uid, gid uint32) cred {
+	c := cred{uid: uid, gids: []uint32{gid}, system: isOwner(uid)}
+	if c.system {
+		return c // no right of theirs depends on a group
+	}
+	others, err := groups.Get(context.Background(), uid, gid)
+	if err != nil {
+		return c
+	}
+	c.gids = append(c.gids, others...)
+	return c
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"os"
 	"time"
 
 	"forebay/internal/bb"
@@ -71,15 +70,12 @@ func (l ownersListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ucred, err := peerCred(conn.(*net.UnixConn)); err == nil && isOwner(ucred.Uid) {
+		if ucred, err := unixsocket.Peer(conn.(*net.UnixConn)); err == nil && isOwner(ucred.Uid) {
 			return conn, nil
 		}
 		conn.Close()
 	}
 }
-
-// isOwner reports whether a user of this node may do everything: root, and the daemon's user.
-func isOwner(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
 
 // publicMux serves what tells nothing of users.
 func (d *Daemon) publicMux() *http.ServeMux {

@@ -113,7 +113,7 @@ func (c *cluster) reachable(node bb.NodeID) bool {
 
 // ask makes a request of a node's daemon on behalf of a user.
 func (c *cluster) ask(ctx context.Context, node bb.NodeID, as cred, typ wire.Type, m, reply proto.Message) error {
-	s, err := c.session(ctx, node, as.who())
+	s, err := c.session(ctx, node, whoOf(as))
 	if err != nil {
 		return err
 	}
@@ -135,11 +135,8 @@ func (c *cluster) nodes(fits func(*gossip.Member) bool) []bb.NodeID {
 	return nodes
 }
 
-// who is whom a session with another daemon acts for.
-func (c cred) who() peer.Who { return peer.Who{UID: c.uid, GID: c.gids[0], System: c.system} }
-
-// daemonCred is the daemon's own.
-func daemonCred() cred { return cred{gids: []uint32{0}, system: true} }
+// whoOf is whom a session with another daemon acts for.
+func whoOf(c cred) peer.Who { return peer.Who{UID: c.uid, GID: c.gids[0], System: c.system} }
 
 // home returns the node that decides about a file.
 func (b *buffer) home(e *bb.Entry) bb.NodeID {
@@ -198,7 +195,7 @@ func (b *buffer) atHome(ctx context.Context, c cred, op, path string, at place, 
 		case b.home(&e) == asked:
 			return refused // it is there still, and busy
 		}
-		s, err := b.d.cluster.session(ctx, b.home(&e), c.who())
+		s, err := b.d.cluster.session(ctx, b.home(&e), whoOf(c))
 		if bb.KindOf(err) == bb.Unavailable && ctx.Err() == nil && adoptable(&e) {
 			return local()
 		}
@@ -363,7 +360,7 @@ func (b *buffer) holdWith(ctx context.Context, nodes []bb.NodeID, m *wire.Hold) 
 	answers := make(chan error, len(nodes))
 	for _, node := range nodes {
 		h.ended.Go(func() {
-			s, err := b.d.cluster.session(ctx, node, daemonCred().who())
+			s, err := b.d.cluster.session(ctx, node, whoOf(daemonCred()))
 			if m, ok := b.d.cluster.members.Member(node); err != nil && ok && (m.State == gossip.Starting || m.State == gossip.Leaving) {
 				answers <- nil // it does not serve: it looks its paths up before it flushes, or is done
 				return

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"forebay/bbd"
+	"forebay/bbd/fabric"
 	"forebay/client"
 	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
@@ -67,7 +68,7 @@ func startCluster(t *testing.T, count int) []*node {
 }
 
 // clusterOFI is how the daemons of clusters use libfabric: in a build with it, they do.
-var clusterOFI bbd.OFI
+var clusterOFI fabric.OFI
 
 // startClusterWith is startCluster with a change to each daemon's configuration.
 func startClusterWith(t *testing.T, count int, change func(*bbd.Config)) []*node {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"forebay/bbd/fabric"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/bbd/storerules"
@@ -13,7 +14,6 @@ import (
 	"forebay/internal/clustercert"
 	"forebay/internal/wire"
 	"forebay/meta"
-	"forebay/rdma/ofi/fi"
 )
 
 // Config is what a daemon needs to run. cmd/bbd makes it from files, environment
@@ -37,8 +37,8 @@ type Config struct {
 	Keys *wire.Keyring
 	TLS  *clustercert.Credentials
 
-	FabricAnyPort bool // another port will do for Fabric, if that one is taken
-	OFI           OFI  // one-sided transfers over libfabric, beside those over TCP
+	FabricAnyPort bool       // another port will do for Fabric, if that one is taken
+	OFI           fabric.OFI // one-sided transfers over libfabric, beside those over TCP
 	// Members says which other daemons there are; nil: this one is alone.
 	Members Members
 
@@ -59,29 +59,6 @@ type Config struct {
 	// before and ends it. Nil: New makes one, which ends when New returns.
 	Steps *Steps
 }
-
-// OFI says whether and how one-sided transfers go over libfabric. The zero value: not at all.
-type OFI struct {
-	Use    OFIUse
-	Listen string  // host:port of the lifelines; "": any port at the host of Fabric
-	Want   fi.Want // which of the machine's fabrics
-
-	faults struct { // in tests
-		hardware bool               // whatever is used counts as hardware
-		refuse   func() (why error) // if not nil, is asked before each registration
-	}
-}
-
-// OFIUse says when libfabric is used.
-type OFIUse string
-
-const (
-	// OFIAuto uses it where the program has it, hardware moves the bytes, and they need not be
-	// encrypted: libfabric does not.
-	OFIAuto OFIUse = "auto"
-	// OFIOn uses what there is, and fails where there is nothing.
-	OFIOn OFIUse = "on"
-)
 
 // FlushConfig says how dirty data reach the stores.
 type FlushConfig struct {

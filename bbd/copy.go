@@ -158,7 +158,7 @@ func (c *fileCopy) rest() {
 
 // openAtHome opens a file for reading in a session of the daemon's own.
 func (b *buffer) openAtHome(ctx context.Context, node bb.NodeID, m *wire.Open) (*peer.Session, uint64, *wire.Opened, error) {
-	s, err := b.d.cluster.session(ctx, node, daemonCred().who())
+	s, err := b.d.cluster.session(ctx, node, whoOf(daemonCred()))
 	if err != nil {
 		return nil, 0, nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"forebay/bbd/fabric"
 	"forebay/bbd/peer"
 	"forebay/bbd/share"
 	"forebay/bbd/store"
@@ -43,7 +44,7 @@ type Daemon struct {
 	since time.Time
 
 	store   *store.Store
-	fabric  *fabric // nil: none
+	fabric  *fabric.Fabric // nil: none
 	meta    *meta.Meta
 	health  *kv.Health // of the namespace, before meta is there too
 	flusher *flusher.Flusher
@@ -142,10 +143,13 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	options := d.cfg.Store
 	options.Log, options.KeepUncommitted = d.log, true
 	step("the fabric's provider", nil)
-	if d.fabric, err = newFabric(&d.cfg); err != nil {
+	d.fabric, err = fabric.New(fabric.Options{
+		Listen: d.cfg.Fabric, AnyPort: d.cfg.FabricAnyPort, OFI: d.cfg.OFI, TLS: d.cfg.TLS, Log: d.log,
+	})
+	if err != nil {
 		return err
 	}
-	options.RegionMade, options.RegionGone = d.fabric.made, d.fabric.gone
+	options.RegionMade, options.RegionGone = d.fabric.Made, d.fabric.Gone
 	options.Owner = d.connect
 	step("the lock of the memory tier and the disk tier", nil)
 	if d.store, err = store.Open(ctx, options); err != nil {
@@ -154,7 +158,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.observe.metrics.Damaged(len(d.store.Damage()))
 	d.nameForeign()
 	step("the fabric to register memory", nil)
-	if err := d.fabric.register(&d.cfg, d.store); err != nil {
+	if err := d.fabric.Register(d.store); err != nil {
 		return err
 	}
 	d.cluster = newCluster(d)
@@ -236,15 +240,13 @@ func (d *Daemon) Self() gossip.Member {
 	m := gossip.Member{
 		Node: d.cfg.Node, Instance: d.store.Instance(), State: gossip.Starting, Session: d.tcp, Admin: d.admin,
 		MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Server: "bbd " + d.cfg.Version, Since: d.since,
+		Fabric: d.fabric.Addr(),
 		Memory: usage(&stats.Memory), Disk: usage(&stats.Disk),
 	}
 	if d.staging.Load() > 0 {
 		// What is on its way in may be dirty, and the others leave this daemon a share of
 		// the stores for it.
 		m.Memory.Dirty = max(m.Memory.Dirty, 1<<20)
-	}
-	if d.fabric != nil && d.fabric.listener != nil {
-		m.Fabric = d.fabric.listener.Addr()
 	}
 	switch {
 	case d.draining.active():
@@ -381,7 +383,7 @@ func (d *Daemon) listen() error {
 		}
 		d.listeners = append(d.listeners, tcp)
 	}
-	if err := d.fabric.listen(d.ctx, &d.cfg); err != nil {
+	if err := d.fabric.Listen(d.ctx); err != nil {
 		return err
 	}
 	// Anybody on the node may connect: the kernel says who it is, and that decides.
@@ -547,7 +549,7 @@ func (d *Daemon) close() error {
 	if d.meta != nil {
 		d.meta.Close()
 	}
-	errs = append(errs, d.fabric.close())
+	errs = append(errs, d.fabric.Close())
 	if d.store != nil {
 		errs = append(errs, d.store.Close())
 	}

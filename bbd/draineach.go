@@ -50,7 +50,7 @@ func (r *request) drainEach(ctx context.Context, b *buffer, m *wire.Drain) (*wir
 func (r *request) drainAt(b *buffer, node bb.NodeID, m *wire.Drain, tell func(*wire.Progress)) error {
 	ctx, cancel := r.drainEnds(m)
 	defer cancel()
-	s, err := b.d.cluster.session(ctx, node, r.s.cred.who())
+	s, err := b.d.cluster.session(ctx, node, whoOf(r.s.cred))
 	if err != nil {
 		return err
 	}

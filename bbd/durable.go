@@ -179,7 +179,7 @@ func (b *buffer) flushShares(ctx context.Context, c cred, path string) error {
 
 // flushShareAt has one other daemon flush.
 func (b *buffer) flushShareAt(ctx context.Context, c cred, node bb.NodeID, path string) error {
-	s, err := b.d.cluster.session(ctx, node, c.who())
+	s, err := b.d.cluster.session(ctx, node, whoOf(c))
 	if err != nil {
 		return err
 	}

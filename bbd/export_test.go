@@ -168,22 +168,8 @@ func CheckRepeatsBound(t *testing.T) {
 	}
 }
 
-// CountsAsHardware has whatever libfabric provider is used count as hardware.
-func (o *OFI) CountsAsHardware() { o.faults.hardware = true }
-
-// Refuse has registrations with libfabric fail with what why returns, if that is not nil.
-func (o *OFI) Refuse(why func() error) { o.faults.refuse = why }
-
 // Registered returns the regions that are registered with libfabric.
-func (d *Daemon) Registered() []bb.RegionID {
-	l := d.fabric.ofi
-	if l == nil {
-		return nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Sorted(maps.Keys(l.mu.regions))
-}
+func (d *Daemon) Registered() []bb.RegionID { return d.fabric.Registered() }
 
 // Regions returns the regions of a tier.
 func (d *Daemon) Regions(tier bb.Tier) (ids []bb.RegionID) {

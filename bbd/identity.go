@@ -1,7 +1,6 @@
 package bbd
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
@@ -9,12 +8,11 @@ import (
 	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"forebay/internal/bb"
 	"forebay/internal/clustercert"
-	"forebay/internal/nss"
+	"forebay/internal/unixsocket"
 	"forebay/internal/wire"
 )
 
@@ -23,7 +21,7 @@ import (
 // may give it.
 func (s *session) identify(in *wire.Reader, r *request, hello *wire.Hello) error {
 	if conn, ok := s.conn.(*net.UnixConn); ok {
-		ucred, err := peerCred(conn)
+		ucred, err := unixsocket.Peer(conn)
 		if err != nil {
 			return bb.Wrap("handshake", hello.Client, err)
 		}
@@ -143,40 +141,4 @@ func (s *session) turnAway(conn net.Conn, why error) {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1<<20))
 	}
-}
-
-func peerCred(conn *net.UnixConn) (*unix.Ucred, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var (
-		ucred  *unix.Ucred
-		failed error
-	)
-	err = raw.Control(func(fd uintptr) {
-		ucred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return ucred, failed
-}
-
-// groups are those of users who ask; one cache serves all daemons of a process.
-var groups nss.GroupCache
-
-// credOf looks up the groups of a user, as the system knows them. One whom it does not know, or
-// of whom it does not say in time, has the group it came with.
-func credOf(uid, gid uint32) cred {
-	c := cred{uid: uid, gids: []uint32{gid}, system: isOwner(uid)}
-	if c.system {
-		return c // no right of theirs depends on a group
-	}
-	others, err := groups.Get(context.Background(), uid, gid)
-	if err != nil {
-		return c
-	}
-	c.gids = append(c.gids, others...)
-	return c
 }

@@ -538,14 +538,14 @@ func (s *session) region(id bb.RegionID) (*wire.Region, error) {
 	case s.mapped:
 		m.Path = info.Path
 	default:
-		m.Key, err = s.reach.key(id)
+		m.Key, err = s.reach.Key(id)
 	}
 	return m, err
 }
 
 // mayReach reports whether the client may touch all of a region's memory, and can.
 func (s *session) mayReach(info *store.RegionInfo) bool {
-	return (s.mapped || s.reach != nil && (info.Tier == bb.TierMemory || !s.reach.memoryOnly())) &&
+	return (s.mapped || s.reach != nil && (info.Tier == bb.TierMemory || !s.reach.MemoryOnly())) &&
 		(s.cred.system || info.Owned && info.UID == s.cred.uid)
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"forebay/bbd"
+	"forebay/bbd/fabric"
 	"forebay/client"
 	"forebay/client/admin"
 	"forebay/internal/bb"
@@ -26,7 +27,7 @@ func registeringNode(t *testing.T, change func(*bbd.Config)) (start func() (*nod
 	address = freeAddress(t)
 	set := func(c *bbd.Config) {
 		c.TCP, c.Fabric, c.Keys = address, "127.0.0.1:0", wire.NewKeyring(fabricKey)
-		c.OFI = bbd.OFI{Use: bbd.OFIOn, Want: fi.Want{Provider: "tcp", Address: "127.0.0.1"}}
+		c.OFI = fabric.OFI{Use: fabric.OFIOn, Want: fi.Want{Provider: "tcp", Address: "127.0.0.1"}}
 		change(c)
 	}
 	return func() (n *node, err error) {
@@ -94,7 +95,7 @@ func TestLibfabricRegionsMadeLater(t *testing.T) {
 			start, address := registeringNode(t, func(c *bbd.Config) {
 				c.Store.DiskDir, c.Store.DiskBytes = t.TempDir(), 256<<20
 				if hardware {
-					c.OFI.CountsAsHardware()
+					c.OFI.Faults.Hardware = true
 				}
 			})
 			n, err := start()
@@ -142,17 +143,17 @@ func TestLibfabricRefused(t *testing.T) {
 		"no right to lock memory":  {syscall.EPERM, bb.Permission},
 	} {
 		t.Run(name, func(t *testing.T) {
-			use, calls := bbd.OFIOn, 0
+			use, calls := fabric.OFIOn, 0
 			start, address := registeringNode(t, func(cfg *bbd.Config) {
 				cfg.OFI.Use = use
-				cfg.OFI.CountsAsHardware()
-				cfg.OFI.Refuse(func() error {
+				cfg.OFI.Faults.Hardware = true
+				cfg.OFI.Faults.Refuse = func() error {
 					calls++
 					if calls%2 == 0 { // the second of two regions
 						return c.why
 					}
 					return nil
-				})
+				}
 			})
 			n, err := start()
 			var e *bb.Error
@@ -160,7 +161,7 @@ func TestLibfabricRefused(t *testing.T) {
 				!strings.Contains(e.Remedy, "ulimit -l") || !strings.Contains(e.Remedy, "fabric.ofi") {
 				t.Fatalf("asked for: %v", err)
 			}
-			use = bbd.OFIAuto
+			use = fabric.OFIAuto
 			n.start()
 			if got := n.daemon.Registered(); got != nil {
 				t.Errorf("left the choice, and registered: %v", got)
@@ -196,12 +197,12 @@ func TestLibfabricRefusedLater(t *testing.T) {
 	var refuse atomic.Bool
 	start, address := registeringNode(t, func(c *bbd.Config) {
 		c.Store.DiskDir, c.Store.DiskBytes = t.TempDir(), 256<<20
-		c.OFI.Refuse(func() error {
+		c.OFI.Faults.Refuse = func() error {
 			if refuse.Load() {
 				return syscall.ENOMEM
 			}
 			return nil
-		})
+		}
 	})
 	n, err := start()
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"forebay/bbd"
+	"forebay/bbd/fabric"
 	"forebay/client/admin"
 	"forebay/internal/wire"
 	"forebay/rdma"
@@ -18,7 +19,7 @@ import (
 	"forebay/rdma/route"
 )
 
-func init() { clusterOFI = bbd.OFI{Use: bbd.OFIOn, Want: clusterWant} }
+func init() { clusterOFI = fabric.OFI{Use: fabric.OFIOn, Want: clusterWant} }
 
 // libfabricNode is a node that others reach over libfabric, by one of its providers in software.
 func libfabricNode(t *testing.T, want fi.Want) (n *node, address string) {
@@ -27,7 +28,7 @@ func libfabricNode(t *testing.T, want fi.Want) (n *node, address string) {
 	want.Address = "127.0.0.1"
 	n = startNode(t, func(c *bbd.Config) {
 		c.TCP, c.Fabric, c.Keys = address, "127.0.0.1:0", wire.NewKeyring(fabricKey)
-		c.OFI = bbd.OFI{Use: bbd.OFIOn, Want: want}
+		c.OFI = fabric.OFI{Use: fabric.OFIOn, Want: want}
 	})
 	n.buffer(n.dial(), admin.BufferSpec{Name: "open", Mode: 0o777})
 	return n, address

@@ -77,7 +77,7 @@ func (r *request) undrainNode(m *wire.NodeName) (proto.Message, error) {
 	case node != d.cfg.Node && r.s.cred.relayed:
 		return nil, bb.E(bb.Invalid, op, m.Name, "this is another node")
 	case node != d.cfg.Node:
-		s, err := d.cluster.session(r.ctx, node, r.s.cred.who())
+		s, err := d.cluster.session(r.ctx, node, whoOf(r.s.cred))
 		if err == nil {
 			_, err = s.Ask(r.ctx, wire.Type_TYPE_NODE_UNDRAIN, m, nil, nil)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/fabric"
 	"forebay/bbd/peer"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
@@ -24,7 +25,7 @@ func (r *request) nodes(*wire.Empty) (proto.Message, error) {
 	for _, m := range r.s.d.cluster.members.Members() {
 		if m.Node == r.s.d.cfg.Node {
 			m = r.s.d.Self() // gossip has what it was a moment ago
-			m.Session, m.Fabric = advertised(m.Session, r.s.d.cluster.members.Addr()), advertised(m.Fabric, r.s.d.cluster.members.Addr())
+			m.Session, m.Fabric = fabric.Advertised(m.Session, r.s.d.cluster.members.Addr()), fabric.Advertised(m.Fabric, r.s.d.cluster.members.Addr())
 		}
 		refused := ""
 		if e := r.s.d.refusal(&m); e != nil {
@@ -318,7 +319,7 @@ func (r *request) drainNode(m *wire.NodeDrain) (proto.Message, error) {
 
 // drainOtherNode passes the request on, and the answers back.
 func (r *request) drainOtherNode(m *wire.NodeDrain) (proto.Message, error) {
-	s, err := r.s.d.cluster.session(r.ctx, bb.NodeID(m.Name), r.s.cred.who())
+	s, err := r.s.d.cluster.session(r.ctx, bb.NodeID(m.Name), whoOf(r.s.cred))
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"forebay/bbd/share"
 	"forebay/internal/bb"
+	"forebay/internal/unixsocket"
 )
 
 // places bounds the connections that others make the daemon keep open, so that no user can take
@@ -57,7 +58,7 @@ func (p *places) enter(s *session) error {
 		p.enterUnproven(s)
 		return nil
 	}
-	ucred, err := peerCred(conn)
+	ucred, err := unixsocket.Peer(conn)
 	if err != nil {
 		return errNoPlace
 	}

@@ -243,7 +243,7 @@ func (h *handle) mayReach(extents []store.Extent) bool {
 	if !h.s.mapped && h.s.reach == nil {
 		return false
 	}
-	if h.s.cred.system && !h.s.reach.memoryOnly() {
+	if h.s.cred.system && !h.s.reach.MemoryOnly() {
 		return true
 	}
 	for _, e := range extents {

@@ -67,7 +67,7 @@ func (b *buffer) openRelay(ctx context.Context, c cred, node bb.NodeID, m *wire.
 
 // connect opens the file in a session that works.
 func (r *relay) connect(ctx context.Context) (*wire.Opened, error) {
-	s, err := r.b.d.cluster.session(ctx, r.node, r.c.who())
+	s, err := r.b.d.cluster.session(ctx, r.node, whoOf(r.c))
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/fabric"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -36,11 +37,11 @@ type session struct {
 	client string
 	speaks uint32 // the version of the protocol
 	pid    int32
-	mapped bool      // the client may map region files
-	local  bool      // it came over the unix socket
-	reach  *reach    // the client's way to region memory over the network; nil: none
-	peer   bb.NodeID // the daemon that is the client; "": none
-	pulse  bool      // it wants to hear that this one lives
+	mapped bool              // the client may map region files
+	local  bool              // it came over the unix socket
+	reach  *fabric.Admission // the client's way to region memory over the network; nil: none
+	peer   bb.NodeID         // the daemon that is the client; "": none
+	pulse  bool              // it wants to hear that this one lives
 	since  time.Time
 
 	ctx    context.Context
@@ -194,7 +195,7 @@ func (s *session) end() {
 	s.cancel()
 	s.conn.Close()
 	s.wg.Wait()
-	s.reach.end()
+	s.reach.End()
 	s.giveMessages()
 	s.mu.Lock()
 	handles, pins, leases := s.mu.handles, s.mu.pins, s.mu.leases
@@ -437,8 +438,8 @@ func (s *session) welcome() *wire.Welcome {
 		m.Capabilities = append(m.Capabilities, wire.CapabilityParts)
 	}
 	if !s.local && s.token == nil {
-		s.reach = s.d.fabric.admit(s.id)
-		s.reach.tell(m, s.conn.LocalAddr())
+		s.reach = s.d.fabric.Admit(s.id)
+		s.reach.Describe(m, s.conn.LocalAddr())
 	}
 	return m
 }

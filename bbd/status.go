@@ -317,12 +317,7 @@ func (s *session) path() string {
 	if s.mapped {
 		return "shm"
 	}
-	if s.reach != nil {
-		if way := s.reach.way.Load(); way != nil {
-			return *way
-		}
-	}
-	return "messages"
+	return cmp.Or(s.reach.Path(), "messages")
 }
 
 func (r *request) status(m *wire.StatusRequest) (proto.Message, error) {

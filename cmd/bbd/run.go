@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"forebay/bbd"
+	"forebay/bbd/fabric"
 	"forebay/bbd/store"
 	"forebay/bbd/storerules"
 	"forebay/cmd/bbd/config"
@@ -338,7 +339,7 @@ func adapt(cfg config.Config, proofs *secrets, source meta.Options, log *slog.Lo
 	}
 	c.Fabric, c.FabricAnyPort = cfg.Listen.FabricAddress()
 	if cfg.Fabric.OFI != config.OFIOff {
-		c.OFI = bbd.OFI{Use: bbd.OFIUse(cfg.Fabric.OFI), Listen: cfg.Listen.OFI, Want: want(cfg.Fabric)}
+		c.OFI = fabric.OFI{Use: fabric.OFIUse(cfg.Fabric.OFI), Listen: cfg.Listen.OFI, Want: want(cfg.Fabric)}
 	}
 	c.Backing.S3.Endpoint, c.Backing.S3.Region, c.Backing.S3.PathStyle = cfg.S3.Endpoint, cfg.S3.Region, cfg.S3.PathStyle
 	c.Backing.S3.CAFile, c.Backing.S3.CredentialsFile, c.Backing.S3.Logger = cfg.S3.CA, cfg.S3.CredentialsFile, log

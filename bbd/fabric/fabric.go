@@ -1,4 +1,7 @@
-package bbd
+// Package fabric makes the memory of the store's regions reachable one-sided, over TCP and
+// libfabric, for sessions that were admitted. It must never know what lies in a region: no
+// file, buffer or lease, and nothing of a session but its number.
+package fabric
 
 import (
 	"context"
@@ -12,12 +15,13 @@ import (
 
 	"forebay/bbd/store"
 	"forebay/internal/bb"
+	"forebay/internal/clustercert"
 	"forebay/internal/wire"
 	"forebay/rdma"
 	"forebay/rdma/tcp"
 )
 
-// fabric serves one-sided transfers to sessions that came over TCP: what they lease
+// Fabric serves one-sided transfers to sessions that came over TCP: what they lease
 // they write, and what they have pinned they read, in a region's memory itself.
 //
 // A region's key reaches all of the region, which belongs to one user; it goes to
@@ -25,14 +29,15 @@ import (
 // connection does not: it is admitted by a live session's ticket and ends with it,
 // before anything that the session held is given to somebody else.
 //
-// The nil fabric serves nobody.
+// The nil Fabric serves nobody. Its methods may be called concurrently.
 //
 // The same memory is served over TCP and, where there is libfabric, over that as well:
 // the dialer takes which it has too. A region has one key for both.
 //
 // Regions are registered outside any request: all that there are before anybody is let
 // in, and each that is made later before any of it is leased.
-type fabric struct {
+type Fabric struct {
+	options  Options
 	rdma     *tcp.Fabric
 	listener rdma.Listener
 	ofi      *libfabric // nil: there is none, or it is not wanted
@@ -42,13 +47,30 @@ type fabric struct {
 	mu struct {
 		sync.Mutex
 		regions  map[bb.RegionID]rdma.Region
-		sessions map[uint64]*reach
+		sessions map[uint64]*Admission
 	}
 }
 
-// reach is a session's way to the fabric.
-type reach struct {
-	of        *fabric
+// Options say where and how the fabric is served.
+type Options struct {
+	Listen  string // host:port; "": New returns the nil Fabric
+	AnyPort bool   // another port will do, if that one is taken
+	OFI     OFI    // libfabric, beside TCP
+	TLS     *clustercert.Credentials
+	Log     *slog.Logger
+}
+
+// Regions are those of the store that are served.
+type Regions interface {
+	Regions() []store.RegionInfo
+	// Region returns a region's memory, which stays mapped until Gone has returned.
+	Region(bb.RegionID) (info store.RegionInfo, mem []byte, err error)
+}
+
+// Admission is a session's way to the fabric, from Admit to End. The nil Admission is that of a
+// session without one.
+type Admission struct {
+	of        *Fabric
 	session   uint64
 	ticket    []byte
 	admission *tcp.Admission
@@ -59,43 +81,43 @@ const (
 	// connsPerSession bounds the connections of one session: one, and the next while the
 	// end of a broken one has not been noticed.
 	connsPerSession = 4
-	// fabricTimeout is how long a silent peer is waited for. It is longer than a machine
+	// silence is how long a silent peer is waited for. It is longer than a machine
 	// that is only busy stays silent.
-	fabricTimeout = 30 * time.Second
+	silence = 30 * time.Second
 )
 
-// newFabric returns the fabric that the configuration asks for. It does not listen yet.
-func newFabric(cfg *Config) (*fabric, error) {
-	if cfg.Fabric == "" {
+// New returns a fabric that does not listen yet.
+func New(o Options) (*Fabric, error) {
+	if o.Listen == "" {
 		return nil, nil
 	}
-	f := &fabric{log: cfg.Log}
+	f := &Fabric{options: o, log: o.Log}
 	f.mu.regions = make(map[bb.RegionID]rdma.Region)
-	f.mu.sessions = make(map[uint64]*reach)
+	f.mu.sessions = make(map[uint64]*Admission)
 	var err error
-	if f.ofi, err = newLibfabric(cfg, f.authenticate); err != nil {
+	if f.ofi, err = newLibfabric(&f.options, f.authenticate); err != nil {
 		return nil, err
 	}
-	f.rdma, err = tcp.New(tcp.Options{TLS: cfg.TLS.Server(), Admit: f.authenticate("tcp"), PeerTimeout: fabricTimeout, Log: cfg.Log})
-	return f, bb.Wrap("listen", cfg.Fabric, err)
+	f.rdma, err = tcp.New(tcp.Options{TLS: o.TLS.Server(), Admit: f.authenticate("tcp"), PeerTimeout: silence, Log: o.Log})
+	return f, bb.Wrap("listen", o.Listen, err)
 }
 
-// listen starts to accept connections.
-func (f *fabric) listen(ctx context.Context, cfg *Config) (err error) {
+// Listen starts to accept connections. ctx bounds the wait for each of them.
+func (f *Fabric) Listen(ctx context.Context) (err error) {
 	if f == nil {
 		return nil
 	}
-	f.listener, err = f.rdma.Listen(ctx, cfg.Fabric)
-	if host, _, split := net.SplitHostPort(cfg.Fabric); cfg.FabricAnyPort && split == nil && errors.Is(err, syscall.EADDRINUSE) {
+	f.listener, err = f.rdma.Listen(ctx, f.options.Listen)
+	if host, _, split := net.SplitHostPort(f.options.Listen); f.options.AnyPort && split == nil && errors.Is(err, syscall.EADDRINUSE) {
 		f.listener, err = f.rdma.Listen(ctx, net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
-		return bb.Wrap("listen", cfg.Fabric, err)
+		return bb.Wrap("listen", f.options.Listen, err)
 	}
 	f.log.Info("listening for one-sided transfers", "address", f.listener.Addr())
 	f.accepts.Go(func() { acceptAll(ctx, f.listener) })
 	if f.ofi != nil {
-		if err := f.ofi.listen(ctx, cfg); err != nil {
+		if err := f.ofi.listen(ctx, &f.options); err != nil {
 			return err
 		}
 		f.accepts.Go(func() { acceptAll(ctx, f.ofi.listener) })
@@ -113,8 +135,8 @@ func acceptAll(ctx context.Context, l rdma.Listener) {
 	}
 }
 
-// close ends all connections. Afterwards nobody else touches the store's memory.
-func (f *fabric) close() error {
+// Close ends all connections. Afterwards nobody else touches the store's memory.
+func (f *Fabric) Close() error {
 	if f == nil {
 		return nil
 	}
@@ -123,10 +145,18 @@ func (f *fabric) close() error {
 	return err
 }
 
+// Addr returns where connections over TCP are accepted; "": nowhere yet.
+func (f *Fabric) Addr() string {
+	if f == nil || f.listener == nil {
+		return ""
+	}
+	return f.listener.Addr()
+}
+
 // authenticate lets in the streams of live sessions, which come by the way of that name.
-func (f *fabric) authenticate(way string) func(context.Context, net.Conn) (*tcp.Admission, error) {
+func (f *Fabric) authenticate(way string) func(context.Context, net.Conn) (*tcp.Admission, error) {
 	return func(_ context.Context, stream net.Conn) (*tcp.Admission, error) {
-		var of *reach
+		var of *Admission
 		_, err := wire.CheckTicket(stream, func(session uint64) []byte {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -143,21 +173,22 @@ func (f *fabric) authenticate(way string) func(context.Context, net.Conn) (*tcp.
 	}
 }
 
-// admit gives a session its way to the fabric.
-func (f *fabric) admit(session uint64) *reach {
+// Admit returns a session's way to the fabric; nil, if there is none. The number names the
+// session, and is not used again.
+func (f *Fabric) Admit(session uint64) *Admission {
 	if f == nil || f.listener == nil {
 		return nil
 	}
-	r := &reach{of: f, session: session, ticket: wire.NewTicket(), admission: tcp.NewAdmission(connsPerSession)}
+	r := &Admission{of: f, session: session, ticket: wire.NewTicket(), admission: tcp.NewAdmission(connsPerSession)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.sessions[session] = r
 	return r
 }
 
-// end closes the connections of a session. When it returns, nothing that they carried
+// End closes the connections of a session. When it returns, nothing that they carried
 // reaches memory any more.
-func (r *reach) end() {
+func (r *Admission) End() {
 	if r == nil {
 		return
 	}
@@ -167,18 +198,19 @@ func (r *reach) end() {
 	r.admission.End()
 }
 
-// tell adds to Welcome where the fabric is, and what opens it.
-func (r *reach) tell(m *wire.Welcome, local net.Addr) {
+// Describe adds to Welcome where the fabric is, and what opens it. The client has reached this
+// daemon at local.
+func (r *Admission) Describe(m *wire.Welcome, local net.Addr) {
 	if r == nil {
 		return
 	}
-	m.DataAddress, m.Session, m.DataTicket = advertised(r.of.listener.Addr(), local.String()), r.session, r.ticket
-	r.of.ofi.tell(m, local)
+	m.DataAddress, m.Session, m.DataTicket = Advertised(r.of.listener.Addr(), local.String()), r.session, r.ticket
+	r.of.ofi.describe(m, local)
 }
 
-// advertised is the address under which a peer finds a listener. One that listens
+// Advertised is the address under which a peer finds a listener. One that listens
 // everywhere is found where the peer found this daemon already.
-func advertised(listener, local string) string {
+func Advertised(listener, local string) string {
 	host, port, err := net.SplitHostPort(listener)
 	if err != nil {
 		return listener
@@ -190,9 +222,9 @@ func advertised(listener, local string) string {
 	return listener
 }
 
-// key returns the remote key of a region. The caller has made sure that the session may
-// have it.
-func (r *reach) key(id bb.RegionID) ([]byte, error) {
+// Key returns the remote key of a region. The caller has made sure that the session may
+// have it. bb.NotFound: no such region is served.
+func (r *Admission) Key(id bb.RegionID) ([]byte, error) {
 	f := r.of
 	f.mu.Lock()
 	region := f.mu.regions[id]
@@ -203,9 +235,20 @@ func (r *reach) key(id bb.RegionID) ([]byte, error) {
 	return region.Key().AppendBinary(nil)
 }
 
-// memoryOnly reports whether the session's way, which may not be settled yet, leads to
+// Path names the fabric of the session's connection: tcp, ofi/PROVIDER; "": it has had none.
+func (r *Admission) Path() string {
+	if r == nil {
+		return ""
+	}
+	if way := r.way.Load(); way != nil {
+		return *way
+	}
+	return ""
+}
+
+// MemoryOnly reports whether the session's way, which may not be settled yet, leads to
 // regions of the memory tier alone; see libfabric.takes.
-func (r *reach) memoryOnly() bool {
+func (r *Admission) MemoryOnly() bool {
 	if r == nil || !r.of.ofi.pins() {
 		return false
 	}
@@ -213,8 +256,9 @@ func (r *reach) memoryOnly() bool {
 	return way == nil || *way != "tcp"
 }
 
-// register makes all regions that there are reachable, before anybody is let in.
-func (f *fabric) register(cfg *Config, s *store.Store) error {
+// Register makes all regions that there are reachable. It is called once, before Listen. Its
+// error says what to do where the machine does not let libfabric have the memory.
+func (f *Fabric) Register(s Regions) error {
 	if f == nil {
 		return nil
 	}
@@ -226,7 +270,7 @@ func (f *fabric) register(cfg *Config, s *store.Store) error {
 		if err == nil {
 			err = f.add(&info, mem)
 		}
-		if refusal, ok := errors.AsType[*refusal](err); ok && cfg.OFI.Use == OFIAuto {
+		if refusal, ok := errors.AsType[*refusal](err); ok && f.options.OFI.Use == OFIAuto {
 			f.log.Warn("no one-sided transfers over libfabric: transfers go over TCP", "err", refusal.explain())
 			err = f.ofi.close()
 			f.ofi = nil
@@ -244,8 +288,8 @@ func (f *fabric) register(cfg *Config, s *store.Store) error {
 	return nil
 }
 
-// made is told of a region that nobody has been lent anything of.
-func (f *fabric) made(info store.RegionInfo, mem []byte) {
+// Made makes a region reachable, before anything of it is leased.
+func (f *Fabric) Made(info store.RegionInfo, mem []byte) {
 	if f == nil {
 		return
 	}
@@ -264,7 +308,7 @@ func (f *fabric) made(info store.RegionInfo, mem []byte) {
 }
 
 // add makes a region reachable. A refusal says that it is, but not over libfabric.
-func (f *fabric) add(info *store.RegionInfo, mem []byte) error {
+func (f *Fabric) add(info *store.RegionInfo, mem []byte) error {
 	region, err := f.rdma.Register(mem, rdma.AccessRemoteRead|rdma.AccessRemoteWrite)
 	if err != nil {
 		return bb.Wrap("register", info.ID.String(), err)
@@ -276,9 +320,9 @@ func (f *fabric) add(info *store.RegionInfo, mem []byte) error {
 	return err
 }
 
-// gone is told of regions that are about to be unmapped. When it returns, no peer
-// touches their memory any more, and their keys open nothing.
-func (f *fabric) gone(id bb.RegionID) {
+// Gone ends the service of a region that is about to be unmapped. When it returns, no peer
+// touches its memory any more, and its key opens nothing.
+func (f *Fabric) Gone(id bb.RegionID) {
 	if f == nil {
 		return
 	}

@@ -1,10 +1,12 @@
-package bbd
+package fabric
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -17,6 +19,32 @@ import (
 	"forebay/rdma/tcp"
 )
 
+// OFI says whether and how one-sided transfers go over libfabric. The zero value: not at all.
+type OFI struct {
+	Use    OFIUse
+	Listen string  // host:port of the lifelines; "": any port at the host of Options.Listen
+	Want   fi.Want // which of the machine's fabrics
+
+	Faults Faults // of tests
+}
+
+// Faults are what tests put in place of the machine's.
+type Faults struct {
+	Hardware bool               // whatever is used counts as hardware
+	Refuse   func() (why error) // if not nil, is asked before each registration
+}
+
+// OFIUse says when libfabric is used.
+type OFIUse string
+
+const (
+	// OFIAuto uses it where the program has it, hardware moves the bytes, and they need not be
+	// encrypted: libfabric does not.
+	OFIAuto OFIUse = "auto"
+	// OFIOn uses what there is, and fails where there is nothing.
+	OFIOn OFIUse = "on"
+)
+
 // libfabric serves the memory that fabric serves over TCP over libfabric too. The nil
 // libfabric serves nobody.
 //
@@ -24,7 +52,7 @@ import (
 // endpoint: what keeps one from the regions of other users is that it does not know their
 // keys, which on verbs have 32 bits. That is enough because all of them are trusted alike:
 // only who proves the shared key or shows a certificate is admitted, and that one is
-// believed when it says who its user is (identify); who would guess keys need only say
+// believed when it says who its user is (package rpc); who would guess keys need only say
 // another name. Sessions by token, which cannot, have no way here (session.welcome): if
 // they ever get one, they need a domain of their own.
 type libfabric struct {
@@ -32,7 +60,7 @@ type libfabric struct {
 	listener rdma.Listener
 	log      *slog.Logger
 	hardware bool         // moves the bytes
-	refuse   func() error // see OFI.faults
+	refuse   func() error // see Faults
 
 	mu struct {
 		sync.Mutex
@@ -42,29 +70,29 @@ type libfabric struct {
 }
 
 // newLibfabric opens what the configuration asks for; nil if that is nothing.
-func newLibfabric(cfg *Config, authenticate func(way string) func(context.Context, net.Conn) (*tcp.Admission, error)) (*libfabric, error) {
-	use := cfg.OFI.Use
-	if use == "" || use == OFIAuto && (!fi.Supported || cfg.TLS != nil) {
+func newLibfabric(o *Options, authenticate func(way string) func(context.Context, net.Conn) (*tcp.Admission, error)) (*libfabric, error) {
+	use := o.OFI.Use
+	if use == "" || use == OFIAuto && (!fi.Supported || o.TLS != nil) {
 		return nil, nil
 	}
-	l := &libfabric{log: cfg.Log}
+	l := &libfabric{log: o.Log}
 	l.mu.regions = make(map[bb.RegionID]rdma.Region)
-	want := cfg.OFI.Want
+	want := o.OFI.Want
 	offer, err := chosen(want)
-	l.hardware, l.refuse = offer.Hardware() || cfg.OFI.faults.hardware, cfg.OFI.faults.refuse
+	l.hardware, l.refuse = offer.Hardware() || o.OFI.Faults.Hardware, o.OFI.Faults.Refuse
 	if err == nil && use == OFIAuto && !l.hardware {
 		return nil, nil
 	}
 	if err == nil {
 		l.rdma, err = ofi.New(ofi.Options{
-			Want: want, TLS: cfg.TLS.Server(), Admit: authenticate("ofi/" + offer.Provider), PeerTimeout: fabricTimeout, Log: cfg.Log,
+			Want: want, TLS: o.TLS.Server(), Admit: authenticate("ofi/" + offer.Provider), PeerTimeout: silence, Log: o.Log,
 		})
 	}
 	switch {
 	case err == nil:
 		return l, nil
 	case use == OFIAuto:
-		cfg.Log.Warn("no one-sided transfers over libfabric", "err", explain("listen", "libfabric", err))
+		o.Log.Warn("no one-sided transfers over libfabric", "err", explain("listen", "libfabric", err))
 		return nil, nil
 	}
 	return nil, explain("listen", "libfabric", err)
@@ -84,18 +112,18 @@ func chosen(want fi.Want) (fi.Offer, error) {
 }
 
 // listen starts to accept connections.
-func (l *libfabric) listen(ctx context.Context, cfg *Config) (err error) {
-	address := cfg.OFI.Listen
+func (l *libfabric) listen(ctx context.Context, o *Options) (err error) {
+	address := o.OFI.Listen
 	if address == "" {
-		host, _, _ := net.SplitHostPort(cfg.Fabric) // the fabric over TCP listens there
+		host, _, _ := net.SplitHostPort(o.Listen) // the fabric over TCP listens there
 		address = net.JoinHostPort(host, "0")
 	}
 	if l.listener, err = l.rdma.Listen(ctx, address); err != nil {
 		return bb.Wrap("listen", address, err)
 	}
-	o := l.rdma.Offer()
+	offer := l.rdma.Offer()
 	l.log.Info("listening for one-sided transfers over libfabric", "address", l.listener.Addr(), "libfabric", fi.Version(),
-		"provider", o.Provider, "domain", o.Domain, "network", o.Fabric, "endpoints", o.Endpoint)
+		"provider", offer.Provider, "domain", offer.Domain, "network", offer.Fabric, "endpoints", offer.Endpoint)
 	return nil
 }
 
@@ -106,8 +134,8 @@ func (l *libfabric) close() error {
 	return l.rdma.Close()
 }
 
-// tell adds to Welcome where it is.
-func (l *libfabric) tell(m *wire.Welcome, local net.Addr) {
+// describe adds to Welcome where it is.
+func (l *libfabric) describe(m *wire.Welcome, local net.Addr) {
 	if l == nil {
 		return
 	}
@@ -117,7 +145,7 @@ func (l *libfabric) tell(m *wire.Welcome, local net.Addr) {
 		return
 	}
 	o := l.rdma.Offer()
-	m.OfiAddress = advertised(l.listener.Addr(), local.String())
+	m.OfiAddress = Advertised(l.listener.Addr(), local.String())
 	m.OfiProvider, m.OfiEndpoint, m.OfiNetwork = o.Provider, string(o.Endpoint), o.Fabric
 }
 
@@ -203,7 +231,7 @@ func explain(op, path string, err error) error {
 	return (&bb.Error{Kind: kind, Op: op, Path: path, Err: err}).WithRemedy(remedy)
 }
 
-// gone is told of regions that are about to be unmapped; see fabric.gone.
+// gone ends the registration of a region; see Fabric.Gone.
 func (l *libfabric) gone(id bb.RegionID) {
 	if l == nil {
 		return
@@ -217,4 +245,14 @@ func (l *libfabric) gone(id bb.RegionID) {
 			l.log.Error("a region could not be taken from libfabric", "region", id, "err", err)
 		}
 	}
+}
+
+// Registered returns the regions that are registered with libfabric, in order.
+func (f *Fabric) Registered() []bb.RegionID {
+	if f == nil || f.ofi == nil {
+		return nil
+	}
+	f.ofi.mu.Lock()
+	defer f.ofi.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.ofi.mu.regions))
 }
