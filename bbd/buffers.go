@@ -46,14 +46,14 @@ func (d *Daemon) buffer(ctx context.Context, name string) (*buffer, error) {
 	return b, nil
 }
 
-func (r *request) bufferCreate(m *wire.Buffer) (proto.Message, error) {
+func (d *Daemon) bufferCreate(ctx context.Context, r *request, m *wire.Buffer) (proto.Message, error) {
 	spec := m.AsBuffer()
 	c := r.s.cred
 	if !c.system || spec.UID == 0 && spec.GID == 0 {
 		spec.UID, spec.GID = c.uid, c.gids[0]
 	}
 	complete(&spec, m)
-	b, held, err := r.s.d.createBuffer(r.ctx, c, spec, bb.MaxFound+1)
+	b, held, err := d.createBuffer(ctx, c, spec, bb.MaxFound+1)
 	if err != nil {
 		return nil, bb.Wrap("buffer create", bb.Address{Buffer: spec.Name}.String(), err)
 	}
@@ -227,8 +227,8 @@ func (d *Daemon) inside(p string) bool {
 	return false
 }
 
-func (r *request) bufferGet(m *wire.BufferName) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "buffer show", m.Name)
+func (d *Daemon) bufferGet(ctx context.Context, r *request, m *wire.BufferName) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "buffer show", m.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -236,8 +236,8 @@ func (r *request) bufferGet(m *wire.BufferName) (proto.Message, error) {
 	return wire.FromBuffer(&spec), nil
 }
 
-func (r *request) bufferList(*wire.Empty) (proto.Message, error) {
-	specs, err := r.s.d.bufferSpecs(r.ctx)
+func (d *Daemon) bufferList(ctx context.Context, r *request, _ *wire.Empty) (proto.Message, error) {
+	specs, err := d.bufferSpecs(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -286,8 +286,8 @@ func compare(a, b string) int {
 	return 0
 }
 
-func (r *request) bufferDestroy(m *wire.BufferDestroy) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "buffer destroy", m.Name)
+func (d *Daemon) bufferDestroy(ctx context.Context, r *request, m *wire.BufferDestroy) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "buffer destroy", m.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -298,7 +298,7 @@ func (r *request) bufferDestroy(m *wire.BufferDestroy) (proto.Message, error) {
 	if m.Discard {
 		may = nil
 	}
-	if err := r.s.d.destroyBuffer(r.ctx, b, may); err != nil {
+	if err := d.destroyBuffer(ctx, b, may); err != nil {
 		return nil, bb.Wrap("buffer destroy", b.address(""), err)
 	}
 	return &wire.Empty{}, nil

@@ -24,16 +24,16 @@ import (
 // carried through although the client that asked for it may be gone, since what the
 // daemon knows of places must follow it.
 
-func (r *request) rename(m *wire.Rename) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "rename", m.Buffer)
+func (d *Daemon) rename(ctx context.Context, r *request, m *wire.Rename) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "rename", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.rename(r.ctx, r.s.cred, m.From, m.To, !m.NoReplace); err != nil {
+	if err := b.rename(ctx, r.s.cred, m.From, m.To, !m.NoReplace); err != nil {
 		return nil, err
 	}
 	if !r.s.cred.relayed { // else the daemon that asks waits
-		if err := b.flushedBelow(r.ctx, r.s.cred, "rename", clean(m.To)); err != nil {
+		if err := b.flushedBelow(ctx, r.s.cred, "rename", clean(m.To)); err != nil {
 			return nil, err
 		}
 	}
@@ -241,23 +241,23 @@ func (b *buffer) dropFile(e *bb.Entry) {
 	b.discardAt(replicaOf(e), e.File, 0)
 }
 
-func (r *request) remove(m *wire.Remove) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "remove", m.Buffer)
+func (d *Daemon) remove(ctx context.Context, r *request, m *wire.Remove) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "remove", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.mayRemoveHidden(r.ctx, m.Path); err != nil {
+	if err := b.mayRemoveHidden(ctx, m.Path); err != nil {
 		return nil, err
 	}
 	if m.Recursive && m.Page > 0 {
 		p := &removePage{most: m.Page}
-		err := b.removeAll(r.ctx, r.s.cred, clean(m.Path), p)
+		err := b.removeAll(ctx, r.s.cred, clean(m.Path), p)
 		return p.answer(partly(err))
 	}
 	if m.Recursive {
-		err = partly(b.removeAll(r.ctx, r.s.cred, clean(m.Path), nil))
+		err = partly(b.removeAll(ctx, r.s.cred, clean(m.Path), nil))
 	} else {
-		err = b.remove(r.ctx, r.s.cred, m.Path)
+		err = b.remove(ctx, r.s.cred, m.Path)
 	}
 	if err != nil {
 		return nil, err

@@ -399,13 +399,13 @@ func (h *heldThere) release() {
 }
 
 // hold rests flushes while another daemon renames or removes names.
-func (r *request) hold(m *wire.Hold) (proto.Message, error) {
-	b, err := r.daemonsBuffer("hold", m.Buffer)
+func (d *Daemon) hold(ctx context.Context, r *request, m *wire.Hold) (proto.Message, error) {
+	b, err := d.daemonsBuffer(ctx, r, "hold", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
 	if m.Freeze {
-		thaw, err := b.freeze(r.ctx)
+		thaw, err := b.freeze(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -417,7 +417,7 @@ func (r *request) hold(m *wire.Hold) (proto.Message, error) {
 			}
 		}()
 	}
-	held, err := r.s.d.flusher.Hold(r.ctx, b.name, m.Paths...)
+	held, err := d.flusher.Hold(ctx, b.name, m.Paths...)
 	if err != nil {
 		return nil, err
 	}
@@ -426,16 +426,16 @@ func (r *request) hold(m *wire.Hold) (proto.Message, error) {
 	// have one there. If the store does not answer, the other one does not wait for that:
 	// whether it may be removed is asked again when it comes to it (stray). Renames and
 	// removals that are still to be carried out are kept in order by the namespace.
-	ctx, cancel := context.WithTimeout(r.ctx, sweptPatience)
-	err = held.Swept(ctx)
+	patience, cancel := context.WithTimeout(ctx, sweptPatience)
+	err = held.Swept(patience)
 	cancel()
-	if err != nil && r.ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return nil, err
 	}
 	if err := r.more(&wire.Empty{}, nil); err != nil {
 		return nil, err
 	}
-	<-r.ctx.Done()
+	<-ctx.Done()
 	return &wire.Empty{}, nil
 }
 
@@ -443,26 +443,26 @@ func (r *request) hold(m *wire.Hold) (proto.Message, error) {
 const sweptPatience = time.Second
 
 // daemonsBuffer is buffer for requests that only daemons may make.
-func (r *request) daemonsBuffer(op, name string) (*buffer, error) {
+func (d *Daemon) daemonsBuffer(ctx context.Context, r *request, op, name string) (*buffer, error) {
 	if !r.s.cred.relayed || !r.s.cred.system {
 		return nil, denied(op, bb.Address{Buffer: name}.String(), "ask what daemons ask of each other")
 	}
-	return r.s.d.buffer(r.ctx, name)
+	return d.buffer(ctx, name)
 }
 
 // discard forgets bytes that do not count any more, unless the namespace says that they do.
-func (r *request) discard(m *wire.Discard) (proto.Message, error) {
-	b, err := r.daemonsBuffer("discard", m.Buffer)
+func (d *Daemon) discard(ctx context.Context, r *request, m *wire.Discard) (proto.Message, error) {
+	b, err := d.daemonsBuffer(ctx, r, "discard", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
 	file := bb.FileID(m.File)
-	unlock, err := b.lockCopies(r.ctx, file)
+	unlock, err := b.lockCopies(ctx, file)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := r.mayDiscard(b, file, bb.Generation(m.Generation)); err != nil {
+	if err := d.mayDiscard(ctx, r, b, file, bb.Generation(m.Generation)); err != nil {
 		return nil, err
 	}
 	if m.Generation == 0 {
@@ -482,12 +482,12 @@ func (r *request) discard(m *wire.Discard) (proto.Message, error) {
 // mayDiscard refuses to drop bytes that count. The request may be late, or come from a node
 // that was declared dead: this one is the file's home by now. The namespace has the last
 // word, and its server is asked, because a cache may be behind the request.
-func (r *request) mayDiscard(b *buffer, file bb.FileID, n bb.Generation) error {
+func (d *Daemon) mayDiscard(ctx context.Context, r *request, b *buffer, file bb.FileID, n bb.Generation) error {
 	id, ok := b.d.store.IdentityOf(file)
 	if !ok {
 		return nil // a second copy that was never this node's own
 	}
-	e, err := b.ns.LookupAgain(r.ctx, id.Dir, id.Name)
+	e, err := b.ns.LookupAgain(ctx, id.Dir, id.Name)
 	if err != nil && bb.KindOf(err) != bb.NotFound {
 		return err
 	}

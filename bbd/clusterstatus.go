@@ -56,8 +56,8 @@ type Holding struct {
 const nodePatience = 3 * time.Second
 
 // clusterStatus sends the status of every node, each as soon as all are known.
-func (r *request) clusterStatus(m *wire.StatusRequest) error {
-	nodes := r.s.d.nodeStatuses(r.ctx, r.s.cred, m.Buffer)
+func (d *Daemon) clusterStatus(ctx context.Context, r *request, m *wire.StatusRequest) error {
+	nodes := d.nodeStatuses(ctx, r.s.cred, m.Buffer)
 	for i := range nodes {
 		text, err := json.Marshal(&nodes[i])
 		if err != nil {

@@ -85,6 +85,8 @@ type Daemon struct {
 	}
 
 	sessions struct {
+		operations map[wire.Type]operation // constant
+
 		sync.Mutex
 		all    map[uint64]*session
 		last   uint64
@@ -114,6 +116,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d.places, d.shares = newPlaces(&cfg.Limits), newShares(&cfg.Limits)
 	d.buffers.byName = make(map[string]*buffer)
 	d.sessions.all = make(map[uint64]*session)
+	d.sessions.operations = d.handlers()
 	d.state.Store("starting")
 	if d.cfg.Steps == nil {
 		d.cfg.Steps = NewSteps(d.log, "")

@@ -17,8 +17,8 @@ import (
 )
 
 // drain flushes a buffer on all daemons, waits, and reports what could not be saved.
-func (r *request) drain(m *wire.Drain) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "drain", m.Buffer)
+func (d *Daemon) drain(ctx context.Context, r *request, m *wire.Drain) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "drain", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -32,14 +32,14 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 		return nil, denied("drain", b.address(m.Below), "replace files on this buffer's store")
 	}
 	of := drained{b, m.Below}
-	ctx := r.ctx
+	timed := ctx // ends when the drain's time is over; ctx, when nobody waits for it any more
 	if m.TimeoutNs > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(m.TimeoutNs))
+		timed, cancel = context.WithTimeout(ctx, time.Duration(m.TimeoutNs))
 		defer cancel()
 	}
 	if !m.Local {
-		if err := of.fold(ctx); err != nil {
+		if err := of.fold(timed); err != nil {
 			return nil, bb.Wrap("drain", b.address(m.Below), err)
 		}
 	}
@@ -49,29 +49,29 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 	)
 	switch {
 	case m.Local:
-		answer, err = b.drainShare(ctx, m, newProgress(r))
+		answer, err = b.drainShare(timed, m, newProgress(r))
 	case b.d.cluster == nil:
-		answer, left, err = r.drainAlone(ctx, m, of)
+		answer, left, err = d.drainAlone(ctx, timed, r, m, of)
 	default:
-		answer, left, err = r.drainAll(ctx, b, m)
+		answer, left, err = d.drainCluster(ctx, timed, r, b, m)
 	}
-	if r.ctx.Err() != nil {
-		return nil, bb.Wrap("drain", b.address(m.Below), r.ctx.Err())
+	if ctx.Err() != nil {
+		return nil, bb.Wrap("drain", b.address(m.Below), ctx.Err())
 	}
 	if err != nil {
 		return nil, bb.Wrap("drain", b.address(m.Below), err)
 	}
 	flushed := saved(answer)
-	answer.TimedOut = !flushed && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	answer.TimedOut = !flushed && errors.Is(timed.Err(), context.DeadlineExceeded)
 	if m.Local {
 		return answer, nil
 	}
 	if flushed {
-		if err := of.carriedOut(ctx); err != nil {
+		if err := of.carriedOut(timed); err != nil {
 			return nil, bb.Wrap("drain", b.address(m.Below), err)
 		}
 	}
-	if err := of.addDirs(ctx, answer); err != nil && (flushed || ctx.Err() == nil) {
+	if err := of.addDirs(timed, answer); err != nil && (flushed || timed.Err() == nil) {
 		return nil, bb.Wrap("drain", b.address(m.Below), err)
 	}
 	flushed = saved(answer)
@@ -80,10 +80,10 @@ func (r *request) drain(m *wire.Drain) (proto.Message, error) {
 		return answer, nil
 	}
 	if saved(answer) {
-		r.s.d.emit(bb.Event{Kind: bb.EventDrained, Buffer: b.name, Bytes: answer.BytesDone})
+		d.emit(bb.Event{Kind: bb.EventDrained, Buffer: b.name, Bytes: answer.BytesDone})
 	}
 	if b.spec().Receipt { // also where files are lost: it proves what the store has of the others
-		if err := b.keepReceipt(ctx); err != nil {
+		if err := b.keepReceipt(timed); err != nil {
 			return nil, bb.Wrap("receipt", b.address(""), err)
 		}
 	}
@@ -262,12 +262,12 @@ func receiptOf(path string, e *bb.Entry) *flusher.Receipt {
 	}
 }
 
-func (r *request) receipt(m *wire.BufferName) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "receipt", m.Name)
+func (d *Daemon) receipt(ctx context.Context, r *request, m *wire.BufferName) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "receipt", m.Name)
 	if err != nil {
 		return nil, err
 	}
-	err = b.writeReceipt(r.ctx, func(lines []byte) error { return r.more(&wire.Empty{}, lines) })
+	err = b.writeReceipt(ctx, func(lines []byte) error { return r.more(&wire.Empty{}, lines) })
 	if err != nil {
 		return nil, bb.Wrap("receipt", b.address(""), err)
 	}
@@ -293,7 +293,7 @@ func (b *buffer) keepReceipt(ctx context.Context) error {
 
 // verify checks a store against a receipt: the one that the receipt names, or that
 // of the request.
-func (r *request) verify(m *wire.Verify) (proto.Message, error) {
+func (d *Daemon) verify(ctx context.Context, r *request, m *wire.Verify) (proto.Message, error) {
 	url, lines := m.Url, r.data
 	first, rest, _ := bytes.Cut(r.data, []byte("\n"))
 	var head receiptHead
@@ -309,7 +309,7 @@ func (r *request) verify(m *wire.Verify) (proto.Message, error) {
 			url = head.Backing
 		}
 	}
-	store, err := r.s.d.openURL(r.ctx, r.s.cred, url, bb.Buffer{})
+	store, err := d.openURL(ctx, r.s.cred, url, bb.Buffer{})
 	if err != nil {
 		return nil, bb.Wrap("verify", url, err)
 	}
@@ -319,7 +319,7 @@ func (r *request) verify(m *wire.Verify) (proto.Message, error) {
 	if m.Deep {
 		depth = flusher.VerifyDeep
 	}
-	_, err = flusher.Verify(r.ctx, store, bytes.NewReader(lines), depth, func(f flusher.Finding) {
+	_, err = flusher.Verify(ctx, store, bytes.NewReader(lines), depth, func(f flusher.Finding) {
 		if f.Err != nil {
 			p.failed(f.Receipt.Path, f.Receipt.Size, f.Err)
 		}

@@ -299,25 +299,25 @@ func (l *rest) addLost(answer *wire.Progress) {
 	}
 }
 
-// drainAlone flushes at a daemon that is alone, until ctx ends. The namespace has the last
+// drainAlone flushes at a daemon that is alone, until timed ends. The namespace has the last
 // word on a whole buffer: a file that is closed and not yet queued is waited for too.
-func (r *request) drainAlone(ctx context.Context, m *wire.Drain, d drained) (*wire.Progress, rest, error) {
+func (d *Daemon) drainAlone(ctx, timed context.Context, r *request, m *wire.Drain, of drained) (*wire.Progress, rest, error) {
 	p := newProgress(r)
-	answer, err := d.b.drainShare(ctx, m, p)
+	answer, err := of.b.drainShare(timed, m, p)
 	if err != nil {
 		return nil, rest{}, err
 	}
-	left, err := d.rest(r.ctx)
-	if err != nil || d.below != "" || !saved(answer) || len(left.dirty) == 0 {
+	left, err := of.rest(ctx)
+	if err != nil || of.below != "" || !saved(answer) || len(left.dirty) == 0 {
 		return answer, left, err
 	}
-	again, err := d.b.drainHereBelow(ctx, "", p)
+	again, err := of.b.drainHereBelow(timed, "", p)
 	if err != nil {
 		return nil, rest{}, err
 	}
 	again.FilesTotal, again.FilesDone = again.FilesTotal+answer.FilesTotal, again.FilesDone+answer.FilesDone
 	again.BytesTotal, again.BytesDone = again.BytesTotal+answer.BytesTotal, again.BytesDone+answer.BytesDone
-	left, err = d.rest(r.ctx)
+	left, err = of.rest(ctx)
 	return again, left, err
 }
 

@@ -15,19 +15,19 @@ import (
 // A drain below a path, and any while a cluster has members that know of no jobs
 // (version.go), is asked of each daemon, for as long as the client waits.
 
-// drainEach has every daemon flush what it is the home of until ctx ends, and adds what the
+// drainEach has every daemon flush what it is the home of until timed ends, and adds what the
 // homes that do not answer have not saved.
-func (r *request) drainEach(ctx context.Context, b *buffer, m *wire.Drain) (*wire.Progress, error) {
+func (d *Daemon) drainEach(ctx, timed context.Context, r *request, b *buffer, m *wire.Drain) (*wire.Progress, error) {
 	nodes := b.d.cluster.others()
 	shares := &shares{of: newProgress(r), parts: make([]*wire.Progress, len(nodes)+1)}
 	errs := make([]error, len(nodes))
 	var group sync.WaitGroup
 	for i, node := range nodes {
-		group.Go(func() { errs[i] = r.drainAt(b, node, m, func(now *wire.Progress) { shares.set(i, now) }) })
+		group.Go(func() { errs[i] = d.drainAt(ctx, r, b, node, m, func(now *wire.Progress) { shares.set(i, now) }) })
 	}
 	own := len(nodes)
 	here := &progress{tell: func(now *wire.Progress) error { return shares.set(own, now) }}
-	answer, err := b.drainShare(ctx, m, here)
+	answer, err := b.drainShare(timed, m, here)
 	group.Wait()
 	if err != nil {
 		return nil, err
@@ -43,12 +43,12 @@ func (r *request) drainEach(ctx context.Context, b *buffer, m *wire.Drain) (*wir
 	}
 	answer = shares.sum()
 	answer.Done = true
-	return answer, drained{b, m.Below}.addAway(r.ctx, answer, func(home bb.NodeID) bool { return !slices.Contains(answered, home) })
+	return answer, drained{b, m.Below}.addAway(ctx, answer, func(home bb.NodeID) bool { return !slices.Contains(answered, home) })
 }
 
 // drainAt has one other daemon drain.
-func (r *request) drainAt(b *buffer, node bb.NodeID, m *wire.Drain, tell func(*wire.Progress)) error {
-	ctx, cancel := r.drainEnds(m)
+func (d *Daemon) drainAt(ctx context.Context, r *request, b *buffer, node bb.NodeID, m *wire.Drain, tell func(*wire.Progress)) error {
+	ctx, cancel := drainEnds(ctx, m)
 	defer cancel()
 	s, err := b.d.cluster.session(ctx, node, whoOf(r.s.cred))
 	if err != nil {

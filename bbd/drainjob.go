@@ -34,20 +34,20 @@ const drainGrace = 5 * time.Second
 // would be left out, so all are asked again as long as something that was dirty after
 // the last round is so still. The last word is the namespace's.
 //
-// Ctx ends when the drain's time is over; r.ctx, when nobody waits for it any more.
-func (r *request) drainAll(ctx context.Context, b *buffer, m *wire.Drain) (answer *wire.Progress, left rest, err error) {
+// timed ends when the drain's time is over; ctx, when nobody waits for it any more.
+func (d *Daemon) drainCluster(ctx, timed context.Context, r *request, b *buffer, m *wire.Drain) (answer *wire.Progress, left rest, err error) {
 	var before map[content]string
 	again := proto.CloneOf(m)
 	for round := range maxMoves {
 		if b.d.hasJobs() && m.Below == "" && !m.Overwrite {
-			answer, err = r.drainOnce(b, again)
+			answer, err = d.drainOnce(ctx, r, b, again)
 		} else {
-			answer, err = r.drainEach(ctx, b, again)
+			answer, err = d.drainEach(ctx, timed, r, b, again)
 		}
 		if err != nil {
 			return nil, left, err
 		}
-		if left, err = (drained{b, m.Below}).rest(r.ctx); err != nil {
+		if left, err = (drained{b, m.Below}).rest(ctx); err != nil {
 			return nil, left, err
 		}
 		if round > 0 {
@@ -58,7 +58,7 @@ func (r *request) drainAll(ctx context.Context, b *buffer, m *wire.Drain) (answe
 		}
 		before = left.dirty
 		// Another job, and the same one for who repeats the request at another daemon.
-		again.Key = fmt.Sprintf("%s again %d", cmp.Or(m.Key, fmt.Sprint(r.s.d.epoch, r.s.id, r.head.Request)), round)
+		again.Key = fmt.Sprintf("%s again %d", cmp.Or(m.Key, fmt.Sprint(d.epoch, r.s.id, r.head.Request)), round)
 	}
 	answer = &wire.Progress{FailedTotal: int64(len(before))}
 	for _, path := range before {
@@ -88,37 +88,37 @@ func tasksOfDrain(nodes []bb.NodeID) ([]ops.Task, error) {
 }
 
 // drainOnce has every daemon do its share once.
-func (r *request) drainOnce(b *buffer, m *wire.Drain) (*wire.Progress, error) {
+func (d *Daemon) drainOnce(ctx context.Context, r *request, b *buffer, m *wire.Drain) (*wire.Progress, error) {
 	tasks, err := tasksOfDrain(append(b.d.cluster.others(), b.d.cfg.Node))
 	if err != nil {
 		return nil, err
 	}
-	j := r.newJob(ops.Drain, b, m.Key)
+	j := d.newJob(r, ops.Drain, b, m.Key)
 	j.Options[optionTimeout] = time.Duration(m.TimeoutNs).String()
-	if _, err := b.d.meta.Operations().Submit(r.ctx, j, tasks...); err != nil {
+	if _, err := b.d.meta.Operations().Submit(ctx, j, tasks...); err != nil {
 		return nil, err
 	}
-	ctx, cancel := r.drainEnds(m)
+	timed, cancel := drainEnds(ctx, m)
 	defer cancel()
-	s, err := r.follow(ctx, j.ID)
+	s, err := d.follow(timed, r, j.ID)
 	switch {
-	case err != nil && (ctx.Err() == nil || r.ctx.Err() != nil):
+	case err != nil && (timed.Err() == nil || ctx.Err() != nil):
 		return nil, err
 	case err == nil:
 		return endOf(&s), nil
 	}
 	// Some have not even said that they did not come to an end.
 	answer := endOf(&s)
-	return answer, drained{b: b}.addAway(r.ctx, answer, func(home bb.NodeID) bool { return slices.Contains(s.Left, home) })
+	return answer, drained{b: b}.addAway(ctx, answer, func(home bb.NodeID) bool { return slices.Contains(s.Left, home) })
 }
 
 // drainEnds returns the context in which other daemons are asked to drain: they are left the
 // time to say what they have not saved.
-func (r *request) drainEnds(m *wire.Drain) (context.Context, context.CancelFunc) {
+func drainEnds(ctx context.Context, m *wire.Drain) (context.Context, context.CancelFunc) {
 	if m.TimeoutNs <= 0 {
-		return context.WithCancel(r.ctx)
+		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(r.ctx, time.Duration(m.TimeoutNs)+drainGrace)
+	return context.WithTimeout(ctx, time.Duration(m.TimeoutNs)+drainGrace)
 }
 
 // drainTask does one task of a drain.

@@ -95,12 +95,12 @@ func lateReason(pace float64, now, by, due time.Time) string {
 }
 
 // lifetimeDue notes by when a job's buffer should be saved, and that the job is being warned.
-func (r *request) lifetimeDue(m *wire.LifetimeDue) (proto.Message, error) {
+func (d *Daemon) lifetimeDue(ctx context.Context, r *request, m *wire.LifetimeDue) (proto.Message, error) {
 	const op = "change lifetime"
-	if err := r.mayGovern(op, m.Key); err != nil {
+	if err := d.mayGovern(r, op, m.Key); err != nil {
 		return nil, err
 	}
-	_, err := r.s.d.meta.BatchJobs().Change(r.ctx, m.Key, func(l *bb.Lifetime) error {
+	_, err := d.meta.BatchJobs().Change(ctx, m.Key, func(l *bb.Lifetime) error {
 		if l.State != bb.LifetimeOpen {
 			return bb.E(bb.Busy, op, m.Key, "the job has left all its nodes")
 		}
@@ -118,5 +118,5 @@ func (r *request) lifetimeDue(m *wire.LifetimeDue) (proto.Message, error) {
 	if err != nil {
 		return nil, bb.Wrap(op, m.Key, err)
 	}
-	return r.lifetimeNow(m.Key)
+	return d.lifetimeNow(ctx, m.Key)
 }

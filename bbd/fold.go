@@ -76,10 +76,10 @@ func idOfEntry(e *bb.Entry) uint64 {
 	return uint64(e.File)
 }
 
-func (r *request) renamePlace(m *wire.PlaceRename) (proto.Message, error) {
-	b, err := r.daemonsBuffer("rename", m.Buffer)
+func (d *Daemon) renamePlace(ctx context.Context, r *request, m *wire.PlaceRename) (proto.Message, error) {
+	b, err := d.daemonsBuffer(ctx, r, "rename", m.Buffer)
 	if err == nil {
-		err = b.renamePlace(r.ctx, r.s.cred, place{bb.DirID(m.FromDir), m.FromName}, place{bb.DirID(m.ToDir), m.ToName}, m.Expect, m.Replace)
+		err = b.renamePlace(ctx, r.s.cred, place{bb.DirID(m.FromDir), m.FromName}, place{bb.DirID(m.ToDir), m.ToName}, m.Expect, m.Replace)
 	}
 	return &wire.Empty{}, err
 }
@@ -144,10 +144,10 @@ func (b *buffer) moveHere(ctx context.Context, at, target place, expect uint64) 
 	return err
 }
 
-func (r *request) removePlace(m *wire.PlaceRemove) (proto.Message, error) {
-	b, err := r.daemonsBuffer("remove", m.Buffer)
+func (d *Daemon) removePlace(ctx context.Context, r *request, m *wire.PlaceRemove) (proto.Message, error) {
+	b, err := d.daemonsBuffer(ctx, r, "remove", m.Buffer)
 	if err == nil {
-		err = b.removePlace(r.ctx, r.s.cred, place{bb.DirID(m.Dir), m.Name}, m.Expect)
+		err = b.removePlace(ctx, r.s.cred, place{bb.DirID(m.Dir), m.Name}, m.Expect)
 	}
 	return &wire.Empty{}, err
 }

@@ -1,6 +1,7 @@
 package bbd
 
 import (
+	"context"
 	"sync"
 
 	"forebay/bbd/store"
@@ -42,20 +43,20 @@ type handle struct {
 // enqueue carries run out after the requests before it. When nothing is queued and
 // quick says that run will not wait, it runs on the calling goroutine, the session's
 // reader: that saves a small commit two switches.
-func (h *handle) enqueue(r *request, quick func() bool, run func()) {
+func (h *handle) enqueue(r *request, quick func() bool, run func(context.Context)) {
 	q := &h.queue
 	q.Lock()
 	idle := !q.busy
 	q.Unlock()
 	if idle && quick() {
-		run() // only the reader enqueues, so nothing can come meanwhile
+		run(r.s.ctx) // only the reader enqueues, so nothing can come meanwhile
 		r.done()
 		return
 	}
-	finish := r.track()
+	ctx, finish := r.track()
 	q.Lock()
 	defer q.Unlock()
-	q.waiting = append(q.waiting, func() { run(); finish() })
+	q.waiting = append(q.waiting, func() { run(ctx); finish() })
 	if !q.busy {
 		q.busy = true
 		h.s.wg.Go(h.work)

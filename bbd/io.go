@@ -17,7 +17,8 @@ import (
 
 // open makes the handle that the client chose and carries the open out on its queue,
 // so that what the client has sent behind it waits for it.
-func (s *session) openFile(r *request, m *wire.Open) {
+func openHandle(r *request, m *wire.Open) {
+	s := r.s
 	h := &handle{s: s, id: m.Handle}
 	if m.Write {
 		h.writes = m.Buffer
@@ -44,8 +45,8 @@ func (s *session) openFile(r *request, m *wire.Open) {
 		r.done()
 		return
 	}
-	h.enqueue(r, never, func() {
-		answer, data, err := h.open(r.ctx, m)
+	h.enqueue(r, never, func(ctx context.Context) {
+		answer, data, err := h.open(ctx, m)
 		if err != nil {
 			h.err = err
 			r.fail(err)
@@ -196,8 +197,8 @@ func (h *handle) mayCommitQuickly(m *wire.Commit) bool {
 	return h.entered
 }
 
-func (r *request) commit(h *handle, m *wire.Commit) {
-	answer, err := h.commit(r.ctx, r.data, m)
+func (h *handle) commitRequest(ctx context.Context, r *request, m *wire.Commit) {
+	answer, err := h.commit(ctx, r.data, m)
 	if h.entered { // it was refused before it came to that
 		h.leave()
 	}
@@ -433,8 +434,8 @@ func (h *handle) forget() {
 // mayCloseQuickly: closing what was read never waits.
 func (h *handle) mayCloseQuickly(*wire.Close) bool { return h.write == nil && h.relay == nil }
 
-func (r *request) close(h *handle, _ *wire.Close) {
-	h.release(r.ctx)
+func (h *handle) closeRequest(ctx context.Context, r *request, _ *wire.Close) {
+	h.release(ctx)
 	h.forget()
 	r.reply(&wire.Empty{})
 }
@@ -481,9 +482,9 @@ func (s *session) holds(id bb.LeaseID, b *buffer) bool {
 	return true
 }
 
-func (r *request) lease(m *wire.LeaseRequest) (proto.Message, error) {
+func (d *Daemon) lease(ctx context.Context, r *request, m *wire.LeaseRequest) (proto.Message, error) {
 	s := r.s
-	b, err := s.buffer(r.ctx, "lease", m.Buffer)
+	b, err := s.buffer(ctx, "lease", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -502,7 +503,7 @@ func (r *request) lease(m *wire.LeaseRequest) (proto.Message, error) {
 	if !said && m.Fits > 0 {
 		files = 1 // of a client that does not say
 	}
-	l, err := s.d.room.lease(r.ctx, leaseRequest{
+	l, err := d.room.lease(ctx, leaseRequest{
 		buffer: b, uid: s.cred.uid, client: s.id, session: s, bytes: size, fits: min(max(m.Fits, 0), size), tier: bb.Tier(m.Tier), files: files, said: said, commits: m.Commits,
 	})
 	if err != nil {
@@ -549,7 +550,7 @@ func (s *session) mayReach(info *store.RegionInfo) bool {
 		(s.cred.system || info.Owned && info.UID == s.cred.uid)
 }
 
-func (r *request) returnLease(m *wire.ReturnLease) {
+func (d *Daemon) returnLease(_ context.Context, r *request, m *wire.ReturnLease) {
 	s := r.s
 	id := bb.LeaseID(m.Id)
 	s.mu.Lock()

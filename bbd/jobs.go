@@ -231,9 +231,9 @@ func (d *Daemon) perform(l *ops.Lease) (ops.Tally, error) {
 }
 
 // newJob makes a job of a request. The same key of the same user is the same job.
-func (r *request) newJob(kind ops.Kind, b *buffer, key string) ops.Operation {
+func (d *Daemon) newJob(r *request, kind ops.Kind, b *buffer, key string) ops.Operation {
 	if key == "" {
-		key = fmt.Sprintf("%s.%d.%d.%d", r.s.d.cfg.Node, r.s.d.epoch, r.s.id, r.head.Request)
+		key = fmt.Sprintf("%s.%d.%d.%d", d.cfg.Node, d.epoch, r.s.id, r.head.Request)
 	}
 	c := &r.s.cred
 	return ops.Operation{
@@ -243,9 +243,9 @@ func (r *request) newJob(kind ops.Kind, b *buffer, key string) ops.Operation {
 }
 
 // follow tells the client how far a job is until it ends.
-func (r *request) follow(ctx context.Context, id string) (ops.Status, error) {
+func (d *Daemon) follow(ctx context.Context, r *request, id string) (ops.Status, error) {
 	var last ops.Status
-	err := r.s.d.meta.Operations().Watch(ctx, id, func(s ops.Status) {
+	err := d.meta.Operations().Watch(ctx, id, func(s ops.Status) {
 		last = s
 		if s.State == ops.Running {
 			_ = r.more(progressOf(&s), nil) // if the client is gone, the request ends
@@ -324,17 +324,17 @@ const maxJobs = 1000
 var errNoJobs = bb.E(bb.Unsupported, "jobs", "", "this daemon is alone: what it is asked to do it does at once")
 
 // jobs lists the jobs of the buffers that the user may enter.
-func (r *request) jobs(*wire.Empty) (proto.Message, error) {
-	if r.s.d.cluster == nil {
+func (d *Daemon) jobs(ctx context.Context, r *request, _ *wire.Empty) (proto.Message, error) {
+	if d.cluster == nil {
 		return nil, errNoJobs
 	}
-	all, err := r.s.d.meta.Operations().List(r.ctx)
+	all, err := d.meta.Operations().List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	list := []bb.Job{}
 	for i := range all {
-		if len(list) < maxJobs && r.s.maySee(r.ctx, all[i].Buffer) {
+		if len(list) < maxJobs && r.s.maySee(ctx, all[i].Buffer) {
 			j := asJob(&all[i])
 			j.Failed, j.Nodes = nil, nil
 			list = append(list, j)
@@ -345,13 +345,13 @@ func (r *request) jobs(*wire.Empty) (proto.Message, error) {
 }
 
 // job describes one job, or follows it until it ends.
-func (r *request) job(m *wire.JobRequest) (proto.Message, error) {
-	s, err := r.visibleJob(m.Id)
+func (d *Daemon) job(ctx context.Context, r *request, m *wire.JobRequest) (proto.Message, error) {
+	s, err := d.visibleJob(ctx, r, m.Id)
 	if err != nil {
 		return nil, err
 	}
 	if m.Watch {
-		err := r.s.d.meta.Operations().Watch(r.ctx, m.Id, func(now ops.Status) {
+		err := d.meta.Operations().Watch(ctx, m.Id, func(now ops.Status) {
 			s = now
 			if text, err := json.Marshal(asJob(&now)); err == nil && now.State == ops.Running {
 				_ = r.more(&wire.JobReply{Json: text}, nil)
@@ -366,23 +366,23 @@ func (r *request) job(m *wire.JobRequest) (proto.Message, error) {
 }
 
 // cancelJob ends a job: what waits is dropped, and what is under way ends within seconds.
-func (r *request) cancelJob(m *wire.JobRequest) (proto.Message, error) {
-	s, err := r.visibleJob(m.Id)
+func (d *Daemon) cancelJob(ctx context.Context, r *request, m *wire.JobRequest) (proto.Message, error) {
+	s, err := d.visibleJob(ctx, r, m.Id)
 	if err != nil {
 		return nil, err
 	}
 	if !r.s.cred.owns(s.UID) {
 		return nil, denied("cancel job", m.Id, "cancel what another user has asked for")
 	}
-	return &wire.Empty{}, r.s.d.meta.Operations().Cancel(r.ctx, m.Id)
+	return &wire.Empty{}, d.meta.Operations().Cancel(ctx, m.Id)
 }
 
-func (r *request) visibleJob(id string) (ops.Status, error) {
-	if r.s.d.cluster == nil {
+func (d *Daemon) visibleJob(ctx context.Context, r *request, id string) (ops.Status, error) {
+	if d.cluster == nil {
 		return ops.Status{}, errNoJobs
 	}
-	s, err := r.s.d.meta.Operations().Status(r.ctx, id)
-	if err == nil && !r.s.maySee(r.ctx, s.Buffer) {
+	s, err := d.meta.Operations().Status(ctx, id)
+	if err == nil && !r.s.maySee(ctx, s.Buffer) {
 		err = denied("job", id, "enter its buffer")
 	}
 	return s, err

@@ -26,24 +26,24 @@ const (
 )
 
 // mayGovern refuses who is not the system: lifetimes act for other users.
-func (r *request) mayGovern(op, key string) error {
+func (d *Daemon) mayGovern(r *request, op, key string) error {
 	switch {
 	case !r.s.cred.system && !r.s.cred.governs:
 		return denied(op, key, "say what becomes of jobs")
-	case r.s.d.cluster == nil:
+	case d.cluster == nil:
 		return bb.E(bb.Unsupported, op, key, "this daemon is alone, and jobs are the cluster's").WithRemedy("set cluster.listen and nats.servers; a cluster may be of one daemon")
 	}
-	return r.s.d.cluster.allKnow("lifetimes of jobs", wire.VersionLifetimes)
+	return d.cluster.allKnow("lifetimes of jobs", wire.VersionLifetimes)
 }
 
 // lifetimeOpen begins a lifetime or takes part in it, and waits for its stage-ins.
-func (r *request) lifetimeOpen(m *wire.LifetimeOpen) (proto.Message, error) {
+func (d *Daemon) lifetimeOpen(ctx context.Context, r *request, m *wire.LifetimeOpen) (proto.Message, error) {
 	const op = "open lifetime"
 	var l bb.Lifetime
 	if err := json.Unmarshal(m.Json, &l); err != nil {
 		return nil, bb.E(bb.Invalid, op, "", "it cannot be read: "+err.Error())
 	}
-	if err := r.mayGovern(op, l.Key); err != nil {
+	if err := d.mayGovern(r, op, l.Key); err != nil {
 		return nil, err
 	}
 	if err := checkLifetime(&l); err != nil {
@@ -52,29 +52,29 @@ func (r *request) lifetimeOpen(m *wire.LifetimeOpen) (proto.Message, error) {
 	if l.UID == 0 && !r.s.cred.system {
 		return nil, denied(op, l.Key, "act for root") // whose rights are the system's
 	}
-	now, err := r.s.d.beginLifetime(r.ctx, l)
+	now, err := d.beginLifetime(ctx, l)
 	if err != nil {
 		return nil, bb.Wrap(op, l.Key, err)
 	}
 	if m.Attach {
-		if err := r.s.d.attach(r.ctx, l.Key); err != nil {
+		if err := d.attach(ctx, l.Key); err != nil {
 			return nil, bb.Wrap(op, l.Key, err)
 		}
 	}
-	if err := r.s.d.makeBuffers(r.ctx, &now, m.Create); err != nil {
+	if err := d.makeBuffers(ctx, &now, m.Create); err != nil {
 		return nil, err
 	}
 	if m.Ran && !now.Ran {
-		if now, err = r.s.d.meta.BatchJobs().Change(r.ctx, l.Key, stillOpen(func(l *bb.Lifetime) { l.Ran = true })); err != nil {
+		if now, err = d.meta.BatchJobs().Change(ctx, l.Key, stillOpen(func(l *bb.Lifetime) { l.Ran = true })); err != nil {
 			return nil, bb.Wrap(op, l.Key, err)
 		}
 	}
-	jobs, err := r.s.d.stageInAll(r.ctx, &now)
+	jobs, err := d.stageInAll(ctx, &now)
 	if err != nil {
 		return nil, err
 	}
 	if !m.Begin {
-		if err := r.awaitStageIns(&now, jobs); err != nil {
+		if err := d.awaitStageIns(ctx, r, &now, jobs); err != nil {
 			return nil, err
 		}
 	}
@@ -255,19 +255,19 @@ func attemptOf(stage, attempt int) []string {
 // awaitStageIns waits until all have ended, and fails if one did that the job needs. Of a
 // governed job, one whose store did not answer is begun again by whoever opens it again:
 // its nodes do not wait.
-func (r *request) awaitStageIns(l *bb.Lifetime, ids []string) error {
+func (d *Daemon) awaitStageIns(ctx context.Context, r *request, l *bb.Lifetime, ids []string) error {
 	text, err := lifetimeMessage(l)
 	if err != nil {
 		return err
 	}
 	for i, id := range ids {
 		var last ops.Status
-		err := r.s.d.meta.Operations().Watch(r.ctx, id, func(s ops.Status) {
+		err := d.meta.Operations().Watch(ctx, id, func(s ops.Status) {
 			last = s
 			_ = r.more(text, nil) // who waits sees that this lives; if it is gone, the request ends
 		})
 		if err == nil && last.State == ops.Done {
-			err = r.s.d.jobStagedAway(r.ctx, userCred(l.UID, l.GID), &last)
+			err = d.jobStagedAway(ctx, userCred(l.UID, l.GID), &last)
 		}
 		if err == nil {
 			err = stageFailure(&last)
@@ -275,8 +275,8 @@ func (r *request) awaitStageIns(l *bb.Lifetime, ids []string) error {
 		if err == nil && l.In[i].Note == "" {
 			continue
 		}
-		if r.ctx.Err() == nil {
-			r.s.d.noteStageIn(r.ctx, l, i, err)
+		if ctx.Err() == nil {
+			d.noteStageIn(ctx, l, i, err)
 		}
 		if err != nil && !l.In[i].ContinueOnError {
 			return bb.Wrap("stage-in", l.In[i].URL, err)
@@ -342,13 +342,12 @@ func stageFailure(s *ops.Status) error {
 
 // lifetimeLeave notes that a job has left a node, and what this one's buffers did for it.
 // That needs no lifetime that is open, nor one that the node ever came to.
-func (r *request) lifetimeLeave(m *wire.LifetimeLeave) (proto.Message, error) {
+func (d *Daemon) lifetimeLeave(ctx context.Context, r *request, m *wire.LifetimeLeave) (proto.Message, error) {
 	const op = "leave lifetime"
-	if err := r.mayGovern(op, m.Key); err != nil {
+	if err := d.mayGovern(r, op, m.Key); err != nil {
 		return nil, err
 	}
-	d := r.s.d
-	l, err := d.meta.BatchJobs().Get(r.ctx, m.Key)
+	l, err := d.meta.BatchJobs().Get(ctx, m.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -356,7 +355,7 @@ func (r *request) lifetimeLeave(m *wire.LifetimeLeave) (proto.Message, error) {
 	if node == "" {
 		node = d.cfg.Node
 	}
-	err = d.meta.BatchJobs().ChangeAttachment(r.ctx, m.Key, node, func(n *bb.LifetimeNode) error {
+	err = d.meta.BatchJobs().ChangeAttachment(ctx, m.Key, node, func(n *bb.LifetimeNode) error {
 		n.Failed = n.Failed || m.Failed
 		if n.Attached || n.Since.IsZero() {
 			n.Since = time.Now().Round(0).UTC()
@@ -370,17 +369,17 @@ func (r *request) lifetimeLeave(m *wire.LifetimeLeave) (proto.Message, error) {
 	if err != nil {
 		return nil, bb.Wrap(op, m.Key, err)
 	}
-	return r.lifetimeNow(m.Key)
+	return d.lifetimeNow(ctx, m.Key)
 }
 
 // lifetimeEnd ends a lifetime, wherever the job still seems to be: who asks knows that it is
 // over. When_left leaves it to the nodes to say that it has left them.
-func (r *request) lifetimeEnd(m *wire.LifetimeEnd) (proto.Message, error) {
+func (d *Daemon) lifetimeEnd(ctx context.Context, r *request, m *wire.LifetimeEnd) (proto.Message, error) {
 	const op = "end lifetime"
-	if err := r.mayGovern(op, m.Key); err != nil {
+	if err := d.mayGovern(r, op, m.Key); err != nil {
 		return nil, err
 	}
-	_, err := r.s.d.meta.BatchJobs().Change(r.ctx, m.Key, func(l *bb.Lifetime) error {
+	_, err := d.meta.BatchJobs().Change(ctx, m.Key, func(l *bb.Lifetime) error {
 		if l.State == bb.LifetimeOpen {
 			now := time.Now().Round(0).UTC()
 			if l.Over.IsZero() {
@@ -399,11 +398,11 @@ func (r *request) lifetimeEnd(m *wire.LifetimeEnd) (proto.Message, error) {
 	if err != nil {
 		return nil, bb.Wrap(op, m.Key, err)
 	}
-	return r.lifetimeNow(m.Key)
+	return d.lifetimeNow(ctx, m.Key)
 }
 
-func (r *request) lifetimeNow(key string) (proto.Message, error) {
-	l, err := r.s.d.meta.BatchJobs().Get(r.ctx, key)
+func (d *Daemon) lifetimeNow(ctx context.Context, key string) (proto.Message, error) {
+	l, err := d.meta.BatchJobs().Get(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -411,17 +410,17 @@ func (r *request) lifetimeNow(key string) (proto.Message, error) {
 }
 
 // lifetimes sends those that the user may see: its own, and all to the system.
-func (r *request) lifetimes(m *wire.Lifetimes) (proto.Message, error) {
-	if r.s.d.cluster == nil {
+func (d *Daemon) lifetimes(ctx context.Context, r *request, m *wire.Lifetimes) (proto.Message, error) {
+	if d.cluster == nil {
 		return &wire.Lifetime{}, nil
 	}
 	var all []bb.Lifetime
 	var err error
 	if m.Key == "" {
-		all, err = r.s.d.meta.BatchJobs().List(r.ctx)
+		all, err = d.meta.BatchJobs().List(ctx)
 	} else {
 		all = make([]bb.Lifetime, 1)
-		all[0], err = r.s.d.meta.BatchJobs().Get(r.ctx, m.Key)
+		all[0], err = d.meta.BatchJobs().Get(ctx, m.Key)
 	}
 	if err != nil {
 		return nil, err
@@ -431,7 +430,7 @@ func (r *request) lifetimes(m *wire.Lifetimes) (proto.Message, error) {
 		if !r.s.cred.owns(l.UID) && !r.s.cred.governs || m.Job != "" && l.Job != m.Job {
 			continue
 		}
-		r.s.d.addFigures(l)
+		d.addFigures(l)
 		text, err := lifetimeMessage(l)
 		if err != nil {
 			return nil, err

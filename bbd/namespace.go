@@ -16,19 +16,19 @@ import (
 
 const permissionBits = fs.FileMode(0o777)
 
-func (r *request) stat(m *wire.PathRequest) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "stat", m.Buffer)
+func (d *Daemon) stat(ctx context.Context, r *request, m *wire.PathRequest) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "stat", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	e, err := b.lookup(r.ctx, r.s.cred, "stat", m.Path)
+	e, err := b.lookup(ctx, r.s.cred, "stat", m.Path)
 	if err != nil {
 		return nil, err
 	}
 	if e.State() == bb.StateOpen && b.foreign(&e) && !r.s.cred.relayed {
 		// Only its home knows how much of it is committed.
 		var now wire.Entry
-		if b.d.cluster.ask(r.ctx, b.home(&e), r.s.cred, wire.Type_TYPE_STAT, m, &now) == nil {
+		if b.d.cluster.ask(ctx, b.home(&e), r.s.cred, wire.Type_TYPE_STAT, m, &now) == nil {
 			return &now, nil
 		}
 	}
@@ -58,8 +58,8 @@ func (b *buffer) describe(e *bb.Entry) *wire.Entry {
 	return m
 }
 
-func (r *request) list(m *wire.ListRequest) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "list", m.Buffer)
+func (d *Daemon) list(ctx context.Context, r *request, m *wire.ListRequest) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "list", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (r *request) list(m *wire.ListRequest) (proto.Message, error) {
 	if limit <= 0 || limit > maxListPage {
 		limit = maxListPage
 	}
-	entries, more, err := b.list(r.ctx, r.s.cred, m.Path, m.After, limit)
+	entries, more, err := b.list(ctx, r.s.cred, m.Path, m.After, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +128,8 @@ const maxListPage = 2000
 // its share of what else the message holds.
 const entryOverhead = 16
 
-func (r *request) mkdir(m *wire.Mkdir) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "mkdir", m.Buffer)
+func (d *Daemon) mkdir(ctx context.Context, r *request, m *wire.Mkdir) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "mkdir", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -139,15 +139,15 @@ func (r *request) mkdir(m *wire.Mkdir) (proto.Message, error) {
 	}
 	if m.Parents {
 		for i := 1; i < len(names); i++ {
-			_, err := b.mkdir(r.ctx, r.s.cred, join(names[:i]), m.Mode)
+			_, err := b.mkdir(ctx, r.s.cred, join(names[:i]), m.Mode)
 			if err != nil && bb.KindOf(err) != bb.Exists {
 				return nil, partly(err)
 			}
 		}
 	}
-	e, err := b.mkdir(r.ctx, r.s.cred, m.Path, m.Mode)
+	e, err := b.mkdir(ctx, r.s.cred, m.Path, m.Mode)
 	if m.Parents && bb.KindOf(err) == bb.Exists {
-		e, err = b.lookup(r.ctx, r.s.cred, "mkdir", m.Path)
+		e, err = b.lookup(ctx, r.s.cred, "mkdir", m.Path)
 		if err == nil && !e.IsDir() {
 			err = bb.E(bb.Exists, "mkdir", b.address(m.Path), "a file has this name")
 		}
@@ -182,19 +182,19 @@ func (b *buffer) mkdir(ctx context.Context, c cred, path string, mode uint32) (b
 	return e, bb.Wrap("mkdir", b.address(path), err)
 }
 
-func (r *request) setAttr(m *wire.SetAttr) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "setattr", m.Buffer)
+func (d *Daemon) setAttr(ctx context.Context, r *request, m *wire.SetAttr) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "setattr", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	dir, name, err := b.parent(r.ctx, r.s.cred, "setattr", m.Path)
+	dir, name, err := b.parent(ctx, r.s.cred, "setattr", m.Path)
 	if err == nil {
 		err = b.mayChangeHidden("setattr", m.Path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	e, err := b.ns.Lookup(r.ctx, dir.id, name)
+	e, err := b.ns.Lookup(ctx, dir.id, name)
 	if err != nil {
 		return nil, bb.Wrap("setattr", b.address(m.Path), err)
 	}
@@ -207,7 +207,7 @@ func (r *request) setAttr(m *wire.SetAttr) (proto.Message, error) {
 	if m.Gid != nil && *m.Gid != e.GID && !r.s.cred.system && !slices.Contains(r.s.cred.gids, *m.Gid) {
 		return nil, denied("setattr", b.address(m.Path), "give a file to a group that is not the user's")
 	}
-	e, err = b.ns.SetAttr(r.ctx, dir.id, name, attributes(m))
+	e, err = b.ns.SetAttr(ctx, dir.id, name, attributes(m))
 	if err != nil {
 		return nil, bb.Wrap("setattr", b.address(m.Path), err)
 	}

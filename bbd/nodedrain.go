@@ -65,9 +65,8 @@ func (d *Daemon) drainNode(ctx context.Context, to []bb.NodeID, p *progress) err
 }
 
 // undrainNode lets a node that was drained work again.
-func (r *request) undrainNode(m *wire.NodeName) (proto.Message, error) {
+func (d *Daemon) undrainNode(ctx context.Context, r *request, m *wire.NodeName) (proto.Message, error) {
 	const op = "node undrain"
-	d := r.s.d
 	node := bb.NodeID(m.Name)
 	switch {
 	case !r.s.cred.system && !r.s.cred.governs:
@@ -77,12 +76,12 @@ func (r *request) undrainNode(m *wire.NodeName) (proto.Message, error) {
 	case node != d.cfg.Node && r.s.cred.relayed:
 		return nil, bb.E(bb.Invalid, op, m.Name, "this is another node")
 	case node != d.cfg.Node:
-		s, err := d.cluster.session(r.ctx, node, whoOf(r.s.cred))
+		s, err := d.cluster.session(ctx, node, whoOf(r.s.cred))
 		if err == nil {
-			_, err = s.Ask(r.ctx, wire.Type_TYPE_NODE_UNDRAIN, m, nil, nil)
+			_, err = s.Ask(ctx, wire.Type_TYPE_NODE_UNDRAIN, m, nil, nil)
 		}
 		if err == nil {
-			d.awaitState(r.ctx, node, func(s gossip.State) bool { return s != gossip.Draining })
+			d.awaitState(ctx, node, func(s gossip.State) bool { return s != gossip.Draining })
 		}
 		return &wire.Empty{}, err
 	case !d.draining.undo():

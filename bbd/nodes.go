@@ -17,18 +17,18 @@ import (
 )
 
 // nodes says which daemons there are.
-func (r *request) nodes(*wire.Empty) (proto.Message, error) {
+func (d *Daemon) nodes(ctx context.Context, r *request, _ *wire.Empty) (proto.Message, error) {
 	answer := &wire.Nodes{}
-	if r.s.d.cluster == nil {
+	if d.cluster == nil {
 		return nil, bb.E(bb.Unsupported, "nodes", "", "this daemon is alone").WithRemedy("set cluster.listen to make it part of a cluster")
 	}
-	for _, m := range r.s.d.cluster.members.Members() {
-		if m.Node == r.s.d.cfg.Node {
-			m = r.s.d.Self() // gossip has what it was a moment ago
-			m.Session, m.Fabric = fabric.Advertised(m.Session, r.s.d.cluster.members.Addr()), fabric.Advertised(m.Fabric, r.s.d.cluster.members.Addr())
+	for _, m := range d.cluster.members.Members() {
+		if m.Node == d.cfg.Node {
+			m = d.Self() // gossip has what it was a moment ago
+			m.Session, m.Fabric = fabric.Advertised(m.Session, d.cluster.members.Addr()), fabric.Advertised(m.Fabric, d.cluster.members.Addr())
 		}
 		refused := ""
-		if e := r.s.d.refusal(&m); e != nil {
+		if e := d.refusal(&m); e != nil {
 			refused = e.Err.Error() + "; " + e.Remedy
 		}
 		answer.Nodes = append(answer.Nodes, &wire.Node{
@@ -44,18 +44,18 @@ func (r *request) nodes(*wire.Empty) (proto.Message, error) {
 }
 
 // forget declares a node dead: what it alone held is lost, and the rest goes on without it.
-func (r *request) forget(m *wire.NodeName) (proto.Message, error) {
-	answer, err := r.ofDeadNode(m, (*buffer).forgetNode)
+func (d *Daemon) forget(ctx context.Context, r *request, m *wire.NodeName) (proto.Message, error) {
+	answer, err := d.ofDeadNode(ctx, r, m, (*buffer).forgetNode)
 	if err != nil {
 		return nil, err
 	}
-	r.s.d.log.Warn("a node was declared dead", "node", m.Name, "lost", answer.LostTotal, "bytes", answer.LostBytes, "kept", answer.KeptTotal)
+	d.log.Warn("a node was declared dead", "node", m.Name, "lost", answer.LostTotal, "bytes", answer.LostBytes, "kept", answer.KeptTotal)
 	return answer, nil
 }
 
 // nodeLoss is what forget would answer. It changes nothing.
-func (r *request) nodeLoss(m *wire.NodeName) (proto.Message, error) {
-	answer, err := r.ofDeadNode(m, (*buffer).nodeLoss)
+func (d *Daemon) nodeLoss(ctx context.Context, r *request, m *wire.NodeName) (proto.Message, error) {
+	answer, err := d.ofDeadNode(ctx, r, m, (*buffer).nodeLoss)
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +63,7 @@ func (r *request) nodeLoss(m *wire.NodeName) (proto.Message, error) {
 }
 
 // ofDeadNode adds up, over all buffers, what each says of a node that does not answer.
-func (r *request) ofDeadNode(m *wire.NodeName, each func(*buffer, context.Context, bb.NodeID, *wire.NodeForgotten) error) (*wire.NodeForgotten, error) {
-	d := r.s.d
+func (d *Daemon) ofDeadNode(ctx context.Context, r *request, m *wire.NodeName, each func(*buffer, context.Context, bb.NodeID, *wire.NodeForgotten) error) (*wire.NodeForgotten, error) {
 	node := bb.NodeID(m.Name)
 	switch {
 	case !r.s.cred.system:
@@ -79,17 +78,17 @@ func (r *request) ofDeadNode(m *wire.NodeName, each func(*buffer, context.Contex
 			WithRemedy("stop it first; to save what it holds: bbctl node drain " + m.Name)
 	}
 	answer := &wire.NodeForgotten{}
-	specs, err := d.bufferSpecs(r.ctx)
+	specs, err := d.bufferSpecs(ctx)
 	if err != nil {
 		return nil, bb.Wrap("node forget", m.Name, err)
 	}
 	for _, spec := range specs {
-		b, err := d.buffer(r.ctx, spec.Name)
+		b, err := d.buffer(ctx, spec.Name)
 		if bb.KindOf(err) == bb.NotFound {
 			continue // destroyed meanwhile
 		}
 		if err == nil {
-			err = each(b, r.ctx, node, answer)
+			err = each(b, ctx, node, answer)
 		}
 		if err != nil {
 			return nil, bb.Wrap("node forget", m.Name, err)
@@ -290,8 +289,7 @@ func ignoreNotFound(err error) error {
 }
 
 // drainNode empties a node and lets it go.
-func (r *request) drainNode(m *wire.NodeDrain) (proto.Message, error) {
-	d := r.s.d
+func (d *Daemon) nodeDrain(ctx context.Context, r *request, m *wire.NodeDrain) (proto.Message, error) {
 	node := bb.NodeID(m.Name)
 	switch {
 	case !r.s.cred.system && !r.s.cred.governs:
@@ -301,7 +299,7 @@ func (r *request) drainNode(m *wire.NodeDrain) (proto.Message, error) {
 	case node != d.cfg.Node && r.s.cred.relayed:
 		return nil, bb.E(bb.Invalid, "node drain", m.Name, "this is another node")
 	case node != d.cfg.Node:
-		return r.drainOtherNode(m)
+		return d.drainOtherNode(ctx, r, m)
 	}
 	var to []bb.NodeID
 	for _, name := range m.To {
@@ -311,20 +309,20 @@ func (r *request) drainNode(m *wire.NodeDrain) (proto.Message, error) {
 		return nil, bb.E(bb.Unavailable, "node drain", m.Name, "none of the nodes that are to take what it holds is ready").WithRemedy("see bbctl nodes")
 	}
 	p := newProgress(r)
-	if err := d.drainNode(r.ctx, to, p); err != nil {
+	if err := d.drainNode(ctx, to, p); err != nil {
 		return nil, bb.Wrap("node drain", m.Name, err)
 	}
 	return p.done(), nil
 }
 
 // drainOtherNode passes the request on, and the answers back.
-func (r *request) drainOtherNode(m *wire.NodeDrain) (proto.Message, error) {
-	s, err := r.s.d.cluster.session(r.ctx, bb.NodeID(m.Name), whoOf(r.s.cred))
+func (d *Daemon) drainOtherNode(ctx context.Context, r *request, m *wire.NodeDrain) (proto.Message, error) {
+	s, err := d.cluster.session(ctx, bb.NodeID(m.Name), whoOf(r.s.cred))
 	if err != nil {
 		return nil, err
 	}
 	var last *wire.Progress
-	err = s.Stream(r.ctx, wire.Type_TYPE_NODE_DRAIN, &wire.NodeDrain{Name: m.Name, To: m.To}, nil, func(a peer.Answer) error {
+	err = s.Stream(ctx, wire.Type_TYPE_NODE_DRAIN, &wire.NodeDrain{Name: m.Name, To: m.To}, nil, func(a peer.Answer) error {
 		now := new(wire.Progress)
 		if err := a.Decode(now); err != nil {
 			return err
@@ -339,7 +337,7 @@ func (r *request) drainOtherNode(m *wire.NodeDrain) (proto.Message, error) {
 		return nil, err
 	}
 	if saved(last) {
-		r.s.d.awaitState(r.ctx, bb.NodeID(m.Name), func(s gossip.State) bool { return s != gossip.Ready })
+		d.awaitState(ctx, bb.NodeID(m.Name), func(s gossip.State) bool { return s != gossip.Ready })
 	}
 	return last, nil
 }

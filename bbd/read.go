@@ -174,7 +174,7 @@ func (h *handle) mayReadQuickly(m *wire.ExtentsRequest) bool {
 // maxWindow bounds what one request may pin.
 const maxWindow = 256 << 20
 
-func (r *request) extents(h *handle, m *wire.ExtentsRequest) {
+func (h *handle) extentsRequest(ctx context.Context, r *request, m *wire.ExtentsRequest) {
 	switch {
 	case h.err != nil:
 		r.fail(h.err)
@@ -187,10 +187,10 @@ func (r *request) extents(h *handle, m *wire.ExtentsRequest) {
 		return
 	}
 	if m.Layout {
-		r.answer(h.layoutAnswer(r.ctx, m.Offset))
+		r.answer(h.layoutAnswer(ctx, m.Offset))
 		return
 	}
-	answer, data, err := h.extents(r.ctx, m.Offset, min(m.Length, maxWindow), m.Inline)
+	answer, data, err := h.extents(ctx, m.Offset, min(m.Length, maxWindow), m.Inline)
 	if err != nil {
 		r.fail(err)
 		return
@@ -297,7 +297,7 @@ func (h *handle) keepPin(held *store.Pinned, bytes int64) uint64 {
 	return s.mu.lastPin
 }
 
-func (r *request) unpin(m *wire.Unpin) {
+func (d *Daemon) unpin(_ context.Context, r *request, m *wire.Unpin) {
 	for _, id := range m.Pins {
 		r.s.unpin(id)
 	}

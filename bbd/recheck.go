@@ -182,13 +182,13 @@ func (b *buffer) recheckAt(ctx context.Context, node bb.NodeID, what doubt) erro
 }
 
 // recheckFiles answers another daemon.
-func (r *request) recheckFiles(m *wire.Recheck) (proto.Message, error) {
-	b, err := r.daemonsBuffer("recheck", m.Buffer)
+func (d *Daemon) recheckFiles(ctx context.Context, r *request, m *wire.Recheck) (proto.Message, error) {
+	b, err := d.daemonsBuffer(ctx, r, "recheck", m.Buffer)
 	if err == nil {
 		_, err = bb.CleanPath(m.Path)
 	}
 	if err == nil {
-		err = b.recheckHere(r.ctx, doubt{m.Path, m.Tree})
+		err = b.recheckHere(ctx, doubt{m.Path, m.Tree})
 	}
 	return &wire.Empty{}, err
 }

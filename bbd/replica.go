@@ -168,13 +168,13 @@ func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID
 }
 
 // replicate records extents of a file whose home is the daemon that asks.
-func (r *request) replicate(m *wire.Replicate) (proto.Message, error) {
-	b, err := r.daemonsBuffer("replicate", m.Buffer)
+func (d *Daemon) replicate(ctx context.Context, r *request, m *wire.Replicate) (proto.Message, error) {
+	b, err := d.daemonsBuffer(ctx, r, "replicate", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
 	h := &handle{s: r.s, buf: b, path: b.address("")}
-	extents, written, err := h.newExtents(r.ctx, r.data, m.Extents)
+	extents, written, err := h.newExtents(ctx, r.data, m.Extents)
 	if err != nil {
 		return nil, err
 	}

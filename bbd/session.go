@@ -79,7 +79,6 @@ type request struct {
 	s    *session
 	head wire.Header
 	data []byte
-	ctx  context.Context
 
 	counted  bool // among the user's requests in flight
 	followed bool // another reply will follow soon, with which this one's may leave
@@ -218,8 +217,8 @@ func (s *session) end() {
 
 // start carries a request out, or starts to. An error ends the session.
 func (s *session) start(in *wire.Reader, head wire.Header, message []byte) error {
-	op, known := operations[head.Type]
-	r := &request{s: s, head: head, ctx: s.ctx}
+	op, known := s.d.sessions.operations[head.Type]
+	r := &request{s: s, head: head}
 	if err := s.inline.Acquire(s.ctx, int64(head.DataLength)); err != nil {
 		return nil // the session is over
 	}
@@ -286,14 +285,13 @@ func (r *request) done() {
 const maxInline = 32 << 20
 
 // track makes a request that may wait one that Cancel can stop, until finish is called.
-func (r *request) track() (finish func()) {
+func (r *request) track() (ctx context.Context, finish func()) {
 	s, id := r.s, r.head.Request
 	ctx, cancel := context.WithCancelCause(s.ctx)
-	r.ctx = ctx
 	s.mu.Lock()
 	s.mu.running[id] = cancel
 	s.mu.Unlock()
-	return func() {
+	return ctx, func() {
 		cancel(nil)
 		s.mu.Lock()
 		delete(s.mu.running, id)
@@ -312,11 +310,11 @@ type operation struct {
 func quick[M any, P interface {
 	*M
 	proto.Message
-}](run func(*request, P)) operation {
+}](run func(context.Context, *request, P)) operation {
 	return operation{
 		message: func() proto.Message { return P(new(M)) },
 		start: func(r *request, m proto.Message) {
-			run(r, m.(P))
+			run(r.s.ctx, r, m.(P))
 			r.done()
 		},
 	}
@@ -326,24 +324,24 @@ func quick[M any, P interface {
 func waiting[M any, P interface {
 	*M
 	proto.Message
-}](run func(*request, P) (proto.Message, error)) operation {
+}](run func(context.Context, *request, P) (proto.Message, error)) operation {
 	return operation{
 		message: func() proto.Message { return P(new(M)) },
 		start: func(r *request, m proto.Message) {
-			finish := r.track()
+			ctx, finish := r.track()
 			r.s.wg.Go(func() {
 				defer finish()
-				r.answer(run(r, m.(P)))
+				r.answer(run(ctx, r, m.(P)))
 			})
 		},
 	}
 }
 
 // openOperation makes the operation that makes a handle.
-func openOperation(run func(*session, *request, *wire.Open)) operation {
+func openOperation(run func(*request, *wire.Open)) operation {
 	return operation{
 		message: func() proto.Message { return new(wire.Open) },
-		start:   func(r *request, m proto.Message) { run(r.s, r, m.(*wire.Open)) },
+		start:   func(r *request, m proto.Message) { run(r, m.(*wire.Open)) },
 	}
 }
 
@@ -352,7 +350,7 @@ func inOrder[M any, P interface {
 	*M
 	proto.Message
 	GetHandle() uint64
-}](quick func(*handle, P) bool, run func(*request, *handle, P)) operation {
+}](quick func(*handle, P) bool, run func(*handle, context.Context, *request, P)) operation {
 	return operation{
 		message: func() proto.Message { return P(new(M)) },
 		start: func(r *request, m proto.Message) {
@@ -363,7 +361,7 @@ func inOrder[M any, P interface {
 				r.done()
 				return
 			}
-			h.enqueue(r, func() bool { return quick(h, p) }, func() { run(r, h, p) })
+			h.enqueue(r, func() bool { return quick(h, p) }, func(ctx context.Context) { run(h, ctx, r, p) })
 		},
 	}
 }
@@ -419,7 +417,7 @@ func (s *session) handshake(in *wire.Reader) error {
 }
 
 // greeted refuses what belongs to the handshake once that is over.
-func (r *request) greeted(*wire.Empty) {
+func greeted(_ context.Context, r *request, _ *wire.Empty) {
 	r.fail(bb.E(bb.Invalid, "request", r.head.Type.String(), "the session has begun already"))
 }
 

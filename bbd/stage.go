@@ -95,15 +95,15 @@ type staging struct {
 
 // newStaging checks a request and opens its store. The name is that of the file or
 // directory below the store's root.
-func (r *request) newStaging(op string, m *wire.Stage) (s *staging, target, name string, err error) {
-	b, err := r.s.buffer(r.ctx, op, m.Buffer)
+func (d *Daemon) newStaging(ctx context.Context, r *request, op string, m *wire.Stage) (s *staging, target, name string, err error) {
+	b, err := r.s.buffer(ctx, op, m.Buffer)
 	if err != nil {
 		return nil, "", "", err
 	}
 	if m.Parallel > maxParallel {
 		return nil, "", "", bb.E(bb.Invalid, op, fmt.Sprint(m.Parallel), fmt.Sprintf("at most %d pieces are copied at a time", maxParallel))
 	}
-	return b.newStaging(r.ctx, r.s.cred, op, m.Path, m.Url)
+	return b.newStaging(ctx, r.s.cred, op, m.Path, m.Url)
 }
 
 func (b *buffer) newStaging(ctx context.Context, c cred, op, at, url string) (s *staging, target, name string, err error) {
@@ -126,7 +126,7 @@ func (b *buffer) newStaging(ctx context.Context, c cred, op, at, url string) (s 
 }
 
 // options tells the client how far a stage has got.
-func (r *request) stageOptions(m *wire.Stage, p *progress) stage.Options {
+func stageOptions(m *wire.Stage, p *progress) stage.Options {
 	return stage.Options{Parallel: int(m.Parallel), DryRun: m.DryRun, Progress: func(now stage.Progress) {
 		p.update(func(w *wire.Progress) { setProgress(w, &now) })
 	}}
@@ -169,18 +169,18 @@ func splitURL(where bb.Backing, url string) (root, name string) {
 }
 
 // stageIn copies one object, or all below a prefix, into the buffer.
-func (r *request) stageIn(m *wire.Stage) (proto.Message, error) {
-	s, target, name, err := r.newStaging("stage-in", m)
+func (d *Daemon) stageIn(ctx context.Context, r *request, m *wire.Stage) (proto.Message, error) {
+	s, target, name, err := d.newStaging(ctx, r, "stage-in", m)
 	if err != nil {
 		return nil, err
 	}
 	defer s.remote.Close()
-	if r.s.d.hasJobs() && !m.DryRun {
-		return r.stageJob(ops.StageIn, s, target, name, m)
+	if d.hasJobs() && !m.DryRun {
+		return d.stageJob(ctx, r, ops.StageIn, s, target, name, m)
 	}
-	s.direct = r.s.d.cluster != nil
+	s.direct = d.cluster != nil
 	p := newProgress(r)
-	report, err := s.stageInHere(r.ctx, name, s.inTarget(r.ctx, target, name), stage.InOptions{Options: r.stageOptions(m, p), Codec: s.b.spec().Codec})
+	report, err := s.stageInHere(ctx, name, s.inTarget(ctx, target, name), stage.InOptions{Options: stageOptions(m, p), Codec: s.b.spec().Codec})
 	answer, err := p.reported(&report, err)
 	return answer, bb.Wrap("stage-in", m.Url, err)
 }

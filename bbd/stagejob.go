@@ -45,27 +45,27 @@ func idOf(parts ...string) string {
 // stageJob submits a stage and follows it. One that runs already, of the same files to
 // or from the same place, is followed first: what it has copied is not copied again, but
 // looked at, since it may have begun before something was put there.
-func (r *request) stageJob(kind ops.Kind, s *staging, at, name string, m *wire.Stage) (proto.Message, error) {
-	j := r.newJob(kind, s.b, m.Key)
+func (d *Daemon) stageJob(ctx context.Context, r *request, kind ops.Kind, s *staging, at, name string, m *wire.Stage) (proto.Message, error) {
+	j := d.newJob(r, kind, s.b, m.Key)
 	j.Path, j.URL = m.Path, m.Url
 	if m.Parallel > 0 {
 		j.Options[optionParallel] = fmt.Sprint(m.Parallel)
 	}
-	running, err := r.s.d.meta.Operations().Running(r.ctx, func(o *ops.Operation) bool {
+	running, err := d.meta.Operations().Running(ctx, func(o *ops.Operation) bool {
 		return o.Kind == kind && o.Buffer == j.Buffer && o.Path == j.Path && o.URL == j.URL && o.UID == j.UID && o.System == j.System
 	})
 	switch {
 	case err == nil && running.ID != j.ID:
-		if _, err := r.follow(r.ctx, running.ID); err != nil && bb.KindOf(err) != bb.Cancelled && bb.KindOf(err) != bb.NotFound {
+		if _, err := d.follow(ctx, r, running.ID); err != nil && bb.KindOf(err) != bb.Cancelled && bb.KindOf(err) != bb.NotFound {
 			return nil, bb.Wrap(string(kind), m.Url, err)
 		}
 	case err != nil && bb.KindOf(err) != bb.NotFound:
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
-	if _, err := r.s.d.meta.Operations().Submit(r.ctx, j, ops.Task{ID: planTask}); err != nil {
+	if _, err := d.meta.Operations().Submit(ctx, j, ops.Task{ID: planTask}); err != nil {
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
-	status, err := r.follow(r.ctx, j.ID)
+	status, err := d.follow(ctx, r, j.ID)
 	if err != nil {
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
@@ -75,15 +75,15 @@ func (r *request) stageJob(kind ops.Kind, s *staging, at, name string, m *wire.S
 		}
 	}
 	if kind == ops.StageOut {
-		if err := s.endOut(r.ctx, at, s.outName(r.ctx, at, name)); err != nil {
+		if err := s.endOut(ctx, at, s.outName(ctx, at, name)); err != nil {
 			return nil, bb.Wrap(string(kind), m.Url, err)
 		}
 	}
 	if kind == ops.StageIn {
-		if err := s.end(r.ctx, name, s.inTarget(r.ctx, at, name)); err != nil {
+		if err := s.end(ctx, name, s.inTarget(ctx, at, name)); err != nil {
 			return nil, bb.Wrap(string(kind), m.Url, err)
 		}
-		if err := s.stagedAway(r.ctx, &status, at, name); err != nil {
+		if err := s.stagedAway(ctx, &status, at, name); err != nil {
 			return nil, bb.Wrap(string(kind), m.Url, err)
 		}
 	}

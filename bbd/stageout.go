@@ -16,20 +16,20 @@ import (
 )
 
 // stageOut copies a file or a tree of the buffer to a store.
-func (r *request) stageOut(m *wire.Stage) (proto.Message, error) {
-	s, source, name, err := r.newStaging("stage-out", m)
+func (d *Daemon) stageOut(ctx context.Context, r *request, m *wire.Stage) (proto.Message, error) {
+	s, source, name, err := d.newStaging(ctx, r, "stage-out", m)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { s.remote.Close() }()
-	if r.s.d.hasJobs() && !m.DryRun {
-		return r.stageJob(ops.StageOut, s, source, name, m)
+	if d.hasJobs() && !m.DryRun {
+		return d.stageJob(ctx, r, ops.StageOut, s, source, name, m)
 	}
 	if !m.DryRun {
 		s.sweeps("", true)
 	}
 	p := newProgress(r)
-	report, err := s.stageOutHere(r.ctx, source, s.outName(r.ctx, source, name), r.stageOptions(m, p))
+	report, err := s.stageOutHere(ctx, source, s.outName(ctx, source, name), stageOptions(m, p))
 	answer, err := p.reported(&report, err)
 	return answer, bb.Wrap("stage-out", s.b.address(source), err)
 }

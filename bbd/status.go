@@ -320,21 +320,21 @@ func (s *session) path() string {
 	return cmp.Or(s.reach.Path(), "messages")
 }
 
-func (r *request) status(m *wire.StatusRequest) (proto.Message, error) {
+func (d *Daemon) status(ctx context.Context, r *request, m *wire.StatusRequest) (proto.Message, error) {
 	if m.Buffer != "" {
-		if _, err := r.s.buffer(r.ctx, "status", m.Buffer); err != nil {
+		if _, err := r.s.buffer(ctx, "status", m.Buffer); err != nil {
 			return nil, err
 		}
 	}
-	if m.Node != "" && m.Node != string(r.s.d.cfg.Node) && r.s.cred.relayed {
+	if m.Node != "" && m.Node != string(d.cfg.Node) && r.s.cred.relayed {
 		return nil, bb.E(bb.Invalid, "status", m.Node, "this is another node")
 	}
-	text, err := r.s.d.statusOf(r.ctx, r.s.cred, m.Buffer, cmp.Or(bb.NodeID(m.Node), r.s.d.cfg.Node))
+	text, err := d.statusOf(ctx, r.s.cred, m.Buffer, cmp.Or(bb.NodeID(m.Node), d.cfg.Node))
 	if err != nil {
 		return nil, bb.Wrap("status", m.Node, err)
 	}
-	if m.Cluster && r.s.d.cluster != nil && !r.s.cred.relayed {
-		if err := r.clusterStatus(m); err != nil {
+	if m.Cluster && d.cluster != nil && !r.s.cred.relayed {
+		if err := d.clusterStatus(ctx, r, m); err != nil {
 			return nil, err
 		}
 	}
@@ -342,26 +342,26 @@ func (r *request) status(m *wire.StatusRequest) (proto.Message, error) {
 }
 
 // subscribe sends events until the request is cancelled.
-func (r *request) subscribe(m *wire.Subscribe) (proto.Message, error) {
+func (d *Daemon) subscribe(ctx context.Context, r *request, m *wire.Subscribe) (proto.Message, error) {
 	if m.Buffer != "" {
-		if _, err := r.s.buffer(r.ctx, "events", m.Buffer); err != nil {
+		if _, err := r.s.buffer(ctx, "events", m.Buffer); err != nil {
 			return nil, err
 		}
 	}
-	sub, err := r.s.d.meta.Subscribe(r.ctx, m.Buffer)
+	sub, err := d.meta.Subscribe(ctx, m.Buffer)
 	if err != nil {
 		return nil, err
 	}
 	defer sub.Close()
 	for {
-		e, err := sub.Next(r.ctx)
+		e, err := sub.Next(ctx)
 		var missed *events.MissedError
 		switch {
 		case errors.As(err, &missed):
 			e = bb.Event{Time: time.Now(), Kind: bb.EventMissed, Buffer: m.Buffer, Reason: err.Error()}
 		case err != nil:
 			return nil, err
-		case !r.s.maySee(r.ctx, e.Buffer):
+		case !r.s.maySee(ctx, e.Buffer):
 			continue
 		}
 		text, err := json.Marshal(e)
@@ -379,35 +379,35 @@ func (s *session) maySee(ctx context.Context, name string) bool {
 	return err == nil || s.cred.system
 }
 
-func (r *request) cancel(m *wire.Cancel) {
+func cancel(_ context.Context, r *request, m *wire.Cancel) {
 	r.s.mu.Lock()
-	cancel := r.s.mu.running[m.Request]
+	stop := r.s.mu.running[m.Request]
 	r.s.mu.Unlock()
 	switch {
-	case cancel == nil:
+	case stop == nil:
 	case m.Overdue:
-		cancel(context.DeadlineExceeded)
+		stop(context.DeadlineExceeded)
 	default:
-		cancel(context.Canceled)
+		stop(context.Canceled)
 	}
 	r.reply(&wire.Empty{})
 }
 
-func (r *request) lost(m *wire.BufferName) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "lost", m.Name)
+func (d *Daemon) lost(ctx context.Context, r *request, m *wire.BufferName) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "lost", m.Name)
 	if err != nil {
 		return nil, err
 	}
-	aside, err := b.asideDir(r.ctx)
+	aside, err := b.asideDir(ctx)
 	if err != nil {
 		return nil, bb.Wrap("lost", b.address(""), err)
 	}
 	answer, bytes := &wire.Entries{}, 0
-	err = b.ns.ScanAll(r.ctx, func(e bb.Entry) error {
+	err = b.ns.ScanAll(ctx, func(e bb.Entry) error {
 		if !e.Lost && (e.IsDir() || e.Parent != aside) {
 			return nil
 		}
-		path, err := b.pathAt(r.ctx, place{e.Parent, e.Name})
+		path, err := b.pathAt(ctx, place{e.Parent, e.Name})
 		if err != nil {
 			return nil // removed meanwhile
 		}

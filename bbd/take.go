@@ -32,20 +32,20 @@ import (
 var errNotConcerned = errors.New("the entry has changed")
 
 // take makes this daemon the home of a closed file.
-func (r *request) take(m *wire.Take) (proto.Message, error) {
-	b, err := r.daemonsBuffer("take", m.Buffer)
+func (d *Daemon) take(ctx context.Context, r *request, m *wire.Take) (proto.Message, error) {
+	b, err := d.daemonsBuffer(ctx, r, "take", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
 	if b.d.draining.active() {
 		return nil, bb.E(bb.Busy, "take", b.address(m.Name), "this node is being drained itself")
 	}
-	e, err := b.ns.Lookup(r.ctx, bb.DirID(m.Dir), m.Name)
+	e, err := b.ns.Lookup(ctx, bb.DirID(m.Dir), m.Name)
 	if err != nil {
 		return nil, err
 	}
 	if m.Replica {
-		return &wire.Empty{}, b.promote(r.ctx, &e, bb.FileID(m.File), bb.Generation(m.Generation))
+		return &wire.Empty{}, b.promote(ctx, &e, bb.FileID(m.File), bb.Generation(m.Generation))
 	}
 	if e.File != bb.FileID(m.File) || e.Generation != bb.Generation(m.Generation) || e.Open || e.Lost || b.home(&e) != r.s.peer {
 		return nil, errMoved("take", b.address(m.Name))
@@ -56,7 +56,7 @@ func (r *request) take(m *wire.Take) (proto.Message, error) {
 	} else if m.Free < 2*e.Size {
 		b.d.room.evict(2*e.Size - m.Free)
 	}
-	if err := b.takeFile(r.ctx, &e); err != nil {
+	if err := b.takeFile(ctx, &e); err != nil {
 		return nil, bb.Wrap("take", b.address(m.Name), err)
 	}
 	return &wire.Empty{}, nil

@@ -15,12 +15,12 @@ import (
 const maxTokenLife = 30 * 24 * time.Hour
 
 // token makes a token for a buffer, which acts as the buffer's owner.
-func (r *request) token(m *wire.TokenRequest) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "token", m.Buffer)
+func (d *Daemon) token(ctx context.Context, r *request, m *wire.TokenRequest) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "token", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	spec, keys, life := b.spec(), r.s.d.cfg.Keys.Keys(), time.Duration(m.LifetimeNs)
+	spec, keys, life := b.spec(), d.cfg.Keys.Keys(), time.Duration(m.LifetimeNs)
 	switch {
 	case !r.s.cred.owns(spec.UID):
 		return nil, denied("token", b.address(""), "make tokens for this buffer")

@@ -22,9 +22,9 @@ const (
 	reapEvery = 5 * time.Second
 )
 
-func (r *request) txnBegin(m *wire.TxnBegin) (proto.Message, error) {
+func (d *Daemon) txnBegin(ctx context.Context, r *request, m *wire.TxnBegin) (proto.Message, error) {
 	const op = "begin transaction"
-	b, err := r.s.buffer(r.ctx, op, m.Buffer)
+	b, err := r.s.buffer(ctx, op, m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -43,17 +43,17 @@ func (r *request) txnBegin(m *wire.TxnBegin) (proto.Message, error) {
 	c := r.s.cred
 	spec := bb.Txn{Destination: path, Key: m.Key, UID: c.uid, GID: c.gids[0], Lease: time.Duration(m.LeaseNs)}
 	// Every task of a job may ask, and after the job is over as well: its destination is not made again.
-	now, begun, err := b.ns.BegunTxn(r.ctx, spec)
+	now, begun, err := b.ns.BegunTxn(ctx, spec)
 	if err != nil {
 		return nil, bb.Wrap(op, b.address(path), err)
 	}
 	if begun {
 		return b.txnMessage(&now), nil
 	}
-	if _, err := r.mkdir(&wire.Mkdir{Buffer: m.Buffer, Path: path, Mode: outputMode, Parents: true}); err != nil {
+	if _, err := d.mkdir(ctx, r, &wire.Mkdir{Buffer: m.Buffer, Path: path, Mode: outputMode, Parents: true}); err != nil {
 		return nil, err
 	}
-	e, err := b.lookup(r.ctx, c, op, path)
+	e, err := b.lookup(ctx, c, op, path)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (r *request) txnBegin(m *wire.TxnBegin) (proto.Message, error) {
 		return nil, denied(op, b.address(path), "write the directory")
 	}
 	spec.Dir = e.Dir
-	t, err := b.ns.BeginTxn(r.ctx, spec)
+	t, err := b.ns.BeginTxn(ctx, spec)
 	if err != nil {
 		return nil, bb.Wrap(op, b.address(path), err)
 	}
@@ -93,8 +93,8 @@ func (b *buffer) txnMessage(t *bb.Txn) *wire.Txn {
 }
 
 // txn returns a transaction of the user. Another one's looks like none.
-func (r *request) txn(op, buffer, name string) (*buffer, bb.Txn, error) {
-	b, err := r.s.buffer(r.ctx, op, buffer)
+func (d *Daemon) txn(ctx context.Context, r *request, op, buffer, name string) (*buffer, bb.Txn, error) {
+	b, err := r.s.buffer(ctx, op, buffer)
 	if err != nil {
 		return nil, bb.Txn{}, err
 	}
@@ -102,19 +102,19 @@ func (r *request) txn(op, buffer, name string) (*buffer, bb.Txn, error) {
 	if err != nil {
 		return nil, bb.Txn{}, err
 	}
-	t, err := b.ns.Txn(r.ctx, id)
+	t, err := b.ns.Txn(ctx, id)
 	if err == nil && !r.s.cred.owns(t.UID) {
 		err = bb.E(bb.NotFound, op, name, "there is no such transaction")
 	}
 	return b, t, bb.Wrap(op, name, err)
 }
 
-func (r *request) txnGet(m *wire.TxnName) (proto.Message, error) {
-	b, t, err := r.txn("transaction", m.Buffer, m.Id)
+func (d *Daemon) txnGet(ctx context.Context, r *request, m *wire.TxnName) (proto.Message, error) {
+	b, t, err := d.txn(ctx, r, "transaction", m.Buffer, m.Id)
 	if err != nil {
 		return nil, err
 	}
-	return b.txnWithTasks(r.ctx, &t)
+	return b.txnWithTasks(ctx, &t)
 }
 
 func (b *buffer) txnWithTasks(ctx context.Context, t *bb.Txn) (*wire.Txn, error) {
@@ -124,12 +124,12 @@ func (b *buffer) txnWithTasks(ctx context.Context, t *bb.Txn) (*wire.Txn, error)
 	return m, err
 }
 
-func (r *request) txnList(m *wire.BufferName) (proto.Message, error) {
-	b, err := r.s.buffer(r.ctx, "transactions", m.Name)
+func (d *Daemon) txnList(ctx context.Context, r *request, m *wire.BufferName) (proto.Message, error) {
+	b, err := r.s.buffer(ctx, "transactions", m.Name)
 	if err != nil {
 		return nil, err
 	}
-	all, err := b.ns.Txns(r.ctx)
+	all, err := b.ns.Txns(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (r *request) txnList(m *wire.BufferName) (proto.Message, error) {
 		if !r.s.cred.owns(all[i].UID) {
 			continue
 		}
-		m, err := b.txnWithTasks(r.ctx, &all[i])
+		m, err := b.txnWithTasks(ctx, &all[i])
 		if err != nil {
 			return nil, err
 		}
@@ -151,47 +151,47 @@ func (r *request) txnList(m *wire.BufferName) (proto.Message, error) {
 	return reply, nil
 }
 
-func (r *request) txnRenew(m *wire.TxnName) (proto.Message, error) {
-	b, t, err := r.txn("renew transaction", m.Buffer, m.Id)
+func (d *Daemon) txnRenew(ctx context.Context, r *request, m *wire.TxnName) (proto.Message, error) {
+	b, t, err := d.txn(ctx, r, "renew transaction", m.Buffer, m.Id)
 	if err != nil {
 		return nil, err
 	}
-	t, err = b.ns.RenewTxn(r.ctx, t.ID)
+	t, err = b.ns.RenewTxn(ctx, t.ID)
 	if err != nil {
 		return nil, err
 	}
 	return b.txnMessage(&t), nil
 }
 
-func (r *request) txnAdopt(m *wire.TxnAdopt) (proto.Message, error) {
+func (d *Daemon) txnAdopt(ctx context.Context, r *request, m *wire.TxnAdopt) (proto.Message, error) {
 	const op = "adopt"
-	b, t, err := r.txn(op, m.Buffer, m.Id)
+	b, t, err := d.txn(ctx, r, op, m.Buffer, m.Id)
 	if err != nil {
 		return nil, err
 	}
-	winner, err := b.ns.AdoptTxn(r.ctx, t.ID, m.Task, m.Attempt)
+	winner, err := b.ns.AdoptTxn(ctx, t.ID, m.Task, m.Attempt)
 	if err != nil {
 		return nil, err
 	}
 	if winner == m.Attempt {
-		err = b.ns.MergeTask(r.ctx, t.ID, m.Task, m.Attempt, mover{b})
+		err = b.ns.MergeTask(ctx, t.ID, m.Task, m.Attempt, mover{b})
 	} else {
-		err = b.ns.DropAttempt(r.ctx, t.ID, m.Task, m.Attempt, mover{b})
+		err = b.ns.DropAttempt(ctx, t.ID, m.Task, m.Attempt, mover{b})
 	}
 	return &wire.TxnAdopted{Winner: winner}, bb.Wrap(op, m.Task, err)
 }
 
-func (r *request) txnCommit(m *wire.TxnCommit) (proto.Message, error) {
+func (d *Daemon) txnCommit(ctx context.Context, r *request, m *wire.TxnCommit) (proto.Message, error) {
 	const op = "commit transaction"
-	b, t, err := r.txn(op, m.Buffer, m.Id)
+	b, t, err := d.txn(ctx, r, op, m.Buffer, m.Id)
 	if err != nil {
 		return nil, err
 	}
-	if t, err = b.ns.CommitTxn(r.ctx, t.ID, m.Replace); err != nil {
+	if t, err = b.ns.CommitTxn(ctx, t.ID, m.Replace); err != nil {
 		return nil, err
 	}
 	if !t.State.Decided() {
-		if t, err = b.decide(r.ctx, r.s.cred, &t); err != nil {
+		if t, err = b.decide(ctx, r.s.cred, &t); err != nil {
 			return nil, bb.Wrap(op, b.address(t.Destination), err)
 		}
 		b.d.emit(bb.Event{Kind: bb.EventTxnDecided, Buffer: b.name, Path: t.Destination, Reason: t.ID.String()})
@@ -200,16 +200,16 @@ func (r *request) txnCommit(m *wire.TxnCommit) (proto.Message, error) {
 	if !t.State.Over() {
 		b.startFold(t.ID)
 		if m.Wait || safe {
-			if err := b.fold(r.ctx, t.ID); err != nil {
+			if err := b.fold(ctx, t.ID); err != nil {
 				return nil, bb.Wrap(op, b.address(t.Destination), err)
 			}
-			if t, err = b.ns.Txn(r.ctx, t.ID); err != nil {
+			if t, err = b.ns.Txn(ctx, t.ID); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if safe {
-		if err := b.flushedCommit(r.ctx, r.s.cred, &t); err != nil {
+		if err := b.flushedCommit(ctx, r.s.cred, &t); err != nil {
 			return nil, err
 		}
 	}
@@ -285,12 +285,12 @@ func (b *buffer) mayFold(ctx context.Context, c cred, output, to *bb.Entry) erro
 	})
 }
 
-func (r *request) txnAbort(m *wire.TxnName) (proto.Message, error) {
-	b, t, err := r.txn("abort transaction", m.Buffer, m.Id)
+func (d *Daemon) txnAbort(ctx context.Context, r *request, m *wire.TxnName) (proto.Message, error) {
+	b, t, err := d.txn(ctx, r, "abort transaction", m.Buffer, m.Id)
 	if err != nil {
 		return nil, err
 	}
-	if t, err = b.abort(r.ctx, t.ID, "somebody asked for it"); err != nil {
+	if t, err = b.abort(ctx, t.ID, "somebody asked for it"); err != nil {
 		return nil, err
 	}
 	return b.txnMessage(&t), nil
