@@ -61,6 +61,7 @@ var layers = []struct {
 	{"bbd/storerules", []string{"internal/bb"}},
 	{"bbd/metrics", []string{"internal/..."}},
 	{"bbd/store/...", []string{"bbd/store/...", "bbd/share", "internal/..."}},
+	{"bbd/access", []string{"internal/bb", "internal/nss"}},
 	{"bbd/fabric", []string{"bbd/store", "rdma/...", "internal/..."}},
 	{"bbd/...", []string{"bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
 

@@ -10,6 +10,7 @@ import (
 	"net/http/pprof"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/internal/bb"
 	"forebay/internal/unixsocket"
 )
@@ -70,7 +71,7 @@ func (l ownersListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ucred, err := unixsocket.Peer(conn.(*net.UnixConn)); err == nil && isOwner(ucred.Uid) {
+		if ucred, err := unixsocket.Peer(conn.(*net.UnixConn)); err == nil && access.IsOwner(ucred.Uid) {
 			return conn, nil
 		}
 		conn.Close()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"forebay/bbd/access"
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/meta/namespace"
@@ -183,7 +184,7 @@ func (b *buffer) root() directory {
 // parent walks to the directory of a path's last name, for whoever is about to change
 // something there, checking that c may enter every directory on the way. Transactions that
 // are committed into one of them are folded first: so nothing is a union any more.
-func (b *buffer) parent(ctx context.Context, c cred, op, path string) (directory, string, error) {
+func (b *buffer) parent(ctx context.Context, c access.Caller, op, path string) (directory, string, error) {
 	names, err := bb.SplitPath(path)
 	if err != nil {
 		return directory{}, "", bb.Wrap(op, b.address(path), err)
@@ -193,8 +194,8 @@ func (b *buffer) parent(ctx context.Context, c cred, op, path string) (directory
 	}
 	dir := b.root()
 	for _, name := range names[:len(names)-1] {
-		if !c.permits(dir.uid, dir.gid, dir.mode, wantExecute) {
-			return dir, "", denied(op, b.address(path), "search the directory")
+		if !c.Permits(dir.uid, dir.gid, dir.mode, access.Execute) {
+			return dir, "", access.Denied(op, b.address(path), "search the directory")
 		}
 		e, err := b.ns.Lookup(ctx, dir.id, name)
 		for err == nil && e.Txn != 0 {
@@ -210,20 +211,20 @@ func (b *buffer) parent(ctx context.Context, c cred, op, path string) (directory
 		}
 		dir = directory{e.Dir, e.UID, e.GID, e.Mode}
 	}
-	if !c.permits(dir.uid, dir.gid, dir.mode, wantExecute) {
-		return dir, "", denied(op, b.address(path), "search the directory")
+	if !c.Permits(dir.uid, dir.gid, dir.mode, access.Execute) {
+		return dir, "", access.Denied(op, b.address(path), "search the directory")
 	}
 	return dir, names[len(names)-1], nil
 }
 
 // lookup finds the entry of a path as readers see it; the root directory has one too.
-func (b *buffer) lookup(ctx context.Context, c cred, op, path string) (bb.Entry, error) {
+func (b *buffer) lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error) {
 	e, _, err := b.look(ctx, c, op, path)
 	return e, err
 }
 
 // look is lookup that also returns how a directory's entries are to be looked for.
-func (b *buffer) look(ctx context.Context, c cred, op, path string) (e bb.Entry, v txn.UnionDir, err error) {
+func (b *buffer) look(ctx context.Context, c access.Caller, op, path string) (e bb.Entry, v txn.UnionDir, err error) {
 	names, err := bb.SplitPath(path)
 	if err != nil {
 		return bb.Entry{}, v, bb.Wrap(op, b.address(path), err)
@@ -237,7 +238,7 @@ func (b *buffer) look(ctx context.Context, c cred, op, path string) (e bb.Entry,
 	return e, v, err
 }
 
-func (b *buffer) lookOnce(ctx context.Context, c cred, op, path string, names []string) (bb.Entry, txn.UnionDir, error) {
+func (b *buffer) lookOnce(ctx context.Context, c access.Caller, op, path string, names []string) (bb.Entry, txn.UnionDir, error) {
 	root := b.root()
 	e := bb.Entry{Type: bb.TypeDirectory, Dir: root.id, UID: root.uid, GID: root.gid, Mode: root.mode, MTime: b.spec().Created}
 	v := txn.RootUnion()
@@ -245,8 +246,8 @@ func (b *buffer) lookOnce(ctx context.Context, c cred, op, path string, names []
 		switch {
 		case !e.IsDir():
 			return e, v, bb.E(bb.NotDirectory, op, b.address(path), names[i-1]+" is a file")
-		case !c.permits(e.UID, e.GID, e.Mode, wantExecute):
-			return e, v, denied(op, b.address(path), "search the directory")
+		case !c.Permits(e.UID, e.GID, e.Mode, access.Execute):
+			return e, v, access.Denied(op, b.address(path), "search the directory")
 		}
 		var err error
 		if e, v, err = b.ns.LookupUnion(ctx, v, name); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -23,8 +24,8 @@ func (s *session) buffer(ctx context.Context, op, name string) (*buffer, error) 
 		return nil, bb.Wrap(op, bb.Address{Buffer: name}.String(), err)
 	}
 	spec := b.spec()
-	if !s.cred.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
-		return nil, denied(op, b.address(""), "enter this buffer")
+	if !s.cred.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
+		return nil, access.Denied(op, b.address(""), "enter this buffer")
 	}
 	return b, nil
 }
@@ -49,8 +50,8 @@ func (d *Daemon) buffer(ctx context.Context, name string) (*buffer, error) {
 func (d *Daemon) bufferCreate(ctx context.Context, r *request, m *wire.Buffer) (proto.Message, error) {
 	spec := m.AsBuffer()
 	c := r.s.cred
-	if !c.system || spec.UID == 0 && spec.GID == 0 {
-		spec.UID, spec.GID = c.uid, c.gids[0]
+	if !c.System || spec.UID == 0 && spec.GID == 0 {
+		spec.UID, spec.GID = c.UID, c.GIDs[0]
 	}
 	complete(&spec, m)
 	b, held, err := d.createBuffer(ctx, c, spec, bb.MaxFound+1)
@@ -78,7 +79,7 @@ func complete(spec *bb.Buffer, m *wire.Buffer) {
 
 // createBuffer checks everything that can be wrong before anything is changed. It returns too what
 // the store holds already, counted to count.
-func (d *Daemon) createBuffer(ctx context.Context, c cred, spec bb.Buffer, count int) (b *buffer, held holding, err error) {
+func (d *Daemon) createBuffer(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (b *buffer, held holding, err error) {
 	if err := checkBuffer(spec); err != nil {
 		return nil, held, err
 	}
@@ -200,7 +201,7 @@ func checkTiers(rules []bb.TierRule, disk bool) error {
 // that runs as root writes where the buffer's owner may, not where root may. It returns which
 // directory the backing is now, and what it holds. One that does not exist is refused, not made: most often
 // it is one whose file system is not mounted.
-func (d *Daemon) checkBacking(ctx context.Context, c cred, spec bb.Buffer, count int) (id string, held holding, err error) {
+func (d *Daemon) checkBacking(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (id string, held holding, err error) {
 	if spec.Backing == "" {
 		return "", held, nil
 	}
@@ -243,7 +244,7 @@ func (d *Daemon) bufferList(ctx context.Context, r *request, _ *wire.Empty) (pro
 	}
 	answer := &wire.Buffers{}
 	for _, spec := range specs {
-		if r.s.tokenFits(&spec) && r.s.cred.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
+		if r.s.tokenFits(&spec) && r.s.cred.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
 			answer.Buffers = append(answer.Buffers, wire.FromBuffer(&spec))
 		}
 	}
@@ -291,8 +292,8 @@ func (d *Daemon) bufferDestroy(ctx context.Context, r *request, m *wire.BufferDe
 	if err != nil {
 		return nil, err
 	}
-	if !r.s.cred.owns(b.spec().UID) {
-		return nil, denied("buffer destroy", b.address(""), "destroy another user's buffer")
+	if !r.s.cred.Owns(b.spec().UID) {
+		return nil, access.Denied("buffer destroy", b.address(""), "destroy another user's buffer")
 	}
 	may := b.mayBeDestroyed
 	if m.Discard {

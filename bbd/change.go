@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/bbd/peer"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -32,7 +33,7 @@ func (d *Daemon) rename(ctx context.Context, r *request, m *wire.Rename) (proto.
 	if err := b.rename(ctx, r.s.cred, m.From, m.To, !m.NoReplace); err != nil {
 		return nil, err
 	}
-	if !r.s.cred.relayed { // else the daemon that asks waits
+	if !r.s.cred.Relayed { // else the daemon that asks waits
 		if err := b.flushedBelow(ctx, r.s.cred, "rename", clean(m.To)); err != nil {
 			return nil, err
 		}
@@ -40,7 +41,7 @@ func (d *Daemon) rename(ctx context.Context, r *request, m *wire.Rename) (proto.
 	return &wire.Empty{}, nil
 }
 
-func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, replace bool) error {
+func (b *buffer) rename(ctx context.Context, c access.Caller, fromPath, toPath string, replace bool) error {
 	const op = "rename"
 	if err := b.mayRenameHidden(fromPath, toPath); err != nil {
 		return err
@@ -54,8 +55,8 @@ func (b *buffer) rename(ctx context.Context, c cred, fromPath, toPath string, re
 		return err
 	}
 	for _, dir := range []directory{fromDir, toDir} {
-		if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite) {
-			return denied(op, b.address(fromPath), "change the directory")
+		if !c.Permits(dir.uid, dir.gid, dir.mode, access.Write) {
+			return access.Denied(op, b.address(fromPath), "change the directory")
 		}
 	}
 	return b.atHome(ctx, c, op, fromPath, place{fromDir.id, fromName}, func(s *peer.Session) error {
@@ -275,14 +276,14 @@ func partly(err error) error {
 	return err
 }
 
-func (b *buffer) remove(ctx context.Context, c cred, path string) error {
+func (b *buffer) remove(ctx context.Context, c access.Caller, path string) error {
 	const op = "remove"
 	dir, name, err := b.parent(ctx, c, op, path)
 	if err != nil {
 		return err
 	}
-	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite) {
-		return denied(op, b.address(path), "change the directory")
+	if !c.Permits(dir.uid, dir.gid, dir.mode, access.Write) {
+		return access.Denied(op, b.address(path), "change the directory")
 	}
 	at := place{dir.id, name}
 	return b.atHome(ctx, c, op, path, at, func(s *peer.Session) error {
@@ -358,7 +359,7 @@ func (b *buffer) unlinked(at place) {
 // removeAll removes a tree, deepest first, page by page. It can be repeated after
 // any failure. The root itself stays when it is the target. It ends with errPage once
 // the page, if there is one, is full.
-func (b *buffer) removeAll(ctx context.Context, c cred, path string, p *removePage) error {
+func (b *buffer) removeAll(ctx context.Context, c access.Caller, path string, p *removePage) error {
 	isDir := false
 	for {
 		e, v, err := b.look(ctx, c, "remove", path)
@@ -401,7 +402,7 @@ const removeAtOnce = 64
 
 // removeEntries removes entries of a directory: its files many at a time, then its directories
 // one after the other.
-func (b *buffer) removeEntries(ctx context.Context, c cred, dir string, entries []bb.Entry, p *removePage) error {
+func (b *buffer) removeEntries(ctx context.Context, c access.Caller, dir string, entries []bb.Entry, p *removePage) error {
 	var dirs []string
 	files, filesCtx := errgroup.WithContext(ctx)
 	files.SetLimit(removeAtOnce)

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/bbd/peer"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -112,7 +113,7 @@ func (c *cluster) reachable(node bb.NodeID) bool {
 }
 
 // ask makes a request of a node's daemon on behalf of a user.
-func (c *cluster) ask(ctx context.Context, node bb.NodeID, as cred, typ wire.Type, m, reply proto.Message) error {
+func (c *cluster) ask(ctx context.Context, node bb.NodeID, as access.Caller, typ wire.Type, m, reply proto.Message) error {
 	s, err := c.session(ctx, node, whoOf(as))
 	if err != nil {
 		return err
@@ -136,7 +137,7 @@ func (c *cluster) nodes(fits func(*gossip.Member) bool) []bb.NodeID {
 }
 
 // whoOf is whom a session with another daemon acts for.
-func whoOf(c cred) peer.Who { return peer.Who{UID: c.uid, GID: c.gids[0], System: c.system} }
+func whoOf(c access.Caller) peer.Who { return peer.Who{UID: c.UID, GID: c.GIDs[0], System: c.System} }
 
 // home returns the node that decides about a file.
 func (b *buffer) home(e *bb.Entry) bb.NodeID {
@@ -167,7 +168,7 @@ const maxMoves = 5
 // atHome carries an operation on a name out where the home of what has the name is:
 // there with ask, or here with local. A clean file whose home does not answer is
 // changed here.
-func (b *buffer) atHome(ctx context.Context, c cred, op, path string, at place, ask func(*peer.Session) error, local func() error) error {
+func (b *buffer) atHome(ctx context.Context, c access.Caller, op, path string, at place, ask func(*peer.Session) error, local func() error) error {
 	if b.d.cluster == nil {
 		return local()
 	}
@@ -190,7 +191,7 @@ func (b *buffer) atHome(ctx context.Context, c cred, op, path string, at place, 
 			}
 			refused = err // it has moved meanwhile
 			continue
-		case c.relayed:
+		case c.Relayed:
 			return errMoved(op, b.address(path))
 		case b.home(&e) == asked:
 			return refused // it is there still, and busy
@@ -360,7 +361,7 @@ func (b *buffer) holdWith(ctx context.Context, nodes []bb.NodeID, m *wire.Hold) 
 	answers := make(chan error, len(nodes))
 	for _, node := range nodes {
 		h.ended.Go(func() {
-			s, err := b.d.cluster.session(ctx, node, whoOf(daemonCred()))
+			s, err := b.d.cluster.session(ctx, node, whoOf(access.Daemon()))
 			if m, ok := b.d.cluster.members.Member(node); err != nil && ok && (m.State == gossip.Starting || m.State == gossip.Leaving) {
 				answers <- nil // it does not serve: it looks its paths up before it flushes, or is done
 				return
@@ -444,8 +445,8 @@ const sweptPatience = time.Second
 
 // daemonsBuffer is buffer for requests that only daemons may make.
 func (d *Daemon) daemonsBuffer(ctx context.Context, r *request, op, name string) (*buffer, error) {
-	if !r.s.cred.relayed || !r.s.cred.system {
-		return nil, denied(op, bb.Address{Buffer: name}.String(), "ask what daemons ask of each other")
+	if !r.s.cred.Relayed || !r.s.cred.System {
+		return nil, access.Denied(op, bb.Address{Buffer: name}.String(), "ask what daemons ask of each other")
 	}
 	return d.buffer(ctx, name)
 }
@@ -550,7 +551,7 @@ func (b *buffer) discardAt(node bb.NodeID, file bb.FileID, n bb.Generation) {
 	b.d.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(b.d.ctx, 10*time.Second)
 		defer cancel()
-		_ = b.d.cluster.ask(ctx, node, daemonCred(), wire.Type_TYPE_DISCARD,
+		_ = b.d.cluster.ask(ctx, node, access.Daemon(), wire.Type_TYPE_DISCARD,
 			&wire.Discard{Buffer: b.name, File: uint64(file), Generation: uint64(n)}, nil)
 	})
 }
@@ -585,7 +586,7 @@ func (b *buffer) discardReplaced(ctx context.Context, e *bb.Entry) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	err := b.d.cluster.ask(ctx, b.home(e), daemonCred(), wire.Type_TYPE_DISCARD, &wire.Discard{Buffer: b.name, File: uint64(e.File)}, nil)
+	err := b.d.cluster.ask(ctx, b.home(e), access.Daemon(), wire.Type_TYPE_DISCARD, &wire.Discard{Buffer: b.name, File: uint64(e.File)}, nil)
 	if err != nil {
 		b.d.log.Warn("telling a file's home that it was replaced", "file", e.File, "node", b.home(e), "err", err)
 	}

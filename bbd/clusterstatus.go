@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
@@ -72,7 +73,7 @@ func (d *Daemon) clusterStatus(ctx context.Context, r *request, m *wire.StatusRe
 
 // nodeStatuses asks every daemon for its status, and the namespace for what the nodes hold
 // whose daemons do not answer.
-func (d *Daemon) nodeStatuses(ctx context.Context, c cred, only string) []NodeStatus {
+func (d *Daemon) nodeStatuses(ctx context.Context, c access.Caller, only string) []NodeStatus {
 	members := d.cluster.members.Members()
 	nodes := make([]NodeStatus, len(members))
 	var group sync.WaitGroup
@@ -87,13 +88,13 @@ func (d *Daemon) nodeStatuses(ctx context.Context, c cred, only string) []NodeSt
 }
 
 // mayEnter reports whether a user may enter a buffer that a census has found.
-func (d *Daemon) mayEnter(c cred, buffer string, found census) bool {
+func (d *Daemon) mayEnter(c access.Caller, buffer string, found census) bool {
 	spec, ok := found.specs[buffer]
-	return ok && c.permits(spec.UID, spec.GID, spec.Mode, wantExecute)
+	return ok && c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute)
 }
 
 // nodeStatus asks one daemon for its status.
-func (d *Daemon) nodeStatus(ctx context.Context, c cred, only string, m *gossip.Member) NodeStatus {
+func (d *Daemon) nodeStatus(ctx context.Context, c access.Caller, only string, m *gossip.Member) NodeStatus {
 	n := NodeStatus{
 		Node: m.Node, State: m.State.String(), Since: m.Since, Server: m.Server, Memory: gossipTier(m.Memory), Disk: gossipTier(m.Disk),
 	}
@@ -119,7 +120,7 @@ func notAnswering(err error) string {
 }
 
 // statusOf returns a daemon's own status as JSON.
-func (d *Daemon) statusOf(ctx context.Context, c cred, only string, node bb.NodeID) ([]byte, error) {
+func (d *Daemon) statusOf(ctx context.Context, c access.Caller, only string, node bb.NodeID) ([]byte, error) {
 	if node == d.cfg.Node {
 		return json.Marshal(d.statusFor(c, only))
 	}

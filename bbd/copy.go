@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -158,7 +159,7 @@ func (c *fileCopy) rest() {
 
 // openAtHome opens a file for reading in a session of the daemon's own.
 func (b *buffer) openAtHome(ctx context.Context, node bb.NodeID, m *wire.Open) (*peer.Session, uint64, *wire.Opened, error) {
-	s, err := b.d.cluster.session(ctx, node, whoOf(daemonCred()))
+	s, err := b.d.cluster.session(ctx, node, whoOf(access.Daemon()))
 	if err != nil {
 		return nil, 0, nil, err
 	}

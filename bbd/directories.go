@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/flusher/backing"
 	"forebay/flusher/plan"
 	"forebay/flusher/stage"
@@ -59,7 +60,7 @@ func (s *staging) directories(ctx context.Context, source string, visit visitor)
 // dirOptions are those of a directory that holds so many entries. One that is there
 // keeps its mode and time if the user may not change those in the buffer either.
 func (s *staging) dirOptions(e *bb.Entry, held int) backing.DirOptions {
-	return backing.DirOptions{Attrs: *attrsOf(e), Keep: !s.cred.owns(e.UID), Holds: held > 0}
+	return backing.DirOptions{Attrs: *attrsOf(e), Keep: !s.cred.Owns(e.UID), Holds: held > 0}
 }
 
 // makeDir makes a directory of a tree, or adds it to odd if something else lies in its place.
@@ -102,7 +103,7 @@ func (s *staging) stageOutHere(ctx context.Context, source, name string, opts st
 // their modes and times. It returns those that could not be made. Where foreign files are kept,
 // directories that are there stay as they are.
 func (b *buffer) saveDirs(ctx context.Context, below string) ([]*wire.Failure, error) {
-	system := cred{system: true}
+	system := access.Caller{System: true}
 	for try := 1; ; try++ {
 		d := &savedDirs{b: b}
 		e, v, err := b.look(ctx, system, "drain", below)

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
@@ -28,8 +29,8 @@ func (d *Daemon) drain(ctx context.Context, r *request, m *wire.Drain) (proto.Me
 	if m.Below, err = bb.CleanPath(m.Below); err != nil {
 		return nil, bb.Wrap("drain", m.Below, err)
 	}
-	if m.Overwrite && !r.s.cred.owns(b.spec().UID) {
-		return nil, denied("drain", b.address(m.Below), "replace files on this buffer's store")
+	if m.Overwrite && !r.s.cred.Owns(b.spec().UID) {
+		return nil, access.Denied("drain", b.address(m.Below), "replace files on this buffer's store")
 	}
 	of := drained{b, m.Below}
 	timed := ctx // ends when the drain's time is over; ctx, when nobody waits for it any more

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/flusher"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
@@ -73,7 +74,7 @@ func (d drained) look(ctx context.Context) (found []located, err error) {
 		found = append(found, located{path, *e})
 		return nil
 	}
-	system := cred{system: true}
+	system := access.Caller{System: true}
 	e, v, err := d.b.look(ctx, system, "drain", d.below)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/bbd/peer"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
@@ -112,7 +113,7 @@ func (b *buffer) contentFlushed(ctx context.Context, e bb.Entry, at place) error
 
 // flushedBelow waits until the store has what lies at a path and below it, under these
 // names, except what is kept back or still written. Of other buffers it waits for nothing.
-func (b *buffer) flushedBelow(ctx context.Context, c cred, op, path string) error {
+func (b *buffer) flushedBelow(ctx context.Context, c access.Caller, op, path string) error {
 	spec := b.spec()
 	if spec.Durability != bb.DurabilityFlushed || path == "" {
 		return nil
@@ -154,7 +155,7 @@ func (b *buffer) notFlushed(op, path string, why error) error {
 
 // flushShares has each daemon flush what it is the home of at a path and below it, and
 // returns why something of that was not saved.
-func (b *buffer) flushShares(ctx context.Context, c cred, path string) error {
+func (b *buffer) flushShares(ctx context.Context, c access.Caller, path string) error {
 	var nodes []bb.NodeID
 	if b.d.cluster != nil {
 		nodes = b.d.cluster.others()
@@ -178,7 +179,7 @@ func (b *buffer) flushShares(ctx context.Context, c cred, path string) error {
 }
 
 // flushShareAt has one other daemon flush.
-func (b *buffer) flushShareAt(ctx context.Context, c cred, node bb.NodeID, path string) error {
+func (b *buffer) flushShareAt(ctx context.Context, c access.Caller, node bb.NodeID, path string) error {
 	s, err := b.d.cluster.session(ctx, node, whoOf(c))
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"forebay/bbd/access"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/flusher"
@@ -50,7 +51,7 @@ func (d *Daemon) Discard(ctx context.Context, node bb.NodeID, name, path string,
 	if all {
 		m.Generation = 0
 	}
-	return d.cluster.ask(ctx, node, daemonCred(), wire.Type_TYPE_DISCARD, m, nil)
+	return d.cluster.ask(ctx, node, access.Daemon(), wire.Type_TYPE_DISCARD, m, nil)
 }
 
 // Promote makes this node the home of a file whose second copy it has.

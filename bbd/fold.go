@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/bbd/peer"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -32,12 +33,12 @@ func (m mover) Rename(ctx context.Context, e *bb.Entry, dir bb.DirID, name strin
 			return err
 		}
 	}
-	return m.b.renamePlace(ctx, daemonCred(), at, target, idOfEntry(e), false)
+	return m.b.renamePlace(ctx, access.Daemon(), at, target, idOfEntry(e), false)
 }
 
 // Replace has a file's home put it in the place of another one.
 func (m mover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name string) error {
-	return m.b.renamePlace(ctx, daemonCred(), place{e.Parent, e.Name}, place{dir, name}, idOfEntry(e), true)
+	return m.b.renamePlace(ctx, access.Daemon(), place{e.Parent, e.Name}, place{dir, name}, idOfEntry(e), true)
 }
 
 // Folded has all daemons look at the transaction's files again, which they have not
@@ -65,7 +66,7 @@ func (m mover) Folded(ctx context.Context, id bb.TxnID) error {
 
 // Remove has an entry's home remove it.
 func (m mover) Remove(ctx context.Context, e *bb.Entry) error {
-	return m.b.removePlace(ctx, daemonCred(), place{e.Parent, e.Name}, idOfEntry(e))
+	return m.b.removePlace(ctx, access.Daemon(), place{e.Parent, e.Name}, idOfEntry(e))
 }
 
 // idOfEntry is what tells an entry from another one of the same name.
@@ -84,7 +85,7 @@ func (d *Daemon) renamePlace(ctx context.Context, r *request, m *wire.PlaceRenam
 	return &wire.Empty{}, err
 }
 
-func (b *buffer) renamePlace(ctx context.Context, c cred, at, target place, expect uint64, replace bool) error {
+func (b *buffer) renamePlace(ctx context.Context, c access.Caller, at, target place, expect uint64, replace bool) error {
 	const op = "rename"
 	return b.atHome(ctx, c, op, at.name, at, func(s *peer.Session) error {
 		m := &wire.PlaceRename{
@@ -152,7 +153,7 @@ func (d *Daemon) removePlace(ctx context.Context, r *request, m *wire.PlaceRemov
 	return &wire.Empty{}, err
 }
 
-func (b *buffer) removePlace(ctx context.Context, c cred, at place, expect uint64) error {
+func (b *buffer) removePlace(ctx context.Context, c access.Caller, at place, expect uint64) error {
 	return b.atHome(ctx, c, "remove", at.name, at, func(s *peer.Session) error {
 		m := &wire.PlaceRemove{Buffer: b.name, Dir: uint64(at.dir), Name: at.name, Expect: expect}
 		_, err := s.Ask(ctx, wire.Type_TYPE_PLACE_REMOVE, m, nil, nil)

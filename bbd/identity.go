@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/internal/bb"
 	"forebay/internal/clustercert"
 	"forebay/internal/unixsocket"
@@ -26,7 +27,7 @@ func (s *session) identify(in *wire.Reader, r *request, hello *wire.Hello) error
 			return bb.Wrap("handshake", hello.Client, err)
 		}
 		s.local, s.mapped, s.pid = true, true, ucred.Pid
-		s.cred = credOf(ucred.Uid, ucred.Gid)
+		s.cred = access.Of(ucred.Uid, ucred.Gid)
 		return nil
 	}
 	if len(hello.Token) > 0 {
@@ -40,14 +41,14 @@ func (s *session) identify(in *wire.Reader, r *request, hello *wire.Hello) error
 		return bb.E(bb.Permission, "handshake", hello.Client, "the client says that it is node "+hello.Node+", and has not proven to be a daemon").
 			WithRemedy("give it the cluster key, or a daemon's certificate")
 	}
-	s.cred = credOf(hello.Uid, hello.Gid)
+	s.cred = access.Of(hello.Uid, hello.Gid)
 	// Another machine's root, or a namesake of the daemon's user, is nobody special here,
 	// unless another daemon says so.
 	s.peer = bb.NodeID(hello.Node)
-	s.cred.governs = hello.Uid == 0
-	s.cred.noRoot = hello.Uid == 0 && proven < clustercert.Daemon
-	s.cred.relayed = s.peer != ""
-	s.cred.system = s.cred.relayed && hello.System
+	s.cred.Governs = hello.Uid == 0
+	s.cred.NoRoot = hello.Uid == 0 && proven < clustercert.Daemon
+	s.cred.Relayed = s.peer != ""
+	s.cred.System = s.cred.Relayed && hello.System
 	return nil
 }
 

@@ -126,7 +126,7 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 
 // openRelay opens a file for writing whose home is another node.
 func (h *handle) openRelay(ctx context.Context, there *elsewhereError, m *wire.Open) (*wire.Opened, error) {
-	if h.s.cred.relayed {
+	if h.s.cred.Relayed {
 		return nil, errMoved("open", h.path)
 	}
 	relay, opened, err := h.buf.openRelay(ctx, h.s.cred, there.node, m)
@@ -358,7 +358,7 @@ func gathered(data []byte, path string, pieces ...[]byte) ([]byte, error) {
 // newExtents translates a commit's extents, writing those that came as data into
 // segments first. Written is called after the commit.
 func (h *handle) newExtents(ctx context.Context, data []byte, in []*wire.NewExtent) (out []store.NewExtent, written func(), err error) {
-	w := h.buf.writer(h.s.cred.uid, h.tier)
+	w := h.buf.writer(h.s.cred.UID, h.tier)
 	var inline []piece
 	written = func() {
 		for _, p := range inline {
@@ -504,7 +504,7 @@ func (d *Daemon) lease(ctx context.Context, r *request, m *wire.LeaseRequest) (p
 		files = 1 // of a client that does not say
 	}
 	l, err := d.room.lease(ctx, leaseRequest{
-		buffer: b, uid: s.cred.uid, client: s.id, session: s, bytes: size, fits: min(max(m.Fits, 0), size), tier: bb.Tier(m.Tier), files: files, said: said, commits: m.Commits,
+		buffer: b, uid: s.cred.UID, client: s.id, session: s, bytes: size, fits: min(max(m.Fits, 0), size), tier: bb.Tier(m.Tier), files: files, said: said, commits: m.Commits,
 	})
 	if err != nil {
 		return nil, bb.Wrap("lease", b.address(""), err)
@@ -547,7 +547,7 @@ func (s *session) region(id bb.RegionID) (*wire.Region, error) {
 // mayReach reports whether the client may touch all of a region's memory, and can.
 func (s *session) mayReach(info *store.RegionInfo) bool {
 	return (s.mapped || s.reach != nil && (info.Tier == bb.TierMemory || !s.reach.MemoryOnly())) &&
-		(s.cred.system || info.Owned && info.UID == s.cred.uid)
+		(s.cred.System || info.Owned && info.UID == s.cred.UID)
 }
 
 func (d *Daemon) returnLease(_ context.Context, r *request, m *wire.ReturnLease) {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
@@ -214,10 +215,10 @@ func (d *Daemon) perform(l *ops.Lease) (ops.Tally, error) {
 	if j.Options[optionCreated] != fmt.Sprint(spec.Created.UnixNano()) {
 		return ops.Tally{}, bb.E(bb.NotFound, string(j.Kind), b.address(""), "the buffer was destroyed, and another one has its name")
 	}
-	c := credOf(j.UID, j.GID)
-	c.system = j.System
-	if !c.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
-		return ops.Tally{}, denied(string(j.Kind), b.address(""), "enter this buffer")
+	c := access.Of(j.UID, j.GID)
+	c.System = j.System
+	if !c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
+		return ops.Tally{}, access.Denied(string(j.Kind), b.address(""), "enter this buffer")
 	}
 	switch j.Kind {
 	case ops.Drain:
@@ -237,7 +238,7 @@ func (d *Daemon) newJob(r *request, kind ops.Kind, b *buffer, key string) ops.Op
 	}
 	c := &r.s.cred
 	return ops.Operation{
-		ID: idOf(string(kind), fmt.Sprint(c.uid, c.system), key), Kind: kind, Buffer: b.name, UID: c.uid, GID: c.gids[0], System: c.system,
+		ID: idOf(string(kind), fmt.Sprint(c.UID, c.System), key), Kind: kind, Buffer: b.name, UID: c.UID, GID: c.GIDs[0], System: c.System,
 		Options: map[string]string{optionCreated: fmt.Sprint(b.spec().Created.UnixNano())}, Created: time.Now().Round(0).UTC(),
 	}
 }
@@ -371,8 +372,8 @@ func (d *Daemon) cancelJob(ctx context.Context, r *request, m *wire.JobRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if !r.s.cred.owns(s.UID) {
-		return nil, denied("cancel job", m.Id, "cancel what another user has asked for")
+	if !r.s.cred.Owns(s.UID) {
+		return nil, access.Denied("cancel job", m.Id, "cancel what another user has asked for")
 	}
 	return &wire.Empty{}, d.meta.Operations().Cancel(ctx, m.Id)
 }
@@ -383,7 +384,7 @@ func (d *Daemon) visibleJob(ctx context.Context, r *request, id string) (ops.Sta
 	}
 	s, err := d.meta.Operations().Status(ctx, id)
 	if err == nil && !r.s.maySee(ctx, s.Buffer) {
-		err = denied("job", id, "enter its buffer")
+		err = access.Denied("job", id, "enter its buffer")
 	}
 	return s, err
 }

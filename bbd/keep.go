@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/meta/gossip"
@@ -562,7 +563,7 @@ func (k *keeper) mayDestroy(ctx context.Context, l *bb.Lifetime, name string) er
 		return err
 	}
 	if spec := b.spec(); spec.UID != l.UID && l.UID != 0 || spec.Job != "" {
-		return denied("buffer destroy", b.address(""), "destroy another user's buffer")
+		return access.Denied("buffer destroy", b.address(""), "destroy another user's buffer")
 	}
 	all, err := k.d.meta.BatchJobs().List(ctx)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/ops"
@@ -28,8 +29,8 @@ const (
 // mayGovern refuses who is not the system: lifetimes act for other users.
 func (d *Daemon) mayGovern(r *request, op, key string) error {
 	switch {
-	case !r.s.cred.system && !r.s.cred.governs:
-		return denied(op, key, "say what becomes of jobs")
+	case !r.s.cred.System && !r.s.cred.Governs:
+		return access.Denied(op, key, "say what becomes of jobs")
 	case d.cluster == nil:
 		return bb.E(bb.Unsupported, op, key, "this daemon is alone, and jobs are the cluster's").WithRemedy("set cluster.listen and nats.servers; a cluster may be of one daemon")
 	}
@@ -49,8 +50,8 @@ func (d *Daemon) lifetimeOpen(ctx context.Context, r *request, m *wire.LifetimeO
 	if err := checkLifetime(&l); err != nil {
 		return nil, err
 	}
-	if l.UID == 0 && !r.s.cred.system {
-		return nil, denied(op, l.Key, "act for root") // whose rights are the system's
+	if l.UID == 0 && !r.s.cred.System {
+		return nil, access.Denied(op, l.Key, "act for root") // whose rights are the system's
 	}
 	now, err := d.beginLifetime(ctx, l)
 	if err != nil {
@@ -182,8 +183,8 @@ func (d *Daemon) makeBuffers(ctx context.Context, l *bb.Lifetime, create []*wire
 		if err != nil {
 			return bb.Wrap("use buffer", bb.Address{Buffer: name}.String(), err)
 		}
-		if spec := b.spec(); !c.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
-			return denied("use buffer", b.address(""), "enter this buffer")
+		if spec := b.spec(); !c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
+			return access.Denied("use buffer", b.address(""), "enter this buffer")
 		}
 	}
 	return nil
@@ -202,9 +203,9 @@ func (d *Daemon) sameBuffer(ctx context.Context, spec *bb.Buffer) error {
 }
 
 // userCred are the rights of a job's user, whoever asks for it.
-func userCred(uid, gid uint32) cred {
-	c := credOf(uid, gid)
-	c.system = uid == 0
+func userCred(uid, gid uint32) access.Caller {
+	c := access.Of(uid, gid)
+	c.System = uid == 0
 	return c
 }
 
@@ -427,7 +428,7 @@ func (d *Daemon) lifetimes(ctx context.Context, r *request, m *wire.Lifetimes) (
 	}
 	for i := range all {
 		l := &all[i]
-		if !r.s.cred.owns(l.UID) && !r.s.cred.governs || m.Job != "" && l.Job != m.Job {
+		if !r.s.cred.Owns(l.UID) && !r.s.cred.Governs || m.Job != "" && l.Job != m.Job {
 			continue
 		}
 		d.addFigures(l)

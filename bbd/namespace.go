@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/namespace"
@@ -25,7 +26,7 @@ func (d *Daemon) stat(ctx context.Context, r *request, m *wire.PathRequest) (pro
 	if err != nil {
 		return nil, err
 	}
-	if e.State() == bb.StateOpen && b.foreign(&e) && !r.s.cred.relayed {
+	if e.State() == bb.StateOpen && b.foreign(&e) && !r.s.cred.Relayed {
 		// Only its home knows how much of it is committed.
 		var now wire.Entry
 		if b.d.cluster.ask(ctx, b.home(&e), r.s.cred, wire.Type_TYPE_STAT, m, &now) == nil {
@@ -86,7 +87,7 @@ func (d *Daemon) list(ctx context.Context, r *request, m *wire.ListRequest) (pro
 
 // list returns a page of a directory. A page that is the first one shows all of a
 // transaction or nothing: one that was decided meanwhile is looked for again.
-func (b *buffer) list(ctx context.Context, c cred, path, after string, limit int) (entries []bb.Entry, more bool, err error) {
+func (b *buffer) list(ctx context.Context, c access.Caller, path, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	const op = "list"
 	for range maxMoves {
 		decisions := b.ns.KnownDecisions()
@@ -96,8 +97,8 @@ func (b *buffer) list(ctx context.Context, c cred, path, after string, limit int
 			return nil, false, err
 		case !e.IsDir():
 			return nil, false, bb.E(bb.NotDirectory, op, b.address(path), "it is a file")
-		case !c.permits(e.UID, e.GID, e.Mode, wantRead):
-			return nil, false, denied(op, b.address(path), "read the directory")
+		case !c.Permits(e.UID, e.GID, e.Mode, access.Read):
+			return nil, false, access.Denied(op, b.address(path), "read the directory")
 		}
 		entries, more, err = b.ns.ListUnion(ctx, v, after, limit)
 		if bb.KindOf(err) == bb.NotFound && !v.Plain() {
@@ -161,7 +162,7 @@ func (d *Daemon) mkdir(ctx context.Context, r *request, m *wire.Mkdir) (proto.Me
 	return wire.FromEntry(&e), nil
 }
 
-func (b *buffer) mkdir(ctx context.Context, c cred, path string, mode uint32) (bb.Entry, error) {
+func (b *buffer) mkdir(ctx context.Context, c access.Caller, path string, mode uint32) (bb.Entry, error) {
 	dir, name, err := b.parent(ctx, c, "mkdir", path)
 	if err != nil {
 		if names, _ := bb.SplitPath(path); len(names) == 0 {
@@ -175,10 +176,10 @@ func (b *buffer) mkdir(ctx context.Context, c cred, path string, mode uint32) (b
 	if err := b.mayMakeHidden(ctx, "mkdir", path); err != nil {
 		return bb.Entry{}, err
 	}
-	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite) {
-		return bb.Entry{}, denied("mkdir", b.address(path), "write the directory")
+	if !c.Permits(dir.uid, dir.gid, dir.mode, access.Write) {
+		return bb.Entry{}, access.Denied("mkdir", b.address(path), "write the directory")
 	}
-	e, err := b.ns.Mkdir(ctx, dir.id, name, namespace.Owner{UID: c.uid, GID: c.gids[0], Mode: fs.FileMode(mode) & permissionBits})
+	e, err := b.ns.Mkdir(ctx, dir.id, name, namespace.Owner{UID: c.UID, GID: c.GIDs[0], Mode: fs.FileMode(mode) & permissionBits})
 	return e, bb.Wrap("mkdir", b.address(path), err)
 }
 
@@ -198,14 +199,14 @@ func (d *Daemon) setAttr(ctx context.Context, r *request, m *wire.SetAttr) (prot
 	if err != nil {
 		return nil, bb.Wrap("setattr", b.address(m.Path), err)
 	}
-	if !r.s.cred.owns(e.UID) {
-		return nil, denied("setattr", b.address(m.Path), "change another user's file")
+	if !r.s.cred.Owns(e.UID) {
+		return nil, access.Denied("setattr", b.address(m.Path), "change another user's file")
 	}
-	if m.Uid != nil && *m.Uid != e.UID && !r.s.cred.system {
-		return nil, denied("setattr", b.address(m.Path), "give a file away")
+	if m.Uid != nil && *m.Uid != e.UID && !r.s.cred.System {
+		return nil, access.Denied("setattr", b.address(m.Path), "give a file away")
 	}
-	if m.Gid != nil && *m.Gid != e.GID && !r.s.cred.system && !slices.Contains(r.s.cred.gids, *m.Gid) {
-		return nil, denied("setattr", b.address(m.Path), "give a file to a group that is not the user's")
+	if m.Gid != nil && *m.Gid != e.GID && !r.s.cred.System && !slices.Contains(r.s.cred.GIDs, *m.Gid) {
+		return nil, access.Denied("setattr", b.address(m.Path), "give a file to a group that is not the user's")
 	}
 	e, err = b.ns.SetAttr(ctx, dir.id, name, attributes(m))
 	if err != nil {

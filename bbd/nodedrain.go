@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
@@ -69,11 +70,11 @@ func (d *Daemon) undrainNode(ctx context.Context, r *request, m *wire.NodeName) 
 	const op = "node undrain"
 	node := bb.NodeID(m.Name)
 	switch {
-	case !r.s.cred.system && !r.s.cred.governs:
-		return nil, denied(op, m.Name, "drain nodes")
+	case !r.s.cred.System && !r.s.cred.Governs:
+		return nil, access.Denied(op, m.Name, "drain nodes")
 	case d.cluster == nil:
 		return nil, bb.E(bb.Unsupported, op, m.Name, "this daemon is alone, and nothing drains it")
-	case node != d.cfg.Node && r.s.cred.relayed:
+	case node != d.cfg.Node && r.s.cred.Relayed:
 		return nil, bb.E(bb.Invalid, op, m.Name, "this is another node")
 	case node != d.cfg.Node:
 		s, err := d.cluster.session(ctx, node, whoOf(r.s.cred))

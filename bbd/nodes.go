@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/bbd/fabric"
 	"forebay/bbd/peer"
 	"forebay/flusher/codec"
@@ -66,8 +67,8 @@ func (d *Daemon) nodeLoss(ctx context.Context, r *request, m *wire.NodeName) (pr
 func (d *Daemon) ofDeadNode(ctx context.Context, r *request, m *wire.NodeName, each func(*buffer, context.Context, bb.NodeID, *wire.NodeForgotten) error) (*wire.NodeForgotten, error) {
 	node := bb.NodeID(m.Name)
 	switch {
-	case !r.s.cred.system:
-		return nil, denied("node forget", m.Name, "declare nodes dead")
+	case !r.s.cred.System:
+		return nil, access.Denied("node forget", m.Name, "declare nodes dead")
 	case d.cluster == nil:
 		return nil, bb.E(bb.Unsupported, "node forget", m.Name, "this daemon is alone")
 	case node == "" || node == d.cfg.Node:
@@ -292,11 +293,11 @@ func ignoreNotFound(err error) error {
 func (d *Daemon) nodeDrain(ctx context.Context, r *request, m *wire.NodeDrain) (proto.Message, error) {
 	node := bb.NodeID(m.Name)
 	switch {
-	case !r.s.cred.system && !r.s.cred.governs:
-		return nil, denied("node drain", m.Name, "drain nodes")
+	case !r.s.cred.System && !r.s.cred.Governs:
+		return nil, access.Denied("node drain", m.Name, "drain nodes")
 	case d.cluster == nil:
 		return nil, bb.E(bb.Unsupported, "node drain", m.Name, "this daemon is alone").WithRemedy("use bbctl drain BUFFER")
-	case node != d.cfg.Node && r.s.cred.relayed:
+	case node != d.cfg.Node && r.s.cred.Relayed:
 		return nil, bb.E(bb.Invalid, "node drain", m.Name, "this is another node")
 	case node != d.cfg.Node:
 		return d.drainOtherNode(ctx, r, m)

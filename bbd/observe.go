@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/bbd/metrics"
 	"forebay/bbd/store"
 	"forebay/flusher/backing/health"
@@ -128,7 +129,7 @@ func (d *Daemon) measure() metrics.Stats {
 		return metrics.Stats{Namespace: answers}
 	}
 	stats := d.store.Stats()
-	line := d.room.status(daemonCred())
+	line := d.room.status(access.Daemon())
 	m := metrics.Stats{Ready: true, Namespace: answers, LeasesWaiting: line.Writers, UsersWaiting: line.Users}
 	for tier, t := range map[bb.Tier]store.TierStats{bb.TierMemory: stats.Memory, bb.TierDisk: stats.Disk} {
 		m.Tiers = append(m.Tiers, metrics.Tier{
@@ -157,7 +158,7 @@ func (d *Daemon) measure() metrics.Stats {
 		m.Buffers = append(m.Buffers, s)
 		m.StoreOps += f.StoreOps
 	}
-	d.workerStatus(daemonCred()).measure(&m)
+	d.workerStatus(access.Daemon()).measure(&m)
 	d.sessions.Lock()
 	m.Sessions = len(d.sessions.all)
 	d.sessions.Unlock()

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 )
@@ -449,7 +450,7 @@ func (f *openFile) retire() {
 
 // openWrite opens a file for writing: joins those who write it, or begins a new
 // generation.
-func (b *buffer) openWrite(ctx context.Context, c cred, o openOptions) (*openFile, error) {
+func (b *buffer) openWrite(ctx context.Context, c access.Caller, o openOptions) (*openFile, error) {
 	dir, name, err := b.parent(ctx, c, "open", o.path)
 	if err == nil {
 		err = b.mayChangeHidden("open", o.path)
@@ -487,7 +488,7 @@ func (b *buffer) openWrite(ctx context.Context, c cred, o openOptions) (*openFil
 }
 
 // joinOpen joins a file that others write; again means that it was closed meanwhile.
-func (b *buffer) joinOpen(ctx context.Context, c cred, f *openFile, o openOptions) (again bool, err error) {
+func (b *buffer) joinOpen(ctx context.Context, c access.Caller, f *openFile, o openOptions) (again bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -495,8 +496,8 @@ func (b *buffer) joinOpen(ctx context.Context, c cred, f *openFile, o openOption
 		return true, nil
 	case o.create && o.exclusive:
 		return false, bb.E(bb.Exists, "create", o.path, "the file is being written")
-	case !c.permits(f.entry.UID, f.entry.GID, f.entry.Mode, wantWrite):
-		return false, denied("open", o.path, "write it")
+	case !c.Permits(f.entry.UID, f.entry.GID, f.entry.Mode, access.Write):
+		return false, access.Denied("open", o.path, "write it")
 	case o.fence:
 		// Its writers may come back: the generation that follows has another number than theirs.
 		return true, f.finish(ctx)
@@ -533,7 +534,7 @@ func (b *buffer) openAt(at place, path string) (f *openFile, made bool) {
 }
 
 // begin looks the file up and starts a generation of it. f is locked.
-func (b *buffer) begin(ctx context.Context, c cred, f *openFile, dir directory, o openOptions) error {
+func (b *buffer) begin(ctx context.Context, c access.Caller, f *openFile, dir directory, o openOptions) error {
 	e, err := b.ns.Lookup(ctx, f.at.dir, f.at.name)
 	switch bb.KindOf(err) {
 	case bb.NotFound:
@@ -551,8 +552,8 @@ func (b *buffer) begin(ctx context.Context, c cred, f *openFile, dir directory, 
 		return bb.E(bb.IsDirectory, "open", o.path, "a directory cannot be written")
 	case o.create && o.exclusive:
 		return bb.E(bb.Exists, "create", o.path, "the file exists")
-	case !c.permits(e.UID, e.GID, e.Mode, wantWrite):
-		return denied("open", o.path, "write it")
+	case !c.Permits(e.UID, e.GID, e.Mode, access.Write):
+		return access.Denied("open", o.path, "write it")
 	case e.Lost && !o.truncate:
 		return lost("open", o.path, &e)
 	case b.foreign(&e) && !(adoptable(&e) && (o.adopt || o.truncate)):
@@ -616,11 +617,11 @@ func (b *buffer) bringCopyIn(ctx context.Context, e *bb.Entry, path string) erro
 	return nil
 }
 
-func (b *buffer) beginNew(ctx context.Context, c cred, f *openFile, dir directory, o openOptions) error {
-	if !c.permits(dir.uid, dir.gid, dir.mode, wantWrite|wantExecute) {
-		return denied("create", o.path, "write the directory")
+func (b *buffer) beginNew(ctx context.Context, c access.Caller, f *openFile, dir directory, o openOptions) error {
+	if !c.Permits(dir.uid, dir.gid, dir.mode, access.Write|access.Execute) {
+		return access.Denied("create", o.path, "write the directory")
 	}
-	if b.d.draining.active() && b.d.cluster != nil && !c.relayed {
+	if b.d.draining.active() && b.d.cluster != nil && !c.Relayed {
 		if nodes := b.d.cluster.takers(0, ""); len(nodes) > 0 {
 			return &elsewhereError{node: nodes[0]}
 		}
@@ -629,7 +630,7 @@ func (b *buffer) beginNew(ctx context.Context, c cred, f *openFile, dir director
 	f.writer = o.writer
 	f.entry = bb.Entry{
 		Parent: f.at.dir, Name: f.at.name, Type: bb.TypeFile, File: f.file,
-		Holders: []bb.NodeID{b.d.cfg.Node}, Mode: o.mode, UID: c.uid, GID: c.gids[0], MTime: time.Now(),
+		Holders: []bb.NodeID{b.d.cfg.Node}, Mode: o.mode, UID: c.UID, GID: c.GIDs[0], MTime: time.Now(),
 	}
 	b.opened(f)
 	if !o.exclusive {
@@ -644,16 +645,16 @@ func (b *buffer) beginNew(ctx context.Context, c cred, f *openFile, dir director
 
 // resume finds the generation that a client was writing when its connection broke.
 // Nil and no error: it was closed, nothing is left to do.
-func (b *buffer) resume(ctx context.Context, c cred, o openOptions) (*openFile, *bb.Entry, error) {
+func (b *buffer) resume(ctx context.Context, c access.Caller, o openOptions) (*openFile, *bb.Entry, error) {
 	b.mu.Lock()
 	f := b.mu.byFile[o.resumeFile]
 	b.mu.Unlock()
 	if f != nil && f.generation == o.resumeGeneration && f.join() {
-		if c.permits(f.entry.UID, f.entry.GID, f.entry.Mode, wantWrite) {
+		if c.Permits(f.entry.UID, f.entry.GID, f.entry.Mode, access.Write) {
 			return f, nil, nil
 		}
 		f.abandon(ctx)
-		return nil, nil, denied("open", o.path, "write it")
+		return nil, nil, access.Denied("open", o.path, "write it")
 	}
 	e, err := b.lookup(ctx, c, "open", o.path)
 	if err == nil && e.File == o.resumeFile && e.Generation == o.resumeGeneration && !e.Open {

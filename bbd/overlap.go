@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"forebay/bbd/access"
 	"forebay/internal/bb"
 )
 
@@ -44,7 +45,7 @@ func sameStore(a, b *bb.Buffer) bool {
 
 // checkOverlap refuses a buffer whose store overlaps that of another one, made by whichever daemon.
 // Of a buffer that has a record, those whose records are newer do not count.
-func (d *Daemon) checkOverlap(ctx context.Context, c cred, spec *bb.Buffer, shared bool) error {
+func (d *Daemon) checkOverlap(ctx context.Context, c access.Caller, spec *bb.Buffer, shared bool) error {
 	if shared || spec.Backing == "" {
 		return nil
 	}
@@ -62,9 +63,9 @@ func (d *Daemon) checkOverlap(ctx context.Context, c cred, spec *bb.Buffer, shar
 }
 
 // overlapError names the other buffer to users who may enter it.
-func overlapError(c cred, spec, other *bb.Buffer) error {
+func overlapError(c access.Caller, spec, other *bb.Buffer) error {
 	whose := "a buffer that you may not enter"
-	if c.permits(other.UID, other.GID, other.Mode, wantExecute) {
+	if c.Permits(other.UID, other.GID, other.Mode, access.Execute) {
 		whose = fmt.Sprintf("buffer %s, %s", other.Name, other.Backing)
 	}
 	remedy := "choose another folder; or share it, if each of the two writes names of its own: --shared, shared in the clients, shared=yes in a Slurm directive"
@@ -76,7 +77,7 @@ func overlapError(c cred, spec, other *bb.Buffer) error {
 
 // withdrawOverlap removes the record of a new buffer if that of another whose store overlaps came
 // before it since checkOverlap, and refuses the new one.
-func (d *Daemon) withdrawOverlap(ctx context.Context, c cred, made *bb.Buffer, shared bool) error {
+func (d *Daemon) withdrawOverlap(ctx context.Context, c access.Caller, made *bb.Buffer, shared bool) error {
 	refused := d.checkOverlap(ctx, c, made, shared)
 	switch {
 	case refused == nil:

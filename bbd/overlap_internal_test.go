@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"forebay/bbd/access"
 	"forebay/internal/bb"
 )
 
@@ -56,10 +57,10 @@ func TestOverlapError(t *testing.T) {
 	spec := bb.Buffer{Name: "new", Backing: "file:///s/a"}
 	other := bb.Buffer{Name: "hidden", Backing: "file:///s/a/b", UID: 7, GID: 70, Mode: 0o710}
 	for name, c := range map[string]struct {
-		cred cred
+		cred access.Caller
 		want bool
 	}{
-		"the owner": {credOf(7, 1), true}, "the group": {credOf(8, 70), true}, "another": {credOf(8, 8), false}, "the system": {daemonCred(), true},
+		"the owner": {access.Of(7, 1), true}, "the group": {access.Of(8, 70), true}, "another": {access.Of(8, 8), false}, "the system": {access.Daemon(), true},
 	} {
 		err := overlapError(c.cred, &spec, &other)
 		if named := strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "/a/b"); named != c.want || bb.KindOf(err) != bb.Exists {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"forebay/bbd/access"
 	"forebay/bbd/share"
 	"forebay/internal/bb"
 	"forebay/internal/unixsocket"
@@ -62,20 +63,20 @@ func (p *places) enter(s *session) error {
 	if err != nil {
 		return errNoPlace
 	}
-	if isOwner(ucred.Uid) {
+	if access.IsOwner(ucred.Uid) {
 		return nil
 	}
-	s.cred.uid = ucred.Uid // all of it follows with the handshake
+	s.cred.UID = ucred.Uid // all of it follows with the handshake
 	return p.enterUser(s)
 }
 
 // enterUser takes one of a user's places, or sets s.refused.
 func (p *places) enterUser(s *session) error {
-	if p.users.Take(s.cred.uid, 1) {
+	if p.users.Take(s.cred.UID, 1) {
 		s.place = placeUser
 		return nil
 	}
-	has, _ := p.users.Of(s.cred.uid)
+	has, _ := p.users.Of(s.cred.UID)
 	s.refused = bb.E(bb.Busy, "handshake", "", fmt.Sprintf("this user has %s with the daemon, and what is left is for others", bb.Count(has, "session"))).
 		WithRemedy("end some of this user's programs, or raise limits.sessions")
 	p.mu.Lock()
@@ -122,7 +123,7 @@ func (p *places) leave(s *session) {
 	s.place = placeNone
 	switch was {
 	case placeUser:
-		p.users.Give(s.cred.uid, 1)
+		p.users.Give(s.cred.UID, 1)
 	case placeTurnedAway:
 		p.mu.Lock()
 		p.turned--

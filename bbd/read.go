@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"forebay/bbd/access"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -20,13 +21,13 @@ type reading struct {
 }
 
 // openRead opens the committed content of a file.
-func (b *buffer) openRead(ctx context.Context, c cred, path string) (e bb.Entry, snap *store.Snapshot, err error) {
+func (b *buffer) openRead(ctx context.Context, c access.Caller, path string) (e bb.Entry, snap *store.Snapshot, err error) {
 	for range maxMoves {
 		e, snap, err = b.openReadOnce(ctx, c, path)
 		// The file may have moved, or been replaced or removed, between looking it up and
 		// asking its home, or here or the store, for what it held then.
 		kind := bb.KindOf(err)
-		away := b.d.cluster != nil && !c.relayed && (kind == bb.Busy || kind == bb.NotFound)
+		away := b.d.cluster != nil && !c.Relayed && (kind == bb.Busy || kind == bb.NotFound)
 		gone := kind == bb.Lost || kind == bb.Checksum
 		if !away && !gone {
 			break
@@ -42,18 +43,18 @@ func (b *buffer) openRead(ctx context.Context, c cred, path string) (e bb.Entry,
 	return e, snap, err
 }
 
-func (b *buffer) openReadOnce(ctx context.Context, c cred, path string) (bb.Entry, *store.Snapshot, error) {
+func (b *buffer) openReadOnce(ctx context.Context, c access.Caller, path string) (bb.Entry, *store.Snapshot, error) {
 	const op = "open"
 	e, err := b.lookup(ctx, c, op, path)
 	switch {
 	case err != nil:
 		return e, nil, err
-	case c.relayed && b.foreign(&e):
+	case c.Relayed && b.foreign(&e):
 		return e, nil, errMoved(op, b.address(path))
 	case e.IsDir():
 		return e, nil, bb.E(bb.IsDirectory, op, b.address(path), "a directory cannot be read as a file")
-	case !c.permits(e.UID, e.GID, e.Mode, wantRead):
-		return e, nil, denied(op, b.address(path), "read it")
+	case !c.Permits(e.UID, e.GID, e.Mode, access.Read):
+		return e, nil, access.Denied(op, b.address(path), "read it")
 	case e.Lost:
 		return e, nil, lost(op, b.address(path), &e)
 	}
@@ -87,9 +88,9 @@ func (b *buffer) keepReading(e *bb.Entry, snap *store.Snapshot, removed bool) {
 
 // openGeneration opens a generation for a daemon that has found it in the file's entry
 // and whose reader may be older than what the entry says now.
-func (b *buffer) openGeneration(ctx context.Context, c cred, path string, file bb.FileID, n bb.Generation) (bb.Entry, *store.Snapshot, error) {
-	if !c.relayed || !c.system {
-		return bb.Entry{}, nil, denied("open", b.address(path), "open files by their number")
+func (b *buffer) openGeneration(ctx context.Context, c access.Caller, path string, file bb.FileID, n bb.Generation) (bb.Entry, *store.Snapshot, error) {
+	if !c.Relayed || !c.System {
+		return bb.Entry{}, nil, access.Denied("open", b.address(path), "open files by their number")
 	}
 	e, err := b.lookup(ctx, c, "open", path)
 	if err == nil && e.File == file && e.Generation == n && !e.Open && !b.foreign(&e) {
@@ -243,7 +244,7 @@ func (h *handle) mayReach(extents []store.Extent) bool {
 	if !h.s.mapped && h.s.reach == nil {
 		return false
 	}
-	if h.s.cred.system && !h.s.reach.MemoryOnly() {
+	if h.s.cred.System && !h.s.reach.MemoryOnly() {
 		return true
 	}
 	for _, e := range extents {

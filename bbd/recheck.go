@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/flusher/codec"
@@ -173,7 +174,7 @@ func (b *buffer) recheckAt(ctx context.Context, node bb.NodeID, what doubt) erro
 	if node == b.d.cfg.Node {
 		return b.recheckHere(ctx, what)
 	}
-	err := b.d.cluster.ask(ctx, node, daemonCred(), wire.Type_TYPE_RECHECK, &wire.Recheck{Buffer: b.name, Path: what.path, Tree: what.tree}, nil)
+	err := b.d.cluster.ask(ctx, node, access.Daemon(), wire.Type_TYPE_RECHECK, &wire.Recheck{Buffer: b.name, Path: what.path, Tree: what.tree}, nil)
 	if bb.KindOf(err) == bb.Unsupported {
 		b.d.log.Error("a daemon of an older version cannot look whether its file is on the store", "node", node, "path", b.address(what.path))
 		return nil

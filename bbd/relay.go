@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -35,7 +36,7 @@ var errSuperseded = errors.New("another node has begun a generation of this file
 // still. The home carries out once what has the same number (repeats.go).
 type relay struct {
 	b    *buffer
-	c    cred
+	c    access.Caller
 	node bb.NodeID
 	tier bb.Tier // where the home is to keep its bytes
 	open wire.Open
@@ -53,7 +54,7 @@ type relay struct {
 const relayPatience = 20 * time.Second
 
 // openRelay opens a file at its home for writing.
-func (b *buffer) openRelay(ctx context.Context, c cred, node bb.NodeID, m *wire.Open) (*relay, *wire.Opened, error) {
+func (b *buffer) openRelay(ctx context.Context, c access.Caller, node bb.NodeID, m *wire.Open) (*relay, *wire.Opened, error) {
 	r := &relay{b: b, c: c, node: node, tier: b.tierOf(ctx, clean(m.Path)), writer: b.d.nextID(), open: wire.Open{
 		Buffer: b.name, Path: m.Path, Write: true, Create: m.Create, Exclusive: m.Exclusive, Truncate: m.Truncate, Mode: m.Mode, Fence: m.Fence,
 		ResumeFile: m.ResumeFile, ResumeGeneration: m.ResumeGeneration, ResumeCommitted: m.ResumeCommitted,

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -206,7 +207,7 @@ func (b *buffer) promoteAt(ctx context.Context, node bb.NodeID, e *bb.Entry) err
 	if node == b.d.cfg.Node {
 		return b.promote(ctx, e, e.File, e.Generation)
 	}
-	return b.d.cluster.ask(ctx, node, daemonCred(), wire.Type_TYPE_TAKE, &wire.Take{
+	return b.d.cluster.ask(ctx, node, access.Daemon(), wire.Type_TYPE_TAKE, &wire.Take{
 		Buffer: b.name, Dir: uint64(e.Parent), Name: e.Name, File: uint64(e.File), Generation: uint64(e.Generation), Replica: true,
 	}, nil)
 }

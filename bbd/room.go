@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/bbd/admit"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -160,7 +161,7 @@ func (r *room) ownTurn(w *waiter) bool {
 
 // joins counts a writer in the line, in its user's share of the places there.
 func (r *room) joins(w *waiter) error {
-	if isOwner(w.uid) || r.d.shares.waiters.Take(w.uid, 1) {
+	if access.IsOwner(w.uid) || r.d.shares.waiters.Take(w.uid, 1) {
 		return nil
 	}
 	has, _ := r.d.shares.waiters.Of(w.uid)
@@ -170,7 +171,7 @@ func (r *room) joins(w *waiter) error {
 
 // left ends what joins has begun.
 func (r *room) left(w *waiter) {
-	if !isOwner(w.uid) {
+	if !access.IsOwner(w.uid) {
 		r.d.shares.waiters.Give(w.uid, 1)
 	}
 }
@@ -481,7 +482,7 @@ func (r *room) pause() {
 
 // status returns the number of waiting leases, the longest wait, and those of their buffers that
 // a user may enter.
-func (r *room) status(c cred) WaitStatus {
+func (r *room) status(c access.Caller) WaitStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := WaitStatus{Writers: len(r.mu.waiting), Buffers: map[string]int{}}
@@ -489,7 +490,7 @@ func (r *room) status(c cred) WaitStatus {
 	for _, w := range r.mu.waiting {
 		users[w.uid] = true
 		s.count(w, c)
-		if spec := w.buffer.spec(); c.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
+		if spec := w.buffer.spec(); c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
 			s.Buffers[w.buffer.name]++
 		}
 		s.Longest = max(s.Longest, time.Since(w.since).Seconds())

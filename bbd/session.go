@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/bbd/fabric"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -32,7 +33,7 @@ type session struct {
 	id     uint64
 	conn   net.Conn
 	out    *wire.Writer
-	cred   cred
+	cred   access.Caller
 	token  *wire.TokenClaims // it may do only what this allows; nil: all that cred may
 	client string
 	speaks uint32 // the version of the protocol
@@ -427,7 +428,7 @@ func (s *session) welcome() *wire.Welcome {
 		Version: s.speaks, Node: string(s.d.cfg.Node), Instance: uint64(s.d.store.Instance()),
 		Epoch: s.d.epoch, Server: "bbd " + s.d.cfg.Version, MapRegions: s.mapped,
 		MaxMessage: wire.MaxMessage, MaxData: wire.MaxData, MaxInFlight: uint32(limits.InFlight),
-		InlineThreshold: uint32(limits.Inline), Uid: s.cred.uid, Gid: s.cred.gids[0],
+		InlineThreshold: uint32(limits.Inline), Uid: s.cred.UID, Gid: s.cred.GIDs[0],
 	}
 	if s.pulse {
 		m.Capabilities = append(m.Capabilities, wire.CapabilityPulse)
@@ -443,5 +444,5 @@ func (s *session) welcome() *wire.Welcome {
 }
 
 func (s *session) logger() *slog.Logger {
-	return s.d.log.With("session", s.id, "client", s.client, "uid", s.cred.uid)
+	return s.d.log.With("session", s.id, "client", s.client, "uid", s.cred.UID)
 }

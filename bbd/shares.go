@@ -26,20 +26,20 @@ func newShares(l *Limits) *userShares {
 }
 
 // take takes n from a pool for the session's user, if the user's share has them.
-func (s *session) take(p *share.Pool, n int64) bool { return s.cred.system || p.Take(s.cred.uid, n) }
+func (s *session) take(p *share.Pool, n int64) bool { return s.cred.System || p.Take(s.cred.UID, n) }
 
 // wait is take that waits until the share has them, or the session is over.
 func (s *session) wait(p *share.Pool, n int64) error {
-	if s.cred.system || n == 0 {
+	if s.cred.System || n == 0 {
 		return nil
 	}
-	return p.Wait(s.ctx, s.cred.uid, n)
+	return p.Wait(s.ctx, s.cred.UID, n)
 }
 
 // give gives back what take or wait has taken.
 func (s *session) give(p *share.Pool, n int64) {
-	if !s.cred.system && n > 0 {
-		p.Give(s.cred.uid, n)
+	if !s.cred.System && n > 0 {
+		p.Give(s.cred.UID, n)
 	}
 }
 

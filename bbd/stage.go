@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/bbd/store"
 	"forebay/flusher/backing"
 	"forebay/flusher/codec"
@@ -84,7 +85,7 @@ func (p *progress) failed(name string, bytes int64, err error) error {
 // staging is one stage-in or stage-out, seen from the buffer.
 type staging struct {
 	b      *buffer
-	cred   cred
+	cred   access.Caller
 	remote backing.Store
 	url    string
 	root   string   // the URL of the remote store: url without the last name
@@ -106,7 +107,7 @@ func (d *Daemon) newStaging(ctx context.Context, r *request, op string, m *wire.
 	return b.newStaging(ctx, r.s.cred, op, m.Path, m.Url)
 }
 
-func (b *buffer) newStaging(ctx context.Context, c cred, op, at, url string) (s *staging, target, name string, err error) {
+func (b *buffer) newStaging(ctx context.Context, c access.Caller, op, at, url string) (s *staging, target, name string, err error) {
 	if target, err = bb.CleanPath(at); err != nil {
 		return nil, "", "", bb.Wrap(op, b.address(""), err)
 	}
@@ -319,7 +320,7 @@ func (f *stagedFile) Fill(ctx context.Context, offset, n int64, from io.Reader) 
 	if n < 0 {
 		n = bb.MaxFileSize
 	}
-	w := f.s.b.writer(f.s.cred.uid, f.s.b.tierOf(ctx, f.target))
+	w := f.s.b.writer(f.s.cred.UID, f.s.b.tierOf(ctx, f.target))
 	var done int64
 	for done < n {
 		got, err := f.fillOne(ctx, w, offset+done, min(n-done, maxExtent), from)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -32,7 +33,7 @@ func (d *Daemon) takenPart(ctx context.Context, s *ops.Status) map[bb.NodeID]boo
 			continue
 		}
 		within, cancel := context.WithTimeout(ctx, askWithin)
-		err := d.cluster.ask(within, node, daemonCred(), wire.Type_TYPE_NODES, &wire.Empty{}, &wire.Nodes{})
+		err := d.cluster.ask(within, node, access.Daemon(), wire.Type_TYPE_NODES, &wire.Empty{}, &wire.Nodes{})
 		cancel()
 		if m, known := d.cluster.members.Member(node); err != nil || inDoubt(&m, known, s.Created) {
 			doubtful[node] = err != nil
@@ -52,7 +53,7 @@ func (s *staging) stagedAway(ctx context.Context, status *ops.Status, target, na
 
 // jobStagedAway is stagedAway for a stage-in that a batch job waits for. It opens the store
 // only where a node is in doubt.
-func (d *Daemon) jobStagedAway(ctx context.Context, c cred, status *ops.Status) error {
+func (d *Daemon) jobStagedAway(ctx context.Context, c access.Caller, status *ops.Status) error {
 	doubtful := d.takenPart(ctx, status)
 	if len(doubtful) == 0 {
 		return nil

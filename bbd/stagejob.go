@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -168,7 +169,7 @@ func tallyOfReport(report *stage.Report) ops.Tally {
 	return t
 }
 
-func (b *buffer) stageInTask(l *ops.Lease, c cred) (ops.Tally, error) {
+func (b *buffer) stageInTask(l *ops.Lease, c access.Caller) (ops.Tally, error) {
 	b.d.staging.Add(1)
 	defer b.d.staging.Add(-1)
 	s, target, name, err := b.newStaging(l.Context(), c, "stage-in", l.Operation.Path, l.Operation.URL)
@@ -254,7 +255,7 @@ func (s *staging) sendHome(l *ops.Lease, found []stage.Found, report *stage.Repo
 	return p.end(l.Context())
 }
 
-func (b *buffer) stageOutTask(l *ops.Lease, c cred) (ops.Tally, error) {
+func (b *buffer) stageOutTask(l *ops.Lease, c access.Caller) (ops.Tally, error) {
 	s, source, name, err := b.newStaging(l.Context(), c, "stage-out", l.Operation.Path, l.Operation.URL)
 	if err != nil {
 		return ops.Tally{}, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/flusher/backing"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
@@ -65,7 +66,7 @@ func (s *staging) begin(ctx context.Context, name, target string, dry bool) (dir
 				odd = append(odd, stage.Failure{Name: at, Err: bb.E(bb.Exists, "stage-in", s.b.address(at), "a file lies where a directory should")})
 				return nil
 			}
-			if err == nil && s.cred.owns(e.UID) {
+			if err == nil && s.cred.Owns(e.UID) {
 				err = s.keep(ctx, at, e.Mode|ownerMay, e.MTime)
 			}
 		}
@@ -88,7 +89,7 @@ func (s *staging) end(ctx context.Context, name, target string) error {
 			return nil
 		}
 		e, err := s.b.lookup(ctx, s.cred, "stage-in", at)
-		if bb.KindOf(err) == bb.NotFound || err == nil && (!e.IsDir() || !s.cred.owns(e.UID)) {
+		if bb.KindOf(err) == bb.NotFound || err == nil && (!e.IsDir() || !s.cred.Owns(e.UID)) {
 			return nil
 		}
 		if err != nil {
@@ -116,8 +117,8 @@ func (s *staging) keep(ctx context.Context, at string, mode fs.FileMode, when ti
 	if e.Mode.Perm() == mode && (when.IsZero() || e.MTime.Equal(when)) {
 		return nil
 	}
-	if !s.cred.owns(e.UID) {
-		return denied("stage-in", s.b.address(at), "change the mode of another user's file")
+	if !s.cred.Owns(e.UID) {
+		return access.Denied("stage-in", s.b.address(at), "change the mode of another user's file")
 	}
 	dir, name, err := s.b.parent(ctx, s.cred, "stage-in", at)
 	if err != nil {

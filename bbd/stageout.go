@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/flusher/backing"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
@@ -116,14 +117,14 @@ type visitor struct {
 }
 
 // walk calls fn for every file below a directory that the user may read.
-func (b *buffer) walk(ctx context.Context, c cred, dir *bb.Entry, v txn.UnionDir, p string, fn func(string, *bb.Entry) error) error {
+func (b *buffer) walk(ctx context.Context, c access.Caller, dir *bb.Entry, v txn.UnionDir, p string, fn func(string, *bb.Entry) error) error {
 	return b.walkTree(ctx, c, dir, v, p, visitor{file: fn})
 }
 
 // walkTree visits what lies in a directory that the user may read, and the directory itself.
-func (b *buffer) walkTree(ctx context.Context, c cred, dir *bb.Entry, v txn.UnionDir, p string, visit visitor) error {
-	if !c.permits(dir.UID, dir.GID, dir.Mode, wantRead|wantExecute) {
-		return denied("walk", b.address(p), "read the directory")
+func (b *buffer) walkTree(ctx context.Context, c access.Caller, dir *bb.Entry, v txn.UnionDir, p string, visit visitor) error {
+	if !c.Permits(dir.UID, dir.GID, dir.Mode, access.Read|access.Execute) {
+		return access.Denied("walk", b.address(p), "read the directory")
 	}
 	if visit.enter != nil {
 		if err := visit.enter(p, dir); err != nil {

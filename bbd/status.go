@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/bbd/store"
 	"forebay/flusher/backing/health"
 	"forebay/internal/bb"
@@ -180,10 +181,10 @@ type Counters struct {
 }
 
 // Status describes the daemon at this moment.
-func (d *Daemon) Status() Status { return d.statusFor(cred{system: true}, "") }
+func (d *Daemon) Status() Status { return d.statusFor(access.Caller{System: true}, "") }
 
 // statusFor leaves out what a user has no right to see.
-func (d *Daemon) statusFor(c cred, only string) Status {
+func (d *Daemon) statusFor(c access.Caller, only string) Status {
 	stats := d.store.Stats()
 	s := Status{
 		Node: d.cfg.Node, Instance: d.store.Instance().String(), Life: d.unfinished.life(), Earlier: d.unfinished.list(), Version: d.cfg.Version,
@@ -195,14 +196,14 @@ func (d *Daemon) statusFor(c cred, only string) Status {
 	s.Memory.Populating = stats.Populating
 	for _, b := range d.allBuffers() {
 		spec := b.spec()
-		if (only == "" || only == b.name) && c.permits(spec.UID, spec.GID, spec.Mode, wantExecute) {
+		if (only == "" || only == b.name) && c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
 			s.Buffers = append(s.Buffers, b.status(stats.Buffers[b.name]))
 		}
 	}
 	for _, damage := range d.store.Damage() {
 		s.Damaged = append(s.Damaged, damage.What)
 	}
-	if c.system {
+	if c.System {
 		s.Foreign = d.foreignStatus()
 		s.WithoutBuffer = d.withoutBuffer()
 	}
@@ -294,17 +295,17 @@ func storeHealth(h health.Status, now time.Time) *StoreHealth {
 	return s
 }
 
-func (d *Daemon) sessionStatus(c cred) []SessionStatus {
+func (d *Daemon) sessionStatus(c access.Caller) []SessionStatus {
 	d.sessions.Lock()
 	defer d.sessions.Unlock()
 	all := []SessionStatus{}
 	for _, s := range d.sessions.all {
-		if !s.open.Load() || !c.owns(s.cred.uid) {
+		if !s.open.Load() || !c.Owns(s.cred.UID) {
 			continue
 		}
 		s.mu.Lock()
 		all = append(all, SessionStatus{
-			ID: s.id, Client: s.client, UID: s.cred.uid, PID: s.pid, Since: s.since, Mapped: s.mapped, Path: s.path(),
+			ID: s.id, Client: s.client, UID: s.cred.UID, PID: s.pid, Since: s.since, Mapped: s.mapped, Path: s.path(),
 			Handles: len(s.mu.handles), Leases: len(s.mu.leases), InFlight: s.requests.Load(),
 		})
 		s.mu.Unlock()
@@ -326,14 +327,14 @@ func (d *Daemon) status(ctx context.Context, r *request, m *wire.StatusRequest) 
 			return nil, err
 		}
 	}
-	if m.Node != "" && m.Node != string(d.cfg.Node) && r.s.cred.relayed {
+	if m.Node != "" && m.Node != string(d.cfg.Node) && r.s.cred.Relayed {
 		return nil, bb.E(bb.Invalid, "status", m.Node, "this is another node")
 	}
 	text, err := d.statusOf(ctx, r.s.cred, m.Buffer, cmp.Or(bb.NodeID(m.Node), d.cfg.Node))
 	if err != nil {
 		return nil, bb.Wrap("status", m.Node, err)
 	}
-	if m.Cluster && d.cluster != nil && !r.s.cred.relayed {
+	if m.Cluster && d.cluster != nil && !r.s.cred.Relayed {
 		if err := d.clusterStatus(ctx, r, m); err != nil {
 			return nil, err
 		}
@@ -376,7 +377,7 @@ func (d *Daemon) subscribe(ctx context.Context, r *request, m *wire.Subscribe) (
 
 func (s *session) maySee(ctx context.Context, name string) bool {
 	_, err := s.buffer(ctx, "events", name)
-	return err == nil || s.cred.system
+	return err == nil || s.cred.System
 }
 
 func cancel(_ context.Context, r *request, m *wire.Cancel) {

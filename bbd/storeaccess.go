@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/bbd/storerules"
 	"forebay/flusher/backing/detach"
 	"forebay/flusher/backing/s3"
@@ -19,7 +20,7 @@ import (
 // decides. Root and the daemon's own user may name anything: they can do it without the daemon.
 
 // ownerCred are the rights that a buffer's store is used with: its owner's.
-func ownerCred(spec *bb.Buffer) cred { return credOf(spec.UID, spec.GID) }
+func ownerCred(spec *bb.Buffer) access.Caller { return access.Of(spec.UID, spec.GID) }
 
 // site is what the configuration says of object stores.
 func (d *Daemon) site() storerules.Site {
@@ -27,21 +28,21 @@ func (d *Daemon) site() storerules.Site {
 }
 
 // mayUseStore reports whether a user may have the daemon use a store.
-func (d *Daemon) mayUseStore(c cred, where bb.Backing) error {
+func (d *Daemon) mayUseStore(c access.Caller, where bb.Backing) error {
 	_, err := d.storeUse(c, where)
 	return err
 }
 
 // storeUse is mayUseStore that returns what the URL of an object store asks for.
-func (d *Daemon) storeUse(c cred, where bb.Backing) (use storerules.Use, err error) {
-	if where.Scheme != "s3" || c.system {
+func (d *Daemon) storeUse(c access.Caller, where bb.Backing) (use storerules.Use, err error) {
+	if where.Scheme != "s3" || c.System {
 		return use, nil
 	}
 	site := d.site()
 	if use, err = storerules.UseOf(where, site); err != nil {
 		return use, err
 	}
-	if isOwner(c.uid) && (use.Own || use.CA != "") {
+	if access.IsOwner(c.UID) && (use.Own || use.CA != "") {
 		return use, bb.E(bb.Permission, "backing", cmp.Or(use.CA, "credentials"), "for somebody elsewhere no files are read as this daemon's own user")
 	}
 	rules := d.cfg.StoreRules
@@ -55,7 +56,7 @@ func (d *Daemon) storeUse(c cred, where bb.Backing) (use storerules.Use, err err
 
 // guardStore checks that a user may use the store behind a URL, and has the files that the URL
 // names read as that user. Of what a rule names instead, the administrator has said that it may be read.
-func (d *Daemon) guardStore(c cred, url string, o *s3.Options) error {
+func (d *Daemon) guardStore(c access.Caller, url string, o *s3.Options) error {
 	where, err := bb.ParseBacking(url)
 	if err != nil {
 		return err
@@ -75,11 +76,11 @@ func (d *Daemon) guardStore(c cred, url string, o *s3.Options) error {
 
 // readAs reads a file with a user's rights. A file system that does not answer is left behind; how
 // often, is bounded for each user.
-func (d *Daemon) readAs(c cred, name string) ([]byte, error) {
+func (d *Daemon) readAs(c access.Caller, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(d.ctx, storePatience, notAnswered(name))
 	defer cancel()
-	text, err := detach.Do(ctx, d.stores.readsOf(c.uid), "read", name, func(context.Context) ([]byte, error) {
-		return userfile.ReadAs(name, userfile.User{UID: c.uid, Groups: c.gids})
+	text, err := detach.Do(ctx, d.stores.readsOf(c.UID), "read", name, func(context.Context) ([]byte, error) {
+		return userfile.ReadAs(name, userfile.User{UID: c.UID, Groups: c.GIDs})
 	}, func([]byte) {})
 	return text, answered(ctx, err)
 }
@@ -101,7 +102,7 @@ const namesWithin = 10 * time.Second
 
 // isUser reports whether a rule's name means a user: a user's name or number, or @ and a group's. A name that
 // nobody has is nobody.
-func (d *Daemon) isUser(ctx context.Context, c cred, name string) (bool, error) {
+func (d *Daemon) isUser(ctx context.Context, c access.Caller, name string) (bool, error) {
 	if name == "*" {
 		return true, nil
 	}
@@ -119,7 +120,7 @@ func (d *Daemon) isUser(ctx context.Context, c cred, name string) (bool, error) 
 	case err != nil:
 		return false, err
 	case isGroup:
-		return slices.Contains(c.gids, id), nil
+		return slices.Contains(c.GIDs, id), nil
 	}
-	return c.uid == id, nil
+	return c.UID == id, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"forebay/bbd/access"
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/asuser"
 	"forebay/flusher/backing/detach"
@@ -252,7 +253,7 @@ type holding struct {
 }
 
 // probe opens a store for a user, to find out whether it can be used, which it is, and its contents.
-func (s *stores) probe(ctx context.Context, c cred, spec bb.Buffer, where bb.Backing, count int) (id string, held holding, err error) {
+func (s *stores) probe(ctx context.Context, c access.Caller, spec bb.Buffer, where bb.Backing, count int) (id string, held holding, err error) {
 	if where.Scheme == "file" {
 		if _, err := s.d.storeUser(c, "backing", where.Path); err != nil {
 			return "", held, err
@@ -409,20 +410,20 @@ func ownerOf(spec *bb.Buffer) asuser.User { return asuser.User{UID: spec.UID, GI
 
 // storeUser is whose rights a path is reached with for a session. The kernel decides what they
 // are worth; a daemon that cannot act as others reaches its own user's files for that user alone.
-func (d *Daemon) storeUser(c cred, op, path string) (asuser.User, error) {
+func (d *Daemon) storeUser(c access.Caller, op, path string) (asuser.User, error) {
 	switch {
-	case c.system:
-	case c.noRoot:
-		return asuser.User{}, denied(op, path, "act as root over the network").WithRemedy("use the socket of a daemon on this node")
-	case c.uid == 0: // whoever knows the cluster key is trusted as a daemon is
+	case c.System:
+	case c.NoRoot:
+		return asuser.User{}, access.Denied(op, path, "act as root over the network").WithRemedy("use the socket of a daemon on this node")
+	case c.UID == 0: // whoever knows the cluster key is trusted as a daemon is
 	case d.cfg.Backing.Workers == nil:
-		return asuser.User{}, denied(op, path, "use files with the rights of the daemon's user").WithRemedy("start a daemon of your own: bbd --dev")
+		return asuser.User{}, access.Denied(op, path, "use files with the rights of the daemon's user").WithRemedy("start a daemon of your own: bbd --dev")
 	}
-	return asuser.User{UID: c.uid, GID: c.gids[0]}, nil
+	return asuser.User{UID: c.UID, GID: c.GIDs[0]}, nil
 }
 
 // openURL opens a store for a user on behalf of a buffer, within the limits of both.
-func (d *Daemon) openURL(ctx context.Context, c cred, url string, spec bb.Buffer) (backing.Store, error) {
+func (d *Daemon) openURL(ctx context.Context, c access.Caller, url string, spec bb.Buffer) (backing.Store, error) {
 	where, err := bb.ParseBacking(url)
 	if err != nil {
 		return nil, err
@@ -436,7 +437,7 @@ func (d *Daemon) openURL(ctx context.Context, c cred, url string, spec bb.Buffer
 	return d.openWith(ctx, c, url, spec, o)
 }
 
-func (d *Daemon) openWith(ctx context.Context, c cred, url string, spec bb.Buffer, o open.Options) (backing.Store, error) {
+func (d *Daemon) openWith(ctx context.Context, c access.Caller, url string, spec bb.Buffer, o open.Options) (backing.Store, error) {
 	if err := d.guardStore(c, url, &o.S3); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -227,7 +228,7 @@ func (b *buffer) giveAway(ctx context.Context, e *bb.Entry, to bb.NodeID) error 
 		return bb.E(bb.Busy, "move", b.address(path), "the file is open for writing, or is being changed")
 	}
 	defer func() { f.retire(); f.mu.Unlock() }()
-	err = b.d.cluster.ask(ctx, to, daemonCred(), wire.Type_TYPE_TAKE, &wire.Take{
+	err = b.d.cluster.ask(ctx, to, access.Daemon(), wire.Type_TYPE_TAKE, &wire.Take{
 		Buffer: b.name, Dir: uint64(e.Parent), Name: e.Name, File: uint64(e.File), Generation: uint64(e.Generation),
 	}, nil)
 	if err != nil {

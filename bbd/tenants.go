@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"forebay/bbd/access"
 	"forebay/bbd/admit"
 	"forebay/flusher/backing/health"
 )
@@ -95,8 +96,8 @@ const (
 )
 
 // count adds a writer in the line to its user's status. Nothing of other users is in it, but for the administrator.
-func (s *WaitStatus) count(w *waiter, c cred) {
-	if !c.system && c.uid != w.uid {
+func (s *WaitStatus) count(w *waiter, c access.Caller) {
+	if !c.System && c.UID != w.uid {
 		return
 	}
 	if s.For == nil {

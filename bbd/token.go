@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -22,8 +23,8 @@ func (d *Daemon) token(ctx context.Context, r *request, m *wire.TokenRequest) (p
 	}
 	spec, keys, life := b.spec(), d.cfg.Keys.Keys(), time.Duration(m.LifetimeNs)
 	switch {
-	case !r.s.cred.owns(spec.UID):
-		return nil, denied("token", b.address(""), "make tokens for this buffer")
+	case !r.s.cred.Owns(spec.UID):
+		return nil, access.Denied("token", b.address(""), "make tokens for this buffer")
 	case len(keys) == 0:
 		return nil, bb.E(bb.Unsupported, "token", b.address(""), "this daemon has no cluster key to make tokens with").WithRemedy("set key_file")
 	case life <= 0 || life > maxTokenLife:
@@ -64,8 +65,8 @@ func (s *session) identifyByToken(in *wire.Reader, r *request, hello *wire.Hello
 		return bb.E(bb.Permission, "handshake", hello.Client, "the token has expired").WithRemedy("make one: bbctl token " + claims.Buffer)
 	}
 	s.token = claims
-	s.cred = credOf(claims.UID, claims.GID)
-	s.cred.system = false
+	s.cred = access.Of(claims.UID, claims.GID)
+	s.cred.System = false
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/access"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -41,7 +42,7 @@ func (d *Daemon) txnBegin(ctx context.Context, r *request, m *wire.TxnBegin) (pr
 		return nil, err
 	}
 	c := r.s.cred
-	spec := bb.Txn{Destination: path, Key: m.Key, UID: c.uid, GID: c.gids[0], Lease: time.Duration(m.LeaseNs)}
+	spec := bb.Txn{Destination: path, Key: m.Key, UID: c.UID, GID: c.GIDs[0], Lease: time.Duration(m.LeaseNs)}
 	// Every task of a job may ask, and after the job is over as well: its destination is not made again.
 	now, begun, err := b.ns.BegunTxn(ctx, spec)
 	if err != nil {
@@ -57,8 +58,8 @@ func (d *Daemon) txnBegin(ctx context.Context, r *request, m *wire.TxnBegin) (pr
 	if err != nil {
 		return nil, err
 	}
-	if !c.permits(e.UID, e.GID, e.Mode, wantWrite|wantExecute) {
-		return nil, denied(op, b.address(path), "write the directory")
+	if !c.Permits(e.UID, e.GID, e.Mode, access.Write|access.Execute) {
+		return nil, access.Denied(op, b.address(path), "write the directory")
 	}
 	spec.Dir = e.Dir
 	t, err := b.ns.BeginTxn(ctx, spec)
@@ -103,7 +104,7 @@ func (d *Daemon) txn(ctx context.Context, r *request, op, buffer, name string) (
 		return nil, bb.Txn{}, err
 	}
 	t, err := b.ns.Txn(ctx, id)
-	if err == nil && !r.s.cred.owns(t.UID) {
+	if err == nil && !r.s.cred.Owns(t.UID) {
 		err = bb.E(bb.NotFound, op, name, "there is no such transaction")
 	}
 	return b, t, bb.Wrap(op, name, err)
@@ -135,7 +136,7 @@ func (d *Daemon) txnList(ctx context.Context, r *request, m *wire.BufferName) (p
 	}
 	reply, size := &wire.Txns{}, 0
 	for i := range all {
-		if !r.s.cred.owns(all[i].UID) {
+		if !r.s.cred.Owns(all[i].UID) {
 			continue
 		}
 		m, err := b.txnWithTasks(ctx, &all[i])
@@ -217,7 +218,7 @@ func (d *Daemon) txnCommit(ctx context.Context, r *request, m *wire.TxnCommit) (
 }
 
 // flushedCommit waits until the store has what a transaction has made visible.
-func (b *buffer) flushedCommit(ctx context.Context, c cred, t *bb.Txn) error {
+func (b *buffer) flushedCommit(ctx context.Context, c access.Caller, t *bb.Txn) error {
 	path, err := b.ns.PathOf(ctx, t.Dir)
 	if bb.KindOf(err) == bb.NotFound {
 		return nil // the destination was removed since
@@ -229,7 +230,7 @@ func (b *buffer) flushedCommit(ctx context.Context, c cred, t *bb.Txn) error {
 }
 
 // decide takes a transaction that is being committed to its decision.
-func (b *buffer) decide(ctx context.Context, c cred, t *bb.Txn) (bb.Txn, error) {
+func (b *buffer) decide(ctx context.Context, c access.Caller, t *bb.Txn) (bb.Txn, error) {
 	const op = "commit transaction"
 	if err := b.ns.MergeTasks(ctx, t.ID, mover{b}); err != nil {
 		return *t, err
@@ -239,14 +240,14 @@ func (b *buffer) decide(ctx context.Context, c cred, t *bb.Txn) (bb.Txn, error) 
 		return *t, err
 	}
 	// What is committed into a directory above comes before this.
-	if _, _, err := b.parent(ctx, daemonCred(), op, path); err != nil {
+	if _, _, err := b.parent(ctx, access.Daemon(), op, path); err != nil {
 		return *t, err
 	}
 	e, err := b.ns.EntryOf(ctx, t.Dir)
 	if err != nil {
 		return *t, err
 	}
-	output, err := b.lookup(ctx, daemonCred(), op, t.Path()+"/output")
+	output, err := b.lookup(ctx, access.Daemon(), op, t.Path()+"/output")
 	if err == nil {
 		err = b.mayFold(ctx, c, &output, &e)
 	}
@@ -263,12 +264,12 @@ func (b *buffer) decide(ctx context.Context, c cred, t *bb.Txn) (bb.Txn, error) 
 
 // mayFold checks, before it is decided, that a user may change the directories that the
 // output is to be merged with.
-func (b *buffer) mayFold(ctx context.Context, c cred, output, to *bb.Entry) error {
-	if c.system {
+func (b *buffer) mayFold(ctx context.Context, c access.Caller, output, to *bb.Entry) error {
+	if c.System {
 		return nil
 	}
-	if !c.permits(to.UID, to.GID, to.Mode, wantWrite|wantExecute) {
-		return denied("commit transaction", b.address(to.Name), "write the directory")
+	if !c.Permits(to.UID, to.GID, to.Mode, access.Write|access.Execute) {
+		return access.Denied("commit transaction", b.address(to.Name), "write the directory")
 	}
 	return b.ns.Scan(ctx, output.Dir, func(e bb.Entry) error {
 		if !e.IsDir() {

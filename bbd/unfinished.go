@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 
+	"forebay/bbd/access"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
 	"forebay/meta/gossip"
@@ -152,11 +153,11 @@ type noteUser struct {
 }
 
 // cred returns whose rights the note's store is opened with: those of nobody if the note does not say.
-func (n *note) cred() cred {
+func (n *note) cred() access.Caller {
 	if n.For == nil || len(n.For.GIDs) == 0 {
-		return cred{uid: nobody, gids: []uint32{nobody}}
+		return access.Caller{UID: nobody, GIDs: []uint32{nobody}}
 	}
-	return cred{uid: n.For.UID, gids: n.For.GIDs, system: n.For.System}
+	return access.Caller{UID: n.For.UID, GIDs: n.For.GIDs, System: n.For.System}
 }
 
 // nobody is the user and group that own nothing.
@@ -177,11 +178,11 @@ type sweptStore struct {
 }
 
 // sweeping wraps a stage-out's store. Again is true for work that another began.
-func (u *unfinished) sweeping(s backing.Store, c cred, root, job string, again bool) backing.Store {
+func (u *unfinished) sweeping(s backing.Store, c access.Caller, root, job string, again bool) backing.Store {
 	if again {
 		job = ""
 	}
-	w := &sweptStore{Store: s, u: u, by: noteUser{c.uid, c.gids, c.system}, root: root, job: job, dirs: make(map[string]*sync.Once)}
+	w := &sweptStore{Store: s, u: u, by: noteUser{c.UID, c.GIDs, c.System}, root: root, job: job, dirs: make(map[string]*sync.Once)}
 	dir := filepath.Join(u.d.cfg.StateDir, notesDir)
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -319,7 +320,7 @@ func (u *unfinished) sweepNote(file string) error {
 			}
 			c := n.cred()
 			if n.For == nil && u.d.cfg.Backing.Workers == nil {
-				c = daemonCred() // whose files are its own user's
+				c = access.Daemon() // whose files are its own user's
 			}
 			if open, err = u.d.openURL(u.d.ctx, c, n.Root, bb.Buffer{}); err != nil {
 				return err

@@ -3,6 +3,7 @@ package bbd
 import (
 	"time"
 
+	"forebay/bbd/access"
 	"forebay/bbd/metrics"
 	"forebay/flusher/backing/asuser"
 )
@@ -26,7 +27,7 @@ type HungWorker struct {
 }
 
 // workerStatus leaves out other users' workers, but for the administrator.
-func (d *Daemon) workerStatus(c cred) *WorkerStatus {
+func (d *Daemon) workerStatus(c access.Caller) *WorkerStatus {
 	workers := d.cfg.Backing.Workers
 	if workers == nil {
 		return nil
@@ -34,7 +35,7 @@ func (d *Daemon) workerStatus(c cred) *WorkerStatus {
 	counts := workers.Counts()
 	s := &WorkerStatus{Restarts: counts.Restarts, Kills: counts.Kills}
 	for _, p := range workers.Status() {
-		if !c.system && c.uid != p.UID {
+		if !c.System && c.UID != p.UID {
 			continue
 		}
 		switch p.State {
