@@ -4,43 +4,35 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"sync"
 	"sync/atomic"
 
 	"forebay/bbd/access"
 	"forebay/flusher"
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 	"forebay/meta/namespace"
 	"forebay/meta/txn"
 )
 
 type fileMode = fs.FileMode
 
-// buffer is what the daemon keeps of one buffer while it runs: its namespace, its
-// open files, and where the files lie that wait for their flush.
+// buffer is what the daemon keeps of one buffer while it runs. Each part has a lock of its
+// own; their order is that of Daemon.
 type buffer struct {
 	d    *Daemon
 	name string
 	ns   *txn.Tree
 
-	mu struct {
-		sync.Mutex
-		spec   bb.Buffer
-		open   map[place]*openFile
-		byFile map[bb.FileID]*openFile
-		dirty  map[bb.FileID]dirtyFile // closed files that are not on the store
+	current atomic.Pointer[bb.Buffer] // what the namespace says of it; replaced, never changed
 
-		failing map[bb.FileID]string // why the last flush of a dirty file failed
+	open    *openFiles
+	dirty   *dirtyFiles
+	readers *readers
+	copies  *copies
+	writers *segmentWriters
+	remotes *remoteSpaces
 
-		reading   map[bb.FileID]*reading
-		restoring map[bb.FileID]chan struct{} // closed when it has ended
-		copies    map[copyKey]*fileCopy
-		remotes   map[remoteKey]*remoteSpace
-		writers   map[writerKey]*segmentWriter
-	}
-
-	restores  sync.Mutex // one file is restored at a time
-	copyLocks nameLocks  // by file: see lockCopies
+	copyLocks nameLocks // by file: see lockCopies
 
 	noted    *notedOps   // what the store has yet to follow
 	applying atomic.Bool // applyLater is on its way
@@ -53,62 +45,24 @@ type buffer struct {
 	folds    folds
 
 	forgotten struct {
-		sync.Mutex
+		lockorder.Mutex[rankLeaf]
 		list []unexplained
 	}
 }
 
-// dirtyFile is where a file lies that waits for its flush, and what of it is flushed.
-type dirtyFile struct {
-	at         place
-	generation bb.Generation
-	near       bb.NodeID // the other node that opened it last; "": none has
-	second     holder    // of its second copy; zero: there is none
-}
-
 func newBuffer(d *Daemon, spec bb.Buffer, ns *txn.Tree) *buffer {
 	b := &buffer{d: d, name: spec.Name, ns: ns, noted: newNotedOps(ns.PendingOps()), freezer: newFreezer()}
-	b.mu.spec = spec
-	b.mu.open = make(map[place]*openFile)
-	b.mu.byFile = make(map[bb.FileID]*openFile)
-	b.mu.dirty = make(map[bb.FileID]dirtyFile)
-	b.mu.reading = make(map[bb.FileID]*reading)
-	b.mu.failing = make(map[bb.FileID]string)
-	b.mu.restoring = make(map[bb.FileID]chan struct{})
-	b.mu.copies = make(map[copyKey]*fileCopy)
-	b.mu.remotes = make(map[remoteKey]*remoteSpace)
-	b.mu.writers = make(map[writerKey]*segmentWriter)
+	b.current.Store(&spec)
+	b.open, b.dirty, b.readers, b.copies = newOpenFiles(), newDirtyFiles(), newReaders(), newCopies(d.store)
+	b.writers, b.remotes = newSegmentWriters(b), newRemoteSpaces(b)
 	return b
 }
 
-func (b *buffer) spec() bb.Buffer {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.mu.spec
-}
+func (b *buffer) spec() bb.Buffer { return *b.current.Load() }
 
 // address returns bb://buffer/path.
 func (b *buffer) address(path string) string {
 	return bb.Address{Buffer: b.name, Path: path}.String()
-}
-
-// opened makes a file that is open for writing findable by its id.
-func (b *buffer) opened(f *openFile) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.mu.byFile[f.file] = f
-}
-
-// forget takes a file out of the open ones. f is locked.
-func (b *buffer) forget(f *openFile) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.mu.open[f.at] == f {
-		delete(b.mu.open, f.at)
-	}
-	if b.mu.byFile[f.file] == f {
-		delete(b.mu.byFile, f.file)
-	}
 }
 
 // closed queues a closed file for its flush.
@@ -120,16 +74,14 @@ func (b *buffer) closed(e bb.Entry, path string) {
 // enqueue hands a dirty file to the flusher. In a scratch buffer nothing is flushed, but
 // files may have to move to other nodes.
 func (b *buffer) enqueue(e bb.Entry, item flusher.Item) {
-	b.mu.Lock()
-	backed := b.mu.spec.Backing != ""
+	backed := b.spec().Backing != ""
 	if backed || b.d.cluster != nil {
 		f := dirtyFile{at: place{e.Parent, e.Name}, generation: e.Generation}
 		if second := replicaOf(&e); second != "" && b.d.cluster != nil {
 			f.second = b.d.cluster.holder(second)
 		}
-		b.mu.dirty[e.File] = f
+		b.dirty.add(e.File, f)
 	}
-	b.mu.Unlock()
 	if backed {
 		b.d.flusher.Enqueue(item)
 	}
@@ -139,33 +91,12 @@ func (b *buffer) key(e *bb.Entry) flusher.Key {
 	return flusher.Key{Buffer: b.name, File: e.File, Generation: e.Generation}
 }
 
-// forgetDirty takes a file out of those that wait for their flush, unless a newer
-// generation has been queued since.
-func (b *buffer) forgetDirty(file bb.FileID, n bb.Generation) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.mu.dirty[file].generation <= n {
-		delete(b.mu.dirty, file)
-		delete(b.mu.failing, file)
-	}
-}
-
 // usedFrom notes that another node has opened a file that may have to move: it may be
 // wanted there again. A node "" is none.
 func (b *buffer) usedFrom(file bb.FileID, node bb.NodeID) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if f, ok := b.mu.dirty[file]; ok && node != "" {
-		f.near = node
-		b.mu.dirty[file] = f
+	if node != "" {
+		b.dirty.change(file, func(f *dirtyFile) { f.near = node })
 	}
-}
-
-// usedAt returns the other node that opened a dirty file last, "" for none.
-func (b *buffer) usedAt(file bb.FileID) bb.NodeID {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.mu.dirty[file].near
 }
 
 // directory is what a right to enter or change a directory is decided by.
@@ -290,10 +221,4 @@ func (b *buffer) update(ctx context.Context, e bb.Entry, old bb.Generation, publ
 		}
 		return nil
 	})
-}
-
-func (b *buffer) flushReason(file bb.FileID) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.mu.failing[file]
 }

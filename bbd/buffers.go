@@ -373,10 +373,7 @@ func (d *Daemon) dropBuffer(b *buffer) {
 }
 
 func (b *buffer) mayBeDestroyed(ctx context.Context) error {
-	b.mu.Lock()
-	open := len(b.mu.open)
-	b.mu.Unlock()
-	if open > 0 {
+	if open := b.open.count(); open > 0 {
 		return bb.E(bb.Busy, "destroy", b.address(""), bb.Count(open, "file is", "files are")+" open for writing").
 			WithRemedy("close them, or give --discard")
 	}
@@ -407,23 +404,14 @@ func (b *buffer) mayBeDestroyed(ctx context.Context) error {
 
 // drop forgets the bytes of a destroyed buffer.
 func (b *buffer) drop() {
-	b.mu.Lock()
-	open := make([]*openFile, 0, len(b.mu.open))
-	for _, f := range b.mu.open {
-		open = append(open, f)
-	}
-	b.mu.open, b.mu.byFile, b.mu.dirty = map[place]*openFile{}, map[bb.FileID]*openFile{}, map[bb.FileID]dirtyFile{}
-	writers := b.mu.writers
-	b.mu.writers = make(map[writerKey]*segmentWriter)
-	b.mu.Unlock()
+	open := b.open.clear()
+	b.dirty.clear()
 	for _, f := range open {
 		f.mu.Lock()
 		f.removed = true
 		f.mu.Unlock()
 	}
-	for _, w := range writers {
-		w.relinquish()
-	}
+	b.writers.clear()
 	for f := range b.d.store.Files() {
 		if f.Buffer == b.name {
 			b.d.store.Drop(f.File)

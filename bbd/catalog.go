@@ -2,13 +2,13 @@ package bbd
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 )
 
 // catalog tells the flusher what to flush and hears what became durable.
@@ -30,10 +30,8 @@ func (c catalog) OpenFiles(ctx context.Context, buffer string) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	var paths []string
-	for _, f := range b.mu.open {
+	for _, f := range b.open.all() {
 		if f.published.Load() {
 			paths = append(paths, f.path)
 		}
@@ -139,7 +137,7 @@ func (b *buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, strin
 	}
 	if b.foreign(&e) {
 		// This node was declared dead, and another one has all of it.
-		b.forgetDirty(e.File, e.Generation)
+		b.dirty.forget(e.File, e.Generation)
 		b.d.store.DropGeneration(e.File, e.Generation)
 		return e, path, bb.E(bb.NotFound, "flush", b.address(path), "its home is node "+string(b.home(&e))+" now")
 	}
@@ -148,31 +146,15 @@ func (b *buffer) dirtyEntry(ctx context.Context, k flusher.Key) (bb.Entry, strin
 
 // dirtyAt returns the place of a file that waits for its flush, as far as b knows.
 func (b *buffer) dirtyAt(file bb.FileID) (place, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	dirty, ok := b.mu.dirty[file]
+	dirty, ok := b.dirty.of(file)
 	return dirty.at, ok
 }
 
 // saveReaders brings back what readers of a file would need from the store's object, before it
 // is replaced by a newer generation or removed (0). It stays until they close the file.
 func (b *buffer) saveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error {
-	type view struct {
-		snap  *store.Snapshot
-		entry bb.Entry
-	}
-	var older []view
-	b.mu.Lock()
-	if r := b.mu.reading[file]; r != nil {
-		for snap, entry := range r.snaps {
-			if entry.Generation != newer {
-				older = append(older, view{snap, entry})
-			}
-		}
-	}
-	b.mu.Unlock()
-	for _, v := range older {
-		if err := b.saveView(ctx, v.snap, &v.entry); err != nil && b.reads(file, v.snap) {
+	for _, v := range b.readers.others(file, newer) {
+		if err := b.saveView(ctx, v.snap, &v.entry); err != nil && b.readers.has(file, v.snap) {
 			return err // unless the reader has closed it meanwhile, and needs nothing
 		}
 	}
@@ -203,18 +185,6 @@ func (b *buffer) saveView(ctx context.Context, snap *store.Snapshot, e *bb.Entry
 		}
 	}
 	return nil
-}
-
-// reads reports whether somebody still reads a snapshot of a file.
-func (b *buffer) reads(file bb.FileID, snap *store.Snapshot) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.mu.reading[file]
-	if r == nil {
-		return false
-	}
-	_, ok := r.snaps[snap]
-	return ok
 }
 
 // flushJob is one file on its way to the store.
@@ -304,7 +274,7 @@ func (b *buffer) becameClean(ctx context.Context, e *bb.Entry, path string) erro
 	if err := b.d.store.MarkClean(e.File, e.Generation); err != nil && bb.KindOf(err) != bb.NotFound {
 		return err
 	}
-	b.forgetDirty(e.File, e.Generation)
+	b.dirty.forget(e.File, e.Generation)
 	b.discardAt(replicaOf(e), e.File, e.Generation)
 	if b.foreign(e) {
 		b.late(ctx, e, path)
@@ -371,7 +341,7 @@ type snapshotSource struct {
 	snap  *store.Snapshot
 	whole bool // all of it was in memory, and is pinned
 
-	mu     sync.Mutex // guards what follows: parts are asked for in parallel
+	mu     lockorder.Mutex[rankSource] // guards what follows: parts are asked for in parallel
 	pinned []*store.Pinned
 	tap    tap
 	last   []byte // read past memory: the extent that begins at an offset of the file

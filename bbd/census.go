@@ -3,10 +3,10 @@ package bbd
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 )
 
 // census is what the namespace knows of where files are that are not on a store.
@@ -21,7 +21,7 @@ type census struct {
 type censor struct {
 	d  *Daemon
 	mu struct {
-		sync.Mutex
+		lockorder.Mutex[rankLeaf]
 		last    census
 		at      time.Time // when it was complete; zero: there is none
 		took    time.Duration

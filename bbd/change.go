@@ -191,27 +191,10 @@ func (b *buffer) lockPlace(p place) *openFile {
 // moved follows a rename in what the daemon knows of places. Open files at both are locked.
 func (b *buffer) moved(at, target place, path string, renamed *namespace.Renamed) {
 	e := &renamed.Entry
-	b.mu.Lock()
-	if f := b.mu.open[target]; f != nil && !f.stub() {
-		f.removed = true
-		delete(b.mu.open, target)
-		delete(b.mu.byFile, f.file)
-	}
-	if f := b.mu.open[at]; f != nil && !f.stub() {
-		delete(b.mu.open, at)
-		f.at, f.path = target, path
-		f.entry.Revision = 0 // the next put looks it up again
-		b.mu.open[target] = f
-	}
-	if dirty, ok := b.mu.dirty[e.File]; ok && !e.IsDir() {
-		dirty.at = target
-		b.mu.dirty[e.File] = dirty
-	}
-	if r := b.mu.reading[e.File]; r != nil && !e.IsDir() {
-		r.at = target
-	}
-	b.mu.Unlock()
+	b.open.move(at, target, path)
 	if !e.IsDir() {
+		b.dirty.change(e.File, func(f *dirtyFile) { f.at = target })
+		b.readers.move(e.File, target)
 		b.identifyAt(e.File, target, path)
 	}
 	if old := renamed.Replaced; old != nil && !old.IsDir() {
@@ -231,12 +214,8 @@ func (d *Daemon) dropped(op, address string, err error) error {
 // dropFile forgets the bytes of a file that has no entry any more. Those who have it
 // open for reading keep them.
 func (b *buffer) dropFile(e *bb.Entry) {
-	b.mu.Lock()
-	if r := b.mu.reading[e.File]; r != nil {
-		r.removed = true
-	}
-	b.mu.Unlock()
-	b.forgetDirty(e.File, e.Generation)
+	b.readers.unlink(e.File)
+	b.dirty.forget(e.File, e.Generation)
 	b.d.flusher.Forget(b.key(e))
 	b.d.store.Drop(e.File)
 	b.discardAt(replicaOf(e), e.File, 0)
@@ -333,7 +312,7 @@ func (b *buffer) removeHere(ctx context.Context, path string, at place, expect u
 		return bb.Wrap(op, b.address(path), err)
 	}
 	if !e.IsDir() {
-		b.unlinked(at)
+		b.open.unlink(at)
 		b.dropFile(&e)
 	}
 	if concerned {
@@ -343,17 +322,6 @@ func (b *buffer) removeHere(ctx context.Context, path string, at place, expect u
 	}
 	b.d.emit(bb.Event{Kind: bb.EventRemoved, Buffer: b.name, Path: p})
 	return nil
-}
-
-// unlinked tells a file that is being written that its entry is gone. It is locked.
-func (b *buffer) unlinked(at place) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if f := b.mu.open[at]; f != nil && !f.stub() {
-		f.removed = true
-		delete(b.mu.open, at)
-		delete(b.mu.byFile, f.file)
-	}
 }
 
 // removeAll removes a tree, deepest first, page by page. It can be repeated after

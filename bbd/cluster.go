@@ -261,13 +261,13 @@ func (d *Daemon) bufferChanged(now meta.BufferChange) {
 	if b == nil {
 		return // taken up when somebody asks for it
 	}
-	b.mu.Lock()
-	same := now.Buffer != nil && now.Buffer.Created.Equal(b.mu.spec.Created)
-	if same && now.Buffer.Revision > b.mu.spec.Revision {
-		b.mu.spec = *now.Buffer
+	known := b.current.Load()
+	same := now.Buffer != nil && now.Buffer.Created.Equal(known.Created)
+	if same && now.Buffer.Revision > known.Revision {
+		spec := *now.Buffer
+		b.current.Store(&spec)
 	}
-	older := now.Buffer != nil && now.Buffer.Created.Before(b.mu.spec.Created)
-	b.mu.Unlock()
+	older := now.Buffer != nil && now.Buffer.Created.Before(known.Created)
 	if same || older {
 		return
 	}
@@ -467,14 +467,12 @@ func (d *Daemon) discard(ctx context.Context, r *request, m *wire.Discard) (prot
 		return nil, err
 	}
 	if m.Generation == 0 {
-		b.mu.Lock()
-		n := b.mu.dirty[file].generation
-		b.mu.Unlock()
-		b.dropFile(&bb.Entry{File: file, Generation: n})
+		dirty, _ := b.dirty.of(file)
+		b.dropFile(&bb.Entry{File: file, Generation: dirty.generation})
 		return &wire.Empty{}, nil
 	}
 	n := bb.Generation(m.Generation)
-	b.forgetDirty(file, n)
+	b.dirty.forget(file, n)
 	b.d.flusher.Forget(flusher.Key{Buffer: b.name, File: file, Generation: n})
 	b.d.store.DropGeneration(file, n)
 	return &wire.Empty{}, nil

@@ -3,8 +3,6 @@ package bbd
 import (
 	"context"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,6 +13,7 @@ import (
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
+	"forebay/internal/lockorder"
 	"forebay/internal/wire"
 	"forebay/rdma"
 )
@@ -38,11 +37,11 @@ type fileCopy struct {
 	size       int64
 	private    bool // of a file that is being written: for one reader, dropped after it
 
-	users int       // guarded by buffer.mu
-	idle  time.Time // since when nobody uses it
+	users int       // guarded by copies.mu
+	idle  time.Time // since when nobody uses it, likewise
 
 	mu struct {
-		sync.Mutex
+		lockorder.Mutex[rankFileCopy]
 		session *peer.Session
 		handle  uint64
 		second  remoteHandle // of the second copy; zero: not asked yet
@@ -55,17 +54,6 @@ type remoteHandle struct {
 	session *peer.Session
 	handle  uint64
 }
-
-type copyKey struct {
-	file       bb.FileID
-	generation bb.Generation
-}
-
-// Bounds of what idle copies take: a part of memory, and entries of the index.
-const (
-	idleCopyShare = 4 // a quarter of the memory tier
-	maxIdleCopies = 1024
-)
 
 // fetchAhead bounds the extents of a copy that are fetched at once, in bytes and requests.
 const (
@@ -142,10 +130,7 @@ func (c *fileCopy) moved(ctx context.Context) bool {
 func (c *fileCopy) rest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.b.mu.Lock()
-	used := c.users > 0
-	c.b.mu.Unlock()
-	if used {
+	if c.b.copies.used(c) {
 		return
 	}
 	if s := c.mu.session; s != nil {
@@ -217,9 +202,7 @@ func (b *buffer) mirror(ctx context.Context, e *bb.Entry, path string) (*fileCop
 		closeAtHome(s, handle)
 		return nil, err
 	}
-	b.mu.Lock()
-	b.mu.copies[copyKey{c.entry.File, c.generation}] = c
-	b.mu.Unlock()
+	b.copies.add(c)
 	return c, nil
 }
 
@@ -302,53 +285,6 @@ func (h *handle) pieceSum(ctx context.Context, e *store.Extent) (uint64, error) 
 	return checksum.Sum(data), err
 }
 
-// copyOf returns the copy that a generation of this store is; nil if it is none.
-func (b *buffer) copyOf(file bb.FileID, generation bb.Generation) *fileCopy {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.mu.copies[copyKey{file, generation}]
-}
-
-// leaveCopy takes a reader of a copy away; the copies that nobody uses are kept as long
-// as they do not take too much.
-func (b *buffer) leaveCopy(file bb.FileID, generation bb.Generation) {
-	b.mu.Lock()
-	c := b.mu.copies[copyKey{file, generation}]
-	if c == nil {
-		b.mu.Unlock()
-		return
-	}
-	c.users--
-	last := c.users == 0
-	if last {
-		c.idle = time.Now()
-	}
-	b.dropSurplusCopies()
-	b.mu.Unlock()
-	if last {
-		b.d.wg.Go(c.rest)
-	}
-}
-
-// dropSurplusCopies drops the copies that are not to be kept, the longest idle first.
-// b.mu is held, so that nobody opens one meanwhile.
-func (b *buffer) dropSurplusCopies() {
-	var idle []*fileCopy
-	for _, c := range b.mu.copies {
-		if c.users == 0 {
-			idle = append(idle, c)
-		}
-	}
-	slices.SortFunc(idle, func(x, y *fileCopy) int { return y.idle.Compare(x.idle) })
-	room := b.d.store.Stats().Memory.Capacity / idleCopyShare
-	for i, c := range idle {
-		if room -= c.size; room < 0 || i >= maxIdleCopies || c.private {
-			delete(b.mu.copies, copyKey{c.entry.File, c.generation})
-			b.d.store.DropGeneration(c.entry.File, c.generation)
-		}
-	}
-}
-
 // fetch brings extents of the copy in from those who hold it, in turns: several windows
 // at a time, each asked for with one request, read one-sided into this node's segments,
 // and checked. What the second copy's node cannot give, the home is asked for.
@@ -399,7 +335,7 @@ func (c *fileCopy) fetchWindow(ctx context.Context, t *tap, of remoteHandle, sna
 
 // fetchExtent brings one extent in.
 func (c *fileCopy) fetchExtent(ctx context.Context, t *tap, s *peer.Session, source *source, snap *store.Snapshot, x run) error {
-	w := c.b.writer(c.b.spec().UID, bb.TierMemory)
+	w := c.b.writers.of(c.b.spec().UID, bb.TierMemory)
 	room, err := t.reserve(ctx, w, x.to-x.from)
 	if err != nil {
 		return err

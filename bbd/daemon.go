@@ -22,6 +22,7 @@ import (
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 	"forebay/internal/nss"
 	"forebay/internal/unixsocket"
 	"forebay/internal/wire"
@@ -37,6 +38,28 @@ import (
 // Starting: memory is adopted and the namespace is compared with it; clients may
 // connect when New returns, and wait for what is not there yet. Stopping: no new
 // sessions and leases, commits in progress end, optionally everything is drained.
+//
+// Mutexes are taken in this order. Those above the line order operations, and are held across
+// I/O; those below it guard state, and are not. locks.go has their places, which builds with the
+// tag lockorder check.
+//
+//	openFile.mu            one generation's commits; a rename locks two, in the order of their places
+//	folds.directories      a directory is renamed for a transaction
+//	readers.restores       files that come back from the store, one at a time
+//	snapshotSource.mu      what a flush reads past memory
+//	fileCopy.mu            a generation's handles at the nodes that have it
+//	tap.mu                 one reader's object on the store
+//	────
+//	room.mu                writers that wait for a segment
+//	stores.mu              stores of all buffers
+//	Daemon.buffers         buffers by name
+//	openFiles, dirtyFiles, readers, copies      the four parts of a buffer, in this order
+//	segmentWriters, remoteSpaces                segments that the daemon fills, by user and by session
+//	segmentWriter.mu, remoteSpace.mu            one of them
+//	all others             no other mutex of this package is taken under one of these
+//
+// The store, the namespace and gossip have mutexes of their own, under which nothing of this package
+// is called; the flusher calls back under its own, for a buffer's policy: Daemon.buffers comes after it.
 type Daemon struct {
 	cfg   Config
 	log   *slog.Logger
@@ -63,24 +86,24 @@ type Daemon struct {
 	maxPinned int64 // bytes that one answer to a reader pins
 
 	ids struct {
-		sync.Mutex
+		lockorder.Mutex[rankLeaf]
 		next, end uint64
 	}
 
 	buffers struct {
-		sync.Mutex
+		lockorder.Mutex[rankBuffers]
 		byName   map[string]*buffer
 		changing nameLocks // held while the buffer of a name is made, taken up or deleted
 	}
 
 	// Buffers of jobs that are gone, and whose figures are not written down yet.
 	retired struct {
-		sync.Mutex
+		lockorder.Mutex[rankLeaf]
 		list []*buffer
 	}
 
 	homeless struct { // bytes of buffers that the namespace does not have
-		sync.Mutex
+		lockorder.Mutex[rankLeaf]
 		byBuffer map[string][]unexplained
 	}
 

@@ -76,10 +76,7 @@ func (d *Daemon) BreakSessions(node bb.NodeID) { d.cluster.pool.Drop(node) }
 // OpenFiles returns how many files of a buffer are open for writing, and by how many.
 func (d *Daemon) OpenFiles(name string) (files, writers int) {
 	b := d.buffers.byName[name]
-	b.mu.Lock()
-	open := slices.Collect(maps.Values(b.mu.open))
-	b.mu.Unlock()
-	for _, f := range open {
+	for _, f := range b.open.all() {
 		f.mu.Lock()
 		files++
 		writers += f.writers
@@ -238,11 +235,9 @@ func (d *Daemon) RecordFlush(ctx context.Context, name string) error {
 		return err
 	}
 	var key flusher.Key
-	b.mu.Lock()
-	for file, f := range b.mu.dirty {
+	for file, f := range b.dirty.all() {
 		key = flusher.Key{Buffer: name, File: file, Generation: f.generation}
 	}
-	b.mu.Unlock()
 	j, err := catalog{d}.Begin(ctx, key)
 	if err != nil {
 		return err
@@ -288,15 +283,15 @@ func (d *Daemon) Missed(name string, until <-chan struct{}) (n int) {
 			return n
 		default:
 		}
-		b.mu.Lock()
 		for _, file := range open {
-			_, dirty := b.mu.dirty[file]
-			if b.mu.byFile[file] == nil && !dirty {
+			f := b.open.of(file)
+			if _, dirty := b.dirty.of(file); f == nil && !dirty {
 				n++
 			}
 		}
-		open = slices.AppendSeq(open[:0], maps.Keys(b.mu.byFile))
-		b.mu.Unlock()
+		b.open.mu.Lock()
+		open = slices.AppendSeq(open[:0], maps.Keys(b.open.mu.byID))
+		b.open.mu.Unlock()
 		runtime.Gosched()
 	}
 }
@@ -401,13 +396,11 @@ func (d *Daemon) ForgetQueue(name, path string) {
 		return
 	}
 	var keys []flusher.Key
-	b.mu.Lock()
-	for f, x := range b.mu.dirty {
+	for f, x := range b.dirty.all() {
 		if x.at.name == path {
 			keys = append(keys, flusher.Key{Buffer: name, File: f, Generation: x.generation})
 		}
 	}
-	b.mu.Unlock()
 	for _, k := range keys { // the flusher asks for the buffer's policy, which needs its lock
 		d.flusher.Forget(k)
 	}

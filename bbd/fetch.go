@@ -21,7 +21,7 @@ var errNoName = errors.New("the file was removed, and its evicted bytes with it"
 // errNoRoom: some may be there, the others have to go past memory.
 func (b *buffer) fetch(ctx context.Context, t *tap, snap *store.Snapshot, e *bb.Entry, evicted []store.Extent) error {
 	file, generation := snap.File()
-	if c := b.copyOf(file, generation); c != nil {
+	if c := b.copies.of(copyKey{file, generation}); c != nil {
 		there, err := b.orStored(ctx, c, func() error { return c.fetch(ctx, t, snap, evicted) })
 		if there == nil {
 			return err
@@ -58,7 +58,7 @@ func wholesOf(evicted []store.Extent) []run {
 
 // fill brings one extent in from the store.
 func (b *buffer) fill(ctx context.Context, t *tap, e *bb.Entry, snap *store.Snapshot, x run) error {
-	w := b.writer(b.spec().UID, bb.TierMemory)
+	w := b.writers.of(b.spec().UID, bb.TierMemory)
 	room, err := t.reserve(ctx, w, x.to-x.from)
 	if err != nil {
 		return err
@@ -88,10 +88,10 @@ func (b *buffer) fill(ctx context.Context, t *tap, e *bb.Entry, snap *store.Snap
 // Of a file whose home is another node, a copy is made instead, which is brought in as
 // it is read; if that node does not answer, what the store has will do.
 func (b *buffer) restore(ctx context.Context, e *bb.Entry, path string) error {
-	if err := b.beginRestore(ctx, e.File); err != nil {
+	if err := b.readers.beginRestore(ctx, e.File); err != nil {
 		return err
 	}
-	defer b.endRestore(e.File)
+	defer b.readers.endRestore(e.File)
 	if b.has(e) {
 		return nil
 	}
@@ -104,8 +104,8 @@ func (b *buffer) restore(ctx context.Context, e *bb.Entry, path string) error {
 			return bb.Wrap("read", b.address(path), err)
 		}
 	}
-	b.restores.Lock()
-	defer b.restores.Unlock()
+	b.readers.restores.Lock()
+	defer b.readers.restores.Unlock()
 	if e.Flushed.Generation != e.Generation {
 		return bb.E(bb.Lost, "read", b.address(path), "its bytes are neither in memory nor on the store")
 	}
@@ -189,32 +189,6 @@ func (b *buffer) bringBack(ctx context.Context, e *bb.Entry, path string, names 
 func (b *buffer) has(e *bb.Entry) bool {
 	_, err := b.d.store.Size(e.File, e.Generation)
 	return err == nil
-}
-
-// beginRestore waits until nobody else restores a file.
-func (b *buffer) beginRestore(ctx context.Context, file bb.FileID) error {
-	for {
-		b.mu.Lock()
-		other := b.mu.restoring[file]
-		if other == nil {
-			b.mu.restoring[file] = make(chan struct{})
-			b.mu.Unlock()
-			return nil
-		}
-		b.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-func (b *buffer) endRestore(file bb.FileID) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	close(b.mu.restoring[file])
-	delete(b.mu.restoring, file)
 }
 
 // orStored asks the home of a copy. If that does not have it any more, or does not
@@ -348,13 +322,12 @@ const settling = 20 * time.Millisecond
 
 // whereabouts finds where a file lies that may have been renamed since e was read.
 func (b *buffer) whereabouts(e *bb.Entry) (place, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r := b.mu.reading[e.File]; r != nil {
-		if r.removed {
-			return place{}, bb.E(bb.NotFound, "read", e.Name, errNoName.Error())
-		}
-		return r.at, nil
+	at, removed, ok := b.readers.where(e.File)
+	switch {
+	case removed:
+		return place{}, bb.E(bb.NotFound, "read", e.Name, errNoName.Error())
+	case ok:
+		return at, nil
 	}
 	return place{e.Parent, e.Name}, nil
 }

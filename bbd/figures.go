@@ -2,11 +2,11 @@ package bbd
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 )
 
 // figures count what a buffer of a job does on this node. They are written down with the
@@ -15,7 +15,7 @@ import (
 type figures struct {
 	absorbed, blocked, peak, failures atomic.Int64
 
-	mu       sync.Mutex // guards what follows
+	mu       lockorder.Mutex[rankLeaf] // guards what follows
 	flushed  int64
 	flushing time.Duration
 	until    time.Time   // the end of the latest flush

@@ -111,14 +111,12 @@ func (d *Daemon) setFailing(k flusher.Key, err error) {
 	if b == nil {
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if err == nil {
-		delete(b.mu.failing, k.File)
-	} else {
-		b.figures.failures.Add(1)
-		b.mu.failing[k.File] = err.Error()
+		b.dirty.failed(k.File, "")
+		return
 	}
+	b.figures.failures.Add(1)
+	b.dirty.failed(k.File, err.Error())
 }
 
 // applyNoted hands the flusher the renames and removals that the namespace has noted for the

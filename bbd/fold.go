@@ -3,13 +3,13 @@ package bbd
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
 	"forebay/bbd/peer"
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
 	"forebay/meta/namespace"
@@ -170,10 +170,10 @@ func (b *buffer) removePlace(ctx context.Context, c access.Caller, at place, exp
 // folds are the transactions that this daemon is folding: all who need one folded wait for
 // the same.
 type folds struct {
-	sync.Mutex
+	lockorder.Mutex[rankLeaf]
 	running map[bb.TxnID]*foldRun
 
-	directories sync.Mutex // held while one is renamed
+	directories lockorder.Mutex[rankDirectories] // held while one is renamed
 }
 
 type foldRun struct {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
 )
@@ -29,7 +30,7 @@ import (
 
 // freezer keeps the changes of a buffer apart from the decision to destroy it.
 type freezer struct {
-	mu      sync.Mutex
+	mu      lockorder.Mutex[rankLeaf]
 	freezes int           // in effect
 	inside  int           // changes under way
 	waiting int           // changes that wait for the end of the freezes

@@ -358,7 +358,7 @@ func gathered(data []byte, path string, pieces ...[]byte) ([]byte, error) {
 // newExtents translates a commit's extents, writing those that came as data into
 // segments first. Written is called after the commit.
 func (h *handle) newExtents(ctx context.Context, data []byte, in []*wire.NewExtent) (out []store.NewExtent, written func(), err error) {
-	w := h.buf.writer(h.s.cred.UID, h.tier)
+	w := h.buf.writers.of(h.s.cred.UID, h.tier)
 	var inline []piece
 	written = func() {
 		for _, p := range inline {

@@ -2,13 +2,14 @@ package bbd
 
 import (
 	"context"
-	"sync"
+
+	"forebay/internal/lockorder"
 )
 
 // nameLocks are locks that are held across changes of the namespace, one for each name that
 // somebody changes: the buffers of other names are made and deleted meanwhile.
 type nameLocks struct {
-	mu   sync.Mutex
+	mu   lockorder.Mutex[rankLeaf]
 	held map[string]chan struct{} // closed when it is released
 }
 

@@ -54,7 +54,7 @@ func (b *buffer) describe(e *bb.Entry) *wire.Entry {
 			m.State = uint32(bb.StateEvicted)
 		}
 	case bb.StateDirty:
-		m.Reason = cmp.Or(b.flushReason(e.File), m.Reason)
+		m.Reason = cmp.Or(b.dirty.reason(e.File), m.Reason)
 	}
 	return m
 }

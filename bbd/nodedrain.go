@@ -2,12 +2,12 @@ package bbd
 
 import (
 	"context"
-	"sync"
 
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
 )
@@ -18,7 +18,7 @@ import (
 //	  ▲                  │
 //	  └──end(not done)───┘
 type nodeDrain struct {
-	mu      sync.Mutex
+	mu      lockorder.Mutex[rankLeaf]
 	running int // drains that have not ended
 	drained bool
 }

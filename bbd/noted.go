@@ -5,9 +5,9 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 
 	"forebay/flusher/plan"
+	"forebay/internal/lockorder"
 	"forebay/internal/rounds"
 	"forebay/meta/namespace"
 )
@@ -22,7 +22,7 @@ type notedOps struct {
 
 	follower namespace.OpReader // used in a read alone
 
-	mu    sync.Mutex
+	mu    lockorder.Mutex[rankLeaf]
 	ahead map[uint64]*namespace.StoreOp // not handed, by revision
 	mine  map[uint64]*namespace.StoreOp // those of ahead that this daemon carries out
 	names plan.Index[uint64]            // of ahead

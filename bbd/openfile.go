@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"forebay/bbd/access"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 )
 
 // place is where an entry lies: one name in one directory. Renaming a directory does
@@ -48,7 +48,7 @@ type openFile struct {
 	published atomic.Bool            // written under mu
 	second    atomic.Pointer[holder] // replica's, likewise; nil: there is none
 
-	mu        sync.Mutex
+	mu        lockorder.Mutex[rankOpenFile]
 	at        place
 	replica   *replica  // the second copy; nil: none yet
 	near      bb.NodeID // the other node that opened it last; "": none has
@@ -445,7 +445,7 @@ func (f *openFile) retire() {
 		close(f.ended)
 	}
 	f.gone = true
-	f.buf.forget(f)
+	f.buf.open.forget(f)
 }
 
 // openWrite opens a file for writing: joins those who write it, or begins a new
@@ -522,14 +522,15 @@ func (b *buffer) joinOpen(ctx context.Context, c access.Caller, f *openFile, o o
 // openAt returns the file that is open at a place, or a new one, locked, which the
 // caller begins or retires.
 func (b *buffer) openAt(at place, path string) (f *openFile, made bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if f := b.mu.open[at]; f != nil {
+	if f := b.open.at(at); f != nil {
 		return f, false
 	}
 	f = &openFile{buf: b, at: at, path: path, ended: make(chan struct{}), clients: make(map[*session]int)}
 	f.mu.Lock()
-	b.mu.open[at] = f
+	if other := b.open.add(f); other != nil {
+		f.mu.Unlock()
+		return other, false
+	}
 	return f, true
 }
 
@@ -571,7 +572,7 @@ func (b *buffer) begin(ctx context.Context, c access.Caller, f *openFile, dir di
 	} else if err := b.restoreBase(ctx, &e, o.path); err != nil {
 		return err
 	}
-	b.opened(f)
+	b.open.begun(f)
 	return nil
 }
 
@@ -581,7 +582,7 @@ func (b *buffer) restoreBase(ctx context.Context, e *bb.Entry, path string) erro
 	if err := b.restore(ctx, e, path); err != nil {
 		return err
 	}
-	if b.copyOf(e.File, e.Generation) != nil {
+	if b.copies.of(copyKey{e.File, e.Generation}) != nil {
 		if err := b.bringCopyIn(ctx, e, path); err != nil {
 			return err
 		}
@@ -591,9 +592,7 @@ func (b *buffer) restoreBase(ctx context.Context, e *bb.Entry, path string) erro
 	if err := b.d.store.RecordEvicted(e.File, e.Generation); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.mu.copies, copyKey{e.File, e.Generation})
+	b.copies.forget(copyKey{e.File, e.Generation})
 	return nil
 }
 
@@ -632,7 +631,7 @@ func (b *buffer) beginNew(ctx context.Context, c access.Caller, f *openFile, dir
 		Parent: f.at.dir, Name: f.at.name, Type: bb.TypeFile, File: f.file,
 		Holders: []bb.NodeID{b.d.cfg.Node}, Mode: o.mode, UID: c.UID, GID: c.GIDs[0], MTime: time.Now(),
 	}
-	b.opened(f)
+	b.open.begun(f)
 	if !o.exclusive {
 		return nil
 	}
@@ -646,9 +645,7 @@ func (b *buffer) beginNew(ctx context.Context, c access.Caller, f *openFile, dir
 // resume finds the generation that a client was writing when its connection broke.
 // Nil and no error: it was closed, nothing is left to do.
 func (b *buffer) resume(ctx context.Context, c access.Caller, o openOptions) (*openFile, *bb.Entry, error) {
-	b.mu.Lock()
-	f := b.mu.byFile[o.resumeFile]
-	b.mu.Unlock()
+	f := b.open.of(o.resumeFile)
 	if f != nil && f.generation == o.resumeGeneration && f.join() {
 		if c.Permits(f.entry.UID, f.entry.GID, f.entry.Mode, access.Write) {
 			return f, nil, nil

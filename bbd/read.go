@@ -11,15 +11,6 @@ import (
 	"forebay/internal/wire"
 )
 
-// reading is a file that somebody has open for reading: where it lies now, should
-// evicted bytes have to come back, and who would lose them if the store's object
-// were replaced.
-type reading struct {
-	at      place
-	removed bool
-	snaps   map[*store.Snapshot]bb.Entry
-}
-
 // openRead opens the committed content of a file.
 func (b *buffer) openRead(ctx context.Context, c access.Caller, path string) (e bb.Entry, snap *store.Snapshot, err error) {
 	for range maxMoves {
@@ -62,9 +53,9 @@ func (b *buffer) openReadOnce(ctx context.Context, c access.Caller, path string)
 	if err != nil {
 		return e, nil, bb.Wrap(op, b.address(path), err)
 	}
-	b.keepReading(&e, snap, false)
+	b.readers.add(&e, snap, false)
 	file, generation := snap.File()
-	if fc := b.copyOf(file, generation); fc != nil {
+	if fc := b.copies.of(copyKey{file, generation}); fc != nil {
 		// The home keeps the generation for as long as it is open there.
 		if _, _, err := fc.open(ctx); err != nil && (e.State() != bb.StateClean || ctx.Err() != nil) {
 			b.closeRead(file, snap)
@@ -72,18 +63,6 @@ func (b *buffer) openReadOnce(ctx context.Context, c access.Caller, path string)
 		}
 	}
 	return e, snap, nil
-}
-
-// keepReading notes who reads a file.
-func (b *buffer) keepReading(e *bb.Entry, snap *store.Snapshot, removed bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.mu.reading[e.File]
-	if r == nil {
-		r = &reading{at: place{e.Parent, e.Name}, removed: removed, snaps: make(map[*store.Snapshot]bb.Entry)}
-		b.mu.reading[e.File] = r
-	}
-	r.snaps[snap] = *e
 }
 
 // openGeneration opens a generation for a daemon that has found it in the file's entry
@@ -101,7 +80,7 @@ func (b *buffer) openGeneration(ctx context.Context, c access.Caller, path strin
 		return bb.Entry{}, nil, bb.Wrap("open", b.address(path), err)
 	}
 	e = bb.Entry{Name: path, Type: bb.TypeFile, File: file, Generation: n, Size: snap.Size()}
-	b.keepReading(&e, snap, true)
+	b.readers.add(&e, snap, true)
 	return e, snap, nil
 }
 
@@ -129,30 +108,21 @@ func (b *buffer) snapshot(ctx context.Context, e *bb.Entry, path string) (*store
 
 // snapshotNow never shows a generation that is only partly restored, or not yet verified.
 func (b *buffer) snapshotNow(e *bb.Entry) (*store.Snapshot, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.mu.restoring[e.File] != nil {
-		return nil, bb.NotFound
-	}
-	snap, err := b.d.store.Snapshot(e.File, e.Generation)
-	if c := b.mu.copies[copyKey{e.File, e.Generation}]; err == nil && c != nil {
-		c.users++
-	}
+	var snap *store.Snapshot
+	err := b.readers.unlessRestoring(e.File, func() (err error) {
+		snap, err = b.copies.snapshot(copyKey{e.File, e.Generation})
+		return err
+	})
 	return snap, err
 }
 
 func (b *buffer) closeRead(file bb.FileID, snap *store.Snapshot) {
-	b.mu.Lock()
-	if r := b.mu.reading[file]; r != nil {
-		delete(r.snaps, snap)
-		if len(r.snaps) == 0 {
-			delete(b.mu.reading, file)
-		}
-	}
-	b.mu.Unlock()
+	b.readers.end(file, snap)
 	_, generation := snap.File()
 	snap.Close()
-	b.leaveCopy(file, generation)
+	if idle := b.copies.leave(copyKey{file, generation}); idle != nil {
+		b.d.wg.Go(idle.rest)
+	}
 }
 
 func lost(op, path string, e *bb.Entry) error {

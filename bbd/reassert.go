@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"forebay/bbd/store"
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 	"forebay/meta/namespace"
 )
 
@@ -183,10 +183,7 @@ func (d *Daemon) raiseIDs(ctx context.Context) error {
 // looked at.
 func (b *buffer) reassertFile(ctx context.Context, sv *survey, h *held, fate fate, r *reassertion) error {
 	id := h.identity
-	b.mu.Lock()
-	f := b.mu.byFile[h.file]
-	b.mu.Unlock()
-	if f != nil {
+	if f := b.open.of(h.file); f != nil {
 		return b.reassertOpen(ctx, f, fate, r)
 	}
 	unlock := b.lockPlaces(place{id.Dir, id.Name})
@@ -529,7 +526,7 @@ func (b *buffer) recoverForgotten(ctx context.Context, sv *survey, known map[bb.
 type forgottenFiles struct {
 	older int
 
-	mu    sync.Mutex
+	mu    lockorder.Mutex[rankLeaf]
 	known map[bb.FileID]struct{}
 	gone  *[]bb.Entry
 	left  []unexplained

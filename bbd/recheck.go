@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -15,6 +14,7 @@ import (
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
+	"forebay/internal/lockorder"
 	"forebay/internal/wire"
 )
 
@@ -49,7 +49,7 @@ import (
 
 // rechecks are names under which the store has to be looked at.
 type rechecks struct {
-	mu      sync.Mutex
+	mu      lockorder.Mutex[rankLeaf]
 	waiting map[doubt]bool // true: what was left under the name has been removed
 	running bool           // somebody works them off
 }

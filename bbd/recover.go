@@ -255,10 +255,7 @@ func (b *buffer) reopen(e *bb.Entry) {
 	}
 	f.entry.MTime = foundOpen()
 	f.published.Store(true)
-	b.mu.Lock()
-	b.mu.open[f.at] = f
-	b.mu.byFile[f.file] = f
-	b.mu.Unlock()
+	b.open.reopened(f)
 	b.identifyFound(e, f.path)
 	if path, err := b.pathAt(b.d.ctx, f.at); err == nil && e.Stored().Generation == 0 && b.spec().Backing != "" {
 		b.d.flusher.Suspect(b.name, path, e.Unrecorded()) // the file may have been flushed before it was opened again
@@ -289,13 +286,7 @@ const comeBack = 2 * time.Second
 
 // closeAbandoned closes the files that recovery found open and nobody came back to write.
 func (b *buffer) closeAbandoned(ctx context.Context) error {
-	b.mu.Lock()
-	var open []*openFile
-	for _, f := range b.mu.open {
-		open = append(open, f)
-	}
-	b.mu.Unlock()
-	for _, f := range open {
+	for _, f := range b.open.all() {
 		f.mu.Lock()
 		abandoned := f.writers == 0 && !f.gone
 		f.mu.Unlock()

@@ -213,7 +213,7 @@ func (r *relay) try(ctx context.Context, id commitID, m *wire.Commit, bytes [][]
 			out.Extents = append(out.Extents, &wire.NewExtent{FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum})
 		}
 	} else {
-		placed, err := r.b.remote(r.session, r.tier).place(ctx, m.Extents, bytes)
+		placed, err := r.b.remotes.in(r.session, r.tier).place(ctx, m.Extents, bytes)
 		if err != nil {
 			return nil, err
 		}

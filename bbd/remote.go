@@ -3,13 +3,13 @@ package bbd
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
+	"forebay/internal/lockorder"
 	"forebay/internal/segment"
 	"forebay/internal/wire"
 	"forebay/rdma"
@@ -24,7 +24,7 @@ type remoteSpace struct {
 	tier    bb.Tier       // where the bytes belong
 	turn    chan struct{} // holds one token: who has it may ask for the next lease
 
-	mu   sync.Mutex // never held while waiting
+	mu   lockorder.Mutex[rankRemoteSpace] // never held while waiting
 	now  *remoteLease
 	idle *time.Timer
 }
@@ -58,23 +58,38 @@ type remoteKey struct {
 	tier    bb.Tier
 }
 
-// remote returns the space of this buffer in a session for bytes that belong in a tier.
-func (b *buffer) remote(s *peer.Session, tier bb.Tier) *remoteSpace {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for old := range b.mu.remotes {
+// remoteSpaces has a buffer's spaces in the memory of others.
+type remoteSpaces struct {
+	b  *buffer
+	mu struct {
+		lockorder.Mutex[rankRemoteSpaces]
+		by map[remoteKey]*remoteSpace
+	}
+}
+
+func newRemoteSpaces(b *buffer) *remoteSpaces {
+	r := &remoteSpaces{b: b}
+	r.mu.by = make(map[remoteKey]*remoteSpace)
+	return r
+}
+
+// in returns the space in a session for bytes that belong in a tier.
+func (r *remoteSpaces) in(s *peer.Session, tier bb.Tier) *remoteSpace {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for old := range r.mu.by {
 		if old.session.Broken() {
-			delete(b.mu.remotes, old)
+			delete(r.mu.by, old)
 		}
 	}
 	key := remoteKey{s, tier}
-	r := b.mu.remotes[key]
-	if r == nil {
-		r = &remoteSpace{b: b, session: s, tier: tier, turn: make(chan struct{}, 1)}
-		r.turn <- struct{}{}
-		b.mu.remotes[key] = r
+	space := r.mu.by[key]
+	if space == nil {
+		space = &remoteSpace{b: r.b, session: s, tier: tier, turn: make(chan struct{}, 1)}
+		space.turn <- struct{}{}
+		r.mu.by[key] = space
 	}
-	return r
+	return space
 }
 
 // place writes the bytes of extents into leased segments. They are all there when it

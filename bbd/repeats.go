@@ -1,10 +1,10 @@
 package bbd
 
 import (
-	"sync"
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 	"forebay/internal/wire"
 )
 
@@ -21,7 +21,7 @@ func commitOf(m *wire.Commit) commitID { return commitID{m.Writer, m.Number} }
 
 // repeats remembers the last commit of each writer. Safe for concurrent use.
 type repeats struct {
-	mu   sync.Mutex
+	mu   lockorder.Mutex[rankLeaf]
 	last map[repeatKey]lastCommit
 	most int // default maxRepeats
 }

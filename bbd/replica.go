@@ -154,7 +154,7 @@ func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID
 			return err
 		}
 	} else {
-		placed, err := b.remote(s, bb.TierMemory).place(ctx, extents, bytes)
+		placed, err := b.remotes.in(s, bb.TierMemory).place(ctx, extents, bytes)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"forebay/bbd/admit"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 )
 
 // room gives writers segments. When none is free they wait in line, fairly among
@@ -24,7 +25,7 @@ type room struct {
 	wakeup chan struct{} // holds at most one
 
 	mu struct {
-		sync.Mutex
+		lockorder.Mutex[rankRoom]
 		waiting []*waiter // in order of arrival
 		last    uint64
 	}
@@ -413,7 +414,7 @@ func (r *room) clear(w *waiter, bytes int64) (made store.Room) {
 	r.mu.Unlock()
 	if made.Freed < bytes {
 		for _, b := range r.d.allBuffers() {
-			b.relinquish()
+			b.writers.relinquish()
 		}
 	}
 	return made
@@ -428,7 +429,7 @@ func (r *room) evict(bytes int64) (freed int64) {
 	r.d.observe.evicted(bb.TierMemory, freed)
 	if freed < bytes {
 		for _, b := range r.d.allBuffers() {
-			b.relinquish()
+			b.writers.relinquish()
 		}
 	}
 	return freed

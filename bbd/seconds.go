@@ -67,8 +67,6 @@ func (b *buffer) underReplicated() (list []lacking) {
 	if b.d.cluster == nil || b.spec().Replicas < 2 {
 		return nil
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	known := make(map[holder]bool) // there are few nodes, and many files
 	has := func(h holder) bool {
 		there, ok := known[h]
@@ -78,21 +76,23 @@ func (b *buffer) underReplicated() (list []lacking) {
 		}
 		return there
 	}
-	for file, f := range b.mu.dirty {
-		if !has(f.second) {
-			list = append(list, lacking{file: file, closed: f, was: f.second})
-		}
-	}
-	for _, f := range b.mu.open {
+	open := make(map[bb.FileID]bool) // a file that is closed meanwhile is in both lists
+	for _, f := range b.open.all() {
 		if !f.published.Load() {
 			continue
 		}
+		open[f.file] = true
 		var at holder
 		if second := f.second.Load(); second != nil {
 			at = *second
 		}
 		if !has(at) {
 			list = append(list, lacking{file: f.file, open: f, was: at})
+		}
+	}
+	for file, f := range b.dirty.all() {
+		if !open[file] && !has(f.second) {
+			list = append(list, lacking{file: file, closed: f, was: f.second})
 		}
 	}
 	return list
@@ -239,12 +239,11 @@ func (b *buffer) recordSecond(e *bb.Entry, l *lacking, h holder) error {
 
 // setSecond remembers who has the second copy.
 func (b *buffer) setSecond(l *lacking, h holder) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if f, ok := b.mu.dirty[l.file]; ok && f.generation == l.closed.generation {
-		f.second = h
-		b.mu.dirty[l.file] = f
-	}
+	b.dirty.change(l.file, func(f *dirtyFile) {
+		if f.generation == l.closed.generation {
+			f.second = h
+		}
+	})
 }
 
 // sendWhole sends a node all that a generation of this node shows.
@@ -292,15 +291,8 @@ func (b *buffer) hasSecond(e *bb.Entry) bool {
 // makeWay forgets the copy of a generation that this node has for its readers, before it
 // gets the second copy. Busy if somebody reads it.
 func (b *buffer) makeWay(file bb.FileID, n bb.Generation) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c := b.mu.copies[copyKey{file, n}]
-	if c == nil {
-		return nil
-	}
-	if c.users > 0 {
+	if !b.copies.forgetIdle(copyKey{file, n}) {
 		return bb.E(bb.Busy, "replicate", b.address(""), fmt.Sprintf("somebody reads a copy of file %v here", file))
 	}
-	delete(b.mu.copies, copyKey{file, n})
 	return nil
 }

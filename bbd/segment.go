@@ -3,12 +3,14 @@ package bbd
 import (
 	"context"
 	"io"
-	"sync"
+	"maps"
+	"slices"
 	"time"
 
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
+	"forebay/internal/lockorder"
 	"forebay/internal/segment"
 	"forebay/internal/wire"
 )
@@ -29,7 +31,7 @@ type segmentWriter struct {
 	patience time.Duration
 	turn     chan struct{} // holds one token: who has it may ask for the next lease
 
-	mu sync.Mutex // never held while waiting
+	mu lockorder.Mutex[rankSegmentWriter] // never held while waiting
 	// now is the segment that is being filled; nil: none.
 	now  *filling
 	last int64 // bytes of the one before
@@ -188,17 +190,53 @@ func (w *segmentWriter) write(ctx context.Context, p []byte, offset int64) (exte
 	return extents, pieces, nil
 }
 
-// writer returns the segment writer of a user of the buffer, for bytes that belong in a tier.
-func (b *buffer) writer(uid uint32, tier bb.Tier) *segmentWriter {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// segmentWriters has the segment writers of a buffer.
+type segmentWriters struct {
+	b  *buffer
+	mu struct {
+		lockorder.Mutex[rankSegmentWriters]
+		by map[writerKey]*segmentWriter
+	}
+}
+
+func newSegmentWriters(b *buffer) *segmentWriters {
+	w := &segmentWriters{b: b}
+	w.mu.by = make(map[writerKey]*segmentWriter)
+	return w
+}
+
+// of returns the segment writer of a user, for bytes that belong in a tier.
+func (s *segmentWriters) of(uid uint32, tier bb.Tier) *segmentWriter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	key := writerKey{uid, tier}
-	w := b.mu.writers[key]
+	w := s.mu.by[key]
 	if w == nil {
-		w = newSegmentWriter(b, uid, tier)
-		b.mu.writers[key] = w
+		w = newSegmentWriter(s.b, uid, tier)
+		s.mu.by[key] = w
 	}
 	return w
+}
+
+// relinquish gives back the segments that the daemon itself fills and does not use now.
+func (s *segmentWriters) relinquish() {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.mu.by))
+	s.mu.Unlock()
+	for _, w := range all {
+		w.relinquish()
+	}
+}
+
+// clear takes all writers out, and gives back what they do not use now.
+func (s *segmentWriters) clear() {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.mu.by))
+	clear(s.mu.by)
+	s.mu.Unlock()
+	for _, w := range all {
+		w.relinquish()
+	}
 }
 
 type writerKey struct {
@@ -218,17 +256,4 @@ func (b *buffer) tierOf(ctx context.Context, path string) bb.Tier {
 		}
 	}
 	return bb.TierOf(rules, path)
-}
-
-// relinquish gives back the segments that the daemon itself fills and does not use now.
-func (b *buffer) relinquish() {
-	b.mu.Lock()
-	writers := make([]*segmentWriter, 0, len(b.mu.writers))
-	for _, w := range b.mu.writers {
-		writers = append(writers, w)
-	}
-	b.mu.Unlock()
-	for _, w := range writers {
-		w.relinquish()
-	}
 }

@@ -320,7 +320,7 @@ func (f *stagedFile) Fill(ctx context.Context, offset, n int64, from io.Reader) 
 	if n < 0 {
 		n = bb.MaxFileSize
 	}
-	w := f.s.b.writer(f.s.cred.UID, f.s.b.tierOf(ctx, f.target))
+	w := f.s.b.writers.of(f.s.cred.UID, f.s.b.tierOf(ctx, f.target))
 	var done int64
 	for done < n {
 		got, err := f.fillOne(ctx, w, offset+done, min(n-done, maxExtent), from)

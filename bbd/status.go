@@ -237,12 +237,9 @@ func natsStatus(s kv.Status) NATSStatus {
 
 func (b *buffer) status(bytes store.BufferStats) BufferStatus {
 	spec := b.spec()
-	b.mu.Lock()
-	open := len(b.mu.open)
-	b.mu.Unlock()
 	s := BufferStatus{
 		Name: b.name, State: string(spec.State), Backing: spec.Backing, Capacity: spec.Capacity,
-		Resident: bytes.Resident, Dirty: bytes.Dirty, OpenFiles: open,
+		Resident: bytes.Resident, Dirty: bytes.Dirty, OpenFiles: b.open.count(),
 	}
 	f := b.d.flusher.BufferStats(b.name)
 	s.Queued, s.QueuedBytes, s.Flushing, s.Held = f.Queued, f.QueuedBytes, f.InFlight, f.Held

@@ -22,6 +22,7 @@ import (
 	"forebay/flusher/backing/retry"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 )
 
 // stores keeps the backing store of each buffer open, with its limits. Each is opened by a
@@ -35,7 +36,7 @@ type stores struct {
 	wg      sync.WaitGroup
 	targets *storeTargets
 	mu      struct {
-		sync.Mutex
+		lockorder.Mutex[rankStores]
 		byBuffer map[string]*opening
 		shared   map[string]string         // what a backing URL leads to, as shared returns it
 		calls    map[string]*detach.Calls  // by what shared returns

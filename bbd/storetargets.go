@@ -4,11 +4,11 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"forebay/flusher/backing/detach"
 	"forebay/flusher/backing/posix"
+	"forebay/internal/lockorder"
 )
 
 // LustreConfig is how the daemon finds out about Lustre. Tests replace it.
@@ -25,7 +25,7 @@ type storeTargets struct {
 	d     *Daemon
 	calls detach.Calls // that hang; while one does, there is no other
 
-	mu    sync.Mutex
+	mu    lockorder.Mutex[rankLeaf]
 	asked time.Time
 	names []string
 }

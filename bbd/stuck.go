@@ -126,13 +126,7 @@ func (k claimKey) holds() store.Claim {
 		}
 	}
 	k.session.mu.Unlock()
-	k.buffer.mu.Lock()
-	open := make([]*openFile, 0, len(k.buffer.mu.open))
-	for _, f := range k.buffer.mu.open {
-		open = append(open, f)
-	}
-	k.buffer.mu.Unlock()
-	for _, f := range open {
+	for _, f := range k.buffer.open.all() {
 		f.mu.Lock()
 		if f.clients[k.session] > 0 && f.writers == f.clients[k.session] {
 			c.Files = append(c.Files, f.file)

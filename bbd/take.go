@@ -64,10 +64,10 @@ func (d *Daemon) take(ctx context.Context, r *request, m *wire.Take) (proto.Mess
 }
 
 func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
-	if err := b.beginRestore(ctx, e.File); err != nil {
+	if err := b.readers.beginRestore(ctx, e.File); err != nil {
 		return err
 	}
-	defer b.endRestore(e.File)
+	defer b.readers.endRestore(e.File)
 	// Who waited for somebody else that took it may not drop what that brought in.
 	now, err := b.ns.Lookup(ctx, e.Parent, e.Name)
 	if err != nil {
@@ -124,18 +124,8 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 // dropCopies forgets the copies of a file, of which this node is to have the original.
 // bb.Busy if somebody reads one. The file is being restored, so nobody can begin to.
 func (b *buffer) dropCopies(file bb.FileID) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for k, c := range b.mu.copies {
-		if k.file == file && c.users > 0 {
-			return bb.E(bb.Busy, "take", b.address(c.entry.Name), "somebody reads a copy of it here")
-		}
-	}
-	for k := range b.mu.copies {
-		if k.file == file {
-			delete(b.mu.copies, k)
-			b.d.store.DropGeneration(file, k.generation)
-		}
+	if used := b.copies.drop(file); used != nil {
+		return bb.E(bb.Busy, "take", b.address(used.entry.Name), "somebody reads a copy of it here")
 	}
 	return nil
 }
@@ -238,7 +228,7 @@ func (b *buffer) giveAway(ctx context.Context, e *bb.Entry, to bb.NodeID) error 
 			return err
 		}
 	}
-	b.forgetDirty(e.File, e.Generation)
+	b.dirty.forget(e.File, e.Generation)
 	b.d.flusher.Forget(b.key(e))
 	b.d.store.DropGeneration(e.File, e.Generation)
 	b.d.room.kick()
@@ -278,11 +268,9 @@ func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 	}
 	var victims []victim
 	for _, b := range d.allBuffers() {
-		b.mu.Lock()
-		for file, f := range b.mu.dirty {
+		for file, f := range b.dirty.all() {
 			victims = append(victims, victim{b: b, at: f.at, file: file, n: f.generation, near: f.near})
 		}
-		b.mu.Unlock()
 	}
 	for i := range victims {
 		victims[i].size, _ = d.store.Size(victims[i].file, victims[i].n) // 0: gone meanwhile
@@ -431,7 +419,8 @@ func (b *buffer) moveOne(ctx context.Context, e *bb.Entry, p *progress) error {
 			}
 		})
 	}
-	err = b.giveAwayTo(ctx, e, b.d.cluster.takers(e.Size, b.usedAt(e.File)))
+	dirty, _ := b.dirty.of(e.File)
+	err = b.giveAwayTo(ctx, e, b.d.cluster.takers(e.Size, dirty.near))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -2,11 +2,11 @@ package bbd
 
 import (
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"forebay/bbd/admit"
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 	"forebay/meta/gossip"
 )
 
@@ -65,7 +65,7 @@ func (c *cluster) sends(node bb.NodeID, bytes int64) (arrived func(error)) {
 
 // sent is what this node has sent others since they said how full they are.
 type sent struct {
-	sync.Mutex
+	lockorder.Mutex[rankLeaf]
 	to map[bb.NodeID]sending
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -14,6 +13,7 @@ import (
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
+	"forebay/internal/lockorder"
 	"forebay/internal/wire"
 )
 
@@ -58,7 +58,7 @@ var errNoRoom error = bb.E(bb.NoSpace, "read", "", "no memory becomes free: othe
 // this one is about to replace on the store. So bytes that have the wrong checksum are read once
 // more, from an object opened anew.
 type tap struct {
-	mu     sync.Mutex
+	mu     lockorder.Mutex[rankTap]
 	from   io.ReadCloser // nil: nothing is open
 	cancel context.CancelFunc
 	at     int64
@@ -187,7 +187,7 @@ func (b *buffer) through(ctx context.Context, t *tap, snap *store.Snapshot, e *b
 func (b *buffer) throughWhole(ctx context.Context, t *tap, snap *store.Snapshot, e *bb.Entry, x *store.Extent) (whole []byte, err error) {
 	file, generation := snap.File()
 	from := x.FileOffset - x.Cut
-	if c := b.copyOf(file, generation); c != nil {
+	if c := b.copies.of(copyKey{file, generation}); c != nil {
 		there, err := b.orStored(ctx, c, func() (err error) {
 			whole, err = c.through(ctx, run{from, from + x.WholeLength})
 			return err

@@ -43,10 +43,11 @@ func (b *buffer) unqueued() map[forgottenKey]int64 {
 
 // acknowledged reports whether a file was closed at this node, as far as memory knows.
 func (b *buffer) acknowledged(f *store.FileInfo) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, closed := b.mu.dirty[f.File]
-	return b.mu.byFile[f.File] == nil && (closed || f.Identity != nil)
+	if b.open.of(f.File) != nil {
+		return false
+	}
+	_, closed := b.dirty.of(f.File)
+	return closed || f.Identity != nil
 }
 
 // mendForgotten has the namespace told again of what it has forgotten. Mended: files are

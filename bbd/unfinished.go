@@ -18,6 +18,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
+	"forebay/internal/lockorder"
 	"forebay/meta/gossip"
 )
 
@@ -48,7 +49,7 @@ type unfinished struct {
 	earlier map[bb.InstanceID]bool // of this state folder, before this life; constant
 
 	mu struct {
-		sync.Mutex
+		lockorder.Mutex[rankLeaf]
 		swept map[sweptDir]bool
 	}
 }

@@ -4,9 +4,13 @@
 package lockorder
 
 // Rank is implemented by an empty type for each place in a program's order of mutexes. A goroutine
-// that holds a mutex takes another one only if that one's place is higher; two of the same place
-// are never held together. The zero value's method is called, concurrently.
+// that holds a mutex takes another one only if that one's place is higher. Two of the same place are
+// held together only if the type is Several. The zero value's method is called, concurrently.
 type Rank interface {
 	// Rank returns the place, and what the mutexes of that place are called.
 	Rank() (place int, name string)
 }
+
+// Several is implemented by a Rank of which a goroutine holds several at a time. In which order it
+// takes those is its own business, and is not checked.
+type Several interface{ Several() }

@@ -43,13 +43,20 @@ func TestInOrder(t *testing.T) {
 	if n != 800 {
 		t.Errorf("%d of 800 increments: the mutexes do not exclude", n)
 	}
+}
+
+type several struct{}
+
+func (several) Rank() (int, string) { return 1, "several" }
+func (several) Several()            {}
+
+// TestSeveral: of some places several are held together.
+func TestSeveral(t *testing.T) {
+	var a, b lockorder.Mutex[several]
 	a.Lock()
-	if a2 := &a; lockorder.Checked {
-		a2.Unlock()
-	} else if a2.TryLock() {
-		t.Error("TryLock of a locked mutex")
+	if !b.TryLock() {
+		t.Error("the second one is not free")
 	}
-	if lockorder.Checked && !a.TryLock() {
-		t.Error("no TryLock of an unlocked mutex")
-	}
+	b.Unlock()
+	a.Unlock()
 }

@@ -15,7 +15,7 @@ import (
 const Checked = true
 
 // Mutex is a mutex with a place in the order. The zero value is unlocked. Lock and TryLock panic
-// if the goroutine holds a mutex of the same or a higher place; Unlock panics in a goroutine that
+// if the goroutine holds a mutex of a higher place, or of the same one (see Several); Unlock panics in a goroutine that
 // has not locked it.
 type Mutex[R Rank] struct{ mu sync.Mutex }
 
@@ -44,14 +44,16 @@ func (m *Mutex[R]) Unlock() {
 }
 
 type rank struct {
-	place int
-	name  string
+	place   int
+	name    string
+	several bool
 }
 
 func rankOf[R Rank]() rank {
 	var r R
 	place, name := r.Rank()
-	return rank{place, name}
+	_, several := any(r).(Several)
+	return rank{place, name, several}
 }
 
 // held are the mutexes of one goroutine, in the order in which it took them. That goroutine alone
@@ -79,7 +81,7 @@ func ofGoroutine() *held {
 
 func (h *held) check(next rank) {
 	for _, t := range h.all {
-		if t.rank.place >= next.place {
+		if t.rank.place > next.place || t.rank.place == next.place && !next.several {
 			panic(fmt.Sprintf("lock order: %s (%d) is taken while %s are held", next.name, next.place, h))
 		}
 	}
