@@ -62,6 +62,7 @@ var layers = []struct {
 	{"bbd/metrics", []string{"internal/..."}},
 	{"bbd/store/...", []string{"bbd/store/...", "bbd/share", "internal/..."}},
 	{"bbd/access", []string{"internal/bb", "internal/nss"}},
+	{"bbd/cluster", []string{"bbd/peer", "bbd/access", "bbd/admit", "meta/gossip", "rdma/...", "internal/..."}},
 	{"bbd/fabric", []string{"bbd/store", "rdma/...", "internal/..."}},
 	{"bbd/...", []string{"bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
 
@@ -319,6 +320,9 @@ func TestEdge(t *testing.T) {
 		{"bbd/store", module + "rdma", false, false},
 		{"bbd/store", "net", false, false},
 		{"bbd/admit", module + "bbd/store", false, false},
+		{"bbd/cluster", module + "bbd/peer", false, true},
+		{"bbd/cluster", module + "bbd/store", false, false},
+		{"bbd/cluster", module + "meta", false, false},
 		{"bbd/fabric", module + "bbd/store", false, true},
 		{"bbd/fabric", module + "bbd", false, false},
 		{"bbd/fabric", module + "meta/gossip", false, false},

@@ -78,7 +78,7 @@ func (b *buffer) enqueue(e bb.Entry, item flusher.Item) {
 	if backed || b.d.cluster != nil {
 		f := dirtyFile{at: place{e.Parent, e.Name}, generation: e.Generation}
 		if second := replicaOf(&e); second != "" && b.d.cluster != nil {
-			f.second = b.d.cluster.holder(second)
+			f.second = b.d.cluster.Incarnation(second)
 		}
 		b.dirty.add(e.File, f)
 	}

@@ -90,7 +90,7 @@ func (d *Daemon) createBuffer(ctx context.Context, c access.Caller, spec bb.Buff
 		return nil, held, bb.E(bb.Unsupported, "replicas", fmt.Sprint(spec.Replicas), "this daemon is alone: there is no second node")
 	}
 	if spec.Replicas > 1 {
-		if err := d.cluster.allKnow("second copies", wire.VersionReplicas); err != nil {
+		if err := d.cluster.AllSupport("second copies", wire.VersionReplicas); err != nil {
 			return nil, held, err
 		}
 	}
@@ -183,7 +183,7 @@ func checkBuffer(spec bb.Buffer) error {
 
 // hasDisk reports whether this daemon or another one of the cluster has a disk tier.
 func (d *Daemon) hasDisk() bool {
-	return d.cfg.Store.DiskDir != "" || d.cluster != nil && slices.ContainsFunc(d.cluster.members.Members(), func(m gossip.Member) bool { return m.Disk.Capacity > 0 })
+	return d.cfg.Store.DiskDir != "" || d.cluster != nil && slices.ContainsFunc(d.cluster.Members(), func(m gossip.Member) bool { return m.Disk.Capacity > 0 })
 }
 
 // checkTiers refuses rules for a disk tier where there is none: their files would stay in memory.

@@ -74,7 +74,7 @@ func (d *Daemon) clusterStatus(ctx context.Context, r *request, m *wire.StatusRe
 // nodeStatuses asks every daemon for its status, and the namespace for what the nodes hold
 // whose daemons do not answer.
 func (d *Daemon) nodeStatuses(ctx context.Context, c access.Caller, only string) []NodeStatus {
-	members := d.cluster.members.Members()
+	members := d.cluster.Members()
 	nodes := make([]NodeStatus, len(members))
 	var group sync.WaitGroup
 	for i := range members {
@@ -130,7 +130,7 @@ func (d *Daemon) statusOf(ctx context.Context, c access.Caller, only string, nod
 	ctx, cancel := context.WithTimeout(ctx, nodePatience)
 	defer cancel()
 	var reply wire.StatusReply
-	if err := d.cluster.ask(ctx, node, c, wire.Type_TYPE_STATUS, &wire.StatusRequest{Buffer: only}, &reply); err != nil {
+	if err := d.cluster.Ask(ctx, node, c, wire.Type_TYPE_STATUS, &wire.StatusRequest{Buffer: only}, &reply); err != nil {
 		return nil, err
 	}
 	return reply.Json, nil

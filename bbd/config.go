@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
@@ -40,7 +41,7 @@ type Config struct {
 	FabricAnyPort bool       // another port will do for Fabric, if that one is taken
 	OFI           fabric.OFI // one-sided transfers over libfabric, beside those over TCP
 	// Members says which other daemons there are; nil: this one is alone.
-	Members Members
+	Members cluster.Members
 
 	Store   store.Options
 	Meta    meta.Options

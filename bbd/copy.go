@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -144,7 +145,7 @@ func (c *fileCopy) rest() {
 
 // openAtHome opens a file for reading in a session of the daemon's own.
 func (b *buffer) openAtHome(ctx context.Context, node bb.NodeID, m *wire.Open) (*peer.Session, uint64, *wire.Opened, error) {
-	s, err := b.d.cluster.session(ctx, node, whoOf(access.Daemon()))
+	s, err := b.d.cluster.Session(ctx, node, cluster.Who(access.Daemon()))
 	if err != nil {
 		return nil, 0, nil, err
 	}
@@ -354,7 +355,7 @@ func (c *fileCopy) fetchExtent(ctx context.Context, t *tap, s *peer.Session, sou
 		if err != nil {
 			return err
 		}
-		if err := c.b.d.transfer(ctx, fabric, ops); err != nil {
+		if err := c.b.d.cluster.Transfer(ctx, fabric, ops); err != nil {
 			s.LoseFabric(fabric)
 			return &bb.Error{Kind: fabricKind(ctx), Op: "read", Path: c.b.address(c.entry.Name), Node: s.Node(), Err: err}
 		}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
 	"forebay/bbd/peer"
 	"forebay/bbd/share"
@@ -77,7 +78,7 @@ type Daemon struct {
 	stores  *stores
 	names   *nss.Names // of users, in rules
 	observe *observe
-	cluster *cluster // nil: alone
+	cluster *cluster.Cluster // nil: alone
 	census  censor
 	passing passing
 
@@ -187,10 +188,13 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if err := d.fabric.Register(d.store); err != nil {
 		return err
 	}
-	d.cluster = newCluster(d)
+	d.cluster = cluster.New(cluster.Options{
+		Node: d.cfg.Node, Instance: d.store.Instance(), Version: d.cfg.Version, Members: d.cfg.Members, Keys: d.cfg.Keys,
+		TLS: d.cfg.TLS, Silence: d.cfg.silence(), Log: d.log, Moved: d.observe.metrics.Moved,
+	})
 	d.census.d = d
 	step("another daemon that serves and that this one does not work with", d.waitsForWhat)
-	if err := d.waitForStrangers(ctx); err != nil {
+	if err := d.cluster.WaitForCompatible(ctx, d.waitsFor.Store); err != nil {
 		return err
 	}
 	step("the namespace: ids of its own", d.silence)
@@ -558,9 +562,7 @@ func (d *Daemon) close() error {
 	for _, l := range d.listeners {
 		l.Close()
 	}
-	if d.cluster != nil {
-		d.cluster.pool.Close()
-	}
+	d.cluster.Close()
 	var errs []error
 	if !endsWithin(&d.wg, stopGrace) {
 		errs = append(errs, bb.E(bb.Unavailable, "stop", "", "not all work has ended: a store does not answer").

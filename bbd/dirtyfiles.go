@@ -3,6 +3,7 @@ package bbd
 import (
 	"maps"
 
+	"forebay/bbd/cluster"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 )
@@ -24,8 +25,8 @@ type dirtyFiles struct {
 type dirtyFile struct {
 	at         place
 	generation bb.Generation
-	near       bb.NodeID // the other node that opened it last; "": none has
-	second     holder    // of its second copy; zero: there is none
+	near       bb.NodeID           // the other node that opened it last; "": none has
+	second     cluster.Incarnation // of its second copy; zero: there is none
 }
 
 func newDirtyFiles() *dirtyFiles {

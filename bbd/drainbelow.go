@@ -226,7 +226,7 @@ func (d drained) carriedOut(ctx context.Context) error {
 			if err := b.d.flusher.OpsStuck(b.name, ops[0].OldPath); err != nil {
 				return bb.Wrap("drain", b.address(ops[0].OldPath), err)
 			}
-		} else if !b.d.cluster.reachable(by) {
+		} else if !b.d.cluster.Serves(by) {
 			return bb.E(bb.Unavailable, "drain", b.address(ops[0].OldPath), "node "+string(by)+", which has yet to rename or remove what the store has there, does not answer").
 				WithRemedy("wait for it; if it is gone for good: bbctl node forget " + string(by))
 		}

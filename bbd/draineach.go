@@ -7,18 +7,19 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
 
 // A drain below a path, and any while a cluster has members that know of no jobs
-// (version.go), is asked of each daemon, for as long as the client waits.
+// (cluster/version.go), is asked of each daemon, for as long as the client waits.
 
 // drainEach has every daemon flush what it is the home of until timed ends, and adds what the
 // homes that do not answer have not saved.
 func (d *Daemon) drainEach(ctx, timed context.Context, r *request, b *buffer, m *wire.Drain) (*wire.Progress, error) {
-	nodes := b.d.cluster.others()
+	nodes := b.d.cluster.Others()
 	shares := &shares{of: newProgress(r), parts: make([]*wire.Progress, len(nodes)+1)}
 	errs := make([]error, len(nodes))
 	var group sync.WaitGroup
@@ -50,7 +51,7 @@ func (d *Daemon) drainEach(ctx, timed context.Context, r *request, b *buffer, m 
 func (d *Daemon) drainAt(ctx context.Context, r *request, b *buffer, node bb.NodeID, m *wire.Drain, tell func(*wire.Progress)) error {
 	ctx, cancel := drainEnds(ctx, m)
 	defer cancel()
-	s, err := b.d.cluster.session(ctx, node, whoOf(r.s.cred))
+	s, err := b.d.cluster.Session(ctx, node, cluster.Who(r.s.cred))
 	if err != nil {
 		return err
 	}

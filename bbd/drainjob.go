@@ -89,7 +89,7 @@ func tasksOfDrain(nodes []bb.NodeID) ([]ops.Task, error) {
 
 // drainOnce has every daemon do its share once.
 func (d *Daemon) drainOnce(ctx context.Context, r *request, b *buffer, m *wire.Drain) (*wire.Progress, error) {
-	tasks, err := tasksOfDrain(append(b.d.cluster.others(), b.d.cfg.Node))
+	tasks, err := tasksOfDrain(append(b.d.cluster.Others(), b.d.cfg.Node))
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
@@ -158,7 +159,7 @@ func (b *buffer) notFlushed(op, path string, why error) error {
 func (b *buffer) flushShares(ctx context.Context, c access.Caller, path string) error {
 	var nodes []bb.NodeID
 	if b.d.cluster != nil {
-		nodes = b.d.cluster.others()
+		nodes = b.d.cluster.Others()
 	}
 	errs := make([]error, len(nodes)+1)
 	var group sync.WaitGroup
@@ -180,7 +181,7 @@ func (b *buffer) flushShares(ctx context.Context, c access.Caller, path string) 
 
 // flushShareAt has one other daemon flush.
 func (b *buffer) flushShareAt(ctx context.Context, c access.Caller, node bb.NodeID, path string) error {
-	s, err := b.d.cluster.session(ctx, node, whoOf(c))
+	s, err := b.d.cluster.Session(ctx, node, cluster.Who(c))
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func ownWho() peer.Who {
 // BreakFabric closes the one-sided connection of the session with a node, and leaves
 // the session as it is.
 func (d *Daemon) BreakFabric(ctx context.Context, node bb.NodeID) error {
-	s, err := d.cluster.session(ctx, node, ownWho())
+	s, err := d.cluster.Session(ctx, node, ownWho())
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (d *Daemon) Discard(ctx context.Context, node bb.NodeID, name, path string,
 	if all {
 		m.Generation = 0
 	}
-	return d.cluster.ask(ctx, node, access.Daemon(), wire.Type_TYPE_DISCARD, m, nil)
+	return d.cluster.Ask(ctx, node, access.Daemon(), wire.Type_TYPE_DISCARD, m, nil)
 }
 
 // Promote makes this node the home of a file whose second copy it has.
@@ -71,7 +71,7 @@ func (d *Daemon) Promote(ctx context.Context, name, path string) error {
 func (d *Daemon) BeginNodeDrain() { d.draining.begin() }
 
 // BreakSessions breaks the sessions with a node.
-func (d *Daemon) BreakSessions(node bb.NodeID) { d.cluster.pool.Drop(node) }
+func (d *Daemon) BreakSessions(node bb.NodeID) { d.cluster.Drop(node) }
 
 // OpenFiles returns how many files of a buffer are open for writing, and by how many.
 func (d *Daemon) OpenFiles(name string) (files, writers int) {

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -57,7 +58,7 @@ func (m mover) Folded(ctx context.Context, id bb.TxnID) error {
 	if b.d.cluster == nil {
 		return nil
 	}
-	there, err := b.holdAt(ctx, b.d.cluster.nodes(func(m *gossip.Member) bool { return answers(m.State) }), path)
+	there, err := b.holdAt(ctx, b.d.cluster.Nodes(func(m *gossip.Member) bool { return cluster.Serving(m.State) }), path)
 	if err == nil {
 		there.release()
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"forebay/bbd/cluster"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 	"forebay/internal/wire"
@@ -157,7 +158,7 @@ func (b *buffer) freezeEverywhere(ctx context.Context) (*frozen, error) {
 	if b.d.cluster == nil {
 		return f, nil
 	}
-	nodes := b.d.cluster.nodes(func(m *gossip.Member) bool { return answers(m.State) })
+	nodes := b.d.cluster.Nodes(func(m *gossip.Member) bool { return cluster.Serving(m.State) })
 	f.others, err = b.holdWith(ctx, nodes, &wire.Hold{Buffer: b.name, Paths: []string{""}, Freeze: true})
 	if err != nil {
 		thaw()
@@ -174,8 +175,8 @@ func (f *frozen) intact() error {
 	if f.others == nil {
 		return nil
 	}
-	for _, m := range f.b.d.cluster.members.Members() {
-		serves := answers(m.State) && m.State != gossip.Starting && m.State != gossip.Leaving
+	for _, m := range f.b.d.cluster.Members() {
+		serves := cluster.Serving(m.State) && m.State != gossip.Starting && m.State != gossip.Leaving
 		if m.Node != f.b.d.cfg.Node && serves && !f.others.holds(m.Node) {
 			return (&bb.Error{
 				Kind: bb.Busy, Op: "freeze", Path: f.b.address(""), Node: m.Node, Err: errNotFrozen,

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,9 +13,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta/gossip"
 	"forebay/meta/ops"
 )
 
@@ -52,7 +51,7 @@ const (
 // hasJobs reports whether stages and drains are jobs. A daemon alone does them at once;
 // so does one in a cluster with members that know of no jobs, as those do.
 func (d *Daemon) hasJobs() bool {
-	return d.cluster != nil && d.cluster.allKnow("jobs", wire.VersionJobs) == nil
+	return d.cluster != nil && d.cluster.AllSupport("jobs", wire.VersionJobs) == nil
 }
 
 // runJobs does tasks until the daemon stops.
@@ -106,31 +105,16 @@ func (d *Daemon) mayTake(of bb.NodeID) bool {
 	if of != "" {
 		return d.state.Load() == "ready"
 	}
-	return takesTasks(d.Self(), d.cluster.members.Members())
+	return cluster.AcceptsTasks(d.Self(), d.cluster.Members())
 }
-
-// takesTasks reports whether a daemon should take tasks that anybody may do: it takes
-// files in, and has room, or nobody else has either.
-func takesTasks(self gossip.Member, members []gossip.Member) bool {
-	if !takesFiles(self.State) {
-		return false
-	}
-	other := func(m gossip.Member) bool {
-		return m.Node != self.Node && takesFiles(m.State) && knows(&m, wire.VersionJobs) && roomy(&m)
-	}
-	return roomy(&self) || !slices.ContainsFunc(members, other)
-}
-
-// roomy reports whether an eighth of a daemon's memory is free, or can be freed at once.
-func roomy(m *gossip.Member) bool { return m.Memory.Free >= m.Memory.Capacity/8 }
 
 // standIn does the tasks of nodes that are gone, if this daemon is the first of those
 // that are there.
 func (d *Daemon) standIn() {
 	cleaned, swept := time.Now(), make(map[bb.InstanceID]bool)
 	for d.pause(standInLook) {
-		members := d.cluster.members.Members()
-		if firstReady(members) != d.cfg.Node {
+		members := d.cluster.Members()
+		if cluster.Coordinator(members) != d.cfg.Node {
 			continue
 		}
 		for _, m := range members {
@@ -160,15 +144,6 @@ func (d *Daemon) doTasksOf(node bb.NodeID) {
 		}
 		d.do(l)
 	}
-}
-
-func firstReady(members []gossip.Member) bb.NodeID {
-	for _, m := range members {
-		if m.State == gossip.Ready && knows(&m, wire.VersionJobs) {
-			return m.Node
-		}
-	}
-	return ""
 }
 
 // do does one task.
@@ -311,12 +286,6 @@ func away(op, path string, node bb.NodeID) error {
 
 func awayReason(node bb.NodeID) string {
 	return fmt.Sprintf("its home, node %s, does not answer", node)
-}
-
-// answers reports whether it is worth asking a node's daemon.
-func (c *cluster) answers(node bb.NodeID) bool {
-	m, ok := c.members.Member(node)
-	return ok && asks(&m)
 }
 
 // maxJobs is how many jobs a list names: the newest.

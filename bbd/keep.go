@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/meta/gossip"
@@ -64,7 +65,7 @@ func (d *Daemon) keepLifetimes() {
 			d.noteFigures(d.ctx, all)
 		}
 		k.lookAhead(all)
-		if firstReady(d.cluster.members.Members()) != d.cfg.Node {
+		if cluster.Coordinator(d.cluster.Members()) != d.cfg.Node {
 			continue
 		}
 		for i := range all {
@@ -168,7 +169,7 @@ func ended(l *bb.Lifetime, now time.Time, gone func(*bb.LifetimeNode) bool) (ove
 
 // gone reports whether a node that a job came to has lost it.
 func (d *Daemon) gone(n *bb.LifetimeNode) bool {
-	m, known := d.cluster.members.Member(n.Node)
+	m, known := d.cluster.Member(n.Node)
 	return !known || m.State.Gone() || m.State == gossip.Ready && m.Instance.String() != n.Instance
 }
 
@@ -420,7 +421,7 @@ func (k *keeper) drain(ctx context.Context, l *bb.Lifetime, b *buffer) error {
 	}
 	j := k.d.lifetimeJob(l, ops.Drain, b, b.name, fmt.Sprint(l.Attempt))
 	j.System = true
-	tasks, err := tasksOfDrain(append(k.d.cluster.others(), k.d.cfg.Node))
+	tasks, err := tasksOfDrain(append(k.d.cluster.Others(), k.d.cfg.Node))
 	if err != nil {
 		return err
 	}

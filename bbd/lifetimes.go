@@ -34,7 +34,7 @@ func (d *Daemon) mayGovern(r *request, op, key string) error {
 	case d.cluster == nil:
 		return bb.E(bb.Unsupported, op, key, "this daemon is alone, and jobs are the cluster's").WithRemedy("set cluster.listen and nats.servers; a cluster may be of one daemon")
 	}
-	return d.cluster.allKnow("lifetimes of jobs", wire.VersionLifetimes)
+	return d.cluster.AllSupport("lifetimes of jobs", wire.VersionLifetimes)
 }
 
 // lifetimeOpen begins a lifetime or takes part in it, and waits for its stage-ins.

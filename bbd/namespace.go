@@ -29,7 +29,7 @@ func (d *Daemon) stat(ctx context.Context, r *request, m *wire.PathRequest) (pro
 	if e.State() == bb.StateOpen && b.foreign(&e) && !r.s.cred.Relayed {
 		// Only its home knows how much of it is committed.
 		var now wire.Entry
-		if b.d.cluster.ask(ctx, b.home(&e), r.s.cred, wire.Type_TYPE_STAT, m, &now) == nil {
+		if b.d.cluster.Ask(ctx, b.home(&e), r.s.cred, wire.Type_TYPE_STAT, m, &now) == nil {
 			return &now, nil
 		}
 	}

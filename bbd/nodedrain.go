@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 	"forebay/internal/wire"
@@ -77,7 +78,7 @@ func (d *Daemon) undrainNode(ctx context.Context, r *request, m *wire.NodeName) 
 	case node != d.cfg.Node && r.s.cred.Relayed:
 		return nil, bb.E(bb.Invalid, op, m.Name, "this is another node")
 	case node != d.cfg.Node:
-		s, err := d.cluster.session(ctx, node, whoOf(r.s.cred))
+		s, err := d.cluster.Session(ctx, node, cluster.Who(r.s.cred))
 		if err == nil {
 			_, err = s.Ask(ctx, wire.Type_TYPE_NODE_UNDRAIN, m, nil, nil)
 		}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
 	"forebay/bbd/peer"
 	"forebay/flusher/codec"
@@ -23,13 +24,13 @@ func (d *Daemon) nodes(ctx context.Context, r *request, _ *wire.Empty) (proto.Me
 	if d.cluster == nil {
 		return nil, bb.E(bb.Unsupported, "nodes", "", "this daemon is alone").WithRemedy("set cluster.listen to make it part of a cluster")
 	}
-	for _, m := range d.cluster.members.Members() {
+	for _, m := range d.cluster.Members() {
 		if m.Node == d.cfg.Node {
 			m = d.Self() // gossip has what it was a moment ago
-			m.Session, m.Fabric = fabric.Advertised(m.Session, d.cluster.members.Addr()), fabric.Advertised(m.Fabric, d.cluster.members.Addr())
+			m.Session, m.Fabric = fabric.Advertised(m.Session, d.cluster.Addr()), fabric.Advertised(m.Fabric, d.cluster.Addr())
 		}
 		refused := ""
-		if e := d.refusal(&m); e != nil {
+		if e := d.cluster.Refusal(&m); e != nil {
 			refused = e.Err.Error() + "; " + e.Remedy
 		}
 		answer.Nodes = append(answer.Nodes, &wire.Node{
@@ -74,7 +75,7 @@ func (d *Daemon) ofDeadNode(ctx context.Context, r *request, m *wire.NodeName, e
 	case node == "" || node == d.cfg.Node:
 		return nil, bb.E(bb.Invalid, "node forget", m.Name, "a daemon cannot declare itself dead").WithRemedy("ask another one")
 	}
-	if member, ok := d.cluster.members.Member(node); ok && answers(member.State) {
+	if member, ok := d.cluster.Member(node); ok && cluster.Serving(member.State) {
 		return nil, bb.E(bb.Busy, "node forget", m.Name, "its daemon answers: it is not dead").
 			WithRemedy("stop it first; to save what it holds: bbctl node drain " + m.Name)
 	}
@@ -95,9 +96,9 @@ func (d *Daemon) ofDeadNode(ctx context.Context, r *request, m *wire.NodeName, e
 			return nil, bb.Wrap("node forget", m.Name, err)
 		}
 	}
-	if _, seen := d.cluster.members.Member(node); !seen && answer.LostTotal+answer.KeptTotal == 0 {
+	if _, seen := d.cluster.Member(node); !seen && answer.LostTotal+answer.KeptTotal == 0 {
 		return nil, bb.E(bb.NotFound, "node forget", m.Name, "no daemon of that name has been seen, and no file is on it").
-			WithRemedy(bb.DidYouMean(m.Name, d.cluster.names(), "see bbctl nodes"))
+			WithRemedy(bb.DidYouMean(m.Name, d.cluster.Names(), "see bbctl nodes"))
 	}
 	return answer, nil
 }
@@ -115,7 +116,7 @@ func (b *buffer) nodeLoss(ctx context.Context, node bb.NodeID, answer *wire.Node
 
 func (b *buffer) lossOf(ctx context.Context, e *bb.Entry, answer *wire.NodeForgotten) error {
 	state, second := e.State(), replicaOf(e)
-	kept := state == bb.StateClean || second != "" && (second == b.d.cfg.Node || b.d.cluster.answers(second))
+	kept := state == bb.StateClean || second != "" && (second == b.d.cfg.Node || b.d.cluster.Reachable(second))
 	if !kept && state == bb.StateDirty {
 		flushed, err := b.flushedUnrecorded(ctx, e)
 		if err != nil {
@@ -306,7 +307,7 @@ func (d *Daemon) nodeDrain(ctx context.Context, r *request, m *wire.NodeDrain) (
 	for _, name := range m.To {
 		to = append(to, bb.NodeID(name))
 	}
-	if len(to) > 0 && len(d.cluster.takersAmong(0, to)) == 0 {
+	if len(to) > 0 && len(d.cluster.CandidatesAmong(0, to)) == 0 {
 		return nil, bb.E(bb.Unavailable, "node drain", m.Name, "none of the nodes that are to take what it holds is ready").WithRemedy("see bbctl nodes")
 	}
 	p := newProgress(r)
@@ -318,7 +319,7 @@ func (d *Daemon) nodeDrain(ctx context.Context, r *request, m *wire.NodeDrain) (
 
 // drainOtherNode passes the request on, and the answers back.
 func (d *Daemon) drainOtherNode(ctx context.Context, r *request, m *wire.NodeDrain) (proto.Message, error) {
-	s, err := d.cluster.session(ctx, bb.NodeID(m.Name), whoOf(r.s.cred))
+	s, err := d.cluster.Session(ctx, bb.NodeID(m.Name), cluster.Who(r.s.cred))
 	if err != nil {
 		return nil, err
 	}
@@ -351,7 +352,7 @@ func (d *Daemon) awaitState(ctx context.Context, node bb.NodeID, reached func(go
 	tick := time.NewTicker(heardEvery)
 	defer tick.Stop()
 	for {
-		if m, ok := d.cluster.members.Member(node); !ok || reached(m.State) {
+		if m, ok := d.cluster.Member(node); !ok || reached(m.State) {
 			return
 		}
 		select {

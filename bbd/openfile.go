@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -45,8 +46,8 @@ type openFile struct {
 	was        bb.NodeID     // the home of that
 	wasReplica bb.NodeID     // and who has its second copy
 
-	published atomic.Bool            // written under mu
-	second    atomic.Pointer[holder] // replica's, likewise; nil: there is none
+	published atomic.Bool                         // written under mu
+	second    atomic.Pointer[cluster.Incarnation] // replica's, likewise; nil: there is none
 
 	mu        lockorder.Mutex[rankOpenFile]
 	at        place
@@ -621,7 +622,7 @@ func (b *buffer) beginNew(ctx context.Context, c access.Caller, f *openFile, dir
 		return access.Denied("create", o.path, "write the directory")
 	}
 	if b.d.draining.active() && b.d.cluster != nil && !c.Relayed {
-		if nodes := b.d.cluster.takers(0, ""); len(nodes) > 0 {
+		if nodes := b.d.cluster.Candidates(0, ""); len(nodes) > 0 {
 			return &elsewhereError{node: nodes[0]}
 		}
 	}

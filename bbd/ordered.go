@@ -127,7 +127,7 @@ func (b *buffer) unrenamed(ctx context.Context, path string) (names []string, aw
 		}
 		path = op.OldPath + strings.TrimPrefix(path, op.NewPath)
 		names = append(names, path)
-		if !b.carriesOut(op.By) && !b.d.cluster.reachable(op.By) {
+		if !b.carriesOut(op.By) && !b.d.cluster.Serves(op.By) {
 			away = op.By
 		}
 	}

@@ -127,7 +127,7 @@ const recheckTimeout = 30 * time.Second
 // recheckNow is one attempt. Busy: what has the name is on its way elsewhere.
 func (b *buffer) recheckNow(ctx context.Context, what doubt, removed bool) error {
 	if what.tree {
-		for _, node := range append(b.d.cluster.others(), b.d.cfg.Node) {
+		for _, node := range append(b.d.cluster.Others(), b.d.cfg.Node) {
 			if err := b.recheckAt(ctx, node, what); err != nil {
 				return err
 			}
@@ -174,7 +174,7 @@ func (b *buffer) recheckAt(ctx context.Context, node bb.NodeID, what doubt) erro
 	if node == b.d.cfg.Node {
 		return b.recheckHere(ctx, what)
 	}
-	err := b.d.cluster.ask(ctx, node, access.Daemon(), wire.Type_TYPE_RECHECK, &wire.Recheck{Buffer: b.name, Path: what.path, Tree: what.tree}, nil)
+	err := b.d.cluster.Ask(ctx, node, access.Daemon(), wire.Type_TYPE_RECHECK, &wire.Recheck{Buffer: b.name, Path: what.path, Tree: what.tree}, nil)
 	if bb.KindOf(err) == bb.Unsupported {
 		b.d.log.Error("a daemon of an older version cannot look whether its file is on the store", "node", node, "path", b.address(what.path))
 		return nil

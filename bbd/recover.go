@@ -249,8 +249,8 @@ func (b *buffer) reopen(e *bb.Entry) {
 	// An exclusive create that committed nothing yet is unknown to the store: it has no base.
 	f.base, _ = b.d.store.Base(f.file, f.generation)
 	if second := replicaOf(e); second != "" && b.d.cluster != nil {
-		h := b.d.cluster.holder(second)
-		f.replica = &replica{holder: h, behind: true}
+		h := b.d.cluster.Incarnation(second)
+		f.replica = &replica{Incarnation: h, behind: true}
 		f.second.Store(&h)
 	}
 	f.entry.MTime = foundOpen()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -68,7 +69,7 @@ func (b *buffer) openRelay(ctx context.Context, c access.Caller, node bb.NodeID,
 
 // connect opens the file in a session that works.
 func (r *relay) connect(ctx context.Context) (*wire.Opened, error) {
-	s, err := r.b.d.cluster.session(ctx, r.node, whoOf(r.c))
+	s, err := r.b.d.cluster.Session(ctx, r.node, cluster.Who(r.c))
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +203,7 @@ func (r *relay) try(ctx context.Context, id commitID, m *wire.Commit, bytes [][]
 	for _, p := range bytes {
 		total += int64(len(p))
 	}
-	arrived := r.b.d.cluster.sends(r.node, total)
+	arrived := r.b.d.cluster.Sending(r.node, total)
 	defer func() { arrived(err) }()
 	var inline []byte
 	if total <= r.b.d.cfg.Limits.Inline {

@@ -131,7 +131,7 @@ func (r *remoteSpace) place(ctx context.Context, extents []*wire.NewExtent, byte
 			}
 		}
 	}
-	if err := r.b.d.transfer(ctx, fabric, ops); err != nil {
+	if err := r.b.d.cluster.Transfer(ctx, fabric, ops); err != nil {
 		// What was written may still arrive, so the lease must not be anybody else's before
 		// the connection has ended at the other side, as all does that belongs to the session.
 		r.session.Break(err)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -32,7 +33,7 @@ import (
 
 // replica is the second copy of a generation that is being written.
 type replica struct {
-	holder
+	cluster.Incarnation
 	behind bool // it lacks something: all is sent again
 }
 
@@ -54,27 +55,27 @@ func (f *openFile) replicate(ctx context.Context, extents []store.NewExtent) err
 		return nil
 	}
 	var err error
-	if r := f.replica; r != nil && !b.d.cluster.has(r.holder) {
+	if r := f.replica; r != nil && !b.d.cluster.Remains(r.Incarnation) {
 		r.behind = true // were it asked, it would have this commit and nothing before
 	}
 	if r := f.replica; r != nil && !r.behind {
-		if err = f.sendExtents(ctx, r.node, extents); err == nil {
+		if err = f.sendExtents(ctx, r.Node, extents); err == nil {
 			return nil
 		}
 		r.behind = true
-		b.d.log.Warn("the second copy of a file", "path", f.path, "node", r.node, "err", err)
+		b.d.log.Warn("the second copy of a file", "path", f.path, "node", r.Node, "err", err)
 	}
 	tried := 0
-	nodes := b.d.cluster.secondsFor(b.sizeOf(f), f.near)
+	nodes := secondsFor(b.d.cluster, b.sizeOf(f), f.near)
 	if r := f.replica; r != nil { // it may have most of it still
-		nodes = append([]bb.NodeID{r.node}, slices.DeleteFunc(nodes, func(n bb.NodeID) bool { return n == r.node })...)
+		nodes = append([]bb.NodeID{r.Node}, slices.DeleteFunc(nodes, func(n bb.NodeID) bool { return n == r.Node })...)
 	}
 	for _, node := range nodes {
 		if ctx.Err() != nil || tried == replicaTries {
 			break
 		}
 		tried++
-		h := b.d.cluster.holder(node)
+		h := b.d.cluster.Incarnation(node)
 		if err = f.sendWhole(ctx, node); err == nil {
 			f.secondAt(h)
 			return nil
@@ -99,16 +100,16 @@ func (b *buffer) sizeOf(f *openFile) int64 {
 }
 
 // secondAt makes a node the one with the second copy. The next put tells the namespace.
-func (f *openFile) secondAt(h holder) {
-	if old := f.replica; old != nil && old.node != h.node {
-		f.buf.discardAt(old.node, f.file, f.generation)
+func (f *openFile) secondAt(h cluster.Incarnation) {
+	if old := f.replica; old != nil && old.Node != h.Node {
+		f.buf.discardAt(old.Node, f.file, f.generation)
 	}
-	if f.replica == nil || f.replica.node != h.node {
+	if f.replica == nil || f.replica.Node != h.Node {
 		f.published.Store(false)
 	}
-	f.replica = &replica{holder: h}
+	f.replica = &replica{Incarnation: h}
 	f.second.Store(&h)
-	f.entry.Holders = []bb.NodeID{f.buf.d.cfg.Node, h.node}
+	f.entry.Holders = []bb.NodeID{f.buf.d.cfg.Node, h.Node}
 }
 
 // sendExtents sends what a commit adds.
@@ -135,7 +136,7 @@ func (f *openFile) sendWhole(ctx context.Context, node bb.NodeID) error {
 // sendReplica puts bytes into another node's memory and has them recorded there.
 func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID, n bb.Generation, whole bool, extents []*wire.NewExtent, bytes [][]byte) (err error) {
 	spec := b.spec()
-	s, err := b.d.cluster.session(ctx, node, peer.Who{UID: spec.UID, GID: spec.GID, System: true})
+	s, err := b.d.cluster.Session(ctx, node, peer.Who{UID: spec.UID, GID: spec.GID, System: true})
 	if err != nil {
 		return err
 	}
@@ -147,7 +148,7 @@ func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID
 	for _, p := range bytes {
 		total += int64(len(p))
 	}
-	arrived := b.d.cluster.sends(node, total)
+	arrived := b.d.cluster.Sending(node, total)
 	defer func() { arrived(err) }()
 	if total <= b.d.cfg.Limits.Inline && len(extents) <= replicaExtents {
 		if inline, err = gathered(nil, b.address(""), bytes...); err != nil {
@@ -207,7 +208,7 @@ func (b *buffer) promoteAt(ctx context.Context, node bb.NodeID, e *bb.Entry) err
 	if node == b.d.cfg.Node {
 		return b.promote(ctx, e, e.File, e.Generation)
 	}
-	return b.d.cluster.ask(ctx, node, access.Daemon(), wire.Type_TYPE_TAKE, &wire.Take{
+	return b.d.cluster.Ask(ctx, node, access.Daemon(), wire.Type_TYPE_TAKE, &wire.Take{
 		Buffer: b.name, Dir: uint64(e.Parent), Name: e.Name, File: uint64(e.File), Generation: uint64(e.Generation), Replica: true,
 	}, nil)
 }

@@ -346,7 +346,7 @@ const freeFor = 200 * time.Millisecond
 
 func (r *room) freeElsewhere() int64 {
 	if time.Since(r.free.at) > freeFor {
-		r.free.bytes, r.free.at = r.d.cluster.freeElsewhere(), time.Now()
+		r.free.bytes, r.free.at = r.d.cluster.FreeElsewhere(), time.Now()
 	}
 	return r.free.bytes
 }

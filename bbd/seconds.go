@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"forebay/bbd/cluster"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -18,29 +19,11 @@ import (
 // that the copy is gone. One goroutine does that for all buffers of a daemon, a file
 // after the other, and no faster than secondRate.
 
-// holder is a node with a second copy, and the memory that it is in.
-type holder struct {
-	node   bb.NodeID
-	memory bb.InstanceID // 0: not known
-}
-
-// holder returns what is to be remembered of a node that has been sent a second copy.
-func (c *cluster) holder(node bb.NodeID) holder {
-	m, _ := c.members.Member(node)
-	return holder{node, m.Instance}
-}
-
-// has reports whether a second copy may be there still, as far as gossip knows.
-func (c *cluster) has(h holder) bool {
-	m, ok := c.members.Member(h.node)
-	return h.node != "" && ok && !m.State.Gone() && (h.memory == 0 || m.Instance == 0 || m.Instance == h.memory)
-}
-
 // secondsFor returns the nodes to ask to keep a second copy of so many bytes.
-func (c *cluster) secondsFor(bytes int64, near bb.NodeID) []bb.NodeID {
-	return slices.DeleteFunc(c.takers(bytes, near), func(node bb.NodeID) bool {
-		m, ok := c.members.Member(node)
-		return !ok || !knows(&m, wire.VersionReplicas)
+func secondsFor(c *cluster.Cluster, bytes int64, near bb.NodeID) []bb.NodeID {
+	return slices.DeleteFunc(c.Candidates(bytes, near), func(node bb.NodeID) bool {
+		m, ok := c.Member(node)
+		return !ok || !cluster.Supports(&m, wire.VersionReplicas)
 	})
 }
 
@@ -58,7 +41,7 @@ type lacking struct {
 	file   bb.FileID
 	closed dirtyFile // of a closed file
 	open   *openFile // of one that is being written; nil: it is closed
-	was    holder
+	was    cluster.Incarnation
 }
 
 // underReplicated returns the files whose home this node is that should have a second
@@ -67,11 +50,11 @@ func (b *buffer) underReplicated() (list []lacking) {
 	if b.d.cluster == nil || b.spec().Replicas < 2 {
 		return nil
 	}
-	known := make(map[holder]bool) // there are few nodes, and many files
-	has := func(h holder) bool {
+	known := make(map[cluster.Incarnation]bool) // there are few nodes, and many files
+	has := func(h cluster.Incarnation) bool {
 		there, ok := known[h]
 		if !ok {
-			there = b.d.cluster.has(h)
+			there = b.d.cluster.Remains(h)
 			known[h] = there
 		}
 		return there
@@ -82,7 +65,7 @@ func (b *buffer) underReplicated() (list []lacking) {
 			continue
 		}
 		open[f.file] = true
-		var at holder
+		var at cluster.Incarnation
 		if second := f.second.Load(); second != nil {
 			at = *second
 		}
@@ -102,7 +85,7 @@ func (b *buffer) underReplicated() (list []lacking) {
 func (d *Daemon) keepSeconds() {
 	tick := time.NewTicker(secondsEvery)
 	defer tick.Stop()
-	gone := make(map[holder]time.Time) // since when
+	gone := make(map[cluster.Incarnation]time.Time) // since when
 	pace := rate.NewLimiter(secondRate, secondBurst)
 	for {
 		select {
@@ -110,7 +93,7 @@ func (d *Daemon) keepSeconds() {
 		case <-d.ctx.Done():
 			return
 		}
-		still := make(map[holder]time.Time)
+		still := make(map[cluster.Incarnation]time.Time)
 		for _, b := range d.allBuffers() {
 			list, failed := b.underReplicated(), 0
 			for i := range list {
@@ -120,11 +103,11 @@ func (d *Daemon) keepSeconds() {
 					since = time.Now()
 				}
 				still[h] = since
-				if failed == replicaTries || d.ctx.Err() != nil || len(d.cluster.secondsFor(0, "")) == 0 {
+				if failed == replicaTries || d.ctx.Err() != nil || len(secondsFor(d.cluster, 0, "")) == 0 {
 					continue // with the next look
 				}
 				// One that is only started again, or has only just not been heard of, keeps its copies.
-				if h.node != "" && time.Since(since) < d.cfg.ResumeGrace {
+				if h.Node != "" && time.Since(since) < d.cfg.ResumeGrace {
 					continue
 				}
 				if !b.makeSecond(d.ctx, &list[i], pace) {
@@ -169,7 +152,7 @@ func (f *openFile) makeSecond(ctx context.Context) (bytes int64, err error) {
 		return 0, nil
 	}
 	defer f.mu.Unlock()
-	if f.gone || f.removed || !f.committed || len(f.buf.d.cluster.secondsFor(f.size(), f.near)) == 0 {
+	if f.gone || f.removed || !f.committed || len(secondsFor(f.buf.d.cluster, f.size(), f.near)) == 0 {
 		return 0, nil
 	}
 	if f.replica != nil {
@@ -191,12 +174,12 @@ func (b *buffer) makeSecondOf(ctx context.Context, l *lacking) (bytes int64, err
 	if err != nil || !b.wantsSecond(&e, l) {
 		return 0, err
 	}
-	if now := b.d.cluster.holder(replicaOf(&e)); now.node != l.was.node && b.d.cluster.has(now) {
+	if now := b.d.cluster.Incarnation(replicaOf(&e)); now.Node != l.was.Node && b.d.cluster.Remains(now) {
 		b.setSecond(l, now) // made, and the answer of the namespace was lost
 		return 0, nil
 	}
-	for _, node := range b.d.cluster.secondsFor(e.Size, l.closed.near) {
-		h := b.d.cluster.holder(node)
+	for _, node := range secondsFor(b.d.cluster, e.Size, l.closed.near) {
+		h := b.d.cluster.Incarnation(node)
 		if err = b.sendWhole(ctx, &e, node); err == nil {
 			return e.Size, b.recordSecond(&e, l, h)
 		}
@@ -213,24 +196,24 @@ func (b *buffer) wantsSecond(e *bb.Entry, l *lacking) bool {
 }
 
 // recordSecond tells the namespace of a new second copy. One that has come too late goes.
-func (b *buffer) recordSecond(e *bb.Entry, l *lacking, h holder) error {
+func (b *buffer) recordSecond(e *bb.Entry, l *lacking, h cluster.Incarnation) error {
 	var was bb.NodeID
 	_, err := b.ns.Update(b.d.ctx, e.Parent, e.Name, func(now *bb.Entry) error {
 		if !b.wantsSecond(now, l) || replicaOf(now) != replicaOf(e) {
 			return errNotConcerned
 		}
 		was = replicaOf(now)
-		now.Holders = []bb.NodeID{b.d.cfg.Node, h.node}
+		now.Holders = []bb.NodeID{b.d.cfg.Node, h.Node}
 		return nil
 	})
 	switch {
 	case err == errNotConcerned || bb.KindOf(err) == bb.NotFound:
-		b.discardAt(h.node, e.File, e.Generation)
+		b.discardAt(h.Node, e.File, e.Generation)
 		return nil
 	case err != nil:
 		return err
 	}
-	if was != h.node {
+	if was != h.Node {
 		b.discardAt(was, e.File, e.Generation)
 	}
 	b.setSecond(l, h)
@@ -238,7 +221,7 @@ func (b *buffer) recordSecond(e *bb.Entry, l *lacking, h holder) error {
 }
 
 // setSecond remembers who has the second copy.
-func (b *buffer) setSecond(l *lacking, h holder) {
+func (b *buffer) setSecond(l *lacking, h cluster.Incarnation) {
 	b.dirty.change(l.file, func(f *dirtyFile) {
 		if f.generation == l.closed.generation {
 			f.second = h

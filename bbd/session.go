@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -400,7 +401,7 @@ func (s *session) handshake(in *wire.Reader) error {
 	}
 	theirs, common := wire.Side{Name: hello.Client, Versions: wire.Versions{Min: hello.MinVersion, Max: hello.MaxVersion}}, false
 	if s.speaks, common = wire.Own().Common(theirs.Versions); !common {
-		err := wire.NoCommon("handshake", hello.Client, theirs, s.d.side())
+		err := wire.NoCommon("handshake", hello.Client, theirs, cluster.Side(s.d.cfg.Version, s.d.cfg.Node))
 		r.fail(err)
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"forebay/bbd/cluster"
 	"forebay/internal/bb"
 	"forebay/meta/gossip"
 )
@@ -33,7 +34,7 @@ const (
 func shareOf(limit int64, self bb.NodeID, busy time.Duration, members []gossip.Member) int64 {
 	all, flushing := int64(1), int64(1) // itself
 	for _, m := range members {
-		if m.Node == self || !answers(m.State) {
+		if m.Node == self || !cluster.Serving(m.State) {
 			continue
 		}
 		all++
@@ -72,7 +73,7 @@ func (d *Daemon) shareLimit() {
 		if !since.IsZero() {
 			busy = time.Since(since)
 		}
-		share := shareOf(d.cfg.Flush.ClusterLimit, d.cfg.Node, busy, d.cluster.members.Members())
+		share := shareOf(d.cfg.Flush.ClusterLimit, d.cfg.Node, busy, d.cluster.Members())
 		d.stores.cluster.SetLimit(rate.Limit(share))
 	}
 	divide()

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"forebay/internal/bb"
-	"forebay/internal/wire"
 	"forebay/meta/gossip"
 )
 
@@ -92,32 +91,5 @@ func TestShareHolds(t *testing.T) {
 	}
 	if total > 60*limit*11/10 || total < 60*limit*6/10 {
 		t.Errorf("%d bytes in a minute, of %d", total, int64(60*limit))
-	}
-}
-
-func TestTakesTasks(t *testing.T) {
-	t.Parallel()
-	m := func(node bb.NodeID, state gossip.State, free int64) gossip.Member {
-		return gossip.Member{Node: node, State: state, MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Memory: gossip.Tier{Capacity: 800, Free: free}}
-	}
-	older := m("b", gossip.Ready, 800)
-	older.MaxVersion = wire.VersionJobs - 1
-	for _, x := range []struct {
-		name   string
-		self   gossip.Member
-		others []gossip.Member
-		want   bool
-	}{
-		{"it has room", m("a", gossip.Ready, 100), []gossip.Member{m("b", gossip.Ready, 800)}, true},
-		{"it is full, another is not", m("a", gossip.Ready, 99), []gossip.Member{m("b", gossip.Ready, 100)}, false},
-		{"all are full", m("a", gossip.Ready, 99), []gossip.Member{m("b", gossip.Ready, 99)}, true},
-		{"it is full, and who has room takes nothing in", m("a", gossip.Ready, 0), []gossip.Member{m("b", gossip.Draining, 800)}, true},
-		{"it is full, and who has room knows of no jobs", m("a", gossip.Ready, 99), []gossip.Member{older}, true},
-		{"it is being drained", m("a", gossip.Draining, 800), nil, false},
-		{"it starts", m("a", gossip.Starting, 800), nil, false},
-	} {
-		if got := takesTasks(x.self, append(x.others, x.self)); got != x.want {
-			t.Errorf("%s: %v", x.name, got)
-		}
 	}
 }

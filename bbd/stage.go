@@ -275,7 +275,7 @@ func (s *staging) Create(ctx context.Context, target string, o backing.Object) (
 	}
 	_, there := s.there.LoadAndDelete(target)
 	f, err := s.b.openWrite(ctx, s.cred, openOptions{path: target, create: true, truncate: true, mode: mode})
-	if elsewhere := (*elsewhereError)(nil); errors.As(err, &elsewhere) && !s.b.d.cluster.answers(elsewhere.node) {
+	if elsewhere := (*elsewhereError)(nil); errors.As(err, &elsewhere) && !s.b.d.cluster.Reachable(elsewhere.node) {
 		return nil, away("stage-in", s.b.address(target), elsewhere.node)
 	} else if elsewhere != nil && s.direct {
 		return nil, bb.E(bb.Busy, "stage-in", s.b.address(target), "it is dirty at its home, node "+string(elsewhere.node)+", and only a job can replace it there").

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -21,7 +22,7 @@ const askWithin = 5 * time.Second
 
 // inDoubt reports whether what a node copied since a time may not be there any more.
 func inDoubt(m *gossip.Member, known bool, since time.Time) bool {
-	return !known || !answers(m.State) || m.Since.After(since)
+	return !known || !cluster.Serving(m.State) || m.Since.After(since)
 }
 
 // takenPart returns the nodes that took part in a job and may not have what they copied any
@@ -33,9 +34,9 @@ func (d *Daemon) takenPart(ctx context.Context, s *ops.Status) map[bb.NodeID]boo
 			continue
 		}
 		within, cancel := context.WithTimeout(ctx, askWithin)
-		err := d.cluster.ask(within, node, access.Daemon(), wire.Type_TYPE_NODES, &wire.Empty{}, &wire.Nodes{})
+		err := d.cluster.Ask(within, node, access.Daemon(), wire.Type_TYPE_NODES, &wire.Empty{}, &wire.Nodes{})
 		cancel()
-		if m, known := d.cluster.members.Member(node); err != nil || inDoubt(&m, known, s.Created) {
+		if m, known := d.cluster.Member(node); err != nil || inDoubt(&m, known, s.Created) {
 			doubtful[node] = err != nil
 		}
 	}
@@ -106,10 +107,10 @@ func (s *staging) atHand(e *bb.Entry, at string, gone map[bb.NodeID]bool) error 
 		return nil
 	case e.Lost:
 		return bb.E(bb.Lost, "stage-in", s.b.address(at), e.Reason)
-	case e.State() == bb.StateClean || !s.b.foreign(e) || !gone[node] && s.b.d.cluster.answers(node):
+	case e.State() == bb.StateClean || !s.b.foreign(e) || !gone[node] && s.b.d.cluster.Reachable(node):
 		return nil
 	}
-	if second := replicaOf(e); second != "" && !gone[second] && s.b.d.cluster.answers(second) {
+	if second := replicaOf(e); second != "" && !gone[second] && s.b.d.cluster.Reachable(second) {
 		return nil
 	}
 	return away("stage-in", s.b.address(at), node)

@@ -286,7 +286,7 @@ func (s *staging) planOut(l *ops.Lease, source, name string) (t ops.Tally, err e
 	err = s.files(ctx, source, func(at string, e *bb.Entry) error {
 		found = true
 		node := s.b.home(e)
-		if !s.b.d.cluster.answers(node) {
+		if !s.b.d.cluster.Reachable(node) {
 			if !adoptable(e) {
 				t.FailedTotal++
 				if len(t.Failed) < maxNamed {

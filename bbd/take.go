@@ -188,7 +188,7 @@ func (r *homeReader) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := r.c.b.d.transfer(r.ctx, fabric, ops); err != nil {
+		if err := r.c.b.d.cluster.Transfer(r.ctx, fabric, ops); err != nil {
 			session.LoseFabric(fabric)
 			return 0, &bb.Error{Kind: fabricKind(r.ctx), Op: "take", Path: r.c.b.address(r.c.entry.Name), Node: r.c.node, Err: err}
 		}
@@ -218,7 +218,7 @@ func (b *buffer) giveAway(ctx context.Context, e *bb.Entry, to bb.NodeID) error 
 		return bb.E(bb.Busy, "move", b.address(path), "the file is open for writing, or is being changed")
 	}
 	defer func() { f.retire(); f.mu.Unlock() }()
-	err = b.d.cluster.ask(ctx, to, access.Daemon(), wire.Type_TYPE_TAKE, &wire.Take{
+	err = b.d.cluster.Ask(ctx, to, access.Daemon(), wire.Type_TYPE_TAKE, &wire.Take{
 		Buffer: b.name, Dir: uint64(e.Parent), Name: e.Name, File: uint64(e.File), Generation: uint64(e.Generation),
 	}, nil)
 	if err != nil {
@@ -239,7 +239,7 @@ func (b *buffer) giveAway(ctx context.Context, e *bb.Entry, to bb.NodeID) error 
 func (b *buffer) giveAwayTo(ctx context.Context, e *bb.Entry, takers []bb.NodeID) error {
 	var err error = bb.E(bb.Unavailable, "move", b.address(e.Name), "no other node has room for it").WithRemedy("see bbctl nodes")
 	for _, to := range takers {
-		arrived := b.d.cluster.sends(to, e.Size)
+		arrived := b.d.cluster.Sending(to, e.Size)
 		err = b.giveAway(ctx, e, to)
 		arrived(err)
 		if err == nil || ctx.Err() != nil {
@@ -286,7 +286,7 @@ func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 		if asked >= bytes || v.size == 0 || ctx.Err() != nil {
 			break
 		}
-		to := d.cluster.takers(v.size, v.near)
+		to := d.cluster.Candidates(v.size, v.near)
 		if len(to) == 0 {
 			continue
 		}
@@ -392,7 +392,7 @@ func (b *buffer) moveTo(ctx context.Context, to []bb.NodeID, p *progress) error 
 		group.Go(func() error {
 			moving, cancel := context.WithTimeout(ctx, moveTimeout)
 			defer cancel()
-			if err := b.giveAwayTo(moving, e, b.d.cluster.takersAmong(e.Size, to)); err != nil {
+			if err := b.giveAwayTo(moving, e, b.d.cluster.CandidatesAmong(e.Size, to)); err != nil {
 				return ctx.Err()
 			}
 			return p.update(func(m *wire.Progress) {
@@ -420,7 +420,7 @@ func (b *buffer) moveOne(ctx context.Context, e *bb.Entry, p *progress) error {
 		})
 	}
 	dirty, _ := b.dirty.of(e.File)
-	err = b.giveAwayTo(ctx, e, b.d.cluster.takers(e.Size, dirty.near))
+	err = b.giveAwayTo(ctx, e, b.d.cluster.Candidates(e.Size, dirty.near))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

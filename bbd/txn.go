@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -30,7 +31,7 @@ func (d *Daemon) txnBegin(ctx context.Context, r *request, m *wire.TxnBegin) (pr
 		return nil, err
 	}
 	if c := b.d.cluster; c != nil {
-		if err := c.allKnow("transactions", wire.VersionTxns); err != nil {
+		if err := c.AllSupport("transactions", wire.VersionTxns); err != nil {
 			return nil, err
 		}
 	}
@@ -352,7 +353,7 @@ func (d *Daemon) reapTxns() {
 // round looks after the transactions of all buffers, if this daemon is the one to do it.
 func (r *reaper) round() {
 	d := r.d
-	if d.cluster != nil && firstReady(d.cluster.members.Members()) != d.cfg.Node {
+	if d.cluster != nil && cluster.Coordinator(d.cluster.Members()) != d.cfg.Node {
 		clear(r.leases) // whoever does it now counts from when it began
 		return
 	}

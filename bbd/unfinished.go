@@ -108,7 +108,7 @@ func (u *unfinished) Ended(instance bb.InstanceID, _ uint64) bool {
 	if u.earlier[instance] {
 		return true
 	}
-	return u.d.cluster != nil && goneFrom(u.d.cluster.members.Members(), instance)
+	return u.d.cluster != nil && goneFrom(u.d.cluster.Members(), instance)
 }
 
 // goneFrom reports whether an instance is a member's that is gone, and no living one's.

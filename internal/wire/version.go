@@ -31,7 +31,7 @@ import (
 // daemon after the other; MinVersion follows MaxVersion one behind at the earliest.
 // The one-sided fabrics have versions of their own: Welcome offers a session only those
 // that its version knows. What all daemons of a cluster do together they do as the oldest of them can
-// (bbd/version.go); records that outlive a daemon have rules of their own
+// (bbd/cluster/version.go); records that outlive a daemon have rules of their own
 // (meta/metapb/record.proto, bbd/store/format.go, meta/gossip/record.go).
 const (
 	MinVersion = 1

@@ -1,4 +1,4 @@
-package bbd
+package cluster
 
 import (
 	"context"
@@ -26,28 +26,28 @@ func versions(m *gossip.Member) wire.Versions {
 	return wire.Versions{Min: m.MinVersion, Max: m.MaxVersion}
 }
 
-// speaks reports whether this release and a member have a version in common.
-func speaks(m *gossip.Member) bool {
+// Compatible reports whether this release and a member have a version in common.
+func Compatible(m *gossip.Member) bool {
 	_, common := wire.Own().Common(versions(m))
 	return common
 }
 
-// asks reports whether it is worth asking a member anything.
-func asks(m *gossip.Member) bool { return answers(m.State) && speaks(m) }
+// Reachable reports whether it is worth asking a member anything.
+func Reachable(m *gossip.Member) bool { return Serving(m.State) && Compatible(m) }
 
-// knows reports whether a member answers and speaks a version.
-func knows(m *gossip.Member, version uint32) bool {
-	return asks(m) && m.MaxVersion >= version
+// Supports reports whether a member answers and speaks a version.
+func Supports(m *gossip.Member, version uint32) bool {
+	return Reachable(m) && m.MaxVersion >= version
 }
 
-// allKnow is nil if all daemons of the cluster speak the version that something came
+// AllSupport is nil if all daemons of the cluster speak the version that something came
 // with, else an error of kind unsupported that names one which does not.
-func (c *cluster) allKnow(what string, since uint32) error {
+func (c *Cluster) AllSupport(what string, since uint32) error {
 	if wire.MaxVersion < since {
-		return wire.Lacks(what, since, c.d.side().Name, wire.MaxVersion)
+		return wire.Lacks(what, since, c.side().Name, wire.MaxVersion)
 	}
 	for _, m := range c.members.Members() {
-		if asks(&m) && m.MaxVersion < since {
+		if Reachable(&m) && m.MaxVersion < since {
 			return wire.Lacks(what, since, nameOf(&m), m.MaxVersion)
 		}
 	}
@@ -58,22 +58,27 @@ func (c *cluster) allKnow(what string, since uint32) error {
 func nameOf(m *gossip.Member) string { return m.Server + " of node " + string(m.Node) }
 
 // side is this daemon, for errors about versions.
-func (d *Daemon) side() wire.Side {
-	return wire.Side{Name: "bbd " + d.cfg.Version + " of node " + string(d.cfg.Node), Versions: wire.Own()}
+func (c *Cluster) side() wire.Side {
+	return Side(c.o.Version, c.o.Node)
 }
 
-// refusal says why this daemon does not work with a member; nil: it does.
-func (d *Daemon) refusal(m *gossip.Member) *bb.Error {
+// Side is a daemon of this release, for errors about versions.
+func Side(version string, node bb.NodeID) wire.Side {
+	return wire.Side{Name: "bbd " + version + " of node " + string(node), Versions: wire.Own()}
+}
+
+// Refusal says why this daemon does not work with a member; nil: it does.
+func (c *Cluster) Refusal(m *gossip.Member) *bb.Error {
 	switch {
-	case m.Node == d.cfg.Node:
+	case m.Node == c.o.Node:
 		return nil
 	case m.State == gossip.Unknown:
-		return bb.E(bb.Unsupported, "reach", "", "node "+string(m.Node)+" speaks a gossip that this release, "+d.side().Name+", cannot read").
-			WithRemedy("upgrade " + d.side().Name)
-	case speaks(m):
+		return bb.E(bb.Unsupported, "reach", "", "node "+string(m.Node)+" speaks a gossip that this release, "+c.side().Name+", cannot read").
+			WithRemedy("upgrade " + c.side().Name)
+	case Compatible(m):
 		return nil
 	}
-	e := wire.NoCommon("reach", "", wire.Side{Name: nameOf(m), Versions: versions(m)}, d.side())
+	e := wire.NoCommon("reach", "", wire.Side{Name: nameOf(m), Versions: versions(m)}, c.side())
 	e.Node = m.Node
 	return e
 }
@@ -81,22 +86,23 @@ func (d *Daemon) refusal(m *gossip.Member) *bb.Error {
 // strangerLook is how often a daemon that waits looks again whether it still has to.
 const strangerLook = 200 * time.Millisecond
 
-// waitForStrangers waits until nobody serves whom this daemon cannot speak with.
-func (d *Daemon) waitForStrangers(ctx context.Context) error {
-	if d.cluster == nil {
+// WaitForCompatible waits until nobody serves whom this daemon cannot speak with. It calls why with
+// the reason whenever it looks and has to wait, and with nil at its end.
+func (c *Cluster) WaitForCompatible(ctx context.Context, why func(*bb.Error)) error {
+	if c == nil {
 		return nil
 	}
-	defer d.waitsFor.Store(nil)
+	defer why(nil)
 	var said bb.NodeID
 	for {
-		e := d.stranger()
+		e := c.stranger()
 		if e == nil {
 			return nil
 		}
-		d.waitsFor.Store(e)
+		why(e)
 		if said != e.Node {
 			said = e.Node
-			d.log.Error("waiting, and serving nobody, as long as that daemon serves", "node", e.Node, "err", e)
+			c.o.Log.Error("waiting, and serving nobody, as long as that daemon serves", "node", e.Node, "err", e)
 		}
 		select {
 		case <-time.After(strangerLook):
@@ -107,9 +113,9 @@ func (d *Daemon) waitForStrangers(ctx context.Context) error {
 }
 
 // stranger says why this daemon does not work with one that serves; nil: there is none.
-func (d *Daemon) stranger() *bb.Error {
-	for _, m := range d.cluster.members.Members() {
-		if e := d.refusal(&m); e != nil && answers(m.State) && m.State != gossip.Starting {
+func (c *Cluster) stranger() *bb.Error {
+	for _, m := range c.members.Members() {
+		if e := c.Refusal(&m); e != nil && Serving(m.State) && m.State != gossip.Starting {
 			return e
 		}
 	}

@@ -1,12 +1,12 @@
-package bbd
+package cluster
 
 import (
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"forebay/bbd/admit"
 	"forebay/internal/bb"
-	"forebay/internal/lockorder"
 	"forebay/meta/gossip"
 )
 
@@ -15,39 +15,39 @@ import (
 // are begun on a node that is drained. It is told what gossip says of the others, what
 // this node has sent them since, and which of them has last used a file.
 
-// takers returns the nodes to ask to take so many bytes, in the order in which to ask
+// Candidates returns the nodes to ask to take so many bytes, in the order in which to ask
 // them. near is the node that has used the file last, "" if none but this one.
-func (c *cluster) takers(bytes int64, near bb.NodeID) []bb.NodeID {
+func (c *Cluster) Candidates(bytes int64, near bb.NodeID) []bb.NodeID {
 	return admit.Place(c.peers(near), bytes, rand.Float64)
 }
 
-// takersAmong is takers of some nodes only.
-func (c *cluster) takersAmong(bytes int64, nodes []bb.NodeID) []bb.NodeID {
+// CandidatesAmong is Candidates of some nodes only.
+func (c *Cluster) CandidatesAmong(bytes int64, nodes []bb.NodeID) []bb.NodeID {
 	return admit.Place(admit.Among(c.peers(""), nodes), bytes, rand.Float64)
 }
 
-// freeElsewhere returns how many bytes other nodes seem to have room for.
-func (c *cluster) freeElsewhere() int64 { return admit.Room(c.peers("")) }
+// FreeElsewhere returns how many bytes other nodes seem to have room for.
+func (c *Cluster) FreeElsewhere() int64 { return admit.Room(c.peers("")) }
 
 // peers returns what is known of the other nodes.
-func (c *cluster) peers(near bb.NodeID) []admit.Peer {
+func (c *Cluster) peers(near bb.NodeID) []admit.Peer {
 	members := c.members.Members()
 	sent := c.sent.since(members, time.Now())
 	peers := make([]admit.Peer, 0, len(members))
 	for _, m := range members {
-		if m.Node != c.d.cfg.Node {
+		if m.Node != c.o.Node {
 			peers = append(peers, admit.Peer{
 				Node: m.Node, Free: m.Memory.Free, Sent: sent[m.Node], Near: m.Node == near,
-				Ready: takesFiles(m.State) && speaks(&m),
+				Ready: AcceptsFiles(m.State) && Compatible(&m),
 			})
 		}
 	}
 	return peers
 }
 
-// sends notes that bytes are on their way to a node. arrived must be called with what
+// Sending notes that bytes are on their way to a node. arrived must be called with what
 // became of them.
-func (c *cluster) sends(node bb.NodeID, bytes int64) (arrived func(error)) {
+func (c *Cluster) Sending(node bb.NodeID, bytes int64) (arrived func(error)) {
 	m, ok := c.members.Member(node)
 	if !ok {
 		return func(error) {}
@@ -65,7 +65,7 @@ func (c *cluster) sends(node bb.NodeID, bytes int64) (arrived func(error)) {
 
 // sent is what this node has sent others since they said how full they are.
 type sent struct {
-	lockorder.Mutex[rankLeaf]
+	sync.Mutex
 	to map[bb.NodeID]sending
 }
 
