@@ -11,24 +11,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
 )
-
-// buffer finds a buffer that the session's user may enter.
-func (s *session) buffer(ctx context.Context, op, name string) (*buffer, error) {
-	b, err := s.enter(ctx, op, name)
-	if err != nil {
-		return nil, bb.Wrap(op, bb.Address{Buffer: name}.String(), err)
-	}
-	spec := b.spec()
-	if !s.cred.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
-		return nil, access.Denied(op, b.address(""), "enter this buffer")
-	}
-	return b, nil
-}
 
 // buffer finds a buffer that this daemon has taken up.
 func (d *Daemon) buffer(ctx context.Context, name string) (*buffer, error) {
@@ -47,9 +35,9 @@ func (d *Daemon) buffer(ctx context.Context, name string) (*buffer, error) {
 	return b, nil
 }
 
-func (d *Daemon) bufferCreate(ctx context.Context, r *request, m *wire.Buffer) (proto.Message, error) {
+func (d *Daemon) bufferCreate(ctx context.Context, r *rpc.Request, m *wire.Buffer) (proto.Message, error) {
 	spec := m.AsBuffer()
-	c := r.s.cred
+	c := *r.Caller()
 	if !c.System || spec.UID == 0 && spec.GID == 0 {
 		spec.UID, spec.GID = c.UID, c.GIDs[0]
 	}
@@ -228,8 +216,8 @@ func (d *Daemon) inside(p string) bool {
 	return false
 }
 
-func (d *Daemon) bufferGet(ctx context.Context, r *request, m *wire.BufferName) (proto.Message, error) {
-	b, err := r.s.buffer(ctx, "buffer show", m.Name)
+func (d *Daemon) bufferGet(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "buffer show", m.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -237,14 +225,14 @@ func (d *Daemon) bufferGet(ctx context.Context, r *request, m *wire.BufferName) 
 	return wire.FromBuffer(&spec), nil
 }
 
-func (d *Daemon) bufferList(ctx context.Context, r *request, _ *wire.Empty) (proto.Message, error) {
+func (d *Daemon) bufferList(ctx context.Context, r *rpc.Request, _ *wire.Empty) (proto.Message, error) {
 	specs, err := d.bufferSpecs(ctx)
 	if err != nil {
 		return nil, err
 	}
 	answer := &wire.Buffers{}
 	for _, spec := range specs {
-		if r.s.tokenFits(&spec) && r.s.cred.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
+		if tokenFits(r.Session(), &spec) && r.Caller().Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
 			answer.Buffers = append(answer.Buffers, wire.FromBuffer(&spec))
 		}
 	}
@@ -287,12 +275,12 @@ func compare(a, b string) int {
 	return 0
 }
 
-func (d *Daemon) bufferDestroy(ctx context.Context, r *request, m *wire.BufferDestroy) (proto.Message, error) {
-	b, err := r.s.buffer(ctx, "buffer destroy", m.Name)
+func (d *Daemon) bufferDestroy(ctx context.Context, r *rpc.Request, m *wire.BufferDestroy) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "buffer destroy", m.Name)
 	if err != nil {
 		return nil, err
 	}
-	if !r.s.cred.Owns(b.spec().UID) {
+	if !r.Caller().Owns(b.spec().UID) {
 		return nil, access.Denied("buffer destroy", b.address(""), "destroy another user's buffer")
 	}
 	may := b.mayBeDestroyed

@@ -11,6 +11,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/peer"
+	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/namespace"
@@ -25,16 +26,16 @@ import (
 // carried through although the client that asked for it may be gone, since what the
 // daemon knows of places must follow it.
 
-func (d *Daemon) rename(ctx context.Context, r *request, m *wire.Rename) (proto.Message, error) {
-	b, err := r.s.buffer(ctx, "rename", m.Buffer)
+func (d *Daemon) rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "rename", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.rename(ctx, r.s.cred, m.From, m.To, !m.NoReplace); err != nil {
+	if err := b.rename(ctx, *r.Caller(), m.From, m.To, !m.NoReplace); err != nil {
 		return nil, err
 	}
-	if !r.s.cred.Relayed { // else the daemon that asks waits
-		if err := b.flushedBelow(ctx, r.s.cred, "rename", clean(m.To)); err != nil {
+	if !r.Caller().Relayed { // else the daemon that asks waits
+		if err := b.flushedBelow(ctx, *r.Caller(), "rename", clean(m.To)); err != nil {
 			return nil, err
 		}
 	}
@@ -221,8 +222,8 @@ func (b *buffer) dropFile(e *bb.Entry) {
 	b.discardAt(replicaOf(e), e.File, 0)
 }
 
-func (d *Daemon) remove(ctx context.Context, r *request, m *wire.Remove) (proto.Message, error) {
-	b, err := r.s.buffer(ctx, "remove", m.Buffer)
+func (d *Daemon) remove(ctx context.Context, r *rpc.Request, m *wire.Remove) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "remove", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -231,13 +232,13 @@ func (d *Daemon) remove(ctx context.Context, r *request, m *wire.Remove) (proto.
 	}
 	if m.Recursive && m.Page > 0 {
 		p := &removePage{most: m.Page}
-		err := b.removeAll(ctx, r.s.cred, clean(m.Path), p)
+		err := b.removeAll(ctx, *r.Caller(), clean(m.Path), p)
 		return p.answer(partly(err))
 	}
 	if m.Recursive {
-		err = partly(b.removeAll(ctx, r.s.cred, clean(m.Path), nil))
+		err = partly(b.removeAll(ctx, *r.Caller(), clean(m.Path), nil))
 	} else {
-		err = b.remove(ctx, r.s.cred, m.Path)
+		err = b.remove(ctx, *r.Caller(), m.Path)
 	}
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
@@ -57,14 +58,14 @@ type Holding struct {
 const nodePatience = 3 * time.Second
 
 // clusterStatus sends the status of every node, each as soon as all are known.
-func (d *Daemon) clusterStatus(ctx context.Context, r *request, m *wire.StatusRequest) error {
-	nodes := d.nodeStatuses(ctx, r.s.cred, m.Buffer)
+func (d *Daemon) clusterStatus(ctx context.Context, r *rpc.Request, m *wire.StatusRequest) error {
+	nodes := d.nodeStatuses(ctx, *r.Caller(), m.Buffer)
 	for i := range nodes {
 		text, err := json.Marshal(&nodes[i])
 		if err != nil {
 			return err
 		}
-		if err := r.more(&wire.StatusReply{Node: text}, nil); err != nil {
+		if err := r.More(&wire.StatusReply{Node: text}, nil); err != nil {
 			return err
 		}
 	}

@@ -14,11 +14,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
 	"forebay/bbd/peer"
+	"forebay/bbd/rpc"
 	"forebay/bbd/share"
 	"forebay/bbd/store"
 	"forebay/flusher"
@@ -73,7 +72,7 @@ type Daemon struct {
 	health  *kv.Health // of the namespace, before meta is there too
 	flusher *flusher.Flusher
 	room    *room
-	places  *places
+	server  *rpc.Server
 	shares  *userShares
 	stores  *stores
 	names   *nss.Names // of users, in rules
@@ -108,15 +107,6 @@ type Daemon struct {
 		byBuffer map[string][]unexplained
 	}
 
-	sessions struct {
-		operations map[wire.Type]operation // constant
-
-		sync.Mutex
-		all    map[uint64]*session
-		last   uint64
-		closed bool
-	}
-
 	state     atomic.Value             // string: see above
 	waitsFor  atomic.Pointer[bb.Error] // why a start waits for another daemon; nil: it does not
 	draining  nodeDrain                // nothing new is taken in
@@ -137,10 +127,8 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d.cfg.Meta.Health = d.health
 	d.observe = newObserve(d)
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	d.places, d.shares = newPlaces(&cfg.Limits), newShares(&cfg.Limits)
+	d.shares, d.server = newShares(&cfg.Limits), d.newServer()
 	d.buffers.byName = make(map[string]*buffer)
-	d.sessions.all = make(map[uint64]*session)
-	d.sessions.operations = d.handlers()
 	d.state.Store("starting")
 	if d.cfg.Steps == nil {
 		d.cfg.Steps = NewSteps(d.log, "")
@@ -423,51 +411,9 @@ func (d *Daemon) listen() error {
 	}
 	d.listeners = append(d.listeners, unix)
 	for _, l := range d.listeners {
-		d.wg.Go(func() { d.accept(l) })
+		d.wg.Go(func() { d.server.Serve(d.ctx, l) })
 	}
 	return nil
-}
-
-func (d *Daemon) accept(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			d.log.Warn("accepting a session", "err", err)
-			time.Sleep(50 * time.Millisecond) // out of descriptors, most likely: the next try may find one
-			continue
-		}
-		d.welcome(conn)
-	}
-}
-
-func (d *Daemon) welcome(conn net.Conn) {
-	s := &session{d: d, conn: conn, out: wire.NewWriter(conn), since: time.Now(), ended: make(chan struct{}), inline: semaphore.NewWeighted(maxInline)}
-	s.mu.running = make(map[uint64]context.CancelCauseFunc)
-	s.mu.handles = make(map[uint64]*handle)
-	s.mu.pins = make(map[uint64]pin)
-	s.mu.leases = make(map[bb.LeaseID]*buffer)
-	d.sessions.Lock()
-	defer d.sessions.Unlock()
-	if d.sessions.closed || d.places.enter(s) != nil {
-		conn.Close()
-		return
-	}
-	d.sessions.last++
-	s.id = d.sessions.last
-	d.sessions.all[s.id] = s
-	d.wg.Go(func() {
-		err := s.serve(d.ctx)
-		d.sessions.Lock()
-		delete(d.sessions.all, s.id)
-		d.sessions.Unlock()
-		d.places.leave(s)
-		if err != nil && s.refused == nil {
-			s.logger().Warn("session ended", "err", err)
-		}
-	})
 }
 
 // Stop ends the daemon in order: no new sessions or leases, what is being committed
@@ -488,37 +434,15 @@ func (d *Daemon) Stop(ctx context.Context) error {
 }
 
 func (d *Daemon) endSessions() {
-	d.sessions.Lock()
-	d.sessions.closed = true
-	all := make([]*session, 0, len(d.sessions.all))
-	for _, s := range d.sessions.all {
-		all = append(all, s)
-	}
-	d.sessions.Unlock()
-	for _, s := range all {
-		s.conn.Close() // its reader ends the session
-	}
 	// What is being committed ends first, unless the namespace server does not answer.
 	impatient := time.AfterFunc(stopGrace, d.cancel)
 	defer impatient.Stop()
 	// A request that hangs in a file system whose server is away does not even end then.
-	last := time.NewTimer(2 * stopGrace)
-	defer last.Stop()
-	for _, s := range all {
-		select {
-		case <-s.ended:
-		case <-last.C:
-			d.log.Warn("stopping without the end of all requests: a store does not answer")
-			return
-		}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), 2*stopGrace)
+	defer cancel()
+	if !d.server.Shutdown(ctx) {
+		d.log.Warn("stopping without the end of all requests: a store does not answer")
 	}
-}
-
-// isStopping reports whether Stop has ended the sessions.
-func (d *Daemon) isStopping() bool {
-	d.sessions.Lock()
-	defer d.sessions.Unlock()
-	return d.sessions.closed
 }
 
 // stopGrace is how long a stop waits for changes of the namespace that are under way.

@@ -7,21 +7,22 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
 
 // daemonsBuffer is buffer for requests that only daemons may make.
-func (d *Daemon) daemonsBuffer(ctx context.Context, r *request, op, name string) (*buffer, error) {
-	if !r.s.cred.Relayed || !r.s.cred.System {
+func (d *Daemon) daemonsBuffer(ctx context.Context, r *rpc.Request, op, name string) (*buffer, error) {
+	if !r.Caller().Relayed || !r.Caller().System {
 		return nil, access.Denied(op, bb.Address{Buffer: name}.String(), "ask what daemons ask of each other")
 	}
 	return d.buffer(ctx, name)
 }
 
 // discard forgets bytes that do not count any more, unless the namespace says that they do.
-func (d *Daemon) discard(ctx context.Context, r *request, m *wire.Discard) (proto.Message, error) {
+func (d *Daemon) discard(ctx context.Context, r *rpc.Request, m *wire.Discard) (proto.Message, error) {
 	b, err := d.daemonsBuffer(ctx, r, "discard", m.Buffer)
 	if err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func (d *Daemon) discard(ctx context.Context, r *request, m *wire.Discard) (prot
 // mayDiscard refuses to drop bytes that count. The request may be late, or come from a node
 // that was declared dead: this one is the file's home by now. The namespace has the last
 // word, and its server is asked, because a cache may be behind the request.
-func (d *Daemon) mayDiscard(ctx context.Context, r *request, b *buffer, file bb.FileID, n bb.Generation) error {
+func (d *Daemon) mayDiscard(ctx context.Context, r *rpc.Request, b *buffer, file bb.FileID, n bb.Generation) error {
 	id, ok := b.d.store.IdentityOf(file)
 	if !ok {
 		return nil // a second copy that was never this node's own
@@ -59,14 +60,14 @@ func (d *Daemon) mayDiscard(ctx context.Context, r *request, b *buffer, file bb.
 	if err != nil && bb.KindOf(err) != bb.NotFound {
 		return err
 	}
-	x := discarded{file: file, generation: n, acked: id.Generation, node: b.d.cfg.Node, asks: r.s.peer}
+	x := discarded{file: file, generation: n, acked: id.Generation, node: b.d.cfg.Node, asks: r.Session().Peer()}
 	if err == nil && e.File == file {
 		x.entry, x.home, x.second = &e, b.home(&e), replicaOf(&e)
 	}
 	if !x.counts() {
 		return nil
 	}
-	b.d.log.Warn("refused to discard bytes that count", "path", b.address(id.Path), "file", file, "generation", n, "asked by", r.s.peer)
+	b.d.log.Warn("refused to discard bytes that count", "path", b.address(id.Path), "file", file, "generation", n, "asked by", r.Session().Peer())
 	return bb.E(bb.Busy, "discard", b.address(id.Path), "the namespace does not have these bytes anywhere else").
 		WithRemedy("none is needed: this node keeps the file")
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
@@ -18,8 +19,8 @@ import (
 )
 
 // drain flushes a buffer on all daemons, waits, and reports what could not be saved.
-func (d *Daemon) drain(ctx context.Context, r *request, m *wire.Drain) (proto.Message, error) {
-	b, err := r.s.buffer(ctx, "drain", m.Buffer)
+func (d *Daemon) drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "drain", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +30,7 @@ func (d *Daemon) drain(ctx context.Context, r *request, m *wire.Drain) (proto.Me
 	if m.Below, err = bb.CleanPath(m.Below); err != nil {
 		return nil, bb.Wrap("drain", m.Below, err)
 	}
-	if m.Overwrite && !r.s.cred.Owns(b.spec().UID) {
+	if m.Overwrite && !r.Caller().Owns(b.spec().UID) {
 		return nil, access.Denied("drain", b.address(m.Below), "replace files on this buffer's store")
 	}
 	of := drained{b, m.Below}
@@ -263,12 +264,12 @@ func receiptOf(path string, e *bb.Entry) *flusher.Receipt {
 	}
 }
 
-func (d *Daemon) receipt(ctx context.Context, r *request, m *wire.BufferName) (proto.Message, error) {
-	b, err := r.s.buffer(ctx, "receipt", m.Name)
+func (d *Daemon) receipt(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "receipt", m.Name)
 	if err != nil {
 		return nil, err
 	}
-	err = b.writeReceipt(ctx, func(lines []byte) error { return r.more(&wire.Empty{}, lines) })
+	err = b.writeReceipt(ctx, func(lines []byte) error { return r.More(&wire.Empty{}, lines) })
 	if err != nil {
 		return nil, bb.Wrap("receipt", b.address(""), err)
 	}
@@ -294,9 +295,9 @@ func (b *buffer) keepReceipt(ctx context.Context) error {
 
 // verify checks a store against a receipt: the one that the receipt names, or that
 // of the request.
-func (d *Daemon) verify(ctx context.Context, r *request, m *wire.Verify) (proto.Message, error) {
-	url, lines := m.Url, r.data
-	first, rest, _ := bytes.Cut(r.data, []byte("\n"))
+func (d *Daemon) verify(ctx context.Context, r *rpc.Request, m *wire.Verify) (proto.Message, error) {
+	url, lines := m.Url, r.Data()
+	first, rest, _ := bytes.Cut(r.Data(), []byte("\n"))
 	var head receiptHead
 	if json.Unmarshal(first, &head) != nil {
 		head = receiptHead{} // a receipt may begin with its lines
@@ -310,7 +311,7 @@ func (d *Daemon) verify(ctx context.Context, r *request, m *wire.Verify) (proto.
 			url = head.Backing
 		}
 	}
-	store, err := d.openURL(ctx, r.s.cred, url, bb.Buffer{})
+	store, err := d.openURL(ctx, *r.Caller(), url, bb.Buffer{})
 	if err != nil {
 		return nil, bb.Wrap("verify", url, err)
 	}

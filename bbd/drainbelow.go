@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
@@ -302,7 +303,7 @@ func (l *rest) addLost(answer *wire.Progress) {
 
 // drainAlone flushes at a daemon that is alone, until timed ends. The namespace has the last
 // word on a whole buffer: a file that is closed and not yet queued is waited for too.
-func (d *Daemon) drainAlone(ctx, timed context.Context, r *request, m *wire.Drain, of drained) (*wire.Progress, rest, error) {
+func (d *Daemon) drainAlone(ctx, timed context.Context, r *rpc.Request, m *wire.Drain, of drained) (*wire.Progress, rest, error) {
 	p := newProgress(r)
 	answer, err := of.b.drainShare(timed, m, p)
 	if err != nil {

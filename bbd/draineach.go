@@ -9,6 +9,7 @@ import (
 
 	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
+	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -18,7 +19,7 @@ import (
 
 // drainEach has every daemon flush what it is the home of until timed ends, and adds what the
 // homes that do not answer have not saved.
-func (d *Daemon) drainEach(ctx, timed context.Context, r *request, b *buffer, m *wire.Drain) (*wire.Progress, error) {
+func (d *Daemon) drainEach(ctx, timed context.Context, r *rpc.Request, b *buffer, m *wire.Drain) (*wire.Progress, error) {
 	nodes := b.d.cluster.Others()
 	shares := &shares{of: newProgress(r), parts: make([]*wire.Progress, len(nodes)+1)}
 	errs := make([]error, len(nodes))
@@ -48,10 +49,10 @@ func (d *Daemon) drainEach(ctx, timed context.Context, r *request, b *buffer, m 
 }
 
 // drainAt has one other daemon drain.
-func (d *Daemon) drainAt(ctx context.Context, r *request, b *buffer, node bb.NodeID, m *wire.Drain, tell func(*wire.Progress)) error {
+func (d *Daemon) drainAt(ctx context.Context, r *rpc.Request, b *buffer, node bb.NodeID, m *wire.Drain, tell func(*wire.Progress)) error {
 	ctx, cancel := drainEnds(ctx, m)
 	defer cancel()
-	s, err := b.d.cluster.Session(ctx, node, cluster.Who(r.s.cred))
+	s, err := b.d.cluster.Session(ctx, node, cluster.Who(*r.Caller()))
 	if err != nil {
 		return err
 	}

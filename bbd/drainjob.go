@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/ops"
@@ -35,7 +36,7 @@ const drainGrace = 5 * time.Second
 // the last round is so still. The last word is the namespace's.
 //
 // timed ends when the drain's time is over; ctx, when nobody waits for it any more.
-func (d *Daemon) drainCluster(ctx, timed context.Context, r *request, b *buffer, m *wire.Drain) (answer *wire.Progress, left rest, err error) {
+func (d *Daemon) drainCluster(ctx, timed context.Context, r *rpc.Request, b *buffer, m *wire.Drain) (answer *wire.Progress, left rest, err error) {
 	var before map[content]string
 	again := proto.CloneOf(m)
 	for round := range maxMoves {
@@ -58,7 +59,7 @@ func (d *Daemon) drainCluster(ctx, timed context.Context, r *request, b *buffer,
 		}
 		before = left.dirty
 		// Another job, and the same one for who repeats the request at another daemon.
-		again.Key = fmt.Sprintf("%s again %d", cmp.Or(m.Key, fmt.Sprint(d.epoch, r.s.id, r.head.Request)), round)
+		again.Key = fmt.Sprintf("%s again %d", cmp.Or(m.Key, fmt.Sprint(d.epoch, r.Session().ID(), r.ID())), round)
 	}
 	answer = &wire.Progress{FailedTotal: int64(len(before))}
 	for _, path := range before {
@@ -88,7 +89,7 @@ func tasksOfDrain(nodes []bb.NodeID) ([]ops.Task, error) {
 }
 
 // drainOnce has every daemon do its share once.
-func (d *Daemon) drainOnce(ctx context.Context, r *request, b *buffer, m *wire.Drain) (*wire.Progress, error) {
+func (d *Daemon) drainOnce(ctx context.Context, r *rpc.Request, b *buffer, m *wire.Drain) (*wire.Progress, error) {
 	tasks, err := tasksOfDrain(append(b.d.cluster.Others(), b.d.cfg.Node))
 	if err != nil {
 		return nil, err

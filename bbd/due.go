@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/rpc"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -95,7 +96,7 @@ func lateReason(pace float64, now, by, due time.Time) string {
 }
 
 // lifetimeDue notes by when a job's buffer should be saved, and that the job is being warned.
-func (d *Daemon) lifetimeDue(ctx context.Context, r *request, m *wire.LifetimeDue) (proto.Message, error) {
+func (d *Daemon) lifetimeDue(ctx context.Context, r *rpc.Request, m *wire.LifetimeDue) (proto.Message, error) {
 	const op = "change lifetime"
 	if err := d.mayGovern(r, op, m.Key); err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/peer"
+	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/flusher/backing"
@@ -85,44 +86,21 @@ func (d *Daemon) OpenFiles(name string) (files, writers int) {
 	return files, writers
 }
 
-// Handles returns how many files sessions of other daemons have open here.
-func (d *Daemon) PeerHandles() (n int) {
-	d.sessions.Lock()
-	defer d.sessions.Unlock()
-	for _, s := range d.sessions.all {
-		s.mu.Lock()
-		if s.peer != "" {
-			n += len(s.mu.handles)
-		}
-		s.mu.Unlock()
-	}
-	return n
-}
+// PeerHandles returns how many files sessions of other daemons have open here.
+func (d *Daemon) PeerHandles() (n int) { return d.held(handles, true) }
 
 // PeerLeases returns how many leases sessions of other daemons hold here.
-func (d *Daemon) PeerLeases() (n int) {
-	d.sessions.Lock()
-	defer d.sessions.Unlock()
-	for _, s := range d.sessions.all {
-		s.mu.Lock()
-		if s.peer != "" {
-			n += len(s.mu.leases)
-		}
-		s.mu.Unlock()
-	}
-	return n
-}
+func (d *Daemon) PeerLeases() (n int) { return d.held(leases, true) }
 
 // ClientHandles returns how many files sessions of clients have open here.
-func (d *Daemon) ClientHandles() (n int) {
-	d.sessions.Lock()
-	defer d.sessions.Unlock()
-	for _, s := range d.sessions.all {
-		s.mu.Lock()
-		if s.peer == "" {
-			n += len(s.mu.handles)
+func (d *Daemon) ClientHandles() (n int) { return d.held(handles, false) }
+
+// held returns how many resources of a kind sessions have, of other daemons or of clients.
+func (d *Daemon) held(kind rpc.Kind, peers bool) (n int) {
+	for _, s := range d.server.Sessions() {
+		if (s.Peer() != "") == peers {
+			n += s.Held(kind)
 		}
-		s.mu.Unlock()
 	}
 	return n
 }
@@ -431,6 +409,5 @@ func (d *Daemon) EntryOf(ctx context.Context, buffer, path string) (bb.Entry, er
 
 // RequestBytes returns how much of the memory for requests a user has.
 func (d *Daemon) RequestBytes(uid uint32) int64 {
-	has, _ := d.shares.bytes.Of(uid)
-	return has
+	return d.server.RequestBytes(uid)
 }

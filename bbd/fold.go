@@ -9,6 +9,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
+	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 	"forebay/internal/wire"
@@ -78,10 +79,10 @@ func idOfEntry(e *bb.Entry) uint64 {
 	return uint64(e.File)
 }
 
-func (d *Daemon) renamePlace(ctx context.Context, r *request, m *wire.PlaceRename) (proto.Message, error) {
+func (d *Daemon) renamePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRename) (proto.Message, error) {
 	b, err := d.daemonsBuffer(ctx, r, "rename", m.Buffer)
 	if err == nil {
-		err = b.renamePlace(ctx, r.s.cred, place{bb.DirID(m.FromDir), m.FromName}, place{bb.DirID(m.ToDir), m.ToName}, m.Expect, m.Replace)
+		err = b.renamePlace(ctx, *r.Caller(), place{bb.DirID(m.FromDir), m.FromName}, place{bb.DirID(m.ToDir), m.ToName}, m.Expect, m.Replace)
 	}
 	return &wire.Empty{}, err
 }
@@ -146,10 +147,10 @@ func (b *buffer) moveHere(ctx context.Context, at, target place, expect uint64) 
 	return err
 }
 
-func (d *Daemon) removePlace(ctx context.Context, r *request, m *wire.PlaceRemove) (proto.Message, error) {
+func (d *Daemon) removePlace(ctx context.Context, r *rpc.Request, m *wire.PlaceRemove) (proto.Message, error) {
 	b, err := d.daemonsBuffer(ctx, r, "remove", m.Buffer)
 	if err == nil {
-		err = b.removePlace(ctx, r.s.cred, place{bb.DirID(m.Dir), m.Name}, m.Expect)
+		err = b.removePlace(ctx, *r.Caller(), place{bb.DirID(m.Dir), m.Name}, m.Expect)
 	}
 	return &wire.Empty{}, err
 }

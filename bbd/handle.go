@@ -1,9 +1,7 @@
 package bbd
 
 import (
-	"context"
-	"sync"
-
+	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -12,16 +10,12 @@ import (
 // handle is one open file of a session. Requests on it are carried out one after
 // the other, in the order in which they were read.
 type handle struct {
-	s  *session
-	id uint64
+	d     *Daemon
+	s     *rpc.Session
+	id    uint64
+	order rpc.Queue
 
 	writes string // the buffer that it is opened for writing in; "": it is for reading
-
-	queue struct {
-		sync.Mutex
-		busy    bool // a goroutine is carrying requests out
-		waiting []func()
-	}
 
 	// Set by the open request, before any other runs; write and relay change with a
 	// commit that finds the generation superseded.
@@ -40,52 +34,13 @@ type handle struct {
 	entered bool // a change of the buffer is under way, likewise: see freezer
 }
 
-// enqueue carries run out after the requests before it. When nothing is queued and
-// quick says that run will not wait, it runs on the calling goroutine, the session's
-// reader: that saves a small commit two switches.
-func (h *handle) enqueue(r *request, quick func() bool, run func(context.Context)) {
-	q := &h.queue
-	q.Lock()
-	idle := !q.busy
-	q.Unlock()
-	if idle && quick() {
-		run(r.s.ctx) // only the reader enqueues, so nothing can come meanwhile
-		r.done()
-		return
-	}
-	ctx, finish := r.track()
-	q.Lock()
-	defer q.Unlock()
-	q.waiting = append(q.waiting, func() { run(ctx); finish() })
-	if !q.busy {
-		q.busy = true
-		h.s.wg.Go(h.work)
-	}
-}
+// Order has the requests on the handle.
+func (h *handle) Order() *rpc.Queue { return &h.order }
 
-// work carries requests out until none is waiting.
-func (h *handle) work() {
-	q := &h.queue
-	for {
-		q.Lock()
-		if len(q.waiting) == 0 {
-			q.busy = false
-			q.waiting = nil
-			q.Unlock()
-			return
-		}
-		run := q.waiting[0]
-		q.waiting = q.waiting[1:]
-		q.Unlock()
-		run()
+// Release ends a handle that was closed, or that its session leaves open: see abandon.
+func (h *handle) Release(lost bool) {
+	if lost {
+		h.abandon()
 	}
+	h.s.Give(h.d.shares.files, 1)
 }
-
-// queued reports whether another request waits for the one that is carried out.
-func (h *handle) queued() bool {
-	h.queue.Lock()
-	defer h.queue.Unlock()
-	return len(h.queue.waiting) > 0
-}
-
-func never() bool { return false }

@@ -10,6 +10,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
+	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
@@ -79,7 +80,7 @@ func (h *heldThere) release() {
 }
 
 // hold rests flushes while another daemon renames or removes names.
-func (d *Daemon) hold(ctx context.Context, r *request, m *wire.Hold) (proto.Message, error) {
+func (d *Daemon) hold(ctx context.Context, r *rpc.Request, m *wire.Hold) (proto.Message, error) {
 	b, err := d.daemonsBuffer(ctx, r, "hold", m.Buffer)
 	if err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func (d *Daemon) hold(ctx context.Context, r *request, m *wire.Hold) (proto.Mess
 			return nil, err
 		}
 		defer func() {
-			if r.s.ctx.Err() == nil {
+			if r.Session().Context().Err() == nil {
 				thaw()
 			} else {
 				b.d.thawLater(thaw)
@@ -112,7 +113,7 @@ func (d *Daemon) hold(ctx context.Context, r *request, m *wire.Hold) (proto.Mess
 	if err != nil && ctx.Err() != nil {
 		return nil, err
 	}
-	if err := r.more(&wire.Empty{}, nil); err != nil {
+	if err := r.More(&wire.Empty{}, nil); err != nil {
 		return nil, err
 	}
 	<-ctx.Done()

@@ -9,56 +9,45 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 	"forebay/internal/wire"
 )
 
-// open makes the handle that the client chose and carries the open out on its queue,
-// so that what the client has sent behind it waits for it.
-func openHandle(r *request, m *wire.Open) {
-	s := r.s
-	h := &handle{s: s, id: m.Handle}
+// openHandle makes the handle that the client chose, and carries the open out on its queue.
+func (d *Daemon) openHandle(r *rpc.Request, m *wire.Open) (rpc.Ordered, func(context.Context) (proto.Message, []byte, error), error) {
+	s := r.Session()
+	h := &handle{d: d, s: s, id: m.Handle}
 	if m.Write {
 		h.writes = m.Buffer
 	}
-	s.mu.Lock()
-	refusal := ""
+	err := rpc.ErrInUse
+	if m.Handle != 0 {
+		err = s.Hold(h.key(), h, d.cfg.Limits.Handles)
+	}
 	switch {
-	case m.Handle == 0 || s.mu.handles[m.Handle] != nil:
-		refusal = "the handle is 0 or in use"
-	case len(s.mu.handles) >= s.d.cfg.Limits.Handles:
-		refusal = fmt.Sprintf("the session has %s open, no more are allowed", bb.Count(len(s.mu.handles), "file"))
-	case !s.take(s.d.shares.files, 1):
-		s.mu.Unlock()
-		r.fail(bb.E(bb.Busy, "open", m.Path, "this user has too many files open, and what is left is for others").
-			WithRemedy("close some, in this and other programs, or raise limits.open_files"))
-		r.done()
-		return
-	default:
-		s.mu.handles[m.Handle] = h
+	case err == rpc.ErrInUse:
+		return nil, nil, bb.E(bb.Invalid, "open", m.Path, "the handle is 0 or in use")
+	case err != nil:
+		return nil, nil, bb.E(bb.Invalid, "open", m.Path, fmt.Sprintf("the session has %s open, no more are allowed", bb.Count(s.Held(handles), "file")))
+	case !s.Take(d.shares.files, 1):
+		s.Drop(h.key())
+		return nil, nil, bb.E(bb.Busy, "open", m.Path, "this user has too many files open, and what is left is for others").
+			WithRemedy("close some, in this and other programs, or raise limits.open_files")
 	}
-	s.mu.Unlock()
-	if refusal != "" {
-		r.fail(bb.E(bb.Invalid, "open", m.Path, refusal))
-		r.done()
-		return
-	}
-	h.enqueue(r, never, func(ctx context.Context) {
+	return h, func(ctx context.Context) (proto.Message, []byte, error) {
 		answer, data, err := h.open(ctx, m)
-		if err != nil {
-			h.err = err
-			r.fail(err)
-			return
-		}
-		r.followed = h.queued()
-		r.replyData(answer, data)
-	})
+		h.err = err
+		return answer, data, err
+	}, nil
 }
 
+func (h *handle) key() rpc.Key { return rpc.Key{Kind: handles, ID: h.id} }
+
 func (h *handle) open(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, error) {
-	b, err := h.s.buffer(ctx, "open", m.Buffer)
+	b, err := h.d.bufferFor(ctx, h.s, "open", m.Buffer)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -75,7 +64,7 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 		path: clean(m.Path), create: m.Create, exclusive: m.Exclusive, truncate: m.Truncate,
 		mode: fileMode(m.Mode) & permissionBits, resumeFile: bb.FileID(m.ResumeFile),
 		resumeGeneration: bb.Generation(m.ResumeGeneration), resumeCommitted: m.ResumeCommitted,
-		fence: m.Fence, writer: h.s.client,
+		fence: m.Fence, writer: h.s.Client(),
 	}
 	var (
 		f      *openFile
@@ -83,9 +72,9 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 		err    error
 	)
 	if o.resumeFile != 0 {
-		f, closed, err = h.buf.resume(ctx, h.s.cred, o)
+		f, closed, err = h.buf.resume(ctx, *h.s.Caller(), o)
 	} else {
-		f, err = h.buf.openWrite(ctx, h.s.cred, o)
+		f, err = h.buf.openWrite(ctx, *h.s.Caller(), o)
 	}
 	if there := (*elsewhereError)(nil); errors.As(err, &there) {
 		answer, failed := h.openRelay(ctx, there, m)
@@ -93,7 +82,7 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 			return answer, bb.Wrap("open", h.path, failed)
 		}
 		o.adopt = true
-		f, err = h.buf.openWrite(ctx, h.s.cred, o)
+		f, err = h.buf.openWrite(ctx, *h.s.Caller(), o)
 	}
 	switch {
 	case err != nil:
@@ -114,8 +103,8 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 	h.write = f
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if h.s.peer != "" {
-		f.near = h.s.peer
+	if h.s.Peer() != "" {
+		f.near = h.s.Peer()
 	} else {
 		f.clients[h.s]++
 	}
@@ -126,10 +115,10 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 
 // openRelay opens a file for writing whose home is another node.
 func (h *handle) openRelay(ctx context.Context, there *elsewhereError, m *wire.Open) (*wire.Opened, error) {
-	if h.s.cred.Relayed {
+	if h.s.Caller().Relayed {
 		return nil, errMoved("open", h.path)
 	}
-	relay, opened, err := h.buf.openRelay(ctx, h.s.cred, there.node, m)
+	relay, opened, err := h.buf.openRelay(ctx, *h.s.Caller(), there.node, m)
 	if err != nil {
 		return nil, err
 	}
@@ -160,15 +149,15 @@ func (h *handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []by
 		err  error
 	)
 	if m.File != 0 {
-		e, snap, err = h.buf.openGeneration(ctx, h.s.cred, clean(m.Path), bb.FileID(m.File), bb.Generation(m.Generation))
+		e, snap, err = h.buf.openGeneration(ctx, *h.s.Caller(), clean(m.Path), bb.FileID(m.File), bb.Generation(m.Generation))
 	} else {
-		e, snap, err = h.buf.openRead(ctx, h.s.cred, clean(m.Path))
+		e, snap, err = h.buf.openRead(ctx, *h.s.Caller(), clean(m.Path))
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	h.entry, h.snap = e, snap
-	h.buf.usedFrom(e.File, h.s.peer)
+	h.buf.usedFrom(e.File, h.s.Peer())
 	e.Size = snap.Size()
 	answer := &wire.Opened{Entry: h.buf.describe(&e), Generation: uint64(e.Generation)}
 	if m.Want == 0 {
@@ -197,12 +186,12 @@ func (h *handle) mayCommitQuickly(m *wire.Commit) bool {
 	return h.entered
 }
 
-func (h *handle) commitRequest(ctx context.Context, r *request, m *wire.Commit) {
-	answer, err := h.commit(ctx, r.data, m)
+func (h *handle) commitRequest(ctx context.Context, r *rpc.Request, m *wire.Commit) {
+	answer, err := h.commit(ctx, r.Data(), m)
 	if h.entered { // it was refused before it came to that
 		h.leave()
 	}
-	r.answer(answer, err)
+	r.Answer(answer, err)
 }
 
 // enter begins a change of the handle's buffer, unless the request has.
@@ -271,7 +260,7 @@ func (h *handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (
 // follow opens the generation that another node has begun meanwhile, to go on with it.
 func (h *handle) follow(ctx context.Context) error {
 	o := openOptions{path: clean(h.opened.Path), create: true, mode: fileMode(h.opened.Mode) & permissionBits}
-	f, err := h.buf.openWrite(ctx, h.s.cred, o)
+	f, err := h.buf.openWrite(ctx, *h.s.Caller(), o)
 	if there := (*elsewhereError)(nil); errors.As(err, &there) {
 		_, err := h.openRelay(ctx, there, &wire.Open{Path: h.opened.Path, Create: true, Mode: h.opened.Mode})
 		return err
@@ -329,10 +318,10 @@ func (h *handle) inlined(in []*wire.NewExtent, data []byte) (out []*wire.NewExte
 		switch {
 		case e.Lease == 0 && e.Length >= 0 && e.Length <= int64(len(data)):
 			p, data = data[:e.Length], data[e.Length:]
-		case e.Lease == 0 || !h.s.holds(bb.LeaseID(e.Lease), h.buf):
+		case e.Lease == 0 || !holdsLease(h.s, bb.LeaseID(e.Lease), h.buf):
 			return nil, nil, bb.E(bb.Invalid, "commit", h.path, "an extent is neither in a lease nor in the data")
 		default:
-			if p, err = h.s.d.store.LeasedBytes(bb.LeaseID(e.Lease), e.SegmentOffset, e.Length); err != nil {
+			if p, err = h.d.store.LeasedBytes(bb.LeaseID(e.Lease), e.SegmentOffset, e.Length); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -358,7 +347,7 @@ func gathered(data []byte, path string, pieces ...[]byte) ([]byte, error) {
 // newExtents translates a commit's extents, writing those that came as data into
 // segments first. Written is called after the commit.
 func (h *handle) newExtents(ctx context.Context, data []byte, in []*wire.NewExtent) (out []store.NewExtent, written func(), err error) {
-	w := h.buf.writers.of(h.s.cred.UID, h.tier)
+	w := h.buf.writers.of(h.s.Caller().UID, h.tier)
 	var inline []piece
 	written = func() {
 		for _, p := range inline {
@@ -374,7 +363,7 @@ func (h *handle) newExtents(ctx context.Context, data []byte, in []*wire.NewExte
 			return invalid(fmt.Sprintf("an extent of %d bytes at offset %d is out of bounds", e.Length, e.FileOffset))
 		}
 		if e.Lease != 0 {
-			if !h.s.holds(bb.LeaseID(e.Lease), h.buf) {
+			if !holdsLease(h.s, bb.LeaseID(e.Lease), h.buf) {
 				return invalid(fmt.Sprintf("lease %d is not this session's for this buffer", e.Lease))
 			}
 			out = append(out, store.NewExtent{
@@ -417,27 +406,21 @@ func checksumMismatch(path string, e *wire.NewExtent, release func()) error {
 // forget takes the handle out of its session's.
 func (h *handle) forget() {
 	h.closed = true
-	if f := h.write; f != nil && h.s.peer == "" {
+	if f := h.write; f != nil && h.s.Peer() == "" {
 		f.mu.Lock()
 		f.clients[h.s]--
 		f.mu.Unlock()
 	}
-	h.s.mu.Lock()
-	_, there := h.s.mu.handles[h.id]
-	delete(h.s.mu.handles, h.id)
-	h.s.mu.Unlock()
-	if there {
-		h.s.give(h.s.d.shares.files, 1)
-	}
+	h.s.Release(h.key())
 }
 
 // mayCloseQuickly: closing what was read never waits.
 func (h *handle) mayCloseQuickly(*wire.Close) bool { return h.write == nil && h.relay == nil }
 
-func (h *handle) closeRequest(ctx context.Context, r *request, _ *wire.Close) {
+func (h *handle) closeRequest(ctx context.Context, r *rpc.Request, _ *wire.Close) {
 	h.release(ctx)
 	h.forget()
-	r.reply(&wire.Empty{})
+	r.Reply(&wire.Empty{})
 }
 
 // release lets go of what the handle has open. A writer that did not commit loses
@@ -461,34 +444,20 @@ func (h *handle) release(ctx context.Context) {
 // Another daemon's session may have broken for a moment only: what its clients write
 // here waits for them as it does after a restart.
 func (h *handle) abandon() {
-	if h.s.peer != "" && h.write != nil && !h.closed && h.err == nil {
+	if h.s.Peer() != "" && h.write != nil && !h.closed && h.err == nil {
 		h.write.linger()
 		return
 	}
-	h.release(h.s.d.ctx)
+	h.release(h.d.ctx)
 }
 
-// holds reports whether the session has a lease for a buffer. A segment is of a buffer's name: a client
-// that keeps one for the next file, while another destroys the buffer and makes it again,
-// fills it for the new one.
-func (s *session) holds(id bb.LeaseID, b *buffer) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	of := s.mu.leases[id]
-	if of == nil || of.name != b.name {
-		return false
-	}
-	s.mu.leases[id] = b
-	return true
-}
-
-func (d *Daemon) lease(ctx context.Context, r *request, m *wire.LeaseRequest) (proto.Message, error) {
-	s := r.s
-	b, err := s.buffer(ctx, "lease", m.Buffer)
+func (d *Daemon) lease(ctx context.Context, r *rpc.Request, m *wire.LeaseRequest) (proto.Message, error) {
+	s := r.Session()
+	b, err := d.bufferFor(ctx, s, "lease", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	if !s.mapped && s.reach == nil {
+	if !s.Local() && clientOf(s).admission == nil {
 		return nil, bb.E(bb.Unsupported, "lease", b.address(""), "this client cannot reach regions").
 			WithRemedy("send the bytes with the commit")
 	}
@@ -498,26 +467,23 @@ func (d *Daemon) lease(ctx context.Context, r *request, m *wire.LeaseRequest) (p
 	if m.Tier > uint32(bb.TierDisk) {
 		return nil, bb.E(bb.Invalid, "lease", b.address(""), fmt.Sprintf("there is no tier %d", m.Tier))
 	}
-	size := min(max(m.Bytes, s.d.cfg.Limits.LeaseMin), s.d.cfg.Limits.LeaseMax, s.d.room.share())
+	size := min(max(m.Bytes, d.cfg.Limits.LeaseMin), d.cfg.Limits.LeaseMax, d.room.share())
 	files, said := int(min(m.Files, math.MaxInt32)), m.Files > 0
 	if !said && m.Fits > 0 {
 		files = 1 // of a client that does not say
 	}
 	l, err := d.room.lease(ctx, leaseRequest{
-		buffer: b, uid: s.cred.UID, client: s.id, session: s, bytes: size, fits: min(max(m.Fits, 0), size), tier: bb.Tier(m.Tier), files: files, said: said, commits: m.Commits,
+		buffer: b, uid: s.Caller().UID, client: s.ID(), session: s, bytes: size, fits: min(max(m.Fits, 0), size), tier: bb.Tier(m.Tier), files: files, said: said, commits: m.Commits,
 	})
 	if err != nil {
 		return nil, bb.Wrap("lease", b.address(""), err)
 	}
-	s.mu.Lock()
-	if len(s.mu.leases) >= s.d.cfg.Limits.Leases {
-		s.mu.Unlock()
-		s.d.releaseLease(b, l.ID)
+	key := rpc.Key{Kind: leases, ID: uint64(l.ID)}
+	if s.Hold(key, newHeldLease(b, l.ID), d.cfg.Limits.Leases) != nil {
+		d.releaseLease(b, l.ID)
 		return nil, bb.E(bb.Busy, "lease", b.address(""), "the session holds too many leases").WithRemedy("return some")
 	}
-	s.mu.leases[l.ID] = b
-	s.mu.Unlock()
-	region, err := s.region(l.Region)
+	region, err := d.regionFor(s, l.Region)
 	if err != nil {
 		return nil, err
 	}
@@ -527,40 +493,10 @@ func (d *Daemon) lease(ctx context.Context, r *request, m *wire.LeaseRequest) (p
 	}, nil
 }
 
-// region describes a region to the client, with what lets it reach the memory, if it may.
-func (s *session) region(id bb.RegionID) (*wire.Region, error) {
-	info, _, err := s.d.store.Region(id)
-	if err != nil {
-		return nil, err
-	}
-	m := &wire.Region{Id: uint64(info.ID), Length: info.Bytes}
-	switch {
-	case !s.mayReach(&info):
-	case s.mapped:
-		m.Path = info.Path
-	default:
-		m.Key, err = s.reach.Key(id)
-	}
-	return m, err
-}
-
-// mayReach reports whether the client may touch all of a region's memory, and can.
-func (s *session) mayReach(info *store.RegionInfo) bool {
-	return (s.mapped || s.reach != nil && (info.Tier == bb.TierMemory || !s.reach.MemoryOnly())) &&
-		(s.cred.System || info.Owned && info.UID == s.cred.UID)
-}
-
-func (d *Daemon) returnLease(_ context.Context, r *request, m *wire.ReturnLease) {
-	s := r.s
-	id := bb.LeaseID(m.Id)
-	s.mu.Lock()
-	b := s.mu.leases[id]
-	delete(s.mu.leases, id)
-	s.mu.Unlock()
-	if b == nil {
-		r.fail(bb.E(bb.Invalid, "return", "", fmt.Sprintf("lease %d is not this session's", m.Id)))
+func (d *Daemon) returnLease(_ context.Context, r *rpc.Request, m *wire.ReturnLease) {
+	if !r.Session().Release(rpc.Key{Kind: leases, ID: m.Id}) {
+		r.Fail(bb.E(bb.Invalid, "return", "", fmt.Sprintf("lease %d is not this session's", m.Id)))
 		return
 	}
-	s.d.releaseLease(b, id)
-	r.reply(&wire.Empty{})
+	r.Reply(&wire.Empty{})
 }

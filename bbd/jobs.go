@@ -14,6 +14,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
+	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/ops"
@@ -207,11 +208,11 @@ func (d *Daemon) perform(l *ops.Lease) (ops.Tally, error) {
 }
 
 // newJob makes a job of a request. The same key of the same user is the same job.
-func (d *Daemon) newJob(r *request, kind ops.Kind, b *buffer, key string) ops.Operation {
+func (d *Daemon) newJob(r *rpc.Request, kind ops.Kind, b *buffer, key string) ops.Operation {
 	if key == "" {
-		key = fmt.Sprintf("%s.%d.%d.%d", d.cfg.Node, d.epoch, r.s.id, r.head.Request)
+		key = fmt.Sprintf("%s.%d.%d.%d", d.cfg.Node, d.epoch, r.Session().ID(), r.ID())
 	}
-	c := &r.s.cred
+	c := r.Caller()
 	return ops.Operation{
 		ID: idOf(string(kind), fmt.Sprint(c.UID, c.System), key), Kind: kind, Buffer: b.name, UID: c.UID, GID: c.GIDs[0], System: c.System,
 		Options: map[string]string{optionCreated: fmt.Sprint(b.spec().Created.UnixNano())}, Created: time.Now().Round(0).UTC(),
@@ -219,12 +220,12 @@ func (d *Daemon) newJob(r *request, kind ops.Kind, b *buffer, key string) ops.Op
 }
 
 // follow tells the client how far a job is until it ends.
-func (d *Daemon) follow(ctx context.Context, r *request, id string) (ops.Status, error) {
+func (d *Daemon) follow(ctx context.Context, r *rpc.Request, id string) (ops.Status, error) {
 	var last ops.Status
 	err := d.meta.Operations().Watch(ctx, id, func(s ops.Status) {
 		last = s
 		if s.State == ops.Running {
-			_ = r.more(progressOf(&s), nil) // if the client is gone, the request ends
+			_ = r.More(progressOf(&s), nil) // if the client is gone, the request ends
 		}
 	})
 	if err == nil && last.State == ops.Cancelled {
@@ -294,7 +295,7 @@ const maxJobs = 1000
 var errNoJobs = bb.E(bb.Unsupported, "jobs", "", "this daemon is alone: what it is asked to do it does at once")
 
 // jobs lists the jobs of the buffers that the user may enter.
-func (d *Daemon) jobs(ctx context.Context, r *request, _ *wire.Empty) (proto.Message, error) {
+func (d *Daemon) jobs(ctx context.Context, r *rpc.Request, _ *wire.Empty) (proto.Message, error) {
 	if d.cluster == nil {
 		return nil, errNoJobs
 	}
@@ -304,7 +305,7 @@ func (d *Daemon) jobs(ctx context.Context, r *request, _ *wire.Empty) (proto.Mes
 	}
 	list := []bb.Job{}
 	for i := range all {
-		if len(list) < maxJobs && r.s.maySee(ctx, all[i].Buffer) {
+		if len(list) < maxJobs && d.maySee(ctx, r.Session(), all[i].Buffer) {
 			j := asJob(&all[i])
 			j.Failed, j.Nodes = nil, nil
 			list = append(list, j)
@@ -315,7 +316,7 @@ func (d *Daemon) jobs(ctx context.Context, r *request, _ *wire.Empty) (proto.Mes
 }
 
 // job describes one job, or follows it until it ends.
-func (d *Daemon) job(ctx context.Context, r *request, m *wire.JobRequest) (proto.Message, error) {
+func (d *Daemon) job(ctx context.Context, r *rpc.Request, m *wire.JobRequest) (proto.Message, error) {
 	s, err := d.visibleJob(ctx, r, m.Id)
 	if err != nil {
 		return nil, err
@@ -324,7 +325,7 @@ func (d *Daemon) job(ctx context.Context, r *request, m *wire.JobRequest) (proto
 		err := d.meta.Operations().Watch(ctx, m.Id, func(now ops.Status) {
 			s = now
 			if text, err := json.Marshal(asJob(&now)); err == nil && now.State == ops.Running {
-				_ = r.more(&wire.JobReply{Json: text}, nil)
+				_ = r.More(&wire.JobReply{Json: text}, nil)
 			}
 		})
 		if err != nil {
@@ -336,23 +337,23 @@ func (d *Daemon) job(ctx context.Context, r *request, m *wire.JobRequest) (proto
 }
 
 // cancelJob ends a job: what waits is dropped, and what is under way ends within seconds.
-func (d *Daemon) cancelJob(ctx context.Context, r *request, m *wire.JobRequest) (proto.Message, error) {
+func (d *Daemon) cancelJob(ctx context.Context, r *rpc.Request, m *wire.JobRequest) (proto.Message, error) {
 	s, err := d.visibleJob(ctx, r, m.Id)
 	if err != nil {
 		return nil, err
 	}
-	if !r.s.cred.Owns(s.UID) {
+	if !r.Caller().Owns(s.UID) {
 		return nil, access.Denied("cancel job", m.Id, "cancel what another user has asked for")
 	}
 	return &wire.Empty{}, d.meta.Operations().Cancel(ctx, m.Id)
 }
 
-func (d *Daemon) visibleJob(ctx context.Context, r *request, id string) (ops.Status, error) {
+func (d *Daemon) visibleJob(ctx context.Context, r *rpc.Request, id string) (ops.Status, error) {
 	if d.cluster == nil {
 		return ops.Status{}, errNoJobs
 	}
 	s, err := d.meta.Operations().Status(ctx, id)
-	if err == nil && !r.s.maySee(ctx, s.Buffer) {
+	if err == nil && !d.maySee(ctx, r.Session(), s.Buffer) {
 		err = access.Denied("job", id, "enter its buffer")
 	}
 	return s, err

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/ops"
@@ -27,9 +28,9 @@ const (
 )
 
 // mayGovern refuses who is not the system: lifetimes act for other users.
-func (d *Daemon) mayGovern(r *request, op, key string) error {
+func (d *Daemon) mayGovern(r *rpc.Request, op, key string) error {
 	switch {
-	case !r.s.cred.System && !r.s.cred.Governs:
+	case !r.Caller().System && !r.Caller().Governs:
 		return access.Denied(op, key, "say what becomes of jobs")
 	case d.cluster == nil:
 		return bb.E(bb.Unsupported, op, key, "this daemon is alone, and jobs are the cluster's").WithRemedy("set cluster.listen and nats.servers; a cluster may be of one daemon")
@@ -38,7 +39,7 @@ func (d *Daemon) mayGovern(r *request, op, key string) error {
 }
 
 // lifetimeOpen begins a lifetime or takes part in it, and waits for its stage-ins.
-func (d *Daemon) lifetimeOpen(ctx context.Context, r *request, m *wire.LifetimeOpen) (proto.Message, error) {
+func (d *Daemon) lifetimeOpen(ctx context.Context, r *rpc.Request, m *wire.LifetimeOpen) (proto.Message, error) {
 	const op = "open lifetime"
 	var l bb.Lifetime
 	if err := json.Unmarshal(m.Json, &l); err != nil {
@@ -50,7 +51,7 @@ func (d *Daemon) lifetimeOpen(ctx context.Context, r *request, m *wire.LifetimeO
 	if err := checkLifetime(&l); err != nil {
 		return nil, err
 	}
-	if l.UID == 0 && !r.s.cred.System {
+	if l.UID == 0 && !r.Caller().System {
 		return nil, access.Denied(op, l.Key, "act for root") // whose rights are the system's
 	}
 	now, err := d.beginLifetime(ctx, l)
@@ -256,7 +257,7 @@ func attemptOf(stage, attempt int) []string {
 // awaitStageIns waits until all have ended, and fails if one did that the job needs. Of a
 // governed job, one whose store did not answer is begun again by whoever opens it again:
 // its nodes do not wait.
-func (d *Daemon) awaitStageIns(ctx context.Context, r *request, l *bb.Lifetime, ids []string) error {
+func (d *Daemon) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Lifetime, ids []string) error {
 	text, err := lifetimeMessage(l)
 	if err != nil {
 		return err
@@ -265,7 +266,7 @@ func (d *Daemon) awaitStageIns(ctx context.Context, r *request, l *bb.Lifetime, 
 		var last ops.Status
 		err := d.meta.Operations().Watch(ctx, id, func(s ops.Status) {
 			last = s
-			_ = r.more(text, nil) // who waits sees that this lives; if it is gone, the request ends
+			_ = r.More(text, nil) // who waits sees that this lives; if it is gone, the request ends
 		})
 		if err == nil && last.State == ops.Done {
 			err = d.jobStagedAway(ctx, userCred(l.UID, l.GID), &last)
@@ -343,7 +344,7 @@ func stageFailure(s *ops.Status) error {
 
 // lifetimeLeave notes that a job has left a node, and what this one's buffers did for it.
 // That needs no lifetime that is open, nor one that the node ever came to.
-func (d *Daemon) lifetimeLeave(ctx context.Context, r *request, m *wire.LifetimeLeave) (proto.Message, error) {
+func (d *Daemon) lifetimeLeave(ctx context.Context, r *rpc.Request, m *wire.LifetimeLeave) (proto.Message, error) {
 	const op = "leave lifetime"
 	if err := d.mayGovern(r, op, m.Key); err != nil {
 		return nil, err
@@ -375,7 +376,7 @@ func (d *Daemon) lifetimeLeave(ctx context.Context, r *request, m *wire.Lifetime
 
 // lifetimeEnd ends a lifetime, wherever the job still seems to be: who asks knows that it is
 // over. When_left leaves it to the nodes to say that it has left them.
-func (d *Daemon) lifetimeEnd(ctx context.Context, r *request, m *wire.LifetimeEnd) (proto.Message, error) {
+func (d *Daemon) lifetimeEnd(ctx context.Context, r *rpc.Request, m *wire.LifetimeEnd) (proto.Message, error) {
 	const op = "end lifetime"
 	if err := d.mayGovern(r, op, m.Key); err != nil {
 		return nil, err
@@ -411,7 +412,7 @@ func (d *Daemon) lifetimeNow(ctx context.Context, key string) (proto.Message, er
 }
 
 // lifetimes sends those that the user may see: its own, and all to the system.
-func (d *Daemon) lifetimes(ctx context.Context, r *request, m *wire.Lifetimes) (proto.Message, error) {
+func (d *Daemon) lifetimes(ctx context.Context, r *rpc.Request, m *wire.Lifetimes) (proto.Message, error) {
 	if d.cluster == nil {
 		return &wire.Lifetime{}, nil
 	}
@@ -428,7 +429,7 @@ func (d *Daemon) lifetimes(ctx context.Context, r *request, m *wire.Lifetimes) (
 	}
 	for i := range all {
 		l := &all[i]
-		if !r.s.cred.Owns(l.UID) && !r.s.cred.Governs || m.Job != "" && l.Job != m.Job {
+		if !r.Caller().Owns(l.UID) && !r.Caller().Governs || m.Job != "" && l.Job != m.Job {
 			continue
 		}
 		d.addFigures(l)
@@ -436,7 +437,7 @@ func (d *Daemon) lifetimes(ctx context.Context, r *request, m *wire.Lifetimes) (
 		if err != nil {
 			return nil, err
 		}
-		if err := r.more(text, nil); err != nil {
+		if err := r.More(text, nil); err != nil {
 			return nil, err
 		}
 	}

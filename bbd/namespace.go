@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/namespace"
@@ -17,19 +18,19 @@ import (
 
 const permissionBits = fs.FileMode(0o777)
 
-func (d *Daemon) stat(ctx context.Context, r *request, m *wire.PathRequest) (proto.Message, error) {
-	b, err := r.s.buffer(ctx, "stat", m.Buffer)
+func (d *Daemon) stat(ctx context.Context, r *rpc.Request, m *wire.PathRequest) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "stat", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	e, err := b.lookup(ctx, r.s.cred, "stat", m.Path)
+	e, err := b.lookup(ctx, *r.Caller(), "stat", m.Path)
 	if err != nil {
 		return nil, err
 	}
-	if e.State() == bb.StateOpen && b.foreign(&e) && !r.s.cred.Relayed {
+	if e.State() == bb.StateOpen && b.foreign(&e) && !r.Caller().Relayed {
 		// Only its home knows how much of it is committed.
 		var now wire.Entry
-		if b.d.cluster.Ask(ctx, b.home(&e), r.s.cred, wire.Type_TYPE_STAT, m, &now) == nil {
+		if b.d.cluster.Ask(ctx, b.home(&e), *r.Caller(), wire.Type_TYPE_STAT, m, &now) == nil {
 			return &now, nil
 		}
 	}
@@ -59,8 +60,8 @@ func (b *buffer) describe(e *bb.Entry) *wire.Entry {
 	return m
 }
 
-func (d *Daemon) list(ctx context.Context, r *request, m *wire.ListRequest) (proto.Message, error) {
-	b, err := r.s.buffer(ctx, "list", m.Buffer)
+func (d *Daemon) list(ctx context.Context, r *rpc.Request, m *wire.ListRequest) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "list", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (d *Daemon) list(ctx context.Context, r *request, m *wire.ListRequest) (pro
 	if limit <= 0 || limit > maxListPage {
 		limit = maxListPage
 	}
-	entries, more, err := b.list(ctx, r.s.cred, m.Path, m.After, limit)
+	entries, more, err := b.list(ctx, *r.Caller(), m.Path, m.After, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -129,8 +130,8 @@ const maxListPage = 2000
 // its share of what else the message holds.
 const entryOverhead = 16
 
-func (d *Daemon) mkdir(ctx context.Context, r *request, m *wire.Mkdir) (proto.Message, error) {
-	b, err := r.s.buffer(ctx, "mkdir", m.Buffer)
+func (d *Daemon) mkdir(ctx context.Context, r *rpc.Request, m *wire.Mkdir) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "mkdir", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -140,15 +141,15 @@ func (d *Daemon) mkdir(ctx context.Context, r *request, m *wire.Mkdir) (proto.Me
 	}
 	if m.Parents {
 		for i := 1; i < len(names); i++ {
-			_, err := b.mkdir(ctx, r.s.cred, join(names[:i]), m.Mode)
+			_, err := b.mkdir(ctx, *r.Caller(), join(names[:i]), m.Mode)
 			if err != nil && bb.KindOf(err) != bb.Exists {
 				return nil, partly(err)
 			}
 		}
 	}
-	e, err := b.mkdir(ctx, r.s.cred, m.Path, m.Mode)
+	e, err := b.mkdir(ctx, *r.Caller(), m.Path, m.Mode)
 	if m.Parents && bb.KindOf(err) == bb.Exists {
-		e, err = b.lookup(ctx, r.s.cred, "mkdir", m.Path)
+		e, err = b.lookup(ctx, *r.Caller(), "mkdir", m.Path)
 		if err == nil && !e.IsDir() {
 			err = bb.E(bb.Exists, "mkdir", b.address(m.Path), "a file has this name")
 		}
@@ -183,12 +184,12 @@ func (b *buffer) mkdir(ctx context.Context, c access.Caller, path string, mode u
 	return e, bb.Wrap("mkdir", b.address(path), err)
 }
 
-func (d *Daemon) setAttr(ctx context.Context, r *request, m *wire.SetAttr) (proto.Message, error) {
-	b, err := r.s.buffer(ctx, "setattr", m.Buffer)
+func (d *Daemon) setAttr(ctx context.Context, r *rpc.Request, m *wire.SetAttr) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "setattr", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	dir, name, err := b.parent(ctx, r.s.cred, "setattr", m.Path)
+	dir, name, err := b.parent(ctx, *r.Caller(), "setattr", m.Path)
 	if err == nil {
 		err = b.mayChangeHidden("setattr", m.Path)
 	}
@@ -199,13 +200,13 @@ func (d *Daemon) setAttr(ctx context.Context, r *request, m *wire.SetAttr) (prot
 	if err != nil {
 		return nil, bb.Wrap("setattr", b.address(m.Path), err)
 	}
-	if !r.s.cred.Owns(e.UID) {
+	if !r.Caller().Owns(e.UID) {
 		return nil, access.Denied("setattr", b.address(m.Path), "change another user's file")
 	}
-	if m.Uid != nil && *m.Uid != e.UID && !r.s.cred.System {
+	if m.Uid != nil && *m.Uid != e.UID && !r.Caller().System {
 		return nil, access.Denied("setattr", b.address(m.Path), "give a file away")
 	}
-	if m.Gid != nil && *m.Gid != e.GID && !r.s.cred.System && !slices.Contains(r.s.cred.GIDs, *m.Gid) {
+	if m.Gid != nil && *m.Gid != e.GID && !r.Caller().System && !slices.Contains(r.Caller().GIDs, *m.Gid) {
 		return nil, access.Denied("setattr", b.address(m.Path), "give a file to a group that is not the user's")
 	}
 	e, err = b.ns.SetAttr(ctx, dir.id, name, attributes(m))

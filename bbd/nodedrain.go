@@ -7,6 +7,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
+	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 	"forebay/internal/wire"
@@ -67,18 +68,18 @@ func (d *Daemon) drainNode(ctx context.Context, to []bb.NodeID, p *progress) err
 }
 
 // undrainNode lets a node that was drained work again.
-func (d *Daemon) undrainNode(ctx context.Context, r *request, m *wire.NodeName) (proto.Message, error) {
+func (d *Daemon) undrainNode(ctx context.Context, r *rpc.Request, m *wire.NodeName) (proto.Message, error) {
 	const op = "node undrain"
 	node := bb.NodeID(m.Name)
 	switch {
-	case !r.s.cred.System && !r.s.cred.Governs:
+	case !r.Caller().System && !r.Caller().Governs:
 		return nil, access.Denied(op, m.Name, "drain nodes")
 	case d.cluster == nil:
 		return nil, bb.E(bb.Unsupported, op, m.Name, "this daemon is alone, and nothing drains it")
-	case node != d.cfg.Node && r.s.cred.Relayed:
+	case node != d.cfg.Node && r.Caller().Relayed:
 		return nil, bb.E(bb.Invalid, op, m.Name, "this is another node")
 	case node != d.cfg.Node:
-		s, err := d.cluster.Session(ctx, node, cluster.Who(r.s.cred))
+		s, err := d.cluster.Session(ctx, node, cluster.Who(*r.Caller()))
 		if err == nil {
 			_, err = s.Ask(ctx, wire.Type_TYPE_NODE_UNDRAIN, m, nil, nil)
 		}

@@ -12,6 +12,7 @@ import (
 	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
 	"forebay/bbd/peer"
+	"forebay/bbd/rpc"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -19,7 +20,7 @@ import (
 )
 
 // nodes says which daemons there are.
-func (d *Daemon) nodes(ctx context.Context, r *request, _ *wire.Empty) (proto.Message, error) {
+func (d *Daemon) nodes(ctx context.Context, r *rpc.Request, _ *wire.Empty) (proto.Message, error) {
 	answer := &wire.Nodes{}
 	if d.cluster == nil {
 		return nil, bb.E(bb.Unsupported, "nodes", "", "this daemon is alone").WithRemedy("set cluster.listen to make it part of a cluster")
@@ -46,7 +47,7 @@ func (d *Daemon) nodes(ctx context.Context, r *request, _ *wire.Empty) (proto.Me
 }
 
 // forget declares a node dead: what it alone held is lost, and the rest goes on without it.
-func (d *Daemon) forget(ctx context.Context, r *request, m *wire.NodeName) (proto.Message, error) {
+func (d *Daemon) forget(ctx context.Context, r *rpc.Request, m *wire.NodeName) (proto.Message, error) {
 	answer, err := d.ofDeadNode(ctx, r, m, (*buffer).forgetNode)
 	if err != nil {
 		return nil, err
@@ -56,7 +57,7 @@ func (d *Daemon) forget(ctx context.Context, r *request, m *wire.NodeName) (prot
 }
 
 // nodeLoss is what forget would answer. It changes nothing.
-func (d *Daemon) nodeLoss(ctx context.Context, r *request, m *wire.NodeName) (proto.Message, error) {
+func (d *Daemon) nodeLoss(ctx context.Context, r *rpc.Request, m *wire.NodeName) (proto.Message, error) {
 	answer, err := d.ofDeadNode(ctx, r, m, (*buffer).nodeLoss)
 	if err != nil {
 		return nil, err
@@ -65,10 +66,10 @@ func (d *Daemon) nodeLoss(ctx context.Context, r *request, m *wire.NodeName) (pr
 }
 
 // ofDeadNode adds up, over all buffers, what each says of a node that does not answer.
-func (d *Daemon) ofDeadNode(ctx context.Context, r *request, m *wire.NodeName, each func(*buffer, context.Context, bb.NodeID, *wire.NodeForgotten) error) (*wire.NodeForgotten, error) {
+func (d *Daemon) ofDeadNode(ctx context.Context, r *rpc.Request, m *wire.NodeName, each func(*buffer, context.Context, bb.NodeID, *wire.NodeForgotten) error) (*wire.NodeForgotten, error) {
 	node := bb.NodeID(m.Name)
 	switch {
-	case !r.s.cred.System:
+	case !r.Caller().System:
 		return nil, access.Denied("node forget", m.Name, "declare nodes dead")
 	case d.cluster == nil:
 		return nil, bb.E(bb.Unsupported, "node forget", m.Name, "this daemon is alone")
@@ -291,14 +292,14 @@ func ignoreNotFound(err error) error {
 }
 
 // drainNode empties a node and lets it go.
-func (d *Daemon) nodeDrain(ctx context.Context, r *request, m *wire.NodeDrain) (proto.Message, error) {
+func (d *Daemon) nodeDrain(ctx context.Context, r *rpc.Request, m *wire.NodeDrain) (proto.Message, error) {
 	node := bb.NodeID(m.Name)
 	switch {
-	case !r.s.cred.System && !r.s.cred.Governs:
+	case !r.Caller().System && !r.Caller().Governs:
 		return nil, access.Denied("node drain", m.Name, "drain nodes")
 	case d.cluster == nil:
 		return nil, bb.E(bb.Unsupported, "node drain", m.Name, "this daemon is alone").WithRemedy("use bbctl drain BUFFER")
-	case node != d.cfg.Node && r.s.cred.Relayed:
+	case node != d.cfg.Node && r.Caller().Relayed:
 		return nil, bb.E(bb.Invalid, "node drain", m.Name, "this is another node")
 	case node != d.cfg.Node:
 		return d.drainOtherNode(ctx, r, m)
@@ -318,8 +319,8 @@ func (d *Daemon) nodeDrain(ctx context.Context, r *request, m *wire.NodeDrain) (
 }
 
 // drainOtherNode passes the request on, and the answers back.
-func (d *Daemon) drainOtherNode(ctx context.Context, r *request, m *wire.NodeDrain) (proto.Message, error) {
-	s, err := d.cluster.Session(ctx, bb.NodeID(m.Name), cluster.Who(r.s.cred))
+func (d *Daemon) drainOtherNode(ctx context.Context, r *rpc.Request, m *wire.NodeDrain) (proto.Message, error) {
+	s, err := d.cluster.Session(ctx, bb.NodeID(m.Name), cluster.Who(*r.Caller()))
 	if err != nil {
 		return nil, err
 	}
@@ -330,7 +331,7 @@ func (d *Daemon) drainOtherNode(ctx context.Context, r *request, m *wire.NodeDra
 			return err
 		}
 		if a.More {
-			return r.more(now, nil)
+			return r.More(now, nil)
 		}
 		last = now
 		return nil

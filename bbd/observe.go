@@ -30,9 +30,11 @@ func newObserve(d *Daemon) *observe {
 	return &observe{metrics: metrics.New(d.cfg.Version, d.measure)}
 }
 
-func (o *observe) request(t wire.Type) { o.metrics.Request(requestName(t)) }
+// Request counts one, for rpc.Events.
+func (o *observe) Request(t wire.Type) { o.metrics.Request(requestName(t)) }
 
-func (o *observe) failed(t wire.Type, k bb.Kind) {
+// Failed counts an answer that is an error, likewise.
+func (o *observe) Failed(t wire.Type, k bb.Kind) {
 	if k == bb.Checksum {
 		o.checksum()
 	}
@@ -159,8 +161,6 @@ func (d *Daemon) measure() metrics.Stats {
 		m.StoreOps += f.StoreOps
 	}
 	d.workerStatus(access.Daemon()).measure(&m)
-	d.sessions.Lock()
-	m.Sessions = len(d.sessions.all)
-	d.sessions.Unlock()
+	m.Sessions = d.server.Connections()
 	return m
 }

@@ -9,6 +9,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
+	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -59,14 +60,14 @@ type openFile struct {
 	exists    bool      // the namespace has the entry
 	committed bool      // the store has the generation
 	writers   int
-	gone      bool             // closed, void, or never opened: look the place up again
-	passed    bool             // gone because another node's generation took its place
-	removed   bool             // its entry was removed meanwhile
-	lingers   bool             // its last writer was at another node, and may come back
-	finishing bool             // finishLater closes it
-	ended     chan struct{}    // closed when the file is retired
-	clients   map[*session]int // how often a client of this daemon has it open
-	flushed   *bb.Flushed      // what the store has of this generation already; nil: nothing
+	gone      bool                 // closed, void, or never opened: look the place up again
+	passed    bool                 // gone because another node's generation took its place
+	removed   bool                 // its entry was removed meanwhile
+	lingers   bool                 // its last writer was at another node, and may come back
+	finishing bool                 // finishLater closes it
+	ended     chan struct{}        // closed when the file is retired
+	clients   map[*rpc.Session]int // how often a client of this daemon has it open
+	flushed   *bb.Flushed          // what the store has of this generation already; nil: nothing
 }
 
 // stub reports whether the file only keeps its place: see lockPlaces.
@@ -526,7 +527,7 @@ func (b *buffer) openAt(at place, path string) (f *openFile, made bool) {
 	if f := b.open.at(at); f != nil {
 		return f, false
 	}
-	f = &openFile{buf: b, at: at, path: path, ended: make(chan struct{}), clients: make(map[*session]int)}
+	f = &openFile{buf: b, at: at, path: path, ended: make(chan struct{}), clients: make(map[*rpc.Session]int)}
 	f.mu.Lock()
 	if other := b.open.add(f); other != nil {
 		f.mu.Unlock()

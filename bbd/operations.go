@@ -1,76 +1,78 @@
 package bbd
 
-import "forebay/internal/wire"
+import (
+	"forebay/bbd/rpc"
+	"forebay/internal/wire"
+)
 
 // handlers says how each request is carried out: quick ones on the session's
-// reading goroutine, waiting ones on their own, those on a handle in order.
-func (d *Daemon) handlers() map[wire.Type]operation {
-	return map[wire.Type]operation{
-		wire.Type_TYPE_HELLO:     quick(greeted),
-		wire.Type_TYPE_PROVE:     quick(greeted),
-		wire.Type_TYPE_CANCEL:    quick(cancel),
-		wire.Type_TYPE_STATUS:    waiting(d.status),
-		wire.Type_TYPE_SUBSCRIBE: waiting(d.subscribe),
+// reading goroutine, waiting ones on their own, those on a handle in order. A session with a token
+// makes those that are marked so: on the files of its buffer. The memory itself stays out of its
+// reach, as regions hold bytes of all buffers of a user.
+func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
+	return map[wire.Type]rpc.Handler{
+		wire.Type_TYPE_STATUS:    rpc.Waiting(d.status),
+		wire.Type_TYPE_SUBSCRIBE: rpc.Waiting(d.subscribe),
 
-		wire.Type_TYPE_BUFFER_CREATE:  waiting(d.bufferCreate),
-		wire.Type_TYPE_BUFFER_GET:     waiting(d.bufferGet),
-		wire.Type_TYPE_BUFFER_LIST:    waiting(d.bufferList),
-		wire.Type_TYPE_BUFFER_DESTROY: waiting(d.bufferDestroy),
+		wire.Type_TYPE_BUFFER_CREATE:  rpc.Waiting(d.bufferCreate),
+		wire.Type_TYPE_BUFFER_GET:     rpc.Waiting(d.bufferGet).WithToken(),
+		wire.Type_TYPE_BUFFER_LIST:    rpc.Waiting(d.bufferList).WithToken(),
+		wire.Type_TYPE_BUFFER_DESTROY: rpc.Waiting(d.bufferDestroy),
 
-		wire.Type_TYPE_STAT:    waiting(d.stat),
-		wire.Type_TYPE_LIST:    waiting(d.list),
-		wire.Type_TYPE_MKDIR:   waiting(d.mkdir),
-		wire.Type_TYPE_RENAME:  waiting(d.rename),
-		wire.Type_TYPE_REMOVE:  waiting(d.remove),
-		wire.Type_TYPE_SETATTR: waiting(d.setAttr),
-		wire.Type_TYPE_LOST:    waiting(d.lost),
+		wire.Type_TYPE_STAT:    rpc.Waiting(d.stat).WithToken(),
+		wire.Type_TYPE_LIST:    rpc.Waiting(d.list).WithToken(),
+		wire.Type_TYPE_MKDIR:   rpc.Waiting(d.mkdir).WithToken(),
+		wire.Type_TYPE_RENAME:  rpc.Waiting(d.rename).WithToken(),
+		wire.Type_TYPE_REMOVE:  rpc.Waiting(d.remove).WithToken(),
+		wire.Type_TYPE_SETATTR: rpc.Waiting(d.setAttr).WithToken(),
+		wire.Type_TYPE_LOST:    rpc.Waiting(d.lost).WithToken(),
 
-		wire.Type_TYPE_OPEN:    openOperation(openHandle),
-		wire.Type_TYPE_COMMIT:  inOrder((*handle).mayCommitQuickly, (*handle).commitRequest),
-		wire.Type_TYPE_EXTENTS: inOrder((*handle).mayReadQuickly, (*handle).extentsRequest),
-		wire.Type_TYPE_CLOSE:   inOrder((*handle).mayCloseQuickly, (*handle).closeRequest),
-		wire.Type_TYPE_UNPIN:   quick(d.unpin),
-		wire.Type_TYPE_LEASE:   waiting(d.lease),
-		wire.Type_TYPE_RETURN:  quick(d.returnLease),
+		wire.Type_TYPE_OPEN:    rpc.Opening(d.openHandle).WithToken(),
+		wire.Type_TYPE_COMMIT:  rpc.InOrder(handles, (*handle).mayCommitQuickly, (*handle).commitRequest).WithToken(),
+		wire.Type_TYPE_EXTENTS: rpc.InOrder(handles, (*handle).mayReadQuickly, (*handle).extentsRequest).WithToken(),
+		wire.Type_TYPE_CLOSE:   rpc.InOrder(handles, (*handle).mayCloseQuickly, (*handle).closeRequest).WithToken(),
+		wire.Type_TYPE_UNPIN:   rpc.Quick(d.unpin).WithToken(),
+		wire.Type_TYPE_LEASE:   rpc.Waiting(d.lease).WithToken(),
+		wire.Type_TYPE_RETURN:  rpc.Quick(d.returnLease).WithToken(),
 
-		wire.Type_TYPE_DRAIN:     waiting(d.drain),
-		wire.Type_TYPE_STAGE_IN:  waiting(d.stageIn),
-		wire.Type_TYPE_STAGE_OUT: waiting(d.stageOut),
-		wire.Type_TYPE_VERIFY:    waiting(d.verify),
-		wire.Type_TYPE_RECEIPT:   waiting(d.receipt),
+		wire.Type_TYPE_DRAIN:     rpc.Waiting(d.drain).WithToken(),
+		wire.Type_TYPE_STAGE_IN:  rpc.Waiting(d.stageIn),
+		wire.Type_TYPE_STAGE_OUT: rpc.Waiting(d.stageOut),
+		wire.Type_TYPE_VERIFY:    rpc.Waiting(d.verify),
+		wire.Type_TYPE_RECEIPT:   rpc.Waiting(d.receipt).WithToken(),
 
-		wire.Type_TYPE_NODES:        waiting(d.nodes),
-		wire.Type_TYPE_NODE_DRAIN:   waiting(d.nodeDrain),
-		wire.Type_TYPE_NODE_UNDRAIN: waiting(d.undrainNode),
-		wire.Type_TYPE_NODE_FORGET:  waiting(d.forget),
-		wire.Type_TYPE_NODE_LOSS:    waiting(d.nodeLoss),
+		wire.Type_TYPE_NODES:        rpc.Waiting(d.nodes),
+		wire.Type_TYPE_NODE_DRAIN:   rpc.Waiting(d.nodeDrain),
+		wire.Type_TYPE_NODE_UNDRAIN: rpc.Waiting(d.undrainNode),
+		wire.Type_TYPE_NODE_FORGET:  rpc.Waiting(d.forget),
+		wire.Type_TYPE_NODE_LOSS:    rpc.Waiting(d.nodeLoss),
 
-		wire.Type_TYPE_TOKEN:      waiting(d.token),
-		wire.Type_TYPE_JOBS:       waiting(d.jobs),
-		wire.Type_TYPE_JOB:        waiting(d.job),
-		wire.Type_TYPE_JOB_CANCEL: waiting(d.cancelJob),
+		wire.Type_TYPE_TOKEN:      rpc.Waiting(d.token),
+		wire.Type_TYPE_JOBS:       rpc.Waiting(d.jobs),
+		wire.Type_TYPE_JOB:        rpc.Waiting(d.job),
+		wire.Type_TYPE_JOB_CANCEL: rpc.Waiting(d.cancelJob),
 
-		wire.Type_TYPE_LIFETIME_OPEN:  waiting(d.lifetimeOpen),
-		wire.Type_TYPE_LIFETIME_LEAVE: waiting(d.lifetimeLeave),
-		wire.Type_TYPE_LIFETIME_END:   waiting(d.lifetimeEnd),
-		wire.Type_TYPE_LIFETIME_DUE:   waiting(d.lifetimeDue),
-		wire.Type_TYPE_LIFETIMES:      waiting(d.lifetimes),
+		wire.Type_TYPE_LIFETIME_OPEN:  rpc.Waiting(d.lifetimeOpen),
+		wire.Type_TYPE_LIFETIME_LEAVE: rpc.Waiting(d.lifetimeLeave),
+		wire.Type_TYPE_LIFETIME_END:   rpc.Waiting(d.lifetimeEnd),
+		wire.Type_TYPE_LIFETIME_DUE:   rpc.Waiting(d.lifetimeDue),
+		wire.Type_TYPE_LIFETIMES:      rpc.Waiting(d.lifetimes),
 
-		wire.Type_TYPE_TXN_BEGIN:  waiting(d.txnBegin),
-		wire.Type_TYPE_TXN_ADOPT:  waiting(d.txnAdopt),
-		wire.Type_TYPE_TXN_COMMIT: waiting(d.txnCommit),
-		wire.Type_TYPE_TXN_ABORT:  waiting(d.txnAbort),
-		wire.Type_TYPE_TXN_RENEW:  waiting(d.txnRenew),
-		wire.Type_TYPE_TXN_GET:    waiting(d.txnGet),
-		wire.Type_TYPE_TXN_LIST:   waiting(d.txnList),
+		wire.Type_TYPE_TXN_BEGIN:  rpc.Waiting(d.txnBegin).WithToken(),
+		wire.Type_TYPE_TXN_ADOPT:  rpc.Waiting(d.txnAdopt).WithToken(),
+		wire.Type_TYPE_TXN_COMMIT: rpc.Waiting(d.txnCommit).WithToken(),
+		wire.Type_TYPE_TXN_ABORT:  rpc.Waiting(d.txnAbort).WithToken(),
+		wire.Type_TYPE_TXN_RENEW:  rpc.Waiting(d.txnRenew).WithToken(),
+		wire.Type_TYPE_TXN_GET:    rpc.Waiting(d.txnGet).WithToken(),
+		wire.Type_TYPE_TXN_LIST:   rpc.Waiting(d.txnList),
 
-		wire.Type_TYPE_TAKE:      waiting(d.take),
-		wire.Type_TYPE_REPLICATE: waiting(d.replicate),
-		wire.Type_TYPE_HOLD:      waiting(d.hold),
-		wire.Type_TYPE_DISCARD:   waiting(d.discard),
-		wire.Type_TYPE_RECHECK:   waiting(d.recheckFiles),
+		wire.Type_TYPE_TAKE:      rpc.Waiting(d.take),
+		wire.Type_TYPE_REPLICATE: rpc.Waiting(d.replicate),
+		wire.Type_TYPE_HOLD:      rpc.Waiting(d.hold),
+		wire.Type_TYPE_DISCARD:   rpc.Waiting(d.discard),
+		wire.Type_TYPE_RECHECK:   rpc.Waiting(d.recheckFiles),
 
-		wire.Type_TYPE_PLACE_RENAME: waiting(d.renamePlace),
-		wire.Type_TYPE_PLACE_REMOVE: waiting(d.removePlace),
+		wire.Type_TYPE_PLACE_RENAME: rpc.Waiting(d.renamePlace),
+		wire.Type_TYPE_PLACE_REMOVE: rpc.Waiting(d.removePlace),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -145,28 +146,28 @@ func (h *handle) mayReadQuickly(m *wire.ExtentsRequest) bool {
 // maxWindow bounds what one request may pin.
 const maxWindow = 256 << 20
 
-func (h *handle) extentsRequest(ctx context.Context, r *request, m *wire.ExtentsRequest) {
+func (h *handle) extentsRequest(ctx context.Context, r *rpc.Request, m *wire.ExtentsRequest) {
 	switch {
 	case h.err != nil:
-		r.fail(h.err)
+		r.Fail(h.err)
 		return
 	case h.snap == nil || h.closed:
-		r.fail(bb.E(bb.Invalid, "read", h.path, "the handle is not open for reading"))
+		r.Fail(bb.E(bb.Invalid, "read", h.path, "the handle is not open for reading"))
 		return
 	case m.Offset < 0 || m.Length < 0 || m.Offset > bb.MaxFileSize || m.Length > bb.MaxFileSize:
-		r.fail(bb.E(bb.Invalid, "read", h.path, fmt.Sprintf("%d bytes at offset %d are out of bounds", m.Length, m.Offset)))
+		r.Fail(bb.E(bb.Invalid, "read", h.path, fmt.Sprintf("%d bytes at offset %d are out of bounds", m.Length, m.Offset)))
 		return
 	}
 	if m.Layout {
-		r.answer(h.layoutAnswer(ctx, m.Offset))
+		r.Answer(h.layoutAnswer(ctx, m.Offset))
 		return
 	}
 	answer, data, err := h.extents(ctx, m.Offset, min(m.Length, maxWindow), m.Inline)
 	if err != nil {
-		r.fail(err)
+		r.Fail(err)
 		return
 	}
-	r.replyData(answer, data)
+	r.ReplyData(answer, data)
 }
 
 // extents answers where a range lies, pinned, or with the bytes themselves where the
@@ -178,7 +179,7 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 	if length == 0 {
 		return answer, nil, nil
 	}
-	length = min(length, h.s.d.maxPinned)
+	length = min(length, h.d.maxPinned)
 	at, err := h.buf.reachRange(ctx, &h.tap, h.snap, &h.entry, offset, length)
 	if err != nil {
 		return nil, nil, bb.Wrap("read", h.path, err)
@@ -189,13 +190,13 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 		last := &at.extents[len(at.extents)-1]
 		length = last.FileOffset + last.Length - offset
 		bytes := at.pinned.Bytes()
-		if !inline && length > h.s.d.cfg.Limits.Inline && h.mayReach(at.extents) && h.s.take(h.s.d.shares.pins, bytes) {
+		if !inline && length > h.d.cfg.Limits.Inline && h.mayReach(at.extents) && h.s.Take(h.d.shares.pins, bytes) {
 			if err := h.describeExtents(answer, at.extents); err != nil {
-				h.s.release(pin{h, at.pinned, bytes})
+				(&pin{h, at.pinned, bytes}).Release(false)
 				return nil, nil, err
 			}
-			answer.Pin = h.keepPin(at.pinned, bytes)
-			h.s.d.observe.read(at.extents, length)
+			answer.Pin = h.s.HoldNew(pins, &pin{h, at.pinned, bytes})
+			h.d.observe.read(at.extents, length)
 			return answer, nil, nil
 		}
 		defer at.pinned.Release()
@@ -205,23 +206,23 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 	}
 	data = data[:min(int64(len(data)), length, wire.MaxData)]
 	answer.DataLength = uint32(len(data))
-	h.s.d.observe.read(at.extents, int64(len(data)))
+	h.d.observe.read(at.extents, int64(len(data)))
 	return answer, data, nil
 }
 
 // mayReach reports whether the client can reach every region that extents lie in.
 func (h *handle) mayReach(extents []store.Extent) bool {
-	if !h.s.mapped && h.s.reach == nil {
+	if !h.s.Local() && clientOf(h.s).admission == nil {
 		return false
 	}
-	if h.s.cred.System && !h.s.reach.MemoryOnly() {
+	if h.s.Caller().System && !clientOf(h.s).admission.MemoryOnly() {
 		return true
 	}
 	for _, e := range extents {
 		if e.State != store.Resident {
 			continue
 		}
-		if info, _, err := h.s.d.store.Region(e.Region); err != nil || !h.s.mayReach(&info) {
+		if info, _, err := h.d.store.Region(e.Region); err != nil || !mayReach(h.s, &info) {
 			return false
 		}
 	}
@@ -235,7 +236,7 @@ func (h *handle) describeExtents(answer *wire.Extents, extents []store.Extent) e
 			m.Region, m.Offset, m.Checksum = uint64(e.Region), e.RegionOffset, e.Checksum
 			m.CheckOffset, m.CheckLength = e.WholeOffset, e.WholeLength
 			if !slices.ContainsFunc(answer.Regions, func(r *wire.Region) bool { return r.Id == m.Region }) {
-				region, err := h.s.region(e.Region)
+				region, err := h.d.regionFor(h.s, e.Region)
 				if err != nil {
 					return bb.Wrap("read", h.path, err)
 				}
@@ -259,43 +260,22 @@ func (h *handle) gather(ctx context.Context, offset, length int64) ([]byte, erro
 	return gathered(make([]byte, 0, length), h.path, slices...)
 }
 
-func (h *handle) keepPin(held *store.Pinned, bytes int64) uint64 {
-	s := h.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.lastPin++
-	s.mu.pins[s.mu.lastPin] = pin{h, held, bytes}
-	return s.mu.lastPin
-}
-
-func (d *Daemon) unpin(_ context.Context, r *request, m *wire.Unpin) {
+func (d *Daemon) unpin(_ context.Context, r *rpc.Request, m *wire.Unpin) {
 	for _, id := range m.Pins {
-		r.s.unpin(id)
+		r.Session().Release(rpc.Key{Kind: pins, ID: id})
 	}
-	r.reply(&wire.Empty{})
-}
-
-func (s *session) unpin(id uint64) {
-	s.mu.Lock()
-	p, ok := s.mu.pins[id]
-	delete(s.mu.pins, id)
-	s.mu.Unlock()
-	if ok {
-		s.release(p)
-	}
+	r.Reply(&wire.Empty{})
 }
 
 // unpinAll releases what a handle's client left pinned.
 func (h *handle) unpinAll() {
-	h.s.mu.Lock()
 	var left []uint64
-	for id, p := range h.s.mu.pins {
-		if p.handle == h {
+	h.s.Each(pins, func(id uint64, p rpc.Resource) {
+		if p.(*pin).handle == h {
 			left = append(left, id)
 		}
-	}
-	h.s.mu.Unlock()
+	})
 	for _, id := range left {
-		h.s.unpin(id)
+		h.s.Release(rpc.Key{Kind: pins, ID: id})
 	}
 }

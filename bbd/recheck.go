@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/flusher/codec"
@@ -183,7 +184,7 @@ func (b *buffer) recheckAt(ctx context.Context, node bb.NodeID, what doubt) erro
 }
 
 // recheckFiles answers another daemon.
-func (d *Daemon) recheckFiles(ctx context.Context, r *request, m *wire.Recheck) (proto.Message, error) {
+func (d *Daemon) recheckFiles(ctx context.Context, r *rpc.Request, m *wire.Recheck) (proto.Message, error) {
 	b, err := d.daemonsBuffer(ctx, r, "recheck", m.Buffer)
 	if err == nil {
 		_, err = bb.CleanPath(m.Path)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/internal/bb"
 )
@@ -244,7 +245,7 @@ func (b *buffer) sweep(ctx context.Context) {
 func (b *buffer) reopen(e *bb.Entry) {
 	f := &openFile{
 		buf: b, file: e.File, generation: e.Generation, at: place{e.Parent, e.Name}, path: e.Name,
-		entry: *e, exists: true, committed: true, ended: make(chan struct{}), clients: make(map[*session]int),
+		entry: *e, exists: true, committed: true, ended: make(chan struct{}), clients: make(map[*rpc.Session]int),
 	}
 	// An exclusive create that committed nothing yet is unknown to the store: it has no base.
 	f.base, _ = b.d.store.Base(f.file, f.generation)

@@ -10,6 +10,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
+	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -110,7 +111,7 @@ func (r *relay) again(ctx context.Context, id commitID) error {
 
 // commit commits extents at the home. What came as data is behind the extents without
 // a lease; the others lie in this session's leases.
-func (r *relay) commit(ctx context.Context, s *session, m *wire.Commit, data []byte) (*wire.Committed, error) {
+func (r *relay) commit(ctx context.Context, s *rpc.Session, m *wire.Commit, data []byte) (*wire.Committed, error) {
 	bytes, err := r.gather(s, m, data)
 	if err != nil {
 		return nil, err
@@ -168,14 +169,14 @@ func (r *relay) closed(ctx context.Context, id commitID, m *wire.Commit, now *wi
 }
 
 // gather finds the bytes of a commit's extents.
-func (r *relay) gather(s *session, m *wire.Commit, data []byte) ([][]byte, error) {
+func (r *relay) gather(s *rpc.Session, m *wire.Commit, data []byte) ([][]byte, error) {
 	invalid := func(why string) error { return bb.E(bb.Invalid, "commit", r.b.address(r.open.Path), why) }
 	bytes := make([][]byte, len(m.Extents))
 	for i, e := range m.Extents {
 		switch {
 		case e.FileOffset < 0 || e.Length <= 0 || e.FileOffset > bb.MaxFileSize-e.Length:
 			return nil, invalid(fmt.Sprintf("an extent of %d bytes at offset %d is out of bounds", e.Length, e.FileOffset))
-		case e.Lease != 0 && !s.holds(bb.LeaseID(e.Lease), r.b):
+		case e.Lease != 0 && !holdsLease(s, bb.LeaseID(e.Lease), r.b):
 			return nil, invalid(fmt.Sprintf("lease %d is not this session's for this buffer", e.Lease))
 		case e.Lease == 0 && e.Length > int64(len(data)):
 			return nil, invalid("an extent announces more data than came")

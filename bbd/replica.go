@@ -13,6 +13,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
+	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -170,20 +171,20 @@ func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID
 }
 
 // replicate records extents of a file whose home is the daemon that asks.
-func (d *Daemon) replicate(ctx context.Context, r *request, m *wire.Replicate) (proto.Message, error) {
+func (d *Daemon) replicate(ctx context.Context, r *rpc.Request, m *wire.Replicate) (proto.Message, error) {
 	b, err := d.daemonsBuffer(ctx, r, "replicate", m.Buffer)
 	if err != nil {
 		return nil, err
 	}
-	h := &handle{s: r.s, buf: b, path: b.address("")}
-	extents, written, err := h.newExtents(ctx, r.data, m.Extents)
+	h := &handle{d: d, s: r.Session(), buf: b, path: b.address("")}
+	extents, written, err := h.newExtents(ctx, r.Data(), m.Extents)
 	if err != nil {
 		return nil, err
 	}
 	defer written()
 	file, n := bb.FileID(m.File), bb.Generation(m.Generation)
 	if m.Parts != 0 {
-		if extents, err = r.s.joinParts(file, m, extents); err != nil || m.More {
+		if extents, err = clientOf(r.Session()).joinParts(file, m, extents); err != nil || m.More {
 			return &wire.Empty{}, bb.Wrap("replicate", b.address(""), err)
 		}
 	}

@@ -50,24 +50,24 @@ func tooManyExtents(n int) error {
 }
 
 // joinParts keeps a part until the last one has come, and then returns all of them.
-func (s *session) joinParts(file bb.FileID, m *wire.Replicate, extents []store.NewExtent) ([]store.NewExtent, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, err := s.mu.parts[file].add(m, extents)
+func (c *client) joinParts(file bb.FileID, m *wire.Replicate, extents []store.NewExtent) ([]store.NewExtent, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, err := c.mu.parts[file].add(m, extents)
 	if err != nil || !m.More {
-		delete(s.mu.parts, file)
+		delete(c.mu.parts, file)
 		return p.extents, err
 	}
-	if s.mu.parts == nil {
-		s.mu.parts = make(map[bb.FileID]commitParts)
+	if c.mu.parts == nil {
+		c.mu.parts = make(map[bb.FileID]commitParts)
 	}
-	for other := range s.mu.parts {
-		if len(s.mu.parts) < maxPartsFiles || s.mu.parts[file].id != 0 {
+	for other := range c.mu.parts {
+		if len(c.mu.parts) < maxPartsFiles || c.mu.parts[file].id != 0 {
 			break
 		}
-		delete(s.mu.parts, other) // its sender is told when the next part comes, and begins again
+		delete(c.mu.parts, other) // its sender is told when the next part comes, and begins again
 	}
-	s.mu.parts[file] = p
+	c.mu.parts[file] = p
 	return nil, nil
 }
 

@@ -90,7 +90,7 @@ func TestJoinParts(t *testing.T) {
 		"the first is all": {[]part{{1, 0, 5, false}}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := new(session)
+			s := new(client)
 			for i, p := range c.parts {
 				got, err := s.joinParts(7, &wire.Replicate{Parts: p.id, Before: p.before, More: p.more}, make([]store.NewExtent, p.n))
 				if i+1 < len(c.parts) {
@@ -108,7 +108,7 @@ func TestJoinParts(t *testing.T) {
 			}
 		})
 	}
-	s := new(session)
+	s := new(client)
 	for f := range bb.FileID(3 * maxPartsFiles) {
 		if _, err := s.joinParts(f, &wire.Replicate{Parts: 1, More: true}, make([]store.NewExtent, 1)); err != nil {
 			t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/admit"
+	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -46,16 +47,16 @@ type room struct {
 type leaseRequest struct {
 	buffer  *buffer
 	uid     uint32
-	client  uint64   // the session; 0: the daemon itself
-	session *session // likewise; nil
-	bytes   int64    // wanted: a segment of this size or less
-	min     int64    // bytes that must fit into it
-	fits    int64    // bytes that should
-	noWait  bool     // fail rather than wait
-	tier    bb.Tier  // where the bytes belong
-	files   int      // open for writing, that cannot go on without it
-	said    bool     // by the client: files are all that wait
-	commits bool     // the client commits what it has, and asks again, when asked to
+	client  uint64       // the session; 0: the daemon itself
+	session *rpc.Session // likewise; nil
+	bytes   int64        // wanted: a segment of this size or less
+	min     int64        // bytes that must fit into it
+	fits    int64        // bytes that should
+	noWait  bool         // fail rather than wait
+	tier    bb.Tier      // where the bytes belong
+	files   int          // open for writing, that cannot go on without it
+	said    bool         // by the client: files are all that wait
+	commits bool         // the client commits what it has, and asks again, when asked to
 }
 
 // waiter is a writer that waits for a segment.

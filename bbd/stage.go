@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/flusher/backing"
 	"forebay/flusher/codec"
@@ -37,8 +38,8 @@ type progress struct {
 // tellEvery is how often progress is sent.
 const tellEvery = 200 * time.Millisecond
 
-func newProgress(r *request) *progress {
-	return &progress{tell: func(p *wire.Progress) error { return r.more(p, nil) }}
+func newProgress(r *rpc.Request) *progress {
+	return &progress{tell: func(p *wire.Progress) error { return r.More(p, nil) }}
 }
 
 // update changes the figures and tells the client when it is time to.
@@ -96,15 +97,15 @@ type staging struct {
 
 // newStaging checks a request and opens its store. The name is that of the file or
 // directory below the store's root.
-func (d *Daemon) newStaging(ctx context.Context, r *request, op string, m *wire.Stage) (s *staging, target, name string, err error) {
-	b, err := r.s.buffer(ctx, op, m.Buffer)
+func (d *Daemon) newStaging(ctx context.Context, r *rpc.Request, op string, m *wire.Stage) (s *staging, target, name string, err error) {
+	b, err := d.bufferFor(ctx, r.Session(), op, m.Buffer)
 	if err != nil {
 		return nil, "", "", err
 	}
 	if m.Parallel > maxParallel {
 		return nil, "", "", bb.E(bb.Invalid, op, fmt.Sprint(m.Parallel), fmt.Sprintf("at most %d pieces are copied at a time", maxParallel))
 	}
-	return b.newStaging(ctx, r.s.cred, op, m.Path, m.Url)
+	return b.newStaging(ctx, *r.Caller(), op, m.Path, m.Url)
 }
 
 func (b *buffer) newStaging(ctx context.Context, c access.Caller, op, at, url string) (s *staging, target, name string, err error) {
@@ -170,7 +171,7 @@ func splitURL(where bb.Backing, url string) (root, name string) {
 }
 
 // stageIn copies one object, or all below a prefix, into the buffer.
-func (d *Daemon) stageIn(ctx context.Context, r *request, m *wire.Stage) (proto.Message, error) {
+func (d *Daemon) stageIn(ctx context.Context, r *rpc.Request, m *wire.Stage) (proto.Message, error) {
 	s, target, name, err := d.newStaging(ctx, r, "stage-in", m)
 	if err != nil {
 		return nil, err

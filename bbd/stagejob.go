@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -46,7 +47,7 @@ func idOf(parts ...string) string {
 // stageJob submits a stage and follows it. One that runs already, of the same files to
 // or from the same place, is followed first: what it has copied is not copied again, but
 // looked at, since it may have begun before something was put there.
-func (d *Daemon) stageJob(ctx context.Context, r *request, kind ops.Kind, s *staging, at, name string, m *wire.Stage) (proto.Message, error) {
+func (d *Daemon) stageJob(ctx context.Context, r *rpc.Request, kind ops.Kind, s *staging, at, name string, m *wire.Stage) (proto.Message, error) {
 	j := d.newJob(r, kind, s.b, m.Key)
 	j.Path, j.URL = m.Path, m.Url
 	if m.Parallel > 0 {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/flusher/backing"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
@@ -17,7 +18,7 @@ import (
 )
 
 // stageOut copies a file or a tree of the buffer to a store.
-func (d *Daemon) stageOut(ctx context.Context, r *request, m *wire.Stage) (proto.Message, error) {
+func (d *Daemon) stageOut(ctx context.Context, r *rpc.Request, m *wire.Stage) (proto.Message, error) {
 	s, source, name, err := d.newStaging(ctx, r, "stage-out", m)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/flusher/backing/health"
 	"forebay/internal/bb"
@@ -293,45 +294,41 @@ func storeHealth(h health.Status, now time.Time) *StoreHealth {
 }
 
 func (d *Daemon) sessionStatus(c access.Caller) []SessionStatus {
-	d.sessions.Lock()
-	defer d.sessions.Unlock()
 	all := []SessionStatus{}
-	for _, s := range d.sessions.all {
-		if !s.open.Load() || !c.Owns(s.cred.UID) {
+	for _, s := range d.server.Sessions() {
+		if !c.Owns(s.Caller().UID) {
 			continue
 		}
-		s.mu.Lock()
 		all = append(all, SessionStatus{
-			ID: s.id, Client: s.client, UID: s.cred.UID, PID: s.pid, Since: s.since, Mapped: s.mapped, Path: s.path(),
-			Handles: len(s.mu.handles), Leases: len(s.mu.leases), InFlight: s.requests.Load(),
+			ID: s.ID(), Client: s.Client(), UID: s.Caller().UID, PID: s.PID(), Since: s.Since(), Mapped: s.Local(), Path: pathOf(s),
+			Handles: s.Held(handles), Leases: s.Held(leases), InFlight: s.InFlight(),
 		})
-		s.mu.Unlock()
 	}
 	return all
 }
 
-// path names the way that the session's bytes travel.
-func (s *session) path() string {
-	if s.mapped {
+// pathOf names the way that a session's bytes travel.
+func pathOf(s *rpc.Session) string {
+	if s.Local() {
 		return "shm"
 	}
-	return cmp.Or(s.reach.Path(), "messages")
+	return cmp.Or(clientOf(s).admission.Path(), "messages")
 }
 
-func (d *Daemon) status(ctx context.Context, r *request, m *wire.StatusRequest) (proto.Message, error) {
+func (d *Daemon) status(ctx context.Context, r *rpc.Request, m *wire.StatusRequest) (proto.Message, error) {
 	if m.Buffer != "" {
-		if _, err := r.s.buffer(ctx, "status", m.Buffer); err != nil {
+		if _, err := d.bufferFor(ctx, r.Session(), "status", m.Buffer); err != nil {
 			return nil, err
 		}
 	}
-	if m.Node != "" && m.Node != string(d.cfg.Node) && r.s.cred.Relayed {
+	if m.Node != "" && m.Node != string(d.cfg.Node) && r.Caller().Relayed {
 		return nil, bb.E(bb.Invalid, "status", m.Node, "this is another node")
 	}
-	text, err := d.statusOf(ctx, r.s.cred, m.Buffer, cmp.Or(bb.NodeID(m.Node), d.cfg.Node))
+	text, err := d.statusOf(ctx, *r.Caller(), m.Buffer, cmp.Or(bb.NodeID(m.Node), d.cfg.Node))
 	if err != nil {
 		return nil, bb.Wrap("status", m.Node, err)
 	}
-	if m.Cluster && d.cluster != nil && !r.s.cred.Relayed {
+	if m.Cluster && d.cluster != nil && !r.Caller().Relayed {
 		if err := d.clusterStatus(ctx, r, m); err != nil {
 			return nil, err
 		}
@@ -340,9 +337,9 @@ func (d *Daemon) status(ctx context.Context, r *request, m *wire.StatusRequest) 
 }
 
 // subscribe sends events until the request is cancelled.
-func (d *Daemon) subscribe(ctx context.Context, r *request, m *wire.Subscribe) (proto.Message, error) {
+func (d *Daemon) subscribe(ctx context.Context, r *rpc.Request, m *wire.Subscribe) (proto.Message, error) {
 	if m.Buffer != "" {
-		if _, err := r.s.buffer(ctx, "events", m.Buffer); err != nil {
+		if _, err := d.bufferFor(ctx, r.Session(), "events", m.Buffer); err != nil {
 			return nil, err
 		}
 	}
@@ -359,40 +356,21 @@ func (d *Daemon) subscribe(ctx context.Context, r *request, m *wire.Subscribe) (
 			e = bb.Event{Time: time.Now(), Kind: bb.EventMissed, Buffer: m.Buffer, Reason: err.Error()}
 		case err != nil:
 			return nil, err
-		case !r.s.maySee(ctx, e.Buffer):
+		case !d.maySee(ctx, r.Session(), e.Buffer):
 			continue
 		}
 		text, err := json.Marshal(e)
 		if err != nil {
 			return nil, err
 		}
-		if err := r.more(&wire.Event{Json: text}, nil); err != nil {
+		if err := r.More(&wire.Event{Json: text}, nil); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func (s *session) maySee(ctx context.Context, name string) bool {
-	_, err := s.buffer(ctx, "events", name)
-	return err == nil || s.cred.System
-}
-
-func cancel(_ context.Context, r *request, m *wire.Cancel) {
-	r.s.mu.Lock()
-	stop := r.s.mu.running[m.Request]
-	r.s.mu.Unlock()
-	switch {
-	case stop == nil:
-	case m.Overdue:
-		stop(context.DeadlineExceeded)
-	default:
-		stop(context.Canceled)
-	}
-	r.reply(&wire.Empty{})
-}
-
-func (d *Daemon) lost(ctx context.Context, r *request, m *wire.BufferName) (proto.Message, error) {
-	b, err := r.s.buffer(ctx, "lost", m.Name)
+func (d *Daemon) lost(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "lost", m.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -412,7 +390,7 @@ func (d *Daemon) lost(ctx context.Context, r *request, m *wire.BufferName) (prot
 		m := b.describe(&e)
 		m.Path = path
 		if bytes += proto.Size(m) + entryOverhead; bytes > wire.MaxMessage {
-			if err := r.more(answer, nil); err != nil {
+			if err := r.More(answer, nil); err != nil {
 				return err
 			}
 			answer, bytes = &wire.Entries{}, proto.Size(m)+entryOverhead

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"forebay/bbd/admit"
+	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 )
@@ -20,7 +21,7 @@ const (
 )
 
 type claimKey struct {
-	session *session
+	session *rpc.Session
 	buffer  *buffer
 }
 
@@ -67,7 +68,7 @@ func (r *room) unstick(waiting map[uint64]*waiter, state *admit.State) {
 	r.claims = make(map[claimKey]seen, len(all))
 	for i, c := range all {
 		claims[i] = c.claim
-		claims[i].Files = c.key.session.writes(c.key.buffer)
+		claims[i].Files = writes(c.key.session, c.key.buffer)
 		claims[i].Leased, claims[i].Open = held[i].Leased, held[i].Open
 		b := state.Buffers[c.key.buffer.name]
 		claims[i].Spent = b.Capacity > 0 && b.Capacity-b.Used < admit.Unit
@@ -87,7 +88,7 @@ func claimants(waiting map[uint64]*waiter, now time.Time) []*claimant {
 	var all []*claimant
 	by := make(map[claimKey]*claimant)
 	for id, w := range waiting {
-		if w.session == nil || w.session.peer != "" || now.Sub(w.since) < askAfter {
+		if w.session == nil || w.session.Peer() != "" || now.Sub(w.since) < askAfter {
 			continue
 		}
 		key := claimKey{w.session, w.buffer}
@@ -119,13 +120,11 @@ func (c *claimant) count(w *waiter) {
 // holds names what a session has of a buffer: its leases, and the files that it has open for writing.
 func (k claimKey) holds() store.Claim {
 	var c store.Claim
-	k.session.mu.Lock()
-	for id, b := range k.session.mu.leases {
-		if b == k.buffer {
-			c.Leases = append(c.Leases, id)
+	k.session.Each(leases, func(_ uint64, r rpc.Resource) {
+		if l := r.(*heldLease); l.buffer.Load() == k.buffer {
+			c.Leases = append(c.Leases, l.id)
 		}
-	}
-	k.session.mu.Unlock()
+	})
 	for _, f := range k.buffer.open.all() {
 		f.mu.Lock()
 		if f.clients[k.session] > 0 && f.writers == f.clients[k.session] {
@@ -137,14 +136,12 @@ func (k claimKey) holds() store.Claim {
 }
 
 // writes returns the number of files of a buffer that a session has open for writing.
-func (s *session) writes(b *buffer) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, h := range s.mu.handles {
-		if h.writes == b.name {
+func writes(s *rpc.Session, b *buffer) (n int) {
+	s.Each(handles, func(_ uint64, r rpc.Resource) {
+		if r.(*handle).writes == b.name {
 			n++
 		}
-	}
+	})
 	return n
 }
 

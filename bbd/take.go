@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -33,7 +34,7 @@ import (
 var errNotConcerned = errors.New("the entry has changed")
 
 // take makes this daemon the home of a closed file.
-func (d *Daemon) take(ctx context.Context, r *request, m *wire.Take) (proto.Message, error) {
+func (d *Daemon) take(ctx context.Context, r *rpc.Request, m *wire.Take) (proto.Message, error) {
 	b, err := d.daemonsBuffer(ctx, r, "take", m.Buffer)
 	if err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func (d *Daemon) take(ctx context.Context, r *request, m *wire.Take) (proto.Mess
 	if m.Replica {
 		return &wire.Empty{}, b.promote(ctx, &e, bb.FileID(m.File), bb.Generation(m.Generation))
 	}
-	if e.File != bb.FileID(m.File) || e.Generation != bb.Generation(m.Generation) || e.Open || e.Lost || b.home(&e) != r.s.peer {
+	if e.File != bb.FileID(m.File) || e.Generation != bb.Generation(m.Generation) || e.Open || e.Lost || b.home(&e) != r.Session().Peer() {
 		return nil, errMoved("take", b.address(m.Name))
 	}
 	stats := b.d.store.Stats()

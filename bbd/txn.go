@@ -8,6 +8,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
+	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -24,9 +25,9 @@ const (
 	reapEvery = 5 * time.Second
 )
 
-func (d *Daemon) txnBegin(ctx context.Context, r *request, m *wire.TxnBegin) (proto.Message, error) {
+func (d *Daemon) txnBegin(ctx context.Context, r *rpc.Request, m *wire.TxnBegin) (proto.Message, error) {
 	const op = "begin transaction"
-	b, err := r.s.buffer(ctx, op, m.Buffer)
+	b, err := d.bufferFor(ctx, r.Session(), op, m.Buffer)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func (d *Daemon) txnBegin(ctx context.Context, r *request, m *wire.TxnBegin) (pr
 	if err != nil {
 		return nil, err
 	}
-	c := r.s.cred
+	c := *r.Caller()
 	spec := bb.Txn{Destination: path, Key: m.Key, UID: c.UID, GID: c.GIDs[0], Lease: time.Duration(m.LeaseNs)}
 	// Every task of a job may ask, and after the job is over as well: its destination is not made again.
 	now, begun, err := b.ns.BegunTxn(ctx, spec)
@@ -95,8 +96,8 @@ func (b *buffer) txnMessage(t *bb.Txn) *wire.Txn {
 }
 
 // txn returns a transaction of the user. Another one's looks like none.
-func (d *Daemon) txn(ctx context.Context, r *request, op, buffer, name string) (*buffer, bb.Txn, error) {
-	b, err := r.s.buffer(ctx, op, buffer)
+func (d *Daemon) txn(ctx context.Context, r *rpc.Request, op, buffer, name string) (*buffer, bb.Txn, error) {
+	b, err := d.bufferFor(ctx, r.Session(), op, buffer)
 	if err != nil {
 		return nil, bb.Txn{}, err
 	}
@@ -105,13 +106,13 @@ func (d *Daemon) txn(ctx context.Context, r *request, op, buffer, name string) (
 		return nil, bb.Txn{}, err
 	}
 	t, err := b.ns.Txn(ctx, id)
-	if err == nil && !r.s.cred.Owns(t.UID) {
+	if err == nil && !r.Caller().Owns(t.UID) {
 		err = bb.E(bb.NotFound, op, name, "there is no such transaction")
 	}
 	return b, t, bb.Wrap(op, name, err)
 }
 
-func (d *Daemon) txnGet(ctx context.Context, r *request, m *wire.TxnName) (proto.Message, error) {
+func (d *Daemon) txnGet(ctx context.Context, r *rpc.Request, m *wire.TxnName) (proto.Message, error) {
 	b, t, err := d.txn(ctx, r, "transaction", m.Buffer, m.Id)
 	if err != nil {
 		return nil, err
@@ -126,8 +127,8 @@ func (b *buffer) txnWithTasks(ctx context.Context, t *bb.Txn) (*wire.Txn, error)
 	return m, err
 }
 
-func (d *Daemon) txnList(ctx context.Context, r *request, m *wire.BufferName) (proto.Message, error) {
-	b, err := r.s.buffer(ctx, "transactions", m.Name)
+func (d *Daemon) txnList(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "transactions", m.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func (d *Daemon) txnList(ctx context.Context, r *request, m *wire.BufferName) (p
 	}
 	reply, size := &wire.Txns{}, 0
 	for i := range all {
-		if !r.s.cred.Owns(all[i].UID) {
+		if !r.Caller().Owns(all[i].UID) {
 			continue
 		}
 		m, err := b.txnWithTasks(ctx, &all[i])
@@ -153,7 +154,7 @@ func (d *Daemon) txnList(ctx context.Context, r *request, m *wire.BufferName) (p
 	return reply, nil
 }
 
-func (d *Daemon) txnRenew(ctx context.Context, r *request, m *wire.TxnName) (proto.Message, error) {
+func (d *Daemon) txnRenew(ctx context.Context, r *rpc.Request, m *wire.TxnName) (proto.Message, error) {
 	b, t, err := d.txn(ctx, r, "renew transaction", m.Buffer, m.Id)
 	if err != nil {
 		return nil, err
@@ -165,7 +166,7 @@ func (d *Daemon) txnRenew(ctx context.Context, r *request, m *wire.TxnName) (pro
 	return b.txnMessage(&t), nil
 }
 
-func (d *Daemon) txnAdopt(ctx context.Context, r *request, m *wire.TxnAdopt) (proto.Message, error) {
+func (d *Daemon) txnAdopt(ctx context.Context, r *rpc.Request, m *wire.TxnAdopt) (proto.Message, error) {
 	const op = "adopt"
 	b, t, err := d.txn(ctx, r, op, m.Buffer, m.Id)
 	if err != nil {
@@ -183,7 +184,7 @@ func (d *Daemon) txnAdopt(ctx context.Context, r *request, m *wire.TxnAdopt) (pr
 	return &wire.TxnAdopted{Winner: winner}, bb.Wrap(op, m.Task, err)
 }
 
-func (d *Daemon) txnCommit(ctx context.Context, r *request, m *wire.TxnCommit) (proto.Message, error) {
+func (d *Daemon) txnCommit(ctx context.Context, r *rpc.Request, m *wire.TxnCommit) (proto.Message, error) {
 	const op = "commit transaction"
 	b, t, err := d.txn(ctx, r, op, m.Buffer, m.Id)
 	if err != nil {
@@ -193,7 +194,7 @@ func (d *Daemon) txnCommit(ctx context.Context, r *request, m *wire.TxnCommit) (
 		return nil, err
 	}
 	if !t.State.Decided() {
-		if t, err = b.decide(ctx, r.s.cred, &t); err != nil {
+		if t, err = b.decide(ctx, *r.Caller(), &t); err != nil {
 			return nil, bb.Wrap(op, b.address(t.Destination), err)
 		}
 		b.d.emit(bb.Event{Kind: bb.EventTxnDecided, Buffer: b.name, Path: t.Destination, Reason: t.ID.String()})
@@ -211,7 +212,7 @@ func (d *Daemon) txnCommit(ctx context.Context, r *request, m *wire.TxnCommit) (
 		}
 	}
 	if safe {
-		if err := b.flushedCommit(ctx, r.s.cred, &t); err != nil {
+		if err := b.flushedCommit(ctx, *r.Caller(), &t); err != nil {
 			return nil, err
 		}
 	}
@@ -287,7 +288,7 @@ func (b *buffer) mayFold(ctx context.Context, c access.Caller, output, to *bb.En
 	})
 }
 
-func (d *Daemon) txnAbort(ctx context.Context, r *request, m *wire.TxnName) (proto.Message, error) {
+func (d *Daemon) txnAbort(ctx context.Context, r *rpc.Request, m *wire.TxnName) (proto.Message, error) {
 	b, t, err := d.txn(ctx, r, "abort transaction", m.Buffer, m.Id)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package bbd
+package rpc
 
 import (
 	"google.golang.org/protobuf/proto"

@@ -1,4 +1,4 @@
-package bbd
+package rpc
 
 import (
 	"crypto/rand"
@@ -20,14 +20,14 @@ import (
 // identify finds out who the client is: on a unix socket from the kernel
 // (SO_PEERCRED, unix(7)), over TCP from its own word after it has proven that it
 // may give it.
-func (s *session) identify(in *wire.Reader, r *request, hello *wire.Hello) error {
+func (s *Session) identify(in *wire.Reader, r *Request, hello *wire.Hello) error {
 	if conn, ok := s.conn.(*net.UnixConn); ok {
 		ucred, err := unixsocket.Peer(conn)
 		if err != nil {
 			return bb.Wrap("handshake", hello.Client, err)
 		}
-		s.local, s.mapped, s.pid = true, true, ucred.Pid
-		s.cred = access.Of(ucred.Uid, ucred.Gid)
+		s.local, s.pid = true, ucred.Pid
+		s.caller = access.Of(ucred.Uid, ucred.Gid)
 		return nil
 	}
 	if len(hello.Token) > 0 {
@@ -41,42 +41,42 @@ func (s *session) identify(in *wire.Reader, r *request, hello *wire.Hello) error
 		return bb.E(bb.Permission, "handshake", hello.Client, "the client says that it is node "+hello.Node+", and has not proven to be a daemon").
 			WithRemedy("give it the cluster key, or a daemon's certificate")
 	}
-	s.cred = access.Of(hello.Uid, hello.Gid)
+	s.caller = access.Of(hello.Uid, hello.Gid)
 	// Another machine's root, or a namesake of the daemon's user, is nobody special here,
 	// unless another daemon says so.
 	s.peer = bb.NodeID(hello.Node)
-	s.cred.Governs = hello.Uid == 0
-	s.cred.NoRoot = hello.Uid == 0 && proven < clustercert.Daemon
-	s.cred.Relayed = s.peer != ""
-	s.cred.System = s.cred.Relayed && hello.System
+	s.caller.Governs = hello.Uid == 0
+	s.caller.NoRoot = hello.Uid == 0 && proven < clustercert.Daemon
+	s.caller.Relayed = s.peer != ""
+	s.caller.System = s.caller.Relayed && hello.System
 	return nil
 }
 
 // proven finds out what a client over TCP may say that it is: a daemon, if it knows the
 // shared key or shows a daemon's certificate, or a client. Where nothing is configured
 // (--insecure) everybody is believed.
-func (s *session) proven(in *wire.Reader, r *request, hello *wire.Hello) (clustercert.Role, error) {
+func (s *Session) proven(in *wire.Reader, r *Request, hello *wire.Hello) (clustercert.Role, error) {
 	shown := clustercert.None
 	if conn, ok := s.conn.(*tls.Conn); ok {
 		shown = clustercert.PeerRole(conn)
 	}
-	keys := s.d.cfg.Keys.Keys()
+	keys := s.server.o.Keys.Keys()
 	switch {
 	case shown == clustercert.Daemon, shown == clustercert.Client && hello.Node == "":
 		return shown, nil
 	case len(keys) > 0:
 		return clustercert.Daemon, s.challenge(in, r, hello, keys)
-	case s.d.cfg.TLS != nil && shown == clustercert.None:
+	case s.server.o.TLS != nil && shown == clustercert.None:
 		return shown, bb.E(bb.Permission, "handshake", hello.Client, "the client shows no certificate of a client or a daemon").
 			WithRemedy("give it one: bbctl cluster init")
-	case s.d.cfg.TLS != nil:
+	case s.server.o.TLS != nil:
 		return shown, nil
 	}
 	return clustercert.Daemon, nil
 }
 
 // challenge makes the client prove that it knows a shared key, and proves the same to it.
-func (s *session) challenge(in *wire.Reader, r *request, hello *wire.Hello, keys [][]byte) error {
+func (s *Session) challenge(in *wire.Reader, r *Request, hello *wire.Hello, keys [][]byte) error {
 	if len(hello.Nonce) != wire.NonceSize {
 		return bb.E(bb.Permission, "handshake", hello.Client, "the client sent no nonce, and this daemon asks for a proof of the shared key").
 			WithRemedy("give the client the daemon's key file")
@@ -87,7 +87,7 @@ func (s *session) challenge(in *wire.Reader, r *request, hello *wire.Hello, keys
 	if err != nil {
 		return err
 	}
-	if err := r.more(&wire.Challenge{Nonce: nonce, Proof: x.DaemonProof(keys...)}, nil); err != nil {
+	if err := r.More(&wire.Challenge{Nonce: nonce, Proof: x.DaemonProof(keys...)}, nil); err != nil {
 		return err
 	}
 	head, message, err := in.Next()
@@ -108,7 +108,7 @@ func (s *session) challenge(in *wire.Reader, r *request, hello *wire.Hello, keys
 
 // secure does the handshake of TLS, where that is spoken. A client that does not speak
 // it is told so.
-func (s *session) secure() error {
+func (s *Session) secure() error {
 	conn, ok := s.conn.(*tls.Conn)
 	if !ok {
 		return nil
@@ -124,7 +124,7 @@ func (s *session) secure() error {
 
 // notAClient is the end of a session whose first bytes are no request. A client that
 // speaks TLS finds out from an answer that is not TLS.
-func (s *session) notAClient(err error) error {
+func (s *Session) notAClient(err error) error {
 	var malformed *wire.FrameError
 	if errors.As(err, &malformed) {
 		s.turnAway(s.conn, bb.E(bb.Invalid, "handshake", "", "a session begins with Hello, without TLS"))
@@ -134,7 +134,7 @@ func (s *session) notAClient(err error) error {
 
 // turnAway tells whoever connected why this ends. Until it has hung up, what it has
 // sent is read: else the answer would be lost with the connection (RFC 9293 3.6.1).
-func (s *session) turnAway(conn net.Conn, why error) {
+func (s *Session) turnAway(conn net.Conn, why error) {
 	conn.SetDeadline(time.Now().Add(time.Second))
 	if _, err := wire.WriteFrame(conn, nil, wire.Type_TYPE_HELLO, wire.FlagReply|wire.FlagError, 1, wire.FromError(why), nil); err != nil {
 		return

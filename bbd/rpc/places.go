@@ -1,4 +1,4 @@
-package bbd
+package rpc
 
 import (
 	"errors"
@@ -27,7 +27,7 @@ type places struct {
 	users *share.Pool
 
 	mu       sync.Mutex
-	unproven []*session // oldest first
+	unproven []*Session // oldest first
 	most     int
 	turned   int // being turned away
 }
@@ -53,7 +53,7 @@ var errNoPlace = errors.New("no place")
 
 // enter gives a connection that was accepted its place. After errNoPlace it is to be closed.
 // A session that s.refused is set for is told that and ends.
-func (p *places) enter(s *session) error {
+func (p *places) enter(s *Session) error {
 	conn, ok := s.conn.(*net.UnixConn)
 	if !ok {
 		p.enterUnproven(s)
@@ -66,17 +66,17 @@ func (p *places) enter(s *session) error {
 	if access.IsOwner(ucred.Uid) {
 		return nil
 	}
-	s.cred.UID = ucred.Uid // all of it follows with the handshake
+	s.caller.UID = ucred.Uid // all of it follows with the handshake
 	return p.enterUser(s)
 }
 
 // enterUser takes one of a user's places, or sets s.refused.
-func (p *places) enterUser(s *session) error {
-	if p.users.Take(s.cred.UID, 1) {
+func (p *places) enterUser(s *Session) error {
+	if p.users.Take(s.caller.UID, 1) {
 		s.place = placeUser
 		return nil
 	}
-	has, _ := p.users.Of(s.cred.UID)
+	has, _ := p.users.Of(s.caller.UID)
 	s.refused = bb.E(bb.Busy, "handshake", "", fmt.Sprintf("this user has %s with the daemon, and what is left is for others", bb.Count(has, "session"))).
 		WithRemedy("end some of this user's programs, or raise limits.sessions")
 	p.mu.Lock()
@@ -91,7 +91,7 @@ func (p *places) enterUser(s *session) error {
 
 // enterUnproven takes a place until the handshake is over. The connection that has had its place for
 // longest gives it up: whoever means it has proved it by then, however many others come.
-func (p *places) enterUnproven(s *session) {
+func (p *places) enterUnproven(s *Session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.place = placeUnproven
@@ -103,7 +103,7 @@ func (p *places) enterUnproven(s *session) {
 }
 
 // proven moves a session over TCP, whose cred and peer are known now, to its user's places.
-func (p *places) proven(s *session) error {
+func (p *places) proven(s *Session) error {
 	if s.place != placeUnproven {
 		return nil
 	}
@@ -118,12 +118,12 @@ func (p *places) proven(s *session) error {
 }
 
 // leave gives a session's place back.
-func (p *places) leave(s *session) {
+func (p *places) leave(s *Session) {
 	was := s.place
 	s.place = placeNone
 	switch was {
 	case placeUser:
-		p.users.Give(s.cred.UID, 1)
+		p.users.Give(s.caller.UID, 1)
 	case placeTurnedAway:
 		p.mu.Lock()
 		p.turned--

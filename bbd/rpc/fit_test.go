@@ -1,4 +1,4 @@
-package bbd
+package rpc
 
 import (
 	"strings"
