@@ -230,34 +230,6 @@ func TestWorkerIsTheUser(t *testing.T) {
 	}
 }
 
-// The runtime's monitor runs in any thread of a worker.
-func TestThreadsHaveTimerSlack(t *testing.T) {
-	needRoot(t)
-	s := open(t, workers(t, Options{}), alice, home(t, alice))
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", s.pid(t)))
-	if err != nil || len(tasks) < 2 {
-		t.Fatal(tasks, err)
-	}
-	for _, task := range tasks {
-		b, err := os.ReadFile("/proc/" + filepath.Base(task) + "/timerslack_ns")
-		if errors.Is(err, os.ErrNotExist) {
-			continue // the thread has ended
-		}
-		if got := strings.TrimSpace(string(b)); err != nil || got != fmt.Sprint(timerSlack.Nanoseconds()) {
-			t.Errorf("%s: timer slack of %q ns, want %d (%v)", task, got, timerSlack.Nanoseconds(), err)
-		}
-	}
-}
-
-// Large files use more slots at a time, and leave half of them to others.
-func TestPiecesInParallel(t *testing.T) {
-	for n, want := range map[int64]int{slotSize + 1: 2, 16 << 20: 2, 48 << 20: 3, 64 << 20: 4, 1 << 40: 4} {
-		if got := parallel(n); got != want {
-			t.Errorf("%d bytes: %d pieces at a time, want %d", n, got, want)
-		}
-	}
-}
-
 // What the user may not reach, nobody reaches for it.
 func TestKernelDecides(t *testing.T) {
 	needRoot(t)

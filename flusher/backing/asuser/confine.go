@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -47,11 +46,6 @@ func parseFence(s string) *fence {
 // and reach those that it made for them.
 var rootKeeps = uint64(1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID)
 
-// timerSlack is how late the kernel may wake a thread of a worker that sleeps for a time. The monitor of
-// the Go runtime sleeps for 20 µs at a time while anything is in progress, and a worker's calls take
-// milliseconds: up to a third of the processor time of busy workers was their monitors'.
-const timerSlack = time.Millisecond
-
 // confine gives up all that a worker does without: in all threads of this process, or, where the
 // runtime cannot reach them (cgo), in one that executes the binary again. It then returns only if
 // that fails.
@@ -73,9 +67,6 @@ func confine(dir string) (*fence, error) {
 	}
 	if err := keepCapabilities(!again, rootKeeps); err != nil {
 		return nil, err
-	}
-	if _, _, errno := all(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0); errno != 0 {
-		return nil, os.NewSyscallError("prctl", errno)
 	}
 	f, err := landlock(all, dir)
 	if err != nil || !again {

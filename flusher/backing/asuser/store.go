@@ -411,13 +411,8 @@ func (s *Store) discard(ctx context.Context, found []backing.Leftover) error {
 	return flush()
 }
 
-// parallel returns how many pieces of a file of n bytes, more than a slot holds, are on their way at a time. Each
-// needs a slot, and the first touch of a slot's pages costs more than to fill it. Where many users have a few
-// files of some megabytes each, first touches of all slots were a sixth of the daemon's processor time.
-func parallel(n int64) int {
-	const forEach = 16 << 20 // bytes of a file
-	return int(min(max(n/forEach, 2), writeSlots/2))
-}
+// parallel is how many pieces of a large file are on their way at a time.
+const parallel = writeSlots
 
 // Put writes a file. The bytes go through slots, and their checksum is taken on the way.
 func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts backing.PutOptions) (o backing.Object, err error) {
@@ -490,7 +485,7 @@ func (p *put) inParts(ctx context.Context, m *message) (backing.Object, error) {
 		return backing.Object{}, err
 	}
 	p.begun(reply)
-	sum, err := backing.InParts(ctx, size, slotSize, parallel(size), func(ctx context.Context, _ int, off, n int64) (uint64, error) {
+	sum, err := backing.InParts(ctx, size, slotSize, parallel, func(ctx context.Context, _ int, off, n int64) (uint64, error) {
 		part := &message{op: opWrite, handle: reply.handle, off: off, n: n}
 		_, sum, err := p.send(ctx, part, off, n, p.w.drop)
 		return sum, err

@@ -112,11 +112,6 @@ func (p *pool) start(groups []uint32) (*worker, error) {
 	return w, nil
 }
 
-// workerProcs is how many threads of a worker's Go program run at a time. A call of the file system counts as
-// one until the runtime's monitor has seen that it takes long, which happens late (see timerSlack). As many as
-// there are slots for writes leave some for requests on a node with few processors.
-const workerProcs = writeSlots
-
 // command is the process to be started: it is the user from its first instruction on.
 func (p *pool) command(groups []uint32, stderr *os.File, files ...*os.File) *exec.Cmd {
 	program := p.w.o.Command
@@ -124,7 +119,7 @@ func (p *pool) command(groups []uint32, stderr *os.File, files ...*os.File) *exe
 		program = []string{"/proc/self/exe", Command}
 	}
 	cmd := exec.Command(program[0], append(program[1:len(program):len(program)], p.key.dir)...)
-	cmd.Env = append([]string{"PATH=" + nss.Path, "GOTRACEBACK=single", fmt.Sprintf("GOMAXPROCS=%d", workerProcs)}, p.w.o.Env...)
+	cmd.Env = append([]string{"PATH=" + nss.Path, "GOTRACEBACK=single"}, p.w.o.Env...)
 	cmd.Dir = "/"
 	cmd.ExtraFiles = files
 	cmd.Stderr = stderr
