@@ -329,7 +329,9 @@ func otherUser(t *testing.T, dir string, uid uint32, env ...string) *exec.Cmd {
 	cmd := exec.Command(program)
 	cmd.Dir = dir
 	cmd.Env = append(append(os.Environ(), env...), "HOME="+dir, "TMPDIR="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Pdeathsig: syscall.SIGKILL}
+	// Without Pdeathsig: it is about the thread that started the process, and threads of daemons in
+	// this one end. The standard input that a process waits for ends with this one anyway.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	return cmd
 }
 
