@@ -266,7 +266,7 @@ func (d *Daemon) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Lifeti
 		var last ops.Status
 		err := d.meta.Operations().Watch(ctx, id, func(s ops.Status) {
 			last = s
-			_ = r.More(text, nil) // who waits sees that this lives; if it is gone, the request ends
+			_ = r.More(text, nil) // a sign of life for the client; if it is gone, the request ends
 		})
 		if err == nil && last.State == ops.Done {
 			err = d.jobStagedAway(ctx, userCred(l.UID, l.GID), &last)

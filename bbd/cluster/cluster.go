@@ -219,5 +219,5 @@ type ownedConn struct {
 // Close closes both.
 func (c *ownedConn) Close() error { return errors.Join(c.Conn.Close(), c.route.Close()) }
 
-// Who is whom a session with another daemon acts for.
+// Who is the user that a session with another daemon acts for.
 func Who(c access.Caller) peer.Who { return peer.Who{UID: c.UID, GID: c.GIDs[0], System: c.System} }

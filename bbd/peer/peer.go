@@ -31,7 +31,7 @@ const silence = 8 * time.Second
 // spareRequests are kept free of the peer's bound for cancellations.
 const spareRequests = 64
 
-// Who is whom a session acts for.
+// Who is the user that a session acts for.
 type Who struct {
 	UID, GID uint32
 	System   bool // the system's user, or the daemon itself

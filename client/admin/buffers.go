@@ -95,7 +95,7 @@ func BufferInfo(ctx context.Context, c *client.Client, name string) (BufferSpec,
 	return reply.AsBuffer(), nil
 }
 
-// Token makes a token, as text: who has it can use this buffer's files over TCP as the
+// Token makes a token, as text: its holder can use this buffer's files over TCP as the
 // buffer's owner, until it expires. The buffer's owner and the system may make one. Keep
 // it as secret as a key.
 func Token(ctx context.Context, c *client.Client, buffer string, lifetime time.Duration) (text string, expires time.Time, err error) {

@@ -1,5 +1,5 @@
 // Package lease keeps the segments that a daemon has leased to this client and shares them among
-// the files that are written: who waits for one, how large the next one is, when one goes back. It
+// the files that are written: the queue for one, the size of the next one, the time when one goes back. It
 // must never know what is written to them.
 package lease
 

@@ -24,7 +24,7 @@ type Connection struct {
 	changed  func() // called after another session took over
 
 	current atomic.Pointer[Session]
-	dialing chan struct{} // holds one token: who has it may replace current
+	dialing chan struct{} // holds one token: its holder may replace current
 
 	mu struct {
 		sync.Mutex

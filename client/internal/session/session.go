@@ -21,7 +21,7 @@ import (
 )
 
 // Session is one connection to a daemon, with many requests in flight. It has no
-// goroutine of its own: whoever waits for a reply and finds nobody reading reads the
+// goroutine of its own: a call that waits for a reply, while no other reads, reads the
 // connection itself, handing out what comes for others, until its own reply is there;
 // then the next who waits goes on reading. So a lone request costs no switch between
 // goroutines.
