@@ -42,18 +42,22 @@ func getUnix(socket, path string) (status int, text []byte, err error) {
 	return answer.StatusCode, text, err
 }
 
-// TestAdminServer serves metrics to everybody who reaches the port, and buffers' names, sessions
+// TestAdminServer serves metrics to everybody at the port, also beyond loopback, and buffers' names, sessions
 // and profiles to the daemon's owner alone.
 func TestAdminServer(t *testing.T) {
 	t.Parallel()
 	open := openDir(t)
 	socket := filepath.Join(mkdir(t, open, "run", 0o755), "admin.sock")
-	n := startNode(t, func(c *bbd.Config) { c.AdminSocket = socket })
+	n := startNode(t, func(c *bbd.Config) { c.AdminSocket, c.Admin = socket, "0.0.0.0:0" })
+	_, port, err := net.SplitHostPort(n.daemon.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
 	n.buffer(n.dial(), admin.BufferSpec{Name: "private"})
 
 	public := func(path string) (int, string) {
 		t.Helper()
-		answer, err := http.Get("http://" + n.daemon.Admin() + path)
+		answer, err := http.Get("http://127.0.0.1:" + port + path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -359,7 +359,8 @@ func (d *Daemon) emit(e bb.Event) {
 	d.meta.Publish(e)
 }
 
-// checkListeners refuses to serve whoever comes (architecture.md, Security).
+// checkListeners refuses to serve callers without a proof beyond loopback (architecture.md, Security). The admin
+// listener is for everybody: it has metrics and readiness alone.
 func checkListeners(cfg Config) error {
 	open := len(cfg.Keys.Keys()) == 0 && cfg.TLS == nil
 	const remedy = "set key_file or tls.*, or --insecure where everybody on the network is trusted"
@@ -371,10 +372,6 @@ func checkListeners(cfg Config) error {
 			continue
 		}
 		return bb.E(bb.Invalid, "listen", address, "one-sided transfers beyond loopback need a shared key or certificates").WithRemedy(remedy)
-	}
-	if cfg.Admin != "" && !loopback(cfg.Admin) && !cfg.Insecure {
-		return bb.E(bb.Invalid, "listen", cfg.Admin, "the admin server has no authentication and would listen beyond loopback").
-			WithRemedy("listen on 127.0.0.1, or set --insecure where everybody on the network is trusted")
 	}
 	return nil
 }

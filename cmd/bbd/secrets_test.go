@@ -128,7 +128,6 @@ func TestUnguardedIsRefused(t *testing.T) {
 	}{
 		"sessions":                          {[]string{"--listen-tcp", "0.0.0.0:0"}, "listen.tcp"},
 		"fabric":                            {[]string{"--listen-tcp", "127.0.0.1:0", "--listen-fabric", "0.0.0.0:0"}, "listen.fabric"},
-		"admin":                             {[]string{"--listen-admin", "0.0.0.0:0"}, "listen.admin"},
 		"gossip":                            {[]string{"--listen-tcp", "127.0.0.1:0", "--cluster-listen", "0.0.0.0:0", "--nats-url", "nats://127.0.0.1:1"}, "cluster.listen"},
 		"clients of the namespace's server": {[]string{"--nats-embedded-listen", "0.0.0.0:0"}, "nats.embedded.listen"},
 		"namespace servers":                 {[]string{"--nats-servers", "0.0.0.0:41230"}, "nats.servers"},

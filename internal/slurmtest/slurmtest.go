@@ -410,9 +410,10 @@ func (c *Cluster) StopController(kill bool) {
 	if err := errors.Join(err, err2); err != nil {
 		c.tb.Fatal(err)
 	}
-	c.Run("root", "kill", "-"+strconv.Itoa(int(signal)), strconv.Itoa(pid))
+	// By the shell: a bare machine has no program of that name.
+	c.Run("root", "sh", "-c", fmt.Sprintf("kill -%d %d", signal, pid))
 	c.Until("slurmctld has ended", func() bool {
-		_, err := c.Try("root", "kill", "-0", strconv.Itoa(pid))
+		_, err := c.Try("root", "sh", "-c", fmt.Sprintf("kill -0 %d", pid))
 		return err != nil
 	})
 }
