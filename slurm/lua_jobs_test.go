@@ -14,7 +14,6 @@ import (
 
 	"forebay/client"
 	"forebay/client/admin"
-	"forebay/internal/bbdtest"
 	"forebay/internal/slurmtest"
 	"forebay/slurm"
 	"forebay/slurm/node"
@@ -25,7 +24,6 @@ import (
 type luaCluster struct {
 	*slurmtest.Cluster
 	t      *testing.T
-	bbctl  string
 	folder string
 	store  string
 }
@@ -72,10 +70,10 @@ func startLua(t *testing.T, o luaOptions) *luaCluster {
 	}
 	files["job_submit.lua"] = `dofile("@DIR@/etc/` + slurm.SubmitFile + `")` + "\n"
 	c := slurmtest.Start(t, slurmtest.Options{Conf: conf, Files: files, Daemon: deadEndpoint})
-	l := &luaCluster{Cluster: c, t: t, bbctl: bbdtest.Bbctl(t), folder: filepath.Join(c.Dir, "etc"), store: filepath.Join(c.Work, "store")}
+	l := &luaCluster{Cluster: c, t: t, folder: filepath.Join(c.Dir, "etc"), store: filepath.Join(c.Work, "store")}
 	s.Folder = l.folder
 	for i, word := range s.Bbctl {
-		s.Bbctl[i] = strings.NewReplacer("@DIR@", c.Dir, "@BBCTL@", l.bbctl).Replace(word)
+		s.Bbctl[i] = strings.NewReplacer("@DIR@", c.Dir, "@BBCTL@", l.Bbctl).Replace(word)
 	}
 	key := strings.Repeat("0123456789abcdef", 4)
 	if err := os.WriteFile(filepath.Join(l.folder, "key"), []byte(key), 0o600); err != nil {
@@ -105,7 +103,7 @@ func startLua(t *testing.T, o luaOptions) *luaCluster {
 func (l *luaCluster) verb(args ...string) string {
 	l.t.Helper()
 	return l.Run("slurm", append([]string{
-		l.bbctl, "--socket", "tcp://127.0.0.12:7481", "--key-file", l.folder + "/key", "slurm",
+		l.Bbctl, "--socket", "tcp://127.0.0.12:7481", "--key-file", l.folder + "/key", "slurm",
 	}, append(args, "--folder", l.folder)...)...)
 }
 
@@ -114,7 +112,7 @@ func (l *luaCluster) tend(args ...string) {
 	l.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := l.Command(ctx, "", "slurm", append([]string{
-		l.bbctl, "--socket", "tcp://127.0.0.12:7481,tcp://127.0.0.11:7481", "--key-file", l.folder + "/key", "slurm", "tend", "--folder", l.folder,
+		l.Bbctl, "--socket", "tcp://127.0.0.12:7481,tcp://127.0.0.11:7481", "--key-file", l.folder + "/key", "slurm", "tend", "--folder", l.folder,
 	}, args...)...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -172,7 +170,7 @@ func (l *luaCluster) buffers() string {
 
 // text fills in what a job's script or a command names.
 func (l *luaCluster) text(text string) string {
-	return strings.NewReplacer("STORE", l.store, "BBCTL", l.bbctl, "WORK", l.Work).Replace(text)
+	return strings.NewReplacer("STORE", l.store, "BBCTL", l.Bbctl, "WORK", l.Work).Replace(text)
 }
 
 func (l *luaCluster) submit(text string, flags ...string) string {
@@ -553,7 +551,7 @@ func TestDocs(t *testing.T) {
 	c := startLua(t, luaOptions{})
 	c.Run(slurmtest.Alice, "mkdir", "-p", c.store+"/alice/ckpt")
 	c.write("alice/in/data", "data")
-	replace := strings.NewReplacer("/lustre", c.store, "GiB", "MiB", "bbctl ", c.bbctl+" ", "#!/bin/bash\n", "")
+	replace := strings.NewReplacer("/lustre", c.store, "GiB", "MiB", "bbctl ", c.Bbctl+" ", "#!/bin/bash\n", "")
 	parts := strings.Split(string(jobs), "```sh job\n")
 	if len(parts) < 7 {
 		t.Fatalf("%d scripts were found", len(parts)-1)
@@ -593,7 +591,7 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	args := append(strings.Fields(command)[1:], "--conf-dir", conf, "--folder", folder)
-	out := c.Run("root", append([]string{c.bbctl}, args...)...)
+	out := c.Run("root", append([]string{c.Bbctl}, args...)...)
 	_, lines, _ := strings.Cut(out, "slurm.conf needs:\n")
 	if lines == "" || !strings.Contains(string(page), "```\n"+lines+"```") {
 		t.Errorf("slurm.conf needs other lines than the page says: %s", out)
