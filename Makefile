@@ -9,6 +9,7 @@ CACHE   := $(CURDIR)/.cache
 
 PKG      ?= ./...
 TIMEOUT  ?= 20m
+RACE_TIMEOUT ?= 40m
 FUZZTIME ?= 3s
 BENCH    ?= .
 DIR      ?=
@@ -232,7 +233,7 @@ lint: ## Formatting, vet, staticcheck, go fix
 .PHONY: race
 race: test-tools ## Run the short tests with the race detector and checked locks (needs a C compiler); .ci/race-skips names what is left out
 	@command -v $${CC:-gcc} >/dev/null || { echo "the race detector needs a C compiler: apt-get install gcc" >&2; exit 1; }
-	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/race-skips -- $(RACE_ATONCE) -race -tags lockorder -short -timeout $(TIMEOUT) $(PKG)
+	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/race-skips -- $(RACE_ATONCE) -race -tags lockorder -short -timeout $(RACE_TIMEOUT) $(PKG)
 ifeq ($(PKG),./...)
 	@if scripts/ofi-tools.sh; then CGO_ENABLED=1 $(TESTRUN) -allow .ci/race-skips -- -tags ofi -race -short -timeout $(TIMEOUT) $(OFI); \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: nothing is tested with libfabric."; fi
