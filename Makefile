@@ -210,7 +210,7 @@ test-long: build-go ## Run at full size what test runs smaller: 20,000 files in 
 
 .PHONY: soak
 soak: test-tools ## Run what is too long for test: many kills, also of the namespace's server, and namespaces that are damaged (FOREBAY_KILLS, FOREBAY_SEEDS)
-	go test -tags soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
+	go test -tags soak -count 1 -timeout 0 -run 'TestNamespaceDamaged|TestServerKilled|TestDaemonKilled|TestAttacksBite|TestHostileUserForLong|TestMajorityLost|TestManyBadInputs|TestStoppedWriters' ./cmd/bbd
 
 .PHONY: bench-commit
 bench-commit: build-go ## Measure the commit of a job of 10,000 files by each committer, on bb://

@@ -237,7 +237,7 @@ func (a *attacker) restart() error { return a.ask(event{Restart: true, Kill: a.r
 
 // within returns a context for one step.
 func (a *attacker) within() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(a.ctx, patience)
+	return context.WithTimeout(a.ctx, a.Patience)
 }
 
 // name returns a new name.
@@ -276,7 +276,7 @@ func (a *attacker) dial() (*raw, error) {
 		return nil, nil
 	}
 	r.instance = w.Instance
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(a.Patience))
 	return r, nil
 }
 

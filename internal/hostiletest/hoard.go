@@ -84,7 +84,7 @@ func (a *attacker) unfinishedRequests() error {
 		all  sync.WaitGroup
 	)
 	defer all.Wait()
-	return a.hoard(64, func(r *raw) error {
+	return a.hoard(24, func(r *raw) error { // fewer than there are sessions for
 		r.SetDeadline(time.Time{}) // it ends when the session does
 		held.Add(1)
 		all.Go(func() {
@@ -122,6 +122,9 @@ func (a *attacker) openFiles() error {
 
 // leases takes leases until the daemon refuses.
 func (a *attacker) leases() error {
+	if err := a.populated(); err != nil {
+		return err
+	}
 	return a.hoard(8, func(r *raw) error {
 		for range 1000 {
 			if r.call(wire.Type_TYPE_LEASE, &wire.LeaseRequest{Buffer: scratchBuffer, Bytes: 1 << 20}, &wire.Lease{}, nil) != nil {
@@ -146,7 +149,7 @@ func (a *attacker) memory() error {
 			break
 		}
 	}
-	if err := a.awaitVictim(); err != nil {
+	if err := errors.Join(a.probe(), a.awaitVictim()); err != nil {
 		return err
 	}
 	return b.RemoveAll(ctx, dir)

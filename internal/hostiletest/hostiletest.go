@@ -5,6 +5,8 @@
 package hostiletest
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"forebay/client"
+	"forebay/client/admin"
 	"forebay/internal/clustercert"
 )
 
@@ -35,6 +38,10 @@ type Options struct {
 	Rounds   int      // attacks of each kind
 	Only     []string // kinds of attacks; none: all
 	NoVictim bool     // the attacker is alone
+
+	// Patience bounds a round of the victim's and a step of any user; only the daemon's failure makes one as
+	// long. 0: five minutes, for machines on which dozens of programs want each processor.
+	Patience time.Duration
 
 	// TLS has what clients need where TCP is with TLS: the authority's certificate, and a client's
 	// certificate and key, which the attacker has. Zero: there is no TLS.
@@ -63,6 +70,7 @@ type task struct {
 	Swaps               string // see mountSwaps
 	Seed                uint64
 	Rounds              int // the victim goes on until its standard input ends
+	Patience            time.Duration
 	Only                []string
 	Restarts, HasVictim bool
 }
@@ -133,10 +141,12 @@ func Run(tb testing.TB, o Options) (attacker, victim Result) {
 	}
 	roots, scratch := makeRoots(tb, dir), makeScratch(tb, dir)
 	before := snapshot(tb, roots, scratch)
+	o.Patience = cmp.Or(o.Patience, 5*time.Minute)
 	r := &run{tb: tb, o: &o, since: time.Now()}
 	t := task{
 		Socket: o.Socket, TCP: o.TCP, TLS: o.TLS, Regions: o.Regions, Roots: roots, Scratch: scratch, Swaps: mountSwaps(tb, dir, roots),
 		Seed: o.Seed, Rounds: o.Rounds, Only: o.Only, Restarts: o.Restart != nil, HasVictim: !o.NoVictim,
+		Patience: o.Patience,
 	}
 	if !o.NoVictim {
 		v := t
@@ -158,6 +168,7 @@ type run struct {
 	o                *Options
 	attacker, victim *user
 	rounds           int // the victim's
+	probes           int
 	since            time.Time
 	result           *Result
 }
@@ -184,17 +195,36 @@ func (r *run) attack() Result {
 	}
 }
 
-// probe begins a session as root, which the daemon never refuses, at the first attempt.
+// probe has root, whom the daemon never refuses and who has a reserve of memory, begin a session and write a
+// file, each at the first attempt.
 func (r *run) probe() {
 	r.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), r.o.Patience)
 	defer cancel()
+	failed := func(what string, err error) bool {
+		r.tb.Helper()
+		if err != nil {
+			r.tb.Errorf("root cannot %s: %v", what, err)
+		}
+		return err != nil
+	}
 	c, err := client.Dial(ctx, client.Options{Address: "unix://" + r.o.Socket, RetryFor: -1})
-	if err != nil {
-		r.tb.Errorf("root is turned away: %v", err)
+	if failed("begin a session", err) {
 		return
 	}
-	c.Close()
+	defer c.Close()
+	r.probes++
+	name, content := fmt.Sprint("probe-", r.probes), bytes.Repeat([]byte(rootsWords), 10_000)
+	_, err = admin.CreateBuffer(ctx, c, admin.BufferSpec{Name: name})
+	if failed("make a buffer", err) {
+		return
+	}
+	if b := c.Buffer(name); !failed("write", b.WriteFile(ctx, "f", content, 0o600)) {
+		if got, err := b.ReadFile(ctx, "f"); !failed("read", err) && !bytes.Equal(got, content) {
+			r.tb.Errorf("root reads %d bytes that are not those that were written", len(got))
+		}
+	}
+	failed("remove a buffer", admin.DiscardBuffer(context.Background(), c, name))
 }
 
 // awaitRounds waits until the victim has ended so many rounds more.
@@ -233,9 +263,6 @@ func (r *run) endVictim() Result {
 	return *r.result
 }
 
-// roundTime is longer than any round of the victim's takes.
-const roundTime = time.Minute
-
 // next returns what a user's process says next.
 func (r *run) next(u *user) event {
 	r.tb.Helper()
@@ -248,7 +275,7 @@ func (r *run) next(u *user) event {
 		if u != r.victim {
 			r.heard()
 		}
-		if r.victim != nil && r.result == nil && time.Since(r.since) > roundTime {
+		if r.victim != nil && r.result == nil && time.Since(r.since) > r.o.Patience {
 			r.o.Alive()
 			r.o.Stuck()
 		}

@@ -2,10 +2,12 @@ package hostiletest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -72,6 +74,9 @@ func (a *attacker) searchHeld() error {
 // leased takes leases until it knows so many regions, or the daemon refuses, gives them back, and
 // returns the regions. It waits for the first one.
 func (a *attacker) leased(most int) (paths []string, err error) {
+	if err := a.populated(); err != nil {
+		return nil, err
+	}
 	r, err := a.session()
 	if err != nil {
 		return nil, err
@@ -92,6 +97,24 @@ func (a *attacker) leased(most int) (paths []string, err error) {
 		return nil, fmt.Errorf("%w: %w", errVoid, err)
 	}
 	return paths, nil
+}
+
+// populated waits until the daemon has populated its memory: until then it refuses leases that do not
+// wait, whatever a user has.
+func (a *attacker) populated() error {
+	ctx, cancel := a.within()
+	defer cancel()
+	for {
+		text, err := admin.Status(ctx, a.c, "")
+		if err != nil {
+			return err
+		}
+		var status struct{ Memory struct{ Populating bool } }
+		if err := json.Unmarshal(text, &status); err != nil || !status.Memory.Populating {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // onRegion does something to a region and then has the daemon copy into it, and stage, flush and
@@ -149,7 +172,7 @@ func (a *attacker) onRegion(do func(path string) error) error {
 	return nil
 }
 
-// scribble writes over where headers, tables and records are or once were.
+// scribble writes over where headers, tables and records are or once were, and over data of each unit.
 func (a *attacker) scribble() error {
 	return a.onRegion(func(path string) error {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -157,7 +180,15 @@ func (a *attacker) scribble() error {
 			return err
 		}
 		defer f.Close()
-		for _, at := range []int64{0, headerCopy, slotTable, unit, 2*unit - 4096} {
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		at := []int64{0, headerCopy, slotTable}
+		for end := int64(unit); end < info.Size(); end += unit {
+			at = append(at, end, end+dataStart, end+64<<10, end+unit-4096)
+		}
+		for _, at := range at {
 			if _, err := f.WriteAt(a.bytes(4096), at); err != nil {
 				return err
 			}
@@ -166,9 +197,9 @@ func (a *attacker) scribble() error {
 	})
 }
 
-// cut makes a region shorter.
+// cut makes a region shorter than what lies in its first unit of data.
 func (a *attacker) cut() error {
-	return a.onRegion(func(path string) error { return os.Truncate(path, int64(a.rnd.IntN(3))*unit) })
+	return a.onRegion(func(path string) error { return os.Truncate(path, pick[int64](a, 0, unit, unit+64<<10)) })
 }
 
 // journal opens what a restart believes of a region, and fails if it can.
@@ -225,12 +256,10 @@ func (a *attacker) ownRegions() (all []mapping, err error) {
 	return all, nil
 }
 
-// afterRestart restarts the daemon with what was forged, and waits until the victim has worked.
+// afterRestart restarts the daemon with what was forged, and waits until the victim has worked. Root
+// needs memory then that nobody had mapped.
 func (a *attacker) afterRestart() error {
-	if err := a.restart(); err != nil {
-		return err
-	}
-	return a.awaitVictim()
+	return errors.Join(a.restart(), a.probe(), a.awaitVictim())
 }
 
 // pick returns one of the values.

@@ -33,7 +33,7 @@ func (a *attacker) stageIn(url string) (failure, err error) {
 	at, b := a.name("in"), a.scratch()
 	report, failure := admin.StageIn(ctx, a.c, admin.StageRequest{Buffer: scratchBuffer, Path: at, URL: url}, nil)
 	if ctx.Err() != nil {
-		return failure, fmt.Errorf("a stage-in of %s is not answered: %w", url, failure)
+		return failure, fmt.Errorf("a stage-in of %s is not answered: %v", url, failure)
 	}
 	if failure == nil && len(report.Failed) > 0 {
 		failure = report.Failed[0].Kind
@@ -196,7 +196,31 @@ func (a *attacker) pipes() (err error) {
 	if err := a.notDrained(ctx, b); err != nil {
 		return err
 	}
-	return a.awaitVictim()
+	_, err = admin.StageOut(ctx, a.c, admin.StageRequest{Buffer: b.Name(), URL: fileURL(store)}, nil)
+	if waited(ctx, err) {
+		return fmt.Errorf("a stage-out to where pipes lie waited for who writes into them, or went on: %v", err)
+	}
+	return errors.Join(a.pipeOfCodec(b, store), a.awaitVictim())
+}
+
+// waited reports whether a request that has to fail went on, or was given up.
+func waited(ctx context.Context, err error) bool {
+	return err == nil || ctx.Err() != nil || errors.Is(err, client.ErrUnavailable)
+}
+
+// pipeOfCodec stages in a pipe that has the suffix of the buffer's codec, so that it would be read to its end.
+func (a *attacker) pipeOfCodec(b *client.Buffer, store string) error {
+	pipe := filepath.Join(store, "p.zst")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		return err
+	}
+	ctx, cancel := a.within()
+	defer cancel()
+	_, err := admin.StageIn(ctx, a.c, admin.StageRequest{Buffer: b.Name(), Path: "in", URL: fileURL(pipe)}, nil)
+	if waited(ctx, err) {
+		return fmt.Errorf("a stage-in of a pipe waited for who writes into it, or went on: %v", err)
+	}
+	return nil
 }
 
 // replacedStore has a link to root's directory in place of the store.

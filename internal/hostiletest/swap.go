@@ -96,8 +96,10 @@ func (a *attacker) swapDuring(lookups int, use func(dir string) (failure, err er
 		return false, fmt.Errorf("arming %s: %w", dir, err)
 	}
 	failure, err := use(dir)
-	if err == nil && (errors.Is(failure, client.ErrBusy) || errors.Is(failure, client.ErrNoSpace)) {
-		err = failure // no memory for the attacker: the attack is void
+	for _, kind := range []error{client.ErrBusy, client.ErrNoSpace, client.ErrLost, client.ErrChecksum} {
+		if err == nil && errors.Is(failure, kind) {
+			err = fmt.Errorf("%w: %w", errVoid, failure) // there is no memory for the attacker, or it has spoilt its own
+		}
 	}
 	if err != nil || failure != nil {
 		return false, err
@@ -131,7 +133,7 @@ func (a *attacker) stageOut(dir string) (failure, err error) {
 	defer cancel()
 	report, failure := admin.StageOut(ctx, a.c, admin.StageRequest{Buffer: scratchBuffer, Path: outDir, URL: fileURL(dir)}, nil)
 	if ctx.Err() != nil {
-		return failure, fmt.Errorf("a stage-out to %s is not answered: %w", dir, failure)
+		return failure, fmt.Errorf("a stage-out to %s is not answered: %v", dir, failure)
 	}
 	if failure == nil && len(report.Failed) > 0 {
 		failure = report.Failed[0].Kind

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// patience bounds one step of a user's; only the daemon's failure makes one as long.
-const patience = 2 * time.Minute
+// patience bounds a connection's handshake.
+const patience = 5 * time.Minute
 
 // user is a process of a user's.
 type user struct {

@@ -66,7 +66,7 @@ func (v *victim) begin() error {
 	if err := os.Mkdir(v.store, 0o700); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), v.Patience)
 	defer cancel()
 	var err error
 	if v.c, err = client.Dial(ctx, client.Options{Address: "unix://" + v.Socket, VerifyAll: true}); err != nil {
@@ -130,7 +130,7 @@ func check(ctx context.Context, b *client.Buffer, name string, content []byte) e
 
 // round writes some files, reads them back, drains, and compares what the store has.
 func (v *victim) round() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), v.Patience)
 	defer cancel()
 	b, wrote := v.c.Buffer(victimsBuffer), map[string][]byte{}
 	for i := range 4 {
