@@ -24,8 +24,8 @@ func TestAcceptsTasks(t *testing.T) {
 		{"it has room", m("a", gossip.Ready, 100), []gossip.Member{m("b", gossip.Ready, 800)}, true},
 		{"it is full, another is not", m("a", gossip.Ready, 99), []gossip.Member{m("b", gossip.Ready, 100)}, false},
 		{"all are full", m("a", gossip.Ready, 99), []gossip.Member{m("b", gossip.Ready, 99)}, true},
-		{"it is full, and who has room takes nothing in", m("a", gossip.Ready, 0), []gossip.Member{m("b", gossip.Draining, 800)}, true},
-		{"it is full, and who has room knows of no jobs", m("a", gossip.Ready, 99), []gossip.Member{older}, true},
+		{"it is full, and the one with room is draining", m("a", gossip.Ready, 0), []gossip.Member{m("b", gossip.Draining, 800)}, true},
+		{"it is full, and the one with room is older than jobs", m("a", gossip.Ready, 99), []gossip.Member{older}, true},
 		{"it is being drained", m("a", gossip.Draining, 800), nil, false},
 		{"it starts", m("a", gossip.Starting, 800), nil, false},
 	} {

@@ -23,7 +23,7 @@ import (
 // Session is one connection to a daemon, with many requests in flight. It has no
 // goroutine of its own: a call that waits for a reply, while no other reads, reads the
 // connection itself, handing out what comes for others, until its own reply is there;
-// then the next who waits goes on reading. So a lone request costs no switch between
+// then the next waiting call goes on reading. So a lone request costs no switch between
 // goroutines.
 //
 // A session that broke stays broken. Everything that the daemon granted in it
@@ -35,7 +35,7 @@ type Session struct {
 	limit   int     // of requests in flight
 	Remote  *Remote // nil: regions are mapped, or bytes travel in messages
 
-	turn chan struct{} // holds one token: who has it may use what follows
+	turn chan struct{} // holds one token: its holder may use the fields below
 	src  *resumable
 	in   *wire.Reader
 
@@ -325,7 +325,7 @@ func (s *Session) broke(c *Call, err error) error {
 	return err
 }
 
-// finish tells whoever waits for a call how it ended. It is not in flight any more.
+// finish hands the result of a call to its caller. It is not in flight any more.
 func (s *Session) finish(c *Call, err error) {
 	if c == nil {
 		return

@@ -534,7 +534,7 @@ func (w *Writer) Entry() *wire.Entry {
 	return w.file.entry
 }
 
-// Generation is that which is written; 0: it is not known yet.
+// Generation returns the generation that is being written; 0: it is not known yet.
 func (w *Writer) Generation() bb.Generation { return w.file.generation }
 
 // Staged is how many bytes were written and not committed.
