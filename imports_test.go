@@ -43,6 +43,8 @@ var layers = []struct {
 	{"rdma/...", []string{"rdma/..."}},
 
 	{"meta/kv", []string{"meta/clustertls", "internal/..."}},
+	// A log is no bucket, and meta/kv is large enough: package stream speaks with the server as well.
+	{"meta/stream", []string{"meta/kv", "internal/..."}},
 	{"meta/ids", []string{"meta/kv", "meta/metapb", "internal/..."}},
 	{"meta/events", []string{"meta/kv", "internal/..."}},
 	{"meta/ops", []string{"meta/kv", "meta/metapb", "internal/..."}},
@@ -110,7 +112,7 @@ var libraries = []struct {
 	path string
 	by   []string
 }{
-	{"github.com/nats-io/nats.go/...", []string{"meta/kv", "meta/metatest"}},
+	{"github.com/nats-io/nats.go/...", []string{"meta/kv", "meta/stream", "meta/metatest"}},
 	{"github.com/nats-io/nats-server/v2/...", []string{"meta/embedded"}},
 	{"github.com/hashicorp/memberlist", []string{"meta/gossip"}},
 	{"github.com/minio/minio-go/v7/...", []string{"flusher/backing/s3"}},

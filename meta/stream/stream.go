@@ -1,0 +1,335 @@
+// Package stream is append-only logs over NATS JetStream: messages under subjects, each
+// appended only if nobody else has appended meanwhile, read in their order, and purged from
+// the front. It imports nats.go, as meta/kv does, since a log is no bucket: its messages stay
+// beside each other, and one fence covers several subjects. It must never know what a message
+// means.
+//
+// An append whose answer was lost is looked for and sent again until it is known what became
+// of it. While the server is away, calls wait for it until their context ends.
+package stream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+)
+
+const (
+	hdrExpected        = "Nats-Expected-Last-Subject-Sequence"
+	hdrExpectedSubject = "Nats-Expected-Last-Subject-Sequence-Subject"
+	barrierSubject     = "barrier" // messages without meaning: see Stream.Last
+	readAhead          = 256       // messages that the server sends before they are taken
+)
+
+// ErrGone: the stream does not exist.
+var ErrGone = errors.New("the log does not exist")
+
+// Moved is the error of an append whose fence was not where it was expected.
+type Moved struct {
+	// Last is the newest sequence under the fence's subject. It is above the expected one if
+	// somebody else has appended, and below it if the server has forgotten what it had
+	// acknowledged.
+	Last uint64
+	// Unknown: an earlier try of the append was not answered, and may have been stored.
+	Unknown bool
+}
+
+// Error describes it.
+func (m *Moved) Error() string { return fmt.Sprintf("the log ends at %d", m.Last) }
+
+// Fence is the condition of an append: the newest message under a subject has a sequence.
+type Fence struct {
+	Subject string
+	Last    uint64 // 0: there is none
+}
+
+// Message is one message of a stream.
+type Message struct {
+	Subject string
+	Seq     uint64 // 0: there is no such message
+	Data    []byte
+}
+
+// Stream is a stream of messages under subjects, which callers name without the stream's own
+// prefix. It is safe for concurrent use.
+type Stream struct {
+	c      *kv.Conn
+	name   string
+	prefix string
+	copies int
+}
+
+// New returns the stream of a name, which need not exist. A name has neither dots nor spaces.
+func New(c *kv.Conn, name string) *Stream {
+	return &Stream{c: c, name: name, prefix: name + ".", copies: c.Replicas()}
+}
+
+// Ensure makes the stream if it is not there.
+func (s *Stream) Ensure(ctx context.Context) error {
+	return s.c.Manage(ctx, "log", s.name, func(ctx context.Context, js jetstream.JetStream) error {
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: s.name, Subjects: []string{s.prefix + ">"}, Storage: jetstream.FileStorage, Replicas: s.copies,
+			Discard: jetstream.DiscardNew, AllowDirect: true, MaxMsgs: -1, MaxBytes: -1, MaxMsgsPerSubject: -1,
+		})
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Destroy deletes the stream with all that it holds. It may be gone already.
+func (s *Stream) Destroy(ctx context.Context) error {
+	return s.c.Manage(ctx, "log", s.name, func(ctx context.Context, js jetstream.JetStream) error {
+		err := js.DeleteStream(ctx, s.name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Append stores a message under a subject and returns its sequence; *Moved if the fence is
+// not as it was expected to be. No two messages that are appended under one fence, with its
+// own subject, may be equal: that is how one is recognised whose answer was lost.
+func (s *Stream) Append(ctx context.Context, subject string, data []byte, f Fence) (uint64, error) {
+	header := nats.Header{hdrExpected: {strconv.FormatUint(f.Last, 10)}}
+	if f.Subject != subject {
+		header[hdrExpectedSubject] = []string{s.prefix + f.Subject}
+	}
+	lost := false
+	for try := 0; ; try++ {
+		seq, err := s.publish(ctx, subject, data, header)
+		switch {
+		case err == nil:
+			return seq, nil
+		case errors.Is(err, kv.ErrRevision):
+			var settled bool
+			if seq, settled, err = s.settle(ctx, subject, data, f, lost); settled || err != nil {
+				return seq, err
+			}
+			kv.Pause(ctx, try)
+			err = s.c.Wait(ctx)
+		default:
+			lost = lost || errors.Is(err, kv.ErrUncertain)
+			err = s.retry(ctx, try, err)
+		}
+		if err == nil && ctx.Err() != nil {
+			err = kv.Wrap("append", s.name, context.Cause(ctx))
+		}
+		if err != nil && lost {
+			err = fmt.Errorf("%w: %w", kv.ErrMaybeDone, err)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (s *Stream) publish(ctx context.Context, subject string, data []byte, h nats.Header) (uint64, error) {
+	msg := &nats.Msg{Subject: s.prefix + subject, Data: data, Header: h}
+	ack, err := s.c.Request(ctx, msg)
+	if err != nil {
+		return 0, err
+	}
+	return kv.ParseAck(ack.Data)
+}
+
+// settle finds out why an append was refused: an earlier try of it was stored, the fence has
+// moved, or neither, since the refusal came from a server that leads no more. A message under
+// the fence's own subject can only be stored as the next one after the fence.
+func (s *Stream) settle(ctx context.Context, subject string, data []byte, f Fence, lost bool) (seq uint64, settled bool, err error) {
+	last, err := s.Last(ctx, f.Subject)
+	if err != nil || last.Seq == f.Last {
+		return 0, false, err
+	}
+	if last.Seq > f.Last && lost && f.Subject == subject {
+		next, err := s.next(ctx, subject, f.Last+1)
+		if err != nil {
+			return 0, false, err
+		}
+		if bytes.Equal(next.Data, data) {
+			return next.Seq, true, nil
+		}
+	}
+	return 0, true, &Moved{Last: last.Seq, Unknown: lost}
+}
+
+// retry returns nil if a request that failed with err should be sent again.
+func (s *Stream) retry(ctx context.Context, try int, err error) error {
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, kv.ErrUncertain):
+		if found, ferr := s.Exists(ctx); ferr != nil {
+			return ferr
+		} else if !found {
+			return ErrGone
+		}
+	case !errors.Is(err, kv.ErrNoServer):
+		return err
+	}
+	kv.Pause(ctx, min(try, 5))
+	return s.c.Wait(ctx)
+}
+
+// Exists reports whether the server has the stream.
+func (s *Stream) Exists(ctx context.Context) (bool, error) {
+	found := true
+	err := s.c.Manage(ctx, "log", s.name, func(ctx context.Context, js jetstream.JetStream) error {
+		_, err := js.Stream(ctx, s.name)
+		if found = err == nil; errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		return err
+	})
+	return found, err
+}
+
+// Last returns the newest message under a subject: never less than what was acknowledged to
+// anybody before it was called. Where there are several copies, the one that answers may lack
+// some. So its answer is confirmed by a message without meaning, fenced by what it returned,
+// which only a leader stores that a majority of the copies follows.
+func (s *Stream) Last(ctx context.Context, subject string) (Message, error) {
+	return s.ask(ctx, func() (Message, error) {
+		m, err := s.direct(ctx, map[string]any{"last_by_subj": s.prefix + subject})
+		if err != nil || s.copies <= 1 {
+			return m, err
+		}
+		_, err = s.publish(ctx, barrierSubject, []byte("-"), nats.Header{
+			hdrExpected: {strconv.FormatUint(m.Seq, 10)}, hdrExpectedSubject: {s.prefix + subject},
+		})
+		return m, err
+	})
+}
+
+// next returns the first message under a subject from a sequence on, where there is one.
+func (s *Stream) next(ctx context.Context, subject string, from uint64) (Message, error) {
+	return s.ask(ctx, func() (Message, error) {
+		m, err := s.direct(ctx, map[string]any{"seq": from, "next_by_subj": s.prefix + subject})
+		if err == nil && m.Seq == 0 {
+			err = kv.ErrRevision // that copy lacks it
+		}
+		return m, err
+	})
+}
+
+// ask repeats a question until it is answered by a copy that lacks nothing.
+func (s *Stream) ask(ctx context.Context, question func() (Message, error)) (Message, error) {
+	for try := 0; ; try++ {
+		m, err := question()
+		switch {
+		case err == nil:
+			return m, nil
+		case errors.Is(err, kv.ErrRevision):
+			kv.Pause(ctx, try)
+			err = s.c.Wait(ctx)
+		default:
+			err = s.retry(ctx, try, err)
+		}
+		if err == nil && ctx.Err() != nil {
+			err = kv.Wrap("read", s.name, context.Cause(ctx))
+		}
+		if err != nil {
+			return Message{}, err
+		}
+	}
+}
+
+func (s *Stream) direct(ctx context.Context, query map[string]any) (Message, error) {
+	body, err := json.Marshal(query)
+	if err != nil {
+		return Message{}, err
+	}
+	msg, err := s.c.Request(ctx, &nats.Msg{Subject: "$JS.API.DIRECT.GET." + s.name, Data: body})
+	if err != nil {
+		return Message{}, err
+	}
+	switch status := msg.Header.Get("Status"); status {
+	case "":
+	case "404":
+		return Message{}, nil
+	default:
+		return Message{}, bb.E(bb.Internal, "read", s.name, "server status "+status)
+	}
+	seq, err := strconv.ParseUint(msg.Header.Get("Nats-Sequence"), 10, 64)
+	subject, ok := strings.CutPrefix(msg.Header.Get("Nats-Subject"), s.prefix)
+	if err != nil || !ok {
+		return Message{}, bb.E(bb.Internal, "read", s.name, "the server's answer is malformed")
+	}
+	return Message{Subject: subject, Seq: seq, Data: msg.Data}, nil
+}
+
+// Read calls fn with the messages under a subject, from a sequence on up to another, which
+// must be that of one of them, in their order. Fn may keep the data.
+func (s *Stream) Read(ctx context.Context, subject string, from, to uint64, fn func(Message) error) error {
+	return s.read(ctx, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{s.prefix + subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1),
+	}, to, fn)
+}
+
+// ReadNewest calls fn with the newest message under each subject that matches one of several
+// filters, up to a sequence, which must be that of one of them, in their order.
+func (s *Stream) ReadNewest(ctx context.Context, filters []string, to uint64, fn func(Message) error) error {
+	full := make([]string, len(filters))
+	for i, f := range filters {
+		full[i] = s.prefix + f
+	}
+	return s.read(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: full, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}, to, fn)
+}
+
+func (s *Stream) read(ctx context.Context, cfg jetstream.OrderedConsumerConfig, to uint64, fn func(Message) error) error {
+	if to == 0 {
+		return nil
+	}
+	var consumer jetstream.Consumer
+	err := s.c.Manage(ctx, "log", s.name, func(ctx context.Context, js jetstream.JetStream) (err error) {
+		consumer, err = js.OrderedConsumer(ctx, s.name, cfg)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(readAhead))
+	if err != nil {
+		return bb.Wrap("read", s.name, err)
+	}
+	defer messages.Stop()
+	for last := uint64(0); last < to; {
+		msg, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return kv.Wrap("read", s.name, err)
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return bb.Wrap("read", s.name, err)
+		}
+		if last = meta.Sequence.Stream; last > to {
+			return bb.E(bb.Internal, "read", s.name, fmt.Sprintf("message %d is not there", to))
+		}
+		if err := fn(Message{Subject: strings.TrimPrefix(msg.Subject(), s.prefix), Seq: last, Data: msg.Data()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PurgeBelow drops the messages whose subjects match a filter and whose sequences are below
+// one. It is repeated by the caller if it fails.
+func (s *Stream) PurgeBelow(ctx context.Context, filter string, seq uint64) error {
+	return s.c.Manage(ctx, "log", s.name, func(ctx context.Context, js jetstream.JetStream) error {
+		stream, err := js.Stream(ctx, s.name)
+		if err != nil {
+			return err
+		}
+		return stream.Purge(ctx, jetstream.WithPurgeSubject(s.prefix+filter), jetstream.WithPurgeSequence(seq))
+	})
+}

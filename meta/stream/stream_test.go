@@ -1,0 +1,191 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"forebay/meta/kv"
+	"forebay/meta/kv/kvtest"
+	"forebay/meta/metatest"
+	"forebay/meta/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T) (*kv.Conn, *stream.Stream) {
+	t.Helper()
+	c := kvtest.Dial(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())})
+	s := stream.New(c, "NS_test")
+	if err := s.Ensure(metatest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+	return c, s
+}
+
+func add(t *testing.T, s *stream.Stream, subject, data string, f stream.Fence) uint64 {
+	t.Helper()
+	seq, err := s.Append(metatest.Context(t), subject, []byte(data), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seq
+}
+
+// wantMoved fails unless an append is refused because the fence is at last.
+func wantMoved(t *testing.T, s *stream.Stream, subject string, f stream.Fence, last uint64) {
+	t.Helper()
+	_, err := s.Append(metatest.Context(t), subject, []byte("refused "+subject), f)
+	var moved *stream.Moved
+	if !errors.As(err, &moved) || moved.Last != last || moved.Unknown {
+		t.Errorf("an append after %d to %s: %v, want one that has moved to %d", f.Last, subject, err, last)
+	}
+}
+
+// read returns the messages of a subject between two sequences.
+func read(t *testing.T, s *stream.Stream, subject string, from, to uint64) (found []string) {
+	t.Helper()
+	err := s.Read(metatest.Context(t), subject, from, to, func(m stream.Message) error {
+		found = append(found, fmt.Sprintf("%d %s %s", m.Seq, m.Subject, m.Data))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestFence(t *testing.T) {
+	t.Parallel()
+	_, s := open(t)
+	first := add(t, s, "log", "a", stream.Fence{Subject: "log"})
+	wantMoved(t, s, "log", stream.Fence{Subject: "log"}, first)
+	second := add(t, s, "log", "b", stream.Fence{Subject: "log", Last: first})
+	add(t, s, "chunk.1", "x", stream.Fence{Subject: "log", Last: second})
+	wantMoved(t, s, "chunk.1", stream.Fence{Subject: "log", Last: first}, second)
+	wantMoved(t, s, "log", stream.Fence{Subject: "log", Last: second + 9}, second)
+	if got := read(t, s, "log", 0, second); !slices.Equal(got, []string{"1 log a", "2 log b"}) {
+		t.Errorf("read %q", got)
+	}
+}
+
+func TestNewestAndPurge(t *testing.T) {
+	t.Parallel()
+	_, s := open(t)
+	ctx := metatest.Context(t)
+	last := add(t, s, "log", "claim", stream.Fence{Subject: "log"})
+	f := stream.Fence{Subject: "log", Last: last}
+	add(t, s, "chunk.1", "old", f)
+	add(t, s, "chunk.2", "two", f)
+	one := add(t, s, "chunk.1", "new", f)
+	end := add(t, s, "log", "end", f)
+	newest := func() (found []string) {
+		if err := s.ReadNewest(ctx, []string{"chunk.>", "log"}, end, func(m stream.Message) error {
+			found = append(found, string(m.Data))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if got := newest(); !slices.Equal(got, []string{"two", "new", "end"}) {
+		t.Errorf("the newest are %q", got)
+	}
+	if err := s.PurgeBelow(ctx, "chunk.1", one); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PurgeBelow(ctx, "log", end); err != nil {
+		t.Fatal(err)
+	}
+	if got := newest(); !slices.Equal(got, []string{"two", "new", "end"}) {
+		t.Errorf("after a purge the newest are %q", got)
+	}
+	if got := read(t, s, "log", 0, end); !slices.Equal(got, []string{"5 log end"}) {
+		t.Errorf("after a purge the log is %q", got)
+	}
+	if got := read(t, s, "chunk.1", 0, one); !slices.Equal(got, []string{"4 chunk.1 new"}) {
+		t.Errorf("after a purge the chunk is %q", got)
+	}
+}
+
+// An append whose request or answer is lost is stored once, and its sequence is returned.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	for _, sent := range []bool{false, true} {
+		c, s := open(t)
+		lose := true
+		c.Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+			if msgs[0].Subject == "NS_test.log" && lose {
+				lose = false
+				if sent {
+					if _, err := c.Deliver(ctx, msgs); err != nil {
+						return nil, err
+					}
+				}
+				return nil, kv.ErrUncertain
+			}
+			return c.Deliver(ctx, msgs)
+		})
+		seq := add(t, s, "log", "a", stream.Fence{Subject: "log"})
+		if lose || seq != 1 {
+			t.Errorf("the append that was lost has sequence %d", seq)
+		}
+		add(t, s, "log", "b", stream.Fence{Subject: "log", Last: seq})
+		if got := read(t, s, "log", 0, 2); !slices.Equal(got, []string{"1 log a", "2 log b"}) {
+			t.Errorf("read %q", got)
+		}
+	}
+}
+
+// An append that was lost, and after which somebody else appended, has a known outcome if it
+// was stored, and an unknown one if not.
+func TestLostAndMoved(t *testing.T) {
+	t.Parallel()
+	for _, stored := range []bool{false, true} {
+		c, s := open(t)
+		lose := true
+		c.Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+			if msgs[0].Subject != "NS_test.log" || !lose {
+				return c.Deliver(ctx, msgs)
+			}
+			lose = false
+			if stored {
+				if _, err := c.Deliver(ctx, msgs); err != nil {
+					return nil, err
+				}
+			}
+			last, err := s.Last(ctx, "log")
+			if err == nil {
+				_, err = s.Append(ctx, "log", []byte("other"), stream.Fence{Subject: "log", Last: last.Seq})
+			}
+			return nil, errors.Join(kv.ErrUncertain, err)
+		})
+		seq, err := s.Append(metatest.Context(t), "log", []byte("mine"), stream.Fence{Subject: "log"})
+		var moved *stream.Moved
+		if stored && (err != nil || seq != 1) {
+			t.Errorf("one that was stored: %d %v", seq, err)
+		}
+		if !stored && (!errors.As(err, &moved) || !moved.Unknown || moved.Last != 1) {
+			t.Errorf("one that was not: %d %v", seq, err)
+		}
+	}
+}
+
+func TestGone(t *testing.T) {
+	t.Parallel()
+	_, s := open(t)
+	ctx := metatest.Context(t)
+	if err := s.Destroy(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Append(ctx, "log", []byte("a"), stream.Fence{Subject: "log"}); !errors.Is(err, stream.ErrGone) {
+		t.Errorf("an append to no stream: %v", err)
+	}
+	if err := s.Destroy(ctx); err != nil {
+		t.Errorf("destroyed again: %v", err)
+	}
+}
