@@ -237,8 +237,8 @@ func (j *flushJob) Current(ctx context.Context) error {
 // verifyStep is how many bytes of a file are verified between two signs of progress.
 const verifyStep = 256 << 20
 
-// Verify checks every extent before anything is written.
-func (j *flushJob) Verify(ctx context.Context, progress func()) error {
+// Damage checks every extent.
+func (j *flushJob) Damage(ctx context.Context, progress func()) error {
 	size := j.snap.Size()
 	for off := int64(0); off < size; off += verifyStep {
 		if err := j.snap.Verify(ctx, off, min(verifyStep, size-off)); err != nil {

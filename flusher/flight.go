@@ -156,7 +156,9 @@ func (fl *flight) event(kind EventKind, err error) Event {
 }
 
 // attempt flushes the file. The order of its steps is what makes a flush true:
-// find and pin, take off or stay, verify, put, record.
+// find and pin, take off or stay, put, record. Every Put, and the compression before it, compares
+// the checksum of the bytes that it reads with the file's before the object gets its name: a check
+// of its own beforehand would read them twice.
 func (fl *flight) attempt() outcome {
 	fl.f.opts.Observe(Event{Kind: EventBegun, Key: fl.key, Bytes: fl.size})
 	job, err := fl.f.opts.Catalog.Begin(fl.ctx, fl.key)
@@ -175,13 +177,23 @@ func (fl *flight) attempt() outcome {
 		return outcome{verdict: v}
 	}
 	store, err := fl.f.opts.Stores(fl.ctx, fl.key.Buffer)
-	if err == nil {
-		err = job.Verify(fl.ctx, fl.progress)
-	}
 	if err != nil {
 		return outcome{verdict: failed, err: err}
 	}
-	return fl.put(job, store)
+	out := fl.put(job, store)
+	if damaged(out.err) {
+		if err := job.Damage(fl.ctx, fl.progress); err != nil {
+			out.err = err
+		}
+	}
+	return out
+}
+
+// damaged reports whether a Put failed by the bytes that it was to write: they have another checksum,
+// or their memory is gone.
+func damaged(err error) bool {
+	source := (*backing.SourceError)(nil)
+	return errors.As(err, &source) && (errors.Is(err, bb.Checksum) || errors.Is(err, bb.Lost))
 }
 
 // takeOff fixes the path, if the file may be flushed under it.

@@ -65,11 +65,12 @@ type Recorder interface {
 type Job interface {
 	// Path returns the file's clean path in the buffer, as of Begin.
 	Path() string
-	// Verify checks the bytes against their checksums before anything is written. It
-	// calls progress from time to time: a large file takes longer than Options.Patience.
-	Verify(ctx context.Context, progress func()) error
 	// Source returns the bytes, which stay where they are until Close.
 	Source() backing.Source
+	// Damage checks the bytes piece by piece after a Put has found that the whole has another
+	// checksum, and returns an error that names the piece that is wrong; nil if none is any more. It
+	// calls progress from time to time: a large file takes longer than Options.Patience.
+	Damage(ctx context.Context, progress func()) error
 	// Done records in the namespace what the store confirmed. Only when it returns
 	// nil is the file clean. It must be idempotent: after an error, or a crash, the
 	// file is flushed again. bb.NotFound: the file went away; what was just written

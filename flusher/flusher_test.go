@@ -439,19 +439,30 @@ func (s failing) Put(ctx context.Context, name string, src backing.Source, opts 
 	return s.Store.Put(ctx, name, src, opts)
 }
 
-// TestDamagedMemory is never written out.
+// TestDamagedMemory: damaged bytes get no name on the store, compressed or not, and the error names the piece.
 func TestDamagedMemory(t *testing.T) {
 	t.Parallel()
+	for _, name := range []string{codec.None, "zstd"} {
+		t.Run("codec "+name, func(t *testing.T) { damagedMemory(t, name) })
+	}
+}
+
+func damagedMemory(t *testing.T, name string) {
+	t.Parallel()
 	w, store := newWorld(t), memStore()
-	f := w.start(store, nil)
-	w.set(func() { w.mu.verify = bb.E(bb.Checksum, "verify", "a", "extent 3 is damaged") })
+	f := w.start(store, func(o *Options) { o.Policy = func(string) Policy { return Policy{Codec: name} } })
+	w.set(func() { w.mu.damage = bb.E(bb.Checksum, "verify", "a", "extent 3 is damaged") })
 	w.write("a", "content")
 	report, err := drainFor(t, f, 200*time.Millisecond)
-	if !errors.Is(err, bb.Checksum) || len(store.Contents()) != 0 || report.UnsavedCount != 1 {
+	if !errors.Is(err, bb.Checksum) || !strings.Contains(err.Error(), "extent 3") || len(store.Contents()) != 0 || report.UnsavedCount != 1 {
 		t.Fatalf("%v, %q", err, store.Contents())
 	}
-	w.set(func() { w.mu.verify = nil })
-	w.expectStore(store.Contents)
+	w.set(func() { w.mu.damage = nil })
+	if name == codec.None {
+		w.expectStore(store.Contents)
+	} else if report, err := f.Drain(t.Context(), "buf", nil); err != nil || store.Contents()["a.zst"] == nil {
+		t.Errorf("once its memory is mended: %v, %+v", err, report)
+	}
 }
 
 func drainFor(t *testing.T, f *Flusher, limit time.Duration) (Report, error) {

@@ -2,6 +2,7 @@ package flusher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -55,7 +56,7 @@ func (h *hung) Put(ctx context.Context, name string, src backing.Source, o backi
 type plainJob struct{ key Key }
 
 func (j plainJob) Path() string                           { return fmt.Sprintf("f%d", j.key.File) }
-func (j plainJob) Verify(context.Context, func()) error   { return nil }
+func (j plainJob) Damage(context.Context, func()) error   { return nil }
 func (j plainJob) Source() backing.Source                 { return backing.NewBytes([]byte("x")) }
 func (j plainJob) Done(context.Context, bb.Flushed) error { return nil }
 func (j plainJob) Close()                                 {}
@@ -261,9 +262,24 @@ func TestCloseDoesNotWaitForAHungStore(t *testing.T) {
 // slowJob is a large file: its verification, and each piece of it, takes a while.
 type slowJob struct {
 	plainJob
-	bytes    slowSource
+	bytes    backing.Source
 	patience time.Duration
 }
+
+// Damage takes long, and finds the damage, if the bytes are damaged at all.
+func (j slowJob) Damage(ctx context.Context, progress func()) error {
+	for range slowPieces {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(j.patience / 2):
+		}
+		progress()
+	}
+	return errDamaged
+}
+
+var errDamaged = bb.E(bb.Checksum, "verify", "", "extent 3 is damaged")
 
 type slowSource struct {
 	backing.Source
@@ -277,33 +293,31 @@ func (s slowSource) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 
 const slowPieces = 8
 
-func (j slowJob) Verify(_ context.Context, progress func()) error {
-	for range slowPieces {
-		time.Sleep(j.patience / 2)
-		progress()
-	}
-	return nil
-}
-
 func (j slowJob) Source() backing.Source { return j.bytes }
 
-type slowCatalog struct{ patience time.Duration }
+type slowCatalog struct {
+	patience time.Duration
+	damaged  bool
+}
 
 func (c slowCatalog) Begin(_ context.Context, k Key) (Job, error) {
 	bytes := backing.NewBytes(make([]byte, slowPieces*spoolStep))
+	if c.damaged {
+		return slowJob{plainJob{k}, damagedSource{bytes}, c.patience}, nil
+	}
 	return slowJob{plainJob{k}, slowSource{bytes, c.patience / 2}, c.patience}, nil
 }
 
-// TestLargeFilesAreNoHang has a file that takes longer to verify, and to compress, than a
-// store may be silent. The store is not to blame.
+// TestLargeFilesAreNoHang has a file that takes longer to compress, and one in which it takes longer
+// to find the damage, than a store may be silent. The store is not to blame.
 func TestLargeFilesAreNoHang(t *testing.T) {
-	for _, codec := range []string{"", "zstd"} {
+	for codec, want := range map[string]error{"zstd": nil, "": bb.Checksum} {
 		t.Run("codec "+codec, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const patience = 2 * time.Second
 				store := memStore()
 				f := New(Options{
-					Catalog: slowCatalog{patience}, Idle: -1, Patience: patience,
+					Catalog: slowCatalog{patience, want != nil}, Idle: -1, Patience: patience,
 					Stores: func(context.Context, string) (backing.Store, error) { return store, nil },
 					Policy: func(string) Policy { return Policy{Codec: codec} },
 				})
@@ -324,7 +338,9 @@ func TestLargeFilesAreNoHang(t *testing.T) {
 					}
 				}()
 				defer close(drained)
-				if report, err := f.Drain(t.Context(), "b", nil); err != nil {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+				defer cancel()
+				if report, err := f.Drain(ctx, "b", nil); !errors.Is(err, want) {
 					t.Errorf("the drain: %v, %+v", err, report)
 				}
 				if took := time.Since(began); took < 2*patience {

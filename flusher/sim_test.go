@@ -884,18 +884,24 @@ func (j *simJob) damaged() bool {
 	return j.f.damaged && j.f.generation == j.generation
 }
 
-func (j *simJob) Verify(context.Context, func()) error {
+func (j *simJob) Damage(context.Context, func()) error {
 	if j.damaged() {
 		return bb.E(bb.Checksum, "verify", j.path, "its memory is damaged")
 	}
 	return nil
 }
 
+// otherSum is a source whose bytes are not those of its checksum.
+type otherSum struct{ backing.Source }
+
+func (s otherSum) Checksum() uint64 { return ^s.Source.Checksum() }
+
 func (j *simJob) Source() backing.Source {
+	src := backing.NewBytes([]byte(j.content))
 	if j.damaged() {
-		return backing.NewBytes([]byte(j.content + "!"))
+		return otherSum{src}
 	}
-	return backing.NewBytes([]byte(j.content))
+	return src
 }
 
 // Done records a flush, unless the namespace does not answer.

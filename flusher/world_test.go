@@ -28,7 +28,7 @@ type world struct {
 		lastID bb.FileID
 		done   error // what Done answers
 		unsaid error // what Done answers after it has recorded the flush
-		verify error // what Verify answers
+		damage error // of the bytes in memory
 		pinned int
 		open   []string
 	}
@@ -115,15 +115,27 @@ type job struct {
 	generation bb.Generation
 }
 
-func (j *job) Path() string           { return j.path }
-func (j *job) Source() backing.Source { return backing.NewBytes(j.content) }
-func (j *job) Previous() bb.Flushed   { return j.before }
+func (j *job) Path() string         { return j.path }
+func (j *job) Previous() bb.Flushed { return j.before }
 
-func (j *job) Verify(context.Context, func()) error {
+func (j *job) Source() backing.Source {
+	if src := backing.NewBytes(j.content); j.Damage(nil, nil) == nil {
+		return src
+	} else {
+		return damagedSource{src}
+	}
+}
+
+func (j *job) Damage(context.Context, func()) error {
 	j.w.mu.Lock()
 	defer j.w.mu.Unlock()
-	return j.w.mu.verify
+	return j.w.mu.damage
 }
+
+// damagedSource has other bytes than those of its checksum.
+type damagedSource struct{ backing.Source }
+
+func (s damagedSource) Checksum() uint64 { return ^s.Source.Checksum() }
 
 func (j *job) Done(ctx context.Context, f bb.Flushed) error {
 	if err := ctx.Err(); err != nil {
