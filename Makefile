@@ -34,15 +34,15 @@ help: ## Print this list
 	@echo "  PKG=./bbd/... narrows test, race, fuzz, bench and cover; DIR=/some/tree is what demo writes."
 
 .PHONY: build
-build: build-go ## Build bin/bbd, bin/bbctl and bin/bbmount, static; with libfabric, bbd-ofi and bbctl-ofi; with Java, the jars
+build: build-go ## Build bin/bbd, bbctl, bbmount and bbbench, static; with libfabric, bbd-ofi, bbctl-ofi and bbbench-ofi; with Java, the jars
 	@if scripts/ofi-tools.sh; then $(MAKE) --no-print-directory build-ofi; \
-	elif [ -n "$$CI" ]; then exit 1; else echo "note: bbd-ofi and bbctl-ofi are not built."; fi
+	elif [ -n "$$CI" ]; then exit 1; else echo "note: bbd-ofi, bbctl-ofi and bbbench-ofi are not built."; fi
 	@if scripts/java-tools.sh; then $(MAKE) --no-print-directory build-java; \
 	elif [ -n "$$CI" ]; then exit 1; else echo "note: the jars of sdk/java are not built."; fi
 
 .PHONY: build-go
 build-go:
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl ./cmd/bbmount
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/bbd ./cmd/bbctl ./cmd/bbmount ./cmd/bbbench
 
 .PHONY: s3server
 s3server: ## Run a small S3 server at 127.0.0.1:7070, to try the quick start with
@@ -55,7 +55,7 @@ packages: build-go ## Build the deb and rpm packages and the OCI image archive, 
 
 .PHONY: build-ofi
 build-ofi:
-	for p in bbd bbctl; do CGO_ENABLED=1 go build -tags ofi -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$$p-ofi ./cmd/$$p || exit 1; done
+	for p in bbd bbctl bbbench; do CGO_ENABLED=1 go build -tags ofi -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$$p-ofi ./cmd/$$p || exit 1; done
 
 .PHONY: build-java
 build-java: ## Build the jars of sdk/java, below sdk/java/*/target (part of build)
@@ -88,7 +88,7 @@ test-ofi: ## Run the tests that need libfabric (part of test)
 test-with-ofi:
 	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) $(OFI)
 	@CGO_ENABLED=1 $(TESTRUN) -allow .ci/allowed-skips -- -tags ofi -timeout $(TIMEOUT) \
-		-run 'Libfabric|TestFabric|TestCluster(Read|Shared|Over|Replica)|TestFar' ./bbd ./client ./cmd/bbctl/bench
+		-run 'Libfabric|TestFabric|TestCluster(Read|Shared|Over|Replica)|TestFar' ./bbd ./client ./cmd/bbbench
 
 .PHONY: test-java
 test-java: ## Run the tests of sdk/java, against a real daemon (part of test)

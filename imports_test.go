@@ -30,6 +30,8 @@ var layers = []struct {
 }{
 	{"internal/bb", nil},
 	{"internal/checksum", nil},
+	{"internal/measure", nil},
+	{"internal/hostlimit", []string{"internal/bb", "internal/checksum", "internal/measure"}},
 	{"internal/...", []string{"internal/..."}},
 
 	{"rdma", nil},
@@ -84,6 +86,14 @@ var layers = []struct {
 	// bbctl verify checks receipts against the store when no daemon is left.
 	{"cmd/bbctl/...", []string{"cmd/bbctl/...", "client/...", "slurm/...", "flusher/...", "rdma/...", "internal/..."}},
 	{"cmd/bbd/...", []string{"cmd/bbd/...", "bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
+	// Rows compare with the S3 library alone, and with libfabric alone.
+	{"cmd/bbbench", []string{"cmd/bbbench/...", "internal/..."}},
+	{"cmd/bbbench/report", []string{"internal/..."}},
+	{"cmd/bbbench/process", []string{"internal/..."}},
+	{"cmd/bbbench/testbed", []string{"cmd/bbbench/process", "flusher/backing/s3", "rdma/ofi/fi", "client/...", "internal/..."}},
+	{"cmd/bbbench/datapath", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "client/...", "rdma/...", "internal/..."}},
+	{"cmd/bbbench/stores", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "flusher/backing/s3", "client/...", "internal/..."}},
+	{"cmd/bbbench/...", []string{"cmd/bbbench/testbed", "cmd/bbbench/process", "cmd/bbbench/report", "client/...", "internal/..."}},
 	{"cmd/...", []string{"client/...", "rdma/...", "internal/..."}},
 	{"scripts/...", []string{"internal/..."}},
 }

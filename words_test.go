@@ -69,7 +69,7 @@ func TestCountsAgree(t *testing.T) {
 // uncountedDir reports whether no user reads what a folder's programs print: they are of tests
 // and measurements. Package rdma imports nothing of ours.
 func uncountedDir(path string) bool {
-	return strings.HasSuffix(path, "test") || path == "rdma" || path == "tools" || path == "cmd/demo" || path == "cmd/bbctl/bench" || path == "scripts"
+	return strings.HasSuffix(path, "test") || path == "rdma" || path == "tools" || path == "cmd/demo" || strings.HasPrefix(path, "cmd/bbbench") || path == "scripts"
 }
 
 var (

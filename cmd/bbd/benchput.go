@@ -18,7 +18,7 @@ import (
 	"forebay/meta/kv"
 )
 
-// benchPut measures key-value puts, for `bbctl bench`: what a daemon's namespace can
+// benchPut measures key-value puts, for bbbench: what a daemon's namespace can
 // be compared with.
 type benchPut struct {
 	url      string
