@@ -52,6 +52,10 @@ var layers = []struct {
 	{"meta/ops", []string{"meta/kv", "meta/metapb", "internal/..."}},
 	{"meta/batch", []string{"meta/kv", "meta/metapb", "internal/..."}},
 	{"meta/namespace", []string{"meta/kv", "meta/metapb", "internal/..."}},
+	{"meta/nslog/pages", []string{"internal/bb"}},
+	{"meta/nslog/record", []string{"meta/namespace", "meta/kv", "internal/..."}},
+	{"meta/nslog/table", []string{"meta/nslog/pages", "meta/nslog/record", "internal/bb"}},
+	{"meta/nslog", []string{"meta/namespace", "meta/stream", "meta/kv", "internal/..."}},
 	{"meta/txn", []string{"meta/namespace", "meta/kv", "meta/metapb", "internal/..."}},
 	{"meta/...", []string{"meta/...", "internal/..."}},
 
@@ -170,6 +174,9 @@ var without = []struct {
 }{
 	{"internal/bb", []string{"os/...", "net", "net/http/...", "log/..."}},
 	{"flusher/plan", []string{"os/...", "net", "net/http/...", "log/..."}},
+	{"meta/nslog/pages", []string{"os/...", "net", "net/http/...", "log/..."}},
+	{"meta/nslog/record", []string{"os/...", "net", "net/http/...", "log/..."}},
+	{"meta/nslog/table", []string{"os/...", "net", "net/http/...", "log/..."}},
 	{"bbd/admit", []string{"os/...", "net", "net/http/...", "log/..."}},
 	{"bbd/storerules", []string{"os/...", "net", "net/http/...", "log/..."}},
 	{"bbd/store/...", []string{"net/..."}},

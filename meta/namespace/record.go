@@ -13,7 +13,7 @@ import (
 const maxHolders = 1024
 
 func sealEntry(key string, e *bb.Entry) ([]byte, error) {
-	if err := checkEntry(e); err != nil {
+	if err := CheckEntry(e); err != nil {
 		return nil, err
 	}
 	m := &metapb.Entry{
@@ -59,14 +59,14 @@ func openEntry(key string, b []byte, seq uint64) (bb.Entry, error) {
 	if m.GetType() > math.MaxUint8 {
 		e.Type = 0
 	}
-	if err := checkEntry(&e); err != nil {
+	if err := CheckEntry(&e); err != nil {
 		return bb.Entry{}, &bb.Error{Kind: bb.Checksum, Op: "decode", Path: key, Err: err}
 	}
 	return e, nil
 }
 
-// checkEntry refuses what may neither be stored nor be believed.
-func checkEntry(e *bb.Entry) error {
+// CheckEntry refuses what may neither be stored nor be believed.
+func CheckEntry(e *bb.Entry) error {
 	invalid := func(why string) error { return bb.E(bb.Invalid, "entry", e.Name, why) }
 	switch {
 	case e.Type != bb.TypeFile && e.Type != bb.TypeDirectory:

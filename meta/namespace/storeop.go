@@ -46,7 +46,7 @@ type StoreOp struct {
 	// What flushes may have put under the old path and, of a file's rename that the store
 	// follows, under the new one, without a record: bb.Entry.Unrecorded.
 	Attempts, ReplacedAttempts []bb.Content
-	rest                       string
+	Rest                       string // what newer releases have stored of it, encoded: it is kept
 }
 
 // opKeys hands out the keys of operations. A key that was deleted leaves a marker for
@@ -116,7 +116,7 @@ func sealOp(key string, op *StoreOp) ([]byte, error) {
 		Op: uint32(op.Op), OldPath: op.OldPath, NewPath: op.NewPath, File: uint64(op.File), IsDir: op.IsDir,
 		Flushed: flushedRecord(op.Flushed), Replaced: flushedRecord(op.Replaced), By: string(op.By), Seq: op.Seq,
 		Left: flushedRecord(op.Left), Attempts: contentRecords(op.Attempts), ReplacedAttempts: contentRecords(op.ReplacedAttempts),
-	}, op.rest))
+	}, op.Rest))
 }
 
 func (ns *Namespace) removalOp(ctx context.Context, e *bb.Entry) (kv.Change, error) {
@@ -180,7 +180,7 @@ func (ns *Namespace) openOps(records map[string]kv.Record) (map[string]*StoreOp,
 			File: bb.FileID(m.GetFile()), IsDir: m.GetIsDir(), Flushed: fromFlushed(m.GetFlushed()),
 			Replaced: fromFlushed(m.GetReplaced()), Left: fromFlushed(m.GetLeft()), By: bb.NodeID(m.GetBy()),
 			Attempts: fromContents(m.GetAttempts()), ReplacedAttempts: fromContents(m.GetReplacedAttempts()),
-			rest: kv.Rest(&m),
+			Rest: kv.Rest(&m),
 		}
 	}
 	return ops, nil
