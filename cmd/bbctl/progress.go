@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -60,13 +61,20 @@ func (a *app) progress(what string) *progress {
 	f, ok := a.err.(*os.File)
 	var bar bool
 	if bar, p.lines = showProgress(a.progressMode, a.json, ok && term.IsTerminal(int(f.Fd()))); bar {
-		p.bar = progressbar.NewOptions64(
-			-1, progressbar.OptionSetWriter(a.err), progressbar.OptionSetDescription(what), progressbar.OptionShowBytes(true),
-			progressbar.OptionShowTotalBytes(true), progressbar.OptionUseIECUnits(true), progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true), progressbar.OptionFullWidth(),
-		)
+		p.bar = newBar(a.err, what)
 	}
 	return p
+}
+
+// newBar returns a bar that is drawn when it is set, and only then: the goroutine with which the library turns
+// a bar of unknown length reads the bar's start without its lock.
+func newBar(w io.Writer, what string) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(
+		-1, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowBytes(true),
+		progressbar.OptionShowTotalBytes(true), progressbar.OptionUseIECUnits(true), progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true), progressbar.OptionFullWidth(),
+		progressbar.OptionSetSpinnerChangeInterval(0),
+	)
 }
 
 // set shows how much is done.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -46,4 +48,16 @@ func TestShowProgress(t *testing.T) {
 			t.Errorf("%q: %v", mode, err)
 		}
 	}
+}
+
+// TestBarHasNoGoroutine: a bar that waits for its first figure longer than its spinner turns, and is never
+// ended, leaves no goroutine. The bubble fails where one is left, and the race detector where one reads the bar.
+func TestBarHasNoGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bar := newBar(io.Discard, "rm")
+		time.Sleep(time.Second)
+		if err := bar.Set64(1); err != nil {
+			t.Error(err)
+		}
+	})
 }
