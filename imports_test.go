@@ -66,6 +66,7 @@ var layers = []struct {
 
 	{"bbd/admit", []string{"internal/bb"}},
 	{"bbd/share", nil},
+	{"bbd/lockrank", nil},
 	{"bbd/storerules", []string{"internal/bb"}},
 	{"bbd/metrics", []string{"internal/..."}},
 	{"bbd/store/...", []string{"bbd/store/...", "bbd/share", "internal/..."}},

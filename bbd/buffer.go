@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"forebay/bbd/access"
+	"forebay/bbd/lockrank"
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -45,7 +46,7 @@ type buffer struct {
 	folds    folds
 
 	forgotten struct {
-		lockorder.Mutex[rankLeaf]
+		lockorder.Mutex[lockrank.Leaf]
 		list []unexplained
 	}
 }

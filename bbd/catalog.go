@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"forebay/bbd/lockrank"
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/flusher/backing"
@@ -341,7 +342,7 @@ type snapshotSource struct {
 	snap  *store.Snapshot
 	whole bool // all of it was in memory, and is pinned
 
-	mu     lockorder.Mutex[rankSource] // guards what follows: parts are asked for in parallel
+	mu     lockorder.Mutex[lockrank.Source] // guards what follows: parts are asked for in parallel
 	pinned []*store.Pinned
 	tap    tap
 	last   []byte // read past memory: the extent that begins at an offset of the file

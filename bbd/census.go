@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"forebay/bbd/lockrank"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 )
@@ -21,7 +22,7 @@ type census struct {
 type censor struct {
 	d  *Daemon
 	mu struct {
-		lockorder.Mutex[rankLeaf]
+		lockorder.Mutex[lockrank.Leaf]
 		last    census
 		at      time.Time // when it was complete; zero: there is none
 		took    time.Duration

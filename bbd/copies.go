@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"forebay/bbd/lockrank"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -14,7 +15,7 @@ import (
 type copies struct {
 	store *store.Store
 	mu    struct {
-		lockorder.Mutex[rankCopies]
+		lockorder.Mutex[lockrank.Copies]
 		byKey map[copyKey]*fileCopy
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
+	"forebay/bbd/lockrank"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -42,7 +43,7 @@ type fileCopy struct {
 	idle  time.Time // since when nobody uses it, likewise
 
 	mu struct {
-		lockorder.Mutex[rankFileCopy]
+		lockorder.Mutex[lockrank.FileCopy]
 		session *peer.Session
 		handle  uint64
 		second  remoteHandle // of the second copy; zero: not asked yet

@@ -16,6 +16,7 @@ import (
 
 	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
+	"forebay/bbd/lockrank"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/bbd/share"
@@ -40,8 +41,8 @@ import (
 // sessions and leases, commits in progress end, optionally everything is drained.
 //
 // Mutexes are taken in this order. Those above the line order operations, and are held across
-// I/O; those below it guard state, and are not. locks.go has their places, which builds with the
-// tag lockorder check.
+// I/O; those below it guard state, and are not. Package lockrank has their places, which
+// builds with the tag lockorder check.
 //
 //	openFile.mu            one generation's commits; a rename locks two, in the order of their places
 //	folds.directories      a directory is renamed for a transaction
@@ -86,24 +87,24 @@ type Daemon struct {
 	maxPinned int64 // bytes that one answer to a reader pins
 
 	ids struct {
-		lockorder.Mutex[rankLeaf]
+		lockorder.Mutex[lockrank.Leaf]
 		next, end uint64
 	}
 
 	buffers struct {
-		lockorder.Mutex[rankBuffers]
+		lockorder.Mutex[lockrank.Buffers]
 		byName   map[string]*buffer
 		changing nameLocks // held while the buffer of a name is made, taken up or deleted
 	}
 
 	// Buffers of jobs that are gone, and whose figures are not written down yet.
 	retired struct {
-		lockorder.Mutex[rankLeaf]
+		lockorder.Mutex[lockrank.Leaf]
 		list []*buffer
 	}
 
 	homeless struct { // bytes of buffers that the namespace does not have
-		lockorder.Mutex[rankLeaf]
+		lockorder.Mutex[lockrank.Leaf]
 		byBuffer map[string][]unexplained
 	}
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"forebay/bbd/cluster"
+	"forebay/bbd/lockrank"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 )
@@ -15,7 +16,7 @@ import (
 // is in either looks there first, and then here.
 type dirtyFiles struct {
 	mu struct {
-		lockorder.Mutex[rankDirtyFiles]
+		lockorder.Mutex[lockrank.DirtyFiles]
 		files   map[bb.FileID]dirtyFile
 		failing map[bb.FileID]string // why the last flush failed
 	}

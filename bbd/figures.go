@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"forebay/bbd/lockrank"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 )
@@ -15,7 +16,7 @@ import (
 type figures struct {
 	absorbed, blocked, peak, failures atomic.Int64
 
-	mu       lockorder.Mutex[rankLeaf] // guards what follows
+	mu       lockorder.Mutex[lockrank.Leaf] // guards what follows
 	flushed  int64
 	flushing time.Duration
 	until    time.Time   // the end of the latest flush

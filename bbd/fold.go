@@ -8,6 +8,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
+	"forebay/bbd/lockrank"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
@@ -172,10 +173,10 @@ func (b *buffer) removePlace(ctx context.Context, c access.Caller, at place, exp
 // folds are the transactions that this daemon is folding: all who need one folded wait for
 // the same.
 type folds struct {
-	lockorder.Mutex[rankLeaf]
+	lockorder.Mutex[lockrank.Leaf]
 	running map[bb.TxnID]*foldRun
 
-	directories lockorder.Mutex[rankDirectories] // held while one is renamed
+	directories lockorder.Mutex[lockrank.Directories] // held while one is renamed
 }
 
 type foldRun struct {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forebay/bbd/cluster"
+	"forebay/bbd/lockrank"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 	"forebay/internal/wire"
@@ -31,7 +32,7 @@ import (
 
 // freezer keeps the changes of a buffer apart from the decision to destroy it.
 type freezer struct {
-	mu      lockorder.Mutex[rankLeaf]
+	mu      lockorder.Mutex[lockrank.Leaf]
 	freezes int           // in effect
 	inside  int           // changes under way
 	waiting int           // changes that wait for the end of the freezes

@@ -3,13 +3,14 @@ package bbd
 import (
 	"context"
 
+	"forebay/bbd/lockrank"
 	"forebay/internal/lockorder"
 )
 
 // nameLocks are locks that are held across changes of the namespace, one for each name that
 // somebody changes: the buffers of other names are made and deleted meanwhile.
 type nameLocks struct {
-	mu   lockorder.Mutex[rankLeaf]
+	mu   lockorder.Mutex[lockrank.Leaf]
 	held map[string]chan struct{} // closed when it is released
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
+	"forebay/bbd/lockrank"
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -20,7 +21,7 @@ import (
 //	  ▲                  │
 //	  └──end(not done)───┘
 type nodeDrain struct {
-	mu      lockorder.Mutex[rankLeaf]
+	mu      lockorder.Mutex[lockrank.Leaf]
 	running int // drains that have not ended
 	drained bool
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"forebay/bbd/lockrank"
 	"forebay/flusher/plan"
 	"forebay/internal/lockorder"
 	"forebay/internal/rounds"
@@ -22,7 +23,7 @@ type notedOps struct {
 
 	follower namespace.OpReader // used in a read alone
 
-	mu    lockorder.Mutex[rankLeaf]
+	mu    lockorder.Mutex[lockrank.Leaf]
 	ahead map[uint64]*namespace.StoreOp // not handed, by revision
 	mine  map[uint64]*namespace.StoreOp // those of ahead that this daemon carries out
 	names plan.Index[uint64]            // of ahead

@@ -9,6 +9,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
+	"forebay/bbd/lockrank"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -50,7 +51,7 @@ type openFile struct {
 	published atomic.Bool                         // written under mu
 	second    atomic.Pointer[cluster.Incarnation] // replica's, likewise; nil: there is none
 
-	mu        lockorder.Mutex[rankOpenFile]
+	mu        lockorder.Mutex[lockrank.OpenFile]
 	at        place
 	replica   *replica  // the second copy; nil: none yet
 	near      bb.NodeID // the other node that opened it last; "": none has

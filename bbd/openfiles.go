@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"forebay/bbd/lockrank"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 )
@@ -13,7 +14,7 @@ import (
 // its own mutex guards, the callers have locked.
 type openFiles struct {
 	mu struct {
-		lockorder.Mutex[rankOpenFiles]
+		lockorder.Mutex[lockrank.OpenFiles]
 		at   map[place]*openFile
 		byID map[bb.FileID]*openFile
 	}

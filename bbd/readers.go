@@ -3,6 +3,7 @@ package bbd
 import (
 	"context"
 
+	"forebay/bbd/lockrank"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -11,10 +12,10 @@ import (
 // readers has the files of a buffer that are open for reading, and those whose bytes are being
 // brought back, which nobody may begin to read meanwhile.
 type readers struct {
-	restores lockorder.Mutex[rankRestores] // held while a file is read back from the store: one at a time
+	restores lockorder.Mutex[lockrank.Restores] // held while a file is read back from the store: one at a time
 
 	mu struct {
-		lockorder.Mutex[rankReaders]
+		lockorder.Mutex[lockrank.Readers]
 		files     map[bb.FileID]*reading
 		restoring map[bb.FileID]chan struct{} // closed when it has ended
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"forebay/bbd/lockrank"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -526,7 +527,7 @@ func (b *buffer) recoverForgotten(ctx context.Context, sv *survey, known map[bb.
 type forgottenFiles struct {
 	older int
 
-	mu    lockorder.Mutex[rankLeaf]
+	mu    lockorder.Mutex[lockrank.Leaf]
 	known map[bb.FileID]struct{}
 	gone  *[]bb.Entry
 	left  []unexplained

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/lockrank"
 	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/flusher/backing"
@@ -50,7 +51,7 @@ import (
 
 // rechecks are names under which the store has to be looked at.
 type rechecks struct {
-	mu      lockorder.Mutex[rankLeaf]
+	mu      lockorder.Mutex[lockrank.Leaf]
 	waiting map[doubt]bool // true: what was left under the name has been removed
 	running bool           // somebody works them off
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"forebay/bbd/lockrank"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -24,7 +25,7 @@ type remoteSpace struct {
 	tier    bb.Tier       // where the bytes belong
 	turn    chan struct{} // holds one token: who has it may ask for the next lease
 
-	mu   lockorder.Mutex[rankRemoteSpace] // never held while waiting
+	mu   lockorder.Mutex[lockrank.RemoteSpace] // never held while waiting
 	now  *remoteLease
 	idle *time.Timer
 }
@@ -62,7 +63,7 @@ type remoteKey struct {
 type remoteSpaces struct {
 	b  *buffer
 	mu struct {
-		lockorder.Mutex[rankRemoteSpaces]
+		lockorder.Mutex[lockrank.RemoteSpaces]
 		by map[remoteKey]*remoteSpace
 	}
 }

@@ -3,6 +3,7 @@ package bbd
 import (
 	"time"
 
+	"forebay/bbd/lockrank"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 	"forebay/internal/wire"
@@ -21,7 +22,7 @@ func commitOf(m *wire.Commit) commitID { return commitID{m.Writer, m.Number} }
 
 // repeats remembers the last commit of each writer. Safe for concurrent use.
 type repeats struct {
-	mu   lockorder.Mutex[rankLeaf]
+	mu   lockorder.Mutex[lockrank.Leaf]
 	last map[repeatKey]lastCommit
 	most int // default maxRepeats
 }

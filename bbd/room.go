@@ -12,6 +12,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/admit"
+	"forebay/bbd/lockrank"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -26,7 +27,7 @@ type room struct {
 	wakeup chan struct{} // holds at most one
 
 	mu struct {
-		lockorder.Mutex[rankRoom]
+		lockorder.Mutex[lockrank.Allocator]
 		waiting []*waiter // in order of arrival
 		last    uint64
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"forebay/bbd/lockrank"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
@@ -31,7 +32,7 @@ type segmentWriter struct {
 	patience time.Duration
 	turn     chan struct{} // holds one token: who has it may ask for the next lease
 
-	mu lockorder.Mutex[rankSegmentWriter] // never held while waiting
+	mu lockorder.Mutex[lockrank.SegmentWriter] // never held while waiting
 	// now is the segment that is being filled; nil: none.
 	now  *filling
 	last int64 // bytes of the one before
@@ -194,7 +195,7 @@ func (w *segmentWriter) write(ctx context.Context, p []byte, offset int64) (exte
 type segmentWriters struct {
 	b  *buffer
 	mu struct {
-		lockorder.Mutex[rankSegmentWriters]
+		lockorder.Mutex[lockrank.SegmentWriters]
 		by map[writerKey]*segmentWriter
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/fabric"
+	"forebay/bbd/lockrank"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -37,7 +38,7 @@ type client struct {
 	admission *fabric.Admission // the client's way to region memory over the network; nil: none
 
 	mu struct {
-		lockorder.Mutex[rankLeaf]
+		lockorder.Mutex[lockrank.Leaf]
 		parts map[bb.FileID]commitParts // of second copies that come in parts
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"forebay/bbd/access"
+	"forebay/bbd/lockrank"
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/asuser"
 	"forebay/flusher/backing/detach"
@@ -36,7 +37,7 @@ type stores struct {
 	wg      sync.WaitGroup
 	targets *storeTargets
 	mu      struct {
-		lockorder.Mutex[rankStores]
+		lockorder.Mutex[lockrank.Backings]
 		byBuffer map[string]*opening
 		shared   map[string]string         // what a backing URL leads to, as shared returns it
 		calls    map[string]*detach.Calls  // by what shared returns

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"forebay/bbd/lockrank"
 	"forebay/flusher/backing/detach"
 	"forebay/flusher/backing/posix"
 	"forebay/internal/lockorder"
@@ -25,7 +26,7 @@ type storeTargets struct {
 	d     *Daemon
 	calls detach.Calls // that hang; while one does, there is no other
 
-	mu    lockorder.Mutex[rankLeaf]
+	mu    lockorder.Mutex[lockrank.Leaf]
 	asked time.Time
 	names []string
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"forebay/bbd/lockrank"
 	"forebay/bbd/store"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
@@ -58,7 +59,7 @@ var errNoRoom error = bb.E(bb.NoSpace, "read", "", "no memory becomes free: othe
 // this one is about to replace on the store. So bytes that have the wrong checksum are read once
 // more, from an object opened anew.
 type tap struct {
-	mu     lockorder.Mutex[rankTap]
+	mu     lockorder.Mutex[lockrank.Tap]
 	from   io.ReadCloser // nil: nothing is open
 	cancel context.CancelFunc
 	at     int64

@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"forebay/bbd/access"
+	"forebay/bbd/lockrank"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -49,7 +50,7 @@ type unfinished struct {
 	earlier map[bb.InstanceID]bool // of this state folder, before this life; constant
 
 	mu struct {
-		lockorder.Mutex[rankLeaf]
+		lockorder.Mutex[lockrank.Leaf]
 		swept map[sweptDir]bool
 	}
 }

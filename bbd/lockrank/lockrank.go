@@ -1,0 +1,70 @@
+// Package lockrank has the places of a daemon's mutexes in the order in which they are taken, which
+// the comment of bbd.Daemon explains and builds with the tag lockorder check. It must never know what
+// the mutexes guard.
+package lockrank
+
+// The places, the first to be taken first.
+const (
+	placeOpenFile = iota
+	placeDirectories
+	placeRestores
+	placeSource
+	placeFileCopy
+	placeTap
+	placeAllocator
+	placeBackings
+	placeBuffers
+	placeOpenFiles
+	placeDirtyFiles
+	placeReaders
+	placeCopies
+	placeSegmentWriters
+	placeRemoteSpaces
+	placeSegmentWriter
+	placeRemoteSpace
+	placeLeaf // of those under which no other is taken
+)
+
+type (
+	Directories    struct{} // a directory is renamed for a transaction
+	OpenFile       struct{} // one generation's commits
+	Restores       struct{} // files that come back from the store, one at a time
+	Source         struct{} // what a flush reads past memory
+	FileCopy       struct{} // a generation's handles at the nodes that have it
+	Tap            struct{} // one reader's object on the store
+	Allocator      struct{} // writers that wait for a segment
+	Backings       struct{} // backing stores of all buffers
+	Buffers        struct{} // buffers by name
+	OpenFiles      struct{} // the open files of a buffer
+	DirtyFiles     struct{} // the dirty files of a buffer
+	Readers        struct{} // the readers of a buffer
+	Copies         struct{} // a buffer's copies of other nodes' files
+	SegmentWriters struct{} // writers of segments that the daemon fills, by user
+	RemoteSpaces   struct{} // segments in other daemons' memory, by session
+	SegmentWriter  struct{} // one writer of segments
+	RemoteSpace    struct{} // one segment in another daemon's memory
+	Leaf           struct{} // a mutex under which no other is taken
+)
+
+// Rank returns the place in the order, and what the mutexes of that place are called.
+func (Directories) Rank() (int, string)    { return placeDirectories, "folds.directories" }
+func (OpenFile) Rank() (int, string)       { return placeOpenFile, "openFile.mu" }
+func (Restores) Rank() (int, string)       { return placeRestores, "readers.restores" }
+func (Source) Rank() (int, string)         { return placeSource, "snapshotSource.mu" }
+func (FileCopy) Rank() (int, string)       { return placeFileCopy, "fileCopy.mu" }
+func (Tap) Rank() (int, string)            { return placeTap, "tap.mu" }
+func (Allocator) Rank() (int, string)      { return placeAllocator, "Allocator.mu" }
+func (Backings) Rank() (int, string)       { return placeBackings, "Pool.mu of backing stores" }
+func (Buffers) Rank() (int, string)        { return placeBuffers, "Daemon.buffers" }
+func (OpenFiles) Rank() (int, string)      { return placeOpenFiles, "openFiles.mu" }
+func (DirtyFiles) Rank() (int, string)     { return placeDirtyFiles, "dirtyFiles.mu" }
+func (Readers) Rank() (int, string)        { return placeReaders, "readers.mu" }
+func (Copies) Rank() (int, string)         { return placeCopies, "copies.mu" }
+func (SegmentWriters) Rank() (int, string) { return placeSegmentWriters, "segmentWriters.mu" }
+func (RemoteSpaces) Rank() (int, string)   { return placeRemoteSpaces, "remoteSpaces.mu" }
+func (SegmentWriter) Rank() (int, string)  { return placeSegmentWriter, "segmentWriter.mu" }
+func (RemoteSpace) Rank() (int, string)    { return placeRemoteSpace, "remoteSpace.mu" }
+func (Leaf) Rank() (int, string)           { return placeLeaf, "a mutex without others under it" }
+
+// Several is of lockorder: a rename locks the files at two places, in the order of those.
+func (OpenFile) Several() {}
