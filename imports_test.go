@@ -74,6 +74,8 @@ var layers = []struct {
 	{"bbd/rpc", []string{"bbd/access", "bbd/share", "internal/bb", "internal/wire", "internal/clustercert", "internal/unixsocket"}},
 	{"bbd/cluster", []string{"bbd/peer", "bbd/access", "bbd/admit", "meta/gossip", "rdma/...", "internal/..."}},
 	{"bbd/fabric", []string{"bbd/store", "rdma/...", "internal/..."}},
+	{"bbd/backings", []string{"bbd/access", "bbd/cluster", "bbd/lockrank", "bbd/storerules", "flusher/backing/...", "meta/gossip", "internal/..."}},
+	{"bbd/leftovers", []string{"bbd/access", "bbd/lockrank", "flusher/backing", "meta/gossip", "internal/..."}},
 	{"bbd/...", []string{"bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
 
 	{"client/internal/session", []string{"rdma/...", "internal/..."}},
@@ -351,6 +353,9 @@ func TestEdge(t *testing.T) {
 		{"bbd/fabric", module + "bbd/store", false, true},
 		{"bbd/fabric", module + "bbd", false, false},
 		{"bbd/fabric", module + "meta/gossip", false, false},
+		{"bbd/backings", module + "flusher/backing/health", false, true},
+		{"bbd/backings", module + "flusher", false, false},
+		{"bbd/leftovers", module + "bbd/backings", false, false},
 
 		{"client", module + "rdma/route", false, true},
 		{"client", module + "client/admin", false, false},

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/backings"
 	"forebay/bbd/rpc"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
@@ -47,7 +48,7 @@ func (d *Daemon) bufferCreate(ctx context.Context, r *rpc.Request, m *wire.Buffe
 		return nil, bb.Wrap("buffer create", bb.Address{Buffer: spec.Name}.String(), err)
 	}
 	spec = b.spec()
-	spec.Found, spec.FoundTotal = held.name, held.files
+	spec.Found, spec.FoundTotal = held.Name, held.Files
 	return wire.FromBuffer(&spec), nil
 }
 
@@ -67,7 +68,7 @@ func complete(spec *bb.Buffer, m *wire.Buffer) {
 
 // createBuffer checks everything that can be wrong before anything is changed. It returns too what
 // the store holds already, counted to count.
-func (d *Daemon) createBuffer(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (b *buffer, held holding, err error) {
+func (d *Daemon) createBuffer(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (b *buffer, held backings.Contents, err error) {
 	if err := checkBuffer(spec); err != nil {
 		return nil, held, err
 	}
@@ -189,7 +190,7 @@ func checkTiers(rules []bb.TierRule, disk bool) error {
 // that runs as root writes where the buffer's owner may, not where root may. It returns which
 // directory the backing is now, and what it holds. One that does not exist is refused, not made: most often
 // it is one whose file system is not mounted.
-func (d *Daemon) checkBacking(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (id string, held holding, err error) {
+func (d *Daemon) checkBacking(ctx context.Context, c access.Caller, spec bb.Buffer, count int) (id string, held backings.Contents, err error) {
 	if spec.Backing == "" {
 		return "", held, nil
 	}
@@ -200,10 +201,10 @@ func (d *Daemon) checkBacking(ctx context.Context, c access.Caller, spec bb.Buff
 	if where.Scheme == "file" && d.inside(where.Path) {
 		return "", held, bb.E(bb.Invalid, "backing", spec.Backing, "lies in the daemon's own folder").WithRemedy("choose another directory")
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, storePatience, notAnswered(spec.Backing))
+	ctx, cancel := context.WithTimeoutCause(ctx, backings.Patience, backings.NotAnswered(spec.Backing))
 	defer cancel()
-	id, held, err = d.stores.probe(ctx, c, spec, where, count)
-	return id, held, answered(ctx, err)
+	id, held, err = d.stores.Probe(ctx, c, spec, where, count)
+	return id, held, backings.Answered(ctx, err)
 }
 
 // inside reports whether a path is, is in, or holds one of the daemon's own folders.
@@ -355,7 +356,7 @@ func (d *Daemon) dropBuffer(b *buffer) {
 	d.flusher.ForgetBuffer(b.name)
 	b.drop()
 	d.keepFigures(b)
-	if err := d.stores.forget(b.name); err != nil {
+	if err := d.stores.Forget(b.name); err != nil {
 		d.log.Warn("closing the store of a destroyed buffer", "buffer", b.name, "err", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"forebay/bbd/backings"
 	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
 	"forebay/bbd/peer"
@@ -50,7 +51,7 @@ type Config struct {
 	// They do not hold for root and the daemon's user.
 	StoreRules []storerules.Rule
 	Flush      FlushConfig
-	Lustre     LustreConfig
+	Lustre     backings.Lustre
 	Limits     Limits
 
 	ResumeGrace time.Duration // how long a file waits for a writer that lost its daemon

@@ -14,8 +14,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"forebay/bbd/backings"
 	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
+	"forebay/bbd/leftovers"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
@@ -52,7 +54,7 @@ import (
 //	tap.mu                 one reader's object on the store
 //	────
 //	room.mu                writers that wait for a segment
-//	stores.mu              stores of all buffers
+//	backings.Pool.mu       backing stores of all buffers
 //	Daemon.buffers         buffers by name
 //	openFiles, dirtyFiles, readers, copies      the four parts of a buffer, in this order
 //	segmentWriters, remoteSpaces                segments that the daemon fills, by user and by session
@@ -75,14 +77,14 @@ type Daemon struct {
 	room    *room
 	server  *rpc.Server
 	shares  *userShares
-	stores  *stores
+	stores  *backings.Pool
 	names   *nss.Names // of users, in rules
 	observe *observe
 	cluster *cluster.Cluster // nil: alone
 	census  censor
 	passing passing
 
-	unfinished *unfinished // set before any store is opened
+	unfinished *leftovers.Tracker // set before any store is opened
 
 	maxPinned int64 // bytes that one answer to a reader pins
 
@@ -195,12 +197,9 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	}
 	d.epoch = d.nextID()
 	step("the notes of unfinished uploads", nil)
-	d.unfinished = newUnfinished(d)
-	noted := d.unfinished.noted()
-	d.stores = newStores(d)
-	d.wg.Go(d.stores.logTrouble)
+	d.openStores()
+	noted := d.unfinished.Noted()
 	step("the flusher", nil)
-	d.shareLimit()
 	if err := d.startFlusher(); err != nil {
 		return err
 	}
@@ -215,7 +214,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	step("the sockets", nil)
 	d.wg.Go(d.reapTxns) // not before: it moves entries that recover takes up
 	d.wg.Go(d.watchForgotten)
-	d.wg.Go(func() { d.unfinished.sweepNoted(noted) })
+	d.wg.Go(func() { d.unfinished.SweepNoted(noted) })
 	if d.cluster != nil {
 		d.wg.Go(d.followBuffers)
 		d.wg.Go(d.keepSeconds)
@@ -494,7 +493,7 @@ func (d *Daemon) close() error {
 		errs = append(errs, d.flusher.Close())
 	}
 	if d.stores != nil {
-		errs = append(errs, d.stores.close())
+		errs = append(errs, d.stores.Close())
 	}
 	if d.meta != nil {
 		d.meta.Close()

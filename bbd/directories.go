@@ -154,7 +154,7 @@ func (d *savedDirs) put(ctx context.Context, p string, e *bb.Entry, opts backing
 		return nil
 	}
 	if d.to == nil {
-		if d.to, err = d.b.d.stores.get(ctx, d.b.name); err != nil {
+		if d.to, err = d.b.d.stores.Get(ctx, d.b.name); err != nil {
 			return err
 		}
 	}

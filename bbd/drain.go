@@ -285,7 +285,7 @@ func (b *buffer) keepReceipt(ctx context.Context) error {
 	if err := b.writeReceipt(ctx, func(lines []byte) error { all = append(all, lines...); return nil }); err != nil {
 		return err
 	}
-	store, err := b.d.stores.get(ctx, b.name)
+	store, err := b.d.stores.Get(ctx, b.name)
 	if err != nil {
 		return err
 	}
@@ -311,7 +311,7 @@ func (d *Daemon) verify(ctx context.Context, r *rpc.Request, m *wire.Verify) (pr
 			url = head.Backing
 		}
 	}
-	store, err := d.openURL(ctx, *r.Caller(), url, bb.Buffer{})
+	store, err := d.stores.OpenURL(ctx, *r.Caller(), url, bb.Buffer{})
 	if err != nil {
 		return nil, bb.Wrap("verify", url, err)
 	}

@@ -221,7 +221,7 @@ func (d *Daemon) RecordFlush(ctx context.Context, name string) error {
 		return err
 	}
 	defer j.Close()
-	to, err := d.stores.get(ctx, name)
+	to, err := d.stores.Get(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (d *Daemon) startFlusher() error {
 		return bb.Wrap("start", spool, err)
 	}
 	options := flusher.Options{
-		Catalog: catalog{d}, Stores: d.stores.get, Policy: d.policy, Pressure: d.pressure.Load,
+		Catalog: catalog{d}, Stores: d.stores.Get, Policy: d.policy, Pressure: d.pressure.Load,
 		Workers: f.Workers, SmallPerWorker: smallPerWorker, DirtyAge: f.DirtyAge, Idle: f.Idle, Backoff: f.Backoff,
 		Observe: d.flushEvent, Applied: d.applied, Ours: d.ours, OurDirs: d.ourDirs,
 		Node: d.cfg.Node, SpoolDir: spool, Logger: d.log,
@@ -44,7 +44,7 @@ func (d *Daemon) policy(name string) flusher.Policy {
 		return flusher.Policy{}
 	}
 	spec := b.spec()
-	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.shared(spec.Backing), User: spec.UID}
+	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.Shared(spec.Backing), User: spec.UID}
 	if due := b.due.Load(); due != 0 {
 		p.Due = time.Unix(0, due)
 	}

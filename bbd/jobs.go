@@ -123,7 +123,7 @@ func (d *Daemon) standIn() {
 				d.doTasksOf(m.Node)
 				if m.Instance != 0 && !swept[m.Instance] {
 					swept[m.Instance] = true
-					d.wg.Go(d.unfinished.sweepAfter)
+					d.wg.Go(d.sweepAll)
 				}
 			}
 		}

@@ -247,7 +247,7 @@ func (b *buffer) flushedUnrecorded(ctx context.Context, e *bb.Entry) (*bb.Flushe
 		return nil, err
 	}
 	defer held.Release()
-	s, err := b.d.stores.get(ctx, b.name)
+	s, err := b.d.stores.Get(ctx, b.name)
 	if err != nil {
 		return nil, err
 	}

@@ -154,7 +154,7 @@ func (d *Daemon) measure() metrics.Stats {
 		for _, u := range b.unexplained() {
 			s.Unexplained += u.Bytes
 		}
-		if h := d.stores.health(b.name).Status(); h.Condition == health.Failing || h.Condition == health.Silent {
+		if h := d.stores.Health(b.name).Status(); h.Condition == health.Failing || h.Condition == health.Silent {
 			s.StoreTrouble = time.Since(h.Since)
 		}
 		m.Buffers = append(m.Buffers, s)

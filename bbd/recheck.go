@@ -235,7 +235,7 @@ func (b *buffer) recheckFile(ctx context.Context, e *bb.Entry, path string) erro
 	if e.State() != bb.StateClean {
 		return nil
 	}
-	s, err := b.d.stores.get(ctx, b.name)
+	s, err := b.d.stores.Get(ctx, b.name)
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func (d *Daemon) takeUp(ctx context.Context, spec bb.Buffer) (*buffer, error) {
 		return nil, err
 	}
 	b := newBuffer(d, spec, ns)
-	d.stores.lookUp(spec.Backing)
+	d.stores.LookUp(spec.Backing)
 	d.buffers.Lock()
 	defer d.buffers.Unlock()
 	d.buffers.byName[spec.Name] = b
@@ -231,7 +231,7 @@ func (b *buffer) requeue(ctx context.Context, e *bb.Entry) {
 
 // sweep removes what the last life of the daemon left of unfinished uploads.
 func (b *buffer) sweep(ctx context.Context) {
-	store, err := b.d.stores.get(ctx, b.name)
+	store, err := b.d.stores.Get(ctx, b.name)
 	if err == nil {
 		_, err = store.Sweep(ctx)
 	}

@@ -120,7 +120,7 @@ func (b *buffer) newStaging(ctx context.Context, c access.Caller, op, at, url st
 	if where.Scheme == "file" && b.d.inside(where.Path) {
 		return nil, "", "", bb.E(bb.Invalid, op, url, "lies in the daemon's own folder")
 	}
-	remote, err := b.d.openURL(ctx, c, root, b.spec())
+	remote, err := b.d.stores.OpenURL(ctx, c, root, b.spec())
 	if err != nil {
 		return nil, "", "", bb.Wrap(op, url, err)
 	}

@@ -39,7 +39,10 @@ func (d *Daemon) stageOut(ctx context.Context, r *rpc.Request, m *wire.Stage) (p
 // sweeps has a stage-out remove what an earlier attempt left where it writes: once for each
 // directory and job, and again for what another daemon began.
 func (s *staging) sweeps(job string, again bool) {
-	s.remote = s.b.d.unfinished.sweeping(s.remote, s.cred, s.root, job, again)
+	if again {
+		job = ""
+	}
+	s.remote = s.b.d.unfinished.Sweeping(s.remote, s.cred, s.root, job)
 }
 
 // outName is the name of the object, or of the tree, that a path is staged out to: a

@@ -188,7 +188,7 @@ func (d *Daemon) Status() Status { return d.statusFor(access.Caller{System: true
 func (d *Daemon) statusFor(c access.Caller, only string) Status {
 	stats := d.store.Stats()
 	s := Status{
-		Node: d.cfg.Node, Instance: d.store.Instance().String(), Life: d.unfinished.life(), Earlier: d.unfinished.list(), Version: d.cfg.Version,
+		Node: d.cfg.Node, Instance: d.store.Instance().String(), Life: d.unfinished.Life(), Earlier: d.unfinished.Earlier(), Version: d.cfg.Version,
 		State: d.state.Load().(string), Since: d.since, Admin: d.admin,
 		Memory: tierStatus(stats.Memory), Disk: tierStatus(stats.Disk),
 		Buffers: []BufferStatus{}, Sessions: []SessionStatus{},
@@ -265,9 +265,9 @@ func (b *buffer) status(bytes store.BufferStats) BufferStatus {
 		s.Unexplained = append(s.Unexplained, NoEntry{u.File.String(), uint64(u.Generation), u.Path, u.Bytes, u.Reason})
 	}
 	if spec.Backing != "" {
-		s.Store = storeHealth(b.d.stores.health(b.name).Status(), time.Now())
-		if s.Store != nil && s.Store.State == string(health.Silent) && b.d.stores.targets.about(spec.BackingID) {
-			s.Store.Targets = b.d.stores.targets.silent()
+		s.Store = storeHealth(b.d.stores.Health(b.name).Status(), time.Now())
+		if s.Store != nil && s.Store.State == string(health.Silent) {
+			s.Store.Targets = b.d.stores.SilentTargets(spec.BackingID)
 		}
 	}
 	if f.LastError != nil {

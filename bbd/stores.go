@@ -1,401 +1,70 @@
 package bbd
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"maps"
-	"os"
-	"strings"
-	"sync"
-	"time"
-
-	"golang.org/x/time/rate"
 
 	"forebay/bbd/access"
-	"forebay/bbd/lockrank"
+	"forebay/bbd/backings"
+	"forebay/bbd/leftovers"
 	"forebay/flusher/backing"
-	"forebay/flusher/backing/asuser"
-	"forebay/flusher/backing/detach"
-	"forebay/flusher/backing/health"
-	"forebay/flusher/backing/open"
-	"forebay/flusher/backing/retry"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
-	"forebay/internal/lockorder"
+	"forebay/meta/gossip"
 )
 
-// stores keeps the backing store of each buffer open, with its limits. Each is opened by a
-// goroutine of its own, since a file system whose server is away may not answer for hours:
-// nobody waits for another buffer's store, and for that of their own no longer than
-// storePatience.
-type stores struct {
-	d       *Daemon
-	global  *rate.Limiter // nil: none
-	cluster *rate.Limiter // this daemon's share of what all may use together; nil: no limit
-	wg      sync.WaitGroup
-	targets *storeTargets
-	mu      struct {
-		lockorder.Mutex[lockrank.Backings]
-		byBuffer map[string]*opening
-		shared   map[string]string         // what a backing URL leads to, as shared returns it
-		calls    map[string]*detach.Calls  // by what shared returns
-		reads    map[uint32]*detach.Calls  // by user: of files that backing URLs name
-		health   map[string]*health.Health // by buffer
+// openStores makes what opens backing stores, and what removes the unfinished work in them.
+func (d *Daemon) openStores() {
+	var members func() []gossip.Member
+	if d.cluster != nil {
+		members = d.cluster.Members
+	}
+	d.unfinished = leftovers.New(d.ctx, leftovers.Options{
+		StateDir: d.cfg.StateDir, Instance: d.store.Instance(), Members: members, OneUser: d.cfg.Backing.Workers == nil, Log: d.log,
+		Open: func(ctx context.Context, c access.Caller, url string) (backing.Store, error) {
+			return d.stores.OpenURL(ctx, c, url, bb.Buffer{})
+		},
+	})
+	d.stores = backings.New(d.ctx, backings.Options{
+		Instance: d.store.Instance(), Open: d.cfg.Backing, Rules: d.cfg.StoreRules, Names: d.names,
+		Limit: d.cfg.Flush.Limit, ClusterLimit: d.cfg.Flush.ClusterLimit, Lustre: d.cfg.Lustre,
+		Buffers: backedBuffers{d}, Peers: d.unfinished, Emit: d.emit, Go: d.wg.Go, Log: d.log,
+	})
+	d.wg.Go(d.stores.LogTrouble)
+	if members != nil {
+		d.stores.KeepShare(d.cfg.Node, members, d.hasDirty)
 	}
 }
 
-// opening is a buffer's store, open or about to be.
-type opening struct {
-	done  chan struct{} // closed when the rest is known
-	store backing.Store
-	err   error
+// hasDirty reports whether this daemon has, or is about to have, something to flush.
+func (d *Daemon) hasDirty() bool {
+	stats := d.store.Stats()
+	return stats.Memory.Dirty > 0 || stats.Disk.Dirty > 0 || d.staging.Load() > 0
 }
 
-// storePatience is how long a store has to be opened and looked at before a caller that waits for
-// it is told that it does not answer.
-const storePatience = 5 * time.Second
+// backedBuffers are the daemon's buffers, for package backings.
+type backedBuffers struct{ d *Daemon }
 
-// notAnswered is the error for a store that does not answer in time.
-func notAnswered(url string) error {
-	return bb.E(bb.Unavailable, "open backing", url, fmt.Sprintf("it has not answered for %v", storePatience)).
-		WithRemedy("look after the file system or the store; it goes on when it answers")
-}
-
-// answered returns why a call's context ended, if that is why the call failed.
-func answered(ctx context.Context, err error) error {
-	var cause *bb.Error
-	if err != nil && ctx.Err() != nil && errors.As(context.Cause(ctx), &cause) {
-		return cause
-	}
-	return err
-}
-
-// burst is what a limited store may take at once, in bytes.
-const burst = 4 << 20
-
-func newStores(d *Daemon) *stores {
-	s := &stores{d: d, global: limiter(d.cfg.Flush.Limit), cluster: clusterLimiter(d.cfg.Flush.ClusterLimit), targets: newStoreTargets(d)}
-	s.mu.byBuffer, s.mu.shared, s.mu.calls = make(map[string]*opening), make(map[string]string), make(map[string]*detach.Calls)
-	s.mu.health, s.mu.reads = make(map[string]*health.Health), make(map[uint32]*detach.Calls)
-	return s
-}
-
-func limiter(bytesPerSecond int64) *rate.Limiter {
-	if bytesPerSecond <= 0 {
-		return nil
-	}
-	return rate.NewLimiter(rate.Limit(bytesPerSecond), burst)
-}
-
-// get returns the store of a buffer, opening it when it is first asked for.
-func (s *stores) get(ctx context.Context, name string) (backing.Store, error) {
+// Buffer returns the record of a buffer.
+func (s backedBuffers) Buffer(ctx context.Context, name string) (bb.Buffer, error) {
 	b, err := s.d.buffer(ctx, name)
 	if err != nil {
-		return nil, err
+		return bb.Buffer{}, err
 	}
-	spec := b.spec()
-	if spec.Backing == "" {
-		return nil, bb.E(bb.Invalid, "flush", b.address(""), "the buffer has no backing store")
-	}
-	s.mu.Lock()
-	o := s.mu.byBuffer[name]
-	if o == nil {
-		o = &opening{done: make(chan struct{})}
-		s.mu.byBuffer[name] = o
-		s.wg.Go(func() { s.open(o, spec) })
-	}
-	s.mu.Unlock()
-	timer := time.NewTimer(storePatience)
-	defer timer.Stop()
-	select {
-	case <-o.done:
-		return o.store, o.err
-	case <-timer.C:
-		return nil, notAnswered(spec.Backing)
-	case <-ctx.Done():
-		return nil, bb.Wrap("open backing", spec.Backing, ctx.Err())
-	}
+	return b.spec(), nil
 }
 
-// open opens a store for those who wait, for as long as that takes. One that was forgotten
-// meanwhile is closed; one that cannot be opened is tried again when it is asked for.
-func (s *stores) open(o *opening, spec bb.Buffer) {
-	defer close(o.done)
-	var store backing.Store
-	watched := s.health(spec.Name)
-	err := watched.Do("open", "", func() (err error) {
-		store, err = s.d.openStore(s.d.ctx, spec, watched)
-		return err
-	})
-	s.mu.Lock()
-	forgotten := s.mu.byBuffer[spec.Name] != o
-	if err != nil && !forgotten {
-		delete(s.mu.byBuffer, spec.Name)
+// Known returns the record of a buffer that this daemon serves; the zero one: it does not.
+func (s backedBuffers) Known(name string) bb.Buffer {
+	if b := s.d.served(name); b != nil {
+		return b.spec()
 	}
-	s.mu.Unlock()
-	if err == nil && forgotten {
-		err = errors.Join(bb.E(bb.NotFound, "open backing", spec.Backing, "the buffer was destroyed"), store.Close())
-		store = nil
-	}
-	o.store, o.err = store, err
+	return bb.Buffer{}
 }
 
-// forget closes the store of a buffer that was destroyed.
-func (s *stores) forget(name string) error {
-	s.mu.Lock()
-	o := s.mu.byBuffer[name]
-	delete(s.mu.byBuffer, name)
-	delete(s.mu.health, name)
-	s.mu.Unlock()
-	return o.close()
-}
-
-// close closes a store that is open.
-func (o *opening) close() error {
-	if o == nil {
-		return nil
-	}
-	select {
-	case <-o.done:
-		if o.store != nil {
-			return o.store.Close()
-		}
-	default: // open finds out that it was forgotten
-	}
-	return nil
-}
-
-// close closes all stores. The daemon's context has ended, and with it what is being opened.
-func (s *stores) close() error {
-	s.wg.Wait()
-	s.mu.Lock()
-	all := s.mu.byBuffer
-	s.mu.byBuffer = make(map[string]*opening)
-	s.mu.Unlock()
-	var errs []error
-	for _, o := range all {
-		errs = append(errs, o.close())
-	}
-	return errors.Join(errs...)
-}
-
-// health returns what is known of how a buffer's store answers.
-func (s *stores) health(name string) *health.Health {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.mu.health[name]
-	if h == nil {
-		h = health.New(nil)
-		s.mu.health[name] = h
-	}
-	return h
-}
-
-// noticeEvery is how often stores are looked at for what the log should say.
-const noticeEvery = time.Second
-
-// logTrouble logs when a buffer's store begins to fail or does not answer, and when it answers
-// again, until the daemon stops.
-func (s *stores) logTrouble() {
-	seen := make(map[*health.Health]*health.Notices)
-	for s.d.pause(noticeEvery) {
-		s.mu.Lock()
-		all := maps.Clone(s.mu.health)
-		s.mu.Unlock()
-		lustre := false
-		now, still := time.Now(), make(map[*health.Health]*health.Notices, len(all))
-		for name, h := range all {
-			n := cmp.Or(seen[h], new(health.Notices))
-			still[h] = n
-			status := h.Status()
-			notice, lasted := n.Next(status, now)
-			s.log(name, notice, &status, lasted)
-			lustre = lustre || status.Condition == health.Silent && s.targets.about(s.spec(name).BackingID)
-		}
-		s.targets.step(lustre, now)
-		seen = still // without those of buffers that were destroyed
-	}
-}
-
-func (s *stores) log(name string, notice health.Notice, status *health.Status, lasted time.Duration) {
-	about := []any{"buffer", name, "backing", s.spec(name).Backing}
-	switch notice {
-	case health.Ends:
-		s.d.emit(bb.Event{Kind: bb.EventStoreWorks, Buffer: name, Reason: "after " + lasted.Round(time.Second).String()})
-	case health.Begins:
-		s.d.emit(bb.Event{Kind: bb.EventStoreFails, Buffer: name, Path: status.Name, Reason: status.Reason})
-	}
-	switch {
-	case notice == health.Ends:
-		s.d.log.Info("a store answers again", append(about, "after", lasted.Round(time.Millisecond))...)
-	case notice == health.Begins && status.Condition == health.Silent:
-		s.d.log.Warn("a store does not answer", append(about, "since", status.Since, "reason", status.Reason, "waiting", status.Waiting)...)
-	case notice == health.Begins:
-		s.d.log.Warn("a store fails", append(about, "since", status.Since, "operation", status.Op, "reason", status.Reason, "attempts", status.Attempts)...)
-	}
-}
-
-// spec is what this daemon knows of a buffer; zero: it does not know the buffer.
-func (s *stores) spec(name string) bb.Buffer {
-	s.d.buffers.Lock()
-	b := s.d.buffers.byName[name]
-	s.d.buffers.Unlock()
-	if b == nil {
-		return bb.Buffer{}
-	}
-	return b.spec()
-}
-
-// holding is what a store holds already when a buffer is made.
-type holding struct {
-	name  string // one of its files; "": there is none, or that is not known
-	files int    // as far as they were counted
-}
-
-// probe opens a store for a user, to find out whether it can be used, which it is, and its contents.
-func (s *stores) probe(ctx context.Context, c access.Caller, spec bb.Buffer, where bb.Backing, count int) (id string, held holding, err error) {
-	if where.Scheme == "file" {
-		if _, err := s.d.storeUser(c, "backing", where.Path); err != nil {
-			return "", held, err
-		}
-	}
-	o := s.d.cfg.Backing
-	o.User, o.Calls = ownerOf(&spec), s.callsTo(spec.Backing)
-	if spec.BackingID, err = open.Identify(ctx, spec.Backing, o); err != nil {
-		return "", held, err
-	}
-	if err := s.d.mayUseStore(c, where); err != nil { // the caller is not always the buffer's owner
-		return "", held, err
-	}
-	store, err := s.d.openStore(ctx, spec, nil)
-	if err != nil {
-		return "", held, err
-	}
-	defer store.Close()
-	if err := store.Check(ctx); err != nil {
-		return "", held, err
-	}
-	held, err = holdingOf(ctx, store, count)
-	if bb.KindOf(err) == bb.Permission && spec.Existing != bb.ExistingRefuse {
-		err = nil // a directory of another user's is in the tree
-	}
-	if err == nil && held.files > 0 && spec.Existing == bb.ExistingRefuse {
-		err = bb.E(bb.Exists, "backing", spec.Backing, "it holds files already: "+bb.FoundText(held.files, held.name)).
-			WithRemedy("choose an empty one; or keep these files, with --existing=keep, or have them replaced, with --existing=overwrite")
-	}
-	return spec.BackingID, held, err
-}
-
-// holdingOf counts the objects of a store to a limit.
-func holdingOf(ctx context.Context, store backing.Store, limit int) (held holding, err error) {
-	enough := errors.New("enough is known")
-	err = store.List(ctx, "", func(o backing.Object) error {
-		held.name = cmp.Or(held.name, o.Name)
-		if held.files++; held.files == limit {
-			return enough
-		}
-		return nil
-	})
-	if errors.Is(err, enough) {
-		err = nil
-	}
-	return held, err
-}
-
-// shared names what a backing URL leads to, for bounds that buffers of one store share: the
-// mounted file system, or the endpoint; "": that was not looked up.
-func (s *stores) shared(url string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.shared[url]
-}
-
-// lookUp finds out what shared returns from now on. It asks neither file system nor endpoint.
-func (s *stores) lookUp(url string) string {
-	name := storeOf(url)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.shared[url] = name
-	return name
-}
-
-// callsTo returns what counts the calls that hang in a store.
-func (s *stores) callsTo(url string) *detach.Calls {
-	name := s.lookUp(url)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.mu.calls[name]
-	if c == nil {
-		c = &detach.Calls{}
-		s.mu.calls[name] = c
-	}
-	return c
-}
-
-// storeOf finds out what a backing URL leads to. A file system is known by the number of its device,
-// so that one that is mounted twice is one.
-func storeOf(url string) string {
-	where, err := bb.ParseBacking(url)
-	if err != nil || url == "" {
-		return ""
-	}
-	if where.Scheme != "file" {
-		return where.Scheme + " " + where.Query.Get("endpoint")
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return "file"
-	}
-	return "file " + deviceOf(string(mounts), where.Path)
-}
-
-// deviceOf finds the file system that a path is on in a list of mounts (proc(5)), as the
-// path is written: to follow symbolic links could hang.
-func deviceOf(mountinfo, path string) (device string) {
-	longest := -1
-	for line := range strings.Lines(mountinfo) {
-		fields := strings.Fields(line)
-		if len(fields) < 5 {
-			continue
-		}
-		// The last of several mounts at one place covers the others.
-		if point := unescape.Replace(fields[4]); bb.Within(path, point) && len(point) >= longest {
-			longest, device = len(point), fields[2]
-		}
-	}
-	return device
-}
-
-// unescape undoes what the kernel does to mount points (seq_file: mangle).
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-
-// openStore opens a buffer's backing store with its own limit. It is unavailable while
-// another directory lies where it was when the buffer was made.
-//
-// Of a buffer that an older release made, nothing is recorded, and nothing is recorded
-// later: the first look might be at the mount point of a file system that is not mounted.
-// Its store is what it is when it is opened, for the life of the daemon.
-func (d *Daemon) openStore(ctx context.Context, spec bb.Buffer, watched *health.Health) (backing.Store, error) {
-	o := d.cfg.Backing
-	o.POSIX.Root = spec.BackingID
-	if spec.Existing.Keeps() {
-		o.POSIX.Mark = fmt.Sprint(spec.Name, ".", spec.Created.UnixNano())
-		o.S3.Mark = o.POSIX.Mark
-	}
-	o.S3.Changed = func(object string) { d.lateChange(spec.Name, object) }
-	o.Health = watched
-	o.User = ownerOf(&spec)
-	return d.openWith(ctx, ownerCred(&spec), spec.Backing, spec, o)
-}
-
-// lateChange has an object looked at that a request which was carried out late has changed:
-// the file is flushed again, or is reported lost if its bytes are nowhere else.
-func (d *Daemon) lateChange(name, object string) {
-	d.buffers.Lock()
-	b := d.buffers.byName[name]
-	d.buffers.Unlock()
+// Changed checks a file whose object was changed late: it is flushed again, or is reported lost if
+// its bytes are nowhere else.
+func (s backedBuffers) Changed(name, object string) {
+	b := s.d.served(name)
 	if b == nil {
 		return
 	}
@@ -406,60 +75,18 @@ func (d *Daemon) lateChange(name, object string) {
 	b.recheck(doubt{path: path}, true)
 }
 
-// ownerOf is whose rights a buffer's backing is reached with: whoever writes into another's
-// buffer hands the bytes to its owner.
-func ownerOf(spec *bb.Buffer) asuser.User { return asuser.User{UID: spec.UID, GID: spec.GID} }
-
-// storeUser is whose rights a path is reached with for a session. The kernel decides what they
-// are worth; a daemon that cannot act as others reaches its own user's files for that user alone.
-func (d *Daemon) storeUser(c access.Caller, op, path string) (asuser.User, error) {
-	switch {
-	case c.System:
-	case c.NoRoot:
-		return asuser.User{}, access.Denied(op, path, "act as root over the network").WithRemedy("use the socket of a daemon on this node")
-	case c.UID == 0: // whoever knows the cluster key is trusted as a daemon is
-	case d.cfg.Backing.Workers == nil:
-		return asuser.User{}, access.Denied(op, path, "use files with the rights of the daemon's user").WithRemedy("start a daemon of your own: bbd --dev")
-	}
-	return asuser.User{UID: c.UID, GID: c.GIDs[0]}, nil
+// served returns a buffer that this daemon serves already; nil: it does not.
+func (d *Daemon) served(name string) *buffer {
+	d.buffers.Lock()
+	defer d.buffers.Unlock()
+	return d.buffers.byName[name]
 }
 
-// openURL opens a store for a user on behalf of a buffer, within the limits of both.
-func (d *Daemon) openURL(ctx context.Context, c access.Caller, url string, spec bb.Buffer) (backing.Store, error) {
-	where, err := bb.ParseBacking(url)
-	if err != nil {
-		return nil, err
-	}
-	o := d.cfg.Backing
-	if where.Scheme == "file" {
-		if o.User, err = d.storeUser(c, "use", where.Path); err != nil {
-			return nil, err
+// sweepAll removes from the stores of all buffers what a member that is gone left there.
+func (d *Daemon) sweepAll() {
+	for _, b := range d.allBuffers() {
+		if b.spec().Backing != "" && d.ctx.Err() == nil {
+			b.sweep(d.ctx)
 		}
 	}
-	return d.openWith(ctx, c, url, spec, o)
-}
-
-func (d *Daemon) openWith(ctx context.Context, c access.Caller, url string, spec bb.Buffer, o open.Options) (backing.Store, error) {
-	if err := d.guardStore(c, url, &o.S3); err != nil {
-		return nil, err
-	}
-	o.Owner = backing.NewOwner(d.store.Instance())
-	o.Owner.Peers = d.unfinished
-	// One attempt: the flusher queues what failed again, with backoff, for ever.
-	o.Retry = retry.Options{Attempts: 1}
-	o.Calls = d.stores.callsTo(url)
-	for _, l := range append(d.limits(), limiter(spec.FlushLimit)) {
-		if l != nil {
-			o.Limiters = append(o.Limiters, l)
-		}
-	}
-	return open.Open(ctx, url, o)
-}
-
-// limits returns those of the daemon, some of which may be nil.
-func (d *Daemon) limits() []*rate.Limiter {
-	if d.stores == nil {
-		return nil
-	}
-	return []*rate.Limiter{d.stores.global, d.stores.cluster}
 }

@@ -82,7 +82,7 @@ func (r *room) flushes(b *buffer) bool {
 	if b.spec().Backing == "" {
 		return false
 	}
-	switch r.d.stores.health(b.name).Status().Condition {
+	switch r.d.stores.Health(b.name).Status().Condition {
 	case health.Silent, health.Failing:
 		return false
 	}

@@ -1,4 +1,4 @@
-package bbd
+package backings
 
 import (
 	"time"
@@ -24,14 +24,14 @@ const (
 	shareBurst = 256 << 10
 )
 
-// shareOf returns a daemon's share of a limit, in bytes a second. Members are all that
+// fairShare returns a daemon's share of a limit, in bytes a second. Members are all that
 // are known, the daemon itself too; busy is how long it has had dirty bytes, as the
 // others have been told; 0: it has none.
 //
 // Who has nothing to flush, or has had for a moment only, keeps to an equal share, so
 // that no more than the limit is used when all begin at once. Who has had dirty bytes
 // for long enough for everybody to know has what those who have none leave.
-func shareOf(limit int64, self bb.NodeID, busy time.Duration, members []gossip.Member) int64 {
+func fairShare(limit int64, self bb.NodeID, busy time.Duration, members []gossip.Member) int64 {
 	all, flushing := int64(1), int64(1) // itself
 	for _, m := range members {
 		if m.Node == self || !cluster.Serving(m.State) {
@@ -56,15 +56,16 @@ func clusterLimiter(limit int64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(limit), shareBurst)
 }
 
-// shareLimit keeps this daemon to its share of the cluster's limit, set anew every second.
-func (d *Daemon) shareLimit() {
-	if d.cluster == nil || d.stores.cluster == nil {
+// KeepShare keeps this daemon, node, to its share of the cluster's limit: it sets the share before it
+// returns, and anew every second until the pool's context ends. Dirty reports whether there is
+// something to flush.
+func (s *Pool) KeepShare(node bb.NodeID, members func() []gossip.Member, dirty func() bool) {
+	if s.cluster == nil {
 		return
 	}
 	var since time.Time // when this daemon was first seen with dirty bytes
 	divide := func() {
-		stats := d.store.Stats()
-		if stats.Memory.Dirty == 0 && stats.Disk.Dirty == 0 && d.staging.Load() == 0 {
+		if !dirty() {
 			since = time.Time{}
 		} else if since.IsZero() {
 			since = time.Now()
@@ -73,18 +74,18 @@ func (d *Daemon) shareLimit() {
 		if !since.IsZero() {
 			busy = time.Since(since)
 		}
-		share := shareOf(d.cfg.Flush.ClusterLimit, d.cfg.Node, busy, d.cluster.Members())
-		d.stores.cluster.SetLimit(rate.Limit(share))
+		share := fairShare(s.o.ClusterLimit, node, busy, members())
+		s.cluster.SetLimit(rate.Limit(share))
 	}
 	divide()
-	d.wg.Go(func() {
+	s.o.Go(func() {
 		tick := time.NewTicker(shareEvery)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
 				divide()
-			case <-d.ctx.Done():
+			case <-s.ctx.Done():
 				return
 			}
 		}

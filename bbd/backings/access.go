@@ -1,4 +1,4 @@
-package bbd
+package backings
 
 import (
 	"cmp"
@@ -23,70 +23,70 @@ import (
 func ownerCred(spec *bb.Buffer) access.Caller { return access.Of(spec.UID, spec.GID) }
 
 // site is what the configuration says of object stores.
-func (d *Daemon) site() storerules.Site {
-	return storerules.Site{Endpoint: cmp.Or(d.cfg.Backing.S3.Endpoint, s3.DefaultEndpoint), CA: d.cfg.Backing.S3.CAFile}
+func (s *Pool) site() storerules.Site {
+	return storerules.Site{Endpoint: cmp.Or(s.o.Open.S3.Endpoint, s3.DefaultEndpoint), CA: s.o.Open.S3.CAFile}
 }
 
-// mayUseStore reports whether a user may have the daemon use a store.
-func (d *Daemon) mayUseStore(c access.Caller, where bb.Backing) error {
-	_, err := d.storeUse(c, where)
+// mayUse reports whether a user may have the daemon use a store.
+func (s *Pool) mayUse(c access.Caller, where bb.Backing) error {
+	_, err := s.use(c, where)
 	return err
 }
 
-// storeUse is mayUseStore that returns what the URL of an object store asks for.
-func (d *Daemon) storeUse(c access.Caller, where bb.Backing) (use storerules.Use, err error) {
+// use is mayUse that returns what the URL of an object store asks for.
+func (s *Pool) use(c access.Caller, where bb.Backing) (use storerules.Use, err error) {
 	if where.Scheme != "s3" || c.System {
 		return use, nil
 	}
-	site := d.site()
+	site := s.site()
 	if use, err = storerules.UseOf(where, site); err != nil {
 		return use, err
 	}
 	if access.IsOwner(c.UID) && (use.Own || use.CA != "") {
 		return use, bb.E(bb.Permission, "backing", cmp.Or(use.CA, "credentials"), "for somebody elsewhere no files are read as this daemon's own user")
 	}
-	rules := d.cfg.StoreRules
+	rules := s.o.Rules
 	if rules == nil {
 		rules = storerules.Default()
 	}
-	ctx, cancel := context.WithTimeout(d.ctx, namesWithin)
+	ctx, cancel := context.WithTimeout(s.ctx, namesWithin)
 	defer cancel()
-	return use, storerules.Check(rules, site, use, func(name string) (bool, error) { return d.isUser(ctx, c, name) })
+	return use, storerules.Check(rules, site, use, func(name string) (bool, error) { return s.isUser(ctx, c, name) })
 }
 
-// guardStore checks that a user may use the store behind a URL, and has the files that the URL
+// guard checks that a user may use the store behind a URL, and has the files that the URL
 // names read as that user. Of what a rule names instead, the administrator has said that it may be read.
-func (d *Daemon) guardStore(c access.Caller, url string, o *s3.Options) error {
+func (s *Pool) guard(c access.Caller, url string, o *s3.Options) error {
 	where, err := bb.ParseBacking(url)
 	if err != nil {
 		return err
 	}
-	use, err := d.storeUse(c, where)
+	use, err := s.use(c, where)
 	if err != nil || !use.Own {
 		return err
 	}
 	o.ReadFile = func(name string) ([]byte, error) {
-		if name == d.cfg.Backing.S3.CAFile {
+		if name == s.o.Open.S3.CAFile {
 			return userfile.Read(name)
 		}
-		return d.readAs(c, name)
+		return s.readAs(c, name)
 	}
 	return nil
 }
 
 // readAs reads a file with a user's rights. A file system that does not answer is left behind; how
 // often, is bounded for each user.
-func (d *Daemon) readAs(c access.Caller, name string) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(d.ctx, storePatience, notAnswered(name))
+func (s *Pool) readAs(c access.Caller, name string) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(s.ctx, Patience, NotAnswered(name))
 	defer cancel()
-	text, err := detach.Do(ctx, d.stores.readsOf(c.UID), "read", name, func(context.Context) ([]byte, error) {
+	text, err := detach.Do(ctx, s.readsOf(c.UID), "read", name, func(context.Context) ([]byte, error) {
 		return userfile.ReadAs(name, userfile.User{UID: c.UID, Groups: c.GIDs})
 	}, func([]byte) {})
-	return text, answered(ctx, err)
+	return text, Answered(ctx, err)
 }
 
 // readsOf counts the reads of a user's files that hang.
-func (s *stores) readsOf(uid uint32) *detach.Calls {
+func (s *Pool) readsOf(uid uint32) *detach.Calls {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.mu.reads[uid]
@@ -102,7 +102,7 @@ const namesWithin = 10 * time.Second
 
 // isUser reports whether a rule's name means a user: a user's name or number, or @ and a group's. A name that
 // nobody has is nobody.
-func (d *Daemon) isUser(ctx context.Context, c access.Caller, name string) (bool, error) {
+func (s *Pool) isUser(ctx context.Context, c access.Caller, name string) (bool, error) {
 	if name == "*" {
 		return true, nil
 	}
@@ -110,9 +110,9 @@ func (d *Daemon) isUser(ctx context.Context, c access.Caller, name string) (bool
 	var id uint32
 	var err error
 	if isGroup {
-		id, err = d.names.Group(ctx, gname)
+		id, err = s.o.Names.Group(ctx, gname)
 	} else {
-		id, err = d.names.User(ctx, name)
+		id, err = s.o.Names.User(ctx, name)
 	}
 	switch {
 	case bb.KindOf(err) == bb.NotFound:

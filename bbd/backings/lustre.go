@@ -1,4 +1,4 @@
-package bbd
+package backings
 
 import (
 	"context"
@@ -12,18 +12,17 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// LustreConfig is how the daemon finds out about Lustre. Tests replace it.
-type LustreConfig struct {
+// Lustre is how the daemon finds out about Lustre. Tests replace it.
+type Lustre struct {
 	// Is reports whether the identity of a backing is that of a directory on Lustre; nil: posix.OnLustre.
 	Is func(backingID string) bool
 	// Check returns the output of "lfs check servers"; nil: posix.CheckServers. It may hang.
 	Check func(ctx context.Context) ([]byte, error)
 }
 
-// storeTargets are the Lustre targets that do not answer this node, asked for while a store on Lustre is silent.
+// targets are the Lustre targets that do not answer this node, asked for while a store on Lustre is silent.
 // Without an answer of lfs no target is named.
-type storeTargets struct {
-	d     *Daemon
+type targets struct {
 	calls detach.Calls // that hang; while one does, there is no other
 
 	mu    lockorder.Mutex[lockrank.Leaf]
@@ -36,25 +35,30 @@ const (
 	targetsPatience = 30 * time.Second // a ping of a target whose server is away takes some
 )
 
-func newStoreTargets(d *Daemon) *storeTargets { return &storeTargets{d: d} }
-
-// about reports whether a backing has such targets.
-func (t *storeTargets) about(backingID string) bool {
-	if is := t.d.cfg.Lustre.Is; is != nil {
+// onLustre reports whether a backing has such targets.
+func (s *Pool) onLustre(backingID string) bool {
+	if is := s.o.Lustre.Is; is != nil {
 		return is(backingID)
 	}
 	return posix.OnLustre(backingID)
 }
 
-// silent returns the names of those that did not answer when they were asked last.
-func (t *storeTargets) silent() []string {
+// SilentTargets returns the names of the Lustre targets that did not answer when they were asked last;
+// nil for a backing that is not on Lustre.
+func (s *Pool) SilentTargets(backingID string) []string {
+	if !s.onLustre(backingID) {
+		return nil
+	}
+	t := &s.targets
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.names)
 }
 
-// step asks, if a store on Lustre is silent, and forgets the answer if none is any more.
-func (t *storeTargets) step(wanted bool, now time.Time) {
+// stepTargets asks for silent targets, if a store on Lustre is silent, and forgets the answer if none
+// is any more.
+func (s *Pool) stepTargets(wanted bool, now time.Time) {
+	t := &s.targets
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -62,16 +66,16 @@ func (t *storeTargets) step(wanted bool, now time.Time) {
 		t.asked, t.names = time.Time{}, nil
 	case now.Sub(t.asked) >= targetsEvery && t.calls.Left() == 0:
 		t.asked = now
-		t.d.wg.Go(func() { t.ask(now) })
+		s.o.Go(func() { s.askTargets(now) })
 	}
 }
 
-func (t *storeTargets) ask(asked time.Time) {
-	check := t.d.cfg.Lustre.Check
+func (s *Pool) askTargets(asked time.Time) {
+	t, check := &s.targets, s.o.Lustre.Check
 	if check == nil {
 		check = posix.CheckServers
 	}
-	ctx, cancel := context.WithTimeout(t.d.ctx, targetsPatience)
+	ctx, cancel := context.WithTimeout(s.ctx, targetsPatience)
 	defer cancel()
 	out, err := detach.Do(ctx, &t.calls, "check servers", "", check, func([]byte) {})
 	if err != nil {
@@ -86,6 +90,6 @@ func (t *storeTargets) ask(asked time.Time) {
 	}
 	t.mu.Unlock()
 	if changed && len(names) > 0 {
-		t.d.log.Warn("Lustre targets do not answer", "targets", strings.Join(names, " "))
+		s.o.Log.Warn("Lustre targets do not answer", "targets", strings.Join(names, " "))
 	}
 }

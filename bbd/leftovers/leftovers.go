@@ -1,4 +1,6 @@
-package bbd
+// Package leftovers remembers where this daemon works in backing stores, and removes what daemons that
+// were killed left there unfinished. It must never know a buffer, nor decide which store a user may use.
+package leftovers
 
 import (
 	"bufio"
@@ -7,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -28,7 +31,7 @@ import (
 // and life (backing.Owner). Three daemons may carry the work on, and each removes what its
 // predecessor left:
 //
-//	the same one, started again    the roots of its buffers (buffer.sweep), and the
+//	the same one, started again    the roots of its buffers, and the
 //	                               directories that its notes name
 //	another one, of the cluster    the directories that its tasks and retries write to; and
 //	                               the roots of all buffers, once the other is gone
@@ -44,9 +47,23 @@ const (
 	maxSwept      = 4096 // directories that are remembered as looked at
 )
 
-// unfinished has the daemons that have ended, and the places where a killed one may have left files.
-type unfinished struct {
-	d       *Daemon
+// Options say which daemon this is, and how it reaches stores.
+type Options struct {
+	StateDir string // has the notes
+	Instance bb.InstanceID
+	Members  func() []gossip.Member // of the cluster; nil: this daemon is alone
+	// Open opens a store with a user's rights.
+	Open func(ctx context.Context, c access.Caller, url string) (backing.Store, error)
+	// OneUser is true if all stores are reached with the rights of this daemon's own user.
+	OneUser bool
+	Log     *slog.Logger
+}
+
+// Tracker has the daemons that have ended, and the places where a killed one may have left files. It
+// is the backing.Peers of this daemon's stores. Its methods may be called concurrently.
+type Tracker struct {
+	o       Options
+	ctx     context.Context        // of all that it does by itself
 	earlier map[bb.InstanceID]bool // of this state folder, before this life; constant
 
 	mu struct {
@@ -58,19 +75,19 @@ type unfinished struct {
 // sweptDir is a directory that was looked at for a job.
 type sweptDir struct{ job, root, dir string }
 
-// newUnfinished reads which instances this state folder has had, and adds the present one.
+// New reads which instances this state folder has had, and adds the present one.
 // That one life at a time has the folder, its lock sees to.
-func newUnfinished(d *Daemon) *unfinished {
-	u := &unfinished{d: d, earlier: make(map[bb.InstanceID]bool)}
+func New(ctx context.Context, o Options) *Tracker {
+	u := &Tracker{o: o, ctx: ctx, earlier: make(map[bb.InstanceID]bool)}
 	u.mu.swept = make(map[sweptDir]bool)
-	file := filepath.Join(d.cfg.StateDir, instancesFile)
+	file := filepath.Join(o.StateDir, instancesFile)
 	text, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.log.Warn("reading the instances of earlier starts: what they left in stores stays", "err", err)
+		o.Log.Warn("reading the instances of earlier starts: what they left in stores stays", "err", err)
 		return u
 	}
 	all := parseInstances(string(text))
-	now := d.store.Instance()
+	now := o.Instance
 	for _, id := range all {
 		if id != now {
 			u.earlier[id] = true
@@ -80,7 +97,7 @@ func newUnfinished(d *Daemon) *unfinished {
 		return u
 	}
 	if err := appendLine(file, now.String()); err != nil {
-		d.log.Warn("noting this instance: what it leaves in stores may stay", "err", err)
+		o.Log.Warn("noting this instance: what it leaves in stores may stay", "err", err)
 	}
 	return u
 }
@@ -105,11 +122,11 @@ func appendLine(file, line string) error {
 }
 
 // Ended is that of backing.Peers.
-func (u *unfinished) Ended(instance bb.InstanceID, _ uint64) bool {
+func (u *Tracker) Ended(instance bb.InstanceID, _ uint64) bool {
 	if u.earlier[instance] {
 		return true
 	}
-	return u.d.cluster != nil && goneFrom(u.d.cluster.Members(), instance)
+	return u.o.Members != nil && goneFrom(u.o.Members(), instance)
 }
 
 // goneFrom reports whether an instance is a member's that is gone, and no living one's.
@@ -126,13 +143,13 @@ func goneFrom(members []gossip.Member, instance bb.InstanceID) bool {
 	return gone
 }
 
-// life returns this process's own, as the names of its unfinished work hold it.
-func (u *unfinished) life() string {
-	return bb.InstanceID(backing.NewOwner(u.d.store.Instance()).Life).String()
+// Life returns this process's own, as the names of its unfinished work hold it.
+func (u *Tracker) Life() string {
+	return bb.InstanceID(backing.NewOwner(u.o.Instance).Life).String()
 }
 
-// list returns the instances that this state folder had before.
-func (u *unfinished) list() (all []string) {
+// Earlier returns the instances that this state folder had before.
+func (u *Tracker) Earlier() (all []string) {
 	for id := range u.earlier {
 		all = append(all, id.String())
 	}
@@ -169,7 +186,7 @@ const nobody = 65534
 // the directory is noted, and what an earlier attempt left in it is removed.
 type sweptStore struct {
 	backing.Store
-	u    *unfinished
+	u    *Tracker
 	by   noteUser
 	root string
 	job  string // "": each stage-out looks for itself
@@ -179,19 +196,17 @@ type sweptStore struct {
 	dirs map[string]*sync.Once
 }
 
-// sweeping wraps a stage-out's store. Again is true for work that another began.
-func (u *unfinished) sweeping(s backing.Store, c access.Caller, root, job string, again bool) backing.Store {
-	if again {
-		job = ""
-	}
+// Sweeping wraps a stage-out's store. In each directory that it writes to, what an earlier attempt left
+// is removed first: once for each directory of a job; of no job, "", once for each such store.
+func (u *Tracker) Sweeping(s backing.Store, c access.Caller, root, job string) backing.Store {
 	w := &sweptStore{Store: s, u: u, by: noteUser{c.UID, c.GIDs, c.System}, root: root, job: job, dirs: make(map[string]*sync.Once)}
-	dir := filepath.Join(u.d.cfg.StateDir, notesDir)
+	dir := filepath.Join(u.o.StateDir, notesDir)
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
 		w.log, err = os.CreateTemp(dir, "stage-out-*")
 	}
 	if err != nil { // the copy matters more than what a crash might leave
-		u.d.log.Warn("noting where a stage-out writes: what a crash leaves there may stay", "url", root, "err", err)
+		u.o.Log.Warn("noting where a stage-out writes: what a crash leaves there may stay", "url", root, "err", err)
 	}
 	return w
 }
@@ -221,7 +236,7 @@ func (w *sweptStore) enter(ctx context.Context, dir string) {
 			_, err = w.log.Write(append(line, '\n'))
 		}
 		if err != nil {
-			w.u.d.log.Warn("noting where a stage-out writes: what a crash leaves there may stay", "url", w.root, "err", err)
+			w.u.o.Log.Warn("noting where a stage-out writes: what a crash leaves there may stay", "url", w.root, "err", err)
 		}
 	}
 	if w.job != "" && !w.u.first(sweptDir{w.job, w.root, dir}) {
@@ -241,7 +256,7 @@ func (w *sweptStore) Close() error {
 }
 
 // first reports whether a directory is looked at for the first time for a job.
-func (u *unfinished) first(s sweptDir) bool {
+func (u *Tracker) first(s sweptDir) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.mu.swept[s] {
@@ -255,7 +270,7 @@ func (u *unfinished) first(s sweptDir) bool {
 }
 
 // report logs what was removed.
-func (u *unfinished) report(where string, found []backing.Leftover, err error) {
+func (u *Tracker) report(where string, found []backing.Leftover, err error) {
 	n, bytes := 0, int64(0)
 	for i := range found {
 		if found[i].Removed {
@@ -263,40 +278,40 @@ func (u *unfinished) report(where string, found []backing.Leftover, err error) {
 		}
 	}
 	if n > 0 {
-		u.d.log.Info("removed what killed daemons left unfinished", "url", where, "files", n, "bytes", bytes)
+		u.o.Log.Info("removed what killed daemons left unfinished", "url", where, "files", n, "bytes", bytes)
 	}
-	if err != nil && u.d.ctx.Err() == nil {
-		u.d.log.Warn("looking for what killed daemons left unfinished", "url", where, "err", err)
+	if err != nil && u.ctx.Err() == nil {
+		u.o.Log.Warn("looking for what killed daemons left unfinished", "url", where, "err", err)
 	}
 }
 
-// sweepNoted removes what the last life's stage-outs left. Notes of a store that cannot be
+// SweepNoted removes what the last life's stage-outs left. Notes of a store that cannot be
 // looked at stay for the next start.
-func (u *unfinished) sweepNoted(files []string) {
+func (u *Tracker) SweepNoted(files []string) {
 	for _, file := range files {
-		if u.d.ctx.Err() != nil {
+		if u.ctx.Err() != nil {
 			return
 		}
 		if err := u.sweepNote(file); err != nil {
-			u.d.log.Warn("looking for what the last start's stage-outs left unfinished", "note", file, "err", err)
+			u.o.Log.Warn("looking for what the last start's stage-outs left unfinished", "note", file, "err", err)
 			continue
 		}
 		if err := os.Remove(file); err != nil {
-			u.d.log.Warn("removing a note", "note", file, "err", err)
+			u.o.Log.Warn("removing a note", "note", file, "err", err)
 		}
 	}
 }
 
-// noted lists the notes that there are now.
-func (u *unfinished) noted() []string {
-	files, err := filepath.Glob(filepath.Join(u.d.cfg.StateDir, notesDir, "stage-out-*"))
+// Noted lists the notes that there are now.
+func (u *Tracker) Noted() []string {
+	files, err := filepath.Glob(filepath.Join(u.o.StateDir, notesDir, "stage-out-*"))
 	if err != nil { // only of a bad pattern
 		return nil
 	}
 	return files
 }
 
-func (u *unfinished) sweepNote(file string) error {
+func (u *Tracker) sweepNote(file string) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -321,28 +336,19 @@ func (u *unfinished) sweepNote(file string) error {
 				open.Close()
 			}
 			c := n.cred()
-			if n.For == nil && u.d.cfg.Backing.Workers == nil {
+			if n.For == nil && u.o.OneUser {
 				c = access.Daemon() // whose files are its own user's
 			}
-			if open, err = u.d.openURL(u.d.ctx, c, n.Root, bb.Buffer{}); err != nil {
+			if open, err = u.o.Open(u.ctx, c, n.Root); err != nil {
 				return err
 			}
 			root = n.Root
 		}
-		found, err := open.Leftovers(u.d.ctx, backing.Within{Dir: n.Dir, Remove: true})
+		found, err := open.Leftovers(u.ctx, backing.Within{Dir: n.Dir, Remove: true})
 		if err != nil && bb.KindOf(err) != bb.NotFound {
 			return fmt.Errorf("%s: %w", n.Root, err)
 		}
 		u.report(n.Root, found, nil)
 	}
 	return lines.Err()
-}
-
-// sweepAfter removes from the stores of all buffers what a member that is gone left there.
-func (u *unfinished) sweepAfter() {
-	for _, b := range u.d.allBuffers() {
-		if b.spec().Backing != "" && u.d.ctx.Err() == nil {
-			b.sweep(u.d.ctx)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package bbd
+package leftovers
 
 import (
 	"slices"

@@ -1,4 +1,4 @@
-package bbd
+package backings
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"forebay/meta/gossip"
 )
 
-func TestShareOf(t *testing.T) {
+func TestFairShare(t *testing.T) {
 	t.Parallel()
 	m := func(node bb.NodeID, state gossip.State, dirty int64) gossip.Member {
 		return gossip.Member{Node: node, State: state, Memory: gossip.Tier{Dirty: dirty}}
@@ -32,11 +32,11 @@ func TestShareOf(t *testing.T) {
 		{"who leaves flushes still", time.Hour, append(four, m("e", gossip.Leaving, 9)), 333},
 		{"a disk is dirty, too", time.Hour, []gossip.Member{{Node: "b", State: gossip.Ready, Disk: gossip.Tier{Dirty: 1}}}, 500},
 	} {
-		if got := shareOf(1000, "a", x.busy, x.members); got != x.want {
+		if got := fairShare(1000, "a", x.busy, x.members); got != x.want {
 			t.Errorf("%s: %d, want %d", x.name, got, x.want)
 		}
 	}
-	if got := shareOf(3, "a", 0, append(four, make([]gossip.Member, 9)...)); got < 1 {
+	if got := fairShare(3, "a", 0, append(four, make([]gossip.Member, 9)...)); got < 1 {
 		t.Errorf("a share of %d would never end", got)
 	}
 }
@@ -72,7 +72,7 @@ func TestShareHolds(t *testing.T) {
 		for second := from[i]; second < to[i]; second++ {
 			now := start.Add(time.Duration(second) * time.Second)
 			busy := time.Duration(second-from[i]) * time.Second
-			l.SetLimitAt(now, rate.Limit(shareOf(limit, bb.NodeID(fmt.Sprint(i)), busy, members(second-1))))
+			l.SetLimitAt(now, rate.Limit(fairShare(limit, bb.NodeID(fmt.Sprint(i)), busy, members(second-1))))
 			for tick := range 1000 {
 				for l.AllowN(now.Add(time.Duration(tick)*time.Millisecond), chunk) {
 					bytes[second] += chunk
