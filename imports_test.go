@@ -75,6 +75,7 @@ var layers = []struct {
 	{"bbd/cluster", []string{"bbd/peer", "bbd/access", "bbd/admit", "meta/gossip", "rdma/...", "internal/..."}},
 	{"bbd/fabric", []string{"bbd/store", "rdma/...", "internal/..."}},
 	{"bbd/backings", []string{"bbd/access", "bbd/cluster", "bbd/lockrank", "bbd/storerules", "flusher/backing/...", "meta/gossip", "internal/..."}},
+	{"bbd/batch", []string{"bbd/access", "bbd/cluster", "bbd/lockrank", "bbd/rpc", "flusher", "flusher/plan", "meta/batch", "meta/gossip", "meta/ops", "internal/..."}},
 	{"bbd/leftovers", []string{"bbd/access", "bbd/lockrank", "flusher/backing", "meta/gossip", "internal/..."}},
 	{"bbd/...", []string{"bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
 
@@ -356,6 +357,9 @@ func TestEdge(t *testing.T) {
 		{"bbd/backings", module + "flusher/backing/health", false, true},
 		{"bbd/backings", module + "flusher", false, false},
 		{"bbd/leftovers", module + "bbd/backings", false, false},
+		{"bbd/batch", module + "meta/ops", false, true},
+		{"bbd/batch", module + "bbd/store", false, false},
+		{"bbd/batch", module + "flusher/backing", false, false},
 
 		{"client", module + "rdma/route", false, true},
 		{"client", module + "client/admin", false, false},

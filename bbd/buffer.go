@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"forebay/bbd/access"
+	"forebay/bbd/batch"
 	"forebay/bbd/lockrank"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -39,8 +40,8 @@ type buffer struct {
 	applying atomic.Bool // applyLater is on its way
 
 	freezer  freezer
-	figures  figures
-	due      atomic.Int64 // Unix nanoseconds: Lifetime.Due of its job; 0: none
+	usage    batch.Usage
+	due      atomic.Int64 // Unix nanoseconds: when its job ends; 0: none
 	rechecks rechecks
 	repeats  repeats
 	folds    folds

@@ -355,7 +355,7 @@ func (d *Daemon) dropBuffer(b *buffer) {
 	b.freezer.destroyed()
 	d.flusher.ForgetBuffer(b.name)
 	b.drop()
-	d.keepFigures(b)
+	d.batch.Destroyed(jobBuffer{b})
 	if err := d.stores.Forget(b.name); err != nil {
 		d.log.Warn("closing the store of a destroyed buffer", "buffer", b.name, "err", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"forebay/bbd/backings"
+	"forebay/bbd/batch"
 	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
 	"forebay/bbd/leftovers"
@@ -81,6 +82,7 @@ type Daemon struct {
 	names   *nss.Names // of users, in rules
 	observe *observe
 	cluster *cluster.Cluster // nil: alone
+	batch   *batch.Controller
 	census  censor
 	passing passing
 
@@ -97,12 +99,6 @@ type Daemon struct {
 		lockorder.Mutex[lockrank.Buffers]
 		byName   map[string]*buffer
 		changing nameLocks // held while the buffer of a name is made, taken up or deleted
-	}
-
-	// Buffers of jobs that are gone, and whose figures are not written down yet.
-	retired struct {
-		lockorder.Mutex[lockrank.Leaf]
-		list []*buffer
 	}
 
 	homeless struct { // bytes of buffers that the namespace does not have
@@ -198,6 +194,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.epoch = d.nextID()
 	step("the notes of unfinished uploads", nil)
 	d.openStores()
+	d.batch = d.newBatch()
 	noted := d.unfinished.Noted()
 	step("the flusher", nil)
 	if err := d.startFlusher(); err != nil {

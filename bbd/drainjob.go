@@ -83,7 +83,7 @@ func tasksOfDrain(nodes []bb.NodeID) ([]ops.Task, error) {
 	data, err := json.Marshal(awayTask{nodes})
 	tasks := []ops.Task{{ID: "away", Data: data}}
 	for _, node := range nodes {
-		tasks = append(tasks, ops.Task{ID: idOf("node", string(node)), Node: node})
+		tasks = append(tasks, ops.Task{ID: ops.ID("node", string(node)), Node: node})
 	}
 	return tasks, err
 }

@@ -99,7 +99,7 @@ func (d *Daemon) countFlush(e *flusher.Event) {
 	b := d.buffers.byName[e.Key.Buffer]
 	d.buffers.Unlock()
 	if b != nil {
-		b.figures.flush(e.Bytes, e.Took)
+		b.usage.Flushed(e.Bytes, e.Took)
 	}
 }
 
@@ -115,7 +115,7 @@ func (d *Daemon) setFailing(k flusher.Key, err error) {
 		b.dirty.failed(k.File, "")
 		return
 	}
-	b.figures.failures.Add(1)
+	b.usage.Failed()
 	b.dirty.failed(k.File, err.Error())
 }
 

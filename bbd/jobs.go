@@ -44,7 +44,6 @@ const (
 
 // The options of a job.
 const (
-	optionCreated  = "created"  // of the buffer: another one may get its name
 	optionParallel = "parallel" // pieces at a time
 	optionTimeout  = "timeout"  // of a drain
 )
@@ -60,7 +59,7 @@ func (d *Daemon) runJobs() {
 	d.wg.Go(func() { d.doTasks("", tasksAtOnce) })
 	d.wg.Go(func() { d.doTasks(d.cfg.Node, ownAtOnce) })
 	d.wg.Go(d.standIn)
-	d.wg.Go(d.keepLifetimes)
+	d.wg.Go(d.batch.Run)
 }
 
 // pause waits; false: the daemon stops.
@@ -188,7 +187,7 @@ func (d *Daemon) perform(l *ops.Lease) (ops.Tally, error) {
 		return ops.Tally{}, err
 	}
 	spec := b.spec()
-	if j.Options[optionCreated] != fmt.Sprint(spec.Created.UnixNano()) {
+	if j.Options[ops.OptionCreated] != fmt.Sprint(spec.Created.UnixNano()) {
 		return ops.Tally{}, bb.E(bb.NotFound, string(j.Kind), b.address(""), "the buffer was destroyed, and another one has its name")
 	}
 	c := access.Of(j.UID, j.GID)
@@ -214,8 +213,8 @@ func (d *Daemon) newJob(r *rpc.Request, kind ops.Kind, b *buffer, key string) op
 	}
 	c := r.Caller()
 	return ops.Operation{
-		ID: idOf(string(kind), fmt.Sprint(c.UID, c.System), key), Kind: kind, Buffer: b.name, UID: c.UID, GID: c.GIDs[0], System: c.System,
-		Options: map[string]string{optionCreated: fmt.Sprint(b.spec().Created.UnixNano())}, Created: time.Now().Round(0).UTC(),
+		ID: ops.ID(string(kind), fmt.Sprint(c.UID, c.System), key), Kind: kind, Buffer: b.name, UID: c.UID, GID: c.GIDs[0], System: c.System,
+		Options: map[string]string{ops.OptionCreated: fmt.Sprint(b.spec().Created.UnixNano())}, Created: time.Now().Round(0).UTC(),
 	}
 }
 

@@ -1,6 +1,11 @@
 package bbd
 
 import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/batch"
 	"forebay/bbd/rpc"
 	"forebay/internal/wire"
 )
@@ -52,11 +57,11 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_JOB:        rpc.Waiting(d.job),
 		wire.Type_TYPE_JOB_CANCEL: rpc.Waiting(d.cancelJob),
 
-		wire.Type_TYPE_LIFETIME_OPEN:  rpc.Waiting(d.lifetimeOpen),
-		wire.Type_TYPE_LIFETIME_LEAVE: rpc.Waiting(d.lifetimeLeave),
-		wire.Type_TYPE_LIFETIME_END:   rpc.Waiting(d.lifetimeEnd),
-		wire.Type_TYPE_LIFETIME_DUE:   rpc.Waiting(d.lifetimeDue),
-		wire.Type_TYPE_LIFETIMES:      rpc.Waiting(d.lifetimes),
+		wire.Type_TYPE_LIFETIME_OPEN:  rpc.Waiting(late(&d.batch, (*batch.Controller).Open)),
+		wire.Type_TYPE_LIFETIME_LEAVE: rpc.Waiting(late(&d.batch, (*batch.Controller).Leave)),
+		wire.Type_TYPE_LIFETIME_END:   rpc.Waiting(late(&d.batch, (*batch.Controller).End)),
+		wire.Type_TYPE_LIFETIME_DUE:   rpc.Waiting(late(&d.batch, (*batch.Controller).Due)),
+		wire.Type_TYPE_LIFETIMES:      rpc.Waiting(late(&d.batch, (*batch.Controller).List)),
 
 		wire.Type_TYPE_TXN_BEGIN:  rpc.Waiting(d.txnBegin).WithToken(),
 		wire.Type_TYPE_TXN_ADOPT:  rpc.Waiting(d.txnAdopt).WithToken(),
@@ -75,4 +80,10 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_PLACE_RENAME: rpc.Waiting(d.renamePlace),
 		wire.Type_TYPE_PLACE_REMOVE: rpc.Waiting(d.removePlace),
 	}
+}
+
+// late returns a handler that is a method of a part of the daemon, which is made after the table of
+// handlers.
+func late[P, M any](part *P, handle func(P, context.Context, *rpc.Request, M) (proto.Message, error)) func(context.Context, *rpc.Request, M) (proto.Message, error) {
+	return func(ctx context.Context, r *rpc.Request, m M) (proto.Message, error) { return handle(*part, ctx, r, m) }
 }

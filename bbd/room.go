@@ -120,7 +120,7 @@ func (r *room) lease(ctx context.Context, q leaseRequest) (store.Lease, error) {
 	select {
 	case g := <-w.granted:
 		r.d.observe.waited(time.Since(w.since))
-		q.buffer.figures.blocked.Add(int64(time.Since(w.since)))
+		q.buffer.usage.Blocked(time.Since(w.since))
 		return g.lease, g.err
 	case <-ctx.Done():
 	case <-r.d.ctx.Done():

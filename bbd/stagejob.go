@@ -2,8 +2,6 @@ package bbd
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,15 +31,6 @@ const (
 type stageTask struct {
 	In  []stage.Found   `json:",omitempty"`
 	Out []stage.Leaving `json:",omitempty"`
-}
-
-// idOf makes an id that a job or task may have of what it is about.
-func idOf(parts ...string) string {
-	h := sha256.New()
-	for _, p := range parts {
-		fmt.Fprintf(h, "%d:%s", len(p), p)
-	}
-	return hex.EncodeToString(h.Sum(nil)[:10])
 }
 
 // stageJob submits a stage and follows it. One that runs already, of the same files to
@@ -145,7 +134,7 @@ func (p *planner) submit(ctx context.Context, node bb.NodeID, t *planned) error 
 	if err != nil {
 		return &bb.Error{Kind: bb.Internal, Op: "plan", Err: err}
 	}
-	id := idOf(append(t.ids, string(node))...)
+	id := ops.ID(append(t.ids, string(node))...)
 	return p.d.meta.Operations().AddTasks(ctx, p.job, []ops.Task{{ID: id, Node: node, Data: data, Files: t.files, Bytes: t.bytes}})
 }
 

@@ -1,4 +1,4 @@
-package bbd
+package batch
 
 import (
 	"slices"
@@ -60,17 +60,17 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// A buffer that is billed a second time, by an attempt that goes on where one was cut off,
+// A buffer that is reported a second time, by an attempt that goes on where one was cut off,
 // counts once.
-func TestBilled(t *testing.T) {
+func TestReported(t *testing.T) {
 	t.Parallel()
 	line := func(path string, bytes int64) bb.BillLine { return bb.BillLine{Path: path, Bytes: bytes} }
 	one, two := line("bb://one/f", 10), line("bb://two/g", 7)
-	fresh := billed(bb.Bill{}, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10})
-	both := billed(fresh, "two", []bb.BillLine{two}, bb.BillSum{Total: 1, Bytes: 7})
+	fresh := reported(bb.Bill{}, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10})
+	both := reported(fresh, "two", []bb.BillLine{two}, bb.BillSum{Total: 1, Bytes: 7})
 	// More files than a bill names.
-	many := slices.Repeat([]bb.BillLine{two}, maxBill)
-	large := billed(fresh, "two", many, bb.BillSum{Total: 5000, Bytes: 35000})
+	many := slices.Repeat([]bb.BillLine{two}, maxLosses)
+	large := reported(fresh, "two", many, bb.BillSum{Total: 5000, Bytes: 35000})
 	older := bb.Bill{Files: []bb.BillLine{one, two}, Total: 2, Bytes: 17}
 	for name, c := range map[string]struct {
 		before       bb.Bill
@@ -87,12 +87,12 @@ func TestBilled(t *testing.T) {
 		"the last of two again":            {both, "two", []bb.BillLine{two}, bb.BillSum{Total: 1, Bytes: 7}, 2, 2, 17},
 		"again, with more":                 {both, "two", []bb.BillLine{two, two}, bb.BillSum{Total: 2, Bytes: 14}, 3, 3, 24},
 		"again, with nothing":              {both, "two", nil, bb.BillSum{}, 1, 1, 10},
-		"more than is named":               {fresh, "two", many, bb.BillSum{Total: 5000, Bytes: 35000}, maxBill, 5001, 35010},
-		"more than is named, again":        {large, "two", many, bb.BillSum{Total: 5000, Bytes: 35000}, maxBill, 5001, 35010},
-		"the other one, of many":           {large, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10}, maxBill, 5001, 35010},
+		"more than is named":               {fresh, "two", many, bb.BillSum{Total: 5000, Bytes: 35000}, maxLosses, 5001, 35010},
+		"more than is named, again":        {large, "two", many, bb.BillSum{Total: 5000, Bytes: 35000}, maxLosses, 5001, 35010},
+		"the other one, of many":           {large, "one", []bb.BillLine{one}, bb.BillSum{Total: 1, Bytes: 10}, maxLosses, 5001, 35010},
 		"a bill of an older release again": {older, "two", []bb.BillLine{two}, bb.BillSum{Total: 1, Bytes: 7}, 2, 2, 17},
 	} {
-		got := billed(c.before, c.buffer, c.lines, c.sum)
+		got := reported(c.before, c.buffer, c.lines, c.sum)
 		if len(got.Files) != c.files || got.Total != c.total || got.Bytes != c.bytes {
 			t.Errorf("%s: %d lines, %d files, %d bytes; want %d, %d, %d", name, len(got.Files), got.Total, got.Bytes, c.files, c.total, c.bytes)
 		}

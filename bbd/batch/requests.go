@@ -1,4 +1,4 @@
-package bbd
+package batch
 
 import (
 	"context"
@@ -20,32 +20,33 @@ import (
 // Lifetimes of batch jobs (internal/bb/lifetime.go draws their states). The batch system's
 // hooks say on each node that a job comes and that it has left; any of them may be called
 // again, by anybody, after any failure. What is to be done after a job's end is done by one
-// daemon, whoever that is at the moment (keep.go).
+// daemon, whoever that is at the moment (reconcile.go).
 
 const (
 	maxLifetimeStages = 256
 	maxLifetimeNames  = 256
+	maxNodes          = 1000 // in one message of a job with thousands of nodes
 )
 
 // mayGovern refuses who is not the system: lifetimes act for other users.
-func (d *Daemon) mayGovern(r *rpc.Request, op, key string) error {
+func (k *Controller) mayGovern(r *rpc.Request, op, key string) error {
 	switch {
 	case !r.Caller().System && !r.Caller().Governs:
 		return access.Denied(op, key, "say what becomes of jobs")
-	case d.cluster == nil:
+	case k.o.Cluster == nil:
 		return bb.E(bb.Unsupported, op, key, "this daemon is alone, and jobs are the cluster's").WithRemedy("set cluster.listen and nats.servers; a cluster may be of one daemon")
 	}
-	return d.cluster.AllSupport("lifetimes of jobs", wire.VersionLifetimes)
+	return k.o.Cluster.AllSupport("lifetimes of jobs", wire.VersionLifetimes)
 }
 
-// lifetimeOpen begins a lifetime or takes part in it, and waits for its stage-ins.
-func (d *Daemon) lifetimeOpen(ctx context.Context, r *rpc.Request, m *wire.LifetimeOpen) (proto.Message, error) {
+// Open begins a lifetime or takes part in it, and waits for its stage-ins.
+func (k *Controller) Open(ctx context.Context, r *rpc.Request, m *wire.LifetimeOpen) (proto.Message, error) {
 	const op = "open lifetime"
 	var l bb.Lifetime
 	if err := json.Unmarshal(m.Json, &l); err != nil {
 		return nil, bb.E(bb.Invalid, op, "", "it cannot be read: "+err.Error())
 	}
-	if err := d.mayGovern(r, op, l.Key); err != nil {
+	if err := k.mayGovern(r, op, l.Key); err != nil {
 		return nil, err
 	}
 	if err := checkLifetime(&l); err != nil {
@@ -54,29 +55,29 @@ func (d *Daemon) lifetimeOpen(ctx context.Context, r *rpc.Request, m *wire.Lifet
 	if l.UID == 0 && !r.Caller().System {
 		return nil, access.Denied(op, l.Key, "act for root") // whose rights are the system's
 	}
-	now, err := d.beginLifetime(ctx, l)
+	now, err := k.begin(ctx, l)
 	if err != nil {
 		return nil, bb.Wrap(op, l.Key, err)
 	}
 	if m.Attach {
-		if err := d.attach(ctx, l.Key); err != nil {
+		if err := k.attach(ctx, l.Key); err != nil {
 			return nil, bb.Wrap(op, l.Key, err)
 		}
 	}
-	if err := d.makeBuffers(ctx, &now, m.Create); err != nil {
+	if err := k.makeBuffers(ctx, &now, m.Create); err != nil {
 		return nil, err
 	}
 	if m.Ran && !now.Ran {
-		if now, err = d.meta.BatchJobs().Change(ctx, l.Key, stillOpen(func(l *bb.Lifetime) { l.Ran = true })); err != nil {
+		if now, err = k.o.Records.Change(ctx, l.Key, stillOpen(func(l *bb.Lifetime) { l.Ran = true })); err != nil {
 			return nil, bb.Wrap(op, l.Key, err)
 		}
 	}
-	jobs, err := d.stageInAll(ctx, &now)
+	jobs, err := k.stageInAll(ctx, &now)
 	if err != nil {
 		return nil, err
 	}
 	if !m.Begin {
-		if err := d.awaitStageIns(ctx, r, &now, jobs); err != nil {
+		if err := k.awaitStageIns(ctx, r, &now, jobs); err != nil {
 			return nil, err
 		}
 	}
@@ -113,14 +114,14 @@ func checkLifetime(l *bb.Lifetime) error {
 	return nil
 }
 
-// beginLifetime stores what is to be begun, if nobody has. One of the same key is the same
+// begin stores what is to be begun, if nobody has. One of the same key is the same
 // run of a job, or has ended.
-func (d *Daemon) beginLifetime(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
+func (k *Controller) begin(ctx context.Context, l bb.Lifetime) (bb.Lifetime, error) {
 	l.State, l.Created, l.Succeeded = bb.LifetimeOpen, time.Now().Round(0).UTC(), true
 	l.Warned = time.Time{}
 	l.Ended, l.Gone, l.Next, l.Reason, l.Attempt, l.Bill, l.Hurry = time.Time{}, time.Time{}, time.Time{}, "", 0, bb.Bill{}, false
 	l.Ran, l.Over = false, time.Time{}
-	now, err := d.meta.BatchJobs().Begin(ctx, l)
+	now, err := k.o.Records.Begin(ctx, l)
 	switch {
 	case err != nil:
 		return now, err
@@ -148,57 +149,56 @@ func stillOpen(change func(*bb.Lifetime)) func(*bb.Lifetime) error {
 }
 
 // attach notes that the job has come to this node.
-func (d *Daemon) attach(ctx context.Context, key string) error {
-	return d.meta.BatchJobs().ChangeAttachment(ctx, key, d.cfg.Node, func(n *bb.LifetimeNode) error {
+func (k *Controller) attach(ctx context.Context, key string) error {
+	return k.o.Records.ChangeAttachment(ctx, key, k.o.Node, func(n *bb.LifetimeNode) error {
 		if !n.Attached {
 			n.Since = time.Now().Round(0).UTC()
 		}
-		n.Attached, n.Instance = true, d.store.Instance().String()
+		n.Attached, n.Instance = true, k.o.Instance.String()
 		return nil
 	})
 }
 
 // makeBuffers makes what is not there, with the rights of the job's user: the one who asks
 // is the system, and may do everything.
-func (d *Daemon) makeBuffers(ctx context.Context, l *bb.Lifetime, create []*wire.Buffer) error {
+func (k *Controller) makeBuffers(ctx context.Context, l *bb.Lifetime, create []*wire.Buffer) error {
 	c := userCred(l.UID, l.GID)
 	for _, m := range create {
 		spec := m.AsBuffer()
 		spec.UID, spec.GID = l.UID, l.GID
-		complete(&spec, m)
 		if spec.Job = ""; spec.Name == l.Buffer {
 			spec.Job = l.Key
 		}
-		_, _, err := d.createBuffer(ctx, c, spec, 1) // on each node of the job: no more than is needed
+		err := k.o.Buffers.Create(ctx, c, spec, m)
 		if bb.KindOf(err) == bb.Exists {
-			if same := d.sameBuffer(ctx, &spec); bb.KindOf(same) != bb.NotFound { // else the store holds something
+			if same := k.sameBuffer(ctx, &spec); bb.KindOf(same) != bb.NotFound { // else the store holds something
 				err = same
 			}
 		}
 		if err != nil {
-			return bb.Wrap("buffer create", bb.Address{Buffer: spec.Name}.String(), err)
+			return bb.Wrap("buffer create", address(spec.Name, ""), err)
 		}
 	}
 	for _, name := range l.Uses {
-		b, err := d.buffer(ctx, name)
+		b, err := k.o.Buffers.Buffer(ctx, name)
 		if err != nil {
-			return bb.Wrap("use buffer", bb.Address{Buffer: name}.String(), err)
+			return bb.Wrap("use buffer", address(name, ""), err)
 		}
-		if spec := b.spec(); !c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
-			return access.Denied("use buffer", b.address(""), "enter this buffer")
+		if spec := b.Spec(); !c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
+			return access.Denied("use buffer", address(name, ""), "enter this buffer")
 		}
 	}
 	return nil
 }
 
 // sameBuffer returns no error for a buffer that exists, if it is the same user's, for the same job.
-func (d *Daemon) sameBuffer(ctx context.Context, spec *bb.Buffer) error {
-	b, err := d.buffer(ctx, spec.Name)
+func (k *Controller) sameBuffer(ctx context.Context, spec *bb.Buffer) error {
+	b, err := k.o.Buffers.Buffer(ctx, spec.Name)
 	if err != nil {
 		return err
 	}
-	if there := b.spec(); there.UID != spec.UID || there.Job != spec.Job {
-		return bb.E(bb.Exists, "buffer create", b.address(""), "there is another buffer of that name").WithRemedy("choose another name")
+	if there := b.Spec(); there.UID != spec.UID || there.Job != spec.Job {
+		return bb.E(bb.Exists, "buffer create", address(spec.Name, ""), "there is another buffer of that name").WithRemedy("choose another name")
 	}
 	return nil
 }
@@ -210,34 +210,35 @@ func userCred(uid, gid uint32) access.Caller {
 	return c
 }
 
-// lifetimeJob is a job for a lifetime, as its user. The same about is the same job.
-func (d *Daemon) lifetimeJob(l *bb.Lifetime, kind ops.Kind, b *buffer, about ...string) ops.Operation {
+// operationOf is an operation for a lifetime, as its user. The same about is the same operation.
+func operationOf(l *bb.Lifetime, kind ops.Kind, b *bb.Buffer, about ...string) ops.Operation {
 	return ops.Operation{
-		ID: idOf(append([]string{"lifetime", l.Key, string(kind)}, about...)...), Kind: kind, Buffer: b.name, UID: l.UID, GID: l.GID,
-		System: l.UID == 0, Options: map[string]string{optionCreated: fmt.Sprint(b.spec().Created.UnixNano())}, Created: time.Now().Round(0).UTC(),
+		ID: ops.ID(append([]string{"lifetime", l.Key, string(kind)}, about...)...), Kind: kind, Buffer: b.Name, UID: l.UID, GID: l.GID,
+		System: l.UID == 0, Options: map[string]string{ops.OptionCreated: fmt.Sprint(b.Created.UnixNano())}, Created: time.Now().Round(0).UTC(),
 	}
 }
 
-func (d *Daemon) stageOf(ctx context.Context, l *bb.Lifetime, kind ops.Kind, s *bb.LifetimeStage, about ...string) (ops.Operation, error) {
-	b, err := d.buffer(ctx, s.Buffer)
+func (k *Controller) stageOf(ctx context.Context, l *bb.Lifetime, kind ops.Kind, s *bb.LifetimeStage, about ...string) (ops.Operation, error) {
+	b, err := k.o.Buffers.Buffer(ctx, s.Buffer)
 	if err != nil {
 		return ops.Operation{}, err
 	}
-	j := d.lifetimeJob(l, kind, b, about...)
+	spec := b.Spec()
+	j := operationOf(l, kind, &spec, about...)
 	j.Path, j.URL = s.Path, s.URL
 	return j, nil
 }
 
 // stageInAll has all stage-ins begin that have not, and returns their ids. One whose store
 // did not answer is another at the next attempt.
-func (d *Daemon) stageInAll(ctx context.Context, l *bb.Lifetime) ([]string, error) {
+func (k *Controller) stageInAll(ctx context.Context, l *bb.Lifetime) ([]string, error) {
 	var ids []string
 	for i := range l.In {
-		j, err := d.stageOf(ctx, l, ops.StageIn, &l.In[i], attemptOf(i, l.In[i].Attempt)...)
+		j, err := k.stageOf(ctx, l, ops.StageIn, &l.In[i], attemptOf(i, l.In[i].Attempt)...)
 		if err != nil {
 			return nil, bb.Wrap("stage-in", l.In[i].URL, err)
 		}
-		if _, err := d.meta.Operations().Submit(ctx, j, ops.Task{ID: planTask}); err != nil {
+		if _, err := k.o.Operations.Submit(ctx, j, k.o.Transfers.StageTasks()...); err != nil {
 			return nil, bb.Wrap("stage-in", l.In[i].URL, err)
 		}
 		ids = append(ids, j.ID)
@@ -257,19 +258,19 @@ func attemptOf(stage, attempt int) []string {
 // awaitStageIns waits until all have ended, and fails if one did that the job needs. Of a
 // governed job, one whose store did not answer is begun again by whoever opens it again:
 // its nodes do not wait.
-func (d *Daemon) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Lifetime, ids []string) error {
+func (k *Controller) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Lifetime, ids []string) error {
 	text, err := lifetimeMessage(l)
 	if err != nil {
 		return err
 	}
 	for i, id := range ids {
 		var last ops.Status
-		err := d.meta.Operations().Watch(ctx, id, func(s ops.Status) {
+		err := k.o.Operations.Watch(ctx, id, func(s ops.Status) {
 			last = s
 			_ = r.More(text, nil) // a sign of life for the client; if it is gone, the request ends
 		})
 		if err == nil && last.State == ops.Done {
-			err = d.jobStagedAway(ctx, userCred(l.UID, l.GID), &last)
+			err = k.o.Transfers.StagedAway(ctx, userCred(l.UID, l.GID), &last)
 		}
 		if err == nil {
 			err = stageFailure(&last)
@@ -278,7 +279,7 @@ func (d *Daemon) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Lifeti
 			continue
 		}
 		if ctx.Err() == nil {
-			d.noteStageIn(ctx, l, i, err)
+			k.noteStageIn(ctx, l, i, err)
 		}
 		if err != nil && !l.In[i].ContinueOnError {
 			return bb.Wrap("stage-in", l.In[i].URL, err)
@@ -288,9 +289,9 @@ func (d *Daemon) awaitStageIns(ctx context.Context, r *rpc.Request, l *bb.Lifeti
 }
 
 // noteStageIn notes why a stage-in failed (nil: it did not, after all). Whoever did so first has.
-func (d *Daemon) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why error) {
+func (k *Controller) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why error) {
 	attempt := l.In[i].Attempt
-	_, err := d.meta.BatchJobs().Change(ctx, l.Key, stillOpen(func(now *bb.Lifetime) {
+	_, err := k.o.Records.Change(ctx, l.Key, stillOpen(func(now *bb.Lifetime) {
 		s := &now.In[i]
 		if s.Attempt != attempt {
 			return
@@ -303,7 +304,7 @@ func (d *Daemon) noteStageIn(ctx context.Context, l *bb.Lifetime, i int, why err
 		}
 	}))
 	if err != nil {
-		d.log.Warn("noting why a stage-in failed", "job", l.Key, "err", err)
+		k.o.Log.Warn("noting why a stage-in failed", "job", l.Key, "err", err)
 	}
 }
 
@@ -342,28 +343,28 @@ func stageFailure(s *ops.Status) error {
 	return nil
 }
 
-// lifetimeLeave notes that a job has left a node, and what this one's buffers did for it.
+// Leave notes that a job has left a node, and what this one's buffers did for it.
 // That needs no lifetime that is open, nor one that the node ever came to.
-func (d *Daemon) lifetimeLeave(ctx context.Context, r *rpc.Request, m *wire.LifetimeLeave) (proto.Message, error) {
+func (k *Controller) Leave(ctx context.Context, r *rpc.Request, m *wire.LifetimeLeave) (proto.Message, error) {
 	const op = "leave lifetime"
-	if err := d.mayGovern(r, op, m.Key); err != nil {
+	if err := k.mayGovern(r, op, m.Key); err != nil {
 		return nil, err
 	}
-	l, err := d.meta.BatchJobs().Get(ctx, m.Key)
+	l, err := k.o.Records.Get(ctx, m.Key)
 	if err != nil {
 		return nil, err
 	}
 	node := bb.NodeID(m.Node)
 	if node == "" {
-		node = d.cfg.Node
+		node = k.o.Node
 	}
-	err = d.meta.BatchJobs().ChangeAttachment(ctx, m.Key, node, func(n *bb.LifetimeNode) error {
+	err = k.o.Records.ChangeAttachment(ctx, m.Key, node, func(n *bb.LifetimeNode) error {
 		n.Failed = n.Failed || m.Failed
 		if n.Attached || n.Since.IsZero() {
 			n.Since = time.Now().Round(0).UTC()
 		}
-		if node == d.cfg.Node {
-			n.Figures = d.figuresOf(l.Buffer, n.Figures)
+		if node == k.o.Node {
+			n.Figures = k.usageOf(l.Buffer, n.Figures)
 		}
 		n.Attached = false
 		return nil
@@ -371,17 +372,17 @@ func (d *Daemon) lifetimeLeave(ctx context.Context, r *rpc.Request, m *wire.Life
 	if err != nil {
 		return nil, bb.Wrap(op, m.Key, err)
 	}
-	return d.lifetimeNow(ctx, m.Key)
+	return k.now(ctx, m.Key)
 }
 
-// lifetimeEnd ends a lifetime, wherever the job still seems to be: who asks knows that it is
+// End ends a lifetime, wherever the job still seems to be: who asks knows that it is
 // over. When_left leaves it to the nodes to say that it has left them.
-func (d *Daemon) lifetimeEnd(ctx context.Context, r *rpc.Request, m *wire.LifetimeEnd) (proto.Message, error) {
+func (k *Controller) End(ctx context.Context, r *rpc.Request, m *wire.LifetimeEnd) (proto.Message, error) {
 	const op = "end lifetime"
-	if err := d.mayGovern(r, op, m.Key); err != nil {
+	if err := k.mayGovern(r, op, m.Key); err != nil {
 		return nil, err
 	}
-	_, err := d.meta.BatchJobs().Change(ctx, m.Key, func(l *bb.Lifetime) error {
+	_, err := k.o.Records.Change(ctx, m.Key, func(l *bb.Lifetime) error {
 		if l.State == bb.LifetimeOpen {
 			now := time.Now().Round(0).UTC()
 			if l.Over.IsZero() {
@@ -400,29 +401,29 @@ func (d *Daemon) lifetimeEnd(ctx context.Context, r *rpc.Request, m *wire.Lifeti
 	if err != nil {
 		return nil, bb.Wrap(op, m.Key, err)
 	}
-	return d.lifetimeNow(ctx, m.Key)
+	return k.now(ctx, m.Key)
 }
 
-func (d *Daemon) lifetimeNow(ctx context.Context, key string) (proto.Message, error) {
-	l, err := d.meta.BatchJobs().Get(ctx, key)
+func (k *Controller) now(ctx context.Context, key string) (proto.Message, error) {
+	l, err := k.o.Records.Get(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	return lifetimeMessage(&l)
 }
 
-// lifetimes sends those that the user may see: its own, and all to the system.
-func (d *Daemon) lifetimes(ctx context.Context, r *rpc.Request, m *wire.Lifetimes) (proto.Message, error) {
-	if d.cluster == nil {
+// List sends those that the user may see: its own, and all to the system.
+func (k *Controller) List(ctx context.Context, r *rpc.Request, m *wire.Lifetimes) (proto.Message, error) {
+	if k.o.Cluster == nil {
 		return &wire.Lifetime{}, nil
 	}
 	var all []bb.Lifetime
 	var err error
 	if m.Key == "" {
-		all, err = d.meta.BatchJobs().List(ctx)
+		all, err = k.o.Records.List(ctx)
 	} else {
 		all = make([]bb.Lifetime, 1)
-		all[0], err = d.meta.BatchJobs().Get(ctx, m.Key)
+		all[0], err = k.o.Records.Get(ctx, m.Key)
 	}
 	if err != nil {
 		return nil, err
@@ -432,7 +433,7 @@ func (d *Daemon) lifetimes(ctx context.Context, r *rpc.Request, m *wire.Lifetime
 		if !r.Caller().Owns(l.UID) && !r.Caller().Governs || m.Job != "" && l.Job != m.Job {
 			continue
 		}
-		d.addFigures(l)
+		k.addUsage(l)
 		text, err := lifetimeMessage(l)
 		if err != nil {
 			return nil, err
@@ -449,7 +450,7 @@ func lifetimeMessage(l *bb.Lifetime) (*wire.Lifetime, error) {
 	if err == nil && len(text) > wire.MaxMessage {
 		short := *l // of a job with thousands of nodes, those that have left are the fewer words
 		short.Nodes = slices.DeleteFunc(slices.Clone(l.Nodes), func(n bb.LifetimeNode) bool { return !n.Attached })
-		short.Nodes = short.Nodes[:min(len(short.Nodes), maxNamed)]
+		short.Nodes = short.Nodes[:min(len(short.Nodes), maxNodes)]
 		text, err = json.Marshal(&short)
 	}
 	return &wire.Lifetime{Json: text}, err

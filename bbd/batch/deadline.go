@@ -1,7 +1,8 @@
-package bbd
+package batch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,12 +14,12 @@ import (
 	"forebay/internal/wire"
 )
 
-// A job ends at a time that is known. Each daemon hands it to its flusher, which gives
-// the job's buffer a larger share if it would come too late, and says with the job's stay
-// on the node when it still would. Whoever warns the job reads it there.
+// A job ends at a time that is known. Each daemon passes it to its flusher, which gives
+// the job's buffer a larger share if it would be saved too late, and notes with the job's attachment
+// to the node when it still would. The hook that warns the job reads it there.
 
-// lookAhead follows when jobs end, and whether what is dirty on this node is saved by then.
-func (k *keeper) lookAhead(all []bb.Lifetime) {
+// trackDeadlines follows when jobs end, and whether what is dirty on this node is saved by then.
+func (k *Controller) trackDeadlines(all []bb.Lifetime) {
 	runs := map[string]*bb.Lifetime{}
 	for i := range all {
 		if l := &all[i]; l.State == bb.LifetimeOpen && l.Buffer != "" && !l.Due.IsZero() {
@@ -30,27 +31,28 @@ func (k *keeper) lookAhead(all []bb.Lifetime) {
 			delete(k.late, key)
 		}
 	}
-	for _, b := range k.d.allBuffers() {
-		l := runs[b.name]
+	for _, b := range k.o.Buffers.All() {
+		name := b.Spec().Name
+		l := runs[name]
 		if l == nil {
-			b.due.Store(0)
+			b.SetDue(time.Time{})
 			continue
 		}
-		b.due.Store(l.Due.UnixNano())
-		k.forecast(b, l)
+		b.SetDue(l.Due)
+		k.predict(name, l)
 	}
 }
 
-// forecast notes, and tells, when it has turned out that a job's buffer will not be saved
+// predict notes, and publishes, when it has turned out that a job's buffer will not be saved
 // in time, or will be after all.
-func (k *keeper) forecast(b *buffer, l *bb.Lifetime) {
+func (k *Controller) predict(buffer string, l *bb.Lifetime) {
 	var stay *bb.LifetimeNode
 	for i := range l.Nodes {
-		if n := &l.Nodes[i]; n.Node == k.d.cfg.Node && n.Attached {
+		if n := &l.Nodes[i]; n.Node == k.o.Node && n.Attached {
 			stay = n
 		}
 	}
-	stats := k.d.flusher.BufferStats(b.name)
+	stats := k.o.Buffers.Backlog(buffer)
 	if stay == nil || stats.QueuedBytes > 0 && !stats.PaceKnown {
 		return
 	}
@@ -70,11 +72,11 @@ func (k *keeper) forecast(b *buffer, l *bb.Lifetime) {
 	if !late {
 		by = time.Time{}
 	}
-	ctx, cancel := context.WithTimeout(k.d.ctx, keepStepLimit)
+	ctx, cancel := context.WithTimeout(k.ctx, stepLimit)
 	defer cancel()
-	err := k.d.meta.BatchJobs().ChangeAttachment(ctx, l.Key, k.d.cfg.Node, func(n *bb.LifetimeNode) error {
+	err := k.o.Records.ChangeAttachment(ctx, l.Key, k.o.Node, func(n *bb.LifetimeNode) error {
 		if !n.Attached {
-			return errNotConcerned
+			return errLeftNode
 		}
 		n.Late = by.Round(0).UTC()
 		return nil
@@ -83,9 +85,12 @@ func (k *keeper) forecast(b *buffer, l *bb.Lifetime) {
 		return // the next look tries again
 	}
 	if k.late[l.Key] = late; late {
-		k.d.emit(bb.Event{Kind: bb.EventLate, Buffer: b.name, Bytes: stats.QueuedBytes, Reason: lateReason(stats.Pace, now, by, l.Due)})
+		k.o.Emit(bb.Event{Kind: bb.EventLate, Buffer: buffer, Bytes: stats.QueuedBytes, Reason: lateReason(stats.Pace, now, by, l.Due)})
 	}
 }
+
+// errLeftNode ends a change of an attachment that has ended.
+var errLeftNode = errors.New("the job has left the node")
 
 func lateReason(pace float64, now, by, due time.Time) string {
 	left := due.Sub(now).Round(time.Second)
@@ -95,13 +100,13 @@ func lateReason(pace float64, now, by, due time.Time) string {
 	return fmt.Sprintf("at %.0f bytes a second it will be on the store in %v, and the job's time is up in %v", pace, by.Sub(now).Round(time.Second), left)
 }
 
-// lifetimeDue notes by when a job's buffer should be saved, and that the job is being warned.
-func (d *Daemon) lifetimeDue(ctx context.Context, r *rpc.Request, m *wire.LifetimeDue) (proto.Message, error) {
+// Due notes by when a job's buffer should be saved, and that the job is being warned.
+func (k *Controller) Due(ctx context.Context, r *rpc.Request, m *wire.LifetimeDue) (proto.Message, error) {
 	const op = "change lifetime"
-	if err := d.mayGovern(r, op, m.Key); err != nil {
+	if err := k.mayGovern(r, op, m.Key); err != nil {
 		return nil, err
 	}
-	_, err := d.meta.BatchJobs().Change(ctx, m.Key, func(l *bb.Lifetime) error {
+	_, err := k.o.Records.Change(ctx, m.Key, func(l *bb.Lifetime) error {
 		if l.State != bb.LifetimeOpen {
 			return bb.E(bb.Busy, op, m.Key, "the job has left all its nodes")
 		}
@@ -119,5 +124,5 @@ func (d *Daemon) lifetimeDue(ctx context.Context, r *rpc.Request, m *wire.Lifeti
 	if err != nil {
 		return nil, bb.Wrap(op, m.Key, err)
 	}
-	return d.lifetimeNow(ctx, m.Key)
+	return k.now(ctx, m.Key)
 }

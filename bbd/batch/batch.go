@@ -1,0 +1,105 @@
+// Package batch follows batch jobs: it has their records begun and ended by the batch system's hooks,
+// makes their buffers, and does what is left to do after a job's end. It must never know how bytes are
+// kept, flushed or copied, nor whose turn it is to do so.
+package batch
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"forebay/bbd/access"
+	"forebay/bbd/cluster"
+	"forebay/bbd/lockrank"
+	"forebay/flusher"
+	"forebay/internal/bb"
+	"forebay/internal/lockorder"
+	"forebay/internal/wire"
+	records "forebay/meta/batch"
+	"forebay/meta/ops"
+)
+
+// Buffers are the buffers of the daemon. Its methods may be called concurrently.
+type Buffers interface {
+	// Buffer returns a buffer. bb.NotFound if there is none.
+	Buffer(ctx context.Context, name string) (Buffer, error)
+	// Served is Buffer for one that this daemon serves already; false: it does not.
+	Served(name string) (Buffer, bool)
+	// All returns those that this daemon serves.
+	All() []Buffer
+	// Create creates a buffer with the rights of c. What spec lacks comes from the request m.
+	Create(ctx context.Context, c access.Caller, spec bb.Buffer, m *wire.Buffer) error
+	// MarkOrphan marks a buffer that is active as one that its job has left behind.
+	MarkOrphan(ctx context.Context, name string) error
+	// Dirty returns the dirty bytes on this node, by buffer.
+	Dirty() map[string]int64
+	// Backlog returns what this node has yet to flush of a buffer, and how fast it gets on.
+	Backlog(name string) flusher.BufferStats
+}
+
+// Buffer is one buffer. Its methods may be called concurrently.
+type Buffer interface {
+	Spec() bb.Buffer
+	// Usage returns what this daemon has counted of it.
+	Usage() *Usage
+	// SetDue sets when its job ends; the zero time: that is not known.
+	SetDue(time.Time)
+	Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error)
+	// Materialize ends the transactions that are decided.
+	Materialize(ctx context.Context) error
+	// FinishDrain puts on the store what comes after the files, all of which daemons have flushed:
+	// directories, renames and removals, for which it waits no longer than patience, and the
+	// receipt. bb.Busy if a file is dirty.
+	FinishDrain(ctx context.Context, patience time.Duration) error
+	// Unsaved calls visit for each file that the store does not have as it is.
+	Unsaved(ctx context.Context, visit func(e *bb.Entry, path string) error) error
+	// Destroy destroys the buffer if check, which is called while no daemon changes it, returns nil.
+	Destroy(ctx context.Context, check func(context.Context) error) error
+}
+
+// Transfers are stages and drains as operations of all daemons.
+type Transfers interface {
+	// StageTasks returns the tasks that a stage begins with.
+	StageTasks() []ops.Task
+	// DrainTasks returns the tasks of a drain on nodes.
+	DrainTasks(nodes []bb.NodeID) ([]ops.Task, error)
+	// StagedAway adds to the status of a stage-in that has ended the files that went with a node.
+	StagedAway(ctx context.Context, c access.Caller, s *ops.Status) error
+}
+
+// Options are what a Controller uses.
+type Options struct {
+	Node       bb.NodeID
+	Instance   bb.InstanceID
+	Cluster    *cluster.Cluster // nil: this daemon is alone, and has no batch jobs
+	Records    *records.Jobs
+	Operations *ops.Operations
+	Buffers    Buffers
+	Transfers  Transfers
+	Emit       func(bb.Event)
+	Log        *slog.Logger
+}
+
+// Controller follows the batch jobs of a cluster. Its methods may be called concurrently, Run once.
+type Controller struct {
+	o   Options
+	ctx context.Context // of what it does by itself
+
+	// Buffers of jobs that are gone, and whose usage is not written down yet.
+	retired struct {
+		lockorder.Mutex[lockrank.Leaf]
+		list []Buffer
+	}
+
+	// Of Run alone.
+	later map[string]time.Time // when to check again what is under way
+	late  map[string]bool      // jobs that will end before what is dirty here is saved
+}
+
+// New returns a controller that works until ctx ends.
+func New(ctx context.Context, o Options) *Controller {
+	return &Controller{o: o, ctx: ctx, later: map[string]time.Time{}, late: map[string]bool{}}
+}
+
+// address returns bb://buffer/path.
+func address(buffer, path string) string { return bb.Address{Buffer: buffer, Path: path}.String() }

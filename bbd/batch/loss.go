@@ -1,0 +1,117 @@
+package batch
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"forebay/flusher/plan"
+	"forebay/internal/bb"
+)
+
+// report notes what will be gone with a buffer, before it is destroyed.
+func (k *Controller) report(ctx context.Context, l *bb.Lifetime, b Buffer, discard bool) error {
+	var lines []bb.BillLine
+	var sum bb.BillSum
+	spec := b.Spec()
+	err := b.Unsaved(ctx, func(e *bb.Entry, path string) error {
+		reason, lost := lossOf(l, &spec, e, path, discard)
+		switch {
+		case !lost:
+			return nil
+		case reason == "":
+			return bb.E(bb.Busy, "drain", address(spec.Name, path), "it has been written since the buffer was drained")
+		}
+		sum.Total++
+		sum.Bytes += e.Size
+		if len(lines) < maxLosses {
+			lines = append(lines, bb.BillLine{Path: address(spec.Name, path), Bytes: e.Size, Reason: reason})
+		}
+		return nil
+	})
+	if err != nil || sum == (bb.BillSum{}) && !mentions(&l.Bill, spec.Name) {
+		return err
+	}
+	now, ok := k.change(ctx, l, func(now *bb.Lifetime) { now.Bill = reported(now.Bill, spec.Name, lines, sum) })
+	if !ok {
+		return errNotYet
+	}
+	now.Nodes = l.Nodes
+	*l = now
+	return nil
+}
+
+// lossOf reports whether a file that the store does not have as it is counts as lost when the buffer is
+// destroyed, and why. No reason: nothing explains that it is not saved, and the buffer has to stay. It
+// is a function of what it is given alone.
+//
+//	file                                        lost   reason
+//	lost already                                yes    of its entry
+//	scratch, not to be copied out any more      no
+//	under a name that a pattern keeps back      yes    the pattern
+//	of a job that did not run                   yes    that
+//	of a buffer that is discarded               yes    that
+//	any other                                   yes    none
+func lossOf(l *bb.Lifetime, spec *bb.Buffer, e *bb.Entry, path string, discard bool) (reason string, lost bool) {
+	if e.State() == bb.StateLost {
+		return e.LostReason(), true
+	}
+	if spec.Backing == "" && !notCopiedOut(l, spec.Name, path) {
+		return "", false
+	}
+	pattern, kept := plan.Kept(spec.Keep, path)
+	switch {
+	case kept:
+		return "it was not flushed under this name, which the pattern " + pattern + " keeps back", true
+	case l.Governed && !l.Ran:
+		return "it was not flushed, as the job did not run", true
+	case discard:
+		return "it was given up before it was flushed", true
+	}
+	return "", true
+}
+
+// reported returns a loss report in which lines and sum are all there is about a buffer. An attempt
+// that was cut off before the buffer was destroyed may have reported it already.
+func reported(bill bb.Bill, buffer string, lines []bb.BillLine, sum bb.BillSum) bb.Bill {
+	earlier, split := bill.Buffers[buffer]
+	files := make([]bb.BillLine, 0, min(len(bill.Files)+len(lines), maxLosses))
+	for _, x := range bill.Files {
+		if !isOf(&x, buffer) {
+			files = append(files, x)
+		} else if !split { // an older release noted it
+			earlier.Total++
+			earlier.Bytes += x.Bytes
+		}
+	}
+	sums := map[string]bb.BillSum{}
+	maps.Copy(sums, bill.Buffers)
+	delete(sums, buffer)
+	if sum != (bb.BillSum{}) {
+		sums[buffer] = sum
+	}
+	files = append(files, lines...)
+	return bb.Bill{
+		Files: files[:min(len(files), maxLosses)], Buffers: sums,
+		Total: bill.Total - earlier.Total + sum.Total, Bytes: bill.Bytes - earlier.Bytes + sum.Bytes,
+	}
+}
+
+// mentions reports whether a loss report has anything about a buffer.
+func mentions(bill *bb.Bill, buffer string) bool {
+	_, ok := bill.Buffers[buffer]
+	return ok || slices.ContainsFunc(bill.Files, func(x bb.BillLine) bool { return isOf(&x, buffer) })
+}
+
+// isOf reports whether a line of a loss report is about a file of a buffer.
+func isOf(x *bb.BillLine, buffer string) bool {
+	at, err := bb.ParseAddress(x.Path)
+	return err == nil && at.Buffer == buffer
+}
+
+// notCopiedOut reports whether a job that was given up had still to copy a file out.
+func notCopiedOut(l *bb.Lifetime, buffer, path string) bool {
+	return l.Hurry && (l.Ran || !l.Governed) && slices.ContainsFunc(l.Out, func(s bb.LifetimeStage) bool {
+		return s.Buffer == buffer && bb.Within(path, s.Path) && !s.Done && (l.Succeeded || !s.OnSuccess)
+	})
+}

@@ -1,0 +1,154 @@
+package batch
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"forebay/bbd/lockrank"
+	"forebay/internal/bb"
+	"forebay/internal/lockorder"
+)
+
+// Usage counts what a buffer of a job does on this node. It is written down with the
+// job's attachment to the node every few seconds, and a daemon that is started again adds to what it
+// finds there: what it counted in the last of them is not, if it was killed. The zero value is
+// ready; its methods may be called concurrently.
+type Usage struct {
+	absorbed, blocked, peak, failures atomic.Int64
+
+	mu       lockorder.Mutex[lockrank.Leaf] // guards what follows
+	flushed  int64
+	flushing time.Duration
+	until    time.Time   // the end of the latest flush
+	before   *bb.Figures // what was written down before this daemon counted; nil: not looked for
+
+	noted bb.Figures // what of counted was written down last; of Controller.Run alone
+}
+
+// Absorbed counts bytes that were committed.
+func (f *Usage) Absorbed(bytes int64) { f.absorbed.Add(bytes) }
+
+// Blocked counts the time that a writer has waited for memory.
+func (f *Usage) Blocked(d time.Duration) { f.blocked.Add(int64(d)) }
+
+// Failed counts a flush that has failed.
+func (f *Usage) Failed() { f.failures.Add(1) }
+
+// usageEvery is how often usage is written down.
+const usageEvery = 10 * time.Second
+
+func (f *Usage) dirty(now int64) {
+	for old := f.peak.Load(); now > old && !f.peak.CompareAndSwap(old, now); old = f.peak.Load() {
+	}
+}
+
+// Flushed counts a flush that has ended now. Time in which several ran counts once.
+func (f *Usage) Flushed(bytes int64, took time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	begun := now.Add(-took)
+	if begun.Before(f.until) {
+		begun = f.until
+	}
+	f.flushed += bytes
+	f.flushing += max(0, now.Sub(begun))
+	f.until = now
+}
+
+// counted returns what this daemon has counted.
+func (f *Usage) counted() bb.Figures {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return bb.Figures{
+		Absorbed: f.absorbed.Load(), Blocked: time.Duration(f.blocked.Load()).Seconds(), PeakDirty: f.peak.Load(), Failures: f.failures.Load(),
+		Flushed: f.flushed, Flushing: f.flushing.Seconds(),
+	}
+}
+
+// onto returns that, and what was counted before. Written is what is written down now.
+func (f *Usage) onto(written bb.Figures) bb.Figures {
+	now := f.counted()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.before == nil {
+		f.before = &written
+	}
+	return bb.Figures{
+		Absorbed: f.before.Absorbed + now.Absorbed, Blocked: f.before.Blocked + now.Blocked, PeakDirty: max(f.before.PeakDirty, now.PeakDirty),
+		Failures: f.before.Failures + now.Failures, Flushed: f.before.Flushed + now.Flushed, Flushing: f.before.Flushing + now.Flushing,
+	}
+}
+
+// usageOf returns a buffer's usage on this node; written is what is written down.
+func (k *Controller) usageOf(name string, written bb.Figures) bb.Figures {
+	b, ok := k.o.Buffers.Served(name)
+	if !ok {
+		return written
+	}
+	b.Usage().dirty(k.o.Buffers.Dirty()[name])
+	return b.Usage().onto(written)
+}
+
+// addUsage brings that of this node up to now.
+func (k *Controller) addUsage(l *bb.Lifetime) {
+	for i := range l.Nodes {
+		if n := &l.Nodes[i]; n.Node == k.o.Node {
+			n.Figures = k.usageOf(l.Buffer, n.Figures)
+		}
+	}
+}
+
+// noteUsage writes down what buffers of jobs have done, also of those that are gone
+// since the last time.
+func (k *Controller) noteUsage(ctx context.Context, lives []bb.Lifetime) {
+	known := make(map[string]*bb.Lifetime, len(lives))
+	for i := range lives {
+		known[lives[i].Key] = &lives[i]
+	}
+	k.retired.Lock()
+	buffers := k.retired.list
+	k.retired.list = nil
+	k.retired.Unlock()
+	for _, b := range append(buffers, k.o.Buffers.All()...) {
+		spec := b.Spec()
+		if l := known[spec.Job]; l == nil || l.Buffer != spec.Name {
+			continue
+		}
+		if err := k.noteUsageOf(ctx, spec.Job, b.Usage()); err != nil {
+			k.o.Log.Debug("noting what a buffer has done for its job", "buffer", spec.Name, "err", err)
+		}
+	}
+}
+
+func (k *Controller) noteUsageOf(ctx context.Context, job string, f *Usage) error {
+	now := f.counted()
+	if now == f.noted {
+		return nil
+	}
+	err := k.o.Records.ChangeAttachment(ctx, job, k.o.Node, func(n *bb.LifetimeNode) error {
+		n.Figures = f.onto(n.Figures)
+		return nil
+	})
+	if err == nil {
+		f.noted = now
+	}
+	return err
+}
+
+func (k *Controller) anyRetired() bool {
+	k.retired.Lock()
+	defer k.retired.Unlock()
+	return len(k.retired.list) > 0
+}
+
+// Destroyed keeps what a job's buffer that is gone has counted until it is written down.
+func (k *Controller) Destroyed(b Buffer) {
+	if b.Spec().Job == "" || k.o.Cluster == nil {
+		return
+	}
+	k.retired.Lock()
+	defer k.retired.Unlock()
+	k.retired.list = append(k.retired.list, b)
+}
