@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"forebay/bbd/access"
+	"forebay/bbd/alloc"
 	"forebay/bbd/batch"
 	"forebay/bbd/lockrank"
 	"forebay/flusher"
@@ -31,7 +32,7 @@ type buffer struct {
 	dirty   *dirtyFiles
 	readers *readers
 	copies  *copies
-	writers *segmentWriters
+	writers *alloc.Writers
 	remotes *remoteSpaces
 
 	copyLocks nameLocks // by file: see lockCopies
@@ -56,11 +57,12 @@ func newBuffer(d *Daemon, spec bb.Buffer, ns *txn.Tree) *buffer {
 	b := &buffer{d: d, name: spec.Name, ns: ns, noted: newNotedOps(ns.PendingOps()), freezer: newFreezer()}
 	b.current.Store(&spec)
 	b.open, b.dirty, b.readers, b.copies = newOpenFiles(), newDirtyFiles(), newReaders(), newCopies(d.store)
-	b.writers, b.remotes = newSegmentWriters(b), newRemoteSpaces(b)
+	b.writers, b.remotes = alloc.NewWriters(d.alloc, memoryBuffer{b}), newRemoteSpaces(b)
 	return b
 }
 
-func (b *buffer) spec() bb.Buffer { return *b.current.Load() }
+// Spec returns the buffer's record, as this daemon knows it.
+func (b *buffer) Spec() bb.Buffer { return *b.current.Load() }
 
 // address returns bb://buffer/path.
 func (b *buffer) address(path string) string {
@@ -76,7 +78,7 @@ func (b *buffer) closed(e bb.Entry, path string) {
 // enqueue hands a dirty file to the flusher. In a scratch buffer nothing is flushed, but
 // files may have to move to other nodes.
 func (b *buffer) enqueue(e bb.Entry, item flusher.Item) {
-	backed := b.spec().Backing != ""
+	backed := b.Spec().Backing != ""
 	if backed || b.d.cluster != nil {
 		f := dirtyFile{at: place{e.Parent, e.Name}, generation: e.Generation}
 		if second := replicaOf(&e); second != "" && b.d.cluster != nil {
@@ -110,7 +112,7 @@ type directory struct {
 }
 
 func (b *buffer) root() directory {
-	spec := b.spec()
+	spec := b.Spec()
 	return directory{bb.RootDir, spec.UID, spec.GID, spec.Mode}
 }
 
@@ -173,7 +175,7 @@ func (b *buffer) look(ctx context.Context, c access.Caller, op, path string) (e 
 
 func (b *buffer) lookOnce(ctx context.Context, c access.Caller, op, path string, names []string) (bb.Entry, txn.UnionDir, error) {
 	root := b.root()
-	e := bb.Entry{Type: bb.TypeDirectory, Dir: root.id, UID: root.uid, GID: root.gid, Mode: root.mode, MTime: b.spec().Created}
+	e := bb.Entry{Type: bb.TypeDirectory, Dir: root.id, UID: root.uid, GID: root.gid, Mode: root.mode, MTime: b.Spec().Created}
 	v := txn.RootUnion()
 	for i, name := range names {
 		switch {

@@ -47,7 +47,7 @@ func (d *Daemon) bufferCreate(ctx context.Context, r *rpc.Request, m *wire.Buffe
 	if err != nil {
 		return nil, bb.Wrap("buffer create", bb.Address{Buffer: spec.Name}.String(), err)
 	}
-	spec = b.spec()
+	spec = b.Spec()
 	spec.Found, spec.FoundTotal = held.Name, held.Files
 	return wire.FromBuffer(&spec), nil
 }
@@ -222,7 +222,7 @@ func (d *Daemon) bufferGet(ctx context.Context, r *rpc.Request, m *wire.BufferNa
 	if err != nil {
 		return nil, err
 	}
-	spec := b.spec()
+	spec := b.Spec()
 	return wire.FromBuffer(&spec), nil
 }
 
@@ -249,7 +249,7 @@ func (d *Daemon) bufferSpecs(ctx context.Context) ([]bb.Buffer, error) {
 	}
 	var specs []bb.Buffer
 	for _, b := range d.allBuffers() {
-		specs = append(specs, b.spec())
+		specs = append(specs, b.Spec())
 	}
 	return specs, nil
 }
@@ -281,7 +281,7 @@ func (d *Daemon) bufferDestroy(ctx context.Context, r *rpc.Request, m *wire.Buff
 	if err != nil {
 		return nil, err
 	}
-	if !r.Caller().Owns(b.spec().UID) {
+	if !r.Caller().Owns(b.Spec().UID) {
 		return nil, access.Denied("buffer destroy", b.address(""), "destroy another user's buffer")
 	}
 	may := b.mayBeDestroyed
@@ -400,7 +400,7 @@ func (b *buffer) drop() {
 		f.removed = true
 		f.mu.Unlock()
 	}
-	b.writers.clear()
+	b.writers.Clear()
 	for f := range b.d.store.Files() {
 		if f.Buffer == b.name {
 			b.d.store.Drop(f.File)

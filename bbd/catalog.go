@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"forebay/bbd/alloc"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/store"
 	"forebay/flusher"
@@ -170,9 +171,9 @@ func (b *buffer) saveView(ctx context.Context, snap *store.Snapshot, e *bb.Entry
 	step := snap.Size()
 	if half := stats.Memory.Capacity / 2; step > half && stats.Disk.Capacity > 0 {
 		if step > half+stats.Disk.Capacity {
-			return errNoRoom
+			return alloc.ErrNoRoom
 		}
-		step = max(stats.Memory.Capacity/8, maxExtent)
+		step = max(stats.Memory.Capacity/8, alloc.MaxExtent)
 	}
 	for at := int64(0); at < snap.Size(); at += step {
 		pinned, _, err := b.pin(ctx, snap, e, at, step)
@@ -280,7 +281,7 @@ func (b *buffer) becameClean(ctx context.Context, e *bb.Entry, path string) erro
 	if b.foreign(e) {
 		b.late(ctx, e, path)
 	}
-	b.d.room.kick()
+	b.d.alloc.Wake()
 	b.sayFlushed(e, path)
 	return nil
 }

@@ -112,7 +112,7 @@ func (b *buffer) renameHere(ctx context.Context, fromPath, toPath string, at, ta
 		return bb.Wrap(op, b.address(fromPath), err)
 	}
 	ctx = b.d.ctx
-	concerned := b.spec().Backing != "" && storeFollows(&e, from, held.Stray)
+	concerned := b.Spec().Backing != "" && storeFollows(&e, from, held.Stray)
 	renamed, err := b.ns.Rename(ctx, at.dir, at.name, target.dir, target.name, namespace.RenameOptions{Replace: replace, StoreOp: concerned})
 	if err != nil {
 		return bb.Wrap(op, b.address(fromPath), err)
@@ -303,7 +303,7 @@ func (b *buffer) removeHere(ctx context.Context, path string, at place, expect u
 		return bb.Wrap(op, b.address(path), err)
 	}
 	ctx = b.d.ctx
-	concerned := b.spec().Backing != "" && storeFollows(&e, p, held.Stray)
+	concerned := b.Spec().Backing != "" && storeFollows(&e, p, held.Stray)
 	o := namespace.RemoveOptions{StoreOp: concerned}
 	if expect != 0 {
 		o.Revision = e.Revision

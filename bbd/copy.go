@@ -337,15 +337,15 @@ func (c *fileCopy) fetchWindow(ctx context.Context, t *tap, of remoteHandle, sna
 
 // fetchExtent brings one extent in.
 func (c *fileCopy) fetchExtent(ctx context.Context, t *tap, s *peer.Session, source *source, snap *store.Snapshot, x run) error {
-	w := c.b.writers.of(c.b.spec().UID, bb.TierMemory)
+	w := c.b.writers.Of(c.b.Spec().UID, bb.TierMemory)
 	room, err := t.reserve(ctx, w, x.to-x.from)
 	if err != nil {
 		return err
 	}
-	defer w.done(room)
+	defer w.Done(room)
 	var ops []rdma.Op
 	err = store.Guard("read", c.b.address(c.entry.Name), func() (err error) {
-		ops, err = source.read(nil, room.mem, x)
+		ops, err = source.read(nil, room.Mem, x)
 		return err
 	})
 	if err != nil {
@@ -362,7 +362,7 @@ func (c *fileCopy) fetchExtent(ctx context.Context, t *tap, s *peer.Session, sou
 		}
 	}
 	err = snap.Fill(store.FillExtent{
-		Lease: room.lease, SegmentOffset: room.offset, FileOffset: x.from, Length: x.to - x.from,
+		Lease: room.Lease, SegmentOffset: room.Offset, FileOffset: x.from, Length: x.to - x.from,
 	})
 	if kind := bb.KindOf(err); kind == bb.Busy || kind == bb.Invalid {
 		return nil // another reader was faster, or eviction joined it with others: the caller looks again

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"forebay/bbd/alloc"
 	"forebay/bbd/backings"
 	"forebay/bbd/batch"
 	"forebay/bbd/cluster"
@@ -54,12 +55,12 @@ import (
 //	fileCopy.mu            a generation's handles at the nodes that have it
 //	tap.mu                 one reader's object on the store
 //	────
-//	room.mu                writers that wait for a segment
+//	alloc.Allocator.mu     writers that wait for a segment
 //	backings.Pool.mu       backing stores of all buffers
 //	Daemon.buffers         buffers by name
 //	openFiles, dirtyFiles, readers, copies      the four parts of a buffer, in this order
-//	segmentWriters, remoteSpaces                segments that the daemon fills, by user and by session
-//	segmentWriter.mu, remoteSpace.mu            one of them
+//	alloc.Writers, remoteSpaces                 segments that the daemon fills, by user and by session
+//	alloc.Writer.mu, remoteSpace.mu             one of them
 //	all others             no other mutex of this package is taken under one of these
 //
 // The store, the namespace and gossip have mutexes of their own, under which nothing of this package
@@ -75,7 +76,7 @@ type Daemon struct {
 	meta    *meta.Meta
 	health  *kv.Health // of the namespace, before meta is there too
 	flusher *flusher.Flusher
-	room    *room
+	alloc   *alloc.Allocator
 	server  *rpc.Server
 	shares  *userShares
 	stores  *backings.Pool
@@ -200,10 +201,10 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if err := d.startFlusher(); err != nil {
 		return err
 	}
-	d.room, d.passing = newRoom(d), newPassing()
-	d.maxPinned = d.room.share()
+	d.alloc, d.passing = d.newAllocator(), newPassing()
+	d.maxPinned = d.alloc.MaxLease()
 	d.shares.pins = share.NewPool(d.store.Stats().Memory.Capacity)
-	d.wg.Go(d.room.run)
+	d.wg.Go(d.alloc.Run)
 	step("the namespace: buffers and files", d.silence)
 	if err := d.recover(ctx); err != nil {
 		return err
@@ -281,23 +282,6 @@ func usage(t *store.TierStats) gossip.Tier {
 
 // Admin returns the address of the admin server, "" for none.
 func (d *Daemon) Admin() string { return d.admin }
-
-// releaseLease gives a segment back whose writer has stopped.
-func (d *Daemon) releaseLease(b *buffer, id bb.LeaseID) {
-	if err := d.store.Release(id); err != nil {
-		d.log.Warn("releasing a lease", "buffer", b.name, "err", err)
-	}
-	d.room.kick()
-}
-
-// abandonLease takes a segment from a writer that did not give it back. It may be
-// copying still, so the rest of the segment is not leased again.
-func (d *Daemon) abandonLease(id bb.LeaseID) {
-	if err := d.store.Abandon(id); err != nil {
-		d.log.Warn("taking back a lease", "err", err)
-	}
-	d.room.kick()
-}
 
 // resident reports whether this node has all of a file's bytes.
 func (d *Daemon) resident(e *bb.Entry) bool {
@@ -447,7 +431,7 @@ func (d *Daemon) drainAll(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	for _, b := range d.allBuffers() {
-		if b.spec().Backing == "" {
+		if b.Spec().Backing == "" {
 			continue
 		}
 		if _, err := d.flusher.Drain(ctx, b.name, nil); err != nil {

@@ -145,12 +145,12 @@ func (d *savedDirs) make(ctx context.Context, p string, e *bb.Entry) error {
 
 // save gives a directory its mode and time after those below it.
 func (d *savedDirs) save(ctx context.Context, p string, e *bb.Entry, held int) error {
-	keep := d.b.spec().Existing.Keeps()
+	keep := d.b.Spec().Existing.Keeps()
 	return d.note(ctx, p, d.put(ctx, p, e, backing.DirOptions{Keep: keep, Holds: held > 0}))
 }
 
 func (d *savedDirs) put(ctx context.Context, p string, e *bb.Entry, opts backing.DirOptions) (err error) {
-	if _, kept := plan.Kept(d.b.spec().Keep, p+"/"); kept || p == "" {
+	if _, kept := plan.Kept(d.b.Spec().Keep, p+"/"); kept || p == "" {
 		return nil
 	}
 	if d.to == nil {

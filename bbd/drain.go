@@ -24,13 +24,13 @@ func (d *Daemon) drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (prot
 	if err != nil {
 		return nil, err
 	}
-	if b.spec().Backing == "" {
+	if b.Spec().Backing == "" {
 		return nil, bb.E(bb.Invalid, "drain", b.address(""), "the buffer has no backing store").WithRemedy("use bbctl stage-out")
 	}
 	if m.Below, err = bb.CleanPath(m.Below); err != nil {
 		return nil, bb.Wrap("drain", m.Below, err)
 	}
-	if m.Overwrite && !r.Caller().Owns(b.spec().UID) {
+	if m.Overwrite && !r.Caller().Owns(b.Spec().UID) {
 		return nil, access.Denied("drain", b.address(m.Below), "replace files on this buffer's store")
 	}
 	of := drained{b, m.Below}
@@ -84,7 +84,7 @@ func (d *Daemon) drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (prot
 	if saved(answer) {
 		d.emit(bb.Event{Kind: bb.EventDrained, Buffer: b.name, Bytes: answer.BytesDone})
 	}
-	if b.spec().Receipt { // also where files are lost: it proves what the store has of the others
+	if b.Spec().Receipt { // also where files are lost: it proves what the store has of the others
 		if err := b.keepReceipt(timed); err != nil {
 			return nil, bb.Wrap("receipt", b.address(""), err)
 		}
@@ -226,7 +226,7 @@ type receiptHead struct {
 
 // writeReceipt calls write with the receipt's lines, in pieces that fit a frame.
 func (b *buffer) writeReceipt(ctx context.Context, write func([]byte) error) error {
-	spec := b.spec()
+	spec := b.Spec()
 	lines, err := json.Marshal(receiptHead{receiptVersion, b.name, spec.Backing})
 	if err != nil {
 		return err

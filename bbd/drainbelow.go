@@ -153,7 +153,7 @@ func (b *buffer) drainHereBelow(ctx context.Context, path string, p *progress) (
 // is kept back there, or open.
 func (b *buffer) noteBelow(ctx context.Context, below string) (dirty map[content]located, report flusher.Report, err error) {
 	dirty = map[content]located{}
-	keep := b.spec().Keep
+	keep := b.Spec().Keep
 	note := func(names *[]string, count *int, path string) {
 		if *count++; len(*names) < maxNamed {
 			*names = append(*names, path)
@@ -250,7 +250,7 @@ type rest struct {
 // removed since has nothing left.
 func (d drained) rest(ctx context.Context) (rest, error) {
 	left := rest{dirty: map[content]string{}}
-	keep := d.b.spec().Keep
+	keep := d.b.Spec().Keep
 	err := d.each(ctx, func(e *bb.Entry, find func() (string, error)) error {
 		state := e.State()
 		if state != bb.StateDirty && state != bb.StateLost {

@@ -29,13 +29,13 @@ import (
 // says that the store may not have the file yet.
 func (h *handle) flushedClose(ctx context.Context, f *openFile) error {
 	b := f.buf
-	if b.spec().Durability != bb.DurabilityFlushed {
+	if b.Spec().Durability != bb.DurabilityFlushed {
 		return nil
 	}
 	f.mu.Lock()
 	path, ended, own := f.path, f.ended, f.clients[h.s]
 	f.mu.Unlock()
-	if _, kept := plan.Kept(b.spec().Keep, path); kept {
+	if _, kept := plan.Kept(b.Spec().Keep, path); kept {
 		return nil
 	}
 	if err := b.lastClose(ctx, path, ended, own); err != nil {
@@ -53,7 +53,7 @@ func (h *handle) flushedClose(ctx context.Context, f *openFile) error {
 // closedFlushed is flushedClose for a generation that was closed, which a client whose
 // connection broke does not know.
 func (b *buffer) closedFlushed(ctx context.Context, e *bb.Entry, path string) error {
-	if _, kept := plan.Kept(b.spec().Keep, path); kept {
+	if _, kept := plan.Kept(b.Spec().Keep, path); kept {
 		return nil
 	}
 	return b.contentFlushed(ctx, *e, place{e.Parent, e.Name})
@@ -71,7 +71,7 @@ func (b *buffer) lastClose(ctx context.Context, path string, ended <-chan struct
 	if own > 0 {
 		return bb.E(bb.Busy, "close", b.address(path), why+" by this client").WithRemedy("the last close of the file waits for the store: check that one")
 	}
-	patience := cmp.Or(b.spec().DirtyAge, b.d.cfg.Flush.DirtyAge, defaultDirtyAge)
+	patience := cmp.Or(b.Spec().DirtyAge, b.d.cfg.Flush.DirtyAge, defaultDirtyAge)
 	select {
 	case <-ended:
 		return nil
@@ -115,7 +115,7 @@ func (b *buffer) contentFlushed(ctx context.Context, e bb.Entry, at place) error
 // flushedBelow waits until the store has what lies at a path and below it, under these
 // names, except what is kept back or still written. Of other buffers it waits for nothing.
 func (b *buffer) flushedBelow(ctx context.Context, c access.Caller, op, path string) error {
-	spec := b.spec()
+	spec := b.Spec()
 	if spec.Durability != bb.DurabilityFlushed || path == "" {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"forebay/bbd/access"
+	"forebay/bbd/alloc"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
@@ -192,7 +193,7 @@ func (d *Daemon) ReadOn(ctx context.Context, name, path string, meanwhile func()
 			return bytes, err
 		}
 		bytes += int64(len(whole))
-		if err := b.fetch(ctx, &t, snap, &e, []store.Extent{x}); err != nil && err != errNoRoom {
+		if err := b.fetch(ctx, &t, snap, &e, []store.Extent{x}); err != nil && err != alloc.ErrNoRoom {
 			return bytes, err
 		}
 	}
@@ -306,7 +307,7 @@ func (d *Daemon) RenamedBefore(ctx context.Context, name, path string) (carryOut
 	})
 	return func() (bool, []flusher.StoreOp, error) {
 		kept, err := b.keepReplaced(ctx, &op)
-		return kept, storeOps(&op, b.spec().Codec), err
+		return kept, storeOps(&op, b.Spec().Codec), err
 	}, err
 }
 

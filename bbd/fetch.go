@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"forebay/bbd/alloc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
@@ -18,7 +19,7 @@ var errNoName = errors.New("the file was removed, and its evicted bytes with it"
 
 // fetch brings evicted extents of a snapshot back into memory, from the store or from
 // the file's home. Each is checked against the checksum that its writer computed.
-// errNoRoom: some may be there, the others have to go past memory.
+// alloc.ErrNoRoom: some may be there, the others have to go past memory.
 func (b *buffer) fetch(ctx context.Context, t *tap, snap *store.Snapshot, e *bb.Entry, evicted []store.Extent) error {
 	file, generation := snap.File()
 	if c := b.copies.of(copyKey{file, generation}); c != nil {
@@ -58,23 +59,23 @@ func wholesOf(evicted []store.Extent) []run {
 
 // fill brings one extent in from the store.
 func (b *buffer) fill(ctx context.Context, t *tap, e *bb.Entry, snap *store.Snapshot, x run) error {
-	w := b.writers.of(b.spec().UID, bb.TierMemory)
+	w := b.writers.Of(b.Spec().UID, bb.TierMemory)
 	room, err := t.reserve(ctx, w, x.to-x.from)
 	if err != nil {
 		return err
 	}
-	defer w.done(room)
-	if err := t.read(ctx, b, e, room.mem, x.from); err != nil {
+	defer w.Done(room)
+	if err := t.read(ctx, b, e, room.Mem, x.from); err != nil {
 		return err
 	}
 	err = snap.Fill(store.FillExtent{
-		Lease: room.lease, SegmentOffset: room.offset, FileOffset: x.from, Length: x.to - x.from,
+		Lease: room.Lease, SegmentOffset: room.Offset, FileOffset: x.from, Length: x.to - x.from,
 	})
 	switch bb.KindOf(err) {
 	case bb.Busy:
 		return nil // another reader was faster, or more was evicted: the caller looks again
 	case bb.Invalid:
-		return errNoRoom // eviction has joined it with others since this snapshot was opened
+		return alloc.ErrNoRoom // eviction has joined it with others since this snapshot was opened
 	case bb.Checksum:
 		t.doubt()
 	}
@@ -126,7 +127,7 @@ func (b *buffer) readBack(ctx context.Context, e *bb.Entry, path string, names n
 		// That generation alone: memory may hold a newer one that the namespace has forgotten.
 		b.d.store.DropGeneration(e.File, e.Generation)
 	}
-	if errors.Is(err, errNoRoom) {
+	if errors.Is(err, alloc.ErrNoRoom) {
 		return b.survey(ctx, e, path, names)
 	}
 	return err
@@ -143,10 +144,10 @@ func (b *buffer) survey(ctx context.Context, e *bb.Entry, path string, names nam
 	var (
 		extents []store.MirrorExtent
 		sum     uint64
-		p       = make([]byte, min(e.Size, maxExtent))
+		p       = make([]byte, min(e.Size, alloc.MaxExtent))
 	)
 	for offset := int64(0); offset < e.Size; offset += int64(len(p)) {
-		p = p[:min(e.Size-offset, maxExtent)]
+		p = p[:min(e.Size-offset, alloc.MaxExtent)]
 		if _, err := io.ReadFull(from, p); err != nil {
 			return truncated(err)
 		}
@@ -165,9 +166,9 @@ func (b *buffer) bringBack(ctx context.Context, e *bb.Entry, path string, names 
 		return err
 	}
 	defer from.Close()
-	w := newSegmentWriter(b, b.spec().UID, bb.TierMemory)
-	w.patience = patience
-	defer w.relinquish()
+	w := alloc.NewWriter(b.d.alloc, memoryBuffer{b}, b.Spec().UID, bb.TierMemory)
+	w.Patience = patience
+	defer w.ReleaseIdle()
 	if err := b.absorb(ctx, w, from, e.File, e.Generation, e.Size); err != nil {
 		return err
 	}
@@ -209,7 +210,7 @@ func (b *buffer) orStored(ctx context.Context, c *fileCopy, ask func() error) (t
 }
 
 // absorb writes a stream of size bytes into segments as one generation of a file.
-func (b *buffer) absorb(ctx context.Context, w *segmentWriter, from io.Reader, file bb.FileID, generation bb.Generation, size int64) error {
+func (b *buffer) absorb(ctx context.Context, w *alloc.Writer, from io.Reader, file bb.FileID, generation bb.Generation, size int64) error {
 	commit := func(extents ...store.NewExtent) error {
 		return b.d.store.Commit(store.Commit{File: file, Generation: generation, Buffer: b.name, Extents: extents})
 	}
@@ -217,18 +218,18 @@ func (b *buffer) absorb(ctx context.Context, w *segmentWriter, from io.Reader, f
 		return commit()
 	}
 	for offset := int64(0); offset < size; {
-		n := min(size-offset, maxExtent)
-		room, err := w.reserve(ctx, n)
+		n := min(size-offset, alloc.MaxExtent)
+		room, err := w.Reserve(ctx, n)
 		if err != nil {
 			return err
 		}
-		got, sum, err := room.readFrom(from)
+		got, sum, err := room.Fill(from)
 		if err == nil {
 			err = commit(store.NewExtent{
-				Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset, Length: got, Checksum: sum,
+				Lease: room.Lease, SegmentOffset: room.Offset, FileOffset: offset, Length: got, Checksum: sum,
 			})
 		}
-		w.done(room)
+		w.Done(room)
 		if err != nil {
 			return truncated(err)
 		}

@@ -43,7 +43,7 @@ func (d *Daemon) policy(name string) flusher.Policy {
 	if b == nil {
 		return flusher.Policy{}
 	}
-	spec := b.spec()
+	spec := b.Spec()
 	p := flusher.Policy{Codec: spec.Codec, Keep: spec.Keep, DirtyAge: spec.DirtyAge, KeepExisting: spec.Existing.Keeps(), Store: d.stores.Shared(spec.Backing), User: spec.UID}
 	if due := b.due.Load(); due != 0 {
 		p.Due = time.Unix(0, due)
@@ -138,7 +138,7 @@ func (b *buffer) handNoted(ctx context.Context) error {
 	if others {
 		b.applyLater()
 	}
-	codec := b.spec().Codec
+	codec := b.Spec().Codec
 	for _, op := range next {
 		done, err := b.keepReplaced(ctx, op)
 		if err != nil {

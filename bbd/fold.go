@@ -48,7 +48,7 @@ func (m mover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, name stri
 // flushed while they were hidden.
 func (m mover) Folded(ctx context.Context, id bb.TxnID) error {
 	b := m.b
-	if b.spec().Backing == "" {
+	if b.Spec().Backing == "" {
 		return nil
 	}
 	path := (&bb.Txn{ID: id}).Path()

@@ -98,3 +98,17 @@ func (b *buffer) mayRemoveHidden(ctx context.Context, path string) error {
 	}
 	return b.mayChangeHidden("remove", path)
 }
+
+// tierOf returns where the bytes of a file belong; of one that an attempt writes, where they
+// do when its transaction is committed.
+func (b *buffer) tierOf(ctx context.Context, path string) bb.Tier {
+	rules := b.Spec().Tiers
+	if names := hiddenNames(path); len(rules) > 0 && ofAttempt(names) {
+		if id, err := bb.ParseTxnID(names[1]); err == nil {
+			if t, err := b.ns.Txn(ctx, id); err == nil {
+				path = join(append([]string{t.Destination}, names[depthAttempt:]...))
+			}
+		}
+	}
+	return bb.TierOf(rules, path)
+}

@@ -127,7 +127,7 @@ const sweptPatience = time.Second
 // directory, all of them; of a file, the home of what it replaces.
 func (b *buffer) holdOthers(ctx context.Context, at, target place, from, to string) (*heldThere, error) {
 	none := &heldThere{cancel: func() {}}
-	if b.d.cluster == nil || b.spec().Backing == "" {
+	if b.d.cluster == nil || b.Spec().Backing == "" {
 		return none, nil
 	}
 	e, err := b.ns.Lookup(ctx, at.dir, at.name)

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"forebay/bbd/alloc"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -89,7 +90,7 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 		return nil, bb.Wrap("open", h.path, err)
 	case closed != nil:
 		// A close may be what the client has not heard of.
-		if h.buf.spec().Durability == bb.DurabilityFlushed {
+		if h.buf.Spec().Durability == bb.DurabilityFlushed {
 			if err := h.buf.closedFlushed(ctx, closed, o.path); err != nil {
 				return nil, err
 			}
@@ -347,11 +348,11 @@ func gathered(data []byte, path string, pieces ...[]byte) ([]byte, error) {
 // newExtents translates a commit's extents, writing those that came as data into
 // segments first. Written is called after the commit.
 func (h *handle) newExtents(ctx context.Context, data []byte, in []*wire.NewExtent) (out []store.NewExtent, written func(), err error) {
-	w := h.buf.writers.of(h.s.Caller().UID, h.tier)
-	var inline []piece
+	w := h.buf.writers.Of(h.s.Caller().UID, h.tier)
+	var inline []alloc.Piece
 	written = func() {
 		for _, p := range inline {
-			w.done(p)
+			w.Done(p)
 		}
 	}
 	invalid := func(why string) ([]store.NewExtent, func(), error) {
@@ -375,7 +376,7 @@ func (h *handle) newExtents(ctx context.Context, data []byte, in []*wire.NewExte
 		if e.Length > int64(len(data)) {
 			return invalid("an extent announces more data than came")
 		}
-		extents, pieces, err := w.write(ctx, data[:e.Length], e.FileOffset)
+		extents, pieces, err := w.Write(ctx, data[:e.Length], e.FileOffset)
 		if err != nil {
 			written()
 			return nil, nil, bb.Wrap("commit", h.path, err)
@@ -467,20 +468,21 @@ func (d *Daemon) lease(ctx context.Context, r *rpc.Request, m *wire.LeaseRequest
 	if m.Tier > uint32(bb.TierDisk) {
 		return nil, bb.E(bb.Invalid, "lease", b.address(""), fmt.Sprintf("there is no tier %d", m.Tier))
 	}
-	size := min(max(m.Bytes, d.cfg.Limits.LeaseMin), d.cfg.Limits.LeaseMax, d.room.share())
+	size := min(max(m.Bytes, d.cfg.Limits.LeaseMin), d.cfg.Limits.LeaseMax, d.alloc.MaxLease())
 	files, said := int(min(m.Files, math.MaxInt32)), m.Files > 0
 	if !said && m.Fits > 0 {
 		files = 1 // of a client that does not say
 	}
-	l, err := d.room.lease(ctx, leaseRequest{
-		buffer: b, uid: s.Caller().UID, client: s.ID(), session: s, bytes: size, fits: min(max(m.Fits, 0), size), tier: bb.Tier(m.Tier), files: files, said: said, commits: m.Commits,
+	l, err := d.alloc.Lease(ctx, alloc.Request{
+		Buffer: memoryBuffer{b}, UID: s.Caller().UID, Client: s.ID(), Claimant: claimantOf(s), Bytes: size, Fits: min(max(m.Fits, 0), size),
+		Tier: bb.Tier(m.Tier), Files: files, AllFiles: said, Commits: m.Commits,
 	})
 	if err != nil {
 		return nil, bb.Wrap("lease", b.address(""), err)
 	}
 	key := rpc.Key{Kind: leases, ID: uint64(l.ID)}
 	if s.Hold(key, newHeldLease(b, l.ID), d.cfg.Limits.Leases) != nil {
-		d.releaseLease(b, l.ID)
+		d.alloc.Release(memoryBuffer{b}, l.ID)
 		return nil, bb.E(bb.Busy, "lease", b.address(""), "the session holds too many leases").WithRemedy("return some")
 	}
 	region, err := d.regionFor(s, l.Region)
@@ -489,7 +491,7 @@ func (d *Daemon) lease(ctx context.Context, r *rpc.Request, m *wire.LeaseRequest
 	}
 	return &wire.Lease{
 		Id: uint64(l.ID), Region: region, Offset: l.Offset, Length: l.Length,
-		DataStart: l.DataStart, RecordFloor: l.RecordFloor, Tiered: len(b.spec().Tiers) > 0,
+		DataStart: l.DataStart, RecordFloor: l.RecordFloor, Tiered: len(b.Spec().Tiers) > 0,
 	}, nil
 }
 

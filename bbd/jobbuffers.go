@@ -81,7 +81,7 @@ func (s jobBuffers) Backlog(name string) flusher.BufferStats { return s.d.flushe
 type jobBuffer struct{ b *buffer }
 
 // Spec returns the buffer's record.
-func (j jobBuffer) Spec() bb.Buffer { return j.b.spec() }
+func (j jobBuffer) Spec() bb.Buffer { return j.b.Spec() }
 
 // Usage returns what was counted of the buffer.
 func (j jobBuffer) Usage() *batch.Usage { return &j.b.usage }
@@ -122,7 +122,7 @@ func (j jobBuffer) FinishDrain(ctx context.Context, patience time.Duration) erro
 	if err := all.carriedOut(brief); err != nil {
 		return err
 	}
-	if b.spec().Receipt {
+	if b.Spec().Receipt {
 		return b.keepReceipt(ctx)
 	}
 	return nil

@@ -186,7 +186,7 @@ func (d *Daemon) perform(l *ops.Lease) (ops.Tally, error) {
 	if err != nil {
 		return ops.Tally{}, err
 	}
-	spec := b.spec()
+	spec := b.Spec()
 	if j.Options[ops.OptionCreated] != fmt.Sprint(spec.Created.UnixNano()) {
 		return ops.Tally{}, bb.E(bb.NotFound, string(j.Kind), b.address(""), "the buffer was destroyed, and another one has its name")
 	}
@@ -214,7 +214,7 @@ func (d *Daemon) newJob(r *rpc.Request, kind ops.Kind, b *buffer, key string) op
 	c := r.Caller()
 	return ops.Operation{
 		ID: ops.ID(string(kind), fmt.Sprint(c.UID, c.System), key), Kind: kind, Buffer: b.name, UID: c.UID, GID: c.GIDs[0], System: c.System,
-		Options: map[string]string{ops.OptionCreated: fmt.Sprint(b.spec().Created.UnixNano())}, Created: time.Now().Round(0).UTC(),
+		Options: map[string]string{ops.OptionCreated: fmt.Sprint(b.Spec().Created.UnixNano())}, Created: time.Now().Round(0).UTC(),
 	}
 }
 

@@ -235,7 +235,7 @@ func (b *buffer) addLost(answer *wire.NodeForgotten, e *bb.Entry, path string) {
 // flushedUnrecorded returns what the store has of a dirty file if that is all of it: its
 // home may have died between the end of the flush and its record. Nil if it is not.
 func (b *buffer) flushedUnrecorded(ctx context.Context, e *bb.Entry) (*bb.Flushed, error) {
-	if b.spec().Backing == "" {
+	if b.Spec().Backing == "" {
 		return nil, nil
 	}
 	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
@@ -252,7 +252,7 @@ func (b *buffer) flushedUnrecorded(ctx context.Context, e *bb.Entry) (*bb.Flushe
 		return nil, err
 	}
 	// The name in the store, and all else that a flush would record.
-	f := bb.Flushed{Generation: e.Generation, Codec: b.spec().Codec, At: time.Now(), By: b.home(e)}
+	f := bb.Flushed{Generation: e.Generation, Codec: b.Spec().Codec, At: time.Now(), By: b.home(e)}
 	name := path + codec.Suffix(f.Codec)
 	o, err := s.Stat(ctx, name)
 	if err != nil || f.Codec == codec.None && o.Size != e.Size {

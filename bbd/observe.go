@@ -96,9 +96,11 @@ func sourceOf(e *store.Extent) metrics.Source {
 	return metrics.SourceMemory
 }
 
-func (o *observe) waited(d time.Duration) { o.metrics.Waited(d) }
+// Waited counts the wait of a writer for memory.
+func (o *observe) Waited(d time.Duration) { o.metrics.Waited(d) }
 
-func (o *observe) evicted(tier bb.Tier, bytes int64) {
+// Evicted counts bytes that were evicted.
+func (o *observe) Evicted(tier bb.Tier, bytes int64) {
 	if bytes == 0 {
 		return
 	}
@@ -106,7 +108,8 @@ func (o *observe) evicted(tier bb.Tier, bytes int64) {
 	o.metrics.Evicted(tier, bytes)
 }
 
-func (o *observe) spilled(bytes int64) {
+// Spilled counts bytes that were moved to disk.
+func (o *observe) Spilled(bytes int64) {
 	o.spills.Add(bytes)
 	o.metrics.Spilled(bytes)
 }
@@ -131,7 +134,7 @@ func (d *Daemon) measure() metrics.Stats {
 		return metrics.Stats{Namespace: answers}
 	}
 	stats := d.store.Stats()
-	line := d.room.status(access.Daemon())
+	line := d.alloc.Status(access.Daemon())
 	m := metrics.Stats{Ready: true, Namespace: answers, LeasesWaiting: line.Writers, UsersWaiting: line.Users}
 	for tier, t := range map[bb.Tier]store.TierStats{bb.TierMemory: stats.Memory, bb.TierDisk: stats.Disk} {
 		m.Tiers = append(m.Tiers, metrics.Tier{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/alloc"
 	"forebay/bbd/cluster"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/rpc"
@@ -613,7 +614,7 @@ func (b *buffer) bringCopyIn(ctx context.Context, e *bb.Entry, path string) erro
 	}
 	var t tap
 	defer t.close()
-	if err := b.fetch(ctx, &t, snap, e, evicted); !errors.Is(err, errNoRoom) {
+	if err := b.fetch(ctx, &t, snap, e, evicted); !errors.Is(err, alloc.ErrNoRoom) {
 		return err
 	}
 	return nil

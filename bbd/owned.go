@@ -91,7 +91,7 @@ func (d *Daemon) ours(ctx context.Context, name string, op flusher.StoreOp, obje
 		}
 		var unknown []string
 		for _, object := range objects {
-			o := owned{Owned: flusher.Owned{Object: object}, flushes: b.spec().Codec}
+			o := owned{Owned: flusher.Owned{Object: object}, flushes: b.Spec().Codec}
 			if now := o.trace(ops); !o.any() {
 				if err := b.addEntry(ctx, now, &o); err != nil {
 					return nil, err

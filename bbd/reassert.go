@@ -345,7 +345,7 @@ func (b *buffer) parentAgain(ctx context.Context, path string) (bb.DirID, error)
 
 // owner is whose directories are that are made again: the buffer's.
 func (b *buffer) owner() namespace.Owner {
-	spec := b.spec()
+	spec := b.Spec()
 	return namespace.Owner{UID: spec.UID, GID: spec.GID, Mode: spec.Mode.Perm()}
 }
 
@@ -375,7 +375,7 @@ func (b *buffer) setAside(ctx context.Context, h *held) (e bb.Entry, path string
 
 // entryUnknown makes an entry of bytes of which nobody knows where they were.
 func (b *buffer) entryUnknown(h *held) (e bb.Entry, err error) {
-	spec := b.spec()
+	spec := b.Spec()
 	e = bb.Entry{
 		Name: "unknown", Type: bb.TypeFile, File: h.file, Generation: h.newest, Holders: []bb.NodeID{b.d.cfg.Node},
 		Mode: 0o600, UID: spec.UID, GID: spec.GID, MTime: time.Now(),

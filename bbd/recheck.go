@@ -199,7 +199,7 @@ func (d *Daemon) recheckFiles(ctx context.Context, r *rpc.Request, m *wire.Reche
 // recheckHere compares the store with those clean files at a path, or below it, whose
 // home this node is.
 func (b *buffer) recheckHere(ctx context.Context, what doubt) error {
-	if b.spec().Backing == "" {
+	if b.Spec().Backing == "" {
 		return nil
 	}
 	held, err := b.settled(ctx, what.path)
@@ -314,7 +314,7 @@ func (s *summed) Write(p []byte) (int, error) {
 func (b *buffer) recoverStrays(ctx context.Context, files []bb.Entry, old map[bb.FileID]bb.Generation) {
 	for i := range files {
 		e := &files[i]
-		if n, ok := old[e.File]; !ok || n >= e.Generation || b.spec().Backing == "" {
+		if n, ok := old[e.File]; !ok || n >= e.Generation || b.Spec().Backing == "" {
 			continue
 		}
 		if path, err := b.pathAt(ctx, place{e.Parent, e.Name}); err == nil {

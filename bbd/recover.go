@@ -40,7 +40,7 @@ func (d *Daemon) recover(ctx context.Context) error {
 		select {
 		case <-time.After(d.cfg.ResumeGrace):
 			d.store.FreeUncommitted()
-			d.room.kick()
+			d.alloc.Wake()
 		case <-d.ctx.Done():
 		}
 	})
@@ -121,7 +121,7 @@ func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*held, known m
 	if err := b.applyNoted(ctx); err != nil {
 		return err
 	}
-	if b.spec().Backing != "" {
+	if b.Spec().Backing != "" {
 		b.d.wg.Go(func() { b.sweep(b.d.ctx) })
 	}
 	var gone, elsewhere []bb.Entry
@@ -220,7 +220,7 @@ func (b *buffer) requeue(ctx context.Context, e *bb.Entry) {
 	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
 	b.identifyFound(e, path)
 	since := e.MTime
-	if made := b.spec().Created; since.Before(made) {
+	if made := b.Spec().Created; since.Before(made) {
 		since = made // a user has set the file's time back: it is no older here than its buffer
 	}
 	b.enqueue(*e, flusher.Item{
@@ -258,7 +258,7 @@ func (b *buffer) reopen(e *bb.Entry) {
 	f.published.Store(true)
 	b.open.reopened(f)
 	b.identifyFound(e, f.path)
-	if path, err := b.pathAt(b.d.ctx, f.at); err == nil && e.Stored().Generation == 0 && b.spec().Backing != "" {
+	if path, err := b.pathAt(b.d.ctx, f.at); err == nil && e.Stored().Generation == 0 && b.Spec().Backing != "" {
 		b.d.flusher.Suspect(b.name, path, e.Unrecorded()) // the file may have been flushed before it was opened again
 	}
 	f.expireLater()

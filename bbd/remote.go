@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"forebay/bbd/alloc"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
@@ -172,7 +173,7 @@ func (r *remoteSpace) reserve(ctx context.Context, n int64) (l *remoteLease, at,
 			return l, at, length, nil
 		}
 		var reply wire.Lease
-		ask := &wire.LeaseRequest{Buffer: r.b.name, Bytes: max(n+segmentOverhead, store.Unit), Tier: uint32(r.tier)}
+		ask := &wire.LeaseRequest{Buffer: r.b.name, Bytes: max(n+alloc.Overhead, store.Unit), Tier: uint32(r.tier)}
 		if _, err := r.session.Ask(ctx, wire.Type_TYPE_LEASE, ask, nil, &reply); err != nil {
 			return nil, 0, 0, err
 		}

@@ -52,7 +52,7 @@ const replicaTries = 3
 // replicate brings the second copy up to date with a commit. f is locked.
 func (f *openFile) replicate(ctx context.Context, extents []store.NewExtent) error {
 	b := f.buf
-	if b.spec().Replicas < 2 || b.d.cluster == nil {
+	if b.Spec().Replicas < 2 || b.d.cluster == nil {
 		return nil
 	}
 	var err error
@@ -136,7 +136,7 @@ func (f *openFile) sendWhole(ctx context.Context, node bb.NodeID) error {
 
 // sendReplica puts bytes into another node's memory and has them recorded there.
 func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID, n bb.Generation, whole bool, extents []*wire.NewExtent, bytes [][]byte) (err error) {
-	spec := b.spec()
+	spec := b.Spec()
 	s, err := b.d.cluster.Session(ctx, node, peer.Who{UID: spec.UID, GID: spec.GID, System: true})
 	if err != nil {
 		return err

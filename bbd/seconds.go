@@ -47,7 +47,7 @@ type lacking struct {
 // underReplicated returns the files whose home this node is that should have a second
 // copy and do not, as far as gossip knows.
 func (b *buffer) underReplicated() (list []lacking) {
-	if b.d.cluster == nil || b.spec().Replicas < 2 {
+	if b.d.cluster == nil || b.Spec().Replicas < 2 {
 		return nil
 	}
 	known := make(map[cluster.Incarnation]bool) // there are few nodes, and many files

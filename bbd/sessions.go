@@ -71,7 +71,7 @@ func (d *Daemon) bufferFor(ctx context.Context, s *rpc.Session, op, name string)
 	if err != nil {
 		return nil, bb.Wrap(op, bb.Address{Buffer: name}.String(), err)
 	}
-	spec := b.spec()
+	spec := b.Spec()
 	if !s.Caller().Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
 		return nil, access.Denied(op, b.address(""), "enter this buffer")
 	}
@@ -89,7 +89,7 @@ func (d *Daemon) tokensBuffer(ctx context.Context, s *rpc.Session, op, name stri
 	if err != nil {
 		return nil, err
 	}
-	if spec := b.spec(); !tokenFits(s, &spec) {
+	if spec := b.Spec(); !tokenFits(s, &spec) {
 		return nil, refused
 	}
 	return b, nil
@@ -125,9 +125,9 @@ func (l *heldLease) Release(lost bool) {
 	b := l.buffer.Load()
 	switch {
 	case !lost:
-		b.d.releaseLease(b, l.id)
+		b.d.alloc.Release(memoryBuffer{b}, l.id)
 	case !b.d.server.Closed():
-		b.d.abandonLease(l.id)
+		b.d.alloc.Abandon(l.id)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/alloc"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/flusher/backing"
@@ -120,7 +121,7 @@ func (b *buffer) newStaging(ctx context.Context, c access.Caller, op, at, url st
 	if where.Scheme == "file" && b.d.inside(where.Path) {
 		return nil, "", "", bb.E(bb.Invalid, op, url, "lies in the daemon's own folder")
 	}
-	remote, err := b.d.stores.OpenURL(ctx, c, root, b.spec())
+	remote, err := b.d.stores.OpenURL(ctx, c, root, b.Spec())
 	if err != nil {
 		return nil, "", "", bb.Wrap(op, url, err)
 	}
@@ -182,7 +183,7 @@ func (d *Daemon) stageIn(ctx context.Context, r *rpc.Request, m *wire.Stage) (pr
 	}
 	s.direct = d.cluster != nil
 	p := newProgress(r)
-	report, err := s.stageInHere(ctx, name, s.inTarget(ctx, target, name), stage.InOptions{Options: stageOptions(m, p), Codec: s.b.spec().Codec})
+	report, err := s.stageInHere(ctx, name, s.inTarget(ctx, target, name), stage.InOptions{Options: stageOptions(m, p), Codec: s.b.Spec().Codec})
 	answer, err := p.reported(&report, err)
 	return answer, bb.Wrap("stage-in", m.Url, err)
 }
@@ -242,7 +243,7 @@ func (s *staging) same(e *bb.Entry, target string, o backing.Object, codecName s
 
 // isOwn reports whether an object is the one that the file's flush would write.
 func (s *staging) isOwn(target string, o backing.Object, codecName string) bool {
-	spec := s.b.spec()
+	spec := s.b.Spec()
 	return spec.Backing != "" && spec.Codec == codecName &&
 		objectURL(s.url, o.Name) == objectURL(spec.Backing, "")+"/"+target+codec.Suffix(codecName)
 }
@@ -321,10 +322,10 @@ func (f *stagedFile) Fill(ctx context.Context, offset, n int64, from io.Reader) 
 	if n < 0 {
 		n = bb.MaxFileSize
 	}
-	w := f.s.b.writers.of(f.s.cred.UID, f.s.b.tierOf(ctx, f.target))
+	w := f.s.b.writers.Of(f.s.cred.UID, f.s.b.tierOf(ctx, f.target))
 	var done int64
 	for done < n {
-		got, err := f.fillOne(ctx, w, offset+done, min(n-done, maxExtent), from)
+		got, err := f.fillOne(ctx, w, offset+done, min(n-done, alloc.MaxExtent), from)
 		done += got
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
 			return done, nil
@@ -337,18 +338,18 @@ func (f *stagedFile) Fill(ctx context.Context, offset, n int64, from io.Reader) 
 }
 
 // fillOne reads straight into a segment and records what came as an extent.
-func (f *stagedFile) fillOne(ctx context.Context, w *segmentWriter, offset, n int64, from io.Reader) (int64, error) {
-	room, err := w.reserve(ctx, n)
+func (f *stagedFile) fillOne(ctx context.Context, w *alloc.Writer, offset, n int64, from io.Reader) (int64, error) {
+	room, err := w.Reserve(ctx, n)
 	if err != nil {
 		return 0, err
 	}
-	defer w.done(room)
-	got, sum, err := room.readFrom(from)
+	defer w.Done(room)
+	got, sum, err := room.Fill(from)
 	if got == 0 {
 		return 0, err
 	}
 	stageErr := f.f.stage(ctx, []store.NewExtent{{
-		Lease: room.lease, SegmentOffset: room.offset, FileOffset: offset, Length: got, Checksum: sum,
+		Lease: room.Lease, SegmentOffset: room.Offset, FileOffset: offset, Length: got, Checksum: sum,
 	}})
 	if stageErr != nil {
 		err = stageErr
@@ -394,7 +395,7 @@ func (f *stagedFile) Describe(o backing.Object) {
 
 // codec returns the codec that was undone on the way in.
 func (f *stagedFile) codec() string {
-	if c := f.s.b.spec().Codec; strings.HasSuffix(f.object.Name, path.Base(f.target)+codec.Suffix(c)) {
+	if c := f.s.b.Spec().Codec; strings.HasSuffix(f.object.Name, path.Base(f.target)+codec.Suffix(c)) {
 		return c
 	}
 	return codec.None

@@ -78,7 +78,7 @@ func (s *staging) nameAway(ctx context.Context, status *ops.Status, doubtful map
 		failed[f.Path] = true
 	}
 	return stage.Find(ctx, s.remote, name, s.inTarget(ctx, target, name), func(f stage.Found) error {
-		at, _ := stage.Plain(f.Target, s.b.spec().Codec)
+		at, _ := stage.Plain(f.Target, s.b.Spec().Codec)
 		e, err := s.b.lookup(ctx, s.cred, "stage-in", at)
 		if bb.KindOf(err) == bb.NotFound {
 			return nil // removed since, or it failed

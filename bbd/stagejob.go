@@ -175,7 +175,7 @@ func (b *buffer) stageInTask(l *ops.Lease, c access.Caller) (ops.Tally, error) {
 		return ops.Tally{}, err
 	}
 	// Its error is the report's, or the context's.
-	report, _ := stage.InFound(l.Context(), s.remote, t.In, s, stage.InOptions{Options: taskOptions(l), Codec: s.b.spec().Codec})
+	report, _ := stage.InFound(l.Context(), s.remote, t.In, s, stage.InOptions{Options: taskOptions(l), Codec: s.b.Spec().Codec})
 	if err := s.sendHome(l, t.In, &report); err != nil {
 		return ops.Tally{}, err
 	}
@@ -217,7 +217,7 @@ func (s *staging) sendHome(l *ops.Lease, found []stage.Found, report *stage.Repo
 	p, left := s.b.d.newPlanner(l.Operation.ID), report.Failures[:0:0]
 	targets := make(map[string]stage.Found, len(found))
 	for _, f := range found {
-		target, _ := stage.Plain(f.Target, s.b.spec().Codec)
+		target, _ := stage.Plain(f.Target, s.b.Spec().Codec)
 		targets[target] = f
 	}
 	for _, failure := range report.Failures {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/alloc"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/flusher/backing/health"
@@ -21,23 +22,23 @@ import (
 
 // Status is what GET /status and bbctl status show. Sizes are bytes, ages seconds.
 type Status struct {
-	Node     bb.NodeID       `json:"node"`
-	Instance string          `json:"instance"`
-	Life     string          `json:"life"`              // of the instance: each start is another one
-	Earlier  []string        `json:"earlier,omitempty"` // instances that the state folder had before
-	Version  string          `json:"version"`
-	State    string          `json:"state"`
-	Since    time.Time       `json:"since"`
-	Admin    string          `json:"admin,omitempty"`
-	Memory   Tier            `json:"memory"`
-	Disk     Tier            `json:"disk"`
-	Buffers  []BufferStatus  `json:"buffers"`
-	Sessions []SessionStatus `json:"sessions"`
-	Waiting  WaitStatus      `json:"waiting"`
-	NATS     NATSStatus      `json:"nats"`
-	Damaged  []string        `json:"damaged,omitempty"` // what recovery could not read
-	Foreign  []ForeignStatus `json:"foreign,omitempty"` // what is another node's, or of another namespace
-	Counters Counters        `json:"counters"`
+	Node     bb.NodeID        `json:"node"`
+	Instance string           `json:"instance"`
+	Life     string           `json:"life"`              // of the instance: each start is another one
+	Earlier  []string         `json:"earlier,omitempty"` // instances that the state folder had before
+	Version  string           `json:"version"`
+	State    string           `json:"state"`
+	Since    time.Time        `json:"since"`
+	Admin    string           `json:"admin,omitempty"`
+	Memory   Tier             `json:"memory"`
+	Disk     Tier             `json:"disk"`
+	Buffers  []BufferStatus   `json:"buffers"`
+	Sessions []SessionStatus  `json:"sessions"`
+	Waiting  alloc.WaitStatus `json:"waiting"`
+	NATS     NATSStatus       `json:"nats"`
+	Damaged  []string         `json:"damaged,omitempty"` // what recovery could not read
+	Foreign  []ForeignStatus  `json:"foreign,omitempty"` // what is another node's, or of another namespace
+	Counters Counters         `json:"counters"`
 
 	// StoreWorkers are the processes that reach stores as their users; nil: this daemon has none.
 	StoreWorkers *WorkerStatus `json:"store_workers,omitempty"`
@@ -146,15 +147,6 @@ type SessionStatus struct {
 	InFlight int64     `json:"in_flight"`
 }
 
-// WaitStatus is who waits for room.
-type WaitStatus struct {
-	Writers int            `json:"writers"`
-	Users   int            `json:"users,omitempty"` // with a writer in the line
-	Longest float64        `json:"longest,omitempty"`
-	Buffers map[string]int `json:"buffers,omitempty"`
-	For     map[string]int `json:"for,omitempty"` // writers by the memory that they wait for: "own data", "others' data"; without other users' writers, but for root
-}
-
 // NATSStatus is how the namespace's server stands.
 type NATSStatus struct {
 	Connected bool              `json:"connected"` // to a server, which may be one without a majority
@@ -192,11 +184,11 @@ func (d *Daemon) statusFor(c access.Caller, only string) Status {
 		State: d.state.Load().(string), Since: d.since, Admin: d.admin,
 		Memory: tierStatus(stats.Memory), Disk: tierStatus(stats.Disk),
 		Buffers: []BufferStatus{}, Sessions: []SessionStatus{},
-		Waiting: d.room.status(c), NATS: natsStatus(d.health.Status()), Counters: d.observe.counters(),
+		Waiting: d.alloc.Status(c), NATS: natsStatus(d.health.Status()), Counters: d.observe.counters(),
 	}
 	s.Memory.Populating = stats.Populating
 	for _, b := range d.allBuffers() {
-		spec := b.spec()
+		spec := b.Spec()
 		if (only == "" || only == b.name) && c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
 			s.Buffers = append(s.Buffers, b.status(stats.Buffers[b.name]))
 		}
@@ -237,7 +229,7 @@ func natsStatus(s kv.Status) NATSStatus {
 }
 
 func (b *buffer) status(bytes store.BufferStats) BufferStatus {
-	spec := b.spec()
+	spec := b.Spec()
 	s := BufferStatus{
 		Name: b.name, State: string(spec.State), Backing: spec.Backing, Capacity: spec.Capacity,
 		Resident: bytes.Resident, Dirty: bytes.Dirty, OpenFiles: b.open.count(),

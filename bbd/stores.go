@@ -50,13 +50,13 @@ func (s backedBuffers) Buffer(ctx context.Context, name string) (bb.Buffer, erro
 	if err != nil {
 		return bb.Buffer{}, err
 	}
-	return b.spec(), nil
+	return b.Spec(), nil
 }
 
 // Known returns the record of a buffer that this daemon serves; the zero one: it does not.
 func (s backedBuffers) Known(name string) bb.Buffer {
 	if b := s.d.served(name); b != nil {
-		return b.spec()
+		return b.Spec()
 	}
 	return bb.Buffer{}
 }
@@ -69,7 +69,7 @@ func (s backedBuffers) Changed(name, object string) {
 		return
 	}
 	path := object
-	if plain, of := codec.OfName(object); of != codec.None && of == b.spec().Codec {
+	if plain, of := codec.OfName(object); of != codec.None && of == b.Spec().Codec {
 		path = plain
 	}
 	b.recheck(doubt{path: path}, true)
@@ -85,7 +85,7 @@ func (d *Daemon) served(name string) *buffer {
 // sweepAll removes from the stores of all buffers what a member that is gone left there.
 func (d *Daemon) sweepAll() {
 	for _, b := range d.allBuffers() {
-		if b.spec().Backing != "" && d.ctx.Err() == nil {
+		if b.Spec().Backing != "" && d.ctx.Err() == nil {
 			b.sweep(d.ctx)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/alloc"
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -56,7 +57,7 @@ func (d *Daemon) take(ctx context.Context, r *rpc.Request, m *wire.Take) (proto.
 	if m := stats.Memory; !stats.Populating && m.Free+m.Evictable < e.Size {
 		return nil, bb.E(bb.NoSpace, "take", b.address(e.Name), "this node has no room for it")
 	} else if m.Free < 2*e.Size {
-		b.d.room.evict(2*e.Size - m.Free)
+		b.d.alloc.Evict(2*e.Size - m.Free)
 	}
 	if err := b.takeFile(ctx, &e); err != nil {
 		return nil, bb.Wrap("take", b.address(m.Name), err)
@@ -142,9 +143,9 @@ func (b *buffer) fetchWhole(ctx context.Context, e *bb.Entry) error {
 	c.mu.session, c.mu.handle = s, handle
 	// If there is no room after all, another node may have it: two that wait for each other
 	// to make some would wait for long.
-	w := newSegmentWriter(b, b.spec().UID, bb.TierMemory)
-	w.noWait = !b.d.store.Stats().Populating // which makes room by itself
-	defer w.relinquish()
+	w := alloc.NewWriter(b.d.alloc, memoryBuffer{b}, b.Spec().UID, bb.TierMemory)
+	w.NoWait = !b.d.store.Stats().Populating // which makes room by itself
+	defer w.ReleaseIdle()
 	if err := b.absorb(ctx, w, &homeReader{ctx: ctx, c: c}, e.File, e.Generation, e.Size); err != nil {
 		return err
 	}
@@ -232,7 +233,7 @@ func (b *buffer) giveAway(ctx context.Context, e *bb.Entry, to bb.NodeID) error 
 	b.dirty.forget(e.File, e.Generation)
 	b.d.flusher.Forget(b.key(e))
 	b.d.store.DropGeneration(e.File, e.Generation)
-	b.d.room.kick()
+	b.d.alloc.Wake()
 	return nil
 }
 
@@ -338,7 +339,7 @@ func (b *buffer) moveOut(ctx context.Context, to []bb.NodeID, p *progress) error
 			return err
 		}
 	}
-	if b.spec().Backing != "" {
+	if b.Spec().Backing != "" {
 		// What cannot be flushed now is moved, so nobody waits longer than that takes.
 		flushing, cancel := context.WithTimeout(ctx, b.d.cfg.Flush.DrainTimeout)
 		_, err := b.drainHere(flushing, "", &progress{tell: func(*wire.Progress) error { return nil }})

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"forebay/bbd/alloc"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/store"
 	"forebay/flusher/codec"
@@ -47,9 +48,6 @@ const (
 	lately        = time.Second
 )
 
-// errNoRoom says that what is read has to go past memory.
-var errNoRoom error = bb.E(bb.NoSpace, "read", "", "no memory becomes free: others use all of it")
-
 // tap is how one reader of a file gets what is not in memory. It goes on in the
 // store's object where the last read ended, since to begin in the middle of one may
 // cost as much as to read up to there. The zero value is ready; close it after use.
@@ -68,8 +66,8 @@ type tap struct {
 	wait   time.Duration // how long to wait for room; 0: patience
 }
 
-// reserve waits for room as long as the reader's patience lasts; errNoRoom.
-func (t *tap) reserve(ctx context.Context, w *segmentWriter, n int64) (piece, error) {
+// reserve waits for room as long as the reader's patience lasts; alloc.ErrNoRoom.
+func (t *tap) reserve(ctx context.Context, w *alloc.Writer, n int64) (alloc.Piece, error) {
 	t.mu.Lock()
 	wait := t.wait
 	switch {
@@ -82,7 +80,7 @@ func (t *tap) reserve(ctx context.Context, w *segmentWriter, n int64) (piece, er
 	t.mu.Unlock()
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	p, err := w.reserve(waiting, n)
+	p, err := w.Reserve(waiting, n)
 	if err == nil || ctx.Err() != nil {
 		return p, err
 	}
@@ -92,14 +90,14 @@ func (t *tap) reserve(ctx context.Context, w *segmentWriter, n int64) (piece, er
 	t.mu.Lock()
 	t.scarce = time.Now()
 	t.mu.Unlock()
-	return p, errNoRoom
+	return p, alloc.ErrNoRoom
 }
 
 // read fills p with bytes of a file's object in the store, from an offset on.
 func (t *tap) read(ctx context.Context, b *buffer, e *bb.Entry, p []byte, offset int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	goesOn := t.from != nil && offset >= t.at && (offset-t.at <= maxExtent || e.Flushed.Codec != codec.None)
+	goesOn := t.from != nil && offset >= t.at && (offset-t.at <= alloc.MaxExtent || e.Flushed.Codec != codec.None)
 	err := t.readOn(ctx, b, e, p, offset, goesOn)
 	if err != nil && goesOn && ctx.Err() == nil { // it may have been open for long
 		err = t.readOn(ctx, b, e, p, offset, false)
@@ -294,7 +292,7 @@ func (b *buffer) reachRange(ctx context.Context, t *tap, snap *store.Snapshot, e
 		}
 		err = b.fetch(ctx, t, snap, e, evicted)
 		pinned.Release()
-		if refused = errors.Is(err, errNoRoom); err != nil && !refused {
+		if refused = errors.Is(err, alloc.ErrNoRoom); err != nil && !refused {
 			return reached{}, err
 		}
 	}
@@ -318,7 +316,7 @@ func (b *buffer) pin(ctx context.Context, snap *store.Snapshot, e *bb.Entry, off
 		for i := range evicted {
 			missing += evicted[i].Length
 		}
-		if err = errNoRoom; try <= maxTries && missing <= b.d.store.Stats().Memory.Capacity {
+		if err = alloc.ErrNoRoom; try <= maxTries && missing <= b.d.store.Stats().Memory.Capacity {
 			err = b.fetch(ctx, &t, snap, e, evicted)
 		}
 		pinned.Release()

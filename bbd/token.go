@@ -22,7 +22,7 @@ func (d *Daemon) token(ctx context.Context, r *rpc.Request, m *wire.TokenRequest
 	if err != nil {
 		return nil, err
 	}
-	spec, keys, life := b.spec(), d.cfg.Keys.Keys(), time.Duration(m.LifetimeNs)
+	spec, keys, life := b.Spec(), d.cfg.Keys.Keys(), time.Duration(m.LifetimeNs)
 	switch {
 	case !r.Caller().Owns(spec.UID):
 		return nil, access.Denied("token", b.address(""), "make tokens for this buffer")

@@ -199,7 +199,7 @@ func (d *Daemon) txnCommit(ctx context.Context, r *rpc.Request, m *wire.TxnCommi
 		}
 		b.d.emit(bb.Event{Kind: bb.EventTxnDecided, Buffer: b.name, Path: t.Destination, Reason: t.ID.String()})
 	}
-	safe := b.spec().Durability == bb.DurabilityFlushed
+	safe := b.Spec().Durability == bb.DurabilityFlushed
 	if !t.State.Over() {
 		b.startFold(t.ID)
 		if m.Wait || safe {

@@ -153,7 +153,7 @@ type watched struct {
 // lookForForgotten is one look. Again says that the namespace's server may have gone back.
 func (b *buffer) lookForForgotten(last watched, again bool) watched {
 	now := watched{tried: last.tried}
-	if b.spec().Backing != "" {
+	if b.Spec().Backing != "" {
 		now.suspects = b.unqueued()
 	}
 	stay := false // what has been in no queue at two looks is not between two states

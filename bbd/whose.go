@@ -9,7 +9,7 @@ import (
 // it lies. The generation is closed if the entry says that.
 func (b *buffer) identify(e *bb.Entry, path, writer string) error {
 	id := store.Identity{
-		File: e.File, Generation: e.Generation, Buffer: b.name, Made: b.spec().Created.UnixNano(), Dir: e.Parent, Name: e.Name, Path: path,
+		File: e.File, Generation: e.Generation, Buffer: b.name, Made: b.Spec().Created.UnixNano(), Dir: e.Parent, Name: e.Name, Path: path,
 		UID: e.UID, GID: e.GID, Mode: e.Mode, MTime: e.MTime, Writer: writer,
 	}
 	if !e.Open {

@@ -1,4 +1,4 @@
-package bbd
+package alloc
 
 import (
 	"context"
@@ -6,29 +6,28 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/admit"
-	"forebay/flusher/backing/health"
 )
 
 // Where several users share memory, free bytes may lie in regions that are not for everybody: the
-// store refuses a lease beyond a user's share. Room is then made for each user in the line on its own.
+// store refuses a lease beyond a user's share. Memory is then freed for each user in the queue on its own.
 
-// await names the users in the line to the store, and reports whether memory is divided among users.
-func (r *room) await(waiting map[uint64]*waiter) bool {
-	if !r.d.cfg.Store.Shares {
+// await names the users in the queue to the store, and reports whether memory is divided among users.
+func (r *Allocator) await(waiting map[uint64]*waiter) bool {
+	if !r.o.Shares {
 		return false
 	}
 	users := make([]uint32, 0, len(waiting))
 	for _, w := range waiting {
-		if !slices.Contains(users, w.uid) {
-			users = append(users, w.uid)
+		if !slices.Contains(users, w.UID) {
+			users = append(users, w.UID)
 		}
 	}
-	r.d.store.Await(users)
-	return len(users) > 0 && r.d.store.Shared()
+	r.o.Store.Await(users)
+	return len(users) > 0 && r.o.Store.Shared()
 }
 
 // perUser changes a decision for memory that is divided. Bytes are not evicted by age from everybody:
-// each user in the line without a grant has one attempt, in which the store makes room for
+// each user in the queue without a grant has one attempt, in which the store frees memory for
 // that user. Attempts come first, so that Spill begins with a region that is being vacated.
 func perUser(actions []admit.Action, state *admit.State) []admit.Action {
 	tried, asked := map[string]bool{}, map[uint64]*admit.Request{}
@@ -56,48 +55,36 @@ func perUser(actions []admit.Action, state *admit.State) []admit.Action {
 	return append(first, rest...)
 }
 
-// claim makes room for one waiter whom the store has refused.
-func (r *room) claim(w *waiter, bytes int64) {
+// claim frees memory for one waiter whom the store has refused.
+func (r *Allocator) claim(w *waiter, bytes int64) {
 	w.refused++
-	bytes = min(bytes*w.refused, r.d.store.Stats().Memory.Capacity)
+	bytes = min(bytes*w.refused, r.o.Store.Stats().Memory.Capacity)
 	made := r.clear(w, bytes)
 	if made.Freed >= bytes {
 		return
 	}
 	switch bytes = max(bytes, made.Moves); {
-	case r.d.cfg.Store.DiskDir != "":
-		r.spill(bytes, func(ctx context.Context, n int64) (int64, error) { return r.d.store.SpillFor(ctx, w.uid, n) })
-	case r.d.cluster != nil:
+	case r.o.Disk:
+		r.spill(bytes, func(ctx context.Context, n int64) (int64, error) { return r.o.Store.SpillFor(ctx, w.UID, n) })
+	case r.o.Overflow != nil:
 		r.move(bytes)
 	}
 }
 
 // fixed reports whether a buffer's bytes can be moved nowhere once they are in memory.
-func (r *room) fixed(b *buffer) bool {
-	return r.d.cfg.Store.Shares && r.d.cfg.Store.DiskDir == "" && !r.flushes(b)
+func (r *Allocator) fixed(b Buffer) bool {
+	return r.o.Shares && !r.o.Disk && !b.Flushes()
 }
 
-// flushes reports whether a buffer's dirty bytes become clean by themselves: it has a store, which answers.
-func (r *room) flushes(b *buffer) bool {
-	if b.spec().Backing == "" {
-		return false
-	}
-	switch r.d.stores.Health(b.name).Status().Condition {
-	case health.Silent, health.Failing:
-		return false
-	}
-	return true
-}
-
-// What a writer in the line waits for, as status says it.
+// What a writer in the queue waits for, as status says it.
 const (
 	waitsForOwn    = "own data"
 	waitsForOthers = "others' data"
 )
 
-// count adds a writer in the line to its user's status. Nothing of other users is in it, but for the administrator.
+// count adds a writer in the queue to its user's status. Nothing of other users is in it, but for the administrator.
 func (s *WaitStatus) count(w *waiter, c access.Caller) {
-	if !c.System && c.UID != w.uid {
+	if !c.System && c.UID != w.UID {
 		return
 	}
 	if s.For == nil {

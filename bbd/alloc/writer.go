@@ -1,0 +1,255 @@
+package alloc
+
+import (
+	"context"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"forebay/bbd/lockrank"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/internal/checksum"
+	"forebay/internal/lockorder"
+	"forebay/internal/segment"
+	"forebay/internal/wire"
+)
+
+// ErrNoRoom is the error for memory that has not become free in time.
+var ErrNoRoom error = bb.E(bb.NoSpace, "read", "", "no memory becomes free: others use all of it")
+
+// MaxExtent is the longest run of bytes under one checksum: what a damaged byte
+// makes unreadable, and what a reader verifies at once.
+const MaxExtent = 4 << 20
+
+// Writer fills segments on behalf of those who cannot map them: inline
+// commits, stage-in, and bytes that come back from the store. It is one per buffer
+// and user; its lease is shared by all who write for them.
+type Writer struct {
+	a    *Allocator
+	b    Buffer
+	uid  uint32
+	tier bb.Tier // where the bytes belong
+	// NoWait: it fails rather than waits for memory. It is set before the first call.
+	NoWait bool
+	// Patience is how long it waits for memory, before ErrNoRoom; 0: as long as it takes. It is set
+	// likewise.
+	Patience time.Duration
+	turn     chan struct{} // holds one token: who has it may ask for the next lease
+
+	mu lockorder.Mutex[lockrank.SegmentWriter] // never held while waiting
+	// now is the segment that is being filled; nil: none.
+	now  *filling
+	last int64 // bytes of the one before
+}
+
+// filling is a leased segment. What follows the lease is guarded by the writer's mu.
+type filling struct {
+	lease store.Lease
+	segment.Cursor
+	users segment.Users // pieces handed out and not yet committed
+}
+
+// Piece is memory for bytes in a leased segment.
+type Piece struct {
+	of     *filling
+	Lease  bb.LeaseID
+	Offset int64 // in the segment
+	Mem    []byte
+}
+
+// Fill fills the memory from a stream as io.ReadFull does, and sums up what came.
+func (p *Piece) Fill(from io.Reader) (n int64, sum uint64, err error) {
+	err = store.Guard("read", "", func() error {
+		got, err := io.ReadFull(from, p.Mem)
+		n, sum = int64(got), checksum.Sum(p.Mem[:got])
+		return err
+	})
+	return n, sum, err
+}
+
+// NewWriter returns a writer for a user of a buffer, and for bytes that belong in a tier.
+func NewWriter(a *Allocator, b Buffer, uid uint32, tier bb.Tier) *Writer {
+	w := &Writer{a: a, b: b, uid: uid, tier: tier, turn: make(chan struct{}, 1)}
+	w.turn <- struct{}{}
+	return w
+}
+
+// Reserve returns memory for n bytes, at most MaxExtent, waiting for it as any writer
+// does. The caller fills it, commits it and calls Done.
+func (w *Writer) Reserve(ctx context.Context, n int64) (Piece, error) {
+	select {
+	case <-w.turn:
+		defer func() { w.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return Piece{}, context.Cause(ctx)
+	}
+	for {
+		if p, ok := w.take(n); ok {
+			return p, nil
+		}
+		if err := w.renew(ctx, n+wire.RecordCost(1)); err != nil {
+			return Piece{}, err
+		}
+	}
+}
+
+// take takes memory from the segment there is. One without enough is filled no more.
+func (w *Writer) take(n int64) (Piece, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.now
+	if f == nil {
+		return Piece{}, false
+	}
+	at, ok := f.TakeExtent(n, n)
+	if !ok {
+		w.end()
+		return Piece{}, false
+	}
+	f.users.Enter()
+	return Piece{f, f.lease.ID, at.Off, f.lease.Mem[at.Off:at.End:at.End]}, true
+}
+
+// end ends the filling of the segment there is. mu is held.
+func (w *Writer) end() {
+	f := w.now
+	w.now, w.last = nil, f.lease.Length
+	if f.users.Retire() {
+		w.a.Release(w.b, f.lease.ID)
+	}
+}
+
+// Done gives back what Reserve returned, after it was committed or given up.
+func (w *Writer) Done(p Piece) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.of.users.Leave() {
+		w.a.Release(w.b, p.of.lease.ID)
+	}
+}
+
+// renew gets the next segment. Its caller has the turn.
+func (w *Writer) renew(ctx context.Context, n int64) error {
+	w.mu.Lock()
+	last := w.last
+	w.mu.Unlock()
+	size := min(max(last*2, store.Unit, n+Overhead), store.MaxSegment)
+	if w.Patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.Patience, ErrNoRoom)
+		defer cancel()
+	}
+	lease, err := w.a.Lease(ctx, Request{Buffer: w.b, UID: w.uid, Bytes: size, Min: n + store.DataAlign, NoWait: w.NoWait, Tier: w.tier})
+	if err != nil && context.Cause(ctx) == ErrNoRoom {
+		return ErrNoRoom
+	}
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = &filling{lease: lease, Cursor: segment.NewCursor(lease.DataStart, lease.RecordFloor)}
+	return nil
+}
+
+// Overhead is what a segment needs besides data: its header and records.
+const Overhead = 16 << 10
+
+// ReleaseIdle gives an idle lease back when others wait for memory.
+func (w *Writer) ReleaseIdle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now != nil && w.now.users.Idle() {
+		w.end()
+	}
+}
+
+// Write copies p into segments and returns its extents for a commit at an offset of
+// a file. After the commit Done is called for each of the pieces.
+func (w *Writer) Write(ctx context.Context, p []byte, offset int64) (extents []store.NewExtent, pieces []Piece, err error) {
+	for len(p) > 0 {
+		n := min(len(p), MaxExtent)
+		room, err := w.Reserve(ctx, int64(n))
+		if err != nil {
+			for _, piece := range pieces {
+				w.Done(piece)
+			}
+			return nil, nil, err
+		}
+		pieces = append(pieces, room)
+		var sum uint64
+		err = store.Guard("write", address(w.b), func() error {
+			sum = checksum.Copy(room.Mem, p[:n], 0)
+			return nil
+		})
+		if err != nil {
+			for _, piece := range pieces {
+				w.Done(piece)
+			}
+			return nil, nil, err
+		}
+		extents = append(extents, store.NewExtent{
+			Lease: room.Lease, SegmentOffset: room.Offset, FileOffset: offset, Length: int64(n), Checksum: sum,
+		})
+		p, offset = p[n:], offset+int64(n)
+	}
+	return extents, pieces, nil
+}
+
+// Writers has the writers of a buffer. Its methods may be called concurrently.
+type Writers struct {
+	a  *Allocator
+	b  Buffer
+	mu struct {
+		lockorder.Mutex[lockrank.SegmentWriters]
+		by map[writerKey]*Writer
+	}
+}
+
+// NewWriters returns the writers of a buffer.
+func NewWriters(a *Allocator, b Buffer) *Writers {
+	w := &Writers{a: a, b: b}
+	w.mu.by = make(map[writerKey]*Writer)
+	return w
+}
+
+// Of returns the segment writer of a user, for bytes that belong in a tier.
+func (s *Writers) Of(uid uint32, tier bb.Tier) *Writer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := writerKey{uid, tier}
+	w := s.mu.by[key]
+	if w == nil {
+		w = NewWriter(s.a, s.b, uid, tier)
+		s.mu.by[key] = w
+	}
+	return w
+}
+
+// ReleaseIdle gives back the segments that the daemon itself fills and does not use now.
+func (s *Writers) ReleaseIdle() {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.mu.by))
+	s.mu.Unlock()
+	for _, w := range all {
+		w.ReleaseIdle()
+	}
+}
+
+// Clear takes all writers out, and gives back what they do not use now.
+func (s *Writers) Clear() {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.mu.by))
+	clear(s.mu.by)
+	s.mu.Unlock()
+	for _, w := range all {
+		w.ReleaseIdle()
+	}
+}
+
+type writerKey struct {
+	uid  uint32
+	tier bb.Tier
+}
