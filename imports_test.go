@@ -92,6 +92,8 @@ var layers = []struct {
 	{"slurm/directive", []string{"client/admin", "internal/bb"}},
 	{"slurm/...", []string{"slurm/...", "client", "client/admin", "internal/..."}},
 
+	{"cmd/bbctl/layout", nil},
+	{"cmd/bbctl/bench", []string{"cmd/bbctl/layout", "client", "client/admin", "internal/..."}},
 	// bbctl verify checks receipts against the store when no daemon is left.
 	{"cmd/bbctl/...", []string{"cmd/bbctl/...", "client/...", "slurm/...", "flusher/...", "rdma/...", "internal/..."}},
 	{"cmd/bbd/...", []string{"cmd/bbd/...", "bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
@@ -149,7 +151,7 @@ var libraries = []struct {
 	{"github.com/dustin/go-humanize", []string{"cmd/..."}},
 	{"github.com/bmatcuk/doublestar/v4", []string{"cmd/bbctl"}},
 	{"golang.org/x/term", []string{"cmd/..."}},
-	{"github.com/charmbracelet/x/ansi", []string{"cmd/bbctl"}},
+	{"github.com/charmbracelet/x/ansi", []string{"cmd/bbctl/..."}},
 	{"charm.land/bubbletea/v2", []string{"cmd/bbctl"}},
 
 	{"github.com/tidwall/btree", []string{"bbd/...", "flusher/...", "meta/..."}},

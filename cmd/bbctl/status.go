@@ -15,6 +15,7 @@ import (
 
 	"forebay/client"
 	"forebay/client/admin"
+	"forebay/cmd/bbctl/layout"
 	"forebay/internal/bb"
 )
 
@@ -344,16 +345,16 @@ func withField(text json.RawMessage, name string, value any) (json.RawMessage, e
 }
 
 // lines are what is printed for people. A cluster of one is shown as a daemon alone.
-func (s *status) lines(v view, now time.Time) (lines []string) {
+func (s *status) lines(v layout.View, now time.Time) (lines []string) {
 	if len(s.nodes) == 0 || len(s.nodes) == 1 && s.nodes[0].Node == s.own.Node {
 		lines = s.own.single(v)
 	} else {
-		lines = v.cluster(s.own.Node, s.nodes, now)
+		lines = clusterLines(v, s.own.Node, s.nodes, now)
 	}
 	if s.socket == "" {
 		return lines
 	}
-	return append(lines, v.lines(message{"answered over " + s.socket, plain})...)
+	return append(lines, v.Lines(layout.Message{Text: "answered over " + s.socket})...)
 }
 
 // unexplained counts the files with dirty bytes that no entry explains, on all nodes.

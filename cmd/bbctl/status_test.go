@@ -11,6 +11,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"forebay/client/admin"
+	"forebay/cmd/bbctl/layout"
 )
 
 // The status shows the whole cluster, with what a dead node holds; --node shows one.
@@ -109,7 +110,7 @@ func TestStatusOfOlderDaemon(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &s.own); err != nil {
 		t.Fatal(err)
 	}
-	out := strings.Join(s.lines(view{}, time.Now()), "\n")
+	out := strings.Join(s.lines(layout.View{}, time.Now()), "\n")
 	wantRow(t, out, "b active 10 B - file:///s")
 	wantLine(t, out, "b: 2 flushes wait for the store, which has not answered for 7s")
 	for _, n := range []admin.Node{
@@ -119,7 +120,7 @@ func TestStatusOfOlderDaemon(t *testing.T) {
 	} {
 		s.nodes = append(s.nodes, gossipView(&n, &s.own))
 	}
-	out = strings.Join(s.lines(view{}, time.Now()), "\n")
+	out = strings.Join(s.lines(layout.View{}, time.Now()), "\n")
 	wantRow(t, out, "n2 dead 4.0 MiB 3.0 MiB? 2.0 MiB?")
 	wantRow(t, out, "n3 ready 4.0 MiB 0 B? 0 B?")
 	wantLine(t, out, "n3: not asked, since node n1 is too old to")
@@ -185,7 +186,7 @@ func TestNoRateNoETA(t *testing.T) {
 		{bufferRow{}, "b 0 B 0 B 0 0 B/s - - -"},
 	} {
 		c.row.name = "b"
-		wantRow(t, strings.Join(view{}.buffers([]bufferRow{c.row}), "\n"), c.want)
+		wantRow(t, strings.Join(bufferTable(layout.View{}, []bufferRow{c.row}), "\n"), c.want)
 	}
 }
 
@@ -195,7 +196,7 @@ func TestStatusOfOne(t *testing.T) {
 	s.Waiting.Writers, s.Waiting.For = 1, map[string]int{"others' data": 1}
 	s.Buffers = []bufferStatus{{Name: "b", Stalled: 1, OldestFlight: 61, Lacking: 1, Held: 1, Store: &storeStatus{State: "silent", Waiting: 1, Targets: []string{"fs-OST0001"}}}}
 	s.StoreWorkers.Hanging = []hungWorker{{UID: 7, Root: "/lustre/a", For: 5}, {UID: 8, Root: "/lustre/b", For: 61}}
-	out := strings.Join(s.single(view{}), "\n")
+	out := strings.Join(s.single(layout.View{}), "\n")
 	for _, want := range []string{
 		"2 store workers hang, the longest for 1m1s: of uid 8 in /lustre/b", "1 writer waits for room", "1 flush waits for the store", "1 file of this node lacks its second copy", "1 name is held back", "1 call waits,", "the oldest began 1m1s ago", "no answer from fs-OST0001",
 	} {
@@ -213,7 +214,7 @@ func TestStatusFits(t *testing.T) {
 	check := func(what string) {
 		t.Helper()
 		for _, width := range []int{10, 20, 40, 80, 120} {
-			for _, line := range s.lines(view{width, true}, time.Now()) {
+			for _, line := range s.lines(layout.View{Width: width, Colour: true}, time.Now()) {
 				if ansi.StringWidth(line) > width {
 					t.Errorf("%s, %d: %q", what, width, line)
 				}

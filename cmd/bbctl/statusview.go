@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"forebay/cmd/bbctl/layout"
 	"forebay/internal/bb"
 )
 
@@ -42,97 +43,97 @@ type holding struct {
 }
 
 // single returns the lines of one daemon's status.
-func (s *daemonStatus) single(v view) []string {
-	lines := v.lines(message{fmt.Sprintf("node %s, %s since %s, version %s, admin http://%s",
-		s.Node, s.State, s.Since.Format(time.DateTime), s.Version, s.Admin), plain})
+func (s *daemonStatus) single(v layout.View) []string {
+	lines := v.Lines(layout.Message{Text: fmt.Sprintf("node %s, %s since %s, version %s, admin http://%s",
+		s.Node, s.State, s.Since.Format(time.DateTime), s.Version, s.Admin)})
 	for _, t := range []struct {
 		name string
 		tier tier
 	}{{"memory", s.Memory}, {"disk", s.Disk}} {
 		if t.tier.Capacity > 0 {
-			lines = append(lines, v.lines(message{fmt.Sprintf("%-7s %s of %s used, %s dirty, %s clean, %s ready", t.name+":",
-				size(t.tier.Used), size(t.tier.Capacity), size(t.tier.Dirty), size(t.tier.Clean), size(t.tier.Populated)), plain})...)
+			lines = append(lines, v.Lines(layout.Message{Text: fmt.Sprintf("%-7s %s of %s used, %s dirty, %s clean, %s ready", t.name+":",
+				size(t.tier.Used), size(t.tier.Capacity), size(t.tier.Dirty), size(t.tier.Clean), size(t.tier.Populated))})...)
 		}
 	}
 	if len(s.Sessions) > 0 {
-		lines = append(lines, v.lines(message{"sessions: " + s.paths(), plain})...)
+		lines = append(lines, v.Lines(layout.Message{Text: "sessions: " + s.paths()})...)
 	}
-	lines = append(lines, v.messages("", s.messages())...)
-	lines = append(lines, v.buffers(bufferRows([]nodeView{{Node: s.Node, Answers: true, Status: s}}))...)
-	return append(lines, v.messages("", s.bufferMessages())...)
+	lines = append(lines, messageLines(v, "", s.messages())...)
+	lines = append(lines, bufferTable(v, bufferRows([]nodeView{{Node: s.Node, Answers: true, Status: s}}))...)
+	return append(lines, messageLines(v, "", s.bufferMessages())...)
 }
 
-// messages returns lines that begin with a node's name, if there is one.
-func (v view) messages(node string, all []message) (lines []string) {
+// messageLines returns lines that begin with a node's name, if there is one.
+func messageLines(v layout.View, node string, all []layout.Message) (lines []string) {
 	for _, m := range all {
 		if node != "" {
-			m.text = node + ": " + m.text
+			m.Text = node + ": " + m.Text
 		}
-		lines = append(lines, v.lines(m)...)
+		lines = append(lines, v.Lines(m)...)
 	}
 	return lines
 }
 
 // messages are what there is to know of a daemon, but for its buffers.
-func (s *daemonStatus) messages() (all []message) {
-	add := func(st style, format string, args ...any) {
-		all = append(all, message{fmt.Sprintf(format, args...), st})
+func (s *daemonStatus) messages() (all []layout.Message) {
+	add := func(st layout.Style, format string, args ...any) {
+		all = append(all, layout.Message{Text: fmt.Sprintf(format, args...), Style: st})
 	}
 	if s.Waiting.Writers > 0 {
-		add(warning, "%s for room, the longest for %s%s", bb.Count(s.Waiting.Writers, "writer waits", "writers wait"), age(s.Waiting.Longest), s.waitsFor())
+		add(layout.Warning, "%s for room, the longest for %s%s", bb.Count(s.Waiting.Writers, "writer waits", "writers wait"), age(s.Waiting.Longest), s.waitsFor())
 	}
 	if t := s.NATS.Trouble; t != nil {
-		add(bad, "%s; %s", t.line(), oneLine(t.Remedy))
+		add(layout.Bad, "%s; %s", t.line(), oneLine(t.Remedy))
 	} else if !s.NATS.Connected {
-		add(bad, "the namespace's server %s cannot be reached", s.NATS.URL)
+		add(layout.Bad, "the namespace's server %s cannot be reached", s.NATS.URL)
 	}
 	if hung := s.StoreWorkers.Hanging; len(hung) > 0 {
 		longest := slices.MaxFunc(hung, func(a, b hungWorker) int { return cmp.Compare(a.For, b.For) })
-		add(warning, "%s, the longest for %s: of uid %d in %s", bb.Count(len(hung), "store worker hangs", "store workers hang"), age(longest.For), longest.UID, bb.Printable(longest.Root))
+		add(layout.Warning, "%s, the longest for %s: of uid %d in %s", bb.Count(len(hung), "store worker hangs", "store workers hang"), age(longest.For), longest.UID, bb.Printable(longest.Root))
 	}
 	for _, f := range s.Foreign {
-		add(bad, "foreign  %s: %s of node %s, namespace %s", f.Path, size(f.Bytes), f.Node, f.Namespace)
+		add(layout.Bad, "foreign  %s: %s of node %s, namespace %s", f.Path, size(f.Bytes), f.Node, f.Namespace)
 	}
 	for _, w := range s.WithoutBuffer {
-		add(bad, "%s: memory holds %s of %s, and the namespace does not have the buffer: %s", w.Buffer, bb.Count(w.Files, "file"), size(w.Bytes), w.Remedy)
+		add(layout.Bad, "%s: memory holds %s of %s, and the namespace does not have the buffer: %s", w.Buffer, bb.Count(w.Files, "file"), size(w.Bytes), w.Remedy)
 	}
 	for _, d := range s.Damaged {
-		add(bad, "damaged: %s", d)
+		add(layout.Bad, "damaged: %s", d)
 	}
 	return all
 }
 
 // bufferMessages are what is in the way of a daemon's buffers.
-func (s *daemonStatus) bufferMessages() (all []message) {
+func (s *daemonStatus) bufferMessages() (all []layout.Message) {
 	for i := range s.Buffers {
 		b := &s.Buffers[i]
-		add := func(st style, format string, args ...any) {
-			all = append(all, message{b.Name + ": " + fmt.Sprintf(format, args...), st})
+		add := func(st layout.Style, format string, args ...any) {
+			all = append(all, layout.Message{Text: b.Name + ": " + fmt.Sprintf(format, args...), Style: st})
 		}
 		if line := b.Store.line(); line != "" {
-			add(bad, "%s", line)
+			add(layout.Bad, "%s", line)
 		}
 		if e := b.LastError; e != nil {
-			add(warning, "last failure %s ago, attempt %d: %s", age(time.Since(e.At).Seconds()), e.Attempts, oneLine(e.Reason))
+			add(layout.Warning, "last failure %s ago, attempt %d: %s", age(time.Since(e.At).Seconds()), e.Attempts, oneLine(e.Reason))
 		}
 		for _, u := range b.Unexplained {
-			add(bad, "file %s (%s) has %s of dirty bytes that no entry explains: %s", u.File, orDash(bb.Printable(u.Path)), size(u.Bytes), u.Reason)
+			add(layout.Bad, "file %s (%s) has %s of dirty bytes that no entry explains: %s", u.File, orDash(bb.Printable(u.Path)), size(u.Bytes), u.Reason)
 		}
 		if b.Stalled > 0 {
 			oldest := ""
 			if b.OldestFlight > 0 { // else the daemon is older
 				oldest = fmt.Sprintf("; the oldest began %s ago", age(b.OldestFlight))
 			}
-			add(warning, "%s for the store, which has not answered for %s%s", bb.Count(b.Stalled, "flush waits", "flushes wait"), age(b.StalledFor), oldest)
+			add(layout.Warning, "%s for the store, which has not answered for %s%s", bb.Count(b.Stalled, "flush waits", "flushes wait"), age(b.StalledFor), oldest)
 		}
 		if b.Lacking > 0 {
-			add(warning, "%s", bb.Count(b.Lacking, "file of this node lacks its second copy", "files of this node lack their second copy"))
+			add(layout.Warning, "%s", bb.Count(b.Lacking, "file of this node lacks its second copy", "files of this node lack their second copy"))
 		}
 		if b.Conflicts > 0 {
-			add(warning, "%s in conflict with files of the store that the buffer did not write: bbctl drain %s lists them", bb.Count(b.Conflicts, "file is", "files are"), b.Name)
+			add(layout.Warning, "%s in conflict with files of the store that the buffer did not write: bbctl drain %s lists them", bb.Count(b.Conflicts, "file is", "files are"), b.Name)
 		}
 		if b.Held > 0 {
-			add(plain, "%s held back by a keep pattern", bb.Count(b.Held, "name is", "names are"))
+			add(layout.Plain, "%s held back by a keep pattern", bb.Count(b.Held, "name is", "names are"))
 		}
 	}
 	return all
@@ -196,22 +197,22 @@ func (r *bufferRow) add(b *bufferStatus) {
 	}
 }
 
-// buffers returns the table of buffers.
-func (v view) buffers(rows []bufferRow) []string {
-	columns := []column{
-		{"BUFFER", 0},
-		{"STATE", 2},
-		{"DIRTY", 0},
-		{"AWAY", 0},
-		{"RESIDENT", 5},
-		{"QUEUED", 6},
-		{"RATE", 3},
-		{"ETA", 4},
-		{"OLDEST DIRTY", 7},
-		{"STORE", 0},
-		{"BACKING", 1},
+// bufferTable returns the table of buffers.
+func bufferTable(v layout.View, rows []bufferRow) []string {
+	columns := []layout.Column{
+		{Head: "BUFFER"},
+		{Head: "STATE", Spare: 2},
+		{Head: "DIRTY"},
+		{Head: "AWAY"},
+		{Head: "RESIDENT", Spare: 5},
+		{Head: "QUEUED", Spare: 6},
+		{Head: "RATE", Spare: 3},
+		{Head: "ETA", Spare: 4},
+		{Head: "OLDEST DIRTY", Spare: 7},
+		{Head: "STORE"},
+		{Head: "BACKING", Spare: 1},
 	}
-	var cells [][]cell
+	var cells [][]layout.Cell
 	away := false
 	for i := range rows {
 		r := &rows[i]
@@ -223,18 +224,18 @@ func (v view) buffers(rows []bufferRow) []string {
 			oldest = age(r.oldest)
 		}
 		away = away || r.away > 0
-		cells = append(cells, []cell{
-			{r.name, plain},
-			{r.state, plain},
-			{size(r.dirty), plain},
-			{size(r.away), lossStyle(r.away)},
-			{size(r.resident), plain},
-			{fmt.Sprint(r.queued), plain},
-			{size(int64(r.rate)) + "/s", plain},
-			{eta, plain},
-			{oldest, plain},
-			{orDash(r.store), storeStyle(r.store)},
-			{r.backing, plain},
+		cells = append(cells, []layout.Cell{
+			{Text: r.name},
+			{Text: r.state},
+			{Text: size(r.dirty)},
+			{Text: size(r.away), Style: lossStyle(r.away)},
+			{Text: size(r.resident)},
+			{Text: fmt.Sprint(r.queued)},
+			{Text: size(int64(r.rate)) + "/s"},
+			{Text: eta},
+			{Text: oldest},
+			{Text: orDash(r.store), Style: storeStyle(r.store)},
+			{Text: r.backing},
 		})
 	}
 	if !away {
@@ -244,70 +245,70 @@ func (v view) buffers(rows []bufferRow) []string {
 			cells[i] = slices.Delete(cells[i], at, at+1)
 		}
 	}
-	return v.table(columns, cells)
+	return v.Table(columns, cells)
 }
 
-func lossStyle(bytes int64) style {
+func lossStyle(bytes int64) layout.Style {
 	if bytes > 0 {
-		return bad
+		return layout.Bad
 	}
-	return plain
+	return layout.Plain
 }
 
-func storeStyle(state string) style {
+func storeStyle(state string) layout.Style {
 	switch state {
 	case "answers":
-		return good
+		return layout.Good
 	case "failing", "silent":
-		return bad
+		return layout.Bad
 	}
-	return plain
+	return layout.Plain
 }
 
-// cluster returns the lines of a cluster's status. Asked is the node whose daemon was asked.
-func (v view) cluster(asked string, nodes []nodeView, now time.Time) []string {
+// clusterLines returns the lines of a cluster's status. Asked is the node whose daemon was asked.
+func clusterLines(v layout.View, asked string, nodes []nodeView, now time.Time) []string {
 	silent := 0
 	for i := range nodes {
 		if !nodes[i].Answers && nodes[i].State != "left" {
 			silent++
 		}
 	}
-	head, look := fmt.Sprintf("cluster of %d nodes, asked at %s", len(nodes), asked), plain
+	head, look := fmt.Sprintf("cluster of %d nodes, asked at %s", len(nodes), asked), layout.Plain
 	if silent > 0 {
-		head, look = fmt.Sprintf("cluster of %d nodes, %d without an answer, asked at %s", len(nodes), silent, asked), bad
+		head, look = fmt.Sprintf("cluster of %d nodes, %d without an answer, asked at %s", len(nodes), silent, asked), layout.Bad
 	}
-	lines := v.lines(message{head, look})
-	lines = append(lines, v.nodes(nodes, now)...)
+	lines := v.Lines(layout.Message{Text: head, Style: look})
+	lines = append(lines, nodeTable(v, nodes, now)...)
 	for i := range nodes {
 		n := &nodes[i]
-		lines = append(lines, v.messages(n.Node, n.messages(now))...)
+		lines = append(lines, messageLines(v, n.Node, n.messages(now))...)
 		if n.Status != nil {
-			lines = append(lines, v.messages(n.Node, n.Status.messages())...)
+			lines = append(lines, messageLines(v, n.Node, n.Status.messages())...)
 		}
 	}
-	lines = append(lines, v.buffers(bufferRows(nodes))...)
+	lines = append(lines, bufferTable(v, bufferRows(nodes))...)
 	for i := range nodes {
 		if s := nodes[i].Status; s != nil {
-			lines = append(lines, v.messages(nodes[i].Node, s.bufferMessages())...)
+			lines = append(lines, messageLines(v, nodes[i].Node, s.bufferMessages())...)
 		}
 	}
 	return lines
 }
 
-// nodes returns the table of nodes.
-func (v view) nodes(nodes []nodeView, now time.Time) []string {
-	columns := []column{{"NODE", 0}, {"STATE", 0}, {"FOR", 2}, {"MEMORY", 1}, {"USED", 3}, {"DIRTY", 0}, {"DISK", 5}, {"DISK DIRTY", 4}, {"VERSION", 6}}
-	var rows [][]cell
+// nodeTable returns the table of nodes.
+func nodeTable(v layout.View, nodes []nodeView, now time.Time) []string {
+	columns := []layout.Column{{Head: "NODE"}, {Head: "STATE"}, {Head: "FOR", Spare: 2}, {Head: "MEMORY", Spare: 1}, {Head: "USED", Spare: 3}, {Head: "DIRTY"}, {Head: "DISK", Spare: 5}, {Head: "DISK DIRTY", Spare: 4}, {Head: "VERSION", Spare: 6}}
+	var rows [][]layout.Cell
 	for i := range nodes {
 		n := &nodes[i]
-		state, look := n.State, good
+		state, look := n.State, layout.Good
 		switch {
 		case !n.Answers && (n.State == "ready" || n.State == "starting"):
-			state, look = "silent", bad
+			state, look = "silent", layout.Bad
 		case !n.Answers:
-			look = bad
+			look = layout.Bad
 		case n.State != "ready":
-			look = warning
+			look = layout.Warning
 		}
 		held := "-"
 		if !n.Since.IsZero() {
@@ -315,27 +316,27 @@ func (v view) nodes(nodes []nodeView, now time.Time) []string {
 		}
 		memory, used, dirty := n.memory()
 		disk, diskDirty := n.disk()
-		rows = append(rows, []cell{
-			{n.Node, plain}, {state, look}, {held, plain}, {memory, plain}, {used, plain}, dirty, {disk, plain}, {diskDirty, plain}, {orDash(n.Server), plain},
+		rows = append(rows, []layout.Cell{
+			{Text: n.Node}, {Text: state, Style: look}, {Text: held}, {Text: memory}, {Text: used}, dirty, {Text: disk}, {Text: diskDirty}, {Text: orDash(n.Server)},
 		})
 	}
-	return v.table(columns, rows)
+	return v.Table(columns, rows)
 }
 
 // memory is how full a node's memory is. Of one that does not answer, what it is known to hold
 // is dirty.
-func (n *nodeView) memory() (capacity, used string, dirty cell) {
-	capacity, used, dirty = "-", "-", cell{"-", plain}
+func (n *nodeView) memory() (capacity, used string, dirty layout.Cell) {
+	capacity, used, dirty = "-", "-", layout.Cell{Text: "-"}
 	switch {
 	case n.Status != nil:
 		m := n.Status.Memory
-		return size(m.Capacity), size(m.Used), cell{size(m.Dirty), plain}
+		return size(m.Capacity), size(m.Used), layout.Cell{Text: size(m.Dirty)}
 	case n.Memory != nil:
-		capacity, dirty.text = size(n.Memory.Capacity), size(n.Memory.Dirty)+"?"
+		capacity, dirty.Text = size(n.Memory.Capacity), size(n.Memory.Dirty)+"?"
 		used = size(n.Memory.Capacity-n.Memory.Free) + "?"
 	}
 	if bytes := n.held(); bytes > 0 || len(n.Holds) > 0 {
-		dirty = cell{size(bytes), bad}
+		dirty = layout.Cell{Text: size(bytes), Style: layout.Bad}
 	}
 	return capacity, used, dirty
 }
@@ -358,16 +359,16 @@ func (n *nodeView) held() (bytes int64) {
 }
 
 // messages are what there is to know of a node that does not answer, or was not asked.
-func (n *nodeView) messages(now time.Time) (all []message) {
+func (n *nodeView) messages(now time.Time) (all []layout.Message) {
 	if n.Answers {
 		if n.Reason != "" {
-			all = append(all, message{oneLine(n.Reason), warning})
+			all = append(all, layout.Message{Text: oneLine(n.Reason), Style: layout.Warning})
 		}
 		return all
 	}
-	all = append(all, message{"does not answer: " + orDash(oneLine(n.Reason)), bad})
+	all = append(all, layout.Message{Text: "does not answer: " + orDash(oneLine(n.Reason)), Style: layout.Bad})
 	if n.Memory != nil && n.Status == nil && !n.Since.IsZero() {
-		all = append(all, message{"figures with ? are what it said last, more than " + age(now.Sub(n.Since).Seconds()) + " ago", warning})
+		all = append(all, layout.Message{Text: "figures with ? are what it said last, more than " + age(now.Sub(n.Since).Seconds()) + " ago", Style: layout.Warning})
 	}
 	if len(n.Holds) > 0 {
 		var files, seconds, open int64
@@ -383,10 +384,10 @@ func (n *nodeView) messages(now time.Time) (all []message) {
 		if seconds > 0 {
 			text += fmt.Sprintf("; another node has a second copy of %d of them", seconds)
 		}
-		all = append(all, message{text, bad})
+		all = append(all, layout.Message{Text: text, Style: layout.Bad})
 	}
 	if n.HoldsUnknown != "" {
-		all = append(all, message{"what it holds may be more: " + oneLine(n.HoldsUnknown), warning})
+		all = append(all, layout.Message{Text: "what it holds may be more: " + oneLine(n.HoldsUnknown), Style: layout.Warning})
 	}
 	return all
 }

@@ -11,6 +11,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"golang.org/x/term"
+
+	"forebay/cmd/bbctl/layout"
 )
 
 // watchTime is how long one answer is waited for before a screen says that none comes.
@@ -34,7 +36,7 @@ type screen struct {
 	ask    func(context.Context) (*status, error)
 	now    func() time.Time
 	ctx    context.Context // of the questions
-	view   view
+	view   layout.View
 	height int // of the terminal; 0: not known
 	top    int // the first line that is shown
 
@@ -80,7 +82,7 @@ func (s *screen) question() tea.Msg {
 func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
-		s.view.width, s.height = msg.Width, msg.Height
+		s.view.Width, s.height = msg.Width, msg.Height
 	case tea.KeyPressMsg:
 		return s, s.key(msg.String())
 	case tick:
@@ -131,16 +133,16 @@ func (s *screen) lines() []string {
 
 // head returns the lines that stay at the top.
 func (s *screen) head() []string {
-	m := message{fmt.Sprintf("%s, every %v; q leaves", s.now().Format(time.TimeOnly), s.every), heading}
+	m := layout.Message{Text: fmt.Sprintf("%s, every %v; q leaves", s.now().Format(time.TimeOnly), s.every), Style: layout.Heading}
 	switch {
 	case s.err != nil && s.last != nil:
-		m = message{fmt.Sprintf("no answer since %s, q leaves: %s", s.lastAt.Format(time.TimeOnly), oneLineOf(s.err)), bad}
+		m = layout.Message{Text: fmt.Sprintf("no answer since %s, q leaves: %s", s.lastAt.Format(time.TimeOnly), oneLineOf(s.err)), Style: layout.Bad}
 	case s.err != nil:
-		m = message{"no answer yet, q leaves: " + oneLineOf(s.err), bad}
+		m = layout.Message{Text: "no answer yet, q leaves: " + oneLineOf(s.err), Style: layout.Bad}
 	case s.last == nil:
-		m = message{"asking; q leaves", heading}
+		m = layout.Message{Text: "asking; q leaves", Style: layout.Heading}
 	}
-	return s.view.lines(m)
+	return s.view.Lines(m)
 }
 
 // window returns the part of lines that fits into a height, from s.top, which it corrects.
@@ -152,5 +154,5 @@ func (s *screen) window(lines []string, height int) []string {
 	height = max(height-1, 0) // the last one says what is left out
 	s.top = min(max(s.top, 0), len(lines)-height)
 	rest := fmt.Sprintf("lines %d to %d of %d", s.top+1, s.top+height, len(lines))
-	return append(lines[s.top:s.top+height:s.top+height], s.view.lines(message{rest, heading})[0])
+	return append(lines[s.top:s.top+height:s.top+height], s.view.Lines(layout.Message{Text: rest, Style: layout.Heading})[0])
 }

@@ -13,6 +13,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
+
+	"forebay/cmd/bbctl/layout"
 )
 
 // locked is output that a test looks at while it is written.
@@ -55,7 +57,7 @@ func TestWatch(t *testing.T) {
 		defer mu.Unlock()
 		state, err = s, e
 	}
-	s := &screen{every: 10 * time.Millisecond, now: time.Now, view: view{width: 60, colour: true}}
+	s := &screen{every: 10 * time.Millisecond, now: time.Now, view: layout.View{Width: 60, Colour: true}}
 	s.ask = func(context.Context) (*status, error) {
 		mu.Lock()
 		defer mu.Unlock()

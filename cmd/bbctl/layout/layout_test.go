@@ -1,4 +1,4 @@
-package main
+package layout
 
 import (
 	"slices"
@@ -9,10 +9,10 @@ import (
 )
 
 func TestTableFits(t *testing.T) {
-	columns := []column{{"NODE", 0}, {"STATE", 0}, {"VERSION", 2}, {"DIRTY", 1}, {"BACKING", 0}}
-	rows := [][]cell{
-		{{"n1", plain}, {"ready", good}, {"1.2", plain}, {"3 MiB", plain}, {"file:///store/of/some/length", plain}},
-		{{"n2", plain}, {"dead", bad}, {"1.1", plain}, {"200 MiB", bad}, {"s3://bücket/名前", plain}},
+	columns := []Column{{"NODE", 0}, {"STATE", 0}, {"VERSION", 2}, {"DIRTY", 1}, {"BACKING", 0}}
+	rows := [][]Cell{
+		{{"n1", Plain}, {"ready", Good}, {"1.2", Plain}, {"3 MiB", Plain}, {"file:///store/of/some/length", Plain}},
+		{{"n2", Plain}, {"dead", Bad}, {"1.1", Plain}, {"200 MiB", Bad}, {"s3://bücket/名前", Plain}},
 	}
 	for _, c := range []struct {
 		width int
@@ -28,7 +28,7 @@ func TestTableFits(t *testing.T) {
 		{1, "n"},
 	} {
 		for _, colour := range []bool{false, true} {
-			lines := view{c.width, colour}.table(columns, rows)
+			lines := View{c.width, colour}.Table(columns, rows)
 			if got := ansi.Strip(lines[1]); strings.TrimSpace(got) != c.want && c.width > 11 {
 				t.Errorf("%d: %q, want %q", c.width, got, c.want)
 			}
@@ -50,7 +50,7 @@ func TestTableFits(t *testing.T) {
 func TestMessageFits(t *testing.T) {
 	text := "n2: the store has not answered for 12s: no answer to put some/very-long-name-without-any-place-to-break-it-at 名前"
 	for _, width := range []int{0, 200, 80, 20, 5, 2} {
-		lines := view{width: width}.lines(message{text, bad})
+		lines := View{Width: width}.Lines(Message{text, Bad})
 		if squeezed := strings.ReplaceAll(strings.Join(lines, ""), " ", ""); squeezed != strings.ReplaceAll(text, " ", "") {
 			t.Errorf("%d: text is lost: %q", width, lines)
 		}
@@ -72,7 +72,7 @@ func TestColours(t *testing.T) {
 	}{
 		{nil, true}, {[]string{"NO_COLOR=1"}, false}, {[]string{"NO_COLOR="}, true}, {[]string{"TERM=dumb"}, false}, {[]string{"TERM=xterm"}, true},
 	} {
-		got := colours(func(name string) string {
+		got := Colours(func(name string) string {
 			if i := slices.IndexFunc(c.env, func(e string) bool { return strings.HasPrefix(e, name+"=") }); i >= 0 {
 				return strings.TrimPrefix(c.env[i], name+"=")
 			}
