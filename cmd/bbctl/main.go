@@ -187,7 +187,7 @@ a JSON object. Names are printed as ls -b prints them, but for spaces.
 		newMvCommand(a), newRmCommand(a), newMkdirCommand(a), newDuCommand(a), newStageInCommand(a), newStageOutCommand(a),
 		newDrainCommand(a), newReceiptCommand(a), newVerifyCommand(a), newOrphansCommand(a), newLostCommand(a),
 		newNodesCommand(a), newNodeCommand(a), newClusterCommand(a), newTokenCommand(a), newJobsCommand(a), newTxnCommand(a),
-		newMountCommand(a), newUmountCommand(a), newStatusCommand(a), newDoctorCommand(a), newEventsCommand(a), newSlurmCommand(a), newPlanCommand(a), newContextCommand(a), newManCommand(a), newVersionCommand(a),
+		newMountCommand(a), newUmountCommand(a), newStatusCommand(a), newDoctorCommand(a), newEventsCommand(a), newSlurmCommand(a), newPlanCommand(a), newContextCommand(a), newManCommand(a), newVersionCommand(a), newBenchCommand(a),
 	)
 	a.complete(cmd)
 	warnOfBash(cmd)

@@ -84,7 +84,7 @@ func (a *app) printWait(line string) (stop func()) {
 }
 
 // quietCommands wait for something else than an answer, or report by themselves.
-var quietCommands = []string{"bbctl slurm", "bbctl events", "bbctl jobs watch", "bbctl doctor", "bbctl completion", "bbctl man"}
+var quietCommands = []string{"bbctl bench", "bbctl slurm", "bbctl events", "bbctl jobs watch", "bbctl doctor", "bbctl completion", "bbctl man"}
 
 // waitLine is what is printed of a command whose answer does not come; "": nothing.
 func waitLine(path string, args []string) string {

@@ -21,7 +21,7 @@ import (
 func DirectWrite(ctx context.Context, dir string, n int64, depth int) (_ time.Duration, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, "limit"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|unix.O_DIRECT, 0o600)
 	if errors.Is(err, unix.EINVAL) {
-		return 0, measure.Cannot("the file system of %s (%s) knows no direct writes: give another --dir", dir, FileSystem(dir))
+		return 0, measure.Cannot("the file system of %s (%s) has no direct writes", dir, FileSystem(dir))
 	}
 	if err != nil {
 		return 0, bb.Wrap("bench", dir, err)
@@ -86,4 +86,14 @@ func FileSystem(dir string) string {
 	default:
 		return fmt.Sprintf("type %#x", fs.Type)
 	}
+}
+
+// EvictPages drops a file from the page cache, so that it is read from the disk.
+func EvictPages(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return bb.Wrap("bench", path, err)
+	}
+	defer f.Close()
+	return bb.Wrap("bench", path, errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)))
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"forebay/internal/checksum"
@@ -43,5 +44,12 @@ func TestDirectWrite(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, "limit"))
 	if err != nil || info.Size() != 4*Step {
 		t.Errorf("%v, %v", info, err)
+	}
+}
+
+func TestRoundTrips(t *testing.T) {
+	times, err := RoundTrips(100)
+	if err != nil || len(times) != 100 || slices.Min(times) <= 0 {
+		t.Errorf("%v, %v", times, err)
 	}
 }

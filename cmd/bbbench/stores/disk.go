@@ -3,16 +3,11 @@ package stores
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"forebay/cmd/bbbench/process"
-	"forebay/internal/bb"
 	"forebay/internal/hostlimit"
 	"forebay/internal/measure"
 )
@@ -86,14 +81,4 @@ func (w diskWriter) diskLimit(ctx context.Context, dir string, n int64, settle f
 		best = max(best, measure.Rate(n, took))
 	}
 	return best, nil
-}
-
-// evictPages drops a file from the page cache, so that it is read from the disk.
-func evictPages(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return bb.Wrap("bench", path, err)
-	}
-	defer f.Close()
-	return bb.Wrap("bench", path, errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)))
 }

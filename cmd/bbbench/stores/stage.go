@@ -84,7 +84,7 @@ func stageFromPOSIX(ctx context.Context, e *testbed.Env, source []byte) (_ repor
 // cold times fn after dropping files from the page cache.
 func cold(files []string, fn func() error) (time.Duration, error) {
 	for _, file := range files {
-		if err := evictPages(file); err != nil {
+		if err := hostlimit.EvictPages(file); err != nil {
 			return 0, err
 		}
 	}

@@ -1,0 +1,82 @@
+package hostlimit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// messageBytes is about the size of a small request to a daemon.
+const messageBytes = 128
+
+// RoundTrips times n round trips of a small message on a unix socket between two threads, with
+// blocking system calls: the least that a request to another process on this machine takes.
+func RoundTrips(n int) ([]time.Duration, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socketpair: %w", err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		answered <- answer(pair[1])
+	}()
+	times, err := ask(pair[0], n)
+	err = errors.Join(err, unix.Shutdown(pair[0], unix.SHUT_RDWR), <-answered, unix.Close(pair[0]), unix.Close(pair[1]))
+	return times, err
+}
+
+func ask(fd, n int) ([]time.Duration, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	message, times := make([]byte, messageBytes), make([]time.Duration, n)
+	for i := range times {
+		began := time.Now()
+		if _, err := unix.Write(fd, message); err != nil {
+			return nil, fmt.Errorf("round trip: %w", err)
+		}
+		if err := receive(fd, message); err != nil {
+			return nil, fmt.Errorf("round trip: %w", err)
+		}
+		times[i] = time.Since(began)
+	}
+	return times, nil
+}
+
+// answer sends each message back until the socket is shut down.
+func answer(fd int) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	message := make([]byte, messageBytes)
+	for {
+		if err := receive(fd, message); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if _, err := unix.Write(fd, message); err != nil && !errors.Is(err, unix.EPIPE) {
+			return err
+		}
+	}
+}
+
+// receive fills p from a blocking socket.
+func receive(fd int, p []byte) error {
+	for len(p) > 0 {
+		n, err := unix.Read(fd, p)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return err
+		case n == 0:
+			return io.EOF
+		default:
+			p = p[n:]
+		}
+	}
+	return nil
+}
