@@ -77,6 +77,8 @@ var layers = []struct {
 	{"bbd/alloc", []string{"bbd/access", "bbd/admit", "bbd/lockrank", "bbd/share", "bbd/store", "internal/..."}},
 	{"bbd/backings", []string{"bbd/access", "bbd/cluster", "bbd/lockrank", "bbd/storerules", "flusher/backing/...", "meta/gossip", "internal/..."}},
 	{"bbd/batch", []string{"bbd/access", "bbd/cluster", "bbd/lockrank", "bbd/rpc", "flusher", "flusher/plan", "meta/batch", "meta/gossip", "meta/ops", "internal/..."}},
+	{"bbd/dedup", []string{"bbd/lockrank", "internal/..."}},
+	{"bbd/forward", []string{"bbd/access", "bbd/alloc", "bbd/cluster", "bbd/dedup", "bbd/lockrank", "bbd/peer", "bbd/store", "rdma", "internal/..."}},
 	{"bbd/leftovers", []string{"bbd/access", "bbd/lockrank", "flusher/backing", "meta/gossip", "internal/..."}},
 	{"bbd/...", []string{"bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
 
@@ -363,6 +365,9 @@ func TestEdge(t *testing.T) {
 		{"bbd/backings", module + "flusher/backing/health", false, true},
 		{"bbd/backings", module + "flusher", false, false},
 		{"bbd/leftovers", module + "bbd/backings", false, false},
+		{"bbd/forward", module + "bbd/alloc", false, true},
+		{"bbd/forward", module + "bbd/rpc", false, false},
+		{"bbd/dedup", module + "bbd/store", false, false},
 		{"bbd/batch", module + "meta/ops", false, true},
 		{"bbd/batch", module + "bbd/store", false, false},
 		{"bbd/batch", module + "flusher/backing", false, false},

@@ -9,6 +9,8 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
 	"forebay/bbd/batch"
+	"forebay/bbd/dedup"
+	"forebay/bbd/forward"
 	"forebay/bbd/lockrank"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -33,7 +35,7 @@ type buffer struct {
 	readers *readers
 	copies  *copies
 	writers *alloc.Writers
-	remotes *remoteSpaces
+	forward *forward.Buffer
 
 	copyLocks nameLocks // by file: see lockCopies
 
@@ -44,7 +46,7 @@ type buffer struct {
 	usage    batch.Usage
 	due      atomic.Int64 // Unix nanoseconds: when its job ends; 0: none
 	rechecks rechecks
-	repeats  repeats
+	commits  dedup.Table
 	folds    folds
 
 	forgotten struct {
@@ -57,7 +59,7 @@ func newBuffer(d *Daemon, spec bb.Buffer, ns *txn.Tree) *buffer {
 	b := &buffer{d: d, name: spec.Name, ns: ns, noted: newNotedOps(ns.PendingOps()), freezer: newFreezer()}
 	b.current.Store(&spec)
 	b.open, b.dirty, b.readers, b.copies = newOpenFiles(), newDirtyFiles(), newReaders(), newCopies(d.store)
-	b.writers, b.remotes = alloc.NewWriters(d.alloc, memoryBuffer{b}), newRemoteSpaces(b)
+	b.writers, b.forward = alloc.NewWriters(d.alloc, memoryBuffer{b}), newForward(b)
 	return b
 }
 

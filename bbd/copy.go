@@ -79,7 +79,7 @@ func (c *fileCopy) open(ctx context.Context) (*peer.Session, uint64, error) {
 		return nil, 0, err
 	}
 	if bb.Generation(opened.Generation) != c.entry.Generation || c.private {
-		closeAtHome(s, handle)
+		s.CloseHandle(handle)
 		return nil, 0, bb.E(bb.Unavailable, "read", c.b.address(c.entry.Name), "its home was restarted, and has another content of the file now").
 			WithRemedy("open the file again")
 	}
@@ -136,10 +136,10 @@ func (c *fileCopy) rest() {
 		return
 	}
 	if s := c.mu.session; s != nil {
-		closeAtHome(s, c.mu.handle)
+		s.CloseHandle(c.mu.handle)
 	}
 	if s := c.mu.second.session; s != nil {
-		closeAtHome(s, c.mu.second.handle)
+		s.CloseHandle(c.mu.second.handle)
 	}
 	c.mu.session, c.mu.second, c.mu.alone = nil, remoteHandle{}, false
 }
@@ -153,24 +153,10 @@ func (b *buffer) openAtHome(ctx context.Context, node bb.NodeID, m *wire.Open) (
 	opened := new(wire.Opened)
 	m.Buffer, m.Handle = b.name, s.NewHandle()
 	if _, err := s.Ask(ctx, wire.Type_TYPE_OPEN, m, nil, opened); err != nil {
-		b.d.closeUnheard(ctx, s, m.Handle)
+		peer.CloseUnheard(ctx, b.d.wg.Go, s, m.Handle)
 		return nil, 0, nil, err
 	}
 	return s, m.Handle, opened, nil
-}
-
-// closeUnheard closes a handle whose opening was given up: it may have succeeded.
-func (d *Daemon) closeUnheard(ctx context.Context, s *peer.Session, handle uint64) {
-	if ctx.Err() != nil {
-		d.wg.Go(func() { closeAtHome(s, handle) })
-	}
-}
-
-// closeAtHome lets go of a handle; it ends with the session in any case.
-func closeAtHome(s *peer.Session, handle uint64) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	_, _ = s.Ask(ctx, wire.Type_TYPE_CLOSE, &wire.Close{Handle: handle}, nil, nil)
 }
 
 // mirror makes a copy of what a file's home has.
@@ -201,7 +187,7 @@ func (b *buffer) mirror(ctx context.Context, e *bb.Entry, path string) (*fileCop
 		err = b.d.store.Mirror(c.entry.File, c.generation, b.name, extents)
 	}
 	if err != nil {
-		closeAtHome(s, handle)
+		s.CloseHandle(handle)
 		return nil, err
 	}
 	b.copies.add(c)
@@ -358,7 +344,7 @@ func (c *fileCopy) fetchExtent(ctx context.Context, t *tap, s *peer.Session, sou
 		}
 		if err := c.b.d.cluster.Transfer(ctx, fabric, ops); err != nil {
 			s.LoseFabric(fabric)
-			return &bb.Error{Kind: fabricKind(ctx), Op: "read", Path: c.b.address(c.entry.Name), Node: s.Node(), Err: err}
+			return &bb.Error{Kind: cluster.TransferKind(ctx), Op: "read", Path: c.b.address(c.entry.Name), Node: s.Node(), Err: err}
 		}
 	}
 	err = snap.Fill(store.FillExtent{

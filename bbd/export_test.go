@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"testing"
 
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
@@ -122,27 +121,6 @@ func (d *Daemon) Recheck(ctx context.Context, name, path string) error {
 		return err
 	}
 	return b.recheckNow(ctx, doubt{path: path}, true)
-}
-
-// CheckRepeatsBound checks that no more is remembered of commits than allowed, and what is.
-func CheckRepeatsBound(t *testing.T) {
-	t.Helper()
-	r := repeats{most: 100}
-	for i := range uint64(1000) {
-		r.note(1, 1, commitID{i + 1, 5})
-		if n := len(r.last); n > r.most {
-			t.Fatalf("%d are remembered, at most %d", n, r.most)
-		}
-		if !r.carriedOut(1, 1, commitID{i + 1, 5}) || !r.carriedOut(1, 1, commitID{i + 1, 4}) {
-			t.Fatal("the newest is not remembered")
-		}
-		if r.carriedOut(1, 1, commitID{i + 1, 6}) || r.carriedOut(1, 2, commitID{i + 1, 5}) || r.carriedOut(2, 1, commitID{i + 1, 5}) {
-			t.Fatal("one that was not carried out is remembered")
-		}
-	}
-	if r.carriedOut(1, 1, commitID{0, 0}) {
-		t.Error("a commit without a number")
-	}
 }
 
 // Registered returns the regions that are registered with libfabric.

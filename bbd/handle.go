@@ -1,6 +1,7 @@
 package bbd
 
 import (
+	"forebay/bbd/forward"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -25,7 +26,7 @@ type handle struct {
 	path   string          // as it was opened, for messages
 	tier   bb.Tier         // where the bytes of the file belong
 	write  *openFile       // for writing
-	relay  *relay          // for writing a file whose home is another node
+	relay  *forward.File   // for writing a file whose home is another node
 	snap   *store.Snapshot // for reading
 	tap    tap             // for reading
 	entry  bb.Entry        // for reading: as it was opened

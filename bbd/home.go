@@ -15,7 +15,7 @@ import (
 // all writers, closes its generations, flushes them, and renames and removes the file.
 //
 //	client ──▶ its daemon ──▶ home
-//	              │  writes: a relay (relay.go) puts the bytes into the home's memory
+//	              │  writes: a forwarded file (package forward) puts the bytes into the home's memory
 //	              │  reads: a copy (copy.go) fetches extents from there as they are read
 //	              └  rename, remove: are asked of the home
 //
@@ -94,3 +94,15 @@ func (b *buffer) atHome(ctx context.Context, c access.Caller, op, path string, a
 	}
 	return refused
 }
+
+// elsewhereError says that a file is to be written at its home, another node.
+type elsewhereError struct {
+	node      bb.NodeID
+	adoptable bool // it may be written here if that node does not answer
+}
+
+func (e *elsewhereError) Error() string { return "its home is node " + string(e.node) }
+
+// errSuperseded says that a generation cannot become the file's, since another node
+// has begun one meanwhile: its writers go on with that.
+var errSuperseded = errors.New("another node has begun a generation of this file meanwhile")

@@ -10,10 +10,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/alloc"
+	"forebay/bbd/dedup"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
+	"forebay/internal/mapped"
 	"forebay/internal/wire"
 )
 
@@ -98,7 +100,7 @@ func (h *handle) openWrite(ctx context.Context, m *wire.Open) (*wire.Opened, err
 		h.err = bb.E(bb.Invalid, "open", h.path, "the generation is closed")
 		return &wire.Opened{
 			Entry: h.buf.describe(closed), Generation: uint64(closed.Generation), AlreadyClosed: true,
-			Committed: h.buf.repeats.lastOf(closed.File, closed.Generation, m.ResumeWriter),
+			Committed: h.buf.commits.Last(closed.File, closed.Generation, m.ResumeWriter),
 		}, nil
 	}
 	h.write = f
@@ -119,7 +121,7 @@ func (h *handle) openRelay(ctx context.Context, there *elsewhereError, m *wire.O
 	if h.s.Caller().Relayed {
 		return nil, errMoved("open", h.path)
 	}
-	relay, opened, err := h.buf.openRelay(ctx, *h.s.Caller(), there.node, m)
+	relay, opened, err := h.buf.forward.Open(ctx, *h.s.Caller(), there.node, h.tier, h.d.nextID(), m)
 	if err != nil {
 		return nil, err
 	}
@@ -244,11 +246,12 @@ func (h *handle) commit(ctx context.Context, data []byte, m *wire.Commit) (proto
 // commitRelay has the file's home carry a commit out.
 func (h *handle) commitRelay(ctx context.Context, data []byte, m *wire.Commit) (proto.Message, error) {
 	if m.Abort {
-		h.relay.abandon(ctx)
+		h.relay.Abandon(ctx)
 		h.forget()
-		return &wire.Committed{Generation: uint64(h.relay.generation), File: uint64(h.relay.file)}, nil
+		file, generation := h.relay.Generation()
+		return &wire.Committed{Generation: uint64(generation), File: uint64(file)}, nil
 	}
-	answer, err := h.relay.commit(ctx, h.s, m, data)
+	answer, err := h.relay.Commit(ctx, m, data, func(id bb.LeaseID) bool { return holdsLease(h.s, id, h.buf) })
 	if err != nil {
 		return nil, bb.Wrap("commit", h.path, err)
 	}
@@ -297,9 +300,9 @@ func (h *handle) commitHere(ctx context.Context, data []byte, m *wire.Commit, mo
 	}
 	var size int64
 	if m.Close {
-		size, err = f.close(ctx, commitOf(m), extents, mtime)
+		size, err = f.close(ctx, dedup.ID{Writer: m.Writer, Number: m.Number}, extents, mtime)
 	} else {
-		size, err = f.commit(ctx, commitOf(m), extents, mtime)
+		size, err = f.commit(ctx, dedup.ID{Writer: m.Writer, Number: m.Number}, extents, mtime)
 	}
 	h.leave()
 	if err == nil && m.Close {
@@ -327,22 +330,11 @@ func (h *handle) inlined(in []*wire.NewExtent, data []byte) (out []*wire.NewExte
 			}
 		}
 		out = append(out, &wire.NewExtent{FileOffset: e.FileOffset, Length: e.Length, Checksum: e.Checksum})
-		if all, err = gathered(all, h.path, p); err != nil {
+		if all, err = mapped.Gather(all, h.path, p); err != nil {
 			return nil, nil, err
 		}
 	}
 	return out, all, nil
-}
-
-// gathered appends copies of pieces of memory, which may be that of regions, to data.
-func gathered(data []byte, path string, pieces ...[]byte) ([]byte, error) {
-	err := store.Guard("read", path, func() error {
-		for _, p := range pieces {
-			data = append(data, p...)
-		}
-		return nil
-	})
-	return data, err
 }
 
 // newExtents translates a commit's extents, writing those that came as data into
@@ -430,7 +422,7 @@ func (h *handle) release(ctx context.Context) {
 	switch {
 	case h.closed || h.err != nil:
 	case h.relay != nil:
-		h.relay.abandon(ctx)
+		h.relay.Abandon(ctx)
 	case h.write != nil:
 		h.write.abandon(ctx)
 	case h.snap != nil:

@@ -10,6 +10,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
 	"forebay/bbd/cluster"
+	"forebay/bbd/dedup"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
@@ -101,7 +102,7 @@ func (f *openFile) usable(op string) error {
 // commit makes extents part of the file and returns its size. They are visible and
 // survive this daemon's death when it returns. A commit that is repeated is carried out
 // once.
-func (f *openFile) commit(ctx context.Context, id commitID, extents []store.NewExtent, mtime time.Time) (int64, error) {
+func (f *openFile) commit(ctx context.Context, id dedup.ID, extents []store.NewExtent, mtime time.Time) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable("sync"); err != nil {
@@ -118,14 +119,14 @@ func (f *openFile) commit(ctx context.Context, id commitID, extents []store.NewE
 }
 
 // recordOnce is record of a commit that may be repeated.
-func (f *openFile) recordOnce(ctx context.Context, id commitID, extents []store.NewExtent) error {
-	if f.buf.repeats.carriedOut(f.file, f.generation, id) {
+func (f *openFile) recordOnce(ctx context.Context, id dedup.ID, extents []store.NewExtent) error {
+	if f.buf.commits.Seen(f.file, f.generation, id) {
 		return nil
 	}
 	if err := f.record(ctx, extents); err != nil {
 		return err
 	}
-	f.buf.repeats.note(f.file, f.generation, id)
+	f.buf.commits.Add(f.file, f.generation, id)
 	return nil
 }
 
@@ -246,7 +247,7 @@ func (f *openFile) giveUp() {
 
 // close commits extents and takes one writer away; the last one closes the
 // generation. A close that fails may be repeated.
-func (f *openFile) close(ctx context.Context, id commitID, extents []store.NewExtent, mtime time.Time) (int64, error) {
+func (f *openFile) close(ctx context.Context, id dedup.ID, extents []store.NewExtent, mtime time.Time) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable("close"); err != nil {

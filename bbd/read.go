@@ -9,6 +9,7 @@ import (
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
+	"forebay/internal/mapped"
 	"forebay/internal/wire"
 )
 
@@ -257,7 +258,7 @@ func (h *handle) gather(ctx context.Context, offset, length int64) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	return gathered(make([]byte, 0, length), h.path, slices...)
+	return mapped.Gather(make([]byte, 0, length), h.path, slices...)
 }
 
 func (d *Daemon) unpin(_ context.Context, r *rpc.Request, m *wire.Unpin) {

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"forebay/bbd"
 	"forebay/client"
 	"forebay/meta/gossip"
 )
@@ -111,10 +110,4 @@ func TestClusterRepeatedCommit(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestRepeatsAreBounded: what a home remembers of commits does not grow.
-func TestRepeatsAreBounded(t *testing.T) {
-	t.Parallel()
-	bbd.CheckRepeatsBound(t)
 }

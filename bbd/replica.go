@@ -16,6 +16,7 @@ import (
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
+	"forebay/internal/mapped"
 	"forebay/internal/wire"
 )
 
@@ -152,16 +153,16 @@ func (b *buffer) sendReplica(ctx context.Context, node bb.NodeID, file bb.FileID
 	arrived := b.d.cluster.Sending(node, total)
 	defer func() { arrived(err) }()
 	if total <= b.d.cfg.Limits.Inline && len(extents) <= replicaExtents {
-		if inline, err = gathered(nil, b.address(""), bytes...); err != nil {
+		if inline, err = mapped.Gather(nil, b.address(""), bytes...); err != nil {
 			return err
 		}
 	} else {
-		placed, err := b.remotes.in(s, bb.TierMemory).place(ctx, extents, bytes)
+		placed, err := b.forward.Stage(ctx, s, bb.TierMemory, extents, bytes)
 		if err != nil {
 			return err
 		}
-		defer placed.done()
-		m.Extents = placed.extents
+		defer placed.Done()
+		m.Extents = placed.Extents
 	}
 	messages, err := b.inParts(m, slices.Contains(s.Welcome().Capabilities, wire.CapabilityParts), b.d.nextID())
 	for i := 0; err == nil && i < len(messages); i++ {

@@ -15,6 +15,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
+	"forebay/bbd/dedup"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/flusher/backing"
@@ -376,7 +377,7 @@ func (f *stagedFile) Publish(ctx context.Context, size int64) error {
 		return err
 	}
 	defer f.s.b.freezer.leave()
-	_, err := f.f.close(ctx, commitID{}, nil, f.object.MTime)
+	_, err := f.f.close(ctx, dedup.ID{}, nil, f.object.MTime)
 	f.ended = err == nil
 	if err == nil && (f.there || f.described) {
 		err = f.s.Keep(ctx, f.target, f.object)

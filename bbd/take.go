@@ -14,6 +14,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
+	"forebay/bbd/cluster"
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -138,7 +139,7 @@ func (b *buffer) fetchWhole(ctx context.Context, e *bb.Entry) error {
 	if err != nil {
 		return err
 	}
-	defer closeAtHome(s, handle)
+	defer s.CloseHandle(handle)
 	c := &fileCopy{b: b, node: b.home(e), entry: *e, generation: e.Generation, size: e.Size}
 	c.mu.session, c.mu.handle = s, handle
 	// If there is no room after all, another node may have it: two that wait for each other
@@ -192,7 +193,7 @@ func (r *homeReader) Read(p []byte) (int, error) {
 		}
 		if err := r.c.b.d.cluster.Transfer(r.ctx, fabric, ops); err != nil {
 			session.LoseFabric(fabric)
-			return 0, &bb.Error{Kind: fabricKind(r.ctx), Op: "take", Path: r.c.b.address(r.c.entry.Name), Node: r.c.node, Err: err}
+			return 0, &bb.Error{Kind: cluster.TransferKind(r.ctx), Op: "take", Path: r.c.b.address(r.c.entry.Name), Node: r.c.node, Err: err}
 		}
 	}
 	r.offset += n

@@ -185,6 +185,14 @@ func (c *Cluster) dialFabric(ctx context.Context, w *wire.Welcome, address strin
 	return &ownedConn{conn, to, way}, nil
 }
 
+// TransferKind is the kind of a one-sided operation's failure.
+func TransferKind(ctx context.Context) bb.Kind {
+	if ctx.Err() != nil {
+		return bb.Cancelled
+	}
+	return bb.Unavailable
+}
+
 // Transfer carries one-sided operations out, and counts what they have moved.
 func (c *Cluster) Transfer(ctx context.Context, conn rdma.Conn, ops []rdma.Op) error {
 	if err := rdma.Do(ctx, conn, ops); err != nil {

@@ -35,3 +35,14 @@ func Guard(op, path string, f func() error) (err error) {
 	}()
 	return f()
 }
+
+// Gather appends copies of pieces of mapped memory to data, under Guard.
+func Gather(data []byte, path string, pieces ...[]byte) ([]byte, error) {
+	err := Guard("read", path, func() error {
+		for _, p := range pieces {
+			data = append(data, p...)
+		}
+		return nil
+	})
+	return data, err
+}

@@ -1,4 +1,4 @@
-package bbd
+package forward
 
 import (
 	"context"
@@ -6,77 +6,71 @@ import (
 	"time"
 
 	"forebay/bbd/alloc"
+	"forebay/bbd/cluster"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/peer"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 	"forebay/internal/lockorder"
-	"forebay/internal/segment"
+	fill "forebay/internal/segment"
 	"forebay/internal/wire"
 	"forebay/rdma"
 )
 
-// remoteSpace is where this daemon puts bytes into another one's memory: a segment
-// leased there, filled with one-sided writes by all who write for one user of a buffer.
-// An idle one goes back after a while, as a client's does.
-type remoteSpace struct {
-	b       *buffer
+// segment is where this daemon puts bytes into another one's memory: a segment
+// leased there, filled with one-sided writes by all who write for one user of a buffer. When it is full
+// the next one is leased. An idle one goes back after a while, as a client's does.
+type segment struct {
+	b       *Buffer
 	session *peer.Session
 	tier    bb.Tier       // where the bytes belong
 	turn    chan struct{} // holds one token: who has it may ask for the next lease
 
 	mu   lockorder.Mutex[lockrank.RemoteSpace] // never held while waiting
-	now  *remoteLease
+	now  *lease
 	idle *time.Timer
 }
 
-// remoteLease is a segment of another daemon's memory. Guarded by its space.
-type remoteLease struct {
+// lease is a leased segment of another daemon's memory. Guarded by mu of segment.
+type lease struct {
 	id   uint64
 	key  rdma.RemoteKey
 	base int64 // of the segment in its region
-	segment.Cursor
-	users segment.Users // placements that are not committed yet
+	fill.Cursor
+	users fill.Users // staged writes that are not committed yet
 }
 
-// placement is bytes in leases of another daemon, until they are committed or given up.
-type placement struct {
-	space   *remoteSpace
-	extents []*wire.NewExtent
-	leases  []*remoteLease
+// Staged is bytes in leases of another daemon, until they are committed or given up.
+type Staged struct {
+	Extents []*wire.NewExtent // of the commit
+	in      *segment
+	leases  []*lease
 }
 
 const (
-	// leastPiece is the room in a segment below which the next one is leased.
+	// leastPiece is the free length of a segment below which the next one is leased.
 	leastPiece = 64 << 10
-	// remoteIdle is how long a lease is kept that nobody fills.
-	remoteIdle = time.Second
+	// idleAfter is how long a lease is kept that nobody fills.
+	idleAfter = time.Second
 )
 
-// remoteKey is what a space is for: bytes that belong in a tier, in a session.
-type remoteKey struct {
+// segmentKey is what a segment is for: bytes that belong in a tier, in a session.
+type segmentKey struct {
 	session *peer.Session
 	tier    bb.Tier
 }
 
-// remoteSpaces has a buffer's spaces in the memory of others.
-type remoteSpaces struct {
-	b  *buffer
+// segments has a buffer's segments in the memory of others.
+type segments struct {
 	mu struct {
 		lockorder.Mutex[lockrank.RemoteSpaces]
-		by map[remoteKey]*remoteSpace
+		by map[segmentKey]*segment
 	}
 }
 
-func newRemoteSpaces(b *buffer) *remoteSpaces {
-	r := &remoteSpaces{b: b}
-	r.mu.by = make(map[remoteKey]*remoteSpace)
-	return r
-}
-
-// in returns the space in a session for bytes that belong in a tier.
-func (r *remoteSpaces) in(s *peer.Session, tier bb.Tier) *remoteSpace {
+// in returns the segment in a session for bytes that belong in a tier.
+func (r *Buffer) in(s *peer.Session, tier bb.Tier) *segment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for old := range r.mu.by {
@@ -84,27 +78,31 @@ func (r *remoteSpaces) in(s *peer.Session, tier bb.Tier) *remoteSpace {
 			delete(r.mu.by, old)
 		}
 	}
-	key := remoteKey{s, tier}
+	key := segmentKey{s, tier}
 	space := r.mu.by[key]
 	if space == nil {
-		space = &remoteSpace{b: r.b, session: s, tier: tier, turn: make(chan struct{}, 1)}
+		space = &segment{b: r, session: s, tier: tier, turn: make(chan struct{}, 1)}
 		space.turn <- struct{}{}
 		r.mu.by[key] = space
 	}
 	return space
 }
 
-// place writes the bytes of extents into leased segments. They are all there when it
-// returns; done is called after the commit, or instead of it.
-func (r *remoteSpace) place(ctx context.Context, extents []*wire.NewExtent, bytes [][]byte) (p *placement, err error) {
+// Stage writes the bytes of extents into segments leased in a session, for bytes that belong in a tier.
+// They are all there when it returns; Done is called after the commit, or instead of it.
+func (r *Buffer) Stage(ctx context.Context, s *peer.Session, tier bb.Tier, extents []*wire.NewExtent, bytes [][]byte) (*Staged, error) {
+	return r.in(s, tier).stage(ctx, extents, bytes)
+}
+
+func (r *segment) stage(ctx context.Context, extents []*wire.NewExtent, bytes [][]byte) (p *Staged, err error) {
 	fabric, err := r.session.Fabric(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p = &placement{space: r}
+	p = &Staged{in: r}
 	defer func() {
 		if err != nil {
-			p.done()
+			p.Done()
 		}
 	}()
 	var ops []rdma.Op
@@ -124,7 +122,7 @@ func (r *remoteSpace) place(ctx context.Context, extents []*wire.NewExtent, byte
 				whole = checksum.Combine(whole, sum, n)
 			}
 			ops = append(ops, rdma.Op{Kind: rdma.OpWrite, Local: left[:n], Remote: rdma.Remote{Key: l.key, Offset: uint64(l.base + at)}})
-			p.extents = append(p.extents, &wire.NewExtent{FileOffset: e.FileOffset + off, Length: n, Checksum: sum, Lease: l.id, SegmentOffset: at})
+			p.Extents = append(p.Extents, &wire.NewExtent{FileOffset: e.FileOffset + off, Length: n, Checksum: sum, Lease: l.id, SegmentOffset: at})
 			off, left = off+n, left[n:]
 			if n < e.Length && len(left) == 0 && whole != e.Checksum {
 				// The sums of its pieces would make what is there now look like what was written.
@@ -133,21 +131,13 @@ func (r *remoteSpace) place(ctx context.Context, extents []*wire.NewExtent, byte
 			}
 		}
 	}
-	if err := r.b.d.cluster.Transfer(ctx, fabric, ops); err != nil {
+	if err := r.b.o.Cluster.Transfer(ctx, fabric, ops); err != nil {
 		// What was written may still arrive, so the lease must not be anybody else's before
 		// the connection has ended at the other side, as all does that belongs to the session.
 		r.session.Break(err)
-		return p, &bb.Error{Kind: fabricKind(ctx), Op: "write", Path: r.b.address(""), Node: r.session.Node(), Err: err}
+		return p, &bb.Error{Kind: cluster.TransferKind(ctx), Op: "write", Path: r.b.address(""), Node: r.session.Node(), Err: err}
 	}
 	return p, nil
-}
-
-// fabricKind is the kind of a one-sided operation's failure.
-func fabricKind(ctx context.Context) bb.Kind {
-	if ctx.Err() != nil {
-		return bb.Cancelled
-	}
-	return bb.Unavailable
 }
 
 // pieceSum is the checksum of memory that may be a region's.
@@ -159,9 +149,9 @@ func pieceSum(path string, p []byte) (sum uint64, err error) {
 	return sum, err
 }
 
-// reserve returns room for n bytes, or for a good part of them, in a lease that has one
+// reserve returns memory for n bytes, or for a good part of them, in a lease that has one
 // more user.
-func (r *remoteSpace) reserve(ctx context.Context, n int64) (l *remoteLease, at, length int64, err error) {
+func (r *segment) reserve(ctx context.Context, n int64) (l *lease, at, length int64, err error) {
 	select {
 	case <-r.turn:
 		defer func() { r.turn <- struct{}{} }()
@@ -182,13 +172,13 @@ func (r *remoteSpace) reserve(ctx context.Context, n int64) (l *remoteLease, at,
 			return nil, 0, 0, &bb.Error{Kind: bb.Internal, Op: "lease", Path: r.b.address(""), Node: r.session.Node(), Err: err}
 		}
 		r.mu.Lock()
-		r.now = &remoteLease{id: reply.Id, key: key, base: reply.Offset, Cursor: segment.NewCursor(reply.DataStart, reply.RecordFloor)}
+		r.now = &lease{id: reply.Id, key: key, base: reply.Offset, Cursor: fill.NewCursor(reply.DataStart, reply.RecordFloor)}
 		r.mu.Unlock()
 	}
 }
 
-// take takes room from the lease there is. One without enough is let go.
-func (r *remoteSpace) take(n int64) (l *remoteLease, at, length int64) {
+// take takes memory from the lease there is. One without enough is filled no more.
+func (r *segment) take(n int64) (l *lease, at, length int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l = r.now; l == nil {
@@ -196,15 +186,15 @@ func (r *remoteSpace) take(n int64) (l *remoteLease, at, length int64) {
 	}
 	got, ok := l.TakeExtent(n, min(n, leastPiece))
 	if !ok {
-		r.letGo()
+		r.end()
 		return nil, 0, 0
 	}
 	l.users.Enter()
 	return l, got.Off, got.Len()
 }
 
-// letGo ends the filling of the lease there is. mu is held.
-func (r *remoteSpace) letGo() {
+// end ends the filling of the lease there is. mu is held.
+func (r *segment) end() {
 	l := r.now
 	r.now = nil
 	if l.users.Retire() {
@@ -213,21 +203,21 @@ func (r *remoteSpace) letGo() {
 }
 
 // giveBack returns a lease that is not filled any more and in which nothing is uncommitted.
-func (r *remoteSpace) giveBack(l *remoteLease) {
-	r.b.d.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(r.b.d.ctx, relayPatience)
+func (r *segment) giveBack(l *lease) {
+	r.b.o.Go(func() {
+		ctx, cancel := context.WithTimeout(r.b.ctx, patience)
 		defer cancel()
 		// A lease that cannot be returned ends with the session.
 		_, _ = r.session.Ask(ctx, wire.Type_TYPE_RETURN, &wire.ReturnLease{Id: l.id}, nil, nil)
 	})
 }
 
-// done gives up what was placed, or says that it is committed. Nil: nothing was.
-func (p *placement) done() {
+// Done gives up what was staged, or ends it once it is committed. Nil: nothing was.
+func (p *Staged) Done() {
 	if p == nil {
 		return
 	}
-	r := p.space
+	r := p.in
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range p.leases {
@@ -239,11 +229,11 @@ func (p *placement) done() {
 	if r.idle != nil {
 		r.idle.Stop()
 	}
-	r.idle = time.AfterFunc(remoteIdle, func() {
+	r.idle = time.AfterFunc(idleAfter, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.now != nil && r.now.users.Idle() && r.b.d.ctx.Err() == nil {
-			r.letGo()
+		if r.now != nil && r.now.users.Idle() && r.b.ctx.Err() == nil {
+			r.end()
 		}
 	})
 }
