@@ -10,6 +10,7 @@ import (
 	"forebay/bbd/alloc"
 	"forebay/bbd/batch"
 	"forebay/bbd/dedup"
+	"forebay/bbd/fate"
 	"forebay/bbd/forward"
 	"forebay/bbd/lockrank"
 	"forebay/flusher"
@@ -51,7 +52,7 @@ type buffer struct {
 
 	forgotten struct {
 		lockorder.Mutex[lockrank.Leaf]
-		list []unexplained
+		list []fate.Unexplained
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
 	"forebay/bbd/peer"
+	"forebay/bbd/startup"
 	"forebay/bbd/store"
 	"forebay/bbd/storerules"
 	"forebay/flusher/backing/open"
@@ -59,7 +60,7 @@ type Config struct {
 	Log *slog.Logger
 	// Steps names in the log what the start waits for. It is the caller's, who may have begun it
 	// before and ends it. Nil: New makes one, which ends when New returns.
-	Steps *Steps
+	Steps *startup.Steps
 }
 
 // FlushConfig says how dirty data reach the stores.

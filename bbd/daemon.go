@@ -19,11 +19,13 @@ import (
 	"forebay/bbd/batch"
 	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
+	"forebay/bbd/fate"
 	"forebay/bbd/leftovers"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/bbd/share"
+	"forebay/bbd/startup"
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -104,7 +106,7 @@ type Daemon struct {
 
 	homeless struct { // bytes of buffers that the namespace does not have
 		lockorder.Mutex[lockrank.Leaf]
-		byBuffer map[string][]unexplained
+		byBuffer map[string][]fate.Unexplained
 	}
 
 	state     atomic.Value             // string: see above
@@ -131,7 +133,7 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	d.buffers.byName = make(map[string]*buffer)
 	d.state.Store("starting")
 	if d.cfg.Steps == nil {
-		d.cfg.Steps = NewSteps(d.log, "")
+		d.cfg.Steps = startup.New(d.log, "")
 		defer d.cfg.Steps.End()
 	}
 	if err := d.start(ctx); err != nil {

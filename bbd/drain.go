@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/fate"
 	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/flusher/backing"
@@ -162,12 +163,12 @@ func (b *buffer) drainHere(ctx context.Context, below string, p *progress) (*wir
 }
 
 // addUnexplained adds what cannot be flushed since no entry says where it belongs.
-func addUnexplained(m *wire.Progress, left []unexplained) {
+func addUnexplained(m *wire.Progress, left []fate.Unexplained) {
 	for i := range left {
 		u := &left[i]
 		m.FailedTotal++
 		if len(m.Failed) < maxNamed {
-			m.Failed = append(m.Failed, &wire.Failure{Path: u.name(), Kind: uint32(bb.Internal), Reason: "no entry explains these bytes: " + u.Reason, Bytes: u.Bytes})
+			m.Failed = append(m.Failed, &wire.Failure{Path: u.Name(), Kind: uint32(bb.Internal), Reason: "no entry explains these bytes: " + u.Reason, Bytes: u.Bytes})
 		}
 	}
 }

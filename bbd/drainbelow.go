@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/fate"
 	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/flusher/plan"
@@ -100,7 +101,7 @@ func (b *buffer) drainHereBelow(ctx context.Context, path string, p *progress) (
 	if err != nil {
 		return nil, err
 	}
-	unsaved = slices.DeleteFunc(unsaved, func(u unexplained) bool { return u.Path != "" && !(drained{b, path}).has(u.Path) })
+	unsaved = slices.DeleteFunc(unsaved, func(u fate.Unexplained) bool { return u.Path != "" && !(drained{b, path}).has(u.Path) })
 	dirty, report, err := b.noteBelow(ctx, path)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"forebay/bbd/fate"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -19,7 +20,7 @@ import (
 // survey is what memory holds of a buffer's files beside what the namespace says of them,
 // read from its server in one pass.
 type survey struct {
-	held    map[bb.FileID]*held
+	held    map[bb.FileID]*fate.Held
 	entries map[bb.FileID]bb.Entry // of those files
 	removed map[bb.FileID]bool
 	taken   map[place]bb.FileID // places that identities name and that have an entry: of which file; 0: a directory
@@ -27,13 +28,13 @@ type survey struct {
 }
 
 // newSurvey begins one of files.
-func newSurvey(files map[bb.FileID]*held) *survey {
+func newSurvey(files map[bb.FileID]*fate.Held) *survey {
 	sv := &survey{
 		held: files, entries: make(map[bb.FileID]bb.Entry), removed: make(map[bb.FileID]bool),
 		taken: make(map[place]bb.FileID), dirs: map[bb.DirID]bool{bb.RootDir: true},
 	}
 	for _, h := range files {
-		if id := h.identity; id != nil {
+		if id := h.Identity; id != nil {
 			sv.taken[place{id.Dir, id.Name}] = noFile
 			if _, ok := sv.dirs[id.Dir]; !ok {
 				sv.dirs[id.Dir] = false
@@ -64,7 +65,7 @@ func (sv *survey) see(e *bb.Entry) (behind bool) {
 		return false
 	}
 	sv.entries[e.File] = *e
-	return e.Generation < h.acked
+	return e.Generation < h.Acked
 }
 
 // gone takes the mark of a removal into account.
@@ -75,43 +76,43 @@ func (sv *survey) gone(file bb.FileID) {
 }
 
 // known returns what decideFate asks of a file.
-func (sv *survey) known(b *buffer, h *held) (k known) {
-	k.removed = sv.removed[h.file]
-	if e, ok := sv.entries[h.file]; ok {
-		k.entry, k.here = &e, !b.foreign(&e) || adoptable(&e)
+func (sv *survey) known(b *buffer, h *fate.Held) (k fate.Known) {
+	k.Removed = sv.removed[h.File]
+	if e, ok := sv.entries[h.File]; ok {
+		k.Entry, k.Here = &e, !b.foreign(&e) || adoptable(&e)
 	}
-	if id := h.identity; id != nil {
+	if id := h.Identity; id != nil {
 		file := sv.taken[place{id.Dir, id.Name}]
-		k.taken = file != noFile && file != h.file
+		k.Taken = file != noFile && file != h.File
 		if !sv.dirs[id.Dir] && bb.Hidden(id.Path) {
-			k.taken = true // nothing is made again in the tree of a transaction that is gone
+			k.Taken = true // nothing is made again in the tree of a transaction that is gone
 		}
 	}
 	return k
 }
 
 // heldFiles lists what memory holds, by buffer and file.
-func (d *Daemon) heldFiles() map[string]map[bb.FileID]*held {
-	all := make(map[string]map[bb.FileID]*held)
+func (d *Daemon) heldFiles() map[string]map[bb.FileID]*fate.Held {
+	all := make(map[string]map[bb.FileID]*fate.Held)
 	for f := range d.store.Files() {
-		h := &held{file: f.File, buffer: f.Buffer, identity: f.Identity, origin: f.Origin}
+		h := &fate.Held{File: f.File, Buffer: f.Buffer, Identity: f.Identity, Origin: f.Origin}
 		for i := range f.Generations {
 			g := &f.Generations[i]
 			acked := f.Identity != nil && f.Identity.Generation == g.Generation
 			if acked {
-				h.acked = g.Generation
+				h.Acked = g.Generation
 			}
-			if acked || h.acked == 0 {
-				h.newest, h.resident, h.evicted, h.dirty = g.Generation, g.Resident, g.Evicted, g.Dirty
+			if acked || h.Acked == 0 {
+				h.Newest, h.Resident, h.Evicted, h.Dirty = g.Generation, g.Resident, g.Evicted, g.Dirty
 			}
 		}
-		if h.identity != nil {
-			h.buffer = h.identity.Buffer
+		if h.Identity != nil {
+			h.Buffer = h.Identity.Buffer
 		}
-		if all[h.buffer] == nil {
-			all[h.buffer] = make(map[bb.FileID]*held)
+		if all[h.Buffer] == nil {
+			all[h.Buffer] = make(map[bb.FileID]*fate.Held)
 		}
-		all[h.buffer][f.File] = h
+		all[h.Buffer][f.File] = h
 	}
 	return all
 }
@@ -122,7 +123,7 @@ func (d *Daemon) heldFiles() map[string]map[bb.FileID]*held {
 // Left. It reads all entries of the buffer once. It may be called while files are written,
 // renamed and removed: what others change between a look at an entry and its repair is looked
 // at again, some times, and is bb.Busy then.
-func (b *buffer) reassert(ctx context.Context) (r reassertion, err error) {
+func (b *buffer) reassert(ctx context.Context) (r fate.Reassertion, err error) {
 	for range reassertTries {
 		r.Left = nil
 		if err = b.reassertOnce(ctx, &r); bb.KindOf(err) != bb.Busy {
@@ -135,10 +136,10 @@ func (b *buffer) reassert(ctx context.Context) (r reassertion, err error) {
 const reassertTries = 3
 
 // reassertOnce is one look. It goes on with the others after a file that others change.
-func (b *buffer) reassertOnce(ctx context.Context, r *reassertion) error {
+func (b *buffer) reassertOnce(ctx context.Context, r *fate.Reassertion) error {
 	files := b.d.heldFiles()[b.name]
 	for file, h := range files {
-		if h.acked == 0 || h.dirty == 0 && h.evicted > 0 {
+		if h.Acked == 0 || h.Dirty == 0 && h.Evicted > 0 {
 			delete(files, file) // it is being written and was never acknowledged, or the store has it
 		}
 	}
@@ -149,8 +150,8 @@ func (b *buffer) reassertOnce(ctx context.Context, r *reassertion) error {
 	var busy error
 	distrusted := false
 	for _, h := range files {
-		fate := decideFate(*h, sv.known(b, h))
-		if fate == fateAdopt {
+		becomes := fate.Decide(*h, sv.known(b, h))
+		if becomes == fate.Adopt {
 			continue
 		}
 		if !distrusted {
@@ -161,7 +162,7 @@ func (b *buffer) reassertOnce(ctx context.Context, r *reassertion) error {
 			}
 			distrusted = true
 		}
-		err := b.reassertFile(ctx, sv, h, fate, r)
+		err := b.reassertFile(ctx, sv, h, becomes, r)
 		switch {
 		case bb.KindOf(err) == bb.Busy:
 			busy = err
@@ -182,24 +183,24 @@ func (d *Daemon) raiseIDs(ctx context.Context) error {
 
 // reassertFile settles one file, unless somebody has changed or removed it since it was
 // looked at.
-func (b *buffer) reassertFile(ctx context.Context, sv *survey, h *held, fate fate, r *reassertion) error {
-	id := h.identity
-	if f := b.open.of(h.file); f != nil {
-		return b.reassertOpen(ctx, f, fate, r)
+func (b *buffer) reassertFile(ctx context.Context, sv *survey, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) error {
+	id := h.Identity
+	if f := b.open.of(h.File); f != nil {
+		return b.reassertOpen(ctx, f, becomes, r)
 	}
 	unlock := b.lockPlaces(place{id.Dir, id.Name})
-	now, ok := b.d.store.IdentityOf(h.file)
+	now, ok := b.d.store.IdentityOf(h.File)
 	if !ok || now != *id {
 		unlock()
 		return nil
 	}
-	if fate == fateRemake || fate == fateSetAside {
+	if becomes == fate.Remake || becomes == fate.SetAside {
 		// It was flushed perhaps, of which the namespace knows nothing any more.
-		if err := b.d.store.MarkDirty(h.file, h.acked); err != nil {
-			fate = fateKeep
+		if err := b.d.store.MarkDirty(h.File, h.Acked); err != nil {
+			becomes = fate.Keep
 		}
 	}
-	e, err := b.settle(ctx, sv, h, fate, r)
+	e, err := b.settle(ctx, sv, h, becomes, r)
 	unlock()
 	if err != nil || e == nil {
 		return err
@@ -217,17 +218,17 @@ func (b *buffer) reassertFile(ctx context.Context, sv *survey, h *held, fate fat
 }
 
 // reassertOpen makes the entry of a file again that is being written.
-func (b *buffer) reassertOpen(ctx context.Context, f *openFile, fate fate, r *reassertion) error {
+func (b *buffer) reassertOpen(ctx context.Context, f *openFile, becomes fate.Fate, r *fate.Reassertion) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if fate != fateRemake || f.gone || f.removed || !f.published.Load() {
+	if becomes != fate.Remake || f.gone || f.removed || !f.published.Load() {
 		return nil
 	}
 	e := f.entry
 	e.Parent, e.Name, e.Open, e.Generation, e.Revision = f.at.dir, f.at.name, true, f.generation, 0
 	revision, err := b.ns.Create(ctx, e)
 	if err != nil {
-		r.Left = append(r.Left, unexplained{File: f.file, Generation: f.generation, Path: f.path, Reason: "it is being written, and its entry cannot be made again: " + err.Error()})
+		r.Left = append(r.Left, fate.Unexplained{File: f.file, Generation: f.generation, Path: f.path, Reason: "it is being written, and its entry cannot be made again: " + err.Error()})
 		return nil
 	}
 	e.Revision = revision
@@ -239,23 +240,23 @@ func (b *buffer) reassertOpen(ctx context.Context, f *openFile, fate fate, r *re
 
 // settle carries a decision out. It returns the entry that the file has now, if it was
 // made.
-func (b *buffer) settle(ctx context.Context, sv *survey, h *held, fate fate, r *reassertion) (*bb.Entry, error) {
+func (b *buffer) settle(ctx context.Context, sv *survey, h *fate.Held, becomes fate.Fate, r *fate.Reassertion) (*bb.Entry, error) {
 	left := func(reason string) (*bb.Entry, error) {
-		u := unexplained{File: h.file, Generation: h.newest, Bytes: h.resident, Reason: reason}
-		if h.identity != nil {
-			u.Path = h.identity.Path
+		u := fate.Unexplained{File: h.File, Generation: h.Newest, Bytes: h.Resident, Reason: reason}
+		if h.Identity != nil {
+			u.Path = h.Identity.Path
 		}
 		b.d.log.Error("bytes that no entry explains are kept", "buffer", b.name, "path", u.Path, "file", u.File, "bytes", u.Bytes, "reason", reason)
 		r.Left = append(r.Left, u)
 		return nil, nil
 	}
-	switch fate {
-	case fateDrop:
-		b.d.store.Drop(h.file)
+	switch becomes {
+	case fate.Drop:
+		b.d.store.Drop(h.File)
 		return nil, nil
-	case fateKeep:
+	case fate.Keep:
 		return left("part of it is on the store alone, or its entry is another node's")
-	case fateRemake:
+	case fate.Remake:
 		e, path, err := b.remakeEntry(ctx, sv, h)
 		if err == nil {
 			b.sayFound(&e, path, "the namespace had forgotten it")
@@ -279,14 +280,14 @@ func (b *buffer) settle(ctx context.Context, sv *survey, h *held, fate fate, r *
 }
 
 // entryOf makes the entry that a file had, as far as its identity knows.
-func (b *buffer) entryOf(h *held) bb.Entry {
-	id := h.identity
+func (b *buffer) entryOf(h *fate.Held) bb.Entry {
+	id := h.Identity
 	mtime := id.MTime
 	if !id.Closed {
 		mtime = foundOpen()
 	}
 	return bb.Entry{
-		Parent: id.Dir, Name: id.Name, Type: bb.TypeFile, File: h.file, Generation: id.Generation,
+		Parent: id.Dir, Name: id.Name, Type: bb.TypeFile, File: h.File, Generation: id.Generation,
 		Size: id.Size, Checksum: id.Checksum, Open: !id.Closed, Holders: []bb.NodeID{b.d.cfg.Node},
 		Mode: id.Mode, UID: id.UID, GID: id.GID, MTime: mtime,
 	}
@@ -295,9 +296,9 @@ func (b *buffer) entryOf(h *held) bb.Entry {
 // remakeEntry makes an entry again, or has it name the generation that memory holds. A
 // directory that the namespace has forgotten too is made again from the path. Exists,
 // NotDirectory, NotFound: it cannot have its name.
-func (b *buffer) remakeEntry(ctx context.Context, sv *survey, h *held) (e bb.Entry, path string, err error) {
-	e, path = b.entryOf(h), h.identity.Path
-	if old, ok := sv.entries[h.file]; ok {
+func (b *buffer) remakeEntry(ctx context.Context, sv *survey, h *fate.Held) (e bb.Entry, path string, err error) {
+	e, path = b.entryOf(h), h.Identity.Path
+	if old, ok := sv.entries[h.File]; ok {
 		e, err = b.ns.Update(ctx, old.Parent, old.Name, func(now *bb.Entry) error { return remake(now, &e) })
 		if now, err := b.pathAt(ctx, place{old.Parent, old.Name}); err == nil {
 			path = now
@@ -351,20 +352,20 @@ func (b *buffer) owner() namespace.Owner {
 
 // setAside gives a file an entry below bb.LostDir. Its name there has its id, so nothing
 // else can have it.
-func (b *buffer) setAside(ctx context.Context, h *held) (e bb.Entry, path string, err error) {
+func (b *buffer) setAside(ctx context.Context, h *fate.Held) (e bb.Entry, path string, err error) {
 	private := b.owner()
 	private.Mode = 0o700
 	dir, err := b.ns.MkdirAll(ctx, bb.LostDir, private)
 	if err != nil {
 		return e, "", err
 	}
-	if h.acked != 0 {
+	if h.Acked != 0 {
 		e = b.entryOf(h)
-		e.Reason = fmt.Sprintf("the namespace had forgotten it, and %s is another file, or cannot be made again", b.address(h.identity.Path))
+		e.Reason = fmt.Sprintf("the namespace had forgotten it, and %s is another file, or cannot be made again", b.address(h.Identity.Path))
 	} else if e, err = b.entryUnknown(h); err != nil {
 		return e, "", err
 	}
-	suffix := "~" + h.file.String()
+	suffix := "~" + h.File.String()
 	e.Parent, e.Name = dir.Dir, e.Name[:min(len(e.Name), bb.MaxName-len(suffix))]+suffix
 	e.Revision, err = b.ns.Create(ctx, e)
 	if bb.KindOf(err) == bb.Exists && b.made(ctx, &e) {
@@ -374,14 +375,14 @@ func (b *buffer) setAside(ctx context.Context, h *held) (e bb.Entry, path string
 }
 
 // entryUnknown makes an entry of bytes of which nobody knows where they were.
-func (b *buffer) entryUnknown(h *held) (e bb.Entry, err error) {
+func (b *buffer) entryUnknown(h *fate.Held) (e bb.Entry, err error) {
 	spec := b.Spec()
 	e = bb.Entry{
-		Name: "unknown", Type: bb.TypeFile, File: h.file, Generation: h.newest, Holders: []bb.NodeID{b.d.cfg.Node},
+		Name: "unknown", Type: bb.TypeFile, File: h.File, Generation: h.Newest, Holders: []bb.NodeID{b.d.cfg.Node},
 		Mode: 0o600, UID: spec.UID, GID: spec.GID, MTime: time.Now(),
 		Reason: "its name was in the memory of node " + string(b.d.cfg.Node) + ", which was lost; parts of it may be, too",
 	}
-	e.Checksum, e.Size, err = b.d.store.Checksum(h.file, h.newest)
+	e.Checksum, e.Size, err = b.d.store.Checksum(h.File, h.Newest)
 	return e, err
 }
 
@@ -395,25 +396,25 @@ func (b *buffer) sayFound(e *bb.Entry, path, reason string) {
 // fateWithoutBuffer is the fate of what memory holds of another buffer than the one that
 // the namespace has under its name; adopt: it is that one's. Gone means that it has none,
 // and keeps the mark of a destruction.
-func fateWithoutBuffer(h *held, spec *bb.Buffer, gone bool) fate {
+func fateWithoutBuffer(h *fate.Held, spec *bb.Buffer, gone bool) fate.Fate {
 	switch {
-	case h.identity == nil && (spec != nil || gone || h.origin != store.OriginForgotten):
-		return fateAdopt
+	case h.Identity == nil && (spec != nil || gone || h.Origin != store.OriginForgotten):
+		return fate.Adopt
 	case spec == nil && gone:
-		return fateDrop
+		return fate.Drop
 	case spec == nil:
-		return fateKeep
-	case spec.Created.UnixNano() > h.identity.Made:
-		return fateDrop
-	case spec.Created.UnixNano() < h.identity.Made:
-		return fateKeep
+		return fate.Keep
+	case spec.Created.UnixNano() > h.Identity.Made:
+		return fate.Drop
+	case spec.Created.UnixNano() < h.Identity.Made:
+		return fate.Keep
 	}
-	return fateAdopt
+	return fate.Adopt
 }
 
 // recoverStrange settles what memory holds of buffers that the namespace does not have, or
 // has made anew under their names.
-func (d *Daemon) recoverStrange(ctx context.Context, specs []bb.Buffer, files map[string]map[bb.FileID]*held, known map[bb.FileID]struct{}) error {
+func (d *Daemon) recoverStrange(ctx context.Context, specs []bb.Buffer, files map[string]map[bb.FileID]*fate.Held, known map[bb.FileID]struct{}) error {
 	byName := make(map[string]*bb.Buffer, len(specs))
 	for i := range specs {
 		byName[specs[i].Name] = &specs[i]
@@ -428,10 +429,10 @@ func (d *Daemon) recoverStrange(ctx context.Context, specs []bb.Buffer, files ma
 		}
 		for file, h := range list {
 			switch fateWithoutBuffer(h, spec, gone) {
-			case fateDrop:
+			case fate.Drop:
 				d.store.Drop(file)
 				delete(list, file)
-			case fateKeep:
+			case fate.Keep:
 				known[file] = struct{}{}
 				delete(list, file)
 				d.keepUnexplained(name, h, "the namespace does not have the buffer that it is of")
@@ -442,16 +443,16 @@ func (d *Daemon) recoverStrange(ctx context.Context, specs []bb.Buffer, files ma
 }
 
 // keepUnexplained notes bytes of a buffer that the namespace does not have.
-func (d *Daemon) keepUnexplained(buffer string, h *held, reason string) {
-	u := unexplained{File: h.file, Generation: h.newest, Bytes: h.resident, Reason: reason}
-	if h.identity != nil {
-		u.Path = h.identity.Path
+func (d *Daemon) keepUnexplained(buffer string, h *fate.Held, reason string) {
+	u := fate.Unexplained{File: h.File, Generation: h.Newest, Bytes: h.Resident, Reason: reason}
+	if h.Identity != nil {
+		u.Path = h.Identity.Path
 	}
 	d.log.Error("bytes that no entry explains are kept", "buffer", buffer, "path", u.Path, "file", u.File, "bytes", u.Bytes, "reason", reason)
 	d.homeless.Lock()
 	defer d.homeless.Unlock()
 	if d.homeless.byBuffer == nil {
-		d.homeless.byBuffer = make(map[string][]unexplained)
+		d.homeless.byBuffer = make(map[string][]fate.Unexplained)
 	}
 	d.homeless.byBuffer[buffer] = append(d.homeless.byBuffer[buffer], u)
 }
@@ -499,17 +500,17 @@ func (b *buffer) recoverForgotten(ctx context.Context, sv *survey, known map[bb.
 	repairs.SetLimit(repairsAtOnce)
 	for _, h := range sv.held {
 		k := sv.known(b, h)
-		fate := decideFate(*h, k)
+		becomes := fate.Decide(*h, k)
 		switch {
-		case fate == fateAdopt:
+		case becomes == fate.Adopt:
 			continue
-		case fate == fateDrop && k.entry == nil && h.origin == store.OriginOlder && h.dirty > 0:
+		case becomes == fate.Drop && k.Entry == nil && h.Origin == store.OriginOlder && h.Dirty > 0:
 			all.older++
 		}
-		if b.d.meta.Stats().Garbage > 0 && fate != fateKeep {
+		if b.d.meta.Stats().Garbage > 0 && becomes != fate.Keep {
 			continue // it may be one whose entry cannot be read
 		}
-		repairs.Go(func() error { return b.recoverForgottenFile(repairing, sv, h, fate, &all) })
+		repairs.Go(func() error { return b.recoverForgottenFile(repairing, sv, h, becomes, &all) })
 	}
 	if err := repairs.Wait(); err != nil {
 		return err
@@ -530,31 +531,31 @@ type forgottenFiles struct {
 	mu    lockorder.Mutex[lockrank.Leaf]
 	known map[bb.FileID]struct{}
 	gone  *[]bb.Entry
-	left  []unexplained
+	left  []fate.Unexplained
 }
 
 // recoverForgottenFile settles one file, and takes it up if it gets an entry.
-func (b *buffer) recoverForgottenFile(ctx context.Context, sv *survey, h *held, fate fate, all *forgottenFiles) error {
-	var r reassertion
-	e, err := b.settle(ctx, sv, h, fate, &r)
+func (b *buffer) recoverForgottenFile(ctx context.Context, sv *survey, h *fate.Held, becomes fate.Fate, all *forgottenFiles) error {
+	var r fate.Reassertion
+	e, err := b.settle(ctx, sv, h, becomes, &r)
 	if bb.KindOf(err) == bb.Busy {
 		// No reason to end the start. The bytes are kept, and the next drain looks again.
-		b.d.log.Warn("an entry was changed while the daemon started", "buffer", b.name, "path", h.identity.Path, "file", h.file)
-		r.Left = append(r.Left, unexplained{File: h.file, Generation: h.acked, Bytes: h.resident, Path: h.identity.Path, Reason: "its entry was changed while the daemon started"})
+		b.d.log.Warn("an entry was changed while the daemon started", "buffer", b.name, "path", h.Identity.Path, "file", h.File)
+		r.Left = append(r.Left, fate.Unexplained{File: h.File, Generation: h.Acked, Bytes: h.Resident, Path: h.Identity.Path, Reason: "its entry was changed while the daemon started"})
 		e, err = nil, nil
 	}
 	if err != nil {
 		return err
 	}
 	missing := ""
-	if e != nil && fate != fateDrop {
+	if e != nil && becomes != fate.Drop {
 		missing = b.recoverFile(ctx, e)
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	all.left = append(all.left, r.Left...)
-	if fate != fateDrop {
-		all.known[h.file] = struct{}{}
+	if becomes != fate.Drop {
+		all.known[h.File] = struct{}{}
 	}
 	if missing != "" {
 		e.Reason = missing

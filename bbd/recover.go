@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"forebay/bbd/fate"
 	"forebay/bbd/rpc"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -24,10 +25,10 @@ import (
 //	none     see decideFate       —
 //
 // An entry that names an older generation than the one that memory holds and knows to be
-// acknowledged is as good as none (explain.go).
+// acknowledged is as good as none (package fate).
 //
 // Of an open file "has it" means all that was committed, which only memory that was never
-// lost can tell (missing.go).
+// lost can tell (package fate).
 //
 // Where a record cannot be read, as after an older release was put back, nothing is
 // dropped: what is here may be what it is about.
@@ -80,7 +81,7 @@ func (d *Daemon) recover(ctx context.Context) error {
 }
 
 // recoverBuffer recovers a buffer, unless another daemon destroys it meanwhile.
-func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, files map[bb.FileID]*held, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
+func (d *Daemon) recoverBuffer(ctx context.Context, spec bb.Buffer, files map[bb.FileID]*fate.Held, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
 	b, err := d.takeUp(ctx, spec)
 	if err == nil {
 		err = b.recover(ctx, files, known, old)
@@ -117,7 +118,7 @@ func (d *Daemon) takeUp(ctx context.Context, spec bb.Buffer) (*buffer, error) {
 	return b, nil
 }
 
-func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*held, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
+func (b *buffer) recover(ctx context.Context, files map[bb.FileID]*fate.Held, known map[bb.FileID]struct{}, old map[bb.FileID]bb.Generation) error {
 	if err := b.applyNoted(ctx); err != nil {
 		return err
 	}
@@ -202,16 +203,16 @@ func (b *buffer) recoverFile(ctx context.Context, e *bb.Entry) (missing string) 
 // missing compares what this node has of a file with its entry; nothing missing: "".
 func (b *buffer) missing(e *bb.Entry) string {
 	s := b.d.store
-	f := survived{node: b.d.cfg.Node, memoryLost: s.MemoryLost(), damage: b.d.damageIn(b.name)}
+	f := fate.Survived{Node: b.d.cfg.Node, MemoryLost: s.MemoryLost(), Damage: b.d.damageIn(b.name)}
 	adopt := s.Adopt
 	if e.State() == bb.StateClean {
 		adopt = s.AdoptClean
 	}
-	f.adopted = adopt(e.File, e.Generation)
-	if f.adopted == nil || bb.KindOf(f.adopted) == bb.Lost {
-		f.sum, f.size, f.unsummed = s.Checksum(e.File, e.Generation)
+	f.Adopted = adopt(e.File, e.Generation)
+	if f.Adopted == nil || bb.KindOf(f.Adopted) == bb.Lost {
+		f.Sum, f.Size, f.Unsummed = s.Checksum(e.File, e.Generation)
 	}
-	return missingOf(e, &f)
+	return fate.Missing(e, &f)
 }
 
 // requeue queues a dirty file that recovery found. The last life of the daemon may
@@ -335,4 +336,27 @@ func (b *buffer) sayLost(e *bb.Entry, path string) {
 	d.log.Error("a file was lost", "buffer", b.name, "path", path, "bytes", e.Size, "file", e.File, "generation", e.Generation, "reason", e.Reason)
 	d.observe.lost(e.Size)
 	d.emit(bb.Event{Kind: bb.EventLost, Buffer: b.name, Path: path, Generation: e.Generation, Bytes: e.Size, Reason: e.LostReason()})
+}
+
+// yield drops what this node has left of a file, in favour of the second copy at another
+// node: what is left would be read here. Of a generation that was open it is struck out,
+// since a later start would not know that something is missing; of a closed one, size and
+// checksum tell at each start.
+func (b *buffer) yield(e *bb.Entry) (err error) {
+	if e.Open {
+		err = b.d.store.Void(e.File, e.Generation)
+	}
+	b.d.store.Drop(e.File)
+	return err
+}
+
+// damageIn returns what recovery could not read that may have been about files of a
+// buffer; "": nothing.
+func (d *Daemon) damageIn(buffer string) string {
+	for _, found := range d.store.Damage() {
+		if fate.CouldBeIn(&found, buffer) {
+			return found.What
+		}
+	}
+	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"forebay/bbd/fate"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 )
@@ -52,7 +53,7 @@ func (b *buffer) acknowledged(f *store.FileInfo) bool {
 
 // mendForgotten has the namespace told again of what it has forgotten. Mended: files are
 // queued again. What cannot be mended is noted, and returned.
-func (b *buffer) mendForgotten(ctx context.Context) (left []unexplained, mended bool, err error) {
+func (b *buffer) mendForgotten(ctx context.Context) (left []fate.Unexplained, mended bool, err error) {
 	suspects := b.unqueued()
 	for try := 0; len(suspects) > 0; try++ {
 		r, err := b.reassert(ctx)
@@ -80,9 +81,9 @@ func (b *buffer) mendForgotten(ctx context.Context) (left []unexplained, mended 
 }
 
 // unasked returns what is dirty and in no queue when the namespace could not be asked about it.
-func (b *buffer) unasked(why error) (left []unexplained) {
+func (b *buffer) unasked(why error) (left []fate.Unexplained) {
 	for k, bytes := range b.unqueued() {
-		u := unexplained{File: k.file, Generation: k.generation, Bytes: bytes, Reason: "the namespace was not asked about them in time: " + why.Error()}
+		u := fate.Unexplained{File: k.file, Generation: k.generation, Bytes: bytes, Reason: "the namespace was not asked about them in time: " + why.Error()}
 		if id, ok := b.d.store.IdentityOf(k.file); ok {
 			u.Path = id.Path
 		}
@@ -92,8 +93,8 @@ func (b *buffer) unasked(why error) (left []unexplained) {
 }
 
 // stillUnexplained leaves those that are suspects.
-func stillUnexplained(left []unexplained, suspects map[forgottenKey]int64) []unexplained {
-	return slices.DeleteFunc(slices.Clone(left), func(u unexplained) bool {
+func stillUnexplained(left []fate.Unexplained, suspects map[forgottenKey]int64) []fate.Unexplained {
+	return slices.DeleteFunc(slices.Clone(left), func(u fate.Unexplained) bool {
 		_, ok := suspects[forgottenKey{u.File, u.Generation}]
 		return !ok
 	})
@@ -101,14 +102,14 @@ func stillUnexplained(left []unexplained, suspects map[forgottenKey]int64) []une
 
 // noteUnexplained remembers what no entry explains, for status, and tells everybody of what
 // is new among it.
-func (b *buffer) noteUnexplained(left []unexplained) {
+func (b *buffer) noteUnexplained(left []fate.Unexplained) {
 	b.forgotten.Lock()
 	before := b.forgotten.list
 	b.forgotten.list = left
 	b.forgotten.Unlock()
 	for i := range left {
 		u := &left[i]
-		if slices.ContainsFunc(before, func(o unexplained) bool { return o.File == u.File && o.Generation == u.Generation }) {
+		if slices.ContainsFunc(before, func(o fate.Unexplained) bool { return o.File == u.File && o.Generation == u.Generation }) {
 			continue
 		}
 		b.d.log.Error("dirty bytes that no entry explains", "buffer", b.name, "path", u.Path, "file", u.File, "generation", u.Generation, "bytes", u.Bytes, "reason", u.Reason)
@@ -117,7 +118,7 @@ func (b *buffer) noteUnexplained(left []unexplained) {
 }
 
 // unexplained returns what no entry explained when it was last looked.
-func (b *buffer) unexplained() []unexplained {
+func (b *buffer) unexplained() []fate.Unexplained {
 	b.forgotten.Lock()
 	defer b.forgotten.Unlock()
 	return slices.Clone(b.forgotten.list)

@@ -18,6 +18,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/bbd/fabric"
+	"forebay/bbd/startup"
 	"forebay/bbd/store"
 	"forebay/bbd/storerules"
 	"forebay/cmd/bbd/config"
@@ -59,7 +60,7 @@ func run(ctx context.Context, flags *pflag.FlagSet, o runOptions) error {
 	if err := privilege.Shed(func() error { return mountMemory(cfg, quiet) }); err != nil {
 		return err
 	}
-	steps := bbd.NewSteps(log, "the files of keys and certificates to be read")
+	steps := startup.New(log, "the files of keys and certificates to be read")
 	defer steps.End()
 	proofs, err := readSecrets(cfg)
 	if err != nil {

@@ -1,4 +1,4 @@
-package bbd
+package startup
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 func TestSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		s := NewSteps(slog.New(slog.NewTextHandler(&out, nil)), "short")
+		s := New(slog.New(slog.NewTextHandler(&out, nil)), "short")
 		lines := func() (n int) {
 			synctest.Wait()
 			return strings.Count(out.String(), "\n")

@@ -1,4 +1,6 @@
-package bbd
+// Package startup names in the log the step of a start that takes long. It must never know what the steps
+// are.
+package startup
 
 import (
 	"log/slog"
@@ -17,7 +19,7 @@ const (
 // long. Every wait of a start lies in a step, so no wait is without a word. Its methods may be
 // called concurrently, and on nil, which names nothing.
 //
-//	NewSteps ──At──▶ step ──2 s──▶ said ──10 s──▶ said …
+//	New ──At──▶ step ──2 s──▶ said ──10 s──▶ said …
 //	                  ▲──────At──────┘            End: nothing more is said
 type Steps struct {
 	log   *slog.Logger
@@ -34,8 +36,8 @@ type Steps struct {
 	}
 }
 
-// NewSteps begins with a step. End ends it.
-func NewSteps(log *slog.Logger, what string) *Steps {
+// New begins with a step. End ends it.
+func New(log *slog.Logger, what string) *Steps {
 	s := &Steps{log: log, ended: make(chan struct{}), begun: make(chan struct{}, 1)}
 	s.At(what, nil)
 	s.wg.Go(s.run)

@@ -1,0 +1,118 @@
+// Package fate decides what becomes of the bytes that a daemon has of a file, and what of a file is
+// lost. Its functions are pure; it must never know where entries and bytes come from, nor carry out what
+// it decides.
+package fate
+
+import (
+	"fmt"
+
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+)
+
+// The namespace may forget what it has acknowledged: its servers sync their files from
+// time to time, and an operator may put an older copy of them back. So what memory holds
+// is not simply dropped where the namespace has no entry of it. Each file carries an
+// identity (store.Identity), which is written once the namespace has its entry, before that is
+// acknowledged, and struck out when the file is removed here. What is to become of bytes is decided
+// from three things alone: the entry, the identity, and what the namespace still knows of
+// removals.
+
+// Fate is what becomes of a file's bytes in memory.
+type Fate uint8
+
+const (
+	Adopt    Fate = iota // the entry explains them: recovery and the flusher go on with it
+	Remake               // they are acknowledged and their entry is not there: it is made (again)
+	SetAside             // the same, and something else has the name: they get an entry below bb.LostDir
+	Drop                 // they were removed, or never acknowledged
+	Keep                 // nothing can be made of them and nothing says that they may go: they stay, and are named
+)
+
+// String returns what is done.
+func (f Fate) String() string {
+	return [...]string{"adopt", "make the entry again", "set aside", "drop", "keep"}[f]
+}
+
+// Held is what memory holds of a file.
+type Held struct {
+	File     bb.FileID
+	Buffer   string
+	Identity *store.Identity // nil: it has none
+	Origin   store.Origin    // why it has none
+	Acked    bb.Generation   // the generation that the identity names, if it is here; 0: none that is known to be acknowledged
+
+	// Of that generation, or of the newest one.
+	Newest   bb.Generation
+	Resident int64 // bytes that are in memory or on disk
+	Evicted  int64 // bytes that only the store has
+	Dirty    int64 // bytes that are not known to be on the store
+}
+
+// Known is what the namespace has about a file.
+type Known struct {
+	Entry   *bb.Entry // of the file, wherever it lies; nil: there is none
+	Here    bool      // this node is the entry's home, or may become it: the file has nothing to lose elsewhere
+	Removed bool      // it keeps the mark of a removal of this very file
+	Taken   bool      // something else has the name that the identity says
+}
+
+// Decide returns what becomes of bytes. It is a function of what it is given alone.
+//
+//	entry                         acknowledged   evidence           fate
+//	as new as that, or newer      any            —                  adopt
+//	older                         yes            —                  make it again (another node's: keep)
+//	none                          any            mark of a removal  drop
+//	none                          no             —                  drop, unless its identity went with lost memory
+//	none                          yes            nothing resident   drop: what is evicted is on the store
+//	none                          yes            partly evicted     keep
+//	none                          yes            the name is free   make it again
+//	none                          yes            the name is taken  set aside
+func Decide(h Held, k Known) Fate {
+	switch {
+	case k.Entry != nil && k.Entry.Generation >= h.Acked:
+		return Adopt
+	case k.Entry == nil && k.Removed:
+		return Drop
+	case h.Acked == 0 && h.Origin == store.OriginForgotten && h.Resident > 0:
+		return SetAside
+	case h.Acked == 0:
+		return Drop
+	case k.Entry == nil && h.Evicted > 0 && h.Resident == 0:
+		return Drop
+	case h.Evicted > 0 || k.Entry != nil && !k.Here:
+		return Keep
+	case k.Taken:
+		return SetAside
+	}
+	return Remake
+}
+
+// Unexplained are dirty bytes that no entry explains, and what could not be done for them.
+type Unexplained struct {
+	File       bb.FileID
+	Generation bb.Generation
+	Path       string // where the file lay; "" where unknown
+	Bytes      int64
+	Reason     string
+}
+
+// String names the bytes and why they are left.
+func (u *Unexplained) String() string {
+	return fmt.Sprintf("%s: %d bytes that no entry explains: %s", u.Name(), u.Bytes, u.Reason)
+}
+
+// Name returns the file's path, or its id where that is all that is known.
+func (u *Unexplained) Name() string {
+	if u.Path == "" {
+		return "file " + u.File.String()
+	}
+	return u.Path
+}
+
+// Reassertion is what became of what the namespace had forgotten.
+type Reassertion struct {
+	Remade   []string // paths whose entries were made again
+	SetAside []string // paths below bb.LostDir
+	Left     []Unexplained
+}
