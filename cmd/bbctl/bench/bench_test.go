@@ -15,6 +15,7 @@ import (
 	"forebay/cmd/bbctl/layout"
 	"forebay/internal/bbdtest"
 	"forebay/internal/measure"
+	"forebay/internal/s3test"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -141,6 +142,44 @@ func TestReadBackEvicted(t *testing.T) {
 	}
 	if err := r.remove(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestObjectStore: rows are measured on an object store, whose own rate is not.
+func TestObjectStore(t *testing.T) {
+	server := s3test.Start(t)
+	for _, v := range server.Env() {
+		key, value, _ := strings.Cut(v, "=")
+		t.Setenv(key, value)
+	}
+	d := bbdtest.Start(t, "--memory", "128MiB")
+	c, err := client.Dial(t.Context(), client.Options{Address: "unix://" + d.Socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "objects", Backing: server.URL(server.Bucket(t, "bench"), "some")}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(t.Context(), c, client.Address{Buffer: "objects"}, Options{Size: 8 << 20, Time: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := r.Measure(t.Context(), func(int, int, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range report.Rows {
+		if row.Result == nil || row.Result.Value <= 0 || row.Failed {
+			t.Errorf("%+v", row)
+		}
+		stored := row.Name == "drain" || row.Name == "read back"
+		if without := row.Limit == nil && slices.Contains(row.Notes, "the store's own rate is not measured: an object store needs its keys"); without != stored {
+			t.Errorf("%s: %+v, %q", row.Name, row.Limit, row.Notes)
+		}
+	}
+	for e, err := range r.b.ReadDir(t.Context(), "") {
+		t.Errorf("left behind: %s, %v", e.Path, err)
 	}
 }
 

@@ -55,7 +55,7 @@ func drain(ctx context.Context, r *Run, share time.Duration) (Row, error) {
 		}
 		ours = append(ours, measure.Rate(bytes, took))
 	}
-	row := Row{Result: measure.Of("from the first write until "+r.largeFiles(n)+" are on the store", measure.BytesPerSecond, ours)}
+	row := Row{Result: measure.Of("from the first write until the store has "+r.largeFiles(n), measure.BytesPerSecond, ours)}
 	if r.spec.FlushLimit > 0 {
 		row.Notes = append(row.Notes, "the buffer's flush limit is "+measure.Quantity(float64(r.spec.FlushLimit), measure.BytesPerSecond))
 	}
@@ -151,6 +151,9 @@ func readBack(ctx context.Context, r *Run, _ time.Duration) (Row, error) {
 			err = measure.Cannot("drain left nothing to read")
 		}
 		return Row{}, err
+	}
+	if gone < n && r.spec.Codec != "" {
+		return Row{}, measure.Cannot("nothing has evicted the files, and a stage-in takes compressed ones as they are")
 	}
 	var row Row
 	cold, coldErr := r.storeRead(n) // before, so that the files are not in the page cache for both
