@@ -2,14 +2,12 @@ package bbd_test
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"testing"
 	"time"
 
 	"forebay/bbd"
-	"forebay/client"
 	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
@@ -56,24 +54,11 @@ func TestRegionsCutShortBeforeTheFlush(t *testing.T) {
 					}
 				}
 				content = random(1000)
-				writeAnew(t, other, "fine", content)
+				write(t, other, "fine", content)
+				write(t, b, "again", content[:100]) // the segment that was being filled is gone too
 				drain(t, c, "other")
 				wantStored(t, dir, "fine", content)
 			})
-		}
-	}
-}
-
-// writeAnew writes a file to memory that was cut short, until the store has other memory.
-func writeAnew(t *testing.T, b *client.Buffer, name string, content []byte) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		err := b.WriteFile(t.Context(), name, content, 0o644)
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, client.ErrLost) && !errors.Is(err, client.ErrNoSpace) || time.Now().After(deadline) {
-			t.Fatalf("writing %s: %v", name, err)
 		}
 	}
 }

@@ -161,8 +161,8 @@ func TestDamagedRecord(t *testing.T) {
 	wantFile(t, b, "dirty7", []byte("again"))
 }
 
-// A user may cut the files of their own regions short. What the daemon then writes to
-// them, or reads, is an error to that user.
+// A user may cut the files of their own regions short. What lay there is an error to that user;
+// what the daemon writes next lies elsewhere.
 func TestRegionCutShort(t *testing.T) {
 	n := startNode(t, nil)
 	c := n.dial()
@@ -174,9 +174,9 @@ func TestRegionCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, size := range []int{100, 5000} {
-		if err := b.WriteFile(t.Context(), "second", random(size), 0o644); !errors.Is(err, client.ErrLost) {
-			t.Errorf("writing %d bytes: %v", size, err)
-		}
+		second := random(size)
+		write(t, b, "second", second)
+		wantFile(t, b, "second", second)
 	}
 	if _, err := b.ReadFile(t.Context(), "first"); err == nil {
 		t.Error("bytes that are gone were read")

@@ -2,9 +2,11 @@ package alloc
 
 import (
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"forebay/bbd/lockrank"
@@ -49,6 +51,7 @@ type filling struct {
 	lease store.Lease
 	segment.Cursor
 	users segment.Users // pieces handed out and not yet committed
+	lost  atomic.Bool   // its user has cut the region short: it is filled no more
 }
 
 // Piece is memory for bytes in a leased segment.
@@ -61,12 +64,21 @@ type Piece struct {
 
 // Fill fills the memory from a stream as io.ReadFull does, and sums up what came.
 func (p *Piece) Fill(from io.Reader) (n int64, sum uint64, err error) {
-	err = store.Guard("read", "", func() error {
+	err = p.guard("read", "", func() error {
 		got, err := io.ReadFull(from, p.Mem)
 		n, sum = int64(got), checksum.Sum(p.Mem[:got])
 		return err
 	})
 	return n, sum, err
+}
+
+// guard runs f, which uses the memory. A fault there is bb.Lost, and the last use of the segment.
+func (p *Piece) guard(op, path string, f func() error) error {
+	err := store.Guard(op, path, f)
+	if errors.Is(err, bb.Lost) {
+		p.of.lost.Store(true)
+	}
+	return err
 }
 
 // NewWriter returns a writer for a user of a buffer, and for bytes that belong in a tier.
@@ -104,7 +116,7 @@ func (w *Writer) take(n int64) (Piece, bool) {
 		return Piece{}, false
 	}
 	at, ok := f.TakeExtent(n, n)
-	if !ok {
+	if !ok || f.lost.Load() {
 		w.end()
 		return Piece{}, false
 	}
@@ -117,6 +129,15 @@ func (w *Writer) end() {
 	f := w.now
 	w.now, w.last = nil, f.lease.Length
 	if f.users.Retire() {
+		w.release(f)
+	}
+}
+
+// release gives a segment back that nobody fills any more.
+func (w *Writer) release(f *filling) {
+	if f.lost.Load() {
+		w.a.Abandon(f.lease.ID)
+	} else {
 		w.a.Release(w.b, f.lease.ID)
 	}
 }
@@ -126,7 +147,7 @@ func (w *Writer) Done(p Piece) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p.of.users.Leave() {
-		w.a.Release(w.b, p.of.lease.ID)
+		w.release(p.of)
 	}
 }
 
@@ -166,10 +187,14 @@ func (w *Writer) ReleaseIdle() {
 	}
 }
 
+// maxLost is how often a Write begins again in another segment. A user who cuts regions short all
+// the time has their own writes fail.
+const maxLost = 4
+
 // Write copies p into segments and returns its extents for a commit at an offset of
 // a file. After the commit Done is called for each of the pieces.
 func (w *Writer) Write(ctx context.Context, p []byte, offset int64) (extents []store.NewExtent, pieces []Piece, err error) {
-	for len(p) > 0 {
+	for lost := 0; len(p) > 0; {
 		n := min(len(p), MaxExtent)
 		room, err := w.Reserve(ctx, int64(n))
 		if err != nil {
@@ -180,10 +205,14 @@ func (w *Writer) Write(ctx context.Context, p []byte, offset int64) (extents []s
 		}
 		pieces = append(pieces, room)
 		var sum uint64
-		err = store.Guard("write", address(w.b), func() error {
+		err = room.guard("write", address(w.b), func() error {
 			sum = checksum.Copy(room.Mem, p[:n], 0)
 			return nil
 		})
+		if errors.Is(err, bb.Lost) && lost < maxLost {
+			lost++
+			continue
+		}
 		if err != nil {
 			for _, piece := range pieces {
 				w.Done(piece)

@@ -45,23 +45,28 @@ func (s *Store) Lease(r LeaseRequest) (Lease, error) {
 	if err := s.allForeign(); err != nil {
 		return Lease{}, err
 	}
-	region, unit, n, err := s.findRoom(r.UID, want, r.Fixed)
-	if err == nil && n*Unit-dataStart-recordEnd < r.Min {
-		if err = ErrNoRoom; s.populate.busy() {
-			err = ErrPopulating
+	for {
+		region, unit, n, err := s.findRoom(r.UID, want, r.Fixed)
+		if err == nil && n*Unit-dataStart-recordEnd < r.Min {
+			if err = ErrNoRoom; s.populate.busy() {
+				err = ErrPopulating
+			}
 		}
+		if err == ErrNoRoom {
+			s.regrow()
+		}
+		if err != nil {
+			return Lease{}, err
+		}
+		g, err := s.newSegment(region, unit, n, key)
+		if errors.Is(err, bb.Lost) {
+			continue // elsewhere: the region is used no more
+		}
+		if err != nil {
+			return Lease{}, err
+		}
+		return s.grant(g), nil
 	}
-	if err == ErrNoRoom {
-		s.regrow()
-	}
-	if err != nil {
-		return Lease{}, err
-	}
-	g, err := s.newSegment(region, unit, n, key)
-	if err != nil {
-		return Lease{}, err
-	}
-	return s.grant(g), nil
 }
 
 // maxPartial bounds the unfinished segments of a buffer and a user.
