@@ -232,3 +232,44 @@ func checkScan(t *testing.T, ns namespace.Tree, stay int) {
 		t.Errorf("scanned %d of %d that stay: %v", len(seen), stay, err)
 	}
 }
+
+// Files are renamed from one directory to another and back while all of the buffer is scanned:
+// each file is seen in each scan.
+func testScanAllDuringRenames(t *testing.T, factory Factory) {
+	factory.pair(t, func(t *testing.T, a, b namespace.Tree) {
+		const files = 1200
+		dirs := []bb.Entry{Mkdir(t, a, bb.RootDir, "one"), Mkdir(t, a, bb.RootDir, "two")}
+		for i := range files {
+			Create(t, a, dirs[0].Dir, fmt.Sprint(i))
+		}
+		ctx, stop := context.WithCancel(metatest.Context(t))
+		defer stop()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			at := make([]int, files)
+			for ctx.Err() == nil {
+				i := rand.IntN(files)
+				_, err := b.Rename(metatest.Context(t), dirs[at[i]].Dir, fmt.Sprint(i), dirs[1-at[i]].Dir, fmt.Sprint(i), namespace.RenameOptions{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				at[i] = 1 - at[i]
+			}
+		})
+		for range 5 {
+			seen := map[bb.FileID]bool{}
+			err := a.ScanAll(metatest.Context(t), func(e bb.Entry) error {
+				if !e.IsDir() {
+					seen[e.File] = true
+				}
+				return nil
+			})
+			if err != nil || len(seen) != files {
+				t.Errorf("scanned %d of %d files: %v", len(seen), files, err)
+			}
+		}
+		stop()
+		wg.Wait()
+	})
+}

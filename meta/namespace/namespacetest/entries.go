@@ -611,3 +611,83 @@ func testTakeOverStoreOps(t *testing.T, factory Factory) {
 		}
 	}
 }
+
+// testRemovedIsEvidence: that a name is free is evidence of a removal of what had it in a revision
+// that the namespace has had, and of no other.
+func testRemovedIsEvidence(t *testing.T, factory Factory) {
+	factory.one(t, func(t *testing.T, ns namespace.Tree) {
+		ctx := metatest.Context(t)
+		want := func(e *bb.Entry, what string, revision uint64, removed bool) {
+			t.Helper()
+			got, err := ns.Removed(ctx, e.Parent, e.Name, e.File, revision)
+			if err != nil || got != removed {
+				t.Errorf("%s: removed: %v (%v), want %v", what, got, err, removed)
+			}
+		}
+		e := Create(t, ns, bb.RootDir, "f")
+		want(&e, "a file that is there", e.Revision, false)
+		other := File(bb.RootDir, "never")
+		want(&other, "a file that never was", e.Revision+1<<40, false)
+		if _, err := ns.Remove(ctx, bb.RootDir, "f", namespace.RemoveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		want(&e, "a file that was removed", e.Revision, true)
+		Create(t, ns, bb.RootDir, "f")
+		want(&e, "a file whose name is used again", e.Revision, false)
+		moved := Create(t, ns, bb.RootDir, "g")
+		if _, err := ns.Rename(ctx, bb.RootDir, "g", bb.RootDir, "h", namespace.RenameOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		want(&moved, "a file that was renamed", moved.Revision, true)
+	})
+}
+
+// testFollowStoreOps: a follower is told once of each operation that came and of each that went.
+func testFollowStoreOps(t *testing.T, factory Factory) {
+	factory.one(t, func(t *testing.T, ns namespace.Tree) {
+		ctx := metatest.Context(t)
+		follower := ns.PendingOps()
+		read := func(what string, came, went int) []namespace.StoreOp {
+			t.Helper()
+			c, w, err := follower.Read(ctx)
+			if err != nil || len(c) != came || len(w) != went {
+				t.Fatalf("%s: %d came and %d went (%v), want %d and %d", what, len(c), len(w), err, came, went)
+			}
+			return c
+		}
+		read("at first", 0, 0)
+		remove := func(name string) {
+			t.Helper()
+			Create(t, ns, bb.RootDir, name)
+			if _, err := ns.Remove(ctx, bb.RootDir, name, namespace.RemoveOptions{StoreOp: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done := func(op namespace.StoreOp) {
+			t.Helper()
+			if done, err := ns.DoneStoreOp(ctx, op.Revision); !done || err != nil {
+				t.Fatal(done, err)
+			}
+		}
+		remove("a")
+		remove("b")
+		ops := read("after two", 2, 0)
+		if ops[0].OldPath != "a" || ops[1].OldPath != "b" || ops[0].Seq >= ops[1].Seq {
+			t.Errorf("read %+v", ops)
+		}
+		read("after nothing", 0, 0)
+		done(ops[0])
+		remove("c")
+		c := read("after one went and one came", 1, 1)
+		remove("d")
+		if all, err := ns.StoreOps(ctx); err != nil || len(all) != 3 {
+			t.Fatalf("%d are pending (%v), want 3", len(all), err)
+		} else {
+			done(all[2])
+		}
+		read("after one that came and went", 0, 0)
+		done(ops[1])
+		done(c[0])
+		read("after all went", 0, 2)
+	})
+}

@@ -52,7 +52,8 @@ func (o Oracle) holds(p string) bool {
 	return false
 }
 
-func (o Oracle) remove(p string) bb.Kind {
+// Remove removes a file or an empty directory.
+func (o Oracle) Remove(p string) bb.Kind {
 	if k := o.dir(path.Dir(p)); k != 0 {
 		return k
 	}
@@ -67,6 +68,7 @@ func (o Oracle) remove(p string) bb.Kind {
 }
 
 // RemoveAll removes a path with all that is below.
+// Remove removes a file or an empty directory.
 func (o Oracle) RemoveAll(p string) bb.Kind {
 	if k := o.dir(path.Dir(p)); k != 0 {
 		return k
@@ -78,7 +80,8 @@ func (o Oracle) RemoveAll(p string) bb.Kind {
 	return 0
 }
 
-func (o Oracle) rename(from, to string, replace bool) bb.Kind {
+// Rename moves a path with all that is below.
+func (o Oracle) Rename(from, to string, replace bool) bb.Kind {
 	for _, p := range []string{from, to} {
 		if k := o.dir(path.Dir(p)); k != 0 {
 			return k
@@ -223,13 +226,13 @@ func testModel(t *testing.T, factory Factory) {
 				}
 			case n < 13:
 				what = "remove " + p
-				k, err = want.remove(p), got.Remove(p, namespace.RemoveOptions{StoreOp: true})
+				k, err = want.Remove(p), got.Remove(p, namespace.RemoveOptions{StoreOp: true})
 			case n < 14:
 				what = "remove all " + p
 				k, err = want.RemoveAll(p), got.RemoveAll(p, namespace.RemoveOptions{StoreOp: true})
 			case n < 18:
 				what = "rename " + p + " " + q
-				k, err = want.rename(p, q, replace), got.rename(p, q, namespace.RenameOptions{Replace: replace, StoreOp: true})
+				k, err = want.Rename(p, q, replace), got.rename(p, q, namespace.RenameOptions{Replace: replace, StoreOp: true})
 			default:
 				what = "list " + p
 				k = want.dir(p)
@@ -270,9 +273,9 @@ func follow(t *testing.T, ns namespace.Tree, stored Oracle, what string) {
 	for _, op := range ops {
 		k := bb.Kind(0)
 		if op.Op == namespace.OpRename {
-			k = stored.rename(op.OldPath, op.NewPath, true)
+			k = stored.Rename(op.OldPath, op.NewPath, true)
 		} else {
-			k = stored.remove(op.OldPath)
+			k = stored.Remove(op.OldPath)
 		}
 		if k != 0 {
 			t.Fatalf("after %s: the store cannot follow %+v: %v", what, op, k)

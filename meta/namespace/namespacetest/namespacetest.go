@@ -43,6 +43,9 @@ func Test(t *testing.T, factory Factory) {
 		"ConcurrentRenameIntoEachOther": testConcurrentRenameIntoEachOther,
 		"ConcurrentRemoveDirectory":     testConcurrentRemoveDirectory,
 		"ListDuringChanges":             testListDuringChanges,
+		"ScanAllDuringRenames":          testScanAllDuringRenames,
+		"RemovedIsEvidence":             testRemovedIsEvidence,
+		"FollowStoreOps":                testFollowStoreOps,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
