@@ -55,7 +55,8 @@ var layers = []struct {
 	{"meta/nslog/pages", []string{"internal/bb"}},
 	{"meta/nslog/record", []string{"meta/namespace", "meta/kv", "internal/..."}},
 	{"meta/nslog/table", []string{"meta/nslog/pages", "meta/nslog/record", "internal/bb"}},
-	{"meta/nslog", []string{"meta/namespace", "meta/stream", "meta/kv", "internal/..."}},
+	{"meta/nslog/owner", []string{"meta/nslog/...", "meta/stream", "meta/kv", "internal/..."}},
+	{"meta/nslog", []string{"meta/nslog/...", "meta/namespace", "meta/stream", "meta/kv", "internal/..."}},
 	{"meta/txn", []string{"meta/namespace", "meta/kv", "meta/metapb", "internal/..."}},
 	{"meta/...", []string{"meta/...", "internal/..."}},
 

@@ -52,7 +52,11 @@ func check(t *testing.T, m *Map, want model) {
 // checkpoint does, and loads them into another map, which must be the same.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(6) {
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		m, want, written := New(), model{}, map[int][]byte{}
 		defer m.Close()

@@ -31,3 +31,16 @@ func OpenOutcome(value []byte) (o Outcome, err error) {
 	}
 	return o, nil
 }
+
+// FloorValue is the value under a session's number 0: outcomes below floor were given up.
+func FloorValue(floor uint64) []byte { return binary.AppendUvarint(nil, floor) }
+
+// OpenFloor decodes it.
+func OpenFloor(value []byte) (uint64, error) {
+	r := reader{b: value}
+	floor := r.uvarint()
+	if r.bad || len(r.b) > 0 {
+		return 0, garbage("a session's floor", "it is malformed")
+	}
+	return floor, nil
+}

@@ -22,7 +22,7 @@
 //
 // and its body, in which a number without a length is a varint:
 //
-//	c  claim      owner, 16 | sequence before | node: everything before it is over
+//	c  claim      owner, 16 | sequence before | first revision | node: all before it is over
 //	d  changes    owner, 16 | sequence before | first revision | effects:
 //	                  key length | key | 0                            removed, or
 //	                  key length | key | value length + 1 | value     stored
@@ -98,13 +98,14 @@ type Head struct {
 	Owner    Owner
 	Previous uint64 // the sequence before
 	Node     bb.NodeID
-	First    uint64 // revision, of changes
+	First    uint64 // revision: none of what follows, or of the effects, is below
 }
 
 // ClaimMessage returns the message of a claim.
 func (h *Head) ClaimMessage() []byte {
 	b := append(Begin(nil, Claim), h.Owner[:]...)
 	b = binary.AppendUvarint(b, h.Previous)
+	b = binary.AppendUvarint(b, h.First)
 	return Seal(append(b, h.Node...))
 }
 
@@ -122,13 +123,12 @@ func OpenHead(kind byte, body []byte) (h Head, effects []byte, err error) {
 	}
 	copy(h.Owner[:], body)
 	r := reader{b: body[len(h.Owner):]}
-	h.Previous = r.uvarint()
+	h.Previous, h.First = r.uvarint(), r.uvarint()
 	switch kind {
 	case Claim:
 		h.Node = bb.NodeID(r.b)
 		r.b = nil
 	case Changes:
-		h.First = r.uvarint()
 	default:
 		r.bad = true
 	}

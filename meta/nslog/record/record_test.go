@@ -113,7 +113,7 @@ func TestEntriesThatAreRefused(t *testing.T) {
 
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	claim := Head{Owner: Owner{1, 2}, Previous: 300, Node: "n1"}
+	claim := Head{Owner: Owner{1, 2}, Previous: 300, First: 7, Node: "n1"}
 	kind, body, err := Open(claim.ClaimMessage())
 	if err != nil || kind != Claim {
 		t.Fatal(kind, err)

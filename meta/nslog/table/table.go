@@ -334,13 +334,6 @@ func (t *Table) Since(number int) uint64 { return t.m.Since(number) }
 // Written notes that a page was written.
 func (t *Table) Written(number int) { t.m.Written(number) }
 
-// Unwritten notes that no page was written since a sequence.
-func (t *Table) Unwritten(since uint64) {
-	for number := range t.m.Pages() {
-		t.m.Unwritten(number, since)
-	}
-}
-
 // AppendPage appends what Load fills a page with to b.
 func (t *Table) AppendPage(b []byte, number int) []byte { return t.m.AppendPage(b, number) }
 

@@ -188,7 +188,11 @@ func dump(t *testing.T, table *Table) map[string]string {
 // log that a crash may leave. What is read is what a map of the same effects has.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(4) {
+	seeds := uint64(4)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		h := &history{t: t, rnd: rand.New(rand.NewPCG(seed, 9)), table: New(), versions: map[int][]version{}}
 		defer h.table.Close()
 		h.apply(record.Effect{Key: record.RootKey, Value: entry(h, bb.Entry{Type: bb.TypeDirectory, Dir: bb.RootDir})})

@@ -1,0 +1,126 @@
+// Package nslog is an engine under namespace.Tree that keeps the namespace of a buffer in a log:
+// a table in the memory of one process, its owner (package owner), and a stream with the records
+// that it was made by. No key of a server stands for a name, look-ups ask nobody, changes that
+// wait at one time share a message, and what was removed leaves nothing.
+//
+//	nslog    what a file, a rename, an operation is: which effects a change has
+//	owner    who may append: claims, rounds of changes, checkpoints
+//	table    what the effects lead to: directories, names in order, operations, outcomes
+//	record   how they are encoded; pages: where they lie in memory
+//
+// A change that comes with an ID is carried out once: its outcome is an effect of the same
+// record, and whoever sends it again, to this owner or to the next, gets that. Outcomes go when
+// the client has answered for them, in batches.
+//
+// # State of the engine
+//
+// It serves a namespace of one daemon, and no daemon uses it yet. What is missing until one can:
+//
+//   - Records of other packages, which meta/txn changes together with entries: what PutWith and
+//     the transactions' own keys are to the other engine. The format has keys for them (x).
+//   - Overlays (Lister, Union) list what a transaction hides and shows; they read the records
+//     of the other engine's bucket.
+//   - meta makes and deletes the bucket of a buffer; it would make a stream, and refuse buffers of
+//     the other format with a remedy: drain them with the release that made them.
+//   - bbd tells what was removed from what was lost by marks (ScanMarks). Here nothing is left of
+//     what was removed, and the revision that a file had tells (Removed). A copy of a file has
+//     that revision.
+//   - bbd asks again by the state that it finds when an answer was lost. Here a change has an ID,
+//     which the client's session and number become.
+//
+// Several daemons need more: a lease for what owners read, owners that follow one another when
+// one dies, and renames between two owners.
+package nslog
+
+import (
+	"context"
+	"log/slog"
+
+	"forebay/internal/bb"
+	"forebay/meta/namespace"
+	"forebay/meta/nslog/owner"
+	"forebay/meta/nslog/table"
+)
+
+// changeBytes bounds the effects of a change that can be done in parts.
+const changeBytes = 128 << 10
+
+// Options say whose namespace it is.
+type Options struct {
+	Buffer string    // its name
+	Node   bb.NodeID // that StoreOps of its changes name as theirs
+	// CheckpointBytes is by how much the log grows between checkpoints, about: it is what is
+	// read at a start besides the pages. Default 16 MiB.
+	CheckpointBytes int
+	Logger          *slog.Logger // default: discard
+}
+
+// Engine is the namespace of a buffer, owned by this process. It is safe for concurrent use.
+type Engine struct {
+	owner   *owner.Owner
+	ids     namespace.IDs
+	o       Options
+	t       *table.Table // of the owner
+	journal journal      // of operations, locked with the table
+}
+
+var _ namespace.Tree = (*Engine)(nil)
+
+// Open claims a log, which must exist, and reads what the namespace is. The context is for that
+// alone. Close ends it.
+func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*Engine, error) {
+	e := &Engine{ids: ids, o: o}
+	var err error
+	e.owner, err = owner.Open(ctx, log, owner.Options{
+		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Logger: o.Logger, Applied: e.journal.note,
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.t = e.owner.Table()
+	return e, nil
+}
+
+// Close ends the engine. Changes that are under way have an unknown outcome. What was
+// acknowledged is in the log.
+func (e *Engine) Close() { e.owner.Close() }
+
+// Ended is closed when the engine serves no more: Err returns why.
+func (e *Engine) Ended() <-chan struct{} { return e.owner.Ended() }
+
+// Err returns why the engine serves no more, or nil.
+func (e *Engine) Err() error { return e.owner.Err() }
+
+// Checkpoint writes all that has changed, and returns when what was acknowledged before it was
+// called is read at a start without the log.
+func (e *Engine) Checkpoint(ctx context.Context) error { return e.owner.Checkpoint(ctx) }
+
+// MarkDestroyed makes the namespace answer that it is gone.
+func (e *Engine) MarkDestroyed() { e.owner.MarkDestroyed() }
+
+// Buffer returns the name of the namespace's buffer.
+func (e *Engine) Buffer() string { return e.o.Buffer }
+
+// Distrust does nothing: no answer comes from a server.
+func (e *Engine) Distrust() {}
+
+// Prepare makes the root directory, with the attributes of a buffer, where it is not there.
+func (e *Engine) Prepare(ctx context.Context, b *bb.Buffer) error {
+	root := bb.Entry{Type: bb.TypeDirectory, Dir: bb.RootDir, Mode: b.Mode.Perm(), UID: b.UID, GID: b.GID, MTime: b.Created}
+	key, value, err := encode(&root)
+	if err != nil {
+		return err
+	}
+	return e.owner.Do(ctx, "prepare", e.o.Buffer, func(b *owner.Round) error {
+		if !b.Touch(key) {
+			return owner.ErrPostponed
+		}
+		if _, ok := b.Table.Get(key); !ok {
+			b.Store(key, value)
+		}
+		return nil
+	})
+}
+
+// reading keeps changes out until the owner's RUnlock.
+func (e *Engine) reading(op, path string) error { return e.owner.RLock(op, path) }

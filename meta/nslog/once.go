@@ -1,0 +1,191 @@
+package nslog
+
+import (
+	"context"
+	"fmt"
+
+	"forebay/internal/bb"
+	"forebay/meta/nslog/owner"
+	"forebay/meta/nslog/pages"
+	"forebay/meta/nslog/record"
+	"forebay/meta/nslog/table"
+)
+
+const (
+	forgetAt    = 64   // outcomes that are not needed any more go so many at a time
+	maxOutcomes = 4096 // numbers that the outcomes of a session span
+)
+
+// ID tells a client's change from all others. One that is sent again with its ID is carried out
+// once, and answered as it was the first time.
+type ID struct {
+	Session  record.Session
+	Number   uint64 // counts the session's changes, from 1 on
+	Answered uint64 // changes below this number were answered, and are not sent again
+}
+
+type idKey struct{}
+
+// WithID returns a context for one change: a call of Create, Put, Update, SetAttr, Mkdir, Rename,
+// Remove or RemoveAll.
+func WithID(ctx context.Context, id ID) context.Context { return context.WithValue(ctx, idKey{}, id) }
+
+// withoutID is for the parts of a change.
+func withoutID(ctx context.Context) context.Context {
+	if _, has := idOf(ctx); has {
+		return context.WithValue(ctx, idKey{}, ID{})
+	}
+	return ctx
+}
+
+func idOf(ctx context.Context) (ID, bool) {
+	id, _ := ctx.Value(idKey{}).(ID)
+	return id, id.Number != 0
+}
+
+// result is what a change is answered with.
+type result struct {
+	entry    bb.Entry
+	replaced *bb.Entry
+}
+
+// change carries out a change, once if it has an ID.
+func (e *Engine) change(ctx context.Context, op, name string, run func(*owner.Round) (result, error)) (r result, err error) {
+	id, has := idOf(ctx)
+	err = e.owner.Do(ctx, op, name, func(b *owner.Round) (err error) {
+		if !has {
+			r, err = run(b)
+			return err
+		}
+		if !b.Touch(record.OutcomeKey(id.Session, id.Number)) {
+			return owner.ErrPostponed
+		}
+		var done bool
+		if r, done, err = outcome(b.Table, id); done || err != nil {
+			return err
+		}
+		before := b.Len()
+		if r, err = run(b); err == nil && b.Len() > before {
+			err = remember(b, id, &r)
+		}
+		return err
+	})
+	if err != nil {
+		return result{}, err
+	}
+	return r, nil
+}
+
+// answered returns the outcome of a change that was carried out before.
+func (e *Engine) answered(ctx context.Context) (r result, done bool, err error) {
+	id, has := idOf(ctx)
+	if !has {
+		return r, false, nil
+	}
+	if err := e.reading("look up an outcome", e.o.Buffer); err != nil {
+		return r, false, err
+	}
+	defer e.owner.RUnlock()
+	return outcome(e.t, id)
+}
+
+// outcome returns what a change was answered with, if it was carried out.
+func outcome(t *table.Table, id ID) (r result, done bool, err error) {
+	item, ok := t.Get(record.OutcomeKey(id.Session, id.Number))
+	if !ok {
+		return r, false, checkFloor(t, id)
+	}
+	o, err := record.OpenOutcome(item.Value)
+	if err != nil || len(o) == 0 {
+		return r, false, err
+	}
+	entries := make([]bb.Entry, len(o))
+	for i, f := range o {
+		if entries[i], err = decode(pages.Item{Key: f.Key, Value: f.Value, Revision: f.Revision}); err != nil {
+			return r, false, err
+		}
+	}
+	r.entry = entries[0]
+	if len(entries) > 1 {
+		r.replaced = &entries[1]
+	}
+	return r, true, nil
+}
+
+// checkFloor refuses a change whose outcome was given up: it may have been carried out.
+func checkFloor(t *table.Table, id ID) error {
+	item, ok := t.Get(record.OutcomeKey(id.Session, 0))
+	if !ok {
+		return nil
+	}
+	floor, err := record.OpenFloor(item.Value)
+	if err == nil && id.Number < floor {
+		err = bb.MaybeDone(bb.E(bb.Unavailable, "change", fmt.Sprintf("%d of session %v", id.Number, id.Session), "it was answered before, and is sent again"))
+	}
+	return err
+}
+
+// remember adds the effect that stores the outcome of a change, and those that give up what the
+// client has answered for.
+func remember(b *owner.Round, id ID, r *result) error {
+	entries := []*bb.Entry{&r.entry}
+	if r.replaced != nil {
+		entries = append(entries, r.replaced)
+	}
+	var o record.Outcome
+	for _, e := range entries {
+		key, value, err := encode(e)
+		if err != nil {
+			return err
+		}
+		o = append(o, record.Effect{Key: key, Value: value, Revision: e.Revision})
+	}
+	var old [][]byte
+	lowest := id.Number
+	b.Table.Outcomes(id.Session, 1, func(number uint64, item pages.Item) bool {
+		lowest = min(lowest, number)
+		if number >= id.Answered || len(old) == 2*forgetAt {
+			return false
+		}
+		old = append(old, item.Key)
+		return true
+	})
+	floorKey := record.OutcomeKey(id.Session, 0)
+	switch {
+	case len(old) >= forgetAt && b.Touch(floorKey):
+		for _, key := range old {
+			b.Remove(key)
+		}
+		_, highest := record.OutcomeOf(old[len(old)-1])
+		b.Store(floorKey, record.FloorValue(highest+1))
+	case id.Number-lowest > maxOutcomes:
+		return bb.E(bb.Busy, "change", id.Session.String(), fmt.Sprintf("the session has more than %d changes that it has not answered for", maxOutcomes))
+	}
+	b.Store(record.OutcomeKey(id.Session, id.Number), o.Value())
+	return nil
+}
+
+// EndSession drops what is remembered of a session, which sends nothing any more.
+func (e *Engine) EndSession(ctx context.Context, s record.Session) error {
+	for more := true; more; {
+		err := e.owner.Do(ctx, "end session", s.String(), func(b *owner.Round) (err error) {
+			n := 0
+			more = false
+			b.Table.Outcomes(s, 0, func(_ uint64, item pages.Item) bool {
+				if n++; n > maxOutcomes {
+					more = true
+				} else if !b.Touch(item.Key) {
+					err = owner.ErrPostponed
+				} else {
+					b.Remove(item.Key)
+				}
+				return !more && err == nil
+			})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

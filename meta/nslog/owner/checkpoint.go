@@ -1,0 +1,222 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync"
+
+	"forebay/internal/bb"
+	"forebay/meta/nslog/record"
+	"forebay/meta/stream"
+)
+
+// Checkpoint writes all pages that have changed, and a manifest, and returns when what was
+// acknowledged before it was called is read at a start without the log.
+func (w *Owner) Checkpoint(ctx context.Context) error {
+	asked := make(chan error, 1)
+	if err := w.Do(ctx, "checkpoint", w.o.Buffer, func(*Round) error {
+		w.at.asked = append(w.at.asked, asked)
+		return nil
+	}); err != nil {
+		return err
+	}
+	select {
+	case err := <-asked:
+		return bb.Wrap("checkpoint", w.o.Buffer, err)
+	case <-ctx.Done():
+		return w.gaveUp(ctx, "checkpoint", w.o.Buffer)
+	}
+}
+
+// checkpoint does the next step of a checkpoint, if one is being made or due: it writes one
+// page, or the manifest. Changes wait for that long. Its error ends the ownership.
+func (w *Owner) checkpoint() error {
+	o := &w.at
+	if !o.making {
+		if o.logged < w.o.CheckpointBytes && len(o.asked) == 0 {
+			return nil
+		}
+		o.making, o.todo = true, w.unwritten(o.todo[:0])
+		o.ending, o.asked = o.asked, nil
+	}
+	var err error
+	if last := len(o.todo) - 1; last >= 0 {
+		err = w.writePage(o.todo[last])
+		o.todo = o.todo[:last]
+	} else if err = w.writeManifest(); err == nil {
+		o.finished(nil)
+	}
+	if err == nil {
+		return nil
+	}
+	fatal, err := w.refused(err)
+	switch {
+	case errors.Is(err, errRestored):
+		return nil
+	case fatal:
+		return err
+	}
+	w.o.Logger.Error("a checkpoint of the namespace failed, another one is made later", "buffer", w.o.Buffer, "err", err)
+	o.logged = 0
+	o.finished(err)
+	return nil
+}
+
+// finished ends a checkpoint.
+func (o *position) finished(err error) {
+	o.making, o.todo = false, nil
+	for _, asked := range o.ending {
+		asked <- err
+	}
+	o.ending = nil
+}
+
+// unwritten appends the numbers of the pages that have changed.
+func (w *Owner) unwritten(numbers []int) []int {
+	for number := range w.table.Pages() {
+		if w.table.Since(number) != 0 {
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers
+}
+
+func (w *Owner) fence() stream.Fence {
+	return stream.Fence{Subject: logSubject, Last: w.at.last}
+}
+
+// writePage writes a page as it is now.
+func (w *Owner) writePage(number int) error {
+	data := record.Seal(w.table.AppendPage(record.BeginPage(nil, number), number))
+	subject := pageSubject + strconv.Itoa(number)
+	seq, err := w.log.Append(w.ctx, subject, data, w.fence())
+	if err != nil {
+		return err
+	}
+	o := &w.at
+	for len(o.pages) <= number {
+		o.pages = append(o.pages, 0)
+	}
+	o.pages[number] = seq
+	w.table.Written(number)
+	w.purge.below(subject, seq)
+	return nil
+}
+
+// writeManifest writes which messages of pages count, and from where on the log does: from the
+// first change that no page has.
+func (w *Owner) writeManifest() error {
+	o := &w.at
+	start := o.last + 1
+	for number := range w.table.Pages() {
+		if since := w.table.Since(number); since != 0 {
+			start = min(start, since)
+		}
+	}
+	m := record.Contents{Start: start, Next: w.table.Next(), Spans: w.table.Spans(), Pages: o.pages}
+	seq, err := w.log.Append(w.ctx, manifestSubject, m.Message(), w.fence())
+	if err != nil {
+		return err
+	}
+	o.logged = 0
+	w.purge.below(manifestSubject, seq)
+	w.purge.below(logSubject, min(start, o.last)) // the last record is the fence
+	return nil
+}
+
+// restore stores all that the table has in a log that was found to end too early, unless
+// somebody else has claimed that.
+func (w *Owner) restore() error {
+	o := &w.at
+	last, err := w.log.Last(w.ctx, logSubject)
+	if err != nil {
+		return err
+	}
+	if known, err := o.knows(last); err != nil || !known {
+		return errors.Join(err, &bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: ErrReplaced})
+	}
+	w.purge.stop() // its sequences are of the log as it was
+	w.purge = startPurger(w.ctx, w.log, w.o.Logger)
+	o.asked, o.ending = append(o.asked, o.ending...), nil
+	o.finished(nil)
+	if err := w.claimAfter(w.ctx, last.Seq); err != nil {
+		return err
+	}
+	for number := range w.table.Pages() {
+		if err := w.writePage(number); err != nil {
+			return err
+		}
+	}
+	return w.writeManifest()
+}
+
+// knows reports whether a record is one that led to this owner's table, or none at all. Owners
+// that come later have higher revisions, by their clocks.
+func (o *position) knows(m stream.Message) (bool, error) {
+	if m.Seq == 0 {
+		return true, nil
+	}
+	kind, body, err := record.Open(m.Data)
+	if err != nil {
+		return false, err
+	}
+	h, _, err := record.OpenHead(kind, body)
+	return h.Owner == o.id || h.First < o.floor, err
+}
+
+// purger drops what is not needed any more, beside the owner's goroutine. What it does not get
+// done, the next owner does with the next version of the same page.
+type purger struct {
+	log    Log
+	logger *slog.Logger
+	cancel context.CancelFunc
+	ended  chan struct{}
+	signal chan struct{}
+	mu     sync.Mutex
+	due    map[string]uint64 // sequences by subjects
+}
+
+func startPurger(ctx context.Context, log Log, logger *slog.Logger) *purger {
+	ctx, cancel := context.WithCancel(ctx)
+	p := &purger{log: log, logger: logger, cancel: cancel, ended: make(chan struct{}), signal: make(chan struct{}, 1), due: map[string]uint64{}}
+	go p.run(ctx)
+	return p
+}
+
+func (p *purger) stop() {
+	p.cancel()
+	<-p.ended
+}
+
+// below has messages of a subject dropped that are below a sequence.
+func (p *purger) below(subject string, seq uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.due[subject] = seq
+	select {
+	case p.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (p *purger) run(ctx context.Context) {
+	defer close(p.ended)
+	for {
+		select {
+		case <-p.signal:
+		case <-ctx.Done():
+			return
+		}
+		p.mu.Lock()
+		due := p.due
+		p.due = map[string]uint64{}
+		p.mu.Unlock()
+		for subject, seq := range due {
+			if err := p.log.PurgeBelow(ctx, subject, seq); err != nil && ctx.Err() == nil {
+				p.logger.Warn("old messages of the namespace's log stay", "subject", subject, "err", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,330 @@
+// Package owner owns the log of a namespace: it claims it, makes a table of it, carries out
+// changes by appending them, and makes checkpoints. What a change checks, and which effects it
+// has, its callers say; it must never know files, renames or operations.
+//
+//	callers ─▶ queue ─▶ owner's goroutine, for all that waits at a time:
+//	                      1 check each change against the table: what effects it has
+//	                      2 append all effects to the log, as one message        (fenced)
+//	                      3 apply them to the table, answer everybody
+//	                      4 write one page, if a checkpoint is being made        (fenced)
+//
+// # Ownership
+//
+// An owner appends a claim to the log, and then reads it up to there. Each message that it
+// appends names the sequence before it, and is stored only if that is the last one. So once
+// somebody else has claimed the log, nothing that this owner appends is stored or acknowledged:
+// it finds out at its next append, and fails all calls with Unavailable (ErrReplaced). What is
+// read from its table is right while nobody else has claimed the log: nothing here keeps two
+// processes from claiming one log in turns.
+//
+// # Rounds
+//
+// Changes of one round must not depend on each other, since each is checked against the table
+// before any of them: the round's footprint has the keys and directories that they touch, and a
+// change that touches what an earlier one does waits for the next round (ErrPostponed). What is
+// read in the meantime is the state before the round.
+//
+// # Checkpoints
+//
+// When the log has grown by Options.CheckpointBytes, the pages that have changed are written,
+// each under a subject of its own, then a manifest, and then what is before it is purged.
+// Package record draws the messages, and says why any page that was written since the last
+// manifest will do. A removed name leaves nothing.
+//
+// # A server that has forgotten
+//
+// If the log is found to end before what was acknowledged, its owner claims it again and writes
+// all pages from its table: nothing is lost while the owner lives. It finds out at its next
+// append. What a log has lost that nobody had in memory is told from what was removed by its
+// revision: those begin at the clock's time when a log is claimed, so they are not used twice,
+// and the table remembers which it has seen (table.Covers).
+package owner
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/nslog/record"
+	"forebay/meta/nslog/table"
+	"forebay/meta/stream"
+)
+
+// Log is what an owner needs of a log; *stream.Stream is one.
+type Log interface {
+	Append(ctx context.Context, subject string, data []byte, f stream.Fence) (uint64, error)
+	Last(ctx context.Context, subject string) (stream.Message, error)
+	Read(ctx context.Context, subject string, from, to uint64, fn func(stream.Message) error) error
+	ReadNewest(ctx context.Context, filters []string, to uint64, fn func(stream.Message) error) error
+	PurgeBelow(ctx context.Context, filter string, seq uint64) error
+}
+
+// The subjects of a log.
+const (
+	logSubject      = "log"
+	pageSubject     = "page."
+	manifestSubject = "manifest"
+)
+
+// ErrReplaced is in the chain of the errors of an owner after somebody else has claimed its log.
+var ErrReplaced = errors.New("another process owns the namespace now")
+
+var errClosed = errors.New("the namespace was closed")
+
+// Options say whose namespace it is.
+type Options struct {
+	Buffer string    // its name
+	Node   bb.NodeID // that claims it
+	// CheckpointBytes is by how much the log grows between checkpoints, about: it is what is
+	// read at a start besides the pages. Default 16 MiB.
+	CheckpointBytes int
+	Logger          *slog.Logger // default: discard
+	// Applied is called with the key of each effect, while the table is locked for writing.
+	Applied func(key []byte)
+}
+
+// Owner is the owner of a log. It is safe for concurrent use.
+type Owner struct {
+	log Log
+	o   Options
+
+	ctx       context.Context // of its goroutine
+	cancel    context.CancelFunc
+	ended     chan struct{}
+	queue     queue
+	failure   atomic.Pointer[error] // why it serves no more; nil: it does
+	destroyed atomic.Bool
+
+	mu    sync.RWMutex // of the table: held for writing by the goroutine alone, which reads without it
+	table *table.Table
+
+	at    position // of the goroutine alone
+	purge *purger
+}
+
+// position is where an owner is in its log.
+type position struct {
+	id     record.Owner
+	last   uint64 // sequence under the log's subject
+	floor  uint64 // revision that all of this owner's are from, and those of owners before are below
+	logged int    // bytes since the last manifest
+	pages  []uint64
+	round  Round
+	todo   []int // pages of the checkpoint that is being made
+	making bool
+	asked  []chan error // of Checkpoint: those who wait for the next one
+	ending []chan error // those who wait for this one
+}
+
+// Open claims a log, which must exist, and reads what the namespace is. The context is for that
+// alone. Close ends it.
+func Open(ctx context.Context, log Log, o Options) (*Owner, error) {
+	if o.CheckpointBytes <= 0 {
+		o.CheckpointBytes = 16 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	w := &Owner{log: log, o: o, table: table.New(), ended: make(chan struct{})}
+	w.queue.signal = make(chan struct{}, 1)
+	w.at.round.w = w
+	if err := w.load(ctx); err != nil {
+		w.table.Close()
+		return nil, bb.Wrap("open namespace", o.Buffer, err)
+	}
+	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	w.purge = startPurger(w.ctx, log, o.Logger)
+	go w.serve()
+	return w, nil
+}
+
+// Close ends the ownership. Changes that are under way have an unknown outcome. What the table
+// has is in the log.
+func (w *Owner) Close() {
+	w.cancel()
+	<-w.ended
+	w.purge.stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.table.Close()
+}
+
+// Ended is closed when the owner serves no more: Err returns why.
+func (w *Owner) Ended() <-chan struct{} { return w.ended }
+
+// Err returns why the owner serves no more, or nil.
+func (w *Owner) Err() error {
+	if w.destroyed.Load() {
+		return kv.ErrNoBucket
+	}
+	if err := w.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// MarkDestroyed makes the namespace answer that it is gone.
+func (w *Owner) MarkDestroyed() { w.destroyed.Store(true) }
+
+// RLock keeps changes out, so that the table can be read, until RUnlock. It fails if the owner
+// serves no more.
+func (w *Owner) RLock(op, path string) error {
+	w.mu.RLock()
+	if err := w.Err(); err != nil {
+		w.mu.RUnlock()
+		return kv.Wrap(op, path, err)
+	}
+	return nil
+}
+
+// RUnlock ends RLock.
+func (w *Owner) RUnlock() { w.mu.RUnlock() }
+
+// Table returns the table, to be read between RLock and RUnlock.
+func (w *Owner) Table() *table.Table { return w.table }
+
+// load claims the log and makes the table of what it has. Everything that others have appended
+// is before the claim, and nothing of theirs comes after it.
+func (w *Owner) load(ctx context.Context) error {
+	if err := w.claim(ctx); err != nil {
+		return err
+	}
+	l := loading{w: w, manifest: &record.Contents{Start: 1}}
+	m, err := w.log.Last(ctx, manifestSubject)
+	if err == nil && m.Seq != 0 {
+		l.manifest, err = openManifest(m.Data)
+	}
+	if err != nil {
+		return err
+	}
+	w.table.Restore(l.manifest.Next, l.manifest.Spans)
+	w.at.pages = make([]uint64, len(l.manifest.Pages))
+	if err := w.log.ReadNewest(ctx, []string{pageSubject + "*", logSubject}, w.at.last, l.page); err != nil {
+		return err
+	}
+	for number, seq := range l.manifest.Pages {
+		if w.at.pages[number] < seq {
+			return lost(fmt.Sprintf("page %d of %d", number, seq))
+		}
+	}
+	if err := w.log.Read(ctx, logSubject, l.manifest.Start, w.at.last, l.record); err != nil {
+		return err
+	}
+	w.at.floor = max(w.at.floor, w.table.Next())
+	return w.table.Check()
+}
+
+func lost(what string) error {
+	return bb.E(bb.Lost, "read", "the namespace's log", what+" is missing").
+		WithRemedy("put a copy of the namespace server's folder back")
+}
+
+// claim makes this process the owner of the log.
+func (w *Owner) claim(ctx context.Context) error {
+	for {
+		last, err := w.log.Last(ctx, logSubject)
+		if err != nil {
+			return err
+		}
+		err = w.claimAfter(ctx, last.Seq)
+		var moved *stream.Moved
+		if !errors.As(err, &moved) {
+			return err
+		}
+		// Its owner appended meanwhile, or another one has claimed it.
+	}
+}
+
+// claimAfter claims a log that ends at a sequence.
+func (w *Owner) claimAfter(ctx context.Context, last uint64) error {
+	o := &w.at
+	_, _ = rand.Read(o.id[:])
+	o.floor = max(o.floor, w.table.Next(), uint64(time.Now().UnixMicro())*2)
+	h := record.Head{Owner: o.id, Previous: last, First: o.floor, Node: w.o.Node}
+	seq, err := w.log.Append(ctx, logSubject, h.ClaimMessage(), stream.Fence{Subject: logSubject, Last: last})
+	if err != nil {
+		return err
+	}
+	o.last = seq
+	return nil
+}
+
+// loading makes a table of the messages of a log.
+type loading struct {
+	w        *Owner
+	manifest *record.Contents
+	last     uint64 // record
+}
+
+func openManifest(data []byte) (*record.Contents, error) {
+	kind, body, err := record.Open(data)
+	if err == nil && kind != record.Manifest {
+		err = lost("a manifest")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return record.OpenManifest(body)
+}
+
+// page loads a page.
+func (l *loading) page(m stream.Message) error {
+	if m.Subject == logSubject {
+		return nil
+	}
+	kind, body, err := record.Open(m.Data)
+	if err == nil && kind != record.Page {
+		err = lost("a page")
+	}
+	if err != nil {
+		return err
+	}
+	number, items, err := record.OpenPage(body)
+	if err != nil {
+		return err
+	}
+	o := &l.w.at
+	for len(o.pages) <= number {
+		o.pages = append(o.pages, 0)
+	}
+	o.pages[number] = m.Seq
+	return l.w.table.Load(number, items, l.manifest.Start)
+}
+
+// record applies a record. Records are a chain: one that is missing is seen.
+func (l *loading) record(m stream.Message) error {
+	kind, body, err := record.Open(m.Data)
+	if err != nil {
+		return err
+	}
+	h, effects, err := record.OpenHead(kind, body)
+	switch {
+	case err != nil:
+		return err
+	case l.last != 0 && h.Previous != l.last, l.last == 0 && h.Previous >= l.manifest.Start:
+		return lost(fmt.Sprintf("record %d", h.Previous))
+	}
+	l.last = m.Seq
+	l.w.at.logged += len(m.Data)
+	if kind != record.Changes {
+		return nil
+	}
+	return l.w.apply(effects, h.First, m.Seq)
+}
+
+// apply carries out the effects of a record. The caller sees to it that nobody reads the table.
+func (w *Owner) apply(effects []byte, first, seq uint64) error {
+	next, err := record.Effects(effects, first, func(f record.Effect) error {
+		w.o.Applied(f.Key)
+		return w.table.Apply(f, seq)
+	})
+	w.table.Advance(first, next)
+	return err
+}

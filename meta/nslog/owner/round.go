@@ -1,0 +1,343 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/nslog/record"
+	"forebay/meta/nslog/table"
+	"forebay/meta/stream"
+)
+
+const (
+	batchBytes = 512 << 10 // of a record, after which changes wait for the next one
+)
+
+// command is a change of one caller.
+//
+//	waiting ── a round takes it ──▶ taken ──▶ answered
+//	   │  ▲                           │
+//	   │  └── it was postponed ───────┘
+//	   └── its caller gave up ──▶ withdrawn: not carried out
+type command struct {
+	state atomic.Int32
+	run   func(*Round) error // checks it against the table, and adds its effects to a round
+	done  chan error
+}
+
+const (
+	waiting int32 = iota
+	taken
+	withdrawn
+)
+
+// queue is the commands that no round has taken.
+type queue struct {
+	sync.Mutex
+	commands []*command
+	ended    error         // why none is taken any more
+	signal   chan struct{} // there may be some
+}
+
+func (q *queue) add(c *command) error {
+	q.Lock()
+	defer q.Unlock()
+	if q.ended != nil {
+		return q.ended
+	}
+	q.commands = append(q.commands, c)
+	q.wake()
+	return nil
+}
+
+func (q *queue) wake() {
+	select {
+	case q.signal <- struct{}{}:
+	default:
+	}
+}
+
+// take appends all commands to those that were postponed.
+func (q *queue) take(postponed []*command) []*command {
+	q.Lock()
+	defer q.Unlock()
+	all := append(postponed, q.commands...)
+	clear(q.commands)
+	q.commands = q.commands[:0]
+	return all
+}
+
+// end refuses what comes from now on.
+func (q *queue) end(err error) {
+	q.Lock()
+	defer q.Unlock()
+	q.ended = err
+}
+
+// Do has a command carried out. What run sets may be read if it is answered, with or without
+// an error.
+func (w *Owner) Do(ctx context.Context, op, name string, run func(*Round) error) error {
+	if err := w.Err(); err != nil {
+		return kv.Wrap(op, name, err)
+	}
+	c := &command{run: run, done: make(chan error, 1)}
+	if err := w.queue.add(c); err != nil {
+		return bb.Wrap(op, name, err)
+	}
+	select {
+	case err := <-c.done:
+		return kv.Wrap(op, name, err)
+	case <-ctx.Done():
+	}
+	if c.state.CompareAndSwap(waiting, withdrawn) {
+		return w.gaveUp(ctx, op, name)
+	}
+	select {
+	case err := <-c.done:
+		return kv.Wrap(op, name, err)
+	default:
+		return bb.MaybeDone(w.gaveUp(ctx, op, name))
+	}
+}
+
+// gaveUp is the error of a call whose context ended while the log did not answer.
+func (w *Owner) gaveUp(ctx context.Context, op, name string) error {
+	err := context.Cause(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &bb.Error{Kind: bb.Unavailable, Op: op, Path: name, Err: err, Remedy: "see whether the NATS server runs and can be reached"}
+	}
+	return &bb.Error{Kind: bb.Cancelled, Op: op, Path: name, Err: err}
+}
+
+// serve is the owner's goroutine.
+func (w *Owner) serve() {
+	defer close(w.ended)
+	var left []*command
+	for {
+		if len(left) == 0 && !w.at.making && len(w.at.asked) == 0 {
+			select {
+			case <-w.queue.signal:
+			case <-w.ctx.Done():
+			}
+		}
+		err := w.ctx.Err()
+		if err != nil {
+			err = &bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: errClosed}
+		} else {
+			left, err = w.round(w.queue.take(left))
+		}
+		if err == nil {
+			err = w.checkpoint()
+		}
+		if err != nil {
+			w.end(err, left)
+			return
+		}
+	}
+}
+
+// end fails what waits and what comes.
+func (w *Owner) end(err error, left []*command) {
+	w.failure.Store(&err)
+	w.queue.end(err)
+	for _, c := range w.queue.take(left) {
+		if c.state.CompareAndSwap(waiting, taken) {
+			c.done <- err
+		}
+	}
+	for _, asked := range append(w.at.asked, w.at.ending...) {
+		asked <- err
+	}
+	if !errors.Is(err, errClosed) {
+		w.o.Logger.Error("the namespace is served no more", "buffer", w.o.Buffer, "err", err)
+	}
+}
+
+// round carries out the commands that do not depend on each other, and returns the others. Its
+// error ends the ownership.
+func (w *Owner) round(commands []*command) (left []*command, err error) {
+	b := &w.at.round
+	b.begin()
+	in := commands[:0:0]
+	for i, c := range commands {
+		if len(b.buf) >= batchBytes {
+			left = append(left, commands[i:]...)
+			break
+		}
+		if !c.state.CompareAndSwap(waiting, taken) {
+			continue
+		}
+		bytes, n := len(b.buf), b.n
+		err := c.run(b)
+		switch {
+		case err == nil && b.n > n:
+			in = append(in, c)
+		case errors.Is(err, ErrPostponed):
+			b.buf, b.n = b.buf[:bytes], n
+			c.state.Store(waiting)
+			left = append(left, c)
+		default:
+			b.buf, b.n = b.buf[:bytes], n
+			c.done <- err
+		}
+	}
+	if len(in) == 0 {
+		return left, nil
+	}
+	fatal, err := w.append(b)
+	if errors.Is(err, errRestored) {
+		for _, c := range in {
+			c.state.Store(waiting)
+		}
+		return append(in, left...), nil
+	}
+	for _, c := range in {
+		c.done <- err
+	}
+	if !fatal {
+		err = nil
+	}
+	return left, err
+}
+
+// append appends the record of a round to the log, and applies it. After an error that is not
+// fatal, nothing was appended.
+func (w *Owner) append(b *Round) (fatal bool, err error) {
+	seq, err := w.log.Append(w.ctx, logSubject, record.Seal(b.buf), stream.Fence{Subject: logSubject, Last: w.at.last})
+	if err != nil {
+		return w.refused(err)
+	}
+	w.at.last = seq
+	w.at.logged += len(b.buf)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return true, w.apply(b.buf[b.effects:], b.first, seq)
+}
+
+// refused translates the error of an append, and reports whether it ends the ownership.
+func (w *Owner) refused(err error) (fatal bool, _ error) {
+	var moved *stream.Moved
+	switch {
+	case errors.As(err, &moved) && moved.Last < w.at.last:
+		w.o.Logger.Error("the namespace server has forgotten what it had acknowledged: it is stored again",
+			"buffer", w.o.Buffer, "acknowledged", w.at.last, "found", moved.Last)
+		if err := w.restore(); err != nil {
+			return true, err
+		}
+		return false, errRestored
+	case errors.As(err, &moved):
+		return true, &bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: ErrReplaced, Unknown: moved.Unknown}
+	case errors.Is(err, stream.ErrGone):
+		return true, kv.ErrNoBucket
+	case w.ctx.Err() != nil:
+		return true, &bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: errClosed, Unknown: errors.Is(err, kv.ErrUncertain)}
+	}
+	return errors.Is(err, kv.ErrUncertain), bb.Wrap("change", w.o.Buffer, err)
+}
+
+var (
+	// ErrPostponed: a change touches what an earlier one of the round does.
+	ErrPostponed = errors.New("postponed")
+	// errRestored: the log was fed again, and what was not appended has to be checked again.
+	errRestored = errors.New("restored")
+)
+
+// Round is the effects of a round, and what it touches.
+type Round struct {
+	w       *Owner
+	Table   *table.Table // as it was before the round
+	buf     []byte
+	effects int // where they begin in buf
+	first   uint64
+	n       uint64 // effects
+
+	seed  maphash.Seed
+	keys  map[uint64]struct{} // hashes of keys: two that have one are merely taken for one
+	dirs  map[bb.DirID]bool   // that are needed; true: of one that is removed
+	paths map[struct{}]bool   // whether changes depend on paths; true: one changes them
+}
+
+func (b *Round) begin() {
+	w := b.w
+	if b.keys == nil {
+		b.seed = maphash.MakeSeed()
+		b.keys, b.dirs, b.paths = map[uint64]struct{}{}, map[bb.DirID]bool{}, map[struct{}]bool{}
+	}
+	clear(b.keys)
+	clear(b.dirs)
+	clear(b.paths)
+	b.Table, b.n = w.table, 0
+	b.first = (max(w.table.Next(), w.at.floor) + 1) &^ 1
+	h := record.Head{Owner: w.at.id, Previous: w.at.last, First: b.first}
+	b.buf = h.BeginChanges(b.buf[:0])
+	b.effects = len(b.buf)
+}
+
+// Touch notes that a change reads or changes a key, and reports whether no earlier one does.
+func (b *Round) Touch(key []byte) bool {
+	h := maphash.Bytes(b.seed, key)
+	_, touched := b.keys[h]
+	b.keys[h] = struct{}{}
+	return !touched
+}
+
+// Use notes that a change needs a directory to exist, and reports whether it may.
+func (b *Round) Use(dir bb.DirID) bool { return share(b.dirs, dir) }
+
+// Empty notes that a change needs a directory to be empty, and removes it.
+func (b *Round) Empty(dir bb.DirID) bool { return own(b.dirs, dir) }
+
+// UsePaths notes that a change depends on the paths of directories.
+func (b *Round) UsePaths() bool { return share(b.paths, struct{}{}) }
+
+// ChangePaths notes that a change renames a directory.
+func (b *Round) ChangePaths() bool { return own(b.paths, struct{}{}) }
+
+// share claims something together with others, and reports whether nobody has it alone.
+func share[K comparable](of map[K]bool, key K) bool {
+	if alone := of[key]; alone {
+		return false
+	}
+	of[key] = false
+	return true
+}
+
+// own claims something alone, and reports whether nobody had claimed it.
+func own[K comparable](of map[K]bool, key K) bool {
+	_, claimed := of[key]
+	of[key] = true
+	return !claimed
+}
+
+// Revision returns the one that the next effect on an entry gets.
+func (b *Round) Revision() uint64 { return b.first + 2*b.n }
+
+// StoreEntry adds the effect that stores an entry, and returns its revision.
+func (b *Round) StoreEntry(key, value []byte) uint64 {
+	revision := b.Revision()
+	b.Store(key, value)
+	return revision
+}
+
+// Store adds the effect that stores a value under a key.
+func (b *Round) Store(key, value []byte) {
+	b.buf = record.AppendStore(b.buf, key, value)
+	b.n++
+}
+
+// Remove adds the effect that removes a key.
+func (b *Round) Remove(key []byte) {
+	b.buf = record.AppendRemove(b.buf, key)
+	b.n++
+}
+
+// Len returns how many effects there are.
+func (b *Round) Len() int { return int(b.n) }
+
+// Bytes returns how many bytes of the record they take.
+func (b *Round) Bytes() int { return len(b.buf) }
