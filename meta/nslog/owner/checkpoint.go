@@ -34,6 +34,10 @@ func (w *Owner) Checkpoint(ctx context.Context) error {
 // page, or the manifest. Changes wait for that long. Its error ends the ownership.
 func (w *Owner) checkpoint() error {
 	o := &w.at
+	if o.behind {
+		w.o.Logger.Error("the namespace server has forgotten pages that it had acknowledged: they are stored again", "buffer", w.o.Buffer)
+		return w.restore()
+	}
 	if !o.making {
 		if o.logged < w.o.CheckpointBytes && len(o.asked) == 0 {
 			return nil
@@ -100,6 +104,7 @@ func (w *Owner) writePage(number int) error {
 		o.pages = append(o.pages, 0)
 	}
 	o.pages[number] = seq
+	o.appended(seq)
 	w.table.Written(number)
 	w.purge.below(subject, seq)
 	return nil
@@ -121,6 +126,7 @@ func (w *Owner) writeManifest() error {
 		return err
 	}
 	o.logged = 0
+	o.appended(seq)
 	w.purge.below(manifestSubject, seq)
 	w.purge.below(logSubject, min(start, o.last)) // the last record is the fence
 	return nil

@@ -33,9 +33,9 @@
 //
 // # A server that has forgotten
 //
-// If the log is found to end before what was acknowledged, its owner claims it again and writes
-// all pages from its table: nothing is lost while the owner lives. It finds out at its next
-// append. What a log has lost that nobody had in memory is told from what was removed by its
+// If the log is found to end before what was acknowledged, or gives out a sequence again, its
+// owner claims it again and writes all pages from its table: nothing is lost while the owner
+// lives. It finds out at its next append. What a log has lost that nobody had in memory is told from what was removed by its
 // revision: those begin at the clock's time when a log is claimed, so they are not used twice,
 // and the table remembers which it has seen (table.Covers).
 package owner
@@ -113,6 +113,8 @@ type Owner struct {
 type position struct {
 	id     record.Owner
 	last   uint64 // sequence under the log's subject
+	top    uint64 // sequence of whatever this owner appended last
+	behind bool   // a sequence was given out twice: what it was of is lost
 	floor  uint64 // revision that all of this owner's are from, and those of owners before are below
 	logged int    // bytes since the last manifest
 	pages  []uint64
@@ -252,7 +254,7 @@ func (w *Owner) claimAfter(ctx context.Context, last uint64) error {
 	if err != nil {
 		return err
 	}
-	o.last = seq
+	o.last, o.top, o.behind = seq, seq, false
 	return nil
 }
 

@@ -119,7 +119,7 @@ func (w *Owner) serve() {
 	defer close(w.ended)
 	var left []*command
 	for {
-		if len(left) == 0 && !w.at.making && len(w.at.asked) == 0 {
+		if len(left) == 0 && !w.at.making && !w.at.behind && len(w.at.asked) == 0 {
 			select {
 			case <-w.queue.signal:
 			case <-w.ctx.Done():
@@ -213,10 +213,17 @@ func (w *Owner) append(b *Round) (fatal bool, err error) {
 		return w.refused(err)
 	}
 	w.at.last = seq
+	w.at.appended(seq)
 	w.at.logged += len(b.buf)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return true, w.apply(b.buf[b.effects:], b.first, seq)
+}
+
+// appended notes the sequence of a message. Sequences of a server that has forgotten none rise.
+func (o *position) appended(seq uint64) {
+	o.behind = o.behind || seq <= o.top
+	o.top = seq
 }
 
 // refused translates the error of an append, and reports whether it ends the ownership.
