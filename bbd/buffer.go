@@ -13,11 +13,12 @@ import (
 	"forebay/bbd/fate"
 	"forebay/bbd/forward"
 	"forebay/bbd/lockrank"
+	"forebay/bbd/txn"
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 	"forebay/meta/namespace"
-	"forebay/meta/txn"
+	metatxn "forebay/meta/txn"
 )
 
 type fileMode = fs.FileMode
@@ -27,7 +28,7 @@ type fileMode = fs.FileMode
 type buffer struct {
 	d    *Daemon
 	name string
-	ns   *txn.Tree
+	ns   *metatxn.Tree
 
 	current atomic.Pointer[bb.Buffer] // what the namespace says of it; replaced, never changed
 
@@ -40,15 +41,15 @@ type buffer struct {
 
 	copyLocks nameLocks // by file: see lockCopies
 
-	noted    *notedOps   // what the store has yet to follow
-	applying atomic.Bool // applyLater is on its way
+	noted *notedOps // what the store has yet to follow
 
-	freezer  freezer
-	usage    batch.Usage
-	due      atomic.Int64 // Unix nanoseconds: when its job ends; 0: none
-	rechecks rechecks
-	commits  dedup.Table
-	folds    folds
+	freezer      freezer
+	usage        batch.Usage
+	due          atomic.Int64 // Unix nanoseconds: when its job ends; 0: none
+	rechecks     rechecks
+	commits      dedup.Table
+	materializer *txn.Materializer
+	directories  lockorder.Mutex[lockrank.Directories] // a directory is renamed for a transaction
 
 	forgotten struct {
 		lockorder.Mutex[lockrank.Leaf]
@@ -56,11 +57,12 @@ type buffer struct {
 	}
 }
 
-func newBuffer(d *Daemon, spec bb.Buffer, ns *txn.Tree) *buffer {
+func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
 	b := &buffer{d: d, name: spec.Name, ns: ns, noted: newNotedOps(ns.PendingOps()), freezer: newFreezer()}
 	b.current.Store(&spec)
 	b.open, b.dirty, b.readers, b.copies = newOpenFiles(), newDirtyFiles(), newReaders(), newCopies(d.store)
 	b.writers, b.forward = alloc.NewWriters(d.alloc, memoryBuffer{b}), newForward(b)
+	b.materializer = txn.NewMaterializer(d.ctx, ns, mover{b}, d.wg.Go, d.log.With("buffer", b.name))
 	return b
 }
 
@@ -137,7 +139,7 @@ func (b *buffer) parent(ctx context.Context, c access.Caller, op, path string) (
 		}
 		e, err := b.ns.Lookup(ctx, dir.id, name)
 		for err == nil && e.Txn != 0 {
-			if err = b.fold(ctx, e.Txn); err == nil {
+			if err = b.materializer.Wait(ctx, e.Txn); err == nil {
 				e, err = b.ns.Lookup(ctx, dir.id, name)
 			}
 		}
@@ -162,7 +164,7 @@ func (b *buffer) lookup(ctx context.Context, c access.Caller, op, path string) (
 }
 
 // look is lookup that also returns how a directory's entries are to be looked for.
-func (b *buffer) look(ctx context.Context, c access.Caller, op, path string) (e bb.Entry, v txn.UnionDir, err error) {
+func (b *buffer) look(ctx context.Context, c access.Caller, op, path string) (e bb.Entry, v metatxn.UnionDir, err error) {
 	names, err := bb.SplitPath(path)
 	if err != nil {
 		return bb.Entry{}, v, bb.Wrap(op, b.address(path), err)
@@ -176,10 +178,10 @@ func (b *buffer) look(ctx context.Context, c access.Caller, op, path string) (e 
 	return e, v, err
 }
 
-func (b *buffer) lookOnce(ctx context.Context, c access.Caller, op, path string, names []string) (bb.Entry, txn.UnionDir, error) {
+func (b *buffer) lookOnce(ctx context.Context, c access.Caller, op, path string, names []string) (bb.Entry, metatxn.UnionDir, error) {
 	root := b.root()
 	e := bb.Entry{Type: bb.TypeDirectory, Dir: root.id, UID: root.uid, GID: root.gid, Mode: root.mode, MTime: b.Spec().Created}
-	v := txn.RootUnion()
+	v := metatxn.RootUnion()
 	for i, name := range names {
 		switch {
 		case !e.IsDir():

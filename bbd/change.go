@@ -65,7 +65,7 @@ func (b *buffer) rename(ctx context.Context, c access.Caller, fromPath, toPath s
 		_, err := s.Ask(ctx, wire.Type_TYPE_RENAME, m, nil, nil)
 		return err
 	}, func() error {
-		return b.folding(ctx, func() error {
+		return b.materializer.Do(ctx, func() error {
 			return b.renameHere(ctx, fromPath, toPath, place{fromDir.id, fromName}, place{toDir.id, toName}, replace)
 		})
 	})
@@ -270,7 +270,7 @@ func (b *buffer) remove(ctx context.Context, c access.Caller, path string) error
 		_, err := s.Ask(ctx, wire.Type_TYPE_REMOVE, &wire.Remove{Buffer: b.name, Path: path}, nil, nil)
 		return err
 	}, func() error {
-		return b.folding(ctx, func() error { return b.removeHere(ctx, path, at, 0) })
+		return b.materializer.Do(ctx, func() error { return b.removeHere(ctx, path, at, 0) })
 	})
 }
 
@@ -336,7 +336,7 @@ func (b *buffer) removeAll(ctx context.Context, c access.Caller, path string, p 
 			return err
 		}
 		if e.Txn != 0 {
-			if err := b.fold(ctx, e.Txn); err != nil {
+			if err := b.materializer.Wait(ctx, e.Txn); err != nil {
 				return err
 			}
 			continue // to what it holds now

@@ -103,8 +103,5 @@ func DefaultLimits() Limits {
 	}
 }
 
-// reap is how often transactions are looked after.
-func (l *Limits) reap() time.Duration { return cmp.Or(l.Reap, reapEvery) }
-
 // silence is how long another daemon may say nothing.
 func (c *Config) silence() time.Duration { return cmp.Or(c.Limits.Silence, peer.Silence) }

@@ -27,6 +27,7 @@ import (
 	"forebay/bbd/share"
 	"forebay/bbd/startup"
 	"forebay/bbd/store"
+	"forebay/bbd/txn"
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -51,7 +52,7 @@ import (
 // builds with the tag lockorder check.
 //
 //	openFile.mu            one generation's commits; a rename locks two, in the order of their places
-//	folds.directories      a directory is renamed for a transaction
+//	buffer.directories     a directory is renamed for a transaction
 //	readers.restores       files that come back from the store, one at a time
 //	snapshotSource.mu      what a flush reads past memory
 //	fileCopy.mu            a generation's handles at the nodes that have it
@@ -86,12 +87,11 @@ type Daemon struct {
 	observe *observe
 	cluster *cluster.Cluster // nil: alone
 	batch   *batch.Controller
+	txns    *txn.Service
 	census  censor
 	passing passing
 
 	unfinished *leftovers.Tracker // set before any store is opened
-
-	maxPinned int64 // bytes that one answer to a reader pins
 
 	ids struct {
 		lockorder.Mutex[lockrank.Leaf]
@@ -197,14 +197,14 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.epoch = d.nextID()
 	step("the notes of unfinished uploads", nil)
 	d.openStores()
-	d.batch = d.newBatch()
+	d.batch, d.txns = d.newBatch(), d.newTxns()
 	noted := d.unfinished.Noted()
 	step("the flusher", nil)
 	if err := d.startFlusher(); err != nil {
 		return err
 	}
 	d.alloc, d.passing = d.newAllocator(), newPassing()
-	d.maxPinned = d.alloc.MaxLease()
+	d.shares.maxPinned = d.alloc.MaxLease()
 	d.shares.pins = share.NewPool(d.store.Stats().Memory.Capacity)
 	d.wg.Go(d.alloc.Run)
 	step("the namespace: buffers and files", d.silence)
@@ -212,7 +212,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	step("the sockets", nil)
-	d.wg.Go(d.reapTxns) // not before: it moves entries that recover takes up
+	d.wg.Go(d.txns.Reap) // not before: it moves entries that recover takes up
 	d.wg.Go(d.watchForgotten)
 	d.wg.Go(func() { d.unfinished.SweepNoted(noted) })
 	if d.cluster != nil {

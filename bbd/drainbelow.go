@@ -206,7 +206,7 @@ func (d drained) fold(ctx context.Context) error {
 	all, err := d.b.ns.Txns(ctx)
 	for i := 0; i < len(all) && err == nil; i++ {
 		if t := &all[i]; t.State.Decided() && !t.State.Over() && d.has(t.Destination) {
-			err = d.b.fold(ctx, t.ID)
+			err = d.b.materializer.Wait(ctx, t.ID)
 		}
 	}
 	return err

@@ -2,17 +2,14 @@ package bbd
 
 import (
 	"context"
-	"errors"
 
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
-	"forebay/bbd/lockrank"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/internal/bb"
-	"forebay/internal/lockorder"
 	"forebay/internal/wire"
 	"forebay/meta/gossip"
 	"forebay/meta/namespace"
@@ -138,8 +135,8 @@ func (b *buffer) moveHere(ctx context.Context, at, target place, expect uint64) 
 	}
 	if e.IsDir() {
 		// They go one after the other in any case (namespace.Namespace.Rename).
-		b.folds.directories.Lock()
-		defer b.folds.directories.Unlock()
+		b.directories.Lock()
+		defer b.directories.Unlock()
 	}
 	renamed, err := b.ns.Rename(b.d.ctx, at.dir, at.name, target.dir, target.name, namespace.RenameOptions{})
 	if err == nil {
@@ -168,68 +165,4 @@ func (b *buffer) removePlace(ctx context.Context, c access.Caller, at place, exp
 		}
 		return b.removeHere(ctx, path, at, expect)
 	})
-}
-
-// folds are the transactions that this daemon is folding: all who need one folded wait for
-// the same.
-type folds struct {
-	lockorder.Mutex[lockrank.Leaf]
-	running map[bb.TxnID]*foldRun
-
-	directories lockorder.Mutex[lockrank.Directories] // held while one is renamed
-}
-
-type foldRun struct {
-	done chan struct{}
-	err  error // once done is closed
-}
-
-// startFold folds a transaction that is decided, in the background.
-func (b *buffer) startFold(id bb.TxnID) *foldRun {
-	b.folds.Lock()
-	defer b.folds.Unlock()
-	if run := b.folds.running[id]; run != nil {
-		return run
-	}
-	run := &foldRun{done: make(chan struct{})}
-	if b.folds.running == nil {
-		b.folds.running = make(map[bb.TxnID]*foldRun)
-	}
-	b.folds.running[id] = run
-	b.d.wg.Go(func() {
-		run.err = b.folding(b.d.ctx, func() error { return b.ns.MaterializeTxn(b.d.ctx, id, mover{b}) })
-		if run.err != nil && b.d.ctx.Err() == nil {
-			b.d.log.Warn("folding a transaction", "buffer", b.name, "transaction", id, "err", run.err)
-		}
-		b.folds.Lock()
-		delete(b.folds.running, id)
-		b.folds.Unlock()
-		close(run.done)
-	})
-	return run
-}
-
-// fold waits until a transaction is folded.
-func (b *buffer) fold(ctx context.Context, id bb.TxnID) error {
-	run := b.startFold(id)
-	select {
-	case <-run.done:
-		return run.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// folding carries something out for which other transactions may have to be folded first.
-func (b *buffer) folding(ctx context.Context, do func() error) error {
-	for {
-		err := do()
-		var other *namespace.Unfolded
-		if !errors.As(err, &other) {
-			return err
-		}
-		if err := b.fold(ctx, other.ID); err != nil {
-			return err
-		}
-	}
 }

@@ -135,32 +135,40 @@ func (d *Daemon) mkdir(ctx context.Context, r *rpc.Request, m *wire.Mkdir) (prot
 	if err != nil {
 		return nil, err
 	}
-	names, err := bb.SplitPath(m.Path)
-	if err != nil {
+	if _, err := bb.SplitPath(m.Path); err != nil {
 		return nil, bb.Wrap("mkdir", b.address(m.Path), err)
 	}
+	make := b.mkdir
 	if m.Parents {
-		for i := 1; i < len(names); i++ {
-			_, err := b.mkdir(ctx, *r.Caller(), join(names[:i]), m.Mode)
-			if err != nil && bb.KindOf(err) != bb.Exists {
-				return nil, partly(err)
-			}
-		}
+		make = b.mkdirs
 	}
-	e, err := b.mkdir(ctx, *r.Caller(), m.Path, m.Mode)
-	if m.Parents && bb.KindOf(err) == bb.Exists {
-		e, err = b.lookup(ctx, *r.Caller(), "mkdir", m.Path)
-		if err == nil && !e.IsDir() {
-			err = bb.E(bb.Exists, "mkdir", b.address(m.Path), "a file has this name")
-		}
-	}
-	if m.Parents {
-		err = partly(err)
-	}
+	e, err := make(ctx, *r.Caller(), m.Path, m.Mode)
 	if err != nil {
 		return nil, err
 	}
 	return wire.FromEntry(&e), nil
+}
+
+// mkdirs creates a directory and those above it. One that is there already is no error.
+func (b *buffer) mkdirs(ctx context.Context, c access.Caller, path string, mode uint32) (bb.Entry, error) {
+	names, err := bb.SplitPath(path)
+	if err != nil {
+		return bb.Entry{}, bb.Wrap("mkdir", b.address(path), err)
+	}
+	for i := 1; i < len(names); i++ {
+		_, err := b.mkdir(ctx, c, join(names[:i]), mode)
+		if err != nil && bb.KindOf(err) != bb.Exists {
+			return bb.Entry{}, partly(err)
+		}
+	}
+	e, err := b.mkdir(ctx, c, path, mode)
+	if bb.KindOf(err) == bb.Exists {
+		e, err = b.lookup(ctx, c, "mkdir", path)
+		if err == nil && !e.IsDir() {
+			err = bb.E(bb.Exists, "mkdir", b.address(path), "a file has this name")
+		}
+	}
+	return e, partly(err)
 }
 
 func (b *buffer) mkdir(ctx context.Context, c access.Caller, path string, mode uint32) (bb.Entry, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"forebay/bbd/lockrank"
 	"forebay/flusher/plan"
@@ -22,6 +23,7 @@ type notedOps struct {
 	hands rounds.Group[struct{}] // of this daemon's own to the flusher
 
 	follower namespace.OpReader // used in a read alone
+	applying atomic.Bool        // applyLater is on its way
 
 	mu    lockorder.Mutex[lockrank.Leaf]
 	ahead map[uint64]*namespace.StoreOp // not handed, by revision

@@ -7,6 +7,7 @@ import (
 
 	"forebay/bbd/batch"
 	"forebay/bbd/rpc"
+	"forebay/bbd/txn"
 	"forebay/internal/wire"
 )
 
@@ -63,13 +64,13 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_LIFETIME_DUE:   rpc.Waiting(late(&d.batch, (*batch.Controller).Due)),
 		wire.Type_TYPE_LIFETIMES:      rpc.Waiting(late(&d.batch, (*batch.Controller).List)),
 
-		wire.Type_TYPE_TXN_BEGIN:  rpc.Waiting(d.txnBegin).WithToken(),
-		wire.Type_TYPE_TXN_ADOPT:  rpc.Waiting(d.txnAdopt).WithToken(),
-		wire.Type_TYPE_TXN_COMMIT: rpc.Waiting(d.txnCommit).WithToken(),
-		wire.Type_TYPE_TXN_ABORT:  rpc.Waiting(d.txnAbort).WithToken(),
-		wire.Type_TYPE_TXN_RENEW:  rpc.Waiting(d.txnRenew).WithToken(),
-		wire.Type_TYPE_TXN_GET:    rpc.Waiting(d.txnGet).WithToken(),
-		wire.Type_TYPE_TXN_LIST:   rpc.Waiting(d.txnList),
+		wire.Type_TYPE_TXN_BEGIN:  rpc.Waiting(late(&d.txns, (*txn.Service).Begin)).WithToken(),
+		wire.Type_TYPE_TXN_ADOPT:  rpc.Waiting(late(&d.txns, (*txn.Service).Adopt)).WithToken(),
+		wire.Type_TYPE_TXN_COMMIT: rpc.Waiting(late(&d.txns, (*txn.Service).Commit)).WithToken(),
+		wire.Type_TYPE_TXN_ABORT:  rpc.Waiting(late(&d.txns, (*txn.Service).Abort)).WithToken(),
+		wire.Type_TYPE_TXN_RENEW:  rpc.Waiting(late(&d.txns, (*txn.Service).Renew)).WithToken(),
+		wire.Type_TYPE_TXN_GET:    rpc.Waiting(late(&d.txns, (*txn.Service).Get)).WithToken(),
+		wire.Type_TYPE_TXN_LIST:   rpc.Waiting(late(&d.txns, (*txn.Service).List)),
 
 		wire.Type_TYPE_TAKE:      rpc.Waiting(d.take),
 		wire.Type_TYPE_REPLICATE: rpc.Waiting(d.replicate),

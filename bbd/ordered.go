@@ -51,7 +51,7 @@ const othersPause = 200 * time.Millisecond
 
 // applyLater is applyNoted after a while.
 func (b *buffer) applyLater() {
-	if !b.applying.CompareAndSwap(false, true) {
+	if !b.noted.applying.CompareAndSwap(false, true) {
 		return // it is on its way already
 	}
 	b.d.wg.Go(func() {
@@ -60,7 +60,7 @@ func (b *buffer) applyLater() {
 		case <-b.d.ctx.Done():
 			return
 		}
-		b.applying.Store(false)
+		b.noted.applying.Store(false)
 		if err := b.applyNoted(b.d.ctx); err != nil && b.d.ctx.Err() == nil {
 			b.d.log.Warn("operations that the store has to follow", "buffer", b.name, "err", err)
 			b.applyLater()

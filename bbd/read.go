@@ -180,7 +180,7 @@ func (h *handle) extents(ctx context.Context, offset, length int64, inline bool)
 	if length == 0 {
 		return answer, nil, nil
 	}
-	length = min(length, h.d.maxPinned)
+	length = min(length, h.d.shares.maxPinned)
 	at, err := h.buf.reachRange(ctx, &h.tap, h.snap, &h.entry, offset, length)
 	if err != nil {
 		return nil, nil, bb.Wrap("read", h.path, err)

@@ -12,6 +12,8 @@ type userShares struct {
 	files   *share.Pool // open
 	waiters *share.Pool // writers in the line for memory
 	pins    *share.Pool // bytes of the segments that readers keep where they are; sized once the store is open
+
+	maxPinned int64 // bytes that one answer to a reader pins
 }
 
 func newShares(l *Limits) *userShares {

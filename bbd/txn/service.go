@@ -1,0 +1,72 @@
+// Package txn serves the requests of transactions, and looks after those that no client looks after any
+// more. It must never know how files are moved, nor how a namespace keeps a transaction.
+package txn
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"forebay/bbd/access"
+	"forebay/bbd/cluster"
+	"forebay/bbd/rpc"
+	"forebay/internal/bb"
+	metatxn "forebay/meta/txn"
+)
+
+// Buffers are the buffers of the daemon. Its methods may be called concurrently.
+type Buffers interface {
+	// For returns a buffer that the session's user may enter.
+	For(ctx context.Context, s *rpc.Session, op, name string) (Buffer, error)
+	// Existing returns all buffers that there are, also those that only other daemons have served so
+	// far. Those before an error are returned with it.
+	Existing(ctx context.Context) ([]Buffer, error)
+}
+
+// Buffer is one buffer. Its methods may be called concurrently.
+type Buffer interface {
+	Spec() bb.Buffer
+	Tree() *metatxn.Tree
+	Mover() metatxn.Mover
+	Materializer() *Materializer
+	Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error)
+	// MakeDirs creates a directory and those above it. One that is there already is no error.
+	MakeDirs(ctx context.Context, c access.Caller, path string, mode uint32) error
+	// Settle materializes the transactions that are committed into directories above a path.
+	Settle(ctx context.Context, op, path string) error
+	// Flushed waits until the store has what lies at a path and below it, in a buffer that promises
+	// that.
+	Flushed(ctx context.Context, c access.Caller, op, path string) error
+}
+
+// Options are what a Service uses.
+type Options struct {
+	Node    bb.NodeID
+	Cluster *cluster.Cluster // nil: this daemon is alone
+	Buffers Buffers
+	Every   time.Duration // how often transactions are looked after; 0: 5 s
+	Emit    func(bb.Event)
+	Log     *slog.Logger
+}
+
+// Service serves the requests of transactions. Its methods may be called concurrently, Reap once.
+type Service struct {
+	o   Options
+	ctx context.Context // of what it does by itself
+}
+
+// reapEvery is how often all transactions are looked after, if the options leave it open.
+const reapEvery = 5 * time.Second
+
+// New returns a service that works until ctx ends.
+func New(ctx context.Context, o Options) *Service {
+	if o.Every == 0 {
+		o.Every = reapEvery
+	}
+	return &Service{o: o, ctx: ctx}
+}
+
+// address returns bb://buffer/path.
+func address(b Buffer, path string) string {
+	return bb.Address{Buffer: b.Spec().Name, Path: path}.String()
+}
