@@ -30,7 +30,7 @@ func (d *Daemon) serveAdmin() error {
 		if err != nil {
 			return bb.Wrap("listen", d.cfg.Admin, err)
 		}
-		d.admin = l.Addr().String()
+		d.listening.admin = l.Addr().String()
 		d.serveHTTP(l, d.publicMux())
 	}
 	if d.cfg.AdminSocket != "" {

@@ -27,6 +27,7 @@ import (
 	"forebay/bbd/share"
 	"forebay/bbd/startup"
 	"forebay/bbd/store"
+	"forebay/bbd/transfer"
 	"forebay/bbd/txn"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -74,22 +75,23 @@ type Daemon struct {
 	epoch uint64 // this start of the daemon
 	since time.Time
 
-	store   *store.Store
-	fabric  *fabric.Fabric // nil: none
-	meta    *meta.Meta
-	health  *kv.Health // of the namespace, before meta is there too
-	flusher *flusher.Flusher
-	alloc   *alloc.Allocator
-	server  *rpc.Server
-	shares  *userShares
-	stores  *backings.Pool
-	names   *nss.Names // of users, in rules
-	observe *observe
-	cluster *cluster.Cluster // nil: alone
-	batch   *batch.Controller
-	txns    *txn.Service
-	census  censor
-	passing passing
+	store     *store.Store
+	fabric    *fabric.Fabric // nil: none
+	meta      *meta.Meta
+	health    *kv.Health // of the namespace, before meta is there too
+	flusher   *flusher.Flusher
+	alloc     *alloc.Allocator
+	server    *rpc.Server
+	shares    *userShares
+	stores    *backings.Pool
+	names     *nss.Names // of users, in rules
+	observe   *observe
+	cluster   *cluster.Cluster // nil: alone
+	batch     *batch.Controller
+	txns      *txn.Service
+	transfers *transfer.Service
+	census    censor
+	passing   passing
 
 	unfinished *leftovers.Tracker // set before any store is opened
 
@@ -109,17 +111,20 @@ type Daemon struct {
 		byBuffer map[string][]fate.Unexplained
 	}
 
-	state     atomic.Value             // string: see above
-	waitsFor  atomic.Pointer[bb.Error] // why a start waits for another daemon; nil: it does not
-	draining  nodeDrain                // nothing new is taken in
-	admin     string                   // where the admin server listens
-	tcp       string                   // where sessions over TCP are accepted
-	pressure  atomic.Bool              // memory is short: flush without waiting
-	staging   atomic.Int64             // tasks of stage-ins
-	listeners []net.Listener
-	ctx       context.Context
-	cancel    context.CancelFunc
-	wg        sync.WaitGroup
+	listening struct {
+		admin    string // where the admin server listens
+		tcp      string // where sessions over TCP are accepted
+		sessions []net.Listener
+	}
+
+	state    atomic.Value             // string: see above
+	waitsFor atomic.Pointer[bb.Error] // why a start waits for another daemon; nil: it does not
+	draining nodeDrain                // nothing new is taken in
+	pressure atomic.Bool              // memory is short: flush without waiting
+	staging  atomic.Int64             // tasks of stage-ins
+	ctx      context.Context
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
 }
 
 // New starts a daemon: it adopts what is in memory, reconciles it with the
@@ -143,7 +148,8 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	}
 	d.state.Store("ready")
 	if d.cluster != nil && wire.MaxVersion >= wire.VersionJobs {
-		d.runJobs()
+		d.wg.Go(d.transfers.Run)
+		d.wg.Go(d.batch.Run)
 	}
 	return d, nil
 }
@@ -197,7 +203,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.epoch = d.nextID()
 	step("the notes of unfinished uploads", nil)
 	d.openStores()
-	d.batch, d.txns = d.newBatch(), d.newTxns()
+	d.batch, d.txns, d.transfers = d.newBatch(), d.newTxns(), d.newTransfers()
 	noted := d.unfinished.Noted()
 	step("the flusher", nil)
 	if err := d.startFlusher(); err != nil {
@@ -256,7 +262,7 @@ func (d *Daemon) waitsForWhat() string {
 func (d *Daemon) Self() gossip.Member {
 	stats := d.store.Stats()
 	m := gossip.Member{
-		Node: d.cfg.Node, Instance: d.store.Instance(), State: gossip.Starting, Session: d.tcp, Admin: d.admin,
+		Node: d.cfg.Node, Instance: d.store.Instance(), State: gossip.Starting, Session: d.listening.tcp, Admin: d.listening.admin,
 		MinVersion: wire.MinVersion, MaxVersion: wire.MaxVersion, Server: "bbd " + d.cfg.Version, Since: d.since,
 		Fabric: d.fabric.Addr(),
 		Memory: usage(&stats.Memory), Disk: usage(&stats.Disk),
@@ -283,7 +289,7 @@ func usage(t *store.TierStats) gossip.Tier {
 }
 
 // Admin returns the address of the admin server, "" for none.
-func (d *Daemon) Admin() string { return d.admin }
+func (d *Daemon) Admin() string { return d.listening.admin }
 
 // resident reports whether this node has all of a file's bytes.
 func (d *Daemon) resident(e *bb.Entry) bool {
@@ -375,11 +381,11 @@ func (d *Daemon) listen() error {
 		if err != nil {
 			return bb.Wrap("listen", d.cfg.TCP, err)
 		}
-		d.tcp = tcp.Addr().String()
+		d.listening.tcp = tcp.Addr().String()
 		if d.cfg.TLS != nil {
 			tcp = tls.NewListener(tcp, d.cfg.TLS.Server())
 		}
-		d.listeners = append(d.listeners, tcp)
+		d.listening.sessions = append(d.listening.sessions, tcp)
 	}
 	if err := d.fabric.Listen(d.ctx); err != nil {
 		return err
@@ -389,8 +395,8 @@ func (d *Daemon) listen() error {
 	if err != nil {
 		return err
 	}
-	d.listeners = append(d.listeners, unix)
-	for _, l := range d.listeners {
+	d.listening.sessions = append(d.listening.sessions, unix)
+	for _, l := range d.listening.sessions {
 		d.wg.Go(func() { d.server.Serve(d.ctx, l) })
 	}
 	return nil
@@ -402,7 +408,7 @@ func (d *Daemon) listen() error {
 // not do; the daemon has stopped all the same.
 func (d *Daemon) Stop(ctx context.Context) error {
 	d.state.Store("stopping")
-	for _, l := range d.listeners {
+	for _, l := range d.listening.sessions {
 		l.Close()
 	}
 	d.endSessions()
@@ -463,7 +469,7 @@ func endsWithin(wg *sync.WaitGroup, patience time.Duration) bool {
 // close stops what start started, in the opposite order.
 func (d *Daemon) close() error {
 	d.cancel()
-	for _, l := range d.listeners {
+	for _, l := range d.listening.sessions {
 		l.Close()
 	}
 	d.cluster.Close()

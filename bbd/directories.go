@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/transfer"
 	"forebay/flusher/backing"
 	"forebay/flusher/plan"
 	"forebay/flusher/stage"
@@ -185,6 +186,6 @@ func (d drained) addDirs(ctx context.Context, answer *wire.Progress) error {
 		return err
 	}
 	answer.FailedTotal += int64(len(failed))
-	answer.Failed = append(answer.Failed, failed[:min(len(failed), max(0, maxNamed-len(answer.Failed)))]...)
+	answer.Failed = append(answer.Failed, failed[:min(len(failed), max(0, transfer.MaxNamed-len(answer.Failed)))]...)
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/fate"
 	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
@@ -52,7 +53,7 @@ func (d *Daemon) drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (prot
 	)
 	switch {
 	case m.Local:
-		answer, err = b.drainShare(timed, m, newProgress(r))
+		answer, err = b.drainShare(timed, m, transfer.ProgressTo(r))
 	case b.d.cluster == nil:
 		answer, left, err = d.drainAlone(ctx, timed, r, m, of)
 	default:
@@ -64,7 +65,7 @@ func (d *Daemon) drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (prot
 	if err != nil {
 		return nil, bb.Wrap("drain", b.address(m.Below), err)
 	}
-	flushed := saved(answer)
+	flushed := transfer.Saved(answer)
 	answer.TimedOut = !flushed && errors.Is(timed.Err(), context.DeadlineExceeded)
 	if m.Local {
 		return answer, nil
@@ -77,12 +78,12 @@ func (d *Daemon) drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (prot
 	if err := of.addDirs(timed, answer); err != nil && (flushed || timed.Err() == nil) {
 		return nil, bb.Wrap("drain", b.address(m.Below), err)
 	}
-	flushed = saved(answer)
+	flushed = transfer.Saved(answer)
 	left.addLost(answer)
 	if m.Below != "" || !flushed {
 		return answer, nil
 	}
-	if saved(answer) {
+	if transfer.Saved(answer) {
 		d.emit(bb.Event{Kind: bb.EventDrained, Buffer: b.name, Bytes: answer.BytesDone})
 	}
 	if b.Spec().Receipt { // also where files are lost: it proves what the store has of the others
@@ -93,11 +94,8 @@ func (d *Daemon) drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (prot
 	return answer, nil
 }
 
-// saved reports whether a drain left nothing out.
-func saved(p *wire.Progress) bool { return p.FailedTotal == 0 && p.HeldTotal == 0 && p.OpenTotal == 0 }
-
 // drainShare is this daemon's share of a drain.
-func (b *buffer) drainShare(ctx context.Context, m *wire.Drain, p *progress) (*wire.Progress, error) {
+func (b *buffer) drainShare(ctx context.Context, m *wire.Drain, p *transfer.Progress) (*wire.Progress, error) {
 	if m.Overwrite {
 		if err := b.overwrite(ctx, m.Below); err != nil {
 			return nil, err
@@ -122,7 +120,7 @@ func (b *buffer) overwrite(ctx context.Context, below string) error {
 }
 
 // drainHere flushes what this daemon is the home of, at a path and below it, or ("") all.
-func (b *buffer) drainHere(ctx context.Context, below string, p *progress) (*wire.Progress, error) {
+func (b *buffer) drainHere(ctx context.Context, below string, p *transfer.Progress) (*wire.Progress, error) {
 	if below != "" {
 		return b.drainHereBelow(ctx, below, p)
 	}
@@ -130,7 +128,7 @@ func (b *buffer) drainHere(ctx context.Context, below string, p *progress) (*wir
 		return nil, err
 	}
 	show := func(now flusher.Progress) {
-		p.update(func(m *wire.Progress) {
+		p.Update(func(m *wire.Progress) {
 			m.FilesTotal, m.FilesDone, m.BytesTotal, m.BytesDone = now.FilesTotal, now.FilesDone, now.BytesTotal, now.BytesDone
 			if m.LastError = ""; now.LastError != nil {
 				m.LastError = now.LastError.Error()
@@ -155,7 +153,7 @@ func (b *buffer) drainHere(ctx context.Context, below string, p *progress) (*wir
 		}
 	}
 	b.nameUnsaved(ctx, &report)
-	answer := p.done()
+	answer := p.Done()
 	answer.BytesDone = max(answer.BytesDone, report.FlushedBytes)
 	addReport(answer, &report)
 	addUnexplained(answer, left)
@@ -167,7 +165,7 @@ func addUnexplained(m *wire.Progress, left []fate.Unexplained) {
 	for i := range left {
 		u := &left[i]
 		m.FailedTotal++
-		if len(m.Failed) < maxNamed {
+		if len(m.Failed) < transfer.MaxNamed {
 			m.Failed = append(m.Failed, &wire.Failure{Path: u.Name(), Kind: uint32(bb.Internal), Reason: "no entry explains these bytes: " + u.Reason, Bytes: u.Bytes})
 		}
 	}
@@ -178,7 +176,7 @@ func addUnexplained(m *wire.Progress, left []fate.Unexplained) {
 func (b *buffer) nameUnsaved(ctx context.Context, report *flusher.Report) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), nameTime)
 	defer cancel()
-	for i := range report.Unsaved[:min(len(report.Unsaved), maxNamed)] {
+	for i := range report.Unsaved[:min(len(report.Unsaved), transfer.MaxNamed)] {
 		u := &report.Unsaved[i]
 		if u.Path != "" {
 			continue
@@ -204,16 +202,16 @@ func addReport(m *wire.Progress, report *flusher.Report) {
 		if u.Err != nil {
 			f.Kind, f.Reason = uint32(bb.KindOf(u.Err)), u.Err.Error()
 		}
-		if len(m.Failed) < maxNamed {
+		if len(m.Failed) < transfer.MaxNamed {
 			m.Failed = append(m.Failed, f)
 		}
 	}
-	if report.OpError != nil && len(m.Failed) < maxNamed {
+	if report.OpError != nil && len(m.Failed) < transfer.MaxNamed {
 		m.Failed = append(m.Failed, &wire.Failure{Kind: uint32(bb.KindOf(report.OpError)), Reason: report.OpError.Error()})
 	}
 	m.HeldTotal, m.OpenTotal = int64(report.HeldCount), int64(report.OpenCount)
-	m.Held = report.Held[:min(len(report.Held), maxNamed)]
-	m.Open = report.Open[:min(len(report.Open), maxNamed)]
+	m.Held = report.Held[:min(len(report.Held), transfer.MaxNamed)]
+	m.Open = report.Open[:min(len(report.Open), transfer.MaxNamed)]
 }
 
 const receiptVersion = 1
@@ -317,16 +315,16 @@ func (d *Daemon) verify(ctx context.Context, r *rpc.Request, m *wire.Verify) (pr
 		return nil, bb.Wrap("verify", url, err)
 	}
 	defer store.Close()
-	p := newProgress(r)
+	p := transfer.ProgressTo(r)
 	depth := flusher.VerifyNames
 	if m.Deep {
 		depth = flusher.VerifyDeep
 	}
 	_, err = flusher.Verify(ctx, store, bytes.NewReader(lines), depth, func(f flusher.Finding) {
 		if f.Err != nil {
-			p.failed(f.Receipt.Path, f.Receipt.Size, f.Err)
+			p.Failed(f.Receipt.Path, f.Receipt.Size, f.Err)
 		}
-		p.update(func(m *wire.Progress) {
+		p.Update(func(m *wire.Progress) {
 			m.FilesTotal++
 			if f.Err == nil {
 				m.FilesDone++
@@ -337,5 +335,5 @@ func (d *Daemon) verify(ctx context.Context, r *rpc.Request, m *wire.Verify) (pr
 	if err != nil {
 		return nil, bb.Wrap("verify", url, err)
 	}
-	return p.done(), nil
+	return p.Done(), nil
 }

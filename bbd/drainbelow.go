@@ -10,6 +10,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/fate"
 	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
 	"forebay/flusher"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
@@ -93,7 +94,7 @@ func (d drained) look(ctx context.Context) (found []located, err error) {
 const requeueAfter = 2 * time.Second
 
 // drainHereBelow flushes what this daemon is the home of at a path and below it.
-func (b *buffer) drainHereBelow(ctx context.Context, path string, p *progress) (*wire.Progress, error) {
+func (b *buffer) drainHereBelow(ctx context.Context, path string, p *transfer.Progress) (*wire.Progress, error) {
 	if err := b.closeAbandoned(ctx); err != nil {
 		return nil, err
 	}
@@ -110,14 +111,14 @@ func (b *buffer) drainHereBelow(ctx context.Context, path string, p *progress) (
 	for _, f := range dirty {
 		files, bytes = files+1, bytes+f.entry.Size
 	}
-	p.update(func(m *wire.Progress) { m.FilesTotal, m.BytesTotal = files, bytes })
+	p.Update(func(m *wire.Progress) { m.FilesTotal, m.BytesTotal = files, bytes })
 	for began := time.Now(); len(dirty) > 0 && ctx.Err() == nil; {
 		keys := make([]flusher.Key, 0, len(dirty))
 		for _, f := range dirty {
 			keys = append(keys, b.key(&f.entry))
 		}
 		for _, u := range b.d.flusher.Settle(ctx, b.name, keys, func(left, size int64) {
-			p.update(func(m *wire.Progress) { m.FilesDone, m.BytesDone = files-left, bytes-size })
+			p.Update(func(m *wire.Progress) { m.FilesDone, m.BytesDone = files-left, bytes-size })
 		}) {
 			c := content{u.Key.File, u.Key.Generation}
 			u.Path = cmp.Or(u.Path, dirty[c].path)
@@ -144,7 +145,7 @@ func (b *buffer) drainHereBelow(ctx context.Context, path string, p *progress) (
 		report.Unsaved = append(report.Unsaved, flusher.Unsaved{Path: f.path, Bytes: f.entry.Size})
 	}
 	report.UnsavedCount = len(report.Unsaved)
-	answer := p.done()
+	answer := p.Done()
 	addReport(answer, &report)
 	addUnexplained(answer, unsaved)
 	return answer, nil
@@ -156,7 +157,7 @@ func (b *buffer) noteBelow(ctx context.Context, below string) (dirty map[content
 	dirty = map[content]located{}
 	keep := b.Spec().Keep
 	note := func(names *[]string, count *int, path string) {
-		if *count++; len(*names) < maxNamed {
+		if *count++; len(*names) < transfer.MaxNamed {
 			*names = append(*names, path)
 		}
 	}
@@ -281,7 +282,7 @@ func (d drained) rest(ctx context.Context) (rest, error) {
 
 // addFile adds a lost file.
 func (l *rest) addFile(e *bb.Entry, path string) {
-	if l.lostTotal++; len(l.lost) < maxNamed {
+	if l.lostTotal++; len(l.lost) < transfer.MaxNamed {
 		l.lost = append(l.lost, &wire.Failure{Path: path, Kind: uint32(bb.Lost), Bytes: e.Size, Reason: e.LostReason()})
 	}
 }
@@ -290,12 +291,12 @@ func (l *rest) addFile(e *bb.Entry, path string) {
 // drain fails as long as there are any. They come last, behind what may be saved yet.
 func (l *rest) addLost(answer *wire.Progress) {
 	answer.FailedTotal += l.lostTotal
-	room := namesBytes
+	room := transfer.NamesBytes
 	for _, f := range answer.Failed {
 		room -= len(f.Path) + len(f.Reason)
 	}
 	for _, f := range l.lost {
-		if room -= len(f.Path) + len(f.Reason); room < 0 || len(answer.Failed) == maxNamed {
+		if room -= len(f.Path) + len(f.Reason); room < 0 || len(answer.Failed) == transfer.MaxNamed {
 			return
 		}
 		answer.Failed = append(answer.Failed, f)
@@ -305,13 +306,13 @@ func (l *rest) addLost(answer *wire.Progress) {
 // drainAlone flushes at a daemon that is alone, until timed ends. The namespace has the last
 // word on a whole buffer: a file that is closed and not yet queued is waited for too.
 func (d *Daemon) drainAlone(ctx, timed context.Context, r *rpc.Request, m *wire.Drain, of drained) (*wire.Progress, rest, error) {
-	p := newProgress(r)
+	p := transfer.ProgressTo(r)
 	answer, err := of.b.drainShare(timed, m, p)
 	if err != nil {
 		return nil, rest{}, err
 	}
 	left, err := of.rest(ctx)
-	if err != nil || of.below != "" || !saved(answer) || len(left.dirty) == 0 {
+	if err != nil || of.below != "" || !transfer.Saved(answer) || len(left.dirty) == 0 {
 		return answer, left, err
 	}
 	again, err := of.b.drainHereBelow(timed, "", p)
@@ -334,7 +335,7 @@ func (d drained) addAway(ctx context.Context, answer *wire.Progress, isAway func
 		answer.FailedTotal++
 		answer.FilesTotal++
 		answer.BytesTotal += e.Size
-		if len(answer.Failed) >= maxNamed {
+		if len(answer.Failed) >= transfer.MaxNamed {
 			return nil
 		}
 		path, err := find()

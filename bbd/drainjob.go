@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 	"forebay/meta/ops"
@@ -40,7 +41,7 @@ func (d *Daemon) drainCluster(ctx, timed context.Context, r *rpc.Request, b *buf
 	var before map[content]string
 	again := proto.CloneOf(m)
 	for round := range maxMoves {
-		if b.d.hasJobs() && m.Below == "" && !m.Overwrite {
+		if b.d.transfers.Available() && m.Below == "" && !m.Overwrite {
 			answer, err = d.drainOnce(ctx, r, b, again)
 		} else {
 			answer, err = d.drainEach(ctx, timed, r, b, again)
@@ -54,7 +55,7 @@ func (d *Daemon) drainCluster(ctx, timed context.Context, r *rpc.Request, b *buf
 		if round > 0 {
 			maps.DeleteFunc(left.dirty, func(c content, _ string) bool { return before[c] == "" }) // written since
 		}
-		if !saved(answer) || len(left.dirty) == 0 {
+		if !transfer.Saved(answer) || len(left.dirty) == 0 {
 			return answer, left, nil
 		}
 		before = left.dirty
@@ -63,7 +64,7 @@ func (d *Daemon) drainCluster(ctx, timed context.Context, r *rpc.Request, b *buf
 	}
 	answer = &wire.Progress{FailedTotal: int64(len(before))}
 	for _, path := range before {
-		if len(answer.Failed) == maxNamed {
+		if len(answer.Failed) == transfer.MaxNamed {
 			break
 		}
 		answer.Failed = append(answer.Failed, &wire.Failure{Path: path, Kind: uint32(bb.Busy), Reason: "it went from node to node meanwhile: drain again"})
@@ -94,22 +95,22 @@ func (d *Daemon) drainOnce(ctx context.Context, r *rpc.Request, b *buffer, m *wi
 	if err != nil {
 		return nil, err
 	}
-	j := d.newJob(r, ops.Drain, b, m.Key)
-	j.Options[optionTimeout] = time.Duration(m.TimeoutNs).String()
+	j := d.transfers.New(r, ops.Drain, b.current.Load(), m.Key)
+	j.Options[transfer.OptionTimeout] = time.Duration(m.TimeoutNs).String()
 	if _, err := b.d.meta.Operations().Submit(ctx, j, tasks...); err != nil {
 		return nil, err
 	}
 	timed, cancel := drainEnds(ctx, m)
 	defer cancel()
-	s, err := d.follow(timed, r, j.ID)
+	s, err := d.transfers.Follow(timed, r, j.ID)
 	switch {
 	case err != nil && (timed.Err() == nil || ctx.Err() != nil):
 		return nil, err
 	case err == nil:
-		return endOf(&s), nil
+		return transfer.EndOf(&s), nil
 	}
 	// Some have not even said that they did not come to an end.
-	answer := endOf(&s)
+	answer := transfer.EndOf(&s)
 	return answer, drained{b: b}.addAway(ctx, answer, func(home bb.NodeID) bool { return slices.Contains(s.Left, home) })
 }
 
@@ -125,7 +126,7 @@ func drainEnds(ctx context.Context, m *wire.Drain) (context.Context, context.Can
 // drainTask does one task of a drain.
 func (b *buffer) drainTask(l *ops.Lease) (ops.Tally, error) {
 	ctx := l.Context()
-	if t, err := time.ParseDuration(l.Operation.Options[optionTimeout]); err == nil && t > 0 {
+	if t, err := time.ParseDuration(l.Operation.Options[transfer.OptionTimeout]); err == nil && t > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t)
 		defer cancel()
@@ -133,17 +134,17 @@ func (b *buffer) drainTask(l *ops.Lease) (ops.Tally, error) {
 	var isAway func(bb.NodeID) bool
 	switch of := l.Task.Node; {
 	case of == b.d.cfg.Node:
-		p := &progress{tell: func(now *wire.Progress) error {
+		p := transfer.NewProgress(func(now *wire.Progress) error {
 			l.Expect(now.FilesTotal, now.BytesTotal)
-			l.Progress(tallyOf(now))
+			l.Progress(transfer.TallyOf(now))
 			return nil
-		}}
+		})
 		answer, err := b.drainHere(ctx, "", p)
 		if err != nil {
 			return ops.Tally{}, err
 		}
 		l.Expect(answer.FilesTotal, answer.BytesTotal)
-		return tallyOf(answer), nil
+		return transfer.TallyOf(answer), nil
 	case of != "":
 		isAway = func(home bb.NodeID) bool { return home == of }
 	default:
@@ -156,5 +157,5 @@ func (b *buffer) drainTask(l *ops.Lease) (ops.Tally, error) {
 	answer := new(wire.Progress)
 	err := drained{b: b}.addAway(l.Context(), answer, isAway)
 	l.Expect(answer.FilesTotal, answer.BytesTotal)
-	return tallyOf(answer), err
+	return transfer.TallyOf(answer), err
 }

@@ -10,6 +10,7 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/peer"
+	"forebay/bbd/transfer"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -166,7 +167,7 @@ func (b *buffer) flushShares(ctx context.Context, c access.Caller, path string) 
 	for i, node := range nodes {
 		group.Go(func() { errs[i] = b.flushShareAt(ctx, c, node, path) })
 	}
-	answer, err := b.drainHere(ctx, path, &progress{tell: func(*wire.Progress) error { return nil }})
+	answer, err := b.drainHere(ctx, path, transfer.NewProgress(func(*wire.Progress) error { return nil }))
 	if errs[len(nodes)] = err; err == nil {
 		errs[len(nodes)] = firstFailure(answer)
 	}

@@ -9,6 +9,7 @@ import (
 	"forebay/bbd/cluster"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
 	"forebay/internal/wire"
@@ -61,10 +62,10 @@ func (n *nodeDrain) undo() bool {
 // drainNode empties this node: everything dirty is flushed or moved to other nodes, and
 // nothing new is taken in. With to, what these nodes have room for is moved there, and
 // not flushed first. What could not be saved is in the progress.
-func (d *Daemon) drainNode(ctx context.Context, to []bb.NodeID, p *progress) error {
+func (d *Daemon) drainNode(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error {
 	d.draining.begin()
 	err := d.moveAllOut(ctx, to, p)
-	d.draining.end(err == nil && !p.left())
+	d.draining.end(err == nil && !p.Left())
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"forebay/bbd/fabric"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -225,7 +226,7 @@ func (b *buffer) rehome(ctx context.Context, e *bb.Entry, dead bb.NodeID, answer
 func (b *buffer) addLost(answer *wire.NodeForgotten, e *bb.Entry, path string) {
 	answer.LostTotal++
 	answer.LostBytes += e.Size
-	if len(answer.Lost) < maxNamed {
+	if len(answer.Lost) < transfer.MaxNamed {
 		m := wire.FromEntry(e)
 		m.Path = b.address(path)
 		answer.Lost = append(answer.Lost, m)
@@ -311,11 +312,11 @@ func (d *Daemon) nodeDrain(ctx context.Context, r *rpc.Request, m *wire.NodeDrai
 	if len(to) > 0 && len(d.cluster.CandidatesAmong(0, to)) == 0 {
 		return nil, bb.E(bb.Unavailable, "node drain", m.Name, "none of the nodes that are to take what it holds is ready").WithRemedy("see bbctl nodes")
 	}
-	p := newProgress(r)
+	p := transfer.ProgressTo(r)
 	if err := d.drainNode(ctx, to, p); err != nil {
 		return nil, bb.Wrap("node drain", m.Name, err)
 	}
-	return p.done(), nil
+	return p.Done(), nil
 }
 
 // drainOtherNode passes the request on, and the answers back.
@@ -339,7 +340,7 @@ func (d *Daemon) drainOtherNode(ctx context.Context, r *rpc.Request, m *wire.Nod
 	if err != nil {
 		return nil, err
 	}
-	if saved(last) {
+	if transfer.Saved(last) {
 		d.awaitState(ctx, bb.NodeID(m.Name), func(s gossip.State) bool { return s != gossip.Ready })
 	}
 	return last, nil

@@ -7,6 +7,7 @@ import (
 
 	"forebay/bbd/batch"
 	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
 	"forebay/bbd/txn"
 	"forebay/internal/wire"
 )
@@ -54,9 +55,9 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_NODE_LOSS:    rpc.Waiting(d.nodeLoss),
 
 		wire.Type_TYPE_TOKEN:      rpc.Waiting(d.token),
-		wire.Type_TYPE_JOBS:       rpc.Waiting(d.jobs),
-		wire.Type_TYPE_JOB:        rpc.Waiting(d.job),
-		wire.Type_TYPE_JOB_CANCEL: rpc.Waiting(d.cancelJob),
+		wire.Type_TYPE_JOBS:       rpc.Waiting(late(&d.transfers, (*transfer.Service).List)),
+		wire.Type_TYPE_JOB:        rpc.Waiting(late(&d.transfers, (*transfer.Service).Get)),
+		wire.Type_TYPE_JOB_CANCEL: rpc.Waiting(late(&d.transfers, (*transfer.Service).Cancel)),
 
 		wire.Type_TYPE_LIFETIME_OPEN:  rpc.Waiting(late(&d.batch, (*batch.Controller).Open)),
 		wire.Type_TYPE_LIFETIME_LEAVE: rpc.Waiting(late(&d.batch, (*batch.Controller).Leave)),

@@ -18,6 +18,7 @@ import (
 	"forebay/bbd/dedup"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
+	"forebay/bbd/transfer"
 	"forebay/flusher/backing"
 	"forebay/flusher/codec"
 	"forebay/flusher/stage"
@@ -28,62 +29,6 @@ import (
 
 // maxParallel bounds the pieces that a client may have copied at a time.
 const maxParallel = 64
-
-// progress collects what long work has done and tells the client from time to time.
-type progress struct {
-	mu   sync.Mutex
-	now  wire.Progress
-	tell func(*wire.Progress) error
-	last time.Time
-}
-
-// tellEvery is how often progress is sent.
-const tellEvery = 200 * time.Millisecond
-
-func newProgress(r *rpc.Request) *progress {
-	return &progress{tell: func(p *wire.Progress) error { return r.More(p, nil) }}
-}
-
-// update changes the figures and tells the client when it is time to.
-func (p *progress) update(change func(*wire.Progress)) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	change(&p.now)
-	if time.Since(p.last) < tellEvery {
-		return nil
-	}
-	p.last = time.Now()
-	err := p.tell(proto.CloneOf(&p.now))
-	p.now.Names, p.now.Failed = nil, nil // each is told once
-	return err
-}
-
-// left reports whether something could not be done.
-func (p *progress) left() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !saved(&p.now)
-}
-
-// done returns the last message.
-func (p *progress) done() *wire.Progress {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.now.Done = true
-	return proto.CloneOf(&p.now)
-}
-
-// maxNamed bounds the names in one message.
-const maxNamed = 1000
-
-func (p *progress) failed(name string, bytes int64, err error) error {
-	return p.update(func(m *wire.Progress) {
-		m.FailedTotal++
-		if len(m.Failed) < maxNamed {
-			m.Failed = append(m.Failed, &wire.Failure{Path: name, Kind: uint32(bb.KindOf(err)), Reason: err.Error(), Bytes: bytes})
-		}
-	})
-}
 
 // staging is one stage-in or stage-out, seen from the buffer.
 type staging struct {
@@ -130,9 +75,9 @@ func (b *buffer) newStaging(ctx context.Context, c access.Caller, op, at, url st
 }
 
 // options tells the client how far a stage has got.
-func stageOptions(m *wire.Stage, p *progress) stage.Options {
+func stageOptions(m *wire.Stage, p *transfer.Progress) stage.Options {
 	return stage.Options{Parallel: int(m.Parallel), DryRun: m.DryRun, Progress: func(now stage.Progress) {
-		p.update(func(w *wire.Progress) { setProgress(w, &now) })
+		p.Update(func(w *wire.Progress) { setProgress(w, &now) })
 	}}
 }
 
@@ -142,14 +87,14 @@ func setProgress(w *wire.Progress, p *stage.Progress) {
 }
 
 // reported is the last message of a stage.
-func (p *progress) reported(report *stage.Report, err error) (proto.Message, error) {
+func reported(p *transfer.Progress, report *stage.Report, err error) (proto.Message, error) {
 	if err != nil && report.Failed == 0 {
 		return nil, err
 	}
-	m := p.done()
+	m := p.Done()
 	setProgress(m, &report.Progress)
-	m.Names = report.Names[:min(len(report.Names), maxNamed)]
-	for _, f := range report.Failures[:min(len(report.Failures), maxNamed)] {
+	m.Names = report.Names[:min(len(report.Names), transfer.MaxNamed)]
+	for _, f := range report.Failures[:min(len(report.Failures), transfer.MaxNamed)] {
 		m.Failed = append(m.Failed, &wire.Failure{Path: f.Name, Kind: uint32(bb.KindOf(f.Err)), Reason: f.Err.Error(), Bytes: f.Bytes})
 	}
 	return m, nil
@@ -179,13 +124,13 @@ func (d *Daemon) stageIn(ctx context.Context, r *rpc.Request, m *wire.Stage) (pr
 		return nil, err
 	}
 	defer s.remote.Close()
-	if d.hasJobs() && !m.DryRun {
+	if d.transfers.Available() && !m.DryRun {
 		return d.stageJob(ctx, r, ops.StageIn, s, target, name, m)
 	}
 	s.direct = d.cluster != nil
-	p := newProgress(r)
+	p := transfer.ProgressTo(r)
 	report, err := s.stageInHere(ctx, name, s.inTarget(ctx, target, name), stage.InOptions{Options: stageOptions(m, p), Codec: s.b.Spec().Codec})
-	answer, err := p.reported(&report, err)
+	answer, err := reported(p, &report, err)
 	return answer, bb.Wrap("stage-in", m.Url, err)
 }
 

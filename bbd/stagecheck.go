@@ -6,6 +6,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
+	"forebay/bbd/transfer"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -91,7 +92,7 @@ func (s *staging) nameAway(ctx context.Context, status *ops.Status, doubtful map
 		}
 		t := &status.Tally
 		t.Files, t.FailedTotal = max(0, t.Files-1), t.FailedTotal+1
-		if len(t.Failed) < maxNamed {
+		if len(t.Failed) < transfer.MaxNamed {
 			t.Failed = append(t.Failed, ops.Failure{Path: at, Kind: bb.KindOf(err), Reason: err.Error(), Bytes: e.Size})
 		}
 		return nil

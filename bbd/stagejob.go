@@ -11,6 +11,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -37,17 +38,17 @@ type stageTask struct {
 // or from the same place, is followed first: what it has copied is not copied again, but
 // looked at, since it may have begun before something was put there.
 func (d *Daemon) stageJob(ctx context.Context, r *rpc.Request, kind ops.Kind, s *staging, at, name string, m *wire.Stage) (proto.Message, error) {
-	j := d.newJob(r, kind, s.b, m.Key)
+	j := d.transfers.New(r, kind, s.b.current.Load(), m.Key)
 	j.Path, j.URL = m.Path, m.Url
 	if m.Parallel > 0 {
-		j.Options[optionParallel] = fmt.Sprint(m.Parallel)
+		j.Options[transfer.OptionParallel] = fmt.Sprint(m.Parallel)
 	}
 	running, err := d.meta.Operations().Running(ctx, func(o *ops.Operation) bool {
 		return o.Kind == kind && o.Buffer == j.Buffer && o.Path == j.Path && o.URL == j.URL && o.UID == j.UID && o.System == j.System
 	})
 	switch {
 	case err == nil && running.ID != j.ID:
-		if _, err := d.follow(ctx, r, running.ID); err != nil && bb.KindOf(err) != bb.Cancelled && bb.KindOf(err) != bb.NotFound {
+		if _, err := d.transfers.Follow(ctx, r, running.ID); err != nil && bb.KindOf(err) != bb.Cancelled && bb.KindOf(err) != bb.NotFound {
 			return nil, bb.Wrap(string(kind), m.Url, err)
 		}
 	case err != nil && bb.KindOf(err) != bb.NotFound:
@@ -56,7 +57,7 @@ func (d *Daemon) stageJob(ctx context.Context, r *rpc.Request, kind ops.Kind, s 
 	if _, err := d.meta.Operations().Submit(ctx, j, ops.Task{ID: planTask}); err != nil {
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
-	status, err := d.follow(ctx, r, j.ID)
+	status, err := d.transfers.Follow(ctx, r, j.ID)
 	if err != nil {
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
@@ -78,7 +79,7 @@ func (d *Daemon) stageJob(ctx context.Context, r *rpc.Request, kind ops.Kind, s 
 			return nil, bb.Wrap(string(kind), m.Url, err)
 		}
 	}
-	return endOf(&status), nil
+	return transfer.EndOf(&status), nil
 }
 
 // planner gathers files into tasks and adds them.
@@ -140,7 +141,7 @@ func (p *planner) submit(ctx context.Context, node bb.NodeID, t *planned) error 
 
 // taskOptions has a stage tell of a task's progress.
 func taskOptions(l *ops.Lease) stage.Options {
-	parallel, _ := strconv.Atoi(l.Operation.Options[optionParallel])
+	parallel, _ := strconv.Atoi(l.Operation.Options[transfer.OptionParallel])
 	return stage.Options{Parallel: min(parallel, maxParallel), Progress: func(now stage.Progress) { l.Progress(tallyOfStage(&now)) }}
 }
 
@@ -279,7 +280,7 @@ func (s *staging) planOut(l *ops.Lease, source, name string) (t ops.Tally, err e
 		if !s.b.d.cluster.Reachable(node) {
 			if !adoptable(e) {
 				t.FailedTotal++
-				if len(t.Failed) < maxNamed {
+				if len(t.Failed) < transfer.MaxNamed {
 					t.Failed = append(t.Failed, ops.Failure{Path: at, Kind: bb.Unavailable, Reason: awayReason(node), Bytes: e.Size})
 				}
 				return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/transfer"
 	"forebay/flusher/backing"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
@@ -168,7 +169,7 @@ func withOdd(r stage.Report, odd []stage.Failure) stage.Report {
 // tallyOfOdd is what a task has come to that found what cannot be held.
 func tallyOfOdd(odd []stage.Failure) (t ops.Tally) {
 	t.FailedTotal = int64(len(odd))
-	for _, f := range odd[:min(len(odd), maxNamed)] {
+	for _, f := range odd[:min(len(odd), transfer.MaxNamed)] {
 		t.Failed = append(t.Failed, ops.Failure{Path: f.Name, Kind: bb.KindOf(f.Err), Reason: f.Err.Error()})
 	}
 	return t

@@ -9,6 +9,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
 	"forebay/flusher/backing"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
@@ -24,15 +25,15 @@ func (d *Daemon) stageOut(ctx context.Context, r *rpc.Request, m *wire.Stage) (p
 		return nil, err
 	}
 	defer func() { s.remote.Close() }()
-	if d.hasJobs() && !m.DryRun {
+	if d.transfers.Available() && !m.DryRun {
 		return d.stageJob(ctx, r, ops.StageOut, s, source, name, m)
 	}
 	if !m.DryRun {
 		s.sweeps("", true)
 	}
-	p := newProgress(r)
+	p := transfer.ProgressTo(r)
 	report, err := s.stageOutHere(ctx, source, s.outName(ctx, source, name), stageOptions(m, p))
-	answer, err := p.reported(&report, err)
+	answer, err := reported(p, &report, err)
 	return answer, bb.Wrap("stage-out", s.b.address(source), err)
 }
 

@@ -181,7 +181,7 @@ func (d *Daemon) statusFor(c access.Caller, only string) Status {
 	stats := d.store.Stats()
 	s := Status{
 		Node: d.cfg.Node, Instance: d.store.Instance().String(), Life: d.unfinished.Life(), Earlier: d.unfinished.Earlier(), Version: d.cfg.Version,
-		State: d.state.Load().(string), Since: d.since, Admin: d.admin,
+		State: d.state.Load().(string), Since: d.since, Admin: d.listening.admin,
 		Memory: tierStatus(stats.Memory), Disk: tierStatus(stats.Disk),
 		Buffers: []BufferStatus{}, Sessions: []SessionStatus{},
 		Waiting: d.alloc.Status(c), NATS: natsStatus(d.health.Status()), Counters: d.observe.counters(),
@@ -215,7 +215,7 @@ func tierStatus(t store.TierStats) Tier {
 // nothing is known.
 func (d *Daemon) statusOfStart() Status {
 	return Status{
-		Node: d.cfg.Node, Version: d.cfg.Version, State: "starting", Since: d.since, Admin: d.admin,
+		Node: d.cfg.Node, Version: d.cfg.Version, State: "starting", Since: d.since, Admin: d.listening.admin,
 		Buffers: []BufferStatus{}, Sessions: []SessionStatus{}, NATS: natsStatus(d.health.Status()),
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"forebay/bbd/alloc"
 	"forebay/bbd/cluster"
 	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -313,7 +314,7 @@ func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 	return moved.Load()
 }
 
-func (d *Daemon) moveAllOut(ctx context.Context, to []bb.NodeID, p *progress) error {
+func (d *Daemon) moveAllOut(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error {
 	specs, err := d.bufferSpecs(ctx)
 	if err != nil {
 		return err
@@ -334,7 +335,7 @@ func (d *Daemon) moveAllOut(ctx context.Context, to []bb.NodeID, p *progress) er
 }
 
 // moveOut empties one buffer's share of this node.
-func (b *buffer) moveOut(ctx context.Context, to []bb.NodeID, p *progress) error {
+func (b *buffer) moveOut(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error {
 	if len(to) > 0 {
 		if err := b.moveTo(ctx, to, p); err != nil {
 			return err
@@ -343,7 +344,7 @@ func (b *buffer) moveOut(ctx context.Context, to []bb.NodeID, p *progress) error
 	if b.Spec().Backing != "" {
 		// What cannot be flushed now is moved, so nobody waits longer than that takes.
 		flushing, cancel := context.WithTimeout(ctx, b.d.cfg.Flush.DrainTimeout)
-		_, err := b.drainHere(flushing, "", &progress{tell: func(*wire.Progress) error { return nil }})
+		_, err := b.drainHere(flushing, "", transfer.NewProgress(func(*wire.Progress) error { return nil }))
 		cancel()
 		if err != nil && ctx.Err() != nil {
 			return ctx.Err()
@@ -353,7 +354,7 @@ func (b *buffer) moveOut(ctx context.Context, to []bb.NodeID, p *progress) error
 	if err != nil {
 		return err
 	}
-	p.update(func(m *wire.Progress) {
+	p.Update(func(m *wire.Progress) {
 		for i := range homed {
 			m.FilesTotal++
 			m.BytesTotal += homed[i].Size
@@ -380,7 +381,7 @@ func (b *buffer) unsavedHere(ctx context.Context) (homed []bb.Entry, err error) 
 
 // moveTo moves what is closed to the nodes that are to have it. What they do not take is
 // left to be flushed, or moved elsewhere.
-func (b *buffer) moveTo(ctx context.Context, to []bb.NodeID, p *progress) error {
+func (b *buffer) moveTo(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error {
 	homed, err := b.unsavedHere(ctx)
 	if err != nil {
 		return err
@@ -398,7 +399,7 @@ func (b *buffer) moveTo(ctx context.Context, to []bb.NodeID, p *progress) error 
 			if err := b.giveAwayTo(moving, e, b.d.cluster.CandidatesAmong(e.Size, to)); err != nil {
 				return ctx.Err()
 			}
-			return p.update(func(m *wire.Progress) {
+			return p.Update(func(m *wire.Progress) {
 				m.FilesTotal++
 				m.BytesTotal += e.Size
 				m.FilesDone++
@@ -409,15 +410,15 @@ func (b *buffer) moveTo(ctx context.Context, to []bb.NodeID, p *progress) error 
 	return group.Wait()
 }
 
-func (b *buffer) moveOne(ctx context.Context, e *bb.Entry, p *progress) error {
+func (b *buffer) moveOne(ctx context.Context, e *bb.Entry, p *transfer.Progress) error {
 	path, err := b.pathAt(ctx, place{e.Parent, e.Name})
 	if err != nil {
 		return nil // removed meanwhile
 	}
 	if e.Open {
-		return p.update(func(m *wire.Progress) {
+		return p.Update(func(m *wire.Progress) {
 			m.OpenTotal++
-			if len(m.Open) < maxNamed {
+			if len(m.Open) < transfer.MaxNamed {
 				m.Open = append(m.Open, b.address(path))
 			}
 		})
@@ -428,7 +429,7 @@ func (b *buffer) moveOne(ctx context.Context, e *bb.Entry, p *progress) error {
 		return ctx.Err()
 	}
 	if err != nil {
-		return p.failed(b.address(path), e.Size, err)
+		return p.Failed(b.address(path), e.Size, err)
 	}
-	return p.update(func(m *wire.Progress) { m.FilesDone++; m.BytesDone += e.Size })
+	return p.Update(func(m *wire.Progress) { m.FilesDone++; m.BytesDone += e.Size })
 }

@@ -1,0 +1,161 @@
+package transfer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/access"
+	"forebay/bbd/cluster"
+	"forebay/bbd/rpc"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta/gossip"
+	"forebay/meta/ops"
+)
+
+// Performer does what tasks are about.
+type Performer interface {
+	// Perform does a task with the rights of the operation's user, and returns what it has come to,
+	// which counts beside an error too. bb.Unavailable: it is tried again. It may be called
+	// concurrently.
+	Perform(l *ops.Lease) (ops.Tally, error)
+}
+
+// Options are what a Service uses. Its functions may be called concurrently.
+type Options struct {
+	Node       bb.NodeID
+	Epoch      uint64           // this start of the daemon
+	Cluster    *cluster.Cluster // nil: this daemon is alone, and has no operations
+	Operations *ops.Operations
+	Performer  Performer
+	Self       func() gossip.Member // this daemon as others see it
+	Ready      func() bool          // whether it serves
+	Gone       func()               // called once for each instance of a daemon that is gone, by the coordinator
+	// MaySee reports whether a session's user may see what happens in a buffer.
+	MaySee func(ctx context.Context, s *rpc.Session, buffer string) bool
+	Log    *slog.Logger
+}
+
+// Service runs and follows operations. Its methods may be called concurrently, Run once.
+type Service struct {
+	o   Options
+	ctx context.Context // of what it does by itself
+}
+
+// NewService returns a service that works until ctx ends.
+func NewService(ctx context.Context, o Options) *Service { return &Service{o: o, ctx: ctx} }
+
+// The options of an operation; ops.OptionCreated is another one.
+const (
+	OptionParallel = "parallel" // pieces at a time
+	OptionTimeout  = "timeout"  // of a drain
+)
+
+// Available reports whether stages and drains are operations. A daemon alone does them at once;
+// so does one in a cluster with members of a release without operations, as those do.
+func (s *Service) Available() bool {
+	return s.o.Cluster != nil && s.o.Cluster.AllSupport("jobs", wire.VersionJobs) == nil
+}
+
+// New returns an operation for a request on a buffer. The same key of the same user is the same
+// operation; no key is one of its own.
+func (s *Service) New(r *rpc.Request, kind ops.Kind, b *bb.Buffer, key string) ops.Operation {
+	if key == "" {
+		key = fmt.Sprintf("%s.%d.%d.%d", s.o.Node, s.o.Epoch, r.Session().ID(), r.ID())
+	}
+	c := r.Caller()
+	return ops.Operation{
+		ID: ops.ID(string(kind), fmt.Sprint(c.UID, c.System), key), Kind: kind, Buffer: b.Name, UID: c.UID, GID: c.GIDs[0], System: c.System,
+		Options: map[string]string{ops.OptionCreated: fmt.Sprint(b.Created.UnixNano())}, Created: time.Now().Round(0).UTC(),
+	}
+}
+
+// Follow reports to the client how far an operation is until it ends.
+func (s *Service) Follow(ctx context.Context, r *rpc.Request, id string) (ops.Status, error) {
+	var last ops.Status
+	err := s.o.Operations.Watch(ctx, id, func(now ops.Status) {
+		last = now
+		if now.State == ops.Running {
+			_ = r.More(ProgressOf(&now), nil) // if the client is gone, the request ends
+		}
+	})
+	if err == nil && last.State == ops.Cancelled {
+		err = bb.E(bb.Cancelled, string(last.Kind), last.ID, "the job was cancelled")
+	}
+	return last, err
+}
+
+// maxJobs is how many jobs a list names: the newest.
+const maxJobs = 1000
+
+var errNoJobs = bb.E(bb.Unsupported, "jobs", "", "this daemon is alone: what it is asked to do it does at once")
+
+// List lists the operations of the buffers that the user may enter.
+func (s *Service) List(ctx context.Context, r *rpc.Request, _ *wire.Empty) (proto.Message, error) {
+	if s.o.Cluster == nil {
+		return nil, errNoJobs
+	}
+	all, err := s.o.Operations.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []bb.Job{}
+	for i := range all {
+		if len(list) < maxJobs && s.o.MaySee(ctx, r.Session(), all[i].Buffer) {
+			j := jobOf(&all[i])
+			j.Failed, j.Nodes = nil, nil
+			list = append(list, j)
+		}
+	}
+	text, err := json.Marshal(list)
+	return &wire.JobReply{Json: text}, err
+}
+
+// Get describes one operation, or follows it until it ends.
+func (s *Service) Get(ctx context.Context, r *rpc.Request, m *wire.JobRequest) (proto.Message, error) {
+	status, err := s.visible(ctx, r, m.Id)
+	if err != nil {
+		return nil, err
+	}
+	if m.Watch {
+		err := s.o.Operations.Watch(ctx, m.Id, func(now ops.Status) {
+			status = now
+			if text, err := json.Marshal(jobOf(&now)); err == nil && now.State == ops.Running {
+				_ = r.More(&wire.JobReply{Json: text}, nil)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	text, err := json.Marshal(jobOf(&status))
+	return &wire.JobReply{Json: text}, err
+}
+
+// Cancel ends an operation: what waits is dropped, and what is under way ends within seconds.
+func (s *Service) Cancel(ctx context.Context, r *rpc.Request, m *wire.JobRequest) (proto.Message, error) {
+	status, err := s.visible(ctx, r, m.Id)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Caller().Owns(status.UID) {
+		return nil, access.Denied("cancel job", m.Id, "cancel what another user has asked for")
+	}
+	return &wire.Empty{}, s.o.Operations.Cancel(ctx, m.Id)
+}
+
+func (s *Service) visible(ctx context.Context, r *rpc.Request, id string) (ops.Status, error) {
+	if s.o.Cluster == nil {
+		return ops.Status{}, errNoJobs
+	}
+	status, err := s.o.Operations.Status(ctx, id)
+	if err == nil && !s.o.MaySee(ctx, r.Session(), status.Buffer) {
+		err = access.Denied("job", id, "enter its buffer")
+	}
+	return status, err
+}
