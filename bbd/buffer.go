@@ -13,6 +13,7 @@ import (
 	"forebay/bbd/fate"
 	"forebay/bbd/forward"
 	"forebay/bbd/lockrank"
+	"forebay/bbd/namelock"
 	"forebay/bbd/txn"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -39,7 +40,7 @@ type buffer struct {
 	writers *alloc.Writers
 	forward *forward.Buffer
 
-	copyLocks nameLocks // by file: see lockCopies
+	copyLocks namelock.Locks // by file: see lockCopies
 
 	noted *notedOps // what the store has yet to follow
 

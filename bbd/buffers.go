@@ -91,7 +91,7 @@ func (d *Daemon) createBuffer(ctx context.Context, c access.Caller, spec bb.Buff
 	if err := d.checkOverlap(ctx, c, &spec, shared); err != nil {
 		return nil, held, err
 	}
-	unlock, err := d.buffers.changing.lock(ctx, spec.Name)
+	unlock, err := d.buffers.changing.Lock(ctx, spec.Name)
 	if err != nil {
 		return nil, held, bb.Wrap("buffer create", spec.Name, err)
 	}
@@ -321,7 +321,7 @@ func (d *Daemon) destroyBuffer(ctx context.Context, b *buffer, may func(context.
 
 // deleteBuffer takes a buffer out of the namespace, and then of memory.
 func (d *Daemon) deleteBuffer(ctx context.Context, b *buffer) error {
-	unlock, err := d.buffers.changing.lock(ctx, b.name)
+	unlock, err := d.buffers.changing.Lock(ctx, b.name)
 	if err != nil {
 		return err
 	}
@@ -355,7 +355,7 @@ func (d *Daemon) dropBuffer(b *buffer) {
 	b.freezer.destroyed()
 	d.flusher.ForgetBuffer(b.name)
 	b.drop()
-	d.batch.Destroyed(jobBuffer{b})
+	d.work.batch.Destroyed(jobBuffer{b})
 	if err := d.stores.Forget(b.name); err != nil {
 		d.log.Warn("closing the store of a destroyed buffer", "buffer", b.name, "err", err)
 	}

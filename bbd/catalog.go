@@ -212,7 +212,7 @@ func (j *flushJob) Previous() bb.Flushed { return j.entry.Stored() }
 func (j *flushJob) Attempts() []bb.Content { return j.entry.Unrecorded() }
 
 // Attrs are what the file gets in stores that keep attributes.
-func (j *flushJob) Attrs() *backing.Attrs { return attrsOf(&j.entry) }
+func (j *flushJob) Attrs() *backing.Attrs { return backing.AttrsOf(&j.entry) }
 
 // currentFor is how long what a look into the namespace has said is good enough. A node
 // is not declared dead sooner after it was last heard of.

@@ -22,9 +22,11 @@ import (
 	"forebay/bbd/fate"
 	"forebay/bbd/leftovers"
 	"forebay/bbd/lockrank"
+	"forebay/bbd/namelock"
 	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/bbd/share"
+	"forebay/bbd/staging"
 	"forebay/bbd/startup"
 	"forebay/bbd/store"
 	"forebay/bbd/transfer"
@@ -75,23 +77,20 @@ type Daemon struct {
 	epoch uint64 // this start of the daemon
 	since time.Time
 
-	store     *store.Store
-	fabric    *fabric.Fabric // nil: none
-	meta      *meta.Meta
-	health    *kv.Health // of the namespace, before meta is there too
-	flusher   *flusher.Flusher
-	alloc     *alloc.Allocator
-	server    *rpc.Server
-	shares    *userShares
-	stores    *backings.Pool
-	names     *nss.Names // of users, in rules
-	observe   *observe
-	cluster   *cluster.Cluster // nil: alone
-	batch     *batch.Controller
-	txns      *txn.Service
-	transfers *transfer.Service
-	census    censor
-	passing   passing
+	store   *store.Store
+	fabric  *fabric.Fabric // nil: none
+	meta    *meta.Meta
+	health  *kv.Health // of the namespace, before meta is there too
+	flusher *flusher.Flusher
+	alloc   *alloc.Allocator
+	server  *rpc.Server
+	shares  *userShares
+	stores  *backings.Pool
+	names   *nss.Names // of users, in rules
+	observe *observe
+	cluster *cluster.Cluster // nil: alone
+	census  censor
+	passing passing
 
 	unfinished *leftovers.Tracker // set before any store is opened
 
@@ -103,7 +102,7 @@ type Daemon struct {
 	buffers struct {
 		lockorder.Mutex[lockrank.Buffers]
 		byName   map[string]*buffer
-		changing nameLocks // held while the buffer of a name is made, taken up or deleted
+		changing namelock.Locks // held while the buffer of a name is made, taken up or deleted
 	}
 
 	homeless struct { // bytes of buffers that the namespace does not have
@@ -115,6 +114,13 @@ type Daemon struct {
 		admin    string // where the admin server listens
 		tcp      string // where sessions over TCP are accepted
 		sessions []net.Listener
+	}
+
+	work struct { // besides requests about files
+		batch     *batch.Controller
+		txns      *txn.Service
+		transfers *transfer.Service
+		stages    *staging.Service
 	}
 
 	state    atomic.Value             // string: see above
@@ -148,8 +154,8 @@ func New(ctx context.Context, cfg Config) (*Daemon, error) {
 	}
 	d.state.Store("ready")
 	if d.cluster != nil && wire.MaxVersion >= wire.VersionJobs {
-		d.wg.Go(d.transfers.Run)
-		d.wg.Go(d.batch.Run)
+		d.wg.Go(d.work.transfers.Run)
+		d.wg.Go(d.work.batch.Run)
 	}
 	return d, nil
 }
@@ -203,7 +209,8 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	d.epoch = d.nextID()
 	step("the notes of unfinished uploads", nil)
 	d.openStores()
-	d.batch, d.txns, d.transfers = d.newBatch(), d.newTxns(), d.newTransfers()
+	d.work.batch, d.work.txns, d.work.transfers = d.newBatch(), d.newTxns(), d.newTransfers()
+	d.work.stages = d.newStages()
 	noted := d.unfinished.Noted()
 	step("the flusher", nil)
 	if err := d.startFlusher(); err != nil {
@@ -218,7 +225,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	step("the sockets", nil)
-	d.wg.Go(d.txns.Reap) // not before: it moves entries that recover takes up
+	d.wg.Go(d.work.txns.Reap) // not before: it moves entries that recover takes up
 	d.wg.Go(d.watchForgotten)
 	d.wg.Go(func() { d.unfinished.SweepNoted(noted) })
 	if d.cluster != nil {

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
-	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/staging"
 	"forebay/bbd/transfer"
 	"forebay/flusher/backing"
 	"forebay/flusher/plan"
-	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -18,87 +17,6 @@ import (
 // A store's directories come with the files in them. What files do not bring is done here: empty
 // directories, and the modes and times of all. A directory gets its time after what lies in it,
 // which changes that.
-
-// beginOut makes the directories of a tree that is staged out, so that files can be put into
-// them, and returns how many there are, and those in whose place something else lies.
-func (s *staging) beginOut(ctx context.Context, source, name string, dry bool) (dirs int, odd []stage.Failure, err error) {
-	err = s.directories(ctx, source, visitor{enter: func(p string, e *bb.Entry) error {
-		if p == "" {
-			return nil
-		}
-		if dirs++; dry {
-			return nil
-		}
-		opts := s.dirOptions(e, 1)
-		opts.Attrs.Mode |= ownerMay
-		opts.Attrs.MTime = time.Time{}
-		return s.makeDir(ctx, source, name, p, opts, &odd)
-	}})
-	return dirs, odd, err
-}
-
-// endOut gives the directories of a tree that was staged out their modes and times. Those in
-// whose place something else lies are known from the beginning.
-func (s *staging) endOut(ctx context.Context, source, name string) error {
-	var odd []stage.Failure
-	return s.directories(ctx, source, visitor{leave: func(p string, e *bb.Entry, held int) error {
-		if p == "" {
-			return nil
-		}
-		return s.makeDir(ctx, source, name, p, s.dirOptions(e, held), &odd)
-	}})
-}
-
-// directories visits a source, if it is a directory.
-func (s *staging) directories(ctx context.Context, source string, visit visitor) error {
-	e, v, err := s.b.look(ctx, s.cred, "stage-out", source)
-	if err != nil || !e.IsDir() {
-		return err
-	}
-	return s.b.walkTree(ctx, s.cred, &e, v, source, visit)
-}
-
-// dirOptions are those of a directory that holds so many entries. One that is there
-// keeps its mode and time if the user may not change those in the buffer either.
-func (s *staging) dirOptions(e *bb.Entry, held int) backing.DirOptions {
-	return backing.DirOptions{Attrs: *attrsOf(e), Keep: !s.cred.Owns(e.UID), Holds: held > 0}
-}
-
-// makeDir makes a directory of a tree, or adds it to odd if something else lies in its place.
-func (s *staging) makeDir(ctx context.Context, source, name, p string, opts backing.DirOptions, odd *[]stage.Failure) error {
-	at := stage.Under(source, name, p)
-	if at == "" {
-		return nil // the store's own root
-	}
-	err := s.remote.MakeDir(ctx, at, opts)
-	if bb.KindOf(err) == bb.Exists || bb.KindOf(err) == bb.NotDirectory {
-		*odd = append(*odd, stage.Failure{Name: p, Err: err})
-		return nil
-	}
-	return err
-}
-
-// stageOutHere stages out without a job.
-func (s *staging) stageOutHere(ctx context.Context, source, name string, opts stage.Options) (stage.Report, error) {
-	dirs, odd, err := s.beginOut(ctx, source, name, opts.DryRun)
-	if err != nil {
-		return stage.Report{}, err
-	}
-	report, err := stage.Out(ctx, s, source, s.remote, name, opts)
-	if dirs > 0 && report.Files == 0 && bb.KindOf(err) == bb.NotFound {
-		err = nil // empty directories
-	}
-	if !opts.DryRun && ctx.Err() == nil {
-		if ended := s.endOut(ctx, source, name); err == nil {
-			err = ended
-		}
-	}
-	report = withOdd(report, odd)
-	if err == nil {
-		err = report.Err("stage-out")
-	}
-	return report, err
-}
 
 // saveDirs makes the directories at a path and below it on the buffer's store, and gives them
 // their modes and times. It returns those that could not be made. Where foreign files are kept,
@@ -109,9 +27,9 @@ func (b *buffer) saveDirs(ctx context.Context, below string) ([]*wire.Failure, e
 		d := &savedDirs{b: b}
 		e, v, err := b.look(ctx, system, "drain", below)
 		if err == nil && e.IsDir() {
-			err = b.walkTree(ctx, system, &e, v, below, visitor{
-				enter: func(p string, e *bb.Entry) error { return d.make(ctx, p, e) },
-				leave: func(p string, e *bb.Entry, held int) error { return d.save(ctx, p, e, held) },
+			err = b.walkTree(ctx, system, &e, v, below, staging.Visitor{
+				Enter: func(p string, e *bb.Entry) error { return d.make(ctx, p, e) },
+				Leave: func(p string, e *bb.Entry, held int) error { return d.save(ctx, p, e, held) },
 			})
 		}
 		switch {
@@ -159,9 +77,9 @@ func (d *savedDirs) put(ctx context.Context, p string, e *bb.Entry, opts backing
 			return err
 		}
 	}
-	opts.Attrs = *attrsOf(e)
+	opts.Attrs = *backing.AttrsOf(e)
 	if os.Geteuid() != 0 {
-		opts.Attrs.Mode |= ownerMay // the daemon goes on writing there
+		opts.Attrs.Mode |= staging.OwnerMay // the daemon goes on writing there
 	}
 	return d.to.MakeDir(ctx, p, opts)
 }

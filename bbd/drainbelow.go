@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/bbd/fate"
 	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
@@ -343,7 +344,7 @@ func (d drained) addAway(ctx context.Context, answer *wire.Progress, isAway func
 			path = e.Name
 		}
 		answer.Failed = append(answer.Failed, &wire.Failure{
-			Path: path, Kind: uint32(bb.Unavailable), Bytes: e.Size, Reason: awayReason(d.b.home(e)),
+			Path: path, Kind: uint32(bb.Unavailable), Bytes: e.Size, Reason: cluster.AwayReason(d.b.home(e)),
 		})
 		return nil
 	})

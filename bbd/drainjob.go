@@ -41,7 +41,7 @@ func (d *Daemon) drainCluster(ctx, timed context.Context, r *rpc.Request, b *buf
 	var before map[content]string
 	again := proto.CloneOf(m)
 	for round := range maxMoves {
-		if b.d.transfers.Available() && m.Below == "" && !m.Overwrite {
+		if b.d.work.transfers.Available() && m.Below == "" && !m.Overwrite {
 			answer, err = d.drainOnce(ctx, r, b, again)
 		} else {
 			answer, err = d.drainEach(ctx, timed, r, b, again)
@@ -95,14 +95,14 @@ func (d *Daemon) drainOnce(ctx context.Context, r *rpc.Request, b *buffer, m *wi
 	if err != nil {
 		return nil, err
 	}
-	j := d.transfers.New(r, ops.Drain, b.current.Load(), m.Key)
+	j := d.work.transfers.New(r, ops.Drain, b.current.Load(), m.Key)
 	j.Options[transfer.OptionTimeout] = time.Duration(m.TimeoutNs).String()
 	if _, err := b.d.meta.Operations().Submit(ctx, j, tasks...); err != nil {
 		return nil, err
 	}
 	timed, cancel := drainEnds(ctx, m)
 	defer cancel()
-	s, err := d.transfers.Follow(timed, r, j.ID)
+	s, err := d.work.transfers.Follow(timed, r, j.ID)
 	switch {
 	case err != nil && (timed.Err() == nil || ctx.Err() != nil):
 		return nil, err

@@ -363,9 +363,6 @@ func (d *Daemon) ForgetQueue(name, path string) {
 	}
 }
 
-// InDoubt is inDoubt for tests.
-var InDoubt = inDoubt
-
 // SetEntryBack gives a file the entry that it had: what a namespace does that has gone back.
 func (d *Daemon) SetEntryBack(ctx context.Context, buffer, path string, was bb.Entry) error {
 	b := d.buffers.byName[buffer]

@@ -12,7 +12,7 @@ import (
 
 // lookUpBuffer takes a buffer up that another daemon has made.
 func (d *Daemon) lookUpBuffer(ctx context.Context, name string) (*buffer, error) {
-	unlock, err := d.buffers.changing.lock(ctx, name)
+	unlock, err := d.buffers.changing.Lock(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (d *Daemon) followBuffers() {
 }
 
 func (d *Daemon) bufferChanged(now meta.BufferChange) {
-	unlock, err := d.buffers.changing.lock(d.ctx, now.Name)
+	unlock, err := d.buffers.changing.Lock(d.ctx, now.Name)
 	if err != nil {
 		return // the daemon stops
 	}

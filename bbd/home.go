@@ -3,7 +3,6 @@ package bbd
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
@@ -108,11 +107,5 @@ func (e *elsewhereError) Error() string { return "its home is node " + string(e.
 // has begun one meanwhile: its writers go on with that.
 var errSuperseded = errors.New("another node has begun a generation of this file meanwhile")
 
-// away says that a node is the home of a file and does not answer.
-func away(op, path string, node bb.NodeID) error {
-	return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Node: node, Err: errors.New(awayReason(node))}
-}
-
-func awayReason(node bb.NodeID) string {
-	return fmt.Sprintf("its home, node %s, does not answer", node)
-}
+// Owner returns the node.
+func (e *elsewhereError) Owner() bb.NodeID { return e.node }

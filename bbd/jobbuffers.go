@@ -6,6 +6,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/batch"
+	"forebay/bbd/staging"
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -151,12 +152,12 @@ func (j jobBuffer) Destroy(ctx context.Context, check func(context.Context) erro
 type jobTransfers struct{ d *Daemon }
 
 // StageTasks returns the tasks that a stage begins with.
-func (jobTransfers) StageTasks() []ops.Task { return []ops.Task{{ID: planTask}} }
+func (jobTransfers) StageTasks() []ops.Task { return staging.Tasks() }
 
 // DrainTasks returns the tasks of a drain.
 func (jobTransfers) DrainTasks(nodes []bb.NodeID) ([]ops.Task, error) { return tasksOfDrain(nodes) }
 
 // StagedAway adds the files that went with a node.
 func (t jobTransfers) StagedAway(ctx context.Context, c access.Caller, s *ops.Status) error {
-	return t.d.jobStagedAway(ctx, c, s)
+	return t.d.work.stages.StagedAway(ctx, c, s)
 }

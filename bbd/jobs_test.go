@@ -15,7 +15,6 @@ import (
 	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 	"forebay/internal/bb"
-	"forebay/meta/gossip"
 )
 
 // source makes a directory of count files.
@@ -343,25 +342,5 @@ func TestStageInJobNodeGone(t *testing.T) {
 	}
 	if again := stageIn(nodes[1].dial()); len(again) != len(named) {
 		t.Errorf("%d files are named again, want %d", len(again), len(named))
-	}
-}
-
-// What a node copied is in doubt when it is away, and when it has come back since.
-func TestStageInDoubt(t *testing.T) {
-	began := time.Now()
-	for name, c := range map[string]struct {
-		state gossip.State
-		since time.Time
-		known bool
-		want  bool
-	}{
-		"there since before": {gossip.Ready, began.Add(-time.Second), true, false},
-		"came back":          {gossip.Ready, began.Add(time.Second), true, true},
-		"dead":               {gossip.Dead, began.Add(time.Second), true, true},
-		"unknown":            {known: false, want: true},
-	} {
-		if got := bbd.InDoubt(&gossip.Member{State: c.state, Since: c.since}, c.known, began); got != c.want {
-			t.Errorf("%s: %t, want %t", name, got, c.want)
-		}
 	}
 }

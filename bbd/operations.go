@@ -7,6 +7,7 @@ import (
 
 	"forebay/bbd/batch"
 	"forebay/bbd/rpc"
+	"forebay/bbd/staging"
 	"forebay/bbd/transfer"
 	"forebay/bbd/txn"
 	"forebay/internal/wire"
@@ -43,8 +44,8 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_RETURN:  rpc.Quick(d.returnLease).WithToken(),
 
 		wire.Type_TYPE_DRAIN:     rpc.Waiting(d.drain).WithToken(),
-		wire.Type_TYPE_STAGE_IN:  rpc.Waiting(d.stageIn),
-		wire.Type_TYPE_STAGE_OUT: rpc.Waiting(d.stageOut),
+		wire.Type_TYPE_STAGE_IN:  rpc.Waiting(late(&d.work.stages, (*staging.Service).In)),
+		wire.Type_TYPE_STAGE_OUT: rpc.Waiting(late(&d.work.stages, (*staging.Service).Out)),
 		wire.Type_TYPE_VERIFY:    rpc.Waiting(d.verify),
 		wire.Type_TYPE_RECEIPT:   rpc.Waiting(d.receipt).WithToken(),
 
@@ -55,23 +56,23 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_NODE_LOSS:    rpc.Waiting(d.nodeLoss),
 
 		wire.Type_TYPE_TOKEN:      rpc.Waiting(d.token),
-		wire.Type_TYPE_JOBS:       rpc.Waiting(late(&d.transfers, (*transfer.Service).List)),
-		wire.Type_TYPE_JOB:        rpc.Waiting(late(&d.transfers, (*transfer.Service).Get)),
-		wire.Type_TYPE_JOB_CANCEL: rpc.Waiting(late(&d.transfers, (*transfer.Service).Cancel)),
+		wire.Type_TYPE_JOBS:       rpc.Waiting(late(&d.work.transfers, (*transfer.Service).List)),
+		wire.Type_TYPE_JOB:        rpc.Waiting(late(&d.work.transfers, (*transfer.Service).Get)),
+		wire.Type_TYPE_JOB_CANCEL: rpc.Waiting(late(&d.work.transfers, (*transfer.Service).Cancel)),
 
-		wire.Type_TYPE_LIFETIME_OPEN:  rpc.Waiting(late(&d.batch, (*batch.Controller).Open)),
-		wire.Type_TYPE_LIFETIME_LEAVE: rpc.Waiting(late(&d.batch, (*batch.Controller).Leave)),
-		wire.Type_TYPE_LIFETIME_END:   rpc.Waiting(late(&d.batch, (*batch.Controller).End)),
-		wire.Type_TYPE_LIFETIME_DUE:   rpc.Waiting(late(&d.batch, (*batch.Controller).Due)),
-		wire.Type_TYPE_LIFETIMES:      rpc.Waiting(late(&d.batch, (*batch.Controller).List)),
+		wire.Type_TYPE_LIFETIME_OPEN:  rpc.Waiting(late(&d.work.batch, (*batch.Controller).Open)),
+		wire.Type_TYPE_LIFETIME_LEAVE: rpc.Waiting(late(&d.work.batch, (*batch.Controller).Leave)),
+		wire.Type_TYPE_LIFETIME_END:   rpc.Waiting(late(&d.work.batch, (*batch.Controller).End)),
+		wire.Type_TYPE_LIFETIME_DUE:   rpc.Waiting(late(&d.work.batch, (*batch.Controller).Due)),
+		wire.Type_TYPE_LIFETIMES:      rpc.Waiting(late(&d.work.batch, (*batch.Controller).List)),
 
-		wire.Type_TYPE_TXN_BEGIN:  rpc.Waiting(late(&d.txns, (*txn.Service).Begin)).WithToken(),
-		wire.Type_TYPE_TXN_ADOPT:  rpc.Waiting(late(&d.txns, (*txn.Service).Adopt)).WithToken(),
-		wire.Type_TYPE_TXN_COMMIT: rpc.Waiting(late(&d.txns, (*txn.Service).Commit)).WithToken(),
-		wire.Type_TYPE_TXN_ABORT:  rpc.Waiting(late(&d.txns, (*txn.Service).Abort)).WithToken(),
-		wire.Type_TYPE_TXN_RENEW:  rpc.Waiting(late(&d.txns, (*txn.Service).Renew)).WithToken(),
-		wire.Type_TYPE_TXN_GET:    rpc.Waiting(late(&d.txns, (*txn.Service).Get)).WithToken(),
-		wire.Type_TYPE_TXN_LIST:   rpc.Waiting(late(&d.txns, (*txn.Service).List)),
+		wire.Type_TYPE_TXN_BEGIN:  rpc.Waiting(late(&d.work.txns, (*txn.Service).Begin)).WithToken(),
+		wire.Type_TYPE_TXN_ADOPT:  rpc.Waiting(late(&d.work.txns, (*txn.Service).Adopt)).WithToken(),
+		wire.Type_TYPE_TXN_COMMIT: rpc.Waiting(late(&d.work.txns, (*txn.Service).Commit)).WithToken(),
+		wire.Type_TYPE_TXN_ABORT:  rpc.Waiting(late(&d.work.txns, (*txn.Service).Abort)).WithToken(),
+		wire.Type_TYPE_TXN_RENEW:  rpc.Waiting(late(&d.work.txns, (*txn.Service).Renew)).WithToken(),
+		wire.Type_TYPE_TXN_GET:    rpc.Waiting(late(&d.work.txns, (*txn.Service).Get)).WithToken(),
+		wire.Type_TYPE_TXN_LIST:   rpc.Waiting(late(&d.work.txns, (*txn.Service).List)),
 
 		wire.Type_TYPE_TAKE:      rpc.Waiting(d.take),
 		wire.Type_TYPE_REPLICATE: rpc.Waiting(d.replicate),

@@ -260,7 +260,7 @@ func (b *buffer) promote(ctx context.Context, e *bb.Entry, file bb.FileID, n bb.
 // this node until the answer is carried out: one request may discard a second copy that
 // another one makes the file.
 func (b *buffer) lockCopies(ctx context.Context, file bb.FileID) (unlock func(), err error) {
-	return b.copyLocks.lock(ctx, strconv.FormatUint(uint64(file), 16))
+	return b.copyLocks.Lock(ctx, strconv.FormatUint(uint64(file), 16))
 }
 
 // recoverReplica keeps the second copy of a file that recovery found, if it counts.

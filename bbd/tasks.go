@@ -51,9 +51,11 @@ func (p performer) Perform(l *ops.Lease) (ops.Tally, error) {
 	case ops.Drain:
 		return b.drainTask(l)
 	case ops.StageIn:
-		return b.stageInTask(l, c)
+		d.staging.Add(1)
+		defer d.staging.Add(-1)
+		return d.work.stages.InTask(l, stagingBuffer{b}, c)
 	case ops.StageOut:
-		return b.stageOutTask(l, c)
+		return d.work.stages.OutTask(l, stagingBuffer{b}, c)
 	}
 	return ops.Tally{}, bb.E(bb.Unsupported, "job", string(j.Kind), "this daemon does not know such jobs")
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"io/fs"
 	"time"
+
+	"forebay/internal/bb"
 )
 
 // Store is one root in a backing store: a directory, or a prefix in a bucket.
@@ -220,4 +222,9 @@ func Described(r io.Reader) (Object, bool) {
 		return Object{}, false
 	}
 	return d.Object()
+}
+
+// AttrsOf returns the attributes of an entry.
+func AttrsOf(e *bb.Entry) *Attrs {
+	return &Attrs{Mode: e.Mode, UID: e.UID, GID: e.GID, MTime: e.MTime}
 }

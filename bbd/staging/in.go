@@ -1,4 +1,4 @@
-package bbd
+package staging
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
-	"forebay/bbd/dedup"
+	"forebay/bbd/cluster"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/bbd/transfer"
@@ -30,9 +30,10 @@ import (
 // maxParallel bounds the pieces that a client may have copied at a time.
 const maxParallel = 64
 
-// staging is one stage-in or stage-out, seen from the buffer.
-type staging struct {
-	b      *buffer
+// job is one stage-in or stage-out, seen from the buffer.
+type job struct {
+	of     *Service
+	b      Buffer
 	cred   access.Caller
 	remote backing.Store
 	url    string
@@ -42,36 +43,36 @@ type staging struct {
 	made   sync.Map // directories that are there: path to nothing
 }
 
-// newStaging checks a request and opens its store. The name is that of the file or
+// request checks a request and opens its store. The name is that of the file or
 // directory below the store's root.
-func (d *Daemon) newStaging(ctx context.Context, r *rpc.Request, op string, m *wire.Stage) (s *staging, target, name string, err error) {
-	b, err := d.bufferFor(ctx, r.Session(), op, m.Buffer)
+func (v *Service) request(ctx context.Context, r *rpc.Request, op string, m *wire.Stage) (s *job, target, name string, err error) {
+	b, err := v.o.Buffers.For(ctx, r.Session(), op, m.Buffer)
 	if err != nil {
 		return nil, "", "", err
 	}
 	if m.Parallel > maxParallel {
 		return nil, "", "", bb.E(bb.Invalid, op, fmt.Sprint(m.Parallel), fmt.Sprintf("at most %d pieces are copied at a time", maxParallel))
 	}
-	return b.newStaging(ctx, *r.Caller(), op, m.Path, m.Url)
+	return v.open(ctx, b, *r.Caller(), op, m.Path, m.Url)
 }
 
-func (b *buffer) newStaging(ctx context.Context, c access.Caller, op, at, url string) (s *staging, target, name string, err error) {
+func (v *Service) open(ctx context.Context, b Buffer, c access.Caller, op, at, url string) (s *job, target, name string, err error) {
 	if target, err = bb.CleanPath(at); err != nil {
-		return nil, "", "", bb.Wrap(op, b.address(""), err)
+		return nil, "", "", bb.Wrap(op, address(b, ""), err)
 	}
 	where, err := bb.ParseBacking(url)
 	if err != nil {
 		return nil, "", "", bb.Wrap(op, url, err)
 	}
 	root, name := splitURL(where, url)
-	if where.Scheme == "file" && b.d.inside(where.Path) {
+	if where.Scheme == "file" && v.o.Inside(where.Path) {
 		return nil, "", "", bb.E(bb.Invalid, op, url, "lies in the daemon's own folder")
 	}
-	remote, err := b.d.stores.OpenURL(ctx, c, root, b.Spec())
+	remote, err := v.o.Open(ctx, c, root, b.Spec())
 	if err != nil {
 		return nil, "", "", bb.Wrap(op, url, err)
 	}
-	return &staging{b: b, cred: c, remote: remote, url: url, root: root}, target, name, nil
+	return &job{of: v, b: b, cred: c, remote: remote, url: url, root: root}, target, name, nil
 }
 
 // options tells the client how far a stage has got.
@@ -117,17 +118,17 @@ func splitURL(where bb.Backing, url string) (root, name string) {
 	return "s3://" + where.Bucket + "/" + strings.TrimSuffix(dir, "/") + query, name
 }
 
-// stageIn copies one object, or all below a prefix, into the buffer.
-func (d *Daemon) stageIn(ctx context.Context, r *rpc.Request, m *wire.Stage) (proto.Message, error) {
-	s, target, name, err := d.newStaging(ctx, r, "stage-in", m)
+// In copies one object, or all below a prefix, into the buffer.
+func (v *Service) In(ctx context.Context, r *rpc.Request, m *wire.Stage) (proto.Message, error) {
+	s, target, name, err := v.request(ctx, r, "stage-in", m)
 	if err != nil {
 		return nil, err
 	}
 	defer s.remote.Close()
-	if d.transfers.Available() && !m.DryRun {
-		return d.stageJob(ctx, r, ops.StageIn, s, target, name, m)
+	if v.o.Transfers.Available() && !m.DryRun {
+		return v.run(ctx, r, ops.StageIn, s, target, name, m)
 	}
-	s.direct = d.cluster != nil
+	s.direct = v.o.Cluster != nil
 	p := transfer.ProgressTo(r)
 	report, err := s.stageInHere(ctx, name, s.inTarget(ctx, target, name), stage.InOptions{Options: stageOptions(m, p), Codec: s.b.Spec().Codec})
 	answer, err := reported(p, &report, err)
@@ -136,8 +137,8 @@ func (d *Daemon) stageIn(ctx context.Context, r *rpc.Request, m *wire.Stage) (pr
 
 // inTarget is the path that a name is staged in to: a file goes into a directory, as
 // with cp.
-func (s *staging) inTarget(ctx context.Context, target, name string) string {
-	if e, err := s.b.lookup(ctx, s.cred, "stage-in", target); name != "" && err == nil && e.IsDir() {
+func (s *job) inTarget(ctx context.Context, target, name string) string {
+	if e, err := s.b.Lookup(ctx, s.cred, "stage-in", target); name != "" && err == nil && e.IsDir() {
 		if _, err := s.remote.Stat(ctx, name); err == nil {
 			return path.Join(target, path.Base(name))
 		}
@@ -145,12 +146,12 @@ func (s *staging) inTarget(ctx context.Context, target, name string) string {
 	return target
 }
 
-var _ stage.Sink = (*staging)(nil)
+var _ stage.Sink = (*job)(nil)
 
 // Same reports whether a file is there already: as flushed to this very object, or of
 // the same size and checksum, or time where the store keeps no checksums.
-func (s *staging) Same(ctx context.Context, target string, o *backing.Object, codecName string) (bool, error) {
-	e, err := s.b.lookup(ctx, s.cred, "stage-in", target)
+func (s *job) Same(ctx context.Context, target string, o *backing.Object, codecName string) (bool, error) {
+	e, err := s.b.Lookup(ctx, s.cred, "stage-in", target)
 	if err != nil {
 		if bb.KindOf(err) == bb.NotFound {
 			err = nil
@@ -171,11 +172,11 @@ func (s *staging) Same(ctx context.Context, target string, o *backing.Object, co
 	return same, nil
 }
 
-func (s *staging) same(e *bb.Entry, target string, o backing.Object, codecName string) bool {
+func (s *job) same(e *bb.Entry, target string, o backing.Object, codecName string) bool {
 	switch {
 	case e.Type != bb.TypeFile || e.Open || e.Lost:
 		return false
-	case s.b.d.cluster != nil && s.atHand(e, target, nil) != nil:
+	case s.of.o.Cluster != nil && s.atHand(e, target, nil) != nil:
 		return false // Create says where it is
 	case e.Flushed.Generation == e.Generation && e.Flushed.ETag != "" && s.isOwn(target, o, codecName):
 		return e.Flushed.ETag == o.ETag
@@ -188,7 +189,7 @@ func (s *staging) same(e *bb.Entry, target string, o backing.Object, codecName s
 }
 
 // isOwn reports whether an object is the one that the file's flush would write.
-func (s *staging) isOwn(target string, o backing.Object, codecName string) bool {
+func (s *job) isOwn(target string, o backing.Object, codecName string) bool {
 	spec := s.b.Spec()
 	return spec.Backing != "" && spec.Codec == codecName &&
 		objectURL(s.url, o.Name) == objectURL(spec.Backing, "")+"/"+target+codec.Suffix(codecName)
@@ -213,7 +214,7 @@ func objectURL(url, name string) string {
 }
 
 // Create begins a file, and the directories above it.
-func (s *staging) Create(ctx context.Context, target string, o backing.Object) (stage.File, error) {
+func (s *job) Create(ctx context.Context, target string, o backing.Object) (stage.File, error) {
 	if err := s.makeDirs(ctx, path.Dir(target)); err != nil {
 		return nil, err
 	}
@@ -222,11 +223,11 @@ func (s *staging) Create(ctx context.Context, target string, o backing.Object) (
 		mode = o.Mode
 	}
 	_, there := s.there.LoadAndDelete(target)
-	f, err := s.b.openWrite(ctx, s.cred, openOptions{path: target, create: true, truncate: true, mode: mode})
-	if elsewhere := (*elsewhereError)(nil); errors.As(err, &elsewhere) && !s.b.d.cluster.Reachable(elsewhere.node) {
-		return nil, away("stage-in", s.b.address(target), elsewhere.node)
+	f, err := s.b.Create(ctx, s.cred, target, mode)
+	if elsewhere := NotOwner(nil); errors.As(err, &elsewhere) && !s.of.o.Cluster.Reachable(elsewhere.Owner()) {
+		return nil, cluster.Away("stage-in", s.address(target), elsewhere.Owner())
 	} else if elsewhere != nil && s.direct {
-		return nil, bb.E(bb.Busy, "stage-in", s.b.address(target), "it is dirty at its home, node "+string(elsewhere.node)+", and only a job can replace it there").
+		return nil, bb.E(bb.Busy, "stage-in", s.address(target), "it is dirty at its home, node "+string(elsewhere.Owner())+", and only a job can replace it there").
 			WithRemedy("drain the buffer first, or upgrade the daemons that know of no jobs: see bbctl nodes")
 	}
 	if err != nil {
@@ -235,14 +236,14 @@ func (s *staging) Create(ctx context.Context, target string, o backing.Object) (
 	return &stagedFile{s: s, f: f, target: target, object: o, there: there}, nil
 }
 
-func (s *staging) makeDirs(ctx context.Context, dir string) error {
+func (s *job) makeDirs(ctx context.Context, dir string) error {
 	if _, ok := s.made.Load(dir); ok || dir == "." {
 		return nil
 	}
 	if err := s.makeDirs(ctx, path.Dir(dir)); err != nil {
 		return err
 	}
-	_, err := s.b.mkdir(ctx, s.cred, dir, 0o755)
+	err := s.b.MakeDir(ctx, s.cred, dir, 0o755)
 	if err != nil && bb.KindOf(err) != bb.Exists {
 		return err
 	}
@@ -253,8 +254,8 @@ func (s *staging) makeDirs(ctx context.Context, dir string) error {
 // stagedFile is a file whose bytes come from a store. One that comes from where the
 // buffer flushes it to is clean from the start.
 type stagedFile struct {
-	s      *staging
-	f      *openFile
+	s      *job
+	f      File
 	target string
 	object backing.Object
 	there  bool // the name had a file, whose mode a new generation takes over
@@ -268,7 +269,7 @@ func (f *stagedFile) Fill(ctx context.Context, offset, n int64, from io.Reader) 
 	if n < 0 {
 		n = bb.MaxFileSize
 	}
-	w := f.s.b.writers.Of(f.s.cred.UID, f.s.b.tierOf(ctx, f.target))
+	w := f.s.b.Segments(ctx, f.s.cred.UID, f.target)
 	var done int64
 	for done < n {
 		got, err := f.fillOne(ctx, w, offset+done, min(n-done, alloc.MaxExtent), from)
@@ -294,7 +295,7 @@ func (f *stagedFile) fillOne(ctx context.Context, w *alloc.Writer, offset, n int
 	if got == 0 {
 		return 0, err
 	}
-	stageErr := f.f.stage(ctx, []store.NewExtent{{
+	stageErr := f.f.Stage(ctx, []store.NewExtent{{
 		Lease: room.Lease, SegmentOffset: room.Offset, FileOffset: offset, Length: got, Checksum: sum,
 	}})
 	if stageErr != nil {
@@ -305,29 +306,27 @@ func (f *stagedFile) fillOne(ctx context.Context, w *alloc.Writer, offset, n int
 
 // Publish shows the file, if all of it came.
 func (f *stagedFile) Publish(ctx context.Context, size int64) error {
-	if err := f.f.stage(ctx, nil); err != nil {
+	if err := f.f.Stage(ctx, nil); err != nil {
 		return err
 	}
-	if got := f.f.stagedSize(); got != size {
-		return bb.E(bb.Checksum, "stage-in", f.s.b.address(f.target), fmt.Sprintf("%d bytes came, the store announced %d", got, size))
+	if got := f.f.StagedSize(); got != size {
+		return bb.E(bb.Checksum, "stage-in", f.s.address(f.target), fmt.Sprintf("%d bytes came, the store announced %d", got, size))
 	}
 	codecName := f.codec()
 	if f.s.isOwn(f.target, f.object, codecName) {
-		f.f.setFlushed(bb.Flushed{
+		f.f.SetFlushed(bb.Flushed{
 			ETag: f.object.ETag, Size: f.object.Size, Checksum: f.object.Checksum, Codec: codecName,
-			At: time.Now(), By: f.s.b.d.cfg.Node,
+			At: time.Now(), By: f.s.of.o.Node,
 		})
 	}
-	if err := f.s.b.enter(ctx, "stage-in"); err != nil {
+	return f.s.b.Change(ctx, "stage-in", func() error {
+		err := f.f.Close(ctx, f.object.MTime)
+		f.ended = err == nil
+		if err == nil && (f.there || f.described) {
+			err = f.s.Keep(ctx, f.target, f.object)
+		}
 		return err
-	}
-	defer f.s.b.freezer.leave()
-	_, err := f.f.close(ctx, dedup.ID{}, nil, f.object.MTime)
-	f.ended = err == nil
-	if err == nil && (f.there || f.described) {
-		err = f.s.Keep(ctx, f.target, f.object)
-	}
-	return err
+	})
 }
 
 // Describe takes the mode and the time that a listing did not say.
@@ -351,6 +350,6 @@ func (f *stagedFile) codec() string {
 func (f *stagedFile) Abort() {
 	if !f.ended {
 		f.ended = true
-		f.f.cancel(f.s.b.d.ctx)
+		f.f.Cancel()
 	}
 }

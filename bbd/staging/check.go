@@ -1,4 +1,4 @@
-package bbd
+package staging
 
 import (
 	"context"
@@ -28,16 +28,16 @@ func inDoubt(m *gossip.Member, known bool, since time.Time) bool {
 
 // takenPart returns the nodes that took part in a job and may not have what they copied any
 // more, and of each whether it does not answer now. Gossip alone notices that later.
-func (d *Daemon) takenPart(ctx context.Context, s *ops.Status) map[bb.NodeID]bool {
+func (v *Service) takenPart(ctx context.Context, s *ops.Status) map[bb.NodeID]bool {
 	doubtful := map[bb.NodeID]bool{}
 	for node := range s.ByNode {
-		if node == d.cfg.Node {
+		if node == v.o.Node {
 			continue
 		}
 		within, cancel := context.WithTimeout(ctx, askWithin)
-		err := d.cluster.Ask(within, node, access.Daemon(), wire.Type_TYPE_NODES, &wire.Empty{}, &wire.Nodes{})
+		err := v.o.Cluster.Ask(within, node, access.Daemon(), wire.Type_TYPE_NODES, &wire.Empty{}, &wire.Nodes{})
 		cancel()
-		if m, known := d.cluster.Member(node); err != nil || inDoubt(&m, known, s.Created) {
+		if m, known := v.o.Cluster.Member(node); err != nil || inDoubt(&m, known, s.Created) {
 			doubtful[node] = err != nil
 		}
 	}
@@ -45,26 +45,26 @@ func (d *Daemon) takenPart(ctx context.Context, s *ops.Status) map[bb.NodeID]boo
 }
 
 // stagedAway adds to what a stage-in has come to the files that went with a node.
-func (s *staging) stagedAway(ctx context.Context, status *ops.Status, target, name string) error {
-	doubtful := s.b.d.takenPart(ctx, status)
+func (s *job) stagedAway(ctx context.Context, status *ops.Status, target, name string) error {
+	doubtful := s.of.takenPart(ctx, status)
 	if len(doubtful) == 0 {
 		return nil
 	}
 	return s.nameAway(ctx, status, doubtful, target, name)
 }
 
-// jobStagedAway is stagedAway for a stage-in that a batch job waits for. It opens the store
+// StagedAway is stagedAway for a stage-in that a batch job waits for. It opens the store
 // only where a node is in doubt.
-func (d *Daemon) jobStagedAway(ctx context.Context, c access.Caller, status *ops.Status) error {
-	doubtful := d.takenPart(ctx, status)
+func (v *Service) StagedAway(ctx context.Context, c access.Caller, status *ops.Status) error {
+	doubtful := v.takenPart(ctx, status)
 	if len(doubtful) == 0 {
 		return nil
 	}
-	b, err := d.buffer(ctx, status.Buffer)
+	b, err := v.o.Buffers.Buffer(ctx, status.Buffer)
 	if err != nil {
 		return err
 	}
-	s, target, name, err := b.newStaging(ctx, c, "stage-in", status.Path, status.URL)
+	s, target, name, err := v.open(ctx, b, c, "stage-in", status.Path, status.URL)
 	if err != nil {
 		return err
 	}
@@ -73,14 +73,14 @@ func (d *Daemon) jobStagedAway(ctx context.Context, c access.Caller, status *ops
 }
 
 // nameAway looks at all files that were to be staged in, and names those that cannot be read.
-func (s *staging) nameAway(ctx context.Context, status *ops.Status, doubtful map[bb.NodeID]bool, target, name string) error {
+func (s *job) nameAway(ctx context.Context, status *ops.Status, doubtful map[bb.NodeID]bool, target, name string) error {
 	failed := map[string]bool{}
 	for _, f := range status.Tally.Failed {
 		failed[f.Path] = true
 	}
 	return stage.Find(ctx, s.remote, name, s.inTarget(ctx, target, name), func(f stage.Found) error {
 		at, _ := stage.Plain(f.Target, s.b.Spec().Codec)
-		e, err := s.b.lookup(ctx, s.cred, "stage-in", at)
+		e, err := s.b.Lookup(ctx, s.cred, "stage-in", at)
 		if bb.KindOf(err) == bb.NotFound {
 			return nil // removed since, or it failed
 		}
@@ -101,18 +101,18 @@ func (s *staging) nameAway(ctx context.Context, status *ops.Status, doubtful map
 
 // atHand returns nil if the bytes of a file that was staged in can be read: where they are,
 // or from the store. Gone are nodes that were found not to answer.
-func (s *staging) atHand(e *bb.Entry, at string, gone map[bb.NodeID]bool) error {
-	node := s.b.home(e)
+func (s *job) atHand(e *bb.Entry, at string, gone map[bb.NodeID]bool) error {
+	node := s.b.Owner(e)
 	switch {
 	case e.IsDir():
 		return nil
 	case e.Lost:
-		return bb.E(bb.Lost, "stage-in", s.b.address(at), e.Reason)
-	case e.State() == bb.StateClean || !s.b.foreign(e) || !gone[node] && s.b.d.cluster.Reachable(node):
+		return bb.E(bb.Lost, "stage-in", s.address(at), e.Reason)
+	case e.State() == bb.StateClean || !s.b.Foreign(e) || !gone[node] && s.of.o.Cluster.Reachable(node):
 		return nil
 	}
-	if second := replicaOf(e); second != "" && !gone[second] && s.b.d.cluster.Reachable(second) {
+	if second := s.b.Replica(e); second != "" && !gone[second] && s.of.o.Cluster.Reachable(second) {
 		return nil
 	}
-	return away("stage-in", s.b.address(at), node)
+	return cluster.Away("stage-in", s.address(at), node)
 }

@@ -1,4 +1,5 @@
-package bbd
+// Package namelock has locks by name that are held across I/O. It must never know what is named.
+package namelock
 
 import (
 	"context"
@@ -7,15 +8,16 @@ import (
 	"forebay/internal/lockorder"
 )
 
-// nameLocks are locks that are held across changes of the namespace, one for each name that
-// somebody changes: the buffers of other names are made and deleted meanwhile.
-type nameLocks struct {
+// Locks are locks that are held across changes of the namespace, one for each name that
+// somebody changes: those of other names are changed meanwhile. The zero value is
+// ready; Lock may be called concurrently.
+type Locks struct {
 	mu   lockorder.Mutex[lockrank.Leaf]
 	held map[string]chan struct{} // closed when it is released
 }
 
-// lock waits for the lock of a name. The error is that of ctx.
-func (l *nameLocks) lock(ctx context.Context, name string) (unlock func(), err error) {
+// Lock waits for the lock of a name. The error is that of ctx.
+func (l *Locks) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	for {
 		l.mu.Lock()
 		other := l.held[name]

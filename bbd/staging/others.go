@@ -1,4 +1,4 @@
-package bbd
+package staging
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 
 // others calls dir for each directory of a source, with the path that it has in the buffer,
 // and odd for what a buffer cannot hold.
-func (s *staging) others(ctx context.Context, name, target string, dir func(string, backing.Other) error, odd func(stage.Failure) error) error {
+func (s *job) others(ctx context.Context, name, target string, dir func(string, backing.Other) error, odd func(stage.Failure) error) error {
 	below := strings.TrimSuffix(name, "/")
 	return s.remote.Others(ctx, below, func(o backing.Other) error {
 		at := path.Join(target, strings.TrimPrefix(strings.TrimPrefix(o.Name, below), "/"))
@@ -45,12 +45,12 @@ func oddReason(mode fs.FileMode) string {
 	return "it is a device, which a buffer cannot hold"
 }
 
-// ownerMay are the rights that a directory has while its files are staged in.
-const ownerMay = 0o700
+// OwnerMay are the rights that a directory has while its files are staged in.
+const OwnerMay = 0o700
 
 // begin makes the directories of a source, and returns how many there are and what cannot
 // be held.
-func (s *staging) begin(ctx context.Context, name, target string, dry bool) (dirs int, odd []stage.Failure, err error) {
+func (s *job) begin(ctx context.Context, name, target string, dry bool) (dirs int, odd []stage.Failure, err error) {
 	err = s.others(ctx, name, target, func(at string, o backing.Other) error {
 		dirs++
 		if dry || at == "" {
@@ -59,16 +59,16 @@ func (s *staging) begin(ctx context.Context, name, target string, dry bool) (dir
 		if err := s.makeDirs(ctx, path.Dir(at)); err != nil {
 			return err
 		}
-		_, err := s.b.mkdir(ctx, s.cred, at, uint32(o.Mode.Perm()|ownerMay))
+		err := s.b.MakeDir(ctx, s.cred, at, uint32(o.Mode.Perm()|OwnerMay))
 		if bb.KindOf(err) == bb.Exists {
 			err = nil
 			var e bb.Entry
-			if e, err = s.b.lookup(ctx, s.cred, "stage-in", at); err == nil && !e.IsDir() {
-				odd = append(odd, stage.Failure{Name: at, Err: bb.E(bb.Exists, "stage-in", s.b.address(at), "a file lies where a directory should")})
+			if e, err = s.b.Lookup(ctx, s.cred, "stage-in", at); err == nil && !e.IsDir() {
+				odd = append(odd, stage.Failure{Name: at, Err: bb.E(bb.Exists, "stage-in", s.address(at), "a file lies where a directory should")})
 				return nil
 			}
 			if err == nil && s.cred.Owns(e.UID) {
-				err = s.keep(ctx, at, e.Mode|ownerMay, e.MTime)
+				err = s.keep(ctx, at, e.Mode|OwnerMay, e.MTime)
 			}
 		}
 		if err == nil {
@@ -84,12 +84,12 @@ func (s *staging) begin(ctx context.Context, name, target string, dry bool) (dir
 
 // end gives the directories of a source their modes and times, when their files are there.
 // Those of other users stay as they are. An older daemon's plan has not made empty ones.
-func (s *staging) end(ctx context.Context, name, target string) error {
+func (s *job) end(ctx context.Context, name, target string) error {
 	return s.others(ctx, name, target, func(at string, o backing.Other) error {
 		if at == "" || o.Bare {
 			return nil
 		}
-		e, err := s.b.lookup(ctx, s.cred, "stage-in", at)
+		e, err := s.b.Lookup(ctx, s.cred, "stage-in", at)
 		if bb.KindOf(err) == bb.NotFound || err == nil && (!e.IsDir() || !s.cred.Owns(e.UID)) {
 			return nil
 		}
@@ -101,7 +101,7 @@ func (s *staging) end(ctx context.Context, name, target string) error {
 }
 
 // Keep gives a file the object's mode and time, of stores that have such things.
-func (s *staging) Keep(ctx context.Context, target string, o backing.Object) error {
+func (s *job) Keep(ctx context.Context, target string, o backing.Object) error {
 	if !o.HasMode {
 		return nil
 	}
@@ -109,8 +109,8 @@ func (s *staging) Keep(ctx context.Context, target string, o backing.Object) err
 }
 
 // keep sets a mode and a time, if they are others.
-func (s *staging) keep(ctx context.Context, at string, mode fs.FileMode, when time.Time) error {
-	e, err := s.b.lookup(ctx, s.cred, "stage-in", at)
+func (s *job) keep(ctx context.Context, at string, mode fs.FileMode, when time.Time) error {
+	e, err := s.b.Lookup(ctx, s.cred, "stage-in", at)
 	if err != nil {
 		return err
 	}
@@ -119,22 +119,17 @@ func (s *staging) keep(ctx context.Context, at string, mode fs.FileMode, when ti
 		return nil
 	}
 	if !s.cred.Owns(e.UID) {
-		return access.Denied("stage-in", s.b.address(at), "change the mode of another user's file")
-	}
-	dir, name, err := s.b.parent(ctx, s.cred, "stage-in", at)
-	if err != nil {
-		return err
+		return access.Denied("stage-in", s.address(at), "change the mode of another user's file")
 	}
 	attr := namespace.Attr{Mode: &mode}
 	if !when.IsZero() {
 		attr.MTime = &when
 	}
-	_, err = s.b.ns.SetAttr(ctx, dir.id, name, attr)
-	return bb.Wrap("stage-in", s.b.address(at), err)
+	return s.b.SetAttr(ctx, s.cred, "stage-in", at, attr)
 }
 
 // stageInHere stages in without a job.
-func (s *staging) stageInHere(ctx context.Context, name, target string, opts stage.InOptions) (stage.Report, error) {
+func (s *job) stageInHere(ctx context.Context, name, target string, opts stage.InOptions) (stage.Report, error) {
 	dirs, odd, err := s.begin(ctx, name, target, opts.DryRun)
 	if err != nil {
 		return stage.Report{}, err

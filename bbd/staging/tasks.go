@@ -1,4 +1,4 @@
-package bbd
+package staging
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/access"
+	"forebay/bbd/cluster"
 	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
 	"forebay/flusher/stage"
@@ -34,30 +35,31 @@ type stageTask struct {
 	Out []stage.Leaving `json:",omitempty"`
 }
 
-// stageJob submits a stage and follows it. One that runs already, of the same files to
+// run submits a stage and follows it. One that runs already, of the same files to
 // or from the same place, is followed first: what it has copied is not copied again, but
 // looked at, since it may have begun before something was put there.
-func (d *Daemon) stageJob(ctx context.Context, r *rpc.Request, kind ops.Kind, s *staging, at, name string, m *wire.Stage) (proto.Message, error) {
-	j := d.transfers.New(r, kind, s.b.current.Load(), m.Key)
+func (v *Service) run(ctx context.Context, r *rpc.Request, kind ops.Kind, s *job, at, name string, m *wire.Stage) (proto.Message, error) {
+	spec := s.b.Spec()
+	j := v.o.Transfers.New(r, kind, &spec, m.Key)
 	j.Path, j.URL = m.Path, m.Url
 	if m.Parallel > 0 {
 		j.Options[transfer.OptionParallel] = fmt.Sprint(m.Parallel)
 	}
-	running, err := d.meta.Operations().Running(ctx, func(o *ops.Operation) bool {
+	running, err := v.o.Operations.Running(ctx, func(o *ops.Operation) bool {
 		return o.Kind == kind && o.Buffer == j.Buffer && o.Path == j.Path && o.URL == j.URL && o.UID == j.UID && o.System == j.System
 	})
 	switch {
 	case err == nil && running.ID != j.ID:
-		if _, err := d.transfers.Follow(ctx, r, running.ID); err != nil && bb.KindOf(err) != bb.Cancelled && bb.KindOf(err) != bb.NotFound {
+		if _, err := v.o.Transfers.Follow(ctx, r, running.ID); err != nil && bb.KindOf(err) != bb.Cancelled && bb.KindOf(err) != bb.NotFound {
 			return nil, bb.Wrap(string(kind), m.Url, err)
 		}
 	case err != nil && bb.KindOf(err) != bb.NotFound:
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
-	if _, err := d.meta.Operations().Submit(ctx, j, ops.Task{ID: planTask}); err != nil {
+	if _, err := v.o.Operations.Submit(ctx, j, ops.Task{ID: planTask}); err != nil {
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
-	status, err := d.transfers.Follow(ctx, r, j.ID)
+	status, err := v.o.Transfers.Follow(ctx, r, j.ID)
 	if err != nil {
 		return nil, bb.Wrap(string(kind), m.Url, err)
 	}
@@ -84,7 +86,7 @@ func (d *Daemon) stageJob(ctx context.Context, r *rpc.Request, kind ops.Kind, s 
 
 // planner gathers files into tasks and adds them.
 type planner struct {
-	d    *Daemon
+	v    *Service
 	job  string
 	open map[bb.NodeID]*planned
 }
@@ -97,8 +99,8 @@ type planned struct {
 	text         int
 }
 
-func (d *Daemon) newPlanner(job string) *planner {
-	return &planner{d: d, job: job, open: make(map[bb.NodeID]*planned)}
+func (v *Service) newPlanner(job string) *planner {
+	return &planner{v: v, job: job, open: make(map[bb.NodeID]*planned)}
 }
 
 // add puts a file into a node's next task ("": anybody's), and adds that if it is full.
@@ -136,7 +138,7 @@ func (p *planner) submit(ctx context.Context, node bb.NodeID, t *planned) error 
 		return &bb.Error{Kind: bb.Internal, Op: "plan", Err: err}
 	}
 	id := ops.ID(append(t.ids, string(node))...)
-	return p.d.meta.Operations().AddTasks(ctx, p.job, []ops.Task{{ID: id, Node: node, Data: data, Files: t.files, Bytes: t.bytes}})
+	return p.v.o.Operations.AddTasks(ctx, p.job, []ops.Task{{ID: id, Node: node, Data: data, Files: t.files, Bytes: t.bytes}})
 }
 
 // taskOptions has a stage tell of a task's progress.
@@ -160,10 +162,9 @@ func tallyOfReport(report *stage.Report) ops.Tally {
 	return t
 }
 
-func (b *buffer) stageInTask(l *ops.Lease, c access.Caller) (ops.Tally, error) {
-	b.d.staging.Add(1)
-	defer b.d.staging.Add(-1)
-	s, target, name, err := b.newStaging(l.Context(), c, "stage-in", l.Operation.Path, l.Operation.URL)
+// InTask does a task of a stage-in, with a user's rights.
+func (v *Service) InTask(l *ops.Lease, b Buffer, c access.Caller) (ops.Tally, error) {
+	s, target, name, err := v.open(l.Context(), b, c, "stage-in", l.Operation.Path, l.Operation.URL)
 	if err != nil {
 		return ops.Tally{}, err
 	}
@@ -191,8 +192,8 @@ func taskOf(l *ops.Lease) (t stageTask, err error) {
 }
 
 // planIn lists the source.
-func (s *staging) planIn(l *ops.Lease, target, name string) (ops.Tally, error) {
-	ctx, p := l.Context(), s.b.d.newPlanner(l.Operation.ID)
+func (s *job) planIn(l *ops.Lease, target, name string) (ops.Tally, error) {
+	ctx, p := l.Context(), s.of.newPlanner(l.Operation.ID)
 	target = s.inTarget(ctx, target, name)
 	dirs, odd, err := s.begin(ctx, name, target, false)
 	if err != nil || dirs == 0 && len(odd) > 0 {
@@ -214,15 +215,15 @@ func (s *staging) planIn(l *ops.Lease, target, name string) (ops.Tally, error) {
 
 // sendHome makes tasks of the files that take the place of dirty ones whose homes are
 // other nodes: only these can replace them.
-func (s *staging) sendHome(l *ops.Lease, found []stage.Found, report *stage.Report) error {
-	p, left := s.b.d.newPlanner(l.Operation.ID), report.Failures[:0:0]
+func (s *job) sendHome(l *ops.Lease, found []stage.Found, report *stage.Report) error {
+	p, left := s.of.newPlanner(l.Operation.ID), report.Failures[:0:0]
 	targets := make(map[string]stage.Found, len(found))
 	for _, f := range found {
 		target, _ := stage.Plain(f.Target, s.b.Spec().Codec)
 		targets[target] = f
 	}
 	for _, failure := range report.Failures {
-		there, f := (*elsewhereError)(nil), stage.Found{}
+		there, f := NotOwner(nil), stage.Found{}
 		known := errors.As(failure.Err, &there)
 		if known {
 			f, known = targets[failure.Name]
@@ -231,7 +232,7 @@ func (s *staging) sendHome(l *ops.Lease, found []stage.Found, report *stage.Repo
 			left = append(left, failure)
 			continue
 		}
-		err := p.add(l.Context(), there.node, f.Object.Name, f.Object.Size, func(t *stageTask) { t.In = append(t.In, f) })
+		err := p.add(l.Context(), there.Owner(), f.Object.Name, f.Object.Size, func(t *stageTask) { t.In = append(t.In, f) })
 		if err != nil {
 			return err
 		}
@@ -246,8 +247,9 @@ func (s *staging) sendHome(l *ops.Lease, found []stage.Found, report *stage.Repo
 	return p.end(l.Context())
 }
 
-func (b *buffer) stageOutTask(l *ops.Lease, c access.Caller) (ops.Tally, error) {
-	s, source, name, err := b.newStaging(l.Context(), c, "stage-out", l.Operation.Path, l.Operation.URL)
+// OutTask does a task of a stage-out, with a user's rights.
+func (v *Service) OutTask(l *ops.Lease, b Buffer, c access.Caller) (ops.Tally, error) {
+	s, source, name, err := v.open(l.Context(), b, c, "stage-out", l.Operation.Path, l.Operation.URL)
 	if err != nil {
 		return ops.Tally{}, err
 	}
@@ -266,8 +268,8 @@ func (b *buffer) stageOutTask(l *ops.Lease, c access.Caller) (ops.Tally, error) 
 
 // planOut walks the tree, and gives each file to its home. Of a home that does not
 // answer, clean files go to anybody, and the others cannot be copied.
-func (s *staging) planOut(l *ops.Lease, source, name string) (t ops.Tally, err error) {
-	ctx, p, found := l.Context(), s.b.d.newPlanner(l.Operation.ID), false
+func (s *job) planOut(l *ops.Lease, source, name string) (t ops.Tally, err error) {
+	ctx, p, found := l.Context(), s.of.newPlanner(l.Operation.ID), false
 	name = s.outName(ctx, source, name)
 	dirs, odd, err := s.beginOut(ctx, source, name, false)
 	if err != nil {
@@ -276,22 +278,22 @@ func (s *staging) planOut(l *ops.Lease, source, name string) (t ops.Tally, err e
 	t = tallyOfOdd(odd)
 	err = s.files(ctx, source, func(at string, e *bb.Entry) error {
 		found = true
-		node := s.b.home(e)
-		if !s.b.d.cluster.Reachable(node) {
-			if !adoptable(e) {
+		node := s.b.Owner(e)
+		if !s.of.o.Cluster.Reachable(node) {
+			if !s.b.Adoptable(e) {
 				t.FailedTotal++
 				if len(t.Failed) < transfer.MaxNamed {
-					t.Failed = append(t.Failed, ops.Failure{Path: at, Kind: bb.Unavailable, Reason: awayReason(node), Bytes: e.Size})
+					t.Failed = append(t.Failed, ops.Failure{Path: at, Kind: bb.Unavailable, Reason: cluster.AwayReason(node), Bytes: e.Size})
 				}
 				return nil
 			}
 			node = ""
 		}
-		file := stage.Leaving{Entry: leaving(at, e), Name: stage.Under(source, name, at)}
+		file := stage.Leaving{Entry: Leaving(at, e), Name: stage.Under(source, name, at)}
 		return p.add(ctx, node, at, e.Size, func(t *stageTask) { t.Out = append(t.Out, file) })
 	})
 	if err == nil && !found && dirs == 0 {
-		err = bb.E(bb.NotFound, "stage-out", s.b.address(source), "there is nothing under this path")
+		err = bb.E(bb.NotFound, "stage-out", s.address(source), "there is nothing under this path")
 	}
 	if err != nil {
 		return t, err

@@ -1,0 +1,28 @@
+package staging
+
+import (
+	"testing"
+	"time"
+
+	"forebay/meta/gossip"
+)
+
+// What a node copied is in doubt when it is away, and when it has come back since.
+func TestStageInDoubt(t *testing.T) {
+	began := time.Now()
+	for name, c := range map[string]struct {
+		state gossip.State
+		since time.Time
+		known bool
+		want  bool
+	}{
+		"there since before": {gossip.Ready, began.Add(-time.Second), true, false},
+		"came back":          {gossip.Ready, began.Add(time.Second), true, true},
+		"dead":               {gossip.Dead, began.Add(time.Second), true, true},
+		"unknown":            {known: false, want: true},
+	} {
+		if got := inDoubt(&gossip.Member{State: c.state, Since: c.since}, c.known, began); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package staging
+
+import (
+	"context"
+	"path"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
+	"forebay/flusher/backing"
+	"forebay/flusher/stage"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta/ops"
+)
+
+// Out copies a file or a tree of the buffer to a store.
+func (v *Service) Out(ctx context.Context, r *rpc.Request, m *wire.Stage) (proto.Message, error) {
+	s, source, name, err := v.request(ctx, r, "stage-out", m)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { s.remote.Close() }()
+	if v.o.Transfers.Available() && !m.DryRun {
+		return v.run(ctx, r, ops.StageOut, s, source, name, m)
+	}
+	if !m.DryRun {
+		s.sweeps("", true)
+	}
+	p := transfer.ProgressTo(r)
+	report, err := s.stageOutHere(ctx, source, s.outName(ctx, source, name), stageOptions(m, p))
+	answer, err := reported(p, &report, err)
+	return answer, bb.Wrap("stage-out", s.address(source), err)
+}
+
+// sweeps has a stage-out remove what an earlier attempt left where it writes: once for each
+// directory and job, and again for what another daemon began.
+func (s *job) sweeps(job string, again bool) {
+	if again {
+		job = ""
+	}
+	s.remote = s.of.o.Sweeping(s.remote, s.cred, s.root, job)
+}
+
+// outName is the name of the object, or of the tree, that a path is staged out to: a
+// file goes into a directory, as with cp.
+func (s *job) outName(ctx context.Context, source, name string) string {
+	if strings.HasSuffix(s.url, "/") && source != "" {
+		if e, err := s.b.Lookup(ctx, s.cred, "stage-out", source); err == nil && !e.IsDir() {
+			return path.Join(name, path.Base(source))
+		}
+	}
+	return name
+}
+
+var _ stage.Tree = (*job)(nil)
+
+// Walk calls fn for a file, or every file below a directory.
+func (s *job) Walk(ctx context.Context, source string, fn func(stage.Entry) error) error {
+	return s.files(ctx, source, func(p string, e *bb.Entry) error { return fn(Leaving(p, e)) })
+}
+
+func (s *job) files(ctx context.Context, source string, fn func(string, *bb.Entry) error) error {
+	return s.b.Walk(ctx, s.cred, source, Visitor{File: fn})
+}
+
+// Leaving is what a stage-out is to copy of an entry.
+func Leaving(p string, e *bb.Entry) stage.Entry {
+	return stage.Entry{Path: p, File: e.File, Size: e.Size, Checksum: e.Checksum, Attrs: backing.AttrsOf(e)}
+}
+
+// Open pins what is in memory of a file's bytes.
+func (s *job) Open(ctx context.Context, entry stage.Entry) (stage.Pinned, error) {
+	return s.b.Pin(ctx, s.cred, entry.Path)
+}

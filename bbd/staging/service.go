@@ -1,0 +1,116 @@
+// Package staging copies files from a store into a buffer, and from a buffer to a store, alone or as an
+// operation of all daemons. It must never know how a buffer keeps bytes, nor run tasks.
+package staging
+
+import (
+	"context"
+	"io/fs"
+	"time"
+
+	"forebay/bbd/access"
+	"forebay/bbd/alloc"
+	"forebay/bbd/cluster"
+	"forebay/bbd/rpc"
+	"forebay/bbd/store"
+	"forebay/bbd/transfer"
+	"forebay/flusher/backing"
+	"forebay/flusher/stage"
+	"forebay/internal/bb"
+	"forebay/meta/namespace"
+	"forebay/meta/ops"
+)
+
+// Buffers are the buffers of the daemon. Its methods may be called concurrently.
+type Buffers interface {
+	// For returns a buffer that the session's user may enter.
+	For(ctx context.Context, s *rpc.Session, op, name string) (Buffer, error)
+	// Buffer returns a buffer. bb.NotFound if there is none.
+	Buffer(ctx context.Context, name string) (Buffer, error)
+}
+
+// Buffer is one buffer. Its methods may be called concurrently; what they do they do with the rights of
+// c.
+type Buffer interface {
+	Spec() bb.Buffer
+	Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error)
+	// Walk visits a file, or a directory with all below it.
+	Walk(ctx context.Context, c access.Caller, path string, visit Visitor) error
+	MakeDir(ctx context.Context, c access.Caller, path string, mode uint32) error
+	SetAttr(ctx context.Context, c access.Caller, op, path string, attr namespace.Attr) error
+	// Create begins a generation that takes the place of what is at a path. The error has a NotOwner
+	// if only another node may do that.
+	Create(ctx context.Context, c access.Caller, path string, mode fs.FileMode) (File, error)
+	// Change calls do, which shows a file, when the buffer is not about to be destroyed.
+	Change(ctx context.Context, op string, do func() error) error
+	// Pin opens a closed file, and pins what is in memory of it.
+	Pin(ctx context.Context, c access.Caller, path string) (stage.Pinned, error)
+	// Segments returns what fills segments for a user with bytes of a file.
+	Segments(ctx context.Context, uid uint32, path string) *alloc.Writer
+
+	// Owner returns the node that decides about a file, and Replica the one that has a second copy; "":
+	// none has.
+	Owner(e *bb.Entry) bb.NodeID
+	Replica(e *bb.Entry) bb.NodeID
+	// Foreign reports whether another node owns a file, and Adoptable whether such a one has nothing to
+	// lose there.
+	Foreign(e *bb.Entry) bool
+	Adoptable(e *bb.Entry) bool
+}
+
+// NotOwner is the error for a file that another node owns.
+type NotOwner interface {
+	error
+	Owner() bb.NodeID
+}
+
+// File is a generation that comes piece by piece, and is shown when it is closed. Its methods but Stage
+// are not called concurrently.
+type File interface {
+	// Stage adds extents, whose bytes are in segments.
+	Stage(ctx context.Context, extents []store.NewExtent) error
+	StagedSize() int64
+	// SetFlushed makes the generation clean from the start.
+	SetFlushed(bb.Flushed)
+	Close(ctx context.Context, mtime time.Time) error
+	// Cancel drops the generation instead of Close.
+	Cancel()
+}
+
+// Visitor is called with what a walk finds, and its path. Functions that are nil are not.
+type Visitor struct {
+	Enter func(path string, e *bb.Entry) error           // a directory, before what is in it
+	File  func(path string, e *bb.Entry) error           // a file
+	Leave func(path string, e *bb.Entry, held int) error // a directory, after what is in it: so many entries
+}
+
+// Options are what a Service uses. Its functions may be called concurrently.
+type Options struct {
+	Node       bb.NodeID
+	Cluster    *cluster.Cluster // nil: this daemon is alone
+	Operations *ops.Operations
+	Transfers  *transfer.Service
+	Buffers    Buffers
+	// Open opens a store for a user on behalf of a buffer.
+	Open func(ctx context.Context, c access.Caller, url string, spec bb.Buffer) (backing.Store, error)
+	// Sweeping wraps a stage-out's store, so that what an earlier attempt left is removed: see package
+	// leftovers.
+	Sweeping func(s backing.Store, c access.Caller, root, job string) backing.Store
+	// Inside reports whether a path is one of the daemon's own folders, or in or above one.
+	Inside func(path string) bool
+}
+
+// Service stages. Its methods may be called concurrently.
+type Service struct{ o Options }
+
+// New returns a service.
+func New(o Options) *Service { return &Service{o} }
+
+// Tasks returns the tasks that a stage begins with.
+func Tasks() []ops.Task { return []ops.Task{{ID: planTask}} }
+
+// address returns bb://buffer/path.
+func address(b Buffer, path string) string {
+	return bb.Address{Buffer: b.Spec().Name, Path: path}.String()
+}
+
+func (s *job) address(path string) string { return address(s.b, path) }
