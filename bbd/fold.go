@@ -16,7 +16,7 @@ import (
 	"forebay/meta/txn"
 )
 
-// A transaction's files are moved by their homes, like all files (cluster.go), but named by
+// A transaction's files are moved by their homes, like all files (home.go), but named by
 // the ids of their directories: a path may lead to another file of the same name while
 // readers see a union.
 

@@ -1,6 +1,6 @@
-// Package batch follows batch jobs: it has their records begun and ended by the batch system's hooks,
+// Package batch follows batch jobs: it begins and ends their records for the hooks of the batch system,
 // makes their buffers, and does what is left to do after a job's end. It must never know how bytes are
-// kept, flushed or copied, nor whose turn it is to do so.
+// kept, flushed or copied.
 package batch
 
 import (

@@ -185,12 +185,12 @@ func (c *Cluster) dialFabric(ctx context.Context, w *wire.Welcome, address strin
 	return &ownedConn{conn, to, way}, nil
 }
 
-// Away is the error for a file whose owner, node, does not answer.
+// Away is the error for something that a node has which does not answer.
 func Away(op, path string, node bb.NodeID) error {
 	return &bb.Error{Kind: bb.Unavailable, Op: op, Path: path, Node: node, Err: errors.New(AwayReason(node))}
 }
 
-// AwayReason is why such a file cannot be reached.
+// AwayReason is why it cannot be reached.
 func AwayReason(node bb.NodeID) string {
 	return fmt.Sprintf("its home, node %s, does not answer", node)
 }

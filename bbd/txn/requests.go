@@ -12,7 +12,7 @@ import (
 	"forebay/internal/wire"
 )
 
-// Transactions (docs/transactions.md; meta/txn.go has their records). Any daemon may be asked
+// Transactions (docs/transactions.md; package meta/txn has their records). Any daemon may be asked
 // for any step, and each may be repeated: what was done is found in the records.
 
 // entryOverhead is what an entry takes in a list of them beyond its own size, and a bit more.
