@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -332,5 +333,38 @@ func TestRemoveTreeOfOlder(t *testing.T) {
 	})
 	if err != nil || gone != (client.Removed{}) || asked != 1 {
 		t.Errorf("removed %+v with %d requests (%v)", gone, asked, err)
+	}
+}
+
+// TestLostCommitOverDamagedFile: a commit without an answer, over a file whose bytes are damaged, has an
+// unknown outcome. The damage of what was there is no reason for the writer's error.
+func TestLostCommitOverDamagedFile(t *testing.T) {
+	f := newFake(t)
+	c := f.connect(client.Options{RetryFor: 5 * time.Second})
+	b := c.Buffer("b")
+	check(t, b.WriteFile(context.Background(), "f", bytes.Repeat([]byte("first "), 20_000), 0))
+	var broken atomic.Bool
+	f.hook(func(c *fakeConn, _ wire.Header, m proto.Message) bool {
+		commit, ok := m.(*wire.Commit)
+		if !ok || !commit.Close || commit.Abort || !broken.CompareAndSwap(false, true) {
+			return false
+		}
+		f.mu.Lock()
+		f.entries["b/f"].Generation += 10 // another one has written meanwhile
+		for _, r := range f.regions {
+			if at := bytes.Index(r.mem, []byte("first")); at >= 0 {
+				r.mem[at]++
+			}
+		}
+		f.mu.Unlock()
+		c.conn.Close()
+		return true
+	})
+	err := b.WriteFile(context.Background(), "f", bytes.Repeat([]byte("other "), 20_000), 0)
+	if !errors.Is(err, client.ErrUnknownOutcome) || client.KindOf(err) != client.ErrUnavailable {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := b.ReadFile(context.Background(), "f"); !errors.Is(err, client.ErrChecksum) {
+		t.Errorf("the file is not damaged: %v", err)
 	}
 }

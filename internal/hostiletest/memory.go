@@ -350,6 +350,9 @@ func (a *attacker) openFilesOfVictim() (files []client.Entry, err error) {
 	ctx, cancel := a.within()
 	defer cancel()
 	for e, err := range a.c.Buffer(openBuffer).ReadDir(ctx, "") {
+		if errors.Is(err, client.ErrNotFound) {
+			return nil, errVoid // the victim has yet to make it
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -219,6 +219,9 @@ func (w *Writer) isContent(ctx context.Context, r *reader.Reader) (bool, error) 
 	p := make([]byte, segment.ExtentSize)
 	for e := range w.uncommitted() {
 		n, err := r.ReadAt(ctx, p[:e.length], e.off)
+		if errors.Is(err, bb.Checksum) || errors.Is(err, bb.Lost) {
+			return false, nil // whose ever they were, the bytes are gone
+		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return false, err
 		}
