@@ -119,7 +119,7 @@ func (j *job) Path() string         { return j.path }
 func (j *job) Previous() bb.Flushed { return j.before }
 
 func (j *job) Source() backing.Source {
-	if src := backing.NewBytes(j.content); j.Damage(nil, nil) == nil {
+	if src := backing.NewBytes(j.content); j.Damage(context.Background(), nil) == nil {
 		return src
 	} else {
 		return damagedSource{src}

@@ -54,8 +54,7 @@ func collect(found map[string]string, x reflect.Type) {
 	}
 	var keys []string
 	found[x.String()] = ""
-	for i := range x.NumField() {
-		f := x.Field(i)
+	for f := range x.Fields() {
 		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case key == "-" || !f.IsExported():

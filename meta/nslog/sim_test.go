@@ -249,11 +249,11 @@ func (w *world) disturb() {
 
 func (w *world) randomPath() string {
 	names := []string{"a", "b", "c", "d"}
-	p := names[w.rnd.IntN(len(names))]
+	path := []string{names[w.rnd.IntN(len(names))]}
 	for w.rnd.IntN(2) == 0 {
-		p += "/" + names[w.rnd.IntN(len(names))]
+		path = append(path, names[w.rnd.IntN(len(names))])
 	}
-	return p
+	return strings.Join(path, "/")
 }
 
 // change makes a random change to the namespace and to the model, and compares the answers.
