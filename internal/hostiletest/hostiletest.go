@@ -54,8 +54,8 @@ type Options struct {
 	// Alive fails the test where the daemon has ended by itself.
 	Alive func()
 
-	// Stuck fails the test, and shows what the daemon does: the victim has made no round for longer
-	// than any takes.
+	// Stuck fails the test, and shows what the daemon does: the victim has made no round for two thirds of
+	// Patience, longer than any takes.
 	Stuck func()
 }
 
@@ -275,7 +275,8 @@ func (r *run) next(u *user) event {
 		if u != r.victim {
 			r.heard()
 		}
-		if r.victim != nil && r.result == nil && time.Since(r.since) > r.o.Patience {
+		// Before the victim's own patience ends: the daemon's goroutines show what it waits for until then.
+		if r.victim != nil && r.result == nil && time.Since(r.since) > r.o.Patience*2/3 {
 			r.o.Alive()
 			r.o.Stuck()
 		}
