@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// messageBytes is about the size of a small request to a daemon.
-const messageBytes = 128
+// MessageBytes is about the size of a small request to a daemon.
+const MessageBytes = 128
 
 // RoundTrips times n round trips of a small message on a unix socket between two threads, with
 // blocking system calls: the least that a request to another process on this machine takes.
@@ -22,7 +22,7 @@ func RoundTrips(n int) ([]time.Duration, error) {
 	}
 	answered := make(chan error, 1)
 	go func() {
-		answered <- answer(pair[1])
+		answered <- Echo(pair[1])
 	}()
 	times, err := ask(pair[0], n)
 	err = errors.Join(err, unix.Shutdown(pair[0], unix.SHUT_RDWR), <-answered, unix.Close(pair[0]), unix.Close(pair[1]))
@@ -32,13 +32,13 @@ func RoundTrips(n int) ([]time.Duration, error) {
 func ask(fd, n int) ([]time.Duration, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	message, times := make([]byte, messageBytes), make([]time.Duration, n)
+	message, times := make([]byte, MessageBytes), make([]time.Duration, n)
 	for i := range times {
 		began := time.Now()
 		if _, err := unix.Write(fd, message); err != nil {
 			return nil, fmt.Errorf("round trip: %w", err)
 		}
-		if err := receive(fd, message); err != nil {
+		if err := Receive(fd, message); err != nil {
 			return nil, fmt.Errorf("round trip: %w", err)
 		}
 		times[i] = time.Since(began)
@@ -46,13 +46,13 @@ func ask(fd, n int) ([]time.Duration, error) {
 	return times, nil
 }
 
-// answer sends each message back until the socket is shut down.
-func answer(fd int) error {
+// Echo sends each message of MessageBytes back until the blocking socket is shut down.
+func Echo(fd int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	message := make([]byte, messageBytes)
+	message := make([]byte, MessageBytes)
 	for {
-		if err := receive(fd, message); err != nil {
+		if err := Receive(fd, message); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
@@ -64,8 +64,8 @@ func answer(fd int) error {
 	}
 }
 
-// receive fills p from a blocking socket.
-func receive(fd int, p []byte) error {
+// Receive fills p from a blocking socket; io.EOF where that was shut down.
+func Receive(fd int, p []byte) error {
 	for len(p) > 0 {
 		n, err := unix.Read(fd, p)
 		switch {

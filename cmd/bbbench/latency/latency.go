@@ -22,6 +22,7 @@ import (
 	"forebay/cmd/bbbench/process"
 	"forebay/cmd/bbbench/report"
 	"forebay/cmd/bbbench/testbed"
+	"forebay/internal/hostlimit"
 	"forebay/internal/measure"
 )
 
@@ -76,7 +77,7 @@ func Sync(ctx context.Context, e *testbed.Env) (_ []report.Result, err error) {
 }
 
 func syncResults(limit, viaNet, ours []float64) []report.Result {
-	trip := measure.Of(fmt.Sprintf("round trip of %d bytes on a unix socket to another process, blocking system calls", messageBytes), measure.Seconds, limit)
+	trip := measure.Of(fmt.Sprintf("round trip of %d bytes on a unix socket to another process, blocking system calls", hostlimit.MessageBytes), measure.Seconds, limit)
 	median := measure.Of("write 4 KiB at the end of a file, Sync", measure.Seconds, ours)
 	tail := *median
 	tail.What, tail.Value = "99th percentile of the same", measure.Quantile(measure.Sorted(ours), 0.99)
@@ -140,7 +141,7 @@ func startPing(kind string) (*ping, error) {
 func (p *ping) trips(n int) ([]time.Duration, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	message := make([]byte, messageBytes)
+	message := make([]byte, hostlimit.MessageBytes)
 	times := make([]time.Duration, n)
 	for i := range times {
 		began := time.Now()
@@ -164,7 +165,7 @@ func (p *ping) trip(message []byte) error {
 	if _, err := unix.Write(fd, message); err != nil {
 		return err
 	}
-	return receive(fd, message)
+	return hostlimit.Receive(fd, message)
 }
 
 func (p *ping) stop() error {
