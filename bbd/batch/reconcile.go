@@ -155,7 +155,7 @@ func ended(l *bb.Lifetime, now time.Time, gone func(*bb.LifetimeNode) bool) (ove
 		return true, failed
 	}
 	if l.Governed || left == 0 {
-		return false, failed // whoever is gone may be coming back, with the job
+		return false, failed // a node that is gone may come back, with the job
 	}
 	if silent > 0 || len(l.Nodes)-never < l.Expect {
 		return now.Sub(last) >= stragglers, failed || silent > 0

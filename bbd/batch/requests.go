@@ -375,7 +375,7 @@ func (k *Controller) Leave(ctx context.Context, r *rpc.Request, m *wire.Lifetime
 	return k.now(ctx, m.Key)
 }
 
-// End ends a lifetime, wherever the job still seems to be: who asks knows that it is
+// End ends a lifetime, wherever the job still seems to be: for the caller it is
 // over. When_left leaves it to the nodes to say that it has left them.
 func (k *Controller) End(ctx context.Context, r *rpc.Request, m *wire.LifetimeEnd) (proto.Message, error) {
 	const op = "end lifetime"

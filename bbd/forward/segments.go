@@ -25,7 +25,7 @@ type segment struct {
 	b       *Buffer
 	session *peer.Session
 	tier    bb.Tier       // where the bytes belong
-	turn    chan struct{} // holds one token: who has it may ask for the next lease
+	turn    chan struct{} // holds one token, with which a caller may ask for the next lease
 
 	mu   lockorder.Mutex[lockrank.RemoteSpace] // never held while waiting
 	now  *lease

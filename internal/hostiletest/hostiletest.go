@@ -195,8 +195,8 @@ func (r *run) attack() Result {
 	}
 }
 
-// probe has root, whom the daemon never refuses and who has a reserve of memory, begin a session and write a
-// file, each at the first attempt.
+// probe begins a session and writes a file as root, each at the first attempt: root has a reserve of
+// memory and is never refused.
 func (r *run) probe() {
 	r.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), r.o.Patience)

@@ -127,7 +127,7 @@ type journal struct {
 	places []uint64
 }
 
-// maxJournal bounds the journal: who has not read for so long reads all operations.
+// maxJournal bounds the journal: a reader that is further behind reads all operations.
 const maxJournal = 1 << 14
 
 func (j *journal) note(key []byte) {

@@ -62,7 +62,7 @@ const (
 	Manifest = 'm'
 )
 
-// Owner tells one who has claimed a log from all others.
+// Owner identifies the daemon that has claimed a log.
 type Owner [16]byte
 
 // Begin appends room for the header of a message.
