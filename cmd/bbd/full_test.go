@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,20 +23,10 @@ func TestFullTmpfsEndsNoDaemon(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
-	shm := t.TempDir()
-	err := unix.Mount("shm", shm, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=200m")
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		t.Logf("this user may not mount: %v", err)
+	shm, ok := smallTmpfs(t)
+	if !ok {
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // once the daemon has ended, which bbdtest's own clean-up sees to
-		if err := unix.Unmount(shm, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
 	d := bbdtest.New(t)
 	d.Config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
 	d.Memory = filepath.Join(shm, "mem")
@@ -80,6 +72,71 @@ func TestFullTmpfsEndsNoDaemon(t *testing.T) {
 	if p, err := c.Buffer("b").ReadFile(t.Context(), "bytes"); err != nil || string(p) != "there" {
 		t.Errorf("after two restarts: %q, %v", p, err)
 	}
+}
+
+// A rename or a removal is an atomic change of the namespace, which its server keeps in memory on
+// its way. Where an application has filled that tmpfs, it goes through the disk.
+func TestChangesOnAFullTmpfs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("daemons are processes that the race detector does not see")
+	}
+	shm, ok := smallTmpfs(t)
+	if !ok {
+		return
+	}
+	d := bbdtest.New(t)
+	d.Config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
+	d.Memory = filepath.Join(shm, "mem")
+	d.Start()
+	c := dialDaemon(t, d)
+	store := t.TempDir()
+	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"renamed", "removed"} {
+		if err := c.Buffer("b").WriteFile(t.Context(), name, []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := admin.Drain(t.Context(), c, "b", 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, filepath.Join(shm, "another-application"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := c.Buffer("b").Rename(ctx, "renamed", "now"); err != nil {
+		t.Errorf("a rename: %v", err)
+	}
+	if err := c.Buffer("b").Remove(ctx, "removed"); err != nil {
+		t.Errorf("a removal: %v", err)
+	}
+	if _, err := admin.Drain(ctx, c, "b", 0, nil); err != nil {
+		t.Errorf("a drain: %v", err)
+	}
+	if found, err := os.ReadDir(store); err != nil || len(found) != 1 || found[0].Name() != "now" {
+		t.Errorf("the store has %v (%v), want now alone", found, err)
+	}
+	c.Close()
+}
+
+// smallTmpfs mounts one of 200 MiB, where this user may.
+func smallTmpfs(t *testing.T) (dir string, ok bool) {
+	t.Helper()
+	dir = t.TempDir()
+	err := unix.Mount("shm", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=200m")
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		t.Logf("this user may not mount: %v", err)
+		return dir, false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // once the daemon has ended, which bbdtest's own clean-up sees to
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir, true
 }
 
 func dialDaemon(t *testing.T, d *bbdtest.Daemon) *client.Client {

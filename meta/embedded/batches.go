@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"forebay/internal/bb"
 )
 
@@ -22,20 +24,24 @@ import (
 //
 // At its start the server looks there for a batch that it had half carried out, and then
 // removes the link.
+//
+// bb.NoSpace: BatchDir is all but full, as other users' files may make it.
 func (e *Server) BatchInMemory(stream string) error {
-	cfg := e.s.JetStreamConfig()
-	if e.batchDir == "" || cfg == nil {
+	link, to := e.batchesOf(stream)
+	if link == "" {
 		return nil
 	}
 	const op = "batches in memory"
-	dir := filepath.Join(cfg.StoreDir, "$G", "streams", stream)
-	link, to := filepath.Join(dir, "batches"), filepath.Join(e.batchDir, stream)
 	e.linking.Lock()
 	defer e.linking.Unlock()
+	var room unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(e.batchDir), &room); err == nil && room.Bavail*uint64(room.Bsize) < batchRoom {
+		return bb.E(bb.NoSpace, op, e.batchDir, "there is no room for a batch")
+	}
 	if at, err := os.Readlink(link); err == nil && at == to {
 		return nil
 	}
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Dir(link)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	// Nothing writes there while there is no link: what is in it is of a server that died,
@@ -48,6 +54,37 @@ func (e *Server) BatchInMemory(stream string) error {
 		return bb.Wrap(op, link, err)
 	}
 	return bb.Wrap(op, link, os.Symlink(to, link))
+}
+
+// batchRoom is more than a batch has: a thousand records.
+const batchRoom = 2 << 20
+
+// batchesOf returns where the server keeps the batches of a stream, and the folder in memory that is
+// linked there; "" where there is none.
+func (e *Server) batchesOf(stream string) (link, to string) {
+	cfg := e.s.JetStreamConfig()
+	if e.batchDir == "" || cfg == nil {
+		return "", ""
+	}
+	return filepath.Join(cfg.StoreDir, "$G", "streams", stream, "batches"), filepath.Join(e.batchDir, stream)
+}
+
+// BatchOnDisk ends what BatchInMemory began. No batch of the stream is under way: one that was half
+// carried out would be finished at the server's next start from where it is.
+func (e *Server) BatchOnDisk(stream string) error {
+	link, to := e.batchesOf(stream)
+	if link == "" {
+		return nil
+	}
+	e.linking.Lock()
+	defer e.linking.Unlock()
+	if at, err := os.Readlink(link); err != nil || at != to {
+		return nil // it is there already
+	}
+	if err := os.Remove(link); err != nil {
+		return bb.Wrap("batches on disk", link, err)
+	}
+	return bb.Wrap("batches on disk", to, os.RemoveAll(to))
 }
 
 // removeEmptyBatches leaves nothing in memory when no batch is under way.

@@ -1,10 +1,12 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -17,11 +19,6 @@ const (
 	hdrBatchID     = "Nats-Batch-Id"
 	hdrBatchSeq    = "Nats-Batch-Sequence"
 	hdrBatchCommit = "Nats-Batch-Commit"
-
-	// The server takes 1,000 messages in a batch, 50 batches of a stream and 1,000
-	// of all at a time.
-	maxBatch         = 1000
-	maxBatchesAtOnce = 32
 
 	codeBatchIncomplete = 10176
 	codeBatchTooMany    = 10210
@@ -49,7 +46,7 @@ func Check(key string, revision uint64) Change {
 	return Change{Key: checkKey, Data: []byte("-"), Check: key, Expected: revision}
 }
 
-// Commit carries out all changes, or none and errConflict if one of them does not
+// Commit carries out all changes, a thousand at most, or none and errConflict if one of them does not
 // find what it expects. It returns the revision of each change.
 //
 // The server writes a batch message by message; killed in between, it finishes when
@@ -91,19 +88,9 @@ func (b *Bucket) batchMessage(id string, i, n int, c Change) *nats.Msg {
 
 // publishBatch sends a batch until the server says what became of it.
 func (b *Bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, changes []Change) (uint64, error) {
-	select {
-	case b.batches <- struct{}{}:
-		defer func() { <-b.batches }()
-	case <-ctx.Done():
-		return 0, b.c.unavailable(ctx, "batch", ErrNoServer)
-	}
-	lost := false
+	lost, busy := false, 0
 	for try := 0; ; try++ {
-		ack, err := b.c.request(ctx, msgs...)
-		var seq uint64
-		if err == nil {
-			seq, err = parseBatchAck(ack.Data)
-		}
+		seq, err := b.attempt(ctx, msgs)
 		switch {
 		case err == nil:
 			return seq, nil
@@ -116,6 +103,9 @@ func (b *Bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, 
 			}
 		case errors.Is(err, ErrUncertain):
 			lost = true
+		case errors.Is(err, errBusy) && !b.Replicated():
+			busy++
+			b.stage.Refused(ctx, busy, b.settled)
 		}
 		if errors.Is(err, errBusy) || errors.Is(err, errInProcess) {
 			Pause(ctx, try)
@@ -129,8 +119,35 @@ func (b *Bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, 
 	}
 }
 
-// errBusy: the server has too many batches at a time, or lost the beginning of this
-// one; it has changed nothing.
+// attempt sends a batch once.
+func (b *Bucket) attempt(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
+	leave, err := b.stage.Enter(ctx)
+	if err != nil {
+		return 0, ErrNoServer
+	}
+	defer leave()
+	ack, err := b.c.request(ctx, msgs...)
+	if err != nil {
+		return 0, err
+	}
+	return parseBatchAck(ack.Data)
+}
+
+// settled returns when the server has carried out or refused what was sent before. It carries out one
+// message after the other, this one too, which it refuses: no key has that revision.
+func (b *Bucket) settled(ctx context.Context) error {
+	ack, err := b.c.request(ctx, &nats.Msg{Subject: b.subject + checkKey, Header: nats.Header{hdrExpected: {strconv.FormatUint(math.MaxInt64, 10)}}})
+	if err == nil {
+		_, err = parseAck(ack.Data)
+	}
+	if errors.Is(err, ErrRevision) {
+		return nil
+	}
+	return cmp.Or(err, errInProcess)
+}
+
+// errBusy: the server has too many batches at a time, has no room for this one, or lost the beginning
+// of it; it has changed nothing.
 var errBusy = errors.New("the server cannot take the batch now")
 
 func parseBatchAck(data []byte) (uint64, error) {

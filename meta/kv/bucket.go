@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv/staging"
 )
 
 const (
@@ -53,11 +54,10 @@ type Bucket struct {
 	copies   atomic.Int32  // that it has, once that is known
 	age      time.Duration // see bucketOptions
 	name     string
-	subject  string // prefix of its subjects
-	get1     string // prefix of direct gets
-	batches  chan struct{}
+	subject  string         // prefix of its subjects
+	get1     string         // prefix of direct gets
+	stage    *staging.Stage // of its batches
 	barriers barriers
-	server   BatchesInMemory // nil: it is not in this process, or cannot
 	gone     func(context.Context) (bool, error)
 	absent   bool
 }
@@ -89,12 +89,12 @@ func NeverGone(context.Context) (bool, error) { return false, nil }
 
 // Bucket returns a bucket, which need not exist.
 func (c *Conn) Bucket(name string, o BucketOptions) *Bucket {
-	server, _ := c.opts.InProcess.(BatchesInMemory)
+	server, _ := c.opts.InProcess.(staging.Server)
 	return &Bucket{
-		c: c, replicas: c.opts.Replicas, name: name, server: server, age: o.Age, gone: o.Gone, absent: o.Absent,
+		c: c, replicas: c.opts.Replicas, name: name, age: o.Age, gone: o.Gone, absent: o.Absent,
 		subject: "$KV." + name + ".",
 		get1:    "$JS.API.DIRECT.GET.KV_" + name + ".$KV." + name + ".",
-		batches: make(chan struct{}, maxBatchesAtOnce),
+		stage:   staging.New(server, "KV_"+name, c.log),
 	}
 }
 
@@ -142,14 +142,10 @@ func (b *Bucket) Ensure(ctx context.Context) error {
 	return err
 }
 
-// BatchInMemory makes atomic changes quick where the server is in this process. They are
-// as right without it, so what fails is said and not returned.
+// BatchInMemory makes atomic changes quick where the server is in this process and has the one copy.
 func (b *Bucket) BatchInMemory() {
-	if b.server == nil || b.Replicated() {
-		return
-	}
-	if err := b.server.BatchInMemory("KV_" + b.name); err != nil {
-		b.c.log.Warn("atomic changes are slow", "bucket", b.name, "error", err)
+	if !b.Replicated() {
+		b.stage.InMemory()
 	}
 }
 

@@ -14,13 +14,6 @@ type InProcess interface {
 	InProcessConn() (net.Conn, error)
 }
 
-// BatchesInMemory is what an InProcess server may be able to do besides: to have the
-// batches of one of its streams pass through memory rather than through files that it
-// syncs. It may be called again, and concurrently.
-type BatchesInMemory interface {
-	BatchInMemory(stream string) error
-}
-
 // Options name the server and the connection to it.
 type Options struct {
 	URLs        []string // nats://host:port or tls://host:port; ignored with InProcess
