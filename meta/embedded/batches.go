@@ -34,15 +34,15 @@ func (e *Server) BatchInMemory(stream string) error {
 	const op = "batches in memory"
 	e.linking.Lock()
 	defer e.linking.Unlock()
-	var room unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(e.batchDir), &room); err == nil && room.Bavail*uint64(room.Bsize) < batchRoom {
-		return bb.E(bb.NoSpace, op, e.batchDir, "there is no room for a batch")
-	}
 	if at, err := os.Readlink(link); err == nil && at == to {
 		return nil
 	}
 	if _, err := os.Stat(filepath.Dir(link)); errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	var room unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(e.batchDir), &room); err == nil && room.Bavail*uint64(room.Bsize) < batchRoom {
+		return bb.E(bb.NoSpace, op, e.batchDir, "there is no room for a batch")
 	}
 	// Nothing writes there while there is no link: what is in it is of a server that died,
 	// and was not carried out.
