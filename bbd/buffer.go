@@ -15,6 +15,7 @@ import (
 	"forebay/bbd/lockrank"
 	"forebay/bbd/namelock"
 	"forebay/bbd/txn"
+	"forebay/bbd/walk"
 	"forebay/flusher"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -196,6 +197,21 @@ func (b *buffer) lookOnce(ctx context.Context, c access.Caller, op, path string,
 		}
 	}
 	return e, v, nil
+}
+
+// walk visits a file, or a directory with all below it, with the rights of a caller.
+func (b *buffer) walk(ctx context.Context, c access.Caller, op, path string, visit walk.Visitor) error {
+	e, v, err := b.look(ctx, c, op, path)
+	switch {
+	case err != nil:
+		return err
+	case e.IsDir():
+		w := walk.Walk{Names: b.ns, Buffer: b.name, Caller: c, Visit: visit}
+		return w.Tree(ctx, path, &e, v)
+	case visit.File != nil:
+		return visit.File(path, &e)
+	}
+	return nil
 }
 
 // made reports whether the entry at a place is that of the file itself: a session that

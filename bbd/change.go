@@ -35,7 +35,7 @@ func (d *Daemon) rename(ctx context.Context, r *rpc.Request, m *wire.Rename) (pr
 		return nil, err
 	}
 	if !r.Caller().Relayed { // else the daemon that asks waits
-		if err := b.flushedBelow(ctx, *r.Caller(), "rename", clean(m.To)); err != nil {
+		if err := d.work.drains.Flushed(ctx, drainBuffer{b}, *r.Caller(), "rename", clean(m.To)); err != nil {
 			return nil, err
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"forebay/bbd/backings"
 	"forebay/bbd/batch"
 	"forebay/bbd/cluster"
+	"forebay/bbd/drain"
 	"forebay/bbd/fabric"
 	"forebay/bbd/fate"
 	"forebay/bbd/leftovers"
@@ -121,11 +122,12 @@ type Daemon struct {
 		txns      *txn.Service
 		transfers *transfer.Service
 		stages    *staging.Service
+		drains    *drain.Service
 	}
 
 	state    atomic.Value             // string: see above
 	waitsFor atomic.Pointer[bb.Error] // why a start waits for another daemon; nil: it does not
-	draining nodeDrain                // nothing new is taken in
+	draining drain.NodeState          // whether anything new is accepted
 	pressure atomic.Bool              // memory is short: flush without waiting
 	staging  atomic.Int64             // tasks of stage-ins
 	ctx      context.Context
@@ -216,6 +218,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if err := d.startFlusher(); err != nil {
 		return err
 	}
+	d.work.drains = d.newDrains()
 	d.alloc, d.passing = d.newAllocator(), newPassing()
 	d.shares.maxPinned = d.alloc.MaxLease()
 	d.shares.pins = share.NewPool(d.store.Stats().Memory.Capacity)
@@ -280,7 +283,7 @@ func (d *Daemon) Self() gossip.Member {
 		m.Memory.Dirty = max(m.Memory.Dirty, 1<<20)
 	}
 	switch {
-	case d.draining.active():
+	case d.draining.Active():
 		m.State = gossip.Draining
 	case d.state.Load() == "ready":
 		m.State = gossip.Ready

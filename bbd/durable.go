@@ -4,16 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
-	"forebay/bbd/access"
-	"forebay/bbd/cluster"
-	"forebay/bbd/peer"
-	"forebay/bbd/transfer"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
-	"forebay/internal/wire"
 )
 
 // In a buffer of durability "flushed" a close, a rename and the commit of a transaction are
@@ -111,97 +105,4 @@ func (b *buffer) contentFlushed(ctx context.Context, e bb.Entry, at place) error
 			return bb.Wrap("close", b.address(at.name), context.Cause(ctx))
 		}
 	}
-}
-
-// flushedBelow waits until the store has what lies at a path and below it, under these
-// names, except what is kept back or still written. Of other buffers it waits for nothing.
-func (b *buffer) flushedBelow(ctx context.Context, c access.Caller, op, path string) error {
-	spec := b.Spec()
-	if spec.Durability != bb.DurabilityFlushed || path == "" {
-		return nil
-	}
-	if _, kept := plan.Kept(spec.Keep, path); kept {
-		return nil
-	}
-	of := drained{b, path}
-	for {
-		failure := b.flushShares(ctx, c, path)
-		left, err := of.rest(ctx)
-		switch {
-		case failure == nil && ctx.Err() != nil:
-			failure = ctx.Err()
-		case failure == nil || err != nil:
-			failure = err
-		}
-		if err == nil && len(left.dirty) == 0 {
-			if failure = of.carriedOut(ctx); failure == nil {
-				return nil
-			}
-		}
-		if failure != nil {
-			return b.notFlushed(op, path, failure)
-		}
-		select { // files went from node to node, or were closed a moment ago
-		case <-time.After(settling):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// notFlushed says that a change was made, which is not on the store.
-func (b *buffer) notFlushed(op, path string, why error) error {
-	return (&bb.Error{
-		Kind: bb.KindOf(why), Op: op, Path: b.address(path), Err: fmt.Errorf("it is done, and not on the store yet: %w", why),
-	}).WithRemedy("what is in the buffer is flushed when the store takes it: bbctl drain " + b.name)
-}
-
-// flushShares has each daemon flush what it is the home of at a path and below it, and
-// returns why something of that was not saved.
-func (b *buffer) flushShares(ctx context.Context, c access.Caller, path string) error {
-	var nodes []bb.NodeID
-	if b.d.cluster != nil {
-		nodes = b.d.cluster.Others()
-	}
-	errs := make([]error, len(nodes)+1)
-	var group sync.WaitGroup
-	for i, node := range nodes {
-		group.Go(func() { errs[i] = b.flushShareAt(ctx, c, node, path) })
-	}
-	answer, err := b.drainHere(ctx, path, transfer.NewProgress(func(*wire.Progress) error { return nil }))
-	if errs[len(nodes)] = err; err == nil {
-		errs[len(nodes)] = firstFailure(answer)
-	}
-	group.Wait()
-	for _, err := range errs {
-		if err != nil && bb.KindOf(err) != bb.NotFound {
-			return err
-		}
-	}
-	return nil
-}
-
-// flushShareAt has one other daemon flush.
-func (b *buffer) flushShareAt(ctx context.Context, c access.Caller, node bb.NodeID, path string) error {
-	s, err := b.d.cluster.Session(ctx, node, cluster.Who(c))
-	if err != nil {
-		return err
-	}
-	var last wire.Progress
-	err = s.Stream(ctx, wire.Type_TYPE_DRAIN, &wire.Drain{Buffer: b.name, Local: true, Below: path}, nil, func(a peer.Answer) error {
-		last.Reset()
-		return a.Decode(&last)
-	})
-	if err != nil {
-		return err
-	}
-	return firstFailure(&last)
-}
-
-// firstFailure is why a drain did not save a file; nil if it saved all that were closed.
-func firstFailure(p *wire.Progress) error {
-	if p == nil || len(p.Failed) == 0 {
-		return nil
-	}
-	f := p.Failed[0]
-	return bb.E(bb.Kind(f.Kind), "flush", f.Path, f.Reason)
 }

@@ -69,7 +69,7 @@ func (d *Daemon) Promote(ctx context.Context, name, path string) error {
 }
 
 // BeginNodeDrain is a drain of this node that does not end.
-func (d *Daemon) BeginNodeDrain() { d.draining.begin() }
+func (d *Daemon) BeginNodeDrain() { d.draining.Begin() }
 
 // BreakSessions breaks the sessions with a node.
 func (d *Daemon) BreakSessions(node bb.NodeID) { d.cluster.Drop(node) }

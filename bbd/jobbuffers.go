@@ -6,6 +6,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/batch"
+	"forebay/bbd/drain"
 	"forebay/bbd/staging"
 	"forebay/flusher"
 	"forebay/internal/bb"
@@ -102,31 +103,13 @@ func (j jobBuffer) Lookup(ctx context.Context, c access.Caller, op, path string)
 }
 
 // Materialize ends the transactions that are decided.
-func (j jobBuffer) Materialize(ctx context.Context) error { return drained{b: j.b}.fold(ctx) }
+func (j jobBuffer) Materialize(ctx context.Context) error {
+	return j.b.d.work.drains.Materialize(ctx, drainBuffer{j.b})
+}
 
 // FinishDrain saves what a drain of all daemons saves after the files.
 func (j jobBuffer) FinishDrain(ctx context.Context, patience time.Duration) error {
-	b, all := j.b, drained{b: j.b}
-	left, err := all.rest(ctx) // what is lost goes into the loss report
-	if err != nil {
-		return err
-	}
-	for _, path := range left.dirty {
-		return bb.E(bb.Busy, "drain", b.address(path), "it went from node to node meanwhile")
-	}
-	// A directory without files is no data: that the store refuses it does not hold up the end.
-	if failed, err := b.saveDirs(ctx, ""); err != nil || len(failed) > 0 {
-		b.d.log.Warn("not all directories are on the store", "buffer", b.name, "failed", len(failed), "err", err)
-	}
-	brief, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if err := all.carriedOut(brief); err != nil {
-		return err
-	}
-	if b.Spec().Receipt {
-		return b.keepReceipt(ctx)
-	}
-	return nil
+	return j.b.d.work.drains.Finish(ctx, drainBuffer{j.b}, patience)
 }
 
 // Unsaved visits the files that the store does not have as they are.
@@ -155,7 +138,7 @@ type jobTransfers struct{ d *Daemon }
 func (jobTransfers) StageTasks() []ops.Task { return staging.Tasks() }
 
 // DrainTasks returns the tasks of a drain.
-func (jobTransfers) DrainTasks(nodes []bb.NodeID) ([]ops.Task, error) { return tasksOfDrain(nodes) }
+func (jobTransfers) DrainTasks(nodes []bb.NodeID) ([]ops.Task, error) { return drain.Tasks(nodes) }
 
 // StagedAway adds the files that went with a node.
 func (t jobTransfers) StagedAway(ctx context.Context, c access.Caller, s *ops.Status) error {

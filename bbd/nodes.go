@@ -11,13 +11,11 @@ import (
 	"forebay/bbd/access"
 	"forebay/bbd/cluster"
 	"forebay/bbd/fabric"
-	"forebay/bbd/peer"
 	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
 	"forebay/flusher/codec"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
-	"forebay/meta/gossip"
 )
 
 // nodes says which daemons there are.
@@ -291,81 +289,3 @@ func ignoreNotFound(err error) error {
 	}
 	return err
 }
-
-// drainNode empties a node and lets it go.
-func (d *Daemon) nodeDrain(ctx context.Context, r *rpc.Request, m *wire.NodeDrain) (proto.Message, error) {
-	node := bb.NodeID(m.Name)
-	switch {
-	case !r.Caller().System && !r.Caller().Governs:
-		return nil, access.Denied("node drain", m.Name, "drain nodes")
-	case d.cluster == nil:
-		return nil, bb.E(bb.Unsupported, "node drain", m.Name, "this daemon is alone").WithRemedy("use bbctl drain BUFFER")
-	case node != d.cfg.Node && r.Caller().Relayed:
-		return nil, bb.E(bb.Invalid, "node drain", m.Name, "this is another node")
-	case node != d.cfg.Node:
-		return d.drainOtherNode(ctx, r, m)
-	}
-	var to []bb.NodeID
-	for _, name := range m.To {
-		to = append(to, bb.NodeID(name))
-	}
-	if len(to) > 0 && len(d.cluster.CandidatesAmong(0, to)) == 0 {
-		return nil, bb.E(bb.Unavailable, "node drain", m.Name, "none of the nodes that are to take what it holds is ready").WithRemedy("see bbctl nodes")
-	}
-	p := transfer.ProgressTo(r)
-	if err := d.drainNode(ctx, to, p); err != nil {
-		return nil, bb.Wrap("node drain", m.Name, err)
-	}
-	return p.Done(), nil
-}
-
-// drainOtherNode passes the request on, and the answers back.
-func (d *Daemon) drainOtherNode(ctx context.Context, r *rpc.Request, m *wire.NodeDrain) (proto.Message, error) {
-	s, err := d.cluster.Session(ctx, bb.NodeID(m.Name), cluster.Who(*r.Caller()))
-	if err != nil {
-		return nil, err
-	}
-	var last *wire.Progress
-	err = s.Stream(ctx, wire.Type_TYPE_NODE_DRAIN, &wire.NodeDrain{Name: m.Name, To: m.To}, nil, func(a peer.Answer) error {
-		now := new(wire.Progress)
-		if err := a.Decode(now); err != nil {
-			return err
-		}
-		if a.More {
-			return r.More(now, nil)
-		}
-		last = now
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if transfer.Saved(last) {
-		d.awaitState(ctx, bb.NodeID(m.Name), func(s gossip.State) bool { return s != gossip.Ready })
-	}
-	return last, nil
-}
-
-// awaitState returns when this daemon has heard of another one's state, so that `bbctl nodes` shows
-// what a command has just done. Gossip takes a moment: if it takes long, the command has worked all the same.
-func (d *Daemon) awaitState(ctx context.Context, node bb.NodeID, reached func(gossip.State) bool) {
-	ctx, cancel := context.WithTimeout(ctx, heardWithin)
-	defer cancel()
-	tick := time.NewTicker(heardEvery)
-	defer tick.Stop()
-	for {
-		if m, ok := d.cluster.Member(node); !ok || reached(m.State) {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-const (
-	heardWithin = 3 * time.Second
-	heardEvery  = 20 * time.Millisecond
-)

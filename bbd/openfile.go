@@ -625,7 +625,7 @@ func (b *buffer) beginNew(ctx context.Context, c access.Caller, f *openFile, dir
 	if !c.Permits(dir.uid, dir.gid, dir.mode, access.Write|access.Execute) {
 		return access.Denied("create", o.path, "write the directory")
 	}
-	if b.d.draining.active() && b.d.cluster != nil && !c.Relayed {
+	if b.d.draining.Active() && b.d.cluster != nil && !c.Relayed {
 		if nodes := b.d.cluster.Candidates(0, ""); len(nodes) > 0 {
 			return &elsewhereError{node: nodes[0]}
 		}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"forebay/bbd/batch"
+	"forebay/bbd/drain"
 	"forebay/bbd/rpc"
 	"forebay/bbd/staging"
 	"forebay/bbd/transfer"
@@ -43,15 +44,15 @@ func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 		wire.Type_TYPE_LEASE:   rpc.Waiting(d.lease).WithToken(),
 		wire.Type_TYPE_RETURN:  rpc.Quick(d.returnLease).WithToken(),
 
-		wire.Type_TYPE_DRAIN:     rpc.Waiting(d.drain).WithToken(),
+		wire.Type_TYPE_DRAIN:     rpc.Waiting(late(&d.work.drains, (*drain.Service).Drain)).WithToken(),
 		wire.Type_TYPE_STAGE_IN:  rpc.Waiting(late(&d.work.stages, (*staging.Service).In)),
 		wire.Type_TYPE_STAGE_OUT: rpc.Waiting(late(&d.work.stages, (*staging.Service).Out)),
-		wire.Type_TYPE_VERIFY:    rpc.Waiting(d.verify),
-		wire.Type_TYPE_RECEIPT:   rpc.Waiting(d.receipt).WithToken(),
+		wire.Type_TYPE_VERIFY:    rpc.Waiting(late(&d.work.drains, (*drain.Service).Verify)),
+		wire.Type_TYPE_RECEIPT:   rpc.Waiting(late(&d.work.drains, (*drain.Service).Receipt)).WithToken(),
 
 		wire.Type_TYPE_NODES:        rpc.Waiting(d.nodes),
-		wire.Type_TYPE_NODE_DRAIN:   rpc.Waiting(d.nodeDrain),
-		wire.Type_TYPE_NODE_UNDRAIN: rpc.Waiting(d.undrainNode),
+		wire.Type_TYPE_NODE_DRAIN:   rpc.Waiting(late(&d.work.drains, (*drain.Service).Node)),
+		wire.Type_TYPE_NODE_UNDRAIN: rpc.Waiting(late(&d.work.drains, (*drain.Service).UndoNode)),
 		wire.Type_TYPE_NODE_FORGET:  rpc.Waiting(d.forget),
 		wire.Type_TYPE_NODE_LOSS:    rpc.Waiting(d.nodeLoss),
 

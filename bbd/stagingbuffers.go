@@ -11,6 +11,7 @@ import (
 	"forebay/bbd/rpc"
 	"forebay/bbd/staging"
 	"forebay/bbd/store"
+	"forebay/bbd/walk"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
 	"forebay/meta/namespace"
@@ -54,17 +55,8 @@ func (b stagingBuffer) Lookup(ctx context.Context, c access.Caller, op, path str
 }
 
 // Walk visits a file, or a directory with all below it.
-func (b stagingBuffer) Walk(ctx context.Context, c access.Caller, path string, visit staging.Visitor) error {
-	e, v, err := b.look(ctx, c, "stage-out", path)
-	switch {
-	case err != nil:
-		return err
-	case e.IsDir():
-		return b.walkTree(ctx, c, &e, v, path, visit)
-	case visit.File != nil:
-		return visit.File(path, &e)
-	}
-	return nil
+func (b stagingBuffer) Walk(ctx context.Context, c access.Caller, path string, visit walk.Visitor) error {
+	return b.walk(ctx, c, "stage-out", path, visit)
 }
 
 // MakeDir creates a directory.

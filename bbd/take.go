@@ -42,7 +42,7 @@ func (d *Daemon) take(ctx context.Context, r *rpc.Request, m *wire.Take) (proto.
 	if err != nil {
 		return nil, err
 	}
-	if b.d.draining.active() {
+	if b.d.draining.Active() {
 		return nil, bb.E(bb.Busy, "take", b.address(m.Name), "this node is being drained itself")
 	}
 	e, err := b.ns.Lookup(ctx, bb.DirID(m.Dir), m.Name)
@@ -314,6 +314,7 @@ func (d *Daemon) moveFiles(ctx context.Context, bytes int64) int64 {
 	return moved.Load()
 }
 
+// moveAllOut flushes what this node alone has, or moves it to other nodes.
 func (d *Daemon) moveAllOut(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error {
 	specs, err := d.bufferSpecs(ctx)
 	if err != nil {
@@ -344,7 +345,7 @@ func (b *buffer) moveOut(ctx context.Context, to []bb.NodeID, p *transfer.Progre
 	if b.Spec().Backing != "" {
 		// What cannot be flushed now is moved, so nobody waits longer than that takes.
 		flushing, cancel := context.WithTimeout(ctx, b.d.cfg.Flush.DrainTimeout)
-		_, err := b.drainHere(flushing, "", transfer.NewProgress(func(*wire.Progress) error { return nil }))
+		err := b.d.work.drains.Here(flushing, drainBuffer{b})
 		cancel()
 		if err != nil && ctx.Err() != nil {
 			return ctx.Err()

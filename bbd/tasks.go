@@ -49,7 +49,7 @@ func (p performer) Perform(l *ops.Lease) (ops.Tally, error) {
 	}
 	switch j.Kind {
 	case ops.Drain:
-		return b.drainTask(l)
+		return d.work.drains.Task(l, drainBuffer{b})
 	case ops.StageIn:
 		d.staging.Add(1)
 		defer d.staging.Add(-1)

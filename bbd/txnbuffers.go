@@ -93,5 +93,5 @@ func (b txnBuffer) Settle(ctx context.Context, op, path string) error {
 
 // Flushed waits until the store has what lies at a path and below it.
 func (b txnBuffer) Flushed(ctx context.Context, c access.Caller, op, path string) error {
-	return b.flushedBelow(ctx, c, op, path)
+	return b.d.work.drains.Flushed(ctx, drainBuffer(b), c, op, path)
 }

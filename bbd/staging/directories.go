@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"forebay/bbd/walk"
 	"forebay/flusher/backing"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
@@ -12,7 +13,7 @@ import (
 // beginOut makes the directories of a tree that is staged out, so that files can be put into
 // them, and returns how many there are, and those in whose place something else lies.
 func (s *job) beginOut(ctx context.Context, source, name string, dry bool) (dirs int, odd []stage.Failure, err error) {
-	err = s.directories(ctx, source, Visitor{Enter: func(p string, e *bb.Entry) error {
+	err = s.directories(ctx, source, walk.Visitor{Enter: func(p string, e *bb.Entry) error {
 		if p == "" {
 			return nil
 		}
@@ -20,7 +21,7 @@ func (s *job) beginOut(ctx context.Context, source, name string, dry bool) (dirs
 			return nil
 		}
 		opts := s.dirOptions(e, 1)
-		opts.Attrs.Mode |= OwnerMay
+		opts.Attrs.Mode |= ownerMay
 		opts.Attrs.MTime = time.Time{}
 		return s.makeDir(ctx, source, name, p, opts, &odd)
 	}})
@@ -31,7 +32,7 @@ func (s *job) beginOut(ctx context.Context, source, name string, dry bool) (dirs
 // whose place something else lies are known from the beginning.
 func (s *job) endOut(ctx context.Context, source, name string) error {
 	var odd []stage.Failure
-	return s.directories(ctx, source, Visitor{Leave: func(p string, e *bb.Entry, held int) error {
+	return s.directories(ctx, source, walk.Visitor{Leave: func(p string, e *bb.Entry, held int) error {
 		if p == "" {
 			return nil
 		}
@@ -40,7 +41,7 @@ func (s *job) endOut(ctx context.Context, source, name string) error {
 }
 
 // directories visits a source, if it is a directory.
-func (s *job) directories(ctx context.Context, source string, visit Visitor) error {
+func (s *job) directories(ctx context.Context, source string, visit walk.Visitor) error {
 	return s.b.Walk(ctx, s.cred, source, visit)
 }
 

@@ -45,8 +45,8 @@ func oddReason(mode fs.FileMode) string {
 	return "it is a device, which a buffer cannot hold"
 }
 
-// OwnerMay are the rights that a directory has while its files are staged in.
-const OwnerMay = 0o700
+// ownerMay are the rights that a directory has while its files are staged in.
+const ownerMay = 0o700
 
 // begin makes the directories of a source, and returns how many there are and what cannot
 // be held.
@@ -59,7 +59,7 @@ func (s *job) begin(ctx context.Context, name, target string, dry bool) (dirs in
 		if err := s.makeDirs(ctx, path.Dir(at)); err != nil {
 			return err
 		}
-		err := s.b.MakeDir(ctx, s.cred, at, uint32(o.Mode.Perm()|OwnerMay))
+		err := s.b.MakeDir(ctx, s.cred, at, uint32(o.Mode.Perm()|ownerMay))
 		if bb.KindOf(err) == bb.Exists {
 			err = nil
 			var e bb.Entry
@@ -68,7 +68,7 @@ func (s *job) begin(ctx context.Context, name, target string, dry bool) (dirs in
 				return nil
 			}
 			if err == nil && s.cred.Owns(e.UID) {
-				err = s.keep(ctx, at, e.Mode|OwnerMay, e.MTime)
+				err = s.keep(ctx, at, e.Mode|ownerMay, e.MTime)
 			}
 		}
 		if err == nil {

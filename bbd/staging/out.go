@@ -9,6 +9,7 @@ import (
 
 	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
+	"forebay/bbd/walk"
 	"forebay/flusher/backing"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
@@ -63,7 +64,7 @@ func (s *job) Walk(ctx context.Context, source string, fn func(stage.Entry) erro
 }
 
 func (s *job) files(ctx context.Context, source string, fn func(string, *bb.Entry) error) error {
-	return s.b.Walk(ctx, s.cred, source, Visitor{File: fn})
+	return s.b.Walk(ctx, s.cred, source, walk.Visitor{File: fn})
 }
 
 // Leaving is what a stage-out is to copy of an entry.

@@ -13,6 +13,7 @@ import (
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/bbd/transfer"
+	"forebay/bbd/walk"
 	"forebay/flusher/backing"
 	"forebay/flusher/stage"
 	"forebay/internal/bb"
@@ -34,7 +35,7 @@ type Buffer interface {
 	Spec() bb.Buffer
 	Lookup(ctx context.Context, c access.Caller, op, path string) (bb.Entry, error)
 	// Walk visits a file, or a directory with all below it.
-	Walk(ctx context.Context, c access.Caller, path string, visit Visitor) error
+	Walk(ctx context.Context, c access.Caller, path string, visit walk.Visitor) error
 	MakeDir(ctx context.Context, c access.Caller, path string, mode uint32) error
 	SetAttr(ctx context.Context, c access.Caller, op, path string, attr namespace.Attr) error
 	// Create begins a generation that takes the place of what is at a path. The error has a NotOwner
@@ -74,13 +75,6 @@ type File interface {
 	Close(ctx context.Context, mtime time.Time) error
 	// Cancel drops the generation instead of Close.
 	Cancel()
-}
-
-// Visitor is called with what a walk finds, and its path. Functions that are nil are not.
-type Visitor struct {
-	Enter func(path string, e *bb.Entry) error           // a directory, before what is in it
-	File  func(path string, e *bb.Entry) error           // a file
-	Leave func(path string, e *bb.Entry, held int) error // a directory, after what is in it: so many entries
 }
 
 // Options are what a Service uses. Its functions may be called concurrently.

@@ -1,13 +1,12 @@
-package bbd
+package drain
 
 import (
 	"context"
 	"errors"
 	"os"
 
-	"forebay/bbd/access"
-	"forebay/bbd/staging"
 	"forebay/bbd/transfer"
+	"forebay/bbd/walk"
 	"forebay/flusher/backing"
 	"forebay/flusher/plan"
 	"forebay/internal/bb"
@@ -18,20 +17,16 @@ import (
 // directories, and the modes and times of all. A directory gets its time after what lies in it,
 // which changes that.
 
-// saveDirs makes the directories at a path and below it on the buffer's store, and gives them
+// saveDirs makes the directories at the path and below it on the buffer's store, with
 // their modes and times. It returns those that could not be made. Where foreign files are kept,
 // directories that are there stay as they are.
-func (b *buffer) saveDirs(ctx context.Context, below string) ([]*wire.Failure, error) {
-	system := access.Caller{System: true}
+func (c scope) saveDirs(ctx context.Context) ([]*wire.Failure, error) {
 	for try := 1; ; try++ {
-		d := &savedDirs{b: b}
-		e, v, err := b.look(ctx, system, "drain", below)
-		if err == nil && e.IsDir() {
-			err = b.walkTree(ctx, system, &e, v, below, staging.Visitor{
-				Enter: func(p string, e *bb.Entry) error { return d.make(ctx, p, e) },
-				Leave: func(p string, e *bb.Entry, held int) error { return d.save(ctx, p, e, held) },
-			})
-		}
+		d := &savedDirs{c: c}
+		err := c.Walk(ctx, c.below, walk.Visitor{
+			Enter: func(p string, e *bb.Entry) error { return d.make(ctx, p, e) },
+			Leave: func(p string, e *bb.Entry, held int) error { return d.save(ctx, p, e, held) },
+		})
 		switch {
 		case errors.Is(err, errEnough):
 			return d.failed, nil
@@ -48,7 +43,7 @@ var errEnough = errors.New("the store does not answer")
 
 // savedDirs is one walk of saveDirs.
 type savedDirs struct {
-	b      *buffer
+	c      scope
 	to     backing.Store // nil until there is a directory
 	failed []*wire.Failure
 }
@@ -64,22 +59,22 @@ func (d *savedDirs) make(ctx context.Context, p string, e *bb.Entry) error {
 
 // save gives a directory its mode and time after those below it.
 func (d *savedDirs) save(ctx context.Context, p string, e *bb.Entry, held int) error {
-	keep := d.b.Spec().Existing.Keeps()
+	keep := d.c.Spec().Existing.Keeps()
 	return d.note(ctx, p, d.put(ctx, p, e, backing.DirOptions{Keep: keep, Holds: held > 0}))
 }
 
 func (d *savedDirs) put(ctx context.Context, p string, e *bb.Entry, opts backing.DirOptions) (err error) {
-	if _, kept := plan.Kept(d.b.Spec().Keep, p+"/"); kept || p == "" {
+	if _, kept := plan.Kept(d.c.Spec().Keep, p+"/"); kept || p == "" {
 		return nil
 	}
 	if d.to == nil {
-		if d.to, err = d.b.d.stores.Get(ctx, d.b.name); err != nil {
+		if d.to, err = d.c.s.o.Store(ctx, d.c.name); err != nil {
 			return err
 		}
 	}
 	opts.Attrs = *backing.AttrsOf(e)
 	if os.Geteuid() != 0 {
-		opts.Attrs.Mode |= staging.OwnerMay // the daemon goes on writing there
+		opts.Attrs.Mode |= 0o700 // the daemon goes on writing there
 	}
 	return d.to.MakeDir(ctx, p, opts)
 }
@@ -98,8 +93,8 @@ func (d *savedDirs) note(ctx context.Context, p string, err error) error {
 }
 
 // addDirs makes a drain save directories too, and adds those that it could not.
-func (d drained) addDirs(ctx context.Context, answer *wire.Progress) error {
-	failed, err := d.b.saveDirs(ctx, d.below)
+func (c scope) addDirs(ctx context.Context, answer *wire.Progress) error {
+	failed, err := c.saveDirs(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,148 @@
+package drain
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
+	"forebay/flusher"
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+const receiptVersion = 1
+
+// receiptHead is the first line of a receipt: where the files lie that it is about.
+type receiptHead struct {
+	Version int    `json:"forebay_receipt"`
+	Buffer  string `json:"buffer"`
+	Backing string `json:"backing"`
+}
+
+// writeReceipt calls write with the receipt's lines, in pieces that fit a frame.
+func (c scope) writeReceipt(ctx context.Context, write func([]byte) error) error {
+	lines, err := json.Marshal(receiptHead{receiptVersion, c.name, c.Spec().Backing})
+	if err != nil {
+		return err
+	}
+	lines = append(lines, '\n')
+	err = c.Names().ScanAll(ctx, func(e bb.Entry) error {
+		if e.Type != bb.TypeFile || e.State() != bb.StateClean {
+			return nil
+		}
+		path, err := c.Path(ctx, &e)
+		if err != nil {
+			return nil // removed meanwhile
+		}
+		if lines, err = receiptOf(path, &e).Append(lines); err != nil {
+			return err
+		}
+		if len(lines) < wire.MaxData/2 {
+			return nil
+		}
+		err = write(lines)
+		lines = lines[:0]
+		return err
+	})
+	if err != nil || len(lines) == 0 {
+		return err
+	}
+	return write(lines)
+}
+
+func receiptOf(path string, e *bb.Entry) *flusher.Receipt {
+	f := &e.Flushed
+	return &flusher.Receipt{
+		Path: path, Size: e.Size, Checksum: e.Checksum, Codec: f.Codec, StoredSize: f.Size,
+		StoredSum: f.Checksum, ETag: f.ETag, At: f.At, By: f.By,
+	}
+}
+
+// Receipt returns a buffer's receipt.
+func (s *Service) Receipt(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
+	b, err := s.o.Buffers.For(ctx, r.Session(), "receipt", m.Name)
+	if err != nil {
+		return nil, err
+	}
+	c := s.scope(b, "")
+	err = c.writeReceipt(ctx, func(lines []byte) error { return r.More(&wire.Empty{}, lines) })
+	if err != nil {
+		return nil, bb.Wrap("receipt", c.address(""), err)
+	}
+	return &wire.Empty{}, nil
+}
+
+// receiptName is the name of the receipt that is kept beside the data.
+const receiptName = ".forebay-receipt.jsonl"
+
+// keepReceipt puts the receipt on the store beside the data.
+func (c scope) keepReceipt(ctx context.Context) error {
+	var all []byte
+	if err := c.writeReceipt(ctx, func(lines []byte) error { all = append(all, lines...); return nil }); err != nil {
+		return err
+	}
+	store, err := c.s.o.Store(ctx, c.name)
+	if err != nil {
+		return err
+	}
+	_, err = store.Put(ctx, receiptName, backing.NewBytes(all), backing.PutOptions{})
+	return err
+}
+
+// splitReceipt returns the head of a receipt and its lines. One that begins with its lines has a head of
+// version 0.
+func splitReceipt(receipt []byte) (head receiptHead, lines []byte, err error) {
+	first, rest, _ := bytes.Cut(receipt, []byte("\n"))
+	if json.Unmarshal(first, &head) != nil || head.Version == 0 {
+		return receiptHead{}, receipt, nil
+	}
+	if head.Version > receiptVersion {
+		return head, nil, bb.E(bb.Unsupported, "verify", head.Backing, fmt.Sprintf("the receipt is of version %d, this daemon knows %d", head.Version, receiptVersion)).
+			WithRemedy("upgrade it")
+	}
+	return head, rest, nil
+}
+
+// Verify checks a store against a receipt: the one that the receipt names, or that of the request.
+func (s *Service) Verify(ctx context.Context, r *rpc.Request, m *wire.Verify) (proto.Message, error) {
+	head, lines, err := splitReceipt(r.Data())
+	if err != nil {
+		return nil, err
+	}
+	url := m.Url
+	if url == "" {
+		url = head.Backing
+	}
+	store, err := s.o.Open(ctx, *r.Caller(), url, bb.Buffer{})
+	if err != nil {
+		return nil, bb.Wrap("verify", url, err)
+	}
+	defer store.Close()
+	p := transfer.ProgressTo(r)
+	depth := flusher.VerifyNames
+	if m.Deep {
+		depth = flusher.VerifyDeep
+	}
+	_, err = flusher.Verify(ctx, store, bytes.NewReader(lines), depth, func(f flusher.Finding) {
+		if f.Err != nil {
+			p.Failed(f.Receipt.Path, f.Receipt.Size, f.Err)
+		}
+		p.Update(func(m *wire.Progress) {
+			m.FilesTotal++
+			if f.Err == nil {
+				m.FilesDone++
+				m.BytesDone += f.Receipt.Size
+			}
+		})
+	})
+	if err != nil {
+		return nil, bb.Wrap("verify", url, err)
+	}
+	return p.Done(), nil
+}

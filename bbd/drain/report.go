@@ -1,0 +1,92 @@
+package drain
+
+import (
+	"forebay/bbd/fate"
+	"forebay/bbd/transfer"
+	"forebay/flusher"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// rest is what a drain has left of its files, by the word of the namespace.
+type rest struct {
+	dirty     map[content]string // paths of the closed files that no pattern keeps back, whatever their owner
+	lost      []*wire.Failure    // the first of the lost ones
+	lostTotal int64
+}
+
+// addFile adds a lost file.
+func (l *rest) addFile(e *bb.Entry, path string) {
+	if l.lostTotal++; len(l.lost) < transfer.MaxNamed {
+		l.lost = append(l.lost, &wire.Failure{Path: path, Kind: uint32(bb.Lost), Bytes: e.Size, Reason: e.LostReason()})
+	}
+}
+
+// addLost adds the lost files to what a drain has not saved: no flush brings them back, so a
+// drain fails as long as there are any. They come last, behind what may be saved yet.
+func (l *rest) addLost(answer *wire.Progress) {
+	answer.FailedTotal += l.lostTotal
+	room := transfer.NamesBytes
+	for _, f := range answer.Failed {
+		room -= len(f.Path) + len(f.Reason)
+	}
+	for _, f := range l.lost {
+		if room -= len(f.Path) + len(f.Reason); room < 0 || len(answer.Failed) == transfer.MaxNamed {
+			return
+		}
+		answer.Failed = append(answer.Failed, f)
+	}
+}
+
+// movedAround is the answer of a drain that has not met files, by path, at any node: they moved from one
+// that had yet to do its share to one that had done it.
+func movedAround(paths map[content]string) *wire.Progress {
+	answer := &wire.Progress{FailedTotal: int64(len(paths))}
+	for _, path := range paths {
+		if len(answer.Failed) == transfer.MaxNamed {
+			break
+		}
+		answer.Failed = append(answer.Failed, &wire.Failure{Path: path, Kind: uint32(bb.Busy), Reason: "it went from node to node meanwhile: drain again"})
+	}
+	return answer
+}
+
+// addUnexplained adds what cannot be flushed since no entry says where it belongs.
+func addUnexplained(m *wire.Progress, left []fate.Unexplained) {
+	for i := range left {
+		u := &left[i]
+		m.FailedTotal++
+		if len(m.Failed) < transfer.MaxNamed {
+			m.Failed = append(m.Failed, &wire.Failure{Path: u.Name(), Kind: uint32(bb.Internal), Reason: "no entry explains these bytes: " + u.Reason, Bytes: u.Bytes})
+		}
+	}
+}
+
+// addReport adds what the flusher did not save.
+func addReport(m *wire.Progress, report *flusher.Report) {
+	m.FailedTotal = int64(report.UnsavedCount + report.Ops)
+	for _, u := range report.Unsaved {
+		f := &wire.Failure{Path: u.Path, Kind: uint32(bb.Busy), Reason: "it is not queued for its flush yet", Bytes: u.Bytes}
+		if u.Err != nil {
+			f.Kind, f.Reason = uint32(bb.KindOf(u.Err)), u.Err.Error()
+		}
+		if len(m.Failed) < transfer.MaxNamed {
+			m.Failed = append(m.Failed, f)
+		}
+	}
+	if report.OpError != nil && len(m.Failed) < transfer.MaxNamed {
+		m.Failed = append(m.Failed, &wire.Failure{Kind: uint32(bb.KindOf(report.OpError)), Reason: report.OpError.Error()})
+	}
+	m.HeldTotal, m.OpenTotal = int64(report.HeldCount), int64(report.OpenCount)
+	m.Held = report.Held[:min(len(report.Held), transfer.MaxNamed)]
+	m.Open = report.Open[:min(len(report.Open), transfer.MaxNamed)]
+}
+
+// firstFailure is why a drain did not save a file; nil if it saved all that were closed.
+func firstFailure(p *wire.Progress) error {
+	if p == nil || len(p.Failed) == 0 {
+		return nil
+	}
+	f := p.Failed[0]
+	return bb.E(bb.Kind(f.Kind), "flush", f.Path, f.Reason)
+}

@@ -1,0 +1,160 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/access"
+	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+)
+
+// Drain flushes a buffer on all daemons, waits, and reports what could not be saved.
+func (s *Service) Drain(ctx context.Context, r *rpc.Request, m *wire.Drain) (proto.Message, error) {
+	c, err := s.scopeFor(ctx, r, m)
+	if err != nil {
+		return nil, err
+	}
+	timed := ctx // ends when the drain's time is over; ctx, when nobody waits for it any more
+	if m.TimeoutNs > 0 {
+		var cancel context.CancelFunc
+		timed, cancel = context.WithTimeout(ctx, time.Duration(m.TimeoutNs))
+		defer cancel()
+	}
+	if !m.Local {
+		if err := c.materialize(timed); err != nil {
+			return nil, bb.Wrap("drain", c.address(c.below), err)
+		}
+	}
+	var (
+		answer *wire.Progress
+		left   rest
+	)
+	switch {
+	case m.Local:
+		answer, err = c.share(timed, m, transfer.ProgressTo(r))
+	case s.o.Cluster == nil:
+		answer, left, err = c.alone(ctx, timed, r, m)
+	default:
+		answer, left, err = c.everywhere(ctx, timed, r, m)
+	}
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, bb.Wrap("drain", c.address(c.below), err)
+	}
+	answer.TimedOut = !transfer.Saved(answer) && errors.Is(timed.Err(), context.DeadlineExceeded)
+	if m.Local {
+		return answer, nil
+	}
+	if err := c.finish(timed, answer, left); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// scopeFor returns what a request is about, if its caller may drain that.
+func (s *Service) scopeFor(ctx context.Context, r *rpc.Request, m *wire.Drain) (scope, error) {
+	b, err := s.o.Buffers.For(ctx, r.Session(), "drain", m.Buffer)
+	if err != nil {
+		return scope{}, err
+	}
+	spec, c := b.Spec(), s.scope(b, "")
+	if spec.Backing == "" {
+		return scope{}, bb.E(bb.Invalid, "drain", c.address(""), "the buffer has no backing store").WithRemedy("use bbctl stage-out")
+	}
+	if m.Below, err = bb.CleanPath(m.Below); err != nil {
+		return scope{}, bb.Wrap("drain", m.Below, err)
+	}
+	if c.below = m.Below; m.Overwrite && !r.Caller().Owns(spec.UID) {
+		return scope{}, access.Denied("drain", c.address(m.Below), "replace files on this buffer's store")
+	}
+	return c, nil
+}
+
+// finish puts on the store what comes after files that have been flushed: renames and removals,
+// directories, and the receipt. It adds what is lost, and what could not be put there, to the answer.
+func (c scope) finish(timed context.Context, answer *wire.Progress, left rest) error {
+	flushed := transfer.Saved(answer)
+	if flushed {
+		if err := c.carriedOut(timed); err != nil {
+			return bb.Wrap("drain", c.address(c.below), err)
+		}
+	}
+	if err := c.addDirs(timed, answer); err != nil && (flushed || timed.Err() == nil) {
+		return bb.Wrap("drain", c.address(c.below), err)
+	}
+	flushed = transfer.Saved(answer)
+	left.addLost(answer)
+	if c.below != "" || !flushed {
+		return nil
+	}
+	if transfer.Saved(answer) {
+		c.s.o.Emit(bb.Event{Kind: bb.EventDrained, Buffer: c.name, Bytes: answer.BytesDone})
+	}
+	if c.Spec().Receipt { // also where files are lost: it proves what the store has of the others
+		if err := c.keepReceipt(timed); err != nil {
+			return bb.Wrap("receipt", c.address(""), err)
+		}
+	}
+	return nil
+}
+
+// alone flushes at a daemon that is alone, until timed ends. The namespace has the last word on a whole
+// buffer: a file that is closed and not yet queued is waited for too.
+func (c scope) alone(ctx, timed context.Context, r *rpc.Request, m *wire.Drain) (*wire.Progress, rest, error) {
+	p := transfer.ProgressTo(r)
+	answer, err := c.share(timed, m, p)
+	if err != nil {
+		return nil, rest{}, err
+	}
+	left, err := c.rest(ctx)
+	if err != nil || c.below != "" || !transfer.Saved(answer) || len(left.dirty) == 0 {
+		return answer, left, err
+	}
+	again, err := c.flushFiles(timed, p)
+	if err != nil {
+		return nil, rest{}, err
+	}
+	again.FilesTotal, again.FilesDone = again.FilesTotal+answer.FilesTotal, again.FilesDone+answer.FilesDone
+	again.BytesTotal, again.BytesDone = again.BytesTotal+answer.BytesTotal, again.BytesDone+answer.BytesDone
+	left, err = c.rest(ctx)
+	return again, left, err
+}
+
+// Materialize ends a buffer's transactions that are decided.
+func (s *Service) Materialize(ctx context.Context, b Buffer) error {
+	return s.scope(b, "").materialize(ctx)
+}
+
+// Finish puts on the store what comes after the files of a buffer, all of which daemons have flushed. It
+// waits for renames and removals no longer than patience. bb.Busy if a file is dirty.
+func (s *Service) Finish(ctx context.Context, b Buffer, patience time.Duration) error {
+	c := s.scope(b, "")
+	left, err := c.rest(ctx) // what is lost is reported elsewhere
+	if err != nil {
+		return err
+	}
+	for _, path := range left.dirty {
+		return bb.E(bb.Busy, "drain", c.address(path), "it went from node to node meanwhile")
+	}
+	// A directory without files is no data: that the store refuses it does not hold up the end.
+	if failed, err := c.saveDirs(ctx); err != nil || len(failed) > 0 {
+		s.o.Log.Warn("not all directories are on the store", "buffer", c.name, "failed", len(failed), "err", err)
+	}
+	brief, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := c.carriedOut(brief); err != nil {
+		return err
+	}
+	if c.Spec().Receipt {
+		return c.keepReceipt(ctx)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+// Package drain flushes a buffer, or what lies at a path and below it, on all daemons, waits until the
+// store has it, and names what could not be saved. It empties nodes, and has receipts. It must never know
+// how a file is flushed, nor where its bytes are.
+package drain
+
+import (
+	"context"
+	"log/slog"
+
+	"forebay/bbd/access"
+	"forebay/bbd/cluster"
+	"forebay/bbd/fate"
+	"forebay/bbd/rpc"
+	"forebay/bbd/transfer"
+	"forebay/bbd/walk"
+	"forebay/flusher"
+	"forebay/flusher/backing"
+	"forebay/internal/bb"
+	"forebay/meta/namespace"
+	"forebay/meta/ops"
+)
+
+// Buffers are the buffers of the daemon. Its methods may be called concurrently.
+type Buffers interface {
+	// For returns a buffer that the session's user may enter.
+	For(ctx context.Context, s *rpc.Session, op, name string) (Buffer, error)
+}
+
+// Buffer is one buffer. Its methods may be called concurrently.
+type Buffer interface {
+	Spec() bb.Buffer
+	Names() Names
+	// Path returns where an entry lies now. bb.NotFound: it was removed.
+	Path(ctx context.Context, e *bb.Entry) (string, error)
+	// DirtyPath returns where a file lies that waits for its flush, or as much of that as is known
+	// without the namespace; "": nothing.
+	DirtyPath(ctx context.Context, file bb.FileID) string
+	// Walk visits a file, or a directory with all below it, with the daemon's rights.
+	Walk(ctx context.Context, path string, visit walk.Visitor) error
+	// Owner returns the node that decides about a file, and Foreign reports whether that is another one.
+	Owner(e *bb.Entry) bb.NodeID
+	Foreign(e *bb.Entry) bool
+	// Enqueue queues a dirty file of this node for its flush.
+	Enqueue(e bb.Entry)
+	// CloseAbandoned closes the files of this node whose writers are gone for good.
+	CloseAbandoned(ctx context.Context) error
+	// Mend restores the entries of dirty files that the namespace has forgotten. It returns those
+	// that it could not restore; mended: others are queued.
+	Mend(ctx context.Context) (left []fate.Unexplained, mended bool, err error)
+	// Unasked returns the dirty files in no queue, when an error has kept Mend from an answer.
+	Unasked(why error) []fate.Unexplained
+	// Materialize waits until a decided transaction is in the namespace.
+	Materialize(ctx context.Context, id bb.TxnID) error
+}
+
+// Names is what a drain needs of a buffer's namespace.
+type Names interface {
+	ScanAll(ctx context.Context, visit func(bb.Entry) error) error
+	Resolve(ctx context.Context, path string) (bb.Entry, error)
+	StoreOps(ctx context.Context) ([]namespace.StoreOp, error)
+	Txns(ctx context.Context) ([]bb.Txn, error)
+}
+
+// Flusher is what a drain needs of the flusher, whose contracts these are.
+type Flusher interface {
+	Drain(ctx context.Context, buffer string, progress func(flusher.Progress)) (flusher.Report, error)
+	Settle(ctx context.Context, buffer string, keys []flusher.Key, told func(files, bytes int64)) []flusher.Unsaved
+	Overwrite(buffer, path string, keys []flusher.Key)
+	OpsStuck(buffer, path string) error
+}
+
+// Options are what a Service uses. Its functions may be called concurrently.
+type Options struct {
+	Node       bb.NodeID
+	Epoch      uint64           // this start of the daemon
+	Cluster    *cluster.Cluster // nil: this daemon is alone
+	Operations *ops.Operations
+	Transfers  *transfer.Service
+	Buffers    Buffers
+	Flusher    Flusher
+	State      *NodeState // of this node
+	// MoveOut saves what this node alone has: it is flushed, or moved to nodes that have room for
+	// it, first of all to those given. What could not be saved is in the progress.
+	MoveOut func(ctx context.Context, to []bb.NodeID, p *transfer.Progress) error
+	// Store returns the store of a buffer.
+	Store func(ctx context.Context, buffer string) (backing.Store, error)
+	// Open opens a store for a user on behalf of a buffer.
+	Open func(ctx context.Context, c access.Caller, url string, spec bb.Buffer) (backing.Store, error)
+	Emit func(bb.Event)
+	Log  *slog.Logger
+}
+
+// Service drains. Its methods may be called concurrently.
+type Service struct{ o Options }
+
+// New returns a service.
+func New(o Options) *Service { return &Service{o} }
