@@ -58,7 +58,7 @@ func (m *Meta) newSpace(buffer string, id uint64) *space {
 	ns := namespace.Open(m.bufferBucket(buffer, id), m.ids, namespace.Options{
 		Buffer: buffer, Node: m.opts.Node, SoleWriter: m.opts.SoleWriter, CacheEntries: m.opts.CacheEntries,
 	})
-	return &space{ns: ns, tree: &txn.Tree{Tree: ns, Transactions: txn.New(ns)}}
+	return &space{ns: ns, tree: &txn.Tree{Tree: ns, Transactions: txn.New(ns, ns.Bucket())}}
 }
 
 // bufferBucket returns the bucket of the namespace of a buffer.

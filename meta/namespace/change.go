@@ -362,7 +362,7 @@ func (ns *Namespace) commit(ctx context.Context, changes []kv.Change, entries []
 	}
 	for i, c := range entries {
 		known := cached[bb.Entry]{seq: seqs[c.change], live: c.entry != nil}
-		if c.entry != nil {
+		if c.entry != nil && err == nil {
 			c.entry.Revision = known.seq
 			known.value = *c.entry
 		}

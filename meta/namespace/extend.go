@@ -53,11 +53,6 @@ func (ns *Namespace) DirGone(ctx context.Context, dir bb.DirID) (bool, error) {
 	return err == nil && !c.live, err
 }
 
-// Sample returns some entries of a directory; none if it is empty or gone.
-func (ns *Namespace) Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error) {
-	return ns.somePage(ctx, dir)
-}
-
 // PutWith is Put that also changes records of another package in the same atomic change. A
 // conflict is kv.ErrRevision, after which the entry is looked up anew.
 func (ns *Namespace) PutWith(ctx context.Context, e *bb.Entry, records ...kv.Change) error {

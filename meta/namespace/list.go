@@ -3,6 +3,7 @@ package namespace
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -19,11 +20,10 @@ const (
 	chunkSize    = 1 << 20
 )
 
-// Lister is a directory's entries, sorted by name, as they were found when it was
-// made: every entry that existed throughout is in it once, in a state that it had.
-// It holds about 60 bytes more an entry than its name and record take (150 bytes
-// together for ordinary files), never changes, and may be used concurrently.
-type Lister struct {
+// lister is a directory's entries, sorted by name, as they were found when it was made: every entry
+// that existed throughout is in it once, in a state that it had. It holds about 60 bytes more an
+// entry than its name and record take. It never changes, and may be used concurrently.
+type lister struct {
 	b     *kv.Bucket
 	dir   bb.DirID
 	begun time.Time
@@ -38,13 +38,13 @@ type listed struct {
 	dir          bb.DirID
 }
 
-// NewLister reads a directory. NotFound if it does not exist. The directory of
+// newLister reads a directory. NotFound if it does not exist. The directory of
 // transactions is left out of the root.
-func (ns *Namespace) NewLister(ctx context.Context, dir bb.DirID) (*Lister, error) {
+func (ns *Namespace) newLister(ctx context.Context, dir bb.DirID) (*lister, error) {
 	if err := ns.checkDir(ctx, dir); err != nil {
 		return nil, err
 	}
-	l := &Lister{b: ns.b, dir: dir, begun: time.Now()}
+	l := &lister{b: ns.b, dir: dir, begun: time.Now()}
 	var chunk []byte
 	err := ns.b.Scan(ctx, entriesOf(dir), func(r *kv.Record) error {
 		_, name, ok := parseEntryKey(r.Key)
@@ -73,11 +73,11 @@ func (ns *Namespace) NewLister(ctx context.Context, dir bb.DirID) (*Lister, erro
 	return l, nil
 }
 
-// Union is the listing of several directories as one, of which the first has the say: a name
+// union is the listing of several directories as one, of which the first has the say: a name
 // of a later one is left out if hidden reports so, or if an earlier one has it, unless both are
 // directories: then the attributes are the later one's. A nil listing is empty.
-func Union(dir bb.DirID, lists []*Lister, hidden func(list int, name string) bool) *Lister {
-	all := &Lister{dir: dir}
+func union(dir bb.DirID, lists []*lister, hidden func(list int, name string) bool) *lister {
+	all := &lister{dir: dir}
 	byName := map[string]int{}
 	for i, one := range lists {
 		if one == nil {
@@ -112,7 +112,7 @@ func isDirRecord(n *listed) bool {
 }
 
 // sort orders by name, keeps the newest record of each, and drops what was deleted.
-func (l *Lister) sort() {
+func (l *lister) sort() {
 	slices.SortFunc(l.names, func(a, b listed) int {
 		if c := bytes.Compare(a.name, b.name); c != 0 {
 			return c
@@ -137,13 +137,9 @@ func (ns *Namespace) checkDir(ctx context.Context, dir bb.DirID) error {
 	return nil
 }
 
-// Len returns how many entries there are.
-func (l *Lister) Len() int { return len(l.names) }
-
-// Page returns at most limit entries with names above after, sorted by name, and
-// whether there are more. Records that cannot be decoded are counted, logged and
-// left out.
-func (l *Lister) Page(after string, limit int) (entries []bb.Entry, more bool) {
+// page returns at most limit entries with names above after, sorted by name, and whether there are
+// more. Records that cannot be decoded are counted, logged and left out.
+func (l *lister) page(after string, limit int) (entries []bb.Entry, more bool) {
 	from := sort.Search(len(l.names), func(i int) bool { return string(l.names[i].name) > after })
 	to := min(from+max(limit, 0), len(l.names))
 	entries = make([]bb.Entry, 0, to-from)
@@ -163,11 +159,11 @@ func (l *Lister) Page(after string, limit int) (entries []bb.Entry, more bool) {
 // being asked for one by one.
 type listings struct {
 	sync.Mutex
-	byDir map[bb.DirID]*Lister
+	byDir map[bb.DirID]*lister
 	timer *time.Timer
 }
 
-func (ls *listings) get(dir bb.DirID) *Lister {
+func (ls *listings) get(dir bb.DirID) *lister {
 	ls.Lock()
 	defer ls.Unlock()
 	ls.prune()
@@ -176,7 +172,7 @@ func (ls *listings) get(dir bb.DirID) *Lister {
 
 // put keeps a lister if it is the newest of its directory and there is room, for
 // which older ones of others are dropped.
-func (ls *listings) put(l *Lister) {
+func (ls *listings) put(l *lister) {
 	ls.Lock()
 	defer ls.Unlock()
 	ls.prune()
@@ -184,7 +180,7 @@ func (ls *listings) put(l *Lister) {
 		return
 	}
 	if ls.byDir == nil {
-		ls.byDir = map[bb.DirID]*Lister{}
+		ls.byDir = map[bb.DirID]*lister{}
 	}
 	ls.byDir[l.dir] = l
 	for ls.bytes() > listingBytes {
@@ -219,25 +215,34 @@ func (ls *listings) prune() {
 	}
 }
 
-// List returns at most limit entries of a directory with names above after, sorted
-// by name, and whether there are more. Pages asked for one after the other, each
-// after the last name of the one before, show every entry that existed throughout,
-// none twice and none that never existed. A first page (after "") is always of now;
-// the server knows no order of names, so it costs reading the directory, and of a
-// directory of more than a thousand entries the reading is kept for a minute for the
-// pages that follow. NewLister gives the caller that hold instead.
+// List returns at most limit entries of a directory with names above after, sorted by name, and
+// whether there are more. Pages asked for one after the other, each after the last name of the one
+// before, show every entry that existed throughout, none twice and none that never existed. A first
+// page (after "") is always of now; it costs reading the directory, since the server knows no order
+// of names. A large directory's reading is kept for a minute for the pages that follow.
 func (ns *Namespace) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
-	return ns.page(dir, after, limit, func() error { return ns.checkDir(ctx, dir) }, func() (*Lister, error) { return ns.NewLister(ctx, dir) })
+	return ns.page(dir, after, limit, func() error { return ns.checkDir(ctx, dir) }, func() (*lister, error) { return ns.newLister(ctx, dir) })
 }
 
-// ListWith is List of what read reads, or has read for the page before.
-func (ns *Namespace) ListWith(dir bb.DirID, after string, limit int, read func() (*Lister, error)) (entries []bb.Entry, more bool, err error) {
-	return ns.page(dir, after, limit, func() error { return nil }, read)
+// ListLayers is List of several directories as one, which are read one after the other: see union.
+// A directory that is gone is empty, but for the last: then NotFound.
+func (ns *Namespace) ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error) {
+	last := len(dirs) - 1
+	return ns.page(dirs[last], after, limit, func() error { return nil }, func() (*lister, error) {
+		lists := make([]*lister, len(dirs))
+		for i, dir := range dirs {
+			var err error
+			if lists[i], err = ns.newLister(ctx, dir); err != nil && (i == last || !errors.Is(err, bb.NotFound)) {
+				return nil, err
+			}
+		}
+		return union(dirs[last], lists, hidden), nil
+	})
 }
 
 // page returns a page of what read reads, or of what was read for the page before if check
 // finds nothing wrong.
-func (ns *Namespace) page(dir bb.DirID, after string, limit int, check func() error, read func() (*Lister, error)) (entries []bb.Entry, more bool, err error) {
+func (ns *Namespace) page(dir bb.DirID, after string, limit int, check func() error, read func() (*lister, error)) (entries []bb.Entry, more bool, err error) {
 	if limit < 1 || limit > bb.MaxPageSize {
 		return nil, false, bb.E(bb.Invalid, "list", fmt.Sprint(limit), fmt.Sprintf("a page has 1 to %d entries", bb.MaxPageSize))
 	}
@@ -246,7 +251,7 @@ func (ns *Namespace) page(dir bb.DirID, after string, limit int, check func() er
 			return nil, false, err
 		}
 		if l := ns.listings.get(dir); l != nil {
-			entries, more = l.Page(after, limit)
+			entries, more = l.page(after, limit)
 			return entries, more, nil
 		}
 	}
@@ -254,10 +259,10 @@ func (ns *Namespace) page(dir bb.DirID, after string, limit int, check func() er
 	if err != nil {
 		return nil, false, err
 	}
-	if l.Len() > kv.SmallScan {
+	if len(l.names) > kv.SmallScan {
 		ns.listings.put(l)
 	}
-	entries, more = l.Page(after, limit)
+	entries, more = l.page(after, limit)
 	return entries, more, nil
 }
 

@@ -57,7 +57,7 @@ func (ns *Namespace) removeTree(ctx context.Context, dir bb.DirID, o RemoveOptio
 		return bb.E(bb.Internal, "remove", dir.String(), "is nested too deep")
 	}
 	for range maxRemovePass {
-		page, err := ns.somePage(ctx, dir)
+		page, err := ns.Sample(ctx, dir)
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -84,8 +84,8 @@ func (ns *Namespace) removeTree(ctx context.Context, dir bb.DirID, o RemoveOptio
 	return bb.E(bb.NotEmpty, "remove", dir.String(), "others keep adding entries")
 }
 
-// somePage returns some entries of a directory; none if it is empty or gone.
-func (ns *Namespace) somePage(ctx context.Context, dir bb.DirID) ([]bb.Entry, error) {
+// Sample returns some entries of a directory; none if it is empty or gone.
+func (ns *Namespace) Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error) {
 	found := map[string]bb.Entry{}
 	err := ns.scanEntries(ctx, entriesOf(dir), func(e bb.Entry) error {
 		found[e.Name] = e

@@ -86,21 +86,29 @@ func (e *Engine) put(ctx context.Context, op string, entry bb.Entry) (bb.Entry, 
 		return bb.Entry{}, err
 	}
 	r, err := e.change(ctx, op, entry.Name, func(b *owner.Round) (r result, err error) {
-		if !b.Touch(key) {
-			return r, owner.ErrPostponed
-		}
-		item, there := b.Table.Get(key)
-		if !there || item.Revision != entry.Revision {
-			return r, kv.ErrRevision
-		}
-		if record.PeekDir(item.Value) != entry.Dir {
-			return r, bb.E(bb.Invalid, op, entry.Name, "would become another directory")
+		if err := checkPut(b, op, key, &entry); err != nil {
+			return r, err
 		}
 		r.entry = entry
 		r.entry.Revision = b.StoreEntry(key, value)
 		return r, nil
 	})
 	return r.entry, err
+}
+
+// checkPut checks that an entry can be stored in the place of one of the same revision.
+func checkPut(b *owner.Round, op string, key []byte, entry *bb.Entry) error {
+	if !b.Touch(key) {
+		return owner.ErrPostponed
+	}
+	item, there := b.Table.Get(key)
+	if !there || item.Revision != entry.Revision {
+		return kv.ErrRevision
+	}
+	if record.PeekDir(item.Value) != entry.Dir {
+		return bb.E(bb.Invalid, op, entry.Name, "would become another directory")
+	}
+	return nil
 }
 
 // Update changes the entry of a name in a directory, or of the root (directory 0, no name), by

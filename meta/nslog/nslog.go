@@ -14,12 +14,9 @@
 //
 // # State of the engine
 //
-// It serves a namespace of one daemon, and no daemon uses it yet. What is missing until one can:
+// It serves a namespace of one daemon with its transactions (package meta/txn), and no daemon uses
+// it yet. What is missing until one can:
 //
-//   - Records of other packages, which meta/txn changes together with entries: what PutWith and
-//     the transactions' own keys are to the other engine. The format has keys for them (x).
-//   - Overlays (Lister, Union) list what a transaction hides and shows; they read the records
-//     of the other engine's bucket.
 //   - meta makes and deletes the bucket of a buffer; it would make a stream, and refuse buffers of
 //     the other format with a remedy: drain them with the release that made them.
 //   - bbd tells what was removed from what was lost by marks (ScanMarks). Here nothing is left of
@@ -69,6 +66,9 @@ var _ namespace.Tree = (*Engine)(nil)
 // Open claims a log, which must exist, and reads what the namespace is. The context is for that
 // alone. Close ends it.
 func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*Engine, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	e := &Engine{ids: ids, o: o}
 	var err error
 	e.owner, err = owner.Open(ctx, log, owner.Options{

@@ -3,6 +3,7 @@ package nslog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"forebay/internal/bb"
@@ -81,6 +82,34 @@ func (e *Engine) Lookup(_ context.Context, dir bb.DirID, name string) (bb.Entry,
 		err = notFound("lookup", name)
 	}
 	return found, bb.Wrap("lookup", name, err)
+}
+
+// Find is Lookup that reports whether there is an entry, and not with an error.
+func (e *Engine) Find(_ context.Context, dir bb.DirID, name string) (found bb.Entry, ok bool, err error) {
+	if err := checkPlace(dir, name); err != nil {
+		return bb.Entry{}, false, err
+	}
+	if err := e.reading("lookup", name); err != nil {
+		return bb.Entry{}, false, err
+	}
+	defer e.owner.RUnlock()
+	found, ok, err = find(e.t, dir, name)
+	return found, ok, bb.Wrap("lookup", name, err)
+}
+
+// Refresh does nothing: no answer is cached.
+func (e *Engine) Refresh(bb.DirID, string) {}
+
+// SoleWriter is true: nobody but the owner changes the namespace.
+func (e *Engine) SoleWriter() bool { return true }
+
+// DirGone reports whether a directory has been removed.
+func (e *Engine) DirGone(_ context.Context, dir bb.DirID) (bool, error) {
+	if err := e.reading("lookup", dir.String()); err != nil {
+		return false, err
+	}
+	defer e.owner.RUnlock()
+	return !e.t.HasDir(dir), nil
 }
 
 // LookupAgain is Lookup: no answer is cached.
@@ -191,13 +220,25 @@ func (e *Engine) PathOf(_ context.Context, dir bb.DirID) (string, error) {
 // one before, show every entry that existed throughout, none twice and none that never existed.
 // The directory of transactions is left out of the root.
 func (e *Engine) List(_ context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
-	if limit < 1 || limit > bb.MaxPageSize {
-		return nil, false, bb.E(bb.Invalid, "list", fmt.Sprint(limit), fmt.Sprintf("a page has 1 to %d entries", bb.MaxPageSize))
+	if err := checkLimit(limit); err != nil {
+		return nil, false, err
 	}
 	if err := e.reading("list", dir.String()); err != nil {
 		return nil, false, err
 	}
 	defer e.owner.RUnlock()
+	return e.page(dir, after, limit, func(string) bool { return false })
+}
+
+func checkLimit(limit int) error {
+	if limit < 1 || limit > bb.MaxPageSize {
+		return bb.E(bb.Invalid, "list", fmt.Sprint(limit), fmt.Sprintf("a page has 1 to %d entries", bb.MaxPageSize))
+	}
+	return nil
+}
+
+// page returns at most limit entries of a directory with names above after that are not hidden.
+func (e *Engine) page(dir bb.DirID, after string, limit int, hidden func(name string) bool) (entries []bb.Entry, more bool, err error) {
 	if !e.t.HasDir(dir) {
 		return nil, false, bb.E(bb.NotFound, "list", dir.String(), "there is no such directory")
 	}
@@ -207,7 +248,7 @@ func (e *Engine) List(_ context.Context, dir bb.DirID, after string, limit int) 
 		if found, err = decode(item); err != nil {
 			return false
 		}
-		if dir == bb.RootDir && found.Name == bb.HiddenDir {
+		if dir == bb.RootDir && found.Name == bb.HiddenDir || hidden(found.Name) {
 			return true
 		}
 		if more = len(entries) == limit; !more {
@@ -216,6 +257,49 @@ func (e *Engine) List(_ context.Context, dir bb.DirID, after string, limit int) 
 		return !more
 	})
 	return entries, more, bb.Wrap("list", dir.String(), err)
+}
+
+// ListLayers is List of several directories as one, all at one moment, of which the first has the
+// say: a name of a later one is left out if hidden reports so, or if an earlier one has it, unless
+// both are directories: then the attributes are the later one's. A directory that is gone is
+// empty, but for the last: then NotFound.
+func (e *Engine) ListLayers(_ context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, false, err
+	}
+	if err := e.reading("list", dirs[len(dirs)-1].String()); err != nil {
+		return nil, false, err
+	}
+	defer e.owner.RUnlock()
+	byName := map[string]int{}
+	for i, dir := range dirs {
+		if i < len(dirs)-1 && !e.t.HasDir(dir) {
+			continue
+		}
+		// The first names of all layers together are among the first so many of each.
+		page, _, err := e.page(dir, after, limit+1, func(name string) bool { return hidden(i, name) })
+		if err != nil {
+			return nil, false, err
+		}
+		for _, found := range page {
+			at, known := byName[found.Name]
+			switch {
+			case !known:
+				byName[found.Name] = len(entries)
+				entries = append(entries, found)
+			case entries[at].IsDir() && found.IsDir():
+				entries[at] = found
+			}
+		}
+	}
+	slices.SortFunc(entries, func(a, b bb.Entry) int { return strings.Compare(a.Name, b.Name) })
+	more = len(entries) > limit
+	return entries[:min(limit, len(entries))], more, nil
+}
+
+// Sample returns some entries of a directory; none if it is empty or gone.
+func (e *Engine) Sample(_ context.Context, dir bb.DirID) ([]bb.Entry, error) {
+	return e.some(dir, "", scanPage)
 }
 
 // some returns at most n entries of a directory with names above after; none if it is gone.

@@ -51,5 +51,5 @@ func start(t *testing.T, server kv.InProcess, m mode) *process {
 	if m.copies > 0 {
 		b.AssumeCopies(m.copies)
 	}
-	return &process{&Tree{ns, New(ns)}, c, b}
+	return &process{&Tree{ns, New(ns, b)}, c, b}
 }

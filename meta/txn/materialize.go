@@ -291,7 +291,7 @@ func (f *materializer) replace(ctx context.Context, t *bb.Txn) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	decided, err := f.x.b.Get(ctx, decidedKey)
+	decided, err := f.x.records.Get(ctx, decidedKey)
 	if err != nil {
 		return err
 	}
@@ -301,7 +301,7 @@ func (f *materializer) replace(ctx context.Context, t *bb.Txn) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.x.b.Commit(ctx, []kv.Change{
+	_, err = f.x.records.Commit(ctx, []kv.Change{
 		{Key: txnKey(t.ID), Data: data, Expected: t.Revision},
 		{Key: decidedKey, Data: []byte("-"), Expected: decided.Seq},
 	})

@@ -9,7 +9,6 @@ import (
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
-	"forebay/meta/namespace"
 )
 
 // A directory into which a transaction is committed, and not folded yet, is shown as a
@@ -187,23 +186,11 @@ func (x *Transactions) ListUnion(ctx context.Context, v UnionDir, after string, 
 	if v.Plain() {
 		return x.ns.List(ctx, v.dir, after, limit)
 	}
-	return x.ns.ListWith(v.dir, after, limit, func() (*namespace.Lister, error) { return x.listUnion(ctx, v) })
-}
-
-// listUnion reads the directories of a union, one after the other.
-func (x *Transactions) listUnion(ctx context.Context, v UnionDir) (*namespace.Lister, error) {
-	lists := make([]*namespace.Lister, len(v.layers))
+	dirs := make([]bb.DirID, len(v.layers))
 	for i, l := range v.layers {
-		one, err := x.ns.NewLister(ctx, l.dir)
-		if errors.Is(err, bb.NotFound) && i < len(v.layers)-1 {
-			continue // it was folded
-		}
-		if err != nil {
-			return nil, err
-		}
-		lists[i] = one
+		dirs[i] = l.dir // a layer that is gone was folded
 	}
-	return namespace.Union(v.dir, lists, func(list int, name string) bool { return hiddenAbove(v.layers[:list], name) }), nil
+	return x.ns.ListLayers(ctx, dirs, func(layer int, name string) bool { return hiddenAbove(v.layers[:layer], name) }, after, limit)
 }
 
 // hiddenAbove reports whether a layer above hides a name.
@@ -218,7 +205,7 @@ func (x *Transactions) Decisions(ctx context.Context) (uint64, error) {
 	if x.sole {
 		return x.decisions.Load(), nil
 	}
-	r, err := x.b.Get(ctx, decidedKey)
+	r, err := x.records.Get(ctx, decidedKey)
 	if err != nil {
 		return 0, kv.Wrap("list", x.ns.Buffer(), err)
 	}

@@ -1,7 +1,8 @@
 // Package txn has the transactions of a namespace: their records, the change that decides,
 // the union that readers see until the output has its final places, and the moves that give
 // it those. It must never know how a namespace stores an entry, nor where a file's bytes lie:
-// it moves entries with a Mover, and looks at them with what namespace/extend.go exports.
+// it moves entries with a Mover, and needs of an engine what Namespace and Records are, whose
+// conformance suite is txntest.
 //
 // internal/bb/txn.go draws the states of a transaction. What it is about lies in the tree as everything does, below a hidden directory:
 //
@@ -97,18 +98,18 @@ func openTxn(r *kv.Record) (bb.Txn, error) {
 // Transactions are those of one namespace. It is safe for concurrent use; all users of one
 // process share one Transactions a namespace.
 type Transactions struct {
-	ns   *namespace.Namespace
-	b    *kv.Bucket // with the records, and the namespace's
-	sole bool       // nobody but this process decides
+	ns      Namespace
+	records Records
+	sole    bool // nobody but this process decides
 
 	decisions atomic.Uint64 // of transactions, by this process
 	decided   atomic.Uint64 // a revision that the decided key has had
 	replacing atomic.Pointer[replacements]
 }
 
-// New returns the transactions of a namespace.
-func New(ns *namespace.Namespace) *Transactions {
-	return &Transactions{ns: ns, b: ns.Bucket(), sole: ns.SoleWriter()}
+// New returns the transactions of a namespace, which has their records.
+func New(ns Namespace, records Records) *Transactions {
+	return &Transactions{ns: ns, records: records, sole: ns.SoleWriter()}
 }
 
 // Tree is a namespace with its transactions.
@@ -188,7 +189,7 @@ func (x *Transactions) createTxn(ctx context.Context, t bb.Txn) (bb.Txn, error) 
 	if err != nil {
 		return t, err
 	}
-	seq, there, err := x.b.Create(ctx, txnKey(t.ID), data, 0)
+	seq, there, err := x.records.Create(ctx, txnKey(t.ID), data, 0)
 	if errors.Is(err, kv.ErrRevision) {
 		return openTxn(&there)
 	}
@@ -212,7 +213,7 @@ func (x *Transactions) makeTxnDirs(ctx context.Context, t *bb.Txn) error {
 // Txn returns a transaction. NotFound if there is none, or it was forgotten.
 func (x *Transactions) Txn(ctx context.Context, id bb.TxnID) (bb.Txn, error) {
 	const op = "transaction"
-	r, err := x.b.Get(ctx, txnKey(id))
+	r, err := x.records.Get(ctx, txnKey(id))
 	if err != nil {
 		return bb.Txn{}, kv.Wrap(op, id.String(), err)
 	}
@@ -227,7 +228,7 @@ func (x *Transactions) Txn(ctx context.Context, id bb.TxnID) (bb.Txn, error) {
 func (x *Transactions) Txns(ctx context.Context) ([]bb.Txn, error) {
 	found := map[bb.TxnID]bb.Txn{}
 	seqs := map[string]uint64{}
-	err := x.b.Scan(ctx, txnPrefix+"*.run", func(r *kv.Record) error {
+	err := x.records.Scan(ctx, txnPrefix+"*.run", func(r *kv.Record) error {
 		id, ok := parseTxnKey(r.Key)
 		if !ok || r.Seq < seqs[r.Key] {
 			return nil
@@ -239,7 +240,7 @@ func (x *Transactions) Txns(ctx context.Context) ([]bb.Txn, error) {
 		}
 		t, err := openTxn(r)
 		if err != nil {
-			x.b.Unreadable(r.Key, err)
+			x.records.Unreadable(r.Key, err)
 			return nil
 		}
 		found[id] = t
@@ -265,14 +266,14 @@ func (x *Transactions) TxnTasks(ctx context.Context, id bb.TxnID) (map[string]st
 
 // eachTask calls fn with the adopted tasks. One may come again, with a newer record.
 func (x *Transactions) eachTask(ctx context.Context, id bb.TxnID, fn func(string, *metapb.TxnTask)) error {
-	err := x.b.Scan(ctx, txnPrefix+id.String()+".task.*", func(r *kv.Record) error {
+	err := x.records.Scan(ctx, txnPrefix+id.String()+".task.*", func(r *kv.Record) error {
 		task, ok := kv.DecodeToken(r.Key[strings.LastIndexByte(r.Key, '.')+1:])
 		if !ok || !r.Live() {
 			return nil
 		}
 		var m metapb.TxnTask
 		if err := kv.Open(r.Key, r.Data, &m); err != nil {
-			x.b.Unreadable(r.Key, err)
+			x.records.Unreadable(r.Key, err)
 			return nil
 		}
 		fn(task, &m)
@@ -294,7 +295,7 @@ func (x *Transactions) noteMerged(ctx context.Context, id bb.TxnID, task string)
 		return err
 	}
 	// Whoever was faster has noted the same, or has forgotten the task.
-	return kv.Wrap("transaction", id.String(), kv.IgnoreConflict(x.b.Put(ctx, key, data, seq)))
+	return kv.Wrap("transaction", id.String(), kv.IgnoreConflict(x.records.Put(ctx, key, data, seq)))
 }
 
 // TxnTask returns the adopted attempt of a task, "" if none is.
@@ -306,7 +307,7 @@ func (x *Transactions) TxnTask(ctx context.Context, id bb.TxnID, task string) (s
 func (x *Transactions) txnTask(ctx context.Context, id bb.TxnID, task string) (t *metapb.TxnTask, seq uint64, err error) {
 	key := txnTaskKey(id, task)
 	t = &metapb.TxnTask{}
-	r, err := x.b.Get(ctx, key)
+	r, err := x.records.Get(ctx, key)
 	if err != nil || !r.Live() {
 		return t, r.Seq, kv.Wrap("transaction", id.String(), err)
 	}
@@ -323,17 +324,17 @@ func (x *Transactions) RenewTxn(ctx context.Context, id bb.TxnID) (bb.Txn, error
 	if t.State == bb.TxnAborted {
 		return t, aborted(op, &t)
 	}
-	r, err := x.b.Get(ctx, txnLeaseKey(id))
+	r, err := x.records.Get(ctx, txnLeaseKey(id))
 	if err == nil {
 		// Whoever was faster has renewed it as well.
-		err = kv.IgnoreConflict(x.b.Put(ctx, txnLeaseKey(id), []byte("-"), r.Seq))
+		err = kv.IgnoreConflict(x.records.Put(ctx, txnLeaseKey(id), []byte("-"), r.Seq))
 	}
 	return t, kv.Wrap(op, id.String(), err)
 }
 
 // TxnLease returns a number that changes whenever a transaction's lease is renewed.
 func (x *Transactions) TxnLease(ctx context.Context, id bb.TxnID) (uint64, error) {
-	r, err := x.b.Get(ctx, txnLeaseKey(id))
+	r, err := x.records.Get(ctx, txnLeaseKey(id))
 	return r.Seq, kv.Wrap("transaction", id.String(), err)
 }
 
@@ -374,7 +375,7 @@ func (x *Transactions) AdoptTxn(ctx context.Context, id bb.TxnID, task, attempt 
 		if t.State != bb.TxnOpen {
 			return "", bb.E(bb.Busy, op, task, "the transaction is "+string(t.State)+", and no task is adopted any more")
 		}
-		_, err = x.b.Commit(ctx, []kv.Change{
+		_, err = x.records.Commit(ctx, []kv.Change{
 			kv.Check(txnKey(id), t.Revision),
 			{Key: key, Data: data, Expected: seq},
 		})
@@ -465,7 +466,7 @@ func (x *Transactions) changeTxn(ctx context.Context, op string, id bb.TxnID, ch
 		if err != nil {
 			return t, err
 		}
-		if t.Revision, err = x.b.Put(ctx, txnKey(id), data, t.Revision); !errors.Is(err, kv.ErrRevision) {
+		if t.Revision, err = x.records.Put(ctx, txnKey(id), data, t.Revision); !errors.Is(err, kv.ErrRevision) {
 			return t, kv.Wrap(op, id.String(), err)
 		}
 	}
@@ -513,7 +514,7 @@ func (x *Transactions) tryDecide(ctx context.Context, id bb.TxnID) (bb.Txn, erro
 	if err != nil {
 		return t, err
 	}
-	decided, err := x.b.Get(ctx, decidedKey)
+	decided, err := x.records.Get(ctx, decidedKey)
 	if err != nil {
 		return t, err
 	}
@@ -555,20 +556,20 @@ func (x *Transactions) ForgetTxn(ctx context.Context, id bb.TxnID) error {
 	if err := x.forgetTasks(ctx, id); err != nil {
 		return err
 	}
-	return kv.Wrap(op, id.String(), kv.IgnoreConflict(x.b.Remove(ctx, txnKey(id), t.Revision)))
+	return kv.Wrap(op, id.String(), kv.IgnoreConflict(x.records.Remove(ctx, txnKey(id), t.Revision)))
 }
 
 // forgetTasks deletes the records that only a transaction which is not over needs.
 func (x *Transactions) forgetTasks(ctx context.Context, id bb.TxnID) error {
 	var keys []kv.Record
-	err := x.b.Scan(ctx, txnPrefix+id.String()+".>", func(r *kv.Record) error {
+	err := x.records.Scan(ctx, txnPrefix+id.String()+".>", func(r *kv.Record) error {
 		if r.Live() && r.Key != txnKey(id) {
 			keys = append(keys, *r)
 		}
 		return nil
 	})
 	for i := 0; i < len(keys) && err == nil; i++ {
-		err = kv.IgnoreConflict(x.b.Remove(ctx, keys[i].Key, keys[i].Seq))
+		err = kv.IgnoreConflict(x.records.Remove(ctx, keys[i].Key, keys[i].Seq))
 	}
 	return kv.Wrap("forget transaction", id.String(), err)
 }

@@ -264,16 +264,16 @@ type Round struct {
 	n       uint64 // effects
 
 	seed  maphash.Seed
-	keys  map[uint64]struct{} // hashes of keys: two that have one are merely taken for one
-	dirs  map[bb.DirID]bool   // that are needed; true: of one that is removed
-	paths map[struct{}]bool   // whether changes depend on paths; true: one changes them
+	keys  map[uint64]bool   // hashes of keys: two that have one are merely taken for one; true: one is changed
+	dirs  map[bb.DirID]bool // that are needed; true: of one that is removed
+	paths map[struct{}]bool // whether changes depend on paths; true: one changes them
 }
 
 func (b *Round) begin() {
 	w := b.w
 	if b.keys == nil {
 		b.seed = maphash.MakeSeed()
-		b.keys, b.dirs, b.paths = map[uint64]struct{}{}, map[bb.DirID]bool{}, map[struct{}]bool{}
+		b.keys, b.dirs, b.paths = map[uint64]bool{}, map[bb.DirID]bool{}, map[struct{}]bool{}
 	}
 	clear(b.keys)
 	clear(b.dirs)
@@ -286,12 +286,11 @@ func (b *Round) begin() {
 }
 
 // Touch notes that a change reads or changes a key, and reports whether no earlier one does.
-func (b *Round) Touch(key []byte) bool {
-	h := maphash.Bytes(b.seed, key)
-	_, touched := b.keys[h]
-	b.keys[h] = struct{}{}
-	return !touched
-}
+func (b *Round) Touch(key []byte) bool { return own(b.keys, maphash.Bytes(b.seed, key)) }
+
+// See notes that a change depends on a key, which it does not change, and reports whether no
+// earlier one changes it.
+func (b *Round) See(key []byte) bool { return share(b.keys, maphash.Bytes(b.seed, key)) }
 
 // Use notes that a change needs a directory to exist, and reports whether it may.
 func (b *Round) Use(dir bb.DirID) bool { return share(b.dirs, dir) }

@@ -48,6 +48,9 @@ func OutcomeKey(s Session, number uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, s[:]...), number)
 }
 
+// OtherKey returns the key of a record of another package.
+func OtherKey(key string) []byte { return append([]byte{otherPrefix}, key...) }
+
 // Kind is what a key is of.
 type Kind byte
 

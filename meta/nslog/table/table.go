@@ -325,6 +325,12 @@ func (t *Table) Outcomes(of record.Session, from uint64, fn func(number uint64, 
 	})
 }
 
+// Others calls fn with the records of other packages whose keys are not below one, in the order
+// of their keys, until it returns false.
+func (t *Table) Others(from []byte, fn func(pages.Item) bool) {
+	t.others.from(t.m, from, func(s pages.Slot) bool { return fn(t.m.At(s)) })
+}
+
 // Pages returns how many pages there are: their numbers begin with 0.
 func (t *Table) Pages() int { return t.m.Pages() }
 

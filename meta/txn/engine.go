@@ -1,0 +1,62 @@
+package txn
+
+import (
+	"context"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/namespace"
+)
+
+// Namespace is an engine as transactions need it: a tree whose entries change together with
+// Records, and whose directories can be listed as one. *namespace.Namespace and *nslog.Engine are
+// such. It is safe for concurrent use.
+type Namespace interface {
+	namespace.Tree
+
+	// Find is Lookup that reports whether there is an entry, and not with an error.
+	Find(ctx context.Context, dir bb.DirID, name string) (e bb.Entry, found bool, err error)
+	// Sample returns some entries of a directory; none if it is empty or gone.
+	Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error)
+	// ListLayers is List of several directories as one, of which the first has the say: a name of
+	// a later one is left out if hidden reports so, or if an earlier one has it, unless both are
+	// directories: then the attributes are the later one's. A directory that is gone is empty, but
+	// for the last: then NotFound. What is renamed from an earlier directory to a later one
+	// meanwhile is listed.
+	ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error)
+	// DirGone reports whether a directory has been removed, whatever is cached.
+	DirGone(ctx context.Context, dir bb.DirID) (bool, error)
+	// Refresh makes the next look-up of a name ignore what is cached.
+	Refresh(dir bb.DirID, name string)
+	// PutWith is Put that changes records in the same change as well, and sets the entry's
+	// revision. A conflict, of the entry or a record, is kv.ErrRevision: nothing was changed.
+	PutWith(ctx context.Context, e *bb.Entry, records ...kv.Change) error
+	// SoleWriter reports whether nobody but this process changes the namespace.
+	SoleWriter() bool
+}
+
+// Records are what the engine of a Namespace keeps for transactions beside the entries, each under
+// a key. *kv.Bucket and *nslog.Records are such. A change that does not find the revisions that it
+// expects is kv.ErrRevision, and changes nothing. An error without kv.ErrUncertain in its chain
+// says that nothing was changed. It is safe for concurrent use.
+type Records interface {
+	// Get returns the record of a key, as of a moment after it was called. One that does not exist
+	// has no data, and the revision that a change of it has to expect.
+	Get(ctx context.Context, key string) (kv.Record, error)
+	// Create stores data under a key that does not exist; else kv.ErrRevision and what is there.
+	// Expected is a guess at its revision.
+	Create(ctx context.Context, key string, data []byte, expected uint64) (uint64, kv.Record, error)
+	// Put stores data under a key of a revision, and returns the new one, which is above it.
+	Put(ctx context.Context, key string, data []byte, expected uint64) (uint64, error)
+	// Remove removes a key of a revision.
+	Remove(ctx context.Context, key string, expected uint64) (uint64, error)
+	// Commit carries out all changes, of which no two are of one key, or none.
+	Commit(ctx context.Context, changes []kv.Change) ([]uint64, error)
+	// Scan calls fn with the records whose keys match a filter: "*" stands for a token between
+	// dots, a ">" at the end for any number of them. One that changes meanwhile may come again, with
+	// its newer revision, or come without data; one that exists throughout comes. The data may be
+	// kept. An error of fn ends the scan; kv.ErrStop ends it well.
+	Scan(ctx context.Context, filter string, fn func(*kv.Record) error) error
+	// Unreadable counts or logs a record that cannot be decoded.
+	Unreadable(key string, err error)
+}

@@ -1,0 +1,79 @@
+package txn_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/kv/kvtest"
+	"forebay/meta/metatest"
+	"forebay/meta/namespace"
+	"forebay/meta/nslog"
+	"forebay/meta/stream"
+	"forebay/meta/txn/txntest"
+)
+
+// ids are those of one process.
+type ids struct {
+	base uint64
+	last atomic.Uint64
+}
+
+func (i *ids) Next(context.Context) (uint64, error) { return i.base + i.last.Add(1), nil }
+
+var buffer = &bb.Buffer{Name: "buf", Mode: 0o755, UID: 7}
+
+// TestEngines runs the suite on each engine, in each way in which it answers.
+func TestEngines(t *testing.T) {
+	for _, m := range []struct {
+		name   string
+		sole   bool
+		copies int32 // that the bucket is taken to have: reads of more than one put barriers
+	}{{"sole writer", true, 1}, {"several writers", false, 1}, {"several copies", false, 3}} {
+		t.Run(m.name, func(t *testing.T) {
+			txntest.Test(t, func(t *testing.T) txntest.Open {
+				server := metatest.StartServer(t, t.TempDir())
+				var only *txntest.Engine
+				return func() txntest.Engine {
+					if only != nil {
+						return *only
+					}
+					b := kvtest.Dial(t, kv.Options{InProcess: server}).Bucket("forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
+					ns := namespace.Open(b, &ids{base: kv.Random64() >> 1}, namespace.Options{Buffer: "buf", Node: "me", SoleWriter: m.sole})
+					if err := ns.Prepare(metatest.Context(t), buffer); err != nil {
+						t.Fatal(err)
+					}
+					b.AssumeCopies(m.copies)
+					e := txntest.Engine{Namespace: ns, Records: b}
+					if m.sole {
+						only = &e
+					}
+					return e
+				}
+			})
+		})
+	}
+	for name, size := range map[string]int{"log": 1 << 30, "log with many checkpoints": 2000} {
+		t.Run(name, func(t *testing.T) {
+			txntest.Test(t, func(t *testing.T) txntest.Open {
+				s := stream.New(kvtest.Dial(t, kv.Options{InProcess: metatest.StartServer(t, t.TempDir())}), "NS_buf")
+				if err := s.Ensure(metatest.Context(t)); err != nil {
+					t.Fatal(err)
+				}
+				e, err := nslog.Open(metatest.Context(t), s, &ids{base: kv.Random64() >> 1}, nslog.Options{
+					Buffer: "buf", Node: "me", CheckpointBytes: size, Logger: metatest.Logger(t),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(e.Close)
+				if err := e.Prepare(metatest.Context(t), buffer); err != nil {
+					t.Fatal(err)
+				}
+				return func() txntest.Engine { return txntest.Engine{Namespace: e, Records: e.Records()} }
+			})
+		})
+	}
+}
