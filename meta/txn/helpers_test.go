@@ -12,24 +12,51 @@ import (
 	"forebay/meta/kv/kvtest"
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
+	"forebay/meta/nslog"
+	"forebay/meta/stream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// mode is a way in which a namespace answers.
+// mode is an engine, and a way in which it answers.
 type mode struct {
 	name   string
-	sole   bool
+	log    bool  // its namespace is a log, in the memory of its owner
+	sole   bool  // one process uses it
 	copies int32 // that its bucket is taken to have: reads of more than one put barriers; 0: as it is
 }
 
-var modes = []mode{{"sole writer", true, 1}, {"several writers", false, 1}, {"several copies", false, 3}}
+var modes = []mode{
+	{"sole writer", false, true, 1},
+	{"several writers", false, false, 1},
+	{"several copies", false, false, 3},
+	{"log", true, true, 0},
+}
+
+// eachMode runs a test in modes, each on a namespace of its own.
+func eachMode(t *testing.T, of []mode, test func(*testing.T, *space)) {
+	t.Helper()
+	for _, m := range of {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, &space{mode: m, server: metatest.StartServer(t, t.TempDir())})
+		})
+	}
+}
+
+// space is a namespace on a server.
+type space struct {
+	mode
+	server kv.InProcess
+	only   *process // that uses it, where others may not
+}
 
 // process is a process that uses a namespace.
 type process struct {
 	*Tree
-	conn   *kv.Conn
-	bucket *kv.Bucket
+	conn    *kv.Conn
+	bucket  *kv.Bucket // nil: it is a log
+	changes string     // prefix of the subjects of changes
 }
 
 // ids are those of one process.
@@ -37,19 +64,56 @@ type ids struct{ base, last atomic.Uint64 }
 
 func (i *ids) Next(context.Context) (uint64, error) { return i.base.Load() + i.last.Add(1), nil }
 
-// start starts a process that uses the namespace on a server.
-func start(t *testing.T, server kv.InProcess, m mode) *process {
-	t.Helper()
-	c := kvtest.Dial(t, kv.Options{InProcess: server})
-	b := c.Bucket("forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
+func newIDs() *ids {
 	own := &ids{}
 	own.base.Store(kv.Random64() >> 1)
-	ns := namespace.Open(b, own, namespace.Options{Buffer: "buf", Node: "me", SoleWriter: m.sole})
-	if err := ns.Prepare(metatest.Context(t), &bb.Buffer{Name: "buf", Mode: 0o755, UID: 7}); err != nil {
+	return own
+}
+
+var buffer = &bb.Buffer{Name: "buf", Mode: 0o755, UID: 7}
+
+// start starts a process that uses the namespace, or returns the only one.
+func (s *space) start(t *testing.T) *process {
+	t.Helper()
+	if s.only != nil {
+		return s.only
+	}
+	c := kvtest.Dial(t, kv.Options{InProcess: s.server})
+	p := s.startOnBucket
+	if s.log {
+		p = s.startOnLog
+	}
+	started := p(t, c)
+	if s.sole {
+		s.only = started
+	}
+	return started
+}
+
+func (s *space) startOnLog(t *testing.T, c *kv.Conn) *process {
+	log := stream.New(c, "NS_buf")
+	if err := log.Ensure(metatest.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	if m.copies > 0 {
-		b.AssumeCopies(m.copies)
+	e, err := nslog.Open(metatest.Context(t), log, newIDs(), nslog.Options{Buffer: "buf", Node: "me", Logger: metatest.Logger(t), CheckpointBytes: 20_000})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return &process{&Tree{ns, New(ns, b)}, c, b}
+	t.Cleanup(e.Close)
+	if err := e.Prepare(metatest.Context(t), buffer); err != nil {
+		t.Fatal(err)
+	}
+	return &process{Tree: &Tree{e, New(e, e.Records())}, conn: c, changes: "NS_buf.log"}
+}
+
+func (s *space) startOnBucket(t *testing.T, c *kv.Conn) *process {
+	b := c.Bucket("forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
+	ns := namespace.Open(b, newIDs(), namespace.Options{Buffer: "buf", Node: "me", SoleWriter: s.sole})
+	if err := ns.Prepare(metatest.Context(t), buffer); err != nil {
+		t.Fatal(err)
+	}
+	if s.copies > 0 {
+		b.AssumeCopies(s.copies)
+	}
+	return &process{&Tree{ns, New(ns, b)}, c, b, b.Subjects()}
 }

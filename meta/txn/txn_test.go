@@ -217,18 +217,10 @@ func TestTxnModel(t *testing.T) {
 	if testing.Short() {
 		steps = 50
 	}
-	for _, mode := range []mode{{"sole writer", true, 1}, {"several writers", false, 1}} {
-		t.Run(mode.name, func(t *testing.T) {
-			t.Parallel()
-			s := metatest.StartServer(t, t.TempDir())
-			ns := start(t, s, mode)
-			other := ns
-			if !mode.sole {
-				other = start(t, s, mode)
-			}
-			(&txnModel{t: t, clients: []*process{ns, other}, rnd: rand.New(rand.NewPCG(7, uint64(steps))), want: namespacetest.Oracle{}}).run(steps)
-		})
-	}
+	eachMode(t, []mode{modes[0], modes[1], modes[3]}, func(t *testing.T, s *space) {
+		clients := []*process{s.start(t), s.start(t)}
+		(&txnModel{t: t, clients: clients, rnd: rand.New(rand.NewPCG(7, uint64(steps))), want: namespacetest.Oracle{}}).run(steps)
+	})
 }
 
 type txnModel struct {
@@ -471,8 +463,11 @@ func (m *txnModel) change(ns *process) string {
 // TestTxnRules is what the model does not ask for.
 func TestTxnRules(t *testing.T) {
 	t.Parallel()
-	s := metatest.StartServer(t, t.TempDir())
-	ns := start(t, s, mode{})
+	eachMode(t, modes[1:], testTxnRules)
+}
+
+func testTxnRules(t *testing.T, s *space) {
+	ns := s.start(t)
 	ctx := metatest.Context(t)
 	d := namespacetest.Mkdir(t, ns, bb.RootDir, "d")
 	begin := func(key string) bb.Txn {
@@ -574,8 +569,11 @@ func TestTxnRules(t *testing.T) {
 // change between them: none of them removes what another one has folded.
 func TestTxnFolders(t *testing.T) {
 	t.Parallel()
-	s := metatest.StartServer(t, t.TempDir())
-	ns := start(t, s, mode{})
+	eachMode(t, []mode{modes[1], modes[3]}, testTxnFolders)
+}
+
+func testTxnFolders(t *testing.T, s *space) {
+	ns := s.start(t)
 	ctx := metatest.Context(t)
 	d := namespacetest.Mkdir(t, ns, bb.RootDir, "d")
 	for round := range 5 {
@@ -608,7 +606,7 @@ func TestTxnFolders(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		for i := range 4 {
-			other := start(t, s, mode{})
+			other := s.start(t)
 			wg.Go(func() {
 				time.Sleep(time.Duration(i) * 3 * time.Millisecond)
 				if err := foldOne(ctx, other, x.ID, &plainMover{ns: other}); err != nil {
@@ -675,83 +673,83 @@ func (m *removedNames) Remove(ctx context.Context, e *bb.Entry) error {
 func TestTxnReplacesDurable(t *testing.T) {
 	t.Parallel()
 	for _, replace := range []string{".", "p", "p/q"} {
-		t.Run(replace, func(t *testing.T) {
-			t.Parallel()
-			s := metatest.StartServer(t, t.TempDir())
-			ns := start(t, s, mode{})
-			ctx := metatest.Context(t)
-			q, err := ns.MkdirAll(ctx, "d/p/q", namespace.Owner{})
-			if err != nil {
-				t.Fatal(err)
+		eachMode(t, []mode{modes[1], modes[3]}, func(t *testing.T, s *space) { testTxnReplacesDurable(t, s, replace) })
+	}
+}
+
+func testTxnReplacesDurable(t *testing.T, s *space, replace string) {
+	ns := s.start(t)
+	ctx := metatest.Context(t)
+	q, err := ns.MkdirAll(ctx, "d/p/q", namespace.Owner{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := bb.Flushed{Generation: 1, ETag: "e", By: "n1"}
+	for _, name := range []string{"same", "other", "dirty"} {
+		e := namespacetest.Create(t, ns, q.Dir, name)
+		if name == "dirty" {
+			continue
+		}
+		e.Flushed = was
+		if _, err := ns.Put(ctx, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := ns.Resolve(ctx, "d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := ns.BeginTxn(ctx, bb.Txn{Destination: "d", Dir: d.Dir, UID: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := ns.MkdirAll(ctx, path.Join(x.Path(), attemptDir, "t", "a", "p/q"), namespace.Owner{Mode: 0o700})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"d": "/", "d/p": "/", "d/p/q": "/"}
+	for _, name := range []string{"same", "dirty", "new"} {
+		want["d/p/q/"+name] = namespacetest.Create(t, ns, to.Dir, name).File.String()
+	}
+	if _, err := ns.AdoptTxn(ctx, x.ID, "t", "a"); err != nil {
+		t.Fatal(err)
+	}
+	other := s.start(t)
+	wantReplacing := func(p string, want bb.TxnID) {
+		t.Helper()
+		for _, ns := range []*process{ns, other} {
+			if id, err := ns.Replacing(ctx, p); err != nil || id != want {
+				t.Errorf("%s is being replaced by %v (%v), want %v", p, id, err, want)
 			}
-			was := bb.Flushed{Generation: 1, ETag: "e", By: "n1"}
-			for _, name := range []string{"same", "other", "dirty"} {
-				e := namespacetest.Create(t, ns, q.Dir, name)
-				if name == "dirty" {
-					continue
-				}
-				e.Flushed = was
-				if _, err := ns.Put(ctx, e); err != nil {
-					t.Fatal(err)
-				}
-			}
-			d, err := ns.Resolve(ctx, "d")
-			if err != nil {
-				t.Fatal(err)
-			}
-			x, err := ns.BeginTxn(ctx, bb.Txn{Destination: "d", Dir: d.Dir, UID: 7})
-			if err != nil {
-				t.Fatal(err)
-			}
-			to, err := ns.MkdirAll(ctx, path.Join(x.Path(), attemptDir, "t", "a", "p/q"), namespace.Owner{Mode: 0o700})
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := map[string]string{"d": "/", "d/p": "/", "d/p/q": "/"}
-			for _, name := range []string{"same", "dirty", "new"} {
-				want["d/p/q/"+name] = namespacetest.Create(t, ns, to.Dir, name).File.String()
-			}
-			if _, err := ns.AdoptTxn(ctx, x.ID, "t", "a"); err != nil {
-				t.Fatal(err)
-			}
-			other := start(t, s, mode{})
-			wantReplacing := func(p string, want bb.TxnID) {
-				t.Helper()
-				for _, ns := range []*process{ns, other} {
-					if id, err := ns.Replacing(ctx, p); err != nil || id != want {
-						t.Errorf("%s is being replaced by %v (%v), want %v", p, id, err, want)
-					}
-				}
-			}
-			wantReplacing("d/p/q/same", 0)
-			mv := &removedNames{plainMover: plainMover{ns: ns}}
-			if err := commitTxn(ctx, ns, x.ID, []string{replace}, mv); err != nil {
-				t.Fatal(err)
-			}
-			if got := seen(t, ns, ""); !maps.Equal(got, want) {
-				t.Errorf("committed: %v, want %v", got, want)
-			}
-			wantReplacing("d/p/q/same", x.ID)
-			wantReplacing("d/p/q/other", x.ID)
-			wantReplacing("d/p/query", map[bool]bb.TxnID{true: x.ID}[replace != "p/q"])
-			wantReplacing("d/pq", map[bool]bb.TxnID{true: x.ID}[replace == "."])
-			wantReplacing("dp/q/same", 0)
-			if err := foldAll(ctx, ns, mv); err != nil {
-				t.Fatal(err)
-			}
-			if got := namespacetest.Paths(t, ns); !maps.Equal(got, want) {
-				t.Errorf("folded: %v, want %v", got, want)
-			}
-			wantReplacing("d/p/q/same", 0)
-			slices.Sort(mv.names)
-			if !slices.Equal(mv.names, []string{"other"}) {
-				t.Errorf("removed: %v", mv.names)
-			}
-			for name, kept := range map[string]bb.Flushed{"same": was, "dirty": {}, "new": {}} {
-				if e, err := ns.Resolve(ctx, "d/p/q/"+name); err != nil || e.Stored() != kept || e.Flushed.Generation != 0 {
-					t.Errorf("%s: the store has %+v, of it %+v (%v)", name, e.Stored(), e.Flushed, err)
-				}
-			}
-		})
+		}
+	}
+	wantReplacing("d/p/q/same", 0)
+	mv := &removedNames{plainMover: plainMover{ns: ns}}
+	if err := commitTxn(ctx, ns, x.ID, []string{replace}, mv); err != nil {
+		t.Fatal(err)
+	}
+	if got := seen(t, ns, ""); !maps.Equal(got, want) {
+		t.Errorf("committed: %v, want %v", got, want)
+	}
+	wantReplacing("d/p/q/same", x.ID)
+	wantReplacing("d/p/q/other", x.ID)
+	wantReplacing("d/p/query", map[bool]bb.TxnID{true: x.ID}[replace != "p/q"])
+	wantReplacing("d/pq", map[bool]bb.TxnID{true: x.ID}[replace == "."])
+	wantReplacing("dp/q/same", 0)
+	if err := foldAll(ctx, ns, mv); err != nil {
+		t.Fatal(err)
+	}
+	if got := namespacetest.Paths(t, ns); !maps.Equal(got, want) {
+		t.Errorf("folded: %v, want %v", got, want)
+	}
+	wantReplacing("d/p/q/same", 0)
+	slices.Sort(mv.names)
+	if !slices.Equal(mv.names, []string{"other"}) {
+		t.Errorf("removed: %v", mv.names)
+	}
+	for name, kept := range map[string]bb.Flushed{"same": was, "dirty": {}, "new": {}} {
+		if e, err := ns.Resolve(ctx, "d/p/q/"+name); err != nil || e.Stored() != kept || e.Flushed.Generation != 0 {
+			t.Errorf("%s: the store has %+v, of it %+v (%v)", name, e.Stored(), e.Flushed, err)
+		}
 	}
 }
