@@ -65,9 +65,7 @@ func (n *renaming) run() (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	n.moved = n.from
-	n.moved.Parent, n.moved.Name = n.dst.dir, n.dst.name
-	n.moved.Replaced, n.moved.Attempts = n.kept(), n.attempts()
+	n.move()
 	key, value, err := encode(&n.moved)
 	if err != nil {
 		return r, err
@@ -84,6 +82,13 @@ func (n *renaming) run() (r result, err error) {
 		r.replaced = &n.to
 	}
 	return r, nil
+}
+
+// move makes the entry that is at the new place.
+func (n *renaming) move() {
+	n.moved = n.from
+	n.moved.Parent, n.moved.Name = n.dst.dir, n.dst.name
+	n.moved.Replaced, n.moved.Attempts = n.kept(), n.attempts()
 }
 
 // read looks up both places.

@@ -73,7 +73,7 @@ func newIDs() *ids {
 var buffer = &bb.Buffer{Name: "buf", Mode: 0o755, UID: 7}
 
 // start starts a process that uses the namespace, or returns the only one.
-func (s *space) start(t *testing.T) *process {
+func (s *space) start(t testing.TB) *process {
 	t.Helper()
 	if s.only != nil {
 		return s.only
@@ -90,7 +90,7 @@ func (s *space) start(t *testing.T) *process {
 	return started
 }
 
-func (s *space) startOnLog(t *testing.T, c *kv.Conn) *process {
+func (s *space) startOnLog(t testing.TB, c *kv.Conn) *process {
 	log := stream.New(c, "NS_buf")
 	if err := log.Ensure(metatest.Context(t)); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func (s *space) startOnLog(t *testing.T, c *kv.Conn) *process {
 	return &process{Tree: &Tree{e, New(e, e.Records())}, conn: c, changes: "NS_buf.log"}
 }
 
-func (s *space) startOnBucket(t *testing.T, c *kv.Conn) *process {
+func (s *space) startOnBucket(t testing.TB, c *kv.Conn) *process {
 	b := c.Bucket("forebay-buf-1", kv.BucketOptions{Gone: kv.NeverGone})
 	ns := namespace.Open(b, newIDs(), namespace.Options{Buffer: "buf", Node: "me", SoleWriter: s.sole})
 	if err := ns.Prepare(metatest.Context(t), buffer); err != nil {

@@ -48,6 +48,15 @@ type Mover interface {
 	Folded(ctx context.Context, id bb.TxnID) error
 }
 
+// Merger is a Mover that moves many entries in a change.
+type Merger interface {
+	// Merge moves what a directory holds to the same names of another one, where nothing is. Where
+	// both have a directory, which no transaction is committed into, it moves what that holds, and
+	// may remove it if nothing is left in it. The others stay: they are moved one by one. NotFound
+	// if the other directory is gone.
+	Merge(ctx context.Context, from, to bb.DirID) error
+}
+
 // materializer carries out what one transaction has to have moved.
 type materializer struct {
 	x    *Transactions
@@ -116,8 +125,13 @@ func (f *materializer) there(ctx context.Context, e *bb.Entry) (bool, error) {
 
 func same(a, b *bb.Entry) bool { return a.File == b.File && a.Dir == b.Dir }
 
-// merge moves what a directory holds into another one.
+// merge moves what a directory holds into another one, at first what nothing is in the way of.
 func (f *materializer) merge(ctx context.Context, from, to bb.DirID) error {
+	if m, ok := f.mv.(Merger); ok {
+		if err := m.Merge(ctx, from, to); err != nil && !errors.Is(err, bb.NotFound) {
+			return err
+		}
+	}
 	return f.each(ctx, from, func(ctx context.Context, e *bb.Entry) error { return f.mergeEntry(ctx, e, to) })
 }
 

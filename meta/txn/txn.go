@@ -37,6 +37,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/metapb"
@@ -568,8 +570,10 @@ func (x *Transactions) forgetTasks(ctx context.Context, id bb.TxnID) error {
 		}
 		return nil
 	})
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(breadth)
 	for i := 0; i < len(keys) && err == nil; i++ {
-		err = kv.IgnoreConflict(x.records.Remove(ctx, keys[i].Key, keys[i].Seq))
+		g.Go(func() error { return kv.IgnoreConflict(x.records.Remove(gctx, keys[i].Key, keys[i].Seq)) })
 	}
-	return kv.Wrap("forget transaction", id.String(), err)
+	return kv.Wrap("forget transaction", id.String(), errors.Join(err, g.Wait()))
 }

@@ -17,6 +17,7 @@ import (
 	"forebay/meta/metatest"
 	"forebay/meta/namespace"
 	"forebay/meta/namespace/namespacetest"
+	"forebay/meta/nslog"
 )
 
 // plainMover moves entries with the namespace's own changes. It dies after its n-th change,
@@ -53,6 +54,23 @@ func (m *plainMover) Replace(ctx context.Context, e *bb.Entry, dir bb.DirID, nam
 		_, err := m.ns.Rename(ctx, e.Parent, e.Name, dir, name, namespace.RenameOptions{Replace: true})
 		return err
 	})
+}
+
+// Merge moves what it can where the namespace can do that: else nothing.
+func (m *plainMover) Merge(ctx context.Context, from, to bb.DirID) error {
+	ns, can := m.ns.Tree.Tree.(interface {
+		MergeDir(ctx context.Context, from, to bb.DirID) ([]nslog.Merged, bool, error)
+	})
+	for more := can; more; {
+		err := m.step(func() (err error) {
+			_, more, err = ns.MergeDir(ctx, from, to)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *plainMover) Folded(context.Context, bb.TxnID) error {
@@ -463,7 +481,7 @@ func (m *txnModel) change(ns *process) string {
 // TestTxnRules is what the model does not ask for.
 func TestTxnRules(t *testing.T) {
 	t.Parallel()
-	eachMode(t, modes[1:], testTxnRules)
+	eachMode(t, []mode{modes[1], modes[3]}, testTxnRules)
 }
 
 func testTxnRules(t *testing.T, s *space) {

@@ -72,14 +72,14 @@ func (e Engine) listed(t testing.TB, dirs []bb.DirID, hidden func(int, string) b
 func testListLayers(t *testing.T, a, b Engine) {
 	ctx := metatest.Context(t)
 	rnd := rand.New(rand.NewPCG(3, 4))
-	for round := range 12 {
+	for round := range 6 {
 		var dirs []bb.DirID
 		want := map[string]bb.Entry{}
 		hidden := func(layer int, name string) bool { return layer > 0 && strings.HasSuffix(name, fmt.Sprint(3*layer)) }
 		for layer := range 1 + round%3 {
 			d := namespacetest.Mkdir(t, a, bb.RootDir, fmt.Sprintf("%d-%d", round, layer))
 			dirs = append(dirs, d.Dir)
-			for i := range 20 {
+			for i := range 12 {
 				var e bb.Entry
 				switch name := fmt.Sprint("n", i); rnd.IntN(3) {
 				case 0:
@@ -125,7 +125,7 @@ func testListLayers(t *testing.T, a, b Engine) {
 // What is renamed from a layer to the one below it meanwhile is in each listing.
 func testListWhileRenamed(t *testing.T, a, b Engine) {
 	ctx := metatest.Context(t)
-	const files = 60
+	const files = 40
 	var dirs []bb.DirID
 	for _, name := range []string{"output", "destination"} {
 		dirs = append(dirs, namespacetest.Mkdir(t, a, bb.RootDir, name).Dir)

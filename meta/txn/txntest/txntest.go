@@ -276,7 +276,7 @@ func testApart(t *testing.T, a, b Engine) {
 }
 
 func testConcurrentPut(t *testing.T, a, b Engine) {
-	const callers, each = 8, 15
+	const callers, each = 6, 8
 	a.create(t, "t.1.run")
 	var all sync.WaitGroup
 	for i := range callers {
@@ -305,7 +305,7 @@ func testConcurrentPut(t *testing.T, a, b Engine) {
 // Once a record has changed, nothing is stored that expected it to be as it was.
 func testConcurrentCheck(t *testing.T, a, b Engine) {
 	ctx := metatest.Context(t)
-	for round := range 10 {
+	for round := range 4 {
 		run := fmt.Sprintf("t.%d.run", round)
 		a.create(t, run)
 		open := a.want(t, run, "is "+run)
@@ -349,7 +349,7 @@ func testConcurrentCheck(t *testing.T, a, b Engine) {
 
 // One of several that put the same entry with different records wins, with its record alone.
 func testConcurrentEntry(t *testing.T, a, b Engine) {
-	for round := range 10 {
+	for round := range 4 {
 		d := namespacetest.Mkdir(t, a, bb.RootDir, fmt.Sprint("d", round))
 		var all sync.WaitGroup
 		won := make([]bool, 6)
@@ -385,7 +385,7 @@ func testConcurrentEntry(t *testing.T, a, b Engine) {
 // Of two changes each of which expects what the other one changes to be as it was, one wins.
 func testConcurrentSkew(t *testing.T, a, b Engine) {
 	ctx := metatest.Context(t)
-	const pairs = 40
+	const pairs = 20
 	var won [pairs][2]bool
 	keys := func(i int) [2]string { return [2]string{fmt.Sprintf("t.%d.run", i), fmt.Sprintf("t.%d.lease", i)} }
 	var all sync.WaitGroup

@@ -1,0 +1,120 @@
+package nslog
+
+import (
+	"context"
+
+	"forebay/internal/bb"
+	"forebay/meta/nslog/owner"
+	"forebay/meta/nslog/pages"
+	"forebay/meta/nslog/record"
+)
+
+// Merged is an entry that MergeDir has moved.
+type Merged struct {
+	Was bb.Entry // at its old place
+	Is  bb.Entry // at its new place; without a name if it was a directory that was removed
+}
+
+// MergeDir moves what a directory holds to the same names of another directory, where nothing is.
+// Where both have a directory, which no transaction is committed into, it moves what that holds,
+// and removes it if nothing is left in it. What is in the way stays, with what it keeps from
+// moving. It is one change, of bounded size: more reports that there was no room for all, and that
+// it has to be called again. NotFound if the other directory is gone, Invalid if one of them
+// lies in the other.
+func (e *Engine) MergeDir(ctx context.Context, from, to bb.DirID) (moved []Merged, more bool, err error) {
+	var m *merging // of the round's goroutine, until the change is answered
+	err = e.owner.Do(ctx, "merge", from.String(), func(b *owner.Round) error {
+		m = &merging{b: b, begun: b.Bytes()}
+		if b.Table.Within(from, to) || b.Table.Within(to, from) {
+			return bb.E(bb.Invalid, "merge", from.String(), "one of the two directories lies in the other")
+		}
+		_, err := m.merge(from, to)
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	return m.moved, m.full, nil
+}
+
+// merging is one attempt to merge directories.
+type merging struct {
+	b     *owner.Round
+	begun int  // bytes of the round before it
+	full  bool // it has as many effects as it may have
+	paths bool // it renames directories, as the only one of its round
+	moved []Merged
+}
+
+// merge merges a directory with another one, and reports whether all that it holds was moved.
+func (m *merging) merge(from, to bb.DirID) (whole bool, err error) {
+	switch {
+	case !m.b.Use(to):
+		return false, owner.ErrPostponed
+	case !m.b.Table.HasDir(to):
+		return false, dirGone("merge", to.String())
+	}
+	whole = true
+	m.b.Table.Each(from, "", func(item pages.Item) bool {
+		if m.full = m.b.Bytes()-m.begun > changeBytes; m.full {
+			whole = false
+			return false
+		}
+		var gone bool
+		gone, err = m.entry(item, to)
+		whole = whole && gone
+		return err == nil
+	})
+	return whole && err == nil, err
+}
+
+// entry merges an entry with what a directory has of its name, and reports whether it has left
+// its place.
+func (m *merging) entry(item pages.Item, to bb.DirID) (gone bool, err error) {
+	was, err := decode(item)
+	if err != nil {
+		return false, err
+	}
+	key := record.AppendEntryKey(nil, to, was.Name)
+	there, taken := m.b.Table.Get(key)
+	switch {
+	case !taken:
+		return true, m.move(item.Key, &was, key, to)
+	case !m.b.See(key):
+		return false, owner.ErrPostponed
+	}
+	target, err := record.OpenEntry(to, was.Name, there.Value, there.Revision)
+	if err != nil || !was.IsDir() || !target.IsDir() || was.Txn != 0 || target.Txn != 0 {
+		return false, err
+	}
+	if whole, err := m.merge(was.Dir, target.Dir); err != nil || !whole {
+		return false, err
+	}
+	if !m.b.Touch(item.Key) || !m.b.Empty(was.Dir) {
+		return false, owner.ErrPostponed
+	}
+	m.b.Remove(item.Key)
+	m.moved = append(m.moved, Merged{Was: was})
+	return true, nil
+}
+
+// move moves an entry to a key that is free.
+func (m *merging) move(old []byte, was *bb.Entry, key []byte, to bb.DirID) error {
+	if !m.b.Touch(old) || !m.b.Touch(key) {
+		return owner.ErrPostponed
+	}
+	// No other change of the round moves a directory, so the other one cannot come to lie in it.
+	if m.paths = m.paths || was.IsDir() && m.b.ChangePaths(); was.IsDir() && !m.paths {
+		return owner.ErrPostponed
+	}
+	n := renaming{from: *was, dst: place{to, was.Name}}
+	n.move()
+	_, value, err := encode(&n.moved)
+	if err != nil {
+		return err
+	}
+	n.moved.Revision = m.b.StoreEntry(key, value)
+	m.b.Remove(old)
+	m.moved = append(m.moved, Merged{Was: *was, Is: n.moved})
+	return nil
+}
