@@ -50,9 +50,10 @@ type result struct {
 }
 
 // change carries out a change, once if it has an ID.
-func (e *Engine) change(ctx context.Context, op, name string, run func(*owner.Round) (result, error)) (r result, err error) {
+func (e *Engine) change(ctx context.Context, op, name string, run func(*owner.Round) (result, error)) (result, error) {
 	id, has := idOf(ctx)
-	err = e.owner.Do(ctx, op, name, func(b *owner.Round) (err error) {
+	var r result // of the round's goroutine, until the change is answered
+	err := e.owner.Do(ctx, op, name, func(b *owner.Round) (err error) {
 		if !has {
 			r, err = run(b)
 			return err

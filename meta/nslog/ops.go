@@ -62,11 +62,12 @@ func (e *Engine) StoreOpPending(_ context.Context, revision uint64) (bool, error
 
 // DoneStoreOp deletes a pending operation at a revision, and reports whether it was there: it
 // is not if this was done before, or if another node has taken it over.
-func (e *Engine) DoneStoreOp(ctx context.Context, revision uint64) (done bool, err error) {
+func (e *Engine) DoneStoreOp(ctx context.Context, revision uint64) (bool, error) {
 	if err := isOp(revision); err != nil {
 		return false, err
 	}
-	err = e.owner.Do(ctx, "store operation", strconv.FormatUint(revision, 10), func(b *owner.Round) error {
+	var done bool // of the round's goroutine, until the change is answered
+	err := e.owner.Do(ctx, "store operation", strconv.FormatUint(revision, 10), func(b *owner.Round) error {
 		item, ok := b.Table.OperationAt(revision)
 		if done = ok; !ok {
 			return nil

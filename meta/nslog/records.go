@@ -118,8 +118,9 @@ func (r *Records) one(ctx context.Context, c kv.Change) (uint64, error) {
 
 // Commit carries out all changes, of which no two are of one key, or none. It returns the
 // revision of each; 0 of a removal or a check.
-func (r *Records) Commit(ctx context.Context, changes []kv.Change) (revisions []uint64, err error) {
-	err = r.e.owner.Do(ctx, "change records", changes[0].Key, func(b *owner.Round) (err error) {
+func (r *Records) Commit(ctx context.Context, changes []kv.Change) ([]uint64, error) {
+	var revisions []uint64 // of the round's goroutine, until the change is answered
+	err := r.e.owner.Do(ctx, "change records", changes[0].Key, func(b *owner.Round) (err error) {
 		revisions, err = changeRecords(b, changes)
 		return err
 	})

@@ -1,14 +1,19 @@
 package nslog_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"sync"
 	"testing"
+	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/kv"
 	"forebay/meta/metatest"
+	"forebay/meta/namespace"
 	"forebay/meta/namespace/namespacetest"
 	"forebay/meta/nslog"
 	"forebay/meta/nslog/owner"
@@ -75,4 +80,49 @@ func TestRecordsRestart(t *testing.T) {
 			t.Errorf("%s: a look-up by it afterwards: %v", name, err)
 		}
 	}
+}
+
+// Callers that give up while their changes are under way leave them to the owner.
+func TestCallersGiveUp(t *testing.T) {
+	t.Parallel()
+	e := openOn(t, newStream(t, metatest.StartServer(t, t.TempDir())), nslog.Options{Node: "me"})
+	var callers sync.WaitGroup
+	for i := range 8 {
+		callers.Go(func() {
+			own := namespacetest.Mkdir(t, e, bb.RootDir, fmt.Sprint("own", i))
+			to := namespacetest.Mkdir(t, e, bb.RootDir, fmt.Sprint("to", i))
+			rnd := rand.New(rand.NewPCG(9, uint64(i)))
+			for n := range 150 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.IntN(1000))*time.Microsecond)
+				name := fmt.Sprint("f", rnd.IntN(4))
+				var err error
+				switch n % 7 {
+				case 0, 1:
+					_, err = e.Create(ctx, namespacetest.File(own.Dir, name))
+				case 2:
+					_, err = e.Remove(ctx, own.Dir, name, namespace.RemoveOptions{StoreOp: true})
+				case 3:
+					err = e.RemoveAll(ctx, bb.RootDir, own.Name, namespace.RemoveOptions{StoreOp: true}, nil)
+					own, _ = e.MkdirAll(t.Context(), own.Name, namespace.Owner{})
+				case 4:
+					_, _, err = e.MergeDir(ctx, own.Dir, to.Dir)
+				case 5:
+					_, err = e.Records().Commit(ctx, []kv.Change{{Key: name, Data: []byte("-")}})
+				case 6:
+					var ops []namespace.StoreOp
+					if ops, err = e.StoreOps(ctx); err == nil && len(ops) > 0 {
+						_, err = e.DoneStoreOp(ctx, ops[rnd.IntN(len(ops))].Revision)
+					}
+				}
+				cancel()
+				switch k := bb.KindOf(err); {
+				case err == nil, errors.Is(err, kv.ErrRevision), k == bb.Unavailable, k == bb.NotFound, k == bb.Exists, k == bb.Cancelled:
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	namespacetest.CheckPaths(t, e)
 }

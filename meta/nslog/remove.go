@@ -138,8 +138,9 @@ func (e *Engine) removeTree(ctx context.Context, dir bb.DirID, o namespace.Remov
 
 // removeFiles removes those files of a directory that are as they were found, as many as one
 // change may have, and returns them.
-func (e *Engine) removeFiles(ctx context.Context, dir bb.DirID, page []bb.Entry, o namespace.RemoveOptions) (removed []bb.Entry, err error) {
-	err = e.owner.Do(ctx, "remove", dir.String(), func(b *owner.Round) error {
+func (e *Engine) removeFiles(ctx context.Context, dir bb.DirID, page []bb.Entry, o namespace.RemoveOptions) ([]bb.Entry, error) {
+	var removed []bb.Entry // of the round's goroutine, until the change is answered
+	err := e.owner.Do(ctx, "remove", dir.String(), func(b *owner.Round) error {
 		removed = removed[:0]
 		begun := b.Bytes()
 		for i := range page {
