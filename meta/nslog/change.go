@@ -10,6 +10,7 @@ import (
 	"forebay/meta/namespace"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/record"
+	"forebay/meta/nslog/table"
 )
 
 func exists(op, name string) error {
@@ -124,14 +125,14 @@ func (e *Engine) Update(ctx context.Context, dir bb.DirID, name string, fn func(
 	}
 	for try := range kv.MaxTries {
 		kv.Yield(ctx, try)
-		if err := e.reading("update", name); err != nil {
-			return bb.Entry{}, err
-		}
-		now, ok, err := find(e.t, dir, name)
-		e.owner.RUnlock()
-		if err == nil && !ok {
-			err = notFound("update", name)
-		}
+		var now bb.Entry
+		err := e.owner.Read(ctx, "update", name, func(t *table.Table) (err error) {
+			var ok bool
+			if now, ok, err = find(t, dir, name); err == nil && !ok {
+				err = notFound("update", name)
+			}
+			return err
+		})
 		if err != nil {
 			return bb.Entry{}, err
 		}

@@ -25,18 +25,19 @@
 //   - bbd asks again by the state that it finds when an answer was lost. Here a change has an ID,
 //     which the client's session and number become.
 //
-// Several daemons need more: a lease for what owners read, owners that follow one another when
-// one dies, and renames between two owners.
+// A process that claims the log after another one waits for the end of its lease (package owner),
+// and finds in the log what was sent before. What several daemons need besides is not there:
+// calls that are carried to the owner, and renames between two owners.
 package nslog
 
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"forebay/internal/bb"
 	"forebay/meta/namespace"
 	"forebay/meta/nslog/owner"
-	"forebay/meta/nslog/table"
 )
 
 // changeBytes bounds the effects of a change that can be done in parts.
@@ -49,7 +50,10 @@ type Options struct {
 	// CheckpointBytes is by how much the log grows between checkpoints, about: it is what is
 	// read at a start besides the pages. Default 16 MiB.
 	CheckpointBytes int
-	Logger          *slog.Logger // default: discard
+	// Lease is for how long reads are answered without an append to the log. A new owner waits so
+	// long before it answers anything. 0: no other process claims the log.
+	Lease  time.Duration
+	Logger *slog.Logger // default: discard
 }
 
 // Engine is the namespace of a buffer, owned by this process. It is safe for concurrent use.
@@ -57,8 +61,7 @@ type Engine struct {
 	owner   *owner.Owner
 	ids     namespace.IDs
 	o       Options
-	t       *table.Table // of the owner
-	journal journal      // of operations, locked with the table
+	journal *journal // of operations, locked with the table
 }
 
 var _ namespace.Tree = (*Engine)(nil)
@@ -69,21 +72,24 @@ func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*En
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{ids: ids, o: o}
+	e := &Engine{ids: ids, o: o, journal: &journal{}}
 	var err error
 	e.owner, err = owner.Open(ctx, log, owner.Options{
-		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Logger: o.Logger, Applied: e.journal.note,
+		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Logger: o.Logger, Applied: e.journal.note,
 	})
 	if err != nil {
 		return nil, err
 	}
-	e.t = e.owner.Table()
 	return e, nil
 }
 
 // Close ends the engine. Changes that are under way have an unknown outcome. What was
 // acknowledged is in the log.
 func (e *Engine) Close() { e.owner.Close() }
+
+// Release ends the engine so that the next owner need not wait for the end of the lease. Changes
+// that are under way are refused. Close follows.
+func (e *Engine) Release(ctx context.Context) error { return e.owner.Release(ctx) }
 
 // Ended is closed when the engine serves no more: Err returns why.
 func (e *Engine) Ended() <-chan struct{} { return e.owner.Ended() }
@@ -121,6 +127,3 @@ func (e *Engine) Prepare(ctx context.Context, b *bb.Buffer) error {
 		return nil
 	})
 }
-
-// reading keeps changes out until the owner's RUnlock.
-func (e *Engine) reading(op, path string) error { return e.owner.RLock(op, path) }

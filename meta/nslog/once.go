@@ -83,11 +83,11 @@ func (e *Engine) answered(ctx context.Context) (r result, done bool, err error) 
 	if !has {
 		return r, false, nil
 	}
-	if err := e.reading("look up an outcome", e.o.Buffer); err != nil {
-		return r, false, err
-	}
-	defer e.owner.RUnlock()
-	return outcome(e.t, id)
+	err = e.owner.Read(ctx, "look up an outcome", e.o.Buffer, func(t *table.Table) (err error) {
+		r, done, err = outcome(t, id)
+		return err
+	})
+	return r, done, err
 }
 
 // outcome returns what a change was answered with, if it was carried out.

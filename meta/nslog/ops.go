@@ -12,6 +12,7 @@ import (
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/pages"
 	"forebay/meta/nslog/record"
+	"forebay/meta/nslog/table"
 )
 
 // openOp returns the operation of an item.
@@ -48,16 +49,15 @@ func isOp(revision uint64) error {
 
 // StoreOpPending reports whether an operation is still pending at a revision: nobody has
 // carried it out or taken it over.
-func (e *Engine) StoreOpPending(_ context.Context, revision uint64) (bool, error) {
+func (e *Engine) StoreOpPending(ctx context.Context, revision uint64) (pending bool, err error) {
 	if err := isOp(revision); err != nil {
 		return false, err
 	}
-	if err := e.reading("store operation", e.o.Buffer); err != nil {
-		return false, err
-	}
-	defer e.owner.RUnlock()
-	_, ok := e.t.OperationAt(revision)
-	return ok, nil
+	err = e.owner.Read(ctx, "store operation", e.o.Buffer, func(t *table.Table) error {
+		_, pending = t.OperationAt(revision)
+		return nil
+	})
+	return pending, err
 }
 
 // DoneStoreOp deletes a pending operation at a revision, and reports whether it was there: it
@@ -158,29 +158,26 @@ func (e *Engine) PendingOps() namespace.OpReader {
 // Read returns the operations that are pending and were not when it was called before, in the
 // order in which they happened, and those that were and are not any more. One that another node
 // has taken over went at its old revision and came at its new one. It costs what has changed.
-func (f *follower) Read(context.Context) (came, went []namespace.StoreOp, err error) {
-	if err := f.e.reading("store operations", f.e.o.Buffer); err != nil {
-		return nil, nil, err
-	}
-	defer f.e.owner.RUnlock()
-	j := &f.e.journal
+func (f *follower) Read(ctx context.Context) (came, went []namespace.StoreOp, err error) {
 	var places []uint64
-	if f.started && f.next >= j.first {
-		places = slices.Clone(j.places[f.next-j.first:])
-		slices.Sort(places)
-		places = slices.Compact(places)
-	} else {
-		places = f.all()
-	}
-	now := make(map[uint64]namespace.StoreOp, len(places))
-	for _, place := range places {
-		if item, ok := f.e.t.Get(record.OpKey(place)); ok {
-			if now[place], err = openOp(item); err != nil {
-				return nil, nil, bb.Wrap("store operations", f.e.o.Buffer, err)
+	var now map[uint64]namespace.StoreOp
+	var next uint64
+	err = f.e.owner.Read(ctx, "store operations", f.e.o.Buffer, func(t *table.Table) (err error) {
+		places = f.places(t)
+		now = make(map[uint64]namespace.StoreOp, len(places))
+		for _, place := range places {
+			if item, ok := t.Get(record.OpKey(place)); ok && err == nil {
+				now[place], err = openOp(item)
 			}
 		}
+		j := f.e.journal
+		next = j.first + uint64(len(j.places))
+		return bb.Wrap("store operations", f.e.o.Buffer, err)
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	f.started, f.next = true, j.first+uint64(len(j.places))
+	f.started, f.next = true, next
 	for _, place := range places {
 		was, knew := f.known[place]
 		is, there := now[place]
@@ -200,12 +197,23 @@ func (f *follower) Read(context.Context) (came, went []namespace.StoreOp, err er
 	return came, went, nil
 }
 
+// places returns the places of operations of which something may have changed.
+func (f *follower) places(t *table.Table) []uint64 {
+	j := f.e.journal
+	if !f.started || f.next < j.first {
+		return f.all(t)
+	}
+	places := slices.Clone(j.places[f.next-j.first:])
+	slices.Sort(places)
+	return slices.Compact(places)
+}
+
 // all returns the places of all operations that are pending, or that the follower knows.
-func (f *follower) all() []uint64 {
+func (f *follower) all(t *table.Table) []uint64 {
 	var places []uint64
-	f.e.t.Operations(func(item pages.Item) { places = append(places, placeOf(item.Key)) })
+	t.Operations(func(item pages.Item) { places = append(places, placeOf(item.Key)) })
 	for place := range f.known {
-		if _, ok := f.e.t.Get(record.OpKey(place)); !ok {
+		if _, ok := t.Get(record.OpKey(place)); !ok {
 			places = append(places, place)
 		}
 	}

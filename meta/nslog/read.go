@@ -56,44 +56,41 @@ func notFound(op, path string) error {
 }
 
 // Root returns the root directory's entry: it has neither parent nor name.
-func (e *Engine) Root(context.Context) (bb.Entry, error) {
-	if err := e.reading("stat", e.address()); err != nil {
-		return bb.Entry{}, err
-	}
-	defer e.owner.RUnlock()
-	root, ok, err := find(e.t, 0, "")
-	if err == nil && !ok {
-		err = kv.ErrNoBucket
-	}
+func (e *Engine) Root(ctx context.Context) (root bb.Entry, err error) {
+	err = e.owner.Read(ctx, "stat", e.address(), func(t *table.Table) (err error) {
+		var ok bool
+		if root, ok, err = find(t, 0, ""); err == nil && !ok {
+			err = kv.ErrNoBucket
+		}
+		return err
+	})
 	return root, kv.Wrap("stat", e.address(), err)
 }
 
 // Lookup returns the entry of a name in a directory; NotFound if there is none.
-func (e *Engine) Lookup(_ context.Context, dir bb.DirID, name string) (bb.Entry, error) {
+func (e *Engine) Lookup(ctx context.Context, dir bb.DirID, name string) (found bb.Entry, err error) {
 	if err := checkPlace(dir, name); err != nil {
 		return bb.Entry{}, err
 	}
-	if err := e.reading("lookup", name); err != nil {
-		return bb.Entry{}, err
-	}
-	defer e.owner.RUnlock()
-	found, ok, err := find(e.t, dir, name)
-	if err == nil && !ok {
-		err = notFound("lookup", name)
-	}
+	err = e.owner.Read(ctx, "lookup", name, func(t *table.Table) (err error) {
+		var ok bool
+		if found, ok, err = find(t, dir, name); err == nil && !ok {
+			err = notFound("lookup", name)
+		}
+		return err
+	})
 	return found, bb.Wrap("lookup", name, err)
 }
 
 // Find is Lookup that reports whether there is an entry, and not with an error.
-func (e *Engine) Find(_ context.Context, dir bb.DirID, name string) (found bb.Entry, ok bool, err error) {
+func (e *Engine) Find(ctx context.Context, dir bb.DirID, name string) (found bb.Entry, ok bool, err error) {
 	if err := checkPlace(dir, name); err != nil {
 		return bb.Entry{}, false, err
 	}
-	if err := e.reading("lookup", name); err != nil {
-		return bb.Entry{}, false, err
-	}
-	defer e.owner.RUnlock()
-	found, ok, err = find(e.t, dir, name)
+	err = e.owner.Read(ctx, "lookup", name, func(t *table.Table) (err error) {
+		found, ok, err = find(t, dir, name)
+		return err
+	})
 	return found, ok, bb.Wrap("lookup", name, err)
 }
 
@@ -104,12 +101,12 @@ func (e *Engine) Refresh(bb.DirID, string) {}
 func (e *Engine) SoleWriter() bool { return true }
 
 // DirGone reports whether a directory has been removed.
-func (e *Engine) DirGone(_ context.Context, dir bb.DirID) (bool, error) {
-	if err := e.reading("lookup", dir.String()); err != nil {
-		return false, err
-	}
-	defer e.owner.RUnlock()
-	return !e.t.HasDir(dir), nil
+func (e *Engine) DirGone(ctx context.Context, dir bb.DirID) (gone bool, err error) {
+	err = e.owner.Read(ctx, "lookup", dir.String(), func(t *table.Table) error {
+		gone = !t.HasDir(dir)
+		return nil
+	})
+	return gone && err == nil, err
 }
 
 // LookupAgain is Lookup: no answer is cached.
@@ -120,21 +117,21 @@ func (e *Engine) LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb
 // Removed reports whether a name, under which a file was in a revision, is free since a change
 // that the namespace has: it was removed or renamed. It is false where the name is in use, and
 // where the log has lost the revision.
-func (e *Engine) Removed(_ context.Context, dir bb.DirID, name string, _ bb.FileID, revision uint64) (bool, error) {
+func (e *Engine) Removed(ctx context.Context, dir bb.DirID, name string, _ bb.FileID, revision uint64) (removed bool, err error) {
 	if err := checkPlace(dir, name); err != nil {
 		return false, err
 	}
-	if err := e.reading("lookup", name); err != nil {
-		return false, err
-	}
-	defer e.owner.RUnlock()
-	_, ok, err := find(e.t, dir, name)
-	return !ok && err == nil && e.t.Covers(revision), err
+	err = e.owner.Read(ctx, "lookup", name, func(t *table.Table) error {
+		_, ok, err := find(t, dir, name)
+		removed = !ok && err == nil && t.Covers(revision)
+		return err
+	})
+	return removed && err == nil, err
 }
 
 // Resolve follows a path from the root and returns the entry at its end, all at one moment.
 // NotFound and NotDirectory name the component that is missing, or is a file.
-func (e *Engine) Resolve(ctx context.Context, path string) (bb.Entry, error) {
+func (e *Engine) Resolve(ctx context.Context, path string) (found bb.Entry, err error) {
 	names, err := bb.SplitPath(path)
 	if err != nil {
 		return bb.Entry{}, err
@@ -142,24 +139,23 @@ func (e *Engine) Resolve(ctx context.Context, path string) (bb.Entry, error) {
 	if len(names) == 0 {
 		return e.Root(ctx)
 	}
-	if err := e.reading("lookup", e.address(names...)); err != nil {
-		return bb.Entry{}, err
-	}
-	defer e.owner.RUnlock()
-	dir, err := e.walk(names[:len(names)-1])
-	if err != nil {
-		return bb.Entry{}, err
-	}
-	found, ok, err := find(e.t, dir, names[len(names)-1])
-	if err == nil && !ok {
-		err = notFound("lookup", e.address(names...))
-	}
-	return found, bb.Wrap("lookup", e.address(names...), err)
+	err = e.owner.Read(ctx, "lookup", e.address(names...), func(t *table.Table) error {
+		dir, err := e.walk(t, names[:len(names)-1])
+		if err != nil {
+			return err
+		}
+		var ok bool
+		if found, ok, err = find(t, dir, names[len(names)-1]); err == nil && !ok {
+			err = notFound("lookup", e.address(names...))
+		}
+		return bb.Wrap("lookup", e.address(names...), err)
+	})
+	return found, err
 }
 
 // ResolveParent follows a path to the directory of its last name, which need not exist.
 // Invalid for the root, which is in no directory.
-func (e *Engine) ResolveParent(_ context.Context, path string) (bb.DirID, string, error) {
+func (e *Engine) ResolveParent(ctx context.Context, path string) (dir bb.DirID, name string, err error) {
 	names, err := bb.SplitPath(path)
 	if err != nil {
 		return 0, "", err
@@ -167,20 +163,19 @@ func (e *Engine) ResolveParent(_ context.Context, path string) (bb.DirID, string
 	if len(names) == 0 {
 		return 0, "", bb.E(bb.Invalid, "lookup", e.address(), "is the root of the buffer")
 	}
-	if err := e.reading("lookup", e.address(names...)); err != nil {
-		return 0, "", err
-	}
-	defer e.owner.RUnlock()
-	dir, err := e.walk(names[:len(names)-1])
+	err = e.owner.Read(ctx, "lookup", e.address(names...), func(t *table.Table) (err error) {
+		dir, err = e.walk(t, names[:len(names)-1])
+		return err
+	})
 	return dir, names[len(names)-1], err
 }
 
 // walk follows names that must all be directories.
-func (e *Engine) walk(names []string) (bb.DirID, error) {
+func (e *Engine) walk(t *table.Table, names []string) (bb.DirID, error) {
 	dir := bb.RootDir
 	for i, name := range names {
 		var key [entryKeyBytes]byte
-		item, ok := e.t.Get(record.AppendEntryKey(key[:0], dir, name))
+		item, ok := t.Get(record.AppendEntryKey(key[:0], dir, name))
 		if !ok {
 			return 0, bb.E(bb.NotFound, "lookup", e.address(names[:i+1]...), "there is no such directory")
 		}
@@ -193,41 +188,43 @@ func (e *Engine) walk(names []string) (bb.DirID, error) {
 
 // EntryOf returns the entry of a directory below the root, wherever it is. NotFound if it was
 // removed.
-func (e *Engine) EntryOf(_ context.Context, dir bb.DirID) (bb.Entry, error) {
-	if err := e.reading("lookup", dir.String()); err != nil {
-		return bb.Entry{}, err
-	}
-	defer e.owner.RUnlock()
-	item, ok := e.t.EntryOf(dir)
-	if !ok {
-		return bb.Entry{}, bb.E(bb.NotFound, "lookup", dir.String(), "the directory has been removed")
-	}
-	found, err := decode(item)
+func (e *Engine) EntryOf(ctx context.Context, dir bb.DirID) (found bb.Entry, err error) {
+	err = e.owner.Read(ctx, "lookup", dir.String(), func(t *table.Table) (err error) {
+		item, ok := t.EntryOf(dir)
+		if !ok {
+			return bb.E(bb.NotFound, "lookup", dir.String(), "the directory has been removed")
+		}
+		found, err = decode(item)
+		return err
+	})
 	return found, bb.Wrap("lookup", dir.String(), err)
 }
 
 // PathOf returns the path of a directory, "" for the root. NotFound if it has been removed.
-func (e *Engine) PathOf(_ context.Context, dir bb.DirID) (string, error) {
-	if err := e.reading("path", dir.String()); err != nil {
-		return "", err
-	}
-	defer e.owner.RUnlock()
-	return e.t.Path(dir)
+func (e *Engine) PathOf(ctx context.Context, dir bb.DirID) (path string, err error) {
+	err = e.owner.Read(ctx, "path", dir.String(), func(t *table.Table) (err error) {
+		path, err = t.Path(dir)
+		return err
+	})
+	return path, err
 }
 
 // List returns at most limit entries of a directory with names above after, sorted by name, and
 // whether there are more. Pages asked for one after the other, each after the last name of the
 // one before, show every entry that existed throughout, none twice and none that never existed.
 // The directory of transactions is left out of the root.
-func (e *Engine) List(_ context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
+func (e *Engine) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, false, err
 	}
-	if err := e.reading("list", dir.String()); err != nil {
-		return nil, false, err
+	err = e.owner.Read(ctx, "list", dir.String(), func(t *table.Table) (err error) {
+		entries, more, err = page(t, dir, after, limit, func(string) bool { return false })
+		return err
+	})
+	if err != nil {
+		return nil, false, bb.Wrap("list", dir.String(), err)
 	}
-	defer e.owner.RUnlock()
-	return e.page(dir, after, limit, func(string) bool { return false })
+	return entries, more, nil
 }
 
 func checkLimit(limit int) error {
@@ -238,12 +235,12 @@ func checkLimit(limit int) error {
 }
 
 // page returns at most limit entries of a directory with names above after that are not hidden.
-func (e *Engine) page(dir bb.DirID, after string, limit int, hidden func(name string) bool) (entries []bb.Entry, more bool, err error) {
-	if !e.t.HasDir(dir) {
+func page(t *table.Table, dir bb.DirID, after string, limit int, hidden func(name string) bool) (entries []bb.Entry, more bool, err error) {
+	if !t.HasDir(dir) {
 		return nil, false, bb.E(bb.NotFound, "list", dir.String(), "there is no such directory")
 	}
-	entries = make([]bb.Entry, 0, min(limit, e.t.Len(dir)))
-	e.t.Each(dir, after, func(item pages.Item) bool {
+	entries = make([]bb.Entry, 0, min(limit, t.Len(dir)))
+	t.Each(dir, after, func(item pages.Item) bool {
 		var found bb.Entry
 		if found, err = decode(item); err != nil {
 			return false
@@ -256,32 +253,37 @@ func (e *Engine) page(dir bb.DirID, after string, limit int, hidden func(name st
 		}
 		return !more
 	})
-	return entries, more, bb.Wrap("list", dir.String(), err)
+	return entries, more, err
 }
 
 // ListLayers is List of several directories as one, all at one moment, of which the first has the
 // say: a name of a later one is left out if hidden reports so, or if an earlier one has it, unless
 // both are directories: then the attributes are the later one's. A directory that is gone is
 // empty, but for the last: then NotFound.
-func (e *Engine) ListLayers(_ context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error) {
+func (e *Engine) ListLayers(ctx context.Context, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, false, err
 	}
-	if err := e.reading("list", dirs[len(dirs)-1].String()); err != nil {
-		return nil, false, err
-	}
-	defer e.owner.RUnlock()
+	err = e.owner.Read(ctx, "list", dirs[len(dirs)-1].String(), func(t *table.Table) (err error) {
+		entries, more, err = layers(t, dirs, hidden, after, limit)
+		return err
+	})
+	return entries, more, err
+}
+
+// layers is ListLayers on a table.
+func layers(t *table.Table, dirs []bb.DirID, hidden func(layer int, name string) bool, after string, limit int) (entries []bb.Entry, more bool, err error) {
 	byName := map[string]int{}
 	for i, dir := range dirs {
-		if i < len(dirs)-1 && !e.t.HasDir(dir) {
+		if i < len(dirs)-1 && !t.HasDir(dir) {
 			continue
 		}
 		// The first names of all layers together are among the first so many of each.
-		page, _, err := e.page(dir, after, limit+1, func(name string) bool { return hidden(i, name) })
+		some, _, err := page(t, dir, after, limit+1, func(name string) bool { return hidden(i, name) })
 		if err != nil {
 			return nil, false, err
 		}
-		for _, found := range page {
+		for _, found := range some {
 			at, known := byName[found.Name]
 			switch {
 			case !known:
@@ -298,22 +300,22 @@ func (e *Engine) ListLayers(_ context.Context, dirs []bb.DirID, hidden func(laye
 }
 
 // Sample returns some entries of a directory; none if it is empty or gone.
-func (e *Engine) Sample(_ context.Context, dir bb.DirID) ([]bb.Entry, error) {
-	return e.some(dir, "", scanPage)
+func (e *Engine) Sample(ctx context.Context, dir bb.DirID) ([]bb.Entry, error) {
+	return e.some(ctx, dir, "", scanPage)
 }
 
 // some returns at most n entries of a directory with names above after; none if it is gone.
-func (e *Engine) some(dir bb.DirID, after string, n int) (found []bb.Entry, err error) {
-	if err := e.reading("list", dir.String()); err != nil {
-		return nil, err
-	}
-	defer e.owner.RUnlock()
-	e.t.Each(dir, after, func(item pages.Item) bool {
-		var one bb.Entry
-		if one, err = decode(item); err == nil {
-			found = append(found, one)
-		}
-		return err == nil && len(found) < n
+func (e *Engine) some(ctx context.Context, dir bb.DirID, after string, n int) (found []bb.Entry, err error) {
+	err = e.owner.Read(ctx, "list", dir.String(), func(t *table.Table) (err error) {
+		found = found[:0]
+		t.Each(dir, after, func(item pages.Item) bool {
+			var one bb.Entry
+			if one, err = decode(item); err == nil {
+				found = append(found, one)
+			}
+			return err == nil && len(found) < n
+		})
+		return err
 	})
 	return found, bb.Wrap("list", dir.String(), err)
 }
@@ -321,16 +323,19 @@ func (e *Engine) some(dir bb.DirID, after string, n int) (found []bb.Entry, err 
 // Scan calls fn with every entry of a directory that exists throughout. One that comes or goes
 // meanwhile may come. Fn may use the namespace; its error ends the scan and is returned.
 func (e *Engine) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) error {
-	if err := e.reading("list", dir.String()); err != nil {
+	there := false
+	err := e.owner.Read(ctx, "list", dir.String(), func(t *table.Table) error {
+		there = t.HasDir(dir)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	there := e.t.HasDir(dir)
-	e.owner.RUnlock()
 	if !there {
 		return bb.E(bb.NotFound, "list", dir.String(), "there is no such directory")
 	}
 	for after := ""; ; {
-		page, err := e.some(dir, after, scanPage)
+		page, err := e.some(ctx, dir, after, scanPage)
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -353,32 +358,33 @@ func (e *Engine) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error
 func (e *Engine) ScanAll(ctx context.Context, fn func(bb.Entry) error) error {
 	from := uint64(0)
 	for range maxScans {
-		if err := e.reading("scan", e.o.Buffer); err != nil {
+		next, err := e.next(ctx)
+		if err != nil || next <= from {
 			return err
-		}
-		next := e.t.Next()
-		e.owner.RUnlock()
-		if next <= from {
-			return nil
 		}
 		if err := e.scanPass(ctx, from, fn); err != nil {
 			return err
 		}
 		from = next
 	}
-	if err := e.reading("scan", e.o.Buffer); err != nil {
-		return err
-	}
 	var all []bb.Entry
-	var err error
-	for number := range e.t.Pages() {
-		all, err = e.appendPage(all, number, from)
-		if err != nil {
-			break
+	err := e.owner.Read(ctx, "scan", e.o.Buffer, func(t *table.Table) (err error) {
+		all = all[:0]
+		for number := 0; number < t.Pages() && err == nil; number++ {
+			all, err = appendPage(t, all, number, from)
 		}
-	}
-	e.owner.RUnlock()
-	return each(all, err, fn)
+		return err
+	})
+	return each(all, bb.Wrap("scan", e.o.Buffer, err), fn)
+}
+
+// next returns the first revision that was not used yet.
+func (e *Engine) next(ctx context.Context) (next uint64, err error) {
+	err = e.owner.Read(ctx, "scan", e.o.Buffer, func(t *table.Table) error {
+		next = t.Next()
+		return nil
+	})
+	return next, err
 }
 
 // scanPass calls fn with all entries that have a revision from one on.
@@ -387,19 +393,26 @@ func (e *Engine) scanPass(ctx context.Context, from uint64, fn func(bb.Entry) er
 		if ctx.Err() != nil {
 			return bb.Wrap("scan", e.o.Buffer, context.Cause(ctx))
 		}
-		if err := e.reading("scan", e.o.Buffer); err != nil {
-			return err
-		}
-		if number >= e.t.Pages() {
-			e.owner.RUnlock()
+		found, more, err := e.scanPage(ctx, number, from)
+		if err == nil && !more {
 			return nil
 		}
-		found, err := e.appendPage(nil, number, from)
-		e.owner.RUnlock()
 		if err := each(found, err, fn); err != nil {
 			return err
 		}
 	}
+}
+
+// scanPage returns the entries of a page that have a revision from one on, and whether there is
+// such a page.
+func (e *Engine) scanPage(ctx context.Context, number int, from uint64) (found []bb.Entry, there bool, err error) {
+	err = e.owner.Read(ctx, "scan", e.o.Buffer, func(t *table.Table) (err error) {
+		if there = number < t.Pages(); there {
+			found, err = appendPage(t, found[:0], number, from)
+		}
+		return err
+	})
+	return found, there, bb.Wrap("scan", e.o.Buffer, err)
 }
 
 func each(all []bb.Entry, err error, fn func(bb.Entry) error) error {
@@ -412,8 +425,8 @@ func each(all []bb.Entry, err error, fn func(bb.Entry) error) error {
 }
 
 // appendPage appends the entries of a page that have a revision from one on.
-func (e *Engine) appendPage(all []bb.Entry, number int, from uint64) (_ []bb.Entry, err error) {
-	e.t.EachIn(number, from, func(item pages.Item) {
+func appendPage(t *table.Table, all []bb.Entry, number int, from uint64) (_ []bb.Entry, err error) {
+	t.EachIn(number, from, func(item pages.Item) {
 		if record.KindOf(item.Key) != record.Entry || string(item.Key) == string(record.RootKey) || err != nil {
 			return
 		}
@@ -422,7 +435,7 @@ func (e *Engine) appendPage(all []bb.Entry, number int, from uint64) (_ []bb.Ent
 			all = append(all, one)
 		}
 	})
-	return all, bb.Wrap("scan", e.o.Buffer, err)
+	return all, err
 }
 
 // ScanMarks is ScanAll: nothing is left of what was removed, so gone is not called. Removed

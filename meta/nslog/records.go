@@ -11,6 +11,7 @@ import (
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/pages"
 	"forebay/meta/nslog/record"
+	"forebay/meta/nslog/table"
 )
 
 // Records are those that another package keeps beside the entries, each under a key, which is
@@ -23,20 +24,20 @@ type Records struct{ e *Engine }
 func (e *Engine) Records() *Records { return &Records{e} }
 
 // Get returns the record of a key; one without data if there is none.
-func (r *Records) Get(_ context.Context, key string) (kv.Record, error) {
-	if err := r.e.reading("record", key); err != nil {
-		return kv.Record{}, err
-	}
-	defer r.e.owner.RUnlock()
-	item, _ := r.e.t.Get(record.OtherKey(key))
-	return kv.Record{Key: key, Seq: item.Revision, Data: bytes.Clone(item.Value)}, nil
+func (r *Records) Get(ctx context.Context, key string) (found kv.Record, err error) {
+	err = r.e.owner.Read(ctx, "record", key, func(t *table.Table) error {
+		item, _ := t.Get(record.OtherKey(key))
+		found = kv.Record{Key: key, Seq: item.Revision, Data: bytes.Clone(item.Value)}
+		return nil
+	})
+	return found, err
 }
 
 // Scan calls fn with all records, as they were at one moment, whose keys match a filter: "*"
 // stands for one token, and ">" for all that follow. Fn may use the namespace, and keep a
 // record's data. Its error ends the scan, and is returned unless it is kv.ErrStop.
-func (r *Records) Scan(_ context.Context, filter string, fn func(*kv.Record) error) error {
-	found, err := r.matching(filter)
+func (r *Records) Scan(ctx context.Context, filter string, fn func(*kv.Record) error) error {
+	found, err := r.matching(ctx, filter)
 	for i := 0; i < len(found) && err == nil; i++ {
 		err = fn(&found[i])
 	}
@@ -46,23 +47,23 @@ func (r *Records) Scan(_ context.Context, filter string, fn func(*kv.Record) err
 	return err
 }
 
-func (r *Records) matching(filter string) (found []kv.Record, err error) {
-	if err := r.e.reading("records", filter); err != nil {
-		return nil, err
-	}
-	defer r.e.owner.RUnlock()
+func (r *Records) matching(ctx context.Context, filter string) (found []kv.Record, err error) {
 	prefix := filter
 	if i := strings.IndexAny(filter, "*>"); i >= 0 {
 		prefix = filter[:i]
 	}
-	r.e.t.Others(record.OtherKey(prefix), func(item pages.Item) bool {
-		key := string(item.Key[1:])
-		if matches(key, filter) {
-			found = append(found, kv.Record{Key: key, Seq: item.Revision, Data: bytes.Clone(item.Value)})
-		}
-		return strings.HasPrefix(key, prefix)
+	err = r.e.owner.Read(ctx, "records", filter, func(t *table.Table) error {
+		found = found[:0]
+		t.Others(record.OtherKey(prefix), func(item pages.Item) bool {
+			key := string(item.Key[1:])
+			if matches(key, filter) {
+				found = append(found, kv.Record{Key: key, Seq: item.Revision, Data: bytes.Clone(item.Value)})
+			}
+			return strings.HasPrefix(key, prefix)
+		})
+		return nil
 	})
-	return found, nil
+	return found, err
 }
 
 // matches reports whether a key matches a filter.

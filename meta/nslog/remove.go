@@ -107,7 +107,7 @@ func (e *Engine) removeTree(ctx context.Context, dir bb.DirID, o namespace.Remov
 		return bb.E(bb.Internal, "remove", dir.String(), "is nested too deep")
 	}
 	for range maxRemovePass {
-		page, err := e.some(dir, "", scanPage)
+		page, err := e.some(ctx, dir, "", scanPage)
 		if err != nil || len(page) == 0 {
 			return err
 		}

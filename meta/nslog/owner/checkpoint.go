@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -17,7 +18,9 @@ import (
 func (w *Owner) Checkpoint(ctx context.Context) error {
 	asked := make(chan error, 1)
 	if err := w.Do(ctx, "checkpoint", w.o.Buffer, func(*Round) error {
-		w.at.asked = append(w.at.asked, asked)
+		if !slices.Contains(w.at.asked, asked) && !slices.Contains(w.at.ending, asked) {
+			w.at.asked = append(w.at.asked, asked)
+		}
 		return nil
 	}); err != nil {
 		return err
@@ -71,10 +74,18 @@ func (w *Owner) checkpoint() error {
 // finished ends a checkpoint.
 func (o *position) finished(err error) {
 	o.making, o.todo = false, nil
-	for _, asked := range o.ending {
-		asked <- err
-	}
+	answer(o.ending, err)
 	o.ending = nil
+}
+
+// answer ends the wait of callers. One that was answered before gets nothing.
+func answer(all []chan error, err error) {
+	for _, asked := range all {
+		select {
+		case asked <- err:
+		default:
+		}
+	}
 }
 
 // unwritten appends the numbers of the pages that have changed.
@@ -147,7 +158,7 @@ func (w *Owner) restore() error {
 	w.purge = startPurger(w.ctx, w.log, w.o.Logger)
 	o.asked, o.ending = append(o.asked, o.ending...), nil
 	o.finished(nil)
-	if err := w.claimAfter(w.ctx, last.Seq); err != nil {
+	if err := w.claimAfter(w.ctx, last.Seq, 0); err != nil {
 		return err
 	}
 	for number := range w.table.Pages() {

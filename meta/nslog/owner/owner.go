@@ -13,9 +13,31 @@
 // An owner appends a claim to the log, and then reads it up to there. Each message that it
 // appends names the sequence before it, and is stored only if that is the last one. So once
 // somebody else has claimed the log, nothing that this owner appends is stored or acknowledged:
-// it finds out at its next append, and fails all calls with Unavailable (ErrReplaced). What is
-// read from its table is right while nobody else has claimed the log: nothing here keeps two
-// processes from claiming one log in turns.
+// it finds out at its next append, and fails all calls with Unavailable (ErrReplaced).
+//
+// # Leases
+//
+// What is read from an owner's table is right while nobody else has acknowledged anything. So
+// each record names a lease. An owner answers what needs no append (reads, and refusals of
+// changes) only until that long after the beginning of an append of its own that was stored, and
+// checks that after it has read. A new owner acknowledges nothing, and answers nothing, until
+// the lease that it found is over, counted from the time when its claim was stored. Both are
+// durations by clocks that need not agree; the next owner waits a sixteenth longer, for their
+// rates.
+//
+//	        claim is stored            table is loaded, lease found is over
+//	nobody ─────────────────▶ claimed ────────────────────────────────────▶ serving ◀─┐
+//	                             │                                           │ │ │     │ an append
+//	                             │             no append for as long         │ │ │     │ is stored
+//	                             │             as the lease: reads wait      │ │ └▶ lapsed
+//	                             │                                           │ │       │
+//	                             ▼    another claim is found at an append    ▼ │       │
+//	                          replaced ◀───────────────────────────────────────┼───────┘
+//	                                                                           ▼ Release
+//	               the next owner need not wait                            released
+//
+// A record without effects renews the lease: when a read has found it over, or more than half
+// over. Where Options.Lease is 0, no process but this one may ever claim the log.
 //
 // # Rounds
 //
@@ -85,7 +107,10 @@ type Options struct {
 	// CheckpointBytes is by how much the log grows between checkpoints, about: it is what is
 	// read at a start besides the pages. Default 16 MiB.
 	CheckpointBytes int
-	Logger          *slog.Logger // default: discard
+	// Lease is for how long reads are answered without an append; whole milliseconds, at most
+	// an hour. 0: nobody else claims the log.
+	Lease  time.Duration
+	Logger *slog.Logger // default: discard
 	// Applied is called with the key of each effect, while the table is locked for writing.
 	Applied func(key []byte)
 }
@@ -101,6 +126,8 @@ type Owner struct {
 	queue     queue
 	failure   atomic.Pointer[error] // why it serves no more; nil: it does
 	destroyed atomic.Bool
+	held      atomic.Pointer[moment] // when the append began that was stored last
+	left      error                  // of Release, when ended is closed
 
 	mu    sync.RWMutex // of the table: held for writing by the goroutine alone, which reads without it
 	table *table.Table
@@ -134,6 +161,7 @@ func Open(ctx context.Context, log Log, o Options) (*Owner, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Lease = o.Lease.Truncate(time.Millisecond)
 	w := &Owner{log: log, o: o, table: table.New(), ended: make(chan struct{})}
 	w.queue.signal = make(chan struct{}, 1)
 	w.at.round.w = w
@@ -175,29 +203,15 @@ func (w *Owner) Err() error {
 // MarkDestroyed makes the namespace answer that it is gone.
 func (w *Owner) MarkDestroyed() { w.destroyed.Store(true) }
 
-// RLock keeps changes out, so that the table can be read, until RUnlock. It fails if the owner
-// serves no more.
-func (w *Owner) RLock(op, path string) error {
-	w.mu.RLock()
-	if err := w.Err(); err != nil {
-		w.mu.RUnlock()
-		return kv.Wrap(op, path, err)
-	}
-	return nil
-}
-
-// RUnlock ends RLock.
-func (w *Owner) RUnlock() { w.mu.RUnlock() }
-
-// Table returns the table, to be read between RLock and RUnlock.
-func (w *Owner) Table() *table.Table { return w.table }
-
 // load claims the log and makes the table of what it has. Everything that others have appended
-// is before the claim, and nothing of theirs comes after it.
+// is before the claim, and nothing of theirs comes after it. It returns when nobody reads what
+// they have in memory any more.
 func (w *Owner) load(ctx context.Context) error {
-	if err := w.claim(ctx); err != nil {
+	lease, err := w.claim(ctx)
+	if err != nil {
 		return err
 	}
+	claimed := time.Now()
 	l := loading{w: w, manifest: &record.Contents{Start: 1}}
 	m, err := w.log.Last(ctx, manifestSubject)
 	if err == nil && m.Seq != 0 {
@@ -220,7 +234,10 @@ func (w *Owner) load(ctx context.Context) error {
 		return err
 	}
 	w.at.floor = max(w.at.floor, w.table.Next())
-	return w.table.Check()
+	if err := w.table.Check(); err != nil {
+		return err
+	}
+	return outlast(ctx, claimed, lease)
 }
 
 func lost(what string) error {
@@ -228,33 +245,39 @@ func lost(what string) error {
 		WithRemedy("put a copy of the namespace server's folder back")
 }
 
-// claim makes this process the owner of the log.
-func (w *Owner) claim(ctx context.Context) error {
+// claim makes this process the owner of the log, and returns the lease of those before.
+func (w *Owner) claim(ctx context.Context) (time.Duration, error) {
 	for {
 		last, err := w.log.Last(ctx, logSubject)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		err = w.claimAfter(ctx, last.Seq)
+		lease, err := leaseOf(last)
+		if err != nil {
+			return 0, err
+		}
+		err = w.claimAfter(ctx, last.Seq, lease)
 		var moved *stream.Moved
 		if !errors.As(err, &moved) {
-			return err
+			return lease, err
 		}
 		// Its owner appended meanwhile, or another one has claimed it.
 	}
 }
 
-// claimAfter claims a log that ends at a sequence.
-func (w *Owner) claimAfter(ctx context.Context, last uint64) error {
+// claimAfter claims a log that ends at a sequence, with a lease of those before that may go on.
+func (w *Owner) claimAfter(ctx context.Context, last uint64, lease time.Duration) error {
 	o := &w.at
+	began := now()
 	_, _ = rand.Read(o.id[:])
 	o.floor = max(o.floor, w.table.Next(), uint64(time.Now().UnixMicro())*2)
-	h := record.Head{Owner: o.id, Previous: last, First: o.floor, Node: w.o.Node}
+	h := record.Head{Owner: o.id, Previous: last, First: o.floor, Lease: max(lease, w.o.Lease), Node: w.o.Node}
 	seq, err := w.log.Append(ctx, logSubject, h.ClaimMessage(), stream.Fence{Subject: logSubject, Last: last})
 	if err != nil {
 		return err
 	}
 	o.last, o.top, o.behind = seq, seq, false
+	w.hold(began)
 	return nil
 }
 

@@ -41,7 +41,9 @@ type queue struct {
 	sync.Mutex
 	commands []*command
 	ended    error         // why none is taken any more
-	signal   chan struct{} // there may be some
+	signal   chan struct{} // there may be some, or one of what follows is set
+	renewing bool          // the lease is to be renewed
+	leaving  bool          // the ownership is to end
 }
 
 func (q *queue) add(c *command) error {
@@ -70,6 +72,37 @@ func (q *queue) take(postponed []*command) []*command {
 	clear(q.commands)
 	q.commands = q.commands[:0]
 	return all
+}
+
+// renewEarly has the lease renewed before it ends.
+func (q *queue) renewEarly() {
+	q.Lock()
+	defer q.Unlock()
+	q.renewing = true
+	q.wake()
+}
+
+// renewal reports whether the lease is to be renewed, once.
+func (q *queue) renewal() bool {
+	q.Lock()
+	defer q.Unlock()
+	is := q.renewing
+	q.renewing = false
+	return is
+}
+
+// leave has the ownership end.
+func (q *queue) leave() {
+	q.Lock()
+	defer q.Unlock()
+	q.leaving = true
+	q.wake()
+}
+
+func (q *queue) left() bool {
+	q.Lock()
+	defer q.Unlock()
+	return q.leaving
 }
 
 // end refuses what comes from now on.
@@ -125,10 +158,15 @@ func (w *Owner) serve() {
 			case <-w.ctx.Done():
 			}
 		}
-		err := w.ctx.Err()
-		if err != nil {
+		var err error
+		switch {
+		case w.ctx.Err() != nil:
 			err = &bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: errClosed}
-		} else {
+		case w.queue.left():
+			w.end(&bb.Error{Kind: bb.Unavailable, Op: "change", Path: w.o.Buffer, Err: errReleased}, left)
+			w.left = w.release()
+			return
+		default:
 			left, err = w.round(w.queue.take(left))
 		}
 		if err == nil {
@@ -150,12 +188,16 @@ func (w *Owner) end(err error, left []*command) {
 			c.done <- err
 		}
 	}
-	for _, asked := range append(w.at.asked, w.at.ending...) {
-		asked <- err
-	}
-	if !errors.Is(err, errClosed) {
+	answer(append(w.at.asked, w.at.ending...), err)
+	if !errors.Is(err, errClosed) && !errors.Is(err, errReleased) {
 		w.o.Logger.Error("the namespace is served no more", "buffer", w.o.Buffer, "err", err)
 	}
+}
+
+// outcome is what became of a command that has no effects.
+type outcome struct {
+	c   *command
+	err error
 }
 
 // round carries out the commands that do not depend on each other, and returns the others. Its
@@ -164,6 +206,7 @@ func (w *Owner) round(commands []*command) (left []*command, err error) {
 	b := &w.at.round
 	b.begin()
 	in := commands[:0:0]
+	var plain []outcome
 	for i, c := range commands {
 		if len(b.buf) >= batchBytes {
 			left = append(left, commands[i:]...)
@@ -174,23 +217,29 @@ func (w *Owner) round(commands []*command) (left []*command, err error) {
 		}
 		bytes, n := len(b.buf), b.n
 		err := c.run(b)
-		switch {
-		case err == nil && b.n > n:
+		if err == nil && b.n > n {
 			in = append(in, c)
-		case errors.Is(err, ErrPostponed):
-			b.buf, b.n = b.buf[:bytes], n
+			continue
+		}
+		b.buf, b.n = b.buf[:bytes], n
+		if errors.Is(err, ErrPostponed) {
 			c.state.Store(waiting)
 			left = append(left, c)
-		default:
-			b.buf, b.n = b.buf[:bytes], n
-			c.done <- err
+		} else {
+			plain = append(plain, outcome{c, err})
 		}
 	}
-	if len(in) == 0 {
+	if len(plain) > 0 && w.holds() {
+		plain = answerPlain(plain, nil)
+	}
+	if len(in)+len(plain) == 0 && !w.queue.renewal() {
 		return left, nil
 	}
 	fatal, err := w.append(b)
 	if errors.Is(err, errRestored) {
+		for _, p := range plain {
+			in = append(in, p.c)
+		}
 		for _, c := range in {
 			c.state.Store(waiting)
 		}
@@ -199,19 +248,34 @@ func (w *Owner) round(commands []*command) (left []*command, err error) {
 	for _, c := range in {
 		c.done <- err
 	}
+	answerPlain(plain, err)
 	if !fatal {
 		err = nil
 	}
 	return left, err
 }
 
+// answerPlain answers commands without effects: they read the table, which an append has shown
+// to be the namespace, or has not.
+func answerPlain(plain []outcome, err error) []outcome {
+	for _, p := range plain {
+		if err != nil {
+			p.err = err
+		}
+		p.c.done <- p.err
+	}
+	return nil
+}
+
 // append appends the record of a round to the log, and applies it. After an error that is not
 // fatal, nothing was appended.
 func (w *Owner) append(b *Round) (fatal bool, err error) {
+	began := now()
 	seq, err := w.log.Append(w.ctx, logSubject, record.Seal(b.buf), stream.Fence{Subject: logSubject, Last: w.at.last})
 	if err != nil {
 		return w.refused(err)
 	}
+	w.hold(began)
 	w.at.last = seq
 	w.at.appended(seq)
 	w.at.logged += len(b.buf)
@@ -280,7 +344,7 @@ func (b *Round) begin() {
 	clear(b.paths)
 	b.Table, b.n = w.table, 0
 	b.first = (max(w.table.Next(), w.at.floor) + 1) &^ 1
-	h := record.Head{Owner: w.at.id, Previous: w.at.last, First: b.first}
+	h := record.Head{Owner: w.at.id, Previous: w.at.last, First: b.first, Lease: w.o.Lease}
 	b.buf = h.BeginChanges(b.buf[:0])
 	b.effects = len(b.buf)
 }

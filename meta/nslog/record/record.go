@@ -22,8 +22,9 @@
 //
 // and its body, in which a number without a length is a varint:
 //
-//	c  claim      owner, 16 | sequence before | first revision | node: all before it is over
-//	d  changes    owner, 16 | sequence before | first revision | effects:
+//	c  claim      owner, 16 | sequence before | first revision | lease | node: all before it
+//	              is over
+//	d  changes    owner, 16 | sequence before | first revision | lease | effects:
 //	                  key length | key | 0                            removed, or
 //	                  key length | key | value length + 1 | value     stored
 //	p  page       number | the items of a page (package pages)
@@ -31,7 +32,9 @@
 //	              spans: count | first | length … | pages: count | sequence …
 //
 // Claims and changes lie under one subject, each appended only after the sequence that it names.
-// So they are a chain, which nobody but the last who claimed it can make longer. The n-th effect
+// So they are a chain, which nobody but the last who claimed it can make longer. The lease is for
+// how long after a record reads may be answered without another one, by its owner or, after a
+// claim, by those before: in milliseconds, 0 if by nobody. The n-th effect
 // of a record has the revision first + 2n, and one more if it is about an operation: a revision
 // tells by its lowest bit what it is of.
 //
@@ -43,6 +46,7 @@ package record
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
@@ -61,6 +65,9 @@ const (
 	Page     = 'p'
 	Manifest = 'm'
 )
+
+// maxLease bounds leases: nobody could claim the log before the end of a longer one.
+const maxLease = time.Hour
 
 // Owner identifies the daemon that has claimed a log.
 type Owner [16]byte
@@ -98,22 +105,23 @@ type Head struct {
 	Owner    Owner
 	Previous uint64 // the sequence before
 	Node     bb.NodeID
-	First    uint64 // revision: none of what follows, or of the effects, is below
+	First    uint64        // revision: none of what follows, or of the effects, is below
+	Lease    time.Duration // whole milliseconds
 }
 
 // ClaimMessage returns the message of a claim.
 func (h *Head) ClaimMessage() []byte {
-	b := append(Begin(nil, Claim), h.Owner[:]...)
-	b = binary.AppendUvarint(b, h.Previous)
-	b = binary.AppendUvarint(b, h.First)
-	return Seal(append(b, h.Node...))
+	return Seal(append(h.begin(nil, Claim), h.Node...))
 }
 
 // BeginChanges appends the beginning of a message of changes, which effects follow.
-func (h *Head) BeginChanges(b []byte) []byte {
-	b = append(Begin(b, Changes), h.Owner[:]...)
+func (h *Head) BeginChanges(b []byte) []byte { return h.begin(b, Changes) }
+
+func (h *Head) begin(b []byte, kind byte) []byte {
+	b = append(Begin(b, kind), h.Owner[:]...)
 	b = binary.AppendUvarint(b, h.Previous)
-	return binary.AppendUvarint(b, h.First)
+	b = binary.AppendUvarint(b, h.First)
+	return binary.AppendUvarint(b, uint64(h.Lease.Milliseconds()))
 }
 
 // OpenHead reads the head of a claim or of changes, and returns the effects of the latter.
@@ -124,6 +132,11 @@ func OpenHead(kind byte, body []byte) (h Head, effects []byte, err error) {
 	copy(h.Owner[:], body)
 	r := reader{b: body[len(h.Owner):]}
 	h.Previous, h.First = r.uvarint(), r.uvarint()
+	lease := r.uvarint()
+	if lease > uint64(maxLease.Milliseconds()) {
+		r.bad = true
+	}
+	h.Lease = time.Duration(lease) * time.Millisecond
 	switch kind {
 	case Claim:
 		h.Node = bb.NodeID(r.b)

@@ -113,7 +113,7 @@ func TestEntriesThatAreRefused(t *testing.T) {
 
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	claim := Head{Owner: Owner{1, 2}, Previous: 300, First: 7, Node: "n1"}
+	claim := Head{Owner: Owner{1, 2}, Previous: 300, First: 7, Lease: 1500 * time.Millisecond, Node: "n1"}
 	kind, body, err := Open(claim.ClaimMessage())
 	if err != nil || kind != Claim {
 		t.Fatal(kind, err)
@@ -122,7 +122,7 @@ func TestMessages(t *testing.T) {
 		t.Errorf("%+v (%v), want %+v", got, err, claim)
 	}
 
-	changes := Head{Owner: Owner{1, 2}, Previous: 301, First: 1000}
+	changes := Head{Owner: Owner{1, 2}, Previous: 301, First: 1000, Lease: time.Second}
 	want := []Effect{
 		{Key: AppendEntryKey(nil, 7, "a"), Value: []byte("value"), Revision: 1000},
 		{Key: OpKey(5), Value: []byte{}, Revision: 1003},

@@ -1,0 +1,135 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/nslog/record"
+	"forebay/meta/nslog/table"
+	"forebay/meta/stream"
+)
+
+// driftShare is by which part of a lease the next owner waits longer, for clocks that do not run
+// at one rate.
+const driftShare = 16
+
+// errReleased is ErrReplaced by nobody yet.
+var errReleased = fmt.Errorf("%w: this one has given it up", ErrReplaced)
+
+// moment is a time by two clocks: a machine that slept has a monotonic one that stood still
+// meanwhile, and a wall clock that went on.
+type moment struct{ monotonic, wall time.Time }
+
+func now() moment {
+	t := time.Now()
+	return moment{t, t.Round(0)}
+}
+
+// since returns how long ago an earlier moment was, by the clock that went on for longer. A wall
+// clock that is set forward ends a lease early, which costs an append.
+func (m moment) since(earlier moment) time.Duration {
+	return max(m.monotonic.Sub(earlier.monotonic), m.wall.Sub(earlier.wall))
+}
+
+// holds reports whether no other owner can have acknowledged anything yet: something that this
+// one has appended was stored less than a lease after the append began.
+func (w *Owner) holds() bool {
+	return w.o.Lease == 0 || w.age() < w.o.Lease
+}
+
+func (w *Owner) age() time.Duration { return now().since(*w.held.Load()) }
+
+// hold notes that an append that began at a time was stored: until then nobody else had claimed
+// the log.
+func (w *Owner) hold(began moment) { w.held.Store(&began) }
+
+// Read calls fn with the table, and returns its error if the table was the namespace all the
+// time that fn ran: that is checked afterwards, since the process may have been stopped at any
+// moment. Otherwise the lease is renewed, and fn is called again. Fn must not keep what is in the
+// table, nor use the owner. Read fails if the owner serves no more.
+func (w *Owner) Read(ctx context.Context, op, path string, fn func(*table.Table) error) error {
+	for {
+		ran, err := w.look(fn)
+		if !ran {
+			return kv.Wrap(op, path, err)
+		}
+		if serr := w.Err(); serr != nil {
+			return kv.Wrap(op, path, serr)
+		}
+		if w.holds() {
+			if w.o.Lease != 0 && w.age() > w.o.Lease/2 {
+				w.queue.renewEarly()
+			}
+			return err
+		}
+		// A command without effects is answered under a lease.
+		if err := w.Do(ctx, op, path, func(*Round) error { return nil }); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *Owner) look(fn func(*table.Table) error) (ran bool, err error) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if err := w.Err(); err != nil {
+		return false, err
+	}
+	return true, fn(w.table)
+}
+
+// Release ends the ownership so that the next owner need not wait for the end of the lease:
+// nothing is answered any more when the log has it. Its error is that of the append; the
+// ownership has ended in any case, unless the context ended first.
+func (w *Owner) Release(ctx context.Context) error {
+	w.queue.leave()
+	select {
+	case <-w.ended:
+		return bb.Wrap("release", w.o.Buffer, w.left)
+	case <-ctx.Done():
+		return w.gaveUp(ctx, "release", w.o.Buffer)
+	}
+}
+
+// release appends a record without effects and without a lease. Nothing is answered any more.
+func (w *Owner) release() error {
+	h := record.Head{Owner: w.at.id, Previous: w.at.last, First: max(w.table.Next(), w.at.floor)}
+	_, err := w.log.Append(w.ctx, logSubject, record.Seal(h.BeginChanges(nil)), w.fence())
+	var moved *stream.Moved
+	if errors.As(err, &moved) {
+		return nil // somebody else has claimed it already
+	}
+	return err
+}
+
+// leaseOf returns for how long after the newest record of a log reads may be answered.
+func leaseOf(m stream.Message) (time.Duration, error) {
+	if m.Seq == 0 {
+		return 0, nil
+	}
+	kind, body, err := record.Open(m.Data)
+	if err != nil {
+		return 0, err
+	}
+	h, _, err := record.OpenHead(kind, body)
+	return h.Lease, err
+}
+
+// outlast waits until a lease is over of which a claim was stored at a time, or before.
+func outlast(ctx context.Context, claimed time.Time, lease time.Duration) error {
+	if lease == 0 {
+		return nil
+	}
+	timer := time.NewTimer(lease + lease/driftShare - time.Since(claimed))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
