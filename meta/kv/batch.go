@@ -98,7 +98,7 @@ func (b *Bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, 
 			return 0, err
 		case errors.Is(err, ErrRevision):
 			seq, err = b.becameOf(ctx, id, changes, lost)
-			if !errors.Is(err, errInProcess) {
+			if !errors.Is(err, ErrInProcess) {
 				return seq, err
 			}
 		case errors.Is(err, ErrUncertain):
@@ -107,7 +107,7 @@ func (b *Bucket) publishBatch(ctx context.Context, id string, msgs []*nats.Msg, 
 			busy++
 			b.stage.Refused(ctx, busy, b.settled)
 		}
-		if errors.Is(err, errBusy) || errors.Is(err, errInProcess) {
+		if errors.Is(err, errBusy) || errors.Is(err, ErrInProcess) {
 			Pause(ctx, try)
 			err = b.c.Wait(ctx)
 		} else {
@@ -143,7 +143,7 @@ func (b *Bucket) settled(ctx context.Context) error {
 	if errors.Is(err, ErrRevision) {
 		return nil
 	}
-	return cmp.Or(err, errInProcess)
+	return cmp.Or(err, ErrInProcess)
 }
 
 // errBusy: the server has too many batches at a time, has no room for this one, or lost the beginning
@@ -166,7 +166,7 @@ func parseBatchAck(data []byte) (uint64, error) {
 //
 // All that it wants to know is of one moment. If a message of the batch is found,
 // the batch was carried out. If all that it expects holds, it was not, and can be
-// sent again (errInProcess). If something that it expects holds no more, it can
+// sent again (ErrInProcess). If something that it expects holds no more, it can
 // never be carried out; and it never was, if one of the keys that it would have
 // written is as it was before.
 func (b *Bucket) becameOf(ctx context.Context, id string, changes []Change, lost bool) (uint64, error) {
@@ -192,7 +192,7 @@ func (b *Bucket) becameOf(ctx context.Context, id string, changes []Change, lost
 	}
 	switch {
 	case holds:
-		return 0, errInProcess
+		return 0, ErrInProcess
 	case !lost || untouched:
 		return 0, ErrRevision
 	}

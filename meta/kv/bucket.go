@@ -38,9 +38,9 @@ const (
 var (
 	ErrRevision = errors.New("the key has another revision")
 	ErrNoBucket = errors.New("the bucket does not exist")
-	// errInProcess: another change of the key is on its way to the copies. Nothing was
+	// ErrInProcess: another change of the key is on its way to the copies. Nothing was
 	// changed, nor is it known yet whether the other change will be.
-	errInProcess = errors.New("the key is being changed")
+	ErrInProcess = errors.New("the key is being changed")
 )
 
 // Bucket is one key-value bucket: a stream KV_name with one message per subject
@@ -471,11 +471,11 @@ func (b *Bucket) publish(ctx context.Context, key string, data []byte, h nats.He
 			case r.Seq != expected:
 				return 0, err
 			}
-			err = errInProcess
+			err = ErrInProcess
 		case errors.Is(err, ErrUncertain):
 			lost = true
 		}
-		if errors.Is(err, errInProcess) {
+		if errors.Is(err, ErrInProcess) {
 			Pause(ctx, try)
 			err = b.c.Wait(ctx)
 		} else {
@@ -522,7 +522,7 @@ func parseAck(data []byte) (uint64, error) {
 	case ack.Error.ErrCode == codeWrongSequence:
 		return 0, ErrRevision
 	case ack.Error.ErrCode == codeWrongSequenceOfIt:
-		return 0, errInProcess
+		return 0, ErrInProcess
 	case ack.Error.ErrCode == codeStreamNotFound:
 		return 0, ErrNoBucket
 	case ack.Error.Code == 503:

@@ -80,7 +80,7 @@ func TestRefusalIsChecked(t *testing.T) {
 	}
 	changes := []Change{{Key: "k", Data: []byte("2"), Expected: seq}, {Key: "l", Data: []byte("2")}}
 	became := func(id string, lost bool) error { _, err := b.becameOf(ctx, id, changes, lost); return err }
-	if err := became("id", false); err != errInProcess {
+	if err := became("id", false); err != ErrInProcess {
 		t.Errorf("all that it expects holds: %v", err)
 	}
 	if _, err := b.Put(ctx, "l", []byte("other"), 0); err != nil {

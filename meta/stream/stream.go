@@ -174,6 +174,7 @@ func (s *Stream) retry(ctx context.Context, try int, err error) error {
 		} else if !found {
 			return ErrGone
 		}
+	case errors.Is(err, kv.ErrInProcess):
 	case !errors.Is(err, kv.ErrNoServer):
 		return err
 	}

@@ -175,6 +175,22 @@ func TestLostAndMoved(t *testing.T) {
 	}
 }
 
+// An append, and a question, that a server refuses since something else is on its way to the
+// copies are sent again.
+func TestInProcess(t *testing.T) {
+	c, s := open(t)
+	refused := 0
+	c.Intercept(func(ctx context.Context, msgs []*kv.Message) (*kv.Message, error) {
+		if refused++; refused%2 == 1 && msgs[0].Subject == "NS_test.log" {
+			return &kv.Message{Data: []byte(`{"error":{"code":400,"err_code":10164,"description":"in process"}}`)}, nil
+		}
+		return c.Deliver(ctx, msgs)
+	})
+	if first := add(t, s, "log", "one", stream.Fence{Subject: "log"}); first != 1 || refused < 2 {
+		t.Errorf("the first message has the sequence %d after %d requests", first, refused)
+	}
+}
+
 func TestGone(t *testing.T) {
 	t.Parallel()
 	_, s := open(t)
