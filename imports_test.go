@@ -57,6 +57,7 @@ var layers = []struct {
 	{"meta/nslog/record", []string{"meta/namespace", "meta/kv", "internal/..."}},
 	{"meta/nslog/table", []string{"meta/nslog/pages", "meta/nslog/record", "internal/bb"}},
 	{"meta/nslog/owner", []string{"meta/nslog/...", "meta/stream", "meta/kv", "internal/..."}},
+	{"meta/nslog/shared", []string{"meta/nslog/...", "meta/nslog", "meta/namespace", "meta/kv", "internal/..."}},
 	{"meta/nslog", []string{"meta/nslog/...", "meta/namespace", "meta/stream", "meta/kv", "internal/..."}},
 	{"meta/txn", []string{"meta/namespace", "meta/kv", "meta/metapb", "internal/..."}},
 	{"meta/...", []string{"meta/...", "internal/..."}},

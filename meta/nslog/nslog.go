@@ -25,13 +25,14 @@
 //   - bbd asks again by the state that it finds when an answer was lost. Here a change has an ID,
 //     which the client's session and number become.
 //
-// A process that claims the log after another one waits for the end of its lease (package owner),
-// and finds in the log what was sent before. What several daemons need besides is not there:
-// calls that are carried to the owner, and renames between two owners.
+// Several daemons share a namespace by package shared: one of them owns the log, and the others
+// carry their calls to it. A log that is split among several owners, with renames between two of
+// them, is not there.
 package nslog
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"time"
 
@@ -62,7 +63,13 @@ type Engine struct {
 	ids     namespace.IDs
 	o       Options
 	journal *journal // of operations, locked with the table
+	refused refusals // of the owner's goroutine
+
+	incarnation Incarnation
 }
+
+// Incarnation tells an engine from all others, of other processes and of other times.
+type Incarnation [16]byte
 
 var _ namespace.Tree = (*Engine)(nil)
 
@@ -72,7 +79,8 @@ func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*En
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{ids: ids, o: o, journal: &journal{}}
+	e := &Engine{ids: ids, o: o, journal: &journal{}, refused: refusals{}}
+	_, _ = rand.Read(e.incarnation[:])
 	var err error
 	e.owner, err = owner.Open(ctx, log, owner.Options{
 		Buffer: o.Buffer, Node: o.Node, CheckpointBytes: o.CheckpointBytes, Lease: o.Lease, Logger: o.Logger, Applied: e.journal.note,
@@ -86,6 +94,16 @@ func Open(ctx context.Context, log owner.Log, ids namespace.IDs, o Options) (*En
 // Close ends the engine. Changes that are under way have an unknown outcome. What was
 // acknowledged is in the log.
 func (e *Engine) Close() { e.owner.Close() }
+
+// Incarnation returns which engine this is.
+func (e *Engine) Incarnation() Incarnation { return e.incarnation }
+
+// As returns the engine as one whose changes a node makes: StoreOps name it as theirs.
+func (e *Engine) As(node bb.NodeID) *Engine {
+	of := *e
+	of.o.Node = node
+	return &of
+}
 
 // Release ends the engine so that the next owner need not wait for the end of the lease. Changes
 // that are under way are refused. Close follows.

@@ -2,9 +2,12 @@ package nslog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 
 	"forebay/internal/bb"
+	"forebay/meta/kv"
 	"forebay/meta/nslog/owner"
 	"forebay/meta/nslog/pages"
 	"forebay/meta/nslog/record"
@@ -32,15 +35,60 @@ func WithID(ctx context.Context, id ID) context.Context { return context.WithVal
 
 // withoutID is for the parts of a change.
 func withoutID(ctx context.Context) context.Context {
-	if _, has := idOf(ctx); has {
+	if _, has := IDOf(ctx); has {
 		return context.WithValue(ctx, idKey{}, ID{})
 	}
 	return ctx
 }
 
-func idOf(ctx context.Context) (ID, bool) {
+// IDOf returns the ID of a change.
+func IDOf(ctx context.Context) (ID, bool) {
 	id, _ := ctx.Value(idKey{}).(ID)
 	return id, id.Number != 0
+}
+
+// refusals are the errors of changes that left nothing in the log. A copy of such a change that
+// arrives late, at the same owner, is not carried out after all. (At another one it would be:
+// whoever carries calls names the Incarnation that they are for.) They go when the client has
+// answered for them.
+type refusals map[record.Session]*refusedOf
+
+type refusedOf struct {
+	answered uint64 // the highest that was seen
+	errs     map[uint64]error
+}
+
+// answer returns the error of a change that was refused before, or was answered.
+func (r refusals) answer(id ID) error {
+	s := r[id.Session]
+	if s == nil {
+		return nil
+	}
+	if err, is := s.errs[id.Number]; is {
+		return err
+	}
+	if id.Number < s.answered {
+		return sentAgain(id)
+	}
+	return nil
+}
+
+// note notes the error of a change; nil: it was carried out.
+func (r refusals) note(id ID, err error) {
+	s := r[id.Session]
+	if s == nil {
+		s = &refusedOf{errs: map[uint64]error{}}
+		r[id.Session] = s
+	}
+	if id.Answered > s.answered {
+		s.answered = id.Answered
+		maps.DeleteFunc(s.errs, func(number uint64, _ error) bool { return number < id.Answered })
+	}
+	// A revision that was not the entry's never will be: that need not be remembered, and may be
+	// another try of an Update.
+	if err != nil && !errors.Is(err, kv.ErrRevision) {
+		s.errs[id.Number] = err
+	}
 }
 
 // result is what a change is answered with.
@@ -51,7 +99,7 @@ type result struct {
 
 // change carries out a change, once if it has an ID.
 func (e *Engine) change(ctx context.Context, op, name string, run func(*owner.Round) (result, error)) (result, error) {
-	id, has := idOf(ctx)
+	id, has := IDOf(ctx)
 	var r result // of the round's goroutine, until the change is answered
 	err := e.owner.Do(ctx, op, name, func(b *owner.Round) (err error) {
 		if !has {
@@ -65,9 +113,15 @@ func (e *Engine) change(ctx context.Context, op, name string, run func(*owner.Ro
 		if r, done, err = outcome(b.Table, id); done || err != nil {
 			return err
 		}
+		if err := e.refused.answer(id); err != nil {
+			return err
+		}
 		before := b.Len()
 		if r, err = run(b); err == nil && b.Len() > before {
 			err = remember(b, id, &r)
+		}
+		if !errors.Is(err, owner.ErrPostponed) {
+			e.refused.note(id, err)
 		}
 		return err
 	})
@@ -79,7 +133,7 @@ func (e *Engine) change(ctx context.Context, op, name string, run func(*owner.Ro
 
 // answered returns the outcome of a change that was carried out before.
 func (e *Engine) answered(ctx context.Context) (r result, done bool, err error) {
-	id, has := idOf(ctx)
+	id, has := IDOf(ctx)
 	if !has {
 		return r, false, nil
 	}
@@ -121,9 +175,20 @@ func checkFloor(t *table.Table, id ID) error {
 	}
 	floor, err := record.OpenFloor(item.Value)
 	if err == nil && id.Number < floor {
-		err = bb.MaybeDone(bb.E(bb.Unavailable, "change", fmt.Sprintf("%d of session %v", id.Number, id.Session), "it was answered before, and is sent again"))
+		err = sentAgain(id)
 	}
 	return err
+}
+
+func sentAgain(id ID) error {
+	return bb.MaybeDone(bb.E(bb.Unavailable, "change", fmt.Sprintf("%d of session %v", id.Number, id.Session), "it was answered before, and is sent again"))
+}
+
+// Outcome returns the entry that a change, whose ID the context has, was answered with, and
+// whether it was carried out.
+func (e *Engine) Outcome(ctx context.Context) (bb.Entry, bool, error) {
+	r, done, err := e.answered(ctx)
+	return r.entry, done, err
 }
 
 // remember adds the effect that stores the outcome of a change, and those that give up what the
@@ -170,6 +235,7 @@ func remember(b *owner.Round, id ID, r *result) error {
 func (e *Engine) EndSession(ctx context.Context, s record.Session) error {
 	for more := true; more; {
 		err := e.owner.Do(ctx, "end session", s.String(), func(b *owner.Round) (err error) {
+			delete(e.refused, s)
 			n := 0
 			more = false
 			b.Table.Outcomes(s, 0, func(_ uint64, item pages.Item) bool {

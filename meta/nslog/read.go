@@ -213,12 +213,24 @@ func (e *Engine) PathOf(ctx context.Context, dir bb.DirID) (path string, err err
 // whether there are more. Pages asked for one after the other, each after the last name of the
 // one before, show every entry that existed throughout, none twice and none that never existed.
 // The directory of transactions is left out of the root.
-func (e *Engine) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
+func (e *Engine) List(ctx context.Context, dir bb.DirID, after string, limit int) ([]bb.Entry, bool, error) {
+	return e.list(ctx, dir, after, limit, func(name string) bool { return ofTransactions(dir, name) })
+}
+
+// ListAll is List that leaves nothing out.
+func (e *Engine) ListAll(ctx context.Context, dir bb.DirID, after string, limit int) ([]bb.Entry, bool, error) {
+	return e.list(ctx, dir, after, limit, func(string) bool { return false })
+}
+
+// ofTransactions reports whether a name is that of the directory of transactions.
+func ofTransactions(dir bb.DirID, name string) bool { return dir == bb.RootDir && name == bb.HiddenDir }
+
+func (e *Engine) list(ctx context.Context, dir bb.DirID, after string, limit int, hidden func(name string) bool) (entries []bb.Entry, more bool, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, false, err
 	}
 	err = e.owner.Read(ctx, "list", dir.String(), func(t *table.Table) (err error) {
-		entries, more, err = page(t, dir, after, limit, func(string) bool { return false })
+		entries, more, err = page(t, dir, after, limit, hidden)
 		return err
 	})
 	if err != nil {
@@ -245,7 +257,7 @@ func page(t *table.Table, dir bb.DirID, after string, limit int, hidden func(nam
 		if found, err = decode(item); err != nil {
 			return false
 		}
-		if dir == bb.RootDir && found.Name == bb.HiddenDir || hidden(found.Name) {
+		if hidden(found.Name) {
 			return true
 		}
 		if more = len(entries) == limit; !more {
@@ -279,7 +291,7 @@ func layers(t *table.Table, dirs []bb.DirID, hidden func(layer int, name string)
 			continue
 		}
 		// The first names of all layers together are among the first so many of each.
-		some, _, err := page(t, dir, after, limit+1, func(name string) bool { return hidden(i, name) })
+		some, _, err := page(t, dir, after, limit+1, func(name string) bool { return ofTransactions(dir, name) || hidden(i, name) })
 		if err != nil {
 			return nil, false, err
 		}
@@ -393,7 +405,7 @@ func (e *Engine) scanPass(ctx context.Context, from uint64, fn func(bb.Entry) er
 		if ctx.Err() != nil {
 			return bb.Wrap("scan", e.o.Buffer, context.Cause(ctx))
 		}
-		found, more, err := e.scanPage(ctx, number, from)
+		found, _, more, err := e.ScanPage(ctx, number, from)
 		if err == nil && !more {
 			return nil
 		}
@@ -403,16 +415,17 @@ func (e *Engine) scanPass(ctx context.Context, from uint64, fn func(bb.Entry) er
 	}
 }
 
-// scanPage returns the entries of a page that have a revision from one on, and whether there is
-// such a page.
-func (e *Engine) scanPage(ctx context.Context, number int, from uint64) (found []bb.Entry, there bool, err error) {
+// ScanPage is a part of ScanAll: it returns the entries of a page that have a revision from one
+// on, the first revision that was not used yet, and whether there is such a page.
+func (e *Engine) ScanPage(ctx context.Context, number int, from uint64) (found []bb.Entry, next uint64, there bool, err error) {
 	err = e.owner.Read(ctx, "scan", e.o.Buffer, func(t *table.Table) (err error) {
+		next = t.Next()
 		if there = number < t.Pages(); there {
 			found, err = appendPage(t, found[:0], number, from)
 		}
 		return err
 	})
-	return found, there, bb.Wrap("scan", e.o.Buffer, err)
+	return found, next, there, bb.Wrap("scan", e.o.Buffer, err)
 }
 
 func each(all []bb.Entry, err error, fn func(bb.Entry) error) error {

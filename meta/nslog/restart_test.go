@@ -388,3 +388,33 @@ func TestGone(t *testing.T) {
 	_, err = marked.Create(ctx, namespacetest.File(bb.RootDir, "f"))
 	metatest.WantKind(t, "a change of it", err, bb.NotFound)
 }
+
+// A change that was refused is refused again when it comes again, late: nobody expects that it is
+// carried out after all. One that was answered long ago is not carried out either.
+func TestRefusedOnce(t *testing.T) {
+	t.Parallel()
+	e := openOn(t, newStream(t, metatest.StartServer(t, t.TempDir())), nslog.Options{Node: "me"})
+	ctx := metatest.Context(t)
+	id := func(number, answered uint64) context.Context {
+		return nslog.WithID(ctx, nslog.ID{Session: record.Session{3}, Number: number, Answered: answered})
+	}
+	file, other := namespacetest.Create(t, e, bb.RootDir, "f"), namespacetest.File(bb.RootDir, "f")
+	if _, err := e.Create(id(1, 1), other); !errors.Is(err, bb.Exists) {
+		t.Fatal(err)
+	}
+	if _, err := e.Remove(ctx, bb.RootDir, "f", namespace.RemoveOptions{Revision: file.Revision}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Create(id(1, 1), other); !errors.Is(err, bb.Exists) {
+		t.Errorf("a change that was refused, sent again: %v", err)
+	}
+	if _, err := e.Remove(id(2, 2), bb.RootDir, "f", namespace.RemoveOptions{}); !errors.Is(err, bb.NotFound) {
+		t.Fatal(err)
+	}
+	if _, err := e.Create(id(1, 1), other); !errors.Is(err, bb.ErrUnknownOutcome) {
+		t.Errorf("a change that was answered long ago, sent again: %v", err)
+	}
+	if names := namespacetest.Names(t, e, bb.RootDir); len(names) != 0 {
+		t.Errorf("there are %q", names)
+	}
+}

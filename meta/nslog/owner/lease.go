@@ -97,7 +97,7 @@ func (w *Owner) Release(ctx context.Context) error {
 
 // release appends a record without effects and without a lease. Nothing is answered any more.
 func (w *Owner) release() error {
-	h := record.Head{Owner: w.at.id, Previous: w.at.last, First: max(w.table.Next(), w.at.floor)}
+	h := record.Head{Owner: w.at.id, Previous: w.at.last, First: max(w.table.Next(), w.at.floor), Node: w.o.Node}
 	_, err := w.log.Append(w.ctx, logSubject, record.Seal(h.BeginChanges(nil)), w.fence())
 	var moved *stream.Moved
 	if errors.As(err, &moved) {
@@ -106,17 +106,26 @@ func (w *Owner) release() error {
 	return err
 }
 
-// leaseOf returns for how long after the newest record of a log reads may be answered.
-func leaseOf(m stream.Message) (time.Duration, error) {
-	if m.Seq == 0 {
-		return 0, nil
+// Holder is the owner of a log as the log's newest record has it.
+type Holder struct {
+	Seq      uint64    // of the record; 0: nobody has claimed the log
+	Node     bb.NodeID // that has appended it
+	Released bool      // nobody owns the log any more
+	lease    time.Duration
+}
+
+// Newest returns the owner of a log.
+func Newest(ctx context.Context, log Log) (Holder, error) {
+	m, err := log.Last(ctx, logSubject)
+	if err != nil || m.Seq == 0 {
+		return Holder{}, err
 	}
 	kind, body, err := record.Open(m.Data)
 	if err != nil {
-		return 0, err
+		return Holder{}, err
 	}
 	h, _, err := record.OpenHead(kind, body)
-	return h.Lease, err
+	return Holder{Seq: m.Seq, Node: h.Node, Released: kind == record.Changes && h.Lease == 0, lease: h.Lease}, err
 }
 
 // outlast waits until a lease is over of which a claim was stored at a time, or before.

@@ -248,18 +248,14 @@ func lost(what string) error {
 // claim makes this process the owner of the log, and returns the lease of those before.
 func (w *Owner) claim(ctx context.Context) (time.Duration, error) {
 	for {
-		last, err := w.log.Last(ctx, logSubject)
+		last, err := Newest(ctx, w.log)
 		if err != nil {
 			return 0, err
 		}
-		lease, err := leaseOf(last)
-		if err != nil {
-			return 0, err
-		}
-		err = w.claimAfter(ctx, last.Seq, lease)
+		err = w.claimAfter(ctx, last.Seq, last.lease)
 		var moved *stream.Moved
 		if !errors.As(err, &moved) {
-			return lease, err
+			return last.lease, err
 		}
 		// Its owner appended meanwhile, or another one has claimed it.
 	}

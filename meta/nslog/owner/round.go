@@ -344,7 +344,7 @@ func (b *Round) begin() {
 	clear(b.paths)
 	b.Table, b.n = w.table, 0
 	b.first = (max(w.table.Next(), w.at.floor) + 1) &^ 1
-	h := record.Head{Owner: w.at.id, Previous: w.at.last, First: b.first, Lease: w.o.Lease}
+	h := record.Head{Owner: w.at.id, Previous: w.at.last, First: b.first, Lease: w.o.Lease, Node: w.o.Node}
 	b.buf = h.BeginChanges(b.buf[:0])
 	b.effects = len(b.buf)
 }

@@ -20,11 +20,11 @@
 //	│ format │ CRC-64 │ kind │ body │     the CRC-64/NVME, little endian, covers kind and body
 //	└────────┴────────┴──────┴──────┘
 //
-// and its body, in which a number without a length is a varint:
+// and its body, in which a number without a length is a varint, and a node is a length and a name:
 //
 //	c  claim      owner, 16 | sequence before | first revision | lease | node: all before it
 //	              is over
-//	d  changes    owner, 16 | sequence before | first revision | lease | effects:
+//	d  changes    owner, 16 | sequence before | first revision | lease | node | effects:
 //	                  key length | key | 0                            removed, or
 //	                  key length | key | value length + 1 | value     stored
 //	p  page       number | the items of a page (package pages)
@@ -111,7 +111,7 @@ type Head struct {
 
 // ClaimMessage returns the message of a claim.
 func (h *Head) ClaimMessage() []byte {
-	return Seal(append(h.begin(nil, Claim), h.Node...))
+	return Seal(h.begin(nil, Claim))
 }
 
 // BeginChanges appends the beginning of a message of changes, which effects follow.
@@ -121,7 +121,8 @@ func (h *Head) begin(b []byte, kind byte) []byte {
 	b = append(Begin(b, kind), h.Owner[:]...)
 	b = binary.AppendUvarint(b, h.Previous)
 	b = binary.AppendUvarint(b, h.First)
-	return binary.AppendUvarint(b, uint64(h.Lease.Milliseconds()))
+	b = binary.AppendUvarint(b, uint64(h.Lease.Milliseconds()))
+	return append(binary.AppendUvarint(b, uint64(len(h.Node))), h.Node...)
 }
 
 // OpenHead reads the head of a claim or of changes, and returns the effects of the latter.
@@ -137,15 +138,8 @@ func OpenHead(kind byte, body []byte) (h Head, effects []byte, err error) {
 		r.bad = true
 	}
 	h.Lease = time.Duration(lease) * time.Millisecond
-	switch kind {
-	case Claim:
-		h.Node = bb.NodeID(r.b)
-		r.b = nil
-	case Changes:
-	default:
-		r.bad = true
-	}
-	if r.bad {
+	h.Node = bb.NodeID(r.bytes(r.uvarint()))
+	if r.bad || kind != Claim && kind != Changes || kind == Claim && len(r.b) > 0 {
 		return h, nil, garbage("a record", "its head is malformed")
 	}
 	return h, r.b, nil

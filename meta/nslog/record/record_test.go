@@ -122,7 +122,7 @@ func TestMessages(t *testing.T) {
 		t.Errorf("%+v (%v), want %+v", got, err, claim)
 	}
 
-	changes := Head{Owner: Owner{1, 2}, Previous: 301, First: 1000, Lease: time.Second}
+	changes := Head{Owner: Owner{1, 2}, Previous: 301, First: 1000, Lease: time.Second, Node: "n2"}
 	want := []Effect{
 		{Key: AppendEntryKey(nil, 7, "a"), Value: []byte("value"), Revision: 1000},
 		{Key: OpKey(5), Value: []byte{}, Revision: 1003},

@@ -1,0 +1,135 @@
+package shared
+
+import (
+	"context"
+	"errors"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/namespace"
+	"forebay/meta/nslog"
+)
+
+// Caller carries calls to other daemons. It is safe for concurrent use. A call may arrive
+// several times, late, or never; an error says nothing about whether it has arrived. The other
+// daemon answers with its Tree's Handle. Neither side changes a call or an answer.
+type Caller interface {
+	Call(ctx context.Context, to bb.NodeID, c *Call) (*Answer, error)
+}
+
+// Op is what a call asks for: a method of namespace.Tree, or a part of one.
+type Op uint8
+
+const (
+	opRoot Op = iota + 1
+	opLookup
+	opResolve
+	opResolveParent
+	opEntryOf
+	opPathOf
+	opRemoved
+	opList
+	opListAll
+	opScanPage // a page of the owner's table
+	opStoreOps
+	opStoreOpPending
+	opOutcome // of a change that was carried out before
+	opPrepare // changes from here on
+	opCreate
+	opPut
+	opSetAttr
+	opMkdir
+	opMkdirAll
+	opRename
+	opRemove
+	opDoneStoreOp
+	opTakeOverStoreOps
+	opEndSession
+)
+
+// Call is what a daemon asks the owner for. Which fields count depends on Op.
+type Call struct {
+	Owner     nslog.Incarnation // that it is meant for
+	From      bb.NodeID
+	ID        nslog.ID // of a change; Number 0: none
+	Op        Op
+	Dir       bb.DirID
+	Name      string // or a path
+	ToDir     bb.DirID
+	ToName    string
+	Entry     bb.Entry
+	Revision  uint64
+	Number    int // of entries at most, or of a page
+	Node      bb.NodeID
+	Attr      namespace.Attr
+	Directory namespace.Owner // of a new directory
+	Rename    namespace.RenameOptions
+	Remove    namespace.RemoveOptions
+}
+
+// Status says whether an answer is the owner's.
+type Status uint8
+
+// The statuses. All but Served say that nothing is known of the call's outcome.
+const (
+	Served Status = iota + 1
+	NotOwner
+	OtherIncarnation // Answer.Owner is the right one
+)
+
+// Answer is what a call is answered with.
+type Answer struct {
+	Status   Status
+	Owner    nslog.Incarnation
+	Entry    bb.Entry
+	Replaced *bb.Entry
+	Entries  []bb.Entry
+	Ops      []namespace.StoreOp
+	Dir      bb.DirID
+	Name     string // or a path
+	Revision uint64
+	Count    int
+	Yes      bool // more, done, there, pending or removed
+	Failure  *Failure
+}
+
+// Failure is an error that was carried from another daemon.
+type Failure struct {
+	Kind              bb.Kind
+	Op, Path          string
+	Node              bb.NodeID
+	Reason, Remedy    string
+	Unknown, Conflict bool
+	Unfolded          bb.TxnID
+}
+
+func failureOf(err error) *Failure {
+	if err == nil {
+		return nil
+	}
+	f := &Failure{Kind: bb.KindOf(err), Reason: err.Error(), Unknown: errors.Is(err, bb.ErrUnknownOutcome), Conflict: errors.Is(err, kv.ErrConflict)}
+	var e *bb.Error
+	if errors.As(err, &e) {
+		f.Op, f.Path, f.Node = e.Op, e.Path, e.Node
+		f.Reason, f.Remedy = e.Why()
+	}
+	var u *namespace.Unfolded
+	if errors.As(err, &u) {
+		f.Unfolded = u.ID
+	}
+	return f
+}
+
+func (f *Failure) err() error {
+	if f == nil {
+		return nil
+	}
+	e := &bb.Error{Kind: f.Kind, Op: f.Op, Path: f.Path, Node: f.Node, Err: errors.New(f.Reason), Remedy: f.Remedy, Unknown: f.Unknown}
+	switch {
+	case f.Conflict:
+		e.Err = kv.ErrConflict
+	case f.Unfolded != 0:
+		e.Err = &namespace.Unfolded{ID: f.Unfolded}
+	}
+	return e
+}

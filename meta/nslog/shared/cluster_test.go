@@ -1,0 +1,358 @@
+package shared_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/kv/kvtest"
+	"forebay/meta/metatest"
+	"forebay/meta/nslog/owner"
+	"forebay/meta/nslog/record"
+	"forebay/meta/nslog/shared"
+	"forebay/meta/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errLost = errors.New("the network has lost it")
+
+// network carries calls between daemons of one process. It loses, repeats and delays some.
+type network struct {
+	mu      sync.Mutex
+	rnd     *rand.Rand
+	odds    int // one message of so many is disturbed; 0: none
+	daemons map[bb.NodeID]*daemon
+	late    sync.WaitGroup
+	served  atomic.Int64 // calls that arrived
+}
+
+func newNetwork(seed uint64, odds int) *network {
+	return &network{rnd: rand.New(rand.NewPCG(seed, 9)), odds: odds, daemons: map[bb.NodeID]*daemon{}}
+}
+
+func (n *network) find(node bb.NodeID) (d *daemon, fault int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.odds > 0 && n.rnd.IntN(n.odds) == 0 {
+		fault = 1 + n.rnd.IntN(4)
+	}
+	return n.daemons[node], fault
+}
+
+func (n *network) Call(ctx context.Context, to bb.NodeID, c *shared.Call) (*shared.Answer, error) {
+	d, fault := n.find(to)
+	if d == nil {
+		return nil, errLost
+	}
+	through := n.served.Add(1)%encoded == 0
+	message := c
+	if through {
+		message = copied(c)
+	}
+	switch fault {
+	case 1: // the call is lost
+		return nil, errLost
+	case 2: // the answer is lost
+		_, _ = d.handle(ctx, message)
+		return nil, errLost
+	case 3: // it arrives twice, at the same time
+		n.late.Go(func() { _, _ = d.handle(context.WithoutCancel(ctx), message) })
+	case 4: // it arrives late, when nobody waits for the answer any more
+		n.late.Go(func() {
+			time.Sleep(20 * time.Millisecond)
+			_, _ = d.handle(context.WithoutCancel(ctx), message)
+		})
+		return nil, errLost
+	}
+	a, err := d.handle(ctx, message)
+	if err != nil || !through {
+		return a, err
+	}
+	return copied(a), nil
+}
+
+// encoded is how many calls there are for one that is encoded and decoded on its way: that takes
+// most of its time.
+const encoded = 16
+
+// copied returns what arrives of a message.
+func copied[T any](m *T) *T {
+	var b bytes.Buffer
+	c := new(T)
+	if err := errors.Join(gob.NewEncoder(&b).Encode(m), gob.NewDecoder(&b).Decode(c)); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// daemon is one of those that share a namespace. It can be killed, or held.
+type daemon struct {
+	node  bb.NodeID
+	tree  *shared.Tree
+	log   *faulty
+	calls gate
+	dead  chan struct{}
+}
+
+func (d *daemon) handle(ctx context.Context, c *shared.Call) (*shared.Answer, error) {
+	select {
+	case <-d.calls.opened():
+	case <-d.dead:
+	case <-ctx.Done():
+	}
+	select {
+	case <-d.dead:
+		return nil, errLost
+	default:
+		return d.tree.Handle(ctx, c), nil
+	}
+}
+
+// gate is open until it is shut.
+type gate struct {
+	mu   sync.Mutex
+	shut chan struct{} // nil: it is open
+}
+
+var open = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func (g *gate) opened() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut == nil {
+		return open
+	}
+	return g.shut
+}
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut == nil {
+		g.shut = make(chan struct{})
+	}
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut != nil {
+		close(g.shut)
+	}
+	g.shut = nil
+}
+
+// faulty is a log that can be out of reach, or hold its owner before or after an append.
+type faulty struct {
+	owner.Log
+	all, before, after gate
+	fault              fault
+}
+
+// fault is what an engine under test does wrong, by what its log does.
+type fault int
+
+const (
+	right   fault = iota
+	noLease       // a new owner does not wait
+	noFence       // appends are stored whatever others have appended
+	forgets       // outcomes are not stored
+)
+
+func (f *faulty) pass(ctx context.Context, gates ...*gate) error {
+	for _, g := range gates {
+		select {
+		case <-g.opened():
+		case <-ctx.Done():
+			return &bb.Error{Kind: bb.Unavailable, Op: "log", Err: kv.ErrNoServer}
+		}
+	}
+	return nil
+}
+
+func (f *faulty) Append(ctx context.Context, subject string, data []byte, fence stream.Fence) (uint64, error) {
+	if err := f.pass(ctx, &f.all, &f.before); err != nil {
+		return 0, err
+	}
+	if f.fault == forgets {
+		data = forget(data)
+	}
+	seq, err := f.Log.Append(ctx, subject, data, fence)
+	var moved *stream.Moved
+	for f.fault == noFence && errors.As(err, &moved) {
+		fence.Last = moved.Last
+		seq, err = f.Log.Append(ctx, subject, data, fence)
+	}
+	if perr := f.pass(ctx, &f.all, &f.after); perr != nil {
+		return 0, kv.ErrMaybeDone
+	}
+	return seq, err
+}
+
+// forget returns a record with outcomes under keys that nobody looks at.
+func forget(data []byte) []byte {
+	kind, body, err := record.Open(data)
+	if err != nil || kind != record.Changes {
+		return data
+	}
+	h, effects, err := record.OpenHead(kind, body)
+	if err != nil {
+		return data
+	}
+	b := h.BeginChanges(nil)
+	if _, err := record.Effects(effects, h.First, func(e record.Effect) error {
+		key := slices.Clone(e.Key)
+		if record.KindOf(key) == record.Outcomes {
+			key[0] = byte(record.Other)
+		}
+		if e.Value == nil {
+			b = record.AppendRemove(b, key)
+		} else {
+			b = record.AppendStore(b, key, e.Value)
+		}
+		return nil
+	}); err != nil {
+		return data
+	}
+	return record.Seal(b)
+}
+
+func (f *faulty) Last(ctx context.Context, subject string) (stream.Message, error) {
+	if err := f.pass(ctx, &f.all); err != nil {
+		return stream.Message{}, err
+	}
+	m, err := f.Log.Last(ctx, subject)
+	if f.fault == noLease && err == nil && m.Seq != 0 && subject == "log" {
+		if kind, body, err := record.Open(m.Data); err == nil {
+			if h, _, err := record.OpenHead(kind, body); err == nil {
+				h.Lease = 0
+				m.Data = h.ClaimMessage()
+			}
+		}
+	}
+	return m, err
+}
+
+func (f *faulty) Read(ctx context.Context, subject string, from, to uint64, fn func(stream.Message) error) error {
+	if err := f.pass(ctx, &f.all); err != nil {
+		return err
+	}
+	var last uint64
+	return f.Log.Read(ctx, subject, from, to, func(m stream.Message) error {
+		if f.fault == noFence {
+			m.Data = chained(m.Data, last)
+			last = m.Seq
+		}
+		return fn(m)
+	})
+}
+
+// chained returns a record that names the one before it, whatever it named.
+func chained(data []byte, last uint64) []byte {
+	kind, body, err := record.Open(data)
+	if err != nil || last == 0 {
+		return data
+	}
+	h, effects, err := record.OpenHead(kind, body)
+	if err != nil {
+		return data
+	}
+	h.Previous = last
+	if kind == record.Claim {
+		return h.ClaimMessage()
+	}
+	return record.Seal(append(h.BeginChanges(nil), effects...))
+}
+
+func (f *faulty) PurgeBelow(ctx context.Context, filter string, seq uint64) error {
+	if err := f.pass(ctx, &f.all); err != nil {
+		return err
+	}
+	return f.Log.PurgeBelow(ctx, filter, seq)
+}
+
+// cluster is daemons that share a namespace, and what they share besides.
+type cluster struct {
+	t       *testing.T
+	net     *network
+	connect func(node int) *kv.Conn
+	o       shared.Options
+	fault   fault
+	ids     *ids
+
+	failed   func(format string, args ...any) // is called with what must not happen
+	patience time.Duration
+}
+
+type ids struct{ last atomic.Uint64 }
+
+func (i *ids) Next(context.Context) (uint64, error) { return i.last.Add(1) + 1<<20, nil }
+
+// start starts a daemon, on a connection of its own. It ends with the test, if it is not killed.
+func (c *cluster) start(node bb.NodeID, i int) *daemon {
+	c.t.Helper()
+	s := stream.New(c.connect(i), "NS_buf")
+	if err := s.Ensure(metatest.Context(c.t)); err != nil {
+		c.t.Fatal(err)
+	}
+	d := &daemon{node: node, log: &faulty{Log: s, fault: c.fault}, dead: make(chan struct{})}
+	o := c.o
+	o.Buffer, o.Node, o.Logger = "buf", node, nil
+	d.tree = shared.New(d.log, c.ids, c.net, o)
+	c.net.mu.Lock()
+	c.net.daemons[node] = d
+	c.net.mu.Unlock()
+	c.t.Cleanup(func() { c.kill(d) })
+	return d
+}
+
+// kill ends a daemon: nothing leaves it any more.
+func (c *cluster) kill(d *daemon) {
+	c.net.mu.Lock()
+	if c.net.daemons[d.node] == d {
+		delete(c.net.daemons, d.node)
+	}
+	c.net.mu.Unlock()
+	select {
+	case <-d.dead:
+		return
+	default:
+		close(d.dead)
+	}
+	d.log.all.close()
+	d.tree.Close()
+}
+
+// nodes returns the daemons that are up.
+func (c *cluster) members() []shared.Member {
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	var all []shared.Member
+	for _, node := range slices.Sorted(maps.Keys(c.net.daemons)) {
+		all = append(all, shared.Member{Node: node})
+	}
+	return all
+}
+
+// inProcess returns a cluster on one server in this process.
+func inProcess(t *testing.T, net *network, o shared.Options) *cluster {
+	server := metatest.StartServer(t, t.TempDir())
+	t.Cleanup(net.late.Wait)
+	return &cluster{
+		t: t, net: net, o: o, ids: &ids{}, failed: t.Errorf, patience: 5 * time.Minute,
+		connect: func(int) *kv.Conn { return kvtest.Dial(t, kv.Options{InProcess: server}) },
+	}
+}

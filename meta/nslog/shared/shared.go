@@ -1,0 +1,268 @@
+// Package shared is the namespace of a buffer as one of several daemons has it: the Tree of each
+// carries calls to the daemon that owns the namespace's log, which may be itself, and waits for
+// the next owner while there is none. It decides when its daemon claims the log; the log decides
+// who owns it. It must never know how calls travel, nor what gossip is.
+//
+//	caller ──▶ Tree ──▶ Caller ──▶ Tree.Handle of the owner ──▶ nslog.Engine ──▶ log
+//	             ▲                          │
+//	             └── not the owner, or no answer: the log is asked who is, and the call sent again
+//
+// # Exactly once
+//
+// A change has a session and a number (nslog.ID): those of its client, or the Tree's own. It is
+// sent until an owner answers, and carried out by the first of them that has it in the log; any
+// other owner finds its outcome there. What was refused has left nothing in the log, so that a
+// copy of the call that arrives late could be carried out after all. So the owner remembers
+// refusals, and each call names the incarnation of the owner that it is meant for: a late copy
+// reaches the owner that remembers, or is not carried out. When the caller's context ends before
+// an answer came, the outcome is unknown (bb.ErrUnknownOutcome), if anything was sent.
+//
+// Update is a look-up and a Put by revision, which are repeated while others change the entry.
+// RemoveAll removes what it lists, each name by a change of its own.
+//
+// # Who claims a log
+//
+// Step does, called by the daemon when gossip or the log has something new: see view.turn. Release
+// gives the log up, so that the next owner need not wait for the end of the lease.
+//
+// # State
+//
+// It passes the conformance suite and histories of several daemons under faults; no daemon uses
+// it yet. Calls have no encoding of their own (gob encodes them, in tests). All calls go to the
+// owner: no daemon follows the log, and a namespace has one log. Outcomes of the sessions of
+// daemons that were killed stay until somebody ends these sessions.
+package shared
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/namespace"
+	"forebay/meta/nslog"
+	"forebay/meta/nslog/owner"
+	"forebay/meta/nslog/record"
+)
+
+// Options say whose namespace it is.
+type Options struct {
+	Buffer string
+	Node   bb.NodeID // this daemon
+	// Lease is for how long an owner answers reads without an append to the log, the same for
+	// all daemons. Default 2 s.
+	Lease time.Duration
+	// Patience is how long an answer is waited for before it is seen whether there is another
+	// owner. Default 2 s.
+	Patience        time.Duration
+	CheckpointBytes int          // see nslog.Options
+	Logger          *slog.Logger // default: discard
+}
+
+// Tree is a namespace that several daemons share. It is safe for concurrent use.
+type Tree struct {
+	log      owner.Log
+	ids      namespace.IDs
+	caller   Caller
+	o        Options
+	changes  numbers
+	claiming *semaphore.Weighted // of one: Claim, Release, Close
+
+	mu struct {
+		sync.Mutex
+		engine *nslog.Engine // of this daemon, if it owns the log, or did
+		route  route
+		missed map[uint64]time.Time // since when the owner of a claim was seen to be missing
+		closed bool
+	}
+}
+
+var _ namespace.Tree = (*Tree)(nil)
+
+// route is where calls go.
+type route struct {
+	node  bb.NodeID // "": not known
+	owner nslog.Incarnation
+}
+
+// New returns the namespace of a log, which must exist. Close ends it.
+func New(log owner.Log, ids namespace.IDs, caller Caller, o Options) *Tree {
+	if o.Lease <= 0 {
+		o.Lease = 2 * time.Second
+	}
+	if o.Patience <= 0 {
+		o.Patience = 2 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	t := &Tree{log: log, ids: ids, caller: caller, o: o, claiming: semaphore.NewWeighted(1)}
+	_, _ = rand.Read(t.changes.session[:])
+	return t
+}
+
+// Buffer returns the name of the namespace's buffer.
+func (t *Tree) Buffer() string { return t.o.Buffer }
+
+// Distrust does nothing: no answer comes from a server.
+func (t *Tree) Distrust() {}
+
+// serving returns the engine of this daemon; nil if it does not own the log.
+func (t *Tree) serving() *nslog.Engine {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.mu.engine; e != nil && (e.Err() == nil || errors.Is(e.Err(), kv.ErrNoBucket)) {
+		return e
+	}
+	return nil
+}
+
+// Owns reports whether this daemon owns the log, as far as it knows.
+func (t *Tree) Owns() bool { return t.serving() != nil }
+
+// Claim makes this daemon the owner of the log, whoever was before, and returns when it serves.
+func (t *Tree) Claim(ctx context.Context) error {
+	if err := t.claiming.Acquire(ctx, 1); err != nil {
+		return bb.Wrap("claim", t.o.Buffer, err)
+	}
+	defer t.claiming.Release(1)
+	if t.serving() != nil {
+		// It may have been replaced, and not know it.
+		if h, err := owner.Newest(ctx, t.log); err != nil || h.Node == t.o.Node {
+			return bb.Wrap("claim", t.o.Buffer, err)
+		}
+	}
+	if err := t.replace(nil); err != nil {
+		return err
+	}
+	e, err := nslog.Open(ctx, t.log, t.ids, nslog.Options{
+		Buffer: t.o.Buffer, Node: t.o.Node, CheckpointBytes: t.o.CheckpointBytes, Lease: t.o.Lease, Logger: t.o.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	return t.replace(e)
+}
+
+// replace closes this daemon's engine and puts another, or nil, in its place.
+func (t *Tree) replace(e *nslog.Engine) error {
+	t.mu.Lock()
+	old := t.mu.engine
+	t.mu.engine = e
+	closed := t.mu.closed
+	if closed {
+		t.mu.engine = nil
+	}
+	t.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+	if closed {
+		if e != nil {
+			e.Close()
+		}
+		return bb.E(bb.Unavailable, "claim", t.o.Buffer, "the daemon is being stopped")
+	}
+	return nil
+}
+
+// Release gives the log up, if this daemon owns it: the next owner need not wait. Calls go on to
+// that one.
+func (t *Tree) Release(ctx context.Context) error {
+	if err := t.claiming.Acquire(ctx, 1); err != nil {
+		return bb.Wrap("release", t.o.Buffer, err)
+	}
+	defer t.claiming.Release(1)
+	e := t.serving()
+	if e == nil {
+		return nil
+	}
+	err := e.Release(ctx)
+	return errors.Join(err, t.replace(nil))
+}
+
+// Close ends the part of this daemon. Calls that are under way go on until their contexts end,
+// or another owner answers. It waits for a Claim, whose context the caller ends.
+func (t *Tree) Close() {
+	t.mu.Lock()
+	t.mu.closed = true
+	t.mu.Unlock()
+	_ = t.claiming.Acquire(context.Background(), 1)
+	defer t.claiming.Release(1)
+	_ = t.replace(nil)
+}
+
+// Step claims the log if it needs an owner, and it is this daemon's turn by what gossip says of
+// all members, this one among them. It returns after how long to call it again; 0: when a member
+// has changed, or calls wait in vain.
+func (t *Tree) Step(ctx context.Context, members []Member) (again time.Duration, err error) {
+	h, err := owner.Newest(ctx, t.log)
+	if err != nil {
+		return 0, bb.Wrap("claim", t.o.Buffer, err)
+	}
+	v := view{self: t.o.Node, serving: t.serving() != nil, members: members}
+	if !h.Released {
+		v.owner = h.Node
+	}
+	v.missed = t.missing(h.Seq, v.needsOwner())
+	claim, again := v.turn(t.o.Buffer)
+	if !claim {
+		return again, nil
+	}
+	return 0, t.Claim(ctx)
+}
+
+// missing returns for how long the owner of a log that ends at a sequence has been missing.
+func (t *Tree) missing(seq uint64, is bool) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since, was := t.mu.missed[seq]
+	if !was || !is {
+		since = time.Now()
+		t.mu.missed = map[uint64]time.Time{}
+	}
+	if is {
+		t.mu.missed[seq] = since
+	}
+	return time.Since(since)
+}
+
+// numbers counts the changes of a session that have not been answered.
+type numbers struct {
+	session record.Session
+	mu      sync.Mutex
+	last    uint64
+	lowest  uint64 // all below were answered
+	open    map[uint64]struct{}
+}
+
+// begin returns the ID of a new change.
+func (n *numbers) begin() nslog.ID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.open == nil {
+		n.open, n.lowest = map[uint64]struct{}{}, 1
+	}
+	n.last++
+	n.open[n.last] = struct{}{}
+	return nslog.ID{Session: n.session, Number: n.last, Answered: n.lowest}
+}
+
+// end notes that a change is not sent any more.
+func (n *numbers) end(id nslog.ID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.open, id.Number)
+	for n.lowest <= n.last {
+		if _, open := n.open[n.lowest]; open {
+			return
+		}
+		n.lowest++
+	}
+}

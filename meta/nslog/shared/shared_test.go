@@ -1,0 +1,150 @@
+package shared_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"forebay/internal/bb"
+	"forebay/meta/metatest"
+	"forebay/meta/namespace"
+	"forebay/meta/namespace/namespacetest"
+	"forebay/meta/nslog/shared"
+)
+
+func prepare(t *testing.T, d *daemon) {
+	t.Helper()
+	if err := d.tree.Prepare(metatest.Context(t), &bb.Buffer{Name: "buf", Mode: 0o755, UID: 7}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func claim(t *testing.T, d *daemon) {
+	t.Helper()
+	if err := d.tree.Claim(metatest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestConformance runs the suite on trees that do not own the log: over a network that loses
+// nothing, and over one that does, while two owners replace each other.
+func TestConformance(t *testing.T) {
+	for name, odds := range map[string]int{"one owner": 0, "owners in turns": 20} {
+		t.Run(name, func(t *testing.T) {
+			namespacetest.Test(t, func(t *testing.T) namespacetest.Open {
+				c := inProcess(t, newNetwork(1, odds), shared.Options{Lease: 20 * time.Millisecond, CheckpointBytes: 20_000})
+				owners := []*daemon{c.start("o1", 0), c.start("o2", 0)}
+				claim(t, owners[0])
+				prepare(t, owners[0])
+				if odds > 0 {
+					ctx, cancel := context.WithCancel(t.Context())
+					var turns sync.WaitGroup
+					turns.Go(func() { c.takeTurns(ctx, owners, 300) })
+					t.Cleanup(func() {
+						cancel()
+						turns.Wait()
+					})
+				}
+				return func(node bb.NodeID) namespace.Tree { return c.start(node, 1).tree }
+			})
+		})
+	}
+}
+
+// takeTurns has each of several daemons claim the log, another one after so many calls.
+func (c *cluster) takeTurns(ctx context.Context, owners []*daemon, calls int64) {
+	for i := 1; ; i++ {
+		for next := c.net.served.Load() + calls; c.net.served.Load() < next; time.Sleep(time.Millisecond) {
+			if ctx.Err() != nil {
+				return
+			}
+		}
+		if err := owners[i%len(owners)].tree.Claim(ctx); err != nil && ctx.Err() == nil {
+			c.t.Error(err)
+		}
+	}
+}
+
+// A daemon that is drained hands its callers to the next one, which does not wait.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	c := inProcess(t, newNetwork(1, 0), shared.Options{Lease: time.Hour})
+	a, b, user := c.start("a", 0), c.start("b", 1), c.start("user", 2)
+	claim(t, a)
+	prepare(t, user)
+	file := namespacetest.Create(t, user.tree, bb.RootDir, "f")
+	if err := a.tree.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	claim(t, b) // or the test ends
+	for _, d := range []*daemon{a, b, user} {
+		if e, err := d.tree.Lookup(ctx, bb.RootDir, "f"); err != nil || e.File != file.File {
+			t.Errorf("%s finds %+v (%v)", d.node, e, err)
+		}
+	}
+}
+
+// Callers wait while there is no owner, and are told so at their own deadline. What was not sent
+// was not carried out.
+func TestNoOwner(t *testing.T) {
+	t.Parallel()
+	c := inProcess(t, newNetwork(1, 0), shared.Options{Lease: time.Millisecond, Patience: 50 * time.Millisecond})
+	a, user := c.start("a", 0), c.start("user", 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := user.tree.Create(ctx, namespacetest.File(bb.RootDir, "f")); bb.KindOf(err) != bb.Unavailable || errors.Is(err, bb.ErrUnknownOutcome) {
+		t.Errorf("a change of a namespace that nobody owns: %v", err)
+	}
+	claim(t, a)
+	prepare(t, a)
+	a.calls.close()
+	ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := user.tree.Create(ctx, namespacetest.File(bb.RootDir, "f")); bb.KindOf(err) != bb.Unavailable || !errors.Is(err, bb.ErrUnknownOutcome) {
+		t.Errorf("a change that an owner does not answer: %v", err)
+	}
+	a.calls.open()
+}
+
+// Step claims a log that needs it, at one of several daemons.
+func TestStep(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	c := inProcess(t, newNetwork(1, 0), shared.Options{Lease: 10 * time.Millisecond})
+	daemons := []*daemon{c.start("a", 0), c.start("b", 1), c.start("c", 2)}
+	step := func() {
+		t.Helper()
+		var all sync.WaitGroup
+		for _, d := range daemons {
+			all.Go(func() {
+				for again := time.Duration(1); again > 0; {
+					var err error
+					if again, err = d.tree.Step(ctx, c.members()); err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(again)
+				}
+			})
+		}
+		all.Wait()
+	}
+	step()
+	prepare(t, daemons[0])
+	for len(daemons) > 1 {
+		for i, d := range daemons {
+			if d.tree.Owns() {
+				c.kill(d)
+				daemons = append(daemons[:i:i], daemons[i+1:]...)
+				break
+			}
+		}
+		step()
+		if _, err := daemons[0].tree.Root(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,447 @@
+package shared
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+	"forebay/meta/namespace"
+	"forebay/meta/nslog"
+)
+
+const (
+	scanPage      = 512
+	maxScans      = 64   // passes over what changed during a scan
+	maxRemovePass = 1000 // over a directory that others keep filling
+	removing      = 32   // changes of one RemoveAll at a time
+	maxDepth      = 16 * bb.MaxDepth
+)
+
+// entry asks for a call whose answer is an entry.
+func (t *Tree) entry(ctx context.Context, c *Call) (bb.Entry, error) {
+	a, err := t.ask(ctx, c)
+	if err != nil {
+		return bb.Entry{}, err
+	}
+	return a.Entry, nil
+}
+
+// Root is that of the owner's engine, as are all that follow.
+func (t *Tree) Root(ctx context.Context) (bb.Entry, error) { return t.entry(ctx, &Call{Op: opRoot}) }
+
+// Prepare makes the root directory, with the attributes of a buffer, where it is not there.
+func (t *Tree) Prepare(ctx context.Context, b *bb.Buffer) error {
+	_, err := t.ask(ctx, &Call{Op: opPrepare, Entry: bb.Entry{Mode: b.Mode, UID: b.UID, GID: b.GID, MTime: b.Created}})
+	return err
+}
+
+// Lookup returns the entry of a name in a directory.
+func (t *Tree) Lookup(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
+	return t.entry(ctx, &Call{Op: opLookup, Dir: dir, Name: name})
+}
+
+// LookupAgain is Lookup: no answer is cached.
+func (t *Tree) LookupAgain(ctx context.Context, dir bb.DirID, name string) (bb.Entry, error) {
+	return t.Lookup(ctx, dir, name)
+}
+
+// Resolve follows a path from the root.
+func (t *Tree) Resolve(ctx context.Context, path string) (bb.Entry, error) {
+	return t.entry(ctx, &Call{Op: opResolve, Name: path})
+}
+
+// ResolveParent follows a path to the directory of its last name.
+func (t *Tree) ResolveParent(ctx context.Context, path string) (bb.DirID, string, error) {
+	a, err := t.ask(ctx, &Call{Op: opResolveParent, Name: path})
+	if err != nil {
+		return 0, "", err
+	}
+	return a.Dir, a.Name, nil
+}
+
+// EntryOf returns the entry of a directory.
+func (t *Tree) EntryOf(ctx context.Context, dir bb.DirID) (bb.Entry, error) {
+	return t.entry(ctx, &Call{Op: opEntryOf, Dir: dir})
+}
+
+// PathOf returns the path of a directory.
+func (t *Tree) PathOf(ctx context.Context, dir bb.DirID) (string, error) {
+	a, err := t.ask(ctx, &Call{Op: opPathOf, Dir: dir})
+	if err != nil {
+		return "", err
+	}
+	return a.Name, nil
+}
+
+// yes asks for a call whose answer is yes or no.
+func (t *Tree) yes(ctx context.Context, c *Call) (bool, error) {
+	a, err := t.ask(ctx, c)
+	return err == nil && a.Yes, err
+}
+
+// Removed reports whether a name is free since a change that the namespace has.
+func (t *Tree) Removed(ctx context.Context, dir bb.DirID, name string, file bb.FileID, revision uint64) (bool, error) {
+	return t.yes(ctx, &Call{Op: opRemoved, Dir: dir, Name: name, Entry: bb.Entry{File: file}, Revision: revision})
+}
+
+// Create stores an entry whose name must not be taken.
+func (t *Tree) Create(ctx context.Context, e bb.Entry) (uint64, error) {
+	a, err := t.change(ctx, &Call{Op: opCreate, Entry: e})
+	if err != nil {
+		return 0, err
+	}
+	return a.Revision, nil
+}
+
+// Put stores a new state of an existing entry.
+func (t *Tree) Put(ctx context.Context, e bb.Entry) (uint64, error) {
+	a, err := t.change(ctx, &Call{Op: opPut, Entry: e})
+	if err != nil {
+		return 0, err
+	}
+	return a.Revision, nil
+}
+
+// Update changes an entry by fn, which is called again if somebody else changes it meanwhile.
+func (t *Tree) Update(ctx context.Context, dir bb.DirID, name string, fn func(*bb.Entry) error) (bb.Entry, error) {
+	if e, done, err := t.outcome(ctx); done || err != nil {
+		return e, err
+	}
+	for try := range kv.MaxTries {
+		kv.Yield(ctx, try)
+		var now bb.Entry
+		var err error
+		if dir == 0 && name == "" {
+			now, err = t.Root(ctx)
+		} else {
+			now, err = t.Lookup(ctx, dir, name)
+		}
+		if err == nil {
+			err = fn(&now)
+		}
+		if err != nil {
+			return bb.Entry{}, err
+		}
+		if now.Revision, err = t.Put(ctx, now); err == nil {
+			return now, nil
+		} else if !errors.Is(err, kv.ErrConflict) {
+			return bb.Entry{}, err
+		}
+	}
+	return bb.Entry{}, kv.Wrap("update", name, kv.ErrRevision)
+}
+
+// outcome returns what a change of a client was answered with, if it was carried out.
+func (t *Tree) outcome(ctx context.Context) (e bb.Entry, done bool, err error) {
+	id, has := nslog.IDOf(ctx)
+	if !has {
+		return e, false, nil
+	}
+	a, err := t.ask(ctx, &Call{Op: opOutcome, ID: id})
+	if err != nil {
+		return e, false, err
+	}
+	return a.Entry, a.Yes, nil
+}
+
+// SetAttr changes attributes of an entry.
+func (t *Tree) SetAttr(ctx context.Context, dir bb.DirID, name string, attr namespace.Attr) (bb.Entry, error) {
+	a, err := t.change(ctx, &Call{Op: opSetAttr, Dir: dir, Name: name, Attr: attr})
+	if err != nil {
+		return bb.Entry{}, err
+	}
+	return a.Entry, nil
+}
+
+// Mkdir makes a directory.
+func (t *Tree) Mkdir(ctx context.Context, parent bb.DirID, name string, o namespace.Owner) (bb.Entry, error) {
+	a, err := t.change(ctx, &Call{Op: opMkdir, Dir: parent, Name: name, Directory: o})
+	if err != nil {
+		return bb.Entry{}, err
+	}
+	return a.Entry, nil
+}
+
+// MkdirAll makes a directory and its missing ancestors. Sent again, it does what is missing.
+func (t *Tree) MkdirAll(ctx context.Context, path string, o namespace.Owner) (bb.Entry, error) {
+	return t.entry(ctx, &Call{Op: opMkdirAll, Name: path, Directory: o})
+}
+
+// Rename moves a file or a directory to a new name.
+func (t *Tree) Rename(ctx context.Context, srcDir bb.DirID, srcName string, dstDir bb.DirID, dstName string, o namespace.RenameOptions) (namespace.Renamed, error) {
+	a, err := t.change(ctx, &Call{Op: opRename, Dir: srcDir, Name: srcName, ToDir: dstDir, ToName: dstName, Rename: o})
+	if err != nil {
+		return namespace.Renamed{}, err
+	}
+	return namespace.Renamed{Entry: a.Entry, Replaced: a.Replaced}, nil
+}
+
+// Remove removes a file or an empty directory.
+func (t *Tree) Remove(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions) (bb.Entry, error) {
+	a, err := t.change(ctx, &Call{Op: opRemove, Dir: parent, Name: name, Remove: o})
+	if err != nil {
+		return bb.Entry{}, err
+	}
+	return a.Entry, nil
+}
+
+// RemoveAll removes a file, or a directory with all that it holds, from the bottom up.
+func (t *Tree) RemoveAll(ctx context.Context, parent bb.DirID, name string, o namespace.RemoveOptions, fn func(bb.Entry)) error {
+	if fn == nil {
+		fn = func(bb.Entry) {}
+	}
+	if _, done, err := t.outcome(ctx); done || err != nil {
+		return err
+	}
+	o.Revision = 0
+	for range kv.MaxTries {
+		found, err := t.Lookup(ctx, parent, name)
+		if err != nil {
+			return err
+		}
+		if found.IsDir() {
+			if err := t.removeTree(nslog.WithID(ctx, nslog.ID{}), found.Dir, o, fn, 0); err != nil {
+				return err
+			}
+		}
+		removed, err := t.Remove(ctx, parent, name, o)
+		if err == nil {
+			fn(removed)
+			return nil
+		}
+		if !errors.Is(err, bb.NotEmpty) {
+			return err
+		}
+	}
+	return bb.E(bb.NotEmpty, "remove", name, "others keep adding entries")
+}
+
+// removeTree removes what a directory holds.
+func (t *Tree) removeTree(ctx context.Context, dir bb.DirID, o namespace.RemoveOptions, fn func(bb.Entry), depth int) error {
+	if depth > maxDepth {
+		return bb.E(bb.Internal, "remove", dir.String(), "is nested too deep")
+	}
+	for range maxRemovePass {
+		page, _, err := t.List(ctx, dir, "", scanPage)
+		if err != nil || len(page) == 0 {
+			if errors.Is(err, bb.NotFound) {
+				err = nil // others have removed it
+			}
+			return err
+		}
+		for i := range page {
+			if !page[i].IsDir() {
+				continue
+			}
+			if err := t.removeTree(ctx, page[i].Dir, o, fn, depth+1); err != nil {
+				return err
+			}
+		}
+		if err := t.removeEach(ctx, dir, page, o, fn); err != nil {
+			return err
+		}
+	}
+	return bb.E(bb.NotEmpty, "remove", dir.String(), "others keep adding entries")
+}
+
+// removeEach removes entries of a directory, several at a time.
+func (t *Tree) removeEach(ctx context.Context, dir bb.DirID, page []bb.Entry, o namespace.RemoveOptions, fn func(bb.Entry)) error {
+	removed := make([]*bb.Entry, len(page))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(removing)
+	for i := range page {
+		g.Go(func() error {
+			one := o
+			if !page[i].IsDir() {
+				one.Revision = page[i].Revision
+			}
+			e, err := t.Remove(ctx, dir, page[i].Name, one)
+			switch {
+			case err == nil:
+				removed[i] = &e
+			case errors.Is(err, bb.NotFound), errors.Is(err, bb.NotEmpty), errors.Is(err, kv.ErrConflict):
+				return nil // others have changed it
+			}
+			return err
+		})
+	}
+	err := g.Wait()
+	for _, e := range removed {
+		if e != nil {
+			fn(*e)
+		}
+	}
+	return err
+}
+
+// List returns entries of a directory.
+func (t *Tree) List(ctx context.Context, dir bb.DirID, after string, limit int) (entries []bb.Entry, more bool, err error) {
+	a, err := t.ask(ctx, &Call{Op: opList, Dir: dir, Name: after, Number: limit})
+	if err != nil {
+		return nil, false, err
+	}
+	return a.Entries, a.Yes, nil
+}
+
+// Scan calls fn with every entry of a directory that exists throughout.
+func (t *Tree) Scan(ctx context.Context, dir bb.DirID, fn func(bb.Entry) error) error {
+	for after, more := "", true; more; {
+		a, err := t.ask(ctx, &Call{Op: opListAll, Dir: dir, Name: after, Number: scanPage})
+		if err != nil {
+			return err
+		}
+		page := a.Entries
+		more = a.Yes
+		for i := range page {
+			if err := fn(page[i]); err != nil {
+				return err
+			}
+			after = page[i].Name
+		}
+	}
+	return nil
+}
+
+// ScanAll is Scan over all files and directories of the buffer but the root. An entry that
+// changes meanwhile may come again, with a newer revision. It goes over the pages of the owner's
+// table, and begins again at another owner: what came before is known by its hash.
+func (t *Tree) ScanAll(ctx context.Context, fn func(bb.Entry) error) error {
+	s := scan{seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, fn: fn}
+	for range maxScans {
+		if done, err := s.pass(ctx, t); done || err != nil {
+			return err
+		}
+	}
+	return bb.E(bb.Busy, "scan", t.o.Buffer, "others keep changing entries").WithRemedy("try again")
+}
+
+// scan is one ScanAll.
+type scan struct {
+	owner nslog.Incarnation
+	from  uint64 // revision, of which on entries are looked at
+	next  uint64 // from which on the next pass does
+	seed  maphash.Seed
+	seen  map[uint64]struct{} // names with revisions
+	fn    func(bb.Entry) error
+}
+
+// pass goes over all pages. It is done if nothing has changed since the one before began.
+func (s *scan) pass(ctx context.Context, t *Tree) (done bool, err error) {
+	for number := 0; ; number++ {
+		a, err := t.ask(ctx, &Call{Op: opScanPage, Number: number, Revision: s.from})
+		switch {
+		case err != nil:
+			return false, err
+		case a.Owner != s.owner && number > 0:
+			s.owner, s.from = nslog.Incarnation{}, 0
+			return false, nil
+		case a.Owner != s.owner:
+			if s.from != 0 {
+				s.from = 0
+				number--
+				continue
+			}
+			s.owner = a.Owner
+		}
+		if number == 0 {
+			if done = s.from != 0 && a.Revision <= s.from; done {
+				return true, nil
+			}
+			s.next = a.Revision
+		}
+		if !a.Yes {
+			s.from = s.next
+			return false, nil
+		}
+		for i := range a.Entries {
+			if err := s.came(&a.Entries[i]); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// came calls fn with an entry, once for each of its revisions.
+func (s *scan) came(e *bb.Entry) error {
+	h := maphash.Comparable(s.seed, struct {
+		dir      bb.DirID
+		name     string
+		revision uint64
+	}{e.Parent, e.Name, e.Revision})
+	if _, seen := s.seen[h]; seen {
+		return nil
+	}
+	s.seen[h] = struct{}{}
+	return s.fn(*e)
+}
+
+// ScanMarks is ScanAll: nothing is left of what was removed.
+func (t *Tree) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(bb.FileID)) error {
+	return t.ScanAll(ctx, fn)
+}
+
+// StoreOps returns the pending operations in the order in which they happened.
+func (t *Tree) StoreOps(ctx context.Context) ([]namespace.StoreOp, error) {
+	a, err := t.ask(ctx, &Call{Op: opStoreOps})
+	if err != nil {
+		return nil, err
+	}
+	return a.Ops, nil
+}
+
+// StoreOpPending reports whether an operation is still pending at a revision.
+func (t *Tree) StoreOpPending(ctx context.Context, revision uint64) (bool, error) {
+	return t.yes(ctx, &Call{Op: opStoreOpPending, Revision: revision})
+}
+
+// DoneStoreOp deletes a pending operation at a revision, and reports whether it was there. Sent
+// again after an answer that was lost, it was not.
+func (t *Tree) DoneStoreOp(ctx context.Context, revision uint64) (bool, error) {
+	return t.yes(ctx, &Call{Op: opDoneStoreOp, Revision: revision})
+}
+
+// TakeOverStoreOps makes the pending operations of another node this node's own.
+func (t *Tree) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken int, err error) {
+	a, err := t.ask(ctx, &Call{Op: opTakeOverStoreOps, Node: from})
+	if err != nil {
+		return 0, err
+	}
+	return a.Count, nil
+}
+
+// PendingOps returns a follower that has read nothing yet. It reads all pending operations each
+// time.
+func (t *Tree) PendingOps() namespace.OpReader { return &follower{t: t} }
+
+type follower struct {
+	t     *Tree
+	known []namespace.StoreOp
+}
+
+// Read returns the operations that came and went since it was called before.
+func (f *follower) Read(ctx context.Context) (came, went []namespace.StoreOp, err error) {
+	now, err := f.t.StoreOps(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	came, went = less(now, f.known), less(f.known, now)
+	f.known = now
+	return came, went, nil
+}
+
+// less returns the operations that are not among others at their revisions.
+func less(all, others []namespace.StoreOp) []namespace.StoreOp {
+	at := make(map[uint64]struct{}, len(others))
+	for i := range others {
+		at[others[i].Revision] = struct{}{}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(op namespace.StoreOp) bool {
+		_, is := at[op.Revision]
+		return is
+	})
+}
