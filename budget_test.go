@@ -30,7 +30,7 @@ type over struct {
 // overBudget lists the names beyond their budgets. A figure only shrinks: the test fails when one
 // here is larger than it has to be. Lines of packages are rounded up to the next hundred.
 var overBudget = map[string]over{
-	"lines of bbd":                      {12800, ""},
+	"lines of bbd":                      {12100, ""},
 	"lines of bbd/store":                {7700, ""},
 	"lines of cmd/bbctl":                {8200, ""},
 	"lines of cmd/bbmount":              {2300, ""},
@@ -41,9 +41,9 @@ var overBudget = map[string]over{
 	"lines of meta/gossip":              {2100, ""},
 	"lines of meta/kv":                  {3100, ""},
 	"lines of meta/namespace":           {2800, ""},
-	"struct bbd.BufferStatus":           {24, "a record, a field for each stored or printed value"},
+	"struct bbd/status.Buffer":          {24, "a record, a field for each stored or printed value"},
 	"struct bbd.Config":                 {24, "options, a field for each setting"},
-	"struct bbd.Daemon":                 {32, ""},
+	"struct bbd.Daemon":                 {31, ""},
 	"struct bbd.openFile":               {29, ""},
 	"struct bbd/store.region":           {21, ""},
 	"struct cmd/bbctl.bufferJSON":       {21, "a record, a field for each stored or printed value"},

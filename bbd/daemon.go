@@ -29,6 +29,7 @@ import (
 	"forebay/bbd/share"
 	"forebay/bbd/staging"
 	"forebay/bbd/startup"
+	"forebay/bbd/status"
 	"forebay/bbd/store"
 	"forebay/bbd/transfer"
 	"forebay/bbd/txn"
@@ -90,7 +91,6 @@ type Daemon struct {
 	names   *nss.Names // of users, in rules
 	observe *observe
 	cluster *cluster.Cluster // nil: alone
-	census  censor
 	passing passing
 
 	unfinished *leftovers.Tracker // set before any store is opened
@@ -123,6 +123,7 @@ type Daemon struct {
 		transfers *transfer.Service
 		stages    *staging.Service
 		drains    *drain.Service
+		statuses  *status.Service
 	}
 
 	state    atomic.Value             // string: see above
@@ -196,7 +197,6 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		Node: d.cfg.Node, Instance: d.store.Instance(), Version: d.cfg.Version, Members: d.cfg.Members, Keys: d.cfg.Keys,
 		TLS: d.cfg.TLS, Silence: d.cfg.silence(), Log: d.log, Moved: d.observe.metrics.Moved,
 	})
-	d.census.d = d
 	step("another daemon that serves and that this one does not work with", d.waitsForWhat)
 	if err := d.cluster.WaitForCompatible(ctx, d.waitsFor.Store); err != nil {
 		return err
@@ -212,7 +212,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	step("the notes of unfinished uploads", nil)
 	d.openStores()
 	d.work.batch, d.work.txns, d.work.transfers = d.newBatch(), d.newTxns(), d.newTransfers()
-	d.work.stages = d.newStages()
+	d.work.stages, d.work.statuses = d.newStages(), d.newStatuses()
 	noted := d.unfinished.Noted()
 	step("the flusher", nil)
 	if err := d.startFlusher(); err != nil {

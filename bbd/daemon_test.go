@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"forebay/bbd"
+	"forebay/bbd/status"
 	"forebay/bbd/store"
 	"forebay/client"
 	"forebay/client/admin"
@@ -189,7 +190,7 @@ func (n *node) buffer(c *client.Client, spec admin.BufferSpec) (*client.Buffer, 
 	return c.Buffer(spec.Name), dir
 }
 
-func (n *node) status() (s bbd.Status) {
+func (n *node) status() (s status.Status) {
 	n.t.Helper()
 	s = n.daemon.Status()
 	if _, err := json.Marshal(s); err != nil {

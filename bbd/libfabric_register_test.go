@@ -15,6 +15,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/bbd/fabric"
+	"forebay/bbd/status"
 	"forebay/client"
 	"forebay/client/admin"
 	"forebay/internal/bb"
@@ -125,7 +126,7 @@ func TestLibfabricRegionsMadeLater(t *testing.T) {
 				wantFile(t, b, name, content)
 			}
 			all := n.daemon.Status().Sessions
-			if !slices.ContainsFunc(all, func(s bbd.SessionStatus) bool { return s.Path == "ofi/tcp" }) {
+			if !slices.ContainsFunc(all, func(s status.Session) bool { return s.Path == "ofi/tcp" }) {
 				t.Errorf("nobody came over libfabric: %+v", all)
 			}
 		})
@@ -186,7 +187,7 @@ func wantServed(t *testing.T, n *node, address, path string) {
 	write(t, c.Buffer(name), "f", content)
 	wantFile(t, c.Buffer(name), "f", content)
 	all := n.daemon.Status().Sessions
-	if !slices.ContainsFunc(all, func(s bbd.SessionStatus) bool { return s.Path == path }) {
+	if !slices.ContainsFunc(all, func(s status.Session) bool { return s.Path == path }) {
 		t.Errorf("nobody came by %s: %+v", path, all)
 	}
 }

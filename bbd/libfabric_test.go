@@ -12,6 +12,7 @@ import (
 
 	"forebay/bbd"
 	"forebay/bbd/fabric"
+	"forebay/bbd/status"
 	"forebay/client/admin"
 	"forebay/internal/wire"
 	"forebay/rdma"
@@ -38,7 +39,7 @@ func libfabricNode(t *testing.T, want fi.Want) (n *node, address string) {
 func wantPath(t *testing.T, n *node, uid uint32, path string) {
 	t.Helper()
 	all := n.daemon.Status().Sessions
-	if !slices.ContainsFunc(all, func(s bbd.SessionStatus) bool { return s.UID == uid && s.Path == path }) {
+	if !slices.ContainsFunc(all, func(s status.Session) bool { return s.UID == uid && s.Path == path }) {
 		t.Errorf("no session of user %d by %s: %+v", uid, path, all)
 	}
 }

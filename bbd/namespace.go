@@ -237,3 +237,39 @@ func attributes(m *wire.SetAttr) namespace.Attr {
 	}
 	return a
 }
+
+// lost lists the files of a buffer that are lost or set aside.
+func (d *Daemon) lost(ctx context.Context, r *rpc.Request, m *wire.BufferName) (proto.Message, error) {
+	b, err := d.bufferFor(ctx, r.Session(), "lost", m.Name)
+	if err != nil {
+		return nil, err
+	}
+	aside, err := b.asideDir(ctx)
+	if err != nil {
+		return nil, bb.Wrap("lost", b.address(""), err)
+	}
+	answer, bytes := &wire.Entries{}, 0
+	err = b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		if !e.Lost && (e.IsDir() || e.Parent != aside) {
+			return nil
+		}
+		path, err := b.pathAt(ctx, place{e.Parent, e.Name})
+		if err != nil {
+			return nil // removed meanwhile
+		}
+		m := b.describe(&e)
+		m.Path = path
+		if bytes += proto.Size(m) + entryOverhead; bytes > wire.MaxMessage {
+			if err := r.More(answer, nil); err != nil {
+				return err
+			}
+			answer, bytes = &wire.Entries{}, proto.Size(m)+entryOverhead
+		}
+		answer.Entries = append(answer.Entries, m)
+		return nil
+	})
+	if err != nil {
+		return nil, bb.Wrap("lost", b.address(""), err)
+	}
+	return answer, nil
+}

@@ -7,7 +7,9 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/metrics"
+	"forebay/bbd/status"
 	"forebay/bbd/store"
+	"forebay/flusher/backing/asuser"
 	"forebay/flusher/backing/health"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
@@ -119,8 +121,8 @@ func (o *observe) lost(bytes int64) {
 	o.metrics.Lost(bytes)
 }
 
-func (o *observe) counters() Counters {
-	return Counters{
+func (o *observe) counters() status.Counters {
+	return status.Counters{
 		Commits: o.commits.Load(), BytesCommitted: o.bytes.Load(), ChecksumErrors: o.checksums.Load(),
 		LostBytes: o.lostBytes.Load(), Evicted: o.evictions.Load(), Spilled: o.spills.Load(),
 	}
@@ -163,7 +165,12 @@ func (d *Daemon) measure() metrics.Stats {
 		m.Buffers = append(m.Buffers, s)
 		m.StoreOps += f.StoreOps
 	}
-	d.workerStatus(access.Daemon()).measure(&m)
+	if w := d.workerStatus(access.Daemon()); w != nil {
+		m.WorkerRestarts, m.WorkerKills = w.Restarts, w.Kills
+		m.StoreWorkers = map[string]int{
+			string(asuser.Serving): w.Serving, string(asuser.Idle): w.Idle, string(asuser.Ending): w.Ending, string(asuser.Hanging): len(w.Hanging),
+		}
+	}
 	m.Sessions = d.server.Connections()
 	return m
 }

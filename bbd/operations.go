@@ -9,6 +9,7 @@ import (
 	"forebay/bbd/drain"
 	"forebay/bbd/rpc"
 	"forebay/bbd/staging"
+	"forebay/bbd/status"
 	"forebay/bbd/transfer"
 	"forebay/bbd/txn"
 	"forebay/internal/wire"
@@ -20,7 +21,7 @@ import (
 // reach, as regions hold bytes of all buffers of a user.
 func (d *Daemon) handlers() map[wire.Type]rpc.Handler {
 	return map[wire.Type]rpc.Handler{
-		wire.Type_TYPE_STATUS:    rpc.Waiting(d.status),
+		wire.Type_TYPE_STATUS:    rpc.Waiting(late(&d.work.statuses, (*status.Service).Get)),
 		wire.Type_TYPE_SUBSCRIBE: rpc.Waiting(d.subscribe),
 
 		wire.Type_TYPE_BUFFER_CREATE:  rpc.Waiting(d.bufferCreate),

@@ -3,14 +3,13 @@ package bbd
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"forebay/bbd/fate"
 	"forebay/bbd/lockrank"
+	"forebay/bbd/status"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/lockorder"
@@ -457,30 +456,11 @@ func (d *Daemon) keepUnexplained(buffer string, h *fate.Held, reason string) {
 	d.homeless.byBuffer[buffer] = append(d.homeless.byBuffer[buffer], u)
 }
 
-// WithoutBuffer is what memory holds of a buffer that the namespace does not have. It is
-// kept until the namespace has the buffer again, or the memory is deleted.
-type WithoutBuffer struct {
-	Buffer string `json:"buffer"`
-	Files  int    `json:"files"`
-	Bytes  int64  `json:"bytes"`
-	Remedy string `json:"remedy"`
-}
-
-// withoutBuffer lists them by name.
-func (d *Daemon) withoutBuffer() (list []WithoutBuffer) {
+// withoutBuffer describes the files whose buffers the namespace does not have.
+func (d *Daemon) withoutBuffer() []status.WithoutBuffer {
 	d.homeless.Lock()
 	defer d.homeless.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(d.homeless.byBuffer)) {
-		w := WithoutBuffer{
-			Buffer: name, Files: len(d.homeless.byBuffer[name]),
-			Remedy: "start the namespace's servers with the folder that has the buffer, and then this daemon; the log names the files",
-		}
-		for _, u := range d.homeless.byBuffer[name] {
-			w.Bytes += u.Bytes
-		}
-		list = append(list, w)
-	}
-	return list
+	return status.OfBufferless(d.homeless.byBuffer)
 }
 
 // repairsAtOnce bounds the repairs of entries that are in flight at a start.

@@ -16,19 +16,20 @@ import (
 	"time"
 
 	"forebay/bbd"
+	"forebay/bbd/status"
 	"forebay/client/admin"
 	"forebay/flusher/backing/fault"
 )
 
 // storeOf returns how the store of the node's only buffer answers; a zero one: nothing is known.
-func (n *node) storeOf() bbd.StoreHealth {
+func (n *node) storeOf() status.StoreHealth {
 	n.t.Helper()
 	s := n.daemon.Status()
 	if len(s.Buffers) != 1 {
 		n.t.Fatalf("buffers: %+v", s.Buffers)
 	}
 	if s.Buffers[0].Store == nil {
-		return bbd.StoreHealth{}
+		return status.StoreHealth{}
 	}
 	return *s.Buffers[0].Store
 }
@@ -60,7 +61,7 @@ func TestStatusOfStore(t *testing.T) {
 			if err := b.Remove(t.Context(), "g"); err != nil {
 				t.Fatal(err)
 			}
-			var got bbd.StoreHealth
+			var got status.StoreHealth
 			eventually(t, "the fault is shown", func() bool {
 				got = n.storeOf()
 				return got.State == c.state && strings.Contains(got.Reason, c.reason)
@@ -251,7 +252,7 @@ func TestStatusOfStoppedS3(t *testing.T) {
 	resume := server.Pause(t)
 	began := time.Now()
 	write(t, b, "f", random(10))
-	var got bbd.StoreHealth
+	var got status.StoreHealth
 	eventually(t, "the store is silent", func() bool {
 		got = n.storeOf()
 		return got.State == "silent"

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"forebay/bbd"
+	"forebay/bbd/status"
 	"forebay/client"
 	"forebay/client/admin"
 	"forebay/internal/bbdtest"
@@ -146,7 +146,7 @@ func killOne(t *testing.T, d *bbdtest.Daemon, c *client.Client, dir string, afte
 		t.Errorf("a client ended by itself: %v\n%s", err, stderr.String())
 	}
 	deadline := time.Now().Add(10 * time.Second)
-	its := func(s bbd.SessionStatus) bool { return int(s.PID) == cmd.Process.Pid }
+	its := func(s status.Session) bool { return int(s.PID) == cmd.Process.Pid }
 	for slices.ContainsFunc(statusOf(t, c).Sessions, its) {
 		if time.Now().After(deadline) {
 			t.Error("the session of a killed client stays")
@@ -274,7 +274,7 @@ func closedEntry(ctx context.Context, b *client.Buffer, name string) (client.Ent
 	}
 }
 
-func statusOf(t *testing.T, c *client.Client) (s bbd.Status) {
+func statusOf(t *testing.T, c *client.Client) (s status.Status) {
 	t.Helper()
 	text, err := admin.Status(t.Context(), c, "")
 	if err == nil {

@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"forebay/bbd"
+	"forebay/bbd/status"
 )
 
 // workers returns the store workers that a user is told of.
-func (u *users) workers(uid int) bbd.WorkerStatus {
+func (u *users) workers(uid int) status.Workers {
 	u.t.Helper()
 	out, err := u.as(uid, time.Minute, "status", "--json")
-	var s bbd.Status
+	var s status.Status
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &s)
 	}

@@ -1,4 +1,4 @@
-package bbd
+package status
 
 import (
 	"testing"
@@ -7,7 +7,10 @@ import (
 	"forebay/internal/bb"
 )
 
+// TestHoldings: what nodes hold is shown of those that do not answer, also of one that only entries name,
+// in the buffers that the user may enter.
 func TestHoldings(t *testing.T) {
+	t.Parallel()
 	file := func(home, second bb.NodeID, size int64, state bb.State) *bb.Entry {
 		e := &bb.Entry{Type: bb.TypeFile, Size: size, Generation: 2, Holders: []bb.NodeID{home}}
 		if second != "" {
@@ -24,20 +27,21 @@ func TestHoldings(t *testing.T) {
 		return e
 	}
 	found := census{held: make(map[bb.NodeID]map[string]Holding)}
+	add := func(buffer string, e *bb.Entry) {
+		nodes := [2]bb.NodeID{} // owner and replica
+		copy(nodes[:], e.Holders)
+		found.add(buffer, e, nodes[0], nodes[1])
+	}
 	for _, e := range []*bb.Entry{
 		file("n1", "", 1, bb.StateDirty), file("n2", "n1", 10, bb.StateDirty), file("n2", "", 100, bb.StateOpen),
 		file("n2", "", 1000, bb.StateClean), file("n2", "", 1000, bb.StateLost),
 		{Type: bb.TypeDirectory},
 	} {
-		home := bb.NodeID("")
-		if len(e.Holders) > 0 {
-			home = e.Holders[0]
-		}
-		found.add("b", home, e)
+		add("b", e)
 	}
-	found.add("secret", "n2", file("n2", "", 7, bb.StateDirty))
-	found.add("b", "gone", file("gone", "", 5, bb.StateDirty))
-	nodes := withHoldings([]NodeStatus{{Node: "n2"}, {Node: "n1", Answers: true}}, found, func(b string) bool { return b != "secret" })
+	add("secret", file("n2", "", 7, bb.StateDirty))
+	add("b", file("gone", "", 5, bb.StateDirty))
+	nodes := withHoldings([]Node{{Node: "n2"}, {Node: "n1", Answers: true}}, found, func(b string) bool { return b != "secret" })
 	if len(nodes) != 3 || nodes[0].Node != "gone" || nodes[1].Node != "n1" || nodes[2].Node != "n2" {
 		t.Fatalf("nodes: %+v", nodes)
 	}
@@ -53,7 +57,9 @@ func TestHoldings(t *testing.T) {
 	}
 }
 
+// TestCensusAge: a census is used for longer if it took longer.
 func TestCensusAge(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		age, took time.Duration
 		want      bool

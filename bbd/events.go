@@ -1,0 +1,48 @@
+package bbd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"forebay/bbd/rpc"
+	"forebay/internal/bb"
+	"forebay/internal/wire"
+	"forebay/meta/events"
+)
+
+// subscribe sends events until the request is cancelled.
+func (d *Daemon) subscribe(ctx context.Context, r *rpc.Request, m *wire.Subscribe) (proto.Message, error) {
+	if m.Buffer != "" {
+		if _, err := d.bufferFor(ctx, r.Session(), "events", m.Buffer); err != nil {
+			return nil, err
+		}
+	}
+	sub, err := d.meta.Subscribe(ctx, m.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Close()
+	for {
+		e, err := sub.Next(ctx)
+		var missed *events.MissedError
+		switch {
+		case errors.As(err, &missed):
+			e = bb.Event{Time: time.Now(), Kind: bb.EventMissed, Buffer: m.Buffer, Reason: err.Error()}
+		case err != nil:
+			return nil, err
+		case !d.maySee(ctx, r.Session(), e.Buffer):
+			continue
+		}
+		text, err := json.Marshal(e)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.More(&wire.Event{Json: text}, nil); err != nil {
+			return nil, err
+		}
+	}
+}

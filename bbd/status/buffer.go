@@ -1,0 +1,152 @@
+package status
+
+import (
+	"time"
+
+	"forebay/bbd/fate"
+	"forebay/bbd/store"
+	"forebay/flusher"
+	"forebay/flusher/backing/health"
+	"forebay/internal/bb"
+)
+
+// Buffer is how one buffer stands towards its store.
+type Buffer struct {
+	Name         string       `json:"name"`
+	State        string       `json:"state"`
+	Backing      string       `json:"backing,omitempty"`
+	Capacity     int64        `json:"capacity,omitempty"`
+	Resident     int64        `json:"resident"`
+	Dirty        int64        `json:"dirty"`
+	OpenFiles    int          `json:"open_files"`
+	Queued       int          `json:"queued"`                      // files that wait for their flush
+	QueuedBytes  int64        `json:"queued_bytes"`                //
+	Flushing     int          `json:"flushing"`                    // files on their way
+	Stalled      int          `json:"stalled,omitempty"`           // of them, those that the store has not answered for long
+	StalledFor   float64      `json:"stalled_for,omitempty"`       // seconds since it answered one of them
+	OldestFlight float64      `json:"oldest_flight_age,omitempty"` // seconds since the oldest flush on its way began
+	Held         int          `json:"held"`                        // files held back by a keep pattern
+	Conflicts    int          `json:"conflicts,omitempty"`         // files under whose name the store has what the buffer did not write
+	InConflict   []InConflict `json:"in_conflict,omitempty"`       // the first of them
+	Rate         float64      `json:"rate"`                        // bytes a second to the store
+	ETA          float64      `json:"eta,omitempty"`
+	OldestDirty  float64      `json:"oldest_dirty_age,omitempty"`
+	StoreOps     int          `json:"store_ops_pending"`          // renames and removals that the store has not seen
+	Lacking      int          `json:"under_replicated,omitempty"` // files that want a second copy and have none
+	LastError    *FlushError  `json:"last_error,omitempty"`
+	Store        *StoreHealth `json:"store,omitempty"`       // how the backing store answers; nil: there is none, or it was not used
+	Unexplained  []NoEntry    `json:"unexplained,omitempty"` // dirty bytes that no entry explains
+}
+
+// InConflict is a file under whose name the store has what the buffer did not write.
+type InConflict struct {
+	Path   string `json:"path"`
+	Bytes  int64  `json:"bytes"`
+	Reason string `json:"reason"`
+}
+
+// MaxConflicts bounds Buffer.InConflict: a status is asked for again and again.
+const MaxConflicts = 100
+
+// NoEntry is a file whose bytes are here, and that the namespace does not know.
+type NoEntry struct {
+	File       string `json:"file"`
+	Generation uint64 `json:"generation"`
+	Path       string `json:"path,omitempty"` // where it lay, as far as is known
+	Bytes      int64  `json:"bytes"`
+	Reason     string `json:"reason"`
+}
+
+// StoreHealth is how a backing store answers all that the daemon asks of it for a buffer:
+// flushes, renames, removals and reads.
+type StoreHealth struct {
+	State    string    `json:"state"` // answers, failing (calls fail), silent (calls have no answer)
+	Since    time.Time `json:"since,omitzero"`
+	For      float64   `json:"for,omitempty"` // seconds since then
+	Op       string    `json:"op,omitempty"`  // that failed or waits
+	Path     string    `json:"path,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Attempts int       `json:"attempts,omitempty"` // that failed since
+	Waiting  int       `json:"waiting,omitempty"`  // calls without an answer
+	Tried    time.Time `json:"tried,omitzero"`     // when a call failed last
+	Targets  []string  `json:"targets,omitempty"`  // of Lustre, those that do not answer this node, while the store is silent
+}
+
+// FlushError is the newest failure of a buffer's store that has not been overcome.
+type FlushError struct {
+	Kind     string    `json:"kind"`
+	Reason   string    `json:"reason"`
+	Path     string    `json:"path,omitempty"`
+	At       time.Time `json:"at"`
+	Attempts int       `json:"attempts"`
+}
+
+// Facts are what the status of a buffer is made of.
+type Facts struct {
+	Spec        bb.Buffer
+	Stored      store.BufferStats
+	Open        int // files
+	Flushes     flusher.BufferStats
+	Conflicts   []flusher.Conflict // at most MaxConflicts
+	Lacking     int                // files that want a second copy and have none
+	Unexplained []fate.Unexplained
+	Health      health.Status // of the backing store
+	Silent      []string      // of Lustre, targets that do not answer this node
+}
+
+// OfBuffer describes a buffer at a time.
+func OfBuffer(f *Facts, now time.Time) Buffer {
+	q := &f.Flushes
+	s := Buffer{
+		Name: f.Spec.Name, State: string(f.Spec.State), Backing: f.Spec.Backing, Capacity: f.Spec.Capacity,
+		Resident: f.Stored.Resident, Dirty: f.Stored.Dirty, OpenFiles: f.Open,
+		Queued: q.Queued, QueuedBytes: q.QueuedBytes, Flushing: q.InFlight, Held: q.Held, Conflicts: q.Conflicts,
+		Rate: q.Rate, StoreOps: q.StoreOps, Lacking: f.Lacking, Stalled: q.Stalled,
+		OldestFlight: age(q.OldestFlight, now), OldestDirty: age(q.OldestDirty, now),
+	}
+	for _, c := range f.Conflicts {
+		s.InConflict = append(s.InConflict, InConflict{c.Path, c.Bytes, c.Err.Error()})
+	}
+	if q.Stalled > 0 {
+		s.StalledFor = now.Sub(q.StalledAt).Seconds()
+	}
+	if q.Rate > 0 {
+		s.ETA = float64(q.QueuedBytes) / q.Rate
+	}
+	for _, u := range f.Unexplained {
+		s.Unexplained = append(s.Unexplained, NoEntry{u.File.String(), uint64(u.Generation), u.Path, u.Bytes, u.Reason})
+	}
+	if f.Spec.Backing != "" {
+		s.Store = ofStore(f.Health, f.Silent, now)
+	}
+	if q.LastError != nil {
+		s.LastError = &FlushError{
+			Kind: bb.KindOf(q.LastError).String(), Reason: q.LastError.Error(),
+			Path: q.LastErrorPath, At: q.LastErrorAt, Attempts: q.LastErrorAttempts,
+		}
+	}
+	return s
+}
+
+// age returns the seconds since a time; 0 if there was none.
+func age(since, now time.Time) float64 {
+	if since.IsZero() {
+		return 0
+	}
+	return now.Sub(since).Seconds()
+}
+
+// ofStore describes a backing store; nil: it was not used.
+func ofStore(h health.Status, silent []string, now time.Time) *StoreHealth {
+	if h.Condition == health.Unused {
+		return nil
+	}
+	s := &StoreHealth{
+		State: string(h.Condition), Since: h.Since, For: age(h.Since, now), Op: h.Op, Path: h.Name, Reason: h.Reason,
+		Attempts: h.Attempts, Waiting: h.Waiting, Tried: h.Tried,
+	}
+	if h.Condition == health.Silent {
+		s.Targets = silent
+	}
+	return s
+}

@@ -1,0 +1,111 @@
+// Package status describes a daemon, and all daemons of a cluster, for GET /status and bbctl status. Its
+// types are what JSON shows. It must never know how the daemon comes by the figures.
+package status
+
+import (
+	"time"
+
+	"forebay/bbd/alloc"
+	"forebay/bbd/store"
+	"forebay/internal/bb"
+	"forebay/meta/kv"
+)
+
+// Status is what GET /status and bbctl status show. Sizes are bytes, ages seconds.
+type Status struct {
+	Node     bb.NodeID        `json:"node"`
+	Instance string           `json:"instance"`
+	Life     string           `json:"life"`              // of the instance: each start is another one
+	Earlier  []string         `json:"earlier,omitempty"` // instances that the state folder had before
+	Version  string           `json:"version"`
+	State    string           `json:"state"`
+	Since    time.Time        `json:"since"`
+	Admin    string           `json:"admin,omitempty"`
+	Memory   Tier             `json:"memory"`
+	Disk     Tier             `json:"disk"`
+	Buffers  []Buffer         `json:"buffers"`
+	Sessions []Session        `json:"sessions"`
+	Waiting  alloc.WaitStatus `json:"waiting"`
+	NATS     Namespace        `json:"nats"`
+	Damaged  []string         `json:"damaged,omitempty"` // what recovery could not read
+	Foreign  []Foreign        `json:"foreign,omitempty"` // what is another node's, or of another namespace
+	Counters Counters         `json:"counters"`
+
+	// StoreWorkers are the processes that reach stores as their users; nil: this daemon has none.
+	StoreWorkers *Workers `json:"store_workers,omitempty"`
+	// WithoutBuffer is what memory holds of buffers that the namespace does not have.
+	WithoutBuffer []WithoutBuffer `json:"without_buffer,omitempty"`
+}
+
+// Tier is how full a tier is.
+type Tier struct {
+	Capacity   int64 `json:"capacity"`
+	Populated  int64 `json:"populated"`
+	Used       int64 `json:"used"`
+	Live       int64 `json:"live"`
+	Dirty      int64 `json:"dirty"`
+	Clean      int64 `json:"clean"`
+	Pinned     int64 `json:"pinned"`
+	Leased     int64 `json:"leased"`
+	Free       int64 `json:"free"`
+	Waste      int64 `json:"waste"`
+	Occupied   int64 `json:"occupied,omitempty"` // by writers that lost their leases and may still write there
+	Populating bool  `json:"populating,omitempty"`
+}
+
+// Session is one connected client.
+type Session struct {
+	ID       uint64    `json:"id"`
+	Client   string    `json:"client"`
+	UID      uint32    `json:"uid"`
+	PID      int32     `json:"pid,omitempty"`
+	Since    time.Time `json:"since"`
+	Mapped   bool      `json:"mapped"`
+	Path     string    `json:"path"` // how its bytes travel: shm, ofi/PROVIDER, tcp, messages
+	Handles  int       `json:"handles"`
+	Leases   int       `json:"leases"`
+	InFlight int64     `json:"in_flight"`
+}
+
+// Namespace is how the namespace's server answers.
+type Namespace struct {
+	Connected bool     `json:"connected"` // to a server, which may be one without a majority
+	URL       string   `json:"url"`
+	LastError string   `json:"last_error,omitempty"`
+	Trouble   *Trouble `json:"trouble,omitempty"` // nil: the namespace answers
+}
+
+// Trouble is why the namespace does not answer.
+type Trouble struct {
+	Since  time.Time `json:"since"`
+	For    float64   `json:"for"` // seconds since then
+	Reason string    `json:"reason"`
+	Remedy string    `json:"remedy"`
+}
+
+// Counters count since the daemon started.
+type Counters struct {
+	Commits        int64 `json:"commits"`
+	BytesCommitted int64 `json:"bytes_committed"`
+	ChecksumErrors int64 `json:"checksum_errors"`
+	LostBytes      int64 `json:"lost_bytes"`
+	Evicted        int64 `json:"evicted_bytes"`
+	Spilled        int64 `json:"spilled_bytes"`
+}
+
+// OfTier describes a tier.
+func OfTier(t store.TierStats) Tier {
+	return Tier{
+		Capacity: t.Capacity, Populated: t.Populated, Used: t.Used, Live: t.Live, Dirty: t.Dirty,
+		Clean: t.Clean, Pinned: t.Pinned, Leased: t.Leased, Free: t.Free, Waste: t.Waste, Occupied: t.Occupied,
+	}
+}
+
+// OfNamespace describes how the namespace answers at a time.
+func OfNamespace(s kv.Status, now time.Time) Namespace {
+	n := Namespace{Connected: s.Connected, URL: s.Server, LastError: s.LastError}
+	if t := s.Trouble(); t != nil {
+		n.Trouble = &Trouble{Since: t.Since, For: now.Sub(t.Since).Seconds(), Reason: t.Reason, Remedy: t.Remedy}
+	}
+	return n
+}

@@ -1,0 +1,127 @@
+package bbd
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"forebay/bbd/access"
+	"forebay/bbd/rpc"
+	"forebay/bbd/status"
+	"forebay/bbd/store"
+	"forebay/flusher/backing/health"
+	"forebay/internal/bb"
+)
+
+// newStatuses makes what answers requests for the status.
+func (d *Daemon) newStatuses() *status.Service {
+	return status.New(d.ctx, status.Options{
+		Node: d.cfg.Node, Cluster: d.cluster, Entries: statusEntries{d}, Own: d.statusFor, Go: d.wg.Go,
+		Enter: func(ctx context.Context, s *rpc.Session, op, buffer string) error {
+			_, err := d.bufferFor(ctx, s, op, buffer)
+			return err
+		},
+	})
+}
+
+// statusEntries are the entries of all buffers, for package status.
+type statusEntries struct{ d *Daemon }
+
+// Buffers returns all buffers that there are.
+func (s statusEntries) Buffers(ctx context.Context) ([]bb.Buffer, error) { return s.d.bufferSpecs(ctx) }
+
+// Scan calls visit with each entry of a buffer, its owner, and the node that has a second copy.
+func (s statusEntries) Scan(ctx context.Context, buffer string, visit func(e *bb.Entry, owner, replica bb.NodeID)) error {
+	b, err := s.d.buffer(ctx, buffer)
+	if err != nil {
+		return err
+	}
+	return b.ns.ScanAll(ctx, func(e bb.Entry) error {
+		visit(&e, b.home(&e), replicaOf(&e))
+		return nil
+	})
+}
+
+// Status describes the daemon at this moment.
+func (d *Daemon) Status() status.Status { return d.statusFor(access.Caller{System: true}, "") }
+
+// statusFor leaves out what a user has no right to see.
+func (d *Daemon) statusFor(c access.Caller, only string) status.Status {
+	stats := d.store.Stats()
+	s := d.statusOfStart()
+	s.Instance, s.Life, s.Earlier = d.store.Instance().String(), d.unfinished.Life(), d.unfinished.Earlier()
+	s.State = d.state.Load().(string)
+	s.Memory, s.Disk = status.OfTier(stats.Memory), status.OfTier(stats.Disk)
+	s.Waiting, s.Counters = d.alloc.Status(c), d.observe.counters()
+	s.Memory.Populating = stats.Populating
+	for _, b := range d.allBuffers() {
+		spec := b.Spec()
+		if (only == "" || only == b.name) && c.Permits(spec.UID, spec.GID, spec.Mode, access.Execute) {
+			s.Buffers = append(s.Buffers, b.status(stats.Buffers[b.name]))
+		}
+	}
+	for _, damage := range d.store.Damage() {
+		s.Damaged = append(s.Damaged, damage.What)
+	}
+	if c.System {
+		s.Foreign = status.OfForeign(d.store.Foreign(), d.store.Owner())
+		s.WithoutBuffer = d.withoutBuffer()
+	}
+	s.Sessions, s.StoreWorkers = d.sessionStatus(c), d.workerStatus(c)
+	return s
+}
+
+// statusOfStart is the status of a daemon that is starting: of what it has not opened yet,
+// nothing is known.
+func (d *Daemon) statusOfStart() status.Status {
+	return status.Status{
+		Node: d.cfg.Node, Version: d.cfg.Version, State: "starting", Since: d.since, Admin: d.listening.admin,
+		Buffers: []status.Buffer{}, Sessions: []status.Session{}, NATS: status.OfNamespace(d.health.Status(), time.Now()),
+	}
+}
+
+func (b *buffer) status(stored store.BufferStats) status.Buffer {
+	d, spec := b.d, b.Spec()
+	facts := status.Facts{
+		Spec: spec, Stored: stored, Open: b.open.count(), Flushes: d.flusher.BufferStats(b.name),
+		Conflicts: d.flusher.Conflicts(b.name, status.MaxConflicts), Lacking: len(b.underReplicated()), Unexplained: b.unexplained(),
+	}
+	if spec.Backing != "" {
+		facts.Health = d.stores.Health(b.name).Status()
+	}
+	if facts.Health.Condition == health.Silent {
+		facts.Silent = d.stores.SilentTargets(spec.BackingID)
+	}
+	return status.OfBuffer(&facts, time.Now())
+}
+
+// workerStatus describes the store workers that a user may see; nil: this daemon has none.
+func (d *Daemon) workerStatus(c access.Caller) *status.Workers {
+	workers := d.cfg.Backing.Workers
+	if workers == nil {
+		return nil
+	}
+	return status.OfWorkers(workers.Counts(), workers.Status(), c, time.Now())
+}
+
+func (d *Daemon) sessionStatus(c access.Caller) []status.Session {
+	all := []status.Session{}
+	for _, s := range d.server.Sessions() {
+		if !c.Owns(s.Caller().UID) {
+			continue
+		}
+		all = append(all, status.Session{
+			ID: s.ID(), Client: s.Client(), UID: s.Caller().UID, PID: s.PID(), Since: s.Since(), Mapped: s.Local(), Path: pathOf(s),
+			Handles: s.Held(handles), Leases: s.Held(leases), InFlight: s.InFlight(),
+		})
+	}
+	return all
+}
+
+// pathOf names the way that a session's bytes travel.
+func pathOf(s *rpc.Session) string {
+	if s.Local() {
+		return "shm"
+	}
+	return cmp.Or(clientOf(s).admission.Path(), "messages")
+}
