@@ -146,6 +146,8 @@ func checkBuffer(spec bb.Buffer) error {
 		return bad("replicas", spec.Replicas, "give 1 or 2")
 	case spec.Mode&^permissionBits != 0:
 		return bad("mode", spec.Mode, "give permission bits only")
+	case spec.Mode&0o700 != 0o700: // its owner could neither change nor destroy it
+		return bad("mode", fmt.Sprintf("%#o", spec.Mode), "leave its owner all rights: 0700 and what others get")
 	}
 	if err := codec.Check(spec.Codec); err != nil {
 		return err
