@@ -30,7 +30,7 @@ type over struct {
 // overBudget lists the names beyond their budgets. A figure only shrinks: the test fails when one
 // here is larger than it has to be. Lines of packages are rounded up to the next hundred.
 var overBudget = map[string]over{
-	"lines of bbd":                      {12100, ""},
+	"lines of bbd":                      {10600, ""},
 	"lines of bbd/store":                {7700, ""},
 	"lines of cmd/bbctl":                {8200, ""},
 	"lines of cmd/bbmount":              {2300, ""},

@@ -14,6 +14,8 @@ import (
 	"forebay/bbd/forward"
 	"forebay/bbd/lockrank"
 	"forebay/bbd/namelock"
+	"forebay/bbd/origin"
+	"forebay/bbd/readcache"
 	"forebay/bbd/txn"
 	"forebay/bbd/walk"
 	"forebay/flusher"
@@ -36,9 +38,9 @@ type buffer struct {
 
 	open    *openFiles
 	dirty   *dirtyFiles
-	readers *readers
-	copies  *copies
 	writers *alloc.Writers
+	sources *origin.Sources
+	cache   *readcache.Cache
 	forward *forward.Buffer
 
 	copyLocks namelock.Locks // by file: see lockCopies
@@ -62,8 +64,9 @@ type buffer struct {
 func newBuffer(d *Daemon, spec bb.Buffer, ns *metatxn.Tree) *buffer {
 	b := &buffer{d: d, name: spec.Name, ns: ns, noted: newNotedOps(ns.PendingOps()), freezer: newFreezer()}
 	b.current.Store(&spec)
-	b.open, b.dirty, b.readers, b.copies = newOpenFiles(), newDirtyFiles(), newReaders(), newCopies(d.store)
-	b.writers, b.forward = alloc.NewWriters(d.alloc, memoryBuffer{b}), newForward(b)
+	b.open, b.dirty = newOpenFiles(), newDirtyFiles()
+	b.writers, b.sources = alloc.NewWriters(d.alloc, memoryBuffer{b}), newSources(b)
+	b.cache, b.forward = newCache(b), newForward(b)
 	b.materializer = txn.NewMaterializer(d.ctx, ns, mover{b}, d.wg.Go, d.log.With("buffer", b.name))
 	return b
 }

@@ -6,6 +6,7 @@ import (
 
 	"forebay/bbd/alloc"
 	"forebay/bbd/lockrank"
+	"forebay/bbd/readcache"
 	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/flusher/backing"
@@ -72,7 +73,7 @@ func (c catalog) Begin(ctx context.Context, k flusher.Key) (flusher.Job, error) 
 		return nil, bb.Wrap("flush", b.address(path), err)
 	}
 	j := &flushJob{b: b, entry: e, path: path, snap: snap, looked: looked}
-	j.source = snapshotSource{ctx: ctx, b: b, entry: &j.entry, snap: snap}
+	j.source = snapshotSource{ctx: ctx, view: b.cache.View(&e, snap)}
 	if err := j.source.pin(); err != nil {
 		snap.Close()
 		return nil, bb.Wrap("flush", b.address(path), err)
@@ -155,8 +156,8 @@ func (b *buffer) dirtyAt(file bb.FileID) (place, bool) {
 // saveReaders brings back what readers of a file would need from the store's object, before it
 // is replaced by a newer generation or removed (0). It stays until they close the file.
 func (b *buffer) saveReaders(ctx context.Context, file bb.FileID, newer bb.Generation) error {
-	for _, v := range b.readers.others(file, newer) {
-		if err := b.saveView(ctx, v.snap, &v.entry); err != nil && b.readers.has(file, v.snap) {
+	for _, v := range b.cache.Others(file, newer) {
+		if err := b.saveView(ctx, v); err != nil && b.cache.Reads(v) {
 			return err // unless the reader has closed it meanwhile, and needs nothing
 		}
 	}
@@ -166,8 +167,8 @@ func (b *buffer) saveReaders(ctx context.Context, file bb.FileID, newer bb.Gener
 // saveView brings all of a view into memory and keeps it there. Where there is a disk tier, a
 // large one goes there step by step, since it may not fit into memory at once. Else it is
 // kept in one step or not at all: one that does not fit takes nothing from others.
-func (b *buffer) saveView(ctx context.Context, snap *store.Snapshot, e *bb.Entry) error {
-	stats := b.d.store.Stats()
+func (b *buffer) saveView(ctx context.Context, v *readcache.View) error {
+	snap, stats := v.Snapshot(), b.d.store.Stats()
 	step := snap.Size()
 	if half := stats.Memory.Capacity / 2; step > half && stats.Disk.Capacity > 0 {
 		if step > half+stats.Disk.Capacity {
@@ -176,14 +177,14 @@ func (b *buffer) saveView(ctx context.Context, snap *store.Snapshot, e *bb.Entry
 		step = max(stats.Memory.Capacity/8, alloc.MaxExtent)
 	}
 	for at := int64(0); at < snap.Size(); at += step {
-		pinned, _, err := b.pin(ctx, snap, e, at, step)
+		pinned, _, err := v.Pin(ctx, at, step)
 		if err != nil {
 			return err
 		}
 		kept := snap.Keep(at, step) // what is pinned is not evicted before
 		pinned.Release()
 		if !kept {
-			return bb.E(bb.Busy, "read", b.address(e.Name), "its reader has closed it")
+			return bb.E(bb.Busy, "read", b.address(v.Entry().Name), "its reader has closed it")
 		}
 	}
 	return nil
@@ -338,58 +339,57 @@ func (j *flushJob) Close() {
 // could be full of what only a flush makes room of.
 type snapshotSource struct {
 	ctx   context.Context
-	b     *buffer
-	entry *bb.Entry
-	snap  *store.Snapshot
+	view  *readcache.View
 	whole bool // all of it was in memory, and is pinned
 
 	mu     lockorder.Mutex[lockrank.Source] // guards what follows: parts are asked for in parallel
 	pinned []*store.Pinned
-	tap    tap
 	last   []byte // read past memory: the extent that begins at an offset of the file
 	at     int64
 }
 
 // pin keeps what is in memory there, until close.
 func (s *snapshotSource) pin() error {
-	pinned, extents, err := s.snap.PinExtents(0, s.snap.Size())
+	snap := s.view.Snapshot()
+	pinned, extents, err := snap.PinExtents(0, snap.Size())
 	if err != nil {
 		return err
 	}
 	s.pinned = append(s.pinned, pinned)
-	s.whole = len(evictedOf(extents)) == 0
+	s.whole = len(readcache.EvictedOf(extents)) == 0
 	return nil
 }
 
 // close lets go of what the source holds.
 func (s *snapshotSource) close() {
-	s.tap.close()
+	s.view.Close()
 	for _, p := range s.pinned {
 		p.Release()
 	}
 	s.pinned = nil
 }
 
-func (s *snapshotSource) Size() int64      { return s.snap.Size() }
-func (s *snapshotSource) Checksum() uint64 { return s.entry.Checksum }
+func (s *snapshotSource) Size() int64      { return s.view.Snapshot().Size() }
+func (s *snapshotSource) Checksum() uint64 { return s.view.Entry().Checksum }
 
 // Slices returns pieces of segments, or bytes that are the caller's alone. What others
 // have brought in since pin is pinned for this source as well: theirs may end any time.
 func (s *snapshotSource) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
+	snap := s.view.Snapshot()
 	if s.whole {
-		return s.snap.Slices(off, n, dst)
+		return snap.Slices(off, n, dst)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pinned, extents, err := s.snap.PinExtents(off, n)
+	pinned, extents, err := snap.PinExtents(off, n)
 	if err != nil {
 		return dst, err
 	}
 	s.pinned = append(s.pinned, pinned)
 	for i := range extents {
 		x := &extents[i]
-		if !isEvicted(*x) {
-			if dst, err = s.snap.Slices(x.FileOffset, x.Length, dst); err != nil {
+		if !readcache.IsEvicted(*x) {
+			if dst, err = snap.Slices(x.FileOffset, x.Length, dst); err != nil {
 				return dst, err
 			}
 			continue
@@ -408,7 +408,7 @@ func (s *snapshotSource) Slices(dst [][]byte, off, n int64) ([][]byte, error) {
 func (s *snapshotSource) evicted(x *store.Extent) ([]byte, error) {
 	from := x.FileOffset - x.Cut
 	if s.last == nil || s.at != from || int64(len(s.last)) != x.WholeLength {
-		whole, err := s.b.throughWhole(s.ctx, &s.tap, s.snap, s.entry, x)
+		whole, err := s.view.BypassWhole(s.ctx, x)
 		if err != nil {
 			return nil, err
 		}

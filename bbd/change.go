@@ -195,7 +195,7 @@ func (b *buffer) moved(at, target place, path string, renamed *namespace.Renamed
 	b.open.move(at, target, path)
 	if !e.IsDir() {
 		b.dirty.change(e.File, func(f *dirtyFile) { f.at = target })
-		b.readers.move(e.File, target)
+		b.cache.Renamed(e.File, target.dir, target.name)
 		b.identifyAt(e.File, target, path)
 	}
 	if old := renamed.Replaced; old != nil && !old.IsDir() {
@@ -215,7 +215,7 @@ func (d *Daemon) dropped(op, address string, err error) error {
 // dropFile forgets the bytes of a file that has no entry any more. Those who have it
 // open for reading keep them.
 func (b *buffer) dropFile(e *bb.Entry) {
-	b.readers.unlink(e.File)
+	b.cache.Removed(e.File)
 	b.dirty.forget(e.File, e.Generation)
 	b.d.flusher.Forget(b.key(e))
 	b.d.store.Drop(e.File)

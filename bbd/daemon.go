@@ -25,6 +25,7 @@ import (
 	"forebay/bbd/lockrank"
 	"forebay/bbd/namelock"
 	"forebay/bbd/peer"
+	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
 	"forebay/bbd/share"
 	"forebay/bbd/staging"
@@ -58,10 +59,10 @@ import (
 //
 //	openFile.mu            one generation's commits; a rename locks two, in the order of their places
 //	buffer.directories     a directory is renamed for a transaction
-//	readers.restores       files that come back from the store, one at a time
+//	Cache.restores         files that come back from the store, one at a time
 //	snapshotSource.mu      what a flush reads past memory
-//	fileCopy.mu            a generation's handles at the nodes that have it
-//	tap.mu                 one reader's object on the store
+//	origin.Owner.mu        a generation's handles at the nodes that have it
+//	origin.Object.mu       one reader's object on the store
 //	────
 //	alloc.Allocator.mu     writers that wait for a segment
 //	backings.Pool.mu       backing stores of all buffers
@@ -91,7 +92,7 @@ type Daemon struct {
 	names   *nss.Names // of users, in rules
 	observe *observe
 	cluster *cluster.Cluster // nil: alone
-	passing passing
+	bypass  readcache.Bypass
 
 	unfinished *leftovers.Tracker // set before any store is opened
 
@@ -219,7 +220,7 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	d.work.drains = d.newDrains()
-	d.alloc, d.passing = d.newAllocator(), newPassing()
+	d.alloc, d.bypass = d.newAllocator(), readcache.NewBypass()
 	d.shares.maxPinned = d.alloc.MaxLease()
 	d.shares.pins = share.NewPool(d.store.Stats().Memory.Capacity)
 	d.wg.Go(d.alloc.Run)

@@ -10,6 +10,9 @@ import (
 	"forebay/internal/bb"
 )
 
+// settling is how long a wait for a state in the namespace lasts before it is looked up again.
+const settling = 20 * time.Millisecond
+
 // In a buffer of durability "flushed" a close, a rename and the commit of a transaction are
 // acknowledged when the store has what they have made visible:
 //

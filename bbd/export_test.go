@@ -2,19 +2,21 @@ package bbd
 
 import (
 	"context"
+	"io"
 	"maps"
 	"os"
 	"runtime"
 	"slices"
 
 	"forebay/bbd/access"
-	"forebay/bbd/alloc"
+	"forebay/bbd/origin"
 	"forebay/bbd/peer"
+	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
-	"forebay/bbd/store"
 	"forebay/flusher"
 	"forebay/flusher/backing"
 	"forebay/internal/bb"
+	"forebay/internal/checksum"
 	"forebay/internal/wire"
 	"forebay/meta/namespace"
 )
@@ -148,32 +150,43 @@ func (d *Daemon) ReadOn(ctx context.Context, name, path string, meanwhile func()
 	if err != nil {
 		return 0, err
 	}
-	var t tap
-	defer t.close()
-	if err := t.read(ctx, b, &e, make([]byte, 1000), 0); err != nil {
+	object := &origin.Object{Of: b.sources, Entry: &e}
+	defer object.Close()
+	read := func(from, to int64, want *uint64) error {
+		return object.Read(ctx, []origin.Run{{From: from, To: to}}, func(_ context.Context, r origin.Run, from io.Reader) error {
+			p := make([]byte, r.Size())
+			if _, err := io.ReadFull(from, p); err != nil {
+				return err
+			}
+			if want != nil && checksum.Sum(p) != *want {
+				return bb.Checksum
+			}
+			return nil
+		})
+	}
+	if err := read(0, 1000, nil); err != nil {
 		return 0, err
 	}
 	meanwhile()
-	if e, err = b.ns.Resolve(ctx, path); err != nil {
+	now, err := b.ns.Resolve(ctx, path)
+	if err != nil {
 		return 0, err
 	}
-	snap, err := d.store.Snapshot(e.File, e.Generation)
+	object.Entry = &now
+	snap, err := d.store.Snapshot(now.File, now.Generation)
 	if err != nil {
 		return 0, err
 	}
 	defer snap.Close()
-	for _, x := range evictedOf(snap.Extents(0, snap.Size(), 0)) {
+	for _, x := range readcache.EvictedOf(snap.Extents(0, snap.Size(), 0)) {
 		if x.FileOffset < 1000 {
 			continue // the stream is past it
 		}
-		whole, err := b.throughWhole(ctx, &t, snap, &e, &x)
-		if err != nil {
+		whole := x.FileOffset - x.Cut
+		if err := read(whole, whole+x.WholeLength, &x.Checksum); err != nil {
 			return bytes, err
 		}
-		bytes += int64(len(whole))
-		if err := b.fetch(ctx, &t, snap, &e, []store.Extent{x}); err != nil && err != alloc.ErrNoRoom {
-			return bytes, err
-		}
+		bytes += x.WholeLength
 	}
 	return bytes, nil
 }

@@ -22,11 +22,11 @@ type ownerReader struct{ b *buffer }
 
 // Layout returns the extents and the size of what m describes.
 func (r ownerReader) Layout(ctx context.Context, node bb.NodeID, m *wire.Open) ([]store.MirrorExtent, int64, error) {
-	s, handle, opened, err := r.b.openAtHome(ctx, node, m)
+	owner, opened, err := r.b.sources.OpenAt(ctx, node, m)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer s.CloseHandle(handle)
-	there, err := r.b.layout(ctx, s, handle)
+	defer owner.Close()
+	there, err := owner.Layout(ctx)
 	return there, opened.GetEntry().GetSize(), err
 }

@@ -2,8 +2,8 @@ package bbd
 
 import (
 	"forebay/bbd/forward"
+	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
-	"forebay/bbd/store"
 	"forebay/internal/bb"
 	"forebay/internal/wire"
 )
@@ -27,9 +27,7 @@ type handle struct {
 	tier   bb.Tier         // where the bytes of the file belong
 	write  *openFile       // for writing
 	relay  *forward.File   // for writing a file whose home is another node
-	snap   *store.Snapshot // for reading
-	tap    tap             // for reading
-	entry  bb.Entry        // for reading: as it was opened
+	view   *readcache.View // for reading
 
 	closed  bool // by the queue's requests alone
 	entered bool // a change of the buffer is under way, likewise: see freezer

@@ -16,7 +16,7 @@ import (
 //
 //	client ──▶ its daemon ──▶ home
 //	              │  writes: a forwarded file (package forward) puts the bytes into the home's memory
-//	              │  reads: a copy (copy.go) fetches extents from there as they are read
+//	              │  reads: a copy (package readcache) fetches extents from there as they are read
 //	              └  rename, remove: are asked of the home
 //
 // Every daemon may make entries and directories; that two do not make the same one,

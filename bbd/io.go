@@ -11,6 +11,7 @@ import (
 
 	"forebay/bbd/alloc"
 	"forebay/bbd/dedup"
+	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -148,20 +149,20 @@ func (f *openFile) visibleSize() int64 {
 func (h *handle) openRead(ctx context.Context, m *wire.Open) (*wire.Opened, []byte, error) {
 	var (
 		e    bb.Entry
-		snap *store.Snapshot
+		view *readcache.View
 		err  error
 	)
 	if m.File != 0 {
-		e, snap, err = h.buf.openGeneration(ctx, *h.s.Caller(), clean(m.Path), bb.FileID(m.File), bb.Generation(m.Generation))
+		e, view, err = h.buf.openGeneration(ctx, *h.s.Caller(), clean(m.Path), bb.FileID(m.File), bb.Generation(m.Generation))
 	} else {
-		e, snap, err = h.buf.openRead(ctx, *h.s.Caller(), clean(m.Path))
+		e, view, err = h.buf.openRead(ctx, *h.s.Caller(), clean(m.Path))
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	h.entry, h.snap = e, snap
+	h.view = view
 	h.buf.usedFrom(e.File, h.s.Peer())
-	e.Size = snap.Size()
+	e.Size = view.Snapshot().Size()
 	answer := &wire.Opened{Entry: h.buf.describe(&e), Generation: uint64(e.Generation)}
 	if m.Want == 0 {
 		return answer, nil, nil
@@ -425,10 +426,9 @@ func (h *handle) release(ctx context.Context) {
 		h.relay.Abandon(ctx)
 	case h.write != nil:
 		h.write.abandon(ctx)
-	case h.snap != nil:
+	case h.view != nil:
 		h.unpinAll()
-		h.tap.close()
-		h.buf.closeRead(h.entry.File, h.snap)
+		h.view.Close()
 	}
 }
 

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"forebay/bbd/access"
-	"forebay/bbd/alloc"
 	"forebay/bbd/cluster"
 	"forebay/bbd/dedup"
 	"forebay/bbd/lockrank"
+	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -412,15 +412,15 @@ func (f *openFile) checksum(ctx context.Context) (sum uint64, size int64, err er
 	defer snap.Close()
 	e := f.entry
 	e.Parent, e.Name = f.at.dir, f.at.name
-	var t tap
-	defer t.close()
+	view := f.buf.cache.View(&e, snap)
+	defer view.Close()
 	from := int64(-1)
-	for _, x := range evictedOf(snap.Extents(0, snap.Size(), 0)) {
+	for _, x := range readcache.EvictedOf(snap.Extents(0, snap.Size(), 0)) {
 		if x.Length == x.WholeLength || x.FileOffset-x.Cut == from {
 			continue // another piece of the same
 		}
 		from = x.FileOffset - x.Cut
-		whole, err := f.buf.throughWhole(ctx, &t, snap, &e, &x)
+		whole, err := view.BypassWhole(ctx, &x)
 		if err == nil {
 			err = s.Trim(f.file, f.generation, from, whole)
 		}
@@ -574,50 +574,10 @@ func (b *buffer) begin(ctx context.Context, c access.Caller, f *openFile, dir di
 	f.entry.Holders = []bb.NodeID{b.d.cfg.Node}
 	if f.fresh {
 		f.base = 0
-	} else if err := b.restoreBase(ctx, &e, o.path); err != nil {
+	} else if err := b.cache.Base(ctx, &e, o.path); err != nil {
 		return err
 	}
 	b.open.begun(f)
-	return nil
-}
-
-// restoreBase makes sure that this store has what a new generation starts from, with
-// records of its own: what was never in memory here has none.
-func (b *buffer) restoreBase(ctx context.Context, e *bb.Entry, path string) error {
-	if err := b.restore(ctx, e, path); err != nil {
-		return err
-	}
-	if b.copies.of(copyKey{e.File, e.Generation}) != nil {
-		if err := b.bringCopyIn(ctx, e, path); err != nil {
-			return err
-		}
-	}
-	// Any of it that is not in memory is on the store: nobody begins a generation of
-	// another node's file otherwise.
-	if err := b.d.store.RecordEvicted(e.File, e.Generation); err != nil {
-		return err
-	}
-	b.copies.forget(copyKey{e.File, e.Generation})
-	return nil
-}
-
-// bringCopyIn fetches what is not too large, and for which there is room, from the
-// home of a copy: sooner than from the store, later.
-func (b *buffer) bringCopyIn(ctx context.Context, e *bb.Entry, path string) error {
-	snap, err := b.snapshot(ctx, e, path)
-	if err != nil {
-		return err
-	}
-	defer b.closeRead(e.File, snap)
-	evicted := evictedOf(snap.Extents(0, snap.Size(), 0))
-	if len(evicted) == 0 || e.Size > b.d.store.Stats().Memory.Capacity/idleCopyShare {
-		return nil
-	}
-	var t tap
-	defer t.close()
-	if err := b.fetch(ctx, &t, snap, e, evicted); !errors.Is(err, alloc.ErrNoRoom) {
-		return err
-	}
 	return nil
 }
 

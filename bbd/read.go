@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"forebay/bbd/access"
+	"forebay/bbd/readcache"
 	"forebay/bbd/rpc"
 	"forebay/bbd/store"
 	"forebay/internal/bb"
@@ -14,9 +15,9 @@ import (
 )
 
 // openRead opens the committed content of a file.
-func (b *buffer) openRead(ctx context.Context, c access.Caller, path string) (e bb.Entry, snap *store.Snapshot, err error) {
+func (b *buffer) openRead(ctx context.Context, c access.Caller, path string) (e bb.Entry, v *readcache.View, err error) {
 	for range maxMoves {
-		e, snap, err = b.openReadOnce(ctx, c, path)
+		e, v, err = b.openReadOnce(ctx, c, path)
 		// The file may have moved, or been replaced or removed, between looking it up and
 		// asking its home, or here or the store, for what it held then.
 		kind := bb.KindOf(err)
@@ -33,10 +34,10 @@ func (b *buffer) openRead(ctx context.Context, c access.Caller, path string) (e 
 			break
 		}
 	}
-	return e, snap, err
+	return e, v, err
 }
 
-func (b *buffer) openReadOnce(ctx context.Context, c access.Caller, path string) (bb.Entry, *store.Snapshot, error) {
+func (b *buffer) openReadOnce(ctx context.Context, c access.Caller, path string) (bb.Entry, *readcache.View, error) {
 	const op = "open"
 	e, err := b.lookup(ctx, c, op, path)
 	switch {
@@ -51,25 +52,16 @@ func (b *buffer) openReadOnce(ctx context.Context, c access.Caller, path string)
 	case e.Lost:
 		return e, nil, lost(op, b.address(path), &e)
 	}
-	snap, err := b.snapshot(ctx, &e, path)
+	v, err := b.cache.Open(ctx, &e, path)
 	if err != nil {
 		return e, nil, bb.Wrap(op, b.address(path), err)
 	}
-	b.readers.add(&e, snap, false)
-	file, generation := snap.File()
-	if fc := b.copies.of(copyKey{file, generation}); fc != nil {
-		// The home keeps the generation for as long as it is open there.
-		if _, _, err := fc.open(ctx); err != nil && (e.State() != bb.StateClean || ctx.Err() != nil) {
-			b.closeRead(file, snap)
-			return e, nil, bb.Wrap(op, b.address(path), err)
-		}
-	}
-	return e, snap, nil
+	return e, v, nil
 }
 
 // openGeneration opens a generation for a daemon that has found it in the file's entry
 // and whose reader may be older than what the entry says now.
-func (b *buffer) openGeneration(ctx context.Context, c access.Caller, path string, file bb.FileID, n bb.Generation) (bb.Entry, *store.Snapshot, error) {
+func (b *buffer) openGeneration(ctx context.Context, c access.Caller, path string, file bb.FileID, n bb.Generation) (bb.Entry, *readcache.View, error) {
 	if !c.Relayed || !c.System {
 		return bb.Entry{}, nil, access.Denied("open", b.address(path), "open files by their number")
 	}
@@ -77,54 +69,11 @@ func (b *buffer) openGeneration(ctx context.Context, c access.Caller, path strin
 	if err == nil && e.File == file && e.Generation == n && !e.Open && !b.foreign(&e) {
 		return b.openReadOnce(ctx, c, path)
 	}
-	snap, err := b.d.store.Snapshot(file, n)
+	v, err := b.cache.OpenGeneration(path, file, n)
 	if err != nil {
 		return bb.Entry{}, nil, bb.Wrap("open", b.address(path), err)
 	}
-	e = bb.Entry{Name: path, Type: bb.TypeFile, File: file, Generation: n, Size: snap.Size()}
-	b.readers.add(&e, snap, true)
-	return e, snap, nil
-}
-
-// snapshot opens a view of an entry's generation, bringing it back from the store
-// when this node has nothing of it.
-func (b *buffer) snapshot(ctx context.Context, e *bb.Entry, path string) (*store.Snapshot, error) {
-	if e.Open && b.foreign(e) {
-		c, err := b.mirror(ctx, e, path)
-		if err != nil {
-			return nil, err
-		}
-		e.File, e.Size, e.Generation = c.entry.File, c.size, c.generation
-		return b.d.store.Snapshot(c.entry.File, c.generation)
-	}
-	for {
-		snap, err := b.snapshotNow(e)
-		if bb.KindOf(err) != bb.NotFound {
-			return snap, err
-		}
-		if err := b.restore(ctx, e, path); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// snapshotNow never shows a generation that is only partly restored, or not yet verified.
-func (b *buffer) snapshotNow(e *bb.Entry) (*store.Snapshot, error) {
-	var snap *store.Snapshot
-	err := b.readers.unlessRestoring(e.File, func() (err error) {
-		snap, err = b.copies.snapshot(copyKey{e.File, e.Generation})
-		return err
-	})
-	return snap, err
-}
-
-func (b *buffer) closeRead(file bb.FileID, snap *store.Snapshot) {
-	b.readers.end(file, snap)
-	_, generation := snap.File()
-	snap.Close()
-	if idle := b.copies.leave(copyKey{file, generation}); idle != nil {
-		b.d.wg.Go(idle.rest)
-	}
+	return *v.Entry(), v, nil
 }
 
 func lost(op, path string, e *bb.Entry) error {
@@ -133,15 +82,10 @@ func lost(op, path string, e *bb.Entry) error {
 
 // mayReadQuickly reports whether a range can be answered without waiting.
 func (h *handle) mayReadQuickly(m *wire.ExtentsRequest) bool {
-	if h.snap == nil || m.Inline || m.Layout || m.Offset < 0 || m.Length <= 0 {
+	if h.view == nil || m.Inline || m.Layout || m.Offset < 0 || m.Length <= 0 {
 		return false
 	}
-	for _, e := range h.snap.Extents(m.Offset, min(m.Length, maxWindow), 0) {
-		if e.State == store.Evicted {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(h.view.Snapshot().Extents(m.Offset, min(m.Length, maxWindow), 0), readcache.IsEvicted)
 }
 
 // maxWindow bounds what one request may pin.
@@ -152,7 +96,7 @@ func (h *handle) extentsRequest(ctx context.Context, r *rpc.Request, m *wire.Ext
 	case h.err != nil:
 		r.Fail(h.err)
 		return
-	case h.snap == nil || h.closed:
+	case h.view == nil || h.closed:
 		r.Fail(bb.E(bb.Invalid, "read", h.path, "the handle is not open for reading"))
 		return
 	case m.Offset < 0 || m.Length < 0 || m.Offset > bb.MaxFileSize || m.Length > bb.MaxFileSize:
@@ -160,7 +104,8 @@ func (h *handle) extentsRequest(ctx context.Context, r *rpc.Request, m *wire.Ext
 		return
 	}
 	if m.Layout {
-		r.Answer(h.layoutAnswer(ctx, m.Offset))
+		answer, err := h.view.Layout(ctx, m.Offset)
+		r.Answer(answer, bb.Wrap("read", h.path, err))
 		return
 	}
 	answer, data, err := h.extents(ctx, m.Offset, min(m.Length, maxWindow), m.Inline)
@@ -174,40 +119,40 @@ func (h *handle) extentsRequest(ctx context.Context, r *rpc.Request, m *wire.Ext
 // extents answers where a range lies, pinned, or with the bytes themselves where the
 // client asked for them, cannot reach them, or they are few.
 func (h *handle) extents(ctx context.Context, offset, length int64, inline bool) (*wire.Extents, []byte, error) {
-	size := h.snap.Size()
+	size := h.view.Snapshot().Size()
 	length = max(0, min(length, size-offset))
 	answer := &wire.Extents{Size: size}
 	if length == 0 {
 		return answer, nil, nil
 	}
 	length = min(length, h.d.shares.maxPinned)
-	at, err := h.buf.reachRange(ctx, &h.tap, h.snap, &h.entry, offset, length)
+	at, err := h.view.Reach(ctx, offset, length)
 	if err != nil {
 		return nil, nil, bb.Wrap("read", h.path, err)
 	}
-	data := at.data
-	if at.pinned != nil {
-		at.extents = at.extents[:min(len(at.extents), layoutPage)] // the client asks for the rest
-		last := &at.extents[len(at.extents)-1]
+	data := at.Data
+	if at.Pinned != nil {
+		at.Extents = at.Extents[:min(len(at.Extents), readcache.LayoutPage)] // the client asks for the rest
+		last := &at.Extents[len(at.Extents)-1]
 		length = last.FileOffset + last.Length - offset
-		bytes := at.pinned.Bytes()
-		if !inline && length > h.d.cfg.Limits.Inline && h.mayReach(at.extents) && h.s.Take(h.d.shares.pins, bytes) {
-			if err := h.describeExtents(answer, at.extents); err != nil {
-				(&pin{h, at.pinned, bytes}).Release(false)
+		bytes := at.Pinned.Bytes()
+		if !inline && length > h.d.cfg.Limits.Inline && h.mayReach(at.Extents) && h.s.Take(h.d.shares.pins, bytes) {
+			if err := h.describeExtents(answer, at.Extents); err != nil {
+				(&pin{h, at.Pinned, bytes}).Release(false)
 				return nil, nil, err
 			}
-			answer.Pin = h.s.HoldNew(pins, &pin{h, at.pinned, bytes})
-			h.d.observe.read(at.extents, length)
+			answer.Pin = h.s.HoldNew(pins, &pin{h, at.Pinned, bytes})
+			h.d.observe.read(at.Extents, length)
 			return answer, nil, nil
 		}
-		defer at.pinned.Release()
+		defer at.Pinned.Release()
 		if data, err = h.gather(ctx, offset, min(length, wire.MaxData)); err != nil {
 			return nil, nil, bb.Wrap("read", h.path, err)
 		}
 	}
 	data = data[:min(int64(len(data)), length, wire.MaxData)]
 	answer.DataLength = uint32(len(data))
-	h.d.observe.read(at.extents, int64(len(data)))
+	h.d.observe.read(at.Extents, int64(len(data)))
 	return answer, data, nil
 }
 
@@ -251,10 +196,10 @@ func (h *handle) describeExtents(answer *wire.Extents, extents []store.Extent) e
 
 // gather copies a pinned range, verified.
 func (h *handle) gather(ctx context.Context, offset, length int64) ([]byte, error) {
-	if err := h.snap.Verify(ctx, offset, length); err != nil {
+	if err := h.view.Snapshot().Verify(ctx, offset, length); err != nil {
 		return nil, err
 	}
-	slices, err := h.snap.Slices(offset, length, nil)
+	slices, err := h.view.Snapshot().Slices(offset, length, nil)
 	if err != nil {
 		return nil, err
 	}

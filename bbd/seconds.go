@@ -236,7 +236,7 @@ func (b *buffer) sendWhole(ctx context.Context, e *bb.Entry, node bb.NodeID) err
 		return err
 	}
 	defer snap.Close()
-	pinned, extents, err := b.pin(ctx, snap, e, 0, snap.Size())
+	pinned, extents, err := b.cache.View(e, snap).Pin(ctx, 0, snap.Size())
 	if err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (b *buffer) hasSecond(e *bb.Entry) bool {
 // makeWay forgets the copy of a generation that this node has for its readers, before it
 // gets the second copy. Busy if somebody reads it.
 func (b *buffer) makeWay(file bb.FileID, n bb.Generation) error {
-	if !b.copies.forgetIdle(copyKey{file, n}) {
+	if !b.cache.ForgetIdle(file, n) {
 		return bb.E(bb.Busy, "replicate", b.address(""), fmt.Sprintf("somebody reads a copy of file %v here", file))
 	}
 	return nil

@@ -135,17 +135,17 @@ func (f stagingFile) Cancel() { f.cancel(f.buf.d.ctx) }
 
 // Pin opens a closed file, and pins what is in memory of it.
 func (b stagingBuffer) Pin(ctx context.Context, c access.Caller, path string) (stage.Pinned, error) {
-	e, snap, err := b.openRead(ctx, c, path)
+	e, view, err := b.openRead(ctx, c, path)
 	if err != nil {
 		return nil, err
 	}
 	if e.Open {
-		b.closeRead(e.File, snap)
+		view.Close()
 		return nil, bb.E(bb.Busy, "stage-out", b.address(path), "the file is being written").WithRemedy("close it first")
 	}
-	f := &pinnedFile{snapshotSource{ctx: ctx, b: b.buffer, entry: &e, snap: snap}, path}
+	f := &pinnedFile{snapshotSource{ctx: ctx, view: view}, path}
 	if err := f.pin(); err != nil {
-		b.closeRead(e.File, snap)
+		view.Close()
 		return nil, err
 	}
 	return f, nil
@@ -158,13 +158,12 @@ type pinnedFile struct {
 }
 
 // Entry returns what is copied out.
-func (p *pinnedFile) Entry() stage.Entry { return staging.Leaving(p.path, p.entry) }
+func (p *pinnedFile) Entry() stage.Entry { return staging.Leaving(p.path, p.view.Entry()) }
 
 // Verify checks every extent that is in memory; the others are when they are read.
-func (p *pinnedFile) Verify(ctx context.Context) error { return p.snap.Verify(ctx, 0, p.snap.Size()) }
+func (p *pinnedFile) Verify(ctx context.Context) error {
+	return p.view.Snapshot().Verify(ctx, 0, p.Size())
+}
 
 // Close lets go of the bytes.
-func (p *pinnedFile) Close() {
-	p.close()
-	p.b.closeRead(p.entry.File, p.snap)
-}
+func (p *pinnedFile) Close() { p.close() }

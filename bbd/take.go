@@ -14,7 +14,7 @@ import (
 
 	"forebay/bbd/access"
 	"forebay/bbd/alloc"
-	"forebay/bbd/cluster"
+	"forebay/bbd/origin"
 	"forebay/bbd/rpc"
 	"forebay/bbd/transfer"
 	"forebay/internal/bb"
@@ -68,10 +68,10 @@ func (d *Daemon) take(ctx context.Context, r *rpc.Request, m *wire.Take) (proto.
 }
 
 func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
-	if err := b.readers.beginRestore(ctx, e.File); err != nil {
+	if err := b.cache.BeginRestore(ctx, e.File); err != nil {
 		return err
 	}
-	defer b.readers.endRestore(e.File)
+	defer b.cache.EndRestore(e.File)
 	// Who waited for somebody else that took it may not drop what that brought in.
 	now, err := b.ns.Lookup(ctx, e.Parent, e.Name)
 	if err != nil {
@@ -80,7 +80,7 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 	if now.File != e.File || now.Generation != e.Generation || b.home(&now) != b.home(e) {
 		return errMoved("take", b.address(e.Name))
 	}
-	if err := b.dropCopies(e.File); err != nil {
+	if err := b.cache.DropCopies(e.File); err != nil {
 		return err
 	}
 	second := b.hasSecond(e) // then there is nothing to fetch, and nothing to let go of if it is not the home's to give
@@ -125,80 +125,25 @@ func (b *buffer) takeFile(ctx context.Context, e *bb.Entry) error {
 	return nil
 }
 
-// dropCopies forgets the copies of a file, of which this node is to have the original.
-// bb.Busy if somebody reads one. The file is being restored, so nobody can begin to.
-func (b *buffer) dropCopies(file bb.FileID) error {
-	if used := b.copies.drop(file); used != nil {
-		return bb.E(bb.Busy, "take", b.address(used.entry.Name), "somebody reads a copy of it here")
-	}
-	return nil
-}
-
 // fetchWhole brings all of a file in from its home as this store's own.
 func (b *buffer) fetchWhole(ctx context.Context, e *bb.Entry) error {
-	s, handle, _, err := b.openAtHome(ctx, b.home(e), &wire.Open{Path: e.Name, File: uint64(e.File), Generation: uint64(e.Generation)})
+	owner, _, err := b.sources.OpenAt(ctx, b.home(e), &wire.Open{Path: e.Name, File: uint64(e.File), Generation: uint64(e.Generation)})
 	if err != nil {
 		return err
 	}
-	defer s.CloseHandle(handle)
-	c := &fileCopy{b: b, node: b.home(e), entry: *e, generation: e.Generation, size: e.Size}
-	c.mu.session, c.mu.handle = s, handle
+	defer owner.Close()
 	// If there is no room after all, another node may have it: two that wait for each other
 	// to make some would wait for long.
 	w := alloc.NewWriter(b.d.alloc, memoryBuffer{b}, b.Spec().UID, bb.TierMemory)
 	w.NoWait = !b.d.store.Stats().Populating // which makes room by itself
 	defer w.ReleaseIdle()
-	if err := b.absorb(ctx, w, &homeReader{ctx: ctx, c: c}, e.File, e.Generation, e.Size); err != nil {
-		return err
-	}
-	sum, size, err := b.d.store.Checksum(e.File, e.Generation)
-	switch {
-	case err != nil:
-		return err
-	case sum != e.Checksum || size != e.Size:
-		return bb.E(bb.Checksum, "take", b.address(e.Name), "what came from its home is not what its entry says")
-	}
-	return b.d.store.Seal(e.File, e.Generation)
-}
-
-// homeReader reads a file from its home, from the beginning to the end.
-type homeReader struct {
-	ctx    context.Context
-	c      *fileCopy
-	offset int64
-}
-
-// Read fills p, which may be leased memory, with one-sided reads.
-func (r *homeReader) Read(p []byte) (int, error) {
-	n := min(int64(len(p)), fetchWindow, r.c.size-r.offset)
-	if n <= 0 {
-		return 0, io.EOF
-	}
-	session, handle, err := r.c.open(r.ctx)
-	if err != nil {
-		return 0, err
-	}
-	at, err := r.c.locate(r.ctx, session, handle, r.offset, r.offset+n)
-	if err != nil {
-		return 0, err
-	}
-	defer at.release()
-	ops, err := at.read(nil, p[:n], run{r.offset, r.offset + n})
-	if err != nil {
-		return 0, err
-	}
-	if len(ops) > 0 {
-		fabric, err := session.Fabric(r.ctx)
-		if err != nil {
-			return 0, err
+	return owner.Read(ctx, []origin.Run{{From: 0, To: e.Size}}, func(ctx context.Context, _ origin.Run, from io.Reader) error {
+		same, err := b.cache.Absorb(ctx, w, from, e)
+		if err == nil && !same {
+			err = bb.E(bb.Checksum, "take", b.address(e.Name), "what came from its home is not what its entry says")
 		}
-		if err := r.c.b.d.cluster.Transfer(r.ctx, fabric, ops); err != nil {
-			session.LoseFabric(fabric)
-			return 0, &bb.Error{Kind: cluster.TransferKind(r.ctx), Op: "take", Path: r.c.b.address(r.c.entry.Name), Node: r.c.node, Err: err}
-		}
-	}
-	r.offset += n
-	return int(n), nil
+		return err
+	})
 }
 
 // giveAway moves a closed file of this node to another one.

@@ -9,8 +9,8 @@ const (
 	placeDirectories
 	placeRestores
 	placeSource
-	placeFileCopy
-	placeTap
+	placeOwner
+	placeObject
 	placeAllocator
 	placeBackings
 	placeBuffers
@@ -30,8 +30,8 @@ type (
 	OpenFile       struct{} // one generation's commits
 	Restores       struct{} // files that come back from the store, one at a time
 	Source         struct{} // what a flush reads past memory
-	FileCopy       struct{} // a generation's handles at the nodes that have it
-	Tap            struct{} // one reader's object on the store
+	Owner          struct{} // a generation's handles at the nodes that have it
+	Object         struct{} // one reader's object on the store
 	Allocator      struct{} // writers that wait for a segment
 	Backings       struct{} // backing stores of all buffers
 	Buffers        struct{} // buffers by name
@@ -49,17 +49,17 @@ type (
 // Rank returns the place in the order, and what the mutexes of that place are called.
 func (Directories) Rank() (int, string)    { return placeDirectories, "buffer.directories" }
 func (OpenFile) Rank() (int, string)       { return placeOpenFile, "openFile.mu" }
-func (Restores) Rank() (int, string)       { return placeRestores, "readers.restores" }
+func (Restores) Rank() (int, string)       { return placeRestores, "readcache.Cache.restores" }
 func (Source) Rank() (int, string)         { return placeSource, "snapshotSource.mu" }
-func (FileCopy) Rank() (int, string)       { return placeFileCopy, "fileCopy.mu" }
-func (Tap) Rank() (int, string)            { return placeTap, "tap.mu" }
+func (Owner) Rank() (int, string)          { return placeOwner, "origin.Owner.mu" }
+func (Object) Rank() (int, string)         { return placeObject, "origin.Object.mu" }
 func (Allocator) Rank() (int, string)      { return placeAllocator, "Allocator.mu" }
 func (Backings) Rank() (int, string)       { return placeBackings, "Pool.mu of backing stores" }
 func (Buffers) Rank() (int, string)        { return placeBuffers, "Daemon.buffers" }
 func (OpenFiles) Rank() (int, string)      { return placeOpenFiles, "openFiles.mu" }
 func (DirtyFiles) Rank() (int, string)     { return placeDirtyFiles, "dirtyFiles.mu" }
-func (Readers) Rank() (int, string)        { return placeReaders, "readers.mu" }
-func (Copies) Rank() (int, string)         { return placeCopies, "copies.mu" }
+func (Readers) Rank() (int, string)        { return placeReaders, "readcache.readers.mu" }
+func (Copies) Rank() (int, string)         { return placeCopies, "readcache.copies.mu" }
 func (SegmentWriters) Rank() (int, string) { return placeSegmentWriters, "segmentWriters.mu" }
 func (RemoteSpaces) Rank() (int, string)   { return placeRemoteSpaces, "remoteSpaces.mu" }
 func (SegmentWriter) Rank() (int, string)  { return placeSegmentWriter, "segmentWriter.mu" }

@@ -12,7 +12,7 @@ const closeWithin = 5 * time.Second
 
 // CloseUnheard closes, in a goroutine that start starts, a handle whose opening was given up with ctx: it
 // may have succeeded.
-func CloseUnheard(ctx context.Context, start func(func()), s *Session, handle uint64) {
+func CloseUnheard(ctx context.Context, start func(func()), s interface{ CloseHandle(uint64) }, handle uint64) {
 	if ctx.Err() != nil {
 		start(func() { s.CloseHandle(handle) })
 	}

@@ -1,0 +1,92 @@
+package bbd
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"forebay/bbd/access"
+	"forebay/bbd/cluster"
+	"forebay/bbd/origin"
+	"forebay/bbd/readcache"
+	"forebay/internal/bb"
+)
+
+// newSources makes what the files of a buffer are read from that are not in memory.
+func newSources(b *buffer) *origin.Sources {
+	o := origin.Options{Buffer: b.name, Objects: objects{b}, Entries: b.ns, Go: b.d.wg.Go}
+	if b.d.cluster != nil {
+		o.Nodes = holders{b.d.cluster, b}
+	}
+	return origin.New(b.d.ctx, o)
+}
+
+// newCache makes what reads of a buffer's files go through.
+func newCache(b *buffer) *readcache.Cache {
+	d := b.d
+	return readcache.New(readcache.Options{
+		Buffer: memoryBuffer{b}, Store: d.store, Alloc: d.alloc, Writers: b.writers, Sources: b.sources, Bypass: d.bypass,
+		Foreign: b.foreign, NextID: d.nextID, Go: d.wg.Go,
+	})
+}
+
+// holders are the nodes that have a buffer's files, for package origin.
+type holders struct {
+	*cluster.Cluster
+	b *buffer
+}
+
+// Session returns a session of the daemon's own.
+func (h holders) Session(ctx context.Context, node bb.NodeID) (origin.Session, error) {
+	s, err := h.Cluster.Session(ctx, node, cluster.Who(access.Daemon()))
+	if err != nil {
+		return nil, err // no nil session in an interface
+	}
+	return s, nil
+}
+
+// Holders returns those of a file that are other nodes.
+func (h holders) Holders(e *bb.Entry) (owner, second bb.NodeID) {
+	if h.b.foreign(e) {
+		owner = h.b.home(e)
+	}
+	if second = replicaOf(e); second == h.b.d.cfg.Node {
+		second = ""
+	}
+	return owner, second
+}
+
+// objects are a buffer's objects on its store, for package origin.
+type objects struct{ b *buffer }
+
+// Path returns the path of a file that may have been renamed since its entry was read.
+func (o objects) Path(ctx context.Context, e *bb.Entry) (string, error) {
+	at := place{e.Parent, e.Name}
+	dir, name, removed, ok := o.b.cache.Where(e.File)
+	switch {
+	case removed:
+		return "", bb.E(bb.NotFound, "read", o.b.address(e.Name), "the file was removed, and its evicted bytes with it")
+	case ok:
+		at = place{dir, name}
+	}
+	return o.b.pathAt(ctx, at)
+}
+
+// FormerNames returns the names that the store may still have a file under.
+func (o objects) FormerNames(ctx context.Context, path string) (names []string, away bb.NodeID, err error) {
+	return o.b.unrenamed(ctx, path)
+}
+
+// Open opens an object.
+func (o objects) Open(ctx context.Context, path, codec string, offset int64) (io.ReadCloser, error) {
+	return o.b.d.flusher.Read(ctx, o.b.name, path, codec, offset)
+}
+
+// pathAt returns the path of a place now.
+func (b *buffer) pathAt(ctx context.Context, at place) (string, error) {
+	dir, err := b.ns.PathOf(ctx, at.dir)
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimPrefix(dir+"/"+at.name, "/"), nil
+}
