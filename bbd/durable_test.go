@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,6 +25,16 @@ func wantOnStore(t *testing.T, dir, name, content string) {
 	if p, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(p) != content {
 		t.Errorf("the store has %q under %s, want %q (%v)", p, name, content, err)
 	}
+}
+
+// flushFailed reports whether the store has refused a flush of a node's buffer safe.
+func flushFailed(n *node) bool {
+	for _, b := range n.status().Buffers {
+		if b.Name == "safe" {
+			return b.LastError != nil
+		}
+	}
+	return false
 }
 
 // renames to names that are flushed, which make kept files visible under them.
@@ -54,9 +65,16 @@ func TestFlushedRename(t *testing.T) {
 				}
 				write(t, b, r.wrote, []byte("precious")) // a kept name: in memory is enough
 				other := there.dial().Buffer("safe")
-				brief, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				waiting, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				if err := other.Rename(brief, r.from, r.to); err == nil {
+				renamed := make(chan error, 1)
+				go func() { renamed <- other.Rename(waiting, r.from, r.to) }()
+				eventually(t, "the store refuses the renamed file", func() bool {
+					_, err := b.Stat(t.Context(), r.result)
+					return err == nil && slices.ContainsFunc(nodes, flushFailed)
+				})
+				cancel()
+				if err := <-renamed; err == nil {
 					t.Fatal("the rename was acknowledged, and the store has refused the file")
 				}
 				for _, n := range nodes {
