@@ -354,6 +354,27 @@ func (n *node) away() {
 	n.members.set(n.name, func() gossip.Member { return gossip.Member{Node: n.name, State: gossip.Dead} })
 }
 
+// TestClusterOpenFileAtSecondCopy: the owner of a file that is being written goes away. What was
+// committed is read at its second copy, also by clients of that very node.
+func TestClusterOpenFileAtSecondCopy(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t, 2)
+	b, _ := nodes[0].buffer(nodes[0].dial(), admin.BufferSpec{Name: "two", Replicas: 2, Keep: []string{"*"}})
+	f, err := b.Create(t.Context(), "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := random(3 << 20)
+	if _, err = f.Write(content); err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes[0].dead()
+	wantFile(t, nodes[1].dial().Buffer("two"), "f", content)
+}
+
 // wipe removes what a stopped daemon has in memory.
 func (n *node) wipe() {
 	n.t.Helper()

@@ -45,16 +45,16 @@ func (h holders) Session(ctx context.Context, node bb.NodeID) (origin.Session, e
 	return s, nil
 }
 
-// Holders returns those of a file that are other nodes.
+// Holders returns a file's owner, if that is another node, and the node with its second copy.
 func (h holders) Holders(e *bb.Entry) (owner, second bb.NodeID) {
 	if h.b.foreign(e) {
 		owner = h.b.home(e)
 	}
-	if second = replicaOf(e); second == h.b.d.cfg.Node {
-		second = ""
-	}
-	return owner, second
+	return owner, replicaOf(e)
 }
+
+// Self returns this node.
+func (h holders) Self() bb.NodeID { return h.b.d.cfg.Node }
 
 // objects are a buffer's objects on its store, for package origin.
 type objects struct{ b *buffer }

@@ -138,7 +138,8 @@ func (o *Object) readOn(ctx context.Context, p []byte, offset int64, goesOn bool
 		o.from, err = o.open(open, offset)
 	}
 	if err == nil {
-		err = truncated(o.skipAndRead(p, offset))
+		// Memory that its user has cut short is an error here, so that the stream ends in any case.
+		err = store.Guard("read", o.Entry.Name, func() error { return truncated(o.skipAndRead(p, offset)) })
 	}
 	if !stop() && err == nil {
 		err = context.Cause(ctx)

@@ -83,6 +83,8 @@ func (p *places) Holders(e *bb.Entry) (owner, second bb.NodeID) {
 	return h[0], h[1]
 }
 
+func (p *places) Self() bb.NodeID { return "" }
+
 func (p *places) Session(_ context.Context, name bb.NodeID) (Session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

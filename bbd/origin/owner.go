@@ -21,9 +21,10 @@ type Nodes interface {
 	Session(ctx context.Context, node bb.NodeID) (Session, error)
 	// Transfer carries one-sided operations out and waits for them.
 	Transfer(ctx context.Context, conn rdma.Conn, ops []rdma.Op) error
-	// Holders returns the node that owns a file and the one with its second copy. One that is this node,
-	// or that there is not, is "".
+	// Holders returns the node that owns a file, "" if that is this one, and the one with its second copy,
+	// "" if there is none. That may be this node, which the owner's death leaves alone with an open file.
 	Holders(e *bb.Entry) (owner, second bb.NodeID)
+	Self() bb.NodeID
 }
 
 // Session is a session with another node: see peer.Session.
@@ -184,7 +185,7 @@ func (w *Owner) holders(ctx context.Context) ([]remote, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, second := w.of.o.Nodes.Holders(&w.entry)
-	if second == "" || second == w.mu.node || w.once || w.mu.alone {
+	if second == "" || second == w.mu.node || second == w.of.o.Nodes.Self() || w.once || w.mu.alone {
 		return []remote{first}, nil
 	}
 	if !w.mu.second.usable() {

@@ -25,8 +25,8 @@ type View struct {
 	reads bool // it counts as a reader, and the snapshot is its own
 
 	object origin.Object
-	wait   time.Duration // for room; 0: patience
-	scarce atomic.Int64  // Unix nanoseconds: when there was no room
+	wait   time.Duration             // for room; 0: patience
+	scarce atomic.Pointer[time.Time] // when there was no room; nil: never
 }
 
 // Snapshot returns what is shown.
@@ -123,16 +123,23 @@ func (v *View) fill(ctx context.Context, r origin.Run, from io.Reader) error {
 	case bb.Busy:
 		return nil // another reader was faster, or more was evicted: the caller looks again
 	case bb.Invalid:
-		return alloc.ErrNoRoom // eviction has joined it with others since this snapshot was opened
+		return errJoined
 	}
 	return err
 }
+
+// errJoined: since the range was looked at, eviction has joined an extent with others. A reader reads past
+// memory then, as where there is no room.
+var errJoined = fmt.Errorf("eviction has joined an extent with others: %w", alloc.ErrNoRoom)
 
 // reserve waits for room as long as the reader's patience lasts; alloc.ErrNoRoom.
 func (v *View) reserve(ctx context.Context, w *alloc.Writer, n int64) (alloc.Piece, error) {
 	most := v.wait
 	if most == 0 {
-		most = wait(time.Since(time.Unix(0, v.scarce.Load())))
+		most = patience
+		if at := v.scarce.Load(); at != nil {
+			most = wait(time.Since(*at))
+		}
 	}
 	waiting, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -143,7 +150,8 @@ func (v *View) reserve(ctx context.Context, w *alloc.Writer, n int64) (alloc.Pie
 	if kind := bb.KindOf(err); waiting.Err() == nil && kind != bb.NoSpace && kind != bb.Busy {
 		return p, err
 	}
-	v.scarce.Store(time.Now().UnixNano())
+	now := time.Now()
+	v.scarce.Store(&now)
 	return p, alloc.ErrNoRoom
 }
 
@@ -240,7 +248,9 @@ func (v *View) Pin(ctx context.Context, offset, length int64) (*store.Pinned, []
 			return pinned, extents, nil
 		}
 		if err = alloc.ErrNoRoom; worthFetching(evicted, try, v.c.o.Store.Stats().Memory.Capacity) {
-			err = own.fetch(ctx, evicted)
+			if err = own.fetch(ctx, evicted); errors.Is(err, errJoined) {
+				err = nil // the next look finds it as it is now
+			}
 		}
 		pinned.Release()
 		if err != nil {
