@@ -41,7 +41,7 @@ func (e *Server) BatchInMemory(stream string) error {
 		return nil
 	}
 	var room unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(e.batchDir), &room); err == nil && room.Bavail*uint64(room.Bsize) < batchRoom {
+	if err := unix.Statfs(filepath.Dir(e.batchDir), &room); err == nil && room.Blocks != 0 && room.Bavail*uint64(room.Bsize) < batchRoom {
 		return bb.E(bb.NoSpace, op, e.batchDir, "there is no room for a batch")
 	}
 	// Nothing writes there while there is no link: what is in it is of a server that died,
@@ -70,7 +70,8 @@ func (e *Server) batchesOf(stream string) (link, to string) {
 }
 
 // BatchOnDisk ends what BatchInMemory began. No batch of the stream is under way: one that was half
-// carried out would be finished at the server's next start from where it is.
+// carried out would be finished at the server's next start from where it is. bb.NotFound: the server does
+// not hold the stream.
 func (e *Server) BatchOnDisk(stream string) error {
 	link, to := e.batchesOf(stream)
 	if link == "" {
@@ -78,6 +79,9 @@ func (e *Server) BatchOnDisk(stream string) error {
 	}
 	e.linking.Lock()
 	defer e.linking.Unlock()
+	if _, err := os.Stat(filepath.Dir(link)); errors.Is(err, fs.ErrNotExist) {
+		return bb.Wrap("batches on disk", link, err)
+	}
 	if at, err := os.Readlink(link); err != nil || at != to {
 		return nil // it is there already
 	}

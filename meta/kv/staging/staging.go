@@ -21,6 +21,7 @@ type Server interface {
 	// are synced. bb.NoSpace: there is no room for them. After an error they pass where they did.
 	BatchInMemory(stream string) error
 	// BatchOnDisk has them pass through files of the stream's. No batch of the stream is under way.
+	// bb.NotFound: another server holds the stream.
 	BatchOnDisk(stream string) error
 }
 
@@ -96,7 +97,11 @@ func (s *Stage) Refused(ctx context.Context, attempts int, settled func(context.
 		if s.onDisk.Load() != 0 || settled(ctx) != nil {
 			return // another caller was quicker; or the next attempt shows more
 		}
-		if err := s.server.BatchOnDisk(s.stream); err != nil {
+		err := s.server.BatchOnDisk(s.stream)
+		if bb.KindOf(err) == bb.NotFound {
+			return
+		}
+		if err != nil {
 			s.log.Warn("the server cannot keep an atomic change in memory, and not on the disk", "stream", s.stream, "error", err)
 			return
 		}
