@@ -89,13 +89,18 @@ func NewSum(of *Progress, daemons int) *Sum {
 	return &Sum{of: of, parts: make([]*wire.Progress, daemons)}
 }
 
-// Set sets how far one of them is, and reports how far all are.
+// Set sets how far one of them is, and reports how far all are. What they could not save is named at the
+// end, by the last message, since a client adds up what messages name.
 func (s *Sum) Set(i int, now *wire.Progress) error {
 	s.mu.Lock()
 	s.parts[i] = now
 	s.mu.Unlock()
 	sum := s.Sum()
-	return s.of.Update(func(m *wire.Progress) { proto.Reset(m); proto.Merge(m, sum) })
+	return s.of.Update(func(m *wire.Progress) {
+		proto.Reset(m)
+		proto.Merge(m, sum)
+		m.Failed = nil
+	})
 }
 
 // Sum returns how far all are.
