@@ -47,10 +47,36 @@ func TestConformance(t *testing.T) {
 						turns.Wait()
 					})
 				}
-				return func(node bb.NodeID) namespace.Tree { return c.start(node, 1).tree }
+				return func(node bb.NodeID) namespace.Tree { return patient{c.start(node, 1).tree} }
 			})
 		})
 	}
+}
+
+// patient is a tree whose caller looks before it has an operation struck out or taken over: sent again
+// after an answer that was lost, these find nothing left to do.
+type patient struct{ namespace.Tree }
+
+func (p patient) DoneStoreOp(ctx context.Context, revision uint64) (bool, error) {
+	was, err := p.StoreOpPending(ctx, revision)
+	if err == nil {
+		_, err = p.Tree.DoneStoreOp(ctx, revision)
+	}
+	return was && err == nil, err
+}
+
+func (p patient) TakeOverStoreOps(ctx context.Context, from bb.NodeID) (taken int, err error) {
+	ops, err := p.StoreOps(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, op := range ops {
+		if op.By == from {
+			taken++
+		}
+	}
+	_, err = p.Tree.TakeOverStoreOps(ctx, from)
+	return taken, err
 }
 
 // takeTurns has each of several daemons claim the log, another one after so many calls.
