@@ -6,12 +6,21 @@ import fcntl
 import os
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
+import pytest
 
 import forebay
 from tests.daemon import Daemon
+
+
+@pytest.fixture(scope="module")
+def shared_daemon() -> Iterator[Daemon]:
+    """A daemon in whose memory the other tests of this process hold nothing."""
+    d = Daemon()
+    yield d
+    d.remove()
 
 
 def locked(daemon: Daemon) -> bool:
