@@ -126,7 +126,7 @@ func (t *Tree) serving() *nslog.Engine {
 // Owns reports whether this daemon owns the log, as far as it knows.
 func (t *Tree) Owns() bool { return t.serving() != nil }
 
-// Claim makes this daemon the owner of the log, whoever was before, and returns when it serves.
+// Claim makes this daemon the owner of the log, whichever had it, and returns when it serves.
 func (t *Tree) Claim(ctx context.Context) error {
 	if err := t.claiming.Acquire(ctx, 1); err != nil {
 		return bb.Wrap("claim", t.o.Buffer, err)
