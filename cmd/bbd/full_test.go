@@ -23,14 +23,10 @@ func TestFullTmpfsEndsNoDaemon(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
-	shm, ok := smallTmpfs(t)
-	if !ok {
+	d, shm := onSmallTmpfs(t)
+	if d == nil {
 		return
 	}
-	d := bbdtest.New(t)
-	d.Config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
-	d.Memory = filepath.Join(shm, "mem")
-	d.Start()
 	c := dialDaemon(t, d)
 	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b"}); err != nil {
 		t.Fatal(err)
@@ -80,14 +76,10 @@ func TestChangesOnAFullTmpfs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("daemons are processes that the race detector does not see")
 	}
-	shm, ok := smallTmpfs(t)
-	if !ok {
+	d, shm := onSmallTmpfs(t)
+	if d == nil {
 		return
 	}
-	d := bbdtest.New(t)
-	d.Config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
-	d.Memory = filepath.Join(shm, "mem")
-	d.Start()
 	c := dialDaemon(t, d)
 	store := t.TempDir()
 	if _, err := admin.CreateBuffer(t.Context(), c, admin.BufferSpec{Name: "b", Backing: "file://" + store}); err != nil {
@@ -117,6 +109,20 @@ func TestChangesOnAFullTmpfs(t *testing.T) {
 		t.Errorf("the store has %v (%v), want now alone", found, err)
 	}
 	c.Close()
+}
+
+// onSmallTmpfs starts a daemon whose memory is in a tmpfs of 200 MiB; nil where this user may not mount one.
+func onSmallTmpfs(t *testing.T) (d *bbdtest.Daemon, shm string) {
+	t.Helper()
+	shm, ok := smallTmpfs(t)
+	if !ok {
+		return nil, ""
+	}
+	d = bbdtest.New(t)
+	d.Config = "listen: {admin: \"127.0.0.1:0\"}\nmemory: {size: 128MiB, region_size: 64MiB}\n"
+	d.Memory = filepath.Join(shm, "mem")
+	d.Start()
+	return d, shm
 }
 
 // smallTmpfs mounts one of 200 MiB, where this user may.

@@ -5,7 +5,7 @@
 //
 //	caller ──▶ Tree ──▶ Caller ──▶ Tree.Handle of the owner ──▶ nslog.Engine ──▶ log
 //	             ▲                          │
-//	             └── not the owner, or no answer: the log is asked who is, and the call sent again
+//	             └── not the owner, or no answer: the log names the owner, and the call is sent again
 //
 // # Exactly once
 //
