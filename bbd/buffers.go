@@ -200,7 +200,7 @@ func (d *Daemon) checkBacking(ctx context.Context, c access.Caller, spec bb.Buff
 	if err != nil {
 		return "", held, err
 	}
-	if where.Scheme == "file" && d.inside(where.Path) {
+	if where.IsDirectory() && d.inside(where.Path) {
 		return "", held, bb.E(bb.Invalid, "backing", spec.Backing, "lies in the daemon's own folder").WithRemedy("choose another directory")
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, backings.Patience, backings.NotAnswered(spec.Backing))

@@ -181,8 +181,8 @@ func storeOf(url string) string {
 	switch {
 	case err != nil:
 		return ""
-	case b.Scheme == "s3":
-		return "s3://" + b.Bucket + "@" + b.Query.Get("endpoint")
+	case !b.IsDirectory():
+		return b.Scheme + "://" + b.Bucket + "@" + b.Endpoint()
 	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(b.Path, "/"), "/")
 	return "file:///" + first

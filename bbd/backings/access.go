@@ -35,7 +35,7 @@ func (s *Pool) mayUse(c access.Caller, where bb.Backing) error {
 
 // use is mayUse that returns what the URL of an object store asks for.
 func (s *Pool) use(c access.Caller, where bb.Backing) (use storerules.Use, err error) {
-	if where.Scheme != "s3" || c.System {
+	if where.Access() != bb.AccessByRules || c.System {
 		return use, nil
 	}
 	site := s.site()

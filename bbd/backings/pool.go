@@ -287,7 +287,7 @@ type Contents struct {
 
 // Probe opens a store for a user, to find out whether it can be used, which it is, and its contents.
 func (s *Pool) Probe(ctx context.Context, c access.Caller, spec bb.Buffer, where bb.Backing, count int) (id string, held Contents, err error) {
-	if where.Scheme == "file" {
+	if where.Access() == bb.AccessAsUser {
 		if _, err := s.storeUser(c, "backing", where.Path); err != nil {
 			return "", held, err
 		}
@@ -372,8 +372,8 @@ func storeOf(url string) string {
 	if err != nil || url == "" {
 		return ""
 	}
-	if where.Scheme != "file" {
-		return where.Scheme + " " + where.Query.Get("endpoint")
+	if !where.IsDirectory() {
+		return where.Scheme + " " + where.Endpoint()
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -412,10 +412,9 @@ func (s *Pool) openStore(ctx context.Context, spec bb.Buffer, watched *health.He
 	o := s.o.Open
 	o.POSIX.Root = spec.BackingID
 	if spec.Existing.Keeps() {
-		o.POSIX.Mark = fmt.Sprint(spec.Name, ".", spec.Created.UnixNano())
-		o.S3.Mark = o.POSIX.Mark
+		o.Mark = fmt.Sprint(spec.Name, ".", spec.Created.UnixNano())
 	}
-	o.S3.Changed = func(object string) { s.o.Buffers.Changed(spec.Name, object) }
+	o.Changed = func(object string) { s.o.Buffers.Changed(spec.Name, object) }
 	o.Health = watched
 	o.User = ownerOf(&spec)
 	return s.openWith(ctx, ownerCred(&spec), spec.Backing, spec, o)
@@ -446,7 +445,7 @@ func (s *Pool) OpenURL(ctx context.Context, c access.Caller, url string, spec bb
 		return nil, err
 	}
 	o := s.o.Open
-	if where.Scheme == "file" {
+	if where.Access() == bb.AccessAsUser {
 		if o.User, err = s.storeUser(c, "use", where.Path); err != nil {
 			return nil, err
 		}

@@ -189,6 +189,7 @@ type sweptStore struct {
 	u    *Tracker
 	by   noteUser
 	root string
+	flat bool
 	job  string // "": each stage-out looks for itself
 	log  *os.File
 
@@ -199,7 +200,8 @@ type sweptStore struct {
 // Sweeping wraps a stage-out's store. In each directory that it writes to, what an earlier attempt left
 // is removed first: once for each directory of a job; of no job, "", once for each such store.
 func (u *Tracker) Sweeping(s backing.Store, c access.Caller, root, job string) backing.Store {
-	w := &sweptStore{Store: s, u: u, by: noteUser{c.UID, c.GIDs, c.System}, root: root, job: job, dirs: make(map[string]*sync.Once)}
+	where, _ := bb.ParseBacking(root)
+	w := &sweptStore{Store: s, u: u, by: noteUser{c.UID, c.GIDs, c.System}, root: root, flat: where.IsFlat(), job: job, dirs: make(map[string]*sync.Once)}
 	dir := filepath.Join(u.o.StateDir, notesDir)
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -214,7 +216,7 @@ func (u *Tracker) Sweeping(s backing.Store, c access.Caller, root, job string) b
 // Stat comes before each Put, and alone where the object is there already.
 func (w *sweptStore) Stat(ctx context.Context, name string) (backing.Object, error) {
 	dir := path.Dir(name)
-	if dir == "." || strings.HasPrefix(w.root, "s3://") { // an object store keeps all in one place
+	if dir == "." || w.flat {
 		dir = ""
 	}
 	w.mu.Lock()

@@ -64,8 +64,8 @@ func (v *Service) open(ctx context.Context, b Buffer, c access.Caller, op, at, u
 	if err != nil {
 		return nil, "", "", bb.Wrap(op, url, err)
 	}
-	root, name := splitURL(where, url)
-	if where.Scheme == "file" && v.o.Inside(where.Path) {
+	root, name := where.Split()
+	if where.IsDirectory() && v.o.Inside(where.Path) {
 		return nil, "", "", bb.E(bb.Invalid, op, url, "lies in the daemon's own folder")
 	}
 	remote, err := v.o.Open(ctx, c, root, b.Spec())
@@ -99,23 +99,6 @@ func reported(p *transfer.Progress, report *stage.Report, err error) (proto.Mess
 		m.Failed = append(m.Failed, &wire.Failure{Path: f.Name, Kind: uint32(bb.KindOf(f.Err)), Reason: f.Err.Error(), Bytes: f.Bytes})
 	}
 	return m, nil
-}
-
-// splitURL takes the last name off a URL, which may be a file's or a directory's.
-func splitURL(where bb.Backing, url string) (root, name string) {
-	query := ""
-	if i := strings.IndexByte(url, '?'); i >= 0 {
-		query = url[i:]
-	}
-	if where.Scheme == "file" {
-		dir, name := path.Split(where.Path)
-		if dir == "/" {
-			return "file://" + where.Path, ""
-		}
-		return "file://" + strings.TrimSuffix(dir, "/"), name
-	}
-	dir, name := path.Split(where.Prefix)
-	return "s3://" + where.Bucket + "/" + strings.TrimSuffix(dir, "/") + query, name
 }
 
 // In copies one object, or all below a prefix, into the buffer.
@@ -192,25 +175,16 @@ func (s *job) same(e *bb.Entry, target string, o backing.Object, codecName strin
 func (s *job) isOwn(target string, o backing.Object, codecName string) bool {
 	spec := s.b.Spec()
 	return spec.Backing != "" && spec.Codec == codecName &&
-		objectURL(s.url, o.Name) == objectURL(spec.Backing, "")+"/"+target+codec.Suffix(codecName)
+		objectOf(s.url, o.Name) == objectOf(spec.Backing, "")+"/"+target+codec.Suffix(codecName)
 }
 
-// objectURL is what tells an object from every other: the URL of its root with its name.
-func objectURL(url, name string) string {
+// objectOf is bb.Backing.Object of a URL, which may be malformed.
+func objectOf(url, name string) string {
 	where, err := bb.ParseBacking(url)
 	if err != nil {
 		return url + "/" + name
 	}
-	if where.Scheme == "file" {
-		if name != "" {
-			return path.Dir(where.Path) + "/" + name
-		}
-		return where.Path
-	}
-	if name != "" {
-		return "s3://" + where.Bucket + "/" + where.Query.Get("endpoint") + "/" + path.Join(path.Dir(where.Prefix), name)
-	}
-	return "s3://" + where.Bucket + "/" + where.Query.Get("endpoint") + "/" + where.Prefix
+	return where.Object(name)
 }
 
 // Create begins a file, and the directories above it.

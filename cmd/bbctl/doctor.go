@@ -9,7 +9,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -426,11 +425,11 @@ func storeClocks(ctx context.Context, specs []admin.BufferSpec, more []string) [
 		more = append(more, specs[i].Backing)
 	}
 	for _, backing := range more {
-		where, err := url.Parse(backing)
-		if err != nil || where.Scheme != "s3" {
+		where, err := bb.ParseBacking(backing)
+		if err != nil {
 			continue
 		}
-		endpoint := where.Query().Get("endpoint")
+		endpoint := where.Endpoint()
 		if endpoint == "" || seen[endpoint] {
 			continue
 		}

@@ -46,54 +46,6 @@ func TestParseAddress(t *testing.T) {
 	}
 }
 
-func TestBackingsOverlap(t *testing.T) {
-	for _, c := range []struct {
-		one, other string
-		want       bool
-	}{
-		{"file:///a/b", "file:///a/b/", true},
-		{"file:///a/b", "file:///a/b/c", true},
-		{"file:///a/b/c/..", "file:///a/b", true},
-		{"file:///a/b", "file:///a/bc", false},
-		{"file:///a/b", "file:///a/c", false},
-		{"s3://a/b", "s3://a/b/c", true},
-		{"s3://a", "s3://a/b", true},
-		{"s3://a/b", "s3://c/b", false},
-		{"s3://a/b", "file:///a/b", false},
-		{"s3://a/b?endpoint=http://h:1", "s3://a/b?endpoint=http://h:2", false},
-		{"s3://a/b?endpoint=http://h:1&region=x", "s3://a/b?region=y&endpoint=http://h:1", true},
-		{"s3://a/b?endpoint=http://h:1", "s3://a/b", true},
-	} {
-		one, err := ParseBacking(c.one)
-		other, err2 := ParseBacking(c.other)
-		if err = errors.Join(err, err2); err != nil {
-			t.Fatal(err)
-		}
-		if one.Overlaps(other) != c.want || other.Overlaps(one) != c.want {
-			t.Errorf("%s overlaps %s: %v, %v; want %v", c.one, c.other, one.Overlaps(other), other.Overlaps(one), c.want)
-		}
-	}
-}
-
-func TestParseBacking(t *testing.T) {
-	b, err := ParseBacking("s3://bucket/a/b/?endpoint=http://127.0.0.1:1")
-	if err != nil || b.Bucket != "bucket" || b.Prefix != "a/b" || b.Query.Get("endpoint") != "http://127.0.0.1:1" {
-		t.Errorf("%+v %v", b, err)
-	}
-	b, err = ParseBacking("file:///lustre/me/")
-	if err != nil || b.Path != "/lustre/me" {
-		t.Errorf("%+v %v", b, err)
-	}
-	for _, bad := range []string{
-		"", "/plain", "file://host/x", "file:relative", "file:///", "ftp://x/y", "s3:///x", "s3://user:pw@b/x",
-		"s3://b/../x", "file:///a?x=1", "s3://b/x#f", "s3://b:80/x", "://", "s3://b/%zz",
-	} {
-		if _, err := ParseBacking(bad); !errors.Is(err, Invalid) {
-			t.Errorf("%q: %v", bad, err)
-		}
-	}
-}
-
 func TestErrorKinds(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -185,23 +137,6 @@ func FuzzSplitPath(f *testing.F) {
 			if CheckName(n) != nil {
 				t.Fatalf("%q let %q pass", s, n)
 			}
-		}
-	})
-}
-
-func FuzzParseBacking(f *testing.F) {
-	f.Add("file:///a/b")
-	f.Add("s3://b/p?region=x")
-	f.Fuzz(func(t *testing.T, s string) {
-		b, err := ParseBacking(s)
-		if err != nil {
-			return
-		}
-		if b.Scheme == "file" && (!strings.HasPrefix(b.Path, "/") || strings.Contains(b.Path+"/", "/../")) {
-			t.Fatalf("%q: path %q", s, b.Path)
-		}
-		if b.Scheme == "s3" && b.Bucket == "" {
-			t.Fatalf("%q: no bucket", s)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package bb
 
 import (
 	"fmt"
-	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -126,63 +125,6 @@ func (a Address) String() string { return Scheme + "://" + a.Buffer + "/" + a.Pa
 // Join returns the address of name below a.
 func (a Address) Join(name string) Address {
 	return Address{Buffer: a.Buffer, Path: path.Join(a.Path, name)}
-}
-
-// Backing is the parsed form of a backing URL.
-type Backing struct {
-	Scheme string // "file" or "s3"
-	Path   string // of file: an absolute, clean path
-	Bucket string // of s3
-	Prefix string // of s3: without leading or trailing slash; may be empty
-	Query  url.Values
-}
-
-// Overlaps reports whether two backings are one place, or one of them lies below the other.
-// Of stores of objects the bucket and the endpoint count; one without an endpoint is like any other.
-func (b Backing) Overlaps(o Backing) bool {
-	one, other := b.Query.Get("endpoint"), o.Query.Get("endpoint")
-	return b.Scheme == o.Scheme && b.Bucket == o.Bucket && (one == other || one == "" || other == "") &&
-		Overlaps(b.Path+b.Prefix, o.Path+o.Prefix)
-}
-
-// ParseBacking reads file:///path or s3://bucket/prefix?endpoint=…&region=….
-func ParseBacking(s string) (Backing, error) {
-	invalid := func(reason string) (Backing, error) {
-		return Backing{}, E(Invalid, "backing", fmt.Sprintf("%q", s), reason).
-			WithRemedy("write file:///path or s3://bucket/prefix")
-	}
-	u, err := url.Parse(s)
-	if err != nil {
-		return invalid("is not a URL")
-	}
-	if u.User != nil || u.Fragment != "" {
-		return invalid("must hold neither credentials nor a fragment")
-	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return invalid("has a malformed query")
-	}
-	switch u.Scheme {
-	case "file":
-		if u.Host != "" || !strings.HasPrefix(u.Path, "/") || path.Clean(u.Path) == "/" {
-			return invalid("needs an absolute path below the root directory and no host")
-		}
-		if strings.ContainsRune(u.Path, 0) || len(query) > 0 {
-			return invalid("has a NUL byte or a query")
-		}
-		return Backing{Scheme: "file", Path: path.Clean(u.Path)}, nil
-	case "s3":
-		prefix, err := CleanPath(u.Path)
-		if err != nil {
-			return Backing{}, err
-		}
-		if u.Host == "" || u.Port() != "" {
-			return invalid("names no bucket")
-		}
-		return Backing{Scheme: "s3", Bucket: u.Host, Prefix: prefix, Query: query}, nil
-	default:
-		return invalid("has an unknown scheme")
-	}
 }
 
 // Printable returns a name as `ls -b` prints it, but for spaces, which stay: what would end

@@ -122,7 +122,7 @@ func (r *Run) folder() (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case where.Scheme != "file":
+	case !where.IsDirectory():
 		return "", measure.Cannot("an object store needs its keys")
 	case !r.local:
 		return "", measure.Cannot("its folder is the daemon's, on another machine")

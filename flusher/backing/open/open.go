@@ -22,7 +22,13 @@ import (
 
 // Options configures the adaptors and wrappers.
 type Options struct {
-	Owner    backing.Owner // given to the adaptors
+	Owner backing.Owner // given to the adaptors
+	// Mark is kept with directories that the store makes: DirOptions.Keep then concerns those without
+	// it. "": none is.
+	Mark string
+	// Changed is called with the name of a confirmed object that a request which was carried out late has
+	// overwritten or removed. It may be called concurrently. Nil: nobody puts it again.
+	Changed  func(name string)
 	POSIX    posix.Options
 	S3       s3.Options
 	Retry    retry.Options
@@ -82,7 +88,7 @@ func Open(ctx context.Context, url string, opts Options) (backing.Store, error) 
 // URL says all there is. It returns when ctx ends.
 func Identify(ctx context.Context, url string, opts Options) (string, error) {
 	where, err := bb.ParseBacking(url)
-	if err != nil || where.Scheme != "file" {
+	if err != nil || !where.IsDirectory() {
 		return "", err
 	}
 	if opts.byWorker() {
@@ -104,7 +110,7 @@ func Identify(ctx context.Context, url string, opts Options) (string, error) {
 func adaptor(ctx context.Context, where bb.Backing, opts Options) (backing.Store, error) {
 	switch where.Scheme {
 	case "file":
-		opts.POSIX.Owner = opts.Owner
+		opts.POSIX.Owner, opts.POSIX.Mark = opts.Owner, opts.Mark
 		if opts.byWorker() {
 			store, err := asuser.Open(ctx, opts.Workers, opts.User, where.Path, opts.POSIX)
 			if err != nil {
@@ -124,7 +130,7 @@ func adaptor(ctx context.Context, where bb.Backing, opts Options) (backing.Store
 		}
 		return detach.Wrap(store, calls), nil
 	case "s3":
-		opts.S3.Owner = opts.Owner
+		opts.S3.Owner, opts.S3.Mark, opts.S3.Changed = opts.Owner, opts.Mark, opts.Changed
 		return s3.Open(where, opts.S3)
 	default:
 		return nil, bb.E(bb.Unsupported, "open backing", where.Scheme, "no adaptor knows this scheme")

@@ -1,0 +1,150 @@
+package bb
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// backingKind is what the code has to know of a kind of stores, apart from how it is opened.
+type backingKind struct {
+	scheme    string
+	directory bool // a directory of the nodes; otherwise a service, with buckets
+	flat      bool
+	access    BackingAccess
+}
+
+// backingKinds are the kinds of stores. What opens them is package flusher/backing/open; nothing else
+// compares schemes.
+var backingKinds = []backingKind{
+	{scheme: "file", directory: true, access: AccessAsUser},
+	{scheme: "s3", flat: true, access: AccessByRules},
+}
+
+// backingKindOf returns the row of a scheme. An unknown one has none of the properties, and
+// is for root alone.
+func backingKindOf(scheme string) (backingKind, bool) {
+	for _, k := range backingKinds {
+		if k.scheme == scheme {
+			return k, true
+		}
+	}
+	return backingKind{}, false
+}
+
+// BackingAccess is the way in which it is decided whether a user may have a daemon use a store.
+type BackingAccess uint8
+
+// The ways. The zero value is that of a kind for which nothing else is written down.
+const (
+	AccessRootOnly BackingAccess = iota // root and the daemon's user may use it, others may not
+	AccessAsUser                        // the store is reached with the user's rights, and the kernel decides
+	AccessByRules                       // the daemon reaches it; the administrator's rules decide (bbd/storerules)
+)
+
+// Backing is the parsed form of a backing URL.
+type Backing struct {
+	Scheme string     // "file" or "s3"
+	Path   string     // of a directory: absolute and clean
+	Bucket string     // of a service
+	Prefix string     // of a service: without leading or trailing slash; may be empty
+	Query  url.Values // of a service
+
+	query string // Query as it was written, with its question mark
+}
+
+// ParseBacking reads file:///path or s3://bucket/prefix?endpoint=…&region=….
+func ParseBacking(s string) (Backing, error) {
+	invalid := func(reason string) (Backing, error) {
+		return Backing{}, E(Invalid, "backing", fmt.Sprintf("%q", s), reason).
+			WithRemedy("write file:///path or s3://bucket/prefix")
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return invalid("is not a URL")
+	}
+	if u.User != nil || u.Fragment != "" {
+		return invalid("must hold neither credentials nor a fragment")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return invalid("has a malformed query")
+	}
+	kind, known := backingKindOf(u.Scheme)
+	if !known {
+		return invalid("has an unknown scheme")
+	}
+	if kind.directory {
+		if u.Host != "" || !strings.HasPrefix(u.Path, "/") || path.Clean(u.Path) == "/" {
+			return invalid("needs an absolute path below the root directory and no host")
+		}
+		if strings.ContainsRune(u.Path, 0) || len(query) > 0 {
+			return invalid("has a NUL byte or a query")
+		}
+		return Backing{Scheme: u.Scheme, Path: path.Clean(u.Path)}, nil
+	}
+	prefix, err := CleanPath(u.Path)
+	if err != nil {
+		return Backing{}, err
+	}
+	if u.Host == "" || u.Port() != "" {
+		return invalid("names no bucket")
+	}
+	b := Backing{Scheme: u.Scheme, Bucket: u.Host, Prefix: prefix, Query: query}
+	if i := strings.IndexByte(s, '?'); i >= 0 {
+		b.query = s[i:]
+	}
+	return b, nil
+}
+
+// IsDirectory reports whether the store is the directory Path of the nodes; otherwise it is a service.
+func (b Backing) IsDirectory() bool { k, _ := backingKindOf(b.Scheme); return k.directory }
+
+// IsFlat reports whether the store keeps unfinished work of all names in one place, not in directories.
+func (b Backing) IsFlat() bool { k, _ := backingKindOf(b.Scheme); return k.flat }
+
+// Access returns the way in which it is decided whether a user may use the store.
+func (b Backing) Access() BackingAccess { k, _ := backingKindOf(b.Scheme); return k.access }
+
+// Endpoint returns the endpoint that the URL of a service names; "": the site's, or none.
+func (b Backing) Endpoint() string { return b.Query.Get("endpoint") }
+
+// Overlaps reports whether two backings are one place, or one of them lies below the other.
+// Of stores of objects the bucket and the endpoint count; one without an endpoint is like any other.
+func (b Backing) Overlaps(o Backing) bool {
+	one, other := b.Endpoint(), o.Endpoint()
+	return b.Scheme == o.Scheme && b.Bucket == o.Bucket && (one == other || one == "" || other == "") &&
+		Overlaps(b.Path+b.Prefix, o.Path+o.Prefix)
+}
+
+// Split returns the URL of the directory or prefix above the last name, and that name, which may be a
+// file's or a directory's. A directory that lies right below "/" is not split: name is "".
+func (b Backing) Split() (parent, name string) {
+	if b.IsDirectory() {
+		dir, name := path.Split(b.Path)
+		if dir == "/" {
+			return b.Scheme + "://" + b.Path, ""
+		}
+		return b.Scheme + "://" + strings.TrimSuffix(dir, "/"), name
+	}
+	dir, name := path.Split(b.Prefix)
+	return b.Scheme + "://" + b.Bucket + "/" + strings.TrimSuffix(dir, "/") + b.query, name
+}
+
+// Object returns a text that tells an object from every other one, whatever URL it was named by. Name is
+// below the directory or prefix that Split returns; "": the object of the URL itself.
+func (b Backing) Object(name string) string {
+	if b.IsDirectory() {
+		if name != "" {
+			return path.Dir(b.Path) + "/" + name
+		}
+		return b.Path
+	}
+	if name != "" {
+		name = path.Join(path.Dir(b.Prefix), name)
+	} else {
+		name = b.Prefix
+	}
+	return b.Scheme + "://" + b.Bucket + "/" + b.Endpoint() + "/" + name
+}

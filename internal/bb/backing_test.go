@@ -1,0 +1,139 @@
+package bb
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestParseBacking(t *testing.T) {
+	b, err := ParseBacking("s3://bucket/a/b/?endpoint=http://127.0.0.1:1")
+	if err != nil || b.Bucket != "bucket" || b.Prefix != "a/b" || b.Query.Get("endpoint") != "http://127.0.0.1:1" {
+		t.Errorf("%+v %v", b, err)
+	}
+	b, err = ParseBacking("file:///lustre/me/")
+	if err != nil || b.Path != "/lustre/me" {
+		t.Errorf("%+v %v", b, err)
+	}
+	for _, bad := range []string{
+		"", "/plain", "file://host/x", "file:relative", "file:///", "ftp://x/y", "s3:///x", "s3://user:pw@b/x",
+		"s3://b/../x", "file:///a?x=1", "s3://b/x#f", "s3://b:80/x", "://", "s3://b/%zz",
+	} {
+		if _, err := ParseBacking(bad); !errors.Is(err, Invalid) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestBackingsOverlap(t *testing.T) {
+	for _, c := range []struct {
+		one, other string
+		want       bool
+	}{
+		{"file:///a/b", "file:///a/b/", true},
+		{"file:///a/b", "file:///a/b/c", true},
+		{"file:///a/b/c/..", "file:///a/b", true},
+		{"file:///a/b", "file:///a/bc", false},
+		{"file:///a/b", "file:///a/c", false},
+		{"s3://a/b", "s3://a/b/c", true},
+		{"s3://a", "s3://a/b", true},
+		{"s3://a/b", "s3://c/b", false},
+		{"s3://a/b", "file:///a/b", false},
+		{"s3://a/b?endpoint=http://h:1", "s3://a/b?endpoint=http://h:2", false},
+		{"s3://a/b?endpoint=http://h:1&region=x", "s3://a/b?region=y&endpoint=http://h:1", true},
+		{"s3://a/b?endpoint=http://h:1", "s3://a/b", true},
+	} {
+		one, err := ParseBacking(c.one)
+		other, err2 := ParseBacking(c.other)
+		if err = errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		if one.Overlaps(other) != c.want || other.Overlaps(one) != c.want {
+			t.Errorf("%s overlaps %s: %v, %v; want %v", c.one, c.other, one.Overlaps(other), other.Overlaps(one), c.want)
+		}
+	}
+}
+
+func FuzzParseBacking(f *testing.F) {
+	f.Add("file:///a/b")
+	f.Add("s3://b/p?region=x")
+	f.Fuzz(func(t *testing.T, s string) {
+		b, err := ParseBacking(s)
+		if err != nil {
+			return
+		}
+		if b.Scheme == "file" && (!strings.HasPrefix(b.Path, "/") || strings.Contains(b.Path+"/", "/../")) {
+			t.Fatalf("%q: path %q", s, b.Path)
+		}
+		if b.Scheme == "s3" && b.Bucket == "" {
+			t.Fatalf("%q: no bucket", s)
+		}
+	})
+}
+
+// TestKinds: a kind without a row has no property, and is for root alone.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for scheme, want := range map[string]struct {
+		directory, flat bool
+		access          BackingAccess
+	}{
+		"file":   {true, false, AccessAsUser},
+		"s3":     {false, true, AccessByRules},
+		"memory": {false, false, AccessRootOnly},
+		"":       {false, false, AccessRootOnly},
+	} {
+		b := Backing{Scheme: scheme}
+		if b.IsDirectory() != want.directory || b.IsFlat() != want.flat || b.Access() != want.access {
+			t.Errorf("%q: directory %v, flat %v, access %d; want %+v", scheme, b.IsDirectory(), b.IsFlat(), b.Access(), want)
+		}
+	}
+}
+
+// TestSplit: a store is opened at the directory above the last name of a URL.
+func TestSplit(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string][2]string{
+		"file:///data/in":  {"file:///data", "in"},
+		"file:///data/in/": {"file:///data", "in"},
+		"file:///data":     {"file:///data", ""},
+		"s3://bucket/a/b":  {"s3://bucket/a", "b"},
+		"s3://bucket/a/":   {"s3://bucket/", "a"},
+		"s3://bucket/a?endpoint=http://127.0.0.1:9": {"s3://bucket/?endpoint=http://127.0.0.1:9", "a"},
+	} {
+		where, err := ParseBacking(url)
+		if err != nil {
+			t.Fatalf("%s: %v", url, err)
+		}
+		if root, name := where.Split(); root != want[0] || name != want[1] {
+			t.Errorf("%s: %q and %q, want %q", url, root, name, want)
+		}
+	}
+}
+
+// TestObject: two URLs name one object if and only if it is the same one, whatever the root.
+func TestObject(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		a, b string
+		same bool
+	}{
+		"one file by two roots":   {objectOf(t, "file:///data/in", "in/f"), objectOf(t, "file:///data/in", "") + "/f", true},
+		"two files":               {objectOf(t, "file:///data/in", "in/f"), objectOf(t, "file:///data/in", "in/g"), false},
+		"one object by two roots": {objectOf(t, "s3://b/p/q", "q/f"), objectOf(t, "s3://b/p/q", "") + "/f", true},
+		"two buckets":             {objectOf(t, "s3://b/p", "f"), objectOf(t, "s3://c/p", "f"), false},
+		"two endpoints":           {objectOf(t, "s3://b/p?endpoint=http://one", "f"), objectOf(t, "s3://b/p?endpoint=http://two", "f"), false},
+	} {
+		if (c.a == c.b) != c.same {
+			t.Errorf("%s: %q and %q", name, c.a, c.b)
+		}
+	}
+}
+
+func objectOf(t *testing.T, url, name string) string {
+	where, err := ParseBacking(url)
+	if err != nil {
+		t.Fatalf("%s: %v", url, err)
+	}
+	return where.Object(name)
+}
