@@ -27,6 +27,12 @@ func (s *Pool) site() storerules.Site {
 	return storerules.Site{Endpoint: cmp.Or(s.o.Open.S3.Endpoint, s3.DefaultEndpoint), CA: s.o.Open.S3.CAFile}
 }
 
+// denied is the error for a kind of stores that has no rules for users.
+func denied(where bb.Backing) error {
+	return access.Denied("backing", where.Scheme+":", "use stores of this kind, which are for root and the daemon's user").
+		WithRemedy("choose a store of another kind")
+}
+
 // mayUse reports whether a user may have the daemon use a store.
 func (s *Pool) mayUse(c access.Caller, where bb.Backing) error {
 	_, err := s.use(c, where)
@@ -35,8 +41,11 @@ func (s *Pool) mayUse(c access.Caller, where bb.Backing) error {
 
 // use is mayUse that returns what the URL of an object store asks for.
 func (s *Pool) use(c access.Caller, where bb.Backing) (use storerules.Use, err error) {
-	if where.Access() != bb.AccessByRules || c.System {
+	switch access := where.Access(); {
+	case access == bb.AccessAsUser || c.System:
 		return use, nil
+	case access != bb.AccessByRules:
+		return use, denied(where)
 	}
 	site := s.site()
 	if use, err = storerules.UseOf(where, site); err != nil {

@@ -292,12 +292,12 @@ func (s *Pool) Probe(ctx context.Context, c access.Caller, spec bb.Buffer, where
 			return "", held, err
 		}
 	}
+	if err := s.mayUse(c, where); err != nil { // the caller is not always the buffer's owner
+		return "", held, err
+	}
 	o := s.o.Open
 	o.User, o.Calls = ownerOf(&spec), s.callsTo(spec.Backing)
 	if spec.BackingID, err = open.Identify(ctx, spec.Backing, o); err != nil {
-		return "", held, err
-	}
-	if err := s.mayUse(c, where); err != nil { // the caller is not always the buffer's owner
 		return "", held, err
 	}
 	store, err := s.openStore(ctx, spec, nil)
