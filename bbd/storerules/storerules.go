@@ -49,14 +49,8 @@ type Use struct {
 
 // UseOf reads a backing URL of an object store.
 func UseOf(where bb.Backing, site Site) (Use, error) {
-	get := func(key string) string {
-		if all := where.Query[key]; len(all) > 0 {
-			return all[len(all)-1]
-		}
-		return ""
-	}
-	u := Use{Bucket: where.Bucket, Profile: get("profile"), CA: get("ca"), Own: get("credentials") != ""}
-	endpoint := get("endpoint")
+	u := Use{Bucket: where.Bucket, Profile: where.Param("profile"), CA: where.Param("ca"), Own: where.Param("credentials") != ""}
+	endpoint := where.Endpoint()
 	if endpoint == "" {
 		endpoint = site.Endpoint
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -215,7 +214,7 @@ files that are there get the mode too; directories of other users stay as they a
 // storeURL is the URL of a store that is given as one, or as an absolute path.
 func storeURL(s string) string {
 	if strings.HasPrefix(s, "/") {
-		return (&url.URL{Scheme: "file", Path: s}).String()
+		return bb.DirectoryURL(s)
 	}
 	return s
 }

@@ -107,8 +107,16 @@ func (b Backing) IsFlat() bool { k, _ := backingKindOf(b.Scheme); return k.flat 
 // Access returns the way in which it is decided whether a user may use the store.
 func (b Backing) Access() BackingAccess { k, _ := backingKindOf(b.Scheme); return k.access }
 
+// Param returns a parameter of the URL of a service: of several the last, as adaptors do; "": there is none.
+func (b Backing) Param(key string) string {
+	if all := b.Query[key]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return ""
+}
+
 // Endpoint returns the endpoint that the URL of a service names; "": the site's, or none.
-func (b Backing) Endpoint() string { return b.Query.Get("endpoint") }
+func (b Backing) Endpoint() string { return b.Param("endpoint") }
 
 // Overlaps reports whether two backings are one place, or one of them lies below the other.
 // Of stores of objects the bucket and the endpoint count; one without an endpoint is like any other.
@@ -124,13 +132,17 @@ func (b Backing) Split() (parent, name string) {
 	if b.IsDirectory() {
 		dir, name := path.Split(b.Path)
 		if dir == "/" {
-			return b.Scheme + "://" + b.Path, ""
+			return DirectoryURL(b.Path), ""
 		}
-		return b.Scheme + "://" + strings.TrimSuffix(dir, "/"), name
+		return DirectoryURL(strings.TrimSuffix(dir, "/")), name
 	}
 	dir, name := path.Split(b.Prefix)
-	return b.Scheme + "://" + b.Bucket + "/" + strings.TrimSuffix(dir, "/") + b.query, name
+	u := url.URL{Scheme: b.Scheme, Host: b.Bucket, Path: "/" + strings.TrimSuffix(dir, "/")}
+	return u.String() + b.query, name
 }
+
+// DirectoryURL returns the backing URL of a directory of the nodes, an absolute path.
+func DirectoryURL(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }
 
 // Object returns a text that tells an object from every other one, whatever URL it was named by. Name is
 // below the directory or prefix that Split returns; "": the object of the URL itself.

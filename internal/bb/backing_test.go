@@ -42,6 +42,9 @@ func TestBackingsOverlap(t *testing.T) {
 		{"s3://a/b?endpoint=http://h:1", "s3://a/b?endpoint=http://h:2", false},
 		{"s3://a/b?endpoint=http://h:1&region=x", "s3://a/b?region=y&endpoint=http://h:1", true},
 		{"s3://a/b?endpoint=http://h:1", "s3://a/b", true},
+		// The last of several endpoints is the one that is used.
+		{"s3://a/b?endpoint=http://h:1&endpoint=http://h:2", "s3://a/b?endpoint=http://h:2", true},
+		{"s3://a/b?endpoint=http://h:1&endpoint=http://h:2", "s3://a/b?endpoint=http://h:1", false},
 	} {
 		one, err := ParseBacking(c.one)
 		other, err2 := ParseBacking(c.other)
@@ -100,6 +103,11 @@ func TestSplit(t *testing.T) {
 		"s3://bucket/a/b":  {"s3://bucket/a", "b"},
 		"s3://bucket/a/":   {"s3://bucket/", "a"},
 		"s3://bucket/a?endpoint=http://127.0.0.1:9": {"s3://bucket/?endpoint=http://127.0.0.1:9", "a"},
+		// What means something in a URL is escaped in the parent's, too.
+		"file:///a%25b%3Fc/in": {"file:///a%25b%3Fc", "in"},
+		"file:///a%23b":        {"file:///a%23b", ""},
+		"s3://bucket/50%25/x":  {"s3://bucket/50%25", "x"},
+		"s3://bucket/a%3Fb/x":  {"s3://bucket/a%3Fb", "x"},
 	} {
 		where, err := ParseBacking(url)
 		if err != nil {
@@ -107,6 +115,8 @@ func TestSplit(t *testing.T) {
 		}
 		if root, name := where.Split(); root != want[0] || name != want[1] {
 			t.Errorf("%s: %q and %q, want %q", url, root, name, want)
+		} else if _, err := ParseBacking(root); err != nil {
+			t.Errorf("%s: %v", url, err)
 		}
 	}
 }

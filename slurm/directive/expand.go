@@ -1,7 +1,6 @@
 package directive
 
 import (
-	"net/url"
 	"strings"
 
 	"forebay/internal/bb"
@@ -154,7 +153,7 @@ func storeURL(text string, v *Vars, expanded bool) (string, error) {
 		if strings.ContainsRune(path, 0) {
 			return "", bb.E(bb.Invalid, "store", path, "holds a NUL byte")
 		}
-		text = (&url.URL{Scheme: "file", Path: path}).String()
+		text = bb.DirectoryURL(path)
 	}
 	if _, err := bb.ParseBacking(text); err != nil {
 		return "", err
