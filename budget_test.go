@@ -38,7 +38,6 @@ var overBudget = map[string]over{
 	"lines of flusher/backing/asuser":   {3500, ""},
 	"lines of flusher/backing/posix":    {2400, ""},
 	"lines of flusher/backing/s3":       {2500, ""},
-	"lines of meta/gossip":              {2100, ""},
 	"lines of meta/kv":                  {3100, ""},
 	"lines of meta/namespace":           {2800, ""},
 	"struct bbd/status.Buffer":          {24, "a record, a field for each stored or printed value"},

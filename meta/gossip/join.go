@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"forebay/internal/bb"
+	"forebay/meta/gossip/hostlist"
 )
 
 const (
@@ -52,7 +53,7 @@ func parseSources(s string) ([]source, error) {
 			return nil, bad(s, "has no port")
 		}
 		if list != "" {
-			if _, err := Hosts(list); err != nil {
+			if _, err := hostlist.Expand(list); err != nil {
 				return nil, err
 			}
 		}
@@ -88,7 +89,7 @@ func (s source) expand() ([]string, error) {
 		if list == "" {
 			list = os.Getenv("SLURM_JOB_NODELIST")
 		}
-		names, err := Hosts(list)
+		names, err := hostlist.Expand(list)
 		for i := range names {
 			names[i] = joinAddress(names[i], s.port)
 		}

@@ -1,9 +1,7 @@
-package gossip
+package hostlist
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +9,7 @@ import (
 	"forebay/internal/bb"
 )
 
-func TestHosts(t *testing.T) {
+func TestExpand(t *testing.T) {
 	for list, want := range map[string]string{
 		"n1":                                 "n1",
 		"n1,n2,n1":                           "n1 n2",
@@ -24,7 +22,7 @@ func TestHosts(t *testing.T) {
 		"x[1,1,1]":                           "x1",
 		"big[00000-00001,00100,09999-10000]": "big00000 big00001 big00100 big09999 big10000",
 	} {
-		got, err := Hosts(list)
+		got, err := Expand(list)
 		if err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%s: got %v, %v", list, got, err)
 		}
@@ -33,18 +31,18 @@ func TestHosts(t *testing.T) {
 		"", ",", "n1,", "n[", "n]", "n[1", "n[]", "n[1-]", "n[-1]", "n[3-1]", "n[a-b]", "n[1,]", "n[[1]]", "n[1]]", "n 1",
 		"n[0-65536]", "n[0-999][0-999]", "n[1-99999999999999999999]", "ü", strings.Repeat("n", 256), "n[0000000000001-2]",
 	} {
-		if got, err := Hosts(list); !errors.Is(err, bb.Invalid) {
+		if got, err := Expand(list); !errors.Is(err, bb.Invalid) {
 			t.Errorf("%s: got %v, %v", list, got, err)
 		}
 	}
 }
 
-func FuzzHosts(f *testing.F) {
+func FuzzExpand(f *testing.F) {
 	for _, s := range []string{"n[001-003,7],gpu1[0-1]-ib", "n[0-999][0-999]", "[", "n[1-", "a,b"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, list string) {
-		names, err := Hosts(list)
+		names, err := Expand(list)
 		if err != nil {
 			return
 		}
@@ -56,42 +54,9 @@ func FuzzHosts(f *testing.F) {
 				t.Fatalf("name %q", n)
 			}
 		}
-		again, err := Hosts(strings.Join(names, ","))
+		again, err := Expand(strings.Join(names, ","))
 		if err != nil || !slices.Equal(again, names) {
 			t.Fatalf("%v became %v: %v", names, again, err)
 		}
 	})
-}
-
-func TestSources(t *testing.T) {
-	t.Setenv("SLURM_JOB_NODELIST", "job[1-2]")
-	file := filepath.Join(t.TempDir(), "members")
-	text := "# members\na:1 # one\n\n dns:b:2,c:3\nslurm:n[1-2]:4\nnonsense\nfile:/etc/passwd\nd:5"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for join, want := range map[string]string{
-		"a:1, b:2":          "a:1 b:2",
-		"[::1]:7":           "[::1]:7",
-		"dns:members.org:7": "members.org:7",
-		"slurm:n[1-2,4]:7":  "n1:7 n2:7 n4:7",
-		"slurm:7":           "job1:7 job2:7",
-		"file:" + file:      "a:1 b:2 c:3 n1:4 n2:4 d:5",
-	} {
-		sources, err := parseSources(join)
-		if err != nil {
-			t.Error(err)
-		}
-		var got []string
-		for _, s := range sources {
-			addresses, err := s.expand()
-			if (err != nil) != (s.kind == "file") {
-				t.Errorf("%s: %v", join, err)
-			}
-			got = append(got, addresses...)
-		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%s: got %v, want %s", join, got, want)
-		}
-	}
 }

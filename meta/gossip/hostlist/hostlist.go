@@ -1,4 +1,6 @@
-package gossip
+// Package hostlist expands lists of hosts as Slurm writes them. It is pure: it must never ask a resolver, or
+// Slurm.
+package hostlist
 
 import (
 	"fmt"
@@ -11,10 +13,10 @@ import (
 // maxHosts bounds what one list may name: Slurm's own limit on nodes is as large.
 const maxHosts = 1 << 16
 
-// Hosts expands a list of hosts as Slurm writes it (SLURM_JOB_NODELIST), such as
+// Expand reads a list of hosts as Slurm writes it (SLURM_JOB_NODELIST), such as
 // "n[001-003,7],gpu1[0-1]-ib", into names, each once, in the list's order. Numbers
 // are padded to the width of their range's first.
-func Hosts(list string) ([]string, error) {
+func Expand(list string) ([]string, error) {
 	h := hosts{list: list, seen: map[string]bool{}}
 	parts, ok := splitTop(list)
 	if !ok {
