@@ -36,7 +36,6 @@ var overBudget = map[string]over{
 	"lines of cmd/bbmount":              {2300, ""},
 	"lines of flusher":                  {3700, ""},
 	"lines of flusher/backing/asuser":   {3500, ""},
-	"lines of flusher/backing/posix":    {2400, ""},
 	"lines of flusher/backing/s3":       {2500, ""},
 	"lines of meta/kv":                  {3100, ""},
 	"lines of meta/namespace":           {2800, ""},

@@ -64,6 +64,9 @@ var layers = []struct {
 
 	{"flusher/plan", []string{"internal/bb"}},
 	{"flusher/codec", []string{"internal/..."}},
+	{"flusher/backing/posix/fileio", nil},
+	{"flusher/backing/posix/lustre", nil},
+	{"flusher/backing/posix/identity", []string{"flusher/backing/posix/lustre"}},
 	{"flusher/backing/...", []string{"flusher/backing/...", "internal/..."}},
 	{"flusher/...", []string{"flusher/...", "internal/..."}},
 

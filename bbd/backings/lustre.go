@@ -9,6 +9,7 @@ import (
 	"forebay/bbd/lockrank"
 	"forebay/flusher/backing/detach"
 	"forebay/flusher/backing/posix"
+	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/lockorder"
 )
 
@@ -16,7 +17,7 @@ import (
 type Lustre struct {
 	// Is reports whether the identity of a backing is that of a directory on Lustre; nil: posix.OnLustre.
 	Is func(backingID string) bool
-	// Check returns the output of "lfs check servers"; nil: posix.CheckServers. It may hang.
+	// Check returns the output of "lfs check servers"; nil: lustre.CheckServers. It may hang.
 	Check func(ctx context.Context) ([]byte, error)
 }
 
@@ -73,7 +74,7 @@ func (s *Pool) stepTargets(wanted bool, now time.Time) {
 func (s *Pool) askTargets(asked time.Time) {
 	t, check := &s.targets, s.o.Lustre.Check
 	if check == nil {
-		check = posix.CheckServers
+		check = lustre.CheckServers
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, targetsPatience)
 	defer cancel()
@@ -81,7 +82,7 @@ func (s *Pool) askTargets(asked time.Time) {
 	if err != nil {
 		return // no lfs, or it hangs, too
 	}
-	names := posix.SilentTargets(out)
+	names := lustre.SilentTargets(out)
 	t.mu.Lock()
 	current := t.asked.Equal(asked)
 	changed := current && !slices.Equal(names, t.names)

@@ -25,7 +25,7 @@ import (
 	"forebay/cmd/bbd/notify"
 	"forebay/cmd/bbd/privilege"
 	"forebay/flusher/backing/asuser"
-	"forebay/flusher/backing/posix"
+	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
 	"forebay/meta"
 	"forebay/meta/embedded"
@@ -369,11 +369,11 @@ func storeRules(stores []config.Store) []storerules.Rule {
 }
 
 // layouts turns rows that say below which size they hold into rows that say from which.
-func layouts(stripes []config.Stripe) []posix.Layout {
-	rows := make([]posix.Layout, 0, len(stripes))
+func layouts(stripes []config.Stripe) []lustre.Layout {
+	rows := make([]lustre.Layout, 0, len(stripes))
 	var from int64
 	for _, s := range stripes {
-		rows = append(rows, posix.Layout{MinSize: from, Count: s.Count, StripeSize: s.Size.Bytes})
+		rows = append(rows, lustre.Layout{MinSize: from, Count: s.Count, StripeSize: s.Size.Bytes})
 		from = s.Below.Bytes
 	}
 	return rows

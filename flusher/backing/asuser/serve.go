@@ -15,6 +15,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix"
+	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
 )
 
@@ -23,7 +24,7 @@ type openOptions struct {
 	Root     []byte // bytes, since a path in it need be no text
 	Instance bb.InstanceID
 	Life     uint64
-	Layouts  []posix.Layout
+	Layouts  []lustre.Layout
 	Mark     string
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/posix"
+	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
 )
 
@@ -25,7 +26,7 @@ type Store struct {
 	w       *Workers
 	key     key
 	owner   backing.Owner
-	layouts []posix.Layout
+	layouts []lustre.Layout
 	mark    string
 
 	mu   sync.Mutex

@@ -3,14 +3,13 @@ package posix
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/fileio"
 	"forebay/internal/bb"
 	"forebay/internal/checksum"
 )
@@ -22,44 +21,8 @@ import (
 
 const (
 	directMin = 4 << 20 // bytes of the smallest file that is written so
-	blockSize = 1 << 20
-	maxBlocks = 16   // of all stores of this process
-	alignment = 4096 // of offset and length: enough for all disks in use
+	alignment = 4096    // of offset and length: enough for all disks in use
 )
-
-// blocks are the aligned buffers.
-var blocks = struct {
-	sync.Mutex
-	made int
-	free chan []byte
-}{free: make(chan []byte, maxBlocks)}
-
-// takeBlock waits for a buffer of blockSize bytes.
-func takeBlock(ctx context.Context) ([]byte, error) {
-	select {
-	case b := <-blocks.free:
-		return b, nil
-	default:
-	}
-	blocks.Lock()
-	if blocks.made < maxBlocks {
-		b, err := unix.Mmap(-1, 0, blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANONYMOUS|unix.MAP_PRIVATE)
-		if err == nil {
-			blocks.made++
-		}
-		blocks.Unlock()
-		return b, err
-	}
-	blocks.Unlock()
-	select {
-	case b := <-blocks.free:
-		return b, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func giveBlock(b []byte) { blocks.free <- b }
 
 // openDirect opens a file again for writing past the page cache; nil if that is not
 // worth it, or not possible.
@@ -77,32 +40,16 @@ func (s *Store) openDirect(root *os.Root, temp string, size int64) *os.File {
 	return f
 }
 
-// allocate makes the file as long as it will be: writes that lengthen a file exclude
-// each other. A full disk is found out now.
-func allocate(f *os.File, size int64) error {
-	err := unix.EINTR
-	for err == unix.EINTR {
-		err, _ = unix.Fallocate(int(f.Fd()), 0, 0, size).(unix.Errno)
-	}
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
-		return f.Truncate(size)
-	}
-	if err != 0 {
-		return &fs.PathError{Op: "fallocate", Path: f.Name(), Err: err}
-	}
-	return nil
-}
-
 // writePartDirect writes a range of the source, block by block.
 func (p *Pending) writePartDirect(ctx context.Context, src backing.Source, off, n int64) (sum uint64, err error) {
-	block, err := takeBlock(ctx)
+	block, err := fileio.TakeBlock(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer giveBlock(block)
+	defer fileio.GiveBlock(block)
 	var pieces [][]byte
 	for end := off + n; off < end; {
-		b := block[:min(blockSize, end-off)]
+		b := block[:min(fileio.BlockSize, end-off)]
 		if pieces, err = backing.Pieces(p.name, src, pieces[:0], off, int64(len(b))); err != nil {
 			return 0, err
 		}

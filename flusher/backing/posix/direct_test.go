@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/fileio"
 )
 
 // Large files arrive whole with and without O_DIRECT, whatever their size is a multiple
@@ -27,7 +28,7 @@ func TestDirect(t *testing.T) {
 			}
 			s.buffered.Store(buffered)
 			var wg sync.WaitGroup
-			for i, size := range []int{directMin, directMin + 1, directMin + alignment, 9<<20 - 1, 8<<20 + blockSize + 513, 6 << 20} {
+			for i, size := range []int{directMin, directMin + 1, directMin + alignment, 9<<20 - 1, 8<<20 + fileio.BlockSize + 513, 6 << 20} {
 				content := make([]byte, size)
 				rand.NewChaCha8([32]byte{byte(i)}).Read(content)
 				wg.Go(func() {

@@ -8,6 +8,7 @@ import (
 	"path"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/fileio"
 	"forebay/internal/bb"
 )
 
@@ -66,7 +67,7 @@ func (p *Pending) create() error {
 		return err
 	}
 	if p.direct = p.s.openDirect(p.root, p.temp, p.size); p.direct != nil {
-		return allocate(p.f, p.size)
+		return fileio.Allocate(p.f, p.size)
 	}
 	return nil
 }
@@ -108,7 +109,7 @@ func (p *Pending) Commit(ctx context.Context) (backing.Object, error) {
 		return backing.Object{}, p.failed(err)
 	}
 	p.done = true
-	p.s.full.forget(p.name)
+	p.s.full.Forget(p.name)
 	if err := syncDir(p.root, p.dir); err != nil {
 		return backing.Object{}, p.failed(err)
 	}

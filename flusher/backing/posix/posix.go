@@ -18,6 +18,8 @@ import (
 	"syscall"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/identity"
+	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
 )
 
@@ -32,7 +34,7 @@ type Options struct {
 	// Parallel is how many workers write one large file; 0: 4.
 	Parallel int
 	// Layouts is the stripe table used on Lustre; nil: each file has the layout of its directory.
-	Layouts []Layout
+	Layouts []lustre.Layout
 	// Mark is set on directories that the store makes, where the file system has attributes of users
 	// (xattr(7)): DirOptions.Keep then concerns those without it. "": none is set.
 	Mark string
@@ -41,7 +43,7 @@ type Options struct {
 	// Logger takes warnings; nil: none are written.
 	Logger *slog.Logger
 
-	identify func(dir *os.File) (identity, error) // nil: of the kernel
+	identify func(dir *os.File) (identity.Identity, error) // nil: of the kernel
 	// Of tests: what renames and links, if not the kernel; and what happens between a look at a name and
 	// what is done because of it.
 	rename2 func(root *os.Root, old, newName string, flags uint) error
@@ -61,7 +63,7 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.identify == nil {
-		o.identify = identify
+		o.identify = identity.Of
 	}
 	if o.rename2 == nil {
 		o.rename2 = rename2
@@ -84,10 +86,10 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	dir      string
 	opts     Options
-	identity identity
+	identity identity.Identity
 
 	buffered atomic.Bool // the file system refuses O_DIRECT
-	full     fullTargets
+	full     lustre.FullTargets
 
 	// durable holds the directories whose own entry is known to be on disk, so
 	// that a million small files do not sync their parents' parents each time.
@@ -106,7 +108,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	s := &Store{dir: dir, opts: opts.withDefaults()}
 	s.durable.dirs = map[string]struct{}{}
 	known := false
-	s.identity, known = parseIdentity(opts.Root)
+	s.identity, known = identity.Parse(opts.Root)
 	f, err := os.Open(dir)
 	if err != nil && known {
 		return nil, s.rootGone(err)
@@ -131,7 +133,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if s.identity, err = s.opts.identify(f); err != nil {
 		return nil, rootError(dir, err)
 	}
-	s.identity.mount = mountOf(f)
+	s.identity.Mount = identity.MountOf(f)
 	return s, nil
 }
 

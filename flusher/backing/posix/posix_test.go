@@ -14,6 +14,8 @@ import (
 
 	"forebay/flusher/backing"
 	"forebay/flusher/backing/backingtest"
+	"forebay/flusher/backing/posix/identity"
+	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
 	"forebay/internal/powertest"
 )
@@ -65,31 +67,12 @@ func flip(t *testing.T, file string) {
 	}
 }
 
-func TestLayoutFor(t *testing.T) {
-	table := []Layout{{MinSize: 4 << 20, Count: 8}, {MinSize: 2 << 20, Count: 4, StripeSize: 1 << 20}}
-	for _, test := range []struct {
-		size  int64
-		count int
-	}{{0, 0}, {2<<20 - 1, 0}, {2 << 20, 4}, {4<<20 - 1, 4}, {4 << 20, 8}, {1 << 50, 8}} {
-		got, ok := LayoutFor(table, test.size)
-		if got.Count != test.count || ok != (test.count != 0) {
-			t.Errorf("size %d: %+v, %v", test.size, got, ok)
-		}
-	}
-	if errs := CheckLayouts([]Layout{{Count: 1}, {MinSize: 1 << 30, Count: -1, StripeSize: 4 << 20}}); errs != nil {
-		t.Error(errs)
-	}
-	if errs := CheckLayouts([]Layout{{Count: 0}, {Count: -2}, {MinSize: -1, Count: 1}, {Count: 1, StripeSize: 1}}); len(errs) != 4 {
-		t.Errorf("%d faults found in four rows: %v", len(errs), errs)
-	}
-}
-
 // TestLustreLayout puts files on a file system that keeps layouts as Lustre does: those of at least 1 MiB get that of
 // the table, by an attribute, and no other file has one of its own.
 func TestLustreLayout(t *testing.T) {
 	mount := powertest.MountCaching(t, t.TempDir())
 	opts := options()
-	opts.Layouts = []Layout{{Count: 1}, {MinSize: 2 << 20, Count: -1, StripeSize: 4 << 20}}
+	opts.Layouts = []lustre.Layout{{Count: 1}, {MinSize: 2 << 20, Count: -1, StripeSize: 4 << 20}}
 	put := func(name string, size int64) {
 		t.Helper()
 		s := open(t, mount.Dir, opts)
@@ -101,7 +84,7 @@ func TestLustreLayout(t *testing.T) {
 		}
 	}
 	put("elsewhere", 3<<20)
-	opts.identify = func(*os.File) (identity, error) { return identity{kind: lustreMagic}, nil }
+	opts.identify = func(*os.File) (identity.Identity, error) { return identity.Identity{Kind: lustre.Magic}, nil }
 	put("small", 1<<20-1)
 	put("medium", 1<<20)
 	put("d/large", 5<<20) // written past the page cache, too
@@ -128,8 +111,8 @@ func TestLustreLayout(t *testing.T) {
 func TestFullTarget(t *testing.T) {
 	mount := powertest.MountCaching(t, t.TempDir())
 	opts := options()
-	opts.Layouts = []Layout{{MinSize: 1 << 20, Count: 3, StripeSize: 1 << 20}}
-	opts.identify = func(*os.File) (identity, error) { return identity{kind: lustreMagic}, nil }
+	opts.Layouts = []lustre.Layout{{MinSize: 1 << 20, Count: 3, StripeSize: 1 << 20}}
+	opts.identify = func(*os.File) (identity.Identity, error) { return identity.Identity{Kind: lustre.Magic}, nil }
 	free := int64(1 << 30)
 	opts.room = func(*os.Root) (int64, error) { return free, nil }
 	s := open(t, mount.Dir, opts)
@@ -164,11 +147,6 @@ func TestFullTarget(t *testing.T) {
 	free = 150
 	fails("full", 100, false)
 	succeeds("full", 100, nil)
-	for tries, want := range map[int]int{1: 200, 4: 1600, 5: -1, 40: -1} {
-		if got := (Layout{Count: 100}).other(true, tries); got.Count != want {
-			t.Errorf("after %d tries: %d targets, want %d", tries, got.Count, want)
-		}
-	}
 }
 
 // lov is struct lov_user_md_v1 of lustre_user.h, on a little-endian machine.
@@ -198,7 +176,7 @@ func TestUnmounted(t *testing.T) {
 	dir := t.TempDir()
 	kind := uint64(1)
 	opts := options()
-	opts.identify = func(*os.File) (identity, error) { return identity{kind: kind}, nil }
+	opts.identify = func(*os.File) (identity.Identity, error) { return identity.Identity{Kind: kind}, nil }
 	s := open(t, dir, opts)
 	kind = 2
 	_, err := s.Put(t.Context(), "f", backing.NewBytes([]byte("x")), backing.PutOptions{})

@@ -8,9 +8,9 @@ import (
 	"path"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/fileio"
+	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
 )
 
@@ -50,12 +50,12 @@ func (s *Store) Put(ctx context.Context, name string, src backing.Source, opts b
 // create makes the temporary file; on Lustre with the layout for its size.
 func (s *Store) create(root *os.Root, temp, name string, size int64) (*os.File, error) {
 	flags := os.O_CREATE | os.O_EXCL | os.O_WRONLY
-	layout, striped := LayoutFor(s.opts.Layouts, size)
-	if tries := s.full.count(name); tries > 0 {
-		layout, striped = layout.other(striped, tries), true
+	layout, striped := lustre.LayoutFor(s.opts.Layouts, size)
+	if tries := s.full.Count(name); tries > 0 {
+		layout, striped = layout.Other(tries), true
 	}
-	if striped = striped && s.identity.kind == lustreMagic; striped {
-		flags |= delayCreate
+	if striped = striped && s.identity.Kind == lustre.Magic; striped {
+		flags |= lustre.DelayCreate
 	}
 	f, err := root.OpenFile(temp, flags, 0o666)
 	if errors.Is(err, fs.ErrExist) {
@@ -64,7 +64,7 @@ func (s *Store) create(root *os.Root, temp, name string, size int64) (*os.File, 
 		return nil, &bb.Error{Kind: bb.Unavailable, Op: "put", Err: syscall.EEXIST}
 	}
 	if err == nil && striped {
-		if err := layout.set(f); err != nil {
+		if err := layout.Set(f); err != nil {
 			// The file can be written all the same, only more slowly.
 			s.opts.Logger.Warn("no stripe layout", "directory", s.dir, "file", temp, "error", err)
 		}
@@ -128,55 +128,7 @@ func (p *Pending) writePart(ctx context.Context, src backing.Source, off, n int6
 	if err != nil {
 		return 0, err
 	}
-	return sum, writeAll(p.f, slices, off)
-}
-
-const maxVectors = 1024 // IOV_MAX
-
-// writeAll writes all slices, one after the other, from an offset on. It changes slices.
-func writeAll(f *os.File, slices [][]byte, off int64) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	for len(slices) > 0 {
-		if len(slices[0]) == 0 {
-			slices = slices[1:]
-			continue
-		}
-		var n int
-		var writeErr error
-		err := conn.Write(func(fd uintptr) bool {
-			n, writeErr = unix.Pwritev(int(fd), slices[:min(len(slices), maxVectors)], off)
-			return true
-		})
-		switch {
-		case err != nil:
-			return err
-		case writeErr == syscall.EINTR:
-			continue
-		case writeErr != nil:
-			return &fs.PathError{Op: "pwritev", Path: f.Name(), Err: writeErr}
-		case n == 0:
-			return &fs.PathError{Op: "pwritev", Path: f.Name(), Err: syscall.EIO}
-		}
-		off += int64(n)
-		slices = advance(slices, n)
-	}
-	return nil
-}
-
-// advance drops the first n bytes.
-func advance(slices [][]byte, n int) [][]byte {
-	for n > 0 {
-		if n < len(slices[0]) {
-			slices[0] = slices[0][n:]
-			return slices
-		}
-		n -= len(slices[0])
-		slices = slices[1:]
-	}
-	return slices
+	return sum, fileio.WriteAll(p.f, slices, off)
 }
 
 // makeDirs makes a directory and its parents, and syncs the entry of each that is

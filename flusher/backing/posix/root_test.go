@@ -9,56 +9,10 @@ import (
 	"testing"
 
 	"forebay/flusher/backing"
+	"forebay/flusher/backing/posix/identity"
+	"forebay/flusher/backing/posix/lustre"
 	"forebay/internal/bb"
 )
-
-func TestIdentityDiffers(t *testing.T) {
-	was := identity{kind: 0xef53, id: 7, inode: 40, mount: "/scratch"}
-	for what, x := range map[string]struct {
-		now  identity
-		want string
-	}{
-		"the same":                     {was, ""},
-		"another kind":                 {identity{kind: lustreMagic, id: 7, inode: 40, mount: "/scratch"}, "another kind"},
-		"another id":                   {identity{kind: 0xef53, id: 8, inode: 40, mount: "/scratch"}, "another file system"},
-		"mounted elsewhere":            {identity{kind: 0xef53, id: 7, inode: 40, mount: "/other"}, ""},
-		"made anew":                    {identity{kind: 0xef53, id: 7, inode: 41, mount: "/scratch"}, ""},
-		"below the mount point":        {identity{kind: 0xef53, id: 7, inode: 41, mount: "/"}, "another directory"},
-		"made anew, mounts not listed": {identity{kind: 0xef53, id: 7, inode: 41}, "another directory"},
-	} {
-		if got := was.differs(x.now); got != x.want && (x.want == "" || !strings.Contains(got, x.want)) {
-			t.Errorf("%s: %q, want %q", what, got, x.want)
-		}
-	}
-	unlisted := identity{kind: 0xef53, id: 7, inode: 40}
-	if got := unlisted.differs(identity{kind: 0xef53, id: 7, inode: 41}); got == "" {
-		t.Error("two directories of which no mount point is known are the same")
-	}
-}
-
-func TestIdentityIsKept(t *testing.T) {
-	for _, i := range []identity{{}, {kind: 1<<64 - 1, id: 1 << 63, inode: 9, mount: "/a:b c"}} {
-		if got, ok := parseIdentity(i.String()); !ok || got != i {
-			t.Errorf("%v came back as %v, %v", i, got, ok)
-		}
-	}
-	for _, s := range []string{"", "posix1", "posix1:1:2", "posix2:1:2:3:/", "posix1:x:2:3:/", "posix1:1:-2:3:/"} {
-		if i, ok := parseIdentity(s); ok {
-			t.Errorf("%q was read as %v", s, i)
-		}
-	}
-}
-
-func TestMountPoint(t *testing.T) {
-	const mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / /lustre rw - lustre mds@tcp:/fs rw\n"
-	for fdinfo, want := range map[string]string{
-		"pos:\t0\nflags:\t02100000\nmnt_id:\t30\nino:\t4\n": "/lustre", "mnt_id:\t22\n": "/", "mnt_id:\t3\n": "", "": "",
-	} {
-		if got := mountPoint(fdinfo, mounts); got != want {
-			t.Errorf("%q: %q, want %q", fdinfo, got, want)
-		}
-	}
-}
 
 // TestAnotherRoot opens a store by the identity of a directory whose place another one has taken.
 func TestAnotherRoot(t *testing.T) {
@@ -67,14 +21,14 @@ func TestAnotherRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	opts := options()
-	now := identity{kind: 1, id: 2, inode: 3}
-	opts.identify = func(*os.File) (identity, error) { return now, nil }
+	now := identity.Identity{Kind: 1, ID: 2, Inode: 3}
+	opts.identify = func(*os.File) (identity.Identity, error) { return now, nil }
 	opts.Root = now.String()
 	s := open(t, dir, opts)
 	if _, err := s.Put(t.Context(), "d/f", backing.NewBytes([]byte("x")), backing.PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	now.id = 4
+	now.ID = 4
 	if _, err := Open(dir, opts); !errors.Is(err, bb.Unavailable) || !backing.Passing(err) || !strings.Contains(err.Error(), "(mount the file system again") {
 		t.Errorf("another directory is opened: %v", err)
 	}
@@ -124,6 +78,19 @@ func TestRootReplacedDuringPut(t *testing.T) {
 	for _, d := range []string{dir, dir + ".away"} {
 		if entries, err := os.ReadDir(d); err != nil || len(entries) != 0 {
 			t.Errorf("%s has %v, %v", d, entries, err)
+		}
+	}
+}
+
+func TestOnLustre(t *testing.T) {
+	for id, want := range map[string]bool{
+		identity.Identity{Kind: lustre.Magic, ID: 1, Inode: 2, Mount: "/scratch"}.String(): true,
+		identity.Identity{Kind: 0xef53, ID: 1, Inode: 2, Mount: "/"}.String():              false,
+		"s3:abc": false,
+		"":       false,
+	} {
+		if OnLustre(id) != want {
+			t.Errorf("%q on Lustre: %v", id, !want)
 		}
 	}
 }

@@ -1,4 +1,6 @@
-package posix
+// Package lustre has what the adaptor of file systems does on Lustre alone: stripe layouts, targets that are full
+// or do not answer. It must never know a store, nor whose files it works on.
+package lustre
 
 import (
 	"encoding/binary"
@@ -10,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lustreMagic is what statfs(2) calls Lustre (LL_SUPER_MAGIC).
-const lustreMagic = 0x0BD00BD0
+// Magic is what statfs(2) calls Lustre (LL_SUPER_MAGIC).
+const Magic = 0x0BD00BD0
 
 // leastLaidOut is the size of the smallest file, in bytes, that gets a layout of its own.
 const leastLaidOut = 1 << 20
@@ -63,9 +65,9 @@ const (
 // layoutAttr is the attribute that sets a file's layout.
 const layoutAttr = "lustre.lov"
 
-// delayCreate are the flags of open(2) by which Lustre makes a file without objects, so that its layout can be set
+// DelayCreate are the flags of open(2) by which Lustre makes a file without objects, so that its layout can be set
 // (O_LOV_DELAY_CREATE of lustre_user.h). Other file systems ignore both for a regular file.
-const delayCreate = syscall.O_NOCTTY | syscall.O_ASYNC
+const DelayCreate = syscall.O_NOCTTY | syscall.O_ASYNC
 
 // attr returns the value of layoutAttr.
 func (l Layout) attr() []byte {
@@ -78,8 +80,8 @@ func (l Layout) attr() []byte {
 	return binary.NativeEndian.AppendUint16(b, anyTarget)
 }
 
-// set gives a file that was made with delayCreate its layout. Without, the first write gives it the directory's.
-func (l Layout) set(f *os.File) error {
+// Set gives a file that was made with DelayCreate its layout. Without, the first write gives it the directory's.
+func (l Layout) Set(f *os.File) error {
 	for {
 		err := unix.Fsetxattr(int(f.Fd()), layoutAttr, l.attr(), 0)
 		if err != unix.EINTR {

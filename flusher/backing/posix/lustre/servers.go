@@ -1,4 +1,4 @@
-package posix
+package lustre
 
 import (
 	"context"
@@ -6,12 +6,6 @@ import (
 	"slices"
 	"strings"
 )
-
-// OnLustre reports whether an identity, as Identify returns it, is that of a directory on Lustre.
-func OnLustre(id string) bool {
-	i, ok := parseIdentity(id)
-	return ok && i.kind == lustreMagic
-}
 
 // CheckServers runs "lfs check servers", which pings every target that this node's Lustre mounts use, and returns its
 // output. It fails if there is no lfs, and may hang in the kernel whatever becomes of ctx. That lfs exits with an

@@ -1,4 +1,4 @@
-package posix
+package lustre
 
 import (
 	"slices"
@@ -20,19 +20,6 @@ func TestSilentTargets(t *testing.T) {
 	} {
 		if got := SilentTargets([]byte(c.out)); !slices.Equal(got, c.want) {
 			t.Errorf("%q: %q, want %q", c.out, got, c.want)
-		}
-	}
-}
-
-func TestOnLustre(t *testing.T) {
-	for id, want := range map[string]bool{
-		identity{kind: lustreMagic, id: 1, inode: 2, mount: "/scratch"}.String(): true,
-		identity{kind: 0xef53, id: 1, inode: 2, mount: "/"}.String():             false,
-		"s3:abc": false,
-		"":       false,
-	} {
-		if OnLustre(id) != want {
-			t.Errorf("%q on Lustre: %v", id, !want)
 		}
 	}
 }
