@@ -113,6 +113,10 @@ var layers = []struct {
 
 	{"cmd/bbctl/layout", nil},
 	{"cmd/bbctl/bench", []string{"cmd/bbctl/layout", "client", "client/admin", "internal/..."}},
+	{"cmd/bbctl/app", []string{"cmd/bbctl/layout", "client", "client/admin", "internal/..."}},
+	{"cmd/bbctl/files", []string{"cmd/bbctl/app", "client", "client/admin", "internal/..."}},
+	{"cmd/bbctl/copying", []string{"cmd/bbctl/app", "cmd/bbctl/status", "client", "client/admin", "internal/..."}},
+	{"cmd/bbctl/mount", []string{"cmd/bbctl/app", "client", "internal/..."}},
 	// bbctl verify checks receipts against the store when no daemon is left.
 	{"cmd/bbctl/...", []string{"cmd/bbctl/...", "client/...", "slurm/...", "flusher/...", "rdma/...", "internal/..."}},
 	{"cmd/bbd/...", []string{"cmd/bbd/...", "bbd/...", "flusher/...", "meta/...", "rdma/...", "internal/..."}},
@@ -162,16 +166,16 @@ var libraries = []struct {
 
 	{"github.com/spf13/viper", []string{"cmd/bbd/..."}},
 	{"github.com/go-viper/mapstructure/v2", []string{"cmd/bbd/..."}},
-	{"go.yaml.in/yaml/v3", []string{"cmd/bbctl", "cmd/bbd/..."}},
+	{"go.yaml.in/yaml/v3", []string{"cmd/bbctl/app", "cmd/bbd/..."}},
 	{"github.com/coreos/go-systemd/v22/daemon", []string{"cmd/bbd/..."}},
 	{"github.com/spf13/cobra/...", []string{"cmd/...", "internal/cli"}},
 	{"github.com/spf13/pflag", []string{"cmd/...", "internal/cli"}},
 	{"github.com/schollz/progressbar/v3", []string{"cmd/..."}},
 	{"github.com/dustin/go-humanize", []string{"cmd/..."}},
-	{"github.com/bmatcuk/doublestar/v4", []string{"cmd/bbctl"}},
+	{"github.com/bmatcuk/doublestar/v4", []string{"cmd/bbctl/..."}},
 	{"golang.org/x/term", []string{"cmd/..."}},
 	{"github.com/charmbracelet/x/ansi", []string{"cmd/bbctl/..."}},
-	{"charm.land/bubbletea/v2", []string{"cmd/bbctl"}},
+	{"charm.land/bubbletea/v2", []string{"cmd/bbctl/status"}},
 
 	{"github.com/tidwall/btree", []string{"bbd/...", "flusher/...", "meta/..."}},
 	{"google.golang.org/protobuf/...", []string{"internal/...", "meta/...", "bbd/...", "client/..."}},

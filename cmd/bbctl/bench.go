@@ -5,17 +5,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"forebay/cmd/bbctl/app"
 	"forebay/cmd/bbctl/bench"
 )
 
-func newBenchCommand(a *app) *cobra.Command {
+func newBenchCommand(a *app.App) *cobra.Command {
 	return bench.NewCommand(bench.Front{
-		Buffer: a.buffer, Dial: a.dial, Size: parseSize, Print: a.print, View: a.viewOf, Lines: a.printLines,
+		Buffer: a.Buffer, Dial: a.Dial, Size: app.ParseSize, Print: a.Print, View: a.ViewOf, Lines: a.PrintLines,
 		Step: func(line string) {
-			if p := a.progress(line); p.bar != nil || p.lines {
-				fmt.Fprintln(a.err, "bbctl:", line)
+			if p := a.Progress(line); p.Bar != nil || p.Lines {
+				fmt.Fprintln(a.Err, "bbctl:", line)
 			}
 		},
-		Partly: func(err error) error { return partly{err} },
+		Partly: app.Partly,
 	})
 }

@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"forebay/cmd/bbctl/apptest"
+
 	"forebay/client"
 	"forebay/client/admin"
 	"forebay/flusher/backing"
-	"forebay/internal/bb"
 	"forebay/internal/bbdtest"
+	"forebay/internal/cli"
 )
 
 // doctor --clean removes the files of a killed daemon from a directory with which no daemon goes
@@ -39,16 +41,16 @@ func TestDoctorClean(t *testing.T) {
 	d.Start()
 
 	url := "file://" + dir
-	bbctl(t, exitUsage, "doctor", "--dry-run")
-	out := bbctl(t, exitDone, "doctor", "--clean", "--dry-run", "--store", url)
-	wantLine(t, out, "would be removed")
-	wantLine(t, out, url+"/sub/"+left)
-	wantLine(t, out, url+"/"+user)
-	wantLine(t, out, "no daemon here knows who made it")
+	bbctl(t, cli.ExitUsage, "doctor", "--dry-run")
+	out := bbctl(t, cli.ExitDone, "doctor", "--clean", "--dry-run", "--store", url)
+	apptest.WantLine(t, out, "would be removed")
+	apptest.WantLine(t, out, url+"/sub/"+left)
+	apptest.WantLine(t, out, url+"/"+user)
+	apptest.WantLine(t, out, "no daemon here knows who made it")
 	if _, err := os.Stat(filepath.Join(dir, "sub", left)); err != nil {
 		t.Errorf("--dry-run has removed it: %v", err)
 	}
-	if out := bbctl(t, exitDone, "--json", "doctor", "--clean", "--store", url); !strings.Contains(out, `"state":"removed"`) || !strings.Contains(out, `"state":"left"`) {
+	if out := bbctl(t, cli.ExitDone, "--json", "doctor", "--clean", "--store", url); !strings.Contains(out, `"state":"removed"`) || !strings.Contains(out, `"state":"left"`) {
 		t.Errorf("%s", out)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "sub", left)); !os.IsNotExist(err) {
@@ -57,10 +59,10 @@ func TestDoctorClean(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(dir, user)); err != nil || string(text) != "a user's" {
 		t.Errorf("the user's file: %q, %v", text, err)
 	}
-	if out := bbctl(t, exitDone, "doctor", "--clean", "--store", url); strings.Contains(out, left) {
+	if out := bbctl(t, cli.ExitDone, "doctor", "--clean", "--store", url); strings.Contains(out, left) {
 		t.Errorf("it is listed again:\n%s", out)
 	}
-	wantLine(t, bbctl(t, exitPartly, "doctor", "--clean", "--store", url+"/nowhere"), "nowhere")
+	apptest.WantLine(t, bbctl(t, cli.ExitPartly, "doctor", "--clean", "--store", url+"/nowhere"), "nowhere")
 }
 
 // killedIn kills a daemon in the middle of a stage-out to a directory, and returns the name
@@ -103,26 +105,4 @@ func killedIn(t *testing.T, d *bbdtest.Daemon, dir string) string {
 		t.Fatalf("the daemon was not killed in the middle: %q, %v", left, err)
 	}
 	return left
-}
-
-// A daemon has ended only if its end is certain.
-func TestEnds(t *testing.T) {
-	e := &ends{
-		instance: "0000000000000001", life: "0000000000000005",
-		earlier: map[string]bool{"0000000000000002": true, "0000000000000004": true},
-		gone:    map[string]bool{"0000000000000003": true}, living: map[string]bool{"0000000000000004": true},
-	}
-	for _, test := range []struct {
-		instance bb.InstanceID
-		life     uint64
-		want     bool
-	}{{1, 5, false}, {1, 4, true}, {2, 5, true}, {3, 5, true}, {4, 5, false}, {6, 4, false}} {
-		if got := e.Ended(test.instance, test.life); got != test.want || !got && e.why(test.instance) == "" {
-			t.Errorf("%d in life %d: %t", test.instance, test.life, got)
-		}
-	}
-	e.life = "" // an older release
-	if e.Ended(1, 4) {
-		t.Error("the life of an older release's daemon is not known")
-	}
 }

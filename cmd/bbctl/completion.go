@@ -12,6 +12,8 @@ import (
 
 	"forebay/client"
 	"forebay/client/admin"
+	"forebay/cmd/bbctl/app"
+	"forebay/cmd/bbctl/files"
 	"forebay/internal/bb"
 )
 
@@ -24,7 +26,7 @@ const (
 
 // flagValues are the values that flags have, by the flag's name, where there are few.
 var flagValues = map[string][]string{
-	"progress": progressModes, "state": stateNames(), "type": {"f", "d"},
+	"progress": app.ProgressModes, "state": files.StateNames(), "type": {"f", "d"},
 	"codec": {"zstd", "s2"}, "durability": {"resident", "flushed"}, "existing": {"refuse", "keep", "overwrite"},
 }
 
@@ -53,9 +55,9 @@ func warnOfBash(root *cobra.Command) {
 }
 
 // complete makes a command and those below it complete what their usage says that they take.
-func (a *app) complete(cmd *cobra.Command) {
+func complete(a *app.App, cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
-		a.complete(c)
+		complete(a, c)
 	}
 	for flag, values := range flagValues {
 		if cmd.LocalNonPersistentFlags().Lookup(flag) != nil || !cmd.HasParent() && cmd.PersistentFlags().Lookup(flag) != nil {
@@ -66,12 +68,12 @@ func (a *app) complete(cmd *cobra.Command) {
 		_ = cmd.RegisterFlagCompletionFunc("context", completeContext)
 	}
 	if cmd.RunE != nil && cmd.ValidArgsFunction == nil {
-		cmd.ValidArgsFunction = a.completions(cmd)
+		cmd.ValidArgsFunction = completions(a, cmd)
 	}
 }
 
 // completions returns what completes the arguments of a command; nil: files, as shells do.
-func (a *app) completions(cmd *cobra.Command) cobra.CompletionFunc {
+func completions(a *app.App, cmd *cobra.Command) cobra.CompletionFunc {
 	_, takes, _ := strings.Cut(cmd.Use, " ")
 	switch {
 	case takes == "":
@@ -79,24 +81,24 @@ func (a *app) completions(cmd *cobra.Command) cobra.CompletionFunc {
 	case strings.Contains(takes, "bb://"):
 		names := strings.HasPrefix(takes, "BUFFER |")
 		files := strings.Contains(takes, "FILE") || strings.Contains(takes, "TARGET") || strings.Contains(takes, "URL")
-		return a.asking(func(ctx context.Context, c *client.Client, word string) ([]string, cobra.ShellCompDirective) {
+		return asking(a, func(ctx context.Context, c *client.Client, word string) ([]string, cobra.ShellCompDirective) {
 			if names && !strings.HasPrefix(word, bb.Scheme+":") {
 				return bufferNames(ctx, c), cobra.ShellCompDirectiveNoFileComp
 			}
 			return completePath(ctx, c, word, files)
 		})
 	case strings.Contains(takes, "BUFFER"), takes == "NAME" && cmd.Parent().Name() == "buffer" && cmd.Name() != "create":
-		return a.asking(func(ctx context.Context, c *client.Client, _ string) ([]string, cobra.ShellCompDirective) {
+		return asking(a, func(ctx context.Context, c *client.Client, _ string) ([]string, cobra.ShellCompDirective) {
 			return bufferNames(ctx, c), cobra.ShellCompDirectiveNoFileComp
 		})
 	case strings.Contains(takes, "NODE"):
-		return a.asking(func(ctx context.Context, c *client.Client, _ string) ([]string, cobra.ShellCompDirective) {
+		return asking(a, func(ctx context.Context, c *client.Client, _ string) ([]string, cobra.ShellCompDirective) {
 			return nodeNames(ctx, c), cobra.ShellCompDirectiveNoFileComp
 		})
 	case strings.Contains(takes, "CONTEXT"):
 		return completeContext
 	case takes == "ID":
-		return a.asking(func(ctx context.Context, c *client.Client, _ string) ([]string, cobra.ShellCompDirective) {
+		return asking(a, func(ctx context.Context, c *client.Client, _ string) ([]string, cobra.ShellCompDirective) {
 			return jobIDs(ctx, c), cobra.ShellCompDirectiveNoFileComp
 		})
 	}
@@ -104,12 +106,12 @@ func (a *app) completions(cmd *cobra.Command) cobra.CompletionFunc {
 }
 
 // asking is a completion that asks a daemon, and drops what does not begin with the word.
-func (a *app) asking(ask func(context.Context, *client.Client, string) ([]string, cobra.ShellCompDirective)) cobra.CompletionFunc {
+func asking(a *app.App, ask func(context.Context, *client.Client, string) ([]string, cobra.ShellCompDirective)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
 		defer cancel()
-		a.atOnce = true
-		c, err := a.dial(ctx)
+		a.AtOnce = true
+		c, err := a.Dial(ctx)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
@@ -159,7 +161,7 @@ func completePath(ctx context.Context, c *client.Client, word string, files bool
 }
 
 func completeContext(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return contextNames(), cobra.ShellCompDirectiveNoFileComp
+	return app.ContextNames(), cobra.ShellCompDirectiveNoFileComp
 }
 
 func bufferNames(ctx context.Context, c *client.Client) (names []string) {

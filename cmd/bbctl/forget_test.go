@@ -10,9 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"forebay/cmd/bbctl/apptest"
+
 	"forebay/client"
 	"forebay/client/admin"
+	"forebay/cmd/bbctl/app"
 	"forebay/internal/bbdtest"
+	"forebay/internal/cli"
 	"forebay/internal/clusterkey"
 )
 
@@ -25,37 +29,23 @@ func TestForgetNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("FOREBAY_SOCKET", n1.Socket)
-	bbctl(t, exitDone, "buffer", "create", "ckpt")
-	bbctl(t, exitDone, "put", put, "bb://ckpt/")
+	bbctl(t, cli.ExitDone, "buffer", "create", "ckpt")
+	bbctl(t, cli.ExitDone, "put", put, "bb://ckpt/")
 	t.Setenv("FOREBAY_SOCKET", n2.Socket)
-	bbctl(t, exitConflict, "node", "forget", "n1", "--yes") // it answers
+	bbctl(t, cli.ExitConflict, "node", "forget", "n1", "--yes") // it answers
 	mistypedNodes(t)
 	cancelEnded(t)
 	n1.Kill()
 	unanswering(t, n2, "n1")
 
-	out := bbctl(t, exitDone, "node", "forget", "n1", "--dry-run")
-	wantLine(t, out, "would be lost: bb://ckpt/only.bin, 1000 B")
-	wantLine(t, out, "would be lost: 1 file of 1000 B; would be kept: 0")
-	wantLine(t, bbctl(t, exitConflict, "node", "forget", "n1"), "1 file of 1000 B would be lost (--dry-run lists them, --yes loses them")
-	wantLine(t, bbctl(t, exitDone, "lost", "ckpt"), "0 files are lost") // nothing was changed
-	wantLine(t, bbctl(t, exitDamaged, "node", "forget", "n1", "--yes"), "lost: bb://ckpt/only.bin")
-	wantLine(t, bbctl(t, exitDone, "lost", "ckpt"), "only.bin")
-	wantLine(t, bbctl(t, exitDone, "node", "forget", "n1"), "lost: 0 files of 0 B; kept: 0") // nothing more goes: nothing to confirm
-}
-
-// A command line that would lose bytes asks on a terminal, and only "y" or "yes" is consent.
-func TestForgetConfirmed(t *testing.T) {
-	loss := &admin.Forgotten{LostTotal: 2, LostBytes: 1 << 20}
-	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "": false, "n\n": false, "yep\n": false} {
-		var out strings.Builder
-		a := &app{in: strings.NewReader(answer), out: &out, err: &out}
-		err := a.confirmLoss("n1", loss)
-		if (err == nil) != want || !want && exitCode(err) != exitCancelled {
-			t.Errorf("%q: %v", answer, err)
-		}
-		wantLine(t, out.String(), "Declare n1 dead? [y/N]")
-	}
+	out := bbctl(t, cli.ExitDone, "node", "forget", "n1", "--dry-run")
+	apptest.WantLine(t, out, "would be lost: bb://ckpt/only.bin, 1000 B")
+	apptest.WantLine(t, out, "would be lost: 1 file of 1000 B; would be kept: 0")
+	apptest.WantLine(t, bbctl(t, cli.ExitConflict, "node", "forget", "n1"), "1 file of 1000 B would be lost (--dry-run lists them, --yes loses them")
+	apptest.WantLine(t, bbctl(t, cli.ExitDone, "lost", "ckpt"), "0 files are lost") // nothing was changed
+	apptest.WantLine(t, bbctl(t, cli.ExitDamaged, "node", "forget", "n1", "--yes"), "lost: bb://ckpt/only.bin")
+	apptest.WantLine(t, bbctl(t, cli.ExitDone, "lost", "ckpt"), "only.bin")
+	apptest.WantLine(t, bbctl(t, cli.ExitDone, "node", "forget", "n1"), "lost: 0 files of 0 B; kept: 0") // nothing more goes: nothing to confirm
 }
 
 // bbctl runs a command line that has to exit with a code, and returns what it printed.
@@ -67,13 +57,13 @@ func mistypedNodes(t *testing.T) {
 		code int
 		args []string
 	}{
-		{exitNotFound, []string{"node", "forget", "n9", "--yes"}},
-		{exitNotFound, []string{"node", "forget", "n9"}},
-		{exitUnavailable, []string{"node", "drain", "n9"}},
-		{exitUnavailable, []string{"node", "undrain", "n9"}},
-		{exitUnavailable, []string{"status", "--node", "n9"}},
+		{cli.ExitNotFound, []string{"node", "forget", "n9", "--yes"}},
+		{cli.ExitNotFound, []string{"node", "forget", "n9"}},
+		{cli.ExitUnavailable, []string{"node", "drain", "n9"}},
+		{cli.ExitUnavailable, []string{"node", "undrain", "n9"}},
+		{cli.ExitUnavailable, []string{"status", "--node", "n9"}},
 	} {
-		wantLine(t, bbctl(t, c.code, c.args...), "did you mean n1 or n2?")
+		apptest.WantLine(t, bbctl(t, c.code, c.args...), "did you mean n1 or n2?")
 	}
 }
 
@@ -84,25 +74,25 @@ func cancelEnded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(from, "f"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bbctl(t, exitDone, "buffer", "create", "staged")
-	bbctl(t, exitDone, "stage-in", "file://"+from, "bb://staged/")
+	bbctl(t, cli.ExitDone, "buffer", "create", "staged")
+	bbctl(t, cli.ExitDone, "stage-in", "file://"+from, "bb://staged/")
 	var jobs []admin.Job
-	if err := json.Unmarshal([]byte(bbctl(t, exitDone, "jobs", "list", "--json")), &jobs); err != nil || len(jobs) != 1 {
+	if err := json.Unmarshal([]byte(bbctl(t, cli.ExitDone, "jobs", "list", "--json")), &jobs); err != nil || len(jobs) != 1 {
 		t.Fatalf("%+v %v", jobs, err)
 	}
-	wantLine(t, bbctl(t, exitConflict, "jobs", "cancel", jobs[0].ID), "it has ended already: done")
-	bbctl(t, exitDone, "buffer", "destroy", "staged", "--discard")
+	apptest.WantLine(t, bbctl(t, cli.ExitConflict, "jobs", "cancel", jobs[0].ID), "it has ended already: done")
+	bbctl(t, cli.ExitDone, "buffer", "destroy", "staged", "--discard")
 }
 
 func bbctl(t *testing.T, want int, args ...string) string {
 	t.Helper()
 	var out printed
-	a := &app{in: strings.NewReader(""), out: &out, err: &out}
-	defer a.close()
+	a := &app.App{In: strings.NewReader(""), Out: &out, Err: &out}
+	defer a.Close()
 	cmd := newCommand(a)
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(t.Context())
-	if code := a.exit(t.Context(), err, false); code != want {
+	if code := a.Exit(t.Context(), err); code != want {
 		t.Fatalf("bbctl %s: exit code %d, want %d\n%s", strings.Join(args, " "), code, want, out.String())
 	}
 	return out.String()
@@ -124,13 +114,6 @@ func (p *printed) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.text.String()
-}
-
-func wantLine(t *testing.T, out, want string) {
-	t.Helper()
-	if !strings.Contains(out, want) {
-		t.Errorf("%q is not in\n%s", want, out)
-	}
 }
 
 // twoNodes starts a cluster of two daemons. Its namespace is that of a third one.

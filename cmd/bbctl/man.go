@@ -6,10 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"forebay/cmd/bbctl/app"
 )
 
 // newManCommand writes the manual pages.
-func newManCommand(a *app) *cobra.Command {
+func newManCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write the manual pages of all commands into a folder", Args: cobra.ExactArgs(1),
 		Example: "  bbctl man /usr/local/share/man/man1",
@@ -22,7 +24,7 @@ func newManCommand(a *app) *cobra.Command {
 			if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Forebay " + version, Manual: "Forebay"}, args[0]); err != nil {
 				return err
 			}
-			return a.print(map[string]string{"dir": args[0]}, func() { fmt.Fprintln(a.out, "wrote", args[0]) })
+			return a.Print(map[string]string{"dir": args[0]}, func() { fmt.Fprintln(a.Out, "wrote", args[0]) })
 		},
 	}
 }

@@ -7,8 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"forebay/internal/cli"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"forebay/cmd/bbctl/app"
 )
 
 // TestMistypedLines mistypes every command, every flag and the number of arguments of each
@@ -16,13 +20,13 @@ import (
 // names what is wrong and what was meant.
 func TestMistypedLines(t *testing.T) {
 	t.Parallel()
-	root := newCommand(&app{err: io.Discard, out: io.Discard})
+	root := newCommand(&app.App{Err: io.Discard, Out: io.Discard})
 	lines, socket := 0, filepath.Join(t.TempDir(), "none")
 	try := func(want string, args ...string) {
 		lines++
 		var out strings.Builder
-		a := &app{in: strings.NewReader(""), out: &out, err: io.Discard}
-		defer a.close()
+		a := &app.App{In: strings.NewReader(""), Out: &out, Err: io.Discard}
+		defer a.Close()
 		cmd := newCommand(a)
 		cmd.SetOut(&out)
 		cmd.SetArgs(append(args, "--socket", socket, "--timeout", "1ms"))
@@ -30,8 +34,8 @@ func TestMistypedLines(t *testing.T) {
 		defer cancel()
 		err := cmd.ExecuteContext(ctx)
 		switch {
-		case err == nil || exitCode(err) != exitUsage:
-			t.Errorf("bbctl %s: %v, want exit code %d", strings.Join(args, " "), err, exitUsage)
+		case err == nil || app.ExitCode(err) != cli.ExitUsage:
+			t.Errorf("bbctl %s: %v, want exit code %d", strings.Join(args, " "), err, cli.ExitUsage)
 		case !strings.Contains(err.Error(), want):
 			t.Errorf("bbctl %s: %v, want %q in it", strings.Join(args, " "), err, want)
 		case out.Len() > 0:

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"forebay/cmd/bbctl/app"
 )
 
 var update = flag.Bool("update", false, "write docs/bbctl.md")
@@ -18,7 +20,7 @@ const pagePath = "../../docs/bbctl.md"
 
 // TestPage fails unless docs/bbctl.md says what the commands say of themselves.
 func TestPage(t *testing.T) {
-	want := page(newCommand(&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard}))
+	want := page(newCommand(&app.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}))
 	if *update {
 		if err := os.WriteFile(pagePath, want, 0o644); err != nil {
 			t.Fatal(err)
@@ -53,7 +55,7 @@ func page(root *cobra.Command) []byte {
 
 func renderCommand(b *bytes.Buffer, cmd *cobra.Command) {
 	fmt.Fprintf(b, "\n## %s\n\n%s.\n", cmd.UseLine(), cmd.Short)
-	if cmd.Long != "" && !strings.Contains(cmd.Long, exitCodesHelp) {
+	if cmd.Long != "" && !strings.Contains(cmd.Long, app.ExitCodesHelp) {
 		fmt.Fprintf(b, "\n%s\n", cmd.Long)
 	}
 	if flags := cmd.LocalNonPersistentFlags().FlagUsages(); flags != "" {

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"forebay/cmd/bbctl/app"
 	"forebay/internal/bbdtest"
+	"forebay/internal/cli"
 )
 
 // A daemon that does not answer is named after some seconds, and --timeout ends the wait with
@@ -20,14 +22,14 @@ func TestTimeoutOfHangingDaemon(t *testing.T) {
 	}
 	defer silent.Close()
 	var out, errs strings.Builder
-	a := &app{in: strings.NewReader(""), out: &out, err: &errs}
-	defer a.close()
+	a := &app.App{In: strings.NewReader(""), Out: &out, Err: &errs}
+	defer a.Close()
 	cmd := newCommand(a)
 	cmd.SetArgs([]string{"buffer", "list", "--timeout", "4s", "--socket", socket})
 	began := time.Now()
 	err = cmd.ExecuteContext(t.Context())
-	if err == nil || exitCode(err) != exitCancelled {
-		t.Fatalf("a hanging daemon: %v, want exit code %d", err, exitCancelled)
+	if err == nil || app.ExitCode(err) != cli.ExitCancelled {
+		t.Fatalf("a hanging daemon: %v, want exit code %d", err, cli.ExitCancelled)
 	}
 	if !strings.Contains(err.Error(), "the timeout of 4s passed") {
 		t.Errorf("the error is %v", err)
@@ -50,17 +52,17 @@ func TestTimeoutOfHangingStore(t *testing.T) {
 	d := bbdtest.New(t)
 	d.Env = []string{"AWS_ACCESS_KEY_ID=k", "AWS_SECRET_ACCESS_KEY=s", "AWS_REGION=us-east-1"}
 	d.Start()
-	if code := run(t.Context(), []string{"buffer", "list", "--timeout", "1m", "--socket", d.Socket}); code != exitDone {
+	if code := run(t.Context(), []string{"buffer", "list", "--timeout", "1m", "--socket", d.Socket}); code != cli.ExitDone {
 		t.Errorf("a timeout that does not pass: exit code %d", code)
 	}
 	store := "s3://bucket/in?path_style=true&endpoint=http://" + silent.Addr().String()
 	var out, errs strings.Builder
-	a := &app{in: strings.NewReader(""), out: &out, err: &errs, address: d.Socket}
-	defer a.close()
+	a := &app.App{In: strings.NewReader(""), Out: &out, Err: &errs, Connection: app.Connection{Address: d.Socket}}
+	defer a.Close()
 	cmd := newCommand(a)
 	cmd.SetArgs([]string{"buffer", "create", "b", "--backing", store, "--timeout", "4s", "--socket", d.Socket})
-	if err := cmd.ExecuteContext(t.Context()); err == nil || exitCode(err) != exitCancelled {
-		t.Fatalf("a hanging store: %v, want exit code %d", err, exitCancelled)
+	if err := cmd.ExecuteContext(t.Context()); err == nil || app.ExitCode(err) != cli.ExitCancelled {
+		t.Fatalf("a hanging store: %v, want exit code %d", err, cli.ExitCancelled)
 	}
 	if !strings.Contains(errs.String(), "no answer after 2s: waiting for the daemon, which asks "+store) {
 		t.Errorf("the wait is not explained: %q", errs.String())
@@ -68,27 +70,7 @@ func TestTimeoutOfHangingStore(t *testing.T) {
 }
 
 func TestTimeoutIsNotNegative(t *testing.T) {
-	if code := run(t.Context(), []string{"buffer", "list", "--timeout", "-1s"}); code != exitUsage {
-		t.Errorf("exit code %d, want %d", code, exitUsage)
-	}
-}
-
-func TestWaitLine(t *testing.T) {
-	for _, c := range []struct {
-		path string
-		args []string
-		want string // a part; "": nothing is printed
-	}{
-		{"bbctl buffer create", []string{"b"}, "another node"},
-		{"bbctl stage-in", []string{"s3://bucket/in", "bb://b/"}, "asks s3://bucket/in"},
-		{"bbctl ls", []string{"bb://b"}, "another node"},
-		{"bbctl put", []string{"-", "bb://b/f"}, ""},
-		{"bbctl events", nil, ""},
-		{"bbctl slurm prolog", nil, ""},
-	} {
-		got := waitLine(c.path, c.args)
-		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%s %q: %q, want %q in it", c.path, c.args, got, c.want)
-		}
+	if code := run(t.Context(), []string{"buffer", "list", "--timeout", "-1s"}); code != cli.ExitUsage {
+		t.Errorf("exit code %d, want %d", code, cli.ExitUsage)
 	}
 }

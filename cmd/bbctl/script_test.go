@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"forebay/client"
+	"forebay/cmd/bbctl/app"
 	"forebay/internal/bbdtest"
 )
 
@@ -64,12 +65,12 @@ func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
 
 func TestParseSize(t *testing.T) {
 	for text, want := range map[string]int64{"64GiB": 64 << 30, "1.5TB": 1.5e12, "100M": 100e6, "4096": 4096, "1 KiB": 1024} {
-		if got, err := parseSize("size", text); err != nil || got != want {
+		if got, err := app.ParseSize("size", text); err != nil || got != want {
 			t.Errorf("%q: %d (%v)", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "-1", "lots", "1XB", "9999999PiB", "NaN"} {
-		if got, err := parseSize("size", text); err == nil {
+		if got, err := app.ParseSize("size", text); err == nil {
 			t.Errorf("%q was read as %d", text, got)
 		}
 	}
@@ -79,7 +80,7 @@ func FuzzParseSize(f *testing.F) {
 	f.Add("64GiB")
 	f.Add("-1")
 	f.Fuzz(func(t *testing.T, text string) {
-		if n, err := parseSize("size", text); err == nil && n < 0 {
+		if n, err := app.ParseSize("size", text); err == nil && n < 0 {
 			t.Fatalf("%q is %d", text, n)
 		}
 	})
@@ -91,11 +92,11 @@ func TestExitCodes(t *testing.T) {
 		client.ErrLost: 6, client.ErrChecksum: 6, client.ErrCancelled: 8, client.ErrExists: 9, client.ErrBusy: 9, client.ErrNoSpace: 10,
 		client.ErrInternal: 1,
 	} {
-		if got := exitCode(&client.Error{Kind: kind}); got != want {
+		if got := app.ExitCode(&client.Error{Kind: kind}); got != want {
 			t.Errorf("%v: %d, want %d", kind, got, want)
 		}
 	}
-	if got := exitCode(partly{client.ErrBusy}); got != 7 {
+	if got := app.ExitCode(app.Partly(client.ErrBusy)); got != 7 {
 		t.Errorf("a part done: %d", got)
 	}
 }

@@ -9,7 +9,9 @@ import (
 
 	"forebay/client"
 	"forebay/client/admin"
+	"forebay/cmd/bbctl/app"
 	"forebay/internal/bbdtest"
+	"forebay/internal/cli"
 	"forebay/internal/s3test"
 )
 
@@ -53,8 +55,8 @@ func TestStoppedServer(t *testing.T) {
 		all.Go(func() {
 			began := time.Now()
 			_, errs, err := runsFor(t, d.Socket, "5s", args)
-			if err == nil || exitCode(err) != exitCancelled {
-				t.Errorf("%s: %v, want exit code %d", strings.Join(args, " "), err, exitCancelled)
+			if err == nil || app.ExitCode(err) != cli.ExitCancelled {
+				t.Errorf("%s: %v, want exit code %d", strings.Join(args, " "), err, cli.ExitCancelled)
 			}
 			if took := time.Since(began); took < 5*time.Second {
 				t.Errorf("%s ended after %v", strings.Join(args, " "), took)
@@ -70,8 +72,8 @@ func TestStoppedServer(t *testing.T) {
 // runsFor runs a command with a timeout, and returns its output and what it printed besides.
 func runsFor(t *testing.T, socket, timeout string, args []string) (out, errs string, err error) {
 	var list, text strings.Builder
-	a := &app{in: strings.NewReader(""), out: &list, err: &text}
-	defer a.close()
+	a := &app.App{In: strings.NewReader(""), Out: &list, Err: &text}
+	defer a.Close()
 	cmd := newCommand(a)
 	cmd.SetArgs(append(args, "--timeout", timeout, "--socket", socket))
 	err = cmd.ExecuteContext(t.Context())

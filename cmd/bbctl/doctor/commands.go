@@ -1,0 +1,16 @@
+// Package doctor has the command that examines a node, its daemon and its stores, and removes what ended
+// daemons left on a store. It must never change what a living daemon uses.
+package doctor
+
+import (
+	"github.com/spf13/cobra"
+
+	"forebay/cmd/bbctl/app"
+)
+
+// Commands returns them, for one command line.
+func Commands(a *app.App) []*cobra.Command {
+	return []*cobra.Command{
+		newDoctorCommand(a),
+	}
+}

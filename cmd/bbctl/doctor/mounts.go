@@ -1,0 +1,44 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+
+	"forebay/cmd/bbctl/app"
+	"forebay/cmd/bbctl/mount"
+	"forebay/internal/mounts"
+)
+
+// examineMounts looks at what mounting buffers needs, and at the mounts that there are.
+func examineMounts() []finding {
+	_, noDevice := os.Stat("/dev/fuse")
+	_, noProgram := mount.Program()
+	_, noHelper := exec.LookPath("fusermount3")
+	all := []finding{mountFinding(noDevice == nil, noProgram == nil, os.Geteuid() == 0, noHelper == nil)}
+	there, err := mounts.List()
+	if err != nil {
+		return append(all, finding{"mount", isSkipped, app.OneLineOf(err), ""})
+	}
+	for _, m := range there {
+		if mounts.Dead(m.Dir, doctorTime) {
+			all = append(all, finding{"mount", isWarning, fmt.Sprintf("the process that mounted %s on %s has ended", m.Source, m.Dir), "bbctl umount " + m.Dir + ", and mount it again"})
+		} else {
+			all = append(all, finding{"mount", isOK, m.Source + " is mounted on " + m.Dir, ""})
+		}
+	}
+	return all
+}
+
+// mountFinding says what mounting a buffer lacks: nobody needs to.
+func mountFinding(device, program, root, helper bool) finding {
+	switch {
+	case !device:
+		return finding{"mount", isWarning, "buffers cannot be mounted: there is no /dev/fuse", "modprobe fuse; in a container, pass --device /dev/fuse"}
+	case !program:
+		return finding{"mount", isWarning, "buffers cannot be mounted: bbmount is missing", "install it beside bbctl, or in $PATH"}
+	case !root && !helper:
+		return finding{"mount", isWarning, "this user cannot mount buffers: fusermount3 is missing", "install fuse3, or mount as root"}
+	}
+	return finding{"mount", isOK, "buffers can be mounted", ""}
+}

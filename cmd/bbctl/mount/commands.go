@@ -1,0 +1,16 @@
+// Package mount has the commands that start bbmount and end it. It must never know what a mount serves.
+package mount
+
+import (
+	"github.com/spf13/cobra"
+
+	"forebay/cmd/bbctl/app"
+)
+
+// Commands returns them, for one command line.
+func Commands(a *app.App) []*cobra.Command {
+	return []*cobra.Command{
+		newMountCommand(a),
+		newUmountCommand(a),
+	}
+}

@@ -1,0 +1,17 @@
+// Package slurm has the commands that Slurm runs: the hooks of nodes, those of burst_buffer/lua, and plan. It
+// must never know how a buffer is kept; what a directive means lies in forebay/slurm.
+package slurm
+
+import (
+	"github.com/spf13/cobra"
+
+	"forebay/cmd/bbctl/app"
+)
+
+// Commands returns them, for one command line.
+func Commands(a *app.App) []*cobra.Command {
+	return []*cobra.Command{
+		newSlurmCommand(a),
+		newPlanCommand(a),
+	}
+}

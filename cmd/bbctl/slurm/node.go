@@ -1,0 +1,368 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"forebay/client"
+	"forebay/cmd/bbctl/app"
+	"forebay/internal/bb"
+	"forebay/slurm/node"
+)
+
+// nodeApp is what the hooks on nodes share.
+type nodeApp struct {
+	*app.App
+	c         node.Config
+	directive string
+}
+
+// newSlurmNodeCommands are the verbs of Slurm's prolog and epilog.
+func newSlurmNodeCommands(a *app.App) []*cobra.Command {
+	return []*cobra.Command{newPrologCommand(a), newEpilogCommand(a), newDeliverCommand(a), newTaskPrologCommand(a), newTaskEpilogCommand(a), newSweepCommand(a), newWatchCommand(a), newEmptyCommand(a), newSlurmInstallCommand(a)}
+}
+
+func newNodeApp(a *app.App) *nodeApp {
+	n := &nodeApp{App: a, c: node.DefaultConfig()}
+	n.c.Log = func(format string, args ...any) { fmt.Fprintf(a.Err, "bbctl slurm: "+format+"\n", args...) }
+	return n
+}
+
+// flags are those that a site gives to all of its hooks.
+func (n *nodeApp) flags(f *pflag.FlagSet) {
+	f.StringVar(&n.c.Dir, "dir", n.c.Dir, "where prologs leave what tasks and epilogs need; root's")
+	f.StringVar(&n.c.Socket, "job-socket", "", "FOREBAY_SOCKET of jobs (default: the daemon's that the prolog finds)")
+	f.StringVar(&n.c.Feature, "feature", n.c.Feature, `feature of nodes whose --constraint gives a job a buffer; "": none`)
+	f.StringVar(&n.c.Default, "default", n.c.Default, "options of that buffer, as in #BB jobbb")
+	f.BoolVar(&n.c.Hinted, "hinted", false, "ask slurmctld only about jobs with that feature, which job_submit.lua may add")
+	f.StringVar(&n.directive, "directive", "BB", "lines that begin with # and this are directives: BB, DW or BB,DW")
+	f.DurationVar(&n.c.Ready, "ready", n.c.Ready, "how long the daemon may take until it serves")
+	f.DurationVar(&n.c.Epilog, "epilog-limit", n.c.Epilog, "how long an epilog may take")
+}
+
+func (n *nodeApp) config() (*node.Config, error) {
+	n.c.Words = strings.Split(n.directive, ",")
+	for _, w := range n.c.Words {
+		if w != "BB" && w != "DW" {
+			return nil, app.Usage("--directive " + n.directive + " is not BB, DW or BB,DW")
+		}
+	}
+	if !filepath.IsAbs(n.c.Dir) || n.c.Ready <= 0 || n.c.Epilog <= 0 {
+		return nil, app.Usage("--dir must be an absolute path, --ready and --epilog-limit longer than nothing")
+	}
+	return &n.c, nil
+}
+
+func newPrologCommand(a *app.App) *cobra.Command {
+	n := newNodeApp(a)
+	cmd := &cobra.Command{
+		Use: "prolog", Short: "Open the buffer that a job asks for, and stage in (Slurm's Prolog)", Args: cobra.NoArgs,
+		Long: `Runs as root on each node of a job, with the environment that Slurm gives a Prolog. Makes
+sure that the node's daemon is ready, opens the job's buffers, waits for its stage-ins,
+and leaves the job's variables and token where only its user can read them.
+
+It fails, so that Slurm takes the node out of service, only for what an administrator has
+to mend. A job whose directives are wrong, or whose stage-in fails, is held (or cancelled,
+if it is interactive), with the reason in its AdminComment.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := n.config()
+			if err != nil {
+				return err
+			}
+			env, err := node.ReadEnv(os.Getenv)
+			if err != nil {
+				return err
+			}
+			return node.Prolog(cmd.Context(), c, &env, a.Connect)
+		},
+	}
+	n.flags(cmd.Flags())
+	return cmd
+}
+
+func newEpilogCommand(a *app.App) *cobra.Command {
+	n := newNodeApp(a)
+	cmd := &cobra.Command{
+		Use: "epilog", Short: "Say that a job has left the node (Slurm's Epilog)", Args: cobra.NoArgs,
+		Long: `Runs as root on each node of a job, with the environment that Slurm gives an Epilog. Tells
+the daemon that the job has left and takes its token away. It waits for no data: what is
+dirty is drained, and what is to be copied out is, when the job has left all its nodes. If
+the daemon does not answer within --epilog-limit, a process in the background goes on
+telling it. It always succeeds.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := n.config()
+			if err != nil {
+				n.c.Log("%v", err)
+				return nil
+			}
+			env, err := node.ReadEnv(os.Getenv)
+			if err != nil {
+				c.Log("%v", err)
+				return nil
+			}
+			if node.Epilog(cmd.Context(), c, &env, a.Connect) {
+				if err := n.deliverLater(); err != nil {
+					c.Log("%v", err)
+				}
+			}
+			return nil
+		},
+	}
+	n.flags(cmd.Flags())
+	return cmd
+}
+
+// deliverLater starts what tells the daemon later. It has a session of its own, and holds
+// nothing of Slurm's: slurmd does not wait for it.
+func (n *nodeApp) deliverLater() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	args := []string{"slurm", "deliver", "--dir", n.c.Dir}
+	if n.Address != "" {
+		args = append(args, "--socket", n.Address)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd.Start()
+}
+
+// deliverTime is how long a daemon that is away is waited for. The next prolog tells it too.
+const deliverTime = 24 * time.Hour
+
+func newDeliverCommand(a *app.App) *cobra.Command {
+	n := newNodeApp(a)
+	cmd := &cobra.Command{
+		Use: "deliver", Short: "Tell the daemon of jobs that have left while it did not answer", Args: cobra.NoArgs,
+		Long: "Goes on until the daemon knows of all. Epilogs start it; by hand it does no harm.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// One at a time is enough: it looks for new ones itself.
+			lock, err := os.OpenFile(filepath.Join(n.c.Dir, ".deliver"), os.O_CREATE|os.O_RDWR, 0o600)
+			if err != nil {
+				return err
+			}
+			defer lock.Close()
+			if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+				return nil // another one is at it
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), deliverTime)
+			defer cancel()
+			return node.Deliver(ctx, &n.c, a.Connect)
+		},
+	}
+	cmd.Flags().StringVar(&n.c.Dir, "dir", n.c.Dir, "as the prolog's")
+	return cmd
+}
+
+func newSweepCommand(a *app.App) *cobra.Command {
+	n := newNodeApp(a)
+	return &cobra.Command{
+		Use: "sweep", Short: "End what is left of jobs that Slurm does not know any more", Args: cobra.NoArgs,
+		Long: `Compares the jobs that seem to be on nodes with those that slurmctld knows, and ends those
+that are over without an epilog having said so: a node was down, or slurmctld has lost its
+state. What they left is drained then, as after any job. For root, on one node, from time
+to time.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := a.Dial(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ended, err := node.Sweep(cmd.Context(), &n.c, d)
+			if err != nil {
+				return err
+			}
+			return a.Print(ended, func() { fmt.Fprintln(a.Out, bb.Count(len(ended), "job"), "ended") })
+		},
+	}
+}
+
+func newWatchCommand(a *app.App) *cobra.Command {
+	n := newNodeApp(a)
+	every := 10 * time.Second
+	cmd := &cobra.Command{
+		Use: "watch", Short: "Keep what the daemons know of jobs in step with Slurm, as long as it runs", Args: cobra.NoArgs,
+		Long: `Tells the daemons when jobs end whose time limit was changed, so that they flush in time.
+Sends jobs that asked for it (warn=) their signal if what they have written will not be on
+its store when they end. Ends what is left of jobs that Slurm has forgotten, as sweep does.
+
+For root, as a service on all nodes, or on some: where the first daemon is that is ready,
+it works, elsewhere it waits. slurmctld is asked once each --every, and only while jobs
+have buffers.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if every <= 0 {
+				return app.Usage("--every must be longer than nothing")
+			}
+			return node.Watch(cmd.Context(), &n.c, every, a.Connect)
+		},
+	}
+	cmd.Flags().DurationVar(&every, "every", every, "how often to look")
+	return cmd
+}
+
+func newEmptyCommand(a *app.App) *cobra.Command {
+	n := newNodeApp(a)
+	var to []string
+	var then string
+	limit := 10 * time.Minute
+	cmd := &cobra.Command{
+		Use: "empty [NODES]", Short: "Empty nodes that are about to go, and run what takes them (Slurm's SuspendProgram, RebootProgram)", Args: cobra.MaximumNArgs(1),
+		Long: `Drains nodes, by a list as Slurm writes it (n[1-3],n7), or the daemon's own: what they hold
+that is on no store is moved to the nodes in --to, as far as these have room, and else
+flushed, or moved elsewhere. Then runs the program in --then, with the nodes that are empty
+by now as its argument (none, if none were named). A node that could not be emptied within
+--limit is not among them; it works on, and why is said.`,
+		Example: "  bbctl slurm empty --to io1,io2 --then /usr/local/sbin/power-off 'n[1-3]'\n  bbctl slurm empty --to io1,io2 --then /sbin/reboot",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+			defer cancel()
+			// Slurm's own user, who has the cluster key, acts for the system.
+			d, err := (&luaApp{App: a}).dialAs(ctx, client.User{})
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			list := strings.Join(args, "")
+			empty, err := node.Empty(ctx, &n.c, d, list, app.NodeIDs(to))
+			if len(empty) == 0 || then == "" {
+				return err
+			}
+			var nodes []string
+			if list != "" {
+				nodes = []string{strings.Join(empty, ",")}
+			}
+			program := exec.CommandContext(cmd.Context(), then, nodes...)
+			program.Stdout, program.Stderr = a.Out, a.Err
+			return errors.Join(program.Run(), err)
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&to, "to", nil, "nodes that are to have what is on no store")
+	f.StringVar(&then, "then", "", "what to run when the nodes are empty")
+	f.DurationVar(&limit, "limit", limit, "how long it may take")
+	return cmd
+}
+
+func newTaskPrologCommand(a *app.App) *cobra.Command {
+	n := newNodeApp(a)
+	cmd := &cobra.Command{
+		Use: "task-prolog", Short: "Print the variables of the job's tasks (Slurm's TaskProlog)", Args: cobra.NoArgs,
+		Long: `Runs as the job's user before each task. Prints "export NAME=value" lines for what the
+prolog has left: BB_JOB_STRIPED and the other addresses of the job's buffers,
+FOREBAY_BUFFER, FOREBAY_SOCKET, FOREBAY_TOKEN_FILE.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := node.TaskProlog(cmd.Context(), &n.c, os.Getenv("SLURM_JOB_ID"))
+			fmt.Fprint(a.Out, text)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&n.c.Dir, "dir", n.c.Dir, "as the prolog's")
+	return cmd
+}
+
+func newTaskEpilogCommand(a *app.App) *cobra.Command {
+	n := newNodeApp(a)
+	cmd := &cobra.Command{
+		Use: "task-epilog", Short: "Say what a job's buffer has done, and what is wrong with it (Slurm's TaskEpilog)", Args: cobra.NoArgs,
+		Long: `Runs as the job's user after each task; the first task of a step says it for all. What it
+prints appears in the job's output: that files of the job's buffer are lost, will not be on
+their store in time, or could not be flushed, or that writers had to wait. Mostly it prints
+nothing. When the job's script ends, or its first step, it notes in the job's Comment what the
+buffer has done for it, unless there is a comment already. It always succeeds.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// What TaskProlog has exported, the task alone has got.
+			for name, value := range node.TaskEnv(&n.c, os.Getenv("SLURM_JOB_ID")) {
+				if os.Getenv(name) == "" {
+					os.Setenv(name, value)
+				}
+			}
+			buffer := os.Getenv("FOREBAY_BUFFER")
+			if buffer == "" || os.Getenv("SLURM_PROCID") != "0" {
+				return nil
+			}
+			job := ""
+			if step := os.Getenv("SLURM_STEP_ID"); step == "" || step == "0" { // the script's has none
+				job = os.Getenv("SLURM_JOB_ID")
+			}
+			// A daemon that is away is the epilog's business.
+			lines, _ := node.TaskEpilog(cmd.Context(), job, buffer, a.Connect)
+			for _, line := range lines {
+				fmt.Fprintln(a.Err, line)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&n.c.Dir, "dir", n.c.Dir, "as the prolog's")
+	return cmd
+}
+
+func newSlurmInstallCommand(a *app.App) *cobra.Command {
+	n := newNodeApp(a)
+	var to, bbctl, path string
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use: "install", Short: "Write the scripts that Slurm calls on nodes, and say what slurm.conf needs", Args: cobra.NoArgs,
+		Long: `Writes prolog, epilog, task-prolog and task-epilog into --to, with the flags that are given
+here, and a unit of systemd for watch; prints the lines for slurm.conf. The folder has to be on every node: run it on
+each, or where it is shared. A site with scripts of its own calls these from them.`,
+		Example: "  bbctl slurm install --dry-run\n  bbctl slurm install --default 'type=scratch capacity=64GiB pool=memory'",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := n.config(); err != nil {
+				return err
+			}
+			if bbctl == "" {
+				var err error
+				if bbctl, err = os.Executable(); err != nil {
+					return err
+				}
+			}
+			var flags, taskFlags []string
+			cmd.Flags().Visit(func(f *pflag.Flag) {
+				switch f.Name {
+				case "to", "bbctl", "path", "dry-run", "json":
+					return
+				case "dir":
+					taskFlags = append(taskFlags, "--"+f.Name+"="+f.Value.String())
+				}
+				flags = append(flags, "--"+f.Name+"="+f.Value.String())
+			})
+			wrappers := node.Wrappers(bbctl, path, flags, taskFlags)
+			files := append(slices.Clone(wrappers), node.Unit(bbctl, path))
+			if dryRun {
+				for _, w := range files {
+					fmt.Fprintf(a.Out, "# %s\n%s\n", filepath.Join(to, w.Name), w.Text)
+				}
+			} else {
+				paths, err := node.Install(to, files)
+				if err != nil {
+					return err
+				}
+				for _, p := range paths {
+					fmt.Fprintln(a.Out, "# wrote", p)
+				}
+			}
+			fmt.Fprintf(a.Out, "# for slurm.conf:\n%s", node.SlurmConf(to, wrappers, n.c.Feature))
+			fmt.Fprintf(a.Out, "# and on the nodes: systemctl enable --now %s\n", filepath.Join(to, node.UnitName))
+			return nil
+		},
+	}
+	n.flags(cmd.Flags())
+	f := cmd.Flags()
+	f.StringVar(&to, "to", "/etc/slurm/forebay", "folder for the scripts")
+	f.StringVar(&bbctl, "bbctl", "", "the bbctl that they call (default: this one)")
+	f.StringVar(&path, "path", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "where Slurm's commands are found")
+	f.BoolVar(&dryRun, "dry-run", false, "only print what would be written")
+	return cmd
+}

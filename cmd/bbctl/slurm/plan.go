@@ -1,0 +1,268 @@
+package slurm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"forebay/client"
+	"forebay/client/admin"
+	"forebay/cmd/bbctl/app"
+	"forebay/cmd/bbctl/status"
+	"forebay/internal/bb"
+	"forebay/slurm"
+	"forebay/slurm/directive"
+)
+
+func newPlanCommand(a *app.App) *cobra.Command {
+	var word string
+	cmd := &cobra.Command{
+		Use: "plan SCRIPT", Short: "Say whether a job's buffer will fit, and how long its data will take", Args: cobra.ExactArgs(1),
+		Long: `Reads the directives of a job script, as Slurm's hooks would, and says what is wrong
+with them; whether the capacity is there; and how long copying in, copying out and
+draining will take, at the rates that the daemons have measured with the same store: in
+stages and drains of the last day, or in what is flushed now. What was not measured is
+said to be so. Links, pipes, sockets and devices that a stage-in would leave out are listed.
+It changes nothing.`,
+		Example: "  bbctl plan job.sh",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return plan(cmd.Context(), a, args[0], word)
+		},
+	}
+	cmd.Flags().StringVar(&word, "directive", "", "BB or DW: what directives begin with (default: either)")
+	return cmd
+}
+
+// planned is what bbctl plan prints.
+type planned struct {
+	Problems []string `json:"problems"` // as warnings; errors end it
+	slurm.Plan
+
+	Skipped      []skipped `json:"skipped"` // at most maxSkipped
+	SkippedTotal int       `json:"skipped_total"`
+}
+
+// skipped is something that a stage-in leaves out.
+type skipped struct {
+	Path string `json:"path"`
+	Type string `json:"type"` // link, pipe, socket, device
+}
+
+// maxSkipped bounds what is named of what is left out, and maxPrinted what is printed of that.
+const (
+	maxSkipped = 1000
+	maxPrinted = 20
+)
+
+func plan(ctx context.Context, a *app.App, script, word string) error {
+	text, err := readScript(script)
+	if err != nil {
+		return err
+	}
+	words := []string{"BB", "DW"}
+	if word != "" {
+		words = []string{word}
+	}
+	r, problems := directive.Parse(text, directive.Options{Words: words})
+	if err := problems.Err(); err != nil {
+		return err
+	}
+	if r.Empty() {
+		return app.Usage(script + " holds no directives")
+	}
+	v, err := ownVars(script)
+	if err != nil {
+		return err
+	}
+	in := slurm.PlanInput{Pool: "memory"}
+	if in.Work, err = r.Resolve(v); err != nil {
+		return err
+	}
+	if r.Job != nil && r.Job.Pool != "" {
+		in.Pool = r.Job.Pool
+	}
+	p := planned{Problems: []string{}, Skipped: []skipped{}}
+	for i, s := range in.Work.In {
+		in.Sizes = append(in.Sizes, p.sizeAt(s.URL, r.In[i].URL))
+	}
+	if err := look(ctx, a, &in); err != nil {
+		return err
+	}
+	p.Plan = slurm.MakePlan(&in)
+	for _, w := range problems.Warnings() {
+		p.Problems = append(p.Problems, w.String())
+	}
+	if err := a.Print(p, func() { printPlan(a, &p) }); err != nil {
+		return err
+	}
+	if p.Fits == slurm.FitsNever {
+		return &client.Error{
+			Kind: client.ErrNoSpace, Op: "plan", Path: script, Err: fmt.Errorf("no space: %s are asked for, and there are %s", app.Size(p.Capacity), app.Size(p.Total)),
+			Remedy: "ask for less, or for another pool",
+		}
+	}
+	return nil
+}
+
+// ownVars stand for what a job of this user's would have; its ids are not known yet.
+func ownVars(script string) (*directive.Vars, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	v := &directive.Vars{
+		Buffer: directive.JobBufferPrefix + "0", Job: "0", User: fmt.Sprint(os.Getuid()), UID: uint32(os.Getuid()), GID: uint32(os.Getgid()),
+		Name: filepath.Base(script), WorkDir: dir,
+	}
+	if u, err := user.Current(); err == nil {
+		v.User = u.Username
+	}
+	return v, nil
+}
+
+// sizeAt is how many bytes lie at a URL, if that can be told from here; else it is
+// negative. What has a job's ids in its name is not there yet. It notes what is left out.
+func (p *planned) sizeAt(url, as string) int64 {
+	path, ok := strings.CutPrefix(url, "file://")
+	if !ok || strings.Contains(as, "%j") || strings.Contains(as, "%a") || strings.Contains(as, "%A") || strings.Contains(path, "%") {
+		return -1
+	}
+	path = filepath.Clean(path)
+	root, err := os.OpenRoot(filepath.Dir(path)) // no link leads a stage-in out of it either
+	if err != nil {
+		return -1
+	}
+	defer root.Close()
+	total := int64(0)
+	err = fs.WalkDir(root.FS(), filepath.Base(path), func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if !d.Type().IsRegular() {
+			p.skip(filepath.Join(filepath.Dir(path), name), d.Type())
+		}
+		info, err := root.Stat(name)
+		if err == nil && info.Mode().IsRegular() { // a copy of it, for a link
+			total += info.Size()
+		}
+		if d.Type()&fs.ModeSymlink != 0 {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return -1
+	}
+	return total
+}
+
+// skip notes what a stage-in leaves out.
+func (p *planned) skip(path string, mode fs.FileMode) {
+	kind := "device"
+	switch mode.Type() {
+	case fs.ModeSymlink:
+		kind = "link"
+	case fs.ModeNamedPipe:
+		kind = "pipe"
+	case fs.ModeSocket:
+		kind = "socket"
+	}
+	if p.SkippedTotal++; len(p.Skipped) < maxSkipped {
+		p.Skipped = append(p.Skipped, skipped{path, kind})
+	}
+}
+
+// look asks the daemons for what there is, and what they have measured.
+func look(ctx context.Context, a *app.App, in *slurm.PlanInput) error {
+	c, err := a.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	var s status.Daemon
+	text, err := admin.Status(ctx, c, "")
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	for _, b := range s.Buffers {
+		f := slurm.Flow{Buffer: b.Name, Backing: b.Backing}
+		if b.Queued > 0 { // else the rate is that of a flow which has ended
+			f.Rate = b.Rate
+		}
+		in.Flows = append(in.Flows, f)
+	}
+	in.Nodes, err = admin.Nodes(ctx, c)
+	if client.KindOf(err) == client.ErrUnsupported { // the daemon is alone
+		free := func(t status.Tier) admin.TierUsage {
+			return admin.TierUsage{Capacity: t.Capacity, Free: t.Capacity - t.Dirty, Dirty: t.Dirty}
+		}
+		in.Nodes, err = []admin.Node{{State: "ready", Memory: free(s.Memory), Disk: free(s.Disk)}}, nil
+	}
+	if err != nil {
+		return err
+	}
+	in.Jobs, err = admin.Jobs(ctx, c)
+	if client.KindOf(err) == client.ErrUnsupported {
+		err = nil
+	}
+	return err
+}
+
+func printPlan(a *app.App, p *planned) {
+	for _, w := range p.Problems {
+		fmt.Fprintln(a.Out, "note:", w)
+	}
+	capacity := "no capacity is asked for"
+	if p.Capacity > 0 {
+		capacity = app.Size(p.Capacity) + " of " + p.Pool
+	}
+	fits := map[slurm.Fit]string{slurm.FitsNow: "fits now", slurm.FitsLater: "fits when others have drained", slurm.FitsNever: "does not fit"}
+	fmt.Fprintf(a.Out, "buffer: %s: %s (%s free of %s on %s)\n", capacity, fits[p.Fits], app.Size(p.Free), app.Size(p.Total), bb.Count(p.Nodes, "node"))
+	for i := range p.In {
+		printCopy(a, "stage-in", &p.In[i])
+	}
+	for i, s := range p.Skipped {
+		if i == maxPrinted {
+			fmt.Fprintf(a.Out, "and %d more are left out\n", p.SkippedTotal-i)
+			break
+		}
+		note := ""
+		if s.Type == "link" {
+			note = "; if it leads to a file below the source, a copy of that is staged"
+		}
+		fmt.Fprintf(a.Out, "left out: %s: a %s, which a buffer cannot hold%s\n", bb.Printable(s.Path), s.Type, note)
+	}
+	for i := range p.Out {
+		printCopy(a, "stage-out", &p.Out[i])
+	}
+	if p.Drain != nil {
+		printCopy(a, "drain", p.Drain)
+	}
+}
+
+func printCopy(a *app.App, kind string, c *slurm.PlannedCopy) {
+	bytes, most := "size not known", ""
+	if c.AtMost {
+		most = "at most "
+	}
+	if c.Bytes != nil {
+		bytes = most + app.Size(*c.Bytes)
+	}
+	rate, seconds := "rate not measured", ""
+	if c.Rate != nil {
+		rate = fmt.Sprintf("at %s/s (%s)", app.Size(int64(*c.Rate)), c.From)
+	}
+	if c.Seconds != nil {
+		seconds = ": " + most + app.Age(*c.Seconds)
+	}
+	fmt.Fprintf(a.Out, "%s %s: %s, %s%s\n", kind, c.URL, bytes, rate, seconds)
+}
