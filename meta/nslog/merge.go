@@ -20,11 +20,12 @@ type Merged struct {
 // and removes it if nothing is left in it. What is in the way stays, with what it keeps from
 // moving. It is one change, of bounded size: more reports that there was no room for all, and that
 // it has to be called again. NotFound if the other directory is gone, Invalid if one of them
-// lies in the other.
-func (e *Engine) MergeDir(ctx context.Context, from, to bb.DirID) (moved []Merged, more bool, err error) {
+// lies in the other. May says of an entry whether it may be moved: it is called while all changes
+// wait, perhaps more than once. Nil: all may.
+func (e *Engine) MergeDir(ctx context.Context, from, to bb.DirID, may func(*bb.Entry) bool) (moved []Merged, more bool, err error) {
 	var m *merging // of the round's goroutine, until the change is answered
 	err = e.owner.Do(ctx, "merge", from.String(), func(b *owner.Round) error {
-		m = &merging{b: b, begun: b.Bytes()}
+		m = &merging{b: b, begun: b.Bytes(), may: may}
 		if b.Table.Within(from, to) || b.Table.Within(to, from) {
 			return bb.E(bb.Invalid, "merge", from.String(), "one of the two directories lies in the other")
 		}
@@ -40,6 +41,7 @@ func (e *Engine) MergeDir(ctx context.Context, from, to bb.DirID) (moved []Merge
 // merging is one attempt to merge directories.
 type merging struct {
 	b     *owner.Round
+	may   func(*bb.Entry) bool
 	begun int  // bytes of the round before it
 	full  bool // it has as many effects as it may have
 	paths bool // it renames directories, as the only one of its round
@@ -78,6 +80,8 @@ func (m *merging) entry(item pages.Item, to bb.DirID) (gone bool, err error) {
 	key := record.AppendEntryKey(nil, to, was.Name)
 	there, taken := m.b.Table.Get(key)
 	switch {
+	case !taken && m.may != nil && !m.may(&was):
+		return false, nil
 	case !taken:
 		return true, m.move(item.Key, &was, key, to)
 	case !m.b.See(key):

@@ -44,7 +44,7 @@ func mergeAll(t *testing.T, e *nslog.Engine, from, to bb.DirID) {
 	for more := true; more; {
 		var moved []nslog.Merged
 		var err error
-		if moved, more, err = e.MergeDir(ctx, from, to); err != nil {
+		if moved, more, err = e.MergeDir(ctx, from, to, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i := range moved {
@@ -118,15 +118,15 @@ func TestMergeDirRefused(t *testing.T) {
 	c := namespacetest.Mkdir(t, e, bb.RootDir, "c")
 	namespacetest.Create(t, e, a.Dir, "f")
 	for what, dirs := range map[string][2]bb.DirID{"itself": {a.Dir, a.Dir}, "what is in it": {a.Dir, b.Dir}, "what it is in": {b.Dir, a.Dir}} {
-		_, _, err := e.MergeDir(ctx, dirs[0], dirs[1])
+		_, _, err := e.MergeDir(ctx, dirs[0], dirs[1], nil)
 		metatest.WantKind(t, "merged with "+what, err, bb.Invalid)
 	}
 	if _, err := e.Remove(ctx, bb.RootDir, "c", namespace.RemoveOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := e.MergeDir(ctx, a.Dir, c.Dir)
+	_, _, err := e.MergeDir(ctx, a.Dir, c.Dir, nil)
 	metatest.WantKind(t, "merged with what is gone", err, bb.NotFound)
-	if moved, more, err := e.MergeDir(ctx, c.Dir, a.Dir); len(moved) > 0 || more || err != nil {
+	if moved, more, err := e.MergeDir(ctx, c.Dir, a.Dir, nil); len(moved) > 0 || more || err != nil {
 		t.Errorf("what is gone was merged: %v %v %v", moved, more, err)
 	}
 	// A directory that a transaction is committed into stays, and what is below it.
@@ -189,7 +189,7 @@ func TestMergeDirTogether(t *testing.T) {
 				})
 			}
 			for more := true; more; {
-				if _, more, err = e.MergeDir(ctx, from.Dir, to.Dir); err != nil {
+				if _, more, err = e.MergeDir(ctx, from.Dir, to.Dir, nil); err != nil {
 					t.Error(err)
 					return
 				}
@@ -216,7 +216,7 @@ func TestMergeDirTogether(t *testing.T) {
 
 // mergeLeft merges what has come in the meantime.
 func mergeLeft(ctx context.Context, t *testing.T, e *nslog.Engine, from, to bb.DirID) {
-	if _, _, err := e.MergeDir(ctx, from, to); err != nil {
+	if _, _, err := e.MergeDir(ctx, from, to, nil); err != nil {
 		t.Error(err)
 	}
 	left, err := e.Sample(ctx, from)

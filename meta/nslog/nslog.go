@@ -12,22 +12,14 @@
 // record, and whoever sends it again, to this owner or to the next, gets that. Outcomes go when
 // the client has answered for them, in batches.
 //
+// Nothing is left of what was removed. A file without an entry was removed, and not lost with the end
+// of a log, if the table covers a revision that its entry had: who keeps a file's bytes keeps that.
+//
 // # State of the engine
 //
-// It serves a namespace of one daemon with its transactions (package meta/txn), and no daemon uses
-// it yet. What is missing until one can:
-//
-//   - meta makes and deletes the bucket of a buffer; it would make a stream, and refuse buffers of
-//     the other format with a remedy: drain them with the release that made them.
-//   - bbd tells what was removed from what was lost by marks (ScanMarks). Here nothing is left of
-//     what was removed, and the revision that a file had tells (Removed). A copy of a file has
-//     that revision.
-//   - bbd asks again by the state that it finds when an answer was lost. Here a change has an ID,
-//     which the client's session and number become.
-//
-// Several daemons share a namespace by package shared: one of them owns the log, and the others
-// carry their calls to it. A log that is split among several owners, with renames between two of
-// them, is not there.
+// It serves the namespaces of a daemon that stands alone (package meta). By package shared, which no
+// daemon uses yet, one of several daemons owns the log, and the others carry their calls to it. A
+// log that is split among several owners, with renames between two of them, is not there.
 package nslog
 
 import (
@@ -55,6 +47,8 @@ type Options struct {
 	// long before it answers anything. 0: no other process claims the log.
 	Lease  time.Duration
 	Logger *slog.Logger // default: discard
+	// Unreadable is called with other packages' records that cannot be decoded; nil: it is not.
+	Unreadable func(key string, err error)
 }
 
 // Engine is the namespace of a buffer, owned by this process. It is safe for concurrent use.

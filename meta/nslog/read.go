@@ -451,8 +451,20 @@ func appendPage(t *table.Table, all []bb.Entry, number int, from uint64) (_ []bb
 	return all, err
 }
 
-// ScanMarks is ScanAll: nothing is left of what was removed, so gone is not called. Removed
-// tells what was removed from what was lost.
+// ScanMarks is ScanAll of a namespace that the log is found to have. Nothing is left of what was
+// removed, so gone is not called: see Covers.
 func (e *Engine) ScanMarks(ctx context.Context, fn func(bb.Entry) error, _ func(bb.FileID)) error {
+	if err := e.owner.Confirm(ctx, e.o.Buffer); err != nil {
+		return err
+	}
 	return e.ScanAll(ctx, fn)
+}
+
+// Covers reports whether all changes are known since a revision of an entry: see the package's comment.
+func (e *Engine) Covers(ctx context.Context, revision uint64) (covers bool, err error) {
+	err = e.owner.Read(ctx, "lookup", e.o.Buffer, func(t *table.Table) error {
+		covers = t.Covers(revision)
+		return nil
+	})
+	return covers && err == nil, err
 }

@@ -139,9 +139,11 @@ func refused(err error) error {
 	return err
 }
 
-// Unreadable logs that a record cannot be decoded.
+// Unreadable counts or logs a record that cannot be decoded.
 func (r *Records) Unreadable(key string, err error) {
-	r.e.o.Logger.Error("a record of the namespace cannot be read", "buffer", r.e.o.Buffer, "key", key, "err", err)
+	if r.e.o.Unreadable != nil {
+		r.e.o.Unreadable(key, err)
+	}
 }
 
 // changeRecords adds the effects of changes of records.

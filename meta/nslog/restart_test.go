@@ -418,3 +418,30 @@ func TestRefusedOnce(t *testing.T) {
 		t.Errorf("there are %q", names)
 	}
 }
+
+// A server that has forgotten the namespace is found by a scan that looks for removals, and has all
+// of it again.
+func TestScanMarksConfirms(t *testing.T) {
+	t.Parallel()
+	ctx := metatest.Context(t)
+	s := newStream(t, metatest.StartServer(t, t.TempDir()))
+	e := openOn(t, s, nslog.Options{Node: "me"})
+	f := namespacetest.Create(t, e, bb.RootDir, "f")
+	for _, all := range []string{">", "log"} {
+		if err := s.PurgeBelow(ctx, all, 1<<40); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.ScanMarks(ctx, func(bb.Entry) error { return nil }, nil); err != nil {
+		t.Fatal(err)
+	}
+	next := openOn(t, s, nslog.Options{Node: "next"})
+	if got, err := next.Lookup(ctx, bb.RootDir, "f"); err != nil || got.File != f.File {
+		t.Errorf("the next owner finds %+v (%v)", got, err)
+	}
+	for revision, want := range map[uint64]bool{f.Revision: true, f.Revision + 1<<40: false, 2: false} {
+		if covers, err := next.Covers(ctx, revision); err != nil || covers != want {
+			t.Errorf("revision %d is covered: %v (%v), want %v", revision, covers, err, want)
+		}
+	}
+}

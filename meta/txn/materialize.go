@@ -57,6 +57,39 @@ type Merger interface {
 	Merge(ctx context.Context, from, to bb.DirID) error
 }
 
+// Move is an entry that may move to another directory.
+type Move struct {
+	Name     string
+	From, To bb.DirID
+}
+
+// errEnough ends a scan.
+var errEnough = errors.New("there are enough")
+
+// Movable returns some of the moves that Merge of two directories consists of: those of entries that
+// nothing is in the way of. Others may change that at any time.
+func (x *Transactions) Movable(ctx context.Context, from, to bb.DirID, atMost int) (moves []Move, err error) {
+	err = x.ns.Scan(ctx, from, func(e bb.Entry) error {
+		there, taken, err := x.ns.Find(ctx, to, e.Name)
+		switch {
+		case err == nil && !taken:
+			moves = append(moves, Move{e.Name, from, to})
+		case err == nil && e.IsDir() && there.IsDir():
+			var below []Move
+			below, err = x.Movable(ctx, e.Dir, there.Dir, atMost-len(moves))
+			moves = append(moves, below...)
+		}
+		if err == nil && len(moves) >= atMost {
+			err = errEnough
+		}
+		return err
+	})
+	if errors.Is(err, errEnough) || errors.Is(err, bb.NotFound) {
+		err = nil // it is gone: another one has merged it
+	}
+	return moves, err
+}
+
 // materializer carries out what one transaction has to have moved.
 type materializer struct {
 	x    *Transactions

@@ -73,6 +73,15 @@ func (w *Owner) Read(ctx context.Context, op, path string, fn func(*table.Table)
 	}
 }
 
+// Confirm appends a record without effects. A log that has forgotten what it had acknowledged is
+// found by it, and fed again.
+func (w *Owner) Confirm(ctx context.Context, path string) error {
+	return w.Do(ctx, "confirm", path, func(b *Round) error {
+		b.confirm = true
+		return nil
+	})
+}
+
 func (w *Owner) look(fn func(*table.Table) error) (ran bool, err error) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()

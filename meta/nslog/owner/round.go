@@ -229,7 +229,7 @@ func (w *Owner) round(commands []*command) (left []*command, err error) {
 			plain = append(plain, outcome{c, err})
 		}
 	}
-	if len(plain) > 0 && w.holds() {
+	if len(plain) > 0 && w.holds() && !b.confirm {
 		plain = answerPlain(plain, nil)
 	}
 	if len(in)+len(plain) == 0 && !w.queue.renewal() {
@@ -326,6 +326,7 @@ type Round struct {
 	effects int // where they begin in buf
 	first   uint64
 	n       uint64 // effects
+	confirm bool   // there is to be an append, whatever the lease
 
 	seed  maphash.Seed
 	keys  map[uint64]bool   // hashes of keys: two that have one are merely taken for one; true: one is changed
@@ -342,7 +343,7 @@ func (b *Round) begin() {
 	clear(b.keys)
 	clear(b.dirs)
 	clear(b.paths)
-	b.Table, b.n = w.table, 0
+	b.Table, b.n, b.confirm = w.table, 0, false
 	b.first = (max(w.table.Next(), w.at.floor) + 1) &^ 1
 	h := record.Head{Owner: w.at.id, Previous: w.at.last, First: b.first, Lease: w.o.Lease, Node: w.o.Node}
 	b.buf = h.BeginChanges(b.buf[:0])
